@@ -44,6 +44,8 @@ struct core_ask {
     bool lacks;                           /* some of a name's blocks are not in memory */
     uint8_t phase;                        /* enum ask_phase */
     bool whole;                           /* it cannot be done so: it is done in one piece */
+    bool again;                           /* at its end what is in memory is looked for */
+    uint32_t cached;                      /* and this was said to be cached */
     int rc;                               /* what it is to return */
     const char *why;                      /* and why */
     uint32_t group, at;                   /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
@@ -112,12 +114,20 @@ bool core_seq_is_long(const struct core *c, const struct core_seq *seq)
     return !seq->absent && n > MIN(ASK_SHORT, work_of_slice(c));
 }
 
+/* The phase that follows, from the first block on. */
+static void ask_then(struct core_ask *ask, enum ask_phase phase)
+{
+    ask->phase = phase;
+    ask->group = 0;
+    ask->at = 0;
+}
+
 /* ---- phases: each true when it is through ---- */
 
 /* Where f's prefix is: what is not ready as it is has to be loaded. */
 static bool all_ready(struct core *c, const struct core_asking *x, const struct find *f)
 {
-    return x->looks || load_is_ready(c, f, x->in.from_tokens);
+    return x->looks || f->where == FIND_HOST || load_is_ready(c, f, x->in.from_tokens);
 }
 
 static void ask_begin(struct core *c, struct core_asking *x, struct core_client *cl,
@@ -210,6 +220,41 @@ static void ask_settle(struct core *c, struct core_asking *x, struct core_ask *a
     ask->phase = ASK_FREE;
 }
 
+/* It does not wait for loads: all is looked up once more, and counts if it is in memory. */
+static void ask_in_memory(const struct core_asking *x, struct core_ask *ask)
+{
+    ask->again = true;
+    ask_then(ask, x->load_bytes > 0 ? ASK_AHEAD : ASK_FREE);
+}
+
+static void ask_begin_again(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    ask->again = false;
+    ask->cached = ask->held.prefix.cached_tokens;
+    find_begin(c, &x->in.seq, FIND_HOST, x->in.from_tokens, &ask->f);
+    ask->f.held = ask->hold_bits;
+    ask->phase = ASK_LOOK;
+}
+
+/* Some of an acquire is not in memory. */
+static void ask_lacks(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    const bool loads = x->in.load && x->waiter && !x->waiter->load;
+    /* Elsewhere how much is in memory is not seen in passing. */
+    ask->whole = loads && !ns_is_full(x->in.seq.ns);
+    ask->load = loads && !ask->whole ? load_new(c, ask->client) : NULL;
+    if (ask->load)
+        ask_then(ask, ASK_LOAD);
+    else if (!ask->whole)
+        ask_in_memory(x, ask);
+}
+
+/* What follows when all is told. What an acquire lacks is begun before. */
+static enum ask_phase ask_last(const struct core_asking *x)
+{
+    return x->looks && x->load_bytes > 0 ? ASK_AHEAD : ASK_FREE;
+}
+
 /* What follows when all has been looked for. */
 static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
@@ -221,8 +266,9 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
         return;
     }
     find_decide(c, f, &ask->held.prefix);
+    ask->held.prefix.cached_tokens = MAX(ask->held.prefix.cached_tokens, ask->cached);
     if (!all_ready(c, x, f)) {
-        ask->whole = true;
+        ask_lacks(c, x, ask);
         return;
     }
     ask->held.ngroups = in->seq.ngroups;
@@ -242,7 +288,7 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
     if (x->looks) {
         ask->held.prefix.load_ns = worth_load_now(c, f);
         c->m.lookups++;
-        ask->phase = in->read_only ? ASK_FREE : ASK_TELL;
+        ask_then(ask, in->read_only ? ask_last(x) : ASK_TELL);
         return;
     }
     if (find_wait(c, in, f, x->waiter)) {
@@ -256,14 +302,6 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
     ask->lease = lease_begin(c, ask->client, f, in->from_tokens);
     ask->phase = ask->lease ? ASK_LEASE : ASK_FREE;
     ask->rc = ask->lease ? 0 : KVC_E_BUSY;
-}
-
-/* The phase that follows, from the first block on. */
-static void ask_then(struct core_ask *ask, enum ask_phase phase)
-{
-    ask->phase = phase;
-    ask->group = 0;
-    ask->at = 0;
 }
 
 /* The last blocks of a name's full groups. */
@@ -406,26 +444,53 @@ static void ask_touch(struct core *c, struct core_asking *x, struct core_ask *as
                 count_in_memory(c, x, ask, b);
         }
     }
-    ask_then(ask, x->name ? ask_loads(c, x, ask) : ASK_FREE);
+    ask_then(ask, x->name ? ask_loads(c, x, ask) : ask_last(x));
     if (x->put)
         ask_put_end(c, x, ask);
 }
 
-/* The next block of what f needs, root first. NULL: those are all, or (*ret_over) the slice is
- * over. */
+/* The next block of what f needs beyond `from`, root first. NULL: those are all, or (*ret_over) the
+ * slice is over. */
 static struct block *ask_next(struct core *c, struct core_ask *ask, bool *ret_over)
 {
     const struct find *f = &ask->f;
     *ret_over = slice_over(c);
     for (; !*ret_over && ask->group < f->seq->ngroups; ask->group++, ask->at = 0) {
         uint32_t first, end;
-        find_needs(f, ask->group, f->tokens, &first, &end);
+        find_lease(f, ask->group, f->from, &first, &end);
         if (ask->at == end - first)
             continue;
         c->work += WORK_LOOK;
         return &c->blocks[c->found[f->at[ask->group] + first + ask->at++]];
     }
     return NULL;
+}
+
+/* Tokens that are in memory, where all groups are full. */
+static uint32_t tokens_ready(struct core *c, const struct find *f)
+{
+    uint32_t tokens = f->tokens;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        const uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
+        uint32_t first, end;
+        find_lease(f, g, f->from, &first, &end);
+        while (first < end && find_ready(c, f, &c->blocks[c->found[f->at[g] + first]]))
+            first++;
+        tokens = MIN(tokens, first < end ? first * bt : tokens);
+    }
+    while (!find_satisfies(c, f, tokens))
+        tokens = (tokens - 1) / f->coarsest * f->coarsest;
+    return tokens;
+}
+
+/* What there was of an acquire when its loads began. */
+static void load_noted(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    if (x->name)
+        return;
+    x->waiter->worth = ask->f.tokens;
+    x->waiter->cached = ask->held.prefix.cached_tokens;
+    x->waiter->in_memory = tokens_ready(c, &ask->f);
 }
 
 /* More than a client may hold at a time is loaded as far as there is room. */
@@ -443,14 +508,22 @@ static void ask_load(struct core *c, const struct core_asking *x, struct core_as
     if (!err)
         err = load_go(c, ask->load, x->waiter);
     if (err == 1) {
+        load_noted(c, x, ask);
         ask->load = NULL; /* the waiter's now */
         ask->rc = 1;
         ask_then(ask, ASK_FREE);
         return;
     }
+    if (!x->name && err == KVC_E_LIMIT) {
+        ask_give_up(c, ask, err);
+        return;
+    }
     ask_give_up(c, ask, 0);
     ask->whole = err == KVC_E_GONE;
-    ask_then(ask, err == KVC_E_LIMIT ? ASK_AHEAD : ASK_FREE);
+    if (x->name)
+        ask_then(ask, err == KVC_E_LIMIT ? ASK_AHEAD : ASK_FREE);
+    else if (!ask->whole)
+        ask_in_memory(x, ask);
 }
 
 static void ask_ahead(struct core *c, struct core_asking *x, struct core_ask *ask)
@@ -508,7 +581,7 @@ static void ask_say(struct core *c, const struct core_asking *x, struct core_ask
     }
     c->m.advice++;
     c->hinted[x->advice]++;
-    ask->phase = ASK_FREE;
+    ask_then(ask, ask_last(x));
 }
 
 /* Whether blocks first .. end-1 of group g are there, and none of them comes twice in other pieces:
@@ -644,8 +717,6 @@ static int ask_end(struct core *c, struct core_client *cl, struct core_asking *x
         const int n = core_advise(c, &x->in.seq, x->advice, x->within_ms, ret_why);
         return n < 0 ? n : 0;
     }
-    if (rc == 0 && x->advice == POLICY_ADVICE_SOON)
-        (void)core_prefetch(c, &x->in.seq, UINT64_MAX);
     if (whole && x->looks)
         return core_lookup(c, &x->in.seq, !x->in.read_only, &ret_held->prefix, ret_why);
     if (whole)
@@ -701,8 +772,11 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_count(c, ask);
     if (ask->phase == ASK_SAY && !slice_over(c))
         ask_say(c, x, ask);
-    if (ask->phase == ASK_FREE && !slice_over(c) && ask_free(c, ask, false))
-        return ask_end(c, cl, x, ret_held, ret_why);
+    if (ask->phase == ASK_FREE && !slice_over(c) && ask_free(c, ask, false)) {
+        if (!ask->again)
+            return ask_end(c, cl, x, ret_held, ret_why);
+        ask_begin_again(c, x, ask);
+    }
     ask_leave(c);
     return CORE_MORE;
 }

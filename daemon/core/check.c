@@ -301,7 +301,7 @@ static void check_holders(struct core *c, const struct tally *t)
     }
     const struct core_load *load;
     POOL_FOR_EACH (load, i, c->loads_pool)
-        holds += load->blocks.n + load->near.n;
+        holds += load->blocks.n - load->freed + load->near.n;
     const struct reservation *r;
     POOL_FOR_EACH (r, i, c->reservations) {
         MUST(r->open > r->busy || (r->open == r->busy && r->busy > 0));

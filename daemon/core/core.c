@@ -246,6 +246,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->dropping);
     list_init(&c->unpinning);
     list_init(&c->unasked);
+    list_init(&c->unloading);
     lease_turn(c);
     regions_turn(c);
     list_init(&c->short_of_room);

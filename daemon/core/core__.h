@@ -262,7 +262,7 @@ struct move_op {
 /* What an acquire waits for to be in memory. */
 struct core_load {
     struct list_node node; /* client->loads, while blocks are to be begun */
-    struct list_node all;  /* core->loads, until it has ended */
+    struct list_node all;  /* core->loads, until it has ended; then core->unloading */
     struct core_client *client;
     struct core_waiter *waiter;
     struct run_list blocks; /* held, and loaded */
@@ -273,6 +273,8 @@ struct core_load {
     uint32_t lacks;
     uint32_t begun, passed; /* entries; what has been passed is in memory, or will not come */
     uint32_t block, gen;    /* the first that has not been passed, and is being loaded */
+    uint32_t freed;         /* going: entries that are let go of */
+    bool going;
 };
 
 struct verify_op {
@@ -388,6 +390,7 @@ struct core {
     struct list_node dropping;  /* reservations of clients that end, as these */
     struct list_node unpinning; /* pins that have ended, as these */
     struct list_node unasked;   /* core_ask of nobody any more, as these */
+    struct list_node unloading; /* core_load of nobody any more, as these */
     uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
     uint32_t up_left;           /* and chains, of blocks that are before what was held */
     uint32_t up[CORE_UPS], nup; /* blocks from which that goes on; held till then */
@@ -898,10 +901,6 @@ int load_start(struct core *c, struct core_client *cl, const struct find *f, uin
 /* All of it is in memory, or in slots of its device. */
 bool load_is_ready(struct core *c, const struct find *f, uint32_t from);
 void load_pump(struct core *c);
-/* b has come, or will not. */
-void load_wake(struct core *c, struct block *b);
-void load_free(struct core *c, struct core_load *l);
-void load_cancel_all(struct core *c, const struct core_client *cl);
 
 /* promise.c */
 /* To be looked at: its block, or its name, `done`, and `cancel` are set. */

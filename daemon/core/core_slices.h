@@ -23,9 +23,10 @@ struct core_asking {
     struct core_pinned pinned;
     /* With `looks`: what this name covers when the first slice begins, in place of in.seq. It
      * counts as used now; what of it is not in memory is loaded, and waited for with in.load and a
-     * waiter (1), else begun within load_bytes. */
+     * waiter (1). */
     const struct core_name *name;
-    uint64_t load_bytes, bytes_in_memory; /* the latter is told */
+    uint64_t bytes_in_memory; /* of the name; told */
+    uint64_t load_bytes;      /* of what is not in memory, and not waited for, so much is begun */
     /* With `looks`: core_name_put() of this, whose seq is in.seq; at its end, when what the name
      * was is let go of, there is `named`. That it is put shows in named.tokens before, also to who
      * cancels then: the waiter, if it is queued (1), may be called from then on. */

@@ -141,8 +141,8 @@ uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
 bool core_has_steps(const struct core *c)
 {
     return !list_empty(&c->jobs) || !list_empty(&c->going) || !list_empty(&c->dropping) ||
-           !list_empty(&c->unpinning) || !list_empty(&c->unasked) || c->nup > 0 ||
-           names_are_leaving(c);
+           !list_empty(&c->unpinning) || !list_empty(&c->unasked) || !list_empty(&c->unloading) ||
+           c->nup > 0 || names_are_leaving(c);
 }
 
 bool core_placement_step(struct core *c)
@@ -156,6 +156,7 @@ bool core_placement_step(struct core *c)
     more |= lease_step(c);
     more |= resv_step(c);
     more |= ask_step(c);
+    more |= load_step(c);
     more |= unhold_step(c);
     if (c->cfg.disk) {
         promise_step(c);

@@ -46,6 +46,14 @@ struct telling {
 /* retention.c: goes on with it until it is through, which is true, or the slice is over. */
 bool tell_step(struct core *c, struct find *f, struct telling *t);
 
+static inline bool ns_is_full(const struct core_ns *ns)
+{
+    for (uint32_t g = 0; g < ns->spec.ngroups; g++)
+        if (ns->spec.group[g].rule != KVC_RULE_FULL)
+            return false;
+    return true;
+}
+
 /* A lease on what f found may have b as it is: in host memory, or in a slot of the device. */
 static inline bool find_ready(struct core *c, const struct find *f, const struct block *b)
 {

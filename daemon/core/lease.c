@@ -429,19 +429,11 @@ void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
         load_free(c, waiter->load);
 }
 
-static bool all_full(const struct core_ns *ns)
-{
-    for (uint32_t g = 0; g < ns->spec.ngroups; g++)
-        if (ns->spec.group[g].rule != KVC_RULE_FULL)
-            return false;
-    return true;
-}
-
 void core__wake(struct core *c, const struct block *b)
 {
     /* Where all groups are full, no longer prefix is complete before the block that is waited for.
      * Elsewhere one may be that does not need it: made of blocks that were announced later. */
-    bool any = b->state == BLOCK_PRESENT && !all_full(block_ns(c, b));
+    bool any = b->state == BLOCK_PRESENT && !ns_is_full(block_ns(c, b));
     if (!any && !(b->flags & BLOCK_F_WAITED))
         return;
     uint32_t no = block_no(c, b);

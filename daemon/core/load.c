@@ -31,28 +31,68 @@ static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
     c->wanted_bytes -= bytes;
 }
 
+/* Lets go of its blocks; true: not of all, the slice is over. */
+static bool load_unhold(struct core *c, struct core_load *l, bool all)
+{
+    struct run_iter it = run_at(c, &l->blocks, l->freed);
+    for (; l->freed < l->blocks.n; l->freed++) {
+        if (!all && slice_over(c))
+            return true;
+        c->work += WORK_LOOK;
+        block_unhold(c, &c->blocks[run_next(c, &it)->block]);
+    }
+    return false;
+}
+
+static void load_put(struct core *c, struct core_load *l)
+{
+    list_remove(&l->all);
+    run_free(c, client_no(c, l->client), &l->blocks);
+    share_put(&c->load_share, client_no(c, l->client), c->loads_pool, l);
+}
+
 void load_free(struct core *c, struct core_load *l)
 {
     want_less(c, l, UINT64_MAX);
     near_unload(c, l);
-    struct run_iter it = run_begin(c, &l->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));)
-        block_unhold(c, &c->blocks[e->block]);
-    run_free(c, client_no(c, l->client), &l->blocks);
     list_remove(&l->node);
     list_remove(&l->all);
     if (list_empty(&l->client->loads))
         list_remove(&l->client->loader);
     if (l->waiter)
         l->waiter->load = NULL;
-    share_put(&c->load_share, client_no(c, l->client), c->loads_pool, l);
+    if (l->blocks.n <= c->end_left) {
+        c->end_left -= l->blocks.n;
+        (void)load_unhold(c, l, true);
+        load_put(c, l);
+        return;
+    }
+    l->going = true;
+    l->client->ending++;
+    list_push_back(&c->unloading, &l->all);
+}
+
+bool load_step(struct core *c)
+{
+    struct list_node *node = list_first(&c->unloading);
+    if (!node)
+        return false;
+    struct core_load *l = CONTAINER_OF(node, struct core_load, all);
+    struct core_client *cl = l->client;
+    work_slice(c);
+    if (load_unhold(c, l, false))
+        return true;
+    load_put(c, l);
+    cl->ending--;
+    core__client_settle(c, cl);
+    return !list_empty(&c->unloading);
 }
 
 void load_cancel_all(struct core *c, const struct core_client *cl)
 {
     struct core_load *l;
     POOL_FOR_EACH (l, i, c->loads_pool)
-        if (l->client == cl)
+        if (l->client == cl && !l->going)
             load_free(c, l);
 }
 

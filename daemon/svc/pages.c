@@ -27,8 +27,7 @@ static void hold_begin(struct call *call)
 static void hold_end(struct call *call, const struct core_held *held)
 {
     call->held = *held;
-    if (call->prefetch)
-        (void)core_prefetch(call->session->svc->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
+    prefetch_short(call);
 }
 
 /* ---- PAGES_LOAD ---- */

@@ -60,7 +60,7 @@ static void look_step(struct call *call)
         reply_error(s, call->session, &call->head, err, why);
     else
         reply_looked(s, call->session, &call->head, call->begun_ns, &call->asking.in.seq,
-                     &found.prefix, call->prefetch);
+                     &found.prefix, false);
     call_end(s, call);
 }
 
@@ -73,9 +73,10 @@ static void look_begin(struct request *rq, const struct msg_lookup *msg, const s
         refuse_to_keep(rq, call);
         return;
     }
-    call->prefetch = msg->flags & KVC_F_PREFETCH;
-    call->asking = (struct core_asking){
-        .in = {.seq = *seq, .read_only = !(msg->flags & KVC_F_TOUCH)}, .looks = true};
+    call->asking =
+        (struct core_asking){.in = {.seq = *seq, .read_only = !(msg->flags & KVC_F_TOUCH)},
+                             .looks = true,
+                             .load_bytes = msg->flags & KVC_F_PREFETCH ? SVC_PREFETCH_BYTES : 0};
     look_step(call);
 }
 
@@ -166,6 +167,11 @@ static const char *acquire_detail(int err, const char *why)
     return why;
 }
 
+static bool wait_is_long(const struct call *call)
+{
+    return core_seq_is_long(call->session->svc->core, &call->acquire.seq);
+}
+
 /* A slice of it, or all. 1: it waits. */
 static int wait_ask(struct call *call, struct core_held *ret_held, const char **ret_why)
 {
@@ -175,10 +181,12 @@ static int wait_ask(struct call *call, struct core_held *ret_held, const char **
     int err = core_ns_get(core, cl, call->ns, NULL, 0, &call->acquire.seq.ns);
     if (err)
         return err;
-    if (!call->asking.ask && !core_seq_is_long(core, &call->acquire.seq))
+    if (!call->asking.ask && !wait_is_long(call))
         return core_acquire(core, cl, &call->acquire, &call->waiter, ret_held, ret_why);
     call->asking.in = call->acquire;
     call->asking.waiter = &call->waiter;
+    if (!call->asking.ask)
+        call->asking.load_bytes = call->prefetch ? SVC_PREFETCH_BYTES : 0;
     return core_ask_step(core, cl, &call->asking, ret_held, ret_why);
 }
 
@@ -278,11 +286,16 @@ static bool locs_begin(struct call *call, const struct core_held *held)
     return call->locs != NULL;
 }
 
+void prefetch_short(struct call *call)
+{
+    if (call->prefetch && !wait_is_long(call))
+        (void)core_prefetch(call->session->svc->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
+}
+
 static void acquired(struct call *call, const struct core_held *held)
 {
     struct svc *s = call->session->svc;
-    if (call->prefetch)
-        (void)core_prefetch(s->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
+    prefetch_short(call);
     if (locs_begin(call, held)) {
         work_go_on(call, locs_step);
         return;
@@ -290,11 +303,6 @@ static void acquired(struct call *call, const struct core_held *held)
     reply_held(s, call->session, &call->head, held, call->shard, false);
     histo_add(&s->m.acquire_ns, clock_now_ns() - call->begun_ns);
     call_end(s, call);
-}
-
-static bool wait_is_long(const struct call *call)
-{
-    return core_seq_is_long(call->session->svc->core, &call->acquire.seq);
 }
 
 static void on_wake(struct core_waiter *w)
@@ -508,10 +516,12 @@ void op_hint(struct request *rq)
         why = ns_detail(err);
     const enum policy_advice advice = err ? POLICY_ADVICE_NONE : advice_of(msg.kind);
     if (!err && advice && core_seq_is_long(s->core, &seq)) {
-        hint_begin(rq, &(struct core_asking){.in = {.seq = seq, .read_only = true},
-                                             .looks = true,
-                                             .advice = advice,
-                                             .within_ms = msg.within_ms});
+        hint_begin(
+            rq, &(struct core_asking){.in = {.seq = seq, .read_only = true},
+                                      .looks = true,
+                                      .advice = advice,
+                                      .within_ms = msg.within_ms,
+                                      .load_bytes = advice == POLICY_ADVICE_SOON ? UINT64_MAX : 0});
         return;
     }
     if (!err)

@@ -369,6 +369,8 @@ void wait_finish(struct call *call);
 struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
                       void (*then)(struct call *call, const struct core_held *held));
 void wait_again(struct call *call);
+/* Begins to load what it did not wait for; of a long one its slices have begun that. */
+void prefetch_short(struct call *call);
 /* The answer to ACQUIRE and its like; `near`: for who reads on the device, if it holds anything
  * there. A shard that does not exist ends the lease. */
 void reply_held(struct svc *s, struct session *se, const struct msg_head *head,

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests on long chains of which much is on disk alone: looked for, held and begun in slices. */
+#include <check.h>
+
+#include "check_run.h"
+#include "core__.h"
+#include "svc__.h"
+#include "svc_rig.h"
+
+#define LONG_BLOCKS 40u
+#define SLICE       10u  /* blocks that are looked at */
+#define TURNS       200u /* more than any of them takes */
+
+static struct srig s;
+static struct sr_peer *p, *q;
+static struct sr_blocks longer;
+static struct msg_paths_reply paths;
+
+/* Memory for 64 blocks; of the long chain the last ones are in it. */
+static void setup(void)
+{
+    sr_defaults(&s);
+    s.core_cfg.slice_work = SLICE;
+    s.core_cfg.lease_bytes_max = 2 * LONG_BLOCKS * 64;
+    s.cfg.turn_work = 1;
+    paths = (struct msg_paths_reply){.npaths = 0};
+    s.paths = &paths;
+    s.regions = 1;
+    sr_begin(&s);
+    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    sr_turn(&s, 0);
+    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
+    sr_turn(&s, 0);
+    longer = (struct sr_blocks){.ns = sr_ns(&s, p, "m"), .chain = 1, .n = LONG_BLOCKS};
+    sr_turn(&s, 0);
+}
+
+static void teardown(void)
+{
+    sr_end(&s);
+    s.paths = NULL;
+}
+
+static void copies_until(uint64_t corr)
+{
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_copies(&s);
+        sr_turn(&s, 0);
+    }
+}
+
+static void store(uint32_t chain)
+{
+    const struct sr_blocks b = {.ns = longer.ns, .chain = chain, .n = LONG_BLOCKS};
+    const uint64_t corr = sr_store(&s, q, &b);
+    copies_until(corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+}
+
+static uint64_t in_memory(void)
+{
+    return core_metrics(s.core)->blocks_in_memory;
+}
+
+/* Some of the chain is in memory, and nothing else is. */
+static void out_of_memory(void)
+{
+    const uint32_t others = 2;
+    uint8_t key[KVC_KEY_BYTES];
+    store(longer.chain);
+    store(others);
+    sr_key(others, 0, key);
+    const struct msg_evict all = {.ns = longer.ns, .key = {key, sizeof key}};
+    (void)sr_send(&s, q, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
+    for (unsigned n = 0; n < 20; n++) {
+        sr_settle(&s);
+        sr_copies(&s);
+    }
+    ck_assert_uint_gt(in_memory(), 0);
+    ck_assert_uint_lt(in_memory(), LONG_BLOCKS);
+}
+
+static struct msg_seq seq(void)
+{
+    static uint8_t keys[LONG_BLOCKS * KVC_KEY_BYTES];
+    for (uint32_t i = 0; i < LONG_BLOCKS; i++)
+        sr_key(longer.chain, i, &keys[(size_t)i * KVC_KEY_BYTES]);
+    return (struct msg_seq){
+        .ns = longer.ns, .tokens = LONG_BLOCKS * 8, .ngroups = 1, .keys = {{keys, sizeof keys}}};
+}
+
+static uint64_t acquire(uint32_t flags)
+{
+    const struct msg_acquire msg = {.seq = seq(), .flags = flags};
+    return sr_send(&s, p,
+                   codec_enc_acquire(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_ACQUIRE, 0), &msg));
+}
+
+static uint64_t lookup(uint32_t flags)
+{
+    const struct msg_lookup msg = {.seq = seq(), .flags = flags};
+    return sr_send(&s, p,
+                   codec_enc_lookup(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_LOOKUP, 0), &msg));
+}
+
+static uint64_t hint(uint32_t kind)
+{
+    const struct msg_hint msg = {.seq = seq(), .kind = kind, .within_ms = 1000};
+    return sr_send(&s, p, codec_enc_hint(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_HINT, 0), &msg));
+}
+
+/* A turn has a slice of the request, and one of what is let go of. */
+static void work_is_short(uint64_t before)
+{
+    ck_assert_uint_le(core_work(s.core) - before, 2 * SLICE + 1);
+}
+
+static void turn(void)
+{
+    const uint64_t before = core_work(s.core);
+    sr_turn(&s, 0);
+    work_is_short(before);
+}
+
+/* Each turn is short until it is answered; copies: some end in between. */
+static void short_turns_until(uint64_t corr, bool copies)
+{
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        turn();
+        if (copies && n % 4 == 3) {
+            const uint64_t before = core_work(s.core);
+            sr_copies(&s);
+            work_is_short(before);
+        }
+    }
+}
+
+/* What was called off goes in slices. */
+static void nothing_is_held(void)
+{
+    for (unsigned n = 0; core_has_steps(s.core); n++) {
+        ck_assert_uint_lt(n, TURNS);
+        turn();
+    }
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes + asks_hold(s.core), 0);
+    ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept + s.core->wanted_bytes, 0);
+    core_check(s.core);
+}
+
+/* What is counted of a request that is done at once, and in slices. */
+struct counts {
+    uint64_t loads, loaded_blocks, tokens_loaded, tokens_hit, missed, acquires, prefetches, leased;
+    uint32_t hit_tokens, cached_tokens;
+    uint8_t reason;
+};
+
+static struct counts counted(uint64_t corr)
+{
+    const struct core_metrics *m = core_metrics(s.core);
+    const struct msg_acquire_reply r = sr_held(&s, corr);
+    return (struct counts){.loads = m->loads,
+                           .loaded_blocks = m->blocks_hit_loaded,
+                           .tokens_loaded = m->tokens_loaded,
+                           .tokens_hit = m->tokens_hit,
+                           .missed = m->tokens_recomputed_by_miss,
+                           .acquires = m->acquires,
+                           .prefetches = m->prefetches,
+                           .leased = m->leased_bytes,
+                           .hit_tokens = r.hit_tokens,
+                           .cached_tokens = r.cached_tokens,
+                           .reason = r.groups[0].reason};
+}
+
+static struct counts of_acquire(uint32_t slice_work, uint32_t flags)
+{
+    setup();
+    out_of_memory();
+    s.core->cfg.slice_work = slice_work;
+    const uint64_t corr = acquire(flags);
+    if (slice_work == SLICE)
+        short_turns_until(corr, !(flags & KVC_F_NO_LOAD));
+    else
+        copies_until(corr);
+    const struct counts x = counted(corr);
+    if (x.leased > 0)
+        (void)sr_release(&s, p, sr_held(&s, corr).lease);
+    sr_copies(&s);
+    nothing_is_held();
+    teardown();
+    return x;
+}
+
+static void counts_are_equal(const struct counts *a, const struct counts *b)
+{
+    ck_assert_uint_eq(a->loads, b->loads);
+    ck_assert_uint_eq(a->loaded_blocks, b->loaded_blocks);
+    ck_assert_uint_eq(a->tokens_loaded, b->tokens_loaded);
+    ck_assert_uint_eq(a->tokens_hit, b->tokens_hit);
+    ck_assert_uint_eq(a->missed, b->missed);
+    ck_assert_uint_eq(a->acquires, b->acquires);
+    ck_assert_uint_eq(a->prefetches, b->prefetches);
+    ck_assert_uint_eq(a->leased, b->leased);
+    ck_assert_uint_eq(a->hit_tokens, b->hit_tokens);
+    ck_assert_uint_eq(a->cached_tokens, b->cached_tokens);
+    ck_assert_uint_eq(a->reason, b->reason);
+}
+
+START_TEST(what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once)
+{
+    const struct counts at_once = of_acquire(1u << 20, 0), slices = of_acquire(SLICE, 0);
+    ck_assert_uint_eq(slices.hit_tokens, LONG_BLOCKS * 8);
+    ck_assert_uint_eq(slices.loads, 1);
+    ck_assert_uint_gt(slices.tokens_loaded, 0);
+    counts_are_equal(&at_once, &slices);
+}
+END_TEST
+
+START_TEST(who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_once)
+{
+    const struct counts at_once = of_acquire(1u << 20, KVC_F_NO_LOAD),
+                        slices = of_acquire(SLICE, KVC_F_NO_LOAD);
+    ck_assert_uint_lt(slices.hit_tokens, LONG_BLOCKS * 8);
+    ck_assert_uint_eq(slices.cached_tokens, LONG_BLOCKS * 8);
+    ck_assert_uint_gt(slices.prefetches, 0);
+    counts_are_equal(&at_once, &slices);
+}
+END_TEST
+
+START_TEST(a_load_that_is_called_off_lets_go_in_slices)
+{
+    bool over = false;
+    out_of_memory();
+    for (unsigned turns = 0; !over; turns++) {
+        const uint64_t corr = acquire(0);
+        ck_assert_uint_lt(turns, TURNS);
+        for (unsigned i = 0; i < turns; i++)
+            turn();
+        over = core_metrics(s.core)->loads > 0;
+        const uint64_t before = core_work(s.core);
+        (void)sr_cancel(&s, p, corr);
+        ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
+        work_is_short(before);
+        sr_copies(&s);
+        nothing_is_held();
+    }
+}
+END_TEST
+
+START_TEST(a_session_that_goes_while_it_loads_lets_go_in_slices)
+{
+    out_of_memory();
+    const uint64_t corr = acquire(0);
+    for (unsigned n = 0; core_metrics(s.core)->loads == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        turn();
+    }
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    const uint64_t before = core_work(s.core);
+    sr_leave(&s, p);
+    work_is_short(before);
+    nothing_is_held();
+    ck_assert_uint_eq(pool_used(s.core->loads_pool), 0);
+}
+END_TEST
+
+START_TEST(more_than_may_be_held_is_refused_and_holds_nothing)
+{
+    out_of_memory();
+    s.core->cfg.lease_bytes_max = (LONG_BLOCKS - 1) * 64;
+    const uint64_t corr = acquire(0);
+    short_turns_until(corr, true);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_LIMIT);
+    nothing_is_held();
+}
+END_TEST
+
+static void is_begun(uint64_t corr)
+{
+    short_turns_until(corr, true);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    ck_assert_uint_gt(core_metrics(s.core)->prefetches, 0);
+    nothing_is_held();
+}
+
+START_TEST(what_a_long_lookup_is_to_load_is_begun_in_slices)
+{
+    out_of_memory();
+    is_begun(lookup(KVC_F_PREFETCH));
+}
+END_TEST
+
+START_TEST(what_a_long_hint_says_is_needed_soon_is_begun_in_slices)
+{
+    out_of_memory();
+    is_begun(hint(KVC_HINT_SOON));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *su = suite_create("turns_load");
+    TCase *both = tcase_create("both"), *t = tcase_create("load");
+    tcase_add_test(both, what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once);
+    tcase_add_test(both, who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_once);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_load_that_is_called_off_lets_go_in_slices);
+    tcase_add_test(t, a_session_that_goes_while_it_loads_lets_go_in_slices);
+    tcase_add_test(t, more_than_may_be_held_is_refused_and_holds_nothing);
+    tcase_add_test(t, what_a_long_lookup_is_to_load_is_begun_in_slices);
+    tcase_add_test(t, what_a_long_hint_says_is_needed_soon_is_begun_in_slices);
+    suite_add_tcase(su, both);
+    suite_add_tcase(su, t);
+    return check_run(su);
+}
