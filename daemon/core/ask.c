@@ -31,7 +31,8 @@ enum ask_phase {
 
 struct core_ask {
     struct find f;
-    struct list_node node; /* core->unasked, once nobody asks any more */
+    struct core_seq seq;   /* f's, without keys, once nobody asks any more */
+    struct list_node node; /* core->unasked then */
     struct core_client *client;
     struct core_held held;
     struct lease *lease;
@@ -656,13 +657,16 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
         return;
     x->ask = NULL;
     ask_enter(c, ask);
-    ask_unmake(c, ask, false);
-    if (ask->f.holds <= c->end_left) {
+    if (!ask->putting.name) /* else the name is there, and has its levels in slices */
+        ask_unmake(c, ask, false);
+    if (!ask->putting.name && ask->f.holds <= c->end_left) {
         c->end_left -= ask->f.holds;
         (void)ask_free(c, ask, true);
         ask_free_slot(c, ask);
         return;
     }
+    ask->seq = *ask->f.seq;
+    ask->f.seq = &ask->seq;
     ask->client->ending++;
     list_push_back(&c->unasked, &ask->node);
     ask_leave(c);
@@ -677,7 +681,9 @@ bool ask_step(struct core *c)
     struct core_client *cl = ask->client;
     work_slice(c);
     ask_enter(c, ask);
-    const bool over = ask_free(c, ask, false);
+    const bool over = !name_put_settle(c, &ask->f, &ask->putting) && ask_free(c, ask, false);
+    if (over)
+        core_name_forget_cancel(&ask->putting.old);
     ask_leave(c);
     if (!over)
         return true;

@@ -124,9 +124,10 @@ START_TEST(the_last_block_of_a_turn_goes_from_under_its_pin)
     r.core->cfg.slice_work = 2;
     r.core->end_left = 0;
     put_pinned(46, _i > 0, _i > 1);
-    ck_assert(!is_there(44) && is_there(46));
+    ck_assert((_i == 2 || !is_there(44)) && is_there(46)); /* who cancels does not wait for that */
     while (core_placement_step(r.core))
         core_check(r.core);
+    ck_assert(!is_there(44));
     ck_assert_uint_eq(m()->named_blocks, 6);
     ck_assert_uint_eq(m()->pinned_blocks, 6);
     rig_end(&r);
