@@ -6,8 +6,9 @@
 #include "check_run.h"
 #include "core_rig.h"
 
-#define SLOT  64u
-#define SLOTS 256u /* 64 regions of 4: a chain of 4 blocks is one */
+#define SLOT       64u
+#define SLOTS      256u /* 64 regions of 4: a chain of 4 blocks is one */
+#define PRINCIPALS 9u
 
 static struct rig r;
 static struct core_ns *ns, *other; /* of principals 1 and 2, tenants t1 and t2 */
@@ -32,7 +33,7 @@ static void begin_with(bool fair, uint32_t principals, uint32_t shards)
 
 static void begin(bool fair)
 {
-    begin_with(fair, fair ? 9 : 0, 1);
+    begin_with(fair, fair ? PRINCIPALS : 0, 1);
 }
 
 static void set_share(const char *tenant, uint64_t bytes)
@@ -120,11 +121,19 @@ static void end(void)
     rig_end(&r);
 }
 
+/* Half of memory is promised to all principals, in equal parts: to the eight others theirs. */
+static void parts_are_left(void)
+{
+    const uint64_t all = SLOTS * SLOT, each = all / 2 / PRINCIPALS;
+    ck_assert_uint_le(core_metrics(r.core)->unevictable_bytes, all - (PRINCIPALS - 1) * each);
+}
+
 START_TEST(who_only_reserves_leaves_the_others_their_part)
 {
     begin(true);
     for (unsigned i = 1; i <= 2; i++)
         ck_assert_uint_eq(reserve_all(i, ns, 1000 * i), KVC_ST_FULL);
+    parts_are_left();
     ck_assert_uint_ge(rig_slots(&r), SLOTS / 2);
     core_check(r.core);
     store_within(other, 3);
@@ -136,6 +145,7 @@ START_TEST(who_holds_leases_leaves_the_others_their_part)
 {
     begin(true);
     lease_both(ns, "other principals");
+    parts_are_left();
     core_check(r.core);
     store_within(other, 3);
     end();
