@@ -241,6 +241,13 @@ static int count_chunks(const struct reader *r, struct kv_model *m)
     return rc == 0 && m->sliding ? window_of(r, "attention_chunk_size", m) : rc;
 }
 
+/* Some files write -1 where others leave the window out. */
+static bool has_window(const struct reader *r)
+{
+    const json_t *v = get(r, "sliding_window");
+    return v && !(json_is_integer(v) && json_integer_value(v) == -1);
+}
+
 /* A window without a list of layers: all of them slide, or those that the family says. */
 static int count_window(const struct reader *r, struct kv_model *m)
 {
@@ -248,7 +255,7 @@ static int count_window(const struct reader *r, struct kv_model *m)
     uint32_t full = 0;
     if (use && !json_is_boolean(use))
         return refuse(r, "use_sliding_window", "expected true or false");
-    if (!get(r, "sliding_window") || (use && !json_is_true(use))) {
+    if (!has_window(r) || (use && !json_is_true(use))) {
         m->full = m->layers;
         return 0;
     }
@@ -303,13 +310,61 @@ static int check_unread(const struct reader *r, const char *used)
     return rc;
 }
 
-/* Layers that take their KV from others keep none. */
-static int check_shared(const struct reader *r)
+static bool is_off(const json_t *v)
 {
-    const json_t *v = get(r, "num_kv_shared_layers");
-    if (v && !(json_is_integer(v) && json_integer_value(v) == 0))
-        return refuse(r, "num_kv_shared_layers",
-                      "this file has layers that share KV, which this tool does not read");
+    return !v || json_is_null(v) || json_is_false(v) ||
+           (json_is_integer(v) && json_integer_value(v) == 0) ||
+           (json_is_object(v) && json_object_size(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0);
+}
+
+/* Keys that make layers differ, add a cache beside K and V, or state another size than the keys
+ * read here; each with what it says. */
+static const struct {
+    const char *key, *says;
+} sizes_unread[] = {
+    {"num_kv_shared_layers", "layers that share KV"},
+    {"num_global_key_value_heads", "other KV heads in the layers that are full"},
+    {"global_head_dim", "another head size in the layers that are full"},
+    {"swa_num_key_value_heads", "other KV heads in the layers that slide"},
+    {"swa_head_dim", "another head size in the layers that slide"},
+    {"swa_v_head_dim", "another size of values in the layers that slide"},
+    {"attention_other_setting", "other heads in some layers"},
+    {"block_configs", "attention of its own in each layer"},
+    {"attn_config", "KV heads in an object of their own"},
+    {"attn_layer_indices", "which layers attend"},
+    {"cross_attention_layers", "layers that attend to another input"},
+    {"layer_group_size", "groups of layers of which one attends"},
+    {"compress_ratios", "layers that keep KV of several tokens as one"},
+    {"index_n_heads", "an indexer, which keeps a cache of its own"},
+    {"index_head_dim", "an indexer, which keeps a cache of its own"},
+    {"is_encoder_decoder", "an encoder and a decoder, which keep KV of two inputs"},
+};
+
+/* A wrong size is worse than none. */
+static int check_sizes(const struct reader *r)
+{
+    for (size_t i = 0; i < sizeof(sizes_unread) / sizeof(sizes_unread[0]); i++)
+        if (!is_off(get(r, sizes_unread[i].key)))
+            return refuse(r, sizes_unread[i].key,
+                          "this file has %s, which this tool does not read, so a size would be "
+                          "wrong",
+                          sizes_unread[i].says);
+    return 0;
+}
+
+/* They see the whole input at once, so nothing is kept for tokens to come. */
+static int check_decoder(const struct reader *r, const struct kv_model *m)
+{
+    static const char *const encoders[] = {"albert",     "bert",    "deberta",    "deberta-v2",
+                                           "distilbert", "electra", "modernbert", "mpnet",
+                                           "nomic_bert", "roberta", "xlm-roberta"};
+    for (size_t i = 0; i < sizeof(encoders) / sizeof(encoders[0]); i++)
+        if (!strcmp(m->name, encoders[i]))
+            return refuse(r, "model_type",
+                          "%s is an encoder, which keeps no KV; expected a model that generates "
+                          "text",
+                          m->name);
     return 0;
 }
 
@@ -473,9 +528,11 @@ static int read_model(const char *path, const json_t *root, char *why, struct kv
     if (!type)
         type = json_string_value(json_object_get(root, "model_type"));
     snprintf(m->name, sizeof(m->name), "%s", type ? type : "model");
-    int rc = read_layers(&r, m);
+    int rc = check_decoder(&r, m);
     if (rc == 0)
-        rc = check_shared(&r);
+        rc = check_sizes(&r);
+    if (rc == 0)
+        rc = read_layers(&r, m);
     return rc < 0 ? rc : read_heads(&r, m);
 }
 

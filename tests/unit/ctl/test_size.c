@@ -181,17 +181,29 @@ END_TEST
 
 /* ---- what is wrong, and what would be right ---- */
 
-static void refused(const char *text, const char *field, const char *hint)
+static int load_text(const char *text, char why[KV_WHY_BYTES])
 {
-    char path[] = "/tmp/kvc-config-XXXXXX", why[KV_WHY_BYTES] = "";
+    char path[] = "/tmp/kvc-config-XXXXXX";
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
     int rc = kv_model_load(path, why, &m);
     unlink(path);
-    ck_assert_int_eq(rc, -EINVAL);
+    return rc;
+}
+
+static void refused(const char *text, const char *field, const char *hint)
+{
+    char why[KV_WHY_BYTES] = "";
+    ck_assert_int_eq(load_text(text, why), -EINVAL);
     ck_assert_msg(strstr(why, field) && strstr(why, hint), "%s", why);
+}
+
+static void accepted(const char *text)
+{
+    char why[KV_WHY_BYTES] = "";
+    ck_assert_msg(load_text(text, why) == 0, "%s", why);
 }
 
 START_TEST(errors_name_the_field_and_what_would_be_right)
@@ -237,6 +249,51 @@ START_TEST(errors_name_the_field_and_what_would_be_right)
 }
 END_TEST
 
+/* Each of these was passed over, and a size was given as if it were not there. */
+START_TEST(what_changes_the_size_and_is_not_read_is_refused_by_name)
+{
+    static const char *const facts[][2] = {
+        {"num_global_key_value_heads", "2"},
+        {"global_head_dim", "512"},
+        {"swa_num_key_value_heads", "8"},
+        {"swa_head_dim", "192"},
+        {"swa_v_head_dim", "128"},
+        {"attention_other_setting", "{\"num_attention_heads\": 96}"},
+        {"block_configs", "[{\"attention\": {\"n_heads_in_group\": 8}}]"},
+        {"attn_config", "{\"kv_n_heads\": 8}"},
+        {"attn_layer_indices", "[1]"},
+        {"cross_attention_layers", "[1]"},
+        {"layer_group_size", "8"},
+        {"compress_ratios", "[4, 128]"},
+        {"index_n_heads", "64"},
+        {"index_head_dim", "128"},
+        {"is_encoder_decoder", "true"},
+    };
+    for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
+        char text[256];
+        snprintf(text, sizeof(text),
+                 "{\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4,"
+                 " \"%s\": %s}",
+                 facts[i][0], facts[i][1]);
+        refused(text, facts[i][0], "does not read");
+    }
+    refused("{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 8,"
+            " \"num_attention_heads\": 4}",
+            "model_type", "encoder");
+}
+END_TEST
+
+START_TEST(what_is_switched_off_changes_nothing)
+{
+    accepted("{\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4,"
+             " \"sliding_window\": -1, \"num_kv_shared_layers\": 0, \"block_configs\": [],"
+             " \"attn_config\": {}, \"index_n_heads\": null, \"is_encoder_decoder\": false}");
+    ck_assert_uint_eq(m.full, 2);
+    ck_assert_uint_eq(m.sliding, 0);
+    ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 2 * 4 * 2 * 2);
+}
+END_TEST
+
 START_TEST(a_file_that_is_not_there_is_named)
 {
     char why[KV_WHY_BYTES] = "";
@@ -259,6 +316,8 @@ int main(void)
     tcase_add_test(t, layers_with_a_state_keep_no_kv);
     tcase_add_test(t, families_that_name_their_layers_in_their_own_way);
     tcase_add_test(t, errors_name_the_field_and_what_would_be_right);
+    tcase_add_test(t, what_changes_the_size_and_is_not_read_is_refused_by_name);
+    tcase_add_test(t, what_is_switched_off_changes_nothing);
     tcase_add_test(t, a_file_that_is_not_there_is_named);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
