@@ -30,13 +30,120 @@ const char *kv_form_name(enum kv_form form)
     return names[form];
 }
 
+/* ---- layers ---- */
+
+static bool layer_keeps(const struct kv_layer *l)
+{
+    return l->kind == KV_FULL || l->kind == KV_SLIDING;
+}
+
+static bool layer_like(const struct kv_layer *a, const struct kv_layer *b)
+{
+    return a->kind == b->kind && a->window == b->window && a->kv_heads == b->kv_heads &&
+           a->key == b->key && a->value == b->value && a->side == b->side;
+}
+
+uint32_t kv_model_count(const struct kv_model *m, enum kv_kind kind)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->layers; i++)
+        n += m->layer[i].kind == kind;
+    return n;
+}
+
+uint32_t kv_model_keepers(const struct kv_model *m)
+{
+    return kv_model_count(m, KV_FULL) + kv_model_count(m, KV_SLIDING);
+}
+
+/* The first layer at or behind `from` that keeps KV and is like none before it; else `layers`. */
+static uint32_t group_next(const struct kv_model *m, uint32_t from)
+{
+    for (uint32_t i = from; i < m->layers; i++) {
+        bool seen = !layer_keeps(&m->layer[i]);
+        for (uint32_t j = 0; j < i && !seen; j++)
+            seen = layer_like(&m->layer[i], &m->layer[j]);
+        if (!seen)
+            return i;
+    }
+    return m->layers;
+}
+
+bool kv_model_group(const struct kv_model *m, unsigned i, const struct kv_layer **ret_layer,
+                    uint32_t *ret_count)
+{
+    uint32_t at = group_next(m, 0);
+    while (i-- && at < m->layers)
+        at = group_next(m, at + 1);
+    if (at == m->layers)
+        return false;
+    *ret_layer = &m->layer[at];
+    *ret_count = 0;
+    for (uint32_t j = 0; j < m->layers; j++)
+        *ret_count += layer_like(&m->layer[j], &m->layer[at]);
+    return true;
+}
+
+static bool is_uniform(const struct kv_model *m)
+{
+    const struct kv_layer *first, *l;
+    uint32_t n;
+    if (!kv_model_group(m, 0, &first, &n))
+        return true;
+    for (unsigned i = 0; kv_model_group(m, i, &l, &n); i++)
+        if (l->kv_heads != first->kv_heads || l->key != first->key || l->value != first->value)
+            return false;
+    return true;
+}
+
+/* ---- parts ---- */
+
+struct kv_part kv_part_whole(const struct kv_model *m)
+{
+    return (struct kv_part){.tp = 1, .layers = m->layers};
+}
+
+struct kv_part kv_part_stage(const struct kv_model *m, uint32_t tp, uint32_t pp, uint32_t i)
+{
+    struct kv_part part = {.tp = tp};
+    uint32_t rest = m->layers % pp;
+    for (uint32_t j = 0; j <= i; j++) {
+        part.first += part.layers;
+        part.layers = m->layers / pp + (j + 1 + rest >= pp && j + 1 < pp);
+    }
+    return part;
+}
+
+bool kv_model_splits(const struct kv_model *m, uint32_t tp, uint32_t *ret_heads)
+{
+    const struct kv_layer *l;
+    uint32_t n;
+    for (unsigned i = 0; kv_model_group(m, i, &l, &n); i++) {
+        *ret_heads = l->kv_heads ? l->kv_heads : m->expanded_heads;
+        if (*ret_heads && *ret_heads % tp && tp % *ret_heads)
+            return false;
+    }
+    return true;
+}
+
+static uint32_t share(uint32_t heads, uint32_t tp)
+{
+    return heads > tp ? heads / tp : 1;
+}
+
+/* ---- forms ---- */
+
 const char *kv_form_missing(const struct kv_model *m, enum kv_form form)
 {
-    if (form != KV_FORM_HIDDEN && m->full + m->sliding == 0)
+    const struct kv_layer *l = NULL;
+    uint32_t n;
+    if (form != KV_FORM_HIDDEN && !kv_model_group(m, 0, &l, &n))
         return "no layer attends, so none keeps KV";
     if (form == KV_FORM_LATENT && !m->latent)
         return "no MLA: there is no kv_lora_rank";
-    if (form == KV_FORM_ABSORBED && !m->latent && (uint64_t)m->kv_heads * m->head_size < m->hidden)
+    if (form == KV_FORM_ABSORBED && !m->latent && !is_uniform(m))
+        return "layers differ in their heads";
+    if (form == KV_FORM_ABSORBED && !m->latent && (uint64_t)l->kv_heads * l->key < m->hidden)
         return "V cannot be had from K: H·d is below hidden_size";
     if (form == KV_FORM_EXPANDED && !m->latent)
         return "no MLA: K+V is what there is";
@@ -48,45 +155,65 @@ const char *kv_form_missing(const struct kv_model *m, enum kv_form form)
 }
 
 /* Elements and vectors (each with a scale, where there is one) of one token in one layer. */
-static void shape(const struct kv_model *m, enum kv_form form, uint64_t *ret_elements,
-                  uint64_t *ret_vectors)
+static void shape(const struct kv_model *m, enum kv_form form, const struct kv_layer *l,
+                  uint32_t tp, uint64_t *ret_elements, uint64_t *ret_vectors)
 {
-    bool latent = form == KV_FORM_LATENT || (form == KV_FORM_ABSORBED && m->latent);
-    uint64_t heads = (uint64_t)m->kv_heads * m->head_size;
-    if (form == KV_FORM_HIDDEN)
+    uint32_t heads = share(l->kv_heads, tp), expanded = share(m->expanded_heads, tp);
+    if (form == KV_FORM_HIDDEN) {
         *ret_elements = m->hidden;
-    else if (form == KV_FORM_EXPANDED)
-        *ret_elements = m->expanded;
-    else if (latent)
-        *ret_elements = (uint64_t)m->latent + m->rope;
-    else
-        *ret_elements = form == KV_FORM_KV ? 2 * heads : heads;
-    if (form == KV_FORM_HIDDEN || latent)
         *ret_vectors = 1;
-    else if (form == KV_FORM_EXPANDED)
-        *ret_vectors = 2 * (uint64_t)m->expanded_heads;
-    else
-        *ret_vectors = form == KV_FORM_KV ? 2 * (uint64_t)m->kv_heads : m->kv_heads;
+    } else if (form == KV_FORM_EXPANDED) {
+        *ret_elements = m->expanded / m->expanded_heads * expanded;
+        *ret_vectors = 2 * (uint64_t)expanded;
+    } else if (m->latent) {
+        *ret_elements = (uint64_t)m->latent + m->rope;
+        *ret_vectors = 1;
+    } else if (form == KV_FORM_KV) {
+        *ret_elements = (uint64_t)heads * ((uint64_t)l->key + l->value);
+        *ret_vectors = 2 * (uint64_t)heads;
+    } else {
+        *ret_elements = (uint64_t)heads * l->key;
+        *ret_vectors = heads;
+    }
+}
+
+/* Of one token in layer `i`. */
+static uint64_t layer_bytes(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
+                            uint32_t tp, uint32_t i)
+{
+    const struct kv_layer *l = &m->layer[i];
+    uint64_t elements, vectors;
+    if (form != KV_FORM_HIDDEN && !layer_keeps(l))
+        return 0;
+    shape(m, form, l, tp, &elements, &vectors);
+    return (elements * type->bits + 7) / 8 + vectors * type->scale_bytes +
+           (form == KV_FORM_HIDDEN ? 0 : l->side);
 }
 
 uint64_t kv_token_bytes(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
-                        uint32_t layers)
+                        struct kv_part part)
 {
-    uint64_t elements, vectors;
-    shape(m, form, &elements, &vectors);
-    return layers * ((elements * type->bits + 7) / 8 + vectors * type->scale_bytes);
+    uint64_t sum = 0;
+    for (uint32_t i = part.first; i < part.first + part.layers; i++)
+        sum += layer_bytes(m, form, type, part.tp, i);
+    return sum;
 }
 
 uint64_t kv_context_bytes(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
-                          uint64_t tokens, uint32_t block_tokens)
+                          uint64_t tokens, uint32_t block_tokens, struct kv_part part)
 {
-    uint64_t all = (tokens + block_tokens - 1) / block_tokens;
-    uint64_t outside = tokens > m->window ? (tokens - m->window) / block_tokens : 0;
-    if (form == KV_FORM_HIDDEN)
-        return all * block_tokens * kv_token_bytes(m, form, type, m->layers);
-    return block_tokens * (all * kv_token_bytes(m, form, type, m->full) +
-                           (all - outside) * kv_token_bytes(m, form, type, m->sliding));
+    uint64_t all = (tokens + block_tokens - 1) / block_tokens, sum = 0;
+    for (uint32_t i = part.first; i < part.first + part.layers; i++) {
+        const struct kv_layer *l = &m->layer[i];
+        uint64_t outside = 0;
+        if (form != KV_FORM_HIDDEN && l->kind == KV_SLIDING && tokens > l->window)
+            outside = (tokens - l->window) / block_tokens;
+        sum += block_tokens * (all - outside) * layer_bytes(m, form, type, part.tp, i);
+    }
+    return sum;
 }
+
+/* ---- formulas ---- */
 
 /* "·2" for a whole number of bytes, "·0.5" for half a byte. */
 static void bytes_text(const struct kv_type *type, char text[16])
@@ -97,17 +224,57 @@ static void bytes_text(const struct kv_type *type, char text[16])
         snprintf(text, 16, "%u", type->bits / 8);
 }
 
-void kv_form_formula(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
-                     char *text, size_t cap)
+/* What the indexers keep of a token in all layers. */
+static uint64_t side_bytes(const struct kv_model *m)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < m->layers; i++)
+        sum += m->layer[i].side;
+    return sum;
+}
+
+/* Layers differ: a sum of the kinds of layers, or how many bytes it is where it would be long. */
+static void formula_sum(const struct kv_model *m, const struct kv_type *type, char *text,
+                        size_t cap)
+{
+    const struct kv_layer *l;
+    char b[16];
+    uint32_t n;
+    int at = snprintf(text, cap, "n·Σ L·H·(k+v)·b%s = 1·(", type->scale_bytes ? " + scales" : "");
+    bytes_text(type, b);
+    for (unsigned i = 0; kv_model_group(m, i, &l, &n); i++) {
+        if (i >= 4) {
+            snprintf(text, cap, "n·Σ L·H·(k+v)·b = %llu",
+                     (unsigned long long)kv_token_bytes(m, KV_FORM_KV, type, kv_part_whole(m)));
+            return;
+        }
+        at += snprintf(text + at, cap - (size_t)at, "%s%u·%u·%u", i ? " + " : "", n, l->kv_heads,
+                       l->key + l->value);
+    }
+    snprintf(text + at, cap - (size_t)at, ")·%s", b);
+}
+
+/* K and V of one size in all layers. */
+static void formula_kv(const struct kv_layer *l, uint32_t layers, const char *scales, const char *b,
+                       const char *numbers, char *text, size_t cap)
+{
+    if (l->key == l->value)
+        snprintf(text, cap, "2·n·d·L·H·b%s = 2·1·%u·%u·%u·%s%s", scales, l->key, layers,
+                 l->kv_heads, b, numbers);
+    else
+        snprintf(text, cap, "n·(k+v)·L·H·b%s = 1·(%u+%u)·%u·%u·%s%s", scales, l->key, l->value,
+                 layers, l->kv_heads, b, numbers);
+}
+
+static void formula_of(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
+                       char *text, size_t cap)
 {
     char b[16], scales[48] = "", numbers[64] = "";
-    uint32_t layers = form == KV_FORM_HIDDEN ? m->layers : m->full + m->sliding;
+    uint32_t layers = form == KV_FORM_HIDDEN ? m->layers : kv_model_keepers(m), n;
+    const struct kv_layer *l = &m->layer[0];
     uint64_t elements, vectors;
-    if (kv_form_missing(m, form)) {
-        snprintf(text, cap, "-");
-        return;
-    }
-    shape(m, form, &elements, &vectors);
+    (void)kv_model_group(m, 0, &l, &n);
+    shape(m, form, l, 1, &elements, &vectors);
     bytes_text(type, b);
     if (type->scale_bytes) {
         snprintf(scales, sizeof(scales), " + %s%s·s",
@@ -117,8 +284,7 @@ void kv_form_formula(const struct kv_model *m, enum kv_form form, const struct k
                  type->scale_bytes);
     }
     if (form == KV_FORM_KV)
-        snprintf(text, cap, "2·n·d·L·H·b%s = 2·1·%u·%u·%u·%s%s", scales, m->head_size, layers,
-                 m->kv_heads, b, numbers);
+        formula_kv(l, layers, scales, b, numbers, text, cap);
     else if (form == KV_FORM_EXPANDED)
         snprintf(text, cap, "n·H·(k+v)·L·b%s = 1·%u·%llu·%u·%s%s", scales, m->expanded_heads,
                  (unsigned long long)(m->expanded / m->expanded_heads), layers, b, numbers);
@@ -128,6 +294,23 @@ void kv_form_formula(const struct kv_model *m, enum kv_form form, const struct k
         snprintf(text, cap, "n·(r+q)·L·b%s = 1·(%u+%u)·%u·%s%s", scales, m->latent, m->rope, layers,
                  b, numbers);
     else
-        snprintf(text, cap, "n·d·L·H·b%s = 1·%u·%u·%u·%s%s", scales, m->head_size, layers,
-                 m->kv_heads, b, numbers);
+        snprintf(text, cap, "n·d·L·H·b%s = 1·%u·%u·%u·%s%s", scales, l->key, layers, l->kv_heads, b,
+                 numbers);
+}
+
+void kv_form_formula(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
+                     char *text, size_t cap)
+{
+    uint64_t side = form == KV_FORM_HIDDEN ? 0 : side_bytes(m);
+    if (kv_form_missing(m, form)) {
+        snprintf(text, cap, "-");
+        return;
+    }
+    if (form == KV_FORM_KV && !is_uniform(m))
+        formula_sum(m, type, text, cap);
+    else
+        formula_of(m, form, type, text, cap);
+    size_t at = strlen(text);
+    if (side)
+        snprintf(text + at, cap - at, " + index keys %llu", (unsigned long long)side);
 }

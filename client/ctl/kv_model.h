@@ -10,23 +10,59 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KV_WHY_BYTES 400
+#define KV_WHY_BYTES  400
+#define KV_LAYERS_MAX 1024u
+
+enum kv_kind {
+    KV_FULL,    /* attends to everything */
+    KV_SLIDING, /* attends to the last `window` tokens */
+    KV_STATE,   /* keeps a state of constant size instead of KV */
+    KV_NONE,    /* keeps nothing of a token */
+    KV_SHARED,  /* attends to the KV of another layer and keeps none */
+    KV_KINDS
+};
+
+struct kv_layer {
+    enum kv_kind kind;
+    uint32_t window;     /* KV_SLIDING: tokens */
+    uint32_t kv_heads;   /* 0 with MLA */
+    uint32_t key, value; /* elements of one head */
+    uint32_t side; /* bytes of a token in a cache beside KV (an indexer's keys), in any type */
+};
 
 struct kv_model {
     char name[64];    /* model_type; "model" when there is none */
-    char dtype[16];   /* "bf16", ... as the file says; "" = it does not */
+    char dtype[16];   /* "bf16", ... of the KV, as the file says; "" = it does not, or see below */
+    char stated[64];  /* the key that says so; "" = none */
+    bool unsized;     /* `stated` says a type that has no name here: somebody must choose one */
     uint32_t layers;  /* all of them */
-    uint32_t full;    /* of them, those that attend to everything */
-    uint32_t sliding; /* that attend to the last `window` tokens */
-    uint32_t linear;  /* that keep a state of constant size instead of KV */
-    uint32_t plain;   /* that keep nothing of a token */
-    uint32_t window;
-    uint32_t kv_heads, head_size, hidden;
+    uint32_t context; /* tokens that the model was made for; 0 = the file does not say */
+    uint32_t hidden;
     uint32_t latent, rope; /* MLA: elements of a token's latent and of its rotary key; else 0 */
     /* MLA: heads, and elements of all their K and V, were they kept; 0 = the file does not say */
     uint32_t expanded_heads;
     uint64_t expanded;
+    struct kv_layer layer[KV_LAYERS_MAX];
 };
+
+/* A part of the model that one accelerator holds: its layers, and a share of their heads. */
+struct kv_part {
+    uint32_t tp; /* over how many the heads of a layer are split; what cannot be split is in each */
+    uint32_t first, layers;
+};
+struct kv_part kv_part_whole(const struct kv_model *m);
+/* Layers of stage `i` of `pp`: as even as can be, the last stages but one take one more. */
+struct kv_part kv_part_stage(const struct kv_model *m, uint32_t tp, uint32_t pp, uint32_t i);
+/* Whether KV heads can be split over `tp`: each layer's divide it or are divided by it. */
+bool kv_model_splits(const struct kv_model *m, uint32_t tp, uint32_t *ret_heads);
+
+uint32_t kv_model_count(const struct kv_model *m, enum kv_kind kind);
+/* Layers that keep KV. */
+uint32_t kv_model_keepers(const struct kv_model *m);
+/* The i-th kind of layer that keeps KV, in the order of the layers, and how many are like it.
+ * False: there are fewer. */
+bool kv_model_group(const struct kv_model *m, unsigned i, const struct kv_layer **ret_layer,
+                    uint32_t *ret_count);
 
 /* 0; -EINVAL or an errno of opening the file, with `why` naming the field and what would be right.
  */
@@ -59,13 +95,13 @@ const char *kv_form_missing(const struct kv_model *m, enum kv_form form);
 void kv_form_formula(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
                      char *text, size_t cap);
 
-/* Bytes of one token in `layers` layers; exact. The form is not missing. */
+/* Bytes of one token in the layers of a part; exact. The form is not missing. */
 uint64_t kv_token_bytes(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
-                        uint32_t layers);
-/* Bytes that a context of `tokens` keeps, in whole blocks: all of it in layers that attend to
+                        struct kv_part part);
+/* Bytes that a context of `tokens` keeps there, in whole blocks: all of it in layers that attend to
  * everything, the blocks that hold the last `window` tokens in those that slide. Hidden states are
  * kept of every token in every layer. */
 uint64_t kv_context_bytes(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
-                          uint64_t tokens, uint32_t block_tokens);
+                          uint64_t tokens, uint32_t block_tokens, struct kv_part part);
 
 #endif

@@ -16,6 +16,7 @@ enum { TIERS = 3 };
 
 #define CONTEXT_MAX  (UINT64_C(1) << 32)
 #define PARALLEL_MAX 1000000u
+#define RANKS_MAX    1024u
 
 static const char help[] =
     "Usage: kvcachectl size --config FILE --context N [--parallel P] [--kv-type T] [OPTIONS]\n"
@@ -28,16 +29,20 @@ static const char help[] =
     "which bandwidth on loading beats computing.\n"
     "\n"
     "  --config FILE     config.json: Llama, Qwen, Mistral, Gemma, DeepSeek (MLA) and others that\n"
-    "                    use the same names; layers that slide or keep a state are told apart\n"
+    "                    use the same names, layer by layer; a key that may change the size and\n"
+    "                    is not understood is refused by its name\n"
     "  --context N       tokens in a context: 8192, or 8K (1K is 1024)\n"
     "  --parallel P      contexts at a time (default 1)\n"
-    "  --kv-type T       fp32, bf16, fp16, fp8, int8 or int4 (default: the model's own, else "
-    "bf16);\n"
+    "  --kv-type T       fp32, bf16, fp16, fp8, int8 or int4 (default: what the file\n"
+    "                    says of KV, else the model's own, else bf16);\n"
     "                    int8 and int4 with a scale of 2 bytes for each vector: a head's K or V "
     "of\n"
     "                    one token, a latent, a hidden state\n"
+    "  --tp N            accelerators that split the heads of a layer (default 1); heads that are\n"
+    "                    too few, latents and index keys are in each of them\n"
+    "  --pp N            stages that split the layers (default 1)\n"
     "  --block-tokens B  tokens in a block; contexts take whole blocks (default 16)\n"
-    "  --hbm SIZE        memory of the accelerators, for instance 80GiB; says how many fit\n"
+    "  --hbm SIZE        memory of all accelerators, for instance 80GiB; says how many fit\n"
     "  --host SIZE       host memory, likewise\n"
     "  --nvme SIZE       disk, likewise\n"
     "  --prefill-tokens-per-second X\n"
@@ -54,7 +59,8 @@ struct size {
     const char *path;
     const struct kv_type *type;
     struct kv_model model;
-    uint64_t context, parallel, block_tokens;
+    const char *type_from;
+    uint64_t context, parallel, block_tokens, tp, pp;
     uint64_t tier[TIERS]; /* bytes; 0 = not given */
     double tokens_per_second;
 };
@@ -65,22 +71,52 @@ static const char *const tier_names[TIERS] = {"hbm", "host", "nvme"};
 
 struct figures {
     uint64_t token, context, all;
+    uint64_t rank; /* of a context, in the accelerator that keeps most of it */
     uint64_t fits[TIERS];
     double break_even; /* bytes per second; 0 = no prefill cost was given */
 };
 
+static uint64_t ranks(const struct size *s)
+{
+    return s->tp * s->pp;
+}
+
+/* Bytes of a context: in all ranks together, and in the one that has most. Hidden states are the
+ * same in all that split a layer, so one copy is enough. */
+static uint64_t context_of(const struct size *s, enum kv_form form, uint64_t *ret_rank)
+{
+    uint64_t sum = 0;
+    *ret_rank = 0;
+    for (uint32_t i = 0; i < s->pp; i++) {
+        struct kv_part part = kv_part_stage(&s->model, (uint32_t)s->tp, (uint32_t)s->pp, i);
+        uint64_t one =
+            kv_context_bytes(&s->model, form, s->type, s->context, (uint32_t)s->block_tokens, part);
+        sum += form == KV_FORM_HIDDEN ? one : one * s->tp;
+        *ret_rank = one > *ret_rank ? one : *ret_rank;
+    }
+    return sum;
+}
+
 static struct figures figures_of(const struct size *s, enum kv_form form)
 {
     const struct kv_model *m = &s->model;
-    uint32_t layers = form == KV_FORM_HIDDEN ? m->layers : m->full + m->sliding;
-    struct figures f = {
-        .token = kv_token_bytes(m, form, s->type, layers),
-        .context = kv_context_bytes(m, form, s->type, s->context, (uint32_t)s->block_tokens)};
+    struct figures f = {.token = kv_token_bytes(m, form, s->type, kv_part_whole(m))};
+    f.context = context_of(s, form, &f.rank);
     f.all = f.context * s->parallel;
-    for (int i = 0; i < TIERS; i++)
+    f.fits[0] = f.rank ? s->tier[0] / ranks(s) / f.rank : 0;
+    for (int i = 1; i < TIERS; i++)
         f.fits[i] = f.context ? s->tier[i] / f.context : 0;
     f.break_even = (double)f.context * s->tokens_per_second / (double)s->context;
     return f;
+}
+
+/* The longest window; 0 = no layer slides. */
+static uint32_t windows(const struct kv_model *m)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < m->layers; i++)
+        longest = m->layer[i].window > longest ? m->layer[i].window : longest;
+    return longest;
 }
 
 /* ---- JSON ---- */
@@ -96,6 +132,8 @@ static json_t *form_json(const struct size *s, enum kv_form form)
     json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I}", "form", kv_form_name(form), "formula",
                           formula, "bytes_per_token", (json_int_t)f.token, "context_bytes",
                           (json_int_t)f.context, "parallel_bytes", (json_int_t)f.all);
+    if (ranks(s) > 1)
+        json_object_set_new(o, "rank_context_bytes", json_integer((json_int_t)f.rank));
     json_t *fits = json_object();
     for (int i = 0; i < TIERS; i++)
         if (s->tier[i])
@@ -106,48 +144,105 @@ static json_t *form_json(const struct size *s, enum kv_form form)
     return o;
 }
 
+/* What is the same in all layers that keep KV; null where they differ. */
+static json_t *groups_json(const struct kv_model *m, json_t *model)
+{
+    const struct kv_layer *l, *first = NULL;
+    json_t *groups = json_array();
+    uint32_t n;
+    bool same = true;
+    for (unsigned i = 0; kv_model_group(m, i, &l, &n); i++) {
+        first = first ? first : l;
+        same &= l->kv_heads == first->kv_heads && l->key == first->key && l->value == first->key;
+        json_array_append_new(
+            groups, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "layers", (json_int_t)n, "window",
+                              (json_int_t)l->window, "kv_heads", (json_int_t)l->kv_heads,
+                              "key_size", (json_int_t)l->key, "value_size", (json_int_t)l->value,
+                              "index_bytes", (json_int_t)l->side));
+    }
+    same &= first != NULL;
+    json_object_set_new(model, "kv_heads", same ? json_integer(first->kv_heads) : json_null());
+    json_object_set_new(model, "head_size", same ? json_integer(first->key) : json_null());
+    return groups;
+}
+
+static json_t *model_json(const struct kv_model *m)
+{
+    json_t *o = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "type", m->name, "layers",
+        (json_int_t)m->layers, "full_layers", (json_int_t)kv_model_count(m, KV_FULL),
+        "sliding_layers", (json_int_t)kv_model_count(m, KV_SLIDING), "linear_layers",
+        (json_int_t)kv_model_count(m, KV_STATE), "plain_layers",
+        (json_int_t)kv_model_count(m, KV_NONE), "shared_layers",
+        (json_int_t)kv_model_count(m, KV_SHARED), "window", (json_int_t)windows(m), "context",
+        (json_int_t)m->context, "hidden_size", (json_int_t)m->hidden, "kv_lora_rank",
+        (json_int_t)m->latent, "qk_rope_head_dim", (json_int_t)m->rope);
+    json_object_set_new(o, "groups", groups_json(m, o));
+    return o;
+}
+
 static void print_json(const struct size *s)
 {
-    const struct kv_model *m = &s->model;
     json_t *forms = json_array();
     for (enum kv_form form = 0; form < KV_FORM_COUNT; form++)
         json_array_append_new(forms, form_json(s, form));
-    json_t *model = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "type", m->name, "layers",
-        (json_int_t)m->layers, "full_layers", (json_int_t)m->full, "sliding_layers",
-        (json_int_t)m->sliding, "linear_layers", (json_int_t)m->linear, "plain_layers",
-        (json_int_t)m->plain, "window", (json_int_t)m->window, "kv_heads", (json_int_t)m->kv_heads,
-        "head_size", (json_int_t)m->head_size, "hidden_size", (json_int_t)m->hidden, "kv_lora_rank",
-        (json_int_t)m->latent, "qk_rope_head_dim", (json_int_t)m->rope);
-    json_print(json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:o}", "model", model, "kv_type",
-                         s->type->name, "scale_bytes", (json_int_t)s->type->scale_bytes, "context",
-                         (json_int_t)s->context, "parallel", (json_int_t)s->parallel,
-                         "block_tokens", (json_int_t)s->block_tokens, "forms", forms));
+    json_print(json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "model",
+                         model_json(&s->model), "kv_type", s->type->name, "kv_type_from",
+                         s->type_from, "scale_bytes", (json_int_t)s->type->scale_bytes, "context",
+                         (json_int_t)s->context, "parallel", (json_int_t)s->parallel, "tp",
+                         (json_int_t)s->tp, "pp", (json_int_t)s->pp, "block_tokens",
+                         (json_int_t)s->block_tokens, "forms", forms));
 }
 
 /* ---- text ---- */
 
+static void print_heads(const struct kv_model *m, const struct kv_layer *l)
+{
+    if (m->latent)
+        printf("latents of %u and rotary keys of %u elements", m->latent, m->rope);
+    else if (l->key == l->value)
+        printf("%u KV head%s of %u", l->kv_heads, l->kv_heads == 1 ? "" : "s", l->key);
+    else
+        printf("%u KV head%s of %u and %u", l->kv_heads, l->kv_heads == 1 ? "" : "s", l->key,
+               l->value);
+    if (l->side)
+        printf(" and index keys of %u bytes", l->side);
+}
+
 static void print_model(const struct size *s)
 {
+    static const char *const rest[KV_KINDS] = {
+        [KV_STATE] = "with a state of constant size, which is not counted here",
+        [KV_NONE] = "that keep nothing",
+        [KV_SHARED] = "that use the KV of others"};
     const struct kv_model *m = &s->model;
+    const struct kv_layer *l;
     char name[sizeof(m->name)];
+    uint32_t n;
     snprintf(name, sizeof(name), "%s", m->name);
-    printf("%s: %u layers", plain(name), m->layers);
-    if (m->sliding || m->linear || m->plain) {
-        printf(" (%u full", m->full);
-        if (m->sliding)
-            printf(", %u with a window of %u tokens", m->sliding, m->window);
-        if (m->linear)
-            printf(", %u with a state of constant size, which is not counted here", m->linear);
-        if (m->plain)
-            printf(", %u that keep nothing", m->plain);
-        putchar(')');
+    printf("%s: %u layers, hidden size %u\n", plain(name), m->layers, m->hidden);
+    for (unsigned i = 0; kv_model_group(m, i, &l, &n); i++) {
+        if (l->kind == KV_SLIDING)
+            printf("  %u with a window of %u tokens: ", n, l->window);
+        else
+            printf("  %u full: ", n);
+        print_heads(m, l);
+        putchar('\n');
     }
-    if (m->latent)
-        printf(", latents of %u and rotary keys of %u elements", m->latent, m->rope);
-    else
-        printf(", %u KV head%s of %u", m->kv_heads, m->kv_heads == 1 ? "" : "s", m->head_size);
-    printf(", hidden size %u\n\n", m->hidden);
+    for (enum kv_kind kind = 0; kind < KV_KINDS; kind++)
+        if (rest[kind] && kv_model_count(m, kind))
+            printf("  %u %s\n", kv_model_count(m, kind), rest[kind]);
+    printf("KV in %s, %s.\n\n", s->type->name, s->type_from);
+}
+
+static void print_warnings(const struct size *s)
+{
+    const struct kv_model *m = &s->model;
+    if (m->context && s->context > m->context)
+        fprintf(stderr,
+                "kvcachectl: warning: a context of %" PRIu64 " tokens is more than the %u that the "
+                "model was made for\n",
+                s->context, m->context);
 }
 
 static void print_letters(const struct size *s)
@@ -158,15 +253,20 @@ static void print_letters(const struct size *s)
         printf("r latent, q rotary elements; H heads, k and v elements of a head's key and value, "
                "if latents were expanded; absorbed K is the latents; ");
     else
-        printf("H KV heads; d head size; ");
+        printf("H KV heads; d head size, or k and v those of a key and a value; ");
     printf("h hidden size; b bytes of an element in %s", s->type->name);
     if (s->type->scale_bytes)
         printf("; s bytes of a scale");
     puts(".");
-    if (m->sliding)
+    if (windows(m))
         printf("A context keeps the last %u tokens of the layers that slide, so it is smaller than "
                "its tokens times bytes.\n",
-               m->window);
+               windows(m));
+    if (ranks(s) > 1)
+        printf("One context is the sum of %" PRIu64 " accelerators (tp %" PRIu64 ", pp %" PRIu64
+               "); what they cannot split is in each of them. The largest rank is what the fullest "
+               "one keeps of it.\n",
+               ranks(s), s->tp, s->pp);
     if (s->tokens_per_second > 0)
         puts("Loading hidden states or absorbed K leaves something to compute, which the bandwidth "
              "at which loading wins leaves out.");
@@ -188,9 +288,12 @@ static void add_fits(const struct size *s, struct table *table, const struct fig
 static void print_table(const struct size *s)
 {
     const char *heads[TABLE_COLUMNS_MAX + 1] = {"KEPT", "FORMULA", ">PER TOKEN", ">ONE CONTEXT"};
+    static const char rank[] = ">LARGEST RANK";
     char all[48], fits[TIERS][48];
     size_t n = 4;
     snprintf(all, sizeof(all), ">%" PRIu64 " CONTEXTS", s->parallel);
+    if (ranks(s) > 1)
+        heads[n++] = rank;
     if (s->parallel > 1)
         heads[n++] = all;
     for (int i = 0; i < TIERS; i++) {
@@ -214,6 +317,8 @@ static void print_table(const struct size *s)
         table_cell(table, "%s", text);
         table_cell(table, "%s", units_format_bytes(f.token, size));
         table_cell(table, "%s", units_format_bytes(f.context, size));
+        if (ranks(s) > 1)
+            table_cell(table, "%s", units_format_bytes(f.rank, size));
         if (s->parallel > 1)
             table_cell(table, "%s", units_format_bytes(f.all, size));
         add_fits(s, table, &f);
@@ -280,7 +385,12 @@ static int take_option(void *ctx, int c, const char *value)
         return take_count("parallel", value, PARALLEL_MAX, &s->parallel);
     case 'b':
         return take_count("block-tokens", value, KVC_BLOCK_TOKENS_MAX, &s->block_tokens);
+    case 'T':
+        return take_count("tp", value, RANKS_MAX, &s->tp);
+    case 'P':
+        return take_count("pp", value, RANKS_MAX, &s->pp);
     case 't':
+        s->type_from = "as --kv-type says";
         s->type = kv_type_find(value);
         return s->type ? 0
                        : ctl_usage("--kv-type %s: not known; there are fp32, bf16, fp16, fp8, int8 "
@@ -300,11 +410,45 @@ static int take_option(void *ctx, int c, const char *value)
 /* Sums beyond what 63 bits hold are of no use to anybody, and would not be printed as they are. */
 static bool is_countable(const struct size *s)
 {
-    double tokens = ((double)s->context + (double)s->block_tokens) * (double)s->parallel;
+    double tokens =
+        ((double)s->context + (double)s->block_tokens) * (double)s->parallel * (double)ranks(s);
     for (enum kv_form form = 0; form < KV_FORM_COUNT; form++)
-        if ((double)kv_token_bytes(&s->model, form, s->type, s->model.layers) * tokens > 9e18)
+        if (!kv_form_missing(&s->model, form) &&
+            (double)kv_token_bytes(&s->model, form, s->type, kv_part_whole(&s->model)) * tokens >
+                9e18)
             return false;
     return true;
+}
+
+static int choose_type(struct size *s)
+{
+    static char from[sizeof(s->model.stated) + 32];
+    if (s->type)
+        return 0;
+    if (s->model.unsized)
+        return ctl_usage(
+            "--config %s: %s keeps KV in a type that has no name here; choose one with "
+            "--kv-type",
+            s->path, s->model.stated);
+    s->type = kv_type_find(s->model.dtype[0] ? s->model.dtype : "bf16");
+    if (s->model.stated[0])
+        snprintf(from, sizeof(from), "as %s in the file says", s->model.stated);
+    else
+        snprintf(from, sizeof(from), "as the file names no type");
+    s->type_from = from;
+    return 0;
+}
+
+static int check_ranks(const struct size *s)
+{
+    uint32_t heads = 0;
+    if (s->pp > s->model.layers)
+        return ctl_usage("--pp %" PRIu64 ": must be at most the %u layers", s->pp, s->model.layers);
+    if (!kv_model_splits(&s->model, (uint32_t)s->tp, &heads))
+        return ctl_usage("--tp %" PRIu64 ": must divide the %u heads of a layer, or be a multiple "
+                         "of them",
+                         s->tp, heads);
+    return 0;
 }
 
 static int check(struct size *s, int argc, char **argv)
@@ -319,8 +463,11 @@ static int check(struct size *s, int argc, char **argv)
         return ctl_usage("how many tokens? Give --context, for instance --context 8192");
     if (kv_model_load(s->path, why, &s->model) < 0)
         return ctl_usage("%s", why);
-    if (!s->type)
-        s->type = kv_type_find(s->model.dtype[0] ? s->model.dtype : "bf16");
+    int rc = choose_type(s);
+    if (rc == 0)
+        rc = check_ranks(s);
+    if (rc != 0)
+        return rc;
     if (!is_countable(s))
         return ctl_usage("--config %s: %" PRIu64 " contexts of %" PRIu64
                          " tokens of this model are more than 8 EiB",
@@ -336,18 +483,21 @@ int cmd_size(struct ctl *ctl, int argc, char **argv)
         {"parallel", required_argument, NULL, 'p'},
         {"kv-type", required_argument, NULL, 't'},
         {"block-tokens", required_argument, NULL, 'b'},
+        {"tp", required_argument, NULL, 'T'},
+        {"pp", required_argument, NULL, 'P'},
         {"hbm", required_argument, NULL, '0'},
         {"host", required_argument, NULL, '1'},
         {"nvme", required_argument, NULL, '2'},
         {"prefill-tokens-per-second", required_argument, NULL, 'x'},
         CTL_COMMON_OPTIONS,
         {0}};
-    struct size s = {.ctl = ctl, .parallel = 1, .block_tokens = 16};
+    struct size s = {.ctl = ctl, .parallel = 1, .block_tokens = 16, .tp = 1, .pp = 1};
     int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &s);
     if (rc == 0)
         rc = check(&s, argc, argv);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
+    print_warnings(&s);
     if (ctl->json)
         print_json(&s);
     else

@@ -28,14 +28,18 @@ static void check_sizes(const struct kv_model *m, enum kv_form form, const struc
 {
     static const uint64_t contexts[] = {1, 15, 16, 17, 4096, 131072, 1u << 24};
     /* What a window keeps may lie in one block, or across two. */
-    uint64_t before = 0, slack = 16 * kv_token_bytes(m, form, type, m->sliding);
-    double token = (double)kv_token_bytes(m, form, type, m->layers);
+    const struct kv_part whole = kv_part_whole(m);
+    uint64_t before = 0, slack = 16 * kv_token_bytes(m, form, type, whole);
+    double token = (double)kv_token_bytes(m, form, type, whole);
     for (unsigned i = 0; i < sizeof(contexts) / sizeof(contexts[0]); i++) {
         if (token * (double)(contexts[i] + 16) > 9e18)
             return; /* the command refuses it */
-        uint64_t bytes = kv_context_bytes(m, form, type, contexts[i], 16);
-        bool whole = m->full > 0 || form == KV_FORM_HIDDEN;
-        uint64_t least = whole ? kv_token_bytes(m, form, type, 1) : 0;
+        uint64_t bytes = kv_context_bytes(m, form, type, contexts[i], 16, whole);
+        uint64_t least = 0;
+        for (uint32_t j = 0; j < m->layers; j++)
+            if (m->layer[j].kind == KV_FULL)
+                least = kv_token_bytes(m, form, type,
+                                       (struct kv_part){.tp = 1, .first = j, .layers = 1});
         FUZZ_CHECK(least == 0 || bytes / least >= contexts[i],
                    "%s, %s: %llu tokens take %llu bytes", kv_form_name(form), type->name,
                    (unsigned long long)contexts[i], (unsigned long long)bytes);
@@ -74,9 +78,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_tally.refused++;
         return 0;
     }
-    FUZZ_CHECK(m.layers > 0 && m.full + m.sliding + m.linear + m.plain == m.layers,
-               "%u, not %u layers", m.full + m.sliding + m.linear + m.plain, m.layers);
-    FUZZ_CHECK(m.sliding == 0 || m.window > 0, "layers slide without a window");
+    FUZZ_CHECK(m.layers > 0 && m.layers <= KV_LAYERS_MAX, "%u layers", m.layers);
+    for (uint32_t i = 0; i < m.layers; i++)
+        FUZZ_CHECK(m.layer[i].kind < KV_KINDS &&
+                       (m.layer[i].kind != KV_SLIDING || m.layer[i].window > 0),
+                   "layer %u slides without a window", i);
     check_forms(&m);
     fuzz_tally.taken++;
     return 0;

@@ -28,19 +28,27 @@ static void load(const char *name)
 
 static uint64_t per_token(enum kv_form form, const char *type)
 {
-    uint32_t layers = form == KV_FORM_HIDDEN ? m.layers : m.full + m.sliding;
-    return kv_token_bytes(&m, form, kv_type_find(type), layers);
+    return kv_token_bytes(&m, form, kv_type_find(type), kv_part_whole(&m));
+}
+
+/* The first layer that keeps KV. */
+static const struct kv_layer *first(void)
+{
+    const struct kv_layer *l = NULL;
+    uint32_t n;
+    ck_assert(kv_model_group(&m, 0, &l, &n));
+    return l;
 }
 
 static uint64_t context(enum kv_form form, uint64_t tokens)
 {
-    return kv_context_bytes(&m, form, kv_type_find("bf16"), tokens, 16);
+    return kv_context_bytes(&m, form, kv_type_find("bf16"), tokens, 16, kv_part_whole(&m));
 }
 
 START_TEST(llama_has_8_heads_of_128_in_32_layers)
 {
     load("llama-3.1-8b");
-    ck_assert_uint_eq(m.head_size, 4096 / 32); /* derived */
+    ck_assert_uint_eq(first()->key, 4096 / 32); /* derived */
     ck_assert_str_eq(m.dtype, "bf16");
     ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 128 * 32 * 8 * 2); /* 131,072 */
     ck_assert_uint_eq(per_token(KV_FORM_KV, "fp32"), 262144);
@@ -75,8 +83,8 @@ END_TEST
 START_TEST(mistral_keeps_its_window)
 {
     load("mistral-7b");
-    ck_assert_uint_eq(m.sliding, 32);
-    ck_assert_uint_eq(m.full, 0);
+    ck_assert_uint_eq(kv_model_count(&m, KV_SLIDING), 32);
+    ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 0);
     ck_assert_uint_eq(context(KV_FORM_KV, 4096), (uint64_t)4096 * 131072);
     ck_assert_uint_eq(context(KV_FORM_KV, 32768), (uint64_t)4096 * 131072);
     /* 4,101 tokens end in block 256 of 0 to 256; the last 4,096 begin at token 5, in block 0 */
@@ -89,8 +97,8 @@ END_TEST
 START_TEST(qwen_says_that_it_does_not_use_its_window)
 {
     load("qwen2.5-7b");
-    ck_assert_uint_eq(m.full, 28);
-    ck_assert_uint_eq(m.sliding, 0);
+    ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 28);
+    ck_assert_uint_eq(kv_model_count(&m, KV_SLIDING), 0);
     ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 128 * 28 * 4 * 2); /* 57,344 */
 }
 END_TEST
@@ -112,9 +120,9 @@ START_TEST(a_nested_file_with_windows_in_some_layers)
 {
     load("nested-hybrid");
     ck_assert_uint_eq(m.layers, 6); /* not the vision part's 27 */
-    ck_assert_uint_eq(m.full, 1);
-    ck_assert_uint_eq(m.sliding, 5);
-    ck_assert_uint_eq(m.head_size, 256);
+    ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 1);
+    ck_assert_uint_eq(kv_model_count(&m, KV_SLIDING), 5);
+    ck_assert_uint_eq(first()->key, 256);
     ck_assert_str_eq(m.dtype, "bf16");
     /* a layer and token: 2 * 256 * 4 * 2 = 4,096 bytes; 1 layer x 8,192 and 5 x 1,024 tokens */
     ck_assert_uint_eq(context(KV_FORM_KV, 8192), (uint64_t)4096 * (8192 + 5 * 1024)); /* 52 MiB */
@@ -133,8 +141,8 @@ END_TEST
 START_TEST(layers_with_a_state_keep_no_kv)
 {
     load("linear-hybrid");
-    ck_assert_uint_eq(m.full, 12);
-    ck_assert_uint_eq(m.linear, 36);
+    ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 12);
+    ck_assert_uint_eq(kv_model_count(&m, KV_STATE), 36);
     ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 256 * 12 * 2 * 2); /* 24,576 */
 }
 END_TEST
@@ -163,14 +171,17 @@ START_TEST(families_that_name_their_layers_in_their_own_way)
     };
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         load(want[i].file);
-        ck_assert_msg(m.full == want[i].full && m.sliding == want[i].sliding &&
-                          m.linear == want[i].linear && m.plain == want[i].plain,
-                      "%s: %u full, %u sliding, %u linear, %u plain", want[i].file, m.full,
-                      m.sliding, m.linear, m.plain);
-        ck_assert_msg(m.window == want[i].window && m.kv_heads == want[i].kv_heads &&
-                          m.head_size == want[i].head_size,
-                      "%s: window %u, %u heads of %u", want[i].file, m.window, m.kv_heads,
-                      m.head_size);
+        ck_assert_msg(kv_model_count(&m, KV_FULL) == want[i].full &&
+                          kv_model_count(&m, KV_SLIDING) == want[i].sliding &&
+                          kv_model_count(&m, KV_STATE) == want[i].linear &&
+                          kv_model_count(&m, KV_NONE) == want[i].plain,
+                      "%s: %u full, %u sliding, %u linear, %u plain", want[i].file,
+                      kv_model_count(&m, KV_FULL), kv_model_count(&m, KV_SLIDING),
+                      kv_model_count(&m, KV_STATE), kv_model_count(&m, KV_NONE));
+        ck_assert_msg(first()->window == want[i].window && first()->kv_heads == want[i].kv_heads &&
+                          first()->key == want[i].head_size,
+                      "%s: window %u, %u heads of %u", want[i].file, first()->window,
+                      first()->kv_heads, first()->key);
         if (!m.latent)
             ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), want[i].token);
     }
@@ -225,15 +236,15 @@ START_TEST(errors_name_the_field_and_what_would_be_right)
             "a list of 2 names");
     refused("{\"num_hidden_layers\": 1, \"layer_types\": [\"odd\"]}", "layer_types", "known are");
     refused("{\"num_hidden_layers\": 1, \"layer_types\": [\"sliding_attention\"]}",
-            "attention_chunk_size", "missing");
+            "sliding_window", "missing");
     refused("{\"num_hidden_layers\": 2, \"odd_pattern\": 3}", "odd_pattern", "does not read");
     refused("{\"num_hidden_layers\": 2, \"hybrid_odd\": [1]}", "hybrid_odd", "does not read");
     refused("{\"num_hidden_layers\": 2, \"linear_attn_config\": {\"x\": 1}}", "linear_attn_config",
             "does not read");
     refused("{\"num_hidden_layers\": 2, \"attention_chunk_size\": 8}", "attention_chunk_size",
             "does not read");
-    refused("{\"num_hidden_layers\": 2, \"num_kv_shared_layers\": 1}", "num_kv_shared_layers",
-            "share KV");
+    refused("{\"num_hidden_layers\": 2, \"num_kv_shared_layers\": 2}", "num_kv_shared_layers",
+            "less than the 2 layers");
     refused("{\"num_hidden_layers\": 2, \"hybrid_override_pattern\": \"M\"}",
             "hybrid_override_pattern", "2 letters");
     refused("{\"num_hidden_layers\": 2, \"hybrid_override_pattern\": \"Mx\"}",
@@ -253,20 +264,20 @@ END_TEST
 START_TEST(what_changes_the_size_and_is_not_read_is_refused_by_name)
 {
     static const char *const facts[][2] = {
-        {"num_global_key_value_heads", "2"},
-        {"global_head_dim", "512"},
-        {"swa_num_key_value_heads", "8"},
-        {"swa_head_dim", "192"},
-        {"swa_v_head_dim", "128"},
-        {"attention_other_setting", "{\"num_attention_heads\": 96}"},
-        {"block_configs", "[{\"attention\": {\"n_heads_in_group\": 8}}]"},
-        {"attn_config", "{\"kv_n_heads\": 8}"},
-        {"attn_layer_indices", "[1]"},
+        {"attention_other_setting", "{\"attention_type\": \"odd\"}"},
         {"cross_attention_layers", "[1]"},
-        {"layer_group_size", "8"},
         {"compress_ratios", "[4, 128]"},
-        {"index_n_heads", "64"},
         {"index_head_dim", "128"},
+        {"index_kpool", "16"},
+        {"sparse_attention_config", "{\"use_sparse_attention\": true}"},
+        {"num_layers_per_stack", "16"},
+        {"loop_window_size", "64"},
+        {"attention_types", "[[[\"global\", \"local\"], 12]]"},
+        {"local_layer_ids", "[0]"},
+        {"sliding_window_size", "128"},
+        {"linear_attn_config", "{\"x\": 1}"},
+        {"some_kv_thing_of_tomorrow", "3"},
+        {"per_layer_config", "{\"1\": {\"some_thing\": 3}}"},
         {"is_encoder_decoder", "true"},
     };
     for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
@@ -280,6 +291,10 @@ START_TEST(what_changes_the_size_and_is_not_read_is_refused_by_name)
     refused("{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 8,"
             " \"num_attention_heads\": 4}",
             "model_type", "encoder");
+    refused("{\"model_type\": \"mamba2\", \"num_hidden_layers\": 2}", "model_type", "no KV");
+    refused("{\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4,"
+            " \"sliding_window\": Infinity}",
+            "sliding_window", "a whole number");
 }
 END_TEST
 
@@ -288,9 +303,123 @@ START_TEST(what_is_switched_off_changes_nothing)
     accepted("{\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4,"
              " \"sliding_window\": -1, \"num_kv_shared_layers\": 0, \"block_configs\": [],"
              " \"attn_config\": {}, \"index_n_heads\": null, \"is_encoder_decoder\": false}");
-    ck_assert_uint_eq(m.full, 2);
-    ck_assert_uint_eq(m.sliding, 0);
+    ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 2);
+    ck_assert_uint_eq(kv_model_count(&m, KV_SLIDING), 0);
     ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 2 * 4 * 2 * 2);
+}
+END_TEST
+
+/* ---- layers that differ ---- */
+
+#define SMALL "\"hidden_size\": 64, \"num_attention_heads\": 8, \"dtype\": \"bfloat16\""
+
+static uint64_t token_of(const char *text)
+{
+    accepted(text);
+    return per_token(KV_FORM_KV, m.dtype);
+}
+
+START_TEST(heads_and_sizes_of_each_layer_count)
+{
+    /* 5 slide with 8 heads of 256, 1 is full with 2 of 512; keys and values; 2 bytes */
+    ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 6, \"num_key_value_heads\": 8,"
+                               " \"head_dim\": 256, \"num_global_key_value_heads\": 2,"
+                               " \"global_head_dim\": 512, \"sliding_window\": 1024,"
+                               " \"sliding_window_pattern\": 6}"),
+                      (5 * 8 * 256 + 2 * 512) * 2 * 2);
+    ck_assert_uint_eq(context(KV_FORM_KV, 8192),
+                      (uint64_t)(5 * 8 * 256) * 4 * 1024 + (uint64_t)(2 * 512) * 4 * 8192);
+    /* blocks of their own: 8 heads among 2, none, 8 among 4 */
+    ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 3, \"block_configs\": ["
+                               "{\"attention\": {\"no_op\": false, \"n_heads_in_group\": 2}},"
+                               "{\"attention\": {\"no_op\": true, \"n_heads_in_group\": null}},"
+                               "{\"attention\": {\"n_heads_in_group\": 4}}]}"),
+                      (4 + 2) * 8 * 2 * 2);
+    ck_assert_uint_eq(kv_model_count(&m, KV_NONE), 1);
+    /* a list of heads; 0 is a layer without attention */
+    ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 3,"
+                               " \"num_key_value_heads\": [2, 0, 4]}"),
+                      (2 + 4) * 8 * 2 * 2);
+    /* by number of the layer */
+    ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 3, \"per_layer_config\":"
+                               " {\"01\": {\"head_dim\": 16, \"num_key_value_heads\": 2}}}"),
+                      (8 * 8 + 2 * 16 + 8 * 8) * 2 * 2);
+    ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 2, \"sliding_window\": 16,"
+                               " \"layer_types\": [\"full_attention\", \"sliding_attention\"],"
+                               " \"num_attention_groups\": 2, \"attention_other_setting\":"
+                               " {\"attention_type\": \"sliding_attention\","
+                               " \"num_attention_groups\": 4, \"head_dim\": 32}}"),
+                      (2 * 8 + 4 * 32) * 2 * 2);
+}
+END_TEST
+
+START_TEST(layers_that_share_keep_nothing)
+{
+    ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 5,"
+                               " \"num_kv_shared_layers\": 2}"),
+                      3 * 8 * 8 * 2 * 2);
+    ck_assert_uint_eq(kv_model_count(&m, KV_SHARED), 2);
+    ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 5, \"use_cla\": true,"
+                               " \"cla_share_factor\": 2}"),
+                      3 * 8 * 8 * 2 * 2);
+}
+END_TEST
+
+START_TEST(an_indexer_keeps_keys_in_the_layers_that_choose)
+{
+    accepted("{" SMALL ", \"num_hidden_layers\": 3, \"kv_lora_rank\": 32,"
+             " \"qk_rope_head_dim\": 8, \"index_head_dim\": 128,"
+             " \"indexer_types\": [\"full\", \"shared\", \"full\"]}");
+    ck_assert_uint_eq(per_token(KV_FORM_LATENT, "bf16"), 3 * 40 * 2 + 2 * (128 + 4));
+    ck_assert_uint_eq(per_token(KV_FORM_LATENT, "fp8"), 3 * 40 + 2 * (128 + 4));
+}
+END_TEST
+
+START_TEST(what_the_checkpoint_says_of_kv_comes_before_its_weights)
+{
+    accepted("{" SMALL ", \"num_hidden_layers\": 1, \"quantization_config\":"
+             " {\"kv_cache_scheme\": {\"num_bits\": 8, \"type\": \"float\"}}}");
+    ck_assert_str_eq(m.dtype, "fp8");
+    ck_assert_str_eq(m.stated, "kv_cache_scheme");
+    accepted("{" SMALL ", \"num_hidden_layers\": 1, \"quantization_config\":"
+             " {\"quantization\": {\"kv_cache_quant_algo\": \"NVFP4\"}}}");
+    ck_assert(m.unsized);
+    accepted("{" SMALL ", \"num_hidden_layers\": 1, \"quantization_config\":"
+             " {\"kv_cache_scheme\": null}, \"time_step_limit\": [-Infinity, Infinity, NaN]}");
+    ck_assert_str_eq(m.dtype, "bf16");
+    ck_assert_str_eq(m.stated, "dtype");
+    ck_assert(!m.unsized);
+}
+END_TEST
+
+START_TEST(stages_share_the_layers_and_ranks_the_heads)
+{
+    uint32_t heads = 0;
+    accepted("{" SMALL ", \"num_hidden_layers\": 10, \"num_key_value_heads\": 2}");
+    const struct kv_type *type = kv_type_find("bf16");
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct kv_part part = kv_part_stage(&m, 1, 4, i);
+        ck_assert_uint_eq(part.layers, i == 1 || i == 2 ? 3 : 2);
+        sum += kv_token_bytes(&m, KV_FORM_KV, type, part);
+    }
+    ck_assert_uint_eq(sum, kv_token_bytes(&m, KV_FORM_KV, type, kv_part_whole(&m)));
+    /* 2 heads among 8: one in each */
+    ck_assert_uint_eq(kv_token_bytes(&m, KV_FORM_KV, type, kv_part_stage(&m, 8, 1, 0)),
+                      10 * 8 * 2 * 2);
+    ck_assert(kv_model_splits(&m, 8, &heads));
+    ck_assert(!kv_model_splits(&m, 3, &heads));
+    ck_assert_uint_eq(heads, 2);
+}
+END_TEST
+
+START_TEST(the_context_is_the_stretched_one)
+{
+    accepted("{" SMALL ", \"num_hidden_layers\": 1, \"max_position_embeddings\": 4096}");
+    ck_assert_uint_eq(m.context, 4096);
+    accepted("{" SMALL ", \"num_hidden_layers\": 1, \"max_position_embeddings\": 4096,"
+             " \"rope_scaling\": {\"factor\": 4.0, \"original_max_position_embeddings\": 4096}}");
+    ck_assert_uint_eq(m.context, 16384);
 }
 END_TEST
 
@@ -318,6 +447,12 @@ int main(void)
     tcase_add_test(t, errors_name_the_field_and_what_would_be_right);
     tcase_add_test(t, what_changes_the_size_and_is_not_read_is_refused_by_name);
     tcase_add_test(t, what_is_switched_off_changes_nothing);
+    tcase_add_test(t, heads_and_sizes_of_each_layer_count);
+    tcase_add_test(t, layers_that_share_keep_nothing);
+    tcase_add_test(t, an_indexer_keeps_keys_in_the_layers_that_choose);
+    tcase_add_test(t, what_the_checkpoint_says_of_kv_comes_before_its_weights);
+    tcase_add_test(t, stages_share_the_layers_and_ranks_the_heads);
+    tcase_add_test(t, the_context_is_the_stretched_one);
     tcase_add_test(t, a_file_that_is_not_there_is_named);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

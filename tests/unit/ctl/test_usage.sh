@@ -138,7 +138,7 @@ expect 2 "which model?" size
 expect 2 "how many tokens?" size --config x
 expect 2 "No such file" size --config x --context 1
 cat >huge.json <<'EOF'
-{"num_hidden_layers": 4096, "hidden_size": 16777216, "num_attention_heads": 16777216,
+{"num_hidden_layers": 1024, "hidden_size": 16777216, "num_attention_heads": 16777216,
  "head_dim": 16777216}
 EOF
 expect 2 "more than 8 EiB" size --config huge.json --context 4096
@@ -147,6 +147,15 @@ sed 's/"gpt2"/"gpt\\u001b[31m\\u202e2"/' "$KVC_SOURCE_DIR/tests/unit/ctl/configs
 expect 0 'gpt?[31m?2: 12 layers' size --config steers.json --context 8K
 expect 0 "301989888" size --config "$KVC_SOURCE_DIR/tests/unit/ctl/configs/gpt2.json" --context 8K --json
 expect 2 "is a directory" size --config . --context 1
+echo '{"num_hidden_layers": 6, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2,
+ "max_position_embeddings": 4096, "quantization_config": {"kv_cache_scheme": {"num_bits": 4}}}' >small.json
+expect 2 "kv_cache_scheme keeps KV in a type that has no name here" size --config small.json --context 1
+expect 0 "more than the 4096 that the model was made for" size --config small.json --context 8K --kv-type fp8
+expect 2 "must divide the 2 heads" size --config small.json --context 1K --kv-type fp8 --tp 3
+expect 2 "at most the 6 layers" size --config small.json --context 1K --kv-type fp8 --pp 7
+# a head of 8, 2 stages of 3 layers: 2 * 8 * 3 * 1024 in each of 4 * 2 ranks
+expect 0 '"rank_context_bytes":49152' size --config small.json --context 1K --kv-type fp8 --tp 4 --pp 2 --json
+expect 0 "KV in fp8, as --kv-type says" size --config small.json --context 1K --kv-type fp8
 expect 2 "must be from 1 to" size --context 99999M
 expect 2 "a count is" size --context 8Q
 expect 2 "there are fp32" size --kv-type fp7
