@@ -5,6 +5,7 @@ set(KVC_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (when nvcc is found), ON (req
 set_property(CACHE KVC_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(KVC_SANITIZE "" CACHE STRING "value of -fsanitize=, e.g. address,undefined or thread")
 option(KVC_COVERAGE "count which lines run (gcc; see tests/coverage.sh)" OFF)
+set(KVC_MAINTAINER "kvcache-daemon maintainers <maintainers@localhost>" CACHE STRING "of the Debian packages")
 option(KVC_TESTS "build the tests (needs Check)" ON)
 
 if(NOT KVC_CUDA MATCHES "^(AUTO|ON|OFF)$")

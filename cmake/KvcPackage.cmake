@@ -8,7 +8,8 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kvcache")
 set(pkgconfig_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 
-install(EXPORT kvcache NAMESPACE kvcache:: DESTINATION "${package_dir}" FILE kvcache-targets.cmake)
+install(EXPORT kvcache NAMESPACE kvcache:: DESTINATION "${package_dir}" FILE kvcache-targets.cmake
+        COMPONENT development)
 configure_package_config_file("${CMAKE_SOURCE_DIR}/cmake/kvcache-config.cmake.in"
   "${CMAKE_BINARY_DIR}/package/kvcache-config.cmake" INSTALL_DESTINATION "${package_dir}")
 # As the soname: before 1.0 a minor version may change everything.
@@ -21,7 +22,7 @@ write_basic_package_version_file("${CMAKE_BINARY_DIR}/package/kvcache-config-ver
   COMPATIBILITY ${compatibility})
 install(FILES "${CMAKE_BINARY_DIR}/package/kvcache-config.cmake"
               "${CMAKE_BINARY_DIR}/package/kvcache-config-version.cmake"
-        DESTINATION "${package_dir}")
+        DESTINATION "${package_dir}" COMPONENT development)
 
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
   set(pc_prefix "${CMAKE_INSTALL_PREFIX}")
@@ -39,8 +40,9 @@ foreach(name LIBDIR INCLUDEDIR)
 endforeach()
 configure_file("${CMAKE_SOURCE_DIR}/cmake/kvcache.pc.in" "${CMAKE_BINARY_DIR}/package/kvcache.pc"
                @ONLY)
-install(FILES "${CMAKE_BINARY_DIR}/package/kvcache.pc" DESTINATION "${pkgconfig_dir}")
+install(FILES "${CMAKE_BINARY_DIR}/package/kvcache.pc" DESTINATION "${pkgconfig_dir}"
+        COMPONENT development)
 
 install(FILES "${CMAKE_SOURCE_DIR}/README.md" "${CMAKE_SOURCE_DIR}/LICENSE"
               "${CMAKE_SOURCE_DIR}/NOTICE" "${CMAKE_SOURCE_DIR}/include/kvcache/PROTOCOL.md"
-        DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/kvcache")
+        DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/kvcache" COMPONENT development)

@@ -95,6 +95,13 @@ if configure 99.0 too-new; then
     fail "find_package(kvcache 99.0) finds this version"
 fi
 
+# With /usr the configuration is in /etc, and the unit says so.
+DESTDIR=$work/usr cmake --install "$build" --prefix /usr >"$work/install.log" ||
+    fail "cmake --install --prefix /usr failed: $(cat "$work/install.log")"
+grep -q '^ExecStart=/usr/bin/kvcache-daemon --config /etc/kvcache/daemon.yaml$' \
+    "$work/usr/usr/lib/systemd/system/kvcache.service" || fail "the unit of /usr names other files"
+[ -f "$work/usr/etc/kvcache/daemon.yaml" ] || fail "with the prefix /usr there is no /etc/kvcache/daemon.yaml"
+
 # ---- run ----
 
 mkdir "$work/run"
