@@ -66,7 +66,7 @@ static int run(int argc, char **argv)
         return BENCH_OK;
     }
     if (strcmp(name, "--version") == 0) {
-        puts("kvcachebench 0.1.0");
+        puts("kvcachebench " KVC_VERSION);
         return BENCH_OK;
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {

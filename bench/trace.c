@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <kvcache/proto.h>
 
@@ -330,7 +331,7 @@ static int read_lines(FILE *file, const char *path, size_t requests_max, char *w
 static int open_trace(const char *path, char *why, FILE **ret_file)
 {
     struct stat st;
-    FILE *file = fopen(path, "re");
+    FILE *file = strcmp(path, "-") ? fopen(path, "re") : fdopen(dup(STDIN_FILENO), "r");
     int error = file ? 0 : -errno;
     if (file && fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
         error = -EISDIR;

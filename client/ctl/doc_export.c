@@ -25,9 +25,8 @@ static const char help[] =
     "Writes a document's KV to FILE, in safetensors: a tensor for each group of layers and shard,\n"
     "blocks x bytes, and as metadata the whole namespace, the keys, checksums of the blocks, and "
     "the\n"
-    "token ids where they are known. FILE must be a regular file, or not there; it is replaced "
-    "when\n"
-    "all of it is written, and left alone when anything fails.\n"
+    "token ids where they are known. FILE must be a regular file, or not there; it is replaced\n"
+    "when all of it is written, and left alone when anything fails. '-' is stdout.\n"
     "\n"
     "With token ids it can be imported anywhere, else only where the namespace's seed is the "
     "same:\n"
@@ -353,6 +352,8 @@ static void say_done(const struct export *e)
 {
     char size[UNITS_TEXT_BYTES], tokens[UNITS_COUNT_BYTES];
     const uint32_t tensors = docfile_tensors(&e->doc, NULL);
+    if (!strcmp(e->path, "-"))
+        return; /* stdout has the document */
     if (e->n.ctl->json) {
         json_print(json_pack("{s:s, s:s, s:I, s:I, s:b}", "name", e->doc.name, "file", e->path,
                              "tokens", (json_int_t)e->doc.tokens, "bytes", (json_int_t)e->total,
@@ -396,6 +397,8 @@ int doc_export(struct ctl *ctl, int argc, char **argv)
         rc =
             ctl_usage("where to? Give a FILE behind the name, as in 'doc export %s %s.safetensors'",
                       e.n.name, e.n.name);
+    if (rc == 0 && !strcmp(e.path, "-") && ctl->json)
+        rc = ctl_usage("'-' writes the document to stdout, and so does --json; leave one out");
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = run(&e);

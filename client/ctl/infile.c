@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,9 +42,32 @@ static int judge(const struct stat *st, const char **ret_why)
     return -EINVAL;
 }
 
+/* What comes on stdin, to its end, as a file that can be read in places. */
+static int spool(FILE **ret_file, const char **ret_why)
+{
+    char piece[1 << 16];
+    ssize_t n = 0;
+    errno = 0;
+    FILE *file = tmpfile();
+    while (file && (n = read(STDIN_FILENO, piece, sizeof(piece))) > 0)
+        if (fwrite(piece, 1, (size_t)n, file) != (size_t)n)
+            break;
+    if (!file || n != 0 || fflush(file) != 0) {
+        int rc = fail(errno ? -errno : -EIO, ret_why);
+        if (file)
+            (void)fclose(file);
+        return rc;
+    }
+    rewind(file);
+    *ret_file = file;
+    return 0;
+}
+
 int infile_open(const char *path, FILE **ret_file, const char **ret_why)
 {
     struct stat st;
+    if (!strcmp(path, "-"))
+        return spool(ret_file, ret_why);
     /* Before it is opened: that alone does something to some devices. */
     if (stat(path, &st) < 0)
         return fail(-errno, ret_why);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A file that the command line names, to be read. Only a regular one: a FIFO or a terminal would be
- * waited for without end, and what cannot be read twice cannot be checked before it is used.
+ * waited for without end, and what cannot be read twice cannot be checked before it is used. "-" is
+ * stdin: what comes there is kept in a temporary file first.
  */
 #ifndef CTL_INFILE_H
 #define CTL_INFILE_H

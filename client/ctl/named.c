@@ -158,7 +158,7 @@ int named_list(struct named *n, int argc, char **argv, const char *help)
     snprintf(none, sizeof(none), n->name ? "no %s begins with that" : "no %ss",
              chain_kind_name(n->kind));
     return listing_end(n->ctl, &l, rc, n->kind == KVC_NAME_DOCUMENT ? "documents" : "conversations",
-                       none, CTL_NOTHING);
+                       none, n->name ? CTL_NOTHING : CTL_OK);
 }
 
 /* ---- show ---- */

@@ -12,10 +12,6 @@
 #include "stdfds.h"
 #include "units.h"
 
-#ifndef KVC_VERSION
-#define KVC_VERSION "0.7.0"
-#endif
-
 static const char *command = "";
 static uint32_t asked_ns; /* the last --ns; 0 = none */
 

@@ -71,6 +71,11 @@ int outfile_open(struct outfile *out, const char *path, enum outfile_use use)
     struct stat old;
     out->file = NULL;
     out->temp[0] = '\0';
+    out->to_stdout = !strcmp(path, "-");
+    if (out->to_stdout) {
+        out->file = tmpfile();
+        return out->file ? 0 : -errno;
+    }
     int rc = resolve(path, out->target);
     if (rc < 0)
         return rc;
@@ -93,12 +98,25 @@ int outfile_open(struct outfile *out, const char *path, enum outfile_use use)
     return rc;
 }
 
+static int copy_out(FILE *file)
+{
+    char piece[1 << 16];
+    size_t n;
+    rewind(file);
+    while ((n = fread(piece, 1, sizeof(piece), file)) > 0)
+        if (fwrite(piece, 1, n, stdout) != n)
+            return errno ? -errno : -EIO;
+    return ferror(file) ? -EIO : fflush(stdout) != 0 ? -errno : 0;
+}
+
 int outfile_keep(struct outfile *out)
 {
     FILE *file = out->file;
     int rc = ferror(file) ? -EIO : 0;
     if (fflush(file) != 0)
         rc = -errno;
+    if (rc == 0 && out->to_stdout)
+        rc = copy_out(file);
     if (rc == 0 && out->temp[0] && fsync(fileno(file)) < 0)
         rc = -errno;
     out->file = NULL;

@@ -4,18 +4,20 @@
  * which takes the target's place when all of it is there; until then, and when anything fails, the
  * target is what it was. A symlink stays, and the file that it names is replaced. A target that is
  * no regular file (a device, a FIFO) is written to as it is, and never removed; of a FIFO that
- * waits for who reads it. One thread.
+ * waits for who reads it. "-" is stdout, which gets all of it at the end. One thread.
  */
 #ifndef CTL_OUTFILE_H
 #define CTL_OUTFILE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 struct outfile {
     FILE *file; /* to write to; NULL = not open */
     char target[PATH_MAX];
     char temp[PATH_MAX]; /* "" = the target itself is written to */
+    bool to_stdout;      /* a temporary file, which is copied there when it is whole */
 };
 
 enum outfile_use {

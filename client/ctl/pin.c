@@ -31,7 +31,7 @@ static const char help[] =
     "  --memory       its copy in host memory stays too; else its last copy, wherever it is\n"
     "  --sub NAME     of gateways: the sub-tenant whose document or conversation it is\n"
     "\n"
-    "Exit code 1 when nothing is cached of it, there is no such pin, or 'list' has none.\n"
+    "Exit code 1 when nothing is cached of it, or there is no such pin.\n"
     "\n"
     "Examples:\n"
     "  kvcachectl pin add --doc handbook --ttl 2h --memory\n"
@@ -263,7 +263,7 @@ static int list(struct ctl *ctl, int argc, char **argv)
     free(pins.pin);
     return listing_end(ctl, &l, rc, "pins",
                        "nothing is pinned by hand; documents that are, 'kvcachectl doc list' shows",
-                       CTL_NOTHING);
+                       CTL_OK);
 }
 
 /* ---- rm ---- */

@@ -36,7 +36,7 @@ static const char help[] =
     "\n"
     "What 'set' is not told stays as it is. 'clear' takes all of it away.\n"
     "\n"
-    "Exit code 1: 'show' when there is none, 'clear' when there was none.\n"
+    "Exit code 1: 'clear' when there was none.\n"
     "\n"
     "Examples:\n"
     "  kvcachectl quota set --tenant research --host 64GiB --host-share 16GiB\n"
@@ -181,7 +181,7 @@ static int show(struct ctl *ctl, int argc, char **argv)
     rc = kvc_quota_list(ctl->kvc, add, &s);
     rc = listing_end(ctl, &s.list, rc, "quotas",
                      "no quotas: everyone may hold what there is; 'kvcachectl quota set' makes one",
-                     CTL_NOTHING);
+                     CTL_OK);
     for (uint32_t i = 0; i < s.n && rc == CTL_OK && !ctl->json; i++)
         explain(&s.quota[i]);
     return rc;

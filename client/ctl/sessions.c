@@ -116,7 +116,7 @@ static int list(struct ctl *ctl, int argc, char **argv)
     for (size_t i = 0; rc >= 0 && i < s.n; i++)
         add_row(&l, &s.row[i]);
     free(s.row);
-    return listing_end(ctl, &l, rc, "sessions", "there are no sessions", CTL_NOTHING);
+    return listing_end(ctl, &l, rc, "sessions", "there are no sessions", CTL_OK);
 }
 
 /* ---- end ---- */

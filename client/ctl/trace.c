@@ -247,6 +247,8 @@ static int run(struct trace *t, int argc, char **argv)
         return ctl_usage("'%s' is not understood; say on, off, status or dump", verb);
     if (is_dump && optind < argc)
         t->path = argv[optind++];
+    if (t->path && !strcmp(t->path, "-"))
+        t->path = NULL;
     if (optind < argc)
         return ctl_usage("'%s' is not understood", argv[optind]);
     if (t->bytes && action != KVC_TRACE_ON)

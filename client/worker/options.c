@@ -11,10 +11,6 @@
 #include "plain.h"
 #include "units.h"
 
-#ifndef KVC_VERSION
-#define KVC_VERSION "0.6.0"
-#endif
-
 static const char help_head[] =
     "Usage: kvcache-worker (--preset NAME | --model DIR) [OPTIONS]\n"
     "\n"

@@ -32,6 +32,13 @@ for json in '' --json; do # a report that does not arrive
     [ "$code" = 5 ] || fail "replay $json into a full device: exit code $code"
     grep -q 'stdout: No space left on device' full.out || fail "replay $json: $(cat full.out)"
 done
+for path in generated.jsonl -; do # a trace on stdin is read as from a file
+    "$bench" simulate "$path" --policy lru --capacity 10% <generated.jsonl |
+        sed -n '1s/^[^:]*: //p' >"simulated.$path"
+done
+[ -s simulated.- ] || fail "simulate - says nothing"
+cmp simulated.generated.jsonl simulated.- ||
+    fail "simulate - differs from simulate FILE: $(cat simulated.-)"
 "$bench" replay generated.jsonl --workers 2 --capacity 16MiB --block-bytes 16KiB --json >generated.out
 no_wrong_bytes generated.out
 hits=$(metric hit_ratio generated.out)

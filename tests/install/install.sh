@@ -95,6 +95,11 @@ if configure 99.0 too-new; then
     fail "find_package(kvcache 99.0) finds this version"
 fi
 
+version=$(sed -n 's/^project(.*VERSION \([0-9.]*\).*/\1/p' "$source/CMakeLists.txt")
+for program in "$prefix"/bin/*; do
+    "$program" --version | grep -q " $version" || fail "$program is not of version $version: $("$program" --version)"
+done
+
 # With /usr the configuration is in /etc, and the unit says so.
 DESTDIR=$work/usr cmake --install "$build" --prefix /usr >"$work/install.log" ||
     fail "cmake --install --prefix /usr failed: $(cat "$work/install.log")"
