@@ -28,6 +28,6 @@ sh "$source/client/worker/smollm2.sh" "$model"
 "$PYTHON" "$source/tests/worker/smollm2_reference.py" "$model"
 flock -u 9
 exec 9>&-
-export KVC_SMOLLM2="$model"
+export KVC_SMOLLM2="$model" KVC_MODEL="$model"
 "$bin/test_worker_tokenizer"
 "$bin/test_worker_llama"
