@@ -3,16 +3,16 @@
 
 #include "round.h"
 
-#include <string.h>
-
 #include "policy.h"
 
 #define FIRST_BAND_TICKS 6u  /* log2: the first band is about a second */
 #define PASS_MOST        32u /* blocks of a queue that pass to another band at a time */
 #define KEPT             16u /* queues that a look keeps; the others of ORDER_FEW come after it */
 
+/* Its two ends as complements of block numbers: 0 is POLICY_NO_BLOCK, so that zeroed memory is
+ * empty queues. Most of the queues are never used, and their memory is never touched. */
 struct queue {
-    uint32_t young, old;
+    uint32_t not_young, not_old;
 };
 
 /* Queues that may hold the least. */
@@ -71,7 +71,6 @@ struct order *order_init(void *mem, uint32_t blocks_max, unsigned classes, unsig
     o->node = (struct order_node *)at;
     at += nodes_bytes(blocks_max);
     o->queue = (struct queue *)at;
-    memset(o->queue, 0xff, queues_bytes(classes, lists)); /* POLICY_NO_BLOCK */
     at += queues_bytes(classes, lists);
     o->some = (uint64_t *)at;
     o->few = (struct few *)(at + some_bytes(classes, lists));
@@ -122,8 +121,14 @@ static void link_between(struct order *o, uint32_t block, uint32_t younger, uint
     struct queue *q = queue_of(o, n);
     n->younger = younger;
     n->older = older;
-    *(younger == POLICY_NO_BLOCK ? &q->young : &o->node[younger].older) = block;
-    *(older == POLICY_NO_BLOCK ? &q->old : &o->node[older].younger) = block;
+    if (younger == POLICY_NO_BLOCK)
+        q->not_young = ~block;
+    else
+        o->node[younger].older = block;
+    if (older == POLICY_NO_BLOCK)
+        q->not_old = ~block;
+    else
+        o->node[older].younger = block;
     n->state = ORDER_IN;
     mark(o, n);
 }
@@ -137,13 +142,13 @@ static void choose_queue(struct order_node *n, uint32_t now, float common)
 void order_young(struct order *o, uint32_t block, uint32_t now, float common)
 {
     choose_queue(&o->node[block], now, common);
-    link_between(o, block, POLICY_NO_BLOCK, queue_of(o, &o->node[block])->young);
+    link_between(o, block, POLICY_NO_BLOCK, ~queue_of(o, &o->node[block])->not_young);
 }
 
 void order_old(struct order *o, uint32_t block, uint32_t now, float common)
 {
     choose_queue(&o->node[block], now, common);
-    link_between(o, block, queue_of(o, &o->node[block])->old, POLICY_NO_BLOCK);
+    link_between(o, block, ~queue_of(o, &o->node[block])->not_old, POLICY_NO_BLOCK);
 }
 
 bool order_behind(struct order *o, uint32_t block, uint32_t younger)
@@ -163,8 +168,14 @@ void order_out(struct order *o, uint32_t block)
     if (n->state != ORDER_IN)
         return;
     struct queue *q = queue_of(o, n);
-    *(n->younger == POLICY_NO_BLOCK ? &q->young : &o->node[n->younger].older) = n->older;
-    *(n->older == POLICY_NO_BLOCK ? &q->old : &o->node[n->older].younger) = n->younger;
+    if (n->younger == POLICY_NO_BLOCK)
+        q->not_young = ~n->older;
+    else
+        o->node[n->younger].older = n->older;
+    if (n->older == POLICY_NO_BLOCK)
+        q->not_old = ~n->younger;
+    else
+        o->node[n->older].younger = n->younger;
 }
 
 void order_earlier(struct order *o, uint64_t by)
@@ -184,16 +195,16 @@ void order_earlier(struct order *o, uint64_t by)
 static uint32_t old_end(struct order *o, unsigned list, unsigned number, uint32_t now)
 {
     struct queue *q = &o->queue[(size_t)list * o->queues + number];
-    for (unsigned n_passed = 0; q->old != POLICY_NO_BLOCK && n_passed < PASS_MOST; n_passed++) {
-        uint32_t block = q->old;
+    for (unsigned n_passed = 0; q->not_old != 0 && n_passed < PASS_MOST; n_passed++) {
+        uint32_t block = ~q->not_old;
         struct order_node *n = &o->node[block];
         if (band_of(now - n->used) <= n->band)
             break;
         order_out(o, block);
         n->band++;
-        link_between(o, block, POLICY_NO_BLOCK, queue_of(o, n)->young);
+        link_between(o, block, POLICY_NO_BLOCK, ~queue_of(o, n)->not_young);
     }
-    return q->old;
+    return ~q->not_old;
 }
 
 static unsigned most_of(const struct few *few)
@@ -248,7 +259,7 @@ static uint32_t least_of_few(struct order *o, unsigned list, uint32_t now, order
     uint32_t best = POLICY_NO_BLOCK;
     float least = 0;
     for (unsigned i = 0; i < few->n; i++) {
-        uint32_t block = o->queue[(size_t)list * o->queues + few->queue[i]].old;
+        uint32_t block = ~o->queue[(size_t)list * o->queues + few->queue[i]].not_old;
         if (block == POLICY_NO_BLOCK) {
             few->old[i] = POLICY_NO_BLOCK;
             continue;

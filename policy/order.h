@@ -44,6 +44,7 @@ struct order;
 /* Less is less worth keeping. */
 typedef float(order_worth_fn)(const void *ctx, const struct order_node *node, uint32_t now);
 
+/* order_init() takes zeroed memory of that size. */
 size_t order_mem_bytes(uint32_t blocks_max, unsigned classes, unsigned lists);
 struct order *order_init(void *mem, uint32_t blocks_max, unsigned classes, unsigned lists);
 struct order_node *order_node(struct order *o, uint32_t block);

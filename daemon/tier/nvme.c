@@ -3,6 +3,8 @@
 #include "nvme.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include "nvme__.h"
 #include "sys.h"
@@ -99,13 +101,19 @@ uint64_t nvme_footprint(const struct nvme_config *config)
 
 /* ---- life ---- */
 
+/* Where the machine's pages are no larger than ours, an access behind the buffer faults. */
 void *nvme__buffer(uint64_t pages)
 {
-    void *at = sys_aligned_alloc(NVME_PAGE, pages * NVME_PAGE);
-    if (at == NULL)
-        return NULL;
-    memset(at, 0, pages * NVME_PAGE);
+    char *at = sys_pages((pages + 1) * NVME_PAGE);
+    if (at != NULL)
+        (void)mprotect(at + pages * NVME_PAGE, NVME_PAGE, PROT_NONE);
     return at;
+}
+
+void nvme__buffer_free(void *at, uint64_t pages)
+{
+    if (at != NULL)
+        MUST(munmap(at, (pages + 1) * NVME_PAGE) == 0);
 }
 
 static bool alloc_io(struct nvme *n)
@@ -178,24 +186,24 @@ void nvme_destroy(struct nvme **nvme)
         return;
     MUST(n->ios == 0 && !n->commit.busy);
     for (uint32_t i = 0; n->write != NULL && i < n->writes_n; i++)
-        free(n->write[i].head);
+        nvme__buffer_free(n->write[i].head, NVME_HEAD_PAGES);
     for (unsigned i = 0; i < NVME_VERIFIES; i++)
-        free(n->verify[i].buf);
+        nvme__buffer_free(n->verify[i].buf, NVME_VERIFY_BYTES / NVME_PAGE);
     for (unsigned i = 0; i < NVME_DEADS; i++)
-        free(n->dead[i].page);
+        nvme__buffer_free(n->dead[i].page, 1);
     for (unsigned i = 0; i < NVME_MOVERS; i++) {
-        free(n->mover[i].head);
-        free(n->mover[i].buf);
+        nvme__buffer_free(n->mover[i].head, NVME_TABLE_PAGES);
+        nvme__buffer_free(n->mover[i].buf, n->c.extent_bytes / NVME_PAGE);
     }
     for (uint32_t i = 0; i < n->paths; i++)
-        free(n->path[i].super_page);
+        nvme__buffer_free(n->path[i].super_page, 2);
     free(n->write);
     free(n->read);
     free(n->entry);
     free(n->extent);
     free(n->seg);
     free(n->keep);
-    free(n->zero);
+    nvme__buffer_free(n->zero, NVME_ZERO_BYTES / NVME_PAGE);
     free(n);
     *nvme = NULL;
 }

@@ -688,8 +688,9 @@ KVC_WARN_UNUSED int nvme__look_at_unsure(struct nvme *n, const struct nvme_recov
  * read, and those that have other bytes than their table says become dead. */
 KVC_WARN_UNUSED int nvme__rebuild_torn(struct nvme *n, const struct nvme_recovery *r,
                                        struct nvme_candidates *list, struct nvme_report *report);
-/* `pages` of memory for I/O; free() takes it back. NULL: none. */
+/* `pages` of zeroed memory for I/O, not touched yet; NULL: none. */
 void *nvme__buffer(uint64_t pages);
+void nvme__buffer_free(void *buffer, uint64_t pages);
 
 /* Times of timers: the lesser. */
 static inline uint64_t nvme__sooner(uint64_t a, uint64_t b)

@@ -429,8 +429,8 @@ int nvme_check(struct disk *disk, struct journal *journal, bool payload, int (*p
         k.error = -ENOMEM;
     else
         check_all(&k, journal, payload);
-    free(k.head);
-    free(k.piece);
+    nvme__buffer_free(k.head, NVME_HEAD_PAGES);
+    nvme__buffer_free(k.piece, PIECE_PAGES);
     free(k.extent);
     return k.error != 0 ? k.error : k.problems;
 }

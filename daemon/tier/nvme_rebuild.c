@@ -191,7 +191,8 @@ static int walk_all(struct walk *w, const struct nvme_recovery *r)
 {
     struct nvme *n = w->n;
     struct walker *walker = sys_calloc(WALKERS, sizeof(walker[0]));
-    uint8_t *buf = nvme__buffer((uint64_t)WALKERS * CHUNK);
+    const uint64_t pages = (uint64_t)WALKERS * CHUNK;
+    uint8_t *buf = nvme__buffer(pages);
     int pumped = 0;
     if (walker == NULL || buf == NULL)
         w->error = -ENOMEM;
@@ -208,7 +209,7 @@ static int walk_all(struct walk *w, const struct nvme_recovery *r)
             w->error = pumped;
     }
     free(walker);
-    free(buf);
+    nvme__buffer_free(buf, pages);
     return w->error;
 }
 

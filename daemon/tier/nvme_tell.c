@@ -242,7 +242,8 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
 int nvme__tell(struct recover *v)
 {
     struct slot *slot = sys_calloc(WINDOW, sizeof(slot[0]));
-    uint8_t *buf = nvme__buffer((uint64_t)WINDOW * NVME_HEAD_PAGES);
+    const uint64_t pages = (uint64_t)WINDOW * NVME_HEAD_PAGES;
+    uint8_t *buf = nvme__buffer(pages);
     int r = slot != NULL && buf != NULL ? 0 : -ENOMEM;
     for (uint32_t i = 0; r == 0 && i < WINDOW; i++)
         slot[i].buf = buf + (size_t)i * NVME_HEAD_PAGES * NVME_PAGE;
@@ -252,7 +253,7 @@ int nvme__tell(struct recover *v)
         r = each_table(v, slot, promised, tell_blocks);
     if (r == 0)
         r = each_table(v, slot, unpromised, tell_blocks);
-    free(buf);
+    nvme__buffer_free(buf, pages);
     free(slot);
     return r;
 }

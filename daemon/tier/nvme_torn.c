@@ -228,7 +228,8 @@ int nvme__look_at_unsure(struct nvme *n, const struct nvme_recovery *r,
     struct look l = {.n = n, .list = list, .report = report};
     const size_t own = (size_t)(NVME_TABLE_PAGES + PIECE) * NVME_PAGE;
     struct reader *reader = sys_aligned_alloc(64, READERS * sizeof(reader[0]));
-    uint8_t *buf = nvme__buffer((uint64_t)READERS * (NVME_TABLE_PAGES + PIECE));
+    const uint64_t pages = (uint64_t)READERS * (NVME_TABLE_PAGES + PIECE);
+    uint8_t *buf = nvme__buffer(pages);
     if (reader == NULL || buf == NULL)
         l.error = -ENOMEM;
     for (uint32_t i = 0; l.error == 0 && i < READERS; i++) {
@@ -245,7 +246,7 @@ int nvme__look_at_unsure(struct nvme *n, const struct nvme_recovery *r,
         l.error = l.error != 0 ? l.error : one < 0 ? one : 0;
     }
     free(reader);
-    free(buf);
+    nvme__buffer_free(buf, pages);
     return l.error;
 }
 
