@@ -356,13 +356,13 @@ static uint64_t unevictable_most(struct sim *s)
     return MIN(most, MAX(st.limit_bytes - shares, st.limit_bytes / TIER_PASSING));
 }
 
-/* The same in regions of memory, of which a share may need one more for each quota. */
+/* The same in regions of memory. The core says how many of them hold the shares: its blocks fill a
+ * region by their own sizes. */
 static uint64_t regions_most(struct sim *s)
 {
     struct tier_stats st;
     s->core_cfg.host->ops->stats(s->core_cfg.host, &st);
-    const uint64_t shares = core_quota_promised(s->core, 0, NULL) / st.region_bytes +
-                            core_metrics(s->core)->quotas,
+    const uint64_t shares = core_metrics(s->core)->guaranteed_regions,
                    each = share_each(st.regions, SIM_PRINCIPALS),
                    most = st.regions - (s->core_cfg.fair ? each * SIM_PRINCIPALS : 0);
     return MIN(most, MAX(st.regions - MIN(st.regions, shares), st.regions / TIER_PASSING));
