@@ -248,6 +248,35 @@ START_TEST(a_key_goes_with_what_builds_on_it)
 }
 END_TEST
 
+START_TEST(a_key_goes_in_each_group_and_namespace_that_has_it)
+{
+    begin(4, 4096);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    struct core_ns *one = open_ns(1, 128);
+    spec.ngroups = 2;
+    spec.group[1] = spec.group[0];
+    struct core_ns *two = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, two, 0, 1, 0, 5);
+    rig_store(&r, 1, two, 1, 1, 0, 5);
+    rig_store(&r, 1, one, 0, 1, 0, 5);
+    struct core_ns_view view;
+    core_ns_view(two, &view);
+    struct core_evict_job job = {
+        .client = r.cl[1], .ns = view.id, .have_key = true, .key = rig_key(1, 2), .dry_run = true};
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 6 && job.ret_bytes == 6 * 64);
+    job.dry_run = false;
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 6 && job.ret_bytes == 6 * 64);
+    rig_store(&r, 1, two, 0, 1, 2, 3);
+    rig_store(&r, 1, two, 1, 1, 2, 3);
+    job = (struct core_evict_job){.client = r.cl[1], .have_key = true, .key = rig_key(1, 2)};
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 9 && job.ret_bytes == 6 * 64 + 3 * 128);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(what_stays_is_counted_once)
 {
     begin(4, 4096);
@@ -578,6 +607,7 @@ int main(void)
     tcase_add_test(t, half_a_block_stays_while_its_other_rank_makes_room_for_it);
     tcase_add_test(t, of_half_a_block_half_its_bytes_count);
     tcase_add_test(t, a_key_goes_with_what_builds_on_it);
+    tcase_add_test(t, a_key_goes_in_each_group_and_namespace_that_has_it);
     tcase_add_test(t, what_stays_is_counted_once);
     tcase_add_test(t, by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count);
     tcase_add_test(t, everybody_evicts_their_own_and_administrators_all);
