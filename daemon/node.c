@@ -392,6 +392,10 @@ static void on_signal(struct loop_watch *w, uint32_t events)
             n->reload = true;
         else
             n->terminate = true;
+        svc_audit_signal(n->svc, info.ssi_uid, (int)info.ssi_pid,
+                         info.ssi_signo == SIGQUIT  ? "flight recorder"
+                         : info.ssi_signo == SIGHUP ? "reload"
+                                                    : "stop");
     }
 }
 

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,13 @@
 #include "ctl.h"
 #include "gpus.h"
 #include "json.h"
+#include "plain.h"
 #include "stdfds.h"
 #include "table.h"
 #include "units.h"
+#include "width.h"
 
-enum { STATS_MAX = 1024, LINES_AROUND = 11 };
+enum { STATS_MAX = 1024, LINES_AROUND = 13, COLUMNS_WIDE = 120 };
 
 static const char help[] =
     "Usage: kvcachectl top [--every SECONDS] [--count N] [--json]\n"
@@ -34,8 +37,15 @@ static const char help[] =
     "  --count N        end after N screens (default: on a terminal never, else 1)\n"
     "  --json           one object per screen, on a line; rates per second\n"
     "\n"
+    "The screen is cut to the terminal; what says most stands to the left. Namespaces that hold\n"
+    "nothing, and held nothing a screen ago, are left out ('kvcachectl ns' has them).\n"
+    "\n"
     "  hits       blocks found, of those that workers asked for\n"
     "  tokens     found: workers need not compute them; loaded: of these, from storage\n"
+    "  FULL       USED, of what the tier may hold\n"
+    "  IN, OUT    bytes per second into the tier and out of it\n"
+    "  HOST, NVME, HBM   bytes of the namespace in host memory, on storage, on devices\n"
+    "  LEASED     bytes of it that workers read now: they stay\n"
     "  GROWS      what a namespace gained or lost in all tiers, per second\n"
     "\n"
     "Examples:\n"
@@ -218,7 +228,7 @@ static const char *bytes_rate(double per_second, char text[UNITS_TEXT_BYTES])
     return per_second >= 1 ? units_format_rate((uint64_t)per_second, text) : "-";
 }
 
-static void print_tiers(const struct top *t)
+static void print_tiers(const struct top *t, FILE *to)
 {
     static const char *const heads[] = {"TIER",  ">BLOCKS", ">USED", ">OF",
                                         ">FULL", ">IN",     ">OUT",  NULL};
@@ -235,90 +245,156 @@ static void print_tiers(const struct top *t)
         table_cell(table, "%s", bytes_rate(row[i].in, text));
         table_cell(table, "%s", bytes_rate(row[i].out, text));
     }
-    table_print(table, stdout, t->ctl->colour);
+    table_print(table, to, t->ctl->colour);
     table_destroy(&table);
 }
 
 /* ---- the screen ---- */
 
-/* Rows of namespaces that the terminal has room for. */
-static size_t room(const struct top *t, size_t rows)
+struct size {
+    size_t rows, columns; /* SIZE_MAX: no terminal */
+};
+
+static struct size screen_size(void)
 {
     struct winsize w;
-    const size_t around = LINES_AROUND + t->devices.n;
-    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) < 0 || w.ws_row == 0)
-        return rows;
-    return w.ws_row > around + 1 ? (size_t)w.ws_row - around : 1;
+    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) < 0 || w.ws_row == 0 ||
+        w.ws_col == 0)
+        return (struct size){SIZE_MAX, SIZE_MAX};
+    return (struct size){w.ws_row, w.ws_col};
 }
 
-static void print_names(const struct top *t)
+/* Rows of namespaces that the terminal has room for. */
+static size_t room(const struct top *t, struct size size)
 {
-    static const char *const heads[] = {">NS",     "PRINCIPAL", "TENANT", "MODEL",
-                                        ">BLOCKS", ">HOST",     ">NVME",  ">HBM",
-                                        ">LEASED", ">GROWS",    NULL};
-    const size_t shown = room(t, t->now.n) < t->now.n ? room(t, t->now.n) : t->now.n;
+    const size_t around = LINES_AROUND + t->devices.n;
+    return size.rows > around + 1 ? size.rows - around : 1;
+}
+
+static bool is_empty(const struct kvc_usage *u)
+{
+    return u->blocks == 0 && held(u) == 0 && u->leased_bytes == 0;
+}
+
+/* One that has just become empty is shown once more. */
+static bool is_shown(const struct top *t, const struct kvc_usage *u)
+{
+    for (size_t i = 0; is_empty(u) && i < t->before.n; i++)
+        if (t->before.ns[i].ns == u->ns)
+            return !is_empty(&t->before.ns[i]);
+    return !is_empty(u);
+}
+
+__attribute__((format(printf, 2, 3))) static void line(FILE *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    plain_line(to, format, args);
+    va_end(args);
+}
+
+/* What says most comes first: a narrow terminal cuts off the rest. */
+static void add_name(const struct top *t, struct table *table, const struct kvc_usage *u,
+                     struct size size)
+{
+    const uint64_t part[] = {u->host_bytes, u->nvme_bytes, u->device_bytes, u->leased_bytes};
+    const size_t model = size.columns < COLUMNS_WIDE ? size.columns / 3 : SIZE_MAX;
+    char text[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
+    double by = 0;
+    table_cell(table, "%u", u->ns);
+    table_cell(table, "%.*s", (int)width_fit(u->model, strlen(u->model), model), u->model);
+    table_cell(table, "%s", units_format_count(u->blocks, count));
+    for (size_t k = 0; k < sizeof(part) / sizeof(part[0]); k++)
+        table_cell(table, "%s", part[k] ? units_format_bytes(part[k], text) : "-");
+    if (grows(t, u, &by) && (by >= 1 || by <= -1))
+        table_cell(table, "%s%s", by < 0 ? "-" : "+", bytes_rate(by < 0 ? -by : by, text));
+    else
+        table_cell(table, "-");
+    table_cell(table, "%s%s%s", u->tenant[0] ? u->tenant : "-", u->sub[0] ? "/" : "", u->sub);
+    table_cell(table, "%s", u->principal);
+}
+
+static void print_names(const struct top *t, struct size size, FILE *to)
+{
+    static const char *const heads[] = {">NS",    "MODEL",     ">BLOCKS", ">HOST",
+                                        ">NVME",  ">HBM",      ">LEASED", ">GROWS",
+                                        "TENANT", "PRINCIPAL", NULL};
     struct table *table = table_create(heads);
-    for (size_t i = 0; i < shown; i++) {
-        const struct kvc_usage *u = &t->now.ns[i];
-        const uint64_t part[] = {u->host_bytes, u->nvme_bytes, u->device_bytes, u->leased_bytes};
-        char text[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
-        double by = 0;
-        table_cell(table, "%u", u->ns);
-        table_cell(table, "%s", u->principal);
-        table_cell(table, "%s%s%s", u->tenant[0] ? u->tenant : "-", u->sub[0] ? "/" : "", u->sub);
-        table_cell(table, "%s", u->model[0] ? u->model : "-");
-        table_cell(table, "%s", units_format_count(u->blocks, count));
-        for (size_t k = 0; k < sizeof(part) / sizeof(part[0]); k++)
-            table_cell(table, "%s", part[k] ? units_format_bytes(part[k], text) : "-");
-        if (grows(t, u, &by) && (by >= 1 || by <= -1))
-            table_cell(table, "%s%s", by < 0 ? "-" : "+", bytes_rate(by < 0 ? -by : by, text));
-        else
-            table_cell(table, "-");
-    }
-    table_print(table, stdout, t->ctl->colour);
-    if (shown < t->now.n)
-        ctl_line("%zu more: kvcachectl usage", t->now.n - shown);
+    size_t shown = 0;
+    for (size_t i = 0; i < t->now.n; i++)
+        if (is_shown(t, &t->now.ns[i]) && shown++ < room(t, size))
+            add_name(t, table, &t->now.ns[i], size);
+    if (shown > 0)
+        table_print(table, to, t->ctl->colour);
+    else
+        line(to, t->now.n > 0 ? "no namespace holds anything; 'kvcachectl ns' shows them"
+                              : "no namespaces yet; they appear when a worker opens one");
+    if (shown > table_rows(table))
+        line(to, "%zu more: kvcachectl usage", shown - table_rows(table));
     table_destroy(&table);
 }
 
-static void print_screen(const struct top *t)
+static void print_screen(const struct top *t, struct size size, FILE *to)
 {
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES];
     char sessions[UNITS_COUNT_BYTES], requests[UNITS_COUNT_BYTES];
     char found[UNITS_COUNT_BYTES], loaded[UNITS_COUNT_BYTES], computed[UNITS_COUNT_BYTES];
     const uint64_t asked = gained(t, "core.blocks_asked");
-    if (isatty(STDOUT_FILENO))
-        fputs("\033[H\033[2J", stdout);
-    ctl_line("kvcache-daemon, up %s, sessions: %s; rates of the last %s%s",
-             units_format_duration_ms(value(&t->now, "daemon.uptime_ms"), a),
-             units_format_count(value(&t->now, "svc.sessions"), sessions),
-             units_format_duration_ns((uint64_t)(since_s(t) * 1e9), b),
-             t->before.stats == 0 ? ", since it began" : "");
-    ctl_line("requests  %s/s, handled in %s (median of all), errors %.1f/s",
-             units_format_count((uint64_t)(rate(t, "svc.requests") + .5), requests),
-             units_format_duration_ns(value(&t->now, "svc.handle_ns.p50"), a),
-             rate(t, "svc.replies_error"));
+    line(to, "kvcache-daemon, up %s, sessions: %s; rates of the last %s%s",
+         units_format_duration_ms(value(&t->now, "daemon.uptime_ms"), a),
+         units_format_count(value(&t->now, "svc.sessions"), sessions),
+         units_format_duration_ns((uint64_t)(since_s(t) * 1e9), b),
+         t->before.stats == 0 ? ", since it began" : "");
+    line(to, "requests  %s/s, handled in %s (median of all), errors %.1f/s",
+         units_format_count((uint64_t)(rate(t, "svc.requests") + .5), requests),
+         units_format_duration_ns(value(&t->now, "svc.handle_ns.p50"), a),
+         rate(t, "svc.replies_error"));
     if (asked != 0)
-        ctl_line("hits      %.1f %% of blocks asked for (%.1f %% of all since it began)",
-                 100 * ratio(gained(t, "core.blocks_hit"), asked),
-                 100 *
-                     ratio(value(&t->now, "core.blocks_hit"), value(&t->now, "core.blocks_asked")));
+        line(to, "hits      %.1f %% of blocks asked for (%.1f %% of all since it began)",
+             100 * ratio(gained(t, "core.blocks_hit"), asked),
+             100 * ratio(value(&t->now, "core.blocks_hit"), value(&t->now, "core.blocks_asked")));
     else
-        ctl_line("hits      no block was asked for");
-    ctl_line("tokens    %s/s found, %s/s of them loaded, %s/s recomputed",
-             units_format_count((uint64_t)(rate(t, "core.tokens_hit") + .5), found),
-             units_format_count((uint64_t)(rate(t, "core.tokens_loaded") + .5), loaded),
-             units_format_count((uint64_t)(recomputed(t) + .5), computed));
-    ctl_line(
-        "moved     read %s, stored %s, evicted %s", bytes_rate(rate(t, "core.bytes_leased"), a),
-        bytes_rate(rate(t, "core.bytes_stored"), b), bytes_rate(rate(t, "core.bytes_evicted"), c));
-    putchar('\n');
-    print_tiers(t);
-    putchar('\n');
-    if (t->now.n > 0)
-        print_names(t);
-    else
-        ctl_line("no namespaces yet; they appear when a worker opens one");
+        line(to, "hits      no block was asked for");
+    line(to, "tokens    %s/s found, %s/s of them loaded, %s/s recomputed",
+         units_format_count((uint64_t)(rate(t, "core.tokens_hit") + .5), found),
+         units_format_count((uint64_t)(rate(t, "core.tokens_loaded") + .5), loaded),
+         units_format_count((uint64_t)(recomputed(t) + .5), computed));
+    line(to, "moved     read %s, stored %s, evicted %s",
+         bytes_rate(rate(t, "core.bytes_leased"), a), bytes_rate(rate(t, "core.bytes_stored"), b),
+         bytes_rate(rate(t, "core.bytes_evicted"), c));
+    fputc('\n', to);
+    print_tiers(t, to);
+    fputc('\n', to);
+    print_names(t, size, to);
+    if (size.columns != SIZE_MAX)
+        line(to, "Ctrl-C ends; 'kvcachectl top --help' explains the columns");
+}
+
+/* As much of it as the terminal has room for, without a line break that would scroll it. */
+static void draw(const struct top *t)
+{
+    const struct size size = screen_size();
+    char *text = NULL;
+    size_t bytes = 0, rows = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    if (!to) {
+        fputs("kvcachectl: out of memory\n", stderr);
+        abort();
+    }
+    print_screen(t, size, to);
+    if (fclose(to) != 0) {
+        fputs("kvcachectl: out of memory\n", stderr);
+        abort();
+    }
+    if (size.columns != SIZE_MAX)
+        fputs("\033[H\033[2J", stdout);
+    for (const char *at = text; *at != '\0' && ++rows < size.rows;) {
+        const size_t n = strcspn(at, "\n"), fit = width_fit(at, n, size.columns);
+        (void)!fwrite(at, 1, fit, stdout);
+        fputs(fit < n && t->ctl->colour ? "\033[0m\n" : "\n", stdout);
+        at += n + (at[n] != '\0');
+    }
+    free(text);
 }
 
 static json_t *ns_json(const struct top *t, const struct kvc_usage *u)
@@ -372,7 +448,7 @@ static int show(struct top *t)
         if (t->ctl->json)
             print_json(t);
         else
-            print_screen(t);
+            draw(t);
         if (stdfds_flush() < 0 || ++shown == t->count)
             return CTL_OK;
         if (!t->ctl->json && !isatty(STDOUT_FILENO))

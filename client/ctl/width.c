@@ -120,15 +120,37 @@ static bool is_in(const struct range *ranges, size_t n, uint32_t code)
 
 #define IS_IN(ranges, code) is_in(ranges, sizeof(ranges) / sizeof((ranges)[0]), code)
 
+/* Columns of the character at `text`, of so many bytes. */
+static size_t width_at(const char *text, size_t left, size_t *ret_bytes)
+{
+    uint32_t code = 0;
+    const size_t n = utf8_next(text, left, &code);
+    *ret_bytes = n != 0 ? n : 1;
+    return IS_IN(zero, code) ? 0 : IS_IN(wide, code) ? 2 : 1;
+}
+
 size_t width_of(const char *text)
 {
     size_t width = 0, left = strlen(text), n;
-    for (; left > 0; text += n, left -= n) {
-        uint32_t code = 0;
-        n = utf8_next(text, left, &code);
-        if (n == 0)
-            n = 1;
-        width += IS_IN(zero, code) ? 0 : IS_IN(wide, code) ? 2 : 1;
-    }
+    for (; left > 0; text += n, left -= n)
+        width += width_at(text, left, &n);
     return width;
+}
+
+size_t width_fit(const char *text, size_t bytes, size_t columns)
+{
+    size_t at = 0, n;
+    while (at < bytes) {
+        if (text[at] == '\033') { /* to the letter that ends it */
+            for (n = 1; at + n < bytes && text[at + n - 1] != 'm';)
+                n++;
+        } else {
+            const size_t width = width_at(text + at, bytes - at, &n);
+            if (width > columns)
+                break;
+            columns -= width;
+        }
+        at += n;
+    }
+    return at;
 }

@@ -170,6 +170,8 @@ void op_sessions(struct request *rq)
         if (!may_see(rq->se, se))
             continue;
         if (msg.end && se->serial == msg.end) {
+            audit(rq->se, "end session %u (%s, uid %u, pid %d, principal %s)", se->serial, se->name,
+                  (unsigned)se->uid, (int)se->pid, se->principal->name);
             session_force(se, KVC_ST_CANCELLED, "somebody with the right to has ended it");
             reply->ended = true;
         }
@@ -251,9 +253,7 @@ static void on_evicted(struct core_evict_job *job)
                                     .host_bytes = job->ret_in.host,
                                     .nvme_bytes = job->ret_in.disk,
                                     .device_bytes = job->ret_in.near};
-    LOG_INFO("session %u: evict%s: %llu blocks, %llu bytes, %llu kept", call->session->serial,
-             job->dry_run ? " (dry run)" : "", (unsigned long long)reply.blocks,
-             (unsigned long long)reply.bytes, (unsigned long long)reply.kept_blocks);
+    audit_evicted(call->session, job);
     if (job->ret_err) {
         reply_error(s, call->session, &call->head, job->ret_err, call_gone_detail(job->ret_err));
     } else {

@@ -37,7 +37,17 @@ static void call_leave_name(struct core *c, struct call *call)
 {
     core_ask_cancel(c, &call->asking);
     core_name_cancel(&call->name_waiter);
+    if (call->head.op == KVC_OP_NAME_FORGET)
+        audit_forgotten(call);
     core_name_forget_cancel(&call->forgetting);
+}
+
+/* Part of it is done. */
+static void evict_stop(struct call *call, int err)
+{
+    core_evict_cancel(call->session->svc->core, &call->job);
+    call->job.ret_err = err;
+    audit_evicted(call->session, &call->job);
 }
 
 /* Ends what the core does for a call that is answered with TIMEOUT at once: why; NULL: for this one
@@ -63,7 +73,7 @@ static const char *call_give_up(struct core *c, struct call *call)
                    ? "it is done, but the name may not have let go yet of all that it was"
                    : "it is done, but not on stable storage yet";
     case CALL_EVICT:
-        core_evict_cancel(c, &call->job);
+        evict_stop(call, KVC_E_TIMEOUT);
         return call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
                                  : "part of it is done; ask again with a longer deadline";
     default:
@@ -305,7 +315,7 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
         core_waiter_cancel(s->core, &call->waiter);
         break;
     case CALL_EVICT:
-        core_evict_cancel(s->core, &call->job);
+        evict_stop(call, KVC_E_CANCELLED);
         break;
     case CALL_FILL: /* nobody has been told of the lease */
         core_fill_cancel(s->core, &call->fill);

@@ -165,6 +165,8 @@ static void reply_verify(struct svc *s, const struct call *call)
                                      .skipped = v->ret_skipped,
                                      .failed = v->ret_failed,
                                      .ncorrupt = call->ncorrupt};
+    if (call->ncorrupt > 0)
+        audit(call->session, "verify: dropped %u corrupt blocks", call->ncorrupt);
     memcpy(reply.corrupt, call->corrupt, call->ncorrupt * sizeof reply.corrupt[0]);
     s->m.replies_ok++;
     reply_send(s, call->session,
@@ -219,6 +221,8 @@ void op_verify(struct request *rq)
     struct call *call = call_new(rq, CALL_VERIFY);
     if (!call)
         return;
+    if (msg.cursor == 0)
+        audit(rq->se, "verify: from the beginning, namespace %u (0: all)", msg.ns);
     call->ncorrupt = 0;
     call->all_tiers = msg.tier == KVC_TIER_NONE;
     call->verify = (struct core_verify){.ns = msg.ns,

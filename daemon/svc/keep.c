@@ -48,6 +48,9 @@ static const char *pin_detail(const struct svc *s, int err, const char *why)
 static void reply_pinned(struct svc *s, struct session *se, const struct msg_head *head,
                          const struct core_pinned *pinned)
 {
+    char bytes[UNITS_TEXT_BYTES];
+    audit(se, "pin %llu: %u blocks, %s", (unsigned long long)pinned->id, pinned->blocks,
+          units_format_bytes(pinned->bytes, bytes));
     const struct msg_pin_reply reply = {.pin = pinned->id, .bytes = pinned->bytes};
     s->m.replies_ok++;
     reply_send(s, se, codec_enc_pin_reply(s->out, sizeof s->out, head, &reply));
@@ -146,6 +149,7 @@ void op_unpin(struct request *rq)
         fail(rq, err, why);
         return;
     }
+    audit(rq->se, "unpin %llu", (unsigned long long)msg.pin);
     /* Without a call for it, the answer comes before all blocks are let go of. */
     struct call *call = err == CORE_MORE ? call_try(rq, CALL_UNPIN) : NULL;
     if (!call) {
@@ -302,6 +306,7 @@ void op_quota_set(struct request *rq)
         fail(rq, err, quota_detail(err));
         return;
     }
+    audit_quota(rq->se, &quota);
     if (quota.scope == KVC_SCOPE_NS && quota.bytes.share[0] > 0) {
         const struct core_ns *ns = core_ns_next(s->core, rq->se->client, quota.ns - 1);
         MUST(ns != NULL); /* it has been found just now */
@@ -462,6 +467,10 @@ void op_policy(struct request *rq)
         core_load_or_recompute(s->core, msg.load_or_recompute);
         core_admission(s->core, msg.admission);
         core_pin_budget(s->core, msg.pin_bytes_max);
+        audit(rq->se,
+              "policy: keep %u %%, load or recompute %u, admission %u, pin limit %llu bytes",
+              (unsigned)msg.keep_percent, (unsigned)msg.load_or_recompute, (unsigned)msg.admission,
+              (unsigned long long)msg.pin_bytes_max);
     }
     tell_policy(s, rq->se->principal->admin, &s->list.policy);
     answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &s->list.policy));

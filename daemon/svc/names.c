@@ -63,6 +63,8 @@ static void on_forgotten(struct core_gone *gone, int err)
 static void kept_end(struct call *call, int err)
 {
     struct svc *s = call->session->svc;
+    if (call->head.op == KVC_OP_NAME_FORGET)
+        audit_forgotten(call);
     if (!err && call->evicts) {
         call_await_gone(call, on_forgotten);
         return;
@@ -249,6 +251,8 @@ void op_name_forget(struct request *rq)
         return;
     call->name_waiter.fn = on_unwritten;
     call->evicts = msg.evict;
+    (void)svc__text(call->tenant, msg.name);
+    (void)svc__text(call->model, msg.sub);
     call->journaled =
         core_name_forget_begin(rq->s->core, nm, msg.evict, &call->forgetting, &call->name_waiter);
     forget_go_on(call);

@@ -69,6 +69,7 @@ void op_ns_open(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
+    session_works(rq->se);
     svc__tell_shares(s, ns);
     struct core_ns_view v;
     core_ns_view(ns, &v);

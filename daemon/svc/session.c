@@ -265,8 +265,11 @@ static void session_close(struct session *se)
     if (se->state == SESSION_DROPPED)
         s->m.quarantined--;
     if (se->client) {
-        LOG_INFO("session %u (%s, uid %u, pid %d) ended", se->serial, se->name, (unsigned)se->uid,
-                 (int)se->pid);
+        if (se->told)
+            LOG_INFO("session %u (%s, uid %u, pid %d) ended", se->serial, se->name,
+                     (unsigned)se->uid, (int)se->pid);
+        else
+            LOG_DEBUG("session %u ended", se->serial);
         s->m.detaches++;
     }
     if (se->doomed)
@@ -491,6 +494,16 @@ static void refuse(struct session *se, uint16_t status, const char *text)
     session_close(se);
 }
 
+void session_works(struct session *se)
+{
+    if (se->told)
+        return;
+    se->told = true;
+    LOG_INFO("session %u: %s, uid %u, pid %d, principal %s, staging %llu MiB", se->serial, se->name,
+             (unsigned)se->uid, (int)se->pid, se->principal->name,
+             (unsigned long long)(se->staging_bytes >> 20));
+}
+
 static void welcome(struct session *se, int fd)
 {
     struct svc *s = se->svc;
@@ -509,9 +522,8 @@ static void welcome(struct session *se, int fd)
         s->ports.admit(s->ports.ctx, se->route, se->uid);
     s->m.attaches++;
     FLIGHT(ATTACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
-    LOG_INFO("session %u: %s, uid %u, pid %d, principal %s, staging %llu MiB", se->serial, se->name,
-             (unsigned)se->uid, (int)se->pid, se->principal->name,
-             (unsigned long long)(se->staging_bytes >> 20));
+    LOG_DEBUG("session %u: %s, uid %u, pid %d", se->serial, se->name, (unsigned)se->uid,
+              (int)se->pid);
     struct att_welcome msg = {.status = KVC_ST_OK,
                               .version = se->version,
                               .session = se->serial,

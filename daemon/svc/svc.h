@@ -149,6 +149,10 @@ void svc_chunk_retired(struct svc *s, uint32_t chunk, uint32_t principal);
 void svc_request(struct svc *s, const void *route, size_t route_len, const void *buf, size_t len,
                  void *msg);
 
+/* Something is done because a process (pid 0: the kernel) sent the daemon a signal: a line of log,
+ * counted with what sessions do by hand. Accepts NULL: while it starts. */
+void svc_audit_signal(struct svc *s, uint32_t uid, int pid, const char *what);
+
 /* From now on requests are answered with SHUTDOWN; commits in flight end as usual. */
 void svc_drain(struct svc *s);
 /* No request is waiting or copying. */

@@ -74,6 +74,7 @@ struct session {
     bool staging_pending;
     bool admitted; /* ports.admit() has its route */
     bool deaf;     /* a reply did not reach it */
+    bool told;     /* its begin is in the log, and so is its end then */
     bool forced;   /* ended by somebody: it keeps nothing, though its process may live */
     uint16_t doom_status;
     const char *doom_text; /* static */
@@ -185,7 +186,8 @@ struct call {
     struct core_evict_job job;
     struct core_gone gone; /* NAME, VERIFY: what they removed is to stay away */
     bool going;            /* `gone` waits */
-    char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* of the job */
+    /* Of the job; name and sub of a name that is forgotten. */
+    char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX];
     struct core_verify verify;
     struct core_name_waiter name_waiter;
     struct core_name_put put;          /* NAME, of many keys */
@@ -315,6 +317,9 @@ void session_doom(struct session *se, uint16_t status, const char *text);
  * what it kept. */
 void session_force(struct session *se, uint16_t status, const char *text);
 struct session *session_by_route(struct svc *s, const void *route, size_t len);
+/* It opens a namespace: what works with blocks is told of in the log, and a tool that looks is not.
+ */
+void session_works(struct session *se);
 /* One of the things that a session that has been closed waits for is over. */
 void session_over(struct session *se);
 uint32_t session_principal(const struct session *se);
@@ -471,6 +476,13 @@ void op_ns_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
 void op_sessions(struct request *rq);
+
+/* audit.c: what was changed or removed by hand. Not what workers do all the time, and nothing that
+ * only reads. */
+void audit(struct session *se, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void audit_evicted(struct session *se, const struct core_evict_job *job);
+void audit_forgotten(const struct call *call);
+void audit_quota(struct session *se, const struct core_quota *quota);
 
 /* The text of a message with a zero behind it; NULL when it is empty. */
 const char *svc__text(char to[KVC_STRING_MAX], struct codec_bin from);

@@ -49,7 +49,8 @@ void trace__stored(struct svc *s, const struct session *se, const struct core_re
 
 /* ---- TRACE ---- */
 
-static int trace_on(struct svc *s, const struct msg_trace *msg, const char **ret_why)
+static int trace_on(struct svc *s, struct session *se, const struct msg_trace *msg,
+                    const char **ret_why)
 {
     if (s->trace) {
         *ret_why = "a trace is being recorded already; end that first";
@@ -60,17 +61,17 @@ static int trace_on(struct svc *s, const struct msg_trace *msg, const char **ret
     if (err)
         return err;
     s->trace_ns = msg->ns;
-    LOG_INFO("trace: on, in %llu KiB of memory beside memory.budget",
-             (unsigned long long)(bytes >> 10));
+    audit(se, "trace: on, in %llu KiB of memory beside memory.budget",
+          (unsigned long long)(bytes >> 10));
     return 0;
 }
 
-static void trace_off(struct svc *s)
+static void trace_off(struct svc *s, struct session *se)
 {
     if (!s->trace)
         return;
     ring_destroy(&s->trace);
-    LOG_INFO("trace: off");
+    audit(se, "trace: off");
 }
 
 static struct msg_trace_reply state_of(const struct svc *s)
@@ -101,10 +102,10 @@ void op_trace(struct request *rq)
         why = "there is no such namespace";
     }
     if (!err && msg.action == KVC_TRACE_ON)
-        err = trace_on(s, &msg, &why);
+        err = trace_on(s, rq->se, &msg, &why);
     struct msg_trace_reply reply = state_of(s);
     if (!err && msg.action == KVC_TRACE_OFF) /* the reply says what there was */
-        trace_off(s);
+        trace_off(s, rq->se);
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;

@@ -2,7 +2,7 @@
 """Checks a scrape of a daemon: the two formats by a parser of OpenMetrics, every statistic of
 `kvcachectl stats --json` against it, and the metrics that alerting rules name.
 
-metrics.py TEXT OPENMETRICS STATS RULES HELP
+metrics.py TEXT OPENMETRICS STATS RULES HELP DASHBOARD
 
 HELP is what `kvcachectl stats --help ''` prints.
 """
@@ -96,6 +96,30 @@ def check_help(told, text, stats):
         fail(f"--help differs in {known ^ {f[0] for f in found}}")
 
 
+def check_dashboard(dashboard, samples):
+    """Every query is of metrics that are there, and every panel has one that is not 0."""
+    live = {name for (name, _), value in samples.items() if value > 0}
+    there = {name for name, _ in samples}
+    panels = [p for p in json.loads(dashboard)["panels"] if p["type"] != "row"]
+    for panel in panels:
+        title, shows = panel["title"], False
+        if not panel["description"] or not panel["targets"]:
+            fail(f"dashboard: {title} has no description, or no query")
+        for target in panel["targets"]:
+            named = set(re.findall(r"kvcache_\w+", target["expr"]))
+            if not named or not named <= there:
+                fail(f"dashboard: {title}: the daemon has no {named - there}: {target['expr']}")
+            if any(target["expr"].count(a) != target["expr"].count(b) for a, b in ("()", "{}", "[]")):
+                fail(f"dashboard: {title}: brackets: {target['expr']}")
+            shows |= bool(named & live)
+        if not shows:
+            fail(f"dashboard: {title} has no data")
+    for histogram in ("svc_lookup", "svc_acquire", "svc_commit", "daemon_host_copy", "nvme_write", "nvme_read"):
+        if f"kvcache_{histogram}_seconds_count" not in live:
+            fail(f"{histogram} counts nothing")
+    return len(panels)
+
+
 def check_buckets(samples):
     series = {}
     for (name, labels), value in samples.items():
@@ -113,7 +137,7 @@ def check_buckets(samples):
 
 
 def main():
-    text, om, stats, rules, told = (open(path, encoding="utf-8").read() for path in sys.argv[1:6])
+    text, om, stats, rules, told, dashboard = (open(path, encoding="utf-8").read() for path in sys.argv[1:7])
     samples = samples_of(openmetrics.text_string_to_metric_families(om))
     plain = samples_of(plain_text.text_string_to_metric_families(text))
     if set(plain) != set(samples):
@@ -137,7 +161,10 @@ def main():
     names = {name for name, _ in samples} | {re.sub(r"_(bucket|sum|count)$", "", name) for name, _ in samples}
     if len(named) < 10 or not named <= names:
         fail(f"the rules name {named - names}")
-    print(f"{len(stats)} statistics, {len(samples)} samples, {len(named)} named by rules")
+    panels = check_dashboard(dashboard, samples)
+    if panels < 15:
+        fail(f"{panels} panels")
+    print(f"{panels} panels, {len(stats)} statistics, {len(samples)} samples, {len(named)} named by rules")
 
 
 main()

@@ -38,6 +38,12 @@ for _ in $(seq 600); do
     kill -0 "$pid" 2>/dev/null || fail "it ended"
     sleep 0.1
 done
+# Traffic that does not fit into memory, read in part out of storage.
+"$KVC_BIN_DIR/kvcachebench" gen --requests 200 --seed 7 >"$dir/trace.jsonl"
+"$KVC_BIN_DIR/kvcachebench" replay "$dir/trace.jsonl" --socket "$dir/attach.sock" --block-bytes 16KiB >"$dir/out" 2>&1 ||
+    fail "replay: $(cat "$dir/out")"
+"$KVC_BIN_DIR/kvcachebench" lookup --socket "$dir/attach.sock" --keys 1 --pairs 1 --seconds 0.1 >"$dir/out" 2>&1 ||
+    fail "lookup: $(cat "$dir/out")"
 "$KVC_BIN_DIR/kvcachectl" --socket "$dir/attach.sock" stats --json >"$dir/stats" || fail "no statistics"
 "$KVC_BIN_DIR/kvcachectl" stats --help '' >"$dir/help" || fail "no help"
 "$KVC_BIN_DIR/kvcachectl" stats --help kvcache_svc_lookup_seconds_bucket | grep -q '^svc.lookup_ns: ' || fail "its metric"
@@ -50,12 +56,34 @@ get /metrics 'application/openmetrics-text; version=1.0.0' >"$dir/openmetrics"
 [ "$(get /readyz)" = ready ] || fail "/readyz"
 grep -q '^kvcache_daemon_turns_total [1-9]' "$dir/text" || fail "no turns"
 
-for python in python3 /usr/bin/python3; do
+# check RULES DASHBOARD: with the first python that has what it takes
+check() {
+    for python in python3 /usr/bin/python3; do
+        code=0
+        "$python" "$KVC_SOURCE_DIR/tests/e2e/metrics.py" "$dir/text" "$dir/openmetrics" "$dir/stats" \
+            "$1" "$dir/help" "$2" || code=$?
+        [ "$code" = 77 ] || break
+    done
+}
+
+# refused WHY RULES DASHBOARD: the check sees what is wrong with one
+refused() {
+    check "$2" "$3" 2>"$dir/why"
+    [ "$code" = 1 ] && grep -q "$1" "$dir/why" || fail "not refused for '$1': $code $(cat "$dir/why")"
+}
+
+rules="$KVC_SOURCE_DIR/etc/alerts.yml"
+dashboard="$KVC_SOURCE_DIR/etc/dashboard.json"
+check "$rules" "$dashboard"
+if [ "$code" = 0 ]; then
+    sed 's/kvcache_svc_lookup_seconds_bucket/kvcache_svc_lookups_seconds_bucket/' "$dashboard" >"$dir/renamed"
+    refused 'dashboard: Lookup: the daemon has no' "$rules" "$dir/renamed"
+    sed 's/kvcache_daemon_uptime_seconds/kvcache_core_copy_failures_total/' "$dashboard" >"$dir/dead"
+    refused 'dashboard: Uptime has no data' "$rules" "$dir/dead"
+    sed 's/kvcache_nvme_paths_out/kvcache_nvme_paths_gone/' "$rules" >"$dir/rules"
+    refused 'the rules name .*kvcache_nvme_paths_gone' "$dir/rules" "$dashboard"
     code=0
-    "$python" "$KVC_SOURCE_DIR/tests/e2e/metrics.py" "$dir/text" "$dir/openmetrics" "$dir/stats" \
-        "$KVC_SOURCE_DIR/etc/alerts.yml" "$dir/help" || code=$?
-    [ "$code" = 77 ] || break
-done
+fi
 [ "$code" != 77 ] || echo "SKIP: the formats: no prometheus_client (Debian: python3-prometheus-client)"
 [ "$code" = 0 ] || [ "$code" = 77 ] || fail "$python: see above"
 if command -v promtool >/dev/null; then

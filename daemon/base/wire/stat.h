@@ -54,6 +54,7 @@
     X(GAUGE, pools, "pools of workers on devices")                                         \
     X(GAUGE, recalled, "retired chunks on devices that sessions have not unmapped yet")    \
     X(COUNTER, recalls_late, "times that a session kept retired chunks for 30 s")          \
+    X(COUNTER, audited, "changes and removals by hand; the log has who did each")          \
     X(COUNTER, slices, "turns of requests that were not done where they came in")          \
     X(HISTO, handle_ns, "time in a handler")                                               \
     X(HISTO, room_wait_ns, "stores: waiting for room in memory, 1 us to 50 ms each")       \

@@ -1,0 +1,71 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a scrape of /metrics costs, and what it costs others: how long scrapes take beside a daemon that
+# copies as fast as it can, and lookups with a scraper and without one, taking turns.
+#
+#   bench/scrape.sh [BIN [SCRAPES_A_SECOND [TURNS]]]
+#
+# BIN: the directory of the built programs (build/release/bin). One JSON object per line on stdout.
+set -eu
+bin=${1:-build/release/bin}
+rate=${2:-10}
+turns=${3:-5}
+dir=$(mktemp -d)
+daemon='' load='' scraper=''
+trap 'kill $daemon $load $scraper 2>/dev/null || true; rm -rf "$dir"' EXIT
+
+"$bin/kvcache-daemon" --set runtime_dir="$dir" --set host.limit=1GiB --set metrics.listen="$dir/m.sock" >"$dir/log" 2>&1 &
+daemon=$!
+for _ in $(seq 300); do
+    grep -q 'ready: ' "$dir/log" && break
+    sleep 0.1
+done
+grep -q 'ready: ' "$dir/log" || { cat "$dir/log" >&2; exit 1; }
+
+cat >"$dir/scrape.py" <<'EOF'
+import http.client, json, socket, sys, time
+path, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+took, size, end = [], 0, time.monotonic() + seconds
+while time.monotonic() < end:
+    begun = time.monotonic()
+    conn = http.client.HTTPConnection("kvcache")
+    conn.sock = socket.socket(socket.AF_UNIX)
+    conn.sock.connect(path)
+    conn.request("GET", "/metrics")
+    reply = conn.getresponse()
+    size = len(reply.read())
+    conn.close()
+    if reply.status != 200:
+        sys.exit(f"status {reply.status}")
+    took.append(time.monotonic() - begun)
+    time.sleep(max(0, 1 / rate - took[-1]))
+took.sort()
+for name, at in ("p50", 0.5), ("p99", 0.99), ("max", 1):
+    print(json.dumps({"metric": f"scrape_{name}_us", "value": round(1e6 * took[min(len(took) - 1, int(at * len(took)))], 1)}))
+print(json.dumps({"metric": "scrapes", "value": len(took), "page_bytes": size}))
+EOF
+
+# Full load: a worker that stores as fast as it can.
+"$bin/kvcachebench" store --socket "$dir/attach.sock" --block-bytes 64KiB --seconds 1 --pairs 12 >"$dir/load" 2>&1 &
+load=$!
+sleep 1
+python3 "$dir/scrape.py" "$dir/m.sock" "$rate" 8
+kill -0 $load 2>/dev/null || { echo "the load ended early: $(cat "$dir/load")" >&2; exit 1; }
+kill $load
+wait $load || true
+load=
+
+lookups() {
+    "$bin/kvcachebench" lookup --socket "$dir/attach.sock" --keys 256 --pairs 1 --seconds 1 --json |
+        sed "s/^{/{\"scrapes_a_second\":$1,/"
+}
+for _ in $(seq "$turns"); do
+    lookups 0
+    python3 "$dir/scrape.py" "$dir/m.sock" "$rate" 600 >"$dir/scrapes" 2>&1 &
+    scraper=$!
+    lookups "$rate"
+    kill -0 $scraper 2>/dev/null || { echo "the scraper ended: $(cat "$dir/scrapes")" >&2; exit 1; }
+    kill $scraper
+    wait $scraper || true
+    scraper=
+done
