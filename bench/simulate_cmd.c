@@ -564,6 +564,24 @@ static void check_block_tokens(const struct args *args, const struct trace *trac
               args->path, args->block_tokens, would);
 }
 
+/* How time is taken where the trace does not say it (read_times()). */
+static void check_times(const struct args *args, const struct trace *trace)
+{
+    uint64_t now = 0, back = 0;
+    for (size_t i = 0; i < trace->n_requests; i++) {
+        back += trace->requests[i].timestamp_ms < now;
+        if (trace->requests[i].timestamp_ms > now)
+            now = trace->requests[i].timestamp_ms;
+    }
+    if (back > 0)
+        say_error("%s: %" PRIu64 " requests have a timestamp before one that precedes them; they "
+                  "are taken to come at that one's time",
+                  args->path, back);
+    if (now == 0 && trace->n_requests > 1)
+        say_error("%s: no request has a timestamp above 0; they are taken to come a second apart",
+                  args->path);
+}
+
 int cmd_simulate(int argc, char **argv)
 {
     struct args args = {
@@ -583,6 +601,7 @@ int cmd_simulate(int argc, char **argv)
         return BENCH_USAGE;
     }
     check_block_tokens(&args, trace);
+    check_times(&args, trace);
     const int code = simulate(&args, trace);
     trace_destroy(&trace);
     return code;

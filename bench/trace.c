@@ -9,6 +9,7 @@
 
 #include <kvcache/proto.h>
 
+#include "file_kind.h"
 #include "trace.h"
 
 struct scan {
@@ -305,6 +306,17 @@ static int read_line(struct trace *trace, const char *line, size_t length, char 
     return line[strspn(line, " \t\r\n")] == '\0' ? 0 : trace__parse_line(trace, line, text);
 }
 
+/* Of a file whose first line is none of a trace. */
+static const char *hint_of(const char *line, size_t length)
+{
+    const char *hint = file_kind_hint(line, length);
+    if (hint[0] != '\0')
+        return hint;
+    return line[strspn(line, " \t")] != '{'
+               ? "; a trace is JSONL: one {...} a line, not CSV and not an array"
+               : "";
+}
+
 static int read_lines(FILE *file, const char *path, size_t requests_max, char *why,
                       struct trace *trace)
 {
@@ -319,7 +331,8 @@ static int read_lines(FILE *file, const char *path, size_t requests_max, char *w
         char text[TRACE_WHY_BYTES];
         rc = read_line(trace, line, (size_t)length, text);
         if (rc == -EINVAL)
-            snprintf(why, TRACE_WHY_BYTES, "%s:%" PRIu64 ": %.400s", path, number, text);
+            snprintf(why, TRACE_WHY_BYTES, "%s:%" PRIu64 ": %.320s%s", path, number, text,
+                     number == 1 ? hint_of(line, (size_t)length) : "");
     }
     if (rc == 0 && ferror(file))
         rc = -EIO;

@@ -13,6 +13,7 @@
 #include <yaml.h>
 
 #include "fault.h"
+#include "file_kind.h"
 #include "sys.h"
 #include "units.h"
 
@@ -65,7 +66,9 @@ static void report_broken(struct yaml_in *in)
         line = 1;
         for (size_t i = 0; i < MIN(p->problem_offset, in->len); i++)
             line += in->text[i] == '\n';
-        hint = "; the file must be UTF-8 text";
+        hint = file_kind_hint(in->text, in->len);
+        if (hint[0] == '\0')
+            hint = "; the file must be UTF-8 text";
     } else if (strstr(problem, "cannot start any token") != NULL) {
         hint = "; indent with spaces, not tabs, and put quotes around text that begins with a "
                "special character";
@@ -523,6 +526,13 @@ static unsigned section_seen(struct seen *seen, const char *name, unsigned line)
     return 0;
 }
 
+/* Several values in one text. */
+static bool is_text_list(const char *key)
+{
+    return strcmp(key, "nvme.paths") == 0 || strcmp(key, "nvme.replaced") == 0 ||
+           strcmp(key, "hbm.devices") == 0;
+}
+
 /* The value of a key of the table. */
 static void read_option(struct yaml_in *in, const char *key, unsigned line)
 {
@@ -535,7 +545,11 @@ static void read_option(struct yaml_in *in, const char *key, unsigned line)
         ERROR(in, line, key, "given twice, first in line %u", origin->line);
         skip_value(in);
     } else if (text == NULL) {
-        if (option_expects(&config_table[i], expected, sizeof(expected)) < 0)
+        if (in->ev.type == YAML_SEQUENCE_START_EVENT && is_text_list(key))
+            (void)!snprintf(expected, sizeof(expected),
+                            "one text with commas in it, such as '%s: a, b'",
+                            strrchr(key, '.') + 1);
+        else if (option_expects(&config_table[i], expected, sizeof(expected)) < 0)
             (void)!snprintf(expected, sizeof(expected), "a value");
         refuse(in, key, expected);
     } else {

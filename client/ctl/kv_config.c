@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file_kind.h"
 #include "infile.h"
 #include "kv_read.h"
 
@@ -220,7 +221,8 @@ static int load_root(const char *path, const char *text, size_t n, char *why, js
     free(copy);
     if (*ret_root)
         return 0;
-    snprintf(why, KV_WHY_BYTES, "%s:%d: not JSON: %s", path, error.line, error.text);
+    snprintf(why, KV_WHY_BYTES, "%s:%d: not JSON: %s%s", path, error.line, error.text,
+             file_kind_hint(text, n));
     return -EINVAL;
 }
 

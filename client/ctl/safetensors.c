@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file_kind.h"
+
 #define LENGTH_BYTES 8u
 #define ALIGN        8u /* of the data in the file: the header is filled up with spaces */
 
@@ -175,8 +177,12 @@ static int load_header(FILE *file, char *why, struct st_header *h, char **ret_te
     if (size < (int64_t)LENGTH_BYTES || fread(length, 1, LENGTH_BYTES, file) != LENGTH_BYTES)
         return bad(why, "it is too short to be a safetensors file");
     const uint64_t n = load_u64(length);
-    if (n > ST_HEADER_MAX || n > (uint64_t)size - LENGTH_BYTES)
-        return bad(why, "it is no safetensors file, or cut off: its header does not fit in it");
+    if (n > ST_HEADER_MAX || n > (uint64_t)size - LENGTH_BYTES) {
+        snprintf(why, ST_WHY_BYTES,
+                 "it is no safetensors file, or cut off: its header does not fit in it%s",
+                 file_kind_hint(length, sizeof(length)));
+        return -EINVAL;
+    }
     char *text = malloc(n + 1);
     if (!text)
         return -ENOMEM;

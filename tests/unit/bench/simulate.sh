@@ -29,6 +29,31 @@ says_not() {
 
 "$bench" gen --requests 300 --seed 7 --output trace.jsonl
 
+# Timestamps that go back, or are not there: how time is taken is said; else nothing is.
+cat >back.jsonl <<'EOF'
+{"timestamp":10,"input_length":512,"output_length":1,"hash_ids":[1]}
+{"timestamp":5,"input_length":512,"output_length":1,"hash_ids":[1]}
+{"timestamp":12,"input_length":512,"output_length":1,"hash_ids":[1]}
+EOF
+go 0 back.jsonl --capacity 100%
+says 'back.jsonl: 1 requests have a timestamp before'
+sed 's/"timestamp":[0-9]*,//' back.jsonl >none.jsonl
+go 0 none.jsonl --capacity 100%
+says 'no request has a timestamp above 0; they are taken to come a second apart'
+go 0 trace.jsonl --capacity 100%
+says_not 'timestamp'
+
+# What is no trace is named as what it is.
+printf 'time,tokens\n1,2\n' >x.csv
+go 2 x.csv
+says 'not CSV'
+gzip -c back.jsonl >x.gz
+go 2 x.gz
+says 'compressed by gzip'
+printf '\357\273\277{}\n' >bom.jsonl
+go 2 bom.jsonl
+says 'byte order mark'
+
 # A request may ask for no block at all, the first one too.
 cat >empty.jsonl <<'EOF'
 {"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[]}

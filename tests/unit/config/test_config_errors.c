@@ -150,6 +150,11 @@ static const struct bad {
     {"nvme:\n  endurance: 1e2\n",
      "x.yaml:2: nvme.endurance: expected a number of drive writes per day from 0 to 1000, got "
      "'1e2'; for example '0.8'\n"},
+    {"nvme:\n  paths: [/tmp, /var]\n", "x.yaml:2: nvme.paths: expected one text with commas in it, "
+                                       "such as 'paths: a, b', got a list\n"},
+    {"\x1f\x8b\x08",
+     "x.yaml:1: expected YAML, got an error: control characters are not allowed; it is "
+     "compressed by gzip: unpack it first (gunzip)\n"},
     {"nvme:\n  paths: data\n", "x.yaml:2: nvme.paths: expected absolute paths, got 'data'; for "
                                "example '/mnt/nvme0'\n"},
     {"nvme:\n  paths: /tmp\n  replaced: /tmp/, /var\n",
@@ -199,8 +204,8 @@ static const struct bad {
      "x.yaml:1: expected keys and values such as 'runtime_dir: /run/kvcache', got a list\n"},
     {"log:\n  level: info\n# \xff\xfe\n", "x.yaml:3: expected YAML, got an error: invalid leading "
                                           "UTF-8 octet; the file must be UTF-8 text\n"},
-    {"\xff\xfeh\n", "x.yaml:1: expected YAML, got an error: invalid leading UTF-8 octet; the file "
-                    "must be UTF-8 text\n"},
+    {"\xff\xfeh\n", "x.yaml:1: expected YAML, got an error: invalid leading UTF-8 octet; it is "
+                    "UTF-16: save it as UTF-8\n"},
     {"log:\n  level: \"a\x01\"\n", "x.yaml:2: expected YAML, got an error: control characters are "
                                    "not allowed; the file must be UTF-8 text\n"},
     /* principals */

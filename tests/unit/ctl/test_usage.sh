@@ -31,6 +31,13 @@ expect() {
 
 key=c0ffee0000000000000000000000000000000000000000000000000000000000
 
+printf 'GGUF\003\000\000\000\001\000\000\000\000\000\000\000' >x.gguf
+printf '{}' | gzip -c >x.gz
+printf '\357\273\277{}' >bom.json
+expect 2 "it is a GGUF file" size --config x.gguf --context 8192
+expect 2 "compressed by gzip" size --config x.gz --context 8192
+expect 2 "byte order mark" size --config bom.json --context 8192
+
 expect 0 "Exit codes" --help
 expect 0 "protocol" --version
 expect 2 "Usage:"
