@@ -14,7 +14,7 @@ dir=$(mktemp -d)
 daemon='' load='' scraper=''
 trap 'kill $daemon $load $scraper 2>/dev/null || true; rm -rf "$dir"' EXIT
 
-"$bin/kvcache-daemon" --set runtime_dir="$dir" --set host.limit=1GiB --set metrics.listen="$dir/m.sock" >"$dir/log" 2>&1 &
+"$bin/kvcache-daemon" --set runtime_dir="$dir" --set host.limit=2GiB --set staging.session_max=1GiB --set staging.total=2GiB --set metrics.listen="$dir/m.sock" >"$dir/log" 2>&1 &
 daemon=$!
 for _ in $(seq 300); do
     grep -q 'ready: ' "$dir/log" && break

@@ -56,6 +56,8 @@ struct node_nvme {
     char foreign[2 * KVC_PARAMS_MAX + 32]; /* whose the first of the foreign ones is */
     char error[NVME_PATHS_MAX][KVC_STRING_MAX];
     int told[NVME_PATHS_MAX], told_journal; /* errors that the log has */
+    uint8_t format_told[NVME_PATHS_MAX];    /* 1, 2 (a quarter is done), 3 (half); 0: nothing */
+    uint64_t format_told_ns;
     uint64_t told_corrupt[NVME_PATHS_MAX], corrupt_due_ns[NVME_PATHS_MAX];
 };
 
@@ -595,6 +597,34 @@ static void tell_health(struct node_nvme *n)
     n->told_journal = err;
 }
 
+/* A new path: that it is written once, how far that is by quarters, and its end. */
+static void tell_format(struct node_nvme *n, uint64_t now_ns)
+{
+    if (now_ns - n->format_told_ns < TELL_NS)
+        return;
+    n->format_told_ns = now_ns;
+    for (uint32_t i = 0; i < n->paths.n; i++) {
+        char all[UNITS_TEXT_BYTES], done[UNITS_TEXT_BYTES];
+        struct nvme_path_stats s;
+        nvme_path_stats(n->nvme, i, &s);
+        const bool ended = s.state == NVME_PATH_UP;
+        const uint8_t quarter =
+            ended ? 4 : (uint8_t)(1 + MIN(s.formatted_bytes * 4 / MAX(s.bytes, 1), 2));
+        const uint8_t before = n->format_told[i];
+        if (s.state == NVME_PATH_OUT || quarter == before || (ended && before == 0))
+            continue;
+        units_format_bytes(s.bytes, all);
+        n->format_told[i] = ended ? 0 : quarter;
+        if (ended)
+            LOG_INFO("nvme: %s: formatted, %s", disk_file_name(n->disk, i), all);
+        else
+            LOG_INFO("nvme: %s: formatting in the background, %s of %s; all of it is written once, "
+                     "beside nvme.writes_per_day, and comes into use by and by ('kvcachectl stats "
+                     "paths')",
+                     disk_file_name(n->disk, i), units_format_bytes(s.formatted_bytes, done), all);
+    }
+}
+
 void node_nvme_tick(struct node_nvme *n, uint64_t now_ns)
 {
     if (n == NULL)
@@ -602,6 +632,7 @@ void node_nvme_tick(struct node_nvme *n, uint64_t now_ns)
     nvme_tick(n->nvme, now_ns, wall_ns());
     tell_health(n);
     tell_corrupt(n, now_ns);
+    tell_format(n, now_ns);
 }
 
 uint64_t node_nvme_next_ns(const struct node_nvme *n)

@@ -92,6 +92,13 @@ if command -v promtool >/dev/null; then
 else
     echo "SKIP: promtool (Debian: prometheus)"
 fi
+# The store is new: that it is written once is said, and its end.
+for _ in $(seq 200); do
+    grep -q 'nvme: .*: formatted, ' "$dir/log" && break
+    sleep 0.1
+done
+grep -q 'nvme: .*: formatting in the background, .* of ' "$dir/log" || fail "formatting is not announced"
+grep -q 'nvme: .*: formatted, ' "$dir/log" || fail "the end of formatting is not told"
 kill "$pid"
 wait "$pid" || fail "it ended with $?"
 pid=
