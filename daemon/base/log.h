@@ -46,20 +46,26 @@ uint64_t log_dropped(void);
 #define LOG_WARN_RATELIMITED(per_s, ...)  LOG_RATELIMITED(LOG_WARN_, per_s, __VA_ARGS__)
 #define LOG_ERROR_RATELIMITED(per_s, ...) LOG_RATELIMITED(LOG_ERROR_, per_s, __VA_ARGS__)
 
-#define LOG_RATELIMITED(level, per_s, ...)                                                \
-    do {                                                                                  \
-        static struct log_limit log__limit;                                               \
-        uint32_t log__held = 0;                                                           \
-        if (log__on(level) && log__pass(&log__limit, (per_s), log__second(), &log__held)) \
-            log__emit((level), log__held, __FILE__, __VA_ARGS__);                         \
+#define LOG_RATELIMITED(level, per_s, ...)                   \
+    do {                                                     \
+        static struct log_limit log__limit;                  \
+        LOG_LIMITED(level, &log__limit, per_s, __VA_ARGS__); \
     } while (0)
 
-/* Below here: for the macros and their tests. */
+/* The same for all lines that share *limit, such as those of one session. A zeroed limit is new. */
+#define LOG_LIMITED(level, limit, per_s, ...)                                         \
+    do {                                                                              \
+        uint32_t log__held = 0;                                                       \
+        if (log__on(level) && log__pass((limit), (per_s), log__second(), &log__held)) \
+            log__emit((level), log__held, __FILE__, __VA_ARGS__);                     \
+    } while (0)
 
-/* One call site: the second in the high half, lines seen in that second in the low half. */
+/* The second in the high half, lines seen in that second in the low half. */
 struct log_limit {
     _Atomic uint64_t state;
 };
+
+/* Below here: for the macros and their tests. */
 
 extern _Atomic int log__level;
 

@@ -6,7 +6,8 @@
 #include "svc__.h"
 #include "units.h"
 
-#define WHAT_BYTES 640u
+#define WHAT_BYTES  640u
+#define LINES_PER_S 100u
 
 void audit(struct session *se, const char *format, ...)
 {
@@ -16,8 +17,11 @@ void audit(struct session *se, const char *format, ...)
     (void)!vsnprintf(what, sizeof what, format, args);
     va_end(args);
     se->svc->m.audited++;
-    LOG_INFO("audit: uid %u, pid %d, principal %s, session %u (%s): %s", (unsigned)se->uid,
-             (int)se->pid, se->principal->name, se->serial, se->name, what);
+    /* A session that pins in a loop must not fill the log, and holds back lines of its own alone.
+     */
+    LOG_LIMITED(LOG_INFO_, &se->audits, LINES_PER_S,
+                "audit: uid %u, pid %d, principal %s, session %u (%s): %s", (unsigned)se->uid,
+                (int)se->pid, se->principal->name, se->serial, se->name, what);
 }
 
 void svc_audit_signal(struct svc *s, uint32_t uid, int pid, const char *what)
@@ -30,8 +34,8 @@ void svc_audit_signal(struct svc *s, uint32_t uid, int pid, const char *what)
         LOG_INFO("audit: the kernel or a terminal, by a signal: %s", what);
 }
 
-__attribute__((format(printf, 3, 4))) static void add(char *text, size_t cap, const char *format,
-                                                      ...)
+__attribute__((format(printf, 3, 4))) static void filter_add(char *text, size_t cap,
+                                                             const char *format, ...)
 {
     const size_t n = strlen(text);
     va_list args;
@@ -45,26 +49,27 @@ static void evict_filter(const struct core_evict_job *job, char *text, size_t ca
     char unit[UNITS_TEXT_BYTES];
     text[0] = '\0';
     if (job->ns)
-        add(text, cap, ", namespace %u", job->ns);
+        filter_add(text, cap, ", namespace %u", job->ns);
     if (job->have_key) {
-        add(text, cap, ", key ");
+        filter_add(text, cap, ", key ");
         for (unsigned i = 0; i < KVC_KEY_BYTES; i++)
-            add(text, cap, "%02x", job->key.b[i]);
+            filter_add(text, cap, "%02x", job->key.b[i]);
     }
     if (job->tenant)
-        add(text, cap, ", tenant %s", job->tenant);
+        filter_add(text, cap, ", tenant %s", job->tenant);
     if (job->model)
-        add(text, cap, ", model %s", job->model);
+        filter_add(text, cap, ", model %s", job->model);
     if (job->older_than_ms)
-        add(text, cap, ", older than %s", units_format_duration_ms(job->older_than_ms, unit));
+        filter_add(text, cap, ", older than %s",
+                   units_format_duration_ms(job->older_than_ms, unit));
     if (job->level_below)
-        add(text, cap, ", priority below %u", (unsigned)job->level_below);
+        filter_add(text, cap, ", priority below %u", (unsigned)job->level_below);
     if (job->bytes)
-        add(text, cap, ", until %s are gone", units_format_bytes(job->bytes, unit));
+        filter_add(text, cap, ", until %s are gone", units_format_bytes(job->bytes, unit));
     if (job->force)
-        add(text, cap, ", pinned ones too");
+        filter_add(text, cap, ", pinned ones too");
     if (text[0] == '\0')
-        add(text, cap, ", all");
+        filter_add(text, cap, ", all");
 }
 
 void audit_evicted(struct session *se, const struct core_evict_job *job)

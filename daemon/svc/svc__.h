@@ -76,6 +76,7 @@ struct session {
     bool deaf;     /* a reply did not reach it */
     bool told;     /* its begin is in the log, and so is its end then */
     bool forced;   /* ended by somebody: it keeps nothing, though its process may live */
+    struct log_limit audits;
     uint16_t doom_status;
     const char *doom_text; /* static */
     uint32_t index, serial;

@@ -197,6 +197,17 @@ START_TEST(limited_lines_say_how_many_were_held_back)
 }
 END_TEST
 
+START_TEST(lines_that_share_a_limit_hold_back_no_others)
+{
+    struct log_limit noisy = {0}, quiet = {0};
+    for (unsigned i = 0; i < 10; i++)
+        LOG_LIMITED(LOG_WARN_, &noisy, 0, "noisy");
+    LOG_LIMITED(LOG_WARN_, &quiet, 1, "quiet");
+    ck_assert_ptr_null(strstr(written(), "noisy"));
+    ck_assert_ptr_nonnull(strstr(written(), "quiet\n"));
+}
+END_TEST
+
 enum { WRITERS = 4, LINES = 500 };
 
 static void *write_lines(void *arg)
@@ -253,6 +264,7 @@ int main(void)
     tcase_add_test(tc, errno_is_kept_and_a_lost_line_is_counted);
     tcase_add_test(tc, a_call_site_passes_so_many_lines_a_second_and_then_tells);
     tcase_add_test(tc, limited_lines_say_how_many_were_held_back);
+    tcase_add_test(tc, lines_that_share_a_limit_hold_back_no_others);
     tcase_add_test(tc, lines_of_many_threads_are_not_mixed);
     suite_add_tcase(s, tc);
     return check_run(s);
