@@ -98,7 +98,7 @@ run_tests() {
         asan) excluded="$leave_out|^(gate|epoll|ratios)\$" ;;
         esac
     fi
-    { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 8 -L "$take" \
+    { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 6 -L "$take" \
         -LE "$excluded" &&
         echo yes >"$work/passed" || echo no >"$work/passed"; } 2>&1 | tee "$work/log"
     {

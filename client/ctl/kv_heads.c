@@ -2,6 +2,7 @@
 /* What a layer keeps of a token: heads and their sizes, latents, an indexer's keys. */
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kv_read.h"
@@ -318,9 +319,9 @@ static int read_per_layer(const struct reader *r, struct kv_model *m)
         return refuse(r, "per_layer_config", "expected an object with a key for each layer");
     json_object_foreach((json_t *)all, key, o)
     {
-        unsigned i = 0;
-        char rest;
-        if (sscanf(key, "%u%c", &i, &rest) != 1 || i >= m->layers || !json_is_object(o))
+        char *end;
+        const unsigned long i = strtoul(key, &end, 10);
+        if (key[0] < '0' || key[0] > '9' || *end != '\0' || i >= m->layers || !json_is_object(o))
             return refuse(r, "per_layer_config", "'%.16s' is no layer; there are %u", key,
                           m->layers);
         int rc = read_one_layer(r, key, o, &m->layer[i]);

@@ -103,7 +103,8 @@ static struct figures figures_of(const struct size *s, enum kv_form form)
     struct figures f = {.token = kv_token_bytes(m, form, s->type, kv_part_whole(m))};
     f.context = context_of(s, form, &f.rank);
     f.all = f.context * s->parallel;
-    f.fits[0] = f.rank ? s->tier[0] / ranks(s) / f.rank : 0;
+    const uint64_t n = ranks(s);
+    f.fits[0] = n && f.rank ? s->tier[0] / n / f.rank : 0;
     for (int i = 1; i < TIERS; i++)
         f.fits[i] = f.context ? s->tier[i] / f.context : 0;
     f.break_even = (double)f.context * s->tokens_per_second / (double)s->context;

@@ -69,11 +69,13 @@ static unsigned lines_with(const char *text)
     return n;
 }
 
-/* What a correct caller may be told while a disk is ill. */
+/* What a correct caller may be told while a disk is ill. DOWN: a request on a busy machine had no
+ * answer in time, and calls fail at once until there is one (rig_stop() finds a daemon that died).
+ */
 static bool may_be(int err)
 {
-    return err >= 0 || err == KVC_E_TIMEOUT || err == KVC_E_TIER || err == KVC_E_BUSY ||
-           err == KVC_E_FULL || err == KVC_E_GONE || err == KVC_STALE;
+    return err >= 0 || err == KVC_E_TIMEOUT || err == KVC_E_DOWN || err == KVC_E_TIER ||
+           err == KVC_E_BUSY || err == KVC_E_FULL || err == KVC_E_GONE || err == KVC_STALE;
 }
 
 static void read_one(struct world_session *s, uint32_t c)

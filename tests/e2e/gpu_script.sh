@@ -43,7 +43,7 @@ go() {
 go 2
 says "no nvidia-smi: this machine has no NVIDIA driver"
 
-# The first whole run is about tools and memory: tests that take long are stand-ins there.
+# It is about the script: the tests, which the suite runs by themselves, are stand-ins.
 mkdir "$work/bin"
 ln -s "$KVC_BIN_DIR"/* "$work/bin/"
 for test in test_gpu test_gpu_device test_attend_device test_gpu_worker; do
@@ -75,9 +75,6 @@ tool nvidia-smi "case \$* in *memory.used*) echo 500 ;; *) echo 'a fake' ;; esac
 tool nvidia-cuda-mps-control "[ \"\$*\" = -d ] || cat >>'$work/calls'"
 tool compute-sanitizer "while [ \"\${1#-}\" != \"\$1\" ]; do shift 2; done" \
     'exec "$@"'
-for test in test_gpu test_gpu_device test_gpu_worker; do # as they are
-    ln -sf "$KVC_BIN_DIR/$test" "$work/bin/$test"
-done
 go 0 "$work/bin"
 says "beside loads"
 says "CUDA_MPS_PIPE_DIRECTORY="

@@ -416,13 +416,17 @@ START_TEST(what_is_read_lasts_when_the_library_gives_the_link_up)
     struct kvc_options o = {
         .socket = rig.socket, .staging_bytes = MIB, .timeout_ms = 500, .must_connect = true};
     struct kvc *k = NULL, *other = rig_open(&rig, MIB);
-    ck_assert_int_eq(kvc_open(&o, &k), 0);
+    int err;
+    do /* a busy machine may miss the deadline */
+        err = kvc_open(&o, &k);
+    while (err == KVC_E_DOWN);
+    ck_assert_int_eq(err, 0);
     struct kvc_ns *ons = rig_ns(other, "m", BT, RIG_BLOCK), *ns = rig_ns(k, "m", BT, RIG_BLOCK);
     rig_keys(ons, 1, BT, CHAIN, keys);
     ck_assert_uint_eq(rig_store(other, ons, keys, 0, CHAIN, BT, RIG_BLOCK, statuses), CHAIN);
     struct kvc_seq seq = rig_seq(keys, CHAIN, BT);
     struct kvc_hold *hold = NULL;
-    while (hold == NULL || hold->lease == 0) { /* a busy machine may miss the deadline */
+    while (hold == NULL || hold->lease == 0) { /* here too */
         kvc_release(k, &hold);
         ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &hold), 0);
     }

@@ -6,6 +6,21 @@
 #define STAGING_BYTES (1u << 20)
 /* What an allocator may keep of what was freed. */
 #define RSS_SLACK (64u << 20)
+#define GROWS     (1u << 20)
+
+/* The daemon touches its tables in the background after its start. */
+static uint64_t settled_rss_bytes(const struct rig *r)
+{
+    uint64_t before, now = daemon_rss_bytes(r);
+    unsigned same = 0;
+    while (same < 3) {
+        before = now;
+        rig_sleep_ms(50);
+        now = daemon_rss_bytes(r);
+        same = now > before + GROWS ? 0 : same + 1;
+    }
+    return now;
+}
 
 void hostile_begin(struct hostile *s, const char *const *sets)
 {
@@ -19,7 +34,7 @@ void hostile_begin(struct hostile *s, const char *const *sets)
     hostile_serve(s);
     rig_wait_stat(s->k, "svc.sessions", 1);
     s->fds = daemon_descriptors(s->rig);
-    s->rss = daemon_rss_bytes(s->rig);
+    s->rss = settled_rss_bytes(s->rig);
 }
 
 void hostile_serve_hit(struct hostile *s)
