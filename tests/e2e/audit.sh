@@ -3,16 +3,8 @@
 # Who changed or removed what: one line of log each, with its filter and what it took, and one count
 # (svc.audited). What only reads leaves no line at info, and neither do connects of tools.
 set -eu
-dir=$(mktemp -d /tmp/kvc-audit.XXXXXX)
-pid=
-trap '[ -z "$pid" ] || kill -9 "$pid"; rm -rf "$dir"' EXIT
-export KVCACHE_SOCKET="$dir/attach.sock"
-
-fail() {
-    echo "audit: $*" >&2
-    cat "$dir/log" >&2 || true
-    exit 1
-}
+test=audit
+. "$KVC_SOURCE_DIR/tests/e2e/daemon.sh"
 
 ctl() {
     "$KVC_BIN_DIR/kvcachectl" "$@" >"$dir/out" 2>&1 || fail "$*: $(cat "$dir/out")"
@@ -31,13 +23,7 @@ counted() {
     [ "$(grep -c 'audit: ' "$dir/log")" = "$count" ] || fail "not $count lines"
 }
 
-"$KVC_BIN_DIR/kvcache-daemon" --set runtime_dir="$dir" --set host.limit=8MiB >"$dir/log" 2>&1 &
-pid=$!
-for _ in $(seq 600); do
-    grep -q "ready: " "$dir/log" && break
-    kill -0 "$pid" 2>/dev/null || fail "it ended"
-    sleep 0.1
-done
+daemon_begin --set host.limit=8MiB || fail "it does not start"
 count=0
 begun=$(wc -l <"$dir/log")
 for read in ping stats ns usage 'sessions list' 'doc list' 'pin list' 'quota show' 'policy show' 'evict --older-than 1h --dry-run'; do
@@ -79,6 +65,4 @@ done
 grep -q "audit: uid $(id -u), pid $$, by a signal: reload" "$dir/log" || fail "who sent SIGHUP"
 count=$((count + 1))
 counted
-kill "$pid"
-wait "$pid" || fail "it ended with $?"
-pid=
+daemon_end

@@ -3,31 +3,14 @@
 # The programs of client/examples, through a daemon: what each prints; that none is longer than it
 # may be, and that the README shows lines of the first.
 set -eu
-daemon="$KVC_BIN_DIR/kvcache-daemon"
 examples="$KVC_SOURCE_DIR/client/examples"
 ctl="$KVC_BIN_DIR/kvcachectl"
-dir=$(mktemp -d /tmp/kvc-examples.XXXXXX)
-pid=
-trap '[ -z "$pid" ] || kill -9 "$pid"; rm -rf "$dir"' EXIT
-export KVCACHE_SOCKET="$dir/run/attach.sock"
-
-fail() {
-    echo "examples: $*" >&2
-    cat "$dir/log" "$dir/out" >&2 || true
-    exit 1
-}
+test=examples
+. "$KVC_SOURCE_DIR/tests/e2e/daemon.sh"
 
 begin() {
-    rm -f "$dir/log"
-    "$daemon" --set runtime_dir="$dir/run" --set host.limit=16MiB --set nvme.limit=16MiB \
-        --set nvme.paths="$dir/store" >"$dir/log" 2>&1 &
-    pid=$!
-    for _ in $(seq 600); do
-        grep -qs "ready: " "$dir/log" && return 0
-        kill -0 "$pid" 2>/dev/null || fail "the daemon does not start"
-        sleep 0.1
-    done
-    fail "the daemon is not ready"
+    daemon_begin --set host.limit=16MiB --set nvme.limit=16MiB --set nvme.paths="$dir/store" ||
+        fail "the daemon does not start"
 }
 
 end() {

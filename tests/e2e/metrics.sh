@@ -3,16 +3,8 @@
 # What Prometheus reads of a daemon: both formats, every statistic in them, and the alerting rules of
 # etc/ (metrics.py; promtool too, where there is one). Without prometheus_client only that it answers.
 set -eu
-daemon="$KVC_BIN_DIR/kvcache-daemon"
-dir=$(mktemp -d /tmp/kvc-metrics.XXXXXX)
-pid=
-trap '[ -z "$pid" ] || kill -9 "$pid"; rm -rf "$dir"' EXIT
-
-fail() {
-    echo "metrics: $*" >&2
-    cat "$dir/log" >&2 || true
-    exit 1
-}
+test=metrics
+. "$KVC_SOURCE_DIR/tests/e2e/daemon.sh"
 
 # get PATH [ACCEPT]: the body
 get() {
@@ -30,21 +22,15 @@ sys.stdout.buffer.write(body)
 EOF
 }
 
-"$daemon" --set runtime_dir="$dir" --set host.limit=8MiB --set nvme.limit=16MiB --set nvme.paths="$dir" \
-    --set hbm.devices=emu:0=8MiB,emu:1=8MiB --set metrics.listen="$dir/m.sock" >"$dir/log" 2>&1 &
-pid=$!
-for _ in $(seq 600); do
-    grep -q "ready: " "$dir/log" && break
-    kill -0 "$pid" 2>/dev/null || fail "it ended"
-    sleep 0.1
-done
+daemon_begin --set host.limit=8MiB --set nvme.limit=16MiB --set nvme.paths="$dir" \
+    --set hbm.devices=emu:0=8MiB,emu:1=8MiB --set metrics.listen="$dir/m.sock" || fail "it does not start"
 # Traffic that does not fit into memory, read in part out of storage.
 "$KVC_BIN_DIR/kvcachebench" gen --requests 200 --seed 7 >"$dir/trace.jsonl"
-"$KVC_BIN_DIR/kvcachebench" replay "$dir/trace.jsonl" --socket "$dir/attach.sock" --block-bytes 16KiB >"$dir/out" 2>&1 ||
+"$KVC_BIN_DIR/kvcachebench" replay "$dir/trace.jsonl" --socket "$KVCACHE_SOCKET" --block-bytes 16KiB >"$dir/out" 2>&1 ||
     fail "replay: $(cat "$dir/out")"
-"$KVC_BIN_DIR/kvcachebench" lookup --socket "$dir/attach.sock" --keys 1 --pairs 1 --seconds 0.1 >"$dir/out" 2>&1 ||
+"$KVC_BIN_DIR/kvcachebench" lookup --socket "$KVCACHE_SOCKET" --keys 1 --pairs 1 --seconds 0.1 >"$dir/out" 2>&1 ||
     fail "lookup: $(cat "$dir/out")"
-"$KVC_BIN_DIR/kvcachectl" --socket "$dir/attach.sock" stats --json >"$dir/stats" || fail "no statistics"
+"$KVC_BIN_DIR/kvcachectl" --socket "$KVCACHE_SOCKET" stats --json >"$dir/stats" || fail "no statistics"
 "$KVC_BIN_DIR/kvcachectl" stats --help '' >"$dir/help" || fail "no help"
 "$KVC_BIN_DIR/kvcachectl" stats --help kvcache_svc_lookup_seconds_bucket | grep -q '^svc.lookup_ns: ' || fail "its metric"
 code=0
@@ -99,7 +85,5 @@ for _ in $(seq 200); do
 done
 grep -q 'nvme: .*: formatting in the background, .* of ' "$dir/log" || fail "formatting is not announced"
 grep -q 'nvme: .*: formatted, ' "$dir/log" || fail "the end of formatting is not told"
-kill "$pid"
-wait "$pid" || fail "it ended with $?"
-pid=
+daemon_end
 [ ! -e "$dir/m.sock" ] || fail "its socket stays"

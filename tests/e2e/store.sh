@@ -4,29 +4,12 @@
 # damaged to its end.
 set -eu
 daemon="$KVC_BIN_DIR/kvcache-daemon"
-dir=$(mktemp -d /tmp/kvc-store.XXXXXX)
-pid=
-trap '[ -z "$pid" ] || kill -9 "$pid"; rm -rf "$dir"' EXIT
-
-fail() {
-    echo "store: $*" >&2
-    cat "$dir/log" "$dir/out" >&2 || true
-    exit 1
-}
+test=store
+. "$KVC_SOURCE_DIR/tests/e2e/daemon.sh"
 
 # begin PATH [KEY=VALUE]: a daemon on that path; false when it ends instead of serving
 begin() {
-    "$daemon" --set runtime_dir="$dir/run" --set host.limit=8MiB --set nvme.limit=16MiB \
-        --set nvme.paths="$1" ${2:+--set "$2"} >"$dir/log" 2>&1 &
-    pid=$!
-    for _ in $(seq 600); do
-        grep -q "ready: " "$dir/log" && return 0
-        kill -0 "$pid" 2>/dev/null || break
-        sleep 0.1
-    done
-    wait "$pid" && fail "it ended with 0"
-    pid=
-    return 1
+    daemon_begin --set host.limit=8MiB --set nvme.limit=16MiB --set nvme.paths="$1" ${2:+--set "$2"}
 }
 
 end() {
