@@ -103,9 +103,6 @@ KVC_WARN_UNUSED int core_name_forget_begin(struct core *c, struct core_name *nam
 KVC_WARN_UNUSED bool core_name_forget_step(struct core *c, struct core_forgetting *x);
 /* The core goes on with it, and tells nobody. */
 void core_name_forget_cancel(struct core_forgetting *x);
-/* What of it would go now. Looks at each of its blocks, as core_name_view(). */
-void core_name_would_evict(struct core *c, const struct core_name *name,
-                           struct core_evicted *ret_evicted);
 /* So long that what it covers is looked at in slices: core_ask_step() with `name`. */
 bool core_name_is_long(struct core *c, const struct core_name *name);
 /* Counts as a use of the name, and of its blocks unless it is long. ttl_ms: UINT64_MAX = as it was.

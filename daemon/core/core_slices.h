@@ -59,6 +59,22 @@ KVC_WARN_UNUSED bool core_unpin_step(struct core *c, uint64_t pin);
 struct core_seen {
     uint32_t no, gen;
 };
+/* What core_name_forget() with `evict` would take of a name now; all 0 before the first slice. */
+struct core_would {
+    struct core_evicted evicted; /* whole after the last slice */
+
+    uint64_t content;         /* the core's from here on: what the name was when it began */
+    uint32_t ref;             /* of the name, from whose block, */
+    struct core_seen tip, at; /* tip, it goes up: the next block; gen 0: no more from this one */
+    bool below;               /* it comes from the block behind that, which has `tokens` */
+    uint32_t tokens;
+    bool own, goes; /* no other name reaches those behind; they would go */
+};
+/* A slice; the name is the one that is found now, and it begins anew when that has changed.
+ * True: there is more. */
+KVC_WARN_UNUSED bool core_name_would_step(struct core *c, const struct core_name *name,
+                                          struct core_would *x);
+
 /* How far a block that has many before it is held; the core's. */
 #define CORE_CLIMB_WAYS 32u
 struct core_climb {

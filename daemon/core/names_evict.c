@@ -150,7 +150,7 @@ static bool may_go_with_parent(struct core *c, const struct block *b, uint32_t b
     return is_end(c, b, beside) && is_free(c, b);
 }
 
-/* ---- eviction ---- */
+/* ---- what is told ---- */
 
 static void count_gone(struct core *c, const struct block *b, struct core_evicted *x)
 {
@@ -178,48 +178,10 @@ static void count_ends_beside(struct core *c, const struct core_name *nm, const 
                        x);
 }
 
-/* Until they go. Of its children the name's own have marks. */
-static void count_ends(struct core *c, const struct core_name *nm, const struct block *b,
-                       struct core_evicted *x)
+static void count_kept_named(struct core_evicted *x)
 {
-    const struct block_name *of = c->names->of;
-    uint32_t beside = 0;
-    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
-        beside = MAX(beside, of[no].marks ? c->blocks[no].tokens : 0);
-    count_ends_beside(c, nm, b, beside, x);
-}
-
-static void count_end_gone(struct core *c, const struct block *b, struct core_evicted *x)
-{
-    count_gone(c, b, x);
-    x->kept_passed--;
-    x->kept--;
-}
-
-/* Marks the blocks that it reaches, once each; how many. ends: NULL, or has what count_ends() says.
- */
-static uint64_t mark_reached(struct core *c, const struct core_name *nm, unsigned from, unsigned to,
-                             struct core_evicted *ends)
-{
-    struct names *n = c->names;
-    uint64_t blocks = 0;
-    for (uint32_t ref = nm->refs; ref != CORE_NONE; ref = n->ref[ref].next_of_name)
-        for (uint32_t no = n->ref[ref].block; no != CORE_NONE && n->of[no].marks == from;
-             no = c->blocks[no].parent) {
-            n->of[no].marks = to & MARKS;
-            blocks++;
-            if (ends)
-                count_ends(c, nm, &c->blocks[no], ends);
-        }
-    return blocks;
-}
-
-/* Blocks that it reaches; what builds on them and is kept, into *x. */
-static uint64_t reached(struct core *c, const struct core_name *nm, struct core_evicted *x)
-{
-    (void)mark_reached(c, nm, 0, MARK_TIP, NULL);
-    (void)mark_reached(c, nm, MARK_TIP, MARK_OWN, x);
-    return mark_reached(c, nm, MARK_OWN, 0, NULL);
+    x->kept_named++;
+    x->kept++;
 }
 
 /* The i-th that it remembers; NULL: it is none any more. */
@@ -229,54 +191,108 @@ static struct block *first_end(struct core *c, const struct core_name *nm, uint3
     return nm->ends[i].gen != 0 && b->gen == nm->ends[i].gen && is_end(c, b, 0) ? b : NULL;
 }
 
-struct would {
-    struct core_evicted x;
-    uint64_t own;    /* blocks that no other name reaches */
-    bool went;       /* the last one looked at would go */
-    uint32_t tokens; /* that it has */
-};
+/* ---- what would go ---- */
 
-static bool would_go(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
-                     bool below)
+/* A key may come twice in a window: of the refs on its block one counts it. */
+static bool counts_it(struct core *c, const struct core_name *nm, uint32_t ref)
 {
-    struct would *w = ctx;
-    const bool pinned = is_pinned_by_others(nm, b);
-    const uint32_t beside = below ? w->tokens : 0;
-    uint32_t passed = 0;
-    w->tokens = b->tokens;
-    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
-        passed += may_go_with_parent(c, &c->blocks[no], beside);
-    w->own++;
-    w->went = b->state == BLOCK_PRESENT && !pinned && !block_held(c, b) && (w->went || !below) &&
-              b->children == passed + below;
-    if (!w->went) {
-        count_kept(c, b, pinned, &w->x.kept_below, &w->x);
+    const struct names *n = c->names;
+    const uint32_t block = n->ref[ref].block;
+    uint32_t first = n->of[block].refs - 1;
+    if (c->blocks[block].parent != CORE_NONE)
         return true;
-    }
-    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
-        if (may_go_with_parent(c, &c->blocks[no], beside))
-            count_end_gone(c, &c->blocks[no], &w->x);
-    count_gone(c, b, &w->x);
-    return true;
+    for (; n->ref[first].name != name_no(c, nm); first = n->ref[first].next_of_block)
+        c->work += WORK_LOOK;
+    return first == ref;
 }
 
-void core_name_would_evict(struct core *c, const struct core_name *nm,
-                           struct core_evicted *ret_evicted)
+/* Comes to a block from the one behind it, unless it is the name's last one. Of what goes, the ends
+ * of turns that build on it go too. */
+static void would_look(struct core *c, const struct core_name *nm, struct block *b,
+                       struct core_would *x)
 {
-    struct would w = {.own = 0};
-    const uint64_t all = reached(c, nm, &w.x);
-    each_own(c, nm, would_go, &w);
+    const bool pinned = is_pinned_by_others(nm, b);
+    const uint32_t beside = x->below ? x->tokens : 0;
+    uint32_t passed = 0;
+    c->work += WORK_LOOK + b->children;
+    x->own = x->own && is_own(c, nm, block_no(c, b), x->below);
+    for (uint32_t no = b->child; x->own && no != CORE_NONE; no = c->blocks[no].next)
+        passed += may_go_with_parent(c, &c->blocks[no], beside);
+    x->goes = x->own && x->goes && b->state == BLOCK_PRESENT && !pinned && !block_held(c, b) &&
+              b->children == passed + x->below;
+    if (x->goes)
+        count_gone(c, b, &x->evicted);
+    else if (x->own)
+        count_kept(c, b, pinned, &x->evicted.kept_below, &x->evicted);
+    else
+        count_kept_named(&x->evicted);
+    if (!x->goes)
+        count_ends_beside(c, nm, b, beside, &x->evicted);
+    for (uint32_t no = b->child; x->goes && no != CORE_NONE; no = c->blocks[no].next)
+        if (may_go_with_parent(c, &c->blocks[no], beside))
+            count_gone(c, &c->blocks[no], &x->evicted);
+    x->below = true;
+    x->tokens = b->tokens;
+}
+
+/* On to the next ref of the name, and its block. */
+static void would_go_to(struct core *c, const struct core_name *nm, uint32_t ref,
+                        struct core_would *x)
+{
+    x->ref = ref;
+    x->below = false;
+    x->own = x->goes = true;
+    x->tip = block_seen(c, ref == CORE_NONE ? NULL : &c->blocks[c->names->ref[ref].block]);
+    x->at = x->tip;
+    if (ref != CORE_NONE && !counts_it(c, nm, ref))
+        x->at = block_seen(c, NULL);
+}
+
+static void would_begin(struct core *c, const struct core_name *nm, struct core_would *x)
+{
+    *x = (struct core_would){.content = nm->content};
     for (uint32_t i = 0; i < NAMES_ENDS; i++) {
         const struct block *b = first_end(c, nm, i);
         if (b && is_free(c, b))
-            count_gone(c, b, &w.x);
+            count_gone(c, b, &x->evicted);
         else if (b)
-            count_kept(c, b, is_pinned_by_others(nm, b), &w.x.kept_passed, &w.x);
+            count_kept(c, b, is_pinned_by_others(nm, b), &x->evicted.kept_passed, &x->evicted);
     }
-    w.x.kept_named = all - w.own;
-    w.x.kept += w.x.kept_named;
-    *ret_evicted = w.x;
+    would_go_to(c, nm, nm->refs, x);
 }
+
+/* Neither the name nor the place where the last slice has stopped is another one. */
+static bool would_stands(const struct core *c, const struct core_name *nm,
+                         const struct core_would *x)
+{
+    if (x->content != nm->content)
+        return false;
+    return x->ref == CORE_NONE ||
+           (seen_block(c, x->tip) && c->names->ref[x->ref].block == x->tip.no &&
+            (x->at.gen == 0 || seen_block(c, x->at)));
+}
+
+bool core_name_would_step(struct core *c, const struct core_name *nm, struct core_would *x)
+{
+    work_slice(c);
+    if (!would_stands(c, nm, x))
+        would_begin(c, nm, x);
+    while (x->ref != CORE_NONE) {
+        if (slice_over(c))
+            return true;
+        struct block *b = seen_block(c, x->at);
+        c->work += WORK_LOOK;
+        if (b)
+            would_look(c, nm, b, x);
+        if (b && b->parent != CORE_NONE)
+            x->at = block_seen(c, &c->blocks[b->parent]);
+        else
+            would_go_to(c, nm, c->names->ref[x->ref].next_of_name, x);
+    }
+    return false;
+}
+
+/* ---- eviction ---- */
 
 static void evict_block(struct core *c, struct block *b)
 {
@@ -340,8 +356,7 @@ void name_leave_block(struct core *c, struct core_name *nm)
         count_kept(c, b, block_pinned(b), &x->kept_below, x);
         return;
     }
-    x->kept_named++;
-    x->kept++;
+    count_kept_named(x);
 }
 
 int core_name_forget_begin(struct core *c, struct core_name *nm, bool evict,

@@ -28,6 +28,33 @@ static struct core_name *find(struct request *rq, int err, uint8_t kind,
     return err ? NULL : nm;
 }
 
+static void keep_text(char to[KVC_STRING_MAX], const struct codec_bin *from)
+{
+    memset(to, 0, KVC_STRING_MAX);
+    if (from->n > 0)
+        memcpy(to, from->p, from->n);
+}
+
+/* The call looks for the name again: name_of(). */
+static void keep_name(struct call *call, uint8_t kind, const struct codec_bin *name,
+                      const struct codec_bin *sub)
+{
+    call->named.kind = kind;
+    keep_text(call->named.name, name);
+    keep_text(call->named.sub, sub);
+}
+
+/* It may have gone meanwhile, or be another. */
+static int name_of(struct call *call, struct core_name **ret_name)
+{
+    const struct core_name_id id = {.kind = call->named.kind,
+                                    .name = (const uint8_t *)call->named.name,
+                                    .name_bytes = (uint32_t)strlen(call->named.name),
+                                    .sub = (const uint8_t *)call->named.sub,
+                                    .sub_bytes = (uint32_t)strlen(call->named.sub)};
+    return core_name_find(call->session->svc->core, call->session->client, &id, ret_name);
+}
+
 /* ---- NAME_PUT, NAME_FORGET: until it is kept ---- */
 
 static void reply_named(struct svc *s, struct session *se, const struct msg_head *head,
@@ -232,6 +259,23 @@ static void on_unwritten(struct core_name_waiter *w, int err)
         forget_go_on(call);
 }
 
+static void would_go_on(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_name *nm;
+    const int err = name_of(call, &nm);
+    if (!err && core_name_would_step(s->core, nm, &call->would)) {
+        work_go_on(call, would_go_on);
+        return;
+    }
+    const union outcome would = forgotten(&call->would.evicted);
+    if (err)
+        reply_error(s, call->session, &call->head, err, ns_detail(err));
+    else
+        reply_named(s, call->session, &call->head, &would);
+    call_end(s, call);
+}
+
 void op_name_forget(struct request *rq)
 {
     struct msg_name_forget msg;
@@ -239,16 +283,14 @@ void op_name_forget(struct request *rq)
     struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
-    if (msg.dry_run) {
-        struct core_evicted evicted;
-        core_name_would_evict(rq->s->core, nm, &evicted);
-        const union outcome would = forgotten(&evicted);
-        reply_named(rq->s, rq->se, &rq->head, &would);
-        return;
-    }
-    struct call *call = call_new(rq, CALL_NAME);
+    struct call *call = call_new(rq, msg.dry_run ? CALL_LOOK : CALL_NAME);
     if (!call)
         return;
+    if (msg.dry_run) {
+        keep_name(call, msg.kind, &msg.name, &msg.sub);
+        would_go_on(call);
+        return;
+    }
     call->name_waiter.fn = on_unwritten;
     call->evicts = msg.evict;
     (void)svc__text(call->tenant, msg.name);
@@ -374,17 +416,6 @@ static void prefetch(struct svc *s, const struct core_name *nm)
         (void)core_prefetch(s->core, &seq, SVC_PREFETCH_BYTES);
 }
 
-/* It may have gone meanwhile, or be another. */
-static int name_of(struct call *call, struct core_name **ret_name)
-{
-    const struct core_name_id id = {.kind = call->load.kind,
-                                    .name = (const uint8_t *)call->load.name,
-                                    .name_bytes = (uint32_t)strlen(call->load.name),
-                                    .sub = (const uint8_t *)call->load.sub,
-                                    .sub_bytes = (uint32_t)strlen(call->load.sub)};
-    return core_name_find(call->session->svc->core, call->session->client, &id, ret_name);
-}
-
 /* err: the name's. */
 static void load_end(struct call *call, int err, uint64_t bytes)
 {
@@ -483,13 +514,6 @@ void load_finish(struct call *call)
     work_wait(call, load_again);
 }
 
-static void keep_text(char to[KVC_STRING_MAX], const struct codec_bin *from)
-{
-    memset(to, 0, KVC_STRING_MAX);
-    if (from->n > 0)
-        memcpy(to, from->p, from->n);
-}
-
 void op_name_load(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -508,9 +532,7 @@ void op_name_load(struct request *rq)
     struct call *call = call_new(rq, CALL_LOAD);
     if (!call)
         return;
-    call->load.kind = msg.kind;
-    keep_text(call->load.name, &msg.name);
-    keep_text(call->load.sub, &msg.sub);
+    keep_name(call, msg.kind, &msg.name, &msg.sub);
     call->acquire = (struct core_acquire){.load = waits, .unasked = true};
     call->prefetch = !waits;
     call->waiter.fn = on_loaded;

@@ -193,6 +193,7 @@ struct call {
     struct core_name_waiter name_waiter;
     struct core_name_put put;          /* NAME, of many keys */
     struct core_forgetting forgetting; /* NAME */
+    struct core_would would;           /* LOOK, what a name would let go of */
     int journaled;                     /* of both: what the journal said; 1: nothing yet */
     bool evicts; /* NAME: blocks go with it, and are to stay away after a crash */
     uint32_t ncorrupt;
@@ -203,7 +204,7 @@ struct call {
         struct {
             uint8_t kind;
             char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
-        } load;                /* CALL_LOAD */
+        } named;               /* CALL_LOAD; LOOK with `would` */
         union outcome outcome; /* CALL_NAME */
         uint64_t pin;          /* CALL_UNPIN */
     };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core_rig.h"
+#include "core_slices.h"
 
 #define BT 8u
 
@@ -96,12 +97,20 @@ static inline struct core_name_view view(const char *name)
     return v;
 }
 
+static inline struct core_evicted would_evict(const struct core_name *nm)
+{
+    struct core_would x = {.content = 0};
+    while (core_name_would_step(r.core, nm, &x))
+        core_check(r.core);
+    return x.evicted;
+}
+
 static inline struct core_evicted forget(const char *name, bool evict)
 {
     struct core_name *nm = find(name);
     ck_assert_ptr_nonnull(nm);
-    struct core_evicted would, did = {0};
-    core_name_would_evict(r.core, nm, &would);
+    const struct core_evicted would = would_evict(nm);
+    struct core_evicted did = {0};
     core_check(r.core);
     ck_assert_int_eq(core_name_forget(r.core, nm, evict ? &did : NULL, NULL), 0);
     if (evict)

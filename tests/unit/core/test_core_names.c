@@ -573,24 +573,24 @@ START_TEST(what_would_go_with_a_name_is_its_own)
     (void)named("a", 1, 64);
     (void)named("b", 1, 40);
     struct core_evicted x;
-    core_name_would_evict(r.core, find("a"), &x);
+    x = would_evict(find("a"));
     ck_assert_uint_eq(x.blocks, 3); /* behind what b shares */
     ck_assert_uint_eq(x.kept, 5);
-    core_name_would_evict(r.core, find("b"), &x);
+    x = would_evict(find("b"));
     ck_assert_uint_eq(x.blocks, 0);
     ck_assert_uint_eq(x.kept, 5);
     struct core_acquire in = {.seq = rig_seq(ns, 1, 56), .from_tokens = 48};
     struct core_held held;
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), 0);
-    core_name_would_evict(r.core, find("a"), &x);
+    x = would_evict(find("a"));
     ck_assert_uint_eq(x.blocks, 1); /* the seventh is leased */
     ck_assert_uint_eq(x.in.host, 64);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     forget("a", true); /* as was said: names_rig.h */
-    core_name_would_evict(r.core, find("b"), &x);
+    x = would_evict(find("b"));
     ck_assert_uint_eq(x.blocks, 5);
     store(1, 5, 2); /* builds on it */
-    core_name_would_evict(r.core, find("b"), &x);
+    x = would_evict(find("b"));
     ck_assert_uint_eq(x.blocks, 0);
     forget("b", true);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 56).tokens, 56);
@@ -619,11 +619,11 @@ START_TEST(a_block_that_a_name_reaches_often_is_one_block)
     ck_assert_uint_le(refs, 32768);
     const struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, "b", ""), .seq = &seq};
     ck_assert_int_eq(core_name_put(r.core, r.cl[1], &in, NULL, &got, &r.why), 0);
-    core_name_would_evict(r.core, find("b"), &x);
+    x = would_evict(find("b"));
     ck_assert_uint_eq(x.blocks, 1);
     ck_assert_uint_eq(x.kept, 0);
     (void)named("a", 1, BT);
-    core_name_would_evict(r.core, find("b"), &x);
+    x = would_evict(find("b"));
     ck_assert_uint_eq(x.blocks, 0);
     ck_assert_uint_eq(x.kept, 1);
     core_check(r.core);

@@ -413,7 +413,7 @@ static void act_store(void)
 static void forget_now(struct core_name *nm, bool evict)
 {
     struct core_evicted would, did;
-    core_name_would_evict(r.core, nm, &would);
+    would = would_evict(nm);
     ck_assert_int_eq(core_name_forget(r.core, nm, evict ? &did : NULL, NULL), 0);
     if (evict)
         ck_assert_mem_eq(&did, &would, sizeof did);
@@ -424,7 +424,7 @@ static void forget_in_slices(struct core_name *nm, bool evict)
 {
     struct core_evicted would;
     struct core_forgetting x;
-    core_name_would_evict(r.core, nm, &would);
+    would = would_evict(nm);
     r.core->cfg.slice_work = 1 + below(40);
     ck_assert_int_eq(core_name_forget_begin(r.core, nm, evict, &x, NULL), 0);
     bool more = true;
