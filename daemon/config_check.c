@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "hbm.h"
+#include "home.h"
 #include "http.h"
+#include "near.h"
 #include "nvme_paths.h"
 #include "policy.h"
 #include "remedy.h"
@@ -126,6 +128,23 @@ static void check_shares(const struct config *cfg, bool nvme, uint64_t limit,
                       units_format_bytes(sum, got), tier);
 }
 
+/* One that is mistyped would leave the tenant without limit and guarantee. */
+static void check_tenant(const struct config *cfg, const struct config_quota *q,
+                         struct config_errors *errors)
+{
+    struct near near = near_to(q->tenant);
+    for (unsigned i = 0; i < cfg->nprincipals; i++) {
+        if (strcmp(cfg->principals[i].tenant, q->tenant) == 0)
+            return;
+        near_offer(&near, cfg->principals[i].tenant);
+    }
+    config__error(errors, cfg->file, q->line, "quotas",
+                  "expected a tenant that a principal has, got '%s'%s%s%s", q->tenant,
+                  near.best != NULL ? "; did you mean '" : "",
+                  near.best != NULL ? near.best : "; principals name their tenant",
+                  near.best != NULL ? "'?" : "");
+}
+
 static void check_quotas(const struct config *cfg, struct config_errors *errors)
 {
     check_shares(cfg, false, cfg->host_limit, errors);
@@ -135,6 +154,7 @@ static void check_quotas(const struct config *cfg, struct config_errors *errors)
         if (q->host_share > q->host || q->nvme_share > q->nvme)
             config__error(errors, cfg->file, q->line, "quotas",
                           "expected a share of at most its limit for tenant '%s'", q->tenant);
+        check_tenant(cfg, q, errors);
         for (unsigned k = 0; k < i; k++)
             if (strcmp(cfg->quotas[k].tenant, q->tenant) == 0 &&
                 strcmp(cfg->quotas[k].sub, q->sub) == 0)
@@ -167,6 +187,11 @@ static void check_nvme_values(const struct config *cfg, struct config_errors *er
 {
     char got[CONFIG__SHOWN_BYTES], segment[CONFIG__SHOWN_BYTES];
 
+    if (cfg->nvme_limit != 0 && cfg->nvme_paths[0] == '\0')
+        config__error_at(cfg, errors, "nvme.limit",
+                         "expected nvme.paths with it, for without storage nothing is written, got "
+                         "%s alone; set nvme.paths too, or leave nvme.limit out",
+                         value_of(cfg, "nvme.limit", got));
     if (cfg->nvme_limit != 0 && cfg->nvme_segment != 0 &&
         cfg->nvme_limit / cfg->nvme_segment < NVME_PATHS_SEGMENTS_MIN)
         config__error_at(cfg, errors, "nvme.limit",
@@ -461,7 +486,7 @@ static void check_nvme_paths(const struct config *cfg, struct config_errors *err
 static void check_persist(const struct config *cfg, struct config_errors *errors)
 {
     const char *path = cfg->host_persist, *key = "host.persist";
-    char shown[CONFIG__SHOWN_BYTES];
+    char shown[CONFIG__SHOWN_BYTES], problem[CONFIG_ERROR_TEXT_MAX];
     int err;
 
     if (strcmp(path, "off") == 0 || strcmp(path, "systemd") == 0)
@@ -476,6 +501,8 @@ static void check_persist(const struct config *cfg, struct config_errors *errors
                          "expected a directory on tmpfs or hugetlbfs, got %s: %s; for example: "
                          "install -d -m 0700 -o %u %s",
                          path, strerror(err), (unsigned)geteuid(), path);
+    else if (home_dir_problem(path, problem, sizeof(problem)) != NULL)
+        config__error_at(cfg, errors, key, "%s", problem);
     else
         check_writable(cfg, key, path, errors);
 }

@@ -8,6 +8,7 @@
 #include "flight.h"
 #include "log.h"
 #include "node.h"
+#include "node_check.h"
 
 static int print_config(const struct config *cfg)
 {
@@ -83,6 +84,8 @@ static int with_config(const struct cli *cli)
     int rc = resolve(&cfg, cli->action != CLI_RUN);
     if (rc)
         return rc;
+    if (cli->action != CLI_PRINT_CONFIG && !node_check(&cfg))
+        return cli->action == CLI_RUN ? CLI_EXIT_FAILED : CLI_EXIT_USAGE;
     switch (cli->action) {
     case CLI_CHECK_CONFIG:
         printf("%s: ok\n", cli->config ? cli->config : "built-in configuration");

@@ -253,6 +253,25 @@ static void tell_no_room(struct node_nvme *n)
                   (unsigned long long)(least >> 20));
 }
 
+bool node_nvme_fits(const struct config *cfg, uint64_t *ret_largest)
+{
+    struct node_nvme n = {.cfg = cfg};
+    char dir[NVME_PATH_FILE_BYTES];
+    *ret_largest = 0;
+    if (!is_on(cfg))
+        return true;
+    if (read_paths(cfg, &n) < 0)
+        return false;
+    if (missing_for(&n, cfg->nvme_limit, dir) > 0) {
+        tell_no_room(&n);
+        return false;
+    }
+    for (uint32_t i = 0; i < n.paths.n; i++)
+        if (n.paths.path[i].place != NVME_PLACE_DEVICE)
+            *ret_largest = MAX(*ret_largest, n.disk_path[i].bytes);
+    return true;
+}
+
 static int open_disk(struct node_nvme *n)
 {
     char why[DISK_FILE_WHY_BYTES], remedy[REMEDY_BYTES];

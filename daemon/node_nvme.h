@@ -22,6 +22,10 @@ uint32_t node_nvme_loop_watches(const struct config *cfg);
 uint64_t node_nvme_bytes(const struct config *cfg);
 uint64_t node_nvme_journal_bytes(const struct config *cfg);
 
+/* Whether the file systems of nvme.paths and of the journal have room for nvme.limit; *ret_largest:
+ * bytes of the largest store that is a file. Changes nothing. */
+KVC_WARN_UNUSED bool node_nvme_fits(const struct config *cfg, uint64_t *ret_largest);
+
 /* Locks and opens paths and journal; waits for the I/O of a predecessor. Borrows cfg and loop. */
 KVC_WARN_UNUSED int node_nvme_open(const struct config *cfg, struct loop *loop, uint64_t now_ns,
                                    struct node_nvme **ret_nvme);

@@ -7,8 +7,7 @@
 
 #include "meta.h"
 
-/* The directory of `path`, without its last slash; "/" stays. */
-static void dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES])
+void nvme_paths_dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES])
 {
     const char *slash = strrchr(path, '/');
     const size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
@@ -104,7 +103,7 @@ int nvme_paths_read(const char *list, const char *journal, struct nvme_paths *re
     }
     if (err)
         return err;
-    dir_of(p.path[0].file, dir);
+    nvme_paths_dir_of(p.path[0].file, dir);
     if (journal[0] != '\0')
         (void)!snprintf(p.journal, sizeof(p.journal), "%s", journal);
     else
@@ -167,7 +166,7 @@ static uint64_t journal_bytes(const char *dir)
 static void journal_place(const struct nvme_paths *p, char ret[NVME_PATH_FILE_BYTES])
 {
     struct stat own, above;
-    dir_of(p->journal, ret);
+    nvme_paths_dir_of(p->journal, ret);
     if (stat(p->journal, &own) == 0 && stat(ret, &above) == 0 && own.st_dev != above.st_dev)
         (void)!snprintf(ret, NVME_PATH_FILE_BYTES, "%s", p->journal);
 }
@@ -246,7 +245,7 @@ uint64_t nvme_paths_missing(const struct nvme_paths *paths, const uint64_t *byte
     for (uint32_t i = 0; i < paths->n; i++) {
         static struct disk_file_room room;
         char why[DISK_FILE_WHY_BYTES];
-        dir_of(paths->path[i].file, dir[i]);
+        nvme_paths_dir_of(paths->path[i].file, dir[i]);
         if (disk_file_probe(paths->path[i].given, &room, why) == 0 && !room.is_device)
             want_room(&rooms, dir[i], bytes[i] - MIN(bytes[i], room.bytes));
     }
@@ -263,7 +262,7 @@ uint64_t nvme_paths_missing(const struct nvme_paths *paths, const uint64_t *byte
 void nvme_paths_secret(const struct nvme_paths *paths, char ret_file[NVME_PATH_FILE_BYTES])
 {
     char dir[NVME_PATH_FILE_BYTES];
-    dir_of(paths->journal, dir);
+    nvme_paths_dir_of(paths->journal, dir);
     (void)!snprintf(ret_file, NVME_PATH_FILE_BYTES, "%.*s/secret", (int)CONFIG_PATH_BYTES,
                     strcmp(dir, "/") == 0 ? "" : dir);
 }

@@ -33,6 +33,8 @@ struct nvme_paths {
     char journal[NVME_PATH_FILE_BYTES]; /* directory */
 };
 
+/* The directory of `path`, without its last slash; "/" stays. */
+void nvme_paths_dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES]);
 /* Takes "/a,/b" apart and looks at each; spaces beside commas are passed over. journal "": beside
  * the first path's file. -EINVAL with `why` naming the entry: not absolute, empty, too long, given
  * twice, too many. */

@@ -20,8 +20,10 @@ static void write_file(const char *text)
     FILE *f = fopen(file, "we");
     ck_assert_ptr_nonnull(f);
     ck_assert_int_ge(
-        fprintf(f, "%s\nprincipals:\n  - {name: me, uids: [%u], tenant: acme, admin: true}\n", text,
-                (unsigned)getuid()),
+        fprintf(f,
+                "%s\nprincipals:\n  - {name: me, uids: [%u], tenant: acme, admin: true}\n"
+                "  - {name: other, uids: [%u], tenant: beta}\n",
+                text, (unsigned)getuid(), (unsigned)getuid() + 1),
         0);
     ck_assert_int_eq(fclose(f), 0);
 }

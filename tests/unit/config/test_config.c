@@ -172,7 +172,9 @@ END_TEST
 START_TEST(quotas_are_read_and_printed_again)
 {
     static char printed[16384];
-    struct config cfg = scratch_config("quotas:\n"
+    struct config cfg = scratch_config("principals:\n"
+                                       "  - {name: vllm, uids: [1000], tenant: chat}\n"
+                                       "quotas:\n"
                                        "  - tenant: chat\n"
                                        "    host: 4GiB\n"
                                        "    nvme_share: 1MiB\n"

@@ -3,6 +3,7 @@
 #include "check_run.h"
 #include "scratch.h"
 
+#define TENANT_B "principals:\n  - {name: m, uids: [1]}\n  - {name: n, uids: [2], tenant: b}\n"
 #define SIZE_HINT \
     " (a size is a number and a unit, such as '64GiB', '1.5TiB', '512MB' or '4096'); for example "
 
@@ -54,19 +55,28 @@ static const struct bad {
      "x.yaml:2: policy.eviction: expected one of 'default', 'density', 'lru', "
      "'s3fifo', 'arc', 'lru2', got 'magic'\n"},
     {"quotas:\n  - host: 1GiB\n", "x.yaml:2: quotas: expected a tenant in every quota\n"},
-    {"quotas:\n  - {tenant: a, host: 1GiB, host_share: 2GiB}\n",
-     "x.yaml:2: quotas: expected a share of at most its limit for tenant 'a'\n"},
-    {"host: {limit: 1GiB}\nquotas:\n  - {tenant: a, host_share: 600MiB}\n  - {tenant: a, sub: s, "
-     "host_share: 500MiB}\n  - {tenant: b, host_share: 500MiB}\n",
+    {"quotas:\n  - {tenant: default, host: 1GiB, host_share: 2GiB}\n",
+     "x.yaml:2: quotas: expected a share of at most its limit for tenant 'default'\n"},
+    {"quotas:\n  - {tenant: chta, host: 1GiB}\nprincipals:\n  - {name: n, uids: [1], tenant: "
+     "chat}\n",
+     "x.yaml:2: quotas: expected a tenant that a principal has, got 'chta'; did you mean "
+     "'chat'?\n"},
+    {"quotas:\n  - {tenant: wholly, host: 1GiB}\n",
+     "x.yaml:2: quotas: expected a tenant that a principal has, got 'wholly'; principals name "
+     "their tenant\n"},
+    {"host: {limit: 1GiB}\nquotas:\n  - {tenant: default, host_share: 600MiB}\n  - {tenant: "
+     "default, sub: s, "
+     "host_share: 500MiB}\n  - {tenant: b, host_share: 500MiB}\n" TENANT_B,
      "x.yaml:3: quotas: expected all host_share together to be at most host.limit, which is 1.00 "
      "GiB, got 1.07 GiB; lower some of them or raise host.limit\n"},
-    {"nvme: {paths: /, limit: 8GiB}\nquotas:\n  - {tenant: a, nvme_share: 7GiB}\n  - {tenant: b, "
-     "nvme_share: 1MiB}\n",
+    {"nvme: {paths: /, limit: 8GiB}\nquotas:\n  - {tenant: default, nvme_share: 7GiB}\n  - "
+     "{tenant: b, "
+     "nvme_share: 1MiB}\n" TENANT_B,
      "x.yaml:3: quotas: expected all nvme_share together to be at most seven eighths of "
      "nvme.limit, "
      "which is 7.00 GiB, got 7.00 GiB; lower some of them or raise nvme.limit\n"},
-    {"quotas:\n  - {tenant: a, host: 1GiB}\n  - {tenant: a, nvme: 1GiB}\n",
-     "x.yaml:3: quotas: tenant 'a' has two quotas, the first in line 2\n"},
+    {"quotas:\n  - {tenant: default, host: 1GiB}\n  - {tenant: default, nvme: 1GiB}\n",
+     "x.yaml:3: quotas: tenant 'default' has two quotas, the first in line 2\n"},
     {"quotas: 7\n",
      "x.yaml:1: quotas: expected a list with one '- tenant: ...' per quota, got a single value\n"},
     {"hbm: {devices: \"gpu0\"}\n", "x.yaml:1: hbm.devices: gpu0: a device is GPU-<uuid> or "
@@ -138,7 +148,10 @@ static const struct bad {
     {"socket_mode: \"0600\"\nprincipals: [{name: a, uids: [12345678]}]\n",
      "x.yaml:1: socket_mode: 0600 lets nobody but the daemon's uid connect, but principal 'a' has "
      "uid 12345678; for example '0660' and that uid in the daemon's group\n"},
-    {"nvme: {limit: 64MiB,\n  segment: 16MiB}\n",
+    {"nvme: {limit: 64MiB}\n", "x.yaml:1: nvme.limit: expected nvme.paths with it, for without "
+                               "storage nothing is written, got "
+                               "64MiB alone; set nvme.paths too, or leave nvme.limit out\n"},
+    {"nvme: {paths: /, limit: 64MiB,\n  segment: 16MiB}\n",
      "x.yaml:1: nvme.limit: expected at least 8 segments of nvme.segment, which is 16MiB, got "
      "64MiB; lower the one or raise the other\n"},
     {"nvme:\n  writes_per_day: 1TiB\n  endurance: 0.8\n",

@@ -6,7 +6,9 @@
 #include "scratch.h"
 
 #include <grp.h>
+#include <linux/magic.h>
 #include <sys/prctl.h>
+#include <sys/vfs.h>
 
 /* The one error of loading `path` (NULL: none) with one --set; "" when it is accepted. */
 static const char *load_error(const char *path, const char *set)
@@ -370,9 +372,20 @@ END_TEST
 
 START_TEST(host_memory_may_outlive_the_daemon_in_a_directory)
 {
-    ck_assert_int_eq(mkdir("d", 0700), 0);
+    char memory[] = "/dev/shm/kvc-config-XXXXXX", set[64];
+    struct statfs fs;
 
-    ck_assert_str_eq(load_error(NULL, set_path("host.persist", "d")), "");
+    ck_assert_ptr_nonnull(mkdtemp(memory));
+    (void)!snprintf(set, sizeof(set), "host.persist=%s", memory);
+    ck_assert_str_eq(load_error(NULL, set), "");
+    ck_assert_int_eq(chmod(memory, 0777), 0);
+    ck_assert_ptr_nonnull(strstr(load_error(NULL, set), "be writable for nobody else"));
+    ck_assert_int_eq(rmdir(memory), 0);
+    ck_assert_int_eq(mkdir("d", 0700), 0);
+    ck_assert_int_eq(statfs("d", &fs), 0);
+    if (fs.f_type != TMPFS_MAGIC)
+        ck_assert_ptr_nonnull(strstr(load_error(NULL, set_path("host.persist", "d")),
+                                     "it must be on tmpfs or hugetlbfs"));
     ck_assert_str_eq(load_error(NULL, "host.persist=systemd"), "");
     ck_assert_ptr_nonnull(strstr(load_error(NULL, set_path("host.persist", "none")),
                                  "expected a directory on tmpfs or hugetlbfs"));
