@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What meta.c (directory, thread) is made of: meta_db.c, the adapter of LMDB, and meta_walk.c, the
- * child that looks first. A database is used by one thread at a time.
+ * What meta.c (directory, thread) is made of: meta_db.c, the adapter of LMDB, meta_pages.c,
+ * which looks at LMDB's file before LMDB does, and meta_walk.c, the child in which that happens. A
+ * database is used by one thread at a time.
  */
 #ifndef KVC_IO_META_PRIVATE_H
 #define KVC_IO_META_PRIVATE_H
@@ -34,9 +35,14 @@ uint64_t meta__db_map_bytes(const struct meta_db *db);
 /* What data.mdb had after the last commit; a shorter one takes none. */
 uint64_t meta__db_file_bytes(const struct meta_db *db);
 
-/* For the child alone, since it may not come back: opens the environment and looks at all of it:
- * order and sums of the entries, that each is found, that no page is in use and free at once; then
- * a transaction that is given up. Writes nothing. */
+/* Looks at each page of data.mdb in `dir` by itself, without LMDB: a page is in use once or free,
+ * and what it says that it is. -EUCLEAN: damaged, `ret_why` (META_WHY_BYTES) says how; -errno: it
+ * cannot be read. A page that the device does not give is a SIGBUS: for the child alone. */
+KVC_WARN_UNUSED int meta__pages_check(const char *dir, char *ret_why);
+
+/* For the child alone, since it may not come back: looks at the pages, opens the environment and
+ * looks at order and sums of the entries, and that each is found; then a transaction that is given
+ * up. Writes nothing. */
 KVC_WARN_UNUSED int meta__db_check(const char *dir, uint64_t map_bytes, bool readonly,
                                    struct meta__found *ret_found);
 

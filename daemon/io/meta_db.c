@@ -23,12 +23,11 @@
 #include "log.h"
 #include "sys.h"
 
-#define KEY_BYTES   8u
-#define SUM_BYTES   ((uint32_t)sizeof(struct hash128))
-#define HEADER_KEY  "kvcache-journal"
-#define MAP_MAX     (UINT64_C(1) << 42)
-#define RECORD_MAX  (SUM_BYTES + JOURNAL_VALUE_MAX)
-#define NO_METAPAGE 2u /* the first page that is not one */
+#define KEY_BYTES  8u
+#define SUM_BYTES  ((uint32_t)sizeof(struct hash128))
+#define HEADER_KEY "kvcache-journal"
+#define MAP_MAX    (UINT64_C(1) << 42)
+#define RECORD_MAX (SUM_BYTES + JOURNAL_VALUE_MAX)
 
 struct meta_db {
     MDB_env *env;
@@ -455,13 +454,13 @@ int meta__db_clear(struct meta_db *db)
 /* --- walks --- */
 
 /* Calls `each` for every record, the header too. It returns 0 to go on. */
-static int for_all(const struct meta_db *db, MDB_txn *txn, MDB_dbi dbi, char *ret_why,
+static int for_all(const struct meta_db *db, MDB_txn *txn, char *ret_why,
                    int (*each)(void *ctx, const MDB_val *key, const MDB_val *v), void *ctx)
 {
     MDB_cursor *cursor;
     MDB_val key;
     MDB_val v;
-    int rc = CALL(mdb_cursor_open(txn, dbi, &cursor));
+    int rc = CALL(mdb_cursor_open(txn, db->dbi, &cursor));
     if (rc != 0)
         return failed(db, ret_why, "mdb_cursor_open", rc);
     int r = 0;
@@ -502,75 +501,20 @@ int meta__db_walk(struct meta_db *db, journal_each_fn *each, void *ctx)
     if (rc != 0)
         return failed(db, NULL, "mdb_txn_begin", rc);
     struct handing h = {.each = each, .ctx = ctx};
-    const int r = for_all(db, txn, db->dbi, NULL, hand_out, &h);
+    const int r = for_all(db, txn, NULL, hand_out, &h);
     mdb_txn_abort(txn);
     return r;
 }
 
 /* --- the child's look at everything --- */
 
-/*
- * A damaged free list is the worst: LMDB would write over pages in use, long after the start. So
- * the pages that hold records, and those that are listed as free, are marked in a bitmap: none may
- * be both, and with the branch pages, which are only counted, they must be all there are. A page
- * begins with its number (8 bytes), 2 bytes of padding, flags (2), and for one with overflow pages
- * behind it how many it is (4): format version 1 of LMDB's file, which mdb_env_open() checks.
- */
-#define PAGE_LEAF     0x02u
-#define PAGE_OVERFLOW 0x04u
-#define SPARE_PAGES   65536u
-
-struct pages {
-    uint64_t *used; /* bitmap */
-    uint64_t last;  /* number of the last one */
-    uint64_t marked;
-    uint64_t page_bytes;
-    const uint8_t *base; /* of page 0; NULL until the first is seen */
-    const void *seen;    /* the last that was marked: records come page by page */
-};
-
 struct look {
     const struct meta_db *db;
     MDB_txn *txn;
-    struct pages pages;
     MDB_val before;
     uint64_t entries;
     char *why;
 };
-
-static bool mark(struct pages *p, uint64_t page)
-{
-    if (page < NO_METAPAGE || page > p->last || (p->used[page / 64] >> (page % 64) & 1) != 0)
-        return false;
-    p->used[page / 64] |= UINT64_C(1) << (page % 64);
-    p->marked++;
-    return true;
-}
-
-static bool mark_page_of(struct pages *p, const void *record)
-{
-    const uint8_t *at = (const uint8_t *)((uintptr_t)record & ~(uintptr_t)(p->page_bytes - 1));
-    uint64_t no;
-    uint16_t flags;
-    uint32_t count = 1;
-    if (at == p->seen)
-        return true;
-    memcpy(&no, at, sizeof no);
-    memcpy(&flags, at + 10, sizeof flags);
-    if (no > p->last || (flags & (PAGE_LEAF | PAGE_OVERFLOW)) == 0)
-        return false;
-    if (flags & PAGE_OVERFLOW)
-        memcpy(&count, at + 12, sizeof count);
-    if (!p->base)
-        p->base = at - no * p->page_bytes;
-    if (at != p->base + no * p->page_bytes || count > p->last)
-        return false;
-    for (uint64_t i = 0; i < count; i++)
-        if (!mark(p, no + i))
-            return false;
-    p->seen = at;
-    return true;
-}
 
 static int look_at_entry(void *ctx, const MDB_val *key, const MDB_val *v)
 {
@@ -583,102 +527,18 @@ static int look_at_entry(void *ctx, const MDB_val *key, const MDB_val *v)
         return damaged(l->why, "an entry is damaged");
     if (mdb_get(l->txn, l->db->dbi, &k, &found) != 0 || found.mv_data != v->mv_data)
         return damaged(l->why, "an entry cannot be found by its key");
-    if (!mark_page_of(&l->pages, v->mv_data))
-        return damaged(l->why, "a page is not what it should be");
     l->before = *key;
     l->entries++;
     return 0;
 }
 
-static int look_at_free_page(void *ctx, const MDB_val *key, const MDB_val *v)
+static int look_at_entries(struct look *l)
 {
-    struct look *l = ctx;
-    /* Of a list on overflow pages the record's key stands on a leaf page. */
-    if (!mark_page_of(&l->pages, key->mv_data))
-        return damaged(l->why, "a page of the free list is not what it should be");
-    const void *list_page =
-        (const void *)((uintptr_t)v->mv_data & ~(uintptr_t)(l->pages.page_bytes - 1));
-    const void *leaf_page = l->pages.seen;
-    if (list_page != leaf_page && !mark_page_of(&l->pages, v->mv_data))
-        return damaged(l->why, "a page of the free list is not what it should be");
-    l->pages.seen = leaf_page;
-    return 0;
-}
-
-static int look_at_free_list(void *ctx, const MDB_val *key, const MDB_val *v)
-{
-    struct look *l = ctx;
-    uint64_t n = 0;
-    (void)key;
-    if (v->mv_size >= sizeof n)
-        memcpy(&n, v->mv_data, sizeof n);
-    if (v->mv_size < sizeof n || n > (v->mv_size - sizeof n) / sizeof n)
-        return damaged(l->why, "a free list is damaged");
-    for (uint64_t i = 1; i <= n; i++) {
-        uint64_t page;
-        memcpy(&page, (const uint8_t *)v->mv_data + i * sizeof page, sizeof page);
-        if (!mark(&l->pages, page))
-            return damaged(l->why, "a page is listed as free and in use");
-    }
-    return 0;
-}
-
-/* LMDB's own books against what was seen. */
-static int look_at_books(const struct look *l)
-{
-    MDB_stat records;
-    MDB_stat frees;
-    int rc = CALL(mdb_stat(l->txn, l->db->dbi, &records));
-    if (rc == 0)
-        rc = CALL(mdb_stat(l->txn, 0, &frees));
+    int rc = begin(l->db, true, &l->txn);
     if (rc != 0)
-        return failed(l->db, l->why, "mdb_stat", rc);
-    if (records.ms_entries != l->entries)
-        return damaged(l->why, "entries are missing");
-    const uint64_t seen =
-        NO_METAPAGE + l->pages.marked + records.ms_branch_pages + frees.ms_branch_pages;
-    if (seen != l->pages.last + 1)
-        return damaged(l->why, "pages are missing");
-    return 0;
-}
-
-/* Pages that a transaction took and gave back need not be in the file; there are few of them. */
-static bool is_last_plausible(const struct meta_db *db, uint64_t last, uint64_t page_bytes)
-{
-    struct stat st;
-    mdb_filehandle_t fd;
-    return mdb_env_get_fd(db->env, &fd) == 0 && fstat(fd, &st) == 0 &&
-           last <= (uint64_t)st.st_size / page_bytes + SPARE_PAGES;
-}
-
-static int look_at_pages(struct look *l)
-{
-    MDB_envinfo info;
-    MDB_stat stat;
-    int rc = CALL(mdb_env_info(l->db->env, &info));
-    if (rc == 0)
-        rc = CALL(mdb_stat(l->txn, l->db->dbi, &stat));
-    if (rc != 0)
-        return failed(l->db, l->why, "mdb_env_info", rc);
-    if (stat.ms_psize == 0 || !IS_POW2(stat.ms_psize))
-        return damaged(l->why, "its page size is damaged");
-    if (!is_last_plausible(l->db, info.me_last_pgno, stat.ms_psize))
-        return damaged(l->why, "it says that it is larger than its file");
-    l->pages.page_bytes = stat.ms_psize;
-    l->pages.last = info.me_last_pgno;
-    l->pages.used = sys_calloc(info.me_last_pgno / 64 + 1, sizeof(uint64_t));
-    if (!l->pages.used) {
-        snprintf(l->why, META_WHY_BYTES, "no memory to look at %zu pages", info.me_last_pgno);
-        return -ENOMEM;
-    }
-    int r = for_all(l->db, l->txn, l->db->dbi, l->why, look_at_entry, l);
-    if (r == 0)
-        r = for_all(l->db, l->txn, 0, l->why, look_at_free_page, l);
-    if (r == 0)
-        r = for_all(l->db, l->txn, 0, l->why, look_at_free_list, l);
-    if (r == 0)
-        r = look_at_books(l);
-    free(l->pages.used);
+        return failed(l->db, l->why, "mdb_txn_begin", rc);
+    const int r = for_all(l->db, l->txn, l->why, look_at_entry, l);
+    mdb_txn_abort(l->txn);
     return r;
 }
 
@@ -700,17 +560,13 @@ int meta__db_check(const char *dir, uint64_t map_bytes, bool readonly,
     struct meta_db *db = NULL;
     struct look l = {.why = ret_found->why};
     in_child = true;
-    int r = meta__db_open(dir, map_bytes, readonly, &db, l.why);
+    int r = meta__pages_check(dir, l.why);
+    if (r == 0)
+        r = meta__db_open(dir, map_bytes, readonly, &db, l.why);
     if (r < 0)
         return r;
     l.db = db;
-    const int rc = begin(db, true, &l.txn);
-    if (rc != 0) {
-        r = failed(db, l.why, "mdb_txn_begin", rc);
-    } else {
-        r = look_at_pages(&l);
-        mdb_txn_abort(l.txn);
-    }
+    r = look_at_entries(&l);
     if (r == 0 && !readonly)
         r = rehearse(db, l.why);
     meta__db_close(&db);

@@ -596,6 +596,105 @@ START_TEST(what_was_damaged_is_kept_aside)
 }
 END_TEST
 
+static void flip(const char *file, uint64_t byte, unsigned bit)
+{
+    uint8_t value;
+    const int fd = open(file, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(pread(fd, &value, 1, (off_t)byte), 1);
+    value ^= (uint8_t)(1u << bit);
+    ck_assert_int_eq(pwrite(fd, &value, 1, (off_t)byte), 1);
+    close(fd);
+}
+
+/* Branch and leaf pages of both trees, by LMDB's own count. */
+static unsigned pages_in_use(const char *dir)
+{
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    unsigned pages = 0;
+    ck_assert_int_eq(mdb_env_create(&env), 0);
+    ck_assert_int_eq(mdb_env_open(env, dir, MDB_RDONLY | MDB_NOLOCK, 0), 0);
+    ck_assert_int_eq(mdb_txn_begin(env, NULL, MDB_RDONLY, &txn), 0);
+    ck_assert_int_eq(mdb_dbi_open(txn, NULL, 0, &dbi), 0);
+    for (MDB_dbi i = 0; i < 2; i++) {
+        MDB_stat st;
+        ck_assert_int_eq(mdb_stat(txn, i, &st), 0);
+        ck_assert_uint_eq(st.ms_overflow_pages, 0);
+        pages += (unsigned)(st.ms_branch_pages + st.ms_leaf_pages);
+    }
+    mdb_txn_abort(txn);
+    mdb_env_close(env);
+    return pages;
+}
+
+/* One bit of each head at a time: found on each page in use, and on no other. A leaf that says that
+ * it is several pages would have LMDB write memory that it does not own. */
+START_TEST(a_damaged_head_of_a_page_in_use_is_found)
+{
+    static const struct {
+        unsigned byte, bit;
+    } heads[] = {
+        {0, 0},  /* number */
+        {10, 2}, /* flags: is several pages */
+        {10, 1}, /* flags: has records */
+        {10, 0}, /* flags: has pages below it */
+        {13, 4}, /* end of the node offsets */
+        {15, 6}, /* where nodes begin */
+        {17, 6}, /* where the first node is */
+    };
+    const char *dir = in_scratch("journal/env");
+    char file[300];
+    struct stat st;
+    snprintf(file, sizeof file, "%s/data.mdb", dir);
+    must_open();
+    fill(400);
+    meta_close(&meta);
+    ck_assert_int_eq(stat(file, &st), 0);
+    const unsigned in_use = pages_in_use(dir);
+    ck_assert_uint_gt(in_use, 10);
+    for (unsigned h = 0; h < sizeof heads / sizeof heads[0]; h++) {
+        unsigned found = 0;
+        for (uint64_t page = 2; page < (uint64_t)st.st_size / 4096; page++) {
+            const uint64_t at = page * 4096 + heads[h].byte;
+            flip(file, at, heads[h].bit);
+            const int r = try_open_as(true, 0);
+            ck_assert(r == 0 || r == -EUCLEAN);
+            found += r == -EUCLEAN;
+            meta_close(&meta);
+            flip(file, at, heads[h].bit);
+        }
+        ck_assert_msg(found == in_use, "bit %u of byte %u: found on %u of %u pages", heads[h].bit,
+                      heads[h].byte, found, in_use);
+    }
+}
+END_TEST
+
+/* Entries of all sizes that come, change their size and go, in transactions of all sizes. */
+START_TEST(a_sound_one_is_never_called_damaged)
+{
+    static uint8_t value[JOURNAL_VALUE_MAX];
+    uint64_t seed = 0x9e3779b97f4a7c15u;
+    must_open();
+    for (unsigned round = 0; round < 400; round++) {
+        struct journal_change changes[200];
+        const unsigned spread = round / 100 % 2 ? 300 : 3000; /* grows, shrinks */
+        const unsigned n = 1 + (unsigned)((seed >> 33) % 200);
+        for (unsigned i = 0; i < n; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            const bool goes = (seed >> 40) % 10 < (spread == 300 ? 6 : 3);
+            changes[i] = (struct journal_change){(seed >> 20) % 3000, goes ? NULL : value,
+                                                 goes ? 0 : (seed >> 50) % (sizeof value + 1)};
+        }
+        ck_assert_int_eq(commit(changes, n), 0);
+        if (round % 4)
+            continue;
+        reopen();
+        ck_assert_msg(!report.damaged, "round %u: %s", round, report.why);
+    }
+}
+END_TEST
+
 /* Killed at any moment, the commits that were told as done are there. */
 START_TEST(killed_while_it_commits_it_has_what_was_promised)
 {
@@ -658,6 +757,8 @@ int main(void)
     tcase_add_test(tc, one_of_an_earlier_run_is_not_made_anew);
     tcase_add_test(tc, nobody_is_told_of_what_is_closed_before_it_is_made);
     tcase_add_test(tc, flipped_bits_are_found_or_harmless);
+    tcase_add_test(tc, a_damaged_head_of_a_page_in_use_is_found);
+    tcase_add_test(tc, a_sound_one_is_never_called_damaged);
     tcase_add_test(tc, what_was_damaged_is_kept_aside);
     tcase_add_test(tc, killed_while_it_commits_it_has_what_was_promised);
     suite_add_tcase(suite, tc);
