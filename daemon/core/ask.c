@@ -46,7 +46,7 @@ struct core_ask {
     uint8_t phase;                        /* enum ask_phase */
     bool whole;                           /* it cannot be done so: it is done in one piece */
     bool again;                           /* at its end what is in memory is looked for */
-    uint32_t cached;                      /* and this was said to be cached */
+    uint32_t cached, worth;               /* and this was said to be cached, and to be loaded */
     int rc;                               /* what it is to return */
     const char *why;                      /* and why */
     uint32_t group, at;                   /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
@@ -237,16 +237,62 @@ static void ask_begin_again(struct core *c, const struct core_asking *x, struct 
     ask->phase = ASK_LOOK;
 }
 
+/* Tokens that are in memory, where all groups are full. */
+static uint32_t tokens_ready(struct core *c, const struct find *f)
+{
+    uint32_t tokens = f->tokens;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        const uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
+        uint32_t first, end;
+        find_lease(f, g, f->from, &first, &end);
+        while (first < end && find_ready(c, f, &c->blocks[c->found[f->at[g] + first]]))
+            first++;
+        tokens = MIN(tokens, first < end ? first * bt : tokens);
+    }
+    while (!find_satisfies(c, f, tokens))
+        tokens = (tokens - 1) / f->coarsest * f->coarsest;
+    return tokens;
+}
+
+/* Begins to load what is held for that, unless that has met err. in_memory: so many tokens of an
+ * acquire were there before. */
+static void ask_load_go(struct core *c, const struct core_asking *x, struct core_ask *ask, int err,
+                        uint32_t in_memory)
+{
+    const uint32_t cached = ask->held.prefix.cached_tokens;
+    if (!err)
+        err = load_go(c, ask->load, x->waiter);
+    if (err == 1) {
+        if (!x->name) {
+            x->waiter->worth = ask->worth;
+            x->waiter->cached = cached;
+            x->waiter->in_memory = in_memory;
+        }
+        ask->load = NULL; /* the waiter's now */
+        ask->rc = 1;
+        ask_then(ask, ASK_FREE);
+        return;
+    }
+    if (!x->name && err == KVC_E_LIMIT) {
+        ask_give_up(c, ask, err);
+        return;
+    }
+    ask_give_up(c, ask, 0);
+    ask->whole = err == KVC_E_GONE;
+    if (x->name)
+        ask_then(ask, err == KVC_E_LIMIT ? ASK_AHEAD : ASK_FREE);
+    else if (!ask->whole)
+        ask_in_memory(x, ask);
+}
+
 /* Some of an acquire is not in memory. */
 static void ask_lacks(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
     const bool loads = x->in.load && x->waiter && !x->waiter->load;
-    /* Elsewhere how much is in memory is not seen in passing. */
-    ask->whole = loads && !ns_is_full(x->in.seq.ns);
-    ask->load = loads && !ask->whole ? load_new(c, ask->client) : NULL;
+    ask->load = loads ? load_new(c, ask->client) : NULL;
     if (ask->load)
         ask_then(ask, ASK_LOAD);
-    else if (!ask->whole)
+    else
         ask_in_memory(x, ask);
 }
 
@@ -263,11 +309,15 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
     const struct core_acquire *in = &x->in;
     ask->phase = ASK_FREE;
     if (f->refused) {
-        ask->whole = true;
+        ask_give_up(c, ask, 0);
         return;
     }
     find_decide(c, f, &ask->held.prefix);
     ask->held.prefix.cached_tokens = MAX(ask->held.prefix.cached_tokens, ask->cached);
+    if (ask->load) {
+        ask_load_go(c, x, ask, 0, f->tokens);
+        return;
+    }
     if (!all_ready(c, x, f)) {
         ask_lacks(c, x, ask);
         return;
@@ -467,33 +517,6 @@ static struct block *ask_next(struct core *c, struct core_ask *ask, bool *ret_ov
     return NULL;
 }
 
-/* Tokens that are in memory, where all groups are full. */
-static uint32_t tokens_ready(struct core *c, const struct find *f)
-{
-    uint32_t tokens = f->tokens;
-    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
-        const uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
-        uint32_t first, end;
-        find_lease(f, g, f->from, &first, &end);
-        while (first < end && find_ready(c, f, &c->blocks[c->found[f->at[g] + first]]))
-            first++;
-        tokens = MIN(tokens, first < end ? first * bt : tokens);
-    }
-    while (!find_satisfies(c, f, tokens))
-        tokens = (tokens - 1) / f->coarsest * f->coarsest;
-    return tokens;
-}
-
-/* What there was of an acquire when its loads began. */
-static void load_noted(struct core *c, const struct core_asking *x, struct core_ask *ask)
-{
-    if (x->name)
-        return;
-    x->waiter->worth = ask->f.tokens;
-    x->waiter->cached = ask->held.prefix.cached_tokens;
-    x->waiter->in_memory = tokens_ready(c, &ask->f);
-}
-
 /* More than a client may hold at a time is loaded as far as there is room. */
 static void ask_load(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
@@ -506,25 +529,14 @@ static void ask_load(struct core *c, const struct core_asking *x, struct core_as
     }
     if (!err && over)
         return;
-    if (!err)
-        err = load_go(c, ask->load, x->waiter);
-    if (err == 1) {
-        load_noted(c, x, ask);
-        ask->load = NULL; /* the waiter's now */
-        ask->rc = 1;
-        ask_then(ask, ASK_FREE);
+    ask->worth = ask->f.tokens;
+    if (err || x->name || ns_is_full(x->in.seq.ns)) {
+        ask_load_go(c, x, ask, err, x->name || err ? 0 : tokens_ready(c, &ask->f));
         return;
     }
-    if (!x->name && err == KVC_E_LIMIT) {
-        ask_give_up(c, ask, err);
-        return;
-    }
-    ask_give_up(c, ask, 0);
-    ask->whole = err == KVC_E_GONE;
-    if (x->name)
-        ask_then(ask, err == KVC_E_LIMIT ? ASK_AHEAD : ASK_FREE);
-    else if (!ask->whole)
-        ask_in_memory(x, ask);
+    /* Elsewhere how much is in memory is not seen in passing. */
+    ask->again = true;
+    ask_then(ask, ASK_FREE);
 }
 
 static void ask_ahead(struct core *c, struct core_asking *x, struct core_ask *ask)

@@ -11,13 +11,36 @@
 #define SLICE       10u  /* blocks that are looked at */
 #define TURNS       200u /* more than any of them takes */
 
+static const struct msg_group full = {.block_tokens = 8, .block_bytes = 64};
+/* All blocks of the long chain but its first four are in its last window. */
+static const struct msg_group windows = {
+    .block_tokens = 8, .block_bytes = 64, .rule = KVC_RULE_WINDOW, .window = (LONG_BLOCKS - 4) * 8};
+
 static struct srig s;
 static struct sr_peer *p, *q;
 static struct sr_blocks longer;
 static struct msg_paths_reply paths;
 
+/* A namespace of one group. */
+static uint32_t ns_of(const struct msg_group *group)
+{
+    struct msg_reply_head head;
+    struct msg_ns_open_reply reply;
+    struct msg_ns_open msg = {.model = codec_text("m"),
+                              .position = codec_text("rope"),
+                              .attention = codec_text("causal"),
+                              .shards = 1,
+                              .ngroups = 1,
+                              .groups = {*group}};
+    const struct sr_reply *r = sr_reply(
+        &s, sr_send(&s, p,
+                    codec_enc_ns_open(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_NS_OPEN, 0), &msg)));
+    ck_assert_int_eq(codec_dec_ns_open_reply(r->bytes, r->len, &head, &reply), 0);
+    return reply.ns;
+}
+
 /* Memory for 64 blocks; of the long chain the last ones are in it. */
-static void setup(void)
+static void setup_of(const struct msg_group *group)
 {
     sr_defaults(&s);
     s.core_cfg.slice_work = SLICE;
@@ -31,8 +54,18 @@ static void setup(void)
     sr_turn(&s, 0);
     q = sr_peer(&s, 1, SR_UID_ONE, 4096);
     sr_turn(&s, 0);
-    longer = (struct sr_blocks){.ns = sr_ns(&s, p, "m"), .chain = 1, .n = LONG_BLOCKS};
+    longer = (struct sr_blocks){.ns = ns_of(group), .chain = 1, .n = LONG_BLOCKS};
     sr_turn(&s, 0);
+}
+
+static void setup(void)
+{
+    setup_of(&full);
+}
+
+static void setup_windows(void)
+{
+    setup_of(&windows);
 }
 
 static void teardown(void)
@@ -70,10 +103,11 @@ static void out_of_memory(void)
     uint8_t key[KVC_KEY_BYTES];
     store(longer.chain);
     store(others);
-    sr_key(others, 0, key);
-    const struct msg_evict all = {.ns = longer.ns, .key = {key, sizeof key}};
-    (void)sr_send(&s, q, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
-    for (unsigned n = 0; n < 20; n++) {
+    for (uint32_t i = 0; i < LONG_BLOCKS; i++) { /* blocks of windows have nothing below them */
+        sr_key(others, i, key);
+        const struct msg_evict one = {.ns = longer.ns, .key = {key, sizeof key}};
+        (void)sr_send(&s, q,
+                      codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &one));
         sr_settle(&s);
         sr_copies(&s);
     }
@@ -173,10 +207,18 @@ static struct counts counted(uint64_t corr)
                            .reason = r.groups[0].reason};
 }
 
-static struct counts of_acquire(uint32_t slice_work, uint32_t flags)
+/* in_memory: so many of its first blocks are. */
+static struct counts of_acquire(const struct msg_group *group, uint32_t in_memory,
+                                uint32_t slice_work, uint32_t flags)
 {
-    setup();
+    setup_of(group);
     out_of_memory();
+    if (in_memory > 0) {
+        const struct sr_blocks first = {.ns = longer.ns, .chain = longer.chain, .n = in_memory};
+        const uint64_t held = sr_acquire(&s, q, &first, false);
+        copies_until(held);
+        (void)sr_release(&s, q, sr_held(&s, held).lease);
+    }
     s.core->cfg.slice_work = slice_work;
     const uint64_t corr = acquire(flags);
     if (slice_work == SLICE)
@@ -209,7 +251,8 @@ static void counts_are_equal(const struct counts *a, const struct counts *b)
 
 START_TEST(what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once)
 {
-    const struct counts at_once = of_acquire(1u << 20, 0), slices = of_acquire(SLICE, 0);
+    const struct counts at_once = of_acquire(&full, 0, 1u << 20, 0),
+                        slices = of_acquire(&full, 0, SLICE, 0);
     ck_assert_uint_eq(slices.hit_tokens, LONG_BLOCKS * 8);
     ck_assert_uint_eq(slices.loads, 1);
     ck_assert_uint_gt(slices.tokens_loaded, 0);
@@ -217,10 +260,26 @@ START_TEST(what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once)
 }
 END_TEST
 
+/* What was there before are first blocks, which are a shorter prefix, and last ones, which are
+ * none.
+ */
+START_TEST(what_a_long_acquire_of_windows_lacks_is_loaded_in_slices_as_at_once)
+{
+    for (uint32_t n = 0; n < 10; n += 5) {
+        const struct counts at_once = of_acquire(&windows, n, 1u << 20, 0),
+                            slices = of_acquire(&windows, n, SLICE, 0);
+        ck_assert_uint_eq(slices.hit_tokens, LONG_BLOCKS * 8);
+        ck_assert_uint_gt(slices.loads, 0);
+        ck_assert_uint_eq(slices.tokens_loaded, LONG_BLOCKS * 8); /* each once */
+        counts_are_equal(&at_once, &slices);
+    }
+}
+END_TEST
+
 START_TEST(who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_once)
 {
-    const struct counts at_once = of_acquire(1u << 20, KVC_F_NO_LOAD),
-                        slices = of_acquire(SLICE, KVC_F_NO_LOAD);
+    const struct counts at_once = of_acquire(&full, 0, 1u << 20, KVC_F_NO_LOAD),
+                        slices = of_acquire(&full, 0, SLICE, KVC_F_NO_LOAD);
     ck_assert_uint_lt(slices.hit_tokens, LONG_BLOCKS * 8);
     ck_assert_uint_eq(slices.cached_tokens, LONG_BLOCKS * 8);
     ck_assert_uint_gt(slices.prefetches, 0);
@@ -303,6 +362,7 @@ int main(void)
     Suite *su = suite_create("turns_load");
     TCase *both = tcase_create("both"), *t = tcase_create("load");
     tcase_add_test(both, what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once);
+    tcase_add_test(both, what_a_long_acquire_of_windows_lacks_is_loaded_in_slices_as_at_once);
     tcase_add_test(both, who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_once);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_load_that_is_called_off_lets_go_in_slices);
@@ -311,6 +371,11 @@ int main(void)
     tcase_add_test(t, what_a_long_lookup_is_to_load_is_begun_in_slices);
     tcase_add_test(t, what_a_long_hint_says_is_needed_soon_is_begun_in_slices);
     suite_add_tcase(su, both);
+    suite_add_tcase(su, t);
+    t = tcase_create("windows");
+    tcase_add_checked_fixture(t, setup_windows, teardown);
+    tcase_add_test(t, a_load_that_is_called_off_lets_go_in_slices);
+    tcase_add_test(t, a_session_that_goes_while_it_loads_lets_go_in_slices);
     suite_add_tcase(su, t);
     return check_run(su);
 }
