@@ -5,7 +5,7 @@
 
 _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MAX == 512 &&
                    KVC_GROUPS_MAX == 16 && KVC_SHARDS_MAX == 64 && KVC_BLOCK_TOKENS_MAX == 65536 &&
-                   KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 32768 &&
+                   KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 131072 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
                    KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_PINS_MAX == 256 &&
@@ -71,7 +71,7 @@ static const struct field chain_fields[] = {
      .unit = KVC_KEY_BYTES,
      .max = KVC_KEYS_MAX,
      .width = sizeof(struct codec_bin),
-     .must = "keys of a group must be binary of at most 32768 x 32 bytes"},
+     .must = "keys of a group must be binary of at most 131072 x 32 bytes"},
 };
 static SCHEMA(chain, struct codec_bin, chain_fields, .bare = true);
 
@@ -89,7 +89,7 @@ static const char *check_seq(const struct msg_seq *seq)
         bytes += seq->keys[i].n;
     return bytes <= (uint64_t)KVC_KEYS_MAX * KVC_KEY_BYTES
                ? NULL
-               : "keys must be at most 32768, summed over the groups";
+               : "keys must be at most 131072, summed over the groups";
 }
 
 static const char *check_lookup(const void *p)

@@ -63,7 +63,7 @@ SCHEMA(codec__rep_lookup, struct msg_lookup_reply, lookup_reply_fields, .ops = {
 static const struct field group_locs_fields[] = {
     U32(struct msg_group_locs, first),
     BLOB(struct msg_group_locs, locs, KVC_LOC_BYTES, 0, KVC_KEYS_MAX,
-         "locs must be binary of at most 32768 x 32 bytes"),
+         "locs must be binary of at most 131072 x 32 bytes"),
     U8(struct msg_group_locs, reason),
     U32(struct msg_group_locs, detail),
 };
@@ -234,7 +234,7 @@ static const struct field trace_item_fields[] = {
     U32(struct msg_trace_item, input_tokens),
     U32(struct msg_trace_item, output_tokens),
     BLOB(struct msg_trace_item, ids, 8, 0, KVC_KEYS_MAX,
-         "ids must be binary of at most 32768 x 8 bytes"),
+         "ids must be binary of at most 131072 x 8 bytes"),
 };
 static SCHEMA(trace_item, struct msg_trace_item, trace_item_fields, .bare = false);
 

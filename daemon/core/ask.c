@@ -12,9 +12,10 @@
 
 enum ask_phase {
     ASK_LOOK,
-    ASK_CLIMB, /* of a name: its last blocks are held */
-    ASK_UP,    /* from these */
-    ASK_PUT,   /* a name is to hold them */
+    ASK_DECIDE, /* how far what was found goes */
+    ASK_CLIMB,  /* of a name: its last blocks are held */
+    ASK_UP,     /* from these */
+    ASK_PUT,    /* a name is to hold them */
     ASK_LEASE,
     ASK_TELL,
     ASK_TOUCH,
@@ -126,9 +127,9 @@ static void ask_then(struct core_ask *ask, enum ask_phase phase)
 /* ---- phases: each true when it is through ---- */
 
 /* Where f's prefix is: what is not ready as it is has to be loaded. */
-static bool all_ready(struct core *c, const struct core_asking *x, const struct find *f)
+static bool all_ready(const struct core_asking *x, const struct find *f)
 {
-    return x->looks || f->where == FIND_HOST || load_is_ready(c, f, x->in.from_tokens);
+    return x->looks || f->where == FIND_HOST || !f->unready;
 }
 
 static void ask_begin(struct core *c, struct core_asking *x, struct core_client *cl,
@@ -138,6 +139,8 @@ static void ask_begin(struct core *c, struct core_asking *x, struct core_client 
     ask->ns = x->in.seq.ns->id;
     find_begin(c, &x->in.seq, FIND_ANY, x->looks ? 0 : x->in.from_tokens, &ask->f);
     ask->f.held = ask->hold_bits;
+    ask->f.asks_ready = !x->looks;
+    ask->f.asks_cost = x->looks && !x->advice && !x->pins && !x->put;
     ask->phase = x->name ? ASK_CLIMB : ASK_LOOK;
     ask->climbed = CORE_NONE;
     ask_enter(c, ask);
@@ -307,18 +310,19 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
 {
     struct find *f = &ask->f;
     const struct core_acquire *in = &x->in;
+    if (!f->refused && !find_decide(c, f, &ask->held.prefix))
+        return;
     ask->phase = ASK_FREE;
     if (f->refused) {
         ask_give_up(c, ask, 0);
         return;
     }
-    find_decide(c, f, &ask->held.prefix);
     ask->held.prefix.cached_tokens = MAX(ask->held.prefix.cached_tokens, ask->cached);
     if (ask->load) {
         ask_load_go(c, x, ask, 0, f->tokens);
         return;
     }
-    if (!all_ready(c, x, f)) {
+    if (!all_ready(x, f)) {
         ask_lacks(c, x, ask);
         return;
     }
@@ -337,7 +341,6 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
         return;
     }
     if (x->looks) {
-        ask->held.prefix.load_ns = worth_load_now(c, f);
         c->m.lookups++;
         ask_then(ask, in->read_only ? ask_last(x) : ASK_TELL);
         return;
@@ -765,6 +768,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
     if (x->in.seq.ns->id != ask->ns) /* it had nothing, and another has its place */
         ask_give_up(c, ask, KVC_E_NO_NAMESPACE);
     if (ask->phase == ASK_LOOK && find_look(c, &ask->f))
+        ask->phase = ASK_DECIDE;
+    if (ask->phase == ASK_DECIDE)
         ask_decide(c, x, ask);
     if (ask->phase == ASK_CLIMB)
         ask_climb(c, ask);

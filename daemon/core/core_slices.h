@@ -45,8 +45,20 @@ KVC_WARN_UNUSED int core_ask_step(struct core *c, struct core_client *cl, struct
 /* No further slice. */
 void core_ask_cancel(struct core *c, struct core_asking *x);
 
-/* core_lease_locs() from number *at on, a slice of them; the shard is one of the namespace's.
- * CORE_MORE; KVC_E_GONE also for a block that went bad after the first slice. */
+/* core_redeem(). */
+struct core_redeeming {
+    uint8_t ticket[KVC_TICKET_BYTES];
+    uint64_t
+        lease; /* the core's: the new one, which nobody is told of; 0: not begun, or at its end */
+};
+/* A slice. CORE_MORE. KVC_E_NO_LEASE also when the first lease ended before the last slice. */
+KVC_WARN_UNUSED int core_redeem_step(struct core *c, struct core_client *cl,
+                                     struct core_redeeming *x, struct core_held *ret_held);
+/* No further slice. */
+void core_redeem_cancel(struct core *c, struct core_client *cl, struct core_redeeming *x);
+
+/* core_lease_locs() from number *at on, a slice of them. CORE_MORE; KVC_E_GONE also for a block
+ * that went bad after the first slice. */
 KVC_WARN_UNUSED int core_lease_locs_step(struct core *c, struct core_client *cl, uint64_t lease,
                                          uint32_t shard, uint32_t *at, core_loc_fn *fn, void *ctx);
 

@@ -64,6 +64,21 @@ bool find_put(struct core *c, struct find *f, uint32_t g, uint32_t i, struct blo
     return !f->refused;
 }
 
+static bool present(const struct core *c, uint32_t no)
+{
+    return no != CORE_NONE && c->blocks[no].state == BLOCK_PRESENT;
+}
+
+/* How many blocks of a group that is not full are there without a gap, up to block i. */
+static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
+{
+    uint32_t *run = &c->runlen[f->at[g]];
+    const bool here = present(c, c->found[f->at[g] + i]);
+    run[i] = !here ? 0 : i > 0 ? run[i - 1] + 1 : 1;
+    if (run[i] == i + 1)
+        f->lead[g] = run[i];
+}
+
 /* Records of blocks 0 .. n-1 of group g, from that on that is to be looked at next; stops at the
  * first that is not present if `chain`. True: that was all. */
 static bool probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
@@ -92,6 +107,8 @@ static bool probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool c
         if (here && f->held)
             find_hold(c, f, f->at[g] + i, b);
         f->linked &= !chain || !here || i == 0 || b->parent == found[i - 1];
+        if (!chain)
+            note_run(c, f, g, i);
         if (chain && (!here || b->state != BLOCK_PRESENT)) {
             f->probed[g] = i + 1;
             return true;
@@ -99,11 +116,6 @@ static bool probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool c
     }
     f->probed[g] = i;
     return i == n;
-}
-
-static bool present(const struct core *c, uint32_t no)
-{
-    return no != CORE_NONE && c->blocks[no].state == BLOCK_PRESENT;
 }
 
 static bool probe_full(struct core *c, struct find *f, uint32_t g)
@@ -123,16 +135,7 @@ static bool probe_other(struct core *c, struct find *f, uint32_t g)
 {
     uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
     uint32_t n = MIN(f->seq->n[g], (uint32_t)(((uint64_t)f->seq->tokens + bt - 1) / bt));
-    if (!probe(c, f, g, n, false))
-        return false;
-    uint32_t run = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        run = present(c, c->found[f->at[g] + i]) ? run + 1 : 0;
-        c->runlen[f->at[g] + i] = run;
-        if (run == i + 1)
-            f->lead[g] = run;
-    }
-    return true;
+    return probe(c, f, g, n, false);
 }
 
 /* Blocks first .. end-1 of group g that a prefix of `tokens` needs. */
@@ -202,22 +205,30 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
     return KVC_MISS_NEVER;
 }
 
-/* First block of group g at or after `from` that is not there; CORE_NONE if all are. */
-static uint32_t first_gap(const struct core *c, const struct find *f, uint32_t g, uint32_t from)
-{
-    for (uint32_t i = from; i < f->probed[g]; i++)
-        if (!present(c, c->found[f->at[g] + i]))
-            return i;
-    return CORE_NONE;
-}
-
-static void explain_end(struct core *c, const struct find *f, uint32_t g,
-                        struct core_prefix *prefix)
+/* The first block of group g behind the prefix that is not there is in *ret_gap; CORE_NONE if all
+ * are. False: the slice is over. */
+static bool first_gap(struct core *c, struct find *f, uint32_t g, uint32_t *ret_gap)
 {
     const struct core_group *p = &f->seq->ns->spec.group[g];
-    const bool full = p->rule == KVC_RULE_FULL;
-    uint32_t gap = full ? f->lead[g] < f->probed[g] ? f->lead[g] : CORE_NONE
-                        : first_gap(c, f, g, f->tokens / p->block_tokens);
+    if (p->rule == KVC_RULE_FULL) {
+        *ret_gap = f->lead[g] < f->probed[g] ? f->lead[g] : CORE_NONE;
+        return true;
+    }
+    const uint32_t from = f->tokens / p->block_tokens;
+    for (; from + f->next < f->probed[g]; f->next++) {
+        if (find_paused(c, f))
+            return false;
+        if (!present(c, c->found[f->at[g] + from + f->next]))
+            break;
+    }
+    *ret_gap = from + f->next < f->probed[g] ? from + f->next : CORE_NONE;
+    f->next = 0;
+    return true;
+}
+
+static void explain_end(struct core *c, const struct find *f, uint32_t g, uint32_t gap,
+                        struct core_prefix *prefix)
+{
     prefix->group[g].blocks = f->lead[g];
     prefix->group[g].detail = 0;
     if (f->cut) {
@@ -305,21 +316,87 @@ bool find_look(struct core *c, struct find *f)
         if (!full && f->group >= seq->ngroups && !probe_other(c, f, g))
             return false;
     }
+    f->tokens = f->limit;
     return true;
 }
 
-void find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix)
+/* ---- the prefix: each true when it is through, false when the slice is over ---- */
+
+static bool decide_fit(struct core *c, struct find *f)
 {
-    uint32_t tokens = f->limit;
-    while (!find_satisfies(c, f, tokens))
-        tokens = (tokens - 1) / f->coarsest * f->coarsest;
-    f->tokens = tokens;
-    ret_prefix->cached_tokens = tokens;
-    f->tokens = ret_prefix->tokens = worth_cut(c, f);
-    f->cut = f->tokens < tokens;
-    ret_prefix->load_ns = 0;
-    for (uint32_t g = 0; g < f->seq->ngroups; g++)
-        explain_end(c, f, g, ret_prefix);
+    while (!find_satisfies(c, f, f->tokens)) {
+        if (find_paused(c, f))
+            return false;
+        f->tokens = (f->tokens - 1) / f->coarsest * f->coarsest;
+    }
+    return true;
+}
+
+static bool decide_ready(struct core *c, struct find *f)
+{
+    f->unready = false;
+    for (; f->to < f->seq->ngroups && !f->unready; f->to++, f->next = 0) {
+        uint32_t first, end;
+        find_lease(f, f->to, f->from, &first, &end);
+        for (; first + f->next < end && !f->unready; f->next++) {
+            if (find_paused(c, f))
+                return false;
+            f->unready = !find_ready(c, f, &c->blocks[c->found[f->at[f->to] + first + f->next]]);
+        }
+    }
+    f->to = f->next = 0;
+    return true;
+}
+
+static bool decide_weigh(struct core *c, struct find *f, struct core_prefix *prefix)
+{
+    const uint32_t cached = f->tokens;
+    uint32_t worth = cached;
+    if (worth_is_asked(c, f) && !worth_weigh(c, f, &worth))
+        return false;
+    prefix->cached_tokens = cached;
+    f->tokens = prefix->tokens = worth;
+    f->cut = worth < cached;
+    return true;
+}
+
+static bool decide_explain(struct core *c, struct find *f, struct core_prefix *prefix)
+{
+    for (; f->to < f->seq->ngroups; f->to++) {
+        uint32_t gap;
+        if (!first_gap(c, f, f->to, &gap))
+            return false;
+        explain_end(c, f, f->to, gap, prefix);
+    }
+    return true;
+}
+
+static bool decide(struct core *c, struct find *f, struct core_prefix *prefix)
+{
+    switch ((enum find_stage)f->stage) {
+    case FIND_FIT:
+        return decide_fit(c, f);
+    case FIND_READY:
+        return !(f->asks_ready || (c->cfg.disk && worth_is_asked(c, f))) || decide_ready(c, f);
+    case FIND_WEIGH:
+        return decide_weigh(c, f, prefix);
+    case FIND_READY_CUT:
+        return !(f->asks_ready && f->unready && f->cut) || decide_ready(c, f);
+    case FIND_COST:
+        prefix->load_ns = 0;
+        return !f->asks_cost || worth_load_now(c, f, &prefix->load_ns);
+    case FIND_EXPLAIN:
+        return decide_explain(c, f, prefix);
+    }
+    return true;
+}
+
+bool find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix)
+{
+    for (; f->stage <= FIND_EXPLAIN; f->stage++)
+        if (!decide(c, f, ret_prefix))
+            return false;
+    return true;
 }
 
 void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
@@ -331,7 +408,7 @@ void find_prefix(struct core *c, const struct core_seq *seq, enum find_where whe
         return;
     }
     MUST(find_look(c, f));
-    find_decide(c, f, ret_prefix);
+    MUST(find_decide(c, f, ret_prefix));
 }
 
 /* ---- waiting ---- */
@@ -341,12 +418,17 @@ void find_prefix(struct core *c, const struct core_seq *seq, enum find_where whe
 static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
 {
     const struct core_seq *seq = f->seq;
+    const uint32_t bt = seq->ns->spec.group[g].block_tokens;
+    /* Where all groups are full the next longer prefix is enough: what a longer one waits for first
+     * is that one's. */
+    const uint64_t far = ns_is_full(seq->ns) ? (uint64_t)f->tokens + 2 * f->coarsest : UINT64_MAX;
     uint32_t *found = &c->found[f->at[g]];
     uint32_t i = 0;
-    for (; i < seq->n[g]; i++) {
+    for (; i < seq->n[g] && (uint64_t)i * bt < far; i++) {
         if (i >= f->probed[g]) {
             const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
             const struct block *b = index_get(c, seq->ns, g, key);
+            c->work += WORK_LOOK;
             bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
             found[i] = here ? block_no(c, b) : CORE_NONE;
         }
@@ -354,7 +436,7 @@ static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
             break;
     }
     f->probed[g] = MAX(f->probed[g], MIN(i + 1, seq->n[g]));
-    return (uint64_t)i * seq->ns->spec.group[g].block_tokens;
+    return (uint64_t)i * bt;
 }
 
 /* runlen as if what is being written were there; returns the tokens that full groups allow then. */
@@ -413,7 +495,7 @@ int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     find_prefix(c, seq, FIND_ANY, 0, &f, ret_prefix);
-    ret_prefix->load_ns = worth_load_now(c, &f);
+    MUST(worth_load_now(c, &f, &ret_prefix->load_ns));
     c->m.lookups++;
     if (touch) {
         tell_request(c, &f);

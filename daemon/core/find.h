@@ -10,6 +10,31 @@
  * before, which the asker has, and for what is in slots of the asker's device. */
 enum find_where { FIND_ANY, FIND_HOST };
 
+/* What the blocks first .. end - 1 of a group take. */
+struct span {
+    uint32_t first, end;
+    struct worth_load load;
+};
+
+/* Load or recompute, as far as it has been weighed. */
+struct weighing {
+    bool begun, ended;
+    uint32_t tokens; /* the prefix that is being weighed */
+    struct worth worth;
+    struct worth_speed speed;
+    struct span span[KVC_GROUPS_MAX];
+};
+
+/* What find_decide() does, one after the other. */
+enum find_stage {
+    FIND_FIT,   /* which prefix satisfies every group */
+    FIND_READY, /* whether all that it needs is ready as it is */
+    FIND_WEIGH,
+    FIND_READY_CUT, /* the same of what is worth loading */
+    FIND_COST,      /* what loading it takes */
+    FIND_EXPLAIN
+};
+
 struct find {
     const struct core_seq *seq;
     const struct near_device *near; /* of seq->on, if its slots can be read */
@@ -30,7 +55,24 @@ struct find {
     uint64_t *held; /* NULL: it is done in one piece */
     bool refused;   /* one could not be held */
     uint64_t left;  /* of unevictable_take(), within a slice */
+    /* Of find_decide(). */
+    bool asks_ready, asks_cost; /* `unready` and load_ns are asked for */
+    bool unready;
+    uint8_t stage;     /* enum find_stage */
+    uint32_t steps;    /* what is no look-up counts as one, so many times */
+    uint32_t to, next; /* in READY and EXPLAIN: group, and block of it */
+    struct weighing weighing;
 };
+
+/* A step over a block that has been found. True: the slice is over. */
+#define FIND_STEPS 8u /* as much work as looking up one key */
+static inline bool find_paused(struct core *c, struct find *f)
+{
+    if (f->held && slice_over(c))
+        return true;
+    c->work += f->steps++ % FIND_STEPS == 0 ? WORK_LOOK : 0;
+    return false;
+}
 
 /* retention.c: blocks of group g of which advice on the chain may be; it is for those that no other
  * chain shares, from the last one on. */
@@ -63,11 +105,11 @@ static inline bool find_ready(struct core *c, const struct find *f, const struct
 /* NULL, or what is wrong with the sequence. */
 void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
                  struct find *ret_find, struct core_prefix *ret_prefix);
-/* The same in pieces: begun, then looked for until true, then decided. */
+/* The same in pieces: begun, then looked for until true, then decided until true. */
 void find_begin(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
                 struct find *ret_find);
 bool find_look(struct core *c, struct find *f);
-void find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix);
+bool find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix);
 /* Of one in slices that begins with blocks instead of keys: b is block i of group g, and is held.
  * False: it is not there as it was, or cannot be held. */
 KVC_WARN_UNUSED bool find_put(struct core *c, struct find *f, uint32_t g, uint32_t i,
@@ -141,11 +183,13 @@ void pin_drop(struct core *c, struct pin *p);
 /* The same of one that has not begun; in slices if it has many blocks. */
 void pin_leave(struct core *c, struct pin *p);
 
-/* worth.c: how many of the tokens found are worth loading; all, unless the sequence asks for that
- * and its namespace states a cost. */
-uint32_t worth_cut(struct core *c, const struct find *f);
-/* What loading what is not in memory takes now, in ns. */
-uint64_t worth_load_now(struct core *c, const struct find *f);
+/* worth.c: whether how many of the tokens found are worth loading is to be weighed: the sequence
+ * asks for it, and its namespace states a cost. Else all are. */
+bool worth_is_asked(const struct core *c, const struct find *f);
+/* Goes on with it until that is known, which is true, or the slice is over; *ret_tokens. */
+bool worth_weigh(struct core *c, struct find *f, uint32_t *ret_tokens);
+/* The same of what loading what is not in memory takes now, in ns, when nothing is weighed. */
+bool worth_load_now(struct core *c, struct find *f, uint64_t *ret_ns);
 /* After a cut: sees now and then whether the disk has become faster. */
 void worth_probe(struct core *c, const struct find *f);
 /* Somebody has stated what prefill costs: where nothing is known of the disk, a block is read, so

@@ -489,49 +489,94 @@ bool core_lease_is_corrupt(struct core *c, struct core_client *cl, uint64_t leas
     return l && is_corrupt(c, l);
 }
 
-/* What can be told of it by itself, without the device of whoever has the lease. */
-static bool is_in_host(struct core *c, const struct lease *l)
+static struct lease *lease_by_ticket(struct core *c, const struct core_client *cl,
+                                     const uint8_t ticket[KVC_TICKET_BYTES])
 {
-    struct run_iter it = run_begin(c, &l->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));)
-        if (!block_in_host(c, &c->blocks[e->block]))
-            return false;
-    return true;
+    uint32_t no;
+    memcpy(&no, ticket, sizeof no);
+    struct lease *l = no < pool_count(c->leases) ? pool_at(c->leases, no) : NULL;
+    uint8_t differs = 0;
+    for (uint32_t i = 0; l && i < KVC_TICKET_BYTES; i++)
+        differs |= l->ticket[i] ^ ticket[i];
+    return l && !differs && !l->ended && l->client->who.principal == cl->who.principal ? l : NULL;
+}
+
+static struct lease *redeem_begin(struct core *c, struct core_client *cl, const struct lease *from)
+{
+    struct lease *l = lease_new(c, cl);
+    if (!l)
+        return NULL;
+    l->ngroups = from->ngroups;
+    l->tokens = from->tokens;
+    memcpy(l->group, from->group, sizeof l->group);
+    return l;
+}
+
+/* The blocks of `from` that l does not have yet. Each must be such that it can be told by itself,
+ * without the device of whoever has that lease; what is corrupt has another generation by now. */
+static int redeem_blocks(struct core *c, struct lease *l, const struct lease *from, bool all)
+{
+    const char *why;
+    uint64_t left = 0;
+    struct run_iter it = run_at(c, &from->blocks, l->blocks.n);
+    while (l->blocks.n < from->blocks.n) {
+        if (!all && slice_over(c))
+            return CORE_MORE;
+        const uint32_t no = run_next(c, &it)->block;
+        const struct block *b = &c->blocks[no];
+        c->work += WORK_LOOK;
+        if (b->flags & BLOCK_F_CORRUPT || !block_in_host(c, b))
+            return KVC_E_NO_LEASE;
+        int err = lease_add(c, l, no, &left, &why); /* it is held, so this adds nothing */
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+static int redeem(struct core *c, struct core_client *cl, struct core_redeeming *x, bool all,
+                  struct core_held *ret_held)
+{
+    const struct lease *from = lease_by_ticket(c, cl, x->ticket);
+    struct lease *l = x->lease ? lease_by_id(c, cl, x->lease)
+                      : from   ? redeem_begin(c, cl, from)
+                               : NULL;
+    int err = !from ? KVC_E_NO_LEASE : l ? redeem_blocks(c, l, from, all) : KVC_E_BUSY;
+    x->lease = l ? l->id : 0;
+    if (err == CORE_MORE)
+        return err;
+    if (err) {
+        core_redeem_cancel(c, cl, x);
+        return err;
+    }
+    struct core_held held = {.prefix = {.tokens = l->tokens, .cached_tokens = l->tokens}};
+    held_of(l, &held);
+    *ret_held = held;
+    x->lease = 0;
+    return 0;
+}
+
+int core_redeem_step(struct core *c, struct core_client *cl, struct core_redeeming *x,
+                     struct core_held *ret_held)
+{
+    work_slice(c);
+    return redeem(c, cl, x, false, ret_held);
+}
+
+void core_redeem_cancel(struct core *c, struct core_client *cl, struct core_redeeming *x)
+{
+    struct lease *l = x->lease ? lease_by_id(c, cl, x->lease) : NULL;
+    if (l)
+        lease_end(c, l);
+    x->lease = 0;
 }
 
 int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC_TICKET_BYTES],
                 struct core_held *ret_held)
 {
-    uint32_t no;
-    memcpy(&no, ticket, sizeof no);
-    struct lease *from = no < pool_count(c->leases) ? pool_at(c->leases, no) : NULL;
-    uint8_t differs = 0;
-    for (uint32_t i = 0; from && i < KVC_TICKET_BYTES; i++)
-        differs |= from->ticket[i] ^ ticket[i];
-    if (!from || differs || from->ended || from->client->who.principal != cl->who.principal)
-        return KVC_E_NO_LEASE;
-    if (is_corrupt(c, from) || !is_in_host(c, from))
-        return KVC_E_NO_LEASE;
-    struct lease *l = lease_new(c, cl);
-    if (!l)
-        return KVC_E_BUSY;
-    l->ngroups = from->ngroups;
-    l->tokens = from->tokens;
-    memcpy(l->group, from->group, sizeof l->group);
-    const char *why;
-    uint64_t left = 0;
-    struct run_iter it = run_begin(c, &from->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));) {
-        int err = lease_add(c, l, e->block, &left, &why); /* it is held, so this adds nothing */
-        if (err) {
-            lease_free(c, l);
-            return err;
-        }
-    }
-    struct core_held held = {.prefix = {.tokens = l->tokens, .cached_tokens = l->tokens}};
-    held_of(l, &held);
-    *ret_held = held;
-    return 0;
+    struct core_redeeming x = {.lease = 0};
+    memcpy(x.ticket, ticket, sizeof x.ticket);
+    return redeem(c, cl, &x, true, ret_held);
 }
 
 static int loc_tell(struct core *c, const struct block *b, uint32_t shard, core_loc_fn *fn,
@@ -547,18 +592,24 @@ static int loc_tell(struct core *c, const struct block *b, uint32_t shard, core_
     return 0;
 }
 
+/* Its namespace has that one. */
+static bool has_shard(struct core *c, const struct lease *l, uint32_t shard)
+{
+    struct run_iter it = run_begin(c, &l->blocks);
+    const struct run_entry *first = run_next(c, &it);
+    return !first || shard < block_ns(c, &c->blocks[first->block])->spec.shards;
+}
+
 int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard,
                     core_loc_fn *fn, void *ctx)
 {
     const struct lease *l = lease_by_id(c, cl, lease);
     if (!l)
         return KVC_E_NO_LEASE;
-    struct run_iter it = run_begin(c, &l->blocks);
-    const struct run_entry *first = run_next(c, &it);
-    if (first && shard >= block_ns(c, &c->blocks[first->block])->spec.shards)
+    if (!has_shard(c, l, shard))
         return KVC_E_BAD_ARGUMENT;
     int err = 0;
-    it = run_begin(c, &l->blocks);
+    struct run_iter it = run_begin(c, &l->blocks);
     for (const struct run_entry *e; !err && (e = run_next(c, &it));)
         err = loc_tell(c, &c->blocks[e->block], shard, fn, ctx);
     return err;
@@ -578,6 +629,8 @@ int core_lease_locs_step(struct core *c, struct core_client *cl, uint64_t lease,
     const struct lease *l = lease_by_id(c, cl, lease);
     if (!l)
         return KVC_E_NO_LEASE;
+    if (!has_shard(c, l, shard))
+        return KVC_E_BAD_ARGUMENT;
     work_slice(c);
     struct run_iter it = run_at(c, &l->blocks, *at);
     for (; *at < l->blocks.n; ++*at) {

@@ -154,7 +154,7 @@ static bool ids_step(struct core *c, const struct core_name_put *in, struct name
     const uint32_t nids = in->ids ? in->seq->tokens : 0;
     while (p->nids < nids && !slice_over(c) && name_ids_room(n, 1)) {
         const uint32_t no = name_ids_new(n), some = MIN(NAMES_IDS, nids - p->nids);
-        c->work += WORK_LOOK;
+        c->work += 8 * WORK_LOOK; /* a kilobyte, and perhaps a page that is new */
         n->ids[no].n = some;
         memcpy(n->ids[no].id, in->ids + (size_t)p->nids * 4, (size_t)some * 4);
         if (p->last_ids == CORE_NONE)

@@ -8,12 +8,6 @@
 /* Blocks that are looked at for one to read when nothing is known of the disk. */
 #define FIRST_LOOK 4096u
 
-/* What the blocks first .. end - 1 of a group take. */
-struct span {
-    uint32_t first, end;
-    struct worth_load load;
-};
-
 /* Host memory's is that of the daemon's own copies into it: what reads it is the worker's. */
 static struct worth_speed speed_now(struct core *c)
 {
@@ -48,30 +42,39 @@ static void add_block(struct core *c, const struct find *f, uint32_t g, uint32_t
         load->disk_bytes += bytes;
 }
 
-/* Moves the span to what a prefix of `tokens` needs. */
-static void span_move(struct core *c, const struct find *f, uint32_t g, uint32_t tokens,
-                      struct span *s)
+/* Moves the span to what a prefix of `tokens` needs. False: the slice is over. */
+static bool span_move(struct core *c, struct find *f, uint32_t g, uint32_t tokens)
 {
+    struct span *s = &f->weighing.span[g];
     uint32_t first, end;
     find_needs(f, g, tokens, &first, &end);
-    for (; s->end < end; s->end++)
+    for (; s->end < end; s->end++) {
+        if (find_paused(c, f))
+            return false;
         add_block(c, f, g, s->end, 1, &s->load);
-    for (; s->first < first; s->first++)
+    }
+    for (; s->first < first; s->first++) {
+        if (find_paused(c, f))
+            return false;
         add_block(c, f, g, s->first, UINT64_MAX, &s->load);
+    }
+    return true;
 }
 
-static struct worth_load load_of(struct core *c, const struct find *f, uint32_t tokens,
-                                 struct span span[KVC_GROUPS_MAX])
+static bool load_of(struct core *c, struct find *f, uint32_t tokens, struct worth_load *ret_sum)
 {
     struct worth_load sum = {0};
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
-        span_move(c, f, g, tokens, &span[g]);
-        sum.host_bytes += span[g].load.host_bytes;
-        sum.disk_bytes += span[g].load.disk_bytes;
-        sum.shared_bytes += span[g].load.shared_bytes;
-        sum.busy_bytes += span[g].load.busy_bytes;
+        if (!span_move(c, f, g, tokens))
+            return false;
+        const struct worth_load *load = &f->weighing.span[g].load;
+        sum.host_bytes += load->host_bytes;
+        sum.disk_bytes += load->disk_bytes;
+        sum.shared_bytes += load->shared_bytes;
+        sum.busy_bytes += load->busy_bytes;
     }
-    return sum;
+    *ret_sum = sum;
+    return true;
 }
 
 static double bytes_per_token(const struct core_ns *ns)
@@ -85,45 +88,67 @@ static double bytes_per_token(const struct core_ns *ns)
 }
 
 /* Nothing to weigh: all of it is in memory, and that is quick enough. */
-static bool is_plain(struct core *c, const struct find *f, const struct worth_cost *cost,
-                     const struct worth_speed *speed)
+static bool is_plain(const struct core *c, const struct find *f, const struct worth_cost *cost)
 {
-    if (c->cfg.disk && !load_is_ready(c, f, f->from))
+    if (c->cfg.disk && f->unready)
         return false;
-    return worth_host_always(cost, speed, bytes_per_token(f->seq->ns));
+    return worth_host_always(cost, &f->weighing.speed, bytes_per_token(f->seq->ns));
 }
 
-uint32_t worth_cut(struct core *c, const struct find *f)
+bool worth_is_asked(const struct core *c, const struct find *f)
+{
+    return f->seq->worth && c->load_or_recompute && f->tokens > f->from &&
+           (f->seq->cost.ns_per_token != 0 || f->seq->cost.ns_per_token_pair != 0);
+}
+
+static void weigh_begin(struct core *c, struct find *f)
 {
     const struct worth_cost cost = {f->seq->cost.ns_per_token, f->seq->cost.ns_per_token_pair};
-    if (!f->seq->worth || !c->load_or_recompute || f->tokens <= f->from ||
-        (cost.ns_per_token == 0 && cost.ns_per_token_pair == 0))
-        return f->tokens;
-    const struct worth_speed speed = speed_now(c);
-    if (is_plain(c, f, &cost, &speed))
-        return f->tokens;
-    struct span span[KVC_GROUPS_MAX] = {0};
-    struct worth w;
-    worth_begin(&w, &cost, &speed, f->from, f->tokens);
-    for (uint32_t tokens = 0; tokens < f->tokens;) {
-        tokens += MIN(f->coarsest, f->tokens - tokens);
-        if (tokens != f->tokens && !find_satisfies(c, f, tokens))
-            continue;
-        const struct worth_load load = load_of(c, f, tokens, span);
-        worth_offer(&w, tokens, &load);
-    }
-    return w.ret_tokens;
+    struct weighing *x = &f->weighing;
+    *x = (struct weighing){.begun = true, .speed = speed_now(c)};
+    x->ended = is_plain(c, f, &cost);
+    worth_begin(&x->worth, &cost, &x->speed, f->from, f->tokens);
+    x->tokens = MIN(f->coarsest, f->tokens);
 }
 
-uint64_t worth_load_now(struct core *c, const struct find *f)
+bool worth_weigh(struct core *c, struct find *f, uint32_t *ret_tokens)
 {
+    struct weighing *x = &f->weighing;
+    struct worth_load load;
+    if (!x->begun)
+        weigh_begin(c, f);
+    *ret_tokens = f->tokens;
+    if (x->ended)
+        return true;
+    for (;; x->tokens += MIN(f->coarsest, f->tokens - x->tokens)) {
+        if (find_paused(c, f))
+            return false;
+        if (x->tokens == f->tokens || find_satisfies(c, f, x->tokens)) {
+            if (!load_of(c, f, x->tokens, &load))
+                return false;
+            worth_offer(&x->worth, x->tokens, &load);
+        }
+        if (x->tokens == f->tokens)
+            break;
+    }
+    *ret_tokens = x->worth.ret_tokens;
+    return true;
+}
+
+bool worth_load_now(struct core *c, struct find *f, uint64_t *ret_ns)
+{
+    struct worth_load load;
+    *ret_ns = 0;
     if (!c->cfg.disk || f->seq->absent)
-        return 0;
-    struct span span[KVC_GROUPS_MAX] = {0};
-    const struct worth_speed speed = speed_now(c);
-    struct worth_load load = load_of(c, f, f->tokens, span);
+        return true;
+    if (f->weighing.begun) /* what was weighed before */
+        f->weighing = (struct weighing){.begun = false};
+    if (!load_of(c, f, f->tokens, &load))
+        return false;
     load.host_bytes = 0;
-    return (uint64_t)worth_load_ns(&speed, &load);
+    const struct worth_speed speed = speed_now(c);
+    *ret_ns = (uint64_t)worth_load_ns(&speed, &load);
+    return true;
 }
 
 static bool probe_may(const struct core *c)

@@ -23,7 +23,7 @@
 /* Messages from here on would each be mapped anew (front_guard.c), and cost as many page faults as
  * they have pages, a millisecond for a long ACQUIRE's: they are sent from rooms that stay. */
 #define ROOM_FROM  (128u << 10)
-#define ROOM_BYTES (9u << 17) /* what KVC_KEYS_MAX blocks take, and a little */
+#define ROOM_BYTES (33u << 17) /* what KVC_KEYS_MAX blocks take, and a little */
 #define ROOMS      8u
 
 struct front {

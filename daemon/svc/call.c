@@ -58,6 +58,9 @@ static const char *call_give_up(struct core *c, struct call *call)
     case CALL_LOOK:
         core_ask_cancel(c, &call->asking);
         return "not all keys had been looked up; others had their turns too";
+    case CALL_REDEEM:
+        redeem_cancel(call);
+        return "not all blocks had been held; others had their turns too";
     case CALL_TURN:
         return "other requests of the session, or of others, took so long";
     case CALL_RESERVE:
@@ -99,6 +102,7 @@ static void call_expire(void *ctx, uint64_t now_ns)
     }
     switch ((enum call_kind)call->kind) {
     case CALL_LOOK:
+    case CALL_REDEEM:
     case CALL_TURN:
     case CALL_RESERVE:
     case CALL_UNPIN:
@@ -304,6 +308,9 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
         break;
     case CALL_RESERVE:
         reserve_cancel(call);
+        break;
+    case CALL_REDEEM:
+        redeem_cancel(call);
         break;
     case CALL_LOOK:
     case CALL_WAIT:

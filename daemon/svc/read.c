@@ -247,6 +247,14 @@ void locs_free(struct svc *s, struct call *call)
     call->locs = NULL;
 }
 
+void redeem_cancel(struct call *call)
+{
+    struct core *core = call->session->svc->core;
+    if (call->locs) /* nobody has been told of the lease */
+        (void)!core_release(core, call->session->client, call->held.lease);
+    core_redeem_cancel(core, call->session->client, &call->redeeming);
+}
+
 /* A slice of the locations, and at last the reply. */
 static void locs_step(struct call *call)
 {
@@ -259,14 +267,17 @@ static void locs_step(struct call *call)
         work_go_on(call, locs_step);
         return;
     }
-    if (err == KVC_E_GONE) { /* it is asked for anew */
+    if (err == KVC_E_GONE && call->kind == CALL_WAIT) { /* it is asked for anew */
         locs_free(s, call);
         (void)!core_release(s->core, cl, call->held.lease);
         wait_again(call);
         return;
     }
-    if (err)
-        reply_error(s, call->session, &call->head, err, NULL); /* who may have guessed its number */
+    if (err && call->kind == CALL_REDEEM)
+        redeem_cancel(call);
+    if (err) /* NO_LEASE of an acquire: who may have guessed its number */
+        reply_error(s, call->session, &call->head, err == KVC_E_GONE ? KVC_E_NO_LEASE : err,
+                    err == KVC_E_BAD_ARGUMENT ? SHARD_DETAIL : NULL);
     else
         reply_locs(s, call->session, &call->head, &call->held, call->locs, call->nlocs);
     histo_add(&s->m.acquire_ns, clock_now_ns() - call->begun_ns);
@@ -421,19 +432,57 @@ void op_acquire(struct request *rq)
     histo_add(&s->m.acquire_ns, clock_now_ns() - request_begun_ns(rq));
 }
 
+static void redeem_step(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_client *cl = call->session->client;
+    struct core_held held;
+    int err = core_redeem_step(s->core, cl, &call->redeeming, &held);
+    if (err == CORE_MORE) {
+        work_go_on(call, redeem_step);
+        return;
+    }
+    if (!err && locs_begin(call, &held)) {
+        work_go_on(call, locs_step);
+        return;
+    }
+    /* Between two slices a block may have gone bad. */
+    if (!err && core_lease_is_corrupt(s->core, cl, held.lease)) {
+        (void)!core_release(s->core, cl, held.lease);
+        err = KVC_E_NO_LEASE;
+    }
+    if (err)
+        reply_error(s, call->session, &call->head, err, acquire_detail(err, NULL));
+    else
+        reply_held(s, call->session, &call->head, &held, call->shard, false);
+    call_end(s, call);
+}
+
 void op_redeem(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_redeem msg;
     struct core_held held;
+    struct core_redeeming x = {.lease = 0};
     int err = codec_dec_redeem(rq->buf, rq->len, &rq->head, &msg);
-    const char *why = err ? rq->head.detail : NULL;
-    if (!err)
-        err = core_redeem(s->core, rq->se->client, msg.ticket, &held);
-    if (err)
-        reply_error(s, rq->se, &rq->head, err, acquire_detail(err, why));
-    else
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        return;
+    }
+    memcpy(x.ticket, msg.ticket, sizeof x.ticket);
+    err = core_redeem_step(s->core, rq->se->client, &x, &held);
+    struct call *call = err == CORE_MORE ? call_new(rq, CALL_REDEEM) : NULL;
+    if (call) {
+        call->shard = msg.shard;
+        call->redeeming = x;
+        work_go_on(call, redeem_step);
+    } else if (err == CORE_MORE) {
+        core_redeem_cancel(s->core, rq->se->client, &x); /* it has been refused */
+    } else if (err) {
+        reply_error(s, rq->se, &rq->head, err, acquire_detail(err, NULL));
+    } else {
         reply_held(s, rq->se, &rq->head, &held, msg.shard, false);
+    }
 }
 
 void op_release(struct request *rq)

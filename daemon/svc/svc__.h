@@ -116,6 +116,7 @@ struct work_share {
 enum call_kind {
     CALL_WAIT = 1,
     CALL_LOOK,    /* LOOKUP, in slices */
+    CALL_REDEEM,  /* of a large lease */
     CALL_TURN,    /* has not been handled: others come first */
     CALL_RESERVE, /* RESERVE; STORE and PAGES_STORE until they copy */
     CALL_DROP,
@@ -174,6 +175,7 @@ struct call {
     bool prefetch;              /* begins to load what it does not wait for */
     uint8_t *locs;              /* WAIT, of a long lease: svc->long_locs, as far as they are told */
     uint32_t nlocs;
+    struct core_redeeming redeeming;
     const uint32_t *page[KVC_GROUPS_MAX];
     uint32_t skipped[KVC_GROUPS_MAX]; /* keys of the group that have no pages */
     union {
@@ -408,6 +410,7 @@ void op_pages_store(struct request *rq);
 void drop_finish(struct call *call);
 /* One that has not copied anything yet ends: what it has reserved is dropped. */
 void reserve_cancel(struct call *call);
+void redeem_cancel(struct call *call);
 /* A RESERVE or STORE that was put aside for lack of room goes on. */
 void room_finish(struct call *call);
 

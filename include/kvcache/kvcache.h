@@ -205,7 +205,10 @@ KVC_API KVC_MUST_USE int kvc_hash_chain(const uint8_t parent[KVC_KEY_BYTES], con
 
 /* ---- reading ---- */
 
-/* A token sequence as chains of keys, one per group of the namespace, in its order. */
+/* A token sequence as chains of keys, one per group of the namespace, in its order: at most
+ * KVC_KEYS_MAX keys over all groups (a million tokens at 16 a block are 62,500 of each), else
+ * -EINVAL. A call that takes one is one request, whatever its length: what it finds, holds, pins or
+ * names is there at one time, also where the daemon serves others meanwhile. */
 struct kvc_seq {
     uint32_t tokens; /* covered by the keys; the last block may be partly filled */
     struct {
@@ -470,7 +473,8 @@ struct kvc_name_options {
     uint32_t priority; /* 0 = KVC_PRIORITY_DEFAULT */
     uint64_t ttl_ms;   /* the name goes when it was not used for so long; 0 = never */
     const uint32_t
-        *tokens; /* documents: the ids of all seq->tokens tokens, kept for export; NULL */
+        *tokens; /* documents: the ids of all seq->tokens tokens, kept for export; NULL. With the
+                    keys they are at most KVC_MESSAGE_MAX bytes, else KVC_E_TOO_LARGE */
 };
 struct kvc_named {
     uint32_t tokens; /* covered: what was cached of the chain. A partly filled last block is */

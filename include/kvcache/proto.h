@@ -25,7 +25,7 @@
 /* Payload of one shard of one block. */
 #define KVC_BLOCK_BYTES_MAX (1u << 30)
 /* Keys of one LOOKUP or ACQUIRE, summed over its groups; blocks of one RESERVE or STORE. */
-#define KVC_KEYS_MAX    32768u
+#define KVC_KEYS_MAX    131072u
 #define KVC_STORE_MAX   4096u
 #define KVC_RELEASE_MAX 1024u
 #define KVC_EXPLAIN_MAX 256u
@@ -70,7 +70,7 @@
 #define KVC_TRACE_BYTES_MIN (1u << 20)
 #define KVC_TRACE_BYTES_MAX (1u << 30)
 /* One control-plane message; ZMQ_MAXMSGSIZE at both ends. */
-#define KVC_MESSAGE_MAX (4u << 20)
+#define KVC_MESSAGE_MAX (8u << 20)
 /* One attach-channel message. */
 #define KVC_ATTACH_MAX 4096u
 #define KVC_STRING_MAX 128u

@@ -101,6 +101,7 @@ def requests():
         request("lookup", "16 groups", [U32, "s" * 127, U32, [k for k in K[:2]] * 8, 2]),
         request("lookup", "8 keys: bin 16", [1, "", 128, [b"\xab" * 256], 0]),
         request("lookup", "32768 keys: bin 32", [1, "", U32, [b"\xcd" * (32768 * 32)], 0]),
+        request("lookup", "131072 keys", [1, "", U32, [b"\xcd" * (131072 * 32)], 0]),
         request(
             "acquire",
             "wait for the whole prefix",
@@ -396,6 +397,11 @@ def replies():
             "acquire",
             "32768 locations",
             [U32, U32, 1, b"\x01" * 16, [[0, b"\x02" * (32768 * 32), 0, 0]]],
+        ),
+        reply(
+            "acquire",
+            "131072 locations",
+            [U32, U32, 1, b"\x01" * 16, [[0, b"\x02" * (131072 * 32), 0, 0]]],
         ),
         reply("redeem", "the same lease", [32, 32, 10, bytes(range(16, 32)), [[0, hit, 0, 0]]]),
         reply("release", "one", [1], corr=9),

@@ -144,20 +144,20 @@ def reject_requests():
         (
             "lookup",
             ARG,
-            "keys of a group must be binary of at most 32768 x 32 bytes",
+            "keys of a group must be binary of at most 131072 x 32 bytes",
             [1, "", 0, [b"\x00" * 31], 0],
         ),
         (
             "lookup",
             ARG,
-            "keys of a group must be binary of at most 32768 x 32 bytes",
-            [1, "", 0, [b"\x00" * (32769 * 32)], 0],
+            "keys of a group must be binary of at most 131072 x 32 bytes",
+            [1, "", 0, [b"\x00" * (131073 * 32)], 0],
         ),
         (
             "lookup",
             ARG,
-            "keys must be at most 32768, summed over the groups",
-            [1, "", 0, [b"\x00" * (2049 * 32)] * 16, 0],
+            "keys must be at most 131072, summed over the groups",
+            [1, "", 0, [b"\x00" * (8193 * 32)] * 16, 0],
         ),
         ("lookup", ARG, lookup, [1, "", 0, [b""], 1]),
         ("lookup", ARG, lookup, [1, "", 0, [b""], 3]),
@@ -176,8 +176,8 @@ def reject_requests():
         (
             "hint",
             ARG,
-            "keys must be at most 32768, summed over the groups",
-            [1, "", 0, [b"\x00" * (32768 * 32), K[0]], 3, 0],
+            "keys must be at most 131072, summed over the groups",
+            [1, "", 0, [b"\x00" * (131072 * 32), K[0]], 3, 0],
         ),
         ("acquire", ARG, "shard must be an integer from 0 to 63", [1, "", 0, [b""], 0, 64, 0, 0]),
         (
@@ -195,8 +195,8 @@ def reject_requests():
         (
             "acquire",
             ARG,
-            "keys must be at most 32768, summed over the groups",
-            [1, "", 0, [b"\x00" * (32768 * 32), K[0]], 0, 0, 0, 0],
+            "keys must be at most 131072, summed over the groups",
+            [1, "", 0, [b"\x00" * (131072 * 32), K[0]], 0, 0, 0, 0],
         ),
         ("redeem", ARG, "ticket must be binary of 16 bytes", [bytes(15), 0]),
         ("redeem", ARG, "ticket must be binary of 16 bytes", [bytes(17), 0]),
@@ -494,7 +494,7 @@ def device_cases(reserve):
         (13, "pages must be an array of as many blobs as keys", [b"", b""]),
         (13, pages, [bytes(3)]),
         (13, pages, [bytes(262145 * 4)]),
-        (3, "keys of a group must be binary of at most 32768 x 32 bytes", [bytes(31)]),
+        (3, "keys of a group must be binary of at most 131072 x 32 bytes", [bytes(31)]),
     ):
         out.append(("pages_load", ARG, detail, put(load, i, bad)))
     two = put(put(load, 3, [b"", b""]), 13, [bytes(4 * 131073)] * 2)
@@ -535,7 +535,7 @@ def reject_shapes():
         (
             "keys a str",
             MSG,
-            "keys of a group must be binary of at most 32768 x 32 bytes",
+            "keys of a group must be binary of at most 131072 x 32 bytes",
             good[: at + 1] + b"\xa0\x00",
         ),
         (
@@ -624,7 +624,7 @@ def reject_replies():
         (
             "trace_dump",
             ARG,
-            "ids must be binary of at most 32768 x 8 bytes",
+            "ids must be binary of at most 131072 x 8 bytes",
             [0, 0, [[0] * 5 + [bytes(7)]]],
         ),
         (
@@ -714,7 +714,7 @@ def reject_replies():
         (
             "acquire",
             ARG,
-            "locs must be binary of at most 32768 x 32 bytes",
+            "locs must be binary of at most 131072 x 32 bytes",
             [0, 0, 0, bytes(16), [[0, bytes(31), 0, 0]]],
         ),
         ("acquire", ARG, "ticket must be binary of 16 bytes", [0, 0, 0, b"", [[0, b"", 0, 0]]]),

@@ -58,7 +58,7 @@ class Client:
         self.context = zmq.Context()
         self.control = self.context.socket(zmq.DEALER)
         self.control.setsockopt(zmq.ROUTING_ID, route)
-        self.control.setsockopt(zmq.MAXMSGSIZE, 4 << 20)
+        self.control.setsockopt(zmq.MAXMSGSIZE, 8 << 20)
         self.control.setsockopt(zmq.LINGER, 0)
         self.control.setsockopt(zmq.RCVTIMEO, 10_000)
         self.control.connect(endpoint)

@@ -172,6 +172,14 @@ def test_a_ticket_is_redeemed_by_another_session(
     assert caught.value.name == "NO_LEASE"
 
 
+def test_sequences_of_a_million_tokens_are_one_call(ns: kv.Namespace) -> None:
+    n = 1_000_000 // BLOCK_TOKENS
+    keys = os.urandom(32 * n)
+    assert ns.lookup(keys, n * BLOCK_TOKENS).tokens == 0
+    with ns.acquire(keys, n * BLOCK_TOKENS) as hold:
+        assert not hold
+
+
 def test_no_hit_is_a_hold_that_is_false(ns: kv.Namespace) -> None:
     with ns.acquire(ns.hash_chain([1] * BLOCK_TOKENS), BLOCK_TOKENS) as hold:
         assert not hold

@@ -144,10 +144,11 @@ static uint64_t hint(uint32_t kind)
     return sr_send(&s, p, codec_enc_hint(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_HINT, 0), &msg));
 }
 
-/* A turn has a slice of the request, and one of what is let go of. */
+/* A turn has a slice of the request, whose last step may begin to load a block, and one of what is
+ * let go of. */
 static void work_is_short(uint64_t before)
 {
-    ck_assert_uint_le(core_work(s.core) - before, 2 * SLICE + 1);
+    ck_assert_uint_le(core_work(s.core) - before, 2 * SLICE + WORK_BLOCK);
 }
 
 static void turn(void)

@@ -46,7 +46,7 @@ __all__ = ["SequenceStates", "StateFacts"]
 
 _log = logging.getLogger("kvcache_client.llamacpp")
 _KEY = 32
-_KEYS_MAX = 32768  # of a lookup
+_KEYS_MAX = 131072  # of a lookup
 _GOOD = (int(Status.OK), int(Status.EXISTS))
 _FORMAT = "sequence state 1"  # of pointers and parts
 _POINTER = struct.Struct("<Q16s")

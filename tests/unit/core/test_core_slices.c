@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Long lookups in slices: what they say is what one in one piece says, whatever is there. */
+#include <check.h>
+#include <string.h>
+
+#include "check_run.h"
+#include "core__.h"
+#include "core_rig.h"
+
+#define BT     8u
+#define BLOCKS 48u
+#define TOKENS (BT * BLOCKS)
+#define SLICE  3u
+
+static struct rig r;
+static struct core_ns *ns;
+static uint32_t dice = 1;
+
+/* xorshift32: Marsaglia, Xorshift RNGs, 2003. */
+static uint32_t roll(uint32_t n)
+{
+    dice ^= dice << 13;
+    dice ^= dice >> 17;
+    dice ^= dice << 5;
+    return dice % n;
+}
+
+static void setup(void)
+{
+    rig_defaults(&r);
+    r.cfg.load_or_recompute = true;
+    r.cfg.slice_work = SLICE;
+    r.tier_cfg.bytes_per_s = 1000000; /* 8 us a token */
+    r.disk_cfg = (struct fake_disk_config){.slots = 512, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+}
+
+static void teardown(void)
+{
+    rig_end(&r);
+}
+
+/* Full attention, a window, and a state every second block; some are missing. */
+static void some_are_there(uint32_t chain)
+{
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    spec.ngroups = 3;
+    spec.group[1] = spec.group[2] = spec.group[0];
+    spec.group[1].rule = KVC_RULE_WINDOW;
+    spec.group[1].window = 3 * BT;
+    spec.group[2].rule = KVC_RULE_STATE;
+    spec.group[2].block_tokens = 2 * BT;
+    ns = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, ns, 0, chain, 0, 1 + roll(BLOCKS));
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        if (roll(8) > 0)
+            rig_store(&r, 1, ns, 1, chain + 1000, i, 1);
+    for (uint32_t i = 0; i < BLOCKS / 2; i++)
+        if (roll(2) > 0)
+            rig_store(&r, 1, ns, 2, chain + 2000, i, 1);
+}
+
+/* What is said, and the most work of a slice. */
+static struct core_prefix in_slices(const struct core_seq *seq, uint64_t *ret_most)
+{
+    struct core_asking x = {.in = {.seq = *seq, .read_only = true}, .looks = true};
+    struct core_held held = {0};
+    const char *why = NULL;
+    int rc;
+    *ret_most = 0;
+    do {
+        const uint64_t before = core_work(r.core);
+        rc = core_ask_step(r.core, r.cl[1], &x, &held, &why);
+        *ret_most = MAX(*ret_most, core_work(r.core) - before);
+    } while (rc == CORE_MORE);
+    ck_assert_int_eq(rc, 0);
+    return held.prefix;
+}
+
+static void says_the_same(const struct core_seq *seq)
+{
+    struct core_prefix whole;
+    uint64_t most;
+    ck_assert_int_eq(core_lookup(r.core, seq, false, &whole, &r.why), 0);
+    const struct core_prefix p = in_slices(seq, &most);
+    ck_assert_uint_le(most, SLICE + 1);
+    ck_assert(p.tokens == whole.tokens && p.cached_tokens == whole.cached_tokens);
+    ck_assert_uint_eq(p.load_ns, whole.load_ns);
+    for (uint32_t g = 0; g < seq->ngroups; g++) {
+        ck_assert_uint_eq(p.group[g].blocks, whole.group[g].blocks);
+        ck_assert_uint_eq(p.group[g].reason, whole.group[g].reason);
+        ck_assert_uint_eq(p.group[g].detail, whole.group[g].detail);
+    }
+}
+
+/* Weighed or not; at this rate most of it is worth loading, or little, or nothing. */
+START_TEST(a_lookup_of_three_groups)
+{
+    unsigned cut = 0, hit = 0;
+    for (uint32_t chain = 1; chain <= 30; chain++) {
+        struct core_prefix p;
+        some_are_there(chain);
+        if (chain % 3 == 0) { /* what was in memory is on disk alone */
+            (void)rig_drain(&r, UINT64_MAX);
+            rig_settle(&r);
+        }
+        struct core_seq seq = rig_seq(ns, chain, TOKENS - roll(2) * 3);
+        says_the_same(&seq);
+        seq.worth = true;
+        for (uint32_t i = 0; i < 4; i++) {
+            seq.cost.ns_per_token = (uint64_t[]){0, 100, 24000, 200000}[i];
+            seq.cost.ns_per_token_pair = i == 1 ? 200000000 : 0;
+            says_the_same(&seq);
+            ck_assert_int_eq(core_lookup(r.core, &seq, false, &p, &r.why), 0);
+            cut += p.tokens < p.cached_tokens;
+            hit += p.tokens > 0;
+        }
+    }
+    ck_assert(cut > 5 && hit > 5);
+}
+END_TEST
+
+/* A wait for a chain that is being written looks as far as the next block that it lacks. */
+START_TEST(a_wait_behind_a_long_chain_looks_at_little)
+{
+    const struct core_ns_spec spec = rig_spec("full", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, ns, 0, 1, 0, 4);
+    struct rig_put put = {.ns = ns, .chain = 1, .first = 4, .n = BLOCKS - 4, .below = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
+    struct core_waiter waiter = {.fn = NULL};
+    struct core_held held;
+    struct core_acquire in = {.seq = rig_seq(ns, 1, TOKENS), .wait = true};
+    const uint64_t before = core_work(r.core);
+    ck_assert_int_eq(core_acquire(r.core, r.cl[2], &in, &waiter, &held, &r.why), 1);
+    ck_assert_uint_le(core_work(r.core) - before, BLOCKS / 4);
+    const struct key256 next = rig_key(1, 4);
+    ck_assert_uint_eq(waiter.block, block_no(r.core, index_get(r.core, ns, 0, next.b)));
+    core_waiter_cancel(r.core, &waiter);
+    ck_assert_int_eq(core_drop(r.core, r.cl[1], put.reservation), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("slices");
+    TCase *t = tcase_create("all");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_lookup_of_three_groups);
+    tcase_add_test(t, a_wait_behind_a_long_chain_looks_at_little);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}
