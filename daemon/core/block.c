@@ -492,10 +492,11 @@ static void count_places(struct core *c, const struct block *b, bool more)
 void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear)
 {
     const uint64_t was = unevictable_change(c, b);
-    const bool lapsed = block_lapsed(c, b);
+    const bool lapsed = block_lapsed(c, b), promised = block_promised(b);
     count_places(c, b, false);
     block_clear(b, clear);
     b->flags |= set & BLOCK_F_ALL;
+    c->promises_lost += promised && !block_promised(b);
     count_places(c, b, true);
     lapse_changed(c, b, lapsed);
     unevictable_changed(c, b, was);

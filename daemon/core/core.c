@@ -240,6 +240,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->slices);
     list_init(&c->verifying);
     list_init(&c->promised);
+    c->promise_known[0].from = c->promise_known[1].from = CORE_NONE;
     list_init(&c->loads);
     list_init(&c->loaders);
     list_init(&c->going);

@@ -7,6 +7,7 @@
 #include "core_slices.h"
 #include "flight.h"
 #include "pool.h"
+#include "promise.h"
 #include "share.h"
 #include "worth.h"
 
@@ -205,18 +206,6 @@ struct reservation {
     bool durable;
     bool leaving; /* in core->dropping: who reserves its blocks takes the claims over */
     struct run_list blocks;
-};
-
-/* Something that is to be durable: a block of a commit with all before it, or what a name reaches.
- */
-struct promise {
-    struct list_node node;      /* core->promised */
-    uint32_t block, gen;        /* of a commit */
-    struct core_name *name;     /* or whose; the promise is then lent */
-    uint32_t await, await_gen;  /* the block that has to be durable first; CORE_NONE: none yet */
-    uint8_t verdict;            /* if not OK, it has failed */
-    const _Atomic bool *cancel; /* NULL: it cannot be */
-    void (*done)(struct core *c, struct promise *p, uint8_t status);
 };
 
 struct core_op {
@@ -423,11 +412,13 @@ struct core {
     uint64_t pressed_bytes; /* with this much below its limit, which could not be handed out */
     bool promise_due;       /* some promise is to be looked at */
     bool promise_again;     /* in this round, those too whose block could not be begun */
-    uint32_t promises, promises_left; /* of the list; of this round */
-    uint64_t promise_looks;           /* at blocks, for all promises so far */
-    bool promise_short;               /* something that is promised could not be begun */
-    uint64_t lapsed, lapsed_ms;       /* blocks (lapse.h); when they are looked for again */
-    uint32_t lapsed_at, lapsed_left;  /* the next record to be looked at, and how many are to be */
+    uint32_t promises, promises_left;      /* of the list; of this round */
+    uint64_t promise_looks;                /* at blocks, for all promises so far */
+    uint64_t promises_lost;                /* block_promised() has become false so often */
+    struct promise_known promise_known[2]; /* all was durable; something was not, or in vain */
+    bool promise_short;                    /* something that is promised could not be begun */
+    uint64_t lapsed, lapsed_ms;            /* blocks (lapse.h); when they are looked for again */
+    uint32_t lapsed_at, lapsed_left; /* the next record to be looked at, and how many are to be */
     uint32_t drain_at, hand;
     uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
                                            all blocks, and of the present one so far */

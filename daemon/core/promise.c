@@ -67,53 +67,96 @@ static bool is_safe(struct core *c, const struct block *b, enum save_why why)
            (b->flags & BLOCK_F_SAFE || (why == SAVE_PIN && block_names_safe(c, b)));
 }
 
-/* From b upwards: begins what can be; *ret_await: the nearest block that is not durable. */
-static int promise_push(struct core *c, struct block *b, enum save_why why, uint32_t *ret_await)
+/* ---- the way up ---- */
+
+static void walk_begin(const struct core *c, struct promise_walk *w, uint32_t from)
 {
-    uint32_t nearest = CORE_NONE;
-    for (uint32_t no = block_no(c, b); no != CORE_NONE; no = c->blocks[no].parent) {
-        struct block *p = &c->blocks[no];
-        c->promise_looks++;
-        if (is_safe(c, p, why))
-            break;
-        if (block_promised(p) || (why == SAVE_PIN && p->flags & BLOCK_F_DURABLE))
-            continue;
-        if (nearest == CORE_NONE)
-            nearest = no;
-        if (c->promise_short && no != nearest)
-            break; /* little more can be begun now; it is tried again */
-        const bool under_way = why == SAVE_PROMISE ? p->promising : p->flags & BLOCK_F_SAVING;
-        int err = promise_make(c, p, why);
-        if (err == KVC_E_BUSY) {
-            c->promise_short = true;
-            break;
-        }
-        if (err)
-            return err;
-        if (under_way && no != nearest)
-            break; /* who began that has begun what is before it */
-    }
-    *ret_await = nearest;
-    return 0;
+    *w = (struct promise_walk){
+        .from = from, .at = from, .nearest = CORE_NONE, .lost = c->promises_lost};
 }
 
-/* Whether b and all before it are durable; they are marked so. Each block is marked once, so that
- * many promises of one chain cost no more than its length. */
-static bool mark_safe(struct core *c, struct block *b)
+/* What another walk that has begun here has found, if it is so yet; NULL. */
+static const struct promise_known *known_at(const struct core *c, uint32_t no)
 {
-    for (struct block *p = b; !is_safe(c, p, SAVE_PROMISE); p = &c->blocks[p->parent]) {
-        c->promise_looks++;
-        if (!block_promised(p))
-            return false;
-        if (p->parent == CORE_NONE)
-            break;
+    for (unsigned i = 0; i < ARRAY_LEN(c->promise_known); i++) {
+        const struct promise_known *k = &c->promise_known[i];
+        if (k->from != no || k->from_gen != c->blocks[no].gen || k->lost != c->promises_lost)
+            continue;
+        if (k->nearest == CORE_NONE || (c->blocks[k->nearest].gen == k->nearest_gen &&
+                                        c->blocks[k->nearest].flags & BLOCK_F_PROMISED))
+            return k;
     }
+    return NULL;
+}
+
+/* The next block of a walk: begins what can be. 1: it ends here; negative: in vain. */
+static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
+{
+    struct block *p = &c->blocks[w->at];
+    c->promise_looks++;
+    if (is_safe(c, p, why))
+        return 1;
+    const struct promise_known *k = why == SAVE_PROMISE ? known_at(c, w->at) : NULL;
+    if (k) {
+        w->nearest = w->nearest == CORE_NONE ? k->nearest : w->nearest;
+        return k->err ? k->err : 1;
+    }
+    if (block_promised(p) || (why == SAVE_PIN && p->flags & BLOCK_F_DURABLE))
+        return 0;
+    if (w->nearest == CORE_NONE)
+        w->nearest = w->at;
+    if (c->promise_short && w->at != w->nearest)
+        return 1; /* little more can be begun now; it is tried again */
+    const bool under_way = why == SAVE_PROMISE ? p->promising : p->flags & BLOCK_F_SAVING;
+    const int err = promise_make(c, p, why);
+    c->promise_short |= err == KVC_E_BUSY;
+    if (err)
+        return err == KVC_E_BUSY ? 1 : err;
+    return under_way && w->at != w->nearest; /* who began that has begun what is before it */
+}
+
+/* Goes on until its end, which is 0, or until so many blocks have been looked at: CORE_MORE if all
+ * of them are durable, else what is above waits for the nearest that is not. */
+static int walk_on(struct core *c, struct promise_walk *w, enum save_why why, uint64_t looks)
+{
+    int rc = 0;
+    for (; rc == 0 && w->at != CORE_NONE; looks--) {
+        if (looks == 0 && w->nearest == CORE_NONE)
+            return CORE_MORE;
+        rc = looks == 0 ? 1 : walk_block(c, w, why);
+        w->at = rc == 0 ? c->blocks[w->at].parent : CORE_NONE;
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* What is to be tried again. */
+static void known_forget(struct core *c)
+{
+    struct promise_known *k = &c->promise_known[1];
+    if (k->err || c->promise_short || c->promise_again)
+        k->from = CORE_NONE;
+}
+
+static void known_set(struct core *c, const struct promise_walk *w, int err)
+{
+    const uint32_t nearest = w->nearest;
+    c->promise_known[err || nearest != CORE_NONE] =
+        (struct promise_known){.from = w->from,
+                               .from_gen = c->blocks[w->from].gen,
+                               .nearest = nearest,
+                               .nearest_gen = nearest == CORE_NONE ? 0 : c->blocks[nearest].gen,
+                               .lost = w->lost,
+                               .err = err};
+}
+
+/* b is durable, and all before it; each block is marked once. */
+static void mark_safe(struct core *c, struct block *b)
+{
     for (; !(b->flags & BLOCK_F_SAFE); b = &c->blocks[b->parent]) {
         b->flags |= BLOCK_F_SAFE;
         if (b->parent == CORE_NONE)
             break;
     }
-    return true;
 }
 
 struct push_name {
@@ -124,56 +167,58 @@ struct push_name {
 static int push_one(void *ctx, struct block *b)
 {
     struct push_name *push = ctx;
-    uint32_t await;
-    int err = promise_push(push->c, b, SAVE_PIN, &await);
+    struct promise_walk w;
+    walk_begin(push->c, &w, block_no(push->c, b));
+    const int err = walk_on(push->c, &w, SAVE_PIN, UINT64_MAX);
     if (err)
         return err;
-    if (await == CORE_NONE)
+    if (w.nearest == CORE_NONE)
         block_names_mark_safe(push->c, b);
     else if (push->await == CORE_NONE)
-        push->await = await;
+        push->await = w.nearest;
     return 0;
 }
 
-/*
- * A block that some promises awaited has become durable: what they await now. Blocks below it were
- * durable when it was awaited, so that one look from there serves all of them, instead of one from
- * the block of each.
- */
-struct onward {
-    uint32_t from, gen;
-    uint32_t await;
-    int err;
-};
-
-static int push_onward(struct core *c, const struct promise *p, struct onward *on,
-                       uint32_t *ret_await)
-{
-    if (p->await == CORE_NONE || c->blocks[p->await].gen != p->await_gen)
-        return promise_push(c, &c->blocks[p->block], SAVE_PROMISE, ret_await);
-    const bool is_known = on->from == p->await && on->gen == p->await_gen;
-    if (!is_known || (on->await != CORE_NONE && !(c->blocks[on->await].flags & BLOCK_F_PROMISED))) {
-        *on = (struct onward){.from = p->await, .gen = p->await_gen, .await = CORE_NONE};
-        on->err = promise_push(c, &c->blocks[p->await], SAVE_PROMISE, &on->await);
-    }
-    *ret_await = on->await;
-    return on->err;
-}
-
-/* Begins what can be of all that it is about. */
-static int push_all(struct core *c, const struct promise *p, struct onward *on, uint32_t *ret_await)
+static int push_name(struct core *c, const struct promise *p, uint32_t *ret_await)
 {
     struct push_name push = {.c = c, .await = CORE_NONE};
-    if (!p->name && c->blocks[p->block].state == BLOCK_PENDING) {
+    const int err = name_each_block(c, p->name, push_one, &push);
+    *ret_await = push.await;
+    return err;
+}
+
+/*
+ * From a block that it awaited, and that has become durable, it goes on: blocks below it were
+ * durable when it was awaited, and one look from there serves all that awaited it. At the end all
+ * is looked at once more, for one below may have lost what it had. CORE_MORE: in the next call.
+ */
+static int push_commit(struct core *c, struct promise *p, uint64_t looks, uint32_t *ret_await)
+{
+    struct promise_walk *w = &p->walk;
+    if (c->blocks[p->block].state == BLOCK_PENDING) {
         *ret_await = p->block; /* for its other shards; nothing is written for what may never be */
         return 0;
     }
-    if (!p->name)
-        return push_onward(c, p, on, ret_await);
-    int err = name_each_block(c, p->name, push_one, &push);
-    if (!err)
-        *ret_await = push.await;
-    return err;
+    const uint64_t end = c->promise_looks + looks;
+    const bool awaits = p->await != CORE_NONE && c->blocks[p->await].gen == p->await_gen;
+    if (w->at == CORE_NONE)
+        walk_begin(c, w, awaits ? p->await : p->block);
+    else if (w->lost != c->promises_lost)
+        walk_begin(c, w, p->block);
+    for (;;) {
+        const int err = walk_on(c, w, SAVE_PROMISE, end - c->promise_looks);
+        if (err == CORE_MORE)
+            return err;
+        known_set(c, w, err);
+        *ret_await = w->nearest;
+        if (err || w->nearest != CORE_NONE)
+            return err;
+        if (w->from == p->block)
+            break;
+        walk_begin(c, w, p->block);
+    }
+    mark_safe(c, &c->blocks[p->block]);
+    return 0;
 }
 
 static bool is_cancelled(const struct promise *p)
@@ -188,28 +233,25 @@ static bool has_gone(const struct core *c, const struct promise *p)
     return b->gen != p->gen || (b->state != BLOCK_PENDING && b->state != BLOCK_PRESENT);
 }
 
-/* True: its status is final. */
-static bool promise_check(struct core *c, struct promise *p, struct onward *on, uint8_t *ret_status)
+/* 0: its status is final. 1: it waits. CORE_MORE: it goes on in the next call. */
+static int promise_check(struct core *c, struct promise *p, uint64_t looks, uint8_t *ret_status)
 {
     if (p->verdict != KVC_ST_OK) {
         *ret_status = p->verdict;
-        return true;
+        return 0;
     }
     if (is_cancelled(p)) {
         *ret_status = KVC_ST_CANCELLED;
-        return true;
+        return 0;
     }
     if (!p->name && has_gone(c, p)) {
         *ret_status = KVC_ST_GONE;
-        return true;
+        return 0;
     }
     uint32_t await = CORE_NONE;
-    int err = push_all(c, p, on, &await);
-    if (!err && await == CORE_NONE && !p->name && !mark_safe(c, &c->blocks[p->block])) {
-        p->await = CORE_NONE; /* one below has lost what it had */
-        err = push_all(c, p, on, &await);
-        MUST(err || await != CORE_NONE);
-    }
+    const int err = p->name ? push_name(c, p, &await) : push_commit(c, p, looks, &await);
+    if (err == CORE_MORE)
+        return err;
     if (err || await == CORE_NONE) {
         *ret_status = err == KVC_E_FULL    ? KVC_ST_FULL
                       : err == KVC_E_QUOTA ? KVC_ST_QUOTA
@@ -219,17 +261,17 @@ static bool promise_check(struct core *c, struct promise *p, struct onward *on, 
             *ret_status = KVC_ST_BUSY; /* it is not told before room is not made, either */
         if (!err && !p->name)
             c->m.blocks_promised++;
-        return true;
+        return 0;
     }
     p->await = await;
     p->await_gen = c->blocks[await].gen;
     c->blocks[await].flags |= BLOCK_F_PROMISED;
-    return false;
+    return 1;
 }
 
 void promise_add(struct core *c, struct promise *p)
 {
-    p->await = CORE_NONE;
+    p->await = p->walk.at = CORE_NONE;
     p->verdict = KVC_ST_OK;
     list_push_back(&c->promised, &p->node);
     c->promises++;
@@ -263,7 +305,8 @@ void promise_event(struct core *c, struct block *b, int err)
 /* Whether nothing has happened to what it awaits. */
 static bool is_awaiting(const struct core *c, const struct promise *p)
 {
-    if (p->await == CORE_NONE || p->verdict != KVC_ST_OK || is_cancelled(p))
+    if (p->await == CORE_NONE || p->walk.at != CORE_NONE || p->verdict != KVC_ST_OK ||
+        is_cancelled(p))
         return false;
     const struct block *b = &c->blocks[p->await];
     return b->gen == p->await_gen && b->flags & BLOCK_F_PROMISED;
@@ -279,9 +322,9 @@ static void round_begin(struct core *c)
 
 void promise_step(struct core *c)
 {
-    struct onward on = {.from = CORE_NONE};
     if (c->promises_left == 0 && (c->promise_due || c->promise_short))
         round_begin(c);
+    known_forget(c);
     for (uint32_t n = 0; c->promises_left > 0 && n < STEP_PROMISES; c->promises_left--) {
         struct list_node *node = list_first(&c->promised);
         if (!node)
@@ -297,9 +340,14 @@ void promise_step(struct core *c)
         }
         const uint64_t looks = c->promise_looks;
         uint8_t status;
-        const bool is_final = promise_check(c, p, &on, &status);
+        const int rc = promise_check(c, p, STEP_PROMISES - n, &status);
         n += STEP_PROMISES / STEP_CHECKS + (uint32_t)MIN(c->promise_looks - looks, STEP_PROMISES);
-        if (!is_final)
+        if (rc == CORE_MORE) {
+            list_remove(node);
+            list_push_front(&c->promised, node);
+            return;
+        }
+        if (rc == 1)
             continue;
         promise_remove(c, p);
         p->done(c, p, status);
@@ -313,14 +361,19 @@ bool promise_is_due(const struct core *c)
     return c->promises_left > 0 || c->promise_due;
 }
 
+/* For nobody who waits: what is further up has been promised already, or lapse_step() sees to it.
+ */
 void promise_begin(struct core *c, struct block *b)
 {
     const bool is_short = c->promise_short;
-    uint32_t await;
+    const uint64_t looks = c->promise_looks;
+    struct promise_walk w;
     if (!c->cfg.disk || b->state != BLOCK_PRESENT)
         return;
     c->promise_short = false;
-    if (promise_push(c, b, SAVE_PROMISE, &await) != 0)
+    walk_begin(c, &w, block_no(c, b));
+    if (walk_on(c, &w, SAVE_PROMISE, STEP_PROMISES) < 0)
         c->m.demotion_failures++;
     c->promise_short |= is_short;
+    c->work += (c->promise_looks - looks) * WORK_LOOK;
 }

@@ -290,6 +290,131 @@ START_TEST(a_name_is_not_kept_before_all_that_it_reaches_is_so_again)
 }
 END_TEST
 
+/* ---- chains that are longer than what one turn looks at ---- */
+
+#define DEEP  10000u
+#define TURN  4096u /* blocks that one call looks at for promises */
+#define PIECE 1000u
+
+/* A chain of DEEP blocks that are durable, and another of one that has lapsed. Nothing is written
+ * again before core_placement_step(). */
+static void begin_deep(void)
+{
+    rig_defaults(&r);
+    r.cfg.blocks_max = 2 * DEEP;
+    r.tier_cfg.regions = 4;
+    r.tier_cfg.region_bytes = DEEP / 3 * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = 2 * DEEP, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+    for (uint32_t first = 0; first < DEEP; first += PIECE)
+        store(1, first, PIECE);
+    store_durable(1, DEEP, 1);
+    store_durable(2, 0, 1);
+    are_durable(1, DEEP + 1);
+    lose(2, 0);
+    ck_assert_uint_eq(r.core->lapsed, 1);
+}
+
+/* All records are looked at for what has lapsed. */
+static void mended(void)
+{
+    for (unsigned i = 0; i < DEEP / 1024 + 2; i++)
+        rig_settle(&r);
+}
+
+/* One turn of promises. */
+static void promises_turn(void)
+{
+    const uint64_t before = r.core->promise_looks;
+    core_run_done(r.core);
+    ck_assert_uint_le(r.core->promise_looks - before, TURN);
+}
+
+static void promises_until_done(const struct stored *x)
+{
+    for (unsigned n = 0; x->commit.done == 0; n++) {
+        ck_assert_uint_lt(n, 20);
+        r.cfg.disk->ops->kick(r.cfg.disk);
+        fake_disk_run(r.disk, UINT32_MAX, 0);
+        promises_turn();
+    }
+    core_check(r.core);
+}
+
+/* The chain of whoever asks first is looked at in slices, of the next one no more than is new. */
+START_TEST(a_long_chain_is_looked_at_in_slices_and_once)
+{
+    begin_deep();
+    const uint64_t before = r.core->promise_looks;
+    commit_begin(&made, 1, DEEP + 1, 1);
+    promises_until_done(&made);
+    ck_assert_uint_eq(r.core->lapsed, 1);
+    const uint64_t looks = r.core->promise_looks - before;
+    ck_assert_uint_ge(looks, DEEP);
+    commit_begin(&beside, 1, DEEP + 2, 1);
+    promises_until_done(&beside);
+    ck_assert_uint_lt(r.core->promise_looks - before - looks, PIECE);
+    commit_end(&made, KVC_ST_OK);
+    commit_end(&beside, KVC_ST_OK);
+    rig_end(&r);
+}
+END_TEST
+
+/* The rig looks at the whole chain when its last block is told durable. */
+START_TEST(a_block_that_is_lost_behind_the_slices_is_waited_for)
+{
+    begin_deep();
+    commit_begin(&made, 1, DEEP + 1, 1);
+    r.cfg.disk->ops->kick(r.cfg.disk);
+    for (unsigned n = 0; made.commit.done == 0 && n < 2; n++) {
+        fake_disk_run(r.disk, UINT32_MAX, 0);
+        promises_turn();
+        r.cfg.disk->ops->kick(r.cfg.disk);
+    }
+    ck_assert_uint_gt(r.core->promise_looks, TURN);
+    lose(1, DEEP - 5);
+    commit_end(&made, KVC_ST_OK);
+    mended();
+    are_durable(1, DEEP + 2);
+    rig_end(&r);
+}
+END_TEST
+
+/* What the first has found does not hold for the second. */
+START_TEST(a_block_that_is_lost_between_two_promises_is_waited_for)
+{
+    begin_deep();
+    commit_begin(&made, 1, DEEP + 1, 1);
+    promises_until_done(&made);
+    lose(1, DEEP - 5);
+    commit_begin(&beside, 1, DEEP + 2, 1);
+    commit_end(&beside, KVC_ST_OK);
+    commit_end(&made, KVC_ST_OK);
+    mended();
+    are_durable(1, DEEP + 3);
+    rig_end(&r);
+}
+END_TEST
+
+/* Nobody waits for that: it looks at no more than a turn's. */
+START_TEST(who_is_told_that_a_block_exists_has_a_part_of_its_chain_looked_at)
+{
+    begin_deep();
+    store(1, DEEP + 1, 1);
+    const uint64_t before = r.core->promise_looks;
+    struct rig_put p = {.ns = ns, .chain = 1, .first = DEEP + 1, .n = 1, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_EXISTS);
+    ck_assert_uint_le(r.core->promise_looks - before, TURN);
+    rig_settle(&r);
+    mended();
+    are_durable(1, DEEP + 2);
+    rig_end(&r);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("core_lapse");
@@ -304,6 +429,12 @@ static Suite *suite(void)
     tcase_add_test(tc, what_was_promised_does_not_become_a_pin_s);
     tcase_add_test(tc, what_goes_on_request_is_not_waited_for);
     tcase_add_test(tc, a_name_is_not_kept_before_all_that_it_reaches_is_so_again);
+    suite_add_tcase(s, tc);
+    tc = tcase_create("deep");
+    tcase_add_test(tc, a_long_chain_is_looked_at_in_slices_and_once);
+    tcase_add_test(tc, a_block_that_is_lost_behind_the_slices_is_waited_for);
+    tcase_add_test(tc, a_block_that_is_lost_between_two_promises_is_waited_for);
+    tcase_add_test(tc, who_is_told_that_a_block_exists_has_a_part_of_its_chain_looked_at);
     suite_add_tcase(s, tc);
     return s;
 }
