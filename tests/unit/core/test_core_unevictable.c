@@ -341,6 +341,40 @@ START_TEST(a_share_has_the_regions_that_its_blocks_take)
 }
 END_TEST
 
+/* Two sessions of one principal with blocks of other sizes, which never lie in one region: one
+ * leases a block of each, the other stores within its share, and, when those have ended, beyond. */
+START_TEST(a_share_has_its_regions_beside_other_sizes_of_its_principal)
+{
+    const uint32_t bytes = 160; /* a slot of 192 */
+    uint32_t leased = 0;
+    begin_with(_i == 1, 9, 1);
+    const struct core_ns_spec spec = rig_spec("large", 8, bytes);
+    struct core_ns *mine = rig_ns(&r, 2, &spec);
+    struct core_ns_view v;
+    core_ns_view(mine, &v);
+    const struct core_quota q = {.scope = KVC_SCOPE_NS,
+                                 .ns = v.id,
+                                 .bytes = {{RETAIN_NO_LIMIT, RETAIN_NO_LIMIT}, {16 * bytes, 0}}};
+    ck_assert_int_eq(core_quota_set(r.core, &q), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->guaranteed_regions, 16);
+    store_roots(1000, SLOTS, 0);
+    for (uint32_t i = 0; i < REGIONS; i++) {
+        struct core_held held;
+        const int err = acquire_root(1, 1000 + 4 * i, &held);
+        ck_assert(err == 0 || err == KVC_E_LIMIT);
+        leased += err == 0;
+    }
+    ck_assert_uint_ge(leased, REGIONS / 2);
+    core_check(r.core);
+    store_as(2, mine, 4);
+    ck_assert_uint_le(regions_kept() + 16, REGIONS);
+    rig_close(&r, 1);
+    store_as(2, mine, REGIONS / 4 - 1);
+    rig_close(&r, 2);
+    rig_end(&r);
+}
+END_TEST
+
 /* What is let go of lies in every region in turn, and so would what takes its place. */
 START_TEST(reservations_here_and_there_leave_the_others_whole_regions)
 {
@@ -549,6 +583,7 @@ int main(void)
     tcase_add_test(t, a_block_counts_once);
     tcase_add_loop_test(t, leases_here_and_there_leave_the_others_whole_regions, 0, 4);
     tcase_add_test(t, a_share_has_the_regions_that_its_blocks_take);
+    tcase_add_loop_test(t, a_share_has_its_regions_beside_other_sizes_of_its_principal, 0, 2);
     tcase_add_loop_test(t, reservations_here_and_there_leave_the_others_whole_regions, 0, 2);
     tcase_add_loop_test(t, pins_here_and_there_leave_the_others_whole_regions, 0, 2);
     tcase_add_loop_test(t, within_its_share_an_owner_s_own_blocks_stay, 0, 2);
