@@ -15,14 +15,14 @@ usage: sh tests/run.sh [--quick | --release-only | --asan-only] [--build-only] [
   --asan-only     only build/asan
   --no-deps       install nothing, even if packages are missing
   --long          also the tests labelled long, and in series of faults (label sweep) each call
-                  fails once, not one of five
+                  fails once, not one of eight
 
 Where both are built, series of many starts (label sweep) run with ASan only, which sees more; the
 gates and the simulations of hit ratios (label ratios) in the release build only. Of what runs with
 both of the loop's twins ASan takes io_uring's (label twin), the release build epoll's.
 Tests that need a GPU (label gpu) run with: ctest --test-dir build/release -L gpu
 Environment: KVC_JOBS (parallel compilations, default: one per CPU), KVC_FAULT_EVERY (one of so
-many calls fails in series of faults, others each time; default 5, with --long 1).
+many calls fails in series of faults, others each time; default 8, with --long 1).
 EOF
 }
 
@@ -58,7 +58,7 @@ done
 cd "$(dirname -- "$0")/.."
 jobs=${KVC_JOBS:-$(nproc)}
 # Of the calls that fail one by one some, others each time; with --long all.
-[ "$leave_out" = '^gpu$' ] || export KVC_FAULT_EVERY="${KVC_FAULT_EVERY:-5}"
+[ "$leave_out" = '^gpu$' ] || export KVC_FAULT_EVERY="${KVC_FAULT_EVERY:-8}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 failed=

@@ -13,6 +13,14 @@
 #define CHECK_SHARE(n) (n)
 #endif
 
+/* Whether only what has several threads is run: of one thread ThreadSanitizer has nothing to say.
+ */
+#ifdef __SANITIZE_THREAD__
+#define CHECK_THREADS_ONLY 1
+#else
+#define CHECK_THREADS_ONLY 0
+#endif
+
 /* Runs the suite, frees it and gives main()'s result: 0 when no test failed. CK_VERBOSITY in the
  * environment says how much is printed (normal without it). */
 static inline int check_run(Suite *suite)

@@ -125,6 +125,7 @@ static int read_for_ever(int fd, unsigned no)
             const int said = kvc_hold_check(hold);
             shared->reader[no].believed += is_gone && said == 0;
             read_once(hold, no);
+            rig_sleep_ms(1); /* the daemon and its manager need the processors too */
         }
         kvc_release(k, &hold);
     }

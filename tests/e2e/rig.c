@@ -352,7 +352,12 @@ void rig_keys(const struct kvc_ns *ns, uint32_t chain, uint32_t block_tokens, ui
     free(tokens);
 }
 
-static uint64_t word_of(const uint8_t *key, uint32_t i)
+/* Each byte of each block in most tests goes through these. Their memory is the daemon's too, which
+ * is another process: ThreadSanitizer has nothing to compare with, and takes most of a test for it.
+ */
+#define UNWATCHED __attribute__((no_sanitize_thread))
+
+UNWATCHED static uint64_t word_of(const uint8_t *key, uint32_t i)
 {
     uint64_t a, b;
     memcpy(&a, key, 8);
@@ -360,24 +365,32 @@ static uint64_t word_of(const uint8_t *key, uint32_t i)
     return (a ^ (b + i)) * 0x9e3779b97f4a7c15ull + i;
 }
 
-void rig_fill(const uint8_t *key, void *p, uint32_t bytes)
+/* Whole words by themselves: a copy of a size that is known is no call, which a sanitizer would
+ * watch. */
+UNWATCHED void rig_fill(const uint8_t *key, void *p, uint32_t bytes)
 {
     uint8_t *to = p;
-    for (uint32_t i = 0; i < bytes; i += 8) {
-        uint64_t w = word_of(key, i);
-        memcpy(to + i, &w, bytes - i < 8 ? bytes - i : 8);
+    const uint32_t whole = bytes / 8 * 8;
+    for (uint32_t i = 0; i < whole; i += 8) {
+        const uint64_t w = word_of(key, i);
+        memcpy(to + i, &w, 8);
     }
+    const uint64_t last = word_of(key, whole);
+    memcpy(to + whole, &last, bytes - whole);
 }
 
-bool rig_check(const uint8_t *key, const void *p, uint32_t bytes)
+UNWATCHED bool rig_check(const uint8_t *key, const void *p, uint32_t bytes)
 {
     const uint8_t *at = p;
-    for (uint32_t i = 0; i < bytes; i += 8) {
-        uint64_t w = word_of(key, i);
-        if (memcmp(at + i, &w, bytes - i < 8 ? bytes - i : 8) != 0)
+    const uint32_t whole = bytes / 8 * 8;
+    for (uint32_t i = 0; i < whole; i += 8) {
+        uint64_t w;
+        memcpy(&w, at + i, 8);
+        if (w != word_of(key, i))
             return false;
     }
-    return true;
+    const uint64_t last = word_of(key, whole);
+    return memcmp(at + whole, &last, bytes - whole) == 0;
 }
 
 /* After a restart of the daemon there is none until the session has connected anew. */

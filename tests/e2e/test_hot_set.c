@@ -12,7 +12,7 @@
 #define ROOM   1024u /* blocks that memory has: 32 MiB */
 #define HOT    128u
 #define CHAIN  32u
-#define ROUNDS 100u
+#define ROUNDS CHECK_SHARE(100u)
 
 static struct rig rig;
 static struct kvc *worker, *streamer;

@@ -15,8 +15,8 @@ from rig import Answer, Daemon, Engine, conversations, patient, report, tokens
 MODELS = Path(os.environ["KVC_MODELS"])
 BLOCK = 32
 TURNS = 5
-PEOPLE = int(os.environ.get("KVC_PEOPLE", "8"))  # x TURNS prompts
-TRIALS = int(os.environ.get("KVC_TRIALS", "20"))  # of corrupt blocks
+PEOPLE = int(os.environ.get("KVC_PEOPLE", "4"))  # x TURNS prompts
+TRIALS = int(os.environ.get("KVC_TRIALS", "8"))  # of corrupt blocks
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Malformed input against a live daemon: --messages N (default 500) of each corpus, damaged by
+ * Malformed input against a live daemon: --messages N (default 500, with a sanitizer a third) of
+ * each corpus, damaged by
  * --seed S. Messages go over real sockets from several sessions at a time; files and command lines
  * go through the programs. Each sender must be told (a reply, an exit code with a text) or dropped
  * (DROPPED, or its attach connection closed), within two minutes even on a busy machine. Beside it
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "hostile_bytes.h"
 
 #define BLOCK_TOKENS 16u
@@ -27,7 +29,7 @@
 #endif
 
 static struct rig rig;
-static uint64_t messages = 500, seed = 1;
+static uint64_t messages = CHECK_SHARE(500), seed = 1;
 
 /* ---- the healthy client: a process of its own ---- */
 

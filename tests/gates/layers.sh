@@ -31,14 +31,23 @@ layers() {
     sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$here/layers.txt"
 }
 
-# directory -> how its headers are spelled in an include, one per line
+# Of each directory with a layer: "directory header", the header as an include spells it.
+all_headers() {
+    layers | awk '!seen[$2]++ { print $2 }' | while read -r dir; do
+        if [ "$dir" = include ]; then
+            (cd "$root/include" && find kvcache -name '*.h' 2>/dev/null | sort |
+                sed 's/.*/include <&>/')
+        else
+            (cd "$root/$dir" 2>/dev/null && find . -maxdepth 1 -name '*.h' | sort |
+                sed "s|^\./\(.*\)\$|$dir \"\1\"|")
+        fi
+    done
+}
+
+# directories -> the lines of all_headers() that are of one of them
 headers_of() {
-    if [ "$1" = include ]; then
-        (cd "$root/include" && find kvcache -name '*.h' 2>/dev/null | sort | sed 's/.*/<&>/')
-    else
-        (cd "$root/$1" 2>/dev/null && find . -maxdepth 1 -name '*.h' | sort |
-            sed 's|^\./\(.*\)$|"\1"|')
-    fi
+    awk -v of="$*" 'BEGIN { n = split(of, dir); while (n) wanted[dir[n--]] }
+        $1 in wanted' "$work/headers"
 }
 
 # spelled headers -> does a file that includes them compile? -H lists the files it opened.
@@ -62,76 +71,57 @@ fail() {
 
 # All at once; only when that fails one after the other, to say which.
 check_allowed() {
-    allowed_here=0
-    together=
-    for dir in $allowed; do
-        together="$together $(headers_of "$dir")"
-    done
-    # shellcheck disable=SC2086 # a list of headers
-    if compiles $together; then
+    # shellcheck disable=SC2086 # a list of directories
+    headers_of $allowed >"$work/allowed"
+    if [ ! -s "$work/allowed" ]; then
+        fail "$target: no header was found that it may include, so nothing was proved"
+        return
+    fi
+    # shellcheck disable=SC2046 # a list of headers
+    if compiles $(cut -d' ' -f2 "$work/allowed"); then
         # Opened by the file itself or, before that, by another header.
-        sed -i 's/^\.\.* /. /' "$work/errors"
-        for dir in $allowed; do
-            for header in $(headers_of "$dir"); do
-                if found_in "$dir" "$header"; then
-                    allowed_here=$((allowed_here + 1))
-                fi
-            done
-        done
-        # shellcheck disable=SC2086 # a list of headers
-        set -- $together
-        if [ "$allowed_here" -eq $# ] && [ $# -gt 0 ]; then
-            accepted=$((accepted + allowed_here))
+        sed 's/^\.\.* /. /' "$work/errors" | sort -u >"$work/opened"
+        tr -d '<>"' <"$work/allowed" | sed "s|^\([^ ]*\) |. $root/\1/|" | sort >"$work/wanted"
+        if [ -z "$(comm -13 "$work/opened" "$work/wanted")" ]; then
+            accepted=$((accepted + $(wc -l <"$work/allowed")))
             return
         fi
     fi
-    allowed_here=0
-    for dir in $allowed; do
-        for header in $(headers_of "$dir"); do
-            if compiles "$header" && found_in "$dir" "$header"; then
-                allowed_here=$((allowed_here + 1))
-            else
-                fail "$target may include $header of $dir, but that does not compile" \
-                    "(or finds another header of that name):"
-                grep -v '^\.' "$work/errors" | sed -n 1,5p >&2
-            fi
-        done
-    done
-    if [ "$allowed_here" -eq 0 ]; then
-        fail "$target: no header was found that it may include, so nothing was proved"
-    fi
-    accepted=$((accepted + allowed_here))
+    while read -r dir header; do
+        if compiles "$header" && found_in "$dir" "$header"; then
+            accepted=$((accepted + 1))
+        else
+            fail "$target may include $header of $dir, but that does not compile" \
+                "(or finds another header of that name):"
+            grep -v '^\.' "$work/errors" | sed -n 1,5p >&2
+        fi
+    done <"$work/allowed"
 }
 
-# spelled headers -> those for which an include finds any file at all, one per line
+# "directory header" lines -> those for whose header an include finds any file at all
 found_at_all() {
-    for header; do
-        printf '#if __has_include(%s)\nfound %s\n#endif\n' "$header" "$header"
-    done >"$work/all.c"
+    awk '{ printf "#if __has_include(%s)\nfound %d\n#endif\n", $2, NR }' "$1" >"$work/all.c"
     # shellcheck disable=SC2086 # a list of flags
-    "$cc" -std=gnu17 -D_GNU_SOURCE= -E -P $path "$work/all.c" | sed -n 's/^found //p'
+    "$cc" -std=gnu17 -D_GNU_SOURCE= -E -P $path "$work/all.c" >"$work/numbers"
+    awk 'NR == FNR { found[$2]; next } FNR in found' "$work/numbers" "$1"
 }
 
 check_forbidden() {
-    for dir in $all; do
-        case " $allowed " in *" $dir "*) continue ;; esac
-        headers=$(headers_of "$dir")
-        # shellcheck disable=SC2086 # a list of headers
-        suspects=$(found_at_all $headers)
-        refused=$((refused + $(printf '%s\n' "$headers" | grep -c .) - \
-            $(printf '%s\n' "$suspects" | grep -c .))) || :
-        for header in $suspects; do
-            compiles "$header" || :
-            if found_in "$dir" "$header"; then
-                fail "$target can include $header of $dir, which it must not"
-            elif grep -qF "$root/" "$work/errors" &&
-                ! grep -qE 'No such file|file not found' "$work/errors"; then
-                fail "$header of $dir has the name of a header that $target may include"
-            else
-                refused=$((refused + 1))
-            fi
-        done
-    done
+    # shellcheck disable=SC2086 # lists of directories
+    headers_of $(printf '%s\n' $all | grep -vxF "$(printf '%s\n' $allowed)") >"$work/forbidden"
+    found_at_all "$work/forbidden" >"$work/suspects"
+    refused=$((refused + $(wc -l <"$work/forbidden") - $(wc -l <"$work/suspects")))
+    while read -r dir header; do
+        compiles "$header" || :
+        if found_in "$dir" "$header"; then
+            fail "$target can include $header of $dir, which it must not"
+        elif grep -qF "$root/" "$work/errors" &&
+            ! grep -qE 'No such file|file not found' "$work/errors"; then
+            fail "$header of $dir has the name of a header that $target may include"
+        else
+            refused=$((refused + 1))
+        fi
+    done <"$work/suspects"
 }
 
 # includes file, layer or "" for all -> 0 when each is as layers.txt says
@@ -141,6 +131,7 @@ check() {
     refused=0
     all=$(layers | awk '{ print $2 }' | tr '\n' ' ')
     layers >"$work/layers"
+    all_headers >"$work/headers"
     while read -r target own others; do
         allowed="$own $others"
         if [ -n "$2" ] && [ "$2" != "$target" ]; then

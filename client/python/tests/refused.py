@@ -13,6 +13,8 @@ import ctypes
 import gc
 import importlib
 import json
+import os
+import random
 import sys
 import time
 from array import array
@@ -316,6 +318,12 @@ def leak(scene: Scene, refused: int) -> int:
     return least
 
 
+def next_of(n: int) -> int:
+    """KVC_FAULT_EVERY: after the first ten one of so many, others each time."""
+    every = int(os.environ.get("KVC_FAULT_EVERY", "1"))
+    return n + (1 if n < 10 else random.randint(1, 2 * every - 1))
+
+
 def main(socket: str, name: str) -> dict[str, Any]:
     s = Sequences(socket)
     if name == "wake":
@@ -337,11 +345,11 @@ def main(socket: str, name: str) -> dict[str, Any]:
     gc.collect()
     gc.disable()
     outcomes: Counter[str] = Counter()
-    n, reached = 0, True
+    n, tried, reached = 0, 0, True
     grew: list[tuple[int, int]] = []
     held = leases(s.session)
     while reached and n < MOST:
-        n += 1
+        n, tried = next_of(n), tried + 1
         before = refuse.refuse_live()
         outcome, reached = play(scene, n)
         outcomes[outcome] += 1
@@ -352,7 +360,7 @@ def main(socket: str, name: str) -> dict[str, Any]:
     scene()
     return {
         "modules": modules,
-        "refused": n - (not reached),
+        "refused": tried - (not reached),
         "outcomes": dict(outcomes),
         "grew": grew,
         "leases": left(s.session, held),

@@ -182,8 +182,13 @@ static inline uint64_t mixed(uint64_t *state)
 
 static inline void scramble(uint8_t *to, uint64_t bytes, uint64_t seed)
 {
-    for (uint64_t i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(mixed(&seed) >> 11);
+    uint64_t i = 0, word;
+    for (; i + 8 <= bytes; i += 8) {
+        word = mixed(&seed);
+        memcpy(to + i, &word, 8);
+    }
+    word = mixed(&seed);
+    memcpy(to + i, &word, bytes - i);
 }
 
 static inline uint8_t *bytes_new(uint64_t bytes)

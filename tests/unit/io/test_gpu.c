@@ -811,7 +811,7 @@ START_TEST(random_operations_do_what_a_model_does)
     make_areas();
     must_alloc(gpu, &own_mem, 4096);
     scramble(own, 4096, 99);
-    for (unsigned i = 0; i < CHECK_SHARE(OPERATIONS); i++) {
+    for (unsigned i = 0; i < CHECK_SHARE(CHECK_SHARE(OPERATIONS)); i++) {
         struct random_copy *c = &copies[pick(IN_FLIGHT)];
         end_random(c);
         if (pick(30) == 0)

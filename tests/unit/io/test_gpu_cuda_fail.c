@@ -120,9 +120,9 @@ static void fail_each(void)
             continue;
         const uint64_t most = strncmp(functions[i], "cuEvent", 7) == 0 ? 3 : 100;
         for (uint64_t nth = 1; nth <= most; nth++) {
-            bool was_reached = false;
-            for (size_t k = 0; k < ARRAY_LEN(codes); k++)
-                was_reached |= fail_once(functions[i], nth, codes[k]);
+            bool was_reached = true;
+            for (size_t k = 0; k < CHECK_SHARE(ARRAY_LEN(codes)) && was_reached; k++)
+                was_reached = fail_once(functions[i], nth, codes[(i + nth + k) % ARRAY_LEN(codes)]);
             if (!was_reached)
                 break;
             ck_assert_uint_lt(nth, 100);

@@ -488,11 +488,8 @@ START_TEST(threads_are_1_to_1024)
 }
 END_TEST
 
-int main(void)
+static void add_single_threaded(TCase *result, TCase *bits)
 {
-    Suite *suite = suite_create("attend");
-    TCase *result = tcase_create("result"), *bits = tcase_create("bits"),
-          *refused = tcase_create("refused");
     tcase_add_test(result, equal_keys_give_the_mean_of_the_values);
     tcase_add_test(result, results_are_those_of_double_precision);
     tcase_add_loop_test(result, every_type_is_read, 0, (int)KVC_TYPES);
@@ -501,9 +498,18 @@ int main(void)
     tcase_add_test(bits, instruction_sets_give_the_same_bits);
     tcase_add_test(bits, where_tokens_lie_changes_no_bit);
     tcase_add_test(bits, chunks_change_no_bit);
-    tcase_add_test(bits, threads_change_no_bit);
     tcase_add_test(bits, others_in_the_batch_change_no_bit);
     tcase_add_test(bits, dropped_tokens_change_no_bit);
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("attend");
+    TCase *result = tcase_create("result"), *bits = tcase_create("bits"),
+          *refused = tcase_create("refused");
+    tcase_add_test(bits, threads_change_no_bit);
+    if (!CHECK_THREADS_ONLY)
+        add_single_threaded(result, bits);
     tcase_add_loop_test(refused, what_is_refused_is_named, 0, (int)ARRAY_LEN(refusals));
     tcase_add_test(refused, a_window_up_to_what_was_dropped_is_taken);
     tcase_add_test(refused, threads_are_1_to_1024);
