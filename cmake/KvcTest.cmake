@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest registration. Labels: unit golden model sim e2e kill crash sweep gate gpu long, and beside them
-# uring epoll twin fuzz single bench ratios; tests/README.md says which build runs what.
+# uring epoll twin fuzz single decides bench ratios; tests/README.md says which build runs what.
 # tests/run.sh leaves out long and gpu.
 
 # What every test runs with. Check forks each test case, so that a crash is one failed case.
@@ -58,6 +58,7 @@ function(kvc_add_test)
   set_tests_properties(${ARG_NAME} PROPERTIES
     LABELS "${ARG_LABELS}"
     TIMEOUT ${ARG_TIMEOUT}
+    COST ${ARG_TIMEOUT} # what may take longest begins first: else it runs alone in the end
     SKIP_RETURN_CODE 77
     ENVIRONMENT "${KVC_TEST_ENV};${ARG_ENV}")
   if(ARG_SERIAL)

@@ -227,7 +227,7 @@ int main(void)
     TCase *tcase = tcase_create("twins");
     tcase_add_test(tcase, fragments_are_those_of_the_twin);
     tcase_add_test(tcase, sums_are_those_of_the_twin);
-    tcase_add_loop_test(tcase, attention_is_the_twins, 0, 8);
+    tcase_add_loop_test(tcase, attention_is_the_twins, 0, (int)CHECK_SHARE(8));
     tcase_add_test(tcase, what_a_device_cannot_take_is_named);
     tcase_add_loop_test(tcase, rows_are_those_of_the_twin, 0, (int)KVC_TYPES);
     suite_add_tcase(suite, tcase);

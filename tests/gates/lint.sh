@@ -172,15 +172,15 @@ rule_file_length() {
 }
 
 rule_header_guard() {
-    while IFS= read -r file; do
-        if grep -qE '^#pragma once' "$file"; then
-            continue
-        fi
-        name=$(sed -n 's/^#ifndef \([A-Z0-9_]*\)$/\1/p' "$file" | head -n 1)
-        if [ -z "$name" ] || ! grep -qx "#define $name" "$file"; then
-            echo "$file:1: neither #pragma once nor an include guard"
-        fi
-    done <"$work/headers" | report header-guard
+    xargs -r awk '
+        FNR == 1 { guarded[FILENAME] = 0; name = "" }
+        /^#pragma once/ || (name != "" && $0 == "#define " name) { guarded[FILENAME] = 1 }
+        name == "" && /^#ifndef [A-Z0-9_]*$/ { name = $2 }
+        END {
+            for (file in guarded)
+                if (!guarded[file])
+                    print file ":1: neither #pragma once nor an include guard"
+        }' <"$work/headers" | report header-guard
 }
 
 rule_licence() {
@@ -196,17 +196,23 @@ rule_licence() {
 
 rule_blank() {
     search "$work/text" -E "$(printf '\t')|[[:space:]]+\$" | report blank
-    while IFS= read -r file; do
-        if [ -s "$file" ] && [ "$(tail -c 1 "$file" | wc -l)" -eq 0 ]; then
-            echo "$file: no newline at its end"
-        fi
-    done <"$work/text" | report blank
+    # The last bytes of all at once; only when one is no newline file by file, to say which.
+    if [ -n "$(xargs -r tail -q -c 1 <"$work/text")" ]; then
+        while IFS= read -r file; do
+            if [ -s "$file" ] && [ "$(tail -c 1 "$file" | wc -l)" -eq 0 ]; then
+                echo "$file: no newline at its end"
+            fi
+        done <"$work/text" | report blank
+    fi
 }
 
 # document, path or pattern -> is there such a file, seen from the root or from the document?
 path_exists() {
     # shellcheck disable=SC2086 # the path may be a pattern
-    set -- $2 "$(dirname -- "$1")"/$2
+    case $1 in
+    */*) set -- $2 "${1%/*}"/$2 ;;
+    *) set -- $2 ;;
+    esac
     for candidate; do
         if [ -e "$candidate" ]; then
             return 0
@@ -237,11 +243,11 @@ rule_document_path() {
     done <"$work/paths" | report document-path
     sed 's|.*/||' "$work/all" | sort -u >"$work/names"
     grep -E ' [a-z][a-z0-9_]*\.(c|h|cu|sh)$' "$work/words" |
-        grep -vE " ($foreign)\.h\$" | while read -r file line name; do
-        if ! grep -qxF "$name" "$work/names"; then
-            echo "$file:$line: names $name, and no file of the tree is called so"
-        fi
-    done | report document-path
+        grep -vE " ($foreign)\.h\$" | awk -v names="$work/names" '
+            BEGIN { while ((getline name <names) > 0) known[name] }
+            !($3 in known) {
+                print $1 ":" $2 ": names " $3 ", and no file of the tree is called so"
+            }' | report document-path
 }
 
 # program   directory of its sources
