@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
-#include <time.h>
 
+#include "clock.h"
 #include "core_names.h"
 #include "log.h"
 #include "meta.h"
+#include "names_clock.h"
 #include "nvme_paths.h"
 #include "outage.h"
 #include "remedy.h"
@@ -134,11 +135,14 @@ void node_names_close(struct node_names **names)
     *names = NULL;
 }
 
-static uint64_t wall_ms(void)
+/* Without it the next start does not know how long it is until then. */
+static void note_clock(const struct node_names *n)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    const int err = names_clock_write(n->dir, core_names_now_ms(n->core));
+    if (err)
+        LOG_WARN("names.dir: %s/" NAMES_CLOCK_FILE ": %s; the next start does not count the time "
+                 "until then as idle",
+                 n->dir, err_name(err));
 }
 
 /* There is room, or the disk is well again. */
@@ -152,6 +156,7 @@ static void on_made(void *ctx, int err)
         return;
     }
     core_names_begin(n->core, meta_journal(n->meta));
+    note_clock(n);
     n->missing = 0;
     n->told = false;
     LOG_INFO("names.dir: %s could be made now: conversations and documents, those that are there "
@@ -175,7 +180,8 @@ int node_names_recover(struct node_names *n, struct core *core, core_who_fn *who
 {
     struct core_names_found found;
     struct journal *journal = n && n->meta ? meta_journal(n->meta) : NULL;
-    int err = core_names_open(core, journal, wall_ms(), who, ctx, &found);
+    const uint64_t now_ms = n && n->meta ? names_clock_read(n->dir) : 0;
+    int err = core_names_open(core, journal, now_ms, clock_wall_ms(), who, ctx, &found);
     if (!err && n && n->missing)
         begin_without(n, core);
     if (!n || (!err && n->missing))
@@ -184,7 +190,12 @@ int node_names_recover(struct node_names *n, struct core *core, core_who_fn *who
         LOG_ERROR("names.dir: %s: %s", n->dir, err_name(err));
         return err;
     }
+    n->core = core;
+    note_clock(n);
     LOG_INFO("names: %u conversations and documents, in %s", found.names, n->dir);
+    if (found.names > 0 && now_ms == 0)
+        LOG_INFO("names: the machine was started since they were noted: how long that is nobody "
+                 "knows, and no TTL counts it");
     if (found.damaged)
         LOG_WARN("names.dir: %s was damaged: conversations and documents that could be read are "
                  "noted anew, others are gone",

@@ -161,11 +161,15 @@ struct core_names_found {
 };
 /* After core_adopt_end(), before the first request, once. Names of the run before come back; from
  * now on the journal (borrowed; NULL: there is none) has all that is done. `who` as in
- * core_ns_restore(). wall_ms: what time it is, for ages that go on. Blocks on which promises were
- * lent to names that are no more become ordinary ones. An error is the journal's. */
-KVC_WARN_UNUSED int core_names_open(struct core *c, struct journal *journal, uint64_t wall_ms,
-                                    core_who_fn *who, void *ctx,
+ * core_ns_restore(). Ages go on: now_ms is what time it is on the clock that core_names_now_ms()
+ * told in the run before. 0: nobody knows; then the time since the newest of what is noted does not
+ * count, and the clock begins with wall_ms where nothing is. Blocks on which promises were lent to
+ * names that are no more become ordinary ones. An error is the journal's. */
+KVC_WARN_UNUSED int core_names_open(struct core *c, struct journal *journal, uint64_t now_ms,
+                                    uint64_t wall_ms, core_who_fn *who, void *ctx,
                                     struct core_names_found *ret_found);
+/* The clock by which names age, milliseconds. After core_names_open(); 0: limits.names is 0. */
+uint64_t core_names_now_ms(const struct core *c);
 /* Begins no more commits; the one that is under way ends as usual. Before the journal is closed. */
 void core_names_stop(struct core *c);
 /* The journal could not be opened: nothing is noted, as if it had taken nothing more. */

@@ -132,8 +132,8 @@ struct names {
     uint8_t *keys; /* scratch of core_name_seq() */
     struct wheel wheel;
     bool wheel_on;
-    uint64_t serial;  /* of contents */
-    uint64_t wall_ms; /* at core time 0 */
+    uint64_t serial;   /* of contents */
+    uint64_t begun_ms; /* names_now() at core time 0 */
 
     struct journal *journal;
     int error;
@@ -152,7 +152,7 @@ struct names {
 
 static inline uint64_t names_now(const struct core *c)
 {
-    return c->names->wall_ms + c->now_ms;
+    return c->names->begun_ms + c->now_ms;
 }
 static inline uint32_t name_no(const struct core *c, const struct core_name *nm)
 {

@@ -12,7 +12,8 @@ struct reader {
     struct core_name *nm; /* NULL: nobody's */
     bool alone;           /* nobody's, and left alone */
     uint32_t key_pieces, last_ids;
-    uint64_t held; /* groups of FULL of which a block is held */
+    uint64_t held;      /* groups of FULL of which a block is held */
+    uint64_t newest_ms; /* when the last of all that is noted was */
 };
 
 /* ---- heads ---- */
@@ -92,6 +93,7 @@ static void on_head(struct reader *r, const void *value, uint32_t bytes)
         r->found->pieces++;
         return;
     }
+    r->newest_ms = MAX(r->newest_ms, MAX(h.made_ms, h.used_ms));
     const struct core_identity *id = r->who(r->ctx, h.owner);
     struct core_name *old = id ? name_get(r->c, h.kind, h.name, id->principal, h.sub) : NULL;
     if (old)
@@ -178,7 +180,6 @@ static void end_name(struct reader *r)
     }
     nm->cut |= nm->refs == CORE_NONE;
     r->found->partly += nm->cut;
-    name_arm(r->c, nm);
     r->nm = NULL;
 }
 
@@ -226,6 +227,7 @@ static void keep_all(struct core *c)
         struct core_name *nm = &n->name[i];
         if (nm->state != NAME_LIVE)
             continue;
+        name_arm(c, nm);
         name_save(c, nm);
         struct core_seq seq;
         if (nm->pinned && (!core_name_seq(c, nm, &seq) || name_pin(c, nm, &seq) != 0))
@@ -235,14 +237,21 @@ static void keep_all(struct core *c)
     }
 }
 
-int core_names_open(struct core *c, struct journal *journal, uint64_t wall_ms, core_who_fn *who,
-                    void *ctx, struct core_names_found *ret_found)
+/* A clock that stands before what is noted would be wrong. */
+static uint64_t begin_ms(const struct reader *r, uint64_t now_ms, uint64_t wall_ms)
+{
+    if (now_ms == 0 && r->newest_ms == 0)
+        return wall_ms;
+    return MAX(now_ms, r->newest_ms);
+}
+
+int core_names_open(struct core *c, struct journal *journal, uint64_t now_ms, uint64_t wall_ms,
+                    core_who_fn *who, void *ctx, struct core_names_found *ret_found)
 {
     *ret_found = (struct core_names_found){.names = 0};
     if (!c->names)
         return 0;
     names_wheel(c);
-    c->names->wall_ms = wall_ms - c->now_ms;
     struct reader r = {.c = c, .who = who, .ctx = ctx, .found = ret_found};
     int err = journal ? journal->ops->walk(journal, on_piece, &r) : 0;
     end_name(&r);
@@ -253,6 +262,12 @@ int core_names_open(struct core *c, struct journal *journal, uint64_t wall_ms, c
     if (err)
         return err;
     c->names->journal = journal;
+    c->names->begun_ms = begin_ms(&r, now_ms, wall_ms) - c->now_ms;
     keep_all(c);
     return 0;
+}
+
+uint64_t core_names_now_ms(const struct core *c)
+{
+    return c->names ? names_now(c) : 0;
 }

@@ -471,7 +471,8 @@ struct kvc_name_options {
     unsigned flags; /* KVC_F_PINNED: nothing of it goes while the name lasts, within the budget of
                        pinned bytes; KVC_F_DURABLE: returns when it is on stable storage */
     uint32_t priority; /* 0 = KVC_PRIORITY_DEFAULT */
-    uint64_t ttl_ms;   /* the name goes when it was not used for so long; 0 = never */
+    uint64_t ttl_ms;   /* the name goes when it was not used for so long, not counting the time from
+                          the last use of any name to a new start of the machine; 0 = never */
     const uint32_t
         *tokens; /* documents: the ids of all seq->tokens tokens, kept for export; NULL. With the
                     keys they are at most KVC_MESSAGE_MAX bytes, else KVC_E_TOO_LARGE */

@@ -29,6 +29,7 @@ struct rig {
     int journal_err;              /* what its commits end with */
     struct core_names_found names_found;
     uint64_t wall_ms; /* at the next restart */
+    bool now_unknown; /* then: what the wall clock says is not to be relied on */
     uint64_t now_ns;
     struct core_client *cl[RIG_CLIENTS];
     unsigned idle[RIG_CLIENTS]; /* times that the core called it */

@@ -43,6 +43,34 @@ START_TEST(a_name_comes_back_with_what_it_reaches)
 }
 END_TEST
 
+/* TTLs ended at once when the clock had been set forward, and never when it had been set back. */
+START_TEST(a_wall_clock_that_was_set_ends_no_ttl)
+{
+    const uint64_t year_ms = UINT64_C(365) * 86400000;
+    begin(16, 64, true);
+    store(1, 0, 6);
+    const struct core_name_put in = {.priority = 80, .ttl_ms = 3600000};
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 48, in, NULL, &n), 0);
+    rig_settle(&r);
+    r.now_unknown = true;
+    for (unsigned i = 0; i < 2; i++) {
+        r.wall_ms += i == 0 ? year_ms : (uint64_t)0 - 2 * year_ms;
+        restart(false);
+        ck_assert_uint_eq(r.names_found.names, 1);
+        rig_settle(&r);
+        ck_assert_uint_lt(view("c").idle_ms, 60000);
+        ck_assert_uint_eq(m()->names_expired, 0);
+    }
+    /* The hour is counted from there. */
+    r.now_ns += UINT64_C(3700) * 1000000000;
+    rig_step(&r);
+    rig_settle(&r);
+    ck_assert_uint_eq(m()->names_expired, 1);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(promises_to_a_name_that_is_no_more_end_after_the_restart)
 {
     begin(16, 64, true);
@@ -716,6 +744,7 @@ int main(void)
     TCase *t = tcase_create("all");
     tcase_set_timeout(t, getenv("KVC_NAMES_SEEDS") ? 0 : 300);
     tcase_add_test(t, a_name_comes_back_with_what_it_reaches);
+    tcase_add_test(t, a_wall_clock_that_was_set_ends_no_ttl);
     tcase_add_test(t, promises_to_a_name_that_is_no_more_end_after_the_restart);
     tcase_add_test(t, what_was_not_saved_is_cut_off);
     tcase_add_test(t, without_its_namespace_a_name_reaches_nothing);
