@@ -7,20 +7,16 @@
 #
 # BIN: the directory of the built programs (build/release/bin). One JSON object per line on stdout.
 set -eu
-bin=${1:-build/release/bin}
+KVC_BIN_DIR=${1:-build/release/bin}
 rate=${2:-10}
 turns=${3:-5}
-dir=$(mktemp -d)
-daemon='' load='' scraper=''
-trap 'kill $daemon $load $scraper 2>/dev/null || true; rm -rf "$dir"' EXIT
+load='' scraper=''
+test=scrape
+. "$(dirname "$0")/../tests/e2e/daemon.sh"
+trap 'kill $load $scraper 2>/dev/null || true; daemon_clean' EXIT
 
-"$bin/kvcache-daemon" --set runtime_dir="$dir" --set host.limit=2GiB --set staging.session_max=1GiB --set staging.total=2GiB --set metrics.listen="$dir/m.sock" >"$dir/log" 2>&1 &
-daemon=$!
-for _ in $(seq 300); do
-    grep -q 'ready: ' "$dir/log" && break
-    sleep 0.1
-done
-grep -q 'ready: ' "$dir/log" || { cat "$dir/log" >&2; exit 1; }
+daemon_begin --set host.limit=2GiB --set staging.session_max=1GiB --set staging.total=2GiB \
+    --set metrics.listen="$dir/m.sock" || fail "the daemon did not start"
 
 cat >"$dir/scrape.py" <<'EOF'
 import http.client, json, socket, sys, time
@@ -46,7 +42,7 @@ print(json.dumps({"metric": "scrapes", "value": len(took), "page_bytes": size}))
 EOF
 
 # Full load: a worker that stores as fast as it can.
-"$bin/kvcachebench" store --socket "$dir/attach.sock" --block-bytes 64KiB --seconds 1 --pairs 12 >"$dir/load" 2>&1 &
+"$KVC_BIN_DIR/kvcachebench" store --block-bytes 64KiB --seconds 1 --pairs 12 >"$dir/load" 2>&1 &
 load=$!
 sleep 1
 python3 "$dir/scrape.py" "$dir/m.sock" "$rate" 8
@@ -56,7 +52,7 @@ wait $load || true
 load=
 
 lookups() {
-    "$bin/kvcachebench" lookup --socket "$dir/attach.sock" --keys 256 --pairs 1 --seconds 1 --json |
+    "$KVC_BIN_DIR/kvcachebench" lookup --keys 256 --pairs 1 --seconds 1 --json |
         sed "s/^{/{\"scrapes_a_second\":$1,/"
 }
 for _ in $(seq "$turns"); do

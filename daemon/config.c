@@ -56,7 +56,8 @@ const struct option_desc config_table[] = {
      .help = "keep host memory over restarts: off, systemd, or a directory on tmpfs or hugetlbfs"},
 
     {"nvme.paths", OPT_STRING, FIELD(nvme_paths), .def = "",
-     .help = "storage for blocks: directories, files or devices, separated by commas; empty: none"},
+     .help = "storage for blocks: directories, files or devices, separated by commas; empty: none",
+     .flags = OPTF_LIST},
     {"nvme.limit", OPT_BYTES, FIELD(nvme_limit), .def = "auto",
      .help = "all that is written there, over all paths; auto: 90 % of what is free",
      .min = 8 * MIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
@@ -67,7 +68,8 @@ const struct option_desc config_table[] = {
      .help = "directory of the journal; empty: 'journal' beside the first path's file"},
     {"nvme.replaced", OPT_STRING, FIELD(nvme_replaced), .def = "",
      .help =
-         "for one start: those of nvme.paths that are new, and what was on the old ones is gone"},
+         "for one start: those of nvme.paths that are new, and what was on the old ones is gone",
+     .flags = OPTF_LIST},
     {"nvme.writes_per_day", OPT_BYTES, FIELD(nvme_writes_per_day), .def = "0",
      .help = "bytes written a day, at most, to spare the drives; 0: no limit",
      .max = CONFIG_BYTES_MAX},
@@ -84,7 +86,8 @@ const struct option_desc config_table[] = {
 
     {"hbm.devices", OPT_STRING, FIELD(hbm_devices_text), .def = "",
      .help = "GPUs, each with the bytes for blocks: 'cuda:0=20GiB, cuda:1', GPU-<uuid>, "
-             "MIG-<uuid>, emu:N"},
+             "MIG-<uuid>, emu:N",
+     .flags = OPTF_LIST},
     {"hbm.chunk", OPT_BYTES, FIELD(hbm_chunk), .def = "auto",
      .help = "device memory is taken in pieces of this size; auto: 64MiB, less of small devices",
      .min = 2 * MIB, .max = GIB, .flags = OPTF_AUTO},

@@ -526,13 +526,6 @@ static unsigned section_seen(struct seen *seen, const char *name, unsigned line)
     return 0;
 }
 
-/* Several values in one text. */
-static bool is_text_list(const char *key)
-{
-    return strcmp(key, "nvme.paths") == 0 || strcmp(key, "nvme.replaced") == 0 ||
-           strcmp(key, "hbm.devices") == 0;
-}
-
 /* The value of a key of the table. */
 static void read_option(struct yaml_in *in, const char *key, unsigned line)
 {
@@ -545,7 +538,7 @@ static void read_option(struct yaml_in *in, const char *key, unsigned line)
         ERROR(in, line, key, "given twice, first in line %u", origin->line);
         skip_value(in);
     } else if (text == NULL) {
-        if (in->ev.type == YAML_SEQUENCE_START_EVENT && is_text_list(key))
+        if (in->ev.type == YAML_SEQUENCE_START_EVENT && (config_table[i].flags & OPTF_LIST))
             (void)!snprintf(expected, sizeof(expected),
                             "one text with commas in it, such as '%s: a, b'",
                             strrchr(key, '.') + 1);

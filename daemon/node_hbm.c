@@ -269,6 +269,8 @@ bool node_hbm_ends(const struct node_hbm *h, const struct config *cfg)
 
 /* ---- statistics ---- */
 
+#define FROM_GPU(kind, name, help) .name = g->name,
+
 uint32_t node_hbm_metric_sets(const struct node_hbm *h, struct metric_set ret[DEVICES_MAX])
 {
     const uint32_t n = h ? h->n : 0;
@@ -288,21 +290,12 @@ void node_hbm_refresh(struct node_hbm *h, const struct core *core)
         h->metrics[i] = (struct device_metrics){.up = v.up,
                                                 .limit_bytes = v.limit_bytes,
                                                 .used_bytes = v.used_bytes,
-                                                .memory_bytes = v.memory_bytes,
                                                 .held_bytes = v.held_bytes,
-                                                .imported_bytes = v.imported_bytes,
-                                                .inflight_bytes = g->inflight_bytes,
-                                                .credit_bytes = g->credit_bytes,
                                                 .blocks = near.blocks,
                                                 .hits = near.hits,
                                                 .fills = near.fills,
                                                 .drops = near.drops,
-                                                .copies = v.copies,
-                                                .copy_bytes = v.copy_bytes,
-                                                .copy_frags = g->copy_frags,
-                                                .copy_ns = g->copy_ns,
-                                                .failures = v.failures,
-                                                .outs = v.outs};
+                                                GPU_METRICS(FROM_GPU)};
     }
 }
 

@@ -30,6 +30,8 @@ enum option_type {
 #define OPTF_AUTO 1u
 /* A new value can be taken while the program runs. */
 #define OPTF_LIVE 2u
+/* A STRING of several values, separated by commas. */
+#define OPTF_LIST 4u
 
 struct option_desc {
     const char *key; /* "host.limit" */

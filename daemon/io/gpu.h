@@ -37,6 +37,7 @@
 #include "list.h"
 #include "loop.h"
 #include "metric.h"
+#include "stat.h"
 
 #define GPU_UUID_BYTES DEVICE_UUID_BYTES
 #define GPU_WHY_BYTES  256u
@@ -225,17 +226,6 @@ const struct gpu_rates *gpu_rates(const struct gpu *gpu); /* borrowed */
  * than twice as fast by turns, and the host memory is pinned. */
 enum gpu_path gpu_path_of(const struct gpu *gpu, enum gpu_direction direction, uint64_t frag_bytes);
 
-#define GPU_METRICS(X)                                            \
-    X(COUNTER, copies, "copies that ended well")                  \
-    X(COUNTER, copy_bytes, "bytes of them")                       \
-    X(COUNTER, copy_frags, "fragments of them")                   \
-    X(COUNTER, failures, "operations that failed")                \
-    X(COUNTER, outs, "times that the device was taken out")       \
-    X(GAUGE, memory_bytes, "bytes of memory allocated")           \
-    X(GAUGE, imported_bytes, "bytes of workers' memory imported") \
-    X(GAUGE, inflight_bytes, "bytes of copies in flight")         \
-    X(GAUGE, credit_bytes, "that the driver is given at a time")  \
-    X(HISTO, copy_ns, "a copy, from its begin to its end")
 METRIC_STRUCT(gpu, GPU_METRICS);
 const struct gpu_metrics *gpu_metrics(const struct gpu *gpu);
 

@@ -4,7 +4,11 @@
 # with and the folder is named after. The folder, and a daemon that still runs, go at the end.
 dir=$(mktemp -d "/tmp/kvc-${test:?}.XXXXXX")
 pid=
-trap '[ -z "$pid" ] || kill -9 "$pid"; rm -rf "$dir"' EXIT
+daemon_clean() {
+    [ -z "$pid" ] || kill -9 "$pid"
+    rm -rf "$dir"
+}
+trap daemon_clean EXIT
 export KVCACHE_SOCKET="$dir/run/attach.sock"
 
 fail() {

@@ -208,25 +208,29 @@
     X(HISTO, read_ns, "a read I/O, from its begin to its end, over all paths")                  \
     X(HISTO, write_ns, "a write I/O, from its begin to its end, over all paths")
 
+/* What a device's thread counts itself (gpu.h). */
+#define GPU_METRICS(X)                                                 \
+    X(GAUGE, memory_bytes, "memory allocated there")                   \
+    X(GAUGE, imported_bytes, "workers' memory imported")               \
+    X(GAUGE, inflight_bytes, "bytes of copies in flight")              \
+    X(GAUGE, credit_bytes, "bytes of copies that the driver is given") \
+    X(COUNTER, copies, "copies from and to it")                        \
+    X(COUNTER, copy_bytes, "bytes copied from and to it")              \
+    X(COUNTER, copy_frags, "fragments copied from and to it")          \
+    X(COUNTER, failures, "operations that failed")                     \
+    X(COUNTER, outs, "times that it was taken out")                    \
+    X(HISTO, copy_ns, "a copy from or to it, from its begin to its end")
+
 #define DEVICE_METRICS(X)                                               \
     X(GAUGE, up, "1: the device is in service, 0: it is out")           \
     X(GAUGE, limit_bytes, "limit of slots")                             \
     X(GAUGE, used_bytes, "slots in use")                                \
-    X(GAUGE, memory_bytes, "memory allocated there")                    \
     X(GAUGE, held_bytes, "memory kept until workers unmap it")          \
-    X(GAUGE, imported_bytes, "workers' memory imported")                \
-    X(GAUGE, inflight_bytes, "bytes of copies in flight")               \
-    X(GAUGE, credit_bytes, "bytes of copies that the driver is given")  \
     X(GAUGE, blocks, "copies of blocks in slots")                       \
     X(COUNTER, hits, "blocks that were there when they were asked for") \
     X(COUNTER, fills, "blocks copied there")                            \
     X(COUNTER, drops, "copies of blocks that went to make room")        \
-    X(COUNTER, copies, "copies from and to it")                         \
-    X(COUNTER, copy_bytes, "bytes copied from and to it")               \
-    X(COUNTER, copy_frags, "fragments copied from and to it")           \
-    X(COUNTER, failures, "operations that failed")                      \
-    X(COUNTER, outs, "times that it was taken out")                     \
-    X(HISTO, copy_ns, "a copy from or to it, from its begin to its end")
+    GPU_METRICS(X)
 
 /* What stands before the names of a table, "core" in "core.lookups". There is one "device" table
  * for each device: "device0", "device1". */
