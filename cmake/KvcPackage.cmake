@@ -8,6 +8,16 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kvcache")
 set(pkgconfig_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 
+# The loader of other programs finds the library only once its cache has it. A staged installation is
+# somebody's package, which sees to that itself.
+install(CODE "set(KVC_LIBDIR \"${CMAKE_INSTALL_LIBDIR}\")" COMPONENT development)
+install(CODE [[
+  if("$ENV{DESTDIR}" STREQUAL "")
+    message(STATUS "Programs that link libkvcache.so find it after: ldconfig (as root, with"
+            " ${CMAKE_INSTALL_PREFIX}/${KVC_LIBDIR} in /etc/ld.so.conf.d), or linked with"
+            " -Wl,-rpath,${CMAKE_INSTALL_PREFIX}/${KVC_LIBDIR}")
+  endif()]] COMPONENT development)
+
 install(EXPORT kvcache NAMESPACE kvcache:: DESTINATION "${package_dir}" FILE kvcache-targets.cmake
         COMPONENT development)
 configure_package_config_file("${CMAKE_SOURCE_DIR}/cmake/kvcache-config.cmake.in"

@@ -35,7 +35,7 @@ static const char help[] =
     "\n"
     "  --every SECONDS  between two screens, 0.1 to 86400 (default 2)\n"
     "  --count N        end after N screens (default: on a terminal never, else 1)\n"
-    "  --json           one object per screen, on a line; rates per second\n"
+    "  --json           one object per screen, on a line; names of rates end in _per_s\n"
     "\n"
     "The screen is cut to the terminal; what says most stands to the left. Namespaces that hold\n"
     "nothing, and held nothing a screen ago, are left out ('kvcachectl ns' has them).\n"
@@ -406,7 +406,7 @@ static json_t *ns_json(const struct top *t, const struct kvc_usage *u)
         "principal", u->principal, "tenant", u->tenant, "sub_tenant", u->sub, "model", u->model,
         "blocks", (json_int_t)u->blocks, "host_bytes", (json_int_t)u->host_bytes, "nvme_bytes",
         (json_int_t)u->nvme_bytes, "device_bytes", (json_int_t)u->device_bytes, "leased_bytes",
-        (json_int_t)u->leased_bytes, "grows_bytes", known ? json_real(by) : json_null());
+        (json_int_t)u->leased_bytes, "grows_bytes_per_s", known ? json_real(by) : json_null());
 }
 
 static void print_json(const struct top *t)
@@ -419,8 +419,8 @@ static void print_json(const struct top *t)
         json_array_append_new(tier, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f}", "tier", row[i].name,
                                               "blocks", (json_int_t)row[i].blocks, "used_bytes",
                                               (json_int_t)row[i].used, "limit_bytes",
-                                              (json_int_t)row[i].limit, "in_bytes", row[i].in,
-                                              "out_bytes", row[i].out));
+                                              (json_int_t)row[i].limit, "in_bytes_per_s", row[i].in,
+                                              "out_bytes_per_s", row[i].out));
     for (size_t i = 0; i < t->now.n; i++) {
         json_t *item = ns_json(t, &t->now.ns[i]);
         if (item) /* NULL when a name is not UTF-8; the others are still worth showing */
@@ -428,17 +428,17 @@ static void print_json(const struct top *t)
         else
             ctl_error("namespace %u has a name that is not UTF-8; left out", t->now.ns[i].ns);
     }
-    json_print(
-        json_pack("{s:I, s:f, s:I, s:f, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
-                  "uptime_ms", (json_int_t)value(&t->now, "daemon.uptime_ms"), "seconds",
-                  since_s(t), "sessions", (json_int_t)value(&t->now, "svc.sessions"), "requests",
-                  rate(t, "svc.requests"), "errors", rate(t, "svc.replies_error"), "handle_p50_ns",
-                  (json_int_t)value(&t->now, "svc.handle_ns.p50"), "hit_ratio",
-                  asked != 0 ? json_real(ratio(gained(t, "core.blocks_hit"), asked)) : json_null(),
-                  "tokens_found", rate(t, "core.tokens_hit"), "tokens_loaded",
-                  rate(t, "core.tokens_loaded"), "tokens_recomputed", recomputed(t), "read_bytes",
-                  rate(t, "core.bytes_leased"), "stored_bytes", rate(t, "core.bytes_stored"),
-                  "evicted_bytes", rate(t, "core.bytes_evicted"), "tiers", tier, "namespaces", ns));
+    json_print(json_pack(
+        "{s:I, s:f, s:I, s:f, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "uptime_ms",
+        (json_int_t)value(&t->now, "daemon.uptime_ms"), "seconds", since_s(t), "sessions",
+        (json_int_t)value(&t->now, "svc.sessions"), "requests_per_s", rate(t, "svc.requests"),
+        "errors_per_s", rate(t, "svc.replies_error"), "handle_p50_ns",
+        (json_int_t)value(&t->now, "svc.handle_ns.p50"), "hit_ratio",
+        asked != 0 ? json_real(ratio(gained(t, "core.blocks_hit"), asked)) : json_null(),
+        "tokens_found_per_s", rate(t, "core.tokens_hit"), "tokens_loaded_per_s",
+        rate(t, "core.tokens_loaded"), "tokens_recomputed_per_s", recomputed(t), "read_bytes_per_s",
+        rate(t, "core.bytes_leased"), "stored_bytes_per_s", rate(t, "core.bytes_stored"),
+        "evicted_bytes_per_s", rate(t, "core.bytes_evicted"), "tiers", tier, "namespaces", ns));
 }
 
 static int show(struct top *t)

@@ -53,11 +53,11 @@ struct verify {
     struct ctl *ctl;
     struct kvc_verify slice;
     uint64_t rate; /* bytes per second; 0 = no limit */
-    uint64_t blocks_total, bytes_total;
+    uint64_t bytes_total;
     uint64_t blocks, bytes, skipped, failed, corrupt, below;
     uint64_t begun_ns, shown_ns;
     bool terminal, drawn;
-    struct devices devices; /* as they were before; after: as they are */
+    struct devices devices; /* after the pass */
 };
 
 static uint64_t now_ns(void)
@@ -185,32 +185,21 @@ static void tell_end(const struct verify *v)
 
 /* ---- the pass ---- */
 
-static int add_ns(void *ctx, const struct kvc_ns_info *ns)
+static bool reads(const struct verify *v, enum kvc_tier_id tier)
+{
+    return v->slice.tier == KVC_TIER_NONE || v->slice.tier == tier;
+}
+
+/* A block that is in two tiers is read in both. */
+static int add_ns(void *ctx, const struct kvc_usage *ns)
 {
     struct verify *v = ctx;
-    if (v->slice.tier != KVC_TIER_HBM && (!v->slice.ns || ns->ns == v->slice.ns)) {
-        v->blocks_total += ns->blocks;
-        v->bytes_total += ns->bytes;
-    }
+    if (v->slice.ns && ns->ns != v->slice.ns)
+        return 0;
+    v->bytes_total += reads(v, KVC_TIER_HOST) ? ns->host_bytes : 0;
+    v->bytes_total += reads(v, KVC_TIER_NVME) ? ns->nvme_bytes : 0;
+    v->bytes_total += reads(v, KVC_TIER_HBM) ? ns->device_bytes : 0;
     return 0;
-}
-
-static bool has_devices(const struct verify *v)
-{
-    return v->slice.tier == KVC_TIER_HBM || v->slice.tier == KVC_TIER_NONE;
-}
-
-/* What there is, about: of all namespaces on devices. */
-static int take_totals(struct verify *v)
-{
-    int rc = kvc_ns_list(v->ctl->kvc, add_ns, v);
-    if (rc == 0 && has_devices(v))
-        rc = devices_take(v->ctl, &v->devices);
-    for (uint32_t i = 0; rc == 0 && i < v->devices.n; i++) {
-        v->blocks_total += v->devices.device[i].blocks;
-        v->bytes_total += v->devices.device[i].used_bytes;
-    }
-    return rc;
 }
 
 static void tell_out(const struct verify *v, const struct kvc_device *d)
@@ -226,7 +215,7 @@ static void tell_out(const struct verify *v, const struct kvc_device *d)
 /* Those with room for blocks; returns how many are out, or the library's error. */
 static int look_at_devices(struct verify *v)
 {
-    int out = 0, rc = has_devices(v) ? devices_take(v->ctl, &v->devices) : 0;
+    int out = 0, rc = reads(v, KVC_TIER_HBM) ? devices_take(v->ctl, &v->devices) : 0;
     for (uint32_t i = 0; rc == 0 && i < v->devices.n; i++) {
         const struct kvc_device *d = &v->devices.device[i];
         if (d->up || d->limit_bytes == 0)
@@ -342,6 +331,6 @@ int cmd_verify(struct ctl *ctl, int argc, char **argv)
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    rc = take_totals(&v);
+    rc = kvc_usage(ctl->kvc, add_ns, &v); /* what there is, about */
     return rc < 0 ? ctl_fail(ctl, rc) : pass(&v);
 }

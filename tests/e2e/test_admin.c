@@ -252,9 +252,10 @@ START_TEST(top_shows_what_was_asked_and_who_holds_it)
     SAYS("\"hit_ratio\":1.0,");
     SAYS("\"tier\":\"host\",\"blocks\":48,\"used_bytes\":393216");
     SAYS("\"blocks\":48,\"host_bytes\":393216,");
-    SAYS("\"grows_bytes\":null");
+    SAYS("\"grows_bytes_per_s\":null");
+    SAYS("\"requests_per_s\":");
     SAYS("\"hit_ratio\":null"); /* of the second look: nothing was asked since the first */
-    SAYS("\"grows_bytes\":0.0");
+    SAYS("\"grows_bytes_per_s\":0.0");
     ctl(&rig, 0, "evict --all");
     ctl(&rig, 0, "top");
     SAYS("0.0 %");

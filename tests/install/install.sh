@@ -101,11 +101,17 @@ for program in "$prefix"/bin/*; do
 done
 
 # With /usr the configuration is in /etc, and the unit says so.
-DESTDIR=$work/usr cmake --install "$build" --prefix /usr >"$work/install.log" ||
-    fail "cmake --install --prefix /usr failed: $(cat "$work/install.log")"
+DESTDIR=$work/usr cmake --install "$build" --prefix /usr >"$work/usr.log" ||
+    fail "cmake --install --prefix /usr failed: $(cat "$work/usr.log")"
 grep -q '^ExecStart=/usr/bin/kvcache-daemon --config /etc/kvcache/daemon.yaml$' \
     "$work/usr/usr/lib/systemd/system/kvcache.service" || fail "the unit of /usr names other files"
 [ -f "$work/usr/etc/kvcache/daemon.yaml" ] || fail "with the prefix /usr there is no /etc/kvcache/daemon.yaml"
+
+# Where it is installed for good, the next step is told.
+cmake --install "$build" --prefix "$work/here" >"$work/install.log" || fail "cmake --install failed"
+grep -q "find it after: ldconfig .*$work/here/lib" "$work/install.log" ||
+    fail "nothing is said of ldconfig: $(cat "$work/install.log")"
+! grep -q ldconfig "$work/usr.log" || fail "a staged installation speaks of ldconfig"
 
 # ---- run ----
 
