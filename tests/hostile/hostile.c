@@ -6,20 +6,15 @@
 #define STAGING_BYTES (1u << 20)
 /* What an allocator may keep of what was freed. */
 #define RSS_SLACK (64u << 20)
-#define GROWS     (1u << 20)
 
-/* The daemon touches its tables in the background after its start. */
+/* The daemon touches its tables in the background after its start: once it does not any more. */
 static uint64_t settled_rss_bytes(const struct rig *r)
 {
-    uint64_t before, now = daemon_rss_bytes(r);
-    unsigned same = 0;
-    while (same < 3) {
-        before = now;
-        rig_sleep_ms(50);
-        now = daemon_rss_bytes(r);
-        same = now > before + GROWS ? 0 : same + 1;
+    for (unsigned still = 0; still < 3;) {
+        rig_sleep_ms(20);
+        still = daemon_touches_memory(r) ? 0 : still + 1;
     }
-    return now;
+    return daemon_rss_bytes(r);
 }
 
 void hostile_begin(struct hostile *s, const char *const *sets)
