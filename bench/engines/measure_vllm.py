@@ -33,9 +33,9 @@ def _watch(_worker: Any) -> None:
     side.seen, side.keys = [], {}
     count, load, store = side.stats.load, side._load_one, side._store_one
 
-    def load_one(link: Any, order: Any) -> bool:
-        side.pages_now = order.pages[0]
-        return bool(load(link, order))
+    def load_one(*given: Any) -> bool:
+        side.pages_now = given[-1].pages[0]
+        return bool(load(*given))
 
     def counted(size: int, seconds: float) -> None:
         side.seen.append((size, seconds, side.pages_now))
