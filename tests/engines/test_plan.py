@@ -216,6 +216,14 @@ def test_wishes() -> None:
     assert "ttl_ms is -1" in wrong[1]
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "", "n" * 128, 5])
+def test_a_name_that_the_daemon_refuses_is_no_wish(name: Any) -> None:
+    made, wrong = Wishes.of({"kvcache": {"conversation": name, "document": name}})
+    assert made.conversation is None
+    assert made.document is None
+    assert len(wrong) == 2
+
+
 # ---- cost of prefill
 
 

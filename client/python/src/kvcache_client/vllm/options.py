@@ -10,7 +10,7 @@ from typing import Any
 
 from kvcache_client import Hint
 
-__all__ = ["Options", "Wishes", "bytes_of"]
+__all__ = ["Options", "Wishes", "bytes_of", "is_name"]
 
 _UNITS = {
     "": 1,
@@ -162,8 +162,16 @@ def _flag(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def is_name(value: str) -> bool:
+    """Whether the daemon takes it as a name: 1 to 127 bytes of UTF-8 without NUL."""
+    try:
+        return 0 < len(value.encode()) < 128 and "\0" not in value
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON may hold
+        return False
+
+
 def _name(value: Any) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value.encode()) < 128 else None
+    return value if isinstance(value, str) and is_name(value) else None
 
 
 def _hint(value: Any) -> Hint | None:
@@ -177,7 +185,7 @@ _WISHES: dict[str, tuple[Any, str]] = {
     "durable": (_flag, "true or false"),
     "no_store": (_flag, "true or false"),
     "no_load": (_flag, "true or false"),
-    "conversation": (_name, "a name of 1 to 127 bytes"),
-    "document": (_name, "a name of 1 to 127 bytes"),
+    "conversation": (_name, "a name of 1 to 127 bytes of UTF-8, without NUL"),
+    "document": (_name, "a name of 1 to 127 bytes of UTF-8, without NUL"),
     "hint": (_hint, "one of 'ended', 'continue', 'soon', 'scan'"),
 }

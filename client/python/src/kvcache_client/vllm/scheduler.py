@@ -13,7 +13,7 @@ from kvcache_client._session import flags_of
 from kvcache_client.vllm.cost import PrefillCost
 from kvcache_client.vllm.link import Link, logger
 from kvcache_client.vllm.messages import Load, Report, StepOrders, Store
-from kvcache_client.vllm.options import Options, Wishes
+from kvcache_client.vllm.options import Options, Wishes, is_name
 from kvcache_client.vllm.plan import adapter_files
 from kvcache_client.vllm.stats import Stats
 
@@ -342,7 +342,9 @@ class SchedulerSide:
         if not self.options.salt_is_sub_tenant:
             return None
         salt = getattr(state.request, "cache_salt", None)
-        return str(salt) if salt else None
+        if not salt or is_name(str(salt)):
+            return str(salt) if salt else None
+        return sha256(str(salt).encode(errors="surrogatepass")).hexdigest()
 
     # ---- answers
 
@@ -473,10 +475,10 @@ class SchedulerSide:
 
     def _put_names(self) -> None:
         now = time.monotonic()
-        waiting: list[_Name] = []
-        for name in self._names:
+        names, self._names = self._names, []  # whatever becomes of a call, it is not made again
+        for name in names:
             if name.state.jobs > 0 and now < name.until:
-                waiting.append(name)
+                self._names.append(name)
                 continue
             try:
                 self.link.ns.name_put(
@@ -490,7 +492,6 @@ class SchedulerSide:
                 )
             except Error as error:
                 logger.warning("%s %r is not named: %s", name.kind.name.lower(), name.name, error)
-        self._names = waiting
 
     def _hint(self, state: _State) -> None:
         wishes = state.wishes
