@@ -274,7 +274,7 @@ static bool nodes_fit(struct pages *p, const uint8_t *page, const struct head *h
     return true;
 }
 
-/* A page of nodes and all below it. NOLINTNEXTLINE(misc-no-recursion): DEPTH_MAX bounds it */
+/* A page of nodes and all below it; DEPTH_MAX bounds it. */
 static bool tree_walk(struct pages *p, uint64_t number, unsigned depth)
 {
     const bool is_branch = depth > 1;

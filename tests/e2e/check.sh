@@ -14,13 +14,20 @@ check() {
     "$daemon" --check-config --set runtime_dir="$dir/run" --set host.limit=8MiB "$@" >"$dir/out" 2>&1 || status=$?
 }
 
+# says STATUS TEXT OPTION...: the check ends with that, and its words have that text
+says() {
+    wanted=$1
+    text=$2
+    shift 2
+    check "$@"
+    [ "$status" = "$wanted" ] || fail "--check-config $* ended with $status"
+    grep -qF "$text" "$dir/out" || fail "--check-config $* does not say '$text'"
+}
+
 # both TEXT OPTION...: refused with that text, by the check and by a start
 both() {
-    text=$1
+    says 2 "$@"
     shift
-    check "$@"
-    [ "$status" = 2 ] || fail "--check-config $* ended with $status"
-    grep -qF "$text" "$dir/out" || fail "--check-config $* does not say '$text'"
     daemon_begin --set host.limit=8MiB "$@" && fail "a start takes what --check-config refuses: $*"
     grep -qF "$text" "$dir/log" || fail "a start with $* does not say '$text'"
     [ ! -e "$dir/run" ] || fail "a start with $* left its runtime_dir behind"
@@ -75,23 +82,16 @@ limited 65536 "nvme.limit: a file of 128.00 MiB is needed, and this process may 
     --set staging.session_max=8MiB --set nvme.paths="$dir/s" --set nvme.limit=128MiB
 [ -z "$(ls "$dir/s")" ] || fail "a store that may not be made left something behind"
 
-# What others may replace.
-warned() {
-    text=$1
-    shift
-    check "$@"
-    [ "$status" = 0 ] || fail "--check-config $* ended with $status"
-    grep -qF "$text" "$dir/out" || fail "--check-config $* does not warn: '$text'"
-}
-warned "runtime_dir: every user may write to $dir/open (mode 0777)" --set runtime_dir="$dir/open"
-warned "runtime_dir: every user may write to $dir/open" --set runtime_dir="$dir/open/run"
-warned "nvme.paths: every user may write to $dir/open" --set nvme.paths="$dir/open" --set nvme.limit=64MiB
+# What others may replace is warned of.
+says 0 "runtime_dir: every user may write to $dir/open (mode 0777)" --set runtime_dir="$dir/open"
+says 0 "runtime_dir: every user may write to $dir/open" --set runtime_dir="$dir/open/run"
+says 0 "nvme.paths: every user may write to $dir/open" --set nvme.paths="$dir/open" --set nvme.limit=64MiB
 chmod 1777 "$dir/open"
 check --set runtime_dir="$dir/open/run"
 ! grep -q "every user" "$dir/out" || fail "a directory with the sticky bit is warned of"
 if [ "$(id -u)" = 0 ]; then
     chown 65534 "$dir/other"
-    warned "runtime_dir: $dir/other belongs to uid 65534, and the daemon is uid 0" --set runtime_dir="$dir/other"
+    says 0 "runtime_dir: $dir/other belongs to uid 65534, and the daemon is uid 0" --set runtime_dir="$dir/other"
 fi
 daemon_begin --set host.limit=8MiB --set nvme.paths="$dir/s" --set nvme.limit=64MiB || fail "it does not start"
 

@@ -520,6 +520,16 @@ static void copy_file(const char *from, const char *to)
     close(out);
 }
 
+static void flip(const char *file, uint64_t byte, unsigned bit)
+{
+    uint8_t value;
+    const int fd = open(file, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(pread(fd, &value, 1, (off_t)byte), 1);
+    value ^= (uint8_t)(1u << bit);
+    ck_assert_int_eq(pwrite(fd, &value, 1, (off_t)byte), 1);
+    close(fd);
+}
+
 /* Bits anywhere in the file: what opens has only entries that were put, whole, and takes commits;
  * after those it still is sound. */
 START_TEST(flipped_bits_are_found_or_harmless)
@@ -537,7 +547,6 @@ START_TEST(flipped_bits_are_found_or_harmless)
     ck_assert_int_eq(stat(env, &st), 0);
     copy_file(env, kept);
     for (unsigned round = 0; round < ROUNDS; round++) {
-        uint8_t byte;
         unsigned entries = 0;
         copy_file(kept, env);
         seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -545,11 +554,7 @@ START_TEST(flipped_bits_are_found_or_harmless)
         off_t at = (off_t)((seed >> 20) % (uint64_t)st.st_size);
         if (round % 2)
             at = at / 4096 * 4096 + (off_t)(seed >> 13) % 64;
-        const int fd = open(env, O_RDWR | O_CLOEXEC);
-        ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
-        byte ^= (uint8_t)(1u << (seed >> 60) % 8);
-        ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
-        close(fd);
+        flip(env, (uint64_t)at, (unsigned)(seed >> 60) % 8);
         must_open();
         struct journal *j = meta_journal(meta);
         ck_assert_msg(j->ops->walk(j, check_entry, &entries) == 0, "round %u", round);
@@ -595,16 +600,6 @@ START_TEST(what_was_damaged_is_kept_aside)
     ck_assert_str_eq(contents(), "2=two ");
 }
 END_TEST
-
-static void flip(const char *file, uint64_t byte, unsigned bit)
-{
-    uint8_t value;
-    const int fd = open(file, O_RDWR | O_CLOEXEC);
-    ck_assert_int_eq(pread(fd, &value, 1, (off_t)byte), 1);
-    value ^= (uint8_t)(1u << bit);
-    ck_assert_int_eq(pwrite(fd, &value, 1, (off_t)byte), 1);
-    close(fd);
-}
 
 /* Branch and leaf pages of both trees, by LMDB's own count. */
 static unsigned pages_in_use(const char *dir)

@@ -341,10 +341,10 @@ class SchedulerSide:
     def _sub_tenant(self, state: _State) -> str | None:
         if not self.options.salt_is_sub_tenant:
             return None
-        salt = getattr(state.request, "cache_salt", None)
-        if not salt or is_name(str(salt)):
-            return str(salt) if salt else None
-        return sha256(str(salt).encode(errors="surrogatepass")).hexdigest()
+        salt = str(getattr(state.request, "cache_salt", None) or "")
+        if salt and not is_name(salt):
+            salt = sha256(salt.encode(errors="surrogatepass")).hexdigest()
+        return salt or None
 
     # ---- answers
 
