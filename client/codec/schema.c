@@ -315,14 +315,22 @@ static const char *check_blocks(const void *p)
     const struct msg_blocks *msg = p;
     if (msg->mode == KVC_WALK_ROOTS)
         return msg->key.n == 0 ? NULL : "key must be empty for mode 2 (roots)";
-    return msg->key.n != 0 ? NULL : "key must be binary of 32 bytes for modes 0 (up) and 1 (down)";
+    if (msg->key.n == 0)
+        return "key must be binary of 32 bytes for modes 0 (up), 1 (down) and 3 (match)";
+    if (msg->mode != KVC_WALK_MATCH)
+        return NULL;
+    if (msg->group != 0)
+        return "group must be 0 for mode 3 (match)";
+    return msg->depth >= 1 && msg->depth <= 8 * KVC_KEY_BYTES
+               ? NULL
+               : "depth must be an integer from 1 to 256 for mode 3 (match)";
 }
 
 static const struct field blocks_fields[] = {
     U32(struct msg_blocks, ns),
     UINT(struct msg_blocks, group, 0, KVC_GROUPS_MAX - 1, GROUP_MUST),
-    UINT(struct msg_blocks, mode, KVC_WALK_UP, KVC_WALK_ROOTS,
-         "mode must be 0 (up), 1 (down) or 2 (roots)"),
+    UINT(struct msg_blocks, mode, KVC_WALK_UP, KVC_WALK_MATCH,
+         "mode must be 0 (up), 1 (down), 2 (roots) or 3 (match)"),
     BLOB(struct msg_blocks, key, KVC_KEY_BYTES, 0, 1, "key must be binary of 0 or 32 bytes"),
     U32(struct msg_blocks, depth),
     UINT(struct msg_blocks, limit, 1, KVC_BLOCKS_MAX, "limit must be an integer from 1 to 256"),

@@ -6,11 +6,11 @@
 
 #include "ctl.h"
 #include "json.h"
-#include "key.h"
+#include "key_find.h"
 #include "table.h"
 #include "units.h"
 
-enum { PLACES_MAX = 64, INDENT_MAX = 24, SHORT_KEY = 16 };
+enum { PLACES_MAX = 64, INDENT_MAX = 24 };
 
 static const char help[] =
     "Usage: kvcachectl blocks --key KEY [--ns ID] [--down] [--depth N] [--limit N] [--full] "
@@ -21,7 +21,7 @@ static const char help[] =
     "of its sequence, or with --down that block and all that follow it. Without --key the first\n"
     "blocks of all sequences in a namespace.\n"
     "\n"
-    "  --key KEY   where to begin: 64 hexadecimal digits, as kvc_hash_chain() makes them. (From\n"
+    "  --key KEY   where to begin: 64 hexadecimal digits, or the first 16 that tables show. (From\n"
     "              token ids alone no key can be made here: it depends on the namespace's seed,\n"
     "              which only the workers get.)\n"
     "  --ns ID     the namespace; 'kvcachectl ns' lists them. With --key it may be left away\n"
@@ -49,7 +49,7 @@ struct place {
 struct blocks {
     struct ctl *ctl;
     struct kvc_walk walk;
-    uint8_t key[KVC_KEY_BYTES];
+    struct key_arg key;
     bool down, full, has_group, has_depth;
     uint64_t limit, shown;
     struct place place[PLACES_MAX];
@@ -81,7 +81,10 @@ static int find_places(struct blocks *b)
         b->place[b->n_places++] = (struct place){b->walk.ns, b->walk.group};
         return 0;
     }
-    int rc = kvc_explain(b->ctl->kvc, b->walk.ns, b->key, 1, add_place, b);
+    int rc = key_find(b->ctl, b->walk.ns, &b->key);
+    if (rc != 0)
+        return rc;
+    rc = kvc_explain(b->ctl->kvc, b->walk.ns, b->key.key, 1, add_place, b);
     return rc < 0 ? ctl_fail(b->ctl, rc) : 0;
 }
 
@@ -114,7 +117,7 @@ static void add_row(struct blocks *b, const struct place *at, const struct kvc_w
     char key[KEY_TEXT_BYTES], size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
     uint32_t below = b->down ? w->depth - b->first_depth : 0;
     int indent = 2 * (int)(below < INDENT_MAX / 2 ? below : INDENT_MAX / 2);
-    table_cell(b->table, "%*s%.*s", indent, "", b->full ? KEY_TEXT_BYTES : SHORT_KEY,
+    table_cell(b->table, "%*s%.*s", indent, "", b->full ? KEY_DIGITS : (int)KEY_SHORT,
                key_format(w->key, key));
     table_cell(b->table, "%u", at->ns);
     table_cell(b->table, "%u", at->group);
@@ -202,9 +205,9 @@ static int take_option(void *ctx, int c, const char *value)
     case 'n':
         return ctl_take_ns(value, &b->walk.ns);
     case 'k':
-        if (key_parse(value, b->key, &why) < 0)
+        if (key_parse(value, &b->key, &why) < 0)
             return ctl_usage("--key %s: %s", value, why);
-        b->walk.key = b->key;
+        b->walk.key = b->key.key;
         return 0;
     case 'g':
         rc = ctl_take_count("group", value, 0, KVC_GROUPS_MAX - 1, &number);

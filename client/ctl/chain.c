@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "key.h"
+#include "key_find.h"
 
 /* ---- the command line ---- */
 
@@ -16,9 +16,8 @@ int chain_take(struct chain_ask *ask, int c, const char *value)
     case 'n':
         return ctl_take_ns(value, &ask->ns) + 1;
     case 't':
-        if (key_parse(value, ask->tip, &why) < 0)
+        if (key_parse(value, &ask->tip, &why) < 0)
             return ctl_usage("--tip %s: %s", value, why) + 1;
-        ask->has_tip = true;
         return 1;
     case 'T':
         ask->tokens = value;
@@ -32,7 +31,7 @@ int chain_check(const struct chain_ask *ask)
 {
     if (!ask->ns)
         return ctl_usage("in which namespace? Give --ns ID; 'kvcachectl ns' lists them");
-    if (!ask->has_tip && !ask->tokens)
+    if (!ask->tip.digits && !ask->tokens)
         return ctl_usage("which blocks? Give --tip KEY for the last one, or --tokens FILE; "
                          "'kvcachectl blocks --ns %u' shows the sequences",
                          ask->ns);
@@ -249,11 +248,12 @@ int chain_find(const struct ctl *ctl, struct chain_ask *ask, struct chain *chain
 {
     chain->ids = ask->ids;
     ask->ids = NULL;
-    const int rc = chain_open_ns(ctl, ask->ns, chain);
-    if (rc != 0)
-        return rc;
-    return ask->has_tip ? from_tip(ctl, ask->ns, ask->tip, ask->nids, chain)
-                        : chain_hash(chain, ask->nids);
+    int rc = chain_open_ns(ctl, ask->ns, chain);
+    if (rc == 0 && !ask->tip.digits)
+        return chain_hash(chain, ask->nids);
+    if (rc == 0)
+        rc = key_find(ctl, ask->ns, &ask->tip);
+    return rc == 0 ? from_tip(ctl, ask->ns, ask->tip.key, ask->nids, chain) : rc;
 }
 
 /* ---- names ---- */

@@ -7,6 +7,7 @@
 #define CTL_CHAIN_H
 
 #include "ctl.h"
+#include "key.h"
 
 struct chain {
     struct kvc_ns_spec *spec; /* owned */
@@ -18,10 +19,9 @@ struct chain {
 /* How a sequence was named on the command line. Zero: not at all. */
 struct chain_ask {
     uint32_t ns;
-    bool has_tip;
-    uint8_t tip[KVC_KEY_BYTES]; /* the last block, in a group of full attention if there is one */
-    const char *tokens;         /* a file with token ids, see tokens_read() */
-    uint32_t *ids;              /* owned: what it has, after chain_read() */
+    struct key_arg tip; /* the last block, in a group of full attention if there is one */
+    const char *tokens; /* a file with token ids, see tokens_read() */
+    uint32_t *ids;      /* owned: what it has, after chain_read() */
     uint32_t nids;
 };
 

@@ -47,7 +47,8 @@ static const char save_help[] =
     "before and no other name reaches loses its protection.\n"
     "\n"
     "  --ns ID        the namespace; 'kvcachectl ns' lists them. It must be your principal's\n"
-    "  --tip KEY      the sequence's last block; 'kvcachectl blocks' shows what is there\n"
+    "  --tip KEY      the sequence's last block; 'kvcachectl blocks' shows what is there. As\n"
+    "                 tables do, 16 of the 64 digits are enough\n"
     "  --tokens FILE  its token ids, u32 little-endian (a JSON array if FILE ends in .json)\n"
     "  --ttl TIME     the name goes when it was not used for so long (default: never)\n"
     "  --priority N   1 to 100; higher ones stay longer (default 35)\n"
@@ -160,10 +161,10 @@ static int extend(struct ctl *ctl, int argc, char **argv)
     struct kvc_name_info info;
     struct chain chain = {.ids = NULL};
     int rc = named_options(&n, argc, argv, options, extend_help, true);
-    if (rc == 0 && n.ttl_ms == UINT64_MAX && !n.ask.has_tip)
+    if (rc == 0 && n.ttl_ms == UINT64_MAX && !n.ask.tip.digits)
         rc = ctl_usage("how? Give --ttl TIME, or --tip KEY of a later block; 'kvcachectl conv "
                        "preload NAME --no-wait' counts a use and changes nothing");
-    if (rc == 0 && n.ask.tokens && !n.ask.has_tip)
+    if (rc == 0 && n.ask.tokens && !n.ask.tip.digits)
         rc = ctl_usage("--tokens %s: goes with --tip KEY, the last block of these", n.ask.tokens);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
@@ -172,7 +173,7 @@ static int extend(struct ctl *ctl, int argc, char **argv)
         rc = ctl_connect(ctl);
     if (rc == 0)
         rc = chain_show_name(ctl, n.kind, n.name, n.sub, &info);
-    if (rc == 0 && !n.ask.has_tip) {
+    if (rc == 0 && !n.ask.tip.digits) {
         rc = renew(&n);
     } else if (rc == 0) {
         n.ask.ns = info.ns;

@@ -6,7 +6,7 @@
 
 #include "chain.h"
 #include "json.h"
-#include "key.h"
+#include "key_find.h"
 #include "named.h"
 #include "units.h"
 
@@ -21,8 +21,9 @@ static const char help[] =
     "all of these need; they are counted as kept.\n"
     "\n"
     "  --ns ID             of this namespace; 'kvcachectl ns' lists them\n"
-    "  --prefix KEY        this block (64 hexadecimal digits) and all that follow it; --key is "
-    "the same\n"
+    "  --prefix KEY        this block and all that follow it: 64 hexadecimal digits, or the first "
+    "16\n"
+    "                      that tables show; --key is the same\n"
     "  --tenant NAME       of this tenant\n"
     "  --model NAME        of this model\n"
     "  --older-than TIME   not used for so long: 90s, 10min, 2h, 1d\n"
@@ -51,7 +52,7 @@ static const char help[] =
 
 struct evict {
     struct kvc_evict_filter filter;
-    uint8_t key[KVC_KEY_BYTES];
+    struct key_arg key;
     bool all;
     const char *name, *sub; /* of a document or conversation */
     enum kvc_name_kind kind;
@@ -88,9 +89,9 @@ static int take_bytes(struct evict *e, const char *value)
 static int take_key(struct evict *e, const char *option, const char *value)
 {
     const char *why = "";
-    if (key_parse(value, e->key, &why) < 0)
+    if (key_parse(value, &e->key, &why) < 0)
         return ctl_usage("--%s %s: %s", option, value, why);
-    e->filter.key = e->key;
+    e->filter.key = e->key.key;
     return 0;
 }
 
@@ -250,10 +251,13 @@ static void print_matching(const struct evict *e, const struct kvc_evicted *done
     putchar('\n');
 }
 
-static int evict_matching(const struct evict *e, struct ctl *ctl)
+static int evict_matching(struct evict *e, struct ctl *ctl)
 {
     struct kvc_evicted done;
-    const int rc = kvc_evict(ctl->kvc, &e->filter, &done);
+    int rc = e->filter.key ? key_find(ctl, e->filter.ns, &e->key) : 0;
+    if (rc != 0)
+        return rc;
+    rc = kvc_evict(ctl->kvc, &e->filter, &done);
     if (rc < 0)
         return ctl_fail(ctl, rc);
     warn_of_paths(e, ctl);

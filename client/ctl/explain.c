@@ -6,7 +6,7 @@
 
 #include "ctl.h"
 #include "json.h"
-#include "key.h"
+#include "key_find.h"
 #include "table.h"
 #include "units.h"
 
@@ -14,7 +14,8 @@ static const char help[] =
     "Usage: kvcachectl explain KEY... [--ns ID] [--json]\n"
     "\n"
     "Where the blocks with these keys are, or why they are not there. A KEY is 64 hexadecimal\n"
-    "digits, as the library's kvc_hash_chain() makes them.\n"
+    "digits, as the library's kvc_hash_chain() makes them, or of a block that is cached the first\n"
+    "16, as tables show them.\n"
     "\n"
     "  --ns ID  look in this namespace only; 'kvcachectl ns' lists them (default: in all that you\n"
     "           may see)\n"
@@ -28,8 +29,9 @@ static const char help[] =
 struct explain {
     struct ctl *ctl;
     uint32_t ns;
+    struct key_arg *given; /* one per key, and so the two below */
     uint8_t *keys;
-    bool *present; /* one per key */
+    bool *present;
     uint32_t n;
     uint32_t first; /* key of the request under way */
     struct table *table;
@@ -123,6 +125,17 @@ static int add(void *ctx, const struct kvc_explanation *x)
     return 0;
 }
 
+/* Makes whole keys of those that were given. */
+static int find_keys(struct explain *e)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < e->n; i++) {
+        rc = key_find(e->ctl, e->ns, &e->given[i]);
+        memcpy(e->keys + (size_t)i * KVC_KEY_BYTES, e->given[i].key, KVC_KEY_BYTES);
+    }
+    return rc;
+}
+
 static int ask(struct explain *e)
 {
     for (e->first = 0; e->first < e->n; e->first += KVC_EXPLAIN_MAX) {
@@ -154,17 +167,18 @@ static int take_option(void *ctx, int c, const char *value)
 static int take_keys(struct explain *e, int argc, char **argv)
 {
     if (optind == argc)
-        return ctl_usage("which block? Give its key, 64 hexadecimal digits");
+        return ctl_usage("which block? Give its key, 64 hexadecimal digits or the first 16");
     e->n = (uint32_t)(argc - optind);
+    e->given = calloc(e->n, sizeof(*e->given));
     e->keys = calloc(e->n, KVC_KEY_BYTES);
     e->present = calloc(e->n, sizeof(*e->present));
-    if (!e->keys || !e->present) {
+    if (!e->given || !e->keys || !e->present) {
         ctl_error("out of memory");
         return CTL_FAILED;
     }
     for (uint32_t i = 0; i < e->n; i++) {
         const char *why = "";
-        if (key_parse(argv[optind + (int)i], e->keys + (size_t)i * KVC_KEY_BYTES, &why) < 0)
+        if (key_parse(argv[optind + (int)i], &e->given[i], &why) < 0)
             return ctl_usage("%s: %s", argv[optind + (int)i], why);
     }
     return 0;
@@ -182,6 +196,8 @@ int cmd_explain(struct ctl *ctl, int argc, char **argv)
     rc = take_keys(&e, argc, argv);
     if (rc == 0)
         rc = ctl_connect(ctl);
+    if (rc == 0)
+        rc = find_keys(&e);
     if (rc == 0) {
         e.table = table_create(heads);
         e.array = ctl->json ? json_array() : NULL;
@@ -189,6 +205,7 @@ int cmd_explain(struct ctl *ctl, int argc, char **argv)
     }
     json_decref(e.array);
     table_destroy(&e.table);
+    free(e.given);
     free(e.keys);
     free(e.present);
     return rc;

@@ -16,22 +16,22 @@ static int digit(char c)
     return -1;
 }
 
-int key_parse(const char *text, uint8_t ret_key[KVC_KEY_BYTES], const char **ret_why)
+int key_parse(const char *text, struct key_arg *ret_key, const char **ret_why)
 {
-    uint8_t key[KVC_KEY_BYTES];
+#define IS_A_KEY "a key is 64 hexadecimal digits, or at least the first 16 of them, and this has "
     size_t length = strspn(text, "0123456789abcdefABCDEF");
     if (text[length] != '\0') {
-        *ret_why = "a key is 64 hexadecimal digits, and this has other characters in it";
+        *ret_why = IS_A_KEY "other characters in it";
         return -EINVAL;
     }
-    if (length != 2 * KVC_KEY_BYTES) {
-        *ret_why = length < 2 * KVC_KEY_BYTES ? "a key is 64 hexadecimal digits, and this has fewer"
-                                              : "a key is 64 hexadecimal digits, and this has more";
+    if (length < KEY_SHORT || length > KEY_DIGITS) {
+        *ret_why = length < KEY_SHORT ? IS_A_KEY "fewer" : IS_A_KEY "more";
         return -EINVAL;
     }
-    for (size_t i = 0; i < KVC_KEY_BYTES; i++)
-        key[i] = (uint8_t)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
-    memcpy(ret_key, key, sizeof(key));
+#undef IS_A_KEY
+    *ret_key = (struct key_arg){.digits = (unsigned)length};
+    for (size_t i = 0; i < length; i++)
+        ret_key->key[i / 2] |= (uint8_t)(digit(text[i]) << (i % 2 ? 0 : 4));
     return 0;
 }
 

@@ -23,7 +23,8 @@ static const char help[] =
     "\n"
     "WHAT is one of\n"
     "  --doc NAME, --conv NAME    what a document or conversation reaches now\n"
-    "  --ns ID --tip KEY          the block KEY and all before it\n"
+    "  --ns ID --tip KEY          the block KEY (64 digits, or the first 16 that tables show) and\n"
+    "                             all before it\n"
     "  --ns ID --tokens FILE      the sequence of these token ids: u32 little-endian, or a JSON\n"
     "                             array in a file whose name ends in .json\n"
     "\n"
@@ -76,7 +77,7 @@ static int take_option(void *ctx, int c, const char *value)
 
 static int check(const struct pin *p, int argc, char **argv)
 {
-    const bool block = p->ask.ns || p->ask.has_tip || p->ask.tokens;
+    const bool block = p->ask.ns || p->ask.tip.digits || p->ask.tokens;
     if (optind < argc)
         return ctl_usage("'%s' is not understood; a document is named with --doc", argv[optind]);
     if (p->twice || (p->name && block))

@@ -750,8 +750,8 @@ uint32_t core_explain(struct core *c, struct core_client *cl, uint32_t ns, const
 struct core_walk {
     uint32_t ns, group;
     uint8_t mode;       /* enum kvc_walk_mode */
-    const uint8_t *key; /* where UP and DOWN begin */
-    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
+    const uint8_t *key; /* where UP and DOWN begin; what MATCH compares */
+    uint32_t depth;     /* DOWN: levels below the key; 0 = all. MATCH: bits of the key */
     uint32_t limit;     /* blocks, at most */
     uint64_t cursor;    /* 0 = the start, else what the piece before returned */
 };

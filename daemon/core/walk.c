@@ -15,8 +15,9 @@
 
 struct walk {
     struct core *c;
+    const struct core_client *cl;
     const struct core_walk *in;
-    const struct core_ns *ns;
+    const struct core_ns *ns; /* MATCH: NULL = all that the client may see */
     void (*fn)(void *ctx, const struct core_walked *);
     void *ctx;
     uint32_t shown, steps;
@@ -95,15 +96,33 @@ static uint64_t walk_down(struct walk *w, uint32_t root, uint32_t no, bool climb
     return 0;
 }
 
+static bool begins_with(const uint8_t *key, const uint8_t *with, uint32_t bits)
+{
+    const uint32_t whole = bits / 8, rest = bits % 8;
+    return memcmp(key, with, whole) == 0 &&
+           (rest == 0 || (key[whole] ^ with[whole]) >> (8 - rest) == 0);
+}
+
+/* For ROOTS and MATCH: whether the walk is after this record. */
+static bool wanted(const struct walk *w, const struct block *b)
+{
+    if (w->in->mode == KVC_WALK_ROOTS)
+        return belongs(w, b) && b->parent == CORE_NONE;
+    if (!(b->flags & BLOCK_F_LINKED) || !begins_with(b->key.b, w->in->key, w->in->depth))
+        return false;
+    const struct core_ns *ns = block_ns(w->c, b);
+    return w->ns ? ns == w->ns : ns_visible(w->cl, ns);
+}
+
 /* By record number, so the cursor is a record number too and never gets lost. */
-static uint64_t walk_roots(struct walk *w)
+static uint64_t walk_records(struct walk *w)
 {
     const struct core *c = w->c;
     for (uint64_t no = w->in->cursor; no < c->blocks_high; no++, w->steps++) {
         if (piece_full(w))
             return no;
         const struct block *b = &c->blocks[no];
-        if (belongs(w, b) && b->parent == CORE_NONE)
+        if (wanted(w, b))
             show(w, b);
     }
     return 0;
@@ -112,14 +131,15 @@ static uint64_t walk_roots(struct walk *w)
 int core_walk(struct core *c, const struct core_client *cl, const struct core_walk *in,
               void (*fn)(void *ctx, const struct core_walked *), void *ctx, uint64_t *ret_cursor)
 {
-    const struct core_ns *ns = ns_by_id(c, in->ns);
-    if (!ns || !ns_visible(cl, ns))
+    const bool any = in->mode == KVC_WALK_MATCH && in->ns == 0;
+    const struct core_ns *ns = any ? NULL : ns_by_id(c, in->ns);
+    if (!any && (!ns || !ns_visible(cl, ns)))
         return KVC_E_NO_NAMESPACE;
-    if (in->group >= ns->spec.ngroups)
+    if (ns && in->group >= ns->spec.ngroups)
         return KVC_E_BAD_ARGUMENT;
-    struct walk w = {.c = c, .in = in, .ns = ns, .fn = fn, .ctx = ctx};
-    if (in->mode == KVC_WALK_ROOTS) {
-        *ret_cursor = walk_roots(&w);
+    struct walk w = {.c = c, .cl = cl, .in = in, .ns = ns, .fn = fn, .ctx = ctx};
+    if (in->mode == KVC_WALK_ROOTS || in->mode == KVC_WALK_MATCH) {
+        *ret_cursor = walk_records(&w);
         return 0;
     }
     const struct block *top = index_get(c, ns, in->group, in->key);

@@ -60,12 +60,13 @@ KVC_API KVC_MUST_USE int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t
                                      void *ctx);
 
 /* Walks through the blocks of a namespace: from a block to the first one of its sequence, or to all
- * that build on it, or the first blocks of all sequences (enum kvc_walk_mode). */
+ * that build on it, or the first blocks of all sequences, or those whose keys begin with some bits
+ * (enum kvc_walk_mode). */
 struct kvc_walk {
-    uint32_t ns, group;
+    uint32_t ns, group; /* MATCH: ns 0 = all that the session may see; group 0, for all of them */
     enum kvc_walk_mode mode;
-    const uint8_t *key; /* where UP and DOWN begin; NULL for ROOTS */
-    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
+    const uint8_t *key; /* where UP and DOWN begin; what MATCH compares; NULL for ROOTS */
+    uint32_t depth;     /* DOWN: levels below the key; 0 = all. MATCH: bits of key, 1 to 256 */
 };
 struct kvc_walked {
     uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];

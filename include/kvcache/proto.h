@@ -280,9 +280,10 @@ enum kvc_block_state { KVC_BLOCK_ABSENT = 0, KVC_BLOCK_PENDING = 1, KVC_BLOCK_PR
 
 /* Where BLOCKS goes from a block, or what it begins with. */
 enum kvc_walk_mode {
-    KVC_WALK_UP = 0,   /* the block, then its parent, ... to the first of the sequence */
-    KVC_WALK_DOWN = 1, /* the block, then all that follow it, each before what follows itself */
-    KVC_WALK_ROOTS = 2 /* the blocks of a group that have no parent */
+    KVC_WALK_UP = 0,    /* the block, then its parent, ... to the first of the sequence */
+    KVC_WALK_DOWN = 1,  /* the block, then all that follow it, each before what follows itself */
+    KVC_WALK_ROOTS = 2, /* the blocks of a group that have no parent */
+    KVC_WALK_MATCH = 3  /* the blocks of all groups whose keys begin with some bits */
 };
 
 /* What TRACE does; each also answers the state. OFF answers what it was. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "rig.h"
+#include "rig_ctl.h"
 
 #define BT     16u
 #define KIB    (1u << 10)
@@ -23,7 +24,6 @@ static struct kvc *k;
 static struct kvc_ns *ns;
 static char paths[128];
 static uint8_t keys[BLOCKS * KVC_KEY_BYTES], statuses[BLOCKS];
-static char said[65536];
 
 static void start_with(struct rig *r, const char *limit)
 {
@@ -62,33 +62,6 @@ static void teardown(void)
     rig_stop(&rig);
     rig_clean(&rig);
 }
-
-/* Runs kvcachectl against r's daemon, in its directory: what it says is in `said`. */
-__attribute__((format(printf, 3, 4))) static void ctl(const struct rig *r, int code,
-                                                      const char *format, ...)
-{
-    char words[1024], line[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
-    /* A minute: longer than any machine under load takes. */
-    snprintf(line, sizeof line, "cd %s && KVCACHE_SOCKET=%s %s/kvcachectl --timeout 60s %s 2>&1",
-             r->dir, r->socket, rig_bin(), words);
-    FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
-    ck_assert_ptr_nonnull(out);
-    const size_t n = fread(said, 1, sizeof said - 1, out);
-    said[n] = '\0';
-    const int status = pclose(out);
-    printf("$ kvcachectl %s\n%s", words, said);
-    fflush(stdout);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == code,
-                  "kvcachectl %s: exit code %d, not %d: %s", words, WEXITSTATUS(status), code,
-                  said);
-}
-
-#define SAYS(text)     ck_assert_msg(strstr(said, text) != NULL, "no '%s' in: %s", text, said)
-#define SAYS_NOT(text) ck_assert_msg(strstr(said, text) == NULL, "'%s' in: %s", text, said)
 
 /* The ids of a chain of the rig's, as a file in r's directory. */
 static void write_ids(const struct rig *r, const char *name, uint32_t chain, uint32_t n)

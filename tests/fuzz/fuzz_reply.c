@@ -263,7 +263,7 @@ static void call_inspect(uint8_t arg)
     }
     static struct kvc_verified verified;
     struct kvc_walk walk = {
-        .ns = 1, .mode = arg % 4u, .key = arg % 4 == KVC_WALK_ROOTS ? NULL : keys};
+        .ns = 1, .mode = arg % 4u, .key = arg % 4 == KVC_WALK_ROOTS ? NULL : keys, .depth = 64};
     struct kvc_verify verify = {.bytes_max = 1, .cursor = arg / 16u};
     struct kvc_trace_state state;
     uint64_t lost;

@@ -164,7 +164,7 @@ static void look_inside(struct sr_peer *p, const struct sr_blocks *b, uint8_t wh
 {
     uint8_t key[KVC_KEY_BYTES];
     uint64_t cursor = what / 16 % 2 && ids.ncursor > 0 ? ids.cursor[b->n % ADAPT_KEPT] : 0;
-    struct msg_blocks walk = {.ns = b->ns, .mode = what / 32 % 3, .limit = b->n, .cursor = cursor};
+    struct msg_blocks walk = {.ns = b->ns, .mode = what / 32 % 4, .limit = b->n, .cursor = cursor};
     struct msg_verify verify = {.ns = what / 64 ? b->ns : 0, .bytes_max = 64, .cursor = cursor};
     struct msg_trace trace = {.action = what / 32 % 3, .ns = what / 128 ? b->ns : 0};
     struct msg_trace_dump dump = {.ns = what / 128 ? b->ns : 0, .cursor = cursor};
@@ -173,6 +173,8 @@ static void look_inside(struct sr_peer *p, const struct sr_blocks *b, uint8_t wh
     sr_key(b->chain, b->first + b->n - 1, key);
     if (walk.mode != KVC_WALK_ROOTS)
         walk.key = (struct codec_bin){key, sizeof(key)};
+    if (walk.mode == KVC_WALK_MATCH)
+        walk.depth = 64;
     if (what % 4 == 0)
         (void)sr_send(&s, p, codec_enc_blocks(to, cap, sr_head(&s, KVC_OP_BLOCKS, 0), &walk));
     else if (what % 4 == 1)

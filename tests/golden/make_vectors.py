@@ -193,6 +193,7 @@ def requests():
         request("blocks", "from a block to the first one", [1, 0, 0, K[2], 0, 256, 0]),
         request("blocks", "two levels below, continued", [1, 0, 1, K[0], 2, 100, 0x100000007]),
         request("blocks", "roots of a group", [7, 15, 2, b"", 0, 1, 0]),
+        request("blocks", "keys that begin with 64 bits, anywhere", [0, 0, 3, K[0], 64, 256, 0]),
         request("blocks", "largest numbers", [U32, 15, 1, K[0], U32, 256, U64]),
         request("verify", "a slice of everything", [0, 0, 0, 16777216]),
         request("verify", "host memory of a namespace, continued", [7, 1, 4096, 1], deadline=60000),

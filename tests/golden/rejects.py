@@ -122,7 +122,8 @@ def reject_requests():
     hint = "kind must be 1 (ended), 2 (continue), 3 (soon) or 4 (scan)"
     kind = "kind must be 1 (conversation) or 2 (document)"
     named = "name must be UTF-8 text of 1 to 127 bytes without NUL"
-    keyed = "key must be binary of 32 bytes for modes 0 (up) and 1 (down)"
+    keyed = "key must be binary of 32 bytes for modes 0 (up), 1 (down) and 3 (match)"
+    bits = "depth must be an integer from 1 to 256 for mode 3 (match)"
     cases = [
         ("hello", ARG, "ver_min must not be above ver_max", [2, 1]),
         ("hello", ARG, "ver_max must be an integer from 0 to 2^32 - 1", [1, U32 + 1]),
@@ -271,10 +272,14 @@ def reject_requests():
             [1, "lru", 101, 0, 0, 0],
         ),
         ("blocks", ARG, "group must be an integer from 0 to 15", [1, 16, 0, K[0], 0, 1, 0]),
-        ("blocks", ARG, "mode must be 0 (up), 1 (down) or 2 (roots)", [1, 0, 3, K[0], 0, 1, 0]),
+        ("blocks", ARG, "mode must be 0 (up), 1 (down), 2 (roots) or 3 (match)", [1, 0, 4, K[0], 0, 1, 0]),
         ("blocks", ARG, "key must be binary of 0 or 32 bytes", [1, 0, 0, bytes(31), 0, 1, 0]),
         ("blocks", ARG, keyed, [1, 0, 0, b"", 0, 1, 0]),
         ("blocks", ARG, keyed, [1, 0, 1, b"", 0, 1, 0]),
+        ("blocks", ARG, keyed, [1, 0, 3, b"", 64, 1, 0]),
+        ("blocks", ARG, "group must be 0 for mode 3 (match)", [1, 1, 3, K[0], 64, 1, 0]),
+        ("blocks", ARG, bits, [1, 0, 3, K[0], 0, 1, 0]),
+        ("blocks", ARG, bits, [1, 0, 3, K[0], 257, 1, 0]),
         ("blocks", ARG, "key must be empty for mode 2 (roots)", [1, 0, 2, K[0], 0, 1, 0]),
         ("blocks", ARG, "limit must be an integer from 1 to 256", [1, 0, 0, K[0], 0, 0, 0]),
         ("blocks", ARG, "limit must be an integer from 1 to 256", [1, 0, 0, K[0], 0, 257, 0]),

@@ -85,7 +85,9 @@ static void blocks(struct sim *s, struct sim_client *cl)
                              .cursor = sim_rnd(s, 3) ? 0 : cl->cursor};
     uint32_t n = seq.keys[0].n / KVC_KEY_BYTES;
     if (n && sim_rnd(s, 3)) {
-        msg.mode = sim_rnd(s, 2) ? KVC_WALK_UP : KVC_WALK_DOWN;
+        static const uint8_t modes[] = {KVC_WALK_UP, KVC_WALK_DOWN, KVC_WALK_MATCH};
+        msg.mode = modes[sim_rnd(s, 3)];
+        msg.depth += msg.mode == KVC_WALK_MATCH;
         msg.key = (struct codec_bin){seq.keys[0].p + (size_t)sim_rnd(s, n) * KVC_KEY_BYTES,
                                      KVC_KEY_BYTES};
     }

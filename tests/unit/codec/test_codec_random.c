@@ -285,6 +285,10 @@ static void settle(const struct message_kind *kind, union message_room *room)
         struct msg_blocks *msg = (struct msg_blocks *)room->bytes;
         msg->key.p = noise;
         msg->key.n = msg->mode == KVC_WALK_ROOTS ? 0 : KVC_KEY_BYTES;
+        if (msg->mode == KVC_WALK_MATCH) {
+            msg->group = 0;
+            msg->depth = 1 + msg->depth % (8 * KVC_KEY_BYTES);
+        }
     } else if (kind->schema == &codec__req_name_put) {
         struct msg_name_put *msg = (struct msg_name_put *)room->bytes;
         msg->seq.tokens = msg->ids.n / 4;

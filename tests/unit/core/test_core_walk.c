@@ -150,6 +150,37 @@ START_TEST(roots_are_the_first_blocks_of_sequences)
 }
 END_TEST
 
+START_TEST(a_beginning_matches_in_each_group_and_namespace_that_may_be_seen)
+{
+    for (uint32_t limit = 1; limit <= 256; limit = limit * 16) {
+        begin();
+        struct core_ns_spec spec = rig_spec("n", 8, 64);
+        struct core_ns *second = rig_ns(&r, 1, &spec), *hidden = rig_ns(&r, 3, &spec);
+        rig_store(&r, 1, ns, 0, 1, 0, 20);
+        rig_store(&r, 1, second, 0, 1, 0, 20);
+        rig_store(&r, 3, hidden, 0, 1, 0, 20);
+        struct key256 key = rig_key(1, 7);
+        ck_assert_int_eq(walk(1, KVC_WALK_MATCH, &key, 256, limit), 0);
+        ck_assert_uint_eq(seen.n, 1); /* of this namespace */
+        ck_assert(saw(&key));
+        key.b[31] ^= 1;
+        seen.n = 0;
+        ck_assert_int_eq(walk(1, KVC_WALK_MATCH, &key, 256, limit), 0);
+        ck_assert_uint_eq(seen.n, 0);
+        ck_assert_int_eq(walk(1, KVC_WALK_MATCH, &key, 255, limit), 0);
+        ck_assert_uint_eq(seen.n, 1);
+        ns_id = 0;
+        seen.n = 0;
+        ck_assert_int_eq(walk(1, KVC_WALK_MATCH, &key, 250, limit), 0);
+        ck_assert_uint_eq(seen.n, 2);
+        seen.n = 0;
+        ck_assert_int_eq(walk(0, KVC_WALK_MATCH, &key, 250, limit), 0); /* an administrator */
+        ck_assert_uint_eq(seen.n, 3);
+        rig_end(&r);
+    }
+}
+END_TEST
+
 START_TEST(a_walk_whose_place_is_gone_says_so_and_never_goes_on_elsewhere)
 {
     begin();
@@ -245,6 +276,7 @@ int main(void)
     tcase_add_test(t, down_sees_each_block_of_the_tree_once_and_before_what_follows_it);
     tcase_add_test(t, down_ends_at_the_depth_asked_for);
     tcase_add_test(t, roots_are_the_first_blocks_of_sequences);
+    tcase_add_test(t, a_beginning_matches_in_each_group_and_namespace_that_may_be_seen);
     tcase_add_test(t, a_walk_whose_place_is_gone_says_so_and_never_goes_on_elsewhere);
     tcase_add_test(t, cursors_that_nobody_gave_are_refused_or_harmless);
     tcase_add_test(t, a_cursor_into_another_namespace_leads_nowhere);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "check_run.h"
@@ -10,14 +11,15 @@ static const char text[] = "000102030405060708090a0b0c0d0e0f10111213141516171819
 
 START_TEST(reads_what_it_writes)
 {
-    uint8_t key[KVC_KEY_BYTES];
+    struct key_arg key;
     char back[KEY_TEXT_BYTES];
     const char *why = NULL;
-    ck_assert_int_eq(key_parse(text, key, &why), 0);
-    ck_assert_uint_eq(key[0], 0);
-    ck_assert_uint_eq(key[10], 10);
-    ck_assert_uint_eq(key[31], 0xff);
-    ck_assert_str_eq(key_format(key, back), text);
+    ck_assert_int_eq(key_parse(text, &key, &why), 0);
+    ck_assert_uint_eq(key.digits, 64);
+    ck_assert_uint_eq(key.key[0], 0);
+    ck_assert_uint_eq(key.key[10], 10);
+    ck_assert_uint_eq(key.key[31], 0xff);
+    ck_assert_str_eq(key_format(key.key, back), text);
 }
 END_TEST
 
@@ -26,11 +28,31 @@ START_TEST(upper_case_is_the_same_key)
     char upper[KEY_TEXT_BYTES];
     for (size_t i = 0; i < sizeof(upper); i++)
         upper[i] = text[i] >= 'a' ? (char)(text[i] - 'a' + 'A') : text[i];
-    uint8_t a[KVC_KEY_BYTES], b[KVC_KEY_BYTES];
+    struct key_arg a, b;
     const char *why;
-    ck_assert_int_eq(key_parse(text, a, &why), 0);
-    ck_assert_int_eq(key_parse(upper, b, &why), 0);
-    ck_assert_mem_eq(a, b, sizeof(a));
+    ck_assert_int_eq(key_parse(text, &a, &why), 0);
+    ck_assert_int_eq(key_parse(upper, &b, &why), 0);
+    ck_assert_mem_eq(a.key, b.key, sizeof(a.key));
+}
+END_TEST
+
+START_TEST(its_first_digits_are_taken_and_zeros_follow)
+{
+    const uint8_t zeros[KVC_KEY_BYTES] = {0};
+    const char *why = NULL;
+    for (unsigned digits = KEY_SHORT; digits < KEY_DIGITS; digits++) {
+        char begin[KEY_TEXT_BYTES];
+        char back[KEY_TEXT_BYTES];
+        struct key_arg key;
+        snprintf(begin, sizeof(begin), "%.*s", (int)digits, text);
+        ck_assert_int_eq(key_parse(begin, &key, &why), 0);
+        ck_assert_uint_eq(key.digits, digits);
+        key_format(key.key, back);
+        ck_assert_mem_eq(back, begin, digits);
+        const unsigned used = (digits + 1) / 2;
+        ck_assert_mem_eq(key.key + used, zeros, KVC_KEY_BYTES - used);
+        ck_assert(digits % 2 == 0 || (key.key[digits / 2] & 0xf) == 0);
+    }
 }
 END_TEST
 
@@ -39,16 +61,18 @@ START_TEST(refuses_and_leaves_the_key_alone)
     static const char *const wrong[] = {
         "",
         "00",
+        "000102030405060",
         "0x00",
+        "0x0001020304050607",
         " 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1dfeff",
         "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1dfefg",
         "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1dfeff0"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        uint8_t key[KVC_KEY_BYTES] = {42};
+        struct key_arg key = {.key = {42}};
         const char *why = NULL;
-        ck_assert_int_eq(key_parse(wrong[i], key, &why), -EINVAL);
+        ck_assert_int_eq(key_parse(wrong[i], &key, &why), -EINVAL);
         ck_assert_ptr_nonnull(why);
-        ck_assert_uint_eq(key[0], 42);
+        ck_assert_uint_eq(key.key[0], 42);
     }
 }
 END_TEST
@@ -58,6 +82,7 @@ int main(void)
     TCase *tc = tcase_create("key");
     tcase_add_test(tc, reads_what_it_writes);
     tcase_add_test(tc, upper_case_is_the_same_key);
+    tcase_add_test(tc, its_first_digits_are_taken_and_zeros_follow);
     tcase_add_test(tc, refuses_and_leaves_the_key_alone);
     Suite *suite = suite_create("key");
     suite_add_tcase(suite, tc);

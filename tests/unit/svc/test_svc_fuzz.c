@@ -88,11 +88,15 @@ static uint64_t send_blocks(struct sr_peer *p, const struct sr_blocks *b)
     sr_key(b->chain, b->first, key);
     struct msg_blocks msg = {.ns = b->ns,
                              .group = dice(8) ? 0 : dice(16),
-                             .mode = (uint8_t)dice(3),
+                             .mode = (uint8_t)dice(4),
                              .depth = dice(4),
                              .limit = 1 + dice(256),
                              .cursor = dice(2) ? 0 : (uint64_t)dice(4) << 32 | dice(64)};
     msg.key = (struct codec_bin){key, msg.mode == KVC_WALK_ROOTS ? 0 : sizeof(key)};
+    if (msg.mode == KVC_WALK_MATCH) {
+        msg.group = 0;
+        msg.depth = 1 + dice(8 * KVC_KEY_BYTES);
+    }
     return sr_send(&s, p,
                    codec_enc_blocks(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_BLOCKS, 0), &msg));
 }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rig_ctl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+char said[65536];
+
+void ctl(const struct rig *r, int code, const char *format, ...)
+{
+    char words[1024], line[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    /* A minute: longer than any machine under load takes. */
+    snprintf(line, sizeof line, "cd %s && KVCACHE_SOCKET=%s %s/kvcachectl --timeout 60s %s 2>&1",
+             r->dir, r->socket, rig_bin(), words);
+    FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
+    ck_assert_ptr_nonnull(out);
+    const size_t n = fread(said, 1, sizeof said - 1, out);
+    said[n] = '\0';
+    const int status = pclose(out);
+    printf("$ kvcachectl %s\n%s", words, said);
+    fflush(stdout);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == code,
+                  "kvcachectl %s: exit code %d, not %d: %s", words, WEXITSTATUS(status), code,
+                  said);
+}
