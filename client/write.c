@@ -96,8 +96,8 @@ int write__check_staging(struct kvc *k)
                          k->staging_wanted != 0 ? " (the daemon granted none)" : "");
     if (k->staging_asked != k->epoch)
         return kvc__fail(k, KVC_E_DOWN,
-                         "the daemon is a new one and the staging area is empty "
-                         "again: call kvc_staging and fill it anew");
+                         "the staging area was not asked for in this connection, so nothing that "
+                         "lies in it counts: call kvc_staging, fill it, and store then");
     return 0;
 }
 

@@ -1,9 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arguments and results: what Python has, as what libkvcache takes, and back. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kvcpy.h"
+
+/* ---- integers ---- */
+
+enum { DIGITS_SHOWN = 40 };
+
+/* A value that is out of range, for people: Python itself refuses to write thousands of digits. */
+static PyObject *value_text(PyObject *value)
+{
+    PyObject *text = PyObject_Str(value);
+    if (text != NULL || !PyErr_ExceptionMatches(PyExc_ValueError))
+        return text;
+    PyErr_Clear();
+    return PyUnicode_FromString("a number of thousands of digits");
+}
+
+static void whole_refuse(const struct whole *w, PyObject *value)
+{
+    char index[32] = "";
+    PyObject *text = value_text(value);
+    const char *shown = text == NULL ? NULL : PyUnicode_AsUTF8AndSize(text, NULL);
+    if (w->in_list)
+        (void)snprintf(index, sizeof(index), "[%zu]", w->index);
+    if (shown != NULL)
+        raise_errorf(-EINVAL, "%s%s is %.*s%s: %llu to %llu were expected", w->name, index,
+                     DIGITS_SHOWN, shown, strlen(shown) > DIGITS_SHOWN ? "..." : "",
+                     (unsigned long long)w->min, (unsigned long long)w->max);
+    Py_XDECREF(text);
+}
+
+static void whole_is_none(const struct whole *w, PyObject *from)
+{
+    PyObject *type = PyType_GetName(Py_TYPE(from));
+    if (type != NULL && w->in_list)
+        PyErr_Format(PyExc_TypeError, "%s[%zu]: an integer was expected, not %U", w->name, w->index,
+                     type);
+    else if (type != NULL)
+        PyErr_Format(PyExc_TypeError, "%s: an integer was expected, not %U", w->name, type);
+    Py_XDECREF(type);
+}
+
+int whole_from(PyObject *from, void *whole)
+{
+    const struct whole *w = whole;
+    if (!PyIndex_Check(from)) {
+        whole_is_none(w, from);
+        return 0;
+    }
+    PyObject *index = PyNumber_Index(from);
+    if (index == NULL)
+        return 0;
+    unsigned long long value = PyLong_AsUnsignedLongLong(index);
+    bool fits = value != ULLONG_MAX || !PyErr_Occurred();
+    if (!fits && PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_Clear();
+    bool good = fits && value >= w->min && value <= w->max;
+    if (good && w->u32 != NULL)
+        *w->u32 = (uint32_t)value;
+    else if (good)
+        *w->u64 = value;
+    else if (!PyErr_Occurred())
+        whole_refuse(w, index);
+    Py_DECREF(index);
+    return good;
+}
+
+/* ---- keys ---- */
 
 static PyObject *keys_bytes(PyObject *from)
 {
@@ -17,7 +86,7 @@ static PyObject *keys_bytes(PyObject *from)
     return bytes;
 }
 
-static bool group_from(PyObject *item, uint32_t group, struct seq_arg *seq)
+static bool keys_from(PyObject *item, uint32_t group, struct seq_arg *seq)
 {
     PyObject *bytes = keys_bytes(item);
     if (bytes == NULL)
@@ -28,22 +97,28 @@ static bool group_from(PyObject *item, uint32_t group, struct seq_arg *seq)
     return true;
 }
 
-bool seq_from(PyObject *keys, uint32_t tokens, const char *sub, struct seq_arg *ret_seq)
+bool seq_from(const struct space *space, PyObject *keys, uint32_t tokens, const char *sub,
+              struct seq_arg *ret_seq)
 {
     *ret_seq = (struct seq_arg){.seq = {.tokens = tokens, .sub_tenant = sub}};
-    if (PyBytes_Check(keys))
-        return group_from(keys, 0, ret_seq);
-    Py_ssize_t n = PySequence_Size(keys);
-    if (n < 0)
-        return false;
-    if (n > (Py_ssize_t)KVC_GROUPS_MAX) {
-        PyErr_Format(PyExc_ValueError, "keys of %zd groups: at most %u were expected", n,
-                     KVC_GROUPS_MAX);
+    bool is_one = PyBytes_Check(keys) || PyByteArray_Check(keys) || PyMemoryView_Check(keys);
+    if (PyUnicode_Check(keys)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "keys: bytes, or one bytes object for each group, were expected, not str");
         return false;
     }
+    Py_ssize_t n = is_one ? 1 : PySequence_Size(keys);
+    if (n < 0)
+        return false;
+    if (n != (Py_ssize_t)space->groups) {
+        raise_errorf(-EINVAL, "keys of %zd groups: the namespace has %u", n, space->groups);
+        return false;
+    }
+    if (is_one)
+        return keys_from(keys, 0, ret_seq);
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PySequence_GetItem(keys, i);
-        bool good = item != NULL && group_from(item, (uint32_t)i, ret_seq);
+        bool good = item != NULL && keys_from(item, (uint32_t)i, ret_seq);
         Py_XDECREF(item);
         if (!good) {
             seq_free(ret_seq);
@@ -59,16 +134,16 @@ void seq_free(struct seq_arg *seq)
         Py_CLEAR(seq->kept[i]);
 }
 
-/* value -> n.at[i]; false: an exception is set. */
-static bool number_put(struct numbers *n, size_t i, int64_t value, bool negative, const char *what)
+/* ---- numbers ---- */
+
+/* item, whose reference is taken, -> n.at[i]; false: an exception is set. */
+static bool number_put(struct numbers *n, size_t i, PyObject *item, const char *what)
 {
-    if (negative || value < 0 || value > (int64_t)UINT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s[%zu] is %lld: 0 to 4294967295 were expected", what, i,
-                     (long long)value);
-        return false;
-    }
-    n->at[i] = (uint32_t)value;
-    return true;
+    struct whole w = {
+        .name = what, .index = i, .in_list = true, .max = UINT32_MAX, .u32 = &n->at[i]};
+    bool good = item != NULL && whole_from(item, &w);
+    Py_XDECREF(item);
+    return good;
 }
 
 static bool numbers_alloc(struct numbers *n, size_t count)
@@ -80,20 +155,24 @@ static bool numbers_alloc(struct numbers *n, size_t count)
     return n->at != NULL;
 }
 
-static int64_t element(const Py_buffer *b, size_t i, bool *ret_over)
+/* Element i of a buffer -> n.at[i]; false: an exception is set. */
+static bool element_put(struct numbers *n, size_t i, const Py_buffer *b, const char *what)
 {
     const char *at = (const char *)b->buf + i * (size_t)b->itemsize;
-    bool is_signed = strchr("bhilqn", b->format[strlen(b->format) - 1]) != NULL;
+    bool is_signed = strchr("ilq", b->format[strlen(b->format) - 1]) != NULL;
+    uint64_t u = 0;
+    uint32_t u32;
     if (b->itemsize == 8) {
-        int64_t v;
-        memcpy(&v, at, 8);
-        *ret_over = !is_signed && v < 0;
-        return v;
+        memcpy(&u, at, 8);
+    } else {
+        memcpy(&u32, at, 4);
+        u = is_signed ? (uint64_t)(int64_t)(int32_t)u32 : u32;
     }
-    uint32_t u;
-    memcpy(&u, at, 4);
-    *ret_over = false;
-    return is_signed ? (int64_t)(int32_t)u : (int64_t)u;
+    n->at[i] = (uint32_t)u;
+    if (u <= UINT32_MAX)
+        return true;
+    PyObject *value = is_signed ? PyLong_FromLongLong((int64_t)u) : PyLong_FromUnsignedLongLong(u);
+    return number_put(n, i, value, what);
 }
 
 static bool numbers_of_buffer(const Py_buffer *b, const char *what, struct numbers *ret_numbers)
@@ -111,9 +190,7 @@ static bool numbers_of_buffer(const Py_buffer *b, const char *what, struct numbe
     if (!numbers_alloc(ret_numbers, (size_t)(b->len / b->itemsize)))
         return false;
     for (size_t i = 0; i < ret_numbers->n; i++) {
-        bool over;
-        int64_t v = element(b, i, &over);
-        if (!number_put(ret_numbers, i, v, over, what)) {
+        if (!element_put(ret_numbers, i, b, what)) {
             numbers_free(ret_numbers);
             return false;
         }
@@ -132,15 +209,8 @@ static bool numbers_of_sequence(PyObject *from, const char *what, struct numbers
     if (list == NULL)
         return false;
     bool good = numbers_alloc(ret_numbers, (size_t)PySequence_Size(list));
-    for (size_t i = 0; good && i < ret_numbers->n; i++) {
-        int over = 0;
-        PyObject *item = PySequence_GetItem(list, (Py_ssize_t)i);
-        PyObject *index = item == NULL ? NULL : PyNumber_Index(item);
-        long long v = index == NULL ? -1 : PyLong_AsLongLongAndOverflow(index, &over);
-        Py_XDECREF(index);
-        Py_XDECREF(item);
-        good = !PyErr_Occurred() && number_put(ret_numbers, i, v, over != 0, what);
-    }
+    for (size_t i = 0; good && i < ret_numbers->n; i++)
+        good = number_put(ret_numbers, i, PySequence_GetItem(list, (Py_ssize_t)i), what);
     Py_DECREF(list);
     if (!good)
         numbers_free(ret_numbers);

@@ -49,20 +49,19 @@ bool pages_from(PyObject *from, const struct layout **ret_layout, struct pool **
     return true;
 }
 
+#define WORD(TO) U32_WITHIN("word", 0, KVC_WORDS - 1, TO)
+
 bool word_from(PyObject *from, struct kvc_word *ret_word)
 {
-    unsigned word;
-    unsigned long long value;
+    uint32_t word;
+    uint64_t value;
     *ret_word = (struct kvc_word){0};
     if (Py_IsNone(from))
         return true;
-    if (!PyTuple_Check(from) || !PyArg_ParseTuple(from, "IK", &word, &value)) {
+    if (!PyTuple_Check(from) ||
+        !PyArg_ParseTuple(from, "O&O&", WORD(&word), U64_WITHIN("value", INT64_MAX, &value))) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "a word is a tuple (number, value), or None");
-        return false;
-    }
-    if (word >= KVC_WORDS) {
-        raise_errorf(-EINVAL, "word %u: it must be below %u", word, KVC_WORDS);
         return false;
     }
     *ret_word = (struct kvc_word){.word = word + 1, .value = value};
@@ -219,9 +218,9 @@ static struct memory *memory_new(struct device *d, unsigned long long bytes)
 static PyObject *device_alloc(PyObject *self, PyObject *args)
 {
     struct device *d = (struct device *)self;
-    unsigned long long bytes;
+    uint64_t bytes;
     void *at = NULL;
-    if (!PyArg_ParseTuple(args, "K", &bytes))
+    if (!PyArg_ParseTuple(args, "O&", U64("size", &bytes)))
         return NULL;
     struct memory *m = memory_new(d, bytes);
     PyThreadState *state = m == NULL ? NULL : device_begin(d->session, d, NULL);
@@ -238,8 +237,8 @@ static PyObject *device_alloc(PyObject *self, PyObject *args)
 static PyObject *device_register(PyObject *self, PyObject *args)
 {
     struct device *d = (struct device *)self;
-    unsigned long long address, bytes;
-    if (!PyArg_ParseTuple(args, "KK", &address, &bytes))
+    uint64_t address, bytes;
+    if (!PyArg_ParseTuple(args, "O&O&", U64("address", &address), U64("size", &bytes)))
         return NULL;
     struct memory *m = memory_new(d, bytes);
     PyThreadState *state = m == NULL ? NULL : device_begin(d->session, d, NULL);
@@ -257,9 +256,10 @@ typedef int (*word_call)(struct kvc_gpu *gpu, void *stream, uint32_t word, uint6
 static PyObject *word_run(PyObject *self, PyObject *args, word_call call)
 {
     struct device *d = (struct device *)self;
-    unsigned word;
-    unsigned long long value, stream;
-    if (!PyArg_ParseTuple(args, "IKK", &word, &value, &stream))
+    uint32_t word;
+    uint64_t value, stream;
+    if (!PyArg_ParseTuple(args, "O&O&O&", WORD(&word), U64_WITHIN("value", INT64_MAX, &value),
+                          U64("stream", &stream)))
         return NULL;
     PyThreadState *state = device_begin(d->session, d, NULL);
     if (state == NULL ||
@@ -282,12 +282,10 @@ static PyObject *device_wait(PyObject *self, PyObject *args)
 static PyObject *device_word(PyObject *self, PyObject *args)
 {
     struct device *d = (struct device *)self;
-    unsigned number;
+    uint32_t number;
     unsigned long long value = 0;
-    if (!PyArg_ParseTuple(args, "I", &number))
+    if (!PyArg_ParseTuple(args, "O&", WORD(&number)))
         return NULL;
-    if (number >= KVC_WORDS)
-        return raise_errorf(-EINVAL, "word %u: it must be below %u", number, KVC_WORDS);
     PyThreadState *state = device_begin(d->session, d, NULL);
     if (state == NULL)
         return NULL;

@@ -122,7 +122,7 @@ static PyObject *hold_info(PyObject *self, PyObject *args)
 static const struct kvc_block *block_of(const struct hold *h, PyObject *args, uint32_t *ret_group,
                                         uint32_t *ret_i)
 {
-    if (!PyArg_ParseTuple(args, "II", ret_group, ret_i) || !hold_usable(h))
+    if (!PyArg_ParseTuple(args, "O&O&", GROUP(ret_group), U32("i", ret_i)) || !hold_usable(h))
         return NULL;
     if (*ret_group >= h->space->groups || *ret_i >= h->hold->group[*ret_group].n) {
         PyErr_Format(PyExc_IndexError, "block %u of group %u: the hold has %u of it", *ret_i,
@@ -264,8 +264,9 @@ static PyObject *hold_load(PyObject *self, PyObject *args)
 {
     struct hold *h = (struct hold *)self;
     PyObject *layout, *pages, *device;
-    unsigned long long stream;
-    if (!PyArg_ParseTuple(args, "O!OOK", layout_type, &layout, &pages, &device, &stream))
+    uint64_t stream;
+    if (!PyArg_ParseTuple(args, "O!OOO&", layout_type, &layout, &pages, &device,
+                          U64("stream", &stream)))
         return NULL;
     struct load load = {.layout = (const struct layout *)layout,
                         .stream = (void *)(uintptr_t)stream};
@@ -298,9 +299,9 @@ static void read_copy(const struct hold *h, uint32_t group, uint8_t *to)
 static PyObject *hold_read_into(PyObject *self, PyObject *args)
 {
     struct hold *h = (struct hold *)self;
-    unsigned group;
+    uint32_t group;
     Py_buffer to;
-    if (!PyArg_ParseTuple(args, "Iw*", &group, &to))
+    if (!PyArg_ParseTuple(args, "O&w*", GROUP(&group), &to))
         return NULL;
     bool good = hold_usable(h);
     if (good && group >= h->space->groups) {

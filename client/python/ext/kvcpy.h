@@ -91,13 +91,43 @@ __attribute__((format(printf, 2, 3))) PyObject *raise_errorf(int rc, const char 
 
 /* ---- args.c ---- */
 
+/* An integer among the arguments: whole_from() is a converter of PyArg_ParseTuple's "O&", which the
+ * macros below give its argument. What is no integer is a TypeError, what lies outside of min..max
+ * a BadArgument; both name the argument, and the latter the value and the range. */
+struct whole {
+    const char *name;
+    size_t index; /* with in_list: name[index] */
+    bool in_list;
+    uint64_t min, max;
+    uint32_t *u32; /* one of the two */
+    uint64_t *u64;
+};
+int whole_from(PyObject *from, void *whole);
+
+#define U32_WITHIN(NAME, MIN, MAX, TO)                          \
+    whole_from, &(struct whole)                                 \
+    {                                                           \
+        .name = (NAME), .min = (MIN), .max = (MAX), .u32 = (TO) \
+    }
+#define U32(NAME, TO) U32_WITHIN(NAME, 0, UINT32_MAX, TO)
+#define GROUP(TO)     U32_WITHIN("group", 0, KVC_GROUPS_MAX - 1, TO)
+#define TIMEOUT(TO)   U32_WITHIN("timeout_ms", 0, KVC_DEADLINE_MAX_MS, TO)
+#define U64_WITHIN(NAME, MAX, TO)                 \
+    whole_from, &(struct whole)                   \
+    {                                             \
+        .name = (NAME), .max = (MAX), .u64 = (TO) \
+    }
+#define U64(NAME, TO) U64_WITHIN(NAME, UINT64_MAX, TO)
+
 /* A sequence of tokens as chains of keys, from Python's arguments. */
 struct seq_arg {
     struct kvc_seq seq;
     PyObject *kept[KVC_GROUPS_MAX];
 };
-/* keys: bytes (one group), or a sequence of them. False: an exception is set. */
-bool seq_from(PyObject *keys, uint32_t tokens, const char *sub, struct seq_arg *ret_seq);
+/* keys: bytes (one group), or a sequence of them, one for each group of the namespace. False: an
+ * exception is set. */
+bool seq_from(const struct space *space, PyObject *keys, uint32_t tokens, const char *sub,
+              struct seq_arg *ret_seq);
 void seq_free(struct seq_arg *seq);
 
 /* A list or tuple as it is, anything else that can be iterated as a list: a new reference. Not

@@ -24,19 +24,19 @@ bool layout_count(const struct layout *layout, uint32_t group, const struct numb
 
 static bool region_from(PyObject *item, struct kvc_pool_region *ret_region)
 {
-    unsigned long long base, stride, bytes;
-    unsigned layer;
-    if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "KKKI", &base, &stride, &bytes, &layer)) {
+    struct kvc_pool_region r = {0};
+    if (!PyTuple_Check(item) ||
+        !PyArg_ParseTuple(item, "O&O&O&O&", U64("address", &r.base), U64("stride", &r.stride_bytes),
+                          U64("bytes", &r.page_bytes), U32("layer", &r.layer))) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "a region is a tuple (address, stride, bytes, layer)");
         return false;
     }
-    if (base == 0) {
+    if (r.base == 0) {
         raise_errorf(-EINVAL, "a region at address 0");
         return false;
     }
-    *ret_region = (struct kvc_pool_region){
-        .base = base, .stride_bytes = stride, .page_bytes = bytes, .layer = layer};
+    *ret_region = r;
     return true;
 }
 
@@ -72,8 +72,8 @@ static PyObject *layout_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 {
     (void)kwargs;
     PyObject *groups, *per_block;
-    unsigned pages_max;
-    if (!PyArg_ParseTuple(args, "OIO", &groups, &pages_max, &per_block))
+    uint32_t pages_max;
+    if (!PyArg_ParseTuple(args, "OO&O", &groups, U32("pages_max", &pages_max), &per_block))
         return NULL;
     Py_ssize_t n = PySequence_Size(groups);
     struct numbers pages;

@@ -43,16 +43,16 @@ static PyObject *hash_chain(PyObject *module, PyObject *args)
     (void)module;
     Py_buffer parent, extra;
     PyObject *tokens;
-    unsigned block_tokens;
-    if (!PyArg_ParseTuple(args, "y*OIy*", &parent, &tokens, &block_tokens, &extra))
+    uint32_t block_tokens;
+    if (!PyArg_ParseTuple(args, "y*OO&y*", &parent, &tokens,
+                          U32_WITHIN("block_tokens", 1, KVC_BLOCK_TOKENS_MAX, &block_tokens),
+                          &extra))
         return NULL;
     PyObject *keys = NULL;
     struct numbers ids = {0};
     if (parent.len != (Py_ssize_t)KVC_KEY_BYTES) {
         PyErr_Format(PyExc_ValueError, "parent of %zd bytes: %u were expected", parent.len,
                      KVC_KEY_BYTES);
-    } else if (block_tokens == 0) {
-        PyErr_SetString(PyExc_ValueError, "block_tokens is 0: at least 1 was expected");
     } else if (numbers_from(tokens, "tokens", &ids)) {
         size_t n = (ids.n + block_tokens - 1) / block_tokens;
         keys = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * KVC_KEY_BYTES));
@@ -75,20 +75,11 @@ static PyObject *hash_chain(PyObject *module, PyObject *args)
     return keys;
 }
 
-static PyObject *error_name(PyObject *module, PyObject *args)
-{
-    (void)module;
-    int code;
-    if (!PyArg_ParseTuple(args, "i", &code))
-        return NULL;
-    return Py_BuildValue("ss", kvc_error_name(code), kvc_error_text(code));
-}
-
 static PyObject *miss_name(PyObject *module, PyObject *args)
 {
     (void)module;
-    unsigned reason;
-    if (!PyArg_ParseTuple(args, "I", &reason))
+    uint32_t reason;
+    if (!PyArg_ParseTuple(args, "O&", U32("reason", &reason)))
         return NULL;
     return Py_BuildValue("ss", kvc_miss_name(reason), kvc_miss_text(reason));
 }
@@ -127,22 +118,18 @@ static PyObject *memory(PyObject *module, PyObject *args)
     static Py_ssize_t views; /* nobody asks */
     (void)module;
     PyObject *owner;
-    unsigned long long address;
-    Py_ssize_t bytes;
+    uint64_t address, bytes;
     int read_only;
-    if (!PyArg_ParseTuple(args, "OKnp", &owner, &address, &bytes, &read_only))
+    if (!PyArg_ParseTuple(args, "OO&O&p", &owner, U64("address", &address),
+                          U64_WITHIN("bytes", PY_SSIZE_T_MAX, &bytes), &read_only))
         return NULL;
-    return view_new(owner, &views, (void *)(uintptr_t)address, bytes, read_only != 0);
+    return view_new(owner, &views, (void *)(uintptr_t)address, (Py_ssize_t)bytes, read_only != 0);
 }
 
 static PyMethodDef functions[] = {
-    {"buffer_info", buffer_info, METH_O, NULL},
-    {"memory", memory, METH_VARARGS, NULL},
-    {"hash_chain", hash_chain, METH_VARARGS, NULL},
-    {"error_name", error_name, METH_VARARGS, NULL},
-    {"miss_name", miss_name, METH_VARARGS, NULL},
-    {"dlpack_info", dlpack_info, METH_VARARGS, NULL},
-    {NULL, NULL, 0, NULL},
+    {"buffer_info", buffer_info, METH_O, NULL},       {"memory", memory, METH_VARARGS, NULL},
+    {"hash_chain", hash_chain, METH_VARARGS, NULL},   {"miss_name", miss_name, METH_VARARGS, NULL},
+    {"dlpack_info", dlpack_info, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
 };
 
 static const struct {

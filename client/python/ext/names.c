@@ -6,16 +6,19 @@
 
 #include "kvcpy.h"
 
+/* Of a name or a hint: which there are, the library says. */
+#define KIND(TO) U32_WITHIN("kind", 0, INT32_MAX, TO)
+
 PyObject *space_hint(PyObject *self, PyObject *args)
 {
     struct space *space = (struct space *)self;
     PyObject *keys;
-    unsigned tokens, within_ms;
-    int kind;
+    uint32_t tokens, kind, within_ms;
     const char *sub;
     struct seq_arg seq;
-    if (!PyArg_ParseTuple(args, "OIiIz", &keys, &tokens, &kind, &within_ms, &sub) ||
-        !seq_from(keys, tokens, sub, &seq))
+    if (!PyArg_ParseTuple(args, "OO&O&O&z", &keys, U32("tokens", &tokens), KIND(&kind),
+                          U32("within_ms", &within_ms), &sub) ||
+        !seq_from(space, keys, tokens, sub, &seq))
         return NULL;
     PyThreadState *state = session_begin(space->session);
     int rc = -1;
@@ -28,7 +31,7 @@ PyObject *space_hint(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static bool ids_match(const struct numbers *ids, unsigned tokens)
+static bool ids_match(const struct numbers *ids, uint32_t tokens)
 {
     if (ids->at == NULL || ids->n == tokens)
         return true;
@@ -42,20 +45,19 @@ PyObject *space_name_put(PyObject *self, PyObject *args)
     struct space *space = (struct space *)self;
     PyObject *keys, *from;
     const char *name, *sub;
-    unsigned tokens;
-    int kind;
-    unsigned long long ttl;
+    uint32_t tokens, kind;
     struct kvc_name_options o = {0};
     struct numbers ids = {0};
     struct seq_arg seq;
-    if (!PyArg_ParseTuple(args, "isOIIIKOz", &kind, &name, &keys, &tokens, &o.flags, &o.priority,
-                          &ttl, &from, &sub) ||
+    if (!PyArg_ParseTuple(args, "O&sOO&O&O&O&Oz", KIND(&kind), &name, &keys, U32("tokens", &tokens),
+                          U32("flags", &o.flags),
+                          U32_WITHIN("priority", 0, KVC_PRIORITY_MAX, &o.priority),
+                          U64("ttl_ms", &o.ttl_ms), &from, &sub) ||
         (!Py_IsNone(from) && !numbers_from(from, "token_ids", &ids)))
         return NULL;
     PyObject *result = NULL;
-    if (ids_match(&ids, tokens) && seq_from(keys, tokens, sub, &seq)) {
+    if (ids_match(&ids, tokens) && seq_from(space, keys, tokens, sub, &seq)) {
         struct kvc_named named = {0};
-        o.ttl_ms = ttl;
         o.tokens = ids.at;
         PyThreadState *state = session_begin(space->session);
         if (state != NULL && session_end(space->session, state,
@@ -87,13 +89,14 @@ PyObject *space_pin(PyObject *self, PyObject *args)
 {
     struct space *space = (struct space *)self;
     PyObject *keys;
-    unsigned tokens;
+    uint32_t tokens;
     int in_memory;
-    unsigned long long ttl;
+    uint64_t ttl;
     const char *sub;
     struct seq_arg seq;
-    if (!PyArg_ParseTuple(args, "OIpKz", &keys, &tokens, &in_memory, &ttl, &sub) ||
-        !seq_from(keys, tokens, sub, &seq))
+    if (!PyArg_ParseTuple(args, "OO&pO&z", &keys, U32("tokens", &tokens), &in_memory,
+                          U64("ttl_ms", &ttl), &sub) ||
+        !seq_from(space, keys, tokens, sub, &seq))
         return NULL;
     PyObject *result = NULL;
     uint64_t pin = 0;
@@ -210,9 +213,9 @@ static int take_pin(void *ctx, const struct kvc_pin_info *info)
 static PyObject *name_list(PyObject *self, PyObject *args)
 {
     struct session *s = (struct session *)self;
-    unsigned kind;
+    uint32_t kind;
     const char *prefix, *sub;
-    if (!PyArg_ParseTuple(args, "Izz", &kind, &prefix, &sub))
+    if (!PyArg_ParseTuple(args, "O&zz", KIND(&kind), &prefix, &sub))
         return NULL;
     PyThreadState *state = session_begin(s);
     if (state == NULL)
@@ -229,9 +232,9 @@ static PyObject *name_list(PyObject *self, PyObject *args)
 static PyObject *name_show(PyObject *self, PyObject *args)
 {
     struct session *s = (struct session *)self;
-    int kind;
+    uint32_t kind;
     const char *name, *sub;
-    if (!PyArg_ParseTuple(args, "isz", &kind, &name, &sub))
+    if (!PyArg_ParseTuple(args, "O&sz", KIND(&kind), &name, &sub))
         return NULL;
     PyThreadState *state = session_begin(s);
     if (state == NULL)
@@ -245,9 +248,10 @@ static PyObject *name_show(PyObject *self, PyObject *args)
 static PyObject *name_forget(PyObject *self, PyObject *args)
 {
     struct session *s = (struct session *)self;
-    int kind, evict;
+    uint32_t kind;
+    int evict;
     const char *name, *sub;
-    if (!PyArg_ParseTuple(args, "iszp", &kind, &name, &sub, &evict))
+    if (!PyArg_ParseTuple(args, "O&szp", KIND(&kind), &name, &sub, &evict))
         return NULL;
     PyThreadState *state = session_begin(s);
     if (state == NULL)
@@ -262,11 +266,12 @@ static PyObject *name_forget(PyObject *self, PyObject *args)
 static PyObject *name_load(PyObject *self, PyObject *args)
 {
     struct session *s = (struct session *)self;
-    int kind, wait;
+    int wait;
     const char *name, *sub;
-    unsigned long long ttl;
-    unsigned timeout;
-    if (!PyArg_ParseTuple(args, "iszKpI", &kind, &name, &sub, &ttl, &wait, &timeout))
+    uint64_t ttl;
+    uint32_t kind, timeout;
+    if (!PyArg_ParseTuple(args, "O&szO&pO&", KIND(&kind), &name, &sub, U64("ttl_ms", &ttl), &wait,
+                          TIMEOUT(&timeout)))
         return NULL;
     PyThreadState *state = session_begin(s);
     if (state == NULL)
@@ -281,10 +286,10 @@ static PyObject *name_load(PyObject *self, PyObject *args)
 static PyObject *name_tokens(PyObject *self, PyObject *args)
 {
     struct session *s = (struct session *)self;
-    int kind;
     const char *name, *sub;
-    unsigned first, max;
-    if (!PyArg_ParseTuple(args, "iszII", &kind, &name, &sub, &first, &max))
+    uint32_t kind, first, max;
+    if (!PyArg_ParseTuple(args, "O&szO&O&", KIND(&kind), &name, &sub, U32("first", &first),
+                          U32("most", &max)))
         return NULL;
     uint32_t *ids = calloc((size_t)max + 1, sizeof(*ids));
     if (ids == NULL)
@@ -305,8 +310,8 @@ static PyObject *name_tokens(PyObject *self, PyObject *args)
 static PyObject *unpin(PyObject *self, PyObject *args)
 {
     struct session *s = (struct session *)self;
-    unsigned long long pin;
-    if (!PyArg_ParseTuple(args, "K", &pin))
+    uint64_t pin;
+    if (!PyArg_ParseTuple(args, "O&", U64("pin", &pin)))
         return NULL;
     PyThreadState *state = session_begin(s);
     if (state == NULL || session_end(s, state, kvc_unpin(s->kvc, pin)) < 0)

@@ -29,14 +29,14 @@ static void put_free(struct put *p)
     seq_free(&p->seq);
 }
 
-static bool put_sequence(struct put *p, PyObject *keys, unsigned tokens, PyObject *ids,
+static bool put_sequence(struct put *p, PyObject *keys, uint32_t tokens, PyObject *ids,
                          const char *sub)
 {
     if (!Py_IsNone(ids) && !numbers_from(ids, "tokens", &p->tokens))
         return false;
     p->put.tokens = p->tokens.at;
     p->put.ntokens = (uint32_t)p->tokens.n;
-    if (!seq_from(keys, tokens, sub, &p->seq))
+    if (!seq_from(p->space, keys, tokens, sub, &p->seq))
         return false;
     p->put.seq = &p->seq.seq;
     return true;
@@ -110,10 +110,11 @@ PyObject *space_put(PyObject *self, PyObject *args)
 {
     struct put p = {.space = (struct space *)self};
     PyObject *layout, *keys, *ids, *pages, *retain, *after, *made = NULL;
-    unsigned tokens;
+    uint32_t tokens;
     const char *sub;
-    if (!PyArg_ParseTuple(args, "OOIOOIIOzO", &layout, &keys, &tokens, &ids, &pages,
-                          &p.put.from_tokens, &p.put.flags, &retain, &sub, &after) ||
+    if (!PyArg_ParseTuple(args, "OOO&OOO&O&OzO", &layout, &keys, U32("tokens", &tokens), &ids,
+                          &pages, U32("from_tokens", &p.put.from_tokens),
+                          U32("flags", &p.put.flags), &retain, &sub, &after) ||
         !pages_from(layout, &p.layout, &p.pool) || !word_from(after, &p.after))
         return NULL;
     int n = retain_from(retain, p.retain);
@@ -145,10 +146,11 @@ static void get_pages(const struct put *p, struct kvc_pages_load *load)
 static bool get_from(PyObject *args, struct put *p, struct kvc_pages_load *load)
 {
     PyObject *pool, *keys, *pages, *after, *ready;
-    unsigned tokens;
+    uint32_t tokens;
     const char *sub;
-    if (!PyArg_ParseTuple(args, "O!OIOIIIzOO", pool_type, &pool, &keys, &tokens, &pages,
-                          &load->from_tokens, &load->flags, &load->timeout_ms, &sub, &after,
+    if (!PyArg_ParseTuple(args, "O!OO&OO&O&O&zOO", pool_type, &pool, &keys, U32("tokens", &tokens),
+                          &pages, U32("from_tokens", &load->from_tokens),
+                          U32("flags", &load->flags), TIMEOUT(&load->timeout_ms), &sub, &after,
                           &ready) ||
         !pages_from(pool, &p->layout, &p->pool) || !word_from(after, &load->after) ||
         !word_from(ready, &load->ready) || !put_sequence(p, keys, tokens, Py_None, sub) ||

@@ -138,11 +138,12 @@ static PyObject *lookup_begin(PyObject *self, PyObject *args)
 {
     struct space *space = (struct space *)self;
     PyObject *keys, *made = NULL;
-    unsigned tokens, flags;
+    uint32_t tokens, flags;
     const char *sub;
     struct seq_arg seq;
-    if (!PyArg_ParseTuple(args, "OIIz", &keys, &tokens, &flags, &sub) ||
-        !seq_from(keys, tokens, sub, &seq))
+    if (!PyArg_ParseTuple(args, "OO&O&z", &keys, U32("tokens", &tokens), U32("flags", &flags),
+                          &sub) ||
+        !seq_from(space, keys, tokens, sub, &seq))
         return NULL;
     struct request *r = request_new(space->session, space, NULL);
     PyThreadState *state = request_begin(r);
@@ -157,13 +158,14 @@ static PyObject *acquire_begin(PyObject *self, PyObject *args)
 {
     struct space *space = (struct space *)self;
     PyObject *keys, *made = NULL;
-    unsigned tokens;
+    uint32_t tokens;
     const char *sub;
     struct kvc_acquire_options o = {0};
     struct seq_arg seq;
-    if (!PyArg_ParseTuple(args, "OIIIIIz", &keys, &tokens, &o.flags, &o.from_tokens, &o.wait_tokens,
-                          &o.timeout_ms, &sub) ||
-        !seq_from(keys, tokens, sub, &seq))
+    if (!PyArg_ParseTuple(args, "OO&O&O&O&O&z", &keys, U32("tokens", &tokens),
+                          U32("flags", &o.flags), U32("from_tokens", &o.from_tokens),
+                          U32("wait_tokens", &o.wait_tokens), TIMEOUT(&o.timeout_ms), &sub) ||
+        !seq_from(space, keys, tokens, sub, &seq))
         return NULL;
     struct request *r = request_new(space->session, space, NULL);
     PyThreadState *state = request_begin(r);

@@ -72,12 +72,12 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 {
     (void)kwargs;
     struct kvc_options o = {0};
-    unsigned long long staging;
     int must_connect, no_wait;
-    if (!PyArg_ParseTuple(args, "zzKIIpp", &o.socket, &o.name, &staging, &o.shard, &o.timeout_ms,
-                          &must_connect, &no_wait))
+    if (!PyArg_ParseTuple(args, "zzO&O&O&pp", &o.socket, &o.name,
+                          U64("staging_bytes", &o.staging_bytes),
+                          U32_WITHIN("shard", 0, KVC_SHARDS_MAX - 1, &o.shard),
+                          TIMEOUT(&o.timeout_ms), &must_connect, &no_wait))
         return NULL;
-    o.staging_bytes = staging;
     o.must_connect = must_connect != 0;
     o.no_wait = no_wait != 0;
     struct kvc *kvc = NULL;

@@ -9,10 +9,14 @@
 
 static bool spec_group(PyObject *item, struct kvc_group_spec *ret_group)
 {
-    int rule, replicated;
+    int replicated;
+    uint32_t rule;
     struct kvc_group_spec g = {0};
-    if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "IIiIp", &g.block_tokens, &g.block_bytes,
-                                                  &rule, &g.window, &replicated)) {
+    if (!PyTuple_Check(item) ||
+        !PyArg_ParseTuple(item, "O&O&O&O&p",
+                          U32_WITHIN("block_tokens", 1, KVC_BLOCK_TOKENS_MAX, &g.block_tokens),
+                          U32_WITHIN("block_bytes", 1, KVC_BLOCK_BYTES_MAX, &g.block_bytes),
+                          U32("rule", &rule), U32("window", &g.window), &replicated)) {
         if (!PyErr_Occurred())
             PyErr_SetString(
                 PyExc_TypeError,
@@ -49,17 +53,17 @@ bool space_spec(PyObject *args, struct kvc_ns_spec *ret_spec)
 {
     struct kvc_ns_spec s = {0};
     int with_tokens;
-    unsigned long long per_token, per_pair;
     PyObject *groups;
-    if (!PyArg_ParseTuple(args, "ssssssssssz(IIII)pKKO", &s.model, &s.revision, &s.dtype, &s.quant,
-                          &s.layout, &s.position, &s.position_params, &s.attention, &s.lora,
-                          &s.extra, &s.sub_tenant, &s.layers, &s.kv_heads, &s.head_size, &s.shards,
-                          &with_tokens, &per_token, &per_pair, &groups) ||
+    if (!PyArg_ParseTuple(
+            args, "ssssssssssz(O&O&O&O&)pO&O&O", &s.model, &s.revision, &s.dtype, &s.quant,
+            &s.layout, &s.position, &s.position_params, &s.attention, &s.lora, &s.extra,
+            &s.sub_tenant, U32("layers", &s.layers), U32("kv_heads", &s.kv_heads),
+            U32("head_size", &s.head_size), U32_WITHIN("shards", 0, KVC_SHARDS_MAX, &s.shards),
+            &with_tokens, U64("prefill_ns_per_token", &s.prefill_ns_per_token),
+            U64("prefill_ns_per_token_pair", &s.prefill_ns_per_token_pair), &groups) ||
         !spec_groups(groups, &s))
         return false;
     s.with_tokens = with_tokens != 0;
-    s.prefill_ns_per_token = per_token;
-    s.prefill_ns_per_token_pair = per_pair;
     *ret_spec = s;
     return true;
 }
@@ -135,11 +139,12 @@ static PyObject *space_lookup(PyObject *self, PyObject *args)
 {
     struct space *space = (struct space *)self;
     PyObject *keys;
-    unsigned tokens, flags;
+    uint32_t tokens, flags;
     const char *sub;
     struct seq_arg seq;
-    if (!PyArg_ParseTuple(args, "OIIz", &keys, &tokens, &flags, &sub) ||
-        !seq_from(keys, tokens, sub, &seq))
+    if (!PyArg_ParseTuple(args, "OO&O&z", &keys, U32("tokens", &tokens), U32("flags", &flags),
+                          &sub) ||
+        !seq_from(space, keys, tokens, sub, &seq))
         return NULL;
     PyObject *found = NULL;
     PyThreadState *state = session_begin(space->session);
@@ -158,13 +163,14 @@ static PyObject *space_acquire(PyObject *self, PyObject *args)
     struct space *space = (struct space *)self;
     PyObject *keys, *on;
     struct device *device;
-    unsigned tokens;
+    uint32_t tokens;
     const char *sub;
     struct kvc_acquire_options o = {0};
     struct seq_arg seq;
-    if (!PyArg_ParseTuple(args, "OIIIIIzO", &keys, &tokens, &o.flags, &o.from_tokens,
-                          &o.wait_tokens, &o.timeout_ms, &sub, &on) ||
-        !device_from(on, &device) || !seq_from(keys, tokens, sub, &seq))
+    if (!PyArg_ParseTuple(args, "OO&O&O&O&O&zO", &keys, U32("tokens", &tokens),
+                          U32("flags", &o.flags), U32("from_tokens", &o.from_tokens),
+                          U32("wait_tokens", &o.wait_tokens), TIMEOUT(&o.timeout_ms), &sub, &on) ||
+        !device_from(on, &device) || !seq_from(space, keys, tokens, sub, &seq))
         return NULL;
     struct hold *hold = hold_new(space);
     PyThreadState *state = hold == NULL ? NULL : device_begin(space->session, device, NULL);

@@ -80,14 +80,16 @@ int retain_from(PyObject *from, struct kvc_retain ret_retain[KVC_RETAIN_MAX])
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         struct kvc_retain *r = &ret_retain[i];
-        unsigned long long ms;
         PyObject *item = PySequence_GetItem(from, i);
-        bool good = item != NULL && PyArg_ParseTuple(item, "IIIK", &r->first_token, &r->end_token,
-                                                     &r->priority, &ms);
+        bool good =
+            item != NULL &&
+            PyArg_ParseTuple(item, "O&O&O&O&", U32("retain's first_token", &r->first_token),
+                             U32("retain's end_token", &r->end_token),
+                             U32_WITHIN("retain's priority", 0, KVC_PRIORITY_MAX, &r->priority),
+                             U64("retain's duration_ms", &r->duration_ms));
         Py_XDECREF(item);
         if (!good)
             return -1;
-        r->duration_ms = ms;
     }
     return (int)n;
 }
@@ -112,8 +114,14 @@ static bool source_offsets(struct store *s, PyObject *offsets)
         PyErr_NoMemory();
     } else {
         for (size_t i = 0; i < n && !PyErr_Occurred(); i++) {
+            struct whole at = {.name = "offsets",
+                               .index = i,
+                               .in_list = true,
+                               .max = UINT64_MAX,
+                               .u64 = &s->from.offsets[i]};
             PyObject *item = PySequence_GetItem(list, (Py_ssize_t)i);
-            s->from.offsets[i] = item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
+            if (item != NULL)
+                (void)whole_from(item, &at); /* a failure is an exception */
             Py_XDECREF(item);
         }
     }
@@ -168,6 +176,15 @@ static bool source_from(struct store *s, PyObject *offsets, PyObject *blocks, Py
                         PyObject *pages, PyObject *after)
 {
     uint32_t block_bytes = s->space->group[s->blocks.group].block_bytes;
+    if (!Py_IsNone(offsets) && !Py_IsNone(blocks)) {
+        raise_errorf(-EINVAL, "blocks and offsets were given: one of the two was expected");
+        return false;
+    }
+    if (Py_IsNone(offsets) && Py_IsNone(blocks) && Py_IsNone(layout)) {
+        raise_errorf(-EINVAL, "neither blocks nor offsets were given: the blocks themselves, or "
+                              "where they lie in staging, were expected");
+        return false;
+    }
     if (!Py_IsNone(offsets))
         return source_offsets(s, offsets);
     if (!Py_IsNone(blocks))
@@ -319,9 +336,11 @@ PyObject *space_store(PyObject *self, PyObject *args)
 {
     struct store s = {.space = (struct space *)self};
     PyObject *parent, *keys, *offsets, *blocks, *layout, *pages, *tokens, *retain, *after;
-    if (!PyArg_ParseTuple(args, "IOOOOOOIIIOOzO", &s.blocks.group, &parent, &keys, &offsets,
-                          &blocks, &layout, &pages, &s.blocks.first_token, &s.blocks.last_tokens,
-                          &s.blocks.flags, &tokens, &retain, &s.blocks.sub_tenant, &after))
+    if (!PyArg_ParseTuple(args, "O&OOOOOOO&O&O&OOzO", GROUP(&s.blocks.group), &parent, &keys,
+                          &offsets, &blocks, &layout, &pages,
+                          U32("first_token", &s.blocks.first_token),
+                          U32("last_tokens", &s.blocks.last_tokens), U32("flags", &s.blocks.flags),
+                          &tokens, &retain, &s.blocks.sub_tenant, &after))
         return NULL;
     if (s.blocks.group >= s.space->groups)
         return raise_errorf(-EINVAL, "group %u: the namespace has %u", s.blocks.group,
@@ -342,9 +361,10 @@ PyObject *space_store_begin(PyObject *self, PyObject *args)
 {
     struct store s = {.space = (struct space *)self};
     PyObject *parent, *keys, *offsets, *tokens, *retain;
-    if (!PyArg_ParseTuple(args, "IOOOIIIOOz", &s.blocks.group, &parent, &keys, &offsets,
-                          &s.blocks.first_token, &s.blocks.last_tokens, &s.blocks.flags, &tokens,
-                          &retain, &s.blocks.sub_tenant))
+    if (!PyArg_ParseTuple(args, "O&OOOO&O&O&OOz", GROUP(&s.blocks.group), &parent, &keys, &offsets,
+                          U32("first_token", &s.blocks.first_token),
+                          U32("last_tokens", &s.blocks.last_tokens), U32("flags", &s.blocks.flags),
+                          &tokens, &retain, &s.blocks.sub_tenant))
         return NULL;
     PyObject *request = NULL;
     if (store_keys(&s, keys, parent) && store_retain(&s, retain) && source_offsets(&s, offsets) &&
@@ -360,8 +380,9 @@ PyObject *space_store_pages_begin(PyObject *self, PyObject *args)
 {
     struct store s = {.space = (struct space *)self};
     PyObject *pool, *parent, *keys, *pages, *tokens, *retain, *after;
-    if (!PyArg_ParseTuple(args, "O!IOOOIIIOOzO", pool_type, &pool, &s.blocks.group, &parent, &keys,
-                          &pages, &s.blocks.first_token, &s.blocks.last_tokens, &s.blocks.flags,
+    if (!PyArg_ParseTuple(args, "O!O&OOOO&O&O&OOzO", pool_type, &pool, GROUP(&s.blocks.group),
+                          &parent, &keys, &pages, U32("first_token", &s.blocks.first_token),
+                          U32("last_tokens", &s.blocks.last_tokens), U32("flags", &s.blocks.flags),
                           &tokens, &retain, &s.blocks.sub_tenant, &after))
         return NULL;
     PyObject *request = NULL;
@@ -381,10 +402,10 @@ PyObject *space_stage(PyObject *self, PyObject *args)
     struct session *session = s.space->session;
     struct device *device;
     PyObject *layout, *pages, *offsets, *on;
-    unsigned group;
-    unsigned long long stream;
-    if (!PyArg_ParseTuple(args, "O!IOOOK", layout_type, &layout, &group, &pages, &offsets, &on,
-                          &stream) ||
+    uint32_t group;
+    uint64_t stream;
+    if (!PyArg_ParseTuple(args, "O!O&OOOO&", layout_type, &layout, GROUP(&group), &pages, &offsets,
+                          &on, U64("stream", &stream)) ||
         !device_from(on, &device))
         return NULL;
     Py_ssize_t n = PySequence_Size(offsets);

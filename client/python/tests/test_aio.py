@@ -306,6 +306,17 @@ def test_errors_come_to_whoever_waits(daemon: Daemon) -> None:
                 await ns.store(0, None, bytes(32 * 1000), [payload(0)] * 1000)
             with pytest.raises(ValueError, match="multiple of 32"):
                 await ns.lookup(b"x", 16)
+            with pytest.raises(kv.BadArgument, match="2 blocks for 1 keys"):
+                await ns.store(0, None, bytes(32), [payload(0)] * 2)
+            with pytest.raises(kv.BadArgument, match="block 0 has 5 bytes"):
+                await ns.store(0, None, bytes(32), [b"short"])
+            wide = kv.PageLayout([[kv.Region(4096, 8192, 8192)]], 1)
+            with pytest.raises(kv.BadArgument, match="blocks of 8192 bytes in the page layout"):
+                await ns.store_pages(wide, 0, None, bytes(32), [0])
+            with pytest.raises(kv.BadArgument, match="group is -1"):
+                await ns.store(-1, None, bytes(32), [payload(0)])
+            with pytest.raises(kv.BadArgument, match="keys of 2 groups"):
+                await ns.lookup([bytes(32)] * 2, 16)
 
     run(work())
 

@@ -274,11 +274,110 @@ def test_errors_name_what_was_wrong(session: kv.Session, ns: kv.Namespace) -> No
         (lambda: ns.redeem(b"x"), "ticket"),
         (lambda: kv.hash_chain(b"x", [1], 16), "parent"),
         (lambda: kv.hash_chain(bytes(32), [1], 0), "block_tokens"),
+        (lambda: ns.lookup([keys, keys], 16), "keys of 2 groups: the namespace has 1"),
+        (lambda: ns.acquire([keys, keys], 16), "keys of 2 groups"),
+        (lambda: ns.hint([keys, keys], 16, kv.Hint.SCAN), "keys of 2 groups"),
+        (lambda: ns.pin([keys, keys], 16), "keys of 2 groups"),
+        (lambda: ns.lookup([], 16), "keys of 0 groups"),
+        (lambda: ns.store(0, None, keys, [payload(0)], offsets=[0]), "blocks and offsets"),
+        (lambda: ns.store(0, None, keys, None), "neither blocks nor offsets"),
+        (lambda: ns.hash_chain([1], 1), "group is 1"),
+        (lambda: ns.hash_chain([1], -1), "group is -1"),
         (lambda: session.namespace(model="m", groups=[]), "groups"),
         (lambda: kv.Group(16, 64, "odd").spec(), "odd"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match=says):
             call()
+
+
+U32, U64 = 2**32 - 1, 2**64 - 1
+
+
+def test_numbers_out_of_range_are_named(session: kv.Session, ns: kv.Namespace) -> None:
+    keys = ns.hash_chain(list(range(16)))
+    ns.store(0, None, keys, [payload(0)])
+    hold, page = ns.acquire(keys, 16), kv.PageLayout([[kv.Region(4096, 4096, 4096)]], 1)
+    group = kv.Group
+
+    def retain(*of: int) -> bytes:
+        return ns.store(0, None, keys, [payload(0)], retain=[kv.Retain(*of)])
+
+    for name, most, call in (
+        ("group", 15, lambda v: ns.store(v, None, keys, [payload(0)])),
+        ("first_token", U32, lambda v: ns.store(0, None, keys, [payload(0)], first_token=v)),
+        ("last_tokens", U32, lambda v: ns.store(0, None, keys, [payload(0)], last_tokens=v)),
+        (r"tokens\[1\]", U32, lambda v: ns.store(0, None, keys, [payload(0)], tokens=[0, v])),
+        (r"offsets\[0\]", U64, lambda v: ns.store(0, None, keys, None, offsets=[v])),
+        ("retain's first_token", U32, lambda v: retain(v, 0, 1)),
+        ("retain's end_token", U32, lambda v: retain(0, v, 1)),
+        ("retain's priority", 100, lambda v: retain(0, 0, v)),
+        ("retain's duration_ms", U64, lambda v: retain(0, 0, 1, v)),
+        ("tokens", U32, lambda v: ns.lookup(keys, v)),
+        ("tokens", U32, lambda v: ns.acquire(keys, v)),
+        ("from_tokens", U32, lambda v: ns.acquire(keys, 16, from_tokens=v)),
+        ("wait_tokens", U32, lambda v: ns.acquire(keys, 16, wait_tokens=v)),
+        ("timeout_ms", 600_000, lambda v: ns.acquire(keys, 16, timeout_ms=v)),
+        ("tokens", U32, lambda v: ns.put(page, keys, v, [[0]])),
+        ("from_tokens", U32, lambda v: ns.put(page, keys, 16, [[0]], from_tokens=v)),
+        (r"pages\[0\]", U32, lambda v: ns.put(page, keys, 16, [[v]])),
+        ("within_ms", U32, lambda v: ns.hint(keys, 16, kv.Hint.SOON, within_ms=v)),
+        ("ttl_ms", U64, lambda v: ns.pin(keys, 16, ttl_ms=v)),
+        ("priority", 100, lambda v: ns.name_put(kv.NameKind.DOCUMENT, "n", keys, 16, priority=v)),
+        ("ttl_ms", U64, lambda v: ns.name_put(kv.NameKind.DOCUMENT, "n", keys, 16, ttl_ms=v)),
+        (
+            "timeout_ms",
+            600_000,
+            lambda v: session.name_load(kv.NameKind.DOCUMENT, "n", timeout_ms=v),
+        ),
+        ("kind", 2**31 - 1, lambda v: session.name_get(v, "n")),
+        ("pin", U64, session.unpin),
+        ("group", 15, lambda v: hold.block(v, 0)),
+        ("i", U32, lambda v: hold.block(0, v)),
+        ("group", 15, lambda v: hold.read_into(v, bytearray(BLOCK_BYTES))),
+        ("stream", U64, lambda v: hold.load_pages(page, [[0]], stream=v)),
+        ("block_tokens", 65536, lambda v: open_ns(session, "m", groups=[group(v, 64)])),
+        ("block_bytes", 2**30, lambda v: open_ns(session, "m", groups=[group(16, v)])),
+        ("window", U32, lambda v: open_ns(session, "m", groups=[group(16, 64, "window", v)])),
+        ("layers", U32, lambda v: open_ns(session, "m", groups=[group(16, 64)], layers=v)),
+        ("shards", 64, lambda v: open_ns(session, "m", groups=[group(16, 64)], shards=v)),
+        ("block_tokens", 65536, lambda v: kv.hash_chain(bytes(32), [1], v)),
+        ("staging_bytes", U64, lambda v: kv.Session(staging_bytes=v)),
+        ("shard", 63, lambda v: kv.Session(shard=v)),
+        ("timeout_ms", 600_000, lambda v: kv.Session(timeout_ms=v)),
+        ("pages_max", U32, lambda v: kv.PageLayout([[kv.Region(1, 1, 1)]], v)),
+        ("address", U64, lambda v: kv.PageLayout([[kv.Region(v, 1, 1)]], 1)),
+        ("stride", U64, lambda v: kv.PageLayout([[kv.Region(1, v, 1)]], 1)),
+    ):
+        for wrong in (-1, -(2**32), most + 1, 2**64, 2**64 + 5):
+            with pytest.raises(kv.BadArgument, match=f"EINVAL: {name} is {wrong}: . to {most} "):
+                call(wrong)
+        with pytest.raises(kv.BadArgument, match=rf"{name} is 1{{40}}\.\.\.: "):
+            call(int("1" * 4000))
+        with pytest.raises(kv.BadArgument, match=f"{name} is a number of thousands of digits: "):
+            call(10**5000)
+        with pytest.raises(TypeError, match=f"{name}: an integer was expected, not float"):
+            call(1.5)  # type: ignore[arg-type]
+
+
+def test_a_code_is_said_once(ns: kv.Namespace) -> None:
+    with pytest.raises(kv.BadArgument) as caught:
+        ns.store(0, None, ns.hash_chain([1]), [payload(0)], last_tokens=17)
+    assert str(caught.value) == "BAD_ARGUMENT: last_tokens: more than block_tokens"
+    assert caught.value.text == "last_tokens: more than block_tokens"
+
+
+def test_offsets_before_staging_was_asked_for(session: kv.Session, ns: kv.Namespace) -> None:
+    with pytest.raises(kv.Down, match="was not asked for"):
+        ns.store(0, None, ns.hash_chain([1]), None, offsets=[0])
+
+
+def test_one_chain_is_any_bytes(ns: kv.Namespace) -> None:
+    keys = ns.hash_chain(list(range(16)))
+    ns.store(0, None, keys, [payload(0)])
+    for one in (keys, bytearray(keys), memoryview(keys), [memoryview(keys)]):
+        assert ns.lookup(one, 16).tokens == 16
+    with pytest.raises(TypeError, match="not str"):
+        ns.lookup("a" * 32, 16)  # type: ignore[arg-type]
 
 
 def test_an_unsound_namespace_is_refused(session: kv.Session) -> None:

@@ -227,7 +227,7 @@ def test_wrong_words_are_named(worker: Worker) -> None:
         lambda: worker.ns.put(worker.pool, worker.keys, 64, [OUT], after=(kv.WORDS, 1)),
         lambda: worker.ns.put(worker.pool, worker.keys, 64, [OUT], after=(2**32 - 1, 1)),
     ):
-        with pytest.raises(kv.BadArgument, match=f"below {kv.WORDS}"):
+        with pytest.raises(kv.BadArgument, match=f"0 to {kv.WORDS - 1} were expected"):
             call()
     host = kv.PageLayout([[kv.Region(4096, 4096, SIZE // 2)]], 24, 2)
     with pytest.raises(ValueError, match="no words"):

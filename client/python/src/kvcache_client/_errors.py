@@ -32,6 +32,7 @@ class Error(Exception):
     text: str
 
     def __init__(self, code: int, name: str, text: str) -> None:
+        text = text.removeprefix(f"{name}: ")  # a daemon's answer has it already
         super().__init__(f"{name}: {text}" if text else name)
         self.code = code
         self.name = name

@@ -31,7 +31,7 @@ RULE_STATE: Final[int]
 STATUSES: Final[dict[str, int]]
 MISSES: Final[dict[str, int]]
 
-type_keys = bytes | Sequence[Buffer]
+type_keys = bytes | bytearray | memoryview | Sequence[Buffer]
 type_numbers = Buffer | Sequence[int]
 type_prefix = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
 type_info = tuple[int, int, bool, tuple[int, ...], tuple[int, ...]]
@@ -41,7 +41,6 @@ type_spec_group = tuple[int, int, int, int, bool]
 def hash_chain(
     parent: Buffer, tokens: type_numbers, block_tokens: int, extra: Buffer, /
 ) -> bytes: ...
-def error_name(code: int, /) -> tuple[str, str]: ...
 def miss_name(reason: int, /) -> tuple[str, str]: ...
 def buffer_info(of: Buffer, /) -> type_info: ...
 def dlpack_info(capsule: CapsuleType, /) -> type_info: ...

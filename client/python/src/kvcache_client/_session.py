@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from array import array
 from collections.abc import Sequence
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kvcache_client import _kvc
 from kvcache_client._device import Device, Pool, raw_of
-from kvcache_client._errors import Error, Stale
+from kvcache_client._errors import BadArgument, Error, Stale
 from kvcache_client._memory import PageLayout, as_bytes, as_numbers
 from kvcache_client._types import (
     Group,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from kvcache_client._memory import Memory, Numbers
 
-    Keys = bytes | Sequence[Buffer]
+    Keys = bytes | bytearray | memoryview | Sequence[Buffer]
 
 __all__ = ["BlockView", "Hold", "Namespace", "Session", "hash_chain"]
 
@@ -51,6 +52,14 @@ def hash_chain(parent: Buffer, tokens: Numbers, block_tokens: int, extra: Buffer
         ceil(n / block_tokens) keys of 32 bytes, one after the other.
     """
     return _kvc.hash_chain(parent, as_numbers(tokens), block_tokens, extra)
+
+
+def group_of(groups: Sequence[Group], number: int) -> Group:
+    """A namespace's group by its number, which does not count from the end."""
+    if not 0 <= number < len(groups):
+        text = f"group is {number}: the namespace has groups 0 to {len(groups) - 1}"
+        raise BadArgument(-errno.EINVAL, "EINVAL", text)
+    return groups[number]
 
 
 def flags_of(**wanted: bool) -> int:
@@ -230,7 +239,7 @@ class Namespace:
 
     def hash_chain(self, tokens: Numbers, group: int = 0, extra: Buffer = b"") -> bytes:
         """Keys of the blocks of a sequence from its first token: shape [n * 32] bytes."""
-        return hash_chain(self.seed, tokens, self.groups[group].block_tokens, extra)
+        return hash_chain(self.seed, tokens, group_of(self.groups, group).block_tokens, extra)
 
     def lookup(
         self,

@@ -15,6 +15,7 @@ pages of a pool ends when the daemon touches them no more, 250 ms later at most.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from kvcache_client import _kvc
 from kvcache_client._device import Device, Pool
-from kvcache_client._errors import Down, Error
+from kvcache_client._errors import BadArgument, Down, Error
 from kvcache_client._memory import PageLayout, as_bytes, as_numbers
-from kvcache_client._session import Hold, flags_of, hash_chain, spec_of
+from kvcache_client._session import Hold, flags_of, group_of, hash_chain, spec_of
 from kvcache_client._types import Group, Prefix, Retain
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ _NOBODY = (None, None)  # waits for a request whose caller had no memory for a f
 _DEADLINE_MS = 5000
 _NO_MEMORY_S = 0.01
 _ALIGN = 64
+
+
+def _count(keys: Buffer) -> int:
+    return memoryview(keys).nbytes // _kvc.KEY_BYTES
+
+
+def _wrong(text: str) -> BadArgument:
+    return BadArgument(-errno.EINVAL, "EINVAL", text)
 
 
 async def _whole(work: Awaitable[Any], stop: _Then | None = None) -> Any:
@@ -306,7 +315,7 @@ class Namespace:
 
     def hash_chain(self, tokens: Numbers, group: int = 0, extra: Buffer = b"") -> bytes:
         """Keys of the blocks of a sequence from its first token: shape [n * 32] bytes."""
-        return hash_chain(self.seed, tokens, self.groups[group].block_tokens, extra)
+        return hash_chain(self.seed, tokens, group_of(self.groups, group).block_tokens, extra)
 
     async def lookup(
         self,
@@ -396,6 +405,12 @@ class Namespace:
         Waits for room in staging; the blocks must fit in it.
         """
         memory = [as_bytes(b) for b in blocks]
+        wanted, n = group_of(self.groups, group).block_bytes, _count(keys)
+        if len(memory) != n:
+            raise _wrong(f"{len(memory)} blocks for {n} keys")
+        for i, one in enumerate(memory):
+            if len(one) != wanted:
+                raise _wrong(f"block {i} has {len(one)} bytes: the group's blocks have {wanted}")
 
         def fill(staging: memoryview, offsets: list[int]) -> None:
             for one, at in zip(memory, offsets, strict=True):
@@ -438,6 +453,12 @@ class Namespace:
             return cast("bytes", made)
         if after is not None:
             raise ValueError("after is a pool's: pages in host memory have no words")
+        wanted = group_of(self.groups, group).block_bytes
+        if group < len(layout.groups) and layout.block_bytes(group) != wanted:
+            raise _wrong(
+                f"blocks of {layout.block_bytes(group)} bytes in the page layout: those of group "
+                f"{group} have {wanted}"
+            )
 
         def fill(staging: memoryview, offsets: list[int]) -> None:
             self._raw.stage(layout.raw, group, numbers, offsets, None, 0)
@@ -455,9 +476,9 @@ class Namespace:
         rest: tuple[int, int, int, Numbers | None, Sequence[Retain], str | None],
     ) -> bytes:
         session = self._session
-        block_bytes = self.groups[group].block_bytes
+        block_bytes = group_of(self.groups, group).block_bytes
         step = (block_bytes + _ALIGN - 1) // _ALIGN * _ALIGN
-        n = memoryview(keys).nbytes // _kvc.KEY_BYTES
+        n = _count(keys)
         at = await self._room(n * step)
         give = partial(session._staging.give, at)
         try:
