@@ -105,54 +105,69 @@ done <"$work/keys"
 
 # ---- completion ----
 
-# offers SHELL WORD < words: whether a shell offered the word
-offers() {
-    grep -q -x -- "$2" "$work/offered" || wrong "$1 does not offer $2"
-}
-
 PATH="$bin:$PATH"
-export PATH
-complete_bash() {
-    # shellcheck disable=SC2016 # the inner shell's
-    bash -c 'source etc/completion/kvcache.bash
-        COMP_WORDS=("$@" ""); COMP_CWORD=$#; _kvcache "$1"; printf "%s\n" "${COMPREPLY[@]}"' \
-        bash "$@" >"$work/offered"
-}
-complete_bash kvcachectl
-for word in ping verify size --socket --json; do offers bash "$word"; done
-complete_bash kvcachectl evict
-for word in --older-than --dry-run --socket; do offers bash "$word"; done
-complete_bash kvcachectl trace
-for word in on off dump status --bytes; do offers bash "$word"; done
-complete_bash kvcachectl size --kv-type
-offers bash fp8
-complete_bash kvcachectl evict --ns
-! grep -q -- '^--' "$work/offered" || wrong "bash offers options as the value of --ns"
-complete_bash kvcachectl trace dump
-offers bash README.md
-complete_bash kvcachebench replay
-offers bash --capacity
-complete_bash kvcache-daemon
-offers bash --check-config
-complete_bash kvcache-daemon --set
-offers bash host.limit=
+KVCACHE_SOCKET=$work/none
+export PATH KVCACHE_SOCKET
 
-if command -v zsh >/dev/null; then
-    # shellcheck disable=SC2016
-    zsh -c 'source etc/completion/_kvcache; compadd() { while [[ $1 = -* && $1 != -- ]]; do shift; \
-        [[ $1 = "" ]] && shift; done; shift; print -l -- "$@" }; words=(kvcachectl evict ""); \
-        CURRENT=3; _kvcache' >"$work/offered" 2>&1
-    for word in --older-than --dry-run --socket; do offers zsh "$word"; done
-else
-    echo "SKIP: there is no zsh here to try its completion"
-fi
-if command -v fish >/dev/null; then
-    fish -c 'source etc/completion/kvcache.fish; complete -C "kvcachectl evict --"' |
-        cut -f1 >"$work/offered"
-    for word in --older-than --dry-run --socket; do offers fish "$word"; done
-else
-    echo "SKIP: there is no fish here to try its completion"
-fi
+# offers "WORDS" LAST WORD...: whether each shell offers these behind the words, where LAST is begun
+offers() {
+    line=$1
+    last=$2
+    shift 2
+    for shell in $shells; do
+        # shellcheck disable=SC2086 # words
+        sh tests/gates/complete.sh "$shell" etc/completion $line "$last" >"$work/offered" 2>&1
+        for word in "$@"; do
+            grep -q -x -e "$word" "$work/offered" || wrong "$shell does not offer $word behind '$line $last'"
+        done
+    done
+}
+# lacks "WORDS" LAST PATTERN: that no shell offers what matches
+lacks() {
+    for shell in $shells; do
+        # shellcheck disable=SC2086
+        ! sh tests/gates/complete.sh "$shell" etc/completion $1 "$2" 2>&1 | grep -q -e "$3" ||
+            wrong "$shell offers $3 behind '$1 $2'"
+    done
+}
+shells=
+for shell in bash zsh fish; do
+    if command -v "$shell" >/dev/null; then
+        shells="$shells $shell"
+    else
+        echo "SKIP: there is no $shell here to try its completion"
+    fi
+done
+
+# shellcheck disable=SC2046 # words
+offers kvcachectl '' $(cat "$work/commands")
+offers kvcachectl -- --socket --json
+offers "kvcachectl evict" -- --older-than --dry-run --socket
+offers "kvcachectl trace" '' on off dump status
+lacks "kvcachectl trace dump" '' '^off$'
+# Each verb that the sources have, of each command that has some.
+for command in doc conv pin quota policy sessions; do
+    # shellcheck disable=SC2046
+    offers "kvcachectl $command" '' $(sed -n '/struct ctl_cmd verbs/,/;/p' "client/ctl/$command.c" |
+        grep -o '{"[a-z]*"' | tr -d '{"')
+done
+offers "kvcachectl --timeout 1s doc" '' export import
+offers "kvcachectl doc put" -- --tokens --pin
+lacks "kvcachectl doc list" -- --tokens
+offers "kvcachectl size --kv-type" '' fp8
+offers "kvcachectl usage --by" '' ns tenant
+offers "kvcachectl verify --tier" '' host hbm
+offers "kvcachectl policy set --admission" '' on off
+lacks "kvcachectl evict --ns" '' '^--'
+lacks "kvcachectl evict --bytes" '' .
+offers "kvcachectl stats" core.blocks_v core.blocks_verified
+offers "kvcachectl trace dump" README README.md
+offers "kvcachectl doc import" README README.md
+offers "kvcachectl size --config" README README.md
+offers "kvcachebench replay" -- --capacity
+offers "kvcachebench replay" README README.md
+offers kvcache-daemon -- --check-config
+offers "kvcache-daemon --set" host.l host.limit=
 
 [ "$failures" -eq 0 ] && echo "surface: clean"
 exit $((failures > 0))

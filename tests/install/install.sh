@@ -51,6 +51,14 @@ for file in bin/kvcache-daemon bin/kvcachectl bin/kvcachebench \
     lib/systemd/system/kvcache.service lib/sysusers.d/kvcache.conf lib/tmpfiles.d/kvcache.conf; do
     [ -f "$prefix/$file" ] || fail "$file is not installed"
 done
+# Completions find what they ask, in the shells that are here.
+for shell in bash zsh fish; do
+    rc=0
+    PATH="$prefix/bin:$PATH" sh "$source/tests/gates/complete.sh" "$shell" "$prefix/share" kvcachectl doc '' \
+        >"$work/offered" 2>&1 || rc=$?
+    [ $rc -eq 77 ] || grep -q -x export "$work/offered" ||
+        fail "$shell completes nothing where it is installed: $(cat "$work/offered")"
+done
 [ ! -f "$prefix/bin/kvcache-worker" ] || [ -f "$prefix/share/man/man1/kvcache-worker.1" ] ||
     fail "kvcache-worker is installed without its manual page"
 others=$(find "$prefix/include" "$libdir" -type f ! -name 'libkvcache.so.*' ! -name kvcache.pc \
