@@ -7,6 +7,7 @@
 
 #include "ctl.h"
 #include "json.h"
+#include "kv_file.h"
 #include "kv_model.h"
 #include "plain.h"
 #include "table.h"
@@ -462,8 +463,12 @@ static int check(struct size *s, int argc, char **argv)
         return ctl_usage("which model? Give its config.json with --config");
     if (!s->context)
         return ctl_usage("how many tokens? Give --context, for instance --context 8192");
-    if (kv_model_load(s->path, why, &s->model) < 0)
+    if (kv_file_load(s->path, why, &s->model) < 0)
         return ctl_usage("%s", why);
+    if (kv_model_keepers(&s->model) == 0)
+        return ctl_usage("--config %s: model_type: %s keeps states of constant size and no KV; "
+                         "expected a model that attends",
+                         s->path, s->model.name);
     int rc = choose_type(s);
     if (rc == 0)
         rc = check_ranks(s);

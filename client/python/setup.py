@@ -42,6 +42,14 @@ def flags() -> dict[str, list[str]]:
     }
 
 
+def model_sources() -> list[str]:
+    """The files that read a model's config.json: of an sdist, or of the tree around this one."""
+    if glob("ext/model/*.c"):
+        return sorted(glob("ext/model/*.c"))
+    wire = "../../daemon/base/wire/file_kind.c"
+    return [*sorted(glob("../model/*.c")), wire]
+
+
 class BuildExt(build_ext):
     """Looks for the library when it compiles: an sdist is made without."""
 
@@ -59,11 +67,12 @@ setup(
     ext_modules=[
         Extension(
             "kvcache_client._kvc",
-            sources=sorted(glob("ext/*.c")),
+            sources=[*sorted(glob("ext/*.c")), *model_sources()],
             depends=glob("ext/*.h"),
+            include_dirs=sorted({str(Path(one).parent) for one in model_sources()}),
             define_macros=[("_GNU_SOURCE", "")],
             extra_compile_args=["-std=gnu17", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"],
-            libraries=["kvcache"],
+            libraries=["kvcache", "jansson"],
             py_limited_api=True,
         )
     ],

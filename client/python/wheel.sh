@@ -24,6 +24,9 @@ mkdir "$work/source"
 (cd "$here" && tar cf - --exclude=__pycache__ --exclude='*.egg-info' --exclude=.mypy_cache \
     --exclude=.ruff_cache .) | tar xf - -C "$work/source"
 cp "$here/../../LICENSE" "$here/../../NOTICE" "$work/source/"
+# What reads a config.json is compiled in, from a copy.
+mkdir "$work/source/ext/model"
+cp "$here"/../model/*.[ch] "$here"/../../daemon/base/wire/file_kind.[ch] "$work/source/ext/model/"
 KVCACHE_INCLUDE_DIR=$here/../../include KVCACHE_LIBRARY_DIR=$library \
     "$python" -m build --no-isolation --outdir "$work/built" "$work/source" >"$work/log" 2>&1 || {
     cat "$work/log" >&2

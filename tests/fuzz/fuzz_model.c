@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "kv_file.h"
 #include "kv_model.h"
 
 static int file_fd = -1;
@@ -70,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct kv_model m;
     fill(data, size);
     uint64_t fds = fuzz_open_fds();
-    int rc = kv_model_load(path, why, &m);
+    int rc = kv_file_load(path, why, &m);
     FUZZ_CHECK(fuzz_open_fds() == fds, "a descriptor is left open");
     if (rc < 0) {
         FUZZ_CHECK(strncmp(why, path, strlen(path)) == 0 && strlen(why) > strlen(path) + 2,

@@ -54,7 +54,7 @@ msgpack(\.h|/.*)       client/codec/[a-z_]+\.c
 xxhash\.h              daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 openssl/.*             daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 yaml\.h                daemon/config[a-z_]*\.c
-jansson\.h             client/(ctl|worker)/[a-z_]+\.c|bench/(engines/)?[a-z_]+\.c
+jansson\.h             client/(ctl|model|worker)/[a-z_]+\.c|bench/(engines/)?[a-z_]+\.c
 cblas\.h               (client/worker/product|bench/attention_limits)\.c
 hiredis/hiredis\.h     bench/peers/hiredis\.c
 rocksdb/c\.h           bench/peers/(disk_)?rocks(_fail)?\.c

@@ -180,6 +180,10 @@ PyObject *dlpack_new(struct hold *hold, uint32_t group, uint32_t i);
 /* (capsule) -> (address, bytes of an element, read_only, shape, strides): host memory only. */
 PyObject *dlpack_info(PyObject *module, PyObject *args);
 
+/* ---- model.c ---- */
+
+PyObject *model_read(PyObject *module, PyObject *args);
+
 /* ---- store.c ---- */
 
 /* ((first_token, end_token, priority, duration_ms), ...) -> how many; -1: an exception is set. */

@@ -127,9 +127,13 @@ static PyObject *memory(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"buffer_info", buffer_info, METH_O, NULL},       {"memory", memory, METH_VARARGS, NULL},
-    {"hash_chain", hash_chain, METH_VARARGS, NULL},   {"miss_name", miss_name, METH_VARARGS, NULL},
-    {"dlpack_info", dlpack_info, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
+    {"buffer_info", buffer_info, METH_O, NULL},
+    {"memory", memory, METH_VARARGS, NULL},
+    {"hash_chain", hash_chain, METH_VARARGS, NULL},
+    {"miss_name", miss_name, METH_VARARGS, NULL},
+    {"dlpack_info", dlpack_info, METH_VARARGS, NULL},
+    {"model_read", model_read, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
 };
 
 static const struct {
@@ -142,6 +146,7 @@ static const struct {
     {"NO_PAGE", KVC_NO_PAGE},
     {"WORDS", KVC_WORDS},
     {"BLOCK_TOKENS_MAX", KVC_BLOCK_TOKENS_MAX},
+    {"BLOCK_BYTES_MAX", KVC_BLOCK_BYTES_MAX},
     {"PRIORITY_DEFAULT", KVC_PRIORITY_DEFAULT},
     {"F_WAIT", KVC_F_WAIT},
     {"F_TOUCH", KVC_F_TOUCH},

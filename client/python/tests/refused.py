@@ -157,6 +157,18 @@ class Sequences:
             assert again(self.session.pins) == before == []
         self.ns.hint(self.keys, 64, kv.Hint.SOON, within_ms=1)
 
+    def models(self) -> None:
+        text = b'{"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 8, '
+        model = _kvc.model_read(text + b'"num_attention_heads": 2}', "config")
+        assert model[0] == "llama"
+        assert len(model[1]) == 3
+        why = ""
+        try:
+            _kvc.model_read(text + b'"odd_layers": 2}', "config")
+        except ValueError as error:
+            why = error.args[1]
+        assert "odd_layers" in why
+
     def numbers(self) -> None:
         assert self.session.up
         assert self.session.epoch

@@ -31,6 +31,7 @@ SCENES = [
     "layouts",
     "names",
     "pins",
+    "models",
     "numbers",
     "errors",
     "halves",

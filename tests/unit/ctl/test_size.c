@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kv_file.h"
 #include "kv_model.h"
 
 static struct kv_model m;
@@ -22,7 +23,7 @@ static const char *path_of(const char *name)
 static void load(const char *name)
 {
     char why[KV_WHY_BYTES] = "";
-    int rc = kv_model_load(path_of(name), why, &m);
+    int rc = kv_file_load(path_of(name), why, &m);
     ck_assert_msg(rc == 0, "%s", why);
 }
 
@@ -199,16 +200,21 @@ static int load_text(const char *text, char why[KV_WHY_BYTES])
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
-    int rc = kv_model_load(path, why, &m);
+    int rc = kv_file_load(path, why, &m);
     unlink(path);
     return rc;
 }
 
-static void refused(const char *text, const char *field, const char *hint)
+static void refused_as(int rc, const char *text, const char *field, const char *hint)
 {
     char why[KV_WHY_BYTES] = "";
-    ck_assert_int_eq(load_text(text, why), -EINVAL);
+    ck_assert_int_eq(load_text(text, why), rc);
     ck_assert_msg(strstr(why, field) && strstr(why, hint), "%s", why);
+}
+
+static void refused(const char *text, const char *field, const char *hint)
+{
+    refused_as(-EINVAL, text, field, hint);
 }
 
 static void accepted(const char *text)
@@ -219,8 +225,8 @@ static void accepted(const char *text)
 
 START_TEST(errors_name_the_field_and_what_would_be_right)
 {
-    refused("{", "not JSON", ":1:");
-    refused("[]", "the file", "expected an object");
+    refused_as(-EBADMSG, "{", "not JSON", ":1:");
+    refused_as(-EBADMSG, "[]", "the file", "expected an object");
     refused("{\"hidden_size\": 4096}", "num_hidden_layers", "missing; expected the number of");
     refused("{\"num_hidden_layers\": \"32\"}", "num_hidden_layers", "a whole number from 1");
     refused("{\"num_hidden_layers\": 0}", "num_hidden_layers", "a whole number from 1");
@@ -291,7 +297,8 @@ START_TEST(what_changes_the_size_and_is_not_read_is_refused_by_name)
     refused("{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 8,"
             " \"num_attention_heads\": 4}",
             "model_type", "encoder");
-    refused("{\"model_type\": \"mamba2\", \"num_hidden_layers\": 2}", "model_type", "no KV");
+    accepted("{\"model_type\": \"mamba2\", \"num_hidden_layers\": 2}");
+    ck_assert_uint_eq(kv_model_keepers(&m), 0); /* which the command refuses */
     refused("{\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4,"
             " \"sliding_window\": Infinity}",
             "sliding_window", "a whole number");
@@ -392,6 +399,21 @@ START_TEST(what_the_checkpoint_says_of_kv_comes_before_its_weights)
 }
 END_TEST
 
+START_TEST(a_type_is_read_as_torch_writes_it_and_never_passed_over)
+{
+    accepted("{\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 1,"
+             " \"torch_dtype\": \"torch.float16\"}");
+    ck_assert_str_eq(m.dtype, "fp16");
+    accepted("{\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 1,"
+             " \"dtype\": \"auto\"}");
+    ck_assert_str_eq(m.stated, "");
+    accepted("{\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 1,"
+             " \"dtype\": \"float8_e4m3fn\"}");
+    ck_assert_str_eq(m.stated, "dtype");
+    ck_assert(m.unsized);
+}
+END_TEST
+
 START_TEST(stages_share_the_layers_and_ranks_the_heads)
 {
     uint32_t heads = 0;
@@ -426,7 +448,7 @@ END_TEST
 START_TEST(a_file_that_is_not_there_is_named)
 {
     char why[KV_WHY_BYTES] = "";
-    ck_assert_int_eq(kv_model_load("/nowhere/config.json", why, &m), -ENOENT);
+    ck_assert_int_eq(kv_file_load("/nowhere/config.json", why, &m), -ENOENT);
     ck_assert_ptr_nonnull(strstr(why, "/nowhere/config.json"));
 }
 END_TEST
@@ -451,6 +473,7 @@ int main(void)
     tcase_add_test(t, layers_that_share_keep_nothing);
     tcase_add_test(t, an_indexer_keeps_keys_in_the_layers_that_choose);
     tcase_add_test(t, what_the_checkpoint_says_of_kv_comes_before_its_weights);
+    tcase_add_test(t, a_type_is_read_as_torch_writes_it_and_never_passed_over);
     tcase_add_test(t, stages_share_the_layers_and_ranks_the_heads);
     tcase_add_test(t, the_context_is_the_stretched_one);
     tcase_add_test(t, a_file_that_is_not_there_is_named);

@@ -13,6 +13,7 @@ STORE_MAX: Final[int]
 NO_PAGE: Final[int]
 WORDS: Final[int]
 BLOCK_TOKENS_MAX: Final[int]
+BLOCK_BYTES_MAX: Final[int]
 PRIORITY_DEFAULT: Final[int]
 F_WAIT: Final[int]
 F_TOUCH: Final[int]
@@ -36,6 +37,8 @@ type_numbers = Buffer | Sequence[int]
 type_prefix = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
 type_info = tuple[int, int, bool, tuple[int, ...], tuple[int, ...]]
 type_word = tuple[int, int] | None
+type_layer = tuple[str, int, int, int, int, int]
+type_model = tuple[str, tuple[type_layer, ...], int, int, str, str, str]
 type_spec_group = tuple[int, int, int, int, bool]
 
 def hash_chain(
@@ -44,6 +47,7 @@ def hash_chain(
 def miss_name(reason: int, /) -> tuple[str, str]: ...
 def buffer_info(of: Buffer, /) -> type_info: ...
 def dlpack_info(capsule: CapsuleType, /) -> type_info: ...
+def model_read(text: Buffer, name: str, /) -> type_model: ...
 def memory(owner: object, address: int, bytes_: int, read_only: bool, /) -> memoryview: ...
 
 @final

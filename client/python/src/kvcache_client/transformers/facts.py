@@ -12,8 +12,9 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+from kvcache_client._config import NotUnderstood
+from kvcache_client._sound import soundness_of
 from kvcache_client._types import Group, Rule
-from kvcache_client.check import check
 
 __all__ = ["Facts", "Layer", "facts_of", "layers_of", "weights_digest"]
 
@@ -89,17 +90,18 @@ class Facts:
 
 
 def facts_of(config: Any, layers: tuple[Layer, ...], dtype: str, model: str = "") -> Facts:
-    """The facts of a configuration (``PreTrainedConfig``) whose layers are known.
-
-    Raises:
-        kvcache_client._config.NotUnderstood: what decides the result is not known.
-    """
+    """The facts of a configuration (``PreTrainedConfig``) whose layers are known."""
     text = config.get_text_config(decoder=True)
-    report = check(text.to_dict())
-    name = model or getattr(config, "_name_or_path", "") or report.model
+    name = model or getattr(config, "_name_or_path", "") or text.model_type
     limit = _limit(getattr(text, "rope_parameters", None) or {})
+    around = [] if text is config else [config.to_dict()]
+    try:
+        found = soundness_of([*around, text.to_dict()])
+    except NotUnderstood as error:
+        why = f"{error} (the argument position says the scheme, and nothing is refused then)"
+        return Facts(name, layers, "", "", limit, dtype, (why,))
     return Facts(
-        name, layers, report.position, report.position_params, limit, dtype, tuple(report.unsound)
+        name, layers, found.position, found.position_params, limit, dtype, tuple(found.unsound)
     )
 
 

@@ -8,11 +8,9 @@
 #include <string.h>
 
 #include "file_kind.h"
-#include "infile.h"
 #include "kv_read.h"
 
 #define NUMBER_MAX 16777216
-#define FILE_MAX   ((size_t)16 << 20)
 #define NESTED_MAX 3 /* how deep the text model may be: thinker_config, text_config */
 
 /* ---- keys ---- */
@@ -84,9 +82,15 @@ static void read_dtype(const struct reader *r, struct kv_model *m)
 {
     static const char *const names[] = {"torch_dtype", "dtype", NULL};
     static const char *const types[][2] = {
-        {"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}};
+        {"bfloat16", "bf16"}, {"float16", "fp16"}, {"half", "fp16"}, {"float32", "fp32"}};
+    static const char torch[] = "torch.";
     const char *key = reader_named(r, names), *text = json_string_value(reader_get(r, key));
-    for (unsigned i = 0; text && i < 3; i++)
+    if (!reader_get(r, key) || (text && (!text[0] || !strcmp(text, "auto"))))
+        return;
+    if (text && !strncmp(text, torch, strlen(torch)))
+        text += strlen(torch);
+    set_dtype(m, "", key);
+    for (size_t i = 0; text && i < sizeof(types) / sizeof(types[0]); i++)
         if (!strcmp(text, types[i][0]))
             set_dtype(m, types[i][1], key);
 }
@@ -154,6 +158,9 @@ static void find_text(struct reader *r, struct kv_model *m)
         const json_t *text = reader_get(r, reader_named(r, inner));
         if (!json_is_object(text))
             return;
+        const size_t n = strlen(m->inside);
+        snprintf(m->inside + n, sizeof(m->inside) - n, "%s%s", n ? "." : "",
+                 reader_named(r, inner));
         r->object = text;
         read_dtype(r, m);
     }
@@ -162,8 +169,10 @@ static void find_text(struct reader *r, struct kv_model *m)
 static int read_model(const char *path, const json_t *root, char *why, struct kv_model *m)
 {
     struct reader r = {.path = path, .root = root, .object = root, .why = why};
-    if (!json_is_object(root))
-        return refuse(&r, "the file", "expected an object, as config.json of a model has it");
+    if (!json_is_object(root)) {
+        reader_say(&r, "the file", "expected an object, as config.json of a model has it");
+        return -EBADMSG;
+    }
     find_text(&r, m);
     read_quantization(&r, m);
     const char *type = json_string_value(reader_get(&r, "model_type"));
@@ -172,8 +181,9 @@ static int read_model(const char *path, const json_t *root, char *why, struct kv
     snprintf(m->name, sizeof(m->name), "%s", type ? type : "model");
     read_context(&r, m);
     int rc = kv_kinds_read(&r, m);
-    if (rc == 0)
-        rc = kv_unread_check(&r, m);
+    if (rc < 0 || kv_model_keepers(m) == 0)
+        return rc; /* nothing is kept that a key could change */
+    rc = kv_unread_check(&r, m);
     return rc < 0 ? rc : kv_heads_read(&r, m);
 }
 
@@ -208,45 +218,39 @@ static char *quote_numbers(const char *text, size_t n, size_t *ret_n)
     return copy;
 }
 
+static int no_memory(const char *path, char *why)
+{
+    snprintf(why, KV_WHY_BYTES, "%s: %s", path, strerror(ENOMEM));
+    return -ENOMEM;
+}
+
 static int load_root(const char *path, const char *text, size_t n, char *why, json_t **ret_root)
 {
     json_error_t error;
     size_t copied = 0;
     char *copy = quote_numbers(text, n, &copied);
-    if (!copy) {
-        snprintf(why, KV_WHY_BYTES, "%s: %s", path, strerror(ENOMEM));
-        return -ENOMEM;
-    }
-    *ret_root = json_loadb(copy, copied, JSON_REJECT_DUPLICATES, &error);
+    if (!copy)
+        return no_memory(path, why);
+    *ret_root = json_loadb(copy, copied, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     free(copy);
     if (*ret_root)
         return 0;
+    if (json_error_code(&error) == json_error_out_of_memory)
+        return no_memory(path, why);
     snprintf(why, KV_WHY_BYTES, "%s:%d: not JSON: %s%s", path, error.line, error.text,
              file_kind_hint(text, n));
-    return -EINVAL;
+    return -EBADMSG;
 }
 
-int kv_model_load(const char *path, char why[KV_WHY_BYTES], struct kv_model *ret_model)
+int kv_model_read(const char *name, const char *text, size_t n, char why[KV_WHY_BYTES],
+                  struct kv_model *ret_model)
 {
-    char *text;
-    size_t n;
-    const char *fault;
     json_t *root = NULL;
-    int rc = infile_read(path, FILE_MAX, &text, &n, &fault);
-    if (rc == -EISDIR) {
-        snprintf(why, KV_WHY_BYTES, "%s: is a directory; name the config.json in it", path);
-        return -EINVAL;
-    }
-    if (rc < 0) {
-        snprintf(why, KV_WHY_BYTES, "%s: %s", path, fault);
-        return rc;
-    }
-    rc = load_root(path, text, n, why, &root);
-    free(text);
+    int rc = load_root(name, text, n, why, &root);
     if (rc < 0)
         return rc;
     memset(ret_model, 0, sizeof(*ret_model));
-    rc = read_model(path, root, why, ret_model);
+    rc = read_model(name, root, why, ret_model);
     json_decref(root);
     return rc;
 }

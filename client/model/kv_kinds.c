@@ -183,6 +183,22 @@ static int count_offset(const struct reader *r, struct kv_model *m)
     return 0;
 }
 
+/* In each `mamba_step` layers the middle one attends, the others keep a state; with fewer layers
+ * than half of that it is the last one. */
+static int count_steps(const struct reader *r, struct kv_model *m)
+{
+    const json_t *use = reader_get(r, "mamba_enabled");
+    uint32_t step = 1;
+    if (use && !json_is_boolean(use))
+        return refuse(r, "mamba_enabled", "expected true or false");
+    int rc = reader_number(r, "mamba_step", 0, "of how many layers one attends", &step);
+    for (uint32_t i = 0; i < m->layers; i++) {
+        bool attends = m->layers <= step / 2 ? i + 1 == m->layers : i % step == step / 2;
+        m->layer[i].kind = attends || json_is_false(use) ? KV_FULL : KV_STATE;
+    }
+    return rc;
+}
+
 /* Groups of which the last layer attends; layers behind the last whole group attend in some. */
 static int count_groups(const struct reader *r, struct kv_model *m)
 {
@@ -284,6 +300,65 @@ static int share_groups(const struct reader *r, struct kv_model *m)
     return rc;
 }
 
+static bool is_of(const struct kv_model *m, const char *const *names)
+{
+    while (*names && strcmp(*names, m->name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* Families whose layers differ. Where a file leaves out which is which, the defaults of some engine
+ * decide, and these are not read here. */
+static int check_mixed(const struct reader *r, const struct kv_model *m)
+{
+    static const char *const slide[] = {"afmoe",
+                                        "cohere2",
+                                        "cohere2_moe",
+                                        "cohere_compass_text",
+                                        "cwm",
+                                        "exaone4",
+                                        "exaone_moe",
+                                        "gemma3n",
+                                        "gemma3n_text",
+                                        "gemma4",
+                                        "gemma4_text",
+                                        "gemma4_unified_text",
+                                        "gpt_oss",
+                                        "granite_swa",
+                                        "granitemoe_swa",
+                                        "laguna",
+                                        "mellum",
+                                        "mimo_v2_flash",
+                                        "modernbert-decoder",
+                                        "olmo3",
+                                        "vaultgemma",
+                                        NULL};
+    static const char *const keep_states[] = {"bamba",
+                                              "granitemoehybrid",
+                                              "jamba",
+                                              "kimi_linear",
+                                              "lfm2",
+                                              "lfm2_moe",
+                                              "minimax",
+                                              "minimax_m1",
+                                              "minimax_text_01",
+                                              "nemotron_h",
+                                              "olmo_hybrid",
+                                              "plamo2",
+                                              "qwen3_5_moe_text",
+                                              "qwen3_5_text",
+                                              "qwen3_next",
+                                              "recurrent_gemma",
+                                              "zamba",
+                                              "zamba2",
+                                              NULL};
+    if ((is_of(m, slide) && has_window(r)) || is_of(m, keep_states))
+        return refuse(r, "layer_types",
+                      "missing, and the layers of %s differ; expected which layer is of which type",
+                      m->name);
+    return 0;
+}
+
 /* Each family's own way to say it, where there is no list of names. */
 static int read_rule(const struct reader *r, struct kv_model *m)
 {
@@ -313,6 +388,8 @@ static int read_rule(const struct reader *r, struct kv_model *m)
         return count_chunks(r, m);
     if (reader_get(r, "attn_layer_period"))
         return count_offset(r, m);
+    if (reader_get(r, "mamba_step"))
+        return count_steps(r, m);
     if (reader_get(r, "full_attention_interval"))
         return count_period(r, "full_attention_interval", 0, NULL, m);
     if (!reader_is_off(reader_get(r, "layer_group_size")))
@@ -321,7 +398,8 @@ static int read_rule(const struct reader *r, struct kv_model *m)
         return count_pattern(r, pattern, m);
     if (!strcmp(m->name, "gemma3") || !strcmp(m->name, "gemma3_text"))
         return count_period(r, pattern, 6, WINDOW, m);
-    return count_window(r, m);
+    int rc = check_mixed(r, m);
+    return rc < 0 ? rc : count_window(r, m);
 }
 
 /* They see the whole input at once, so nothing is kept for tokens to come. */
@@ -329,20 +407,11 @@ static int check_decoder(const struct reader *r, const struct kv_model *m)
 {
     static const char *const encoders[] = {
         "albert", "bert",       "deberta", "deberta-v2",  "distilbert", "electra", "modernbert",
-        "mpnet",  "nomic_bert", "roberta", "xlm-roberta", "gte",        "new"};
-    static const char *const states[] = {"mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv7"};
-    for (size_t i = 0; i < sizeof(encoders) / sizeof(encoders[0]); i++)
-        if (!strcmp(m->name, encoders[i]))
-            return refuse(r, "model_type",
-                          "%s is an encoder, which keeps no KV; expected a model that generates "
-                          "text",
-                          m->name);
-    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
-        if (!strcmp(m->name, states[i]))
-            return refuse(r, "model_type",
-                          "%s keeps a state of constant size and no KV; expected a model that "
-                          "attends",
-                          m->name);
+        "mpnet",  "nomic_bert", "roberta", "xlm-roberta", "gte",        "new",     NULL};
+    if (is_of(m, encoders))
+        return refuse(r, "model_type",
+                      "%s is an encoder, which keeps no KV; expected a model that generates text",
+                      m->name);
     if (json_is_true(json_object_get(r->root, "is_encoder_decoder")) ||
         json_is_true(reader_get(r, "is_encoder_decoder")))
         return refuse(r, "is_encoder_decoder",
@@ -350,6 +419,10 @@ static int check_decoder(const struct reader *r, const struct kv_model *m)
                       "tool does not read that, so a size would be wrong");
     return 0;
 }
+
+/* No layer of these attends, and their files do not say so. */
+static const char *const states[] = {"mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv7",
+                                     "xlstm", NULL};
 
 /* Where the number is left out, a list or a text with an entry for each layer says it too. */
 static uint32_t count_entries(const struct reader *r)
@@ -390,6 +463,10 @@ int kv_kinds_read(const struct reader *r, struct kv_model *m)
         rc = read_count(r, m);
     if (rc < 0)
         return rc;
+    if (is_of(m, states)) {
+        set_all(m, KV_STATE);
+        return 0;
+    }
     rc = reader_get(r, list) ? count_types(r, list, reader_get(r, list), m) : read_rule(r, m);
     if (rc == 0)
         rc = share_groups(r, m);

@@ -27,6 +27,11 @@ static const char *const harmless_parts[] = {
     "loading",     "checkpoint",
 };
 
+/* Which layers keep a state: such a key is not harmless, though it is about states. */
+static const char *const picks[] = {"step", "period", "interval", "every",
+                                    "freq", "idx",    "indices",  "layer"};
+static const char *const states[] = {"mamba", "ssm", "conv_", "linear_", "recurrent_"};
+
 /* What is read in kv_*.c, and what is known to leave the size alone. */
 static const char *const known[] = {
     /* read */
@@ -55,6 +60,8 @@ static const char *const known[] = {
     "block_types",
     "attn_layer_period",
     "attn_layer_offset",
+    "mamba_step",
+    "mamba_enabled",
     "full_attention_interval",
     "layer_group_size",
     "num_kv_shared_layers",
@@ -186,17 +193,23 @@ static bool is_unused(const struct reader *r, const struct kv_model *m, const ch
            !strcmp(key, "sliding_window_size");
 }
 
+static bool picks_layers(const char *key)
+{
+    return has_one(key, states, COUNT(states)) && has_one(key, picks, COUNT(picks));
+}
+
 int kv_unread_check(const struct reader *r, const struct kv_model *m)
 {
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)r->object, key, v)
     {
-        if (reader_is_off(v) || !has_one(key, suspicious, COUNT(suspicious)))
+        bool chooses = picks_layers(key);
+        if (reader_is_off(v) || (!chooses && !has_one(key, suspicious, COUNT(suspicious))))
             continue;
         bool passed = is_in(key, known, COUNT(known))
                           ? !is_unused(r, m, key)
-                          : has_one(key, harmless_parts, COUNT(harmless_parts));
+                          : !chooses && has_one(key, harmless_parts, COUNT(harmless_parts));
         if (!passed)
             return refuse(r, key,
                           "this file has '%.60s', which this tool does not read and which may "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a config.json by its keys, with errors that name them. Of kv_*.c only. One thread. */
-#ifndef CTL_KV_READ_H
-#define CTL_KV_READ_H
+#ifndef MODEL_KV_READ_H
+#define MODEL_KV_READ_H
 
 #include <errno.h>
 

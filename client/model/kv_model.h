@@ -3,8 +3,8 @@
  * What of a model decides how large its KV cache is, read from the config.json that models are
  * published with; and the arithmetic. No daemon is needed. One thread.
  */
-#ifndef CTL_KV_MODEL_H
-#define CTL_KV_MODEL_H
+#ifndef MODEL_KV_MODEL_H
+#define MODEL_KV_MODEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +35,7 @@ struct kv_model {
     char dtype[16];   /* "bf16", ... of the KV, as the file says; "" = it does not, or see below */
     char stated[64];  /* the key that says so; "" = none */
     bool unsized;     /* `stated` says a type that has no name here: somebody must choose one */
+    char inside[64];  /* where the text model is in the file: "text_config"; "" = at the top */
     uint32_t layers;  /* all of them */
     uint32_t context; /* tokens that the model was made for; 0 = the file does not say */
     uint32_t hidden;
@@ -64,9 +65,12 @@ uint32_t kv_model_keepers(const struct kv_model *m);
 bool kv_model_group(const struct kv_model *m, unsigned i, const struct kv_layer **ret_layer,
                     uint32_t *ret_count);
 
-/* 0; -EINVAL or an errno of opening the file, with `why` naming the field and what would be right.
- */
-__attribute__((warn_unused_result)) int kv_model_load(const char *path, char why[KV_WHY_BYTES],
+/* Reads the text of a config.json; `name` is for messages. 0; -EBADMSG: it is no object of JSON;
+ * -EINVAL: a key is not understood; -ENOMEM. `why` says it: what is wrong, and what would be right.
+ * A model whose layers keep states alone is read without its heads;
+ * *ret_model's `inside` is right for -EINVAL, too. */
+__attribute__((warn_unused_result)) int kv_model_read(const char *name, const char *text, size_t n,
+                                                      char why[KV_WHY_BYTES],
                                                       struct kv_model *ret_model);
 
 /* How an element is kept. Those below 16 bits with a scale have one per vector (a head's K or V of
