@@ -37,6 +37,7 @@
 #include "sys.h"
 #include "thread.h"
 #include "topo.h"
+#include "turn.h"
 #include "units.h"
 
 /* The control socket's guard looks at what has been in progress for long. */
@@ -73,11 +74,11 @@ struct node {
     struct node_http *http; /* NULL: metrics.listen is empty */
     struct loop_watch front_watch, signal_watch;
     int signals;
-    bool terminate, reload;            /* asked for by a signal */
-    bool started;                      /* all parts are there */
-    uint64_t watchdog_ns, alive_ns;    /* how often a sign of life is due; the last one */
-    bool abandoned;                    /* I/O that does not end may still touch memory */
-    uint64_t ready_ns, now_ns, cpu_ns; /* cpu_ns: the thread's when the turn before ended */
+    bool terminate, reload;         /* asked for by a signal */
+    bool started;                   /* all parts are there */
+    uint64_t watchdog_ns, alive_ns; /* how often a sign of life is due; the last one */
+    bool abandoned;                 /* I/O that does not end may still touch memory */
+    uint64_t ready_ns, now_ns;
     struct node_metrics metrics;
     struct svc_principal principals[CONFIG_PRINCIPALS_MAX];
     struct core_identity identities[CONFIG_PRINCIPALS_MAX];     /* the same for core */
@@ -423,6 +424,7 @@ static void on_woke(void *ctx)
     n->now_ns = clock_now_ns();
     if (!n->started) /* at start the loop turns for what is read from storage */
         return;
+    turn_begin(n->now_ns);
     core_tick(n->core, n->now_ns);
     node_nvme_tick(n->nvme, n->now_ns);
     front_tick(n->front, n->now_ns);
@@ -434,10 +436,9 @@ static void on_woke(void *ctx)
 /* How long it was, and how much of that it had a processor: the rest is others'. */
 static void turn_measure(struct node *n)
 {
-    const uint64_t cpu_ns = clock_thread_ns();
-    histo_add(&n->metrics.turn_ns, clock_now_ns() - n->now_ns);
-    histo_add(&n->metrics.turn_cpu_ns, cpu_ns - n->cpu_ns);
-    n->cpu_ns = cpu_ns;
+    const struct turn_times t = turn_end(TURN_LONG_NS);
+    histo_add(&n->metrics.turn_ns, t.ns);
+    histo_add(&n->metrics.turn_cpu_ns, t.cpu_ns);
 }
 
 static int64_t wait_ns(const struct node *n, bool more)
@@ -464,9 +465,10 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     if (rc < 0)
         return rc;
     host_turn(n->host);
+    turn_piece(TURN_READY, 0, 0);
     if (!front_idle(n->front))
         front_drain(n->front, REQUESTS_PER_TURN, on_request, n);
-    core_run_done(n->core);
+    turn_piece(TURN_WOKEN, 0, core_run_done(n->core));
     *more = core_placement_step(n->core);
     svc_turn_end(n->svc);
     node_warm_turn(&n->warm);
@@ -522,7 +524,7 @@ int node_run(struct node *n)
 {
     bool more = true;
     int rc = 0;
-    n->cpu_ns = clock_thread_ns();
+    (void)turn_end(UINT64_MAX); /* what the start took is no turn */
     while (!rc && !n->terminate && !node_hbm_ends(n->hbm, n->cfg)) {
         rc = node_turn(n, UINT64_MAX, &more);
         if (n->reload)

@@ -15,10 +15,12 @@
 #include <stdint.h>
 
 #include "err.h"
+#include "turn.h"
 
 /* X(name, what a, b and c mean); a dump begins with it. */
 #define FLIGHT_EVENTS(X)                                                                     \
-    X(TURN, "a loop turn: a requests, b completions")                                        \
+    X(TURN, "a long turn: a us, b us computed in it, c us computed by its longest piece:")   \
+    X(PIECE, "a operation, or else: " TURN_LEGEND "; b session, c units of work")            \
     X(REQ, "a operation, b session, c request id")                                           \
     X(REPLY, "a status, b session, c request id")                                            \
     X(RESERVE, "a slots, b namespace, c bytes")                                              \

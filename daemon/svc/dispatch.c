@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From bytes to handlers. */
-#include "clock.h"
 #include "svc__.h"
+#include "turn.h"
 
 static void op_hello(struct request *rq)
 {
@@ -137,7 +137,8 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
         return;
     }
     FLIGHT(REQ, rq.head.op, se->index, rq.head.corr);
-    uint64_t begun = clock_now_ns(), before = core_work(s->core);
+    const uint64_t before = core_work(s->core);
+    turn_piece(TURN_BETWEEN, 0, 0);
     /* What is called off does not wait for its own end. */
     if (rq.head.op == KVC_OP_CANCEL || work_comes_first(se))
         dispatch(&rq);
@@ -146,6 +147,7 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
     else
         work_queue(&rq);
     request_end(&rq);
-    work_charge(se, core_work(s->core) - before, len);
-    histo_add(&s->m.handle_ns, clock_now_ns() - begun);
+    const uint64_t units = core_work(s->core) - before;
+    work_charge(se, units, len);
+    histo_add(&s->m.handle_ns, turn_piece(rq.head.op, se->index, units));
 }

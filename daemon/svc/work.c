@@ -4,8 +4,8 @@
  * and waits behind those of its session. What takes long goes on in slices. Principals take turns,
  * and the sessions of each, by the work that was done for them.
  */
-#include "clock.h"
 #include "svc__.h"
+#include "turn.h"
 
 /* Work of one turn after which no further slice is begun in it; and no further request, of which
  * most look up what the processor has at hand, and are done sooner than they count. */
@@ -168,10 +168,13 @@ void work_run(struct svc *s)
         if (!se)
             return;
         struct call *call = CONTAINER_OF(list_first(&se->work), struct call, turn);
-        const uint64_t before = core_work(s->core), begun_ns = clock_now_ns();
+        const uint64_t before = core_work(s->core);
+        const uint32_t op = call->head.op;
+        turn_piece(TURN_BETWEEN, 0, 0);
         call->step(call);
-        work_charge(se, core_work(s->core) - before, 0);
-        histo_add(&s->m.handle_ns, clock_now_ns() - begun_ns);
+        const uint64_t units = core_work(s->core) - before;
+        work_charge(se, units, 0);
+        histo_add(&s->m.handle_ns, turn_piece(op, se->index, units));
         s->m.slices++;
     }
 }
