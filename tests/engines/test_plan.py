@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from kvcache_client._options import size
 from kvcache_client.vllm.cost import PrefillCost
-from kvcache_client.vllm.options import Options, Wishes, bytes_of
+from kvcache_client.vllm.options import Options, Wishes
 from kvcache_client.vllm.pages import regions
 from kvcache_client.vllm.plan import Refused, _check, _group, _position
 from vllm.v1.kv_cache_interface import (
@@ -189,10 +190,33 @@ def test_options() -> None:
     ("given", "text"),
     [
         ({"stagin": 1}, "'stagin': known are .*staging"),
-        ({"staging": "much"}, "staging: 'much' is no size"),
-        ({"load_ms": "7"}, "load_ms is '7': int was expected"),
+        ({"staging": "much"}, "staging is 'much': a size such as .* from 65536 to .* expected"),
+        ({"staging": 0}, "staging is 0: .* from 65536"),
+        ({"staging": "99999999999GiB"}, "staging is .* to 1099511627776 bytes"),
+        ({"staging": "9" * 5000}, "staging is '9{79}...: a size"),
+        ({"staging": 10**5000}, "staging is a number of thousands of digits: "),
+        ({"staging": "\u0663MiB"}, "staging is '\u0663MiB'"),
+        ({"staging": "64MiB\n"}, "staging is '64MiB.n'"),
+        ({"staging": True}, "staging is True"),
+        ({"inline_bytes": 2**80}, "inline_bytes is 1208925819614629174706176: .* from 0 to"),
+        ({"inline_bytes": -1}, "inline_bytes is -1"),
+        ({"load_ms": "7"}, "load_ms is '7': a whole number from 1 to 600000 was expected"),
         ({"load_ms": True}, "load_ms is True"),
-        ({"socket": 7}, "socket is 7: str"),
+        ({"load_ms": 0}, "load_ms is 0: .* from 1"),
+        ({"timeout_ms": 0}, "timeout_ms is 0: .* from 1"),
+        ({"timeout_ms": 2**40}, "timeout_ms is 1099511627776: .* to 600000"),
+        ({"lookup_ms": 600_001}, "lookup_ms is 600001"),
+        ({"start_ms": -1}, "start_ms is -1: .* from 0"),
+        ({"store_ms": 1.5}, "store_ms is 1.5"),
+        ({"socket": 7}, "socket is 7: a text of 1 to 107 bytes"),
+        ({"socket": ""}, "socket is ''"),
+        ({"socket": "x" * 108}, "socket is 'x{79}...: a text"),
+        ({"name": "a\0"}, "name is 'a.x00': a text of 1 to 40 bytes of UTF-8, without NUL"),
+        ({"name": "\ud800"}, "name is '.ud800'"),
+        ({"name": "n" * 41}, "name is 'n{41}'"),
+        ({"name": None}, "name is None"),
+        ({"store_decoded": "true"}, "store_decoded is 'true': true or false was expected"),
+        ({1: 2}, "has 1: known are"),
     ],
 )
 def test_wrong_options(given: dict[str, Any], text: str) -> None:
@@ -200,8 +224,15 @@ def test_wrong_options(given: dict[str, Any], text: str) -> None:
         Options.of(given)
 
 
-def test_sizes() -> None:
-    assert [bytes_of(x) for x in (5, "5", "2KiB", "1GB")] == [5, 5, 2048, 10**9]
+def test_sizes_have_units() -> None:
+    given = (65536, "65536", "64KiB", "64 KiB", "1GB", "1TiB")
+    bytes_of = size(64 << 10, 1 << 40).of
+    assert [bytes_of(x) for x in given] == [65536, 65536, 65536, 65536, 10**9, None]
+
+
+def test_limits_are_taken() -> None:
+    made = Options.of({"staging": 1 << 40, "timeout_ms": 600_000, "name": "n" * 40, "socket": None})
+    assert (made.staging, made.timeout_ms, len(made.name)) == (1 << 40, 600_000, 40)
 
 
 def test_wishes() -> None:
@@ -214,6 +245,28 @@ def test_wishes() -> None:
     assert len(wrong) == 2
     assert "'colour' is no wish" in wrong[0]
     assert "ttl_ms is -1" in wrong[1]
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ([1], "kv_transfer_params is [1]: a dictionary was expected"),
+        (5, "kv_transfer_params is 5"),
+        ({"kvcache": [1]}, "kv_transfer_params['kvcache'] is [1]"),
+        ({"kvcache": {1: 2}}, "1 is no wish"),
+        ({"kvcache": {"ttl_ms": 10**5000}}, "ttl_ms is a number of thousands of digits"),
+        ({"kvcache": {"hint": "x" * 1000}}, f"hint is '{'x' * 79}...: one of"),
+    ],
+)
+def test_wishes_that_are_none(params: Any, text: str) -> None:
+    made, (wrong,) = Wishes.of(params)
+    assert made == Wishes()
+    assert wrong.startswith(text)
+
+
+def test_no_wishes() -> None:
+    for params in (None, {}, {"kvcache": None}, {"other": 1}):
+        assert Wishes.of(params) == (Wishes(), [])
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "", "n" * 128, 5])

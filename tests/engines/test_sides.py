@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fakes import BLOCK, PAGE, Mini, Request, plan
 from kvcache_client import Group, Hold, NameKind, PageLayout
 from kvcache_client.vllm.device import Copies
+from kvcache_client.vllm.link import Seldom, logger
 from kvcache_client.vllm.options import Options
 from kvcache_client.vllm.scheduler import SchedulerSide
 from kvcache_client.vllm.worker import WorkerSide
@@ -341,6 +343,114 @@ def test_wishes(shared: Daemon, mini: Make, caplog: pytest.LogCaptureFixture) ->
     first.run(ask("b", 100, "wishes", params={"kvcache": {"priority": 101, "no_store": False}}))
     assert first.stored == [(0, 0, 6)]
     assert mini(shared).load(ask("c", 100, "wishes", params={"kvcache": {"no_load": True}}))[0] == 0
+
+
+ODD = [
+    {"params": [1]},
+    {"params": {"kvcache": {"conversation": "\ud800", "priority": "\0"}}},
+    {"lora": SimpleNamespace(lora_path="~nobody of this name/a", load_inplace=False)},
+    {"hashes": b"no key of 32 bytes"},
+    {"hashes": 5},
+    {"hashes": "\ud800" * 32},
+]
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Warnings of the connector."""
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "warning", lambda text, *rest: lines.append(text % rest))
+    return lines
+
+
+def odd(i: int, more: dict[str, Any]) -> Request:
+    hashes = more.get("hashes")
+    seed = ("odd", ODD.index(more), i)
+    r = ask(f"odd {i}", 100, *seed, **{k: v for k, v in more.items() if k != "hashes"})
+    if hashes is not None:
+        r.block_hashes = [hashes] * len(r.block_hashes)
+    return r
+
+
+@pytest.mark.parametrize("more", ODD)
+def test_an_odd_request_goes_on_alone(
+    shared: Daemon, mini: Make, said: list[str], more: dict[str, Any]
+) -> None:
+    """Those beside it are loaded and stored, and one line is said of all that are odd."""
+    name = f"beside {ODD.index(more)}"
+    mini(shared).run(ask("a", 100, name))
+    second = mini(shared)
+    for i in range(20):
+        r = odd(i, more)
+        assert second.load(r) == (0, False)
+        second.tables[r.request_id] = [[1, 2, 3, 4, 5, 6, 7]]
+        second.end(second.begin({r.request_id: (r, 0, 100)}))
+        second.scheduler.finished(r)
+    assert len(said) == 1
+    assert "request odd 0" in said[0]
+    good = ask("b", 100, name)
+    assert second.load(good) == (96, False)
+    second.check(good, 0, 96)
+    second.run(ask("c", 100, name, 2))
+    assert second.stored[-1] == (0, 0, 6)
+
+
+def test_a_hit_without_pages_is_computed(
+    shared: Daemon, mini: Make, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes wrong behind a promised hit fails the load: the engine waits for its end."""
+    mini(shared).run(ask("a", 100, "pages"))
+    second, r = mini(shared), ask("b", 100, "pages")
+    assert second.match(r) == 96
+    monkeypatch.setattr(SchedulerSide, "_load_of", lambda *_: int("odd"))
+    assert second.load(r) == (96, True)
+    assert second.match(r) == 0
+    assert "request b goes on without the daemon: ValueError" in said[0]
+    monkeypatch.undo()
+    assert second.load(ask("c", 100, "pages")) == (96, False)
+    second.scheduler.finished(r)
+    second.scheduler.link.session.ping()
+
+
+@pytest.mark.parametrize("inline", [0, 1 << 30])
+def test_a_worker_goes_on_behind_an_odd_load(shared: Daemon, mini: Make, inline: int) -> None:
+    mini(shared).run(ask("a", 100, "worker"))
+    second, r = mini(shared, inline_bytes=inline), ask("b", 100, "worker")
+    found = second.match(r)
+    table = second.allocate(r, found)
+    second.scheduler.allocated(r, SimpleNamespace(get_block_ids=lambda: tuple(table)), found)
+    second.scheduler._orders[0].pages[0][3] = "odd"  # type: ignore[call-overload]
+    output = second.step({})
+    while not output.count:
+        output = second.step({})
+    assert output.failed == {"b"}
+    second.finish_load(r, failed=True)
+    assert second.load(ask("c", 100, "worker")) == (96, False)
+
+
+def test_a_worker_goes_on_behind_an_odd_store(
+    shared: Daemon, mini: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its request stores no more; others are not kept from it."""
+    first, r = mini(shared), ask("a", 100, "store")
+    good = ask("b", 100, "store", 2)
+    first.match(r)
+    monkeypatch.setattr(first.workers[0], "stage", lambda *_: int("odd"))
+    first.step({"a": (r, 0, 64)})
+    monkeypatch.undo()
+    first.match(good)
+    first.step({"a": (r, 64, 32), "b": (good, 0, 100)})
+    assert first.stored == [(0, 0, 4), (0, 0, 6)]
+
+
+def test_seldom() -> None:
+    now, lines = [0.0], []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logger, "warning", lambda text, *rest: lines.append(text % rest))
+        seldom = Seldom(10, lambda: now[0])
+        for now[0] in (0.0, 1.0, 9.0, 10.0, 11.0):
+            seldom.warning("at %d", now[0])
+    assert lines == ["at 0", "at 10 (2 lines like it were left out before)"]
 
 
 def test_adapter_was_replaced(shared: Daemon, mini: Make, tmp_path: Path) -> None:

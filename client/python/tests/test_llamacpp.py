@@ -127,6 +127,22 @@ def test_a_save_is_copied_once(session: kv.Session, facts: StateFacts) -> None:
     assert not states_of(session, facts, Context()).save([])
 
 
+def test_a_state_that_is_not_saved_is_said(
+    own_daemon: Daemon, facts: StateFacts, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_daemon.start("host.limit=16MiB")
+    with kv.Session(socket=own_daemon.socket, staging_bytes=1 << 20, must_connect=True) as session:
+        assert not states_of(session, facts, computed(200_000)).save(range(200_000))
+        states = states_of(session, facts, computed(3))
+        states._get = lambda _: b""
+        assert not states.save(range(3))
+    assert [r.levelname for r in caplog.records] == ["WARNING"] * 2
+    full, empty = (r.message for r in caplog.records)
+    assert full.startswith("no state was saved: ")
+    assert full.endswith(" parts of 4096 bytes were not stored: FULL")
+    assert empty == "no state was saved: llama.cpp gave a state of 0 bytes"
+
+
 def test_tokens_that_the_sequence_does_not_have_are_refused(
     session: kv.Session, facts: StateFacts
 ) -> None:

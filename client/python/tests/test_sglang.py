@@ -172,6 +172,15 @@ def test_what_is_not_served_is_named(daemon: Daemon) -> None:
     pool = HostPool("page_first", torch.float16, 1)
     with pytest.raises(ValueError, match="'sokcet'"):
         backend(daemon, "m", pool, extra={"sokcet": "x"})
+    for extra, says in (
+        ({"staging_mb": -1}, "staging_mb is -1: a whole number from 1 to 1048576"),
+        ({"staging_mb": 2**60}, "staging_mb is 1152921504606846976"),
+        ({"timeout_ms": 0}, "timeout_ms is 0: .* from 1 to 600000"),
+        ({"socket": "x" * 108}, "socket is 'x+...: a text of 1 to 107 bytes"),
+        ({"revision": "a\0"}, "revision is 'a.x00'"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            backend(daemon, "m", pool, extra=extra)
     with pytest.raises(ValueError, match="attn_cp_size"):
         backend(daemon, "m", pool, attn_cp_size=2)
     pool.layout = "page_unified"

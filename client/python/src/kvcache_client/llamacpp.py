@@ -241,7 +241,8 @@ class SequenceStates:
             durable: returns when the state is on stable storage.
 
         Returns:
-            Whether the daemon has the state now. False as well when no daemon is there.
+            Whether the daemon has the state now. False as well when no daemon is there, or it has
+            no room; a line of log then says which.
 
         Raises:
             ValueError: the sequence has another number of tokens, or its state is too large.
@@ -259,12 +260,16 @@ class SequenceStates:
             there = list(self._pointers(key))
             if any(p.nonce not in self._refused and self._is_whole(p) for p in there):
                 return True
-            return len(there) < _SAVES and self._store(
-                _key_of(key, len(there)), n, self._get(sequence), durable
+            why: object = (
+                f"all {_SAVES} keys of these tokens lead to states that are gone or refused"
             )
+            if len(there) < _SAVES:
+                why = self._store(_key_of(key, len(there)), n, self._get(sequence), durable)
         except (Down, Timeout, Limit, Stale) as error:
-            _log.warning("no state was saved: %s", error)
-            return False
+            why = error
+        if why is not None:
+            _log.warning("no state was saved: %s", why)
+        return why is None
 
     def restore(self, tokens: Numbers, sequence: int = 0, *, extra: bytes = b"") -> int:
         """Gives a sequence the state of the longest prefix of ``tokens`` that was saved.
@@ -347,8 +352,8 @@ class SequenceStates:
             return None
         return memoryview(state)[: pointer.size]
 
-    def _store(self, key: bytes, tokens: int, state: Buffer, durable: bool) -> bool:
-        """The parts, and then what leads to them."""
+    def _store(self, key: bytes, tokens: int, state: Buffer, durable: bool) -> str | None:
+        """The parts, and then what leads to them. Returns why the daemon does not have it."""
         view = as_bytes(state)
         pointer = _Pointer(len(view), os.urandom(16))
         size, parts = self._part_bytes, pointer.parts(self._part_bytes)
@@ -359,14 +364,21 @@ class SequenceStates:
             )
         blocks: list[Buffer] = [view[i * size : (i + 1) * size] for i in range(parts)]
         if not blocks:
-            return False
+            return "llama.cpp gave a state of 0 bytes"
         blocks[-1] = bytes(blocks[-1]).ljust(size, b"\0")
         keys, _ = self._chain(pointer)
-        if any(s not in _GOOD for s in self._parts.store(0, None, keys, blocks, durable=durable)):
-            return False
+        stored = self._parts.store(0, None, keys, blocks, durable=durable)
+        if any(s not in _GOOD for s in stored):
+            return _not_stored(stored, f"parts of {size} bytes")
         block = _POINTER.pack(*pointer).ljust(_POINTER_BYTES, b"\0")
         stored = self._index.store(0, None, key, [block], first_token=tokens - 1, durable=durable)
-        return stored[0] in _GOOD
+        return None if stored[0] in _GOOD else _not_stored(stored, "blocks that lead to the parts")
+
+
+def _not_stored(statuses: bytes, what: str) -> str:
+    """Of blocks that were not all stored: how many, and why the first of them."""
+    bad = [s for s in statuses if s not in _GOOD]
+    return f"{len(bad)} of {len(statuses)} {what} were not stored: {Status(bad[0]).name}"
 
 
 def _key_of(key: bytes, save: int) -> bytes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from kvcache_client import Error, Group, Hold, Namespace, Session, Status
+from kvcache_client._options import MS_MAX, SOCKET_MAX, Kind, checked, integer, text
 
 __all__ = ["Options", "Pages", "good", "keys_of", "logger"]
 
@@ -43,17 +44,19 @@ class Options:
     @classmethod
     def of(cls, config: Mapping[str, Any] | None) -> Options:
         """From the dictionary that SGLang passes; an unknown name or a wrong type is an error."""
-        known = {f.name: f.default for f in fields(cls)}
-        values = {k: v for k, v in (config or {}).items() if k not in _FOREIGN}
-        for name, value in values.items():
-            if name not in known:
-                raise ValueError(
-                    f"the extra configuration has {name!r}: known are {', '.join(sorted(known))}"
-                )
-            wanted = str if known[name] is None else type(known[name])
-            if not isinstance(value, wanted) or isinstance(value, bool):
-                raise ValueError(f"{name} is {value!r}: {wanted.__name__} was expected")
-        return cls(**values)
+        own = {k: v for k, v in (config or {}).items() if k not in _FOREIGN}
+        where = "the extra configuration"
+        return cls(**checked(where, own, _OPTIONS, frozenset({"socket"})))
+
+
+_OPTIONS: dict[str, Kind] = {
+    "socket": text(1, SOCKET_MAX),
+    "staging_mb": integer(1, 1 << 20),
+    "timeout_ms": integer(1, MS_MAX),
+    "position": text(1, 127),
+    "revision": text(0, 127),
+    "quant": text(0, 127),
+}
 
 
 def keys_of(hashes: Sequence[str]) -> bytes:

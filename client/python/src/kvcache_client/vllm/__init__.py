@@ -39,6 +39,8 @@ How the connector works, and why so:
 * One token at least is left to compute, and a hit ends where every group's blocks end.
 * An engine's start waits up to ``start_ms`` for its daemon, so that one that is started together
   with it loads from its first request. Without a daemon the engine then starts all the same.
+* A request whose values are odd (a key of another size, an adapter that cannot be read) goes on
+  without the daemon, and one line is logged: ``SchedulerSide._for``. It never ends the engine.
 * A daemon that is absent, frozen or full costs a bounded delay once; the engine computes what it
   would compute without the connector, and one line is logged for each change.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import select
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vllm.logger import init_logger
 
@@ -18,9 +18,35 @@ if TYPE_CHECKING:
     from kvcache_client.vllm.options import Options
     from kvcache_client.vllm.plan import Plan
 
-__all__ = ["Link", "logger"]
+__all__ = ["ODD", "Link", "Seldom", "logger"]
 
 logger = init_logger("vllm.kvcache_daemon")
+
+# What one request's values may raise, here or in the daemon: it costs that request the daemon, and
+# never the engine. UnicodeError is a ValueError.
+ODD: Final = (Error, ValueError, TypeError, OverflowError)
+
+
+class Seldom:
+    """Warnings that a user can cause with each request: one in some seconds."""
+
+    def __init__(self, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._next = float("-inf")
+        self._left_out = 0
+
+    def warning(self, what: str, *arguments: object) -> None:
+        """Logs it, or counts it for the next one that is logged."""
+        now = self._clock()
+        if now < self._next:
+            self._left_out += 1
+            return
+        if self._left_out:
+            what += " (%d lines like it were left out before)"
+            arguments += (self._left_out,)
+        self._next, self._left_out = now + self._seconds, 0
+        logger.warning(what, *arguments)
 
 
 class Link:
@@ -93,14 +119,15 @@ class Link:
             self._was_up = up
         return up
 
-    def failed(self, what: str, error: Error) -> None:
+    def failed(self, what: str, error: Exception) -> None:
         """An error that is the namespace's ends all asking; any other is the moment's."""
-        if isinstance(error, Unsound) or error.name in ("DENIED", "VERSION"):
+        name = error.name if isinstance(error, Error) else type(error).__name__
+        if isinstance(error, Unsound) or name in ("DENIED", "VERSION"):
             if self.refused is None:
                 logger.error("kvcache-daemon refuses %s: %s", self.name, error)
             self.refused = str(error)
-        elif self.watch() and (what, error.name) not in self._said:
-            self._said.add((what, error.name))
+        elif self.watch() and (what, name) not in self._said:
+            self._said.add((what, name))
             logger.warning("%s: %s: %s (said once)", self.name, what, error)
 
     def wait(self, request: _kvc.Request, seconds: float) -> bool:

@@ -3,44 +3,43 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from kvcache_client import Hint
+from kvcache_client._options import (
+    FLAG,
+    MS_MAX,
+    SOCKET_MAX,
+    Kind,
+    checked,
+    integer,
+    is_text,
+    shown,
+    size,
+    text,
+)
 
-__all__ = ["Options", "Wishes", "bytes_of", "is_name"]
+__all__ = ["Options", "Wishes", "is_name"]
 
-_UNITS = {
-    "": 1,
-    "KiB": 1 << 10,
-    "MiB": 1 << 20,
-    "GiB": 1 << 30,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-}
-
-
-def bytes_of(value: object) -> int:
-    """A size in bytes: a number, or a text such as ``"64MiB"`` or ``"1GB"``."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    match = re.fullmatch(r"(\d+)\s*([KMG]i?B)?", value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"{value!r} is no size: 67108864 or '64MiB' were expected")
-    return int(match[1]) * _UNITS[match[2] or ""]
+# A session's name has 63 bytes: process, rank and purpose are appended.
+_NAME_MAX = 40
+# What the daemon takes as a name of a conversation, a document, a sub-tenant.
+_DAEMON_NAME_MAX = 127
 
 
 @dataclass(frozen=True)
 class Options:
     """``kv_connector_extra_config``.
 
+    Times are whole milliseconds up to 600,000; sizes have at most 1 TiB.
+
     Attributes:
         socket: the daemon's attach socket; None: ``$KVCACHE_SOCKET``, else its usual place.
-        name: of the engine, in the daemon's statistics; ranks are appended.
-        staging: room of each rank for blocks on their way into the cache, bytes or ``"64MiB"``.
+        name: of the engine, in the daemon's statistics, at most 40 bytes; ranks are appended.
+        staging: room of each rank for blocks on their way into the cache, bytes or ``"64MiB"``;
+            64 KiB at least.
         start_ms: how long an engine's start waits for a daemon that is not there yet: its workers
             side by side, and then its scheduler. 0: not at all.
         timeout_ms: deadline of a call that is answered from memory.
@@ -70,31 +69,23 @@ class Options:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Options:
         """From the configuration's dictionary; an unknown name or a wrong type is an error."""
-        known = {f.name: f for f in fields(cls)}
-        values: dict[str, Any] = {}
-        for name, value in config.items():
-            if name not in known:
-                raise ValueError(
-                    f"kv_connector_extra_config has {name!r}: known are {', '.join(sorted(known))}"
-                )
-            values[name] = _checked(name, value, known[name].default)
-        return cls(**values)
+        return cls(**checked("kv_connector_extra_config", config, _OPTIONS, frozenset({"socket"})))
 
 
-def _checked(name: str, value: Any, default: Any) -> Any:
-    if name in ("staging", "inline_bytes"):
-        try:
-            return bytes_of(value)
-        except ValueError as error:
-            raise ValueError(f"kv_connector_extra_config: {name}: {error}") from None
-    wanted = str if default is None else type(default)
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    good = is_int and value >= 0 if wanted is int else isinstance(value, wanted)
-    if not good and not (default is None and value is None):
-        raise ValueError(
-            f"kv_connector_extra_config: {name} is {value!r}: {wanted.__name__} was expected"
-        )
-    return value
+_OPTIONS: dict[str, Kind] = {
+    "socket": text(1, SOCKET_MAX),
+    "name": text(1, _NAME_MAX),
+    "staging": size(64 << 10, 1 << 40),
+    "start_ms": integer(0, MS_MAX),
+    "timeout_ms": integer(1, MS_MAX),
+    "lookup_ms": integer(0, MS_MAX),
+    "load_ms": integer(1, MS_MAX),
+    "inline_bytes": size(0, 1 << 40),
+    "store_ms": integer(0, MS_MAX),
+    "store_decoded": FLAG,
+    "salt_is_sub_tenant": FLAG,
+    "report_prefill_cost": FLAG,
+}
 
 
 @dataclass(frozen=True)
@@ -124,68 +115,49 @@ class Wishes:
     within_ms: int = 0
 
     @classmethod
-    def of(cls, params: Mapping[str, Any] | None) -> tuple[Wishes, list[str]]:
+    def of(cls, params: object) -> tuple[Wishes, list[str]]:
         """The wishes, and what was wrong with those that were left out.
 
         A request is a user's: a wrong wish must not end the engine, so it is reported and ignored.
         """
-        raw = (params or {}).get("kvcache")
+        raw, where = params, "kv_transfer_params"
+        if isinstance(raw, Mapping):
+            raw, where = raw.get("kvcache"), "kv_transfer_params['kvcache']"
         if raw is None:
             return cls(), []
         if not isinstance(raw, Mapping):
-            return cls(), [f"kv_transfer_params['kvcache'] is {raw!r}: a dictionary was expected"]
+            return cls(), [f"{where} is {shown(raw)}: a dictionary was expected"]
         values: dict[str, Any] = {}
         wrong: list[str] = []
         for name, value in raw.items():
-            check = _WISHES.get(name)
-            if check is None:
-                wrong.append(f"{name!r} is no wish: known are {', '.join(sorted(_WISHES))}")
-                continue
-            good, what = check
-            made = good(value)
-            if made is None:
-                wrong.append(f"{name} is {value!r}: {what} was expected")
+            kind = _WISHES.get(name)
+            made = kind.of(value) if kind else None
+            if kind is None:
+                wrong.append(f"{shown(name)} is no wish: known are {', '.join(sorted(_WISHES))}")
+            elif made is None:
+                wrong.append(f"{name} is {shown(value)}: {kind.what} was expected")
             else:
                 values[name] = made
         return cls(**values), wrong
 
 
-def _number(most: int) -> Any:
-    def check(value: Any) -> int | None:
-        good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
-        return value if good else None
-
-    return check
-
-
-def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def is_name(value: str) -> bool:
-    """Whether the daemon takes it as a name: 1 to 127 bytes of UTF-8 without NUL."""
-    try:
-        return 0 < len(value.encode()) < 128 and "\0" not in value
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON may hold
-        return False
-
-
-def _name(value: Any) -> str | None:
-    return value if isinstance(value, str) and is_name(value) else None
+    """Whether the daemon takes it as a name."""
+    return is_text(value, 1, _DAEMON_NAME_MAX)
 
 
 def _hint(value: Any) -> Hint | None:
     return Hint.__members__.get(value.upper()) if isinstance(value, str) else None
 
 
-_WISHES: dict[str, tuple[Any, str]] = {
-    "priority": (_number(100), "0 to 100"),
-    "ttl_ms": (_number(2**53), "a number of milliseconds"),
-    "within_ms": (_number(2**31), "a number of milliseconds"),
-    "durable": (_flag, "true or false"),
-    "no_store": (_flag, "true or false"),
-    "no_load": (_flag, "true or false"),
-    "conversation": (_name, "a name of 1 to 127 bytes of UTF-8, without NUL"),
-    "document": (_name, "a name of 1 to 127 bytes of UTF-8, without NUL"),
-    "hint": (_hint, "one of 'ended', 'continue', 'soon', 'scan'"),
+_WISHES: dict[str, Kind] = {
+    "priority": integer(0, 100),
+    "ttl_ms": integer(0, 2**53),
+    "within_ms": integer(0, 2**31),
+    "durable": FLAG,
+    "no_store": FLAG,
+    "no_load": FLAG,
+    "conversation": text(1, _DAEMON_NAME_MAX),
+    "document": text(1, _DAEMON_NAME_MAX),
+    "hint": Kind(_hint, "one of 'ended', 'continue', 'soon', 'scan'"),
 }

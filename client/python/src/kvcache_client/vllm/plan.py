@@ -291,9 +291,16 @@ def _files(folder: Path, *suffixes: str) -> str:
 
 
 def adapter_files(path: str) -> bytes:
-    """What keys of a LoRA adapter's blocks get beside vLLM's hash, which has its name and path."""
-    folder = Path(path).expanduser()
-    return _files(folder, ".safetensors", ".bin", ".pt", ".json").encode()
+    """What keys of a LoRA adapter's blocks get beside vLLM's hash, which has its name and path.
+
+    Raises:
+        ValueError: the files cannot be looked at.
+    """
+    try:
+        folder = Path(path).expanduser()
+        return _files(folder, ".safetensors", ".bin", ".pt", ".json").encode()
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no such user
+        raise ValueError(f"the adapter's files: {error}") from None
 
 
 def _layout(config: VllmConfig) -> str:

@@ -6,19 +6,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcache_client import Error, Hold, NameKind, Retain, Status
 from kvcache_client._session import flags_of
 from kvcache_client.vllm.cost import PrefillCost
-from kvcache_client.vllm.link import Link, logger
+from kvcache_client.vllm.link import ODD, Link, Seldom, logger
 from kvcache_client.vllm.messages import Load, Report, StepOrders, Store
 from kvcache_client.vllm.options import Options, Wishes, is_name
 from kvcache_client.vllm.plan import adapter_files
 from kvcache_client.vllm.stats import Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -36,6 +36,13 @@ _PASSING = {Status.TIMEOUT, Status.BUSY, Status.SHUTDOWN, Status.CANCELLED, Stat
 _PAUSE_S = 0.5
 # Names that wait for the last stores of their request: how long.
 _NAME_S = 5.0
+# Of a request that goes on without the daemon.
+_WITHOUT = Wishes(no_store=True, no_load=True)
+# Nobody's: a load with it fails in the workers, which is how vLLM hears that its pages are empty.
+_NO_TICKET = bytes(16)
+_WRONG_MAX = 5  # wrong wishes of a request that are named
+
+_Made = TypeVar("_Made")
 
 
 @dataclass
@@ -133,12 +140,34 @@ class SchedulerSide:
         self._pause_until = 0.0
         self._names: list[_Name] = []
         self._adapters: dict[str, bytes] = {}
+        self._seldom = Seldom()
+
+    def _for(
+        self, state: _State, otherwise: _Made, part: Callable[..., _Made], *arguments: Any
+    ) -> _Made:
+        """A request's part of a call: each entry comes through here, and none raises.
+
+        Where a value of the request is odd, it goes on without the daemon: nothing more is loaded,
+        stored or named for it.
+        """
+        try:
+            return part(*arguments)
+        except ODD as error:
+            kind, name = type(error).__name__, state.request.request_id
+            self._seldom.warning("request %s goes on without the daemon: %s: %s", name, kind, error)
+            state.wishes = _WITHOUT
+            return otherwise
 
     # ---- loads
 
     def matched(self, request: Request, computed: int) -> tuple[int | None, bool]:
         """get_num_new_matched_tokens: (tokens beyond ``computed``, whether they come later)."""
         state = self._state(request)
+        nothing: tuple[int | None, bool] = (0, False)
+        return self._for(state, nothing, self._matched, state, computed)
+
+    def _matched(self, state: _State, computed: int) -> tuple[int | None, bool]:
+        request = state.request
         if not self._wants_load(state):
             return 0, False
         limit = self._limit(request)
@@ -234,18 +263,24 @@ class SchedulerSide:
             return
         state.asked_at = -1  # it runs now: if it is preempted, the daemon has more
         if external == 0 or state.hold is None:
-            self._let_go(state)
+            self._for(state, None, self._let_go, state)
             return
+        none = Load(request.request_id, _NO_TICKET, [], [], 0)
+        self._orders.append(self._for(state, none, self._load_of, state, blocks, external))
+        state.loading = True
+        self.stats.hit(external)
+
+    def _load_of(self, state: _State, blocks: KVCacheBlocks, external: int) -> Load:
+        """What the workers copy for a hit."""
         hold, tables = state.hold, blocks.get_block_ids()
+        assert hold is not None
         assert external == hold.tokens - state.from_tokens, (external, hold.groups)
-        load = Load(request.request_id, hold.ticket, [], [], 0)
+        load = Load(state.request.request_id, hold.ticket, [], [], 0)
         for group, table, (first, n) in zip(self.plan.groups, tables, hold.groups, strict=True):
             load.firsts.append(first)
             load.pages.append(table[first : first + n])
             load.bytes += n * group.block_bytes
-        self._orders.append(load)
-        state.loading = True
-        self.stats.hit(external)
+        return load
 
     # ---- stores
 
@@ -261,7 +296,7 @@ class SchedulerSide:
             for request_id, tokens in self._computed(output):
                 state = self._states.get(request_id)
                 if state is not None and not state.wishes.no_store:
-                    self._order_stores(orders, state, tokens, output)
+                    self._for(state, None, self._order_stores, orders, state, tokens, output)
         return orders
 
     @staticmethod
@@ -353,7 +388,8 @@ class SchedulerSide:
         for request_id in output.finished_recving or ():
             state = self._states.get(request_id)
             if state is not None and state.loading:
-                self._loaded(state, request_id in (output.failed_recving or ()))
+                failed = request_id in (output.failed_recving or ())
+                self._for(state, None, self._loaded, state, failed)
         cost = self._cost.end()
         if cost is not None and self.options.report_prefill_cost:
             self.link.cost(cost)
@@ -364,8 +400,9 @@ class SchedulerSide:
                 joined = outcome if known is None else known.join(outcome)
                 if joined.ranks < self.plan.ranks:
                     self._answers[job] = joined
-                else:
-                    self._stored(job, joined.good, joined.status)
+                elif job in self._jobs:
+                    done = self._jobs.pop(job)
+                    self._for(done.state, None, self._stored, done, joined.good, joined.status)
         self._put_names()
 
     def _loaded(self, state: _State, failed: bool) -> None:
@@ -378,10 +415,7 @@ class SchedulerSide:
             self.stats.load_failed()
             self.link.watch()
 
-    def _stored(self, job_id: int, good: int, status: int) -> None:
-        job = self._jobs.pop(job_id, None)
-        if job is None:
-            return
+    def _stored(self, job: _Job, good: int, status: int) -> None:
         state = job.state
         state.jobs -= 1
         if good == job.n:
@@ -417,13 +451,19 @@ class SchedulerSide:
     def _state(self, request: Request) -> _State:
         state = self._states.get(request.request_id)
         if state is None or state.request is not request:
-            wishes, wrong = Wishes.of(request.kv_transfer_params)
-            for text in wrong:
-                logger.warning("request %s: %s; it is left out", request.request_id, text)
-            sent = [0] * len(self.plan.groups)
-            state = _State(request, wishes, sent, salt=self._adapter(request))
+            state = _State(request, Wishes(), [0] * len(self.plan.groups))
             self._states[request.request_id] = state
+            self._for(state, None, self._meet, state)
         return state
+
+    def _meet(self, state: _State) -> None:
+        """What is to be known of a request when it comes."""
+        request = state.request
+        state.wishes, wrong = Wishes.of(request.kv_transfer_params)
+        if wrong:
+            text = "; ".join(wrong[:_WRONG_MAX])
+            self._seldom.warning("request %s: left out: %s", request.request_id, text)
+        state.salt = self._adapter(request)
 
     def _adapter(self, request: Request) -> bytes:
         """The engine computes with the files that it has read: later ones are another adapter's."""
@@ -439,12 +479,15 @@ class SchedulerSide:
         state = self._states.pop(request.request_id, None)
         if state is None:
             return
+        for part in (self._forget, self._name, self._hint):
+            self._for(state, None, part, state)
+
+    def _forget(self, state: _State) -> None:
+        """What the daemon does or holds for it ends."""
         if state.ask is not None:
             self._cancel(state.ask)
             state.ask = None
         self._let_go(state)
-        self._name(state)
-        self._hint(state)
 
     def _cancel(self, ask: _Ask) -> None:
         try:
@@ -490,8 +533,9 @@ class SchedulerSide:
                     ttl_ms=name.state.wishes.ttl_ms,
                     sub_tenant=self._sub_tenant(name.state),
                 )
-            except Error as error:
-                logger.warning("%s %r is not named: %s", name.kind.name.lower(), name.name, error)
+            except ODD as error:
+                kind = name.kind.name.lower()
+                self._seldom.warning("%s %r is not named: %s", kind, name.name, error)
 
     def _hint(self, state: _State) -> None:
         wishes = state.wishes

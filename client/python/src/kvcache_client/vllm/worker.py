@@ -9,10 +9,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvcache_client import Down, Error, Stale, Status, Timeout
+from kvcache_client import BadArgument, Down, Error, Stale, Status, Timeout
 from kvcache_client._session import flags_of
 from kvcache_client.vllm.device import Copies
-from kvcache_client.vllm.link import Link, logger
+from kvcache_client.vllm.link import ODD, Link, logger
 from kvcache_client.vllm.messages import Report, StepOrders, Store, StoreOutcome
 from kvcache_client.vllm.pages import Pages
 from kvcache_client.vllm.stats import Stats
@@ -30,10 +30,12 @@ _IDLE_S = 0.002  # how long a step without work waits for a load: others that co
 _PIECE_MAX = 1024  # blocks in one request: daemon and engine then work side by side
 
 
-def _status_of(error: Error) -> Status:
+def _status_of(error: Exception) -> Status:
     """Of an order whose request failed as a whole: passing when the daemon could not be reached."""
     if isinstance(error, Timeout):
         return Status.TIMEOUT
+    if isinstance(error, BadArgument) or not isinstance(error, Error):
+        return Status.BAD_ARGUMENT
     known = Status.__members__.get(error.name)
     return Status.SHUTDOWN if isinstance(error, Down) or known is None else known
 
@@ -136,13 +138,21 @@ class WorkerSide:
         if self._loader is not None and not self._running:  # else its thread has the session
             self._loader.tend()
         for load in orders.loads:
-            if load.bytes <= self.options.inline_bytes:
-                assert self._copies is not None
-                self._done(load.request, self._load_one(self.link, self._copies, load))
-            else:
-                link, copies = self._beside()
-                copies.behind()
-                self._running[load.request] = self._pool.submit(self._load_one, link, copies, load)
+            try:
+                self._load(load)
+            except ODD as error:
+                self.link.failed("load", error)
+                self._done(load.request, False)
+
+    def _load(self, load: Load) -> None:
+        """One load: now, or in the thread."""
+        if load.bytes <= self.options.inline_bytes:
+            assert self._copies is not None
+            self._done(load.request, self._load_one(self.link, self._copies, load))
+        else:
+            link, copies = self._beside()
+            copies.behind()
+            self._running[load.request] = self._pool.submit(self._load_one, link, copies, load)
 
     def _beside(self) -> tuple[Link, Copies]:
         """For loads in a thread: a session of its own, so that copies do not wait for stores."""
@@ -164,7 +174,7 @@ class WorkerSide:
                 if any(n and h != (f, n) for h, (f, n) in zip(held, wanted, strict=True)):
                     raise Stale(0, "STALE", f"the ticket has blocks {held}, and not {wanted}")
                 copies.load(hold, self.pages.layout, load.pages)
-        except Error as error:
+        except ODD as error:
             link.failed("load", error)
             return False
         self.stats.load(load.bytes, time.perf_counter() - began)
@@ -277,7 +287,7 @@ class WorkerSide:
                 order.retain,
                 order.sub_tenant,
             )
-        except Error as error:
+        except ODD as error:
             self.link.failed("store", error)
             self._end(order.job, 0, len(order.pages) - done, _status_of(error), last=True)
             return False
@@ -303,7 +313,7 @@ class WorkerSide:
         try:
             statuses = sent.op.finish()
             assert isinstance(statuses, bytes)
-        except Error as error:
+        except ODD as error:
             self.link.failed("store", error)
             self._end(sent.job, 0, sent.n, _status_of(error), last=sent.last)
             return
