@@ -3,7 +3,8 @@
 # The package beside transformers, llama.cpp and SGLang's classes: the tests of client/python/tests
 # that skip without them. Uses the environment of engines.sh, and keeps what it adds beside it.
 #
-#   engines_python.sh [--long]    --long: also SmolLM2-135M with its real weights (minutes)
+#   engines_python.sh [--long]    --long: also SmolLM2-135M with its real weights, and every
+#                                 architecture of transformers as check sees it (minutes)
 set -eu
 
 source=${KVC_SOURCE_DIR:-$(cd "$(dirname -- "$0")/../.." && pwd)}
@@ -47,10 +48,10 @@ flock -u 9
 exec 9>&-
 
 long=
-[ "${1:-}" != --long ] || long=test_smollm2.py
+[ "${1:-}" != --long ] || long='test_smollm2.py test_check_engine.py'
 export PYTHONPATH="$package:$more" KVC_SGLANG="$sglang" PYTHONDONTWRITEBYTECODE=1
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 OMP_NUM_THREADS=2
 cd "$source/client/python/tests"
-# shellcheck disable=SC2086 # $long is one name or none
+# shellcheck disable=SC2086 # $long is a list of names or none
 exec "$env/bin/python" -m pytest -q -p no:cacheprovider -o addopts=-rs \
     test_transformers.py test_check.py test_guides.py test_llamacpp.py test_sglang.py $long

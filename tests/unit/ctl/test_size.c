@@ -193,6 +193,8 @@ END_TEST
 
 /* ---- what is wrong, and what would be right ---- */
 
+#define SMALL "\"hidden_size\": 64, \"num_attention_heads\": 8, \"dtype\": \"bfloat16\""
+
 static int load_text(const char *text, char why[KV_WHY_BYTES])
 {
     char path[] = "/tmp/kvc-config-XXXXXX";
@@ -280,6 +282,7 @@ START_TEST(what_changes_the_size_and_is_not_read_is_refused_by_name)
         {"loop_window_size", "64"},
         {"attention_types", "[[[\"global\", \"local\"], 12]]"},
         {"local_layer_ids", "[0]"},
+        {"mamba_layer_step", "2"},
         {"sliding_window_size", "128"},
         {"linear_attn_config", "{\"x\": 1}"},
         {"some_kv_thing_of_tomorrow", "3"},
@@ -297,6 +300,15 @@ START_TEST(what_changes_the_size_and_is_not_read_is_refused_by_name)
     refused("{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 8,"
             " \"num_attention_heads\": 4}",
             "model_type", "encoder");
+    refused("{\"model_type\": \"qwen3_next\", " SMALL ", \"num_hidden_layers\": 4}", "layer_types",
+            "differ");
+    refused("{\"model_type\": \"gpt_oss\", " SMALL
+            ", \"num_hidden_layers\": 4, \"sliding_window\": 128}",
+            "layer_types", "differ");
+    accepted("{\"model_type\": \"plamo2\", " SMALL
+             ", \"num_hidden_layers\": 6, \"mamba_step\": 2}");
+    ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 3);
+    ck_assert_uint_eq(kv_model_count(&m, KV_STATE), 3);
     accepted("{\"model_type\": \"mamba2\", \"num_hidden_layers\": 2}");
     ck_assert_uint_eq(kv_model_keepers(&m), 0); /* which the command refuses */
     refused("{\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4,"
@@ -317,8 +329,6 @@ START_TEST(what_is_switched_off_changes_nothing)
 END_TEST
 
 /* ---- layers that differ ---- */
-
-#define SMALL "\"hidden_size\": 64, \"num_attention_heads\": 8, \"dtype\": \"bfloat16\""
 
 static uint64_t token_of(const char *text)
 {

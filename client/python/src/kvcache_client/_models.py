@@ -19,7 +19,7 @@ _ROPE = """
     exaone4 exaone_moe falcon falcon_h1 flex_olmo gemma gemma2 gemma3 gemma3_text gemma3n
     gemma3n_text gemma4_text gemma4_unified_text glm glm4 glm4_moe glm4_moe_lite glm4v_moe_text
     glm4v_text glm_moe_dsa glm_ocr_text gpt_neox gpt_neox_japanese gpt_oss gptj granite
-    granite4_vision_text granite_swa granitemoe granitemoe_swa granitemoehybrid granitemoeshared
+    granite_swa granitemoe granitemoe_swa granitemoehybrid granitemoeshared
     helium hunyuan hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text hy_v3 hy_v4 hyperclovax internlm
     internlm2 internlm3 jais2 jetmoe kimi_k2 laguna lfm2 lfm2_moe llama llama4 llama4_text
     longcat_flash mellum mimo mimo_v2_flash minicpm minicpm3 minimax minimax_m1 minimax_m2
@@ -51,11 +51,11 @@ CAUSAL: Final[dict[str, str]] = {
 }
 
 _WRAPPERS = """
-    aria audioflamingo3 aya_vision cohere2_vision cohere_compass deepseek_vl deepseek_vl_v2 emu3
+    aria aya_vision cohere2_vision cohere_compass deepseek_vl deepseek_vl_v2 emu3
     ernie4_5_vl_moe exaone4_5 fast_vlm gemma3n glm46v glm4v glm4v_moe glm_ocr glmasr got_ocr2
     granite4_vision granite_speech hunyuan_vl idefics2 idefics3 internvl internvl_chat janus
     kimi_k25 kimi_vl lfm2_vl lighton_ocr llama4 llava llava_next llava_next_video llava_onevision
-    minicpmv4_6 mistral3 multi_modality musicflamingo nemotron_h_omni ovis2 paddleocr_vl
+    minicpmv4_6 mistral3 multi_modality nemotron_h_omni ovis2 paddleocr_vl
     perception_lm pixtral qianfan_ocr qwen2_5_omni qwen2_5_omni_thinker qwen2_5_vl qwen2_audio
     qwen2_vl qwen3_5 qwen3_5_moe qwen3_asr qwen3_omni_moe qwen3_omni_moe_thinker qwen3_vl
     qwen3_vl_moe smolvlm step3_vl video_llama_3 video_llava vipllava voxtral voxtral_realtime
