@@ -231,7 +231,6 @@ int core_create(const struct core_config *config, struct core **ret_core)
     c->pin_bytes_max = config->pin_bytes_max;
     c->pin_epoch = 1;
     c->refused = c->offered = CORE_NONE;
-    list_init(&c->waiting);
     list_init(&c->woken);
     list_init(&c->jobs);
     list_init(&c->gone_next);

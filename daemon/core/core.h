@@ -312,7 +312,7 @@ KVC_WARN_UNUSED int core_lookup(struct core *c, const struct core_seq *seq, bool
 struct core_waiter {
     struct list_node node;
     void (*fn)(struct core_waiter *w); /* from core_run_done(); ask again then */
-    uint32_t block, gen, keys, ns;     /* the core's */
+    uint32_t block, gen, keys;         /* the core's */
     uint64_t bytes;
     struct core_load *load; /* what is held for it */
     /* When its loads began: tokens that were in memory, that were worth it, and that were cached.

@@ -146,6 +146,7 @@ struct core_ns {
     uint32_t regions;                    /* core->region: those that are its */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
     uint64_t region_fill;                /* bytes that a region holds at least, of its blocks */
+    struct list_node waiting;            /* core_waiter: for blocks of it */
 };
 
 struct core_client {
@@ -362,10 +363,10 @@ struct core {
     uint32_t ns_serial;
     struct sha256 *sha;
 
-    struct list_node waiting, woken; /* core_waiter */
-    struct list_node jobs;           /* core_evict_job */
-    struct list_node gone_next;      /* core_gone that wait for the next settling of storage */
-    struct list_node gone_now;       /* those for the one that is under way, or over */
+    struct list_node woken;     /* core_waiter */
+    struct list_node jobs;      /* core_evict_job */
+    struct list_node gone_next; /* core_gone that wait for the next settling of storage */
+    struct list_node gone_now;  /* those for the one that is under way, or over */
     struct tier_op gone_op;
     enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } gone_state;
     uint32_t ending; /* DYING blocks that I/O still holds, and with them their places on disk */

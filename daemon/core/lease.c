@@ -274,12 +274,11 @@ static void wait_on(struct core *c, const struct core_acquire *in, struct core_w
 {
     waiter->block = no;
     waiter->gen = c->blocks[no].gen;
-    waiter->ns = (uint32_t)(in->seq.ns - c->ns);
     waiter->keys = 0;
     for (uint32_t g = 0; g < in->seq.ngroups; g++)
         waiter->keys += in->seq.n[g];
     c->blocks[no].flags |= BLOCK_F_WAITED;
-    list_push_back(&c->waiting, &waiter->node);
+    list_push_back(&c->ns[in->seq.ns - c->ns].waiting, &waiter->node);
     c->m.waits++;
 }
 
@@ -437,9 +436,10 @@ void core__wake(struct core *c, const struct block *b)
     if (!any && !(b->flags & BLOCK_F_WAITED))
         return;
     uint32_t no = block_no(c, b);
-    LIST_FOR_EACH_SAFE (node, next, &c->waiting) {
+    LIST_FOR_EACH_SAFE (node, next, &c->ns[b->ns].waiting) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
-        if (!(any && w->ns == b->ns) && (w->block != no || w->gen != b->gen))
+        c->work += WORK_LOOK;
+        if (!any && (w->block != no || w->gen != b->gen))
             continue;
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);

@@ -303,6 +303,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
                            .short_print = core__short_print(&print),
                            .seed = seed,
                            .used_ms = c->now_ms};
+    list_init(&ns->waiting);
     const struct tier *host = c->cfg.host;
     for (uint32_t g = 0; g < spec->ngroups; g++) {
         const uint32_t bytes = spec->group[g].block_bytes;

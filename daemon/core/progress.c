@@ -61,9 +61,9 @@ bool block_is_late(struct core *c, const struct block *b)
 }
 
 /* Who waits for a block whose writer is late looks again, and finds that nobody is storing it. */
-static void wake_waiters(struct core *c)
+static void wake_waiters(struct core *c, struct core_ns *ns)
 {
-    LIST_FOR_EACH_SAFE (node, next, &c->waiting) {
+    LIST_FOR_EACH_SAFE (node, next, &ns->waiting) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
         const struct block *b = &c->blocks[w->block];
         if (b->gen != w->gen || !block_is_late(c, b))
@@ -102,7 +102,7 @@ static void tell_ages(struct core *c)
 
 uint64_t core_next_ns(const struct core *c)
 {
-    return c->cfg.progress_ms && !list_empty(&c->waiting) ? c->look_ms * 1000000 : UINT64_MAX;
+    return c->cfg.progress_ms && c->m.blocks_pending > 0 ? c->look_ms * 1000000 : UINT64_MAX;
 }
 
 void progress_step(struct core *c)
@@ -110,6 +110,8 @@ void progress_step(struct core *c)
     if (c->now_ms < c->look_ms)
         return;
     c->look_ms = c->now_ms + PROGRESS_LOOK_MS;
-    wake_waiters(c);
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id)
+            wake_waiters(c, &c->ns[i]);
     tell_ages(c);
 }

@@ -364,6 +364,32 @@ START_TEST(a_wait_is_for_what_makes_enough)
 }
 END_TEST
 
+#define MANY 1000u
+
+/* One that waits elsewhere costs what lands nothing. */
+START_TEST(who_waits_in_another_namespace_is_not_looked_at)
+{
+    static struct waiter many[MANY];
+    struct core_held held;
+    struct rig_commit *m = malloc(sizeof(*m));
+    struct core_ns *there = one_group(), *here = three_groups();
+    struct rig_put awaited = {.ns = there, .chain = 1, .n = 1};
+    ck_assert_int_eq(rig_reserve(&r, 1, &awaited), 0);
+    struct rig_put lands = {.ns = here, .group = 1, .chain = 1001, .n = 8};
+    ck_assert_int_eq(rig_reserve(&r, 1, &lands), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &lands, m), 1);
+    for (uint32_t i = 0; i < MANY; i++)
+        ck_assert_int_eq(wait_for(there, 1, 8, 0, &many[i], &held), 1);
+    const uint64_t before = core_work(r.core);
+    ck_assert_uint_eq(fake_tier_run(r.tier, 8, 0), 8);
+    ck_assert_uint_lt(core_work(r.core) - before, MANY);
+    for (uint32_t i = 0; i < MANY; i++)
+        core_waiter_cancel(r.core, &many[i].w);
+    rig_commit_free(m);
+    free(m);
+}
+END_TEST
+
 /* What makes enough may be announced when the wait has begun, and land before what is waited for.
  */
 START_TEST(a_state_that_was_announced_later_ends_the_wait_too)
@@ -433,6 +459,7 @@ int main(void)
     tcase_add_test(t, nobody_waits_for_what_nobody_writes);
     tcase_add_test(t, a_wait_looks_beyond_states_that_nobody_writes);
     tcase_add_loop_test(t, a_wait_is_for_what_makes_enough, 0, 2);
+    tcase_add_test(t, who_waits_in_another_namespace_is_not_looked_at);
     tcase_add_test(t, a_state_that_was_announced_later_ends_the_wait_too);
     tcase_add_test(t, a_pending_block_that_cannot_help_is_not_waited_for);
     tcase_add_test(t, a_half_stored_block_is_worth_waiting_for);
