@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file_kind.h"
 #include "out.h"
 #include "plot.h"
 #include "product.h"
@@ -117,7 +118,8 @@ static int line_take(struct quality *q, const char *path, size_t number, const c
         errno = 0;
         const unsigned long id = strtoul(at, &end, 10);
         if (!isdigit((unsigned char)*at) || errno || id > UINT32_MAX)
-            return say_usage("%s: '%.20s' is no token id", from, at);
+            return say_usage("%s: '%.20s' is no token id%s", from, at,
+                             number == 1 ? file_kind_hint(line, strlen(line)) : "");
         token[n++] = (uint32_t)id;
         at = end;
     }

@@ -66,7 +66,7 @@ static void report_broken(struct yaml_in *in)
         line = 1;
         for (size_t i = 0; i < MIN(p->problem_offset, in->len); i++)
             line += in->text[i] == '\n';
-        hint = file_kind_hint(in->text, in->len);
+        hint = file_kind_text_hint(in->text, in->len);
         if (hint[0] == '\0')
             hint = "; the file must be UTF-8 text";
     } else if (strstr(problem, "cannot start any token") != NULL) {
@@ -629,6 +629,17 @@ static void read_top(struct yaml_in *in)
     }
 }
 
+/* Lines of another kind of file are one value to YAML. */
+static void refuse_root(struct yaml_in *in)
+{
+    static const char expected[] = "keys and values such as 'runtime_dir: /run/kvcache'";
+    const char *hint = file_kind_text_hint(in->text, in->len);
+    if (in->ev.type == YAML_SCALAR_EVENT && hint[0] != '\0')
+        ERROR(in, line_of(in), "", "expected %s, got %s%s", expected, kind_of(in), hint);
+    else
+        refuse(in, "", expected);
+}
+
 static void read_document(struct yaml_in *in)
 {
     if (next(in) == YAML_STREAM_START_EVENT && next(in) == YAML_DOCUMENT_START_EVENT) {
@@ -636,7 +647,7 @@ static void read_document(struct yaml_in *in)
         if (in->ev.type == YAML_MAPPING_START_EVENT && tag_of(in) == NULL)
             read_top(in);
         else if (!is_nothing(in) && !in->broken)
-            refuse(in, "", "keys and values such as 'runtime_dir: /run/kvcache'");
+            refuse_root(in);
         if (next(in) == YAML_DOCUMENT_END_EVENT && next(in) == YAML_DOCUMENT_START_EVENT)
             ERROR(in, line_of(in), "",
                   "expected one YAML document, got a second; remove the line '---' or '...' before "

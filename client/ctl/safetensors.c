@@ -168,19 +168,29 @@ static int64_t size_of(FILE *file)
     return fseeko(file, 0, SEEK_SET) != 0 || end < 0 ? -errno : end;
 }
 
+/* Nothing, where it cannot be read a second time. */
+static const char *hint_of(FILE *file)
+{
+    char begin[128];
+    const size_t n = fseeko(file, 0, SEEK_SET) == 0 ? fread(begin, 1, sizeof(begin), file) : 0;
+    return file_kind_text_hint(begin, n);
+}
+
 static int load_header(FILE *file, char *why, struct st_header *h, char **ret_text, size_t *ret_len)
 {
     uint8_t length[LENGTH_BYTES];
     const int64_t size = size_of(file);
     if (size < 0)
         return (int)size;
-    if (size < (int64_t)LENGTH_BYTES || fread(length, 1, LENGTH_BYTES, file) != LENGTH_BYTES)
-        return bad(why, "it is too short to be a safetensors file");
+    if (size < (int64_t)LENGTH_BYTES || fread(length, 1, LENGTH_BYTES, file) != LENGTH_BYTES) {
+        snprintf(why, ST_WHY_BYTES, "it is too short to be a safetensors file%s", hint_of(file));
+        return -EINVAL;
+    }
     const uint64_t n = load_u64(length);
     if (n > ST_HEADER_MAX || n > (uint64_t)size - LENGTH_BYTES) {
         snprintf(why, ST_WHY_BYTES,
                  "it is no safetensors file, or cut off: its header does not fit in it%s",
-                 file_kind_hint(length, sizeof(length)));
+                 hint_of(file));
         return -EINVAL;
     }
     char *text = malloc(n + 1);

@@ -7,12 +7,24 @@
 #include <string.h>
 
 #include "chain.h"
+#include "file_kind.h"
 
 /* As many as one message can carry to the daemon. */
 #define IDS_MAX (KVC_MESSAGE_MAX / sizeof(uint32_t))
 
+/* A static text of what the file is by its first bytes; it is read from its beginning again. */
+static const char *hint_of(FILE *file)
+{
+    char begin[128];
+    rewind(file);
+    const char *hint = file_kind_text_hint(begin, fread(begin, 1, sizeof(begin), file));
+    rewind(file);
+    return hint;
+}
+
 static int from_json(const char *path, FILE *file, uint32_t **ret_ids, uint32_t *ret_n)
 {
+    const char *hint = hint_of(file);
     json_error_t error;
     json_t *array = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     const size_t n = json_array_size(array);
@@ -27,7 +39,7 @@ static int from_json(const char *path, FILE *file, uint32_t **ret_ids, uint32_t 
     const bool good = ids && i == n;
     int rc = 0;
     if (!array)
-        rc = ctl_usage("%s: no JSON: %s (line %d)", path, error.text, error.line);
+        rc = ctl_usage("%s: no JSON: %s (line %d)%s", path, error.text, error.line, hint);
     else if (n == 0 || n > IDS_MAX)
         rc = ctl_usage("%s: must be a JSON array of 1 to %zu token ids", path, IDS_MAX);
     else if (!good)
@@ -42,6 +54,24 @@ static int from_json(const char *path, FILE *file, uint32_t **ret_ids, uint32_t 
     return 0;
 }
 
+/* Whether all of it are numbers and what stands between them: no ids of any model have such bytes.
+ */
+static bool is_text(const uint8_t *bytes, size_t n)
+{
+    size_t i = 0;
+    while (i < n && bytes[i] != '\0' && strchr("0123456789,; \t\r\n[]", bytes[i]))
+        i++;
+    return i == n;
+}
+
+/* What else it may be, for an error: the first id of such a file is above those of any model. */
+static const char *kind_of(const uint8_t *bytes, size_t n)
+{
+    const bool far = n >= 4 && (bytes[2] >= 8 || bytes[3] != 0);
+    const char *hint = far ? file_kind_hint(bytes, n) : "";
+    return hint[0] || !is_text(bytes, n) ? hint : "; it is text";
+}
+
 static int from_binary(const char *path, FILE *file, uint32_t **ret_ids, uint32_t *ret_n)
 {
     const size_t cap = IDS_MAX * sizeof(uint32_t) + 1;
@@ -51,10 +81,10 @@ static int from_binary(const char *path, FILE *file, uint32_t **ret_ids, uint32_
     if (!bytes || ferror(file)) {
         ctl_error("%s: %s", path, strerror(bytes ? EIO : ENOMEM));
         rc = CTL_FAILED;
-    } else if (n == 0 || n == cap || n % sizeof(uint32_t) != 0) {
+    } else if (n == 0 || n == cap || n % sizeof(uint32_t) != 0 || kind_of(bytes, n)[0]) {
         rc = ctl_usage("%s: must be 1 to %zu token ids of 4 bytes, little-endian (a JSON array has "
-                       "a name that ends in .json)",
-                       path, IDS_MAX);
+                       "a name that ends in .json)%s",
+                       path, IDS_MAX, n > 0 ? kind_of(bytes, n) : "; it is empty");
     }
     if (rc != 0) {
         free(bytes);

@@ -238,7 +238,7 @@ static int load_root(const char *path, const char *text, size_t n, char *why, js
     if (json_error_code(&error) == json_error_out_of_memory)
         return no_memory(path, why);
     snprintf(why, KV_WHY_BYTES, "%s:%d: not JSON: %s%s", path, error.line, error.text,
-             file_kind_hint(text, n));
+             file_kind_text_hint(text, n));
     return -EBADMSG;
 }
 

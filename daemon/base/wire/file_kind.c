@@ -25,3 +25,18 @@ const char *file_kind_hint(const void *bytes, size_t n)
             return known[i].hint;
     return "";
 }
+
+const char *file_kind_text_hint(const void *bytes, size_t n)
+{
+    const char *text = bytes;
+    const char *hint = file_kind_hint(bytes, n);
+    size_t commas = 0, i = 0;
+    if (hint[0] != '\0')
+        return hint;
+    for (; i < n && text[i] != '\n' && text[i] != '\r'; i++) {
+        if (strchr("[]{}:", text[i]) || text[i] < ' ')
+            return "";
+        commas += text[i] == ',';
+    }
+    return commas > 0 ? "; it is lines of values with commas, CSV" : "";
+}

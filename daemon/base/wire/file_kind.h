@@ -9,4 +9,8 @@
  * such as "; it is compressed (gzip): unpack it first". Constant. */
 const char *file_kind_hint(const void *bytes, size_t n);
 
+/* The same where JSON, YAML or safetensors is expected: names lines of values with commas, CSV,
+ * too. Some 100 bytes are enough. */
+const char *file_kind_text_hint(const void *bytes, size_t n);
+
 #endif

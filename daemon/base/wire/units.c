@@ -49,14 +49,17 @@ struct hint {
 #define HINT_K "a unit is written in full: KiB (1024 bytes) or kB (1000 bytes)"
 #define HINT_M "a unit is written in full: MiB (1024^2 bytes) or MB (1000^2 bytes)"
 #define HINT_G "a unit is written in full: GiB (1024^3 bytes) or GB (1000^3 bytes), such as '64GiB'"
+#define HINT_P \
+    "the largest units are TiB (1024^4 bytes) and TB (1000^4 bytes): write 1024TiB for a PiB"
 #define HINT_T "a unit is written in full: TiB (1024^4 bytes) or TB (1000^4 bytes)"
 
 static const struct hint byte_hints[] = {
-    {"k", HINT_K},   {"K", HINT_K},   {"Ki", HINT_K}, {"KB", HINT_K}, {"kb", HINT_K},
-    {"kib", HINT_K}, {"kiB", HINT_K}, {"m", HINT_M},  {"M", HINT_M},  {"Mi", HINT_M},
-    {"mb", HINT_M},  {"mib", HINT_M}, {"g", HINT_G},  {"G", HINT_G},  {"Gi", HINT_G},
-    {"gb", HINT_G},  {"gib", HINT_G}, {"t", HINT_T},  {"T", HINT_T},  {"Ti", HINT_T},
-    {"tb", HINT_T},  {"tib", HINT_T}, {NULL, NULL},
+    {"k", HINT_K},   {"K", HINT_K},   {"Ki", HINT_K}, {"KB", HINT_K},  {"kb", HINT_K},
+    {"kib", HINT_K}, {"kiB", HINT_K}, {"Kb", HINT_K}, {"Mb", HINT_M},  {"Gb", HINT_G},
+    {"Tb", HINT_T},  {"P", HINT_P},   {"PB", HINT_P}, {"PiB", HINT_P}, {"m", HINT_M},
+    {"M", HINT_M},   {"Mi", HINT_M},  {"mb", HINT_M}, {"mib", HINT_M}, {"g", HINT_G},
+    {"G", HINT_G},   {"Gi", HINT_G},  {"gb", HINT_G}, {"gib", HINT_G}, {"t", HINT_T},
+    {"T", HINT_T},   {"Ti", HINT_T},  {"tb", HINT_T}, {"tib", HINT_T}, {NULL, NULL},
 };
 
 #define HINT_MIN "'m' could be minutes or milliseconds: write 'min' or 'ms'"

@@ -56,6 +56,8 @@ START_TEST(sizes_are_read)
         {"2MB", 2000000},
         {"3GB", 3000000000},
         {"4TB", 4000000000000},
+        {"10TB", 10000000000000},
+        {"10 TB", 10000000000000},
         {"0.25KiB", 256},
         {"1.0001KiB", 1024},
         {"18446744073709551615", UINT64_MAX},
@@ -83,8 +85,20 @@ START_TEST(an_unfinished_unit_is_told_how_to_finish)
 {
     uint64_t v;
     const char *why = NULL;
-    ck_assert_int_eq(units_parse_bytes("64Gi", &v, &why), -EINVAL);
-    ck_assert_ptr_nonnull(strstr(why, "GiB"));
+    static const char *const sizes[][2] = {
+        {"64Gi", "GiB (1024^3 bytes) or GB (1000^3 bytes)"},
+        {"128k", "KiB (1024 bytes) or kB (1000 bytes)"},
+        {"128Kb", "KiB (1024 bytes)"},
+        {"5Mb", "MiB (1024^2 bytes)"},
+        {"10tb", "TiB (1024^4 bytes) or TB (1000^4 bytes)"},
+        {"10T", "TB (1000^4 bytes)"},
+        {"1PB", "write 1024TiB for a PiB"},
+        {"1PiB", "write 1024TiB for a PiB"},
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        ck_assert_int_eq(units_parse_bytes(sizes[i][0], &v, &why), -EINVAL);
+        ck_assert_msg(strstr(why, sizes[i][1]) != NULL, "%s: %s", sizes[i][0], why);
+    }
     ck_assert_int_eq(units_parse_duration("5m", &v, &why), -EINVAL);
     ck_assert_ptr_nonnull(strstr(why, "min"));
 }

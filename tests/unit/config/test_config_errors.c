@@ -168,6 +168,13 @@ static const struct bad {
     {"\x1f\x8b\x08",
      "x.yaml:1: expected YAML, got an error: control characters are not allowed; it is "
      "compressed by gzip: unpack it first (gunzip)\n"},
+    {"GGUF\x03\n",
+     "x.yaml:1: expected YAML, got an error: control characters are not allowed; it is "
+     "a GGUF file, a model's weights: give the model's config.json, or for a "
+     "document what 'kvcachectl doc export' wrote\n"},
+    {"key,value\nhost.limit,1GiB\n", "x.yaml:1: expected keys and values such as 'runtime_dir: "
+                                     "/run/kvcache', got a single value; it "
+                                     "is lines of values with commas, CSV\n"},
     {"nvme:\n  paths: data\n", "x.yaml:2: nvme.paths: expected absolute paths, got 'data'; for "
                                "example '/mnt/nvme0'\n"},
     {"nvme:\n  paths: /tmp\n  replaced: /tmp/, /var\n",

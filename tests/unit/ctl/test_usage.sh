@@ -37,6 +37,33 @@ printf '\357\273\277{}' >bom.json
 expect 2 "it is a GGUF file" size --config x.gguf --context 8192
 expect 2 "compressed by gzip" size --config x.gz --context 8192
 expect 2 "byte order mark" size --config bom.json --context 8192
+printf 'time,tokens\n1,2\n' >x.csv
+printf '1,2,3,4\n' >ids.csv
+cp x.gguf gguf.json
+cp x.gz gz.json
+cp x.csv csv.json
+expect 2 "commas, CSV" size --config x.csv --context 8192
+for what in "doc import" "doc put book --ns 3 --tokens" "conv save talk --ns 3 --tokens" \
+    "pin add --ns 3 --tokens"; do
+    # What is read as JSON where its name says so, and else as something binary.
+    for name in x.gguf gguf.json; do
+        # shellcheck disable=SC2086 # a command and its arguments
+        expect 2 "it is a GGUF file" $what $name
+    done
+    for name in x.gz gz.json; do
+        # shellcheck disable=SC2086
+        expect 2 "compressed by gzip" $what $name
+    done
+    # shellcheck disable=SC2086
+    expect 2 "byte order mark" $what bom.json
+    # shellcheck disable=SC2086
+    expect 2 "commas, CSV" $what csv.json
+done
+expect 2 "ends in .json); it is text" doc put book --ns 3 --tokens ids.csv
+: >empty.ids
+expect 2 "ends in .json); it is empty" doc put book --ns 3 --tokens empty.ids
+expect 3 "no daemon" evict --dry-run --bytes 10TB
+expect 2 "TiB (1024^4 bytes) or TB (1000^4 bytes)" evict --bytes 10tb
 
 expect 0 "Exit codes" --help
 expect 0 "protocol" --version
