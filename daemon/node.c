@@ -603,25 +603,25 @@ static int start_topo(struct node *n)
 
 /* Descriptors of a session: attach connection, pidfd, staging, and that of one before it that is
  * being freed. A chunk has two. Connections to the control socket are bounded by its guard. */
+uint64_t node_descriptors(const struct config *cfg)
+{
+    const uint64_t chunks = cfg->host_limit / cfg->host_chunk * 17 / 16 + 4;
+    uint32_t nuids = 0;
+    for (unsigned i = 0; i < cfg->nprincipals; i++)
+        nuids += cfg->principals[i].nuids;
+    return 4ull * conns_max(cfg) + 2 * chunks + node_hbm_descriptors(cfg) +
+           front_guard_descriptors(cfg->limits_sessions, nuids) + node_http_descriptors(cfg) + 128;
+}
+
+/* To the hard limit, which node_check() has found to be enough. */
 static int start_descriptors(struct node *n)
 {
+    (void)n;
     struct rlimit limit;
-    const uint64_t chunks = n->cfg->host_limit / n->cfg->host_chunk * 17 / 16 + 4;
-    uint32_t nuids = uids_of(n->cfg, n->uids);
-    const uint64_t need = 4ull * conns_max(n->cfg) + 2 * chunks + node_hbm_descriptors(n->cfg) +
-                          front_guard_descriptors(n->cfg->limits_sessions, nuids) +
-                          node_http_descriptors(n->cfg) + 128;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return -errno;
     limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit))
-        return -errno;
-    if (limit.rlim_max >= need)
-        return 0;
-    LOG_ERROR("%llu descriptors may be needed and the hard limit is %llu: raise it (ulimit -Hn, "
-              "LimitNOFILE), lower limits.sessions or raise host.chunk",
-              (unsigned long long)need, (unsigned long long)limit.rlim_max);
-    return -EMFILE;
+    return setrlimit(RLIMIT_NOFILE, &limit) ? -errno : 0;
 }
 
 static int start_dir(struct node *n)

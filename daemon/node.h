@@ -15,6 +15,8 @@ struct node;
 
 /* What the parts of `cfg` will take; a budget_inputs_fn. */
 void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_inputs *ret);
+/* File descriptors that they may hold at once. */
+uint64_t node_descriptors(const struct config *cfg);
 /* Starts everything; cfg is borrowed for the node's life and has no "auto" left; SIGHUP changes it.
  * What failed is logged, and everything started is stopped again. -ECANCELED: SIGTERM or SIGINT
  * came first. */

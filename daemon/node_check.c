@@ -2,15 +2,18 @@
 #include "node_check.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "arena.h"
 #include "log.h"
 #include "meta.h"
+#include "node.h"
 #include "node_nvme.h"
 #include "nvme_paths.h"
 #include "sys.h"
@@ -97,6 +100,20 @@ static bool may_be_as_large(const struct config *cfg, uint64_t store_bytes)
     return ok;
 }
 
+/* ---- descriptors ---- */
+
+static bool has_descriptors(const struct config *cfg)
+{
+    struct rlimit limit;
+    const uint64_t need = node_descriptors(cfg);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max >= need)
+        return true;
+    LOG_ERROR("%llu descriptors may be needed and the hard limit is %llu (RLIMIT_NOFILE): raise it "
+              "(ulimit -Hn, LimitNOFILE), lower limits.sessions or raise host.chunk",
+              (unsigned long long)need, (unsigned long long)limit.rlim_max);
+    return false;
+}
+
 /* ---- huge pages ---- */
 
 /* False: the kernel does not say. */
@@ -113,6 +130,19 @@ static bool read_count(const char *path, uint64_t *ret)
     text[n] = '\0';
     text[strcspn(text, "\n")] = '\0';
     return units_parse_count(text, ret, NULL) == 0;
+}
+
+/* On tmpfs no page is of hugetlbfs, which is what `require` wants. */
+static bool may_be_huge(const struct config *cfg)
+{
+    struct statfs fs;
+    if (cfg->host_huge_pages != CONFIG_HUGE_REQUIRE || cfg->host_persist[0] != '/' ||
+        statfs(cfg->host_persist, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
+        return true;
+    LOG_ERROR("host.huge_pages: require: host.persist, %s, is on tmpfs, which has none of the huge "
+              "pages that are reserved: mount hugetlbfs there, or set host.huge_pages to try",
+              cfg->host_persist);
+    return false;
 }
 
 /* Of all pages, for a daemon that runs gives its own back before the next one starts. */
@@ -144,5 +174,6 @@ bool node_check(const struct config *cfg)
     warn_of_directories(cfg);
     const bool fits = node_nvme_fits(cfg, &store_bytes);
     const bool large = may_be_as_large(cfg, store_bytes);
-    return has_huge_pages(cfg) && fits && large;
+    const bool open = has_descriptors(cfg);
+    return may_be_huge(cfg) && has_huge_pages(cfg) && fits && large && open;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a start needs of the machine, looked at before anything is made: room for the storage tier,
- * files that may be as large as configured, huge pages. --check-config and a start both ask here.
+ * files that may be as large as configured, descriptors, huge pages. --check-config and a start
+ * both ask here.
  *
  * Before any other thread. Changes nothing. What is found is logged here.
  */

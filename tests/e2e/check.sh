@@ -69,6 +69,24 @@ else
         fail "nothing is said of huge pages"
 fi
 
+# Memory that is kept on tmpfs has no pages of hugetlbfs.
+if [ "$(stat -f -c %T /dev/shm)" = tmpfs ]; then
+    kept=$(mktemp -d /dev/shm/kvc-check-XXXXXX)
+    both "is on tmpfs, which has none of the huge pages" --set host.huge_pages=require --set host.persist="$kept"
+    [ -z "$(ls "$kept")" ] || fail "a start that is refused left something in host.persist"
+    rmdir "$kept"
+else
+    echo "SKIP: /dev/shm is no tmpfs here"
+fi
+
+# Fewer descriptors than the sessions of the configuration may take.
+(
+    ulimit -n 256 # both limits
+    both "descriptors may be needed and the hard limit is 256 (RLIMIT_NOFILE)" --set limits.sessions=1000
+) || exit 1
+check --set limits.sessions=1000
+[ "$status" = 0 ] || fail "a thousand sessions are refused here"
+
 # Files that are smaller than what is to be made: in blocks of 512 bytes, as POSIX has it for sh.
 limited() {
     (

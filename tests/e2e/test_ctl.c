@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How kvcachectl takes what it shows itself: the beginnings of keys, and names that shells
- * complete. */
+/* How kvcachectl takes the beginnings of keys that it shows itself; and that its figures agree. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "rig_ctl.h"
 
@@ -22,7 +20,13 @@ static char text[2 * KVC_KEY_BYTES + 1];
 
 static void setup(void)
 {
-    rig_start(&rig, NULL);
+    char store[160], paths[192];
+    const char *const sets[] = {paths, "nvme.limit=64MiB", "nvme.segment=4MiB", NULL};
+    rig_dir(&rig);
+    snprintf(store, sizeof store, "%s/store", rig.dir);
+    snprintf(paths, sizeof paths, "nvme.paths=%s", store);
+    ck_assert_int_eq(mkdir(store, 0700), 0);
+    rig_restart(&rig, sets);
     k = rig_open(&rig, 4 * MIB);
     ns = rig_ns(k, "m", BT, RIG_BLOCK);
     rig_keys(ns, 1, BT, BLOCKS, keys);
@@ -153,108 +157,89 @@ START_TEST(a_beginning_that_nothing_has_is_told)
 }
 END_TEST
 
-/* ---- completion ---- */
+/* ---- figures ---- */
 
-/* What the shell offers behind the words, which are quoted as for sh, is in `said`; false where
- * there is no such shell. */
-static bool offers(const char *shell, const char *words)
+/* The number behind "NAME": in what was said, which is the only one of that name. */
+static uint64_t number(const char *name)
 {
-    char line[1024];
-    snprintf(line, sizeof line,
-             "cd %s && PATH=%s:$PATH KVCACHE_SOCKET=%s sh %s/tests/gates/complete.sh %s "
-             "%s/etc/completion %s 2>&1",
-             rig.dir, rig_bin(), rig.socket, getenv("KVC_SOURCE_DIR"), shell,
-             getenv("KVC_SOURCE_DIR"), words);
-    FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
-    ck_assert_ptr_nonnull(out);
-    said[0] = '\n'; /* so that each line has one before it */
-    const size_t n = fread(said + 1, 1, sizeof said - 2, out);
-    said[n + 1] = '\0';
-    const int status = pclose(out);
-    printf("%s offers behind %s:%s", shell, words, said);
-    fflush(stdout);
-    ck_assert(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77));
-    return WEXITSTATUS(status) == 0;
+    char quoted[80];
+    snprintf(quoted, sizeof quoted, "\"%s\":", name);
+    const char *at = strstr(said, quoted);
+    ck_assert_msg(at != NULL, "no %s in: %s", quoted, said);
+    return strtoull(at + strlen(quoted), NULL, 10);
 }
 
-#define OFFERS(shell, words, line)           \
-    do {                                     \
-        if (offers(shell, words))            \
-            SAYS("\n" line "\n");            \
-        else                                 \
-            puts("SKIP: no " shell " here"); \
-    } while (0)
-
-static void names_for_completion(void)
+static uint64_t stat_of(const char *name)
 {
-    const uint32_t id = kvc_ns_id(ns);
-    const char *tip = hex(key_at(BLOCKS - 1));
-    ctl(&rig, 0, "doc put handbook --ns %u --tip %s", id, tip);
-    ctl(&rig, 0, "doc put 'hand book' --ns %u --tip %s", id, tip);
-    ctl(&rig, 0, "doc put 'hand$(touch pwned)' --ns %u --tip %s", id, tip);
-    ctl(&rig, 0, "conv save talk-1 --ns %u --tip %s", id, tip);
-    ctl(&rig, 0, "conv save chat:17 --ns %u --tip %s", id, tip);
-    ctl(&rig, 0, "quota set --tenant research --host 1GiB");
-    ctl(&rig, 0, "pin add --ns %u --tip %s", id, tip);
+    ctl(&rig, 0, "stats --json %s", name);
+    return number(name);
 }
 
-START_TEST(shells_complete_what_the_daemon_has)
+/* What verify reads of a tier is what stats counts in it. 3 blocks have one shard only: they are
+ * left out, and told so; `theirs`: what they have in the tier. */
+static void alike(const char *tier, const char *blocks, const char *bytes, uint64_t theirs)
 {
-    static const char *const shells[] = {"bash", "zsh", "fish"};
-    names_for_completion();
-    for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++) {
-        const char *sh = shells[i];
-        char id[24];
-        if (!offers(sh, "kvcachectl doc show ''")) {
-            printf("SKIP: there is no %s here\n", sh);
-            continue;
-        }
-        SAYS("\nhandbook\n");
-        SAYS_NOT("talk-1");
-        static const char *const docs[] = {"pin", "preload", "forget", "export", "put"};
-        for (size_t d = 0; d < sizeof docs / sizeof docs[0]; d++) {
-            char words[64];
-            snprintf(words, sizeof words, "kvcachectl doc %s hand", docs[d]);
-            ck_assert(offers(sh, words));
-            SAYS("\nhandbook\n");
-        }
-        ck_assert(offers(sh, "kvcachectl evict --doc ''"));
-        SAYS("\nhandbook\n");
-        ck_assert(offers(sh, "kvcachectl conv extend t"));
-        SAYS("\ntalk-1\n");
-        SAYS_NOT("chat:17");
-        ck_assert(offers(sh, "kvcachectl pin add --conv t"));
-        SAYS("\ntalk-1\n");
-        snprintf(id, sizeof id, "\n%u\n", kvc_ns_id(ns));
-        ck_assert(offers(sh, "kvcachectl verify --ns ''"));
-        SAYS(id);
-        ck_assert(offers(sh, "kvcachectl evict --model ''"));
-        SAYS("\nm\n");
-        ck_assert(offers(sh, "kvcachectl quota set --tenant re"));
-        SAYS("\nresearch\n");
-        ck_assert(offers(sh, "kvcachectl pin rm ''"));
-        ck_assert(strspn(said, "\n0123456789") == strlen(said) && strlen(said) > 1);
-        ck_assert(offers(sh, "kvcachectl sessions end ''"));
-        ck_assert(strspn(said, "\n0123456789") == strlen(said) && strlen(said) > 1);
+    const uint64_t want_blocks = stat_of(blocks), want_bytes = stat_of(bytes);
+    ctl(&rig, 0, "verify --rate 0 --tier %s --json", tier);
+    const char *done = strstr(said, "{\"event\":\"done\"");
+    ck_assert_ptr_nonnull(done);
+    memmove(said, done, strlen(done) + 1);
+    ck_assert_uint_gt(want_blocks, 0);
+    ck_assert_uint_eq(number("blocks"), want_blocks);
+    ck_assert_uint_eq(number("bytes"), want_bytes);
+    ck_assert_uint_eq(number("bytes_total"), want_bytes + theirs);
+    ck_assert_uint_eq(number("skipped"), 3);
+    ck_assert_uint_eq(number("failed") + number("corrupt"), 0);
+}
+
+/* Two ranks: all of a sequence by both, its end partly filled; of another one the first has stored
+ * its part, and the second has not. */
+static void store_shards(struct kvc *rank[2])
+{
+    static uint32_t ids[3 * BT + 5];
+    static uint8_t mine[8 * KVC_KEY_BYTES];
+    struct kvc_ns_spec spec = rig_spec("tp2", BT, RIG_BLOCK);
+    struct kvc_ns *part[2];
+    spec.shards = 2;
+    for (uint32_t r = 0; r < 2; r++) {
+        const struct kvc_options o = {
+            .socket = rig.socket, .staging_bytes = MIB, .shard = r, .must_connect = true};
+        ck_assert_int_eq(kvc_open(&o, &rank[r]), 0);
+        ck_assert_int_eq(kvc_ns_open(rank[r], &spec, &part[r]), 0);
     }
+    for (uint32_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        ids[i] = 7 * i;
+    const uint32_t n = sizeof ids / sizeof ids[0];
+    ck_assert_int_eq(kvc_hash_chain(kvc_ns_seed(part[0]), ids, n, BT, NULL, 0, mine), 4);
+    for (uint32_t r = 0; r < 2; r++) {
+        uint64_t room, offsets[4];
+        uint8_t *staging = kvc_staging(rank[r], &room);
+        for (uint32_t i = 0; i < 4; i++) {
+            offsets[i] = (uint64_t)i * RIG_BLOCK;
+            rig_fill(mine + (size_t)i * KVC_KEY_BYTES, staging + offsets[i], RIG_BLOCK);
+        }
+        const struct kvc_blocks b = {
+            .keys = mine, .n = 4, .last_tokens = n - 3 * BT, .flags = KVC_F_ADMIT};
+        ck_assert_int_eq(kvc_store(part[r], &b, offsets, NULL, 0, statuses), 0);
+        for (uint32_t i = 0; i < 4; i++)
+            ck_assert_uint_eq(statuses[i], KVC_ST_OK);
+    }
+    rig_keys(part[0], 2, BT, 3, mine);
+    ck_assert_uint_eq(rig_store(rank[0], part[0], mine, 0, 3, BT, RIG_BLOCK, statuses), 3);
 }
-END_TEST
 
-/* They come from workers, and a shell expands what it is given. */
-START_TEST(names_that_a_shell_would_run_are_only_text)
+START_TEST(verify_reads_what_stats_count_with_shards_and_partly_filled_blocks)
 {
-    char path[160];
-    names_for_completion();
-    ck_assert(offers("bash", "kvcachectl doc show hand"));
-    SAYS("\nhand\\ book\n");
-    SAYS("\nhand\\$\\(touch\\ pwned\\)\n");
-    OFFERS("zsh", "kvcachectl doc show hand", "hand$(touch pwned)");
-    OFFERS("fish", "kvcachectl doc show hand", "hand$(touch pwned)"); /* inserts it quoted */
-    snprintf(path, sizeof path, "%s/pwned", rig.dir);
-    ck_assert_int_ne(access(path, F_OK), 0);
-    /* bash ends a word at a colon, and wants what follows it. */
-    ck_assert(offers("bash", "kvcachectl conv show chat : 1"));
-    ck_assert_str_eq(said, "\n17\n");
+    struct kvc *rank[2];
+    store_shards(rank);
+    const uint64_t blocks = stat_of("core.blocks_in_memory");
+    ck_assert_uint_eq(blocks, BLOCKS + 4);
+    alike("host", "core.blocks_in_memory", "core.bytes_in_memory", 3 * RIG_BLOCK);
+    rig_drain(k);
+    ck_assert_uint_eq(stat_of("core.blocks_on_disk"), blocks);
+    alike("nvme", "core.blocks_on_disk", "core.bytes_on_disk", 0);
+    kvc_close(&rank[0]);
+    kvc_close(&rank[1]);
 }
 END_TEST
 
@@ -268,8 +253,7 @@ int main(void)
     tcase_add_test(t, keys_that_begin_alike_are_told);
     tcase_add_test(t, one_key_in_two_namespaces_is_one_key);
     tcase_add_test(t, a_beginning_that_nothing_has_is_told);
-    tcase_add_test(t, shells_complete_what_the_daemon_has);
-    tcase_add_test(t, names_that_a_shell_would_run_are_only_text);
+    tcase_add_test(t, verify_reads_what_stats_count_with_shards_and_partly_filled_blocks);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
