@@ -9,7 +9,7 @@
 
 struct table {
     const char *const *heads;
-    size_t columns;
+    size_t columns, shown; /* shown: from the left */
     size_t width[TABLE_COLUMNS_MAX];
     char **cells;
     size_t n, cap;
@@ -43,6 +43,7 @@ struct table *table_create(const char *const *heads)
         t->width[t->columns] = width_of(head(t, t->columns));
         t->columns++;
     }
+    t->shown = t->columns;
     return t;
 }
 
@@ -80,16 +81,23 @@ size_t table_rows(const struct table *t)
     return t->n / t->columns;
 }
 
+void table_fit(struct table *t, size_t columns)
+{
+    size_t taken = t->width[0];
+    for (t->shown = 1; t->shown < t->columns && taken + 2 + t->width[t->shown] <= columns;)
+        taken += 2 + t->width[t->shown++];
+}
+
 static void print_line(const struct table *t, FILE *to, char *const *cells)
 {
-    for (size_t c = 0; c < t->columns; c++) {
+    for (size_t c = 0; c < t->shown; c++) {
         const char *text = cells ? cells[c] : head(t, c);
         int gap = (int)(t->width[c] - width_of(text));
         bool number = is_number(t, c);
         fprintf(to, "%*s%s", number ? gap : 0, "", text);
-        if (!number && c + 1 < t->columns)
+        if (!number && c + 1 < t->shown)
             fprintf(to, "%*s", gap, "");
-        if (c + 1 < t->columns)
+        if (c + 1 < t->shown)
             fputs("  ", to);
     }
 }

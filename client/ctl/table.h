@@ -22,6 +22,9 @@ void table_destroy(struct table **table);
 /* The next cell; rows fill from left to right. Copies the text. */
 __attribute__((format(printf, 2, 3))) void table_cell(struct table *table, const char *format, ...);
 size_t table_rows(const struct table *table);
+/* Prints no more columns than a terminal of so many has room for, whole ones, and the first in any
+ * case. After the last cell. */
+void table_fit(struct table *table, size_t columns);
 void table_print(const struct table *table, FILE *to, bool colour);
 
 #endif

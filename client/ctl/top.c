@@ -23,7 +23,7 @@
 #include "units.h"
 #include "width.h"
 
-enum { STATS_MAX = 1024, LINES_AROUND = 13, COLUMNS_WIDE = 120 };
+enum { STATS_MAX = 1024, LINES_AROUND = 15, COLUMNS_NAME = 70, COLUMNS_WIDE = 120 };
 
 static const char help[] =
     "Usage: kvcachectl top [--every SECONDS] [--count N] [--json]\n"
@@ -37,8 +37,9 @@ static const char help[] =
     "  --count N        end after N screens (default: on a terminal never, else 1)\n"
     "  --json           one object per screen, on a line; names of rates end in _per_s\n"
     "\n"
-    "The screen is cut to the terminal; what says most stands to the left. Namespaces that hold\n"
-    "nothing, and held nothing a screen ago, are left out ('kvcachectl ns' has them).\n"
+    "Columns for which the terminal has no room are left out; what says most comes first.\n"
+    "Namespaces that hold nothing, and held nothing a screen ago, are left out ('kvcachectl ns'\n"
+    "has them).\n"
     "\n"
     "  hits       blocks found, of those that workers asked for\n"
     "  tokens     found: workers need not compute them; loaded: of these, from storage\n"
@@ -228,7 +229,7 @@ static const char *bytes_rate(double per_second, char text[UNITS_TEXT_BYTES])
     return per_second >= 1 ? units_format_rate((uint64_t)per_second, text) : "-";
 }
 
-static void print_tiers(const struct top *t, FILE *to)
+static void print_tiers(const struct top *t, size_t columns, FILE *to)
 {
     static const char *const heads[] = {"TIER",  ">BLOCKS", ">USED", ">OF",
                                         ">FULL", ">IN",     ">OUT",  NULL};
@@ -245,6 +246,7 @@ static void print_tiers(const struct top *t, FILE *to)
         table_cell(table, "%s", bytes_rate(row[i].in, text));
         table_cell(table, "%s", bytes_rate(row[i].out, text));
     }
+    table_fit(table, columns);
     table_print(table, to, t->ctl->colour);
     table_destroy(&table);
 }
@@ -293,7 +295,7 @@ __attribute__((format(printf, 2, 3))) static void line(FILE *to, const char *for
     va_end(args);
 }
 
-/* What says most comes first: a narrow terminal cuts off the rest. */
+/* What says most comes first: a narrow terminal has no room for the rest. */
 static void add_name(const struct top *t, struct table *table, const struct kvc_usage *u,
                      struct size size)
 {
@@ -324,6 +326,7 @@ static void print_names(const struct top *t, struct size size, FILE *to)
     for (size_t i = 0; i < t->now.n; i++)
         if (is_shown(t, &t->now.ns[i]) && shown++ < room(t, size))
             add_name(t, table, &t->now.ns[i], size);
+    table_fit(table, size.columns);
     if (shown > 0)
         table_print(table, to, t->ctl->colour);
     else
@@ -337,20 +340,22 @@ static void print_names(const struct top *t, struct size size, FILE *to)
 static void print_screen(const struct top *t, struct size size, FILE *to)
 {
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES];
-    char sessions[UNITS_COUNT_BYTES], requests[UNITS_COUNT_BYTES];
+    char sessions[UNITS_COUNT_BYTES], requests[UNITS_COUNT_BYTES], errors[UNITS_COUNT_BYTES];
     char found[UNITS_COUNT_BYTES], loaded[UNITS_COUNT_BYTES], computed[UNITS_COUNT_BYTES];
     const uint64_t asked = gained(t, "core.blocks_asked");
-    line(to, "kvcache-daemon, up %s, sessions: %s; rates of the last %s%s",
+    const bool began = t->before.stats == 0;
+    line(to, "%sup %s, sessions: %s; rates %s%s",
+         size.columns < COLUMNS_NAME ? "" : "kvcache-daemon, ",
          units_format_duration_ms(value(&t->now, "daemon.uptime_ms"), a),
          units_format_count(value(&t->now, "svc.sessions"), sessions),
-         units_format_duration_ns((uint64_t)(since_s(t) * 1e9), b),
-         t->before.stats == 0 ? ", since it began" : "");
-    line(to, "requests  %s/s, handled in %s (median of all), errors %.1f/s",
+         began ? "since it began" : "of the last ",
+         began ? "" : units_format_duration_ns((uint64_t)(since_s(t) * 1e9), b));
+    line(to, "requests  %s/s, errors %s/s, median of all %s",
          units_format_count((uint64_t)(rate(t, "svc.requests") + .5), requests),
-         units_format_duration_ns(value(&t->now, "svc.handle_ns.p50"), a),
-         rate(t, "svc.replies_error"));
+         units_format_count((uint64_t)(rate(t, "svc.replies_error") + .999), errors),
+         units_format_duration_ns(value(&t->now, "svc.handle_ns.p50"), a));
     if (asked != 0)
-        line(to, "hits      %.1f %% of blocks asked for (%.1f %% of all since it began)",
+        line(to, "hits      %.1f %% of blocks asked for (since it began %.1f %%)",
              100 * ratio(gained(t, "core.blocks_hit"), asked),
              100 * ratio(value(&t->now, "core.blocks_hit"), value(&t->now, "core.blocks_asked")));
     else
@@ -363,11 +368,13 @@ static void print_screen(const struct top *t, struct size size, FILE *to)
          bytes_rate(rate(t, "core.bytes_leased"), a), bytes_rate(rate(t, "core.bytes_stored"), b),
          bytes_rate(rate(t, "core.bytes_evicted"), c));
     fputc('\n', to);
-    print_tiers(t, to);
+    print_tiers(t, size.columns, to);
     fputc('\n', to);
     print_names(t, size, to);
-    if (size.columns != SIZE_MAX)
+    if (size.columns != SIZE_MAX) {
+        fputc('\n', to);
         line(to, "Ctrl-C ends; 'kvcachectl top --help' explains the columns");
+    }
 }
 
 /* As much of it as the terminal has room for, without a line break that would scroll it. */

@@ -56,6 +56,15 @@ def check(lines, columns, rows, full):
     for word in ("up ", "hits ", "TIER ", "\nhost ", "\nnvme "):
         if word not in text:
             fail(f"'{word}' is not there")
+    # Columns are there as a whole or not at all, and so is what the first two lines say.
+    if not re.search("; rates since it began$", lines[0]):
+        fail("the first line is cut off")
+    if not re.match(r"requests +\S+/s, errors \S+/s, median of all \S+ [mun]?s$", lines[1]):
+        fail("the second line is cut off")
+    known = "NS MODEL BLOCKS HOST NVME HBM LEASED GROWS TENANT PRINCIPAL TIER USED OF FULL IN OUT".split()
+    for line in lines:
+        if "BLOCKS" in line and not set(line.split()) <= set(known):
+            fail(f"a column is cut off: {line}")
     if rows < 24:
         return
     if "'kvcachectl top --help'" not in text:

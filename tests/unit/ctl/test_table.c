@@ -110,6 +110,32 @@ START_TEST(text_does_not_change_direction)
 }
 END_TEST
 
+START_TEST(columns_that_do_not_fit_are_left_out_whole)
+{
+    static const char *const three[] = {"NAME", ">SIZE", "OWNER", NULL};
+    static const struct {
+        size_t columns;
+        const char *want;
+    } cases[] = {{SIZE_MAX, "NAME   SIZE  OWNER\nabcd  1 GiB  me\n"},
+                 {18, "NAME   SIZE  OWNER\nabcd  1 GiB  me\n"},
+                 {17, "NAME   SIZE\nabcd  1 GiB\n"},
+                 {11, "NAME   SIZE\nabcd  1 GiB\n"},
+                 {10, "NAME\nabcd\n"},
+                 {1, "NAME\nabcd\n"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct table *table = table_create(three);
+        table_cell(table, "abcd");
+        table_cell(table, "1 GiB");
+        table_cell(table, "me");
+        table_fit(table, cases[i].columns);
+        char *text = printed(table, false);
+        ck_assert_str_eq(text, cases[i].want);
+        free(text);
+        table_destroy(&table);
+    }
+}
+END_TEST
+
 START_TEST(takes_many_rows)
 {
     struct table *table = table_create(NULL);
@@ -128,6 +154,7 @@ int main(void)
     tcase_add_test(tc, control_characters_do_not_reach_the_terminal);
     tcase_add_test(tc, columns_line_up_whatever_the_script);
     tcase_add_test(tc, text_does_not_change_direction);
+    tcase_add_test(tc, columns_that_do_not_fit_are_left_out_whole);
     tcase_add_test(tc, takes_many_rows);
     Suite *suite = suite_create("table");
     suite_add_tcase(suite, tc);
