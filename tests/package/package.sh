@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages from a build with /usr as its prefix: lintian, then in a tree of debootstrap they are
-# installed, the daemon is run as the unit says, upgraded with blocks in memory, removed and purged.
+# installed, the daemon is run as the unit says, upgraded under load with blocks in memory, removed and
+# purged.
 #
 #   package.sh SOURCE BUILD
 #
@@ -27,7 +28,12 @@ done
 work=$(mktemp -d /tmp/kvc-package-XXXXXX)
 tree=$work/tree
 daemon=
+load=
 finish() {
+    if [ -n "$load" ]; then
+        touch "$tree/tmp/enough"
+        wait "$load" 2>/dev/null || :
+    fi
     if [ -n "$daemon" ]; then
         kill "$daemon" 2>/dev/null || :
         wait "$daemon" 2>/dev/null || :
@@ -128,21 +134,45 @@ stop() {
     wait "$daemon" || fail "the daemon ended with $?: $(cat "$work/daemon.log")"
     daemon=
 }
+counted() {
+    as_kvcache kvcachectl stats --json | sed -n "s/.*\"core.blocks_$1\":\([0-9]*\).*/\1/p"
+}
 blocks() {
-    as_kvcache kvcachectl ns --json | sed -n 's/.*"blocks":\([0-9]*\).*/\1/p'
+    counted in_memory
 }
 adopted() {
-    as_kvcache kvcachectl stats --json | sed -n 's/.*"core.blocks_adopted":\([0-9]*\).*/\1/p'
+    counted adopted
 }
 start
 library=$(find "$tree/usr/lib" -name 'libkvcache.so')
 cc -o "$tree/root/program" "$source/tests/install/program.c" "-I$tree/usr/include" "$library"
 cp "$tree/root/program" "$tree/usr/local/bin/program"
 as_kvcache /usr/local/bin/program || fail "the program cannot use the installed library"
-before=$(blocks)
-[ "${before:-0}" -gt 0 ] || fail "nothing was stored"
+[ "$(blocks)" -gt 0 ] || fail "nothing was stored"
 
-# ---- upgrade while it serves ----
+# ---- upgrade while two workers replay a trace, and compare each byte that they read ----
+
+as_kvcache kvcachebench gen --requests 300 --output /tmp/trace.jsonl
+replays() {
+    while [ ! -e "$tree/tmp/enough" ]; do
+        as_kvcache kvcachebench replay /tmp/trace.jsonl --workers 2 --block-bytes 64KiB \
+            --socket /run/kvcache/attach.sock --json || echo "ended with $?"
+        echo replayed
+    done
+}
+replayed() {
+    grep -c '^replayed$' "$work/load" || :
+}
+replays >"$work/load" 2>&1 &
+load=$!
+begun=0
+# Until they are there, and one of them reads what another has stored.
+until [ "$(replayed)" -gt 0 ]; do
+    begun=$((begun + 1))
+    [ "$begun" -lt 1200 ] || fail "no replay ends: $(tail -n 5 "$work/load")"
+    sleep 0.1
+done
+begun=$(replayed)
 
 for deb in "$work"/packages/*.deb; do
     dpkg-deb -R "$deb" "$work/newer"
@@ -154,13 +184,24 @@ done
 in_tree sh -c 'dpkg --force-confold -i /root/packages/*.deb' >"$work/log" 2>&1 ||
     fail "upgrade: $(tail -n 20 "$work/log")"
 kill -0 "$daemon" || fail "the upgrade ended the daemon"
-[ "$(blocks)" = "$before" ] || fail "the upgrade lost blocks of the running daemon"
+tries=0
+until [ "$(replayed)" -gt $((begun + 1)) ]; do # one that began after it
+    tries=$((tries + 1))
+    [ "$tries" -lt 1200 ] || fail "no replay ends after the upgrade: $(tail -n 5 "$work/load")"
+    sleep 0.1
+done
+touch "$tree/tmp/enough"
+wait "$load"
+load=
+! grep -q 'ended with' "$work/load" || fail "a worker failed beside the upgrade: $(cat "$work/load")"
+before=$(blocks)
+[ "$before" -gt 100 ] || fail "$before blocks are left of those that the workers stored"
 stop
 start
 [ "$(adopted)" = "$before" ] || fail "$(adopted) of $before blocks after upgrade and restart"
 grep -q 'limit: 256MiB' "$tree$config" || fail "the upgrade changed daemon.yaml"
 stop
-echo "upgrade: $before blocks kept in memory"
+echo "upgrade: $(replayed) replays beside it, $before blocks kept in memory"
 
 # ---- remove, purge ----
 
