@@ -395,8 +395,6 @@ __attribute__((warn_unused_result)) int op__call(struct kvc_op *op, int len);
 /* Handles one message, waiting for it until then: 1. 0 = the time has come; an error has ended the
  * link. `nap`: the reply is expected on the control socket soon. */
 __attribute__((warn_unused_result)) int op__pump(struct kvc *k, uint64_t until_ns, bool nap);
-/* wire__is_cut(): ends the link. */
-__attribute__((warn_unused_result)) int op__cut(struct kvc *k);
 /* The daemon let a wait pass without a word: it is asked for a sign of life, and nobody waits for
  * it before it has given one. */
 void op__silent(struct kvc *k);

@@ -393,7 +393,7 @@ static int dispatch(struct kvc *k, struct wire_msg *msg)
     return k->state == LINK_DOWN ? k->down_error : 1;
 }
 
-int op__cut(struct kvc *k)
+static int op_cut(struct kvc *k)
 {
     int rc = kvc__news(k); /* which may know why */
     return rc < 0 ? rc
@@ -406,11 +406,12 @@ int op__pump(struct kvc *k, uint64_t until_ns, bool nap)
     struct wire_msg msg = {.full = false};
     int rc = wire__recv(&k->wire, nap, &msg);
     while (rc == 0) {
+        /* Receiving took from `fd` the news of a connection that has ended, if there was any. */
+        if (wire__is_cut(&k->wire))
+            return op_cut(k);
         uint32_t ms = kvc__ms_until(until_ns);
         if (ms == 0)
             return 0;
-        if (wire__is_cut(&k->wire))
-            return op__cut(k);
         struct pollfd p[2] = {{.fd = k->wire.fd, .events = POLLIN},
                               {.fd = k->attach_fd, .events = POLLIN}};
         if (k->wire.quiet)

@@ -54,8 +54,6 @@ static int hear(struct kvc *k, uint64_t deadline_ns)
     int rc = 1;
     while (k->silent_ns != 0 && k->state == LINK_UP && rc > 0)
         rc = op__pump(k, until_ns, kvc__ms_until(until_ns) > 0);
-    if (rc == 0 && k->state == LINK_UP && wire__is_cut(&k->wire))
-        (void)!op__cut(k);
     if (k->state != LINK_UP)
         return k->down_error;
     if (k->silent_ns == 0)

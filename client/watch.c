@@ -175,11 +175,8 @@ int kvc_progress(struct kvc *kvc)
         (void)!kvc__connect(kvc, 0, 0);
     else
         (void)!kvc__news(kvc);
-    bool heard = false;
     while (kvc->state >= LINK_GREETING && op__pump(kvc, 0, false) > 0)
-        heard = true;
-    if (kvc->state >= LINK_GREETING && !heard && wire__is_cut(&kvc->wire))
-        (void)!op__cut(kvc);
+        continue;
     ending__look(kvc);
     op__expire(kvc);
     watch__update(kvc);

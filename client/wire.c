@@ -143,6 +143,13 @@ int wire__send_msg(struct wire *w, struct wire_msg *msg)
     return 0;
 }
 
+/* A DEALER queues what it sends until it is connected, and takes nothing for a connection that has
+ * ended. */
+static bool says_cut(int events)
+{
+    return (events & (ZMQ_POLLIN | ZMQ_POLLOUT)) == 0;
+}
+
 /* Of a socket that cannot be asked, both: a failure shows up in receiving. */
 static int events_of(struct wire *w)
 {
@@ -154,20 +161,21 @@ static int events_of(struct wire *w)
     } while (rc != 0 && zmq_errno() == EINTR);
     if (rc != 0)
         return ZMQ_POLLIN | ZMQ_POLLOUT;
-    w->quiet = (events & ZMQ_POLLIN) == 0;
+    w->quiet = (events & ZMQ_POLLIN) == 0 && !says_cut(events);
     return events;
 }
 
 bool wire__has_news(struct wire *w)
 {
-    return !w->quiet && (events_of(w) & ZMQ_POLLIN) != 0;
+    if (w->quiet)
+        return false;
+    int events = events_of(w);
+    return (events & ZMQ_POLLIN) != 0 || says_cut(events);
 }
 
-/* A DEALER queues what it sends until it is connected, and takes nothing for a connection that has
- * ended. */
 bool wire__is_cut(struct wire *w)
 {
-    return (events_of(w) & (ZMQ_POLLIN | ZMQ_POLLOUT)) == 0;
+    return says_cut(events_of(w));
 }
 
 int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)

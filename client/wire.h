@@ -45,7 +45,8 @@ void wire__disconnect(struct wire *w);
 __attribute__((warn_unused_result)) int wire__send(struct wire *w, const void *buf, size_t len);
 /* The same for a message, which stays as it is. */
 __attribute__((warn_unused_result)) int wire__send_msg(struct wire *w, struct wire_msg *msg);
-/* Whether a message is there. Whatever it says, `fd` becomes readable with the next one. */
+/* Whether a message is there or the connection has ended: asking took that from `fd`. Whatever it
+ * says, `fd` becomes readable with the next message. */
 bool wire__has_news(struct wire *w);
 /* Whether no reply will ever come: the connection has ended, or thousands of requests wait to be
  * taken, and all replies were received. `quiet` is news after it. */
