@@ -216,6 +216,228 @@ def test_longrope_shares_up_to_its_original_length(daemon: Daemon) -> None:
         assert cache.save(longer) == 0
 
 
+def generated(model: Any, ids: Any, count: int = 12, **more: Any) -> Any:
+    return model.generate(ids, max_new_tokens=count, do_sample=False, **more)
+
+
+def continued(ids: Any, keep: int, seed: int, count: int = 80) -> Any:
+    """Another text that begins with the same tokens."""
+    return torch.cat([ids[:, :keep], tokens(count, seed)], dim=1)
+
+
+@pytest.mark.parametrize("keep", [50, -46])
+def test_crop_into_what_was_not_loaded_is_refused(daemon: Daemon, keep: int) -> None:
+    model, ids = tiny_gemma3(torch.float32), tokens(PREFIX, seed=200 + keep)
+    with session_of(daemon) as session:
+        stored(model, session, ids)
+        cache = PrefixCache(model, session).load(ids)
+        assert cache.loaded_tokens == 96
+        with pytest.raises(RuntimeError, match="crop to 50 tokens"):
+            cache.crop(keep)
+        assert cache.get_seq_length() == 96
+        computed = PrefixCache(model, session).load(tokens(PREFIX, seed=21))
+        logits(model, tokens(PREFIX, seed=21), computed)
+        computed.crop(keep if keep > 0 else -51)  # all of it is here
+        assert computed.get_seq_length() == 50
+
+
+def test_a_cropped_window_gives_right_tokens_and_is_stored(daemon: Daemon) -> None:
+    model, ids = tiny_gemma3(torch.float32), tokens(PREFIX, seed=22)
+    other = continued(ids, 90, seed=23)
+    with session_of(daemon) as session:
+        stored(model, session, ids)
+        prefixes = PrefixCache(model, session)
+        cache = prefixes.load(ids)
+        cache.crop(-6)
+        with torch.no_grad():
+            expected = model(other).logits[:, 90:]
+        assert torch.allclose(logits(model, other, cache), expected, atol=1e-5)
+        assert cache.save(other) == 160
+        again = prefixes.load(continued(other, 170, seed=24))
+        assert again.loaded_tokens == 160
+        assert torch.allclose(logits(model, other, again), expected[:, 70:], atol=1e-5)
+
+
+def test_holes_are_not_stored(daemon: Daemon) -> None:
+    model, ids = tiny_gemma3(torch.float32), tokens(PREFIX, seed=25)
+    with session_of(daemon) as session:
+        stored(model, session, ids)
+        prefixes = PrefixCache(model, session)
+        cache = prefixes.load(ids)
+        assert cache._holes == [(64, 23)]
+        cache._extra = b"elsewhere"  # where the daemon has nothing
+        assert cache.save(ids) == 0
+        assert prefixes.load(ids, extra=b"elsewhere").loaded_tokens == 0
+
+
+def test_padding_is_refused(daemon: Daemon) -> None:
+    model, text = tiny_llama(torch.float32, seed=30), tokens(64, seed=30)
+    padded = torch.cat([torch.full((1, 16), 2), text], dim=1)
+    mask = (torch.arange(80) >= 16).long()[None]
+    with session_of(daemon) as session:
+        prefixes = PrefixCache(model, session)
+        with pytest.raises(ValueError, match="padding"):
+            generated(model, padded, past_key_values=prefixes.load(padded), attention_mask=mask)
+        with pytest.raises(ValueError, match="padding"):
+            model.base_model(text, mask[:, :64], past_key_values=prefixes.load(padded))
+        four = torch.zeros(1, 1, 80, 80)
+        with pytest.raises(ValueError, match="attention_mask"):
+            model(padded, attention_mask=four, past_key_values=prefixes.load(padded))
+        assert prefixes.load(padded).loaded_tokens == 0
+        stored(model, session, padded)
+        hit = prefixes.load(padded)
+        assert hit.loaded_tokens == 64
+        with pytest.raises(ValueError, match="padding"):
+            generated(model, padded, past_key_values=hit, attention_mask=mask)
+        ones = torch.ones_like(mask)
+        got = generated(model, padded, past_key_values=hit, attention_mask=ones)
+        assert torch.equal(got, generated(model, padded, attention_mask=ones))
+
+
+def test_other_positions_are_refused(daemon: Daemon) -> None:
+    model, ids = tiny_llama(torch.float32, seed=31), tokens(PREFIX, seed=31)
+    with session_of(daemon) as session:
+        cache = PrefixCache(model, session).load(ids)
+        with pytest.raises(ValueError, match="0 to 100 were expected"):
+            model(ids, position_ids=torch.arange(5, 106)[None], past_key_values=cache)
+        model(ids, position_ids=torch.arange(PREFIX)[None], past_key_values=cache)
+        assert cache.save(ids) == 96
+
+
+@pytest.mark.parametrize("more", [{"rms_norm_eps": 0.5}, {"hidden_act": "relu"}])
+def test_another_configuration_is_another_namespace(daemon: Daemon, more: Any) -> None:
+    ids = tokens(PREFIX, seed=32)
+    with session_of(daemon) as session:
+        one = tiny_llama(torch.float32, seed=32)
+        if PrefixCache(one, session).load(ids).loaded_tokens == 0:
+            stored(one, session, ids)
+        other = tiny_llama(torch.float32, seed=32, **more)
+        assert PrefixCache(other, session).load(ids).loaded_tokens == 0
+        same = tiny_llama(torch.float32, seed=32, use_cache=False, eos_token_id=3)
+        assert PrefixCache(same, session).load(ids).loaded_tokens == 96
+
+
+def test_weights_in_buffers_are_another_namespace(daemon: Daemon) -> None:
+    ids, models = tokens(PREFIX, seed=33), []
+    for factor in (1, 2):
+        model = tiny_llama(torch.float32, seed=33)
+        linear = model.model.layers[0].self_attn.k_proj  # a buffer, as quantizers make it
+        weight = linear.weight.detach() * factor
+        del linear.weight
+        linear.register_buffer("weight", weight)
+        models.append(model)
+    with session_of(daemon) as session:
+        stored(models[0], session, ids)
+        assert PrefixCache(models[1], session).load(ids).loaded_tokens == 0
+
+
+def test_changed_weights_are_refused(daemon: Daemon) -> None:
+    model, ids = tiny_llama(torch.float32, seed=34), tokens(PREFIX, seed=34)
+    with session_of(daemon) as session:
+        stored(model, session, ids)
+        prefixes = PrefixCache(model, session)
+        cache = prefixes.load(ids)
+        first = next(model.parameters())
+        with torch.no_grad():
+            first.copy_(first.clone())  # the same again
+        assert prefixes.load(ids).loaded_tokens == 96
+        with torch.no_grad():
+            first.add_(0.05)
+        with pytest.raises(ValueError, match="weights of the model have changed"):
+            prefixes.load(ids)
+        with pytest.raises(ValueError, match="weights of the model have changed"):
+            cache.save(ids)
+        assert PrefixCache(model, session).load(ids).loaded_tokens == 0
+
+
+def test_what_follows_a_crop_is_not_stored_as_chunks(daemon: Daemon) -> None:
+    model, ids = tiny_llama(torch.float32, seed=35), tokens(PREFIX, seed=35)
+    other = continued(ids, 32, seed=36)
+    with session_of(daemon) as session:
+        prefixes = PrefixCache(model, session, chunk_tokens=16)
+        cache = prefixes.prefill(ids)
+        cache.crop(32)
+        logits(model, other, cache)
+        assert cache.save(other) == 32
+        assert prefixes.load(other).loaded_tokens == 32
+
+
+def test_only_what_was_computed_is_stored(daemon: Daemon) -> None:
+    model, ids = tiny_llama(torch.float32, seed=37), tokens(PREFIX, seed=37)
+    with session_of(daemon) as session:
+        prefixes = PrefixCache(model, session)
+        cache = prefixes.load(ids)
+        generated(model, ids, past_key_values=cache)
+        with pytest.raises(ValueError, match="token 0 is"):
+            cache.save(tokens(PREFIX, seed=38))
+        assert cache.save(ids) == 96
+        beside = prefixes.load(tokens(PREFIX, seed=39))
+        model.base_model.forward(tokens(PREFIX, seed=39), past_key_values=beside)
+        with pytest.raises(ValueError, match="101 tokens, and 0 came"):
+            beside.save(tokens(PREFIX, seed=39))
+        embedded = prefixes.load(tokens(PREFIX, seed=40))
+        embeddings = model.get_input_embeddings()(tokens(PREFIX, seed=40))
+        model(inputs_embeds=embeddings, past_key_values=embedded)
+        assert embedded.save(tokens(PREFIX, seed=40)) == 96
+
+
+def test_a_cropped_hit_goes_on_and_is_stored(daemon: Daemon) -> None:
+    model, ids = tiny_llama(torch.float32, seed=41), tokens(PREFIX, seed=41)
+    other = continued(ids, 50, seed=42)
+    with session_of(daemon) as session:
+        stored(model, session, ids)
+        prefixes = PrefixCache(model, session)
+        cache = prefixes.load(ids)
+        cache.crop(50)
+        logits(model, other, cache)
+        with pytest.raises(ValueError, match="token 50 is"):
+            cache.save(ids)
+        assert cache.save(other) == 128
+        hit = generated(model, other, past_key_values=prefixes.load(other))
+        assert torch.equal(hit, generated(model, other))
+
+
+def test_an_empty_cache_is_saved_as_nothing(daemon: Daemon) -> None:
+    model, ids = tiny_llama(torch.float32, seed=43), tokens(PREFIX, seed=43)
+    with session_of(daemon) as session:
+        prefixes = PrefixCache(model, session)
+        assert prefixes.load(ids).save(ids) == 0
+        one = prefixes.prefill(ids[:, :1])
+        assert one.get_seq_length() == 0
+        assert torch.equal(
+            generated(model, ids[:, :1], past_key_values=one), generated(model, ids[:, :1])
+        )
+        cache = prefixes.load(ids)
+        logits(model, ids, cache)
+        cache.reset()
+        assert cache.save(ids) == 0
+        logits(model, ids, cache)
+        assert cache.save(ids) == 96
+
+
+@pytest.mark.parametrize("more", [{"num_beams": 3}, {"num_return_sequences": 3}])
+def test_several_sequences_are_refused(daemon: Daemon, more: Any) -> None:
+    model, ids = tiny_llama(torch.float32, seed=44), tokens(PREFIX, seed=44)
+    with session_of(daemon) as session:
+        prefixes = PrefixCache(model, session)
+        cache = prefixes.load(ids)
+        logits(model, ids, cache)
+        cache.save(ids)
+        cache = prefixes.load(ids)
+        with pytest.raises(ValueError, match="3 sequences"):
+            model.generate(ids, past_key_values=cache, max_new_tokens=3, do_sample=True, **more)
+
+
+@pytest.mark.parametrize(
+    "ids", ["abc", None, 5, [1.5] * 40, torch.zeros(1, 1, 40, dtype=torch.long), torch.tensor(5)]
+)
+def test_what_are_no_token_ids_is_named(daemon: Daemon, ids: Any) -> None:
+    with session_of(daemon) as session:
+        prefixes = PrefixCache(tiny_llama(torch.float32), session)
+        with pytest.raises(TypeError, match="input_ids: token ids of shape"):
+            prefixes.load(ids)
+
+
 def test_misuse_is_named(daemon: Daemon) -> None:
     model, ids = tiny_llama(torch.float32), tokens(PREFIX, seed=11)
     with session_of(daemon) as session:
@@ -226,3 +448,7 @@ def test_misuse_is_named(daemon: Daemon) -> None:
         cache = prefixes.load(ids)
         with pytest.raises(ValueError, match="do not begin with"):
             cache.save(tokens(PREFIX, seed=12))
+        with pytest.raises(ValueError, match="input_ids are empty"):
+            prefixes.prefill([])
+        with pytest.raises(ValueError, match="chunk_tokens is 0"):
+            PrefixCache(model, session, chunk_tokens=0)

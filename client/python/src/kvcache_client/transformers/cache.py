@@ -3,18 +3,27 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from kvcache_client._errors import Down, Stale, Timeout
 from kvcache_client._memory import PageLayout
 from kvcache_client._session import Session
 from kvcache_client._types import NameKind, Status
-from kvcache_client.transformers.facts import Facts, facts_of, layers_of, weights_digest
+from kvcache_client.transformers.facts import (
+    Facts,
+    config_digest,
+    facts_of,
+    layers_of,
+    weights_digest,
+    weights_version,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,7 +41,10 @@ class DaemonCache(DynamicCache):  # type: ignore[misc]
     """The KV of one sequence: ``past_key_values`` of a forward pass or of ``generate``.
 
     Layers with a sliding window keep all tokens here (the mask hides the old ones), so that each of
-    their blocks can be stored.
+    their blocks can be stored. After a hit they hold the window alone.
+
+    A forward pass with this cache raises ValueError for what token ids alone do not say: several
+    sequences, an attention mask with zeros (padding), other positions than those behind the cache.
 
     Attributes:
         loaded_tokens: that came from the daemon.
@@ -41,11 +53,81 @@ class DaemonCache(DynamicCache):  # type: ignore[misc]
     def __init__(self, prefixes: PrefixCache, tokens: list[int], extra: bytes) -> None:
         super().__init__()
         self._prefixes = prefixes
-        self._tokens = tokens
+        # Whose KV is here; None: computed from embeddings, whose ids nobody saw.
+        self._tokens: list[int | None] = list(tokens)
         self._extra = extra
-        self._holes = False  # blocks before a window, which were not loaded
+        # (tokens that were not loaded, window) of each group with a window: zeros lie there.
+        self._holes: list[tuple[int, int]] = []
         self._exact = len(tokens)  # tokens whose KV is bit for bit what anybody computes
         self.loaded_tokens = len(tokens)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """As of every cache; in addition it knows what a hit did not load.
+
+        Raises:
+            RuntimeError: tokens before a sliding window would be seen again, which are not here.
+        """
+        length = self.get_seq_length()
+        end = tokens_to_remove if tokens_to_remove > 0 else max(0, length + tokens_to_remove)
+        least = max((first + window for first, window in self._holes), default=0)
+        if 0 < end < min(least, length):
+            raise RuntimeError(
+                f"crop to {end} tokens: the tokens before a sliding window were not loaded, and "
+                f"{least} tokens are the fewest that can be kept; load the shorter text instead"
+            )
+        super().crop(tokens_to_remove)
+        self._forget(end)
+
+    def reset(self) -> None:
+        """Forgets all tokens."""
+        super().reset()
+        self._forget(0)
+
+    def _forget(self, end: int) -> None:
+        """Tokens from end on are no longer here."""
+        del self._tokens[end:]
+        self._exact = min(self._exact, end)
+        if end == 0:
+            self._holes = []
+
+    def _see(self, given: dict[str, Any]) -> None:
+        """Notes the tokens of a forward pass that begins; refuses what their ids do not say.
+
+        The modules of a model call each other: an outer one is seen first, perhaps with token ids,
+        then inner ones, with embeddings and a mask of another form.
+        """
+        ids, new = given.get("input_ids"), given.get("inputs_embeds")
+        new = ids if ids is not None else new
+        if new is None:
+            return
+        if new.shape[0] != 1:
+            raise ValueError(
+                f"a forward pass of {new.shape[0]} sequences (num_beams or num_return_sequences?): "
+                "a DaemonCache holds one"
+            )
+        past, count = self.get_seq_length(), new.shape[1]
+        mask, positions = given.get("attention_mask"), given.get("position_ids")
+        if isinstance(mask, torch.Tensor) and mask.ndim == 2:
+            hides = not mask.all()
+        else:
+            hides = mask is not None and ids is not None
+        if hides:
+            raise ValueError(
+                "attention_mask hides tokens (padding?): a DaemonCache is found by token ids "
+                "alone, so give none, or one of ones, of 2 dimensions. generate() hides "
+                "pad_token_id in input_ids if no attention_mask is given"
+            )
+        if isinstance(positions, torch.Tensor) and positions.ndim <= 2:
+            expected = torch.arange(past, past + count, device=positions.device)
+            if not torch.equal(positions.reshape(-1).long(), expected):
+                raise ValueError(
+                    f"position_ids: {past} to {past + count - 1} were expected, which are those "
+                    "behind the tokens of this DaemonCache"
+                )
+        if ids is not None and len(self._tokens) >= past:
+            self._tokens[past:] = ids[0].tolist()
+        elif len(self._tokens) == past:
+            self._tokens += [None] * count
 
     def save(
         self,
@@ -57,6 +139,8 @@ class DaemonCache(DynamicCache):  # type: ignore[misc]
     ) -> int:
         """Stores what the daemon does not have of this sequence; whole blocks only.
 
+        Where KV was computed from embeddings, the caller answers for their ``input_ids``.
+
         Args:
             input_ids: the tokens of the sequence, shape [n] or [1, n]; those behind the end of
                 the cache (the last one that ``generate`` gave) are left out.
@@ -65,11 +149,29 @@ class DaemonCache(DynamicCache):  # type: ignore[misc]
             durable: returns when the blocks are on stable storage.
 
         Returns:
-            Tokens from the beginning that the daemon has now; 0 as well when no daemon is there.
+            Tokens from the beginning that the daemon has now; 0 as well when no daemon is there
+            or the cache is empty.
+
+        Raises:
+            ValueError: input_ids are others than those that were loaded and computed, or the
+                weights have changed.
         """
         ids = _ids(input_ids)
-        if ids[: len(self._tokens)] != self._tokens:
-            raise ValueError("input_ids do not begin with the tokens of this cache")
+        length = self.get_seq_length()
+        if length > len(self._tokens):
+            raise ValueError(
+                f"this cache holds {length} tokens, and {len(self._tokens)} came from the daemon "
+                "or by calls of the model: call model(...) or generate(), not model.forward(...)"
+            )
+        for at, (has, wanted) in enumerate(zip(self._tokens[:length], ids, strict=False)):
+            if has is not None and has != wanted:
+                raise ValueError(
+                    "input_ids do not begin with the tokens of this cache: "
+                    f"token {at} is {wanted}, and KV of {has} is here"
+                )
+        self._prefixes._check_weights()
+        if length == 0:
+            return 0
         try:
             return self._prefixes._save(self, ids, conversation, document, durable)
         except (Down, Timeout) as error:
@@ -96,7 +198,7 @@ class PrefixCache:
         block_tokens: tokens of a block.
         chunk_tokens: prefill in steps of so many tokens, which are the blocks too.
         name, revision: of the model; by default what its configuration says, and a digest of the
-            weights.
+            weights. Who gives a revision answers for the weights: no change of them is noticed.
         lora: the adapter that is active; empty = none.
         position: the scheme, where the configuration does not say it: nothing is refused then.
         sub_tenant: of a gateway's session.
@@ -115,9 +217,11 @@ class PrefixCache:
         position: str | None = None,
         sub_tenant: str | None = None,
     ) -> None:
+        if chunk_tokens is not None and chunk_tokens < 1:
+            raise ValueError(f"chunk_tokens is {chunk_tokens}: 1 or more, or None, were expected")
         self.model = model
         self.chunk_tokens = chunk_tokens
-        self.block_tokens = chunk_tokens or block_tokens
+        self.block_tokens = block_tokens if chunk_tokens is None else chunk_tokens
         layers, dtype = layers_of(model)
         self.facts: Facts = facts_of(model.config, layers, dtype, name)
         if self.facts.refused and not position:
@@ -128,9 +232,11 @@ class PrefixCache:
         self._owned = Session(name="transformers", staging_bytes=staging) if not session else None
         self.session: Session = session or self._owned  # type: ignore[assignment]
         heads = self.facts.layers[0].keys
+        self._version = weights_version(model)
+        self._digest = weights_digest(model) if revision is None else ""
         self.ns: Namespace = self.session.namespace(
             model=self.facts.model[-127:],
-            revision=weights_digest(model) if revision is None else revision,
+            revision=self._digest if revision is None else revision,
             dtype=dtype,
             layout="transformers: layer, k/v, head, token",
             position=position or self.facts.position,
@@ -143,14 +249,19 @@ class PrefixCache:
             head_size=heads[1],
             groups=groups,
         )
+        for module in model.modules():
+            hooks = module._forward_pre_hooks.values()
+            if isinstance(module, PreTrainedModel) and _watch not in hooks:
+                module.register_forward_pre_hook(_watch, with_kwargs=True)
 
     def _extra(self) -> str:
-        """What else changes the bits of KV, where bits are promised."""
+        """What else changes KV: the configuration; and its bits, where they are promised."""
+        config = f"config={config_digest(self.model.config)}"
         if self.chunk_tokens is None:
-            return ""
+            return config
         kernels = getattr(self.model.config, "_attn_implementation", "")
         return (
-            f"chunk={self.chunk_tokens} attn={kernels} device={self.model.device.type} "
+            f"{config} chunk={self.chunk_tokens} attn={kernels} device={self.model.device.type} "
             f"torch={torch.__version__} threads={torch.get_num_threads()}"
         )
 
@@ -165,16 +276,33 @@ class PrefixCache:
         if self._owned is not None:
             self._owned.close()
 
+    def _check_weights(self) -> None:
+        """Reads the weights again when they may have changed.
+
+        Raises:
+            ValueError: they have.
+        """
+        version = weights_version(self.model)
+        if not self._digest or version == self._version:
+            return
+        if weights_digest(self.model) != self._digest:
+            raise ValueError(
+                "the weights of the model have changed since this PrefixCache was made: KV of "
+                "before is not theirs; make another PrefixCache"
+            )
+        self._version = version
+
     def load(self, input_ids: Any, *, extra: bytes = b"") -> DaemonCache:
         """The longest cached prefix; one token at least is left to compute.
 
-        Without a daemon the cache is empty.
+        Without a daemon the cache is empty. Padding is refused: see :class:`DaemonCache`.
 
         Args:
             input_ids: shape [n] or [1, n].
             extra: what the token ids do not say: hashes of images, a salt.
         """
         ids = _ids(input_ids)
+        self._check_weights()
         tokens = self._whole(len(ids) - 1) if self._within_limit(ids) else 0
         if tokens == 0:
             return DaemonCache(self, [], extra)
@@ -186,7 +314,11 @@ class PrefixCache:
                 made = self._allocate(hold.tokens)
                 layout = self._layout(made, hold.tokens // self.block_tokens)
                 hold.load_pages(layout, [range(first, first + n) for first, n in hold.groups])
-                cache._holes = any(first > 0 for first, _ in hold.groups)
+                cache._holes = [
+                    (first * self.block_tokens, layers[0].window)
+                    for (first, _), layers in zip(hold.groups, self._groups, strict=True)
+                    if first > 0
+                ]
         except (Down, Timeout, Stale):
             return DaemonCache(self, [], extra)
         for keys, values in made:
@@ -263,11 +395,11 @@ class PrefixCache:
         durable: bool,
     ) -> int:
         tensors = [(layer.keys, layer.values) for layer in cache.layers]
-        if len(tensors) != len(self.facts.layers) or tensors[0][0].shape[0] != 1:
+        lengths = {layer.get_seq_length() for layer in cache.layers}
+        if len(tensors) != len(self.facts.layers) or len(lengths) > 1:
             raise ValueError(
-                f"the cache has {len(tensors)} layers"
-                + (f" and {tensors[0][0].shape[0]} sequences" if tensors else "")
-                + f": {len(self.facts.layers)} layers of one sequence were expected"
+                f"the cache has {len(tensors)} layers of {sorted(lengths)} tokens: "
+                f"{len(self.facts.layers)} layers of one length were expected"
             )
         end = min(cache.get_seq_length(), len(ids))
         if self.chunk_tokens is not None:
@@ -278,7 +410,7 @@ class PrefixCache:
         keys = self._keys(ids[:tokens], cache._extra)
         there = self.ns.lookup(keys, tokens, everything=True).cached_tokens
         wanted = conversation or document
-        if there < tokens and not (cache._holes and there < cache.loaded_tokens):
+        if max((first for first, _ in cache._holes), default=0) <= there < tokens:
             there = self._store(tensors, keys, there, tokens, bool(wanted), durable)
         for kind, name in (
             (NameKind.CONVERSATION, conversation),
@@ -321,11 +453,29 @@ class PrefixCache:
         return b * bt
 
 
+def _watch(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Before each forward pass of a model: a DaemonCache sees what it is computed from."""
+    names = inspect.signature(module.forward).parameters if args else ()
+    given = dict(zip(names, args, strict=False)) | kwargs
+    cache = given.get("past_key_values")
+    if isinstance(cache, DaemonCache):
+        cache._see(given)
+
+
 def _ids(input_ids: Any) -> list[int]:
     """Token ids of one sequence."""
-    ids = input_ids.tolist() if hasattr(input_ids, "tolist") else list(input_ids)
-    if ids and isinstance(ids[0], list):
-        if len(ids) != 1:
-            raise ValueError(f"input_ids of {len(ids)} sequences: one was expected")
-        ids = ids[0]
+    ids = input_ids.tolist() if hasattr(input_ids, "tolist") else input_ids
+    try:
+        ids = list(ids)
+        if ids and isinstance(ids[0], list | tuple):
+            if len(ids) != 1:
+                raise ValueError(f"input_ids of {len(ids)} sequences: one was expected")
+            ids = ids[0]
+        ids = [operator.index(one) for one in ids]
+    except TypeError as error:
+        raise TypeError(
+            f"input_ids: token ids of shape [n] or [1, n] were expected ({error})"
+        ) from error
+    if not ids:
+        raise ValueError("input_ids are empty: one token at least was expected")
     return ids

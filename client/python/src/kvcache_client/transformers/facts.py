@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -16,7 +17,28 @@ from kvcache_client._config import NotUnderstood
 from kvcache_client._sound import soundness_of
 from kvcache_client._types import Group, Rule
 
-__all__ = ["Facts", "Layer", "facts_of", "layers_of", "weights_digest"]
+__all__ = ["Facts", "Layer", "config_digest", "facts_of", "layers_of", "weights_digest"]
+
+# Fields of a configuration that leave KV alone, or that the namespace holds elsewhere (dtype).
+_NOT_OF_KV = frozenset(
+    (
+        "_name_or_path",
+        "architectures",
+        "bos_token_id",
+        "dtype",
+        "eos_token_id",
+        "id2label",
+        "label2id",
+        "output_attentions",
+        "output_hidden_states",
+        "pad_token_id",
+        "problem_type",
+        "return_dict",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -159,16 +181,51 @@ def layers_of(model: Any) -> tuple[tuple[Layer, ...], str]:
     return tuple(layers), str(dtypes.pop()).removeprefix("torch.")
 
 
+def config_digest(config: Any) -> str:
+    """16 hexadecimal digits of all fields that may change KV: an epsilon, an activation."""
+
+    def cut(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {str(k): cut(v) for k, v in value.items() if k not in _NOT_OF_KV}
+
+    text = json.dumps(cut(config.to_dict()), sort_keys=True, default=str)
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def weights_of(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and persistent buffers (where quantized layers keep their weights)."""
+    yield from model.named_parameters()
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield f"{prefix}.{name}", buffer
+
+
+def weights_version(model: Any) -> int:
+    """Another number after weights were replaced, or changed by an operation in place.
+
+    PyTorch counts no operation on ``parameter.data``, and none on an inference tensor.
+    """
+    return hash(
+        tuple(
+            (one.data_ptr(), 0 if one.is_inference() else one._version)
+            for _, one in weights_of(model)
+        )
+    )
+
+
 def weights_digest(model: Any) -> str:
     """32 hexadecimal digits that differ when the weights do.
 
-    Of every parameter its name, shape and up to 1,024 of its entries, evenly spaced, are read:
-    another checkpoint, a fine-tuned or merged one differs; a single edited entry may not be seen.
+    Of every parameter and persistent buffer its name, shape and up to 1,024 of its entries, evenly
+    spaced, are read: another checkpoint, a fine-tuned or merged one differs; a single edited entry
+    may not be seen.
     """
     digest = sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        flat = parameter.detach().reshape(-1)
+    for name, tensor in sorted(weights_of(model), key=lambda item: item[0]):
+        flat = tensor.detach().reshape(-1)
         some = flat[:: max(1, flat.numel() // 1024)][:1024].float().cpu().contiguous()
-        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         digest.update(some.numpy().tobytes())
     return digest.hexdigest()[:32]
