@@ -160,6 +160,11 @@ void session_end_quietly(struct session *session, PyThreadState *state);
 /* This process's memory as a device of the session: with its lock. */
 int session_host(struct session *session, struct kvc_gpu **ret_host);
 
+/* Why what was filled in one epoch is not stored in another. */
+#define STAGING_IS_VOID                                                                  \
+    "the session has lost its daemon since staging was asked for: the blocks in it are " \
+    "void, and are not stored"
+
 /* ---- hold.c ---- */
 
 /* An empty hold, not in its session's list. */

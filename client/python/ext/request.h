@@ -22,8 +22,9 @@ extern PyMethodDef space_request_methods[];
 /* References that its session's list has: with the session's lock, or once that is closed. */
 int request_refs(const struct request *request);
 void request_drop(struct request *request, int refs);
-/* Begins a store of what is in staging. */
-PyObject *request_store(struct space *space, const struct kvc_blocks *blocks,
+/* Begins a store of what was brought to staging in that epoch; in another one KVC_E_DOWN is raised.
+ * The library knows only that somebody has asked for staging since, not that the caller has. */
+PyObject *request_store(struct space *space, const struct kvc_blocks *blocks, uint32_t epoch,
                         const uint64_t *offsets, const struct numbers *tokens);
 /* Begins a store out of a pool's pages, or a load into them. */
 PyObject *request_pages_store(struct space *space, const struct kvc_blocks *blocks,

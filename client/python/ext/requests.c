@@ -197,16 +197,21 @@ static PyObject *redeem_begin(PyObject *self, PyObject *args)
     return NULL;
 }
 
-PyObject *request_store(struct space *space, const struct kvc_blocks *blocks,
+PyObject *request_store(struct space *space, const struct kvc_blocks *blocks, uint32_t epoch,
                         const uint64_t *offsets, const struct numbers *tokens)
 {
     struct request *r = request_new(space->session, space, NULL);
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
-    if (state != NULL)
-        return request_begun(
-            r, state, kvc_store_begin(space->ns, blocks, offsets, tokens->at, tokens->n, &op), &op);
-    return NULL;
+    if (state == NULL)
+        return NULL;
+    if (kvc_epoch(r->session->kvc) != epoch) {
+        (void)session_end(r->session, state, 0);
+        request_drop(r, REFS_NEW);
+        return raise_error(KVC_E_DOWN, STAGING_IS_VOID);
+    }
+    return request_begun(
+        r, state, kvc_store_begin(space->ns, blocks, offsets, tokens->at, tokens->n, &op), &op);
 }
 
 PyObject *request_pages_store(struct space *space, const struct kvc_blocks *blocks,

@@ -271,6 +271,63 @@ static PyObject *session_staging(PyObject *self, PyObject *args)
     return view_new(self, &s->views, at, (Py_ssize_t)bytes, false);
 }
 
+/* -> (epoch, bytes) or None: asks for staging, for blocks that staging_fill brings there. */
+static PyObject *session_staging_ask(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    uint64_t bytes = 0;
+    bool is_there = kvc_staging(s->kvc, &bytes) != NULL;
+    uint32_t epoch = kvc_epoch(s->kvc);
+    (void)session_end(s, state, 0);
+    if (!is_there)
+        Py_RETURN_NONE;
+    return Py_BuildValue("IK", epoch, (unsigned long long)bytes);
+}
+
+/* With the lock. -EINVAL: it would end outside of staging. */
+static int fill_locked(struct session *s, uint32_t epoch, uint64_t at, const Py_buffer *from)
+{
+    uint64_t bytes = 0, size = (uint64_t)from->len;
+    uint8_t *staging = kvc_staging(s->kvc, &bytes);
+    if (staging == NULL || kvc_epoch(s->kvc) != epoch)
+        return KVC_E_DOWN;
+    if (size > bytes || at > bytes - size)
+        return -EINVAL;
+    memcpy(staging + at, from->buf, (size_t)from->len);
+    return 0;
+}
+
+/* (epoch, at, block): copies a block to staging, with the session's lock: the area stays mapped
+ * meanwhile, and is the one of that epoch. */
+static PyObject *session_staging_fill(PyObject *self, PyObject *args)
+{
+    struct session *s = (struct session *)self;
+    uint32_t epoch;
+    uint64_t at;
+    Py_buffer from;
+    if (!PyArg_ParseTuple(args, "O&O&y*", U32("epoch", &epoch), U64("at", &at), &from))
+        return NULL;
+    PyThreadState *state = session_begin(s);
+    int rc = -1;
+    if (state != NULL) {
+        rc = fill_locked(s, epoch, at, &from);
+        (void)session_end(s, state, 0);
+        if (rc == KVC_E_DOWN)
+            raise_error(rc, STAGING_IS_VOID);
+        else if (rc < 0)
+            raise_errorf(rc, "a block of %zd bytes at %llu would end outside of staging", from.len,
+                         (unsigned long long)at);
+    }
+    PyBuffer_Release(&from);
+    if (rc < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* ---- statistics ---- */
 
 struct stats {
@@ -325,6 +382,8 @@ static PyMethodDef own_methods[] = {
     {"counters", session_counters, METH_NOARGS, NULL},
     {"fileno", session_fileno, METH_NOARGS, NULL},
     {"staging", session_staging, METH_NOARGS, NULL},
+    {"staging_ask", session_staging_ask, METH_NOARGS, NULL},
+    {"staging_fill", session_staging_fill, METH_VARARGS, NULL},
     {"stats", session_stats, METH_NOARGS, NULL},
     {"namespace", session_namespace, METH_VARARGS, NULL},
     {"device", session_device, METH_VARARGS, NULL},

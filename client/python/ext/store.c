@@ -69,6 +69,20 @@ static bool store_keys(struct store *s, PyObject *keys, PyObject *parent)
     return true;
 }
 
+static bool wish_from(PyObject *item, Py_ssize_t i, struct kvc_retain *r)
+{
+    if (PyTuple_Check(item) && PyTuple_Size(item) == 4)
+        return PyArg_ParseTuple(item, "O&O&O&O&", U32("retain's first_token", &r->first_token),
+                                U32("retain's end_token", &r->end_token),
+                                U32_WITHIN("retain's priority", 0, KVC_PRIORITY_MAX, &r->priority),
+                                U64("retain's duration_ms", &r->duration_ms));
+    PyErr_Format(PyExc_TypeError,
+                 "retain[%zd] is %.100R: a Retain, or a tuple (first_token, end_token, priority, "
+                 "duration_ms), was expected",
+                 i, item);
+    return false;
+}
+
 int retain_from(PyObject *from, struct kvc_retain ret_retain[KVC_RETAIN_MAX])
 {
     Py_ssize_t n = PySequence_Size(from);
@@ -79,14 +93,8 @@ int retain_from(PyObject *from, struct kvc_retain ret_retain[KVC_RETAIN_MAX])
         return -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        struct kvc_retain *r = &ret_retain[i];
         PyObject *item = PySequence_GetItem(from, i);
-        bool good =
-            item != NULL &&
-            PyArg_ParseTuple(item, "O&O&O&O&", U32("retain's first_token", &r->first_token),
-                             U32("retain's end_token", &r->end_token),
-                             U32_WITHIN("retain's priority", 0, KVC_PRIORITY_MAX, &r->priority),
-                             U64("retain's duration_ms", &r->duration_ms));
+        bool good = item != NULL && wish_from(item, i, &ret_retain[i]);
         Py_XDECREF(item);
         if (!good)
             return -1;
@@ -355,21 +363,22 @@ PyObject *space_store(PyObject *self, PyObject *args)
     return statuses;
 }
 
-/* (group, parent, keys, offsets, first_token, last_tokens, flags, tokens, retain, sub_tenant): one
- * request, begun */
+/* (epoch, group, parent, keys, offsets, first_token, last_tokens, flags, tokens, retain,
+ * sub_tenant): one request, begun. epoch: in which the blocks were brought to staging. */
 PyObject *space_store_begin(PyObject *self, PyObject *args)
 {
     struct store s = {.space = (struct space *)self};
     PyObject *parent, *keys, *offsets, *tokens, *retain;
-    if (!PyArg_ParseTuple(args, "O&OOOO&O&O&OOz", GROUP(&s.blocks.group), &parent, &keys, &offsets,
-                          U32("first_token", &s.blocks.first_token),
+    uint32_t epoch;
+    if (!PyArg_ParseTuple(args, "O&O&OOOO&O&O&OOz", U32("epoch", &epoch), GROUP(&s.blocks.group),
+                          &parent, &keys, &offsets, U32("first_token", &s.blocks.first_token),
                           U32("last_tokens", &s.blocks.last_tokens), U32("flags", &s.blocks.flags),
                           &tokens, &retain, &s.blocks.sub_tenant))
         return NULL;
     PyObject *request = NULL;
     if (store_keys(&s, keys, parent) && store_retain(&s, retain) && source_offsets(&s, offsets) &&
         (Py_IsNone(tokens) || numbers_from(tokens, "tokens", &s.tokens)))
-        request = request_store(s.space, &s.blocks, s.from.offsets, &s.tokens);
+        request = request_store(s.space, &s.blocks, epoch, s.from.offsets, &s.tokens);
     store_free(&s);
     return request;
 }

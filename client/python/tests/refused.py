@@ -199,12 +199,15 @@ class Sequences:
     def halves(self) -> None:
         """Requests in two halves."""
         space = self.ns._raw
-        assert again(self.session._raw.staging)
+        asked = again(self.session._raw.staging_ask)
+        assert asked is not None
+        epoch, _ = asked
+        self.session._raw.staging_fill(epoch, 0, bytes(BLOCK))
         self.play_halves(
             (self.session._raw.ping_begin, ()),
             (space.lookup_begin, (self.keys, 64, 0, None)),
             (space.acquire_begin, (self.keys, 64, 0, 0, 0, 0, None)),
-            (space.store_begin, (0, None, self.keys[0], [0] * 4, 0, 0, 0, None, (), None)),
+            (space.store_begin, (epoch, 0, None, self.keys[0], [0] * 4, 0, 0, 0, None, (), None)),
         )
 
     def pool_halves(self) -> None:

@@ -89,6 +89,74 @@ def test_many_in_flight(daemon: Daemon) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("pages", [False, True])
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize("size", ["1MiB", "64KiB"])
+def test_a_store_that_another_connection_overtakes(
+    own_daemon: Daemon, monkeypatch: pytest.MonkeyPatch, pages: bool, filled: bool, size: str
+) -> None:
+    """What it brought to staging is gone; that another task has asked for the new one is not its.
+
+    filled: the connection ends behind the copy to staging, or before it. size: of the new staging.
+    """
+    own_daemon.start()
+    held, go = asyncio.Event(), asyncio.Event()
+    to_thread = asyncio.to_thread
+
+    async def slow(function: Any, *arguments: Any) -> None:
+        if not held.is_set():
+            if filled:
+                await to_thread(function, *arguments)
+            held.set()
+            await go.wait()
+            if filled:
+                return
+        await to_thread(function, *arguments)
+
+    async def work() -> None:
+        async with await open_aio(own_daemon) as session:
+            ns = await open_ns(session, "aio overtaken")
+            keys = ns.hash_chain(range(2 * BLOCK_TOKENS))
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio, "to_thread", slow)
+                if pages:
+                    memory = memoryview(bytearray(payload(1) * 2)).cast("B", (2, BLOCK_BYTES))
+                    layout = kv.PageLayout.of_tensors([[memory]])
+                    call = ns.store_pages(layout, 0, None, keys, [0, 1])
+                else:
+                    call = ns.store(0, None, keys, [payload(1)] * 2)
+                task = asyncio.create_task(call)
+                await held.wait()
+                own_daemon.kill()
+                with pytest.raises(kv.Down):
+                    await session.ping()
+                await to_thread(own_daemon.start, f"staging.session_max={size}")
+                await session.wait_up()
+                assert session.epoch == 2
+                others = ns.hash_chain([7] * BLOCK_TOKENS)
+                assert list(await ns.store(0, None, others, [payload(2)])) == [OK]
+                go.set()
+                with pytest.raises(kv.Down, match="lost its daemon"):
+                    await task
+            assert (await ns.lookup(keys, 2 * BLOCK_TOKENS)).tokens == 0
+            assert list(await ns.store(0, None, keys, [payload(1)] * 2)) == [OK] * 2
+            with await ns.acquire(keys, 2 * BLOCK_TOKENS) as hold:
+                assert bytes(hold.block(0, 1)) == payload(1)
+            assert session._staging.is_empty
+
+    run(work())
+
+
+def test_room_in_less_staging_than_before() -> None:
+    """Another connection may have less: what lies beyond its end is no room."""
+    room = aio._Staging()
+    assert room.take(64, 256) == 0
+    assert room.take(64, 256) == 64
+    room.give(0)
+    assert room.take(64, 32) is None
+    assert room.take(32, 32) == 0
+
+
 @pytest.mark.parametrize("where", ["future", "table"])
 def test_room_of_a_store_that_finds_no_memory(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, where: str

@@ -156,6 +156,13 @@ def test_retain_is_taken(ns: kv.Namespace) -> None:
         ns.store(0, None, keys, [payload(0)], retain=[wish] * 17)
 
 
+@pytest.mark.parametrize("wish", [[0, 0, 5, 0], (0, 0), (0, 0, 5), 7, "wish"])
+def test_a_wish_of_another_shape_is_named(ns: kv.Namespace, wish: object) -> None:
+    keys = ns.hash_chain(list(range(BLOCK_TOKENS)))
+    with pytest.raises(TypeError, match=r"retain\[1\] is .*: a Retain, or a tuple"):
+        ns.store(0, None, keys, [payload(0)], retain=[kv.Retain(0, 0, 5), wish])  # type: ignore[list-item]
+
+
 def test_a_ticket_is_redeemed_by_another_session(
     daemon: Daemon, ns: kv.Namespace, request: pytest.FixtureRequest
 ) -> None:

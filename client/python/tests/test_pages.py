@@ -99,6 +99,11 @@ def test_wrong_layouts_are_named(session: kv.Session) -> None:
         (lambda: kv.PageLayout.of_tensors([[b"read only"]]), "read-only"),
         (lambda: kv.PageLayout.of_tensors([[bytearray(8)]], page_dim=1), "page_dim"),
         (
+            lambda: kv.PageLayout.of_tensors([[bytearray()], [bytearray(8)]]),
+            r"layer 0, of shape \(0,\), has no pages",
+        ),
+        (lambda: kv.PageLayout.of_tensors([[bytearray(8), bytearray()]]), "layer 1, of shape"),
+        (
             lambda: kv.PageLayout.of_tensors([[memoryview(bytearray(64)).cast("B", (8, 8))[::-1]]]),
             "asc",
         ),
@@ -110,6 +115,16 @@ def test_wrong_layouts_are_named(session: kv.Session) -> None:
         for pages, says in (([[0, 1]], "2 page numbers"), ([[PAGES]], "is 12"), ([], "0 groups")):
             with pytest.raises(ValueError, match=says):
                 hold.load_pages(layout, pages)
+
+
+def test_memory_of_a_layout_is_not_resized() -> None:
+    """Its pages would be in memory that is gone, or another's."""
+    for memory in (bytearray(64), array("Q", range(8))):
+        layout = kv.PageLayout.of_tensors([[memory]])
+        with pytest.raises(BufferError):
+            del memory[:]
+        del layout
+        del memory[:]
 
 
 def test_pages_that_are_not_there(session: kv.Session) -> None:
@@ -217,6 +232,22 @@ def test_numpy_arrays(session: kv.Session) -> None:
     for c, e in zip(cache, empty, strict=True):
         assert np.array_equal(c[:, out], e[:, into])
     assert np.array_equal(whole[:, 1], np.stack([cache[1][:, p] for p in out]))
+
+
+def test_objects_are_no_blocks(session: kv.Session) -> None:
+    """Their bytes are addresses of this process, and whoever writes them ends it."""
+    numpy = pytest.importorskip("numpy")
+    ns = open_ns(session, "objects")
+    keys = ns.hash_chain(range(16))
+    fields = [("Odd", "u8"), ("one", object)]
+    for wrong in (numpy.zeros(512, object), numpy.zeros(256, fields)):
+        with pytest.raises(TypeError, match="an array of Python objects"):
+            ns.store(0, None, keys, [wrong])
+        with pytest.raises(TypeError, match="an array of Python objects"):
+            kv.PageLayout.of_tensors([[wrong]])
+    assert list(ns.store(0, None, keys, [numpy.zeros(512, [("Odd", "u8")])])) == [0]
+    with ns.acquire(keys, 16) as hold, pytest.raises(TypeError, match="an array of Python objects"):
+        hold.read_into(0, numpy.zeros(512, object))
 
 
 def test_numpy_blocks(session: kv.Session) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -73,15 +74,25 @@ def _dense_bytes(a: _Strided, first: int) -> int:
     return size
 
 
+def _kept(of: object) -> object:
+    """What keeps the memory where it is: an export of a buffer, which is not resized meanwhile."""
+    try:
+        export = memoryview(cast("Buffer", of))
+    except (TypeError, ValueError, BufferError):
+        return of
+    if "O" in re.sub(":[^:]*:", "", export.format):  # without the names of fields
+        raise TypeError(
+            f"an array of Python objects (format {export.format!r}): its bytes are addresses, and "
+            "mean nothing to others; an array of numbers or bytes was expected"
+        )
+    return export
+
+
 def as_bytes(of: object, *, writable: bool = False) -> memoryview:
     """The bytes of an array without gaps, in place: shape [nbytes], uint8."""
-    a = _strided(of)
+    owner, a = _kept(of), _strided(of)
     if writable and a.read_only:
         raise ValueError("the memory is read-only: memory that can be written was expected")
-    try:
-        owner: object = memoryview(cast("Buffer", of))  # an export: nothing resizes it meanwhile
-    except (TypeError, ValueError, BufferError):
-        owner = of
     return _kvc.memory(owner, a.address, _dense_bytes(a, 0), not writable)
 
 
@@ -124,7 +135,8 @@ class PageLayout:
         pages_max: page numbers are below it.
         pages_per_block: tokens of a block divided by tokens of a page: one number, or one a group.
 
-    The memory must stay where it is while the layout is used; :meth:`of_tensors` sees to that.
+    The memory must stay where it is while the layout is used. :meth:`of_tensors` keeps the tensors,
+    and buffers from being resized; ``resize_`` of a torch tensor it cannot forbid.
     """
 
     groups: Sequence[Sequence[Region]]
@@ -166,10 +178,12 @@ class PageLayout:
             pages_per_block: as of the layout.
         """
         regions: list[list[Region]] = []
-        pages_max: int | None = None
+        keep: list[object] = []
+        pages: list[int] = []
         for tensors in groups:
             regions.append([])
             for layer, tensor in enumerate(tensors):
+                keep.append(_kept(tensor))
                 a = _strided(tensor)
                 if a.read_only:
                     raise ValueError(
@@ -177,9 +191,11 @@ class PageLayout:
                     )
                 if not 0 <= page_dim < len(a.shape):
                     raise ValueError(f"page_dim {page_dim} of a tensor of shape {a.shape}")
+                if 0 in a.shape:
+                    raise ValueError(f"layer {layer}, of shape {a.shape}, has no pages")
                 regions[-1].extend(_regions(a, page_dim, layer))
-                pages_max = min(pages_max or a.shape[page_dim], a.shape[page_dim])
-        return cls(regions, pages_max or 0, pages_per_block, keep=[list(g) for g in groups])
+                pages.append(a.shape[page_dim])
+        return cls(regions, min(pages, default=0), pages_per_block, keep=keep)
 
 
 def _regions(a: _Strided, page_dim: int, layer: int) -> Iterator[Region]:

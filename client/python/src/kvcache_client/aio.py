@@ -83,7 +83,7 @@ class _Staging:
         """Offset of ``size`` bytes, or None."""
         at = 0
         for i, (begin, end) in enumerate([*self._taken, (total, total)]):
-            if begin - at >= size:
+            if min(begin, total) - at >= size:
                 self._taken.insert(i, (at, at + size))
                 return at
             at = end
@@ -412,9 +412,9 @@ class Namespace:
             if len(one) != wanted:
                 raise _wrong(f"block {i} has {len(one)} bytes: the group's blocks have {wanted}")
 
-        def fill(staging: memoryview, offsets: list[int]) -> None:
+        def fill(epoch: int, offsets: list[int]) -> None:
             for one, at in zip(memory, offsets, strict=True):
-                staging[at : at + len(one)] = one
+                self._session._raw.staging_fill(epoch, at, one)
 
         flags = flags_of(durable=durable, decoded=decoded, admit=admit)
         rest = (first_token, last_tokens, flags, tokens, retain, sub_tenant)
@@ -460,7 +460,7 @@ class Namespace:
                 f"{group} have {wanted}"
             )
 
-        def fill(staging: memoryview, offsets: list[int]) -> None:
+        def fill(_epoch: int, offsets: list[int]) -> None:
             self._raw.stage(layout.raw, group, numbers, offsets, None, 0)
 
         flags = flags_of(durable=durable, decoded=decoded, admit=admit)
@@ -472,44 +472,40 @@ class Namespace:
         group: int,
         parent: Buffer | None,
         keys: Buffer,
-        fill: Callable[[memoryview, list[int]], None],
+        fill: Callable[[int, list[int]], None],
         rest: tuple[int, int, int, Numbers | None, Sequence[Retain], str | None],
     ) -> bytes:
         session = self._session
         block_bytes = group_of(self.groups, group).block_bytes
         step = (block_bytes + _ALIGN - 1) // _ALIGN * _ALIGN
         n = _count(keys)
-        at = await self._room(n * step)
+        at, epoch = await self._room(n * step)
         give = partial(session._staging.give, at)
         try:
-            staging = session._raw.staging()
-            if staging is None:
-                raise Down(-1101, "DOWN", "no daemon is there to store into")
             offsets = [at + i * step for i in range(n)]
-            try:
-                await _whole(asyncio.to_thread(fill, staging, offsets))
-            finally:
-                staging.release()
+            # Another call may ask for staging of the next connection meanwhile, so this one says
+            # which epoch's it has filled.
+            await _whole(asyncio.to_thread(fill, epoch, offsets))
             first_token, last_tokens, flags, tokens, retain, sub = rest
             ids = None if tokens is None else as_numbers(tokens)
         except BaseException:
             give()
             raise
-        of = (group, parent, keys, offsets, first_token, last_tokens, flags, ids, retain, sub)
-        return cast("bytes", await session._outcome(self._raw.store_begin, *of, then=give))
+        of = (epoch, group, parent, keys, offsets, first_token, last_tokens, flags)
+        more = (ids, retain, sub)
+        return cast("bytes", await session._outcome(self._raw.store_begin, *of, *more, then=give))
 
-    async def _room(self, size: int) -> int:
-        """An offset in staging with ``size`` bytes of room."""
+    async def _room(self, size: int) -> tuple[int, int]:
+        """An offset in staging with ``size`` bytes of room, and the epoch whose staging it is."""
         session = self._session
         while True:
-            staging = session._raw.staging()
-            if staging is None:
+            asked = session._raw.staging_ask()
+            if asked is None:
                 raise Down(-1101, "DOWN", "no daemon is there to store into")
-            total = len(staging)
-            staging.release()
+            epoch, total = asked
             at = session._staging.take(size, total)
             if at is not None:
-                return at
+                return at, epoch
             if session._staging.is_empty:
                 raise ValueError(f"{size} bytes of blocks do not fit in staging of {total} bytes")
             await session._staging.wait()

@@ -276,6 +276,7 @@ class WorkerSide:
         try:
             self.stage(order.group, order.pages[done : done + piece], offsets)
             op = self.link.ns._raw.store_begin(
+                self._epoch,
                 order.group,
                 parent,
                 keys,
