@@ -304,6 +304,16 @@ def test_other_positions_are_refused(daemon: Daemon) -> None:
         assert cache.save(ids) == 96
 
 
+def test_a_loaded_prompt_is_not_computed_again(daemon: Daemon) -> None:
+    """transformers does so: with its own filled DynamicCache the text that follows is wrong."""
+    model, ids = tiny_llama(torch.float32, seed=46), tokens(40, seed=46).repeat(1, 3)
+    with session_of(daemon) as session:
+        stored(model, session, ids)
+        cache = PrefixCache(model, session).load(ids)
+        with pytest.raises(ValueError, match="behind the tokens of this"):
+            generated(model, ids, past_key_values=cache, prompt_lookup_num_tokens=4)
+
+
 @pytest.mark.parametrize("more", [{"rms_norm_eps": 0.5}, {"hidden_act": "relu"}])
 def test_another_configuration_is_another_namespace(daemon: Daemon, more: Any) -> None:
     ids = tokens(PREFIX, seed=32)
@@ -379,6 +389,11 @@ def test_only_what_was_computed_is_stored(daemon: Daemon) -> None:
         embeddings = model.get_input_embeddings()(tokens(PREFIX, seed=40))
         model(inputs_embeds=embeddings, past_key_values=embedded)
         assert embedded.save(tokens(PREFIX, seed=40)) == 96
+        cut = prefixes.load(tokens(PREFIX, seed=45))
+        logits(model, tokens(PREFIX, seed=45), cut)
+        cut.layers[1].crop(-3)  # as of a pass that ended half-way
+        with pytest.raises(ValueError, match=r"3 layers of \[98, 101\] tokens"):
+            cut.save(tokens(PREFIX, seed=45))
 
 
 def test_a_cropped_hit_goes_on_and_is_stored(daemon: Daemon) -> None:

@@ -122,7 +122,8 @@ class DaemonCache(DynamicCache):  # type: ignore[misc]
             if not torch.equal(positions.reshape(-1).long(), expected):
                 raise ValueError(
                     f"position_ids: {past} to {past + count - 1} were expected, which are those "
-                    "behind the tokens of this DaemonCache"
+                    "behind the tokens of this DaemonCache (crop a cache that is used again; "
+                    "with prompt_lookup_num_tokens transformers computes what is loaded again)"
                 )
         if ids is not None and len(self._tokens) >= past:
             self._tokens[past:] = ids[0].tolist()
