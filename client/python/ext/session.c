@@ -68,13 +68,16 @@ int session_host(struct session *session, struct kvc_gpu **ret_host)
     return rc;
 }
 
+/* The daemon grants what it has; more than this is a mistake. */
+#define STAGING_MAX (1ull << 40)
+
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
     struct kvc_options o = {0};
     int must_connect, no_wait;
     if (!PyArg_ParseTuple(args, "zzO&O&O&pp", &o.socket, &o.name,
-                          U64("staging_bytes", &o.staging_bytes),
+                          U64_WITHIN("staging_bytes", STAGING_MAX, &o.staging_bytes),
                           U32_WITHIN("shard", 0, KVC_SHARDS_MAX - 1, &o.shard),
                           TIMEOUT(&o.timeout_ms), &must_connect, &no_wait))
         return NULL;

@@ -29,7 +29,7 @@ def open_aio(daemon: Daemon, **more: Any) -> Coroutine[Any, Any, aio.Session]:
 
 
 def open_ns(session: aio.Session, model: str) -> Coroutine[Any, Any, aio.Namespace]:
-    groups = [kv.Group(BLOCK_TOKENS, BLOCK_BYTES)]
+    groups = iter([kv.Group(BLOCK_TOKENS, BLOCK_BYTES)])
     return session.namespace(model=model, position="rope", groups=groups)
 
 

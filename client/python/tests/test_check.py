@@ -44,6 +44,26 @@ def test_llama() -> None:
     assert check(LLAMA, dtype="fp8", block_tokens=64).groups == [Group(64, 64 * 2048 * 32)]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rope_theta": float("nan")},
+        {"rope_scaling": {"rope_type": "longrope", "long_factor": [1.0, float("inf")]}},
+        {"rope_parameters": {"full": {"rope_type": "default", "rope_theta": float("-inf")}}},
+    ],
+)
+def test_a_position_that_is_no_number_is_refused(change: dict[str, Any]) -> None:
+    """Elsewhere files have Infinity: an upper limit of none, say."""
+    assert check({**LLAMA, "time_step_limit": [0.0, float("inf")]}).unsound == []
+    with pytest.raises(NotUnderstood, match="a finite number was expected, not NaN or Inf"):
+        check({**LLAMA, **change})
+
+
+def test_an_empty_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([""]) == 2
+    assert "the name is empty" in capsys.readouterr().err
+
+
 # Of files as they are published; also read by kvcachectl's tests.
 CONFIGS = Path(__file__).parents[3] / "tests/unit/ctl/configs"
 

@@ -348,7 +348,7 @@ def test_numbers_out_of_range_are_named(session: kv.Session, ns: kv.Namespace) -
         ("layers", U32, lambda v: open_ns(session, "m", groups=[group(16, 64)], layers=v)),
         ("shards", 64, lambda v: open_ns(session, "m", groups=[group(16, 64)], shards=v)),
         ("block_tokens", 65536, lambda v: kv.hash_chain(bytes(32), [1], v)),
-        ("staging_bytes", U64, lambda v: kv.Session(staging_bytes=v)),
+        ("staging_bytes", 2**40, lambda v: kv.Session(staging_bytes=v)),
         ("shard", 63, lambda v: kv.Session(shard=v)),
         ("timeout_ms", 600_000, lambda v: kv.Session(timeout_ms=v)),
         ("pages_max", U32, lambda v: kv.PageLayout([[kv.Region(1, 1, 1)]], v)),
@@ -394,6 +394,14 @@ def test_an_unsound_namespace_is_refused(session: kv.Session) -> None:
         )
     assert caught.value.name == "UNSOUND"
     assert "attention" in caught.value.text
+
+
+def test_groups_are_read_once(session: kv.Session) -> None:
+    made = (kv.Group(tokens, BLOCK_BYTES) for tokens in (16, 32))
+    assert open_ns(session, "read once", groups=made).groups == (
+        kv.Group(16, BLOCK_BYTES),
+        kv.Group(32, BLOCK_BYTES),
+    )
 
 
 def test_staging_without_room_is_named(daemon: Daemon) -> None:

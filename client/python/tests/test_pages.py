@@ -117,6 +117,22 @@ def test_wrong_layouts_are_named(session: kv.Session) -> None:
                 hold.load_pages(layout, pages)
 
 
+def test_pages_of_get(session: kv.Session) -> None:
+    """As many groups as the namespace has; numbers that can be read once, as in put."""
+    ns = open_ns(session, "pages of get", groups=(kv.Group(16, LAYERS * PAGE),))
+    source, target = layers(True), layers(False)
+    keys = ns.hash_chain(range(32))
+    for pages in ([], [[0, 1]] * 2):
+        with pytest.raises(kv.BadArgument, match=f"pages of {len(pages)} groups: .* has 1"):
+            ns.get(layout_of(target), keys, 32, pages)
+    once: Any = [iter([4, 2])]
+    assert ns.put(layout_of(source), keys, 32, once).tokens == 32
+    once = [iter([3, 5])]
+    assert ns.get(layout_of(target), keys, 32, once, from_tokens=16) == 32
+    assert page(target[1], 5) == page(source[1], 2)
+    assert not any(page(target[1], 3))
+
+
 def test_memory_of_a_layout_is_not_resized() -> None:
     """Its pages would be in memory that is gone, or another's."""
     for memory in (bytearray(64), array("Q", range(8))):

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import errno
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kvcache_client import _kvc
 from kvcache_client._device import Device, Pool, raw_of
@@ -541,6 +541,9 @@ class Namespace:
             )
         if after or ready:
             raise ValueError("after and ready are a pool's: pages in host memory have no words")
+        if len(pages) != len(self.groups):
+            text = f"pages of {len(pages)} groups: the namespace has {len(self.groups)}"
+            raise BadArgument(-errno.EINVAL, "EINVAL", text)
         with self.acquire(
             keys,
             tokens,
@@ -555,8 +558,10 @@ class Namespace:
                 return 0
             held: list[Numbers | None] = []
             for group, (page, (first, n)) in enumerate(zip(pages, hold.groups, strict=True)):
-                per_block = layout.per_block(group)
-                held.append(as_numbers(page)[first * per_block : (first + n) * per_block])  # type: ignore[index]
+                per_block, given = layout.per_block(group), as_numbers(page)
+                if not hasattr(given, "__getitem__"):  # what can be read once, as in put
+                    given = list(cast("Sequence[int]", given))
+                held.append(given[first * per_block : (first + n) * per_block])
             try:
                 hold.load_pages(layout, held)
             except Stale:
@@ -634,7 +639,8 @@ class Session:
         socket: the daemon's attach socket; None: ``$KVCACHE_SOCKET``, else
             ``/run/kvcache/attach.sock``.
         name: for statistics and logs; None: the program's name.
-        staging_bytes: room for blocks on their way into the cache; 0: a reader.
+        staging_bytes: room for blocks on their way into the cache, at most 1 TiB; 0: a reader. The
+            daemon may grant less.
         shard: this rank's shard of every block.
         timeout_ms: deadline of every call; 0 = 5,000.
         must_connect: raise :class:`Down` when no daemon answers, instead of starting down.
@@ -720,7 +726,7 @@ class Session:
         self,
         *,
         model: str,
-        groups: Sequence[Group],
+        groups: Iterable[Group],
         revision: str = "",
         dtype: str = "",
         quant: str = "",
@@ -753,6 +759,7 @@ class Session:
         Raises:
             Unsound: KV of such a model cannot be reused; the text says why.
         """
+        groups = tuple(groups)
         raw = self._raw.namespace(
             *spec_of(
                 model=model,
@@ -776,7 +783,7 @@ class Session:
                 prefill_ns_per_token_pair=prefill_ns_per_token_pair,
             )
         )
-        return Namespace(raw, tuple(groups))
+        return Namespace(raw, groups)
 
     def device(self, name: str) -> Device:
         """The worker's side of a device: ``"cuda:<ordinal>"``, ``"GPU-<uuid>"``, ``"emu:0"``.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -277,8 +278,23 @@ def _rotation(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return "rope_scaling", {}
 
 
+def _is_endless(value: object) -> bool:
+    """Whether it is, or has in it, a number that is not finite."""
+    if isinstance(value, Mapping):
+        return any(_is_endless(v) for v in value.values())
+    if isinstance(value, list | tuple):
+        return any(_is_endless(v) for v in value)
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 def _text_of(params: Mapping[str, Any]) -> str:
-    text = json.dumps(params, sort_keys=True, separators=(",", ":"))
+    try:
+        text = json.dumps(params, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # Python reads NaN and Infinity, which are harmless elsewhere in a file
+        endless = [k for k, v in params.items() if _is_endless(v)]
+        raise NotUnderstood(
+            f"{', '.join(endless)}: a finite number was expected, not NaN or Infinity"
+        ) from None
     if len(text) > _PARAMS_MAX:  # longrope's factors
         return hashlib.sha256(text.encode()).hexdigest()
     return text

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -293,11 +293,12 @@ class Session:
         """
         return Device(self._raw.device(name))
 
-    async def namespace(self, *, model: str, groups: Sequence[Group], **more: Any) -> Namespace:
+    async def namespace(self, *, model: str, groups: Iterable[Group], **more: Any) -> Namespace:
         """As :meth:`kvcache_client.Session.namespace`, with its arguments."""
+        groups = tuple(groups)
         spec = spec_of(model=model, groups=groups, **more)
         raw = cast("_kvc.Namespace", await self._outcome(self._raw.namespace_begin, *spec))
-        return Namespace(self, raw, tuple(groups))
+        return Namespace(self, raw, groups)
 
 
 class Namespace:

@@ -88,6 +88,10 @@ class Report:
 
 def find_config(name: str) -> Path:
     """config.json of a file, a directory, or a model in the local Hugging Face cache."""
+    if not name:
+        raise NoConfiguration(
+            "the name is empty: a config.json, its directory, or the name of a model was expected"
+        )
     path = Path(name)
     if path.is_file():
         return path
