@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "rig.h"
@@ -549,6 +550,44 @@ START_TEST(a_promise_that_is_damaged_on_storage_is_written_again)
 }
 END_TEST
 
+/* Of a path that damages block after block there is one line in ten seconds, with how many. */
+START_TEST(blocks_damaged_on_storage_are_told_of_together)
+{
+    enum { DAMAGED = 8 };
+    char line[512];
+    unsigned lines = 0;
+    unsigned long long told = 0, news, all = 0;
+    store_durably(1);
+    const time_t begun = time(NULL);
+    for (uint32_t i = 0; i < DAMAGED; i++) {
+        damage(1, i);
+        ck_assert_uint_eq(count_corrupt(), 1);
+    }
+    kvc_close(&k);
+    rig_stop(&rig);
+    const time_t took = time(NULL) - begun;
+    snprintf(line, sizeof line, "%s/log", rig.dir);
+    FILE *f = fopen(line, "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f)) {
+        const char *what = strstr(line, "kvcache.store: ");
+        if (what == NULL ||
+            sscanf(what, "kvcache.store: %llu blocks were not what had been stored there (%llu",
+                   &news, &all) != 2)
+            continue;
+        lines++;
+        told += news;
+        ck_assert_uint_eq(told, all);
+    }
+    ck_assert_int_eq(fclose(f), 0);
+    ck_assert_uint_eq(all, DAMAGED);
+    ck_assert_uint_ge(lines, 2);
+    ck_assert_uint_le(lines, 2 + took / 10); /* the first, one in ten seconds, and what is left */
+    rig_restart(&rig, sets);
+    open_session();
+}
+END_TEST
+
 START_TEST(a_block_says_in_which_tiers_it_is)
 {
     uint8_t tiers = 0;
@@ -740,6 +779,7 @@ int main(void)
     tcase_add_test(t, loading_does_not_hold_up_others);
     tcase_add_test(t, storage_can_be_verified);
     tcase_add_test(t, a_promise_that_is_damaged_on_storage_is_written_again);
+    tcase_add_test(t, blocks_damaged_on_storage_are_told_of_together);
     tcase_add_test(t, a_block_says_in_which_tiers_it_is);
     tcase_add_test(t, an_idle_daemon_comes_to_rest_whatever_is_guaranteed);
     tcase_add_test(t, more_than_can_be_guaranteed_is_told_and_not_written_for_ever);
