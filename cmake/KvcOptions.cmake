@@ -39,12 +39,6 @@ set(KVC_WARNINGS
 add_compile_options("$<$<COMPILE_LANGUAGE:C>:${KVC_WARNINGS}>")
 add_compile_options("$<$<COMPILE_LANGUAGE:C>:-fno-common;-fno-omit-frame-pointer>")
 add_link_options(-Wl,--as-needed -Wl,-z,relro -Wl,-z,now)
-# Hundreds of test programs are linked: gold takes a third of the time that GNU ld takes.
-include(CheckLinkerFlag)
-check_linker_flag(C -fuse-ld=gold KVC_HAVE_GOLD)
-if(KVC_TESTS AND KVC_HAVE_GOLD)
-  add_link_options(-fuse-ld=gold)
-endif()
 
 if(KVC_SANITIZE)
   add_compile_options(

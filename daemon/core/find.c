@@ -457,25 +457,30 @@ static uint32_t reach(struct core *c, struct find *f)
     return (uint32_t)limit;
 }
 
-/* The first block being written of those that a prefix of `tokens` needs. */
-static uint32_t first_pending(const struct core *c, const struct find *f, uint32_t tokens)
+/* The first of the blocks that a prefix of `tokens` needs which is being written. */
+static bool first_pending(const struct core *c, const struct find *f, uint32_t tokens,
+                          uint32_t *ret_group, uint32_t *ret_i)
 {
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
         uint32_t first, end;
         find_needs(f, g, tokens, &first, &end);
         for (uint32_t i = first; i < end; i++) {
-            uint32_t no = c->found[f->at[g] + i];
-            if (!present(c, no))
-                return no;
+            const uint32_t no = c->found[f->at[g] + i];
+            if (present(c, no))
+                continue;
+            *ret_group = g;
+            *ret_i = i;
+            return no != CORE_NONE;
         }
     }
-    return CORE_NONE;
+    return false;
 }
 
 /* Of the prefixes that would be there if all that is being written were, and that are longer than
  * what is there now, the shortest that has `enough`, else the longest: a block that it waits for.
  */
-uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough)
+bool find_blocker(struct core *c, struct find *f, uint32_t enough, uint32_t *ret_group,
+                  uint32_t *ret_i)
 {
     uint32_t best = CORE_NONE, limit = reach(c, f);
     for (uint32_t tokens = limit; tokens > f->tokens;
@@ -485,7 +490,7 @@ uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough)
         if (find_satisfies(c, f, tokens))
             best = tokens;
     }
-    return best == CORE_NONE ? CORE_NONE : first_pending(c, f, best);
+    return best != CORE_NONE && first_pending(c, f, best, ret_group, ret_i);
 }
 
 int core_lookup(struct core *c, const struct core_seq *seq, bool touch,

@@ -123,9 +123,11 @@ void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret
                 uint32_t *ret_end);
 /* Whether a prefix of so many tokens, at most those found, satisfies every group. */
 bool find_satisfies(const struct core *c, const struct find *f, uint32_t tokens);
-/* The block whose arrival or end a wait for `enough` tokens waits for; CORE_NONE when the prefix
- * cannot grow by waiting. Takes find_prefix()'s run lengths: find_touch() may follow, no other. */
-uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough);
+/* The block whose arrival or end a wait for `enough` tokens waits for, as a group and its number
+ * there: it was being written when it was found. False: the prefix cannot grow by waiting. Takes
+ * find_prefix()'s run lengths: find_touch() may follow, no other. */
+bool find_blocker(struct core *c, struct find *f, uint32_t enough, uint32_t *ret_group,
+                  uint32_t *ret_i);
 void find_touch(struct core *c, const struct find *f);
 /* The first and end of what a lease of f's prefix beyond `from` tokens takes of group g. */
 void find_lease(const struct find *f, uint32_t g, uint32_t from, uint32_t *ret_first,

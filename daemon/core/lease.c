@@ -270,14 +270,14 @@ static void count_acquire(struct core *c, const struct find *f, uint32_t from,
 }
 
 static void wait_on(struct core *c, const struct core_acquire *in, struct core_waiter *waiter,
-                    uint32_t no)
+                    struct block *b)
 {
-    waiter->block = no;
-    waiter->gen = c->blocks[no].gen;
+    waiter->block = block_no(c, b);
+    waiter->gen = b->gen;
     waiter->keys = 0;
     for (uint32_t g = 0; g < in->seq.ngroups; g++)
         waiter->keys += in->seq.n[g];
-    c->blocks[no].flags |= BLOCK_F_WAITED;
+    b->flags |= BLOCK_F_WAITED;
     list_push_back(&c->ns[in->seq.ns - c->ns].waiting, &waiter->node);
     c->m.waits++;
 }
@@ -301,11 +301,16 @@ bool find_wait(struct core *c, const struct core_acquire *in, struct find *f,
     uint32_t enough = in->wait_tokens ? MIN(in->wait_tokens, in->seq.tokens) : in->seq.tokens;
     if (!in->wait || in->seq.absent || f->tokens >= enough || f->cut)
         return false;
-    uint32_t no = find_blocker(c, f, enough);
-    if (no == CORE_NONE)
+    uint32_t g, i;
+    if (!find_blocker(c, f, enough, &g, &i))
         return false;
     wait_note(c, f, waiter);
-    wait_on(c, in, waiter, no);
+    c->work += WORK_LOOK;
+    struct block *b = index_get(c, in->seq.ns, g, in->seq.keys[g] + (size_t)i * KVC_KEY_BYTES);
+    if (b && b->state == BLOCK_PENDING)
+        wait_on(c, in, waiter, b);
+    else /* it has ended since an earlier slice found it: all is looked up again */
+        list_push_back(&c->woken, &waiter->node);
     return true;
 }
 
@@ -327,12 +332,12 @@ bool core_wait_again(struct core *c, const struct core_acquire *in, struct core_
     if (last->gen != waiter->last_gen || !(last->flags & BLOCK_F_LINKED))
         return false;
     const uint32_t bt = seq->ns->spec.group[0].block_tokens, i = waiter->lead;
-    const struct block *b = index_get(c, seq->ns, 0, seq->keys[0] + (size_t)i * KVC_KEY_BYTES);
+    struct block *b = index_get(c, seq->ns, 0, seq->keys[0] + (size_t)i * KVC_KEY_BYTES);
     if (!b || b->state != BLOCK_PENDING || b->tokens != MIN(bt, seq->tokens - i * bt))
         return false;
     if (block_is_late(c, b)) /* as if nobody were writing it */
         return false;
-    wait_on(c, in, waiter, block_no(c, b));
+    wait_on(c, in, waiter, b);
     return true;
 }
 

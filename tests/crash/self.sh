@@ -26,4 +26,4 @@ one durable durable_lost --host-only
 one old returned --host-only
 one removed removed_back --host-only
 one count accounting_errors --host-only
-one store accounting_errors
+one store accounting_errors --rounds 6 --run-ms 1000 # enough for blocks to reach storage on a loaded machine

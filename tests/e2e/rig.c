@@ -2,6 +2,7 @@
 #include "rig.h"
 #include "check_run.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -195,6 +196,39 @@ void rig_start(struct rig *r, const char *const *sets)
 {
     rig_dir(r);
     rig_restart(r, sets);
+}
+
+static bool is_busy_keeper(int pid, const char *thread)
+{
+    char path[64], name[32] = "", state = 'S';
+    snprintf(path, sizeof path, "/proc/%d/task/%.16s/stat", pid, thread);
+    FILE *f = fopen(path, "r");
+    if (!f) /* it has ended */
+        return false;
+    const int n = fscanf(f, "%*d (%31[^)]) %c", name, &state);
+    fclose(f);
+    return n == 2 && strcmp(name, "kvc-keeper") == 0 && state != 'S';
+}
+
+static bool touches_memory(const struct rig *r)
+{
+    char path[64];
+    bool busy = false;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)r->pid);
+    DIR *dir = opendir(path);
+    ck_assert_ptr_nonnull(dir);
+    for (const struct dirent *e; !busy && (e = readdir(dir));)
+        busy = is_busy_keeper((int)r->pid, e->d_name);
+    closedir(dir);
+    return busy;
+}
+
+void rig_await_keepers(const struct rig *r)
+{
+    for (unsigned still = 0; still < 3;) {
+        rig_sleep_ms(20);
+        still = touches_memory(r) ? 0 : still + 1;
+    }
 }
 
 void rig_stop(struct rig *r)

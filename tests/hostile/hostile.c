@@ -10,10 +10,7 @@
 /* The daemon touches its tables in the background after its start: once it does not any more. */
 static uint64_t settled_rss_bytes(const struct rig *r)
 {
-    for (unsigned still = 0; still < 3;) {
-        rig_sleep_ms(20);
-        still = daemon_touches_memory(r) ? 0 : still + 1;
-    }
+    rig_await_keepers(r);
     return daemon_rss_bytes(r);
 }
 

@@ -428,31 +428,6 @@ uint64_t daemon_rss_bytes(const struct rig *r)
     return (resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static bool is_busy_keeper(int pid, const char *thread)
-{
-    char path[64], name[32] = "", state = 'S';
-    snprintf(path, sizeof path, "/proc/%d/task/%.16s/stat", pid, thread);
-    FILE *f = fopen(path, "r");
-    if (!f) /* it has ended */
-        return false;
-    const int n = fscanf(f, "%*d (%31[^)]) %c", name, &state);
-    fclose(f);
-    return n == 2 && strcmp(name, "kvc-keeper") == 0 && state != 'S';
-}
-
-bool daemon_touches_memory(const struct rig *r)
-{
-    char path[64];
-    bool busy = false;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)r->pid);
-    DIR *dir = opendir(path);
-    ck_assert_ptr_nonnull(dir);
-    for (const struct dirent *e; !busy && (e = readdir(dir));)
-        busy = is_busy_keeper((int)r->pid, e->d_name);
-    closedir(dir);
-    return busy;
-}
-
 bool daemon_lives(const struct rig *r)
 {
     return kill(r->pid, 0) == 0;

@@ -90,9 +90,6 @@ int peer_acquire(struct peer *p, const struct msg_acquire *msg, uint64_t *ret_le
 
 unsigned daemon_descriptors(const struct rig *r);
 uint64_t daemon_rss_bytes(const struct rig *r);
-/* Whether it touches memory in the background yet, as after its start: a keeper (keeper.h) that has
- * nothing to do sleeps, and one that gets no processor does not. */
-bool daemon_touches_memory(const struct rig *r);
 bool daemon_lives(const struct rig *r);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long lookups in slices: what they say is what one in one piece says, whatever is there. */
 #include <check.h>
+#include <limits.h>
 #include <string.h>
 
 #include "check_run.h"
@@ -58,6 +59,14 @@ static void some_are_there(uint32_t chain)
     for (uint32_t i = 0; i < BLOCKS / 2; i++)
         if (roll(2) > 0)
             rig_store(&r, 1, ns, 2, chain + 2000, i, 1);
+}
+
+static unsigned wakes;
+
+static void woken(struct core_waiter *w)
+{
+    (void)w;
+    wakes++;
 }
 
 /* What is said, and the most work of a slice. */
@@ -141,6 +150,55 @@ START_TEST(a_wait_behind_a_long_chain_looks_at_little)
 }
 END_TEST
 
+/* An acquire in slices that waits for the last block of a chain, which is dropped before slice
+ * number drop_at. Returns how many slices there were; *ret_rc is what the last one said. */
+static unsigned wait_in_slices(unsigned drop_at, struct core_waiter *waiter, int *ret_rc)
+{
+    struct rig_put put = {.ns = ns, .chain = 1, .first = BLOCKS - 1, .n = 1, .below = true};
+    struct core_asking x = {.in = {.seq = rig_seq(ns, 1, TOKENS), .wait = true}, .waiter = waiter};
+    struct core_held held = {0};
+    unsigned n = 0;
+    ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
+    do {
+        if (n == drop_at)
+            ck_assert_int_eq(core_drop(r.core, r.cl[1], put.reservation), 0);
+        *ret_rc = core_ask_step(r.core, r.cl[2], &x, &held, &r.why);
+        n++;
+    } while (*ret_rc == CORE_MORE);
+    if (drop_at >= n)
+        ck_assert_int_eq(core_drop(r.core, r.cl[1], put.reservation), 0);
+    if (held.lease)
+        ck_assert_int_eq(core_release(r.core, r.cl[2], held.lease), 0);
+    return n;
+}
+
+/* Nothing would wake who waits for a block that is gone: it asks again. */
+START_TEST(a_wait_for_a_block_that_went_between_two_slices_asks_again)
+{
+    const struct core_ns_spec spec = rig_spec("full", BT, 64);
+    struct core_waiter waiter = {.fn = woken};
+    int rc;
+    ns = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, ns, 0, 1, 0, BLOCKS - 1);
+    const unsigned slices = wait_in_slices(UINT_MAX, &waiter, &rc);
+    unsigned waited = 0;
+    ck_assert_int_eq(rc, 1);
+    for (unsigned i = 1; i < slices; i++) {
+        core_waiter_cancel(r.core, &waiter);
+        waiter = (struct core_waiter){.fn = woken};
+        wakes = 0;
+        (void)wait_in_slices(i, &waiter, &rc);
+        (void)core_run_done(r.core);
+        ck_assert_uint_eq(wakes, rc == 1);
+        waited += rc == 1;
+    }
+    core_waiter_cancel(r.core, &waiter);
+    while (core_placement_step(r.core)) /* leases end in slices */
+        continue;
+    ck_assert_uint_gt(waited, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("slices");
@@ -148,6 +206,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_lookup_of_three_groups);
     tcase_add_test(t, a_wait_behind_a_long_chain_looks_at_little);
+    tcase_add_test(t, a_wait_for_a_block_that_went_between_two_slices_asks_again);
     suite_add_tcase(s, t);
     return check_run(s);
 }
