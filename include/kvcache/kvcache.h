@@ -139,7 +139,9 @@ KVC_API KVC_MUST_USE int kvc_ping(struct kvc *kvc, uint64_t *ret_uptime_ms);
  * after a reconnect, and are not stored before this has been called again: call it before the area
  * is filled, not between filling and storing. The addresses stay mapped until then, but other
  * memory may take their place when the session loses its daemon: what a device has registered must
- * be registered again when kvc_epoch has changed. */
+ * be registered again when kvc_epoch has changed. Where several parts of a program fill one area at
+ * a time, each notes kvc_epoch() when it calls this, and stores only if it is the same then: the
+ * call of another part makes the contents of all valid. */
 KVC_API void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes);
 /* Grows by one at each (re)connect; 0 = never connected. */
 KVC_API uint32_t kvc_epoch(const struct kvc *kvc);
