@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From bytes to handlers. */
 #include "svc__.h"
-#include "turn.h"
 
 static void op_hello(struct request *rq)
 {
@@ -137,8 +136,7 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
         return;
     }
     FLIGHT(REQ, rq.head.op, se->index, rq.head.corr);
-    const uint64_t before = core_work(s->core);
-    turn_piece(TURN_BETWEEN, 0, 0);
+    const uint64_t begun = work_begin(s);
     /* What is called off does not wait for its own end. */
     if (rq.head.op == KVC_OP_CANCEL || work_comes_first(se))
         dispatch(&rq);
@@ -147,7 +145,5 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
     else
         work_queue(&rq);
     request_end(&rq);
-    const uint64_t units = core_work(s->core) - before;
-    work_charge(se, units, len);
-    histo_add(&s->m.handle_ns, turn_piece(rq.head.op, se->index, units));
+    work_charge(se, rq.head.op, begun, len);
 }

@@ -297,8 +297,10 @@ void work_go_on(struct call *call, void (*step)(struct call *call));
 /* The same behind all else. */
 void work_wait(struct call *call, void (*step)(struct call *call));
 void work_leave(struct call *call);
-/* What was done for a session counts, and a request of so many bytes, which may be 0. */
-void work_charge(struct session *se, uint64_t core_units, size_t bytes);
+/* Before a piece of a session's work; returns what work_charge() asks for. */
+uint64_t work_begin(const struct svc *s);
+/* What was done for a session since counts, and a request of so many bytes, which may be 0. */
+void work_charge(struct session *se, uint32_t op, uint64_t begun, size_t bytes);
 void work_run(struct svc *s);
 /* When it has something to do: 0 = now, UINT64_MAX = nothing is there. */
 uint64_t work_next_ns(const struct svc *s);

@@ -73,16 +73,24 @@ static struct session *next_session(const struct svc *s)
     return best;
 }
 
-void work_charge(struct session *se, uint64_t core_units, size_t bytes)
+uint64_t work_begin(const struct svc *s)
+{
+    turn_piece(TURN_BETWEEN, 0, 0);
+    return core_work(s->core);
+}
+
+void work_charge(struct session *se, uint32_t op, uint64_t begun, size_t bytes)
 {
     struct svc *s = se->svc;
     struct work_share *p = share_of(se);
+    const uint64_t core_units = core_work(s->core) - begun;
     const uint64_t units = core_units + REQUEST_WORK + bytes / REQUEST_BYTES;
     p->floor = MAX(p->floor, se->work_used);
     s->work_floor = MAX(s->work_floor, p->used);
     se->work_used += units;
     p->used += units;
     s->turn_used += units;
+    histo_add(&s->m.handle_ns, turn_piece(op, se->index, core_units));
 }
 
 bool work_comes_first(struct session *se)
@@ -168,13 +176,10 @@ void work_run(struct svc *s)
         if (!se)
             return;
         struct call *call = CONTAINER_OF(list_first(&se->work), struct call, turn);
-        const uint64_t before = core_work(s->core);
         const uint32_t op = call->head.op;
-        turn_piece(TURN_BETWEEN, 0, 0);
+        const uint64_t begun = work_begin(s);
         call->step(call);
-        const uint64_t units = core_work(s->core) - before;
-        work_charge(se, units, 0);
-        histo_add(&s->m.handle_ns, turn_piece(op, se->index, units));
+        work_charge(se, op, begun, 0);
         s->m.slices++;
     }
 }

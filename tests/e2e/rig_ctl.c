@@ -7,6 +7,23 @@
 
 char said[65536];
 
+int said_by(const char *line)
+{
+    FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
+    ck_assert_ptr_nonnull(out);
+    const size_t n = fread(said, 1, sizeof said - 1, out);
+    said[n] = '\0';
+    return pclose(out);
+}
+
+const char *key_text(const uint8_t *key)
+{
+    static char text[2 * KVC_KEY_BYTES + 1];
+    for (uint32_t i = 0; i < KVC_KEY_BYTES; i++)
+        snprintf(text + 2 * (size_t)i, 3, "%02x", key[i]);
+    return text;
+}
+
 void ctl(const struct rig *r, int code, const char *format, ...)
 {
     char words[1024], line[2048];
@@ -17,11 +34,7 @@ void ctl(const struct rig *r, int code, const char *format, ...)
     /* A minute: longer than any machine under load takes. */
     snprintf(line, sizeof line, "cd %s && KVCACHE_SOCKET=%s %s/kvcachectl --timeout 60s %s 2>&1",
              r->dir, r->socket, rig_bin(), words);
-    FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
-    ck_assert_ptr_nonnull(out);
-    const size_t n = fread(said, 1, sizeof said - 1, out);
-    said[n] = '\0';
-    const int status = pclose(out);
+    const int status = said_by(line);
     printf("$ kvcachectl %s\n%s", words, said);
     fflush(stdout);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == code,

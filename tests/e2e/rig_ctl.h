@@ -16,6 +16,11 @@ extern char said[65536];
 __attribute__((format(printf, 3, 4))) void ctl(const struct rig *r, int code, const char *format,
                                                ...);
 
+/* Runs such a line of the shell: what it prints is in `said`; returns its wait status. */
+int said_by(const char *line);
+/* A key's digits. Static, until the next call. */
+const char *key_text(const uint8_t *key);
+
 #define SAYS(text)     ck_assert_msg(strstr(said, text) != NULL, "no '%s' in: %s", text, said)
 #define SAYS_NOT(text) ck_assert_msg(strstr(said, text) == NULL, "'%s' in: %s", text, said)
 

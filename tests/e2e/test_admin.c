@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "rig.h"
 #include "rig_ctl.h"
 
@@ -79,10 +80,7 @@ static void write_ids(const struct rig *r, const char *name, uint32_t chain, uin
 
 static const char *hex(uint32_t block)
 {
-    static char text[2 * KVC_KEY_BYTES + 1];
-    for (uint32_t i = 0; i < KVC_KEY_BYTES; i++)
-        snprintf(text + 2 * (size_t)i, 3, "%02x", keys[(size_t)block * KVC_KEY_BYTES + i]);
-    return text;
+    return key_text(keys + (size_t)block * KVC_KEY_BYTES);
 }
 
 /* ---- names ---- */
@@ -964,9 +962,5 @@ int main(void)
     tcase_add_test(t, an_export_that_fails_leaves_the_file_alone);
     tcase_add_test(t, an_export_onto_a_fifo_is_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 #define MIB       (1u << 20)
@@ -490,9 +491,5 @@ int main(int argc, char **argv)
     uint64_t arg;
     if (rig_is_child(argc, argv, &rig, &role, &arg))
         return rig_child_main(as_worker, role, arg);
-    SRunner *r = srunner_create(suite());
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return check_run(suite());
 }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "rig_ctl.h"
 
 #define BT     16u
@@ -17,7 +18,6 @@ static struct rig rig;
 static struct kvc *k;
 static struct kvc_ns *ns;
 static uint8_t keys[BLOCKS * KVC_KEY_BYTES], statuses[BLOCKS];
-static char text[2 * KVC_KEY_BYTES + 1];
 
 static void setup(void)
 {
@@ -35,34 +35,22 @@ static void teardown(void)
     rig_clean(&rig);
 }
 
-static const char *hex(const uint8_t *key)
-{
-    for (uint32_t i = 0; i < KVC_KEY_BYTES; i++)
-        snprintf(text + 2 * (size_t)i, 3, "%02x", key[i]);
-    return text;
-}
-
 static const uint8_t *key_at(uint32_t block)
 {
     return keys + (size_t)block * KVC_KEY_BYTES;
 }
 
-/* What the shell offers behind the words, which are quoted as for sh, is in `said`; false where
- * there is no such shell. */
+/* What the shell offers behind the words, which are quoted as for sh, is in `said`, each with a
+ * line's end before it; false where there is no such shell. */
 static bool offers(const char *shell, const char *words)
 {
     char line[1024];
     snprintf(line, sizeof line,
-             "cd %s && PATH=%s:$PATH KVCACHE_SOCKET=%s sh %s/tests/gates/complete.sh %s "
+             "echo; cd %s && PATH=%s:$PATH KVCACHE_SOCKET=%s sh %s/tests/gates/complete.sh %s "
              "%s/etc/completion %s 2>&1",
              rig.dir, rig_bin(), rig.socket, getenv("KVC_SOURCE_DIR"), shell,
              getenv("KVC_SOURCE_DIR"), words);
-    FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
-    ck_assert_ptr_nonnull(out);
-    said[0] = '\n'; /* so that each line has one before it */
-    const size_t n = fread(said + 1, 1, sizeof said - 2, out);
-    said[n + 1] = '\0';
-    const int status = pclose(out);
+    const int status = said_by(line);
     printf("%s offers behind %s:%s", shell, words, said);
     fflush(stdout);
     ck_assert(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77));
@@ -80,7 +68,7 @@ static bool offers(const char *shell, const char *words)
 static void names_for_completion(void)
 {
     const uint32_t id = kvc_ns_id(ns);
-    const char *tip = hex(key_at(BLOCKS - 1));
+    const char *tip = key_text(key_at(BLOCKS - 1));
     ctl(&rig, 0, "doc put handbook --ns %u --tip %s", id, tip);
     ctl(&rig, 0, "doc put 'hand book' --ns %u --tip %s", id, tip);
     ctl(&rig, 0, "doc put 'hand$(touch pwned)' --ns %u --tip %s", id, tip);
@@ -159,9 +147,5 @@ int main(void)
     tcase_add_test(t, shells_complete_what_the_daemon_has);
     tcase_add_test(t, names_that_a_shell_would_run_are_only_text);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

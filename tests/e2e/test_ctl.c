@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "check_run.h"
 #include "rig_ctl.h"
 
 #define BT     16u
@@ -16,7 +17,6 @@ static struct rig rig;
 static struct kvc *k;
 static struct kvc_ns *ns;
 static uint8_t keys[BLOCKS * KVC_KEY_BYTES], statuses[BLOCKS];
-static char text[2 * KVC_KEY_BYTES + 1];
 
 static void setup(void)
 {
@@ -40,13 +40,6 @@ static void teardown(void)
     rig_clean(&rig);
 }
 
-static const char *hex(const uint8_t *key)
-{
-    for (uint32_t i = 0; i < KVC_KEY_BYTES; i++)
-        snprintf(text + 2 * (size_t)i, 3, "%02x", key[i]);
-    return text;
-}
-
 static const uint8_t *key_at(uint32_t block)
 {
     return keys + (size_t)block * KVC_KEY_BYTES;
@@ -67,27 +60,27 @@ START_TEST(each_command_takes_what_a_table_shows)
 {
     char tip[17], third[17], words[120];
     const uint32_t id = kvc_ns_id(ns);
-    snprintf(words, sizeof words, "blocks --ns %u --key %s", id, hex(key_at(BLOCKS - 1)));
-    take_shown(tip, words, hex(key_at(BLOCKS - 1)));
-    take_shown(third, words, hex(key_at(2)));
-    ctl(&rig, 0, "explain %s %.20s", tip, hex(key_at(2)));
+    snprintf(words, sizeof words, "blocks --ns %u --key %s", id, key_text(key_at(BLOCKS - 1)));
+    take_shown(tip, words, key_text(key_at(BLOCKS - 1)));
+    take_shown(third, words, key_text(key_at(2)));
+    ctl(&rig, 0, "explain %s %.20s", tip, key_text(key_at(2)));
     SAYS("present");
     SAYS(third);
     ctl(&rig, 0, "blocks --key %s --json", third);
-    SAYS(hex(key_at(2)));
-    SAYS_NOT(hex(key_at(3)));
+    SAYS(key_text(key_at(2)));
+    SAYS_NOT(key_text(key_at(3)));
     ctl(&rig, 0, "blocks --key %s --ns %u --down --depth 1 --json", third, id);
-    SAYS(hex(key_at(3)));
+    SAYS(key_text(key_at(3)));
     ctl(&rig, 0, "doc put book --ns %u --tip %s", id, tip);
     ctl(&rig, 0, "doc show book");
-    SAYS(hex(key_at(BLOCKS - 1)));
+    SAYS(key_text(key_at(BLOCKS - 1)));
     ctl(&rig, 0, "conv save talk --ns %u --tip %s", id, third);
     ctl(&rig, 0, "conv extend talk --tip %s", tip);
     ctl(&rig, 0, "conv show talk");
-    SAYS(hex(key_at(BLOCKS - 1)));
+    SAYS(key_text(key_at(BLOCKS - 1)));
     ctl(&rig, 0, "pin add --ns %u --tip %s", id, third);
     const unsigned long long pin = strtoull(said + strlen("pin "), NULL, 10);
-    take_shown(third, "pin list", hex(key_at(2)));
+    take_shown(third, "pin list", key_text(key_at(2)));
     ctl(&rig, 0, "pin rm %llu", pin);
     ctl(&rig, 0, "doc forget book");
     ctl(&rig, 0, "conv forget talk");
@@ -105,7 +98,7 @@ START_TEST(keys_that_begin_alike_are_told)
     char whole[2 * KVC_KEY_BYTES + 1];
     memcpy(like, key_at(0), sizeof like);
     like[8] ^= 0x01; /* the 18th digit */
-    snprintf(whole, sizeof whole, "%s", hex(like));
+    snprintf(whole, sizeof whole, "%s", key_text(like));
     ck_assert_uint_eq(rig_store(k, ns, like, 0, 1, BT, RIG_BLOCK, statuses), 1);
     static const char *const ways[] = {"explain",
                                        "blocks --key",
@@ -117,7 +110,7 @@ START_TEST(keys_that_begin_alike_are_told)
         ctl(&rig, 2, "%s %.*s --ns %u", ways[i], i % 2 ? 16 : 17, whole, kvc_ns_id(ns));
         SAYS("the keys of several blocks begin with");
         SAYS(whole);
-        SAYS(hex(key_at(0)));
+        SAYS(key_text(key_at(0)));
     }
     ctl(&rig, 0, "explain %.18s", whole);
     SAYS("present");
@@ -131,15 +124,15 @@ START_TEST(one_key_in_two_namespaces_is_one_key)
 {
     struct kvc_ns *other = rig_ns(k, "other", BT, RIG_BLOCK);
     ck_assert_uint_eq(rig_store(k, other, keys, 0, 1, BT, RIG_BLOCK, statuses), 1);
-    ctl(&rig, 0, "explain %.16s --json", hex(key_at(0)));
+    ctl(&rig, 0, "explain %.16s --json", key_text(key_at(0)));
     char both[80];
     snprintf(both, sizeof both, "\"ns\":%u", kvc_ns_id(ns));
     SAYS(both);
     snprintf(both, sizeof both, "\"ns\":%u", kvc_ns_id(other));
     SAYS(both);
-    ctl(&rig, 2, "blocks --key %.16s", hex(key_at(0)));
+    ctl(&rig, 2, "blocks --key %.16s", key_text(key_at(0)));
     SAYS("several places; say which: --ns");
-    ctl(&rig, 0, "evict --key %.16s --ns %u", hex(key_at(0)), kvc_ns_id(other));
+    ctl(&rig, 0, "evict --key %.16s --ns %u", key_text(key_at(0)), kvc_ns_id(other));
     SAYS("evicted 1 block,");
 }
 END_TEST
@@ -255,9 +248,5 @@ int main(void)
     tcase_add_test(t, a_beginning_that_nothing_has_is_told);
     tcase_add_test(t, verify_reads_what_stats_count_with_shards_and_partly_filled_blocks);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "gpu_rig.h"
 
 #define BLOCKS 24u
@@ -844,9 +845,5 @@ int main(void)
         printf("SKIP: %s\n", gpu_rig_problem());
         return 77;
     }
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(suite());
 }

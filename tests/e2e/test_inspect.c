@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 #define BT  16u
@@ -225,9 +226,5 @@ int main(void)
     tcase_add_test(t, who_reads_a_corrupt_block_finds_it_stale);
     tcase_add_test(t, a_chain_is_walked_both_ways);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 #define BT     16u
@@ -482,9 +483,5 @@ int main(void)
     tcase_add_test(t, documents_share_a_beginning_and_survive_a_kill_with_their_tokens);
     tcase_add_test(t, a_damaged_file_of_names_is_begun_anew);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return check_run(s);
 }

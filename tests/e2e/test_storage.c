@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 #define BT     16u
@@ -787,9 +788,5 @@ int main(void)
     tcase_add_test(t, a_start_can_be_ended);
     tcase_add_test(t, a_second_daemon_on_the_same_store_is_refused_by_name);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return check_run(s);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "raw.h"
 #include "rig.h"
 
@@ -151,9 +152,5 @@ int main(void)
     tcase_add_test(t, who_never_reads_attach_messages_is_dropped);
     tcase_add_test(t, who_holds_blocks_and_could_not_be_told_is_told_when_it_reads_again);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return check_run(s);
 }

@@ -274,9 +274,5 @@ int main(int argc, char **argv)
     tcase_set_timeout(t, 0);
     tcase_add_test(t, every_sender_is_told_or_dropped);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return check_run(s);
 }

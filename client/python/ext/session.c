@@ -255,16 +255,27 @@ static PyObject *session_fileno(PyObject *self, PyObject *args)
     return PyLong_FromLong(fd);
 }
 
+/* Asks for staging; the epoch is that of what is returned. False: a Python exception is set. */
+static bool ask_staging(struct session *s, void **ret_at, uint64_t *ret_bytes, uint32_t *ret_epoch)
+{
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return false;
+    *ret_at = kvc_staging(s->kvc, ret_bytes);
+    *ret_epoch = kvc_epoch(s->kvc);
+    (void)session_end(s, state, 0);
+    return true;
+}
+
 static PyObject *session_staging(PyObject *self, PyObject *args)
 {
     (void)args;
     struct session *s = (struct session *)self;
-    PyThreadState *state = session_begin(s);
-    if (state == NULL)
-        return NULL;
+    void *at;
     uint64_t bytes = 0;
-    void *at = kvc_staging(s->kvc, &bytes);
-    (void)session_end(s, state, 0);
+    uint32_t epoch;
+    if (!ask_staging(s, &at, &bytes, &epoch))
+        return NULL;
     if (at == NULL)
         Py_RETURN_NONE;
     if (s->closing) {
@@ -278,15 +289,12 @@ static PyObject *session_staging(PyObject *self, PyObject *args)
 static PyObject *session_staging_ask(PyObject *self, PyObject *args)
 {
     (void)args;
-    struct session *s = (struct session *)self;
-    PyThreadState *state = session_begin(s);
-    if (state == NULL)
-        return NULL;
+    void *at;
     uint64_t bytes = 0;
-    bool is_there = kvc_staging(s->kvc, &bytes) != NULL;
-    uint32_t epoch = kvc_epoch(s->kvc);
-    (void)session_end(s, state, 0);
-    if (!is_there)
+    uint32_t epoch;
+    if (!ask_staging((struct session *)self, &at, &bytes, &epoch))
+        return NULL;
+    if (at == NULL)
         Py_RETURN_NONE;
     return Py_BuildValue("IK", epoch, (unsigned long long)bytes);
 }

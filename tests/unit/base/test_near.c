@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "near.h"
 
 static const char *nearest(const char *text)
@@ -56,9 +57,5 @@ int main(void)
     tcase_add_test(t, what_is_near_is_found);
     tcase_add_test(t, what_is_not_near_is_not);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "reader.h"
 
 enum { SIZE_MAX_TESTED = 2111 };
@@ -48,9 +49,5 @@ int main(void)
     tcase_add_test(tcase, every_byte_of_every_size_is_in_the_sum);
     tcase_add_test(tcase, a_byte_that_changes_changes_the_sum);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(suite);
 }

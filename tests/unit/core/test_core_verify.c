@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -424,9 +425,5 @@ int main(void)
     tcase_add_test(t, what_is_being_written_is_skipped);
     tcase_add_test(t, two_slices_that_read_the_same_report_it_once);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(s);
 }

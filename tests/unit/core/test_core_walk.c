@@ -2,6 +2,7 @@
 /* Looking through chains, piece by piece. */
 #include <check.h>
 
+#include "check_run.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -282,9 +283,5 @@ int main(void)
     tcase_add_test(t, a_cursor_into_another_namespace_leads_nowhere);
     tcase_add_test(t, others_see_no_namespace_and_an_unknown_key_nothing);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(s);
 }

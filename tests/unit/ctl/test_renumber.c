@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "renumber.h"
 
 START_TEST(numbers_come_in_the_order_in_which_they_are_met)
@@ -23,9 +24,5 @@ int main(void)
     TCase *t = tcase_create("renumber");
     tcase_add_test(t, numbers_come_in_the_order_in_which_they_are_met);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "kv_file.h"
 #include "kv_model.h"
 
@@ -488,9 +489,5 @@ int main(void)
     tcase_add_test(t, the_context_is_the_stretched_one);
     tcase_add_test(t, a_file_that_is_not_there_is_named);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

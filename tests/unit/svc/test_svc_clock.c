@@ -4,6 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "svc_rig.h"
 
 #define HOUR_MS UINT64_C(3600000)
@@ -127,9 +128,5 @@ int main(void)
     tcase_add_loop_test(t, who_says_nothing_is_dropped_after_a_jump, 0, JUMPS);
     tcase_add_test(t, while_no_time_passes_nothing_expires_and_work_goes_on);
     suite_add_tcase(su, t);
-    SRunner *sr = srunner_create(su);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(su);
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -285,9 +286,5 @@ int main(void)
     tcase_add_test(t, a_long_trace_comes_in_pieces);
     tcase_add_test(t, a_trace_is_for_administrators);
     suite_add_tcase(su, t);
-    SRunner *sr = srunner_create(su);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(su);
 }

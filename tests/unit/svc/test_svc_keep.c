@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "policy.h"
 #include "svc_rig.h"
 
@@ -360,9 +361,5 @@ int main(void)
     tcase_add_test(t, the_policy_tells_what_was_set_and_to_administrators_what_was_learned);
     tcase_add_test(t, a_namespace_tells_what_it_was_opened_with);
     suite_add_tcase(suite, t);
-    SRunner *r = srunner_create(suite);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(suite);
 }

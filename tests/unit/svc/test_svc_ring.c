@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "ring.h"
 
 #define BT 16u
@@ -183,9 +184,5 @@ int main(void)
     tcase_add_test(t, the_oldest_go_and_what_stays_is_whole);
     tcase_add_test(t, sizes_outside_the_limits_are_refused);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

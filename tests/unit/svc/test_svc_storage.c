@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -302,9 +303,5 @@ int main(void)
     tcase_add_checked_fixture(t, with_little_memory, teardown);
     tcase_add_test(t, a_store_that_waits_for_room_is_counted);
     suite_add_tcase(su, t);
-    SRunner *sr = srunner_create(su);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(su);
 }
