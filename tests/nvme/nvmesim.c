@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lives of a store: random work, faults, a crash, and what is there afterwards. */
 #include "nvmesim.h"
+#include "digest.h"
 #include "nvme__.h"
 
 #include <errno.h>
@@ -15,12 +16,14 @@
 #define LIST_MAX 1000u
 
 static const char usage[] =
-    "usage: nvmesim [--seed N | --seeds FROM..TO | --list FILE] [--trace]\n"
+    "usage: nvmesim [--seed N | --seeds FROM..TO | --list FILE] [--trace] [--digests FILE]\n"
     "\n"
     "Runs the NVMe tier over a disk and a journal that a seed drives: operations end in any "
     "order,\n"
     "fail, and are lost, torn or misdirected by crashes. Each seed is several lives of one store.\n"
-    "FILE has one seed a line; a # begins a comment.\n"
+    "A list has one seed a line; a # begins a comment. To the FILE of --digests goes a line for "
+    "each\n"
+    "seed that passes: the seed, and digests of what the tier told and of what it wrote.\n"
     "\n"
     "exit status: 0 all seeds passed, 1 one failed, 2 wrong arguments\n";
 
@@ -45,6 +48,14 @@ _Noreturn void sim_fail(struct sim *s, const char *fmt, ...)
     fputc('\n', stderr);
     va_end(ap);
     exit(1);
+}
+
+void sim_told(struct sim *s, uint32_t id, uint32_t version, int what)
+{
+    uint64_t *told = &s->digest->told;
+    *told = digest_number(*told, s->rig.now_ns);
+    *told = digest_number(*told, (uint64_t)id << 32 | version);
+    *told = digest_number(*told, (uint64_t)(int64_t)what);
 }
 
 static uint32_t below(struct sim *s, uint32_t n)
@@ -97,6 +108,7 @@ static void on_put(struct tier_op *op)
     struct sim_thing *t = &s->thing[o->id];
     if (!s->dying) {
         t->ops--;
+        sim_told(s, o->id, t->version, op->status);
         if (op->status == 0) {
             s->rig.tier->ops->publish(s->rig.tier, op);
             t->state = SIM_LIVE;
@@ -153,6 +165,7 @@ static void on_get(struct tier_op *op)
     struct sim_thing *t = &s->thing[o->id];
     if (!s->dying) {
         t->ops--;
+        sim_told(s, o->id, o->version, op->status);
         s->totals->gets += op->status == 0;
         const struct hash128 want = t->put[o->version % SIM_VERSIONS].sum;
         const struct hash128 is = op->kind == TIER_GET ? hash_sum(o->buf, op->bytes) : op->sum;
@@ -241,6 +254,7 @@ static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
     struct sim_thing *t = &s->thing[owner];
     if (t->state != SIM_LIVE || t->loc.id != loc.id)
         sim_fail(s, "reclaim names block %u, which is not there", owner);
+    sim_told(s, owner, t->version, SIM_IN_THE_WAY);
     if (t->durable || below(s, 2) == 0) {
         t->moving = s->rig.tier->ops->keep(s->rig.tier, loc, owner);
         if (t->moving || t->durable)
@@ -259,6 +273,7 @@ static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tie
         return;
     if (t->state != SIM_LIVE || t->loc.id != from.id || !t->moving || t->ops != 0)
         sim_fail(s, "block %u was moved, which was not to be", owner);
+    sim_told(s, owner, t->version, SIM_MOVED);
     t->loc = to;
     t->moving = false;
     t->moved = true;
@@ -275,6 +290,7 @@ static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
         sim_fail(s, "block %u was lost that is not there, or in use", owner);
     if (t->durable && !s->misdirects)
         sim_fail(s, "block %u was promised and is lost", owner);
+    sim_told(s, owner, t->version, SIM_LOST);
     t->state = SIM_ABSENT;
     t->durable = t->moving = false;
     s->totals->lost++;
@@ -333,11 +349,11 @@ static bool start_badly(struct sim *s)
         fake_disk_fail(g->disk, 500 + below(s, 300));
     else if (kind == 2)
         fake_disk_fail_nth(g->disk, 1 + below(s, 60), -EIO);
-    else if (kind == 3)
-        fake_disk_unreadable(g->disk, path, (uint64_t)below(s, 400) * 4096,
-                             UINT64_C(4096) * (1 + below(s, 30)));
-    else if (g->config.disk->paths > 1 && !s->no_journal &&
-             fake_journal_each(g->journal, of_path, &path) != 0) {
+    else if (kind == 3) {
+        const uint64_t bytes = UINT64_C(4096) * (1 + below(s, 30));
+        fake_disk_unreadable(g->disk, path, (uint64_t)below(s, 400) * 4096, bytes);
+    } else if (g->config.disk->paths > 1 && !s->no_journal &&
+               fake_journal_each(g->journal, of_path, &path) != 0) {
         s->away = path + 1;
         fake_disk_swap(g->disk, path);
     }
@@ -516,7 +532,7 @@ static bool life(struct sim *s, bool last)
     return true;
 }
 
-void sim_run(uint64_t seed, bool trace, struct sim_totals *totals)
+void sim_run(uint64_t seed, bool trace, struct sim_totals *totals, struct sim_digest *ret_digest)
 {
     struct sim *s = aligned_alloc(64, ROUND_UP(sizeof(*s), 64));
     MUST(s != NULL);
@@ -524,6 +540,7 @@ void sim_run(uint64_t seed, bool trace, struct sim_totals *totals)
     s->seed = seed;
     s->random = entropy = seed * 2654435761u + 1;
     s->totals = totals;
+    s->digest = ret_digest;
     s->trace = trace;
     const uint32_t paths = 1 + below(s, 3);
     const uint32_t seg_pages = 16 + 8 * below(s, 5);
@@ -547,9 +564,10 @@ void sim_run(uint64_t seed, bool trace, struct sim_totals *totals)
 }
 
 /* In a process of its own: a crash costs one seed. 1 when it failed. */
-static int one_seed(uint64_t seed, bool trace, struct sim_totals *t)
+static int one_seed(uint64_t seed, bool trace, FILE *digests, struct sim_totals *t)
 {
     struct sim_totals one = {0};
+    struct sim_digest digest = {0};
     int fd[2], status = 0;
     if (pipe(fd) != 0) {
         perror("nvmesim: pipe");
@@ -557,7 +575,10 @@ static int one_seed(uint64_t seed, bool trace, struct sim_totals *t)
     }
     const pid_t pid = fork();
     if (pid == 0) {
-        sim_run(seed, trace, &one);
+        sim_run(seed, trace, &one, &digest);
+        if (digests != NULL)
+            fprintf(digests, "%llu %016llx %016llx\n", (unsigned long long)seed,
+                    (unsigned long long)digest.told, (unsigned long long)digest.written);
         exit(write(fd[1], &one, sizeof(one)) == (ssize_t)sizeof(one) ? 0 : 1);
     }
     close(fd[1]);
@@ -637,14 +658,18 @@ static void print_totals(const struct sim_totals *t, int failed)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 'S'},
-        {"list", required_argument, NULL, 'l'}, {"trace", no_argument, NULL, 't'},
-        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"seeds", required_argument, NULL, 'S'},
+                                            {"list", required_argument, NULL, 'l'},
+                                            {"trace", no_argument, NULL, 't'},
+                                            {"digests", required_argument, NULL, 'd'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     uint64_t from = 1, to = 1;
     uint64_t list[LIST_MAX];
     uint32_t listed = 0;
     bool trace = false;
+    FILE *digests = NULL;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (c == 's' && is_number(optarg, &from)) {
             to = from;
@@ -654,6 +679,12 @@ int main(int argc, char **argv)
             to = 0;
         } else if (c == 't') {
             trace = true;
+        } else if (c == 'd') {
+            digests = fopen(optarg, "we");
+            if (digests == NULL) {
+                perror(optarg);
+                return 2;
+            }
         } else if (c == 'h') {
             fputs(usage, stdout);
             return 0;
@@ -665,9 +696,11 @@ int main(int argc, char **argv)
     struct sim_totals t = {0};
     int failed = 0;
     for (uint32_t i = 0; i < listed; i++)
-        failed += one_seed(list[i], trace, &t);
+        failed += one_seed(list[i], trace, digests, &t);
     for (uint64_t seed = from; seed <= to; seed++)
-        failed += one_seed(seed, trace, &t);
+        failed += one_seed(seed, trace, digests, &t);
+    if (digests != NULL)
+        fclose(digests);
     print_totals(&t, failed);
     return failed != 0;
 }

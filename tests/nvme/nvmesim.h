@@ -30,6 +30,11 @@ struct sim_thing {
     } put[SIM_VERSIONS];
 };
 
+/* Of one seed: what the tier told, and what it wrote to disk and journal. */
+struct sim_digest {
+    uint64_t told, written;
+};
+
 struct sim_totals {
     uint64_t seeds, lives, puts, durables, gets, found, reclaimed, kept, lost, rebuilt, torn,
         forward, checked, settled;
@@ -49,11 +54,16 @@ struct sim {
     bool dying;
     uint32_t ops;
     struct sim_totals *totals;
+    struct sim_digest *digest;
     bool trace;
 };
 
 _Noreturn void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void sim_run(uint64_t seed, bool trace, struct sim_totals *totals);
+void sim_run(uint64_t seed, bool trace, struct sim_totals *totals, struct sim_digest *ret_digest);
+/* An operation on this version of a block ended (0 or -errno), or something befell it: for the
+ * seed's digest. */
+enum sim_fate { SIM_MOVED = 1, SIM_LOST, SIM_IN_THE_WAY, SIM_FOUND, SIM_FOUND_DURABLE };
+void sim_told(struct sim *s, uint32_t id, uint32_t version, int what);
 
 /* nvmesim_check.c: what the disk and the journal are asked to do. */
 void sim_watch(struct sim *s);

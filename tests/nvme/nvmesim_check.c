@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "digest.h"
 #include "nvme__.h"
 #include "nvmesim.h"
 
@@ -45,8 +46,13 @@ static void on_submit(void *ctx, const struct disk_op *op)
 {
     struct sim *s = ctx;
     struct write_check c = {s, op};
-    if (op->kind == DISK_WRITE)
-        (void)fake_journal_each(s->rig.journal, overlaps, &c);
+    if (op->kind != DISK_WRITE)
+        return;
+    uint64_t *written = &s->digest->written;
+    *written = digest_number(digest_number(*written, op->path), op->off);
+    for (uint32_t i = 0; i < op->iovs; i++)
+        *written = digest_bytes(*written, op->iov[i].iov_base, op->iov[i].iov_len);
+    (void)fake_journal_each(s->rig.journal, overlaps, &c);
 }
 
 /* ---- no commit names what is not on stable storage ---- */
@@ -111,6 +117,9 @@ static void on_commit(void *ctx, const struct journal_commit *c)
     for (uint32_t i = 0; i < c->n; i++) {
         const struct journal_change *x = &c->change[i];
         struct nvme_value v;
+        uint64_t *written = &s->digest->written;
+        *written = digest_bytes(digest_number(*written, x->key), x->value,
+                                x->value != NULL ? x->bytes : 0);
         if (x->value == NULL || (x->key & NVME_KEY_META) != 0)
             continue;
         if (nvme__value_decode(x->value, x->bytes, &v) < 0)
@@ -192,6 +201,7 @@ static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
     t->bytes = f->bytes;
     t->dead = version - 1 < t->dead ? version - 1 : t->dead;
     s->totals->found++;
+    sim_told(s, id, version, f->label.durable ? SIM_FOUND_DURABLE : SIM_FOUND);
 }
 
 void sim_check_found(struct sim *s, bool clean)

@@ -107,6 +107,12 @@ static void map_chunk(struct sim *s, struct sim_client *cl)
     s->speaking = SIM_NONE;
 }
 
+static void retire_chunk(struct sim *s)
+{
+    const uint32_t principal = 1 + sim_rnd(s, SIM_PRINCIPALS);
+    svc_chunk_retired(s->svc, sim_rnd(s, 50), principal);
+}
+
 static void act_ready(struct sim *s, struct sim_client *cl, enum sim_action act)
 {
     switch (act) {
@@ -120,7 +126,7 @@ static void act_ready(struct sim *s, struct sim_client *cl, enum sim_action act)
         map_chunk(s, cl);
         return;
     case ACT_RETIRE:
-        svc_chunk_retired(s->svc, sim_rnd(s, 50), 1 + sim_rnd(s, SIM_PRINCIPALS));
+        retire_chunk(s);
         return;
     case ACT_DEAF: /* with replies on their way or not */
         cl->deaf = true;

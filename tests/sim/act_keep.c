@@ -66,6 +66,7 @@ static void pin_said(struct sim *s, int err, const struct core_pinned *got, uint
                   (err == KVC_E_NO_NAMESPACE && s->slices),
               "a pin: %s", err_name(err));
     SIM_CHECK(s, err || (got->id && got->blocks > 0), "a pin of nothing");
+    sim_ended(s, err, err ? 0 : got->blocks);
     const uint64_t after = bound_in_memory(s), most = s->tier_cfg.lasting_bytes;
     SIM_CHECK(s,
               after <= before || !most || after <= most ||
@@ -153,9 +154,10 @@ static void wish(struct sim *s)
     const char *why;
     const struct core_wish w = {sim_rnd(s, 3) ? sim_rnd(s, RETAIN_MAX + 1) : RETAIN_DEFAULT,
                                 sim_rnd(s, 2) ? sim_rnd(s, 20000) : 0};
-    if (some_chain(s, &seq))
-        SIM_CHECK(s, core_wish(s->core, &seq, sim_rnd(s, 8), &w, sim_rnd(s, 2), &why) >= 0,
-                  "core_wish: %s", why);
+    if (!some_chain(s, &seq))
+        return;
+    const bool set = sim_rnd(s, 2);
+    SIM_CHECK(s, core_wish(s->core, &seq, sim_rnd(s, 8), &w, set, &why) >= 0, "core_wish: %s", why);
 }
 
 static void advise(struct sim *s)

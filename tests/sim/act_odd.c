@@ -24,7 +24,8 @@ void sim_ns_open(struct sim *s, struct sim_client *cl, uint32_t spec, uint32_t s
 static void ns_open(struct sim *s, struct sim_client *cl)
 {
     bool gateway = sim_principals[cl->principal].gateway;
-    sim_ns_open(s, cl, sim_rnd(s, s->swarm.specs), gateway ? sim_rnd(s, SIM_SUBS) : 0);
+    const uint32_t sub = gateway ? sim_rnd(s, SIM_SUBS) : 0;
+    sim_ns_open(s, cl, sim_rnd(s, s->swarm.specs), sub);
 }
 
 static void explain(struct sim *s, struct sim_client *cl)

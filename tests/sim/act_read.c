@@ -73,7 +73,8 @@ static void redeem(struct sim *s, struct sim_client *cl)
     if (!sim_rnd(s, 8)) { /* a guess */
         r->ticket.lease = 0;
         r->ticket_bad = true;
-        msg.ticket[4 + sim_rnd(s, KVC_TICKET_BYTES - 4)] ^= (uint8_t)(1u << sim_rnd(s, 8));
+        const uint32_t at = 4 + sim_rnd(s, KVC_TICKET_BYTES - 4);
+        msg.ticket[at] ^= (uint8_t)(1u << sim_rnd(s, 8));
     }
     sim_send(s, cl, r, codec_enc_redeem(s->buf, sizeof s->buf, sim_head(s, r), &msg));
 }

@@ -35,6 +35,8 @@ static const char usage[] =
     "  --hbm             with devices in front too: of what there is to store, 1 % on\n"
     "                    devices, 5 % in host memory, 20 % on disk\n"
     "  --policy NAME     of eviction (default: all in turn, by seed)\n"
+    "  --digests FILE    of each seed that passes a line in FILE: the seed, and digests of what\n"
+    "                    was told of blocks and of all else; see digests.sh\n"
     "  --twice           run each seed twice and compare: the same seed, the same run\n"
     "  --reach           fail, too, when what engines with devices are there for did not\n"
     "                    happen in any of the seeds (with --hbm; 100 seeds are enough)\n"
@@ -44,7 +46,7 @@ static const char usage[] =
 
 struct options {
     uint64_t from, to, turns;
-    const char *list, *keep;
+    const char *list, *keep, *digests;
     bool trace, twice, first, reach;
 };
 
@@ -52,6 +54,7 @@ bool sim_with_disk;
 const struct policy_ops *sim_policy;
 static struct sim_totals *totals; /* shared with the processes that run seeds */
 static const char *program;
+static FILE *digests; /* NULL: none are asked for */
 static uint64_t list[LIST_MAX];
 
 /* ---- determinism: what would be random is drawn from the seed (see CMakeLists.txt) ---- */
@@ -154,10 +157,10 @@ static void keep_seed(const struct options *o)
 
 /* ---- runs ---- */
 
-static uint64_t run_one(const struct options *o, uint64_t seed)
+static struct sim_digest run_one(const struct options *o, uint64_t seed)
 {
     entropy = (seed + 7) * UINT64_C(0x9e3779b97f4a7c15) | 1;
-    totals->digest = 0;
+    totals->digest = (struct sim_digest){0};
     alarm(SEED_SECONDS);
     sim_run(seed, o->turns, o->trace, totals);
     alarm(0);
@@ -166,13 +169,27 @@ static uint64_t run_one(const struct options *o, uint64_t seed)
 
 static void run_seed(const struct options *o, uint64_t seed)
 {
-    uint64_t digest = run_one(o, seed);
-    bool same = !o->twice || run_one(o, seed) == digest;
-    totals->seeds += same;
-    if (same)
-        return;
-    tell("two runs of it differ");
-    _exit(1);
+    const struct sim_digest once = run_one(o, seed);
+    const struct sim_digest again = o->twice ? run_one(o, seed) : once;
+    if (once.blocks != again.blocks || once.rest != again.rest) {
+        tell("two runs of it differ");
+        _exit(1);
+    }
+    totals->seeds++;
+    if (digests)
+        fprintf(digests, "%llu %016llx %016llx\n", (unsigned long long)seed,
+                (unsigned long long)once.blocks, (unsigned long long)once.rest);
+}
+
+static FILE *open_digests(const char *path)
+{
+    FILE *f = fopen(path, "we");
+    if (!f) {
+        perror(path);
+        exit(2);
+    }
+    setvbuf(f, NULL, _IOLBF, 0); /* a process that fails leaves what those before it did */
+    return f;
 }
 
 static uint64_t seed_at(const struct options *o, uint64_t i)
@@ -377,21 +394,15 @@ static uint64_t read_list(const char *path)
 
 static void read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"seeds", required_argument, NULL, 'r'},
-                                            {"list", required_argument, NULL, 'l'},
-                                            {"turns", required_argument, NULL, 't'},
-                                            {"keep", required_argument, NULL, 'k'},
-                                            {"verbose", no_argument, NULL, 'v'},
-                                            {"trace", no_argument, NULL, 'v'},
-                                            {"twice", no_argument, NULL, '2'},
-                                            {"first", no_argument, NULL, '1'},
-                                            {"disk", no_argument, NULL, 'd'},
-                                            {"hbm", no_argument, NULL, 'g'},
-                                            {"policy", required_argument, NULL, 'p'},
-                                            {"reach", no_argument, NULL, 'R'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'r'},
+        {"list", required_argument, NULL, 'l'},   {"turns", required_argument, NULL, 't'},
+        {"keep", required_argument, NULL, 'k'},   {"verbose", no_argument, NULL, 'v'},
+        {"trace", no_argument, NULL, 'v'},        {"digests", required_argument, NULL, 'D'},
+        {"twice", no_argument, NULL, '2'},        {"first", no_argument, NULL, '1'},
+        {"disk", no_argument, NULL, 'd'},         {"hbm", no_argument, NULL, 'g'},
+        {"policy", required_argument, NULL, 'p'}, {"reach", no_argument, NULL, 'R'},
+        {"help", no_argument, NULL, 'h'},         {0}};
     char *end;
     for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (c) {
@@ -413,6 +424,9 @@ static void read_options(int argc, char **argv, struct options *o)
             break;
         case 'k':
             o->keep = optarg;
+            break;
+        case 'D':
+            o->digests = optarg;
             break;
         case 'v':
             o->trace = true;
@@ -465,12 +479,18 @@ int main(int argc, char **argv)
         return 2;
     }
     uint64_t n = o.list ? read_list(o.list) : o.to - o.from + 1;
+    if (o.digests)
+        digests = open_digests(o.digests);
     clock_gettime(CLOCK_MONOTONIC, &begun);
     uint64_t failed = run_many(&o, n);
     clock_gettime(CLOCK_MONOTONIC, &ended);
     print_summary(totals->seeds + failed, failed,
                   (double)(ended.tv_sec - begun.tv_sec) +
                       (double)(ended.tv_nsec - begun.tv_nsec) / 1e9);
+    if (digests && fclose(digests)) {
+        perror(o.digests);
+        return 2;
+    }
     const bool reached = !sim_with_hbm || print_engines();
     if (o.reach && !reached)
         fputs("sim: --reach: one of these never happened\n", stderr);

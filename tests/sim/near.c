@@ -288,6 +288,7 @@ static void keep_lease(struct sim *s, int err, struct held *h, struct held *at)
 {
     SIM_CHECK(s, err == 0 || err == KVC_E_LIMIT || err == KVC_E_BUSY, "core_acquire: %s",
               err_name(err));
+    sim_ended(s, err, err ? 0 : h->held.prefix.tokens);
     if (err || !h->held.lease)
         return;
     if (!s->near->reads_there)
@@ -406,6 +407,7 @@ static void on_filled(struct core_fill *f)
     struct sim *s = x->sim;
     SIM_CHECK(s, x->used, "a fill ends twice");
     x->used = false;
+    sim_ended(s, 0, f->ret_blocks);
     for (uint32_t i = 0; i < LEASES; i++) {
         const struct held *h = &s->near->lease[i];
         if (h->used && h->held.lease == f->lease)
@@ -468,6 +470,14 @@ static void send_free(struct send *x)
     *x = (struct send){.used = false};
 }
 
+static uint32_t blocks_of(const struct held *h)
+{
+    uint32_t n = 0;
+    for (uint32_t g = 0; g < h->held.ngroups; g++)
+        n += h->held.group[g].n;
+    return n;
+}
+
 static void on_sent(struct core_send *c)
 {
     struct send *x = (struct send *)(void *)c;
@@ -475,6 +485,7 @@ static void on_sent(struct core_send *c)
     const uint8_t *status = x->statuses;
     uint8_t key[KVC_KEY_BYTES], want[SIM_SLOT], got[SIM_SLOT];
     SIM_CHECK(s, x->used, "a send ends twice");
+    sim_told(s, &s->totals->digest.blocks, x->statuses, blocks_of(&x->held));
     for (uint32_t g = 0; g < x->held.held.ngroups; g++)
         for (uint32_t i = 0; i < x->held.held.group[g].n; i++, status++) {
             const struct msg_group *group = &s->spec[x->held.seq.space.spec].groups[g];
@@ -554,6 +565,7 @@ static void on_stored(struct core_commit *c)
 {
     struct store *x = (struct store *)(void *)c;
     SIM_CHECK(x->sim, x->used, "a commit out of pages ends twice");
+    sim_told(x->sim, &x->sim->totals->digest.blocks, c->statuses, c->n);
     for (uint32_t i = 0; i < c->n; i++)
         x->sim->totals->blocks_from_pages += x->statuses[i] == KVC_ST_OK;
     store_free(x);

@@ -106,6 +106,7 @@ static int port_attach_send(void *ctx, uint32_t conn, const void *buf, size_t le
     }
     struct att_chunk chunk;
     struct att_dropped d;
+    sim_told(s, &s->totals->digest.rest, buf, len);
     switch (code) {
     case KVC_ATTACH_WELCOME:
         on_welcome(s, cl, buf, len, fd);

@@ -2,6 +2,7 @@
 /* Each reply against what was asked. */
 #include <stdlib.h>
 
+#include "digest.h"
 #include "share.h"
 #include "sim.h"
 
@@ -454,15 +455,38 @@ static void read_one(struct sim *s, struct sim_client *cl, const struct sim_answ
     r->used = false;
 }
 
+/* ---- the digest ---- */
+
+void sim_told(struct sim *s, uint64_t *digest, const void *p, size_t n)
+{
+    *digest = digest_bytes(digest_number(*digest, s->now_ns), p, n);
+}
+
+void sim_ended(struct sim *s, int err, uint64_t n)
+{
+    uint64_t *digest = &s->totals->digest.blocks;
+    *digest = digest_number(digest_number(*digest, s->now_ns), (uint64_t)(int64_t)err);
+    *digest = digest_number(*digest, n);
+}
+
+static uint64_t *digest_of(struct sim *s, const struct sim_answer *a)
+{
+    static const uint32_t of_blocks =
+        1u << KVC_OP_NS_OPEN | 1u << KVC_OP_LOOKUP | 1u << KVC_OP_ACQUIRE | 1u << KVC_OP_REDEEM |
+        1u << KVC_OP_RELEASE | 1u << KVC_OP_RESERVE | 1u << KVC_OP_COMMIT | 1u << KVC_OP_STORE |
+        1u << KVC_OP_DROP | 1u << KVC_OP_CANCEL;
+    struct msg_reply_head h;
+    struct sim_digest *d = &s->totals->digest;
+    SIM_CHECK(s, codec_dec_reply_head(a->bytes, a->len, &h) == 0, "a reply that cannot be read");
+    return h.op < 32 && of_blocks >> h.op & 1 ? &d->blocks : &d->rest;
+}
+
 void sim_read_answers(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nanswers; i++) {
         struct sim_answer *a = &s->answer[i];
         struct sim_client *cl = &s->client[a->client];
-        struct hash128 h = hash_sum(a->bytes, a->len);
-        uint64_t word;
-        memcpy(&word, h.b, sizeof word);
-        s->totals->digest = (s->totals->digest ^ word ^ s->now_ns) * UINT64_C(0x100000001b3);
+        sim_told(s, digest_of(s, a), a->bytes, a->len);
         if (cl->life == a->life)
             read_one(s, cl, a);
         free(a->bytes);

@@ -41,7 +41,8 @@ static void choose_swarm(struct sim *s)
         w->weight[i] = kinds[i].off && !sim_rnd(s, 4) ? 0 : 1 + sim_rnd(s, kinds[i].weight);
         w->weights += w->weight[i];
     }
-    w->clients = odd(s, 3 + sim_rnd(s, 6), 1 + sim_rnd(s, SIM_CLIENTS));
+    const uint32_t few = 1 + sim_rnd(s, SIM_CLIENTS);
+    w->clients = odd(s, 3 + sim_rnd(s, 6), few);
     w->specs = 1 + sim_rnd(s, odd(s, 2, SIM_SPECS));
     w->chains = 1 + sim_rnd(s, odd(s, 3, SIM_CHAINS));
     w->actions_max = 1 + sim_rnd(s, odd(s, 4, 12));
@@ -86,11 +87,11 @@ static void choose_limits(struct sim *s)
     static const uint32_t blocks[] = {16, 40, 120, 400, 1000};
     static const uint32_t few[] = {2, 5, 16, 64};
     uint32_t sessions = sim_rnd(s, 6) ? SIM_CLIENTS : 1 + sim_rnd(s, SIM_CLIENTS);
-    s->tier_cfg =
-        (struct fake_tier_config){.regions = odd(s, 24 + sim_rnd(s, 40), 1 + sim_rnd(s, 12)),
-                                  .region_bytes = 512u << sim_rnd(s, 5),
-                                  .slot_align = 64,
-                                  .seed = s->seed + 1};
+    const uint32_t narrow = 1 + sim_rnd(s, 12);
+    s->tier_cfg = (struct fake_tier_config){.regions = odd(s, 24 + sim_rnd(s, 40), narrow),
+                                            .region_bytes = 512u << sim_rnd(s, 5),
+                                            .slot_align = 64,
+                                            .seed = s->seed + 1};
     s->core_cfg = (struct core_config){
         .blocks_max = blocks[sim_rnd(s, ARRAY_LEN(blocks))],
         .clients_max = (sim_rnd(s, 8) ? sessions : 1 + sim_rnd(s, sessions)) + SIM_PRINCIPALS,
@@ -203,7 +204,8 @@ static void step_time(struct sim *s)
     }
     if (sim_pct(s, w->still_pct))
         return;
-    s->now_ns += sim_rnd(s, w->step_ms * 1000) * UINT64_C(1000) + sim_rnd(s, 1000);
+    s->now_ns += sim_rnd(s, w->step_ms * 1000) * UINT64_C(1000);
+    s->now_ns += sim_rnd(s, 1000);
     if (sim_rnd(s, 1000) < w->seconds_pm)
         s->now_ns += sim_rnd(s, 20000) * SIM_MS;
     if (sim_rnd(s, 1000) < w->hours_pm)
@@ -329,6 +331,7 @@ static void end(struct sim *s)
     for (uint32_t i = 0; i < SIM_PRINCIPALS; i++)
         core_client_close(s->core, s->observer[i]);
     s->totals->evicted += core_metrics(s->core)->blocks_evicted;
+    sim_ended(s, 0, core_metrics(s->core)->blocks_evicted);
     sim_check_end(s);
     svc_destroy(&s->svc);
     core_destroy(&s->core);

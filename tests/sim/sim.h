@@ -84,11 +84,17 @@ struct sim_swarm {
     uint32_t keep_pct;  /* quotas, pins, wishes */
 };
 
+/* Of what the daemon said, and when, in one seed. */
+struct sim_digest {
+    uint64_t blocks; /* NS_OPEN, what finds, stores and holds blocks, engines with devices */
+    uint64_t rest;   /* administration, HELLO, the attach channel */
+};
+
 /* Sums over all seeds of a run; in memory that the processes of a run share. */
 struct sim_totals {
-    uint64_t seed, turn; /* at work now */
-    uint64_t next;       /* its place among those to run */
-    uint64_t digest;     /* of its replies */
+    uint64_t seed, turn;      /* at work now */
+    uint64_t next;            /* its place among those to run */
+    struct sim_digest digest; /* of it */
     uint64_t seeds, turns;
     uint64_t replies[SIM_OPS][KVC_ST_COUNT]; /* by operation and status */
     uint64_t keys[KVC_ST_COUNT];             /* statuses of single keys */
@@ -299,6 +305,7 @@ void sim_trace(const struct sim *s, const char *fmt, ...) __attribute__((format(
 extern bool sim_with_disk;
 extern const struct policy_ops *sim_policy; /* NULL: in turn, by seed */
 void sim_run(uint64_t seed, uint64_t turns, bool trace, struct sim_totals *totals);
+/* One in a call's arguments: of two, compilers differ in which is drawn first. */
 uint32_t sim_rnd(struct sim *s, uint32_t below);
 bool sim_pct(struct sim *s, uint32_t pct);
 
@@ -370,6 +377,10 @@ void sim_acquire(struct sim *s, struct sim_client *cl, const struct sim_seq *q, 
 
 /* ---- reply.c ---- */
 
+/* So much was told to a client now: for the seed's digest. */
+void sim_told(struct sim *s, uint64_t *digest, const void *p, size_t n);
+/* So did a call of the core end that no message asked for: with an error or 0, and a number. */
+void sim_ended(struct sim *s, int err, uint64_t n);
 /* Looks at the replies that have come. */
 void sim_read_answers(struct sim *s);
 void sim_reply_held(struct sim *s, struct sim_client *cl, struct sim_req *r,

@@ -159,7 +159,8 @@ void sim_span_key(const struct sim *s, const struct sim_span *p, uint32_t i, uin
 static void wrong_parent(struct sim *s, const struct sim_client *cl, const struct sim_span *p)
 {
     uint32_t bt = s->spec[p->space.spec].groups[p->group].block_tokens;
-    sim_key(s, sim_rnd(s, s->swarm.chains), bt, (1 + sim_rnd(s, p->first)) * bt, s->parent);
+    const uint32_t end = (1 + sim_rnd(s, p->first)) * bt;
+    sim_key(s, sim_rnd(s, s->swarm.chains), bt, end, s->parent);
     for (uint32_t i = 0; i < SIM_RESVS; i++) {
         const struct sim_resv *v = &cl->resv[i];
         if (v->used && !v->asked && v->span.group == p->group &&
