@@ -212,9 +212,8 @@ struct gpu_rates {
     uint32_t frag_bytes[GPU_CALIBRATED];
     uint64_t to[GPU_CALIBRATED][GPU_PATHS], from[GPU_CALIBRATED][GPU_PATHS];
     uint64_t plain_to, plain_from; /* one contiguous pinned copy: the bound */
-    /* From one place on the device to scattered ones, by kernel where there is one, else by engine.
-     * Of the largest size two halves. */
-    uint64_t within[GPU_CALIBRATED];
+    /* From one place on the device to scattered ones. Of the largest size two halves. */
+    uint64_t within[GPU_CALIBRATED][GPU_PATHS];
     bool by_turns; /* kernels of other processes and the daemon's take turns: there is no MPS */
 };
 /* To the device by a window: all over the link in one piece, then scattered on the device, one
@@ -223,7 +222,7 @@ struct gpu_rates {
 uint64_t gpu_window_rate(const struct gpu_rates *rates, unsigned i);
 const struct gpu_rates *gpu_rates(const struct gpu *gpu); /* borrowed */
 /* The one that a copy of such fragments takes: the kernel where it was a quarter faster, or more
- * than twice as fast by turns, and the host memory is pinned. */
+ * than four times as fast by turns, and the host memory is pinned. */
 enum gpu_path gpu_path_of(const struct gpu *gpu, enum gpu_direction direction, uint64_t frag_bytes);
 
 METRIC_STRUCT(gpu, GPU_METRICS);

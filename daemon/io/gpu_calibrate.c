@@ -8,8 +8,9 @@
  * rest unmeasured rather than start late; so does one that has operations to do by now. With less
  * memory than the largest fragment takes that one is not measured.
  *
- * And fragments that are scattered on the device from one place of it, which is the second half of
- * what a window costs: a worker's own way, when the daemon brings blocks in one piece.
+ * And fragments that are scattered on the device from one place of it: blocks that lie in slots of
+ * the device. That is also the second half of a window's cost, a worker's own way, when the daemon
+ * brings blocks in one piece.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,12 +32,13 @@
 #define WARM_NS  UINT64_C(50000000)
 #define SPIN_NS  UINT64_C(2000000)
 #define SLEEP_NS 50000L
-/* A kernel takes its turns with those of the workers, so it must be this part faster to be worth
- * it; less may be noise. */
-#define WORTH_SHARE 4u
-/* By turns it has half of the time beside a worker that decodes, and so has the worker: the engine,
- * which costs a worker little, must have less than half of its rate (docs/notes/bench-h200.md). */
-#define WORTH_SHARE_BY_TURNS 1u
+/* A kernel takes multiprocessors from the workers' kernels, so it must have 5/4 of the engine's
+ * rate; less may be noise. */
+#define WORTH_QUARTERS 5u
+/* In time slices beside a worker that decodes it has half of the rate that is measured here, and
+ * the worker needs twice the time for a step; an engine costs the worker little
+ * (docs/notes/bench-h200.md). So it must have four times the engine's rate. */
+#define WORTH_QUARTERS_BY_TURNS 16u
 /* A prime that no number of fragments is a multiple of, so that it visits all. */
 #define STRIDE 613u
 
@@ -87,6 +89,8 @@ static uint32_t lay_out_within(struct calibration *c, uint64_t frag_bytes)
 
 static uint32_t lay_out(struct calibration *c, enum gpu_direction direction, uint64_t frag_bytes)
 {
+    if (direction == GPU_ON_DEVICE)
+        return lay_out_within(c, frag_bytes);
     const uint32_t n = frags_of(c->bytes, frag_bytes);
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t host = (uintptr_t)c->host + i * frag_bytes;
@@ -145,28 +149,14 @@ static int measure(struct calibration *c, unsigned paths, enum gpu_direction dir
     }
     for (unsigned path = 0; path < paths; path++)
         if (best_ns[path] != UINT64_MAX)
-            ret_rates[path] = n * frag_bytes * 1000000000 / best_ns[path];
-    return 0;
-}
-
-static int measure_within(struct calibration *c, enum gpu_path path, uint64_t frag_bytes,
-                          uint64_t *ret_rate)
-{
-    const uint32_t n = lay_out_within(c, frag_bytes);
-    uint64_t best_ns = UINT64_MAX;
-    for (unsigned i = 0; i < ROUNDS && has_time(c); i++) {
-        const int err = time_copy(c, path, GPU_ON_DEVICE, n, &best_ns);
-        if (err < 0)
-            return err;
-    }
-    if (best_ns != UINT64_MAX)
-        *ret_rate = n * c->frag[0].bytes * 1000000000 / best_ns;
+            ret_rates[path] = n * c->frag[0].bytes * 1000000000 / best_ns[path];
     return 0;
 }
 
 static bool is_known(const struct gpu_rates *r, unsigned i)
 {
-    return r->to[i][GPU_PATH_ENGINE] != 0 && r->from[i][GPU_PATH_ENGINE] != 0 && r->within[i] != 0;
+    return r->to[i][GPU_PATH_ENGINE] != 0 && r->from[i][GPU_PATH_ENGINE] != 0 &&
+           r->within[i][GPU_PATH_ENGINE] != 0;
 }
 
 /* One piece is one piece: what was measured first was measured cold. */
@@ -182,8 +172,8 @@ static void raise_bound(struct gpu_rates *rates)
 static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates *rates)
 {
     static const unsigned order[GPU_CALIBRATED] = {4, 3, 2, 1, 0, 5};
-    const unsigned engine = GPU_PATH_ENGINE + 1,
-                   paths = has_kernel && c->pinned ? GPU_PATHS : engine;
+    const unsigned engine = GPU_PATH_ENGINE + 1, all = has_kernel ? GPU_PATHS : engine,
+                   paths = c->pinned ? all : engine;
     int err = 0;
     if (rates->plain_to == 0)
         err = measure(c, engine, GPU_TO_DEVICE, c->bytes, &rates->plain_to);
@@ -198,9 +188,8 @@ static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates 
             err = measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
         if (err == 0 && rates->from[i][GPU_PATH_ENGINE] == 0)
             err = measure(c, paths, GPU_FROM_DEVICE, sizes[i], rates->from[i]);
-        if (err == 0 && rates->within[i] == 0)
-            err = measure_within(c, has_kernel ? GPU_PATH_KERNEL : GPU_PATH_ENGINE, sizes[i],
-                                 &rates->within[i]);
+        if (err == 0 && rates->within[i][GPU_PATH_ENGINE] == 0)
+            err = measure(c, all, GPU_ON_DEVICE, sizes[i], rates->within[i]);
     }
     raise_bound(rates);
     return err;
@@ -272,7 +261,9 @@ int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev, const struct 
 
 uint64_t gpu_window_rate(const struct gpu_rates *rates, unsigned i)
 {
-    const double link = (double)rates->plain_to, within = (double)rates->within[i];
+    const uint64_t *rate = rates->within[i];
+    const double link = (double)rates->plain_to;
+    const double within = (double)MAX(rate[GPU_PATH_ENGINE], rate[GPU_PATH_KERNEL]);
     return link > 0 && within > 0 ? (uint64_t)(link * within / (link + within)) : 0;
 }
 
@@ -284,8 +275,10 @@ enum gpu_path gpu__path(const struct gpu_rates *rates, enum gpu_direction direct
     /* Nearest by ratio. */
     while (i + 1 < GPU_CALIBRATED && bytes * bytes > (uint64_t)sizes[i] * sizes[i + 1])
         i++;
-    const uint64_t *rate = direction == GPU_FROM_DEVICE ? rates->from[i] : rates->to[i];
-    const uint64_t engine = rate[GPU_PATH_ENGINE];
-    const uint64_t worth = engine / (rates->by_turns ? WORTH_SHARE_BY_TURNS : WORTH_SHARE);
-    return rate[GPU_PATH_KERNEL] > engine + worth ? GPU_PATH_KERNEL : GPU_PATH_ENGINE;
+    const uint64_t *rate = direction == GPU_ON_DEVICE     ? rates->within[i]
+                           : direction == GPU_FROM_DEVICE ? rates->from[i]
+                                                          : rates->to[i];
+    const uint64_t quarters = rates->by_turns ? WORTH_QUARTERS_BY_TURNS : WORTH_QUARTERS;
+    return 4 * rate[GPU_PATH_KERNEL] > quarters * rate[GPU_PATH_ENGINE] ? GPU_PATH_KERNEL
+                                                                        : GPU_PATH_ENGINE;
 }

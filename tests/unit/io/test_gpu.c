@@ -607,9 +607,9 @@ END_TEST
 
 static enum gpu_path worth(const struct gpu_rates *r, const uint64_t rate[GPU_PATHS])
 {
-    const uint64_t engine = rate[GPU_PATH_ENGINE];
-    return rate[GPU_PATH_KERNEL] > engine + (r->by_turns ? engine : engine / 4) ? GPU_PATH_KERNEL
-                                                                                : GPU_PATH_ENGINE;
+    const uint64_t quarters = r->by_turns ? 16 : 5;
+    return 4 * rate[GPU_PATH_KERNEL] > quarters * rate[GPU_PATH_ENGINE] ? GPU_PATH_KERNEL
+                                                                        : GPU_PATH_ENGINE;
 }
 
 START_TEST(calibration_measures_each_path_and_a_much_faster_kernel_is_taken)
@@ -628,6 +628,7 @@ START_TEST(calibration_measures_each_path_and_a_much_faster_kernel_is_taken)
         ck_assert(i == 0 || r->frag_bytes[i] > r->frag_bytes[i - 1]);
         ck_assert_int_eq(gpu_path_of(gpu, GPU_TO_DEVICE, r->frag_bytes[i]), worth(r, r->to[i]));
         ck_assert_int_eq(gpu_path_of(gpu, GPU_FROM_DEVICE, r->frag_bytes[i]), worth(r, r->from[i]));
+        ck_assert_int_eq(gpu_path_of(gpu, GPU_ON_DEVICE, r->frag_bytes[i]), worth(r, r->within[i]));
     }
     ck_assert_int_eq(gpu_path_of(gpu, GPU_TO_DEVICE, 1),
                      gpu_path_of(gpu, GPU_TO_DEVICE, r->frag_bytes[0]));

@@ -85,10 +85,11 @@ static void close_spied(void)
 static void set_rates(uint64_t engine, uint64_t kernel)
 {
     for (unsigned i = 0; i < GPU_CALIBRATED; i++) {
-        uint64_t *const both[] = {gpu->thread.rates.to[i], gpu->thread.rates.from[i]};
-        for (unsigned k = 0; k < 2; k++) {
-            both[k][GPU_PATH_ENGINE] = engine;
-            both[k][GPU_PATH_KERNEL] = kernel;
+        struct gpu_rates *r = &gpu->thread.rates;
+        uint64_t *const all[] = {r->to[i], r->from[i], r->within[i]};
+        for (unsigned k = 0; k < ARRAY_LEN(all); k++) {
+            all[k][GPU_PATH_ENGINE] = engine;
+            all[k][GPU_PATH_KERNEL] = kernel;
         }
     }
 }
@@ -250,20 +251,26 @@ START_TEST(the_nearest_size_that_was_measured_decides)
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         memset(r.to, 0, sizeof r.to);
         memset(r.from, 0, sizeof r.from);
+        memset(r.within, 0, sizeof r.within);
         ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, want[i].bytes), GPU_PATH_ENGINE);
         r.to[want[i].nearest][GPU_PATH_KERNEL] = 1;
         ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, want[i].bytes), GPU_PATH_KERNEL);
-        ck_assert_int_eq(gpu__path(&r, GPU_ON_DEVICE, want[i].bytes), GPU_PATH_KERNEL);
+        ck_assert_int_eq(gpu__path(&r, GPU_ON_DEVICE, want[i].bytes), GPU_PATH_ENGINE);
         ck_assert_int_eq(gpu__path(&r, GPU_FROM_DEVICE, want[i].bytes), GPU_PATH_ENGINE);
         r.from[want[i].nearest][GPU_PATH_KERNEL] = 1;
         ck_assert_int_eq(gpu__path(&r, GPU_FROM_DEVICE, want[i].bytes), GPU_PATH_KERNEL);
+        r.within[want[i].nearest][GPU_PATH_KERNEL] = 1;
+        ck_assert_int_eq(gpu__path(&r, GPU_ON_DEVICE, want[i].bytes), GPU_PATH_KERNEL);
     }
     r.to[0][GPU_PATH_ENGINE] = 100;
-    r.to[0][GPU_PATH_KERNEL] = 200;
+    r.to[0][GPU_PATH_KERNEL] = 125;
+    ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_ENGINE);
+    r.to[0][GPU_PATH_KERNEL] = 126;
     ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_KERNEL);
     r.by_turns = true;
+    r.to[0][GPU_PATH_KERNEL] = 400;
     ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_ENGINE);
-    r.to[0][GPU_PATH_KERNEL] = 201;
+    r.to[0][GPU_PATH_KERNEL] = 401;
     ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_KERNEL);
 }
 END_TEST
@@ -472,7 +479,8 @@ START_TEST(a_slow_device_is_measured_by_and_by)
         turn();
     for (unsigned i = 0; i < GPU_CALIBRATED; i++)
         ck_assert(gpu_rates(gpu)->to[i][GPU_PATH_KERNEL] > 0 &&
-                  gpu_rates(gpu)->from[i][GPU_PATH_KERNEL] > 0 && gpu_rates(gpu)->within[i] > 0);
+                  gpu_rates(gpu)->from[i][GPU_PATH_KERNEL] > 0 &&
+                  gpu_rates(gpu)->within[i][GPU_PATH_KERNEL] > 0);
     close_spied();
 }
 END_TEST

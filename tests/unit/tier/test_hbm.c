@@ -781,7 +781,7 @@ START_TEST(the_view_is_what_the_device_says)
     rates->to[1][GPU_PATH_KERNEL] = 12;
     rates->from[1][GPU_PATH_ENGINE] = 13;
     rates->from[1][GPU_PATH_KERNEL] = 14;
-    rates->within[1] = 20;
+    rates->within[1][GPU_PATH_KERNEL] = 20;
     rig.d->ops->view(rig.d, &v);
     ck_assert(v.up && v.emulated && rig.d->ops->up(rig.d));
     ck_assert_str_eq(v.name, "fake");
