@@ -18,6 +18,7 @@
 
 #include <kvcache/admin.h>
 
+#include "echo.h"
 #include "lat.h"
 #include "out.h"
 #include "perf.h"
@@ -34,6 +35,7 @@
 #define GREEDY_UID   60000u
 #define LOOP_NS      UINT64_C(100000)
 #define LOOP_COUNTS  UINT64_C(20000)
+#define REPLY_BYTES  64u /* of a lookup, about */
 #define ANNOUNCED    16u /* RESERVEs of KVC_STORE_MAX blocks, of one session */
 
 static const char help[] =
@@ -41,9 +43,9 @@ static const char help[] =
     "\n"
     "How long lookups of 16 keys take beside greedy sessions, and how long they take alone; how\n"
     "long turns of the daemon's control thread are, by the clock and by processor time (wanted:\n"
-    "2 ms), and, for comparison, a loop of 100 us that does nothing but count. The kinds of "
-    "greed,\n"
-    "a daemon of its own for each:\n"
+    "2 ms). For comparison, what the machine does to others meanwhile: a bare ZeroMQ echo of\n"
+    "the same sizes, alone and beside them, and a loop of 100 us that only counts. The kinds of\n"
+    "greed, a daemon of its own for each:\n"
     "\n"
     "  stores    each session has four STOREs of 4,096 new blocks of 4 KiB in flight\n"
     "  acquires  each session has four ACQUIREs of N cached blocks in flight\n"
@@ -110,6 +112,7 @@ struct fair {
     uint8_t *keys; /* `chain` of them */
     pid_t pids[GREEDY_MAX];
     struct loop loop;
+    struct echo *echo;
 };
 
 struct greedy {
@@ -537,23 +540,26 @@ static int look_up(struct fair *f, struct lat *lat)
 }
 
 struct outcome {
-    double p50, p99;
+    double p50, p99, echo_p99;
     double requests; /* a second, of the greedy */
 };
 
 static int round_of(struct fair *f, bool beside, struct outcome *ret)
 {
-    struct lat lat = {0};
+    struct lat lat = {0}, echo = {0};
     atomic_store(&f->shared->busy, beside);
     pause_ms(200);
     const uint64_t before = atomic_load(&f->shared->requests);
     atomic_store(&f->loop.on, beside);
     int rc = look_up(f, &lat);
+    const uint64_t after = atomic_load(&f->shared->requests);
+    if (rc == 0)
+        rc = echo_round_trips(f->echo, f->seconds, &echo);
     atomic_store(&f->loop.on, false);
     *ret = (struct outcome){.p50 = (double)lat_quantile_ns(&lat, 0.5) * 1e-9,
                             .p99 = (double)lat_quantile_ns(&lat, 0.99) * 1e-9,
-                            .requests =
-                                (double)(atomic_load(&f->shared->requests) - before) / f->seconds};
+                            .echo_p99 = (double)lat_quantile_ns(&echo, 0.99) * 1e-9,
+                            .requests = (double)(after - before) / f->seconds};
     atomic_store(&f->shared->busy, false);
     pause_ms(300);
     if (rc == 0 && atomic_load(&f->shared->failed) > 0)
@@ -612,6 +618,7 @@ static int report(struct fair *f, const struct outcome *alone, const struct outc
         return rc;
     put_json(f, "lookup_p50", beside->p50, "s", "alone", alone->p50);
     put_json(f, "lookup_p99", beside->p99, "s", "alone", alone->p99);
+    put_json(f, "echo_p99", beside->echo_p99, "s", "alone", alone->echo_p99);
     put_json(f, "greedy_requests_per_s", beside->requests, "1/s", NULL, 0);
     put_json(f, "turn_max", (double)t.wall_max * 1e-9, "s", NULL, 0);
     put_json(f, "turn_p9999", (double)t.wall_p9999 * 1e-9, "s", NULL, 0);
@@ -621,12 +628,14 @@ static int report(struct fair *f, const struct outcome *alone, const struct outc
     put_json(f, "handle_max", (double)t.handle_max * 1e-9, "s", NULL, 0);
     progress_clear();
     if (!f->json)
-        printf("  %-9s %8.1f %8.1f %6.1fx %9.1f %9.1f %6.1fx %10.0f %8.2f %8.2f %8.2f %8.2f %8.2f "
+        printf("  %-9s %8.1f %8.1f %6.1fx %9.1f %9.1f %6.1fx %6.1fx %10.0f %8.2f %8.2f %8.2f %8.2f "
+               "%8.2f "
                "%8.2f\n",
                kind_names[f->kind], alone->p50 * 1e6, beside->p50 * 1e6, beside->p50 / alone->p50,
-               alone->p99 * 1e6, beside->p99 * 1e6, beside->p99 / alone->p99, beside->requests,
-               (double)t.wall_p9999 * 1e-6, (double)t.wall_max * 1e-6, (double)t.cpu_p9999 * 1e-6,
-               (double)t.cpu_max * 1e-6, (double)t.loop_p9999 * 1e-6, (double)t.loop_max * 1e-6);
+               alone->p99 * 1e6, beside->p99 * 1e6, beside->p99 / alone->p99,
+               beside->echo_p99 / alone->echo_p99, beside->requests, (double)t.wall_p9999 * 1e-6,
+               (double)t.wall_max * 1e-6, (double)t.cpu_p9999 * 1e-6, (double)t.cpu_max * 1e-6,
+               (double)t.loop_p9999 * 1e-6, (double)t.loop_max * 1e-6);
     fflush(stdout);
     return 0;
 }
@@ -638,13 +647,14 @@ static void print_head(const struct fair *f)
     printf(
         "Lookups of %u keys alone and beside %u greedy sessions of %s, in us; and in ms, 99.99 %% "
         "and the\nlongest: turns of the control thread by the clock and by processor time (wanted: "
-        "2 ms of it at\nmost; by the clock too where nothing else runs), and a loop of .10 ms by "
-        "processor time\n\n",
+        "2 ms of it at\nmost; by the clock too where nothing else runs). echo: p99 of a bare "
+        "ZeroMQ "
+        "echo, beside by\nalone; loop: .10 ms of counting, by processor time\n\n",
         LOOKUP_KEYS, (unsigned)f->sessions,
         f->two_principals ? "another principal" : "the same principal");
-    printf("  %-9s %8s %8s %7s %9s %9s %7s %10s %8s %8s %8s %8s %8s %8s\n", "kind", "p50", "beside",
-           "", "p99", "beside", "", "requests/s", "clock", "longest", "cpu", "longest", "loop",
-           "longest");
+    printf("  %-9s %8s %8s %7s %9s %9s %7s %7s %10s %8s %8s %8s %8s %8s %8s\n", "kind", "p50",
+           "beside", "", "p99", "beside", "", "echo", "requests/s", "clock", "longest", "cpu",
+           "longest", "loop", "longest");
 }
 
 static double median_of(const struct outcome *all, size_t n, size_t field)
@@ -659,6 +669,7 @@ static struct outcome medians(const struct outcome *all, size_t n)
 {
     return (struct outcome){.p50 = median_of(all, n, offsetof(struct outcome, p50)),
                             .p99 = median_of(all, n, offsetof(struct outcome, p99)),
+                            .echo_p99 = median_of(all, n, offsetof(struct outcome, echo_p99)),
                             .requests = median_of(all, n, offsetof(struct outcome, requests))};
 }
 
@@ -699,7 +710,11 @@ static int run_kind(struct fair *f)
                                               : "host.limit=1GiB");
     rig_set(&options, "log.level=warn");
     memset(f->shared, 0, sizeof *f->shared);
-    int rc = perf_open(&options, 1u << 20, &f->session);
+    int rc = echo_start(&f->echo);
+    if (rc == 0)
+        rc = echo_sizes(f->echo, LOOKUP_KEYS * KVC_KEY_BYTES, REPLY_BYTES);
+    if (rc == 0)
+        rc = perf_open(&options, 1u << 20, &f->session);
     if (rc == 0)
         rc = perf_settle(&f->session);
     if (rc == 0)
@@ -717,6 +732,7 @@ static int run_kind(struct fair *f)
     greedy_stop_all(f);
     progress_clear();
     perf_close(&f->session);
+    echo_stop(&f->echo);
     return rc;
 }
 
