@@ -123,32 +123,62 @@ static void assert_close(const float *out, const double *expected, size_t n, uin
                       (uintmax_t)seed);
 }
 
-static void one_attention(uint64_t seed)
+/* Frees the case. */
+static void attend_as_twin(struct attend_case *c, uint32_t page_tokens, uint64_t seed,
+                           uint64_t *random)
 {
-    uint64_t random = seed;
-    struct attend_case c;
     struct attend_laid laid;
-    case_choose(&c, &random);
-    case_fill(&c, &random);
-    case_lay(&c, 0, (int)(seed % 2), &random, &laid);
-    const size_t floats = (size_t)c.all_queries * c.heads * c.head_size;
+    case_fill(c, random);
+    case_lay(c, page_tokens, (int)(seed % 2), random, &laid);
+    const size_t floats = (size_t)c->all_queries * c->heads * c->head_size;
     float *twin = laid_twin(&laid);
-    attend(&laid.a, 1 + case_below(&random, 40), case_below(&random, 2));
+    attend(&laid.a, 1 + case_below(random, 40), case_below(random, 2));
     laid_assert_bits(&laid, twin, seed);
     if (seed % 3 == 0) {
-        double *expected = case_expected(&c);
+        double *expected = case_expected(c);
         assert_close(laid.out, expected, floats, seed);
         free(expected);
     }
     free(twin);
     laid_free(&laid);
-    case_free(&c);
+    case_free(c);
+}
+
+static void one_attention(uint64_t seed)
+{
+    uint64_t random = seed;
+    struct attend_case c;
+    case_choose(&c, &random);
+    attend_as_twin(&c, 0, seed, &random);
 }
 
 START_TEST(attention_is_the_twins)
 {
     for (uint64_t seed = 1; seed <= CHECK_SHARE(6); seed++)
         one_attention(seed + 1000 * (uint64_t)_i);
+}
+END_TEST
+
+/* As models have them: whole stages of one type, 1 to 8 rows of a KV head, one query or a chunk. */
+START_TEST(each_type_is_the_twins)
+{
+    static const uint32_t sizes[] = {64, 128, 192, 256}, groups[] = {1, 2, 4, 8};
+    for (uint64_t seed = 0; seed < CHECK_SHARE(12); seed++) {
+        uint64_t random = 100 * seed + (uint64_t)_i;
+        const uint32_t type = (uint32_t)_i;
+        struct attend_case c = {.seqs = 1,
+                                .heads = groups[seed % 4],
+                                .kv_heads = 1,
+                                .head_size = sizes[(seed + seed / 4) % 4],
+                                .split_tokens = seed % 2 ? KVC_TILE_TOKENS : 0,
+                                .tokens = {100 + case_below(&random, 60)},
+                                .queries = {seed % 3 ? 1 : 5},
+                                .k_old = type,
+                                .v_old = type,
+                                .k_new = type,
+                                .v_new = type};
+        attend_as_twin(&c, 16, seed, &random);
+    }
 }
 END_TEST
 
@@ -228,6 +258,7 @@ int main(void)
     tcase_add_test(tcase, fragments_are_those_of_the_twin);
     tcase_add_test(tcase, sums_are_those_of_the_twin);
     tcase_add_loop_test(tcase, attention_is_the_twins, 0, (int)CHECK_SHARE(8));
+    tcase_add_loop_test(tcase, each_type_is_the_twins, 0, (int)KVC_TYPES);
     tcase_add_test(tcase, what_a_device_cannot_take_is_named);
     tcase_add_loop_test(tcase, rows_are_those_of_the_twin, 0, (int)KVC_TYPES);
     suite_add_tcase(suite, tcase);
