@@ -43,6 +43,12 @@ cmp simulated.generated.jsonl simulated.- ||
 no_wrong_bytes generated.out
 hits=$(metric hit_ratio generated.out)
 awk -v h="$hits" 'BEGIN { exit !(h > 0.01) }' || fail "a hit ratio of $hits on generated conversations"
+# One worker and an order that heeds no time: the daemon hits what the simulation does, to the last digit.
+"$bench" simulate generated.jsonl --policy lru --capacity 10% --json >simulated.out
+"$bench" replay generated.jsonl --workers 1 --policy lru --capacity 10% --block-bytes 64KiB --json >lru.out
+no_wrong_bytes lru.out
+[ "$(metric hit_ratio lru.out)" = "$(metric hit_ratio simulated.out)" ] ||
+    fail "a hit ratio of $(metric hit_ratio lru.out), simulated $(metric hit_ratio simulated.out)"
 
 if [ ! -r "$trace" ] || [ "${KVC_TRACE_LIGHT:-}" = 1 ]; then
     echo "SKIP: the real trace: $([ -r "$trace" ] && echo "left out with sanitizers" || echo "not at $trace")"
