@@ -29,12 +29,23 @@ struct meeting {
     uint64_t round;
 };
 
+/* A copy that a thread has begun and not yet waited for. */
+struct copy {
+    void *to;
+    const void *from;
+    unsigned bytes;
+    uint64_t group;
+};
+
 struct fibre {
     void *sp; /* while others run */
     char *stack;
     void *fake; /* AddressSanitizer's */
     cuda_dim thread;
     unsigned flat; /* the thread's number in its block; THREADS_MAX: it has ended */
+    copy *copies;
+    unsigned ncopies, copies_max;
+    uint64_t group; /* of copies: the one that is open */
 };
 
 /* One block at a time in each thread of the process. */
@@ -57,6 +68,13 @@ extern thread_local block *here;
 
 /* Lets others have their turn. */
 void yield();
+
+/* ---- copies ---- */
+
+void copy_later(void *to, const void *from, size_t bytes);
+void copies_close();
+/* Copies what is in all closed groups but the last `groups`. */
+void copies_wait(size_t groups);
 
 /* ---- meetings ---- */
 
@@ -133,6 +151,9 @@ struct alignas(16) float4 {
 struct alignas(8) uint2 {
     unsigned x, y;
 };
+struct alignas(8) float2 {
+    float x, y;
+};
 
 inline void __syncthreads()
 {
@@ -169,6 +190,16 @@ template <typename T> void __stcs(T *p, T value)
 {
     fibres::check_aligned(p);
     *p = value;
+}
+
+/* Byte i of the result is that of the eight of x and y which the selector's half byte i names. */
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
+{
+    const uint64_t all = (uint64_t)y << 32 | x;
+    unsigned result = 0;
+    for (unsigned i = 0; i < 4; i++)
+        result |= (unsigned)(all >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return result;
 }
 
 inline unsigned atomicAdd(unsigned *p, unsigned by)

@@ -107,6 +107,42 @@ void yield()
     arrive(f, &here->home_stack, &here->home_bytes);
 }
 
+// ---- copies ----
+
+void copy_later(void *to, const void *from, size_t bytes)
+{
+    fibre *f = &here->all[here->now];
+    if (bytes != 4 && bytes != 8 && bytes != 16)
+        wrong("a copy has 4, 8 or 16 bytes");
+    if ((uintptr_t)to % bytes != 0 || (uintptr_t)from % bytes != 0)
+        wrong("an address is not a multiple of the size of what is copied");
+    if (f->ncopies == f->copies_max) {
+        f->copies_max = f->copies_max > 0 ? 2 * f->copies_max : 64;
+        f->copies = (copy *)realloc(f->copies, f->copies_max * sizeof(copy));
+        if (!f->copies)
+            wrong("no memory");
+    }
+    memset(to, 0xff, bytes);
+    f->copies[f->ncopies++] = {to, from, (unsigned)bytes, f->group};
+}
+
+void copies_close()
+{
+    here->all[here->now].group++;
+}
+
+void copies_wait(size_t groups)
+{
+    fibre *f = &here->all[here->now];
+    unsigned left = 0;
+    for (unsigned i = 0; i < f->ncopies; i++)
+        if (f->copies[i].group + groups < f->group)
+            memcpy(f->copies[i].to, f->copies[i].from, f->copies[i].bytes);
+        else
+            f->copies[left++] = f->copies[i];
+    f->ncopies = left;
+}
+
 // ---- a launch ----
 
 static void thread_begin(fibre *f)
@@ -121,6 +157,8 @@ static void thread_begin(fibre *f)
 
 static void thread_end(const fibre *f)
 {
+    if (f->ncopies > 0)
+        wrong("a thread has ended before its copies");
     meeting *warp = &here->warp[f->flat / WARP_LANES];
     here->moves++;
     here->whole.members--;
@@ -211,8 +249,10 @@ static void launch(cuda_dim grid, cuda_dim size, bool backwards, void (*body)(vo
     here->ctx = ctx;
     here->backwards = backwards;
     blocks_run(backwards);
-    for (const fibre &f : here->all)
+    for (const fibre &f : here->all) {
+        free(f.copies);
         free(f.stack);
+    }
     free(here);
     here = nullptr;
 }
@@ -232,6 +272,7 @@ void KVC_DEQUANTISE_KERNEL(struct kvc_rows rows);
 void rules_neighbour(uint32_t *ret_neighbour);
 void rules_uneven(uint32_t *ret_sum);
 void rules_lane_missing(uint32_t *ret_sum);
+void rules_copies(const uint32_t *from, uint32_t *ret, uint32_t waits);
 }
 
 namespace
@@ -278,6 +319,11 @@ template <void (*kernel)(uint32_t *)> void run_rule(void *a)
     kernel(arg<uint32_t *>(a, 0));
 }
 
+void run_copies(void *a)
+{
+    rules_copies(arg<const uint32_t *>(a, 0), arg<uint32_t *>(a, 1), arg<uint32_t>(a, 2));
+}
+
 #define STRING(name)  STRING_(name)
 #define STRING_(name) #name
 
@@ -292,7 +338,8 @@ const struct {
                {STRING(KVC_DEQUANTISE_KERNEL), run_dequantise},
                {"rules_neighbour", run_rule<rules_neighbour>},
                {"rules_uneven", run_rule<rules_uneven>},
-               {"rules_lane_missing", run_rule<rules_lane_missing>}};
+               {"rules_lane_missing", run_rule<rules_lane_missing>},
+               {"rules_copies", run_copies}};
 
 } // namespace
 

@@ -33,6 +33,39 @@ START_TEST(warps_go_their_own_ways_in_between)
 }
 END_TEST
 
+static void copies_run(const uint32_t *from, uint32_t *ret, uint32_t waits)
+{
+    void *args[] = {&from, &ret, &waits};
+    fibres_run("rules_copies", one, one, false, args);
+}
+
+START_TEST(a_copy_is_there_once_it_is_waited_for)
+{
+    const uint32_t from[2] = {3, 4};
+    uint32_t ret[3] = {0};
+    copies_run(from, ret, 1);
+    ck_assert_uint_eq(ret[0], 3);
+    ck_assert_uint_eq(ret[1], UINT32_MAX);
+    ck_assert_uint_eq(ret[2], 4);
+}
+END_TEST
+
+START_TEST(a_thread_waits_for_its_copies_before_it_ends)
+{
+    const uint32_t from[2] = {3, 4};
+    uint32_t ret[3] = {0};
+    copies_run(from, ret, 0);
+}
+END_TEST
+
+START_TEST(a_copy_is_aligned)
+{
+    _Alignas(4) uint8_t from[12] = {0};
+    uint32_t ret[3] = {0};
+    copies_run((const uint32_t *)(const void *)(from + 1), ret, 1);
+}
+END_TEST
+
 START_TEST(threads_that_wait_for_ever_abort)
 {
     uint32_t sum = 0;
@@ -86,6 +119,9 @@ int main(void)
     TCase *tcase = tcase_create("rules");
     tcase_add_loop_test(tcase, threads_meet_before_they_go_on, 0, 2);
     tcase_add_loop_test(tcase, warps_go_their_own_ways_in_between, 0, 2);
+    tcase_add_test(tcase, a_copy_is_there_once_it_is_waited_for);
+    tcase_add_test_raise_signal(tcase, a_thread_waits_for_its_copies_before_it_ends, SIGABRT);
+    tcase_add_test_raise_signal(tcase, a_copy_is_aligned, SIGABRT);
     tcase_add_loop_test_raise_signal(tcase, threads_that_wait_for_ever_abort, SIGABRT, 0, 2);
     tcase_add_test_raise_signal(tcase, a_name_that_there_is_not_aborts, SIGABRT);
     tcase_add_test_raise_signal(tcase, part_of_a_warp_cannot_shuffle, SIGABRT);

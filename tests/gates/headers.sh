@@ -24,7 +24,7 @@ root=$1
 includes=$2
 cc=$3
 # In C++.
-not_alone='tests/fibres/cuda_fibres\.h'
+not_alone='tests/fibres/cuda_(fibres|pipeline)\.h'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
