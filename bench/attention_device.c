@@ -50,7 +50,7 @@ int attention_device_out(struct attention_device *d, float *ret_out)
 
 #define BUFFERS_MAX     9u
 #define CALLS_AT_A_TIME 4u /* launched before the device is waited for */
-#define BLOCKS_EACH     4u /* of a multiprocessor: see kvc_attend_plan() */
+#define BLOCKS_EACH     8u /* of a multiprocessor: see kvc_attend_plan() */
 #define DEVICE_NAME     "cuda:"
 
 static const struct cuda_api *cu;
@@ -239,7 +239,7 @@ static int launch_attend(struct attention_device *d)
                                                 1, 0, NULL, attend, NULL));
     return rc == 0 ? must("cuLaunchKernel",
                           cu->LaunchKernel(d->merge, p->x, KVC_ATTEND_ROWS, p->z,
-                                           KVC_ATTEND_THREADS, 1, 1, 0, NULL, merge, NULL))
+                                           KVC_ATTEND_MERGE_THREADS, 1, 1, 0, NULL, merge, NULL))
                    : rc;
 }
 

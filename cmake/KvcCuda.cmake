@@ -65,7 +65,8 @@ endfunction()
 # Adds to <target> the device code of <file.cu>, one image for all architectures, as the bytes
 # <symbol>_image[] and their count <symbol>_image_bytes (size_t); and as PTX <symbol>_ptx[] of the
 # oldest version that has sm_80 (7.0, CUDA 11.0), which any driver compiles: it takes no image of a
-# newer CUDA than its own. For cuModuleLoadData(); links nothing. KVC_PTX has the files, for tests.
+# newer CUDA than its own. A hint that came with 8.3 is left out. For cuModuleLoadData(); links
+# nothing. KVC_PTX has the files, for tests.
 function(kvc_cuda_image target symbol source)
   cmake_parse_arguments(PARSE_ARGV 3 ARG "" "" "FLAGS;DEPENDS")
   string(REGEX REPLACE "_image$" "_ptx" ptx_symbol "${symbol}")
@@ -85,7 +86,8 @@ function(kvc_cuda_image target symbol source)
     VERBATIM)
   add_custom_command(OUTPUT "${ptx}"
     COMMAND ${nvcc} -ptx -arch=compute_80 -o "${ptx}.new" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
-    COMMAND sed -e "s/^\\.version .*/.version 7.0/" "${ptx}.new" > "${ptx}"
+    COMMAND sed -e "s/^\\.version .*/.version 7.0/" -e "/\\.pragma \"used_bytes_mask/d"
+            "${ptx}.new" > "${ptx}"
     DEPENDS "${source}" ${ARG_DEPENDS}
     COMMENT "Building PTX ${ptx_symbol}"
     VERBATIM)

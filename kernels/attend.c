@@ -422,6 +422,7 @@ int kvc_attend_plan(const struct kvc_attention *a, uint32_t blocks,
                     struct kvc_attend_plan *ret_plan, char ret_why[KVC_WHY_BYTES])
 {
     uint64_t rows = 0;
+    const uint32_t each = attend_rows(a->head_size);
     const int rc = attend__check(a, ret_why);
     if (rc != 0)
         return rc;
@@ -430,7 +431,7 @@ int kvc_attend_plan(const struct kvc_attention *a, uint32_t blocks,
                               DEVICE_SEQS_MAX);
     for (uint32_t s = 0; s < a->seqs; s++)
         rows = MAX(rows, (uint64_t)(a->q_first[s + 1] - a->q_first[s]) * group_of(a));
-    const uint64_t x = (rows + KVC_ATTEND_ROWS - 1) / KVC_ATTEND_ROWS * a->kv_heads;
+    const uint64_t x = (rows + each - 1) / each * a->kv_heads;
     if (x > INT32_MAX)
         return attend__refuse(ret_why,
                               "%ju rows of a sequence and KV head are too many for a device",

@@ -140,4 +140,12 @@ NUMERIC_FN float exp_of(float x)
     return float_of_bits(float_bits(y) + (float_bits(shifted) << 23));
 }
 
+/* Rows of queries that a block has on a device: their values are 1,024 or fewer. */
+NUMERIC_FN uint32_t attend_rows(uint32_t head_size)
+{
+    return head_size <= 128   ? KVC_ATTEND_ROWS
+           : head_size <= 256 ? KVC_ATTEND_ROWS / 2
+                              : KVC_ATTEND_ROWS / 4;
+}
+
 #endif

@@ -160,18 +160,22 @@ const char *kvc_attend_cpu_name(void);
  *
  *   KVC_ATTEND_KERNEL        (struct kvc_attention, uint32_t parts, float *work)
  *   KVC_ATTEND_MERGE_KERNEL  (struct kvc_attention, uint32_t states, float *work)
- *       one after the other on one stream, blocks of KVC_ATTEND_THREADS; grids (x, y, z), then
- *       (x, KVC_ATTEND_ROWS, z); states is y. work is device memory, a multiple of 4.
+ *       one after the other on one stream: grid (x, y, z), blocks of KVC_ATTEND_THREADS, then
+ *       (x, KVC_ATTEND_ROWS, z) of KVC_ATTEND_MERGE_THREADS; states is y. work is device memory, a
+ *       multiple of 4.
+ *       Rows at multiples of 16 are the fastest, then 8 and 4; others, q8_0 and q4_0 with an odd
+ *       number of blocks, and 64 tokens that have several types, are several times slower.
  *   KVC_QUANTISE_KERNEL, KVC_DEQUANTISE_KERNEL  (struct kvc_rows)
  *       a warp a row, blocks of KVC_ROWS_THREADS, any grid; what kvc_quantise() checks holds.
  */
-#define KVC_ATTEND_KERNEL       kvc_attend
-#define KVC_ATTEND_MERGE_KERNEL kvc_attend_merge
-#define KVC_ATTEND_THREADS      128u
-#define KVC_ATTEND_ROWS         8u
-#define KVC_QUANTISE_KERNEL     kvc_quantise_rows
-#define KVC_DEQUANTISE_KERNEL   kvc_dequantise_rows
-#define KVC_ROWS_THREADS        256u
+#define KVC_ATTEND_KERNEL        kvc_attend
+#define KVC_ATTEND_MERGE_KERNEL  kvc_attend_merge
+#define KVC_ATTEND_THREADS       32u
+#define KVC_ATTEND_MERGE_THREADS 128u
+#define KVC_ATTEND_ROWS          8u
+#define KVC_QUANTISE_KERNEL      kvc_quantise_rows
+#define KVC_DEQUANTISE_KERNEL    kvc_dequantise_rows
+#define KVC_ROWS_THREADS         256u
 
 struct kvc_rows {
     uint32_t type, head_size;
@@ -189,7 +193,7 @@ struct kvc_attend_plan {
 /*
  * Checks as kvc_attend_cpu() does, and divides the work. `a` is the attention with page lists,
  * dropped and q_first in the host's memory, for they are read here; bases, q and out are not.
- * `blocks`: that keep the device busy, 4 for each multiprocessor. It changes no bit.
+ * `blocks`: that keep the device busy, 8 for each multiprocessor. It changes no bit.
  */
 KVC_MUST_USE int kvc_attend_plan(const struct kvc_attention *a, uint32_t blocks,
                                  struct kvc_attend_plan *ret_plan, char ret_why[KVC_WHY_BYTES]);

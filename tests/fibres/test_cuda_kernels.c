@@ -108,10 +108,11 @@ static void attend(struct kvc_attention *a, uint32_t blocks, bool backwards)
     ck_assert_ptr_nonnull(work);
     memset(work, 0xff, plan.work_bytes);
     const unsigned grid[3] = {plan.x, plan.y, plan.z}, merge[3] = {plan.x, KVC_ATTEND_ROWS, plan.z},
-                   block[3] = {KVC_ATTEND_THREADS, 1, 1};
+                   block[3] = {KVC_ATTEND_THREADS, 1, 1},
+                   merge_block[3] = {KVC_ATTEND_MERGE_THREADS, 1, 1};
     void *args[] = {a, &plan.parts, &work}, *merge_args[] = {a, &plan.y, &work};
     fibres_run("kvc_attend", grid, block, backwards, args);
-    fibres_run("kvc_attend_merge", merge, block, backwards, merge_args);
+    fibres_run("kvc_attend_merge", merge, merge_block, backwards, merge_args);
     free(work);
 }
 

@@ -163,7 +163,7 @@ static void attend_on_device(const struct attend_case *c, struct attend_laid *l,
     void *args[] = {&a, &plan.parts, &work}, *merge_args[] = {&a, &plan.y, &work};
     if (plan.x > 0) {
         launch(attend, grid, KVC_ATTEND_THREADS, args);
-        launch(merge, merges, KVC_ATTEND_THREADS, merge_args);
+        launch(merge, merges, KVC_ATTEND_MERGE_THREADS, merge_args);
         copy((uintptr_t)l->out, (uintptr_t)a.out, l->out_bytes);
     }
     free(nothing);
