@@ -222,7 +222,7 @@ struct gpu_rates {
 uint64_t gpu_window_rate(const struct gpu_rates *rates, unsigned i);
 const struct gpu_rates *gpu_rates(const struct gpu *gpu); /* borrowed */
 /* The one that a copy of such fragments takes: the kernel where it was a quarter faster, or more
- * than four times as fast by turns, and the host memory is pinned. */
+ * than three times as fast by turns, and the host memory is pinned. */
 enum gpu_path gpu_path_of(const struct gpu *gpu, enum gpu_direction direction, uint64_t frag_bytes);
 
 METRIC_STRUCT(gpu, GPU_METRICS);

@@ -37,8 +37,8 @@
 #define WORTH_QUARTERS 5u
 /* In time slices beside a worker that decodes it has half of the rate that is measured here, and
  * the worker needs twice the time for a step; an engine costs the worker little
- * (docs/notes/bench-h200.md). So it must have four times the engine's rate. */
-#define WORTH_QUARTERS_BY_TURNS 16u
+ * (docs/notes/bench-h200.md). So it must have three times the engine's rate. */
+#define WORTH_QUARTERS_BY_TURNS 12u
 /* A prime that no number of fragments is a multiple of, so that it visits all. */
 #define STRIDE 613u
 

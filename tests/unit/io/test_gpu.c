@@ -607,7 +607,7 @@ END_TEST
 
 static enum gpu_path worth(const struct gpu_rates *r, const uint64_t rate[GPU_PATHS])
 {
-    const uint64_t quarters = r->by_turns ? 16 : 5;
+    const uint64_t quarters = r->by_turns ? 12 : 5;
     return 4 * rate[GPU_PATH_KERNEL] > quarters * rate[GPU_PATH_ENGINE] ? GPU_PATH_KERNEL
                                                                         : GPU_PATH_ENGINE;
 }

@@ -268,9 +268,9 @@ START_TEST(the_nearest_size_that_was_measured_decides)
     r.to[0][GPU_PATH_KERNEL] = 126;
     ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_KERNEL);
     r.by_turns = true;
-    r.to[0][GPU_PATH_KERNEL] = 400;
+    r.to[0][GPU_PATH_KERNEL] = 300;
     ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_ENGINE);
-    r.to[0][GPU_PATH_KERNEL] = 401;
+    r.to[0][GPU_PATH_KERNEL] = 301;
     ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_KERNEL);
 }
 END_TEST
