@@ -19,7 +19,8 @@
 #define HEADS        32u
 #define PAGE_TOKENS  16u
 #define SEQS         4u
-#define SPLIT_TOKENS 512u
+#define SPLIT_TOKENS 512u /* as kvcache-worker */
+#define SPLIT_MAX    1048576u
 #define BYTES_MIN    (UINT64_C(8) << 20)
 #define BYTES_MAX    (UINT64_C(64) << 30)
 #define THREADS_MAX  256u
@@ -41,6 +42,9 @@ static const char help[] =
     "  --type NAME    fp32, fp16, bf16, fp8, q8_0, q4_0 or int8 (default: each of them)\n"
     "  --threads N    (default: one for each processor)\n"
     "  --kv-heads N   1 to 32, a divisor of 32 (default 8)\n"
+    "  --split N      tokens of a part, a multiple of 64 (default 512): long sequences want "
+    "longer\n"
+    "                 parts on a device, whose merging takes a tenth of the time and more\n"
     "  --bytes SIZE   of K and V together that a decode step reads (default 1GiB)\n"
     "  --seconds S    of one measurement (default 0.5)\n"
     "  --pairs N      measurements of each, taking turns; medians are reported (default 5)\n"
@@ -127,7 +131,7 @@ static void lay_out(struct bench *b, uint32_t row_bytes, uint32_t pages, uint32_
                                   .kv_heads = kv_heads,
                                   .head_size = ATTENTION_HEAD,
                                   .scale = 1 / sqrtf(ATTENTION_HEAD),
-                                  .split_tokens = SPLIT_TOKENS,
+                                  .split_tokens = (uint32_t)b->args->split,
                                   .lists = 1,
                                   .list = {{k, v, PAGE_TOKENS, pages, b->page, b->first, b->last}},
                                   .q_first = b->q_first,
@@ -330,6 +334,8 @@ static int take_option(void *ctx, int c, char **argv)
         return opt_count("threads", optarg, 1, THREADS_MAX, &args->threads);
     case 'k':
         return opt_count("kv-heads", optarg, 1, HEADS, &args->kv_heads);
+    case 's':
+        return opt_count("split", optarg, KVC_TILE_TOKENS, SPLIT_MAX, &args->split);
     case 'y':
         return opt_bytes("bytes", optarg, BYTES_MIN, BYTES_MAX, &args->bytes);
     case 'S':
@@ -346,21 +352,18 @@ static int take_option(void *ctx, int c, char **argv)
 
 int cmd_attention(int argc, char **argv)
 {
-    static const struct option options[] = {{"prefill", no_argument, NULL, 'P'},
-                                            {"device", required_argument, NULL, 'd'},
-                                            {"type", required_argument, NULL, 'T'},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"kv-heads", required_argument, NULL, 'k'},
-                                            {"bytes", required_argument, NULL, 'y'},
-                                            {"seconds", required_argument, NULL, 'S'},
-                                            {"pairs", required_argument, NULL, 'p'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"prefill", no_argument, NULL, 'P'},        {"device", required_argument, NULL, 'd'},
+        {"type", required_argument, NULL, 'T'},     {"threads", required_argument, NULL, 't'},
+        {"kv-heads", required_argument, NULL, 'k'}, {"split", required_argument, NULL, 's'},
+        {"bytes", required_argument, NULL, 'y'},    {"seconds", required_argument, NULL, 'S'},
+        {"pairs", required_argument, NULL, 'p'},    {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},           {0}};
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     struct attention_args args = {.perf = {.bench = "attention", .seconds = 0.5, .pairs = 5},
                                   .threads = processors > 0 ? (uint64_t)processors : 1,
                                   .kv_heads = 8,
+                                  .split = SPLIT_TOKENS,
                                   .type = KVC_TYPES,
                                   .bytes = PERF_WORKING_SET};
     int rc = opt_each(argc, argv, options, help, NULL, take_option, &args);
@@ -370,6 +373,8 @@ int cmd_attention(int argc, char **argv)
         return say_usage("'%s' is not understood", argv[optind]);
     if (HEADS % args.kv_heads != 0)
         return say_usage("--kv-heads: %" PRIu64 " does not divide %u", args.kv_heads, HEADS);
+    if (args.split % KVC_TILE_TOKENS != 0)
+        return say_usage("--split: %" PRIu64 " is no multiple of %u", args.split, KVC_TILE_TOKENS);
     for (uint32_t type = 0; rc == 0 && type < KVC_TYPES; type++)
         if (args.type == type || args.type == KVC_TYPES)
             rc = one_type(&args, (enum kvc_type)type);

@@ -14,9 +14,9 @@
 struct attention_args {
     struct perf_args perf;
     bool prefill;
-    uint64_t threads, kv_heads, bytes;
-    const char *device; /* NULL: the CPU */
-    uint32_t type;      /* enum kvc_type; KVC_TYPES: each */
+    uint64_t threads, kv_heads, bytes, split; /* split: tokens of a part */
+    const char *device;                       /* NULL: the CPU */
+    uint32_t type;                            /* enum kvc_type; KVC_TYPES: each */
 };
 
 /* Threads that read a memory, each its share again and again: bytes per second of all. */
