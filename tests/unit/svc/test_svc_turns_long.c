@@ -16,6 +16,7 @@
 /* A slice takes so long that its processor time is read, whatever else the machine does. */
 #define BLOCKS 4096u
 #define SLICE  (2048u * 17)
+#define TRIES  20u
 
 static struct srig s;
 static struct sr_peer *p, *q;
@@ -51,8 +52,8 @@ static uint32_t index_of(const struct sr_peer *peer)
     return session_by_route(s.svc, peer->route, KVC_ROUTE_BYTES)->index;
 }
 
-/* The record of the turn's longest piece. */
-static void expect(uint32_t op, const struct sr_peer *of, uint64_t units)
+/* The record of the turn's longest piece is this one. */
+static bool is_told(uint32_t op, const struct sr_peer *of, uint64_t units)
 {
     static char text[1 << 16];
     char wanted[96];
@@ -66,10 +67,21 @@ static void expect(uint32_t op, const struct sr_peer *of, uint64_t units)
     (void)close(fd);
     (void)snprintf(wanted, sizeof(wanted), "PIECE        a=%u b=%u c=%llu\n", op, index_of(of),
                    (unsigned long long)units);
-    ck_assert_msg(strstr(text, wanted) != NULL, "no %s in %s", wanted, text);
+    return strstr(text, wanted) != NULL;
 }
 
-START_TEST(a_slice_is_told_by_its_operation_session_and_work)
+/* A machine that takes the processor away in another piece makes that the longest one. */
+static void expect_soon(bool (*try)(void))
+{
+    unsigned tries = 1;
+    while (!try() && ++tries <= TRIES) {
+        teardown();
+        setup();
+    }
+    ck_assert_uint_le(tries, TRIES);
+}
+
+static bool slice_is_told(void)
 {
     (void)sr_reserve(&s, q, &all); /* its first slice */
     core_tick(s.core, s.now_ns);
@@ -78,12 +90,18 @@ START_TEST(a_slice_is_told_by_its_operation_session_and_work)
     const uint64_t before = core_work(s.core);
     svc_turn_end(s.svc);
     ck_assert_uint_ge(core_work(s.core) - before, SLICE);
-    expect(KVC_OP_RESERVE, q, core_work(s.core) - before);
+    const bool is = is_told(KVC_OP_RESERVE, q, core_work(s.core) - before);
     sr_leave(&s, q);
+    return is;
+}
+
+START_TEST(a_slice_is_told_by_its_operation_session_and_work)
+{
+    expect_soon(slice_is_told);
 }
 END_TEST
 
-START_TEST(a_request_is_told_in_the_same_way)
+static bool request_is_told(void)
 {
     const struct msg_reserve msg = {.ns = all.ns, .keys = sr__seq(&all).keys[0]};
     const int len = codec_enc_reserve(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_RESERVE, 0), &msg);
@@ -93,8 +111,14 @@ START_TEST(a_request_is_told_in_the_same_way)
     const uint64_t before = core_work(s.core);
     (void)sr_send(&s, q, len); /* its first slice */
     ck_assert_uint_ge(core_work(s.core) - before, SLICE);
-    expect(KVC_OP_RESERVE, q, core_work(s.core) - before);
+    const bool is = is_told(KVC_OP_RESERVE, q, core_work(s.core) - before);
     sr_leave(&s, q);
+    return is;
+}
+
+START_TEST(a_request_is_told_in_the_same_way)
+{
+    expect_soon(request_is_told);
 }
 END_TEST
 
