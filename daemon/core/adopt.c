@@ -7,18 +7,36 @@
 
 #define ADOPT_AHEAD 16u
 
+/* From the first block that was found until all have come. */
+struct adopt {
+    uint64_t print; /* the namespace of the last one */
+    uint32_t ns;
+    struct key256 parent[]; /* of each block that was found, its parent's key */
+};
+
+static uint64_t adopt_bytes(const struct core *c)
+{
+    return sizeof(struct adopt) + (uint64_t)c->cfg.blocks_max * sizeof(struct key256);
+}
+
+void adopt_destroy(struct core *c)
+{
+    core__pages_put(c->adopt, adopt_bytes(c));
+    c->adopt = NULL;
+}
+
 /* ---- one by one ---- */
 
 static struct core_ns *found_ns(struct core *c, uint64_t print)
 {
-    if (c->found_print != print || !print) {
+    if (c->adopt->print != print || !print) {
         struct core_ns *ns = ns_by_print(c, print);
         if (!ns)
             return NULL;
-        c->found_print = print;
-        c->found_ns = (uint32_t)(ns - c->ns);
+        c->adopt->print = print;
+        c->adopt->ns = (uint32_t)(ns - c->ns);
     }
-    return &c->ns[c->found_ns];
+    return &c->ns[c->adopt->ns];
 }
 
 /* NULL: no such place, or what is there has other bytes than it should. */
@@ -48,7 +66,7 @@ static struct block *found_new(struct core *c, const struct core_found *f, uint3
         block_clear(b, BLOCK_F_PARTS);
         b->where = 0;
     }
-    c->found_parent[block_no(c, b)] =
+    c->adopt->parent[block_no(c, b)] =
         f->label.has_parent ? f->label.parent : (struct key256){.b = {0}};
     if (f->label.has_parent)
         b->flags |= BLOCK_F_KEEP; /* until it is linked: has a parent */
@@ -72,17 +90,16 @@ static int found_part(struct core *c, struct block *b, uint32_t shard)
 /* Of the namespace in hand alone: it looks for no other, which would have to be found again now. */
 void core_adopt_soon(const struct core *c, const struct tier_label *label)
 {
-    if (label->print != 0 && label->print == c->found_print)
-        index_prefetch(c, index_hash(c, c->found_ns, label->group, label->key.b));
+    if (c->adopt && label->print != 0 && label->print == c->adopt->print)
+        index_prefetch(c, index_hash(c, c->adopt->ns, label->group, label->key.b));
 }
 
 int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
 {
-    if (!c->found_parent) {
-        c->found_parent = core__pages((uint64_t)c->cfg.blocks_max * sizeof(struct key256));
-        if (!c->found_parent)
-            return -ENOMEM;
-    }
+    if (!c->adopt)
+        c->adopt = core__pages(adopt_bytes(c));
+    if (!c->adopt)
+        return -ENOMEM;
     const struct core_ns *ns = found_place(c, f);
     if (!ns || f->loc.id == 0 || (!f->in_host && !c->cfg.disk))
         return KVC_E_GONE;
@@ -186,7 +203,7 @@ static void found_link(struct core *c, struct block *b)
 {
     if (!(b->flags & BLOCK_F_KEEP))
         return;
-    const struct key256 *key = &c->found_parent[block_no(c, b)];
+    const struct key256 *key = &c->adopt->parent[block_no(c, b)];
     struct block *p =
         index_find(c, index_hash(c, b->ns, b->group, key->b), b->ns, b->group, key->b);
     if (!p || !is_found(p) || p == b || p->tokens != block_group(c, p)->block_tokens ||
@@ -207,14 +224,14 @@ static void link_all(struct core *c)
         if (no + ADOPT_AHEAD < c->blocks_high) {
             const struct block *a = &c->blocks[no + ADOPT_AHEAD];
             if (a->flags & BLOCK_F_KEEP && a->flags & BLOCK_F_FOUND)
-                index_prefetch(c,
-                               index_hash(c, a->ns, a->group, c->found_parent[no + ADOPT_AHEAD].b));
+                index_prefetch(
+                    c, index_hash(c, a->ns, a->group, c->adopt->parent[no + ADOPT_AHEAD].b));
         }
         if (no + ADOPT_AHEAD / 2 < c->blocks_high) {
             const struct block *a = &c->blocks[no + ADOPT_AHEAD / 2];
             if (a->flags & BLOCK_F_KEEP && a->flags & BLOCK_F_FOUND)
                 index_prefetch_record(
-                    c, index_hash(c, a->ns, a->group, c->found_parent[no + ADOPT_AHEAD / 2].b));
+                    c, index_hash(c, a->ns, a->group, c->adopt->parent[no + ADOPT_AHEAD / 2].b));
         }
         if (is_found(&c->blocks[no]))
             found_link(c, &c->blocks[no]);
@@ -399,7 +416,7 @@ static void order_all(struct core *c)
 uint32_t core_adopt_end(struct core *c)
 {
     uint32_t n = 0;
-    if (!c->found_parent)
+    if (!c->adopt)
         return 0;
     for (uint32_t no = 0; no < c->blocks_high; no++)
         if (c->blocks[no].flags & BLOCK_F_FOUND)
@@ -418,9 +435,7 @@ uint32_t core_adopt_end(struct core *c)
             found_drop(c, b);
     }
     order_all(c);
-    core__pages_put(c->found_parent, (uint64_t)c->cfg.blocks_max * sizeof(struct key256));
-    c->found_parent = NULL;
-    c->found_print = 0;
+    adopt_destroy(c);
     c->found_ms = c->now_ms;
     c->m.blocks_adopted += n;
     return n;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core__.h"
+#include "lapse.h"
 #include "regions.h"
 #include "sys.h"
 
@@ -113,7 +114,7 @@ static void check_quotas(struct core *c)
     for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++)
         quotas += c->quota[i].payer != 0;
     MUST(quotas == c->m.quotas && leaving == c->leaving_bytes && pinned == c->m.pinned_bytes);
-    MUST(lapsed == c->lapsed);
+    MUST(lapsed == lapse_blocks(c));
     MUST(retain_is_sound(c->retain)); /* held is not above its bound, lists are what is in them */
     check_unevictable(c, room);
     free(room);

@@ -7,6 +7,7 @@
 
 #include "core__.h"
 #include "core_names.h"
+#include "lapse.h"
 #include "regions.h"
 #include "sys.h"
 
@@ -211,6 +212,12 @@ static int create_pools(struct core *c)
     if (!err)
         err = create_shares(c);
     if (!err)
+        err = gone_create(c);
+    if (!err)
+        err = lapse_create(c);
+    if (!err)
+        err = reclaim_create(c);
+    if (!err)
         err = asks_create(c);
     if (!err)
         err = names_create(c);
@@ -233,8 +240,6 @@ int core_create(const struct core_config *config, struct core **ret_core)
     c->refused = c->offered = CORE_NONE;
     list_init(&c->woken);
     list_init(&c->jobs);
-    list_init(&c->gone_next);
-    list_init(&c->gone_now);
     list_init(&c->copying);
     list_init(&c->slices);
     list_init(&c->verifying);
@@ -276,7 +281,7 @@ void core_stop(struct core *c)
 
 bool core_is_still(const struct core *c)
 {
-    return c->gone_state != GONE_SETTLING && pool_used(c->moves) == 0 && pool_used(c->ops) == 0 &&
+    return !gone_is_settling(c) && pool_used(c->moves) == 0 && pool_used(c->ops) == 0 &&
            pool_used(c->verify_ops) == 0 && near_is_still(c);
 }
 
@@ -289,6 +294,9 @@ void core_destroy(struct core **core)
     core_budget(&c->cfg, &b);
     near_destroy(c);
     names_destroy(c);
+    gone_destroy(c);
+    lapse_destroy(c);
+    reclaim_destroy(c);
     pool_destroy(&c->parts);
     pool_destroy(&c->runs);
     pool_destroy(&c->leases);
@@ -321,7 +329,7 @@ void core_destroy(struct core **core)
     core__pages_put(c->retain_mem, b.retain);
     core__pages_put(c->ns, b.namespaces);
     core__pages_put(c->clean, b.clean);
-    core__pages_put(c->found_parent, (uint64_t)c->cfg.blocks_max * sizeof(struct key256));
+    adopt_destroy(c);
     sha256_destroy(&c->sha);
     core__pages_put(c, sizeof *c);
     *core = NULL;

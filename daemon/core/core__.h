@@ -289,8 +289,6 @@ struct quota {
     char tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX];
 };
 
-#define STUCK_MAX 64u
-
 /* What a lookup finds. */
 struct find_room {
     uint32_t found[KVC_KEYS_MAX];
@@ -301,6 +299,13 @@ struct find_room {
 #define ABOVE_MAX 1024u
 struct core {
     struct core_config cfg;
+
+    /* What one file alone looks at is declared there. */
+    struct adopt *adopt; /* NULL: nothing is being taken over */
+    struct gone *gone;
+    struct lapse *lapse;
+    struct reclaim *reclaim;
+
     uint64_t now_ns, now_ms;
     uint64_t work, slice_end, looks_left; /* core_work(); the slice's end; see evict_next() */
     struct core_metrics m;
@@ -363,12 +368,8 @@ struct core {
     uint32_t ns_serial;
     struct sha256 *sha;
 
-    struct list_node woken;     /* core_waiter */
-    struct list_node jobs;      /* core_evict_job */
-    struct list_node gone_next; /* core_gone that wait for the next settling of storage */
-    struct list_node gone_now;  /* those for the one that is under way, or over */
-    struct tier_op gone_op;
-    enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } gone_state;
+    struct list_node woken; /* core_waiter */
+    struct list_node jobs;  /* core_evict_job */
     uint32_t ending; /* DYING blocks that I/O still holds, and with them their places on disk */
     struct list_node copying;   /* core_op */
     struct list_node slices;    /* core_verify */
@@ -418,32 +419,16 @@ struct core {
     uint64_t promises_lost;                /* block_promised() has become false so often */
     struct promise_known promise_known[2]; /* all was durable; something was not, or in vain */
     bool promise_short;                    /* something that is promised could not be begun */
-    uint64_t lapsed, lapsed_ms;            /* blocks (lapse.h); when they are looked for again */
-    uint32_t lapsed_at, lapsed_left; /* the next record to be looked at, and how many are to be */
     uint32_t drain_at, hand;
     uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
                                            all blocks, and of the present one so far */
     struct admit admit;            /* what is written to disk, and what is written there again */
     uint32_t offered, offered_gen; /* what it was asked last, and its answer */
     bool admitted;
-    uint32_t keep_seed;
-    uint32_t keep_percent;
-    uint64_t turn_ms;                               /* of storage, as in tier_stats */
-    bool stopping;                                  /* no move begins */
-    uint32_t disk_percent;                          /* quota_disk_percent() */
-    uint64_t disk_percent_ms;                       /* when that was asked, and one; 0: never */
-    uint32_t keep_seen[RETAIN_MAX + 1], keep_total; /* of what is on disk, sampled, by level */
-    struct {
-        uint32_t block, gen;
-        struct tier_loc loc;
-    } stuck[STUCK_MAX]; /* occupants that could neither be kept nor dropped */
-    uint32_t nstuck;
+    bool stopping;           /* no move begins */
     struct names *names;     /* NULL: there are none */
     struct near_table *near; /* NULL: there are no devices */
     uint64_t ns_changes;
-    struct key256 *found_parent; /* at start: of each block that was found, its parent's key */
-    uint64_t found_print;        /* the namespace of the last one */
-    uint32_t found_ns;
 
     uint8_t random[512];
     uint32_t random_at;
@@ -725,9 +710,16 @@ int evict_one(struct core *c, uint32_t payer, struct welcome *w) KVC_WARN_UNUSED
 /* A step of the eviction job at hand; true: there is more to do. */
 bool job_run(struct core *c);
 /* gone.c */
+int gone_create(struct core *c) KVC_WARN_UNUSED; /* 0, -ENOMEM */
+void gone_destroy(struct core *c);
 void gone_step(struct core *c);
+/* Storage has been asked, and has not answered. */
+bool gone_is_settling(const struct core *c);
 /* The next gone_step() has something to begin or to tell. */
 bool gone_is_due(const struct core *c);
+
+/* adopt.c */
+void adopt_destroy(struct core *c);
 
 /* rules.c */
 /* What is set now is what it began with. */
@@ -939,6 +931,8 @@ void block_names_mark_safe(struct core *c, struct block *b);
 void names_check(struct core *c);
 
 /* reclaim.c */
+int reclaim_create(struct core *c) KVC_WARN_UNUSED; /* 0, -ENOMEM */
+void reclaim_destroy(struct core *c);
 void reclaim_listen(struct core *c);
 /* The copy on disk of a block that is in memory too goes; nothing may be in flight. */
 void disk_forget(struct core *c, struct block *b);

@@ -5,11 +5,41 @@
  * (tier_ops.settle). Who asked for a removal is told after that, and not before. Memory that
  * outlives the process needs nothing: a slot's header is void when the slot is freed or revoked.
  */
+#include <stdlib.h>
+
 #include "core__.h"
+#include "sys.h"
+
+struct gone {
+    struct list_node next; /* core_gone that wait for the next settling of storage */
+    struct list_node now;  /* those for the one that is under way, or over */
+    struct tier_op op;
+    enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } state;
+};
+
+int gone_create(struct core *c)
+{
+    c->gone = sys_calloc(1, sizeof *c->gone);
+    if (!c->gone)
+        return -ENOMEM;
+    list_init(&c->gone->next);
+    list_init(&c->gone->now);
+    return 0;
+}
+
+void gone_destroy(struct core *c)
+{
+    free(c->gone);
+}
+
+bool gone_is_settling(const struct core *c)
+{
+    return c->gone->state == GONE_SETTLING;
+}
 
 void core_gone_await(struct core *c, struct core_gone *g)
 {
-    list_push_back(&c->gone_next, &g->node);
+    list_push_back(&c->gone->next, &g->node);
 }
 
 void core_gone_cancel(struct core_gone *g)
@@ -20,13 +50,13 @@ void core_gone_cancel(struct core_gone *g)
 static void on_settled(struct tier_op *op)
 {
     struct core *c = op->owner;
-    c->gone_state = GONE_SETTLED;
+    c->gone->state = GONE_SETTLED;
 }
 
 static void tell(struct core *c)
 {
-    const int err = c->gone_op.status ? KVC_E_TIER : 0;
-    for (struct list_node *node; (node = list_first(&c->gone_now));) {
+    const int err = c->gone->op.status ? KVC_E_TIER : 0;
+    for (struct list_node *node; (node = list_first(&c->gone->now));) {
         struct core_gone *g = CONTAINER_OF(node, struct core_gone, node);
         list_remove(node);
         g->fn(g, err);
@@ -35,26 +65,26 @@ static void tell(struct core *c)
 
 bool gone_is_due(const struct core *c)
 {
-    return c->gone_state == GONE_SETTLED ||
-           (c->gone_state == GONE_IDLE && !list_empty(&c->gone_next) && c->ending == 0);
+    return c->gone->state == GONE_SETTLED ||
+           (c->gone->state == GONE_IDLE && !list_empty(&c->gone->next) && c->ending == 0);
 }
 
 void gone_step(struct core *c)
 {
-    if (c->gone_state == GONE_SETTLED) {
-        c->gone_state = GONE_IDLE;
+    if (c->gone->state == GONE_SETTLED) {
+        c->gone->state = GONE_IDLE;
         tell(c);
     }
     if (!gone_is_due(c))
         return;
-    for (struct list_node *node; (node = list_first(&c->gone_next));) {
+    for (struct list_node *node; (node = list_first(&c->gone->next));) {
         list_remove(node);
-        list_push_back(&c->gone_now, node);
+        list_push_back(&c->gone->now, node);
     }
-    c->gone_op = (struct tier_op){.done = on_settled, .owner = c};
+    c->gone->op = (struct tier_op){.done = on_settled, .owner = c};
     if (c->cfg.disk && c->cfg.disk->ops->settle) {
-        c->gone_state = GONE_SETTLING;
-        c->cfg.disk->ops->settle(c->cfg.disk, &c->gone_op);
+        c->gone->state = GONE_SETTLING;
+        c->cfg.disk->ops->settle(c->cfg.disk, &c->gone->op);
         return;
     }
     tell(c);

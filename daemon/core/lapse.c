@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Promises that have lapsed are made again, whoever asks. */
-#include "core__.h"
+#include "lapse.h"
+
+#include <stdlib.h>
+
+#include "sys.h"
 
 /* Records that are looked at in a call: some 20 us. */
 #define LAPSE_STEP 1024u
@@ -8,6 +12,29 @@
 #define LAPSE_AGAIN_MS 10000u
 /* It goes on so much later where storage has refused. */
 #define LAPSE_PAUSE_MS 1000u
+
+struct lapse {
+    uint64_t blocks;  /* that have lapsed */
+    uint64_t next_ms; /* when they are looked for again */
+    uint32_t at;      /* the next record to be looked at */
+    uint32_t left;    /* and how many are to be */
+};
+
+int lapse_create(struct core *c)
+{
+    c->lapse = sys_calloc(1, sizeof *c->lapse);
+    return c->lapse ? 0 : -ENOMEM;
+}
+
+void lapse_destroy(struct core *c)
+{
+    free(c->lapse);
+}
+
+uint64_t lapse_blocks(const struct core *c)
+{
+    return c->lapse->blocks;
+}
 
 bool block_lapsed(const struct core *c, const struct block *b)
 {
@@ -22,11 +49,11 @@ void lapse_changed(struct core *c, const struct block *b, bool was)
     if (is == was)
         return;
     block_ns(c, b)->lapsed += is ? 1 : -1ull;
-    c->lapsed += is ? 1 : -1ull;
+    c->lapse->blocks += is ? 1 : -1ull;
     if (!is)
         return;
-    c->lapsed_left = c->blocks_high;
-    c->lapsed_ms = c->now_ms;
+    c->lapse->left = c->blocks_high;
+    c->lapse->next_ms = c->now_ms;
 }
 
 /* False: little more can be begun now; it, too, is looked at again. */
@@ -36,27 +63,27 @@ static bool lapse_mend(struct core *c, struct block *b)
     const bool is_refused = c->now_ms < c->pause_ms;
     c->m.demotion_failures += err != 0 && err != KVC_E_BUSY;
     if (is_refused)
-        c->lapsed_ms = c->now_ms + LAPSE_PAUSE_MS;
+        c->lapse->next_ms = c->now_ms + LAPSE_PAUSE_MS;
     if (!is_refused && err != KVC_E_BUSY)
         return true;
-    c->lapsed_left = c->blocks_high;
+    c->lapse->left = c->blocks_high;
     return false;
 }
 
 bool lapse_step(struct core *c)
 {
-    if (c->lapsed == 0 || c->now_ms < MAX(c->lapsed_ms, c->pause_ms))
+    if (c->lapse->blocks == 0 || c->now_ms < MAX(c->lapse->next_ms, c->pause_ms))
         return false;
-    if (c->lapsed_left == 0)
-        c->lapsed_left = c->blocks_high;
-    for (uint32_t n = 0; n < LAPSE_STEP && c->lapsed_left > 0; n++) {
-        struct block *b = &c->blocks[c->lapsed_at];
-        c->lapsed_at = c->lapsed_at + 1 < c->blocks_high ? c->lapsed_at + 1 : 0;
-        c->lapsed_left--;
+    if (c->lapse->left == 0)
+        c->lapse->left = c->blocks_high;
+    for (uint32_t n = 0; n < LAPSE_STEP && c->lapse->left > 0; n++) {
+        struct block *b = &c->blocks[c->lapse->at];
+        c->lapse->at = c->lapse->at + 1 < c->blocks_high ? c->lapse->at + 1 : 0;
+        c->lapse->left--;
         if (block_lapsed(c, b) && !lapse_mend(c, b))
             return false;
     }
-    if (c->lapsed_left == 0)
-        c->lapsed_ms = c->now_ms + LAPSE_AGAIN_MS;
-    return c->lapsed_left > 0;
+    if (c->lapse->left == 0)
+        c->lapse->next_ms = c->now_ms + LAPSE_AGAIN_MS;
+    return c->lapse->left > 0;
 }

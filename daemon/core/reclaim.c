@@ -5,12 +5,30 @@
  * or worth more than most of what is on disk; when memory has it too, it is kept for what builds on
  * it on disk, else forgotten; else it goes, with what is below it.
  */
+#include <stdlib.h>
+
 #include "core__.h"
+#include "sys.h"
 
 #define RECLAIM_STEP 64u
 #define RECLAIM_TREE 256u
 #define KEEP_SAMPLES 8u
 #define KEEP_WINDOW  4096u /* samples of levels, then all count half */
+#define STUCK_MAX    64u
+
+struct reclaim {
+    uint32_t keep_percent;                /* of what is on disk, so much is not worth keeping */
+    uint32_t seed;                        /* of the samples */
+    uint32_t seen[RETAIN_MAX + 1], total; /* of what is on disk, sampled, by level */
+    uint64_t turn_ms;                     /* of storage, as in tier_stats */
+    uint32_t disk_percent;                /* quota_disk_percent() */
+    uint64_t disk_percent_ms;             /* when that was asked, and one; 0: never */
+    struct {
+        uint32_t block, gen;
+        struct tier_loc loc;
+    } stuck[STUCK_MAX]; /* occupants that could neither be kept nor dropped */
+    uint32_t nstuck;
+};
 
 /* ---- what deserves to be kept ---- */
 
@@ -19,28 +37,29 @@ static uint32_t seen_below(const struct core *c, unsigned level)
 {
     uint32_t n = 0;
     for (unsigned l = 0; l < level; l++)
-        n += c->keep_seen[l];
+        n += c->reclaim->seen[l];
     return n;
 }
 
 static void level_learn(struct core *c, unsigned level)
 {
-    c->keep_seen[level]++;
-    if (++c->keep_total < KEEP_WINDOW)
+    c->reclaim->seen[level]++;
+    if (++c->reclaim->total < KEEP_WINDOW)
         return;
-    c->keep_total = 0;
+    c->reclaim->total = 0;
     for (unsigned l = 0; l <= RETAIN_MAX; l++)
-        c->keep_total += c->keep_seen[l] /= 2;
+        c->reclaim->total += c->reclaim->seen[l] /= 2;
 }
 
 /* Of what is on disk at this level, the percentage that is not worth keeping: 0 for levels above
  * the one at which the wanted part of all is reached, 100 below it. */
 static uint32_t level_percent(const struct core *c, unsigned level)
 {
-    const uint64_t want = (uint64_t)c->keep_percent * c->keep_total, at = c->keep_seen[level];
+    const uint64_t want = (uint64_t)c->reclaim->keep_percent * c->reclaim->total,
+                   at = c->reclaim->seen[level];
     const uint64_t below = 100ull * seen_below(c, level);
-    if (c->keep_total == 0)
-        return c->keep_percent;
+    if (c->reclaim->total == 0)
+        return c->reclaim->keep_percent;
     if (want <= below)
         return 0;
     return at == 0 ? 100 : (uint32_t)MIN((want - below) / at, 100);
@@ -51,8 +70,8 @@ static uint32_t level_percent(const struct core *c, unsigned level)
 static void keep_learn(struct core *c)
 {
     for (uint32_t n = 0; n < KEEP_SAMPLES && c->blocks_high > 0; n++) {
-        c->keep_seed = c->keep_seed * 1664525u + 1013904223u;
-        const uint32_t no = (uint32_t)(((uint64_t)c->keep_seed * c->blocks_high) >> 32);
+        c->reclaim->seed = c->reclaim->seed * 1664525u + 1013904223u;
+        const uint32_t no = (uint32_t)(((uint64_t)c->reclaim->seed * c->blocks_high) >> 32);
         const struct block *b = &c->blocks[no];
         if (b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_DISK))
             continue;
@@ -72,18 +91,19 @@ static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
     const uint32_t payer = block_ns(c, b)->payer;
     if (payer == 0)
         return false;
-    if (c->disk_percent_ms != c->now_ms + 1) {
-        c->disk_percent_ms = c->now_ms + 1;
-        c->disk_percent = quota_disk_percent(c);
+    if (c->reclaim->disk_percent_ms != c->now_ms + 1) {
+        c->reclaim->disk_percent_ms = c->now_ms + 1;
+        c->reclaim->disk_percent = quota_disk_percent(c);
     }
-    return retain_keeps(c->retain, payer, 1, bytes, c->disk_percent);
+    return retain_keeps(c->retain, payer, 1, bytes, c->reclaim->disk_percent);
 }
 
 float disk_chance(const struct core *c, uint32_t no)
 {
     const struct policy_ops *policy = c->cfg.policy;
-    return policy->chance && c->turn_ms > 0 ? policy->chance(c->policy, no, c->turn_ms, c->now_ms)
-                                            : 1;
+    return policy->chance && c->reclaim->turn_ms > 0
+               ? policy->chance(c->policy, no, c->reclaim->turn_ms, c->now_ms)
+               : 1;
 }
 
 /* By level, then by what the policy says. What is guaranteed to its owner stays. */
@@ -117,11 +137,11 @@ static bool tree_in_use(struct core *c, struct block *b)
 
 static void stick(struct core *c, uint32_t no, struct tier_loc loc)
 {
-    if (c->nstuck == STUCK_MAX)
+    if (c->reclaim->nstuck == STUCK_MAX)
         return; /* its region waits until it is used or evicted */
-    c->stuck[c->nstuck].block = no;
-    c->stuck[c->nstuck].gen = c->blocks[no].gen;
-    c->stuck[c->nstuck++].loc = loc;
+    c->reclaim->stuck[c->reclaim->nstuck].block = no;
+    c->reclaim->stuck[c->reclaim->nstuck].gen = c->blocks[no].gen;
+    c->reclaim->stuck[c->reclaim->nstuck++].loc = loc;
 }
 
 static bool has_loc(struct core *c, const struct block *b, struct tier_loc loc, uint32_t *ret_shard)
@@ -195,12 +215,12 @@ static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 
 static void stuck_again(struct core *c)
 {
-    const uint32_t n = c->nstuck;
-    c->nstuck = 0;
+    const uint32_t n = c->reclaim->nstuck;
+    c->reclaim->nstuck = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t no = c->stuck[i].block;
-        if (c->blocks[no].gen == c->stuck[i].gen)
-            reclaim_one(c, c->stuck[i].loc, no);
+        const uint32_t no = c->reclaim->stuck[i].block;
+        if (c->blocks[no].gen == c->reclaim->stuck[i].gen)
+            reclaim_one(c, c->reclaim->stuck[i].loc, no);
     }
 }
 
@@ -208,12 +228,12 @@ bool reclaim_step(struct core *c)
 {
     if (!c->cfg.disk)
         return false;
-    if (c->nstuck > 0)
+    if (c->reclaim->nstuck > 0)
         stuck_again(c);
     keep_learn(c);
     struct tier_stats st;
     c->cfg.disk->ops->stats(c->cfg.disk, &st);
-    c->turn_ms = st.turn_ms;
+    c->reclaim->turn_ms = st.turn_ms;
     return c->cfg.disk->ops->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
 }
 
@@ -262,17 +282,28 @@ static void on_room(void *ctx)
 
 void core_keep_percent(struct core *c, uint32_t percent)
 {
-    c->keep_percent = MIN(percent, 100);
+    c->reclaim->keep_percent = MIN(percent, 100);
 }
 
 uint32_t core_keep_percent_now(const struct core *c)
 {
-    return c->keep_percent;
+    return c->reclaim->keep_percent;
+}
+
+int reclaim_create(struct core *c)
+{
+    c->reclaim = sys_calloc(1, sizeof *c->reclaim);
+    return c->reclaim ? 0 : -ENOMEM;
+}
+
+void reclaim_destroy(struct core *c)
+{
+    free(c->reclaim);
 }
 
 void reclaim_listen(struct core *c)
 {
-    c->keep_percent = ADMIT_KEEP_PERCENT;
+    c->reclaim->keep_percent = ADMIT_KEEP_PERCENT;
     admit_init(&c->admit, ADMIT_KEEP_PERCENT);
     c->cfg.disk->events =
         (struct tier_events){.ctx = c, .moved = on_moved, .lost = on_lost, .room = on_room};

@@ -3,6 +3,7 @@
  * and it is written again whoever asks. */
 #include "check_run.h"
 #include "core__.h"
+#include "lapse.h"
 #include "names_rig.h"
 
 static struct stored {
@@ -60,7 +61,7 @@ static void are_durable(uint32_t chain, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         ck_assert_msg(rig_explain(&r, 1, 0, chain, i).durable, "block %u is not", i);
-    ck_assert_uint_eq(r.core->lapsed, 0);
+    ck_assert_uint_eq(lapse_blocks(r.core), 0);
 }
 
 /* Of what memory had, nothing is left. */
@@ -90,7 +91,7 @@ START_TEST(what_was_promised_is_written_again_though_nobody_asks)
     store_durable(1, 0, 6);
     lose(1, 1);
     lose(1, 4);
-    ck_assert_uint_eq(r.core->lapsed, 2);
+    ck_assert_uint_eq(lapse_blocks(r.core), 2);
     rig_settle(&r);
     are_durable(1, 6);
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 8);
@@ -166,7 +167,7 @@ START_TEST(below_what_cannot_be_written_again_yet_nothing_is_told)
     turns(50);
     ck_assert_uint_eq(made.commit.done, 0);
     ck_assert_uint_eq(beside.commit.done, 1);
-    ck_assert_uint_eq(r.core->lapsed, 1);
+    ck_assert_uint_eq(lapse_blocks(r.core), 1);
     commit_end(&beside, KVC_ST_OK); /* and the read has ended */
     commit_end(&made, KVC_ST_OK);
     are_durable(1, 3);
@@ -184,7 +185,7 @@ START_TEST(what_storage_refuses_is_tried_again)
     lose(1, 1);
     for (unsigned i = 0; i < 40; i++, rig_step(&r)) /* 800 ms */
         turns(1);
-    ck_assert_uint_eq(r.core->lapsed, 1);
+    ck_assert_uint_eq(lapse_blocks(r.core), 1);
     ck_assert_uint_eq(core_metrics(r.core)->demotion_failures, 1); /* not at each turn */
     fake_disk_out(r.disk, false);
     for (unsigned i = 0; i < 60; i++)
@@ -198,7 +199,7 @@ START_TEST(what_storage_refuses_is_tried_again)
     r.cfg.disk->ops->kick(r.cfg.disk);
     ck_assert_uint_eq(fake_disk_run(r.disk, 1, 100), 1);
     rig_settle(&r);
-    ck_assert_uint_eq(r.core->lapsed, 1);
+    ck_assert_uint_eq(lapse_blocks(r.core), 1);
     for (unsigned i = 0; i < 600; i++)
         rig_step(&r);
     rig_settle(&r);
@@ -256,7 +257,7 @@ START_TEST(what_goes_on_request_is_not_waited_for)
     lose(1, 2);
     struct core_evict_job job = {.client = r.cl[0], .force = true};
     rig_evict(&r, &job);
-    ck_assert_uint_eq(r.core->lapsed, 0);
+    ck_assert_uint_eq(lapse_blocks(r.core), 0);
     fake_disk_grows(r.disk, false);
     store_durable(2, 0, 2);
     rig_end(&r);
@@ -314,7 +315,7 @@ static void begin_deep(void)
     store_durable(2, 0, 1);
     are_durable(1, DEEP + 1);
     lose(2, 0);
-    ck_assert_uint_eq(r.core->lapsed, 1);
+    ck_assert_uint_eq(lapse_blocks(r.core), 1);
 }
 
 /* All records are looked at for what has lapsed. */
@@ -350,7 +351,7 @@ START_TEST(a_long_chain_is_looked_at_in_slices_and_once)
     const uint64_t before = r.core->promise_looks;
     commit_begin(&made, 1, DEEP + 1, 1);
     promises_until_done(&made);
-    ck_assert_uint_eq(r.core->lapsed, 1);
+    ck_assert_uint_eq(lapse_blocks(r.core), 1);
     const uint64_t looks = r.core->promise_looks - before;
     ck_assert_uint_ge(looks, DEEP);
     commit_begin(&beside, 1, DEEP + 2, 1);
