@@ -8,6 +8,7 @@
 
 #define VEC_ROWS    3
 #define VEC_COLUMNS 2
+#define FEW_ROWS    6
 
 struct vec16 {
     __m256 lo, hi;

@@ -7,6 +7,7 @@
 
 #define VEC_ROWS    6
 #define VEC_COLUMNS 4
+#define FEW_ROWS    VEC_ROWS
 #define vec         __m512
 
 static inline vec vec_load(const float *at)

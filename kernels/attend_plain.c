@@ -5,6 +5,7 @@
 
 #define VEC_ROWS    2
 #define VEC_COLUMNS 1
+#define FEW_ROWS    VEC_ROWS
 
 struct vec16 {
     float x[16];
