@@ -349,6 +349,7 @@ struct nvme_dead {
     uint8_t *page;
     uint32_t extent, seg; /* extent: NONE when the commit did not wait for it */
     bool busy;
+    bool buries; /* what is written says that all of the extent is dead */
 };
 
 #define NVME_COMMIT_MAX  1024u

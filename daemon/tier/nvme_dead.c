@@ -22,7 +22,7 @@ static void end(struct nvme *n, struct nvme_dead *d, bool good)
 {
     struct nvme_path *p = &n->path[n->seg[d->seg].path];
     p->dead_wrote += good;
-    if (good && d->extent != NVME_NONE && n->extent[d->extent].live == 0)
+    if (good && d->buries && d->extent != NVME_NONE)
         n->extent[d->extent].flags |= NVME_X_BURIED;
     d->busy = false;
     if (--n->seg[d->seg].readers != 0)
@@ -47,6 +47,8 @@ static void on_read(struct nvme_io *io)
         end(n, d, false);
         return;
     }
+    /* Who dies from now on is told by another write, though none may be left when this one ends. */
+    d->buries = n->extent[d->extent].live == 0;
     nvme__value(n, d->extent, &v);
     nvme__dead_encode(d->page, n->uuid, &v);
     n->m.bytes_written += NVME_PAGE;
@@ -57,6 +59,7 @@ static void begin(struct nvme *n, struct nvme_dead *d, uint32_t extent)
 {
     const struct nvme_extent *x = &n->extent[extent];
     d->busy = true;
+    d->buries = false;
     d->extent = extent;
     d->seg = x->seg;
     n->seg[x->seg].readers++;

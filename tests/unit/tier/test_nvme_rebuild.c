@@ -696,6 +696,71 @@ START_TEST(a_table_speaks_for_all_paths)
 }
 END_TEST
 
+static bool is_settled;
+
+static void on_settled(struct tier_op *op)
+{
+    ck_assert_int_eq(op->status, 0);
+    is_settled = true;
+}
+
+/* Turns until what was freed so far stays away. */
+static void settle_deaths(struct tier_op *op)
+{
+    is_settled = false;
+    op->done = on_settled;
+    g.tier->ops->settle(g.tier, op);
+    for (unsigned i = 0; i < 100 && !is_settled; i++)
+        rig_turn(&g, 1000000);
+    ck_assert(is_settled);
+}
+
+/* One dies while the table learns of the other, and its segment is given up with both: the table
+ * has to learn of it, too. */
+START_TEST(who_dies_while_a_table_is_told_stays_away)
+{
+    enum { EACH = 9000, FILL = 28000 };
+    static struct tier_op op[2], settle;
+    static uint8_t mem[2][12288] __attribute__((aligned(4096)));
+    uint32_t done = 0;
+    struct tier_loc loc;
+    for (uint32_t i = 0; i < 2; i++)
+        submit(&op[i], 1 + i, mem[i], EACH, &done);
+    for (unsigned i = 0; i < 100 && done < 2; i++)
+        rig_turn(&g, 1000000);
+    ck_assert(done == 2 && writes == 1); /* one extent */
+    const uint32_t segment = g.nvme->extent[nvme__entry(g.nvme, op[0].loc)->extent].seg;
+    for (uint32_t id = 3; g.nvme->seg[segment].state == NVME_S_OPEN; id++) {
+        ck_assert_int_eq(rig_put(&g, id, FILL, false, &loc), 0);
+        if (g.nvme->extent[nvme__entry(g.nvme, loc)->extent].seg == segment)
+            g.tier->ops->free(g.tier, loc);
+    }
+    settle_deaths(&settle);
+    ck_assert_uint_eq(g.nvme->seg[segment].live, 2);
+    g.tier->ops->free(g.tier, op[0].loc);
+    is_settled = false;
+    settle.done = on_settled;
+    g.tier->ops->settle(g.tier, &settle);
+    const uint32_t before = writes;
+    for (unsigned i = 0; i < 100 && writes == before; i++) {
+        nvme_tick(g.nvme, g.now_ns += 1000, ++g.wall_ns);
+        g.tier->ops->kick(g.tier);
+        if (writes == before)
+            fake_disk_run(g.disk, 1);
+    }
+    ck_assert(writes == before + 1 && wrote[before].bytes == NVME_PAGE && !is_settled);
+    g.tier->ops->free(g.tier, op[1].loc);
+    for (unsigned i = 0; i < 100 && !is_settled; i++)
+        rig_turn(&g, 1000000);
+    settle_deaths(&settle);
+    ck_assert_int_eq(g.nvme->seg[segment].state, NVME_S_FREE);
+    die();
+    open_without_journal();
+    ck_assert_uint_eq(rig_where(&g, 1).id, 0);
+    ck_assert_uint_eq(rig_where(&g, 2).id, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nvme_rebuild");
@@ -724,6 +789,7 @@ int main(void)
     tcase_add_test(t, a_table_says_what_had_been_synced);
     tcase_add_test(t, what_is_being_synced_is_not_synced);
     tcase_add_test(t, a_table_speaks_for_all_paths);
+    tcase_add_test(t, who_dies_while_a_table_is_told_stays_away);
     suite_add_tcase(s, t);
     return check_run(s);
 }
