@@ -18,7 +18,7 @@ usage: sh tests/run.sh [--quick | --release-only | --asan-only] [--build-only] [
                   fails once, not one of eight
 
 Where both are built, series of many starts (label sweep) run with ASan only, which sees more; the
-gates and the simulations of hit ratios (label ratios) in the release build only. Of what runs with
+gates and the simulations of hit ratios (label ratios; not with --quick) in the release build only. Of what runs with
 both of the loop's twins ASan takes io_uring's (label twin), the release build epoll's.
 Tests that need a GPU (label gpu) run with: ctest --test-dir build/release -L gpu
 Environment: KVC_JOBS (parallel compilations, default: one per CPU), KVC_FAULT_EVERY (one of so
@@ -38,7 +38,7 @@ for argument; do
     --quick)
         presets=release
         take='^(unit|golden|model|quick)$'
-        leave_out='^(long|gpu|sweep)$'
+        leave_out='^(long|gpu|sweep|ratios)$'
         ;;
     --asan-only) presets=asan ;;
     --no-deps) install= ;;
