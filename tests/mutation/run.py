@@ -173,7 +173,7 @@ def run_tests(preset, names):
 
 def targets_of(tests):
     """A test is a program of its name; one with another loop, seeds or options adds a suffix."""
-    return sorted({re.sub(r"_epoll$|(?<=^nvmesim)_.*$|(?<=^crash)_.*$", "", test) for test in tests})
+    return sorted({re.sub(r"_epoll$|(?<=^sim)_.*$|(?<=^nvmesim)_.*$|(?<=^crash)_.*$", "", test) for test in tests})
 
 
 def check(defect, arguments, read):
@@ -220,7 +220,12 @@ def self_test():
             raise Failure(f"self-test: an edit of {old!r} {'does not apply' if applies else 'applies'}")
     if verdict([]) == 0 or verdict(["a_test"]) != 0:
         raise Failure("self-test: a defect that survives must count as one")
-    if targets_of(["crash_power", "nvmesim_seeds", "test_loop_epoll"]) != ["crash", "nvmesim", "test_loop"]:
+    if targets_of(["crash_power", "nvmesim_seeds", "sim_seeds", "test_loop_epoll"]) != [
+        "crash",
+        "nvmesim",
+        "sim",
+        "test_loop",
+    ]:
         raise Failure("self-test: a test with a suffix is built as its program")
     read = read_tree(ROOT)
     every = all_defects()
