@@ -699,8 +699,10 @@ int main(int argc, char **argv)
         failed += one_seed(list[i], trace, digests, &t);
     for (uint64_t seed = from; seed <= to; seed++)
         failed += one_seed(seed, trace, digests, &t);
-    if (digests != NULL)
-        fclose(digests);
+    if (digests != NULL && fclose(digests) != 0) {
+        perror("--digests");
+        return 2;
+    }
     print_totals(&t, failed);
     return failed != 0;
 }
