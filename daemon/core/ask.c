@@ -53,7 +53,6 @@ struct core_ask {
     uint32_t group, at;                   /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
     uint32_t said[KVC_GROUPS_MAX]; /* blocks of each group that are advised on; counted first */
     struct telling telling;
-    uint32_t ns; /* id */
     uint64_t hold_bits[(KVC_KEYS_MAX + 63) / 64];
 };
 
@@ -136,7 +135,6 @@ static void ask_begin(struct core *c, struct core_asking *x, struct core_client 
                       struct core_ask *ask)
 {
     ask->client = cl;
-    ask->ns = x->in.seq.ns->id;
     find_begin(c, &x->in.seq, FIND_ANY, x->looks ? 0 : x->in.from_tokens, &ask->f);
     ask->f.held = ask->hold_bits;
     ask->f.asks_ready = !x->looks;
@@ -755,6 +753,10 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
     if (!x->ask) {
         if (x->name && !name_shape(c, x->name, &x->in.seq))
             return KVC_E_GONE;
+        if (!x->ns || x->name)
+            x->ns = x->in.seq.ns->id;
+        if (x->in.seq.ns->id != x->ns)
+            return KVC_E_NO_NAMESPACE; /* it was empty, and another has its place */
         if ((*ret_why = core_seq_fault(&x->in.seq)))
             return KVC_E_BAD_ARGUMENT;
         x->ask = share_get(&c->ask_share, owner_no(c, cl->who.principal), c->asks);
@@ -764,8 +766,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
     }
     struct core_ask *ask = x->ask;
     ask_enter(c, ask);
-    ask->f.left = 0;                 /* others may have taken some since */
-    if (x->in.seq.ns->id != ask->ns) /* it had nothing, and another has its place */
+    ask->f.left = 0;               /* others may have taken some since */
+    if (x->in.seq.ns->id != x->ns) /* as above */
         ask_give_up(c, ask, KVC_E_NO_NAMESPACE);
     if (ask->phase == ASK_LOOK && find_look(c, &ask->f))
         ask->phase = ASK_DECIDE;

@@ -35,6 +35,9 @@ struct core_asking {
     struct core_named named;
     struct core_waiter *waiter; /* borrowed; NULL: none */
     struct core_ask *ask;       /* NULL: not begun, or at its end */
+    /* The id of in.seq.ns when it was asked for; 0: at the first step. If another namespace has
+     * got its place since: KVC_E_NO_NAMESPACE. */
+    uint32_t ns;
 };
 /* A slice. CORE_MORE: there is another to come, also while too many others have begun. Else as
  * core_acquire(), or core_lookup() with the prefix in ret_held. Blocks that it has found stay until

@@ -24,7 +24,7 @@ struct fake_disk {
     struct tier tier;
     struct fake_disk_config cfg;
     uint64_t random;
-    bool out, grows, admit, keep;
+    bool out, grows, admit, keep, lost;
     struct slot *slot;
     uint32_t next; /* where alloc looks first, as a log does */
     uint32_t puts[2];
@@ -253,6 +253,15 @@ static const struct tier_ops disk_ops = {
 
 /* ---- what the test does ---- */
 
+static void slot_lose(struct fake_disk *f, struct slot *s)
+{
+    const uint32_t owner = s->owner, at = (uint32_t)(s - f->slot);
+    f->lost = true;
+    slot_free(s);
+    region_settle(f, at);
+    f->tier.events.lost(f->tier.events.ctx, owner, (struct tier_loc){at + 1});
+}
+
 /* A kept slot finds new room, or is lost. */
 static void move_one(struct fake_disk *f, uint32_t at, bool fails)
 {
@@ -263,9 +272,7 @@ static void move_one(struct fake_disk *f, uint32_t at, bool fails)
     s->keeping = false;
     const uint32_t owner = s->owner;
     if (fails || disk_alloc(&f->tier, 1, s->bytes, (struct tier_loc){0}, owner, &to) != 0) {
-        slot_free(s);
-        region_settle(f, at);
-        f->tier.events.lost(f->tier.events.ctx, owner, from);
+        slot_lose(f, s);
         return;
     }
     struct slot *d = slot_at(f, to);
@@ -292,6 +299,11 @@ unsigned fake_disk_run(struct fake_disk *f, unsigned n, unsigned fail_pct)
         if (f->slot[i].keeping && fake_random(&f->random) % 2)
             move_one(f, i, fake_random(&f->random) % 100 < fail_pct);
     return ended;
+}
+
+bool fake_disk_lost(const struct fake_disk *f)
+{
+    return f->lost;
 }
 
 unsigned fake_disk_inflight(const struct fake_disk *f)
@@ -362,14 +374,6 @@ void fake_disk_want(struct fake_disk *f, uint32_t region)
         f->slot[i].told = false;
     }
     region_settle(f, first);
-}
-
-static void slot_lose(struct fake_disk *f, struct slot *s)
-{
-    const uint32_t owner = s->owner, at = (uint32_t)(s - f->slot);
-    slot_free(s);
-    region_settle(f, at);
-    f->tier.events.lost(f->tier.events.ctx, owner, (struct tier_loc){at + 1});
 }
 
 bool fake_disk_lose(struct fake_disk *f)

@@ -40,6 +40,8 @@ void fake_disk_admit(struct fake_disk *f, bool admit);
 void fake_disk_keeps(struct fake_disk *f, bool keep);
 /* A region is to be emptied. */
 void fake_disk_want(struct fake_disk *f, uint32_t region);
+/* Whether a copy was lost so far: by a call below, or on its way to another region. */
+bool fake_disk_lost(const struct fake_disk *f);
 /* One published slot without operations is lost; false: there is none. */
 bool fake_disk_lose(struct fake_disk *f);
 /* What is stored of this key and shard is lost; false: it is not there, or is being read. */

@@ -84,7 +84,8 @@ static void pin_in_slices(struct sim *s, const struct core_pin *in)
                                       .looks = true,
                                       .pins = true,
                                       .in_memory = in->in_memory,
-                                      .ttl_ms = in->ttl_ms},
+                                      .ttl_ms = in->ttl_ms,
+                                      .ns = in->seq.ns->id},
                            .bound = bound_in_memory(s),
                            .unpinned = k->unpinned};
     for (uint32_t g = 0; g < in->seq.ngroups; g++) {

@@ -144,7 +144,7 @@ void sim_disk_step(struct sim *s, bool calm)
         if (sim_rnd(s, 20) == 0)
             fake_disk_want(s->disk, sim_rnd(s, s->disk_regions));
         if (sim_rnd(s, 400) == 0)
-            s->disk_lost |= fake_disk_lose(s->disk);
+            (void)fake_disk_lose(s->disk);
         fake_disk_admit(s->disk, sim_rnd(s, 10) != 0);
         fake_disk_keeps(s->disk, sim_rnd(s, 4) != 0);
     }
@@ -153,4 +153,5 @@ void sim_disk_step(struct sim *s, bool calm)
         (void)fake_disk_run(s->disk, calm ? 10000 : sim_rnd(s, 30),
                             calm ? 0 : s->swarm.fail_pct / 2);
     }
+    s->disk_lost = fake_disk_lost(s->disk);
 }

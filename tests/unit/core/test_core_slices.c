@@ -199,6 +199,40 @@ START_TEST(a_wait_for_a_block_that_went_between_two_slices_asks_again)
 }
 END_TEST
 
+/* An empty namespace whose slot another one was given while the request waited for its turn. */
+START_TEST(a_lookup_does_not_answer_for_the_namespace_that_came_after)
+{
+    struct core_ns_spec spec = rig_spec("full", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, ns, 0, 1, 0, BLOCKS);
+    const struct core_seq chain = rig_seq(ns, 1, TOKENS);
+    struct core_asking busy[ASKS_MAX];
+    struct core_held held = {0};
+    const char *why;
+    for (uint32_t i = 0; i < ASKS_MAX; i++) {
+        busy[i] = (struct core_asking){.in = {.seq = chain, .read_only = true}, .looks = true};
+        ck_assert_int_eq(core_ask_step(r.core, r.cl[1], &busy[i], &held, &why), CORE_MORE);
+    }
+    spec = rig_spec("empty", BT, 64);
+    struct core_ns *empty = rig_ns(&r, 1, &spec);
+    const struct core_seq of_empty = rig_seq(empty, 1, TOKENS);
+    struct core_asking x = {.in = {.seq = of_empty, .read_only = true}, .looks = true};
+    ck_assert_int_eq(core_ask_step(r.core, r.cl[1], &x, &held, &why), CORE_MORE);
+    const uint32_t was = empty->id;
+    for (char name[] = "a"; empty->id == was; name[0]++) {
+        ck_assert_int_le(name[0], 'z');
+        spec = rig_spec(name, 2 * BT, 64); /* for which the keys are too many */
+        rig_step(&r);
+        (void)rig_ns(&r, 1, &spec);
+    }
+    for (uint32_t i = 0; i < ASKS_MAX; i++)
+        core_ask_cancel(r.core, &busy[i]);
+    ck_assert_int_eq(core_ask_step(r.core, r.cl[1], &x, &held, &why), KVC_E_NO_NAMESPACE);
+    while (core_placement_step(r.core)) /* what they held is let go of in slices */
+        continue;
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("slices");
@@ -207,6 +241,7 @@ int main(void)
     tcase_add_test(t, a_lookup_of_three_groups);
     tcase_add_test(t, a_wait_behind_a_long_chain_looks_at_little);
     tcase_add_test(t, a_wait_for_a_block_that_went_between_two_slices_asks_again);
+    tcase_add_test(t, a_lookup_does_not_answer_for_the_namespace_that_came_after);
     suite_add_tcase(s, t);
     return check_run(s);
 }
