@@ -127,7 +127,7 @@ static void block_unlink(struct core *c, struct block *b)
         parent->children--;
         if (block_keeps_above(c, b))
             block_unhold_quietly(c, parent);
-        block_freed(c, parent, true);
+        block_changed(c, parent, &(struct block_change){.what = BLOCK_CHILDLESS});
     }
     b->parent = b->next = b->prev = CORE_NONE;
     index_del(c, b);
@@ -198,10 +198,8 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     uint64_t bytes = block_bytes(c, b);
     c->work += WORK_BLOCK;
     ghost_note(c, b, reason);
-    names_lost(c, b);
+    block_changed(c, b, &(struct block_change){.what = BLOCK_LEAVES, .reason = reason});
     block_unlink(c, b);
-    if (b->pins > 0)
-        pin_lost(c, b, reason);
     b->counted = b->state == BLOCK_PRESENT && (b->copies > 0 || b->moving > 0);
     c->ending += b->counted;
     if (b->state == BLOCK_PRESENT) {
@@ -224,12 +222,8 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     block_state_set(b, BLOCK_DYING);
     lapse_changed(c, b, lapsed);
     unevictable_changed(c, b, was);
-    core__wake(c, b);
-    load_wake(c, b);
     room_bind(c, b);
-    promise_event(c, b, KVC_E_GONE);
-    near_died(c, b);
-    block_settle(c, b);
+    block_changed(c, b, &(struct block_change){.what = BLOCK_GONE, .reason = reason});
 }
 
 static void record_free(struct core *c, struct block *b)
@@ -240,8 +234,9 @@ static void record_free(struct core *c, struct block *b)
     c->blocks_used--;
 }
 
-void block_settle(struct core *c, struct block *b)
+void settle_hear(struct core *c, struct block *b, const struct block_change *x)
 {
+    (void)x;
     if (b->state != BLOCK_DYING || b->copies > 0 || b->moving > 0)
         return;
     disk_drop(c, b); /* leases are on what is in memory, or in slots */
@@ -371,14 +366,13 @@ bool unhold_step(struct core *c)
 void block_unhold(struct core *c, struct block *b)
 {
     block_unhold_quietly(c, b);
-    block_freed(c, b, false);
-    block_settle(c, b);
+    block_unheld(c, b);
 }
 
-void block_freed(struct core *c, struct block *b, bool last_child)
+void policy_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     if (block_in_policy(b) && block_can_leave(c, block_no(c, b)))
-        c->cfg.policy->release(c->policy, block_no(c, b), last_child);
+        c->cfg.policy->release(c->policy, block_no(c, b), x->what == BLOCK_CHILDLESS);
 }
 
 void block_touch(struct core *c, struct block *b)
@@ -521,8 +515,7 @@ void block_publish(struct core *c, struct block *b)
     block_place(c, b, BLOCK_F_HOST, 0);
     count_present(c, ns, bytes);
     c->m.blocks_stored++;
-    core__wake(c, b);
-    promise_event(c, b, 0);
+    block_changed(c, b, &(struct block_change){.what = BLOCK_STORED});
 }
 
 void block_found(struct core *c, struct block *b, uint64_t bytes)

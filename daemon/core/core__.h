@@ -4,6 +4,7 @@
 #define KVC_CORE_INTERNAL_H
 
 #include "admit.h"
+#include "changed.h"
 #include "core_slices.h"
 #include "flight.h"
 #include "pool.h"
@@ -559,8 +560,6 @@ void block_abandon(struct core *c, struct block *b);
 void block_kill(struct core *c, struct block *b, enum kvc_miss reason);
 /* The same for everything below it too, leaves first. */
 void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason);
-/* Frees the record of a DYING block that nothing uses any more. */
-void block_settle(struct core *c, struct block *b);
 void block_hold(struct core *c, struct block *b);
 /* Whether one more request may hold it: keys may come twice, and the core's own holds need some of
  * those that can be counted. */
@@ -571,8 +570,6 @@ static inline bool block_may_be_held(const struct block *b)
 void block_unhold(struct core *c, struct block *b);
 /* A hold of the core's own ends, and nobody else hears of it. */
 void block_unhold_quietly(struct core *c, struct block *b);
-/* What kept it from being evicted may have ended: the policy hears of it. */
-void block_freed(struct core *c, struct block *b, bool last_child);
 void block_touch(struct core *c, struct block *b);
 /* Touches b and its ancestors until one that was touched in this instant; keeps the order that
  * policies rely on. Of a long chain those near b: the others have descendants, and stay. */
@@ -616,7 +613,6 @@ bool block_held(struct core *c, const struct block *b);
 bool block_can_evict(struct core *c, uint32_t block_no);
 /* The same, or it can go from host memory to disk. The policy is asked with this. */
 bool block_can_leave(void *ctx, uint32_t block_no);
-void core__wake(struct core *c, const struct block *b);
 
 /* runs: lists of blocks in fixed pieces. holder: client_no(), or run_principal() */
 void run_init(struct run_list *l);
@@ -838,8 +834,6 @@ bool block_readable(struct core *c, const struct block *b);
 bool block_reachable(struct core *c, const struct block *b);
 /* Of a block that is also on disk and not in use. */
 void host_drop(struct core *c, struct block *b);
-/* When a shard on disk was lost while something was in flight: what is left of it there goes. */
-void block_untear(struct core *c, struct block *b);
 /* Gives all its room on disk back; nothing may be in flight there. */
 void disk_drop(struct core *c, struct block *b);
 #define MOVE_OPS_MAX 2048u
@@ -891,8 +885,6 @@ void load_pump(struct core *c);
 void promise_add(struct core *c, struct promise *p);
 /* Nobody waits for it any more. */
 void promise_remove(struct core *c, struct promise *p);
-/* Something about b has ended; err: it will not be durable. Calls nobody. */
-void promise_event(struct core *c, struct block *b, int err);
 /* Ends what can be ended, some at a call; calls out. Due: there is more for another call. */
 void promise_step(struct core *c);
 bool promise_is_due(const struct core *c);
@@ -900,8 +892,6 @@ bool promise_is_due(const struct core *c);
 void promise_begin(struct core *c, struct block *b);
 /* Begins what one block needs to be durable: 0, or what save_begin() and load_begin() return. */
 int promise_make(struct core *c, struct block *b, enum save_why why) KVC_WARN_UNUSED;
-/* A move of it has ended, err: in vain. What waited for that to be promised is begun. */
-void promise_moved(struct core *c, struct block *b, int err);
 /* The promise of what is on disk of it ends: an ordinary copy. */
 void promise_end(struct core *c, struct block *b);
 
@@ -918,8 +908,6 @@ bool block_named(const struct core *c, const struct block *b);
 bool block_goes_on(struct core *c, const struct block *b);
 /* What must not go for good to make room: it is durable, or on its way to that for a name. */
 bool block_kept(const struct core *c, const struct block *b);
-/* It is about to go, and nothing is below it: names that hold it fall back on its parent. */
-void names_lost(struct core *c, const struct block *b);
 /* The blocks that a name holds itself: calls fn for each; a non-zero return ends it and is what it
  * returns. */
 int name_each_block(struct core *c, const struct core_name *nm,

@@ -433,8 +433,9 @@ void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
         load_free(c, waiter->load);
 }
 
-void core__wake(struct core *c, const struct block *b)
+void lease_hear(struct core *c, struct block *b, const struct block_change *x)
 {
+    (void)x;
     /* Where all groups are full, no longer prefix is complete before the block that is waited for.
      * Elsewhere one may be that does not need it: made of blocks that were announced later. */
     bool any = b->state == BLOCK_PRESENT && !ns_is_full(block_ns(c, b));

@@ -225,8 +225,9 @@ static void load_advance(struct core *c, struct core_load *l)
         load_end(c, l);
 }
 
-void load_wake(struct core *c, struct block *b)
+void load_hear(struct core *c, struct block *b, const struct block_change *x)
 {
+    (void)x;
     if (!(b->flags & BLOCK_F_AWAITED))
         return;
     block_clear(b, BLOCK_F_AWAITED);
@@ -264,6 +265,13 @@ static bool load_some(struct core *c, struct core_load *l)
         l->begun++;
     }
     return true;
+}
+
+void loader_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    (void)b;
+    (void)x;
+    load_pump(c);
 }
 
 void load_pump(struct core *c)

@@ -72,8 +72,9 @@ void disk_drop(struct core *c, struct block *b)
         block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
 }
 
-void block_untear(struct core *c, struct block *b)
+void move_hear(struct core *c, struct block *b, const struct block_change *x)
 {
+    (void)x;
     if (!(b->flags & BLOCK_F_TORN) || b->copies > 0 || b->moving > 0)
         return;
     block_clear(b, BLOCK_F_TORN);
@@ -146,18 +147,10 @@ static void move_free(struct core *c, struct move *m)
     pool_put(c->moves, m);
 }
 
-/* Everything that may have waited for it. The block may be gone after this. */
+/* The block may be gone after this. */
 static void move_ended(struct core *c, struct block *b, int err)
 {
-    if (b->flags & BLOCK_F_TORN && b->state == BLOCK_PRESENT && b->moving == 0)
-        block_untear(c, b);
-    promise_moved(c, b, err);
-    promise_event(c, b, err);
-    block_freed(c, b, false);
-    load_wake(c, b);
-    block_settle(c, b);
-    load_pump(c);
-    room_wake(c);
+    block_changed(c, b, &(struct block_change){.what = BLOCK_MOVED, .err = err});
 }
 
 /* True when it was the last of its move. */

@@ -48,7 +48,7 @@ static void name_release(struct core *c, struct block *b, bool dying)
         want(c, b, RETAIN_DEFAULT, true);
     if (b->flags & BLOCK_F_BY_PIN && !block_pinned(b) && (raised || !pin_was_found(c, b)))
         promise_end(c, b);
-    block_freed(c, b, false);
+    block_unheld(c, b);
 }
 
 /* Counts one more from b upwards, as far as nothing reached it. */
@@ -198,8 +198,9 @@ void names_swap_refs(struct core *c, struct core_name *a, struct core_name *b)
 
 /* ---- what blocks ask and tell ---- */
 
-void names_lost(struct core *c, const struct block *b)
+void names_hear(struct core *c, struct block *b, const struct block_change *x)
 {
+    (void)x;
     struct names *n = c->names;
     const uint32_t no = block_no(c, b);
     if (!n)

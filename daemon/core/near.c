@@ -178,8 +178,9 @@ void near_settle(struct core *c, struct near *e)
         c->cfg.near_policy->release(device_of(c, e)->policy, near_no(c, e), false);
 }
 
-void near_died(struct core *c, struct block *b)
+void near_hear(struct core *c, struct block *b, const struct block_change *x)
 {
+    (void)x;
     for (struct near *e = first_of(c, b), *next; e; e = next) {
         next = next_of(c, e);
         near_settle(c, e);

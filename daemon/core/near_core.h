@@ -11,8 +11,6 @@ uint32_t near_runs(const struct core_config *cfg);
 int near_create(struct core *c) KVC_WARN_UNUSED;
 void near_destroy(struct core *c);
 bool near_is_still(const struct core *c); /* no job is in flight */
-/* It is DYING: what nobody holds of it on devices goes. */
-void near_died(struct core *c, struct block *b);
 /* Its bytes are wrong: who reads one of its copies on devices is told by the generation. */
 void near_revoke(struct core *c, struct block *b);
 /* Some device has a copy of it that is there. */

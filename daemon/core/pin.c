@@ -34,9 +34,13 @@ void pin_look(struct core *c)
     c->pin_epoch++;
 }
 
-void pin_lost(struct core *c, struct block *b, enum kvc_miss reason)
+/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
+ * dropped by its writer, or it is forced out. Never for room. */
+void pin_hear(struct core *c, struct block *b, const struct block_change *x)
 {
-    MUST(reason != KVC_MISS_EVICTED || c->forced);
+    if (b->pins == 0)
+        return;
+    MUST(x->reason != KVC_MISS_EVICTED || c->forced);
     count_pinned(c, b, false);
     b->pins = b->host_pins = 0;
     room_bind(c, b);
@@ -69,7 +73,7 @@ static void let_go(struct core *c, const struct pin *p, struct block *b)
             promise_end(c, b);
     }
     room_bind(c, b);
-    block_freed(c, b, false);
+    block_unheld(c, b);
 }
 
 /* The block of an entry while it is pinned by it. */

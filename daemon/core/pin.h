@@ -27,9 +27,6 @@ struct pin {
 
 /* A step of what pins lack, and of those that end. True: there is more to do at once. */
 bool pin_step(struct core *c);
-/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
- * dropped by its writer, or it is forced out. Never for room. */
-void pin_lost(struct core *c, struct block *b, enum kvc_miss reason);
 /* Some pinned block lacks a copy again. */
 void pin_look(struct core *c);
 /* Of what the last run had pinned, and nobody has yet: it is to be given back. */

@@ -24,7 +24,7 @@ static int promise_behind(struct core *c, struct block *b)
     return 0;
 }
 
-void promise_moved(struct core *c, struct block *b, int err)
+static void promise_moved(struct core *c, struct block *b, int err)
 {
     if (!b->promising || b->moving > 0)
         return;
@@ -284,8 +284,10 @@ void promise_remove(struct core *c, struct promise *p)
     c->promises--;
 }
 
-void promise_event(struct core *c, struct block *b, int err)
+void promise_hear(struct core *c, struct block *b, const struct block_change *x)
 {
+    if (x->what == BLOCK_MOVED)
+        promise_moved(c, b, x->err);
     if (!(b->flags & BLOCK_F_PROMISED))
         return;
     const uint32_t no = block_no(c, b);
@@ -293,12 +295,12 @@ void promise_event(struct core *c, struct block *b, int err)
     c->promise_due = true;
     /* Who awaited it sees that it is not awaited any more. A name falls back on what is before a
      * block that has gone; a commit's has gone with it. */
-    if (!err || err == KVC_E_GONE)
+    if (!x->err)
         return;
     LIST_FOR_EACH_SAFE (node, next, &c->promised) {
         struct promise *p = CONTAINER_OF(node, struct promise, node);
         if (p->await == no && p->await_gen == b->gen)
-            p->verdict = err == -ENOSPC ? KVC_ST_FULL : KVC_ST_TIER;
+            p->verdict = x->err == -ENOSPC ? KVC_ST_FULL : KVC_ST_TIER;
     }
 }
 

@@ -88,9 +88,7 @@ void lease_turn(struct core *c);
 /* A slice of letting go of the blocks of large leases that have ended; true: there are more. */
 bool lease_step(struct core *c);
 
-/* load.c: b has come, or will not. */
-void load_wake(struct core *c, struct block *b);
-/* Nobody waits for it any more: it is freed, or in slices where it holds much. */
+/* load.c. Nobody waits for it any more: it is freed, or in slices where it holds much. */
 void load_free(struct core *c, struct core_load *l);
 void load_cancel_all(struct core *c, const struct core_client *cl);
 /* A slice of letting go of the blocks of such; true: there are more. */

@@ -159,9 +159,7 @@ static void on_read(struct tier_op *t)
         near_verify_end(c, o->near);
     pool_put(c->verify_ops, o);
     b->copies--; /* not before: it holds the block in place */
-    block_untear(c, b);
-    block_freed(c, b, false);
-    block_settle(c, b);
+    block_changed(c, b, &(struct block_change){.what = BLOCK_CHECKED});
     if (is_promised && b->state == BLOCK_PRESENT && !block_promised(b))
         promise_begin(c, b); /* memory has what was wrong on disk */
     v->block[i].verdict = (uint8_t)MAX(v->block[i].verdict, verdict);

@@ -599,10 +599,8 @@ uint8_t core__copy_status(int err)
 
 static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
 {
-    if (b->state != BLOCK_PENDING) {
-        block_settle(c, b);
+    if (b->state != BLOCK_PENDING)
         return KVC_ST_GONE;
-    }
     if (o->op.status != 0) {
         if (o->op.status != -ECANCELED)
             c->m.copy_failures++;
@@ -649,7 +647,7 @@ static void op_done(struct tier_op *t)
     b->copies--;
     list_remove(&o->node);
     const uint8_t status = op_land(c, o, b);
-    block_freed(c, b, false);
+    block_unheld(c, b);
     if (status == KVC_ST_OK && o->durable) {
         promise_commit(c, o);
     } else {
