@@ -19,11 +19,13 @@ static uint64_t adopt_bytes(const struct core *c)
     return sizeof(struct adopt) + (uint64_t)c->cfg.blocks_max * sizeof(struct key256);
 }
 
-void adopt_destroy(struct core *c)
+static void adopt_destroy(struct core *c)
 {
     core__pages_put(c->adopt, adopt_bytes(c));
     c->adopt = NULL;
 }
+
+const struct core_module adopt_module = {.destroy = adopt_destroy};
 
 /* ---- one by one ---- */
 

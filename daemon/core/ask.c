@@ -56,30 +56,38 @@ struct core_ask {
     uint64_t hold_bits[(KVC_KEYS_MAX + 63) / 64];
 };
 
+#define ASK_ROOM_BYTES (ASKS_MAX * sizeof(struct find_room))
+
 uint64_t asks_bytes(void)
 {
-    return pool_bytes_for(sizeof(struct core_ask), ASKS_MAX) + ASKS_MAX * sizeof(struct find_room);
+    return pool_bytes_for(sizeof(struct core_ask), ASKS_MAX) + ASK_ROOM_BYTES;
 }
 
-int asks_create(struct core *c)
+static int asks_create(struct core *c)
 {
-    const uint32_t principals = MAX(c->cfg.principals_max, 1u);
     int err = pool_create(&c->asks, "lookups in slices", sizeof(struct core_ask), ASKS_MAX);
     if (err)
         return err;
-    c->ask_room = core__pages(ASKS_MAX * sizeof(struct find_room));
+    c->ask_room = core__pages(ASK_ROOM_BYTES);
     if (!c->ask_room)
         return -ENOMEM;
-    return share_create(&c->ask_share, ASKS_MAX, c->cfg.fair ? share_each(ASKS_MAX, principals) : 0,
-                        principals);
+    return core__fair_share(c, &c->ask_share, ASKS_MAX, MAX(c->cfg.principals_max, 1u));
 }
 
-void asks_destroy(struct core *c)
+static void asks_destroy(struct core *c)
 {
     pool_destroy(&c->asks);
     share_destroy(&c->ask_share);
-    core__pages_put(c->ask_room, ASKS_MAX * sizeof(struct find_room));
+    core__pages_put(c->ask_room, ASK_ROOM_BYTES);
 }
+
+static struct sys_range asks_memory(const struct core *c)
+{
+    return (struct sys_range){c->ask_room, ASK_ROOM_BYTES};
+}
+
+const struct core_module asks_module = {
+    .create = asks_create, .destroy = asks_destroy, .memory = asks_memory};
 
 uint64_t asks_hold(const struct core *c)
 {

@@ -12,6 +12,7 @@
 #include "sys.h"
 
 #define GHOST_PER_BUCKET 4u
+#define ROOM_ALIGN       64u
 
 METRIC_DESC(core, CORE_METRICS);
 
@@ -138,7 +139,7 @@ static int create_tables(struct core *c)
     return 0;
 }
 
-static int fair_share(const struct core *c, struct share *s, uint32_t total, uint32_t holders)
+int core__fair_share(const struct core *c, struct share *s, uint64_t total, uint32_t holders)
 {
     return share_create(s, total, c->cfg.fair ? share_each(total, holders) : 0, holders);
 }
@@ -147,40 +148,80 @@ static int create_memory_shares(struct core *c, uint32_t principals)
 {
     struct tier_stats st;
     c->cfg.host->ops->stats(c->cfg.host, &st);
-    const uint64_t each = c->cfg.fair ? share_each(st.limit_bytes, principals) : 0;
-    int err = share_create(&c->unevictable_share, st.limit_bytes, each, principals);
-    if (!err)
-        err = share_create(&c->host_share, st.limit_bytes, each, principals);
-    return err;
+    const int err = core__fair_share(c, &c->unevictable_share, st.limit_bytes, principals);
+    return err ? err : core__fair_share(c, &c->host_share, st.limit_bytes, principals);
 }
 
 static int create_shares(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
     const uint32_t principals = MAX(cfg->principals_max, 1u);
-    int err = fair_share(c, &c->run_share, runs_max(cfg), cfg->clients_max + principals);
+    int err = core__fair_share(c, &c->run_share, runs_max(cfg), cfg->clients_max + principals);
     if (!err)
-        err = fair_share(c, &c->lease_share, cfg->leases_max, cfg->clients_max);
+        err = core__fair_share(c, &c->lease_share, cfg->leases_max, cfg->clients_max);
     if (!err)
-        err = fair_share(c, &c->load_share, cfg->leases_max, cfg->clients_max);
+        err = core__fair_share(c, &c->load_share, cfg->leases_max, cfg->clients_max);
     if (!err)
-        err = fair_share(c, &c->resv_share, cfg->commits_max, cfg->clients_max);
+        err = core__fair_share(c, &c->resv_share, cfg->commits_max, cfg->clients_max);
     if (!err)
-        err = fair_share(c, &c->op_share, CORE_OPS_MAX, cfg->clients_max);
+        err = core__fair_share(c, &c->op_share, CORE_OPS_MAX, cfg->clients_max);
     if (!err)
         err = share_create(&c->gated_share, CORE_GATED_MAX, 0, cfg->clients_max);
     if (!err)
-        err = fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
+        err = core__fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
     if (!err)
-        err = fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
+        err = core__fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
     if (!err)
         err = create_memory_shares(c, principals);
-    if (!err)
-        err = regions_create(c, principals);
     if (!err && cfg->pins_max)
-        err = fair_share(c, &c->pin_share, cfg->pins_max, principals);
+        err = core__fair_share(c, &c->pin_share, cfg->pins_max, principals);
     c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
     return err ? err : c->attached ? 0 : -ENOMEM;
+}
+
+/* In the order in which they are created; they are destroyed in the other one. */
+static const struct core_module *const modules[] = {
+    &regions_module, &gone_module,  &lapse_module, &reclaim_module,
+    &asks_module,    &names_module, &near_module,  &adopt_module,
+};
+
+static uint64_t room_for(size_t bytes)
+{
+    return ROUND_UP(bytes, ROOM_ALIGN);
+}
+
+/* struct core, and behind it what modules keep to themselves. */
+static uint64_t core_bytes(void)
+{
+    uint64_t sum = room_for(sizeof(struct core));
+    for (unsigned i = 0; i < ARRAY_LEN(modules); i++)
+        sum += room_for(modules[i]->bytes);
+    return sum;
+}
+
+static void place_modules(struct core *c)
+{
+    char *room = (char *)c + room_for(sizeof *c);
+    for (unsigned i = 0; i < ARRAY_LEN(modules); i++) {
+        if (modules[i]->bytes > 0)
+            memcpy((char *)c + modules[i]->pointer, &room, sizeof room);
+        room += room_for(modules[i]->bytes);
+    }
+}
+
+static int create_modules(struct core *c)
+{
+    int err = 0;
+    for (unsigned i = 0; i < ARRAY_LEN(modules) && !err; i++)
+        err = modules[i]->create ? modules[i]->create(c) : 0;
+    return err;
+}
+
+static void destroy_modules(struct core *c)
+{
+    for (unsigned i = ARRAY_LEN(modules); i-- > 0;)
+        if (modules[i]->destroy)
+            modules[i]->destroy(c);
 }
 
 static int create_pools(struct core *c)
@@ -209,28 +250,17 @@ static int create_pools(struct core *c)
         err = cfg->pins_max ? pool_create(&c->pins, "pins", sizeof(struct pin), cfg->pins_max) : 0;
     if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
-    if (!err)
-        err = create_shares(c);
-    if (!err)
-        err = gone_create(c);
-    if (!err)
-        err = lapse_create(c);
-    if (!err)
-        err = reclaim_create(c);
-    if (!err)
-        err = asks_create(c);
-    if (!err)
-        err = names_create(c);
-    return err ? err : near_create(c);
+    return err ? err : create_shares(c);
 }
 
 int core_create(const struct core_config *config, struct core **ret_core)
 {
     if (config->blocks_max < 16 || config->namespaces_max < 1 || config->namespaces_max > 65535)
         return -EINVAL;
-    struct core *c = core__pages(sizeof *c);
+    struct core *c = core__pages(core_bytes());
     if (!c)
         return -ENOMEM;
+    place_modules(c);
     c->cfg = *config;
     c->free_head = CORE_NONE;
     c->looks_left = LOOKS_NO_END;
@@ -263,6 +293,8 @@ int core_create(const struct core_config *config, struct core **ret_core)
         err = create_tables(c);
     if (!err)
         err = create_pools(c);
+    if (!err)
+        err = create_modules(c);
     if (err) {
         core_destroy(&c);
         return err;
@@ -292,11 +324,7 @@ void core_destroy(struct core **core)
         return;
     struct core_budget b;
     core_budget(&c->cfg, &b);
-    near_destroy(c);
-    names_destroy(c);
-    gone_destroy(c);
-    lapse_destroy(c);
-    reclaim_destroy(c);
+    destroy_modules(c);
     pool_destroy(&c->parts);
     pool_destroy(&c->runs);
     pool_destroy(&c->leases);
@@ -307,7 +335,6 @@ void core_destroy(struct core **core)
     pool_destroy(&c->move_ops);
     pool_destroy(&c->loads_pool);
     pool_destroy(&c->clients);
-    asks_destroy(c);
     pool_destroy(&c->pins);
     share_destroy(&c->pin_share);
     share_destroy(&c->run_share);
@@ -320,7 +347,6 @@ void core_destroy(struct core **core)
     share_destroy(&c->slice_share);
     share_destroy(&c->unevictable_share);
     share_destroy(&c->host_share);
-    regions_destroy(c);
     free(c->attached);
     core__pages_put(c->blocks, b.blocks);
     core__pages_put(c->table, b.table);
@@ -329,9 +355,8 @@ void core_destroy(struct core **core)
     core__pages_put(c->retain_mem, b.retain);
     core__pages_put(c->ns, b.namespaces);
     core__pages_put(c->clean, b.clean);
-    adopt_destroy(c);
     sha256_destroy(&c->sha);
-    core__pages_put(c, sizeof *c);
+    core__pages_put(c, core_bytes());
     *core = NULL;
 }
 
@@ -348,16 +373,20 @@ void core_memory(const struct core *c, struct sys_range ret[CORE_RANGES])
 {
     struct core_budget b;
     core_budget(&c->cfg, &b);
-    const struct sys_range all[CORE_RANGES] = {{(void *)c, sizeof *c},
-                                               {c->table, b.table},
-                                               {c->ghost, b.ghosts},
-                                               {c->policy_mem, b.policy},
-                                               {c->retain_mem, b.retain},
-                                               {c->blocks, b.blocks},
-                                               {c->ns, b.namespaces},
-                                               {c->clean, b.clean},
-                                               {c->ask_room, ASKS_MAX * sizeof(struct find_room)}};
+    const struct sys_range all[] = {{(void *)c, core_bytes()}, {c->table, b.table},
+                                    {c->ghost, b.ghosts},      {c->policy_mem, b.policy},
+                                    {c->retain_mem, b.retain}, {c->blocks, b.blocks},
+                                    {c->ns, b.namespaces},     {c->clean, b.clean}};
     memcpy(ret, all, sizeof all);
+    uint32_t n = ARRAY_LEN(all);
+    for (unsigned i = 0; i < ARRAY_LEN(modules); i++) {
+        if (!modules[i]->memory)
+            continue;
+        MUST(n < CORE_RANGES);
+        ret[n++] = modules[i]->memory(c);
+    }
+    for (; n < CORE_RANGES; n++)
+        ret[n] = (struct sys_range){0};
 }
 
 uint64_t core_work(const struct core *c)

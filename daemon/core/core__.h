@@ -7,6 +7,7 @@
 #include "changed.h"
 #include "core_slices.h"
 #include "flight.h"
+#include "module.h"
 #include "pool.h"
 #include "promise.h"
 #include "share.h"
@@ -706,16 +707,11 @@ int evict_one(struct core *c, uint32_t payer, struct welcome *w) KVC_WARN_UNUSED
 /* A step of the eviction job at hand; true: there is more to do. */
 bool job_run(struct core *c);
 /* gone.c */
-int gone_create(struct core *c) KVC_WARN_UNUSED; /* 0, -ENOMEM */
-void gone_destroy(struct core *c);
 void gone_step(struct core *c);
 /* Storage has been asked, and has not answered. */
 bool gone_is_settling(const struct core *c);
 /* The next gone_step() has something to begin or to tell. */
 bool gone_is_due(const struct core *c);
-
-/* adopt.c */
-void adopt_destroy(struct core *c);
 
 /* rules.c */
 /* What is set now is what it began with. */
@@ -896,8 +892,6 @@ int promise_make(struct core *c, struct block *b, enum save_why why) KVC_WARN_UN
 void promise_end(struct core *c, struct block *b);
 
 /* names.c, names_hold.c; all do nothing where there are no names */
-int names_create(struct core *c) KVC_WARN_UNUSED;
-void names_destroy(struct core *c);
 /* True while there is more to do. */
 bool names_step(struct core *c);
 /* Some name that has gone has blocks to let go of. */
@@ -919,8 +913,6 @@ void block_names_mark_safe(struct core *c, struct block *b);
 void names_check(struct core *c);
 
 /* reclaim.c */
-int reclaim_create(struct core *c) KVC_WARN_UNUSED; /* 0, -ENOMEM */
-void reclaim_destroy(struct core *c);
 void reclaim_listen(struct core *c);
 /* The copy on disk of a block that is in memory too goes; nothing may be in flight. */
 void disk_forget(struct core *c, struct block *b);
@@ -952,6 +944,9 @@ void progress_step(struct core *c);
 void *core__pages(uint64_t bytes);
 void core__pages_put(void *p, uint64_t bytes);
 uint32_t core__slices_max(const struct core_config *cfg);
+/* A share of so much, with equal parts promised to so many holders where `fair` is on. */
+int core__fair_share(const struct core *c, struct share *s, uint64_t total,
+                     uint32_t holders) KVC_WARN_UNUSED;
 /* Of a block that is linked. */
 void core__explain(struct core *c, const struct block *b, struct core_explanation *x);
 

@@ -5,10 +5,7 @@
  * (tier_ops.settle). Who asked for a removal is told after that, and not before. Memory that
  * outlives the process needs nothing: a slot's header is void when the slot is freed or revoked.
  */
-#include <stdlib.h>
-
 #include "core__.h"
-#include "sys.h"
 
 struct gone {
     struct list_node next; /* core_gone that wait for the next settling of storage */
@@ -17,20 +14,14 @@ struct gone {
     enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } state;
 };
 
-int gone_create(struct core *c)
+static int gone_create(struct core *c)
 {
-    c->gone = sys_calloc(1, sizeof *c->gone);
-    if (!c->gone)
-        return -ENOMEM;
     list_init(&c->gone->next);
     list_init(&c->gone->now);
     return 0;
 }
 
-void gone_destroy(struct core *c)
-{
-    free(c->gone);
-}
+const struct core_module gone_module = {CORE_STATE(gone), .create = gone_create};
 
 bool gone_is_settling(const struct core *c)
 {

@@ -2,10 +2,6 @@
 /* Promises that have lapsed are made again, whoever asks. */
 #include "lapse.h"
 
-#include <stdlib.h>
-
-#include "sys.h"
-
 /* Records that are looked at in a call: some 20 us. */
 #define LAPSE_STEP 1024u
 /* All are looked at again so much later, while some block has lapsed. */
@@ -20,16 +16,7 @@ struct lapse {
     uint32_t left;    /* and how many are to be */
 };
 
-int lapse_create(struct core *c)
-{
-    c->lapse = sys_calloc(1, sizeof *c->lapse);
-    return c->lapse ? 0 : -ENOMEM;
-}
-
-void lapse_destroy(struct core *c)
-{
-    free(c->lapse);
-}
+const struct core_module lapse_module = {CORE_STATE(lapse)};
 
 uint64_t lapse_blocks(const struct core *c)
 {

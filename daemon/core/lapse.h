@@ -10,8 +10,6 @@
 
 #include "core__.h"
 
-int lapse_create(struct core *c) KVC_WARN_UNUSED; /* 0, -ENOMEM */
-void lapse_destroy(struct core *c);
 uint64_t lapse_blocks(const struct core *c); /* of all namespaces */
 bool block_lapsed(const struct core *c, const struct block *b);
 /* What that depends on has been set; was: what it said before. */

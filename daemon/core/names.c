@@ -48,7 +48,7 @@ uint64_t core_names_bytes(const struct core_config *cfg)
                : z.names + z.name + z.order + z.ref + z.of + z.ids + z.keys + z.w_key;
 }
 
-int names_create(struct core *c)
+static int names_create(struct core *c)
 {
     if (c->cfg.names_max == 0)
         return 0;
@@ -73,12 +73,10 @@ int names_create(struct core *c)
     n->w_key = core__pages(z.w_key);
     if (!n->name || !n->order || !n->ref || !n->of || (z.ids && !n->ids) || !n->keys || !n->w_key)
         return -ENOMEM;
-    const uint32_t principals = MAX(c->cfg.principals_max, 1u);
-    return share_create(&n->share, n->max, c->cfg.fair ? share_each(n->max, principals) : 0,
-                        principals);
+    return core__fair_share(c, &n->share, n->max, MAX(c->cfg.principals_max, 1u));
 }
 
-void names_destroy(struct core *c)
+static void names_destroy(struct core *c)
 {
     struct names *n = c->names;
     if (!n)
@@ -95,6 +93,8 @@ void names_destroy(struct core *c)
     core__pages_put(n, z.names);
     c->names = NULL;
 }
+
+const struct core_module names_module = {.create = names_create, .destroy = names_destroy};
 
 /* ---- order ---- */
 

@@ -600,7 +600,7 @@ static int create_pools(struct core *c, const struct sizes *z)
     return err;
 }
 
-int near_create(struct core *c)
+static int near_create(struct core *c)
 {
     if (c->cfg.ndevices == 0)
         return 0;
@@ -632,7 +632,7 @@ bool near_is_still(const struct core *c)
     return !c->near || list_empty(&c->near->in_flight);
 }
 
-void near_destroy(struct core *c)
+static void near_destroy(struct core *c)
 {
     struct near_table *t = c->near;
     if (!t)
@@ -653,3 +653,5 @@ void near_destroy(struct core *c)
     core__pages_put(t, z.table);
     c->near = NULL;
 }
+
+const struct core_module near_module = {.create = near_create, .destroy = near_destroy};

@@ -8,8 +8,6 @@
 /* near.c, near_fill.c, near_send.c; where there are no devices they do nothing */
 uint64_t near_bytes(const struct core_config *cfg);
 uint32_t near_runs(const struct core_config *cfg);
-int near_create(struct core *c) KVC_WARN_UNUSED;
-void near_destroy(struct core *c);
 bool near_is_still(const struct core *c); /* no job is in flight */
 /* Its bytes are wrong: who reads one of its copies on devices is told by the generation. */
 void near_revoke(struct core *c, struct block *b);

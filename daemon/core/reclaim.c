@@ -5,10 +5,7 @@
  * or worth more than most of what is on disk; when memory has it too, it is kept for what builds on
  * it on disk, else forgotten; else it goes, with what is below it.
  */
-#include <stdlib.h>
-
 #include "core__.h"
-#include "sys.h"
 
 #define RECLAIM_STEP 64u
 #define RECLAIM_TREE 256u
@@ -29,6 +26,8 @@ struct reclaim {
     } stuck[STUCK_MAX]; /* occupants that could neither be kept nor dropped */
     uint32_t nstuck;
 };
+
+const struct core_module reclaim_module = {CORE_STATE(reclaim)};
 
 /* ---- what deserves to be kept ---- */
 
@@ -288,17 +287,6 @@ void core_keep_percent(struct core *c, uint32_t percent)
 uint32_t core_keep_percent_now(const struct core *c)
 {
     return c->reclaim->keep_percent;
-}
-
-int reclaim_create(struct core *c)
-{
-    c->reclaim = sys_calloc(1, sizeof *c->reclaim);
-    return c->reclaim ? 0 : -ENOMEM;
-}
-
-void reclaim_destroy(struct core *c)
-{
-    free(c->reclaim);
 }
 
 void reclaim_listen(struct core *c)

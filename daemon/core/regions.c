@@ -31,28 +31,30 @@ static bool region_stays(void *ctx, uint32_t no)
     return c->region[no].slots > 0;
 }
 
-int regions_create(struct core *c, uint32_t principals)
+static int regions_create(struct core *c)
 {
     struct tier *host = c->cfg.host;
     struct tier_stats st;
     host->ops->stats(host, &st);
     if (!host->ops->region || c->cfg.principals_max < 2)
         return 0; /* nobody else could be given one */
-    const uint64_t each = c->cfg.fair ? share_each(st.regions, principals) : 0;
+    const uint32_t principals = c->cfg.principals_max;
     c->region = sys_calloc(st.regions, sizeof *c->region);
     c->region_bytes = st.region_bytes;
     host->events.ctx = c;
     host->events.stays = region_stays;
-    return c->region ? share_create(&c->region_share, st.regions, each, principals) : -ENOMEM;
+    return c->region ? core__fair_share(c, &c->region_share, st.regions, principals) : -ENOMEM;
 }
 
-void regions_destroy(struct core *c)
+static void regions_destroy(struct core *c)
 {
     if (c->region)
         c->cfg.host->events = (struct tier_events){0};
     free(c->region);
     share_destroy(&c->region_share);
 }
+
+const struct core_module regions_module = {.create = regions_create, .destroy = regions_destroy};
 
 void regions_turn(struct core *c)
 {

@@ -11,8 +11,6 @@ struct region {
     uint32_t ns;    /* slot in core->ns; while there are such: for whom it counts */
 };
 
-int regions_create(struct core *c, uint32_t principals) KVC_WARN_UNUSED;
-void regions_destroy(struct core *c);
 /* All that b has in memory stays from now on, or no more. */
 void regions_count(struct core *c, const struct block *b, bool stays);
 /* Whether b, whose slots are not counted, may stay where it is; it is moved where it may. As

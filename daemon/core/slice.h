@@ -74,8 +74,6 @@ bool resv_step(struct core *c);
 /* ask.c */
 #define ASKS_MAX 16u
 uint64_t asks_bytes(void);
-int asks_create(struct core *c) KVC_WARN_UNUSED;
-void asks_destroy(struct core *c);
 /* Blocks that they hold, each as often as they do; for core_check(). */
 uint64_t asks_hold(const struct core *c);
 /* A slice of letting go of what those hold that nobody asks for any more; true: there is more. */
