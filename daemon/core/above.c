@@ -8,6 +8,16 @@
 
 #define ABOVE_STEP  8u  /* blocks begun in one step */
 #define ABOVE_MOVES 64u /* in flight */
+#define ABOVE_MAX   1024u
+
+/* Blocks that are in memory alone while some that build on them are on disk: a ring. */
+struct above {
+    struct run_entry ring[ABOVE_MAX];
+    uint32_t at, n;
+    uint32_t moves; /* in flight */
+};
+
+const struct core_module above_module = {CORE_STATE(above)};
 
 static bool is_missing(const struct block *b)
 {
@@ -15,28 +25,43 @@ static bool is_missing(const struct block *b)
            (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
 }
 
-static void push(struct core *c, const struct block *b)
+static struct run_entry above_shift(struct above *a)
 {
-    if (c->above_n == ABOVE_MAX) { /* its chain gets another chance with the next block of it */
-        c->above_at = (c->above_at + 1) % ABOVE_MAX;
-        c->above_n--;
-    }
-    c->above[(c->above_at + c->above_n++) % ABOVE_MAX] = (struct run_entry){block_no(c, b), b->gen};
+    const struct run_entry e = a->ring[a->at];
+    a->at = (a->at + 1) % ABOVE_MAX;
+    a->n--;
+    return e;
 }
 
-static struct block *pop(struct core *c)
+static void above_push(struct core *c, const struct block *b)
 {
-    const struct run_entry e = c->above[c->above_at];
+    struct above *a = c->above;
+    if (a->n == ABOVE_MAX) /* its chain gets another chance with the next block of it */
+        (void)above_shift(a);
+    a->ring[(a->at + a->n++) % ABOVE_MAX] = (struct run_entry){block_no(c, b), b->gen};
+}
+
+static struct block *above_pop(struct core *c)
+{
+    const struct run_entry e = above_shift(c->above);
     struct block *b = &c->blocks[e.block];
-    c->above_at = (c->above_at + 1) % ABOVE_MAX;
-    c->above_n--;
     return b->gen == e.gen ? b : NULL;
+}
+
+void above_begun(struct core *c, const struct move *m)
+{
+    c->above->moves += m->above;
+}
+
+void above_ended(struct core *c, const struct move *m)
+{
+    c->above->moves -= m->above;
 }
 
 void above_want(struct core *c, const struct block *b)
 {
     if (b->parent != CORE_NONE && is_missing(&c->blocks[b->parent]))
-        push(c, &c->blocks[b->parent]);
+        above_push(c, &c->blocks[b->parent]);
 }
 
 bool above_carries(const struct core *c, const struct block *b)
@@ -54,7 +79,7 @@ static int save_chain(struct core *c, struct block *b, uint32_t *begun)
 {
     const struct tier *disk = c->cfg.disk;
     for (; is_missing(b); b = &c->blocks[b->parent]) {
-        if (*begun == ABOVE_STEP || c->above_moves >= ABOVE_MOVES ||
+        if (*begun == ABOVE_STEP || c->above->moves >= ABOVE_MOVES ||
             !disk->ops->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
             return KVC_E_BUSY;
         int err = save_begin(c, b, SAVE_ABOVE);
@@ -70,15 +95,15 @@ static int save_chain(struct core *c, struct block *b, uint32_t *begun)
 bool above_step(struct core *c)
 {
     uint32_t begun = 0;
-    const uint32_t wanted = c->above_n;
+    const uint32_t wanted = c->above->n;
     for (uint32_t i = 0; i < wanted && c->now_ms >= c->pause_ms; i++) {
-        struct block *b = pop(c);
+        struct block *b = above_pop(c);
         int err = b && is_missing(b) ? save_chain(c, b, &begun) : 0;
         if (err == 0 || err == KVC_E_QUOTA)
             continue;
         if (is_missing(b))
-            push(c, b);
+            above_push(c, b);
         break;
     }
-    return begun == ABOVE_STEP && c->above_n > 0;
+    return begun == ABOVE_STEP && c->above->n > 0;
 }

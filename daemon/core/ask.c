@@ -602,7 +602,7 @@ static void ask_say(struct core *c, const struct core_asking *x, struct core_ask
         }
     }
     c->m.advice++;
-    c->hinted[x->advice]++;
+    rules_hinted(c, x->advice);
     ask_then(ask, ask_last(x));
 }
 

@@ -133,8 +133,6 @@ static int create_tables(struct core *c)
     const struct policy_config policy = {
         .blocks_max = c->cfg.blocks_max, .lists_max = POLICY_LISTS_MAX, .seed = c->cfg.policy_seed};
     c->policy = c->cfg.policy->init(c->policy_mem, &policy);
-    c->load_or_recompute = c->cfg.load_or_recompute;
-    c->admission = c->cfg.admission;
     c->retain = retain_init(c->retain_mem, c->cfg.blocks_max, c->cfg.policy, c->policy);
     return 0;
 }
@@ -181,8 +179,9 @@ static int create_shares(struct core *c)
 
 /* In the order in which they are created; they are destroyed in the other one. */
 static const struct core_module *const modules[] = {
-    &regions_module, &gone_module,  &lapse_module, &reclaim_module,
-    &asks_module,    &names_module, &near_module,  &adopt_module,
+    &regions_module,  &above_module,   &evict_module, &gone_module,  &lapse_module,
+    &progress_module, &reclaim_module, &rules_module, &worth_module, &asks_module,
+    &names_module,    &near_module,    &adopt_module,
 };
 
 static uint64_t room_for(size_t bytes)

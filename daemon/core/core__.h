@@ -298,15 +298,19 @@ struct find_room {
     uint64_t hash[KVC_KEYS_MAX];
 };
 
-#define ABOVE_MAX 1024u
 struct core {
     struct core_config cfg;
 
     /* What one file alone looks at is declared there. */
+    struct above *above;
     struct adopt *adopt; /* NULL: nothing is being taken over */
+    struct evict *evict;
     struct gone *gone;
     struct lapse *lapse;
+    struct progress *progress;
+    struct reads *reads; /* worth.c */
     struct reclaim *reclaim;
+    struct rules *rules;
 
     uint64_t now_ns, now_ms;
     uint64_t work, slice_end, looks_left; /* core_work(); the slice's end; see evict_next() */
@@ -392,22 +396,12 @@ struct core {
     /* Clean blocks in the order in which their host copies go: a ring of record numbers. */
     uint32_t *clean;
     uint32_t clean_max, clean_at, clean_n;
-    /* Blocks that are in memory alone while some that build on them are on disk: a ring. */
-    struct run_entry above[ABOVE_MAX];
-    uint32_t above_at, above_n, above_moves;
-    uint64_t look_ms;       /* progress_step() has nothing to do before */
     uint64_t leaving_bytes; /* of what is being saved, to make room */
     uint64_t loading_bytes;
-    uint64_t reading_bytes;               /* of them, from disk */
-    uint64_t wanted_bytes;                /* by loads, and not begun */
-    struct worth_meter meter;             /* of reads from disk */
-    uint64_t probe_ms;                    /* no probe before */
-    bool load_or_recompute;               /* weighs them */
-    bool admission;                       /* judges new blocks */
-    struct core_rules start;              /* what could be set since, as it was */
-    uint64_t hinted[POLICY_ADVICE_COUNT]; /* hints given, by kind */
-    uint64_t room_wanted;                 /* by the stores that wait */
-    uint64_t room_given;                  /* to those that were woken and have not run yet */
+    uint64_t reading_bytes; /* of them, from disk */
+    uint64_t wanted_bytes;  /* by loads, and not begun */
+    uint64_t room_wanted;   /* by the stores that wait */
+    uint64_t room_given;    /* to those that were woken and have not run yet */
     uint64_t largest;       /* payload, all shards: of blocks of the namespaces that have some */
     uint64_t unchecked;     /* blocks */
     uint64_t pause_ms;      /* nothing is saved before, for storage refused */
@@ -421,7 +415,7 @@ struct core {
     uint64_t promises_lost;                /* block_promised() has become false so often */
     struct promise_known promise_known[2]; /* all was durable; something was not, or in vain */
     bool promise_short;                    /* something that is promised could not be begun */
-    uint32_t drain_at, hand;
+    uint32_t drain_at;
     uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
                                            all blocks, and of the present one so far */
     struct admit admit;            /* what is written to disk, and what is written there again */
@@ -716,6 +710,9 @@ bool gone_is_due(const struct core *c);
 /* rules.c */
 /* What is set now is what it began with. */
 void rules_begin(struct core *c);
+/* A hint was given. */
+void rules_hinted(struct core *c, uint32_t advice);
+uint64_t rules_hints(const struct core *c, uint32_t advice);
 
 /* retention.c */
 /* The wish for a block of a reservation, as far as there is one. */
@@ -842,6 +839,16 @@ void above_want(struct core *c, const struct block *b);
 bool above_carries(const struct core *c, const struct block *b);
 /* Begins some of what is wanted; true: there is more that can be begun now. */
 bool above_step(struct core *c);
+/* A move to disk has begun, has ended: it may be one of those. */
+void above_begun(struct core *c, const struct move *m);
+void above_ended(struct core *c, const struct move *m);
+
+/* worth.c */
+/* A read from disk begins, beside core->reading_bytes of others; has ended, and they are left. */
+void worth_read_begun(struct core *c, uint64_t bytes);
+void worth_read_ended(struct core *c, uint64_t bytes, bool ok);
+/* What is known of it so far. */
+void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed);
 
 /* place.c */
 uint32_t clean_max(const struct core_config *cfg);

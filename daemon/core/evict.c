@@ -8,6 +8,12 @@
 /* Records looked at for one that may go, when there are none left. */
 #define HAND_STEPS 64u
 
+struct evict {
+    uint32_t hand; /* the last record that disk_leaf() has looked at */
+};
+
+const struct core_module evict_module = {CORE_STATE(evict)};
+
 static void evict_for_room(struct core *c, struct block *b)
 {
     c->m.blocks_evicted++;
@@ -62,17 +68,23 @@ static bool goes_first(struct core *c, const struct block *a, const struct block
     return la != lb ? la < lb : core__age_ms(c, a) > core__age_ms(c, b);
 }
 
+static uint32_t hand_next(struct core *c)
+{
+    if (++c->evict->hand >= c->blocks_high)
+        c->evict->hand = 0;
+    return c->evict->hand;
+}
+
 /* Of some blocks that are on disk alone, the leaf of the lowest level that was used longest ago. */
 static struct block *disk_leaf(struct core *c, uint32_t payer)
 {
     struct block *best = NULL;
     const uint32_t steps = MIN(HAND_STEPS, c->blocks_high);
     for (uint32_t n = 0; n < steps; n++) {
-        if (++c->hand >= c->blocks_high)
-            c->hand = 0;
-        struct block *b = &c->blocks[c->hand];
+        const uint32_t no = hand_next(c);
+        struct block *b = &c->blocks[no];
         if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT ||
-            (b->flags & BLOCK_F_HOST) || block_kept(c, b) || !block_can_evict(c, c->hand) ||
+            (b->flags & BLOCK_F_HOST) || block_kept(c, b) || !block_can_evict(c, no) ||
             retain_guards(c->retain, block_ns(c, b)->payer, payer, 1, block_bytes(c, b)))
             continue;
         if (!best || goes_first(c, b, best))

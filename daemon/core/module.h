@@ -20,13 +20,18 @@ struct core_module {
 };
 #define CORE_STATE(name) .pointer = offsetof(struct core, name), .bytes = sizeof(struct name)
 
+extern const struct core_module above_module;
 extern const struct core_module adopt_module;
 extern const struct core_module asks_module;
+extern const struct core_module evict_module;
 extern const struct core_module gone_module;
 extern const struct core_module lapse_module;
 extern const struct core_module names_module;
 extern const struct core_module near_module;
+extern const struct core_module progress_module;
 extern const struct core_module reclaim_module;
 extern const struct core_module regions_module;
+extern const struct core_module rules_module;
+extern const struct core_module worth_module;
 
 #endif

@@ -204,7 +204,7 @@ static void save_end(struct core *c, struct move *m)
             disk_give(c, b, old);
     }
     c->m.saving_bytes -= m->bytes;
-    c->above_moves -= m->above;
+    above_ended(c, m);
     if (m->leaving)
         count_leaving(c, b, -m->bytes);
     block_clear(b, BLOCK_F_SAVING | BLOCK_F_LEAVING);
@@ -283,7 +283,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     m->durable = durable;
     m->leaving = leaving;
     m->above = why == SAVE_ABOVE;
-    c->above_moves += m->above;
+    above_begun(c, m);
     m->by_pin = why == SAVE_PIN;
     if (leaving && block_in_policy(b))
         block_park(c, b);
@@ -352,7 +352,7 @@ static void load_end(struct core *c, struct move *m)
     const bool ok = m->err == 0 && !corrupt && live;
     c->loading_bytes -= m->bytes;
     c->reading_bytes -= m->bytes;
-    worth_meter_end(&c->meter, m->bytes, m->err == 0, c->reading_bytes, c->now_ns);
+    worth_read_ended(c, m->bytes, m->err == 0);
     c->m.loads_in_flight--;
     load_mark(c, b, false);
     block_hold(c, b); /* until all has been looked at */
@@ -489,7 +489,7 @@ int load_begin(struct core *c, struct block *b)
                                  .dst = host->ops->payload(host, block_loc(c, b, i)),
                                  .done = on_read};
     }
-    worth_meter_begin(&c->meter, m->bytes, c->reading_bytes, c->now_ns);
+    worth_read_begun(c, m->bytes);
     c->reading_bytes += m->bytes;
     c->loading_bytes += m->bytes;
     c->m.loads_in_flight++;

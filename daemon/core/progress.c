@@ -18,6 +18,12 @@
 /* Waiters are looked at, and ages are told, this often. */
 #define PROGRESS_LOOK_MS 50u
 
+struct progress {
+    uint64_t look_ms; /* there is nothing to do before */
+};
+
+const struct core_module progress_module = {CORE_STATE(progress)};
+
 static uint64_t last_step_ms(const struct reservation *r)
 {
     return MAX(r->since_ms, r->client->progress_ms);
@@ -102,14 +108,15 @@ static void tell_ages(struct core *c)
 
 uint64_t core_next_ns(const struct core *c)
 {
-    return c->cfg.progress_ms && c->m.blocks_pending > 0 ? c->look_ms * 1000000 : UINT64_MAX;
+    return c->cfg.progress_ms && c->m.blocks_pending > 0 ? c->progress->look_ms * 1000000
+                                                         : UINT64_MAX;
 }
 
 void progress_step(struct core *c)
 {
-    if (c->now_ms < c->look_ms)
+    if (c->now_ms < c->progress->look_ms)
         return;
-    c->look_ms = c->now_ms + PROGRESS_LOOK_MS;
+    c->progress->look_ms = c->now_ms + PROGRESS_LOOK_MS;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         if (c->ns[i].id)
             wake_waiters(c, &c->ns[i]);

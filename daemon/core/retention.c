@@ -205,7 +205,7 @@ int core_advise(struct core *c, const struct core_seq *seq, enum policy_advice a
         all += n;
     }
     c->m.advice++;
-    c->hinted[advice]++;
+    rules_hinted(c, advice);
     if (advice == POLICY_ADVICE_SOON)
         (void)core_prefetch(c, seq, UINT64_MAX);
     return (int)all;

@@ -2,6 +2,20 @@
 /* How blocks are kept, as operators see it: what may be set, and what has been learned. */
 #include "core__.h"
 
+struct rules {
+    struct core_rules start;              /* what could be set since, as it was */
+    bool admission;                       /* judges new blocks */
+    uint64_t hinted[POLICY_ADVICE_COUNT]; /* hints given, by kind */
+};
+
+static int rules_create(struct core *c)
+{
+    c->rules->admission = c->cfg.admission;
+    return 0;
+}
+
+const struct core_module rules_module = {CORE_STATE(rules), .create = rules_create};
+
 static struct core_rules rules_now(const struct core *c)
 {
     return (struct core_rules){.keep_percent = core_keep_percent_now(c),
@@ -12,30 +26,40 @@ static struct core_rules rules_now(const struct core *c)
 
 void core_admission(struct core *c, bool on)
 {
-    c->admission = on;
+    c->rules->admission = on;
 }
 
 bool core_admission_now(const struct core *c)
 {
-    return c->admission;
+    return c->rules->admission;
+}
+
+void rules_hinted(struct core *c, uint32_t advice)
+{
+    c->rules->hinted[advice]++;
+}
+
+uint64_t rules_hints(const struct core *c, uint32_t advice)
+{
+    return c->rules->hinted[advice];
 }
 
 void rules_begin(struct core *c)
 {
-    c->start = rules_now(c);
+    c->rules->start = rules_now(c);
 }
 
 void core_policy_view(const struct core *c, struct core_policy_view *ret_view)
 {
     struct worth_speed speed = {0};
-    worth_meter_now(&c->meter, c->reading_bytes, c->now_ns, &speed);
+    worth_disk_speed(c, &speed);
     *ret_view = (struct core_policy_view){.now = rules_now(c),
-                                          .start = c->start,
+                                          .start = c->rules->start,
                                           .hints = c->cfg.policy->advise != NULL,
                                           .admits = c->cfg.policy->admits != NULL,
                                           .pins = c->cfg.pins_max > 0,
                                           .disk_bytes_per_s = speed.disk_bytes_per_s,
                                           .disk_latency_ns = speed.disk_latency_ns};
-    memcpy(ret_view->hinted, c->hinted, sizeof c->hinted);
+    memcpy(ret_view->hinted, c->rules->hinted, sizeof c->rules->hinted);
     retain_levels(c->retain, ret_view->level_blocks);
 }

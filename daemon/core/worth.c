@@ -8,6 +8,35 @@
 /* Blocks that are looked at for one to read when nothing is known of the disk. */
 #define FIRST_LOOK 4096u
 
+struct reads {
+    struct worth_meter meter; /* from disk */
+    bool are_weighed;         /* against recomputation */
+    uint64_t probe_ms;        /* no probe before */
+};
+
+static int worth_create(struct core *c)
+{
+    c->reads->are_weighed = c->cfg.load_or_recompute;
+    return 0;
+}
+
+const struct core_module worth_module = {CORE_STATE(reads), .create = worth_create};
+
+void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed)
+{
+    worth_meter_now(&c->reads->meter, c->reading_bytes, c->now_ns, ret_speed);
+}
+
+void worth_read_begun(struct core *c, uint64_t bytes)
+{
+    worth_meter_begin(&c->reads->meter, bytes, c->reading_bytes, c->now_ns);
+}
+
+void worth_read_ended(struct core *c, uint64_t bytes, bool ok)
+{
+    worth_meter_end(&c->reads->meter, bytes, ok, c->reading_bytes, c->now_ns);
+}
+
 /* Host memory's is that of the daemon's own copies into it: what reads it is the worker's. */
 static struct worth_speed speed_now(struct core *c)
 {
@@ -17,7 +46,7 @@ static struct worth_speed speed_now(struct core *c)
     struct worth_speed speed = {.host_bytes_per_s = host.bytes_per_s,
                                 .disk_busy_bytes = c->reading_bytes,
                                 .disk_wait_bytes = c->wanted_bytes};
-    worth_meter_now(&c->meter, c->reading_bytes, c->now_ns, &speed);
+    worth_disk_speed(c, &speed);
     for (const struct list_node *node = c->loaders.next; node != &c->loaders; node = node->next)
         speed.disk_waiters++;
     return speed;
@@ -97,7 +126,7 @@ static bool is_plain(const struct core *c, const struct find *f, const struct wo
 
 bool worth_is_asked(const struct core *c, const struct find *f)
 {
-    return f->seq->worth && c->load_or_recompute && f->tokens > f->from &&
+    return f->seq->worth && c->reads->are_weighed && f->tokens > f->from &&
            (f->seq->cost.ns_per_token != 0 || f->seq->cost.ns_per_token_pair != 0);
 }
 
@@ -153,7 +182,7 @@ bool worth_load_now(struct core *c, struct find *f, uint64_t *ret_ns)
 
 static bool probe_may(const struct core *c)
 {
-    return c->now_ms >= c->probe_ms && c->reading_bytes == 0 && c->wanted_bytes == 0;
+    return c->now_ms >= c->reads->probe_ms && c->reading_bytes == 0 && c->wanted_bytes == 0;
 }
 
 /* Whether the block is one to be read, and so was. */
@@ -161,7 +190,7 @@ static bool probe_took(struct core *c, struct block *b)
 {
     if (block_ready(b) || b->moving > 0)
         return false;
-    c->probe_ms = c->now_ms + PROBE_MS;
+    c->reads->probe_ms = c->now_ms + PROBE_MS;
     c->m.prefetches += load_begin(c, b) == 0;
     return true;
 }
@@ -178,7 +207,8 @@ void worth_probe(struct core *c, const struct find *f)
 
 void worth_probe_first(struct core *c)
 {
-    if (!c->load_or_recompute || !c->cfg.disk || !probe_may(c) || worth_meter_knows(&c->meter))
+    if (!c->reads->are_weighed || !c->cfg.disk || !probe_may(c) ||
+        worth_meter_knows(&c->reads->meter))
         return;
     for (uint32_t no = 0; no < MIN(c->blocks_high, FIRST_LOOK); no++) {
         struct block *b = &c->blocks[no];
@@ -189,10 +219,10 @@ void worth_probe_first(struct core *c)
 
 void core_load_or_recompute(struct core *c, bool on)
 {
-    c->load_or_recompute = on;
+    c->reads->are_weighed = on;
 }
 
 bool core_load_or_recompute_now(const struct core *c)
 {
-    return c->load_or_recompute;
+    return c->reads->are_weighed;
 }

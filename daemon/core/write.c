@@ -296,7 +296,7 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
 static bool is_judged(const struct core *c, const struct core_reserve *in,
                       const struct core_group *g)
 {
-    return c->admission && in->judged && !c->cfg.disk && in->ns->spec.ngroups == 1 &&
+    return core_admission_now(c) && in->judged && !c->cfg.disk && in->ns->spec.ngroups == 1 &&
            group_shards(in->ns, g) == 1;
 }
 
