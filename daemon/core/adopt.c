@@ -193,7 +193,8 @@ static void found_places(struct core *c, struct block *b)
     b->shards_present = 0;
     if (!(b->flags & BLOCK_F_DURABLE))
         block_clear(b, BLOCK_F_BY_PIN);
-    c->pins_found |= (b->flags & BLOCK_F_BY_PIN) != 0;
+    if (b->flags & BLOCK_F_BY_PIN)
+        pin_found(c);
 }
 
 static bool is_found(const struct block *b)

@@ -490,7 +490,8 @@ void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear)
     count_places(c, b, false);
     block_clear(b, clear);
     b->flags |= set & BLOCK_F_ALL;
-    c->promises_lost += promised && !block_promised(b);
+    if (promised && !block_promised(b))
+        promise_lost(c);
     count_places(c, b, true);
     lapse_changed(c, b, lapsed);
     unevictable_changed(c, b, was);

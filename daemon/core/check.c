@@ -120,38 +120,6 @@ static void check_quotas(struct core *c)
     free(room);
 }
 
-/* A block is in so many pins as it says, of which so many want it in memory. */
-static void check_pins(struct core *c)
-{
-    uint8_t *count = sys_calloc(c->blocks_high + 1ull, 2);
-    uint64_t pins = 0, blocks = 0;
-    MUST(count != NULL);
-    const struct pin *p;
-    POOL_FOR_EACH (p, i, c->pins) {
-        pins += p->id != 0 && !p->going;
-        const bool refused = p->going && p->id == 0; /* the last ones of it were not pinned */
-        MUST((p->held == p->blocks.n || refused) && (p->freed == 0 || p->going));
-        struct run_iter it = run_at(c, &p->blocks, p->freed);
-        for (uint32_t left = p->held - p->freed; left > 0; left--) {
-            const struct run_entry *e = run_next(c, &it);
-            const struct block *b = &c->blocks[e->block];
-            if (b->gen != e->gen || !(b->flags & BLOCK_F_LINKED))
-                continue;
-            count[2 * e->block]++;
-            count[2 * e->block + 1] += p->in_memory;
-        }
-    }
-    for (uint32_t no = 0; no < c->blocks_high; no++) {
-        const struct block *b = &c->blocks[no];
-        MUST(b->pins == count[2 * no] && b->host_pins == count[2 * no + 1]);
-        MUST(b->pins == 0 || b->state == BLOCK_PRESENT);
-        MUST(b->host_pins == 0 || !(b->flags & BLOCK_F_CLEAN));
-        blocks += b->pins > 0;
-    }
-    MUST(pins == c->m.pins && blocks == c->m.pinned_blocks);
-    free(count);
-}
-
 static void check_parts(struct core *c, const struct block *b, struct tally *t)
 {
     if (!(b->flags & BLOCK_F_PARTS)) {
@@ -314,11 +282,11 @@ static void check_holders(struct core *c, const struct tally *t)
     MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);
     uint64_t promised = 0;
     uint32_t promises = 0;
-    LIST_FOR_EACH_SAFE (node, next, &c->promised) {
-        promised += !CONTAINER_OF(node, struct promise, node)->name;
+    for (const struct promise *p = promise_next(c, NULL); p; p = promise_next(c, p)) {
+        promised += !p->name;
         promises++;
     }
-    MUST(promises == c->promises);
+    MUST(promises == promise_count(c));
     MUST(pool_used(c->ops) - promised + pool_used(c->verify_ops) == t->copies);
     MUST(pool_used(c->parts) == t->parts);
 }
@@ -367,5 +335,5 @@ void core_check(struct core *c)
     names_check(c);
     near_check(c);
     check_quotas(c);
-    check_pins(c);
+    pins_check(c);
 }

@@ -171,17 +171,15 @@ static int create_shares(struct core *c)
         err = core__fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
     if (!err)
         err = create_memory_shares(c, principals);
-    if (!err && cfg->pins_max)
-        err = core__fair_share(c, &c->pin_share, cfg->pins_max, principals);
     c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
     return err ? err : c->attached ? 0 : -ENOMEM;
 }
 
 /* In the order in which they are created; they are destroyed in the other one. */
 static const struct core_module *const modules[] = {
-    &regions_module,  &above_module,   &evict_module, &gone_module,  &lapse_module,
-    &progress_module, &reclaim_module, &rules_module, &worth_module, &asks_module,
-    &names_module,    &near_module,    &adopt_module,
+    &regions_module, &above_module,    &evict_module,    &gone_module,    &lapse_module,
+    &pins_module,    &progress_module, &promises_module, &reclaim_module, &rules_module,
+    &worth_module,   &asks_module,     &names_module,    &near_module,    &adopt_module,
 };
 
 static uint64_t room_for(size_t bytes)
@@ -246,8 +244,6 @@ static int create_pools(struct core *c)
     if (!err)
         err = pool_create(&c->loads_pool, "loads", sizeof(struct core_load), cfg->leases_max);
     if (!err)
-        err = cfg->pins_max ? pool_create(&c->pins, "pins", sizeof(struct pin), cfg->pins_max) : 0;
-    if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
     return err ? err : create_shares(c);
 }
@@ -264,21 +260,16 @@ int core_create(const struct core_config *config, struct core **ret_core)
     c->free_head = CORE_NONE;
     c->looks_left = LOOKS_NO_END;
     c->random_at = sizeof c->random;
-    c->pin_bytes_max = config->pin_bytes_max;
-    c->pin_epoch = 1;
     c->refused = c->offered = CORE_NONE;
     list_init(&c->woken);
     list_init(&c->jobs);
     list_init(&c->copying);
     list_init(&c->slices);
     list_init(&c->verifying);
-    list_init(&c->promised);
-    c->promise_known[0].from = c->promise_known[1].from = CORE_NONE;
     list_init(&c->loads);
     list_init(&c->loaders);
     list_init(&c->going);
     list_init(&c->dropping);
-    list_init(&c->unpinning);
     list_init(&c->unasked);
     list_init(&c->unloading);
     lease_turn(c);
@@ -334,8 +325,6 @@ void core_destroy(struct core **core)
     pool_destroy(&c->move_ops);
     pool_destroy(&c->loads_pool);
     pool_destroy(&c->clients);
-    pool_destroy(&c->pins);
-    share_destroy(&c->pin_share);
     share_destroy(&c->run_share);
     share_destroy(&c->lease_share);
     share_destroy(&c->load_share);

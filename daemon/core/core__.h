@@ -307,7 +307,9 @@ struct core {
     struct evict *evict;
     struct gone *gone;
     struct lapse *lapse;
+    struct pins *pins;
     struct progress *progress;
+    struct promises *promises;
     struct reads *reads; /* worth.c */
     struct reclaim *reclaim;
     struct rules *rules;
@@ -338,22 +340,7 @@ struct core {
     uint32_t give_at, quota_hand, quota_at;
     uint32_t refused, refused_gen; /* goes next, and is not to be saved */
 
-    struct pool *pins;
-    struct share pin_share; /* by principal */
-    uint64_t pin_serial, pin_bytes_max;
-    uint64_t pin_next_ms;  /* no pin ends before; 0: none ends */
-    uint64_t pin_again_ms; /* what pins lack is tried again then */
-    bool pins_settled;
-    struct {
-        uint32_t no;    /* of the pass over all pins that is under way */
-        uint64_t epoch; /* when it began */
-        bool on, lacks;
-    } pins_pass;
-    bool forced;        /* a job takes what is pinned too */
-    uint64_t pin_epoch; /* grows when some pinned block lacks a copy again; from 1 */
-    bool pins_found;    /* what was pinned before the start and is not by then goes back */
-    uint64_t found_ms;
-    uint32_t found_at;
+    uint64_t found_ms; /* when all that was found at start had been taken over */
 
     struct pool *parts, *runs, *leases, *reservations, *ops, *verify_ops, *clients;
     struct pool *moves, *move_ops, *loads_pool;
@@ -380,12 +367,10 @@ struct core {
     struct list_node copying;   /* core_op */
     struct list_node slices;    /* core_verify */
     struct list_node verifying; /* verify_op */
-    struct list_node promised;  /* promise */
     struct list_node loads;     /* core_load that has not ended */
     struct list_node loaders;   /* core_client with blocks to load */
     struct list_node going;     /* lease whose blocks are let go of in slices */
     struct list_node dropping;  /* reservations of clients that end, as these */
-    struct list_node unpinning; /* pins that have ended, as these */
     struct list_node unasked;   /* core_ask of nobody any more, as these */
     struct list_node unloading; /* core_load of nobody any more, as these */
     uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
@@ -408,13 +393,6 @@ struct core {
     uint64_t room_vain_ms;  /* until then nobody waits for room that storage is to make */
     bool pressed;           /* host memory was full */
     uint64_t pressed_bytes; /* with this much below its limit, which could not be handed out */
-    bool promise_due;       /* some promise is to be looked at */
-    bool promise_again;     /* in this round, those too whose block could not be begun */
-    uint32_t promises, promises_left;      /* of the list; of this round */
-    uint64_t promise_looks;                /* at blocks, for all promises so far */
-    uint64_t promises_lost;                /* block_promised() has become false so often */
-    struct promise_known promise_known[2]; /* all was durable; something was not, or in vain */
-    bool promise_short;                    /* something that is promised could not be begun */
     uint32_t drain_at;
     uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
                                            all blocks, and of the present one so far */
@@ -888,6 +866,15 @@ void load_pump(struct core *c);
 void promise_add(struct core *c, struct promise *p);
 /* Nobody waits for it any more. */
 void promise_remove(struct core *c, struct promise *p);
+/* The one behind p, NULL: the first; NULL: there is none. */
+struct promise *promise_next(const struct core *c, const struct promise *p);
+/* One of them is to be looked at. */
+void promise_look(struct core *c);
+/* block_promised() has become false: who has passed that block looks at it again. */
+void promise_lost(struct core *c);
+uint32_t promise_count(const struct core *c);
+/* At blocks, for all promises so far. */
+uint64_t promise_looks(const struct core *c);
 /* Ends what can be ended, some at a call; calls out. Due: there is more for another call. */
 void promise_step(struct core *c);
 bool promise_is_due(const struct core *c);

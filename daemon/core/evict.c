@@ -154,7 +154,7 @@ uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
 bool core_has_steps(const struct core *c)
 {
     return !list_empty(&c->jobs) || !list_empty(&c->going) || !list_empty(&c->dropping) ||
-           !list_empty(&c->unpinning) || !list_empty(&c->unasked) || !list_empty(&c->unloading) ||
+           pins_are_going(c) || !list_empty(&c->unasked) || !list_empty(&c->unloading) ||
            c->nup > 0 || names_are_leaving(c);
 }
 

@@ -90,9 +90,9 @@ static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
         return;
     }
     c->m.blocks_evicted_admin++;
-    c->forced = job->force;
+    pins_force(c, job->force);
     block_kill(c, b, KVC_MISS_EVICTED);
-    c->forced = false;
+    pins_force(c, false);
 }
 
 /* The walk of a tree, children first, with what was counted as leaves of it: below them there is

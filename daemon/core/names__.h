@@ -45,7 +45,7 @@ struct core_name {
     bool pinned;
     bool cut;       /* something of what it reached is gone */
     bool saved;     /* its blocks are on disk with a promise */
-    bool active;    /* its promise is in core->promised */
+    bool active;    /* its promise is in core->promises */
     bool in_flight; /* its head is in the commit that is under way */
     bool evicts;    /* GOING: what nothing else needs goes with it */
     bool gone;      /* GOING: the journal does not have it, and it has refs yet */

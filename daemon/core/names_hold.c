@@ -345,7 +345,7 @@ void name_save(struct core *c, struct core_name *nm)
     if (nm->active) {
         nm->promise.await = CORE_NONE; /* what it is about is another chain now */
         nm->promise.verdict = KVC_ST_OK;
-        c->promise_due = true;
+        promise_look(c);
     } else if (!list_is_linked(&nm->save)) {
         list_push_back(&c->names->saving, &nm->save);
         (void)names_save_step(c);

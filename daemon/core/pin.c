@@ -3,6 +3,8 @@
  * Pins: lists of blocks that stay by wish, and how often each block is in one. What a pin lacks (a
  * copy in memory, a durable one on disk) is begun in steps, and tried again while it lacks.
  */
+#include <stdlib.h>
+
 #include "find.h"
 #include "regions.h"
 
@@ -11,6 +13,67 @@
 /* What was pinned when the last run ended is given back after this, unless it is pinned again. */
 #define PIN_FOUND_MS 60000u
 #define FOUND_STEP   4096u
+
+struct pins {
+    struct pool *pool;  /* pin; NULL: none are taken */
+    struct share share; /* of it, by principal */
+    uint64_t serial, bytes_max;
+    uint64_t next_ms;  /* no pin ends before; 0: none ends */
+    uint64_t again_ms; /* what pins lack is tried again then */
+    bool settled;      /* they lack nothing */
+    struct {
+        uint32_t no;    /* of the pass over all pins that is under way */
+        uint64_t epoch; /* when it began */
+        bool on, lacks;
+    } pass;
+    uint64_t epoch;         /* grows when some pinned block lacks a copy again; from 1 */
+    struct list_node going; /* pins that have ended, whose blocks are let go of in slices */
+    bool forced;            /* a job takes what is pinned too */
+    bool found;             /* what was pinned before the start and is not by then goes back */
+    uint32_t found_at;      /* the next record that is looked at for that */
+};
+
+static int pins_create(struct core *c)
+{
+    struct pins *pins = c->pins;
+    pins->bytes_max = c->cfg.pin_bytes_max;
+    pins->epoch = 1;
+    list_init(&pins->going);
+    if (c->cfg.pins_max == 0)
+        return 0;
+    const int err = pool_create(&pins->pool, "pins", sizeof(struct pin), c->cfg.pins_max);
+    return err ? err
+               : core__fair_share(c, &pins->share, c->cfg.pins_max, MAX(c->cfg.principals_max, 1u));
+}
+
+static void pins_destroy(struct core *c)
+{
+    pool_destroy(&c->pins->pool);
+    share_destroy(&c->pins->share);
+}
+
+const struct core_module pins_module = {CORE_STATE(pins), .create = pins_create,
+                                        .destroy = pins_destroy};
+
+uint32_t pins_used(const struct core *c)
+{
+    return pool_used(c->pins->pool);
+}
+
+bool pins_are_going(const struct core *c)
+{
+    return !list_empty(&c->pins->going);
+}
+
+void pins_force(struct core *c, bool forced)
+{
+    c->pins->forced = forced;
+}
+
+void pin_found(struct core *c)
+{
+    c->pins->found = true;
+}
 
 /* Blocks that pins can hold, over all of them: a quarter of the index, and a piece for each pin. */
 uint32_t pins_of_runs(const struct core_config *cfg)
@@ -30,8 +93,8 @@ static void count_pinned(struct core *c, const struct block *b, bool more)
 
 void pin_look(struct core *c)
 {
-    c->pins_settled = false;
-    c->pin_epoch++;
+    c->pins->settled = false;
+    c->pins->epoch++;
 }
 
 /* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
@@ -40,14 +103,14 @@ void pin_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     if (b->pins == 0)
         return;
-    MUST(x->reason != KVC_MISS_EVICTED || c->forced);
+    MUST(x->reason != KVC_MISS_EVICTED || c->pins->forced);
     count_pinned(c, b, false);
     b->pins = b->host_pins = 0;
     room_bind(c, b);
     c->m.blocks_unpinned++;
 }
 
-static void hold(struct core *c, struct block *b, bool in_memory)
+static void block_pin(struct core *c, struct block *b, bool in_memory)
 {
     if (b->pins++ == 0)
         count_pinned(c, b, true);
@@ -59,10 +122,10 @@ static void hold(struct core *c, struct block *b, bool in_memory)
 
 bool pin_was_found(const struct core *c, const struct block *b)
 {
-    return c->pins_found && block_no(c, b) >= c->found_at;
+    return c->pins->found && block_no(c, b) >= c->pins->found_at;
 }
 
-static void let_go(struct core *c, const struct pin *p, struct block *b)
+static void block_unpin(struct core *c, const struct pin *p, struct block *b)
 {
     MUST(b->pins > 0);
     b->host_pins -= p->in_memory;
@@ -96,12 +159,12 @@ static uint64_t tenant_pinned(const struct core *c, const char *tenant)
 
 void core_pin_budget(struct core *c, uint64_t bytes_max)
 {
-    c->pin_bytes_max = bytes_max;
+    c->pins->bytes_max = bytes_max;
 }
 
 uint64_t core_pin_budget_now(const struct core *c)
 {
-    return c->pin_bytes_max;
+    return c->pins->bytes_max;
 }
 
 /* ---- pins ---- */
@@ -136,10 +199,10 @@ static int collect_one(struct core *c, struct pin *p, struct block *b, struct ad
 }
 
 /* Whether so much more may be pinned. Of a name's pin, names_room_for() has said so. */
-static int allowed(struct core *c, const struct core_ns *ns, const struct pin *p,
-                   const struct added *added)
+static int pin_allowed(struct core *c, const struct core_ns *ns, const struct pin *p,
+                       const struct added *added)
 {
-    const uint64_t max = c->pin_bytes_max;
+    const uint64_t max = c->pins->bytes_max;
     int err = 0;
     for (unsigned t = 0; t < RETAIN_TIERS && !err && !p->of_name; t++)
         err = quota_bind(c, ns, t, added->bound[t]);
@@ -151,14 +214,15 @@ static int allowed(struct core *c, const struct core_ns *ns, const struct pin *p
 static void pin_free(struct core *c, struct pin *p)
 {
     run_free(c, run_principal(c, p->principal), &p->blocks);
-    share_put(&c->pin_share, owner_no(c, p->principal), c->pins, p);
+    share_put(&c->pins->share, owner_no(c, p->principal), c->pins->pool, p);
 }
 
 struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f)
 {
     const struct core_ns *ns = in->seq.ns;
-    struct pin *p =
-        c->cfg.pins_max ? share_get(&c->pin_share, owner_no(c, ns->principal), c->pins) : NULL;
+    struct pin *p = c->cfg.pins_max
+                        ? share_get(&c->pins->share, owner_no(c, ns->principal), c->pins->pool)
+                        : NULL;
     if (!p)
         return NULL;
     *p = (struct pin){.ns = ns->id,
@@ -183,7 +247,7 @@ static bool pin_let_go(struct core *c, struct pin *p, bool all)
         struct block *b = pinned_block(c, run_next(c, &p->at));
         c->work += WORK_LOOK;
         if (b)
-            let_go(c, p, b);
+            block_unpin(c, p, b);
     }
     return false;
 }
@@ -194,7 +258,7 @@ static int pin_hold(struct core *c, struct pin *p, struct block *b)
     const int err = binds && unevictable_by_hold(c, b) > 0 ? regions_admit(c, b) : 0;
     if (err)
         return err == KVC_E_FULL ? KVC_E_PIN_LIMIT : err;
-    hold(c, b, p->in_memory);
+    block_pin(c, b, p->in_memory);
     p->held++;
     return 0;
 }
@@ -211,7 +275,7 @@ int pin_add(struct core *c, struct pin *p, const struct find *f, uint32_t g, uin
             p->tip = c->blocks[found[i]].key;
     }
     if (!err)
-        err = allowed(c, f->seq->ns, p, &added);
+        err = pin_allowed(c, f->seq->ns, p, &added);
     for (uint32_t i = first; i < end; i++) {
         struct block *b = &c->blocks[found[i]];
         if (b->listed && !err)
@@ -231,15 +295,15 @@ void pin_drop(struct core *c, struct pin *p)
 void pin_begin(struct core *c, struct pin *p, uint64_t ttl_ms, struct core_pinned *ret_pinned)
 {
     MUST(p->held == p->blocks.n);
-    p->id = ++c->pin_serial << 32 | (pool_index(c->pins, p) + 1);
+    p->id = ++c->pins->serial << 32 | (pool_index(c->pins->pool, p) + 1);
     if (ttl_ms)
         p->end_ms = c->now_ms + MIN(ttl_ms, UINT64_MAX / 2);
-    if (p->end_ms && (!c->pin_next_ms || p->end_ms < c->pin_next_ms))
-        c->pin_next_ms = p->end_ms;
+    if (p->end_ms && (!c->pins->next_ms || p->end_ms < c->pins->next_ms))
+        c->pins->next_ms = p->end_ms;
     c->m.pins++;
     c->m.pins_taken++;
-    c->pin_again_ms = c->now_ms;
-    c->pins_settled = false;
+    c->pins->again_ms = c->now_ms;
+    c->pins->settled = false;
     *ret_pinned = (struct core_pinned){
         .id = p->id, .tokens = p->tokens, .blocks = p->blocks.n, .bytes = p->bytes};
 }
@@ -273,7 +337,8 @@ int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_
 static struct pin *pin_by_id(struct core *c, uint64_t id)
 {
     const uint32_t no = (uint32_t)id - 1;
-    struct pin *p = c->cfg.pins_max && no < pool_count(c->pins) ? pool_at(c->pins, no) : NULL;
+    struct pin *p =
+        c->cfg.pins_max && no < pool_count(c->pins->pool) ? pool_at(c->pins->pool, no) : NULL;
     return p && p->id == id ? p : NULL;
 }
 
@@ -286,7 +351,7 @@ static bool pin_end(struct core *c, struct pin *p)
         return false;
     }
     p->going = true;
-    list_push_back(&c->unpinning, &p->node);
+    list_push_back(&c->pins->going, &p->node);
     return true;
 }
 
@@ -335,9 +400,9 @@ bool core_unpin_step(struct core *c, uint64_t id)
 bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t *cursor,
                    struct core_pin_view *ret_view)
 {
-    const uint32_t n = c->cfg.pins_max ? pool_count(c->pins) : 0;
+    const uint32_t n = c->cfg.pins_max ? pool_count(c->pins->pool) : 0;
     for (uint32_t i = (uint32_t)*cursor; i < n; i++) {
-        const struct pin *p = pool_at(c->pins, i);
+        const struct pin *p = pool_at(c->pins->pool, i);
         if (!p || !p->id || !may_see(cl, p))
             continue;
         *ret_view = (struct core_pin_view){
@@ -359,13 +424,13 @@ bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t 
 
 /* ---- steps ---- */
 
-static void end_due(struct core *c)
+static void pins_end_due(struct core *c)
 {
     uint64_t next = 0;
-    if (!c->pin_next_ms || c->now_ms < c->pin_next_ms)
+    if (!c->pins->next_ms || c->now_ms < c->pins->next_ms)
         return;
     struct pin *p;
-    POOL_FOR_EACH (p, i, c->pins) {
+    POOL_FOR_EACH (p, i, c->pins->pool) {
         if (!p->end_ms || p->going)
             continue;
         if (p->end_ms <= c->now_ms) {
@@ -375,7 +440,7 @@ static void end_due(struct core *c)
             next = p->end_ms;
         }
     }
-    c->pin_next_ms = next;
+    c->pins->next_ms = next;
 }
 
 static int ok_is_under_way(int err)
@@ -384,7 +449,7 @@ static int ok_is_under_way(int err)
 }
 
 /* Begins what one block lacks. 1: it is under way; 0: it lacks nothing; else why it cannot be. */
-static int mend(struct core *c, const struct pin *p, struct block *b)
+static int pin_mend(struct core *c, const struct pin *p, struct block *b)
 {
     if (p->in_memory && !block_ready(b))
         return b->moving > 0 ? 1 : ok_is_under_way(load_begin(c, b));
@@ -394,10 +459,10 @@ static int mend(struct core *c, const struct pin *p, struct block *b)
 }
 
 /* Begins what it lacks, from where its pass stands on. False: the slice is over. */
-static bool settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop)
+static bool pin_settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop)
 {
-    if (p->pass != c->pins_pass.no) {
-        p->pass = c->pins_pass.no;
+    if (p->pass != c->pins->pass.no) {
+        p->pass = c->pins->pass.no;
         p->at = run_begin(c, &p->blocks);
         p->looked = 0;
         p->lacks = false;
@@ -406,7 +471,7 @@ static bool settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop
         if (slice_over(c))
             return false;
         struct block *b = pinned_block(c, run_next(c, &p->at));
-        const int got = b ? mend(c, p, b) : 0;
+        const int got = b ? pin_mend(c, p, b) : 0;
         c->work += WORK_LOOK;
         p->lacks |= got != 0;
         if (got == KVC_E_BUSY || got == KVC_E_FULL || got == KVC_E_TIER ||
@@ -418,70 +483,105 @@ static bool settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop
     return true;
 }
 
-static void pass_begin(struct core *c)
+static void pins_pass_begin(struct core *c)
 {
-    c->pins_pass.no++;
-    c->pins_pass.epoch = c->pin_epoch;
-    c->pins_pass.on = true;
-    c->pins_pass.lacks = false;
+    c->pins->pass.no++;
+    c->pins->pass.epoch = c->pins->epoch;
+    c->pins->pass.on = true;
+    c->pins->pass.lacks = false;
 }
 
 /* A pass over all pins, in slices; true: there is more of it. */
-static bool mend_all(struct core *c)
+static bool pins_mend(struct core *c)
 {
     bool stop = false;
     uint32_t left = PIN_STEP;
-    if (!c->pins_pass.on)
-        pass_begin(c);
+    if (!c->pins->pass.on)
+        pins_pass_begin(c);
     work_slice(c);
     struct pin *p;
-    POOL_FOR_EACH (p, i, c->pins) {
+    POOL_FOR_EACH (p, i, c->pins->pool) {
         if (stop)
             break;
-        if (!p->id || p->going || p->settled >= c->pins_pass.epoch)
+        if (!p->id || p->going || p->settled >= c->pins->pass.epoch)
             continue;
-        if (!settle(c, p, &left, &stop))
+        if (!pin_settle(c, p, &left, &stop))
             return true;
         if (!p->lacks)
-            p->settled = c->pins_pass.epoch;
-        c->pins_pass.lacks |= p->lacks;
+            p->settled = c->pins->pass.epoch;
+        c->pins->pass.lacks |= p->lacks;
     }
-    c->pins_pass.on = false;
-    c->pins_settled = !c->pins_pass.lacks && !stop && c->pins_pass.epoch == c->pin_epoch;
-    c->pin_again_ms = c->now_ms + PIN_AGAIN_MS;
+    c->pins->pass.on = false;
+    c->pins->settled = !c->pins->pass.lacks && !stop && c->pins->pass.epoch == c->pins->epoch;
+    c->pins->again_ms = c->now_ms + PIN_AGAIN_MS;
     return false;
 }
 
 /* Those that have ended, one by one; true: there is more. */
 static bool unpin_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->unpinning);
+    struct list_node *node = list_first(&c->pins->going);
     return node &&
-           (pin_go_on(c, CONTAINER_OF(node, struct pin, node)) || !list_empty(&c->unpinning));
+           (pin_go_on(c, CONTAINER_OF(node, struct pin, node)) || !list_empty(&c->pins->going));
 }
 
 /* What the last run had pinned, and nobody pins now. */
-static bool give_back_found(struct core *c)
+static bool pins_give_back_found(struct core *c)
 {
-    if (!c->pins_found || c->now_ms < c->found_ms + PIN_FOUND_MS)
+    if (!c->pins->found || c->now_ms < c->found_ms + PIN_FOUND_MS)
         return false;
-    for (uint32_t n = 0; n < FOUND_STEP && c->found_at < c->blocks_high; n++, c->found_at++) {
-        struct block *b = &c->blocks[c->found_at];
+    for (uint32_t n = 0; n < FOUND_STEP && c->pins->found_at < c->blocks_high;
+         n++, c->pins->found_at++) {
+        struct block *b = &c->blocks[c->pins->found_at];
         if (b->state == BLOCK_PRESENT && b->flags & BLOCK_F_BY_PIN && !block_pinned(b) &&
             !block_named(c, b))
             promise_end(c, b);
     }
-    c->pins_found = c->found_at < c->blocks_high;
-    return c->pins_found;
+    c->pins->found = c->pins->found_at < c->blocks_high;
+    return c->pins->found;
 }
 
 bool pin_step(struct core *c)
 {
     if (!c->cfg.pins_max)
-        return give_back_found(c);
-    end_due(c);
+        return pins_give_back_found(c);
+    pins_end_due(c);
     bool more = unpin_step(c);
-    if (c->pins_pass.on || (!c->pins_settled && c->now_ms >= c->pin_again_ms))
-        more |= mend_all(c);
-    return give_back_found(c) || more;
+    if (c->pins->pass.on || (!c->pins->settled && c->now_ms >= c->pins->again_ms))
+        more |= pins_mend(c);
+    return pins_give_back_found(c) || more;
+}
+
+/* ---- for core_check() ---- */
+
+/* A block is in so many pins as it says, of which so many want it in memory. */
+void pins_check(struct core *c)
+{
+    uint8_t *count = sys_calloc(c->blocks_high + 1ull, 2);
+    uint64_t pins = 0, blocks = 0;
+    MUST(count != NULL);
+    const struct pin *p;
+    POOL_FOR_EACH (p, i, c->pins->pool) {
+        pins += p->id != 0 && !p->going;
+        const bool refused = p->going && p->id == 0; /* the last ones of it were not pinned */
+        MUST((p->held == p->blocks.n || refused) && (p->freed == 0 || p->going));
+        struct run_iter it = run_at(c, &p->blocks, p->freed);
+        for (uint32_t left = p->held - p->freed; left > 0; left--) {
+            const struct run_entry *e = run_next(c, &it);
+            const struct block *b = &c->blocks[e->block];
+            if (b->gen != e->gen || !(b->flags & BLOCK_F_LINKED))
+                continue;
+            count[2 * e->block]++;
+            count[2 * e->block + 1] += p->in_memory;
+        }
+    }
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        const struct block *b = &c->blocks[no];
+        MUST(b->pins == count[2 * no] && b->host_pins == count[2 * no + 1]);
+        MUST(b->pins == 0 || b->state == BLOCK_PRESENT);
+        MUST(b->host_pins == 0 || !(b->flags & BLOCK_F_CLEAN));
+        blocks += b->pins > 0;
+    }
+    MUST(pins == c->m.pins && blocks == c->m.pinned_blocks);
+    free(count);
 }

@@ -13,6 +13,60 @@
 #define STEP_PROMISES 4096u
 #define STEP_CHECKS   512u
 
+/* What a walk has answered, for others that come to where it began. */
+struct promise_known {
+    uint32_t from, from_gen, nearest, nearest_gen; /* from CORE_NONE: nothing */
+    uint64_t lost;
+    int err; /* why nearest could not be begun */
+};
+
+struct promises {
+    struct list_node all;          /* promise */
+    uint32_t count;                /* of them */
+    uint32_t left;                 /* of them, those that this round has yet to look at */
+    bool due;                      /* some promise is to be looked at */
+    bool again;                    /* in this round, those too whose block could not be begun */
+    bool fell_short;               /* something that is promised could not be begun */
+    uint64_t looks;                /* at blocks, for all promises so far */
+    uint64_t lost;                 /* block_promised() has become false so often */
+    struct promise_known known[2]; /* all was durable; something was not, or in vain */
+};
+
+static int promises_create(struct core *c)
+{
+    list_init(&c->promises->all);
+    c->promises->known[0].from = c->promises->known[1].from = CORE_NONE;
+    return 0;
+}
+
+const struct core_module promises_module = {CORE_STATE(promises), .create = promises_create};
+
+uint64_t promise_looks(const struct core *c)
+{
+    return c->promises->looks;
+}
+
+uint32_t promise_count(const struct core *c)
+{
+    return c->promises->count;
+}
+
+struct promise *promise_next(const struct core *c, const struct promise *p)
+{
+    struct list_node *node = p ? p->node.next : c->promises->all.next;
+    return node == &c->promises->all ? NULL : CONTAINER_OF(node, struct promise, node);
+}
+
+void promise_look(struct core *c)
+{
+    c->promises->due = true;
+}
+
+void promise_lost(struct core *c)
+{
+    c->promises->lost++;
+}
+
 /* What is under way promises nothing. The block is bound from now on, and written behind that. */
 static int promise_behind(struct core *c, struct block *b)
 {
@@ -72,15 +126,15 @@ static bool is_safe(struct core *c, const struct block *b, enum save_why why)
 static void walk_begin(const struct core *c, struct promise_walk *w, uint32_t from)
 {
     *w = (struct promise_walk){
-        .from = from, .at = from, .nearest = CORE_NONE, .lost = c->promises_lost};
+        .from = from, .at = from, .nearest = CORE_NONE, .lost = c->promises->lost};
 }
 
 /* What another walk that has begun here has found, if it is so yet; NULL. */
 static const struct promise_known *known_at(const struct core *c, uint32_t no)
 {
-    for (unsigned i = 0; i < ARRAY_LEN(c->promise_known); i++) {
-        const struct promise_known *k = &c->promise_known[i];
-        if (k->from != no || k->from_gen != c->blocks[no].gen || k->lost != c->promises_lost)
+    for (unsigned i = 0; i < ARRAY_LEN(c->promises->known); i++) {
+        const struct promise_known *k = &c->promises->known[i];
+        if (k->from != no || k->from_gen != c->blocks[no].gen || k->lost != c->promises->lost)
             continue;
         if (k->nearest == CORE_NONE || (c->blocks[k->nearest].gen == k->nearest_gen &&
                                         c->blocks[k->nearest].flags & BLOCK_F_PROMISED))
@@ -93,7 +147,7 @@ static const struct promise_known *known_at(const struct core *c, uint32_t no)
 static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
 {
     struct block *p = &c->blocks[w->at];
-    c->promise_looks++;
+    c->promises->looks++;
     if (is_safe(c, p, why))
         return 1;
     const struct promise_known *k = why == SAVE_PROMISE ? known_at(c, w->at) : NULL;
@@ -105,11 +159,11 @@ static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
         return 0;
     if (w->nearest == CORE_NONE)
         w->nearest = w->at;
-    if (c->promise_short && w->at != w->nearest)
+    if (c->promises->fell_short && w->at != w->nearest)
         return 1; /* little more can be begun now; it is tried again */
     const bool under_way = why == SAVE_PROMISE ? p->promising : p->flags & BLOCK_F_SAVING;
     const int err = promise_make(c, p, why);
-    c->promise_short |= err == KVC_E_BUSY;
+    c->promises->fell_short |= err == KVC_E_BUSY;
     if (err)
         return err == KVC_E_BUSY ? 1 : err;
     return under_way && w->at != w->nearest; /* who began that has begun what is before it */
@@ -132,15 +186,15 @@ static int walk_on(struct core *c, struct promise_walk *w, enum save_why why, ui
 /* What is to be tried again. */
 static void known_forget(struct core *c)
 {
-    struct promise_known *k = &c->promise_known[1];
-    if (k->err || c->promise_short || c->promise_again)
+    struct promise_known *k = &c->promises->known[1];
+    if (k->err || c->promises->fell_short || c->promises->again)
         k->from = CORE_NONE;
 }
 
 static void known_set(struct core *c, const struct promise_walk *w, int err)
 {
     const uint32_t nearest = w->nearest;
-    c->promise_known[err || nearest != CORE_NONE] =
+    c->promises->known[err || nearest != CORE_NONE] =
         (struct promise_known){.from = w->from,
                                .from_gen = c->blocks[w->from].gen,
                                .nearest = nearest,
@@ -199,14 +253,14 @@ static int push_commit(struct core *c, struct promise *p, uint64_t looks, uint32
         *ret_await = p->block; /* for its other shards; nothing is written for what may never be */
         return 0;
     }
-    const uint64_t end = c->promise_looks + looks;
+    const uint64_t end = c->promises->looks + looks;
     const bool awaits = p->await != CORE_NONE && c->blocks[p->await].gen == p->await_gen;
     if (w->at == CORE_NONE)
         walk_begin(c, w, awaits ? p->await : p->block);
-    else if (w->lost != c->promises_lost)
+    else if (w->lost != c->promises->lost)
         walk_begin(c, w, p->block);
     for (;;) {
-        const int err = walk_on(c, w, SAVE_PROMISE, end - c->promise_looks);
+        const int err = walk_on(c, w, SAVE_PROMISE, end - c->promises->looks);
         if (err == CORE_MORE)
             return err;
         known_set(c, w, err);
@@ -273,15 +327,15 @@ void promise_add(struct core *c, struct promise *p)
 {
     p->await = p->walk.at = CORE_NONE;
     p->verdict = KVC_ST_OK;
-    list_push_back(&c->promised, &p->node);
-    c->promises++;
-    c->promise_due = true;
+    list_push_back(&c->promises->all, &p->node);
+    c->promises->count++;
+    c->promises->due = true;
 }
 
 void promise_remove(struct core *c, struct promise *p)
 {
     list_remove(&p->node);
-    c->promises--;
+    c->promises->count--;
 }
 
 void promise_hear(struct core *c, struct block *b, const struct block_change *x)
@@ -292,12 +346,12 @@ void promise_hear(struct core *c, struct block *b, const struct block_change *x)
         return;
     const uint32_t no = block_no(c, b);
     block_clear(b, BLOCK_F_PROMISED);
-    c->promise_due = true;
+    c->promises->due = true;
     /* Who awaited it sees that it is not awaited any more. A name falls back on what is before a
      * block that has gone; a commit's has gone with it. */
     if (!x->err)
         return;
-    LIST_FOR_EACH_SAFE (node, next, &c->promised) {
+    LIST_FOR_EACH_SAFE (node, next, &c->promises->all) {
         struct promise *p = CONTAINER_OF(node, struct promise, node);
         if (p->await == no && p->await_gen == b->gen)
             p->verdict = x->err == -ENOSPC ? KVC_ST_FULL : KVC_ST_TIER;
@@ -317,36 +371,36 @@ static bool is_awaiting(const struct core *c, const struct promise *p)
 /* Each round looks at every promise once, some at a call. */
 static void round_begin(struct core *c)
 {
-    c->promise_again = c->promise_short;
-    c->promise_due = c->promise_short = false;
-    c->promises_left = c->promises;
+    c->promises->again = c->promises->fell_short;
+    c->promises->due = c->promises->fell_short = false;
+    c->promises->left = c->promises->count;
 }
 
 void promise_step(struct core *c)
 {
-    if (c->promises_left == 0 && (c->promise_due || c->promise_short))
+    if (c->promises->left == 0 && (c->promises->due || c->promises->fell_short))
         round_begin(c);
     known_forget(c);
-    for (uint32_t n = 0; c->promises_left > 0 && n < STEP_PROMISES; c->promises_left--) {
-        struct list_node *node = list_first(&c->promised);
+    for (uint32_t n = 0; c->promises->left > 0 && n < STEP_PROMISES; c->promises->left--) {
+        struct list_node *node = list_first(&c->promises->all);
         if (!node)
             break;
         struct promise *p = CONTAINER_OF(node, struct promise, node);
         list_remove(node);
-        list_push_back(&c->promised, node);
+        list_push_back(&c->promises->all, node);
         /* What could not be begun is tried again until one of them falls short again. */
-        if (is_awaiting(c, p) &&
-            (!c->promise_again || c->promise_short || c->blocks[p->await].flags & BLOCK_F_SAVING)) {
+        if (is_awaiting(c, p) && (!c->promises->again || c->promises->fell_short ||
+                                  c->blocks[p->await].flags & BLOCK_F_SAVING)) {
             n++;
             continue;
         }
-        const uint64_t looks = c->promise_looks;
+        const uint64_t looks = c->promises->looks;
         uint8_t status;
         const int rc = promise_check(c, p, STEP_PROMISES - n, &status);
-        n += STEP_PROMISES / STEP_CHECKS + (uint32_t)MIN(c->promise_looks - looks, STEP_PROMISES);
+        n += STEP_PROMISES / STEP_CHECKS + (uint32_t)MIN(c->promises->looks - looks, STEP_PROMISES);
         if (rc == CORE_MORE) {
             list_remove(node);
-            list_push_front(&c->promised, node);
+            list_push_front(&c->promises->all, node);
             return;
         }
         if (rc == 1)
@@ -354,28 +408,28 @@ void promise_step(struct core *c)
         promise_remove(c, p);
         p->done(c, p, status);
     }
-    if (list_empty(&c->promised))
-        c->promises_left = 0;
+    if (list_empty(&c->promises->all))
+        c->promises->left = 0;
 }
 
 bool promise_is_due(const struct core *c)
 {
-    return c->promises_left > 0 || c->promise_due;
+    return c->promises->left > 0 || c->promises->due;
 }
 
 /* For nobody who waits: what is further up has been promised already, or lapse_step() sees to it.
  */
 void promise_begin(struct core *c, struct block *b)
 {
-    const bool is_short = c->promise_short;
-    const uint64_t looks = c->promise_looks;
+    const bool is_short = c->promises->fell_short;
+    const uint64_t looks = c->promises->looks;
     struct promise_walk w;
     if (!c->cfg.disk || b->state != BLOCK_PRESENT)
         return;
-    c->promise_short = false;
+    c->promises->fell_short = false;
     walk_begin(c, &w, block_no(c, b));
     if (walk_on(c, &w, SAVE_PROMISE, STEP_PROMISES) < 0)
         c->m.demotion_failures++;
-    c->promise_short |= is_short;
-    c->work += (c->promise_looks - looks) * WORK_LOOK;
+    c->promises->fell_short |= is_short;
+    c->work += (c->promises->looks - looks) * WORK_LOOK;
 }

@@ -17,20 +17,13 @@ struct core_name;
 struct promise_walk {
     uint32_t from, at; /* at: the next block; CORE_NONE: it is at its end */
     uint32_t nearest;  /* the first block that is not durable, CORE_NONE: there was none */
-    uint64_t lost;     /* core->promises_lost then: in vain if one was lost since */
-};
-
-/* What a walk has answered, for others that come to where it began. */
-struct promise_known {
-    uint32_t from, from_gen, nearest, nearest_gen; /* from CORE_NONE: nothing */
-    uint64_t lost;
-    int err; /* why nearest could not be begun */
+    uint64_t lost;     /* promise_lost() so often then: in vain if one was lost since */
 };
 
 /* Something that is to be durable: a block of a commit with all before it, or what a name reaches.
  */
 struct promise {
-    struct list_node node;      /* core->promised */
+    struct list_node node;      /* core->promises */
     uint32_t block, gen;        /* of a commit */
     struct core_name *name;     /* or whose; the promise is then lent */
     uint32_t await, await_gen;  /* the block that has to be durable first; CORE_NONE: none yet */

@@ -926,21 +926,19 @@ void core_commit_cancel(struct core *c, struct core_commit *m)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
     }
     near_store_cancel(c, m);
-    LIST_FOR_EACH_SAFE (node, next, &c->promised) {
-        struct promise *p = CONTAINER_OF(node, struct promise, node);
+    for (struct promise *p = promise_next(c, NULL); p; p = promise_next(c, p)) {
         struct core_op *o = CONTAINER_OF(p, struct core_op, promise);
         if (p->name || o->commit != m)
             continue;
         atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
-        c->promise_due = true;
+        promise_look(c);
     }
 }
 
 bool core_commit_lacks_shards(struct core *c, const struct core_commit *m)
 {
     uint32_t waiting = 0;
-    LIST_FOR_EACH_SAFE (node, next, &c->promised) {
-        const struct promise *p = CONTAINER_OF(node, struct promise, node);
+    for (struct promise *p = promise_next(c, NULL); p; p = promise_next(c, p)) {
         const struct core_op *o = CONTAINER_OF(p, struct core_op, promise);
         if (!p->name && o->commit == m)
             waiting +=

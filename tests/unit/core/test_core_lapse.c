@@ -328,9 +328,9 @@ static void mended(void)
 /* One turn of promises. */
 static void promises_turn(void)
 {
-    const uint64_t before = r.core->promise_looks;
+    const uint64_t before = promise_looks(r.core);
     core_run_done(r.core);
-    ck_assert_uint_le(r.core->promise_looks - before, TURN);
+    ck_assert_uint_le(promise_looks(r.core) - before, TURN);
 }
 
 static void promises_until_done(const struct stored *x)
@@ -348,15 +348,15 @@ static void promises_until_done(const struct stored *x)
 START_TEST(a_long_chain_is_looked_at_in_slices_and_once)
 {
     begin_deep();
-    const uint64_t before = r.core->promise_looks;
+    const uint64_t before = promise_looks(r.core);
     commit_begin(&made, 1, DEEP + 1, 1);
     promises_until_done(&made);
     ck_assert_uint_eq(lapse_blocks(r.core), 1);
-    const uint64_t looks = r.core->promise_looks - before;
+    const uint64_t looks = promise_looks(r.core) - before;
     ck_assert_uint_ge(looks, DEEP);
     commit_begin(&beside, 1, DEEP + 2, 1);
     promises_until_done(&beside);
-    ck_assert_uint_lt(r.core->promise_looks - before - looks, PIECE);
+    ck_assert_uint_lt(promise_looks(r.core) - before - looks, PIECE);
     commit_end(&made, KVC_ST_OK);
     commit_end(&beside, KVC_ST_OK);
     rig_end(&r);
@@ -374,7 +374,7 @@ START_TEST(a_block_that_is_lost_behind_the_slices_is_waited_for)
         promises_turn();
         r.cfg.disk->ops->kick(r.cfg.disk);
     }
-    ck_assert_uint_gt(r.core->promise_looks, TURN);
+    ck_assert_uint_gt(promise_looks(r.core), TURN);
     lose(1, DEEP - 5);
     commit_end(&made, KVC_ST_OK);
     mended();
@@ -404,11 +404,11 @@ START_TEST(who_is_told_that_a_block_exists_has_a_part_of_its_chain_looked_at)
 {
     begin_deep();
     store(1, DEEP + 1, 1);
-    const uint64_t before = r.core->promise_looks;
+    const uint64_t before = promise_looks(r.core);
     struct rig_put p = {.ns = ns, .chain = 1, .first = DEEP + 1, .n = 1, .durable = true};
     ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
     ck_assert_uint_eq(p.statuses[0], KVC_ST_EXISTS);
-    ck_assert_uint_le(r.core->promise_looks - before, TURN);
+    ck_assert_uint_le(promise_looks(r.core) - before, TURN);
     rig_settle(&r);
     mended();
     are_durable(1, DEEP + 2);

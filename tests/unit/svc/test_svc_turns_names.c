@@ -845,7 +845,7 @@ static void new_name_is_refused_in_slices(uint32_t flags, unsigned status)
     }
     ck_assert_uint_eq(sr_status(&s, corr), status);
     ck_assert_uint_gt(strlen(sr_detail(&s, corr)), 0);
-    ck_assert_uint_eq(pool_used(s.core->pins) + s.core->names->spares + still_named(), had);
+    ck_assert_uint_eq(pins_used(s.core) + s.core->names->spares + still_named(), had);
     nothing_is_held();
 }
 
