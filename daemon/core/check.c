@@ -88,7 +88,7 @@ static void check_unevictable(struct core *c, const struct room *room)
 static void check_quotas(struct core *c)
 {
     struct room *room = sys_calloc(c->cfg.namespaces_max, sizeof *room);
-    uint64_t owner[RETAIN_OWNERS][RETAIN_TIERS] = {{0}}, quotas = 0, leaving = 0, pinned = 0;
+    uint64_t owner[RETAIN_OWNERS][RETAIN_TIERS] = {{0}}, leaving = 0, pinned = 0;
     uint64_t lapsed = 0;
     MUST(room != NULL);
     check_room(c, room);
@@ -111,9 +111,8 @@ static void check_quotas(struct core *c)
         for (unsigned t = 0; t < RETAIN_TIERS; t++)
             MUST((o && !retain_owner_is(c->retain, o)) ||
                  owner[o][t] == retain_held(c->retain, o, t));
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++)
-        quotas += c->quota[i].payer != 0;
-    MUST(quotas == c->m.quotas && leaving == c->leaving_bytes && pinned == c->m.pinned_bytes);
+    MUST(quota_count(c) == c->m.quotas && leaving == c->leaving_bytes &&
+         pinned == c->m.pinned_bytes);
     MUST(lapsed == lapse_blocks(c));
     MUST(retain_is_sound(c->retain)); /* held is not above its bound, lists are what is in them */
     check_unevictable(c, room);
@@ -230,7 +229,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
         return;
     }
     MUST(b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, no));
-    MUST(c->give_due || retain_owner(c->retain, no) == ns->payer);
+    MUST(quota_is_giving(c) || retain_owner(c->retain, no) == ns->payer);
     uint32_t shards = group_shards(ns, block_group(c, b));
     MUST(index_get(c, ns, b->group, b->key.b) == b);
     check_forest(c, no, t);
@@ -312,13 +311,12 @@ static void check_tiers(struct core *c, const struct tally *t)
     MUST(promising == t->promising);
     MUST(t->ending == c->ending);
     MUST(left == t->moving && bytes[0] == c->m.saving_bytes && bytes[1] == c->loading_bytes);
-    MUST(leaving == c->leaving_bytes && t->ring == c->clean_n);
+    MUST(leaving == c->leaving_bytes);
+    clean_check(c, t->ring);
     MUST(t->in_memory == c->m.blocks_in_memory && t->memory_bytes == c->m.bytes_in_memory);
     MUST(t->on_disk == c->m.blocks_on_disk && t->disk_bytes == c->m.bytes_on_disk);
     MUST(t->unsaved == c->m.bytes_unsaved && t->clean_bytes == c->m.clean_bytes);
     MUST(t->unchecked == c->unchecked);
-    for (uint32_t i = 0; i < c->clean_n; i++)
-        MUST(c->blocks[c->clean[(c->clean_at + i) % c->clean_max]].flags & BLOCK_F_RING);
 }
 
 void core_check(struct core *c)

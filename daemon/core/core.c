@@ -71,7 +71,7 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
             pool_bytes_for(sizeof(struct move), MOVES_MAX) +
             pool_bytes_for(sizeof(struct move_op), MOVE_OPS_MAX) +
             pool_bytes_for(sizeof(struct core_load), cfg->leases_max),
-        .clean = clean_max(cfg) * sizeof(uint32_t),
+        .clean = clean_bytes(cfg),
         .names = core_names_bytes(cfg),
         .near = near_bytes(cfg),
         .pins = cfg->pins_max ? pool_bytes_for(sizeof(struct pin), cfg->pins_max) : 0,
@@ -125,10 +125,7 @@ static int create_tables(struct core *c)
     c->policy_mem = core__pages(b.policy);
     c->retain_mem = core__pages(b.retain);
     c->ns = core__pages(b.namespaces);
-    c->clean = core__pages(b.clean);
-    c->clean_max = clean_max(&c->cfg);
-    if (!c->blocks || !c->table || !c->ghost || !c->policy_mem || !c->retain_mem || !c->ns ||
-        !c->clean)
+    if (!c->blocks || !c->table || !c->ghost || !c->policy_mem || !c->retain_mem || !c->ns)
         return -ENOMEM;
     const struct policy_config policy = {
         .blocks_max = c->cfg.blocks_max, .lists_max = POLICY_LISTS_MAX, .seed = c->cfg.policy_seed};
@@ -177,9 +174,10 @@ static int create_shares(struct core *c)
 
 /* In the order in which they are created; they are destroyed in the other one. */
 static const struct core_module *const modules[] = {
-    &regions_module, &above_module,    &evict_module,    &gone_module,    &lapse_module,
-    &pins_module,    &progress_module, &promises_module, &reclaim_module, &rules_module,
-    &worth_module,   &asks_module,     &names_module,    &near_module,    &adopt_module,
+    &regions_module, &above_module, &evict_module,    &gone_module,     &lapse_module,
+    &pins_module,    &place_module, &progress_module, &promises_module, &quotas_module,
+    &reclaim_module, &rules_module, &worth_module,    &asks_module,     &names_module,
+    &near_module,    &adopt_module,
 };
 
 static uint64_t room_for(size_t bytes)
@@ -260,7 +258,6 @@ int core_create(const struct core_config *config, struct core **ret_core)
     c->free_head = CORE_NONE;
     c->looks_left = LOOKS_NO_END;
     c->random_at = sizeof c->random;
-    c->refused = c->offered = CORE_NONE;
     list_init(&c->woken);
     list_init(&c->jobs);
     list_init(&c->copying);
@@ -274,7 +271,6 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->unloading);
     lease_turn(c);
     regions_turn(c);
-    list_init(&c->short_of_room);
     ask_leave(c);
     int err = hash_random(c->hash_secret, sizeof c->hash_secret);
     if (!err)
@@ -342,7 +338,6 @@ void core_destroy(struct core **core)
     core__pages_put(c->policy_mem, b.policy);
     core__pages_put(c->retain_mem, b.retain);
     core__pages_put(c->ns, b.namespaces);
-    core__pages_put(c->clean, b.clean);
     sha256_destroy(&c->sha);
     core__pages_put(c, core_bytes());
     *core = NULL;
@@ -364,7 +359,7 @@ void core_memory(const struct core *c, struct sys_range ret[CORE_RANGES])
     const struct sys_range all[] = {{(void *)c, core_bytes()}, {c->table, b.table},
                                     {c->ghost, b.ghosts},      {c->policy_mem, b.policy},
                                     {c->retain_mem, b.retain}, {c->blocks, b.blocks},
-                                    {c->ns, b.namespaces},     {c->clean, b.clean}};
+                                    {c->ns, b.namespaces}};
     memcpy(ret, all, sizeof all);
     uint32_t n = ARRAY_LEN(all);
     for (unsigned i = 0; i < ARRAY_LEN(modules); i++) {

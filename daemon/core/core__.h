@@ -280,17 +280,6 @@ struct verify_op {
     struct hash128 want;
 };
 
-/* A quota: what retain.h calls an owner, by name. */
-struct quota {
-    uint32_t payer;     /* in core->retain; 0: this is not in use */
-    uint8_t scope;      /* enum kvc_scope */
-    uint32_t ns;        /* id */
-    uint64_t fill;      /* bytes that a region of memory holds at least, of its blocks */
-    uint32_t disk_hand; /* on the way back to its limit on disk: the last record looked at, */
-    uint64_t disk_seen; /* and how many were in vain */
-    char tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX];
-};
-
 /* What a lookup finds. */
 struct find_room {
     uint32_t found[KVC_KEYS_MAX];
@@ -308,8 +297,10 @@ struct core {
     struct gone *gone;
     struct lapse *lapse;
     struct pins *pins;
+    struct place *place;
     struct progress *progress;
     struct promises *promises;
+    struct quotas *quotas;
     struct reads *reads; /* worth.c */
     struct reclaim *reclaim;
     struct rules *rules;
@@ -333,13 +324,6 @@ struct core {
     void *policy_mem;
     struct retain *retain;
     void *retain_mem;
-    struct quota quota[RETAIN_OWNERS];
-    uint64_t guaranteed;         /* bytes in memory, by all quotas together */
-    uint64_t guaranteed_regions; /* the same in regions of memory */
-    bool give_due;               /* some blocks are in the lists of another owner */
-    uint32_t give_at, quota_hand, quota_at;
-    uint32_t refused, refused_gen; /* goes next, and is not to be saved */
-
     uint64_t found_ms; /* when all that was found at start had been taken over */
 
     struct pool *parts, *runs, *leases, *reservations, *ops, *verify_ops, *clients;
@@ -376,29 +360,15 @@ struct core {
     uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
     uint32_t up_left;           /* and chains, of blocks that are before what was held */
     uint32_t up[CORE_UPS], nup; /* blocks from which that goes on; held till then */
-    struct list_node short_of_room; /* core_waiter of stores */
-
-    /* Clean blocks in the order in which their host copies go: a ring of record numbers. */
-    uint32_t *clean;
-    uint32_t clean_max, clean_at, clean_n;
-    uint64_t leaving_bytes; /* of what is being saved, to make room */
+    uint64_t leaving_bytes;     /* of what is being saved, to make room */
     uint64_t loading_bytes;
-    uint64_t reading_bytes; /* of them, from disk */
-    uint64_t wanted_bytes;  /* by loads, and not begun */
-    uint64_t room_wanted;   /* by the stores that wait */
-    uint64_t room_given;    /* to those that were woken and have not run yet */
-    uint64_t largest;       /* payload, all shards: of blocks of the namespaces that have some */
-    uint64_t unchecked;     /* blocks */
-    uint64_t pause_ms;      /* nothing is saved before, for storage refused */
-    uint64_t room_vain_ms;  /* until then nobody waits for room that storage is to make */
-    bool pressed;           /* host memory was full */
-    uint64_t pressed_bytes; /* with this much below its limit, which could not be handed out */
-    uint32_t drain_at;
-    uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
-                                           all blocks, and of the present one so far */
-    struct admit admit;            /* what is written to disk, and what is written there again */
-    uint32_t offered, offered_gen; /* what it was asked last, and its answer */
-    bool admitted;
+    uint64_t reading_bytes;  /* of them, from disk */
+    uint64_t wanted_bytes;   /* by loads, and not begun */
+    uint64_t largest;        /* payload, all shards: of blocks of the namespaces that have some */
+    uint64_t unchecked;      /* blocks */
+    uint64_t pause_ms;       /* nothing is saved before, for storage refused */
+    uint64_t room_vain_ms;   /* until then nobody waits for room that storage is to make */
+    struct admit admit;      /* what is written to disk, and what is written there again */
     bool stopping;           /* no move begins */
     struct names *names;     /* NULL: there are none */
     struct near_table *near; /* NULL: there are no devices */
@@ -731,6 +701,12 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
  * *ret_own: of them, within its own share, which goes before what principals are promised. */
 uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own);
 bool quota_step(struct core *c);
+/* What all quotas together are guaranteed in memory: bytes, and regions that hold them. */
+uint64_t quota_guaranteed(const struct core *c);
+uint64_t quota_guaranteed_regions(const struct core *c);
+/* Some blocks are in the lists of another owner yet. */
+bool quota_is_giving(const struct core *c);
+uint32_t quota_count(const struct core *c);
 
 /* ns.c */
 /* What is wrong with a specification, or NULL. */
@@ -829,7 +805,10 @@ void worth_read_ended(struct core *c, uint64_t bytes, bool ok);
 void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed);
 
 /* place.c */
-uint32_t clean_max(const struct core_config *cfg);
+/* Of the ring of clean blocks. */
+uint64_t clean_bytes(const struct core_config *cfg);
+/* So many blocks are marked as being in the ring. */
+void clean_check(const struct core *c, uint64_t ring);
 /* What memory cannot let go of yet, it can soon: it is being written, or room for it is made. */
 bool leaving_soon(const struct core *c);
 /* The oldest clean block that is not in use, and not guaranteed to another than `payer`; no longer
@@ -843,6 +822,8 @@ void clean_recall(struct core *c, struct block *b);
 void clean_push(struct core *c, struct block *b);
 /* Begins to save what goes next, until enough is clean or on its way. True: there is more to do. */
 bool place_fill(struct core *c);
+/* The same, so that there is room for so much too, which is waited for. */
+void place_want(struct core *c, uint64_t bytes);
 /* Host memory had no room, whatever its limit says: what is below the limit then is in rooms of
  * other sizes, or of nobody, and counts as none. */
 void place_pressed(struct core *c);

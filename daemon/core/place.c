@@ -13,38 +13,91 @@
 #define CLEAN_BLOCKS 4u   /* at least so many of the largest */
 #define CLEAN_LOOK   256u /* of the ring, for one of a certain owner */
 
-uint32_t clean_max(const struct core_config *cfg)
+struct place {
+    struct {
+        uint32_t *no; /* records: a ring, in the order in which their host copies go */
+        uint32_t max, at, n;
+    } clean;
+    struct run_entry refused; /* goes next, and is not to be saved */
+    struct run_entry offered; /* the last one that admit_write() was asked about, */
+    bool admitted;            /* and what it said */
+    struct list_node stores;  /* core_waiter of stores that wait for room */
+    uint64_t wanted;          /* room, by the stores that wait */
+    uint64_t given;           /* to those that were woken and have not run yet */
+    bool pressed;             /* host memory was full */
+    uint64_t pressed_bytes;   /* with this much below its limit, which could not be handed out */
+    struct {
+        uint32_t at;
+        uint64_t off, off_seen; /* bytes that quotas keep off storage: of the last look at all
+                                   blocks, and of the present one so far */
+    } drain;
+};
+
+static uint32_t clean_max(const struct core_config *cfg)
 {
     return cfg->disk ? cfg->blocks_max / 8 + 64 : 1;
 }
+
+uint64_t clean_bytes(const struct core_config *cfg)
+{
+    return (uint64_t)clean_max(cfg) * sizeof(uint32_t);
+}
+
+static int place_create(struct core *c)
+{
+    struct place *p = c->place;
+    list_init(&p->stores);
+    p->refused.block = p->offered.block = CORE_NONE;
+    p->clean.max = clean_max(&c->cfg);
+    p->clean.no = core__pages(clean_bytes(&c->cfg));
+    return p->clean.no ? 0 : -ENOMEM;
+}
+
+static void place_destroy(struct core *c)
+{
+    core__pages_put(c->place->clean.no, clean_bytes(&c->cfg));
+}
+
+static struct sys_range place_memory(const struct core *c)
+{
+    return (struct sys_range){c->place->clean.no, clean_bytes(&c->cfg)};
+}
+
+const struct core_module place_module = {CORE_STATE(place), .create = place_create,
+                                         .destroy = place_destroy, .memory = place_memory};
 
 /* ---- the ring ---- */
 
 static uint32_t ring_at(const struct core *c, uint32_t i)
 {
-    return (c->clean_at + i) % c->clean_max;
+    return (c->place->clean.at + i) % c->place->clean.max;
+}
+
+static struct block *ring_block(const struct core *c, uint32_t i)
+{
+    return &c->blocks[c->place->clean.no[ring_at(c, i)]];
 }
 
 /* Entries of what is not clean any more go. */
 static void ring_compact(struct core *c)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < c->clean_n; i++) {
-        const uint32_t no = c->clean[ring_at(c, i)];
+    for (uint32_t i = 0; i < c->place->clean.n; i++) {
+        const uint32_t no = c->place->clean.no[ring_at(c, i)];
         if (c->blocks[no].flags & BLOCK_F_CLEAN)
-            c->clean[ring_at(c, n++)] = no;
+            c->place->clean.no[ring_at(c, n++)] = no;
         else
             block_clear(&c->blocks[no], BLOCK_F_RING);
     }
-    c->clean_n = n;
+    c->place->clean.n = n;
 }
 
 /* It is in the ring, or there is a place for it. */
 static bool ring_takes(struct core *c, const struct block *b)
 {
-    if (!(b->flags & BLOCK_F_RING) && c->clean_n == c->clean_max)
+    if (!(b->flags & BLOCK_F_RING) && c->place->clean.n == c->place->clean.max)
         ring_compact(c);
-    return (b->flags & BLOCK_F_RING) || c->clean_n < c->clean_max;
+    return (b->flags & BLOCK_F_RING) || c->place->clean.n < c->place->clean.max;
 }
 
 void clean_push(struct core *c, struct block *b)
@@ -54,7 +107,7 @@ void clean_push(struct core *c, struct block *b)
         return;
     }
     if (!(b->flags & BLOCK_F_RING))
-        c->clean[ring_at(c, c->clean_n++)] = block_no(c, b);
+        c->place->clean.no[ring_at(c, c->place->clean.n++)] = block_no(c, b);
     b->flags |= BLOCK_F_RING | BLOCK_F_CLEAN;
     c->m.clean_bytes += block_bytes(c, b);
 }
@@ -69,10 +122,10 @@ void clean_recall(struct core *c, struct block *b)
 
 struct block *clean_pop(struct core *c, uint32_t payer)
 {
-    while (c->clean_n > 0) {
-        struct block *b = &c->blocks[c->clean[c->clean_at]];
-        c->clean_at = ring_at(c, 1);
-        c->clean_n--;
+    while (c->place->clean.n > 0) {
+        struct block *b = ring_block(c, 0);
+        c->place->clean.at = ring_at(c, 1);
+        c->place->clean.n--;
         block_clear(b, BLOCK_F_RING);
         if (!(b->flags & BLOCK_F_CLEAN))
             continue;
@@ -86,14 +139,21 @@ struct block *clean_pop(struct core *c, uint32_t payer)
 
 struct block *clean_of(struct core *c, uint32_t within)
 {
-    const uint32_t n = MIN(c->clean_n, CLEAN_LOOK);
+    const uint32_t n = MIN(c->place->clean.n, CLEAN_LOOK);
     for (uint32_t i = 0; i < n; i++) {
-        struct block *b = &c->blocks[c->clean[ring_at(c, i)]];
+        struct block *b = ring_block(c, i);
         if (b->flags & BLOCK_F_CLEAN && !block_in_use(c, b) && b->host_pins == 0 &&
             retain_is_within(c->retain, block_ns(c, b)->payer, within))
             return b;
     }
     return NULL;
+}
+
+void clean_check(const struct core *c, uint64_t ring)
+{
+    MUST(ring == c->place->clean.n);
+    for (uint32_t i = 0; i < c->place->clean.n; i++)
+        MUST(ring_block(c, i)->flags & BLOCK_F_RING);
 }
 
 /* ---- how much ---- */
@@ -105,19 +165,20 @@ static uint64_t room_free(struct core *c)
     struct tier_stats st;
     c->cfg.host->ops->stats(c->cfg.host, &st);
     const uint64_t left = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
-    if (c->pressed && left > c->pressed_bytes && left - c->pressed_bytes > st.limit_bytes / 8)
-        c->pressed = false;
-    if (!c->pressed)
+    if (c->place->pressed && left > c->place->pressed_bytes &&
+        left - c->place->pressed_bytes > st.limit_bytes / 8)
+        c->place->pressed = false;
+    if (!c->place->pressed)
         return left;
-    return left > c->pressed_bytes ? left - c->pressed_bytes : 0;
+    return left > c->place->pressed_bytes ? left - c->place->pressed_bytes : 0;
 }
 
 void place_pressed(struct core *c)
 {
     struct tier_stats st;
     c->cfg.host->ops->stats(c->cfg.host, &st);
-    c->pressed = true;
-    c->pressed_bytes = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
+    c->place->pressed = true;
+    c->place->pressed_bytes = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
 }
 
 static uint64_t clean_target(const struct core *c)
@@ -126,8 +187,8 @@ static uint64_t clean_target(const struct core *c)
     c->cfg.host->ops->stats(c->cfg.host, &st);
     uint64_t target = MIN(st.limit_bytes / CLEAN_SHARE, CLEAN_MAX);
     target = MAX(target, CLEAN_BLOCKS * c->largest);
-    target = MAX(target, c->room_wanted);
-    if (!list_empty(&c->short_of_room)) /* as much is written at a time as keeps drives busy */
+    target = MAX(target, c->place->wanted);
+    if (!list_empty(&c->place->stores)) /* as much is written at a time as keeps drives busy */
         target = MAX(target, MIN(st.limit_bytes / 4, CLEAN_MAX));
     return MIN(target, st.limit_bytes / 2);
 }
@@ -141,15 +202,14 @@ static uint64_t room_near(struct core *c)
 static uint64_t room_spare(struct core *c)
 {
     const uint64_t near = room_near(c);
-    return list_empty(&c->woken) ? near : near - MIN(near, c->room_given);
+    return list_empty(&c->woken) ? near : near - MIN(near, c->place->given);
 }
 
 /* ---- making it so ---- */
 
-static void refuse(struct core *c, const struct block *b)
+static void place_refuse(struct core *c, const struct block *b)
 {
-    c->refused = block_no(c, b);
-    c->refused_gen = b->gen;
+    c->place->refused = (struct run_entry){block_no(c, b), b->gen};
 }
 
 /* What somebody wished to keep, and what others on disk build on: whatever it is worth. */
@@ -160,17 +220,16 @@ static bool must_be_written(const struct core *c, const struct block *b)
 }
 
 /* Asked once of each block that goes next, however often it is tried. */
-static bool is_worth_writing(struct core *c, const struct block *b, uint32_t bytes)
+static bool place_admits(struct core *c, const struct block *b, uint32_t bytes)
 {
     const uint32_t no = block_no(c, b);
-    if (c->offered == no && c->offered_gen == b->gen)
-        return c->admitted;
+    if (c->place->offered.block == no && c->place->offered.gen == b->gen)
+        return c->place->admitted;
     const bool must = must_be_written(c, b);
-    c->offered = no;
-    c->offered_gen = b->gen;
-    c->admitted = admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms),
-                              disk_chance(c, no), bytes, must);
-    return c->admitted;
+    c->place->offered = (struct run_entry){no, b->gen};
+    c->place->admitted = admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms),
+                                     disk_chance(c, no), bytes, must);
+    return c->place->admitted;
 }
 
 /* True: go on. enough: so much is leaving that nothing more is to be written. */
@@ -180,7 +239,7 @@ static bool place_one(struct core *c, bool enough)
     if (no == POLICY_NO_BLOCK)
         return false;
     struct block *b = &c->blocks[no];
-    if (c->refused == no && c->refused_gen == b->gen)
+    if (c->place->refused.block == no && c->place->refused.gen == b->gen)
         return false;                /* it goes when there is need */
     if (b->state != BLOCK_PRESENT) { /* half a block that nobody completes, and the next to go */
         c->m.blocks_evicted++;
@@ -195,12 +254,12 @@ static bool place_one(struct core *c, bool enough)
     }
     const struct tier *disk = c->cfg.disk;
     const uint32_t bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX);
-    if (!is_worth_writing(c, b, bytes)) {
+    if (!place_admits(c, b, bytes)) {
         c->m.blocks_not_worth++;
         /* Nobody waits for the disk where room is to be had without it. */
-        if (room_spare(c) < c->room_wanted)
+        if (room_spare(c) < c->place->wanted)
             return evict_subtree(c, b, true);
-        refuse(c, b);
+        place_refuse(c, b);
         return false;
     }
     if (enough || !ring_takes(c, b) || c->now_ms < c->pause_ms ||
@@ -208,7 +267,7 @@ static bool place_one(struct core *c, bool enough)
         return false;
     int err = save_begin(c, b, SAVE_LEAVING);
     if (err == KVC_E_QUOTA)
-        refuse(c, b);
+        place_refuse(c, b);
     return err == 0;
 }
 
@@ -223,10 +282,16 @@ bool place_fill(struct core *c)
         admit_grant(&c->admit, (float)granted);
     for (uint32_t n = 0; n < PLACE_STEP; n++) {
         const bool enough = room_free(c) + c->m.clean_bytes + c->leaving_bytes >= target;
-        if ((enough && room_spare(c) >= c->room_wanted) || !place_one(c, enough))
+        if ((enough && room_spare(c) >= c->place->wanted) || !place_one(c, enough))
             return false;
     }
     return true;
+}
+
+void place_want(struct core *c, uint64_t bytes)
+{
+    c->place->wanted = MAX(c->place->wanted, bytes);
+    (void)place_fill(c);
 }
 
 bool leaving_soon(const struct core *c)
@@ -251,21 +316,20 @@ bool core_store_must_wait(struct core *c, uint64_t bytes, struct core_waiter *wa
     if (!c->cfg.disk)
         return false;
     const uint64_t need = room_worth(c, bytes);
-    if (list_empty(&c->short_of_room) && room_spare(c) >= need)
+    if (list_empty(&c->place->stores) && room_spare(c) >= need)
         return false;
-    c->room_wanted = MAX(c->room_wanted, need);
-    (void)place_fill(c);
+    place_want(c, need);
     const bool waits = leaving_soon(c) && room_spare(c) < need;
     if (!waits) {
-        if (list_empty(&c->short_of_room))
-            c->room_wanted = 0;
+        if (list_empty(&c->place->stores))
+            c->place->wanted = 0;
         return false;
     }
     if (!waiter)
         return true;
     waiter->bytes = need;
     waiter->keys = 0;
-    list_push_back(&c->short_of_room, &waiter->node);
+    list_push_back(&c->place->stores, &waiter->node);
     c->m.store_waits++;
     return true;
 }
@@ -279,21 +343,21 @@ void room_hear(struct core *c, struct block *b, const struct block_change *x)
 
 void room_wake(struct core *c)
 {
-    if (list_empty(&c->short_of_room)) {
-        c->room_wanted = 0;
+    if (list_empty(&c->place->stores)) {
+        c->place->wanted = 0;
         return;
     }
     (void)place_fill(c);
     /* Who was woken and has not run yet has taken nothing so far. */
     if (list_empty(&c->woken))
-        c->room_given = 0;
+        c->place->given = 0;
     const uint64_t there = room_near(c);
-    LIST_FOR_EACH_SAFE (node, next, &c->short_of_room) {
+    LIST_FOR_EACH_SAFE (node, next, &c->place->stores) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
         /* More comes when they have run, or when what is leaving has left. */
-        if (c->room_given + w->bytes > there && (c->room_given > 0 || leaving_soon(c)))
+        if (c->place->given + w->bytes > there && (c->place->given > 0 || leaving_soon(c)))
             return;
-        c->room_given += there > 0 ? w->bytes : 0;
+        c->place->given += there > 0 ? w->bytes : 0;
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);
     }
@@ -304,12 +368,12 @@ void room_wake(struct core *c)
 /* One block more was looked at; behind the last, what the whole look found is told from now on. */
 static void drain_next(struct core *c, uint64_t kept_off)
 {
-    c->drain_off_seen += kept_off;
-    if (++c->drain_at < c->blocks_high)
+    c->place->drain.off_seen += kept_off;
+    if (++c->place->drain.at < c->blocks_high)
         return;
-    c->drain_at = 0;
-    c->drain_off = c->drain_off_seen;
-    c->drain_off_seen = 0;
+    c->place->drain.at = 0;
+    c->place->drain.off = c->place->drain.off_seen;
+    c->place->drain.off_seen = 0;
 }
 
 uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota)
@@ -320,7 +384,7 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
         return 0;
     const uint32_t steps = MIN(c->blocks_high, DRAIN_STEP);
     for (uint32_t n = 0; n < steps && c->m.saving_bytes < bytes_max; n++) {
-        struct block *b = &c->blocks[c->drain_at];
+        struct block *b = &c->blocks[c->place->drain.at];
         uint64_t kept_off = 0;
         const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 &&
                             (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
@@ -334,6 +398,6 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
             break;
         drain_next(c, kept_off);
     }
-    *ret_quota = MIN(c->drain_off, c->m.bytes_unsaved);
+    *ret_quota = MIN(c->place->drain.off, c->m.bytes_unsaved);
     return c->m.bytes_unsaved;
 }

@@ -14,6 +14,52 @@
 /* What is left free below a limit in memory, so that stores need not wait for it: a part of it. */
 #define MARGIN_SHARE 16u
 
+/* A quota: what retain.h calls an owner, by name. */
+struct quota {
+    uint32_t payer;     /* in core->retain; 0: this is not in use */
+    uint8_t scope;      /* enum kvc_scope */
+    uint32_t ns;        /* id */
+    uint64_t fill;      /* bytes that a region of memory holds at least, of its blocks */
+    uint32_t disk_hand; /* on the way back to its limit on disk: the last record looked at, */
+    uint64_t disk_seen; /* and how many were in vain */
+    char tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX];
+};
+
+struct quotas {
+    struct quota quota[RETAIN_OWNERS];
+    uint64_t guaranteed;         /* bytes in memory, by all quotas together */
+    uint64_t guaranteed_regions; /* the same in regions of memory */
+    bool give_due;               /* some blocks are in the lists of another owner */
+    uint32_t give_at;            /* the next record that is looked at for that */
+    uint32_t hand;               /* the last record that quota_disk() has looked at */
+    uint32_t at;                 /* the last quota that quota_step() has looked at */
+};
+
+const struct core_module quotas_module = {CORE_STATE(quotas)};
+
+uint64_t quota_guaranteed(const struct core *c)
+{
+    return c->quotas->guaranteed;
+}
+
+uint64_t quota_guaranteed_regions(const struct core *c)
+{
+    return c->quotas->guaranteed_regions;
+}
+
+bool quota_is_giving(const struct core *c)
+{
+    return c->quotas->give_due;
+}
+
+uint32_t quota_count(const struct core *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < RETAIN_OWNERS; i++)
+        n += c->quotas->quota[i].payer != 0;
+    return n;
+}
+
 /* ---- by name ---- */
 
 static bool same_name(const struct quota *q, uint32_t scope, const char *tenant, const char *sub,
@@ -26,22 +72,22 @@ static bool same_name(const struct quota *q, uint32_t scope, const char *tenant,
     return strcmp(q->tenant, tenant) == 0 && (scope == KVC_SCOPE_TENANT || !strcmp(q->sub, sub));
 }
 
-static struct quota *find_quota(struct core *c, uint32_t scope, const char *tenant, const char *sub,
+static struct quota *quota_find(struct core *c, uint32_t scope, const char *tenant, const char *sub,
                                 uint32_t ns)
 {
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++)
-        if (same_name(&c->quota[i], scope, tenant, sub, ns))
-            return &c->quota[i];
+    for (uint32_t i = 0; i < RETAIN_OWNERS; i++)
+        if (same_name(&c->quotas->quota[i], scope, tenant, sub, ns))
+            return &c->quotas->quota[i];
     return NULL;
 }
 
 /* The narrowest quota that is wider than `scope` and covers these names: its owner. */
-static uint32_t payer_above(const struct core *c, uint32_t scope, const char *tenant,
-                            const char *sub, uint32_t ns)
+static uint32_t quota_payer_above(const struct core *c, uint32_t scope, const char *tenant,
+                                  const char *sub, uint32_t ns)
 {
     const struct quota *best = NULL;
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
-        const struct quota *q = &c->quota[i];
+    for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
+        const struct quota *q = &c->quotas->quota[i];
         if (q->scope < scope && same_name(q, q->scope, tenant, sub, ns) &&
             (!best || q->scope > best->scope))
             best = q;
@@ -51,23 +97,23 @@ static uint32_t payer_above(const struct core *c, uint32_t scope, const char *te
 
 uint32_t quota_payer(const struct core *c, const struct core_ns *ns)
 {
-    return payer_above(c, KVC_SCOPE_NS + 1, ns->tenant, ns->spec.sub, ns->id);
+    return quota_payer_above(c, KVC_SCOPE_NS + 1, ns->tenant, ns->spec.sub, ns->id);
 }
 
 /* ---- who belongs where ---- */
 
-static void place_owners(struct core *c)
+static void quota_place_owners(struct core *c)
 {
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
-        const struct quota *q = &c->quota[i];
+    for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
+        const struct quota *q = &c->quotas->quota[i];
         if (!q->payer)
             continue;
-        const uint32_t above = payer_above(c, q->scope, q->tenant, q->sub, q->ns);
+        const uint32_t above = quota_payer_above(c, q->scope, q->tenant, q->sub, q->ns);
         MUST(retain_owner_place(c->retain, q->payer, above)); /* three scopes: never too deep */
     }
 }
 
-static void place_namespaces(struct core *c)
+static void quota_place_namespaces(struct core *c)
 {
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         struct core_ns *ns = &c->ns[i];
@@ -79,36 +125,36 @@ static void place_namespaces(struct core *c)
             retain_count(c->retain, ns->payer, t, -(int64_t)ns->held[t]);
         }
         ns->payer = payer;
-        c->give_due = true;
-        c->give_at = 0;
+        c->quotas->give_due = true;
+        c->quotas->give_at = 0;
     }
 }
 
-static uint64_t sum_up(const struct core *c, unsigned tier, bool regions,
-                       uint64_t need[RETAIN_OWNERS]);
+static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
+                             uint64_t need[RETAIN_OWNERS]);
 
 /* A share needs as many regions as hold it in those of its blocks that fill one worst. */
 void quota_guarantee(struct core *c)
 {
     uint64_t none[RETAIN_OWNERS] = {0}, regions[RETAIN_OWNERS] = {0};
-    c->guaranteed = sum_up(c, 0, false, none);
-    for (uint32_t i = 0; c->region && c->m.quotas > 0 && i < ARRAY_LEN(c->quota); i++) {
-        struct quota *q = &c->quota[i];
+    c->quotas->guaranteed = quota_sum_up(c, 0, false, none);
+    for (uint32_t i = 0; c->region && c->m.quotas > 0 && i < RETAIN_OWNERS; i++) {
+        struct quota *q = &c->quotas->quota[i];
         q->fill = c->region_bytes;
         for (uint32_t n = 0; q->payer && n < c->cfg.namespaces_max; n++)
             if (c->ns[n].id && retain_is_within(c->retain, c->ns[n].payer, q->payer))
                 q->fill = MIN(q->fill, c->ns[n].region_fill);
     }
-    c->guaranteed_regions = c->region ? sum_up(c, 0, true, regions) : 0;
-    c->m.guaranteed_regions = c->guaranteed_regions;
+    c->quotas->guaranteed_regions = c->region ? quota_sum_up(c, 0, true, regions) : 0;
+    c->m.guaranteed_regions = c->quotas->guaranteed_regions;
 }
 
 /* What is held above a limit by now may stay, and not grow. */
-static void accept_held(struct core *c)
+static void quota_accept_held(struct core *c)
 {
     quota_guarantee(c);
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
-        const uint32_t payer = c->quota[i].payer;
+    for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
+        const uint32_t payer = c->quotas->quota[i].payer;
         if (!payer)
             continue;
         const struct retain_quota bytes = *retain_quota_of(c->retain, payer);
@@ -131,15 +177,15 @@ static void quota_end(struct core *c, struct quota *q)
     const uint32_t payer = q->payer;
     q->payer = 0;
     c->m.quotas--;
-    place_owners(c);
-    place_namespaces(c);
+    quota_place_owners(c);
+    quota_place_namespaces(c);
     retain_owner_end(c->retain, payer);
-    accept_held(c);
+    quota_accept_held(c);
 }
 
 void quota_ns_gone(struct core *c, const struct core_ns *ns)
 {
-    struct quota *q = find_quota(c, KVC_SCOPE_NS, "", "", ns->id);
+    struct quota *q = quota_find(c, KVC_SCOPE_NS, "", "", ns->id);
     if (q)
         quota_end(c, q);
 }
@@ -148,20 +194,20 @@ static int quota_new(struct core *c, const struct core_quota *in, const char *te
                      const char *sub, struct quota **ret_quota)
 {
     struct quota *q = NULL;
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && !q; i++)
-        q = c->quota[i].payer ? NULL : &c->quota[i];
+    for (uint32_t i = 0; i < RETAIN_OWNERS && !q; i++)
+        q = c->quotas->quota[i].payer ? NULL : &c->quotas->quota[i];
     if (!q || c->m.quotas == RETAIN_OWNERS - 1)
         return KVC_E_LIMIT;
     const uint32_t payer =
-        retain_owner_add(c->retain, payer_above(c, in->scope, tenant, sub, in->ns));
+        retain_owner_add(c->retain, quota_payer_above(c, in->scope, tenant, sub, in->ns));
     if (payer == RETAIN_NO_OWNER)
         return KVC_E_BUSY;
     *q = (struct quota){.payer = payer, .scope = in->scope, .ns = in->ns};
     memcpy(q->tenant, tenant, strlen(tenant));
     memcpy(q->sub, sub, strlen(sub));
     c->m.quotas++;
-    place_owners(c);
-    place_namespaces(c);
+    quota_place_owners(c);
+    quota_place_namespaces(c);
     *ret_quota = q;
     return 0;
 }
@@ -189,7 +235,7 @@ int core_quota_set(struct core *c, const struct core_quota *in)
     }
     if (!quota_fits(in, tenant, sub))
         return KVC_E_BAD_ARGUMENT;
-    struct quota *q = find_quota(c, in->scope, tenant, sub, in->ns);
+    struct quota *q = quota_find(c, in->scope, tenant, sub, in->ns);
     if (is_none(&in->bytes)) {
         if (q)
             quota_end(c, q);
@@ -199,7 +245,7 @@ int core_quota_set(struct core *c, const struct core_quota *in)
     if (err)
         return err;
     retain_owner_set(c->retain, q->payer, &in->bytes);
-    accept_held(c);
+    quota_accept_held(c);
     return 0;
 }
 
@@ -276,13 +322,13 @@ static uint64_t promised_to_all(const struct guarantee *list, uint32_t n)
 
 uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_quota *with)
 {
-    struct guarantee list[ARRAY_LEN(c->quota) + 1];
+    struct guarantee list[RETAIN_OWNERS + 1];
     const struct core_ns *ns = with && with->scope == KVC_SCOPE_NS ? ns_by_id(c, with->ns) : NULL;
     const char *tenant = ns ? ns->tenant : with && with->tenant ? with->tenant : "";
     const char *sub = ns ? ns->spec.sub : with && with->sub ? with->sub : "";
     uint32_t n = 0;
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
-        const struct quota *q = &c->quota[i];
+    for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
+        const struct quota *q = &c->quotas->quota[i];
         if (q->payer && !(with && same_name(q, with->scope, tenant, sub, with->ns)))
             list[n++] =
                 (struct guarantee){q->scope, q->tenant, q->scope == KVC_SCOPE_TENANT ? "" : q->sub,
@@ -312,12 +358,12 @@ uint64_t core_tier_shareable(const struct core *c, unsigned tier)
 
 /* need: what each owner has to have for itself, by its number; then also, at least, its share and
  * what those below it have to have. In bytes, or in regions that hold them. */
-static uint64_t sum_up(const struct core *c, unsigned tier, bool regions,
-                       uint64_t need[RETAIN_OWNERS])
+static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
+                             uint64_t need[RETAIN_OWNERS])
 {
     for (uint32_t scope = KVC_SCOPE_NS; scope > KVC_SCOPE_ALL; scope--)
-        for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
-            const struct quota *q = &c->quota[i];
+        for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
+            const struct quota *q = &c->quotas->quota[i];
             if (!q->payer || q->scope != scope)
                 continue;
             const uint64_t share = retain_quota_of(c->retain, q->payer)->share[tier];
@@ -353,7 +399,7 @@ uint32_t quota_disk_percent(const struct core *c)
     struct tier_stats st;
     if (c->m.quotas == 0 || !tier_sizes(c, 1, &st))
         return 100;
-    const double want = (double)sum_up(c, 1, false, need) * rounded_up(c),
+    const double want = (double)quota_sum_up(c, 1, false, need) * rounded_up(c),
                  most = (double)st.lasting_bytes;
     return want > most ? (uint32_t)(100 * most / want) : 100;
 }
@@ -362,8 +408,8 @@ static uint64_t bound_within(const struct core *c, uint32_t payer, unsigned tier
 
 bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota)
 {
-    for (uint32_t i = *cursor; i < ARRAY_LEN(c->quota); i++) {
-        const struct quota *q = &c->quota[i];
+    for (uint32_t i = *cursor; i < RETAIN_OWNERS; i++) {
+        const struct quota *q = &c->quotas->quota[i];
         if (!q->payer)
             continue;
         const bool ns = q->scope == KVC_SCOPE_NS;
@@ -426,8 +472,8 @@ int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct 
 
 bool quota_tight(const struct core *c, const struct core_ns *ns)
 {
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0; i++) {
-        const uint32_t q = c->quota[i].payer;
+    for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0; i++) {
+        const uint32_t q = c->quotas->quota[i].payer;
         if (!q || !retain_is_within(c->retain, ns->payer, q))
             continue;
         const uint64_t limit = retain_quota_of(c->retain, q)->limit[0];
@@ -498,7 +544,7 @@ static uint64_t needed(const struct core *c, unsigned tier, const struct core_ns
         if (c->ns[i].id)
             need[c->ns[i].payer] += c->ns[i].bound[tier];
     need[ns->payer] = plus(need[ns->payer], more);
-    return sum_up(c, tier, false, need);
+    return quota_sum_up(c, tier, false, need);
 }
 
 /* What is bound in memory leaves room there for what comes and goes. On storage without shares,
@@ -508,7 +554,7 @@ static int room_to_bind(const struct core *c, const struct core_ns *ns, unsigned
 {
     struct tier_stats st;
     uint64_t none[RETAIN_OWNERS] = {0};
-    const bool shares = c->m.quotas > 0 && sum_up(c, tier, false, none) > 0;
+    const bool shares = c->m.quotas > 0 && quota_sum_up(c, tier, false, none) > 0;
     if ((tier == 1 && !shares) || !tier_sizes(c, tier, &st))
         return 0;
     const uint64_t with = needed(c, tier, ns, bytes);
@@ -521,8 +567,8 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
 {
     if (bytes == 0)
         return 0;
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0; i++) {
-        const uint32_t q = c->quota[i].payer;
+    for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0; i++) {
+        const uint32_t q = c->quotas->quota[i].payer;
         if (!q || !retain_is_within(c->retain, ns->payer, q))
             continue;
         const uint64_t limit = retain_quota_of(c->retain, q)->limit[tier];
@@ -533,14 +579,15 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
 }
 
 /* What the owner, and those above it, may yet have before their shares are used up. */
-static uint64_t own_slack(const struct core *c, uint32_t payer,
-                          const uint64_t direct[RETAIN_OWNERS], const uint64_t need[RETAIN_OWNERS])
+static uint64_t quota_own_slack(const struct core *c, uint32_t payer,
+                                const uint64_t direct[RETAIN_OWNERS],
+                                const uint64_t need[RETAIN_OWNERS])
 {
     uint64_t slack = 0;
     for (uint32_t o = payer; o != 0; o = retain_owner_above(c->retain, o)) {
         uint64_t held = direct[o];
-        for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
-            const uint32_t below = c->quota[i].payer;
+        for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
+            const uint32_t below = c->quotas->quota[i].payer;
             if (below && retain_owner_above(c->retain, below) == o)
                 held = plus(held, need[below]);
         }
@@ -558,28 +605,28 @@ static void direct_of(const struct core *c, bool regions, uint64_t ret_direct[RE
             ret_direct[c->ns[i].payer] += regions ? c->ns[i].regions : c->ns[i].unevictable;
 }
 
-static uint64_t left(const struct core *c, const struct core_ns *ns, bool regions,
-                     uint64_t *ret_own)
+static uint64_t quota_left(const struct core *c, const struct core_ns *ns, bool regions,
+                           uint64_t *ret_own)
 {
     const struct share *s = regions ? &c->region_share : &c->unevictable_share;
-    const uint64_t guaranteed = regions ? c->guaranteed_regions : c->guaranteed;
+    const uint64_t guaranteed = regions ? c->quotas->guaranteed_regions : c->quotas->guaranteed;
     uint64_t direct[RETAIN_OWNERS], need[RETAIN_OWNERS];
     direct_of(c, regions, direct);
     memcpy(need, direct, sizeof need);
-    const uint64_t used = sum_up(c, 0, regions, need);
+    const uint64_t used = quota_sum_up(c, 0, regions, need);
     const uint64_t most = MAX(s->total, guaranteed + s->total / TIER_PASSING);
-    *ret_own = own_slack(c, ns->payer, direct, need);
+    *ret_own = quota_own_slack(c, ns->payer, direct, need);
     return plus(*ret_own, most - MIN(most, used));
 }
 
 uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own)
 {
-    return left(c, ns, false, ret_own);
+    return quota_left(c, ns, false, ret_own);
 }
 
 uint64_t quota_regions_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own)
 {
-    return left(c, ns, true, ret_own);
+    return quota_left(c, ns, true, ret_own);
 }
 
 /* ---- limits on disk ---- */
@@ -637,7 +684,7 @@ int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool mu
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
-            !disk_make(c, over, &c->quota_hand, false, must))
+            !disk_make(c, over, &c->quotas->hand, false, must))
             return KVC_E_QUOTA;
     }
 }
@@ -665,25 +712,26 @@ static bool relieve_disk(struct core *c, struct quota *q)
 
 /* ---- a step ---- */
 
-static bool give_step(struct core *c)
+static bool quota_give_step(struct core *c)
 {
-    for (uint32_t n = 0; n < GIVE_STEP && c->give_at < c->blocks_high; n++, c->give_at++) {
-        const struct block *b = &c->blocks[c->give_at];
-        if (b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, c->give_at))
-            retain_give(c->retain, c->give_at, block_ns(c, b)->payer, c->now_ms);
+    for (uint32_t n = 0; n < GIVE_STEP && c->quotas->give_at < c->blocks_high;
+         n++, c->quotas->give_at++) {
+        const struct block *b = &c->blocks[c->quotas->give_at];
+        if (b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, c->quotas->give_at))
+            retain_give(c->retain, c->quotas->give_at, block_ns(c, b)->payer, c->now_ms);
     }
-    c->give_due = c->give_at < c->blocks_high;
-    return c->give_due;
+    c->quotas->give_due = c->quotas->give_at < c->blocks_high;
+    return c->quotas->give_due;
 }
 
 bool quota_step(struct core *c)
 {
-    bool more = c->give_due && give_step(c);
+    bool more = c->quotas->give_due && quota_give_step(c);
     uint32_t left = QUOTA_STEP;
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0 && left > 0; i++) {
-        if (++c->quota_at >= ARRAY_LEN(c->quota))
-            c->quota_at = 0;
-        struct quota *q = &c->quota[c->quota_at];
+    for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0 && left > 0; i++) {
+        if (++c->quotas->at >= RETAIN_OWNERS)
+            c->quotas->at = 0;
+        struct quota *q = &c->quotas->quota[c->quotas->at];
         if (!q->payer)
             continue;
         more |= relieve(c, q->payer, &left);

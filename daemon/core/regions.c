@@ -171,7 +171,7 @@ static void fill_of(const struct core *c, const struct core_ns *ns, struct core_
 
 void core_share_risk(const struct core *c, const struct core_ns *ns, struct core_share_risk *ret)
 {
-    *ret = (struct core_share_risk){.chunks_needed = c->guaranteed_regions,
+    *ret = (struct core_share_risk){.chunks_needed = quota_guaranteed_regions(c),
                                     .chunks = c->region ? c->region_share.total : 0};
     fill_of(c, ns, ret);
     for (uint32_t i = 0; c->m.quotas > 0 && i < c->cfg.namespaces_max; i++) {
@@ -188,11 +188,12 @@ void core_share_risk(const struct core *c, const struct core_ns *ns, struct core
 static int region_left(const struct core *c, const struct core_ns *ns)
 {
     const struct share *s = &c->region_share;
+    const uint64_t guaranteed = quota_guaranteed_regions(c);
     const bool full = share_left(s, owner_no(c, ns->principal)) == 0;
-    if (!full && (c->guaranteed_regions == 0 || s->used + c->guaranteed_regions < s->total))
+    if (!full && (guaranteed == 0 || s->used + guaranteed < s->total))
         return 0;
     uint64_t own = 0;
-    const bool fits = c->guaranteed_regions > 0 && quota_regions_left(c, ns, &own) > 0;
+    const bool fits = guaranteed > 0 && quota_regions_left(c, ns, &own) > 0;
     if (own > 0 || (fits && !full))
         return 0;
     return full ? KVC_E_FULL : KVC_E_QUOTA;

@@ -124,8 +124,7 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, s
         return 0;
     }
     if (w->patient && c->cfg.disk) {
-        c->room_wanted = MAX(c->room_wanted, bytes);
-        (void)place_fill(c);
+        place_want(c, bytes);
         if (c->m.clean_bytes > 0)
             return 0;
         if (leaving_soon(c))

@@ -162,11 +162,12 @@ int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, u
         *left -= bytes;
         return 0;
     }
+    const uint64_t guaranteed = quota_guaranteed(c);
     uint64_t by_principal = share_left(s, owner_no(c, ns->principal)), by_owner = by_principal;
-    if (c->guaranteed > 0) /* at least this; all shares are looked at when it is not enough */
-        by_owner = s->total - MIN(s->total, s->used + c->guaranteed);
+    if (guaranteed > 0) /* at least this; all shares are looked at when it is not enough */
+        by_owner = s->total - MIN(s->total, s->used + guaranteed);
     uint64_t own = 0;
-    if (c->guaranteed > 0 && bytes > MIN(by_owner, by_principal))
+    if (guaranteed > 0 && bytes > MIN(by_owner, by_principal))
         by_owner = quota_unevictable_left(c, ns, &own);
     if (bytes <= own) {
         *left = own - bytes;
