@@ -33,7 +33,7 @@ enum ask_phase {
 struct core_ask {
     struct find f;
     struct core_seq seq;   /* f's, without keys, once nobody asks any more */
-    struct list_node node; /* core->unasked then */
+    struct list_node node; /* asks->going then */
     struct core_client *client;
     struct core_held held;
     struct lease *lease;
@@ -58,6 +58,14 @@ struct core_ask {
 
 #define ASK_ROOM_BYTES (ASKS_MAX * sizeof(struct find_room))
 
+struct asks {
+    struct pool *pool;
+    struct share share;       /* of them, by principal */
+    struct list_node going;   /* core_ask of nobody any more, that let go in slices */
+    struct find_room *sliced; /* of each */
+    struct find_room room;    /* of the lookup that is done in one piece */
+};
+
 uint64_t asks_bytes(void)
 {
     return pool_bytes_for(sizeof(struct core_ask), ASKS_MAX) + ASK_ROOM_BYTES;
@@ -65,40 +73,46 @@ uint64_t asks_bytes(void)
 
 static int asks_create(struct core *c)
 {
-    int err = pool_create(&c->asks, "lookups in slices", sizeof(struct core_ask), ASKS_MAX);
-    if (err)
-        return err;
-    c->ask_room = core__pages(ASK_ROOM_BYTES);
-    if (!c->ask_room)
+    struct asks *a = c->asks;
+    list_init(&a->going);
+    ask_leave(c);
+    a->sliced = core__pages(ASK_ROOM_BYTES);
+    if (!a->sliced)
         return -ENOMEM;
-    return core__fair_share(c, &c->ask_share, ASKS_MAX, MAX(c->cfg.principals_max, 1u));
+    const int err = pool_create(&a->pool, "lookups in slices", sizeof(struct core_ask), ASKS_MAX);
+    return err ? err : core__fair_share(c, &a->share, ASKS_MAX, MAX(c->cfg.principals_max, 1u));
 }
 
 static void asks_destroy(struct core *c)
 {
-    pool_destroy(&c->asks);
-    share_destroy(&c->ask_share);
-    core__pages_put(c->ask_room, ASK_ROOM_BYTES);
+    pool_destroy(&c->asks->pool);
+    share_destroy(&c->asks->share);
+    core__pages_put(c->asks->sliced, ASK_ROOM_BYTES);
 }
 
 static struct sys_range asks_memory(const struct core *c)
 {
-    return (struct sys_range){c->ask_room, ASK_ROOM_BYTES};
+    return (struct sys_range){c->asks->sliced, ASK_ROOM_BYTES};
 }
 
-const struct core_module asks_module = {
-    .create = asks_create, .destroy = asks_destroy, .memory = asks_memory};
+const struct core_module asks_module = {CORE_STATE(asks), .create = asks_create,
+                                        .destroy = asks_destroy, .memory = asks_memory};
+
+bool asks_are_leaving(const struct core *c)
+{
+    return !list_empty(&c->asks->going);
+}
 
 uint64_t asks_hold(const struct core *c)
 {
     uint64_t n = 0;
     const struct core_ask *ask;
-    POOL_FOR_EACH (ask, i, c->asks)
+    POOL_FOR_EACH (ask, i, c->asks->pool)
         n += ask->f.holds + (ask->climbed != CORE_NONE);
     return n;
 }
 
-static void room_enter(struct core *c, struct find_room *room)
+static void ask_room_enter(struct core *c, struct find_room *room)
 {
     c->found = room->found;
     c->runlen = room->runlen;
@@ -107,12 +121,12 @@ static void room_enter(struct core *c, struct find_room *room)
 
 void ask_leave(struct core *c)
 {
-    room_enter(c, &c->room);
+    ask_room_enter(c, &c->asks->room);
 }
 
 static void ask_enter(struct core *c, const struct core_ask *ask)
 {
-    room_enter(c, &c->ask_room[pool_index(c->asks, ask)]);
+    ask_room_enter(c, &c->asks->sliced[pool_index(c->asks->pool, ask)]);
 }
 
 bool core_seq_is_long(const struct core *c, const struct core_seq *seq)
@@ -666,7 +680,7 @@ static bool ask_free(struct core *c, struct core_ask *ask, bool all)
 
 static void ask_free_slot(struct core *c, struct core_ask *ask)
 {
-    share_put(&c->ask_share, owner_no(c, ask->client->who.principal), c->asks, ask);
+    share_put(&c->asks->share, owner_no(c, ask->client->who.principal), c->asks->pool, ask);
     ask_leave(c);
 }
 
@@ -689,13 +703,13 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
     ask->seq = *ask->f.seq;
     ask->f.seq = &ask->seq;
     ask->client->ending++;
-    list_push_back(&c->unasked, &ask->node);
+    list_push_back(&c->asks->going, &ask->node);
     ask_leave(c);
 }
 
 bool ask_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->unasked);
+    struct list_node *node = list_first(&c->asks->going);
     if (!node)
         return false;
     struct core_ask *ask = CONTAINER_OF(node, struct core_ask, node);
@@ -712,7 +726,7 @@ bool ask_step(struct core *c)
     ask_free_slot(c, ask);
     cl->ending--;
     core__client_settle(c, cl);
-    return !list_empty(&c->unasked);
+    return asks_are_leaving(c);
 }
 
 /* The end of it, in one piece where it could not be done in slices. */
@@ -767,7 +781,7 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
             return KVC_E_NO_NAMESPACE; /* it was empty, and another has its place */
         if ((*ret_why = core_seq_fault(&x->in.seq)))
             return KVC_E_BAD_ARGUMENT;
-        x->ask = share_get(&c->ask_share, owner_no(c, cl->who.principal), c->asks);
+        x->ask = share_get(&c->asks->share, owner_no(c, cl->who.principal), c->asks->pool);
         if (!x->ask)
             return CORE_MORE;
         ask_begin(c, x, cl, x->ask);

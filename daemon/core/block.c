@@ -7,6 +7,30 @@
 
 /* Ancestors that one store touches: some 100 us. */
 #define TOUCH_MAX 1024u
+/* Holds of chains that are let go of in slices. */
+#define RECORDS_UP 64u
+
+struct records {
+    uint32_t free_head; /* free records chain through next */
+    uint32_t used;
+    uint32_t up_left; /* blocks that are before what was held and may yet be let go of at once in
+                         this turn */
+    uint32_t up[RECORDS_UP], nup; /* blocks from which that goes on; held till then */
+};
+
+static int records_create(struct core *c)
+{
+    c->records->free_head = CORE_NONE;
+    unhold_turn(c);
+    return 0;
+}
+
+const struct core_module records_module = {CORE_STATE(records), .create = records_create};
+
+uint32_t records_used(const struct core *c)
+{
+    return c->records->used;
+}
 
 static const char *const block_state_names[] = {"free", "pending", "present", "dying"};
 static const uint32_t block_edges[] = {
@@ -27,10 +51,11 @@ static void block_state_set(struct block *b, enum block_state to)
 
 struct block *block_new(struct core *c)
 {
+    struct records *records = c->records;
     uint32_t no;
-    if (c->free_head != CORE_NONE) {
-        no = c->free_head;
-        c->free_head = c->blocks[no].next;
+    if (records->free_head != CORE_NONE) {
+        no = records->free_head;
+        records->free_head = c->blocks[no].next;
     } else if (c->blocks_high < c->cfg.blocks_max) {
         no = c->blocks_high++;
     } else {
@@ -47,7 +72,7 @@ struct block *block_new(struct core *c)
                         .next = CORE_NONE,
                         .prev = CORE_NONE};
     block_state_set(b, BLOCK_PENDING);
-    c->blocks_used++;
+    records->used++;
     c->m.blocks_pending++;
     return b;
 }
@@ -152,7 +177,7 @@ static void close_claims(struct core *c, struct block *b)
         i = p->next;
         if (!part_claimed(p))
             continue;
-        struct reservation *r = pool_at(c->reservations, p->resv);
+        struct reservation *r = part_resv(c, p);
         p->resv = CORE_NONE;
         r->client->claim_bytes -= block_group(c, b)->block_bytes;
         resv_close_entry(c, r);
@@ -229,9 +254,9 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
 static void record_free(struct core *c, struct block *b)
 {
     block_state_set(b, BLOCK_FREE);
-    b->next = c->free_head;
-    c->free_head = block_no(c, b);
-    c->blocks_used--;
+    b->next = c->records->free_head;
+    c->records->free_head = block_no(c, b);
+    c->records->used--;
 }
 
 void settle_hear(struct core *c, struct block *b, const struct block_change *x)
@@ -323,11 +348,12 @@ void block_hold(struct core *c, struct block *b)
 }
 
 /* Its hold stays for now. False: it cannot. */
-static bool unhold_later(struct core *c, const struct block *b)
+static bool block_unhold_later(struct core *c, const struct block *b)
 {
-    if (b->state != BLOCK_PRESENT || c->nup == CORE_UPS)
+    struct records *records = c->records;
+    if (b->state != BLOCK_PRESENT || records->nup == RECORDS_UP)
         return false;
-    c->up[c->nup++] = block_no(c, b);
+    records->up[records->nup++] = block_no(c, b);
     return true;
 }
 
@@ -335,7 +361,7 @@ static bool unhold_later(struct core *c, const struct block *b)
  * blocks for each hold. The rest goes on in unhold_step(). */
 void block_unhold_quietly(struct core *c, struct block *b)
 {
-    uint32_t most = MAX(c->up_left, work_of_slice(c) / 16);
+    uint32_t most = MAX(c->records->up_left, work_of_slice(c) / 16);
     for (;; b = &c->blocks[b->parent]) {
         const bool kept = block_keeps_above(c, b);
         MUST(b->leases > 0);
@@ -345,22 +371,33 @@ void block_unhold_quietly(struct core *c, struct block *b)
         if (!kept || block_keeps_above(c, b))
             return;
         c->work += WORK_LOOK;
-        c->up_left -= c->up_left > 0;
+        c->records->up_left -= c->records->up_left > 0;
         if (most > 1)
             most--;
-        else if (unhold_later(c, &c->blocks[b->parent]))
+        else if (block_unhold_later(c, &c->blocks[b->parent]))
             return;
     }
 }
 
+void unhold_turn(struct core *c)
+{
+    c->records->up_left = work_of_slice(c);
+}
+
+uint32_t unhold_waiting(const struct core *c)
+{
+    return c->records->nup;
+}
+
 bool unhold_step(struct core *c)
 {
-    if (c->nup == 0)
+    struct records *records = c->records;
+    if (records->nup == 0)
         return false;
-    struct block *b = &c->blocks[c->up[0]];
-    c->up[0] = c->up[--c->nup];
+    struct block *b = &c->blocks[records->up[0]];
+    records->up[0] = records->up[--records->nup];
     block_unhold(c, b);
-    return c->nup > 0;
+    return records->nup > 0;
 }
 
 void block_unhold(struct core *c, struct block *b)

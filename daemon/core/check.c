@@ -56,7 +56,7 @@ static void check_room(struct core *c, struct room *room)
         room[b->ns].lapsed += block_lapsed(c, b);
     }
     const struct move *m;
-    POOL_FOR_EACH (m, i, c->moves)
+    POOL_FOR_EACH (m, i, move_pool(c))
         if (m->kind == MOVE_SAVE)
             room[c->blocks[m->block].ns].held[1] += m->bytes;
 }
@@ -76,10 +76,10 @@ static void check_unevictable(struct core *c, const struct room *room)
         MUST(of == s->held[p]);
     }
     MUST(all == s->used && all == c->m.unevictable_bytes);
-    for (uint32_t p = 0; p < c->host_share.holders; p++, of = 0) {
+    for (uint32_t p = 0; p < s->holders; p++, of = 0) {
         for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
             of += c->ns[i].id && owner_no(c, c->ns[i].principal) == p ? room[i].held[0] : 0;
-        MUST(of == c->host_share.held[p]);
+        MUST(of == host_room_of(c, p));
     }
     regions_check(c);
 }
@@ -263,22 +263,22 @@ static void check_holders(struct core *c, const struct tally *t)
 {
     uint64_t holds = 0, bytes = 0, open = 0;
     const struct lease *lease;
-    POOL_FOR_EACH (lease, i, c->leases) {
+    POOL_FOR_EACH (lease, i, lease_pool(c)) {
         holds += lease->blocks.n - lease->freed;
         bytes += lease->bytes;
     }
     const struct core_load *load;
-    POOL_FOR_EACH (load, i, c->loads_pool)
+    POOL_FOR_EACH (load, i, load_pool(c))
         holds += load->blocks.n - load->freed + load->near.n;
     const struct reservation *r;
-    POOL_FOR_EACH (r, i, c->reservations) {
+    POOL_FOR_EACH (r, i, resv_pool(c)) {
         MUST(r->open > r->busy || (r->open == r->busy && r->busy > 0));
         open += r->open - r->busy;
         holds += r->held != CORE_NONE;
     }
-    holds += asks_hold(c) + c->nup;
+    holds += asks_hold(c) + unhold_waiting(c);
     MUST(holds + t->kept == t->holds && bytes == c->m.leased_bytes && open == t->claims);
-    MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);
+    MUST(pool_used(lease_pool(c)) == c->m.leases && pool_used(resv_pool(c)) == c->m.reservations);
     uint64_t promised = 0;
     uint32_t promises = 0;
     for (const struct promise *p = promise_next(c, NULL); p; p = promise_next(c, p)) {
@@ -286,7 +286,7 @@ static void check_holders(struct core *c, const struct tally *t)
         promises++;
     }
     MUST(promises == promise_count(c));
-    MUST(pool_used(c->ops) - promised + pool_used(c->verify_ops) == t->copies);
+    MUST(pool_used(op_pool(c)) - promised + pool_used(verify_pool(c)) == t->copies);
     MUST(pool_used(c->parts) == t->parts);
 }
 
@@ -294,7 +294,7 @@ static void check_tiers(struct core *c, const struct tally *t)
 {
     uint64_t left = 0, bytes[2] = {0}, leaving = 0, reading = 0, wanted = 0, promising = 0;
     const struct move *m;
-    POOL_FOR_EACH (m, i, c->moves) {
+    POOL_FOR_EACH (m, i, move_pool(c)) {
         MUST(m->left > 0 && c->blocks[m->block].moving == m->left);
         const bool promises = m->kind == MOVE_SAVE && m->durable && !m->by_pin;
         MUST(!promises || c->blocks[m->block].promising);
@@ -305,7 +305,7 @@ static void check_tiers(struct core *c, const struct tally *t)
         reading += m->kind == MOVE_LOAD ? m->bytes : 0;
     }
     const struct core_load *l;
-    POOL_FOR_EACH (l, i, c->loads_pool)
+    POOL_FOR_EACH (l, i, load_pool(c))
         wanted += l->wanted;
     MUST(reading == c->reading_bytes && wanted == c->wanted_bytes);
     MUST(promising == t->promising);
@@ -324,7 +324,7 @@ void core_check(struct core *c)
     struct tally t = {0};
     for (uint32_t no = 0; no < c->blocks_high; no++)
         check_block(c, no, &t);
-    MUST(t.records == c->blocks_used && t.below == t.children);
+    MUST(t.records == records_used(c) && t.below == t.children);
     MUST(t.present == c->m.blocks_present && t.pending == c->m.blocks_pending);
     MUST(t.present_bytes == c->m.bytes_present);
     check_namespaces(c, &t);

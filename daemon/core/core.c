@@ -11,8 +11,7 @@
 #include "regions.h"
 #include "sys.h"
 
-#define GHOST_PER_BUCKET 4u
-#define ROOM_ALIGN       64u
+#define ROOM_ALIGN 64u
 
 METRIC_DESC(core, CORE_METRICS);
 
@@ -34,11 +33,6 @@ uint32_t core__slices_max(const struct core_config *cfg)
     return MAX(CORE_VERIFY_SLICES, cfg->principals_max);
 }
 
-static uint32_t ghost_buckets(const struct core_config *cfg)
-{
-    return cfg->blocks_max / GHOST_PER_BUCKET + 1;
-}
-
 static uint64_t policy_bytes(const struct core_config *cfg)
 {
     const struct policy_config policy = {.blocks_max = cfg->blocks_max,
@@ -57,20 +51,15 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
     *ret = (struct core_budget){
         .blocks = n * sizeof(struct block),
         .table = (uint64_t)index_table_size(cfg->blocks_max) * sizeof(uint64_t),
-        .ghosts = (uint64_t)ghost_buckets(cfg) * GHOST_PER_BUCKET * sizeof(uint32_t),
+        .ghosts = ghosts_bytes(cfg),
         .parts = pool_bytes_for(sizeof(struct part), cfg->blocks_max),
         .policy = policy_bytes(cfg),
         .retain = retain_mem_bytes(cfg->blocks_max),
-        .leases = pool_bytes_for(sizeof(struct lease), cfg->leases_max) +
-                  pool_bytes_for(sizeof(struct run), runs_max(cfg)) + asks_bytes(),
+        .leases =
+            leases_bytes(cfg) + pool_bytes_for(sizeof(struct run), runs_max(cfg)) + asks_bytes(),
         .namespaces = (uint64_t)cfg->namespaces_max * sizeof(struct core_ns),
-        .commits =
-            pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
-            pool_bytes_for(sizeof(struct core_op), CORE_OPS_MAX) +
-            pool_bytes_for(sizeof(struct verify_op), core__slices_max(cfg) * CORE_VERIFY_BLOCKS) +
-            pool_bytes_for(sizeof(struct move), MOVES_MAX) +
-            pool_bytes_for(sizeof(struct move_op), MOVE_OPS_MAX) +
-            pool_bytes_for(sizeof(struct core_load), cfg->leases_max),
+        .commits = resvs_bytes(cfg) + writes_bytes() + verify_bytes(cfg) + moves_bytes() +
+                   loads_bytes(cfg),
         .clean = clean_bytes(cfg),
         .names = core_names_bytes(cfg),
         .near = near_bytes(cfg),
@@ -118,14 +107,13 @@ static int create_tables(struct core *c)
     struct core_budget b;
     core_budget(&c->cfg, &b);
     c->table_size = index_table_size(c->cfg.blocks_max);
-    c->ghost_buckets = ghost_buckets(&c->cfg);
     c->blocks = core__pages(b.blocks);
     c->table = core__pages(b.table);
-    c->ghost = core__pages(b.ghosts);
+    c->ghosts = core__pages(b.ghosts);
     c->policy_mem = core__pages(b.policy);
     c->retain_mem = core__pages(b.retain);
     c->ns = core__pages(b.namespaces);
-    if (!c->blocks || !c->table || !c->ghost || !c->policy_mem || !c->retain_mem || !c->ns)
+    if (!c->blocks || !c->table || !c->ghosts || !c->policy_mem || !c->retain_mem || !c->ns)
         return -ENOMEM;
     const struct policy_config policy = {
         .blocks_max = c->cfg.blocks_max, .lists_max = POLICY_LISTS_MAX, .seed = c->cfg.policy_seed};
@@ -143,8 +131,7 @@ static int create_memory_shares(struct core *c, uint32_t principals)
 {
     struct tier_stats st;
     c->cfg.host->ops->stats(c->cfg.host, &st);
-    const int err = core__fair_share(c, &c->unevictable_share, st.limit_bytes, principals);
-    return err ? err : core__fair_share(c, &c->host_share, st.limit_bytes, principals);
+    return core__fair_share(c, &c->unevictable_share, st.limit_bytes, principals);
 }
 
 static int create_shares(struct core *c)
@@ -153,20 +140,6 @@ static int create_shares(struct core *c)
     const uint32_t principals = MAX(cfg->principals_max, 1u);
     int err = core__fair_share(c, &c->run_share, runs_max(cfg), cfg->clients_max + principals);
     if (!err)
-        err = core__fair_share(c, &c->lease_share, cfg->leases_max, cfg->clients_max);
-    if (!err)
-        err = core__fair_share(c, &c->load_share, cfg->leases_max, cfg->clients_max);
-    if (!err)
-        err = core__fair_share(c, &c->resv_share, cfg->commits_max, cfg->clients_max);
-    if (!err)
-        err = core__fair_share(c, &c->op_share, CORE_OPS_MAX, cfg->clients_max);
-    if (!err)
-        err = share_create(&c->gated_share, CORE_GATED_MAX, 0, cfg->clients_max);
-    if (!err)
-        err = core__fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
-    if (!err)
-        err = core__fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
-    if (!err)
         err = create_memory_shares(c, principals);
     c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
     return err ? err : c->attached ? 0 : -ENOMEM;
@@ -174,10 +147,12 @@ static int create_shares(struct core *c)
 
 /* In the order in which they are created; they are destroyed in the other one. */
 static const struct core_module *const modules[] = {
-    &regions_module, &above_module, &evict_module,    &gone_module,     &lapse_module,
-    &pins_module,    &place_module, &progress_module, &promises_module, &quotas_module,
-    &reclaim_module, &rules_module, &worth_module,    &asks_module,     &names_module,
-    &near_module,    &adopt_module,
+    &records_module, &leases_module,   &resvs_module,      &writes_module,    &moves_module,
+    &loads_module,   &verify_module,   &namespaces_module, &host_room_module, &regions_module,
+    &above_module,   &evict_module,    &gone_module,       &lapse_module,     &pins_module,
+    &place_module,   &progress_module, &promises_module,   &quotas_module,    &reclaim_module,
+    &rules_module,   &worth_module,    &asks_module,       &names_module,     &near_module,
+    &adopt_module,
 };
 
 static uint64_t room_for(size_t bytes)
@@ -226,22 +201,6 @@ static int create_pools(struct core *c)
     if (!err)
         err = pool_create(&c->runs, "runs", sizeof(struct run), runs_max(cfg));
     if (!err)
-        err = pool_create(&c->leases, "leases", sizeof(struct lease), cfg->leases_max);
-    if (!err)
-        err = pool_create(&c->reservations, "reservations", sizeof(struct reservation),
-                          cfg->commits_max);
-    if (!err)
-        err = pool_create(&c->ops, "copies", sizeof(struct core_op), CORE_OPS_MAX);
-    if (!err)
-        err = pool_create(&c->verify_ops, "verifications", sizeof(struct verify_op),
-                          core__slices_max(cfg) * CORE_VERIFY_BLOCKS);
-    if (!err)
-        err = pool_create(&c->moves, "moves", sizeof(struct move), MOVES_MAX);
-    if (!err)
-        err = pool_create(&c->move_ops, "moves of shards", sizeof(struct move_op), MOVE_OPS_MAX);
-    if (!err)
-        err = pool_create(&c->loads_pool, "loads", sizeof(struct core_load), cfg->leases_max);
-    if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
     return err ? err : create_shares(c);
 }
@@ -255,26 +214,12 @@ int core_create(const struct core_config *config, struct core **ret_core)
         return -ENOMEM;
     place_modules(c);
     c->cfg = *config;
-    c->free_head = CORE_NONE;
     c->looks_left = LOOKS_NO_END;
-    c->random_at = sizeof c->random;
     list_init(&c->woken);
     list_init(&c->jobs);
-    list_init(&c->copying);
-    list_init(&c->slices);
-    list_init(&c->verifying);
-    list_init(&c->loads);
-    list_init(&c->loaders);
-    list_init(&c->going);
     list_init(&c->dropping);
-    list_init(&c->unasked);
-    list_init(&c->unloading);
     lease_turn(c);
-    regions_turn(c);
-    ask_leave(c);
     int err = hash_random(c->hash_secret, sizeof c->hash_secret);
-    if (!err)
-        err = sha256_create(&c->sha);
     if (!err)
         err = create_tables(c);
     if (!err)
@@ -292,15 +237,10 @@ int core_create(const struct core_config *config, struct core **ret_core)
     return 0;
 }
 
-void core_stop(struct core *c)
-{
-    c->stopping = true;
-}
-
 bool core_is_still(const struct core *c)
 {
-    return !gone_is_settling(c) && pool_used(c->moves) == 0 && pool_used(c->ops) == 0 &&
-           pool_used(c->verify_ops) == 0 && near_is_still(c);
+    return !gone_is_settling(c) && pool_used(move_pool(c)) == 0 && pool_used(op_pool(c)) == 0 &&
+           pool_used(verify_pool(c)) == 0 && near_is_still(c);
 }
 
 void core_destroy(struct core **core)
@@ -313,32 +253,16 @@ void core_destroy(struct core **core)
     destroy_modules(c);
     pool_destroy(&c->parts);
     pool_destroy(&c->runs);
-    pool_destroy(&c->leases);
-    pool_destroy(&c->reservations);
-    pool_destroy(&c->ops);
-    pool_destroy(&c->verify_ops);
-    pool_destroy(&c->moves);
-    pool_destroy(&c->move_ops);
-    pool_destroy(&c->loads_pool);
     pool_destroy(&c->clients);
     share_destroy(&c->run_share);
-    share_destroy(&c->lease_share);
-    share_destroy(&c->load_share);
-    share_destroy(&c->resv_share);
-    share_destroy(&c->op_share);
-    share_destroy(&c->gated_share);
-    share_destroy(&c->ns_share);
-    share_destroy(&c->slice_share);
     share_destroy(&c->unevictable_share);
-    share_destroy(&c->host_share);
     free(c->attached);
     core__pages_put(c->blocks, b.blocks);
     core__pages_put(c->table, b.table);
-    core__pages_put(c->ghost, b.ghosts);
+    core__pages_put(c->ghosts, b.ghosts);
     core__pages_put(c->policy_mem, b.policy);
     core__pages_put(c->retain_mem, b.retain);
     core__pages_put(c->ns, b.namespaces);
-    sha256_destroy(&c->sha);
     core__pages_put(c, core_bytes());
     *core = NULL;
 }
@@ -348,6 +272,7 @@ void core_tick(struct core *c, uint64_t now_ns)
     MUST(now_ns >= c->now_ns);
     lease_turn(c);
     regions_turn(c);
+    unhold_turn(c);
     c->now_ns = now_ns;
     c->now_ms = now_ns / 1000000;
 }
@@ -357,7 +282,7 @@ void core_memory(const struct core *c, struct sys_range ret[CORE_RANGES])
     struct core_budget b;
     core_budget(&c->cfg, &b);
     const struct sys_range all[] = {{(void *)c, core_bytes()}, {c->table, b.table},
-                                    {c->ghost, b.ghosts},      {c->policy_mem, b.policy},
+                                    {c->ghosts, b.ghosts},     {c->policy_mem, b.policy},
                                     {c->retain_mem, b.retain}, {c->blocks, b.blocks},
                                     {c->ns, b.namespaces}};
     memcpy(ret, all, sizeof all);

@@ -47,15 +47,8 @@ enum block_flag {
 /* A store that waited for room in vain spares others the wait for so long. */
 #define ROOM_VAIN_MS 5000u
 
-/* Copies of commits at a time, one for each block; and of those that come before their words, so
- * that the rest is there for what can be copied: of all, and of one client. */
-#define CORE_OPS_MAX    (4u * KVC_STORE_MAX)
-#define CORE_GATED_MAX  (CORE_OPS_MAX / 8 * 3)
-#define CORE_GATED_EACH KVC_STORE_MAX
-
 #define BLOCK_COPIES_MAX 511u
 #define BLOCK_HOLDS_MAX  ((1u << 23) - 1)
-#define CORE_UPS         64u /* holds of chains that are let go of in slices */
 #define BLOCK_PINS_MAX   255u
 
 /* One block: 88 bytes. The first cache line answers a lookup. */
@@ -145,7 +138,7 @@ struct core_ns {
     uint64_t near_bytes;                 /* of slots on devices */
     uint64_t unevictable;                /* bytes of slots in memory that nobody can be given now */
     uint64_t lapsed;                     /* of core->lapsed */
-    uint32_t regions;                    /* core->region: those that are its */
+    uint32_t regions;                    /* of memory (regions.c), those that are its */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
     uint64_t region_fill;                /* bytes that a region holds at least, of its blocks */
     struct list_node waiting;            /* core_waiter: for blocks of it */
@@ -163,9 +156,9 @@ struct core_client {
     uint64_t step_ms;     /* what it takes to one, lately (progress.c); 0: not known */
     bool verifying;       /* such a slice is under way */
     bool closing;
-    uint32_t ending;         /* its leases in core->going */
+    uint32_t ending;         /* what is let go of in slices: leases, loads, asks, reservations */
     struct list_node loads;  /* core_load of which blocks are to be begun */
-    struct list_node loader; /* core->loaders, while there are such */
+    struct list_node loader; /* of those with such (load.c) */
     struct {
         uint32_t ns; /* 0: free */
         struct core_cost cost;
@@ -187,7 +180,7 @@ struct lease {
     bool filled;          /* some fill has looked for its blocks */
     uint32_t uses;        /* fills, sends and copies in flight that need its blocks */
     bool ended;           /* released; it lives until its last use has ended */
-    bool going;           /* in core->going */
+    bool going;           /* its blocks are let go of in slices */
     uint32_t freed;       /* then: blocks that it holds no more */
     struct {
         uint32_t first, n;
@@ -213,7 +206,7 @@ struct reservation {
 
 struct core_op {
     struct tier_op op;
-    struct list_node node; /* core->copying */
+    struct list_node node; /* of all that are being copied (write.c) */
     struct core *core;
     struct core_client *client;
     struct core_commit *commit;
@@ -222,7 +215,7 @@ struct core_op {
     uint32_t part;
     uint32_t next; /* of its commit's list */
     bool durable;
-    bool gated;             /* counted in core->gated_share, until its copy has ended */
+    bool gated;             /* counted as such (write.c), until its copy has ended */
     struct promise promise; /* once landed, of a durable commit */
 };
 
@@ -254,7 +247,7 @@ struct move_op {
 /* What an acquire waits for to be in memory. */
 struct core_load {
     struct list_node node; /* client->loads, while blocks are to be begun */
-    struct list_node all;  /* core->loads, until it has ended; then core->unloading */
+    struct list_node all;  /* of loads until it has ended; then of those that go (load.c) */
     struct core_client *client;
     struct core_waiter *waiter;
     struct run_list blocks; /* held, and loaded */
@@ -271,7 +264,7 @@ struct core_load {
 
 struct verify_op {
     struct tier_op op;
-    struct list_node node; /* core->verifying */
+    struct list_node node; /* of all reads (verify.c) */
     struct core *core;
     struct core_verify *slice;
     uint32_t block;
@@ -290,12 +283,19 @@ struct find_room {
 struct core {
     struct core_config cfg;
 
-    /* What one file alone looks at is declared there. */
+    /* What one file alone looks at is declared there; others ask that file. */
     struct above *above;
     struct adopt *adopt; /* NULL: nothing is being taken over */
+    struct asks *asks;
     struct evict *evict;
+    struct ghosts *ghosts; /* buckets of them */
     struct gone *gone;
+    struct host_room *host_room;
     struct lapse *lapse;
+    struct leases *leases;
+    struct loads *loads;
+    struct moves *moves;
+    struct namespaces *namespaces;
     struct pins *pins;
     struct place *place;
     struct progress *progress;
@@ -303,22 +303,23 @@ struct core {
     struct quotas *quotas;
     struct reads *reads; /* worth.c */
     struct reclaim *reclaim;
+    struct records *records;
+    struct regions *regions; /* of host memory; NULL: not looked at */
+    struct resvs *resvs;
     struct rules *rules;
+    struct verify *verify;
+    struct writes *writes;
 
     uint64_t now_ns, now_ms;
     uint64_t work, slice_end, looks_left; /* core_work(); the slice's end; see evict_next() */
     struct core_metrics m;
 
     struct block *blocks;
-    uint32_t blocks_high, free_head; /* never used above high; free records chain through next */
-    uint32_t blocks_used;
+    uint32_t blocks_high; /* no record was ever used above */
 
     uint64_t *table; /* record number + 1 in the low half, tag above; 0 = empty */
     uint32_t table_size;
     uint64_t hash_secret[4];
-
-    uint32_t *ghost; /* 4-way buckets of tag << 3 | reason */
-    uint32_t ghost_buckets;
 
     struct policy *policy;
     void *policy_mem;
@@ -326,41 +327,20 @@ struct core {
     void *retain_mem;
     uint64_t found_ms; /* when all that was found at start had been taken over */
 
-    struct pool *parts, *runs, *leases, *reservations, *ops, *verify_ops, *clients;
-    struct pool *moves, *move_ops, *loads_pool;
-    /* Who has how much of these pools, by client; of `ns` by principal. */
-    struct share run_share, lease_share, resv_share, op_share, ns_share, load_share;
-    struct share slice_share;       /* of slices under way, by principal */
+    struct pool *parts, *clients;
+    struct pool *runs;              /* here: an acquire adds each block to one */
+    struct share run_share;         /* of them, by client, and by principal */
     struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
-    struct share host_share; /* bytes of room taken in memory, by principal: only counted there */
-    struct region *region;   /* of host memory (regions.c); NULL: not looked at */
-    uint64_t region_bytes;
-    struct share region_share; /* of them, by principal: in which something stays */
-    uint64_t shift_left;       /* bytes that may yet be moved among them in this turn */
-    struct share gated_share;  /* of ops, those with a word that had not come; by client */
-    uint32_t *attached;        /* clients by principal */
-    uint64_t lease_serial, resv_serial;
+    uint32_t *attached;             /* clients by principal */
 
     struct core_ns *ns; /* cfg.namespaces_max */
-    uint32_t ns_serial;
-    struct sha256 *sha;
 
     struct list_node woken; /* core_waiter */
     struct list_node jobs;  /* core_evict_job */
     uint32_t ending; /* DYING blocks that I/O still holds, and with them their places on disk */
-    struct list_node copying;   /* core_op */
-    struct list_node slices;    /* core_verify */
-    struct list_node verifying; /* verify_op */
-    struct list_node loads;     /* core_load that has not ended */
-    struct list_node loaders;   /* core_client with blocks to load */
-    struct list_node going;     /* lease whose blocks are let go of in slices */
-    struct list_node dropping;  /* reservations of clients that end, as these */
-    struct list_node unasked;   /* core_ask of nobody any more, as these */
-    struct list_node unloading; /* core_load of nobody any more, as these */
-    uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
-    uint32_t up_left;           /* and chains, of blocks that are before what was held */
-    uint32_t up[CORE_UPS], nup; /* blocks from which that goes on; held till then */
-    uint64_t leaving_bytes;     /* of what is being saved, to make room */
+    struct list_node dropping; /* reservations of clients that end: let go of in slices */
+    uint32_t end_left;         /* blocks that leases may still let go of at once in this turn */
+    uint64_t leaving_bytes;    /* of what is being saved, to make room */
     uint64_t loading_bytes;
     uint64_t reading_bytes;  /* of them, from disk */
     uint64_t wanted_bytes;   /* by loads, and not begun */
@@ -369,22 +349,14 @@ struct core {
     uint64_t pause_ms;       /* nothing is saved before, for storage refused */
     uint64_t room_vain_ms;   /* until then nobody waits for room that storage is to make */
     struct admit admit;      /* what is written to disk, and what is written there again */
-    bool stopping;           /* no move begins */
     struct names *names;     /* NULL: there are none */
     struct near_table *near; /* NULL: there are no devices */
     uint64_t ns_changes;
 
-    uint8_t random[512];
-    uint32_t random_at;
-
-    /* Of the lookup at hand: in `room`, or in that of one that goes on in slices. */
+    /* Of the lookup at hand (ask.c). */
     uint32_t *found; /* record numbers by group and block */
     uint32_t *runlen;
     uint64_t *hash;
-    struct find_room room;
-    struct pool *asks;          /* core_ask */
-    struct find_room *ask_room; /* of each */
-    struct share ask_share;     /* by principal */
 };
 
 static inline struct core_ns *block_ns(struct core *c, const struct block *b)
@@ -484,6 +456,7 @@ static inline uint32_t owner_no(const struct core *c, uint32_t principal)
 }
 
 /* index.c */
+uint64_t ghosts_bytes(const struct core_config *cfg);
 struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group,
                         const uint8_t *key);
 void index_add(struct core *c, struct block *b);
@@ -493,6 +466,7 @@ enum kvc_miss ghost_reason(const struct core *c, uint64_t hash);
 uint32_t index_table_size(uint32_t blocks_max);
 
 /* block.c */
+uint32_t records_used(const struct core *c);
 struct block *block_new(struct core *c); /* NULL: all in use */
 void block_link(struct core *c, struct block *b, struct block *parent,
                 const struct core_cost *cost);
@@ -574,6 +548,8 @@ struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i); /*
 const struct run_entry *run_next(struct core *c, struct run_iter *it);
 
 /* room.c: all room that blocks have is taken and given back here, and counted for its namespace */
+/* Bytes taken in memory, by owner_no(). */
+uint64_t host_room_of(const struct core *c, uint32_t owner);
 /* How b is taken into host memory. */
 struct welcome {
     struct tier_loc near; /* beside this, if there is room */
@@ -736,6 +712,8 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
                           const uint8_t *key, uint32_t *ret_detail);
 
 /* verify.c */
+uint64_t verify_bytes(const struct core_config *cfg);
+const struct pool *verify_pool(const struct core *c); /* verify_op */
 /* The bytes in memory of one that is leased differ from what was stored: it is dropped with all
  * below it, and its readers are told, if it has not been already. */
 void verify_host_is_corrupt(struct core *c, struct block *b);
@@ -762,6 +740,8 @@ bool near_verify_is_there(const struct core *c, uint32_t no);
 void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view);
 
 /* move.c */
+uint64_t moves_bytes(void);
+const struct pool *move_pool(const struct core *c); /* move */
 enum save_why {
     SAVE_COPY,    /* so that there is one */
     SAVE_ABOVE,   /* the same, for what builds on it and is there */
@@ -783,8 +763,6 @@ bool block_reachable(struct core *c, const struct block *b);
 void host_drop(struct core *c, struct block *b);
 /* Gives all its room on disk back; nothing may be in flight there. */
 void disk_drop(struct core *c, struct block *b);
-#define MOVE_OPS_MAX 2048u
-#define MOVES_MAX    1024u
 
 /* above.c */
 /* What it builds on is to be on disk, as it is. */
@@ -834,6 +812,10 @@ void room_wake(struct core *c);
 float disk_chance(const struct core *c, uint32_t no);
 
 /* load.c */
+uint64_t loads_bytes(const struct core_config *cfg);
+const struct pool *load_pool(const struct core *c); /* core_load */
+/* Clients with blocks that are to be begun to be loaded. */
+uint32_t load_clients(const struct core *c);
 /* Starts the loads of what f's prefix beyond `from` tokens lacks in memory, for the waiter: 1. 0:
  * it lacks nothing, or nothing can be loaded now. KVC_E_LIMIT, perhaps with *ret_why. */
 int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
@@ -893,7 +875,30 @@ void reclaim_listen(struct core *c);
 void disk_forget(struct core *c, struct block *b);
 bool reclaim_step(struct core *c);
 
+/* resv.c */
+uint64_t resvs_bytes(const struct core_config *cfg);
+const struct pool *resv_pool(const struct core *c); /* reservation */
+/* Reservations of a client. */
+uint32_t resvs_of(const struct core *c, const struct core_client *cl);
+/* That of a part that is claimed. */
+struct reservation *part_resv(const struct core *c, const struct part *p);
+/* NULL: the pool is empty, or the client has its share. */
+struct reservation *resv_new(struct core *c, struct core_client *cl);
+/* NULL: the client has no such reservation, or it is between two slices. */
+struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id);
+/* The block and part of an entry that is still this reservation's to commit, else NULL. */
+struct part *resv_entry_part(struct core *c, const struct reservation *r, const struct run_entry *e,
+                             struct block **ret_block);
+/* One entry of a reservation is committed or dropped; the last one frees it. */
+void resv_close_entry(struct core *c, struct reservation *r);
+void resv_drop_all(struct core *c, struct reservation *r);
+
 /* write.c */
+uint64_t writes_bytes(void);
+const struct pool *op_pool(const struct core *c); /* core_op */
+/* Of these, those that came before their words, until they are copied. */
+uint32_t ops_gated(const struct core *c);
+struct core_op *op_at(const struct core *c, uint32_t no);
 /* The commit of an entry is over. */
 void op_finish(struct core *c, struct core_op *o, uint8_t status);
 /* The bytes of an entry have been copied out of pages to where they belong, or could not be. */
@@ -902,9 +907,6 @@ void op_copied(struct core *c, struct core_op *o, int status);
 uint8_t core__copy_status(int err);
 /* What a client waits for before it is gone may have ended. */
 void core__client_settle(struct core *c, struct core_client *cl);
-/* One entry of a reservation is committed or dropped; the last one frees it. */
-void resv_close_entry(struct core *c, struct reservation *r);
-void resv_drop_all(struct core *c, struct reservation *r);
 
 /* progress.c */
 /* A commit of r has come; announced: what it brings was reserved by another request. */
@@ -926,6 +928,10 @@ int core__fair_share(const struct core *c, struct share *s, uint64_t total,
 void core__explain(struct core *c, const struct block *b, struct core_explanation *x);
 
 /* lease.c */
+uint64_t leases_bytes(const struct core_config *cfg);
+const struct pool *lease_pool(const struct core *c); /* lease */
+/* Leases of a client. */
+uint32_t leases_of(const struct core *c, const struct core_client *cl);
 void lease_free(struct core *c, struct lease *l);
 /* Its client has no more to do with it: it is freed, or will be with its last use. */
 void lease_end(struct core *c, struct lease *l);
@@ -934,6 +940,8 @@ struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t
 /* Somebody needs its blocks, and what it holds on a device, whatever its client does. */
 void lease_use(struct lease *l);
 void lease_unuse(struct core *c, struct lease *l);
+/* One that somebody needs so. */
+struct lease *lease_in_use(const struct core *c, uint64_t id);
 
 #include "lapse.h"
 #include "near_core.h"

@@ -153,9 +153,9 @@ uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
 
 bool core_has_steps(const struct core *c)
 {
-    return !list_empty(&c->jobs) || !list_empty(&c->going) || !list_empty(&c->dropping) ||
-           pins_are_going(c) || !list_empty(&c->unasked) || !list_empty(&c->unloading) ||
-           c->nup > 0 || names_are_leaving(c);
+    return !list_empty(&c->jobs) || leases_are_leaving(c) || !list_empty(&c->dropping) ||
+           pins_are_going(c) || asks_are_leaving(c) || loads_are_leaving(c) ||
+           unhold_waiting(c) > 0 || names_are_leaving(c);
 }
 
 /* What was done since the piece before, for the flight recorder. */

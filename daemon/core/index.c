@@ -6,8 +6,23 @@
  */
 #include "index.h"
 
-#define GHOST_WAYS        4
+#define GHOST_WAYS        4u
 #define GHOST_REASON_BITS 3
+
+/* What was evicted, latest first: tag << 3 | reason. */
+struct ghosts {
+    uint32_t way[GHOST_WAYS];
+};
+
+static uint32_t ghosts_max(const struct core_config *cfg)
+{
+    return cfg->blocks_max / GHOST_WAYS + 1;
+}
+
+uint64_t ghosts_bytes(const struct core_config *cfg)
+{
+    return (uint64_t)ghosts_max(cfg) * sizeof(struct ghosts);
+}
 
 uint32_t index_table_size(uint32_t blocks_max)
 {
@@ -57,10 +72,10 @@ void index_del(struct core *c, const struct block *b)
     c->table[hole] = 0;
 }
 
-static uint32_t *ghost_bucket(const struct core *c, uint64_t hash)
+static uint32_t *ghost_ways(const struct core *c, uint64_t hash)
 {
-    uint64_t i = ((unsigned __int128)hash * c->ghost_buckets) >> 64;
-    return &c->ghost[i * GHOST_WAYS];
+    uint64_t i = ((unsigned __int128)hash * ghosts_max(&c->cfg)) >> 64;
+    return c->ghosts[i].way;
 }
 
 static uint32_t ghost_tag(uint64_t hash)
@@ -71,7 +86,7 @@ static uint32_t ghost_tag(uint64_t hash)
 void ghost_note(struct core *c, const struct block *b, enum kvc_miss reason)
 {
     uint64_t hash = index_hash(c, b->ns, b->group, b->key.b);
-    uint32_t *way = ghost_bucket(c, hash);
+    uint32_t *way = ghost_ways(c, hash);
     uint32_t value = ghost_tag(hash) | (uint32_t)reason;
     for (unsigned i = GHOST_WAYS - 1; i > 0; i--)
         way[i] = way[i - 1];
@@ -80,7 +95,7 @@ void ghost_note(struct core *c, const struct block *b, enum kvc_miss reason)
 
 enum kvc_miss ghost_reason(const struct core *c, uint64_t hash)
 {
-    const uint32_t *way = ghost_bucket(c, hash);
+    const uint32_t *way = ghost_ways(c, hash);
     for (unsigned i = 0; i < GHOST_WAYS; i++)
         if (way[i] && (way[i] >> GHOST_REASON_BITS << GHOST_REASON_BITS) == ghost_tag(hash))
             return (enum kvc_miss)(way[i] & ((1u << GHOST_REASON_BITS) - 1));

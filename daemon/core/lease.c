@@ -6,24 +6,73 @@
 /* Keys that woken waiters may look up in one turn: some 300 us. */
 #define DONE_KEYS 4096u
 
-static void random_bytes(struct core *c, uint8_t *out, uint32_t n)
+struct leases {
+    struct pool *pool;
+    struct share share;     /* of them, by client */
+    struct list_node going; /* lease whose blocks are let go of in slices */
+    uint64_t serial;
+    uint8_t random[512]; /* for tickets */
+    uint32_t random_at;
+};
+
+uint64_t leases_bytes(const struct core_config *cfg)
 {
-    if (c->random_at + n > sizeof c->random) {
-        MUST(hash_random(c->random, sizeof c->random) == 0);
-        c->random_at = 0;
+    return pool_bytes_for(sizeof(struct lease), cfg->leases_max);
+}
+
+static int leases_create(struct core *c)
+{
+    const struct core_config *cfg = &c->cfg;
+    struct leases *l = c->leases;
+    l->random_at = sizeof l->random;
+    list_init(&l->going);
+    const int err = core__fair_share(c, &l->share, cfg->leases_max, cfg->clients_max);
+    return err ? err : pool_create(&l->pool, "leases", sizeof(struct lease), cfg->leases_max);
+}
+
+static void leases_destroy(struct core *c)
+{
+    pool_destroy(&c->leases->pool);
+    share_destroy(&c->leases->share);
+}
+
+const struct core_module leases_module = {CORE_STATE(leases), .create = leases_create,
+                                          .destroy = leases_destroy};
+
+const struct pool *lease_pool(const struct core *c)
+{
+    return c->leases->pool;
+}
+
+uint32_t leases_of(const struct core *c, const struct core_client *cl)
+{
+    return (uint32_t)c->leases->share.held[client_no(c, cl)];
+}
+
+bool leases_are_leaving(const struct core *c)
+{
+    return !list_empty(&c->leases->going);
+}
+
+static void ticket_random(struct leases *l, uint8_t *out, uint32_t n)
+{
+    if (l->random_at + n > sizeof l->random) {
+        MUST(hash_random(l->random, sizeof l->random) == 0);
+        l->random_at = 0;
     }
-    memcpy(out, &c->random[c->random_at], n);
-    memset(&c->random[c->random_at], 0, n);
-    c->random_at += n;
+    memcpy(out, &l->random[l->random_at], n);
+    memset(&l->random[l->random_at], 0, n);
+    l->random_at += n;
 }
 
 static struct lease *lease_new(struct core *c, struct core_client *cl)
 {
-    struct lease *l = share_get(&c->lease_share, client_no(c, cl), c->leases);
+    struct leases *all = c->leases;
+    struct lease *l = share_get(&all->share, client_no(c, cl), all->pool);
     if (!l)
         return NULL;
-    uint32_t no = pool_index(c->leases, l);
-    l->id = ++c->lease_serial << 32 | (no + 1);
+    uint32_t no = pool_index(all->pool, l);
+    l->id = ++all->serial << 32 | (no + 1);
     l->client = cl;
     l->since_ms = c->now_ms;
     l->near_device = CORE_NONE;
@@ -31,7 +80,7 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
     run_init(&l->near);
     /* The number finds the lease again; 96 random bits make it a secret. */
     memcpy(l->ticket, &no, sizeof no);
-    random_bytes(c, l->ticket + sizeof no, KVC_TICKET_BYTES - sizeof no);
+    ticket_random(all, l->ticket + sizeof no, KVC_TICKET_BYTES - sizeof no);
     list_push_back(&cl->leases, &l->node);
     c->m.leases++;
     return l;
@@ -67,7 +116,7 @@ static void lease_put(struct core *c, struct lease *l)
     run_free(c, client_no(c, l->client), &l->blocks);
     c->m.leases--;
     list_remove(&l->node);
-    share_put(&c->lease_share, client_no(c, l->client), c->leases, l);
+    share_put(&c->leases->share, client_no(c, l->client), c->leases->pool, l);
 }
 
 void lease_free(struct core *c, struct lease *l)
@@ -79,7 +128,7 @@ void lease_free(struct core *c, struct lease *l)
 
 void lease_turn(struct core *c)
 {
-    c->end_left = c->up_left = work_of_slice(c);
+    c->end_left = work_of_slice(c);
 }
 
 /* At once, unless others have let go of much in this turn. */
@@ -92,14 +141,14 @@ static void lease_go(struct core *c, struct lease *l)
     }
     lease_uncount(c, l);
     list_remove(&l->node);
-    list_push_back(&c->going, &l->node);
+    list_push_back(&c->leases->going, &l->node);
     l->going = true;
     l->client->ending++;
 }
 
 bool lease_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->going);
+    struct list_node *node = list_first(&c->leases->going);
     if (!node)
         return false;
     struct lease *l = CONTAINER_OF(node, struct lease, node);
@@ -110,7 +159,7 @@ bool lease_step(struct core *c)
     lease_put(c, l);
     cl->ending--;
     core__client_settle(c, cl);
-    return !list_empty(&c->going);
+    return leases_are_leaving(c);
 }
 
 void lease_end(struct core *c, struct lease *l)
@@ -132,12 +181,19 @@ void lease_unuse(struct core *c, struct lease *l)
         lease_go(c, l);
 }
 
+struct lease *lease_in_use(const struct core *c, uint64_t id)
+{
+    struct lease *l = pool_at(c->leases->pool, (uint32_t)id - 1);
+    MUST(l && l->id == id && l->uses > 0);
+    return l;
+}
+
 struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id)
 {
     uint32_t no = (uint32_t)id - 1;
-    if (no >= pool_count(c->leases))
+    if (no >= pool_count(c->leases->pool))
         return NULL;
-    struct lease *l = pool_at(c->leases, no);
+    struct lease *l = pool_at(c->leases->pool, no);
     return l && l->id == id && l->client == cl && !l->ended ? l : NULL;
 }
 
@@ -500,7 +556,7 @@ static struct lease *lease_by_ticket(struct core *c, const struct core_client *c
 {
     uint32_t no;
     memcpy(&no, ticket, sizeof no);
-    struct lease *l = no < pool_count(c->leases) ? pool_at(c->leases, no) : NULL;
+    struct lease *l = no < pool_count(c->leases->pool) ? pool_at(c->leases->pool, no) : NULL;
     uint8_t differs = 0;
     for (uint32_t i = 0; l && i < KVC_TICKET_BYTES; i++)
         differs |= l->ticket[i] ^ ticket[i];

@@ -9,6 +9,58 @@
 /* A client begins so much before another has its turn. */
 #define LOAD_TURN_BYTES (UINT64_C(1) << 20)
 
+struct loads {
+    struct pool *pool;
+    struct share share;     /* of them, by client */
+    struct list_node all;   /* core_load that has not ended */
+    struct list_node going; /* core_load of nobody any more, whose blocks are let go of in slices */
+    struct list_node clients; /* core_client with blocks to load */
+};
+
+uint64_t loads_bytes(const struct core_config *cfg)
+{
+    return pool_bytes_for(sizeof(struct core_load), cfg->leases_max);
+}
+
+static int loads_create(struct core *c)
+{
+    const struct core_config *cfg = &c->cfg;
+    struct loads *l = c->loads;
+    list_init(&l->all);
+    list_init(&l->going);
+    list_init(&l->clients);
+    const int err = core__fair_share(c, &l->share, cfg->leases_max, cfg->clients_max);
+    return err ? err : pool_create(&l->pool, "loads", sizeof(struct core_load), cfg->leases_max);
+}
+
+static void loads_destroy(struct core *c)
+{
+    pool_destroy(&c->loads->pool);
+    share_destroy(&c->loads->share);
+}
+
+const struct core_module loads_module = {CORE_STATE(loads), .create = loads_create,
+                                         .destroy = loads_destroy};
+
+const struct pool *load_pool(const struct core *c)
+{
+    return c->loads->pool;
+}
+
+bool loads_are_leaving(const struct core *c)
+{
+    return !list_empty(&c->loads->going);
+}
+
+uint32_t load_clients(const struct core *c)
+{
+    uint32_t n = 0;
+    for (const struct list_node *node = c->loads->clients.next; node != &c->loads->clients;
+         node = node->next)
+        n++;
+    return n;
+}
+
 bool load_is_ready(struct core *c, const struct find *f, uint32_t from)
 {
     if (f->seq->absent)
@@ -48,7 +100,7 @@ static void load_put(struct core *c, struct core_load *l)
 {
     list_remove(&l->all);
     run_free(c, client_no(c, l->client), &l->blocks);
-    share_put(&c->load_share, client_no(c, l->client), c->loads_pool, l);
+    share_put(&c->loads->share, client_no(c, l->client), c->loads->pool, l);
 }
 
 void load_free(struct core *c, struct core_load *l)
@@ -69,12 +121,12 @@ void load_free(struct core *c, struct core_load *l)
     }
     l->going = true;
     l->client->ending++;
-    list_push_back(&c->unloading, &l->all);
+    list_push_back(&c->loads->going, &l->all);
 }
 
 bool load_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->unloading);
+    struct list_node *node = list_first(&c->loads->going);
     if (!node)
         return false;
     struct core_load *l = CONTAINER_OF(node, struct core_load, all);
@@ -85,20 +137,20 @@ bool load_step(struct core *c)
     load_put(c, l);
     cl->ending--;
     core__client_settle(c, cl);
-    return !list_empty(&c->unloading);
+    return loads_are_leaving(c);
 }
 
 void load_cancel_all(struct core *c, const struct core_client *cl)
 {
     struct core_load *l;
-    POOL_FOR_EACH (l, i, c->loads_pool)
+    POOL_FOR_EACH (l, i, c->loads->pool)
         if (l->client == cl && !l->going)
             load_free(c, l);
 }
 
 struct core_load *load_new(struct core *c, struct core_client *cl)
 {
-    struct core_load *l = share_get(&c->load_share, client_no(c, cl), c->loads_pool);
+    struct core_load *l = share_get(&c->loads->share, client_no(c, cl), c->loads->pool);
     if (!l)
         return NULL;
     l->client = cl;
@@ -162,9 +214,9 @@ int load_go(struct core *c, struct core_load *l, struct core_waiter *waiter)
     waiter->load = l;
     waiter->keys = l->blocks.n + l->near.n;
     if (list_empty(&cl->loads))
-        list_push_back(&c->loaders, &cl->loader);
+        list_push_back(&c->loads->clients, &cl->loader);
     list_push_back(&cl->loads, &l->node);
-    list_push_back(&c->loads, &l->all);
+    list_push_back(&c->loads->all, &l->all);
     c->m.loads++;
     c->m.blocks_hit_loaded += l->lacks;
     load_pump(c);
@@ -232,7 +284,7 @@ void load_hear(struct core *c, struct block *b, const struct block_change *x)
         return;
     block_clear(b, BLOCK_F_AWAITED);
     const uint32_t no = block_no(c, b);
-    LIST_FOR_EACH_SAFE (node, next, &c->loads) {
+    LIST_FOR_EACH_SAFE (node, next, &c->loads->all) {
         struct core_load *l = CONTAINER_OF(node, struct core_load, all);
         if (l->block == no)
             load_advance(c, l);
@@ -276,7 +328,7 @@ void loader_hear(struct core *c, struct block *b, const struct block_change *x)
 
 void load_pump(struct core *c)
 {
-    for (struct list_node *node; (node = list_first(&c->loaders));) {
+    for (struct list_node *node; (node = list_first(&c->loads->clients));) {
         struct core_client *cl = CONTAINER_OF(node, struct core_client, loader);
         struct core_load *l = CONTAINER_OF(list_first(&cl->loads), struct core_load, node);
         const bool more = load_some(c, l);
@@ -286,7 +338,7 @@ void load_pump(struct core *c)
             list_remove(&l->node);
         }
         if (!list_empty(&cl->loads))
-            list_push_back(&c->loaders, &cl->loader);
+            list_push_back(&c->loads->clients, &cl->loader);
         load_advance(c, l);
         if (!more)
             return;

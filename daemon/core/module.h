@@ -25,8 +25,13 @@ extern const struct core_module adopt_module;
 extern const struct core_module asks_module;
 extern const struct core_module evict_module;
 extern const struct core_module gone_module;
+extern const struct core_module host_room_module;
 extern const struct core_module lapse_module;
+extern const struct core_module leases_module;
+extern const struct core_module loads_module;
+extern const struct core_module moves_module;
 extern const struct core_module names_module;
+extern const struct core_module namespaces_module;
 extern const struct core_module near_module;
 extern const struct core_module pins_module;
 extern const struct core_module place_module;
@@ -34,8 +39,12 @@ extern const struct core_module progress_module;
 extern const struct core_module promises_module;
 extern const struct core_module quotas_module;
 extern const struct core_module reclaim_module;
+extern const struct core_module records_module;
 extern const struct core_module regions_module;
+extern const struct core_module resvs_module;
 extern const struct core_module rules_module;
+extern const struct core_module verify_module;
 extern const struct core_module worth_module;
+extern const struct core_module writes_module;
 
 #endif

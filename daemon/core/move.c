@@ -12,6 +12,46 @@
 #define LOADING_BYTES_MAX (UINT64_C(64) << 20)
 /* Nothing is begun for so long after storage refused. */
 #define MOVE_PAUSE_MS 50u
+#define MOVES_MAX     1024u
+#define MOVE_OPS_MAX  2048u
+
+struct moves {
+    struct pool *pool, *ops;
+    bool stopping; /* none begins */
+};
+
+uint64_t moves_bytes(void)
+{
+    return pool_bytes_for(sizeof(struct move), MOVES_MAX) +
+           pool_bytes_for(sizeof(struct move_op), MOVE_OPS_MAX);
+}
+
+static int moves_create(struct core *c)
+{
+    struct moves *m = c->moves;
+    const int err = pool_create(&m->pool, "moves", sizeof(struct move), MOVES_MAX);
+    return err ? err
+               : pool_create(&m->ops, "moves of shards", sizeof(struct move_op), MOVE_OPS_MAX);
+}
+
+static void moves_destroy(struct core *c)
+{
+    pool_destroy(&c->moves->pool);
+    pool_destroy(&c->moves->ops);
+}
+
+const struct core_module moves_module = {CORE_STATE(moves), .create = moves_create,
+                                         .destroy = moves_destroy};
+
+const struct pool *move_pool(const struct core *c)
+{
+    return c->moves->pool;
+}
+
+void core_stop(struct core *c)
+{
+    c->moves->stopping = true;
+}
 
 bool block_readable(struct core *c, const struct block *b)
 {
@@ -91,13 +131,14 @@ static bool moves_left(const struct core *c, uint32_t shards, bool load)
 {
     /* Neither direction takes the last of them from the other. */
     const uint64_t reserve = load ? 0 : MOVE_OPS_MAX / 4;
-    return !c->stopping && pool_used(c->moves) + (load ? 0 : MOVES_MAX / 4) < MOVES_MAX &&
-           pool_used(c->move_ops) + shards + reserve <= MOVE_OPS_MAX;
+    return !c->moves->stopping &&
+           pool_used(c->moves->pool) + (load ? 0 : MOVES_MAX / 4) < MOVES_MAX &&
+           pool_used(c->moves->ops) + shards + reserve <= MOVE_OPS_MAX;
 }
 
 static struct move *move_new(struct core *c, struct block *b, enum move_kind kind)
 {
-    struct move *m = pool_take(c->moves);
+    struct move *m = pool_take(c->moves->pool);
     m->block = block_no(c, b);
     m->kind = (uint8_t)kind;
     m->used = b->used;
@@ -105,9 +146,9 @@ static struct move *move_new(struct core *c, struct block *b, enum move_kind kin
     return m;
 }
 
-static struct move_op *op_new(struct core *c, struct move *m, uint32_t shard)
+static struct move_op *move_op_new(struct core *c, struct move *m, uint32_t shard)
 {
-    struct move_op *o = pool_take(c->move_ops);
+    struct move_op *o = pool_take(c->moves->ops);
     o->core = c;
     o->move = m;
     o->shard = shard;
@@ -142,9 +183,9 @@ static void move_free(struct core *c, struct move *m)
 {
     for (struct move_op *o = m->ops, *next; o; o = next) {
         next = o->next;
-        pool_put(c->move_ops, o);
+        pool_put(c->moves->ops, o);
     }
-    pool_put(c->moves, m);
+    pool_put(c->moves->pool, m);
 }
 
 /* The block may be gone after this. */
@@ -294,7 +335,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     if (leaving)
         count_leaving(c, b, m->bytes);
     for (uint32_t i = shards; i-- > 0;) {
-        struct move_op *o = op_new(c, m, i);
+        struct move_op *o = move_op_new(c, m, i);
         struct tier_loc at = block_loc(c, b, i);
         o->op = (struct tier_op){.kind = TIER_PUT,
                                  .flags = durable ? TIER_F_DURABLE : 0,
@@ -437,7 +478,7 @@ static void check_begin(struct core *c, struct block *b, uint32_t shards)
     const struct tier *host = c->cfg.host;
     struct move *m = move_new(c, b, MOVE_CHECK);
     for (uint32_t i = shards; i-- > 0;) {
-        struct move_op *o = op_new(c, m, i);
+        struct move_op *o = move_op_new(c, m, i);
         struct tier_loc at = block_loc(c, b, i);
         o->want = host->ops->sum(host, at);
         o->op = (struct tier_op){.kind = TIER_VERIFY, .loc = at, .done = on_checked};
@@ -481,7 +522,7 @@ int load_begin(struct core *c, struct block *b)
         return err;
     struct move *m = move_new(c, b, MOVE_LOAD);
     for (uint32_t i = shards; i-- > 0;) {
-        struct move_op *o = op_new(c, m, i);
+        struct move_op *o = move_op_new(c, m, i);
         struct tier_loc from = block_disk(c, b, i);
         o->want = disk->ops->sum(disk, from);
         o->op = (struct tier_op){.kind = TIER_GET,

@@ -56,13 +56,13 @@ static void check_leased(struct core *c, const struct lease *l)
 static void count_leases(struct core *c, struct counted *t)
 {
     const struct lease *l;
-    POOL_FOR_EACH (l, i, c->leases) {
+    POOL_FOR_EACH (l, i, lease_pool(c)) {
         MUST(l->near.n == 0 || l->near_device < c->near->ndevices);
         count_held(c, &l->near, t);
         check_leased(c, l);
     }
     const struct core_load *load;
-    POOL_FOR_EACH (load, i, c->loads_pool)
+    POOL_FOR_EACH (load, i, load_pool(c))
         count_held(c, &load->near, t);
 }
 
@@ -71,7 +71,7 @@ static void count_fills(struct core *c, struct counted *t, struct near *e)
     MUST(list_empty(&e->waiters) || e->copies > 0);
     LIST_FOR_EACH_SAFE (node, next, &e->waiters) {
         const struct core_fill *f = CONTAINER_OF(node, struct core_fill, node);
-        const struct lease *l = pool_at(c->leases, (uint32_t)f->lease - 1);
+        const struct lease *l = pool_at(lease_pool(c), (uint32_t)f->lease - 1);
         MUST(l && l->id == f->lease && f->device == e->device && l->client == f->client);
         t->uses[(uint32_t)f->lease - 1]++;
         t->client_copies[client_no(c, f->client)]++;
@@ -93,7 +93,7 @@ static void count_job(struct core *c, const struct near_job *job, struct counted
     if (!job->lease)
         return;
     MUST(job->client == job->lease->client);
-    t->uses[pool_index(c->leases, job->lease)]++;
+    t->uses[pool_index(lease_pool(c), job->lease)]++;
     t->client_copies[client_no(c, job->client)]++;
 }
 
@@ -107,7 +107,7 @@ static void count_waiting(struct core *c, struct core_turn *turn, void *ctx)
         return; /* its ops are counted */
     }
     const struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
-    const struct lease *l = pool_at(c->leases, (uint32_t)s->lease - 1);
+    const struct lease *l = pool_at(lease_pool(c), (uint32_t)s->lease - 1);
     MUST(l && l->id == s->lease && l->client == s->client);
     t->uses[(uint32_t)s->lease - 1]++;
     t->client_copies[client_no(c, s->client)]++;
@@ -126,9 +126,9 @@ static void check_shares(const struct core *c)
         MUST(jobs[d] == c->near->dev[d].share.used && gated[d] == c->near->dev[d].gated.used);
     uint64_t ops = 0;
     const struct core_op *o;
-    POOL_FOR_EACH (o, i, c->ops)
+    POOL_FOR_EACH (o, i, op_pool(c))
         ops += o->gated;
-    MUST(ops == c->gated_share.used);
+    MUST(ops == ops_gated(c));
 }
 
 static void count_pieces(struct core *c, const struct near_job *job, struct counted *t)
@@ -143,7 +143,7 @@ static void count_pieces(struct core *c, const struct near_job *job, struct coun
         for (uint32_t i = 0; !part->over && i < part->copy.n; i++) {
             const uint32_t what = near_what(c, job, part->first + i);
             if (job->kind == DEVICE_STORE) {
-                const struct core_op *o = pool_at(c->ops, what);
+                const struct core_op *o = op_at(c, what);
                 MUST(o && o->commit == job->commit);
             } else if (what != CORE_NONE) {
                 t->copies[what]++;
@@ -157,11 +157,10 @@ static void count_pieces(struct core *c, const struct near_job *job, struct coun
 
 static void count_verified(struct core *c, struct counted *t)
 {
-    LIST_FOR_EACH_SAFE (node, next, &c->verifying) {
-        const struct verify_op *o = CONTAINER_OF(node, struct verify_op, node);
+    const struct verify_op *o;
+    POOL_FOR_EACH (o, i, verify_pool(c))
         if (o->near != CORE_NONE)
             t->copies[o->near]++;
-    }
 }
 
 /* ---- one by one ---- */
@@ -256,10 +255,10 @@ static void check_users(struct core *c, struct counted *t)
 {
     uint64_t sends = 0;
     const struct lease *l;
-    POOL_FOR_EACH (l, i, c->leases)
+    POOL_FOR_EACH (l, i, lease_pool(c))
         MUST(l->uses == t->uses[i] && (!l->ended || l->uses > 0 || l->going));
     const struct core_op *o;
-    POOL_FOR_EACH (o, i, c->ops)
+    POOL_FOR_EACH (o, i, op_pool(c))
         t->client_copies[client_no(c, o->client)]++;
     struct core_client *cl;
     POOL_FOR_EACH (cl, i, c->clients) {
@@ -278,7 +277,7 @@ void near_check(struct core *c)
     struct counted t = {.holds = zeroes(n),
                         .copies = zeroes(n),
                         .filling = zeroes(n),
-                        .uses = zeroes(pool_count(c->leases)),
+                        .uses = zeroes(pool_count(lease_pool(c))),
                         .client_copies = zeroes(pool_count(c->clients))};
     uint32_t jobs = 0;
     count_leases(c, &t);

@@ -189,13 +189,6 @@ static uint32_t blocks_held(struct core *c, const struct lease *l, const struct 
     return n;
 }
 
-static struct lease *lease_of(struct core *c, const struct core_fill *f)
-{
-    struct lease *l = pool_at(c->leases, (uint32_t)f->lease - 1);
-    MUST(l && l->id == f->lease && l->uses > 0);
-    return l;
-}
-
 static void let_go(struct core *c, struct core_client *cl, struct lease *l)
 {
     lease_unuse(c, l);
@@ -206,7 +199,7 @@ static void let_go(struct core *c, struct core_client *cl, struct lease *l)
 /* It goes on to what has not landed, or ends. */
 static void advance(struct core *c, struct core_fill *f)
 {
-    struct lease *l = lease_of(c, f);
+    struct lease *l = lease_in_use(c, f->lease);
     struct core_client *cl = f->client;
     if (wait_for_next(c, l, f))
         return;
@@ -283,5 +276,5 @@ void core_fill_cancel(struct core *c, struct core_fill *f)
     if (!list_is_linked(&f->node))
         return;
     list_remove(&f->node);
-    let_go(c, f->client, lease_of(c, f));
+    let_go(c, f->client, lease_in_use(c, f->lease));
 }

@@ -139,13 +139,6 @@ int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
 
 /* ---- who has waited ---- */
 
-static struct lease *lease_of(struct core *c, const struct core_send *s)
-{
-    struct lease *l = pool_at(c->leases, (uint32_t)s->lease - 1);
-    MUST(l && l->id == s->lease && l->uses > 0);
-    return l;
-}
-
 static void let_go(struct core *c, struct core_client *cl, struct lease *l)
 {
     lease_unuse(c, l);
@@ -155,7 +148,7 @@ static void let_go(struct core *c, struct core_client *cl, struct lease *l)
 
 void near_send_run(struct core *c, struct core_send *s, struct near_job *job)
 {
-    struct lease *l = lease_of(c, s);
+    struct lease *l = lease_in_use(c, s->lease);
     struct core_client *cl = s->client;
     send_begin(c, s, l, job);
     let_go(c, cl, l); /* the job has it now */
@@ -163,7 +156,7 @@ void near_send_run(struct core *c, struct core_send *s, struct near_job *job)
 
 void near_send_drop(struct core *c, struct core_send *s, int status)
 {
-    struct lease *l = lease_of(c, s);
+    struct lease *l = lease_in_use(c, s->lease);
     struct core_client *cl = s->client;
     memset(s->statuses, core__copy_status(status), l->blocks.n);
     list_remove(&s->node);

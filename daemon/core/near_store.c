@@ -23,7 +23,7 @@ const char *near_store_fault(const struct core *c, const struct core_commit *m,
 void near_store_run(struct core *c, struct core_commit *m, struct near_job *job)
 {
     const struct tier *host = c->cfg.host;
-    const struct core_op *first = pool_at(c->ops, m->first_op);
+    const struct core_op *first = op_at(c, m->first_op);
     job->commit = m;
     struct device_copy *copy =
         near_job_part(c, job, c->blocks[first->block].group, (uint32_t)first->op.bytes);
@@ -33,7 +33,7 @@ void near_store_run(struct core *c, struct core_commit *m, struct near_job *job)
     copy->revoked = m->revoked;
     copy->deadline_ns = m->deadline_ns;
     for (uint32_t no = m->first_op; no != CORE_NONE;) {
-        const struct core_op *o = pool_at(c->ops, no);
+        const struct core_op *o = op_at(c, no);
         struct device_piece *piece = near_job_add(c, job, no);
         piece->host = host->ops->payload(host, o->op.loc);
         piece->pages = m->pages + (size_t)o->index * m->pages_per_block;
@@ -45,7 +45,7 @@ void near_store_run(struct core *c, struct core_commit *m, struct near_job *job)
 void near_store_drop(struct core *c, struct core_commit *m, int status)
 {
     for (uint32_t no = m->first_op; no != CORE_NONE;) {
-        struct core_op *o = pool_at(c->ops, no);
+        struct core_op *o = op_at(c, no);
         no = o->next; /* the last one ends the commit */
         op_copied(c, o, status);
     }
@@ -66,7 +66,7 @@ void near_stored(struct core *c, struct near_job *job, struct near_part *part)
 {
     job->commit = NULL; /* it may end in here */
     for (uint32_t i = 0; i < part->copy.n; i++)
-        op_copied(c, pool_at(c->ops, near_what(c, job, i)), part->copy.piece[i].status);
+        op_copied(c, op_at(c, near_what(c, job, i)), part->copy.piece[i].status);
     near_job_free(c, job);
 }
 

@@ -9,6 +9,30 @@
 
 #define NS_ID_SLOT_BITS 16
 
+struct namespaces {
+    struct share share; /* of core->ns, by principal */
+    uint32_t serial;
+    struct sha256 *sha;
+};
+
+static int namespaces_create(struct core *c)
+{
+    const struct core_config *cfg = &c->cfg;
+    const int err = sha256_create(&c->namespaces->sha);
+    return err ? err
+               : core__fair_share(c, &c->namespaces->share, cfg->namespaces_max,
+                                  MAX(cfg->principals_max, 1u));
+}
+
+static void namespaces_destroy(struct core *c)
+{
+    share_destroy(&c->namespaces->share);
+    sha256_destroy(&c->namespaces->sha);
+}
+
+const struct core_module namespaces_module = {CORE_STATE(namespaces), .create = namespaces_create,
+                                              .destroy = namespaces_destroy};
+
 /* Schemes in which a token's KV depends on nothing but the tokens up to it. */
 static const char *const sound_positions[] = {"rope",       "rope-linear", "yarn",  "llama3",
                                               "longrope",   "mrope",       "alibi", "learned",
@@ -100,27 +124,28 @@ static int add_spec(struct sha256 *sha, const struct core_ns_spec *s)
 }
 
 /* What every digest begins with: its purpose, the daemon's secret, and whose it is. */
-static int digest_begin(struct core *c, const char *what, const struct core_identity *who)
+static int ns_digest_begin(struct core *c, const char *what, const struct core_identity *who)
 {
-    int err = sha256_begin(c->sha);
+    struct sha256 *sha = c->namespaces->sha;
+    int err = sha256_begin(sha);
     if (!err)
-        err = add_text(c->sha, 0x10, what);
+        err = add_text(sha, 0x10, what);
     if (!err)
-        err = sha256_add(c->sha, 0x11, c->cfg.secret.b, sizeof c->cfg.secret.b);
+        err = sha256_add(sha, 0x11, c->cfg.secret.b, sizeof c->cfg.secret.b);
     if (!err)
-        err = add_text(c->sha, 0x12, who->name);
+        err = add_text(sha, 0x12, who->name);
     if (!err)
-        err = add_text(c->sha, 0x13, who->tenant);
+        err = add_text(sha, 0x13, who->tenant);
     return err;
 }
 
 int core__ns_print(struct core *c, const struct core_identity *who, const struct core_ns_spec *spec,
                    struct key256 *ret)
 {
-    int err = digest_begin(c, "kvcache namespace print 1", who);
+    int err = ns_digest_begin(c, "kvcache namespace print 1", who);
     if (!err)
-        err = add_spec(c->sha, spec);
-    return err ? err : sha256_end(c->sha, ret);
+        err = add_spec(c->namespaces->sha, spec);
+    return err ? err : sha256_end(c->namespaces->sha, ret);
 }
 
 /* The same for all namespaces of one principal, tenant and sub-tenant: the index keeps namespaces
@@ -129,10 +154,10 @@ int core__ns_print(struct core *c, const struct core_identity *who, const struct
 static int ns_seed(struct core *c, const struct core_identity *who, const char *sub_tenant,
                    struct key256 *ret)
 {
-    int err = digest_begin(c, "kvcache namespace seed 2", who);
+    int err = ns_digest_begin(c, "kvcache namespace seed 2", who);
     if (!err)
-        err = add_text(c->sha, 0x14, sub_tenant);
-    return err ? err : sha256_end(c->sha, ret);
+        err = add_text(c->namespaces->sha, 0x14, sub_tenant);
+    return err ? err : sha256_end(c->namespaces->sha, ret);
 }
 
 uint32_t ns_diff(const struct core_ns *a, const struct core_ns *b)
@@ -204,14 +229,14 @@ static bool is_attached(const struct core *c, uint32_t principal)
 
 /* Whether an empty namespace may make room for one of `principal`. One of somebody who is gone may
  * too, unless that one would have to be given it again. */
-static bool may_go(const struct core *c, const struct core_ns *ns, uint32_t principal)
+static bool ns_may_go(const struct core *c, const struct core_ns *ns, uint32_t principal)
 {
     if (ns->records > 0)
         return false;
     if (ns->principal == principal || !c->cfg.principals_max)
         return true;
     return !is_attached(c, ns->principal) &&
-           c->ns_share.held[owner_no(c, ns->principal)] > c->ns_share.each;
+           c->namespaces->share.held[owner_no(c, ns->principal)] > c->namespaces->share.each;
 }
 
 static struct core_ns *ns_free(struct core *c)
@@ -227,7 +252,7 @@ static struct core_ns *ns_free(struct core *c)
 static struct core_ns *ns_slot(struct core *c, uint32_t principal)
 {
     const uint32_t who = owner_no(c, principal);
-    if (share_take(&c->ns_share, who, 1)) {
+    if (share_take(&c->namespaces->share, who, 1)) {
         struct core_ns *ns = ns_free(c);
         MUST(ns != NULL); /* the share counts them */
         c->m.namespaces++;
@@ -236,13 +261,13 @@ static struct core_ns *ns_slot(struct core *c, uint32_t principal)
     struct core_ns *best = NULL;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         struct core_ns *ns = &c->ns[i];
-        if (ns->id && may_go(c, ns, principal) && (!best || ns->used_ms < best->used_ms))
+        if (ns->id && ns_may_go(c, ns, principal) && (!best || ns->used_ms < best->used_ms))
             best = ns;
     }
     if (!best)
         return NULL;
-    share_give(&c->ns_share, owner_no(c, best->principal), 1);
-    MUST(share_take(&c->ns_share, who, 1));
+    share_give(&c->namespaces->share, owner_no(c, best->principal), 1);
+    MUST(share_take(&c->namespaces->share, who, 1));
     return best;
 }
 
@@ -292,9 +317,9 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
         quota_ns_gone(c, ns);
     regions_ns_gone(c, ns);
     uint32_t slot = (uint32_t)(ns - c->ns);
-    if ((++c->ns_serial << NS_ID_SLOT_BITS) == 0)
-        c->ns_serial = 1;
-    *ns = (struct core_ns){.id = c->ns_serial << NS_ID_SLOT_BITS | slot,
+    if ((++c->namespaces->serial << NS_ID_SLOT_BITS) == 0)
+        c->namespaces->serial = 1;
+    *ns = (struct core_ns){.id = c->namespaces->serial << NS_ID_SLOT_BITS | slot,
                            .principal = who->principal,
                            .owner = who->name,
                            .tenant = who->tenant,

@@ -254,7 +254,7 @@ static bool pin_let_go(struct core *c, struct pin *p, bool all)
 
 static int pin_hold(struct core *c, struct pin *p, struct block *b)
 {
-    const bool binds = c->region && (p->in_memory || !c->cfg.disk);
+    const bool binds = c->regions && (p->in_memory || !c->cfg.disk);
     const int err = binds && unevictable_by_hold(c, b) > 0 ? regions_admit(c, b) : 0;
     if (err)
         return err == KVC_E_FULL ? KVC_E_PIN_LIMIT : err;

@@ -47,7 +47,7 @@ static bool resv_is_late(const struct core *c, const struct reservation *r)
 
 bool part_is_late(struct core *c, const struct part *p)
 {
-    const struct reservation *r = part_claimed(p) ? pool_at(c->reservations, p->resv) : NULL;
+    const struct reservation *r = part_claimed(p) ? part_resv(c, p) : NULL;
     return r && (r->leaving || resv_is_late(c, r));
 }
 
@@ -84,8 +84,8 @@ void core_client_view(const struct core *c, const struct core_client *cl,
 {
     const struct list_node *l = list_first(&cl->leases), *r = list_first(&cl->reservations);
     *ret_view = (struct core_client_view){
-        .leases = (uint32_t)c->lease_share.held[client_no(c, cl)],
-        .reservations = (uint32_t)c->resv_share.held[client_no(c, cl)],
+        .leases = leases_of(c, cl),
+        .reservations = resvs_of(c, cl),
         .leased_bytes = cl->lease_bytes,
         .reserved_bytes = cl->claim_bytes,
         .lease_age_ms = l ? c->now_ms - CONTAINER_OF(l, const struct lease, node)->since_ms : 0,

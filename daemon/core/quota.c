@@ -138,14 +138,14 @@ void quota_guarantee(struct core *c)
 {
     uint64_t none[RETAIN_OWNERS] = {0}, regions[RETAIN_OWNERS] = {0};
     c->quotas->guaranteed = quota_sum_up(c, 0, false, none);
-    for (uint32_t i = 0; c->region && c->m.quotas > 0 && i < RETAIN_OWNERS; i++) {
+    for (uint32_t i = 0; c->regions && c->m.quotas > 0 && i < RETAIN_OWNERS; i++) {
         struct quota *q = &c->quotas->quota[i];
-        q->fill = c->region_bytes;
+        q->fill = regions_region_bytes(c);
         for (uint32_t n = 0; q->payer && n < c->cfg.namespaces_max; n++)
             if (c->ns[n].id && retain_is_within(c->retain, c->ns[n].payer, q->payer))
                 q->fill = MIN(q->fill, c->ns[n].region_fill);
     }
-    c->quotas->guaranteed_regions = c->region ? quota_sum_up(c, 0, true, regions) : 0;
+    c->quotas->guaranteed_regions = c->regions ? quota_sum_up(c, 0, true, regions) : 0;
     c->m.guaranteed_regions = c->quotas->guaranteed_regions;
 }
 
@@ -608,7 +608,7 @@ static void direct_of(const struct core *c, bool regions, uint64_t ret_direct[RE
 static uint64_t quota_left(const struct core *c, const struct core_ns *ns, bool regions,
                            uint64_t *ret_own)
 {
-    const struct share *s = regions ? &c->region_share : &c->unevictable_share;
+    const struct share *s = regions ? regions_share(c) : &c->unevictable_share;
     const uint64_t guaranteed = regions ? c->quotas->guaranteed_regions : c->quotas->guaranteed;
     uint64_t direct[RETAIN_OWNERS], need[RETAIN_OWNERS];
     direct_of(c, regions, direct);

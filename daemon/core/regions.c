@@ -20,15 +20,28 @@
 /* Bytes that are moved, and others out of their way, in the time of one unit of work. */
 #define SHIFT_OF_WORK 512u
 
+/* It belongs to one principal until it is empty. */
+struct region {
+    uint32_t slots; /* that nobody can be given now */
+    uint32_t ns;    /* slot in core->ns; while there are such: for whom it counts */
+};
+
+struct regions {
+    uint64_t bytes;      /* of each */
+    uint64_t shift_left; /* bytes that may yet be moved among them in this turn */
+    struct share share;  /* of them, by principal: in which something stays */
+    struct region region[];
+};
+
 static struct region *region_of(struct core *c, struct tier_loc loc)
 {
-    return &c->region[c->cfg.host->ops->region(c->cfg.host, loc)];
+    return &c->regions->region[c->cfg.host->ops->region(c->cfg.host, loc)];
 }
 
 static bool region_stays(void *ctx, uint32_t no)
 {
     const struct core *c = ctx;
-    return c->region[no].slots > 0;
+    return c->regions->region[no].slots > 0;
 }
 
 static int regions_create(struct core *c)
@@ -38,27 +51,42 @@ static int regions_create(struct core *c)
     host->ops->stats(host, &st);
     if (!host->ops->region || c->cfg.principals_max < 2)
         return 0; /* nobody else could be given one */
-    const uint32_t principals = c->cfg.principals_max;
-    c->region = sys_calloc(st.regions, sizeof *c->region);
-    c->region_bytes = st.region_bytes;
+    struct regions *r = sys_calloc(1, sizeof *r + st.regions * sizeof r->region[0]);
+    if (!r)
+        return -ENOMEM;
+    r->bytes = st.region_bytes;
+    c->regions = r;
+    regions_turn(c);
     host->events.ctx = c;
     host->events.stays = region_stays;
-    return c->region ? core__fair_share(c, &c->region_share, st.regions, principals) : -ENOMEM;
+    return core__fair_share(c, &r->share, st.regions, c->cfg.principals_max);
 }
 
 static void regions_destroy(struct core *c)
 {
-    if (c->region)
-        c->cfg.host->events = (struct tier_events){0};
-    free(c->region);
-    share_destroy(&c->region_share);
+    if (!c->regions)
+        return;
+    c->cfg.host->events = (struct tier_events){0};
+    share_destroy(&c->regions->share);
+    free(c->regions);
+}
+
+uint64_t regions_region_bytes(const struct core *c)
+{
+    return c->regions->bytes;
+}
+
+const struct share *regions_share(const struct core *c)
+{
+    return &c->regions->share;
 }
 
 const struct core_module regions_module = {.create = regions_create, .destroy = regions_destroy};
 
 void regions_turn(struct core *c)
 {
-    c->shift_left = SHIFT_TURN;
+    if (c->regions)
+        c->regions->shift_left = SHIFT_TURN;
 }
 
 /* ---- what stays ---- */
@@ -70,7 +98,7 @@ static void region_keep(struct core *c, struct core_ns *ns, struct tier_loc loc)
         return;
     r->ns = (uint32_t)(ns - c->ns);
     ns->regions++;
-    share_charge(&c->region_share, owner_no(c, ns->principal), 1);
+    share_charge(&c->regions->share, owner_no(c, ns->principal), 1);
     c->m.unevictable_regions++;
 }
 
@@ -82,7 +110,7 @@ static void region_leave(struct core *c, struct tier_loc loc)
         return;
     struct core_ns *ns = &c->ns[r->ns];
     ns->regions--;
-    share_give(&c->region_share, owner_no(c, ns->principal), 1);
+    share_give(&c->regions->share, owner_no(c, ns->principal), 1);
     c->m.unevictable_regions--;
 }
 
@@ -110,14 +138,14 @@ void regions_count(struct core *c, const struct block *b, bool stays)
 void regions_ns_new(struct core *c, struct core_ns *ns)
 {
     const struct tier *host = c->cfg.host;
-    if (!c->region)
+    if (!c->regions)
         return;
-    ns->region_fill = c->region_bytes;
+    ns->region_fill = c->regions->bytes;
     for (uint32_t g = 0; g < ns->spec.ngroups; g++) {
         const uint32_t slot = ns->slot_bytes[g]; /* 0: restored, and none fits in memory */
         if (slot == 0)
             continue;
-        const uint64_t slots = MIN(c->region_bytes, host->ops->region_fill(host, slot)) / slot;
+        const uint64_t slots = MIN(c->regions->bytes, host->ops->region_fill(host, slot)) / slot;
         ns->region_fill = MIN(ns->region_fill, slots * ns->spec.group[g].block_bytes);
     }
     if (c->m.quotas > 0)
@@ -127,8 +155,8 @@ void regions_ns_new(struct core *c, struct core_ns *ns)
 void regions_ns_gone(struct core *c, const struct core_ns *ns)
 {
     const uint32_t no = (uint32_t)(ns - c->ns);
-    for (uint32_t i = 0; ns->regions > 0 && i < c->region_share.total; i++) {
-        struct region *r = &c->region[i];
+    for (uint32_t i = 0; ns->regions > 0 && i < c->regions->share.total; i++) {
+        struct region *r = &c->regions->region[i];
         if (r->slots == 0 || r->ns != no)
             continue;
         uint32_t k = 0; /* of the same principal, as all that has slots there */
@@ -172,7 +200,7 @@ static void fill_of(const struct core *c, const struct core_ns *ns, struct core_
 void core_share_risk(const struct core *c, const struct core_ns *ns, struct core_share_risk *ret)
 {
     *ret = (struct core_share_risk){.chunks_needed = quota_guaranteed_regions(c),
-                                    .chunks = c->region ? c->region_share.total : 0};
+                                    .chunks = c->regions ? c->regions->share.total : 0};
     fill_of(c, ns, ret);
     for (uint32_t i = 0; c->m.quotas > 0 && i < c->cfg.namespaces_max; i++) {
         const struct core_ns *o = &c->ns[i];
@@ -187,7 +215,7 @@ void core_share_risk(const struct core *c, const struct core_ns *ns, struct core
 /* Whether ns may keep one more region. */
 static int region_left(const struct core *c, const struct core_ns *ns)
 {
-    const struct share *s = &c->region_share;
+    const struct share *s = &c->regions->share;
     const uint64_t guaranteed = quota_guaranteed_regions(c);
     const bool full = share_left(s, owner_no(c, ns->principal)) == 0;
     if (!full && (guaranteed == 0 || s->used + guaranteed < s->total))
@@ -243,12 +271,12 @@ static int slot_shift(struct core *c, const struct block *b, struct tier_loc *lo
     const struct tier_shift shift = {.ctx = &s, .may_move = may_move, .moved = has_moved};
     const uint32_t bytes = block_ns(c, b)->slot_bytes[b->group];
     struct tier *host = c->cfg.host;
-    if (c->shift_left == 0)
+    if (c->regions->shift_left == 0)
         return KVC_E_BUSY;
     const int err = host->ops->shift(host, *loc, &shift, loc);
     if (err)
         return err;
-    c->shift_left -= MIN(c->shift_left, bytes);
+    c->regions->shift_left -= MIN(c->regions->shift_left, bytes);
     c->work += bytes / SHIFT_OF_WORK;
     c->m.blocks_shifted++;
     return 0;
@@ -301,7 +329,7 @@ int regions_admit(struct core *c, struct block *b)
 int regions_admit_new(struct core *c, const struct block *b, struct tier_loc *loc)
 {
     const bool counts = b->flags & BLOCK_F_LOADING || unevictable_of(c, b) > 0;
-    if (!c->region)
+    if (!c->regions)
         return 0;
     return counts ? slot_admit(c, b, true, loc) : parts_admit(c, b, loc);
 }
@@ -313,12 +341,12 @@ void regions_check(struct core *c)
     uint64_t all = 0;
     uint32_t *of = sys_calloc(c->cfg.namespaces_max, sizeof *of);
     MUST(of != NULL);
-    for (uint32_t i = 0; c->region && i < c->region_share.total; i++) {
-        const struct region *r = &c->region[i];
+    for (uint32_t i = 0; c->regions && i < c->regions->share.total; i++) {
+        const struct region *r = &c->regions->region[i];
         all += r->slots > 0;
         of[r->ns] += r->slots > 0;
     }
-    MUST(all == c->m.unevictable_regions && all == c->region_share.used);
+    MUST(all == c->m.unevictable_regions && (!c->regions || all == c->regions->share.used));
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         MUST(of[i] == c->ns[i].regions);
     free(of);

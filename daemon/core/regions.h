@@ -5,12 +5,9 @@
 
 #include "core__.h"
 
-/* Of host memory: it belongs to one principal until it is empty. */
-struct region {
-    uint32_t slots; /* that nobody can be given now */
-    uint32_t ns;    /* slot in core->ns; while there are such: for whom it counts */
-};
-
+/* Where regions are looked at: the bytes of one; and who keeps how many. */
+uint64_t regions_region_bytes(const struct core *c);
+const struct share *regions_share(const struct core *c);
 /* All that b has in memory stays from now on, or no more. */
 void regions_count(struct core *c, const struct block *b, bool stays);
 /* Whether b, whose slots are not counted, may stay where it is; it is moved where it may. As
@@ -21,7 +18,7 @@ int regions_admit(struct core *c, struct block *b) KVC_WARN_UNUSED;
  * nobody counts. */
 static inline bool chains_are_held(const struct core *c)
 {
-    return c->region && !c->cfg.disk;
+    return c->regions && !c->cfg.disk;
 }
 /* Whether b does. */
 static inline bool block_keeps_above(struct core *c, const struct block *b)
@@ -42,7 +39,7 @@ KVC_WARN_UNUSED static inline int unevictable_hold(struct core *c, const struct 
         c->blocks[b->parent].leases == 0)
         return chain_admit(c, b, left);
     const int err = unevictable_take(c, ns, bytes, left);
-    return err || !c->region || bytes == 0 ? err : regions_admit(c, b);
+    return err || !c->regions || bytes == 0 ? err : regions_admit(c, b);
 }
 /* As regions_admit() of *loc, which was taken for one more shard of b, and of b with it. */
 int regions_admit_new(struct core *c, const struct block *b, struct tier_loc *loc) KVC_WARN_UNUSED;

@@ -5,19 +5,44 @@
 /* Blocks of other sizes or principals that may go in vain before a region is emptied on purpose. */
 #define ROOM_PATIENCE 64u
 
+struct host_room {
+    struct share share; /* bytes taken in memory, by principal: only counted here */
+};
+
+static int host_room_create(struct core *c)
+{
+    const uint32_t principals = MAX(c->cfg.principals_max, 1u);
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    return core__fair_share(c, &c->host_room->share, st.limit_bytes, principals);
+}
+
+static void host_room_destroy(struct core *c)
+{
+    share_destroy(&c->host_room->share);
+}
+
+const struct core_module host_room_module = {CORE_STATE(host_room), .create = host_room_create,
+                                             .destroy = host_room_destroy};
+
+uint64_t host_room_of(const struct core *c, uint32_t owner)
+{
+    return c->host_room->share.held[owner];
+}
+
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes)
 {
     ns->held[tier] += (uint64_t)bytes;
     retain_count(c->retain, ns->payer, tier, bytes);
     if (tier == 0 && bytes > 0)
-        share_charge(&c->host_share, owner_no(c, ns->principal), (uint64_t)bytes);
+        share_charge(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)bytes);
     else if (tier == 0)
-        share_give(&c->host_share, owner_no(c, ns->principal), (uint64_t)-bytes);
+        share_give(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)-bytes);
 }
 
 bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t bytes)
 {
-    const struct share *s = &c->host_share;
+    const struct share *s = &c->host_room->share;
     return s->held[owner_no(c, ns->principal)] + bytes <= s->each;
 }
 

@@ -58,7 +58,7 @@ int climb_step(struct core *c, struct core_climb *x, struct block *b,
 int climb_hold(struct core *c, struct block *b, uint32_t *held) KVC_WARN_UNUSED;
 void climb_let_go(struct core *c, uint32_t *held);
 
-/* write.c: drops a slice of what is reserved, from the last entry on. True: there is more to do.
+/* resv.c: drops a slice of what is reserved, from the last entry on. True: there is more to do.
  * The caller has an entry open. */
 bool resv_drop_some(struct core *c, struct reservation *r);
 /* All of it, now; as above. */
@@ -78,6 +78,7 @@ uint64_t asks_bytes(void);
 uint64_t asks_hold(const struct core *c);
 /* A slice of letting go of what those hold that nobody asks for any more; true: there is more. */
 bool ask_step(struct core *c);
+bool asks_are_leaving(const struct core *c); /* there are some */
 /* The lookup at hand is one that is done in one piece. */
 void ask_leave(struct core *c);
 
@@ -85,15 +86,19 @@ void ask_leave(struct core *c);
 void lease_turn(struct core *c);
 /* A slice of letting go of the blocks of large leases that have ended; true: there are more. */
 bool lease_step(struct core *c);
+bool leases_are_leaving(const struct core *c); /* there are some */
 
 /* load.c. Nobody waits for it any more: it is freed, or in slices where it holds much. */
 void load_free(struct core *c, struct core_load *l);
 void load_cancel_all(struct core *c, const struct core_client *cl);
 /* A slice of letting go of the blocks of such; true: there are more. */
 bool load_step(struct core *c);
+bool loads_are_leaving(const struct core *c); /* there are some */
 
 /* block.c: a slice of letting go of what was held before a block in its chain; true: there is more.
  */
 bool unhold_step(struct core *c);
+uint32_t unhold_waiting(const struct core *c); /* blocks from which that goes on */
+void unhold_turn(struct core *c);              /* a turn begins */
 
 #endif

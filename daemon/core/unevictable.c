@@ -69,7 +69,7 @@ static void count(struct core *c, struct core_ns *ns, uint64_t was, uint64_t now
 
 uint64_t unevictable_change(struct core *c, const struct block *b)
 {
-    if (c->region && stays(c, b))
+    if (c->regions && stays(c, b))
         regions_count(c, b, false);
     return unevictable_of(c, b);
 }
@@ -78,10 +78,10 @@ void unevictable_changed(struct core *c, struct block *b, uint64_t was)
 {
     const uint64_t now = unevictable_of(c, b);
     count(c, block_ns(c, b), was, now);
-    if (c->region && stays(c, b))
+    if (c->regions && stays(c, b))
         regions_count(c, b, true);
     const bool keeps = block_keeps_above(c, b);
-    if (!c->region || c->cfg.disk || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
+    if (!c->regions || c->cfg.disk || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
         b->leases > 0 || keeps == (was > 0))
         return;
     if (keeps)
@@ -98,12 +98,12 @@ void unevictable_held(struct core *c, struct block *b)
         return;
     if (b->state == BLOCK_PRESENT) {
         count(c, block_ns(c, b), 0, now);
-        if (c->region && now > 0)
+        if (c->regions && now > 0)
             regions_count(c, b, true);
     } else if (b->state == BLOCK_DYING) {
         const uint32_t parts = parts_in_use(c, b);
         count(c, block_ns(c, b), parts * slot_bytes(c, b), now);
-        if (c->region && parts == 0 && !(b->flags & BLOCK_F_LOADING))
+        if (c->regions && parts == 0 && !(b->flags & BLOCK_F_LOADING))
             regions_count(c, b, true);
     }
 }
@@ -116,7 +116,7 @@ void unevictable_unheld(struct core *c, struct block *b)
         return;
     const uint64_t now = present ? 0 : unevictable_of(c, b);
     count(c, block_ns(c, b), was, now);
-    if (c->region && (present || !stays(c, b)))
+    if (c->regions && (present || !stays(c, b)))
         regions_count(c, b, false);
 }
 

@@ -5,6 +5,51 @@
 /* Of what is present, so much may be held in place by one slice; by all of them, half. */
 #define VERIFY_SHARE 8u
 
+struct verify {
+    struct pool *ops;
+    struct share share;      /* of slices under way, by principal */
+    struct list_node slices; /* core_verify */
+    struct list_node reads;  /* verify_op */
+};
+
+/* As many as the slices may need. */
+static uint32_t verify_ops_max(const struct core_config *cfg)
+{
+    return core__slices_max(cfg) * CORE_VERIFY_BLOCKS;
+}
+
+uint64_t verify_bytes(const struct core_config *cfg)
+{
+    return pool_bytes_for(sizeof(struct verify_op), verify_ops_max(cfg));
+}
+
+static int verify_create(struct core *c)
+{
+    const struct core_config *cfg = &c->cfg;
+    struct verify *v = c->verify;
+    list_init(&v->slices);
+    list_init(&v->reads);
+    const int err =
+        core__fair_share(c, &v->share, core__slices_max(cfg), MAX(cfg->principals_max, 1u));
+    return err ? err
+               : pool_create(&v->ops, "verifications", sizeof(struct verify_op),
+                             verify_ops_max(cfg));
+}
+
+static void verify_destroy(struct core *c)
+{
+    pool_destroy(&c->verify->ops);
+    share_destroy(&c->verify->share);
+}
+
+const struct core_module verify_module = {CORE_STATE(verify), .create = verify_create,
+                                          .destroy = verify_destroy};
+
+const struct pool *verify_pool(const struct core *c)
+{
+    return c->verify->ops;
+}
+
 /* ---- what is wrong ---- */
 
 static bool on_disk(const struct core_verify *v)
@@ -134,18 +179,18 @@ static void count(struct core *c, struct core_verify *v, enum verdict verdict)
     }
 }
 
-static void slice_end(struct core *c, struct core_verify *v)
+static void verify_slice_end(struct core *c, struct core_verify *v)
 {
     struct core_client *cl = v->client;
     list_remove(&v->node);
     cl->verifying = false;
-    share_give(&c->slice_share, owner_no(c, cl->who.principal), 1);
+    share_give(&c->verify->share, owner_no(c, cl->who.principal), 1);
     v->done(v);
     cl->copies--; /* last, as a commit does it */
     core__client_settle(c, cl);
 }
 
-static void on_read(struct tier_op *t)
+static void verify_read_done(struct tier_op *t)
 {
     struct verify_op *o = CONTAINER_OF(t, struct verify_op, op);
     struct core *c = o->core;
@@ -157,7 +202,7 @@ static void on_read(struct tier_op *t)
     list_remove(&o->node);
     if (o->near != CORE_NONE)
         near_verify_end(c, o->near);
-    pool_put(c->verify_ops, o);
+    pool_put(c->verify->ops, o);
     b->copies--; /* not before: it holds the block in place */
     block_changed(c, b, &(struct block_change){.what = BLOCK_CHECKED});
     if (is_promised && b->state == BLOCK_PRESENT && !block_promised(b))
@@ -167,7 +212,7 @@ static void on_read(struct tier_op *t)
         return;
     count(c, v, v->block[i].verdict);
     if (--v->left == 0)
-        slice_end(c, v);
+        verify_slice_end(c, v);
 }
 
 /* Where the bytes are that are to be read. */
@@ -183,7 +228,7 @@ static struct tier *tier_of(struct core *c, const struct core_verify *v, const s
 void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_t index,
                  uint32_t shard, uint32_t near)
 {
-    struct verify_op *o = pool_take(c->verify_ops); /* as many as the slices may need */
+    struct verify_op *o = pool_take(c->verify->ops);
     *o = (struct verify_op){.core = c,
                             .slice = v,
                             .block = block_no(c, b),
@@ -197,9 +242,9 @@ void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_
                              .loc = loc,
                              .bytes = block_group(c, b)->block_bytes,
                              .deadline_ns = v->deadline_ns,
-                             .done = on_read};
+                             .done = verify_read_done};
     b->copies++;
-    list_push_back(&c->verifying, &o->node);
+    list_push_back(&c->verify->reads, &o->node);
     tier->ops->submit(tier, &o->op);
 }
 
@@ -264,24 +309,24 @@ int core_verify_start(struct core *c, struct core_verify *v)
         v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
         return 0;
     }
-    if (v->client->verifying || !share_take(&c->slice_share, who, 1))
+    if (v->client->verifying || !share_take(&c->verify->share, who, 1))
         return KVC_E_BUSY;
     v->left = 0;
     v->ret_bytes = 0;
     v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
     if ((v->tier == CORE_VERIFY_NEAR ? near_verify_begin(c, v) : slice_begin(c, v)) == 0) {
-        share_give(&c->slice_share, who, 1);
+        share_give(&c->verify->share, who, 1);
         return 0;
     }
     v->client->copies++;
     v->client->verifying = true;
-    list_push_back(&c->slices, &v->node);
+    list_push_back(&c->verify->slices, &v->node);
     return 1;
 }
 
 void core_verify_cancel(struct core *c, struct core_verify *v)
 {
-    LIST_FOR_EACH_SAFE (node, next, &c->verifying) {
+    LIST_FOR_EACH_SAFE (node, next, &c->verify->reads) {
         struct verify_op *o = CONTAINER_OF(node, struct verify_op, node);
         if (o->slice == v)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
@@ -290,7 +335,7 @@ void core_verify_cancel(struct core *c, struct core_verify *v)
 
 void verify_cancel_all(struct core *c, const struct core_client *cl)
 {
-    LIST_FOR_EACH_SAFE (node, next, &c->slices) {
+    LIST_FOR_EACH_SAFE (node, next, &c->verify->slices) {
         struct core_verify *v = CONTAINER_OF(node, struct core_verify, node);
         if (v->client == cl)
             core_verify_cancel(c, v);

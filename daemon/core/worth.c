@@ -45,10 +45,9 @@ static struct worth_speed speed_now(struct core *c)
     c->m.host_bytes_per_s = host.bytes_per_s;
     struct worth_speed speed = {.host_bytes_per_s = host.bytes_per_s,
                                 .disk_busy_bytes = c->reading_bytes,
-                                .disk_wait_bytes = c->wanted_bytes};
+                                .disk_wait_bytes = c->wanted_bytes,
+                                .disk_waiters = load_clients(c)};
     worth_disk_speed(c, &speed);
-    for (const struct list_node *node = c->loaders.next; node != &c->loaders; node = node->next)
-        speed.disk_waiters++;
     return speed;
 }
 

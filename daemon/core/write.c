@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reserve, commit, drop: how blocks come to be. */
+/* Reserve and commit: how blocks come to be. */
 #include "core__.h"
 #include "cursor.h"
 #include "near__.h"
@@ -8,9 +8,62 @@
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
 
-/* ---- reserve ---- */
+/* Copies of commits at a time, one for each block; and of those that come before their words, so
+ * that the rest is there for what can be copied: of all, and of one client. */
+#define OPS_MAX        (4u * KVC_STORE_MAX)
+#define OPS_GATED_MAX  (OPS_MAX / 8 * 3)
+#define OPS_GATED_EACH KVC_STORE_MAX
 
-static struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id);
+struct writes {
+    struct pool *ops;
+    struct share op_share;    /* of these, by client */
+    struct share gated_share; /* those with a word that had not come; by client */
+    struct list_node copying; /* core_op */
+};
+
+uint64_t writes_bytes(void)
+{
+    return pool_bytes_for(sizeof(struct core_op), OPS_MAX);
+}
+
+static int writes_create(struct core *c)
+{
+    const uint32_t clients = c->cfg.clients_max;
+    struct writes *w = c->writes;
+    list_init(&w->copying);
+    int err = core__fair_share(c, &w->op_share, OPS_MAX, clients);
+    if (!err)
+        err = share_create(&w->gated_share, OPS_GATED_MAX, 0, clients);
+    return err ? err : pool_create(&w->ops, "copies", sizeof(struct core_op), OPS_MAX);
+}
+
+static void writes_destroy(struct core *c)
+{
+    struct writes *w = c->writes;
+    pool_destroy(&w->ops);
+    share_destroy(&w->op_share);
+    share_destroy(&w->gated_share);
+}
+
+const struct core_module writes_module = {CORE_STATE(writes), .create = writes_create,
+                                          .destroy = writes_destroy};
+
+const struct pool *op_pool(const struct core *c)
+{
+    return c->writes->ops;
+}
+
+uint32_t ops_gated(const struct core *c)
+{
+    return (uint32_t)c->writes->gated_share.used;
+}
+
+struct core_op *op_at(const struct core *c, uint32_t no)
+{
+    return pool_at(c->writes->ops, no);
+}
+
+/* ---- reserve ---- */
 
 static const char *reserve_fault(struct core *c, const struct core_reserve *in)
 {
@@ -43,7 +96,7 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
     return NULL;
 }
 
-static int take_part(struct core_reserving *x, struct block *b, struct welcome *w)
+static int resv_take_part(struct core_reserving *x, struct block *b, struct welcome *w)
 {
     struct core *c = x->core;
     const uint64_t claims = x->client->claim_bytes + x->group->block_bytes;
@@ -75,7 +128,7 @@ static int take_part(struct core_reserving *x, struct block *b, struct welcome *
     const uint64_t was = unevictable_change(c, b);
     *p = (struct part){.loc = loc,
                        .next = b->where,
-                       .resv = pool_index(c->reservations, x->r),
+                       .resv = pool_index(resv_pool(c), x->r),
                        .shard = (uint8_t)x->shard,
                        .state = PART_RESERVED};
     b->where = pool_index(c->parts, p);
@@ -89,10 +142,10 @@ static int take_part(struct core_reserving *x, struct block *b, struct welcome *
 }
 
 /* The writer that claims a part is late: the claim is this reservation's now, with the room. */
-static int take_over(struct core_reserving *x, struct block *b, struct part *p)
+static int resv_take_over(struct core_reserving *x, struct block *b, struct part *p)
 {
     struct core *c = x->core;
-    struct reservation *late = pool_at(c->reservations, p->resv);
+    struct reservation *late = part_resv(c, p);
     const uint32_t bytes = x->group->block_bytes;
     const uint64_t claims = x->client->claim_bytes + bytes;
     if (late->client != x->client && c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
@@ -100,7 +153,7 @@ static int take_over(struct core_reserving *x, struct block *b, struct part *p)
     int err = run_push(c, client_no(c, x->client), &x->r->blocks, block_no(c, b), b->gen);
     if (err)
         return err;
-    p->resv = pool_index(c->reservations, x->r);
+    p->resv = pool_index(resv_pool(c), x->r);
     x->near = p->loc;
     x->r->open++;
     x->client->claim_bytes += bytes;
@@ -168,7 +221,7 @@ static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struc
         b->ns = new.ns;
         b->group = new.group;
         b->tokens = new.tokens;
-        err = take_part(x, b, &w);
+        err = resv_take_part(x, b, &w);
         if (err)
             block_abandon(c, b);
         else
@@ -259,12 +312,12 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
         }
         if (x->cut)
             return KVC_ST_TIER;
-        int err = p ? take_over(x, b, p) : 0;
+        int err = p ? resv_take_over(x, b, p) : 0;
         if (p)
             return err ? refusal(c, err) : KVC_ST_OK;
         block_hold(c, b); /* as above: its other shards may be all that keeps it */
         struct welcome w = {.near = x->near};
-        err = take_part(x, b, &w);
+        err = resv_take_part(x, b, &w);
         block_unhold(c, b);
         if (!err)
             return KVC_ST_OK;
@@ -315,7 +368,7 @@ int core_reserve_begin(struct core *c, struct core_client *cl, struct core_reser
     const struct core_reserve *in = &x->in;
     if ((*ret_why = reserve_fault(c, in)))
         return KVC_E_BAD_ARGUMENT;
-    struct reservation *r = share_get(&c->resv_share, client_no(c, cl), c->reservations);
+    struct reservation *r = resv_new(c, cl);
     if (!r)
         return KVC_E_BUSY;
     const struct core_group *g = &in->ns->spec.group[in->group];
@@ -328,18 +381,12 @@ int core_reserve_begin(struct core *c, struct core_client *cl, struct core_reser
                                  .ns_id = in->ns->id,
                                  .judged = is_judged(c, in, g)};
     x->shard = group_shards(in->ns, g) == 1 ? 0 : in->shard;
-    r->id = ++c->resv_serial << 32 | (pool_index(c->reservations, r) + 1);
-    r->client = cl;
-    r->since_ms = c->now_ms;
     r->ns = in->ns;
     r->group = in->group;
     r->shard = (uint8_t)x->shard;
     r->durable = in->durable;
     r->open = r->busy = 1; /* until the last slice */
     r->held = CORE_NONE;
-    run_init(&r->blocks);
-    list_push_back(&cl->reservations, &r->node);
-    c->m.reservations++;
     x->before = block_seen(c, in->parent ? index_get(c, in->ns, in->group, in->parent) : NULL);
     x->last = x->before;
     const struct block *parent = seen_block(c, x->before);
@@ -485,100 +532,6 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
     return 0;
 }
 
-/* ---- reservations ---- */
-
-void resv_close_entry(struct core *c, struct reservation *r)
-{
-    MUST(r->open > 0);
-    if (--r->open > 0)
-        return;
-    run_free(c, client_no(c, r->client), &r->blocks);
-    list_remove(&r->node);
-    c->m.reservations--;
-    share_put(&c->resv_share, client_no(c, r->client), c->reservations, r);
-}
-
-static struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id)
-{
-    uint32_t no = (uint32_t)id - 1;
-    if (no >= pool_count(c->reservations))
-        return NULL;
-    struct reservation *r = pool_at(c->reservations, no);
-    return r && r->id == id && r->client == cl && r->busy == 0 ? r : NULL;
-}
-
-/* The block and part of an entry that is still this reservation's to commit, else NULL. */
-static struct part *entry_part(struct core *c, const struct reservation *r,
-                               const struct run_entry *e, struct block **ret_block)
-{
-    struct block *b = &c->blocks[e->block];
-    if (b->gen != e->gen || b->state != BLOCK_PENDING)
-        return NULL;
-    struct part *p = block_part(c, b, r->shard);
-    if (!p || p->resv != pool_index(c->reservations, r) || p->state != PART_RESERVED)
-        return NULL;
-    *ret_block = b;
-    return p;
-}
-
-/* With one entry open for who calls. */
-void resv_drop_open(struct core *c, struct reservation *r)
-{
-    struct run_iter it = run_begin(c, &r->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));) {
-        struct block *b;
-        if (entry_part(c, r, e, &b))
-            block_kill_tree(c, b, KVC_MISS_DROPPED);
-    }
-    MUST(r->open == 1);
-    resv_close_entry(c, r);
-}
-
-/* A slice of the same, from the last entry on: the first would take all the others along. True:
- * there is more to do. The caller has an entry open. */
-bool resv_drop_some(struct core *c, struct reservation *r)
-{
-    for (; r->dropped < r->blocks.n; r->dropped++) {
-        if (slice_over(c))
-            return true;
-        struct run_iter it = run_at(c, &r->blocks, r->blocks.n - 1 - r->dropped);
-        struct block *b;
-        c->work += WORK_LOOK;
-        if (entry_part(c, r, run_next(c, &it), &b))
-            block_kill_tree(c, b, KVC_MISS_DROPPED);
-    }
-    return false;
-}
-
-void resv_drop_all(struct core *c, struct reservation *r)
-{
-    MUST(r->busy == 0);
-    r->open++;
-    resv_drop_open(c, r);
-}
-
-int core_drop(struct core *c, struct core_client *cl, uint64_t reservation)
-{
-    struct reservation *r = resv_by_id(c, cl, reservation);
-    if (!r)
-        return KVC_E_GONE;
-    resv_drop_all(c, r);
-    return 0;
-}
-
-int core_drop_step(struct core *c, struct core_client *cl, uint64_t reservation)
-{
-    struct reservation *r = resv_by_id(c, cl, reservation);
-    if (!r)
-        return KVC_E_GONE;
-    r->open++;
-    work_slice(c);
-    const bool more = resv_drop_some(c, r);
-    MUST(more || r->open == 1);
-    resv_close_entry(c, r);
-    return more ? CORE_MORE : 0;
-}
-
 /* ---- commit ---- */
 
 uint8_t core__copy_status(int err)
@@ -663,7 +616,7 @@ void op_finish(struct core *c, struct core_op *o, uint8_t status)
     struct core_commit *m = o->commit;
     m->statuses[o->index] = status;
     list_remove(&o->node);
-    share_put(&c->op_share, client_no(c, cl), c->ops, o);
+    share_put(&c->writes->op_share, client_no(c, cl), c->writes->ops, o);
     if (--m->left == 0) {
         list_remove(&m->node);
         c->m.commits_in_flight--;
@@ -678,7 +631,7 @@ void op_copied(struct core *c, struct core_op *o, int status)
 {
     struct block *b = &c->blocks[o->block];
     if (o->gated)
-        share_give(&c->gated_share, client_no(c, o->client), 1);
+        share_give(&c->writes->gated_share, client_no(c, o->client), 1);
     o->gated = false;
     if (!status && atomic_load_explicit(&o->op.cancel, memory_order_relaxed))
         status = -ECANCELED;
@@ -712,19 +665,19 @@ static bool entry_is_inside(const struct core_commit *m, uint32_t i, uint32_t by
 }
 
 /* To its commit's list, of which a device copies all together. */
-static void op_list(struct core *c, struct core_commit *m, struct core_op *o)
+static void commit_op_list(struct core *c, struct core_commit *m, struct core_op *o)
 {
-    const uint32_t no = pool_index(c->ops, o);
+    const uint32_t no = pool_index(c->writes->ops, o);
     o->next = CORE_NONE;
     if (m->first_op == CORE_NONE)
         m->first_op = no;
     else
-        ((struct core_op *)pool_at(c->ops, m->last_op))->next = no;
+        op_at(c, m->last_op)->next = no;
     m->last_op = no;
 }
 
-static void op_submit(struct core *c, struct core_commit *m, struct core_op *o,
-                      const struct part *p, uint32_t bytes)
+static void commit_op_submit(struct core *c, struct core_commit *m, struct core_op *o,
+                             const struct part *p, uint32_t bytes)
 {
     o->op = (struct tier_op){.kind = m->pages ? TIER_ADOPT : TIER_PUT,
                              .loc = p->loc,
@@ -732,7 +685,7 @@ static void op_submit(struct core *c, struct core_commit *m, struct core_op *o,
                              .deadline_ns = m->deadline_ns,
                              .done = op_done};
     if (m->pages) {
-        op_list(c, m, o);
+        commit_op_list(c, m, o);
         return;
     }
     o->op.src = m->staging + cursor_le64(m->offsets + (size_t)o->index * 8);
@@ -748,7 +701,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
     if (!entry_wanted(m, i))
         return false;
     struct block *b;
-    struct part *p = entry_part(c, r, e, &b);
+    struct part *p = resv_entry_part(c, r, e, &b);
     if (!p) {
         m->statuses[i] = KVC_ST_GONE;
         return false;
@@ -758,7 +711,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
         m->statuses[i] = KVC_ST_BAD_ARGUMENT;
         return false;
     }
-    struct core_op *o = share_get(&c->op_share, client_no(c, m->client), c->ops);
+    struct core_op *o = share_get(&c->writes->op_share, client_no(c, m->client), c->writes->ops);
     if (!o) {
         m->statuses[i] = KVC_ST_BUSY;
         return false;
@@ -778,8 +731,8 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
     b->copies++;
     m->client->copies++;
     m->left++;
-    list_push_back(&c->copying, &o->node);
-    op_submit(c, m, o, p, bytes);
+    list_push_back(&c->writes->copying, &o->node);
+    commit_op_submit(c, m, o, p, bytes);
     return true;
 }
 
@@ -795,8 +748,8 @@ static int commit_out_of_pages(struct core *c, const struct core_commit *m,
         return KVC_E_BAD_ARGUMENT;
     if (!*ret_gated)
         return 0;
-    if (c->gated_share.held[holder] + m->n <= CORE_GATED_EACH &&
-        share_take(&c->gated_share, holder, m->n))
+    if (c->writes->gated_share.held[holder] + m->n <= OPS_GATED_EACH &&
+        share_take(&c->writes->gated_share, holder, m->n))
         return 0;
     *ret_why = "too many blocks are to be stored when their words come (4096 of one session, 6144 "
                "of all); go on when some have been";
@@ -850,7 +803,7 @@ static int commit_sliced(struct core *c, struct core_commit *m)
     resv_close_entry(c, r);
     m->left--;
     if (m->gated) /* what is not copied is not counted */
-        share_give(&c->gated_share, client_no(c, m->client), m->n - m->left);
+        share_give(&c->writes->gated_share, client_no(c, m->client), m->n - m->left);
     if (m->first_op != CORE_NONE)
         near_store_begin(c, m);
     if (m->left > 0)
@@ -890,17 +843,6 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
     return rc;
 }
 
-int core_reservation(struct core *c, struct core_client *cl, uint64_t reservation,
-                     struct core_ns **ret_ns, uint32_t *ret_group)
-{
-    const struct reservation *r = resv_by_id(c, cl, reservation);
-    if (!r)
-        return KVC_E_GONE;
-    *ret_ns = r->ns;
-    *ret_group = r->group;
-    return 0;
-}
-
 /* What no slice has come to is not copied. True: nothing was, and done() has run. */
 static bool commit_cut(struct core *c, struct core_commit *m)
 {
@@ -920,7 +862,7 @@ void core_commit_cancel(struct core *c, struct core_commit *m)
 {
     if (m->slicing && commit_cut(c, m))
         return;
-    LIST_FOR_EACH_SAFE (node, next, &c->copying) {
+    LIST_FOR_EACH_SAFE (node, next, &c->writes->copying) {
         struct core_op *o = CONTAINER_OF(node, struct core_op, node);
         if (o->commit == m)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);

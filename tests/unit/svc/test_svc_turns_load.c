@@ -321,7 +321,7 @@ START_TEST(a_session_that_goes_while_it_loads_lets_go_in_slices)
     sr_leave(&s, p);
     work_is_short(before);
     nothing_is_held();
-    ck_assert_uint_eq(pool_used(s.core->loads_pool), 0);
+    ck_assert_uint_eq(pool_used(load_pool(s.core)), 0);
 }
 END_TEST
 
