@@ -13,10 +13,10 @@
 struct block;
 
 enum block_event {
-    BLOCK_LEAVES = 1, /* it goes out of index and forest next; parent and names are still there */
-    BLOCK_GONE = 2,   /* it is DYING */
-    BLOCK_STORED = 4, /* it is PRESENT, for the first time */
-    BLOCK_MOVED = 8,  /* an operation of a move has ended: in x->err */
+    BLOCK_LEAVES = 1,      /* next out of index and forest; parent and names are there yet */
+    BLOCK_GONE = 2,        /* it is DYING */
+    BLOCK_STORED = 4,      /* it is PRESENT, for the first time */
+    BLOCK_MOVED = 8,       /* an operation of a move has ended: in x->err */
     BLOCK_CHECKED = 0x10,  /* its verification has ended */
     BLOCK_UNHELD = 0x20,   /* a hold, a copy, a pin or a name less */
     BLOCK_CHILDLESS = 0x40 /* a child less */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes for good to make room, and a step of all background work. */
+/* What goes for good to make room. */
 #include "core__.h"
-#include "turn.h"
 
 /* So large a tree is not evicted for the sake of its root. */
 #define SUBTREE_MAX 256u
@@ -149,49 +148,4 @@ uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
         no = next;
     }
     return n;
-}
-
-bool core_has_steps(const struct core *c)
-{
-    return !list_empty(&c->jobs) || leases_are_leaving(c) || !list_empty(&c->dropping) ||
-           pins_are_going(c) || asks_are_leaving(c) || loads_are_leaving(c) ||
-           unhold_waiting(c) > 0 || names_are_leaving(c);
-}
-
-/* What was done since the piece before, for the flight recorder. */
-static void piece_end(const struct core *c, enum turn_piece what, uint64_t *work)
-{
-    turn_piece(what, 0, c->work - *work);
-    *work = c->work;
-}
-
-bool core_placement_step(struct core *c)
-{
-    uint64_t work = c->work;
-    bool more = reclaim_step(c);
-    more |= names_step(c);
-    more |= wish_step(c);
-    more |= pin_step(c);
-    more |= quota_step(c);
-    progress_step(c);
-    piece_end(c, TURN_TIMED, &work);
-    more |= lease_step(c);
-    more |= resv_step(c);
-    more |= ask_step(c);
-    more |= load_step(c);
-    more |= unhold_step(c);
-    piece_end(c, TURN_LET_GO, &work);
-    if (c->cfg.disk) {
-        promise_step(c);
-        more |= lapse_step(c);
-        more |= place_fill(c);
-        more |= above_step(c);
-        load_pump(c);
-        room_wake(c);
-        piece_end(c, TURN_STORAGE, &work);
-    }
-    more |= job_run(c);
-    gone_step(c);
-    piece_end(c, TURN_JOBS, &work);
-    return more;
 }

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is done in the background, in each turn a bounded piece of it, and in which order. */
+#include "core__.h"
+#include "lapse.h"
+#include "near_core.h"
+#include "pin.h"
+#include "slice.h"
+#include "turn.h"
+
+/* How much each does in a turn stands where it is defined. What ends by time is first, so that its
+ * room is there for the rest; gone_step() is last, for it tells of all that the others removed. */
+static const struct {
+    bool (*step)(struct core *c); /* true: there is more to do at once; or */
+    void (*look)(struct core *c); /* what is left is for the next turn */
+    bool storage;                 /* has nothing to do without storage */
+    enum turn_piece piece;        /* what the flight recorder calls it */
+} steps[] = {
+    {.step = reclaim_step, .piece = TURN_TIMED},
+    {.step = names_step, .piece = TURN_TIMED},
+    {.step = wish_step, .piece = TURN_TIMED},
+    {.step = pin_step, .piece = TURN_TIMED},
+    {.step = quota_step, .piece = TURN_TIMED},
+    {.look = progress_step, .piece = TURN_TIMED},
+    {.step = lease_step, .piece = TURN_LET_GO},
+    {.step = resv_step, .piece = TURN_LET_GO},
+    {.step = ask_step, .piece = TURN_LET_GO},
+    {.step = load_step, .piece = TURN_LET_GO},
+    {.step = unhold_step, .piece = TURN_LET_GO},
+    {.look = promise_step, .storage = true, .piece = TURN_STORAGE},
+    {.step = lapse_step, .storage = true, .piece = TURN_STORAGE},
+    {.step = place_fill, .storage = true, .piece = TURN_STORAGE},
+    {.step = above_step, .storage = true, .piece = TURN_STORAGE},
+    {.look = load_pump, .storage = true, .piece = TURN_STORAGE},
+    {.look = room_wake, .storage = true, .piece = TURN_STORAGE},
+    {.step = job_run, .piece = TURN_JOBS},
+    {.look = gone_step, .piece = TURN_JOBS},
+};
+
+bool core_has_steps(const struct core *c)
+{
+    return !list_empty(&c->jobs) || leases_are_leaving(c) || !list_empty(&c->dropping) ||
+           pins_are_going(c) || asks_are_leaving(c) || loads_are_leaving(c) ||
+           unhold_waiting(c) > 0 || names_are_leaving(c);
+}
+
+/* The piece of row i ends with it. */
+static bool step_is_last(unsigned i)
+{
+    return i + 1 == ARRAY_LEN(steps) || steps[i + 1].piece != steps[i].piece;
+}
+
+bool core_placement_step(struct core *c)
+{
+    uint64_t work = c->work;
+    bool more = false;
+    for (unsigned i = 0; i < ARRAY_LEN(steps); i++) {
+        if (steps[i].storage && !c->cfg.disk)
+            continue;
+        if (steps[i].step)
+            more |= steps[i].step(c);
+        else
+            steps[i].look(c);
+        if (step_is_last(i)) {
+            turn_piece(steps[i].piece, 0, c->work - work);
+            work = c->work;
+        }
+    }
+    return more;
+}
