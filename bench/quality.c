@@ -489,6 +489,9 @@ static int measure(struct quality *q, int argc, char **argv)
     rc = rc == 0 ? memory_make(q) : rc;
     for (int i = optind; rc == 0 && i < argc; i++)
         rc = file_take(q, argv[i]);
+    if (rc == 0 && q->texts == 0 && (q->ids || optind < argc))
+        rc = say_usage("no text has two tokens or more%s",
+                       q->ids ? "; --ids wants FILEs with the token ids of a text a line" : "");
     if (rc == 0 && q->texts == 0)
         rc = texts_make(q);
     for (size_t i = 0; rc == 0 && i < q->texts; i++)

@@ -320,7 +320,9 @@ static uint32_t parts_max(const struct kvc_attention *a)
     uint32_t tokens = 0;
     for (uint32_t s = 0; s < a->seqs; s++)
         tokens = MAX(tokens, tokens_of(a, s));
-    return a->split_tokens == 0 ? 1 : (tokens + a->split_tokens - 1) / a->split_tokens;
+    const uint32_t rest =
+        a->split_tokens > 0 && tokens % a->split_tokens > 0; /* no sum overflows */
+    return a->split_tokens == 0 ? 1 : MAX(tokens / a->split_tokens + rest, 1u);
 }
 
 static uint64_t count_units(const struct kvc_attention *a, uint64_t *unit_first, uint32_t *ret_rows)

@@ -28,7 +28,8 @@ struct kv;
 
 struct model_config {
     char name[64];     /* the preset's, or the directory's */
-    char revision[36]; /* a hash of all weights, or the seed: what makes KV of another model's */
+    char revision[36]; /* what makes KV of another model's: a hash of all weights and of
+                          config.json's numbers, or the seed */
     uint32_t layers, hidden, heads, kv_heads, head_size, inner, vocab, tokens_max;
     float norm_eps;
     double rope_theta;

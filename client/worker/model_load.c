@@ -57,10 +57,29 @@ static int take_size(const struct loader *l, const json_t *config, const char *k
     return 0;
 }
 
-static double take_number(const json_t *config, const char *key, double otherwise)
+static int take_number(const struct loader *l, const json_t *config, const char *key,
+                       double otherwise, double *ret_value)
 {
     const json_t *value = json_object_get(config, key);
-    return json_is_number(value) ? json_number_value(value) : otherwise;
+    const bool none = !value || json_is_null(value);
+    *ret_value = none ? otherwise : json_number_value(value);
+    if (!none && (!json_is_number(value) || !(*ret_value > 0)))
+        return loader_wrong(l, "config.json", "no number above 0 is its ", key);
+    return 0;
+}
+
+/* Of a key that is taken into account where it is false, null or not there. */
+static bool is_off(const json_t *config, const char *key)
+{
+    const json_t *value = json_object_get(config, key);
+    return !value || json_is_null(value) || json_is_false(value);
+}
+
+/* Whether it says more of RoPE than its base. */
+static bool rope_has_more(const json_t *rope)
+{
+    return json_is_object(rope) &&
+           json_object_size(rope) > (json_object_get(rope, "rope_theta") ? 1u : 0u);
 }
 
 /* What changes the arithmetic, and is not computed here. */
@@ -78,13 +97,21 @@ static int refuse_others(const struct loader *l, const json_t *config)
     if (act && strcmp(act, "silu") != 0)
         return loader_wrong(l, "config.json", "the worker computes hidden_act \"silu\", this is ",
                             act);
-    if (json_is_object(scaling) && !(scaled && strcmp(scaled, "default") == 0))
+    if (!is_off(config, "rope_scaling") && !json_is_object(scaling))
+        return loader_wrong(l, "config.json", "no object is its ", "rope_scaling");
+    if (scaled ? strcmp(scaled, "default") != 0 : rope_has_more(scaling))
         return loader_wrong(l, "config.json", "rope_scaling is not computed here: ",
                             scaled ? scaled : "of another kind");
-    if (json_is_true(json_object_get(config, "attention_bias")) ||
-        json_is_true(json_object_get(config, "mlp_bias")))
-        return loader_wrong(l, "config.json", "products with a bias are not computed here", "");
-    return 0;
+    static const char *const others[] = {"attention_bias", "mlp_bias", "sliding_window"};
+    for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (!is_off(config, others[i]))
+            return loader_wrong(l, "config.json", "not computed here: ", others[i]);
+    double part;
+    int rc = take_number(l, scaling, "partial_rotary_factor", 1, &part);
+    rc = rc ? rc : take_number(l, config, "partial_rotary_factor", part, &part);
+    if (rc == 0 && part < 1)
+        rc = loader_wrong(l, "config.json", "not computed here: ", "partial_rotary_factor");
+    return rc;
 }
 
 static int take_config(const struct loader *l, const json_t *config)
@@ -109,10 +136,13 @@ static int take_config(const struct loader *l, const json_t *config)
                             "heads are a multiple of KV heads, and their size one of 16 up to 512",
                             "");
     const json_t *rope = json_object_get(config, "rope_parameters");
-    c->norm_eps = (float)take_number(config, "rms_norm_eps", 1e-6);
-    c->rope_theta = take_number(config, "rope_theta", take_number(rope, "rope_theta", 10000));
+    double eps, theta;
+    rc = take_number(l, config, "rms_norm_eps", 1e-6, &eps);
+    rc = rc ? rc : take_number(l, rope, "rope_theta", 10000, &theta);
+    rc = rc ? rc : take_number(l, config, "rope_theta", theta, &c->rope_theta);
+    c->norm_eps = (float)eps;
     c->tied = json_is_true(json_object_get(config, "tie_word_embeddings"));
-    return 0;
+    return rc;
 }
 
 static int path_of(const struct loader *l, const char *file, char path[PATH_BYTES])
@@ -301,8 +331,11 @@ static int take_weights(struct loader *l)
 
 static void name_model(struct loader *l)
 {
-    const struct hash128 sum = hash_stream_final(l->hash);
     struct model_config *c = &l->m->is;
+    char numbers[64]; /* of config.json, that change K and V and are not told by a shape */
+    (void)snprintf(numbers, sizeof(numbers), "eps %.9g, theta %.17g", c->norm_eps, c->rope_theta);
+    hash_stream_update(l->hash, numbers, strlen(numbers));
+    const struct hash128 sum = hash_stream_final(l->hash);
     size_t end = strlen(l->dir);
     while (end > 1 && l->dir[end - 1] == '/')
         end--;

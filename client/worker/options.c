@@ -39,7 +39,7 @@ static const char help_head[] =
     "  --strategy NAME  (default paged)\n";
 static const char help_tail[] =
     "  --types K:V      fp32, fp16, bf16, fp8, q8_0, q4_0, int8 (default fp32:fp32)\n"
-    "  --exact N        quantised: the last N tokens stay fp32 (default 64)\n"
+    "  --exact N        quantised: the last N computed tokens stay fp32 (default 64)\n"
     "  --block N        tokens of a page, and of a block of the daemon (default 16)\n"
     "  --context N      tokens of the longest sequence (default 4096, or the model's)\n"
     "\n"

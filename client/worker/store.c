@@ -438,6 +438,14 @@ int store_name_tokens(struct store *s, enum kvc_name_kind kind, const char *name
 {
     uint64_t bytes;
     int rc = kvc_name_load(s->kvc, kind, name, NULL, UINT64_MAX, true, LONG_MS, &bytes);
+    struct kvc_name_info info = {0};
+    if (rc == 0)
+        rc = kvc_name_show(s->kvc, kind, name, NULL, &info);
+    if (rc == 0 && info.has_tokens && info.tokens > max)
+        return store_wrong(why, -ENOSPC,
+                           "'%s' has %u tokens, and a sequence is of %u at most; --context sets "
+                           "it, up to what the model has",
+                           name, info.tokens, max);
     if (rc == 0)
         rc = kvc_name_tokens(s->kvc, kind, name, NULL, 0, tokens, max);
     if (rc >= 0 || rc == KVC_E_NO_NAME)

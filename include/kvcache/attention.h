@@ -11,8 +11,8 @@
  *           whatever the page size, the order of pages, the strides, and how a sequence is divided
  *           into lists; whatever chunk the query came in and what else is in the batch; whatever
  *           the number of threads; with plain C, AVX2 and AVX-512, and on CUDA. Values must be
- *           finite: a query's result is unspecified when a token of its own and of the 64 around it
- *           is not. How it is computed is said in kernels/README.md.
+ *           finite: where one of a sequence's is not, the results of all its queries are
+ *           unspecified, also of those that do not see that token. How it is computed is said in kernels/README.md.
  * Memory    all is borrowed until the call returns. Nothing is written but `out`.
  * Threads   any; calls that are given the same kvc_threads come one after the other.
  * Errors    0, -EINVAL or -ENOMEM. Of what is refused, ret_why says what it is and what would be

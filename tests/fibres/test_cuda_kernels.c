@@ -206,6 +206,15 @@ START_TEST(what_a_device_cannot_take_is_named)
     a.seqs = 65535;
     ck_assert_int_eq(kvc_attend_plan(&a, 1, &plan, why), 0);
     ck_assert_uint_eq(plan.x, 0);
+    a.split_tokens = UINT32_MAX - 63; /* so long a part is the whole */
+    const uint32_t ends[2] = {0, 100}, last = 1;
+    a.seqs = 1;
+    a.list[0].first = a.q_first = ends;
+    a.list[0].last_tokens = &last;
+    a.list[0].page = zeros;
+    a.list[0].pages = 1;
+    ck_assert_msg(kvc_attend_plan(&a, 1, &plan, why) == 0, "%s", why);
+    ck_assert_uint_eq(plan.parts, 1);
     free(zeros);
 }
 END_TEST

@@ -102,6 +102,9 @@ runs ttft --preset tiny --choose --tokens 16,64 --rounds 1 --dir "$dir"
 has 'lost by the others: [0-9.]* ms, [0-9.]* %'
 
 # quality: fp32 is fp32, and fewer bits are further from it.
+printf '\n' >"$dir/none"
+refused 2 "no text has two tokens" quality --preset tiny --ids "$dir/none"
+refused 2 "no text has two tokens" quality --preset tiny --ids
 refused 2 "no token id" quality --preset tiny --ids "$KVC_SOURCE_DIR/README.md"
 printf '1 2 \033[31mred' >"$dir/ids" # does not steer the terminal
 refused 2 "'?[31mred' is no token id" quality --preset tiny --ids "$dir/ids"

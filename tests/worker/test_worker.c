@@ -4,6 +4,7 @@
  * by whom, the logits are bit for bit those of recomputation.
  */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,6 +250,8 @@ START_TEST(a_conversation_goes_on_after_both_have_died)
     store = open_store(&paged, false);
     ck_assert_int_eq(store_name_tokens(store, KVC_NAME_CONVERSATION, "anna", said, N, why), N);
     ck_assert_mem_eq(said, token, sizeof(said));
+    ck_assert_int_eq(store_name_tokens(store, KVC_NAME_CONVERSATION, "anna", said, N - 1, why),
+                     -ENOSPC); /* not a part of it */
     store_close(&store);
     check_again(token, N + 20, N, N); /* the partly filled last block too */
 }

@@ -197,6 +197,12 @@ static const struct {
     {"config.json", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 1", "another shape"},
     {"config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "layers.2."},
     {"config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0", "num_hidden_layers"},
+    {"config.json", "\"mlp_bias\": false", "\"mlp_bias\": \"yes\"", "mlp_bias"},
+    {"config.json", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": -1e-5", "rms_norm_eps"},
+    {"config.json", "\"initializer_range\": 0.15", "\"sliding_window\": 4      ", "sliding_window"},
+    {"config.json", "\"transformers_version\": \"5.19.0\"", "\"partial_rotary_factor\": 0.5    ",
+     "partial_rotary"},
+    {"config.json", "\"rope_theta\": 100000.0", "\"rope_theta\": \"100000\"", "rope_theta"},
     {"config.json", "{", "[", "no JSON"},
     {"model.safetensors", "BF16", "I16\"", "header"},
     {"model.safetensors", "\"lm_head.weight\"", "\"lm_heap.weight\"", "lm_head.weight"},
@@ -220,6 +226,22 @@ START_TEST(a_file_that_is_cut_is_refused)
     refused("model.safetensors");
     ck_assert_int_eq(unlink(path), 0);
     refused("model.safetensors");
+    copy_remove();
+}
+END_TEST
+
+START_TEST(other_numbers_of_the_configuration_are_another_revision)
+{
+    char first[36];
+    struct model m = {0};
+    copy_make();
+    ck_assert_int_eq(model_load(copy, why, &m), 0);
+    memcpy(first, m.is.revision, sizeof(first));
+    model_end(&m);
+    change("config.json", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2e-05");
+    ck_assert_int_eq(model_load(copy, why, &m), 0);
+    ck_assert_str_ne(m.is.revision, first);
+    model_end(&m);
     copy_remove();
 }
 END_TEST
@@ -264,5 +286,6 @@ int main(int argc, char **argv)
                         (int)(sizeof(wrong) / sizeof(wrong[0])));
     tcase_add_test(tc, a_file_that_is_cut_is_refused);
     tcase_add_test(tc, other_weights_are_another_revision);
+    tcase_add_test(tc, other_numbers_of_the_configuration_are_another_revision);
     return check_run(suite);
 }
