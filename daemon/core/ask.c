@@ -79,14 +79,13 @@ static int asks_create(struct core *c)
     a->sliced = core__pages(ASK_ROOM_BYTES);
     if (!a->sliced)
         return -ENOMEM;
-    const int err = pool_create(&a->pool, "lookups in slices", sizeof(struct core_ask), ASKS_MAX);
-    return err ? err : core__fair_share(c, &a->share, ASKS_MAX, MAX(c->cfg.principals_max, 1u));
+    return core__shared_pool(c, &a->pool, &a->share, "lookups in slices", sizeof(struct core_ask),
+                             ASKS_MAX, MAX(c->cfg.principals_max, 1u));
 }
 
 static void asks_destroy(struct core *c)
 {
-    pool_destroy(&c->asks->pool);
-    share_destroy(&c->asks->share);
+    core__shared_pool_free(&c->asks->pool, &c->asks->share);
     core__pages_put(c->asks->sliced, ASK_ROOM_BYTES);
 }
 

@@ -127,6 +127,19 @@ int core__fair_share(const struct core *c, struct share *s, uint64_t total, uint
     return share_create(s, total, c->cfg.fair ? share_each(total, holders) : 0, holders);
 }
 
+int core__shared_pool(const struct core *c, struct pool **ret_pool, struct share *share,
+                      const char *name, size_t bytes, uint32_t n, uint32_t holders)
+{
+    const int err = core__fair_share(c, share, n, holders);
+    return err ? err : pool_create(ret_pool, name, bytes, n);
+}
+
+void core__shared_pool_free(struct pool **pool, struct share *share)
+{
+    pool_destroy(pool);
+    share_destroy(share);
+}
+
 static int create_memory_shares(struct core *c, uint32_t principals)
 {
     struct tier_stats st;

@@ -605,6 +605,8 @@ bool unevictable_may_load(struct core *c, const struct block *b);
 int unevictable_refused(int err, const char **ret_why) KVC_WARN_UNUSED;
 
 /* evict.c */
+/* Of two blocks, a goes before b: it is of a lower level, or of the same and used longer ago. */
+bool evict_goes_first(struct core *c, const struct block *a, const struct block *b);
 /* What goes next of what may leave memory so that `payer` has room: only of `within` and those
  * below it, 0: of everybody. POLICY_NO_BLOCK: none, or evict_paused(). */
 uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
@@ -924,6 +926,10 @@ uint32_t core__slices_max(const struct core_config *cfg);
 /* A share of so much, with equal parts promised to so many holders where `fair` is on. */
 int core__fair_share(const struct core *c, struct share *s, uint64_t total,
                      uint32_t holders) KVC_WARN_UNUSED;
+/* A pool of n, and such a share of it; freed also when that failed. */
+int core__shared_pool(const struct core *c, struct pool **ret_pool, struct share *share,
+                      const char *name, size_t bytes, uint32_t n, uint32_t holders) KVC_WARN_UNUSED;
+void core__shared_pool_free(struct pool **pool, struct share *share);
 /* Of a block that is linked. */
 void core__explain(struct core *c, const struct block *b, struct core_explanation *x);
 

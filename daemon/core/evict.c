@@ -59,8 +59,7 @@ bool evict_subtree(struct core *c, struct block *b, bool patient)
     return true;
 }
 
-/* a goes before b. */
-static bool goes_first(struct core *c, const struct block *a, const struct block *b)
+bool evict_goes_first(struct core *c, const struct block *a, const struct block *b)
 {
     const unsigned la = retain_level(c->retain, block_no(c, a)),
                    lb = retain_level(c->retain, block_no(c, b));
@@ -86,7 +85,7 @@ static struct block *disk_leaf(struct core *c, uint32_t payer)
             (b->flags & BLOCK_F_HOST) || block_kept(c, b) || !block_can_evict(c, no) ||
             retain_guards(c->retain, block_ns(c, b)->payer, payer, 1, block_bytes(c, b)))
             continue;
-        if (!best || goes_first(c, b, best))
+        if (!best || evict_goes_first(c, b, best))
             best = b;
     }
     return best;

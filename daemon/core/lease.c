@@ -26,14 +26,13 @@ static int leases_create(struct core *c)
     struct leases *l = c->leases;
     l->random_at = sizeof l->random;
     list_init(&l->going);
-    const int err = core__fair_share(c, &l->share, cfg->leases_max, cfg->clients_max);
-    return err ? err : pool_create(&l->pool, "leases", sizeof(struct lease), cfg->leases_max);
+    return core__shared_pool(c, &l->pool, &l->share, "leases", sizeof(struct lease),
+                             cfg->leases_max, cfg->clients_max);
 }
 
 static void leases_destroy(struct core *c)
 {
-    pool_destroy(&c->leases->pool);
-    share_destroy(&c->leases->share);
+    core__shared_pool_free(&c->leases->pool, &c->leases->share);
 }
 
 const struct core_module leases_module = {CORE_STATE(leases), .create = leases_create,

@@ -29,14 +29,13 @@ static int loads_create(struct core *c)
     list_init(&l->all);
     list_init(&l->going);
     list_init(&l->clients);
-    const int err = core__fair_share(c, &l->share, cfg->leases_max, cfg->clients_max);
-    return err ? err : pool_create(&l->pool, "loads", sizeof(struct core_load), cfg->leases_max);
+    return core__shared_pool(c, &l->pool, &l->share, "loads", sizeof(struct core_load),
+                             cfg->leases_max, cfg->clients_max);
 }
 
 static void loads_destroy(struct core *c)
 {
-    pool_destroy(&c->loads->pool);
-    share_destroy(&c->loads->share);
+    core__shared_pool_free(&c->loads->pool, &c->loads->share);
 }
 
 const struct core_module loads_module = {CORE_STATE(loads), .create = loads_create,

@@ -41,15 +41,13 @@ static int pins_create(struct core *c)
     list_init(&pins->going);
     if (c->cfg.pins_max == 0)
         return 0;
-    const int err = pool_create(&pins->pool, "pins", sizeof(struct pin), c->cfg.pins_max);
-    return err ? err
-               : core__fair_share(c, &pins->share, c->cfg.pins_max, MAX(c->cfg.principals_max, 1u));
+    return core__shared_pool(c, &pins->pool, &pins->share, "pins", sizeof(struct pin),
+                             c->cfg.pins_max, MAX(c->cfg.principals_max, 1u));
 }
 
 static void pins_destroy(struct core *c)
 {
-    pool_destroy(&c->pins->pool);
-    share_destroy(&c->pins->share);
+    core__shared_pool_free(&c->pins->pool, &c->pins->share);
 }
 
 const struct core_module pins_module = {CORE_STATE(pins), .create = pins_create,

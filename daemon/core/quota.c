@@ -639,13 +639,6 @@ static bool leaves_disk(struct core *c, const struct block *b, uint32_t within, 
            retain_is_within(c->retain, block_ns(c, b)->payer, within);
 }
 
-static bool goes_first(struct core *c, const struct block *a, const struct block *b)
-{
-    const unsigned la = retain_level(c->retain, block_no(c, a)),
-                   lb = retain_level(c->retain, block_no(c, b));
-    return la != lb ? la < lb : core__age_ms(c, a) > core__age_ms(c, b);
-}
-
 /* Of some records behind *hand, the owner's block on disk of the lowest level that was used longest
  * ago: its copy there goes, and with `trees`, if others build on it, the first of these that may.
  * Without `clean` no clean block: its copy would be written anew at once, for another's again, and
@@ -659,7 +652,7 @@ static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool tree
             *hand = 0;
         struct block *b = &c->blocks[*hand];
         if ((clean || !(b->flags & BLOCK_F_CLEAN)) && leaves_disk(c, b, within, trees) &&
-            (!best || goes_first(c, b, best)))
+            (!best || evict_goes_first(c, b, best)))
             best = b;
     }
     if (!best)

@@ -17,16 +17,13 @@ static int resvs_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
     struct resvs *all = c->resvs;
-    const int err = core__fair_share(c, &all->share, cfg->commits_max, cfg->clients_max);
-    return err ? err
-               : pool_create(&all->pool, "reservations", sizeof(struct reservation),
-                             cfg->commits_max);
+    return core__shared_pool(c, &all->pool, &all->share, "reservations", sizeof(struct reservation),
+                             cfg->commits_max, cfg->clients_max);
 }
 
 static void resvs_destroy(struct core *c)
 {
-    pool_destroy(&c->resvs->pool);
-    share_destroy(&c->resvs->share);
+    core__shared_pool_free(&c->resvs->pool, &c->resvs->share);
 }
 
 const struct core_module resvs_module = {CORE_STATE(resvs), .create = resvs_create,

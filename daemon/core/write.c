@@ -31,17 +31,16 @@ static int writes_create(struct core *c)
     const uint32_t clients = c->cfg.clients_max;
     struct writes *w = c->writes;
     list_init(&w->copying);
-    int err = core__fair_share(c, &w->op_share, OPS_MAX, clients);
-    if (!err)
-        err = share_create(&w->gated_share, OPS_GATED_MAX, 0, clients);
-    return err ? err : pool_create(&w->ops, "copies", sizeof(struct core_op), OPS_MAX);
+    const int err = share_create(&w->gated_share, OPS_GATED_MAX, 0, clients);
+    return err ? err
+               : core__shared_pool(c, &w->ops, &w->op_share, "copies", sizeof(struct core_op),
+                                   OPS_MAX, clients);
 }
 
 static void writes_destroy(struct core *c)
 {
     struct writes *w = c->writes;
-    pool_destroy(&w->ops);
-    share_destroy(&w->op_share);
+    core__shared_pool_free(&w->ops, &w->op_share);
     share_destroy(&w->gated_share);
 }
 
