@@ -264,6 +264,29 @@ static void on_evicted(struct core_evict_job *job)
     call_end(s, call);
 }
 
+/* Part of it is done. */
+static void evict_leave(struct call *call, int err)
+{
+    core_evict_cancel(call->session->svc->core, &call->job);
+    call->job.ret_err = err;
+    audit_evicted(call->session, &call->job);
+}
+
+static void evict_expire(struct call *call)
+{
+    evict_leave(call, KVC_E_TIMEOUT);
+    call_timeout(call, call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
+                                         : "part of it is done; ask again with a longer deadline");
+}
+
+static void evict_stop(struct call *call, bool answer)
+{
+    evict_leave(call, KVC_E_CANCELLED);
+    call_cancelled(call, answer);
+}
+
+static const struct call_kind evict_kind = {.expire = evict_expire, .stop = evict_stop};
+
 const char *svc__text(char to[KVC_STRING_MAX], struct codec_bin from)
 {
     MUST(from.n < KVC_STRING_MAX);
@@ -280,7 +303,7 @@ void op_evict(struct request *rq)
     int err = codec_dec_evict(rq->buf, rq->len, &rq->head, &msg);
     if (refused(rq, err, msg.ns))
         return;
-    struct call *call = call_new(rq, CALL_EVICT);
+    struct call *call = call_new(rq, &evict_kind);
     if (!call)
         return;
     call->job = (struct core_evict_job){.ns = msg.ns,

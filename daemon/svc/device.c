@@ -36,7 +36,7 @@ uint64_t svc_device_bytes(uint32_t sessions, uint64_t chunks)
     return sessions * (sizeof(struct device_things) + 2 * chunks * sizeof(struct device_loan));
 }
 
-struct device_things *device_things_of(struct session *se)
+static struct device_things *device_things_of(struct session *se)
 {
     if (se->things)
         return se->things;
@@ -98,6 +98,11 @@ bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word)
         return false;
     *ret_word = &se->things->words[no];
     return true;
+}
+
+bool device_word_is_due(const _Atomic uint64_t *word, uint64_t value)
+{
+    return word && atomic_load_explicit(word, memory_order_acquire) < value;
 }
 
 const _Atomic uint64_t *device_revoked(const struct session *se)
@@ -314,7 +319,7 @@ void device_map_on(struct session *se, uint32_t chunk)
     int headers;
     int err = chunk_export(se, chunk, &d, &handle, &headers, &bytes);
     if (!err)
-        err = lend_chunk(se, d, chunk);
+        err = device_things_of(se) ? lend_chunk(se, d, chunk) : -ENOMEM;
     struct att_chunk_on reply = {.status = KVC_ST_OK, .chunk = chunk};
     if (err) {
         reply.status = export_status(err, &why);

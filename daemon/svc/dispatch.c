@@ -103,7 +103,7 @@ static void refuse_full(struct request *rq)
                 "too many requests of this session are in flight (limits.requests)");
 }
 
-void dispatch(struct request *rq)
+static void dispatch(struct request *rq)
 {
     struct svc *s = rq->s;
     uint8_t op = rq->head.op;
@@ -118,6 +118,37 @@ void dispatch(struct request *rq)
     } else {
         ops[op](rq);
     }
+}
+
+/* The turn of a request that was not handled where it came in. */
+static void turn_comes(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct request rq;
+    call_resume(call, &rq);
+    call_end(s, call);
+    dispatch(&rq);
+    request_end(&rq);
+}
+
+static void turn_expire(struct call *call)
+{
+    call_timeout(call, "other requests of the session, or of others, took so long");
+}
+
+/* A request that has not been handled: others come first. */
+static const struct call_kind turn_kind = {.expire = turn_expire, .stop = call_cancelled};
+
+static void turn_queue(struct request *rq)
+{
+    struct call *call = call_new(rq, &turn_kind);
+    if (!call)
+        return;
+    if (call_keep(rq, call)) {
+        work_wait(call, turn_comes);
+        return;
+    }
+    refuse_to_keep(rq, call);
 }
 
 void svc_request(struct svc *s, const void *route, size_t route_len, const void *buf, size_t len,
@@ -143,7 +174,7 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
     else if (is_full(&rq))
         refuse_full(&rq);
     else
-        work_queue(&rq);
+        turn_queue(&rq);
     request_end(&rq);
     work_charge(se, rq.head.op, begun, len);
 }

@@ -202,6 +202,25 @@ static void on_verified(struct core_verify *v)
     call_end(s, call);
 }
 
+/* As a commit. */
+static void verify_expire(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    call->answered = true;
+    core_verify_cancel(s->core, &call->verify);
+    reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                "the blocks were not read in time; ask again with a longer deadline, or for "
+                "fewer bytes");
+}
+
+static void verify_stop(struct call *call, bool answer)
+{
+    call_abandon(call, answer);
+    core_verify_cancel(call->session->svc->core, &call->verify);
+}
+
+static const struct call_kind verify_kind = {.expire = verify_expire, .stop = verify_stop};
+
 void op_verify(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -218,7 +237,7 @@ void op_verify(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
-    struct call *call = call_new(rq, CALL_VERIFY);
+    struct call *call = call_new(rq, &verify_kind);
     if (!call)
         return;
     if (msg.cursor == 0)

@@ -76,7 +76,7 @@ static void pin_go_on(struct call *call)
 /* Of many keys. */
 static void pin_slices(struct request *rq, const struct core_pin *pin)
 {
-    struct call *call = call_new(rq, CALL_LOOK);
+    struct call *call = call_new(rq, &look_kind);
     if (!call)
         return;
     if (!call_keep(rq, call)) {
@@ -126,6 +126,14 @@ static void reply_unpinned(struct svc *s, struct session *se, const struct msg_h
     reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
 }
 
+static void unpin_expire(struct call *call)
+{
+    call_timeout(call, "the pin has ended, and lets go of its blocks yet");
+}
+
+/* The core goes on with it. */
+static const struct call_kind unpin_kind = {.expire = unpin_expire, .stop = call_cancelled};
+
 static void unpin_go_on(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -151,7 +159,7 @@ void op_unpin(struct request *rq)
     }
     audit(rq->se, "unpin %llu", (unsigned long long)msg.pin);
     /* Without a call for it, the answer comes before all blocks are let go of. */
-    struct call *call = err == CORE_MORE ? call_try(rq, CALL_UNPIN) : NULL;
+    struct call *call = err == CORE_MORE ? call_try(rq, &unpin_kind) : NULL;
     if (!call) {
         reply_unpinned(s, rq->se, &rq->head);
         return;

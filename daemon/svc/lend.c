@@ -31,10 +31,10 @@ static int reserve(struct device_things *t)
 
 int lend_chunk(struct session *se, struct device *d, uint32_t chunk)
 {
-    struct device_things *t = device_things_of(se);
+    struct device_things *t = se->things;
     if (find(t, chunk))
         return 0;
-    if (!t || reserve(t))
+    if (reserve(t))
         return -ENOMEM;
     t->loan[t->nloans++] = (struct device_loan){.chunk = chunk};
     d->ops->chunk_lend(d, chunk);

@@ -76,6 +76,37 @@ static const char *kept_detail(uint16_t op)
                  "it may be back (names.dir, see the daemon's log)";
 }
 
+/* The core goes on with what a name lets go of. */
+static void name_leave(struct call *call)
+{
+    struct core *c = call->session->svc->core;
+    core_ask_cancel(c, &call->asking);
+    core_name_cancel(&call->name_waiter);
+    if (call->head.op == KVC_OP_NAME_FORGET)
+        audit_forgotten(call);
+    core_name_forget_cancel(&call->forgetting);
+}
+
+static void name_expire(struct call *call)
+{
+    const char *why = "it is done, but not on stable storage yet";
+    name_leave(call);
+    if (call->put.seq && call->asking.named.tokens == 0)
+        why = "not all keys had been looked up; the name is as it was";
+    else if (call->put.seq && !call->put.durable)
+        why = "it is done, but the name may not have let go yet of all that it was";
+    call_timeout(call, why);
+}
+
+static void name_stop(struct call *call, bool answer)
+{
+    name_leave(call);
+    call_cancelled(call, answer);
+}
+
+/* A name that is put or forgotten, until that is kept. */
+static const struct call_kind name_kind = {.expire = name_expire, .stop = name_stop};
+
 static void on_forgotten(struct core_gone *gone, int err)
 {
     struct call *call = CONTAINER_OF(gone, struct call, gone);
@@ -162,7 +193,7 @@ static void put_go_on(struct call *call)
 /* Of many keys, or of a name that has had many. */
 static void put_slices(struct request *rq, const struct core_name_put *in)
 {
-    struct call *call = call_new(rq, CALL_NAME);
+    struct call *call = call_new(rq, &name_kind);
     if (!call)
         return;
     if (!call_keep(rq, call)) {
@@ -208,7 +239,7 @@ void op_name_put(struct request *rq)
         put_slices(rq, &in);
         return;
     }
-    struct call *call = in.durable ? call_new(rq, CALL_NAME) : NULL;
+    struct call *call = in.durable ? call_new(rq, &name_kind) : NULL;
     if (in.durable && !call)
         return;
     if (call)
@@ -283,7 +314,7 @@ void op_name_forget(struct request *rq)
     struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
-    struct call *call = call_new(rq, msg.dry_run ? CALL_LOOK : CALL_NAME);
+    struct call *call = call_new(rq, msg.dry_run ? &look_kind : &name_kind);
     if (!call)
         return;
     if (msg.dry_run) {
@@ -505,7 +536,8 @@ static void on_loaded(struct core_waiter *w)
         work_wait(call, load_again);
 }
 
-void load_finish(struct call *call)
+/* Answers with what is there. */
+static void load_finish(struct call *call)
 {
     core_waiter_cancel(call->session->svc->core, &call->waiter);
     core_ask_cancel(call->session->svc->core, &call->asking);
@@ -513,6 +545,9 @@ void load_finish(struct call *call)
     work_leave(call);
     work_wait(call, load_again);
 }
+
+/* What a name reaches, until it is in memory. */
+static const struct call_kind load_kind = {.expire = load_finish, .stop = call_stop_waiting};
 
 void op_name_load(struct request *rq)
 {
@@ -529,7 +564,7 @@ void op_name_load(struct request *rq)
         reply_loaded(s, rq->se, &rq->head, in_memory(s, nm));
         return;
     }
-    struct call *call = call_new(rq, CALL_LOAD);
+    struct call *call = call_new(rq, &load_kind);
     if (!call)
         return;
     keep_name(call, msg.kind, &msg.name, &msg.sub);

@@ -96,6 +96,34 @@ static void on_sent(struct core_send *send)
     call_end(s, call);
 }
 
+/* As a commit. */
+static void send_expire(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    call->answered = true;
+    core_send_cancel(s->core, &call->send);
+    reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                "the copies are still running; cancel before reusing the pages");
+}
+
+static void send_stop(struct call *call, bool answer)
+{
+    call_abandon(call, answer);
+    core_send_cancel(call->session->svc->core, &call->send);
+}
+
+static void send_drain(struct call *call)
+{
+    if (!device_word_is_due(call->send.after, call->send.after_value))
+        return;
+    call->drained = true;
+    core_send_cancel(call->session->svc->core, &call->send);
+}
+
+/* Blocks to pages. */
+static const struct call_kind send_kind = {
+    .expire = send_expire, .stop = send_stop, .drain = send_drain};
+
 static int send_start(struct call *call, const char **ret_why)
 {
     struct svc *s = call->session->svc;
@@ -127,11 +155,11 @@ static void send_begin(struct call *call, const struct core_held *held)
     int err = 0;
     hold_end(call, held);
     if (held->lease) {
-        call->kind = CALL_SEND;
+        call->kind = &send_kind;
         call_rearm(call, call->due_ns);
         err = send_start(call, &why);
         if (err == 1 && s->draining)
-            call_drain(s, call);
+            send_drain(call);
         if (err == 1)
             return;
         MUST(core_release(s->core, call->session->client, held->lease) == 0);
@@ -242,11 +270,24 @@ static void on_filled(struct core_fill *fill)
     reply_near(CONTAINER_OF(fill, struct call, fill));
 }
 
-void fill_finish(struct call *call)
+/* Answers with what is there. */
+static void fill_finish(struct call *call)
 {
     core_fill_cancel(call->session->svc->core, &call->fill);
     reply_near(call);
 }
+
+static void fill_stop(struct call *call, bool answer)
+{
+    struct core *core = call->session->svc->core;
+    core_fill_cancel(core, &call->fill);
+    /* Nobody has been told of the lease, unless its client has guessed the number. */
+    (void)!core_release(core, call->session->client, call->held.lease);
+    call_cancelled(call, answer);
+}
+
+/* Blocks to slots of a device. */
+static const struct call_kind fill_kind = {.expire = fill_finish, .stop = fill_stop};
 
 static void fill_begin(struct call *call, const struct core_held *held)
 {
@@ -254,7 +295,7 @@ static void fill_begin(struct call *call, const struct core_held *held)
     int err = KVC_E_NO_LEASE;
     hold_end(call, held);
     if (held->lease && call->device->slots) {
-        call->kind = CALL_FILL;
+        call->kind = &fill_kind;
         call_rearm(call, call->due_ns);
         call->fill = (struct core_fill){.lease = held->lease,
                                         .device = call->device->no,

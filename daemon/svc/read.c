@@ -46,6 +46,14 @@ static void reply_looked(struct svc *s, struct session *se, const struct msg_hea
     histo_add(&s->m.lookup_ns, clock_now_ns() - begun_ns);
 }
 
+static void look_expire(struct call *call)
+{
+    core_ask_cancel(call->session->svc->core, &call->asking);
+    call_timeout(call, "not all keys had been looked up; others had their turns too");
+}
+
+const struct call_kind look_kind = {.expire = look_expire, .stop = call_stop_waiting};
+
 static void look_step(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -66,7 +74,7 @@ static void look_step(struct call *call)
 
 static void look_begin(struct request *rq, const struct msg_lookup *msg, const struct core_seq *seq)
 {
-    struct call *call = call_new(rq, CALL_LOOK);
+    struct call *call = call_new(rq, &look_kind);
     if (!call)
         return;
     if (!call_keep(rq, call)) {
@@ -230,30 +238,27 @@ static void wait_woken(struct call *call)
         wait_again(call);
 }
 
-static uint8_t *long_locs_take(struct svc *s)
-{
-    for (uint32_t i = 0; i < SVC_LONG_LOCS; i++)
-        if (!s->long_used[i]) {
-            s->long_used[i] = true;
-            return s->long_locs[i];
-        }
-    return NULL;
-}
-
-void locs_free(struct svc *s, struct call *call)
-{
-    if (call->locs)
-        s->long_used[(size_t)(call->locs - s->long_locs[0]) / sizeof s->long_locs[0]] = false;
-    call->locs = NULL;
-}
-
-void redeem_cancel(struct call *call)
+static void redeem_cancel(struct call *call)
 {
     struct core *core = call->session->svc->core;
     if (call->locs) /* nobody has been told of the lease */
         (void)!core_release(core, call->session->client, call->held.lease);
     core_redeem_cancel(core, call->session->client, &call->redeeming);
 }
+
+static void redeem_expire(struct call *call)
+{
+    redeem_cancel(call);
+    call_timeout(call, "not all blocks had been held; others had their turns too");
+}
+
+static void redeem_stop(struct call *call, bool answer)
+{
+    redeem_cancel(call);
+    call_cancelled(call, answer);
+}
+
+static const struct call_kind redeem_kind = {.expire = redeem_expire, .stop = redeem_stop};
 
 /* A slice of the locations, and at last the reply. */
 static void locs_step(struct call *call)
@@ -267,13 +272,13 @@ static void locs_step(struct call *call)
         work_go_on(call, locs_step);
         return;
     }
-    if (err == KVC_E_GONE && call->kind == CALL_WAIT) { /* it is asked for anew */
-        locs_free(s, call);
+    if (err == KVC_E_GONE && call->kind != &redeem_kind) { /* it is asked for anew */
+        call_locs_free(call);
         (void)!core_release(s->core, cl, call->held.lease);
         wait_again(call);
         return;
     }
-    if (err && call->kind == CALL_REDEEM)
+    if (err && call->kind == &redeem_kind)
         redeem_cancel(call);
     if (err) /* NO_LEASE of an acquire: who may have guessed its number */
         reply_error(s, call->session, &call->head, err == KVC_E_GONE ? KVC_E_NO_LEASE : err,
@@ -291,7 +296,7 @@ static bool locs_begin(struct call *call, const struct core_held *held)
     uint64_t n = 0;
     for (uint32_t g = 0; g < held->ngroups; g++)
         n += held->group[g].n;
-    call->locs = held->lease && n > core_lease_locs_slice(s->core) ? long_locs_take(s) : NULL;
+    call->locs = held->lease && n > core_lease_locs_slice(s->core) ? call_locs_take(s) : NULL;
     call->held = *held;
     call->nlocs = 0;
     return call->locs != NULL;
@@ -329,7 +334,8 @@ static void on_wake(struct core_waiter *w)
         wait_woken(call);
 }
 
-void wait_finish(struct call *call)
+/* Answers a waiting acquire with what is there. */
+static void wait_finish(struct call *call)
 {
     struct core *core = call->session->svc->core;
     call->acquire.wait = call->acquire.load = false;
@@ -344,11 +350,14 @@ void wait_finish(struct call *call)
         wait_again(call);
 }
 
+static const struct call_kind wait_kind = {
+    .expire = wait_finish, .stop = call_stop_waiting, .drain = wait_finish};
+
 /* The keys are read again at every wake-up, so the request's bytes stay. */
 struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
                       void (*then)(struct call *call, const struct core_held *held))
 {
-    struct call *call = call_new(rq, CALL_WAIT);
+    struct call *call = call_new(rq, &wait_kind);
     if (!call)
         return NULL;
     if (!call_keep(rq, call)) {
@@ -471,7 +480,7 @@ void op_redeem(struct request *rq)
     }
     memcpy(x.ticket, msg.ticket, sizeof x.ticket);
     err = core_redeem_step(s->core, rq->se->client, &x, &held);
-    struct call *call = err == CORE_MORE ? call_new(rq, CALL_REDEEM) : NULL;
+    struct call *call = err == CORE_MORE ? call_new(rq, &redeem_kind) : NULL;
     if (call) {
         call->shard = msg.shard;
         call->redeeming = x;
@@ -541,7 +550,7 @@ static void hint_step(struct call *call)
 
 static void hint_begin(struct request *rq, const struct core_asking *asking)
 {
-    struct call *call = call_new(rq, CALL_LOOK);
+    struct call *call = call_new(rq, &look_kind);
     if (!call)
         return;
     if (!call_keep(rq, call)) {

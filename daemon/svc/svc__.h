@@ -13,6 +13,10 @@
 #include "svc.h"
 #include "wheel.h"
 
+#define CONN_NONE UINT32_MAX /* a session without a connection */
+/* In pages, so that the areas that staging makes are counted as they are made. */
+#define STAGING_UNIT 4096u
+
 /* Answers to RELEASE that a session may be owed at a time. */
 #define SVC_OWED_MAX 16u
 
@@ -113,22 +117,17 @@ struct work_share {
     uint32_t busy;  /* sessions */
 };
 
-enum call_kind {
-    CALL_WAIT = 1,
-    CALL_LOOK,    /* LOOKUP, in slices */
-    CALL_REDEEM,  /* of a large lease */
-    CALL_TURN,    /* has not been handled: others come first */
-    CALL_RESERVE, /* RESERVE; STORE and PAGES_STORE until they copy */
-    CALL_DROP,
-    CALL_UNPIN, /* lets go of its blocks */
-    CALL_COMMIT,
-    CALL_EVICT,
-    CALL_VERIFY,
-    CALL_ROOM,
-    CALL_NAME, /* a name that is put or forgotten, until that is kept */
-    CALL_LOAD, /* what a name reaches, until it is in memory */
-    CALL_SEND, /* blocks to pages */
-    CALL_FILL  /* blocks to slots of a device */
+struct call;
+
+/* What becomes of a call that its handler leaves to go on: of each kind in the file that begins it.
+ */
+struct call_kind {
+    /* Its deadline has come: it answers, and ends or lets its copies end. */
+    void (*expire)(struct call *call);
+    /* Its session has ended, or (answer) a CANCEL asks for it, which CANCELLED answers. */
+    void (*stop)(struct call *call, bool answer);
+    /* The daemon stops: what will not come any more is not waited for. NULL: the call goes on. */
+    void (*drain)(struct call *call);
 };
 
 /* What NAME_PUT and NAME_FORGET answer. */
@@ -150,7 +149,7 @@ struct call {
     void (*step)(struct call *call); /* what it does then */
     struct session *session;
     struct msg_head head;
-    uint8_t kind;
+    const struct call_kind *kind;
     bool answered, cancelled;
     bool refused;    /* COMMIT: it cannot be kept for its next slice, and ends with its copies */
     bool drained;    /* it waited for a word of its worker's when the daemon began to stop */
@@ -168,7 +167,8 @@ struct call {
     bool woken;                /* its waiter was called */
     uint32_t ns, shard;
     struct core_waiter waiter;
-    /* CALL_WAIT: what follows when the hit is held; it ends the call, or makes it another. */
+    /* ACQUIRE and its like: what follows when the hit is held; it ends the call, or makes it
+     * another. */
     void (*then)(struct call *call, const struct core_held *held);
     struct core_held held;      /* SEND, FILL */
     struct device_pages *pages; /* of a pool; counted there. NULL: none */
@@ -199,16 +199,16 @@ struct call {
     int journaled;                     /* of both: what the journal said; 1: nothing yet */
     bool evicts; /* NAME: blocks go with it, and are to stay away after a crash */
     uint32_t ncorrupt;
-    bool all_tiers; /* CALL_VERIFY: host memory, storage, devices */
+    bool all_tiers; /* VERIFY: host memory, storage, devices */
     union {
         uint8_t statuses[KVC_STORE_MAX];
         struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
         struct {
             uint8_t kind;
             char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
-        } named;               /* CALL_LOAD; LOOK with `would` */
-        union outcome outcome; /* CALL_NAME */
-        uint64_t pin;          /* CALL_UNPIN */
+        } named;               /* NAME_LOAD; NAME_FORGET with `would` */
+        union outcome outcome; /* NAME_PUT, NAME_FORGET */
+        uint64_t pin;          /* UNPIN */
     };
 };
 
@@ -283,14 +283,9 @@ static inline uint64_t request_begun_ns(const struct request *rq)
     return rq->begun_ns ? rq->begun_ns : rq->s->now_ns;
 }
 
-/* dispatch.c */
-void dispatch(struct request *rq);
-
 /* work.c */
 /* Whether a request that has come may be handled at once. */
 bool work_comes_first(struct session *se);
-/* Else it waits for its turn. */
-void work_queue(struct request *rq);
 /* A call goes on in another turn, before all else of its session: `step` is called then, and again
  * until the call leaves, or ends. */
 void work_go_on(struct call *call, void (*step)(struct call *call));
@@ -318,6 +313,7 @@ void reply_forget(struct svc *s, struct session *se);
 uint16_t status_of(int err); /* wire status of a negative return value; total */
 
 /* session.c */
+uint32_t principal_no(const struct svc *s, const struct svc_principal *p);
 void session_doom(struct session *se, uint16_t status, const char *text);
 /* The same, and its leases end too, though its process may live; of one that was dropped before,
  * what it kept. */
@@ -326,15 +322,21 @@ struct session *session_by_route(struct svc *s, const void *route, size_t len);
 /* It opens a namespace: what works with blocks is told of in the log, and a tool that looks is not.
  */
 void session_works(struct session *se);
-/* One of the things that a session that has been closed waits for is over. */
-void session_over(struct session *se);
 uint32_t session_principal(const struct session *se);
 /* Says it on the attach connection; a session that takes nothing is doomed. */
 void session_say(struct session *se, const void *buf, int len, int fd);
 
+/* attach.c */
+/* One of the things that a session that has been closed waits for is over. */
+void session_over(struct session *se);
+/* Tells the peer and stops serving it; at the end of a turn. */
+void session_drop(struct session *se);
+
 /* call.c */
-struct call *call_new(struct request *rq, enum call_kind kind); /* NULL: answered BUSY */
-struct call *call_try(struct request *rq, enum call_kind kind); /* NULL: not answered */
+/* NULL: answered BUSY. */
+struct call *call_new(struct request *rq, const struct call_kind *kind);
+/* NULL: not answered. */
+struct call *call_try(struct request *rq, const struct call_kind *kind);
 /* The request's bytes stay until the call has ended. False: no more can be kept. */
 bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
 /* It could not: the request is refused, and the call ended. */
@@ -357,9 +359,18 @@ const char *call_gone_detail(int err);
 uint64_t call_copies_due(const struct call *call);
 /* Answered now or before; frees it, and answers a CANCEL that waited for it. */
 void call_end(struct svc *s, struct call *call);
-void call_cancel_all(struct svc *s, struct session *se);
-/* The daemon stops: copies that still wait for their worker's word are called off. */
-void call_drain(struct svc *s, struct call *call);
+void call_cancel_all(struct session *se);
+/* Room for the locations of a long lease; NULL: others have it. The call's end gives it back. */
+uint8_t *call_locs_take(struct svc *s);
+void call_locs_free(struct call *call);
+/* For kinds: answered with TIMEOUT, and ended. */
+void call_timeout(struct call *call, const char *why);
+/* Ended, and with `answer` answered before. */
+void call_cancelled(struct call *call, bool answer);
+/* The same of one that asks or waits: with what it held. */
+void call_stop_waiting(struct call *call, bool answer);
+/* Copies end it, and are to be called off now. */
+void call_abandon(struct call *call, bool answer);
 void op_cancel(struct request *rq);
 
 /* read.c */
@@ -372,9 +383,8 @@ void op_acquire(struct request *rq);
 void op_redeem(struct request *rq);
 void op_release(struct request *rq);
 void op_hint(struct request *rq);
-/* Answers a waiting acquire with what is there. */
-void locs_free(struct svc *s, struct call *call);
-void wait_finish(struct call *call);
+/* LOOKUP and its like, in slices. */
+extern const struct call_kind look_kind;
 /* Waits for what `in` wants; `then` follows, with the lease. NULL: answered. The caller goes on
  * with wait_again(). */
 struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
@@ -399,8 +409,6 @@ void op_name_list(struct request *rq);
 void op_name_forget(struct request *rq);
 void op_name_load(struct request *rq);
 void op_name_tokens(struct request *rq);
-/* Answers a load with what is there. */
-void load_finish(struct call *call);
 
 /* write.c */
 void op_reserve(struct request *rq);
@@ -408,17 +416,10 @@ void op_commit(struct request *rq);
 void op_store(struct request *rq);
 void op_drop(struct request *rq);
 void op_pages_store(struct request *rq);
-/* The rest of a DROP, and its answer. */
-void drop_finish(struct call *call);
-/* One that has not copied anything yet ends: what it has reserved is dropped. */
-void reserve_cancel(struct call *call);
-void redeem_cancel(struct call *call);
-/* A RESERVE or STORE that was put aside for lack of room goes on. */
-void room_finish(struct call *call);
+/* Its blocks are being copied. */
+extern const struct call_kind commit_kind;
 
 /* device.c */
-/* NULL: no memory. */
-struct device_things *device_things_of(struct session *se);
 void device_words(struct session *se);
 void device_mem(struct session *se, const struct att_mem *msg, int *fd);
 void device_mem_drop(struct session *se, uint32_t mem);
@@ -439,6 +440,8 @@ int device_pool_lost(const struct device_pages *pages, const char **ret_why) KVC
 const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns);
 /* Word `no`, NULL for KVC_NO_WORD. False: the session has none. */
 bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word) KVC_WARN_UNUSED;
+/* Whether it has not reached the value yet. */
+bool device_word_is_due(const _Atomic uint64_t *word, uint64_t value);
 /* What the session's worker raises when it takes its pages back; NULL: it cannot. */
 const _Atomic uint64_t *device_revoked(const struct session *se);
 void op_devices(struct request *rq);
@@ -446,7 +449,7 @@ void op_pool_open(struct request *rq);
 void op_pool_close(struct request *rq);
 
 /* lend.c */
-/* The session is told of memory that the device has just exported. 0, -ENOMEM. */
+/* The session is told of memory that the device has just exported; it has things. 0, -ENOMEM. */
 int lend_chunk(struct session *se, struct device *d, uint32_t chunk) KVC_WARN_UNUSED;
 /* UNMAPPED; of what it was not given nothing comes. */
 void lend_unmapped(struct session *se, uint32_t chunk);
@@ -467,8 +470,6 @@ void op_acquire_on(struct request *rq);
 /* Numbers where they are aligned; in the bytes of a request that is kept, for which the field
  * before it is not needed any more. */
 const uint32_t *pages_align(struct codec_bin pages);
-/* Answers a copy to slots with what is there. */
-void fill_finish(struct call *call);
 
 /* What to say when core_ns_get() fails. */
 const char *ns_detail(int err);

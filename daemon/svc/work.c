@@ -146,29 +146,6 @@ void work_leave(struct call *call)
     share_of(se)->busy--;
 }
 
-/* The turn of a request that was not handled where it came in. */
-static void begin(struct call *call)
-{
-    struct svc *s = call->session->svc;
-    struct request rq;
-    call_resume(call, &rq);
-    call_end(s, call);
-    dispatch(&rq);
-    request_end(&rq);
-}
-
-void work_queue(struct request *rq)
-{
-    struct call *call = call_new(rq, CALL_TURN);
-    if (!call)
-        return;
-    if (call_keep(rq, call)) {
-        work_wait(call, begin);
-        return;
-    }
-    refuse_to_keep(rq, call);
-}
-
 void work_run(struct svc *s)
 {
     for (bool first = true; first || !turn_over(s, 1); first = false) {

@@ -57,7 +57,8 @@ static void count_wait(struct svc *s, const struct call *call)
                core_metrics(s->core)->saving_bytes);
 }
 
-void room_finish(struct call *call)
+/* It goes on. */
+static void room_finish(struct call *call)
 {
     struct svc *s = call->session->svc;
     struct request rq;
@@ -82,6 +83,8 @@ static void on_room(struct core_waiter *w)
     room_finish(CONTAINER_OF(w, struct call, waiter));
 }
 
+static const struct call_kind room_kind = {.expire = room_finish, .stop = call_stop_waiting};
+
 /* Puts the request aside when what would have to go for it is on its way to disk. False: it goes
  * on; so it does when there is no place to wait in. */
 static bool wait_for_room(struct request *rq, const struct core_reserve *in)
@@ -94,7 +97,7 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     const uint64_t bytes = (uint64_t)in->n * v.spec->group[in->group].block_bytes;
     if (!core_store_must_wait(s->core, bytes, NULL))
         return false;
-    struct call *call = call_new(rq, CALL_ROOM);
+    struct call *call = call_new(rq, &room_kind);
     if (!call)
         return true; /* answered */
     call->waiter.fn = on_room;
@@ -125,10 +128,26 @@ static void reserving_move(struct core_reserving *to, const struct core_reservin
     to->in.retention = &wishes->retention;
 }
 
-void reserve_cancel(struct call *call)
+/* What it has reserved is dropped. */
+static void reserve_cancel(struct call *call)
 {
     core_reserve_cancel(&call->reserving);
 }
+
+static void reserve_expire(struct call *call)
+{
+    reserve_cancel(call);
+    call_timeout(call, "not all blocks had been reserved; those that were are dropped");
+}
+
+static void reserve_stop(struct call *call, bool answer)
+{
+    reserve_cancel(call);
+    call_cancelled(call, answer);
+}
+
+/* RESERVE; STORE and PAGES_STORE until they copy. */
+static const struct call_kind reserve_kind = {.expire = reserve_expire, .stop = reserve_stop};
 
 /* The first slice has not done it: the request stays, and goes on in other turns. */
 static void reserve_goes_on(struct request *rq, struct call *call, void (*step)(struct call *call))
@@ -166,7 +185,7 @@ static void reserve_step(struct call *call)
 static void reserve_long(struct request *rq)
 {
     struct svc *s = rq->s;
-    struct call *call = call_new(rq, CALL_RESERVE);
+    struct call *call = call_new(rq, &reserve_kind);
     if (!call) {
         core_reserve_cancel(&s->reserving);
         return;
@@ -213,6 +232,42 @@ static void reply_commit(struct svc *s, struct session *se, const struct msg_hea
     reply_send(s, se, codec_enc_commit_reply(s->out, sizeof s->out, head, &reply));
 }
 
+/* The copies still run: told now, freed when they have ended. */
+static void commit_expire(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    call->answered = true;
+    reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                call->pages
+                    ? "copies may still be running, cancel before reusing the pages; what was "
+                      "to be durable is not known to be"
+                    : "copies may still be running, cancel before reusing the staging area; "
+                      "what was to be durable is not known to be");
+    work_leave(call);
+    core_commit_cancel(s->core, &call->commit); /* the call may end in here */
+}
+
+/* It ends in its done(), which may have run. */
+static void commit_stop(struct call *call, bool answer)
+{
+    call_abandon(call, answer);
+    core_commit_cancel(call->session->svc->core, &call->commit);
+}
+
+/* What is not to come any more is not waited for: a word, or what other ranks would store. */
+static void commit_drain(struct call *call)
+{
+    struct core *c = call->session->svc->core;
+    if (!core_commit_lacks_shards(c, &call->commit) &&
+        !(call->pages && device_word_is_due(call->commit.after, call->commit.after_value)))
+        return;
+    call->drained = true;
+    core_commit_cancel(c, &call->commit);
+}
+
+const struct call_kind commit_kind = {
+    .expire = commit_expire, .stop = commit_stop, .drain = commit_drain};
+
 static void on_commit_done(struct core_commit *m)
 {
     struct call *call = CONTAINER_OF(m, struct call, commit);
@@ -254,7 +309,7 @@ static void commit_sliced(struct call *call, int rc)
     struct svc *s = call->session->svc;
     work_leave(call);
     if (rc == 1 && s->draining)
-        call_drain(s, call);
+        commit_drain(call);
     if (rc == 1)
         return;
     reply_commit(s, call->session, &call->head, call->statuses, call->commit.n);
@@ -298,7 +353,7 @@ static void commit_run(struct request *rq, struct call *call)
     m->deadline_ns = call->pages ? call_copies_due(call) : call->due_ns;
     m->statuses = call->statuses;
     m->done = on_commit_done;
-    call->kind = CALL_COMMIT;
+    call->kind = &commit_kind;
     int rc = core_commit_begin(s->core, se->client, m, &why);
     if (rc) {
         reply_error(s, se, &call->head, rc, why);
@@ -335,7 +390,7 @@ void op_commit(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
-    struct call *call = call_new(rq, CALL_COMMIT);
+    struct call *call = call_new(rq, &commit_kind);
     if (!call)
         return;
     memset(call->statuses, KVC_ST_OK, msg.offsets.n / 8);
@@ -435,7 +490,7 @@ void op_store(struct request *rq)
     }
     if (wait_for_room(rq, &in))
         return;
-    struct call *call = call_new(rq, CALL_RESERVE);
+    struct call *call = call_new(rq, &reserve_kind);
     if (!call)
         return;
     call->commit = (struct core_commit){.offsets = msg.offsets.p};
@@ -495,7 +550,7 @@ void op_pages_store(struct request *rq)
     }
     if (wait_for_room(rq, &in))
         return;
-    struct call *call = call_new(rq, CALL_RESERVE);
+    struct call *call = call_new(rq, &reserve_kind);
     if (!call)
         return;
     if (!call_keep(rq, call)) {
@@ -515,21 +570,32 @@ static void reply_drop(struct svc *s, struct session *se, const struct msg_head 
     reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
 }
 
-static void drop_step(struct call *call)
-{
-    struct svc *s = call->session->svc;
-    const int rc = core_drop_step(s->core, call->session->client, call->commit.reservation);
-    if (rc != CORE_MORE)
-        drop_finish(call);
-}
-
-void drop_finish(struct call *call)
+/* The rest of a DROP, and its answer. */
+static void drop_finish(struct call *call)
 {
     struct svc *s = call->session->svc;
     const int err = core_drop(s->core, call->session->client, call->commit.reservation);
     MUST(err == 0 || err == KVC_E_GONE);
     reply_drop(s, call->session, &call->head);
     call_end(s, call);
+}
+
+static void drop_stop(struct call *call, bool answer)
+{
+    if (answer) /* it is too late to change one's mind */
+        drop_finish(call);
+    else /* its session's end drops the rest */
+        call_cancelled(call, false);
+}
+
+static const struct call_kind drop_kind = {.expire = drop_finish, .stop = drop_stop};
+
+static void drop_step(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    const int rc = core_drop_step(s->core, call->session->client, call->commit.reservation);
+    if (rc != CORE_MORE)
+        drop_finish(call);
 }
 
 void op_drop(struct request *rq)
@@ -545,7 +611,7 @@ void op_drop(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
     } else if (err == 0) {
         reply_drop(s, rq->se, &rq->head);
-    } else if ((call = call_new(rq, CALL_DROP)) != NULL) {
+    } else if ((call = call_new(rq, &drop_kind)) != NULL) {
         call->commit.reservation = msg.reservation;
         work_go_on(call, drop_step);
     }

@@ -270,7 +270,7 @@ static void check_sessions(struct sim *s)
         LIST_FOR_EACH_SAFE (node, next, &se->calls) {
             const struct call *call = CONTAINER_OF(node, struct call, node);
             kept += call->kept != NULL;
-            commits += call->kind == CALL_COMMIT;
+            commits += call->kind == &commit_kind;
             inflight++;
         }
         SIM_CHECK(s, inflight == se->inflight, "session %u: %u calls, %u in flight", i, inflight,
