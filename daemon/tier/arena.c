@@ -172,15 +172,6 @@ struct arena_slab *arena__find(const struct arena *a, struct tier_loc loc, uint3
     return s;
 }
 
-struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
-                                       uint32_t slot)
-{
-    struct slot_header *const first =
-        (struct slot_header *)((uint8_t *)arena__at(&a->chunks[s->chunk], s->page) +
-                               sizeof(struct slab_header));
-    return first + slot;
-}
-
 uint64_t arena__next_gen(struct arena *a)
 {
     if (++a->gen == 0)

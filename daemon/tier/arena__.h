@@ -198,8 +198,6 @@ static inline bool arena__slot_is_free(const struct arena_slab *s, uint32_t slot
 struct arena_slab *arena__slab_at(const struct arena *a, uint32_t chunk, uint32_t page);
 /* The slab of a slot handed out, and which one it is. MUST be one. */
 struct arena_slab *arena__find(const struct arena *a, struct tier_loc loc, uint32_t *ret_slot);
-struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
-                                       uint32_t slot);
 
 uint64_t arena__next_gen(struct arena *a);
 /* The lowest free slot of a slab that has one is handed out. */
@@ -225,6 +223,10 @@ struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t sl
 /* The same in this chunk of the principal's, which has a run that is long enough. */
 struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t principal,
                                    uint32_t slot_pages);
+struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
+                                       uint32_t slot);
+/* A slab of the region has become empty and is gone. */
+void arena__region_slab_gone(struct arena *a, uint32_t region);
 /* The slab is empty: its pages go back, or stay held for its drain. */
 void arena__give_back(struct arena *a, struct arena_slab *s);
 /* Whether a slot of this kind could be had if the limit allowed it. */
@@ -251,9 +253,6 @@ void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there);
 
 /* For bus_claim(): the chunk with this address is lost, and the access may go on. */
 bool arena__lose(void *ctx, void *addr);
-
-/* A slab of the region has become empty and is gone. */
-void arena__region_slab_gone(struct arena *a, uint32_t region);
 
 /* --- arena_shift.c --- */
 

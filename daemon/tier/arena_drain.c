@@ -181,21 +181,6 @@ static struct arena_region *begin(struct arena *a, const struct pick *pick, uint
     return r;
 }
 
-void arena__region_slab_gone(struct arena *a, uint32_t region)
-{
-    struct arena_region *r = &a->regions[region];
-    MUST(r->active && r->slabs_left > 0);
-    if (--r->slabs_left > 0)
-        return;
-    struct arena_chunk *c = &a->chunks[r->chunk];
-    r->active = false;
-    a->held_pages -= r->pages;
-    arena__mark(a, c, r->page, r->pages, false);
-    /* If the system refuses a new memfd now, the empty chunk is taken over at a later alloc. */
-    if (c->principal != r->principal)
-        (void)!arena__replace(a, r->chunk);
-}
-
 /* --- the tier's functions --- */
 
 /* `each` may free this slot and others, so the slab is looked up anew before each call. */

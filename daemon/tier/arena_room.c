@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Calls of arena_alloc() between two attempts to replace a chunk when the system refuses. */
+/* Allocations between two attempts to replace a chunk when the system refuses. */
 #define REPLACE_PATIENCE 256u
 
 /* --- bitmap --- */
@@ -297,6 +297,15 @@ void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there)
     layout_order();
 }
 
+struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
+                                       uint32_t slot)
+{
+    struct slot_header *const first =
+        (struct slot_header *)((uint8_t *)arena__at(&a->chunks[s->chunk], s->page) +
+                               sizeof(struct slab_header));
+    return first + slot;
+}
+
 /* Headers first, the bit that leads to them last. */
 static void stamp(struct arena *a, const struct arena_slab *s)
 {
@@ -380,6 +389,21 @@ struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t pri
     const uint32_t page = find_run(a, &a->chunks[chunk], arena__run_min(slot_pages), &run);
     MUST(page != ARENA_NONE);
     return carve_at(a, chunk, page, run, principal, slot_pages);
+}
+
+void arena__region_slab_gone(struct arena *a, uint32_t region)
+{
+    struct arena_region *r = &a->regions[region];
+    MUST(r->active && r->slabs_left > 0);
+    if (--r->slabs_left > 0)
+        return;
+    struct arena_chunk *c = &a->chunks[r->chunk];
+    r->active = false;
+    a->held_pages -= r->pages;
+    arena__mark(a, c, r->page, r->pages, false);
+    /* If the system refuses a new memfd now, the empty chunk is taken over at a later alloc. */
+    if (c->principal != r->principal)
+        (void)!arena__replace(a, r->chunk);
 }
 
 void arena__give_back(struct arena *a, struct arena_slab *s)

@@ -371,6 +371,21 @@ static const struct tier_ops nvme_ops = {
     .settle = nvme__settle,
 };
 
+/* What follows on an I/O is told at once: the disk does not call back inline. */
+static void on_io_done(struct disk_op *op)
+{
+    struct nvme_io *io = nvme__io_ended(op);
+    struct nvme *n = io->n;
+    if (n->running)
+        nvme__health_io(n, &n->path[op->path], io);
+    io->end(io);
+    n->work = true;
+    if (!n->running)
+        return;
+    nvme__sync_run(n);
+    nvme__drain(n);
+}
+
 int nvme_create(const struct nvme_config *config, struct nvme **ret_nvme)
 {
     if (nvme_config_problem(config) != NULL)
@@ -382,6 +397,7 @@ int nvme_create(const struct nvme_config *config, struct nvme **ret_nvme)
     n->wall_ns = config->wall_ns;
     n->commit_due_ns = UINT64_MAX;
     n->tier.ops = &nvme_ops;
+    n->io_done = on_io_done;
     if (!alloc_tables(n) || !alloc_io(n)) {
         nvme_destroy(&n);
         return -ENOMEM;
@@ -460,12 +476,6 @@ int nvme_path_error(const struct nvme *n, uint32_t path)
 {
     MUST(path < n->paths);
     return nvme__path_up(&n->path[path]) ? 0 : n->path[path].error;
-}
-
-void nvme__count_corrupt(struct nvme *n, struct tier_loc loc)
-{
-    n->m.blocks_corrupt++;
-    nvme__entry_path(n, nvme__entry(n, loc))->corrupt++;
 }
 
 uint64_t nvme_path_corrupt(const struct nvme *n, uint32_t path)

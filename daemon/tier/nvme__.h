@@ -2,8 +2,9 @@
 /*
  * What the files of the NVMe tier share. Thread: control thread.
  *
- * A location is an entry of a table (nvme_entry.c); what was written at once is an extent; extents
- * lie one behind the other in segments (nvme_seg.c) of paths. Everything is named by its number.
+ * A location is an entry of a table (nvme_entry.c); what was written at once is an extent
+ * (nvme_extent.c); extents lie one behind the other in segments (nvme_seg.c) of paths. Everything
+ * is named by its number.
  */
 #ifndef KVC_TIER_NVME__H
 #define KVC_TIER_NVME__H
@@ -430,7 +431,8 @@ struct nvme {
     struct nvme_extents synced, dirty, lost;
     struct nvme_ops put[NVME_CLASSES], get_new, get_ready, verify_wait, finish;
     uint64_t write_inflight, read_inflight;
-    uint32_t ios; /* in flight */
+    uint32_t ios;                        /* in flight */
+    void (*io_done)(struct disk_op *op); /* of each of them */
     struct nvme_write *write, *write_free;
     struct nvme_read *read, *read_free;
     uint32_t writes_n, reads_n;
@@ -486,14 +488,35 @@ static inline uint64_t nvme__entry_page(const struct nvme *n, const struct nvme_
     return nvme__extent_page(n, &n->extent[e->extent]) + e->page;
 }
 
+/* Times of timers: the lesser. */
+static inline uint64_t nvme__sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The next commit is soon. */
+static inline void nvme__commit_soon(struct nvme *n)
+{
+    n->commit_due_ns = nvme__sooner(n->commit_due_ns, n->now_ns + n->c.sync_ns);
+}
+
+/* nvme_extent.c */
+/* NONE when there are none left. */
+uint32_t nvme__extent_new(struct nvme *n);
+void nvme__extent_free(struct nvme *n, uint32_t extent);
+void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent);
+uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list);
+/* The journal says of some of its blocks that they are alive, and they are not. */
+void nvme__dirty(struct nvme *n, uint32_t extent);
+/* What the journal is told of the extent. */
+void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret_value);
+
 /* nvme_entry.c */
 struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc);
 KVC_WARN_UNUSED int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner,
                                     struct tier_loc *ret_loc);
 /* Its room is nobody's; with what was written there it dies. */
 void nvme__entry_free(struct nvme *n, struct tier_loc loc);
-/* The journal says of some of its blocks that they are alive, and they are not. */
-void nvme__dirty(struct nvme *n, uint32_t extent);
 void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent);
 /* It is as if it had not been written. */
 void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e);
@@ -504,15 +527,6 @@ static inline struct tier_loc nvme__loc(const struct nvme *n, const struct nvme_
 {
     return (struct tier_loc){(uint32_t)(e - n->entry)};
 }
-/* NONE when there are none left. */
-uint32_t nvme__extent_new(struct nvme *n);
-void nvme__extent_free(struct nvme *n, uint32_t extent);
-void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent);
-uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list);
-void nvme__ops_push(struct nvme_ops *list, struct tier_op *op);
-struct tier_op *nvme__ops_pop(struct nvme_ops *list);
-/* Takes what follows `prev` (NULL: the first) off. */
-struct tier_op *nvme__ops_cut(struct nvme_ops *list, struct tier_op *prev);
 
 /* nvme_seg.c */
 void nvme__geometry(struct nvme *n, const struct nvme_super *super);
@@ -521,6 +535,8 @@ void nvme__seg_attach(struct nvme *n, uint32_t seg, uint32_t extent);
 /* Takes an extent that is not in the journal out of its segment, and forgets it. */
 void nvme__seg_detach(struct nvme *n, uint32_t extent);
 void nvme__seg_free(struct nvme *n, uint32_t seg);
+/* Segments that the journal has left, and nobody reads, are free. */
+void nvme__segs_deleted(struct nvme *n);
 /* Nothing is written behind what is there. */
 void nvme__seg_seal(struct nvme *n, uint32_t seg);
 /* A full segment without anything alive, in flight or uncommitted goes to those to be deleted. */
@@ -559,22 +575,29 @@ uint64_t nvme__lasting_pages(const struct nvme *n);
 void nvme__issue(struct nvme *n, struct nvme_io *io, enum disk_kind kind, struct nvme_path *p,
                  const struct iovec *iov, uint32_t iovs, uint64_t page, uint64_t bytes,
                  void (*end)(struct nvme_io *io));
+/* It is not in flight any more, and counted. */
+struct nvme_io *nvme__io_ended(struct disk_op *op);
+
+/* nvme_ops.c */
+void nvme__ops_push(struct nvme_ops *list, struct tier_op *op);
+struct tier_op *nvme__ops_pop(struct nvme_ops *list);
+/* Takes what follows `prev` (NULL: the first) off. */
+struct tier_op *nvme__ops_cut(struct nvme_ops *list, struct tier_op *prev);
+void nvme__write_submit(struct nvme *n, struct tier_op *op);
+void nvme__read_submit(struct nvme *n, struct tier_op *op);
 void nvme__finish(struct nvme *n, struct tier_op *op, int status);
+/* The PUT has failed: its entry is as it was before it. */
+void nvme__put_failed(struct nvme *n, struct tier_op *op, int status);
 /* Ends operations and tells of what was lost. */
 void nvme__drain(struct nvme *n);
 
 /* nvme_write.c */
-void nvme__write_submit(struct nvme *n, struct tier_op *op);
 void nvme__write_run(struct nvme *n);
-/* The PUT has failed: its entry is as it was before it. */
-void nvme__put_failed(struct nvme *n, struct tier_op *op, int status);
 /* nvme_read.c */
-void nvme__read_submit(struct nvme *n, struct tier_op *op);
 void nvme__read_sort(struct nvme *n);
 void nvme__read_run(struct nvme *n);
 /* Ends what is cancelled or late. */
 void nvme__read_sweep(struct nvme *n);
-void nvme__read_ended(struct nvme *n, struct nvme_entry *e);
 /* nvme_sync.c */
 void nvme__sync_run(struct nvme *n);
 /* The extent waits for the next sync of its path. */
@@ -590,7 +613,6 @@ KVC_WARN_UNUSED int nvme__settled_load(struct nvme *n, const void *value, uint32
 void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);
 /* All that was written to the path since its last good sync is lost. */
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p);
-void nvme__commit_soon(struct nvme *n);
 /* Whether there would be entries for all that recovery finds, if a promise more were on disk. */
 bool nvme__have_entries(const struct nvme *n);
 /* Of an extent, blocks that nobody holds. */
@@ -602,10 +624,6 @@ static inline uint32_t nvme__dead_of(const struct nvme_extent *x)
 void nvme__journal_failed(struct nvme *n, int error);
 uint64_t nvme__sync_next(const struct nvme *n);
 bool nvme__sync_idle(const struct nvme *n);
-/* Segments that the journal has left, and nobody reads, are free. */
-void nvme__segs_deleted(struct nvme *n);
-/* What the journal is told of the extent. */
-void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret_value);
 /* nvme_dead.c */
 /* The extent is one whose table the next commit waits for. */
 void nvme__dead_add(struct nvme *n, uint32_t extent);
@@ -692,11 +710,5 @@ KVC_WARN_UNUSED int nvme__rebuild_torn(struct nvme *n, const struct nvme_recover
 /* `pages` of zeroed memory for I/O, not touched yet; NULL: none. */
 void *nvme__buffer(uint64_t pages);
 void nvme__buffer_free(void *buffer, uint64_t pages);
-
-/* Times of timers: the lesser. */
-static inline uint64_t nvme__sooner(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of locations and extents, and the lists they are on. */
+/* The table of locations. */
 #include "nvme__.h"
 
 struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc)
@@ -64,13 +64,6 @@ void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent)
         n->durable_pages += pages;
         s->durable_pages += pages;
     }
-}
-
-void nvme__dirty(struct nvme *n, uint32_t extent)
-{
-    n->extent[extent].flags |= NVME_X_LISTED;
-    nvme__extents_push(n, &n->dirty, extent);
-    n->dirty_in++;
 }
 
 /* The journal says that it is alive: the next commit says otherwise. */
@@ -138,6 +131,12 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
     nvme__seg_look(n, x->seg);
 }
 
+void nvme__count_corrupt(struct nvme *n, struct tier_loc loc)
+{
+    n->m.blocks_corrupt++;
+    nvme__entry_path(n, nvme__entry(n, loc))->corrupt++;
+}
+
 /* A full segment in which nothing is promised any more is one like others. After a restart it is
  * durable again until core has said so again. */
 void nvme__unpromise(struct tier *t, struct tier_loc loc)
@@ -157,83 +156,4 @@ void nvme__unpromise(struct tier *t, struct tier_loc loc)
         return;
     s->durable = false;
     n->segs_durable--;
-}
-
-uint32_t nvme__extent_new(struct nvme *n)
-{
-    uint32_t id = n->extent_free;
-    if (id != NVME_NONE)
-        n->extent_free = n->extent[id].next;
-    else if (n->extents_fresh < n->extents_max)
-        id = n->extents_fresh++;
-    else
-        return NVME_NONE;
-    n->extent[id] =
-        (struct nvme_extent){.first = NVME_NONE, .next = NVME_NONE, .seg_next = NVME_NONE};
-    n->extents_used++;
-    return id;
-}
-
-void nvme__extent_free(struct nvme *n, uint32_t extent)
-{
-    struct nvme_extent *x = &n->extent[extent];
-    MUST(x->live == 0 && x->state != NVME_X_FREE && (x->flags & NVME_X_LISTED) == 0);
-    x->state = NVME_X_FREE;
-    x->next = n->extent_free;
-    n->extent_free = extent;
-    n->extents_used--;
-}
-
-void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent)
-{
-    n->extent[extent].next = NVME_NONE;
-    if (list->n++ == 0)
-        list->head = extent;
-    else
-        n->extent[list->tail].next = extent;
-    list->tail = extent;
-}
-
-uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list)
-{
-    if (list->n == 0)
-        return NVME_NONE;
-    const uint32_t extent = list->head;
-    list->head = n->extent[extent].next;
-    list->n--;
-    n->extent[extent].next = NVME_NONE;
-    return extent;
-}
-
-void nvme__ops_push(struct nvme_ops *list, struct tier_op *op)
-{
-    op->next = NULL;
-    if (list->n++ == 0)
-        list->head = op;
-    else
-        list->tail->next = op;
-    list->tail = op;
-    list->bytes += op->bytes;
-}
-
-struct tier_op *nvme__ops_cut(struct nvme_ops *list, struct tier_op *prev)
-{
-    struct tier_op *op = prev == NULL ? list->head : prev->next;
-    if (list->n == 0 || op == NULL)
-        return NULL;
-    if (prev == NULL)
-        list->head = op->next;
-    else
-        prev->next = op->next;
-    if (list->tail == op)
-        list->tail = prev;
-    list->n--;
-    list->bytes -= op->bytes;
-    op->next = NULL;
-    return op;
-}
-
-struct tier_op *nvme__ops_pop(struct nvme_ops *list)
-{
-    return list->n != 0 ? nvme__ops_cut(list, NULL) : NULL;
 }

@@ -5,28 +5,6 @@
  */
 #include "nvme__.h"
 
-void nvme__read_submit(struct nvme *n, struct tier_op *op)
-{
-    struct nvme_entry *e = nvme__entry(n, op->loc);
-    MUST(e->state == NVME_E_LIVE && op->bytes == e->bytes && e->readers < UINT16_MAX);
-    MUST(op->kind == TIER_VERIFY || op->dst != NULL);
-    e->readers++;
-    n->seg[n->extent[e->extent].seg].readers++;
-    if (n->stopping)
-        nvme__finish(n, op, -ECANCELED);
-    else
-        nvme__ops_push(op->kind == TIER_GET ? &n->get_new : &n->verify_wait, op);
-}
-
-void nvme__read_ended(struct nvme *n, struct nvme_entry *e)
-{
-    const uint32_t seg = n->extent[e->extent].seg;
-    MUST(e->readers > 0 && n->seg[seg].readers > 0);
-    e->readers--;
-    if (--n->seg[seg].readers == 0)
-        nvme__seg_look(n, seg);
-}
-
 /* ---- order ---- */
 
 static bool comes_before(const struct nvme *n, const struct tier_op *a, const struct tier_op *b)

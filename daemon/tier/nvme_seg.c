@@ -163,6 +163,24 @@ void nvme__seg_look(struct nvme *n, uint32_t seg)
     nvme__commit_soon(n);
 }
 
+void nvme__segs_deleted(struct nvme *n)
+{
+    for (uint32_t *at = &n->delete_head; *at != NVME_NONE;) {
+        const uint32_t seg = *at;
+        struct nvme_seg *s = &n->seg[seg];
+        if (s->extents != NVME_NONE || s->pending != 0 || s->readers != 0) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        n->segs_deleting--;
+        n->settle.deleting -= s->settling;
+        s->settling = false;
+        n->m.segments_reclaimed++;
+        nvme__seg_free(n, seg);
+    }
+}
+
 void nvme__seg_seal(struct nvme *n, uint32_t seg)
 {
     struct nvme_path *p = &n->path[n->seg[seg].path];

@@ -202,34 +202,9 @@ static void sync_path(struct nvme *n, struct nvme_path *p)
 
 /* ---- commit ---- */
 
-void nvme__commit_soon(struct nvme *n)
-{
-    n->commit_due_ns = nvme__sooner(n->commit_due_ns, n->now_ns + n->c.sync_ns);
-}
-
 static uint64_t key_of(const struct nvme *n, const struct nvme_extent *x)
 {
     return nvme__key(n->seg[x->seg].path, nvme__extent_page(n, x));
-}
-
-/* Dead is what nobody holds; namespaces are not, as long as the segment lives. */
-void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret)
-{
-    const struct nvme_extent *x = &n->extent[extent];
-    *ret = (struct nvme_value){.flags = (x->flags & NVME_X_DURABLE) != 0 ? NVME_T_DURABLE : 0,
-                               .pages = x->pages,
-                               .items = x->items,
-                               .head_pages = x->head_pages,
-                               .records = x->records,
-                               .gen = n->seg[x->seg].gen,
-                               .seq = x->seq,
-                               .sum = x->sum};
-    for (uint32_t i = x->records; i < x->items; i++)
-        ret->dead[i / 8] |= (uint8_t)(1u << i % 8);
-    for (uint32_t id = x->first; id != NVME_NONE; id = n->entry[id].next) {
-        const uint32_t slot = n->entry[id].slot;
-        ret->dead[slot / 8] &= (uint8_t) ~(1u << slot % 8);
-    }
 }
 
 static void change_put(struct nvme *n, uint32_t extent)
@@ -330,24 +305,6 @@ static void finish_deleted(struct nvme *n)
         nvme__extent_free(n, extent);
     }
     nvme__segs_deleted(n);
-}
-
-void nvme__segs_deleted(struct nvme *n)
-{
-    for (uint32_t *at = &n->delete_head; *at != NVME_NONE;) {
-        const uint32_t seg = *at;
-        struct nvme_seg *s = &n->seg[seg];
-        if (s->extents != NVME_NONE || s->pending != 0 || s->readers != 0) {
-            at = &s->next;
-            continue;
-        }
-        *at = s->next;
-        n->segs_deleting--;
-        n->settle.deleting -= s->settling;
-        s->settling = false;
-        n->m.segments_reclaimed++;
-        nvme__seg_free(n, seg);
-    }
 }
 
 static void finish_new(struct nvme *n)

@@ -22,30 +22,6 @@ static uint64_t credit(const struct nvme *n)
     return n->c.queue_bytes / 2;
 }
 
-void nvme__write_submit(struct nvme *n, struct tier_op *op)
-{
-    struct nvme_entry *e = nvme__entry(n, op->loc);
-    const bool durable = op->label.durable || (op->flags & TIER_F_DURABLE) != 0;
-    MUST(e->state == NVME_E_NEW && op->bytes == e->bytes && op->src != NULL);
-    if (n->stopping || n->journal_error != 0) {
-        nvme__finish(n, op, n->stopping ? -ECANCELED : -EIO);
-        return;
-    }
-    e->state = NVME_E_QUEUED;
-    e->sum = op->sum;
-    e->flags = op->label.durable ? NVME_E_DURABLE : 0;
-    nvme__ops_push(&n->put[durable ? NVME_DURABLE : NVME_NORMAL], op);
-}
-
-void nvme__put_failed(struct nvme *n, struct tier_op *op, int status)
-{
-    struct nvme_entry *e = nvme__entry(n, op->loc);
-    if (e->extent != NVME_NONE)
-        nvme__entry_unlink(n, e);
-    e->state = NVME_E_NEW;
-    nvme__finish(n, op, status);
-}
-
 /* Takes off what is cancelled or late. */
 static void sweep(struct nvme *n, struct nvme_ops *list)
 {

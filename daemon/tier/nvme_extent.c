@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of extents, and the lists that they are on. */
+#include "nvme__.h"
+
+uint32_t nvme__extent_new(struct nvme *n)
+{
+    uint32_t id = n->extent_free;
+    if (id != NVME_NONE)
+        n->extent_free = n->extent[id].next;
+    else if (n->extents_fresh < n->extents_max)
+        id = n->extents_fresh++;
+    else
+        return NVME_NONE;
+    n->extent[id] =
+        (struct nvme_extent){.first = NVME_NONE, .next = NVME_NONE, .seg_next = NVME_NONE};
+    n->extents_used++;
+    return id;
+}
+
+void nvme__extent_free(struct nvme *n, uint32_t extent)
+{
+    struct nvme_extent *x = &n->extent[extent];
+    MUST(x->live == 0 && x->state != NVME_X_FREE && (x->flags & NVME_X_LISTED) == 0);
+    x->state = NVME_X_FREE;
+    x->next = n->extent_free;
+    n->extent_free = extent;
+    n->extents_used--;
+}
+
+void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent)
+{
+    n->extent[extent].next = NVME_NONE;
+    if (list->n++ == 0)
+        list->head = extent;
+    else
+        n->extent[list->tail].next = extent;
+    list->tail = extent;
+}
+
+uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list)
+{
+    if (list->n == 0)
+        return NVME_NONE;
+    const uint32_t extent = list->head;
+    list->head = n->extent[extent].next;
+    list->n--;
+    n->extent[extent].next = NVME_NONE;
+    return extent;
+}
+
+void nvme__dirty(struct nvme *n, uint32_t extent)
+{
+    n->extent[extent].flags |= NVME_X_LISTED;
+    nvme__extents_push(n, &n->dirty, extent);
+    n->dirty_in++;
+}
+
+/* Dead is what nobody holds; namespaces are not, as long as the segment lives. */
+void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret)
+{
+    const struct nvme_extent *x = &n->extent[extent];
+    *ret = (struct nvme_value){.flags = (x->flags & NVME_X_DURABLE) != 0 ? NVME_T_DURABLE : 0,
+                               .pages = x->pages,
+                               .items = x->items,
+                               .head_pages = x->head_pages,
+                               .records = x->records,
+                               .gen = n->seg[x->seg].gen,
+                               .seq = x->seq,
+                               .sum = x->sum};
+    for (uint32_t i = x->records; i < x->items; i++)
+        ret->dead[i / 8] |= (uint8_t)(1u << i % 8);
+    for (uint32_t id = x->first; id != NVME_NONE; id = n->entry[id].next) {
+        const uint32_t slot = n->entry[id].slot;
+        ret->dead[slot / 8] &= (uint8_t) ~(1u << slot % 8);
+    }
+}
