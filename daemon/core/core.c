@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The core's memory, its clock, and what it tells about itself. */
 #include "core.h"
+#include "admin.h"
+#include "lapse.h"
+#include "near_jobs.h"
+#include "regions.h"
+#include "sys.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
-
-#include "core__.h"
-#include "core_names.h"
-#include "lapse.h"
-#include "regions.h"
-#include "sys.h"
 
 #define ROOM_ALIGN 64u
 
@@ -25,12 +24,6 @@ _Static_assert(sizeof(struct part) == 16, "the budget of the index counts on it"
 static uint32_t runs_max(const struct core_config *cfg)
 {
     return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024 + pins_of_runs(cfg) + near_runs(cfg);
-}
-
-/* With several principals one each, so that none has to wait for another. */
-uint32_t core__slices_max(const struct core_config *cfg)
-{
-    return MAX(CORE_VERIFY_SLICES, cfg->principals_max);
 }
 
 static uint64_t policy_bytes(const struct core_config *cfg)
@@ -77,31 +70,6 @@ double core_bytes_per_block(const struct core_config *cfg)
            cfg->blocks_max;
 }
 
-#define LARGE_PAGE (UINT64_C(2) << 20)
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; headers may be older */
-#endif
-
-/* Zeroed pages that cost nothing until they are used; no libc heap involved. A lookup jumps about
- * in them, so large pages are asked for; where they are refused, small ones do. */
-void *core__pages(uint64_t bytes)
-{
-    void *p = sys_pages(bytes);
-    if (!p)
-        return NULL;
-    (void)madvise(p, bytes, MADV_HUGEPAGE);
-    if (bytes >= LARGE_PAGE) /* else the first store clears some of each table in one turn: 5 ms;
-                                what follows is touched in the background (core_memory()) */
-        (void)madvise(p, LARGE_PAGE, MADV_POPULATE_WRITE);
-    return p;
-}
-
-void core__pages_put(void *p, uint64_t bytes)
-{
-    if (p)
-        MUST(munmap(p, bytes) == 0);
-}
-
 static int create_tables(struct core *c)
 {
     struct core_budget b;
@@ -122,24 +90,6 @@ static int create_tables(struct core *c)
     return 0;
 }
 
-int core__fair_share(const struct core *c, struct share *s, uint64_t total, uint32_t holders)
-{
-    return share_create(s, total, c->cfg.fair ? share_each(total, holders) : 0, holders);
-}
-
-int core__shared_pool(const struct core *c, struct pool **ret_pool, struct share *share,
-                      const char *name, size_t bytes, uint32_t n, uint32_t holders)
-{
-    const int err = core__fair_share(c, share, n, holders);
-    return err ? err : pool_create(ret_pool, name, bytes, n);
-}
-
-void core__shared_pool_free(struct pool **pool, struct share *share)
-{
-    pool_destroy(pool);
-    share_destroy(share);
-}
-
 static int create_memory_shares(struct core *c, uint32_t principals)
 {
     struct tier_stats st;
@@ -158,14 +108,34 @@ static int create_shares(struct core *c)
     return err ? err : c->attached ? 0 : -ENOMEM;
 }
 
+/* Who hears of what, and in which order. Each needs what those before it have done: names and pins
+ * count a block while it still has its place; copies that are of no use are dropped before anybody
+ * weighs what is left; who waits is told before the policy may take the block away; the record goes
+ * last. Behind that only those who look at the core alone. */
+static const struct block_subscriber subscribers[] = {
+    {BLOCK_LEAVES, resv_hear},
+    {BLOCK_LEAVES, names_hear},
+    {BLOCK_LEAVES | BLOCK_LOST, pin_hear},
+    {BLOCK_MOVED | BLOCK_CHECKED, move_hear},
+    {BLOCK_GONE | BLOCK_STORED, lease_hear},
+    {BLOCK_GONE | BLOCK_STORED | BLOCK_MOVED, promise_hear},
+    {BLOCK_MOVED | BLOCK_CHECKED | BLOCK_UNHELD | BLOCK_CHILDLESS, policy_hear},
+    {BLOCK_GONE | BLOCK_MOVED, load_hear},
+    {BLOCK_GONE, near_hear},
+    {BLOCK_GONE | BLOCK_MOVED | BLOCK_CHECKED | BLOCK_UNHELD, settle_hear},
+    {BLOCK_MOVED, loader_hear},
+    {BLOCK_MOVED, room_hear},
+    {0, NULL},
+};
+
 /* In the order in which they are created; they are destroyed in the other one. */
 static const struct core_module *const modules[] = {
-    &records_module, &leases_module,   &resvs_module,      &writes_module,    &moves_module,
-    &loads_module,   &verify_module,   &namespaces_module, &host_room_module, &regions_module,
-    &above_module,   &evict_module,    &gone_module,       &lapse_module,     &pins_module,
-    &place_module,   &progress_module, &promises_module,   &quotas_module,    &reclaim_module,
-    &rules_module,   &worth_module,    &asks_module,       &names_module,     &near_module,
-    &adopt_module,
+    &records_module, &leases_module, &resvs_module,      &writes_module,    &moves_module,
+    &loads_module,   &verify_module, &namespaces_module, &host_room_module, &regions_module,
+    &above_module,   &clean_module,  &evict_module,      &gone_module,      &lapse_module,
+    &pins_module,    &place_module,  &progress_module,   &promises_module,  &quotas_module,
+    &reclaim_module, &reads_module,  &rules_module,      &worth_module,     &asks_module,
+    &names_module,   &near_module,   &adopt_module,
 };
 
 static uint64_t room_for(size_t bytes)
@@ -227,6 +197,8 @@ int core_create(const struct core_config *config, struct core **ret_core)
         return -ENOMEM;
     place_modules(c);
     c->cfg = *config;
+    c->subscribers = subscribers;
+    c->admission = config->admission;
     c->looks_left = LOOKS_NO_END;
     list_init(&c->woken);
     list_init(&c->jobs);
@@ -322,76 +294,4 @@ struct metric_set core_metric_set(const struct core *c)
 const struct core_metrics *core_metrics(const struct core *c)
 {
     return &c->m;
-}
-
-/* ---- explain ---- */
-
-void core__explain(struct core *c, const struct block *b, struct core_explanation *x)
-{
-    const struct core_ns *ns = block_ns(c, b);
-    const struct core_group *g = block_group(c, b);
-    const struct tier *host = c->cfg.host;
-    *x = (struct core_explanation){
-        .ns = ns->id,
-        .group = b->group,
-        .state = b->state == BLOCK_PRESENT ? KVC_BLOCK_PRESENT : KVC_BLOCK_PENDING,
-        .reason = b->state == BLOCK_PRESENT ? KVC_MISS_NONE : KVC_MISS_PENDING,
-        .tokens = b->tokens,
-        .shards = group_shards(ns, g),
-        .shards_present = b->shards_present,
-        .leases = b->leases,
-        .children = b->children,
-        .bytes = block_bytes_present(c, b),
-        .age_ms = core__age_ms(c, b),
-        .level = retain_level(c->retain, block_no(c, b)),
-        .pins = b->pins,
-        .pinned_in_memory = b->host_pins > 0,
-    };
-    const uint64_t until = retain_until(c->retain, block_no(c, b));
-    x->level_left_ms = until ? MAX(until, c->now_ms + 1) - c->now_ms : 0;
-    if (b->state != BLOCK_PRESENT)
-        return;
-    x->tiers = (b->flags & BLOCK_F_HOST ? CORE_IN_HOST : 0u) |
-               (b->flags & BLOCK_F_DISK ? CORE_ON_DISK : 0u) |
-               (near_is_there(c, b) ? CORE_ON_DEVICE : 0u);
-    x->durable = b->flags & BLOCK_F_DURABLE;
-    x->reason = block_reachable(c, b) ? KVC_MISS_NONE : KVC_MISS_NOT_LOADED;
-    if (b->flags & BLOCK_F_HOST)
-        host->ops->view(host, block_loc(c, b, 0), &x->view);
-}
-
-uint32_t core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const uint8_t *key,
-                      void (*fn)(void *ctx, const struct core_explanation *), void *ctx)
-{
-    struct core_explanation x, absent = {.ns = ns_id, .reason = KVC_MISS_NEVER};
-    bool found = false;
-    uint32_t places = 1;
-    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
-        struct core_ns *ns = &c->ns[i];
-        if (!ns_visible(cl, ns) || (ns_id && ns->id != ns_id))
-            continue;
-        places += ns->spec.ngroups;
-        for (uint32_t g = 0; g < ns->spec.ngroups; g++) {
-            const struct block *b = index_get(c, ns, g, key);
-            if (b) {
-                core__explain(c, b, &x);
-                fn(ctx, &x);
-                found = true;
-                continue;
-            }
-            /* In which other namespace it is, this loop finds out by itself if it looks at all. */
-            uint32_t detail = 0;
-            enum kvc_miss reason =
-                ns_id ? miss_reason(c, ns, g, key, &detail) : miss_trace(c, ns, g, key);
-            if (reason == KVC_MISS_NEVER || absent.reason != KVC_MISS_NEVER)
-                continue;
-            absent.reason = (uint8_t)reason;
-            absent.ns = ns->id;
-            absent.group = g;
-            absent.detail = detail;
-        }
-    }
-    if (!found)
-        fn(ctx, &absent);
-    return places;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done in the background, in each turn a bounded piece of it, and in which order. */
-#include "core__.h"
+/* What is done in the background, in each turn a bounded piece of it, and in which order; and who
+ * waited goes on. */
+#include "admin.h"
 #include "lapse.h"
-#include "near_core.h"
-#include "pin.h"
-#include "slice.h"
+#include "near_jobs.h"
 #include "turn.h"
+
+/* Keys that woken waiters may look up in one turn: some 300 us. */
+#define DONE_KEYS 4096u
 
 /* How much each does in a turn stands where it is defined. What ends by time is first, so that its
  * room is there for the rest; gone_step() is last, for it tells of all that the others removed. */
@@ -66,4 +68,30 @@ bool core_placement_step(struct core *c)
         }
     }
     return more;
+}
+
+unsigned core_run_done(struct core *c)
+{
+    unsigned n = 0;
+    promise_step(c);
+    near_run_waiting(c);
+    uint64_t keys = 0;
+    struct list_node batch; /* who waits again is not run again in this turn */
+    list_init(&batch);
+    for (struct list_node *node; keys < DONE_KEYS && (node = list_first(&c->woken));) {
+        keys += CONTAINER_OF(node, struct core_waiter, node)->keys + DONE_KEYS / 64;
+        list_remove(node);
+        list_push_back(&batch, node);
+    }
+    for (struct list_node *node; (node = list_first(&batch)); n++) {
+        struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
+        list_remove(node);
+        w->fn(w);
+    }
+    return n;
+}
+
+bool core_has_done(const struct core *c)
+{
+    return !list_empty(&c->woken) || near_has_due(c) || gone_is_due(c) || promise_is_due(c);
 }

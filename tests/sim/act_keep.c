@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What nobody's session does: quotas, pins, wishes and advice, given to the core as an operator's
  * request or a name gives them. */
-#include "core__.h"
+#include "admin.h"
 #include "sim.h"
 
 static uint64_t some_bytes(struct sim *s)

@@ -2,7 +2,7 @@
 /* What must be true after every turn, and after some. */
 #include <stdlib.h>
 
-#include "core__.h"
+#include "admin.h"
 #include "near.h"
 #include "sim.h"
 #include "svc__.h"

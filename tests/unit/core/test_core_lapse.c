@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A promised block loses its copy on disk: nothing below it is told durable until it is so again,
  * and it is written again whoever asks. */
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "lapse.h"
 #include "names_rig.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What names reach, and what becomes of it: counts, moves, room, promises, time, order. */
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "names_rig.h"
 
 /* Chains of two blocks each, so many that what may go has gone. */

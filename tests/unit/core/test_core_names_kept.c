@@ -2,9 +2,9 @@
 /* Names over restarts: the journal, what is left of them, damage; and all of it at random. */
 #include <stdlib.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
-#include "names__.h"
+#include "names_table.h"
 #include "names_rig.h"
 
 static void restart(bool host)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns that are over: what a name leaves behind, and what stays when it is forgotten. */
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "names_rig.h"
 
 /* What was said up to so many tokens: full blocks of chain 1, then a partly filled one. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Many promises of one chain: each is kept, in whatever order storage ends its writes, and what
  * that costs grows with their number, not with its square. */
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "names_rig.h"
 
 #define N 1024u

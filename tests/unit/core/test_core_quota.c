@@ -3,8 +3,8 @@
 #include <check.h>
 #include <stdio.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "core_rig.h"
 
 static struct rig r;

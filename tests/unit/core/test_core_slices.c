@@ -4,8 +4,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "core_rig.h"
 
 #define BT     8u

@@ -2,8 +2,8 @@
 /* Requests that take long go on in slices, and sessions and principals take turns at them. */
 #include <check.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "svc__.h"
 #include "svc_rig.h"
 
@@ -805,7 +805,7 @@ START_TEST(a_long_hint_is_passed_on_in_slices)
     ck_assert_uint_eq(said.blocks, LONG_BLOCKS);
     ck_assert_uint_le(said.most, 34);
     ck_assert_uint_eq(s.core->m.advice, 1);
-    ck_assert_uint_eq(rules_hints(s.core, POLICY_ADVICE_ENDED), 1);
+    ck_assert_uint_eq(s.core->hinted[POLICY_ADVICE_ENDED], 1);
     ck_assert_uint_eq(s.kept, 0);
 }
 END_TEST

@@ -2,8 +2,8 @@
 /* Without storage what is held holds what is before it: of a long chain in slices. */
 #include <check.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "svc__.h"
 #include "svc_rig.h"
 

@@ -2,8 +2,8 @@
 /* Requests on long chains of which much is on disk alone: looked for, held and begun in slices. */
 #include <check.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "svc__.h"
 #include "svc_rig.h"
 

@@ -2,10 +2,10 @@
 /* Requests on long names go on in slices: test_svc_turns.c has the other requests. */
 #include <check.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "core_names.h"
-#include "names__.h"
+#include "names_table.h"
 #include "svc__.h"
 #include "svc_rig.h"
 

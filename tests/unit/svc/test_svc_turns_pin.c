@@ -2,8 +2,8 @@
 /* Long pins go on in slices: test_svc_turns.c has the other requests. */
 #include <check.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "svc__.h"
 #include "svc_rig.h"
 

@@ -3,8 +3,8 @@
 #include <check.h>
 #include <string.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "svc__.h"
 #include "svc_rig.h"
 

@@ -2,8 +2,8 @@
 /* What a long name would let go of is counted in slices: the dry run of NAME_FORGET. */
 #include <check.h>
 
+#include "admin.h"
 #include "check_run.h"
-#include "core__.h"
 #include "core_names.h"
 #include "svc__.h"
 #include "svc_rig.h"

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must be true of near copies, and of copies by devices; for tests. */
+#include <stdlib.h>
+
+#include "admin.h"
+#include "near_jobs.h"
+#include "sys.h"
+
+/* Of near copies, by number; of leases, by number; of clients, by number. */
+struct counted {
+    uint32_t *holds, *copies, *filling, *uses, *client_copies;
+};
+
+static uint32_t *zeroes(uint32_t n)
+{
+    uint32_t *p = sys_calloc(n + 1ull, sizeof *p);
+    MUST(p != NULL);
+    return p;
+}
+
+/* ---- who has what ---- */
+
+static void count_held(struct core *c, const struct run_list *near, struct counted *t)
+{
+    struct run_iter it = run_begin(c, near);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        const struct near *e = near_at(c, r->block);
+        MUST(e && e->serial == r->gen && !e->mine);
+        t->holds[r->block]++;
+    }
+}
+
+/* Void by now or not, the lease holds a near copy of it. */
+static bool holds_near(struct core *c, const struct lease *l, uint32_t block)
+{
+    struct run_iter it = run_begin(c, &l->near);
+    for (const struct run_entry *r; (r = run_next(c, &it));)
+        if (near_at(c, r->block)->block == block)
+            return true;
+    return false;
+}
+
+/* What is not in host memory is held on the lease's device, until the lease ends: near copies are
+ * let go of then, blocks in slices, and nobody reads any more. */
+static void check_leased(struct core *c, const struct lease *l)
+{
+    if (l->going)
+        return;
+    struct run_iter it = run_begin(c, &l->near);
+    for (const struct run_entry *r; (r = run_next(c, &it));)
+        MUST(near_at(c, r->block)->device == l->near_device);
+    it = run_begin(c, &l->blocks);
+    for (const struct run_entry *r; (r = run_next(c, &it));)
+        MUST(block_in_host(c, &c->blocks[r->block]) || holds_near(c, l, r->block));
+}
+
+static void count_leases(struct core *c, struct counted *t)
+{
+    const struct lease *l;
+    POOL_FOR_EACH (l, i, lease_pool(c)) {
+        MUST(l->near.n == 0 || l->near_device < c->near->ndevices);
+        count_held(c, &l->near, t);
+        check_leased(c, l);
+    }
+    const struct core_load *load;
+    POOL_FOR_EACH (load, i, load_pool(c))
+        count_held(c, &load->near, t);
+}
+
+static void count_fills(struct core *c, struct counted *t, struct near *e)
+{
+    MUST(list_empty(&e->waiters) || e->copies > 0);
+    LIST_FOR_EACH_SAFE (node, next, &e->waiters) {
+        const struct core_fill *f = CONTAINER_OF(node, struct core_fill, node);
+        const struct lease *l = pool_at(lease_pool(c), (uint32_t)f->lease - 1);
+        MUST(l && l->id == f->lease && f->device == e->device && l->client == f->client);
+        t->uses[(uint32_t)f->lease - 1]++;
+        t->client_copies[client_no(c, f->client)]++;
+    }
+}
+
+static void count_job(struct core *c, const struct near_job *job, struct counted *t)
+{
+    uint32_t pieces = 0;
+    MUST(job->parts > 0 && job->begun > 0);
+    MUST((job->lease != NULL) == (job->kind->copy != DEVICE_STORE));
+    MUST((job->send != NULL) == (job->kind->copy == DEVICE_LOAD));
+    MUST((job->commit != NULL) == (job->kind->copy == DEVICE_STORE));
+    for (uint32_t p = 0; p < job->parts; p++) {
+        MUST(job->part[p].first == pieces && job->part[p].copy.n > 0);
+        pieces += job->part[p].copy.n;
+    }
+    MUST(pieces == job->pieces);
+    if (!job->lease)
+        return;
+    MUST(job->client == job->lease->client);
+    t->uses[pool_index(lease_pool(c), job->lease)]++;
+    t->client_copies[client_no(c, job->client)]++;
+}
+
+static void count_waiting(struct core *c, struct core_turn *turn, void *ctx)
+{
+    struct counted *t = ctx;
+    MUST(turn->device < c->near->ndevices);
+    if (turn->kind->copy == DEVICE_STORE) {
+        const struct core_commit *m = CONTAINER_OF(turn, struct core_commit, turn);
+        MUST(m->left > 0 && m->device == c->near->dev[turn->device].device);
+        return; /* its ops are counted */
+    }
+    const struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
+    const struct lease *l = pool_at(lease_pool(c), (uint32_t)s->lease - 1);
+    MUST(l && l->id == s->lease && l->client == s->client);
+    t->uses[(uint32_t)s->lease - 1]++;
+    t->client_copies[client_no(c, s->client)]++;
+}
+
+/* Shares of jobs, and of those that wait for words, are those that can be counted. */
+static void check_shares(const struct core *c)
+{
+    uint64_t jobs[DEVICES_MAX] = {0}, gated[DEVICES_MAX] = {0};
+    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
+        const struct near_job *job = CONTAINER_OF(node, struct near_job, node);
+        jobs[job->dev - c->near->dev]++;
+        gated[job->dev - c->near->dev] += job->gated;
+    }
+    for (uint32_t d = 0; d < c->near->ndevices; d++)
+        MUST(jobs[d] == c->near->dev[d].share.used && gated[d] == c->near->dev[d].gated.used);
+    uint64_t ops = 0;
+    const struct core_op *o;
+    POOL_FOR_EACH (o, i, op_pool(c))
+        ops += o->gated;
+    MUST(ops == ops_gated(c));
+}
+
+static void count_pieces(struct core *c, const struct near_job *job, struct counted *t)
+{
+    uint32_t left = 0, looking = 0;
+    for (uint32_t p = 0; p < job->parts; p++) {
+        const struct near_part *part = &job->part[p];
+        left += !part->over;
+        MUST(part->looked <= part->copy.n && (!part->given || part->looked == part->copy.n));
+        MUST(!part->over || (part->given && part->looking == 0));
+        looking += part->looking;
+        for (uint32_t i = 0; !part->over && i < part->copy.n; i++) {
+            const uint32_t what = near_what(c, job, part->first + i);
+            if (job->kind->copy == DEVICE_STORE) {
+                const struct core_op *o = op_at(c, what);
+                MUST(o && o->commit == job->commit);
+            } else if (what != CORE_NONE) {
+                t->copies[what]++;
+                t->filling[what] += job->kind->copy == DEVICE_FILL;
+            }
+        }
+    }
+    MUST(left == job->left && left > 0);
+    MUST(looking == (uint32_t)__builtin_popcount(job->sums));
+}
+
+static void count_verified(struct core *c, struct counted *t)
+{
+    const struct verify_op *o;
+    POOL_FOR_EACH (o, i, verify_pool(c))
+        if (o->near != CORE_NONE)
+            t->copies[o->near]++;
+}
+
+/* ---- one by one ---- */
+
+static void check_near(struct core *c, const struct near *e, const struct counted *t,
+                       uint64_t *slots)
+{
+    const uint32_t no = near_no(c, e);
+    struct block *b = &c->blocks[e->block];
+    const bool used = e->holds > 0 || e->copies > 0;
+    MUST(e->device < c->near->ndevices && e->shard < block_shards(c, b) && !e->mine);
+    MUST(b->gen == e->gen && (b->state == BLOCK_PRESENT || b->state == BLOCK_DYING));
+    MUST(e->holds == t->holds[no] && e->copies == t->copies[no]);
+    MUST(e->loc.id != 0 || e->state == NEAR_VOID);
+    MUST(!used || b->leases > 0 || b->copies > 0); /* who uses it holds its block */
+    MUST(e->state != NEAR_FILLING || e->copies == 1);
+    MUST(e->state == NEAR_VOID || (e->state == NEAR_FILLING) == t->filling[no]);
+    if (e->state == NEAR_VOID || b->state == BLOCK_DYING)
+        MUST(used);
+    if (e->state != NEAR_VOID)
+        MUST(b->near && near_find(c, b, e->shard, &c->near->dev[e->device]) == e);
+    slots[e->device] += e->loc.id != 0;
+}
+
+/* What a device has handed out is what near copies name. */
+static void check_slots(struct core *c, const uint64_t *slots)
+{
+    uint64_t blocks = 0, bytes = 0;
+    for (uint32_t d = 0; d < c->near->ndevices; d++) {
+        const struct near_device *dev = &c->near->dev[d];
+        struct tier_stats st = {0};
+        if (dev->device->slots)
+            dev->device->slots->ops->stats(dev->device->slots, &st);
+        MUST(st.used_slots == slots[d] && st.used_bytes <= st.limit_bytes);
+        blocks += dev->stats.blocks;
+        bytes += dev->stats.bytes;
+    }
+    MUST(blocks == c->m.near_blocks && bytes == c->m.near_bytes);
+}
+
+/* What namespaces have in slots is what is there. */
+static void check_room_near(struct core *c)
+{
+    uint64_t *held = sys_calloc(c->cfg.namespaces_max, sizeof *held);
+    MUST(held != NULL);
+    const struct near *e;
+    POOL_FOR_EACH (e, i, c->near->entries) {
+        if (e->loc.id)
+            held[c->blocks[e->block].ns] += block_group(c, &c->blocks[e->block])->block_bytes;
+    }
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        MUST(held[i] == c->ns[i].near_bytes);
+    free(held);
+}
+
+static void check_entries(struct core *c, const struct counted *t)
+{
+    uint64_t slots[DEVICES_MAX] = {0}, ready[DEVICES_MAX] = {0}, bytes[DEVICES_MAX] = {0};
+    uint64_t linked = 0, in_buckets = 0;
+    const struct near *e;
+    POOL_FOR_EACH (e, i, c->near->entries) {
+        check_near(c, e, t, slots);
+        linked += e->state != NEAR_VOID;
+        ready[e->device] += e->state == NEAR_READY;
+        bytes[e->device] +=
+            e->state == NEAR_READY ? block_group(c, &c->blocks[e->block])->block_bytes : 0;
+    }
+    for (uint32_t i = 0; i < UINT32_C(1) << c->near->buckets_log2; i++)
+        for (uint32_t no = c->near->bucket[i]; no != CORE_NONE; no = near_at(c, no)->next)
+            in_buckets++;
+    MUST(linked == in_buckets);
+    for (uint32_t d = 0; d < c->near->ndevices; d++)
+        MUST(ready[d] == c->near->dev[d].stats.blocks && bytes[d] == c->near->dev[d].stats.bytes);
+    check_slots(c, slots);
+    check_room_near(c);
+    uint64_t marked = 0, named = 0;
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        const struct block *b = &c->blocks[no];
+        MUST(!b->near || b->state == BLOCK_PRESENT || b->state == BLOCK_DYING);
+        marked += b->near;
+        for (uint32_t d = 0, any = 0; b->near && !any && d < c->near->ndevices; d++)
+            for (uint32_t s = 0; !any && s < block_shards(c, b); s++) {
+                any = near_find(c, b, s, &c->near->dev[d]) != NULL;
+                named += any;
+            }
+    }
+    MUST(marked == named);
+}
+
+/* A client's copies, and the uses of leases, are those that can be counted. */
+static void check_users(struct core *c, struct counted *t)
+{
+    uint64_t sends = 0;
+    const struct lease *l;
+    POOL_FOR_EACH (l, i, lease_pool(c))
+        MUST(l->uses == t->uses[i] && (!l->ended || l->uses > 0 || l->going));
+    const struct core_op *o;
+    POOL_FOR_EACH (o, i, op_pool(c))
+        t->client_copies[client_no(c, o->client)]++;
+    struct core_client *cl;
+    POOL_FOR_EACH (cl, i, c->clients) {
+        MUST(cl->copies == t->client_copies[i] + cl->verifying);
+        LIST_FOR_EACH_SAFE (node, next, &cl->sends)
+            sends++;
+    }
+    MUST(sends == c->m.sends_in_flight);
+}
+
+void near_check(struct core *c)
+{
+    if (!c->near)
+        return;
+    const uint32_t n = pool_count(c->near->entries);
+    struct counted t = {.holds = zeroes(n),
+                        .copies = zeroes(n),
+                        .filling = zeroes(n),
+                        .uses = zeroes(pool_count(lease_pool(c))),
+                        .client_copies = zeroes(pool_count(c->clients))};
+    uint32_t jobs = 0;
+    count_leases(c, &t);
+    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
+        const struct near_job *job = CONTAINER_OF(node, struct near_job, node);
+        count_job(c, job, &t);
+        count_pieces(c, job, &t);
+        jobs++;
+    }
+    MUST(jobs == pool_used(c->near->jobs));
+    count_verified(c, &t);
+    near_each_waiting(c, count_waiting, &t);
+    check_shares(c);
+    struct near *e;
+    POOL_FOR_EACH (e, i, c->near->entries)
+        count_fills(c, &t, e);
+    check_entries(c, &t);
+    check_users(c, &t);
+    free(t.holds);
+    free(t.copies);
+    free(t.filling);
+    free(t.uses);
+    free(t.client_copies);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Looking through chains, a bounded piece at a time. Between two pieces anything may happen; a
+ * cursor names the record at which a walk stands and that record's generation, so that a walk never
+ * goes on from another block that took its place.
+ */
+#include "admin.h"
+
+/* Records looked at in one piece: some 100 us. */
+#define WALK_STEPS 2048u
+/* Of a cursor, above the record number + 1: the generation's low bits, and whether everything below
+ * the record has been seen. */
+#define WALK_GEN_MASK 0x7fffffffu
+#define WALK_CLIMBS   (UINT64_C(1) << 63)
+
+struct walk {
+    struct core *c;
+    const struct core_client *cl;
+    const struct core_walk *in;
+    const struct core_ns *ns; /* MATCH: NULL = all that the client may see */
+    void (*fn)(void *ctx, const struct core_walked *);
+    void *ctx;
+    uint32_t shown, steps;
+};
+
+static uint64_t cursor_of(const struct core *c, uint32_t no, bool climbs)
+{
+    uint64_t gen = c->blocks[no].gen & WALK_GEN_MASK;
+    return (climbs ? WALK_CLIMBS : 0) | gen << 32 | (no + 1u);
+}
+
+static bool belongs(const struct walk *w, const struct block *b)
+{
+    return (b->flags & BLOCK_F_LINKED) && block_ns(w->c, b) == w->ns && b->group == w->in->group;
+}
+
+/* The record of a cursor, CORE_NONE when it is another block's by now. */
+static uint32_t cursor_block(const struct walk *w, uint64_t cursor)
+{
+    uint32_t no = (uint32_t)cursor - 1;
+    if (no >= w->c->blocks_high)
+        return CORE_NONE;
+    const struct block *b = &w->c->blocks[no];
+    bool same = (b->gen & WALK_GEN_MASK) == (cursor >> 32 & WALK_GEN_MASK);
+    return same && belongs(w, b) ? no : CORE_NONE;
+}
+
+static void show(struct walk *w, const struct block *b)
+{
+    const struct core *c = w->c;
+    struct core_walked item = {.key = &b->key,
+                               .parent = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent].key,
+                               .depth = b->depth};
+    core__explain(w->c, b, &item.x);
+    w->shown++;
+    w->fn(w->ctx, &item);
+}
+
+static bool piece_full(const struct walk *w)
+{
+    return w->shown >= w->in->limit || w->steps >= WALK_STEPS;
+}
+
+static uint64_t walk_up(struct walk *w, uint32_t no)
+{
+    for (; no != CORE_NONE; no = w->c->blocks[no].parent, w->steps++) {
+        if (piece_full(w))
+            return cursor_of(w->c, no, false);
+        show(w, &w->c->blocks[no]);
+    }
+    return 0;
+}
+
+/* Goes down to the first child, or along to the next of the parents' children. */
+static uint64_t walk_down(struct walk *w, uint32_t root, uint32_t no, bool climbs)
+{
+    struct core *c = w->c;
+    const uint32_t top = c->blocks[root].depth;
+    const bool all = w->in->depth == 0 || w->in->depth > UINT32_MAX - top;
+    const uint32_t deepest = all ? UINT32_MAX : top + w->in->depth;
+    for (; no != CORE_NONE; w->steps++) {
+        if (piece_full(w))
+            return cursor_of(c, no, climbs);
+        const struct block *b = &c->blocks[no];
+        if (!climbs) {
+            show(w, b);
+            climbs = b->child == CORE_NONE || b->depth >= deepest;
+            no = climbs ? no : b->child;
+        } else if (no == root) {
+            return 0;
+        } else {
+            climbs = b->next == CORE_NONE;
+            no = climbs ? b->parent : b->next;
+        }
+    }
+    return 0;
+}
+
+static bool begins_with(const uint8_t *key, const uint8_t *with, uint32_t bits)
+{
+    const uint32_t whole = bits / 8, rest = bits % 8;
+    return memcmp(key, with, whole) == 0 &&
+           (rest == 0 || (key[whole] ^ with[whole]) >> (8 - rest) == 0);
+}
+
+/* For ROOTS and MATCH: whether the walk is after this record. */
+static bool wanted(const struct walk *w, const struct block *b)
+{
+    if (w->in->mode == KVC_WALK_ROOTS)
+        return belongs(w, b) && b->parent == CORE_NONE;
+    if (!(b->flags & BLOCK_F_LINKED) || !begins_with(b->key.b, w->in->key, w->in->depth))
+        return false;
+    const struct core_ns *ns = block_ns(w->c, b);
+    return w->ns ? ns == w->ns : ns_visible(w->cl, ns);
+}
+
+/* By record number, so the cursor is a record number too and never gets lost. */
+static uint64_t walk_records(struct walk *w)
+{
+    const struct core *c = w->c;
+    for (uint64_t no = w->in->cursor; no < c->blocks_high; no++, w->steps++) {
+        if (piece_full(w))
+            return no;
+        const struct block *b = &c->blocks[no];
+        if (wanted(w, b))
+            show(w, b);
+    }
+    return 0;
+}
+
+int core_walk(struct core *c, const struct core_client *cl, const struct core_walk *in,
+              void (*fn)(void *ctx, const struct core_walked *), void *ctx, uint64_t *ret_cursor)
+{
+    const bool any = in->mode == KVC_WALK_MATCH && in->ns == 0;
+    const struct core_ns *ns = any ? NULL : ns_by_id(c, in->ns);
+    if (!any && (!ns || !ns_visible(cl, ns)))
+        return KVC_E_NO_NAMESPACE;
+    if (ns && in->group >= ns->spec.ngroups)
+        return KVC_E_BAD_ARGUMENT;
+    struct walk w = {.c = c, .cl = cl, .in = in, .ns = ns, .fn = fn, .ctx = ctx};
+    if (in->mode == KVC_WALK_ROOTS || in->mode == KVC_WALK_MATCH) {
+        *ret_cursor = walk_records(&w);
+        return 0;
+    }
+    const struct block *top = index_get(c, ns, in->group, in->key);
+    uint32_t root = top ? block_no(c, top) : CORE_NONE;
+    uint32_t no = in->cursor ? cursor_block(&w, in->cursor) : root;
+    bool lost = no == CORE_NONE || (in->mode == KVC_WALK_DOWN && !top);
+    if (in->cursor && lost)
+        return KVC_E_GONE;
+    if (no == CORE_NONE)
+        *ret_cursor = 0;
+    else if (in->mode == KVC_WALK_UP)
+        *ret_cursor = walk_up(&w, no);
+    else
+        *ret_cursor = walk_down(&w, root, no, in->cursor & WALK_CLIMBS);
+    return 0;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clean blocks: on disk as well, so that their copies in memory go without loss. They stand in a
+ * ring, oldest first, until a copy makes room for something, or a use brings it back to the policy.
+ */
+#include "block.h"
+
+#define CLEAN_LOOK 256u /* of the ring, for one of a certain owner */
+
+struct clean {
+    uint32_t *no; /* records: a ring, in the order in which their host copies go */
+    uint32_t max, at, n;
+};
+
+static uint32_t clean_max(const struct core_config *cfg)
+{
+    return cfg->disk ? cfg->blocks_max / 8 + 64 : 1;
+}
+
+uint64_t clean_bytes(const struct core_config *cfg)
+{
+    return (uint64_t)clean_max(cfg) * sizeof(uint32_t);
+}
+
+static int clean_create(struct core *c)
+{
+    c->clean->max = clean_max(&c->cfg);
+    c->clean->no = core__pages(clean_bytes(&c->cfg));
+    return c->clean->no ? 0 : -ENOMEM;
+}
+
+static void clean_destroy(struct core *c)
+{
+    core__pages_put(c->clean->no, clean_bytes(&c->cfg));
+}
+
+static struct sys_range clean_memory(const struct core *c)
+{
+    return (struct sys_range){c->clean->no, clean_bytes(&c->cfg)};
+}
+
+const struct core_module clean_module = {CORE_STATE(clean), .create = clean_create,
+                                         .destroy = clean_destroy, .memory = clean_memory};
+
+static uint32_t ring_at(const struct core *c, uint32_t i)
+{
+    return (c->clean->at + i) % c->clean->max;
+}
+
+static struct block *ring_block(const struct core *c, uint32_t i)
+{
+    return &c->blocks[c->clean->no[ring_at(c, i)]];
+}
+
+/* Entries of what is not clean any more go. */
+static void ring_compact(struct core *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->clean->n; i++) {
+        const uint32_t no = c->clean->no[ring_at(c, i)];
+        if (c->blocks[no].flags & BLOCK_F_CLEAN)
+            c->clean->no[ring_at(c, n++)] = no;
+        else
+            block_clear(&c->blocks[no], BLOCK_F_RING);
+    }
+    c->clean->n = n;
+}
+
+/* It is in the ring, or there is a place for it. */
+bool clean_takes(struct core *c, const struct block *b)
+{
+    if (!(b->flags & BLOCK_F_RING) && c->clean->n == c->clean->max)
+        ring_compact(c);
+    return (b->flags & BLOCK_F_RING) || c->clean->n < c->clean->max;
+}
+
+void clean_push(struct core *c, struct block *b)
+{
+    if (!clean_takes(c, b)) {
+        block_enter(c, b);
+        return;
+    }
+    if (!(b->flags & BLOCK_F_RING))
+        c->clean->no[ring_at(c, c->clean->n++)] = block_no(c, b);
+    b->flags |= BLOCK_F_RING | BLOCK_F_CLEAN;
+    c->m.clean_bytes += block_bytes(c, b);
+}
+
+void clean_recall(struct core *c, struct block *b)
+{
+    MUST(b->flags & BLOCK_F_CLEAN);
+    block_clear(b, BLOCK_F_CLEAN);
+    c->m.clean_bytes -= block_bytes(c, b);
+    block_enter(c, b);
+}
+
+struct block *clean_pop(struct core *c, uint32_t payer)
+{
+    while (c->clean->n > 0) {
+        struct block *b = ring_block(c, 0);
+        c->clean->at = ring_at(c, 1);
+        c->clean->n--;
+        block_clear(b, BLOCK_F_RING);
+        if (!(b->flags & BLOCK_F_CLEAN))
+            continue;
+        if (!block_in_use(c, b) && b->host_pins == 0 &&
+            !retain_guards(c->retain, block_ns(c, b)->payer, payer, 0, c->largest))
+            return b;
+        clean_recall(c, b);
+    }
+    return NULL;
+}
+
+struct block *clean_of(struct core *c, uint32_t within)
+{
+    const uint32_t n = MIN(c->clean->n, CLEAN_LOOK);
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = ring_block(c, i);
+        if (b->flags & BLOCK_F_CLEAN && !block_in_use(c, b) && b->host_pins == 0 &&
+            retain_is_within(c->retain, block_ns(c, b)->payer, within))
+            return b;
+    }
+    return NULL;
+}
+
+void clean_check(const struct core *c, uint64_t ring)
+{
+    MUST(ring == c->clean->n);
+    for (uint32_t i = 0; i < c->clean->n; i++)
+        MUST(ring_block(c, i)->flags & BLOCK_F_RING);
+}
+
+void disk_forget(struct core *c, struct block *b)
+{
+    if (b->flags & BLOCK_F_CLEAN)
+        clean_recall(c, b);
+    disk_drop(c, b);
+}

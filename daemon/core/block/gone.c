@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What was removed on request stays away. A block that I/O holds when it is killed keeps its place
+ * on disk until that has ended; then storage has to say that all deaths so far outlive a crash
+ * (tier_ops.settle). Who asked for a removal is told after that, and not before. Memory that
+ * outlives the process needs nothing: a slot's header is void when the slot is freed or revoked.
+ */
+#include "block.h"
+
+struct gone {
+    struct list_node next; /* core_gone that wait for the next settling of storage */
+    struct list_node now;  /* those for the one that is under way, or over */
+    struct tier_op op;
+    enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } state;
+};
+
+static int gone_create(struct core *c)
+{
+    list_init(&c->gone->next);
+    list_init(&c->gone->now);
+    return 0;
+}
+
+const struct core_module gone_module = {CORE_STATE(gone), .create = gone_create};
+
+bool gone_is_settling(const struct core *c)
+{
+    return c->gone->state == GONE_SETTLING;
+}
+
+void core_gone_await(struct core *c, struct core_gone *g)
+{
+    list_push_back(&c->gone->next, &g->node);
+}
+
+void core_gone_cancel(struct core_gone *g)
+{
+    list_remove(&g->node);
+}
+
+static void on_settled(struct tier_op *op)
+{
+    struct core *c = op->owner;
+    c->gone->state = GONE_SETTLED;
+}
+
+static void tell(struct core *c)
+{
+    const int err = c->gone->op.status ? KVC_E_TIER : 0;
+    for (struct list_node *node; (node = list_first(&c->gone->now));) {
+        struct core_gone *g = CONTAINER_OF(node, struct core_gone, node);
+        list_remove(node);
+        g->fn(g, err);
+    }
+}
+
+bool gone_is_due(const struct core *c)
+{
+    return c->gone->state == GONE_SETTLED ||
+           (c->gone->state == GONE_IDLE && !list_empty(&c->gone->next) && c->ending == 0);
+}
+
+void gone_step(struct core *c)
+{
+    if (c->gone->state == GONE_SETTLED) {
+        c->gone->state = GONE_IDLE;
+        tell(c);
+    }
+    if (!gone_is_due(c))
+        return;
+    for (struct list_node *node; (node = list_first(&c->gone->next));) {
+        list_remove(node);
+        list_push_back(&c->gone->now, node);
+    }
+    c->gone->op = (struct tier_op){.done = on_settled, .owner = c};
+    if (c->cfg.disk && c->cfg.disk->ops->settle) {
+        c->gone->state = GONE_SETTLING;
+        c->cfg.disk->ops->settle(c->cfg.disk, &c->gone->op);
+        return;
+    }
+    tell(c);
+}

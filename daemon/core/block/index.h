@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The part of the index that a lookup walks through, inlined; shared inside daemon/core only. */
+#ifndef KVC_CORE_INDEX_H
+#define KVC_CORE_INDEX_H
+
+#include "block.h"
+
+static inline uint32_t slot_of(const struct core *c, uint64_t hash)
+{
+    return (uint32_t)(((unsigned __int128)hash * c->table_size) >> 64);
+}
+
+static inline uint32_t next_slot(const struct core *c, uint32_t slot)
+{
+    return slot + 1 == c->table_size ? 0 : slot + 1;
+}
+
+static inline uint64_t fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 m = (unsigned __int128)a * b;
+    return (uint64_t)m ^ (uint64_t)(m >> 64);
+}
+
+/* Multiply-and-fold over the four words of a key, as in wyhash: four multiplications, inlined into
+ * the walk over a request's keys, where a call to a general hash was a quarter of the time. */
+static inline uint64_t index_hash(const struct core *c, uint32_t ns_slot, uint32_t group,
+                                  const uint8_t *key)
+{
+    uint64_t w[4];
+    memcpy(w, key, sizeof w);
+    /* By id, not by slot: traces of a namespace that is gone must not answer for its successor. */
+    uint64_t place = ((uint64_t)c->ns[ns_slot].id << 8 | group) * 0x9e3779b97f4a7c15ull;
+    uint64_t a = fold(w[0] ^ c->hash_secret[0], w[1] ^ c->hash_secret[1] ^ place);
+    uint64_t b = fold(w[2] ^ c->hash_secret[2], w[3] ^ c->hash_secret[3]);
+    return fold(a ^ c->hash_secret[1], b ^ c->hash_secret[2]);
+}
+
+static inline void index_prefetch(const struct core *c, uint64_t hash)
+{
+    __builtin_prefetch(&c->table[slot_of(c, hash)]);
+}
+
+/* Brings the record that the table names first for this hash nearer: what a lookup reads of it may
+ * lie in two cache lines. */
+static inline void index_prefetch_record(const struct core *c, uint64_t hash)
+{
+    uint64_t e = c->table[slot_of(c, hash)];
+    if (!e)
+        return;
+    __builtin_prefetch(&c->blocks[(uint32_t)e - 1]);
+    __builtin_prefetch(&c->blocks[(uint32_t)e - 1].used);
+}
+
+static inline struct block *index_find(struct core *c, uint64_t hash, uint32_t ns_slot,
+                                       uint32_t group, const uint8_t *key)
+{
+    for (uint32_t s = slot_of(c, hash); c->table[s]; s = next_slot(c, s)) {
+        uint64_t e = c->table[s];
+        if ((uint32_t)(e >> 32) != (uint32_t)hash)
+            continue;
+        struct block *b = &c->blocks[(uint32_t)e - 1];
+        if (b->ns == ns_slot && b->group == group && memcmp(b->key.b, key, KVC_KEY_BYTES) == 0)
+            return b;
+    }
+    return NULL;
+}
+
+#endif

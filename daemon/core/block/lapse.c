@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Promises that have lapsed are counted. */
+#include "lapse.h"
+#include "block.h"
+
+const struct core_module lapse_module = {CORE_STATE(lapse)};
+
+uint64_t lapse_blocks(const struct core *c)
+{
+    return c->lapse->blocks;
+}
+
+bool block_lapsed(const struct core *c, const struct block *b)
+{
+    if (b->state != BLOCK_PRESENT || block_promised(b))
+        return false;
+    return b->flags & BLOCK_F_SAFE || (!(b->flags & BLOCK_F_DURABLE) && block_names_safe(c, b));
+}
+
+void lapse_changed(struct core *c, const struct block *b, bool was)
+{
+    const bool is = block_lapsed(c, b);
+    if (is == was)
+        return;
+    block_ns(c, b)->lapsed += is ? 1 : -1ull;
+    c->lapse->blocks += is ? 1 : -1ull;
+    if (!is)
+        return;
+    c->lapse->left = c->blocks_high;
+    c->lapse->next_ms = c->now_ms;
+}
+
+void block_names_mark_safe(struct core *c, struct block *b)
+{
+    for (uint32_t no = block_no(c, b); no != CORE_NONE && !c->named[no].safe;
+         no = c->blocks[no].parent)
+        c->named[no].safe = 1;
+}

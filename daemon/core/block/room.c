@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room of blocks in both tiers: taken and given back here, and counted for who pays for it. */
+#include "block.h"
+
+/* Blocks of other sizes or principals that may go in vain before a region is emptied on purpose. */
+#define ROOM_PATIENCE 64u
+
+struct host_room {
+    struct share share; /* bytes taken in memory, by principal: only counted here */
+};
+
+static int host_room_create(struct core *c)
+{
+    const uint32_t principals = MAX(c->cfg.principals_max, 1u);
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    return core__fair_share(c, &c->host_room->share, st.limit_bytes, principals);
+}
+
+static void host_room_destroy(struct core *c)
+{
+    share_destroy(&c->host_room->share);
+}
+
+const struct core_module host_room_module = {CORE_STATE(host_room), .create = host_room_create,
+                                             .destroy = host_room_destroy};
+
+uint64_t host_room_of(const struct core *c, uint32_t owner)
+{
+    return c->host_room->share.held[owner];
+}
+
+void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes)
+{
+    ns->held[tier] += (uint64_t)bytes;
+    retain_count(c->retain, ns->payer, tier, bytes);
+    if (tier == 0 && bytes > 0)
+        share_charge(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)bytes);
+    else if (tier == 0)
+        share_give(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)-bytes);
+}
+
+bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t bytes)
+{
+    const struct share *s = &c->host_room->share;
+    return s->held[owner_no(c, ns->principal)] + bytes <= s->each;
+}
+
+void room_bind(struct core *c, struct block *b)
+{
+    const bool disk = c->cfg.disk != NULL, there = b->state == BLOCK_PRESENT;
+    const bool want[RETAIN_TIERS] = {
+        there && (b->host_pins > 0 || (!disk && block_pinned(b))),
+        there && disk && (block_stays(b) || b->promising || block_named(c, b)),
+    };
+    for (unsigned t = 0; t < RETAIN_TIERS; t++) {
+        if (block_is_bound(b, t) != want[t])
+            block_ns(c, b)->bound[t] += want[t] ? block_bytes(c, b) : -block_bytes(c, b);
+    }
+    const uint64_t was = unevictable_change(c, b);
+    b->bound = (uint8_t)(want[0] | want[1] << 1) & 3u;
+    unevictable_changed(c, b, was);
+}
+
+/* ---- memory ---- */
+
+void host_give(struct core *c, const struct block *b, struct tier_loc loc)
+{
+    c->cfg.host->ops->free(c->cfg.host, loc);
+    room_count(c, block_ns(c, b), 0, -(int64_t)block_group(c, b)->block_bytes);
+}
+
+/* ---- disk ---- */
+
+void disk_give(struct core *c, const struct block *b, struct tier_loc loc)
+{
+    c->cfg.disk->ops->free(c->cfg.disk, loc);
+    room_count(c, block_ns(c, b), 1, -(int64_t)block_group(c, b)->block_bytes);
+}

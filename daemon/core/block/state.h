@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of the core, which its files share. Everything here belongs to the control thread. */
+#ifndef KVC_CORE_STATE_H
+#define KVC_CORE_STATE_H
+
+#include "admit.h"
+#include "changed.h"
+#include "core_slices.h"
+#include "flight.h"
+#include "module.h"
+#include "pool.h"
+#include "promise.h"
+#include "share.h"
+#include "worth.h"
+
+#define CORE_RUN_ENTRIES 31
+#define CORE_AGE_SHIFT   4 /* a record's time of last use is kept in units of 16 ms */
+
+enum block_state { BLOCK_FREE, BLOCK_PENDING, BLOCK_PRESENT, BLOCK_DYING };
+
+enum block_flag {
+    BLOCK_F_LINKED = 1,        /* in the index and the forest */
+    BLOCK_F_WAITED = 2,        /* some waiter names it */
+    BLOCK_F_KEEP = 4,          /* an eviction job found something in use at or below it */
+    BLOCK_F_PARTS = 8,         /* `where` is a list of parts, not a location */
+    BLOCK_F_CORRUPT = 0x10,    /* DYING: its bytes are not those that were stored */
+    BLOCK_F_HOST = 0x20,       /* PRESENT: all its shards are in host memory */
+    BLOCK_F_DISK = 0x40,       /* PRESENT: all its shards are on disk */
+    BLOCK_F_UNCHECKED = 0x80,  /* HOST: found there at start and not looked at yet */
+    BLOCK_F_LOADING = 0x100,   /* being loaded or checked */
+    BLOCK_F_SAVING = 0x200,    /* being written to disk */
+    BLOCK_F_LEAVING = 0x400,   /* SAVING so that its host copy can go: out of the policy */
+    BLOCK_F_CLEAN = 0x800,     /* HOST and DISK, its host copy goes next: out of the policy */
+    BLOCK_F_RING = 0x1000,     /* its number is in the ring of clean blocks; outlives the block */
+    BLOCK_F_AWAITED = 0x2000,  /* some load waits for it to come */
+    BLOCK_F_PROMISED = 0x4000, /* some commit waits for it to be durable; PENDING: it is to be so,
+                                  whichever of its shards that was asked of */
+    BLOCK_F_DURABLE = 0x8000,  /* DISK: written with a promise */
+    BLOCK_F_SAFE = 0x10000,    /* was told durable, with all before it in its chain (lapse.h) */
+    BLOCK_F_FOUND = 0x20000,   /* being taken over at start */
+    BLOCK_F_REACHED = 0x40000, /* the same, and so is what is before it */
+    BLOCK_F_TORN = 0x80000,    /* a shard on disk was lost; the others there go when it is idle */
+    BLOCK_F_BY_PIN = 0x100000, /* DURABLE for pins and names alone */
+    BLOCK_F_ALL = 0x1fffff
+};
+
+/* A store that waited for room in vain spares others the wait for so long. */
+#define ROOM_VAIN_MS 5000u
+
+#define BLOCK_COPIES_MAX 511u
+#define BLOCK_HOLDS_MAX  ((1u << 23) - 1)
+#define BLOCK_PINS_MAX   255u
+
+/* One block: 88 bytes. The first cache line answers a lookup. */
+struct block {
+    struct key256 key;
+    uint32_t ns : 16;       /* slot in core->ns */
+    uint32_t state : 2;     /* enum block_state */
+    uint32_t bound : 2;     /* tiers whose room pins, names or commits bind it to: a bit each */
+    uint32_t counted : 1;   /* by the preview of an eviction (job.c); DYING: in core->ending */
+    uint32_t near : 1;      /* some device has a copy of it, or is being given one (near.c) */
+    uint32_t listed : 1;    /* in the pin that is being made; 0 outside of pin_add() */
+    uint32_t promising : 1; /* its move, or what follows on that, writes it for a promise: bound */
+    uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
+    /* holders: leases, loads, and a reservation that is linking children to it */
+    uint32_t leases : 23;
+    uint32_t copies : 9;  /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
+    uint32_t used;        /* last use; of a half block: when a shard was last claimed or landed */
+    uint32_t tokens : 17; /* that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
+    uint32_t pins : 8;
+    uint32_t moving : 7;         /* shards on their way between tiers */
+    uint32_t flags : 21;         /* enum block_flag */
+    uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
+    uint32_t group : 4;
+    uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
+    union {
+        uint32_t disk; /* location on disk of a block of one shard, or 0 */
+        uint32_t wish; /* while PENDING: what was wished of it (wish.c), 0: nothing */
+    };
+    uint32_t gen; /* grows when the record is given to another block */
+    uint32_t children;
+    uint32_t parent, child, next, prev; /* forest: record numbers or CORE_NONE */
+    uint32_t depth;
+};
+
+/* What names say of each block. n counts the refs on it and the children that are named: it is
+ * protected while that is not 0. */
+struct block_name {
+    uint32_t n;
+    uint32_t level : 7; /* the highest priority that a name gave it; 0: none yet */
+    uint32_t safe : 1;  /* DURABLE, and so is everything before it, if only for names */
+    uint32_t marks : 4; /* of a walk over what names reach (names_evict.c); 0 outside of it */
+    uint32_t refs;      /* number of the first + 1; 0: none */
+};
+
+enum part_state { PART_RESERVED = 1, PART_COPYING, PART_DONE };
+
+/* One shard of a block that is being written, or of a block with several shards. */
+struct part {
+    struct tier_loc loc; /* in host memory; 0: not there */
+    uint32_t next;
+    union {
+        uint32_t resv; /* not DONE: pool index of the reservation, CORE_NONE once committed */
+        struct tier_loc disk; /* DONE: on disk; 0: not there */
+    };
+    uint8_t shard;
+    uint8_t state; /* enum part_state */
+};
+
+struct find;
+struct run_entry {
+    uint32_t block, gen;
+};
+/* A piece of a list of blocks; leases and reservations are lists of runs. */
+struct run {
+    uint32_t next; /* pool index or CORE_NONE */
+    uint32_t n;
+    struct run_entry e[CORE_RUN_ENTRIES];
+};
+
+struct run_iter {
+    const struct run *r;
+    uint32_t i;
+};
+
+struct run_list {
+    uint32_t head, tail; /* pool indices or CORE_NONE */
+    uint32_t n;
+};
+
+/* Of an id, the bits that say which slot of core->ns. */
+#define NS_ID_SLOT_BITS 16
+
+struct core_ns {
+    uint32_t id; /* slot in the low 16 bits, generation above; 0 = free slot */
+    uint32_t principal;
+    const char *owner, *tenant; /* the principal's name */
+    struct core_ns_spec spec;
+    struct key256 print;  /* of identity and spec: equal prints are one namespace */
+    uint64_t short_print; /* of it, as tiers keep it; never 0, no two have the same */
+    struct key256 seed;
+    uint64_t records;                    /* not free, dying ones too: keeps the slot */
+    uint64_t blocks, bytes;              /* present */
+    uint64_t used_ms;                    /* when a session last named it */
+    uint64_t held[RETAIN_TIERS];         /* payload bytes for which room is taken */
+    uint64_t pinned, leased;             /* bytes */
+    uint64_t leaving;                    /* of core->leaving_bytes */
+    uint32_t payer;                      /* its owner in core->retain */
+    uint64_t named_bytes;                /* of blocks that names reach */
+    uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound there (room_bind()) */
+    uint64_t near_bytes;                 /* of slots on devices */
+    uint64_t unevictable;                /* bytes of slots in memory that nobody can be given now */
+    uint64_t lapsed;                     /* of core->lapsed */
+    uint32_t regions;                    /* of memory (regions.c), those that are its */
+    uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
+    uint64_t region_fill;                /* bytes that a region holds at least, of its blocks */
+    struct list_node waiting;            /* core_waiter: for blocks of it */
+};
+
+struct core_client {
+    struct core_identity who;
+    void (*idle)(void *ctx);
+    void *ctx;
+    struct list_node leases, reservations, commits, sends;
+    uint64_t lease_bytes, claim_bytes; /* claim: reserved and not committed */
+    uint32_t copies; /* in flight out of its staging; the slice that reads for it; fills and sends
+                      * of its, and copies in flight for them */
+    uint64_t progress_ms; /* its last commit */
+    uint64_t step_ms;     /* what it takes to one, lately (progress.c); 0: not known */
+    bool verifying;       /* such a slice is under way */
+    bool closing;
+    uint32_t ending;         /* what is let go of in slices: leases, loads, asks, reservations */
+    struct list_node loads;  /* core_load of which blocks are to be begun */
+    struct list_node loader; /* of those with such (load.c) */
+    struct {
+        uint32_t ns; /* 0: free */
+        struct core_cost cost;
+    } stated[CORE_COSTS];
+    uint32_t stated_next; /* whose place the next new one gets */
+};
+
+struct lease {
+    struct list_node node;
+    uint64_t id;
+    uint8_t ticket[KVC_TICKET_BYTES];
+    struct core_client *client;
+    uint64_t since_ms;
+    uint64_t bytes;
+    struct run_list blocks;
+    uint32_t ngroups, tokens;
+    struct run_list near; /* what it holds on a device: numbers and serials of near copies */
+    uint32_t near_device; /* which device; CORE_NONE: it has never held anything there */
+    bool filled;          /* some fill has looked for its blocks */
+    uint32_t uses;        /* fills, sends and copies in flight that need its blocks */
+    bool ended;           /* released; it lives until its last use has ended */
+    bool going;           /* its blocks are let go of in slices */
+    uint32_t freed;       /* then: blocks that it holds no more */
+    struct {
+        uint32_t first, n;
+    } group[KVC_GROUPS_MAX];
+};
+
+struct reservation {
+    struct list_node node;
+    uint64_t id;
+    struct core_client *client;
+    struct core_ns *ns;
+    uint32_t group;
+    uint64_t since_ms;
+    uint32_t n, open; /* keys; keys not committed or dropped yet */
+    uint32_t busy;    /* of open, those of a reserve or commit between slices */
+    uint32_t dropped; /* entries at its end that are over, while it is dropped in slices */
+    uint32_t held;    /* the block before the next slice's first key; CORE_NONE: it needs no hold */
+    uint8_t shard;
+    bool durable;
+    bool leaving; /* in core->dropping: who reserves its blocks takes the claims over */
+    struct run_list blocks;
+};
+
+struct core_op {
+    struct tier_op op;
+    struct list_node node; /* of all that are being copied (write.c) */
+    struct core *core;
+    struct core_client *client;
+    struct core_commit *commit;
+    uint32_t index; /* into commit->statuses */
+    uint32_t block;
+    uint32_t part;
+    uint32_t next; /* of its commit's list */
+    bool durable;
+    bool gated;             /* counted as such (write.c), until its copy has ended */
+    struct promise promise; /* once landed, of a durable commit */
+};
+
+/* A block on its way between tiers; its operations are a shard each. */
+enum move_kind { MOVE_SAVE, MOVE_LOAD, MOVE_CHECK };
+struct move {
+    struct move_op *ops;
+    uint32_t block;
+    uint8_t kind; /* enum move_kind */
+    bool durable, leaving;
+    bool above;   /* for what is below it */
+    bool by_pin;  /* durable for pins and names alone; durable without: its block is `promising` */
+    bool unread;  /* storage could not read it */
+    bool corrupt; /* these are not the bytes that were written */
+    uint16_t left;
+    int err;       /* the first */
+    uint32_t used; /* the block's, when it began */
+    uint64_t bytes;
+};
+struct move_op {
+    struct tier_op op;
+    struct core *core;
+    struct move *move;
+    struct move_op *next;
+    uint32_t shard;
+    struct hash128 want;
+};
+
+/* What an acquire waits for to be in memory. */
+struct core_load {
+    struct list_node node; /* client->loads, while blocks are to be begun */
+    struct list_node all;  /* of loads until it has ended; then of those that go (load.c) */
+    struct core_client *client;
+    struct core_waiter *waiter;
+    struct run_list blocks; /* held, and loaded */
+    struct run_list near;   /* near copies, held with their blocks: what is not loaded */
+    struct run_iter begin, pass;
+    uint64_t wanted; /* bytes that were on disk alone and have not been begun */
+    uint64_t bytes;  /* of all, and how many are to be loaded */
+    uint32_t lacks;
+    uint32_t begun, passed; /* entries; what has been passed is in memory, or will not come */
+    uint32_t block, gen;    /* the first that has not been passed, and is being loaded */
+    uint32_t freed;         /* going: entries that are let go of */
+    bool going;
+};
+
+struct verify_op {
+    struct tier_op op;
+    struct list_node node; /* of all reads (verify.c) */
+    struct core *core;
+    struct core_verify *slice;
+    uint32_t block;
+    uint8_t index, shard; /* of slice->block; of the block */
+    uint32_t near;        /* the near copy that is read; CORE_NONE: it is none */
+    struct hash128 want;
+};
+
+/* What a lookup finds. */
+struct find_room {
+    uint32_t found[KVC_KEYS_MAX];
+    uint32_t runlen[KVC_KEYS_MAX];
+    uint64_t hash[KVC_KEYS_MAX];
+};
+
+struct core {
+    struct core_config cfg;
+    const struct block_subscriber *subscribers; /* the last one hears of nothing */
+
+    /* What one file alone looks at is declared there; others ask that file. */
+    struct above *above;
+    struct adopt *adopt; /* NULL: nothing is being taken over */
+    struct asks *asks;
+    struct clean *clean;
+    struct evict *evict;
+    struct ghosts *ghosts; /* buckets of them */
+    struct gone *gone;
+    struct host_room *host_room;
+    struct lapse *lapse;
+    struct leases *leases;
+    struct loads *loads;
+    struct moves *moves;
+    struct namespaces *namespaces;
+    struct pins *pins;
+    struct place *place;
+    struct progress *progress;
+    struct promises *promises;
+    struct quotas *quotas;
+    struct reads *reads;
+    struct reclaim *reclaim;
+    struct records *records;
+    struct regions *regions; /* of host memory; NULL: not looked at */
+    struct resvs *resvs;
+    struct rules *rules;
+    struct verify *verify;
+    struct weigh *weigh; /* worth.c */
+    struct writes *writes;
+
+    uint64_t now_ns, now_ms;
+    uint64_t work, slice_end, looks_left; /* core_work(); the slice's end; see evict_next() */
+    struct core_metrics m;
+
+    struct block *blocks;
+    uint32_t blocks_high; /* no record was ever used above */
+
+    uint64_t *table; /* record number + 1 in the low half, tag above; 0 = empty */
+    uint32_t table_size;
+    uint64_t hash_secret[4];
+
+    struct policy *policy;
+    void *policy_mem;
+    struct retain *retain;
+    void *retain_mem;
+    uint64_t found_ms; /* when all that was found at start had been taken over */
+
+    struct pool *parts, *clients;
+    struct pool *runs;              /* here: an acquire adds each block to one */
+    struct share run_share;         /* of them, by client, and by principal */
+    struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
+    uint32_t *attached;             /* clients by principal */
+
+    struct core_ns *ns; /* cfg.namespaces_max */
+
+    struct list_node woken;   /* core_waiter */
+    struct list_node jobs;    /* core_evict_job */
+    struct list_node loaders; /* core_client with blocks to load */
+    uint32_t ending; /* DYING blocks that I/O still holds, and with them their places on disk */
+    struct list_node dropping; /* reservations of clients that end: let go of in slices */
+    uint32_t end_left;         /* blocks that leases may still let go of at once in this turn */
+    uint64_t leaving_bytes;    /* of what is being saved, to make room */
+    uint64_t loading_bytes;
+    uint64_t reading_bytes;   /* of them, from disk */
+    uint64_t wanted_bytes;    /* by loads, and not begun */
+    uint64_t largest;         /* payload, all shards: of blocks of the namespaces that have some */
+    uint64_t unchecked;       /* blocks */
+    uint64_t pause_ms;        /* nothing is saved before, for storage refused */
+    uint64_t room_vain_ms;    /* until then nobody waits for room that storage is to make */
+    struct admit admit;       /* what is written to disk, and what is written there again */
+    struct names *names;      /* NULL: there are none */
+    struct block_name *named; /* by record; NULL: there are no names */
+    bool names_saving;        /* some name is being saved, or is to be */
+    struct near_table *near;  /* NULL: there are no devices */
+    uint64_t ns_changes;
+    bool admission;                       /* judges new blocks (rules.c) */
+    uint64_t hinted[POLICY_ADVICE_COUNT]; /* hints given, by kind */
+    uint64_t disk_turn_ms;                /* of storage, as in tier_stats; 0: not known */
+    uint64_t promises_lost;               /* block_promised() has become false so often */
+
+    /* Of the lookup at hand (ask.c). */
+    uint32_t *found; /* record numbers by group and block */
+    uint32_t *runlen;
+    uint64_t *hash;
+};
+
+static inline struct core_ns *block_ns(struct core *c, const struct block *b)
+{
+    return &c->ns[b->ns];
+}
+static inline uint32_t block_no(const struct core *c, const struct block *b)
+{
+    return (uint32_t)(b - c->blocks);
+}
+static inline const struct core_group *block_group(struct core *c, const struct block *b)
+{
+    return &block_ns(c, b)->spec.group[b->group];
+}
+static inline uint32_t group_shards(const struct core_ns *ns, const struct core_group *g)
+{
+    return (g->flags & KVC_F_REPLICATED) ? 1 : ns->spec.shards;
+}
+/* Payload of all shards. */
+static inline uint64_t block_bytes(struct core *c, const struct block *b)
+{
+    const struct core_group *g = block_group(c, b);
+    return (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
+}
+/* Of the shards that are there. */
+static inline uint64_t block_bytes_present(struct core *c, const struct block *b)
+{
+    return (uint64_t)block_group(c, b)->block_bytes * b->shards_present;
+}
+static inline uint32_t core__stamp(const struct core *c)
+{
+    return (uint32_t)(c->now_ms >> CORE_AGE_SHIFT);
+}
+static inline uint64_t core__age_ms(const struct core *c, const struct block *b)
+{
+    return (uint64_t)(uint32_t)(core__stamp(c) - b->used) << CORE_AGE_SHIFT;
+}
+
+static inline void block_changed(struct core *c, struct block *b, const struct block_change *x)
+{
+    for (const struct block_subscriber *s = c->subscribers; s->hear; s++)
+        if (s->on & x->what)
+            s->hear(c, b, x);
+}
+/* A hold, a copy, a pin or a name less. */
+static inline void block_unheld(struct core *c, struct block *b)
+{
+    block_changed(c, b, &(struct block_change){.what = BLOCK_UNHELD});
+}
+
+static inline void block_clear(struct block *b, uint32_t flags)
+{
+    b->flags = b->flags & ~flags & BLOCK_F_ALL;
+}
+static inline uint32_t block_shards(struct core *c, const struct block *b)
+{
+    return group_shards(block_ns(c, b), block_group(c, b));
+}
+/* Its order of eviction is the policy's. */
+static inline bool block_in_policy(const struct block *b)
+{
+    return (b->flags & BLOCK_F_LINKED) && !(b->flags & (BLOCK_F_CLEAN | BLOCK_F_LEAVING)) &&
+           (b->state == BLOCK_PENDING || (b->flags & BLOCK_F_HOST));
+}
+/* A lease may have it as it is. */
+static inline bool block_ready(const struct block *b)
+{
+    return (b->flags & (BLOCK_F_HOST | BLOCK_F_UNCHECKED)) == BLOCK_F_HOST;
+}
+/* Whole: a copy in memory goes without loss. */
+static inline bool block_on_disk(const struct block *b)
+{
+    return b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK);
+}
+static inline bool block_pinned(const struct block *b)
+{
+    return b->pins > 0;
+}
+/* On disk for good: by a promise that somebody was given, not for a pin. */
+static inline bool block_promised(const struct block *b)
+{
+    return (b->flags & (BLOCK_F_DURABLE | BLOCK_F_BY_PIN)) == BLOCK_F_DURABLE;
+}
+/* Not to be let go of for room, though nobody uses it. */
+static inline bool block_stays(const struct block *b)
+{
+    return block_pinned(b) || (b->flags & BLOCK_F_DURABLE);
+}
+/* Some name reaches it. */
+static inline bool block_named(const struct core *c, const struct block *b)
+{
+    return c->named && c->named[block_no(c, b)].n > 0;
+}
+/* DURABLE with all before it, if only for names. */
+static inline bool block_names_safe(const struct core *c, const struct block *b)
+{
+    return c->named && c->named[block_no(c, b)].safe;
+}
+/* What must not go for good to make room: it is durable, or on its way to that for a name. */
+static inline bool block_kept(const struct core *c, const struct block *b)
+{
+    return block_stays(b) || (c->names_saving && block_named(c, b));
+}
+/* Pins, names or commits bind it to this tier. */
+static inline bool block_is_bound(const struct block *b, unsigned tier)
+{
+    return b->bound >> tier & 1u;
+}
+static inline bool part_claimed(const struct part *p)
+{
+    return p->state == PART_RESERVED && p->resv != CORE_NONE;
+}
+
+/* The client's principal owns it. */
+static inline bool ns_is_of(const struct core_client *cl, const struct core_ns *ns)
+{
+    return ns->id && ns->principal == cl->who.principal;
+}
+
+/* A client's number, for the shares. */
+static inline uint32_t client_no(const struct core *c, const struct core_client *cl)
+{
+    return pool_index(c->clients, cl);
+}
+
+/* Without principals_max all of them count as one. */
+static inline uint32_t owner_no(const struct core *c, uint32_t principal)
+{
+    return c->cfg.principals_max ? principal - 1 : 0;
+}
+
+#endif

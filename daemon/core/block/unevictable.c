@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What cannot be evicted from host memory now, whoever wants room there: what leases, loads and
+ * pins hold, what is reserved and what is being written. Counted in slots, each once, for the
+ * principal and the owners of its namespace, so that what they keep leaves others their part.
+ *
+ * Without storage a block leaves memory after all that build on it. So who holds a block, or writes
+ * one, holds those before it in its chain as well (block_keeps_above()).
+ */
+#include "block.h"
+#include "regions.h"
+
+static uint64_t slot_bytes(struct core *c, const struct block *b)
+{
+    return block_ns(c, b)->slot_bytes[b->group];
+}
+
+/* Its shards, while some of them is to be written. */
+static uint32_t parts_in_use(struct core *c, const struct block *b)
+{
+    uint32_t n = 0;
+    bool used = false;
+    for (uint32_t i = b->flags & BLOCK_F_PARTS ? b->where : CORE_NONE; i != CORE_NONE; n++) {
+        const struct part *p = pool_at(c->parts, i);
+        used |= part_claimed(p) || p->state == PART_COPYING;
+        i = p->next;
+    }
+    return used ? n : 0;
+}
+
+/* How many slots of it. */
+static uint32_t slots_in_use(struct core *c, const struct block *b)
+{
+    switch (b->state) {
+    case BLOCK_PENDING: /* what holds it is making room below it */
+        return parts_in_use(c, b);
+    case BLOCK_PRESENT:
+        return block_is_bound(b, 0) || (b->leases > 0 && b->flags & BLOCK_F_HOST)
+                   ? block_shards(c, b)
+                   : 0;
+    case BLOCK_DYING:
+        return b->leases > 0 ? block_shards(c, b) : parts_in_use(c, b);
+    default:
+        return 0;
+    }
+}
+
+/* Whether its slots count in their regions: what is being loaded too, for it is waited for. */
+static bool stays(struct core *c, const struct block *b)
+{
+    const uint32_t where = b->flags & (BLOCK_F_LOADING | BLOCK_F_HOST);
+    return where == BLOCK_F_LOADING || slots_in_use(c, b) > 0;
+}
+
+uint64_t unevictable_of(struct core *c, const struct block *b)
+{
+    const uint32_t n = slots_in_use(c, b);
+    return n ? n * slot_bytes(c, b) : 0;
+}
+
+static void count(struct core *c, struct core_ns *ns, uint64_t was, uint64_t now)
+{
+    if (now > was)
+        share_charge(&c->unevictable_share, owner_no(c, ns->principal), now - was);
+    else if (now < was)
+        share_give(&c->unevictable_share, owner_no(c, ns->principal), was - now);
+    ns->unevictable += now - was;
+    c->m.unevictable_bytes += now - was;
+}
+
+uint64_t unevictable_change(struct core *c, const struct block *b)
+{
+    if (c->regions && stays(c, b))
+        regions_count(c, b, false);
+    return unevictable_of(c, b);
+}
+
+void unevictable_changed(struct core *c, struct block *b, uint64_t was)
+{
+    const uint64_t now = unevictable_of(c, b);
+    count(c, block_ns(c, b), was, now);
+    if (c->regions && stays(c, b))
+        regions_count(c, b, true);
+    const bool keeps = block_keeps_above(c, b);
+    if (!c->regions || c->cfg.disk || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
+        b->leases > 0 || keeps == (was > 0))
+        return;
+    if (keeps)
+        block_hold(c, &c->blocks[b->parent]);
+    else
+        block_unhold_quietly(c, &c->blocks[b->parent]);
+}
+
+/* Of those that are served this is on the path of each hit. */
+void unevictable_held(struct core *c, struct block *b)
+{
+    const uint64_t now = unevictable_of(c, b);
+    if (b->state == BLOCK_PRESENT && block_is_bound(b, 0))
+        return;
+    if (b->state == BLOCK_PRESENT) {
+        count(c, block_ns(c, b), 0, now);
+        if (c->regions && now > 0)
+            regions_count(c, b, true);
+    } else if (b->state == BLOCK_DYING) {
+        const uint32_t parts = parts_in_use(c, b);
+        count(c, block_ns(c, b), parts * slot_bytes(c, b), now);
+        if (c->regions && parts == 0 && !(b->flags & BLOCK_F_LOADING))
+            regions_count(c, b, true);
+    }
+}
+
+void unevictable_unheld(struct core *c, struct block *b)
+{
+    const uint64_t was = block_shards(c, b) * slot_bytes(c, b);
+    const bool present = b->state == BLOCK_PRESENT && b->flags & BLOCK_F_HOST;
+    if ((present && block_is_bound(b, 0)) || (!present && b->state != BLOCK_DYING))
+        return;
+    const uint64_t now = present ? 0 : unevictable_of(c, b);
+    count(c, block_ns(c, b), was, now);
+    if (c->regions && (present || !stays(c, b)))
+        regions_count(c, b, false);
+}
+
+int chain_admit(struct core *c, struct block *b, uint64_t *left)
+{
+    struct block *end = b;
+    int err = 0;
+    /* Each is counted until the last is known to be admitted. */
+    while (end && !err) {
+        const uint64_t bytes = unevictable_by_hold(c, end);
+        if (end->leases > 0 || end->state != BLOCK_PRESENT)
+            break;
+        c->work += WORK_LOOK;
+        err = unevictable_take(c, block_ns(c, end), bytes, left);
+        if (!err && bytes > 0)
+            err = regions_admit(c, end);
+        if (err)
+            break;
+        end->leases = 1;
+        unevictable_held(c, end);
+        end = end->parent != CORE_NONE ? &c->blocks[end->parent] : NULL;
+    }
+    while (b != end) {
+        b->leases = 0;
+        unevictable_unheld(c, b);
+        b = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
+    }
+    return err;
+}
+
+uint64_t unevictable_by_part(struct core *c, const struct block *b)
+{
+    uint32_t done = 0; /* of its shards, which are kept for the others */
+    for (uint32_t i = b->where; i != CORE_NONE; done++)
+        i = ((const struct part *)pool_at(c->parts, i))->next;
+    return (1 + (parts_in_use(c, b) ? 0 : done)) * slot_bytes(c, b);
+}
+
+int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, uint64_t *left)
+{
+    const struct share *s = &c->unevictable_share;
+    if (bytes <= *left) {
+        *left -= bytes;
+        return 0;
+    }
+    const uint64_t guaranteed = quota_guaranteed(c);
+    uint64_t by_principal = share_left(s, owner_no(c, ns->principal)), by_owner = by_principal;
+    if (guaranteed > 0) /* at least this; all shares are looked at when it is not enough */
+        by_owner = s->total - MIN(s->total, s->used + guaranteed);
+    uint64_t own = 0;
+    if (guaranteed > 0 && bytes > MIN(by_owner, by_principal))
+        by_owner = quota_unevictable_left(c, ns, &own);
+    if (bytes <= own) {
+        *left = own - bytes;
+        return 0;
+    }
+    if (bytes > by_principal || bytes > by_owner)
+        return bytes > by_principal ? KVC_E_FULL : KVC_E_QUOTA;
+    *left = MIN(by_principal, by_owner) - bytes;
+    return 0;
+}
+
+bool unevictable_may_load(struct core *c, const struct block *b)
+{
+    uint64_t left = 0, bytes = block_shards(c, b) * slot_bytes(c, b);
+    if (b->leases == 0 || block_is_bound(b, 0)) /* nobody holds it, or it counts already */
+        return true;
+    return unevictable_take(c, block_ns(c, b), bytes + c->loading_bytes, &left) == 0;
+}
+
+int unevictable_refused(int err, const char **ret_why)
+{
+    if (err == KVC_E_BUSY) {
+        *ret_why = "too much would have to be moved in memory at once; try again";
+        return err;
+    }
+    *ret_why = err == KVC_E_QUOTA ? "leases, reservations and pins have all memory that is not "
+                                    "guaranteed to other owners (kvcachectl quota)"
+                                  : "leases, reservations and pins of this principal have what "
+                                    "memory is not promised to other principals";
+    return KVC_E_LIMIT;
+}

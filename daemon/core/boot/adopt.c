@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Taking over what is there from the run before. Blocks come in any order, from both tiers and
+ * shard by shard; they are in the index at once and linked when all have come.
+ */
+#include "index.h"
+#include "serve.h"
+
+#define ADOPT_AHEAD 16u
+
+/* From the first block that was found until all have come. */
+struct adopt {
+    uint64_t print; /* the namespace of the last one */
+    uint32_t ns;
+    struct key256 parent[]; /* of each block that was found, its parent's key */
+};
+
+static uint64_t adopt_bytes(const struct core *c)
+{
+    return sizeof(struct adopt) + (uint64_t)c->cfg.blocks_max * sizeof(struct key256);
+}
+
+static void adopt_destroy(struct core *c)
+{
+    core__pages_put(c->adopt, adopt_bytes(c));
+    c->adopt = NULL;
+}
+
+const struct core_module adopt_module = {.destroy = adopt_destroy};
+
+/* ---- one by one ---- */
+
+static struct core_ns *found_ns(struct core *c, uint64_t print)
+{
+    if (c->adopt->print != print || !print) {
+        struct core_ns *ns = ns_by_print(c, print);
+        if (!ns)
+            return NULL;
+        c->adopt->print = print;
+        c->adopt->ns = (uint32_t)(ns - c->ns);
+    }
+    return &c->ns[c->adopt->ns];
+}
+
+/* NULL: no such place, or what is there has other bytes than it should. */
+static struct core_ns *found_place(struct core *c, const struct core_found *f)
+{
+    struct core_ns *ns = found_ns(c, f->label.print);
+    if (!ns || f->label.group >= ns->spec.ngroups)
+        return NULL;
+    const struct core_group *g = &ns->spec.group[f->label.group];
+    const bool fits = f->bytes == g->block_bytes && f->label.tokens >= 1 &&
+                      f->label.tokens <= g->block_tokens && f->label.shard < group_shards(ns, g);
+    return fits ? ns : NULL;
+}
+
+static struct block *found_new(struct core *c, const struct core_found *f, uint32_t slot)
+{
+    struct block *b = block_new(c);
+    if (!b)
+        return NULL;
+    b->key = f->label.key;
+    b->ns = (uint16_t)slot;
+    b->group = f->label.group & 0xfu;
+    b->tokens = f->label.tokens & 0x1ffffu;
+    b->used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
+    b->flags |= BLOCK_F_FOUND;
+    if (block_shards(c, b) == 1) {
+        block_clear(b, BLOCK_F_PARTS);
+        b->where = 0;
+    }
+    c->adopt->parent[block_no(c, b)] =
+        f->label.has_parent ? f->label.parent : (struct key256){.b = {0}};
+    if (f->label.has_parent)
+        b->flags |= BLOCK_F_KEEP; /* until it is linked: has a parent */
+    index_add(c, b);
+    block_ns(c, b)->records++;
+    return b;
+}
+
+static int found_part(struct core *c, struct block *b, uint32_t shard)
+{
+    if (!(b->flags & BLOCK_F_PARTS) || block_part(c, b, shard))
+        return 0;
+    struct part *p = pool_get(c->parts);
+    if (!p)
+        return KVC_E_FULL;
+    *p = (struct part){.next = b->where, .disk = {0}, .shard = (uint8_t)shard, .state = PART_DONE};
+    b->where = pool_index(c->parts, p);
+    return 0;
+}
+
+/* Of the namespace in hand alone: it looks for no other, which would have to be found again now. */
+void core_adopt_soon(const struct core *c, const struct tier_label *label)
+{
+    if (c->adopt && label->print != 0 && label->print == c->adopt->print)
+        index_prefetch(c, index_hash(c, c->adopt->ns, label->group, label->key.b));
+}
+
+int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
+{
+    if (!c->adopt)
+        c->adopt = core__pages(adopt_bytes(c));
+    if (!c->adopt)
+        return -ENOMEM;
+    const struct core_ns *ns = found_place(c, f);
+    if (!ns || f->loc.id == 0 || (!f->in_host && !c->cfg.disk))
+        return KVC_E_GONE;
+    const uint32_t slot = (uint32_t)(ns - c->ns);
+    const uint64_t hash = index_hash(c, slot, f->label.group, f->label.key.b);
+    struct block *b = index_find(c, hash, slot, f->label.group, f->label.key.b);
+    if (!b)
+        b = found_new(c, f, slot);
+    if (!b)
+        return KVC_E_FULL;
+    if (!(b->flags & BLOCK_F_FOUND) || b->tokens != f->label.tokens)
+        return KVC_E_GONE;
+    int err = found_part(c, b, f->label.shard);
+    if (err)
+        return err;
+    const struct tier_loc had =
+        f->in_host ? block_loc(c, b, f->label.shard) : block_disk(c, b, f->label.shard);
+    if (had.id)
+        return KVC_E_GONE;
+    if (f->in_host) {
+        block_set_loc(c, b, f->label.shard, f->loc);
+    } else {
+        block_set_disk(c, b, f->label.shard, f->loc);
+        if (f->label.durable)
+            b->shards_present++; /* until it is known: shards with a promise */
+        if (f->label.by_pin)
+            b->flags |= BLOCK_F_BY_PIN;
+    }
+    b->copies = MAX(b->copies, MIN(f->label.level, RETAIN_MAX + 1)); /* until it is known */
+    room_count(c, block_ns(c, b), f->in_host ? 0 : 1, f->bytes);
+    const uint32_t used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
+    if ((int32_t)(used - b->used) > 0)
+        b->used = used;
+    *ret_owner = block_no(c, b);
+    return 0;
+}
+
+/* ---- all of them ---- */
+
+/* Frees what one tier has of a block that is not all there; true when it is. */
+static bool found_whole(struct core *c, struct block *b, bool host)
+{
+    const uint32_t shards = block_shards(c, b);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < shards; i++) {
+        if (b->flags & BLOCK_F_PARTS && !block_part(c, b, i))
+            continue;
+        n += (host ? block_loc(c, b, i) : block_disk(c, b, i)).id != 0;
+    }
+    if (n == shards)
+        return true;
+    for (uint32_t i = 0; n > 0 && i < shards; i++) {
+        if (b->flags & BLOCK_F_PARTS && !block_part(c, b, i))
+            continue;
+        const struct tier_loc loc = host ? block_loc(c, b, i) : block_disk(c, b, i);
+        if (!loc.id)
+            continue;
+        if (host) {
+            host_give(c, b, loc);
+            block_set_loc(c, b, i, (struct tier_loc){0});
+        } else {
+            disk_give(c, b, loc);
+            block_set_disk(c, b, i, (struct tier_loc){0});
+        }
+    }
+    return false;
+}
+
+/* A promise that was being made when the daemon died may have reached some shards alone. */
+static void found_unpromise(struct core *c, struct block *b)
+{
+    struct tier *disk = c->cfg.disk;
+    for (uint32_t i = 0; i < block_shards(c, b) && disk->ops->unpromise; i++)
+        disk->ops->unpromise(disk, block_disk(c, b, i));
+}
+
+/* Where it is, so far in its flags alone. */
+static void found_places(struct core *c, struct block *b)
+{
+    if (found_whole(c, b, true))
+        b->flags |= BLOCK_F_HOST | BLOCK_F_UNCHECKED;
+    if (c->cfg.disk && found_whole(c, b, false)) {
+        b->flags |= BLOCK_F_DISK;
+        if (b->shards_present == block_shards(c, b))
+            b->flags |= BLOCK_F_DURABLE;
+        else if (b->shards_present > 0)
+            found_unpromise(c, b);
+    }
+    b->shards_present = 0;
+    if (!(b->flags & BLOCK_F_DURABLE))
+        block_clear(b, BLOCK_F_BY_PIN);
+    if (b->flags & BLOCK_F_BY_PIN)
+        pin_found(c);
+}
+
+static bool is_found(const struct block *b)
+{
+    return b->flags & BLOCK_F_FOUND && b->flags & (BLOCK_F_HOST | BLOCK_F_DISK);
+}
+
+static void found_link(struct core *c, struct block *b)
+{
+    if (!(b->flags & BLOCK_F_KEEP))
+        return;
+    const struct key256 *key = &c->adopt->parent[block_no(c, b)];
+    struct block *p =
+        index_find(c, index_hash(c, b->ns, b->group, key->b), b->ns, b->group, key->b);
+    if (!p || !is_found(p) || p == b || p->tokens != block_group(c, p)->block_tokens ||
+        block_group(c, b)->rule != KVC_RULE_FULL)
+        return;
+    block_clear(b, BLOCK_F_KEEP);
+    b->parent = block_no(c, p);
+    b->next = p->child;
+    if (b->next != CORE_NONE)
+        c->blocks[b->next].prev = block_no(c, b);
+    p->child = block_no(c, b);
+    p->children++;
+}
+
+static void link_all(struct core *c)
+{
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        if (no + ADOPT_AHEAD < c->blocks_high) {
+            const struct block *a = &c->blocks[no + ADOPT_AHEAD];
+            if (a->flags & BLOCK_F_KEEP && a->flags & BLOCK_F_FOUND)
+                index_prefetch(
+                    c, index_hash(c, a->ns, a->group, c->adopt->parent[no + ADOPT_AHEAD].b));
+        }
+        if (no + ADOPT_AHEAD / 2 < c->blocks_high) {
+            const struct block *a = &c->blocks[no + ADOPT_AHEAD / 2];
+            if (a->flags & BLOCK_F_KEEP && a->flags & BLOCK_F_FOUND)
+                index_prefetch_record(
+                    c, index_hash(c, a->ns, a->group, c->adopt->parent[no + ADOPT_AHEAD / 2].b));
+        }
+        if (is_found(&c->blocks[no]))
+            found_link(c, &c->blocks[no]);
+    }
+}
+
+/* A parent is at least as young as its children. */
+static void age_up(struct core *c, uint32_t no)
+{
+    const struct block *b = &c->blocks[no];
+    struct block *p = &c->blocks[b->parent];
+    if ((int32_t)(b->used - p->used) > 0)
+        p->used = b->used;
+}
+
+/* The tree at a root that is whole, parents first: depths, and ages on the way back. */
+static uint32_t reach_tree(struct core *c, uint32_t root)
+{
+    uint32_t n = 0;
+    for (uint32_t no = root; no != CORE_NONE;) {
+        struct block *b = &c->blocks[no];
+        const struct block *p = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent];
+        b->flags |= BLOCK_F_REACHED;
+        b->depth = p ? p->depth + 1 : 0;
+        if (block_promised(b) && (!p || p->flags & BLOCK_F_SAFE))
+            b->flags |= BLOCK_F_SAFE;
+        n++;
+        if (b->child != CORE_NONE) {
+            no = b->child;
+            continue;
+        }
+        while (no != root && c->blocks[no].next == CORE_NONE) {
+            age_up(c, no);
+            no = c->blocks[no].parent;
+        }
+        if (no != root)
+            age_up(c, no);
+        no = no == root ? CORE_NONE : c->blocks[no].next;
+    }
+    return n;
+}
+
+static void found_present(struct core *c, struct block *b)
+{
+    const uint64_t bytes = block_bytes(c, b);
+    const uint32_t places = b->flags & (BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED |
+                                        BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+    block_clear(b,
+                BLOCK_F_FOUND | BLOCK_F_REACHED | BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED);
+    b->flags |= BLOCK_F_LINKED;
+    b->shards_present = block_shards(c, b) & 0x7fu;
+    block_found(c, b, bytes);
+    block_place(c, b, places, 0);
+}
+
+/* Without its ancestors, or without all its shards: as if it had never been. */
+static void found_drop(struct core *c, struct block *b)
+{
+    const uint32_t shards = block_shards(c, b);
+    for (uint32_t i = 0; i < shards; i++) {
+        if (b->flags & BLOCK_F_PARTS && !block_part(c, b, i))
+            continue;
+        const struct tier_loc loc = block_loc(c, b, i), disk = block_disk(c, b, i);
+        if (loc.id)
+            host_give(c, b, loc);
+        if (disk.id)
+            disk_give(c, b, disk);
+    }
+    if (b->flags & BLOCK_F_PARTS) {
+        for (uint32_t i = b->where; i != CORE_NONE;) {
+            struct part *p = pool_at(c->parts, i);
+            i = p->next;
+            pool_put(c->parts, p);
+        }
+    }
+    index_del(c, b);
+    block_ns(c, b)->records--;
+    b->flags |= BLOCK_F_PARTS;
+    block_clear(b, BLOCK_F_ALL & ~(uint32_t)BLOCK_F_PARTS);
+    b->where = CORE_NONE;
+    b->disk = 0;
+    b->copies = 0;
+    block_abandon(c, b);
+}
+
+/* ---- the order of eviction ---- */
+
+struct found_at {
+    uint32_t used; /* when, since the oldest of all was */
+    uint32_t no;
+    uint32_t depth;
+};
+
+/* One pass of a stable radix sort; the deepest, or the oldest, come first. */
+enum sort_by { BY_DEPTH, BY_AGE_LOW, BY_AGE_HIGH };
+#define SORT_KEYS (1u << 16)
+
+static uint32_t sort_key(const struct found_at *f, enum sort_by by)
+{
+    if (by == BY_DEPTH)
+        return SORT_KEYS - 1 - MIN(f->depth, SORT_KEYS - 1);
+    return f->used >> (by == BY_AGE_HIGH ? 16 : 0) & (SORT_KEYS - 1);
+}
+
+static void sort_pass(const struct found_at *from, struct found_at *to, uint32_t n, enum sort_by by,
+                      uint32_t count[SORT_KEYS])
+{
+    memset(count, 0, SORT_KEYS * sizeof *count);
+    for (uint32_t i = 0; i < n; i++)
+        count[sort_key(&from[i], by)]++;
+    for (uint32_t i = 0, sum = 0; i < SORT_KEYS; i++) {
+        const uint32_t k = count[i];
+        count[i] = sum;
+        sum += k;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        to[count[sort_key(&from[i], by)]++] = from[i];
+}
+
+static void found_known(struct core *c, struct block *b)
+{
+    const struct core_wish wish = {.level = b->copies - 1u, .duration_ms = RETAIN_FOR_EVER};
+    const struct core_ns_spec *spec = &block_ns(c, b)->spec;
+    const struct core_cost cost = {spec->prefill_ns_per_token, spec->prefill_ns_per_token_pair};
+    const bool wished = b->copies > 0;
+    b->copies = 0;
+    block_known(c, b, POLICY_NO_BLOCK, &cost); /* who stored it has gone */
+    if (!block_in_policy(b))
+        block_park(c, b);
+    if (wished)
+        wish_add(c, b, &wish, false);
+}
+
+static void known_soon(const struct core *c, const struct block *b)
+{
+    if (c->cfg.policy->prefetch)
+        c->cfg.policy->prefetch(c->policy, index_hash(c, b->ns, b->group, b->key.b));
+}
+
+/* Oldest first, of equal age children before parents: each becomes the youngest. */
+static void enter_all(struct core *c, struct found_at *a, struct found_at *b, uint32_t n,
+                      uint32_t count[SORT_KEYS])
+{
+    uint32_t oldest = core__stamp(c);
+    for (uint32_t i = 0; i < n; i++)
+        if ((int32_t)(a[i].used - oldest) < 0)
+            oldest = a[i].used;
+    for (uint32_t i = 0; i < n; i++)
+        a[i].used -= oldest;
+    sort_pass(a, b, n, BY_DEPTH, count);
+    sort_pass(b, a, n, BY_AGE_LOW, count);
+    sort_pass(a, b, n, BY_AGE_HIGH, count);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i + ADOPT_AHEAD < n)
+            known_soon(c, &c->blocks[b[i + ADOPT_AHEAD].no]);
+        found_known(c, &c->blocks[b[i].no]);
+    }
+}
+
+static void order_all(struct core *c)
+{
+    const uint32_t n = (uint32_t)c->m.blocks_present;
+    const uint64_t bytes = SORT_KEYS * sizeof(uint32_t) + 2ull * n * sizeof(struct found_at);
+    uint32_t *const count = n ? core__pages(bytes) : NULL;
+    struct found_at *const found = count ? (void *)(count + SORT_KEYS) : NULL;
+    uint32_t k = 0;
+    for (uint32_t no = 0; no < c->blocks_high && n > 0; no++) {
+        struct block *b = &c->blocks[no];
+        if (!(b->flags & BLOCK_F_LINKED))
+            continue;
+        if (count)
+            found[k++] = (struct found_at){.used = b->used, .no = no, .depth = b->depth};
+        else
+            found_known(c, b); /* in any order, then */
+    }
+    if (!count)
+        return;
+    enter_all(c, found, found + n, n, count);
+    core__pages_put(count, bytes);
+}
+
+uint32_t core_adopt_end(struct core *c)
+{
+    uint32_t n = 0;
+    if (!c->adopt)
+        return 0;
+    for (uint32_t no = 0; no < c->blocks_high; no++)
+        if (c->blocks[no].flags & BLOCK_F_FOUND)
+            found_places(c, &c->blocks[no]);
+    link_all(c);
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        const struct block *b = &c->blocks[no];
+        if (is_found(b) && b->parent == CORE_NONE && !(b->flags & BLOCK_F_KEEP))
+            n += reach_tree(c, no);
+    }
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        struct block *b = &c->blocks[no];
+        if (b->flags & BLOCK_F_REACHED)
+            found_present(c, b);
+        else if (b->flags & BLOCK_F_FOUND)
+            found_drop(c, b);
+    }
+    order_all(c);
+    adopt_destroy(c);
+    c->found_ms = c->now_ms;
+    c->m.blocks_adopted += n;
+    return n;
+}

@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Near copies: blocks in slots of devices. They stand in a table of their own, found by record
+ * number, so that a block without any costs one bit. A near copy never outlives its record: whoever
+ * holds one, or copies to or from it, has a lease on the block.
+ */
+#include "index.h"
+#include "near_table.h"
+
+/* As room.c has it: others of other sizes or principals that may go in vain before a region is
+ * emptied on purpose. */
+#define NEAR_PATIENCE 64u
+
+/* ---- the table ---- */
+
+static uint32_t *bucket_of(const struct near_table *t, uint32_t block)
+{
+    return &t->bucket[block * UINT32_C(2654435761) >> (32 - t->buckets_log2)];
+}
+
+static struct near *first_of(const struct core *c, const struct block *b)
+{
+    const uint32_t no = block_no(c, b);
+    if (!b->near)
+        return NULL;
+    for (uint32_t i = *bucket_of(c->near, no); i != CORE_NONE; i = near_at(c, i)->next)
+        if (near_at(c, i)->block == no)
+            return near_at(c, i);
+    return NULL;
+}
+
+static struct near *next_of(const struct core *c, const struct near *e)
+{
+    for (uint32_t i = e->next; i != CORE_NONE; i = near_at(c, i)->next)
+        if (near_at(c, i)->block == e->block)
+            return near_at(c, i);
+    return NULL;
+}
+
+struct near *near_find(const struct core *c, const struct block *b, uint32_t shard,
+                       const struct near_device *dev)
+{
+    struct near *e = first_of(c, b);
+    while (e && (e->shard != shard || &c->near->dev[e->device] != dev))
+        e = next_of(c, e);
+    return e;
+}
+
+static void link_near(struct core *c, struct near *e)
+{
+    uint32_t *head = bucket_of(c->near, e->block);
+    e->next = *head;
+    *head = near_no(c, e);
+    c->blocks[e->block].near = 1;
+}
+
+static void unlink_near(struct core *c, struct near *e)
+{
+    struct block *b = &c->blocks[e->block];
+    const uint32_t no = near_no(c, e);
+    uint32_t *at = bucket_of(c->near, e->block);
+    while (*at != no)
+        at = &near_at(c, *at)->next;
+    *at = e->next;
+    e->next = CORE_NONE;
+    b->near = first_of(c, b) != NULL;
+}
+
+bool near_is_there(const struct core *c, const struct block *b)
+{
+    const struct near *e = first_of(c, b);
+    while (e && e->state != NEAR_READY)
+        e = next_of(c, e);
+    return e != NULL;
+}
+
+uint64_t near_held(struct core *c, const struct block *b)
+{
+    uint64_t n = 0;
+    for (const struct near *e = first_of(c, b); e; e = next_of(c, e))
+        n++;
+    return n * block_group(c, b)->block_bytes;
+}
+
+/* ---- a near copy's life ---- */
+
+static struct near_device *device_of(const struct core *c, const struct near *e)
+{
+    return &c->near->dev[e->device];
+}
+
+static uint32_t bytes_of(struct core *c, const struct near *e)
+{
+    return block_group(c, &c->blocks[e->block])->block_bytes;
+}
+
+/* Room that its namespace has in a slot. */
+static void count_room(struct core *c, const struct near *e, bool more)
+{
+    const uint64_t bytes = bytes_of(c, e);
+    block_ns(c, &c->blocks[e->block])->near_bytes += more ? bytes : -bytes;
+}
+
+static void count_ready(struct core *c, const struct near *e, bool more)
+{
+    struct core_near_stats *st = &device_of(c, e)->stats;
+    const uint64_t bytes = bytes_of(c, e), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
+    st->blocks += one;
+    st->bytes += by;
+    c->m.near_blocks += one;
+    c->m.near_bytes += by;
+}
+
+void near_void(struct core *c, struct near *e)
+{
+    if (e->state == NEAR_VOID)
+        return;
+    if (e->state == NEAR_READY)
+        count_ready(c, e, false);
+    unlink_near(c, e);
+    c->cfg.near_policy->remove(device_of(c, e)->policy, near_no(c, e));
+    e->state = NEAR_VOID;
+}
+
+void near_ready(struct core *c, struct near *e)
+{
+    const struct tier *host = c->cfg.host;
+    struct tier *slots = device_of(c, e)->device->slots;
+    const struct block *b = &c->blocks[e->block];
+    const struct tier_op op = {.kind = TIER_ADOPT,
+                               .loc = e->loc,
+                               .bytes = bytes_of(c, e),
+                               .label = block_label(c, b, e->shard),
+                               .sum = host->ops->sum(host, block_loc(c, b, e->shard))};
+    MUST(e->state == NEAR_FILLING && e->copies == 1);
+    slots->ops->publish(slots, &op);
+    e->state = NEAR_READY;
+    e->copies = 0;
+    count_ready(c, e, true);
+    device_of(c, e)->stats.fills++;
+    c->m.near_fills++;
+    near_settle(c, e);
+}
+
+void near_fail(struct core *c, struct near *e)
+{
+    struct tier *slots = device_of(c, e)->device->slots;
+    MUST(e->state != NEAR_READY && e->copies == 1);
+    c->m.near_failures++;
+    near_void(c, e);
+    slots->ops->free(slots, e->loc);
+    count_room(c, e, false);
+    e->loc = (struct tier_loc){0};
+    e->copies = 0;
+    near_settle(c, e);
+}
+
+static void free_near(struct core *c, struct near *e)
+{
+    struct tier *slots = device_of(c, e)->device->slots;
+    MUST(e->holds == 0 && e->copies == 0 && list_empty(&e->waiters));
+    near_void(c, e);
+    if (e->loc.id) {
+        slots->ops->free(slots, e->loc);
+        count_room(c, e, false);
+    }
+    pool_put(c->near->entries, e);
+}
+
+void near_settle(struct core *c, struct near *e)
+{
+    if (e->holds > 0 || e->copies > 0)
+        return;
+    if (e->state == NEAR_VOID || c->blocks[e->block].state != BLOCK_PRESENT)
+        free_near(c, e);
+    else
+        c->cfg.near_policy->release(device_of(c, e)->policy, near_no(c, e), false);
+}
+
+void near_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    (void)x;
+    for (struct near *e = first_of(c, b), *next; e; e = next) {
+        next = next_of(c, e);
+        near_settle(c, e);
+    }
+}
+
+void near_revoke_one(struct core *c, struct near *e)
+{
+    struct tier *slots = device_of(c, e)->device->slots;
+    if (e->state == NEAR_READY)
+        slots->ops->revoke(slots, e->loc);
+    near_void(c, e);
+    near_settle(c, e);
+}
+
+void near_revoke(struct core *c, struct block *b)
+{
+    for (struct near *e = first_of(c, b), *next; e; e = next) {
+        next = next_of(c, e);
+        near_revoke_one(c, e);
+    }
+}
+
+/* ---- room ---- */
+
+static bool can_go(void *ctx, uint32_t no)
+{
+    const struct core *c = ctx;
+    const struct near *e = near_at(c, no);
+    return e->state == NEAR_READY && e->holds == 0 && e->copies == 0;
+}
+
+static void drop(struct core *c, struct near *e)
+{
+    device_of(c, e)->stats.drops++;
+    c->m.near_drops++;
+    free_near(c, e);
+}
+
+/* What goes next on the device, NULL: nothing may. */
+static struct near *next_victim(struct core *c, struct near_device *dev)
+{
+    if (!dev->policy)
+        return NULL;
+    const uint32_t no = c->cfg.near_policy->victim(dev->policy, 0, c->now_ms, can_go, c);
+    return no == POLICY_NO_BLOCK ? NULL : near_at(c, no);
+}
+
+/* One entry of the table goes, of this device if it has one that may. */
+static bool drop_some(struct core *c, struct near_device *dev)
+{
+    struct near *e = next_victim(c, dev);
+    for (uint32_t i = 0; !e && i < c->near->ndevices; i++)
+        e = next_victim(c, &c->near->dev[i]);
+    if (e)
+        drop(c, e);
+    return e != NULL;
+}
+
+static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    struct core *c = ctx;
+    struct near *e = near_at(c, owner);
+    if (e && e->loc.id == loc.id && can_go(c, owner))
+        drop(c, e);
+}
+
+/* A slot on the device for near copy `no`. */
+static int slot_take(struct core *c, struct near_device *dev, const struct block *b, uint32_t no,
+                     struct tier_loc beside, struct tier_loc *ret_loc)
+{
+    struct tier *slots = dev->device->slots;
+    const uint32_t principal = block_ns(c, b)->principal, bytes = block_group(c, b)->block_bytes;
+    uint32_t in_vain = 0;
+    bool has_drained = false;
+    for (;;) {
+        int err = slots->ops->alloc(slots, principal, bytes, beside, no, ret_loc);
+        if (err != KVC_E_NO_ROOM)
+            return err;
+        if (in_vain >= NEAR_PATIENCE && !has_drained) {
+            has_drained = true;
+            if (slots->ops->drain(slots, principal, bytes, false, drain_occupant, c) > 0)
+                continue;
+        }
+        struct near *e = next_victim(c, dev);
+        if (!e)
+            return KVC_E_FULL;
+        in_vain += !slots->ops->helps(slots, e->loc, principal, bytes);
+        drop(c, e);
+        if (in_vain > 2 * NEAR_PATIENCE)
+            in_vain = 0, has_drained = false;
+    }
+}
+
+uint64_t near_hash(struct core *c, const struct block *b, uint32_t shard)
+{
+    return index_hash(c, b->ns, b->group, b->key.b) + shard * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* The device's policy hears of it. */
+static void tell_new(struct core *c, struct near_device *dev, const struct near *e)
+{
+    const struct block *b = &c->blocks[e->block];
+    const struct near *above = NULL;
+    if (b->parent != CORE_NONE)
+        above = near_find(c, &c->blocks[b->parent], e->shard, dev);
+    const struct policy_hint hint = {.hash = near_hash(c, b, e->shard),
+                                     .parent = above ? near_no(c, above) : POLICY_NO_BLOCK,
+                                     .depth = b->depth,
+                                     .bytes = bytes_of(c, e),
+                                     .used_ms = c->now_ms};
+    c->cfg.near_policy->insert(dev->policy, near_no(c, e), &hint, c->now_ms);
+}
+
+int near_take(struct core *c, struct near_device *dev, const struct block *b, uint32_t shard,
+              struct tier_loc beside, struct near **ret_near)
+{
+    struct near_table *t = c->near;
+    struct near *e = pool_get(t->entries);
+    while (!e && drop_some(c, dev))
+        e = pool_get(t->entries);
+    if (!e)
+        return KVC_E_FULL;
+    struct tier_loc loc;
+    int err = slot_take(c, dev, b, near_no(c, e), beside, &loc);
+    if (err) {
+        pool_put(t->entries, e);
+        return err;
+    }
+    *e = (struct near){.block = block_no(c, b),
+                       .gen = b->gen,
+                       .serial = ++t->serial,
+                       .loc = loc,
+                       .copies = 1,
+                       .device = (uint8_t)(dev - t->dev),
+                       .shard = (uint8_t)shard,
+                       .state = NEAR_FILLING};
+    list_init(&e->waiters);
+    link_near(c, e);
+    count_room(c, e, true);
+    tell_new(c, dev, e);
+    *ret_near = e;
+    return 0;
+}
+
+/* ---- leases ---- */
+
+static int hold_in(struct core *c, const struct core_client *cl, struct run_list *list,
+                   struct near *e)
+{
+    int err = run_push(c, client_no(c, cl), list, near_no(c, e), e->serial);
+    if (!err)
+        e->holds++;
+    return err;
+}
+
+int near_hold(struct core *c, struct lease *l, struct near *e)
+{
+    return hold_in(c, l->client, &l->near, e);
+}
+
+static struct near *serving(struct core *c, const struct near_device *dev,
+                            const struct core_seq *seq, const struct block *b)
+{
+    struct near *e = near_find(c, b, near_shard(c, b, seq->on_shard), dev);
+    return e && e->state == NEAR_READY ? e : NULL;
+}
+
+const struct near_device *near_serving(const struct core *c, const struct core_seq *seq)
+{
+    const struct near_device *dev = near_device_of(c, seq->on);
+    return dev && dev->policy && dev->device->ops->up(dev->device) ? dev : NULL;
+}
+
+bool near_serves(struct core *c, const struct near_device *dev, const struct core_seq *seq,
+                 const struct block *b)
+{
+    return b->near && serving(c, dev, seq, b);
+}
+
+int near_lease(struct core *c, struct lease *l, const struct near_device *dev,
+               const struct core_seq *seq, const struct block *b)
+{
+    struct near *e = serving(c, dev, seq, b);
+    MUST(e != NULL);
+    l->near_device = e->device;
+    return near_hold(c, l, e);
+}
+
+int near_load(struct core *c, struct core_load *l, const struct near_device *dev,
+              const struct core_seq *seq, struct block *b)
+{
+    int err = hold_in(c, l->client, &l->near, serving(c, dev, seq, b));
+    if (!err)
+        block_hold(c, b);
+    return err;
+}
+
+void near_mark(struct core *c, const struct lease *l, bool mine)
+{
+    struct run_iter it = run_begin(c, &l->near);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        struct near *e = near_at(c, r->block);
+        MUST(e && e->serial == r->gen);
+        e->mine = mine;
+    }
+}
+
+/* with_block: each hold is one on its block too. */
+static void let_go_of(struct core *c, const struct core_client *cl, struct run_list *list,
+                      bool with_block)
+{
+    run_reverse(c, list); /* the policy hears of the deepest first */
+    struct run_iter it = run_begin(c, list);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        struct near *e = near_at(c, r->block);
+        MUST(e && e->serial == r->gen && e->holds > 0);
+        struct block *b = &c->blocks[e->block];
+        e->holds--;
+        near_settle(c, e);
+        if (with_block)
+            block_unhold(c, b);
+    }
+    run_free(c, client_no(c, cl), list);
+}
+
+void near_let_go(struct core *c, struct lease *l)
+{
+    let_go_of(c, l->client, &l->near, false);
+}
+
+void near_unload(struct core *c, struct core_load *l)
+{
+    let_go_of(c, l->client, &l->near, true);
+}
+
+/* ---- what devices tell ---- */
+
+/* Who holds one of them knows by the generation; whoever copies is told by the copy's end. */
+static void on_lost(void *ctx, struct device *device)
+{
+    struct core *c = ctx;
+    const uint32_t n = pool_count(c->near->entries);
+    for (uint32_t i = 0; i < n; i++) {
+        struct near *e = near_at(c, i);
+        if (!e || e->state == NEAR_VOID || device_of(c, e)->device != device)
+            continue;
+        c->m.near_lost += e->state == NEAR_READY;
+        near_void(c, e);
+        near_settle(c, e);
+    }
+}
+
+/* Nothing waits for a device: each fill asks whether it is up. */
+static void on_up(void *ctx, struct device *device)
+{
+    (void)ctx;
+    (void)device;
+}
+
+void core_near_stats(const struct core *c, uint32_t device, struct core_near_stats *ret_stats)
+{
+    MUST(device < c->cfg.ndevices);
+    *ret_stats = c->near->dev[device].stats;
+}
+
+/* ---- memory ---- */
+
+struct sizes {
+    uint64_t table, bucket, policy, piece, what; /* what: and `from` */
+    uint64_t line, held;                         /* of each device */
+    uint32_t jobs, buckets_log2;
+};
+
+static uint32_t jobs_each(const struct core_config *cfg)
+{
+    return cfg->device_copies ? cfg->device_copies : NEAR_JOBS_AUTO;
+}
+
+static struct policy_config policy_of(const struct core_config *cfg, uint32_t device)
+{
+    return (struct policy_config){
+        .blocks_max = cfg->near_max, .lists_max = 1, .seed = cfg->policy_seed + device + 1};
+}
+
+static struct sizes sizes_of(const struct core_config *cfg)
+{
+    const struct policy_config policy = policy_of(cfg, 0);
+    struct sizes z = {.table = sizeof(struct near_table), .buckets_log2 = 4};
+    while (z.buckets_log2 < 31 && UINT32_C(1) << z.buckets_log2 < cfg->near_max)
+        z.buckets_log2++;
+    z.bucket = sizeof(uint32_t) << z.buckets_log2;
+    z.policy = cfg->near_max > 0 ? cfg->near_policy->mem_bytes(&policy) : 0;
+    z.jobs = cfg->ndevices * jobs_each(cfg);
+    z.piece = (uint64_t)z.jobs * CORE_SEND_BLOCKS * sizeof(struct device_piece);
+    z.what = (uint64_t)z.jobs * CORE_SEND_BLOCKS * sizeof(uint32_t);
+    z.line = cfg->clients_max * sizeof(struct near_line);
+    z.held = (cfg->clients_max + MAX(cfg->principals_max, 1u)) * sizeof(uint64_t);
+    return z;
+}
+
+uint64_t near_bytes(const struct core_config *cfg)
+{
+    if (cfg->ndevices == 0)
+        return 0;
+    const struct sizes z = sizes_of(cfg);
+    return z.table + z.bucket + cfg->ndevices * (z.policy + z.line + z.held) + z.piece +
+           2 * z.what + pool_bytes_for(sizeof(struct near), MAX(cfg->near_max, 1u)) +
+           pool_bytes_for(sizeof(struct near_job), z.jobs);
+}
+
+/* Runs for what leases, and loads, hold on devices: as often as each is held by two. */
+uint32_t near_runs(const struct core_config *cfg)
+{
+    return cfg->ndevices == 0 ? 0 : cfg->near_max / (CORE_RUN_ENTRIES / 2) + 2 * cfg->leases_max;
+}
+
+/* Who may copy, and who waits. */
+static int create_turns(struct core *c, struct near_device *dev, const struct sizes *z)
+{
+    const uint32_t clients = c->cfg.clients_max, principals = MAX(c->cfg.principals_max, 1u);
+    const uint32_t jobs = c->near->jobs_each, gated = jobs - jobs / 4;
+    const bool fair = c->cfg.fair;
+    list_init(&dev->lines);
+    dev->line = core__pages(z->line);
+    if (!dev->line)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < clients; i++) {
+        list_init(&dev->line[i].node);
+        list_init(&dev->line[i].ready);
+        list_init(&dev->line[i].gated);
+    }
+    int err = share_create(&dev->share, jobs, fair ? share_each(jobs, principals) : 0, principals);
+    if (err)
+        return err;
+    return share_create(&dev->gated, gated, fair ? share_each(gated, clients) : 0, clients);
+}
+
+static int create_device(struct core *c, uint32_t i, const struct sizes *z)
+{
+    struct near_device *dev = &c->near->dev[i];
+    const struct policy_config policy = policy_of(&c->cfg, i);
+    MUST(c->cfg.devices[i]->no == i);
+    dev->device = c->cfg.devices[i];
+    dev->device->events = (struct device_events){.ctx = c, .lost = on_lost, .up = on_up};
+    int err = create_turns(c, dev, z);
+    if (err)
+        return err;
+    if (!dev->device->slots || c->cfg.near_max == 0)
+        return 0;
+    dev->policy_mem = core__pages(z->policy);
+    if (!dev->policy_mem)
+        return -ENOMEM;
+    dev->policy = c->cfg.near_policy->init(dev->policy_mem, &policy);
+    return 0;
+}
+
+static int create_pools(struct core *c, const struct sizes *z)
+{
+    struct near_table *t = c->near;
+    int err =
+        pool_create(&t->entries, "near copies", sizeof(struct near), MAX(c->cfg.near_max, 1u));
+    if (!err)
+        err = pool_create(&t->jobs, "copies of devices", sizeof(struct near_job), z->jobs);
+    return err;
+}
+
+static int near_create(struct core *c)
+{
+    if (c->cfg.ndevices == 0)
+        return 0;
+    MUST(c->cfg.ndevices <= DEVICES_MAX && (c->cfg.near_max == 0 || c->cfg.near_policy));
+    const struct sizes z = sizes_of(&c->cfg);
+    struct near_table *t = core__pages(z.table);
+    if (!t)
+        return -ENOMEM;
+    c->near = t;
+    list_init(&t->in_flight);
+    t->ndevices = c->cfg.ndevices;
+    t->jobs_each = jobs_each(&c->cfg);
+    t->buckets_log2 = z.buckets_log2;
+    t->bucket = core__pages(z.bucket);
+    t->piece = core__pages(z.piece);
+    t->what = core__pages(z.what);
+    t->from = core__pages(z.what);
+    if (!t->bucket || !t->piece || !t->what || !t->from)
+        return -ENOMEM;
+    memset(t->bucket, 0xff, z.bucket); /* CORE_NONE */
+    int err = create_pools(c, &z);
+    for (uint32_t i = 0; !err && i < t->ndevices; i++)
+        err = create_device(c, i, &z);
+    return err;
+}
+
+bool near_is_still(const struct core *c)
+{
+    return !c->near || list_empty(&c->near->in_flight);
+}
+
+static void near_destroy(struct core *c)
+{
+    struct near_table *t = c->near;
+    if (!t)
+        return;
+    const struct sizes z = sizes_of(&c->cfg);
+    pool_destroy(&t->entries);
+    pool_destroy(&t->jobs);
+    for (uint32_t i = 0; i < t->ndevices; i++) {
+        share_destroy(&t->dev[i].share);
+        share_destroy(&t->dev[i].gated);
+        core__pages_put(t->dev[i].line, z.line);
+        core__pages_put(t->dev[i].policy_mem, z.policy);
+    }
+    core__pages_put(t->bucket, z.bucket);
+    core__pages_put(t->piece, z.piece);
+    core__pages_put(t->what, z.what);
+    core__pages_put(t->from, z.what);
+    core__pages_put(t, z.table);
+    c->near = NULL;
+}
+
+const struct core_module near_module = {.create = near_create, .destroy = near_destroy};
+
+void room_places(struct core *c, const struct block *b, struct core_places *places)
+{
+    const bool there = b->state == BLOCK_PRESENT; /* else its shards are in memory */
+    places->host += !there || b->flags & BLOCK_F_HOST ? block_bytes_present(c, b) : 0;
+    places->disk += there && b->flags & BLOCK_F_DISK ? block_bytes(c, b) : 0;
+    places->near += near_held(c, b);
+}
+
+struct near_device *near_device_of(const struct core *c, const struct device *device)
+{
+    if (!c->near || !device || device->no >= c->near->ndevices)
+        return NULL;
+    struct near_device *dev = &c->near->dev[device->no];
+    return dev->device == device ? dev : NULL;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Verification of what is in slots of devices: near copies, one after the other by their numbers.
+ * A read counts in the near copy, as copies do, and in its block, so that neither goes meanwhile.
+ */
+#include "keep.h"
+#include "near_table.h"
+
+/* It can be found, and is of the slice's. */
+static bool is_wanted(struct core *c, const struct core_verify *v, const struct near *e)
+{
+    if (!e || e->state == NEAR_VOID)
+        return false;
+    const struct block *b = &c->blocks[e->block];
+    return b->state == BLOCK_PRESENT && verify_wants_ns(v, block_ns(c, b));
+}
+
+uint32_t near_verify_begin(struct core *c, struct core_verify *v)
+{
+    const uint32_t most = verify_most(c, c->m.near_blocks), end = pool_count(c->near->entries);
+    const uint64_t bytes_max = MIN(v->bytes_max, CORE_VERIFY_BYTES);
+    uint64_t bytes = 0, no = v->cursor;
+    uint32_t n = 0;
+    for (uint32_t steps = 0; no < end && steps < VERIFY_STEPS; no++, steps++) {
+        const struct near *e = near_at(c, (uint32_t)no);
+        if (!is_wanted(c, v, e))
+            continue;
+        struct block *b = &c->blocks[e->block];
+        if (e->state != NEAR_READY || b->copies == BLOCK_COPIES_MAX) {
+            v->ret_skipped++;
+            continue;
+        }
+        if (n == most || (n > 0 && bytes >= bytes_max))
+            break;
+        v->block[n].left = 1;
+        v->block[n].verdict = VERDICT_GOOD;
+        v->left++;
+        verify_read(c, v, b, n, e->shard, (uint32_t)no);
+        bytes += block_group(c, b)->block_bytes;
+        n++;
+    }
+    v->ret_cursor = no < end ? no : 0;
+    return n;
+}
+
+struct tier *near_verify_hold(struct core *c, uint32_t no, struct tier_loc *ret_loc)
+{
+    struct near *e = near_at(c, no);
+    MUST(e && e->state == NEAR_READY);
+    e->copies++;
+    *ret_loc = e->loc;
+    return c->near->dev[e->device].device->slots;
+}
+
+void near_verify_end(struct core *c, uint32_t no)
+{
+    struct near *e = near_at(c, no);
+    MUST(e && e->copies > 0);
+    e->copies--;
+    near_settle(c, e);
+}
+
+bool near_verify_is_there(const struct core *c, uint32_t no)
+{
+    const struct near *e = near_at(c, no);
+    return e->state == NEAR_READY && c->blocks[e->block].state == BLOCK_PRESENT;
+}
+
+void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view)
+{
+    struct near *e = near_at(c, no);
+    const struct tier *slots = c->near->dev[e->device].device->slots;
+    slots->ops->view(slots, e->loc, ret_view);
+    c->m.near_corrupt++;
+    near_revoke_one(c, e);
+}

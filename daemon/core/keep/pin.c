@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pins: lists of blocks that stay by wish, and how often each block is in one. What a pin lacks (a
+ * copy in memory, a durable one on disk) is begun in steps, and tried again while it lacks.
+ */
+#include <stdlib.h>
+
+#include "keep.h"
+#include "regions.h"
+
+#define PIN_AGAIN_MS 100u
+#define PIN_STEP     256u /* entries looked at in one step */
+/* What was pinned when the last run ended is given back after this, unless it is pinned again. */
+#define PIN_FOUND_MS 60000u
+#define FOUND_STEP   4096u
+
+struct pins {
+    struct pool *pool;  /* pin; NULL: none are taken */
+    struct share share; /* of it, by principal */
+    uint64_t serial, bytes_max;
+    uint64_t next_ms;  /* no pin ends before; 0: none ends */
+    uint64_t again_ms; /* what pins lack is tried again then */
+    bool settled;      /* they lack nothing */
+    struct {
+        uint32_t no;    /* of the pass over all pins that is under way */
+        uint64_t epoch; /* when it began */
+        bool on, lacks;
+    } pass;
+    uint64_t epoch;         /* grows when some pinned block lacks a copy again; from 1 */
+    struct list_node going; /* pins that have ended, whose blocks are let go of in slices */
+    bool forced;            /* a job takes what is pinned too */
+    bool found;             /* what was pinned before the start and is not by then goes back */
+    uint32_t found_at;      /* the next record that is looked at for that */
+};
+
+static int pins_create(struct core *c)
+{
+    struct pins *pins = c->pins;
+    pins->bytes_max = c->cfg.pin_bytes_max;
+    pins->epoch = 1;
+    list_init(&pins->going);
+    if (c->cfg.pins_max == 0)
+        return 0;
+    return core__shared_pool(c, &pins->pool, &pins->share, "pins", sizeof(struct pin),
+                             c->cfg.pins_max, MAX(c->cfg.principals_max, 1u));
+}
+
+static void pins_destroy(struct core *c)
+{
+    core__shared_pool_free(&c->pins->pool, &c->pins->share);
+}
+
+const struct core_module pins_module = {CORE_STATE(pins), .create = pins_create,
+                                        .destroy = pins_destroy};
+
+uint32_t pins_used(const struct core *c)
+{
+    return pool_used(c->pins->pool);
+}
+
+bool pins_are_going(const struct core *c)
+{
+    return !list_empty(&c->pins->going);
+}
+
+void pins_force(struct core *c, bool forced)
+{
+    c->pins->forced = forced;
+}
+
+void pin_found(struct core *c)
+{
+    c->pins->found = true;
+}
+
+/* Blocks that pins can hold, over all of them: a quarter of the index, and a piece for each pin. */
+uint32_t pins_of_runs(const struct core_config *cfg)
+{
+    return cfg->pins_max ? cfg->blocks_max / 4 / CORE_RUN_ENTRIES + cfg->pins_max : 0;
+}
+
+/* ---- counts ---- */
+
+static void count_pinned(struct core *c, const struct block *b, bool more)
+{
+    const uint64_t bytes = block_bytes(c, b), by = more ? bytes : -bytes;
+    c->m.pinned_blocks += more ? 1 : -1ull;
+    c->m.pinned_bytes += by;
+    block_ns(c, b)->pinned += by;
+}
+
+static void pins_look(struct core *c)
+{
+    c->pins->settled = false;
+    c->pins->epoch++;
+}
+
+/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
+ * dropped by its writer, or it is forced out. Never for room. */
+void pin_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    if (x->what == BLOCK_LOST)
+        pins_look(c);
+    if (x->what == BLOCK_LOST || b->pins == 0)
+        return;
+    MUST(x->reason != KVC_MISS_EVICTED || c->pins->forced);
+    count_pinned(c, b, false);
+    b->pins = b->host_pins = 0;
+    room_bind(c, b);
+    c->m.blocks_unpinned++;
+}
+
+static void block_pin(struct core *c, struct block *b, bool in_memory)
+{
+    if (b->pins++ == 0)
+        count_pinned(c, b, true);
+    b->host_pins += in_memory;
+    room_bind(c, b);
+    if (in_memory && b->flags & BLOCK_F_CLEAN)
+        clean_recall(c, b);
+}
+
+bool pin_was_found(const struct core *c, const struct block *b)
+{
+    return c->pins->found && block_no(c, b) >= c->pins->found_at;
+}
+
+static void block_unpin(struct core *c, const struct pin *p, struct block *b)
+{
+    MUST(b->pins > 0);
+    b->host_pins -= p->in_memory;
+    if (--b->pins == 0) {
+        count_pinned(c, b, false);
+        /* A pin that is refused leaves what was there as it was. */
+        if (b->flags & BLOCK_F_BY_PIN && !block_named(c, b) && (p->id || !pin_was_found(c, b)))
+            promise_end(c, b);
+    }
+    room_bind(c, b);
+    block_unheld(c, b);
+}
+
+/* The block of an entry while it is pinned by it. */
+static struct block *pinned_block(struct core *c, const struct run_entry *e)
+{
+    struct block *b = &c->blocks[e->block];
+    return b->gen == e->gen && b->flags & BLOCK_F_LINKED ? b : NULL;
+}
+
+/* ---- the budget ---- */
+
+static uint64_t tenant_pinned(const struct core *c, const char *tenant)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id && strcmp(c->ns[i].tenant, tenant) == 0)
+            sum += c->ns[i].pinned;
+    return sum;
+}
+
+void core_pin_budget(struct core *c, uint64_t bytes_max)
+{
+    c->pins->bytes_max = bytes_max;
+}
+
+uint64_t core_pin_budget_now(const struct core *c)
+{
+    return c->pins->bytes_max;
+}
+
+/* ---- pins ---- */
+
+/* Bytes that a pin adds: to the budget, and to what is bound to each tier. */
+struct added {
+    uint64_t budget, bound[RETAIN_TIERS];
+};
+
+static void count_added(struct core *c, const struct pin *p, const struct block *b,
+                        struct added *added)
+{
+    const uint64_t bytes = block_bytes(c, b);
+    const bool binds[RETAIN_TIERS] = {p->in_memory || !c->cfg.disk, c->cfg.disk != NULL};
+    added->budget += b->pins ? 0 : bytes;
+    for (unsigned t = 0; t < RETAIN_TIERS; t++)
+        added->bound[t] += binds[t] && !block_is_bound(b, t) ? bytes : 0;
+}
+
+/* A key may come twice, and counts once. */
+static int collect_one(struct core *c, struct pin *p, struct block *b, struct added *added)
+{
+    if (b->listed)
+        return 0;
+    if (b->pins == BLOCK_PINS_MAX ||
+        run_push(c, run_principal(c, p->principal), &p->blocks, block_no(c, b), b->gen) != 0)
+        return KVC_E_LIMIT;
+    p->bytes += block_bytes(c, b);
+    count_added(c, p, b, added);
+    b->listed = 1;
+    return 0;
+}
+
+/* Whether so much more may be pinned. Of a name's pin, names_room_for() has said so. */
+static int pin_allowed(struct core *c, const struct core_ns *ns, const struct pin *p,
+                       const struct added *added)
+{
+    const uint64_t max = c->pins->bytes_max;
+    int err = 0;
+    for (unsigned t = 0; t < RETAIN_TIERS && !err && !p->of_name; t++)
+        err = quota_bind(c, ns, t, added->bound[t]);
+    if (!err && max && added->budget > 0 && tenant_pinned(c, ns->tenant) + added->budget > max)
+        err = KVC_E_PIN_LIMIT;
+    return err;
+}
+
+static void pin_free(struct core *c, struct pin *p)
+{
+    run_free(c, run_principal(c, p->principal), &p->blocks);
+    share_put(&c->pins->share, owner_no(c, p->principal), c->pins->pool, p);
+}
+
+struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f)
+{
+    const struct core_ns *ns = in->seq.ns;
+    struct pin *p = c->cfg.pins_max
+                        ? share_get(&c->pins->share, owner_no(c, ns->principal), c->pins->pool)
+                        : NULL;
+    if (!p)
+        return NULL;
+    *p = (struct pin){.ns = ns->id,
+                      .principal = ns->principal,
+                      .owner = ns->owner,
+                      .tenant = ns->tenant,
+                      .tokens = f->tokens,
+                      .in_memory = in->in_memory,
+                      .of_name = in->of_name};
+    run_init(&p->blocks);
+    return p;
+}
+
+/* True: not of all, the slice is over. */
+static bool pin_let_go(struct core *c, struct pin *p, bool all)
+{
+    if (p->freed == 0)
+        p->at = run_begin(c, &p->blocks);
+    for (; p->freed < p->held; p->freed++) {
+        if (!all && slice_over(c))
+            return true;
+        struct block *b = pinned_block(c, run_next(c, &p->at));
+        c->work += WORK_LOOK;
+        if (b)
+            block_unpin(c, p, b);
+    }
+    return false;
+}
+
+static int pin_hold(struct core *c, struct pin *p, struct block *b)
+{
+    const bool binds = c->regions && (p->in_memory || !c->cfg.disk);
+    const int err = binds && unevictable_by_hold(c, b) > 0 ? regions_admit(c, b) : 0;
+    if (err)
+        return err == KVC_E_FULL ? KVC_E_PIN_LIMIT : err;
+    block_pin(c, b, p->in_memory);
+    p->held++;
+    return 0;
+}
+
+int pin_add(struct core *c, struct pin *p, const struct find *f, uint32_t g, uint32_t first,
+            uint32_t end)
+{
+    const uint32_t *found = &c->found[f->at[g]];
+    struct added added = {0};
+    int err = 0;
+    for (uint32_t i = first; i < end && !err; i++) {
+        err = collect_one(c, p, &c->blocks[found[i]], &added);
+        if (g == 0)
+            p->tip = c->blocks[found[i]].key;
+    }
+    if (!err)
+        err = pin_allowed(c, f->seq->ns, p, &added);
+    for (uint32_t i = first; i < end; i++) {
+        struct block *b = &c->blocks[found[i]];
+        if (b->listed && !err)
+            err = pin_hold(c, p, b);
+        b->listed = 0;
+    }
+    c->m.pins_refused += err == KVC_E_PIN_LIMIT;
+    return err;
+}
+
+void pin_drop(struct core *c, struct pin *p)
+{
+    (void)pin_let_go(c, p, true);
+    pin_free(c, p);
+}
+
+void pin_begin(struct core *c, struct pin *p, uint64_t ttl_ms, struct core_pinned *ret_pinned)
+{
+    MUST(p->held == p->blocks.n);
+    p->id = ++c->pins->serial << 32 | (pool_index(c->pins->pool, p) + 1);
+    if (ttl_ms)
+        p->end_ms = c->now_ms + MIN(ttl_ms, UINT64_MAX / 2);
+    if (p->end_ms && (!c->pins->next_ms || p->end_ms < c->pins->next_ms))
+        c->pins->next_ms = p->end_ms;
+    c->m.pins++;
+    c->m.pins_taken++;
+    c->pins->again_ms = c->now_ms;
+    c->pins->settled = false;
+    *ret_pinned = (struct core_pinned){
+        .id = p->id, .tokens = p->tokens, .blocks = p->blocks.n, .bytes = p->bytes};
+}
+
+int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_pinned,
+             const char **ret_why)
+{
+    if ((*ret_why = core_seq_fault(&in->seq)))
+        return KVC_E_BAD_ARGUMENT;
+    struct find f;
+    struct core_prefix prefix;
+    find_prefix(c, &in->seq, FIND_ANY, 0, &f, &prefix);
+    if (in->seq.absent || f.tokens == 0)
+        return find_absence(c, &in->seq, &prefix, ret_why);
+    struct pin *p = pin_new(c, in, &f);
+    if (!p)
+        return KVC_E_LIMIT;
+    int err = 0;
+    for (uint32_t g = 0; g < in->seq.ngroups && !err; g++) {
+        uint32_t first, end;
+        find_needs(&f, g, f.tokens, &first, &end);
+        err = pin_add(c, p, &f, g, first, end);
+    }
+    if (err)
+        pin_drop(c, p);
+    else
+        pin_begin(c, p, in->ttl_ms, ret_pinned);
+    return err;
+}
+
+static struct pin *pin_by_id(struct core *c, uint64_t id)
+{
+    const uint32_t no = (uint32_t)id - 1;
+    struct pin *p =
+        c->cfg.pins_max && no < pool_count(c->pins->pool) ? pool_at(c->pins->pool, no) : NULL;
+    return p && p->id == id ? p : NULL;
+}
+
+/* At once, unless others have let go of much in this turn: true, there is more to do. */
+static bool pin_end(struct core *c, struct pin *p)
+{
+    if (p->held <= c->end_left) {
+        c->end_left -= p->held;
+        pin_drop(c, p);
+        return false;
+    }
+    p->going = true;
+    list_push_back(&c->pins->going, &p->node);
+    return true;
+}
+
+void pin_leave(struct core *c, struct pin *p)
+{
+    (void)pin_end(c, p);
+}
+
+static bool pin_go(struct core *c, struct pin *p)
+{
+    c->m.pins--;
+    return pin_end(c, p);
+}
+
+/* A slice of it; true: there is more. */
+static bool pin_go_on(struct core *c, struct pin *p)
+{
+    work_slice(c);
+    if (pin_let_go(c, p, false))
+        return true;
+    list_remove(&p->node);
+    pin_free(c, p);
+    return false;
+}
+
+static bool may_see(const struct core_client *cl, const struct pin *p)
+{
+    return !p->going &&
+           (!cl || (!p->of_name && (cl->who.admin || cl->who.principal == p->principal)));
+}
+
+int core_unpin(struct core *c, const struct core_client *cl, uint64_t id)
+{
+    struct pin *p = pin_by_id(c, id);
+    if (!p || !may_see(cl, p))
+        return KVC_E_NO_NAME;
+    return pin_go(c, p) ? CORE_MORE : 0;
+}
+
+bool core_unpin_step(struct core *c, uint64_t id)
+{
+    struct pin *p = pin_by_id(c, id);
+    return p && pin_go_on(c, p);
+}
+
+bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t *cursor,
+                   struct core_pin_view *ret_view)
+{
+    const uint32_t n = c->cfg.pins_max ? pool_count(c->pins->pool) : 0;
+    for (uint32_t i = (uint32_t)*cursor; i < n; i++) {
+        const struct pin *p = pool_at(c->pins->pool, i);
+        if (!p || !p->id || !may_see(cl, p))
+            continue;
+        *ret_view = (struct core_pin_view){
+            .id = p->id,
+            .bytes = p->bytes,
+            .left_ms = p->end_ms ? MAX(p->end_ms, c->now_ms + 1) - c->now_ms : 0,
+            .ns = p->ns,
+            .tokens = p->tokens,
+            .blocks = p->blocks.n,
+            .principal = p->owner,
+            .tenant = p->tenant,
+            .in_memory = p->in_memory,
+            .tip = p->tip};
+        *cursor = i + 1;
+        return true;
+    }
+    return false;
+}
+
+/* ---- steps ---- */
+
+static void pins_end_due(struct core *c)
+{
+    uint64_t next = 0;
+    if (!c->pins->next_ms || c->now_ms < c->pins->next_ms)
+        return;
+    struct pin *p;
+    POOL_FOR_EACH (p, i, c->pins->pool) {
+        if (!p->end_ms || p->going)
+            continue;
+        if (p->end_ms <= c->now_ms) {
+            c->m.pins_ended++;
+            (void)pin_go(c, p);
+        } else if (!next || p->end_ms < next) {
+            next = p->end_ms;
+        }
+    }
+    c->pins->next_ms = next;
+}
+
+static int ok_is_under_way(int err)
+{
+    return err ? err : 1;
+}
+
+/* Begins what one block lacks. 1: it is under way; 0: it lacks nothing; else why it cannot be. */
+static int pin_mend(struct core *c, const struct pin *p, struct block *b)
+{
+    if (p->in_memory && !block_ready(b))
+        return b->moving > 0 ? 1 : ok_is_under_way(load_begin(c, b));
+    if (!c->cfg.disk || b->flags & BLOCK_F_DURABLE)
+        return 0;
+    return ok_is_under_way(promise_make(c, b, SAVE_PIN));
+}
+
+/* Begins what it lacks, from where its pass stands on. False: the slice is over. */
+static bool pin_settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop)
+{
+    if (p->pass != c->pins->pass.no) {
+        p->pass = c->pins->pass.no;
+        p->at = run_begin(c, &p->blocks);
+        p->looked = 0;
+        p->lacks = false;
+    }
+    for (; p->looked < p->blocks.n; p->looked++) {
+        if (slice_over(c))
+            return false;
+        struct block *b = pinned_block(c, run_next(c, &p->at));
+        const int got = b ? pin_mend(c, p, b) : 0;
+        c->work += WORK_LOOK;
+        p->lacks |= got != 0;
+        if (got == KVC_E_BUSY || got == KVC_E_FULL || got == KVC_E_TIER ||
+            (got != 0 && --*left == 0)) {
+            *ret_stop = true;
+            return true;
+        }
+    }
+    return true;
+}
+
+static void pins_pass_begin(struct core *c)
+{
+    c->pins->pass.no++;
+    c->pins->pass.epoch = c->pins->epoch;
+    c->pins->pass.on = true;
+    c->pins->pass.lacks = false;
+}
+
+/* A pass over all pins, in slices; true: there is more of it. */
+static bool pins_mend(struct core *c)
+{
+    bool stop = false;
+    uint32_t left = PIN_STEP;
+    if (!c->pins->pass.on)
+        pins_pass_begin(c);
+    work_slice(c);
+    struct pin *p;
+    POOL_FOR_EACH (p, i, c->pins->pool) {
+        if (stop)
+            break;
+        if (!p->id || p->going || p->settled >= c->pins->pass.epoch)
+            continue;
+        if (!pin_settle(c, p, &left, &stop))
+            return true;
+        if (!p->lacks)
+            p->settled = c->pins->pass.epoch;
+        c->pins->pass.lacks |= p->lacks;
+    }
+    c->pins->pass.on = false;
+    c->pins->settled = !c->pins->pass.lacks && !stop && c->pins->pass.epoch == c->pins->epoch;
+    c->pins->again_ms = c->now_ms + PIN_AGAIN_MS;
+    return false;
+}
+
+/* Those that have ended, one by one; true: there is more. */
+static bool unpin_step(struct core *c)
+{
+    struct list_node *node = list_first(&c->pins->going);
+    return node &&
+           (pin_go_on(c, CONTAINER_OF(node, struct pin, node)) || !list_empty(&c->pins->going));
+}
+
+/* What the last run had pinned, and nobody pins now. */
+static bool pins_give_back_found(struct core *c)
+{
+    if (!c->pins->found || c->now_ms < c->found_ms + PIN_FOUND_MS)
+        return false;
+    for (uint32_t n = 0; n < FOUND_STEP && c->pins->found_at < c->blocks_high;
+         n++, c->pins->found_at++) {
+        struct block *b = &c->blocks[c->pins->found_at];
+        if (b->state == BLOCK_PRESENT && b->flags & BLOCK_F_BY_PIN && !block_pinned(b) &&
+            !block_named(c, b))
+            promise_end(c, b);
+    }
+    c->pins->found = c->pins->found_at < c->blocks_high;
+    return c->pins->found;
+}
+
+bool pin_step(struct core *c)
+{
+    if (!c->cfg.pins_max)
+        return pins_give_back_found(c);
+    pins_end_due(c);
+    bool more = unpin_step(c);
+    if (c->pins->pass.on || (!c->pins->settled && c->now_ms >= c->pins->again_ms))
+        more |= pins_mend(c);
+    return pins_give_back_found(c) || more;
+}
+
+/* ---- what check.c asks for ---- */
+
+/* A block is in so many pins as it says, of which so many want it in memory. */
+void pins_check(struct core *c)
+{
+    uint8_t *count = sys_calloc(c->blocks_high + 1ull, 2);
+    uint64_t pins = 0, blocks = 0;
+    MUST(count != NULL);
+    const struct pin *p;
+    POOL_FOR_EACH (p, i, c->pins->pool) {
+        pins += p->id != 0 && !p->going;
+        const bool refused = p->going && p->id == 0; /* the last ones of it were not pinned */
+        MUST((p->held == p->blocks.n || refused) && (p->freed == 0 || p->going));
+        struct run_iter it = run_at(c, &p->blocks, p->freed);
+        for (uint32_t left = p->held - p->freed; left > 0; left--) {
+            const struct run_entry *e = run_next(c, &it);
+            const struct block *b = &c->blocks[e->block];
+            if (b->gen != e->gen || !(b->flags & BLOCK_F_LINKED))
+                continue;
+            count[2 * e->block]++;
+            count[2 * e->block + 1] += p->in_memory;
+        }
+    }
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        const struct block *b = &c->blocks[no];
+        MUST(b->pins == count[2 * no] && b->host_pins == count[2 * no + 1]);
+        MUST(b->pins == 0 || b->state == BLOCK_PRESENT);
+        MUST(b->host_pins == 0 || !(b->flags & BLOCK_F_CLEAN));
+        blocks += b->pins > 0;
+    }
+    MUST(pins == c->m.pins && blocks == c->m.pinned_blocks);
+    free(count);
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is to be durable: a block of which a shard has landed in memory for a durable commit, or
+ * what a name reaches. When all its shards are there it is written to disk with a promise, and so
+ * is everything before it in its chain that is not there with one yet; then whoever waits is told.
+ * A promise waits for the nearest block, upwards, that is not durable. What is promised for names
+ * is lent: for a commit it counts for nothing, and is written again.
+ */
+#include "keep.h"
+
+/* At a call, so that a turn stays short: promises that are passed by and blocks that are looked at,
+ * together; and promises that are looked at. */
+#define STEP_PROMISES 4096u
+#define STEP_CHECKS   512u
+
+/* What a walk has answered, for others that come to where it began. */
+struct promise_known {
+    uint32_t from, from_gen, nearest, nearest_gen; /* from CORE_NONE: nothing */
+    uint64_t lost;
+    int err; /* why nearest could not be begun */
+};
+
+struct promises {
+    struct list_node all;          /* promise */
+    uint32_t count;                /* of them */
+    uint32_t left;                 /* of them, those that this round has yet to look at */
+    bool due;                      /* some promise is to be looked at */
+    bool again;                    /* in this round, those too whose block could not be begun */
+    bool fell_short;               /* something that is promised could not be begun */
+    uint64_t looks;                /* at blocks, for all promises so far */
+    struct promise_known known[2]; /* all was durable; something was not, or in vain */
+};
+
+static int promises_create(struct core *c)
+{
+    list_init(&c->promises->all);
+    c->promises->known[0].from = c->promises->known[1].from = CORE_NONE;
+    return 0;
+}
+
+const struct core_module promises_module = {CORE_STATE(promises), .create = promises_create};
+
+uint64_t promise_looks(const struct core *c)
+{
+    return c->promises->looks;
+}
+
+uint32_t promise_count(const struct core *c)
+{
+    return c->promises->count;
+}
+
+struct promise *promise_next(const struct core *c, const struct promise *p)
+{
+    struct list_node *node = p ? p->node.next : c->promises->all.next;
+    return node == &c->promises->all ? NULL : CONTAINER_OF(node, struct promise, node);
+}
+
+void promise_look(struct core *c)
+{
+    c->promises->due = true;
+}
+
+/* What is under way promises nothing. The block is bound from now on, and written behind that. */
+static int promise_behind(struct core *c, struct block *b)
+{
+    const int err = block_is_bound(b, 1) ? 0 : quota_bind(c, block_ns(c, b), 1, block_bytes(c, b));
+    if (err)
+        return err;
+    b->promising = 1;
+    room_bind(c, b);
+    return 0;
+}
+
+static void promise_moved(struct core *c, struct block *b, int err)
+{
+    if (!b->promising || b->moving > 0)
+        return;
+    b->promising = 0;
+    room_bind(c, b);
+    if (!err && b->state == BLOCK_PRESENT && !block_promised(b))
+        c->m.demotion_failures += promise_make(c, b, SAVE_PROMISE) != 0;
+}
+
+/* 0 also when it is under way, or cannot be begun before something else ends. */
+int promise_make(struct core *c, struct block *b, enum save_why why)
+{
+    if (b->state != BLOCK_PRESENT)
+        return 0;
+    if (b->moving > 0)
+        return why == SAVE_PROMISE ? promise_behind(c, b) : 0;
+    if (why == SAVE_PIN && b->flags & BLOCK_F_SAFE)
+        why = SAVE_PROMISE; /* it has lapsed: a commit was promised it, not a pin alone */
+    if (b->flags & BLOCK_F_HOST)
+        return save_begin(c, b, why);
+    const int err = load_begin(c, b);
+    return err || why != SAVE_PROMISE ? err : promise_behind(c, b);
+}
+
+/* It is durable, and so is all before it, if only for a name. While a block of its namespace has
+ * lapsed, which may be before it, the marks do not say that, and its chain is looked at. */
+static bool is_safe(struct core *c, const struct block *b, enum save_why why)
+{
+    return block_ns(c, b)->lapsed == 0 &&
+           (b->flags & BLOCK_F_SAFE || (why == SAVE_PIN && block_names_safe(c, b)));
+}
+
+/* ---- the way up ---- */
+
+static void walk_begin(const struct core *c, struct promise_walk *w, uint32_t from)
+{
+    *w = (struct promise_walk){
+        .from = from, .at = from, .nearest = CORE_NONE, .lost = c->promises_lost};
+}
+
+/* What another walk that has begun here has found, if it is so yet; NULL. */
+static const struct promise_known *known_at(const struct core *c, uint32_t no)
+{
+    for (unsigned i = 0; i < ARRAY_LEN(c->promises->known); i++) {
+        const struct promise_known *k = &c->promises->known[i];
+        if (k->from != no || k->from_gen != c->blocks[no].gen || k->lost != c->promises_lost)
+            continue;
+        if (k->nearest == CORE_NONE || (c->blocks[k->nearest].gen == k->nearest_gen &&
+                                        c->blocks[k->nearest].flags & BLOCK_F_PROMISED))
+            return k;
+    }
+    return NULL;
+}
+
+/* The next block of a walk: begins what can be. 1: it ends here; negative: in vain. */
+static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
+{
+    struct block *p = &c->blocks[w->at];
+    c->promises->looks++;
+    if (is_safe(c, p, why))
+        return 1;
+    const struct promise_known *k = why == SAVE_PROMISE ? known_at(c, w->at) : NULL;
+    if (k) {
+        w->nearest = w->nearest == CORE_NONE ? k->nearest : w->nearest;
+        return k->err ? k->err : 1;
+    }
+    if (block_promised(p) || (why == SAVE_PIN && p->flags & BLOCK_F_DURABLE))
+        return 0;
+    if (w->nearest == CORE_NONE)
+        w->nearest = w->at;
+    if (c->promises->fell_short && w->at != w->nearest)
+        return 1; /* little more can be begun now; it is tried again */
+    const bool under_way = why == SAVE_PROMISE ? p->promising : p->flags & BLOCK_F_SAVING;
+    const int err = promise_make(c, p, why);
+    c->promises->fell_short |= err == KVC_E_BUSY;
+    if (err)
+        return err == KVC_E_BUSY ? 1 : err;
+    return under_way && w->at != w->nearest; /* who began that has begun what is before it */
+}
+
+/* Goes on until its end, which is 0, or until so many blocks have been looked at: CORE_MORE if all
+ * of them are durable, else what is above waits for the nearest that is not. */
+static int walk_on(struct core *c, struct promise_walk *w, enum save_why why, uint64_t looks)
+{
+    int rc = 0;
+    for (; rc == 0 && w->at != CORE_NONE; looks--) {
+        if (looks == 0 && w->nearest == CORE_NONE)
+            return CORE_MORE;
+        rc = looks == 0 ? 1 : walk_block(c, w, why);
+        w->at = rc == 0 ? c->blocks[w->at].parent : CORE_NONE;
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* What is to be tried again. */
+static void known_forget(struct core *c)
+{
+    struct promise_known *k = &c->promises->known[1];
+    if (k->err || c->promises->fell_short || c->promises->again)
+        k->from = CORE_NONE;
+}
+
+static void known_set(struct core *c, const struct promise_walk *w, int err)
+{
+    const uint32_t nearest = w->nearest;
+    c->promises->known[err || nearest != CORE_NONE] =
+        (struct promise_known){.from = w->from,
+                               .from_gen = c->blocks[w->from].gen,
+                               .nearest = nearest,
+                               .nearest_gen = nearest == CORE_NONE ? 0 : c->blocks[nearest].gen,
+                               .lost = w->lost,
+                               .err = err};
+}
+
+/* b is durable, and all before it; each block is marked once. */
+static void mark_safe(struct core *c, struct block *b)
+{
+    for (; !(b->flags & BLOCK_F_SAFE); b = &c->blocks[b->parent]) {
+        b->flags |= BLOCK_F_SAFE;
+        if (b->parent == CORE_NONE)
+            break;
+    }
+}
+
+struct push_name {
+    struct core *c;
+    uint32_t await;
+};
+
+static int push_one(void *ctx, struct block *b)
+{
+    struct push_name *push = ctx;
+    struct promise_walk w;
+    walk_begin(push->c, &w, block_no(push->c, b));
+    const int err = walk_on(push->c, &w, SAVE_PIN, UINT64_MAX);
+    if (err)
+        return err;
+    if (w.nearest == CORE_NONE)
+        block_names_mark_safe(push->c, b);
+    else if (push->await == CORE_NONE)
+        push->await = w.nearest;
+    return 0;
+}
+
+static int push_name(struct core *c, const struct promise *p, uint32_t *ret_await)
+{
+    struct push_name push = {.c = c, .await = CORE_NONE};
+    const int err = name_each_block(c, p->name, push_one, &push);
+    *ret_await = push.await;
+    return err;
+}
+
+/*
+ * From a block that it awaited, and that has become durable, it goes on: blocks below it were
+ * durable when it was awaited, and one look from there serves all that awaited it. At the end all
+ * is looked at once more, for one below may have lost what it had. CORE_MORE: in the next call.
+ */
+static int push_commit(struct core *c, struct promise *p, uint64_t looks, uint32_t *ret_await)
+{
+    struct promise_walk *w = &p->walk;
+    if (c->blocks[p->block].state == BLOCK_PENDING) {
+        *ret_await = p->block; /* for its other shards; nothing is written for what may never be */
+        return 0;
+    }
+    const uint64_t end = c->promises->looks + looks;
+    const bool awaits = p->await != CORE_NONE && c->blocks[p->await].gen == p->await_gen;
+    if (w->at == CORE_NONE)
+        walk_begin(c, w, awaits ? p->await : p->block);
+    else if (w->lost != c->promises_lost)
+        walk_begin(c, w, p->block);
+    for (;;) {
+        const int err = walk_on(c, w, SAVE_PROMISE, end - c->promises->looks);
+        if (err == CORE_MORE)
+            return err;
+        known_set(c, w, err);
+        *ret_await = w->nearest;
+        if (err || w->nearest != CORE_NONE)
+            return err;
+        if (w->from == p->block)
+            break;
+        walk_begin(c, w, p->block);
+    }
+    mark_safe(c, &c->blocks[p->block]);
+    return 0;
+}
+
+static bool is_cancelled(const struct promise *p)
+{
+    return p->cancel && atomic_load_explicit(p->cancel, memory_order_relaxed);
+}
+
+/* The block of a commit. */
+static bool has_gone(const struct core *c, const struct promise *p)
+{
+    const struct block *b = &c->blocks[p->block];
+    return b->gen != p->gen || (b->state != BLOCK_PENDING && b->state != BLOCK_PRESENT);
+}
+
+/* 0: its status is final. 1: it waits. CORE_MORE: it goes on in the next call. */
+static int promise_check(struct core *c, struct promise *p, uint64_t looks, uint8_t *ret_status)
+{
+    if (p->verdict != KVC_ST_OK) {
+        *ret_status = p->verdict;
+        return 0;
+    }
+    if (is_cancelled(p)) {
+        *ret_status = KVC_ST_CANCELLED;
+        return 0;
+    }
+    if (!p->name && has_gone(c, p)) {
+        *ret_status = KVC_ST_GONE;
+        return 0;
+    }
+    uint32_t await = CORE_NONE;
+    const int err = p->name ? push_name(c, p, &await) : push_commit(c, p, looks, &await);
+    if (err == CORE_MORE)
+        return err;
+    if (err || await == CORE_NONE) {
+        *ret_status = err == KVC_E_FULL    ? KVC_ST_FULL
+                      : err == KVC_E_QUOTA ? KVC_ST_QUOTA
+                      : err                ? KVC_ST_TIER
+                                           : KVC_ST_OK;
+        if (err == KVC_E_FULL && p->name)
+            *ret_status = KVC_ST_BUSY; /* it is not told before room is not made, either */
+        if (!err && !p->name)
+            c->m.blocks_promised++;
+        return 0;
+    }
+    p->await = await;
+    p->await_gen = c->blocks[await].gen;
+    c->blocks[await].flags |= BLOCK_F_PROMISED;
+    return 1;
+}
+
+void promise_add(struct core *c, struct promise *p)
+{
+    p->await = p->walk.at = CORE_NONE;
+    p->verdict = KVC_ST_OK;
+    list_push_back(&c->promises->all, &p->node);
+    c->promises->count++;
+    c->promises->due = true;
+}
+
+void promise_remove(struct core *c, struct promise *p)
+{
+    list_remove(&p->node);
+    c->promises->count--;
+}
+
+void promise_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    if (x->what == BLOCK_MOVED)
+        promise_moved(c, b, x->err);
+    if (!(b->flags & BLOCK_F_PROMISED))
+        return;
+    const uint32_t no = block_no(c, b);
+    block_clear(b, BLOCK_F_PROMISED);
+    c->promises->due = true;
+    /* Who awaited it sees that it is not awaited any more. A name falls back on what is before a
+     * block that has gone; a commit's has gone with it. */
+    if (!x->err)
+        return;
+    LIST_FOR_EACH_SAFE (node, next, &c->promises->all) {
+        struct promise *p = CONTAINER_OF(node, struct promise, node);
+        if (p->await == no && p->await_gen == b->gen)
+            p->verdict = x->err == -ENOSPC ? KVC_ST_FULL : KVC_ST_TIER;
+    }
+}
+
+/* Whether nothing has happened to what it awaits. */
+static bool is_awaiting(const struct core *c, const struct promise *p)
+{
+    if (p->await == CORE_NONE || p->walk.at != CORE_NONE || p->verdict != KVC_ST_OK ||
+        is_cancelled(p))
+        return false;
+    const struct block *b = &c->blocks[p->await];
+    return b->gen == p->await_gen && b->flags & BLOCK_F_PROMISED;
+}
+
+/* Each round looks at every promise once, some at a call. */
+static void round_begin(struct core *c)
+{
+    c->promises->again = c->promises->fell_short;
+    c->promises->due = c->promises->fell_short = false;
+    c->promises->left = c->promises->count;
+}
+
+void promise_step(struct core *c)
+{
+    if (c->promises->left == 0 && (c->promises->due || c->promises->fell_short))
+        round_begin(c);
+    known_forget(c);
+    for (uint32_t n = 0; c->promises->left > 0 && n < STEP_PROMISES; c->promises->left--) {
+        struct list_node *node = list_first(&c->promises->all);
+        if (!node)
+            break;
+        struct promise *p = CONTAINER_OF(node, struct promise, node);
+        list_remove(node);
+        list_push_back(&c->promises->all, node);
+        /* What could not be begun is tried again until one of them falls short again. */
+        if (is_awaiting(c, p) && (!c->promises->again || c->promises->fell_short ||
+                                  c->blocks[p->await].flags & BLOCK_F_SAVING)) {
+            n++;
+            continue;
+        }
+        const uint64_t looks = c->promises->looks;
+        uint8_t status;
+        const int rc = promise_check(c, p, STEP_PROMISES - n, &status);
+        n += STEP_PROMISES / STEP_CHECKS + (uint32_t)MIN(c->promises->looks - looks, STEP_PROMISES);
+        if (rc == CORE_MORE) {
+            list_remove(node);
+            list_push_front(&c->promises->all, node);
+            return;
+        }
+        if (rc == 1)
+            continue;
+        promise_remove(c, p);
+        p->done(c, p, status);
+    }
+    if (list_empty(&c->promises->all))
+        c->promises->left = 0;
+}
+
+bool promise_is_due(const struct core *c)
+{
+    return c->promises->left > 0 || c->promises->due;
+}
+
+/* For nobody who waits: what is further up has been promised already, or is made again
+ * (lapse_mend.c). */
+void promise_begin(struct core *c, struct block *b)
+{
+    const bool is_short = c->promises->fell_short;
+    const uint64_t looks = c->promises->looks;
+    struct promise_walk w;
+    if (!c->cfg.disk || b->state != BLOCK_PRESENT)
+        return;
+    c->promises->fell_short = false;
+    walk_begin(c, &w, block_no(c, b));
+    if (walk_on(c, &w, SAVE_PROMISE, STEP_PROMISES) < 0)
+        c->m.demotion_failures++;
+    c->promises->fell_short |= is_short;
+    c->work += (c->promises->looks - looks) * WORK_LOOK;
+}

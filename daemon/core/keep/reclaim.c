@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What storage wants room from, and what it tells by itself. A block whose place is to be written
+ * anew is kept (storage writes it again) when it is durable, pinned, in use, or of a higher level
+ * or worth more than most of what is on disk; when memory has it too, it is kept for what builds on
+ * it on disk, else forgotten; else it goes, with what is below it.
+ */
+#include "keep.h"
+
+#define RECLAIM_STEP 64u
+#define RECLAIM_TREE 256u
+#define KEEP_SAMPLES 8u
+#define KEEP_WINDOW  4096u /* samples of levels, then all count half */
+#define STUCK_MAX    64u
+
+struct reclaim {
+    uint32_t keep_percent;                /* of what is on disk, so much is not worth keeping */
+    uint32_t seed;                        /* of the samples */
+    uint32_t seen[RETAIN_MAX + 1], total; /* of what is on disk, sampled, by level */
+    uint32_t disk_percent;                /* quota_disk_percent() */
+    uint64_t disk_percent_ms;             /* when that was asked, and one; 0: never */
+    struct {
+        uint32_t block, gen;
+        struct tier_loc loc;
+    } stuck[STUCK_MAX]; /* occupants that could neither be kept nor dropped */
+    uint32_t nstuck;
+};
+
+const struct core_module reclaim_module = {CORE_STATE(reclaim)};
+
+/* ---- what deserves to be kept ---- */
+
+/* Samples whose level is lower. */
+static uint32_t seen_below(const struct core *c, unsigned level)
+{
+    uint32_t n = 0;
+    for (unsigned l = 0; l < level; l++)
+        n += c->reclaim->seen[l];
+    return n;
+}
+
+static void level_learn(struct core *c, unsigned level)
+{
+    c->reclaim->seen[level]++;
+    if (++c->reclaim->total < KEEP_WINDOW)
+        return;
+    c->reclaim->total = 0;
+    for (unsigned l = 0; l <= RETAIN_MAX; l++)
+        c->reclaim->total += c->reclaim->seen[l] /= 2;
+}
+
+/* Of what is on disk at this level, the percentage that is not worth keeping: 0 for levels above
+ * the one at which the wanted part of all is reached, 100 below it. */
+static uint32_t level_percent(const struct core *c, unsigned level)
+{
+    const uint64_t want = (uint64_t)c->reclaim->keep_percent * c->reclaim->total,
+                   at = c->reclaim->seen[level];
+    const uint64_t below = 100ull * seen_below(c, level);
+    if (c->reclaim->total == 0)
+        return c->reclaim->keep_percent;
+    if (want <= below)
+        return 0;
+    return at == 0 ? 100 : (uint32_t)MIN((want - below) / at, 100);
+}
+
+/* Of blocks drawn at random: how many there are of each level, and of those at which the wanted
+ * part of all is reached what they are worth. */
+static void keep_learn(struct core *c)
+{
+    for (uint32_t n = 0; n < KEEP_SAMPLES && c->blocks_high > 0; n++) {
+        c->reclaim->seed = c->reclaim->seed * 1664525u + 1013904223u;
+        const uint32_t no = (uint32_t)(((uint64_t)c->reclaim->seed * c->blocks_high) >> 32);
+        const struct block *b = &c->blocks[no];
+        if (b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_DISK))
+            continue;
+        const unsigned level = retain_level(c->retain, no);
+        level_learn(c, level);
+        const uint32_t percent = level_percent(c, level);
+        if (percent == 0 || percent >= 100)
+            continue;
+        c->admit.keep.share = (float)percent / 100;
+        admit_sample(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms));
+    }
+}
+
+/* As far as there is room to guarantee it; asked of all that there is once in a millisecond. */
+static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
+{
+    const uint32_t payer = block_ns(c, b)->payer;
+    if (payer == 0)
+        return false;
+    if (c->reclaim->disk_percent_ms != c->now_ms + 1) {
+        c->reclaim->disk_percent_ms = c->now_ms + 1;
+        c->reclaim->disk_percent = quota_disk_percent(c);
+    }
+    return retain_keeps(c->retain, payer, 1, bytes, c->reclaim->disk_percent);
+}
+
+/* By level, then by what the policy says. What is guaranteed to its owner stays. */
+static bool deserves(struct core *c, const struct block *b, bool must)
+{
+    const uint32_t no = block_no(c, b);
+    const uint64_t bytes = block_bytes(c, b);
+    const uint32_t percent = level_percent(c, retain_level(c->retain, no));
+    must |= percent == 0 || is_guaranteed(c, b, bytes);
+    if (!must && percent >= 100)
+        return false;
+    const float worth = c->cfg.policy->worth(c->policy, no, c->now_ms);
+    return admit_keep(&c->admit, worth, disk_chance(c, no), (uint32_t)MIN(bytes, UINT32_MAX), must);
+}
+
+/* A large tree counts as in use. */
+static bool tree_in_use(struct core *c, struct block *b)
+{
+    const uint32_t root = block_no(c, b);
+    uint32_t n = 0;
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
+         no = block_walk_next(c, root, no)) {
+        const struct block *x = &c->blocks[no];
+        if (++n > RECLAIM_TREE || block_in_use(c, x) || block_kept(c, x))
+            return true;
+    }
+    return false;
+}
+
+/* ---- occupants ---- */
+
+static void stick(struct core *c, uint32_t no, struct tier_loc loc)
+{
+    if (c->reclaim->nstuck == STUCK_MAX)
+        return; /* its region waits until it is used or evicted */
+    c->reclaim->stuck[c->reclaim->nstuck].block = no;
+    c->reclaim->stuck[c->reclaim->nstuck].gen = c->blocks[no].gen;
+    c->reclaim->stuck[c->reclaim->nstuck++].loc = loc;
+}
+
+static bool has_loc(struct core *c, const struct block *b, struct tier_loc loc, uint32_t *ret_shard)
+{
+    const uint32_t shards = block_shards(c, b);
+    for (uint32_t i = 0; i < shards; i++) {
+        if (block_disk(c, b, i).id != loc.id)
+            continue;
+        *ret_shard = i;
+        return true;
+    }
+    return false;
+}
+
+static bool keep(struct core *c, struct tier_loc loc, uint32_t no)
+{
+    if (!c->cfg.disk->ops->keep(c->cfg.disk, loc, no)) {
+        c->m.keeps_refused++;
+        return false;
+    }
+    c->m.blocks_kept++;
+    return true;
+}
+
+static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
+{
+    struct block *b = &c->blocks[no];
+    uint32_t shard;
+    if (b->state == BLOCK_FREE || !has_loc(c, b, loc, &shard))
+        return; /* it is about to be given back */
+    if (b->state != BLOCK_PRESENT)
+        return; /* dying: given back with it */
+    const bool moving = b->copies > 0 || b->moving > 0;
+    if (b->flags & BLOCK_F_DURABLE || moving || (block_pinned(b) && !(b->flags & BLOCK_F_HOST))) {
+        if (!keep(c, loc, no))
+            stick(c, no, loc);
+        return;
+    }
+    if (b->flags & BLOCK_F_HOST) {
+        if (!above_carries(c, b) || !deserves(c, b, true) || !keep(c, loc, no))
+            disk_forget(c, b);
+        return;
+    }
+    if (deserves(c, b, tree_in_use(c, b)) && keep(c, loc, no))
+        return;
+    /* What is in use below loses its beginning, and goes when it is let go; what is promised stays,
+     * and so does this. */
+    const uint32_t root = block_no(c, b);
+    for (uint32_t at = block_walk_first(c, root); at != CORE_NONE;
+         at = block_walk_next(c, root, at)) {
+        if (!block_kept(c, &c->blocks[at]))
+            continue;
+        stick(c, no, loc);
+        return;
+    }
+    c->m.blocks_reclaimed += block_tree_size(c, root);
+    block_kill_tree(c, b, KVC_MISS_EVICTED);
+}
+
+static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    reclaim_one(ctx, loc, owner);
+}
+
+static void stuck_again(struct core *c)
+{
+    const uint32_t n = c->reclaim->nstuck;
+    c->reclaim->nstuck = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t no = c->reclaim->stuck[i].block;
+        if (c->blocks[no].gen == c->reclaim->stuck[i].gen)
+            reclaim_one(c, c->reclaim->stuck[i].loc, no);
+    }
+}
+
+bool reclaim_step(struct core *c)
+{
+    if (!c->cfg.disk)
+        return false;
+    if (c->reclaim->nstuck > 0)
+        stuck_again(c);
+    keep_learn(c);
+    struct tier_stats st;
+    c->cfg.disk->ops->stats(c->cfg.disk, &st);
+    c->disk_turn_ms = st.turn_ms;
+    return c->cfg.disk->ops->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
+}
+
+/* ---- what storage tells ---- */
+
+static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+{
+    struct core *c = ctx;
+    struct block *b = &c->blocks[owner];
+    uint32_t shard;
+    MUST(b->state != BLOCK_FREE && has_loc(c, b, from, &shard));
+    block_set_disk(c, b, shard, to);
+}
+
+static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+{
+    struct core *c = ctx;
+    struct block *b = &c->blocks[owner];
+    uint32_t shard;
+    MUST(b->state != BLOCK_FREE && has_loc(c, b, loc, &shard));
+    block_set_disk(c, b, shard, (struct tier_loc){0});
+    room_count(c, block_ns(c, b), 1, -(int64_t)block_group(c, b)->block_bytes);
+    c->m.blocks_lost_disk++;
+    if (b->state != BLOCK_PRESENT)
+        return;
+    if (b->flags & BLOCK_F_CLEAN)
+        clean_recall(c, b);
+    block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+    if (block_pinned(b))
+        block_changed(c, b, &(struct block_change){.what = BLOCK_LOST});
+    if (b->copies > 0 || b->moving > 0) {
+        b->flags |= BLOCK_F_TORN; /* its other shards there go when nothing is in flight */
+        return;
+    }
+    disk_drop(c, b);
+    if (!(b->flags & BLOCK_F_HOST))
+        block_kill_tree(c, b, KVC_MISS_DROPPED);
+}
+
+static void on_room(void *ctx)
+{
+    struct core *c = ctx;
+    c->pause_ms = c->room_vain_ms = 0;
+    names_room(c);
+}
+
+void core_keep_percent(struct core *c, uint32_t percent)
+{
+    c->reclaim->keep_percent = MIN(percent, 100);
+}
+
+uint32_t core_keep_percent_now(const struct core *c)
+{
+    return c->reclaim->keep_percent;
+}
+
+void reclaim_listen(struct core *c)
+{
+    c->reclaim->keep_percent = ADMIT_KEEP_PERCENT;
+    admit_init(&c->admit, ADMIT_KEEP_PERCENT);
+    c->cfg.disk->events =
+        (struct tier_events){.ctx = c, .moved = on_moved, .lost = on_lost, .room = on_room};
+}

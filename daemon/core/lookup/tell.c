@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The policy hears who asks for which blocks. */
+#include "find.h"
+#include "index.h"
+
+/* Blocks that are told at once, at most: a policy looks at so many at no loss. */
+#define TELL_PIECE  256u
+#define TELL_HASHES 8u /* as much work as looking up one key */
+
+/* Work of telling, which in one piece is part of what looking up counts for. True: the slice is
+ * over, and it was not done. */
+static bool tell_stops(struct core *c, bool whole, uint32_t work)
+{
+    if (whole)
+        return false;
+    if (slice_over(c))
+        return true;
+    c->work += work;
+    return false;
+}
+
+/* Hashes of group g, and its leading blocks that are there. False: the slice is over. */
+static bool tell_count(struct core *c, struct find *f, struct telling *t, bool whole)
+{
+    const struct core_seq *seq = f->seq;
+    const uint32_t slot = (uint32_t)(seq->ns - c->ns), g = t->group;
+    uint64_t *hash = &c->hash[f->at[g]];
+    for (uint32_t *i = &f->hashed[g]; *i < seq->n[g]; ++*i) {
+        if (tell_stops(c, whole, *i % TELL_HASHES == 0 ? WORK_LOOK : 0))
+            return false;
+        hash[*i] = index_hash(c, slot, g, seq->keys[g] + (size_t)*i * KVC_KEY_BYTES);
+    }
+    if (t->hits == 0 && seq->ns->spec.group[g].rule == KVC_RULE_FULL)
+        t->hits = f->lead[g];
+    for (; t->hits < seq->n[g]; t->hits++) {
+        if (tell_stops(c, whole, WORK_LOOK))
+            return false;
+        const uint8_t *key = seq->keys[g] + (size_t)t->hits * KVC_KEY_BYTES;
+        const struct block *b = index_find(c, hash[t->hits], slot, g, key);
+        if (!b || b->state != BLOCK_PRESENT)
+            break;
+    }
+    return true;
+}
+
+/* Group by group. */
+static bool tell(struct core *c, struct find *f, struct telling *t, bool whole)
+{
+    const struct core_seq *seq = f->seq;
+    const struct policy_ops *policy = c->cfg.policy;
+    const uint32_t slot = (uint32_t)(seq->ns - c->ns);
+    for (; policy->request && !seq->absent && t->group < seq->ngroups;) {
+        const uint32_t g = t->group;
+        if (!t->counted && !tell_count(c, f, t, whole))
+            return false;
+        t->counted = true;
+        t->part.most = MIN(TELL_PIECE, work_of_slice(c));
+        const struct policy_request request = {.hash = &c->hash[f->at[g]],
+                                               .n = seq->n[g],
+                                               .hits = t->hits,
+                                               .source = slot * KVC_GROUPS_MAX + g,
+                                               .part = whole ? NULL : &t->part};
+        while (request.n > 0) {
+            if (tell_stops(c, whole, MIN(request.n, t->part.most) * WORK_LOOK))
+                return false;
+            if (!policy->request(c->policy, &request, c->now_ms))
+                break;
+        }
+        *t = (struct telling){.group = g + 1};
+    }
+    return true;
+}
+
+bool tell_step(struct core *c, struct find *f, struct telling *t)
+{
+    return tell(c, f, t, false);
+}
+
+void tell_request(struct core *c, struct find *f)
+{
+    struct telling t = {0};
+    MUST(tell(c, f, &t, true));
+}

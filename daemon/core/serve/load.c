@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loads: what an acquire lacks in memory is brought there, while all that it needs is held. Blocks
+ * are loaded once, whoever asks; clients take turns at beginning them.
+ */
+#include "regions.h"
+#include "serve.h"
+
+/* A client begins so much before another has its turn. */
+#define LOAD_TURN_BYTES (UINT64_C(1) << 20)
+
+struct loads {
+    struct pool *pool;
+    struct share share;     /* of them, by client */
+    struct list_node all;   /* core_load that has not ended */
+    struct list_node going; /* core_load of nobody any more, whose blocks are let go of in slices */
+};
+
+uint64_t loads_bytes(const struct core_config *cfg)
+{
+    return pool_bytes_for(sizeof(struct core_load), cfg->leases_max);
+}
+
+static int loads_create(struct core *c)
+{
+    const struct core_config *cfg = &c->cfg;
+    struct loads *l = c->loads;
+    list_init(&l->all);
+    list_init(&l->going);
+    list_init(&c->loaders);
+    return core__shared_pool(c, &l->pool, &l->share, "loads", sizeof(struct core_load),
+                             cfg->leases_max, cfg->clients_max);
+}
+
+static void loads_destroy(struct core *c)
+{
+    core__shared_pool_free(&c->loads->pool, &c->loads->share);
+}
+
+const struct core_module loads_module = {CORE_STATE(loads), .create = loads_create,
+                                         .destroy = loads_destroy};
+
+const struct pool *load_pool(const struct core *c)
+{
+    return c->loads->pool;
+}
+
+bool loads_are_leaving(const struct core *c)
+{
+    return !list_empty(&c->loads->going);
+}
+
+bool load_is_ready(struct core *c, const struct find *f, uint32_t from)
+{
+    if (f->seq->absent)
+        return true;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_lease(f, g, from, &first, &end);
+        for (uint32_t i = first; i < end; i++)
+            if (!find_ready(c, f, &c->blocks[c->found[f->at[g] + i]]))
+                return false;
+    }
+    return true;
+}
+
+/* So much less is still to be begun. */
+static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
+{
+    bytes = MIN(bytes, l->wanted);
+    l->wanted -= bytes;
+    c->wanted_bytes -= bytes;
+}
+
+/* Lets go of its blocks; true: not of all, the slice is over. */
+static bool load_unhold(struct core *c, struct core_load *l, bool all)
+{
+    struct run_iter it = run_at(c, &l->blocks, l->freed);
+    for (; l->freed < l->blocks.n; l->freed++) {
+        if (!all && slice_over(c))
+            return true;
+        c->work += WORK_LOOK;
+        block_unhold(c, &c->blocks[run_next(c, &it)->block]);
+    }
+    return false;
+}
+
+static void load_put(struct core *c, struct core_load *l)
+{
+    list_remove(&l->all);
+    run_free(c, client_no(c, l->client), &l->blocks);
+    share_put(&c->loads->share, client_no(c, l->client), c->loads->pool, l);
+}
+
+void load_free(struct core *c, struct core_load *l)
+{
+    want_less(c, l, UINT64_MAX);
+    near_unload(c, l);
+    list_remove(&l->node);
+    list_remove(&l->all);
+    if (list_empty(&l->client->loads))
+        list_remove(&l->client->loader);
+    if (l->waiter)
+        l->waiter->load = NULL;
+    if (l->blocks.n <= c->end_left) {
+        c->end_left -= l->blocks.n;
+        (void)load_unhold(c, l, true);
+        load_put(c, l);
+        return;
+    }
+    l->going = true;
+    l->client->ending++;
+    list_push_back(&c->loads->going, &l->all);
+}
+
+bool load_step(struct core *c)
+{
+    struct list_node *node = list_first(&c->loads->going);
+    if (!node)
+        return false;
+    struct core_load *l = CONTAINER_OF(node, struct core_load, all);
+    struct core_client *cl = l->client;
+    work_slice(c);
+    if (load_unhold(c, l, false))
+        return true;
+    load_put(c, l);
+    cl->ending--;
+    core__client_settle(c, cl);
+    return loads_are_leaving(c);
+}
+
+void load_cancel_all(struct core *c, const struct core_client *cl)
+{
+    struct core_load *l;
+    POOL_FOR_EACH (l, i, c->loads->pool)
+        if (l->client == cl && !l->going)
+            load_free(c, l);
+}
+
+struct core_load *load_new(struct core *c, struct core_client *cl)
+{
+    struct core_load *l = share_get(&c->loads->share, client_no(c, cl), c->loads->pool);
+    if (!l)
+        return NULL;
+    l->client = cl;
+    run_init(&l->blocks);
+    run_init(&l->near);
+    return l;
+}
+
+/* What is not in memory, and is in a slot of its device, is held there. */
+int load_add(struct core *c, struct core_load *l, const struct find *f, struct block *b,
+             uint32_t holds, uint64_t *left, const char **ret_why)
+{
+    const uint64_t bytes = block_bytes(c, b);
+    l->bytes += bytes;
+    if (!block_may_be_held(b))
+        return KVC_E_LIMIT;
+    if (!block_ready(b) && find_ready(c, f, b) && near_load(c, l, f->near, f->seq, b) == 0)
+        return 0;
+    int err = unevictable_hold(c, f->seq->ns, b, left);
+    if (err)
+        return unevictable_refused(err, ret_why);
+    err = run_push(c, client_no(c, l->client), &l->blocks, block_no(c, b), b->gen);
+    if (err)
+        return err;
+    block_hold(c, b);
+    l->lacks += !block_ready(b);
+    if (b->flags & (BLOCK_F_HOST | BLOCK_F_LOADING) || (b->leases > 1 + holds && !b->near))
+        return 0; /* who reads it on a device does not load it */
+    l->wanted += bytes;
+    c->wanted_bytes += bytes;
+    return 0;
+}
+
+/* Holds what the prefix needs. */
+static int load_hold(struct core *c, struct core_load *l, const struct find *f, uint32_t from,
+                     const char **ret_why)
+{
+    uint64_t left = 0;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_lease(f, g, from, &first, &end);
+        for (uint32_t i = first; i < end; i++) {
+            const int err =
+                load_add(c, l, f, &c->blocks[c->found[f->at[g] + i]], 0, &left, ret_why);
+            if (err)
+                return err;
+        }
+    }
+    return 0;
+}
+
+int load_go(struct core *c, struct core_load *l, struct core_waiter *waiter)
+{
+    struct core_client *cl = l->client;
+    if (cl->lease_bytes + l->bytes > c->cfg.lease_bytes_max)
+        return KVC_E_LIMIT;
+    l->begin = run_begin(c, &l->blocks);
+    l->pass = l->begin;
+    l->block = CORE_NONE;
+    l->waiter = waiter;
+    waiter->load = l;
+    waiter->keys = l->blocks.n + l->near.n;
+    if (list_empty(&cl->loads))
+        list_push_back(&c->loaders, &cl->loader);
+    list_push_back(&cl->loads, &l->node);
+    list_push_back(&c->loads->all, &l->all);
+    c->m.loads++;
+    c->m.blocks_hit_loaded += l->lacks;
+    load_pump(c);
+    return 1;
+}
+
+int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
+               struct core_waiter *waiter, const char **ret_why)
+{
+    if (waiter->load || f->tokens <= from)
+        return 0;
+    struct core_load *l = load_new(c, cl);
+    if (!l)
+        return 0;
+    int err = load_hold(c, l, f, from, ret_why);
+    if (!err)
+        err = load_go(c, l, waiter);
+    if (err == 1)
+        return 1;
+    load_free(c, l);
+    return err == KVC_E_LIMIT ? err : 0;
+}
+
+/* ---- progress ---- */
+
+static struct block *entry_block(struct core *c, const struct run_entry *e)
+{
+    struct block *b = &c->blocks[e->block];
+    return b->gen == e->gen && b->state == BLOCK_PRESENT ? b : NULL;
+}
+
+static void load_end(struct core *c, struct core_load *l)
+{
+    list_remove(&l->all);
+    list_push_back(&c->woken, &l->waiter->node);
+}
+
+/* Passes what has been begun and has ended; at the end of it all the waiter is called. */
+static void load_advance(struct core *c, struct core_load *l)
+{
+    if (!list_is_linked(&l->all))
+        return;
+    l->block = CORE_NONE;
+    while (l->passed < l->begun) {
+        struct run_iter at = l->pass;
+        const struct run_entry *e = run_next(c, &at);
+        struct block *b = entry_block(c, e);
+        if (b && b->flags & BLOCK_F_LOADING) {
+            l->block = e->block;
+            l->gen = e->gen;
+            b->flags |= BLOCK_F_AWAITED;
+            return;
+        }
+        l->pass = at;
+        l->passed++;
+    }
+    if (l->begun == l->blocks.n)
+        load_end(c, l);
+}
+
+void load_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    (void)x;
+    if (!(b->flags & BLOCK_F_AWAITED))
+        return;
+    block_clear(b, BLOCK_F_AWAITED);
+    const uint32_t no = block_no(c, b);
+    LIST_FOR_EACH_SAFE (node, next, &c->loads->all) {
+        struct core_load *l = CONTAINER_OF(node, struct core_load, all);
+        if (l->block == no)
+            load_advance(c, l);
+    }
+}
+
+/* ---- beginning ---- */
+
+/* False: nothing more can be begun now, of anybody's. */
+static bool load_some(struct core *c, struct core_load *l)
+{
+    uint64_t bytes = 0;
+    while (l->begun < l->blocks.n && bytes < LOAD_TURN_BYTES) {
+        struct run_iter at = l->begin;
+        struct block *b = entry_block(c, run_next(c, &at));
+        if (b && !block_ready(b) && !(b->flags & BLOCK_F_LOADING)) {
+            int err = b->moving > 0 ? KVC_E_BUSY : load_begin(c, b);
+            if (err == KVC_E_BUSY)
+                return false;
+            if (err) { /* no room, or not readable: what is behind it is of no use */
+                l->begun = l->blocks.n;
+                l->passed = MIN(l->passed, l->begun);
+                c->m.load_failures++;
+                return true;
+            }
+            bytes += block_bytes(c, b);
+            want_less(c, l, block_bytes(c, b));
+        }
+        l->begin = at;
+        l->begun++;
+    }
+    return true;
+}
+
+void loader_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    (void)b;
+    (void)x;
+    load_pump(c);
+}
+
+void load_pump(struct core *c)
+{
+    for (struct list_node *node; (node = list_first(&c->loaders));) {
+        struct core_client *cl = CONTAINER_OF(node, struct core_client, loader);
+        struct core_load *l = CONTAINER_OF(list_first(&cl->loads), struct core_load, node);
+        const bool more = load_some(c, l);
+        list_remove(&cl->loader);
+        if (l->begun == l->blocks.n) {
+            want_less(c, l, UINT64_MAX);
+            list_remove(&l->node);
+        }
+        if (!list_empty(&cl->loads))
+            list_push_back(&c->loaders, &cl->loader);
+        load_advance(c, l);
+        if (!more)
+            return;
+    }
+}
+
+int load_ahead(struct core *c, const struct find *f, struct block *b, uint64_t *left)
+{
+    if (b->state != BLOCK_PRESENT || find_ready(c, f, b))
+        return 0;
+    if (b->flags & BLOCK_F_LOADING)
+        return 1;
+    const uint64_t bytes = block_bytes(c, b);
+    if (bytes > *left || b->moving > 0)
+        return KVC_E_BUSY;
+    const int err = load_begin(c, b);
+    if (err)
+        return err;
+    *left -= bytes;
+    c->m.prefetches++;
+    return 1;
+}
+
+uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t bytes_max)
+{
+    struct find f;
+    struct core_prefix prefix;
+    uint32_t n = 0;
+    if (core_seq_fault(seq) || seq->absent || (!c->cfg.disk && c->unchecked == 0))
+        return 0;
+    find_prefix(c, seq, FIND_ANY, 0, &f, &prefix);
+    for (uint32_t g = 0; g < seq->ngroups; g++) {
+        uint32_t first, end;
+        find_needs(&f, g, f.tokens, &first, &end);
+        for (uint32_t i = first; i < end; i++) {
+            const int got = load_ahead(c, &f, &c->blocks[c->found[f.at[g] + i]], &bytes_max);
+            if (got < 0)
+                return n;
+            n += (uint32_t)got;
+        }
+    }
+    return n;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fills: what a lease has in host memory is copied into slots of a device, and held there. A
+ * block that somebody else's fill is copying already is waited for. A fill waits for one near copy
+ * at a time, the first of its lease's that has not landed.
+ */
+#include "near_jobs.h"
+#include "serve.h"
+
+/* ---- waiting ---- */
+
+/* True: queued at a near copy of the lease that has not landed. */
+static bool wait_for_next(struct core *c, const struct lease *l, struct core_fill *f)
+{
+    uint32_t i = 0;
+    struct run_iter it = run_begin(c, &l->near);
+    for (const struct run_entry *r; i < f->left && (r = run_next(c, &it)); i++) {
+        struct near *e = i < f->next ? NULL : near_at(c, r->block);
+        if (!e || e->state != NEAR_FILLING)
+            continue;
+        f->next = i;
+        list_push_back(&e->waiters, &f->node);
+        return true;
+    }
+    return false;
+}
+
+static uint32_t blocks_held(struct core *c, const struct lease *l, const struct core_fill *f)
+{
+    uint32_t n = 0;
+    near_mark(c, l, true);
+    struct run_iter it = run_begin(c, &l->blocks);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        const struct block *b = &c->blocks[r->block];
+        const struct near *e =
+            near_find(c, b, near_shard(c, b, f->shard), &c->near->dev[f->device]);
+        n += e && e->mine && e->state == NEAR_READY;
+    }
+    near_mark(c, l, false);
+    return n;
+}
+
+static void let_go(struct core *c, struct core_client *cl, struct lease *l)
+{
+    lease_unuse(c, l);
+    cl->copies--;
+    core__client_settle(c, cl);
+}
+
+/* It goes on to what has not landed, or ends. */
+static void advance(struct core *c, struct core_fill *f)
+{
+    struct lease *l = lease_in_use(c, f->lease);
+    struct core_client *cl = f->client;
+    if (wait_for_next(c, l, f))
+        return;
+    f->ret_blocks = l->ended ? 0 : blocks_held(c, l, f);
+    f->done(f);
+    let_go(c, cl, l);
+}
+
+static void fill_part_ended(struct core *c, struct near_job *job, struct near_part *part)
+{
+    struct list_node woken;
+    list_init(&woken);
+    for (uint32_t i = 0; i < part->copy.n; i++) {
+        struct near *e = near_at(c, near_what(c, job, part->first + i));
+        const bool live = e->state == NEAR_FILLING && c->blocks[e->block].state == BLOCK_PRESENT;
+        for (struct list_node *node; (node = list_first(&e->waiters));) {
+            list_remove(node);
+            list_push_back(&woken, node);
+        }
+        if (live && part->copy.piece[i].status == 0)
+            near_ready(c, e);
+        else
+            near_fail(c, e);
+    }
+    const bool last = job->left == 0;
+    for (struct list_node *node; (node = list_first(&woken));) {
+        list_remove(node);
+        advance(c, CONTAINER_OF(node, struct core_fill, node));
+    }
+    if (last)
+        near_job_end(c, job);
+}
+
+static const struct near_kind fill_kind = {.copy = DEVICE_FILL, .ended = fill_part_ended};
+
+/* ---- what begins one ---- */
+
+struct filling {
+    struct core *c;
+    struct core_fill *f;
+    struct lease *l;
+    struct near_device *dev;
+    struct near_job *job; /* NULL: none is to be had any more */
+    uint32_t group;       /* of the part that is open */
+    struct tier_loc beside;
+    uint32_t full; /* bit set of groups that got no room */
+};
+
+/* ---- what there is ---- */
+
+/* Near copies of the lease's blocks into core->found, CORE_NONE where there is none; returns how
+ * many are to be copied. */
+static uint32_t look(struct filling *x, uint32_t *ret_n)
+{
+    struct core *c = x->c;
+    uint32_t n = 0, missing = 0;
+    struct run_iter it = run_begin(c, &x->l->blocks);
+    for (const struct run_entry *r; (r = run_next(c, &it)); n++) {
+        const struct block *b = &c->blocks[r->block];
+        const struct near *e = near_find(c, b, near_shard(c, b, x->f->shard), x->dev);
+        MUST(n < KVC_KEYS_MAX);
+        missing += !e && b->state == BLOCK_PRESENT && block_ready(b);
+        c->found[n] = e && b->state == BLOCK_PRESENT ? near_no(c, e) : CORE_NONE;
+    }
+    *ret_n = n;
+    return missing;
+}
+
+/* The device's policy hears what is asked for. */
+static void tell(struct filling *x)
+{
+    struct core *c = x->c;
+    const struct policy_ops *policy = c->cfg.near_policy;
+    struct run_iter it = run_begin(c, &x->l->blocks);
+    uint32_t at = 0;
+    for (uint32_t g = 0; policy->request && g < x->l->ngroups; g++) {
+        const uint32_t n = x->l->group[g].n;
+        uint32_t hits = 0, slot = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            const struct block *b = &c->blocks[run_next(c, &it)->block];
+            c->hash[i] = near_hash(c, b, near_shard(c, b, x->f->shard));
+            slot = b->ns;
+            hits += hits == i && c->found[at + i] != CORE_NONE;
+        }
+        at += n;
+        const struct policy_request request = {
+            .hash = c->hash, .n = n, .hits = hits, .source = slot * KVC_GROUPS_MAX + g};
+        if (n > 0)
+            policy->request(x->dev->policy, &request, c->now_ms);
+    }
+}
+
+static void count_hits(struct filling *x, uint32_t n)
+{
+    x->dev->stats.hits += n;
+    x->c->m.near_hits += n;
+}
+
+/* Holds what is there, or on its way. */
+static void take_hits(struct filling *x, uint32_t n)
+{
+    struct core *c = x->c;
+    if (!x->l->filled) /* what it was given there alone is found there too */
+        count_hits(x, x->l->near.n);
+    x->l->filled = true;
+    near_mark(c, x->l, true);
+    for (uint32_t i = n; i-- > 0;)
+        if (c->found[i] != CORE_NONE)
+            c->cfg.near_policy->touch(x->dev->policy, c->found[i], c->now_ms);
+    for (uint32_t i = 0; i < n; i++) {
+        struct near *e = c->found[i] == CORE_NONE ? NULL : near_at(c, c->found[i]);
+        if (!e || e->mine || near_hold(c, x->l, e) != 0)
+            continue;
+        e->mine = true;
+        count_hits(x, 1);
+    }
+    near_mark(c, x->l, false);
+}
+
+/* ---- what there is not ---- */
+
+static void submit_all(struct core *c, struct near_job *job)
+{
+    if (job->parts == 0) {
+        near_job_free(c, job);
+        return;
+    }
+    for (uint32_t n = job->parts; job->begun < n;)
+        near_job_submit(job, job->begun);
+}
+
+/* The job has room for one piece more, of this block; false: there is none to be had. */
+static bool next_piece(struct filling *x, const struct block *b)
+{
+    struct core *c = x->c;
+    if (x->job && x->job->pieces == CORE_SEND_BLOCKS) {
+        submit_all(c, x->job);
+        x->job = near_job_new(c, x->l->client, &fill_kind, x->dev, false);
+    }
+    if (!x->job)
+        return false;
+    if (x->job->parts > 0 && x->group == b->group)
+        return true;
+    if (x->job->parts == 0)
+        near_job_hold(x->job, x->l);
+    near_job_part(c, x->job, 0, block_group(c, b)->block_bytes)->deadline_ns = x->f->deadline_ns;
+    x->group = b->group;
+    return true;
+}
+
+static void fill_one(struct filling *x, const struct block *b)
+{
+    struct core *c = x->c;
+    const struct tier *host = c->cfg.host;
+    const uint32_t shard = near_shard(c, b, x->f->shard);
+    struct near *e;
+    if (x->full & 1u << b->group || near_find(c, b, shard, x->dev)) /* a key may come twice */
+        return;
+    if (near_take(c, x->dev, b, shard, x->beside, &e) != 0) {
+        x->full |= 1u << b->group;
+        return;
+    }
+    if (near_hold(c, x->l, e) != 0 || !next_piece(x, b)) {
+        x->full = UINT32_MAX;
+        near_fail(c, e);
+        return;
+    }
+    struct device_piece *piece = near_job_add(c, x->job, near_no(c, e));
+    piece->host = host->ops->payload(host, block_loc(c, b, shard));
+    piece->slot = e->loc;
+    near_sum_want(c, x->job, b, x->f->shard);
+    x->beside = e->loc;
+}
+
+static void fill_missing(struct filling *x)
+{
+    struct core *c = x->c;
+    struct run_iter it = run_begin(c, &x->l->blocks);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        const struct block *b = &c->blocks[r->block];
+        if (b->state == BLOCK_PRESENT && block_ready(b))
+            fill_one(x, b);
+    }
+    if (x->job)
+        submit_all(c, x->job);
+}
+
+/* ---- core.h ---- */
+
+int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f)
+{
+    list_init(&f->node);
+    f->client = cl;
+    f->ret_blocks = f->left = f->next = 0;
+    struct lease *l = lease_by_id(c, cl, f->lease);
+    if (!l)
+        return KVC_E_NO_LEASE;
+    struct run_iter it = run_begin(c, &l->blocks);
+    const struct run_entry *first = run_next(c, &it);
+    if (f->device >= c->cfg.ndevices ||
+        (l->near_device != CORE_NONE && l->near_device != f->device) ||
+        (first && f->shard >= block_ns(c, &c->blocks[first->block])->spec.shards))
+        return KVC_E_BAD_ARGUMENT;
+    struct near_device *dev = &c->near->dev[f->device];
+    if (!dev->policy || !dev->device->ops->up(dev->device))
+        return 0;
+    struct filling x = {.c = c, .f = f, .l = l, .dev = dev};
+    uint32_t n;
+    if (look(&x, &n) > 0 && !(x.job = near_job_new(c, cl, &fill_kind, dev, false)))
+        return KVC_E_BUSY;
+    tell(&x);
+    take_hits(&x, n);
+    fill_missing(&x);
+    if (l->near.n > 0)
+        l->near_device = f->device;
+    f->left = l->near.n;
+    if (!wait_for_next(c, l, f)) {
+        f->ret_blocks = blocks_held(c, l, f);
+        return 0;
+    }
+    lease_use(l);
+    cl->copies++;
+    return 1;
+}
+
+void core_fill_cancel(struct core *c, struct core_fill *f)
+{
+    if (!list_is_linked(&f->node))
+        return;
+    list_remove(&f->node);
+    let_go(c, f->client, lease_in_use(c, f->lease));
+}

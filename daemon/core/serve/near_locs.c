@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the blocks of a lease are read that has some on a device. */
+#include "near_jobs.h"
+#include "serve.h"
+
+/* Where the lease, whose near copies are marked, has b. False: nowhere any more. */
+static bool place_of(struct core *c, const struct lease *l, const struct block *b, uint32_t shard,
+                     struct tier_view *ret_view)
+{
+    const struct near_device *dev = &c->near->dev[l->near_device];
+    const struct tier *host = c->cfg.host, *slots = dev->device->slots;
+    const uint32_t s = near_shard(c, b, shard);
+    const struct near *e = near_find(c, b, s, dev);
+    if (e && e->mine && e->state == NEAR_READY)
+        slots->ops->view(slots, e->loc, ret_view);
+    else if (block_in_host(c, b))
+        host->ops->view(host, block_loc(c, b, s), ret_view);
+    else
+        return false;
+    return true;
+}
+
+int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard,
+                         core_loc_fn *fn, void *ctx)
+{
+    const struct lease *l = lease_by_id(c, cl, lease);
+    if (!l || l->near_device == CORE_NONE)
+        return core_lease_locs(c, cl, lease, shard, fn, ctx);
+    struct run_iter it = run_begin(c, &l->blocks);
+    const struct run_entry *first = run_next(c, &it);
+    if (first && shard >= block_ns(c, &c->blocks[first->block])->spec.shards)
+        return KVC_E_BAD_ARGUMENT;
+    int err = 0;
+    near_mark(c, l, true);
+    it = run_begin(c, &l->blocks);
+    for (const struct run_entry *r; !err && (r = run_next(c, &it));) {
+        struct tier_view view;
+        if (place_of(c, l, &c->blocks[r->block], shard, &view))
+            fn(ctx, &view);
+        else
+            err = KVC_E_GONE;
+    }
+    near_mark(c, l, false);
+    return err;
+}
+
+static void nowhere(void *ctx, const struct tier_view *view)
+{
+    (void)ctx;
+    (void)view;
+}
+
+bool core_lease_is_lost(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard)
+{
+    return core_lease_locs_near(c, cl, lease, shard, nowhere, NULL) == KVC_E_GONE;
+}

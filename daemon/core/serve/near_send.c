@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sends: a lease's blocks are copied into a worker's pages, out of slots of the device where they
+ * are there, else out of host memory. What was in a slot alone, and is void, is not copied. A part
+ * for each group; where the worker waits for layers they go one after the other, for it counts
+ * layers through all groups.
+ */
+#include "near_jobs.h"
+#include "serve.h"
+
+/* ---- begin ---- */
+
+static const char *send_fault(struct core *c, const struct core_send *s, const struct lease *l)
+{
+    struct run_iter it = run_begin(c, &l->blocks);
+    const struct core_ns *ns = block_ns(c, &c->blocks[run_next(c, &it)->block]);
+    if (!near_device_of(c, s->device))
+        return "device: not one of the daemon's";
+    if (s->shard >= ns->spec.shards)
+        return "shard: the namespace has fewer shards";
+    for (uint32_t g = 0; g < l->ngroups; g++) {
+        if (l->group[g].n == 0)
+            continue;
+        if (!s->group[g].pages || s->group[g].pages_per_block == 0)
+            return "pages: a group has blocks and no pages";
+        if (s->device->ops->pool_block_bytes(s->pool, g) != ns->spec.group[g].block_bytes)
+            return "pool: its blocks have other bytes than the namespace's";
+    }
+    return NULL;
+}
+
+static void add_block(struct core *c, struct near_job *job, const struct core_send *s,
+                      const struct block *b, const uint32_t *pages)
+{
+    const struct tier *host = c->cfg.host;
+    const uint32_t shard = near_shard(c, b, s->shard);
+    struct near *e = near_find(c, b, shard, job->dev);
+    const bool is_near =
+        e && e->state == NEAR_READY && (b->state == BLOCK_PRESENT || !block_in_host(c, b));
+    struct device_piece *piece = near_job_add(c, job, is_near ? near_no(c, e) : CORE_NONE);
+    piece->pages = pages;
+    if (is_near) {
+        piece->slot = e->loc;
+        e->copies++;
+    } else if (block_in_host(c, b)) {
+        piece->host = host->ops->payload(host, block_loc(c, b, shard));
+        near_sum_want(c, job, b, s->shard);
+    } else {
+        piece->status = -EIO;
+    }
+}
+
+static void add_groups(struct core *c, struct near_job *job, const struct core_send *s)
+{
+    const struct lease *l = job->lease;
+    struct run_iter it = run_begin(c, &l->blocks);
+    for (uint32_t g = 0; g < l->ngroups; g++) {
+        const uint32_t ppb = s->group[g].pages_per_block;
+        for (uint32_t i = 0; i < l->group[g].n; i++) {
+            const struct block *b = &c->blocks[run_next(c, &it)->block];
+            if (i == 0) {
+                struct device_copy *copy = near_job_part(c, job, g, block_group(c, b)->block_bytes);
+                copy->pool = s->pool;
+                copy->after = s->after;
+                copy->after_value = s->after_value;
+                copy->revoked = s->revoked;
+                copy->deadline_ns = s->deadline_ns;
+            }
+            add_block(c, job, s, b, s->group[g].pages + (size_t)i * ppb);
+        }
+    }
+}
+
+/* What it takes from slots is used there; the deepest first. */
+static void touch_all(struct core *c, struct near_job *job)
+{
+    for (uint32_t i = job->pieces; i-- > 0;) {
+        const uint32_t no = near_what(c, job, i);
+        if (no == CORE_NONE)
+            continue;
+        c->cfg.near_policy->touch(job->dev->policy, no, c->now_ms);
+        c->m.send_blocks_near++;
+    }
+}
+
+static void begin_next(struct near_job *job, bool counts)
+{
+    const struct core_send *s = job->send;
+    struct device_copy *copy = &job->part[job->begun].copy;
+    copy->ready = counts ? s->ready : NULL;
+    if (copy->ready) /* behind the layers of the parts before */
+        copy->ready_value = job->begun == 0
+                                ? s->ready_value
+                                : atomic_load_explicit(copy->ready, memory_order_acquire);
+    near_job_submit(job, job->begun);
+}
+
+static void send_begin(struct core *c, struct core_send *s, struct lease *l, struct near_job *job)
+{
+    job->send = s;
+    near_job_hold(job, l);
+    add_groups(c, job, s);
+    touch_all(c, job);
+    s->left = job->parts;
+    do
+        begin_next(job, true);
+    while (!s->ready && job->begun < job->parts);
+}
+
+/* ---- who has waited ---- */
+
+static void let_go(struct core *c, struct core_client *cl, struct lease *l)
+{
+    lease_unuse(c, l);
+    cl->copies--;
+    core__client_settle(c, cl);
+}
+
+static void send_run(struct core *c, struct core_turn *turn, struct near_job *job)
+{
+    struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
+    struct lease *l = lease_in_use(c, s->lease);
+    struct core_client *cl = s->client;
+    send_begin(c, s, l, job);
+    let_go(c, cl, l); /* the job has it now */
+}
+
+static void send_drop(struct core *c, struct core_turn *turn, int status)
+{
+    struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
+    struct lease *l = lease_in_use(c, s->lease);
+    struct core_client *cl = s->client;
+    memset(s->statuses, core__copy_status(status), l->blocks.n);
+    list_remove(&s->node);
+    c->m.sends_in_flight--;
+    s->done(s);
+    let_go(c, cl, l);
+}
+
+/* ---- end ---- */
+
+/* Bytes that turned out to be wrong meanwhile have not arrived. */
+static void not_corrupt(struct core *c, const struct near_job *job)
+{
+    const struct core_send *s = job->send;
+    struct run_iter it = run_begin(c, &job->lease->blocks);
+    uint32_t i = 0;
+    for (const struct run_entry *r; (r = run_next(c, &it)); i++) {
+        const struct block *b = &c->blocks[r->block];
+        if (s->statuses[i] == KVC_ST_OK && b->flags & BLOCK_F_CORRUPT)
+            s->statuses[i] = KVC_ST_TIER;
+        if (s->statuses[i] != KVC_ST_OK)
+            continue;
+        c->m.send_blocks++;
+        c->m.send_bytes += block_group(c, b)->block_bytes;
+    }
+}
+
+static void send_end(struct core *c, struct near_job *job)
+{
+    struct core_send *s = job->send;
+    not_corrupt(c, job);
+    list_remove(&s->node);
+    c->m.sends_in_flight--;
+    job->send = NULL;
+    s->done(s);
+    near_job_end(c, job);
+}
+
+static void send_part_ended(struct core *c, struct near_job *job, struct near_part *part)
+{
+    struct core_send *s = job->send;
+    bool all = part->copy.ready != NULL;
+    for (uint32_t i = 0; i < part->copy.n; i++) {
+        const uint32_t no = near_what(c, job, part->first + i);
+        struct near *e = no == CORE_NONE ? NULL : near_at(c, no);
+        int status = part->copy.piece[i].status;
+        if (status == 0 && e && e->state == NEAR_VOID)
+            status = -EIO; /* what was in the slot turned out wrong, or went, meanwhile */
+        s->statuses[part->first + i] = core__copy_status(status);
+        all &= status == 0;
+        if (!e)
+            continue;
+        e->copies--;
+        near_settle(c, e);
+    }
+    s->left--;
+    if (job->begun < job->parts)
+        begin_next(job, all);
+    else if (job->left == 0)
+        send_end(c, job);
+}
+
+/* ---- what clients ask for ---- */
+
+static const struct near_kind send_kind = {
+    .copy = DEVICE_LOAD, .ended = send_part_ended, .run = send_run, .drop = send_drop};
+
+int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
+                    const char **ret_why)
+{
+    struct lease *l = lease_by_id(c, cl, s->lease);
+    if (!l)
+        return KVC_E_NO_LEASE;
+    if (l->blocks.n == 0)
+        return 0;
+    if (l->blocks.n > CORE_SEND_BLOCKS)
+        return KVC_E_TOO_LARGE;
+    if ((*ret_why = send_fault(c, s, l)))
+        return KVC_E_BAD_ARGUMENT;
+    struct near_device *dev = near_device_of(c, s->device);
+    const bool gated = near_is_gated(s->after, s->after_value);
+    struct near_job *job = near_job_new(c, cl, &send_kind, dev, gated);
+    s->client = cl;
+    list_init(&s->node);
+    list_init(&s->turn.node);
+    list_push_back(&cl->sends, &s->node);
+    c->m.sends++;
+    c->m.sends_in_flight++;
+    if (job) {
+        send_begin(c, s, l, job);
+        return 1;
+    }
+    lease_use(l); /* as its job does */
+    cl->copies++;
+    near_wait(c, cl, &s->turn, dev, &send_kind, gated);
+    return 1;
+}
+
+static void cancel_of(struct core *c, struct core_send *s)
+{
+    if (near_wait_cancel(c, &s->turn))
+        return;
+    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
+        struct near_job *job = CONTAINER_OF(node, struct near_job, node);
+        if (job->send == s)
+            near_job_cancel(job);
+    }
+}
+
+void core_send_cancel(struct core *c, struct core_send *s)
+{
+    if (list_is_linked(&s->node))
+        cancel_of(c, s);
+}
+
+void near_cancel_all(struct core *c, struct core_client *cl)
+{
+    LIST_FOR_EACH_SAFE (node, next, &cl->sends)
+        cancel_of(c, CONTAINER_OF(node, struct core_send, node));
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Commits out of a worker's pages. The device copies into the room that was reserved in host
+ * memory; then host memory makes the checksum of what has landed there (TIER_ADOPT), and the commit
+ * goes on as one out of staging does.
+ */
+#include "near_jobs.h"
+#include "serve.h"
+
+const char *near_store_fault(const struct core *c, const struct core_commit *m,
+                             const struct reservation *r)
+{
+    _Static_assert(KVC_STORE_MAX <= CORE_SEND_BLOCKS, "a commit fits a job");
+    if (!near_device_of(c, m->device))
+        return "device: not one of the daemon's";
+    if (m->pages_per_block == 0)
+        return "pages: pages_per_block is 0";
+    if (m->device->ops->pool_block_bytes(m->pool, r->group) !=
+        r->ns->spec.group[r->group].block_bytes)
+        return "pool: its blocks have other bytes than the namespace's";
+    return NULL;
+}
+
+static void store_begin(struct core *c, struct core_commit *m, struct near_job *job)
+{
+    const struct tier *host = c->cfg.host;
+    const struct core_op *first = op_at(c, m->first_op);
+    job->commit = m;
+    struct device_copy *copy =
+        near_job_part(c, job, c->blocks[first->block].group, (uint32_t)first->op.bytes);
+    copy->pool = m->pool;
+    copy->after = m->after;
+    copy->after_value = m->after_value;
+    copy->revoked = m->revoked;
+    copy->deadline_ns = m->deadline_ns;
+    for (uint32_t no = m->first_op; no != CORE_NONE;) {
+        const struct core_op *o = op_at(c, no);
+        struct device_piece *piece = near_job_add(c, job, no);
+        piece->host = host->ops->payload(host, o->op.loc);
+        piece->pages = m->pages + (size_t)o->index * m->pages_per_block;
+        no = o->next;
+    }
+    near_job_submit(job, 0);
+}
+
+static void store_run(struct core *c, struct core_turn *turn, struct near_job *job)
+{
+    store_begin(c, CONTAINER_OF(turn, struct core_commit, turn), job);
+}
+
+static void store_drop(struct core *c, struct core_turn *turn, int status)
+{
+    const struct core_commit *m = CONTAINER_OF(turn, struct core_commit, turn);
+    for (uint32_t no = m->first_op; no != CORE_NONE;) {
+        struct core_op *o = op_at(c, no);
+        no = o->next; /* the last one ends the commit */
+        op_copied(c, o, status);
+    }
+}
+
+static void store_part_ended(struct core *c, struct near_job *job, struct near_part *part)
+{
+    job->commit = NULL; /* it may end in here */
+    for (uint32_t i = 0; i < part->copy.n; i++)
+        op_copied(c, op_at(c, near_what(c, job, i)), part->copy.piece[i].status);
+    near_job_free(c, job);
+}
+
+static const struct near_kind store_kind = {
+    .copy = DEVICE_STORE, .ended = store_part_ended, .run = store_run, .drop = store_drop};
+
+void near_store_begin(struct core *c, struct core_commit *m)
+{
+    struct near_device *dev = near_device_of(c, m->device);
+    const bool gated = near_is_gated(m->after, m->after_value);
+    struct near_job *job = near_job_new(c, m->client, &store_kind, dev, gated);
+    if (job)
+        store_begin(c, m, job);
+    else
+        near_wait(c, m->client, &m->turn, dev, &store_kind, gated);
+}
+
+void near_store_cancel(struct core *c, struct core_commit *m)
+{
+    if (!c->near || near_wait_cancel(c, &m->turn))
+        return;
+    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
+        struct near_job *job = CONTAINER_OF(node, struct near_job, node);
+        if (job->commit == m)
+            near_job_cancel(job);
+    }
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who waits before a device, because as many copies as may be are under way there: sends, and
+ * commits out of pages. They wait in memory of their owners. Clients take turns; what waits for a
+ * word is passed by what does not, and is no longer held up by others of its kind once its word has
+ * come. Jobs that end say that somebody's turn may have come; the rest is looked for in time. While
+ * somebody waits there are copies in flight, so there are turns.
+ */
+#include "near_jobs.h"
+#include "serve.h"
+
+/* How late at most deadlines and words are seen. */
+#define NEAR_LOOK_NS 1000000u
+
+static bool turn_stores(const struct core_turn *turn)
+{
+    return turn->kind->copy == DEVICE_STORE;
+}
+static struct core_turn *turn_at(struct list_node *node)
+{
+    return CONTAINER_OF(node, struct core_turn, node);
+}
+static struct core_send *send_of(struct core_turn *turn)
+{
+    return CONTAINER_OF(turn, struct core_send, turn);
+}
+static struct core_commit *commit_of(struct core_turn *turn)
+{
+    return CONTAINER_OF(turn, struct core_commit, turn);
+}
+
+static const struct core_client *client_of(struct core_turn *turn)
+{
+    return turn_stores(turn) ? commit_of(turn)->client : send_of(turn)->client;
+}
+
+static bool word_has_come(struct core_turn *turn)
+{
+    if (turn_stores(turn))
+        return !near_is_gated(commit_of(turn)->after, commit_of(turn)->after_value);
+    return !near_is_gated(send_of(turn)->after, send_of(turn)->after_value);
+}
+
+static struct near_line *line_of(const struct core *c, struct near_device *dev,
+                                 const struct core_client *cl)
+{
+    return &dev->line[client_no(c, cl)];
+}
+
+static void enqueue(struct core *c, struct near_device *dev, struct core_turn *turn)
+{
+    struct near_line *line = line_of(c, dev, client_of(turn));
+    if (!list_is_linked(&line->node))
+        list_push_back(&dev->lines, &line->node);
+    list_push_back(turn->gated ? &line->gated : &line->ready, &turn->node);
+    *(turn->gated ? &dev->gated_n : &dev->ready_n) += 1;
+}
+
+static void dequeue(struct near_device *dev, struct near_line *line, struct core_turn *turn)
+{
+    list_remove(&turn->node);
+    *(turn->gated ? &dev->gated_n : &dev->ready_n) -= 1;
+    if (list_empty(&line->ready) && list_empty(&line->gated))
+        list_remove(&line->node);
+}
+
+void near_wait(struct core *c, const struct core_client *cl, struct core_turn *turn,
+               struct near_device *dev, const struct near_kind *kind, bool gated)
+{
+    *turn = (struct core_turn){.device = dev->device->no, .kind = kind, .gated = gated};
+    list_init(&turn->node);
+    MUST(client_of(turn) == cl);
+    enqueue(c, dev, turn);
+    c->m.near_waiting++;
+    c->near->due = true; /* others that wait may not be before it in everything */
+}
+
+bool near_wait_cancel(struct core *c, struct core_turn *turn)
+{
+    if (!list_is_linked(&turn->node))
+        return false;
+    turn->cancelled = true;
+    c->near->due = true;
+    return true;
+}
+
+/* ---- those who end ---- */
+
+/* 0: it goes on waiting. */
+static int verdict(const struct core *c, struct core_turn *turn)
+{
+    const uint64_t deadline_ns =
+        turn_stores(turn) ? commit_of(turn)->deadline_ns : send_of(turn)->deadline_ns;
+    if (turn->cancelled)
+        return -ECANCELED;
+    return deadline_ns && c->now_ns >= deadline_ns ? -ETIMEDOUT : 0;
+}
+
+/* Looks through one list of a line; who ends goes to `over`. */
+static void look_at(struct core *c, struct near_device *dev, struct near_line *line,
+                    struct list_node *list, struct list_node *over)
+{
+    LIST_FOR_EACH_SAFE (node, next, list) {
+        struct core_turn *turn = turn_at(node);
+        if (verdict(c, turn) != 0) {
+            dequeue(dev, line, turn);
+            list_push_back(over, &turn->node);
+        } else if (turn->gated && word_has_come(turn)) {
+            dequeue(dev, line, turn);
+            turn->gated = false;
+            enqueue(c, dev, turn);
+        }
+    }
+}
+
+static void look_through(struct core *c, struct near_device *dev)
+{
+    struct list_node over;
+    list_init(&over);
+    LIST_FOR_EACH_SAFE (node, next, &dev->lines) {
+        struct near_line *line = CONTAINER_OF(node, struct near_line, node);
+        look_at(c, dev, line, &line->ready, &over);
+        look_at(c, dev, line, &line->gated, &over);
+    }
+    for (struct list_node *node; (node = list_first(&over));) {
+        struct core_turn *turn = turn_at(node);
+        const int status = verdict(c, turn);
+        list_remove(node);
+        c->m.near_waiting--;
+        turn->kind->drop(c, turn, status);
+    }
+}
+
+/* ---- those who begin ---- */
+
+static bool begin(struct core *c, struct near_device *dev, struct near_line *line,
+                  struct list_node *node)
+{
+    if (!node)
+        return false;
+    struct core_turn *turn = turn_at(node);
+    struct near_job *job = near_job_take(c, client_of(turn), turn->kind, dev, turn->gated);
+    if (!job)
+        return false;
+    dequeue(dev, line, turn);
+    c->m.near_waiting--;
+    turn->kind->run(c, turn, job);
+    return true;
+}
+
+/* Until none of the lines can begin anything, one after the other. */
+static void serve(struct core *c, struct near_device *dev)
+{
+    struct near_line *stop = NULL; /* the first in a row that could not */
+    for (struct list_node *node; (node = list_first(&dev->lines));) {
+        struct near_line *line = CONTAINER_OF(node, struct near_line, node);
+        if (line == stop || dev->share.used == dev->share.total)
+            return;
+        list_remove(node);
+        list_push_back(&dev->lines, node);
+        if (begin(c, dev, line, list_first(&line->ready)) ||
+            begin(c, dev, line, list_first(&line->gated)))
+            stop = NULL;
+        else if (!stop)
+            stop = line;
+    }
+}
+
+void near_run_waiting(struct core *c)
+{
+    struct near_table *t = c->near;
+    if (!t || c->m.near_waiting == 0 || (!t->due && c->now_ns < t->look_ns))
+        return;
+    t->due = false;
+    t->look_ns = c->now_ns + NEAR_LOOK_NS;
+    for (uint32_t i = 0; i < t->ndevices; i++) {
+        look_through(c, &t->dev[i]);
+        serve(c, &t->dev[i]);
+    }
+}
+
+bool near_has_due(const struct core *c)
+{
+    return c->near && c->near->due && c->m.near_waiting > 0;
+}
+
+static uint32_t each_of(struct core *c, struct list_node *list,
+                        void (*fn)(struct core *c, struct core_turn *, void *ctx), void *ctx)
+{
+    uint32_t n = 0;
+    LIST_FOR_EACH_SAFE (node, next, list) {
+        fn(c, turn_at(node), ctx);
+        n++;
+    }
+    return n;
+}
+
+void near_each_waiting(struct core *c, void (*fn)(struct core *c, struct core_turn *, void *ctx),
+                       void *ctx)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < c->near->ndevices; i++) {
+        struct near_device *dev = &c->near->dev[i];
+        uint32_t ready_n = 0, gated_n = 0;
+        LIST_FOR_EACH_SAFE (node, next, &dev->lines) {
+            struct near_line *line = CONTAINER_OF(node, struct near_line, node);
+            MUST(!list_empty(&line->ready) || !list_empty(&line->gated));
+            ready_n += each_of(c, &line->ready, fn, ctx);
+            gated_n += each_of(c, &line->gated, fn, ctx);
+        }
+        MUST(ready_n == dev->ready_n && gated_n == dev->gated_n);
+        MUST(ready_n + gated_n == 0 || dev->share.used > 0); /* whose end is told */
+        n += ready_n + gated_n;
+    }
+    MUST(n == c->m.near_waiting);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes for good to make room. */
+#include "space.h"
+
+/* So large a tree is not evicted for the sake of its root. */
+#define SUBTREE_MAX 256u
+/* Records looked at for one that may go, when there are none left. */
+#define HAND_STEPS 64u
+
+struct evict {
+    uint32_t hand; /* the last record that disk_leaf() has looked at */
+};
+
+const struct core_module evict_module = {CORE_STATE(evict)};
+
+static void evict_for_room(struct core *c, struct block *b)
+{
+    c->m.blocks_evicted++;
+    if (c->cfg.disk && !(b->flags & BLOCK_F_DISK))
+        c->m.blocks_lost_unsaved++;
+    block_kill(c, b, KVC_MISS_EVICTED);
+}
+
+/* For a policy; true too when it is to stop its search. */
+static bool evict_look(void *ctx, uint32_t no)
+{
+    struct core *c = ctx;
+    if (evict_paused(c) || block_can_leave(c, no))
+        return true;
+    c->work += WORK_LOOK;
+    c->looks_left -= c->looks_left != LOOKS_NO_END;
+    return false;
+}
+
+uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within)
+{
+    const uint32_t no =
+        retain_victim(c->retain, payer, within, c->largest, c->now_ms, evict_look, c);
+    return evict_paused(c) ? POLICY_NO_BLOCK : no;
+}
+
+bool evict_subtree(struct core *c, struct block *b, bool patient)
+{
+    const uint32_t root = block_no(c, b);
+    const unsigned level = patient ? retain_level(c->retain, root) : RETAIN_MAX;
+    uint32_t n = 0;
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
+         no = block_walk_next(c, root, no)) {
+        const struct block *x = &c->blocks[no];
+        if (++n > SUBTREE_MAX || block_in_use(c, x) || block_kept(c, x) ||
+            retain_level(c->retain, no) > level)
+            return false;
+    }
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;) {
+        const uint32_t next = block_walk_next(c, root, no);
+        evict_for_room(c, &c->blocks[no]);
+        no = next;
+    }
+    return true;
+}
+
+bool evict_goes_first(struct core *c, const struct block *a, const struct block *b)
+{
+    const unsigned la = retain_level(c->retain, block_no(c, a)),
+                   lb = retain_level(c->retain, block_no(c, b));
+    return la != lb ? la < lb : core__age_ms(c, a) > core__age_ms(c, b);
+}
+
+static uint32_t hand_next(struct core *c)
+{
+    if (++c->evict->hand >= c->blocks_high)
+        c->evict->hand = 0;
+    return c->evict->hand;
+}
+
+/* Of some blocks that are on disk alone, the leaf of the lowest level that was used longest ago. */
+static struct block *disk_leaf(struct core *c, uint32_t payer)
+{
+    struct block *best = NULL;
+    const uint32_t steps = MIN(HAND_STEPS, c->blocks_high);
+    for (uint32_t n = 0; n < steps; n++) {
+        const uint32_t no = hand_next(c);
+        struct block *b = &c->blocks[no];
+        if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT ||
+            (b->flags & BLOCK_F_HOST) || block_kept(c, b) || !block_can_evict(c, no) ||
+            retain_guards(c->retain, block_ns(c, b)->payer, payer, 1, block_bytes(c, b)))
+            continue;
+        if (!best || evict_goes_first(c, b, best))
+            best = b;
+    }
+    return best;
+}
+
+/* A block that goes next in vain: as good as used. */
+static void evict_spare(struct core *c, uint32_t no)
+{
+    c->cfg.policy->touch(c->policy, no, c->now_ms);
+}
+
+int evict_victim(struct core *c, uint32_t payer, uint32_t victim, bool patient, struct welcome *w)
+{
+    if (w->judged && !retain_admits(c->retain, payer, &w->hint, w->level, victim, c->now_ms))
+        return KVC_E_NOT_WORTH;
+    if (!evict_subtree(c, &c->blocks[victim], patient)) {
+        evict_spare(c, victim);
+        return KVC_E_FULL;
+    }
+    w->judged = false;
+    return 0;
+}
+
+int evict_one(struct core *c, uint32_t payer, struct welcome *w)
+{
+    struct block *b = c->cfg.disk ? disk_leaf(c, payer) : NULL;
+    if (b) {
+        evict_for_room(c, b);
+        return 0;
+    }
+    for (uint32_t n = 0; n < SUBTREE_MAX; n++) {
+        const uint32_t no = evict_next(c, payer, 0);
+        if (evict_paused(c))
+            return KVC_E_FULL;
+        if (no == POLICY_NO_BLOCK) {
+            b = clean_pop(c, payer);
+            if (!b)
+                return KVC_E_FULL;
+            clean_recall(c, b);
+            continue;
+        }
+        const int err = evict_victim(c, payer, no, n < SUBTREE_MAX / 2, w);
+        if (err != KVC_E_FULL)
+            return err;
+    }
+    return KVC_E_FULL;
+}
+
+uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
+{
+    uint32_t n = 0;
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;) {
+        uint32_t next = block_walk_next(c, root, no);
+        if (block_can_evict(c, no) && !block_kept(c, &c->blocks[no])) {
+            block_kill(c, &c->blocks[no], KVC_MISS_EVICTED);
+            ++*counter;
+            n++;
+        }
+        no = next;
+    }
+    return n;
+}

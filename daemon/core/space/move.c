@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks on their way between host memory and disk, all their shards together. A copy counts when
+ * all shards have landed; until then its room belongs to the move (on disk) or stands in the record
+ * without BLOCK_F_HOST (in memory). A block is in one move at a time, and in use meanwhile.
+ */
+#include "regions.h"
+#include "space.h"
+
+/* Storage has its own timeouts; this bounds what none of them does. */
+#define MOVE_DEADLINE_NS (UINT64_C(120) * 1000000000)
+/* Payload on its way from disk into memory, at most. */
+#define LOADING_BYTES_MAX (UINT64_C(64) << 20)
+/* Nothing is begun for so long after storage refused. */
+#define MOVE_PAUSE_MS 50u
+#define MOVES_MAX     1024u
+#define MOVE_OPS_MAX  2048u
+
+struct moves {
+    struct pool *pool, *ops;
+    bool stopping; /* none begins */
+};
+
+uint64_t moves_bytes(void)
+{
+    return pool_bytes_for(sizeof(struct move), MOVES_MAX) +
+           pool_bytes_for(sizeof(struct move_op), MOVE_OPS_MAX);
+}
+
+static int moves_create(struct core *c)
+{
+    struct moves *m = c->moves;
+    const int err = pool_create(&m->pool, "moves", sizeof(struct move), MOVES_MAX);
+    return err ? err
+               : pool_create(&m->ops, "moves of shards", sizeof(struct move_op), MOVE_OPS_MAX);
+}
+
+static void moves_destroy(struct core *c)
+{
+    pool_destroy(&c->moves->pool);
+    pool_destroy(&c->moves->ops);
+}
+
+const struct core_module moves_module = {CORE_STATE(moves), .create = moves_create,
+                                         .destroy = moves_destroy};
+
+const struct pool *move_pool(const struct core *c)
+{
+    return c->moves->pool;
+}
+
+void core_stop(struct core *c)
+{
+    c->moves->stopping = true;
+}
+
+void move_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    (void)x;
+    if (!(b->flags & BLOCK_F_TORN) || b->copies > 0 || b->moving > 0)
+        return;
+    block_clear(b, BLOCK_F_TORN);
+    if (b->state != BLOCK_PRESENT || b->flags & BLOCK_F_DISK)
+        return;
+    disk_drop(c, b);
+    if (!(b->flags & BLOCK_F_HOST))
+        block_kill_tree(c, b, KVC_MISS_DROPPED);
+}
+
+/* ---- moves ---- */
+
+static bool moves_left(const struct core *c, uint32_t shards, bool load)
+{
+    /* Neither direction takes the last of them from the other. */
+    const uint64_t reserve = load ? 0 : MOVE_OPS_MAX / 4;
+    return !c->moves->stopping &&
+           pool_used(c->moves->pool) + (load ? 0 : MOVES_MAX / 4) < MOVES_MAX &&
+           pool_used(c->moves->ops) + shards + reserve <= MOVE_OPS_MAX;
+}
+
+static struct move *move_new(struct core *c, struct block *b, enum move_kind kind)
+{
+    struct move *m = pool_take(c->moves->pool);
+    m->block = block_no(c, b);
+    m->kind = (uint8_t)kind;
+    m->used = b->used;
+    m->bytes = block_bytes(c, b);
+    return m;
+}
+
+static struct move_op *move_op_new(struct core *c, struct move *m, uint32_t shard)
+{
+    struct move_op *o = pool_take(c->moves->ops);
+    o->core = c;
+    o->move = m;
+    o->shard = shard;
+    o->next = m->ops;
+    m->ops = o;
+    return o;
+}
+
+static void op_submit(struct core *c, struct move_op *o, struct tier *tier)
+{
+    struct block *b = &c->blocks[o->move->block];
+    o->op.bytes = block_group(c, b)->block_bytes;
+    o->op.label = block_label(c, b, o->shard);
+    o->op.label.durable = (o->op.flags & TIER_F_DURABLE) != 0;
+    o->op.label.by_pin = o->move->by_pin;
+    o->op.deadline_ns = c->now_ns + MOVE_DEADLINE_NS;
+    o->op.status = 0;
+    tier->ops->submit(tier, &o->op);
+}
+
+static void ops_start(struct core *c, struct move *m, struct tier *tier)
+{
+    struct block *b = &c->blocks[m->block];
+    for (struct move_op *o = m->ops; o; o = o->next)
+        m->left++;
+    b->moving = m->left;
+    for (struct move_op *o = m->ops; o; o = o->next)
+        op_submit(c, o, tier);
+}
+
+static void move_free(struct core *c, struct move *m)
+{
+    for (struct move_op *o = m->ops, *next; o; o = next) {
+        next = o->next;
+        pool_put(c->moves->ops, o);
+    }
+    pool_put(c->moves->pool, m);
+}
+
+/* The block may be gone after this. */
+static void move_ended(struct core *c, struct block *b, int err)
+{
+    block_changed(c, b, &(struct block_change){.what = BLOCK_MOVED, .err = err});
+}
+
+/* True when it was the last of its move. */
+static bool op_ended(struct core *c, struct move_op *o, int err)
+{
+    struct move *m = o->move;
+    if (!m->err)
+        m->err = err;
+    MUST(m->left > 0);
+    c->blocks[m->block].moving--;
+    return --m->left == 0;
+}
+
+/* ---- to disk ---- */
+
+static void count_leaving(struct core *c, const struct block *b, uint64_t bytes)
+{
+    c->leaving_bytes += bytes;
+    block_ns(c, b)->leaving += bytes;
+}
+
+/* Written so that its copy in memory can go. */
+static void save_left(struct core *c, const struct move *m, struct block *b, bool ok)
+{
+    if (!ok || b->used != m->used || b->leases > 0 || b->host_pins > 0) {
+        block_enter(c, b);
+        return;
+    }
+    if (!quota_tight(c, block_ns(c, b)) || b->copies > 0) {
+        clean_push(c, b);
+        return;
+    }
+    c->m.blocks_left++;
+    host_drop(c, b);
+}
+
+static void save_end(struct core *c, struct move *m)
+{
+    struct tier *disk = c->cfg.disk;
+    struct block *b = &c->blocks[m->block];
+    const bool live = b->state == BLOCK_PRESENT, ok = m->err == 0 && live;
+    for (struct move_op *o = m->ops; o; o = o->next) {
+        if (!ok) {
+            disk_give(c, b, o->op.loc);
+            continue;
+        }
+        struct tier_loc old = block_disk(c, b, o->shard);
+        disk->ops->publish(disk, &o->op);
+        block_set_disk(c, b, o->shard, o->op.loc);
+        if (old.id)
+            disk_give(c, b, old);
+    }
+    c->m.saving_bytes -= m->bytes;
+    above_ended(c, m);
+    if (m->leaving)
+        count_leaving(c, b, -m->bytes);
+    block_clear(b, BLOCK_F_SAVING | BLOCK_F_LEAVING);
+    if (ok) {
+        block_place(c, b,
+                    BLOCK_F_DISK | (m->durable ? BLOCK_F_DURABLE : 0u) |
+                        (m->by_pin ? BLOCK_F_BY_PIN : 0u),
+                    BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+        c->m.blocks_demoted++;
+        c->m.bytes_demoted += m->bytes;
+        above_want(c, b);
+    } else if (m->err) {
+        c->m.demotion_failures++;
+        c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
+    }
+    if (m->leaving && live)
+        save_left(c, m, b, ok);
+    if (ok && m->by_pin && !block_pinned(b) && !block_named(c, b))
+        promise_end(c, b); /* let go meanwhile */
+    if (m->durable && !m->by_pin) {
+        b->promising = 0;
+        room_bind(c, b); /* by what became of it */
+    }
+    const int err = m->durable ? m->err : 0;
+    move_free(c, m);
+    move_ended(c, b, err);
+}
+
+static void on_saved(struct tier_op *t)
+{
+    struct move_op *o = CONTAINER_OF(t, struct move_op, op);
+    if (op_ended(o->core, o, t->status))
+        save_end(o->core, o->move);
+}
+
+/* Room on disk for each shard, next to its parent's. */
+static int save_room(struct core *c, struct block *b, uint32_t shards, bool must,
+                     struct tier_loc loc[KVC_SHARDS_MAX])
+{
+    struct tier_loc near = {0};
+    if (b->parent != CORE_NONE)
+        near = block_disk(c, &c->blocks[b->parent], 0);
+    for (uint32_t i = 0; i < shards; i++) {
+        int err = disk_take(c, b, near, must, &loc[i]);
+        if (err) {
+            while (i > 0)
+                disk_give(c, b, loc[--i]);
+            return err == KVC_E_NO_ROOM ? KVC_E_FULL : err;
+        }
+        near = loc[i];
+    }
+    return 0;
+}
+
+int save_begin(struct core *c, struct block *b, enum save_why why)
+{
+    const bool durable = why >= SAVE_PROMISE, leaving = why == SAVE_LEAVING;
+    const struct tier *host = c->cfg.host;
+    const uint32_t shards = block_shards(c, b);
+    struct tier_loc loc[KVC_SHARDS_MAX];
+    MUST(b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_HOST) && b->moving == 0);
+    if (b->copies > 0 || !moves_left(c, shards, false))
+        return KVC_E_BUSY;
+    int err = 0;
+    if (why == SAVE_PROMISE && !block_is_bound(b, 1))
+        err = quota_bind(c, block_ns(c, b), 1, block_bytes(c, b));
+    if (!err)
+        err = save_room(c, b, shards, durable, loc);
+    if (err) {
+        c->m.quota_unsaved += err == KVC_E_QUOTA;
+        if (err != KVC_E_QUOTA)
+            c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
+        return err;
+    }
+    struct move *m = move_new(c, b, MOVE_SAVE);
+    m->durable = durable;
+    m->leaving = leaving;
+    m->above = why == SAVE_ABOVE;
+    above_begun(c, m);
+    m->by_pin = why == SAVE_PIN;
+    if (leaving && block_in_policy(b))
+        block_park(c, b);
+    b->flags |= BLOCK_F_SAVING | (leaving ? BLOCK_F_LEAVING : 0u);
+    b->promising = why == SAVE_PROMISE;
+    room_bind(c, b);
+    c->m.saving_bytes += m->bytes;
+    if (leaving)
+        count_leaving(c, b, m->bytes);
+    for (uint32_t i = shards; i-- > 0;) {
+        struct move_op *o = move_op_new(c, m, i);
+        struct tier_loc at = block_loc(c, b, i);
+        o->op = (struct tier_op){.kind = TIER_PUT,
+                                 .flags = durable ? TIER_F_DURABLE : 0,
+                                 .loc = loc[i],
+                                 .src = host->ops->payload(host, at),
+                                 .sum = host->ops->sum(host, at),
+                                 .done = on_saved};
+    }
+    ops_start(c, m, c->cfg.disk);
+    return 0;
+}
+
+/* ---- into memory ---- */
+
+static void landed_in_host(struct core *c, struct move *m, struct block *b)
+{
+    struct tier *host = c->cfg.host;
+    for (struct move_op *o = m->ops; o; o = o->next)
+        host->ops->publish(host, &o->op);
+    block_place(c, b, BLOCK_F_HOST, 0);
+    block_enter(c, b);
+    c->m.blocks_loaded++;
+    c->m.bytes_loaded += m->bytes;
+}
+
+/* What is being loaded stays until it is there. */
+static void load_mark(struct core *c, struct block *b, bool loading)
+{
+    const uint64_t was = unevictable_change(c, b);
+    if (loading)
+        b->flags |= BLOCK_F_LOADING;
+    else
+        block_clear(b, BLOCK_F_LOADING);
+    unevictable_changed(c, b, was);
+}
+
+static void count_corrupt(struct core *c, const struct block *b)
+{
+    c->m.blocks_corrupt++;
+    c->m.blocks_corrupt_below += block_tree_size(c, block_no(c, b)) - 1;
+}
+
+/* A block that has no copy any more, and what is below it. */
+static void load_lost(struct core *c, struct block *b, enum kvc_miss reason)
+{
+    if (reason == KVC_MISS_CORRUPT)
+        count_corrupt(c, b);
+    block_kill_tree(c, b, reason);
+}
+
+static void load_end(struct core *c, struct move *m)
+{
+    struct block *b = &c->blocks[m->block];
+    const bool live = b->state == BLOCK_PRESENT, unread = m->unread, corrupt = m->corrupt;
+    const bool ok = m->err == 0 && !corrupt && live;
+    c->loading_bytes -= m->bytes;
+    c->reading_bytes -= m->bytes;
+    worth_read_ended(c, m->bytes, m->err == 0);
+    c->m.loads_in_flight--;
+    load_mark(c, b, false);
+    block_hold(c, b); /* until all has been looked at */
+    if (ok)
+        landed_in_host(c, m, b);
+    else
+        host_give_back(c, b, block_shards(c, b));
+    c->m.load_failures += !ok;
+    move_free(c, m);
+    if (!ok && live) {
+        if (corrupt)
+            load_lost(c, b, KVC_MISS_CORRUPT);
+        else if (!(b->flags & BLOCK_F_DISK) ||
+                 (unread && block_readable(c, b) && !(b->flags & BLOCK_F_DURABLE)))
+            load_lost(c, b, KVC_MISS_DROPPED);
+    }
+    block_unhold_quietly(c, b);
+    move_ended(c, b, ok ? 0 : -EIO);
+}
+
+static void on_adopted(struct tier_op *t)
+{
+    struct move_op *o = CONTAINER_OF(t, struct move_op, op);
+    if (t->status == 0 && !hash128_equal(&t->sum, &o->want)) {
+        struct core *c = o->core;
+        const struct block *b = &c->blocks[o->move->block];
+        o->move->corrupt = true;
+        if (block_on_disk(b))
+            c->cfg.disk->ops->revoke(c->cfg.disk, block_disk(c, b, o->shard));
+    }
+    if (op_ended(o->core, o, t->status))
+        load_end(o->core, o->move);
+}
+
+static void on_read(struct tier_op *t)
+{
+    struct move_op *o = CONTAINER_OF(t, struct move_op, op);
+    struct core *c = o->core;
+    const struct block *b = &c->blocks[o->move->block];
+    if (t->status != 0 || b->state != BLOCK_PRESENT) {
+        o->move->unread |= t->status == -EIO;
+        if (op_ended(c, o, t->status ? t->status : -ECANCELED))
+            load_end(c, o->move);
+        return;
+    }
+    o->op =
+        (struct tier_op){.kind = TIER_ADOPT, .loc = block_loc(c, b, o->shard), .done = on_adopted};
+    op_submit(c, o, c->cfg.host);
+}
+
+/* Room in memory for each shard, next to its parent's. */
+static int load_room(struct core *c, struct block *b, uint32_t shards)
+{
+    for (uint32_t i = 0; i < shards; i++) {
+        struct welcome w = {.patient = true};
+        struct tier_loc loc;
+        const struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
+        if (p && p->state == BLOCK_PRESENT)
+            w.near = block_loc(c, p, i);
+        int err = host_take(c, b, &w, &loc);
+        const bool taken = err == 0;
+        if (taken)
+            err = regions_admit_new(c, b, &loc);
+        if (err && taken)
+            host_give(c, b, loc);
+        if (err) {
+            host_give_back(c, b, shards);
+            return err;
+        }
+        const uint64_t was = unevictable_change(c, b);
+        block_set_loc(c, b, i, loc);
+        unevictable_changed(c, b, was);
+    }
+    return 0;
+}
+
+static void on_checked(struct tier_op *t);
+
+/* What was found in memory at start is read where it is. */
+static void check_begin(struct core *c, struct block *b, uint32_t shards)
+{
+    const struct tier *host = c->cfg.host;
+    struct move *m = move_new(c, b, MOVE_CHECK);
+    for (uint32_t i = shards; i-- > 0;) {
+        struct move_op *o = move_op_new(c, m, i);
+        struct tier_loc at = block_loc(c, b, i);
+        o->want = host->ops->sum(host, at);
+        o->op = (struct tier_op){.kind = TIER_VERIFY, .loc = at, .done = on_checked};
+    }
+    b->flags |= BLOCK_F_LOADING;
+    c->loading_bytes += m->bytes;
+    c->m.loads_in_flight++;
+    ops_start(c, m, c->cfg.host);
+}
+
+int load_begin(struct core *c, struct block *b)
+{
+    const struct tier *disk = c->cfg.disk;
+    const struct tier *host = c->cfg.host;
+    const uint32_t shards = block_shards(c, b);
+    MUST(b->state == BLOCK_PRESENT && !block_ready(b) && b->moving == 0);
+    if (b->copies > 0 || !moves_left(c, shards, true))
+        return KVC_E_BUSY;
+    if (c->loading_bytes > 0 && c->loading_bytes + block_bytes(c, b) > LOADING_BYTES_MAX)
+        return KVC_E_BUSY;
+    if (b->flags & BLOCK_F_HOST) {
+        check_begin(c, b, shards);
+        return 0;
+    }
+    if (!block_readable(c, b))
+        return KVC_E_GONE;
+    if (!unevictable_may_load(c, b))
+        return KVC_E_FULL;
+    struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
+    block_hold(c, b); /* making room must take neither */
+    if (p)
+        block_hold(c, p);
+    load_mark(c, b, true);
+    int err = load_room(c, b, shards);
+    if (err)
+        load_mark(c, b, false);
+    if (p)
+        block_unhold(c, p);
+    block_unhold_quietly(c, b);
+    if (err)
+        return err;
+    struct move *m = move_new(c, b, MOVE_LOAD);
+    for (uint32_t i = shards; i-- > 0;) {
+        struct move_op *o = move_op_new(c, m, i);
+        struct tier_loc from = block_disk(c, b, i);
+        o->want = disk->ops->sum(disk, from);
+        o->op = (struct tier_op){.kind = TIER_GET,
+                                 .loc = from,
+                                 .dst = host->ops->payload(host, block_loc(c, b, i)),
+                                 .done = on_read};
+    }
+    worth_read_begun(c, m->bytes);
+    c->reading_bytes += m->bytes;
+    c->loading_bytes += m->bytes;
+    c->m.loads_in_flight++;
+    ops_start(c, m, c->cfg.disk);
+    return 0;
+}
+
+/* ---- what was found in memory ---- */
+
+/* Its bytes are wrong there. If they are on disk too, it is as if it had been there alone. */
+static void check_failed(struct core *c, struct block *b)
+{
+    const uint32_t shards = block_shards(c, b);
+    if (!(b->flags & BLOCK_F_DISK)) {
+        load_lost(c, b, KVC_MISS_CORRUPT);
+        return;
+    }
+    c->m.blocks_corrupt++;
+    if (block_in_policy(b))
+        block_park(c, b);
+    if (b->flags & BLOCK_F_CLEAN)
+        c->m.clean_bytes -= block_bytes(c, b);
+    block_clear(b, BLOCK_F_CLEAN);
+    block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
+    host_give_back(c, b, shards);
+    if (b->host_pins > 0)
+        block_changed(c, b, &(struct block_change){.what = BLOCK_LOST});
+    if (b->leases > 1 && load_begin(c, b) != 0)
+        c->m.load_failures++;
+}
+
+static void check_end(struct core *c, struct move *m)
+{
+    struct block *b = &c->blocks[m->block];
+    const bool live = b->state == BLOCK_PRESENT, corrupt = m->corrupt;
+    const bool ok = m->err == 0 && !corrupt;
+    c->loading_bytes -= m->bytes;
+    c->m.loads_in_flight--;
+    block_clear(b, BLOCK_F_LOADING);
+    block_hold(c, b);
+    if (ok && live) {
+        block_place(c, b, 0, BLOCK_F_UNCHECKED);
+        c->m.blocks_checked++;
+    }
+    move_free(c, m);
+    if (corrupt && live)
+        check_failed(c, b);
+    block_unhold_quietly(c, b);
+    move_ended(c, b, 0);
+}
+
+static void on_checked(struct tier_op *t)
+{
+    struct move_op *o = CONTAINER_OF(t, struct move_op, op);
+    if (t->status == 0 && !hash128_equal(&t->sum, &o->want))
+        o->move->corrupt = true;
+    if (op_ended(o->core, o, t->status))
+        check_end(o->core, o->move);
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeping a bounded amount of host memory clean. What the policy would let go next is written to
+ * disk ahead of need; when it has landed it leaves the policy and stands in a ring, oldest first,
+ * until its host copy makes room for something, or a use brings it back to the policy.
+ */
+#include "space.h"
+
+#define PLACE_STEP   64u /* blocks looked at in one step */
+#define DRAIN_STEP   65536u
+#define CLEAN_SHARE  16u /* of host memory */
+#define CLEAN_MAX    (UINT64_C(256) << 20)
+#define CLEAN_BLOCKS 4u /* at least so many of the largest */
+
+struct place {
+    struct run_entry refused; /* goes next, and is not to be saved */
+    struct run_entry offered; /* the last one that admit_write() was asked about, */
+    bool admitted;            /* and what it said */
+    struct list_node stores;  /* core_waiter of stores that wait for room */
+    uint64_t wanted;          /* room, by the stores that wait */
+    uint64_t given;           /* to those that were woken and have not run yet */
+    bool pressed;             /* host memory was full */
+    uint64_t pressed_bytes;   /* with this much below its limit, which could not be handed out */
+    struct {
+        uint32_t at;
+        uint64_t off, off_seen; /* bytes that quotas keep off storage: of the last look at all
+                                   blocks, and of the present one so far */
+    } drain;
+};
+
+static int place_create(struct core *c)
+{
+    struct place *p = c->place;
+    list_init(&p->stores);
+    p->refused.block = p->offered.block = CORE_NONE;
+    return 0;
+}
+
+const struct core_module place_module = {CORE_STATE(place), .create = place_create};
+
+/* ---- how much ---- */
+
+/* Room that can be had without evicting. Once it has been found short, only what came free since,
+ * until that is a good part: what was free then may be of other sizes or principals. */
+static uint64_t room_free(struct core *c)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    const uint64_t left = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
+    if (c->place->pressed && left > c->place->pressed_bytes &&
+        left - c->place->pressed_bytes > st.limit_bytes / 8)
+        c->place->pressed = false;
+    if (!c->place->pressed)
+        return left;
+    return left > c->place->pressed_bytes ? left - c->place->pressed_bytes : 0;
+}
+
+void place_pressed(struct core *c)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    c->place->pressed = true;
+    c->place->pressed_bytes = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
+}
+
+static uint64_t clean_target(const struct core *c)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    uint64_t target = MIN(st.limit_bytes / CLEAN_SHARE, CLEAN_MAX);
+    target = MAX(target, CLEAN_BLOCKS * c->largest);
+    target = MAX(target, c->place->wanted);
+    if (!list_empty(&c->place->stores)) /* as much is written at a time as keeps drives busy */
+        target = MAX(target, MIN(st.limit_bytes / 4, CLEAN_MAX));
+    return MIN(target, st.limit_bytes / 2);
+}
+
+static uint64_t room_near(struct core *c)
+{
+    return room_free(c) + c->m.clean_bytes;
+}
+
+/* What of it nobody was woken for. */
+static uint64_t room_spare(struct core *c)
+{
+    const uint64_t near = room_near(c);
+    return list_empty(&c->woken) ? near : near - MIN(near, c->place->given);
+}
+
+/* ---- making it so ---- */
+
+static void place_refuse(struct core *c, const struct block *b)
+{
+    c->place->refused = (struct run_entry){block_no(c, b), b->gen};
+}
+
+/* What somebody wished to keep, and what others on disk build on: whatever it is worth. */
+static bool must_be_written(const struct core *c, const struct block *b)
+{
+    return b->child != CORE_NONE || block_pinned(b) ||
+           retain_level(c->retain, block_no(c, b)) > RETAIN_DEFAULT;
+}
+
+/* Asked once of each block that goes next, however often it is tried. */
+static bool place_admits(struct core *c, const struct block *b, uint32_t bytes)
+{
+    const uint32_t no = block_no(c, b);
+    if (c->place->offered.block == no && c->place->offered.gen == b->gen)
+        return c->place->admitted;
+    const bool must = must_be_written(c, b);
+    c->place->offered = (struct run_entry){no, b->gen};
+    c->place->admitted = admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms),
+                                     disk_chance(c, no), bytes, must);
+    return c->place->admitted;
+}
+
+/* True: go on. enough: so much is leaving that nothing more is to be written. */
+static bool place_one(struct core *c, bool enough)
+{
+    const uint32_t no = evict_next(c, 0, 0);
+    if (no == POLICY_NO_BLOCK)
+        return false;
+    struct block *b = &c->blocks[no];
+    if (c->place->refused.block == no && c->place->refused.gen == b->gen)
+        return false;                /* it goes when there is need */
+    if (b->state != BLOCK_PRESENT) { /* half a block that nobody completes, and the next to go */
+        c->m.blocks_evicted++;
+        block_kill(c, b, KVC_MISS_EVICTED);
+        return true;
+    }
+    if (b->flags & BLOCK_F_DISK) {
+        const uint64_t before = c->m.clean_bytes;
+        block_park(c, b);
+        clean_push(c, b);
+        return c->m.clean_bytes > before;
+    }
+    const struct tier *disk = c->cfg.disk;
+    const uint32_t bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX);
+    if (!place_admits(c, b, bytes)) {
+        c->m.blocks_not_worth++;
+        /* Nobody waits for the disk where room is to be had without it. */
+        if (room_spare(c) < c->place->wanted)
+            return evict_subtree(c, b, true);
+        place_refuse(c, b);
+        return false;
+    }
+    if (enough || !clean_takes(c, b) || c->now_ms < c->pause_ms ||
+        !disk->ops->admits(disk, bytes, 0))
+        return false;
+    int err = save_begin(c, b, SAVE_LEAVING);
+    if (err == KVC_E_QUOTA)
+        place_refuse(c, b);
+    return err == 0;
+}
+
+bool place_fill(struct core *c)
+{
+    if (!c->cfg.disk)
+        return false;
+    const uint64_t target = clean_target(c);
+    struct tier *disk = c->cfg.disk;
+    const uint64_t granted = disk->ops->granted ? disk->ops->granted(disk) : UINT64_MAX;
+    if (granted != UINT64_MAX)
+        admit_grant(&c->admit, (float)granted);
+    for (uint32_t n = 0; n < PLACE_STEP; n++) {
+        const bool enough = room_free(c) + c->m.clean_bytes + c->leaving_bytes >= target;
+        if ((enough && room_spare(c) >= c->place->wanted) || !place_one(c, enough))
+            return false;
+    }
+    return true;
+}
+
+void place_want(struct core *c, uint64_t bytes)
+{
+    c->place->wanted = MAX(c->place->wanted, bytes);
+    (void)place_fill(c);
+}
+
+bool leaving_soon(const struct core *c)
+{
+    const struct tier *disk = c->cfg.disk;
+    return c->leaving_bytes > 0 || (disk && c->now_ms >= c->room_vain_ms && disk->ops->room_soon &&
+                                    disk->ops->room_soon(disk));
+}
+
+/* ---- stores that wait ---- */
+
+/* What a store of so many bytes can be made to wait for. */
+static uint64_t room_worth(const struct core *c, uint64_t bytes)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    return MIN(bytes, st.limit_bytes / 4);
+}
+
+bool core_store_must_wait(struct core *c, uint64_t bytes, struct core_waiter *waiter)
+{
+    if (!c->cfg.disk)
+        return false;
+    const uint64_t need = room_worth(c, bytes);
+    if (list_empty(&c->place->stores) && room_spare(c) >= need)
+        return false;
+    place_want(c, need);
+    const bool waits = leaving_soon(c) && room_spare(c) < need;
+    if (!waits) {
+        if (list_empty(&c->place->stores))
+            c->place->wanted = 0;
+        return false;
+    }
+    if (!waiter)
+        return true;
+    waiter->bytes = need;
+    waiter->keys = 0;
+    list_push_back(&c->place->stores, &waiter->node);
+    c->m.store_waits++;
+    return true;
+}
+
+void room_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    (void)b;
+    (void)x;
+    room_wake(c);
+}
+
+void room_wake(struct core *c)
+{
+    if (list_empty(&c->place->stores)) {
+        c->place->wanted = 0;
+        return;
+    }
+    (void)place_fill(c);
+    /* Who was woken and has not run yet has taken nothing so far. */
+    if (list_empty(&c->woken))
+        c->place->given = 0;
+    const uint64_t there = room_near(c);
+    LIST_FOR_EACH_SAFE (node, next, &c->place->stores) {
+        struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
+        /* More comes when they have run, or when what is leaving has left. */
+        if (c->place->given + w->bytes > there && (c->place->given > 0 || leaving_soon(c)))
+            return;
+        c->place->given += there > 0 ? w->bytes : 0;
+        list_remove(&w->node);
+        list_push_back(&c->woken, &w->node);
+    }
+}
+
+/* ---- on request ---- */
+
+/* One block more was looked at; behind the last, what the whole look found is told from now on. */
+static void drain_next(struct core *c, uint64_t kept_off)
+{
+    c->place->drain.off_seen += kept_off;
+    if (++c->place->drain.at < c->blocks_high)
+        return;
+    c->place->drain.at = 0;
+    c->place->drain.off = c->place->drain.off_seen;
+    c->place->drain.off_seen = 0;
+}
+
+uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota)
+{
+    *ret_quota = 0;
+    const struct tier *disk = c->cfg.disk;
+    if (!disk)
+        return 0;
+    const uint32_t steps = MIN(c->blocks_high, DRAIN_STEP);
+    for (uint32_t n = 0; n < steps && c->m.saving_bytes < bytes_max; n++) {
+        struct block *b = &c->blocks[c->place->drain.at];
+        uint64_t kept_off = 0;
+        const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 &&
+                            (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
+        if (wanted && !disk->ops->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
+            break; /* as if it had just been used: who asks wants them all */
+        /* Else what its owner has there would go, and be written again if memory has it. */
+        if (wanted &&
+            retain_over(c->retain, block_ns(c, b)->payer, 1, block_bytes(c, b)) != RETAIN_NO_OWNER)
+            kept_off = block_bytes(c, b);
+        if (wanted && !kept_off && save_begin(c, b, SAVE_COPY) != 0)
+            break;
+        drain_next(c, kept_off);
+    }
+    *ret_quota = MIN(c->place->drain.off, c->m.bytes_unsaved);
+    return c->m.bytes_unsaved;
+}
+
+float disk_chance(const struct core *c, uint32_t no)
+{
+    const struct policy_ops *policy = c->cfg.policy;
+    return policy->chance && c->disk_turn_ms > 0
+               ? policy->chance(c->policy, no, c->disk_turn_ms, c->now_ms)
+               : 1;
+}

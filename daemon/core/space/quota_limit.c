@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hard limits of quotas: what is above one makes room before anything of its owner comes in, and
+ * goes in steps when the limit was lowered.
+ */
+#include "quota_table.h"
+#include "space.h"
+
+#define QUOTA_PATIENCE 64u
+#define QUOTA_STEP     64u
+#define GIVE_STEP      8192u
+#define HAND_STEPS     512u
+#define DISK_STEP      8u
+/* What is left free below a limit in memory, so that stores need not wait for it: a part of it. */
+#define MARGIN_SHARE 16u
+
+/* One block of `over` leaves memory: 0, KVC_E_QUOTA when none can, KVC_E_NOT_WORTH. */
+static int quota_make(struct core *c, uint32_t payer, uint32_t over, struct welcome *w)
+{
+    struct block *b = c->cfg.disk ? clean_of(c, over) : NULL;
+    for (uint32_t n = 0; !b && n < QUOTA_PATIENCE; n++) {
+        const uint32_t no = evict_next(c, payer, over);
+        if (no == POLICY_NO_BLOCK)
+            return KVC_E_QUOTA;
+        b = &c->blocks[no];
+        if (block_on_disk(b))
+            break;
+        const int err = evict_victim(c, payer, no, n < QUOTA_PATIENCE / 2, w);
+        c->m.quota_evicted += err == 0;
+        if (err != KVC_E_FULL)
+            return err;
+        b = NULL;
+    }
+    if (!b)
+        return KVC_E_QUOTA;
+    c->m.blocks_left++;
+    host_drop(c, b);
+    return 0;
+}
+
+int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct welcome *w)
+{
+    for (;;) {
+        const uint32_t over = retain_over(c->retain, ns->payer, 0, bytes);
+        if (over == RETAIN_NO_OWNER)
+            return 0;
+        if (bytes > retain_quota_of(c->retain, over)->limit[0])
+            return KVC_E_QUOTA;
+        if (w->patient && ns->leaving > 0 && !clean_of(c, over))
+            return KVC_E_BUSY;
+        int err = quota_make(c, ns->payer, over, w);
+        if (err)
+            return err;
+    }
+}
+
+bool quota_tight(const struct core *c, const struct core_ns *ns)
+{
+    for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0; i++) {
+        const uint32_t q = c->quotas->quota[i].payer;
+        if (!q || !retain_is_within(c->retain, ns->payer, q))
+            continue;
+        const uint64_t limit = retain_quota_of(c->retain, q)->limit[0];
+        if (limit != RETAIN_NO_LIMIT && retain_held(c->retain, q, 0) > limit - limit / MARGIN_SHARE)
+            return true;
+    }
+    return false;
+}
+
+static uint64_t leaving_within(const struct core *c, uint32_t payer)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id && c->ns[i].leaving && retain_is_within(c->retain, c->ns[i].payer, payer))
+            sum += c->ns[i].leaving;
+    return sum;
+}
+
+/* One owner's way back to its margin: what is on disk leaves memory, else it is written there.
+ * Above the limit itself (it was lowered) what cannot be written goes too. */
+static bool relieve(struct core *c, uint32_t payer, uint32_t *left)
+{
+    const uint64_t limit = retain_quota_of(c->retain, payer)->limit[0];
+    uint64_t leaving = c->leaving_bytes ? leaving_within(c, payer) : 0;
+    while (limit != RETAIN_NO_LIMIT && *left > 0) {
+        const uint64_t held = retain_held(c->retain, payer, 0);
+        const uint64_t stays = held - MIN(held, leaving);
+        if (stays <= limit - (c->cfg.disk ? limit / MARGIN_SHARE : 0))
+            return false;
+        --*left;
+        struct block *b = c->cfg.disk ? clean_of(c, payer) : NULL;
+        const uint32_t no = b ? block_no(c, b) : evict_next(c, payer, payer);
+        if (no == POLICY_NO_BLOCK)
+            return false;
+        b = &c->blocks[no];
+        if (block_on_disk(b)) {
+            c->m.blocks_left++;
+            host_drop(c, b);
+        } else if (c->cfg.disk && b->state == BLOCK_PRESENT && c->now_ms >= c->pause_ms &&
+                   save_begin(c, b, SAVE_LEAVING) == 0) {
+            leaving += block_bytes(c, b);
+        } else if (stays <= limit || !evict_subtree(c, b, true)) {
+            return false;
+        } else {
+            c->m.quota_evicted++;
+        }
+    }
+    return *left == 0;
+}
+
+static bool leaves_disk(struct core *c, const struct block *b, uint32_t within, bool trees)
+{
+    return (b->flags & BLOCK_F_LINKED) && block_on_disk(b) && !block_stays(b) &&
+           !block_in_use(c, b) && !(b->flags & BLOCK_F_TORN) &&
+           ((b->flags & BLOCK_F_HOST) || b->child == CORE_NONE || trees) &&
+           retain_is_within(c->retain, block_ns(c, b)->payer, within);
+}
+
+/* Of some records behind *hand, the owner's block on disk of the lowest level that was used longest
+ * ago: its copy there goes, and with `trees`, if others build on it, the first of these that may.
+ * Without `clean` no clean block: its copy would be written anew at once, for another's again, and
+ * so on for ever. False: none of them. */
+static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool trees, bool clean)
+{
+    struct block *best = NULL;
+    const uint32_t steps = MIN(HAND_STEPS, c->blocks_high);
+    for (uint32_t n = 0; n < steps; n++) {
+        if (++*hand >= c->blocks_high)
+            *hand = 0;
+        struct block *b = &c->blocks[*hand];
+        if ((clean || !(b->flags & BLOCK_F_CLEAN)) && leaves_disk(c, b, within, trees) &&
+            (!best || evict_goes_first(c, b, best)))
+            best = b;
+    }
+    if (!best)
+        return false;
+    if (best->flags & BLOCK_F_HOST) {
+        disk_forget(c, best);
+        return true;
+    }
+    const uint32_t no = block_walk_first(c, block_no(c, best));
+    struct block *leaf = &c->blocks[no];
+    if (!block_can_evict(c, no) || block_kept(c, leaf))
+        return false;
+    c->m.quota_evicted++;
+    block_kill(c, leaf, KVC_MISS_EVICTED);
+    return true;
+}
+
+int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool must)
+{
+    for (uint32_t n = 0;; n++) {
+        const uint32_t over = retain_over(c->retain, ns->payer, 1, bytes);
+        if (over == RETAIN_NO_OWNER)
+            return 0;
+        if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
+            !disk_make(c, over, &c->quotas->hand, false, must))
+            return KVC_E_QUOTA;
+    }
+}
+
+/* One owner's way back to its limit, when that was lowered: first what nothing builds on, and when
+ * all records were seen in vain, what is in memory and builds on the rest. True: there is more to
+ * do; not when all that it has there stays (promised, in use). */
+static bool relieve_disk(struct core *c, struct quota *q)
+{
+    const uint64_t all = c->blocks_high;
+    for (uint32_t n = 0; n < DISK_STEP; n++) {
+        if (retain_over(c->retain, q->payer, 1, 0) != q->payer) {
+            q->disk_seen = 0;
+            return false;
+        }
+        const bool trees = q->disk_seen >= all;
+        if (!disk_make(c, q->payer, &q->disk_hand, trees, true)) {
+            q->disk_seen = MIN(q->disk_seen + HAND_STEPS, 2 * all);
+            return q->disk_seen < 2 * all;
+        }
+        q->disk_seen = trees ? all : 0;
+    }
+    return true;
+}
+
+static bool quota_give_step(struct core *c)
+{
+    for (uint32_t n = 0; n < GIVE_STEP && c->quotas->give_at < c->blocks_high;
+         n++, c->quotas->give_at++) {
+        const struct block *b = &c->blocks[c->quotas->give_at];
+        if (b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, c->quotas->give_at))
+            retain_give(c->retain, c->quotas->give_at, block_ns(c, b)->payer, c->now_ms);
+    }
+    c->quotas->give_due = c->quotas->give_at < c->blocks_high;
+    return c->quotas->give_due;
+}
+
+bool quota_step(struct core *c)
+{
+    bool more = c->quotas->give_due && quota_give_step(c);
+    uint32_t left = QUOTA_STEP;
+    for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0 && left > 0; i++) {
+        if (++c->quotas->at >= RETAIN_OWNERS)
+            c->quotas->at = 0;
+        struct quota *q = &c->quotas->quota[c->quotas->at];
+        if (!q->payer)
+            continue;
+        more |= relieve(c, q->payer, &left);
+        more |= relieve_disk(c, q);
+    }
+    return more;
+}
