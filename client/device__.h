@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The worker's own device: its memory, memory of the daemon's on it, copies on the worker's stream.
- * Three implementations: device_emu.c (shared host memory, addresses are pointers, all is done when
- * a call returns), device_host.c (plain host memory, of which the daemon knows nothing) and
- * device_cuda.c (the driver, found at run time). Nothing above them knows more of
- * a device than this.
+ * Implementations: device_cpu.c (an emulated device, and plain host memory of which the daemon knows
+ * nothing) and device_cuda.c (the driver, found at run time). Nothing above them knows more of a
+ * device than this.
  *
  * Functions return 0 or a negative errno with its text in kvc_last_error. A device is counted: the
  * mappings of chunks that were made for it may outlive the kvc_gpu.
@@ -21,19 +20,11 @@
 #include <kvcache/kernels.h>
 #include <kvcache/proto.h>
 
+#include "device_handle.h"
+#include "device_name.h"
+#include "device_range.h"
+
 struct kvc;
-
-#define DEVICE_NAME_BYTES 64u
-
-/* How memory passes from process to process. */
-struct device_handle {
-    uint8_t kind;    /* enum kvc_handle_kind */
-    int fd;          /* FD, EMU; else -1 */
-    bool owned;      /* fd is the handle's: device__handle_free */
-    uint64_t bytes;  /* of the memory */
-    uint64_t offset; /* IPC: of the memory in its allocation */
-    uint8_t ipc[KVC_IPC_BYTES];
-};
 
 enum device_mem_kind {
     DEVICE_MEM_OWN = 1,  /* made here */
@@ -48,10 +39,10 @@ struct device_mem {
     /* What a handle of it stands for: `span` bytes, of which `addr` is at `shift`. */
     uint64_t shift, span;
     enum device_mem_kind kind;
-    uint8_t export;      /* enum kvc_handle_kind; 0: it cannot be */
-    uint64_t base, room; /* the implementation's: where it is mapped, or its allocation begins */
-    uint64_t handle;
-    int fd;
+    uint8_t export; /* enum device_handle_kind; 0: it cannot be */
+    /* The implementation's: the range that `addr` is in; of adopted memory what is needed to export
+     * it. */
+    struct device_range range;
 };
 
 enum device_way { DEVICE_FROM_HOST, DEVICE_TO_HOST, DEVICE_ON_DEVICE };
@@ -62,8 +53,8 @@ enum device_way { DEVICE_FROM_HOST, DEVICE_TO_HOST, DEVICE_ON_DEVICE };
 struct device;
 
 struct device_ops {
-    /* `name` is one that device__open() has found to be of this kind. -ENODEV, -ENOMEM. */
-    int (*open)(struct kvc *k, const char *name, struct device **ret_device)
+    /* `name` is of its kind ("host" has none: NULL). -ENODEV, -ENOMEM. */
+    int (*open)(struct kvc *k, const struct device_name *name, struct device **ret_device)
         __attribute__((warn_unused_result));
     void (*close)(struct device *d);
 
@@ -128,13 +119,5 @@ void device__unref(struct device *d);
 void device__handle_free(struct device_handle *handle);
 /* Before anything is done for a call that names a stream. */
 __attribute__((warn_unused_result)) int device__may_use(struct device *d, void *stream);
-
-/* The number behind `prefix`: false when the text is not that. */
-bool device__number(const char *text, const char *prefix, uint32_t *ret_number);
-/* Of an emulated device; both sides derive it alike. */
-void device__emu_uuid(uint32_t number, uint8_t ret_uuid[KVC_UUID_BYTES]);
-/* "GPU-01234567-89ab-...", or "emu:<number>". */
-void device__name(const uint8_t uuid[KVC_UUID_BYTES], bool is_emulated,
-                  char ret_name[DEVICE_NAME_BYTES]);
 
 #endif

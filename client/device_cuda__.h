@@ -9,38 +9,18 @@
 #define KVC_CLIENT_DEVICE_CUDA_PRIVATE_H
 #ifdef KVC_HAVE_CUDA
 
-#include <kvcache/kernels.h>
-
-#include "cuda_driver.h"
+#include "cuda_device.h"
 #include "device__.h"
-
-/* Lists of fragments for the kernel, in pinned memory. */
-#define CUDA_LISTS      8u
-#define CUDA_LIST_FRAGS 4096u
-struct cuda_list {
-    struct kvc_frag *frag;
-    CUevent read; /* the kernel has ended */
-    bool is_pending;
-};
 
 struct cuda {
     struct device dev; /* first */
-    const struct cuda_api *cu;
-    CUdevice id;
+    struct cuda_device gpu;
     CUcontext context;
-    bool vmm;            /* memory can be made to be exported as a descriptor */
     bool read_only_pins; /* read-only host memory can be registered */
     bool words;          /* streams write and await 64-bit words */
     bool one_address;    /* registered host memory has the same address on the device */
-    size_t granularity;
 
-    CUmodule module;
-    CUfunction kernel; /* NULL: copies are the driver's alone */
-    bool kernel_tried;
-    bool no_batch; /* the driver has refused one */
-    struct kvc_frag *lists;
-    struct cuda_list list[CUDA_LISTS];
-    uint32_t list_at;
+    bool kernel_tried; /* gpu.lists; without a kernel copies are the driver's alone */
 };
 
 static inline struct cuda *cuda__of(struct device *d)
@@ -52,6 +32,8 @@ __attribute__((warn_unused_result)) int cuda__enter(struct cuda *c);
 void cuda__leave(struct cuda *c);
 /* Whether the driver may be called to free things: not in a child of fork(). Enters it then. */
 __attribute__((warn_unused_result)) bool cuda__enter_to_free(struct cuda *c);
+/* What a function of gpu/ has returned, with its text. */
+__attribute__((warn_unused_result)) int cuda__said(struct cuda *c, int rc);
 /* What a call has returned: 0, or -ENOMEM, -EOPNOTSUPP, -EIO with its text. */
 __attribute__((warn_unused_result)) int cuda__check(struct cuda *c, const char *call, CUresult r);
 

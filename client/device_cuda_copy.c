@@ -10,114 +10,42 @@
 
 #include "client.h"
 
-#define STRING(name)  STRING_(name)
-#define STRING_(name) #name
+#define LISTS 8u
 
 /* The kernel's turn: at least so many fragments, of less than so many bytes on the average. A copy
  * that the engine makes costs some microseconds of the host's, whatever its size. */
 #define KERNEL_FRAGS      16u
 #define KERNEL_FRAG_BYTES (64u << 10)
-/* What one warp copies at a time. */
-#define LIST_BYTES (32u << 10)
 
 /* ---- the kernel ---- */
-
-static int make_lists(struct cuda *c)
-{
-    void *at = NULL;
-    int rc =
-        cuda__check(c, "cuMemHostAlloc",
-                    c->cu->MemHostAlloc(&at, sizeof(struct kvc_frag) * CUDA_LISTS * CUDA_LIST_FRAGS,
-                                        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-    if (rc < 0)
-        return rc;
-    c->lists = at;
-    for (uint32_t i = 0; i < CUDA_LISTS && rc == 0; i++) {
-        c->list[i].frag = c->lists + (size_t)i * CUDA_LIST_FRAGS;
-        rc = cuda__check(c, "cuEventCreate",
-                         c->cu->EventCreate(&c->list[i].read, CU_EVENT_DISABLE_TIMING));
-    }
-    return rc;
-}
 
 /* A device that takes neither the image nor the PTX copies without the kernel. */
 static bool has_kernel(struct cuda *c)
 {
     if (c->kernel_tried || !c->one_address)
-        return c->kernel != NULL;
+        return c->gpu.lists.kernel != NULL;
     c->kernel_tried = true;
-    CUfunction kernel = NULL;
-    const char *call;
-    if (cuda_load_kernel(c->cu, kvc_frags_image, kvc_frags_ptx, STRING(KVC_FRAGS_KERNEL),
-                         &c->module, &kernel, &call) == CUDA_SUCCESS &&
-        make_lists(c) == 0)
-        c->kernel = kernel;
-    return c->kernel != NULL;
+    if (cuda_lists_open(&c->gpu, LISTS) < 0)
+        cuda__copy_close(c);
+    return c->gpu.lists.kernel != NULL;
 }
 
 void cuda__copy_close(struct cuda *c)
 {
-    for (uint32_t i = 0; i < CUDA_LISTS; i++) {
-        if (c->list[i].is_pending) /* the kernel reads it */
-            (void)c->cu->EventSynchronize(c->list[i].read);
-        if (c->list[i].read != NULL)
-            (void)c->cu->EventDestroy(c->list[i].read);
-    }
-    if (c->module != NULL)
-        (void)c->cu->ModuleUnload(c->module);
-    if (c->lists != NULL)
-        (void)c->cu->MemFreeHost(c->lists);
+    (void)cuda_lists_close(&c->gpu);
 }
 
-/* A list that no kernel reads; NULL: none now. Waiting for one could be waiting for the caller. */
-static struct cuda_list *free_list(struct cuda *c)
-{
-    struct cuda_list *l = &c->list[c->list_at];
-    if (l->is_pending && c->cu->EventQuery(l->read) != CUDA_SUCCESS)
-        return NULL;
-    l->is_pending = false;
-    return l;
-}
-
-static int launch(struct cuda *c, struct cuda_list *l, uint32_t n, CUstream stream)
-{
-    const uint32_t warps = KVC_FRAGS_THREADS / 32; /* of one block, each with a fragment */
-    uint64_t list = (uint64_t)(uintptr_t)l->frag;
-    void *arguments[] = {&list, &n};
-    uint32_t blocks = (n + warps - 1) / warps;
-    if (blocks > KVC_FRAGS_BLOCKS)
-        blocks = KVC_FRAGS_BLOCKS;
-    int rc = cuda__check(c, "cuLaunchKernel",
-                         c->cu->LaunchKernel(c->kernel, blocks, 1, 1, KVC_FRAGS_THREADS, 1, 1, 0,
-                                             stream, arguments, NULL));
-    if (rc == 0)
-        rc = cuda__check(c, "cuEventRecord", c->cu->EventRecord(l->read, stream));
-    l->is_pending = rc == 0;
-    c->list_at = (c->list_at + 1) % CUDA_LISTS;
-    return rc;
-}
-
-/* Copies the first fragments, divided so that all warps have work: how many, 0 when there is no
- * list now, or an error. */
+/* Copies the first fragments: how many, 0 when there is no list now, or an error. Waiting for a
+ * list could be waiting for the caller. */
 static int copy_by_kernel(struct cuda *c, const struct kvc_frag *frag, uint32_t n, CUstream stream)
 {
-    struct cuda_list *l = free_list(c);
-    uint32_t used = 0, i = 0;
-    if (l == NULL)
+    uint32_t i = 0;
+    if (!cuda_lists_is_free(&c->gpu))
         return 0;
-    for (; i < n; i++) {
-        uint64_t pieces = (frag[i].bytes + LIST_BYTES - 1) / LIST_BYTES;
-        if (pieces > CUDA_LIST_FRAGS - used)
-            break;
-        for (uint64_t at = 0; at < frag[i].bytes; at += LIST_BYTES) {
-            uint64_t left = frag[i].bytes - at;
-            l->frag[used++] = (struct kvc_frag){.to = frag[i].to + at,
-                                                .from = frag[i].from + at,
-                                                .bytes = left < LIST_BYTES ? left : LIST_BYTES};
-        }
-    }
-    int rc = used > 0 ? launch(c, l, used, stream) : 0;
-    return rc < 0 ? rc : (int)i;
+    for (; i < n && cuda_lists_pieces(&frag[i]) <= CUDA_LIST_FRAGS - c->gpu.lists.filled; i++)
+        (void)cuda_lists_add(&c->gpu, &frag[i], 0);
+    const int rc = cuda_lists_launch(&c->gpu, stream);
+    return rc < 0 ? cuda__said(c, rc) : (int)i;
 }
 
 /* ---- the copy engine ---- */
@@ -125,10 +53,11 @@ static int copy_by_kernel(struct cuda *c, const struct kvc_frag *frag, uint32_t 
 /* The default stream takes no batches. */
 static bool takes_batch(const struct cuda *c, CUstream stream)
 {
-    return !c->no_batch && cuda_has_batch(c->cu) && stream != NULL && stream != CU_STREAM_LEGACY;
+    return cuda_device_has_batch(&c->gpu) && stream != NULL && stream != CU_STREAM_LEGACY;
 }
 
-static CUresult copy_batch(struct cuda *c, const struct kvc_frag *frag, uint32_t n, CUstream stream)
+/* -EOPNOTSUPP: the driver does none for this device. */
+static int copy_batch(struct cuda *c, const struct kvc_frag *frag, uint32_t n, CUstream stream)
 {
     CUdeviceptr to[DEVICE_FRAGS], from[DEVICE_FRAGS];
     size_t bytes[DEVICE_FRAGS];
@@ -137,22 +66,22 @@ static CUresult copy_batch(struct cuda *c, const struct kvc_frag *frag, uint32_t
         from[i] = frag[i].from;
         bytes[i] = frag[i].bytes;
     }
-    return cuda_copy_batch(c->cu, to, from, bytes, n, stream);
+    const int rc = cuda_device_copy_batch(&c->gpu, to, from, bytes, n, stream);
+    return rc == -EOPNOTSUPP ? rc : cuda__said(c, rc);
 }
 
 static int copy_by_engine(struct cuda *c, const struct kvc_frag *frag, uint32_t n, bool reaches,
                           CUstream stream)
 {
-    if (n > 1 && reaches && takes_batch(c, stream)) {
-        const CUresult r = copy_batch(c, frag, n, stream);
-        if (r != CUDA_ERROR_NOT_SUPPORTED)
-            return cuda__check(c, "cuMemcpyBatchAsync", r);
-        c->no_batch = true; /* the driver has it, and does not do it for this device */
-    }
-    int rc = 0;
+    int rc = -EOPNOTSUPP;
+    if (n > 1 && reaches && takes_batch(c, stream))
+        rc = copy_batch(c, frag, n, stream);
+    if (rc != -EOPNOTSUPP)
+        return rc;
+    rc = 0;
     for (uint32_t i = 0; i < n && rc == 0; i++)
         rc = cuda__check(c, "cuMemcpyAsync",
-                         c->cu->MemcpyAsync(frag[i].to, frag[i].from, frag[i].bytes, stream));
+                         c->gpu.cu->MemcpyAsync(frag[i].to, frag[i].from, frag[i].bytes, stream));
     return rc;
 }
 

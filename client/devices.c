@@ -35,7 +35,7 @@ static void to_public(const struct msg_device_item *m, struct kvc_device *d)
     if (was_never_up(m))
         kvc__copy_text(d->device, sizeof(d->device), &m->name);
     else
-        device__name(m->uuid, d->emulated, d->device);
+        device_name_print(m->uuid, d->emulated, d->device);
     kvc__copy_text(d->name, sizeof(d->name), &m->name);
     kvc__copy_text(d->why, sizeof(d->why), &m->why);
     for (uint32_t i = 0; i < m->nrates; i++)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# clang-tidy (.clang-tidy) over the product's C files: daemon/, client/, policy/, kernels/.
+# clang-tidy (.clang-tidy) over the product's C files: daemon/, client/, gpu/, policy/, kernels/.
 #
 #   tidy.sh [--deep] [BUILD_DIR [FILE...]]   default: build/clang, every file of its compile database
 #
@@ -26,7 +26,7 @@ if [ ! -f "$build/compile_commands.json" ]; then
 fi
 if [ $# -eq 0 ]; then
     # shellcheck disable=SC2046 # file names of this tree have no blanks
-    set -- $(find daemon client policy kernels -name '*.c' | sort)
+    set -- $(find daemon client gpu policy kernels -name '*.c' | sort)
 fi
 if [ $# -eq 0 ]; then
     echo "tidy.sh: no C files" >&2

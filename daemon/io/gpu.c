@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "device_name.h"
 #include "fault.h"
 #include "gpu__.h"
 #include "log.h"
@@ -36,69 +37,50 @@
 
 /* --- devices --- */
 
-static bool is_uuid(const char *text)
+/* NULL: this binary has none for it. */
+static const struct gpu_drv *driver_of(const struct device_name *name)
 {
-    static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
-    if (strlen(text) != sizeof(form) - 1)
-        return false;
-    for (size_t i = 0; form[i] != '\0'; i++)
-        if (form[i] == 'x' ? !isxdigit((unsigned char)text[i]) : text[i] != form[i])
-            return false;
-    return true;
-}
-
-static bool is_number(const char *text)
-{
-    uint64_t number;
-    return units_parse_count(text, &number, NULL) == 0 && number <= UINT32_MAX;
-}
-
-static bool is_cuda(const char *device)
-{
-    return (strncmp(device, "cuda:", 5) == 0 && is_number(device + 5)) ||
-           ((strncmp(device, "GPU-", 4) == 0 || strncmp(device, "MIG-", 4) == 0) &&
-            is_uuid(device + 4));
-}
-
-static bool is_emulated(const char *device)
-{
-    return strncmp(device, "emu:", 4) == 0 && is_number(device + 4);
-}
-
-static const struct gpu_drv *driver_of(const char *device)
-{
+    if (name->kind == DEVICE_NAME_EMULATED)
+        return &gpu_drv_emu;
 #ifdef KVC_HAVE_CUDA
-    if (is_cuda(device))
-        return &gpu_drv_cuda;
+    return &gpu_drv_cuda;
+#else
+    return NULL;
 #endif
-    return is_emulated(device) ? &gpu_drv_emu : NULL;
 }
 
-const char *gpu_name_problem(const char *device)
+/* NULL, and the driver; or what is wrong. */
+static const char *find_driver(const char *device, const struct gpu_drv **ret_drv)
 {
-    if (strlen(device) >= GPU_NAME_BYTES || !(is_cuda(device) || is_emulated(device)))
+    struct device_name name;
+    if (!device_name_parse(device, &name))
         return "a device is GPU-<uuid> or MIG-<uuid> as 'nvidia-smi -L' prints it, cuda:<number>, "
                "or "
                "emu:<number> "
                "for an emulated one";
-#ifndef KVC_HAVE_CUDA
-    if (is_cuda(device))
-        return "this binary was built without CUDA: build it with -DKVC_CUDA=ON, or use "
-               "emu:<number>";
-#endif
-    return NULL;
+    *ret_drv = driver_of(&name);
+    return *ret_drv != NULL ? NULL
+                            : "this binary was built without CUDA: build it with -DKVC_CUDA=ON, or "
+                              "use emu:<number>";
+}
+
+const char *gpu_name_problem(const char *device)
+{
+    const struct gpu_drv *drv;
+    return find_driver(device, &drv);
 }
 
 const char *gpu_device_problem(const char *device)
 {
-    const char *problem = gpu_name_problem(device);
-    return problem != NULL ? problem : driver_of(device)->problem(device);
+    const struct gpu_drv *drv = NULL;
+    const char *problem = find_driver(device, &drv);
+    return problem != NULL ? problem : drv->problem();
 }
 
 const char *gpu_cuda_text(void)
 {
 #ifdef KVC_HAVE_CUDA
-    const char *problem = gpu_drv_cuda.problem("cuda:0");
+    const char *problem = gpu_drv_cuda.problem();
     return problem != NULL ? problem : "built with CUDA, and its driver is there";
 #else
     return "built without CUDA";
@@ -429,7 +411,8 @@ static void configure(struct gpu *g, const struct gpu_config *config)
 
 int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **ret_gpu)
 {
-    if (gpu_name_problem(config->device) != NULL)
+    const struct gpu_drv *drv = NULL;
+    if (find_driver(config->device, &drv) != NULL)
         return -EINVAL;
     struct gpu *g = sys_aligned_alloc(64, sizeof(*g));
     if (g == NULL)
@@ -437,7 +420,7 @@ int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **re
     memset(g, 0, sizeof(*g));
     g->loop = loop;
     g->timer = -1;
-    g->drv = driver_of(config->device);
+    g->drv = drv;
     configure(g, config);
     list_init(&g->mems);
     gpu__copies_init(&g->after_close);

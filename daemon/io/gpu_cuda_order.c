@@ -83,8 +83,8 @@ int cuda__order(struct gpu_dev *dev, enum gpu_direction direction, const struct 
     for (unsigned s = 0; s < CUDA_STREAMS && r == 0; s++)
         if (s != stream && after.of[s] > dev->ended)
             r = cuda__must(dev, "cuStreamWaitEvent",
-                           dev->cu->StreamWaitEvent(dev->stream[stream],
-                                                    dev->event[after.of[s] % CUDA_TICKETS], 0));
+                           dev->cuda.cu->StreamWaitEvent(
+                               dev->stream[stream], dev->event[after.of[s] % CUDA_TICKETS], 0));
     return r;
 }
 #endif

@@ -57,7 +57,7 @@ static bool is_shared(const struct cuda_pin *pin)
 
 static int register_range(struct gpu_dev *dev, struct cuda_pin *pin)
 {
-    const struct cuda_api *cu = dev->cu;
+    const struct cuda_api *cu = dev->cuda.cu;
     const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     CUresult said = cu->MemHostRegister(pin->host, pin->bytes, flags);
     /* Nobody here has it: it outlived the context of an earlier time. */
@@ -107,7 +107,7 @@ static bool is_registered(const struct cuda_pin *pin)
 /* In the context that registered it, whichever device is the last to let go. */
 static CUresult unregister_there(struct gpu_dev *dev, const struct cuda_pin *pin)
 {
-    const struct cuda_api *cu = dev->cu;
+    const struct cuda_api *cu = dev->cuda.cu;
     if (pin->owner == dev) /* broken: the context takes it along when it is reset */
         return dev->broken ? CUDA_SUCCESS : cu->MemHostUnregister(pin->host);
     CUresult r = cu->CtxSetCurrent(pin->owner->context);
@@ -124,7 +124,7 @@ static void unregister_range(struct gpu_dev *dev, struct cuda_pin *pin)
     if (pin->owner == dev) {
         (void)cuda__undone(dev, "cuMemHostUnregister", r);
     } else if (r != CUDA_SUCCESS) {
-        cuda_text(dev->cu, "cuMemHostUnregister", r, text);
+        cuda_text(dev->cuda.cu, "cuMemHostUnregister", r, text);
         LOG_WARN("gpu: %ju bytes of host memory stay pinned: %s", (uintmax_t)pin->bytes, text);
     }
     atomic_store_explicit(&pin->serial, 0, memory_order_release);
@@ -148,7 +148,7 @@ static int take(struct gpu_dev *dev, void *host, uint64_t bytes, struct cuda_pin
     if (!pin)
         pin = pin_make(host, bytes);
     if (!pin)
-        return cuda__refuse(dev, -ENOMEM, "no memory for another range of memory");
+        return cuda_refuse(&dev->cuda, -ENOMEM, "no memory for another range of memory");
     const int r = is_registered(pin) ? 0 : register_range(dev, pin);
     if (r < 0) {
         if (pin->devices == 0)
@@ -162,11 +162,11 @@ static int take(struct gpu_dev *dev, void *host, uint64_t bytes, struct cuda_pin
 
 /* ---- spans of a device ---- */
 
-static CUresult locate(struct gpu_dev *dev, struct cuda_span *span)
+static CUresult locate(struct gpu_dev *dev, struct gpu_span *span)
 {
     const uint64_t serial = atomic_load_explicit(&span->pin->serial, memory_order_acquire);
     CUdeviceptr at = 0;
-    const CUresult r = dev->cu->MemHostGetDevicePointer(&at, span->pin->host, 0);
+    const CUresult r = dev->cuda.cu->MemHostGetDevicePointer(&at, span->pin->host, 0);
     if (r == CUDA_SUCCESS) {
         span->device_addr = at;
         span->pin_serial = serial;
@@ -174,7 +174,7 @@ static CUresult locate(struct gpu_dev *dev, struct cuda_span *span)
     return r;
 }
 
-bool cuda__pin_holds(struct gpu_dev *dev, struct cuda_span *span)
+bool cuda__pin_holds(struct gpu_dev *dev, struct gpu_span *span)
 {
     const uint64_t serial = atomic_load_explicit(&span->pin->serial, memory_order_acquire);
     if (serial == 0)
@@ -182,10 +182,10 @@ bool cuda__pin_holds(struct gpu_dev *dev, struct cuda_span *span)
     return serial == span->pin_serial || locate(dev, span) == CUDA_SUCCESS;
 }
 
-static struct cuda_span *span_of(const struct gpu_dev *dev, uint64_t host, uint64_t bytes)
+static struct gpu_span *span_of(const struct gpu_dev *dev, uint64_t host, uint64_t bytes)
 {
     for (uint32_t i = 0; i < dev->pins.n; i++) {
-        struct cuda_span *span = &dev->pins.at[i];
+        struct gpu_span *span = &dev->pins.at[i];
         if (span->start == host && span->end == host + bytes)
             return span;
     }
@@ -199,11 +199,11 @@ int cuda__pin(struct gpu_dev *dev, void *host, uint64_t bytes)
     const uint64_t start = (uintptr_t)host;
     MUST(bytes > 0 && start <= UINT64_MAX - bytes);
     if (span_of(dev, start, bytes))
-        return cuda__refuse(dev, -EINVAL, "host memory that is pinned already");
-    int r = cuda__span_room(&dev->pins);
+        return cuda_refuse(&dev->cuda, -EINVAL, "host memory that is pinned already");
+    int r = gpu_span_room(&dev->pins);
     if (r < 0)
-        return cuda__refuse(dev, r, "no memory for another range of memory");
-    struct cuda_span span = {.start = start, .end = start + bytes, .kind = CUDA_PIN};
+        return cuda_refuse(&dev->cuda, r, "no memory for another range of memory");
+    struct gpu_span span = {.start = start, .end = start + bytes};
     lock();
     r = take(dev, host, bytes, &span.pin);
     if (r == 0) {
@@ -214,18 +214,18 @@ int cuda__pin(struct gpu_dev *dev, void *host, uint64_t bytes)
     unlock();
     if (r < 0)
         return dev->broken ? -EIO : r;
-    cuda__span_add(&dev->pins, &span);
+    gpu_span_add(&dev->pins, &span);
     return 0;
 }
 
 void cuda__unpin(struct gpu_dev *dev, void *host, uint64_t bytes)
 {
-    struct cuda_span *span = span_of(dev, (uintptr_t)host, bytes);
+    struct gpu_span *span = span_of(dev, (uintptr_t)host, bytes);
     /* Of an earlier time of the device; or closing the device does it. */
     if (!span || dev->broken)
         return;
     struct cuda_pin *pin = span->pin;
-    cuda__span_remove(&dev->pins, span);
+    gpu_span_remove(&dev->pins, span);
     lock();
     let_go(dev, pin);
     unlock();

@@ -35,8 +35,8 @@ struct gpu_dev_info {
 
 struct gpu_drv {
     const char *name; /* "cuda", "emu" */
-    /* NULL, or why `device` cannot be opened here. Any thread. Static text. */
-    const char *(*problem)(const char *device);
+    /* NULL, or why no device can be opened here. Any thread. Static text. */
+    const char *(*problem)(void);
     /* -ENODEV, -ENOMEM, -EIO with the reason in ret_why. */
     int (*open)(const struct gpu_config *config, struct gpu_dev **ret_dev,
                 struct gpu_dev_info *ret_info, char ret_why[GPU_WHY_BYTES]) KVC_WARN_UNUSED;

@@ -11,28 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "device_name.h"
+#include "emu_mem.h"
 #include "gpu__.h"
+#include "gpu_span.h"
 #include "sys.h"
 #include "thread.h"
-#include "units.h"
 
 #define MEMORY_DEFAULT (UINT64_C(1) << 30)
 #define PAGE_BYTES     UINT64_C(4096)
-#define TMPFS_FS       0x01021994u
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
-
-struct emu_mem {
-    uint64_t at, bytes, map_bytes;
-    int fd; /* for others to read from; -1: of another process */
-};
 
 struct emu_job {
     uint32_t n;
@@ -46,8 +37,8 @@ struct gpu_dev {
     /* the device's thread */
     struct gpu_emu_config config;
     uint64_t used_bytes;
-    struct emu_mem *mem; /* ascending */
-    uint32_t nmems, mems_max, mem_hit;
+    struct gpu_spans mem;
+    uint32_t mem_hit;
     uint32_t until_fail; /* operations, that one included; 0: none fails */
     bool broken;
     char why[GPU_WHY_BYTES];
@@ -119,192 +110,66 @@ static int strike(struct gpu_dev *d)
 
 /* --- memory --- */
 
-/* The first memory that ends behind `at`. */
-static uint32_t mem_find(const struct gpu_dev *d, uint64_t at)
+static void mem_drop(struct gpu_dev *d, struct gpu_span *span)
 {
-    uint32_t low = 0, high = d->nmems;
-    while (low < high) {
-        const uint32_t mid = low + (high - low) / 2;
-        if (d->mem[mid].at + d->mem[mid].bytes <= at)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    if (span->range.has_file)
+        d->used_bytes -= span->range.bytes;
+    emu_mem_free(&span->range);
 }
 
-static bool mem_holds(const struct emu_mem *m, uint64_t at, uint64_t bytes)
+static void mem_add(struct gpu_dev *d, struct gpu_span *span, uint64_t bytes, struct gpu_mem *mem)
 {
-    return at >= m->at && bytes <= m->bytes && at - m->at <= m->bytes - bytes;
-}
-
-static bool is_memory(struct gpu_dev *d, uint64_t at, uint64_t bytes)
-{
-    if (d->mem_hit >= d->nmems || !mem_holds(&d->mem[d->mem_hit], at, bytes))
-        d->mem_hit = mem_find(d, at);
-    return d->mem_hit < d->nmems && mem_holds(&d->mem[d->mem_hit], at, bytes);
-}
-
-static int mem_reserve(struct gpu_dev *d)
-{
-    if (d->nmems < d->mems_max)
-        return 0;
-    const uint32_t max = d->mems_max == 0 ? 16 : 2 * d->mems_max;
-    struct emu_mem *bigger = sys_realloc(d->mem, max * sizeof(d->mem[0]));
-    if (bigger == NULL)
-        return -ENOMEM;
-    d->mem = bigger;
-    d->mems_max = max;
-    return 0;
-}
-
-/* Room was reserved. */
-static void mem_add(struct gpu_dev *d, const struct emu_mem *m)
-{
-    const uint32_t i = mem_find(d, m->at);
-    memmove(&d->mem[i + 1], &d->mem[i], (d->nmems - i) * sizeof(d->mem[0]));
-    d->mem[i] = *m;
-    d->nmems++;
-}
-
-static void mem_drop(struct gpu_dev *d, const struct emu_mem *m)
-{
-    (void)munmap((void *)(uintptr_t)m->at, m->map_bytes);
-    if (m->fd < 0)
-        return;
-    (void)close(m->fd);
-    d->used_bytes -= m->map_bytes;
-}
-
-/* Nobody else can open it again. */
-static int make_memfd(uint64_t bytes)
-{
-    const int fd = sys_memfd("kvc-emu", MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -errno;
-    if (fchmod(fd, 0600) < 0 || sys_ftruncate(fd, (off_t)bytes) < 0) {
-        const int err = -errno;
-        (void)close(fd);
-        return err == -ENOSPC ? -ENOMEM : err;
-    }
-    return fd;
-}
-
-/* Of memory that is mapped here already. Nobody changes its size any more, so a worker that gets
- * the descriptor cannot make the daemon fault; nor maps it for writing, where the kernel has the
- * seal for that. */
-static int seal(int fd)
-{
-    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    if (fcntl(fd, F_ADD_SEALS, seals | F_SEAL_FUTURE_WRITE) == 0)
-        return 0;
-    return fcntl(fd, F_ADD_SEALS, seals) < 0 ? -errno : 0;
-}
-
-/* What is exported: a mapping of it cannot be made writable either. */
-static int open_read_only(int fd)
-{
-    char path[32];
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    const int ro = sys_open(path, O_RDONLY, 0);
-    return ro < 0 ? -errno : ro;
-}
-
-static int map(int fd, uint64_t bytes, struct emu_mem *m)
-{
-    m->map_bytes = ROUND_UP(bytes, PAGE_BYTES);
-    void *at = sys_mmap(NULL, m->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
-    if (at == MAP_FAILED)
-        return -errno;
-    m->at = (uintptr_t)at;
-    m->bytes = bytes;
-    return 0;
-}
-
-/* Mapped here for reading and writing; m->fd is for reading alone. */
-static int make(uint64_t bytes, struct emu_mem *m)
-{
-    const int fd = make_memfd(ROUND_UP(bytes, PAGE_BYTES));
-    if (fd < 0)
-        return fd;
-    int err = map(fd, bytes, m);
-    if (err == 0) {
-        err = seal(fd);
-        if (err == 0)
-            err = open_read_only(fd);
-        if (err < 0)
-            (void)munmap((void *)(uintptr_t)m->at, m->map_bytes);
-    }
-    (void)close(fd);
-    if (err < 0)
-        return err;
-    m->fd = err;
-    return 0;
+    span->start = span->range.at;
+    span->end = span->range.at + bytes;
+    gpu_span_add(&d->mem, span);
+    mem->addr = span->start;
+    mem->bytes = bytes;
 }
 
 static int emu_alloc(struct gpu_dev *d, uint64_t bytes, struct gpu_mem *mem, uint64_t *ret_ticket)
 {
-    struct emu_mem m = {.fd = -1};
+    struct gpu_span span = {.fd = -1};
     int err = strike(d);
     if (err == 0 && bytes > d->config.memory_bytes)
         err = -ENOMEM;
     if (err == 0 && ROUND_UP(bytes, PAGE_BYTES) > d->config.memory_bytes - d->used_bytes)
         err = -ENOMEM;
     if (err == 0)
-        err = mem_reserve(d);
+        err = gpu_span_room(&d->mem);
     if (err == 0)
-        err = make(bytes, &m);
+        err = emu_mem_make(bytes, EMU_FOR_READING, &span.range);
     if (err < 0)
         return err;
-    d->used_bytes += m.map_bytes;
-    mem_add(d, &m);
-    mem->addr = m.at;
-    mem->bytes = bytes;
-    mem->handle = (struct device_handle){.kind = DEVICE_HANDLE_EMU, .fd = m.fd, .bytes = bytes};
+    d->used_bytes += span.range.bytes;
+    mem_add(d, &span, bytes, mem);
+    emu_mem_export(&span.range, bytes, &mem->handle);
     *ret_ticket = 0; /* a new file is zero */
     return 0;
 }
 
-/* Whether all of `bytes` will be there as long as it is mapped. Only memfds and files of hugetlbfs
- * can be sealed; the latter may run out of pages. */
-static bool is_safe(int fd, uint64_t bytes)
-{
-    struct stat st;
-    struct statfs fs;
-    const int seals = fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 && st.st_size >= 0 &&
-           (uint64_t)st.st_size >= bytes && fstatfs(fd, &fs) == 0 &&
-           (uint32_t)fs.f_type == TMPFS_FS;
-}
-
 static int emu_import(struct gpu_dev *d, const struct device_handle *handle, struct gpu_mem *mem)
 {
-    struct emu_mem m = {.fd = -1};
+    struct gpu_span span = {.fd = -1};
     int err = strike(d);
     if (err < 0)
         return err;
     if (handle->kind == DEVICE_HANDLE_FD || handle->kind == DEVICE_HANDLE_IPC)
         return -EOPNOTSUPP;
-    if (handle->kind != DEVICE_HANDLE_EMU || !is_safe(handle->fd, handle->bytes))
-        return -EINVAL;
-    err = mem_reserve(d);
+    err = gpu_span_room(&d->mem);
     if (err == 0)
-        err = map(handle->fd, handle->bytes, &m);
-    if (err < 0) /* EACCES, EPERM: not to be written to */
-        return err == -ENOMEM ? err : -EINVAL;
-    mem_add(d, &m);
-    mem->addr = m.at;
-    mem->bytes = m.bytes;
-    return 0;
+        err = emu_mem_import(handle, false, &span.range);
+    if (err == 0)
+        mem_add(d, &span, handle->bytes, mem);
+    return err;
 }
 
 static void emu_free(struct gpu_dev *d, struct gpu_mem *mem)
 {
-    const uint32_t i = mem_find(d, mem->addr);
-    MUST(i < d->nmems && d->mem[i].at == mem->addr);
-    mem_drop(d, &d->mem[i]);
-    d->nmems--;
-    memmove(&d->mem[i], &d->mem[i + 1], (d->nmems - i) * sizeof(d->mem[0]));
+    uint64_t next;
+    struct gpu_span *span = gpu_span_find(&d->mem, mem->addr, &d->mem_hit, &next);
+    MUST(span != NULL && span->start == mem->addr);
+    mem_drop(d, span);
+    gpu_span_remove(&d->mem, span);
 }
 
 static int emu_pin(struct gpu_dev *d, void *host, uint64_t bytes)
@@ -381,9 +246,11 @@ static bool are_addresses(struct gpu_dev *d, enum gpu_direction direction,
                           const struct kvc_frag *frag, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (direction != GPU_FROM_DEVICE && !is_memory(d, frag[i].to, frag[i].bytes))
+        if (direction != GPU_FROM_DEVICE &&
+            !gpu_span_holds(&d->mem, frag[i].to, frag[i].bytes, &d->mem_hit))
             return false;
-        if (direction != GPU_TO_DEVICE && !is_memory(d, frag[i].from, frag[i].bytes))
+        if (direction != GPU_TO_DEVICE &&
+            !gpu_span_holds(&d->mem, frag[i].from, frag[i].bytes, &d->mem_hit))
             return false;
     }
     return true;
@@ -431,13 +298,13 @@ static void emu_close(struct gpu_dev *d)
     (void)pthread_mutex_unlock(&d->lock);
     if (d->started)
         (void)pthread_join(d->id, NULL); /* after the copy that it is at */
-    for (uint32_t i = 0; i < d->nmems; i++)
-        mem_drop(d, &d->mem[i]);
+    for (uint32_t i = 0; i < d->mem.n; i++)
+        mem_drop(d, &d->mem.at[i]);
     if (d->frag != NULL)
         (void)munmap(d->frag, GPU_DRV_COPIES_MAX * sizeof(d->frag[0]));
     (void)pthread_cond_destroy(&d->work);
     (void)pthread_mutex_destroy(&d->lock);
-    free(d->mem);
+    free(d->mem.at);
     free(d);
 }
 
@@ -453,16 +320,14 @@ static int start(struct gpu_dev *d)
 
 static void describe(const char *device, struct gpu_dev_info *ret_info)
 {
-    uint64_t number = 0;
-    const int err = units_parse_count(device + 4, &number, NULL);
-    MUST(err == 0);                                             /* gpu_open() has looked */
+    struct device_name name;
+    const bool is_name = device_name_parse(device, &name);
+    MUST(is_name);                                              /* gpu_open() has looked */
     *ret_info = (struct gpu_dev_info){.free_bytes = UINT64_MAX, /* what is not there is -ENOMEM */
                                       .name = "emulated",
-                                      .uuid = "kvc-emu",
                                       .exports = DEVICE_HANDLE_EMU,
                                       .has_kernel = true};
-    for (unsigned i = 0; i < 4; i++)
-        ret_info->uuid[GPU_UUID_BYTES - 1 - i] = (uint8_t)(number >> 8 * i);
+    device_name_emu_uuid(name.number, ret_info->uuid);
 }
 
 static int emu_open(const struct gpu_config *config, struct gpu_dev **ret_dev,
@@ -503,9 +368,8 @@ static const char *emu_why(const struct gpu_dev *d)
 }
 
 /* Any number can be. */
-static const char *emu_problem(const char *device)
+static const char *emu_problem(void)
 {
-    (void)device;
     return NULL;
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Gate: what may be refused by the system is asked for behind a fault point.
 #
-#   points.sh [ROOT]       check daemon/ and client/
+#   points.sh [ROOT]       check daemon/, client/ and gpu/
 #   points.sh --self-test  check that the gate finds what it is for
 #
 # Outside of sys.c, thread.c and the allocation counter a call that is listed below is a finding,
@@ -25,7 +25,7 @@ calls="$calls|yaml_parser_initialize|yaml_emitter_initialize|io_uring_queue_init
 
 # directory -> findings on stdout
 findings() {
-    (cd "$1" && find daemon client -name '*.c' ! -path 'client/ctl/*' \
+    (cd "$1" && find daemon client gpu -name '*.c' ! -path 'client/ctl/*' \
         ! -path 'client/model/*' \
         ! -path 'client/examples/*' ! -path 'client/python/*' ! -path 'client/worker/*' \
         ! -path daemon/base/wire/sys.c ! -path daemon/base/thread.c \

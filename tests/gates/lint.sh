@@ -34,7 +34,7 @@ list_files() {
     grep -E '\.md$' "$work/all" >"$work/docs" || :
     grep -E '(\.(c|h|cu|sh|py|awk|cmake)|(^|/)CMakeLists\.txt|^\.ci/run)$' "$work/all" \
         >"$work/code" || :
-    grep -E '^(daemon|client|policy|kernels|include|bench)/' "$work/source" >"$work/product" || :
+    grep -E '^(daemon|client|gpu|policy|kernels|include|bench)/' "$work/source" >"$work/product" || :
     cat "$work/code" "$work/docs" >"$work/text"
     grep -E '\.(ya?ml|service|socket|1|8|txt|json)$' "$work/all" >>"$work/text" || :
     grep -vE '^tests/gates/' "$work/text" >"$work/worded" || :
@@ -59,7 +59,7 @@ cblas\.h               (client/worker/product|bench/attention_limits)\.c
 hiredis/hiredis\.h     bench/peers/hiredis\.c
 rocksdb/c\.h           bench/peers/(disk_)?rocks(_fail)?\.c
 check\.h               no file outside tests
-cuda.*                 kernels/[a-z_]+\.cu|daemon/base/cuda/cuda_driver\.h
+cuda.*                 kernels/[a-z_]+\.cu|gpu/cuda_driver\.h
 EOF
 }
 
@@ -109,7 +109,7 @@ rule_banned_call() {
     search "$work/product" -E \
         "$before(strcpy|strcat|strncat|sprintf|vsprintf|gets|atoi|atol|atof|strtok)[[:space:]]*\(" |
         report banned-call
-    grep -E '^(daemon|client)/' "$work/product" >"$work/served" || :
+    grep -E '^(daemon|client|gpu)/' "$work/product" >"$work/served" || :
     search "$work/served" -E "$before(system|popen)[[:space:]]*\(" | report banned-call
     # MUST() stays on in every build.
     search "$work/product" -E "$before(assert|alloca)[[:space:]]*\(" | report banned-call
@@ -136,7 +136,7 @@ rule_private_header() {
 # What returns int and has an output can fail: its result must be used. Programs' own headers are
 # free, their functions return exit codes.
 rule_must_use() {
-    grep -E '^(daemon|client/codec|policy|include|kernels)/' "$work/headers" >"$work/declaring" || :
+    grep -E '^(daemon|client/codec|gpu|policy|include|kernels)/' "$work/headers" >"$work/declaring" || :
     xargs -r awk '
         FNR == 1 { text = "" }
         /^(\/\*| \*|#|})/ { text = ""; next }
@@ -230,7 +230,7 @@ rule_document_path() {
         awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:/, "")
                    n = split($0, word, /[ ,;:()=]+/)
                    for (i = 1; i <= n; i++) print file, line, word[i] }' >"$work/words"
-    grep -E ' (daemon|client|kernels|include|policy|etc|systemd|tests|bench|cmake|\.ci)/[][A-Za-z0-9_.*/-]*$' \
+    grep -E ' (daemon|client|gpu|kernels|include|policy|etc|systemd|tests|bench|cmake|\.ci)/[][A-Za-z0-9_.*/-]*$' \
         "$work/words" >"$work/paths" || :
     search "$work/docs" -oE '\]\([^)#: ]+' |
         awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:\]\(/, "")
@@ -304,7 +304,7 @@ rule_document_command() {
 
 # Every directory with sources says what it is for.
 rule_readme() {
-    sed -n 's|/[^/]*$||p' "$work/source" | grep -E '^(daemon|client|policy|kernels|include|bench)' |
+    sed -n 's|/[^/]*$||p' "$work/source" | grep -E '^(daemon|client|gpu|policy|kernels|include|bench)' |
         sort -u | while IFS= read -r dir; do
         # include/ holds one directory, which has the page.
         if [ ! -f "$dir/README.md" ] && [ ! -f "$dir/PROTOCOL.md" ]; then

@@ -75,7 +75,7 @@ static inline struct gpu_dev *open_device(const char *name)
 /* Two devices have two threads; here one thread stands for both. */
 static inline struct gpu_dev *on(struct gpu_dev *other)
 {
-    ck_assert_int_eq(other->cu->CtxSetCurrent(other->context), CUDA_SUCCESS);
+    ck_assert_int_eq(other->cuda.cu->CtxSetCurrent(other->context), CUDA_SUCCESS);
     return other;
 }
 

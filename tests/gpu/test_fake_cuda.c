@@ -84,10 +84,10 @@ static CUresult batch_of_pageable_memory(void)
 static CUresult launch(struct kvc_frag frag)
 {
     uint32_t n = 1;
-    dev->list[0].frag[0] = frag;
-    void *arguments[] = {&dev->list[0].device_addr, &n};
-    const CUresult r = cu->LaunchKernel(dev->kernel, 1, 1, 1, KVC_FRAGS_THREADS, 1, 1, 0, stream(),
-                                        arguments, NULL);
+    dev->cuda.lists.list[0].frag[0] = frag;
+    void *arguments[] = {&dev->cuda.lists.list[0].device_addr, &n};
+    const CUresult r = cu->LaunchKernel(dev->cuda.lists.kernel, 1, 1, 1, KVC_FRAGS_THREADS, 1, 1, 0,
+                                        stream(), arguments, NULL);
     ck_assert_int_eq(r, CUDA_SUCCESS);
     return cu->CtxSynchronize();
 }
@@ -107,8 +107,8 @@ static CUresult list_that_the_device_cannot_reach(void)
     CUdeviceptr list = here(host);
     uint32_t n = 1;
     void *arguments[] = {&list, &n};
-    return cu->LaunchKernel(dev->kernel, 1, 1, 1, KVC_FRAGS_THREADS, 1, 1, 0, stream(), arguments,
-                            NULL);
+    return cu->LaunchKernel(dev->cuda.lists.kernel, 1, 1, 1, KVC_FRAGS_THREADS, 1, 1, 0, stream(),
+                            arguments, NULL);
 }
 
 static CUresult stream_of_another_context(void)
@@ -158,7 +158,7 @@ static CUresult unmapped_in_part(void)
 
 static CUresult context_released_with_streams(void)
 {
-    return cu->DevicePrimaryCtxRelease(dev->device);
+    return cu->DevicePrimaryCtxRelease(dev->cuda.id);
 }
 
 static CUresult context_released_twice(void)
@@ -250,7 +250,7 @@ START_TEST(who_writes_to_what_is_for_reading_breaks_the_context)
 {
     setup();
     const CUmemAccessDesc access = {
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev->device},
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev->cuda.id},
         .flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
     const unsigned flags =
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;

@@ -79,12 +79,15 @@ static void be_an_ipc_worker(int socket)
     CUdeviceptr at;
     struct device_handle handle = {.kind = DEVICE_HANDLE_IPC, .fd = -1, .bytes = WORKER_BYTES};
     dev = open_device(device_name());
-    ck_assert_int_eq(dev->cu->MemAlloc(&at, WORKER_BYTES), CUDA_SUCCESS);
-    ck_assert_int_eq(dev->cu->IpcGetMemHandle((CUipcMemHandle *)handle.ipc, at), CUDA_SUCCESS);
-    const struct cuda_span span = {
-        .start = at, .end = at + WORKER_BYTES, .kind = CUDA_PLAIN, .held = true, .fd = -1};
-    ck_assert_int_eq(cuda__span_room(&dev->mem), 0);
-    cuda__span_add(&dev->mem, &span);
+    ck_assert_int_eq(dev->cuda.cu->MemAlloc(&at, WORKER_BYTES), CUDA_SUCCESS);
+    ck_assert_int_eq(dev->cuda.cu->IpcGetMemHandle((CUipcMemHandle *)handle.ipc, at), CUDA_SUCCESS);
+    const struct gpu_span span = {
+        .start = at,
+        .end = at + WORKER_BYTES,
+        .range = {.kind = DEVICE_RANGE_PLAIN, .at = at, .bytes = WORKER_BYTES, .held = true},
+        .fd = -1};
+    ck_assert_int_eq(gpu_span_room(&dev->mem), 0);
+    gpu_span_add(&dev->mem, &span);
     copy_to(dev, at + WORKER_BYTES - 5, "hello", 5);
     send_handle(socket, &handle);
     ck_assert_int_eq(read(socket, &go, 1), 1);
@@ -183,14 +186,14 @@ END_TEST
 /* A copy to no memory, past the check: what a kernel does then, no context forgets. */
 static void poison(void)
 {
-    struct kvc_frag *frag = dev->list[0].frag;
+    struct kvc_frag *frag = dev->cuda.lists.list[0].frag;
     uint32_t n = 1;
-    void *arguments[] = {&dev->list[0].device_addr, &n};
+    void *arguments[] = {&dev->cuda.lists.list[0].device_addr, &n};
     frag[0] = (struct kvc_frag){.to = 4096, .from = 8192, .bytes = 16};
     if (fake)
         fake->arm("exec:1=700!");
-    ck_assert_int_eq(dev->cu->LaunchKernel(dev->kernel, 1, 1, 1, KVC_FRAGS_THREADS, 1, 1, 0,
-                                           dev->stream[0], arguments, NULL),
+    ck_assert_int_eq(dev->cuda.cu->LaunchKernel(dev->cuda.lists.kernel, 1, 1, 1, KVC_FRAGS_THREADS,
+                                                1, 1, 0, dev->stream[0], arguments, NULL),
                      CUDA_SUCCESS);
 }
 
@@ -237,7 +240,7 @@ static bool is_there(void)
     int status = 0;
     if (pid == 0) {
         struct gpu_dev *opened = NULL;
-        const char *problem = gpu_drv_cuda.problem(device_name());
+        const char *problem = gpu_drv_cuda.problem();
         const int r = problem ? 0 : try_open_as(device_name(), &opened);
         if (problem || r == -ENODEV)
             printf("SKIP: %s\n", problem ? problem : why);

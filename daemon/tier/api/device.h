@@ -23,26 +23,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "device_handle.h"
 #include "tier.h"
 
-#define DEVICE_UUID_BYTES  16u
-#define DEVICE_IPC_BYTES   64u
 #define DEVICES_MAX        16u
 #define DEVICE_REGIONS_MAX 1024u /* of one group of a pool */
 #define DEVICE_RATES       6u
 
 /* ---- memory of other processes ---- */
-
-enum device_handle_kind { DEVICE_HANDLE_FD = 1, DEVICE_HANDLE_IPC = 2, DEVICE_HANDLE_EMU = 3 };
-/* How memory on a device passes from process to process: a descriptor (CUDA VMM), bytes (CUDA IPC),
- * or the memfd that an emulated device's memory is. */
-struct device_handle {
-    uint8_t kind;    /* enum device_handle_kind; 0: none */
-    int fd;          /* FD, EMU; else -1 */
-    uint64_t bytes;  /* of the memory, as its owner says */
-    uint64_t offset; /* IPC: of the memory in the allocation that the handle names */
-    uint8_t ipc[DEVICE_IPC_BYTES];
-};
 
 struct device_mem; /* a worker's memory, imported */
 /* err 0: it can be named in pools. -EINVAL (not of this device, shorter than it says),

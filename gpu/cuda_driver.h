@@ -5,8 +5,8 @@
  *
  * Threads: cuda_find() any; the others as the driver's own functions, in a context that is current.
  */
-#ifndef KVC_BASE_CUDA_DRIVER_H
-#define KVC_BASE_CUDA_DRIVER_H
+#ifndef KVC_GPU_CUDA_DRIVER_H
+#define KVC_GPU_CUDA_DRIVER_H
 #ifdef KVC_HAVE_CUDA
 
 #include <stdbool.h>
