@@ -11,7 +11,7 @@ struct counted {
     uint32_t *holds, *copies, *filling, *uses, *client_copies;
 };
 
-static uint32_t *zeroes(uint32_t n)
+static uint32_t *counts_new(uint32_t n)
 {
     uint32_t *p = sys_calloc(n + 1ull, sizeof *p);
     MUST(p != NULL);
@@ -275,11 +275,11 @@ void near_check(struct core *c)
     if (!c->near)
         return;
     const uint32_t n = pool_count(c->near->entries);
-    struct counted t = {.holds = zeroes(n),
-                        .copies = zeroes(n),
-                        .filling = zeroes(n),
-                        .uses = zeroes(pool_count(lease_pool(c))),
-                        .client_copies = zeroes(pool_count(c->clients))};
+    struct counted t = {.holds = counts_new(n),
+                        .copies = counts_new(n),
+                        .filling = counts_new(n),
+                        .uses = counts_new(pool_count(lease_pool(c))),
+                        .client_copies = counts_new(pool_count(c->clients))};
     uint32_t jobs = 0;
     count_leases(c, &t);
     LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {

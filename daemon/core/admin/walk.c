@@ -29,7 +29,7 @@ static uint64_t cursor_of(const struct core *c, uint32_t no, bool climbs)
     return (climbs ? WALK_CLIMBS : 0) | gen << 32 | (no + 1u);
 }
 
-static bool belongs(const struct walk *w, const struct block *b)
+static bool walk_owns(const struct walk *w, const struct block *b)
 {
     return (b->flags & BLOCK_F_LINKED) && block_ns(w->c, b) == w->ns && b->group == w->in->group;
 }
@@ -42,10 +42,10 @@ static uint32_t cursor_block(const struct walk *w, uint64_t cursor)
         return CORE_NONE;
     const struct block *b = &w->c->blocks[no];
     bool same = (b->gen & WALK_GEN_MASK) == (cursor >> 32 & WALK_GEN_MASK);
-    return same && belongs(w, b) ? no : CORE_NONE;
+    return same && walk_owns(w, b) ? no : CORE_NONE;
 }
 
-static void show(struct walk *w, const struct block *b)
+static void walk_show(struct walk *w, const struct block *b)
 {
     const struct core *c = w->c;
     struct core_walked item = {.key = &b->key,
@@ -66,7 +66,7 @@ static uint64_t walk_up(struct walk *w, uint32_t no)
     for (; no != CORE_NONE; no = w->c->blocks[no].parent, w->steps++) {
         if (piece_full(w))
             return cursor_of(w->c, no, false);
-        show(w, &w->c->blocks[no]);
+        walk_show(w, &w->c->blocks[no]);
     }
     return 0;
 }
@@ -83,7 +83,7 @@ static uint64_t walk_down(struct walk *w, uint32_t root, uint32_t no, bool climb
             return cursor_of(c, no, climbs);
         const struct block *b = &c->blocks[no];
         if (!climbs) {
-            show(w, b);
+            walk_show(w, b);
             climbs = b->child == CORE_NONE || b->depth >= deepest;
             no = climbs ? no : b->child;
         } else if (no == root) {
@@ -104,10 +104,10 @@ static bool begins_with(const uint8_t *key, const uint8_t *with, uint32_t bits)
 }
 
 /* For ROOTS and MATCH: whether the walk is after this record. */
-static bool wanted(const struct walk *w, const struct block *b)
+static bool walk_wants(const struct walk *w, const struct block *b)
 {
     if (w->in->mode == KVC_WALK_ROOTS)
-        return belongs(w, b) && b->parent == CORE_NONE;
+        return walk_owns(w, b) && b->parent == CORE_NONE;
     if (!(b->flags & BLOCK_F_LINKED) || !begins_with(b->key.b, w->in->key, w->in->depth))
         return false;
     const struct core_ns *ns = block_ns(w->c, b);
@@ -122,8 +122,8 @@ static uint64_t walk_records(struct walk *w)
         if (piece_full(w))
             return no;
         const struct block *b = &c->blocks[no];
-        if (wanted(w, b))
-            show(w, b);
+        if (walk_wants(w, b))
+            walk_show(w, b);
     }
     return 0;
 }

@@ -100,8 +100,8 @@ void block_link(struct core *c, struct block *b, struct block *parent, const str
 }
 
 /* What its tokens cost to compute, in microseconds. */
-static uint32_t saves(struct core *c, const struct block *b, uint32_t depth,
-                      const struct core_cost *cost)
+static uint32_t block_saves(struct core *c, const struct block *b, uint32_t depth,
+                            const struct core_cost *cost)
 {
     const double first = (double)depth * block_group(c, b)->block_tokens;
     const double ns =
@@ -117,7 +117,7 @@ struct policy_hint block_hint(struct core *c, const struct block *b, uint32_t pa
                                 .parent = parent,
                                 .depth = depth,
                                 .bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX),
-                                .saves = saves(c, b, depth, cost),
+                                .saves = block_saves(c, b, depth, cost),
                                 .used_ms = c->now_ms};
 }
 
@@ -278,7 +278,7 @@ void block_abandon(struct core *c, struct block *b)
 }
 
 /* The first node of the subtree at `no` in an order in which children come before parents. */
-static uint32_t deepest(const struct core *c, uint32_t no)
+static uint32_t block_deepest(const struct core *c, uint32_t no)
 {
     while (c->blocks[no].child != CORE_NONE)
         no = c->blocks[no].child;
@@ -287,7 +287,7 @@ static uint32_t deepest(const struct core *c, uint32_t no)
 
 uint32_t block_walk_first(const struct core *c, uint32_t root)
 {
-    return deepest(c, root);
+    return block_deepest(c, root);
 }
 
 uint32_t block_walk_next(const struct core *c, uint32_t root, uint32_t no)
@@ -295,7 +295,7 @@ uint32_t block_walk_next(const struct core *c, uint32_t root, uint32_t no)
     if (no == root)
         return CORE_NONE;
     const struct block *b = &c->blocks[no];
-    return b->next != CORE_NONE ? deepest(c, b->next) : b->parent;
+    return b->next != CORE_NONE ? block_deepest(c, b->next) : b->parent;
 }
 
 uint32_t block_tree_size(const struct core *c, uint32_t root)

@@ -44,7 +44,7 @@ static void on_settled(struct tier_op *op)
     c->gone->state = GONE_SETTLED;
 }
 
-static void tell(struct core *c)
+static void gone_tell(struct core *c)
 {
     const int err = c->gone->op.status ? KVC_E_TIER : 0;
     for (struct list_node *node; (node = list_first(&c->gone->now));) {
@@ -64,7 +64,7 @@ void gone_step(struct core *c)
 {
     if (c->gone->state == GONE_SETTLED) {
         c->gone->state = GONE_IDLE;
-        tell(c);
+        gone_tell(c);
     }
     if (!gone_is_due(c))
         return;
@@ -78,5 +78,5 @@ void gone_step(struct core *c)
         c->cfg.disk->ops->settle(c->cfg.disk, &c->gone->op);
         return;
     }
-    tell(c);
+    gone_tell(c);
 }

@@ -15,7 +15,7 @@ static inline uint32_t next_slot(const struct core *c, uint32_t slot)
     return slot + 1 == c->table_size ? 0 : slot + 1;
 }
 
-static inline uint64_t fold(uint64_t a, uint64_t b)
+static inline uint64_t hash_fold(uint64_t a, uint64_t b)
 {
     unsigned __int128 m = (unsigned __int128)a * b;
     return (uint64_t)m ^ (uint64_t)(m >> 64);
@@ -30,9 +30,9 @@ static inline uint64_t index_hash(const struct core *c, uint32_t ns_slot, uint32
     memcpy(w, key, sizeof w);
     /* By id, not by slot: traces of a namespace that is gone must not answer for its successor. */
     uint64_t place = ((uint64_t)c->ns[ns_slot].id << 8 | group) * 0x9e3779b97f4a7c15ull;
-    uint64_t a = fold(w[0] ^ c->hash_secret[0], w[1] ^ c->hash_secret[1] ^ place);
-    uint64_t b = fold(w[2] ^ c->hash_secret[2], w[3] ^ c->hash_secret[3]);
-    return fold(a ^ c->hash_secret[1], b ^ c->hash_secret[2]);
+    uint64_t a = hash_fold(w[0] ^ c->hash_secret[0], w[1] ^ c->hash_secret[1] ^ place);
+    uint64_t b = hash_fold(w[2] ^ c->hash_secret[2], w[3] ^ c->hash_secret[3]);
+    return hash_fold(a ^ c->hash_secret[1], b ^ c->hash_secret[2]);
 }
 
 static inline void index_prefetch(const struct core *c, uint64_t hash)

@@ -230,7 +230,7 @@ struct guarantee {
     uint64_t share;
 };
 
-static uint64_t plus(uint64_t a, uint64_t b)
+static uint64_t bytes_plus(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -257,7 +257,7 @@ static uint64_t promised_sub(const struct guarantee *list, uint32_t n, const str
         if (list[i].scope == KVC_SCOPE_SUB)
             whole = list[i].share;
         else
-            parts = plus(parts, list[i].share);
+            parts = bytes_plus(parts, list[i].share);
     }
     return MAX(whole, parts);
 }
@@ -275,7 +275,7 @@ static uint64_t promised_tenant(const struct guarantee *list, uint32_t n,
         if (list[i].scope == KVC_SCOPE_TENANT)
             whole = list[i].share;
         else if (first == i)
-            parts = plus(parts, promised_sub(list, n, &list[i]));
+            parts = bytes_plus(parts, promised_sub(list, n, &list[i]));
     }
     return MAX(whole, parts);
 }
@@ -288,7 +288,7 @@ static uint64_t promised_to_all(const struct guarantee *list, uint32_t n)
         while (!same_tenant(&list[first], &list[i]))
             first++;
         if (first == i)
-            sum = plus(sum, promised_tenant(list, n, &list[i]));
+            sum = bytes_plus(sum, promised_tenant(list, n, &list[i]));
     }
     return sum;
 }
@@ -343,7 +343,7 @@ static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
             const uint64_t unit = regions ? q->fill : 1;
             need[q->payer] = MAX(need[q->payer], share / unit + (share % unit != 0));
             uint64_t *above = &need[retain_owner_above(c->retain, q->payer)];
-            *above = plus(*above, need[q->payer]);
+            *above = bytes_plus(*above, need[q->payer]);
         }
     return need[0];
 }
@@ -412,13 +412,14 @@ bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *
 /* ---- what is bound ---- */
 
 /* Bytes that are bound, with `more` of ns, or guaranteed. */
-static uint64_t needed(const struct core *c, unsigned tier, const struct core_ns *ns, uint64_t more)
+static uint64_t quota_needed(const struct core *c, unsigned tier, const struct core_ns *ns,
+                             uint64_t more)
 {
     uint64_t need[RETAIN_OWNERS] = {0};
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         if (c->ns[i].id)
             need[c->ns[i].payer] += c->ns[i].bound[tier];
-    need[ns->payer] = plus(need[ns->payer], more);
+    need[ns->payer] = bytes_plus(need[ns->payer], more);
     return quota_sum_up(c, tier, false, need);
 }
 
@@ -432,8 +433,8 @@ static int room_to_bind(const struct core *c, const struct core_ns *ns, unsigned
     const bool shares = c->m.quotas > 0 && quota_sum_up(c, tier, false, none) > 0;
     if ((tier == 1 && !shares) || !tier_sizes(c, tier, &st))
         return 0;
-    const uint64_t with = needed(c, tier, ns, bytes);
-    if (with <= st.lasting_bytes || with == needed(c, tier, ns, 0))
+    const uint64_t with = quota_needed(c, tier, ns, bytes);
+    if (with <= st.lasting_bytes || with == quota_needed(c, tier, ns, 0))
         return 0;
     return shares ? KVC_E_QUOTA : KVC_E_PIN_LIMIT;
 }
@@ -447,7 +448,7 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
         if (!q || !retain_is_within(c->retain, ns->payer, q))
             continue;
         const uint64_t limit = retain_quota_of(c->retain, q)->limit[tier];
-        if (limit != RETAIN_NO_LIMIT && plus(bound_within(c, q, tier), bytes) > limit)
+        if (limit != RETAIN_NO_LIMIT && bytes_plus(bound_within(c, q, tier), bytes) > limit)
             return KVC_E_QUOTA;
     }
     return room_to_bind(c, ns, tier, bytes);
@@ -464,9 +465,9 @@ static uint64_t quota_own_slack(const struct core *c, uint32_t payer,
         for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
             const uint32_t below = c->quotas->quota[i].payer;
             if (below && retain_owner_above(c->retain, below) == o)
-                held = plus(held, need[below]);
+                held = bytes_plus(held, need[below]);
         }
-        slack = plus(slack, need[o] - held);
+        slack = bytes_plus(slack, need[o] - held);
     }
     return slack;
 }
@@ -491,7 +492,7 @@ static uint64_t quota_left(const struct core *c, const struct core_ns *ns, bool 
     const uint64_t used = quota_sum_up(c, 0, regions, need);
     const uint64_t most = MAX(s->total, guaranteed + s->total / TIER_PASSING);
     *ret_own = quota_own_slack(c, ns->payer, direct, need);
-    return plus(*ret_own, most - MIN(most, used));
+    return bytes_plus(*ret_own, most - MIN(most, used));
 }
 
 uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own)

@@ -46,7 +46,7 @@ static uint32_t slots_in_use(struct core *c, const struct block *b)
 }
 
 /* Whether its slots count in their regions: what is being loaded too, for it is waited for. */
-static bool stays(struct core *c, const struct block *b)
+static bool unevictable_stays(struct core *c, const struct block *b)
 {
     const uint32_t where = b->flags & (BLOCK_F_LOADING | BLOCK_F_HOST);
     return where == BLOCK_F_LOADING || slots_in_use(c, b) > 0;
@@ -58,7 +58,7 @@ uint64_t unevictable_of(struct core *c, const struct block *b)
     return n ? n * slot_bytes(c, b) : 0;
 }
 
-static void count(struct core *c, struct core_ns *ns, uint64_t was, uint64_t now)
+static void unevictable_count(struct core *c, struct core_ns *ns, uint64_t was, uint64_t now)
 {
     if (now > was)
         share_charge(&c->unevictable_share, owner_no(c, ns->principal), now - was);
@@ -70,7 +70,7 @@ static void count(struct core *c, struct core_ns *ns, uint64_t was, uint64_t now
 
 uint64_t unevictable_change(struct core *c, const struct block *b)
 {
-    if (c->regions && stays(c, b))
+    if (c->regions && unevictable_stays(c, b))
         regions_count(c, b, false);
     return unevictable_of(c, b);
 }
@@ -78,8 +78,8 @@ uint64_t unevictable_change(struct core *c, const struct block *b)
 void unevictable_changed(struct core *c, struct block *b, uint64_t was)
 {
     const uint64_t now = unevictable_of(c, b);
-    count(c, block_ns(c, b), was, now);
-    if (c->regions && stays(c, b))
+    unevictable_count(c, block_ns(c, b), was, now);
+    if (c->regions && unevictable_stays(c, b))
         regions_count(c, b, true);
     const bool keeps = block_keeps_above(c, b);
     if (!c->regions || c->cfg.disk || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
@@ -98,12 +98,12 @@ void unevictable_held(struct core *c, struct block *b)
     if (b->state == BLOCK_PRESENT && block_is_bound(b, 0))
         return;
     if (b->state == BLOCK_PRESENT) {
-        count(c, block_ns(c, b), 0, now);
+        unevictable_count(c, block_ns(c, b), 0, now);
         if (c->regions && now > 0)
             regions_count(c, b, true);
     } else if (b->state == BLOCK_DYING) {
         const uint32_t parts = parts_in_use(c, b);
-        count(c, block_ns(c, b), parts * slot_bytes(c, b), now);
+        unevictable_count(c, block_ns(c, b), parts * slot_bytes(c, b), now);
         if (c->regions && parts == 0 && !(b->flags & BLOCK_F_LOADING))
             regions_count(c, b, true);
     }
@@ -116,8 +116,8 @@ void unevictable_unheld(struct core *c, struct block *b)
     if ((present && block_is_bound(b, 0)) || (!present && b->state != BLOCK_DYING))
         return;
     const uint64_t now = present ? 0 : unevictable_of(c, b);
-    count(c, block_ns(c, b), was, now);
-    if (c->regions && (present || !stays(c, b)))
+    unevictable_count(c, block_ns(c, b), was, now);
+    if (c->regions && (present || !unevictable_stays(c, b)))
         regions_count(c, b, false);
 }
 

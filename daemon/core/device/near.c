@@ -212,7 +212,7 @@ static bool can_go(void *ctx, uint32_t no)
     return e->state == NEAR_READY && e->holds == 0 && e->copies == 0;
 }
 
-static void drop(struct core *c, struct near *e)
+static void near_drop(struct core *c, struct near *e)
 {
     device_of(c, e)->stats.drops++;
     c->m.near_drops++;
@@ -235,7 +235,7 @@ static bool drop_some(struct core *c, struct near_device *dev)
     for (uint32_t i = 0; !e && i < c->near->ndevices; i++)
         e = next_victim(c, &c->near->dev[i]);
     if (e)
-        drop(c, e);
+        near_drop(c, e);
     return e != NULL;
 }
 
@@ -244,7 +244,7 @@ static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
     struct core *c = ctx;
     struct near *e = near_at(c, owner);
     if (e && e->loc.id == loc.id && can_go(c, owner))
-        drop(c, e);
+        near_drop(c, e);
 }
 
 /* A slot on the device for near copy `no`. */
@@ -268,7 +268,7 @@ static int slot_take(struct core *c, struct near_device *dev, const struct block
         if (!e)
             return KVC_E_FULL;
         in_vain += !slots->ops->helps(slots, e->loc, principal, bytes);
-        drop(c, e);
+        near_drop(c, e);
         if (in_vain > 2 * NEAR_PATIENCE)
             in_vain = 0, has_drained = false;
     }
@@ -341,8 +341,8 @@ int near_hold(struct core *c, struct lease *l, struct near *e)
     return hold_in(c, l->client, &l->near, e);
 }
 
-static struct near *serving(struct core *c, const struct near_device *dev,
-                            const struct core_seq *seq, const struct block *b)
+static struct near *near_device_serving(struct core *c, const struct near_device *dev,
+                                        const struct core_seq *seq, const struct block *b)
 {
     struct near *e = near_find(c, b, near_shard(c, b, seq->on_shard), dev);
     return e && e->state == NEAR_READY ? e : NULL;
@@ -357,13 +357,13 @@ const struct near_device *near_serving(const struct core *c, const struct core_s
 bool near_serves(struct core *c, const struct near_device *dev, const struct core_seq *seq,
                  const struct block *b)
 {
-    return b->near && serving(c, dev, seq, b);
+    return b->near && near_device_serving(c, dev, seq, b);
 }
 
 int near_lease(struct core *c, struct lease *l, const struct near_device *dev,
                const struct core_seq *seq, const struct block *b)
 {
-    struct near *e = serving(c, dev, seq, b);
+    struct near *e = near_device_serving(c, dev, seq, b);
     MUST(e != NULL);
     l->near_device = e->device;
     return near_hold(c, l, e);
@@ -372,7 +372,7 @@ int near_lease(struct core *c, struct lease *l, const struct near_device *dev,
 int near_load(struct core *c, struct core_load *l, const struct near_device *dev,
               const struct core_seq *seq, struct block *b)
 {
-    int err = hold_in(c, l->client, &l->near, serving(c, dev, seq, b));
+    int err = hold_in(c, l->client, &l->near, near_device_serving(c, dev, seq, b));
     if (!err)
         block_hold(c, b);
     return err;

@@ -99,8 +99,8 @@ const struct core_module names_module = {.create = names_create, .destroy = name
 
 /* ---- order ---- */
 
-static int compare(const struct core_name *a, uint8_t kind, const char *name, uint32_t principal,
-                   const char *sub)
+static int name_compare(const struct core_name *a, uint8_t kind, const char *name,
+                        uint32_t principal, const char *sub)
 {
     if (a->kind != kind)
         return a->kind < kind ? -1 : 1;
@@ -113,13 +113,13 @@ static int compare(const struct core_name *a, uint8_t kind, const char *name, ui
 }
 
 /* How many are before it in order. */
-static uint32_t rank(const struct names *n, uint8_t kind, const char *name, uint32_t principal,
-                     const char *sub)
+static uint32_t name_rank(const struct names *n, uint8_t kind, const char *name, uint32_t principal,
+                          const char *sub)
 {
     uint32_t low = 0, high = n->count;
     while (low < high) {
         const uint32_t mid = low + (high - low) / 2;
-        if (compare(&n->name[n->order[mid]], kind, name, principal, sub) < 0)
+        if (name_compare(&n->name[n->order[mid]], kind, name, principal, sub) < 0)
             low = mid + 1;
         else
             high = mid;
@@ -131,8 +131,8 @@ struct core_name *name_get(struct core *c, uint8_t kind, const char *name, uint3
                            const char *sub)
 {
     const struct names *n = c->names;
-    const uint32_t at = rank(n, kind, name, principal, sub);
-    if (at == n->count || compare(&n->name[n->order[at]], kind, name, principal, sub) != 0)
+    const uint32_t at = name_rank(n, kind, name, principal, sub);
+    if (at == n->count || name_compare(&n->name[n->order[at]], kind, name, principal, sub) != 0)
         return NULL;
     return &n->name[n->order[at]];
 }
@@ -174,7 +174,7 @@ struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
     nm->tenant = who->tenant;
     memcpy(nm->name, name, strlen(name));
     memcpy(nm->sub, sub, strlen(sub));
-    const uint32_t at = rank(n, kind, name, who->principal, sub);
+    const uint32_t at = name_rank(n, kind, name, who->principal, sub);
     memmove(&n->order[at + 1], &n->order[at], (n->count - at) * sizeof *n->order);
     n->order[at] = name_no(c, nm);
     n->count++;
@@ -237,7 +237,7 @@ void name_part(struct core *c, struct core_name *nm)
 void name_go(struct core *c, struct core_name *nm)
 {
     struct names *n = c->names;
-    const uint32_t at = rank(n, nm->kind, nm->name, nm->principal, nm->sub);
+    const uint32_t at = name_rank(n, nm->kind, nm->name, nm->principal, nm->sub);
     MUST(at < n->count && n->order[at] == name_no(c, nm));
     memmove(&n->order[at], &n->order[at + 1], (n->count - at - 1) * sizeof *n->order);
     n->count--;
@@ -399,7 +399,7 @@ static struct core_name *only_one(struct core *c, uint8_t kind, const char *name
 {
     const struct names *n = c->names;
     struct core_name *found = NULL;
-    for (uint32_t at = rank(n, kind, name, 0, ""); at < n->count; at++) {
+    for (uint32_t at = name_rank(n, kind, name, 0, ""); at < n->count; at++) {
         struct core_name *nm = &n->name[n->order[at]];
         if (nm->kind != kind || strcmp(nm->name, name) != 0)
             break;
@@ -448,7 +448,7 @@ static int list_at(const struct core *c, const struct core_name_list *in, uint32
     uint32_t principal;
     if (in->cursor_bytes == 0) {
         name_text(name, in->prefix, in->prefix_bytes);
-        *ret_at = rank(c->names, in->kind, name, 0, "");
+        *ret_at = name_rank(c->names, in->kind, name, 0, "");
         return 0;
     }
     const uint8_t *p = in->cursor;
@@ -459,9 +459,9 @@ static int list_at(const struct core *c, const struct core_name_list *in, uint32
     name_text(name, p + 5, p[4]);
     name_text(sub, p + 5 + p[4], in->cursor_bytes - 5 - p[4]);
     const struct names *n = c->names;
-    *ret_at = rank(n, in->kind, name, principal, sub);
+    *ret_at = name_rank(n, in->kind, name, principal, sub);
     *ret_at += *ret_at < n->count &&
-               compare(&n->name[n->order[*ret_at]], in->kind, name, principal, sub) == 0;
+               name_compare(&n->name[n->order[*ret_at]], in->kind, name, principal, sub) == 0;
     return 0;
 }
 

@@ -13,7 +13,7 @@
 /* ---- one block ---- */
 
 /* The level that it has without end, in every tier. set: whatever it was. */
-static void want(struct core *c, struct block *b, uint32_t level, bool set)
+static void name_want_level(struct core *c, struct block *b, uint32_t level, bool set)
 {
     const struct core_wish wish = {.level = level, .duration_ms = RETAIN_FOR_EVER};
     wish_add(c, b, &wish, set);
@@ -47,14 +47,14 @@ static void name_release(struct core *c, struct block *b, bool dying)
     if (dying)
         return;
     if (raised)
-        want(c, b, RETAIN_DEFAULT, true);
+        name_want_level(c, b, RETAIN_DEFAULT, true);
     if (b->flags & BLOCK_F_BY_PIN && !block_pinned(b) && (raised || !pin_was_found(c, b)))
         promise_end(c, b);
     block_unheld(c, b);
 }
 
 /* Counts one more from b upwards, as far as nothing reached it. */
-static void reach(struct core *c, uint32_t no)
+static void name_reach(struct core *c, uint32_t no)
 {
     for (; no != CORE_NONE && c->named[no].n++ == 0; no = c->blocks[no].parent)
         name_protect(c, &c->blocks[no]);
@@ -63,12 +63,12 @@ static void reach(struct core *c, uint32_t no)
 void name_raise(struct core *c, uint32_t no, uint32_t priority)
 {
     for (; no != CORE_NONE && c->named[no].level < priority; no = c->blocks[no].parent) {
-        want(c, &c->blocks[no], priority, false);
+        name_want_level(c, &c->blocks[no], priority, false);
         c->named[no].level = priority & 0x7fu;
     }
 }
 
-static void unreach(struct core *c, uint32_t no)
+static void name_unreach(struct core *c, uint32_t no)
 {
     while (no != CORE_NONE) {
         struct block_name *of = &c->named[no];
@@ -120,7 +120,7 @@ void name_hold(struct core *c, struct core_name *nm, uint32_t group, uint32_t pl
         n->ref[nm->refs].prev_of_name = no;
     nm->refs = no;
     ref_link(c, no, block);
-    reach(c, block);
+    name_reach(c, block);
 }
 
 static void ref_unlink(struct core *c, uint32_t no)
@@ -168,7 +168,7 @@ uint32_t name_climb(struct core *c, struct core_name *nm, uint32_t ref, bool all
     } else {
         ref_forget(n, nm, ref);
     }
-    unreach(c, no);
+    name_unreach(c, no);
     return no;
 }
 
@@ -180,8 +180,8 @@ void name_descend(struct core *c, struct core_name *nm, uint32_t place, uint32_t
     ref_unlink(c, ref);
     ref_link(c, ref, child);
     n->ref[ref].place = place;
-    reach(c, child);
-    unreach(c, from); /* the child is reached: no more than one count */
+    name_reach(c, child);
+    name_unreach(c, from); /* the child is reached: no more than one count */
 }
 
 static void refs_rename(struct core *c, const struct core_name *nm)
@@ -229,7 +229,7 @@ void names_hear(struct core *c, struct block *b, const struct block_change *x)
     MUST(of->n == 0); /* what was below has gone before */
     name_release(c, &c->blocks[no], true);
     *of = (struct block_name){0};
-    unreach(c, b->parent);
+    name_unreach(c, b->parent);
 }
 
 /* A conversation does: it is to be named again when it has gone on. */

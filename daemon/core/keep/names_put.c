@@ -255,7 +255,7 @@ bool name_put_settle(struct core *c, const struct find *f, struct name_putting *
 }
 
 /* Now. all: or only what the core does not go on with by itself. */
-static void settle(struct core *c, const struct find *f, struct name_putting *p, bool all)
+static void put_settle(struct core *c, const struct find *f, struct name_putting *p, bool all)
 {
     do
         work_slice(c);
@@ -272,7 +272,7 @@ void name_put_drop(struct core *c, const struct find *f, struct name_putting *p)
         continue;
     p->next = NULL;
     if (p->name)
-        settle(c, f, p, false);
+        put_settle(c, f, p, false);
 }
 
 /* nm has what `next` had, which has what nm had. */
@@ -328,7 +328,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
     old->forgetting = &p->old;
     leave_begin(c, old);
     if (p->whole) /* limits may have allowed it for what goes */
-        settle(c, f, p, true);
+        put_settle(c, f, p, true);
     name_arm(c, nm);
     c->m.names_put++;
     name_write(c, nm);

@@ -64,7 +64,7 @@ static bool take_head(const void *value, uint32_t bytes, struct head *h)
            (h->kind == KVC_NAME_CONVERSATION || h->kind == KVC_NAME_DOCUMENT);
 }
 
-static void fill(struct core_name *nm, const struct head *h)
+static void name_fill(struct core_name *nm, const struct head *h)
 {
     nm->priority = h->priority;
     nm->pinned = h->pinned != 0;
@@ -78,7 +78,7 @@ static void fill(struct core_name *nm, const struct head *h)
 }
 
 /* A later one of the same name has taken its place. */
-static void supersede(struct reader *r, struct core_name *old)
+static void name_supersede(struct reader *r, struct core_name *old)
 {
     name_stale(r->c->names, old->written, 0, old->written_pieces + 1);
     old->written = 0;
@@ -98,7 +98,7 @@ static void on_head(struct reader *r, const void *value, uint32_t bytes)
     const struct core_identity *id = r->who(r->ctx, h.owner);
     struct core_name *old = id ? name_get(r->c, h.kind, h.name, id->principal, h.sub) : NULL;
     if (old)
-        supersede(r, old);
+        name_supersede(r, old);
     if (id && strcmp(id->tenant, h.tenant) == 0)
         r->nm = name_new(r->c, h.kind, h.name, id, h.sub);
     if (!r->nm) {
@@ -106,7 +106,7 @@ static void on_head(struct reader *r, const void *value, uint32_t bytes)
         r->found->nobody++;
         return;
     }
-    fill(r->nm, &h);
+    name_fill(r->nm, &h);
     r->nm->content = r->nm->written = r->content;
     r->nm->written_keys = h.key_pieces;
     r->nm->written_pieces = h.key_pieces + (h.nids + NAMES_IDS - 1) / NAMES_IDS;

@@ -19,13 +19,13 @@ static bool room_for(const struct name_commit *m, uint32_t n)
 }
 
 /* The next change of the commit; its value is written by who asks. */
-static uint8_t *change(struct name_commit *m, uint64_t key)
+static uint8_t *write_change(struct name_commit *m, uint64_t key)
 {
     m->change[m->n] = (struct journal_change){.key = key};
     return m->value[m->n++];
 }
 
-static void put(struct name_commit *m, uint32_t bytes)
+static void write_put(struct name_commit *m, uint32_t bytes)
 {
     MUST(bytes <= JOURNAL_VALUE_MAX);
     m->change[m->n - 1].value = m->value[m->n - 1];
@@ -48,12 +48,12 @@ void name_stale(struct names *n, uint64_t content, uint32_t first, uint32_t piec
         (struct name_stale){.content = content, .first = first, .n = pieces};
 }
 
-static void sweep(struct names *n)
+static void stale_sweep(struct names *n)
 {
     struct name_commit *m = &n->commit;
     while (n->stale_n > 0 && room_for(m, 1)) {
         struct name_stale *s = &n->stale[n->stale_at];
-        (void)change(m, key_of(s->content, s->first++));
+        (void)write_change(m, key_of(s->content, s->first++));
         if (--s->n > 0)
             continue;
         n->stale_at = (n->stale_at + 1) % NAMES_STALE;
@@ -132,7 +132,7 @@ static void note_keys(struct core *c, const struct core_name *nm)
     }
 }
 
-static void begin(struct core *c, const struct core_name *nm)
+static void write_begin(struct core *c, const struct core_name *nm)
 {
     struct names *n = c->names;
     note_keys(c, nm);
@@ -155,16 +155,16 @@ static void give_up(struct names *n)
 static void put_piece(struct names *n)
 {
     struct name_commit *m = &n->commit;
-    uint8_t *value = change(m, key_of(n->w_content, n->w_next));
+    uint8_t *value = write_change(m, key_of(n->w_content, n->w_next));
     if (n->w_next <= n->w_key_pieces) {
         const uint32_t first = (n->w_next - 1) * NAMES_KEYS,
                        keys = MIN(NAMES_KEYS, n->w_keys - first);
         memcpy(value, n->w_key + (size_t)first * NAMES_KEY_ROOM, (size_t)keys * NAMES_KEY_ROOM);
-        put(m, keys * NAMES_KEY_ROOM);
+        write_put(m, keys * NAMES_KEY_ROOM);
     } else {
         const struct name_ids *ids = &n->ids[n->w_ids];
         memcpy(value, ids->id, (size_t)ids->n * 4);
-        put(m, ids->n * 4);
+        write_put(m, ids->n * 4);
         n->w_ids = ids->next;
     }
     n->w_next++;
@@ -185,7 +185,7 @@ static void drop_written(struct names *n, const struct core_name *nm)
 {
     if (!nm->written)
         return;
-    (void)change(&n->commit, key_of(nm->written, 0));
+    (void)write_change(&n->commit, key_of(nm->written, 0));
     name_stale(n, nm->written, 1, nm->written_pieces);
 }
 
@@ -205,18 +205,18 @@ static bool write_one(struct core *c, struct core_name *nm)
         return true;
     }
     if (nm->written == nm->content) { /* used, no more */
-        put(m, put_head(nm, nm->written_keys, change(m, key_of(nm->content, 0))));
+        write_put(m, put_head(nm, nm->written_keys, write_change(m, key_of(nm->content, 0))));
         note_head(c, nm, nm->content, nm->written_keys, nm->written_pieces);
         return true;
     }
     if (!n->w_content)
-        begin(c, nm);
+        write_begin(c, nm);
     for (; n->w_next <= n->w_pieces; put_piece(n))
         if (!room_for(m, 1))
             return false;
     if (!room_for(m, 2))
         return false;
-    put(m, put_head(nm, n->w_key_pieces, change(m, key_of(nm->content, 0))));
+    write_put(m, put_head(nm, n->w_key_pieces, write_change(m, key_of(nm->content, 0))));
     drop_written(n, nm);
     note_head(c, nm, nm->content, n->w_key_pieces, n->w_pieces);
     n->w_content = 0;
@@ -239,7 +239,7 @@ void name_write(struct core *c, struct core_name *nm)
         name_free(c, nm);
 }
 
-static void landed(struct core *c, uint32_t i)
+static void write_landed(struct core *c, uint32_t i)
 {
     const struct name_commit *m = &c->names->commit;
     struct core_name *nm = &c->names->name[m->head[i].name];
@@ -324,7 +324,7 @@ static void on_done(struct journal_commit *commit)
         return;
     }
     for (uint32_t i = 0; i < heads; i++)
-        landed(c, i);
+        write_landed(c, i);
     names_write_step(c);
 }
 
@@ -341,7 +341,7 @@ void names_write_step(struct core *c)
             break;
         list_remove(node);
     }
-    sweep(n);
+    stale_sweep(n);
     if (m->n == 0)
         return;
     m->in_flight = true;

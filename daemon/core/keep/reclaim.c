@@ -97,7 +97,7 @@ static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
 }
 
 /* By level, then by what the policy says. What is guaranteed to its owner stays. */
-static bool deserves(struct core *c, const struct block *b, bool must)
+static bool block_deserves(struct core *c, const struct block *b, bool must)
 {
     const uint32_t no = block_no(c, b);
     const uint64_t bytes = block_bytes(c, b);
@@ -125,7 +125,7 @@ static bool tree_in_use(struct core *c, struct block *b)
 
 /* ---- occupants ---- */
 
-static void stick(struct core *c, uint32_t no, struct tier_loc loc)
+static void reclaim_stick(struct core *c, uint32_t no, struct tier_loc loc)
 {
     if (c->reclaim->nstuck == STUCK_MAX)
         return; /* its region waits until it is used or evicted */
@@ -146,7 +146,7 @@ static bool has_loc(struct core *c, const struct block *b, struct tier_loc loc, 
     return false;
 }
 
-static bool keep(struct core *c, struct tier_loc loc, uint32_t no)
+static bool reclaim_keep(struct core *c, struct tier_loc loc, uint32_t no)
 {
     if (!c->cfg.disk->ops->keep(c->cfg.disk, loc, no)) {
         c->m.keeps_refused++;
@@ -166,16 +166,16 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
         return; /* dying: given back with it */
     const bool moving = b->copies > 0 || b->moving > 0;
     if (b->flags & BLOCK_F_DURABLE || moving || (block_pinned(b) && !(b->flags & BLOCK_F_HOST))) {
-        if (!keep(c, loc, no))
-            stick(c, no, loc);
+        if (!reclaim_keep(c, loc, no))
+            reclaim_stick(c, no, loc);
         return;
     }
     if (b->flags & BLOCK_F_HOST) {
-        if (!above_carries(c, b) || !deserves(c, b, true) || !keep(c, loc, no))
+        if (!above_carries(c, b) || !block_deserves(c, b, true) || !reclaim_keep(c, loc, no))
             disk_forget(c, b);
         return;
     }
-    if (deserves(c, b, tree_in_use(c, b)) && keep(c, loc, no))
+    if (block_deserves(c, b, tree_in_use(c, b)) && reclaim_keep(c, loc, no))
         return;
     /* What is in use below loses its beginning, and goes when it is let go; what is promised stays,
      * and so does this. */
@@ -184,7 +184,7 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
          at = block_walk_next(c, root, at)) {
         if (!block_kept(c, &c->blocks[at]))
             continue;
-        stick(c, no, loc);
+        reclaim_stick(c, no, loc);
         return;
     }
     c->m.blocks_reclaimed += block_tree_size(c, root);

@@ -142,7 +142,7 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
     block_kill_tree(c, b, KVC_MISS_CORRUPT);
 }
 
-static enum verdict judge(struct core *c, const struct verify_op *o, struct block *b)
+static enum verdict verify_judge(struct core *c, const struct verify_op *o, struct block *b)
 {
     const bool there =
         o->near == CORE_NONE ? is_there(o->slice, b) : near_verify_is_there(c, o->near);
@@ -162,7 +162,7 @@ static enum verdict judge(struct core *c, const struct verify_op *o, struct bloc
 
 /* ---- a slice ---- */
 
-static void count(struct core *c, struct core_verify *v, enum verdict verdict)
+static void verify_count(struct core *c, struct core_verify *v, enum verdict verdict)
 {
     switch (verdict) {
     case VERDICT_GOOD:
@@ -198,7 +198,7 @@ static void verify_read_done(struct tier_op *t)
     struct block *b = &c->blocks[o->block];
     unsigned i = o->index;
     const bool is_promised = b->state == BLOCK_PRESENT && block_promised(b);
-    enum verdict verdict = judge(c, o, b);
+    enum verdict verdict = verify_judge(c, o, b);
     list_remove(&o->node);
     if (o->near != CORE_NONE)
         near_verify_end(c, o->near);
@@ -210,7 +210,7 @@ static void verify_read_done(struct tier_op *t)
     v->block[i].verdict = (uint8_t)MAX(v->block[i].verdict, verdict);
     if (--v->block[i].left > 0)
         return;
-    count(c, v, v->block[i].verdict);
+    verify_count(c, v, v->block[i].verdict);
     if (--v->left == 0)
         verify_slice_end(c, v);
 }
@@ -259,7 +259,7 @@ uint32_t verify_most(const struct core *c, uint64_t there)
     return (uint32_t)MIN(CORE_VERIFY_BLOCKS, share);
 }
 
-static bool wanted(struct core *c, const struct core_verify *v, const struct block *b)
+static bool verify_wanted(struct core *c, const struct core_verify *v, const struct block *b)
 {
     if (!(b->flags & BLOCK_F_LINKED))
         return false;
@@ -277,7 +277,7 @@ static uint32_t slice_begin(struct core *c, struct core_verify *v)
     const uint32_t most = verify_most(c, c->m.blocks_present);
     for (uint32_t steps = 0; no < c->blocks_high && steps < VERIFY_STEPS; no++, steps++) {
         struct block *b = &c->blocks[no];
-        if (!wanted(c, v, b))
+        if (!verify_wanted(c, v, b))
             continue;
         const uint32_t of_block = group_shards(block_ns(c, b), block_group(c, b));
         if (b->state != BLOCK_PRESENT || b->moving > 0 || b->copies + of_block > BLOCK_COPIES_MAX ||

@@ -66,7 +66,7 @@ bool find_put(struct core *c, struct find *f, uint32_t g, uint32_t i, struct blo
     return !f->refused;
 }
 
-static bool present(const struct core *c, uint32_t no)
+static bool find_present(const struct core *c, uint32_t no)
 {
     return no != CORE_NONE && c->blocks[no].state == BLOCK_PRESENT;
 }
@@ -75,7 +75,7 @@ static bool present(const struct core *c, uint32_t no)
 static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
 {
     uint32_t *run = &c->runlen[f->at[g]];
-    const bool here = present(c, c->found[f->at[g] + i]);
+    const bool here = find_present(c, c->found[f->at[g] + i]);
     run[i] = !here ? 0 : i > 0 ? run[i - 1] + 1 : 1;
     if (run[i] == i + 1)
         f->lead[g] = run[i];
@@ -83,7 +83,7 @@ static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
 
 /* Records of blocks 0 .. n-1 of group g, from that on that is to be looked at next; stops at the
  * first that is not present if `chain`. True: that was all. */
-static bool probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
+static bool find_probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
 {
     const struct core_seq *seq = f->seq;
     uint32_t slot = (uint32_t)(seq->ns - c->ns);
@@ -123,10 +123,10 @@ static bool probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool c
 static bool probe_full(struct core *c, struct find *f, uint32_t g)
 {
     uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
-    if (!probe(c, f, g, f->seq->n[g], true))
+    if (!find_probe(c, f, g, f->seq->n[g], true))
         return false;
     uint32_t lead = f->probed[g];
-    if (lead > 0 && !present(c, c->found[f->at[g] + lead - 1]))
+    if (lead > 0 && !find_present(c, c->found[f->at[g] + lead - 1]))
         lead--;
     f->lead[g] = lead;
     f->limit = MIN(f->limit, (uint32_t)MIN((uint64_t)lead * bt, f->seq->tokens));
@@ -137,7 +137,7 @@ static bool probe_other(struct core *c, struct find *f, uint32_t g)
 {
     uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
     uint32_t n = MIN(f->seq->n[g], (uint32_t)(((uint64_t)f->seq->tokens + bt - 1) / bt));
-    return probe(c, f, g, n, false);
+    return find_probe(c, f, g, n, false);
 }
 
 /* Blocks first .. end-1 of group g that a prefix of `tokens` needs. */
@@ -220,7 +220,7 @@ static bool first_gap(struct core *c, struct find *f, uint32_t g, uint32_t *ret_
     for (; from + f->next < f->probed[g]; f->next++) {
         if (find_paused(c, f))
             return false;
-        if (!present(c, c->found[f->at[g] + from + f->next]))
+        if (!find_present(c, c->found[f->at[g] + from + f->next]))
             break;
     }
     *ret_gap = from + f->next < f->probed[g] ? from + f->next : CORE_NONE;
@@ -373,7 +373,7 @@ static bool decide_explain(struct core *c, struct find *f, struct core_prefix *p
     return true;
 }
 
-static bool decide(struct core *c, struct find *f, struct core_prefix *prefix)
+static bool prefix_decide(struct core *c, struct find *f, struct core_prefix *prefix)
 {
     switch ((enum find_stage)f->stage) {
     case FIND_FIT:
@@ -396,7 +396,7 @@ static bool decide(struct core *c, struct find *f, struct core_prefix *prefix)
 bool find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix)
 {
     for (; f->stage <= FIND_EXPLAIN; f->stage++)
-        if (!decide(c, f, ret_prefix))
+        if (!prefix_decide(c, f, ret_prefix))
             return false;
     return true;
 }
@@ -442,7 +442,7 @@ static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
 }
 
 /* runlen as if what is being written were there; returns the tokens that full groups allow then. */
-static uint32_t reach(struct core *c, struct find *f)
+static uint32_t find_reach(struct core *c, struct find *f)
 {
     uint64_t limit = f->seq->tokens;
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
@@ -468,7 +468,7 @@ static bool first_pending(const struct core *c, const struct find *f, uint32_t t
         find_needs(f, g, tokens, &first, &end);
         for (uint32_t i = first; i < end; i++) {
             const uint32_t no = c->found[f->at[g] + i];
-            if (present(c, no))
+            if (find_present(c, no))
                 continue;
             *ret_group = g;
             *ret_i = i;
@@ -484,7 +484,7 @@ static bool first_pending(const struct core *c, const struct find *f, uint32_t t
 bool find_blocker(struct core *c, struct find *f, uint32_t enough, uint32_t *ret_group,
                   uint32_t *ret_i)
 {
-    uint32_t best = CORE_NONE, limit = reach(c, f);
+    uint32_t best = CORE_NONE, limit = find_reach(c, f);
     for (uint32_t tokens = limit; tokens > f->tokens;
          tokens = (tokens - 1) / f->coarsest * f->coarsest) {
         if (best != CORE_NONE && tokens < enough)

@@ -44,7 +44,7 @@ static bool tell_count(struct core *c, struct find *f, struct telling *t, bool w
 }
 
 /* Group by group. */
-static bool tell(struct core *c, struct find *f, struct telling *t, bool whole)
+static bool request_tell(struct core *c, struct find *f, struct telling *t, bool whole)
 {
     const struct core_seq *seq = f->seq;
     const struct policy_ops *policy = c->cfg.policy;
@@ -73,11 +73,11 @@ static bool tell(struct core *c, struct find *f, struct telling *t, bool whole)
 
 bool tell_step(struct core *c, struct find *f, struct telling *t)
 {
-    return tell(c, f, t, false);
+    return request_tell(c, f, t, false);
 }
 
 void tell_request(struct core *c, struct find *f)
 {
     struct telling t = {0};
-    MUST(tell(c, f, &t, true));
+    MUST(request_tell(c, f, &t, true));
 }

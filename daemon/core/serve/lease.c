@@ -296,7 +296,7 @@ static void add_asked(const struct find *f, const struct core_waiter *waiter,
         prefix->group[g].reason = KVC_MISS_NOT_WORTH;
 }
 
-static uint32_t beyond(uint32_t tokens, uint32_t from)
+static uint32_t lease_beyond(uint32_t tokens, uint32_t from)
 {
     return tokens - MIN(tokens, from);
 }
@@ -305,18 +305,20 @@ static uint32_t beyond(uint32_t tokens, uint32_t from)
 static void count_acquire(struct core *c, const struct find *f, uint32_t from,
                           const struct core_waiter *waiter, const struct core_prefix *prefix)
 {
-    const uint32_t hit = beyond(f->tokens, from), missed = beyond(f->seq->tokens, from) - hit;
+    const uint32_t hit = lease_beyond(f->tokens, from),
+                   missed = lease_beyond(f->seq->tokens, from) - hit;
     const uint32_t decided = MIN(not_worth(f, waiter, prefix), missed);
     c->m.acquires++;
     c->m.tokens_hit += hit;
     if (waiter && waiter->cached > 0)
-        c->m.tokens_loaded += beyond(f->tokens, MAX(from, waiter->in_memory));
+        c->m.tokens_loaded += lease_beyond(f->tokens, MAX(from, waiter->in_memory));
     c->m.tokens_recomputed_by_decision += decided;
     c->m.tokens_recomputed_by_miss += missed - decided;
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
         uint32_t first, end;
         find_lease(f, g, from, &first, &end);
-        c->m.blocks_asked += beyond(f->seq->n[g], from / f->seq->ns->spec.group[g].block_tokens);
+        c->m.blocks_asked +=
+            lease_beyond(f->seq->n[g], from / f->seq->ns->spec.group[g].block_tokens);
         c->m.blocks_hit += end - first;
     }
 }
@@ -566,8 +568,8 @@ static int redeem_blocks(struct core *c, struct lease *l, const struct lease *fr
     return 0;
 }
 
-static int redeem(struct core *c, struct core_client *cl, struct core_redeeming *x, bool all,
-                  struct core_held *ret_held)
+static int ticket_redeem(struct core *c, struct core_client *cl, struct core_redeeming *x, bool all,
+                         struct core_held *ret_held)
 {
     const struct lease *from = lease_by_ticket(c, cl, x->ticket);
     struct lease *l = x->lease ? lease_by_id(c, cl, x->lease)
@@ -592,7 +594,7 @@ int core_redeem_step(struct core *c, struct core_client *cl, struct core_redeemi
                      struct core_held *ret_held)
 {
     work_slice(c);
-    return redeem(c, cl, x, false, ret_held);
+    return ticket_redeem(c, cl, x, false, ret_held);
 }
 
 void core_redeem_cancel(struct core *c, struct core_client *cl, struct core_redeeming *x)
@@ -608,7 +610,7 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
 {
     struct core_redeeming x = {.lease = 0};
     memcpy(x.ticket, ticket, sizeof x.ticket);
-    return redeem(c, cl, &x, true, ret_held);
+    return ticket_redeem(c, cl, &x, true, ret_held);
 }
 
 static int loc_tell(struct core *c, const struct block *b, uint32_t shard, core_loc_fn *fn,

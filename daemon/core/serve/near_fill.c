@@ -48,7 +48,7 @@ static void let_go(struct core *c, struct core_client *cl, struct lease *l)
 }
 
 /* It goes on to what has not landed, or ends. */
-static void advance(struct core *c, struct core_fill *f)
+static void fill_advance(struct core *c, struct core_fill *f)
 {
     struct lease *l = lease_in_use(c, f->lease);
     struct core_client *cl = f->client;
@@ -78,7 +78,7 @@ static void fill_part_ended(struct core *c, struct near_job *job, struct near_pa
     const bool last = job->left == 0;
     for (struct list_node *node; (node = list_first(&woken));) {
         list_remove(node);
-        advance(c, CONTAINER_OF(node, struct core_fill, node));
+        fill_advance(c, CONTAINER_OF(node, struct core_fill, node));
     }
     if (last)
         near_job_end(c, job);
@@ -103,7 +103,7 @@ struct filling {
 
 /* Near copies of the lease's blocks into core->found, CORE_NONE where there is none; returns how
  * many are to be copied. */
-static uint32_t look(struct filling *x, uint32_t *ret_n)
+static uint32_t fill_look(struct filling *x, uint32_t *ret_n)
 {
     struct core *c = x->c;
     uint32_t n = 0, missing = 0;
@@ -120,7 +120,7 @@ static uint32_t look(struct filling *x, uint32_t *ret_n)
 }
 
 /* The device's policy hears what is asked for. */
-static void tell(struct filling *x)
+static void fill_tell(struct filling *x)
 {
     struct core *c = x->c;
     const struct policy_ops *policy = c->cfg.near_policy;
@@ -259,9 +259,9 @@ int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f)
         return 0;
     struct filling x = {.c = c, .f = f, .l = l, .dev = dev};
     uint32_t n;
-    if (look(&x, &n) > 0 && !(x.job = near_job_new(c, cl, &fill_kind, dev, false)))
+    if (fill_look(&x, &n) > 0 && !(x.job = near_job_new(c, cl, &fill_kind, dev, false)))
         return KVC_E_BUSY;
-    tell(&x);
+    fill_tell(&x);
     take_hits(&x, n);
     fill_missing(&x);
     if (l->near.n > 0)

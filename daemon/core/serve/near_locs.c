@@ -3,7 +3,7 @@
 #include "near_jobs.h"
 #include "serve.h"
 
-/* Where the lease, whose near copies are marked, has b. False: nowhere any more. */
+/* Where the lease, whose near copies are marked, has b. False: loc_ignore any more. */
 static bool place_of(struct core *c, const struct lease *l, const struct block *b, uint32_t shard,
                      struct tier_view *ret_view)
 {
@@ -44,7 +44,7 @@ int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease,
     return err;
 }
 
-static void nowhere(void *ctx, const struct tier_view *view)
+static void loc_ignore(void *ctx, const struct tier_view *view)
 {
     (void)ctx;
     (void)view;
@@ -52,5 +52,5 @@ static void nowhere(void *ctx, const struct tier_view *view)
 
 bool core_lease_is_lost(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard)
 {
-    return core_lease_locs_near(c, cl, lease, shard, nowhere, NULL) == KVC_E_GONE;
+    return core_lease_locs_near(c, cl, lease, shard, loc_ignore, NULL) == KVC_E_GONE;
 }

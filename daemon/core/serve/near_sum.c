@@ -65,7 +65,7 @@ static bool is_due(const struct near_part *p)
     return !p->given && p->looked == p->copy.n && p->looking == 0;
 }
 
-static void give(struct near_job *job, uint32_t part)
+static void part_give(struct near_job *job, uint32_t part)
 {
     struct device *device = job->dev->device;
     job->part[part].given = true;
@@ -94,7 +94,7 @@ void near_sum_begin(struct near_job *job, uint32_t part)
         return;
     if (job->send) /* whose parts before it may have taken their time */
         (void)is_nothing(job, &job->part[part]);
-    give(job, part);
+    part_give(job, part);
 }
 
 /* Parts that are due, while there are some: with the last of them the job may go. */
@@ -108,7 +108,7 @@ static void give_due(struct near_job *job)
             continue;
         due--;
         if (!is_nothing(job, &job->part[i])) {
-            give(job, i);
+            part_give(job, i);
             continue;
         }
         job->part[i].given = true;

@@ -47,7 +47,7 @@ static struct near_line *line_of(const struct core *c, struct near_device *dev,
     return &dev->line[client_no(c, cl)];
 }
 
-static void enqueue(struct core *c, struct near_device *dev, struct core_turn *turn)
+static void turn_enqueue(struct core *c, struct near_device *dev, struct core_turn *turn)
 {
     struct near_line *line = line_of(c, dev, client_of(turn));
     if (!list_is_linked(&line->node))
@@ -56,7 +56,7 @@ static void enqueue(struct core *c, struct near_device *dev, struct core_turn *t
     *(turn->gated ? &dev->gated_n : &dev->ready_n) += 1;
 }
 
-static void dequeue(struct near_device *dev, struct near_line *line, struct core_turn *turn)
+static void turn_dequeue(struct near_device *dev, struct near_line *line, struct core_turn *turn)
 {
     list_remove(&turn->node);
     *(turn->gated ? &dev->gated_n : &dev->ready_n) -= 1;
@@ -70,7 +70,7 @@ void near_wait(struct core *c, const struct core_client *cl, struct core_turn *t
     *turn = (struct core_turn){.device = dev->device->no, .kind = kind, .gated = gated};
     list_init(&turn->node);
     MUST(client_of(turn) == cl);
-    enqueue(c, dev, turn);
+    turn_enqueue(c, dev, turn);
     c->m.near_waiting++;
     c->near->due = true; /* others that wait may not be before it in everything */
 }
@@ -87,7 +87,7 @@ bool near_wait_cancel(struct core *c, struct core_turn *turn)
 /* ---- those who end ---- */
 
 /* 0: it goes on waiting. */
-static int verdict(const struct core *c, struct core_turn *turn)
+static int turn_verdict(const struct core *c, struct core_turn *turn)
 {
     const uint64_t deadline_ns =
         turn_stores(turn) ? commit_of(turn)->deadline_ns : send_of(turn)->deadline_ns;
@@ -102,13 +102,13 @@ static void look_at(struct core *c, struct near_device *dev, struct near_line *l
 {
     LIST_FOR_EACH_SAFE (node, next, list) {
         struct core_turn *turn = turn_at(node);
-        if (verdict(c, turn) != 0) {
-            dequeue(dev, line, turn);
+        if (turn_verdict(c, turn) != 0) {
+            turn_dequeue(dev, line, turn);
             list_push_back(over, &turn->node);
         } else if (turn->gated && word_has_come(turn)) {
-            dequeue(dev, line, turn);
+            turn_dequeue(dev, line, turn);
             turn->gated = false;
-            enqueue(c, dev, turn);
+            turn_enqueue(c, dev, turn);
         }
     }
 }
@@ -124,7 +124,7 @@ static void look_through(struct core *c, struct near_device *dev)
     }
     for (struct list_node *node; (node = list_first(&over));) {
         struct core_turn *turn = turn_at(node);
-        const int status = verdict(c, turn);
+        const int status = turn_verdict(c, turn);
         list_remove(node);
         c->m.near_waiting--;
         turn->kind->drop(c, turn, status);
@@ -133,8 +133,8 @@ static void look_through(struct core *c, struct near_device *dev)
 
 /* ---- those who begin ---- */
 
-static bool begin(struct core *c, struct near_device *dev, struct near_line *line,
-                  struct list_node *node)
+static bool line_begin(struct core *c, struct near_device *dev, struct near_line *line,
+                       struct list_node *node)
 {
     if (!node)
         return false;
@@ -142,14 +142,14 @@ static bool begin(struct core *c, struct near_device *dev, struct near_line *lin
     struct near_job *job = near_job_take(c, client_of(turn), turn->kind, dev, turn->gated);
     if (!job)
         return false;
-    dequeue(dev, line, turn);
+    turn_dequeue(dev, line, turn);
     c->m.near_waiting--;
     turn->kind->run(c, turn, job);
     return true;
 }
 
 /* Until none of the lines can begin anything, one after the other. */
-static void serve(struct core *c, struct near_device *dev)
+static void device_serve(struct core *c, struct near_device *dev)
 {
     struct near_line *stop = NULL; /* the first in a row that could not */
     for (struct list_node *node; (node = list_first(&dev->lines));) {
@@ -158,8 +158,8 @@ static void serve(struct core *c, struct near_device *dev)
             return;
         list_remove(node);
         list_push_back(&dev->lines, node);
-        if (begin(c, dev, line, list_first(&line->ready)) ||
-            begin(c, dev, line, list_first(&line->gated)))
+        if (line_begin(c, dev, line, list_first(&line->ready)) ||
+            line_begin(c, dev, line, list_first(&line->gated)))
             stop = NULL;
         else if (!stop)
             stop = line;
@@ -175,7 +175,7 @@ void near_run_waiting(struct core *c)
     t->look_ns = c->now_ns + NEAR_LOOK_NS;
     for (uint32_t i = 0; i < t->ndevices; i++) {
         look_through(c, &t->dev[i]);
-        serve(c, &t->dev[i]);
+        device_serve(c, &t->dev[i]);
     }
 }
 

@@ -102,8 +102,8 @@ void near_store_cancel(struct core *c, struct core_commit *m);
 
 /* ---- advice.c ---- */
 
-/* Blocks of group g of which advice on the chain may be; it is for those that no other chain shares,
- * from the last one on. */
+/* Blocks of group g of which advice on the chain may be; it is for those that no other chain
+ * shares, from the last one on. */
 void own_range(const struct find *f, uint32_t g, uint32_t *ret_first, uint32_t *ret_end);
 bool is_shared(const struct block *b, bool is_last);
 

@@ -191,8 +191,8 @@ static struct welcome welcome_of(struct core_reserving *x, uint32_t i, const str
 }
 
 /* A record and room for key i below `parent`, which may be NULL. */
-static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struct block *parent,
-                    struct block **ret_block)
+static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
+                          struct block *parent, struct block **ret_block)
 {
     struct core *c = x->core;
     const uint8_t *key = x->in.keys + (size_t)i * KVC_KEY_BYTES;
@@ -238,7 +238,7 @@ static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struc
 #define STATUS_PAUSED UINT8_MAX
 
 /* What a block is told that got no room. */
-static uint8_t refusal(struct core *c, int err)
+static uint8_t write_refusal(struct core *c, int err)
 {
     if (evict_paused(c))
         return STATUS_PAUSED;
@@ -313,14 +313,14 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
             return KVC_ST_TIER;
         int err = p ? resv_take_over(x, b, p) : 0;
         if (p)
-            return err ? refusal(c, err) : KVC_ST_OK;
+            return err ? write_refusal(c, err) : KVC_ST_OK;
         block_hold(c, b); /* as above: its other shards may be all that keeps it */
         struct welcome w = {.near = x->near};
         err = resv_take_part(x, b, &w);
         block_unhold(c, b);
         if (!err)
             return KVC_ST_OK;
-        return err == KVC_E_QUOTA || evict_paused(c) ? refusal(c, err) : KVC_ST_FULL;
+        return err == KVC_E_QUOTA || evict_paused(c) ? write_refusal(c, err) : KVC_ST_FULL;
     }
     bool full = x->group->rule == KVC_RULE_FULL;
     if (full && !parent && (i > 0 || in->parent))
@@ -330,17 +330,17 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
         err = climb_step(c, &x->climb, parent, &x->r->held);
     if (err) {
         *block = NULL;
-        return err == CORE_MORE ? STATUS_PAUSED : refusal(c, err);
+        return err == CORE_MORE ? STATUS_PAUSED : write_refusal(c, err);
     }
     if (full && x->cut) {
         *block = NULL;
         return KVC_ST_TIER;
     }
-    err = announce(x, i, tokens, full ? parent : NULL, block);
+    err = write_announce(x, i, tokens, full ? parent : NULL, block);
     if (!err)
         return KVC_ST_OK;
     *block = NULL;
-    return refusal(c, err);
+    return write_refusal(c, err);
 }
 
 /* Where storage takes what leaves, all is taken. A hit needs a block of each group and shard, and

@@ -78,7 +78,7 @@ static uint64_t leaving_within(const struct core *c, uint32_t payer)
 
 /* One owner's way back to its margin: what is on disk leaves memory, else it is written there.
  * Above the limit itself (it was lowered) what cannot be written goes too. */
-static bool relieve(struct core *c, uint32_t payer, uint32_t *left)
+static bool quota_relieve(struct core *c, uint32_t payer, uint32_t *left)
 {
     const uint64_t limit = retain_quota_of(c->retain, payer)->limit[0];
     uint64_t leaving = c->leaving_bytes ? leaving_within(c, payer) : 0;
@@ -202,7 +202,7 @@ bool quota_step(struct core *c)
         struct quota *q = &c->quotas->quota[c->quotas->at];
         if (!q->payer)
             continue;
-        more |= relieve(c, q->payer, &left);
+        more |= quota_relieve(c, q->payer, &left);
         more |= relieve_disk(c, q);
     }
     return more;

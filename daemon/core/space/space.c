@@ -38,8 +38,8 @@ static struct tier_loc some_loc(struct core *c, const struct block *b)
     return p->loc;
 }
 
-static void leave(struct core *c, const struct core_ns *ns, struct block *b, uint32_t bytes,
-                  uint32_t *in_vain)
+static void host_leave(struct core *c, const struct core_ns *ns, struct block *b, uint32_t bytes,
+                       uint32_t *in_vain)
 {
     const struct tier *host = c->cfg.host;
     *in_vain += !host->ops->helps(host, some_loc(c, b), ns->principal, bytes);
@@ -68,7 +68,7 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, s
     const struct tier *host = c->cfg.host;
     struct block *b = next_clean(c, ns->payer);
     if (b) {
-        leave(c, ns, b, bytes, in_vain);
+        host_leave(c, ns, b, bytes, in_vain);
         return 0;
     }
     if (w->patient && c->cfg.disk) {
@@ -83,7 +83,7 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, s
         if (no == POLICY_NO_BLOCK)
             return KVC_E_FULL;
         if (block_on_disk(&c->blocks[no])) { /* behind one that could not go */
-            leave(c, ns, &c->blocks[no], bytes, in_vain);
+            host_leave(c, ns, &c->blocks[no], bytes, in_vain);
             return 0;
         }
         const struct tier_loc loc = some_loc(c, &c->blocks[no]);
