@@ -39,6 +39,7 @@ struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group
                         const uint8_t *key)
 {
     uint32_t slot = (uint32_t)(ns - c->ns);
+    c->index_probes++;
     return index_find(c, index_hash(c, slot, group, key), slot, group, key);
 }
 

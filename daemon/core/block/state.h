@@ -336,6 +336,7 @@ struct core {
     uint64_t *table; /* record number + 1 in the low half, tag above; 0 = empty */
     uint32_t table_size;
     uint64_t hash_secret[4];
+    uint64_t index_probes; /* keys that were looked up */
 
     struct policy *policy;
     void *policy_mem;

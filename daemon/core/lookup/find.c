@@ -81,6 +81,33 @@ static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
         f->lead[g] = run[i];
 }
 
+/* What an earlier lookup found for this key, if it is there yet. */
+static struct block *find_known(struct core *c, const struct find *f, uint32_t g, uint32_t i,
+                                const uint8_t *key)
+{
+    const uint32_t no = c->found[f->at[g] + i];
+    struct block *b = no == CORE_NONE ? NULL : &c->blocks[no];
+    const bool same = b && b->flags & BLOCK_F_LINKED && b->ns == f->seq->ns - c->ns &&
+                      b->group == g && memcmp(b->key.b, key, KVC_KEY_BYTES) == 0;
+    return same ? b : NULL;
+}
+
+/* Its hash, and those of the keys behind it, whose slots are on their way. */
+static uint64_t hash_ahead(struct core *c, struct find *f, uint32_t g, uint32_t i, uint32_t n)
+{
+    const uint32_t slot = (uint32_t)(f->seq->ns - c->ns);
+    uint64_t *hash = &c->hash[f->at[g]];
+    uint32_t hashed = f->hashed[g];
+    for (; hashed < n && hashed < i + 2 * FIND_AHEAD; hashed++) {
+        hash[hashed] = index_hash(c, slot, g, f->seq->keys[g] + (size_t)hashed * KVC_KEY_BYTES);
+        index_prefetch(c, hash[hashed]);
+    }
+    f->hashed[g] = hashed;
+    if (i + FIND_AHEAD < n)
+        index_prefetch_record(c, hash[i + FIND_AHEAD]);
+    return hash[i];
+}
+
 /* Records of blocks 0 .. n-1 of group g, from that on that is to be looked at next; stops at the
  * first that is not present if `chain`. True: that was all. */
 static bool find_probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
@@ -88,21 +115,17 @@ static bool find_probe(struct core *c, struct find *f, uint32_t g, uint32_t n, b
     const struct core_seq *seq = f->seq;
     uint32_t slot = (uint32_t)(seq->ns - c->ns);
     uint32_t *found = &c->found[f->at[g]];
-    uint64_t *hash = &c->hash[f->at[g]];
-    uint32_t hashed = f->hashed[g], i = f->probed[g];
+    uint32_t i = f->probed[g];
     for (; i < n; i++) {
         if (f->held && slice_over(c))
             break;
-        for (; hashed < n && hashed < i + 2 * FIND_AHEAD; hashed++) {
-            uint64_t h = index_hash(c, slot, g, seq->keys[g] + (size_t)hashed * KVC_KEY_BYTES);
-            hash[hashed] = h;
-            index_prefetch(c, h);
-        }
-        f->hashed[g] = hashed;
-        if (i + FIND_AHEAD < n)
-            index_prefetch_record(c, hash[i + FIND_AHEAD]);
         const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
-        struct block *b = index_find(c, hash[i], slot, g, key);
+        const bool known = i < f->known[g];
+        struct block *b = known ? find_known(c, f, g, i, key) : NULL;
+        if (!b && !(known && f->is_recent)) {
+            b = index_find(c, hash_ahead(c, f, g, i, n), slot, g, key);
+            c->index_probes++;
+        }
         bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
         c->work += WORK_LOOK;
         found[i] = here ? block_no(c, b) : CORE_NONE;
@@ -411,6 +434,40 @@ void find_prefix(struct core *c, const struct core_seq *seq, enum find_where whe
     }
     MUST(find_look(c, f));
     MUST(find_decide(c, f, ret_prefix));
+}
+
+void find_again(struct core *c, const struct find *was, enum find_where where, struct find *f,
+                struct core_prefix *ret_prefix)
+{
+    uint32_t known[KVC_GROUPS_MAX];
+    memcpy(known, was->probed, sizeof known);
+    find_begin(c, was->seq, where, was->from, f);
+    if (f->seq->absent) {
+        find_nothing(f->seq, ret_prefix);
+        return;
+    }
+    memcpy(f->known, known, sizeof known);
+    f->is_recent = true;
+    MUST(find_look(c, f));
+    MUST(find_decide(c, f, ret_prefix));
+}
+
+void find_expect(struct core *c, struct find *f, uint32_t tokens, const struct run_list *blocks)
+{
+    struct find lease = *f;
+    struct run_iter it = run_begin(c, blocks);
+    lease.tokens = tokens;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_lease(&lease, g, f->from, &first, &end);
+        for (uint32_t i = 0; i < first; i++)
+            c->found[f->at[g] + i] = CORE_NONE;
+        for (uint32_t i = first; i < end; i++) {
+            const struct run_entry *e = run_next(c, &it);
+            c->found[f->at[g] + i] = e ? e->block : CORE_NONE;
+        }
+        f->known[g] = MIN(end, f->seq->n[g]);
+    }
 }
 
 /* ---- waiting ---- */

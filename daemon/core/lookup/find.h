@@ -42,12 +42,14 @@ struct find {
     uint32_t from;
     uint32_t at[KVC_GROUPS_MAX];     /* of group g in core->found */
     uint32_t probed[KVC_GROUPS_MAX]; /* blocks looked at */
+    uint32_t known[KVC_GROUPS_MAX];  /* blocks of which core->found has what was found before */
     uint32_t hashed[KVC_GROUPS_MAX]; /* keys whose hash is in core->hash, at the same place */
     uint32_t lead[KVC_GROUPS_MAX];   /* leading blocks present */
     uint32_t limit;                  /* tokens, by the full groups alone */
     uint32_t coarsest;               /* block_tokens, the largest of all groups */
     uint32_t tokens;                 /* the result */
     bool cut;                        /* more is there, and not worth loading */
+    bool is_recent;                  /* `known` is of this instant: what was absent is absent */
     bool linked; /* each block of a full group that is there builds on the one before */
     /* Of one that goes on in slices: where it is, by groups, those that are full first; what is
      * there is held, by bits of `held`. */
@@ -100,10 +102,17 @@ static inline bool find_ready(struct core *c, const struct find *f, const struct
 /* NULL, or what is wrong with the sequence. */
 void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
                  struct find *ret_find, struct core_prefix *ret_prefix);
+/* The same as find_prefix() of a sequence that `was` was, before which no block came to be: its
+ * blocks are looked at again, and their keys are not looked up. `was` may be ret_find. */
+void find_again(struct core *c, const struct find *was, enum find_where where,
+                struct find *ret_find, struct core_prefix *ret_prefix);
 /* The same in pieces: begun, then looked for until true, then decided until true. */
 void find_begin(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
                 struct find *ret_find);
 bool find_look(struct core *c, struct find *f);
+/* Of one that has begun: what it looks for may be these blocks, which are looked at before the
+ * index is. In the order of a lease on its first `tokens` beyond f->from. */
+void find_expect(struct core *c, struct find *f, uint32_t tokens, const struct run_list *blocks);
 bool find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix);
 /* Of one in slices that begins with blocks instead of keys: b is block i of group g, and is held.
  * False: it is not there as it was, or cannot be held. */

@@ -407,9 +407,26 @@ static int load_all(struct core *c, struct core_client *cl, const struct core_ac
     struct core_prefix there;
     waiter->worth = f->tokens;
     waiter->cached = prefix->cached_tokens;
-    find_prefix(c, &in->seq, FIND_HOST, in->from_tokens, &memory, &there);
+    find_again(c, f, FIND_HOST, &memory, &there);
     waiter->in_memory = memory.tokens;
     return 1;
+}
+
+/* The prefix wherever it is. Of one that has waited for blocks to be loaded, these are looked at.
+ */
+static void find_any(struct core *c, const struct core_acquire *in,
+                     const struct core_waiter *waiter, struct find *f, struct core_prefix *prefix)
+{
+    const struct core_load *l = waiter ? waiter->load : NULL;
+    find_begin(c, &in->seq, FIND_ANY, in->from_tokens, f);
+    if (in->seq.absent) {
+        find_nothing(&in->seq, prefix);
+        return;
+    }
+    if (l && l->near.n == 0)
+        find_expect(c, f, waiter->worth, &l->blocks);
+    MUST(find_look(c, f));
+    MUST(find_decide(c, f, prefix));
 }
 
 /* The prefix in memory, and on the device. 1: waits for it, or for more of it. */
@@ -419,7 +436,7 @@ static int find_in_memory(struct core *c, struct core_client *cl, const struct c
 {
     uint32_t cached = 0;
     if (c->cfg.disk || c->unchecked > 0) {
-        find_prefix(c, &in->seq, FIND_ANY, in->from_tokens, f, prefix);
+        find_any(c, in, waiter, f, prefix);
         if (load_is_ready(c, f, in->from_tokens))
             return find_wait(c, in, f, waiter);
         int got = in->load ? 1 : 0;
@@ -428,8 +445,10 @@ static int find_in_memory(struct core *c, struct core_client *cl, const struct c
         if (got != 0)
             return got;
         cached = prefix->cached_tokens;
+        find_again(c, f, FIND_HOST, f, prefix);
+    } else {
+        find_prefix(c, &in->seq, FIND_HOST, in->from_tokens, f, prefix);
     }
-    find_prefix(c, &in->seq, FIND_HOST, in->from_tokens, f, prefix);
     prefix->cached_tokens = MAX(prefix->cached_tokens, cached);
     return find_wait(c, in, f, waiter);
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "admin.h"
 #include "check_run.h"
 #include "core_rig.h"
 
@@ -83,6 +84,58 @@ START_TEST(memory_is_not_written_while_there_is_room)
     begin(64, 64);
     store_chains(1, 4);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
+    rig_end(&r);
+}
+END_TEST
+
+static void loaded(struct core_waiter *w)
+{
+    w->keys = UINT32_MAX;
+}
+
+/* What it has found is looked at again when it is in memory, by its records. */
+START_TEST(a_cold_acquire_looks_up_each_key_once)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    struct core_acquire in = {.seq = rig_seq(ns, 1, 16), .load = true};
+    struct core_waiter w = {.fn = loaded};
+    struct core_held held;
+    uint64_t before = r.core->index_probes;
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 1);
+    ck_assert_uint_eq(r.core->index_probes, before + 2);
+    rig_settle(&r);
+    while (w.keys != UINT32_MAX)
+        (void)core_run_done(r.core);
+    in.seq = rig_seq(ns, 1, 16);
+    before = r.core->index_probes;
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 0);
+    ck_assert_uint_eq(r.core->index_probes, before);
+    ck_assert_uint_eq(held.prefix.tokens, 16);
+    rig_check_lease(&r, 1, held.lease, 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* What went while it was being loaded is not taken for what it was. */
+START_TEST(a_cold_acquire_finds_no_block_that_went_meanwhile)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    struct core_acquire in = {.seq = rig_seq(ns, 1, 16), .load = true};
+    struct core_waiter w = {.fn = loaded};
+    struct core_held held;
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 1);
+    struct block *last = index_get(r.core, ns, 0, in.seq.keys[0] + KVC_KEY_BYTES);
+    ck_assert_ptr_nonnull(last);
+    block_kill(r.core, last, KVC_MISS_DROPPED);
+    rig_settle(&r);
+    while (w.keys != UINT32_MAX)
+        (void)core_run_done(r.core);
+    in.wait = true; /* and nobody is storing it */
+    in.seq = rig_seq(ns, 1, 16);
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 0);
+    ck_assert_uint_eq(held.prefix.tokens, 8);
     rig_end(&r);
 }
 END_TEST
@@ -645,6 +698,8 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, what_leaves_memory_is_on_disk_and_comes_back);
     tcase_add_test(t, memory_is_not_written_while_there_is_room);
+    tcase_add_test(t, a_cold_acquire_looks_up_each_key_once);
+    tcase_add_test(t, a_cold_acquire_finds_no_block_that_went_meanwhile);
     tcase_add_test(t, a_block_is_loaded_once_for_all_who_ask);
     tcase_add_test(t, wrong_bytes_from_disk_are_a_miss);
     tcase_add_test(t, what_is_out_of_service_is_absent_and_comes_back);
