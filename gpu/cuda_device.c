@@ -82,11 +82,10 @@ static int find_by_uuid(struct cuda_device *d, const uint8_t uuid[DEVICE_UUID_BY
 static int find_by_ordinal(struct cuda_device *d, uint32_t ordinal, int devices)
 {
     if (ordinal >= (uint32_t)devices)
-        return cuda_refuse(
-            d, -ENODEV,
-            "there is no device cuda:%u: this process sees %d; 'nvidia-smi -L' lists "
-            "them, CUDA_VISIBLE_DEVICES may hide some",
-            ordinal, devices);
+        return cuda_refuse(d, -ENODEV,
+                           "there is no device cuda:%u: this process sees %d; 'nvidia-smi -L' "
+                           "lists them, CUDA_VISIBLE_DEVICES may hide some",
+                           ordinal, devices);
     return cuda_check_open(d, "cuDeviceGet", d->cu->DeviceGet(&d->id, (int)ordinal));
 }
 

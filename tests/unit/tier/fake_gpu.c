@@ -2,13 +2,12 @@
 #include "fake_gpu.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "clock.h"
+#include "emu_mem.h"
 #include "list.h"
 #include "sys.h"
 
@@ -19,7 +18,7 @@
 struct fake_mem {
     struct list_node node;
     struct gpu_mem *mem;
-    uint8_t *at;
+    struct device_range range;
     uint64_t bytes;
     bool is_void;
 };
@@ -86,7 +85,7 @@ static void end(struct gpu *g, struct gpu_op *op, int status)
 
 static bool holds(const struct fake_mem *m, uint64_t at, uint64_t bytes)
 {
-    const uint64_t begin = (uintptr_t)m->at;
+    const uint64_t begin = m->range.at;
     return !m->is_void && at >= begin && at - begin < m->bytes && bytes <= m->bytes - (at - begin);
 }
 
@@ -110,60 +109,57 @@ static void gauge(struct gpu *g, const struct fake_mem *m, bool more)
     g->peak_bytes = MAX(g->peak_bytes, g->metrics.memory_bytes);
 }
 
-static int add(struct gpu *g, struct gpu_mem *mem, int fd, uint64_t bytes)
+static void add(struct gpu *g, struct gpu_mem *mem, const struct device_range *range,
+                uint64_t bytes)
 {
     struct fake_mem *m = calloc(1, sizeof(*m));
     ck_assert_ptr_nonnull(m);
-    m->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    ck_assert_ptr_ne(m->at, MAP_FAILED);
+    m->range = *range;
     m->mem = mem;
     m->bytes = bytes;
-    mem->addr = (uintptr_t)m->at;
+    mem->addr = range->at;
     mem->bytes = bytes;
     mem->generation = g->generation;
     mem->priv = m;
     list_push_back(&g->mems, &m->node);
     gauge(g, m, true);
-    return 0;
 }
 
 static int alloc(struct gpu *g, struct gpu_op *op)
 {
-    const int fd = memfd_create("fake-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(ftruncate(fd, (off_t)op->bytes), 0);
-    op->mem->handle =
-        (struct device_handle){.kind = DEVICE_HANDLE_EMU, .fd = fd, .bytes = op->bytes};
-    const int err = add(g, op->mem, fd, op->bytes);
+    struct device_range range;
+    ck_assert_int_eq(emu_mem_make(op->bytes, EMU_FOR_WRITING, &range), 0);
+    emu_mem_export(&range, op->bytes, &op->mem->handle);
+    add(g, op->mem, &range, op->bytes);
     memset((void *)(uintptr_t)op->mem->addr, FAKE_GPU_FRESH, 4096);
-    return err;
+    return 0;
 }
 
 static int import(struct gpu *g, struct gpu_op *op)
 {
-    struct stat st;
+    struct device_range range;
     if (op->handle.kind == DEVICE_HANDLE_IPC)
         return -EOPNOTSUPP;
-    ck_assert_int_eq(fstat(op->handle.fd, &st), 0); /* it is open still */
-    if (op->handle.kind != DEVICE_HANDLE_EMU || (uint64_t)st.st_size < op->handle.bytes)
-        return -EINVAL;
+    ck_assert_int_ge(fcntl(op->handle.fd, F_GETFD), 0); /* it is open still */
+    const int err = emu_mem_import(&op->handle, false, &range);
+    if (err < 0)
+        return err;
     op->mem->imported = true;
-    return add(g, op->mem, op->handle.fd, op->handle.bytes);
+    add(g, op->mem, &range, op->handle.bytes);
+    return 0;
 }
 
 static void release(struct gpu *g, struct fake_mem *m)
 {
     for (const struct gpu_op *op = g->copies.head; op != NULL; op = op->next)
         for (uint32_t i = op->at; i < op->nfrags; i++) {
-            const uint64_t begin = (uintptr_t)m->at, end_at = begin + m->bytes;
+            const uint64_t begin = m->range.at, end_at = begin + m->bytes;
             ck_assert(op->frag[i].to >= end_at || op->frag[i].to + op->frag[i].bytes <= begin);
             ck_assert(op->frag[i].from >= end_at || op->frag[i].from + op->frag[i].bytes <= begin);
         }
     if (!m->is_void)
         gauge(g, m, false);
-    if (!m->mem->imported)
-        (void)close(m->mem->handle.fd);
-    (void)munmap(m->at, m->bytes);
+    emu_mem_free(&m->range);
     list_remove(&m->node);
     g->hit = NULL;
     *m->mem = (struct gpu_mem){0};
@@ -338,7 +334,7 @@ void fake_gpu_lose(struct gpu *g)
             continue;
         gauge(g, m, false);
         if (!m->mem->imported)
-            memset(m->at, FAKE_GPU_VOID, m->bytes);
+            memset((void *)(uintptr_t)m->range.at, FAKE_GPU_VOID, m->bytes);
         m->is_void = true;
         m->mem->addr = 0;
     }
