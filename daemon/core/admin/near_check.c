@@ -24,7 +24,7 @@ static void count_held(struct core *c, const struct run_list *near, struct count
 {
     struct run_iter it = run_begin(c, near);
     for (const struct run_entry *r; (r = run_next(c, &it));) {
-        const struct near *e = near_at(c, r->block);
+        const struct near_copy *e = near_at(c, r->block);
         MUST(e && e->serial == r->gen && !e->mine);
         t->holds[r->block]++;
     }
@@ -67,7 +67,7 @@ static void count_leases(struct core *c, struct counted *t)
         count_held(c, &load->near, t);
 }
 
-static void count_fills(struct core *c, struct counted *t, struct near *e)
+static void count_fills(struct core *c, struct counted *t, struct near_copy *e)
 {
     MUST(list_empty(&e->waiters) || e->copies > 0);
     LIST_FOR_EACH_SAFE (node, next, &e->waiters) {
@@ -166,7 +166,7 @@ static void count_verified(struct core *c, struct counted *t)
 
 /* ---- one by one ---- */
 
-static void check_near(struct core *c, const struct near *e, const struct counted *t,
+static void check_near(struct core *c, const struct near_copy *e, const struct counted *t,
                        uint64_t *slots)
 {
     const uint32_t no = near_no(c, e);
@@ -207,7 +207,7 @@ static void check_room_near(struct core *c)
 {
     uint64_t *held = sys_calloc(c->cfg.namespaces_max, sizeof *held);
     MUST(held != NULL);
-    const struct near *e;
+    const struct near_copy *e;
     POOL_FOR_EACH (e, i, c->near->entries) {
         if (e->loc.id)
             held[c->blocks[e->block].ns] += block_group(c, &c->blocks[e->block])->block_bytes;
@@ -221,7 +221,7 @@ static void check_entries(struct core *c, const struct counted *t)
 {
     uint64_t slots[DEVICES_MAX] = {0}, ready[DEVICES_MAX] = {0}, bytes[DEVICES_MAX] = {0};
     uint64_t linked = 0, in_buckets = 0;
-    const struct near *e;
+    const struct near_copy *e;
     POOL_FOR_EACH (e, i, c->near->entries) {
         check_near(c, e, t, slots);
         linked += e->state != NEAR_VOID;
@@ -292,7 +292,7 @@ void near_check(struct core *c)
     count_verified(c, &t);
     near_each_waiting(c, count_waiting, &t);
     check_shares(c);
-    struct near *e;
+    struct near_copy *e;
     POOL_FOR_EACH (e, i, c->near->entries)
         count_fills(c, &t, e);
     check_entries(c, &t);

@@ -18,7 +18,7 @@ static uint32_t *bucket_of(const struct near_table *t, uint32_t block)
     return &t->bucket[block * UINT32_C(2654435761) >> (32 - t->buckets_log2)];
 }
 
-static struct near *first_of(const struct core *c, const struct block *b)
+static struct near_copy *first_of(const struct core *c, const struct block *b)
 {
     const uint32_t no = block_no(c, b);
     if (!b->near)
@@ -29,7 +29,7 @@ static struct near *first_of(const struct core *c, const struct block *b)
     return NULL;
 }
 
-static struct near *next_of(const struct core *c, const struct near *e)
+static struct near_copy *next_of(const struct core *c, const struct near_copy *e)
 {
     for (uint32_t i = e->next; i != CORE_NONE; i = near_at(c, i)->next)
         if (near_at(c, i)->block == e->block)
@@ -37,16 +37,16 @@ static struct near *next_of(const struct core *c, const struct near *e)
     return NULL;
 }
 
-struct near *near_find(const struct core *c, const struct block *b, uint32_t shard,
-                       const struct near_device *dev)
+struct near_copy *near_find(const struct core *c, const struct block *b, uint32_t shard,
+                            const struct near_device *dev)
 {
-    struct near *e = first_of(c, b);
+    struct near_copy *e = first_of(c, b);
     while (e && (e->shard != shard || &c->near->dev[e->device] != dev))
         e = next_of(c, e);
     return e;
 }
 
-static void link_near(struct core *c, struct near *e)
+static void link_near(struct core *c, struct near_copy *e)
 {
     uint32_t *head = bucket_of(c->near, e->block);
     e->next = *head;
@@ -54,7 +54,7 @@ static void link_near(struct core *c, struct near *e)
     c->blocks[e->block].near = 1;
 }
 
-static void unlink_near(struct core *c, struct near *e)
+static void unlink_near(struct core *c, struct near_copy *e)
 {
     struct block *b = &c->blocks[e->block];
     const uint32_t no = near_no(c, e);
@@ -68,7 +68,7 @@ static void unlink_near(struct core *c, struct near *e)
 
 bool near_is_there(const struct core *c, const struct block *b)
 {
-    const struct near *e = first_of(c, b);
+    const struct near_copy *e = first_of(c, b);
     while (e && e->state != NEAR_READY)
         e = next_of(c, e);
     return e != NULL;
@@ -77,31 +77,31 @@ bool near_is_there(const struct core *c, const struct block *b)
 uint64_t near_held(struct core *c, const struct block *b)
 {
     uint64_t n = 0;
-    for (const struct near *e = first_of(c, b); e; e = next_of(c, e))
+    for (const struct near_copy *e = first_of(c, b); e; e = next_of(c, e))
         n++;
     return n * block_group(c, b)->block_bytes;
 }
 
 /* ---- a near copy's life ---- */
 
-static struct near_device *device_of(const struct core *c, const struct near *e)
+static struct near_device *device_of(const struct core *c, const struct near_copy *e)
 {
     return &c->near->dev[e->device];
 }
 
-static uint32_t bytes_of(struct core *c, const struct near *e)
+static uint32_t bytes_of(struct core *c, const struct near_copy *e)
 {
     return block_group(c, &c->blocks[e->block])->block_bytes;
 }
 
 /* Room that its namespace has in a slot. */
-static void count_room(struct core *c, const struct near *e, bool more)
+static void count_room(struct core *c, const struct near_copy *e, bool more)
 {
     const uint64_t bytes = bytes_of(c, e);
     block_ns(c, &c->blocks[e->block])->near_bytes += more ? bytes : -bytes;
 }
 
-static void count_ready(struct core *c, const struct near *e, bool more)
+static void count_ready(struct core *c, const struct near_copy *e, bool more)
 {
     struct core_near_stats *st = &device_of(c, e)->stats;
     const uint64_t bytes = bytes_of(c, e), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
@@ -111,7 +111,7 @@ static void count_ready(struct core *c, const struct near *e, bool more)
     c->m.near_bytes += by;
 }
 
-void near_void(struct core *c, struct near *e)
+void near_void(struct core *c, struct near_copy *e)
 {
     if (e->state == NEAR_VOID)
         return;
@@ -122,7 +122,7 @@ void near_void(struct core *c, struct near *e)
     e->state = NEAR_VOID;
 }
 
-void near_ready(struct core *c, struct near *e)
+void near_ready(struct core *c, struct near_copy *e)
 {
     const struct tier *host = c->cfg.host;
     struct tier *slots = device_of(c, e)->device->slots;
@@ -142,7 +142,7 @@ void near_ready(struct core *c, struct near *e)
     near_settle(c, e);
 }
 
-void near_fail(struct core *c, struct near *e)
+void near_fail(struct core *c, struct near_copy *e)
 {
     struct tier *slots = device_of(c, e)->device->slots;
     MUST(e->state != NEAR_READY && e->copies == 1);
@@ -155,7 +155,7 @@ void near_fail(struct core *c, struct near *e)
     near_settle(c, e);
 }
 
-static void free_near(struct core *c, struct near *e)
+static void free_near(struct core *c, struct near_copy *e)
 {
     struct tier *slots = device_of(c, e)->device->slots;
     MUST(e->holds == 0 && e->copies == 0 && list_empty(&e->waiters));
@@ -167,7 +167,7 @@ static void free_near(struct core *c, struct near *e)
     pool_put(c->near->entries, e);
 }
 
-void near_settle(struct core *c, struct near *e)
+void near_settle(struct core *c, struct near_copy *e)
 {
     if (e->holds > 0 || e->copies > 0)
         return;
@@ -180,13 +180,13 @@ void near_settle(struct core *c, struct near *e)
 void near_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     (void)x;
-    for (struct near *e = first_of(c, b), *next; e; e = next) {
+    for (struct near_copy *e = first_of(c, b), *next; e; e = next) {
         next = next_of(c, e);
         near_settle(c, e);
     }
 }
 
-void near_revoke_one(struct core *c, struct near *e)
+void near_revoke_one(struct core *c, struct near_copy *e)
 {
     struct tier *slots = device_of(c, e)->device->slots;
     if (e->state == NEAR_READY)
@@ -197,7 +197,7 @@ void near_revoke_one(struct core *c, struct near *e)
 
 void near_revoke(struct core *c, struct block *b)
 {
-    for (struct near *e = first_of(c, b), *next; e; e = next) {
+    for (struct near_copy *e = first_of(c, b), *next; e; e = next) {
         next = next_of(c, e);
         near_revoke_one(c, e);
     }
@@ -208,11 +208,11 @@ void near_revoke(struct core *c, struct block *b)
 static bool can_go(void *ctx, uint32_t no)
 {
     const struct core *c = ctx;
-    const struct near *e = near_at(c, no);
+    const struct near_copy *e = near_at(c, no);
     return e->state == NEAR_READY && e->holds == 0 && e->copies == 0;
 }
 
-static void near_drop(struct core *c, struct near *e)
+static void near_drop(struct core *c, struct near_copy *e)
 {
     device_of(c, e)->stats.drops++;
     c->m.near_drops++;
@@ -220,7 +220,7 @@ static void near_drop(struct core *c, struct near *e)
 }
 
 /* What goes next on the device, NULL: nothing may. */
-static struct near *next_victim(struct core *c, struct near_device *dev)
+static struct near_copy *next_victim(struct core *c, struct near_device *dev)
 {
     if (!dev->policy)
         return NULL;
@@ -231,7 +231,7 @@ static struct near *next_victim(struct core *c, struct near_device *dev)
 /* One entry of the table goes, of this device if it has one that may. */
 static bool drop_some(struct core *c, struct near_device *dev)
 {
-    struct near *e = next_victim(c, dev);
+    struct near_copy *e = next_victim(c, dev);
     for (uint32_t i = 0; !e && i < c->near->ndevices; i++)
         e = next_victim(c, &c->near->dev[i]);
     if (e)
@@ -242,7 +242,7 @@ static bool drop_some(struct core *c, struct near_device *dev)
 static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     struct core *c = ctx;
-    struct near *e = near_at(c, owner);
+    struct near_copy *e = near_at(c, owner);
     if (e && e->loc.id == loc.id && can_go(c, owner))
         near_drop(c, e);
 }
@@ -264,7 +264,7 @@ static int slot_take(struct core *c, struct near_device *dev, const struct block
             if (slots->ops->drain(slots, principal, bytes, false, drain_occupant, c) > 0)
                 continue;
         }
-        struct near *e = next_victim(c, dev);
+        struct near_copy *e = next_victim(c, dev);
         if (!e)
             return KVC_E_FULL;
         in_vain += !slots->ops->helps(slots, e->loc, principal, bytes);
@@ -280,10 +280,10 @@ uint64_t near_hash(struct core *c, const struct block *b, uint32_t shard)
 }
 
 /* The device's policy hears of it. */
-static void tell_new(struct core *c, struct near_device *dev, const struct near *e)
+static void tell_new(struct core *c, struct near_device *dev, const struct near_copy *e)
 {
     const struct block *b = &c->blocks[e->block];
-    const struct near *above = NULL;
+    const struct near_copy *above = NULL;
     if (b->parent != CORE_NONE)
         above = near_find(c, &c->blocks[b->parent], e->shard, dev);
     const struct policy_hint hint = {.hash = near_hash(c, b, e->shard),
@@ -295,10 +295,10 @@ static void tell_new(struct core *c, struct near_device *dev, const struct near 
 }
 
 int near_take(struct core *c, struct near_device *dev, const struct block *b, uint32_t shard,
-              struct tier_loc beside, struct near **ret_near)
+              struct tier_loc beside, struct near_copy **ret_near)
 {
     struct near_table *t = c->near;
-    struct near *e = pool_get(t->entries);
+    struct near_copy *e = pool_get(t->entries);
     while (!e && drop_some(c, dev))
         e = pool_get(t->entries);
     if (!e)
@@ -309,14 +309,14 @@ int near_take(struct core *c, struct near_device *dev, const struct block *b, ui
         pool_put(t->entries, e);
         return err;
     }
-    *e = (struct near){.block = block_no(c, b),
-                       .gen = b->gen,
-                       .serial = ++t->serial,
-                       .loc = loc,
-                       .copies = 1,
-                       .device = (uint8_t)(dev - t->dev),
-                       .shard = (uint8_t)shard,
-                       .state = NEAR_FILLING};
+    *e = (struct near_copy){.block = block_no(c, b),
+                            .gen = b->gen,
+                            .serial = ++t->serial,
+                            .loc = loc,
+                            .copies = 1,
+                            .device = (uint8_t)(dev - t->dev),
+                            .shard = (uint8_t)shard,
+                            .state = NEAR_FILLING};
     list_init(&e->waiters);
     link_near(c, e);
     count_room(c, e, true);
@@ -328,7 +328,7 @@ int near_take(struct core *c, struct near_device *dev, const struct block *b, ui
 /* ---- leases ---- */
 
 static int hold_in(struct core *c, const struct core_client *cl, struct run_list *list,
-                   struct near *e)
+                   struct near_copy *e)
 {
     int err = run_push(c, client_no(c, cl), list, near_no(c, e), e->serial);
     if (!err)
@@ -336,15 +336,15 @@ static int hold_in(struct core *c, const struct core_client *cl, struct run_list
     return err;
 }
 
-int near_hold(struct core *c, struct lease *l, struct near *e)
+int near_hold(struct core *c, struct lease *l, struct near_copy *e)
 {
     return hold_in(c, l->client, &l->near, e);
 }
 
-static struct near *near_device_serving(struct core *c, const struct near_device *dev,
-                                        const struct core_seq *seq, const struct block *b)
+static struct near_copy *near_device_serving(struct core *c, const struct near_device *dev,
+                                             const struct core_seq *seq, const struct block *b)
 {
-    struct near *e = near_find(c, b, near_shard(c, b, seq->on_shard), dev);
+    struct near_copy *e = near_find(c, b, near_shard(c, b, seq->on_shard), dev);
     return e && e->state == NEAR_READY ? e : NULL;
 }
 
@@ -363,7 +363,7 @@ bool near_serves(struct core *c, const struct near_device *dev, const struct cor
 int near_lease(struct core *c, struct lease *l, const struct near_device *dev,
                const struct core_seq *seq, const struct block *b)
 {
-    struct near *e = near_device_serving(c, dev, seq, b);
+    struct near_copy *e = near_device_serving(c, dev, seq, b);
     MUST(e != NULL);
     l->near_device = e->device;
     return near_hold(c, l, e);
@@ -382,7 +382,7 @@ void near_mark(struct core *c, const struct lease *l, bool mine)
 {
     struct run_iter it = run_begin(c, &l->near);
     for (const struct run_entry *r; (r = run_next(c, &it));) {
-        struct near *e = near_at(c, r->block);
+        struct near_copy *e = near_at(c, r->block);
         MUST(e && e->serial == r->gen);
         e->mine = mine;
     }
@@ -395,7 +395,7 @@ static void let_go_of(struct core *c, const struct core_client *cl, struct run_l
     run_reverse(c, list); /* the policy hears of the deepest first */
     struct run_iter it = run_begin(c, list);
     for (const struct run_entry *r; (r = run_next(c, &it));) {
-        struct near *e = near_at(c, r->block);
+        struct near_copy *e = near_at(c, r->block);
         MUST(e && e->serial == r->gen && e->holds > 0);
         struct block *b = &c->blocks[e->block];
         e->holds--;
@@ -424,7 +424,7 @@ static void on_lost(void *ctx, struct device *device)
     struct core *c = ctx;
     const uint32_t n = pool_count(c->near->entries);
     for (uint32_t i = 0; i < n; i++) {
-        struct near *e = near_at(c, i);
+        struct near_copy *e = near_at(c, i);
         if (!e || e->state == NEAR_VOID || device_of(c, e)->device != device)
             continue;
         c->m.near_lost += e->state == NEAR_READY;
@@ -487,7 +487,7 @@ uint64_t near_bytes(const struct core_config *cfg)
         return 0;
     const struct sizes z = sizes_of(cfg);
     return z.table + z.bucket + cfg->ndevices * (z.policy + z.line + z.held) + z.piece +
-           2 * z.what + pool_bytes_for(sizeof(struct near), MAX(cfg->near_max, 1u)) +
+           2 * z.what + pool_bytes_for(sizeof(struct near_copy), MAX(cfg->near_max, 1u)) +
            pool_bytes_for(sizeof(struct near_job), z.jobs);
 }
 
@@ -541,7 +541,7 @@ static int create_pools(struct core *c, const struct sizes *z)
 {
     struct near_table *t = c->near;
     int err =
-        pool_create(&t->entries, "near copies", sizeof(struct near), MAX(c->cfg.near_max, 1u));
+        pool_create(&t->entries, "near copies", sizeof(struct near_copy), MAX(c->cfg.near_max, 1u));
     if (!err)
         err = pool_create(&t->jobs, "copies of devices", sizeof(struct near_job), z->jobs);
     return err;

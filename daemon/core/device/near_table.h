@@ -17,7 +17,7 @@ enum near_state {
 };
 
 /* A near copy: one shard of a block in a slot of a device. */
-struct near {
+struct near_copy {
     uint32_t block, gen; /* its record */
     uint32_t serial;     /* no other has or had it */
     uint32_t next;       /* of its bucket, CORE_NONE; not of what is VOID */
@@ -112,11 +112,11 @@ struct near_table {
     uint64_t look_ns; /* else then: deadlines, words */
 };
 
-static inline struct near *near_at(const struct core *c, uint32_t no)
+static inline struct near_copy *near_at(const struct core *c, uint32_t no)
 {
     return pool_at(c->near->entries, no);
 }
-static inline uint32_t near_no(const struct core *c, const struct near *e)
+static inline uint32_t near_no(const struct core *c, const struct near_copy *e)
 {
     return pool_index(c->near->entries, e);
 }
@@ -128,23 +128,23 @@ static inline uint32_t near_shard(struct core *c, const struct block *b, uint32_
 
 /* near.c */
 /* NULL: the device has none. */
-struct near *near_find(const struct core *c, const struct block *b, uint32_t shard,
-                       const struct near_device *dev);
+struct near_copy *near_find(const struct core *c, const struct block *b, uint32_t shard,
+                            const struct near_device *dev);
 /* A new one, FILLING, whose copy counts as in flight. KVC_E_FULL, KVC_E_TOO_LARGE. */
 int near_take(struct core *c, struct near_device *dev, const struct block *b, uint32_t shard,
-              struct tier_loc beside, struct near **ret_near) KVC_WARN_UNUSED;
+              struct tier_loc beside, struct near_copy **ret_near) KVC_WARN_UNUSED;
 /* Not found any more. */
-void near_void(struct core *c, struct near *e);
+void near_void(struct core *c, struct near_copy *e);
 /* The copy into one has ended: it has landed, and is FILLING. */
-void near_ready(struct core *c, struct near *e);
+void near_ready(struct core *c, struct near_copy *e);
 /* It has not, or is not wanted any more: nobody was told of it, so its room goes at once. */
-void near_fail(struct core *c, struct near *e);
+void near_fail(struct core *c, struct near_copy *e);
 /* Its bytes are wrong: who reads it is told by the generation. */
-void near_revoke_one(struct core *c, struct near *e);
+void near_revoke_one(struct core *c, struct near_copy *e);
 /* A hold or a copy of it has ended: it is freed if it is of no use, else it may go again. */
-void near_settle(struct core *c, struct near *e);
+void near_settle(struct core *c, struct near_copy *e);
 /* For the lease. KVC_E_BUSY. */
-int near_hold(struct core *c, struct lease *l, struct near *e) KVC_WARN_UNUSED;
+int near_hold(struct core *c, struct lease *l, struct near_copy *e) KVC_WARN_UNUSED;
 /* Sets `mine` of all that the lease holds, or clears it. */
 void near_mark(struct core *c, const struct lease *l, bool mine);
 uint64_t near_hash(struct core *c, const struct block *b, uint32_t shard);

@@ -7,7 +7,7 @@
 #include "near_table.h"
 
 /* It can be found, and is of the slice's. */
-static bool is_wanted(struct core *c, const struct core_verify *v, const struct near *e)
+static bool is_wanted(struct core *c, const struct core_verify *v, const struct near_copy *e)
 {
     if (!e || e->state == NEAR_VOID)
         return false;
@@ -22,7 +22,7 @@ uint32_t near_verify_begin(struct core *c, struct core_verify *v)
     uint64_t bytes = 0, no = v->cursor;
     uint32_t n = 0;
     for (uint32_t steps = 0; no < end && steps < VERIFY_STEPS; no++, steps++) {
-        const struct near *e = near_at(c, (uint32_t)no);
+        const struct near_copy *e = near_at(c, (uint32_t)no);
         if (!is_wanted(c, v, e))
             continue;
         struct block *b = &c->blocks[e->block];
@@ -45,7 +45,7 @@ uint32_t near_verify_begin(struct core *c, struct core_verify *v)
 
 struct tier *near_verify_hold(struct core *c, uint32_t no, struct tier_loc *ret_loc)
 {
-    struct near *e = near_at(c, no);
+    struct near_copy *e = near_at(c, no);
     MUST(e && e->state == NEAR_READY);
     e->copies++;
     *ret_loc = e->loc;
@@ -54,7 +54,7 @@ struct tier *near_verify_hold(struct core *c, uint32_t no, struct tier_loc *ret_
 
 void near_verify_end(struct core *c, uint32_t no)
 {
-    struct near *e = near_at(c, no);
+    struct near_copy *e = near_at(c, no);
     MUST(e && e->copies > 0);
     e->copies--;
     near_settle(c, e);
@@ -62,13 +62,13 @@ void near_verify_end(struct core *c, uint32_t no)
 
 bool near_verify_is_there(const struct core *c, uint32_t no)
 {
-    const struct near *e = near_at(c, no);
+    const struct near_copy *e = near_at(c, no);
     return e->state == NEAR_READY && c->blocks[e->block].state == BLOCK_PRESENT;
 }
 
 void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view)
 {
-    struct near *e = near_at(c, no);
+    struct near_copy *e = near_at(c, no);
     const struct tier *slots = c->near->dev[e->device].device->slots;
     slots->ops->view(slots, e->loc, ret_view);
     c->m.near_corrupt++;

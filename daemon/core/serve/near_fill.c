@@ -15,7 +15,7 @@ static bool wait_for_next(struct core *c, const struct lease *l, struct core_fil
     uint32_t i = 0;
     struct run_iter it = run_begin(c, &l->near);
     for (const struct run_entry *r; i < f->left && (r = run_next(c, &it)); i++) {
-        struct near *e = i < f->next ? NULL : near_at(c, r->block);
+        struct near_copy *e = i < f->next ? NULL : near_at(c, r->block);
         if (!e || e->state != NEAR_FILLING)
             continue;
         f->next = i;
@@ -32,7 +32,7 @@ static uint32_t blocks_held(struct core *c, const struct lease *l, const struct 
     struct run_iter it = run_begin(c, &l->blocks);
     for (const struct run_entry *r; (r = run_next(c, &it));) {
         const struct block *b = &c->blocks[r->block];
-        const struct near *e =
+        const struct near_copy *e =
             near_find(c, b, near_shard(c, b, f->shard), &c->near->dev[f->device]);
         n += e && e->mine && e->state == NEAR_READY;
     }
@@ -64,7 +64,7 @@ static void fill_part_ended(struct core *c, struct near_job *job, struct near_pa
     struct list_node woken;
     list_init(&woken);
     for (uint32_t i = 0; i < part->copy.n; i++) {
-        struct near *e = near_at(c, near_what(c, job, part->first + i));
+        struct near_copy *e = near_at(c, near_what(c, job, part->first + i));
         const bool live = e->state == NEAR_FILLING && c->blocks[e->block].state == BLOCK_PRESENT;
         for (struct list_node *node; (node = list_first(&e->waiters));) {
             list_remove(node);
@@ -110,7 +110,7 @@ static uint32_t fill_look(struct filling *x, uint32_t *ret_n)
     struct run_iter it = run_begin(c, &x->l->blocks);
     for (const struct run_entry *r; (r = run_next(c, &it)); n++) {
         const struct block *b = &c->blocks[r->block];
-        const struct near *e = near_find(c, b, near_shard(c, b, x->f->shard), x->dev);
+        const struct near_copy *e = near_find(c, b, near_shard(c, b, x->f->shard), x->dev);
         MUST(n < KVC_KEYS_MAX);
         missing += !e && b->state == BLOCK_PRESENT && block_ready(b);
         c->found[n] = e && b->state == BLOCK_PRESENT ? near_no(c, e) : CORE_NONE;
@@ -161,7 +161,7 @@ static void take_hits(struct filling *x, uint32_t n)
         if (c->found[i] != CORE_NONE)
             c->cfg.near_policy->touch(x->dev->policy, c->found[i], c->now_ms);
     for (uint32_t i = 0; i < n; i++) {
-        struct near *e = c->found[i] == CORE_NONE ? NULL : near_at(c, c->found[i]);
+        struct near_copy *e = c->found[i] == CORE_NONE ? NULL : near_at(c, c->found[i]);
         if (!e || e->mine || near_hold(c, x->l, e) != 0)
             continue;
         e->mine = true;
@@ -206,7 +206,7 @@ static void fill_one(struct filling *x, const struct block *b)
     struct core *c = x->c;
     const struct tier *host = c->cfg.host;
     const uint32_t shard = near_shard(c, b, x->f->shard);
-    struct near *e;
+    struct near_copy *e;
     if (x->full & 1u << b->group || near_find(c, b, shard, x->dev)) /* a key may come twice */
         return;
     if (near_take(c, x->dev, b, shard, x->beside, &e) != 0) {

@@ -10,7 +10,7 @@ static bool place_of(struct core *c, const struct lease *l, const struct block *
     const struct near_device *dev = &c->near->dev[l->near_device];
     const struct tier *host = c->cfg.host, *slots = dev->device->slots;
     const uint32_t s = near_shard(c, b, shard);
-    const struct near *e = near_find(c, b, s, dev);
+    const struct near_copy *e = near_find(c, b, s, dev);
     if (e && e->mine && e->state == NEAR_READY)
         slots->ops->view(slots, e->loc, ret_view);
     else if (block_in_host(c, b))

@@ -34,7 +34,7 @@ static void add_block(struct core *c, struct near_job *job, const struct core_se
 {
     const struct tier *host = c->cfg.host;
     const uint32_t shard = near_shard(c, b, s->shard);
-    struct near *e = near_find(c, b, shard, job->dev);
+    struct near_copy *e = near_find(c, b, shard, job->dev);
     const bool is_near =
         e && e->state == NEAR_READY && (b->state == BLOCK_PRESENT || !block_in_host(c, b));
     struct device_piece *piece = near_job_add(c, job, is_near ? near_no(c, e) : CORE_NONE);
@@ -173,7 +173,7 @@ static void send_part_ended(struct core *c, struct near_job *job, struct near_pa
     bool all = part->copy.ready != NULL;
     for (uint32_t i = 0; i < part->copy.n; i++) {
         const uint32_t no = near_what(c, job, part->first + i);
-        struct near *e = no == CORE_NONE ? NULL : near_at(c, no);
+        struct near_copy *e = no == CORE_NONE ? NULL : near_at(c, no);
         int status = part->copy.piece[i].status;
         if (status == 0 && e && e->state == NEAR_VOID)
             status = -EIO; /* what was in the slot turned out wrong, or went, meanwhile */
