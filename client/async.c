@@ -1,10 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outcomes of requests that were begun. */
+/* Requests that were begun: they go on, and their outcomes. */
 #include <errno.h>
 #include <string.h>
 
 #include "client.h"
 #include "client_gpu__.h"
+
+int kvc_progress(struct kvc *kvc)
+{
+    if (fork__is_child(kvc))
+        return kvc__fail(kvc, -EPERM, "this session belongs to the parent process");
+    if (kvc->state != LINK_UP)
+        (void)!kvc__connect(kvc, 0, 0);
+    else
+        (void)!kvc__news(kvc);
+    while (kvc->state >= LINK_GREETING && op__pump(kvc, 0, false) > 0)
+        continue;
+    ending__look(kvc);
+    op__expire(kvc);
+    watch__update(kvc);
+    return (int)kvc->ready_n;
+}
 
 bool kvc_done(const struct kvc_op *op)
 {

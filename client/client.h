@@ -252,6 +252,15 @@ static inline uint32_t kvc__ms_until(uint64_t then_ns)
     return then_ns <= now ? 0 : (uint32_t)((then_ns - now + NS_PER_MS - 1) / NS_PER_MS);
 }
 
+/* When a call with this timeout (0 = the session's) ends. */
+static inline uint64_t kvc__deadline(const struct kvc *k, uint32_t timeout_ms)
+{
+    return kvc__now() + NS_PER_MS * (timeout_ms != 0 ? timeout_ms : k->timeout_ms);
+}
+
+/* Whether a call may wait for the link. */
+enum half { BLOCKING, BEGINNING };
+
 /* No daemon, or one that is going: a miss, or a dropped store. */
 static inline bool kvc__is_down(int error)
 {
@@ -264,25 +273,12 @@ static inline bool kvc__is_miss(int error)
     return kvc__is_down(error) || error == KVC_E_TIMEOUT;
 }
 
-/* ---- session.c ---- */
+/* ---- names.c ---- */
 
 /* A status other than OK as the value that the API returns. */
 int kvc__status_error(unsigned status);
 /* Keeps the text for kvc_last_error and returns `error`. */
 int kvc__fail(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Keeps a text for kvc_last_error(NULL) in this thread, and returns `error`. */
-int kvc__fail_open(int error, const char *text);
-/* Whether a call may wait for the link. */
-enum half { BLOCKING, BEGINNING };
-
-/* When a call with this timeout (0 = the session's) ends. */
-uint64_t kvc__deadline(const struct kvc *k, uint32_t timeout_ms);
-/* Starts every call that talks and may wait: fork rule, news of the attach channel, reconnecting
- * when it is due. 0 = up; KVC_E_DOWN; KVC_E_TIMEOUT: up, and the daemon is silent; -EPERM in a
- * child of fork(). */
-__attribute__((warn_unused_result)) int kvc__enter(struct kvc *k, uint64_t deadline_ns);
-/* The same without waiting: a link that is not up yet goes as far as it can. */
-__attribute__((warn_unused_result)) int kvc__look(struct kvc *k);
 
 /* ---- fork.c ---- */
 
@@ -358,6 +354,12 @@ __attribute__((warn_unused_result)) int kvc__tell(struct kvc *k, const void *buf
                                                   uint64_t until_ns);
 /* A message of the daemon's that cannot be: ends the link, and returns KVC_E_BAD_MESSAGE. */
 int kvc__malformed(struct kvc *k, const char *what);
+/* Starts every call that talks and may wait: fork rule, news of the attach channel, reconnecting
+ * when it is due. 0 = up; KVC_E_DOWN; KVC_E_TIMEOUT: up, and the daemon is silent; -EPERM in a
+ * child of fork(). */
+__attribute__((warn_unused_result)) int kvc__enter(struct kvc *k, uint64_t deadline_ns);
+/* The same without waiting: a link that is not up yet goes as far as it can. */
+__attribute__((warn_unused_result)) int kvc__look(struct kvc *k);
 
 /* ---- ops.c ---- */
 

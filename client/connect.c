@@ -505,3 +505,58 @@ int kvc__connect(struct kvc *k, uint64_t welcome_ns, uint64_t deadline_ns)
     }
     return k->state == LINK_UP ? 0 : k->down_error;
 }
+
+/* ---- what every call begins with ---- */
+
+/* Whether a daemon that was silent has said something: 0, or KVC_E_TIMEOUT; an error with the link
+ * down. */
+static int hear(struct kvc *k, uint64_t deadline_ns)
+{
+    const uint64_t until_ns = kvc__min(deadline_ns, k->silent_ns + PROBE_WAIT_MS * NS_PER_MS);
+    int rc = 1;
+    while (k->silent_ns != 0 && k->state == LINK_UP && rc > 0)
+        rc = op__pump(k, until_ns, kvc__ms_until(until_ns) > 0);
+    if (k->state != LINK_UP)
+        return k->down_error;
+    if (k->silent_ns == 0)
+        return 0;
+    return kvc__fail(k, KVC_E_TIMEOUT,
+                     "the daemon at %s does not answer (a request was given up %llu ms ago): calls "
+                     "fail at once until it does",
+                     k->socket, (unsigned long long)((kvc__now() - k->silent_ns) / NS_PER_MS));
+}
+
+int kvc__enter(struct kvc *k, uint64_t deadline_ns)
+{
+    if (fork__is_child(k))
+        return kvc__fail(k, -EPERM,
+                         "this session belongs to the parent process; open one after fork()");
+    bool up = k->state == LINK_UP;
+    if (up && kvc__now() - k->news_ns > NEWS_INTERVAL_MS * NS_PER_MS)
+        up = kvc__news(k) == 0;
+    if (up && k->silent_ns == 0)
+        return 0;
+    if (up) {
+        int rc = hear(k, deadline_ns);
+        watch__update(k);
+        if (k->state == LINK_UP)
+            return rc;
+    }
+
+    /* The wait for a WELCOME is spent once; later calls of the same attach only look. */
+    if (k->silent_ns != 0)
+        deadline_ns = 0;
+    uint64_t welcome_ns = deadline_ns > 0 ? kvc__now() : 0;
+    if (k->state == LINK_DOWN)
+        welcome_ns = kvc__min(deadline_ns, welcome_ns + WELCOME_WAIT_MS * NS_PER_MS);
+    int rc = kvc__connect(k, welcome_ns, deadline_ns);
+    if (rc < 0 && deadline_ns > 0 && (k->state == LINK_GREETING || k->state == LINK_REOPENING))
+        op__silent(k);
+    watch__update(k);
+    return rc == 0 ? 0 : KVC_E_DOWN;
+}
+
+int kvc__look(struct kvc *k)
+{
+    return kvc__enter(k, 0);
+}

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Names and texts of errors, and what the last one of a session was. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-#include <kvcache/kvcache.h>
-
-#include "codec.h"
+#include "client.h"
 
 /* Errors of the library alone. */
 static const struct {
@@ -56,4 +57,21 @@ const char *kvc_miss_name(unsigned reason)
 const char *kvc_miss_text(unsigned reason)
 {
     return codec_miss_text(reason);
+}
+
+/* ---- the last error of a session ---- */
+
+int kvc__status_error(unsigned status)
+{
+    /* A daemon of a later version may know more statuses; their numbers are not for our callers. */
+    return status < KVC_ST_COUNT ? -(int)(1000 + status) : KVC_E_INTERNAL;
+}
+
+int kvc__fail(struct kvc *k, int error, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
+    va_end(ap);
+    return error;
 }

@@ -2,7 +2,6 @@
 #include "client.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,97 +19,23 @@
 /* kvc_open has no session to keep the text of its failure in. */
 static _Thread_local char open_error[512];
 
-int kvc__status_error(unsigned status)
-{
-    /* A daemon of a later version may know more statuses; their numbers are not for our callers. */
-    return status < KVC_ST_COUNT ? -(int)(1000 + status) : KVC_E_INTERNAL;
-}
-
-int kvc__fail(struct kvc *k, int error, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
-    va_end(ap);
-    return error;
-}
-
-int kvc__fail_open(int error, const char *text)
+/* Keeps a text for kvc_last_error(NULL) in this thread, and returns `error`. */
+static int fail_open(int error, const char *text)
 {
     (void)snprintf(open_error, sizeof(open_error), "%s", text);
     return error;
 }
 
-uint64_t kvc__deadline(const struct kvc *k, uint32_t timeout_ms)
-{
-    return kvc__now() + NS_PER_MS * (timeout_ms != 0 ? timeout_ms : k->timeout_ms);
-}
-
-/* Whether a daemon that was silent has said something: 0, or KVC_E_TIMEOUT; an error with the link
- * down. */
-static int hear(struct kvc *k, uint64_t deadline_ns)
-{
-    const uint64_t until_ns = kvc__min(deadline_ns, k->silent_ns + PROBE_WAIT_MS * NS_PER_MS);
-    int rc = 1;
-    while (k->silent_ns != 0 && k->state == LINK_UP && rc > 0)
-        rc = op__pump(k, until_ns, kvc__ms_until(until_ns) > 0);
-    if (k->state != LINK_UP)
-        return k->down_error;
-    if (k->silent_ns == 0)
-        return 0;
-    return kvc__fail(k, KVC_E_TIMEOUT,
-                     "the daemon at %s does not answer (a request was given up %llu ms ago): calls "
-                     "fail at once until it does",
-                     k->socket, (unsigned long long)((kvc__now() - k->silent_ns) / NS_PER_MS));
-}
-
-int kvc__enter(struct kvc *k, uint64_t deadline_ns)
-{
-    if (fork__is_child(k))
-        return kvc__fail(k, -EPERM,
-                         "this session belongs to the parent process; open one after fork()");
-    bool up = k->state == LINK_UP;
-    if (up && kvc__now() - k->news_ns > NEWS_INTERVAL_MS * NS_PER_MS)
-        up = kvc__news(k) == 0;
-    if (up && k->silent_ns == 0)
-        return 0;
-    if (up) {
-        int rc = hear(k, deadline_ns);
-        watch__update(k);
-        if (k->state == LINK_UP)
-            return rc;
-    }
-
-    /* The wait for a WELCOME is spent once; later calls of the same attach only look. */
-    if (k->silent_ns != 0)
-        deadline_ns = 0;
-    uint64_t welcome_ns = deadline_ns > 0 ? kvc__now() : 0;
-    if (k->state == LINK_DOWN)
-        welcome_ns = kvc__min(deadline_ns, welcome_ns + WELCOME_WAIT_MS * NS_PER_MS);
-    int rc = kvc__connect(k, welcome_ns, deadline_ns);
-    if (rc < 0 && deadline_ns > 0 && (k->state == LINK_GREETING || k->state == LINK_REOPENING))
-        op__silent(k);
-    watch__update(k);
-    return rc == 0 ? 0 : KVC_E_DOWN;
-}
-
-int kvc__look(struct kvc *k)
-{
-    return kvc__enter(k, 0);
-}
-
-/* ---- open and close ---- */
-
 static int check_options(const struct kvc_options *o)
 {
     if (o->timeout_ms > KVC_DEADLINE_MAX_MS)
-        return kvc__fail_open(-EINVAL, "timeout_ms is above 600000, the longest deadline");
+        return fail_open(-EINVAL, "timeout_ms is above 600000, the longest deadline");
     if (o->shard >= KVC_SHARDS_MAX)
-        return kvc__fail_open(-EINVAL, "shard must be below 64");
+        return fail_open(-EINVAL, "shard must be below 64");
     if (o->must_connect && o->no_wait)
-        return kvc__fail_open(-EINVAL, "must_connect and no_wait exclude each other");
+        return fail_open(-EINVAL, "must_connect and no_wait exclude each other");
     if (o->socket != NULL && o->socket[0] == '\0')
-        return kvc__fail_open(-EINVAL, "socket is an empty string; NULL means the default");
+        return fail_open(-EINVAL, "socket is an empty string; NULL means the default");
     return 0;
 }
 
@@ -169,7 +94,7 @@ static int create(const struct kvc_options *o, struct kvc **ret_kvc)
 {
     struct kvc *k = sys_calloc(1, sizeof(*k));
     if (k == NULL)
-        return kvc__fail_open(-ENOMEM, "out of memory");
+        return fail_open(-ENOMEM, "out of memory");
     const char *path = o->socket != NULL ? o->socket : getenv("KVCACHE_SOCKET");
     k->socket = sys_strdup(path != NULL && path[0] != '\0' ? path : DEFAULT_SOCKET);
     set_name(k, o->name);
@@ -185,14 +110,14 @@ static int create(const struct kvc_options *o, struct kvc **ret_kvc)
     k->tx = sys_pages(KVC_MESSAGE_MAX);
     if (k->socket != NULL && strlen(k->socket) >= SOCKET_PATH_MAX) {
         release_memory(k);
-        return kvc__fail_open(-EINVAL, "the socket's path is longer than 107 bytes");
+        return fail_open(-EINVAL, "the socket's path is longer than 107 bytes");
     }
     int rc = k->socket == NULL || k->tx == NULL ? -ENOMEM : fork__enter(k);
     if (rc == 0)
         rc = wire__init(&k->wire);
     if (rc < 0) {
         release_memory(k);
-        return kvc__fail_open(rc, strerrordesc_np(-rc));
+        return fail_open(rc, strerrordesc_np(-rc));
     }
     *ret_kvc = k;
     return 0;
@@ -203,7 +128,7 @@ int kvc_open(const struct kvc_options *options, struct kvc **ret_kvc)
     static const struct kvc_options defaults;
     const struct kvc_options *o = options != NULL ? options : &defaults;
     if (ret_kvc == NULL)
-        return kvc__fail_open(-EINVAL, "ret_kvc is NULL");
+        return fail_open(-EINVAL, "ret_kvc is NULL");
     int rc = check_options(o);
     if (rc < 0)
         return rc;
@@ -217,7 +142,7 @@ int kvc_open(const struct kvc_options *options, struct kvc **ret_kvc)
     if (rc == KVC_E_DENIED || rc == -EACCES || rc == KVC_E_VERSION || (rc < 0 && o->must_connect)) {
         if (rc != KVC_E_DENIED && rc != -EACCES && rc != KVC_E_VERSION)
             rc = KVC_E_DOWN;
-        (void)kvc__fail_open(rc, k->error);
+        (void)fail_open(rc, k->error);
         kvc_close(&k);
         return rc;
     }

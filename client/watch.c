@@ -166,19 +166,3 @@ int kvc_fd(struct kvc *kvc)
     }
     return kvc->watch.epoll;
 }
-
-int kvc_progress(struct kvc *kvc)
-{
-    if (fork__is_child(kvc))
-        return kvc__fail(kvc, -EPERM, "this session belongs to the parent process");
-    if (kvc->state != LINK_UP)
-        (void)!kvc__connect(kvc, 0, 0);
-    else
-        (void)!kvc__news(kvc);
-    while (kvc->state >= LINK_GREETING && op__pump(kvc, 0, false) > 0)
-        continue;
-    ending__look(kvc);
-    op__expire(kvc);
-    watch__update(kvc);
-    return (int)kvc->ready_n;
-}
