@@ -81,7 +81,7 @@ library_with() { # name, sed script
     fi
     # Without optimisation and unlinked with others: only the interface matters.
     "$cc" -std=gnu17 -D_GNU_SOURCE= -g -O0 -fPIC -shared -fvisibility=hidden -w \
-        -I"$work/$1" -I"$root/client" -I"$root/client/codec" -I"$root/daemon/base/wire" \
+        -I"$work/$1" -I"$root/client" -I"$root/client/codec" -I"$root/daemon/base/wire" -I"$root/gpu" \
         -Wl,-soname,"$soname" -o "$work/$1.so" "$root"/client/*.c
 }
 

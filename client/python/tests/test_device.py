@@ -331,7 +331,7 @@ def test_a_lost_device_is_named(own_daemon: Daemon, name: str) -> None:
 
 
 def test_no_such_device_is_said(session: kv.Session) -> None:
-    for wrong, says in (("emu", "emu"), ("GPU-none", "GPU|driver"), ("host", "PageLayout")):
+    for wrong, says in (("emu", "emu"), ("GPU-none", "GPU|driver|UUID"), ("host", "PageLayout")):
         with pytest.raises((kv.Error, ValueError), match=says):
             session.device(wrong)
     with session.device("emu:7") as device:  # the daemon has none of this number

@@ -49,7 +49,7 @@ struct block_subscriber {
     block_hear_fn *hear;
 };
 
-/* core__.h has block_changed(), which calls all who hear of it before it returns. After GONE,
+/* state.h has block_changed(), which calls all who hear of it before it returns. After GONE,
  * MOVED, CHECKED and UNHELD the record may be free. Thread: the core's. */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of the core that keep state to themselves. Included by core__.h. */
+/* Files of the core that keep state to themselves. Included by state.h. */
 #ifndef KVC_CORE_MODULE_H
 #define KVC_CORE_MODULE_H
 

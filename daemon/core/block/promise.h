@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A promise that is to be kept: promise.c has what is done for it. Included by core__.h. */
+/* A promise that is to be kept: promise.c has what is done for it. Included by state.h. */
 #ifndef KVC_CORE_PROMISE_H
 #define KVC_CORE_PROMISE_H
 
