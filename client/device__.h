@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The worker's own device: its memory, memory of the daemon's on it, copies on the worker's stream.
- * Implementations: device_cpu.c (an emulated device, and plain host memory of which the daemon knows
- * nothing) and device_cuda.c (the driver, found at run time). Nothing above them knows more of a
- * device than this.
+ * Implementations: device_cpu.c (an emulated device, and plain host memory of which the daemon
+ * knows nothing) and device_cuda.c (the driver, found at run time). Nothing above them knows more
+ * of a device than this.
  *
  * Functions return 0 or a negative errno with its text in kvc_last_error. A device is counted: the
  * mappings of chunks that were made for it may outlive the kvc_gpu.

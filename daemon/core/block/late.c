@@ -15,6 +15,7 @@
 /* Of the longest step lately; and no writer has less. */
 #define PROGRESS_STEPS  8u
 #define PROGRESS_MIN_MS 2000u
+
 static uint64_t last_step_ms(const struct reservation *r)
 {
     return MAX(r->since_ms, r->client->progress_ms);

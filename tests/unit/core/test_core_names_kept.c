@@ -4,8 +4,8 @@
 
 #include "admin.h"
 #include "check_run.h"
-#include "names_table.h"
 #include "names_rig.h"
+#include "names_table.h"
 
 static void restart(bool host)
 {
