@@ -159,9 +159,8 @@ static void block_unlink(struct core *c, struct block *b)
     index_del(c, b);
     c->cfg.policy->remove(c->policy, block_no(c, b));
     retain_leave(c->retain, block_no(c, b));
-    if (b->flags & BLOCK_F_CLEAN)
-        c->m.clean_bytes -= block_bytes(c, b);
-    block_clear(b, BLOCK_F_LINKED | BLOCK_F_CLEAN);
+    clean_end(c, b);
+    block_clear(b, BLOCK_F_LINKED);
 }
 
 static bool has_parts(const struct block *b)

@@ -226,6 +226,8 @@ void clean_check(const struct core *c, uint64_t ring);
 struct block *clean_pop(struct core *c, uint32_t payer);
 /* An old clean block of `within`, which stays where it is; NULL: none is near. */
 struct block *clean_of(struct core *c, uint32_t within);
+/* It is clean no more, if it was. */
+void clean_end(struct core *c, struct block *b);
 /* Out of the ring, into the policy. */
 void clean_recall(struct core *c, struct block *b);
 /* A block that the policy has not: into the ring, or back to the policy. */

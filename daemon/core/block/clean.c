@@ -86,11 +86,17 @@ void clean_push(struct core *c, struct block *b)
     c->m.clean_bytes += block_bytes(c, b);
 }
 
+void clean_end(struct core *c, struct block *b)
+{
+    if (b->flags & BLOCK_F_CLEAN)
+        c->m.clean_bytes -= block_bytes(c, b);
+    block_clear(b, BLOCK_F_CLEAN);
+}
+
 void clean_recall(struct core *c, struct block *b)
 {
     MUST(b->flags & BLOCK_F_CLEAN);
-    block_clear(b, BLOCK_F_CLEAN);
-    c->m.clean_bytes -= block_bytes(c, b);
+    clean_end(c, b);
     block_enter(c, b);
 }
 

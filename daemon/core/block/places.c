@@ -68,9 +68,7 @@ void host_drop(struct core *c, struct block *b)
          b->host_pins == 0);
     if (block_in_policy(b))
         block_park(c, b);
-    if (b->flags & BLOCK_F_CLEAN)
-        c->m.clean_bytes -= block_bytes(c, b);
-    block_clear(b, BLOCK_F_CLEAN);
+    clean_end(c, b);
     block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
     host_give_back(c, b, shards);
 }

@@ -89,19 +89,17 @@ static void count_pinned(struct core *c, const struct block *b, bool more)
     block_ns(c, b)->pinned += by;
 }
 
-static void pins_look(struct core *c)
-{
-    c->pins->settled = false;
-    c->pins->epoch++;
-}
-
-/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
- * dropped by its writer, or it is forced out. Never for room. */
+/* A pinned block that has lost a copy is looked at again. A pinned block goes, whatever was wished:
+ * its bytes are bad or lost, what it was stored below is dropped by its writer, or it is forced
+ * out. Never for room. */
 void pin_hear(struct core *c, struct block *b, const struct block_change *x)
 {
-    if (x->what == BLOCK_LOST)
-        pins_look(c);
-    if (x->what == BLOCK_LOST || b->pins == 0)
+    if (x->what == BLOCK_LOST) {
+        c->pins->settled = false;
+        c->pins->epoch++;
+        return;
+    }
+    if (b->pins == 0)
         return;
     MUST(x->reason != KVC_MISS_EVICTED || c->pins->forced);
     count_pinned(c, b, false);

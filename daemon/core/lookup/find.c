@@ -424,16 +424,21 @@ bool find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix)
     return true;
 }
 
-void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
-                 struct find *f, struct core_prefix *ret_prefix)
+void find_whole(struct core *c, struct find *f, struct core_prefix *ret_prefix)
 {
-    find_begin(c, seq, where, from, f);
-    if (seq->absent) {
-        find_nothing(seq, ret_prefix);
+    if (f->seq->absent) {
+        find_nothing(f->seq, ret_prefix);
         return;
     }
     MUST(find_look(c, f));
     MUST(find_decide(c, f, ret_prefix));
+}
+
+void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
+                 struct find *f, struct core_prefix *ret_prefix)
+{
+    find_begin(c, seq, where, from, f);
+    find_whole(c, f, ret_prefix);
 }
 
 void find_again(struct core *c, const struct find *was, enum find_where where, struct find *f,
@@ -442,14 +447,9 @@ void find_again(struct core *c, const struct find *was, enum find_where where, s
     uint32_t known[KVC_GROUPS_MAX];
     memcpy(known, was->probed, sizeof known);
     find_begin(c, was->seq, where, was->from, f);
-    if (f->seq->absent) {
-        find_nothing(f->seq, ret_prefix);
-        return;
-    }
     memcpy(f->known, known, sizeof known);
     f->is_recent = true;
-    MUST(find_look(c, f));
-    MUST(find_decide(c, f, ret_prefix));
+    find_whole(c, f, ret_prefix);
 }
 
 void find_expect(struct core *c, struct find *f, uint32_t tokens, const struct run_list *blocks)

@@ -110,6 +110,8 @@ void find_again(struct core *c, const struct find *was, enum find_where where,
 void find_begin(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
                 struct find *ret_find);
 bool find_look(struct core *c, struct find *f);
+/* Of one that has begun and is done in one piece: all the rest of it. */
+void find_whole(struct core *c, struct find *f, struct core_prefix *ret_prefix);
 /* Of one that has begun: what it looks for may be these blocks, which are looked at before the
  * index is. In the order of a lease on its first `tokens` beyond f->from. */
 void find_expect(struct core *c, struct find *f, uint32_t tokens, const struct run_list *blocks);

@@ -419,14 +419,9 @@ static void find_any(struct core *c, const struct core_acquire *in,
 {
     const struct core_load *l = waiter ? waiter->load : NULL;
     find_begin(c, &in->seq, FIND_ANY, in->from_tokens, f);
-    if (in->seq.absent) {
-        find_nothing(&in->seq, prefix);
-        return;
-    }
-    if (l && l->near.n == 0)
+    if (l && l->near.n == 0 && !in->seq.absent)
         find_expect(c, f, waiter->worth, &l->blocks);
-    MUST(find_look(c, f));
-    MUST(find_decide(c, f, prefix));
+    find_whole(c, f, prefix);
 }
 
 /* The prefix in memory, and on the device. 1: waits for it, or for more of it. */

@@ -493,9 +493,7 @@ static void check_failed(struct core *c, struct block *b)
     c->m.blocks_corrupt++;
     if (block_in_policy(b))
         block_park(c, b);
-    if (b->flags & BLOCK_F_CLEAN)
-        c->m.clean_bytes -= block_bytes(c, b);
-    block_clear(b, BLOCK_F_CLEAN);
+    clean_end(c, b);
     block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
     host_give_back(c, b, shards);
     if (b->host_pins > 0)
