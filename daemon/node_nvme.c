@@ -663,7 +663,7 @@ void node_nvme_kick(struct node_nvme *n)
 {
     struct tier *t = node_nvme_tier(n);
     if (t != NULL)
-        t->ops->kick(t);
+        t->storage->kick(t);
 }
 
 void node_nvme_stop(struct node_nvme *n)

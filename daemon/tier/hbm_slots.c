@@ -332,12 +332,15 @@ static const struct tier_ops hbm_slots_ops = {
     .revoke = op_revoke,
     .submit = op_submit,
     .publish = op_publish,
-    .view = op_view,
     .sum = op_sum,
     .slot_bytes = op_slot_bytes,
+    .stats = op_stats,
+};
+
+static const struct tier_memory_ops hbm_memory_ops = {
+    .view = op_view,
     .drain = op_drain,
     .helps = op_helps,
-    .stats = op_stats,
 };
 
 int hbm__chunk_export(const struct device *d, uint32_t chunk, uint32_t principal,
@@ -476,6 +479,7 @@ int hbm__slots_create(struct hbm *h)
         return err;
     arena_set_retired(h->arena, on_retired, h);
     h->slots.ops = &hbm_slots_ops;
+    h->slots.memory = &hbm_memory_ops;
     h->device.slots = &h->slots;
     return 0;
 }

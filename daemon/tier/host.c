@@ -149,12 +149,15 @@ static const struct tier_ops host_ops = {
     .revoke = op_revoke,
     .submit = op_submit,
     .publish = op_publish,
-    .view = op_view,
     .sum = op_sum,
     .slot_bytes = op_slot_bytes,
+    .stats = op_stats,
+};
+
+static const struct tier_memory_ops host_memory_ops = {
+    .view = op_view,
     .drain = op_drain,
     .helps = op_helps,
-    .stats = op_stats,
     .payload = op_payload,
     .region = op_region,
     .region_fill = op_region_fill,
@@ -241,6 +244,7 @@ int host_create(const struct host_config *config, struct loop *loop, struct host
     if (h == NULL)
         return -ENOMEM;
     h->tier.ops = &host_ops;
+    h->tier.memory = &host_memory_ops;
     h->config = *config;
     int err = arena_create(&config->arena, &h->arena);
     if (err == 0)

@@ -261,12 +261,6 @@ static void nvme_publish(struct tier *t, const struct tier_op *op)
     e->state = NVME_E_LIVE;
 }
 
-static void nvme_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
-{
-    const struct nvme_entry *e = nvme__entry(nvme__of(t), loc);
-    *ret_view = (struct tier_view){.bytes = e->bytes};
-}
-
 static struct hash128 nvme_sum(const struct tier *t, struct tier_loc loc)
 {
     return nvme__entry(nvme__of(t), loc)->sum;
@@ -277,30 +271,6 @@ static uint32_t nvme_slot_bytes(const struct tier *t, uint32_t bytes)
     const uint32_t pages = nvme__pages(bytes);
     const uint32_t most = MIN(nvme__of(t)->seg_pages, NVME_EXTENT_MAX) - 2;
     return bytes != 0 && pages <= most ? pages * NVME_PAGE : 0;
-}
-
-static uint32_t nvme_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
-                           tier_occupant_fn *each, void *ctx)
-{
-    (void)t;
-    (void)others;
-    (void)principal;
-    (void)bytes;
-    (void)each;
-    (void)ctx;
-    return 0; /* reclaim() is what makes room */
-}
-
-static bool nvme_helps(const struct tier *t, struct tier_loc loc, uint32_t principal,
-                       uint32_t bytes)
-{
-    const struct nvme *n = nvme__of(t);
-    const struct nvme_entry *e = nvme__entry(n, loc);
-    (void)principal;
-    (void)bytes;
-    if (n->entries_used == n->entries_max)
-        return true;
-    return e->extent != NVME_NONE && n->seg[n->extent[e->extent].seg].state == NVME_S_VICTIM;
 }
 
 static void nvme_stats(const struct tier *t, struct tier_stats *ret)
@@ -353,12 +323,12 @@ static const struct tier_ops nvme_ops = {
     .revoke = nvme_revoke,
     .submit = nvme_submit,
     .publish = nvme_publish,
-    .view = nvme_view,
     .sum = nvme_sum,
     .slot_bytes = nvme_slot_bytes,
-    .drain = nvme_drain,
-    .helps = nvme_helps,
     .stats = nvme_stats,
+};
+
+static const struct tier_storage_ops nvme_storage_ops = {
     .kick = nvme_kick,
     .readable = nvme_readable,
     .reclaim = nvme__reclaim,
@@ -397,6 +367,7 @@ int nvme_create(const struct nvme_config *config, struct nvme **ret_nvme)
     n->wall_ns = config->wall_ns;
     n->commit_due_ns = UINT64_MAX;
     n->tier.ops = &nvme_ops;
+    n->tier.storage = &nvme_storage_ops;
     n->io_done = on_io_done;
     if (!alloc_tables(n) || !alloc_io(n)) {
         nvme_destroy(&n);

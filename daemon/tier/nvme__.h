@@ -371,7 +371,7 @@ struct nvme_commit {
 /* What was freed is to stay away (nvme_settle.c). */
 enum nvme_settle_phase { NVME_ST_IDLE, NVME_ST_OPEN, NVME_ST_TOLD, NVME_ST_SYNC };
 struct nvme_settle {
-    struct nvme_ops next, now; /* tier_ops.settle: of the next round, and of this one */
+    struct nvme_ops next, now; /* tier_storage_ops.settle: of the next round, and of this one */
     enum nvme_settle_phase phase;
     uint64_t seq;      /* OPEN: extents up to this one are to be in the journal, or lost */
     uint64_t dirty;    /* TOLD: so many are to have been in a commit since they were dirty */
@@ -562,7 +562,7 @@ uint32_t nvme__held_segs(const struct nvme *n);
 /* Promises lie in so many segments that new ones soon find none, and few of these are half full:
  * reclaim merges them, however much room there is. */
 bool nvme__promises_spread(const struct nvme *n);
-/* tier_ops.promises */
+/* tier_storage_ops.promises */
 bool nvme__promises(const struct tier *t);
 /* So much has gone that was there: reclaim may gain by it. */
 void nvme__vain_freed(struct nvme *n, uint64_t pages);

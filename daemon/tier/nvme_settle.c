@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was freed stays away after a crash: tier_ops.settle. Deaths travel with the next commit
- * anyway; here that commit is made at once, and waited for. A round serves all that wait when it
- * begins:
+ * What was freed stays away after a crash: tier_storage_ops.settle. Deaths travel with the next
+ * commit anyway; here that commit is made at once, and waited for. A round serves all that wait
+ * when it begins:
  *
  *   - not before the new place of each block that was freed while it was moved is free, too;
  *   - OPEN: extents that the journal does not name yet are synced and committed, for recovery finds

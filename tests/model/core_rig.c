@@ -111,7 +111,7 @@ static unsigned rig_turn(struct rig *r)
     if (r->journal)
         n += fake_journal_run(r->journal, r->journal_err);
     if (r->disk) {
-        r->cfg.disk->ops->kick(r->cfg.disk);
+        r->cfg.disk->storage->kick(r->cfg.disk);
         n += fake_disk_run(r->disk, 1000, 0);
     }
     core_check(r->core);

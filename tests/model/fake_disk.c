@@ -156,13 +156,6 @@ static void disk_publish(struct tier *t, const struct tier_op *op)
     s->sum = op->sum;
 }
 
-static void disk_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret)
-{
-    (void)t;
-    (void)loc;
-    *ret = (struct tier_view){0};
-}
-
 static struct hash128 disk_sum(const struct tier *t, struct tier_loc loc)
 {
     const struct slot *s = slot_at(of(t), loc);
@@ -239,10 +232,12 @@ static const struct tier_ops disk_ops = {
     .revoke = disk_revoke,
     .submit = disk_submit,
     .publish = disk_publish,
-    .view = disk_view,
     .sum = disk_sum,
     .slot_bytes = disk_slot_bytes,
     .stats = disk_stats,
+};
+
+static const struct tier_storage_ops disk_storage_ops = {
     .kick = disk_kick,
     .readable = disk_readable,
     .reclaim = disk_reclaim,
@@ -458,6 +453,7 @@ struct fake_disk *fake_disk_create(const struct fake_disk_config *config)
     struct fake_disk *f = calloc(1, sizeof(*f));
     MUST(f != NULL);
     f->tier.ops = &disk_ops;
+    f->tier.storage = &disk_storage_ops;
     f->cfg = *config;
     f->random = config->seed;
     f->admit = f->keep = true;

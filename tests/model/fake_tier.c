@@ -581,12 +581,15 @@ static const struct tier_ops fake_ops = {
     .revoke = fake_revoke,
     .submit = fake_submit,
     .publish = fake_publish,
-    .view = fake_view,
     .sum = fake_sum,
     .slot_bytes = fake_slot_bytes,
+    .stats = fake_stats,
+};
+
+static const struct tier_memory_ops fake_memory_ops = {
+    .view = fake_view,
     .drain = fake_drain,
     .helps = fake_helps,
-    .stats = fake_stats,
     .payload = fake_payload,
     .region = fake_region,
     .region_fill = fake_region_fill,
@@ -599,6 +602,7 @@ struct fake_tier *fake_tier_create(const struct fake_tier_config *config)
     struct fake_tier *f = calloc(1, sizeof(*f));
     MUST(f != NULL);
     f->tier.ops = &fake_ops;
+    f->tier.memory = &fake_memory_ops;
     f->cfg = *config;
     f->random = config->seed;
     f->region = calloc(config->regions, sizeof(*f->region));

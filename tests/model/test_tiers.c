@@ -507,7 +507,7 @@ static void copies_end(void)
     if (rnd(2))
         (void)fake_tier_run(r.tier, 1 + rnd(20), fails);
     if (rnd(2)) {
-        r.cfg.disk->ops->kick(r.cfg.disk);
+        r.cfg.disk->storage->kick(r.cfg.disk);
         (void)fake_disk_run(r.disk, 1 + rnd(20), fails);
     }
     if (rnd(2))

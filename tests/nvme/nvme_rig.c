@@ -90,7 +90,7 @@ void rig_turn(struct rig *g, uint64_t ns)
     g->now_ns += ns;
     g->wall_ns += ns;
     nvme_tick(g->nvme, g->now_ns, g->wall_ns);
-    g->tier->ops->kick(g->tier);
+    g->tier->storage->kick(g->tier);
     for (unsigned i = 0; i < TURNS_MAX; i++)
         if (fake_disk_run(g->disk, 16) + fake_journal_run(g->journal, 4) == 0)
             break;

@@ -245,7 +245,7 @@ static void settle(struct sim *s)
         x->dead[id] = t->state == SIM_ABSENT ? t->versions : t->version - 1;
     }
     settlings++;
-    s->rig.tier->ops->settle(s->rig.tier, &x->op);
+    s->rig.tier->storage->settle(s->rig.tier, &x->op);
 }
 
 static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
@@ -256,7 +256,7 @@ static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
         sim_fail(s, "reclaim names block %u, which is not there", owner);
     sim_told(s, owner, t->version, SIM_IN_THE_WAY);
     if (t->durable || below(s, 2) == 0) {
-        t->moving = s->rig.tier->ops->keep(s->rig.tier, loc, owner);
+        t->moving = s->rig.tier->storage->keep(s->rig.tier, loc, owner);
         if (t->moving || t->durable)
             return;
     }
@@ -440,7 +440,8 @@ static void step(struct sim *s)
         else if (what < 17)
             drop(s, 1 + below(s, SIM_IDS - 1));
         else if (what < 19)
-            s->totals->reclaimed += g->tier->ops->reclaim(g->tier, 1 + below(s, 40), occupant, s);
+            s->totals->reclaimed +=
+                g->tier->storage->reclaim(g->tier, 1 + below(s, 40), occupant, s);
         else if (s->ops != 0)
             atomic_store(&pending[below(s, s->ops)]->op.cancel, true);
     }
@@ -449,7 +450,7 @@ static void step(struct sim *s)
     if (below(s, 60) == 0)
         nvme_flush(g->nvme);
     if (below(s, 5) != 0)
-        g->tier->ops->kick(g->tier);
+        g->tier->storage->kick(g->tier);
     fake_disk_run(g->disk, below(s, 12));
     fake_journal_run(g->journal, below(s, 3));
 }

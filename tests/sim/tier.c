@@ -149,7 +149,7 @@ void sim_disk_step(struct sim *s, bool calm)
         fake_disk_keeps(s->disk, sim_rnd(s, 4) != 0);
     }
     if (calm || sim_rnd(s, 2)) {
-        disk->ops->kick(disk);
+        disk->storage->kick(disk);
         (void)fake_disk_run(s->disk, calm ? 10000 : sim_rnd(s, 30),
                             calm ? 0 : s->swarm.fail_pct / 2);
     }

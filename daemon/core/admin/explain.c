@@ -34,7 +34,7 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
     x->durable = b->flags & BLOCK_F_DURABLE;
     x->reason = block_reachable(c, b) ? KVC_MISS_NONE : KVC_MISS_NOT_LOADED;
     if (b->flags & BLOCK_F_HOST)
-        host->ops->view(host, block_loc(c, b, 0), &x->view);
+        host->memory->view(host, block_loc(c, b, 0), &x->view);
 }
 
 uint32_t core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const uint8_t *key,

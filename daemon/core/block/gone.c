@@ -2,8 +2,9 @@
 /*
  * What was removed on request stays away. A block that I/O holds when it is killed keeps its place
  * on disk until that has ended; then storage has to say that all deaths so far outlive a crash
- * (tier_ops.settle). Who asked for a removal is told after that, and not before. Memory that
- * outlives the process needs nothing: a slot's header is void when the slot is freed or revoked.
+ * (tier_storage_ops.settle). Who asked for a removal is told after that, and not before. Memory
+ * that outlives the process needs nothing: a slot's header is void when the slot is freed or
+ * revoked.
  */
 #include "block.h"
 
@@ -73,9 +74,9 @@ void gone_step(struct core *c)
         list_push_back(&c->gone->now, node);
     }
     c->gone->op = (struct tier_op){.done = on_settled, .owner = c};
-    if (c->cfg.disk && c->cfg.disk->ops->settle) {
+    if (c->cfg.disk && c->cfg.disk->storage->settle) {
         c->gone->state = GONE_SETTLING;
-        c->cfg.disk->ops->settle(c->cfg.disk, &c->gone->op);
+        c->cfg.disk->storage->settle(c->cfg.disk, &c->gone->op);
         return;
     }
     gone_tell(c);

@@ -39,7 +39,7 @@ bool block_readable(struct core *c, const struct block *b)
     if (!(b->flags & BLOCK_F_DISK))
         return false;
     for (uint32_t i = 0; i < shards; i++)
-        if (!disk->ops->readable(disk, block_disk(c, b, i)))
+        if (!disk->storage->readable(disk, block_disk(c, b, i)))
             return false;
     return true;
 }
@@ -95,6 +95,6 @@ void promise_end(struct core *c, struct block *b)
     const uint32_t shards = block_shards(c, b);
     MUST(b->state == BLOCK_PRESENT && b->flags & BLOCK_F_BY_PIN);
     block_place(c, b, 0, BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
-    for (uint32_t i = 0; i < shards && disk->ops->unpromise; i++)
-        disk->ops->unpromise(disk, block_disk(c, b, i));
+    for (uint32_t i = 0; i < shards && disk->storage->unpromise; i++)
+        disk->storage->unpromise(disk, block_disk(c, b, i));
 }

@@ -35,7 +35,7 @@ struct regions {
 
 static struct region *region_of(struct core *c, struct tier_loc loc)
 {
-    return &c->regions->region[c->cfg.host->ops->region(c->cfg.host, loc)];
+    return &c->regions->region[c->cfg.host->memory->region(c->cfg.host, loc)];
 }
 
 static bool region_stays(void *ctx, uint32_t no)
@@ -49,7 +49,7 @@ static int regions_create(struct core *c)
     struct tier *host = c->cfg.host;
     struct tier_stats st;
     host->ops->stats(host, &st);
-    if (!host->ops->region || c->cfg.principals_max < 2)
+    if (!host->memory->region || c->cfg.principals_max < 2)
         return 0; /* nobody else could be given one */
     struct regions *r = sys_calloc(1, sizeof *r + st.regions * sizeof r->region[0]);
     if (!r)
@@ -145,7 +145,7 @@ void regions_ns_new(struct core *c, struct core_ns *ns)
         const uint32_t slot = ns->slot_bytes[g]; /* 0: restored, and none fits in memory */
         if (slot == 0)
             continue;
-        const uint64_t slots = MIN(c->regions->bytes, host->ops->region_fill(host, slot)) / slot;
+        const uint64_t slots = MIN(c->regions->bytes, host->memory->region_fill(host, slot)) / slot;
         ns->region_fill = MIN(ns->region_fill, slots * ns->spec.group[g].block_bytes);
     }
     if (c->m.quotas > 0)
@@ -190,8 +190,8 @@ static void fill_of(const struct core *c, const struct core_ns *ns, struct core_
     struct tier_stats st;
     host->ops->stats(host, &st);
     ret->fill = ret->limit = st.limit_bytes;
-    for (uint32_t g = 0; host->ops->region_fill && g < ns->spec.ngroups; g++) {
-        const uint64_t fill = st.regions * host->ops->region_fill(host, ns->slot_bytes[g]);
+    for (uint32_t g = 0; host->memory->region_fill && g < ns->spec.ngroups; g++) {
+        const uint64_t fill = st.regions * host->memory->region_fill(host, ns->slot_bytes[g]);
         ret->large = fill < ret->fill ? ns->spec.group[g].block_bytes : ret->large;
         ret->fill = MIN(ret->fill, fill);
     }
@@ -273,7 +273,7 @@ static int slot_shift(struct core *c, const struct block *b, struct tier_loc *lo
     struct tier *host = c->cfg.host;
     if (c->regions->shift_left == 0)
         return KVC_E_BUSY;
-    const int err = host->ops->shift(host, *loc, &shift, loc);
+    const int err = host->memory->shift(host, *loc, &shift, loc);
     if (err)
         return err;
     c->regions->shift_left -= MIN(c->regions->shift_left, bytes);

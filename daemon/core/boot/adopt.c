@@ -175,8 +175,8 @@ static bool found_whole(struct core *c, struct block *b, bool host)
 static void found_unpromise(struct core *c, struct block *b)
 {
     struct tier *disk = c->cfg.disk;
-    for (uint32_t i = 0; i < block_shards(c, b) && disk->ops->unpromise; i++)
-        disk->ops->unpromise(disk, block_disk(c, b, i));
+    for (uint32_t i = 0; i < block_shards(c, b) && disk->storage->unpromise; i++)
+        disk->storage->unpromise(disk, block_disk(c, b, i));
 }
 
 /* Where it is, so far in its flags alone. */

@@ -261,13 +261,13 @@ static int slot_take(struct core *c, struct near_device *dev, const struct block
             return err;
         if (in_vain >= NEAR_PATIENCE && !has_drained) {
             has_drained = true;
-            if (slots->ops->drain(slots, principal, bytes, false, drain_occupant, c) > 0)
+            if (slots->memory->drain(slots, principal, bytes, false, drain_occupant, c) > 0)
                 continue;
         }
         struct near_copy *e = next_victim(c, dev);
         if (!e)
             return KVC_E_FULL;
-        in_vain += !slots->ops->helps(slots, e->loc, principal, bytes);
+        in_vain += !slots->memory->helps(slots, e->loc, principal, bytes);
         near_drop(c, e);
         if (in_vain > 2 * NEAR_PATIENCE)
             in_vain = 0, has_drained = false;

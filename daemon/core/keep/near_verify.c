@@ -70,7 +70,7 @@ void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view)
 {
     struct near_copy *e = near_at(c, no);
     const struct tier *slots = c->near->dev[e->device].device->slots;
-    slots->ops->view(slots, e->loc, ret_view);
+    slots->memory->view(slots, e->loc, ret_view);
     c->m.near_corrupt++;
     near_revoke_one(c, e);
 }

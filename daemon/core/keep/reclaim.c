@@ -148,7 +148,7 @@ static bool has_loc(struct core *c, const struct block *b, struct tier_loc loc, 
 
 static bool reclaim_keep(struct core *c, struct tier_loc loc, uint32_t no)
 {
-    if (!c->cfg.disk->ops->keep(c->cfg.disk, loc, no)) {
+    if (!c->cfg.disk->storage->keep(c->cfg.disk, loc, no)) {
         c->m.keeps_refused++;
         return false;
     }
@@ -217,7 +217,7 @@ bool reclaim_step(struct core *c)
     struct tier_stats st;
     c->cfg.disk->ops->stats(c->cfg.disk, &st);
     c->disk_turn_ms = st.turn_ms;
-    return c->cfg.disk->ops->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
+    return c->cfg.disk->storage->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
 }
 
 /* ---- what storage tells ---- */

@@ -118,7 +118,7 @@ void verify_host_is_corrupt(struct core *c, struct block *b)
 /* Who asks next finds nothing. */
 static void drop_corrupt(struct core *c, const struct verify_op *o, struct block *b)
 {
-    const struct tier_ops *host = c->cfg.host->ops;
+    const struct tier *host = c->cfg.host;
     const struct core_ns *ns = block_ns(c, b);
     struct core_verify *v = o->slice;
     struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = o->shard};
@@ -126,7 +126,7 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
     if (on_disk(v))
         c->cfg.disk->ops->revoke(c->cfg.disk, block_disk(c, b, o->shard));
     if (v->tier == CORE_VERIFY_HOST) {
-        host->view(c->cfg.host, block_loc(c, b, o->shard), &x.view);
+        host->memory->view(host, block_loc(c, b, o->shard), &x.view);
         near_revoke(c, b); /* they are copies of what was read */
     }
     if (v->tier == CORE_VERIFY_NEAR)

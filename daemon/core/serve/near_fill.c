@@ -219,7 +219,7 @@ static void fill_one(struct filling *x, const struct block *b)
         return;
     }
     struct device_piece *piece = near_job_add(c, x->job, near_no(c, e));
-    piece->host = host->ops->payload(host, block_loc(c, b, shard));
+    piece->host = host->memory->payload(host, block_loc(c, b, shard));
     piece->slot = e->loc;
     near_sum_want(c, x->job, b, x->f->shard);
     x->beside = e->loc;

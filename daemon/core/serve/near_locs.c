@@ -12,9 +12,9 @@ static bool place_of(struct core *c, const struct lease *l, const struct block *
     const uint32_t s = near_shard(c, b, shard);
     const struct near_copy *e = near_find(c, b, s, dev);
     if (e && e->mine && e->state == NEAR_READY)
-        slots->ops->view(slots, e->loc, ret_view);
+        slots->memory->view(slots, e->loc, ret_view);
     else if (block_in_host(c, b))
-        host->ops->view(host, block_loc(c, b, s), ret_view);
+        host->memory->view(host, block_loc(c, b, s), ret_view);
     else
         return false;
     return true;

@@ -43,7 +43,7 @@ static void add_block(struct core *c, struct near_job *job, const struct core_se
         piece->slot = e->loc;
         e->copies++;
     } else if (block_in_host(c, b)) {
-        piece->host = host->ops->payload(host, block_loc(c, b, shard));
+        piece->host = host->memory->payload(host, block_loc(c, b, shard));
         near_sum_want(c, job, b, s->shard);
     } else {
         piece->status = -EIO;

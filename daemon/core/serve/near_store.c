@@ -36,7 +36,7 @@ static void store_begin(struct core *c, struct core_commit *m, struct near_job *
     for (uint32_t no = m->first_op; no != CORE_NONE;) {
         const struct core_op *o = op_at(c, no);
         struct device_piece *piece = near_job_add(c, job, no);
-        piece->host = host->ops->payload(host, o->op.loc);
+        piece->host = host->memory->payload(host, o->op.loc);
         piece->pages = m->pages + (size_t)o->index * m->pages_per_block;
         no = o->next;
     }

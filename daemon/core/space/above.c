@@ -80,7 +80,7 @@ static int save_chain(struct core *c, struct block *b, uint32_t *begun)
     const struct tier *disk = c->cfg.disk;
     for (; is_missing(b); b = &c->blocks[b->parent]) {
         if (*begun == ABOVE_STEP || c->above->moves >= ABOVE_MOVES ||
-            !disk->ops->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
+            !disk->storage->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
             return KVC_E_BUSY;
         int err = save_begin(c, b, SAVE_ABOVE);
         if (err)

@@ -282,7 +282,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
         o->op = (struct tier_op){.kind = TIER_PUT,
                                  .flags = durable ? TIER_F_DURABLE : 0,
                                  .loc = loc[i],
-                                 .src = host->ops->payload(host, at),
+                                 .src = host->memory->payload(host, at),
                                  .sum = host->ops->sum(host, at),
                                  .done = on_saved};
     }
@@ -469,7 +469,7 @@ int load_begin(struct core *c, struct block *b)
         o->want = disk->ops->sum(disk, from);
         o->op = (struct tier_op){.kind = TIER_GET,
                                  .loc = from,
-                                 .dst = host->ops->payload(host, block_loc(c, b, i)),
+                                 .dst = host->memory->payload(host, block_loc(c, b, i)),
                                  .done = on_read};
     }
     worth_read_begun(c, m->bytes);

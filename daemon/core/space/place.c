@@ -145,7 +145,7 @@ static bool place_one(struct core *c, bool enough)
         return false;
     }
     if (enough || !clean_takes(c, b) || c->now_ms < c->pause_ms ||
-        !disk->ops->admits(disk, bytes, 0))
+        !disk->storage->admits(disk, bytes, 0))
         return false;
     int err = save_begin(c, b, SAVE_LEAVING);
     if (err == KVC_E_QUOTA)
@@ -159,7 +159,7 @@ bool place_fill(struct core *c)
         return false;
     const uint64_t target = clean_target(c);
     struct tier *disk = c->cfg.disk;
-    const uint64_t granted = disk->ops->granted ? disk->ops->granted(disk) : UINT64_MAX;
+    const uint64_t granted = disk->storage->granted ? disk->storage->granted(disk) : UINT64_MAX;
     if (granted != UINT64_MAX)
         admit_grant(&c->admit, (float)granted);
     for (uint32_t n = 0; n < PLACE_STEP; n++) {
@@ -179,8 +179,8 @@ void place_want(struct core *c, uint64_t bytes)
 bool leaving_soon(const struct core *c)
 {
     const struct tier *disk = c->cfg.disk;
-    return c->leaving_bytes > 0 || (disk && c->now_ms >= c->room_vain_ms && disk->ops->room_soon &&
-                                    disk->ops->room_soon(disk));
+    return c->leaving_bytes > 0 || (disk && c->now_ms >= c->room_vain_ms &&
+                                    disk->storage->room_soon && disk->storage->room_soon(disk));
 }
 
 /* ---- stores that wait ---- */
@@ -270,7 +270,7 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
         uint64_t kept_off = 0;
         const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 &&
                             (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
-        if (wanted && !disk->ops->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
+        if (wanted && !disk->storage->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
             break; /* as if it had just been used: who asks wants them all */
         /* Else what its owner has there would go, and be written again if memory has it. */
         if (wanted &&

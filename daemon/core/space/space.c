@@ -42,7 +42,7 @@ static void host_leave(struct core *c, const struct core_ns *ns, struct block *b
                        uint32_t *in_vain)
 {
     const struct tier *host = c->cfg.host;
-    *in_vain += !host->ops->helps(host, some_loc(c, b), ns->principal, bytes);
+    *in_vain += !host->memory->helps(host, some_loc(c, b), ns->principal, bytes);
     c->m.blocks_left++;
     host_drop(c, b);
 }
@@ -87,7 +87,7 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, s
             return 0;
         }
         const struct tier_loc loc = some_loc(c, &c->blocks[no]);
-        const bool helps = host->ops->helps(host, loc, ns->principal, bytes);
+        const bool helps = host->memory->helps(host, loc, ns->principal, bytes);
         const int err = evict_victim(c, ns->payer, no, n < ROOM_PATIENCE / 2, w);
         *in_vain += err == 0 && !helps;
         if (err != KVC_E_FULL)
@@ -118,7 +118,8 @@ int host_take(struct core *c, const struct block *b, struct welcome *w, struct t
             has_drained = true;
             c->m.drains++;
             const bool lacks = retain_lacks(c->retain, ns->payer) || room_is_promised(c, ns, bytes);
-            if (host->ops->drain(host, ns->principal, bytes, lacks, drain_occupant, &drained) > 0)
+            if (host->memory->drain(host, ns->principal, bytes, lacks, drain_occupant, &drained) >
+                0)
                 continue;
         }
         err = room_make(c, ns, bytes, w, &in_vain);

@@ -75,8 +75,8 @@ struct tier_op {
     void *owner;
 
     int status; /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT, -ENOSPC */
-    /* XXH3-128 of what loc holds: result of PUT, VERIFY, ADOPT. Of PUT into a storage tier (one
-     * with kick()) it is given: that tier does not look at payload. */
+    /* XXH3-128 of what loc holds: result of PUT, VERIFY, ADOPT. Of PUT into storage it is
+     * given: storage does not look at payload. */
     struct hash128 sum;
     _Atomic bool cancel;    /* set by core; work not started is then skipped */
     struct tier_op *next;   /* the tier's */
@@ -117,6 +117,7 @@ struct tier_shift {
     void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
 };
 
+/* What core asks of every tier. */
 struct tier_ops {
     const char *name;
     /* Room of `bytes` for `principal`, next to `near` where that can be (near.id 0 = anywhere);
@@ -138,10 +139,15 @@ struct tier_ops {
     /* The slot now holds `op`'s bytes and label: stamps the header. Call after done() with status
      * 0. */
     void (*publish)(struct tier *t, const struct tier_op *op);
-    void (*view)(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view);
     struct hash128 (*sum)(const struct tier *t, struct tier_loc loc);
     /* What a block of `bytes` takes, 0 when it can never fit. */
     uint32_t (*slot_bytes)(const struct tier *t, uint32_t bytes);
+    void (*stats)(const struct tier *t, struct tier_stats *ret_stats);
+};
+
+/* What core asks of memory, whose slots workers map. */
+struct tier_memory_ops {
+    void (*view)(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view);
     /* After KVC_E_NO_ROOM, when evicting what helps() is not enough (fragmentation, or room that
      * belongs to another principal): picks the cheapest region whose emptying makes room for
      * `bytes` of `principal`, reports its occupants to `each`, and hands nothing of it out until it
@@ -159,9 +165,8 @@ struct tier_ops {
      * same kind, for the last slot of what then is a large enough run, and for what is left of a
      * region that is being drained for this principal. */
     bool (*helps)(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes);
-    void (*stats)(const struct tier *t, struct tier_stats *ret_stats);
 
-    /* ---- memory that other tiers read and write (NULL where a tier has none) ---- */
+    /* Of the CPU's memory, which other tiers read and write. NULL where it is a device's. */
 
     /* The payload of room that was handed out: page-aligned, whole pages. */
     void *(*payload)(const struct tier *t, struct tier_loc loc);
@@ -176,9 +181,10 @@ struct tier_ops {
      * looked at. */
     int (*shift)(struct tier *t, struct tier_loc loc, const struct tier_shift *s,
                  struct tier_loc *ret_loc) KVC_WARN_UNUSED;
+};
 
-    /* ---- storage (NULL where a tier is memory) ---- */
-
+/* What core asks of storage: a log, which says ahead of need what is to go. */
+struct tier_storage_ops {
     /* Operations submitted so far are what there is for now: neighbours become one I/O, and it
      * starts. Called once a turn, last. */
     void (*kick)(struct tier *t);
@@ -233,6 +239,8 @@ struct tier_events {
 
 struct tier {
     const struct tier_ops *ops;
+    const struct tier_memory_ops *memory;   /* NULL: it is storage */
+    const struct tier_storage_ops *storage; /* NULL: it is memory */
     struct tier_events events; /* set by core before the first operation; may be empty */
 };
 

@@ -17,7 +17,7 @@ static void turns(unsigned n)
     for (unsigned i = 0; i < n; i++) {
         core_run_done(r.core);
         (void)core_placement_step(r.core);
-        r.cfg.disk->ops->kick(r.cfg.disk);
+        r.cfg.disk->storage->kick(r.cfg.disk);
         fake_disk_run(r.disk, 1, 0);
         core_check(r.core);
     }
@@ -140,7 +140,7 @@ START_TEST(what_is_wrong_on_disk_is_written_again_before_more_is_told)
                             .corrupt = on_corrupt,
                             .done = on_slice};
     ck_assert_int_eq(core_verify_start(r.core, &v), 1);
-    r.cfg.disk->ops->kick(r.cfg.disk);
+    r.cfg.disk->storage->kick(r.cfg.disk);
     commit_begin(&made, 1, 4, 1);
     commit_end(&made, KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_corrupt, 1);
@@ -196,7 +196,7 @@ START_TEST(what_storage_refuses_is_tried_again)
     lose(1, 2);
     core_run_done(r.core);
     (void)core_placement_step(r.core);
-    r.cfg.disk->ops->kick(r.cfg.disk);
+    r.cfg.disk->storage->kick(r.cfg.disk);
     ck_assert_uint_eq(fake_disk_run(r.disk, 1, 100), 1);
     rig_settle(&r);
     ck_assert_uint_eq(lapse_blocks(r.core), 1);
@@ -337,7 +337,7 @@ static void promises_until_done(const struct stored *x)
 {
     for (unsigned n = 0; x->commit.done == 0; n++) {
         ck_assert_uint_lt(n, 20);
-        r.cfg.disk->ops->kick(r.cfg.disk);
+        r.cfg.disk->storage->kick(r.cfg.disk);
         fake_disk_run(r.disk, UINT32_MAX, 0);
         promises_turn();
     }
@@ -368,11 +368,11 @@ START_TEST(a_block_that_is_lost_behind_the_slices_is_waited_for)
 {
     begin_deep();
     commit_begin(&made, 1, DEEP + 1, 1);
-    r.cfg.disk->ops->kick(r.cfg.disk);
+    r.cfg.disk->storage->kick(r.cfg.disk);
     for (unsigned n = 0; made.commit.done == 0 && n < 2; n++) {
         fake_disk_run(r.disk, UINT32_MAX, 0);
         promises_turn();
-        r.cfg.disk->ops->kick(r.cfg.disk);
+        r.cfg.disk->storage->kick(r.cfg.disk);
     }
     ck_assert_uint_gt(promise_looks(r.core), TURN);
     lose(1, DEEP - 5);

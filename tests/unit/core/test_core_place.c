@@ -387,7 +387,7 @@ START_TEST(a_store_that_comes_leaves_room_to_those_that_were_woken)
     struct core_waiter w = {.fn = on_store}, late = {.fn = on_store};
     ck_assert(core_store_must_wait(r.core, 128, &w));
     (void)core_placement_step(r.core);
-    r.cfg.disk->ops->kick(r.cfg.disk);
+    r.cfg.disk->storage->kick(r.cfg.disk);
     for (unsigned i = 0; i < 100 && !core_has_done(r.core); i++)
         (void)fake_disk_run(r.disk, 1, 0);
     ck_assert(core_has_done(r.core));

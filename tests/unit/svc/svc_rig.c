@@ -278,7 +278,7 @@ void sr_turn(struct srig *s, uint64_t ms)
     (void)core_placement_step(s->core);
     svc_turn_end(s->svc);
     if (s->disk)
-        s->core_cfg.disk->ops->kick(s->core_cfg.disk);
+        s->core_cfg.disk->storage->kick(s->core_cfg.disk);
     core_check(s->core);
 }
 

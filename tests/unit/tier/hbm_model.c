@@ -128,7 +128,7 @@ static void piece_ends(struct model *m, struct copy *c, uint32_t i)
         if (p->status == 0 && !s->dead) {
             rig_publish(&m->r, s->loc, bytes);
             struct tier_view v;
-            m->r.t->ops->view(m->r.t, s->loc, &v);
+            m->r.t->memory->view(m->r.t, s->loc, &v);
             s->published = true;
             s->gen = v.gen;
         }
@@ -393,7 +393,7 @@ static void act_alloc(struct model *m)
     struct tier_loc loc;
     int err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, owner, &loc);
     if (err == KVC_E_NO_ROOM &&
-        m->r.t->ops->drain(m->r.t, principal, bytes, false, on_occupant, m) > 0)
+        m->r.t->memory->drain(m->r.t, principal, bytes, false, on_occupant, m) > 0)
         err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, owner, &loc);
     if (err < 0) {
         ck_assert(err == KVC_E_NO_ROOM || err == KVC_E_BUSY);
@@ -422,7 +422,7 @@ static void act_read(struct model *m)
     int fd;
     if (!s->used)
         return;
-    m->r.t->ops->view(m->r.t, s->loc, &v);
+    m->r.t->memory->view(m->r.t, s->loc, &v);
     const int err = m->r.d->ops->chunk_export(m->r.d, v.chunk, s->principal, &handle, &fd, &bytes);
     if (err < 0) {
         ck_assert(!s->published || s->dead);
@@ -467,7 +467,7 @@ static void act_lend(struct model *m)
     }
     if (!s->used)
         return;
-    m->r.t->ops->view(m->r.t, s->loc, &v);
+    m->r.t->memory->view(m->r.t, s->loc, &v);
     if (m->r.d->ops->chunk_export(m->r.d, v.chunk, s->principal, &handle, &fd, &bytes) < 0)
         return;
     m->r.d->ops->chunk_lend(m->r.d, v.chunk);
@@ -612,7 +612,7 @@ static void act_lose(struct model *m)
         struct tier_view v;
         if (!s->used)
             continue;
-        m->r.t->ops->view(m->r.t, s->loc, &v);
+        m->r.t->memory->view(m->r.t, s->loc, &v);
         ck_assert(!s->published || v.gen != s->gen);
         s->dead = true;
     }

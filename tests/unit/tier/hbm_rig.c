@@ -359,7 +359,7 @@ int rig_alloc(struct rig *r, uint32_t principal, uint32_t bytes, struct tier_loc
 struct tier_view rig_view(struct rig *r, struct tier_loc loc)
 {
     struct tier_view v;
-    r->t->ops->view(r->t, loc, &v);
+    r->t->memory->view(r->t, loc, &v);
     return v;
 }
 
@@ -379,7 +379,7 @@ static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 uint32_t rig_drain(struct rig *r, uint32_t principal, uint32_t bytes)
 {
     static struct rig_victims victims;
-    const uint32_t n = r->t->ops->drain(r->t, principal, bytes, false, on_occupant, &victims);
+    const uint32_t n = r->t->memory->drain(r->t, principal, bytes, false, on_occupant, &victims);
     rig_free_all(r, &victims);
     return n;
 }

@@ -99,7 +99,7 @@ START_TEST(room_is_there_while_the_device_is_up)
     ck_assert_int_eq(rig_alloc(&rig, 1, CHUNK, &loc), KVC_E_TOO_LARGE);
     ck_assert_uint_eq(rig.t->ops->slot_bytes(rig.t, CHUNK), 0);
     ck_assert_uint_eq(rig.t->ops->slot_bytes(rig.t, 4097), 8192);
-    ck_assert_ptr_null(rig.t->ops->payload);
+    ck_assert_ptr_null(rig.t->memory->payload);
     rig_close(&rig);
 }
 END_TEST
@@ -298,10 +298,10 @@ START_TEST(helps_and_drain_are_the_arenas)
     struct tier_loc loc, last;
     begin();
     take_room(1, 4096, &last);
-    ck_assert(rig.t->ops->helps(rig.t, last, 1, 4096));
+    ck_assert(rig.t->memory->helps(rig.t, last, 1, 4096));
     while (rig_alloc(&rig, 1, 1500 * 1024, &loc) == 0)
         last = loc;
-    ck_assert(rig.t->ops->helps(rig.t, last, 1, 1500 * 1024));
+    ck_assert(rig.t->memory->helps(rig.t, last, 1, 1500 * 1024));
     rig_close(&rig);
 }
 END_TEST

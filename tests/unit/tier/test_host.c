@@ -62,7 +62,7 @@ START_TEST(a_stored_block_is_read_back_by_descriptor_and_offset)
 
     const struct tier_loc loc = store(t, loop, 5, src, sizeof(src), &sum);
 
-    t->ops->view(t, loc, &v);
+    t->memory->view(t, loc, &v);
     const int fd = host_chunk_fd(h, v.chunk, 5, &bytes);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(host_chunk_fd(h, v.chunk, 6, &bytes), -EACCES);
@@ -119,11 +119,11 @@ START_TEST(room_passes_to_another_principal_by_drain)
     ck_assert_uint_eq(st.chunks_owned * 4 * MIB, st.mapped_bytes); /* nothing is free */
     ck_assert_int_eq(t->ops->alloc(t, 2, 1024, (struct tier_loc){0}, 1, &loc), KVC_E_NO_ROOM);
 
-    ck_assert_uint_eq(t->ops->drain(t, 2, 1024, false, free_it, t), 1);
+    ck_assert_uint_eq(t->memory->drain(t, 2, 1024, false, free_it, t), 1);
 
     ck_assert_uint_eq(retired, 1);
     ck_assert_int_eq(t->ops->alloc(t, 2, 1024, (struct tier_loc){0}, 1, &loc), 0);
-    ck_assert(t->ops->helps(t, loc, 2, 1024));
+    ck_assert(t->memory->helps(t, loc, 2, 1024));
     host_destroy(&h);
     loop_destroy(&loop);
 }

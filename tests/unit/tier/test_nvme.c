@@ -115,7 +115,7 @@ static void settle_now(void)
 {
     int status = 1;
     struct tier_op op = {.done = on_settled, .owner = &status};
-    g.tier->ops->settle(g.tier, &op);
+    g.tier->storage->settle(g.tier, &op);
     for (unsigned i = 0; i < 100 && status == 1; i++)
         rig_turn(&g, 1000);
     ck_assert_int_eq(status, 0);
@@ -352,13 +352,14 @@ START_TEST(the_write_budget_outlives_a_restart)
     g.config.write_burst = 100000;
     ck_assert_int_eq(rig_open(&g), 0);
     rig_settle(&g);
-    ck_assert(g.tier->ops->admits(g.tier, 4096, UINT64_C(1) << 40));
+    ck_assert(g.tier->storage->admits(g.tier, 4096, UINT64_C(1) << 40));
     for (uint32_t id = 1; id <= 6; id++)
         ck_assert_int_eq(rig_put(&g, id, 4096, true, &loc), 0);
     const uint64_t left = metric("budget_left_bytes");
     ck_assert_uint_lt(left, 60000);
-    ck_assert(!g.tier->ops->admits(g.tier, 4096, UINT64_C(1) << 40)); /* too old for what is left */
-    ck_assert(g.tier->ops->admits(g.tier, 4096, 10));
+    ck_assert(
+        !g.tier->storage->admits(g.tier, 4096, UINT64_C(1) << 40)); /* too old for what is left */
+    ck_assert(g.tier->storage->admits(g.tier, 4096, 10));
     rig_close(&g);
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert_uint_le(metric("budget_left_bytes"), left + 5000);
@@ -377,7 +378,7 @@ static void on_told(void *ctx, struct tier_loc loc, uint32_t owner)
     if (owner >= PROMISED)
         g.tier->ops->free(g.tier, loc);
     else
-        (void)g.tier->ops->keep(g.tier, loc, owner); /* refused: it is told again */
+        (void)g.tier->storage->keep(g.tier, loc, owner); /* refused: it is told again */
 }
 
 /* Each life leaves one more segment of promises that is not full: those that reclaim writes may go
@@ -398,7 +399,7 @@ START_TEST(promises_move_when_they_have_more_than_their_half)
         for (uint32_t i = 0; i < 400 && metric("blocks_kept") == 0; i++) {
             r = rig_put(&g, life * 1000 + i, 10 * 4096, false, &loc);
             ck_assert(r == 0 || r == -ENOSPC || r == KVC_E_NO_ROOM);
-            g.tier->ops->reclaim(g.tier, 1, on_told, NULL);
+            g.tier->storage->reclaim(g.tier, 1, on_told, NULL);
             rig_turn(&g, 1000000);
         }
         ck_assert_msg(metric("blocks_kept") > 0, "life %u", life);
@@ -424,7 +425,7 @@ START_TEST(promises_find_room_after_many_restarts)
                 (_i % 2 ? rig_close(&g) : rig_crash(&g, true));
             ck_assert_int_eq(rig_open(&g), 0);
             for (uint32_t i = 0; i < 30; i++) {
-                g.tier->ops->reclaim(g.tier, 64, on_told, NULL);
+                g.tier->storage->reclaim(g.tier, 64, on_told, NULL);
                 rig_turn(&g, 10000000);
             }
         }
@@ -456,7 +457,7 @@ START_TEST(a_store_of_few_segments_is_written_on)
     unsigned good = 0;
     for (uint32_t i = 0; i < 400; i++) {
         good += rig_put(&g, PROMISED + i, 10 * 4096, false, &loc) == 0;
-        g.tier->ops->reclaim(g.tier, 64, on_gone, NULL);
+        g.tier->storage->reclaim(g.tier, 64, on_gone, NULL);
         rig_turn(&g, 1000000);
     }
     ck_assert_uint_ge(good, 200);
@@ -466,7 +467,7 @@ END_TEST
 static void on_kept(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     (void)ctx;
-    (void)g.tier->ops->keep(g.tier, loc, owner);
+    (void)g.tier->storage->keep(g.tier, loc, owner);
 }
 
 /* Of what core keeps no room is gained, and reclaim gives up for a while. Core asks whether a block
@@ -479,15 +480,15 @@ START_TEST(who_is_refused_has_asked_for_room)
     while (rig_put(&g, id, 4 * 4096, false, &loc) == 0)
         id++;
     for (unsigned i = 0, rests = 0; i < 5000 && rests < 400; i++) {
-        told = g.tier->ops->reclaim(g.tier, 64, on_kept, NULL);
+        told = g.tier->storage->reclaim(g.tier, 64, on_kept, NULL);
         rests = told == 0 ? rests + 1 : 0;
         rig_turn(&g, 1000000);
     }
     ck_assert_uint_eq(told, 0);
     ck_assert_uint_gt(metric("blocks_kept"), 0);
     for (unsigned i = 0; i < 400 && told == 0; i++) {
-        ck_assert(!g.tier->ops->admits(g.tier, 14 * 4096, 0));
-        told = g.tier->ops->reclaim(g.tier, 64, on_gone, NULL);
+        ck_assert(!g.tier->storage->admits(g.tier, 14 * 4096, 0));
+        told = g.tier->storage->reclaim(g.tier, 64, on_gone, NULL);
         rig_turn(&g, 1000000000);
     }
     ck_assert_uint_gt(told, 0);
@@ -508,7 +509,7 @@ START_TEST(write_amplification_counts_what_is_written_again)
     for (uint32_t i = 0; i < 2000; i++) {
         const int r = rig_put(&g, PROMISED + i, 4 * 4096, false, &loc);
         ck_assert(r == 0 || r == -ENOSPC || r == KVC_E_NO_ROOM);
-        (void)g.tier->ops->reclaim(g.tier, 8, on_half, NULL);
+        (void)g.tier->storage->reclaim(g.tier, 8, on_half, NULL);
         rig_turn(&g, 10000000);
     }
     const uint64_t all = metric("bytes_written") + metric("bytes_journal");
@@ -522,7 +523,7 @@ END_TEST
 static int reclaim_and_put(uint32_t id, struct tier_loc *ret_loc)
 {
     for (uint32_t i = 0; i < 50; i++) {
-        g.tier->ops->reclaim(g.tier, 64, on_gone, NULL);
+        g.tier->storage->reclaim(g.tier, 64, on_gone, NULL);
         rig_turn(&g, 1000000000);
     }
     return rig_put(&g, id, 10 * 4096, true, ret_loc);
@@ -543,8 +544,8 @@ START_TEST(what_is_promised_no_more_is_reclaimed)
     ck_assert_int_eq(reclaim_and_put(500, &last), -ENOSPC);
     ck_assert_uint_eq(metric("durable_bytes"), (uint64_t)n * 10 * 4096);
     for (uint32_t i = 0; i < n; i++) {
-        g.tier->ops->unpromise(g.tier, loc[i]);
-        g.tier->ops->unpromise(g.tier, loc[i]); /* twice is as good as once */
+        g.tier->storage->unpromise(g.tier, loc[i]);
+        g.tier->storage->unpromise(g.tier, loc[i]); /* twice is as good as once */
         ck_assert_int_eq(rig_get(&g, loc[i], i + 1, 10 * 4096), 0);
     }
     ck_assert_uint_eq(metric("durable_bytes"), 0);
@@ -554,21 +555,21 @@ END_TEST
 
 START_TEST(the_budget_says_once_what_came)
 {
-    ck_assert_uint_eq(g.tier->ops->granted(g.tier), UINT64_MAX);
+    ck_assert_uint_eq(g.tier->storage->granted(g.tier), UINT64_MAX);
     rig_destroy(&g);
     rig_init(&g, 1, PATH_BYTES, 9);
     g.config.write_per_day = 86400 * 1000;
     g.config.write_burst = 100000;
     struct tier_loc loc;
     ck_assert_int_eq(rig_open(&g), 0);
-    ck_assert_uint_eq(g.tier->ops->granted(g.tier), 100000);
+    ck_assert_uint_eq(g.tier->storage->granted(g.tier), 100000);
     rig_settle(&g);
     ck_assert_int_eq(rig_put(&g, 1, 20000, true, &loc), 0);
-    (void)g.tier->ops->granted(g.tier);
+    (void)g.tier->storage->granted(g.tier);
     for (unsigned i = 0; i < 5; i++)
         rig_turn(&g, 1000000000);
-    ck_assert_uint_eq(g.tier->ops->granted(g.tier), 5000);
-    ck_assert_uint_eq(g.tier->ops->granted(g.tier), 0);
+    ck_assert_uint_eq(g.tier->storage->granted(g.tier), 5000);
+    ck_assert_uint_eq(g.tier->storage->granted(g.tier), 0);
 }
 END_TEST
 

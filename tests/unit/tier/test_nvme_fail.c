@@ -32,7 +32,7 @@ static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     (void)ctx;
     ck_assert_uint_eq(where[owner].id, loc.id);
-    if (g.tier->ops->keep(g.tier, loc, owner) || promised[owner])
+    if (g.tier->storage->keep(g.tier, loc, owner) || promised[owner])
         return;
     g.tier->ops->free(g.tier, loc);
     where[owner].id = 0;
@@ -49,7 +49,7 @@ static void story(void)
         else
             promised[id] = durable;
         rig_turn(&g, UINT64_C(300) * 1000000);
-        (void)g.tier->ops->reclaim(g.tier, 8, occupant, NULL);
+        (void)g.tier->storage->reclaim(g.tier, 8, occupant, NULL);
         if (id % 5 == 0 && where[id - 1].id != 0 && !promised[id - 1]) {
             g.tier->ops->free(g.tier, where[id - 1]);
             where[id - 1].id = 0;
@@ -197,12 +197,12 @@ START_TEST(a_slow_path_is_taken_out_and_comes_back)
     nvme_path_stats(g.nvme, 0, &st);
     ck_assert_int_eq(st.state, NVME_PATH_OUT);
     ck_assert_int_eq(st.error, -ETIMEDOUT);
-    ck_assert(!done && !g.tier->ops->readable(g.tier, where[1]));
+    ck_assert(!done && !g.tier->storage->readable(g.tier, where[1]));
 
     fake_disk_stall(g.disk, 0, false);
     for (unsigned i = 0; i < 10; i++)
         rig_turn(&g, 1000000000);
-    ck_assert(done && g.tier->ops->readable(g.tier, where[1]));
+    ck_assert(done && g.tier->storage->readable(g.tier, where[1]));
     ck_assert_int_eq(rig_get(&g, where[1], 1, 5000), 0);
     rig_destroy(&g);
 }

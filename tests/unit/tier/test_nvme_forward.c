@@ -144,10 +144,10 @@ END_TEST
 static void move(uint32_t id, struct tier_loc loc)
 {
     const uint32_t before = writes;
-    ck_assert(g.tier->ops->keep(g.tier, loc, id));
+    ck_assert(g.tier->storage->keep(g.tier, loc, id));
     for (unsigned i = 0; i < 100 && writes == before; i++) {
         nvme_tick(g.nvme, ++g.now_ns, ++g.wall_ns);
-        g.tier->ops->kick(g.tier);
+        g.tier->storage->kick(g.tier);
         if (writes == before)
             fake_disk_run(g.disk, 1);
     }
@@ -444,7 +444,7 @@ static void promise_without_journal(uint32_t id)
     g.tier->ops->submit(g.tier, &op);
     for (unsigned i = 0; i < 200 && !done; i++) {
         nvme_tick(g.nvme, g.now_ns += 100000, g.wall_ns);
-        g.tier->ops->kick(g.tier);
+        g.tier->storage->kick(g.tier);
         fake_disk_run(g.disk, 16);
     }
     ck_assert(done);

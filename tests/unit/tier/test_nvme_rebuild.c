@@ -106,10 +106,10 @@ static bool is_there(uint32_t id, uint32_t bytes)
 static uint32_t move(uint32_t id, struct tier_loc loc)
 {
     const uint32_t before = writes;
-    ck_assert(g.tier->ops->keep(g.tier, loc, id));
+    ck_assert(g.tier->storage->keep(g.tier, loc, id));
     for (unsigned i = 0; i < 100 && (writes == before || !syncs); i++) {
         nvme_tick(g.nvme, ++g.now_ns, ++g.wall_ns);
-        g.tier->ops->kick(g.tier);
+        g.tier->storage->kick(g.tier);
         if (writes == before || !syncs)
             fake_disk_run(g.disk, 1);
     }
@@ -658,7 +658,7 @@ START_TEST(what_is_being_synced_is_not_synced)
     uint32_t done = 0;
     const uint32_t moved = promise_on_the_move(1, 6000);
     submit(&op, 2, mem, sizeof(mem), &done);
-    g.tier->ops->kick(g.tier);
+    g.tier->storage->kick(g.tier);
     ck_assert_uint_eq(writes, moved + 2);
     nvme_flush(g.nvme);
     rig_settle(&g);
@@ -709,7 +709,7 @@ static void settle_deaths(struct tier_op *op)
 {
     is_settled = false;
     op->done = on_settled;
-    g.tier->ops->settle(g.tier, op);
+    g.tier->storage->settle(g.tier, op);
     for (unsigned i = 0; i < 100 && !is_settled; i++)
         rig_turn(&g, 1000000);
     ck_assert(is_settled);
@@ -740,11 +740,11 @@ START_TEST(who_dies_while_a_table_is_told_stays_away)
     g.tier->ops->free(g.tier, op[0].loc);
     is_settled = false;
     settle.done = on_settled;
-    g.tier->ops->settle(g.tier, &settle);
+    g.tier->storage->settle(g.tier, &settle);
     const uint32_t before = writes;
     for (unsigned i = 0; i < 100 && writes == before; i++) {
         nvme_tick(g.nvme, g.now_ns += 1000, ++g.wall_ns);
-        g.tier->ops->kick(g.tier);
+        g.tier->storage->kick(g.tier);
         if (writes == before)
             fake_disk_run(g.disk, 1);
     }
