@@ -91,21 +91,6 @@ int kvc_finish(struct kvc_op **op, struct kvc_result *ret_result)
     return rc;
 }
 
-static int finish_hold(struct kvc_op *op, struct kvc_hold **ret_hold)
-{
-    struct kvc *k = op->kvc;
-    struct kvc_hold *hold = NULL;
-    int rc = read__finish_acquire(op, &hold);
-    if (rc < 0)
-        return rc;
-    if (ret_hold == NULL) {
-        kvc_release(k, &hold);
-        return kvc__fail(k, -EINVAL, "no output for the hold; it is released");
-    }
-    *ret_hold = hold;
-    return 0;
-}
-
 int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix, struct kvc_hold **ret_hold,
              uint8_t *ret_statuses)
 {
@@ -123,7 +108,7 @@ int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix, struct kvc_hold 
         rc = pages__finish_load(o, ret_prefix);
     else if (o->head.op == KVC_OP_ACQUIRE || o->head.op == KVC_OP_REDEEM ||
              o->head.op == KVC_OP_ACQUIRE_ON)
-        rc = finish_hold(o, ret_hold);
+        rc = read__finish_hold(o, ret_hold);
     else if (o->head.op == KVC_OP_PAGES_STORE)
         rc = pages__finish_store(o, ret_statuses);
     else if (o->head.op == KVC_OP_STORE)
@@ -133,7 +118,7 @@ int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix, struct kvc_hold 
     else
         rc = kvc__fail(k, -EINVAL, "no output for what this request brings; it is given up");
     if (rc == -EINVAL && o->borrows && o->pool != NULL)
-        pages__end(o);
+        op__stop(o);
     op__free(o);
     watch__update(k);
     return rc;

@@ -104,6 +104,11 @@ struct kvc_op {
     /* Set for the library's own requests: takes the op over when its reply came or is given up.
      * When the link goes down they are freed without it. */
     void (*then)(struct kvc_op *op);
+    /* Of the caller's: what a reply with status OK brings; it completes the op, or sees to that.
+     * NULL: the reply is the outcome. */
+    void (*arrived)(struct kvc_op *op);
+    /* What a request leaves behind that is freed, whatever came of it; or NULL. */
+    void (*let_go)(struct kvc_op *op);
     struct kvc_op *partner; /* of a CANCEL its target, of a target its CANCEL, else NULL */
     uint32_t ns_id;         /* that `sent` names */
     struct wire_msg sent;   /* the request, of ops that may be sent again or need it later */
@@ -169,6 +174,9 @@ struct kvc {
     volatile uint8_t *not_forked;
     pid_t pid;
     struct kvc *next_session; /* of this process; fork.c's */
+
+    /* Takes in a datagram of the attach channel: 0, or an error with the link down. */
+    int (*take_news)(struct kvc *k, const uint8_t *buf, size_t len, int passed);
 
     char *socket;
     char name[64];
@@ -252,6 +260,13 @@ static inline uint32_t kvc__ms_until(uint64_t then_ns)
     return then_ns <= now ? 0 : (uint32_t)((then_ns - now + NS_PER_MS - 1) / NS_PER_MS);
 }
 
+/* The same for poll(2). */
+static inline int kvc__poll_ms(uint64_t until_ns)
+{
+    uint32_t ms = kvc__ms_until(until_ns);
+    return ms > 60000 ? 60000 : (int)ms;
+}
+
 /* When a call with this timeout (0 = the session's) ends. */
 static inline uint64_t kvc__deadline(const struct kvc *k, uint32_t timeout_ms)
 {
@@ -298,6 +313,8 @@ void fork__go_on(void);
 void ending__begin(struct kvc *k);
 /* Whether this op stays ENDING with it: takes it over then. */
 __attribute__((warn_unused_result)) bool ending__takes(struct kvc_op *op, int error);
+/* Waits for the daemon of an op that is ENDING, until its guard at most. */
+void ending__wait(const struct kvc_op *op);
 /* Completes what has ended by now. */
 void ending__look(struct kvc *k);
 /* Closes what is left, in a child of fork() too. */
@@ -325,43 +342,20 @@ void watch__remove(struct kvc *k, int fd);
 void watch__update(struct kvc *k);
 void watch__close(struct kvc *k);
 
-/* ---- connect.c ---- */
+/* ---- staging.c ---- */
 
-/* Goes on with connecting, waiting for a WELCOME until `welcome_ns` and for the rest until
- * `deadline_ns`; times that have passed mean not at all. 0 = up. Else the text says why: KVC_E_DOWN
- * (also: not yet), -EACCES, the daemon's refusal, KVC_E_BAD_MESSAGE. */
-__attribute__((warn_unused_result)) int kvc__connect(struct kvc *k, uint64_t welcome_ns,
-                                                     uint64_t deadline_ns);
-/* Ends the link: requests in flight get `error`, mappings and leases are given up; but holds last
- * (parted.c), and staging becomes memory of the caller's own if the daemon might still read it.
- * Keeps the text. Returns `error`. */
-int kvc__down(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* The same when the daemon is no more: nothing lasts. */
-int kvc__lost(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* One of the namespaces for which REOPENING waits has its answer. */
-void kvc__reopened_one(struct kvc *k);
-/* Takes in what the attach channel says now. 0, or an error with the link down. */
-__attribute__((warn_unused_result)) int kvc__news(struct kvc *k);
-/* What is asked for of a chunk: itself, or its memory on a device. */
-#define ASK_MAP UINT64_C(0)
-#define ASK_ON  (UINT64_C(1) << 32)
-/* Has the daemon asked for a chunk, once. 0, or an error with the link down. */
-__attribute__((warn_unused_result)) int kvc__ask_chunk(struct kvc *k, uint64_t what,
-                                                       uint32_t chunk);
-/* Sends on the attach channel, with a descriptor or -1, waiting for room until then. `len` is what
- * the encoder returned. KVC_E_TIMEOUT; other errors have ended the link. */
-__attribute__((warn_unused_result)) int kvc__tell(struct kvc *k, const void *buf, int len, int pass,
-                                                  uint64_t until_ns);
-/* A message of the daemon's that cannot be: ends the link, and returns KVC_E_BAD_MESSAGE. */
-int kvc__malformed(struct kvc *k, const char *what);
-/* Starts every call that talks and may wait: fork rule, news of the attach channel, reconnecting
- * when it is due. 0 = up; KVC_E_DOWN; KVC_E_TIMEOUT: up, and the daemon is silent; -EPERM in a
- * child of fork(). */
-__attribute__((warn_unused_result)) int kvc__enter(struct kvc *k, uint64_t deadline_ns);
-/* The same without waiting: a link that is not up yet goes as far as it can. */
-__attribute__((warn_unused_result)) int kvc__look(struct kvc *k);
+/* Registered with a device no more: it is about to be other memory. */
+void staging__unpin(struct kvc *k);
+/* The link ends: what the daemon may still read is its own from now on. */
+void staging__leave(struct kvc *k);
+/* The area of the epoch that begins. 0; -EPROTO: the file is shorter than that; another error, with
+ * no staging then. */
+__attribute__((warn_unused_result)) int staging__map(struct kvc *k, int fd, uint64_t bytes);
+/* The caller has asked for the new area. */
+void staging__forget_before(struct kvc *k);
+void staging__destroy(struct kvc *k);
 
-/* ---- ops.c ---- */
+/* ---- op_life.c ---- */
 
 /* An op that is never sent: the next call is op__complete(). -ENOMEM. */
 __attribute__((warn_unused_result)) int op__new_unsent(struct kvc *k, uint8_t code,
@@ -372,31 +366,94 @@ __attribute__((warn_unused_result)) int op__new_own(struct kvc *k, uint8_t code,
 /* One of the caller's. Also KVC_E_BUSY: OPS_MAX are in flight. */
 __attribute__((warn_unused_result)) int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns,
                                                 struct kvc_op **ret_op);
+/* The op that awaits the reply with this id; NULL: none does. */
+struct kvc_op *op__find(struct kvc *k, uint64_t corr);
+/* From its making on an op is found; then again from `enter`, and not from `leave`. */
+void op__slot_enter(struct kvc_op *op);
+void op__slot_leave(struct kvc_op *op);
+/* Ends the op with this outcome; one of the library's own is taken over (then). */
+void op__end(struct kvc_op *op, int error);
+/* Ends the op with this outcome. */
+void op__complete(struct kvc_op *op, int error);
+/* Accepts NULL. A request in flight is given up: its reply will be discarded. */
+void op__free(struct kvc_op *op);
+void op__destroy_all(struct kvc *k);
+
+/* ---- link.c ---- */
+
+/* Ends the link: requests in flight get `error`, mappings and leases are given up; but holds last
+ * (parted.c), and staging becomes memory of the caller's own if the daemon might still read it.
+ * Keeps the text. Returns `error`. */
+int kvc__down(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same when the daemon is no more: nothing lasts. */
+int kvc__lost(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* A message of the daemon's that cannot be: ends the link, and returns KVC_E_BAD_MESSAGE. */
+int kvc__malformed(struct kvc *k, const char *what);
+/* DROPPED: ends the link. */
+int kvc__dropped(struct kvc *k, const uint8_t *buf, size_t len);
+/* Length of the next datagram, 0 = none; an error has ended the link. */
+__attribute__((warn_unused_result)) int kvc__datagram(struct kvc *k, uint8_t buf[KVC_ATTACH_MAX],
+                                                      int *ret_passed);
+/* Takes in what the attach channel says now. 0, or an error with the link down. */
+__attribute__((warn_unused_result)) int kvc__news(struct kvc *k);
+/* Sends on the attach channel, with a descriptor or -1, waiting for room until then. `len` is what
+ * the encoder returned. KVC_E_TIMEOUT; other errors have ended the link. */
+__attribute__((warn_unused_result)) int kvc__tell(struct kvc *k, const void *buf, int len, int pass,
+                                                  uint64_t until_ns);
+/* Tells the daemon which of its device memory is mapped no more; all of what there is to say, or
+ * (false) as much as the connection takes. */
+bool kvc__tell_unmapped(struct kvc *k);
+/* What is asked for of a chunk: itself, or its memory on a device. */
+#define ASK_MAP UINT64_C(0)
+#define ASK_ON  (UINT64_C(1) << 32)
+/* Has the daemon asked for a chunk, once. 0, or an error with the link down. */
+__attribute__((warn_unused_result)) int kvc__ask_chunk(struct kvc *k, uint64_t what,
+                                                       uint32_t chunk);
+
+/* ---- connect.c ---- */
+
+/* Goes on with connecting, waiting for a WELCOME until `welcome_ns` and for the rest until
+ * `deadline_ns`; times that have passed mean not at all. 0 = up. Else the text says why: KVC_E_DOWN
+ * (also: not yet), -EACCES, the daemon's refusal, KVC_E_BAD_MESSAGE. */
+__attribute__((warn_unused_result)) int kvc__connect(struct kvc *k, uint64_t welcome_ns,
+                                                     uint64_t deadline_ns);
+/* One of the namespaces for which REOPENING waits has its answer. */
+void kvc__reopened_one(struct kvc *k);
+/* Starts every call that talks and may wait: fork rule, news of the attach channel, reconnecting
+ * when it is due. 0 = up; KVC_E_DOWN; KVC_E_TIMEOUT: up, and the daemon is silent; -EPERM in a
+ * child of fork(). */
+__attribute__((warn_unused_result)) int kvc__enter(struct kvc *k, uint64_t deadline_ns);
+/* The same without waiting: a link that is not up yet goes as far as it can. */
+__attribute__((warn_unused_result)) int kvc__look(struct kvc *k);
+
+/* ---- ops.c ---- */
+
 /* Sends k->tx, or parks it until its namespace is open; `len` is what the encoder returned. On
  * failure the op is done. */
 __attribute__((warn_unused_result)) int op__send(struct kvc_op *op, int len);
 /* Sends what was parked. On failure the op is done. */
 void op__resend(struct kvc_op *op);
-/* Ends the op with this outcome; one of the library's own is taken over (then). */
-void op__end(struct kvc_op *op, int error);
-/* Ends the op with this outcome. */
-void op__complete(struct kvc_op *op, int error);
-/* Waits for the outcome. 0 = op->msg is a reply with status OK; else op->error, with its text. */
-__attribute__((warn_unused_result)) int op__await(struct kvc_op *op);
-/* An op for a call of its own, after kvc__enter: within the session's timeout, or within timeout_ms
- * (0 = the session's), at most KVC_DEADLINE_MAX_MS. */
-__attribute__((warn_unused_result)) int op__begin(struct kvc *k, uint8_t code,
-                                                  struct kvc_op **ret_op);
-__attribute__((warn_unused_result)) int
-op__begin_within(struct kvc *k, uint8_t code, uint32_t timeout_ms, struct kvc_op **ret_op);
-/* A text with a zero behind it, cut to cap - 1 bytes. */
-void kvc__copy_text(char *to, size_t cap, const struct codec_bin *from);
-void kvc__copy_string(char to[KVC_STRING_MAX], const struct codec_bin *from);
-/* op__send and op__await. */
-__attribute__((warn_unused_result)) int op__call(struct kvc_op *op, int len);
 /* Handles one message, waiting for it until then: 1. 0 = the time has come; an error has ended the
  * link. `nap`: the reply is expected on the control socket soon. */
 __attribute__((warn_unused_result)) int op__pump(struct kvc *k, uint64_t until_ns, bool nap);
+/* Waits for the outcome. 0 = op->msg is a reply with status OK; else op->error, with its text. */
+__attribute__((warn_unused_result)) int op__await(struct kvc_op *op);
+/* op__send and op__await. */
+__attribute__((warn_unused_result)) int op__call(struct kvc_op *op, int len);
+/* The texts of an outcome, for kvc_last_error. */
+void op__explain(struct kvc_op *op);
+/* A reply that cannot be decoded ends the link: returns 0, or KVC_E_BAD_MESSAGE. */
+__attribute__((warn_unused_result)) int op__checked(struct kvc_op *op, int decoded);
+/* A request whose reply nobody awaits. */
+struct msg_head op__post_head(struct kvc *k, uint8_t code);
+void op__post(struct kvc *k, int len);
+/* Ends a lease, or a reservation, of this epoch. Nothing while down: it ended with the connection.
+ */
+void op__post_release(struct kvc *k, uint64_t lease);
+void op__post_drop(struct kvc *k, uint64_t reservation);
+
+/* ---- settle.c ---- */
+
 /* The daemon let a wait pass without a word: it is asked for a sign of life, and nobody waits for
  * it before it has given one. */
 void op__silent(struct kvc *k);
@@ -408,18 +465,10 @@ void op__await_ending(struct kvc_op *op);
 __attribute__((warn_unused_result)) int op__cancel(struct kvc_op *op);
 /* The same for a store that may be reading staging; without an answer the link goes down. */
 void op__settle(struct kvc_op *op);
-/* The texts of an outcome, for kvc_last_error. */
-void op__explain(struct kvc_op *op);
-/* A reply that cannot be decoded ends the link: returns 0, or KVC_E_BAD_MESSAGE. */
-__attribute__((warn_unused_result)) int op__checked(struct kvc_op *op, int decoded);
-/* Accepts NULL. A request in flight is given up: its reply will be discarded. */
-void op__free(struct kvc_op *op);
-/* A request whose reply nobody awaits. */
-struct msg_head op__post_head(struct kvc *k, uint8_t code);
-void op__post(struct kvc *k, int len);
-/* Ends all that are not done; the library's own are freed. */
-void op__fail_all(struct kvc *k, int error);
-void op__destroy_all(struct kvc *k);
+/* Ends a request for pages, and waits until nothing touches them any more. */
+void op__stop(struct kvc_op *op);
+/* Ends what touches pages of the pool (NULL: of any) and waits until nothing does. */
+void op__stop_all(struct kvc *k, const struct kvc_pool *p);
 
 /* ---- ns.c ---- */
 
@@ -428,8 +477,6 @@ void op__destroy_all(struct kvc *k);
 __attribute__((warn_unused_result)) int ns__reopen(struct kvc_ns *ns);
 /* Whether a request may name it, now or after reopening. 0, or the daemon's refusal. */
 __attribute__((warn_unused_result)) int ns__check(struct kvc_ns *ns);
-/* The reply to a caller's NS_OPEN has come. Returns its outcome. */
-__attribute__((warn_unused_result)) int ns__on_reply(struct kvc_op *op);
 __attribute__((warn_unused_result)) int ns__finish(struct kvc_op *op, struct kvc_ns **ret_ns);
 /* Whether requests of this operation carry the namespace's id. */
 bool ns__names(uint8_t code);
@@ -461,6 +508,9 @@ __attribute__((warn_unused_result)) int read__finish_lookup(struct kvc_op *op,
                                                             struct kvc_prefix *ret_prefix);
 __attribute__((warn_unused_result)) int read__finish_acquire(struct kvc_op *op,
                                                              struct kvc_hold **ret_hold);
+/* read__finish_acquire for a caller who may have given no place for the hold: -EINVAL then. */
+__attribute__((warn_unused_result)) int read__finish_hold(struct kvc_op *op,
+                                                          struct kvc_hold **ret_hold);
 /* An ACQUIRE or REDEEM that waits for chunks, or has its reply now: completes it if it can be.
  * `refused` is 0, or why the daemon does not give `chunk`. */
 void read__go_on(struct kvc_op *op, uint32_t chunk, int refused);
@@ -484,8 +534,6 @@ void hold__free(struct hold *h);
 /* Ends its lease, if that is of this epoch, and frees it. */
 void hold__discard(struct hold *h);
 void hold__destroy_all(struct kvc *k);
-/* Ends a lease of this epoch. Does nothing while down: it ended with the connection. */
-void hold__end_lease(struct kvc *k, uint64_t lease);
 
 /* ---- write.c ---- */
 
@@ -522,8 +570,18 @@ __attribute__((warn_unused_result)) int write__finish_commit(struct kvc_op *op,
 __attribute__((warn_unused_result)) int
 write__finish_reserve(struct kvc_op *op, uint64_t *ret_reservation, uint8_t *ret_statuses);
 __attribute__((warn_unused_result)) int write__finish_drop(struct kvc_op *op);
-/* A reservation whose reply came too late for anybody. */
-void resv__abandon(struct kvc *k, uint64_t id);
+
+/* ---- admin.c ---- */
+
+/* An op for a call of its own, after kvc__enter: within the session's timeout, or within timeout_ms
+ * (0 = the session's), at most KVC_DEADLINE_MAX_MS. */
+__attribute__((warn_unused_result)) int op__begin(struct kvc *k, uint8_t code,
+                                                  struct kvc_op **ret_op);
+__attribute__((warn_unused_result)) int
+op__begin_within(struct kvc *k, uint8_t code, uint32_t timeout_ms, struct kvc_op **ret_op);
+/* A text with a zero behind it, cut to cap - 1 bytes. */
+void kvc__copy_text(char *to, size_t cap, const struct codec_bin *from);
+void kvc__copy_string(char to[KVC_STRING_MAX], const struct codec_bin *from);
 
 /* ---- put.c ---- */
 
@@ -541,6 +599,12 @@ __attribute__((warn_unused_result)) int put__blocks(struct kvc_ns *ns, const str
                                                     const struct source *from,
                                                     const uint32_t *tokens, size_t ntokens,
                                                     uint8_t *statuses);
+
+/* ---- news.c ---- */
+
+/* One datagram of a session that has been welcomed; for take_news. */
+__attribute__((warn_unused_result)) int news__take(struct kvc *k, const uint8_t *buf, size_t len,
+                                                   int passed);
 
 /* ---- session.c ---- */
 

@@ -39,26 +39,35 @@ struct words {
 #define WORDS_PAGES 8u
 #define WORDS_BYTES KVC_WORDS_BYTES
 
-/* WORDS_ARE. 0, or an error with the link down. */
-__attribute__((warn_unused_result)) int words__are(struct kvc *k, const uint8_t *buf, size_t len,
-                                                   int passed);
+/* Streams compare as signed numbers. */
+#define WORDS_VALUE_MAX (UINT64_MAX / 2)
+
+/* The page of this epoch. -ENOMEM. */
+__attribute__((warn_unused_result)) int words__map(struct kvc *k, int fd);
 /* Whether a request may name these words (number + 1; 0 = none) now: 0, KVC_E_DOWN when the caller
  * has not seen the page of this epoch, -EINVAL. */
 __attribute__((warn_unused_result)) int words__check(struct kvc *k, uint32_t word, uint64_t value);
 /* The word of that epoch is `value` at least from now on. */
 void words__raise(struct kvc *k, uint32_t epoch, uint32_t word, uint64_t value);
-/* For a pool, which is not asked for without: 1: the page of this epoch is there; 0: it was asked
- * for, and pool__mem_came() follows; else why it cannot be had. words__again(): BUSY is no answer
- * for ever. */
-__attribute__((warn_unused_result)) int words__make(struct kvc *k);
-void words__again(struct kvc *k);
 /* The caller has its pages back, whatever requests of that epoch are with the daemon. */
 void words__revoke(struct kvc *k, uint32_t epoch);
 /* The device goes: pages that are registered there are so no more. */
 void words__forget(struct kvc *k, const struct device *d);
 void words__destroy_all(struct kvc *k);
 
-/* ---- gpu.c ---- */
+/* ---- stream.c ---- */
+
+/* WORDS_ARE. 1 = there is a page, or the reason why there is none, for pool__mem_came(); or an
+ * error with the link down. */
+__attribute__((warn_unused_result)) int words__are(struct kvc *k, const uint8_t *buf, size_t len,
+                                                   int passed);
+/* For a pool, which is not asked for without: 1: the page of this epoch is there; 0: it was asked
+ * for, and pool__mem_came() follows; else why it cannot be had. words__again(): BUSY is no answer
+ * for ever. */
+__attribute__((warn_unused_result)) int words__make(struct kvc *k);
+void words__again(struct kvc *k);
+
+/* ---- mem.c ---- */
 
 enum mem_state { MEM_UNKNOWN, MEM_ASKED, MEM_KNOWN };
 
@@ -81,8 +90,14 @@ __attribute__((warn_unused_result)) int mem__ask(struct kvc_mem *m);
 void mem__drop(struct kvc_mem *m);
 /* One pool less names it. */
 void mem__unref(struct kvc_mem *m);
-/* MEM_IS. 0, or an error with the link down. */
+/* MEM_IS. 1 = the memory was asked for, and pool__mem_came() is to follow; 0; or an error with the
+ * link down. */
 __attribute__((warn_unused_result)) int mem__is(struct kvc *k, const uint8_t *buf, size_t len);
+/* All memories of a device. */
+void mem__free_all(struct kvc_gpu *g);
+
+/* ---- gpu.c ---- */
+
 /* All devices of a session, with all that is of them. */
 void gpu__destroy_all(struct kvc *k);
 
@@ -134,10 +149,8 @@ bool pool__is_open(const struct kvc_pool *p);
 /* Begins to open it; requests parked for it go on then, or end. 0 = under way, or open; else why it
  * cannot be now. */
 __attribute__((warn_unused_result)) int pool__make(struct kvc_pool *p);
-/* A MEM was answered. */
+/* A MEM or WORDS was answered. */
 void pool__mem_came(struct kvc *k);
-/* Its POOL_OPEN was given up: the link is down, or going. */
-void pool__gave_up(struct kvc_pool *p);
 
 /* ---- pages.c ---- */
 
@@ -150,10 +163,6 @@ __attribute__((warn_unused_result)) int pages__finish_load(struct kvc_op *op,
                                                            struct kvc_prefix *ret_prefix);
 __attribute__((warn_unused_result)) int pages__finish_store(struct kvc_op *op,
                                                             uint8_t *ret_statuses);
-/* Ends one of them, and waits until nothing touches its pages any more. */
-void pages__end(struct kvc_op *op);
-/* Ends what touches pages of the pool (NULL: of any) and waits until nothing does. */
-void pages__abort(struct kvc *k, const struct kvc_pool *p);
 /* Of the keys of a sequence, the groups' blocks that are in their pages: the longest prefix of
  * `hit` tokens of which all that it needs is there; 0 when that is no more than from_tokens. */
 struct pages_have {
@@ -185,13 +194,5 @@ __attribute__((warn_unused_result)) int host__store(struct kvc_ns *ns,
 /* CHUNK_ON. 0 = its memory is there; else why not, and the link may be down. */
 __attribute__((warn_unused_result)) int near__chunk_on(struct kvc *k, const uint8_t *buf,
                                                        size_t len, int passed, uint32_t *ret_chunk);
-/* Tells the daemon which of its device memory is mapped no more; all of what there is to say, or
- * (false) as much as the connection takes. */
-bool near__tell_unmapped(struct kvc *k);
-
-/* ---- spread.c ---- */
-
-/* Staging is about to be other memory. */
-void spread__forget_staging(struct kvc *k);
 
 #endif

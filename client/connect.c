@@ -1,260 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Connecting, and what every call begins with. */
 #include "client.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "channel.h"
-#include "client_gpu__.h"
-#include "sys.h"
-
-/* The daemon may read staging for a store that it never ended, also long after this: what is stored
- * must be what was there. So it keeps the file, and the caller gets other memory in its place. */
-static void leave_staging(struct kvc *k)
-{
-    bool is_read = false;
-    for (const struct kvc_op *op = k->live_ops; op != NULL && !is_read; op = op->next)
-        is_read =
-            op->borrows && op->pool == NULL && (op->stage == OP_SENT || op->stage == OP_SETTLING);
-    if (!is_read || k->staging == NULL || k->staging_epoch != k->epoch)
-        return;
-    spread__forget_staging(k);
-    /* Without memory for that the caller must do with memory that is void. */
-    (void)!sys_mmap(k->staging, k->staging_bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
-}
-
-static int end_link(struct kvc *k, int error)
-{
-    ending__begin(k);
-    watch__remove(k, k->wire.fd);
-    wire__disconnect(&k->wire);
-    map__retire_all(&k->maps); /* the end of the connection says that this is done */
-    fork__hold_off();
-    channel__close(&k->attach_fd);
-    fork__go_on();
-    k->state = LINK_DOWN;
-    k->down_error = error;
-    k->asked_n = 0;
-    k->mems_asked = 0;
-    k->reopening = 0;
-    k->is_probed = false;
-    op__fail_all(k, error);
-    watch__update(k);
-    return error;
-}
-
-int kvc__down(struct kvc *k, int error, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
-    va_end(ap);
-    leave_staging(k);
-    watch__remove(k, k->attach_fd);
-    parted__add(k, true);
-    return end_link(k, error);
-}
-
-int kvc__lost(struct kvc *k, int error, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
-    va_end(ap);
-    watch__remove(k, k->attach_fd);
-    k->silent_ns = 0; /* the next daemon is another one */
-    return end_link(k, error);
-}
-
-/* ---- the attach channel ---- */
-
-int kvc__malformed(struct kvc *k, const char *what)
-{
-    return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a malformed %s; disconnected", what);
-}
-
-/* Milliseconds for poll(2). */
-static int poll_ms(uint64_t until_ns)
-{
-    uint32_t ms = kvc__ms_until(until_ns);
-    return ms > 60000 ? 60000 : (int)ms;
-}
-
-/* Requests that wait for this chunk go on. */
-static void chunk_came(struct kvc *k, uint64_t what, uint32_t chunk, int refused)
-{
-    for (uint32_t i = 0; i < k->asked_n; i++) {
-        if (k->asked[i] == (what | chunk))
-            k->asked[i--] = k->asked[--k->asked_n];
-    }
-    struct kvc_op *op = k->live_ops;
-    while (op != NULL && k->state != LINK_DOWN) {
-        struct kvc_op *next = op->next;
-        if (op->stage == OP_CHUNKS)
-            read__go_on(op, chunk, refused);
-        op = next;
-    }
-}
-
-static int take_chunk(struct kvc *k, const uint8_t *buf, size_t len, int passed)
-{
-    struct att_chunk c;
-    if (codec_dec_att_chunk(buf, len, &c) < 0)
-        return kvc__malformed(k, "CHUNK");
-    int rc = 0;
-    if (c.status != KVC_ST_OK) {
-        rc = kvc__fail(k, kvc__status_error(c.status), "chunk %u: %.*s", c.chunk, (int)c.detail.n,
-                       (const char *)c.detail.p);
-    } else {
-        rc = passed < 0 ? -EINVAL : map__add(&k->maps, c.chunk, passed, c.bytes);
-        if (rc == -EINVAL)
-            return kvc__malformed(k, "CHUNK (no descriptor, or one of a shorter file)");
-        if (rc < 0)
-            rc = kvc__fail(k, rc, "cannot map chunk %u of %llu bytes: %s", c.chunk,
-                           (unsigned long long)c.bytes, strerrordesc_np(-rc));
-    }
-    chunk_came(k, ASK_MAP, c.chunk, rc);
-    return k->state == LINK_DOWN ? k->down_error : 0;
-}
-
-static int take_chunk_on(struct kvc *k, const uint8_t *buf, size_t len, int passed)
-{
-    uint32_t chunk = 0;
-    int rc = near__chunk_on(k, buf, len, passed, &chunk);
-    if (k->state == LINK_DOWN)
-        return rc;
-    chunk_came(k, ASK_ON, chunk, rc);
-    return k->state == LINK_DOWN ? k->down_error : 0;
-}
-
-static int take_dropped(struct kvc *k, const uint8_t *buf, size_t len)
-{
-    struct att_dropped d;
-    if (codec_dec_att_dropped(buf, len, &d) < 0)
-        return kvc__malformed(k, "DROPPED");
-    watch__remove(k, k->attach_fd);
-    parted__add(k, false);
-    return kvc__lost(k, KVC_E_DOWN, "the daemon ended the session: %s: %.*s",
-                     codec_status_name(d.status), (int)d.detail.n, (const char *)d.detail.p);
-}
-
-/* One datagram of a session that has been welcomed. */
-static int take_news(struct kvc *k, const uint8_t *buf, size_t len, int passed)
-{
-    struct att_retired r;
-    switch (codec_att_code(buf, len)) {
-    case KVC_ATTACH_CHUNK:
-        return take_chunk(k, buf, len, passed);
-    case KVC_ATTACH_RETIRED:
-        if (codec_dec_att_retired(buf, len, &r) < 0)
-            return kvc__malformed(k, "RETIRED");
-        map__retire(&k->maps, r.chunk);
-        near__tell_unmapped(k);
-        return 0;
-    case KVC_ATTACH_DROPPED:
-        return take_dropped(k, buf, len);
-    case KVC_ATTACH_WORDS_ARE:
-        return words__are(k, buf, len, passed);
-    case KVC_ATTACH_MEM_IS:
-        return mem__is(k, buf, len);
-    case KVC_ATTACH_CHUNK_ON:
-        return take_chunk_on(k, buf, len, passed);
-    default:
-        return kvc__malformed(k, "attach message");
-    }
-}
-
-/* Length of the next datagram, 0 = none; an error has ended the link. */
-static int next_datagram(struct kvc *k, uint8_t buf[KVC_ATTACH_MAX], int *ret_passed)
-{
-    int n = channel__recv(k->attach_fd, buf, KVC_ATTACH_MAX, ret_passed);
-    if (n == -EPROTO)
-        return kvc__malformed(k, "attach message");
-    if (n < 0)
-        return kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
-                         n == -EPIPE ? "it closed the connection" : strerrordesc_np(-n));
-    if (n > 0)
-        k->silent_ns = 0;
-    return n;
-}
-
-int kvc__news(struct kvc *k)
-{
-    k->news_ns = kvc__now();
-    near__tell_unmapped(k);
-    for (;;) {
-        uint8_t buf[KVC_ATTACH_MAX];
-        int passed = -1;
-        int n = next_datagram(k, buf, &passed);
-        if (n <= 0)
-            return n;
-        int rc = take_news(k, buf, (size_t)n, passed);
-        if (passed >= 0)
-            close(passed);
-        if (rc < 0)
-            return rc;
-    }
-}
-
-int kvc__tell(struct kvc *k, const void *buf, int len, int pass, uint64_t until_ns)
-{
-    if (len < 0)
-        return kvc__fail(k, len, "an attach message does not fit %u bytes", KVC_ATTACH_MAX);
-    for (;;) {
-        int rc = channel__send(k->attach_fd, buf, (size_t)len, pass);
-        if (rc == 0)
-            return 0;
-        if (rc != -EAGAIN)
-            return kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
-                             strerrordesc_np(-rc));
-        struct pollfd p = {.fd = k->attach_fd, .events = POLLOUT};
-        if (poll(&p, 1, poll_ms(until_ns)) == 0 && kvc__ms_until(until_ns) == 0)
-            return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
-    }
-}
-
-static bool is_asked(const struct kvc *k, uint64_t what)
-{
-    for (uint32_t i = 0; i < k->asked_n; i++) {
-        if (k->asked[i] == what)
-            return true;
-    }
-    return false;
-}
-
-int kvc__ask_chunk(struct kvc *k, uint64_t what, uint32_t chunk)
-{
-    if (is_asked(k, what | chunk))
-        return 0;
-    /* What is asked for now must not be said to be unmapped afterwards. */
-    if (!near__tell_unmapped(k))
-        return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
-    if (k->asked_n == k->asked_cap) {
-        uint32_t cap = k->asked_cap == 0 ? 16 : 2 * k->asked_cap;
-        uint64_t *p = sys_realloc(k->asked, cap * sizeof(*p));
-        if (p == NULL)
-            return kvc__fail(k, -ENOMEM, "out of memory");
-        k->asked = p;
-        k->asked_cap = cap;
-    }
-    uint8_t buf[KVC_ATTACH_MAX];
-    struct att_map ask = {.chunk = chunk};
-    struct att_map_on ask_on = {.chunk = chunk};
-    int len = what == ASK_ON ? codec_enc_att_map_on(buf, sizeof(buf), &ask_on)
-                             : codec_enc_att_map(buf, sizeof(buf), &ask);
-    int rc = kvc__tell(k, buf, len, -1, 0);
-    if (rc == 0)
-        k->asked[k->asked_n++] = what | chunk;
-    return rc;
-}
 
 /* ---- connecting ---- */
 
@@ -288,43 +42,6 @@ static int start_attach(struct kvc *k)
     }
     watch__add(k, fd);
     k->state = LINK_ATTACHING;
-    return 0;
-}
-
-/* Another area takes its place: who was given this one may write to it until he asks again. */
-static void staging_leave(struct kvc *k)
-{
-    if (k->staging_asked != k->staging_epoch) {
-        (void)munmap(k->staging, k->staging_bytes);
-        return;
-    }
-    k->staging_before = k->staging;
-    k->staging_before_bytes = k->staging_bytes;
-}
-
-/* The new area takes the place of the old one where it fits: a caller who still has the old pointer
- * then writes to memory that is void, not to memory that is gone. */
-static int map_staging(struct kvc *k, int fd, uint64_t bytes)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
-        return kvc__malformed(k, "WELCOME (its staging file is shorter than it says)");
-    spread__forget_staging(k);
-    bool in_place = k->staging != NULL && k->staging_bytes == bytes;
-    void *at = in_place
-                   ? sys_mmap(k->staging, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd)
-                   : sys_map_file(bytes, PROT_READ | PROT_WRITE, fd);
-    int rc = at == MAP_FAILED ? -errno : 0;
-    if (k->staging != NULL && in_place && rc < 0)
-        (void)munmap(k->staging, k->staging_bytes);
-    else if (k->staging != NULL && !in_place)
-        staging_leave(k);
-    k->staging = rc < 0 ? NULL : at;
-    if (rc < 0)
-        return kvc__down(k, rc, "cannot map %llu bytes of staging: %s", (unsigned long long)bytes,
-                         strerrordesc_np(-rc));
-    k->staging_bytes = bytes;
-    k->staging_epoch = k->epoch + 1;
     return 0;
 }
 
@@ -409,7 +126,7 @@ static int take_welcome(struct kvc *k, const uint8_t *buf, size_t len, int passe
 {
     struct att_welcome w;
     if (codec_att_code(buf, len) == KVC_ATTACH_DROPPED)
-        return take_dropped(k, buf, len);
+        return kvc__dropped(k, buf, len);
     if (codec_dec_att_welcome(buf, len, &w) < 0)
         return kvc__malformed(k, "WELCOME");
     if (w.status != KVC_ST_OK)
@@ -422,9 +139,12 @@ static int take_welcome(struct kvc *k, const uint8_t *buf, size_t len, int passe
     if ((w.staging_bytes != 0) != (passed >= 0))
         return kvc__malformed(k, "WELCOME (staging and descriptor do not agree)");
     if (w.staging_bytes != 0) {
-        int rc = map_staging(k, passed, w.staging_bytes);
+        int rc = staging__map(k, passed, w.staging_bytes);
+        if (rc == -EPROTO)
+            return kvc__malformed(k, "WELCOME (its staging file is shorter than it says)");
         if (rc < 0)
-            return rc;
+            return kvc__down(k, rc, "cannot map %llu bytes of staging: %s",
+                             (unsigned long long)w.staging_bytes, strerrordesc_np(-rc));
     }
     return start_greeting(k, &w);
 }
@@ -434,7 +154,7 @@ static int read_welcome(struct kvc *k, bool *ret_came)
 {
     uint8_t buf[KVC_ATTACH_MAX];
     int passed = -1;
-    int n = next_datagram(k, buf, &passed);
+    int n = kvc__datagram(k, buf, &passed);
     *ret_came = n > 0;
     if (n <= 0)
         return n;
@@ -478,7 +198,7 @@ static int await_welcome(struct kvc *k, uint64_t welcome_ns)
         if (kvc__ms_until(welcome_ns) == 0)
             return kvc__fail(k, KVC_E_DOWN, "the daemon at %s has not answered yet", k->socket);
         struct pollfd p = {.fd = k->attach_fd, .events = POLLIN};
-        (void)poll(&p, 1, poll_ms(welcome_ns));
+        (void)poll(&p, 1, kvc__poll_ms(welcome_ns));
     }
 }
 

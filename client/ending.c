@@ -117,19 +117,15 @@ void ending__look(struct kvc *k)
     }
 }
 
-void op__await_ending(struct kvc_op *op)
+void ending__wait(const struct kvc_op *op)
 {
-    struct kvc *k = op->kvc;
-    while (op->stage == OP_ENDING) {
-        struct pollfd p = {.fd = -1, .events = POLLIN};
-        for (uint32_t i = 0; i < ENDINGS; i++) {
-            if (k->ending[i].pidfd >= 0 && k->ending[i].epoch == op->epoch)
-                p.fd = k->ending[i].pidfd;
-        }
-        (void)poll(&p, 1, (int)kvc__ms_until(op->guard_ns)); /* at most ENDING_MS */
-        ending__look(k);
-        op__expire(k);
+    const struct kvc *k = op->kvc;
+    struct pollfd p = {.fd = -1, .events = POLLIN};
+    for (uint32_t i = 0; i < ENDINGS; i++) {
+        if (k->ending[i].pidfd >= 0 && k->ending[i].epoch == op->epoch)
+            p.fd = k->ending[i].pidfd;
     }
+    (void)poll(&p, 1, (int)kvc__ms_until(op->guard_ns)); /* at most ENDING_MS */
 }
 
 void ending__close(struct kvc *k)

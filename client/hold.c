@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel.h"
 #include "client.h"
-#include "client_gpu__.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -50,7 +49,7 @@ void hold__free(struct hold *h)
         h->next->prev = h->prev;
     h->next = k->free_holds;
     k->free_holds = h;
-    near__tell_unmapped(k);
+    kvc__tell_unmapped(k);
     if (k->parted != NULL)
         parted__sweep(k);
 }
@@ -67,15 +66,6 @@ void hold__destroy_all(struct kvc *k)
         free(h->map);
         free(h);
     }
-}
-
-void hold__end_lease(struct kvc *k, uint64_t lease)
-{
-    if (k->state != LINK_UP)
-        return;
-    struct msg_release m = {.leases = {.p = (const uint8_t *)&lease, .n = sizeof(lease)}};
-    struct msg_head head = op__post_head(k, KVC_OP_RELEASE);
-    op__post(k, codec_enc_release(k->tx, KVC_MESSAGE_MAX, &head, &m));
 }
 
 /* ---- filling ---- */
@@ -286,7 +276,7 @@ void hold__discard(struct hold *h)
 {
     struct kvc *k = h->kvc;
     if (h->pub.lease != 0 && h->pub.epoch == k->epoch && !fork__is_child(k))
-        hold__end_lease(k, h->pub.lease);
+        op__post_release(k, h->pub.lease);
     hold__free(h);
 }
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "channel.h"
 #include "client.h"
 #include "client_gpu__.h"
 #include "dlpack__.h"
@@ -67,23 +66,8 @@ int near__chunk_on(struct kvc *k, const uint8_t *buf, size_t len, int passed, ui
     const struct map *map = map__find(&k->maps, m.chunk);
     if (k->state != LINK_DOWN && (map == NULL || map->on == NULL))
         map__declined(&k->maps, m.chunk);
-    near__tell_unmapped(k);
+    kvc__tell_unmapped(k);
     return rc;
-}
-
-bool near__tell_unmapped(struct kvc *k)
-{
-    while (k->maps.unmapped != NULL && k->state >= LINK_REOPENING && !fork__is_child(k)) {
-        uint8_t buf[KVC_ATTACH_MAX];
-        const struct att_unmapped m = {.chunk = k->maps.unmapped->chunk};
-        int len = codec_enc_att_unmapped(buf, sizeof(buf), &m);
-        /* When the connection takes no more it is said later; when it is gone that is noticed by
-         * whoever reads from it. */
-        if (len < 0 || channel__send(k->attach_fd, buf, (size_t)len, -1) != 0)
-            return false;
-        map__said(&k->maps);
-    }
-    return true;
 }
 
 /* ---- the public half ---- */

@@ -140,6 +140,15 @@ static void unpark(struct kvc_ns *ns, int error)
     }
 }
 
+/* NS_OPEN is freed: answered, or given up. */
+static void ns_let_go(struct kvc_op *op)
+{
+    if (op->ns != NULL && op->ns->opening == op)
+        op->ns->opening = NULL;
+    if (op->owns_ns)
+        free(op->ns);
+}
+
 static void reopened(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
@@ -165,6 +174,7 @@ int ns__reopen(struct kvc_ns *ns)
         return rc;
     op->ns = ns;
     op->then = reopened;
+    op->let_go = ns_let_go;
     ns->opening = op;
     rc = send_open(ns, op);
     if (rc < 0)
@@ -274,12 +284,13 @@ static void adopt(struct kvc_op *op)
     k->ns = ns;
 }
 
-int ns__on_reply(struct kvc_op *op)
+/* The reply to a caller's NS_OPEN has come. */
+static void ns_arrived(struct kvc_op *op)
 {
     int rc = take_reply(op);
     if (rc == 0)
         adopt(op);
-    return rc;
+    op__complete(op, rc);
 }
 
 /* A namespace that nobody has asked for yet; without a daemon it is opened when one comes. */
@@ -326,6 +337,8 @@ static int begin(struct kvc *k, const struct kvc_ns_spec *spec, int down, bool l
     if (rc < 0)
         return rc;
     op->listed = listed;
+    op->arrived = ns_arrived;
+    op->let_go = ns_let_go;
     rc = known != NULL ? begin_known(op, known, down == 0)
                        : begin_new(op, &m, canon, (size_t)len, down);
     if (rc < 0) {

@@ -1,208 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests in flight. A correlation id is found in a hash table, in which an op stands from its
- * making until its outcome is known: parked requests too, or two of them might share a place. A
- * reply that finds nobody is discarded, after giving back what it grants.
+ * Requests in flight: sent, answered, waited for. A reply that finds nobody is discarded, after
+ * giving back what it grants.
  */
 #include "client.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client_gpu__.h"
-#include "sys.h"
-
-/* Where the op with this id hangs in its bucket, or would. */
-static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)
-{
-    struct kvc_op **at = &k->slot[corr % OPS_SLOTS];
-    while (*at != NULL && (*at)->head.corr != corr)
-        at = &(*at)->slot_next;
-    return at;
-}
-
-static void slot_enter(struct kvc_op *op)
-{
-    struct kvc *k = op->kvc;
-    struct kvc_op **bucket = &k->slot[op->head.corr % OPS_SLOTS];
-    op->slot_next = *bucket;
-    *bucket = op;
-    k->in_flight += op->is_callers;
-}
-
-static void slot_leave(struct kvc_op *op)
-{
-    struct kvc_op **at = slot_of(op->kvc, op->head.corr);
-    if (*at != op)
-        return;
-    *at = op->slot_next;
-    op->kvc->in_flight -= op->is_callers;
-}
-
-/* ---- life of an op ---- */
-
-int op__new_unsent(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
-{
-    struct kvc_op *op = k->free_ops;
-    if (op != NULL)
-        k->free_ops = op->next;
-    else
-        op = sys_malloc(sizeof(*op));
-    if (op == NULL)
-        return kvc__fail(k, -ENOMEM, "out of memory");
-
-    *op = (struct kvc_op){
-        .kvc = k, .head = {.op = code, .corr = ++k->corr}, .epoch = k->epoch, .next = k->live_ops};
-    if (op->next != NULL)
-        op->next->prev = op;
-    k->live_ops = op;
-    slot_enter(op);
-    *ret_op = op;
-    return 0;
-}
-
-int op__new_own(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
-{
-    uint32_t ms = kvc__ms_until(deadline_ns);
-    if (ms == 0)
-        return kvc__fail(k, KVC_E_TIMEOUT, "the deadline passed before the request was sent");
-    int rc = op__new_unsent(k, code, ret_op);
-    if (rc < 0)
-        return rc;
-    (*ret_op)->head.deadline_ms = ms;
-    (*ret_op)->guard_ns = deadline_ns + GRACE_MS * NS_PER_MS;
-    return 0;
-}
-
-int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
-{
-    if (k->in_flight >= OPS_MAX)
-        return kvc__fail(k, KVC_E_BUSY, "%u requests in flight: wait for some", OPS_MAX);
-    int rc = op__new_own(k, code, deadline_ns, ret_op);
-    if (rc < 0)
-        return rc;
-    (*ret_op)->is_callers = true;
-    k->in_flight++;
-    return 0;
-}
-
-static void leave_ready(struct kvc_op *op)
-{
-    struct kvc *k = op->kvc;
-    if (!op->ready)
-        return;
-    *(op->ready_prev != NULL ? &op->ready_prev->ready_next : &k->ready_first) = op->ready_next;
-    *(op->ready_next != NULL ? &op->ready_next->ready_prev : &k->ready_last) = op->ready_prev;
-    op->ready = false;
-    k->ready_n--;
-}
-
-void op__complete(struct kvc_op *op, int error)
-{
-    struct kvc *k = op->kvc;
-    slot_leave(op);
-    op->error = error;
-    if (op->stage == OP_DONE)
-        return;
-    op->stage = OP_DONE;
-    if (op->ready_word != 0)
-        words__raise(k, op->ready_epoch, op->ready_word - 1, op->ready_at);
-    if (!op->listed)
-        return;
-    op->ready = true;
-    op->ready_next = NULL;
-    op->ready_prev = k->ready_last;
-    *(k->ready_last != NULL ? &k->ready_last->ready_next : &k->ready_first) = op;
-    k->ready_last = op;
-    k->ready_n++;
-}
-
-void op__end(struct kvc_op *op, int error)
-{
-    if (op->then == NULL) {
-        op__complete(op, error);
-        return;
-    }
-    op->error = error;
-    op->then(op);
-}
-
-int kvc_next(struct kvc *kvc, struct kvc_op **ret_op)
-{
-    if (fork__is_child(kvc))
-        return kvc__fail(kvc, -EPERM, "this session belongs to the parent process");
-    struct kvc_op *op = kvc->ready_first;
-    if (op == NULL)
-        return 0;
-    leave_ready(op);
-    if (kvc->ready_n == 0)
-        watch__update(kvc);
-    *ret_op = op;
-    return 1;
-}
-
-/* What an op that is given up would have left behind. */
-static void let_go(struct kvc_op *op)
-{
-    if (op->partner != NULL)
-        op->partner->partner = NULL;
-    if (op->ns != NULL && op->ns->opening == op)
-        op->ns->opening = NULL;
-    if (op->head.op == KVC_OP_POOL_OPEN && op->pool != NULL)
-        pool__gave_up(op->pool);
-    if (op->owns_ns)
-        free(op->ns);
-    if (op->hold != NULL)
-        hold__discard(op->hold);
-}
-
-void op__free(struct kvc_op *op)
-{
-    if (op == NULL)
-        return;
-    struct kvc *k = op->kvc;
-    slot_leave(op);
-    leave_ready(op);
-    let_go(op);
-    wire__msg_free(&op->msg);
-    wire__msg_free(&op->sent);
-    if (op->prev != NULL)
-        op->prev->next = op->next;
-    else
-        k->live_ops = op->next;
-    if (op->next != NULL)
-        op->next->prev = op->prev;
-    op->next = k->free_ops;
-    k->free_ops = op;
-}
-
-void op__fail_all(struct kvc *k, int error)
-{
-    struct kvc_op *next;
-    for (struct kvc_op *op = k->live_ops; op != NULL; op = next) {
-        next = op->next;
-        /* NEW: who is sending it sees to it; ENDING: of a link before this one. */
-        if (op->stage == OP_DONE || op->stage == OP_NEW || op->stage == OP_ENDING)
-            continue;
-        if (op->then != NULL)
-            op__free(op);
-        else if (!ending__takes(op, error))
-            op__complete(op, error);
-    }
-}
-
-void op__destroy_all(struct kvc *k)
-{
-    while (k->live_ops != NULL)
-        op__free(k->live_ops);
-    while (k->free_ops != NULL) {
-        struct kvc_op *next = k->free_ops->next;
-        free(k->free_ops);
-        k->free_ops = next;
-    }
-}
 
 /* ---- sending ---- */
 
@@ -295,6 +102,24 @@ void op__post(struct kvc *k, int len)
         watch__update(k);
 }
 
+void op__post_release(struct kvc *k, uint64_t lease)
+{
+    if (k->state != LINK_UP)
+        return;
+    struct msg_release m = {.leases = {.p = (const uint8_t *)&lease, .n = sizeof(lease)}};
+    struct msg_head head = op__post_head(k, KVC_OP_RELEASE);
+    op__post(k, codec_enc_release(k->tx, KVC_MESSAGE_MAX, &head, &m));
+}
+
+void op__post_drop(struct kvc *k, uint64_t id)
+{
+    if (k->state != LINK_UP)
+        return; /* it ended with the connection */
+    struct msg_drop m = {.reservation = id};
+    struct msg_head head = op__post_head(k, KVC_OP_DROP);
+    op__post(k, codec_enc_drop(k->tx, KVC_MESSAGE_MAX, &head, &m));
+}
+
 /* ---- receiving ---- */
 
 /* Whether its reply grants a lease. */
@@ -312,12 +137,12 @@ static void give_back(struct kvc *k, const struct msg_reply_head *h, const struc
     if (is_acquire(h->op)) {
         struct msg_acquire_reply reply;
         if (codec_dec_acquire_reply(msg->data, msg->len, &head, &reply) == 0 && reply.lease != 0)
-            hold__end_lease(k, reply.lease);
+            op__post_release(k, reply.lease);
     } else if (h->op == KVC_OP_RESERVE) {
         struct msg_reserve_reply reply;
         if (codec_dec_reserve_reply(msg->data, msg->len, &head, &reply) == 0 &&
             reply.reservation != 0)
-            resv__abandon(k, reply.reservation);
+            op__post_drop(k, reply.reservation);
     }
 }
 
@@ -327,7 +152,7 @@ static void send_again(struct kvc_op *op)
     struct kvc_ns *ns = op->ns;
     wire__msg_free(&op->msg);
     op->retried = true;
-    slot_enter(op);                                      /* it waits for another reply */
+    op__slot_enter(op);                                  /* it waits for another reply */
     if (op->ns_id != ns->id && ns->epoch == op->epoch) { /* another request saw to that */
         op__resend(op);
         return;
@@ -349,7 +174,7 @@ static bool must_settle(const struct kvc_op *op)
 /* op->msg is its reply. */
 static void on_reply(struct kvc_op *op, uint16_t status)
 {
-    slot_leave(op);
+    op__slot_leave(op);
     op->error = status == KVC_ST_OK ? 0 : kvc__status_error(status);
     if (op->then != NULL) {
         op->then(op);
@@ -358,10 +183,8 @@ static void on_reply(struct kvc_op *op, uint16_t status)
     } else if (must_settle(op)) {
         op->stage = OP_SETTLING;
         op__settle(op);
-    } else if (op->error == 0 && is_acquire(op->head.op)) {
-        read__go_on(op, 0, 0);
-    } else if (op->error == 0 && op->head.op == KVC_OP_NS_OPEN) {
-        op__complete(op, ns__on_reply(op));
+    } else if (op->error == 0 && op->arrived != NULL) {
+        op->arrived(op);
     } else {
         op__complete(op, op->error);
     }
@@ -376,7 +199,7 @@ static int dispatch(struct kvc *k, struct wire_msg *msg)
         return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a malformed reply; disconnected");
     }
     k->silent_ns = 0;
-    struct kvc_op *op = *slot_of(k, h.corr);
+    struct kvc_op *op = op__find(k, h.corr);
     if (op == NULL || op->stage != OP_SENT) {
         give_back(k, &h, msg);
         wire__msg_free(msg);

@@ -431,31 +431,3 @@ int kvc_pages_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, struct k
     watch__update(ns->kvc);
     return rc;
 }
-
-/* ---- ending all ---- */
-
-static bool is_of(const struct kvc_op *op, const struct kvc_pool *p)
-{
-    return op->borrows && op->pool != NULL && (p == NULL || op->pool == p) && op->stage != OP_DONE;
-}
-
-void pages__end(struct kvc_op *op)
-{
-    if (op->stage != OP_DONE && kvc_cancel(op) < 0 && op->stage != OP_DONE)
-        op__settle(op);
-    if (op->stage != OP_DONE)
-        (void)!op__await(op);
-}
-
-void pages__abort(struct kvc *k, const struct kvc_pool *p)
-{
-    struct kvc_op *op = k->live_ops;
-    while (op != NULL) {
-        if (!is_of(op, p)) {
-            op = op->next;
-            continue;
-        }
-        pages__end(op);
-        op = k->live_ops; /* what else has ended is not known */
-    }
-}

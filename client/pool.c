@@ -246,10 +246,13 @@ static int failed(struct kvc_pool *p, int error)
     return error;
 }
 
-void pool__gave_up(struct kvc_pool *p)
+/* POOL_OPEN is freed: answered, or given up, for the link is down, or going. */
+static void pool_let_go(struct kvc_op *op)
 {
-    p->opening = NULL;
-    p->state = POOL_AWAY;
+    if (op->pool == NULL)
+        return;
+    op->pool->opening = NULL;
+    op->pool->state = POOL_AWAY;
 }
 
 /* POOL_OPEN is answered, or given up. */
@@ -306,6 +309,7 @@ static int send_open(struct kvc_pool *p)
     }
     op->pool = p;
     op->then = opened;
+    op->let_go = pool_let_go;
     p->opening = op;
     p->state = POOL_OPENING;
     rc = op__send(op, codec_enc_pool_open(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
@@ -488,7 +492,7 @@ void kvc_pool_close(struct kvc_pool **pool)
     struct kvc *k = p->gpu->kvc;
     *pool = NULL;
     if (!fork__is_child(k)) {
-        pages__abort(k, p);
+        op__stop_all(k, p);
         close_there(p);
         op__free(p->opening);
         watch__update(k);

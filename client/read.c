@@ -143,12 +143,43 @@ int read__finish_lookup(struct kvc_op *op, struct kvc_prefix *ret_prefix)
 int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
                struct kvc_prefix *ret_prefix)
 {
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
+    if (ret_prefix == NULL)
+        return kvc__fail(ns->kvc, -EINVAL, "ret_prefix is NULL");
     int rc = begin_lookup(ns, seq, flags, BLOCKING, &op);
-    return rc < 0 ? rc : kvc_wait(&op, ret_prefix, NULL, NULL);
+    if (rc < 0)
+        return rc;
+    rc = read__finish_lookup(op, ret_prefix);
+    op__free(op);
+    return rc;
 }
 
 /* ---- acquire and redeem ---- */
+
+/* Its hold, if it has one, is nobody's. */
+static void give_up(struct kvc_op *op)
+{
+    if (op->hold != NULL)
+        hold__discard(op->hold);
+    op->hold = NULL;
+}
+
+static void acquired(struct kvc_op *op)
+{
+    read__go_on(op, 0, 0);
+}
+
+/* An op whose outcome is a hold. */
+static int new_hold_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum half half,
+                       struct kvc_op **ret_op)
+{
+    int rc = read__new_op(ns, code, deadline_ns, half, ret_op);
+    if (rc < 0)
+        return rc;
+    (*ret_op)->arrived = acquired;
+    (*ret_op)->let_go = give_up;
+    return 0;
+}
 
 static int send_acquire(struct kvc_op *op, const struct msg_acquire *m, const struct kvc_gpu *gpu,
                         struct kvc_op **ret_op)
@@ -175,8 +206,8 @@ static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq, const str
     struct kvc_op *op = NULL;
     int rc = read__check_seq(ns, seq);
     if (rc == 0)
-        rc = read__new_op(ns, gpu != NULL ? KVC_OP_ACQUIRE_ON : KVC_OP_ACQUIRE,
-                          kvc__deadline(k, o->timeout_ms), half, &op);
+        rc = new_hold_op(ns, gpu != NULL ? KVC_OP_ACQUIRE_ON : KVC_OP_ACQUIRE,
+                         kvc__deadline(k, o->timeout_ms), half, &op);
     if (rc < 0)
         return rc;
     if (op->stage == OP_DONE) {
@@ -195,12 +226,6 @@ int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
                       const struct kvc_acquire_options *options, struct kvc_op **ret_op)
 {
     return begin_acquire(ns, seq, NULL, options, BEGINNING, ret_op);
-}
-
-static void give_up(struct kvc_op *op)
-{
-    hold__discard(op->hold);
-    op->hold = NULL;
 }
 
 /* Begins to wait for chunks: the lease has come, and there is time until the guard at least. */
@@ -225,7 +250,7 @@ void read__go_on(struct kvc_op *op, uint32_t chunk, int refused)
     }
     if (op->hold == NULL && hold__new(k, &op->hold) < 0) {
         if (r.lease != 0)
-            hold__end_lease(k, r.lease);
+            op__post_release(k, r.lease);
         op__complete(op, -ENOMEM);
         return;
     }
@@ -250,7 +275,7 @@ int read__finish_acquire(struct kvc_op *op, struct kvc_hold **ret_hold)
     /* The link may have gone since the reply came, and its leases with it. */
     if (rc == 0 && op->hold->blocks > 0 && !hold__is_kept(k, op->hold->pub.epoch))
         rc = KVC_E_DOWN;
-    if (rc < 0 && op->hold != NULL)
+    if (rc < 0)
         give_up(op);
     /* GONE: the chunk of a block; TIER: there is no such device. */
     bool is_out = rc == KVC_E_TIER && op->head.op == KVC_OP_ACQUIRE_ON;
@@ -265,22 +290,45 @@ int read__finish_acquire(struct kvc_op *op, struct kvc_hold **ret_hold)
     return 0;
 }
 
+int read__finish_hold(struct kvc_op *op, struct kvc_hold **ret_hold)
+{
+    struct kvc *k = op->kvc;
+    struct kvc_hold *hold = NULL;
+    int rc = read__finish_acquire(op, &hold);
+    if (rc < 0)
+        return rc;
+    if (ret_hold == NULL) {
+        kvc_release(k, &hold);
+        return kvc__fail(k, -EINVAL, "no output for the hold; it is released");
+    }
+    *ret_hold = hold;
+    return 0;
+}
+
+/* A call's outcome that is a hold; the op is freed. */
+static int end_hold(struct kvc_op *op, struct kvc_hold **ret_hold)
+{
+    int rc = read__finish_hold(op, ret_hold);
+    op__free(op);
+    return rc;
+}
+
 int kvc_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
                 const struct kvc_acquire_options *options, struct kvc_hold **ret_hold)
 {
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
     int rc = begin_acquire(ns, seq, NULL, options, BLOCKING, &op);
-    return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
+    return rc < 0 ? rc : end_hold(op, ret_hold);
 }
 
 int kvc_acquire_on(struct kvc_ns *ns, const struct kvc_seq *seq, struct kvc_gpu *gpu,
                    const struct kvc_acquire_options *options, struct kvc_hold **ret_hold)
 {
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
     if (gpu == NULL || gpu->kvc != ns->kvc || gpu->device->is_host)
         return kvc__fail(ns->kvc, -EINVAL, "gpu is NULL, of another session, or the device 'host'");
     int rc = begin_acquire(ns, seq, gpu, options, BLOCKING, &op);
-    return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
+    return rc < 0 ? rc : end_hold(op, ret_hold);
 }
 
 static int begin_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES], enum half half,
@@ -288,7 +336,7 @@ static int begin_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES
 {
     struct kvc *k = ns->kvc;
     struct kvc_op *op;
-    int rc = read__new_op(ns, KVC_OP_REDEEM, kvc__deadline(k, 0), half, &op);
+    int rc = new_hold_op(ns, KVC_OP_REDEEM, kvc__deadline(k, 0), half, &op);
     if (rc < 0)
         return rc;
     if (op->stage == OP_DONE) {
@@ -309,9 +357,9 @@ int kvc_redeem_begin(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
 int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
                struct kvc_hold **ret_hold)
 {
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
     int rc = begin_redeem(ns, ticket, BLOCKING, &op);
-    return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
+    return rc < 0 ? rc : end_hold(op, ret_hold);
 }
 
 /* ---- hint ---- */

@@ -48,13 +48,6 @@ static void unmap_all(struct kvc *k)
     map__retire_all(&k->maps);
 }
 
-static void staging_forget_before(struct kvc *k)
-{
-    if (k->staging_before != NULL)
-        (void)munmap(k->staging_before, k->staging_before_bytes);
-    k->staging_before = NULL;
-}
-
 static void release_memory(struct kvc *k)
 {
     unmap_all(k);
@@ -65,9 +58,7 @@ static void release_memory(struct kvc *k)
         free(k->ns);
         k->ns = next;
     }
-    if (k->staging != NULL)
-        (void)munmap(k->staging, k->staging_bytes);
-    staging_forget_before(k);
+    staging__destroy(k);
     if (k->tx != NULL)
         (void)munmap(k->tx, KVC_MESSAGE_MAX);
     watch__close(k);
@@ -107,6 +98,7 @@ static int create(const struct kvc_options *o, struct kvc **ret_kvc)
         k->ending[i].pidfd = -1;
     k->watch = (struct watch){.epoll = -1, .event = -1, .timer = -1};
     k->backoff_ms = RECONNECT_MIN_MS;
+    k->take_news = news__take;
     k->tx = sys_pages(KVC_MESSAGE_MAX);
     if (k->socket != NULL && strlen(k->socket) >= SOCKET_PATH_MAX) {
         release_memory(k);
@@ -158,7 +150,7 @@ void kvc_close(struct kvc **kvc)
     *kvc = NULL;
     if (!fork__is_child(k)) {
         read__flush_hints(k);
-        pages__abort(k, NULL);
+        op__stop_all(k, NULL);
     }
     k->state = LINK_DOWN; /* what is freed here ends with the connection */
     /* In a child of fork() the ZeroMQ context has no thread and must not be touched, and nothing
@@ -204,7 +196,7 @@ void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes)
     /* Nothing else may connect a session that only stores. */
     if (kvc__look(kvc) < 0 || kvc->staging == NULL || kvc->staging_epoch != kvc->epoch)
         return NULL;
-    staging_forget_before(kvc);
+    staging__forget_before(kvc);
     kvc->staging_asked = kvc->epoch;
     if (ret_bytes != NULL)
         *ret_bytes = kvc->staging_bytes;

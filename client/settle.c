@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How requests end that are not simply answered: by CANCEL, or because their time is up.
+ * How requests end that are not simply answered: by CANCEL, because their time is up, or because
+ * their pages are wanted back.
  *
  * A store is not over when its time is: the daemon may still read staging for it, until it has
  * answered a CANCEL. If it does not, the link ends, and staging is made the caller's own. The same
@@ -148,6 +149,16 @@ void op__expire(struct kvc *k)
     }
 }
 
+void op__await_ending(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    while (op->stage == OP_ENDING) {
+        ending__wait(op);
+        ending__look(k);
+        op__expire(k);
+    }
+}
+
 int kvc_cancel_begin(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
@@ -176,4 +187,32 @@ int kvc_cancel(struct kvc_op *op)
     if (rc < 0 || op->stage == OP_DONE)
         return rc;
     return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not answer CANCEL");
+}
+
+/* ---- what touches pages ---- */
+
+static bool is_of(const struct kvc_op *op, const struct kvc_pool *p)
+{
+    return op->borrows && op->pool != NULL && (p == NULL || op->pool == p) && op->stage != OP_DONE;
+}
+
+void op__stop(struct kvc_op *op)
+{
+    if (op->stage != OP_DONE && kvc_cancel(op) < 0 && op->stage != OP_DONE)
+        op__settle(op);
+    if (op->stage != OP_DONE)
+        (void)!op__await(op);
+}
+
+void op__stop_all(struct kvc *k, const struct kvc_pool *p)
+{
+    struct kvc_op *op = k->live_ops;
+    while (op != NULL) {
+        if (!is_of(op, p)) {
+            op = op->next;
+            continue;
+        }
+        op__stop(op);
+        op = k->live_ops; /* what else has ended is not known */
+    }
 }

@@ -6,16 +6,6 @@
 #include "client.h"
 #include "client_gpu__.h"
 
-void spread__forget_staging(struct kvc *k)
-{
-    struct device *d = k->staging_pinned;
-    k->staging_pinned = NULL;
-    if (d == NULL)
-        return;
-    d->ops->unpin(d, k->staging);
-    device__unref(d);
-}
-
 /* Fragments on their way to the device, neighbours as one. */
 struct spread {
     struct device *device;

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Completion words: the page that is shared with the daemon, and streams that write it or wait. */
+/* Pages of completion words, shared with the daemon: kept, written, given back. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
 
 #include "client.h"
 #include "client_gpu__.h"
 #include "sys.h"
-
-/* Streams compare as signed numbers. */
-#define VALUE_MAX (UINT64_MAX / 2)
 
 static void destroy(struct words *w)
 {
@@ -53,18 +47,7 @@ void words__forget(struct kvc *k, const struct device *d)
     }
 }
 
-/* ---- asking ---- */
-
-/* Both sides write the page: one that the other could cut would be a SIGBUS. */
-static bool is_page(int fd)
-{
-    struct stat st;
-    int seals = fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 &&
-           st.st_size >= (off_t)WORDS_BYTES;
-}
-
-static int map_page(struct kvc *k, int fd)
+int words__map(struct kvc *k, int fd)
 {
     struct words *w = sys_malloc(sizeof(*w));
     void *at = MAP_FAILED;
@@ -80,95 +63,13 @@ static int map_page(struct kvc *k, int fd)
     return 0;
 }
 
-int words__are(struct kvc *k, const uint8_t *buf, size_t len, int passed)
-{
-    struct att_words_are m;
-    if (codec_dec_att_words_are(buf, len, &m) < 0)
-        return kvc__malformed(k, "WORDS_ARE");
-    if (k->words_asked != k->epoch || (k->words != NULL && k->words->epoch == k->epoch))
-        return kvc__malformed(k, "WORDS_ARE (nobody asked)");
-    if (m.status != KVC_ST_OK) {
-        /* Nothing else can be wrong with the request than that there are no devices. */
-        int error = m.status == KVC_ST_BAD_ARGUMENT ? KVC_E_TIER : kvc__status_error(m.status);
-        k->words_error = kvc__fail(k, error, "the daemon gives no completion words: %.*s",
-                                   (int)m.detail.n, (const char *)m.detail.p);
-        pool__mem_came(k);
-        return 0;
-    }
-    if (passed < 0 || m.bytes < WORDS_BYTES || !is_page(passed))
-        return kvc__malformed(k, "WORDS_ARE (a memfd of 4104 bytes, sealed against shrinking, was "
-                                 "expected)");
-    if (map_page(k, passed) < 0) /* the daemon has given this session its page */
-        return kvc__down(k, KVC_E_DOWN, "cannot map the page of completion words; disconnected");
-    pool__mem_came(k);
-    return 0;
-}
-
-static int ask(struct kvc *k)
-{
-    uint8_t buf[KVC_ATTACH_MAX];
-    const struct att_words m = {.words = KVC_WORDS};
-    if (k->words_asked == k->epoch)
-        return k->words_error;
-    int rc = kvc__tell(k, buf, codec_enc_att_words(buf, sizeof(buf), &m), -1, 0);
-    if (rc == 0) {
-        k->words_asked = k->epoch;
-        k->words_error = 0;
-    }
-    return rc;
-}
-
-static bool has_page(const struct kvc *k)
-{
-    return k->state == LINK_UP && k->words != NULL && k->words->epoch == k->epoch;
-}
-
-int words__make(struct kvc *k)
-{
-    if (has_page(k))
-        return 1;
-    return k->state == LINK_UP ? ask(k) : KVC_E_DOWN;
-}
-
-void words__again(struct kvc *k)
-{
-    if (k->words_error == KVC_E_BUSY)
-        k->words_asked = 0;
-}
-
-/* The page of this epoch, asked for and waited for. */
-static int get(struct kvc *k, struct words **ret_words)
-{
-    uint64_t deadline = kvc__deadline(k, 0);
-    int rc = kvc__enter(k, deadline);
-    words__again(k);
-    while (rc == 0 && !has_page(k)) {
-        rc = k->state == LINK_UP ? ask(k) : KVC_E_DOWN;
-        if (rc == 0 && op__pump(k, deadline, false) == 0)
-            rc = kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not give the completion words");
-    }
-    watch__update(k);
-    if (rc == 0)
-        *ret_words = k->words;
-    return rc;
-}
-
-/* The page that the caller is about to write to or to look at. */
-static int get_seen(struct kvc *k, struct words **ret_words)
-{
-    int rc = get(k, ret_words);
-    if (rc == 0)
-        k->words_given = k->epoch;
-    return rc;
-}
-
 /* ---- use ---- */
 
 int words__check(struct kvc *k, uint32_t word, uint64_t value)
 {
     if (word == 0)
         return 0;
-    if (word > KVC_WORDS || value > VALUE_MAX)
+    if (word > KVC_WORDS || value > WORDS_VALUE_MAX)
         return kvc__fail(k, -EINVAL,
                          "word %u (a number + 1) with value %llu: the number must be below %u, the "
                          "value below 2^63",
@@ -202,83 +103,4 @@ void words__revoke(struct kvc *k, uint32_t epoch)
         return;
     __atomic_store_n(&w->word[KVC_WORD_REVOKED], 1, __ATOMIC_SEQ_CST);
     __sync_synchronize(); /* before what the caller writes to its pages */
-}
-
-volatile uint64_t *kvc_gpu_words(struct kvc_gpu *gpu)
-{
-    struct words *w;
-    return get_seen(gpu->kvc, &w) == 0 ? w->word : NULL;
-}
-
-static int check(struct kvc_gpu *gpu, uint32_t word, uint64_t value)
-{
-    if (word < KVC_WORDS && value <= VALUE_MAX)
-        return 0;
-    return kvc__fail(gpu->kvc, -EINVAL,
-                     "word %u, value %llu: the word must be below %u, the value below 2^63", word,
-                     (unsigned long long)value, KVC_WORDS);
-}
-
-/* The page, registered: a stream of the device can reach it. */
-static int get_pinned(struct kvc_gpu *gpu, struct words **ret_words)
-{
-    struct device *d = gpu->device;
-    int rc = get_seen(gpu->kvc, ret_words);
-    if (rc < 0 || (*ret_words)->pinned != NULL)
-        return rc;
-    rc = d->ops->pin(d, (void *)(uintptr_t)(*ret_words)->word, KVC_WORDS * 8u, false);
-    if (rc < 0)
-        return rc;
-    (*ret_words)->pinned = d;
-    device__ref(d);
-    return 0;
-}
-
-int kvc_gpu_signal(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t value)
-{
-    struct device *d = gpu->device;
-    struct words *w = NULL;
-    int rc = check(gpu, word, value);
-    if (rc == 0)
-        rc = device__may_use(d, stream);
-    if (rc == 0)
-        rc = get_pinned(gpu, &w);
-    return rc < 0 ? rc : d->ops->signal(d, stream, &w->word[word], value);
-}
-
-/* The caller waits. The daemon's end is noticed meanwhile; other news are taken in as well. */
-static int await(struct kvc *k, const struct words *w, uint32_t word, uint64_t value)
-{
-    uint64_t deadline = kvc__deadline(k, 0);
-    struct timespec nap = {.tv_nsec = 20000};
-    while (__atomic_load_n(&w->word[word], __ATOMIC_ACQUIRE) < value) {
-        uint64_t now = kvc__now();
-        if (now >= deadline)
-            return kvc__fail(k, -ETIMEDOUT, "word %u has not become %llu in time", word,
-                             (unsigned long long)value);
-        if (now - k->news_ns > NEWS_INTERVAL_MS * NS_PER_MS && kvc__news(k) < 0)
-            return KVC_E_DOWN;
-        (void)nanosleep(&nap, NULL);
-        if (nap.tv_nsec < 1000000)
-            nap.tv_nsec *= 2;
-    }
-    return 0;
-}
-
-int kvc_gpu_wait(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t value)
-{
-    struct device *d = gpu->device;
-    struct words *w = NULL;
-    int rc = check(gpu, word, value);
-    if (rc == 0)
-        rc = device__may_use(d, stream);
-    if (rc == 0)
-        rc = get_pinned(gpu, &w);
-    if (rc < 0)
-        return rc;
-    if (d->ops->wait != NULL)
-        return d->ops->wait(d, stream, &w->word[word], value);
-    rc = await(gpu->kvc, w, word, value);
-    watch__update(gpu->kvc);
-    return rc;
 }

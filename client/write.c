@@ -47,15 +47,6 @@ static void resv_used(struct resv *r, uint32_t blocks)
         r->handle = 0;
 }
 
-void resv__abandon(struct kvc *k, uint64_t id)
-{
-    if (k->state != LINK_UP)
-        return; /* it ended with the connection */
-    struct msg_drop m = {.reservation = id};
-    struct msg_head head = op__post_head(k, KVC_OP_DROP);
-    op__post(k, codec_enc_drop(k->tx, KVC_MESSAGE_MAX, &head, &m));
-}
-
 /* ---- what stores have in common ---- */
 
 int write__dropped(struct kvc *k, uint32_t blocks, uint32_t block_bytes, int error)
@@ -196,7 +187,7 @@ static int take_reservation(struct kvc_op *op, uint64_t *ret_reservation, uint8_
         rc = resv_new(k, &r);
         if (rc < 0) {
             if (op->epoch == k->epoch)
-                resv__abandon(k, reply.reservation);
+                op__post_drop(k, reply.reservation);
             return rc;
         }
         r->id = reply.reservation;
@@ -408,7 +399,7 @@ static int begin_drop(struct kvc *k, uint64_t reservation, enum half half, struc
         return rc == -EPERM ? rc : kvc__fail(k, KVC_E_GONE, "no such reservation");
     bool current = rc == 0 && r->epoch == k->epoch;
     if (rc == KVC_E_TIMEOUT && r->epoch == k->epoch)
-        resv__abandon(k, r->id); /* nobody waits for a daemon that is silent */
+        op__post_drop(k, r->id); /* nobody waits for a daemon that is silent */
     struct kvc_op *op = NULL;
     rc = op__new(k, KVC_OP_DROP, deadline, &op);
     if (rc < 0)
@@ -516,5 +507,9 @@ int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t
 {
     struct kvc_op *op = NULL;
     int rc = begin_store(ns, blocks, offsets, tokens, ntokens, BLOCKING, &op);
-    return rc < 0 ? rc : kvc_wait(&op, NULL, NULL, statuses);
+    if (rc < 0)
+        return rc;
+    rc = write__finish_store(op, statuses);
+    op__free(op);
+    return rc;
 }

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The link: its end, and the attach channel, on which datagrams come and go. What a datagram says
+ * the session's take_news knows (news.c).
+ */
+#include "client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "sys.h"
+
+/* ---- its end ---- */
+
+/* Ends all that are not done; the library's own are freed. */
+static void fail_all(struct kvc *k, int error)
+{
+    struct kvc_op *next;
+    for (struct kvc_op *op = k->live_ops; op != NULL; op = next) {
+        next = op->next;
+        /* NEW: who is sending it sees to it; ENDING: of a link before this one. */
+        if (op->stage == OP_DONE || op->stage == OP_NEW || op->stage == OP_ENDING)
+            continue;
+        if (op->then != NULL)
+            op__free(op);
+        else if (!ending__takes(op, error))
+            op__complete(op, error);
+    }
+}
+
+static int end_link(struct kvc *k, int error)
+{
+    ending__begin(k);
+    watch__remove(k, k->wire.fd);
+    wire__disconnect(&k->wire);
+    map__retire_all(&k->maps); /* the end of the connection says that this is done */
+    fork__hold_off();
+    channel__close(&k->attach_fd);
+    fork__go_on();
+    k->state = LINK_DOWN;
+    k->down_error = error;
+    k->asked_n = 0;
+    k->mems_asked = 0;
+    k->reopening = 0;
+    k->is_probed = false;
+    fail_all(k, error);
+    watch__update(k);
+    return error;
+}
+
+int kvc__down(struct kvc *k, int error, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
+    va_end(ap);
+    staging__leave(k);
+    watch__remove(k, k->attach_fd);
+    parted__add(k, true);
+    return end_link(k, error);
+}
+
+int kvc__lost(struct kvc *k, int error, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
+    va_end(ap);
+    watch__remove(k, k->attach_fd);
+    k->silent_ns = 0; /* the next daemon is another one */
+    return end_link(k, error);
+}
+
+int kvc__malformed(struct kvc *k, const char *what)
+{
+    return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a malformed %s; disconnected", what);
+}
+
+int kvc__dropped(struct kvc *k, const uint8_t *buf, size_t len)
+{
+    struct att_dropped d;
+    if (codec_dec_att_dropped(buf, len, &d) < 0)
+        return kvc__malformed(k, "DROPPED");
+    watch__remove(k, k->attach_fd);
+    parted__add(k, false);
+    return kvc__lost(k, KVC_E_DOWN, "the daemon ended the session: %s: %.*s",
+                     codec_status_name(d.status), (int)d.detail.n, (const char *)d.detail.p);
+}
+
+/* ---- what the daemon says ---- */
+
+int kvc__datagram(struct kvc *k, uint8_t buf[KVC_ATTACH_MAX], int *ret_passed)
+{
+    int n = channel__recv(k->attach_fd, buf, KVC_ATTACH_MAX, ret_passed);
+    if (n == -EPROTO)
+        return kvc__malformed(k, "attach message");
+    if (n < 0)
+        return kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
+                         n == -EPIPE ? "it closed the connection" : strerrordesc_np(-n));
+    if (n > 0)
+        k->silent_ns = 0;
+    return n;
+}
+
+int kvc__news(struct kvc *k)
+{
+    k->news_ns = kvc__now();
+    kvc__tell_unmapped(k);
+    for (;;) {
+        uint8_t buf[KVC_ATTACH_MAX];
+        int passed = -1;
+        int n = kvc__datagram(k, buf, &passed);
+        if (n <= 0)
+            return n;
+        int rc = k->take_news(k, buf, (size_t)n, passed);
+        if (passed >= 0)
+            close(passed);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+/* ---- what it is told ---- */
+
+int kvc__tell(struct kvc *k, const void *buf, int len, int pass, uint64_t until_ns)
+{
+    if (len < 0)
+        return kvc__fail(k, len, "an attach message does not fit %u bytes", KVC_ATTACH_MAX);
+    for (;;) {
+        int rc = channel__send(k->attach_fd, buf, (size_t)len, pass);
+        if (rc == 0)
+            return 0;
+        if (rc != -EAGAIN)
+            return kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
+                             strerrordesc_np(-rc));
+        struct pollfd p = {.fd = k->attach_fd, .events = POLLOUT};
+        if (poll(&p, 1, kvc__poll_ms(until_ns)) == 0 && kvc__ms_until(until_ns) == 0)
+            return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
+    }
+}
+
+bool kvc__tell_unmapped(struct kvc *k)
+{
+    while (k->maps.unmapped != NULL && k->state >= LINK_REOPENING && !fork__is_child(k)) {
+        uint8_t buf[KVC_ATTACH_MAX];
+        const struct att_unmapped m = {.chunk = k->maps.unmapped->chunk};
+        int len = codec_enc_att_unmapped(buf, sizeof(buf), &m);
+        /* When the connection takes no more it is said later; when it is gone that is noticed by
+         * whoever reads from it. */
+        if (len < 0 || channel__send(k->attach_fd, buf, (size_t)len, -1) != 0)
+            return false;
+        map__said(&k->maps);
+    }
+    return true;
+}
+
+static bool is_asked(const struct kvc *k, uint64_t what)
+{
+    for (uint32_t i = 0; i < k->asked_n; i++) {
+        if (k->asked[i] == what)
+            return true;
+    }
+    return false;
+}
+
+int kvc__ask_chunk(struct kvc *k, uint64_t what, uint32_t chunk)
+{
+    if (is_asked(k, what | chunk))
+        return 0;
+    /* What is asked for now must not be said to be unmapped afterwards. */
+    if (!kvc__tell_unmapped(k))
+        return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
+    if (k->asked_n == k->asked_cap) {
+        uint32_t cap = k->asked_cap == 0 ? 16 : 2 * k->asked_cap;
+        uint64_t *p = sys_realloc(k->asked, cap * sizeof(*p));
+        if (p == NULL)
+            return kvc__fail(k, -ENOMEM, "out of memory");
+        k->asked = p;
+        k->asked_cap = cap;
+    }
+    uint8_t buf[KVC_ATTACH_MAX];
+    struct att_map ask = {.chunk = chunk};
+    struct att_map_on ask_on = {.chunk = chunk};
+    int len = what == ASK_ON ? codec_enc_att_map_on(buf, sizeof(buf), &ask_on)
+                             : codec_enc_att_map(buf, sizeof(buf), &ask);
+    int rc = kvc__tell(k, buf, len, -1, 0);
+    if (rc == 0)
+        k->asked[k->asked_n++] = what | chunk;
+    return rc;
+}

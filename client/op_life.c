@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An op from its making until it is freed. A correlation id is found in a hash table, in which an
+ * op stands from its making until its outcome is known: parked requests too, or two of them might
+ * share a place. What a reply means, and what is left of a request that is given up, its op says
+ * (then, arrived, let_go): this file calls nobody who sends.
+ */
+#include "client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client_gpu__.h"
+#include "sys.h"
+
+/* Where the op with this id hangs in its bucket, or would. */
+static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)
+{
+    struct kvc_op **at = &k->slot[corr % OPS_SLOTS];
+    while (*at != NULL && (*at)->head.corr != corr)
+        at = &(*at)->slot_next;
+    return at;
+}
+
+struct kvc_op *op__find(struct kvc *k, uint64_t corr)
+{
+    return *slot_of(k, corr);
+}
+
+void op__slot_enter(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    struct kvc_op **bucket = &k->slot[op->head.corr % OPS_SLOTS];
+    op->slot_next = *bucket;
+    *bucket = op;
+    k->in_flight += op->is_callers;
+}
+
+void op__slot_leave(struct kvc_op *op)
+{
+    struct kvc_op **at = slot_of(op->kvc, op->head.corr);
+    if (*at != op)
+        return;
+    *at = op->slot_next;
+    op->kvc->in_flight -= op->is_callers;
+}
+
+/* ---- making ---- */
+
+int op__new_unsent(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
+{
+    struct kvc_op *op = k->free_ops;
+    if (op != NULL)
+        k->free_ops = op->next;
+    else
+        op = sys_malloc(sizeof(*op));
+    if (op == NULL)
+        return kvc__fail(k, -ENOMEM, "out of memory");
+
+    *op = (struct kvc_op){
+        .kvc = k, .head = {.op = code, .corr = ++k->corr}, .epoch = k->epoch, .next = k->live_ops};
+    if (op->next != NULL)
+        op->next->prev = op;
+    k->live_ops = op;
+    op__slot_enter(op);
+    *ret_op = op;
+    return 0;
+}
+
+int op__new_own(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
+{
+    uint32_t ms = kvc__ms_until(deadline_ns);
+    if (ms == 0)
+        return kvc__fail(k, KVC_E_TIMEOUT, "the deadline passed before the request was sent");
+    int rc = op__new_unsent(k, code, ret_op);
+    if (rc < 0)
+        return rc;
+    (*ret_op)->head.deadline_ms = ms;
+    (*ret_op)->guard_ns = deadline_ns + GRACE_MS * NS_PER_MS;
+    return 0;
+}
+
+int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
+{
+    if (k->in_flight >= OPS_MAX)
+        return kvc__fail(k, KVC_E_BUSY, "%u requests in flight: wait for some", OPS_MAX);
+    int rc = op__new_own(k, code, deadline_ns, ret_op);
+    if (rc < 0)
+        return rc;
+    (*ret_op)->is_callers = true;
+    k->in_flight++;
+    return 0;
+}
+
+/* ---- its outcome ---- */
+
+static void leave_ready(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    if (!op->ready)
+        return;
+    *(op->ready_prev != NULL ? &op->ready_prev->ready_next : &k->ready_first) = op->ready_next;
+    *(op->ready_next != NULL ? &op->ready_next->ready_prev : &k->ready_last) = op->ready_prev;
+    op->ready = false;
+    k->ready_n--;
+}
+
+void op__complete(struct kvc_op *op, int error)
+{
+    struct kvc *k = op->kvc;
+    op__slot_leave(op);
+    op->error = error;
+    if (op->stage == OP_DONE)
+        return;
+    op->stage = OP_DONE;
+    if (op->ready_word != 0)
+        words__raise(k, op->ready_epoch, op->ready_word - 1, op->ready_at);
+    if (!op->listed)
+        return;
+    op->ready = true;
+    op->ready_next = NULL;
+    op->ready_prev = k->ready_last;
+    *(k->ready_last != NULL ? &k->ready_last->ready_next : &k->ready_first) = op;
+    k->ready_last = op;
+    k->ready_n++;
+}
+
+void op__end(struct kvc_op *op, int error)
+{
+    if (op->then == NULL) {
+        op__complete(op, error);
+        return;
+    }
+    op->error = error;
+    op->then(op);
+}
+
+int kvc_next(struct kvc *kvc, struct kvc_op **ret_op)
+{
+    if (fork__is_child(kvc))
+        return kvc__fail(kvc, -EPERM, "this session belongs to the parent process");
+    struct kvc_op *op = kvc->ready_first;
+    if (op == NULL)
+        return 0;
+    leave_ready(op);
+    if (kvc->ready_n == 0)
+        watch__update(kvc);
+    *ret_op = op;
+    return 1;
+}
+
+/* ---- its end ---- */
+
+void op__free(struct kvc_op *op)
+{
+    if (op == NULL)
+        return;
+    struct kvc *k = op->kvc;
+    op__slot_leave(op);
+    leave_ready(op);
+    if (op->partner != NULL)
+        op->partner->partner = NULL;
+    if (op->let_go != NULL)
+        op->let_go(op);
+    wire__msg_free(&op->msg);
+    wire__msg_free(&op->sent);
+    if (op->prev != NULL)
+        op->prev->next = op->next;
+    else
+        k->live_ops = op->next;
+    if (op->next != NULL)
+        op->next->prev = op->prev;
+    op->next = k->free_ops;
+    k->free_ops = op;
+}
+
+void op__destroy_all(struct kvc *k)
+{
+    while (k->live_ops != NULL)
+        op__free(k->live_ops);
+    while (k->free_ops != NULL) {
+        struct kvc_op *next = k->free_ops->next;
+        free(k->free_ops);
+        k->free_ops = next;
+    }
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The staging area: mapped, registered with a device, left to a daemon that may still read it. */
+#include "client.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "client_gpu__.h"
+#include "sys.h"
+
+void staging__unpin(struct kvc *k)
+{
+    struct device *d = k->staging_pinned;
+    k->staging_pinned = NULL;
+    if (d == NULL)
+        return;
+    d->ops->unpin(d, k->staging);
+    device__unref(d);
+}
+
+/* The daemon may read staging for a store that it never ended, also long after this: what is stored
+ * must be what was there. So it keeps the file, and the caller gets other memory in its place. */
+void staging__leave(struct kvc *k)
+{
+    bool is_read = false;
+    for (const struct kvc_op *op = k->live_ops; op != NULL && !is_read; op = op->next)
+        is_read =
+            op->borrows && op->pool == NULL && (op->stage == OP_SENT || op->stage == OP_SETTLING);
+    if (!is_read || k->staging == NULL || k->staging_epoch != k->epoch)
+        return;
+    staging__unpin(k);
+    /* Without memory for that the caller must do with memory that is void. */
+    (void)!sys_mmap(k->staging, k->staging_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
+}
+
+/* Another area takes its place: who was given this one may write to it until he asks again. */
+static void set_aside(struct kvc *k)
+{
+    if (k->staging_asked != k->staging_epoch) {
+        (void)munmap(k->staging, k->staging_bytes);
+        return;
+    }
+    k->staging_before = k->staging;
+    k->staging_before_bytes = k->staging_bytes;
+}
+
+/* The new area takes the place of the old one where it fits: a caller who still has the old pointer
+ * then writes to memory that is void, not to memory that is gone. */
+int staging__map(struct kvc *k, int fd, uint64_t bytes)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
+        return -EPROTO;
+    staging__unpin(k);
+    bool in_place = k->staging != NULL && k->staging_bytes == bytes;
+    void *at = in_place
+                   ? sys_mmap(k->staging, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd)
+                   : sys_map_file(bytes, PROT_READ | PROT_WRITE, fd);
+    int rc = at == MAP_FAILED ? -errno : 0;
+    if (k->staging != NULL && in_place && rc < 0)
+        (void)munmap(k->staging, k->staging_bytes);
+    else if (k->staging != NULL && !in_place)
+        set_aside(k);
+    k->staging = rc < 0 ? NULL : at;
+    if (rc < 0)
+        return rc;
+    k->staging_bytes = bytes;
+    k->staging_epoch = k->epoch + 1;
+    return 0;
+}
+
+void staging__forget_before(struct kvc *k)
+{
+    if (k->staging_before != NULL)
+        (void)munmap(k->staging_before, k->staging_before_bytes);
+    k->staging_before = NULL;
+}
+
+void staging__destroy(struct kvc *k)
+{
+    if (k->staging != NULL)
+        (void)munmap(k->staging, k->staging_bytes);
+    staging__forget_before(k);
+}
