@@ -44,17 +44,6 @@ uint64_t hbm_host_bytes(const struct hbm_config *config)
 
 /* --- the device comes and goes --- */
 
-bool hbm__is_up(const struct hbm *h)
-{
-    return h->up && !h->closing && gpu_state(h->gpu) == GPU_UP &&
-           gpu_generation(h->gpu) == h->generation;
-}
-
-void hbm__submit(struct hbm *h, struct gpu_op *op)
-{
-    gpu_submit(h->gpu, op);
-}
-
 static void lost(struct hbm *h)
 {
     h->up = false;

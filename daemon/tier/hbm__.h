@@ -205,9 +205,13 @@ static inline struct hbm *hbm__of(const struct device *d)
 {
     return CONTAINER_OF((struct device *)(uintptr_t)d, struct hbm, device);
 }
+
 /* Whether memory of this generation is there to be used. */
-bool hbm__is_up(const struct hbm *h);
-void hbm__submit(struct hbm *h, struct gpu_op *op);
+static inline bool hbm__is_up(const struct hbm *h)
+{
+    return h->up && !h->closing && gpu_state(h->gpu) == GPU_UP &&
+           gpu_generation(h->gpu) == h->generation;
+}
 
 /* --- hbm_slots.c --- */
 

@@ -187,7 +187,7 @@ static void part_submit(struct hbm_job *j, struct hbm_part *p)
     p->op.done = on_part;
     p->op.owner = p;
     j->submitted++;
-    hbm__submit(j->hbm, &p->op);
+    gpu_submit(j->hbm->gpu, &p->op);
 }
 
 static void pump(struct hbm_job *j)

@@ -37,7 +37,7 @@ static void pin(struct hbm_pin *p)
     p->pinning = true;
     p->generation = p->hbm->generation;
     p->pin.status = 0;
-    hbm__submit(p->hbm, &p->pin);
+    gpu_submit(p->hbm->gpu, &p->pin);
 }
 
 static struct gpu_op operation(enum gpu_op_kind kind, void *base, uint64_t bytes,
@@ -68,7 +68,7 @@ void hbm_unpin_host(struct hbm *h, void *base, uint64_t bytes)
         /* At once, behind its PIN: what is copied after this call must not find the old pages. */
         p->unpinning = true;
         h->pins.leaving_bytes += bytes;
-        hbm__submit(h, &p->unpin);
+        gpu_submit(h->gpu, &p->unpin);
         return;
     }
 }

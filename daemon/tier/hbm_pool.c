@@ -31,7 +31,7 @@ static void mem_pump(struct device_mem *m)
         return;
     m->room = HBM_FREEING;
     m->op = (struct gpu_op){.kind = GPU_FREE, .mem = &m->mem, .done = on_freed, .owner = m};
-    hbm__submit(m->hbm, &m->op);
+    gpu_submit(m->hbm->gpu, &m->op);
 }
 
 static bool is_void(const struct device_mem *m)
@@ -99,7 +99,7 @@ int hbm__mem_import(struct device *d, const struct device_handle *handle, device
     }
     list_push_back(&h->mems, &m->node);
     *ret_mem = m;
-    hbm__submit(h, &m->op);
+    gpu_submit(h->gpu, &m->op);
     return 0;
 }
 

@@ -79,7 +79,7 @@ static void ask(struct hbm_place *p, enum gpu_op_kind kind)
         .done = on_memory,
         .owner = p,
     };
-    hbm__submit(p->hbm, &p->op);
+    gpu_submit(p->hbm->gpu, &p->op);
 }
 
 static void pump(struct hbm_place *p)

@@ -105,7 +105,7 @@ static void piece_begin(struct hbm *h, uint64_t addr)
                               .owner = h};
     v->copied_bytes = 0;
     v->reading = true;
-    hbm__submit(h, &v->copy);
+    gpu_submit(h->gpu, &v->copy);
 }
 
 static void finish(struct hbm *h, int status)
