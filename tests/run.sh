@@ -98,13 +98,13 @@ run_tests() {
         asan) excluded="$leave_out|^(gate|epoll|ratios)\$" ;;
         esac
     fi
-    { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 6 -L "$take" \
-        -LE "$excluded" &&
+    { sh tests/ctest.sh "build/$1" -L "$take" -LE "$excluded" &&
         echo yes >"$work/passed" || echo no >"$work/passed"; } 2>&1 | tee "$work/log"
     {
-        echo "$1 (without $excluded): $(grep -E 'tests passed|tests failed|No tests' "$work/log" | tail -n 1)"
+        echo "$1 (without $excluded): $(grep -E 'tests passed|tests failed|No tests' "$work/log" | head -n 1)"
         sed -n 's/^[[:space:]]*[0-9]* - \([^ ]*\) (\([A-Z].*\))$/  \2: \1/p' "$work/log" |
             grep -v '^  Skipped:' || :
+        sed -n 's/^UNSTABLE: /  unstable: /p' "$work/log"
         skips "$1"
     } >>"$work/summary"
     [ "$(cat "$work/passed")" = yes ]
