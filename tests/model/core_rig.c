@@ -57,6 +57,26 @@ static void rig_names(struct rig *r)
                      0);
 }
 
+static void rig_stack(struct rig *r)
+{
+    if (r->slow_slots == 0)
+        return;
+    r->slow = memory_storage_create(r->slow_slots);
+    const struct stack_config cfg = {.tier = {fake_disk_of(r->disk), memory_storage_tier(r->slow)},
+                                     .tiers = 2,
+                                     .shard_bytes = 4096,
+                                     .moves = 3};
+    ck_assert_int_eq(stack_create(&cfg, &r->stack), 0);
+    r->cfg.disk = stack_tier(r->stack);
+}
+
+static void rig_unstack(struct rig *r)
+{
+    stack_destroy(&r->stack);
+    if (r->slow)
+        memory_storage_destroy(&r->slow);
+}
+
 void rig_begin(struct rig *r)
 {
     r->tier = fake_tier_create(&r->tier_cfg);
@@ -64,6 +84,7 @@ void rig_begin(struct rig *r)
     if (r->disk_cfg.slots > 0) {
         r->disk = fake_disk_create(&r->disk_cfg);
         r->cfg.disk = fake_disk_of(r->disk);
+        rig_stack(r);
     }
     for (unsigned i = 0; i < r->cfg.ndevices; i++) {
         struct fake_device_config *cfg = &r->device_cfg[i];
@@ -184,11 +205,19 @@ static uint32_t on_gone(void *ctx, const struct tier_label *label, struct tier_l
 void rig_restart(struct rig *r, bool host_survives)
 {
     struct core *old = r->core;
+    for (unsigned i = 0; r->stack && i < 100; i++) { /* what a stack has in flight ends first */
+        r->cfg.disk->storage->kick(r->cfg.disk);
+        (void)fake_disk_run(r->disk, 1000, 0);
+    }
     fake_tier_crash(r->tier);
     for (unsigned i = 0; i < r->cfg.ndevices; i++)
         fake_device_crash(r->device[i]);
     if (r->disk)
         fake_disk_crash(r->disk);
+    if (r->slow) {
+        rig_unstack(r);
+        rig_stack(r);
+    }
     ck_assert_int_eq(core_create(&r->cfg, &r->core), 0);
     core_tick(r->core, r->now_ns);
     for (unsigned i = 0; i < RIG_CLIENTS; i++)
@@ -242,6 +271,7 @@ void rig_end(struct rig *r)
     for (unsigned i = 0; i < r->cfg.ndevices; i++)
         fake_device_destroy(&r->device[i]);
     fake_tier_destroy(&r->tier);
+    rig_unstack(r);
     if (r->disk)
         fake_disk_destroy(&r->disk);
     fake_journal_destroy(&r->journal);

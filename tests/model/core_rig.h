@@ -9,6 +9,8 @@
 #include "fake_disk.h"
 #include "fake_journal.h"
 #include "fake_tier.h"
+#include "memory_storage.h"
+#include "stack.h"
 
 #define RIG_CLIENTS 4
 #define RIG_DEVICES 2
@@ -21,6 +23,9 @@ struct rig {
     struct fake_tier_config tier_cfg;
     struct fake_disk *disk; /* with disk_cfg.slots > 0 */
     struct fake_disk_config disk_cfg;
+    uint32_t slow_slots; /* of slow storage behind the disk; 0: there is none */
+    struct memory_storage *slow;
+    struct stack *stack;                     /* of both, then */
     struct fake_device *device[RIG_DEVICES]; /* cfg.ndevices of them */
     struct fake_device_config device_cfg[RIG_DEVICES];
     struct device *devices[RIG_DEVICES];

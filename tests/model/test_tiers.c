@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random programs over host memory and disk, in three of four seeds with two devices in front:
+ * Random programs over host memory and disk, in three of four seeds with two devices in front, in
+ * two of three with slow storage behind the disk:
  * little memory, more disk, least on devices; copies that end late or fail, room that is wanted
  * back, losses, outages, crashes. core_check() twice a turn; every lease holds what was put, in
  * memory and on devices; what arrives in pages is that too; nothing is left at the end. KVC_SEED=n
@@ -56,7 +57,7 @@ static struct core_verify slice;
 static bool slicing, out;
 static unsigned store_fired;
 static struct core_waiter store_waiter;
-static uint64_t hits, loaded, restarts, lost, filled, sent;
+static uint64_t hits, loaded, restarts, lost, filled, sent, demoted;
 
 static uint32_t rnd(uint32_t below)
 {
@@ -491,9 +492,18 @@ static void forget_all(void)
     slicing = false;
 }
 
+static void count_demoted(void)
+{
+    struct stack_stats st = {.demoted = 0};
+    if (r.stack)
+        stack_stats(r.stack, &st);
+    demoted += st.demoted;
+}
+
 static void do_restart(void)
 {
     restarts++;
+    count_demoted();
     filled += core_metrics(r.core)->near_fills;
     out = false;
     rig_restart(&r, rnd(2));
@@ -507,6 +517,8 @@ static void copies_end(void)
     if (rnd(2))
         (void)fake_tier_run(r.tier, 1 + rnd(20), fails);
     if (rnd(2)) {
+        if (r.slow && fails)
+            memory_storage_fail(r.slow, 1);
         r.cfg.disk->storage->kick(r.cfg.disk);
         (void)fake_disk_run(r.disk, 1 + rnd(20), fails);
     }
@@ -550,7 +562,7 @@ static void one_turn(void)
 static void run_seed(uint64_t seed)
 {
     state = seed * 2654435761u + 1;
-    hits = loaded = restarts = lost = filled = sent = 0;
+    hits = loaded = restarts = lost = filled = sent = demoted = 0;
     out = false;
     rig_defaults(&r);
     r.tier_cfg.regions = 1 + rnd(8);
@@ -558,6 +570,7 @@ static void run_seed(uint64_t seed)
     r.tier_cfg.seed = seed + 1;
     r.disk_cfg = (struct fake_disk_config){
         .slots = 16 + rnd(200), .region_slots = 4 + rnd(12), .seed = seed + 2};
+    r.slow_slots = seed % 3 ? 8 + (uint32_t)(seed * 7 % 60) : 0;
     r.cfg.ndevices = rnd(4) ? RIG_DEVICES : 0;
     for (unsigned d = 0; d < RIG_DEVICES; d++) {
         r.device_cfg[d].regions = 1 + rnd(3);
@@ -586,11 +599,12 @@ static void run_seed(uint64_t seed)
         core_waiter_cancel(r.core, &waiter[i].w);
     core_waiter_cancel(r.core, &store_waiter);
     filled += core_metrics(r.core)->near_fills;
+    count_demoted();
     printf("seed %llu: %llu hits, %llu after loading, %llu restarts, %llu lost; %llu blocks "
-           "filled, %llu sent\n",
+           "filled, %llu sent, %llu shards to slow storage\n",
            (unsigned long long)seed, (unsigned long long)hits, (unsigned long long)loaded,
            (unsigned long long)restarts, (unsigned long long)lost, (unsigned long long)filled,
-           (unsigned long long)sent);
+           (unsigned long long)sent, (unsigned long long)demoted);
     for (unsigned d = 0; d < r.cfg.ndevices; d++)
         fake_device_up(r.device[d]);
     rig_end(&r);

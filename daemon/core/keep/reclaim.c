@@ -3,7 +3,8 @@
  * What storage wants room from, and what it tells by itself. A block whose place is to be written
  * anew is kept (storage writes it again) when it is durable, pinned, in use, or of a higher level
  * or worth more than most of what is on disk; when memory has it too, it is kept for what builds on
- * it on disk, else forgotten; else it goes, with what is below it.
+ * it on disk, else forgotten; else it goes down to slower storage, or for good with what is below
+ * it.
  */
 #include "keep.h"
 
@@ -156,6 +157,20 @@ static bool reclaim_keep(struct core *c, struct tier_loc loc, uint32_t no)
     return true;
 }
 
+/* To slower storage, if there is some. */
+static bool reclaim_demote(struct core *c, struct tier_loc loc, uint32_t no, uint32_t shard)
+{
+    struct tier *disk = c->cfg.disk;
+    const struct block *b = &c->blocks[no];
+    const struct tier_demotion what = {.loc = loc,
+                                       .owner = no,
+                                       .principal = block_ns(c, b)->principal,
+                                       .bytes = block_group(c, b)->block_bytes,
+                                       .label = block_label(c, b, shard),
+                                       .deadline_ns = c->now_ns + MOVE_DEADLINE_NS};
+    return disk->storage->demote && disk->storage->demote(disk, &what);
+}
+
 static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
 {
     struct block *b = &c->blocks[no];
@@ -176,6 +191,8 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
         return;
     }
     if (block_deserves(c, b, tree_in_use(c, b)) && reclaim_keep(c, loc, no))
+        return;
+    if (reclaim_demote(c, loc, no, shard))
         return;
     /* What is in use below loses its beginning, and goes when it is let go; what is promised stays,
      * and so does this. */

@@ -7,8 +7,6 @@
 #include "regions.h"
 #include "space.h"
 
-/* Storage has its own timeouts; this bounds what none of them does. */
-#define MOVE_DEADLINE_NS (UINT64_C(120) * 1000000000)
 /* Payload on its way from disk into memory, at most. */
 #define LOADING_BYTES_MAX (UINT64_C(64) << 20)
 /* Nothing is begun for so long after storage refused. */
@@ -328,6 +326,18 @@ static void load_lost(struct core *c, struct block *b, enum kvc_miss reason)
     block_kill_tree(c, b, reason);
 }
 
+/* Some of it is in slow storage, and faster storage may have it now. */
+static bool block_promotes(struct core *c, const struct block *b)
+{
+    const struct tier *disk = c->cfg.disk;
+    if (!disk->storage->faster || !block_on_disk(b) || b->flags & BLOCK_F_DURABLE || b->moving > 0)
+        return false;
+    for (uint32_t i = 0; i < block_shards(c, b); i++)
+        if (disk->storage->faster(disk, block_disk(c, b, i), block_group(c, b)->block_bytes))
+            return true;
+    return false;
+}
+
 static void load_end(struct core *c, struct move *m)
 {
     struct block *b = &c->blocks[m->block];
@@ -352,6 +362,9 @@ static void load_end(struct core *c, struct move *m)
                  (unread && block_readable(c, b) && !(b->flags & BLOCK_F_DURABLE)))
             load_lost(c, b, KVC_MISS_DROPPED);
     }
+    /* Where that is refused the next load tries again. */
+    if (ok && block_promotes(c, b) && save_begin(c, b, SAVE_COPY) != 0)
+        c->m.demotion_failures++;
     block_unhold_quietly(c, b);
     move_ended(c, b, ok ? 0 : -EIO);
 }

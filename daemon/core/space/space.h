@@ -86,6 +86,9 @@ float disk_chance(const struct core *c, uint32_t no);
 
 /* ---- move.c ---- */
 
+/* Storage has its own timeouts; this bounds what none of them does. */
+#define MOVE_DEADLINE_NS (UINT64_C(120) * 1000000000)
+
 enum save_why {
     SAVE_COPY,    /* so that there is one */
     SAVE_ABOVE,   /* the same, for what builds on it and is there */

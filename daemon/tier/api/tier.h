@@ -117,6 +117,15 @@ struct tier_shift {
     void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
 };
 
+/* What is to go down to slower storage, as a PUT of it would be. */
+struct tier_demotion {
+    struct tier_loc loc;
+    uint32_t owner, principal;
+    uint32_t bytes; /* of payload */
+    struct tier_label label;
+    uint64_t deadline_ns;
+};
+
 /* What core asks of every tier. */
 struct tier_ops {
     const char *name;
@@ -200,6 +209,12 @@ struct tier_storage_ops {
      * free() it, which ends the move untold. false: it cannot be (no budget, no room, path taken
      * out); core then frees it. */
     bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t owner);
+    /* As keep(), but to slower storage behind this: the occupant is not worth its place. NULL:
+     * there is none behind it. */
+    bool (*demote)(struct tier *t, const struct tier_demotion *what);
+    /* Whether what is at loc would be in faster storage if it were stored anew, and may be. NULL:
+     * all is equally fast. */
+    bool (*faster)(const struct tier *t, struct tier_loc loc, uint32_t bytes);
     /* What is at loc is no promise any more, if it was published as durable: it is reclaimed like
      * any other from now on. May be NULL. */
     void (*unpromise)(struct tier *t, struct tier_loc loc);

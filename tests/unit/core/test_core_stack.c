@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Host memory and two storage tiers, the second plain memory: down through all three, and back. */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "admin.h"
+#include "check_run.h"
+#include "core_rig.h"
+
+#define REGION 8u
+
+static struct rig r;
+static struct core_ns *ns;
+
+/* Host memory of 16 blocks, a disk of `disk` in regions of 8 that rewrites nothing, behind it slow
+ * storage. */
+static void begin(uint32_t disk, uint32_t slow)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = 1;
+    r.tier_cfg.region_bytes = 16 * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = REGION, .seed = 3};
+    r.slow_slots = slow;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+    fake_disk_keeps(r.disk, false);
+}
+
+/* Chains first .. first + n - 1 of two blocks each. */
+static void store_chains(uint32_t first, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        rig_store(&r, 1, ns, 0, first + i, 0, 2);
+        rig_settle(&r);
+        rig_step(&r);
+    }
+}
+
+static uint32_t load(uint32_t chain, uint32_t tokens)
+{
+    struct core_held held = rig_load(&r, 1, ns, chain, tokens);
+    if (held.lease) {
+        rig_check_lease(&r, 1, held.lease, 0);
+        rig_release(&r, 1, &held);
+    }
+    return held.prefix.tokens;
+}
+
+static struct stack_stats stats(void)
+{
+    struct stack_stats st;
+    stack_stats(r.stack, &st);
+    return st;
+}
+
+static uint64_t present(void)
+{
+    return core_metrics(r.core)->blocks_present;
+}
+
+START_TEST(what_the_disk_wants_back_goes_down_and_is_read_from_there)
+{
+    begin(64, 64);
+    store_chains(1, 16);
+    const uint64_t before = present();
+    ck_assert_uint_eq(memory_storage_used(r.slow), 0);
+    for (uint32_t region = 0; region < 3; region++) {
+        fake_disk_want(r.disk, region);
+        rig_settle(&r);
+    }
+    ck_assert_uint_gt(stats().demoted, REGION);
+    ck_assert_uint_eq(stats().demoted, memory_storage_used(r.slow));
+    ck_assert_uint_eq(present(), before); /* nothing was forgotten for it */
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_reclaimed, 0);
+    for (uint32_t i = 1; i <= 16; i++)
+        ck_assert_uint_eq(load(i, 16), 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_was_read_from_below_is_stored_above_again)
+{
+    begin(64, 64);
+    store_chains(1, 16);
+    for (uint32_t region = 0; region < 3; region++) {
+        fake_disk_want(r.disk, region);
+        rig_settle(&r);
+    }
+    const uint32_t below = memory_storage_used(r.slow), above = fake_disk_used(r.disk);
+    fake_disk_admit(r.disk, false);
+    for (uint32_t i = 1; i <= 4; i++)
+        ck_assert_uint_eq(load(i, 16), 16);
+    rig_settle(&r);
+    ck_assert_uint_eq(memory_storage_used(r.slow), below); /* the disk takes nothing now */
+    fake_disk_admit(r.disk, true);
+    store_chains(17, 8); /* memory lets go of them */
+    const uint32_t later = fake_disk_used(r.disk);
+    for (uint32_t i = 1; i <= 4; i++)
+        ck_assert_uint_eq(load(i, 16), 16);
+    rig_settle(&r);
+    ck_assert_uint_lt(memory_storage_used(r.slow), below);
+    ck_assert_uint_gt(fake_disk_used(r.disk), MAX(above, later));
+    rig_end(&r);
+}
+END_TEST
+
+/* Both storage tiers are too small: what was used longest ago leaves the slowest for good. */
+START_TEST(what_the_slowest_wants_back_goes_for_good)
+{
+    begin(24, 16);
+    for (uint32_t i = 0; i < 40; i++) {
+        store_chains(1 + i, 1);
+        if (fake_disk_used(r.disk) + REGION > 24)
+            fake_disk_want(r.disk, i % 3);
+        rig_settle(&r);
+    }
+    ck_assert_uint_gt(core_metrics(r.core)->blocks_reclaimed, 0);
+    ck_assert_uint_gt(stats().demoted, 16);
+    ck_assert_uint_le(memory_storage_used(r.slow), 16);
+    for (uint32_t i = 1; i <= 40; i++) {
+        const uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
+        ck_assert_uint_eq(load(i, 16), there);
+    }
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_promise_stays_above)
+{
+    begin(64, 64);
+    struct rig_put *p = calloc(1, sizeof *p);
+    struct rig_commit *m = calloc(1, sizeof *m);
+    ck_assert(p && m);
+    *p = (struct rig_put){.ns = ns, .chain = 1, .n = 2, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, p, m), 1);
+    rig_settle(&r);
+    rig_commit_free(m);
+    free(p);
+    free(m);
+    store_chains(2, 20);
+    for (uint32_t region = 0; region < 8; region++) {
+        fake_disk_want(r.disk, region);
+        rig_settle(&r);
+    }
+    ck_assert_uint_gt(stats().demoted, 0);
+    ck_assert(fake_disk_plain(r.disk, rig_key(1, 0).b, 0)); /* it is there */
+    ck_assert(fake_disk_plain(r.disk, rig_key(1, 1).b, 0));
+    rig_end(&r);
+}
+END_TEST
+
+/* Neither direction leaves anything behind when an operation fails. */
+START_TEST(what_fails_on_its_way_is_lost_and_is_a_miss)
+{
+    begin(64, 64);
+    store_chains(1, 16);
+    memory_storage_fail(r.slow, 3);
+    fake_disk_want(r.disk, 0);
+    rig_settle(&r);
+    ck_assert_uint_ge(stats().failed, 1); /* what is below a lost block goes with it, untold */
+    ck_assert_uint_le(stats().failed, 3);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_disk, stats().failed);
+    ck_assert_uint_eq(stats().demoted, memory_storage_used(r.slow));
+    for (uint32_t i = 1; i <= 16; i++) {
+        const uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
+        ck_assert_uint_eq(load(i, 16), there);
+    }
+    rig_end(&r);
+}
+END_TEST
+
+/* Removed while it is read above (0), written below (1). */
+START_TEST(what_is_removed_on_its_way_is_gone)
+{
+    begin(64, 64);
+    store_chains(1, 16);
+    fake_disk_want(r.disk, 0);
+    for (unsigned i = 0; i < 40 && fake_disk_inflight(r.disk) == 0; i++)
+        (void)core_placement_step(r.core);
+    ck_assert_uint_gt(fake_disk_inflight(r.disk), 0);
+    if (_i == 1) {
+        r.cfg.disk->storage->kick(r.cfg.disk);
+        (void)fake_disk_run(r.disk, 1000, 0);
+    }
+    struct core_evict_job job = {.client = r.cl[0], .force = true};
+    rig_evict(&r, &job);
+    rig_settle(&r);
+    ck_assert_uint_eq(present(), 0);
+    ck_assert_uint_eq(fake_disk_used(r.disk) + memory_storage_used(r.slow), 0);
+    rig_end(&r);
+}
+END_TEST
+
+static unsigned ended, told;
+static struct tier_loc where;
+
+static void on_ended(struct tier_op *op)
+{
+    ck_assert_int_eq(op->status, 0);
+    ended++;
+}
+
+static void on_told(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+{
+    (void)ctx;
+    (void)owner;
+    (void)from;
+    where = to;
+    told++;
+}
+
+/* ---- a stack alone ---- */
+
+static uint8_t bytes[4096], page[4096];
+static struct fake_disk *above;
+static struct memory_storage *below;
+static struct stack *stack;
+static struct tier *tier;
+static struct tier_op put;
+
+/* One block above, on its way down: its read is in flight. */
+static void demotion_begin(void)
+{
+    above = fake_disk_create(&(struct fake_disk_config){.slots = 8, .region_slots = 8, .seed = 1});
+    below = memory_storage_create(8);
+    const struct stack_config cfg = {.tier = {fake_disk_of(above), memory_storage_tier(below)},
+                                     .tiers = 2,
+                                     .shard_bytes = sizeof bytes,
+                                     .moves = 1};
+    ck_assert_int_eq(stack_create(&cfg, &stack), 0);
+    tier = stack_tier(stack);
+    tier->events = (struct tier_events){.moved = on_told};
+    put = (struct tier_op){.kind = TIER_PUT,
+                           .src = bytes,
+                           .bytes = sizeof bytes,
+                           .deadline_ns = 1,
+                           .label = {.print = 1},
+                           .sum = hash_sum(bytes, sizeof bytes),
+                           .done = on_ended};
+    ended = told = 0;
+    ck_assert_int_eq(tier->ops->alloc(tier, 1, sizeof bytes, (struct tier_loc){0}, 5, &put.loc), 0);
+    tier->ops->submit(tier, &put);
+    tier->storage->kick(tier);
+    (void)fake_disk_run(above, 1, 0);
+    ck_assert_uint_eq(ended, 1);
+    tier->ops->publish(tier, &put);
+    const struct tier_demotion what = {.loc = put.loc,
+                                       .owner = 5,
+                                       .principal = 1,
+                                       .bytes = sizeof bytes,
+                                       .label = {.print = 1},
+                                       .deadline_ns = 1};
+    ck_assert(tier->storage->demote(tier, &what));
+    ck_assert(tier->storage->demote(tier, &what)); /* it is on its way */
+    tier->storage->kick(tier);
+}
+
+static void demotion_end(void)
+{
+    stack_destroy(&stack);
+    fake_disk_destroy(&above);
+    memory_storage_destroy(&below);
+}
+
+/* What was freed is not said to stay away while its place above is still read: a crash would bring
+ * it back. */
+START_TEST(a_removal_is_settled_when_the_place_above_is_free)
+{
+    struct tier_op settle = {.done = on_ended};
+    demotion_begin();
+    tier->ops->free(tier, put.loc);
+    tier->storage->settle(tier, &settle);
+    tier->storage->kick(tier);
+    ck_assert_uint_eq(ended, 1);
+    (void)fake_disk_run(above, 1, 0);
+    tier->storage->kick(tier);
+    ck_assert_uint_eq(ended, 2);
+    ck_assert_uint_eq(told + fake_disk_used(above) + memory_storage_used(below), 0);
+    demotion_end();
+}
+END_TEST
+
+START_TEST(who_reads_above_has_it_there_until_he_has_read_it)
+{
+    struct tier_op get = {.kind = TIER_GET,
+                          .dst = page,
+                          .bytes = sizeof bytes,
+                          .deadline_ns = 1,
+                          .label = {.print = 1},
+                          .done = on_ended};
+    demotion_begin();
+    (void)fake_disk_run(above, 1, 0); /* read; to be written below */
+    get.loc = put.loc;
+    tier->ops->submit(tier, &get);
+    tier->storage->kick(tier);
+    ck_assert_uint_eq(memory_storage_puts(below), 1);
+    ck_assert_uint_eq(told, 0);
+    ck_assert_uint_eq(fake_disk_used(above), 1);
+    (void)fake_disk_run(above, 1, 0);
+    ck_assert_uint_eq(ended, 2);
+    ck_assert_uint_eq(told, 1);
+    ck_assert_uint_eq(fake_disk_used(above), 0);
+    ck_assert_uint_eq(get.loc.id, put.loc.id);
+    tier->ops->free(tier, where);
+    demotion_end();
+}
+END_TEST
+
+START_TEST(a_wrong_configuration_is_refused)
+{
+    struct memory_storage *m = memory_storage_create(8);
+    struct tier memory = {.ops = NULL};
+    stack = NULL;
+    const struct stack_config good = {
+        .tier = {memory_storage_tier(m)}, .tiers = 1, .shard_bytes = 1, .moves = 1};
+    struct stack_config bad[5] = {good, good, good, good, good};
+    bad[0].tiers = 0;
+    bad[1].tiers = STACK_TIERS_MAX + 1;
+    bad[2].tier[0] = &memory;
+    bad[3].moves = 0;
+    bad[4].shard_bytes = 0;
+    for (unsigned i = 0; i < 5; i++)
+        ck_assert_int_eq(stack_create(&bad[i], &stack), -EINVAL);
+    ck_assert_int_eq(stack_create(&good, &stack), 0);
+    stack_destroy(&stack);
+    memory_storage_destroy(&m);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("core_stack");
+    TCase *tc = tcase_create("stack");
+    tcase_add_test(tc, what_the_disk_wants_back_goes_down_and_is_read_from_there);
+    tcase_add_test(tc, what_was_read_from_below_is_stored_above_again);
+    tcase_add_test(tc, what_the_slowest_wants_back_goes_for_good);
+    tcase_add_test(tc, a_promise_stays_above);
+    tcase_add_test(tc, what_fails_on_its_way_is_lost_and_is_a_miss);
+    tcase_add_loop_test(tc, what_is_removed_on_its_way_is_gone, 0, 2);
+    tcase_add_test(tc, a_removal_is_settled_when_the_place_above_is_free);
+    tcase_add_test(tc, who_reads_above_has_it_there_until_he_has_read_it);
+    tcase_add_test(tc, a_wrong_configuration_is_refused);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_run(suite());
+}
