@@ -554,10 +554,21 @@ static const struct tier_storage_ops stack_storage_ops = {
 
 /* ---- what the tiers tell ---- */
 
+/* What was at loc is elsewhere, or nowhere, and its place free: it does not go down. */
+static void move_lose(const struct stack_level *l, struct tier_loc loc)
+{
+    struct stack_move *m = move_of(l->stack, stack_loc(l->no, loc));
+    if (!m)
+        return;
+    MUST(m->state == MOVE_WRITING); /* readers end before */
+    m->freed = m->left = true;
+}
+
 static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
 {
     const struct stack_level *l = ctx;
     const struct tier_events *events = &l->stack->tier.events;
+    move_lose(l, from); /* it was kept there before it was to go down */
     events->moved(events->ctx, owner, stack_loc(l->no, from), stack_loc(l->no, to));
 }
 
@@ -565,11 +576,7 @@ static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
 {
     const struct stack_level *l = ctx;
     const struct tier_events *events = &l->stack->tier.events;
-    struct stack_move *m = move_of(l->stack, stack_loc(l->no, loc));
-    if (m) {
-        MUST(m->state == MOVE_WRITING); /* readers end before */
-        m->freed = m->left = true;
-    }
+    move_lose(l, loc);
     events->lost(events->ctx, owner, stack_loc(l->no, loc));
 }
 
