@@ -121,8 +121,8 @@ static bool place_one(struct core *c, bool enough)
     if (no == POLICY_NO_BLOCK)
         return false;
     struct block *b = &c->blocks[no];
-    if (c->place->refused.block == no && c->place->refused.gen == b->gen)
-        return false;                /* it goes when there is need */
+    if (c->place->refused.block == no && c->place->refused.gen == b->gen) /* goes with need alone */
+        return room_spare(c) < c->place->wanted && evict_subtree(c, b, true);
     if (b->state != BLOCK_PRESENT) { /* half a block that nobody completes, and the next to go */
         c->m.blocks_evicted++;
         block_kill(c, b, KVC_MISS_EVICTED);

@@ -326,6 +326,28 @@ START_TEST(no_store_waits_for_what_is_not_worth_a_write)
 }
 END_TEST
 
+/* It was told so while nobody wanted room; a store that does has it gone, and what is behind it
+ * written. Once all that the store had to evict was lost. */
+START_TEST(what_is_not_worth_a_write_does_not_stand_before_what_is)
+{
+    begin_chance(16, 64, 1000, 0);
+    (void)core_placement_step(r.core);
+    for (uint32_t n = 1; n <= 8; n++)
+        rig_store(&r, 1, ns, 0, n, 0, 2);
+    (void)core_placement_step(r.core);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_not_worth, 1);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 0);
+    chance_now = 1;
+    struct core_waiter w = {.fn = on_fired};
+    ck_assert(core_store_must_wait(r.core, 4 * 64, &w));
+    rig_settle(&r);
+    rig_store(&r, 1, ns, 0, 9, 0, 4);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 1);
+    rig_settle(&r);
+    rig_end(&r);
+}
+END_TEST
+
 /* Whatever the rest is worth; 1000 ms is how long its place would last. */
 START_TEST(reclaim_writes_nothing_again_that_brings_no_hit)
 {
@@ -708,6 +730,7 @@ int main(void)
     tcase_add_test(t, without_admission_memory_evicts_as_ever);
     tcase_add_test(t, a_store_waits_for_what_is_on_its_way);
     tcase_add_test(t, no_store_waits_for_what_is_not_worth_a_write);
+    tcase_add_test(t, what_is_not_worth_a_write_does_not_stand_before_what_is);
     tcase_add_test(t, reclaim_writes_nothing_again_that_brings_no_hit);
     tcase_add_test(t, stores_that_wait_get_no_more_than_there_is);
     tcase_add_test(t, a_store_that_comes_leaves_room_to_those_that_were_woken);
