@@ -51,10 +51,10 @@ static int hidden_create(const struct kv_setup *s, struct kv **ret_kv)
     inner.peer = s->peer ? ((struct hidden *)s->peer)->paged : NULL;
     int rc = kv_paged.create(&inner, &h->paged);
     if (rc == 0 && s->peer)
-        h->x.pool = pool_share(((struct hidden *)s->peer)->x.pool);
+        h->x.pool = kv_pool_share(((struct hidden *)s->peer)->x.pool);
     else if (rc == 0)
-        rc = pool_create(hidden_block_bytes(&h->kv), kv_blocks(&h->kv, s->tokens_max) * s->seqs,
-                         &h->x.pool);
+        rc = kv_pool_create(hidden_block_bytes(&h->kv), kv_blocks(&h->kv, s->tokens_max) * s->seqs,
+                            &h->x.pool);
     if (rc != 0) {
         hidden_destroy(&h->kv);
         return rc;

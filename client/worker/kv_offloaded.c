@@ -132,10 +132,10 @@ static int offloaded_create(const struct kv_setup *s, struct kv **ret_kv)
     (void)pthread_cond_init(&o->changed, NULL);
     int rc = kv_layout_make(s->model, s->block_tokens, s->k_type, s->v_type, &o->l);
     if (rc == 0 && s->peer)
-        o->own.pool = pool_share(((struct offloaded *)s->peer)->own.pool);
+        o->own.pool = kv_pool_share(((struct offloaded *)s->peer)->own.pool);
     else if (rc == 0)
-        rc =
-            pool_create(o->l.block_bytes, kv_blocks(&o->kv, s->tokens_max) * s->seqs, &o->own.pool);
+        rc = kv_pool_create(o->l.block_bytes, kv_blocks(&o->kv, s->tokens_max) * s->seqs,
+                            &o->own.pool);
     if (rc == 0)
         rc = -pthread_create(&o->thread, NULL, bringer, o);
     o->has_thread = rc == 0;

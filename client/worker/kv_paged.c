@@ -37,10 +37,10 @@ static int paged_create(const struct kv_setup *s, struct kv **ret_kv)
     p->kv = (struct kv){.is = &kv_paged, .setup = *s};
     int rc = kv_layout_make(s->model, s->block_tokens, s->k_type, s->v_type, &p->l);
     if (rc == 0 && s->peer)
-        p->own.pool = pool_share(((struct paged *)s->peer)->own.pool);
+        p->own.pool = kv_pool_share(((struct paged *)s->peer)->own.pool);
     else if (rc == 0)
-        rc =
-            pool_create(p->l.block_bytes, kv_blocks(&p->kv, s->tokens_max) * s->seqs, &p->own.pool);
+        rc = kv_pool_create(p->l.block_bytes, kv_blocks(&p->kv, s->tokens_max) * s->seqs,
+                            &p->own.pool);
     if (rc != 0) {
         paged_destroy(&p->kv);
         return rc;

@@ -9,7 +9,7 @@
 
 /* ---- pools ---- */
 
-int pool_create(uint64_t page_bytes, uint32_t pages, struct kv_pool **ret_pool)
+int kv_pool_create(uint64_t page_bytes, uint32_t pages, struct kv_pool **ret_pool)
 {
     struct kv_pool *p = calloc(1, sizeof(*p));
     uint32_t *free_page = calloc(pages, sizeof(*free_page));
@@ -33,13 +33,13 @@ int pool_create(uint64_t page_bytes, uint32_t pages, struct kv_pool **ret_pool)
     return 0;
 }
 
-struct kv_pool *pool_share(struct kv_pool *pool)
+struct kv_pool *kv_pool_share(struct kv_pool *pool)
 {
     pool->users++;
     return pool;
 }
 
-void pool_leave(struct kv_pool **pool)
+void kv_pool_leave(struct kv_pool **pool)
 {
     struct kv_pool *p = *pool;
     *pool = NULL;
@@ -96,7 +96,7 @@ void table_destroy(struct kv_table *t)
 {
     if (t->pool)
         table_cut(t, 0);
-    pool_leave(&t->pool);
+    kv_pool_leave(&t->pool);
     free(t->page);
     *t = (struct kv_table){0};
 }

@@ -14,11 +14,11 @@ struct kv_pool {
     uint32_t *free_page, frees;
     uint32_t users;
 };
-KV_MUST_USE int pool_create(uint64_t page_bytes, uint32_t pages, struct kv_pool **ret_pool);
+KV_MUST_USE int kv_pool_create(uint64_t page_bytes, uint32_t pages, struct kv_pool **ret_pool);
 /* The same for one more user. */
-struct kv_pool *pool_share(struct kv_pool *pool);
+struct kv_pool *kv_pool_share(struct kv_pool *pool);
 /* The last user's frees it. Accepts NULL. */
-void pool_leave(struct kv_pool **pool);
+void kv_pool_leave(struct kv_pool **pool);
 static inline void *pool_page(const struct kv_pool *pool, uint32_t page)
 {
     return pool->base + page * pool->page_bytes;

@@ -44,12 +44,12 @@ static int pools_make(struct quantised *q)
     const struct quantised *peer = (const struct quantised *)s->peer;
     const uint32_t pages = kv_blocks(&q->kv, s->tokens_max) * s->seqs;
     if (peer) {
-        q->old.pool = pool_share(peer->old.pool);
-        q->exact.pool = pool_share(peer->exact.pool);
+        q->old.pool = kv_pool_share(peer->old.pool);
+        q->exact.pool = kv_pool_share(peer->exact.pool);
         return 0;
     }
-    const int rc = pool_create(q->small.block_bytes, pages, &q->old.pool);
-    return rc == 0 ? pool_create(q->wide.block_bytes, pages, &q->exact.pool) : rc;
+    const int rc = kv_pool_create(q->small.block_bytes, pages, &q->old.pool);
+    return rc == 0 ? kv_pool_create(q->wide.block_bytes, pages, &q->exact.pool) : rc;
 }
 
 static int quantised_create(const struct kv_setup *s, struct kv **ret_kv)
