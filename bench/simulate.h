@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trace run through an eviction policy without a daemon: the policy's own .c, and around it what
- * the core does, a block at a time. Which blocks hit is what the daemon would find with one worker;
- * time is the trace's. One thread; nothing here prints.
+ * A trace run through the daemon's core without a daemon: over tiers that hold no bytes, as one
+ * worker asks, at the trace's times. One thread; nothing here prints.
  */
 #ifndef BENCH_SIMULATE_H
 #define BENCH_SIMULATE_H

@@ -28,7 +28,7 @@ static const char help[] =
     "\n"
     "Runs a request trace (Mooncake's JSONL form, or what 'kvcachectl trace dump' wrote) through "
     "the\n"
-    "daemon's own eviction policies, without a daemon, and says how much would have hit. It "
+    "daemon's own core and policies, without a daemon, and says how much would have hit. It "
     "answers\n"
     "questions like \"what would twice the host memory give me?\"; see the last example.\n"
     "\n"

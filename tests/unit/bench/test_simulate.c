@@ -275,11 +275,11 @@ START_TEST(hints_name_the_blocks_that_no_other_chain_shares)
     story[0] = '\0';
     c.hints = (struct sim_hints){POLICY_ADVICE_CONTINUE, 1, 0};
     run(c);
-    ck_assert_str_eq(story, "r0 i0 i1 i2 continue2 b2 b1 r1 t0 i1 i2 r2 t1 t0 i2 ");
+    ck_assert_str_eq(story, "r0 i0 i1 i2 continue3 b2 b1 b0 r1 t0 i1 i2 r2 t1 t0 i2 ");
     story[0] = '\0';
     c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 0, 0}; /* always wrong */
     run(c);
-    ck_assert_str_eq(story, "r0 i0 i1 i2 ended2 b2 b1 r1 t0 i1 i2 r2 t1 t0 i2 ");
+    ck_assert_str_eq(story, "r0 i0 i1 i2 ended3 b2 b1 b0 r1 t0 i1 i2 r2 t1 t0 i2 ");
 }
 END_TEST
 
@@ -302,7 +302,7 @@ START_TEST(soon_is_said_of_what_is_asked_for_within_the_time)
     ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SOON, 1, 2000}), want);
     want = "r0 i0 i1 i2 r1 t0 i1 i2 r1 t0 i1 i2 r3 t4 t3 t0 r3 t2 t1 t0 ";
     ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SOON, 1, 1999}), want);
-    want = "r0 i0 i1 i2 within4000 soon2 b2 b1 r1 t0 i1 i2 within4000 soon2 b4 b3 r1 t0 i1 i2 "
+    want = "r0 i0 i1 i2 within4000 soon3 b2 b1 b0 r1 t0 i1 i2 within4000 soon2 b4 b3 r1 t0 i1 i2 "
            "r3 t4 t3 t0 r3 t2 t1 t0 ";
     ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SOON, 1, 4000}), want);
     want = "r0 i0 i1 i2 r1 t0 i1 i2 r1 t0 i1 i2 within4000 soon2 b6 b5 "
@@ -317,9 +317,9 @@ START_TEST(scan_is_said_of_what_is_new_and_never_comes_again)
     const struct policy_ops ops = spy();
     make("1 2 3, 1 4 5, 1 6 7, 1 4 5, 8 9 10, 1 2 3");
     const char *want = "r0 i0 i1 i2 r1 t0 i1 i2 r1 t0 i1 i2 scan2 b6 b5 r3 t4 t3 t0 "
-                       "r0 i0 i1 i2 scan2 b9 b8 r3 t2 t1 t0 ";
+                       "r0 i0 i1 i2 scan3 b9 b8 b7 r3 t2 t1 t0 ";
     ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SCAN, 1, 0}), want);
-    want = "r0 i0 i1 i2 scan2 b2 b1 r1 t0 i1 i2 scan2 b4 b3 r1 t0 i1 i2 r3 t4 t3 t0 scan2 b4 b3 "
+    want = "r0 i0 i1 i2 scan3 b2 b1 b0 r1 t0 i1 i2 scan2 b4 b3 r1 t0 i1 i2 r3 t4 t3 t0 scan2 b4 b3 "
            "r0 i0 i1 i2 r3 t2 t1 t0 scan2 b2 b1 ";
     ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SCAN, 0, 0}), want);
 }
@@ -347,11 +347,11 @@ END_TEST
 START_TEST(what_leaves_memory_is_written_once_and_comes_back)
 {
     make("1, 2, 3, 1, 4, 5, 1");
-    run(config(&policy_lru, 2, 4));
+    run(config(&policy_lru, 2, 6));
     expect_hits("0 0 0 1 0 0 1");
     ck_assert_uint_eq(counts.nvme_hits, 2);
-    /* 1, 2, 3 and 4; 1 leaves memory a second time and is there still */
-    ck_assert_uint_eq(counts.nvme_written, 4);
+    /* 1, 2, 3, 4, and 5, which goes next; 1 leaves memory a second time and is there still */
+    ck_assert_uint_eq(counts.nvme_written, 5);
     ck_assert_uint_eq(counts.nvme_rewritten, 0);
     ck_assert_uint_eq(counts.evicted, 5);
 }
@@ -363,33 +363,15 @@ START_TEST(the_oldest_writing_is_reclaimed_first)
     run(config(&policy_lru, 1, 4));
     /* 5 takes the place of 1, 6 that of 2 */
     expect_hits("0 0 0 0 0 0 0 0");
-    ck_assert_uint_eq(counts.nvme_written, 7);
+    ck_assert_uint_eq(counts.nvme_written, 8); /* ahead of need */
     ck_assert_uint_eq(counts.nvme_rewritten, 0);
-}
-END_TEST
-
-START_TEST(what_is_in_use_is_written_again)
-{
-    make("1, 2, 3, 4, 5, 6, 1, 3");
-    run(config(&policy_lru, 1, 4));
-    expect_hits("0 0 0 0 0 0 0 1");
-    ck_assert_uint_eq(counts.nvme_rewritten, 1);
-}
-END_TEST
-
-START_TEST(what_has_a_copy_in_memory_loses_its_place_and_is_written_again_later)
-{
-    make("1, 2, 3, 1, 1 7, 4, 5, 6, 1");
-    run(config(&policy_lru, 2, 3));
-    expect_hits("0 0 0 1 1 0 0 0 1");
-    ck_assert_uint_eq(counts.nvme_written, 7); /* 1 2 3 7 1 4 5 */
 }
 END_TEST
 
 START_TEST(a_chain_comes_back_whole)
 {
     make("1 2, 3, 4, 5, 1 2");
-    run(config(&policy_lru, 2, 4));
+    run(config(&policy_lru, 2, 6));
     expect_hits("0 0 0 0 2");
     ck_assert_uint_eq(counts.nvme_hits, 2);
 }
@@ -435,7 +417,20 @@ START_TEST(the_write_budget_is_kept)
     run(c);
     const double part =
         (double)(counts.nvme_written + counts.nvme_rewritten) / (double)counts.accesses;
-    ck_assert_msg(part > 0.25 && part < 0.3, "%f", part);
+    const double ahead = 400.0 / 64 / (double)counts.accesses;
+    ck_assert_msg(part > 0.25 && part <= 0.3 + ahead, "%f", part);
+}
+END_TEST
+
+START_TEST(storage_of_which_all_is_worth_keeping_is_written_all_the_same)
+{
+    make_random(1000);
+    struct sim_config c = config(&policy_lru, 20, 200);
+    c.keep_percent = 0;
+    run(c);
+    ck_assert_uint_gt(counts.nvme_rewritten, counts.nvme_written / 2);
+    ck_assert_uint_gt(counts.nvme_written, 1000);
+    ck_assert_uint_gt(counts.nvme_hits, 0);
 }
 END_TEST
 
@@ -811,8 +806,7 @@ int main(void)
     tcase_add_test(t, hints_are_right_as_often_as_is_said);
     tcase_add_test(t, what_leaves_memory_is_written_once_and_comes_back);
     tcase_add_test(t, the_oldest_writing_is_reclaimed_first);
-    tcase_add_test(t, what_has_a_copy_in_memory_loses_its_place_and_is_written_again_later);
-    tcase_add_test(t, what_is_in_use_is_written_again);
+    tcase_add_test(t, storage_of_which_all_is_worth_keeping_is_written_all_the_same);
     tcase_add_test(t, a_chain_comes_back_whole);
     tcase_add_test(t, a_subtree_goes_with_its_root);
     tcase_add_test(t, the_write_budget_is_kept);
