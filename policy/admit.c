@@ -102,17 +102,6 @@ void admit_init(struct admit *a, unsigned keep_percent)
     quantile_init(&a->keep, (float)keep_percent / 100);
 }
 
-void admit_bound(struct admit *a, float ahead)
-{
-    a->limited = a->bounded = true;
-    a->ahead = ahead;
-}
-
-static bool can_pay(const struct admit *a, uint32_t bytes, bool must)
-{
-    return !a->bounded || a->saved + (must ? a->ahead : -a->ahead) >= (float)bytes;
-}
-
 void admit_grant(struct admit *a, float bytes)
 {
     a->limited = true;
@@ -148,7 +137,7 @@ bool admit_write(struct admit *a, float worth, float chance, uint32_t bytes, boo
         quantile_add(&a->write, worth);
         a->offered += (float)bytes;
     }
-    const bool write = can_pay(a, bytes, must) && (must || quantile_above(&a->write, worth));
+    const bool write = must || quantile_above(&a->write, worth);
     if (write)
         a->saved -= (float)bytes;
     if (a->limited && ++a->offers % STRIKE_EVERY == 0)
@@ -165,7 +154,7 @@ bool admit_keep(struct admit *a, float worth, float chance, uint32_t bytes, bool
 {
     const bool worthy = chance >= ADMIT_CHANCE && quantile_above(&a->keep, worth) &&
                         !(a->limited && a->saved < -a->granted);
-    const bool keep = must || (worthy && can_pay(a, bytes, false));
+    const bool keep = must || worthy;
     if (keep) {
         a->again += (float)bytes;
         a->saved -= (float)bytes;

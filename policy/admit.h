@@ -44,23 +44,17 @@ struct admit {
     uint32_t offers;               /* since the balance was last struck */
     float granted, offered, again; /* bytes, the older the less they count */
     float saved;                   /* granted and not spent; below 0: the other way round */
-    bool bounded;
-    float ahead; /* bounded: so many bytes may be spent that were not granted */
 };
 
 /* keep_percent: of what is on disk, the part that is not worth writing again. Until admit_grant is
  * called for the first time there is no budget: everything is written. */
 void admit_init(struct admit *a, unsigned keep_percent);
-/* A budget from the start, and a bound: never is more written than was granted, and `ahead` bytes.
- * Those are for what must be written; what need not be leaves as much of what was granted to it.
- * Only admit_keep may go beyond, by what must be kept, and that is saved up before all else. */
-void admit_bound(struct admit *a, float ahead);
 /* The budget grows; what a write takes is taken off by admit_write and admit_keep. Saved up at most
  * what it was granted lately. */
 void admit_grant(struct admit *a, float bytes);
 /* A block that leaves memory: whether it is to be written. Learns from it. chance: that somebody
  * asks for it before its place would be written over, 1 where that is not known. must: whatever it
- * is worth (its descendants are on disk, and go with it); without a bound, yes. */
+ * is worth (its descendants are on disk, and go with it): yes. */
 bool admit_write(struct admit *a, float worth, float chance, uint32_t bytes, bool must);
 /* A block on disk, drawn at random: learns from it. */
 void admit_sample(struct admit *a, float worth);

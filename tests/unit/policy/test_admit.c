@@ -170,45 +170,6 @@ START_TEST(a_budget_that_is_not_used_buys_no_flood_later)
 }
 END_TEST
 
-/* Also while nothing is known of what is offered, and whatever must be written. */
-START_TEST(a_bound_holds_from_the_first_offer_on)
-{
-    const float ahead = 8 * 4096;
-    for (unsigned part = 0; part <= 10; part += 5) {
-        admit_init(&a, 80);
-        admit_bound(&a, ahead);
-        float spent = 0, granted = 0;
-        for (unsigned i = 0; i < 20000; i++) {
-            spent += admit_write(&a, draw(), 1, 4096, draw() * 10 < (float)part) ? 4096 : 0;
-            admit_sample(&a, draw());
-            if (i % 7 == 0)
-                spent += admit_keep(&a, draw(), 1, 4096, false) ? 4096 : 0;
-            ck_assert_msg(spent <= granted + ahead, "%f of %f after %u offers", (double)spent,
-                          (double)granted, i + 1);
-            granted += 0.125f * 4096; /* exact, as all sums are */
-            admit_grant(&a, 0.125f * 4096);
-        }
-        ck_assert_msg(spent > granted * 0.9f, "%f of %f", (double)spent, (double)granted);
-    }
-}
-END_TEST
-
-START_TEST(what_must_be_kept_is_paid_for_by_what_need_not_be_written)
-{
-    admit_init(&a, 0);
-    admit_bound(&a, 4096);
-    unsigned kept = 0, written = 0;
-    for (unsigned i = 0; i < 100; i++)
-        kept += admit_keep(&a, draw(), 1, 4096, true);
-    ck_assert_uint_eq(kept, 100);
-    for (unsigned i = 0; i < 1000; i++) {
-        admit_grant(&a, 0.1f * 4096);
-        written += admit_write(&a, draw(), 1, 4096, false);
-    }
-    ck_assert_uint_eq(written, 0);
-}
-END_TEST
-
 /* However little the rest is worth. */
 START_TEST(what_promises_no_hit_is_not_written)
 {
@@ -244,8 +205,6 @@ int main(void)
     tcase_add_test(t, what_reclaim_writes_is_taken_off);
     tcase_add_test(t, reclaim_alone_does_not_exceed_the_budget);
     tcase_add_test(t, a_budget_that_is_not_used_buys_no_flood_later);
-    tcase_add_test(t, a_bound_holds_from_the_first_offer_on);
-    tcase_add_test(t, what_must_be_kept_is_paid_for_by_what_need_not_be_written);
     tcase_add_test(t, what_promises_no_hit_is_not_written);
     suite_add_tcase(s, t);
     return check_run(s);
