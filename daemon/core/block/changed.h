@@ -20,7 +20,7 @@ enum block_event {
     BLOCK_CHECKED = 0x10,   /* its verification has ended */
     BLOCK_UNHELD = 0x20,    /* a hold, a copy, a pin or a name less */
     BLOCK_CHILDLESS = 0x40, /* a child less */
-    BLOCK_LOST = 0x80       /* a copy of a pinned block was lost, or its bytes are wrong */
+    BLOCK_LOST = 0x80       /* a copy on disk of a pinned block was lost */
 };
 
 struct block_change {

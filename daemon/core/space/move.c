@@ -509,8 +509,6 @@ static void check_failed(struct core *c, struct block *b)
     clean_end(c, b);
     block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
     host_give_back(c, b, shards);
-    if (b->host_pins > 0)
-        block_changed(c, b, &(struct block_change){.what = BLOCK_LOST});
     if (b->leases > 1 && load_begin(c, b) != 0)
         c->m.load_failures++;
 }

@@ -2,6 +2,7 @@
 /* Pins: what stays, for how long, within which budget, and what storage hears of it. */
 #include <check.h>
 
+#include "admin.h"
 #include "check_run.h"
 #include "core_rig.h"
 
@@ -348,6 +349,41 @@ START_TEST(a_pin_in_memory_brings_blocks_there_and_keeps_them)
 END_TEST
 
 /* GONE says that it has to be computed anew. */
+/* A block of it is found after a restart, and wrong in memory: it is brought from disk again. */
+START_TEST(what_is_pinned_in_memory_and_wrong_there_comes_from_disk)
+{
+    begin(16, 64);
+    store(1, 2);
+    (void)rig_drain(&r, UINT64_MAX);
+    rig_settle(&r);
+    rig_restart(&r, true);
+    const struct core_metrics *m = core_metrics(r.core);
+    ck_assert_uint_eq(m->blocks_in_memory, 2);
+    ck_assert_uint_eq(m->blocks_on_disk, 2);
+    const struct key256 key = rig_key(1, 1);
+    for (uint32_t i = 0; i < r.core->blocks_high; i++) {
+        const struct block *b = &r.core->blocks[i];
+        if (b->state != BLOCK_PRESENT || memcmp(&b->key, &key, sizeof key) != 0)
+            continue;
+        struct tier_view view;
+        r.cfg.host->memory->view(r.cfg.host, block_loc(r.core, b, 0), &view);
+        fake_tier_flip(r.tier, &view, 5);
+    }
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+    uint64_t id;
+    ck_assert_int_eq(pin(1, 2, true, 0, &id), 0);
+    later(100); /* both are checked */
+    ck_assert_uint_eq(m->blocks_corrupt, 1);
+    ck_assert_uint_eq(m->blocks_in_memory, 1);
+    later(200); /* it is loaded */
+    ck_assert_uint_eq(m->blocks_in_memory, 2);
+    ck_assert_uint_eq(m->blocks_loaded, 1);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(what_is_out_of_service_cannot_be_pinned_and_is_not_gone)
 {
     begin(4, 64);
@@ -482,6 +518,7 @@ int main(void)
     tcase_add_test(t, what_is_pinned_is_made_durable_and_goes_back_to_ordinary);
     tcase_add_test(t, what_others_were_promised_outlasts_a_pin);
     tcase_add_test(t, a_pin_in_memory_brings_blocks_there_and_keeps_them);
+    tcase_add_test(t, what_is_pinned_in_memory_and_wrong_there_comes_from_disk);
     tcase_add_test(t, what_is_out_of_service_cannot_be_pinned_and_is_not_gone);
     tcase_add_test(t, what_is_pinned_while_storage_is_out_is_written_later);
     tcase_add_test(t, what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again);
