@@ -74,66 +74,6 @@ int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_stat *), vo
     return rc;
 }
 
-/* ---- namespaces ---- */
-
-static int walk_ns(struct kvc_op *op, int (*fn)(void *ctx, const struct kvc_ns_info *), void *ctx,
-                   uint32_t *ret_last, bool *ret_more)
-{
-    struct msg_reply_head head;
-    struct codec_iter it;
-    struct msg_ns_item item;
-    int rc = op__checked(op, codec_iter_begin(op->msg.data, op->msg.len, &head, &it));
-    if (rc < 0)
-        return rc;
-    uint32_t last = *ret_last;
-    while ((rc = codec_iter_ns(&it, &item)) > 0) {
-        struct kvc_ns_info info = {.ns = item.ns,
-                                   .shards = item.shards,
-                                   .groups = item.ngroups,
-                                   .block_tokens = item.block_tokens0,
-                                   .block_bytes = item.block_bytes0,
-                                   .blocks = item.blocks,
-                                   .bytes = item.bytes};
-        kvc__copy_string(info.principal, &item.principal);
-        kvc__copy_string(info.tenant, &item.tenant);
-        kvc__copy_string(info.sub, &item.sub);
-        kvc__copy_string(info.model, &item.model);
-        kvc__copy_string(info.dtype, &item.dtype);
-        if (item.ns <= last)
-            return op__checked(op, KVC_E_BAD_MESSAGE); /* else the walk might never end */
-        last = item.ns;
-        int ended = fn(ctx, &info);
-        if (ended != 0)
-            return ended;
-    }
-    rc = op__checked(op, rc);
-    if (rc == 0) {
-        *ret_more = it.more && last != *ret_last;
-        *ret_last = last;
-    }
-    return rc;
-}
-
-int kvc_ns_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_ns_info *), void *ctx)
-{
-    uint32_t last = 0;
-    bool more = true;
-    int rc = 0;
-    while (rc == 0 && more) {
-        struct kvc_op *op;
-        more = false;
-        rc = op__begin(kvc, KVC_OP_NS_LIST, &op);
-        if (rc < 0)
-            return rc;
-        struct msg_ns_list m = {.after = last};
-        rc = op__call(op, codec_enc_ns_list(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
-        if (rc == 0)
-            rc = walk_ns(op, fn, ctx, &last, &more);
-        op__free(op);
-    }
-    return rc;
-}
-
 /* ---- one namespace ---- */
 
 static const char *keep_text(char **at, const struct codec_bin *from)

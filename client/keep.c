@@ -157,58 +157,6 @@ int kvc_quota_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_quota 
     return rc;
 }
 
-/* ---- usage ---- */
-
-static int walk_usage(const struct msg_usage_reply *r,
-                      int (*fn)(void *ctx, const struct kvc_usage *), void *ctx)
-{
-    for (uint32_t i = 0; i < r->nitems; i++) {
-        const struct msg_usage_item *x = &r->items[i];
-        struct kvc_usage out = {.ns = x->ns,
-                                .blocks = x->blocks,
-                                .host_bytes = x->host_bytes,
-                                .nvme_bytes = x->nvme_bytes,
-                                .pinned_bytes = x->pinned_bytes,
-                                .named_bytes = x->named_bytes,
-                                .leased_bytes = x->leased_bytes,
-                                .device_bytes = x->device_bytes,
-                                .promised_bytes = x->promised_bytes};
-        kvc__copy_string(out.principal, &x->principal);
-        kvc__copy_string(out.tenant, &x->tenant);
-        kvc__copy_string(out.sub, &x->sub);
-        kvc__copy_string(out.model, &x->model);
-        const int ended = fn(ctx, &out);
-        if (ended != 0)
-            return ended;
-    }
-    return 0;
-}
-
-int kvc_usage(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_usage *), void *ctx)
-{
-    struct msg_usage m = {0};
-    struct msg_usage_reply r;
-    int rc;
-    do {
-        struct kvc_op *op;
-        rc = op__begin(kvc, KVC_OP_USAGE, &op);
-        if (rc < 0)
-            return rc;
-        struct msg_reply_head head;
-        rc = op__call(op, codec_enc_usage(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
-        if (rc == 0)
-            rc = op__checked(op, codec_dec_usage_reply(op->msg.data, op->msg.len, &head, &r));
-        if (rc == 0)
-            rc = walk_usage(&r, fn, ctx);
-        const uint32_t last = rc == 0 && r.nitems > 0 ? r.items[r.nitems - 1].ns : 0;
-        if (rc == 0 && r.more && last <= m.after)
-            rc = op__checked(op, KVC_E_BAD_MESSAGE); /* else it might never end */
-        op__free(op);
-        m.after = last;
-    } while (rc == 0 && r.more);
-    return rc;
-}
-
 /* ---- sessions ---- */
 
 static int walk_sessions(const struct msg_sessions_reply *r,

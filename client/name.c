@@ -76,7 +76,7 @@ static void to_info(const struct msg_name_item *x, struct kvc_name_info *ret_inf
 
 /* One piece of a list. The cursor's bytes are kept, for the op's message goes. */
 struct piece {
-    uint8_t cursor[MSG_NAME_CURSOR_MAX];
+    uint8_t cursor[KVC_CURSOR_MAX];
     uint32_t cursor_bytes;
 };
 

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include <kvcache/proto.h>
+#include <kvcache/rows.h>
 
 #define CODEC_MUST_USE __attribute__((warn_unused_result))
 
@@ -333,7 +334,6 @@ struct msg_name_list {
     struct codec_bin sub;    /* empty: exact: none; else of all sub-tenants */
     struct codec_bin cursor; /* empty = from the start, else that of the reply before */
 };
-#define MSG_NAME_CURSOR_MAX 320u
 struct msg_name_item {
     uint8_t kind;
     struct codec_bin name, principal, tenant, sub, model;
@@ -383,15 +383,11 @@ struct msg_stat {
 };
 /* Replies of unbounded length are written item by item; see codec_list_*. */
 
-struct msg_ns_list {
-    uint32_t after; /* ids above this; 0 = from the start */
-};
-struct msg_ns_item {
-    uint32_t ns;
-    struct codec_bin principal, tenant, sub, model, dtype;
-    uint32_t shards, ngroups;
-    uint32_t block_tokens0, block_bytes0; /* of group 0 */
-    uint64_t blocks, bytes;
+/* Its reply is struct codec_rows. */
+struct msg_list {
+    uint8_t table;           /* enum kvc_table_id */
+    uint32_t max;            /* rows, at most; 0 = as many as a reply has */
+    struct codec_bin cursor; /* empty = from the start, else that of the reply before */
 };
 
 struct msg_ns_spec {
@@ -604,21 +600,6 @@ struct msg_quota_list_reply { /* QUOTA_LIST carries nothing but the head */
     struct msg_quota_item items[KVC_QUOTAS_MAX];
 };
 
-struct msg_usage {
-    uint32_t after; /* namespaces above this one */
-};
-struct msg_usage_item {
-    uint32_t ns;
-    struct codec_bin principal, tenant, sub, model;
-    uint64_t blocks, host_bytes, nvme_bytes, pinned_bytes, named_bytes, leased_bytes;
-    uint64_t device_bytes, promised_bytes;
-};
-struct msg_usage_reply {
-    uint8_t more;
-    uint32_t nitems;
-    struct msg_usage_item items[KVC_USAGE_MAX];
-};
-
 struct msg_sessions {
     uint32_t after; /* sessions above this one */
     uint32_t end;   /* the one that ends first; 0: none */
@@ -684,7 +665,7 @@ struct msg_policy_reply {
     X(STORE, store)             \
     X(DROP, drop)               \
     X(CANCEL, cancel)           \
-    X(NS_LIST, ns_list)         \
+    X(LIST, list)               \
     X(NS_SPEC, ns_spec)         \
     X(EXPLAIN, explain)         \
     X(EVICT, evict)             \
@@ -703,7 +684,6 @@ struct msg_policy_reply {
     X(UNPIN, unpin)             \
     X(PIN_LIST, pin_list)       \
     X(QUOTA_SET, quota_set)     \
-    X(USAGE, usage)             \
     X(SESSIONS, sessions)       \
     X(POLICY, policy)           \
     X(POOL_OPEN, pool_open)     \
@@ -751,7 +731,6 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(pin)                              \
     X(pin_list)                         \
     X(quota_list)                       \
-    X(usage)                            \
     X(sessions)                         \
     X(policy)                           \
     X(devices)                          \
@@ -774,8 +753,8 @@ CODEC_MUST_USE int codec_enc_bare_reply(void *buf, size_t cap, const struct msg_
 CODEC_MUST_USE int codec_dec_bare_reply(const void *buf, size_t len,
                                         struct msg_reply_head *ret_head);
 
-/* Replies that are lists (STATS, NS_LIST, EXPLAIN): [op|REPLY, corr, OK, more, [item, ...]].
- * `more` = 1 when the list was cut and can be continued (NS_LIST: after the last id). Writer:
+/* Replies that are lists (STATS, EXPLAIN): [op|REPLY, corr, OK, more, [item, ...]].
+ * `more` = 1 when the list was cut and can be continued. Writer:
  * begin, add items until one does not fit, end; the list belongs to the buffer and needs no
  * freeing. Between begin and end the buffer holds no message yet. */
 struct codec_list {
@@ -789,7 +768,6 @@ CODEC_MUST_USE int codec_list_begin(struct codec_list *, void *buf, size_t cap,
                                     const struct msg_head *);
 /* 0 or -ENOSPC: then the item was left out, and so will be all that follow. */
 CODEC_MUST_USE int codec_list_add_stat(struct codec_list *, const struct msg_stat *);
-CODEC_MUST_USE int codec_list_add_ns(struct codec_list *, const struct msg_ns_item *);
 CODEC_MUST_USE int codec_list_add_explain(struct codec_list *, const struct msg_explain_item *);
 /* Returns the message's length; the list is then done. */
 size_t codec_list_end(struct codec_list *, bool more);
@@ -804,8 +782,34 @@ struct codec_iter {
 CODEC_MUST_USE int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_head,
                                     struct codec_iter *ret_iter);
 CODEC_MUST_USE int codec_iter_stat(struct codec_iter *, struct msg_stat *ret_item);
-CODEC_MUST_USE int codec_iter_ns(struct codec_iter *, struct msg_ns_item *ret_item);
 CODEC_MUST_USE int codec_iter_explain(struct codec_iter *, struct msg_explain_item *ret_item);
+
+/* ---- rows: the reply of LIST ---- */
+
+/* NULL: there is no such table. */
+const struct kvc_table *codec_table(unsigned id);
+/* [op|REPLY, corr, OK, table, [column, ...], [row, ...], cursor]. Writer: begin, add rows, end; a
+ * row is the table's struct. */
+CODEC_MUST_USE int codec_rows_begin(struct codec_list *, void *buf, size_t cap,
+                                    const struct msg_head *, const struct kvc_table *);
+/* As codec_list_add_*. */
+CODEC_MUST_USE int codec_rows_add(struct codec_list *, const struct kvc_table *, const void *row);
+/* cursor: of the next request; empty = that was all. The message's length, or -ENOSPC. */
+CODEC_MUST_USE int codec_rows_end(struct codec_list *, struct codec_bin cursor);
+
+/* Reader. Columns that the table does not have are passed over; those of the table that are not
+ * there are 0 or empty in each row. */
+struct codec_rows {
+    const struct kvc_table *table;
+    const uint8_t *p, *end;
+    uint32_t left;
+    struct codec_bin cursor; /* after the last row */
+    uint8_t columns, column[KVC_COLUMNS_MAX];
+};
+CODEC_MUST_USE int codec_rows_read(const void *buf, size_t len, const struct kvc_table *,
+                                   struct msg_reply_head *ret_head, struct codec_rows *ret_rows);
+/* As codec_iter_*; ret_row: table->row_bytes. */
+CODEC_MUST_USE int codec_rows_next(struct codec_rows *, void *ret_row);
 
 /* ---- blobs ---- */
 

@@ -9,6 +9,17 @@
  * of an array, and then the items move up to the shortest, so that the bytes are canonical. */
 enum { COUNT_ROOM = 5 };
 
+int list__start(struct codec_list *list, const struct pack *pk)
+{
+    if (pk->err != 0)
+        return pk->err;
+    if (pk->cap - pk->len < COUNT_ROOM)
+        return -ENOSPC;
+    *list = (struct codec_list){
+        .buf = pk->buf, .cap = pk->cap, .len = pk->len + COUNT_ROOM, .count_at = pk->len};
+    return 0;
+}
+
 int codec_list_begin(struct codec_list *list, void *buf, size_t cap, const struct msg_head *head)
 {
     struct pack pk;
@@ -16,16 +27,13 @@ int codec_list_begin(struct codec_list *list, void *buf, size_t cap, const struc
     message_pack_reply_head(&pk, head, KVC_ST_OK, 2);
     size_t more_at = pk.len;
     pack_uint(&pk, 0);
-    if (pk.err == 0 && pk.cap - pk.len < COUNT_ROOM)
-        pk.err = -ENOSPC;
-    if (pk.err != 0)
-        return pk.err;
-    *list = (struct codec_list){
-        .buf = buf, .cap = cap, .len = pk.len + COUNT_ROOM, .count_at = pk.len, .more_at = more_at};
-    return 0;
+    const int rc = list__start(list, &pk);
+    if (rc == 0)
+        list->more_at = more_at;
+    return rc;
 }
 
-static int add_item(struct codec_list *list, const struct schema *schema, const void *item)
+int list__add(struct codec_list *list, const struct schema *schema, const void *item)
 {
     struct pack pk;
     if (list->full)
@@ -44,30 +52,30 @@ static int add_item(struct codec_list *list, const struct schema *schema, const 
 
 int codec_list_add_stat(struct codec_list *list, const struct msg_stat *item)
 {
-    return add_item(list, &codec__item_stat, item);
-}
-
-int codec_list_add_ns(struct codec_list *list, const struct msg_ns_item *item)
-{
-    return add_item(list, &codec__item_ns, item);
+    return list__add(list, &codec__item_stat, item);
 }
 
 int codec_list_add_explain(struct codec_list *list, const struct msg_explain_item *item)
 {
-    return add_item(list, &codec__item_explain, item);
+    return list__add(list, &codec__item_explain, item);
 }
 
-size_t codec_list_end(struct codec_list *list, bool more)
+size_t list__close(struct codec_list *list)
 {
     struct pack pk;
     uint8_t *items = list->buf + list->count_at + COUNT_ROOM;
     size_t items_bytes = list->len - list->count_at - COUNT_ROOM;
-    list->buf[list->more_at] = more ? 1 : 0;
     pack_init(&pk, list->buf + list->count_at, COUNT_ROOM);
     pack_array(&pk, list->count);
     memmove(list->buf + list->count_at + pk.len, items, items_bytes);
     list->len = list->count_at + pk.len + items_bytes;
     return list->len;
+}
+
+size_t codec_list_end(struct codec_list *list, bool more)
+{
+    list->buf[list->more_at] = more ? 1 : 0;
+    return list__close(list);
 }
 
 int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_head,
@@ -78,7 +86,6 @@ int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_hea
     unpack_init(&un, buf, len);
     uint32_t n = message_unpack_reply_head(&un, ret_head);
     bool is_list = message_has_op(&codec__item_stat, ret_head->op) ||
-                   message_has_op(&codec__item_ns, ret_head->op) ||
                    message_has_op(&codec__item_explain, ret_head->op);
     if (un.err == 0 && !is_list)
         unpack_fail(&un, KVC_E_BAD_MESSAGE, "a reply to an operation that has no list");
@@ -127,6 +134,5 @@ static int next_item(struct codec_iter *iter, const struct schema *schema, void 
         return rc;                                                        \
     }
 X(stat, msg_stat)
-X(ns, msg_ns_item)
 X(explain, msg_explain_item)
 #undef X

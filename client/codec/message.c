@@ -28,6 +28,8 @@ static void pack_plain(struct pack *pk, const struct field *f, const uint8_t *at
     struct codec_bin s = {0};
     if (f->kind == FIELD_TEXT || f->kind == FIELD_DETAIL || f->kind == FIELD_BLOB)
         memcpy(&s, at, sizeof(s));
+    else if (f->kind == FIELD_STRING)
+        s = (struct codec_bin){.p = at, .n = (uint32_t)strnlen((const char *)at, f->width)};
     switch ((enum field_kind)f->kind) {
     case FIELD_UINT:
     case FIELD_FLAGS:
@@ -37,6 +39,7 @@ static void pack_plain(struct pack *pk, const struct field *f, const uint8_t *at
         pack_text(pk, s.p, clipped(s, (uint32_t)f->max));
         break;
     case FIELD_TEXT:
+    case FIELD_STRING:
         pack_text(pk, s.p, s.n);
         break;
     case FIELD_BLOB:

@@ -20,6 +20,14 @@ int message_packed(const struct pack *pk);
 uint32_t message_unpack_reply_head(struct unpack *un, struct msg_reply_head *ret_head);
 /* KVC_E_* of a status that is not OK; one that this version does not know is INTERNAL. */
 int message_error(uint16_t status);
+/* ---- list.c, for rows.c ---- */
+
+/* Room for the number of items behind what is packed; 0 or the error. */
+int list__start(struct codec_list *list, const struct pack *pk);
+int list__add(struct codec_list *list, const struct schema *schema, const void *item);
+/* The items move up to their number. Returns the length. */
+size_t list__close(struct codec_list *list);
+
 bool message_has_op(const struct schema *schema, uint8_t op);
 
 #endif

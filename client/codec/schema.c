@@ -9,12 +9,13 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
                    KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_PINS_MAX == 256 &&
-                   KVC_QUOTAS_MAX == 128 && KVC_USAGE_MAX == 64 && KVC_SESSIONS_MAX == 64 &&
-                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30 &&
-                   KVC_RETAIN_MAX == 16 && KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 &&
-                   KVC_UUID_BYTES == 16 && KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 &&
-                   KVC_MEMS_MAX == 1024 && KVC_POOLS_MAX == 8 && KVC_WORDS == 512 &&
-                   KVC_REGIONS_MAX == 4096 && KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
+                   KVC_QUOTAS_MAX == 128 && KVC_LIST_MAX == 256 && KVC_SESSIONS_MAX == 64 &&
+                   KVC_CURSOR_MAX == 320 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
+                   KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
+                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 && KVC_UUID_BYTES == 16 &&
+                   KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 && KVC_MEMS_MAX == 1024 &&
+                   KVC_POOLS_MAX == 8 && KVC_WORDS == 512 && KVC_REGIONS_MAX == 4096 &&
+                   KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
                "the texts below spell these limits out");
 
 /* ---- requests ---- */
@@ -246,7 +247,7 @@ static const char *check_name_list(const void *p)
 static const struct field name_list_fields[] = {
     NAME_KIND(struct msg_name_list),   NAME(struct msg_name_list, name),
     BOOL(struct msg_name_list, exact), NAME(struct msg_name_list, sub),
-    NAME_CURSOR(struct msg_name_list),
+    CURSOR(struct msg_name_list),
 };
 SCHEMA(codec__req_name_list, struct msg_name_list, name_list_fields, .ops = {KVC_OP_NAME_LIST},
        .check = check_name_list);
@@ -283,8 +284,12 @@ static const struct field name_tokens_fields[] = {
 SCHEMA(codec__req_name_tokens, struct msg_name_tokens, name_tokens_fields,
        .ops = {KVC_OP_NAME_TOKENS});
 
-static const struct field ns_list_fields[] = {U32(struct msg_ns_list, after)};
-SCHEMA(codec__req_ns_list, struct msg_ns_list, ns_list_fields, .ops = {KVC_OP_NS_LIST});
+static const struct field list_fields[] = {
+    UINT(struct msg_list, table, 1, KVC_TABLE_END - 1, "table: there is no such table"),
+    UINT(struct msg_list, max, 0, KVC_LIST_MAX, "max must be an integer from 0 to 256"),
+    CURSOR(struct msg_list),
+};
+SCHEMA(codec__req_list, struct msg_list, list_fields, .ops = {KVC_OP_LIST});
 
 static const struct field ns_spec_fields[] = {U32(struct msg_ns_spec, ns)};
 SCHEMA(codec__req_ns_spec, struct msg_ns_spec, ns_spec_fields, .ops = {KVC_OP_NS_SPEC});
@@ -429,9 +434,6 @@ static const struct field quota_set_fields[] = {
 };
 SCHEMA(codec__req_quota_set, struct msg_quota_set, quota_set_fields, .ops = {KVC_OP_QUOTA_SET},
        .check = check_quota_set);
-
-static const struct field usage_fields[] = {U32(struct msg_usage, after)};
-SCHEMA(codec__req_usage, struct msg_usage, usage_fields, .ops = {KVC_OP_USAGE});
 
 static const struct field sessions_fields[] = {
     U32(struct msg_sessions, after),

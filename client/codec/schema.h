@@ -13,6 +13,7 @@ enum field_kind {
     FIELD_UINT,   /* unsigned integer, min to max */
     FIELD_FLAGS,  /* unsigned integer, only bits of max */
     FIELD_TEXT,   /* UTF-8 without NUL, min to max bytes */
+    FIELD_STRING, /* the same, at most max bytes, inside the struct, with a NUL at its end */
     FIELD_DETAIL, /* text for people: clipped to max when written, any bytes when read */
     FIELD_BLOB,   /* binary, min to max elements of `unit` bytes */
     FIELD_FIXED,  /* binary of exactly `width` bytes, inside the struct */
@@ -54,7 +55,7 @@ CODEC_REPLY_LIST(X)
 CODEC_ATTACH_LIST(X)
 #undef X
 extern const struct schema codec__req_bare, codec__rep_bare;
-extern const struct schema codec__item_stat, codec__item_ns, codec__item_explain;
+extern const struct schema codec__item_stat, codec__item_explain;
 /* What every reply that is a list has before its items. */
 extern const struct schema codec__rep_list;
 /* What a reply has whose status is not OK. */

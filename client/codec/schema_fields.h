@@ -88,8 +88,8 @@
          "kind must be 1 (conversation) or 2 (document)")
 #define NAME_NAME(T) \
     TEXT(T, name, 1, KVC_STRING_MAX - 1, "name must be UTF-8 text of 1 to 127 bytes without NUL")
-#define NAME_CURSOR(T) \
-    BLOB(T, cursor, 1, 0, MSG_NAME_CURSOR_MAX, "cursor must be binary of at most 320 bytes")
+#define CURSOR(T) \
+    BLOB(T, cursor, 1, 0, KVC_CURSOR_MAX, "cursor must be binary of at most 320 bytes")
 #define QUOTA_FIELDS(T)                                                                    \
     UINT(T, scope, KVC_SCOPE_TENANT, KVC_SCOPE_NS,                                         \
          "scope must be 1 (tenant), 2 (sub-tenant) or 3 (namespace)"),                     \

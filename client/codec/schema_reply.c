@@ -133,7 +133,7 @@ static const struct field name_item_fields[] = {
 static SCHEMA(name_item, struct msg_name_item, name_item_fields, .bare = false);
 
 static const struct field name_list_reply_fields[] = {
-    NAME_CURSOR(struct msg_name_list_reply),
+    CURSOR(struct msg_name_list_reply),
     ARRAY(struct msg_name_list_reply, items, nitems, name_item, 0, KVC_NAMES_MAX,
           "items must be an array of at most 128 arrays of 20"),
 };
@@ -322,30 +322,6 @@ static const struct field quota_list_reply_fields[] = {
 SCHEMA(codec__rep_quota_list, struct msg_quota_list_reply, quota_list_reply_fields,
        .ops = {KVC_OP_QUOTA_LIST});
 
-static const struct field usage_item_fields[] = {
-    U32(struct msg_usage_item, ns),
-    NAME(struct msg_usage_item, principal),
-    NAME(struct msg_usage_item, tenant),
-    NAME(struct msg_usage_item, sub),
-    NAME(struct msg_usage_item, model),
-    U64(struct msg_usage_item, blocks),
-    U64(struct msg_usage_item, host_bytes),
-    U64(struct msg_usage_item, nvme_bytes),
-    U64(struct msg_usage_item, pinned_bytes),
-    U64(struct msg_usage_item, named_bytes),
-    U64(struct msg_usage_item, leased_bytes),
-    U64(struct msg_usage_item, device_bytes),
-    U64(struct msg_usage_item, promised_bytes),
-};
-static SCHEMA(usage_item, struct msg_usage_item, usage_item_fields, .bare = false);
-
-static const struct field usage_reply_fields[] = {
-    BOOL(struct msg_usage_reply, more),
-    ARRAY(struct msg_usage_reply, items, nitems, usage_item, 0, KVC_USAGE_MAX,
-          "items must be an array of at most 64 arrays of 13"),
-};
-SCHEMA(codec__rep_usage, struct msg_usage_reply, usage_reply_fields, .ops = {KVC_OP_USAGE});
-
 static const struct field session_item_fields[] = {
     U32(struct msg_session_item, session),
     NAME(struct msg_session_item, name),
@@ -483,22 +459,6 @@ static const struct field stat_fields[] = {
     U64(struct msg_stat, value),
 };
 SCHEMA(codec__item_stat, struct msg_stat, stat_fields, .ops = {KVC_OP_STATS});
-
-static const struct field ns_fields[] = {
-    U32(struct msg_ns_item, ns),
-    NAME(struct msg_ns_item, principal),
-    NAME(struct msg_ns_item, tenant),
-    NAME(struct msg_ns_item, sub),
-    NAME(struct msg_ns_item, model),
-    NAME(struct msg_ns_item, dtype),
-    U32(struct msg_ns_item, shards),
-    U32(struct msg_ns_item, ngroups),
-    U32(struct msg_ns_item, block_tokens0),
-    U32(struct msg_ns_item, block_bytes0),
-    U64(struct msg_ns_item, blocks),
-    U64(struct msg_ns_item, bytes),
-};
-SCHEMA(codec__item_ns, struct msg_ns_item, ns_fields, .ops = {KVC_OP_NS_LIST});
 
 static const struct field explain_item_fields[] = {
     UINT(struct msg_explain_item, key, 0, KVC_EXPLAIN_MAX - 1,

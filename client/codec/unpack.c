@@ -157,6 +157,7 @@ static bool bytes_fit(const struct field *f, struct codec_bin s)
 {
     switch (f->kind) {
     case FIELD_TEXT:
+    case FIELD_STRING:
         return s.n >= f->min && s.n <= f->max && codec_is_text(s);
     case FIELD_DETAIL:
         return s.n <= f->max;
@@ -179,16 +180,29 @@ static void unpack_plain(struct unpack *un, const struct field *f, uint8_t *at)
         field_put_uint(at, f->width, v);
         return;
     }
-    bool text = f->kind == FIELD_TEXT || f->kind == FIELD_DETAIL || f->kind == FIELD_MAGIC;
+    bool text = f->kind != FIELD_BLOB && f->kind != FIELD_FIXED;
     struct codec_bin s = unpack_bytes(un, text, f->must);
     if (un->err == 0 && !bytes_fit(f, s))
         unpack_fail(un, KVC_E_BAD_ARGUMENT, f->must);
     if (un->err != 0)
         return;
-    if (f->kind == FIELD_FIXED)
+    if (f->kind == FIELD_FIXED || f->kind == FIELD_STRING)
         memcpy(at, s.p, s.n);
     else if (f->kind != FIELD_MAGIC)
         memcpy(at, &s, sizeof(s));
+}
+
+void unpack_skip(struct unpack *un)
+{
+    if (un->err != 0)
+        return;
+    const struct token t = read_token(&un->c);
+    if (t.kind == TOKEN_STR || t.kind == TOKEN_BIN)
+        (void)cursor_take(&un->c, t.value);
+    if (t.kind == TOKEN_END || !cursor_ok(&un->c))
+        unpack_fail(un, KVC_E_BAD_MESSAGE, TOO_SHORT);
+    else if (t.kind != TOKEN_UINT && t.kind != TOKEN_STR && t.kind != TOKEN_BIN)
+        unpack_fail(un, KVC_E_BAD_MESSAGE, "a cell must be an integer, a text or binary");
 }
 
 /* Reads one field of a struct. */

@@ -28,6 +28,8 @@ uint32_t unpack_array(struct unpack *un, const char *must);
 uint64_t unpack_uint(struct unpack *un, uint64_t min, uint64_t max, const char *must);
 /* Reads the fields of `schema` in order into `msg`. */
 void unpack_fields(struct unpack *un, const struct schema *schema, void *msg);
+/* Passes over an integer, a text or binary. */
+void unpack_skip(struct unpack *un);
 /* Fails when bytes are left over. */
 void unpack_end(struct unpack *un);
 

@@ -203,12 +203,13 @@ static int add_pin(void *ctx, const struct kvc_pin_info *x)
 }
 
 /* A namespace is one sub-tenant's. */
-static int add_sub(void *ctx, const struct kvc_ns_info *ns)
+static int add_sub(void *ctx, const void *row)
 {
     struct pins *p = ctx;
-    for (size_t i = 0; ns->sub[0] && i < p->n; i++)
+    const struct kvc_ns_info *ns = row;
+    for (size_t i = 0; ns->sub_tenant[0] && i < p->n; i++)
         if (p->pin[i].info.ns == ns->ns)
-            memcpy(p->pin[i].sub, ns->sub, sizeof(p->pin[i].sub));
+            memcpy(p->pin[i].sub, ns->sub_tenant, sizeof(p->pin[i].sub));
     return 0;
 }
 
@@ -258,7 +259,7 @@ static int list(struct ctl *ctl, int argc, char **argv)
     struct listing l = listing_begin(ctl, heads);
     rc = kvc_pin_list(ctl->kvc, add_pin, &pins);
     if (rc >= 0 && pins.n > 0)
-        rc = kvc_ns_list(ctl->kvc, add_sub, &pins);
+        rc = kvc_list(ctl->kvc, KVC_TABLE_NAMESPACES, add_sub, &pins);
     for (size_t i = 0; rc >= 0 && i < pins.n; i++)
         add_row(&l, &pins.pin[i]);
     free(pins.pin);

@@ -18,8 +18,8 @@
 #include "gpus.h"
 #include "json.h"
 #include "plain.h"
+#include "rows.h"
 #include "stdfds.h"
-#include "table.h"
 #include "units.h"
 #include "width.h"
 
@@ -56,8 +56,7 @@ static const char help[] =
 struct look {
     struct kvc_stat stat[STATS_MAX];
     size_t stats;
-    struct kvc_usage *ns;
-    size_t n, cap;
+    struct rows rows; /* of namespaces */
     double at_s;
 };
 
@@ -79,23 +78,12 @@ static int add_stat(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
-static int add_ns(void *ctx, const struct kvc_usage *x)
+static const struct kvc_ns_info *ns_at(const struct look *l, size_t i)
 {
-    struct look *l = ctx;
-    if (l->n == l->cap) {
-        l->cap = l->cap ? 2 * l->cap : 64;
-        struct kvc_usage *more = realloc(l->ns, l->cap * sizeof(*more));
-        if (!more) {
-            fputs("kvcachectl: out of memory\n", stderr);
-            abort();
-        }
-        l->ns = more;
-    }
-    l->ns[l->n++] = *x;
-    return 0;
+    return rows_at(&l->rows, i);
 }
 
-static uint64_t held(const struct kvc_usage *u)
+static uint64_t held(const struct kvc_ns_info *u)
 {
     return u->host_bytes + u->nvme_bytes + u->device_bytes;
 }
@@ -123,24 +111,23 @@ static uint64_t value(const struct look *l, const char *name)
 
 static int take(struct top *t)
 {
-    const struct look older = t->before;
+    rows_free(&t->before.rows);
     t->before = t->now;
-    t->now = older;
-    t->now.stats = t->now.n = 0;
+    t->now.stats = 0;
     int rc = kvc_stats(t->ctl->kvc, add_stat, &t->now);
     t->now.at_s = seconds_now();
-    if (rc >= 0)
-        rc = kvc_usage(t->ctl->kvc, add_ns, &t->now);
+    const int error = rows_take(t->ctl, KVC_TABLE_NAMESPACES, &t->now.rows);
+    rc = rc < 0 ? rc : error;
     if (rc >= 0)
         rc = devices_take(t->ctl, &t->devices);
     if (rc < 0)
         return ctl_fail(t->ctl, rc);
-    if (t->now.n > 0)
-        qsort(t->now.ns, t->now.n, sizeof(t->now.ns[0]), larger);
+    if (t->now.rows.n > 0)
+        qsort(t->now.rows.row, t->now.rows.n, sizeof(struct kvc_ns_info), larger);
     /* The first look, or another daemon: since it began. */
     const double up_s = (double)value(&t->now, "daemon.uptime_ms") * 1e-3;
     if (t->before.stats == 0 || up_s < t->now.at_s - t->before.at_s) {
-        t->before.stats = t->before.n = 0;
+        t->before.stats = t->before.rows.n = 0;
         t->before.at_s = t->now.at_s - up_s;
     }
     return 0;
@@ -175,12 +162,12 @@ static double recomputed(const struct top *t)
 }
 
 /* Of a namespace that the look before did not have nothing is known. */
-static bool grows(const struct top *t, const struct kvc_usage *u, double *ret)
+static bool grows(const struct top *t, const struct kvc_ns_info *u, double *ret)
 {
-    for (size_t i = 0; i < t->before.n; i++) {
-        if (t->before.ns[i].ns != u->ns)
+    for (size_t i = 0; i < t->before.rows.n; i++) {
+        if (ns_at(&t->before, i)->ns != u->ns)
             continue;
-        *ret = ((double)held(u) - (double)held(&t->before.ns[i])) / since_s(t);
+        *ret = ((double)held(u) - (double)held(ns_at(&t->before, i))) / since_s(t);
         return true;
     }
     return false;
@@ -273,17 +260,17 @@ static size_t room(const struct top *t, struct size size)
     return size.rows > around + 1 ? size.rows - around : 1;
 }
 
-static bool is_empty(const struct kvc_usage *u)
+static bool is_empty(const struct kvc_ns_info *u)
 {
     return u->blocks == 0 && held(u) == 0 && u->leased_bytes == 0;
 }
 
 /* One that has just become empty is shown once more. */
-static bool is_shown(const struct top *t, const struct kvc_usage *u)
+static bool is_shown(const struct top *t, const struct kvc_ns_info *u)
 {
-    for (size_t i = 0; is_empty(u) && i < t->before.n; i++)
-        if (t->before.ns[i].ns == u->ns)
-            return !is_empty(&t->before.ns[i]);
+    for (size_t i = 0; is_empty(u) && i < t->before.rows.n; i++)
+        if (ns_at(&t->before, i)->ns == u->ns)
+            return !is_empty(ns_at(&t->before, i));
     return !is_empty(u);
 }
 
@@ -296,7 +283,7 @@ __attribute__((format(printf, 2, 3))) static void line(FILE *to, const char *for
 }
 
 /* What says most comes first: a narrow terminal has no room for the rest. */
-static void add_name(const struct top *t, struct table *table, const struct kvc_usage *u,
+static void add_name(const struct top *t, struct table *table, const struct kvc_ns_info *u,
                      struct size size)
 {
     const uint64_t part[] = {u->host_bytes, u->nvme_bytes, u->device_bytes, u->leased_bytes};
@@ -312,7 +299,8 @@ static void add_name(const struct top *t, struct table *table, const struct kvc_
         table_cell(table, "%s%s", by < 0 ? "-" : "+", bytes_rate(by < 0 ? -by : by, text));
     else
         table_cell(table, "-");
-    table_cell(table, "%s%s%s", u->tenant[0] ? u->tenant : "-", u->sub[0] ? "/" : "", u->sub);
+    table_cell(table, "%s%s%s", u->tenant[0] ? u->tenant : "-", u->sub_tenant[0] ? "/" : "",
+               u->sub_tenant);
     table_cell(table, "%s", u->principal);
 }
 
@@ -323,15 +311,15 @@ static void print_names(const struct top *t, struct size size, FILE *to)
                                         "TENANT", "PRINCIPAL", NULL};
     struct table *table = table_create(heads);
     size_t shown = 0;
-    for (size_t i = 0; i < t->now.n; i++)
-        if (is_shown(t, &t->now.ns[i]) && shown++ < room(t, size))
-            add_name(t, table, &t->now.ns[i], size);
+    for (size_t i = 0; i < t->now.rows.n; i++)
+        if (is_shown(t, ns_at(&t->now, i)) && shown++ < room(t, size))
+            add_name(t, table, ns_at(&t->now, i), size);
     table_fit(table, size.columns);
     if (shown > 0)
         table_print(table, to, t->ctl->colour);
     else
-        line(to, t->now.n > 0 ? "no namespace holds anything; 'kvcachectl ns' shows them"
-                              : "no namespaces yet; they appear when a worker opens one");
+        line(to, t->now.rows.n > 0 ? "no namespace holds anything; 'kvcachectl ns' shows them"
+                                   : "no namespaces yet; they appear when a worker opens one");
     if (shown > table_rows(table))
         line(to, "%zu more: kvcachectl usage", shown - table_rows(table));
     table_destroy(&table);
@@ -404,16 +392,17 @@ static void draw(const struct top *t)
     free(text);
 }
 
-static json_t *ns_json(const struct top *t, const struct kvc_usage *u)
+static json_t *ns_json(const struct top *t, const struct kvc_ns_info *u)
 {
     double by = 0;
     const bool known = grows(t, u, &by);
-    return json_pack(
-        "{s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "ns", (json_int_t)u->ns,
-        "principal", u->principal, "tenant", u->tenant, "sub_tenant", u->sub, "model", u->model,
-        "blocks", (json_int_t)u->blocks, "host_bytes", (json_int_t)u->host_bytes, "nvme_bytes",
-        (json_int_t)u->nvme_bytes, "device_bytes", (json_int_t)u->device_bytes, "leased_bytes",
-        (json_int_t)u->leased_bytes, "grows_bytes_per_s", known ? json_real(by) : json_null());
+    return json_pack("{s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "ns",
+                     (json_int_t)u->ns, "principal", u->principal, "tenant", u->tenant,
+                     "sub_tenant", u->sub_tenant, "model", u->model, "blocks",
+                     (json_int_t)u->blocks, "host_bytes", (json_int_t)u->host_bytes, "nvme_bytes",
+                     (json_int_t)u->nvme_bytes, "device_bytes", (json_int_t)u->device_bytes,
+                     "leased_bytes", (json_int_t)u->leased_bytes, "grows_bytes_per_s",
+                     known ? json_real(by) : json_null());
 }
 
 static void print_json(const struct top *t)
@@ -428,12 +417,12 @@ static void print_json(const struct top *t)
                                               (json_int_t)row[i].used, "limit_bytes",
                                               (json_int_t)row[i].limit, "in_bytes_per_s", row[i].in,
                                               "out_bytes_per_s", row[i].out));
-    for (size_t i = 0; i < t->now.n; i++) {
-        json_t *item = ns_json(t, &t->now.ns[i]);
+    for (size_t i = 0; i < t->now.rows.n; i++) {
+        json_t *item = ns_json(t, ns_at(&t->now, i));
         if (item) /* NULL when a name is not UTF-8; the others are still worth showing */
             json_array_append_new(ns, item);
         else
-            ctl_error("namespace %u has a name that is not UTF-8; left out", t->now.ns[i].ns);
+            ctl_error("namespace %u has a name that is not UTF-8; left out", ns_at(&t->now, i)->ns);
     }
     json_print(json_pack(
         "{s:I, s:f, s:I, s:f, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "uptime_ms",
@@ -497,7 +486,7 @@ int cmd_top(struct ctl *ctl, int argc, char **argv)
     rc = ctl_connect(ctl);
     if (rc == 0)
         rc = show(&t);
-    free(t.now.ns);
-    free(t.before.ns);
+    rows_free(&t.now.rows);
+    rows_free(&t.before.rows);
     return rc;
 }

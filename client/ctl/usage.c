@@ -6,7 +6,7 @@
 
 #include "gpus.h"
 #include "json.h"
-#include "table.h"
+#include "rows.h"
 #include "units.h"
 
 static const char help[] =
@@ -36,66 +36,46 @@ static const char help[] =
 enum by { BY_NS, BY_TENANT, BY_PRINCIPAL, BY_MODEL, BY_NOTHING };
 static const char *const by_names[] = {"ns", "tenant", "principal", "model"};
 
+/* The columns that a group's namespaces have in common, and those that are added up. */
+static const char *const whose[][6] = {
+    [BY_NS] = {"ns", "principal", "tenant", "sub_tenant", "model"},
+    [BY_TENANT] = {"tenant", "sub_tenant"},
+    [BY_PRINCIPAL] = {"principal"},
+    [BY_MODEL] = {"model"},
+    [BY_NOTHING] = {NULL}};
+static const char *const parts[] = {"blocks",         "host_bytes",   "nvme_bytes",
+                                    "device_bytes",   "pinned_bytes", "named_bytes",
+                                    "promised_bytes", "leased_bytes", NULL};
+
 struct usage {
     struct ctl *ctl;
     enum by by;
-    struct kvc_usage *row; /* of a group of namespaces: their sums; ns 0 when it has several */
-    size_t n, cap;
-    struct kvc_usage total;
+    struct rows rows; /* groups of namespaces: the first one, with their sums */
+    struct kvc_ns_info total;
 };
 
-static uint64_t held(const struct kvc_usage *u)
+static uint64_t held(const struct kvc_ns_info *u)
 {
     return u->host_bytes + u->nvme_bytes + u->device_bytes;
 }
 
-static void sum(struct kvc_usage *to, const struct kvc_usage *from)
+static void sum(const struct usage *u, void *to, const void *from)
 {
-    to->blocks += from->blocks;
-    to->host_bytes += from->host_bytes;
-    to->nvme_bytes += from->nvme_bytes;
-    to->pinned_bytes += from->pinned_bytes;
-    to->named_bytes += from->named_bytes;
-    to->leased_bytes += from->leased_bytes;
-    to->device_bytes += from->device_bytes;
-    to->promised_bytes += from->promised_bytes;
-}
-
-static bool same(enum by by, const struct kvc_usage *a, const struct kvc_usage *b)
-{
-    switch (by) {
-    case BY_TENANT:
-        return strcmp(a->tenant, b->tenant) == 0 && strcmp(a->sub, b->sub) == 0;
-    case BY_PRINCIPAL:
-        return strcmp(a->principal, b->principal) == 0;
-    case BY_MODEL:
-        return strcmp(a->model, b->model) == 0;
-    default:
-        return false;
+    for (const char *const *name = parts; *name; name++) {
+        const struct kvc_column *c = rows_column(u->rows.table, *name);
+        uint64_t *at = (void *)((char *)to + c->at);
+        *at += rows_number(c, from);
     }
 }
 
-static int add(void *ctx, const struct kvc_usage *x)
+static bool same(const struct usage *u, const void *a, const void *b)
 {
-    struct usage *u = ctx;
-    sum(&u->total, x);
-    for (size_t i = 0; i < u->n; i++) {
-        if (same(u->by, &u->row[i], x)) {
-            sum(&u->row[i], x);
-            return 0;
-        }
+    for (const char *const *name = whose[u->by]; *name; name++) {
+        const struct kvc_column *c = rows_column(u->rows.table, *name);
+        if (memcmp((const char *)a + c->at, (const char *)b + c->at, c->bytes) != 0)
+            return false;
     }
-    if (u->n == u->cap) {
-        u->cap = u->cap ? 2 * u->cap : 64;
-        struct kvc_usage *more = realloc(u->row, u->cap * sizeof(*more));
-        if (!more) {
-            fputs("kvcachectl: out of memory\n", stderr);
-            abort();
-        }
-        u->row = more;
-    }
-    u->row[u->n++] = *x;
-    return 0;
+    return true;
 }
 
 static int larger(const void *a, const void *b)
@@ -104,83 +84,86 @@ static int larger(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static json_t *row_json(enum by by, const struct kvc_usage *x)
+static void group(struct usage *u)
+{
+    size_t n = 0, at;
+    for (size_t i = 0; i < u->rows.n; i++) {
+        const struct kvc_ns_info *x = rows_at(&u->rows, i);
+        sum(u, &u->total, x);
+        for (at = 0; at < n && !same(u, rows_at(&u->rows, at), x); at++)
+            ;
+        if (at < n)
+            sum(u, rows_at(&u->rows, at), x);
+        else
+            memmove(rows_at(&u->rows, n++), x, sizeof(*x));
+    }
+    u->rows.n = n;
+    if (n > 0)
+        qsort(u->rows.row, n, sizeof(struct kvc_ns_info), larger);
+}
+
+static json_t *row_json(const struct usage *u, enum by by, const void *row)
 {
     json_t *item = json_object();
-    if (by == BY_NS)
-        json_object_set_new(item, "ns", json_integer(x->ns));
-    if (by == BY_NS || by == BY_PRINCIPAL)
-        json_object_set_new(item, "principal", json_string(x->principal));
-    if (by == BY_NS || by == BY_TENANT) {
-        json_object_set_new(item, "tenant", json_string(x->tenant));
-        json_object_set_new(item, "sub_tenant", json_string(x->sub));
-    }
-    if (by == BY_NS || by == BY_MODEL)
-        json_object_set_new(item, "model", json_string(x->model));
-    json_object_update_new(
-        item, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "blocks", (json_int_t)x->blocks,
-                        "host_bytes", (json_int_t)x->host_bytes, "nvme_bytes",
-                        (json_int_t)x->nvme_bytes, "device_bytes", (json_int_t)x->device_bytes,
-                        "pinned_bytes", (json_int_t)x->pinned_bytes, "named_bytes",
-                        (json_int_t)x->named_bytes, "promised_bytes", (json_int_t)x->promised_bytes,
-                        "leased_bytes", (json_int_t)x->leased_bytes));
+    rows_json(item, u->rows.table, row, whose[by]);
+    rows_json(item, u->rows.table, row, parts);
     return item;
 }
 
 static void print_json(const struct usage *u, const struct devices *devices)
 {
     json_t *rows = json_array();
-    for (size_t i = 0; i < u->n; i++)
-        json_array_append_new(rows, row_json(u->by, &u->row[i]));
+    for (size_t i = 0; i < u->rows.n; i++)
+        json_array_append_new(rows, row_json(u, u->by, rows_at(&u->rows, i)));
     json_print(json_pack("{s:s, s:o, s:o, s:o}", "by", by_names[u->by], "rows", rows, "total",
-                         row_json(BY_NOTHING, &u->total), "devices", devices_use_json(devices)));
+                         row_json(u, BY_NOTHING, &u->total), "devices", devices_use_json(devices)));
 }
 
-static void cells(struct table *t, const struct usage *u, const struct kvc_usage *x)
+static const struct rows_view views[][6] = {
+    [BY_NS] = {ROWS_PLAIN(">NS", "ns"), ROWS_PLAIN("PRINCIPAL", "principal"), ROWS_TENANT("TENANT"),
+               ROWS_DASH("MODEL", "model"), ROWS_END},
+    [BY_TENANT] = {ROWS_TENANT("TENANT"), ROWS_END},
+    [BY_PRINCIPAL] = {ROWS_PLAIN("PRINCIPAL", "principal"), ROWS_END},
+    [BY_MODEL] = {ROWS_DASH("MODEL", "model"), ROWS_END},
+};
+static const struct rows_view part_view[] = {ROWS_PLAIN(">BLOCKS", "blocks"),
+                                             ROWS_DASH(">HOST", "host_bytes"),
+                                             ROWS_DASH(">NVME", "nvme_bytes"),
+                                             ROWS_DASH(">HBM", "device_bytes"),
+                                             ROWS_DASH(">PINNED", "pinned_bytes"),
+                                             ROWS_DASH(">NAMED", "named_bytes"),
+                                             ROWS_DASH(">PROMISED", "promised_bytes"),
+                                             ROWS_DASH(">LEASED", "leased_bytes"),
+                                             ROWS_END};
+
+static void cells(struct table *t, const struct usage *u, const struct kvc_ns_info *x)
 {
-    char text[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
-    const uint64_t parts[] = {x->host_bytes,  x->nvme_bytes,     x->device_bytes, x->pinned_bytes,
-                              x->named_bytes, x->promised_bytes, x->leased_bytes};
-    table_cell(t, "%s", units_format_count(x->blocks, count));
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        table_cell(t, "%s", parts[i] ? units_format_bytes(parts[i], text) : "-");
+    for (const struct rows_view *v = part_view; v->head; v++)
+        rows_cell(t, u->rows.table, x, v);
     if (held(&u->total))
         table_cell(t, "%.1f %%", 100.0 * (double)held(x) / (double)held(&u->total));
     else
         table_cell(t, "-");
 }
 
-static void who(struct table *t, enum by by, const struct kvc_usage *x)
-{
-    if (by == BY_NS) {
-        table_cell(t, "%u", x->ns);
-        table_cell(t, "%s", x->principal);
-    }
-    if (by == BY_NS || by == BY_TENANT)
-        table_cell(t, "%s%s%s", x->tenant[0] ? x->tenant : "-", x->sub[0] ? "/" : "", x->sub);
-    if (by == BY_PRINCIPAL)
-        table_cell(t, "%s", x->principal);
-    if (by == BY_NS || by == BY_MODEL)
-        table_cell(t, "%s", x->model[0] ? x->model : "-");
-}
-
 static void print_table(const struct usage *u)
 {
-#define PARTS \
-    ">BLOCKS", ">HOST", ">NVME", ">HBM", ">PINNED", ">NAMED", ">PROMISED", ">LEASED", ">SHARE", NULL
-    static const char *const by_ns[] = {">NS", "PRINCIPAL", "TENANT", "MODEL", PARTS};
-    static const char *const by_tenant[] = {"TENANT", PARTS};
-    static const char *const by_principal[] = {"PRINCIPAL", PARTS};
-    static const char *const by_model[] = {"MODEL", PARTS};
-#undef PARTS
-    static const char *const *const heads[] = {by_ns, by_tenant, by_principal, by_model};
-    struct table *t = table_create(heads[u->by]);
-    for (size_t i = 0; i < u->n; i++) {
-        who(t, u->by, &u->row[i]);
-        cells(t, u, &u->row[i]);
+    const struct rows_view *view = views[u->by];
+    const char *heads[TABLE_COLUMNS_MAX + 1] = {NULL};
+    size_t n = 0;
+    for (const struct rows_view *v = view; v->head; v++)
+        heads[n++] = v->head;
+    for (const struct rows_view *v = part_view; v->head; v++)
+        heads[n++] = v->head;
+    heads[n] = ">SHARE";
+    struct table *t = table_create(heads);
+    for (size_t i = 0; i < u->rows.n; i++) {
+        for (const struct rows_view *v = view; v->head; v++)
+            rows_cell(t, u->rows.table, rows_at(&u->rows, i), v);
+        cells(t, u, rows_at(&u->rows, i));
     }
     table_cell(t, "total");
-    for (int i = 0; u->by == BY_NS && i < 3; i++)
+    for (const struct rows_view *v = view + 1; v->head; v++)
         table_cell(t, "%s", "");
     cells(t, u, &u->total);
     table_print(t, stdout, u->ctl->colour);
@@ -213,23 +196,22 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    rc = kvc_usage(ctl->kvc, add, &u);
+    rc = rows_take(ctl, KVC_TABLE_NAMESPACES, &u.rows);
     if (rc >= 0)
         rc = devices_take(ctl, &devices);
     if (rc < 0) {
-        free(u.row);
+        rows_free(&u.rows);
         return ctl_fail(ctl, rc);
     }
-    if (u.n > 0)
-        qsort(u.row, u.n, sizeof(*u.row), larger);
+    group(&u);
     if (ctl->json)
         print_json(&u, &devices);
-    else if (u.n == 0)
+    else if (u.rows.n == 0)
         puts("nothing is held: there are no namespaces yet");
     else
         print_table(&u);
     if (!ctl->json)
         devices_print_use(&devices);
-    free(u.row);
+    rows_free(&u.rows);
     return CTL_OK;
 }

@@ -190,9 +190,10 @@ static bool reads(const struct verify *v, enum kvc_tier_id tier)
 }
 
 /* A block that is in two tiers is read in both. */
-static int add_ns(void *ctx, const struct kvc_usage *ns)
+static int add_ns(void *ctx, const void *row)
 {
     struct verify *v = ctx;
+    const struct kvc_ns_info *ns = row;
     if (v->slice.ns && ns->ns != v->slice.ns)
         return 0;
     v->bytes_total += reads(v, KVC_TIER_HOST) ? ns->host_bytes : 0;
@@ -330,6 +331,6 @@ int cmd_verify(struct ctl *ctl, int argc, char **argv)
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    rc = kvc_usage(ctl->kvc, add_ns, &v); /* what there is, about */
+    rc = kvc_list(ctl->kvc, KVC_TABLE_NAMESPACES, add_ns, &v); /* what there is, about */
     return rc < 0 ? ctl_fail(ctl, rc) : pass(&v);
 }

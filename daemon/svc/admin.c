@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STATS, NS_LIST, EXPLAIN, EVICT. */
+/* STATS, SESSIONS, EXPLAIN, EVICT. */
 #include <stdio.h>
 
 #include "svc__.h"
@@ -81,48 +81,6 @@ void op_stats(struct request *rq)
     for (uint32_t i = 0; i < s->nsets; i++)
         add_set(&l, &s->sets[i]);
     list_reply(rq, &l, false);
-}
-
-/* ---- NS_LIST ---- */
-
-static const char *principal_name(const struct svc *s, uint32_t id)
-{
-    return id >= 1 && id <= s->cfg.nprincipals ? s->cfg.principals[id - 1].name : "?";
-}
-
-void op_ns_list(struct request *rq)
-{
-    struct svc *s = rq->s;
-    struct msg_ns_list msg;
-    int err = codec_dec_ns_list(rq->buf, rq->len, &rq->head, &msg);
-    if (err) {
-        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
-        return;
-    }
-    struct codec_list l;
-    MUST(codec_list_begin(&l, s->out, sizeof s->out, &rq->head) == 0);
-    struct core_ns *page[CORE_NS_PAGE];
-    const uint32_t n = core_ns_page(s->core, rq->se->client, msg.after, page);
-    uint32_t i = 0;
-    for (; i < n; i++) {
-        struct core_ns_view v;
-        core_ns_view(page[i], &v);
-        struct msg_ns_item item = {.ns = v.id,
-                                   .principal = codec_text(principal_name(s, v.principal)),
-                                   .tenant = codec_text(v.tenant),
-                                   .sub = codec_text(v.spec->sub),
-                                   .model = codec_text(v.spec->model),
-                                   .dtype = codec_text(v.spec->dtype),
-                                   .shards = v.spec->shards,
-                                   .ngroups = v.spec->ngroups,
-                                   .block_tokens0 = v.spec->group[0].block_tokens,
-                                   .block_bytes0 = v.spec->group[0].block_bytes,
-                                   .blocks = v.blocks,
-                                   .bytes = v.bytes};
-        if (codec_list_add_ns(&l, &item) != 0)
-            break;
-    }
-    list_reply(rq, &l, i < n || n == CORE_NS_PAGE);
 }
 
 /* ---- SESSIONS ---- */

@@ -52,7 +52,6 @@ static op_fn *const ops[] = {
     [KVC_OP_DROP] = op_drop,
     [KVC_OP_CANCEL] = op_cancel,
     [KVC_OP_STATS] = op_stats,
-    [KVC_OP_NS_LIST] = op_ns_list,
     [KVC_OP_EXPLAIN] = op_explain,
     [KVC_OP_EVICT] = op_evict,
     [KVC_OP_BLOCKS] = op_blocks,
@@ -66,7 +65,6 @@ static op_fn *const ops[] = {
     [KVC_OP_PIN_LIST] = op_pin_list,
     [KVC_OP_QUOTA_SET] = op_quota_set,
     [KVC_OP_QUOTA_LIST] = op_quota_list,
-    [KVC_OP_USAGE] = op_usage,
     [KVC_OP_SESSIONS] = op_sessions,
     [KVC_OP_POLICY] = op_policy,
     [KVC_OP_HINT] = op_hint,
@@ -82,6 +80,7 @@ static op_fn *const ops[] = {
     [KVC_OP_PAGES_LOAD] = op_pages_load,
     [KVC_OP_PAGES_STORE] = op_pages_store,
     [KVC_OP_ACQUIRE_ON] = op_acquire_on,
+    [KVC_OP_LIST] = op_list,
 };
 
 /* What a session may still ask for when it is full or the daemon is leaving: to let go of things.

@@ -355,44 +355,6 @@ void op_quota_list(struct request *rq)
     answer(rq, codec_enc_quota_list_reply(s->out, sizeof s->out, &rq->head, reply));
 }
 
-/* ---- usage ---- */
-
-void op_usage(struct request *rq)
-{
-    struct svc *s = rq->s;
-    struct msg_usage msg;
-    struct core_ns *ns[CORE_NS_PAGE];
-    int err = codec_dec_usage(rq->buf, rq->len, &rq->head, &msg);
-    if (err) {
-        fail(rq, err, rq->head.detail);
-        return;
-    }
-    _Static_assert(KVC_USAGE_MAX == CORE_NS_PAGE, "a page is a reply");
-    struct msg_usage_reply *reply = &s->list.usage;
-    reply->nitems = core_ns_page(s->core, rq->se->client, msg.after, ns);
-    reply->more = reply->nitems == KVC_USAGE_MAX;
-    for (uint32_t i = 0; i < reply->nitems; i++) {
-        struct core_ns_view v;
-        core_ns_view(ns[i], &v);
-        reply->items[i] = (struct msg_usage_item){
-            .ns = v.id,
-            .principal = codec_text(s->cfg.principals[v.principal - 1].name),
-            .tenant = codec_text(v.tenant),
-            .sub = codec_text(v.spec->sub),
-            .model = codec_text(v.spec->model),
-            .blocks = v.blocks,
-            .host_bytes = v.held[0],
-            .nvme_bytes = v.held[1],
-            .pinned_bytes = v.pinned_bytes,
-            .named_bytes = v.named_bytes,
-            .leased_bytes = v.leased_bytes,
-            .device_bytes = v.near_bytes,
-            .promised_bytes = v.bound[1],
-        };
-    }
-    answer(rq, codec_enc_usage_reply(s->out, sizeof s->out, &rq->head, reply));
-}
-
 /* ---- policy ---- */
 
 /* What is asked for is another policy than the one that runs. */

@@ -253,7 +253,6 @@ struct svc {
     union {                                        /* a list on its way out */
         struct msg_pin_list_reply pins;
         struct msg_quota_list_reply quotas;
-        struct msg_usage_reply usage;
         struct msg_sessions_reply sessions;
         struct msg_devices_reply devices;
         struct msg_policy_reply policy;
@@ -480,7 +479,7 @@ void op_ns_spec(struct request *rq);
 
 /* admin.c */
 void op_stats(struct request *rq);
-void op_ns_list(struct request *rq);
+void op_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
 void op_sessions(struct request *rq);
@@ -518,7 +517,6 @@ void op_unpin(struct request *rq);
 void op_pin_list(struct request *rq);
 void op_quota_set(struct request *rq);
 void op_quota_list(struct request *rq);
-void op_usage(struct request *rq);
 void op_policy(struct request *rq);
 
 /* inspect.c */

@@ -10,6 +10,7 @@
 #define KVCACHE_ADMIN_H
 
 #include <kvcache/kvcache.h>
+#include <kvcache/rows.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,9 +21,8 @@ extern "C" {
         KVC_ABI(kvc_walked), KVC_ABI(kvc_verify), KVC_ABI(kvc_corrupt), KVC_ABI(kvc_verified), \
         KVC_ABI(kvc_trace_state), KVC_ABI(kvc_trace_record), KVC_ABI(kvc_drained),             \
         KVC_ABI(kvc_path), KVC_ABI(kvc_writes), KVC_ABI(kvc_pin_info), KVC_ABI(kvc_quota),     \
-        KVC_ABI(kvc_usage), KVC_ABI(kvc_session_info), KVC_ABI(kvc_level),                     \
-        KVC_ABI(kvc_policy_info), KVC_ABI(kvc_evict_filter), KVC_ABI(kvc_evicted),             \
-        KVC_ABI(kvc_kept)
+        KVC_ABI(kvc_session_info), KVC_ABI(kvc_level), KVC_ABI(kvc_policy_info),               \
+        KVC_ABI(kvc_evict_filter), KVC_ABI(kvc_evicted), KVC_ABI(kvc_kept)
 
 struct kvc_stat {
     char name[64];
@@ -33,14 +33,14 @@ struct kvc_stat {
 KVC_API KVC_MUST_USE int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_stat *),
                                    void *ctx);
 
-struct kvc_ns_info {
-    uint32_t ns, shards, groups, block_tokens, block_bytes; /* the last two of group 0 */
-    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX],
-        model[KVC_STRING_MAX], dtype[KVC_STRING_MAX];
-    uint64_t blocks, bytes;
-};
-KVC_API KVC_MUST_USE int kvc_ns_list(struct kvc *kvc,
-                                     int (*fn)(void *ctx, const struct kvc_ns_info *), void *ctx);
+/* The rows of a table as data: names, types and places of its columns. Static; NULL: no such table.
+ */
+KVC_API const struct kvc_table *kvc_table(enum kvc_table_id table);
+/* Calls fn for each row that the session may see, a struct of rows.h that is fn's until it returns;
+ * a non-zero return of fn ends the walk and is returned. Rows that come or go meanwhile may be
+ * missed; none comes twice. */
+KVC_API KVC_MUST_USE int kvc_list(struct kvc *kvc, enum kvc_table_id table,
+                                  int (*fn)(void *ctx, const void *row), void *ctx);
 
 /* All that a namespace was opened with. Returns owned: free() gives back the struct with its texts.
  * *ret_own (may be NULL): kvc_ns_open with it gives this session that namespace; not so for what
@@ -208,19 +208,6 @@ struct kvc_quota {
 KVC_API KVC_MUST_USE int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota);
 KVC_API KVC_MUST_USE int kvc_quota_list(struct kvc *kvc,
                                         int (*fn)(void *ctx, const struct kvc_quota *), void *ctx);
-
-/* Who holds the room. */
-struct kvc_usage {
-    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX],
-        model[KVC_STRING_MAX];
-    uint32_t ns;
-    uint64_t blocks, host_bytes, nvme_bytes, pinned_bytes, named_bytes, leased_bytes;
-    uint64_t device_bytes;   /* of slots on devices, over all of them */
-    uint64_t promised_bytes; /* on storage, as nvme_promised of kvc_quota */
-};
-/* Calls fn for each namespace that the session may see. */
-KVC_API KVC_MUST_USE int kvc_usage(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_usage *),
-                                   void *ctx);
 
 /* Sessions, what they hold in place, and for how long. */
 struct kvc_session_info {

@@ -76,7 +76,7 @@ struct kvc_ns; /* a namespace opened in a session; lives as long as the session 
  * One that describes the structs by hand gives its own names and sizes.
  */
 
-#define KVC_API_VERSION "0.7" /* the soname's: each has layouts of its own */
+#define KVC_API_VERSION "0.8" /* the soname's: each has layouts of its own */
 struct kvc_abi {
     const char *name; /* "kvc_options" */
     size_t bytes;     /* sizeof(struct kvc_options) */

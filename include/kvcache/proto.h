@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Versions this tree speaks. Peers settle on the highest version that both ranges contain. */
-#define KVC_PROTO_MIN   1u
-#define KVC_PROTO_MAX   1u
+#define KVC_PROTO_MIN   2u
+#define KVC_PROTO_MAX   2u
 #define KVC_PROTO_MAGIC "kvca"
 
 #define KVC_KEY_BYTES    32u
@@ -38,11 +38,14 @@
 #define KVC_RETAIN_BYTES     20u
 #define KVC_PRIORITY_DEFAULT 35u
 #define KVC_PRIORITY_MAX     100u
-/* Names, pins, quotas or users of one reply. */
+/* Rows of one LIST reply, columns of a row, bytes of a cursor. */
+#define KVC_LIST_MAX    256u
+#define KVC_COLUMNS_MAX 32u
+#define KVC_CURSOR_MAX  320u
+/* Names, pins or quotas of one reply. */
 #define KVC_NAMES_MAX    128u
 #define KVC_PINS_MAX     256u
 #define KVC_QUOTAS_MAX   128u
-#define KVC_USAGE_MAX    64u
 #define KVC_SESSIONS_MAX 64u
 /* Devices of one DEVICES reply; a device's name on the wire; a handle of its memory. */
 #define KVC_DEVICES_MAX 16u
@@ -94,7 +97,6 @@ enum kvc_op_code {
     KVC_OP_DROP = 11,
     KVC_OP_CANCEL = 12,
     KVC_OP_STATS = 13,
-    KVC_OP_NS_LIST = 14,
     KVC_OP_EXPLAIN = 15,
     KVC_OP_EVICT = 16,
     KVC_OP_BLOCKS = 17,
@@ -114,7 +116,6 @@ enum kvc_op_code {
     KVC_OP_PIN_LIST = 31,
     KVC_OP_QUOTA_SET = 32,
     KVC_OP_QUOTA_LIST = 33,
-    KVC_OP_USAGE = 34,
     KVC_OP_POLICY = 35,
     KVC_OP_NS_SPEC = 36,
     KVC_OP_DEVICES = 37,
@@ -124,6 +125,7 @@ enum kvc_op_code {
     KVC_OP_PAGES_STORE = 41,
     KVC_OP_ACQUIRE_ON = 42,
     KVC_OP_SESSIONS = 43,
+    KVC_OP_LIST = 44,
     KVC_OP_REPLY = 0x80
 };
 

@@ -114,9 +114,10 @@ struct list {
     uint64_t blocks, bytes;
 };
 
-static int on_ns(void *ctx, const struct kvc_ns_info *info)
+static int on_ns(void *ctx, const void *row)
 {
     struct list *l = ctx;
+    const struct kvc_ns_info *info = row;
     if (l->n == NS_MAX)
         return -E2BIG;
     l->ns[l->n++] = *info;
@@ -208,7 +209,7 @@ int judge_accounts(struct world_session *s, bool nvme, struct judged *io_judged)
         if (err == 0 && !kvc_is_up(s->k))
             err = KVC_E_DOWN;
         if (err == 0)
-            err = kvc_ns_list(s->k, on_ns, &list);
+            err = kvc_list(s->k, KVC_TABLE_NAMESPACES, on_ns, &list);
         if (err == 0)
             err = walk(s->k, &list, &counted);
         if (err == 0 && nvme)

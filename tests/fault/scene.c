@@ -347,9 +347,9 @@ static int on_stat(void *ctx, const struct kvc_stat *stat)
     return count_one(ctx);
 }
 
-static int on_info(void *ctx, const struct kvc_ns_info *info)
+static int on_row(void *ctx, const void *row)
 {
-    (void)info;
+    (void)row;
     return count_one(ctx);
 }
 
@@ -365,7 +365,7 @@ static void administer(struct scene *s, const uint8_t *keys)
     struct kvc_evict_filter some = {.key = keys};
     unsigned n = 0;
     (void)went(s, "kvc_stats", kvc_stats(s->k, on_stat, &n));
-    (void)went(s, "kvc_ns_list", kvc_ns_list(s->k, on_info, &n));
+    (void)went(s, "kvc_list", kvc_list(s->k, KVC_TABLE_NAMESPACES, on_row, &n));
     (void)went(s, "kvc_explain", kvc_explain(s->k, kvc_ns_id(s->ns), keys, N, on_explanation, &n));
     (void)went(s, "kvc_evict", kvc_evict(s->k, &some, &evicted));
 }

@@ -132,14 +132,26 @@ static int on_stat(void *ctx, const struct kvc_stat *s)
     return ++seen % 64 == 63;
 }
 
-static int on_ns(void *ctx, const struct kvc_ns_info *i)
+/* ctx: the table. */
+static int on_row(void *ctx, const void *row)
 {
-    (void)ctx;
-    FUZZ_CHECK(memchr(i->model, 0, sizeof(i->model)) != NULL &&
-                   memchr(i->principal, 0, sizeof(i->principal)) != NULL,
-               "a name without an end");
+    const struct kvc_table *table = ctx;
+    for (uint32_t i = 0; i < table->columns; i++) {
+        const struct kvc_column *c = &table->column[i];
+        const bool text = c->type == KVC_COLUMN_NAME || c->type == KVC_COLUMN_TEXT;
+        const uint8_t *at = (const uint8_t *)row + c->at;
+        sink = (uint8_t)(at[0] + at[c->bytes - 1]);
+        FUZZ_CHECK(!text || memchr(at, 0, c->bytes) != NULL, "a text without an end");
+        FUZZ_CHECK(c->type != KVC_COLUMN_BOOL || at[0] <= 1, "a bool of %u", at[0]);
+    }
     /* A daemon may page for ever; a caller may stop. */
     return ++seen % 64 == 63;
+}
+
+static void call_list(unsigned arg)
+{
+    const enum kvc_table_id table = (enum kvc_table_id)(1 + arg % (KVC_TABLE_END - 1));
+    check(kvc_list(kvc, table, on_row, (void *)kvc_table(table)));
 }
 
 static int on_explained(void *ctx, const struct kvc_explanation *x)
@@ -159,7 +171,7 @@ static void call_look(uint8_t op, uint8_t arg)
     else if (op == 1)
         check(kvc_stats(kvc, on_stat, NULL));
     else if (op == 2)
-        check(kvc_ns_list(kvc, on_ns, NULL));
+        call_list(arg / 16);
     else if (op == 3)
         check(kvc_explain(kvc, 0, keys, KEYS, on_explained, NULL));
     else if (arg / 32 % 2)
@@ -207,13 +219,6 @@ static int on_quota(void *ctx, const struct kvc_quota *x)
     return ++seen % 64 == 63;
 }
 
-static int on_usage(void *ctx, const struct kvc_usage *x)
-{
-    (void)ctx;
-    FUZZ_CHECK(memchr(x->model, 0, sizeof(x->model)), "a text without an end");
-    return ++seen % 64 == 63;
-}
-
 static int on_session(void *ctx, const struct kvc_session_info *x)
 {
     (void)ctx;
@@ -238,7 +243,6 @@ static void call_keep(uint8_t arg)
     } else if (arg == INSPECT_SPEC + 2) {
         check(kvc_quota_list(kvc, on_quota, NULL));
     } else if (arg == INSPECT_SPEC + 3) {
-        check(kvc_usage(kvc, on_usage, NULL));
         check(kvc_sessions(kvc, on_session, NULL));
     } else {
         check(kvc_policy(kvc, NULL, &policy));

@@ -27,6 +27,7 @@ from protocol import (  # noqa: E402
     reply,
     request,
     retain,
+    rows,
     u32s,
     u64s,
 )
@@ -40,7 +41,7 @@ PAIRS = [(layer, kv) for layer in range(2) for kv in range(2)]  # layer, 0 for K
 def requests():
     full = [16, 2097152, 0, 0, 0]
     out = [
-        request("hello", "versions of this release", [1, 1]),
+        request("hello", "versions of this release", [2, 2]),
         request("hello", "largest range", [0, U32], corr=U64, deadline=600000),
         request("ping", "smallest", [], corr=0),
     ]
@@ -159,8 +160,8 @@ def requests():
         request("cancel", "a request", [4]),
         request("cancel", "largest", [U64]),
         request("stats", "as it is", []),
-        request("ns_list", "from the start", [0]),
-        request("ns_list", "after the last", [U32]),
+        request("list", "from the start", [1, 0, b""]),
+        request("list", "largest", [1, 256, b"\xff" * 320], corr=U64, deadline=600000),
         request("ns_spec", "one", [1]),
         request("ns_spec", "largest id", [U32]),
         request("explain", "one key anywhere", [0, K[0]]),
@@ -183,8 +184,6 @@ def requests():
         request("quota_set", "of a namespace", [3, "", "", 7, 1 << 32, U64, 0, 0]),
         request("quota_set", "largest", [2, "t" * 127, "s" * 127, 0] + [U64] * 4),
         request("quota_list", "as it is", []),
-        request("usage", "from the start", [0]),
-        request("usage", "after the last", [U32]),
         request("sessions", "from the start", [0, 0]),
         request("sessions", "after the last, and one ends", [U32, U32]),
         request("policy", "show", [0, "", 0, 0, 0, 0]),
@@ -340,7 +339,7 @@ def requests():
 def replies():
     hit = loc(1, 2097152, 4096, 64, 0x1122334455667788)
     out = [
-        reply("hello", "version 1", [1, "kvcache-daemon 0.1.0"]),
+        reply("hello", "version 2", [2, "kvcache-daemon 0.1.0"]),
         reply("hello", "largest", [U32, "n" * 127], corr=U64),
         reply("hello", "no name", [0, ""], corr=0),
         reply("ping", "a day", [86400000]),
@@ -548,12 +547,6 @@ def replies():
             ],
         ),
         reply("quota_list", "17, largest", [[[3, "t" * 127, "s" * 127, U32] + [U64] * 8] * 17]),
-        reply("usage", "none", [0, []]),
-        reply(
-            "usage",
-            "one",
-            [0, [[1, "alice", "acme", "", "llama", 12, 25165824, 4096, 0, 2097152, 0, 8192, 4096]]],
-        ),
         reply("sessions", "none, one was ended", [1, 0, []]),
         reply(
             "sessions",
@@ -565,7 +558,6 @@ def replies():
             "17, largest, and more",
             [1, 1, [[U32] + ["n" * 127] * 3 + [U32, U32, 1, U32, U32] + [U64] * 4] * 17],
         ),
-        reply("usage", "17, largest, and more", [1, [[U32] + ["n" * 127] * 4 + [U64] * 8] * 17]),
         reply(
             "policy",
             "as it is",
@@ -631,20 +623,28 @@ def replies():
         error("pool_open", "a pool that does not fit", 2, "a region ends beyond its memory"),
         error("lookup", "no namespace", 6, "ns 7 is not open in this session", corr=3),
         error("commit", "deadline passed", 8, "", corr=6),
-        error("hello", "no version in common", 4, "this daemon speaks versions 1 to 1"),
+        error("hello", "no version in common", 4, "this daemon speaks versions 2 to 2"),
         error("ns_open", "longest detail", 7, "x" * 512, corr=U64),
         error("stats", "a status of a later release", 65535, "?"),
         listing("stats", "none", 0, []),
         listing("stats", "two", 0, [["lookups", 0, 12031], ["host_used_bytes", 1, U64]], corr=13),
         listing("stats", "16 items: array 16", 0, [["n" * 63, 1, i] for i in range(16)]),
-        listing(
-            "ns_list",
+        rows("namespaces", "none", []),
+        rows(
+            "namespaces",
             "one, and more",
-            1,
-            [[1, "alice", "default", "", "llama-3.1-8b", "bf16", 1, 1, 16, 2097152, 3, 6291456]],
+            [
+                [1, "alice", "default", "", "llama-3.1-8b", "bf16", 1, 1, 16, 2097152, 3, 6291456]
+                + [6291456, 4096, 0, 2097152, 0, 4096, 8192]
+            ],
+            u64s(1),
         ),
-        listing(
-            "ns_list", "largest", 0, [[U32] + ["n" * 127] * 5 + [U32, U32, U32, U32, U64, U64]]
+        rows(
+            "namespaces",
+            "17, largest, and more",
+            [[U32] + ["n" * 127] * 5 + [U32] * 4 + [U64] * 9] * 17,
+            b"\xff" * 320,
+            corr=U64,
         ),
         listing(
             "explain",
@@ -665,8 +665,8 @@ def replies():
 def attaches():
     route = bytes(range(1, 17))
     return [
-        attach("hello", "a writer", [1, 1, "vllm-worker-0", 268435456, 0]),
-        attach("hello", "a reader without a name", [1, 1, "", 0, 0]),
+        attach("hello", "a writer", [2, 2, "vllm-worker-0", 268435456, 0]),
+        attach("hello", "a reader without a name", [2, 2, "", 0, 0]),
         attach("hello", "largest", [0, U32, "n" * 127, U64, 63]),
         attach(
             "welcome",
@@ -674,7 +674,7 @@ def attaches():
             [
                 0,
                 "",
-                1,
+                2,
                 12,
                 route,
                 "ipc:///run/kvcache/control.sock",
@@ -754,14 +754,14 @@ def example():
     ns = LLAMA + [1, 0, 0, 0, [[16, 2097152, 0, 0, 0]]]
     ticket = bytes(range(0xA0, 0xB0))
     return [
-        attach("hello", "1 worker to daemon", [1, 1, "example", 4194304, 0]),
+        attach("hello", "1 worker to daemon", [2, 2, "example", 4194304, 0]),
         attach(
             "welcome",
             "2 daemon to worker",
             [
                 0,
                 "",
-                1,
+                2,
                 12,
                 bytes(range(1, 17)),
                 "ipc:///run/kvcache/control.sock",
@@ -772,8 +772,8 @@ def example():
                 0,
             ],
         ),
-        request("hello", "3 worker to daemon", [1, 1], corr=1),
-        reply("hello", "4 daemon to worker", [1, "kvcache-daemon 0.1.0"], corr=1),
+        request("hello", "3 worker to daemon", [2, 2], corr=1),
+        reply("hello", "4 daemon to worker", [2, "kvcache-daemon 0.1.0"], corr=1),
         request("ns_open", "5 worker to daemon", ns, corr=2),
         reply("ns_open", "6 daemon to worker", [1, SEED, []], corr=2),
         request("lookup", "7 worker to daemon", [1, "", 32, [two], 0], corr=3, deadline=100),

@@ -151,7 +151,6 @@ const struct message_kind message_kinds[] = {
     REPLY(PIN_LIST, "pin_list", pin_list),
     REPLY(QUOTA_SET, "quota_set", bare),
     REPLY(QUOTA_LIST, "quota_list", quota_list),
-    REPLY(USAGE, "usage", usage),
     REPLY(SESSIONS, "sessions", sessions),
     REPLY(POLICY, "policy", policy),
     REPLY(DEVICES, "devices", devices),
@@ -170,7 +169,7 @@ const struct message_kind message_kinds[] = {
     {"reply_head", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, NULL},
     {"head", MESSAGE_HEAD, &empty, 0, dec_head, NULL},
     {"stats_reply", MESSAGE_LIST, &codec__item_stat, KVC_OP_STATS, NULL, NULL},
-    {"ns_list_reply", MESSAGE_LIST, &codec__item_ns, KVC_OP_NS_LIST, NULL, NULL},
+    {"list_reply", MESSAGE_LIST, &empty, KVC_OP_LIST, NULL, NULL},
     {"explain_reply", MESSAGE_LIST, &codec__item_explain, KVC_OP_EXPLAIN, NULL, NULL},
 };
 const size_t message_kinds_n = sizeof(message_kinds) / sizeof(message_kinds[0]);
@@ -240,6 +239,7 @@ static void print_value(FILE *to, const struct field *f, const uint8_t *at)
     case FIELD_FIXED:
         print_blob(to, (struct codec_bin){.p = at, .n = f->width});
         break;
+    case FIELD_STRING: /* of rows alone */
     case FIELD_MAGIC:
     case FIELD_ARRAY:
         abort();
@@ -338,17 +338,13 @@ static void keep_detail(struct message_outcome *o, struct codec_bin detail)
 
 static int iter_next(const struct message_kind *kind, struct codec_iter *iter, void *item)
 {
-    if (kind->op == KVC_OP_STATS)
-        return codec_iter_stat(iter, item);
-    return kind->op == KVC_OP_NS_LIST ? codec_iter_ns(iter, item) : codec_iter_explain(iter, item);
+    return kind->op == KVC_OP_STATS ? codec_iter_stat(iter, item) : codec_iter_explain(iter, item);
 }
 
 static int list_add(const struct message_kind *kind, struct codec_list *list, const void *item)
 {
-    if (kind->op == KVC_OP_STATS)
-        return codec_list_add_stat(list, item);
-    return kind->op == KVC_OP_NS_LIST ? codec_list_add_ns(list, item)
-                                      : codec_list_add_explain(list, item);
+    return kind->op == KVC_OP_STATS ? codec_list_add_stat(list, item)
+                                    : codec_list_add_explain(list, item);
 }
 
 static void recode_items(const struct message_kind *kind, struct codec_iter *iter, FILE *to,
@@ -390,6 +386,67 @@ static void recode_list(const struct message_kind *kind, const void *buf, size_t
     fclose(to);
 }
 
+/* ---- the reply of LIST ---- */
+
+static void print_cell(FILE *to, const struct kvc_column *c, const uint8_t *at)
+{
+    if (c->type == KVC_COLUMN_NAME || c->type == KVC_COLUMN_TEXT)
+        print_text(to, codec_text((const char *)at));
+    else if (c->type == KVC_COLUMN_KEY)
+        print_blob(to, (struct codec_bin){.p = at, .n = c->bytes});
+    else
+        fprintf(to, "%llu\n", (unsigned long long)field_get_uint(at, c->bytes));
+}
+
+/* Which table it is, the reply says. */
+static int rows_read(const void *buf, size_t len, struct msg_reply_head *head,
+                     struct codec_rows *rows)
+{
+    int rc = KVC_E_BAD_MESSAGE;
+    for (unsigned id = 1; codec_table(id) != NULL; id++) {
+        rc = codec_rows_read(buf, len, codec_table(id), head, rows);
+        if (memmem(head->detail.p, head->detail.n, "another table", strlen("another table")) ==
+            NULL)
+            break;
+    }
+    return rc;
+}
+
+static void recode_rows(const void *buf, size_t len, struct message_outcome *o)
+{
+    struct msg_reply_head head;
+    struct codec_rows rows;
+    struct codec_list list;
+    union message_room row;
+    size_t n = 0;
+    o->rc = rows_read(buf, len, &head, &rows);
+    keep_detail(o, head.detail);
+    if (o->rc != 0)
+        return;
+    FILE *to = open_memstream(&o->text, &n);
+    const struct msg_head request = as_request_head(&head);
+    o->out = malloc(out_cap(len));
+    if (to == NULL || o->out == NULL)
+        abort();
+    print_reply_head(to, &head);
+    fprintf(to, "table = %d\nrows = %u items\n", (int)rows.table->id, rows.left);
+    o->rc = codec_rows_begin(&list, o->out, out_cap(len), &request, rows.table);
+    for (uint32_t i = 0; o->rc == 0 && (o->rc = codec_rows_next(&rows, &row)) == 1; i++) {
+        for (uint32_t k = 0; k < rows.table->columns; k++) {
+            const struct kvc_column *c = &rows.table->column[k];
+            fprintf(to, "rows[%u].%s = ", i, c->name);
+            print_cell(to, c, row.bytes + c->at);
+        }
+        o->rc = codec_rows_add(&list, rows.table, &row);
+    }
+    if (o->rc == 0) {
+        fputs("cursor = ", to);
+        print_blob(to, rows.cursor);
+        o->out_len = codec_rows_end(&list, rows.cursor);
+    }
+    fclose(to);
+}
+
 struct message_outcome message_recode(const struct message_kind *kind, const void *buf, size_t len)
 {
     struct message_outcome o = {0};
@@ -399,7 +456,10 @@ struct message_outcome message_recode(const struct message_kind *kind, const voi
         struct msg_reply_head reply;
     } head = {0};
     if (kind->family == MESSAGE_LIST) {
-        recode_list(kind, buf, len, &o);
+        if (kind->op == KVC_OP_LIST)
+            recode_rows(buf, len, &o);
+        else
+            recode_list(kind, buf, len, &o);
         return o;
     }
     o.rc = kind->dec(buf, len, &head, &msg);

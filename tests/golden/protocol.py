@@ -77,10 +77,17 @@ PATH = fields(
 
 PIN = fields("id bytes left_ms ns tokens principal:t tenant:t in_memory tip:b")
 QUOTA = fields("scope tenant:t sub:t ns host_limit nvme_limit host_share nvme_share")
-USAGE = fields(
-    "ns principal:t tenant:t sub:t model:t blocks host_bytes nvme_bytes pinned_bytes named_bytes"
-    " leased_bytes device_bytes promised_bytes"
-)
+# Tables of LIST: number, columns.
+TABLES = {
+    "namespaces": (
+        1,
+        fields(
+            "ns principal:t tenant:t sub_tenant:t model:t dtype:t shards groups block_tokens"
+            " block_bytes blocks bytes host_bytes nvme_bytes device_bytes pinned_bytes named_bytes"
+            " promised_bytes leased_bytes"
+        ),
+    ),
+}
 
 SESSION = fields(
     "session name:t principal:t tenant:t uid pid dropped leases reservations leased_bytes"
@@ -113,7 +120,6 @@ REQUESTS = {
     "drop": (11, fields("reservation")),
     "cancel": (12, fields("target")),
     "stats": (13, []),
-    "ns_list": (14, fields("after")),
     "explain": (15, fields("ns keys:b")),
     "evict": (16, fields("flags ns key:b older_than_ms bytes tenant:t model:t priority_below")),
     "blocks": (17, fields("ns group mode key:b depth limit cursor")),
@@ -132,7 +138,7 @@ REQUESTS = {
     "pin_list": (31, fields("after")),
     "quota_set": (32, QUOTA),
     "quota_list": (33, []),
-    "usage": (34, fields("after")),
+    "list": (44, fields("table max cursor:b")),
     "policy": (35, fields("action name:t keep_percent load_or_recompute admission pin_bytes_max")),
     "ns_spec": (36, fields("ns")),
     "hint": (23, SEQ + fields("kind within_ms")),
@@ -193,7 +199,6 @@ REPLIES = {
     "pin_list": fields("more") + [("items", PIN)],
     "quota_set": [],
     "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes host_promised nvme_promised"))],
-    "usage": fields("more") + [("items", USAGE)],
     "sessions": fields("ended more") + [("items", SESSION)],
     "policy": fields(
         "name:t text:t chosen:t keep_percent load_or_recompute admission pin_bytes_max"
@@ -212,10 +217,6 @@ REPLIES = {
 }
 ITEMS = {
     "stats": fields("name:t kind value"),
-    "ns_list": fields(
-        "ns principal:t tenant:t sub:t model:t dtype:t shards ngroups block_tokens0"
-        " block_bytes0 blocks bytes"
-    ),
     "explain": fields(
         "key ns group state reason detail tokens shards shards_present leases children"
         " bytes age_ms tiers chunk off"
@@ -363,6 +364,23 @@ def listing(name, case, more, items, corr=1):
         case,
         lines + show_fields(spec, [more, items]),
         raw + body(spec, [more, items]),
+    )
+
+
+def rows_raw(table, names, rows, cursor, corr=1, spec=None):
+    """The bytes of a LIST reply; spec: the cells' types, where they are not the table's."""
+    number, columns = TABLES[table]
+    raw, lines = reply_head("list", corr, 0, 4)
+    raw += pack_int(number) + pack_array(len(names)) + b"".join(pack_text(n) for n in names)
+    return raw + pack_value(spec or columns, rows) + pack_bin(cursor), lines
+
+
+def rows(table, case, values, cursor=b"", corr=1):
+    number, columns = TABLES[table]
+    raw, lines = rows_raw(table, [n for n, _ in columns], values, cursor, corr)
+    shown = [("table", "i"), ("rows", columns), ("cursor", "b")]
+    return section(
+        "list_reply", table + ", " + case, lines + show_fields(shown, [number, values, cursor]), raw
     )
 
 

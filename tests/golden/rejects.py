@@ -8,6 +8,7 @@ from protocol import (
     REPLIES,
     REQUESTS,
     SEED,
+    TABLES,
     U32,
     U64,
     body,
@@ -17,6 +18,7 @@ from protocol import (
     region,
     reply_head,
     retain,
+    rows_raw,
     section,
     u32s,
     u64s,
@@ -206,7 +208,10 @@ def reject_requests():
         ("release", ARG, "leases must be binary of at most 1024 x 8 bytes", [b"\x01" * 8200]),
         ("drop", ARG, "reservation must be an integer from 0 to 2^64 - 1", [-1]),
         ("cancel", ARG, "target must be an integer from 0 to 2^64 - 1", [-(2**63)]),
-        ("ns_list", ARG, "after must be an integer from 0 to 2^32 - 1", [U32 + 1]),
+        ("list", ARG, "table: there is no such table", [0, 0, b""]),
+        ("list", ARG, "table: there is no such table", [max(n for n, _ in TABLES.values()) + 1, 0, b""]),
+        ("list", ARG, "max must be an integer from 0 to 256", [1, 257, b""]),
+        ("list", ARG, "cursor must be binary of at most 320 bytes", [1, 0, bytes(321)]),
         ("ns_spec", ARG, "ns must be an integer from 0 to 2^32 - 1", [U32 + 1]),
         ("explain", ARG, "keys must be binary of 1 to 256 x 32 bytes", [0, b""]),
         ("explain", ARG, "keys must be binary of 1 to 256 x 32 bytes", [0, bytes(257 * 32)]),
@@ -783,7 +788,33 @@ def reject_replies():
                 "stats_reply", case, err, None, bytes.fromhex("95cc8d010000" + raw.replace(" ", ""))
             )
         )
-    return out
+    return out + reject_rows()
+
+
+def reject_rows():
+    cells = "columns must be an array of at most 32 texts"
+    ns, model = [("ns", "i")], [("model", "t")]
+    one = ("namespaces", ["ns"], [[7]], b"")
+    return [
+        reject("list_reply", "%d: %s" % (i, detail), err, detail, raw)
+        for i, (err, detail, raw) in enumerate(
+            (
+                (ARG, cells, rows_raw("namespaces", ["c%d" % k for k in range(33)], [], b"")[0]),
+                (ARG, cells, rows_raw("namespaces", [""], [], b"")[0]),
+                (ARG, cells, rows_raw("namespaces", ["n" * 128], [], b"")[0]),
+                (MSG, "a column is there twice", rows_raw("namespaces", ["ns", "ns"], [], b"")[0]),
+                (MSG, None, rows_raw("namespaces", ["ns", "model"], [[7]], b"", 1, ns)[0]),
+                (ARG, None, rows_raw("namespaces", ["ns"], [[U32 + 1]], b"", 1, ns)[0]),
+                (MSG, None, rows_raw("namespaces", ["ns"], [["7"]], b"", 1, model)[0]),
+                (ARG, None, rows_raw("namespaces", ["model"], [["m" * 128]], b"", 1, model)[0]),
+                (ARG, None, rows_raw("namespaces", ["model"], [["m\0"]], b"", 1, model)[0]),
+                (ARG, None, rows_raw(*one[:3], bytes(321), 1, ns)[0]),
+                (MSG, None, rows_raw(*one, 1, ns)[0] + b"\0"),
+                (MSG, None, rows_raw(*one, 1, ns)[0].replace(b"\xac\x01\x00\x01", b"\xac\x01\x00\x7f")),
+                (MSG, "the reply has too few or too many fields", bytes.fromhex("95ccac01000190")),
+            )
+        )
+    ]
 
 
 def reject_attaches():

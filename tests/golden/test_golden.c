@@ -163,6 +163,46 @@ START_TEST(protocol_md_shows_the_example_and_its_keys)
 }
 END_TEST
 
+/* rows.h declares the rows; the page has each of their columns, in their order. */
+START_TEST(protocol_md_has_the_columns_of_each_table)
+{
+    static const char *const words[] = {
+        [KVC_COLUMN_U8] = "u8",
+        [KVC_COLUMN_U32] = "u32",
+        [KVC_COLUMN_U64] = "u64",
+        [KVC_COLUMN_BOOL] = "bool",
+        [KVC_COLUMN_NAME] = "text, ≤ 127",
+        [KVC_COLUMN_TEXT] = "text, ≤ 255",
+        [KVC_COLUMN_KEY] = "bin, 32",
+    };
+    static const char rule[] = "|---|---|---|\n";
+    char path[4096], line[512];
+    static char page[1 << 20];
+    snprintf(path, sizeof(path), "%s/include/kvcache/PROTOCOL.md", getenv("KVC_SOURCE_DIR"));
+    FILE *f = fopen(path, "re");
+    ck_assert_msg(f != NULL && fread(page, 1, sizeof(page) - 1, f) > 0, "cannot read %s", path);
+    fclose(f);
+    const struct kvc_table *table;
+    for (unsigned id = 1; (table = codec_table(id)) != NULL; id++) {
+        snprintf(line, sizeof(line), "\n**%u, %s**", id, table->name);
+        const char *at = strstr(page, line);
+        ck_assert_msg(at != NULL, "PROTOCOL.md lacks table %u, %s", id, table->name);
+        at = strstr(at, rule);
+        ck_assert_msg(at != NULL, "PROTOCOL.md has no columns of %s", table->name);
+        at += strlen(rule);
+        for (uint32_t i = 0; i < table->columns; i++) {
+            const struct kvc_column *c = &table->column[i];
+            snprintf(line, sizeof(line), "| %s | %s | %s |\n", c->name, words[c->type], c->meaning);
+            ck_assert_msg(strncmp(at, line, strlen(line)) == 0,
+                          "PROTOCOL.md, table %s: expected\n%snot\n%.200s", table->name, line, at);
+            at += strlen(line);
+        }
+        ck_assert_msg(*at != '|', "PROTOCOL.md, table %s has another column: %.200s", table->name,
+                      at);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("golden");
@@ -173,6 +213,7 @@ int main(void)
     tcase_add_loop_test(tc, fits_its_length_and_nothing_shorter, 0, FILES);
     tcase_add_test(tc, no_message_is_left_out);
     tcase_add_test(tc, protocol_md_shows_the_example_and_its_keys);
+    tcase_add_test(tc, protocol_md_has_the_columns_of_each_table);
     suite_add_tcase(suite, tc);
     return check_run(suite);
 }

@@ -109,7 +109,7 @@ static void as_stranger(int ready, int go)
     struct peer p;
     uint8_t route[KVC_ROUTE_BYTES] = "k";
     static int fd[200];
-    ck_assert_int_eq(peer_hello(&p, s.rig, 1, 1, 4096), KVC_ST_DENIED);
+    ck_assert_int_eq(peer_hello(&p, s.rig, KVC_PROTO_MIN, KVC_PROTO_MAX, 4096), KVC_ST_DENIED);
     peer_close(&p);
     p.control = peer_control_socket(s.rig); /* closed before it says anything */
     ck_assert(p.control < 0 || peer_is_cut(p.control));
@@ -148,11 +148,11 @@ static void as_many_sessions(int ready, int go)
 {
     static struct peer p[64];
     unsigned n = 0;
-    while (n < 64 && peer_hello(&p[n], s.rig, 1, 1, 2u << 20) == KVC_ST_OK)
+    while (n < 64 && peer_hello(&p[n], s.rig, KVC_PROTO_MIN, KVC_PROTO_MAX, 2u << 20) == KVC_ST_OK)
         n++;
     ck_assert_uint_gt(n, 3);
     ck_assert_uint_lt(n, 16);
-    while (n < 64 && peer_hello(&p[n], s.rig, 1, 1, 0) == KVC_ST_OK)
+    while (n < 64 && peer_hello(&p[n], s.rig, KVC_PROTO_MIN, KVC_PROTO_MAX, 0) == KVC_ST_OK)
         n++;
     ck_assert_uint_lt(n, 16);
     say(ready);

@@ -597,7 +597,7 @@ static void take_steps(unsigned steps)
         ck_assert_int_gt(send(p.attach, "k", 1, MSG_NOSIGNAL), 0);
     }
     if (steps >= 3)
-        ck_assert_int_eq(peer_hello(&p, s.rig, 1, 1, 65536), KVC_ST_OK);
+        ck_assert_int_eq(peer_hello(&p, s.rig, KVC_PROTO_MIN, KVC_PROTO_MAX, 65536), KVC_ST_OK);
     if (steps >= 4)
         p.control = peer_control_socket(s.rig);
     if (steps == 5)
@@ -606,7 +606,7 @@ static void take_steps(unsigned steps)
         peer_greet(p.control, p.route, sizeof p.route);
     if (steps >= 7) {
         struct msg_head head = peer_head(&p, KVC_OP_HELLO);
-        struct msg_hello hello = {.ver_min = 1, .ver_max = 1};
+        struct msg_hello hello = {.ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX};
         int len = codec_enc_hello(bytes, sizeof bytes, &head, &hello);
         ck_assert(peer_frame(p.control, 0, bytes, (size_t)len));
     }

@@ -45,7 +45,7 @@ soname=$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 [ -e "$libdir/$soname" ] || fail "no file of the library's soname $soname"
 for file in bin/kvcache-daemon bin/kvcachectl bin/kvcachebench \
     include/kvcache/kvcache.h include/kvcache/async.h include/kvcache/admin.h \
-    include/kvcache/gpu.h include/kvcache/proto.h \
+    include/kvcache/gpu.h include/kvcache/proto.h include/kvcache/rows.h \
     share/doc/kvcache/PROTOCOL.md share/doc/kvcache/LICENSE share/doc/kvcache/README.md \
     share/man/man1/kvcachectl.1 share/man/man1/kvcachebench.1 etc/kvcache/daemon.yaml \
     lib/systemd/system/kvcache.service lib/sysusers.d/kvcache.conf lib/tmpfiles.d/kvcache.conf; do
@@ -62,7 +62,7 @@ done
 [ ! -f "$prefix/bin/kvcache-worker" ] || [ -f "$prefix/share/man/man1/kvcache-worker.1" ] ||
     fail "kvcache-worker is installed without its manual page"
 others=$(find "$prefix/include" "$libdir" -type f ! -name 'libkvcache.so.*' ! -name kvcache.pc \
-    ! -name 'kvcache-*.cmake' ! -name kvcache.h ! -name async.h ! -name admin.h ! -name gpu.h ! -name proto.h \
+    ! -name 'kvcache-*.cmake' ! -name kvcache.h ! -name async.h ! -name admin.h ! -name gpu.h ! -name proto.h ! -name rows.h \
     ! -path "$libdir/systemd/*" ! -path "$libdir/sysusers.d/*" ! -path "$libdir/tmpfiles.d/*")
 [ -z "$others" ] || fail "installed, but nobody's business: $others"
 grep -q '^ExecStart=/opt/kvcache/bin/kvcache-daemon --config /opt/kvcache/etc/' \

@@ -106,13 +106,15 @@ static void verify(struct sim *s, struct sim_client *cl)
     sim_send(s, cl, r, codec_enc_verify(s->buf, sizeof s->buf, sim_head(s, r), &msg));
 }
 
-static void ns_list(struct sim *s, struct sim_client *cl)
+static void list(struct sim *s, struct sim_client *cl)
 {
-    struct sim_req *r = sim_req_new(s, cl, KVC_OP_NS_LIST);
+    struct sim_req *r = sim_req_new(s, cl, KVC_OP_LIST);
     if (!r)
         return;
-    struct msg_ns_list msg = {.after = sim_rnd(s, 2) ? 0 : sim_rnd(s, 1u << 20)};
-    sim_send(s, cl, r, codec_enc_ns_list(s->buf, sizeof s->buf, sim_head(s, r), &msg));
+    const uint64_t after = htole64(sim_rnd(s, 2) ? 0 : sim_rnd(s, 1u << 20));
+    struct msg_list msg = {.table = KVC_TABLE_NAMESPACES,
+                           .cursor = {(const uint8_t *)&after, after ? sizeof after : 0}};
+    sim_send(s, cl, r, codec_enc_list(s->buf, sizeof s->buf, sim_head(s, r), &msg));
 }
 
 /* ---- wrong requests: each gets one reply, and it says so ---- */
@@ -342,8 +344,8 @@ void sim_act_odd(struct sim *s, struct sim_client *cl, enum sim_action act)
     case ACT_STATS:
         bare(s, cl, KVC_OP_STATS);
         return;
-    case ACT_NS_LIST:
-        ns_list(s, cl);
+    case ACT_LIST:
+        list(s, cl);
         return;
     case ACT_PING:
         bare(s, cl, KVC_OP_PING);

@@ -263,7 +263,7 @@ static const char *op_name(uint32_t op)
                                         [KVC_OP_DROP] = "DROP",
                                         [KVC_OP_CANCEL] = "CANCEL",
                                         [KVC_OP_STATS] = "STATS",
-                                        [KVC_OP_NS_LIST] = "NS_LIST",
+                                        [KVC_OP_LIST] = "LIST",
                                         [KVC_OP_EXPLAIN] = "EXPLAIN",
                                         [KVC_OP_EVICT] = "EVICT",
                                         [KVC_OP_BLOCKS] = "BLOCKS",

@@ -267,16 +267,16 @@ static void on_explain(struct sim *s, struct sim_client *cl, const struct sim_an
     SIM_CHECK(s, rc == 0, "an unreadable list");
 }
 
-static void on_ns_list(struct sim *s, struct sim_client *cl, const struct sim_answer *a)
+static void on_list(struct sim *s, struct sim_client *cl, const struct sim_answer *a)
 {
     struct msg_reply_head h;
-    struct codec_iter it;
-    struct msg_ns_item x;
-    int rc = codec_iter_begin(a->bytes, a->len, &h, &it);
+    struct codec_rows rows;
+    struct kvc_ns_info x;
+    int rc = codec_rows_read(a->bytes, a->len, codec_table(KVC_TABLE_NAMESPACES), &h, &rows);
     SIM_CHECK(s, rc == 0, "an unreadable list");
-    while ((rc = codec_iter_ns(&it, &x)) == 1)
+    while ((rc = codec_rows_next(&rows, &x)) == 1)
         SIM_CHECK(s, core_ns_exists(s->core, s->observer[cl->principal], x.ns) || s->slices,
-                  "NS_LIST shows a namespace of somebody else");
+                  "LIST shows a namespace of somebody else");
     SIM_CHECK(s, rc == 0, "an unreadable list");
 }
 
@@ -338,8 +338,8 @@ static void on_ok(struct sim *s, struct sim_client *cl, struct sim_req *r,
     case KVC_OP_EXPLAIN:
         on_explain(s, cl, a);
         return;
-    case KVC_OP_NS_LIST:
-        on_ns_list(s, cl, a);
+    case KVC_OP_LIST:
+        on_list(s, cl, a);
         return;
     default:
         return;

@@ -54,7 +54,7 @@
     X(BLOCKS, 3, true)     \
     X(VERIFY, 4, true)     \
     X(STATS, 1, true)      \
-    X(NS_LIST, 2, true)    \
+    X(LIST, 2, true)       \
     X(PING, 2, true)       \
     X(ILLEGAL, 6, true)    \
     X(GARBAGE, 2, true)    \

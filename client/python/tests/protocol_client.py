@@ -45,7 +45,7 @@ class Client:
         self.attach = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.attach.settimeout(10)
         self.attach.connect(path)
-        self._say([HELLO, "kvca", 1, 1, "protocol_client", staging_bytes, 0])
+        self._say([HELLO, "kvca", 2, 2, "protocol_client", staging_bytes, 0])
         welcome, fd = self._hear()
         code, status, detail, _version, self.session, route, endpoint, granted = welcome[:8]
         if code != WELCOME or status != 0:
@@ -63,7 +63,7 @@ class Client:
         self.control.setsockopt(zmq.RCVTIMEO, 10_000)
         self.control.connect(endpoint)
         self.corr = 0
-        self.version, self.server = self.ask(OP_HELLO, 1, 1)
+        self.version, self.server = self.ask(OP_HELLO, 2, 2)
 
     def close(self) -> None:
         self.control.close()

@@ -92,7 +92,7 @@ static void welcome(struct daemon *d, int conn, const struct att_hello *hello)
         att_send(conn, "\x93\x02nonsense", 10, -1);
         return;
     }
-    struct att_welcome w = {.version = 1,
+    struct att_welcome w = {.version = KVC_PROTO_MAX,
                             .session = 7,
                             .endpoint = text(d->endpoint),
                             .staging_bytes = hello->staging_bytes,
@@ -429,29 +429,26 @@ static int answer_cancel(struct daemon *d, const uint8_t *in, size_t len, uint8_
     return codec_enc_cancel_reply(out, cap, &h, &r);
 }
 
-static int answer_ns_list(struct daemon *d, const uint8_t *in, size_t len, uint8_t *out, size_t cap)
+/* Two namespaces a page; after UINT32_MAX pages, the first one again and again. */
+static int answer_list(struct daemon *d, const uint8_t *in, size_t len, uint8_t *out, size_t cap)
 {
     struct msg_head h;
-    struct msg_ns_list m;
+    struct msg_list m;
     struct codec_list l;
-    NEED(codec_dec_ns_list(in, len, &h, &m) == 0);
-    NEED(codec_list_begin(&l, out, cap, &h) == 0);
-    for (uint32_t id = m.after + 1; id <= m.after + 2; id++) {
-        struct msg_ns_item item = {.ns = id,
-                                   .principal = text("tester"),
-                                   .tenant = text("default"),
-                                   .sub = text(""),
-                                   .model = text("llama"),
-                                   .dtype = text("bf16"),
-                                   .shards = 1,
-                                   .ngroups = 1,
-                                   .block_tokens0 = 16,
-                                   .block_bytes0 = FAKE_BLOCK_BYTES,
-                                   .blocks = id,
-                                   .bytes = id * FAKE_BLOCK_BYTES};
-        NEED(codec_list_add_ns(&l, &item) == 0);
+    const uint32_t pages = atomic_load(&d->s->list_pages);
+    uint8_t after = 0;
+    NEED(codec_dec_list(in, len, &h, &m) == 0 && m.table == KVC_TABLE_NAMESPACES);
+    const struct kvc_table *table = codec_table(m.table);
+    if (m.cursor.n == 1)
+        after = m.cursor.p[0];
+    NEED(codec_rows_begin(&l, out, cap, &h, table) == 0);
+    for (int i = 0; i < 2; i++) {
+        const struct kvc_ns_info row = {.ns = ++after, .principal = "tester", .model = "llama"};
+        NEED(codec_rows_add(&l, table, &row) == 0);
     }
-    return (int)codec_list_end(&l, m.after + 2 < 2 * atomic_load(&d->s->list_pages));
+    if (pages == UINT32_MAX)
+        after = 2;
+    return codec_rows_end(&l, (struct codec_bin){.p = &after, .n = after < 2 * pages});
 }
 
 static int answer_ns_spec(const uint8_t *in, size_t len, uint8_t *out, size_t cap)
@@ -520,7 +517,7 @@ static int answer_rest(struct daemon *d, const struct msg_head *h, const uint8_t
     struct msg_drop drop;
     struct msg_evict evict;
     struct msg_hint hint;
-    struct msg_hello_reply hello = {.version = 1, .server = text("fake")};
+    struct msg_hello_reply hello = {.version = KVC_PROTO_MAX, .server = text("fake")};
     struct msg_ping_reply ping = {.uptime_ms = 4242};
     switch (h->op) {
     case KVC_OP_HELLO:
@@ -575,8 +572,8 @@ static int answer(struct daemon *d, const struct msg_head *h, const uint8_t *in,
         return answer_store(d, in, len, out, cap);
     case KVC_OP_CANCEL:
         return answer_cancel(d, in, len, out, cap);
-    case KVC_OP_NS_LIST:
-        return answer_ns_list(d, in, len, out, cap);
+    case KVC_OP_LIST:
+        return answer_list(d, in, len, out, cap);
     case KVC_OP_NS_SPEC:
         return answer_ns_spec(in, len, out, cap);
     case KVC_OP_EXPLAIN:

@@ -120,7 +120,7 @@ struct fake_shared {
     _Atomic bool wrong_loc;          /* a location outside its chunk */
     _Atomic bool lease_without;      /* blocks but no lease */
     _Atomic uint32_t retire;         /* chunk + 1 to announce as retired before the next reply */
-    _Atomic uint32_t list_pages;     /* NS_LIST: pages of two */
+    _Atomic uint32_t list_pages;     /* LIST: pages of two; UINT32_MAX: the first one for ever */
     _Atomic bool cut_explain;        /* EXPLAIN: one key a reply */
     /* Devices. */
     _Atomic int words, mem, near, late;

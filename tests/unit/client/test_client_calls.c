@@ -447,20 +447,32 @@ START_TEST(stats_are_walked)
 }
 END_TEST
 
-static int count_ns(void *ctx, const struct kvc_ns_info *info)
+static int count_ns(void *ctx, const void *row)
 {
     uint32_t *count = ctx;
+    const struct kvc_ns_info *info = row;
     ck_assert_uint_eq(info->ns, ++*count);
     ck_assert_str_eq(info->model, "llama");
     return *count == 7 ? 77 : 0;
 }
 
-START_TEST(namespaces_are_walked_over_several_replies)
+START_TEST(rows_are_walked_over_several_replies)
 {
     uint32_t count = 0;
     atomic_store(&fake.s->list_pages, 3);
-    ck_assert_int_eq(kvc_ns_list(kvc, count_ns, &count), 0);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, count_ns, &count), 0);
     ck_assert_uint_eq(count, 6);
+}
+END_TEST
+
+START_TEST(pages_that_never_end_are_no_answer)
+{
+    uint32_t count = 0;
+    atomic_store(&fake.s->list_pages, UINT32_MAX); /* the second one goes on where it began */
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, count_ns, &count), KVC_E_BAD_MESSAGE);
+    ck_assert_uint_eq(count, 4);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_END, count_ns, &count), -EINVAL);
+    ck_assert_ptr_null(kvc_table(KVC_TABLE_END));
 }
 END_TEST
 
@@ -468,7 +480,7 @@ START_TEST(a_walk_ends_when_the_callback_says_so)
 {
     uint32_t count = 0;
     atomic_store(&fake.s->list_pages, 6);
-    ck_assert_int_eq(kvc_ns_list(kvc, count_ns, &count), 77);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, count_ns, &count), 77);
     ck_assert_uint_eq(count, 7);
 }
 END_TEST
@@ -596,7 +608,8 @@ int main(void)
     tcase_add_test(tc, a_cancelled_request_ends_as_cancelled);
     tcase_add_test(tc, stores_may_be_in_flight_too);
     tcase_add_test(tc, stats_are_walked);
-    tcase_add_test(tc, namespaces_are_walked_over_several_replies);
+    tcase_add_test(tc, rows_are_walked_over_several_replies);
+    tcase_add_test(tc, pages_that_never_end_are_no_answer);
     tcase_add_test(tc, a_walk_ends_when_the_callback_says_so);
     tcase_add_test(tc, every_key_is_explained_whole_though_replies_are_cut);
     tcase_add_test(tc, wishes_travel_with_what_is_stored);

@@ -106,6 +106,8 @@ static void fill_plain(const struct field *f, uint8_t *at)
     case FIELD_FLAGS:
         field_put_uint(at, f->width, next() & f->max);
         break;
+    case FIELD_STRING: /* of rows alone */
+        break;
     case FIELD_TEXT:
     case FIELD_DETAIL:
         s = pick_text(f->min, f->max);

@@ -481,6 +481,63 @@ uint64_t sr_bare(struct srig *s, struct sr_peer *p, uint8_t op)
     return sr_send(s, p, codec_enc_bare(s->buf, sizeof(s->buf), sr_head(s, op, 0)));
 }
 
+static struct codec_rows list(struct srig *s, struct sr_peer *p, const struct msg_list *msg,
+                              struct msg_reply_head *head)
+{
+    struct codec_rows rows = {.table = codec_table(msg->table)};
+    const uint64_t corr =
+        sr_send(s, p, codec_enc_list(s->buf, sizeof s->buf, sr_head(s, KVC_OP_LIST, 0), msg));
+    const struct sr_reply *r = sr_reply(s, corr);
+    if (rows.table == NULL)
+        ck_assert_int_eq(codec_dec_reply_head(r->bytes, r->len, head), 0);
+    else if (codec_rows_read(r->bytes, r->len, rows.table, head, &rows) != 0)
+        ck_assert_uint_ne(head->status, KVC_ST_OK);
+    return rows;
+}
+
+const struct msg_reply_head *sr_list(struct srig *s, struct sr_peer *p, const struct msg_list *msg)
+{
+    static struct msg_reply_head head;
+    (void)list(s, p, msg, &head);
+    return &head;
+}
+
+static uint32_t take_rows(struct codec_rows *rows, uint32_t max, uint8_t *ret_rows)
+{
+    const uint32_t n = rows->left;
+    uint8_t none[2048];
+    int rc = 1;
+    ck_assert_uint_le(n, max);
+    for (uint32_t i = 0; rc == 1; i++)
+        rc = codec_rows_next(rows, i < n ? ret_rows + (size_t)i * rows->table->row_bytes : none);
+    ck_assert_int_eq(rc, 0);
+    return n;
+}
+
+struct codec_bin sr_page(struct srig *s, struct sr_peer *p, const struct msg_list *msg,
+                         uint8_t cursor[KVC_CURSOR_MAX], void *ret_rows, uint32_t n)
+{
+    struct msg_reply_head head;
+    struct codec_rows rows = list(s, p, msg, &head);
+    ck_assert_uint_eq(head.status, KVC_ST_OK);
+    ck_assert_uint_eq(take_rows(&rows, n, ret_rows), n);
+    if (rows.cursor.n > 0)
+        memcpy(cursor, rows.cursor.p, rows.cursor.n);
+    return (struct codec_bin){cursor, rows.cursor.n};
+}
+
+uint32_t sr_rows(struct srig *s, struct sr_peer *p, enum kvc_table_id table, uint32_t max,
+                 void *ret_rows)
+{
+    struct msg_reply_head head;
+    const struct msg_list msg = {.table = (uint8_t)table};
+    struct codec_rows rows = list(s, p, &msg, &head);
+    ck_assert_uint_eq(head.status, KVC_ST_OK);
+    const uint32_t n = take_rows(&rows, max, ret_rows);
+    ck_assert_uint_eq(rows.cursor.n, 0);
+    return n;
+}
+
 static struct codec_bin text(const char *t)
 {
     return (struct codec_bin){(const uint8_t *)t, t ? (uint32_t)strlen(t) : 0};

@@ -164,6 +164,13 @@ void sr_key(uint32_t chain, uint32_t i, uint8_t ret_key[KVC_KEY_BYTES]);
 /* ---- whole requests; each returns its corr ---- */
 uint64_t sr_hello(struct srig *s, struct sr_peer *p);
 uint64_t sr_bare(struct srig *s, struct sr_peer *p, uint8_t op);
+/* LIST: the reply's head; with OK its rows and the number of them, which must fit or (page) be n;
+ * the cursor is kept. */
+const struct msg_reply_head *sr_list(struct srig *s, struct sr_peer *p, const struct msg_list *msg);
+struct codec_bin sr_page(struct srig *s, struct sr_peer *p, const struct msg_list *msg,
+                         uint8_t cursor[KVC_CURSOR_MAX], void *ret_rows, uint32_t n);
+uint32_t sr_rows(struct srig *s, struct sr_peer *p, enum kvc_table_id table, uint32_t max,
+                 void *ret_rows);
 uint64_t sr_ns_open(struct srig *s, struct sr_peer *p, const char *model, const char *sub);
 /* The id, of a reply that is OK. */
 uint32_t sr_ns(struct srig *s, struct sr_peer *p, const char *model);

@@ -129,11 +129,13 @@ static uint64_t send_drain(struct sr_peer *p)
                    codec_enc_drain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_DRAIN, 0), &msg));
 }
 
-static uint64_t send_ns_list(struct sr_peer *p)
+static uint64_t send_list(struct sr_peer *p)
 {
-    struct msg_ns_list msg = {.after = dice(2) ? 0 : dice(500000)};
-    return sr_send(&s, p,
-                   codec_enc_ns_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_NS_LIST, 0), &msg));
+    static const uint8_t after[8] = {7, 1};
+    const struct msg_list msg = {.table = (uint8_t)(1 + dice(KVC_TABLE_END)),
+                                 .max = dice(3),
+                                 .cursor = {after, dice(2) ? 0 : 8}};
+    return sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
 }
 
 static uint64_t send_random(unsigned i, uint8_t op)
@@ -162,8 +164,8 @@ static uint64_t send_random(unsigned i, uint8_t op)
         return sr_store(&s, p, &b);
     case KVC_OP_DROP:
         return sr_drop(&s, p, reservations[dice(32)]);
-    case KVC_OP_NS_LIST:
-        return send_ns_list(p);
+    case KVC_OP_LIST:
+        return send_list(p);
     case KVC_OP_EXPLAIN:
         return send_explain(p, &b);
     case KVC_OP_EVICT:

@@ -193,22 +193,17 @@ END_TEST
 START_TEST(usage_says_who_holds_what)
 {
     struct msg_pin_reply pin;
-    const struct msg_usage m = {.after = 0};
-    static struct msg_usage_reply r;
+    struct kvc_ns_info row[2];
     TAKE(send_pin(one, 1, 2, 0), pin, &pin);
-    TAKE(SEND(one, USAGE, usage, &m), usage, &r);
-    ck_assert_uint_eq(r.nitems, 1);
-    ck_assert_uint_eq(r.more, 0);
-    ck_assert_uint_eq(r.items[0].ns, ns);
-    ck_assert_uint_eq(r.items[0].blocks, 4);
-    ck_assert_uint_eq(r.items[0].host_bytes, 4 * 64);
-    ck_assert_uint_eq(r.items[0].nvme_bytes, 0);
-    ck_assert_uint_eq(r.items[0].pinned_bytes, 2 * 64);
-    ck_assert_mem_eq(r.items[0].principal.p, "one", 3);
-    TAKE(SEND(two, USAGE, usage, &m), usage, &r);
-    ck_assert_uint_eq(r.nitems, 0);
-    TAKE(SEND(ops, USAGE, usage, &m), usage, &r);
-    ck_assert_uint_eq(r.nitems, 1);
+    ck_assert_uint_eq(sr_rows(&s, one, KVC_TABLE_NAMESPACES, 2, row), 1);
+    ck_assert_uint_eq(row[0].ns, ns);
+    ck_assert_uint_eq(row[0].blocks, 4);
+    ck_assert_uint_eq(row[0].host_bytes, 4 * 64);
+    ck_assert_uint_eq(row[0].nvme_bytes, 0);
+    ck_assert_uint_eq(row[0].pinned_bytes, 2 * 64);
+    ck_assert_str_eq(row[0].principal, "one");
+    ck_assert_uint_eq(sr_rows(&s, two, KVC_TABLE_NAMESPACES, 2, row), 0);
+    ck_assert_uint_eq(sr_rows(&s, ops, KVC_TABLE_NAMESPACES, 2, row), 1);
 }
 END_TEST
 

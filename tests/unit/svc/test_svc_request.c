@@ -375,22 +375,6 @@ START_TEST(statistics_are_for_administrators)
 }
 END_TEST
 
-static unsigned namespaces_seen(struct sr_peer *p)
-{
-    struct msg_ns_list msg = {.after = 0};
-    const struct sr_reply *r = sr_reply(
-        &s, sr_send(&s, p,
-                    codec_enc_ns_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_NS_LIST, 0), &msg)));
-    struct msg_reply_head head;
-    struct codec_iter it;
-    struct msg_ns_item item;
-    unsigned n = 0;
-    ck_assert_int_eq(codec_iter_begin(r->bytes, r->len, &head, &it), 0);
-    while (codec_iter_ns(&it, &item) == 1)
-        n++;
-    return n;
-}
-
 START_TEST(lists_show_what_is_ones_own)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
@@ -398,9 +382,47 @@ START_TEST(lists_show_what_is_ones_own)
     (void)sr_ns(&s, p, "a");
     (void)sr_ns(&s, p, "b");
     (void)sr_ns(&s, two, "a");
-    ck_assert_uint_eq(namespaces_seen(p), 2);
-    ck_assert_uint_eq(namespaces_seen(two), 1);
-    ck_assert_uint_eq(namespaces_seen(ops), 3);
+    struct kvc_ns_info row[4];
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_NAMESPACES, 4, row), 2);
+    ck_assert_uint_eq(sr_rows(&s, two, KVC_TABLE_NAMESPACES, 4, row), 1);
+    ck_assert_uint_eq(sr_rows(&s, ops, KVC_TABLE_NAMESPACES, 4, row), 3);
+}
+END_TEST
+
+/* Two rows a reply, and the next one begins behind them. */
+START_TEST(a_list_goes_on_where_its_cursor_says)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
+    const uint32_t a = sr_ns(&s, p, "a"), b = sr_ns(&s, p, "b"), c = sr_ns(&s, p, "c");
+    struct kvc_ns_info row[4];
+    uint8_t cursor[KVC_CURSOR_MAX];
+    struct msg_list msg = {.table = KVC_TABLE_NAMESPACES, .max = 2};
+    msg.cursor = sr_page(&s, p, &msg, cursor, row, 2);
+    ck_assert_uint_gt(msg.cursor.n, 0);
+    ck_assert_uint_eq(row[0].ns, a);
+    ck_assert_uint_eq(row[1].ns, b);
+    msg.cursor = sr_page(&s, p, &msg, cursor, row, 1);
+    ck_assert_uint_eq(msg.cursor.n, 0);
+    ck_assert_uint_eq(row[0].ns, c);
+    memset(cursor, 0xff, sizeof cursor);
+    msg.cursor = (struct codec_bin){cursor, 8}; /* behind all there can be */
+    (void)sr_page(&s, p, &msg, cursor, row, 0);
+}
+END_TEST
+
+START_TEST(what_no_list_knows_is_refused)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
+    uint8_t cursor[9] = {0};
+    struct msg_list msg = {.table = KVC_TABLE_END};
+    const struct msg_reply_head *head = sr_list(&s, p, &msg);
+    ck_assert_uint_eq(head->status, KVC_ST_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(memmem(head->detail.p, head->detail.n, "no such table", 13));
+    for (uint32_t n = 1; n <= sizeof cursor; n++) {
+        msg = (struct msg_list){.table = KVC_TABLE_NAMESPACES, .cursor = {cursor, n}};
+        head = sr_list(&s, p, &msg);
+        ck_assert_uint_eq(head->status, n == 8 ? KVC_ST_OK : KVC_ST_BAD_ARGUMENT);
+    }
 }
 END_TEST
 
@@ -518,6 +540,8 @@ int main(void)
     tcase_add_test(t, sub_tenants_of_a_gateway_are_apart);
     tcase_add_test(t, statistics_are_for_administrators);
     tcase_add_test(t, lists_show_what_is_ones_own);
+    tcase_add_test(t, a_list_goes_on_where_its_cursor_says);
+    tcase_add_test(t, what_no_list_knows_is_refused);
     tcase_add_test(t, explain_and_evict_reach_ones_own);
     tcase_add_test(t, many_explains_in_one_turn_are_cut);
     tcase_add_test(t, every_error_has_a_status_and_none_is_ok);

@@ -48,7 +48,7 @@ END_TEST
 START_TEST(a_uid_without_rights_is_told_which_and_where)
 {
     struct sr_peer *p = sr_connect(&s, 0, 4242);
-    sr_attach_hello(&s, p, 1, 1, 0);
+    sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX, 0);
     ck_assert_uint_eq(sr_welcome_status(p, says, sizeof(says)), KVC_ST_DENIED);
     ck_assert_ptr_nonnull(strstr(says, "4242"));
     ck_assert_ptr_nonnull(strstr(says, "principal"));
@@ -64,7 +64,7 @@ START_TEST(no_version_in_common_is_told_by_number)
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
     sr_attach_hello(&s, p, KVC_PROTO_MAX + 1, KVC_PROTO_MAX + 7, 0);
     ck_assert_uint_eq(sr_welcome_status(p, says, sizeof(says)), KVC_ST_VERSION);
-    ck_assert_ptr_nonnull(strstr(says, "8"));
+    ck_assert_ptr_nonnull(strstr(says, "9"));
     ck_assert(p->closed);
     p = sr_connect(&s, 1, SR_UID_ONE); /* adjacent versions meet */
     sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX + 1, 0);
@@ -106,12 +106,12 @@ START_TEST(no_staging_is_a_clear_refusal)
 {
     s.staging_verdict = -ENOMEM;
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
-    sr_attach_hello(&s, p, 1, 1, 4096);
+    sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX, 4096);
     ck_assert_uint_eq(sr_welcome_status(p, says, sizeof(says)), KVC_ST_LIMIT);
     ck_assert_ptr_nonnull(strstr(says, "staging.total"));
     s.staging_verdict = 0;
     p = sr_connect(&s, 1, SR_UID_ONE);
-    sr_attach_hello(&s, p, 1, 1, 4096);
+    sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX, 4096);
     sr_staging_ready(&s, -ENOMEM);
     ck_assert_uint_eq(sr_welcome_status(p, says, sizeof(says)), KVC_ST_BUSY);
     ck_assert(p->closed);
@@ -141,12 +141,12 @@ END_TEST
 START_TEST(hello_comes_first)
 {
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
-    sr_attach_hello(&s, p, 1, 1, 0);
+    sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX, 0);
     struct att_welcome w;
     ck_assert_int_eq(codec_dec_att_welcome(p->last, p->last_len, &w), 0);
     memcpy(p->route, w.route, sizeof(p->route));
     ck_assert_uint_eq(sr_status(&s, sr_bare(&s, p, KVC_OP_PING)), KVC_ST_VERSION);
-    struct msg_hello wrong = {.ver_min = 2, .ver_max = 3};
+    struct msg_hello wrong = {.ver_min = KVC_PROTO_MAX + 1, .ver_max = KVC_PROTO_MAX + 2};
     uint64_t corr =
         sr_send(&s, p, codec_enc_hello(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_HELLO, 0), &wrong));
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_VERSION);
@@ -209,11 +209,11 @@ START_TEST(attach_messages_that_do_not_belong_end_the_session)
     struct sr_peer *early = sr_connect(&s, 0, SR_UID_ONE); /* MAP before HELLO */
     svc_attach_message(s.svc, early->conn, buf, (size_t)len, NULL);
     struct sr_peer *twice = sr_peer(&s, 1, SR_UID_ONE, 0); /* HELLO twice */
-    sr_attach_hello(&s, twice, 1, 1, 0);
+    sr_attach_hello(&s, twice, KVC_PROTO_MIN, KVC_PROTO_MAX, 0);
     struct sr_peer *junk = sr_peer(&s, 2, SR_UID_ONE, 0);
     svc_attach_message(s.svc, junk->conn, "\xff\xff", 2, NULL);
     struct sr_peer *hasty = sr_connect(&s, 3, SR_UID_ONE); /* MAP while staging is made */
-    sr_attach_hello(&s, hasty, 1, 1, 4096);
+    sr_attach_hello(&s, hasty, KVC_PROTO_MIN, KVC_PROTO_MAX, 4096);
     svc_attach_message(s.svc, hasty->conn, buf, (size_t)len, NULL);
     sr_turn(&s, 0);
     struct sr_peer *all[] = {early, twice, junk, hasty};
@@ -273,7 +273,7 @@ START_TEST(a_connection_closes_while_its_staging_is_made)
 {
     static const int verdict[] = {0, -ENOMEM};
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
-    sr_attach_hello(&s, p, 1, 1, 4096);
+    sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX, 4096);
     sr_leave(&s, p);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 1);
     sr_staging_ready(&s, verdict[_i]);
@@ -495,9 +495,10 @@ END_TEST
 START_TEST(the_end_comes_in_every_state)
 {
     (void)sr_connect(&s, 0, SR_UID_ONE);
-    sr_attach_hello(&s, sr_connect(&s, 1, SR_UID_ONE), 1, 1, 4096);
+    sr_attach_hello(&s, sr_connect(&s, 1, SR_UID_ONE), KVC_PROTO_MIN, KVC_PROTO_MAX, 4096);
     sr_staging_ready(&s, 0);
-    sr_attach_hello(&s, sr_connect(&s, 2, SR_UID_ONE), 1, 1, 4096); /* still being made */
+    sr_attach_hello(&s, sr_connect(&s, 2, SR_UID_ONE), KVC_PROTO_MIN, KVC_PROTO_MAX,
+                    4096); /* still being made */
     struct sr_peer *busy = sr_peer(&s, 3, SR_UID_TWO, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, busy, "m"), .chain = 1, .n = 2};
     (void)sr_reserve(&s, busy, &b);

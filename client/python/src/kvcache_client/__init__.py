@@ -42,7 +42,7 @@ from kvcache_client._types import (
     Status,
 )
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 
 __all__ = [
     "NO_PAGE",

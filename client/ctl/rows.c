@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rows.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+#include "key.h"
+#include "units.h"
+
+static void *or_abort(void *memory)
+{
+    if (!memory) {
+        fputs("kvcachectl: out of memory\n", stderr);
+        abort();
+    }
+    return memory;
+}
+
+/* ---- taking ---- */
+
+void *rows_at(const struct rows *rows, size_t i)
+{
+    return (char *)rows->row + i * rows->table->row_bytes;
+}
+
+static int row_add(void *ctx, const void *row)
+{
+    struct rows *rows = ctx;
+    if (rows->n == rows->cap) {
+        rows->cap = rows->cap ? 2 * rows->cap : 64;
+        rows->row = or_abort(realloc(rows->row, rows->cap * rows->table->row_bytes));
+    }
+    memcpy(rows_at(rows, rows->n++), row, rows->table->row_bytes);
+    return 0;
+}
+
+int rows_take(struct ctl *ctl, enum kvc_table_id table, struct rows *ret_rows)
+{
+    *ret_rows = (struct rows){.table = kvc_table(table)};
+    return kvc_list(ctl->kvc, table, row_add, ret_rows);
+}
+
+void rows_free(struct rows *rows)
+{
+    free(rows->row);
+    rows->row = NULL;
+    rows->n = rows->cap = 0;
+}
+
+/* ---- cells ---- */
+
+const struct kvc_column *rows_column(const struct kvc_table *table, const char *name)
+{
+    for (uint32_t i = 0; i < table->columns; i++)
+        if (strcmp(table->column[i].name, name) == 0)
+            return &table->column[i];
+    fprintf(stderr, "kvcachectl: the table %s has no column %s\n", table->name, name);
+    abort();
+}
+
+static bool is_text(const struct kvc_column *c)
+{
+    return c->type == KVC_COLUMN_NAME || c->type == KVC_COLUMN_TEXT;
+}
+
+uint64_t rows_number(const struct kvc_column *c, const void *row)
+{
+    const uint8_t *at = (const uint8_t *)row + c->at;
+    uint32_t u32;
+    uint64_t u64;
+    if (c->bytes == sizeof(*at))
+        return *at;
+    if (c->bytes == sizeof(u32)) {
+        memcpy(&u32, at, sizeof(u32));
+        return u32;
+    }
+    memcpy(&u64, at, sizeof(u64));
+    return u64;
+}
+
+static void number_cell(struct table *to, unsigned unit, uint64_t v)
+{
+    char bytes[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
+    switch ((enum kvc_unit)unit) {
+    case KVC_UNIT_COUNT:
+        table_cell(to, "%s", units_format_count(v, count));
+        break;
+    case KVC_UNIT_BYTES:
+        table_cell(to, "%s", units_format_bytes(v, bytes));
+        break;
+    case KVC_UNIT_NONE:
+        table_cell(to, "%llu", (unsigned long long)v);
+    }
+}
+
+static void text_cell(struct table *to, const struct kvc_table *table, const void *row,
+                      const char *text, enum rows_form form)
+{
+    const char *sub =
+        form == ROWS_WITH_SUB ? (const char *)row + rows_column(table, "sub_tenant")->at : "";
+    table_cell(to, "%s%s%s", text[0] || form == ROWS_AS_IS ? text : "-", sub[0] ? "/" : "", sub);
+}
+
+void rows_cell(struct table *to, const struct kvc_table *table, const void *row,
+               const struct rows_view *view)
+{
+    const struct kvc_column *c = rows_column(table, view->column);
+    const void *at = (const char *)row + c->at;
+    char key[KEY_TEXT_BYTES];
+    if (is_text(c))
+        text_cell(to, table, row, at, view->form);
+    else if (c->type == KVC_COLUMN_KEY)
+        table_cell(to, "%.16s", key_format(at, key));
+    else if (view->form == ROWS_ONE_OF)
+        table_cell(to, "%s", rows_number(c, row) ? view->yes : view->no);
+    else if (view->form == ROWS_NOT_ZERO && rows_number(c, row) == 0)
+        table_cell(to, "-");
+    else
+        number_cell(to, c->unit, rows_number(c, row));
+}
+
+static json_t *cell_json(const struct kvc_column *c, const void *row)
+{
+    const void *at = (const char *)row + c->at;
+    char key[KEY_TEXT_BYTES];
+    if (is_text(c))
+        return json_string(at);
+    if (c->type == KVC_COLUMN_KEY)
+        return json_string(key_format(at, key));
+    if (c->type == KVC_COLUMN_BOOL)
+        return json_boolean(rows_number(c, row));
+    return json_integer(json_number(rows_number(c, row)));
+}
+
+void rows_json(json_t *object, const struct kvc_table *table, const void *row,
+               const char *const *columns)
+{
+    for (uint32_t i = 0; columns ? columns[i] != NULL : i < table->columns; i++) {
+        const struct kvc_column *c = columns ? rows_column(table, columns[i]) : &table->column[i];
+        json_object_set_new(object, c->name, cell_json(c, row));
+    }
+}
+
+/* ---- showing ---- */
+
+static void show_json(const struct rows *rows)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < rows->n; i++) {
+        json_t *object = json_object();
+        rows_json(object, rows->table, rows_at(rows, i), NULL);
+        json_array_append_new(array, object);
+    }
+    json_print(json_pack("{s:o}", rows->table->name, array));
+}
+
+static void show_text(const struct ctl *ctl, const struct rows *rows, const struct rows_view *view)
+{
+    const char *heads[TABLE_COLUMNS_MAX + 1] = {NULL};
+    for (size_t i = 0; i < TABLE_COLUMNS_MAX && view[i].head; i++)
+        heads[i] = view[i].head;
+    struct table *t = table_create(heads);
+    for (size_t i = 0; i < rows->n; i++)
+        for (const struct rows_view *v = view; v->head; v++)
+            rows_cell(t, rows->table, rows_at(rows, i), v);
+    table_print(t, stdout, ctl->colour);
+    table_destroy(&t);
+}
+
+int rows_show(struct ctl *ctl, int rc, struct rows *rows, const struct rows_view *view,
+              const char *none)
+{
+    if (rc < 0)
+        rc = ctl_fail(ctl, rc);
+    else if (ctl->json)
+        show_json(rows);
+    else if (rows->n > 0)
+        show_text(ctl, rows, view);
+    else
+        puts(none);
+    rows_free(rows);
+    return rc;
+}

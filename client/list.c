@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's tables, row by row. */
+#include "client.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ROW_BYTES_MAX 2048u
+#define X(number, table, text, row) \
+    _Static_assert(sizeof(struct row) <= ROW_BYTES_MAX, "rows have room here");
+KVC_TABLE_MAP(X)
+#undef X
+
+const struct kvc_table *kvc_table(enum kvc_table_id table)
+{
+    return codec_table(table);
+}
+
+/* Where the next page begins. The bytes are kept, for the op's message goes. */
+struct place {
+    uint8_t cursor[KVC_CURSOR_MAX];
+    uint32_t n;
+};
+
+/* A page that has nothing, or ends where it began, and says that there is more: it might never end.
+ */
+static bool is_stuck(const struct place *at, const struct codec_bin *next, uint32_t rows)
+{
+    return next->n > 0 &&
+           (rows == 0 || (next->n == at->n && memcmp(next->p, at->cursor, next->n) == 0));
+}
+
+static int walk_rows(struct kvc_op *op, struct codec_rows *rows, struct place *at,
+                     int (*fn)(void *ctx, const void *row), void *ctx)
+{
+    _Alignas(8) uint8_t row[ROW_BYTES_MAX];
+    const uint32_t n = rows->left;
+    int rc, ended = 0;
+    while ((rc = codec_rows_next(rows, row)) > 0 && ended == 0)
+        ended = fn(ctx, row);
+    if (ended != 0)
+        return ended;
+    rc = op__checked(op, rc < 0 || !is_stuck(at, &rows->cursor, n) ? rc : KVC_E_BAD_MESSAGE);
+    if (rc == 0 && (at->n = rows->cursor.n) > 0)
+        memcpy(at->cursor, rows->cursor.p, at->n);
+    return rc;
+}
+
+static int list_page(struct kvc *k, const struct kvc_table *table, struct place *at,
+                     int (*fn)(void *ctx, const void *row), void *ctx)
+{
+    struct kvc_op *op;
+    struct msg_reply_head head;
+    struct codec_rows rows;
+    int rc = op__begin(k, KVC_OP_LIST, &op);
+    if (rc < 0)
+        return rc;
+    const struct msg_list m = {.table = (uint8_t)table->id,
+                               .cursor = {.p = at->cursor, .n = at->n}};
+    rc = op__call(op, codec_enc_list(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_rows_read(op->msg.data, op->msg.len, table, &head, &rows));
+    if (rc == 0)
+        rc = walk_rows(op, &rows, at, fn, ctx);
+    op__free(op);
+    return rc;
+}
+
+int kvc_list(struct kvc *kvc, enum kvc_table_id table, int (*fn)(void *ctx, const void *row),
+             void *ctx)
+{
+    const struct kvc_table *t = codec_table(table);
+    struct place at = {.n = 0};
+    int rc;
+    if (t == NULL)
+        return kvc__fail(kvc, -EINVAL, "there is no table %d", (int)table);
+    do
+        rc = list_page(kvc, t, &at, fn, ctx);
+    while (rc == 0 && at.n > 0);
+    return rc;
+}

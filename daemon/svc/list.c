@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LIST: the rows of the tables of rows.h. */
+#include "cursor.h"
+#include "svc__.h"
+
+/* A reply on its way. */
+struct rows {
+    struct svc *s;
+    const struct session *who; /* asks */
+    const struct kvc_table *table;
+    struct codec_list list;
+    uint32_t max;
+    uint64_t after, last; /* rows behind this one; the last one written */
+    bool more;            /* behind that */
+};
+
+/* Whether there was room for it; `at`: where the next reply goes on behind it. */
+static bool row_add(struct rows *rows, const void *row, uint64_t at)
+{
+    rows->more = rows->list.count == rows->max;
+    if (rows->more)
+        return false;
+    MUST(codec_rows_add(&rows->list, rows->table, row) == 0); /* a message has room for all */
+    rows->last = at;
+    return true;
+}
+
+/* Of text that is too long, whole characters. */
+static void cell_text(char *to, size_t cap, const char *from)
+{
+    size_t n = strlen(from);
+    if (n >= cap)
+        for (n = cap - 1; n > 0 && ((uint8_t)from[n] & 0xc0) == 0x80;)
+            n--;
+    memcpy(to, from, n);
+}
+#define CELL_TEXT(row, column, from) cell_text((row).column, sizeof(row).column, from)
+
+static const char *principal_name(const struct svc *s, uint32_t id)
+{
+    return id >= 1 && id <= s->cfg.nprincipals ? s->cfg.principals[id - 1].name : "?";
+}
+
+static void list_namespaces(struct rows *rows)
+{
+    struct core_ns *page[CORE_NS_PAGE];
+    const uint32_t n = core_ns_page(rows->s->core, rows->who->client,
+                                    (uint32_t)MIN(rows->after, UINT32_MAX), page);
+    for (uint32_t i = 0; i < n; i++) {
+        struct core_ns_view v;
+        core_ns_view(page[i], &v);
+        struct kvc_ns_info row = {.ns = v.id,
+                                  .shards = v.spec->shards,
+                                  .groups = v.spec->ngroups,
+                                  .block_tokens = v.spec->group[0].block_tokens,
+                                  .block_bytes = v.spec->group[0].block_bytes,
+                                  .blocks = v.blocks,
+                                  .bytes = v.bytes,
+                                  .host_bytes = v.held[0],
+                                  .nvme_bytes = v.held[1],
+                                  .device_bytes = v.near_bytes,
+                                  .pinned_bytes = v.pinned_bytes,
+                                  .named_bytes = v.named_bytes,
+                                  .promised_bytes = v.bound[1],
+                                  .leased_bytes = v.leased_bytes};
+        CELL_TEXT(row, principal, principal_name(rows->s, v.principal));
+        CELL_TEXT(row, tenant, v.tenant);
+        CELL_TEXT(row, sub_tenant, v.spec->sub);
+        CELL_TEXT(row, model, v.spec->model);
+        CELL_TEXT(row, dtype, v.spec->dtype);
+        if (!row_add(rows, &row, v.id))
+            return;
+    }
+    rows->more = n == CORE_NS_PAGE;
+}
+
+/* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
+typedef void(list_fn)(struct rows *rows);
+
+static list_fn *const lists[] = {
+    [KVC_TABLE_NAMESPACES] = list_namespaces,
+};
+
+/* A cursor is the number of the last row, as 8 bytes. */
+static bool cursor_read(const struct codec_bin *cursor, uint64_t *ret_after)
+{
+    struct cursor c;
+    cursor_init(&c, cursor->p, cursor->n);
+    *ret_after = cursor->n ? cursor_u64le(&c) : 0;
+    return cursor_ok(&c) && cursor_left(&c) == 0;
+}
+
+static void rows_send(struct request *rq, struct rows *rows)
+{
+    uint8_t at[8];
+    struct wcursor w;
+    wcursor_init(&w, at, sizeof at);
+    wcursor_put_u64le(&w, rows->last);
+    rq->s->m.replies_ok++;
+    reply_send(
+        rq->s, rq->se,
+        codec_rows_end(&rows->list, (struct codec_bin){.p = at, .n = rows->more ? sizeof at : 0}));
+}
+
+void op_list(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_list msg;
+    struct rows rows = {.s = s, .who = rq->se};
+    int err = codec_dec_list(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = rq->head.detail;
+    if (!err && !cursor_read(&msg.cursor, &rows.after)) {
+        err = KVC_E_BAD_ARGUMENT;
+        why = "cursor: not one that a reply had";
+    }
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    rows.table = codec_table(msg.table);
+    rows.max = msg.max ? msg.max : KVC_LIST_MAX;
+    MUST(codec_rows_begin(&rows.list, s->out, sizeof s->out, &rq->head, rows.table) == 0);
+    lists[msg.table](&rows);
+    rows_send(rq, &rows);
+}

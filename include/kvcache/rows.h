@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables that LIST reads (kvc_list), each row declared once: from these lines come its C
+ * struct, its bytes on the wire, kvcachectl's columns and JSON, and what PROTOCOL.md must say.
+ *
+ * X(name, TYPE, UNIT, meaning) is a column. New ones are added at the end: readers find columns by
+ * name, and older ones pass over what they do not know.
+ */
+#ifndef KVCACHE_ROWS_H
+#define KVCACHE_ROWS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvcache/proto.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* NAME and TEXT are UTF-8, at most 127 and 255 bytes, in C with a zero at the end. */
+enum kvc_column_type {
+    KVC_COLUMN_U8,
+    KVC_COLUMN_U32,
+    KVC_COLUMN_U64,
+    KVC_COLUMN_BOOL,
+    KVC_COLUMN_NAME,
+    KVC_COLUMN_TEXT,
+    KVC_COLUMN_KEY
+};
+
+/* How a cell is printed for people. */
+enum kvc_unit {
+    KVC_UNIT_NONE,  /* as it is: a number, a word, a text */
+    KVC_UNIT_COUNT, /* 12k */
+    KVC_UNIT_BYTES  /* 12 MiB */
+};
+
+#define KVC_ROW_NAMESPACES(X)                                                                \
+    X(ns, U32, NONE, "its number")                                                           \
+    X(principal, NAME, NONE, "whose it is")                                                  \
+    X(tenant, NAME, NONE, "its tenant")                                                      \
+    X(sub_tenant, NAME, NONE, "its sub-tenant, or empty")                                    \
+    X(model, NAME, NONE, "as NS_OPEN had it")                                                \
+    X(dtype, NAME, NONE, "as NS_OPEN had it")                                                \
+    X(shards, U32, NONE, "of each block")                                                    \
+    X(groups, U32, NONE, "of layers")                                                        \
+    X(block_tokens, U32, NONE, "tokens of a block of its first group")                       \
+    X(block_bytes, U32, BYTES, "bytes of a shard of such a block")                           \
+    X(blocks, U64, COUNT, "that are present")                                                \
+    X(bytes, U64, BYTES, "of them, each once")                                               \
+    X(host_bytes, U64, BYTES, "in host memory")                                              \
+    X(nvme_bytes, U64, BYTES, "on storage")                                                  \
+    X(device_bytes, U64, BYTES, "in slots of devices")                                       \
+    X(pinned_bytes, U64, BYTES, "that pins hold")                                            \
+    X(named_bytes, U64, BYTES, "that names hold")                                            \
+    X(promised_bytes, U64, BYTES, "on storage, promised to names, pins and durable commits") \
+    X(leased_bytes, U64, BYTES, "under lease")
+
+/* Tables: X(number, NAME, name, struct of a row). */
+#define KVC_TABLE_MAP(X) X(1, NAMESPACES, namespaces, kvc_ns_info)
+
+enum kvc_table_id {
+#define X(number, name, text, row) KVC_TABLE_##name = number,
+    KVC_TABLE_MAP(X)
+#undef X
+        KVC_TABLE_END
+};
+
+#define KVC_CELL_U8(name)            uint8_t name;
+#define KVC_CELL_U32(name)           uint32_t name;
+#define KVC_CELL_U64(name)           uint64_t name;
+#define KVC_CELL_BOOL(name)          bool name;
+#define KVC_CELL_NAME(name)          char name[KVC_STRING_MAX];
+#define KVC_CELL_TEXT(name)          char name[KVC_PARAMS_MAX];
+#define KVC_CELL_KEY(name)           uint8_t name[KVC_KEY_BYTES];
+#define X(name, type, unit, meaning) KVC_CELL_##type(name)
+struct kvc_ns_info {
+    KVC_ROW_NAMESPACES(X)
+};
+#undef X
+
+/* The same as data. */
+struct kvc_column {
+    const char *name, *meaning;
+    uint8_t type, unit; /* enum kvc_column_type, enum kvc_unit */
+    uint16_t at, bytes; /* of the row's struct */
+};
+struct kvc_table {
+    const char *name;
+    enum kvc_table_id id;
+    uint32_t row_bytes, columns;
+    const struct kvc_column *column;
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
