@@ -159,72 +159,17 @@ int kvc_quota_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_quota 
 
 /* ---- sessions ---- */
 
-static int walk_sessions(const struct msg_sessions_reply *r,
-                         int (*fn)(void *ctx, const struct kvc_session_info *), void *ctx)
-{
-    for (uint32_t i = 0; i < r->nitems; i++) {
-        const struct msg_session_item *x = &r->items[i];
-        struct kvc_session_info out = {.session = x->session,
-                                       .uid = x->uid,
-                                       .pid = x->pid,
-                                       .leases = x->leases,
-                                       .reservations = x->reservations,
-                                       .leased_bytes = x->leased_bytes,
-                                       .reserved_bytes = x->reserved_bytes,
-                                       .lease_age_ms = x->lease_age_ms,
-                                       .reservation_age_ms = x->reservation_age_ms,
-                                       .dropped = x->dropped};
-        kvc__copy_string(out.name, &x->name);
-        kvc__copy_string(out.principal, &x->principal);
-        kvc__copy_string(out.tenant, &x->tenant);
-        const int ended = fn(ctx, &out);
-        if (ended != 0)
-            return ended;
-    }
-    return 0;
-}
-
-int kvc_sessions(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_session_info *), void *ctx)
-{
-    struct msg_sessions m = {0};
-    struct msg_sessions_reply r;
-    int rc;
-    do {
-        struct kvc_op *op;
-        rc = op__begin(kvc, KVC_OP_SESSIONS, &op);
-        if (rc < 0)
-            return rc;
-        struct msg_reply_head head;
-        rc = op__call(op, codec_enc_sessions(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
-        if (rc == 0)
-            rc = op__checked(op, codec_dec_sessions_reply(op->msg.data, op->msg.len, &head, &r));
-        if (rc == 0)
-            rc = walk_sessions(&r, fn, ctx);
-        const uint32_t last = rc == 0 && r.nitems > 0 ? r.items[r.nitems - 1].session : 0;
-        if (rc == 0 && r.more && last <= m.after)
-            rc = op__checked(op, KVC_E_BAD_MESSAGE); /* else it might never end */
-        op__free(op);
-        m.after = last;
-    } while (rc == 0 && r.more);
-    return rc;
-}
-
 int kvc_session_end(struct kvc *kvc, uint32_t session)
 {
-    const struct msg_sessions m = {.after = UINT32_MAX, .end = session};
-    struct msg_sessions_reply r;
+    const struct msg_session_end m = {.session = session};
     struct msg_reply_head head;
     struct kvc_op *op;
-    if (session == 0)
-        return KVC_E_GONE;
-    int rc = op__begin(kvc, KVC_OP_SESSIONS, &op);
+    int rc = op__begin(kvc, KVC_OP_SESSION_END, &op);
     if (rc < 0)
         return rc;
-    rc = op__call(op, codec_enc_sessions(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    rc = op__call(op, codec_enc_session_end(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
     if (rc == 0)
-        rc = op__checked(op, codec_dec_sessions_reply(op->msg.data, op->msg.len, &head, &r));
-    if (rc == 0 && !r.ended)
-        rc = KVC_E_GONE;
+        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
     op__free(op);
     return rc;
 }

@@ -600,23 +600,8 @@ struct msg_quota_list_reply { /* QUOTA_LIST carries nothing but the head */
     struct msg_quota_item items[KVC_QUOTAS_MAX];
 };
 
-struct msg_sessions {
-    uint32_t after; /* sessions above this one */
-    uint32_t end;   /* the one that ends first; 0: none */
-};
-struct msg_session_item {
+struct msg_session_end { /* its reply has no fields */
     uint32_t session;
-    struct codec_bin name, principal, tenant;
-    uint32_t uid, pid;
-    uint8_t dropped;
-    uint32_t leases, reservations;
-    uint64_t leased_bytes, reserved_bytes, lease_age_ms, reservation_age_ms;
-};
-struct msg_sessions_reply {
-    uint8_t ended;
-    uint8_t more;
-    uint32_t nitems;
-    struct msg_session_item items[KVC_SESSIONS_MAX];
 };
 
 struct msg_policy { /* with SHOW all but the action is 0 */
@@ -684,7 +669,7 @@ struct msg_policy_reply {
     X(UNPIN, unpin)             \
     X(PIN_LIST, pin_list)       \
     X(QUOTA_SET, quota_set)     \
-    X(SESSIONS, sessions)       \
+    X(SESSION_END, session_end) \
     X(POLICY, policy)           \
     X(POOL_OPEN, pool_open)     \
     X(POOL_CLOSE, pool_close)   \
@@ -731,7 +716,6 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(pin)                              \
     X(pin_list)                         \
     X(quota_list)                       \
-    X(sessions)                         \
     X(policy)                           \
     X(devices)                          \
     X(pages_load)
@@ -748,7 +732,7 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
                                                 struct msg_##name##_reply *ret_msg);
 CODEC_REPLY_LIST(X)
 #undef X
-/* The reply of DROP, HINT, UNPIN, QUOTA_SET, POOL_OPEN and POOL_CLOSE. */
+/* The reply of DROP, HINT, UNPIN, QUOTA_SET, SESSION_END, POOL_OPEN and POOL_CLOSE. */
 CODEC_MUST_USE int codec_enc_bare_reply(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare_reply(const void *buf, size_t len,
                                         struct msg_reply_head *ret_head);

@@ -16,6 +16,9 @@
 #define ROW kvc_ns_info
 static const struct kvc_column namespaces[] = {KVC_ROW_NAMESPACES(X)};
 #undef ROW
+#define ROW kvc_session_info
+static const struct kvc_column sessions[] = {KVC_ROW_SESSIONS(X)};
+#undef ROW
 #undef X
 
 static const struct kvc_table tables[] = {

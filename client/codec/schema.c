@@ -9,13 +9,12 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
                    KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_PINS_MAX == 256 &&
-                   KVC_QUOTAS_MAX == 128 && KVC_LIST_MAX == 256 && KVC_SESSIONS_MAX == 64 &&
-                   KVC_CURSOR_MAX == 320 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
-                   KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
-                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 && KVC_UUID_BYTES == 16 &&
-                   KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 && KVC_MEMS_MAX == 1024 &&
-                   KVC_POOLS_MAX == 8 && KVC_WORDS == 512 && KVC_REGIONS_MAX == 4096 &&
-                   KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
+                   KVC_QUOTAS_MAX == 128 && KVC_LIST_MAX == 256 && KVC_CURSOR_MAX == 320 &&
+                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30 &&
+                   KVC_RETAIN_MAX == 16 && KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 &&
+                   KVC_UUID_BYTES == 16 && KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 &&
+                   KVC_MEMS_MAX == 1024 && KVC_POOLS_MAX == 8 && KVC_WORDS == 512 &&
+                   KVC_REGIONS_MAX == 4096 && KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
                "the texts below spell these limits out");
 
 /* ---- requests ---- */
@@ -435,11 +434,9 @@ static const struct field quota_set_fields[] = {
 SCHEMA(codec__req_quota_set, struct msg_quota_set, quota_set_fields, .ops = {KVC_OP_QUOTA_SET},
        .check = check_quota_set);
 
-static const struct field sessions_fields[] = {
-    U32(struct msg_sessions, after),
-    U32(struct msg_sessions, end),
-};
-SCHEMA(codec__req_sessions, struct msg_sessions, sessions_fields, .ops = {KVC_OP_SESSIONS});
+static const struct field session_end_fields[] = {U32(struct msg_session_end, session)};
+SCHEMA(codec__req_session_end, struct msg_session_end, session_end_fields,
+       .ops = {KVC_OP_SESSION_END});
 
 static const char *check_policy(const void *p)
 {

@@ -12,8 +12,8 @@ SCHEMA(codec__rep_error, struct error_reply, error_fields, .bare = false);
 
 const struct schema codec__rep_bare = {.name = "codec__rep_bare",
                                        .ops = {KVC_OP_DROP, KVC_OP_HINT, KVC_OP_UNPIN,
-                                               KVC_OP_QUOTA_SET, KVC_OP_POOL_OPEN,
-                                               KVC_OP_POOL_CLOSE}};
+                                               KVC_OP_QUOTA_SET, KVC_OP_SESSION_END,
+                                               KVC_OP_POOL_OPEN, KVC_OP_POOL_CLOSE}};
 
 static const struct field hello_reply_fields[] = {
     U32(struct msg_hello_reply, version),
@@ -321,32 +321,6 @@ static const struct field quota_list_reply_fields[] = {
 };
 SCHEMA(codec__rep_quota_list, struct msg_quota_list_reply, quota_list_reply_fields,
        .ops = {KVC_OP_QUOTA_LIST});
-
-static const struct field session_item_fields[] = {
-    U32(struct msg_session_item, session),
-    NAME(struct msg_session_item, name),
-    NAME(struct msg_session_item, principal),
-    NAME(struct msg_session_item, tenant),
-    U32(struct msg_session_item, uid),
-    U32(struct msg_session_item, pid),
-    BOOL(struct msg_session_item, dropped),
-    U32(struct msg_session_item, leases),
-    U32(struct msg_session_item, reservations),
-    U64(struct msg_session_item, leased_bytes),
-    U64(struct msg_session_item, reserved_bytes),
-    U64(struct msg_session_item, lease_age_ms),
-    U64(struct msg_session_item, reservation_age_ms),
-};
-static SCHEMA(session_item, struct msg_session_item, session_item_fields, .bare = false);
-
-static const struct field sessions_reply_fields[] = {
-    BOOL(struct msg_sessions_reply, ended),
-    BOOL(struct msg_sessions_reply, more),
-    ARRAY(struct msg_sessions_reply, items, nitems, session_item, 0, KVC_SESSIONS_MAX,
-          "items must be an array of at most 64 arrays of 13"),
-};
-SCHEMA(codec__rep_sessions, struct msg_sessions_reply, sessions_reply_fields,
-       .ops = {KVC_OP_SESSIONS});
 
 static const struct field level_item_fields[] = {
     UINT(struct msg_level_item, priority, 0, KVC_PRIORITY_MAX,

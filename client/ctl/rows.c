@@ -90,6 +90,9 @@ static void number_cell(struct table *to, unsigned unit, uint64_t v)
     case KVC_UNIT_BYTES:
         table_cell(to, "%s", units_format_bytes(v, bytes));
         break;
+    case KVC_UNIT_MS:
+        table_cell(to, "%s", units_format_duration_ms(v, bytes));
+        break;
     case KVC_UNIT_NONE:
         table_cell(to, "%llu", (unsigned long long)v);
     }

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "listing.h"
+#include "rows.h"
 #include "units.h"
 
 static const char help[] =
@@ -28,27 +26,6 @@ static const char help[] =
 
 /* ---- list ---- */
 
-struct sessions {
-    struct kvc_session_info *row;
-    size_t n, cap;
-};
-
-static int add(void *ctx, const struct kvc_session_info *x)
-{
-    struct sessions *s = ctx;
-    if (s->n == s->cap) {
-        s->cap = s->cap ? 2 * s->cap : 64;
-        struct kvc_session_info *more = realloc(s->row, s->cap * sizeof(*more));
-        if (!more) {
-            fputs("kvcachectl: out of memory\n", stderr);
-            abort();
-        }
-        s->row = more;
-    }
-    s->row[s->n++] = *x;
-    return 0;
-}
-
 static int older(const void *a, const void *b)
 {
     const struct kvc_session_info *x = a, *y = b;
@@ -57,66 +34,33 @@ static int older(const void *a, const void *b)
     return x->session < y->session ? -1 : 1;
 }
 
-static json_t *session_json(const struct kvc_session_info *x)
-{
-    json_t *item =
-        json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:b}", "session", (json_int_t)x->session, "name",
-                  x->name, "principal", x->principal, "tenant", x->tenant, "uid",
-                  (json_int_t)x->uid, "pid", (json_int_t)x->pid, "dropped", x->dropped);
-    json_object_update_new(
-        item, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "leases", (json_int_t)x->leases,
-                        "leased_bytes", (json_int_t)x->leased_bytes, "lease_age_ms",
-                        (json_int_t)x->lease_age_ms, "reservations", (json_int_t)x->reservations,
-                        "reserved_bytes", (json_int_t)x->reserved_bytes, "reservation_age_ms",
-                        (json_int_t)x->reservation_age_ms));
-    return item;
-}
-
-static void held_cells(struct table *t, uint32_t n, uint64_t bytes, uint64_t age_ms)
-{
-    char text[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
-    table_cell(t, "%u", n);
-    table_cell(t, "%s", bytes ? units_format_bytes(bytes, text) : "-");
-    table_cell(t, "%s", n ? units_format_duration_ms(age_ms, age) : "-");
-}
-
-static void add_row(struct listing *l, const struct kvc_session_info *x)
-{
-    if (l->array) {
-        json_array_append_new(l->array, session_json(x));
-        return;
-    }
-    table_cell(l->table, "%u", x->session);
-    table_cell(l->table, "%s", x->name);
-    table_cell(l->table, "%u", x->pid);
-    table_cell(l->table, "%s", x->principal);
-    table_cell(l->table, "%s", x->tenant[0] ? x->tenant : "-");
-    table_cell(l->table, "%s", x->dropped ? "dropped" : "up");
-    held_cells(l->table, x->leases, x->leased_bytes, x->lease_age_ms);
-    held_cells(l->table, x->reservations, x->reserved_bytes, x->reservation_age_ms);
-}
-
 static int list(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    static const char *const heads[] = {">SESSION", "NAME",    ">PID",   "PRINCIPAL", "TENANT",
-                                        "STATE",    ">LEASES", ">BYTES", ">OLDEST",   ">RESERVED",
-                                        ">BYTES",   ">OLDEST", NULL};
-    struct sessions s = {.n = 0};
+    static const struct rows_view view[] = {ROWS_PLAIN(">SESSION", "session"),
+                                            ROWS_PLAIN("NAME", "name"),
+                                            ROWS_PLAIN(">PID", "pid"),
+                                            ROWS_PLAIN("PRINCIPAL", "principal"),
+                                            ROWS_DASH("TENANT", "tenant"),
+                                            ROWS_EITHER("STATE", "dropped", "dropped", "up"),
+                                            ROWS_PLAIN(">LEASES", "leases"),
+                                            ROWS_DASH(">BYTES", "leased_bytes"),
+                                            ROWS_DASH(">OLDEST", "lease_age_ms"),
+                                            ROWS_PLAIN(">RESERVED", "reservations"),
+                                            ROWS_DASH(">BYTES", "reserved_bytes"),
+                                            ROWS_DASH(">OLDEST", "reservation_age_ms"),
+                                            ROWS_END};
+    struct rows rows;
     int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    struct listing l = listing_begin(ctl, heads);
-    rc = kvc_sessions(ctl->kvc, add, &s);
-    if (s.n > 0)
-        qsort(s.row, s.n, sizeof(*s.row), older);
-    for (size_t i = 0; rc >= 0 && i < s.n; i++)
-        add_row(&l, &s.row[i]);
-    free(s.row);
-    return listing_end(ctl, &l, rc, "sessions", "there are no sessions", CTL_OK);
+    rc = rows_take(ctl, KVC_TABLE_SESSIONS, &rows);
+    if (rows.n > 0)
+        qsort(rows.row, rows.n, sizeof(struct kvc_session_info), older);
+    return rows_show(ctl, rc, &rows, view, "there are no sessions");
 }
 
 /* ---- end ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STATS, SESSIONS, EXPLAIN, EVICT. */
+/* STATS, SESSION_END, EXPLAIN, EVICT. */
 #include <stdio.h>
 
 #include "svc__.h"
@@ -83,71 +83,37 @@ void op_stats(struct request *rq)
     list_reply(rq, &l, false);
 }
 
-/* ---- SESSIONS ---- */
+/* ---- SESSION_END ---- */
 
-static bool may_see(const struct session *who, const struct session *se)
+bool svc__may_see(const struct session *who, const struct session *se)
 {
     return se->client && (who->principal->admin || se->principal == who->principal);
 }
 
-static struct msg_session_item session_item(const struct svc *s, const struct session *se)
-{
-    struct core_client_view v;
-    core_client_view(s->core, se->client, &v);
-    return (struct msg_session_item){.session = se->serial,
-                                     .name = codec_text(se->name),
-                                     .principal = codec_text(se->principal->name),
-                                     .tenant = codec_text(se->principal->tenant),
-                                     .uid = se->uid,
-                                     .pid = (uint32_t)se->pid,
-                                     .dropped = se->state == SESSION_DROPPED,
-                                     .leases = v.leases,
-                                     .reservations = v.reservations,
-                                     .leased_bytes = v.leased_bytes,
-                                     .reserved_bytes = v.reserved_bytes,
-                                     .lease_age_ms = v.lease_age_ms,
-                                     .reservation_age_ms = v.reservation_age_ms};
-}
-
-/* A page of them, in the order of their numbers; the session that is to end is told at the end of
- * the turn, and may be in it. */
-void op_sessions(struct request *rq)
+/* It is told at the end of the turn. */
+void op_session_end(struct request *rq)
 {
     struct svc *s = rq->s;
-    struct msg_sessions msg;
-    struct msg_sessions_reply *reply = &s->list.sessions;
-    const struct session *page[KVC_SESSIONS_MAX] = {NULL};
-    int err = codec_dec_sessions(rq->buf, rq->len, &rq->head, &msg);
+    struct msg_session_end msg;
+    struct session *se = NULL;
+    int err = codec_dec_session_end(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = rq->head.detail;
+    for (uint32_t i = 0; !err && !se && i < svc_conns_max(&s->cfg); i++)
+        if (s->sessions[i].serial == msg.session && svc__may_see(rq->se, &s->sessions[i]))
+            se = &s->sessions[i];
+    if (!err && !se) {
+        err = KVC_E_GONE;
+        why = "there is no such session, or it belongs to another principal";
+    }
     if (err) {
-        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
-    *reply = (struct msg_sessions_reply){.nitems = 0};
-    for (uint32_t i = 0; i < svc_conns_max(&s->cfg); i++) {
-        struct session *se = &s->sessions[i];
-        if (!may_see(rq->se, se))
-            continue;
-        if (msg.end && se->serial == msg.end) {
-            audit(rq->se, "end session %u (%s, uid %u, pid %d, principal %s)", se->serial, se->name,
-                  (unsigned)se->uid, (int)se->pid, se->principal->name);
-            session_force(se, KVC_ST_CANCELLED, "somebody with the right to has ended it");
-            reply->ended = true;
-        }
-        uint32_t at = reply->nitems;
-        if (se->serial <= msg.after)
-            continue;
-        reply->more |= at == KVC_SESSIONS_MAX;
-        if (at == KVC_SESSIONS_MAX && page[--at]->serial < se->serial)
-            continue;
-        for (; at > 0 && page[at - 1]->serial > se->serial; at--)
-            page[at] = page[at - 1];
-        page[at] = se;
-        reply->nitems += reply->nitems < KVC_SESSIONS_MAX;
-    }
-    for (uint32_t i = 0; i < reply->nitems; i++)
-        reply->items[i] = session_item(s, page[i]);
+    audit(rq->se, "end session %u (%s, uid %u, pid %d, principal %s)", se->serial, se->name,
+          (unsigned)se->uid, (int)se->pid, se->principal->name);
+    session_force(se, KVC_ST_CANCELLED, "somebody with the right to has ended it");
     s->m.replies_ok++;
-    reply_send(s, rq->se, codec_enc_sessions_reply(s->out, sizeof s->out, &rq->head, reply));
+    reply_send(s, rq->se, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
 }
 
 /* ---- EXPLAIN ---- */

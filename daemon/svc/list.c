@@ -74,11 +74,61 @@ static void list_namespaces(struct rows *rows)
     rows->more = n == CORE_NS_PAGE;
 }
 
+#define SESSIONS_PAGE 64u
+
+static struct kvc_session_info session_row(const struct svc *s, const struct session *se)
+{
+    struct core_client_view v;
+    core_client_view(s->core, se->client, &v);
+    struct kvc_session_info row = {.session = se->serial,
+                                   .uid = se->uid,
+                                   .pid = (uint32_t)se->pid,
+                                   .dropped = se->state == SESSION_DROPPED,
+                                   .leases = v.leases,
+                                   .leased_bytes = v.leased_bytes,
+                                   .lease_age_ms = v.lease_age_ms,
+                                   .reservations = v.reservations,
+                                   .reserved_bytes = v.reserved_bytes,
+                                   .reservation_age_ms = v.reservation_age_ms};
+    CELL_TEXT(row, name, se->name);
+    CELL_TEXT(row, principal, se->principal->name);
+    CELL_TEXT(row, tenant, se->principal->tenant);
+    return row;
+}
+
+/* They are in no order: those with the lowest numbers are found first. */
+static void list_sessions(struct rows *rows)
+{
+    const struct session *page[SESSIONS_PAGE] = {NULL};
+    uint32_t n = 0;
+    bool more = false;
+    for (uint32_t i = 0; i < svc_conns_max(&rows->s->cfg); i++) {
+        const struct session *se = &rows->s->sessions[i];
+        uint32_t at = n;
+        if (!svc__may_see(rows->who, se) || se->serial <= rows->after)
+            continue;
+        more |= at == SESSIONS_PAGE;
+        if (at == SESSIONS_PAGE && page[--at]->serial < se->serial)
+            continue;
+        for (; at > 0 && page[at - 1]->serial > se->serial; at--)
+            page[at] = page[at - 1];
+        page[at] = se;
+        n += n < SESSIONS_PAGE;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct kvc_session_info row = session_row(rows->s, page[i]);
+        if (!row_add(rows, &row, row.session))
+            return;
+    }
+    rows->more = more;
+}
+
 /* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
 typedef void(list_fn)(struct rows *rows);
 
 static list_fn *const lists[] = {
     [KVC_TABLE_NAMESPACES] = list_namespaces,
+    [KVC_TABLE_SESSIONS] = list_sessions,
 };
 
 /* A cursor is the number of the last row, as 8 bytes. */

@@ -253,7 +253,6 @@ struct svc {
     union {                                        /* a list on its way out */
         struct msg_pin_list_reply pins;
         struct msg_quota_list_reply quotas;
-        struct msg_sessions_reply sessions;
         struct msg_devices_reply devices;
         struct msg_policy_reply policy;
     } list;
@@ -482,7 +481,9 @@ void op_stats(struct request *rq);
 void op_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
-void op_sessions(struct request *rq);
+void op_session_end(struct request *rq);
+/* `who` may see session `se`, and end it. */
+bool svc__may_see(const struct session *who, const struct session *se);
 
 /* audit.c: what was changed or removed by hand. Not what workers do all the time, and nothing that
  * only reads. */

@@ -209,18 +209,6 @@ KVC_API KVC_MUST_USE int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *
 KVC_API KVC_MUST_USE int kvc_quota_list(struct kvc *kvc,
                                         int (*fn)(void *ctx, const struct kvc_quota *), void *ctx);
 
-/* Sessions, what they hold in place, and for how long. */
-struct kvc_session_info {
-    char name[KVC_STRING_MAX], principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
-    uint32_t session, uid, pid;
-    uint32_t leases, reservations;
-    uint64_t leased_bytes, reserved_bytes;     /* reserved: announced, and not committed */
-    uint64_t lease_age_ms, reservation_age_ms; /* of the oldest; 0: there is none */
-    bool dropped; /* the daemon has ended it, and its process still holds leases */
-};
-/* Calls fn for each session that this one may see. */
-KVC_API KVC_MUST_USE int
-kvc_sessions(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_session_info *), void *ctx);
 /* Ends a session of this principal, or any with admin rights: its leases and reservations too, at
  * once, though its process may live and read. KVC_E_GONE: there is no such session to see. */
 KVC_API KVC_MUST_USE int kvc_session_end(struct kvc *kvc, uint32_t session);

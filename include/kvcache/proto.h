@@ -43,10 +43,9 @@
 #define KVC_COLUMNS_MAX 32u
 #define KVC_CURSOR_MAX  320u
 /* Names, pins or quotas of one reply. */
-#define KVC_NAMES_MAX    128u
-#define KVC_PINS_MAX     256u
-#define KVC_QUOTAS_MAX   128u
-#define KVC_SESSIONS_MAX 64u
+#define KVC_NAMES_MAX  128u
+#define KVC_PINS_MAX   256u
+#define KVC_QUOTAS_MAX 128u
 /* Devices of one DEVICES reply; a device's name on the wire; a handle of its memory. */
 #define KVC_DEVICES_MAX 16u
 #define KVC_UUID_BYTES  16u
@@ -124,7 +123,7 @@ enum kvc_op_code {
     KVC_OP_PAGES_LOAD = 40,
     KVC_OP_PAGES_STORE = 41,
     KVC_OP_ACQUIRE_ON = 42,
-    KVC_OP_SESSIONS = 43,
+    KVC_OP_SESSION_END = 43,
     KVC_OP_LIST = 44,
     KVC_OP_REPLY = 0x80
 };

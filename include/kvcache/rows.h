@@ -33,7 +33,8 @@ enum kvc_column_type {
 enum kvc_unit {
     KVC_UNIT_NONE,  /* as it is: a number, a word, a text */
     KVC_UNIT_COUNT, /* 12k */
-    KVC_UNIT_BYTES  /* 12 MiB */
+    KVC_UNIT_BYTES, /* 12 MiB */
+    KVC_UNIT_MS     /* 1 min 30 s */
 };
 
 #define KVC_ROW_NAMESPACES(X)                                                                \
@@ -57,8 +58,25 @@ enum kvc_unit {
     X(promised_bytes, U64, BYTES, "on storage, promised to names, pins and durable commits") \
     X(leased_bytes, U64, BYTES, "under lease")
 
+#define KVC_ROW_SESSIONS(X)                                                           \
+    X(session, U32, NONE, "its number")                                               \
+    X(name, NAME, NONE, "as HELLO had it")                                            \
+    X(principal, NAME, NONE, "whose it is")                                           \
+    X(tenant, NAME, NONE, "of its principal")                                         \
+    X(uid, U32, NONE, "of its process")                                               \
+    X(pid, U32, NONE, "of its process")                                               \
+    X(dropped, BOOL, NONE, "DROPPED has been sent, and the connection is not closed") \
+    X(leases, U32, NONE, "it has")                                                    \
+    X(leased_bytes, U64, BYTES, "under them")                                         \
+    X(lease_age_ms, U64, MS, "of the oldest; 0: there is none")                       \
+    X(reservations, U32, NONE, "it has")                                              \
+    X(reserved_bytes, U64, BYTES, "announced, and not committed")                     \
+    X(reservation_age_ms, U64, MS, "of the oldest; 0: there is none")
+
 /* Tables: X(number, NAME, name, struct of a row). */
-#define KVC_TABLE_MAP(X) X(1, NAMESPACES, namespaces, kvc_ns_info)
+#define KVC_TABLE_MAP(X)                      \
+    X(1, NAMESPACES, namespaces, kvc_ns_info) \
+    X(2, SESSIONS, sessions, kvc_session_info)
 
 enum kvc_table_id {
 #define X(number, name, text, row) KVC_TABLE_##name = number,
@@ -77,6 +95,10 @@ enum kvc_table_id {
 #define X(name, type, unit, meaning) KVC_CELL_##type(name)
 struct kvc_ns_info {
     KVC_ROW_NAMESPACES(X)
+};
+/* Sessions, what they hold in place, and for how long. */
+struct kvc_session_info {
+    KVC_ROW_SESSIONS(X)
 };
 #undef X
 

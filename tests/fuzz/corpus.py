@@ -200,7 +200,7 @@ def attach_seeds():
 # Operation: argument of a CALL record; from 256 on of an INSPECT record (fuzz_reply.c).
 INSPECT, HALVES = 9, 10
 CALL_OF = {
-    "blocks": 256, "verify": 256 + 3, "trace": 256 + 4, "trace_dump": 256 + 7, "ns_spec": 256 + 249, "pin_list": 256 + 250, "quota_list": 256 + 251, "sessions": 256 + 252, "policy": 256 + 253, "drain": 256 + 254, "paths": 256 + 255, "ping": 0, "stats": 1, "list": 2, "explain": 3, "evict": 4, "name_forget": 4 + 32, "lookup": 5, "acquire": 6,
+    "blocks": 256, "verify": 256 + 3, "trace": 256 + 4, "trace_dump": 256 + 7, "ns_spec": 256 + 249, "pin_list": 256 + 250, "quota_list": 256 + 251, "session_end": 256 + 252, "policy": 256 + 253, "drain": 256 + 254, "paths": 256 + 255, "ping": 0, "stats": 1, "list": 2, "explain": 3, "evict": 4, "name_forget": 4 + 32, "lookup": 5, "acquire": 6,
     "redeem": 8, "reserve": 9, "commit": 10, "store": 11, "drop": 12,
 }  # fmt: skip
 
@@ -262,6 +262,8 @@ def reply_seeds():
     chunks = [d for m, d in vectors("attach.txt") if m == "att_chunk"]
     for message, data in vectors("replies.txt") + vectors("rejects.txt"):
         call = CALL_OF.get(message.replace("_reply", ""))
+        if message == "list_reply" and len(data) > 5:
+            call += 16 * ((data[5] - 1) % 8)  # of its table
         if call is None or not message.endswith("_reply"):
             continue
         done = calling(call) + record(REPLY, 0, data)

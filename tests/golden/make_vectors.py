@@ -184,8 +184,8 @@ def requests():
         request("quota_set", "of a namespace", [3, "", "", 7, 1 << 32, U64, 0, 0]),
         request("quota_set", "largest", [2, "t" * 127, "s" * 127, 0] + [U64] * 4),
         request("quota_list", "as it is", []),
-        request("sessions", "from the start", [0, 0]),
-        request("sessions", "after the last, and one ends", [U32, U32]),
+        request("session_end", "one", [12]),
+        request("session_end", "largest", [U32]),
         request("policy", "show", [0, "", 0, 0, 0, 0]),
         request("policy", "set", [1, "density", 60, 1, 0, 1 << 34]),
         request("policy", "largest", [1, "n" * 127, 100, 1, 1, U64]),
@@ -547,16 +547,17 @@ def replies():
             ],
         ),
         reply("quota_list", "17, largest", [[[3, "t" * 127, "s" * 127, U32] + [U64] * 8] * 17]),
-        reply("sessions", "none, one was ended", [1, 0, []]),
-        reply(
+        reply("session_end", "done", []),
+        rows(
             "sessions",
             "one",
-            [0, 0, [[12, "worker", "alice", "acme", 1001, 4711, 0, 3, 1, 25165824, 4096, 60000, 5]]],
+            [[12, "worker", "alice", "acme", 1001, 4711, 0, 3, 25165824, 60000, 1, 4096, 5]],
         ),
-        reply(
+        rows(
             "sessions",
             "17, largest, and more",
-            [1, 1, [[U32] + ["n" * 127] * 3 + [U32, U32, 1, U32, U32] + [U64] * 4] * 17],
+            [[U32] + ["n" * 127] * 3 + [U32, U32, 1] + [U32, U64, U64] * 2] * 17,
+            u64s(U64),
         ),
         reply(
             "policy",

@@ -151,7 +151,7 @@ const struct message_kind message_kinds[] = {
     REPLY(PIN_LIST, "pin_list", pin_list),
     REPLY(QUOTA_SET, "quota_set", bare),
     REPLY(QUOTA_LIST, "quota_list", quota_list),
-    REPLY(SESSIONS, "sessions", sessions),
+    REPLY(SESSION_END, "session_end", bare),
     REPLY(POLICY, "policy", policy),
     REPLY(DEVICES, "devices", devices),
     REPLY(POOL_OPEN, "pool_open", bare),

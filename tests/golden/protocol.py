@@ -87,12 +87,14 @@ TABLES = {
             " promised_bytes leased_bytes"
         ),
     ),
+    "sessions": (
+        2,
+        fields(
+            "session name:t principal:t tenant:t uid pid dropped leases leased_bytes lease_age_ms"
+            " reservations reserved_bytes reservation_age_ms"
+        ),
+    ),
 }
-
-SESSION = fields(
-    "session name:t principal:t tenant:t uid pid dropped leases reservations leased_bytes"
-    " reserved_bytes lease_age_ms reservation_age_ms"
-)
 
 RATE = fields("frag_bytes to_engine to_kernel from_engine from_kernel to_path from_path to_window")
 DEVICE = fields(
@@ -156,7 +158,7 @@ REQUESTS = {
         + [("pages", "*b")],
     ),
     "pages_store": (41, RESERVE + fields("pool after_word after_value pages:b tokens:b")),
-    "sessions": (43, fields("after end")),
+    "session_end": (43, fields("session")),
     "acquire_on": (42, SEQ + fields("flags shard from_tokens wait_tokens uuid:b")),
 }
 EVICTED = fields("blocks bytes kept_blocks host_bytes nvme_bytes device_bytes")
@@ -199,7 +201,7 @@ REPLIES = {
     "pin_list": fields("more") + [("items", PIN)],
     "quota_set": [],
     "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes host_promised nvme_promised"))],
-    "sessions": fields("ended more") + [("items", SESSION)],
+    "session_end": [],
     "policy": fields(
         "name:t text:t chosen:t keep_percent load_or_recompute admission pin_bytes_max"
         " keep_percent_start load_or_recompute_start admission_start pin_bytes_max_start storage"

@@ -465,9 +465,10 @@ struct oldest {
     uint64_t leased;
 };
 
-static int find_holder(void *ctx, const struct kvc_session_info *x)
+static int find_holder(void *ctx, const void *row)
 {
     struct oldest *o = ctx;
+    const struct kvc_session_info *x = row;
     if (x->leases > 0)
         *o = (struct oldest){x->session, x->leased_bytes};
     return 0;
@@ -481,7 +482,7 @@ START_TEST(leases_of_a_hung_reader_are_ended_by_an_operator)
     const struct msg_acquire acquire = acquire_of(4, 0);
     ck_assert_int_eq(peer_store(&p, &store, NULL), KVC_ST_OK);
     ck_assert_int_eq(peer_acquire(&p, &acquire, &lease, NULL), KVC_ST_OK);
-    ck_assert_int_eq(kvc_sessions(s.k, find_holder, &o), 0);
+    ck_assert_int_eq(kvc_list(s.k, KVC_TABLE_SESSIONS, find_holder, &o), 0);
     ck_assert_uint_eq(o.leased, 4 * HOSTILE_BLOCK);
     ck_assert_int_eq(kvc_session_end(s.k, o.session), 0); /* p does not close */
     rig_wait_stat(s.k, "core.leases", 0);

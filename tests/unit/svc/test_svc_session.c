@@ -353,16 +353,13 @@ START_TEST(a_session_that_is_dropped_keeps_its_leases_until_it_lets_go)
 }
 END_TEST
 
-static const struct msg_sessions_reply *sessions(struct sr_peer *p, uint32_t after, uint32_t end)
+/* The status of ending session `end`. */
+static unsigned end_of(struct sr_peer *p, uint32_t end)
 {
-    static struct msg_sessions_reply r;
-    const struct msg_sessions m = {.after = after, .end = end};
-    struct msg_reply_head head;
-    const struct sr_reply *reply = sr_reply(
-        &s, sr_send(&s, p,
-                    codec_enc_sessions(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_SESSIONS, 0), &m)));
-    ck_assert_int_eq(codec_dec_sessions_reply(reply->bytes, reply->len, &head, &r), 0);
-    return &r;
+    const struct msg_session_end m = {.session = end};
+    const uint64_t corr = sr_send(
+        &s, p, codec_enc_session_end(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_SESSION_END, 0), &m));
+    return sr_status(&s, corr);
 }
 
 /* A worker that holds leases, and one that was dropped and holds them still. */
@@ -375,27 +372,28 @@ START_TEST(an_operator_sees_who_holds_what_and_ends_it)
     sr_copies(&s);
     (void)sr_acquire(&s, p, &b, false);
     sr_turn(&s, 5000);
-    const struct msg_sessions_reply *r = sessions(ops, 0, 0);
-    ck_assert_uint_eq(r->nitems, 3);
-    const struct msg_session_item it = r->items[2];
+    struct kvc_session_info row[4];
+    ck_assert_uint_eq(sr_rows(&s, ops, KVC_TABLE_SESSIONS, 4, row), 3);
+    const struct kvc_session_info it = row[2];
     ck_assert(it.leases == 1 && it.leased_bytes > 0 && it.lease_age_ms == 5000 && !it.dropped);
-    ck_assert_uint_eq(sessions(ops, it.session, 0)->nitems, 0);
-    ck_assert_uint_eq(sessions(two, 0, 0)->nitems, 1); /* its own */
-    ck_assert_uint_eq(sessions(two, 0, it.session)->ended, 0);
+    ck_assert_uint_eq(sr_rows(&s, two, KVC_TABLE_SESSIONS, 4, row), 1); /* its own */
+    ck_assert_uint_eq(end_of(two, it.session), KVC_ST_GONE);
+    ck_assert_uint_eq(end_of(ops, 0), KVC_ST_GONE);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 1);
     if (_i == 1) { /* dropped before, and its process does not close the connection */
         sr_send_raw(&s, p->route, KVC_ROUTE_BYTES, "junk", 4);
         sr_turn(&s, 0);
-        ck_assert(!p->closed && sessions(ops, 0, 0)->items[2].dropped);
+        (void)sr_rows(&s, ops, KVC_TABLE_SESSIONS, 4, row);
+        ck_assert(!p->closed && row[2].dropped);
     }
-    ck_assert_uint_eq(sessions(ops, 0, it.session)->ended, 1);
+    ck_assert_uint_eq(end_of(ops, it.session), KVC_ST_OK);
     sr_turn(&s, 0);
     ck_assert(p->closed);
     ck_assert_uint_eq(sr_dropped_status(p), _i == 1 ? KVC_ST_BAD_MESSAGE : KVC_ST_CANCELLED);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 2);
     ck_assert_uint_eq(sr_metric(&s, "quarantined"), 0);
-    ck_assert_uint_eq(sessions(ops, 0, it.session)->ended, 0);
+    ck_assert_uint_eq(end_of(ops, it.session), KVC_ST_GONE);
 }
 END_TEST
 
