@@ -46,52 +46,6 @@ int kvc_unpin(struct kvc *kvc, uint64_t pin)
     return rc;
 }
 
-static int walk_pins(const struct msg_pin_list_reply *r,
-                     int (*fn)(void *ctx, const struct kvc_pin_info *), void *ctx)
-{
-    for (uint32_t i = 0; i < r->nitems; i++) {
-        const struct msg_pin_item *x = &r->items[i];
-        struct kvc_pin_info out = {.id = x->id,
-                                   .bytes = x->bytes,
-                                   .left_ms = x->left_ms,
-                                   .ns = x->ns,
-                                   .tokens = x->tokens,
-                                   .in_memory = x->in_memory};
-        kvc__copy_string(out.principal, &x->principal);
-        kvc__copy_string(out.tenant, &x->tenant);
-        memcpy(out.tip, x->tip, sizeof(out.tip));
-        const int ended = fn(ctx, &out);
-        if (ended != 0)
-            return ended;
-    }
-    return 0;
-}
-
-int kvc_pin_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_pin_info *), void *ctx)
-{
-    struct msg_pin_list m = {0};
-    struct msg_pin_list_reply r;
-    int rc;
-    do {
-        struct kvc_op *op;
-        rc = op__begin(kvc, KVC_OP_PIN_LIST, &op);
-        if (rc < 0)
-            return rc;
-        struct msg_reply_head head;
-        rc = op__call(op, codec_enc_pin_list(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
-        if (rc == 0)
-            rc = op__checked(op, codec_dec_pin_list_reply(op->msg.data, op->msg.len, &head, &r));
-        if (rc == 0)
-            rc = walk_pins(&r, fn, ctx);
-        const uint64_t last = rc == 0 && r.nitems > 0 ? r.items[r.nitems - 1].id : 0;
-        if (rc == 0 && r.more && last <= m.after)
-            rc = op__checked(op, KVC_E_BAD_MESSAGE); /* else it might never end */
-        op__free(op);
-        m.after = last;
-    } while (rc == 0 && r.more);
-    return rc;
-}
-
 /* ---- quotas ---- */
 
 int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota)

@@ -566,22 +566,6 @@ struct msg_pin_reply {
 struct msg_unpin { /* its reply has no fields */
     uint64_t pin;
 };
-struct msg_pin_list {
-    uint64_t after; /* pins above this one */
-};
-struct msg_pin_item {
-    uint64_t id, bytes, left_ms;
-    uint32_t ns, tokens;
-    struct codec_bin principal, tenant;
-    uint8_t in_memory;
-    uint8_t tip[KVC_KEY_BYTES];
-};
-struct msg_pin_list_reply {
-    uint8_t more;
-    uint32_t nitems;
-    struct msg_pin_item items[KVC_PINS_MAX];
-};
-
 struct msg_quota_set { /* its reply has no fields */
     uint8_t scope;     /* enum kvc_scope, not ALL */
     struct codec_bin tenant, sub;
@@ -667,7 +651,6 @@ struct msg_policy_reply {
     X(NAME_TOKENS, name_tokens) \
     X(PIN, pin)                 \
     X(UNPIN, unpin)             \
-    X(PIN_LIST, pin_list)       \
     X(QUOTA_SET, quota_set)     \
     X(SESSION_END, session_end) \
     X(POLICY, policy)           \
@@ -714,7 +697,6 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(drain)                            \
     X(paths)                            \
     X(pin)                              \
-    X(pin_list)                         \
     X(quota_list)                       \
     X(policy)                           \
     X(devices)                          \

@@ -19,6 +19,9 @@ static const struct kvc_column namespaces[] = {KVC_ROW_NAMESPACES(X)};
 #define ROW kvc_session_info
 static const struct kvc_column sessions[] = {KVC_ROW_SESSIONS(X)};
 #undef ROW
+#define ROW kvc_pin_info
+static const struct kvc_column pins[] = {KVC_ROW_PINS(X)};
+#undef ROW
 #undef X
 
 static const struct kvc_table tables[] = {

@@ -287,27 +287,6 @@ static const struct field pin_reply_fields[] = {
 };
 SCHEMA(codec__rep_pin, struct msg_pin_reply, pin_reply_fields, .ops = {KVC_OP_PIN});
 
-static const struct field pin_item_fields[] = {
-    U64(struct msg_pin_item, id),
-    U64(struct msg_pin_item, bytes),
-    U64(struct msg_pin_item, left_ms),
-    U32(struct msg_pin_item, ns),
-    U32(struct msg_pin_item, tokens),
-    NAME(struct msg_pin_item, principal),
-    NAME(struct msg_pin_item, tenant),
-    BOOL(struct msg_pin_item, in_memory),
-    FIXED(struct msg_pin_item, tip, "tip must be binary of 32 bytes"),
-};
-static SCHEMA(pin_item, struct msg_pin_item, pin_item_fields, .bare = false);
-
-static const struct field pin_list_reply_fields[] = {
-    BOOL(struct msg_pin_list_reply, more),
-    ARRAY(struct msg_pin_list_reply, items, nitems, pin_item, 0, KVC_PINS_MAX,
-          "items must be an array of at most 256 arrays of 9"),
-};
-SCHEMA(codec__rep_pin_list, struct msg_pin_list_reply, pin_list_reply_fields,
-       .ops = {KVC_OP_PIN_LIST});
-
 static const struct field quota_item_fields[] = {
     QUOTA_FIELDS(struct msg_quota_item),       U64(struct msg_quota_item, host_bytes),
     U64(struct msg_quota_item, nvme_bytes),    U64(struct msg_quota_item, host_promised),

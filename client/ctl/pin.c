@@ -7,8 +7,7 @@
 
 #include "chain.h"
 #include "json.h"
-#include "key.h"
-#include "listing.h"
+#include "rows.h"
 #include "units.h"
 
 static const char help[] =
@@ -118,14 +117,15 @@ struct seek {
     uint32_t tokens;
 };
 
-static int take_size(void *ctx, const struct kvc_pin_info *x)
+static int take_size(void *ctx, const void *row)
 {
     struct seek *s = ctx;
-    if (x->id == s->id) {
+    const struct kvc_pin_info *x = row;
+    if (x->pin == s->id) {
         s->bytes = x->bytes;
         s->tokens = x->tokens;
     }
-    return x->id == s->id;
+    return x->pin == s->id;
 }
 
 static int take_pin(const struct pin *p, const struct chain *chain)
@@ -135,7 +135,7 @@ static int take_pin(const struct pin *p, const struct chain *chain)
     int rc = kvc_pin(chain->ns, &chain->seq, p->memory, p->ttl_ms, &s.id);
     if (rc < 0)
         return fail(p->ctl, rc);
-    rc = kvc_pin_list(p->ctl->kvc, take_size, &s);
+    rc = kvc_list(p->ctl->kvc, KVC_TABLE_PINS, take_size, &s);
     if (rc < 0)
         return ctl_fail(p->ctl, rc);
     if (p->ctl->json)
@@ -178,94 +178,29 @@ static int add(struct ctl *ctl, int argc, char **argv)
 
 /* ---- list ---- */
 
-struct listed {
-    struct kvc_pin_info info;
-    char sub[KVC_STRING_MAX]; /* its namespace's */
-};
-
-struct pins {
-    struct listed *pin;
-    size_t n, cap;
-};
-
-static int add_pin(void *ctx, const struct kvc_pin_info *x)
-{
-    struct pins *p = ctx;
-    if (p->n == p->cap) {
-        p->cap = p->cap ? 2 * p->cap : 64;
-        struct listed *more = realloc(p->pin, p->cap * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        p->pin = more;
-    }
-    p->pin[p->n++] = (struct listed){.info = *x};
-    return 0;
-}
-
-/* A namespace is one sub-tenant's. */
-static int add_sub(void *ctx, const void *row)
-{
-    struct pins *p = ctx;
-    const struct kvc_ns_info *ns = row;
-    for (size_t i = 0; ns->sub_tenant[0] && i < p->n; i++)
-        if (p->pin[i].info.ns == ns->ns)
-            memcpy(p->pin[i].sub, ns->sub_tenant, sizeof(p->pin[i].sub));
-    return 0;
-}
-
-static json_t *pin_json(const struct listed *p, const char *tip)
-{
-    const struct kvc_pin_info *x = &p->info;
-    return json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:I, s:s}", "pin", (json_int_t)x->id,
-                     "principal", x->principal, "tenant", x->tenant, "sub_tenant", p->sub, "ns",
-                     (json_int_t)x->ns, "tokens", (json_int_t)x->tokens, "bytes",
-                     (json_int_t)x->bytes, "in_memory", x->in_memory, "left_ms",
-                     json_number(x->left_ms), "tip", tip);
-}
-
-static void add_row(struct listing *l, const struct listed *p)
-{
-    const struct kvc_pin_info *x = &p->info;
-    char tip[KEY_TEXT_BYTES], size[UNITS_TEXT_BYTES], left[UNITS_TEXT_BYTES];
-    char count[UNITS_COUNT_BYTES];
-    key_format(x->tip, tip);
-    if (l->array) {
-        json_array_append_new(l->array, pin_json(p, tip));
-        return;
-    }
-    table_cell(l->table, "%llu", (unsigned long long)x->id);
-    table_cell(l->table, "%s", x->principal);
-    table_cell(l->table, "%s%s%s", x->tenant[0] ? x->tenant : "-", p->sub[0] ? "/" : "", p->sub);
-    table_cell(l->table, "%u", x->ns);
-    table_cell(l->table, "%s", units_format_count(x->tokens, count));
-    table_cell(l->table, "%s", units_format_bytes(x->bytes, size));
-    table_cell(l->table, "%s", x->in_memory ? "memory" : "any tier");
-    table_cell(l->table, "%s", x->left_ms ? units_format_duration_ms(x->left_ms, left) : "-");
-    table_cell(l->table, "%.16s", tip);
-}
-
 static int list(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    static const char *const heads[] = {">PIN",  "PRINCIPAL", "TENANT", ">NS", ">TOKENS",
-                                        ">SIZE", "WHERE",     ">LEFT",  "TIP", NULL};
-    struct pins pins = {.n = 0};
+    static const struct rows_view view[] = {ROWS_PLAIN(">PIN", "pin"),
+                                            ROWS_PLAIN("PRINCIPAL", "principal"),
+                                            ROWS_TENANT("TENANT"),
+                                            ROWS_PLAIN(">NS", "ns"),
+                                            ROWS_PLAIN(">TOKENS", "tokens"),
+                                            ROWS_PLAIN(">SIZE", "bytes"),
+                                            ROWS_EITHER("WHERE", "in_memory", "memory", "any tier"),
+                                            ROWS_DASH(">LEFT", "left_ms"),
+                                            ROWS_PLAIN("TIP", "tip"),
+                                            ROWS_END};
+    struct rows rows;
     int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    struct listing l = listing_begin(ctl, heads);
-    rc = kvc_pin_list(ctl->kvc, add_pin, &pins);
-    if (rc >= 0 && pins.n > 0)
-        rc = kvc_list(ctl->kvc, KVC_TABLE_NAMESPACES, add_sub, &pins);
-    for (size_t i = 0; rc >= 0 && i < pins.n; i++)
-        add_row(&l, &pins.pin[i]);
-    free(pins.pin);
-    return listing_end(ctl, &l, rc, "pins",
-                       "nothing is pinned by hand; documents that are, 'kvcachectl doc list' shows",
-                       CTL_OK);
+    rc = rows_take(ctl, KVC_TABLE_PINS, &rows);
+    return rows_show(ctl, rc, &rows, view,
+                     "nothing is pinned by hand; documents that are, 'kvcachectl doc list' shows");
 }
 
 /* ---- rm ---- */

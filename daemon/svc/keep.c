@@ -168,38 +168,6 @@ void op_unpin(struct request *rq)
     work_go_on(call, unpin_go_on);
 }
 
-void op_pin_list(struct request *rq)
-{
-    struct svc *s = rq->s;
-    struct msg_pin_list msg;
-    struct core_pin_view v;
-    int err = codec_dec_pin_list(rq->buf, rq->len, &rq->head, &msg);
-    if (err) {
-        fail(rq, err, rq->head.detail);
-        return;
-    }
-    struct msg_pin_list_reply *reply = &s->list.pins;
-    *reply = (struct msg_pin_list_reply){0};
-    uint64_t cursor = msg.after;
-    while (core_pin_next(s->core, rq->se->client, &cursor, &v)) {
-        if (reply->nitems == KVC_PINS_MAX) {
-            reply->more = 1;
-            break;
-        }
-        struct msg_pin_item *x = &reply->items[reply->nitems++];
-        *x = (struct msg_pin_item){.id = v.id,
-                                   .bytes = v.bytes,
-                                   .left_ms = v.left_ms,
-                                   .ns = v.ns,
-                                   .tokens = v.tokens,
-                                   .principal = codec_text(v.principal),
-                                   .tenant = codec_text(v.tenant),
-                                   .in_memory = v.in_memory};
-        memcpy(x->tip, v.tip.b, sizeof x->tip);
-    }
-    answer(rq, codec_enc_pin_list_reply(s->out, sizeof s->out, &rq->head, reply));
-}
-
 /* ---- quotas ---- */
 
 static const char *quota_detail(int err)

@@ -123,12 +123,33 @@ static void list_sessions(struct rows *rows)
     rows->more = more;
 }
 
+static void list_pins(struct rows *rows)
+{
+    struct core_pin_view v;
+    uint64_t cursor = rows->after;
+    while (core_pin_next(rows->s->core, rows->who->client, &cursor, &v)) {
+        struct kvc_pin_info row = {.pin = v.id,
+                                   .ns = v.ns,
+                                   .tokens = v.tokens,
+                                   .bytes = v.bytes,
+                                   .in_memory = v.in_memory,
+                                   .left_ms = v.left_ms};
+        CELL_TEXT(row, principal, v.principal);
+        CELL_TEXT(row, tenant, v.tenant);
+        CELL_TEXT(row, sub_tenant, v.sub);
+        memcpy(row.tip, v.tip.b, sizeof row.tip);
+        if (!row_add(rows, &row, cursor))
+            return;
+    }
+}
+
 /* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
 typedef void(list_fn)(struct rows *rows);
 
 static list_fn *const lists[] = {
     [KVC_TABLE_NAMESPACES] = list_namespaces,
     [KVC_TABLE_SESSIONS] = list_sessions,
+    [KVC_TABLE_PINS] = list_pins,
 };
 
 /* A cursor is the number of the last row, as 8 bytes. */

@@ -167,15 +167,6 @@ struct kvc_writes {
 KVC_API KVC_MUST_USE int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *),
                                    void *ctx, struct kvc_writes *ret_writes);
 
-/* A pin: nothing of a chain goes while it lasts, whoever wants room; it counts against its tenant's
- * budget of pinned bytes. */
-struct kvc_pin_info {
-    uint64_t id, bytes, left_ms; /* left_ms: 0 = without end */
-    uint32_t ns, tokens;
-    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
-    bool in_memory; /* its copy in memory stays too */
-    uint8_t tip[KVC_KEY_BYTES];
-};
 /* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
  * daemon: names last. KVC_E_PIN_LIMIT: over the budget, or pins of all in memory would have more
  * than seven eighths of it; KVC_E_QUOTA: a hard limit is below what would have to stay, or what is
@@ -185,8 +176,6 @@ KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, b
                                  uint64_t ttl_ms, uint64_t *ret_pin);
 /* KVC_E_NO_NAME: there is no such pin of this principal's. */
 KVC_API KVC_MUST_USE int kvc_unpin(struct kvc *kvc, uint64_t pin);
-KVC_API KVC_MUST_USE int kvc_pin_list(struct kvc *kvc,
-                                      int (*fn)(void *ctx, const struct kvc_pin_info *), void *ctx);
 
 /* A quota, for all that a tenant, one of its sub-tenants, or a namespace holds. Admin rights. */
 struct kvc_quota {

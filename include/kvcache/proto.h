@@ -42,9 +42,8 @@
 #define KVC_LIST_MAX    256u
 #define KVC_COLUMNS_MAX 32u
 #define KVC_CURSOR_MAX  320u
-/* Names, pins or quotas of one reply. */
+/* Names or quotas of one reply. */
 #define KVC_NAMES_MAX  128u
-#define KVC_PINS_MAX   256u
 #define KVC_QUOTAS_MAX 128u
 /* Devices of one DEVICES reply; a device's name on the wire; a handle of its memory. */
 #define KVC_DEVICES_MAX 16u
@@ -112,7 +111,6 @@ enum kvc_op_code {
     KVC_OP_NAME_TOKENS = 28,
     KVC_OP_PIN = 29,
     KVC_OP_UNPIN = 30,
-    KVC_OP_PIN_LIST = 31,
     KVC_OP_QUOTA_SET = 32,
     KVC_OP_QUOTA_LIST = 33,
     KVC_OP_POLICY = 35,

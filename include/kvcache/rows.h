@@ -73,10 +73,23 @@ enum kvc_unit {
     X(reserved_bytes, U64, BYTES, "announced, and not committed")                     \
     X(reservation_age_ms, U64, MS, "of the oldest; 0: there is none")
 
+#define KVC_ROW_PINS(X)                                           \
+    X(pin, U64, NONE, "its number")                               \
+    X(principal, NAME, NONE, "whose it is")                       \
+    X(tenant, NAME, NONE, "whose budget it counts against")       \
+    X(sub_tenant, NAME, NONE, "of its namespace, or empty")       \
+    X(ns, U32, NONE, "the namespace of what it holds")            \
+    X(tokens, U32, COUNT, "of the sequence that it holds")        \
+    X(bytes, U64, BYTES, "of it")                                 \
+    X(in_memory, BOOL, NONE, "its copy in host memory stays too") \
+    X(left_ms, U64, MS, "until it ends; 0: without end")          \
+    X(tip, KEY, NONE, "key of the last block of the first group")
+
 /* Tables: X(number, NAME, name, struct of a row). */
-#define KVC_TABLE_MAP(X)                      \
-    X(1, NAMESPACES, namespaces, kvc_ns_info) \
-    X(2, SESSIONS, sessions, kvc_session_info)
+#define KVC_TABLE_MAP(X)                       \
+    X(1, NAMESPACES, namespaces, kvc_ns_info)  \
+    X(2, SESSIONS, sessions, kvc_session_info) \
+    X(3, PINS, pins, kvc_pin_info)
 
 enum kvc_table_id {
 #define X(number, name, text, row) KVC_TABLE_##name = number,
@@ -99,6 +112,11 @@ struct kvc_ns_info {
 /* Sessions, what they hold in place, and for how long. */
 struct kvc_session_info {
     KVC_ROW_SESSIONS(X)
+};
+/* A pin: nothing of a chain goes while it lasts, whoever wants room; it counts against its tenant's
+ * budget of pinned bytes. */
+struct kvc_pin_info {
+    KVC_ROW_PINS(X)
 };
 #undef X
 

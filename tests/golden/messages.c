@@ -148,7 +148,6 @@ const struct message_kind message_kinds[] = {
     REPLY(PATHS, "paths", paths),
     REPLY(PIN, "pin", pin),
     REPLY(UNPIN, "unpin", bare),
-    REPLY(PIN_LIST, "pin_list", pin_list),
     REPLY(QUOTA_SET, "quota_set", bare),
     REPLY(QUOTA_LIST, "quota_list", quota_list),
     REPLY(SESSION_END, "session_end", bare),

@@ -75,7 +75,6 @@ PATH = fields(
     " write_p50_us write_p99_us write_max_us"
 )
 
-PIN = fields("id bytes left_ms ns tokens principal:t tenant:t in_memory tip:b")
 QUOTA = fields("scope tenant:t sub:t ns host_limit nvme_limit host_share nvme_share")
 # Tables of LIST: number, columns.
 TABLES = {
@@ -92,6 +91,12 @@ TABLES = {
         fields(
             "session name:t principal:t tenant:t uid pid dropped leases leased_bytes lease_age_ms"
             " reservations reserved_bytes reservation_age_ms"
+        ),
+    ),
+    "pins": (
+        3,
+        fields(
+            "pin principal:t tenant:t sub_tenant:t ns tokens bytes in_memory left_ms tip:b"
         ),
     ),
 }
@@ -137,7 +142,6 @@ REQUESTS = {
     "name_tokens": (28, fields("kind name:t sub:t first")),
     "pin": (29, SEQ + fields("tier ttl_ms")),
     "unpin": (30, fields("pin")),
-    "pin_list": (31, fields("after")),
     "quota_set": (32, QUOTA),
     "quota_list": (33, []),
     "list": (44, fields("table max cursor:b")),
@@ -198,7 +202,6 @@ REPLIES = {
     + [("paths", PATH)],
     "pin": fields("pin bytes"),
     "unpin": [],
-    "pin_list": fields("more") + [("items", PIN)],
     "quota_set": [],
     "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes host_promised nvme_promised"))],
     "session_end": [],

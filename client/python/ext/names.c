@@ -181,22 +181,40 @@ static PyObject *info_to(const void *item)
     return d;
 }
 
+/* A row of a table, by its columns. */
+static PyObject *cell_to(const struct kvc_column *c, const void *row)
+{
+    const char *at = (const char *)row + c->at;
+    uint64_t value = 0;
+    switch ((enum kvc_column_type)c->type) {
+    case KVC_COLUMN_NAME:
+    case KVC_COLUMN_TEXT:
+        return text(at);
+    case KVC_COLUMN_KEY:
+        return PyBytes_FromStringAndSize(at, c->bytes);
+    case KVC_COLUMN_BOOL:
+        return PyBool_FromLong(*at);
+    case KVC_COLUMN_U8:
+    case KVC_COLUMN_U32:
+    case KVC_COLUMN_U64:
+        break;
+    }
+    memcpy(&value, at, c->bytes); /* little-endian, as all that this package is made for */
+    return whole(value);
+}
+
+static PyObject *row_to(const struct kvc_table *table, const void *row)
+{
+    PyObject *d = PyDict_New();
+    for (uint32_t i = 0; d != NULL && i < table->columns; i++)
+        if (!dict_take(d, table->column[i].name, cell_to(&table->column[i], row)))
+            Py_CLEAR(d);
+    return d;
+}
+
 static PyObject *pin_to(const void *item)
 {
-    const struct kvc_pin_info *i = item;
-    PyObject *d = PyDict_New();
-    if (d == NULL)
-        return NULL;
-    bool good = dict_take(d, "id", whole(i->id)) && dict_take(d, "bytes", whole(i->bytes)) &&
-                dict_take(d, "left_ms", whole(i->left_ms)) && dict_take(d, "ns", whole(i->ns)) &&
-                dict_take(d, "tokens", whole(i->tokens)) &&
-                dict_take(d, "principal", text(i->principal)) &&
-                dict_take(d, "tenant", text(i->tenant)) &&
-                dict_take(d, "in_memory", PyBool_FromLong(i->in_memory)) &&
-                dict_take(d, "tip", PyBytes_FromStringAndSize((const char *)i->tip, KVC_KEY_BYTES));
-    if (!good)
-        Py_CLEAR(d);
-    return d;
+    return row_to(kvc_table(KVC_TABLE_PINS), item);
 }
 
 static int take_info(void *ctx, const struct kvc_name_info *info)
@@ -204,9 +222,9 @@ static int take_info(void *ctx, const struct kvc_name_info *info)
     return list_take(ctx, info);
 }
 
-static int take_pin(void *ctx, const struct kvc_pin_info *info)
+static int take_row(void *ctx, const void *row)
 {
-    return list_take(ctx, info);
+    return list_take(ctx, row);
 }
 
 /* (kind, prefix, sub_tenant) -> [dict] */
@@ -327,7 +345,7 @@ static PyObject *pin_list(PyObject *self, PyObject *args)
     if (state == NULL)
         return NULL;
     struct list list = {.bytes = sizeof(struct kvc_pin_info)};
-    if (session_end(s, state, kvc_pin_list(s->kvc, take_pin, &list)) < 0) {
+    if (session_end(s, state, kvc_list(s->kvc, KVC_TABLE_PINS, take_row, &list)) < 0) {
         free(list.item);
         return NULL;
     }

@@ -661,13 +661,13 @@ KVC_WARN_UNUSED int core_unpin(struct core *c, const struct core_client *cl, uin
 struct core_pin_view {
     uint64_t id, bytes, left_ms; /* left_ms 0: without end */
     uint32_t ns, tokens, blocks;
-    const char *principal, *tenant;
+    const char *principal, *tenant, *sub; /* sub: its namespace's, or "" */
     bool in_memory;
     struct key256 tip; /* the last block of group 0 that is pinned, zero if none */
 };
 /* The next pin behind *cursor (0 at first) that the client may see (NULL: all); false: no more.
  * Pins that come and go meanwhile may be missed; each is told once. */
-bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t *cursor,
+bool core_pin_next(struct core *c, const struct core_client *cl, uint64_t *cursor,
                    struct core_pin_view *ret_view);
 /* The budget of each tenant from now on; 0: no limit. What is pinned stays. */
 void core_pin_budget(struct core *c, uint64_t bytes_max);

@@ -395,7 +395,7 @@ bool core_unpin_step(struct core *c, uint64_t id)
     return p && pin_go_on(c, p);
 }
 
-bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t *cursor,
+bool core_pin_next(struct core *c, const struct core_client *cl, uint64_t *cursor,
                    struct core_pin_view *ret_view)
 {
     const uint32_t n = c->cfg.pins_max ? pool_count(c->pins->pool) : 0;
@@ -403,6 +403,7 @@ bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t 
         const struct pin *p = pool_at(c->pins->pool, i);
         if (!p || !p->id || !may_see(cl, p))
             continue;
+        const struct core_ns *ns = ns_by_id(c, p->ns);
         *ret_view = (struct core_pin_view){
             .id = p->id,
             .bytes = p->bytes,
@@ -412,6 +413,7 @@ bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t 
             .blocks = p->blocks.n,
             .principal = p->owner,
             .tenant = p->tenant,
+            .sub = ns ? ns->spec.sub : "",
             .in_memory = p->in_memory,
             .tip = p->tip};
         *cursor = i + 1;

@@ -862,7 +862,7 @@ class Session:
 
     def pins(self) -> list[PinInfo]:
         """Pins that this session may see."""
-        return [PinInfo(**i) for i in self._raw.pin_list()]  # type: ignore[arg-type]
+        return [PinInfo(id=i.pop("pin"), **i) for i in self._raw.pin_list()]  # type: ignore[arg-type]
 
 
 def _name_info(raw: dict[str, object]) -> NameInfo:

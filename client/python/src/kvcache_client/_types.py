@@ -262,5 +262,6 @@ class PinInfo:
     tokens: int
     principal: str
     tenant: str
+    sub_tenant: str
     in_memory: bool
     tip: Key
