@@ -404,8 +404,8 @@ static int rows_read(const void *buf, size_t len, struct msg_reply_head *head,
     int rc = KVC_E_BAD_MESSAGE;
     for (unsigned id = 1; codec_table(id) != NULL; id++) {
         rc = codec_rows_read(buf, len, codec_table(id), head, rows);
-        if (memmem(head->detail.p, head->detail.n, "another table", strlen("another table")) ==
-            NULL)
+        if (head->detail.n == 0 || memmem(head->detail.p, head->detail.n, "another table",
+                                          strlen("another table")) == NULL)
             break;
     }
     return rc;
