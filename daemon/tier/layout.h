@@ -13,7 +13,7 @@
  * rest of it. The store and the place of the header are in the checksum too: a copy of a header
  * that lies elsewhere is not one. A slab begins where its chunk's bit is set and nowhere else, for
  * any other page may hold what a worker wrote. Stores are in an order that leaves something true
- * after each of them (daemon/tier/README.md, "Warm restart").
+ * after each of them (docs/notes/tier-restart.md).
  */
 #ifndef KVC_TIER_LAYOUT_H
 #define KVC_TIER_LAYOUT_H

@@ -8,7 +8,8 @@
  * of what is where is in memory; the journal has one entry per extent, committed after the data has
  * been synced, and says after a restart which extents count; without it they are found again from
  * the tables. Room is reused only when no extent of a segment is in the journal any more.
- * daemon/tier/README.md has the order of all this, and what recovery finds after each crash.
+ * docs/notes/tier-nvme.md has the order of all this, docs/notes/tier-nvme-recovery.md what recovery
+ * finds after each crash.
  *
  * Thread: control thread. Memory: all of it is allocated in nvme_create(). It knows neither files
  * nor LMDB: disk.h and journal.h are given, so that the simulation runs the same code.

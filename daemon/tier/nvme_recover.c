@@ -2,7 +2,7 @@
 /*
  * What is there at start. Superblocks say whose the paths are, the journal says which extents
  * count, their tables say what is in them; nothing of this is believed that does not agree with the
- * rest. README.md has what this finds after each crash.
+ * rest. docs/notes/tier-nvme-recovery.md has what this finds after each crash.
  */
 #include <stdarg.h>
 #include <stdio.h>
