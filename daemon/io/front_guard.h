@@ -4,8 +4,8 @@
  *
  * libzmq calls accept4(), recv(), send(), epoll_ctl() and close() through the dynamic linker, and a
  * definition in the program is found before libc's. front_guard.c defines them: for every
- * descriptor that is not one of the control socket's they are the bare system calls. README.md says
- * why, and what each of them does for the control socket's.
+ * descriptor that is not one of the control socket's they are the bare system calls.
+ * docs/notes/io-front.md says why, and what each of them does for the control socket's.
  *
  * Threads: create, destroy, admit, dismiss and the accounts belong to the control thread; the
  * defined functions run on ZeroMQ's I/O thread. One mutex between them, never held across a call of

@@ -4,7 +4,7 @@
  *
  * Watches are one-shot polls, armed again in the turn after they fired, in the same system call
  * that waits. A multishot poll would save the arming, but it tells edges only: a callback that
- * leaves data unread would not be called again. (Measured: README.md.)
+ * leaves data unread would not be called again. (Measured: docs/notes/io-loop.md.)
  *
  * What the kernel shall be told is kept in two lists (dirty slots, queued operations) and becomes
  * SQEs at the start of a turn. A full submission queue is submitted and filled on; if the kernel
