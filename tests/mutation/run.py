@@ -36,6 +36,7 @@ class Defect:
         head, *edits = re.split(r"^<<<< (.*)\n", text, flags=re.M)
         self.what = self.header(head, "what")
         self.tests = self.header(head, "tests").split()
+        self.caught_by = self.header(head, "caught by", "")
         self.preset = self.header(head, "preset", PRESETS[0])
         if self.preset not in PRESETS:
             raise Failure(f"{path}: preset '{self.preset}' is none of {' '.join(PRESETS)}")
@@ -56,6 +57,12 @@ class Defect:
 
     def files(self):
         return sorted({file for file, _, _ in self.edits})
+
+    def row(self):
+        """The defect's line in the table of --table."""
+        files = ", ".join(f"`{file}`" for file in self.files())
+        cells = (f"`{self.name}`", self.what, files, self.caught_by or " ".join(self.tests))
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
     def apply(self, read):
         """File -> its text with the defect; `read` gives the text without."""
@@ -227,6 +234,10 @@ def self_test():
         "test_loop",
     ]:
         raise Failure("self-test: a test with a suffix is built as its program")
+    defect.what, defect.tests, defect.caught_by = "one is | two", ["a_test"], ""
+    row = "| `self-test` | one is \\| two | `a.c` | a_test |"
+    if defect.row() != row:
+        raise Failure(f"self-test: a row of the table is {defect.row()}, not {row}")
     read = read_tree(ROOT)
     every = all_defects()
     wrong = []
@@ -254,6 +265,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="defects (default: all)")
     parser.add_argument("--all", action="store_true", help="the whole suite for each, not its tests")
     parser.add_argument("--list", action="store_true", help="print the defects and end")
+    parser.add_argument("--table", action="store_true", help="print them as a table in Markdown")
     parser.add_argument("--self-test", action="store_true", help="do all edits apply? (no build)")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count(), help="compilations at once")
     arguments = parser.parse_args()
@@ -270,6 +282,11 @@ def main():
     if arguments.list:
         for defect in defects:
             print(f"{defect.name:<28} {', '.join(defect.files())}: {defect.what}")
+        return 0
+    if arguments.table:
+        print("| defect | what it does | file | caught by |\n|---|---|---|---|")
+        for defect in defects:
+            print(defect.row())
         return 0
 
     prepare(arguments, defects)
