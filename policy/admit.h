@@ -32,10 +32,12 @@ void quantile_add(struct quantile *q, float value);
 bool quantile_above(struct quantile *q, float value);
 
 /* Of what is on disk, the part that is not worth writing again, in percent: what a daemon begins
- * with, and what its simulator takes. Less hits more and writes more (README.md). */
+ * with, and what its simulator takes. Less hits more and writes more
+ * (docs/notes/policy-admission.md). */
 #define ADMIT_KEEP_PERCENT 45u
 
-/* Writing a block has to promise so many hits until its place is written over (README.md). */
+/* Writing a block has to promise so many hits until its place is written over
+ * (docs/notes/policy-admission.md). */
 #define ADMIT_CHANCE 0.08f
 
 struct admit {
