@@ -286,7 +286,10 @@ START_TEST(who_will_come_soon_is_expected)
 }
 END_TEST
 
-/* The session's end reaches the daemon on another socket than its hints. */
+#define HINTS_CLOSE_MS 250u /* read.c's: so long at most a session's end waits for them */
+
+/* The session's end reaches the daemon on another socket than its hints. An end that took its whole
+ * wait, for the processors were busy, may have lost them. */
 START_TEST(hints_just_before_the_session_ends_arrive)
 {
     start(sets, NULL, 0);
@@ -294,15 +297,21 @@ START_TEST(hints_just_before_the_session_ends_arrive)
     const struct kvc_seq seq = seq_of(0);
     const struct kvc_ns_spec spec = rig_spec("m", BT, BYTES);
     const uint64_t before = rig_stat(k, "core.advice");
+    uint32_t sure = 0;
     for (uint32_t round = 0; round < 20; round++) {
         struct kvc *other = rig_open(&rig, 0);
         struct kvc_ns *of;
         ck_assert_int_eq(kvc_ns_open(other, &spec, &of), 0);
         for (uint32_t i = 0; i < 10; i++)
             ck_assert_int_eq(kvc_hint(of, &seq, KVC_HINT_SCAN, 0), 0);
+        const uint64_t began = rig_now_ms();
         kvc_close(&other);
+        sure += rig_now_ms() - began < HINTS_CLOSE_MS;
     }
-    ck_assert_uint_eq(rig_stat(k, "core.advice") - before, 20 * 10);
+    const uint64_t arrived = rig_stat(k, "core.advice") - before;
+    ck_assert_uint_gt(sure, 0);
+    ck_assert_uint_ge(arrived, 10ull * sure);
+    ck_assert_uint_le(arrived, 20 * 10);
     teardown();
 }
 END_TEST
