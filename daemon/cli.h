@@ -41,7 +41,7 @@ KVC_WARN_UNUSED int cli_parse(int argc, char **argv, struct cli *ret, char *why,
 
 /* --help: what the daemon is, its options, every key of the configuration, signals, examples. */
 void cli_print_help(FILE *out);
-/* "kvcache-daemon 0.5.0 (protocol 1 to 1)" */
+/* "kvcache-daemon 0.8.0 (protocol 2 to 2)" */
 void cli_print_version(FILE *out);
 
 #endif
