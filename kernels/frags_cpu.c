@@ -12,7 +12,7 @@ void kvc_copy_frags_cpu(const struct kvc_frag *list, uint32_t n)
 
 /*
  * Non-temporal stores save reading what is overwritten from memory first, and leave the cache to
- * others, as a copy engine would (README.md has the figures).
+ * others, as a copy engine would (figures: docs/notes/kernels-copies.md).
  */
 #if defined(__x86_64__)
 #include <immintrin.h>

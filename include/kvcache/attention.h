@@ -13,7 +13,7 @@
  *           the number of threads; with plain C, AVX2 and AVX-512, and on CUDA. Values must be
  *           finite: where one of a sequence's is not, the results of all its queries are
  *           unspecified, also of those that do not see that token. How it is computed is said
- *           in kernels/README.md.
+ *           in docs/notes/kernels-attention.md.
  * Memory    all is borrowed until the call returns. Nothing is written but `out`.
  * Threads   any; calls that are given the same kvc_threads come one after the other.
  * Errors    0, -EINVAL or -ENOMEM. Of what is refused, ret_why says what it is and what would be
