@@ -230,7 +230,7 @@ rule_document_path() {
         awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:/, "")
                    n = split($0, word, /[ ,;:()=]+/)
                    for (i = 1; i <= n; i++) print file, line, word[i] }' >"$work/words"
-    grep -E ' (daemon|client|gpu|kernels|include|policy|etc|systemd|tests|bench|cmake|\.ci)/[][A-Za-z0-9_.*/-]*$' \
+    grep -E ' (daemon|client|gpu|kernels|include|policy|etc|systemd|tests|bench|cmake|docs|\.ci)/[][A-Za-z0-9_.*/-]*$' \
         "$work/words" >"$work/paths" || :
     search "$work/docs" -oE '\]\([^)#: ]+' |
         awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:\]\(/, "")
@@ -313,6 +313,56 @@ rule_readme() {
     done | report readme
 }
 
+# A README is short: at most 800 words, lines of at most 100 characters. tests/gates/readmes.txt has
+# those that are still longer, with the words and columns that they may have.
+rule_short_readme() {
+    grep -E '(^|/)README\.md$' "$work/all" >"$work/readmes" || :
+    # In the C locale an awk counts bytes; without the second and later bytes of UTF-8 these are characters.
+    LC_ALL=C xargs -r awk '
+        FNR == 1 { words[FILENAME] = columns[FILENAME] = 0 }
+        {
+            words[FILENAME] += NF
+            gsub(/[\200-\277]/, "")
+            if (length($0) > columns[FILENAME]) {
+                columns[FILENAME] = length($0)
+                widest[FILENAME] = FNR
+            }
+        }
+        END {
+            for (file in words)
+                print file, words[file], columns[file], widest[file] + 0
+        }' <"$work/readmes" | sort >"$work/sizes"
+    if [ -f tests/gates/readmes.txt ]; then
+        sed -e 's/#.*//' -e '/^[[:space:]]*$/d' tests/gates/readmes.txt
+    fi >"$work/longer"
+    awk '
+        BEGIN { table = "tests/gates/readmes.txt" }
+        FILENAME == ARGV[1] && (NF != 3 || $2 $3 !~ /^[0-9]+$/) {
+            print table ": not \"README words columns\": " $0
+            next
+        }
+        FILENAME == ARGV[1] { words[$1] = $2 + 0; columns[$1] = $3 + 0; next }
+        {
+            excepted = $1 in words
+            most_words = excepted && words[$1] > 800 ? words[$1] : 800
+            most_columns = excepted && columns[$1] > 100 ? columns[$1] : 100
+            if ($2 > most_words)
+                print $1 ":1: " $2 " words, at most " most_words
+            if ($3 > most_columns)
+                print $1 ":" $4 ": " $3 " columns, at most " most_columns
+            if (excepted && $2 <= 800 && $3 <= 100)
+                print table ": " $1 " needs no exception any more"
+            else if (excepted && ($2 < words[$1] || $3 < columns[$1]))
+                print table ": " $1 " can have " $2 " words, " $3 " columns" >"/dev/stderr"
+            seen[$1]
+        }
+        END {
+            for (file in words)
+                if (!(file in seen))
+                    print table ": there is no " file
+        }' "$work/longer" "$work/sizes" | report short-readme
+}
+
 # directory -> findings on stdout; 1 when there are any
 lint() {
     (
@@ -336,6 +386,7 @@ lint() {
         rule_document_path
         rule_document_command
         rule_readme
+        rule_short_readme
         cat "$work/found"
         [ ! -s "$work/found" ]
     )
