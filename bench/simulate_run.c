@@ -10,6 +10,7 @@
 
 #include "core.h"
 #include "null_tier.h"
+#include "random.h"
 #include "simulate.h"
 #include "simulate_timed.h"
 
@@ -35,14 +36,6 @@ int __wrap_hash_random(void *p, size_t n)
 {
     memset(p, 0x5a, n);
     return 0;
-}
-
-static uint64_t sim_random(struct world *w)
-{
-    uint64_t x = w->random += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
 }
 
 /* True: there is more to do. */
@@ -194,7 +187,7 @@ static void give_hint(struct world *w, const uint32_t *node, const uint32_t *nex
     const char *why;
     if (hints->kind == POLICY_ADVICE_NONE)
         return;
-    const bool right = (double)(sim_random(w) >> 11) * 0x1p-53 < hints->right;
+    const bool right = random_unit(&w->random) < hints->right;
     if (is_so(w, node, n, next[n > 1 ? n - 2 : 0]) != right)
         return;
     const struct core_seq seq = seq_of(w, n);

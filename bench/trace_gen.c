@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "random.h"
 #include "trace.h"
 
 enum {
@@ -42,22 +43,9 @@ struct gen {
     size_t n_talks, heap_cap;
 };
 
-static uint64_t draw(struct gen *gen)
-{
-    uint64_t x = gen->random += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static double draw_unit(struct gen *gen)
-{
-    return (double)(draw(gen) >> 11) * 0x1p-53;
-}
-
 static uint32_t draw_exponential(struct gen *gen, uint32_t mean)
 {
-    double x = -log(1.0 - draw_unit(gen)) * mean;
+    double x = -log(1.0 - random_unit(&gen->random)) * mean;
     return 1 + (uint32_t)fmin(x, 20.0 * mean);
 }
 
@@ -67,7 +55,7 @@ static unsigned draw_system_prompt(struct gen *gen)
     double sum = 0;
     for (unsigned i = 0; i < SYSTEM_PROMPTS; i++)
         sum += 1.0 / (i + 1);
-    double x = draw_unit(gen) * sum;
+    double x = random_unit(&gen->random) * sum;
     for (unsigned i = 0; i < SYSTEM_PROMPTS; i++) {
         x -= 1.0 / (i + 1);
         if (x < 0)
@@ -204,7 +192,7 @@ int trace_generate(const struct trace_gen_options *options, FILE *to)
 {
     struct gen gen = {.random = options->seed, .block_tokens = options->block_tokens};
     for (unsigned i = 0; i < SYSTEM_PROMPTS; i++) {
-        gen.system_tokens[i] = 500 + (uint32_t)(draw(&gen) % 3000);
+        gen.system_tokens[i] = 500 + (uint32_t)(random_next(&gen.random) % 3000);
         gen.system_first_id[i] = gen.next_id;
         gen.next_id += gen.system_tokens[i] / gen.block_tokens;
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "random.h"
 #include "trace.h"
 
 enum {
@@ -74,10 +75,7 @@ struct maker {
 
 static uint64_t draw(struct maker *m)
 {
-    uint64_t x = m->random += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return random_next(&m->random);
 }
 
 static uint32_t between(struct maker *m, uint32_t low, uint32_t high)
@@ -87,7 +85,7 @@ static uint32_t between(struct maker *m, uint32_t low, uint32_t high)
 
 static double unit(struct maker *m)
 {
-    return (double)(draw(m) >> 11) * 0x1p-53;
+    return random_unit(&m->random);
 }
 
 static uint32_t exponential(struct maker *m, uint32_t mean)

@@ -131,15 +131,21 @@ static int get_pinned(struct kvc_gpu *gpu, struct words **ret_words)
     return 0;
 }
 
+/* The same for this word and value, which a call of the caller's names. */
+static int get_named(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t value,
+                     struct words **ret_words)
+{
+    int rc = check(gpu, word, value);
+    if (rc == 0)
+        rc = device__may_use(gpu->device, stream);
+    return rc < 0 ? rc : get_pinned(gpu, ret_words);
+}
+
 int kvc_gpu_signal(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t value)
 {
     struct device *d = gpu->device;
     struct words *w = NULL;
-    int rc = check(gpu, word, value);
-    if (rc == 0)
-        rc = device__may_use(d, stream);
-    if (rc == 0)
-        rc = get_pinned(gpu, &w);
+    const int rc = get_named(gpu, stream, word, value, &w);
     return rc < 0 ? rc : d->ops->signal(d, stream, &w->word[word], value);
 }
 
@@ -166,11 +172,7 @@ int kvc_gpu_wait(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t valu
 {
     struct device *d = gpu->device;
     struct words *w = NULL;
-    int rc = check(gpu, word, value);
-    if (rc == 0)
-        rc = device__may_use(d, stream);
-    if (rc == 0)
-        rc = get_pinned(gpu, &w);
+    int rc = get_named(gpu, stream, word, value, &w);
     if (rc < 0)
         return rc;
     if (d->ops->wait != NULL)
