@@ -56,7 +56,7 @@ int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota)
         return rc;
     const struct msg_quota_set m = {.scope = quota->scope,
                                     .tenant = codec_text(quota->tenant),
-                                    .sub = codec_text(quota->sub),
+                                    .sub = codec_text(quota->sub_tenant),
                                     .ns = quota->ns,
                                     .host_limit = quota->host_limit,
                                     .nvme_limit = quota->nvme_limit,
@@ -66,47 +66,6 @@ int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota)
     rc = op__call(op, codec_enc_quota_set(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
     if (rc == 0)
         rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
-    op__free(op);
-    return rc;
-}
-
-static int walk_quotas(const struct msg_quota_list_reply *r,
-                       int (*fn)(void *ctx, const struct kvc_quota *), void *ctx)
-{
-    for (uint32_t i = 0; i < r->nitems; i++) {
-        const struct msg_quota_item *x = &r->items[i];
-        struct kvc_quota out = {.scope = x->scope,
-                                .ns = x->ns,
-                                .host_limit = x->host_limit,
-                                .nvme_limit = x->nvme_limit,
-                                .host_share = x->host_share,
-                                .nvme_share = x->nvme_share,
-                                .host_bytes = x->host_bytes,
-                                .nvme_bytes = x->nvme_bytes,
-                                .host_promised = x->host_promised,
-                                .nvme_promised = x->nvme_promised};
-        kvc__copy_string(out.tenant, &x->tenant);
-        kvc__copy_string(out.sub, &x->sub);
-        const int ended = fn(ctx, &out);
-        if (ended != 0)
-            return ended;
-    }
-    return 0;
-}
-
-int kvc_quota_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_quota *), void *ctx)
-{
-    struct kvc_op *op;
-    int rc = op__begin(kvc, KVC_OP_QUOTA_LIST, &op);
-    if (rc < 0)
-        return rc;
-    struct msg_reply_head head;
-    struct msg_quota_list_reply r;
-    rc = op__call(op, codec_enc_bare(kvc->tx, KVC_MESSAGE_MAX, &op->head));
-    if (rc == 0)
-        rc = op__checked(op, codec_dec_quota_list_reply(op->msg.data, op->msg.len, &head, &r));
-    if (rc == 0)
-        rc = walk_quotas(&r, fn, ctx);
     op__free(op);
     return rc;
 }

@@ -572,18 +572,6 @@ struct msg_quota_set { /* its reply has no fields */
     uint32_t ns;
     uint64_t host_limit, nvme_limit, host_share, nvme_share;
 };
-struct msg_quota_item {
-    uint8_t scope;
-    struct codec_bin tenant, sub;
-    uint32_t ns;
-    uint64_t host_limit, nvme_limit, host_share, nvme_share, host_bytes, nvme_bytes;
-    uint64_t host_promised, nvme_promised;
-};
-struct msg_quota_list_reply { /* QUOTA_LIST carries nothing but the head */
-    uint32_t nitems;
-    struct msg_quota_item items[KVC_QUOTAS_MAX];
-};
-
 struct msg_session_end { /* its reply has no fields */
     uint32_t session;
 };
@@ -669,7 +657,7 @@ struct msg_policy_reply {
                                         struct msg_##name *ret_msg);
 CODEC_REQUEST_LIST(X)
 #undef X
-/* PING, STATS, PATHS, QUOTA_LIST and DEVICES carry nothing but the head. */
+/* PING, STATS, PATHS and DEVICES carry nothing but the head. */
 CODEC_MUST_USE int codec_enc_bare(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *ret_head);
 
@@ -697,7 +685,6 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(drain)                            \
     X(paths)                            \
     X(pin)                              \
-    X(quota_list)                       \
     X(policy)                           \
     X(devices)                          \
     X(pages_load)

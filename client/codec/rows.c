@@ -22,6 +22,9 @@ static const struct kvc_column sessions[] = {KVC_ROW_SESSIONS(X)};
 #define ROW kvc_pin_info
 static const struct kvc_column pins[] = {KVC_ROW_PINS(X)};
 #undef ROW
+#define ROW kvc_quota
+static const struct kvc_column quotas[] = {KVC_ROW_QUOTAS(X)};
+#undef ROW
 #undef X
 
 static const struct kvc_table tables[] = {

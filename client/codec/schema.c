@@ -8,8 +8,8 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 131072 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
-                   KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_QUOTAS_MAX == 128 &&
-                   KVC_LIST_MAX == 256 && KVC_CURSOR_MAX == 320 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
+                   KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_LIST_MAX == 256 &&
+                   KVC_CURSOR_MAX == 320 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
                    KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
                    KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 && KVC_UUID_BYTES == 16 &&
                    KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 && KVC_MEMS_MAX == 1024 &&
@@ -33,8 +33,7 @@ SCHEMA(codec__req_hello, struct msg_hello, hello_fields, .ops = {KVC_OP_HELLO},
        .check = check_hello);
 
 const struct schema codec__req_bare = {
-    .name = "codec__req_bare",
-    .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_PATHS, KVC_OP_QUOTA_LIST, KVC_OP_DEVICES}};
+    .name = "codec__req_bare", .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_PATHS, KVC_OP_DEVICES}};
 
 static const struct field group_fields[] = {
     UINT(struct msg_group, block_tokens, 1, KVC_BLOCK_TOKENS_MAX,
@@ -426,7 +425,15 @@ static const char *check_quota_set(const void *p)
 }
 
 static const struct field quota_set_fields[] = {
-    QUOTA_FIELDS(struct msg_quota_set),
+    UINT(struct msg_quota_set, scope, KVC_SCOPE_TENANT, KVC_SCOPE_NS,
+         "scope must be 1 (tenant), 2 (sub-tenant) or 3 (namespace)"),
+    NAME(struct msg_quota_set, tenant),
+    NAME(struct msg_quota_set, sub),
+    U32(struct msg_quota_set, ns),
+    U64(struct msg_quota_set, host_limit),
+    U64(struct msg_quota_set, nvme_limit),
+    U64(struct msg_quota_set, host_share),
+    U64(struct msg_quota_set, nvme_share),
 };
 SCHEMA(codec__req_quota_set, struct msg_quota_set, quota_set_fields, .ops = {KVC_OP_QUOTA_SET},
        .check = check_quota_set);

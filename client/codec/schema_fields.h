@@ -90,12 +90,6 @@
     TEXT(T, name, 1, KVC_STRING_MAX - 1, "name must be UTF-8 text of 1 to 127 bytes without NUL")
 #define CURSOR(T) \
     BLOB(T, cursor, 1, 0, KVC_CURSOR_MAX, "cursor must be binary of at most 320 bytes")
-#define QUOTA_FIELDS(T)                                                                    \
-    UINT(T, scope, KVC_SCOPE_TENANT, KVC_SCOPE_NS,                                         \
-         "scope must be 1 (tenant), 2 (sub-tenant) or 3 (namespace)"),                     \
-        NAME(T, tenant), NAME(T, sub), U32(T, ns), U64(T, host_limit), U64(T, nvme_limit), \
-        U64(T, host_share), U64(T, nvme_share)
-
 extern const struct schema codec__group;
 
 static inline const char *check_versions(uint32_t ver_min, uint32_t ver_max)

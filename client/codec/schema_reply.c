@@ -287,20 +287,6 @@ static const struct field pin_reply_fields[] = {
 };
 SCHEMA(codec__rep_pin, struct msg_pin_reply, pin_reply_fields, .ops = {KVC_OP_PIN});
 
-static const struct field quota_item_fields[] = {
-    QUOTA_FIELDS(struct msg_quota_item),       U64(struct msg_quota_item, host_bytes),
-    U64(struct msg_quota_item, nvme_bytes),    U64(struct msg_quota_item, host_promised),
-    U64(struct msg_quota_item, nvme_promised),
-};
-static SCHEMA(quota_item, struct msg_quota_item, quota_item_fields, .bare = false);
-
-static const struct field quota_list_reply_fields[] = {
-    ARRAY(struct msg_quota_list_reply, items, nitems, quota_item, 0, KVC_QUOTAS_MAX,
-          "items must be an array of at most 128 arrays of 12"),
-};
-SCHEMA(codec__rep_quota_list, struct msg_quota_list_reply, quota_list_reply_fields,
-       .ops = {KVC_OP_QUOTA_LIST});
-
 static const struct field level_item_fields[] = {
     UINT(struct msg_level_item, priority, 0, KVC_PRIORITY_MAX,
          "priority must be an integer from 0 to 100"),

@@ -3,10 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ctl.h"
 #include "json.h"
-#include "listing.h"
 #include "plain.h"
+#include "rows.h"
 #include "units.h"
 
 static const char help[] =
@@ -61,59 +60,23 @@ static uint64_t *part_of(struct kvc_quota *q, enum part part)
 
 /* ---- showing ---- */
 
-static json_t *limit_json(uint64_t bytes)
+static const char *whose_text(const void *row, char text[ROWS_SAID_BYTES])
 {
-    return bytes == NONE ? json_null() : json_integer((json_int_t)bytes);
-}
-
-static json_t *quota_json(const struct kvc_quota *q)
-{
-    static const char *const scopes[] = {"all", "tenant", "sub_tenant", "ns"};
-    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "scope",
-                     q->scope <= KVC_SCOPE_NS ? scopes[q->scope] : "?", "tenant", q->tenant,
-                     "sub_tenant", q->sub, "ns", (json_int_t)q->ns, "host_limit",
-                     limit_json(q->host_limit), "nvme_limit", limit_json(q->nvme_limit),
-                     "host_share", (json_int_t)q->host_share, "nvme_share",
-                     (json_int_t)q->nvme_share, "host_bytes", (json_int_t)q->host_bytes,
-                     "nvme_bytes", (json_int_t)q->nvme_bytes, "host_promised",
-                     (json_int_t)q->host_promised, "nvme_promised", (json_int_t)q->nvme_promised);
-}
-
-static const char *amount(uint64_t bytes, char buf[UNITS_TEXT_BYTES])
-{
-    return bytes == NONE || bytes == 0 ? "-" : units_format_bytes(bytes, buf);
-}
-
-#define WHOSE_BYTES (2 * KVC_STRING_MAX + 16)
-
-static const char *whose_text(const struct kvc_quota *q, char text[WHOSE_BYTES])
-{
+    const struct kvc_quota *q = row;
     if (q->scope == KVC_SCOPE_NS)
-        snprintf(text, WHOSE_BYTES, "ns %u", q->ns);
+        snprintf(text, ROWS_SAID_BYTES, "ns %u", q->ns);
     else
-        snprintf(text, WHOSE_BYTES, "%s%s%s", q->tenant, q->sub[0] ? "/" : "", q->sub);
+        snprintf(text, ROWS_SAID_BYTES, "%s%s%s", q->tenant, q->sub_tenant[0] ? "/" : "",
+                 q->sub_tenant);
     return plain(text);
 }
 
-static void add_row(struct table *t, const struct kvc_quota *q)
-{
-    char a[UNITS_TEXT_BYTES];
-    const uint64_t limit[] = {q->host_limit, q->nvme_limit},
-                   share[] = {q->host_share, q->nvme_share};
-    const uint64_t now[] = {q->host_bytes, q->nvme_bytes},
-                   promised[] = {q->host_promised, q->nvme_promised};
-    char whose[WHOSE_BYTES];
-    table_cell(t, "%s", whose_text(q, whose));
-    for (int i = 0; i < 2; i++) {
-        table_cell(t, "%s", units_format_bytes(now[i], a));
-        table_cell(t, "%s", limit[i] == 0 ? "0 B" : amount(limit[i], a));
-        table_cell(t, "%s", amount(share[i], a));
-        table_cell(t, "%s", amount(promised[i], a));
-    }
-}
-
-static const char *const heads[] = {"WHOSE", ">HOST",  ">LIMIT", ">SHARE",    ">PROMISED",
-                                    ">NVME", ">LIMIT", ">SHARE", ">PROMISED", NULL};
+static const struct rows_view view[] = {
+    ROWS_SAY("WHOSE", whose_text),           ROWS_PLAIN(">HOST", "host_bytes"),
+    ROWS_PLAIN(">LIMIT", "host_limit"),      ROWS_DASH(">SHARE", "host_share"),
+    ROWS_DASH(">PROMISED", "host_promised"), ROWS_PLAIN(">NVME", "nvme_bytes"),
+    ROWS_PLAIN(">LIMIT", "nvme_limit"),      ROWS_DASH(">SHARE", "nvme_share"),
+    ROWS_DASH(">PROMISED", "nvme_promised"), ROWS_END};
 
 /* Why one that holds more than its limit does, and what ends that. */
 static void explain_tier(const struct kvc_quota *q, bool nvme)
@@ -121,7 +84,7 @@ static void explain_tier(const struct kvc_quota *q, bool nvme)
     const uint64_t limit = nvme ? q->nvme_limit : q->host_limit;
     const uint64_t held = nvme ? q->nvme_bytes : q->host_bytes;
     const uint64_t promised = nvme ? q->nvme_promised : q->host_promised;
-    char whose[WHOSE_BYTES], a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
+    char whose[ROWS_SAID_BYTES], a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
     if (limit == NONE || (held <= limit && promised <= limit))
         return;
     printf("%s %s: ", whose_text(q, whose), nvme ? "on storage" : "in host memory");
@@ -143,47 +106,32 @@ static void explain_tier(const struct kvc_quota *q, bool nvme)
                 : "'kvcachectl pin list' shows them, 'pin rm' ends one");
 }
 
-static void explain(const struct kvc_quota *q)
+static void print_rows(const struct ctl *ctl, const struct rows *rows)
 {
-    explain_tier(q, false);
-    explain_tier(q, true);
-}
-
-struct shown {
-    struct listing list;
-    uint32_t n;
-    struct kvc_quota quota[KVC_QUOTAS_MAX];
-};
-
-static int add(void *ctx, const struct kvc_quota *q)
-{
-    struct shown *s = ctx;
-    if (s->list.array)
-        json_array_append_new(s->list.array, quota_json(q));
-    else
-        add_row(s->list.table, q);
-    if (s->n < KVC_QUOTAS_MAX)
-        s->quota[s->n++] = *q;
-    return 0;
+    rows_print(ctl, rows, view,
+               "no quotas: everyone may hold what there is; 'kvcachectl quota set' makes one");
+    for (size_t i = 0; i < rows->n && !ctl->json; i++) {
+        explain_tier(rows_at(rows, i), false);
+        explain_tier(rows_at(rows, i), true);
+    }
 }
 
 static int show(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    static struct shown s;
+    struct rows rows;
     int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    s.list = listing_begin(ctl, heads);
-    rc = kvc_quota_list(ctl->kvc, add, &s);
-    rc = listing_end(ctl, &s.list, rc, "quotas",
-                     "no quotas: everyone may hold what there is; 'kvcachectl quota set' makes one",
-                     CTL_OK);
-    for (uint32_t i = 0; i < s.n && rc == CTL_OK && !ctl->json; i++)
-        explain(&s.quota[i]);
+    rc = rows_take(ctl, KVC_TABLE_QUOTAS, &rows);
+    if (rc < 0)
+        rc = ctl_fail(ctl, rc);
+    else
+        print_rows(ctl, &rows);
+    rows_free(&rows);
     return rc;
 }
 
@@ -216,7 +164,7 @@ static int take_option(void *ctx, int c, const char *value)
     case 't':
         return take_text("tenant", value, a->quota.tenant);
     case 's':
-        return take_text("sub", value, a->quota.sub);
+        return take_text("sub", value, a->quota.sub_tenant);
     case 'n':
         return ctl_take_ns(value, &a->quota.ns);
     case 300 + HOST:
@@ -231,24 +179,26 @@ static int take_option(void *ctx, int c, const char *value)
 
 static int take_scope(struct kvc_quota *q)
 {
-    if (q->sub[0] && !q->tenant[0])
-        return ctl_usage("whose? --sub %s is of which --tenant", q->sub);
+    if (q->sub_tenant[0] && !q->tenant[0])
+        return ctl_usage("whose? --sub %s is of which --tenant", q->sub_tenant);
     if (!q->tenant[0] && !q->ns)
         return ctl_usage("whose? Give --tenant NAME, with or without --sub NAME, or --ns ID");
     if (q->tenant[0] && q->ns)
         return ctl_usage("whose? --tenant and --ns are one too many");
-    q->scope = q->ns ? KVC_SCOPE_NS : q->sub[0] ? KVC_SCOPE_SUB : KVC_SCOPE_TENANT;
+    q->scope = q->ns ? KVC_SCOPE_NS : q->sub_tenant[0] ? KVC_SCOPE_SUB : KVC_SCOPE_TENANT;
     return 0;
 }
 
 /* What is not given is what it was. */
-static int merge(void *ctx, const struct kvc_quota *old)
+static int merge(void *ctx, const void *row)
 {
     struct ask *a = ctx;
+    const struct kvc_quota *old = row;
     struct kvc_quota *q = &a->quota, from = *old;
     const bool named = q->scope != KVC_SCOPE_NS; /* the list may say whose a namespace is, too */
     if (old->scope != q->scope || old->ns != q->ns ||
-        (named && (strcmp(old->tenant, q->tenant) != 0 || strcmp(old->sub, q->sub) != 0)))
+        (named &&
+         (strcmp(old->tenant, q->tenant) != 0 || strcmp(old->sub_tenant, q->sub_tenant) != 0)))
         return 0;
     q->host_bytes = old->host_bytes;
     q->nvme_bytes = old->nvme_bytes;
@@ -263,23 +213,21 @@ static int merge(void *ctx, const struct kvc_quota *old)
 
 static int print_result(const struct ask *a, bool cleared)
 {
-    struct listing l = {.array = NULL};
     struct ask now = *a;
     memset(now.given, 0, sizeof(now.given));
     now.found = false;
-    const int rc = kvc_quota_list(a->ctl->kvc, merge, &now);
+    const int rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, merge, &now);
     if (rc < 0)
         return ctl_fail(a->ctl, rc);
+    const struct rows one = {.table = kvc_table(KVC_TABLE_QUOTAS), .n = 1, .row = &now.quota};
     if (a->ctl->json) {
-        json_print(quota_json(&now.quota));
+        json_t *object = json_object();
+        rows_json(object, one.table, one.row, NULL);
+        json_print(object);
     } else if (cleared) {
         puts("cleared");
     } else {
-        l.table = table_create(heads);
-        add_row(l.table, &now.quota);
-        table_print(l.table, stdout, a->ctl->colour);
-        table_destroy(&l.table);
-        explain(&now.quota);
+        print_rows(a->ctl, &one);
     }
     return CTL_OK;
 }
@@ -292,7 +240,7 @@ static int prepare(struct ask *a)
         rc = ctl_connect(a->ctl);
     if (rc != 0)
         return rc;
-    rc = kvc_quota_list(a->ctl->kvc, merge, a);
+    rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, merge, a);
     return rc < 0 ? ctl_fail(a->ctl, rc) : 0;
 }
 

@@ -51,6 +51,22 @@ void rows_free(struct rows *rows)
 
 /* ---- cells ---- */
 
+/* Columns that are numbers of an enum. */
+static const char *const words[][4] = {
+    [KVC_UNIT_SCOPE] = {"all", "tenant", "sub_tenant", "ns"},
+};
+
+static bool is_word(unsigned unit)
+{
+    return unit < sizeof(words) / sizeof(words[0]) && words[unit][0];
+}
+
+static const char *word(unsigned unit, uint64_t v)
+{
+    const char *text = v < sizeof(words[0]) / sizeof(words[0][0]) ? words[unit][v] : NULL;
+    return text ? text : "?";
+}
+
 const struct kvc_column *rows_column(const struct kvc_table *table, const char *name)
 {
     for (uint32_t i = 0; i < table->columns; i++)
@@ -84,6 +100,12 @@ static void number_cell(struct table *to, unsigned unit, uint64_t v)
 {
     char bytes[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
     switch ((enum kvc_unit)unit) {
+    case KVC_UNIT_LIMIT:
+        table_cell(to, "%s", v == UINT64_MAX ? "-" : units_format_bytes(v, bytes));
+        break;
+    case KVC_UNIT_SCOPE:
+        table_cell(to, "%s", word(unit, v));
+        break;
     case KVC_UNIT_COUNT:
         table_cell(to, "%s", units_format_count(v, count));
         break;
@@ -109,9 +131,13 @@ static void text_cell(struct table *to, const struct kvc_table *table, const voi
 void rows_cell(struct table *to, const struct kvc_table *table, const void *row,
                const struct rows_view *view)
 {
+    char key[KEY_TEXT_BYTES], text[ROWS_SAID_BYTES];
+    if (view->form == ROWS_SAID) {
+        table_cell(to, "%s", view->say(row, text));
+        return;
+    }
     const struct kvc_column *c = rows_column(table, view->column);
     const void *at = (const char *)row + c->at;
-    char key[KEY_TEXT_BYTES];
     if (is_text(c))
         text_cell(to, table, row, at, view->form);
     else if (c->type == KVC_COLUMN_KEY)
@@ -134,7 +160,12 @@ static json_t *cell_json(const struct kvc_column *c, const void *row)
         return json_string(key_format(at, key));
     if (c->type == KVC_COLUMN_BOOL)
         return json_boolean(rows_number(c, row));
-    return json_integer(json_number(rows_number(c, row)));
+    const uint64_t v = rows_number(c, row);
+    if (is_word(c->unit))
+        return json_string(word(c->unit, v));
+    if (c->unit == KVC_UNIT_LIMIT && v == UINT64_MAX)
+        return json_null();
+    return json_integer(json_number(v));
 }
 
 void rows_json(json_t *object, const struct kvc_table *table, const void *row,
@@ -172,17 +203,24 @@ static void show_text(const struct ctl *ctl, const struct rows *rows, const stru
     table_destroy(&t);
 }
 
-int rows_show(struct ctl *ctl, int rc, struct rows *rows, const struct rows_view *view,
-              const char *none)
+void rows_print(const struct ctl *ctl, const struct rows *rows, const struct rows_view *view,
+                const char *none)
 {
-    if (rc < 0)
-        rc = ctl_fail(ctl, rc);
-    else if (ctl->json)
+    if (ctl->json)
         show_json(rows);
     else if (rows->n > 0)
         show_text(ctl, rows, view);
     else
         puts(none);
+}
+
+int rows_show(struct ctl *ctl, int rc, struct rows *rows, const struct rows_view *view,
+              const char *none)
+{
+    if (rc < 0)
+        rc = ctl_fail(ctl, rc);
+    else
+        rows_print(ctl, rows, view, none);
     rows_free(rows);
     return rc;
 }

@@ -19,34 +19,41 @@ enum rows_form {
     ROWS_AS_IS,    /* by the column's type and unit */
     ROWS_NOT_ZERO, /* "-" instead of 0 or an empty text */
     ROWS_WITH_SUB, /* "-" likewise; with "/" and the row's sub_tenant, if there is one */
-    ROWS_ONE_OF    /* of a bool: one of two words */
+    ROWS_ONE_OF,   /* of a bool: one of two words */
+    ROWS_SAID      /* what `say` says of the row */
 };
+#define ROWS_SAID_BYTES 512u
 
 /* A column of text: its head as table_create() has it, and the table's column that it shows. */
 struct rows_view {
     const char *head, *column;
     enum rows_form form;
-    const char *yes, *no; /* ONE_OF */
+    const char *yes, *no;                                            /* ONE_OF */
+    const char *(*say)(const void *row, char text[ROWS_SAID_BYTES]); /* SAID */
 };
-#define ROWS_PLAIN(head, column)             \
-    {                                        \
-        head, column, ROWS_AS_IS, NULL, NULL \
+#define ROWS_PLAIN(head, column)                   \
+    {                                              \
+        head, column, ROWS_AS_IS, NULL, NULL, NULL \
     }
-#define ROWS_DASH(head, column)                 \
-    {                                           \
-        head, column, ROWS_NOT_ZERO, NULL, NULL \
+#define ROWS_DASH(head, column)                       \
+    {                                                 \
+        head, column, ROWS_NOT_ZERO, NULL, NULL, NULL \
     }
-#define ROWS_TENANT(head)                         \
-    {                                             \
-        head, "tenant", ROWS_WITH_SUB, NULL, NULL \
+#define ROWS_TENANT(head)                               \
+    {                                                   \
+        head, "tenant", ROWS_WITH_SUB, NULL, NULL, NULL \
     }
-#define ROWS_EITHER(head, column, yes, no) \
-    {                                      \
-        head, column, ROWS_ONE_OF, yes, no \
+#define ROWS_EITHER(head, column, yes, no)       \
+    {                                            \
+        head, column, ROWS_ONE_OF, yes, no, NULL \
     }
-#define ROWS_END                           \
-    {                                      \
-        NULL, NULL, ROWS_AS_IS, NULL, NULL \
+#define ROWS_SAY(head, say)                    \
+    {                                          \
+        head, NULL, ROWS_SAID, NULL, NULL, say \
+    }
+#define ROWS_END                                 \
+    {                                            \
+        NULL, NULL, ROWS_AS_IS, NULL, NULL, NULL \
     }
 
 /* All rows that the session may see. 0, or the library's error. Given back by rows_free(), which
@@ -61,7 +68,10 @@ void *rows_at(const struct rows *rows, size_t i);
 int rows_show(struct ctl *ctl, int rc, struct rows *rows, const struct rows_view *view,
               const char *none);
 
-/* Parts of that. `columns`: names, NULL at the end; NULL: all. */
+/* Parts of that. */
+void rows_print(const struct ctl *ctl, const struct rows *rows, const struct rows_view *view,
+                const char *none);
+/* `columns`: names, NULL at the end; NULL: all. */
 void rows_json(struct json_t *object, const struct kvc_table *table, const void *row,
                const char *const *columns);
 void rows_cell(struct table *to, const struct kvc_table *table, const void *row,

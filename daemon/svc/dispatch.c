@@ -63,7 +63,6 @@ static op_fn *const ops[] = {
     [KVC_OP_PIN] = op_pin,
     [KVC_OP_UNPIN] = op_unpin,
     [KVC_OP_QUOTA_SET] = op_quota_set,
-    [KVC_OP_QUOTA_LIST] = op_quota_list,
     [KVC_OP_SESSION_END] = op_session_end,
     [KVC_OP_POLICY] = op_policy,
     [KVC_OP_HINT] = op_hint,

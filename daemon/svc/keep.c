@@ -35,7 +35,7 @@ static const char *pin_detail(const struct svc *s, int err, const char *why)
                "eighths of host memory by the pins in memory of all";
     case KVC_E_QUOTA:
         return "pins, names and durable commits would have to keep more than a quota allows, "
-               "or than is left beside what is guaranteed to others (QUOTA_LIST)";
+               "or than is left beside what is guaranteed to others (LIST of quotas)";
     case KVC_E_BUSY:
         return "too much would have to be moved in memory at once; try again";
     case KVC_E_LIMIT:
@@ -200,7 +200,7 @@ static const char *share_fault(struct core *c, const struct core_quota *quota,
         (void)snprintf(why, QUOTA_WHY_BYTES,
                        "%s_share: all shares together would be %s (%llu bytes), and of %s %s "
                        "(%llu bytes) can be guaranteed; give less, or take from another's "
-                       "(QUOTA_LIST)",
+                       "(LIST of quotas)",
                        t == 0 ? "host" : "nvme", units_format_bytes(with, sum),
                        (unsigned long long)with, t == 0 ? "host memory" : "storage",
                        units_format_bytes(limit, there), (unsigned long long)limit);
@@ -289,38 +289,6 @@ void op_quota_set(struct request *rq)
         svc__tell_shares(s, ns);
     }
     answer(rq, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
-}
-
-void op_quota_list(struct request *rq)
-{
-    struct svc *s = rq->s;
-    struct core_quota q;
-    int err = codec_dec_bare(rq->buf, rq->len, &rq->head);
-    if (err) {
-        fail(rq, err, rq->head.detail);
-        return;
-    }
-    if (svc__denied(rq))
-        return;
-    struct msg_quota_list_reply *reply = &s->list.quotas;
-    reply->nitems = 0;
-    uint32_t cursor = 0;
-    while (reply->nitems < KVC_QUOTAS_MAX && core_quota_next(s->core, &cursor, &q))
-        reply->items[reply->nitems++] = (struct msg_quota_item){
-            .scope = q.scope,
-            .tenant = codec_text(q.tenant),
-            .sub = codec_text(q.sub),
-            .ns = q.ns,
-            .host_limit = q.bytes.limit[0],
-            .nvme_limit = q.bytes.limit[1],
-            .host_share = q.bytes.share[0],
-            .nvme_share = q.bytes.share[1],
-            .host_bytes = q.held[0],
-            .nvme_bytes = q.held[1],
-            .host_promised = q.bound[0],
-            .nvme_promised = q.bound[1],
-        };
-    answer(rq, codec_enc_quota_list_reply(s->out, sizeof s->out, &rq->head, reply));
 }
 
 /* ---- policy ---- */

@@ -143,13 +143,39 @@ static void list_pins(struct rows *rows)
     }
 }
 
+static void list_quotas(struct rows *rows)
+{
+    struct core_quota q;
+    uint32_t cursor = (uint32_t)MIN(rows->after, UINT32_MAX);
+    while (core_quota_next(rows->s->core, &cursor, &q)) {
+        struct kvc_quota row = {.scope = q.scope,
+                                .ns = q.ns,
+                                .host_limit = q.bytes.limit[0],
+                                .nvme_limit = q.bytes.limit[1],
+                                .host_share = q.bytes.share[0],
+                                .nvme_share = q.bytes.share[1],
+                                .host_bytes = q.held[0],
+                                .nvme_bytes = q.held[1],
+                                .host_promised = q.bound[0],
+                                .nvme_promised = q.bound[1]};
+        CELL_TEXT(row, tenant, q.tenant);
+        CELL_TEXT(row, sub_tenant, q.sub);
+        if (!row_add(rows, &row, cursor))
+            return;
+    }
+}
+
 /* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
 typedef void(list_fn)(struct rows *rows);
 
-static list_fn *const lists[] = {
-    [KVC_TABLE_NAMESPACES] = list_namespaces,
-    [KVC_TABLE_SESSIONS] = list_sessions,
-    [KVC_TABLE_PINS] = list_pins,
+static const struct {
+    list_fn *fn;
+    bool admin; /* for those with admin rights alone */
+} lists[] = {
+    [KVC_TABLE_NAMESPACES] = {list_namespaces, false},
+    [KVC_TABLE_SESSIONS] = {list_sessions, false},
+    [KVC_TABLE_PINS] = {list_pins, false},
+    [KVC_TABLE_QUOTAS] = {list_quotas, true},
 };
 
 /* A cursor is the number of the last row, as 8 bytes. */
@@ -188,9 +214,11 @@ void op_list(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
+    if (lists[msg.table].admin && svc__denied(rq))
+        return;
     rows.table = codec_table(msg.table);
     rows.max = msg.max ? msg.max : KVC_LIST_MAX;
     MUST(codec_rows_begin(&rows.list, s->out, sizeof s->out, &rq->head, rows.table) == 0);
-    lists[msg.table](&rows);
+    lists[msg.table].fn(&rows);
     rows_send(rq, &rows);
 }

@@ -251,7 +251,6 @@ struct svc {
     bool long_used[SVC_LONG_LOCS];
     struct device_region regions[KVC_REGIONS_MAX]; /* of one POOL_OPEN */
     union {                                        /* a list on its way out */
-        struct msg_quota_list_reply quotas;
         struct msg_devices_reply devices;
         struct msg_policy_reply policy;
     } list;
@@ -515,7 +514,6 @@ void svc__tell_shares(struct svc *s, const struct core_ns *ns);
 void op_pin(struct request *rq);
 void op_unpin(struct request *rq);
 void op_quota_set(struct request *rq);
-void op_quota_list(struct request *rq);
 void op_policy(struct request *rq);
 
 /* inspect.c */

@@ -38,7 +38,7 @@ KVC_API KVC_MUST_USE int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const s
 KVC_API const struct kvc_table *kvc_table(enum kvc_table_id table);
 /* Calls fn for each row that the session may see, a struct of rows.h that is fn's until it returns;
  * a non-zero return of fn ends the walk and is returned. Rows that come or go meanwhile may be
- * missed; none comes twice. */
+ * missed; none comes twice. KVC_E_DENIED: a table for administrators. */
 KVC_API KVC_MUST_USE int kvc_list(struct kvc *kvc, enum kvc_table_id table,
                                   int (*fn)(void *ctx, const void *row), void *ctx);
 
@@ -177,26 +177,10 @@ KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, b
 /* KVC_E_NO_NAME: there is no such pin of this principal's. */
 KVC_API KVC_MUST_USE int kvc_unpin(struct kvc *kvc, uint64_t pin);
 
-/* A quota, for all that a tenant, one of its sub-tenants, or a namespace holds. Admin rights. */
-struct kvc_quota {
-    uint8_t scope; /* enum kvc_scope, not ALL */
-    char tenant[KVC_STRING_MAX],
-        sub[KVC_STRING_MAX];         /* of TENANT and SUB; an answer also has an NS's */
-    uint32_t ns;                     /* of NS */
-    uint64_t host_limit, nvme_limit; /* bytes, never exceeded; UINT64_MAX = none */
-    uint64_t host_share, nvme_share; /* guaranteed: what others borrow of it while it lies idle is
-                                        taken back first */
-    uint64_t host_bytes, nvme_bytes; /* held now; this and what follows of the answer only */
-    /* What stays there whoever wants room: in host memory for pins, on storage for names, pins and
-     * durable commits, what is yet to be written too. A limit that was lowered below that is
-     * reached when some of them end. */
-    uint64_t host_promised, nvme_promised;
-};
-/* Sets or changes one; all limits UINT64_MAX and all shares 0: removes it. Lasts until the daemon
- * ends; those of the configuration come back. KVC_E_NO_NAMESPACE, KVC_E_LIMIT (quotas). */
+/* Sets or changes a quota, of which scope, whose it is, limits and shares count; all limits
+ * UINT64_MAX and all shares 0: removes it. Lasts until the daemon ends; those of the configuration
+ * come back. Admin rights. KVC_E_NO_NAMESPACE, KVC_E_LIMIT (quotas). */
 KVC_API KVC_MUST_USE int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota);
-KVC_API KVC_MUST_USE int kvc_quota_list(struct kvc *kvc,
-                                        int (*fn)(void *ctx, const struct kvc_quota *), void *ctx);
 
 /* Ends a session of this principal, or any with admin rights: its leases and reservations too, at
  * once, though its process may live and read. KVC_E_GONE: there is no such session to see. */

@@ -42,9 +42,8 @@
 #define KVC_LIST_MAX    256u
 #define KVC_COLUMNS_MAX 32u
 #define KVC_CURSOR_MAX  320u
-/* Names or quotas of one reply. */
-#define KVC_NAMES_MAX  128u
-#define KVC_QUOTAS_MAX 128u
+/* Names of one reply. */
+#define KVC_NAMES_MAX 128u
 /* Devices of one DEVICES reply; a device's name on the wire; a handle of its memory. */
 #define KVC_DEVICES_MAX 16u
 #define KVC_UUID_BYTES  16u
@@ -112,7 +111,6 @@ enum kvc_op_code {
     KVC_OP_PIN = 29,
     KVC_OP_UNPIN = 30,
     KVC_OP_QUOTA_SET = 32,
-    KVC_OP_QUOTA_LIST = 33,
     KVC_OP_POLICY = 35,
     KVC_OP_NS_SPEC = 36,
     KVC_OP_DEVICES = 37,

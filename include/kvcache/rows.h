@@ -34,7 +34,9 @@ enum kvc_unit {
     KVC_UNIT_NONE,  /* as it is: a number, a word, a text */
     KVC_UNIT_COUNT, /* 12k */
     KVC_UNIT_BYTES, /* 12 MiB */
-    KVC_UNIT_MS     /* 1 min 30 s */
+    KVC_UNIT_MS,    /* 1 min 30 s */
+    KVC_UNIT_LIMIT, /* bytes; UINT64_MAX: none */
+    KVC_UNIT_SCOPE  /* a word of enum kvc_scope */
 };
 
 #define KVC_ROW_NAMESPACES(X)                                                                \
@@ -85,11 +87,27 @@ enum kvc_unit {
     X(left_ms, U64, MS, "until it ends; 0: without end")          \
     X(tip, KEY, NONE, "key of the last block of the first group")
 
+#define KVC_ROW_QUOTAS(X)                                             \
+    X(scope, U8, SCOPE, "1 tenant, 2 sub-tenant, 3 namespace")        \
+    X(tenant, NAME, NONE, "whose it is, or its namespace is")         \
+    X(sub_tenant, NAME, NONE, "likewise, or empty")                   \
+    X(ns, U32, NONE, "of scope 3, else 0")                            \
+    X(host_limit, U64, LIMIT, "bytes in host memory; 2^64 - 1: none") \
+    X(nvme_limit, U64, LIMIT, "bytes on storage; 2^64 - 1: none")     \
+    X(host_share, U64, BYTES, "guaranteed in host memory")            \
+    X(nvme_share, U64, BYTES, "guaranteed on storage")                \
+    X(host_bytes, U64, BYTES, "held in host memory now")              \
+    X(nvme_bytes, U64, BYTES, "held on storage now")                  \
+    X(host_promised, U64, BYTES, "of pins in host memory")            \
+    X(nvme_promised, U64, BYTES,                                      \
+      "of names, pins and durable commits on storage, what is yet to be written there too")
+
 /* Tables: X(number, NAME, name, struct of a row). */
 #define KVC_TABLE_MAP(X)                       \
     X(1, NAMESPACES, namespaces, kvc_ns_info)  \
     X(2, SESSIONS, sessions, kvc_session_info) \
-    X(3, PINS, pins, kvc_pin_info)
+    X(3, PINS, pins, kvc_pin_info)             \
+    X(4, QUOTAS, quotas, kvc_quota)
 
 enum kvc_table_id {
 #define X(number, name, text, row) KVC_TABLE_##name = number,
@@ -117,6 +135,12 @@ struct kvc_session_info {
  * budget of pinned bytes. */
 struct kvc_pin_info {
     KVC_ROW_PINS(X)
+};
+/* A quota, for all that a tenant, one of its sub-tenants, or a namespace holds. Limits are never
+ * exceeded. What others borrow of a share while it lies idle is taken back first. What is promised
+ * stays whoever wants room: a limit that was lowered below that is reached when some of it ends. */
+struct kvc_quota {
+    KVC_ROW_QUOTAS(X)
 };
 #undef X
 

@@ -236,6 +236,24 @@ START_TEST(verify_reads_what_stats_count_with_shards_and_partly_filled_blocks)
 }
 END_TEST
 
+/* ---- rows, to the byte ---- */
+
+START_TEST(quotas_are_shown_as_they_always_were)
+{
+    ctl(&rig, 0, "quota show");
+    SAYS("no quotas: everyone may hold what there is");
+    ctl(&rig, 0, "quota set --tenant acme --sub eu --host 4MiB --nvme 0B --json");
+    SAYS("{\"scope\":\"sub_tenant\",\"tenant\":\"acme\",\"sub_tenant\":\"eu\",\"ns\":0,"
+         "\"host_limit\":4194304,\"nvme_limit\":0,\"host_share\":0,\"nvme_share\":0,"
+         "\"host_bytes\":0,\"nvme_bytes\":0,\"host_promised\":0,\"nvme_promised\":0}\n");
+    ctl(&rig, 0, "quota set --tenant acme --host-share 1MiB");
+    SAYS("acme    0 B      -  1.00 MiB         -   0 B      -      -         -\n");
+    ctl(&rig, 0, "quota show --json");
+    SAYS("{\"quotas\":[{\"scope\":\"sub_tenant\",");
+    SAYS("\"ns\":0,\"host_limit\":null,\"nvme_limit\":null,\"host_share\":1048576,");
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("ctl");
@@ -247,6 +265,7 @@ int main(void)
     tcase_add_test(t, one_key_in_two_namespaces_is_one_key);
     tcase_add_test(t, a_beginning_that_nothing_has_is_told);
     tcase_add_test(t, verify_reads_what_stats_count_with_shards_and_partly_filled_blocks);
+    tcase_add_test(t, quotas_are_shown_as_they_always_were);
     suite_add_tcase(s, t);
     return check_run(s);
 }

@@ -181,7 +181,6 @@ def requests():
         request("quota_set", "of a sub-tenant", [2, "acme", "eu", 0, U64, 1 << 40, 0, 0]),
         request("quota_set", "of a namespace", [3, "", "", 7, 1 << 32, U64, 0, 0]),
         request("quota_set", "largest", [2, "t" * 127, "s" * 127, 0] + [U64] * 4),
-        request("quota_list", "as it is", []),
         request("session_end", "one", [12]),
         request("session_end", "largest", [U32]),
         request("policy", "show", [0, "", 0, 0, 0, 0]),
@@ -537,18 +536,15 @@ def replies():
             [[U64] + ["n" * 127] * 3 + [U32, U32, U64, 1, U64, b"\xff" * 32]] * 17,
         ),
         reply("quota_set", "done", []),
-        reply("quota_list", "none", [[]]),
-        reply(
-            "quota_list",
+        rows(
+            "quotas",
             "two",
             [
-                [
-                    [1, "acme", "", 0, 1 << 32, U64, 1 << 30, 0, 12345, 0, 4096, 0],
-                    [3, "", "", 7, U64, 1 << 40, 0, 0, 0, 4096, 0, 8192],
-                ]
+                [1, "acme", "", 0, 1 << 32, U64, 1 << 30, 0, 12345, 0, 4096, 0],
+                [3, "", "", 7, U64, 1 << 40, 0, 0, 0, 4096, 0, 8192],
             ],
         ),
-        reply("quota_list", "17, largest", [[[3, "t" * 127, "s" * 127, U32] + [U64] * 8] * 17]),
+        rows("quotas", "17, largest", [[3] + ["n" * 127] * 2 + [U32] + [U64] * 8] * 17),
         reply("session_end", "done", []),
         rows(
             "sessions",

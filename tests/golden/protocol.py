@@ -75,7 +75,6 @@ PATH = fields(
     " write_p50_us write_p99_us write_max_us"
 )
 
-QUOTA = fields("scope tenant:t sub:t ns host_limit nvme_limit host_share nvme_share")
 # Tables of LIST: number, columns.
 TABLES = {
     "namespaces": (
@@ -97,6 +96,13 @@ TABLES = {
         3,
         fields(
             "pin principal:t tenant:t sub_tenant:t ns tokens bytes in_memory left_ms tip:b"
+        ),
+    ),
+    "quotas": (
+        4,
+        fields(
+            "scope tenant:t sub_tenant:t ns host_limit nvme_limit host_share nvme_share host_bytes"
+            " nvme_bytes host_promised nvme_promised"
         ),
     ),
 }
@@ -142,8 +148,10 @@ REQUESTS = {
     "name_tokens": (28, fields("kind name:t sub:t first")),
     "pin": (29, SEQ + fields("tier ttl_ms")),
     "unpin": (30, fields("pin")),
-    "quota_set": (32, QUOTA),
-    "quota_list": (33, []),
+    "quota_set": (
+        32,
+        fields("scope tenant:t sub:t ns host_limit nvme_limit host_share nvme_share"),
+    ),
     "list": (44, fields("table max cursor:b")),
     "policy": (35, fields("action name:t keep_percent load_or_recompute admission pin_bytes_max")),
     "ns_spec": (36, fields("ns")),
@@ -203,7 +211,6 @@ REPLIES = {
     "pin": fields("pin bytes"),
     "unpin": [],
     "quota_set": [],
-    "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes host_promised nvme_promised"))],
     "session_end": [],
     "policy": fields(
         "name:t text:t chosen:t keep_percent load_or_recompute admission pin_bytes_max"
