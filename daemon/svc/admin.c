@@ -189,27 +189,20 @@ static void on_evicted(struct core_evict_job *job)
 }
 
 /* Part of it is done. */
-static void evict_leave(struct call *call, int err)
+static void evict_leave(struct call *call)
 {
     core_evict_cancel(call->session->svc->core, &call->job);
-    call->job.ret_err = err;
+    call->job.ret_err = call->err;
     audit_evicted(call->session, &call->job);
 }
 
-static void evict_expire(struct call *call)
+static const char *evict_late(const struct call *call)
 {
-    evict_leave(call, KVC_E_TIMEOUT);
-    call_timeout(call, call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
-                                         : "part of it is done; ask again with a longer deadline");
+    return call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
+                             : "part of it is done; ask again with a longer deadline";
 }
 
-static void evict_stop(struct call *call, bool answer)
-{
-    evict_leave(call, KVC_E_CANCELLED);
-    call_cancelled(call, answer);
-}
-
-static const struct call_kind evict_kind = {.expire = evict_expire, .stop = evict_stop};
+static const struct call_kind evict_kind = {.leave = evict_leave, .late_of = evict_late};
 
 const char *svc__text(char to[KVC_STRING_MAX], struct codec_bin from)
 {

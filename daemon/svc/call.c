@@ -2,43 +2,65 @@
 /* Requests that outlive their handler: deadlines and cancelling. */
 #include "svc__.h"
 
+#define TOO_MANY_CALLS "too many requests are waiting (limits.waiters)"
+
 static uint64_t deadline_of(const struct svc *s, const struct msg_head *head)
 {
     uint32_t ms = head->deadline_ms ? head->deadline_ms : KVC_DEADLINE_DEFAULT_MS;
     return s->now_ns + MIN(ms, KVC_DEADLINE_MAX_MS) * 1000000ull;
 }
 
+#define GONE_LATE                                                                                  \
+    "the blocks are removed, but storage has not said in time that they stay away after a crash; " \
+    "ask again to wait for it"
+
+static void gone_leave(struct call *call)
+{
+    core_gone_cancel(&call->gone);
+}
+
+/* A call whose removal is not on stable storage. */
+static const struct call_kind gone_kind = {.leave = gone_leave, .late = GONE_LATE};
+
 void call_await_gone(struct call *call, void (*fn)(struct core_gone *gone, int err))
 {
     call->gone = (struct core_gone){.fn = fn};
-    call->going = true;
+    call->kind = &gone_kind;
     core_gone_await(call->session->svc->core, &call->gone);
 }
 
 const char *call_gone_detail(int err)
 {
-    return err == KVC_E_TIMEOUT ? "the blocks are removed, but storage has not said in time that "
-                                  "they stay away after a crash; ask again to wait for it"
+    return err == KVC_E_TIMEOUT ? GONE_LATE
                                 : "the blocks are removed, but the journal of the storage tier "
                                   "takes no commits: after a restart they may be back (PATHS)";
 }
 
-/* A call whose removal is not on stable storage. */
-static void gone_expire(struct call *call)
+static void call_off(struct call *call, int err)
 {
-    core_gone_cancel(&call->gone);
-    call_timeout(call, call_gone_detail(KVC_E_TIMEOUT));
+    const struct call_kind *kind = call->kind;
+    call->err = err;
+    work_leave(call);
+    if (kind->leave)
+        kind->leave(call); /* with copies the call may end in here */
+    if (!kind->copies)
+        call_end(call->session->svc, call);
 }
 
 static void call_expire(void *ctx, uint64_t now_ns)
 {
     struct call *call = ctx;
+    const struct call_kind *kind = call->kind;
     (void)now_ns;
     FLIGHT(TIMEOUT, call->head.op, call->session->index, call->head.corr);
-    if (call->going)
-        gone_expire(call);
-    else
-        call->kind->expire(call);
+    if (kind->expire) {
+        kind->expire(call);
+        return;
+    }
+    reply_error(call->session->svc, call->session, &call->head, KVC_E_TIMEOUT,
+                kind->late_of ? kind->late_of(call) : kind->late);
+    call->answered = true;
+    call_off(call, KVC_E_TIMEOUT);
 }
 
 struct call *call_try(struct request *rq, const struct call_kind *kind)
@@ -67,8 +89,7 @@ struct call *call_new(struct request *rq, const struct call_kind *kind)
 {
     struct call *call = call_try(rq, kind);
     if (!call)
-        reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
-                    "too many requests are waiting (limits.waiters)");
+        reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY, TOO_MANY_CALLS);
     return call;
 }
 
@@ -88,8 +109,7 @@ bool call_keep(struct request *rq, struct call *call)
 
 void refuse_to_keep(struct request *rq, struct call *call)
 {
-    reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
-                "too many requests are waiting (limits.waiters)");
+    reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY, TOO_MANY_CALLS);
     call_end(rq->s, call);
 }
 
@@ -191,48 +211,26 @@ void call_end(struct svc *s, struct call *call)
     s->m.calls--;
 }
 
-void call_timeout(struct call *call, const char *why)
+bool call_tells(struct call *call)
 {
-    struct svc *s = call->session->svc;
-    reply_error(s, call->session, &call->head, KVC_E_TIMEOUT, why);
-    call_end(s, call);
+    struct session *se = call->session;
+    if (call->answered || se->state != SESSION_READY)
+        return false;
+    if (call->err)
+        reply_error(se->svc, se, &call->head, call->err,
+                    call->err == KVC_E_BUSY ? TOO_MANY_CALLS : NULL);
+    return !call->err;
 }
 
-void call_cancelled(struct call *call, bool answer)
-{
-    struct svc *s = call->session->svc;
-    if (answer)
-        reply_error(s, call->session, &call->head, KVC_E_CANCELLED, NULL);
-    call_end(s, call);
-}
-
-void call_stop_waiting(struct call *call, bool answer)
-{
-    struct core *core = call->session->svc->core;
-    if (call->locs) /* nobody has been told of the lease */
-        (void)!core_release(core, call->session->client, call->held.lease);
-    core_ask_cancel(core, &call->asking);
-    core_waiter_cancel(core, &call->waiter);
-    call_cancelled(call, answer);
-}
-
-void call_abandon(struct call *call, bool answer)
-{
-    call->cancelled = true;
-    work_leave(call);
-    if (!answer) /* who cancelled is still owed a reply by the deadline */
-        wheel_del(&call->session->svc->wheel, &call->timer);
-}
-
-/* Stops a call whose requester no longer wants an answer, or (answer) gets CANCELLED. */
+/* Whoever cancels a call whose copies have to end first is still owed a reply by the deadline. */
 static void call_stop(struct call *call, bool answer)
 {
-    if (!call->going) {
-        call->kind->stop(call, answer);
-        return;
-    }
-    core_gone_cancel(&call->gone);
-    call_cancelled(call, answer);
+    struct svc *s = call->session->svc;
+    if (call->kind->copies && !answer)
+        wheel_del(&s->wheel, &call->timer);
+    if (!call->kind->copies && answer)
+        reply_error(s, call->session, &call->head, KVC_E_CANCELLED, NULL);
+    call_off(call, KVC_E_CANCELLED);
 }
 
 void call_cancel_all(struct session *se)
@@ -262,7 +260,10 @@ void op_cancel(struct request *rq)
         }
         call->has_cancel = true;
         call->cancel = rq->head;
-        call_stop(call, true);
+        if (call->kind->cancel)
+            call->kind->cancel(call);
+        else
+            call_stop(call, true);
         return;
     }
     struct msg_cancel_reply reply = {.found = 0};

@@ -128,13 +128,9 @@ static void turn_comes(struct call *call)
     request_end(&rq);
 }
 
-static void turn_expire(struct call *call)
-{
-    call_timeout(call, "other requests of the session, or of others, took so long");
-}
-
 /* A request that has not been handled: others come first. */
-static const struct call_kind turn_kind = {.expire = turn_expire, .stop = call_cancelled};
+static const struct call_kind turn_kind = {
+    .late = "other requests of the session, or of others, took so long"};
 
 static void turn_queue(struct request *rq)
 {

@@ -187,39 +187,27 @@ static void on_verify_gone(struct core_gone *gone, int err)
 static void on_verified(struct core_verify *v)
 {
     struct call *call = CONTAINER_OF(v, struct call, verify);
-    struct session *se = call->session;
-    struct svc *s = se->svc;
-    if (!call->answered && !call->cancelled && se->state == SESSION_READY && call->ncorrupt > 0) {
+    struct svc *s = call->session->svc;
+    const bool tells = call_tells(call);
+    if (tells && call->ncorrupt > 0) {
         call_await_gone(call, on_verify_gone);
         return;
     }
-    if (!call->answered && se->state == SESSION_READY) {
-        if (call->cancelled)
-            reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
-        else
-            reply_verify(s, call);
-    }
+    if (tells)
+        reply_verify(s, call);
     call_end(s, call);
 }
 
-/* As a commit. */
-static void verify_expire(struct call *call)
+static void verify_leave(struct call *call)
 {
-    struct svc *s = call->session->svc;
-    call->answered = true;
-    core_verify_cancel(s->core, &call->verify);
-    reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                "the blocks were not read in time; ask again with a longer deadline, or for "
-                "fewer bytes");
-}
-
-static void verify_stop(struct call *call, bool answer)
-{
-    call_abandon(call, answer);
     core_verify_cancel(call->session->svc->core, &call->verify);
 }
 
-static const struct call_kind verify_kind = {.expire = verify_expire, .stop = verify_stop};
+static const struct call_kind verify_kind = {
+    .leave = verify_leave,
+    .copies = true,
+    .late = "the blocks were not read in time; ask again with a longer deadline, or for fewer "
+            "bytes"};
 
 void op_verify(struct request *rq)
 {

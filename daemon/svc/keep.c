@@ -126,13 +126,9 @@ static void reply_unpinned(struct svc *s, struct session *se, const struct msg_h
     reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
 }
 
-static void unpin_expire(struct call *call)
-{
-    call_timeout(call, "the pin has ended, and lets go of its blocks yet");
-}
-
 /* The core goes on with it. */
-static const struct call_kind unpin_kind = {.expire = unpin_expire, .stop = call_cancelled};
+static const struct call_kind unpin_kind = {.late =
+                                                "the pin has ended, and lets go of its blocks yet"};
 
 static void unpin_go_on(struct call *call)
 {

@@ -87,25 +87,17 @@ static void name_leave(struct call *call)
     core_name_forget_cancel(&call->forgetting);
 }
 
-static void name_expire(struct call *call)
+static const char *name_late(const struct call *call)
 {
-    const char *why = "it is done, but not on stable storage yet";
-    name_leave(call);
     if (call->put.seq && call->asking.named.tokens == 0)
-        why = "not all keys had been looked up; the name is as it was";
-    else if (call->put.seq && !call->put.durable)
-        why = "it is done, but the name may not have let go yet of all that it was";
-    call_timeout(call, why);
-}
-
-static void name_stop(struct call *call, bool answer)
-{
-    name_leave(call);
-    call_cancelled(call, answer);
+        return "not all keys had been looked up; the name is as it was";
+    if (call->put.seq && !call->put.durable)
+        return "it is done, but the name may not have let go yet of all that it was";
+    return "it is done, but not on stable storage yet";
 }
 
 /* A name that is put or forgotten, until that is kept. */
-static const struct call_kind name_kind = {.expire = name_expire, .stop = name_stop};
+static const struct call_kind name_kind = {.leave = name_leave, .late_of = name_late};
 
 static void on_forgotten(struct core_gone *gone, int err)
 {
@@ -547,7 +539,7 @@ static void load_finish(struct call *call)
 }
 
 /* What a name reaches, until it is in memory. */
-static const struct call_kind load_kind = {.expire = load_finish, .stop = call_stop_waiting};
+static const struct call_kind load_kind = {.leave = wait_leave, .expire = load_finish};
 
 void op_name_load(struct request *rq)
 {

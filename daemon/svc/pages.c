@@ -83,32 +83,15 @@ static void on_sent(struct core_send *send)
     struct call *call = CONTAINER_OF(send, struct call, send);
     struct session *se = call->session;
     struct svc *s = se->svc;
-    if (!call->answered && se->state == SESSION_READY) {
-        if (call->cancelled)
-            reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
-        else if (call->drained)
-            reply_error(s, se, &call->head, KVC_E_SHUTDOWN, NULL);
-        else
-            reply_loaded(call);
-    }
+    if (call_tells(call))
+        reply_loaded(call);
     if (se->state != SESSION_CLOSING) /* else it has gone with the client */
         (void)!core_release(s->core, se->client, call->held.lease); /* who may have guessed it */
     call_end(s, call);
 }
 
-/* As a commit. */
-static void send_expire(struct call *call)
+static void send_leave(struct call *call)
 {
-    struct svc *s = call->session->svc;
-    call->answered = true;
-    core_send_cancel(s->core, &call->send);
-    reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                "the copies are still running; cancel before reusing the pages");
-}
-
-static void send_stop(struct call *call, bool answer)
-{
-    call_abandon(call, answer);
     core_send_cancel(call->session->svc->core, &call->send);
 }
 
@@ -116,13 +99,16 @@ static void send_drain(struct call *call)
 {
     if (!device_word_is_due(call->send.after, call->send.after_value))
         return;
-    call->drained = true;
-    core_send_cancel(call->session->svc->core, &call->send);
+    call->err = call->err ? call->err : KVC_E_SHUTDOWN;
+    send_leave(call);
 }
 
 /* Blocks to pages. */
 static const struct call_kind send_kind = {
-    .expire = send_expire, .stop = send_stop, .drain = send_drain};
+    .leave = send_leave,
+    .copies = true,
+    .late = "the copies are still running; cancel before reusing the pages",
+    .drain = send_drain};
 
 static int send_start(struct call *call, const char **ret_why)
 {
@@ -277,17 +263,16 @@ static void fill_finish(struct call *call)
     reply_near(call);
 }
 
-static void fill_stop(struct call *call, bool answer)
+static void fill_leave(struct call *call)
 {
     struct core *core = call->session->svc->core;
     core_fill_cancel(core, &call->fill);
     /* Nobody has been told of the lease, unless its client has guessed the number. */
     (void)!core_release(core, call->session->client, call->held.lease);
-    call_cancelled(call, answer);
 }
 
 /* Blocks to slots of a device. */
-static const struct call_kind fill_kind = {.expire = fill_finish, .stop = fill_stop};
+static const struct call_kind fill_kind = {.leave = fill_leave, .expire = fill_finish};
 
 static void fill_begin(struct call *call, const struct core_held *held)
 {

@@ -46,13 +46,13 @@ static void reply_looked(struct svc *s, struct session *se, const struct msg_hea
     histo_add(&s->m.lookup_ns, clock_now_ns() - begun_ns);
 }
 
-static void look_expire(struct call *call)
+static void look_leave(struct call *call)
 {
     core_ask_cancel(call->session->svc->core, &call->asking);
-    call_timeout(call, "not all keys had been looked up; others had their turns too");
 }
 
-const struct call_kind look_kind = {.expire = look_expire, .stop = call_stop_waiting};
+const struct call_kind look_kind = {
+    .leave = look_leave, .late = "not all keys had been looked up; others had their turns too"};
 
 static void look_step(struct call *call)
 {
@@ -238,7 +238,7 @@ static void wait_woken(struct call *call)
         wait_again(call);
 }
 
-static void redeem_cancel(struct call *call)
+static void redeem_leave(struct call *call)
 {
     struct core *core = call->session->svc->core;
     if (call->locs) /* nobody has been told of the lease */
@@ -246,19 +246,8 @@ static void redeem_cancel(struct call *call)
     core_redeem_cancel(core, call->session->client, &call->redeeming);
 }
 
-static void redeem_expire(struct call *call)
-{
-    redeem_cancel(call);
-    call_timeout(call, "not all blocks had been held; others had their turns too");
-}
-
-static void redeem_stop(struct call *call, bool answer)
-{
-    redeem_cancel(call);
-    call_cancelled(call, answer);
-}
-
-static const struct call_kind redeem_kind = {.expire = redeem_expire, .stop = redeem_stop};
+static const struct call_kind redeem_kind = {
+    .leave = redeem_leave, .late = "not all blocks had been held; others had their turns too"};
 
 /* A slice of the locations, and at last the reply. */
 static void locs_step(struct call *call)
@@ -279,7 +268,7 @@ static void locs_step(struct call *call)
         return;
     }
     if (err && call->kind == &redeem_kind)
-        redeem_cancel(call);
+        redeem_leave(call);
     if (err) /* NO_LEASE of an acquire: who may have guessed its number */
         reply_error(s, call->session, &call->head, err == KVC_E_GONE ? KVC_E_NO_LEASE : err,
                     err == KVC_E_BAD_ARGUMENT ? SHARD_DETAIL : NULL);
@@ -350,8 +339,17 @@ static void wait_finish(struct call *call)
         wait_again(call);
 }
 
+void wait_leave(struct call *call)
+{
+    struct core *core = call->session->svc->core;
+    if (call->locs) /* nobody has been told of the lease */
+        (void)!core_release(core, call->session->client, call->held.lease);
+    core_ask_cancel(core, &call->asking);
+    core_waiter_cancel(core, &call->waiter);
+}
+
 static const struct call_kind wait_kind = {
-    .expire = wait_finish, .stop = call_stop_waiting, .drain = wait_finish};
+    .leave = wait_leave, .expire = wait_finish, .drain = wait_finish};
 
 /* The keys are read again at every wake-up, so the request's bytes stay. */
 struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,

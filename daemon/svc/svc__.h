@@ -120,12 +120,19 @@ struct work_share {
 struct call;
 
 /* What becomes of a call that its handler leaves to go on: of each kind in the file that begins it.
+ * One that is called off (its deadline has come, its session has ended, or a CANCEL asks for it)
+ * is answered, and ends.
  */
 struct call_kind {
-    /* Its deadline has come: it answers, and ends or lets its copies end. */
+    /* The core does no more for it, but let go of what it had. NULL: it does nothing. */
+    void (*leave)(struct call *call);
+    bool copies; /* leave() asks copies to stop; the call ends when they have, in their done() */
+    /* Why it ends with TIMEOUT; late_of, where that depends on the call. */
+    const char *late;
+    const char *(*late_of)(const struct call *call);
+    /* Instead of all that, at its deadline, and when a CANCEL asks for it. NULL: as above. */
     void (*expire)(struct call *call);
-    /* Its session has ended, or (answer) a CANCEL asks for it, which CANCELLED answers. */
-    void (*stop)(struct call *call, bool answer);
+    void (*cancel)(struct call *call);
     /* The daemon stops: what will not come any more is not waited for. NULL: the call goes on. */
     void (*drain)(struct call *call);
 };
@@ -150,9 +157,8 @@ struct call {
     struct session *session;
     struct msg_head head;
     const struct call_kind *kind;
-    bool answered, cancelled;
-    bool refused;    /* COMMIT: it cannot be kept for its next slice, and ends with its copies */
-    bool drained;    /* it waited for a word of its worker's when the daemon began to stop */
+    int err;         /* it is called off with this; 0: it goes on */
+    bool answered;   /* before its copies end */
     bool has_cancel; /* a CANCEL waits for this call to end */
     struct msg_head cancel;
     uint64_t begun_ns;
@@ -188,7 +194,6 @@ struct call {
     struct core_commit commit;
     struct core_evict_job job;
     struct core_gone gone; /* NAME, VERIFY: what they removed is to stay away */
-    bool going;            /* `gone` waits */
     /* Of the job; name and sub of a name that is forgotten. */
     char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX];
     struct core_verify verify;
@@ -359,14 +364,9 @@ void call_cancel_all(struct session *se);
 /* Room for the locations of a long lease; NULL: others have it. The call's end gives it back. */
 uint8_t *call_locs_take(struct svc *s);
 void call_locs_free(struct call *call);
-/* For kinds: answered with TIMEOUT, and ended. */
-void call_timeout(struct call *call, const char *why);
-/* Ended, and with `answer` answered before. */
-void call_cancelled(struct call *call, bool answer);
-/* The same of one that asks or waits: with what it held. */
-void call_stop_waiting(struct call *call, bool answer);
-/* Copies end it, and are to be called off now. */
-void call_abandon(struct call *call, bool answer);
+/* Its copies have ended, and it is about to. Whether it tells what became of them; else somebody
+ * has been told already why it was called off, or is now, or nobody is there. */
+bool call_tells(struct call *call);
 void op_cancel(struct request *rq);
 
 /* read.c */
@@ -386,6 +386,8 @@ extern const struct call_kind look_kind;
 struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
                       void (*then)(struct call *call, const struct core_held *held));
 void wait_again(struct call *call);
+/* It neither asks nor waits any more, and lets go of what it held. */
+void wait_leave(struct call *call);
 /* Begins to load what it did not wait for; of a long one its slices have begun that. */
 void prefetch_short(struct call *call);
 /* The answer to ACQUIRE and its like; `near`: for who reads on the device, if it holds anything

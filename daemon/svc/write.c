@@ -83,7 +83,12 @@ static void on_room(struct core_waiter *w)
     room_finish(CONTAINER_OF(w, struct call, waiter));
 }
 
-static const struct call_kind room_kind = {.expire = room_finish, .stop = call_stop_waiting};
+static void room_leave(struct call *call)
+{
+    core_waiter_cancel(call->session->svc->core, &call->waiter);
+}
+
+static const struct call_kind room_kind = {.leave = room_leave, .expire = room_finish};
 
 /* Puts the request aside when what would have to go for it is on its way to disk. False: it goes
  * on; so it does when there is no place to wait in. */
@@ -129,31 +134,21 @@ static void reserving_move(struct core_reserving *to, const struct core_reservin
 }
 
 /* What it has reserved is dropped. */
-static void reserve_cancel(struct call *call)
+static void reserve_leave(struct call *call)
 {
     core_reserve_cancel(&call->reserving);
 }
 
-static void reserve_expire(struct call *call)
-{
-    reserve_cancel(call);
-    call_timeout(call, "not all blocks had been reserved; those that were are dropped");
-}
-
-static void reserve_stop(struct call *call, bool answer)
-{
-    reserve_cancel(call);
-    call_cancelled(call, answer);
-}
-
 /* RESERVE; STORE and PAGES_STORE until they copy. */
-static const struct call_kind reserve_kind = {.expire = reserve_expire, .stop = reserve_stop};
+static const struct call_kind reserve_kind = {
+    .leave = reserve_leave,
+    .late = "not all blocks had been reserved; those that were are dropped"};
 
 /* The first slice has not done it: the request stays, and goes on in other turns. */
 static void reserve_goes_on(struct request *rq, struct call *call, void (*step)(struct call *call))
 {
     if (!call->kept && !call_keep(rq, call)) {
-        reserve_cancel(call);
+        reserve_leave(call);
         refuse_to_keep(rq, call);
         return;
     }
@@ -232,26 +227,17 @@ static void reply_commit(struct svc *s, struct session *se, const struct msg_hea
     reply_send(s, se, codec_enc_commit_reply(s->out, sizeof s->out, head, &reply));
 }
 
-/* The copies still run: told now, freed when they have ended. */
-static void commit_expire(struct call *call)
+static const char *commit_late(const struct call *call)
 {
-    struct svc *s = call->session->svc;
-    call->answered = true;
-    reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                call->pages
-                    ? "copies may still be running, cancel before reusing the pages; what was "
-                      "to be durable is not known to be"
-                    : "copies may still be running, cancel before reusing the staging area; "
-                      "what was to be durable is not known to be");
-    work_leave(call);
-    core_commit_cancel(s->core, &call->commit); /* the call may end in here */
+    return call->pages ? "copies may still be running, cancel before reusing the pages; what was "
+                         "to be durable is not known to be"
+                       : "copies may still be running, cancel before reusing the staging area; "
+                         "what was to be durable is not known to be";
 }
 
-/* It ends in its done(), which may have run. */
-static void commit_stop(struct call *call, bool answer)
+static void commit_leave(struct call *call)
 {
-    call_abandon(call, answer);
-    core_commit_cancel(call->session->svc->core, &call->commit);
+    core_commit_cancel(call->session->svc->core, &call->commit); /* the call may end in here */
 }
 
 /* What is not to come any more is not waited for: a word, or what other ranks would store. */
@@ -261,30 +247,20 @@ static void commit_drain(struct call *call)
     if (!core_commit_lacks_shards(c, &call->commit) &&
         !(call->pages && device_word_is_due(call->commit.after, call->commit.after_value)))
         return;
-    call->drained = true;
-    core_commit_cancel(c, &call->commit);
+    call->err = call->err ? call->err : KVC_E_SHUTDOWN;
+    commit_leave(call);
 }
 
 const struct call_kind commit_kind = {
-    .expire = commit_expire, .stop = commit_stop, .drain = commit_drain};
+    .leave = commit_leave, .copies = true, .late_of = commit_late, .drain = commit_drain};
 
 static void on_commit_done(struct core_commit *m)
 {
     struct call *call = CONTAINER_OF(m, struct call, commit);
-    struct session *se = call->session;
-    struct svc *s = se->svc;
+    struct svc *s = call->session->svc;
     histo_add(&s->m.commit_ns, s->now_ns - call->begun_ns);
-    if (!call->answered && se->state == SESSION_READY) {
-        if (call->cancelled)
-            reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
-        else if (call->refused)
-            reply_error(s, se, &call->head, KVC_E_BUSY,
-                        "too many requests are waiting (limits.waiters)");
-        else if (call->drained)
-            reply_error(s, se, &call->head, KVC_E_SHUTDOWN, NULL);
-        else
-            reply_commit(s, se, &call->head, call->statuses, m->n);
-    }
+    if (call_tells(call))
+        reply_commit(s, call->session, &call->head, call->statuses, m->n);
     call_end(s, call);
 }
 
@@ -327,8 +303,8 @@ static void commit_step(struct call *call)
  * that was begun, which reads the worker's memory until then. */
 static void commit_give_up(struct call *call)
 {
-    call->refused = true;
-    core_commit_cancel(call->session->svc->core, &call->commit); /* the call may end in here */
+    call->err = KVC_E_BUSY;
+    commit_leave(call);
 }
 
 /* What a STORE has reserved has nobody to commit it. */
@@ -580,15 +556,8 @@ static void drop_finish(struct call *call)
     call_end(s, call);
 }
 
-static void drop_stop(struct call *call, bool answer)
-{
-    if (answer) /* it is too late to change one's mind */
-        drop_finish(call);
-    else /* its session's end drops the rest */
-        call_cancelled(call, false);
-}
-
-static const struct call_kind drop_kind = {.expire = drop_finish, .stop = drop_stop};
+/* It is too late to change one's mind; its session's end drops the rest too. */
+static const struct call_kind drop_kind = {.expire = drop_finish, .cancel = drop_finish};
 
 static void drop_step(struct call *call)
 {
