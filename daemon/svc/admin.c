@@ -167,9 +167,16 @@ void op_explain(struct request *rq)
 
 /* ---- EVICT ---- */
 
+struct evict_call {
+    struct call call;
+    struct core_evict_job job;
+    char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* of the job */
+};
+CALL_FITS(struct evict_call);
+
 static void on_evicted(struct core_evict_job *job)
 {
-    struct call *call = CONTAINER_OF(job, struct call, job);
+    struct call *call = &CONTAINER_OF(job, struct evict_call, job)->call;
     struct svc *s = call->session->svc;
     struct msg_evict_reply reply = {.blocks = job->ret_blocks,
                                     .bytes = job->ret_bytes,
@@ -191,15 +198,17 @@ static void on_evicted(struct core_evict_job *job)
 /* Part of it is done. */
 static void evict_leave(struct call *call)
 {
-    core_evict_cancel(call->session->svc->core, &call->job);
-    call->job.ret_err = call->err;
-    audit_evicted(call->session, &call->job);
+    struct evict_call *x = CONTAINER_OF(call, struct evict_call, call);
+    core_evict_cancel(call->session->svc->core, &x->job);
+    x->job.ret_err = call->err;
+    audit_evicted(call->session, &x->job);
 }
 
 static const char *evict_late(const struct call *call)
 {
-    return call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
-                             : "part of it is done; ask again with a longer deadline";
+    return CONTAINER_OF(call, const struct evict_call, call)->job.evicted
+               ? call_gone_detail(KVC_E_TIMEOUT)
+               : "part of it is done; ask again with a longer deadline";
 }
 
 static const struct call_kind evict_kind = {.leave = evict_leave, .late_of = evict_late};
@@ -220,21 +229,21 @@ void op_evict(struct request *rq)
     int err = codec_dec_evict(rq->buf, rq->len, &rq->head, &msg);
     if (refused(rq, err, msg.ns))
         return;
-    struct call *call = call_new(rq, &evict_kind);
-    if (!call)
+    struct evict_call *x = call_new(rq, &evict_kind);
+    if (!x)
         return;
-    call->job = (struct core_evict_job){.ns = msg.ns,
-                                        .have_key = msg.key.n > 0,
-                                        .older_than_ms = msg.older_than_ms,
-                                        .bytes = msg.bytes,
-                                        .level_below = msg.priority_below,
-                                        .dry_run = msg.flags & KVC_F_DRY_RUN,
-                                        .force = msg.flags & KVC_F_FORCE,
-                                        .client = rq->se->client,
-                                        .done = on_evicted};
+    x->job = (struct core_evict_job){.ns = msg.ns,
+                                     .have_key = msg.key.n > 0,
+                                     .older_than_ms = msg.older_than_ms,
+                                     .bytes = msg.bytes,
+                                     .level_below = msg.priority_below,
+                                     .dry_run = msg.flags & KVC_F_DRY_RUN,
+                                     .force = msg.flags & KVC_F_FORCE,
+                                     .client = rq->se->client,
+                                     .done = on_evicted};
     if (msg.key.n)
-        memcpy(call->job.key.b, msg.key.p, sizeof call->job.key.b);
-    call->job.tenant = svc__text(call->tenant, msg.tenant);
-    call->job.model = svc__text(call->model, msg.model);
-    core_evict_start(s->core, &call->job);
+        memcpy(x->job.key.b, msg.key.p, sizeof x->job.key.b);
+    x->job.tenant = svc__text(x->tenant, msg.tenant);
+    x->job.model = svc__text(x->model, msg.model);
+    core_evict_start(s->core, &x->job);
 }

@@ -102,12 +102,12 @@ void audit_quota(struct session *se, const struct core_quota *q)
           of_bytes(q->bytes.limit[1], limit[1]), of_bytes(q->bytes.share[1], share[1]));
 }
 
-void audit_forgotten(const struct call *call)
+void audit_forgotten(struct session *se, const char *name, const char *sub, bool evicts,
+                     const struct core_evicted *x)
 {
-    const struct core_evicted *x = &call->forgetting.evicted;
     char bytes[UNITS_TEXT_BYTES];
-    audit(call->session, "forget %s%s%s%s: took %llu blocks, %s; kept %llu",
-          call->tenant[0] != '\0' ? call->tenant : "a name", call->model[0] != '\0' ? ", sub " : "",
-          call->model, call->evicts ? ", with its blocks" : "", (unsigned long long)x->blocks,
-          units_format_bytes(x->bytes, bytes), (unsigned long long)x->kept);
+    audit(se, "forget %s%s%s%s: took %llu blocks, %s; kept %llu", name[0] != '\0' ? name : "a name",
+          sub[0] != '\0' ? ", sub " : "", sub, evicts ? ", with its blocks" : "",
+          (unsigned long long)x->blocks, units_format_bytes(x->bytes, bytes),
+          (unsigned long long)x->kept);
 }

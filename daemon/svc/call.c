@@ -63,7 +63,7 @@ static void call_expire(void *ctx, uint64_t now_ns)
     call_off(call, KVC_E_TIMEOUT);
 }
 
-struct call *call_try(struct request *rq, const struct call_kind *kind)
+void *call_try(struct request *rq, const struct call_kind *kind)
 {
     struct svc *s = rq->s;
     struct call *call = share_get(&s->call_share, rq->se->index, s->calls);
@@ -85,7 +85,7 @@ struct call *call_try(struct request *rq, const struct call_kind *kind)
     return call;
 }
 
-struct call *call_new(struct request *rq, const struct call_kind *kind)
+void *call_new(struct request *rq, const struct call_kind *kind)
 {
     struct call *call = call_try(rq, kind);
     if (!call)
@@ -111,6 +111,15 @@ void refuse_to_keep(struct request *rq, struct call *call)
 {
     reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY, TOO_MANY_CALLS);
     call_end(rq->s, call);
+}
+
+void *call_new_kept(struct request *rq, const struct call_kind *kind)
+{
+    struct call *call = call_new(rq, kind);
+    if (!call || call_keep(rq, call))
+        return call;
+    refuse_to_keep(rq, call);
+    return NULL;
 }
 
 void call_unkeep(struct request *rq, struct call *call)
@@ -173,31 +182,12 @@ void call_bytes_end(struct call *call)
     call->kept_bytes = 0;
 }
 
-uint8_t *call_locs_take(struct svc *s)
-{
-    for (uint32_t i = 0; i < SVC_LONG_LOCS; i++)
-        if (!s->long_used[i]) {
-            s->long_used[i] = true;
-            return s->long_locs[i];
-        }
-    return NULL;
-}
-
-void call_locs_free(struct call *call)
-{
-    struct svc *s = call->session->svc;
-    if (call->locs)
-        s->long_used[(size_t)(call->locs - s->long_locs[0]) / sizeof s->long_locs[0]] = false;
-    call->locs = NULL;
-}
-
 void call_end(struct svc *s, struct call *call)
 {
     struct session *se = call->session;
     wheel_del(&s->wheel, &call->timer);
     list_remove(&call->node);
     work_leave(call);
-    call_locs_free(call);
     if (call->pages)
         call->pages->calls--;
     call_bytes_end(call);

@@ -134,14 +134,9 @@ static const struct call_kind turn_kind = {
 
 static void turn_queue(struct request *rq)
 {
-    struct call *call = call_new(rq, &turn_kind);
-    if (!call)
-        return;
-    if (call_keep(rq, call)) {
+    struct call *call = call_new_kept(rq, &turn_kind);
+    if (call)
         work_wait(call, turn_comes);
-        return;
-    }
-    refuse_to_keep(rq, call);
 }
 
 void svc_request(struct svc *s, const void *route, size_t route_len, const void *buf, size_t len,

@@ -88,9 +88,18 @@ static const struct {
                           "The device or a process that maps its memory"},
 };
 
+struct verify_call {
+    struct call call;
+    struct core_verify verify;
+    struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
+    uint32_t ncorrupt;
+    bool all_tiers; /* host memory, storage, devices */
+};
+CALL_FITS(struct verify_call);
+
 static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 {
-    struct call *call = CONTAINER_OF(v, struct call, verify);
+    struct verify_call *vc = CONTAINER_OF(v, struct verify_call, verify);
     char key[2 * KVC_KEY_BYTES + 1];
     hex_of(x->key, key);
     LOG_ERROR_RATELIMITED(
@@ -99,8 +108,8 @@ static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
         "stored: dropped, with %u that build on it. %s may be faulty",
         key, x->ns, x->group, x->shard, place[v->tier].name, x->view.chunk,
         (unsigned long long)x->view.off, x->below, place[v->tier].suspect);
-    MUST(call->ncorrupt < KVC_VERIFY_MAX);
-    struct msg_corrupt_item *item = &call->corrupt[call->ncorrupt++];
+    MUST(vc->ncorrupt < KVC_VERIFY_MAX);
+    struct msg_corrupt_item *item = &vc->corrupt[vc->ncorrupt++];
     *item = (struct msg_corrupt_item){.ns = x->ns,
                                       .group = (uint8_t)x->group,
                                       .shard = (uint8_t)x->shard,
@@ -122,10 +131,10 @@ static bool has_tier(const struct svc *s, unsigned what)
 }
 
 /* Where the next slice begins. */
-static uint64_t next_cursor(const struct svc *s, const struct call *call)
+static uint64_t next_cursor(const struct svc *s, const struct verify_call *x)
 {
-    const struct core_verify *v = &call->verify;
-    if (!call->all_tiers)
+    const struct core_verify *v = &x->verify;
+    if (!x->all_tiers)
         return v->ret_cursor;
     if (v->ret_cursor != 0)
         return v->ret_cursor | CURSOR_TIER(v->tier);
@@ -156,18 +165,19 @@ static const char *lacks(const struct svc *s, uint8_t tier)
     return NULL;
 }
 
-static void reply_verify(struct svc *s, const struct call *call)
+static void reply_verify(struct svc *s, const struct verify_call *x)
 {
-    const struct core_verify *v = &call->verify;
-    struct msg_verify_reply reply = {.cursor = next_cursor(s, call),
+    const struct call *call = &x->call;
+    const struct core_verify *v = &x->verify;
+    struct msg_verify_reply reply = {.cursor = next_cursor(s, x),
                                      .blocks = v->ret_blocks,
                                      .bytes = v->ret_bytes,
                                      .skipped = v->ret_skipped,
                                      .failed = v->ret_failed,
-                                     .ncorrupt = call->ncorrupt};
-    if (call->ncorrupt > 0)
-        audit(call->session, "verify: dropped %u corrupt blocks", call->ncorrupt);
-    memcpy(reply.corrupt, call->corrupt, call->ncorrupt * sizeof reply.corrupt[0]);
+                                     .ncorrupt = x->ncorrupt};
+    if (x->ncorrupt > 0)
+        audit(call->session, "verify: dropped %u corrupt blocks", x->ncorrupt);
+    memcpy(reply.corrupt, x->corrupt, x->ncorrupt * sizeof reply.corrupt[0]);
     s->m.replies_ok++;
     reply_send(s, call->session,
                codec_enc_verify_reply(s->out, sizeof s->out, &call->head, &reply));
@@ -180,27 +190,29 @@ static void on_verify_gone(struct core_gone *gone, int err)
     if (err)
         reply_error(s, call->session, &call->head, err, call_gone_detail(err));
     else
-        reply_verify(s, call);
+        reply_verify(s, CONTAINER_OF(call, struct verify_call, call));
     call_end(s, call);
 }
 
 static void on_verified(struct core_verify *v)
 {
-    struct call *call = CONTAINER_OF(v, struct call, verify);
+    struct verify_call *x = CONTAINER_OF(v, struct verify_call, verify);
+    struct call *call = &x->call;
     struct svc *s = call->session->svc;
     const bool tells = call_tells(call);
-    if (tells && call->ncorrupt > 0) {
+    if (tells && x->ncorrupt > 0) {
         call_await_gone(call, on_verify_gone);
         return;
     }
     if (tells)
-        reply_verify(s, call);
+        reply_verify(s, x);
     call_end(s, call);
 }
 
 static void verify_leave(struct call *call)
 {
-    core_verify_cancel(call->session->svc->core, &call->verify);
+    core_verify_cancel(call->session->svc->core,
+                       &CONTAINER_OF(call, struct verify_call, call)->verify);
 }
 
 static const struct call_kind verify_kind = {
@@ -225,27 +237,26 @@ void op_verify(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
-    struct call *call = call_new(rq, &verify_kind);
-    if (!call)
+    struct verify_call *x = call_new(rq, &verify_kind);
+    if (!x)
         return;
     if (msg.cursor == 0)
         audit(rq->se, "verify: from the beginning, namespace %u (0: all)", msg.ns);
-    call->ncorrupt = 0;
-    call->all_tiers = msg.tier == KVC_TIER_NONE;
-    call->verify = (struct core_verify){.ns = msg.ns,
-                                        .tier = what_of(s, &msg),
-                                        .cursor = msg.cursor & ~CURSOR_TIER(3),
-                                        .bytes_max = msg.bytes_max,
-                                        .deadline_ns = call->timer.due_ns,
-                                        .client = rq->se->client,
-                                        .corrupt = on_corrupt,
-                                        .done = on_verified};
-    err = core_verify_start(s->core, &call->verify);
+    x->all_tiers = msg.tier == KVC_TIER_NONE;
+    x->verify = (struct core_verify){.ns = msg.ns,
+                                     .tier = what_of(s, &msg),
+                                     .cursor = msg.cursor & ~CURSOR_TIER(3),
+                                     .bytes_max = msg.bytes_max,
+                                     .deadline_ns = x->call.timer.due_ns,
+                                     .client = rq->se->client,
+                                     .corrupt = on_corrupt,
+                                     .done = on_verified};
+    err = core_verify_start(s->core, &x->verify);
     if (err == 1)
         return;
     if (err)
         reply_error(s, rq->se, &rq->head, err, "too many VERIFY are under way; try again");
     else
-        reply_verify(s, call);
-    call_end(s, call);
+        reply_verify(s, x);
+    call_end(s, &x->call);
 }

@@ -56,39 +56,27 @@ static void reply_pinned(struct svc *s, struct session *se, const struct msg_hea
     reply_send(s, se, codec_enc_pin_reply(s->out, sizeof s->out, head, &reply));
 }
 
-static void pin_go_on(struct call *call)
+static void pin_answer(const struct call *call, const struct core_asking *asking, int err,
+                       const struct core_held *found, const char *why)
 {
     struct svc *s = call->session->svc;
-    struct core_held none;
-    const char *why = NULL;
-    const int err = core_ask_step(s->core, call->session->client, &call->asking, &none, &why);
-    if (err == CORE_MORE) {
-        work_go_on(call, pin_go_on);
-        return;
-    }
+    (void)found;
     if (err)
         reply_error(s, call->session, &call->head, err, pin_detail(s, err, why));
     else
-        reply_pinned(s, call->session, &call->head, &call->asking.pinned);
-    call_end(s, call);
+        reply_pinned(s, call->session, &call->head, &asking->pinned);
 }
 
 /* Of many keys. */
 static void pin_slices(struct request *rq, const struct core_pin *pin)
 {
-    struct call *call = call_new(rq, &look_kind);
-    if (!call)
-        return;
-    if (!call_keep(rq, call)) {
-        refuse_to_keep(rq, call);
-        return;
-    }
-    call->asking = (struct core_asking){.in = {.seq = pin->seq, .read_only = true},
-                                        .looks = true,
-                                        .pins = true,
-                                        .in_memory = pin->in_memory,
-                                        .ttl_ms = pin->ttl_ms};
-    pin_go_on(call);
+    look_slices(rq,
+                &(struct core_asking){.in = {.seq = pin->seq, .read_only = true},
+                                      .looks = true,
+                                      .pins = true,
+                                      .in_memory = pin->in_memory,
+                                      .ttl_ms = pin->ttl_ms},
+                pin_answer);
 }
 
 void op_pin(struct request *rq)
@@ -126,6 +114,12 @@ static void reply_unpinned(struct svc *s, struct session *se, const struct msg_h
     reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
 }
 
+struct unpin_call {
+    struct call call;
+    uint64_t pin;
+};
+CALL_FITS(struct unpin_call);
+
 /* The core goes on with it. */
 static const struct call_kind unpin_kind = {.late =
                                                 "the pin has ended, and lets go of its blocks yet"};
@@ -133,7 +127,7 @@ static const struct call_kind unpin_kind = {.late =
 static void unpin_go_on(struct call *call)
 {
     struct svc *s = call->session->svc;
-    if (core_unpin_step(s->core, call->pin)) {
+    if (core_unpin_step(s->core, CONTAINER_OF(call, struct unpin_call, call)->pin)) {
         work_go_on(call, unpin_go_on);
         return;
     }
@@ -155,13 +149,13 @@ void op_unpin(struct request *rq)
     }
     audit(rq->se, "unpin %llu", (unsigned long long)msg.pin);
     /* Without a call for it, the answer comes before all blocks are let go of. */
-    struct call *call = err == CORE_MORE ? call_try(rq, &unpin_kind) : NULL;
-    if (!call) {
+    struct unpin_call *x = err == CORE_MORE ? call_try(rq, &unpin_kind) : NULL;
+    if (!x) {
         reply_unpinned(s, rq->se, &rq->head);
         return;
     }
-    call->pin = msg.pin;
-    work_go_on(call, unpin_go_on);
+    x->pin = msg.pin;
+    work_go_on(&x->call, unpin_go_on);
 }
 
 /* ---- quotas ---- */

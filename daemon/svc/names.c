@@ -35,27 +35,69 @@ static void keep_text(char to[KVC_STRING_MAX], const struct codec_bin *from)
         memcpy(to, from->p, from->n);
 }
 
-/* The call looks for the name again: name_of(). */
-static void keep_name(struct call *call, uint8_t kind, const struct codec_bin *name,
-                      const struct codec_bin *sub)
+/* A name that a call looks for again: it may have gone meanwhile, or be another. */
+struct sought {
+    uint8_t kind;
+    char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
+};
+
+static void sought_keep(struct sought *x, uint8_t kind, const struct codec_bin *name,
+                        const struct codec_bin *sub)
 {
-    call->named.kind = kind;
-    keep_text(call->named.name, name);
-    keep_text(call->named.sub, sub);
+    x->kind = kind;
+    keep_text(x->name, name);
+    keep_text(x->sub, sub);
 }
 
-/* It may have gone meanwhile, or be another. */
-static int name_of(struct call *call, struct core_name **ret_name)
+static int sought_find(const struct call *call, const struct sought *x, struct core_name **ret_name)
 {
-    const struct core_name_id id = {.kind = call->named.kind,
-                                    .name = (const uint8_t *)call->named.name,
-                                    .name_bytes = (uint32_t)strlen(call->named.name),
-                                    .sub = (const uint8_t *)call->named.sub,
-                                    .sub_bytes = (uint32_t)strlen(call->named.sub)};
+    const struct core_name_id id = {.kind = x->kind,
+                                    .name = (const uint8_t *)x->name,
+                                    .name_bytes = (uint32_t)strlen(x->name),
+                                    .sub = (const uint8_t *)x->sub,
+                                    .sub_bytes = (uint32_t)strlen(x->sub)};
     return core_name_find(call->session->svc->core, call->session->client, &id, ret_name);
 }
 
 /* ---- NAME_PUT, NAME_FORGET: until it is kept ---- */
+
+union outcome {
+    struct msg_name_put_reply named;
+    struct msg_name_forget_reply forgotten;
+};
+
+struct name_call {
+    struct call call;
+    struct core_name_waiter waiter;
+    int journaled;         /* what the journal said; 1: nothing yet */
+    bool evicts;           /* blocks go with it, and are to stay away after a crash */
+    union outcome outcome; /* that is told */
+};
+
+/* put.seq NULL: in one piece. */
+struct put_call {
+    struct name_call name;
+    struct core_name_put put;
+    struct core_asking asking;
+};
+CALL_FITS(struct put_call);
+
+struct forget_call {
+    struct name_call name;
+    struct core_forgetting forgetting;
+    char text[KVC_STRING_MAX], sub[KVC_STRING_MAX]; /* what it was called */
+};
+CALL_FITS(struct forget_call);
+
+static struct put_call *put_of(struct call *call)
+{
+    return CONTAINER_OF(call, struct put_call, name.call);
+}
+
+static struct forget_call *forget_of(struct call *call)
+{
+    return CONTAINER_OF(call, struct forget_call, name.call);
+}
 
 static void reply_named(struct svc *s, struct session *se, const struct msg_head *head,
                         const union outcome *o)
@@ -76,72 +118,86 @@ static const char *kept_detail(uint16_t op)
                  "it may be back (names.dir, see the daemon's log)";
 }
 
-/* The core goes on with what a name lets go of. */
-static void name_leave(struct call *call)
+#define NAME_LATE "it is done, but not on stable storage yet"
+
+static void put_leave(struct call *call)
 {
-    struct core *c = call->session->svc->core;
-    core_ask_cancel(c, &call->asking);
-    core_name_cancel(&call->name_waiter);
-    if (call->head.op == KVC_OP_NAME_FORGET)
-        audit_forgotten(call);
-    core_name_forget_cancel(&call->forgetting);
+    struct put_call *x = put_of(call);
+    core_ask_cancel(call->session->svc->core, &x->asking);
+    core_name_cancel(&x->name.waiter);
 }
 
-static const char *name_late(const struct call *call)
+static const char *put_late(const struct call *call)
 {
-    if (call->put.seq && call->asking.named.tokens == 0)
+    const struct put_call *x = CONTAINER_OF(call, const struct put_call, name.call);
+    if (x->put.seq && x->asking.named.tokens == 0)
         return "not all keys had been looked up; the name is as it was";
-    if (call->put.seq && !call->put.durable)
+    if (x->put.seq && !x->put.durable)
         return "it is done, but the name may not have let go yet of all that it was";
-    return "it is done, but not on stable storage yet";
+    return NAME_LATE;
 }
 
-/* A name that is put or forgotten, until that is kept. */
-static const struct call_kind name_kind = {.leave = name_leave, .late_of = name_late};
+/* A name that is put, until that is kept. */
+static const struct call_kind put_kind = {.leave = put_leave, .late_of = put_late};
 
-static void on_forgotten(struct core_gone *gone, int err)
+static void forget_audit(const struct forget_call *x)
 {
-    struct call *call = CONTAINER_OF(gone, struct call, gone);
+    audit_forgotten(x->name.call.session, x->text, x->sub, x->name.evicts, &x->forgetting.evicted);
+}
+
+/* The core goes on with what the name lets go of. */
+static void forget_leave(struct call *call)
+{
+    struct forget_call *x = forget_of(call);
+    core_name_cancel(&x->name.waiter);
+    forget_audit(x);
+    core_name_forget_cancel(&x->forgetting);
+}
+
+/* A name that is forgotten, until that is kept. */
+static const struct call_kind forget_kind = {.leave = forget_leave, .late = NAME_LATE};
+
+static void name_answer(struct name_call *x, int err, const char *why)
+{
+    struct call *call = &x->call;
     struct svc *s = call->session->svc;
     if (err)
-        reply_error(s, call->session, &call->head, err, call_gone_detail(err));
+        reply_error(s, call->session, &call->head, err, why);
     else
-        reply_named(s, call->session, &call->head, &call->outcome);
+        reply_named(s, call->session, &call->head, &x->outcome);
     call_end(s, call);
 }
 
-static void kept_end(struct call *call, int err)
+static void on_name_gone(struct core_gone *gone, int err)
 {
-    struct svc *s = call->session->svc;
-    if (call->head.op == KVC_OP_NAME_FORGET)
-        audit_forgotten(call);
-    if (!err && call->evicts) {
-        call_await_gone(call, on_forgotten);
-        return;
-    }
-    if (err)
-        reply_error(s, call->session, &call->head, err, kept_detail(call->head.op));
-    else
-        reply_named(s, call->session, &call->head, &call->outcome);
-    call_end(s, call);
+    struct name_call *x = CONTAINER_OF(gone, struct name_call, call.gone);
+    name_answer(x, err, call_gone_detail(err));
 }
 
-static void on_kept(struct core_name_waiter *w, int err)
+static void kept_end(struct name_call *x, int err)
 {
-    struct call *call = CONTAINER_OF(w, struct call, name_waiter);
-    call->journaled = err;
-    if (!call->asking.ask) /* else it has another slice */
-        kept_end(call, err);
+    if (!err && x->evicts)
+        call_await_gone(&x->call, on_name_gone);
+    else
+        name_answer(x, err, kept_detail(x->call.head.op));
+}
+
+static void on_put(struct core_name_waiter *w, int err)
+{
+    struct put_call *x = CONTAINER_OF(w, struct put_call, name.waiter);
+    x->name.journaled = err;
+    if (!x->asking.ask) /* else it has another slice */
+        kept_end(&x->name, err);
 }
 
 /* The answer to what core said: now, or when it has come (1). */
-static void kept(struct request *rq, struct call *call, int rc, const char *why,
+static void kept(struct request *rq, struct put_call *x, int rc, const char *why,
                  const union outcome *reply)
 {
-    if (rc == 1 || (rc == 0 && call && call->evicts)) {
-        call->outcome = *reply;
+    if (rc == 1 || (rc == 0 && x && x->name.evicts)) {
+        x->name.outcome = *reply;
         if (rc == 0)
-            call_await_gone(call, on_forgotten);
+            call_await_gone(&x->name.call, on_name_gone);
         return;
     }
     if (rc)
@@ -149,8 +205,8 @@ static void kept(struct request *rq, struct call *call, int rc, const char *why,
                     why || rc != KVC_E_TIER ? why : kept_detail(rq->head.op));
     else
         reply_named(rq->s, rq->se, &rq->head, reply);
-    if (call)
-        call_end(rq->s, call);
+    if (x)
+        call_end(rq->s, &x->name.call);
 }
 
 static union outcome outcome_of(const struct core_named *named)
@@ -161,9 +217,10 @@ static union outcome outcome_of(const struct core_named *named)
 static void put_go_on(struct call *call)
 {
     struct svc *s = call->session->svc;
+    struct put_call *x = put_of(call);
     struct core_held none;
     const char *why = NULL;
-    const int rc = core_ask_step(s->core, call->session->client, &call->asking, &none, &why);
+    const int rc = core_ask_step(s->core, call->session->client, &x->asking, &none, &why);
     if (rc == CORE_MORE) {
         work_go_on(call, put_go_on);
         return;
@@ -171,36 +228,30 @@ static void put_go_on(struct call *call)
     work_leave(call);
     call_bytes_end(call);
     if (rc < 0) {
-        reply_error(s, call->session, &call->head, rc,
-                    why || rc != KVC_E_TIER ? why : kept_detail(KVC_OP_NAME_PUT));
-        call_end(s, call);
+        name_answer(&x->name, rc, why || rc != KVC_E_TIER ? why : kept_detail(KVC_OP_NAME_PUT));
         return;
     }
-    call->outcome = outcome_of(&call->asking.named);
-    call->evicts = call->put.durable && call->asking.named.went;
-    if (rc == 0 || call->journaled != 1)
-        kept_end(call, rc ? call->journaled : 0);
+    x->name.outcome = outcome_of(&x->asking.named);
+    x->name.evicts = x->put.durable && x->asking.named.went;
+    if (rc == 0 || x->name.journaled != 1)
+        kept_end(&x->name, rc ? x->name.journaled : 0);
 }
 
 /* Of many keys, or of a name that has had many. */
 static void put_slices(struct request *rq, const struct core_name_put *in)
 {
-    struct call *call = call_new(rq, &name_kind);
-    if (!call)
+    struct put_call *x = call_new_kept(rq, &put_kind);
+    if (!x)
         return;
-    if (!call_keep(rq, call)) {
-        refuse_to_keep(rq, call);
-        return;
-    }
-    call->name_waiter.fn = on_kept;
-    call->journaled = 1;
-    call->put = *in;
-    call->asking = (struct core_asking){.in = {.seq = *in->seq},
-                                        .looks = true,
-                                        .put = &call->put,
-                                        .name_waiter = in->durable ? &call->name_waiter : NULL};
-    call->put.seq = &call->asking.in.seq;
-    put_go_on(call);
+    x->name.waiter.fn = on_put;
+    x->name.journaled = 1;
+    x->put = *in;
+    x->asking = (struct core_asking){.in = {.seq = *in->seq},
+                                     .looks = true,
+                                     .put = &x->put,
+                                     .name_waiter = in->durable ? &x->name.waiter : NULL};
+    x->put.seq = &x->asking.in.seq;
+    put_go_on(&x->name.call);
 }
 
 void op_name_put(struct request *rq)
@@ -231,18 +282,18 @@ void op_name_put(struct request *rq)
         put_slices(rq, &in);
         return;
     }
-    struct call *call = in.durable ? call_new(rq, &name_kind) : NULL;
-    if (in.durable && !call)
+    struct put_call *x = in.durable ? call_new(rq, &put_kind) : NULL;
+    if (in.durable && !x)
         return;
-    if (call)
-        call->name_waiter.fn = on_kept;
+    if (x)
+        x->name.waiter.fn = on_put;
     struct core_named named = {0};
     const int rc =
-        core_name_put(s->core, rq->se->client, &in, call ? &call->name_waiter : NULL, &named, &why);
+        core_name_put(s->core, rq->se->client, &in, x ? &x->name.waiter : NULL, &named, &why);
     const union outcome reply = outcome_of(&named);
-    if (call)
-        call->evicts = named.went;
-    kept(rq, call, rc, why, &reply);
+    if (x)
+        x->name.evicts = named.went;
+    kept(rq, x, rc, why, &reply);
 }
 
 static union outcome forgotten(const struct core_evicted *x)
@@ -263,40 +314,62 @@ static union outcome forgotten(const struct core_evicted *x)
 /* When the journal has it, and all blocks are let go of. */
 static void forget_go_on(struct call *call)
 {
-    if (core_name_forget_step(call->session->svc->core, &call->forgetting)) {
+    struct forget_call *x = forget_of(call);
+    if (core_name_forget_step(call->session->svc->core, &x->forgetting)) {
         work_go_on(call, forget_go_on);
         return;
     }
     work_leave(call);
-    if (call->journaled == 1)
+    if (x->name.journaled == 1)
         return;
-    call->outcome = forgotten(&call->forgetting.evicted);
-    kept_end(call, call->journaled);
+    x->name.outcome = forgotten(&x->forgetting.evicted);
+    forget_audit(x);
+    kept_end(&x->name, x->name.journaled);
 }
 
 static void on_unwritten(struct core_name_waiter *w, int err)
 {
-    struct call *call = CONTAINER_OF(w, struct call, name_waiter);
-    call->journaled = err;
-    if (!call->forgetting.name)
-        forget_go_on(call);
+    struct forget_call *x = CONTAINER_OF(w, struct forget_call, name.waiter);
+    x->name.journaled = err;
+    if (!x->forgetting.name)
+        forget_go_on(&x->name.call);
 }
+
+/* What a name would let go of. */
+struct would_call {
+    struct call call;
+    struct sought name;
+    struct core_would would;
+};
+CALL_FITS(struct would_call);
+
+static const struct call_kind would_kind = {.late = LOOK_LATE};
 
 static void would_go_on(struct call *call)
 {
     struct svc *s = call->session->svc;
+    struct would_call *x = CONTAINER_OF(call, struct would_call, call);
     struct core_name *nm;
-    const int err = name_of(call, &nm);
-    if (!err && core_name_would_step(s->core, nm, &call->would)) {
+    const int err = sought_find(call, &x->name, &nm);
+    if (!err && core_name_would_step(s->core, nm, &x->would)) {
         work_go_on(call, would_go_on);
         return;
     }
-    const union outcome would = forgotten(&call->would.evicted);
+    const union outcome would = forgotten(&x->would.evicted);
     if (err)
         reply_error(s, call->session, &call->head, err, ns_detail(err));
     else
         reply_named(s, call->session, &call->head, &would);
     call_end(s, call);
+}
+
+static void would_begin(struct request *rq, const struct msg_name_forget *msg)
+{
+    struct would_call *x = call_new(rq, &would_kind);
+    if (!x)
+        return;
+    sought_keep(&x->name, msg->kind, &msg->name, &msg->sub);
+    would_go_on(&x->call);
 }
 
 void op_name_forget(struct request *rq)
@@ -306,21 +379,20 @@ void op_name_forget(struct request *rq)
     struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
-    struct call *call = call_new(rq, msg.dry_run ? &look_kind : &name_kind);
-    if (!call)
-        return;
     if (msg.dry_run) {
-        keep_name(call, msg.kind, &msg.name, &msg.sub);
-        would_go_on(call);
+        would_begin(rq, &msg);
         return;
     }
-    call->name_waiter.fn = on_unwritten;
-    call->evicts = msg.evict;
-    (void)svc__text(call->tenant, msg.name);
-    (void)svc__text(call->model, msg.sub);
-    call->journaled =
-        core_name_forget_begin(rq->s->core, nm, msg.evict, &call->forgetting, &call->name_waiter);
-    forget_go_on(call);
+    struct forget_call *x = call_new(rq, &forget_kind);
+    if (!x)
+        return;
+    x->name.waiter.fn = on_unwritten;
+    x->name.evicts = msg.evict;
+    (void)svc__text(x->text, msg.name);
+    (void)svc__text(x->sub, msg.sub);
+    x->name.journaled =
+        core_name_forget_begin(rq->s->core, nm, msg.evict, &x->forgetting, &x->name.waiter);
+    forget_go_on(&x->name.call);
 }
 
 /* ---- NAME_LIST ---- */
@@ -439,11 +511,24 @@ static void prefetch(struct svc *s, const struct core_name *nm)
         (void)core_prefetch(s->core, &seq, SVC_PREFETCH_BYTES);
 }
 
-/* err: the name's. */
-static void load_end(struct call *call, int err, uint64_t bytes)
+/* What a name reaches, until it is in memory. */
+struct load_call {
+    struct wait_call wait;
+    struct sought name;
+};
+CALL_FITS(struct load_call);
+
+static struct load_call *load_of(struct call *call)
 {
+    return CONTAINER_OF(call, struct load_call, wait.lease.call);
+}
+
+/* err: the name's. */
+static void load_end(struct load_call *x, int err, uint64_t bytes)
+{
+    struct call *call = &x->wait.lease.call;
     struct svc *s = call->session->svc;
-    core_waiter_cancel(s->core, &call->waiter);
+    core_waiter_cancel(s->core, &x->wait.waiter);
     if (err)
         reply_error(s, call->session, &call->head, err, NULL);
     else
@@ -452,43 +537,47 @@ static void load_end(struct call *call, int err, uint64_t bytes)
 }
 
 /* In one piece: answers, or goes on waiting. */
-static void load_whole(struct call *call)
+static void load_whole(struct load_call *x)
 {
+    struct call *call = &x->wait.lease.call;
     struct svc *s = call->session->svc;
     struct core_client *cl = call->session->client;
+    struct core_acquire *in = &x->wait.acquire;
     struct core_name *nm;
     struct core_held held = {0};
     const char *why = NULL;
-    const int err = name_of(call, &nm);
-    if (!err && call->prefetch) {
+    const int err = sought_find(call, &x->name, &nm);
+    if (!err && x->wait.prefetch) {
         prefetch(s, nm);
-    } else if (!err && core_name_seq(s->core, nm, &call->acquire.seq)) {
-        const int rc = core_acquire(s->core, cl, &call->acquire, &call->waiter, &held, &why);
+    } else if (!err && core_name_seq(s->core, nm, &in->seq)) {
+        const int rc = core_acquire(s->core, cl, in, &x->wait.waiter, &held, &why);
         if (rc == 1)
             return;
         if (rc == 0 && held.lease)
             MUST(core_release(s->core, cl, held.lease) == 0);
         /* More than a session may hold at a time is loaded as far as there is room. */
-        if (rc == KVC_E_LIMIT && call->acquire.load)
-            (void)core_prefetch(s->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
+        if (rc == KVC_E_LIMIT && in->load)
+            (void)core_prefetch(s->core, &in->seq, SVC_PREFETCH_BYTES);
     }
-    load_end(call, err, err ? 0 : in_memory(s, nm));
+    load_end(x, err, err ? 0 : in_memory(s, nm));
 }
 
 /* Of a long name, and what follows: its first slice. Whether it is one. */
-static bool load_begin(struct call *call)
+static bool load_begin(struct load_call *x)
 {
+    struct wait_call *w = &x->wait;
+    const struct call *call = &w->lease.call;
     struct core_name *nm;
-    if (name_of(call, &nm) != 0 || !core_name_is_long(call->session->svc->core, nm))
+    if (sought_find(call, &x->name, &nm) != 0 || !core_name_is_long(call->session->svc->core, nm))
         return false;
-    call->asking = (struct core_asking){.in = call->acquire,
-                                        .looks = true,
-                                        .name = nm,
-                                        .load_bytes = SVC_PREFETCH_BYTES,
-                                        .waiter = &call->waiter};
-    call->asking.in.load &= !call->prefetch;
-    if (!call->acquire.load && !call->prefetch) /* only to tell */
-        call->asking.load_bytes = 0;
+    w->asking = (struct core_asking){.in = w->acquire,
+                                     .looks = true,
+                                     .name = nm,
+                                     .load_bytes = SVC_PREFETCH_BYTES,
+                                     .waiter = &w->waiter};
+    w->asking.in.load &= !w->prefetch;
+    if (!w->acquire.load && !w->prefetch) /* only to tell */
+        w->asking.load_bytes = 0;
     return true;
 }
 
@@ -496,49 +585,52 @@ static bool load_begin(struct call *call)
 static void load_again(struct call *call)
 {
     struct svc *s = call->session->svc;
+    struct load_call *x = load_of(call);
+    struct core_asking *asking = &x->wait.asking;
     struct core_held none;
     const char *why = NULL;
-    if (!call->asking.ask && !load_begin(call)) {
+    if (!asking->ask && !load_begin(x)) {
         work_leave(call);
-        load_whole(call);
+        load_whole(x);
         return;
     }
-    const int err = core_ask_step(s->core, call->session->client, &call->asking, &none, &why);
+    const int err = core_ask_step(s->core, call->session->client, asking, &none, &why);
     if (err == CORE_MORE) {
         work_go_on(call, load_again);
         return;
     }
     work_leave(call);
-    if (err == 1 && call->woken) /* before its last slice */
+    if (err == 1 && x->wait.woken) /* before its last slice */
         work_wait(call, load_again);
     if (err == 1)
         return;
     if (err)
-        load_whole(call);
+        load_whole(x);
     else
-        load_end(call, 0, call->asking.bytes_in_memory);
+        load_end(x, 0, asking->bytes_in_memory);
 }
 
 static void on_loaded(struct core_waiter *w)
 {
-    struct call *call = CONTAINER_OF(w, struct call, waiter);
-    call->acquire.load = false;
-    call->woken = true;
-    if (!call->asking.ask) /* it is about to wait */
-        work_wait(call, load_again);
+    struct wait_call *x = CONTAINER_OF(w, struct wait_call, waiter);
+    x->acquire.load = false;
+    x->woken = true;
+    if (!x->asking.ask) /* it is about to wait */
+        work_wait(&x->lease.call, load_again);
 }
 
 /* Answers with what is there. */
 static void load_finish(struct call *call)
 {
-    core_waiter_cancel(call->session->svc->core, &call->waiter);
-    core_ask_cancel(call->session->svc->core, &call->asking);
-    call->acquire.load = call->prefetch = false;
+    struct core *core = call->session->svc->core;
+    struct wait_call *x = &load_of(call)->wait;
+    core_waiter_cancel(core, &x->waiter);
+    core_ask_cancel(core, &x->asking);
+    x->acquire.load = x->prefetch = false;
     work_leave(call);
     work_wait(call, load_again);
 }
 
-/* What a name reaches, until it is in memory. */
 static const struct call_kind load_kind = {.leave = wait_leave, .expire = load_finish};
 
 void op_name_load(struct request *rq)
@@ -556,14 +648,14 @@ void op_name_load(struct request *rq)
         reply_loaded(s, rq->se, &rq->head, in_memory(s, nm));
         return;
     }
-    struct call *call = call_new(rq, &load_kind);
-    if (!call)
+    struct load_call *x = call_new(rq, &load_kind);
+    if (!x)
         return;
-    keep_name(call, msg.kind, &msg.name, &msg.sub);
-    call->acquire = (struct core_acquire){.load = waits, .unasked = true};
-    call->prefetch = !waits;
-    call->waiter.fn = on_loaded;
-    load_again(call);
+    sought_keep(&x->name, msg.kind, &msg.name, &msg.sub);
+    x->wait.acquire = (struct core_acquire){.load = waits, .unasked = true};
+    x->wait.prefetch = !waits;
+    x->wait.waiter.fn = on_loaded;
+    load_again(&x->wait.lease.call);
 }
 
 /* ---- NAME_TOKENS ---- */

@@ -2,8 +2,6 @@
 /* PAGES_LOAD, ACQUIRE_ON: a lease, and then copies to pages, or to slots of a device. */
 #include "svc__.h"
 
-_Static_assert(CORE_SEND_BLOCKS <= KVC_STORE_MAX, "statuses of a call are enough");
-
 const uint32_t *pages_align(struct codec_bin pages)
 {
     /* What is before a list of numbers is its header, two bytes or more, and before that a value
@@ -14,20 +12,50 @@ const uint32_t *pages_align(struct codec_bin pages)
     return (const uint32_t *)to;
 }
 
-/* Waits and loads end so early that copies still have some time. */
-static void hold_begin(struct call *call)
+/* Its hit is copied. */
+struct pages_call {
+    struct wait_call wait;
+    union {
+        struct {
+            const uint32_t *page[KVC_GROUPS_MAX];
+            uint32_t skipped[KVC_GROUPS_MAX]; /* keys of the group that have no pages */
+            struct core_send send;
+            uint8_t statuses[CORE_SEND_BLOCKS];
+        };
+        struct {
+            struct device *device;
+            struct core_fill fill;
+        };
+    };
+};
+CALL_FITS(struct pages_call);
+
+static struct pages_call *pages_of(struct call *call)
 {
+    return CONTAINER_OF(call, struct pages_call, wait.lease.call);
+}
+
+static struct pages_call *pages_of_wait(struct wait_call *wait)
+{
+    return CONTAINER_OF(wait, struct pages_call, wait);
+}
+
+/* Waits and loads end so early that copies still have some time. */
+static void hold_begin(struct pages_call *x)
+{
+    struct wait_call *wait = &x->wait;
+    struct call *call = &wait->lease.call;
     const uint64_t now_ns = call->session->svc->now_ns;
-    call->prefetch = !call->acquire.load && !call->acquire.wait;
+    wait->prefetch = !wait->acquire.load && !wait->acquire.wait;
     const uint64_t left_ns = call->due_ns > now_ns ? call->due_ns - now_ns : 0;
     call_rearm(call, now_ns + left_ns / 4 * 3);
     wait_again(call);
 }
 
-static void hold_end(struct call *call, const struct core_held *held)
+static void hold_end(struct wait_call *x, const struct core_held *held)
 {
-    call->held = *held;
-    prefetch_short(call);
+    x->lease.held = *held;
+    prefetch_short(x);
 }
 
 /* ---- PAGES_LOAD ---- */
@@ -56,14 +84,15 @@ static const char *pages_fault(const struct msg_pages_load *msg, const struct co
     return why;
 }
 
-static void reply_loaded(struct call *call)
+static void reply_loaded(const struct pages_call *x)
 {
+    const struct call *call = &x->wait.lease.call;
     struct svc *s = call->session->svc;
-    const struct core_held *held = &call->held;
+    const struct core_held *held = &x->wait.lease.held;
     struct msg_pages_load_reply reply = {.hit_tokens = held->prefix.tokens,
                                          .cached_tokens = held->prefix.cached_tokens,
                                          .ngroups = held->ngroups};
-    const uint8_t *at = call->statuses;
+    const uint8_t *at = x->statuses;
     for (uint32_t g = 0; g < held->ngroups; g++) {
         const uint32_t n = held->lease ? held->group[g].n : 0;
         reply.groups[g] = (struct msg_group_loaded){.first = held->group[g].first,
@@ -80,24 +109,27 @@ static void reply_loaded(struct call *call)
 
 static void on_sent(struct core_send *send)
 {
-    struct call *call = CONTAINER_OF(send, struct call, send);
+    struct pages_call *x = CONTAINER_OF(send, struct pages_call, send);
+    struct call *call = &x->wait.lease.call;
     struct session *se = call->session;
     struct svc *s = se->svc;
     if (call_tells(call))
-        reply_loaded(call);
+        reply_loaded(x);
     if (se->state != SESSION_CLOSING) /* else it has gone with the client */
-        (void)!core_release(s->core, se->client, call->held.lease); /* who may have guessed it */
+        (void)!core_release(s->core, se->client,
+                            x->wait.lease.held.lease); /* who may have guessed it */
     call_end(s, call);
 }
 
 static void send_leave(struct call *call)
 {
-    core_send_cancel(call->session->svc->core, &call->send);
+    core_send_cancel(call->session->svc->core, &pages_of(call)->send);
 }
 
 static void send_drain(struct call *call)
 {
-    if (!device_word_is_due(call->send.after, call->send.after_value))
+    const struct core_send *send = &pages_of(call)->send;
+    if (!device_word_is_due(send->after, send->after_value))
         return;
     call->err = call->err ? call->err : KVC_E_SHUTDOWN;
     send_leave(call);
@@ -110,40 +142,42 @@ static const struct call_kind send_kind = {
     .late = "the copies are still running; cancel before reusing the pages",
     .drain = send_drain};
 
-static int send_start(struct call *call, const char **ret_why)
+static int send_start(struct pages_call *x, const char **ret_why)
 {
+    struct call *call = &x->wait.lease.call;
     struct svc *s = call->session->svc;
     struct device_pages *p = call->pages;
-    const struct core_held *held = &call->held;
-    struct core_send *send = &call->send;
+    const struct core_held *held = &x->wait.lease.held;
+    struct core_send *send = &x->send;
     send->lease = held->lease;
     send->device = p->device;
     send->pool = p->pool;
-    send->shard = call->shard;
+    send->shard = x->wait.lease.shard;
     for (uint32_t g = 0; g < held->ngroups; g++) {
         if (held->group[g].n == 0)
             continue;
         const uint32_t ppb = p->pages_per_block[g];
-        send->group[g].pages =
-            call->page[g] + (size_t)(held->group[g].first - call->skipped[g]) * ppb;
+        send->group[g].pages = x->page[g] + (size_t)(held->group[g].first - x->skipped[g]) * ppb;
         send->group[g].pages_per_block = ppb;
     }
     send->deadline_ns = call_copies_due(call);
-    send->statuses = call->statuses;
+    send->statuses = x->statuses;
     send->done = on_sent;
     return core_send_start(s->core, call->session->client, send, ret_why);
 }
 
-static void send_begin(struct call *call, const struct core_held *held)
+static void send_begin(struct wait_call *wait, const struct core_held *held)
 {
+    struct pages_call *x = pages_of_wait(wait);
+    struct call *call = &wait->lease.call;
     struct svc *s = call->session->svc;
     const char *why = NULL;
     int err = 0;
-    hold_end(call, held);
+    hold_end(wait, held);
     if (held->lease) {
         call->kind = &send_kind;
         call_rearm(call, call->due_ns);
-        err = send_start(call, &why);
+        err = send_start(x, &why);
         if (err == 1 && s->draining)
             send_drain(call);
         if (err == 1)
@@ -155,22 +189,22 @@ static void send_begin(struct call *call, const struct core_held *held)
     if (err)
         reply_error(s, call->session, &call->head, err, why);
     else
-        reply_loaded(call);
+        reply_loaded(x);
     call_end(s, call);
 }
 
 /* What PAGES_LOAD names, put into the call. The lists move, so nothing is read from the request
  * afterwards but keys, which are before them. */
-static void pages_take(struct call *call, const struct msg_pages_load *msg,
+static void pages_take(struct pages_call *x, const struct msg_pages_load *msg,
                        const struct core_seq *seq, struct device_pages *pages)
 {
     struct core_ns_view v;
     core_ns_view(seq->ns, &v);
-    call->pages = pages;
+    x->wait.lease.call.pages = pages;
     pages->calls++;
     for (uint32_t g = 0; g < seq->ngroups; g++) {
-        call->page[g] = pages_align(msg->pages[g].pages);
-        call->skipped[g] = skipped(&v, g, msg->from_tokens, seq->n[g]);
+        x->page[g] = pages_align(msg->pages[g].pages);
+        x->skipped[g] = skipped(&v, g, msg->from_tokens, seq->n[g]);
     }
 }
 
@@ -222,12 +256,13 @@ void op_pages_load(struct request *rq)
     }
     in.seq.on = pages->device;
     in.seq.on_shard = msg.shard;
-    struct call *call = wait_new(rq, &in, msg.shard, send_begin);
-    if (!call)
+    struct wait_call *wait = wait_new(rq, &in, msg.shard, send_begin);
+    if (!wait)
         return;
-    pages_take(call, &msg, &in.seq, pages);
-    call->send = send;
-    hold_begin(call);
+    struct pages_call *x = pages_of_wait(wait);
+    pages_take(x, &msg, &in.seq, pages);
+    x->send = send;
+    hold_begin(x);
 }
 
 /* ---- ACQUIRE_ON ---- */
@@ -235,64 +270,69 @@ void op_pages_load(struct request *rq)
 /* The lease has been filled, as far as it goes. Where bytes of it turned out to be wrong, or were
  * on the device alone when that was lost, it is taken anew: what is left of the prefix, which is
  * filled again, as long as there is time. What went with the device begins to be loaded. */
-static void reply_near(struct call *call)
+static void reply_near(struct pages_call *x)
 {
+    struct lease_call *l = &x->wait.lease;
+    struct call *call = &l->call;
     struct svc *s = call->session->svc;
     struct core_client *cl = call->session->client;
-    const bool is_lost = core_lease_is_lost(s->core, cl, call->held.lease, call->shard);
-    if (is_lost || core_lease_is_corrupt(s->core, cl, call->held.lease)) {
-        MUST(core_release(s->core, cl, call->held.lease) == 0);
-        call->acquire.wait = call->acquire.load = false;
-        call->prefetch |= is_lost;
+    const bool is_lost = core_lease_is_lost(s->core, cl, l->held.lease, l->shard);
+    if (is_lost || core_lease_is_corrupt(s->core, cl, l->held.lease)) {
+        MUST(core_release(s->core, cl, l->held.lease) == 0);
+        x->wait.acquire.wait = x->wait.acquire.load = false;
+        x->wait.prefetch |= is_lost;
         wait_again(call);
         return;
     }
-    reply_held(s, call->session, &call->head, &call->held, call->shard, true);
+    reply_held(s, call->session, &call->head, &l->held, l->shard, true);
     call_end(s, call);
 }
 
 static void on_filled(struct core_fill *fill)
 {
-    reply_near(CONTAINER_OF(fill, struct call, fill));
+    reply_near(CONTAINER_OF(fill, struct pages_call, fill));
 }
 
 /* Answers with what is there. */
 static void fill_finish(struct call *call)
 {
-    core_fill_cancel(call->session->svc->core, &call->fill);
-    reply_near(call);
+    core_fill_cancel(call->session->svc->core, &pages_of(call)->fill);
+    reply_near(pages_of(call));
 }
 
 static void fill_leave(struct call *call)
 {
     struct core *core = call->session->svc->core;
-    core_fill_cancel(core, &call->fill);
+    struct pages_call *x = pages_of(call);
+    core_fill_cancel(core, &x->fill);
     /* Nobody has been told of the lease, unless its client has guessed the number. */
-    (void)!core_release(core, call->session->client, call->held.lease);
+    (void)!core_release(core, call->session->client, x->wait.lease.held.lease);
 }
 
 /* Blocks to slots of a device. */
 static const struct call_kind fill_kind = {.leave = fill_leave, .expire = fill_finish};
 
-static void fill_begin(struct call *call, const struct core_held *held)
+static void fill_begin(struct wait_call *wait, const struct core_held *held)
 {
+    struct pages_call *x = pages_of_wait(wait);
+    struct call *call = &wait->lease.call;
     struct svc *s = call->session->svc;
     int err = KVC_E_NO_LEASE;
-    hold_end(call, held);
-    if (held->lease && call->device->slots) {
+    hold_end(wait, held);
+    if (held->lease && x->device->slots) {
         call->kind = &fill_kind;
         call_rearm(call, call->due_ns);
-        call->fill = (struct core_fill){.lease = held->lease,
-                                        .device = call->device->no,
-                                        .shard = call->shard,
-                                        .deadline_ns = call_copies_due(call),
-                                        .done = on_filled};
-        err = core_fill_start(s->core, call->session->client, &call->fill);
+        x->fill = (struct core_fill){.lease = held->lease,
+                                     .device = x->device->no,
+                                     .shard = wait->lease.shard,
+                                     .deadline_ns = call_copies_due(call),
+                                     .done = on_filled};
+        err = core_fill_start(s->core, call->session->client, &x->fill);
     }
     if (err == 1)
         return;
     /* What cannot be copied is read where it is. */
-    reply_held(s, call->session, &call->head, held, call->shard, true);
+    reply_held(s, call->session, &call->head, held, wait->lease.shard, true);
     call_end(s, call);
 }
 
@@ -318,9 +358,9 @@ void op_acquire_on(struct request *rq)
     }
     in.seq.on = device;
     in.seq.on_shard = msg.acquire.shard;
-    struct call *call = wait_new(rq, &in, msg.acquire.shard, fill_begin);
-    if (!call)
+    struct wait_call *wait = wait_new(rq, &in, msg.acquire.shard, fill_begin);
+    if (!wait)
         return;
-    call->device = device;
-    hold_begin(call);
+    pages_of_wait(wait)->device = device;
+    hold_begin(pages_of_wait(wait));
 }

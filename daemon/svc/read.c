@@ -46,46 +46,72 @@ static void reply_looked(struct svc *s, struct session *se, const struct msg_hea
     histo_add(&s->m.lookup_ns, clock_now_ns() - begun_ns);
 }
 
-static void look_leave(struct call *call)
+/* ---- lookups in slices ---- */
+
+struct look_call {
+    struct call call;
+    struct core_asking asking;
+    look_answer *answer;
+};
+CALL_FITS(struct look_call);
+
+static struct look_call *look_of(struct call *call)
 {
-    core_ask_cancel(call->session->svc->core, &call->asking);
+    return CONTAINER_OF(call, struct look_call, call);
 }
 
-const struct call_kind look_kind = {
-    .leave = look_leave, .late = "not all keys had been looked up; others had their turns too"};
+static void look_leave(struct call *call)
+{
+    core_ask_cancel(call->session->svc->core, &look_of(call)->asking);
+}
+
+static const struct call_kind look_kind = {.leave = look_leave, .late = LOOK_LATE};
 
 static void look_step(struct call *call)
 {
     struct svc *s = call->session->svc;
+    struct look_call *x = look_of(call);
     struct core_held found = {0};
     const char *why = NULL;
-    int err = core_ask_step(s->core, call->session->client, &call->asking, &found, &why);
+    const int err = core_ask_step(s->core, call->session->client, &x->asking, &found, &why);
     if (err == CORE_MORE) {
         work_go_on(call, look_step);
         return;
     }
+    x->answer(call, &x->asking, err, &found, why);
+    call_end(s, call);
+}
+
+void look_slices(struct request *rq, const struct core_asking *asking, look_answer *answer)
+{
+    struct look_call *x = call_new_kept(rq, &look_kind);
+    if (!x)
+        return;
+    x->asking = *asking;
+    x->answer = answer;
+    look_step(&x->call);
+}
+
+/* ---- LOOKUP ---- */
+
+static void lookup_answer(const struct call *call, const struct core_asking *asking, int err,
+                          const struct core_held *found, const char *why)
+{
+    struct svc *s = call->session->svc;
     if (err)
         reply_error(s, call->session, &call->head, err, why);
     else
-        reply_looked(s, call->session, &call->head, call->begun_ns, &call->asking.in.seq,
-                     &found.prefix, false);
-    call_end(s, call);
+        reply_looked(s, call->session, &call->head, call->begun_ns, &asking->in.seq, &found->prefix,
+                     false);
 }
 
 static void look_begin(struct request *rq, const struct msg_lookup *msg, const struct core_seq *seq)
 {
-    struct call *call = call_new(rq, &look_kind);
-    if (!call)
-        return;
-    if (!call_keep(rq, call)) {
-        refuse_to_keep(rq, call);
-        return;
-    }
-    call->asking =
-        (struct core_asking){.in = {.seq = *seq, .read_only = !(msg->flags & KVC_F_TOUCH)},
-                             .looks = true,
-                             .load_bytes = msg->flags & KVC_F_PREFETCH ? SVC_PREFETCH_BYTES : 0};
-    look_step(call);
+    const struct core_asking asking = {
+        .in = {.seq = *seq, .read_only = !(msg->flags & KVC_F_TOUCH)},
+        .looks = true,
+        .load_bytes = msg->flags & KVC_F_PREFETCH ? SVC_PREFETCH_BYTES : 0};
+    look_slices(rq, &asking, lookup_answer);
 }
 
 void op_lookup(struct request *rq)
@@ -175,27 +201,112 @@ static const char *acquire_detail(int err, const char *why)
     return why;
 }
 
-static bool wait_is_long(const struct call *call)
+/* ---- leases whose locations are told in slices ---- */
+
+static struct lease_call *lease_of(struct call *call)
 {
-    return core_seq_is_long(call->session->svc->core, &call->acquire.seq);
+    return CONTAINER_OF(call, struct lease_call, call);
+}
+
+static uint8_t *locs_take(struct svc *s)
+{
+    for (uint32_t i = 0; i < SVC_LONG_LOCS; i++)
+        if (!s->long_used[i]) {
+            s->long_used[i] = true;
+            return s->long_locs[i];
+        }
+    return NULL;
+}
+
+static void locs_free(struct lease_call *x)
+{
+    struct svc *s = x->call.session->svc;
+    if (x->locs)
+        s->long_used[(size_t)(x->locs - s->long_locs[0]) / sizeof s->long_locs[0]] = false;
+    x->locs = NULL;
+}
+
+/* Nobody has been told of the lease, nor will be. */
+static void locs_leave(struct lease_call *x)
+{
+    const struct session *se = x->call.session;
+    if (x->locs)
+        (void)!core_release(se->svc->core, se->client, x->held.lease);
+    locs_free(x);
+}
+
+/* Whether the hit has so many locations that they are told in slices. */
+static bool locs_begin(struct lease_call *x, const struct core_held *held)
+{
+    struct svc *s = x->call.session->svc;
+    uint64_t n = 0;
+    for (uint32_t g = 0; g < held->ngroups; g++)
+        n += held->group[g].n;
+    x->locs = held->lease && n > core_lease_locs_slice(s->core) ? locs_take(s) : NULL;
+    x->held = *held;
+    x->nlocs = 0;
+    return x->locs != NULL;
+}
+
+/* A slice of the locations, and at last the reply. */
+static void locs_step(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_client *cl = call->session->client;
+    struct lease_call *x = lease_of(call);
+    struct loc_writer w = {.to = x->locs, .n = x->nlocs};
+    const int err =
+        core_lease_locs_step(s->core, cl, x->held.lease, x->shard, &x->nlocs, put_loc, &w);
+    if (err == CORE_MORE) {
+        work_go_on(call, locs_step);
+        return;
+    }
+    if (err)
+        locs_leave(x);
+    if (err == KVC_E_GONE && x->again) {
+        x->again(call);
+        return;
+    }
+    if (err) /* NO_LEASE of an acquire: who may have guessed its number */
+        reply_error(s, call->session, &call->head, err == KVC_E_GONE ? KVC_E_NO_LEASE : err,
+                    err == KVC_E_BAD_ARGUMENT ? SHARD_DETAIL : NULL);
+    else
+        reply_locs(s, call->session, &call->head, &x->held, x->locs, x->nlocs);
+    locs_free(x);
+    histo_add(&s->m.acquire_ns, clock_now_ns() - call->begun_ns);
+    call_end(s, call);
+}
+
+/* ---- waiting for a hit ---- */
+
+CALL_FITS(struct wait_call);
+
+static struct wait_call *wait_of(struct call *call)
+{
+    return CONTAINER_OF(call, struct wait_call, lease.call);
+}
+
+static bool wait_is_long(const struct wait_call *x)
+{
+    return core_seq_is_long(x->lease.call.session->svc->core, &x->acquire.seq);
 }
 
 /* A slice of it, or all. 1: it waits. */
-static int wait_ask(struct call *call, struct core_held *ret_held, const char **ret_why)
+static int wait_ask(struct wait_call *x, struct core_held *ret_held, const char **ret_why)
 {
-    struct core *core = call->session->svc->core;
-    struct core_client *cl = call->session->client;
+    struct core *core = x->lease.call.session->svc->core;
+    struct core_client *cl = x->lease.call.session->client;
     /* The namespace may have gone in the meantime, and its place may be another's. */
-    int err = core_ns_get(core, cl, call->ns, NULL, 0, &call->acquire.seq.ns);
+    int err = core_ns_get(core, cl, x->ns, NULL, 0, &x->acquire.seq.ns);
     if (err)
         return err;
-    if (!call->asking.ask && !wait_is_long(call))
-        return core_acquire(core, cl, &call->acquire, &call->waiter, ret_held, ret_why);
-    call->asking.in = call->acquire;
-    call->asking.waiter = &call->waiter;
-    if (!call->asking.ask)
-        call->asking.load_bytes = call->prefetch ? SVC_PREFETCH_BYTES : 0;
-    return core_ask_step(core, cl, &call->asking, ret_held, ret_why);
+    if (!x->asking.ask && !wait_is_long(x))
+        return core_acquire(core, cl, &x->acquire, &x->waiter, ret_held, ret_why);
+    x->asking.in = x->acquire;
+    x->asking.waiter = &x->waiter;
+    if (!x->asking.ask)
+        x->asking.load_bytes = x->prefetch ? SVC_PREFETCH_BYTES : 0;
+    return core_ask_step(core, cl, &x->asking, ret_held, ret_why);
 }
 
 static void wait_woken(struct call *call);
@@ -204,24 +315,25 @@ static void wait_woken(struct call *call);
 void wait_again(struct call *call)
 {
     struct svc *s = call->session->svc;
+    struct wait_call *x = wait_of(call);
     struct core_held held;
     const char *why = NULL;
-    const int err = wait_ask(call, &held, &why);
+    const int err = wait_ask(x, &held, &why);
     if (err == CORE_MORE) {
         work_go_on(call, wait_again);
         return;
     }
     work_leave(call);
-    if (err == 1 && call->woken) /* before its last slice */
+    if (err == 1 && x->woken) /* before its last slice */
         work_wait(call, wait_woken);
     if (err == 1)
         return;
     histo_add(&s->m.wait_ns, s->now_ns - call->begun_ns);
     if (!err) {
-        call->then(call, &held);
+        x->then(x, &held);
         return;
     }
-    core_ask_cancel(s->core, &call->asking);
+    core_ask_cancel(s->core, &x->asking);
     reply_error(s, call->session, &call->head, err, acquire_detail(err, why));
     call_end(s, call);
 }
@@ -230,110 +342,60 @@ void wait_again(struct call *call)
 static void wait_woken(struct call *call)
 {
     struct core *core = call->session->svc->core;
-    call->woken = false;
-    if (core_ns_get(core, call->session->client, call->ns, NULL, 0, &call->acquire.seq.ns) == 0 &&
-        core_wait_again(core, &call->acquire, &call->waiter))
+    struct wait_call *x = wait_of(call);
+    x->woken = false;
+    if (core_ns_get(core, call->session->client, x->ns, NULL, 0, &x->acquire.seq.ns) == 0 &&
+        core_wait_again(core, &x->acquire, &x->waiter))
         work_leave(call);
     else
         wait_again(call);
 }
 
-static void redeem_leave(struct call *call)
+void prefetch_short(struct wait_call *x)
 {
-    struct core *core = call->session->svc->core;
-    if (call->locs) /* nobody has been told of the lease */
-        (void)!core_release(core, call->session->client, call->held.lease);
-    core_redeem_cancel(core, call->session->client, &call->redeeming);
+    if (x->prefetch && !wait_is_long(x))
+        (void)core_prefetch(x->lease.call.session->svc->core, &x->acquire.seq, SVC_PREFETCH_BYTES);
 }
 
-static const struct call_kind redeem_kind = {
-    .leave = redeem_leave, .late = "not all blocks had been held; others had their turns too"};
-
-/* A slice of the locations, and at last the reply. */
-static void locs_step(struct call *call)
+static void acquired(struct wait_call *x, const struct core_held *held)
 {
+    struct call *call = &x->lease.call;
     struct svc *s = call->session->svc;
-    struct core_client *cl = call->session->client;
-    struct loc_writer w = {.to = call->locs, .n = call->nlocs};
-    const int err =
-        core_lease_locs_step(s->core, cl, call->held.lease, call->shard, &call->nlocs, put_loc, &w);
-    if (err == CORE_MORE) {
+    prefetch_short(x);
+    if (locs_begin(&x->lease, held)) {
         work_go_on(call, locs_step);
         return;
     }
-    if (err == KVC_E_GONE && call->kind != &redeem_kind) { /* it is asked for anew */
-        call_locs_free(call);
-        (void)!core_release(s->core, cl, call->held.lease);
-        wait_again(call);
-        return;
-    }
-    if (err && call->kind == &redeem_kind)
-        redeem_leave(call);
-    if (err) /* NO_LEASE of an acquire: who may have guessed its number */
-        reply_error(s, call->session, &call->head, err == KVC_E_GONE ? KVC_E_NO_LEASE : err,
-                    err == KVC_E_BAD_ARGUMENT ? SHARD_DETAIL : NULL);
-    else
-        reply_locs(s, call->session, &call->head, &call->held, call->locs, call->nlocs);
-    histo_add(&s->m.acquire_ns, clock_now_ns() - call->begun_ns);
-    call_end(s, call);
-}
-
-/* Whether the hit has so many locations that they are told in slices. */
-static bool locs_begin(struct call *call, const struct core_held *held)
-{
-    struct svc *s = call->session->svc;
-    uint64_t n = 0;
-    for (uint32_t g = 0; g < held->ngroups; g++)
-        n += held->group[g].n;
-    call->locs = held->lease && n > core_lease_locs_slice(s->core) ? call_locs_take(s) : NULL;
-    call->held = *held;
-    call->nlocs = 0;
-    return call->locs != NULL;
-}
-
-void prefetch_short(struct call *call)
-{
-    if (call->prefetch && !wait_is_long(call))
-        (void)core_prefetch(call->session->svc->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
-}
-
-static void acquired(struct call *call, const struct core_held *held)
-{
-    struct svc *s = call->session->svc;
-    prefetch_short(call);
-    if (locs_begin(call, held)) {
-        work_go_on(call, locs_step);
-        return;
-    }
-    reply_held(s, call->session, &call->head, held, call->shard, false);
+    reply_held(s, call->session, &call->head, held, x->lease.shard, false);
     histo_add(&s->m.acquire_ns, clock_now_ns() - call->begun_ns);
     call_end(s, call);
 }
 
 static void on_wake(struct core_waiter *w)
 {
-    struct call *call = CONTAINER_OF(w, struct call, waiter);
-    call->acquire.load = false; /* what was to be loaded has been, as far as it goes */
-    call->woken = true;
-    if (call->asking.ask) /* it is about to wait */
+    struct wait_call *x = CONTAINER_OF(w, struct wait_call, waiter);
+    x->acquire.load = false; /* what was to be loaded has been, as far as it goes */
+    x->woken = true;
+    if (x->asking.ask) /* it is about to wait */
         return;
-    if (wait_is_long(call))
-        work_wait(call, wait_woken);
+    if (wait_is_long(x))
+        work_wait(&x->lease.call, wait_woken);
     else
-        wait_woken(call);
+        wait_woken(&x->lease.call);
 }
 
 /* Answers a waiting acquire with what is there. */
 static void wait_finish(struct call *call)
 {
     struct core *core = call->session->svc->core;
-    call->acquire.wait = call->acquire.load = false;
-    if (call->locs) /* it has found what it tells, and tells it soon */
+    struct wait_call *x = wait_of(call);
+    x->acquire.wait = x->acquire.load = false;
+    if (x->lease.locs) /* it has found what it tells, and tells it soon */
         return;
-    core_waiter_cancel(core, &call->waiter);
-    core_ask_cancel(core, &call->asking);
+    core_waiter_cancel(core, &x->waiter);
+    core_ask_cancel(core, &x->asking);
     work_leave(call);
-    if (wait_is_long(call))
+    if (wait_is_long(x))
         work_wait(call, wait_again);
     else
         wait_again(call);
@@ -342,43 +404,42 @@ static void wait_finish(struct call *call)
 void wait_leave(struct call *call)
 {
     struct core *core = call->session->svc->core;
-    if (call->locs) /* nobody has been told of the lease */
-        (void)!core_release(core, call->session->client, call->held.lease);
-    core_ask_cancel(core, &call->asking);
-    core_waiter_cancel(core, &call->waiter);
+    struct wait_call *x = wait_of(call);
+    locs_leave(&x->lease);
+    core_ask_cancel(core, &x->asking);
+    core_waiter_cancel(core, &x->waiter);
 }
 
 static const struct call_kind wait_kind = {
     .leave = wait_leave, .expire = wait_finish, .drain = wait_finish};
 
 /* The keys are read again at every wake-up, so the request's bytes stay. */
-struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
-                      void (*then)(struct call *call, const struct core_held *held))
+struct wait_call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
+                           void (*then)(struct wait_call *x, const struct core_held *held))
 {
-    struct call *call = call_new(rq, &wait_kind);
-    if (!call)
+    struct wait_call *x = call_new_kept(rq, &wait_kind);
+    if (!x)
         return NULL;
-    if (!call_keep(rq, call)) {
-        refuse_to_keep(rq, call);
-        return NULL;
-    }
     struct core_ns_view v;
     core_ns_view(in->seq.ns, &v);
-    call->acquire = *in;
-    call->ns = v.id;
-    call->shard = shard;
-    call->waiter.fn = on_wake;
-    call->then = then;
-    return call;
+    x->acquire = *in;
+    x->ns = v.id;
+    x->lease.shard = shard;
+    x->lease.again = wait_again;
+    x->waiter.fn = on_wake;
+    x->then = then;
+    return x;
 }
+
+/* ---- ACQUIRE ---- */
 
 static void wait_begin(struct request *rq, const struct core_acquire *in, uint32_t shard)
 {
-    struct call *call = wait_new(rq, in, shard, acquired);
-    if (!call)
+    struct wait_call *x = wait_new(rq, in, shard, acquired);
+    if (!x)
         return;
-    call->prefetch = !in->wait && !in->load && !in->read_only;
-    wait_again(call);
+    x->prefetch = !in->wait && !in->load && !in->read_only;
+    wait_again(&x->lease.call);
 }
 
 int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acquire *ret_in,
@@ -439,17 +500,41 @@ void op_acquire(struct request *rq)
     histo_add(&s->m.acquire_ns, clock_now_ns() - request_begun_ns(rq));
 }
 
+/* ---- REDEEM ---- */
+
+struct redeem_call {
+    struct lease_call lease;
+    struct core_redeeming redeeming;
+};
+CALL_FITS(struct redeem_call);
+
+static struct redeem_call *redeem_of(struct call *call)
+{
+    return CONTAINER_OF(call, struct redeem_call, lease.call);
+}
+
+static void redeem_leave(struct call *call)
+{
+    struct redeem_call *x = redeem_of(call);
+    locs_leave(&x->lease);
+    core_redeem_cancel(call->session->svc->core, call->session->client, &x->redeeming);
+}
+
+static const struct call_kind redeem_kind = {
+    .leave = redeem_leave, .late = "not all blocks had been held; others had their turns too"};
+
 static void redeem_step(struct call *call)
 {
     struct svc *s = call->session->svc;
     struct core_client *cl = call->session->client;
+    struct redeem_call *x = redeem_of(call);
     struct core_held held;
-    int err = core_redeem_step(s->core, cl, &call->redeeming, &held);
+    int err = core_redeem_step(s->core, cl, &x->redeeming, &held);
     if (err == CORE_MORE) {
         work_go_on(call, redeem_step);
         return;
     }
-    if (!err && locs_begin(call, &held)) {
+    if (!err && locs_begin(&x->lease, &held)) {
         work_go_on(call, locs_step);
         return;
     }
@@ -461,7 +546,7 @@ static void redeem_step(struct call *call)
     if (err)
         reply_error(s, call->session, &call->head, err, acquire_detail(err, NULL));
     else
-        reply_held(s, call->session, &call->head, &held, call->shard, false);
+        reply_held(s, call->session, &call->head, &held, x->lease.shard, false);
     call_end(s, call);
 }
 
@@ -478,11 +563,11 @@ void op_redeem(struct request *rq)
     }
     memcpy(x.ticket, msg.ticket, sizeof x.ticket);
     err = core_redeem_step(s->core, rq->se->client, &x, &held);
-    struct call *call = err == CORE_MORE ? call_new(rq, &redeem_kind) : NULL;
+    struct redeem_call *call = err == CORE_MORE ? call_new(rq, &redeem_kind) : NULL;
     if (call) {
-        call->shard = msg.shard;
+        call->lease.shard = msg.shard;
         call->redeeming = x;
-        work_go_on(call, redeem_step);
+        work_go_on(&call->lease.call, redeem_step);
     } else if (err == CORE_MORE) {
         core_redeem_cancel(s->core, rq->se->client, &x); /* it has been refused */
     } else if (err) {
@@ -529,34 +614,16 @@ static void reply_hinted(struct svc *s, struct session *se, const struct msg_hea
     reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
 }
 
-static void hint_step(struct call *call)
+static void hint_answer(const struct call *call, const struct core_asking *asking, int err,
+                        const struct core_held *found, const char *why)
 {
     struct svc *s = call->session->svc;
-    struct core_held none;
-    const char *why = NULL;
-    const int err = core_ask_step(s->core, call->session->client, &call->asking, &none, &why);
-    if (err == CORE_MORE) {
-        work_go_on(call, hint_step);
-        return;
-    }
+    (void)asking;
+    (void)found;
     if (err)
         reply_error(s, call->session, &call->head, err, why);
     else
         reply_hinted(s, call->session, &call->head);
-    call_end(s, call);
-}
-
-static void hint_begin(struct request *rq, const struct core_asking *asking)
-{
-    struct call *call = call_new(rq, &look_kind);
-    if (!call)
-        return;
-    if (!call_keep(rq, call)) {
-        refuse_to_keep(rq, call);
-        return;
-    }
-    call->asking = *asking;
-    hint_step(call);
 }
 
 void op_hint(struct request *rq)
@@ -572,12 +639,13 @@ void op_hint(struct request *rq)
         why = ns_detail(err);
     const enum policy_advice advice = err ? POLICY_ADVICE_NONE : advice_of(msg.kind);
     if (!err && advice && core_seq_is_long(s->core, &seq)) {
-        hint_begin(
-            rq, &(struct core_asking){.in = {.seq = seq, .read_only = true},
-                                      .looks = true,
-                                      .advice = advice,
-                                      .within_ms = msg.within_ms,
-                                      .load_bytes = advice == POLICY_ADVICE_SOON ? UINT64_MAX : 0});
+        const struct core_asking asking = {.in = {.seq = seq, .read_only = true},
+                                           .looks = true,
+                                           .advice = advice,
+                                           .within_ms = msg.within_ms,
+                                           .load_bytes =
+                                               advice == POLICY_ADVICE_SOON ? UINT64_MAX : 0};
+        look_slices(rq, &asking, hint_answer);
         return;
     }
     if (!err)

@@ -12,7 +12,7 @@ METRIC_DESC(svc, SVC_METRICS);
 uint64_t svc_bytes(const struct svc_config *cfg)
 {
     return sizeof(struct svc) + (uint64_t)svc_conns_max(cfg) * sizeof(struct session) +
-           pool_bytes_for(sizeof(struct call), cfg->calls_max);
+           pool_bytes_for(CALL_BYTES, cfg->calls_max);
 }
 
 static int fair_share(const struct svc *s, struct share *share, uint64_t total, uint32_t holders)
@@ -48,7 +48,7 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
     s->sessions = sys_pages((uint64_t)svc_conns_max(config) * sizeof *s->sessions);
     s->work_share = sys_calloc(MAX(config->nprincipals, 1u), sizeof *s->work_share);
     int err = s->sessions && s->work_share
-                  ? pool_create(&s->calls, "calls", sizeof(struct call), config->calls_max)
+                  ? pool_create(&s->calls, "calls", CALL_BYTES, config->calls_max)
                   : -ENOMEM;
     if (!err)
         err = create_shares(s);

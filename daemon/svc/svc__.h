@@ -137,19 +137,13 @@ struct call_kind {
     void (*drain)(struct call *call);
 };
 
-/* What NAME_PUT and NAME_FORGET answer. */
-union outcome {
-    struct msg_name_put_reply named;
-    struct msg_name_forget_reply forgotten;
-};
-
 /* What a reserve borrows. */
 struct wishes {
     struct core_range range[KVC_RETAIN_MAX];
     struct core_retention retention;
 };
 
-/* A request that is not answered within its handler. */
+/* A request that is not answered within its handler: what all have. A kind embeds it first. */
 struct call {
     struct list_node node; /* session->calls */
     struct list_node turn; /* session->work, while it waits for its turn, or for that of a slice */
@@ -167,54 +161,36 @@ struct call {
     size_t kept_bytes;
     const void *buf; /* where they are */
     size_t len;
-    uint64_t due_ns; /* its deadline; the timer may be earlier */
-    struct core_acquire acquire;
-    struct core_asking asking; /* of many keys */
-    bool woken;                /* its waiter was called */
-    uint32_t ns, shard;
-    struct core_waiter waiter;
-    /* ACQUIRE and its like: what follows when the hit is held; it ends the call, or makes it
-     * another. */
-    void (*then)(struct call *call, const struct core_held *held);
-    struct core_held held;      /* SEND, FILL */
+    uint64_t due_ns;            /* its deadline; the timer may be earlier */
     struct device_pages *pages; /* of a pool; counted there. NULL: none */
-    bool prefetch;              /* begins to load what it does not wait for */
-    uint8_t *locs;              /* WAIT, of a long lease: svc->long_locs, as far as they are told */
+    struct core_gone gone;      /* what it has removed is to stay away */
+};
+/* Of the largest kind: what the pool has for each. */
+#define CALL_BYTES      6208u
+#define CALL_FITS(type) _Static_assert(sizeof(type) <= CALL_BYTES, "calls have room for it")
+
+/* Has a lease that nobody is told of yet. */
+struct lease_call {
+    struct call call;
+    uint32_t shard;
+    struct core_held held;
+    uint8_t *locs; /* of a long lease: svc->long_locs, as far as they are told */
     uint32_t nlocs;
-    struct core_redeeming redeeming;
-    const uint32_t *page[KVC_GROUPS_MAX];
-    uint32_t skipped[KVC_GROUPS_MAX]; /* keys of the group that have no pages */
-    union {
-        struct core_send send;
-        struct core_fill fill;
-    };
-    struct device *device; /* FILL */
-    struct core_reserving reserving;
-    struct wishes wishes;
-    struct core_commit commit;
-    struct core_evict_job job;
-    struct core_gone gone; /* NAME, VERIFY: what they removed is to stay away */
-    /* Of the job; name and sub of a name that is forgotten. */
-    char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX];
-    struct core_verify verify;
-    struct core_name_waiter name_waiter;
-    struct core_name_put put;          /* NAME, of many keys */
-    struct core_forgetting forgetting; /* NAME */
-    struct core_would would;           /* LOOK, what a name would let go of */
-    int journaled;                     /* of both: what the journal said; 1: nothing yet */
-    bool evicts; /* NAME: blocks go with it, and are to stay away after a crash */
-    uint32_t ncorrupt;
-    bool all_tiers; /* VERIFY: host memory, storage, devices */
-    union {
-        uint8_t statuses[KVC_STORE_MAX];
-        struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
-        struct {
-            uint8_t kind;
-            char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
-        } named;               /* NAME_LOAD; NAME_FORGET with `would` */
-        union outcome outcome; /* NAME_PUT, NAME_FORGET */
-        uint64_t pin;          /* UNPIN */
-    };
+    /* A block of it has gone before its place was told: asks for it anew. NULL: it cannot. */
+    void (*again)(struct call *call);
+};
+
+/* Waits for a hit. */
+struct wait_call {
+    struct lease_call lease;
+    struct core_acquire acquire;
+    uint32_t ns; /* the id of its namespace */
+    struct core_waiter waiter;
+    bool woken;                /* its waiter was called */
+    bool prefetch;             /* begins to load what it does not wait for */
+    struct core_asking asking; /* of many keys */
+    /* What follows when the hit is held; it ends the call, or makes it another. */
+    void (*then)(struct wait_call *x, const struct core_held *held);
 };
 
 /* Places (namespace and group) that the EXPLAINs of one turn look at: some 100 us. When
@@ -334,10 +310,12 @@ void session_over(struct session *se);
 void session_drop(struct session *se);
 
 /* call.c */
-/* NULL: answered BUSY. */
-struct call *call_new(struct request *rq, const struct call_kind *kind);
+/* A zeroed struct of that kind, whose first is its call. NULL: answered BUSY. */
+void *call_new(struct request *rq, const struct call_kind *kind);
 /* NULL: not answered. */
-struct call *call_try(struct request *rq, const struct call_kind *kind);
+void *call_try(struct request *rq, const struct call_kind *kind);
+/* call_new() and call_keep(). NULL: answered. */
+void *call_new_kept(struct request *rq, const struct call_kind *kind);
 /* The request's bytes stay until the call has ended. False: no more can be kept. */
 bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
 /* It could not: the request is refused, and the call ended. */
@@ -361,9 +339,6 @@ uint64_t call_copies_due(const struct call *call);
 /* Answered now or before; frees it, and answers a CANCEL that waited for it. */
 void call_end(struct svc *s, struct call *call);
 void call_cancel_all(struct session *se);
-/* Room for the locations of a long lease; NULL: others have it. The call's end gives it back. */
-uint8_t *call_locs_take(struct svc *s);
-void call_locs_free(struct call *call);
 /* Its copies have ended, and it is about to. Whether it tells what became of them; else somebody
  * has been told already why it was called off, or is now, or nobody is there. */
 bool call_tells(struct call *call);
@@ -374,22 +349,26 @@ void op_cancel(struct request *rq);
  * is wrong with it. */
 int svc__seq(struct request *rq, const struct msg_seq *msg, bool all,
              struct core_seq *ret_seq) KVC_WARN_UNUSED;
+/* What core_ask_step() has returned, but CORE_MORE. */
+typedef void(look_answer)(const struct call *call, const struct core_asking *asking, int err,
+                          const struct core_held *found, const char *why);
 void op_lookup(struct request *rq);
 void op_acquire(struct request *rq);
 void op_redeem(struct request *rq);
 void op_release(struct request *rq);
 void op_hint(struct request *rq);
-/* LOOKUP and its like, in slices. */
-extern const struct call_kind look_kind;
+#define LOOK_LATE "not all keys had been looked up; others had their turns too"
+/* In slices; `answer` answers it. */
+void look_slices(struct request *rq, const struct core_asking *asking, look_answer *answer);
 /* Waits for what `in` wants; `then` follows, with the lease. NULL: answered. The caller goes on
  * with wait_again(). */
-struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
-                      void (*then)(struct call *call, const struct core_held *held));
+struct wait_call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
+                           void (*then)(struct wait_call *x, const struct core_held *held));
 void wait_again(struct call *call);
 /* It neither asks nor waits any more, and lets go of what it held. */
 void wait_leave(struct call *call);
 /* Begins to load what it did not wait for; of a long one its slices have begun that. */
-void prefetch_short(struct call *call);
+void prefetch_short(struct wait_call *x);
 /* The answer to ACQUIRE and its like; `near`: for who reads on the device, if it holds anything
  * there. A shard that does not exist ends the lease. */
 void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
@@ -489,7 +468,8 @@ bool svc__may_see(const struct session *who, const struct session *se);
  * only reads. */
 void audit(struct session *se, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void audit_evicted(struct session *se, const struct core_evict_job *job);
-void audit_forgotten(const struct call *call);
+void audit_forgotten(struct session *se, const char *name, const char *sub, bool evicts,
+                     const struct core_evicted *x);
 void audit_quota(struct session *se, const struct core_quota *quota);
 
 /* The text of a message with a zero behind it; NULL when it is empty. */

@@ -47,6 +47,17 @@ static int reserve_in(struct request *rq, const struct msg_reserve *msg, struct 
 #define ROOM_WAIT_NS        (UINT64_C(50) * 1000000)
 #define ROOM_WAIT_RECORD_NS (UINT64_C(10) * 1000000) /* waits from here on are told one by one */
 
+struct room_call {
+    struct call call;
+    struct core_waiter waiter;
+};
+CALL_FITS(struct room_call);
+
+static struct room_call *room_of(struct call *call)
+{
+    return CONTAINER_OF(call, struct room_call, call);
+}
+
 static void count_wait(struct svc *s, const struct call *call)
 {
     const uint64_t waited = s->now_ns - call->begun_ns;
@@ -63,7 +74,7 @@ static void room_finish(struct call *call)
     struct svc *s = call->session->svc;
     struct request rq;
     count_wait(s, call);
-    core_waiter_cancel(s->core, &call->waiter);
+    core_waiter_cancel(s->core, &room_of(call)->waiter);
     call_resume(call, &rq);
     rq.had_room = true;
     call_end(s, call);
@@ -80,12 +91,12 @@ static void room_finish(struct call *call)
 
 static void on_room(struct core_waiter *w)
 {
-    room_finish(CONTAINER_OF(w, struct call, waiter));
+    room_finish(&CONTAINER_OF(w, struct room_call, waiter)->call);
 }
 
 static void room_leave(struct call *call)
 {
-    core_waiter_cancel(call->session->svc->core, &call->waiter);
+    core_waiter_cancel(call->session->svc->core, &room_of(call)->waiter);
 }
 
 static const struct call_kind room_kind = {.leave = room_leave, .expire = room_finish};
@@ -102,12 +113,13 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     const uint64_t bytes = (uint64_t)in->n * v.spec->group[in->group].block_bytes;
     if (!core_store_must_wait(s->core, bytes, NULL))
         return false;
-    struct call *call = call_new(rq, &room_kind);
-    if (!call)
+    struct room_call *x = call_new(rq, &room_kind);
+    if (!x)
         return true; /* answered */
-    call->waiter.fn = on_room;
+    struct call *call = &x->call;
+    x->waiter.fn = on_room;
     const bool kept = call_keep(rq, call);
-    if (!kept || !core_store_must_wait(s->core, bytes, &call->waiter)) {
+    if (!kept || !core_store_must_wait(s->core, bytes, &x->waiter)) {
         if (kept)
             call_unkeep(rq, call); /* what goes on still reads them */
         call_end(s, call);
@@ -120,6 +132,21 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
 }
 
 /* ---- reserving, in slices ---- */
+
+/* RESERVE, COMMIT, and those that are both. */
+struct write_call {
+    struct call call;
+    struct core_reserving reserving;
+    struct wishes wishes;
+    struct core_commit commit;
+    uint8_t statuses[KVC_STORE_MAX];
+};
+CALL_FITS(struct write_call);
+
+static struct write_call *write_of(struct call *call)
+{
+    return CONTAINER_OF(call, struct write_call, call);
+}
 
 /* The wishes of a reserve lie in its owner's memory. */
 static void reserving_move(struct core_reserving *to, const struct core_reserving *from,
@@ -136,7 +163,7 @@ static void reserving_move(struct core_reserving *to, const struct core_reservin
 /* What it has reserved is dropped. */
 static void reserve_leave(struct call *call)
 {
-    core_reserve_cancel(&call->reserving);
+    core_reserve_cancel(&write_of(call)->reserving);
 }
 
 /* RESERVE; STORE and PAGES_STORE until they copy. */
@@ -171,24 +198,25 @@ static void reply_reserve(struct svc *s, struct session *se, const struct msg_he
 static void reserve_step(struct call *call)
 {
     struct svc *s = call->session->svc;
-    if (core_reserve_step(&call->reserving))
+    struct core_reserving *x = &write_of(call)->reserving;
+    if (core_reserve_step(x))
         return;
-    reply_reserve(s, call->session, &call->head, &call->reserving);
+    reply_reserve(s, call->session, &call->head, x);
     call_end(s, call);
 }
 
 static void reserve_long(struct request *rq)
 {
     struct svc *s = rq->s;
-    struct call *call = call_new(rq, &reserve_kind);
-    if (!call) {
+    struct write_call *x = call_new(rq, &reserve_kind);
+    if (!x) {
         core_reserve_cancel(&s->reserving);
         return;
     }
-    reserving_move(&call->reserving, &s->reserving, &call->wishes);
-    call->reserving.statuses = call->statuses;
-    memcpy(call->statuses, s->scratch, call->reserving.in.n);
-    reserve_goes_on(rq, call, reserve_step);
+    reserving_move(&x->reserving, &s->reserving, &x->wishes);
+    x->reserving.statuses = x->statuses;
+    memcpy(x->statuses, s->scratch, x->reserving.in.n);
+    reserve_goes_on(rq, &x->call, reserve_step);
 }
 
 void op_reserve(struct request *rq)
@@ -237,15 +265,16 @@ static const char *commit_late(const struct call *call)
 
 static void commit_leave(struct call *call)
 {
-    core_commit_cancel(call->session->svc->core, &call->commit); /* the call may end in here */
+    core_commit_cancel(call->session->svc->core,
+                       &write_of(call)->commit); /* the call may end in here */
 }
 
 /* What is not to come any more is not waited for: a word, or what other ranks would store. */
 static void commit_drain(struct call *call)
 {
-    struct core *c = call->session->svc->core;
-    if (!core_commit_lacks_shards(c, &call->commit) &&
-        !(call->pages && device_word_is_due(call->commit.after, call->commit.after_value)))
+    const struct core_commit *m = &write_of(call)->commit;
+    if (!core_commit_lacks_shards(call->session->svc->core, m) &&
+        !(call->pages && device_word_is_due(m->after, m->after_value)))
         return;
     call->err = call->err ? call->err : KVC_E_SHUTDOWN;
     commit_leave(call);
@@ -256,11 +285,12 @@ const struct call_kind commit_kind = {
 
 static void on_commit_done(struct core_commit *m)
 {
-    struct call *call = CONTAINER_OF(m, struct call, commit);
+    struct write_call *x = CONTAINER_OF(m, struct write_call, commit);
+    struct call *call = &x->call;
     struct svc *s = call->session->svc;
     histo_add(&s->m.commit_ns, s->now_ns - call->begun_ns);
     if (call_tells(call))
-        reply_commit(s, call->session, &call->head, call->statuses, m->n);
+        reply_commit(s, call->session, &call->head, x->statuses, m->n);
     call_end(s, call);
 }
 
@@ -288,13 +318,14 @@ static void commit_sliced(struct call *call, int rc)
         commit_drain(call);
     if (rc == 1)
         return;
-    reply_commit(s, call->session, &call->head, call->statuses, call->commit.n);
+    const struct write_call *x = write_of(call);
+    reply_commit(s, call->session, &call->head, x->statuses, x->commit.n);
     call_end(s, call);
 }
 
 static void commit_step(struct call *call)
 {
-    const int rc = core_commit_step(call->session->svc->core, &call->commit);
+    const int rc = core_commit_step(call->session->svc->core, &write_of(call)->commit);
     if (rc != CORE_MORE)
         commit_sliced(call, rc);
 }
@@ -308,33 +339,34 @@ static void commit_give_up(struct call *call)
 }
 
 /* What a STORE has reserved has nobody to commit it. */
-static void store_leave(struct call *call)
+static void store_leave(const struct write_call *x)
 {
-    const struct core_commit *m = &call->commit;
-    int err = core_drop(call->session->svc->core, call->session->client, m->reservation);
+    const struct session *se = x->call.session;
+    int err = core_drop(se->svc->core, se->client, x->commit.reservation);
     MUST(err == 0 || err == KVC_E_GONE);
 }
 
-/* Begins the copies of `call`, or answers. rq: NULL, the request is kept. */
-static void commit_run(struct request *rq, struct call *call)
+/* Begins the copies of `x`, or answers. rq: NULL, the request is kept. */
+static void commit_run(struct request *rq, struct write_call *x)
 {
+    struct call *call = &x->call;
     struct svc *s = call->session->svc;
     struct session *se = call->session;
-    struct core_commit *m = &call->commit;
+    struct core_commit *m = &x->commit;
     const char *why = NULL;
     if (!call->pages) {
         m->staging = se->staging_base;
         m->staging_bytes = se->staging_bytes;
     }
     m->deadline_ns = call->pages ? call_copies_due(call) : call->due_ns;
-    m->statuses = call->statuses;
+    m->statuses = x->statuses;
     m->done = on_commit_done;
     call->kind = &commit_kind;
     int rc = core_commit_begin(s->core, se->client, m, &why);
     if (rc) {
         reply_error(s, se, &call->head, rc, why);
         if (m->store)
-            store_leave(call);
+            store_leave(x);
         call_end(s, call);
         return;
     }
@@ -366,15 +398,15 @@ void op_commit(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
-    struct call *call = call_new(rq, &commit_kind);
-    if (!call)
+    struct write_call *x = call_new(rq, &commit_kind);
+    if (!x)
         return;
-    memset(call->statuses, KVC_ST_OK, msg.offsets.n / 8);
-    call->commit = (struct core_commit){.reservation = msg.reservation,
-                                        .first = msg.first,
-                                        .n = msg.offsets.n / 8,
-                                        .offsets = msg.offsets.p};
-    commit_run(rq, call);
+    memset(x->statuses, KVC_ST_OK, msg.offsets.n / 8);
+    x->commit = (struct core_commit){.reservation = msg.reservation,
+                                     .first = msg.first,
+                                     .n = msg.offsets.n / 8,
+                                     .offsets = msg.offsets.p};
+    commit_run(rq, x);
 }
 
 /* ---- STORE ---- */
@@ -398,49 +430,50 @@ static int store_in(struct request *rq, const struct msg_reserve *msg, struct co
 }
 
 /* All is reserved that can be. */
-static void store_reserved(struct request *rq, struct call *call)
+static void store_reserved(struct request *rq, struct write_call *x)
 {
+    struct call *call = &x->call;
     struct svc *s = call->session->svc;
-    const struct core_reserving *x = &call->reserving;
+    const struct core_reserving *r = &x->reserving;
     if (s->trace)
-        trace__stored(s, call->session, &x->in);
-    if (!x->ret_reservation) {
-        reply_commit(s, call->session, &call->head, call->statuses, x->in.n);
+        trace__stored(s, call->session, &r->in);
+    if (!r->ret_reservation) {
+        reply_commit(s, call->session, &call->head, x->statuses, r->in.n);
         call_end(s, call);
         return;
     }
-    call->commit.reservation = x->ret_reservation;
-    call->commit.n = x->in.n;
-    call->commit.store = true;
-    commit_run(rq, call);
+    x->commit.reservation = r->ret_reservation;
+    x->commit.n = r->in.n;
+    x->commit.store = true;
+    commit_run(rq, x);
 }
 
 static void store_copy(struct call *call)
 {
-    store_reserved(NULL, call);
+    store_reserved(NULL, write_of(call));
 }
 
 static void store_step(struct call *call)
 {
-    if (!core_reserve_step(&call->reserving))
+    if (!core_reserve_step(&write_of(call)->reserving))
         work_go_on(call, store_copy);
 }
 
-/* Reserves and copies; from where, call->commit says. Answers. */
-static void store_run(struct request *rq, struct call *call, const struct core_reserve *in)
+/* Reserves and copies; from where, x->commit says. Answers. */
+static void store_run(struct request *rq, struct write_call *x, const struct core_reserve *in)
 {
     struct svc *s = rq->s;
     const char *why = NULL;
-    const struct core_reserving wanted = {.in = *in, .statuses = call->statuses};
-    reserving_move(&call->reserving, &wanted, &call->wishes);
-    int err = core_reserve_begin(s->core, rq->se->client, &call->reserving, &why);
+    const struct core_reserving wanted = {.in = *in, .statuses = x->statuses};
+    reserving_move(&x->reserving, &wanted, &x->wishes);
+    int err = core_reserve_begin(s->core, rq->se->client, &x->reserving, &why);
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
-        call_end(s, call);
-    } else if (!core_reserve_step(&call->reserving)) {
-        store_reserved(rq, call);
+        call_end(s, &x->call);
+    } else if (!core_reserve_step(&x->reserving)) {
+        store_reserved(rq, x);
     } else {
-        reserve_goes_on(rq, call, store_step);
+        reserve_goes_on(rq, &x->call, store_step);
     }
 }
 
@@ -466,11 +499,11 @@ void op_store(struct request *rq)
     }
     if (wait_for_room(rq, &in))
         return;
-    struct call *call = call_new(rq, &reserve_kind);
-    if (!call)
+    struct write_call *x = call_new(rq, &reserve_kind);
+    if (!x)
         return;
-    call->commit = (struct core_commit){.offsets = msg.offsets.p};
-    store_run(rq, call, &in);
+    x->commit = (struct core_commit){.offsets = msg.offsets.p};
+    store_run(rq, x, &in);
 }
 
 /* Whether pool, words and pages are what the blocks need; where they are. */
@@ -526,18 +559,14 @@ void op_pages_store(struct request *rq)
     }
     if (wait_for_room(rq, &in))
         return;
-    struct call *call = call_new(rq, &reserve_kind);
-    if (!call)
+    struct write_call *x = call_new_kept(rq, &reserve_kind);
+    if (!x)
         return;
-    if (!call_keep(rq, call)) {
-        refuse_to_keep(rq, call);
-        return;
-    }
-    call->pages = pages;
+    x->call.pages = pages;
     pages->calls++;
-    call->commit = commit;
-    call->commit.pages = pages_align(msg.pages);
-    store_run(rq, call, &in);
+    x->commit = commit;
+    x->commit.pages = pages_align(msg.pages);
+    store_run(rq, x, &in);
 }
 
 static void reply_drop(struct svc *s, struct session *se, const struct msg_head *head)
@@ -546,11 +575,22 @@ static void reply_drop(struct svc *s, struct session *se, const struct msg_head 
     reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
 }
 
+struct drop_call {
+    struct call call;
+    uint64_t reservation;
+};
+CALL_FITS(struct drop_call);
+
+static uint64_t drop_what(const struct call *call)
+{
+    return CONTAINER_OF(call, const struct drop_call, call)->reservation;
+}
+
 /* The rest of a DROP, and its answer. */
 static void drop_finish(struct call *call)
 {
     struct svc *s = call->session->svc;
-    const int err = core_drop(s->core, call->session->client, call->commit.reservation);
+    const int err = core_drop(s->core, call->session->client, drop_what(call));
     MUST(err == 0 || err == KVC_E_GONE);
     reply_drop(s, call->session, &call->head);
     call_end(s, call);
@@ -562,7 +602,7 @@ static const struct call_kind drop_kind = {.expire = drop_finish, .cancel = drop
 static void drop_step(struct call *call)
 {
     struct svc *s = call->session->svc;
-    const int rc = core_drop_step(s->core, call->session->client, call->commit.reservation);
+    const int rc = core_drop_step(s->core, call->session->client, drop_what(call));
     if (rc != CORE_MORE)
         drop_finish(call);
 }
@@ -571,7 +611,7 @@ void op_drop(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_drop msg;
-    struct call *call;
+    struct drop_call *x;
     int err = codec_dec_drop(rq->buf, rq->len, &rq->head, &msg);
     const char *why = err ? rq->head.detail : NULL;
     if (!err)
@@ -580,8 +620,8 @@ void op_drop(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
     } else if (err == 0) {
         reply_drop(s, rq->se, &rq->head);
-    } else if ((call = call_new(rq, &drop_kind)) != NULL) {
-        call->commit.reservation = msg.reservation;
-        work_go_on(call, drop_step);
+    } else if ((x = call_new(rq, &drop_kind)) != NULL) {
+        x->reservation = msg.reservation;
+        work_go_on(&x->call, drop_step);
     }
 }
