@@ -73,9 +73,9 @@ static void count_fills(struct core *c, struct counted *t, struct near_copy *e)
     LIST_FOR_EACH_SAFE (node, next, &e->waiters) {
         const struct core_fill *f = CONTAINER_OF(node, struct core_fill, node);
         const struct lease *l = pool_at(lease_pool(c), (uint32_t)f->lease - 1);
-        MUST(l && l->id == f->lease && f->device == e->device && l->client == f->client);
+        MUST(l && l->id == f->lease && f->device == e->device);
         t->uses[(uint32_t)f->lease - 1]++;
-        t->client_copies[client_no(c, f->client)]++;
+        t->client_copies[client_no(c, l->client)]++;
     }
 }
 
@@ -84,8 +84,7 @@ static void count_job(struct core *c, const struct near_job *job, struct counted
     uint32_t pieces = 0;
     MUST(job->parts > 0 && job->begun > 0);
     MUST((job->lease != NULL) == (job->kind->copy != DEVICE_STORE));
-    MUST((job->send != NULL) == (job->kind->copy == DEVICE_LOAD));
-    MUST((job->commit != NULL) == (job->kind->copy == DEVICE_STORE));
+    MUST((job->turn != NULL) == (job->kind->copy != DEVICE_FILL));
     for (uint32_t p = 0; p < job->parts; p++) {
         MUST(job->part[p].first == pieces && job->part[p].copy.n > 0);
         pieces += job->part[p].copy.n;
@@ -93,9 +92,8 @@ static void count_job(struct core *c, const struct near_job *job, struct counted
     MUST(pieces == job->pieces);
     if (!job->lease)
         return;
-    MUST(job->client == job->lease->client);
     t->uses[pool_index(lease_pool(c), job->lease)]++;
-    t->client_copies[client_no(c, job->client)]++;
+    t->client_copies[client_no(c, job->lease->client)]++;
 }
 
 static void count_waiting(struct core *c, struct core_turn *turn, void *ctx)
@@ -109,9 +107,9 @@ static void count_waiting(struct core *c, struct core_turn *turn, void *ctx)
     }
     const struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
     const struct lease *l = pool_at(lease_pool(c), (uint32_t)s->lease - 1);
-    MUST(l && l->id == s->lease && l->client == s->client);
+    MUST(l && l->id == s->lease && l->client == turn->client);
     t->uses[(uint32_t)s->lease - 1]++;
-    t->client_copies[client_no(c, s->client)]++;
+    t->client_copies[client_no(c, turn->client)]++;
 }
 
 /* Shares of jobs, and of those that wait for words, are those that can be counted. */
@@ -145,7 +143,7 @@ static void count_pieces(struct core *c, const struct near_job *job, struct coun
             const uint32_t what = near_what(c, job, part->first + i);
             if (job->kind->copy == DEVICE_STORE) {
                 const struct core_op *o = op_at(c, what);
-                MUST(o && o->commit == job->commit);
+                MUST(o && o->commit == CONTAINER_OF(job->turn, struct core_commit, turn));
             } else if (what != CORE_NONE) {
                 t->copies[what]++;
                 t->filling[what] += job->kind->copy == DEVICE_FILL;

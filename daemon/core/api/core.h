@@ -454,6 +454,9 @@ struct core_turn {
     struct list_node node; /* linked while it waits */
     uint32_t device;
     const struct near_kind *kind;
+    struct core_client *client;
+    const _Atomic uint64_t *after; /* its word */
+    uint64_t after_value, deadline_ns;
     bool gated, cancelled;
 };
 
@@ -542,7 +545,6 @@ struct core_fill {
 
     uint32_t ret_blocks;   /* of the lease, that the lease holds on the device now */
     struct list_node node; /* the core's from here on */
-    struct core_client *client;
     uint32_t left, next;
 };
 /* Copies to the device what of the lease is not there, as far as there is room; a lease may be
@@ -590,7 +592,6 @@ struct core_send {
     void (*done)(struct core_send *s); /* once, never from inside core_send_start() */
 
     struct list_node node; /* the core's from here on */
-    struct core_client *client;
     uint32_t left;
     struct core_turn turn;
 };

@@ -73,10 +73,8 @@ struct near_job {
     bool gated;      /* began before its word came: counted in dev->gated, */
     uint32_t holder; /* for this client */
     struct near_device *dev;
-    struct core_client *client; /* of FILL and LOAD: it counts the job */
-    struct lease *lease;        /* of FILL and LOAD: in use */
-    struct core_send *send;
-    struct core_commit *commit;
+    struct lease *lease;    /* of FILL and LOAD: in use */
+    struct core_turn *turn; /* of LOAD and STORE: whose it is */
     uint32_t pieces, parts;
     uint32_t begun, left; /* parts that were submitted; that have not ended */
     uint32_t sums;        /* bit set of `sum`: in flight */

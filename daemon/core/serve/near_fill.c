@@ -40,23 +40,15 @@ static uint32_t blocks_held(struct core *c, const struct lease *l, const struct 
     return n;
 }
 
-static void let_go(struct core *c, struct core_client *cl, struct lease *l)
-{
-    lease_unuse(c, l);
-    cl->copies--;
-    core__client_settle(c, cl);
-}
-
 /* It goes on to what has not landed, or ends. */
 static void fill_advance(struct core *c, struct core_fill *f)
 {
     struct lease *l = lease_in_use(c, f->lease);
-    struct core_client *cl = f->client;
     if (wait_for_next(c, l, f))
         return;
     f->ret_blocks = l->ended ? 0 : blocks_held(c, l, f);
     f->done(f);
-    let_go(c, cl, l);
+    near_unuse(c, l);
 }
 
 static void fill_part_ended(struct core *c, struct near_job *job, struct near_part *part)
@@ -243,7 +235,6 @@ static void fill_missing(struct filling *x)
 int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f)
 {
     list_init(&f->node);
-    f->client = cl;
     f->ret_blocks = f->left = f->next = 0;
     struct lease *l = lease_by_id(c, cl, f->lease);
     if (!l)
@@ -271,8 +262,7 @@ int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f)
         f->ret_blocks = blocks_held(c, l, f);
         return 0;
     }
-    lease_use(l);
-    cl->copies++;
+    near_use(l);
     return 1;
 }
 
@@ -281,5 +271,5 @@ void core_fill_cancel(struct core *c, struct core_fill *f)
     if (!list_is_linked(&f->node))
         return;
     list_remove(&f->node);
-    let_go(c, f->client, lease_in_use(c, f->lease));
+    near_unuse(c, lease_in_use(c, f->lease));
 }

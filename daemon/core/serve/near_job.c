@@ -53,22 +53,31 @@ void near_job_free(struct core *c, struct near_job *job)
     c->near->due = true;
 }
 
-void near_job_hold(struct near_job *job, struct lease *l)
+void near_use(struct lease *l)
 {
-    job->lease = l;
-    job->client = l->client;
     lease_use(l);
     l->client->copies++;
 }
 
-void near_job_end(struct core *c, struct near_job *job)
+void near_unuse(struct core *c, struct lease *l)
 {
-    struct core_client *cl = job->client;
-    struct lease *l = job->lease;
-    near_job_free(c, job);
+    struct core_client *cl = l->client;
     lease_unuse(c, l);
     cl->copies--; /* last: the client lives until then */
     core__client_settle(c, cl);
+}
+
+void near_job_hold(struct near_job *job, struct lease *l)
+{
+    job->lease = l;
+    near_use(l);
+}
+
+void near_job_end(struct core *c, struct near_job *job)
+{
+    struct lease *l = job->lease;
+    near_job_free(c, job);
+    near_unuse(c, l);
 }
 
 void near_job_over(struct near_job *job, uint32_t no)

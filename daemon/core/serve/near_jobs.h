@@ -16,7 +16,10 @@ struct near_job *near_job_take(struct core *c, const struct core_client *cl,
 struct near_job *near_job_new(struct core *c, const struct core_client *cl,
                               const struct near_kind *kind, struct near_device *dev, bool gated);
 void near_job_free(struct core *c, struct near_job *job);
-/* The lease's blocks stay, and so does its client, until near_job_end(). */
+/* A lease's blocks stay, and so does its client, until near_unuse(). */
+void near_use(struct lease *l);
+void near_unuse(struct core *c, struct lease *l);
+/* The same until near_job_end(). */
 void near_job_hold(struct near_job *job, struct lease *l);
 void near_job_end(struct core *c, struct near_job *job);
 /* A further part: pieces that are added from now on are of it. */
@@ -45,15 +48,15 @@ static inline bool near_is_gated(const _Atomic uint64_t *after, uint64_t value)
 {
     return after && atomic_load_explicit(after, memory_order_acquire) < value;
 }
+/* The job with which it begins now; NULL: it waits, as its client does (core_client.copies), until
+ * turn->kind runs it, or drops it. */
+struct near_job *near_begin(struct core *c, struct core_turn *turn, const struct device *device);
+/* It is asked to stop, whether it waits or copies. */
+void near_cancel(struct core *c, struct core_turn *turn);
 /* Those whose turn has come begin; those whose time is up end. */
 void near_run_waiting(struct core *c);
 /* Some may be able to begin or end now. */
 bool near_has_due(const struct core *c);
-/* Of a client that lives until then (core_client.copies). */
-void near_wait(struct core *c, const struct core_client *cl, struct core_turn *turn,
-               struct near_device *dev, const struct near_kind *kind, bool gated);
-/* It is cancelled, if it waits. */
-bool near_wait_cancel(struct core *c, struct core_turn *turn);
 /* For near_check(): calls fn for all that wait. */
 void near_each_waiting(struct core *c, void (*fn)(struct core *c, struct core_turn *, void *ctx),
                        void *ctx);

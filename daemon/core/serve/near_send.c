@@ -83,9 +83,14 @@ static void touch_all(struct core *c, struct near_job *job)
     }
 }
 
+static struct core_send *send_of(struct core_turn *turn)
+{
+    return CONTAINER_OF(turn, struct core_send, turn);
+}
+
 static void begin_next(struct near_job *job, bool counts)
 {
-    const struct core_send *s = job->send;
+    const struct core_send *s = send_of(job->turn);
     struct device_copy *copy = &job->part[job->begun].copy;
     copy->ready = counts ? s->ready : NULL;
     if (copy->ready) /* behind the layers of the parts before */
@@ -97,7 +102,6 @@ static void begin_next(struct near_job *job, bool counts)
 
 static void send_begin(struct core *c, struct core_send *s, struct lease *l, struct near_job *job)
 {
-    job->send = s;
     near_job_hold(job, l);
     add_groups(c, job, s);
     touch_all(c, job);
@@ -109,32 +113,23 @@ static void send_begin(struct core *c, struct core_send *s, struct lease *l, str
 
 /* ---- who has waited ---- */
 
-static void let_go(struct core *c, struct core_client *cl, struct lease *l)
-{
-    lease_unuse(c, l);
-    cl->copies--;
-    core__client_settle(c, cl);
-}
-
 static void send_run(struct core *c, struct core_turn *turn, struct near_job *job)
 {
-    struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
+    struct core_send *s = send_of(turn);
     struct lease *l = lease_in_use(c, s->lease);
-    struct core_client *cl = s->client;
     send_begin(c, s, l, job);
-    let_go(c, cl, l); /* the job has it now */
+    near_unuse(c, l); /* the job has it now */
 }
 
 static void send_drop(struct core *c, struct core_turn *turn, int status)
 {
-    struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
+    struct core_send *s = send_of(turn);
     struct lease *l = lease_in_use(c, s->lease);
-    struct core_client *cl = s->client;
     memset(s->statuses, core__copy_status(status), l->blocks.n);
     list_remove(&s->node);
     c->m.sends_in_flight--;
     s->done(s);
-    let_go(c, cl, l);
+    near_unuse(c, l);
 }
 
 /* ---- end ---- */
@@ -142,7 +137,7 @@ static void send_drop(struct core *c, struct core_turn *turn, int status)
 /* Bytes that turned out to be wrong meanwhile have not arrived. */
 static void not_corrupt(struct core *c, const struct near_job *job)
 {
-    const struct core_send *s = job->send;
+    const struct core_send *s = send_of(job->turn);
     struct run_iter it = run_begin(c, &job->lease->blocks);
     uint32_t i = 0;
     for (const struct run_entry *r; (r = run_next(c, &it)); i++) {
@@ -158,18 +153,18 @@ static void not_corrupt(struct core *c, const struct near_job *job)
 
 static void send_end(struct core *c, struct near_job *job)
 {
-    struct core_send *s = job->send;
+    struct core_send *s = send_of(job->turn);
     not_corrupt(c, job);
     list_remove(&s->node);
     c->m.sends_in_flight--;
-    job->send = NULL;
+    job->turn = NULL;
     s->done(s);
     near_job_end(c, job);
 }
 
 static void send_part_ended(struct core *c, struct near_job *job, struct near_part *part)
 {
-    struct core_send *s = job->send;
+    struct core_send *s = send_of(job->turn);
     bool all = part->copy.ready != NULL;
     for (uint32_t i = 0; i < part->copy.n; i++) {
         const uint32_t no = near_what(c, job, part->first + i);
@@ -208,44 +203,31 @@ int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
         return KVC_E_TOO_LARGE;
     if ((*ret_why = send_fault(c, s, l)))
         return KVC_E_BAD_ARGUMENT;
-    struct near_device *dev = near_device_of(c, s->device);
-    const bool gated = near_is_gated(s->after, s->after_value);
-    struct near_job *job = near_job_new(c, cl, &send_kind, dev, gated);
-    s->client = cl;
     list_init(&s->node);
-    list_init(&s->turn.node);
     list_push_back(&cl->sends, &s->node);
     c->m.sends++;
     c->m.sends_in_flight++;
-    if (job) {
+    s->turn = (struct core_turn){.kind = &send_kind,
+                                 .client = cl,
+                                 .after = s->after,
+                                 .after_value = s->after_value,
+                                 .deadline_ns = s->deadline_ns};
+    struct near_job *job = near_begin(c, &s->turn, s->device);
+    if (job)
         send_begin(c, s, l, job);
-        return 1;
-    }
-    lease_use(l); /* as its job does */
-    cl->copies++;
-    near_wait(c, cl, &s->turn, dev, &send_kind, gated);
+    else
+        near_use(l); /* as its job does */
     return 1;
-}
-
-static void cancel_of(struct core *c, struct core_send *s)
-{
-    if (near_wait_cancel(c, &s->turn))
-        return;
-    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
-        struct near_job *job = CONTAINER_OF(node, struct near_job, node);
-        if (job->send == s)
-            near_job_cancel(job);
-    }
 }
 
 void core_send_cancel(struct core *c, struct core_send *s)
 {
     if (list_is_linked(&s->node))
-        cancel_of(c, s);
+        near_cancel(c, &s->turn);
 }
 
 void near_cancel_all(struct core *c, struct core_client *cl)
 {
     LIST_FOR_EACH_SAFE (node, next, &cl->sends)
-        cancel_of(c, CONTAINER_OF(node, struct core_send, node));
+        near_cancel(c, &CONTAINER_OF(node, struct core_send, node)->turn);
 }

@@ -25,7 +25,6 @@ static void store_begin(struct core *c, struct core_commit *m, struct near_job *
 {
     const struct tier *host = c->cfg.host;
     const struct core_op *first = op_at(c, m->first_op);
-    job->commit = m;
     struct device_copy *copy =
         near_job_part(c, job, c->blocks[first->block].group, (uint32_t)first->op.bytes);
     copy->pool = m->pool;
@@ -60,7 +59,7 @@ static void store_drop(struct core *c, struct core_turn *turn, int status)
 
 static void store_part_ended(struct core *c, struct near_job *job, struct near_part *part)
 {
-    job->commit = NULL; /* it may end in here */
+    job->turn = NULL; /* it may end in here */
     for (uint32_t i = 0; i < part->copy.n; i++)
         op_copied(c, op_at(c, near_what(c, job, i)), part->copy.piece[i].status);
     near_job_free(c, job);
@@ -71,22 +70,18 @@ static const struct near_kind store_kind = {
 
 void near_store_begin(struct core *c, struct core_commit *m)
 {
-    struct near_device *dev = near_device_of(c, m->device);
-    const bool gated = near_is_gated(m->after, m->after_value);
-    struct near_job *job = near_job_new(c, m->client, &store_kind, dev, gated);
+    m->turn = (struct core_turn){.kind = &store_kind,
+                                 .client = m->client,
+                                 .after = m->after,
+                                 .after_value = m->after_value,
+                                 .deadline_ns = m->deadline_ns};
+    struct near_job *job = near_begin(c, &m->turn, m->device);
     if (job)
         store_begin(c, m, job);
-    else
-        near_wait(c, m->client, &m->turn, dev, &store_kind, gated);
 }
 
 void near_store_cancel(struct core *c, struct core_commit *m)
 {
-    if (!c->near || near_wait_cancel(c, &m->turn))
-        return;
-    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
-        struct near_job *job = CONTAINER_OF(node, struct near_job, node);
-        if (job->commit == m)
-            near_job_cancel(job);
-    }
+    if (c->near)
+        near_cancel(c, &m->turn);
 }

@@ -92,7 +92,7 @@ void near_sum_begin(struct near_job *job, uint32_t part)
     look_on(job);
     if (!is_due(&job->part[part]))
         return;
-    if (job->send) /* whose parts before it may have taken their time */
+    if (job->kind->copy == DEVICE_LOAD) /* whose parts before it may have taken their time */
         (void)is_nothing(job, &job->part[part]);
     part_give(job, part);
 }

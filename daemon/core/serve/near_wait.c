@@ -12,33 +12,14 @@
 /* How late at most deadlines and words are seen. */
 #define NEAR_LOOK_NS 1000000u
 
-static bool turn_stores(const struct core_turn *turn)
-{
-    return turn->kind->copy == DEVICE_STORE;
-}
 static struct core_turn *turn_at(struct list_node *node)
 {
     return CONTAINER_OF(node, struct core_turn, node);
 }
-static struct core_send *send_of(struct core_turn *turn)
-{
-    return CONTAINER_OF(turn, struct core_send, turn);
-}
-static struct core_commit *commit_of(struct core_turn *turn)
-{
-    return CONTAINER_OF(turn, struct core_commit, turn);
-}
 
-static const struct core_client *client_of(struct core_turn *turn)
+static bool word_has_come(const struct core_turn *turn)
 {
-    return turn_stores(turn) ? commit_of(turn)->client : send_of(turn)->client;
-}
-
-static bool word_has_come(struct core_turn *turn)
-{
-    if (turn_stores(turn))
-        return !near_is_gated(commit_of(turn)->after, commit_of(turn)->after_value);
-    return !near_is_gated(send_of(turn)->after, send_of(turn)->after_value);
+    return !near_is_gated(turn->after, turn->after_value);
 }
 
 static struct near_line *line_of(const struct core *c, struct near_device *dev,
@@ -49,7 +30,7 @@ static struct near_line *line_of(const struct core *c, struct near_device *dev,
 
 static void turn_enqueue(struct core *c, struct near_device *dev, struct core_turn *turn)
 {
-    struct near_line *line = line_of(c, dev, client_of(turn));
+    struct near_line *line = line_of(c, dev, turn->client);
     if (!list_is_linked(&line->node))
         list_push_back(&dev->lines, &line->node);
     list_push_back(turn->gated ? &line->gated : &line->ready, &turn->node);
@@ -64,36 +45,46 @@ static void turn_dequeue(struct near_device *dev, struct near_line *line, struct
         list_remove(&line->node);
 }
 
-void near_wait(struct core *c, const struct core_client *cl, struct core_turn *turn,
-               struct near_device *dev, const struct near_kind *kind, bool gated)
+struct near_job *near_begin(struct core *c, struct core_turn *turn, const struct device *device)
 {
-    *turn = (struct core_turn){.device = dev->device->no, .kind = kind, .gated = gated};
+    struct near_device *dev = near_device_of(c, device);
     list_init(&turn->node);
-    MUST(client_of(turn) == cl);
+    turn->device = dev->device->no;
+    turn->gated = !word_has_come(turn);
+    turn->cancelled = false;
+    struct near_job *job = near_job_new(c, turn->client, turn->kind, dev, turn->gated);
+    if (job) {
+        job->turn = turn;
+        return job;
+    }
     turn_enqueue(c, dev, turn);
     c->m.near_waiting++;
     c->near->due = true; /* others that wait may not be before it in everything */
+    return NULL;
 }
 
-bool near_wait_cancel(struct core *c, struct core_turn *turn)
+void near_cancel(struct core *c, struct core_turn *turn)
 {
-    if (!list_is_linked(&turn->node))
-        return false;
-    turn->cancelled = true;
-    c->near->due = true;
-    return true;
+    if (list_is_linked(&turn->node)) {
+        turn->cancelled = true;
+        c->near->due = true;
+        return;
+    }
+    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
+        struct near_job *job = CONTAINER_OF(node, struct near_job, node);
+        if (job->turn == turn)
+            near_job_cancel(job);
+    }
 }
 
 /* ---- those who end ---- */
 
 /* 0: it goes on waiting. */
-static int turn_verdict(const struct core *c, struct core_turn *turn)
+static int turn_verdict(const struct core *c, const struct core_turn *turn)
 {
-    const uint64_t deadline_ns =
-        turn_stores(turn) ? commit_of(turn)->deadline_ns : send_of(turn)->deadline_ns;
     if (turn->cancelled)
         return -ECANCELED;
-    return deadline_ns && c->now_ns >= deadline_ns ? -ETIMEDOUT : 0;
+    return turn->deadline_ns && c->now_ns >= turn->deadline_ns ? -ETIMEDOUT : 0;
 }
 
 /* Looks through one list of a line; who ends goes to `over`. */
@@ -139,11 +130,12 @@ static bool line_begin(struct core *c, struct near_device *dev, struct near_line
     if (!node)
         return false;
     struct core_turn *turn = turn_at(node);
-    struct near_job *job = near_job_take(c, client_of(turn), turn->kind, dev, turn->gated);
+    struct near_job *job = near_job_take(c, turn->client, turn->kind, dev, turn->gated);
     if (!job)
         return false;
     turn_dequeue(dev, line, turn);
     c->m.near_waiting--;
+    job->turn = turn;
     turn->kind->run(c, turn, job);
     return true;
 }

@@ -287,7 +287,7 @@ START_TEST(who_is_past_its_deadline_ends)
     fill_up(1);
     start(4, 2);
     ck_assert_int_eq(store(2, 1, NULL, &commit), 1);
-    send[4].s.deadline_ns = commit.c.deadline_ns = r.now_ns + 1;
+    send[4].s.turn.deadline_ns = commit.c.turn.deadline_ns = r.now_ns + 1;
     run();
     ck_assert_uint_eq(waiting(), 2);
     rig_step(&r);
