@@ -281,7 +281,7 @@ static void reply_near(struct pages_call *x)
         MUST(core_release(s->core, cl, l->held.lease) == 0);
         x->wait.acquire.wait = x->wait.acquire.load = false;
         x->wait.prefetch |= is_lost;
-        wait_again(call);
+        wait_anew(call);
         return;
     }
     reply_held(s, call->session, &call->head, &l->held, l->shard, true);

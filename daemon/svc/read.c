@@ -413,6 +413,12 @@ void wait_leave(struct call *call)
 static const struct call_kind wait_kind = {
     .leave = wait_leave, .expire = wait_finish, .drain = wait_finish};
 
+void wait_anew(struct call *call)
+{
+    call->kind = &wait_kind;
+    wait_again(call);
+}
+
 /* The keys are read again at every wake-up, so the request's bytes stay. */
 struct wait_call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
                            void (*then)(struct wait_call *x, const struct core_held *held))

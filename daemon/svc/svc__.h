@@ -365,6 +365,8 @@ void look_slices(struct request *rq, const struct core_asking *asking, look_answ
 struct wait_call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
                            void (*then)(struct wait_call *x, const struct core_held *held));
 void wait_again(struct call *call);
+/* As another kind it had a hit, which has gone: it waits again. */
+void wait_anew(struct call *call);
 /* It neither asks nor waits any more, and lets go of what it held. */
 void wait_leave(struct call *call);
 /* Begins to load what it did not wait for; of a long one its slices have begun that. */

@@ -3,6 +3,8 @@
 #include <check.h>
 
 #include "check_run.h"
+#include "serve.h"
+#include "svc__.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -180,17 +182,25 @@ END_TEST
 
 /* ---- lost ---- */
 
+/* Of five blocks four are in slots alone, and the fifth is being copied there. */
+static uint64_t acquire_five(struct sr_blocks *ret_five)
+{
+    *ret_five = g.b;
+    only_near();
+    ret_five->first = 4;
+    ret_five->n = 1;
+    store(ret_five);
+    ret_five->first = 0;
+    ret_five->n = 5;
+    const uint64_t on = sr_acquire_on(&s, p, ret_five, 0);
+    ck_assert_uint_eq(sr_replies(&s, on), 0);
+    return on;
+}
+
 START_TEST(what_went_with_the_device_is_a_miss_and_is_loaded_for_the_next)
 {
-    struct sr_blocks more = g.b;
-    only_near();
-    more.first = 4;
-    more.n = 1;
-    store(&more);
-    more.first = 0;
-    more.n = 5;
-    uint64_t on = sr_acquire_on(&s, p, &more, 0);
-    ck_assert_uint_eq(sr_replies(&s, on), 0); /* the fifth is copied */
+    struct sr_blocks more;
+    const uint64_t on = acquire_five(&more);
     fake_device_lose(s.device[0].fake);
     sr_device_copies(&s);
     struct msg_acquire_reply reply = sr_held(&s, on);
@@ -203,6 +213,33 @@ START_TEST(what_went_with_the_device_is_a_miss_and_is_loaded_for_the_next)
     reply = sr_held(&s, sr_acquire_on(&s, p, &more, 0));
     ck_assert_uint_eq(reply.hit_tokens, 40);
     ck_assert_uint_eq(on_device(&reply), 0);
+}
+END_TEST
+
+/* The lease has gone with the device, and another is asked for in slices. */
+START_TEST(who_is_called_off_while_it_looks_again_holds_nothing)
+{
+    struct sr_blocks more;
+    const uint64_t on = acquire_five(&more);
+    s.core->cfg.slice_work = 1;
+    s.svc->cfg.turn_work = 1;
+    fake_device_lose(s.device[0].fake);
+    sr_device_copies(&s);
+    ck_assert_uint_eq(sr_replies(&s, on), 0);
+    if (_i == 0)
+        (void)sr_cancel(&s, p, on);
+    else if (_i == 1)
+        sr_turn(&s, 1000);
+    else
+        sr_leave(&s, p);
+    for (unsigned i = 0; i < 100; i++)
+        sr_turn(&s, 0);
+    if (_i == 0)
+        ck_assert_uint_eq(sr_status(&s, on), KVC_ST_CANCELLED);
+    if (_i == 1)
+        ck_assert_uint_eq(sr_held(&s, on).hit_tokens, 0);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+    ck_assert_uint_eq(asks_hold(s.core) + metrics()->leases, 0);
 }
 END_TEST
 
@@ -277,6 +314,7 @@ int main(void)
     tcase_add_test(t, its_ticket_is_good_once_it_is_in_memory);
     tcase_add_test(t, a_rank_that_is_not_there_is_refused);
     tcase_add_test(t, what_went_with_the_device_is_a_miss_and_is_loaded_for_the_next);
+    tcase_add_loop_test(t, who_is_called_off_while_it_looks_again_holds_nothing, 0, 3);
     tcase_add_test(t, a_load_whose_slots_went_says_so_of_each_block);
     tcase_add_test(t, a_session_that_dies_lets_go_of_its_slots);
     tcase_add_loop_test(t, who_releases_what_he_has_not_been_told_of_harms_nobody, 0, 2);
