@@ -123,8 +123,8 @@ static void check_quotas(struct core *c)
 static void check_parts(struct core *c, const struct block *b, struct tally *t)
 {
     if (!(b->flags & BLOCK_F_PARTS)) {
-        const bool host = b->flags & BLOCK_F_HOST, disk = b->flags & BLOCK_F_DISK;
-        MUST(b->state == BLOCK_DYING || host == (b->where != 0) || b->flags & BLOCK_F_LOADING);
+        const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_DISK);
+        MUST(b->state == BLOCK_DYING || host == (b->where != 0) || block_loading(b));
         MUST(b->state == BLOCK_DYING || disk == (b->disk != 0));
         return;
     }
@@ -134,8 +134,8 @@ static void check_parts(struct core *c, const struct block *b, struct tally *t)
         const struct part *p = pool_at(c->parts, i);
         MUST(p != NULL && p->shard < KVC_SHARDS_MAX);
         if (b->state == BLOCK_PRESENT) {
-            MUST(!(b->flags & BLOCK_F_HOST) == (p->loc.id == 0) || b->flags & BLOCK_F_LOADING);
-            MUST(!(b->flags & BLOCK_F_DISK) == (p->disk.id == 0) || b->flags & BLOCK_F_TORN);
+            MUST(!copy_there(b, CORE_HOST) == (p->loc.id == 0) || block_loading(b));
+            MUST(!copy_there(b, CORE_DISK) == (p->disk.id == 0) || b->disk_copy == COPY_TORN);
         } else if (b->state == BLOCK_PENDING) {
             MUST(p->loc.id != 0);
         }
@@ -181,26 +181,24 @@ static void check_forest(struct core *c, uint32_t no, struct tally *t)
 static void check_places(struct core *c, const struct block *b, struct tally *t)
 {
     const uint32_t f = b->flags;
-    const bool host = f & BLOCK_F_HOST, disk = f & BLOCK_F_DISK;
+    const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_DISK);
     const uint64_t bytes = block_bytes(c, b);
-    MUST(host || disk || f & BLOCK_F_TORN);
-    MUST(host || !(f & (BLOCK_F_UNCHECKED | BLOCK_F_CLEAN | BLOCK_F_SAVING)));
-    MUST(disk || !(f & (BLOCK_F_CLEAN | BLOCK_F_DURABLE | BLOCK_F_BY_PIN)));
-    MUST(!(f & BLOCK_F_BY_PIN) || (f & BLOCK_F_DURABLE && !(f & BLOCK_F_SAFE)));
+    MUST(host || disk || b->disk_copy == COPY_TORN);
+    MUST(host || (b->parked == PARKED_NOT && !block_saving(b)));
+    MUST(disk || !block_is_clean(b));
+    MUST(b->disk_copy != COPY_FOR_PIN || !(f & BLOCK_F_SAFE));
     MUST(!(f & BLOCK_F_SAFE) || b->parent == CORE_NONE ||
          c->blocks[b->parent].flags & BLOCK_F_SAFE);
-    MUST(f & BLOCK_F_RING || !(f & BLOCK_F_CLEAN));
-    MUST(f & BLOCK_F_SAVING || !(f & BLOCK_F_LEAVING));
-    MUST(!(f & BLOCK_F_CLEAN) || !(f & BLOCK_F_LEAVING));
-    MUST(!(f & BLOCK_F_SAVING) || !(f & BLOCK_F_LOADING));
-    MUST((b->moving > 0) == !!(f & (BLOCK_F_SAVING | BLOCK_F_LOADING)));
+    MUST(f & BLOCK_F_RING || !block_is_clean(b));
+    MUST(block_saving(b) || b->parked != PARKED_LEAVING);
+    MUST(b->moving > 0 || !block_loading(b));
     t->in_memory += host;
     t->on_disk += disk;
     t->memory_bytes += host ? bytes : 0;
     t->disk_bytes += disk ? bytes : 0;
     t->unsaved += host && !disk ? bytes : 0;
-    t->clean_bytes += f & BLOCK_F_CLEAN ? bytes : 0;
-    t->unchecked += f & BLOCK_F_UNCHECKED ? 1 : 0;
+    t->clean_bytes += block_is_clean(b) ? bytes : 0;
+    t->unchecked += host && b->host_copy != COPY_READY ? 1 : 0;
 }
 
 static void check_block(struct core *c, uint32_t no, struct tally *t)

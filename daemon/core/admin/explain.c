@@ -28,13 +28,13 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
     x->level_left_ms = until ? MAX(until, c->now_ms + 1) - c->now_ms : 0;
     if (b->state != BLOCK_PRESENT)
         return;
-    x->tiers = (b->flags & BLOCK_F_HOST ? CORE_IN_HOST : 0u) |
-               (b->flags & BLOCK_F_DISK ? CORE_ON_DISK : 0u) |
+    x->tiers = (copy_there(b, CORE_HOST) ? CORE_IN_HOST : 0u) |
+               (copy_there(b, CORE_DISK) ? CORE_ON_DISK : 0u) |
                (near_is_there(c, b) ? CORE_ON_DEVICE : 0u);
-    x->durable = b->flags & BLOCK_F_DURABLE;
+    x->durable = block_is_durable(b);
     x->reason = block_reachable(c, b) ? KVC_MISS_NONE : KVC_MISS_NOT_LOADED;
-    if (b->flags & BLOCK_F_HOST)
-        host->memory->view(host, block_loc(c, b, 0), &x->view);
+    if (copy_there(b, CORE_HOST))
+        host->memory->view(host, copy_loc(c, b, CORE_HOST, 0), &x->view);
 }
 
 uint32_t core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const uint8_t *key,

@@ -173,13 +173,13 @@ static void check_near(struct core *c, const struct near_copy *e, const struct c
     MUST(e->device < c->near->ndevices && e->shard < block_shards(c, b) && !e->mine);
     MUST(b->gen == e->gen && (b->state == BLOCK_PRESENT || b->state == BLOCK_DYING));
     MUST(e->holds == t->holds[no] && e->copies == t->copies[no]);
-    MUST(e->loc.id != 0 || e->state == NEAR_VOID);
+    MUST(e->loc.id != 0 || e->state == COPY_NONE);
     MUST(!used || b->leases > 0 || b->copies > 0); /* who uses it holds its block */
-    MUST(e->state != NEAR_FILLING || e->copies == 1);
-    MUST(e->state == NEAR_VOID || (e->state == NEAR_FILLING) == t->filling[no]);
-    if (e->state == NEAR_VOID || b->state == BLOCK_DYING)
+    MUST(e->state != COPY_FILLING || e->copies == 1);
+    MUST(e->state == COPY_NONE || (e->state == COPY_FILLING) == t->filling[no]);
+    if (e->state == COPY_NONE || b->state == BLOCK_DYING)
         MUST(used);
-    if (e->state != NEAR_VOID)
+    if (e->state != COPY_NONE)
         MUST(b->near && near_find(c, b, e->shard, &c->near->dev[e->device]) == e);
     slots[e->device] += e->loc.id != 0;
 }
@@ -222,10 +222,10 @@ static void check_entries(struct core *c, const struct counted *t)
     const struct near_copy *e;
     POOL_FOR_EACH (e, i, c->near->entries) {
         check_near(c, e, t, slots);
-        linked += e->state != NEAR_VOID;
-        ready[e->device] += e->state == NEAR_READY;
+        linked += e->state != COPY_NONE;
+        ready[e->device] += e->state == COPY_READY;
         bytes[e->device] +=
-            e->state == NEAR_READY ? block_group(c, &c->blocks[e->block])->block_bytes : 0;
+            e->state == COPY_READY ? block_group(c, &c->blocks[e->block])->block_bytes : 0;
     }
     for (uint32_t i = 0; i < UINT32_C(1) << c->near->buckets_log2; i++)
         for (uint32_t no = c->near->bucket[i]; no != CORE_NONE; no = near_at(c, no)->next)

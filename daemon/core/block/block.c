@@ -33,24 +33,27 @@ uint32_t records_used(const struct core *c)
     return c->records->used;
 }
 
-static const char *const block_state_names[] = {"free", "pending", "present", "dying"};
+static const char *const block_state_names[] = {"free",    "found",   "reached",
+                                                "pending", "present", "dying"};
 static const uint32_t block_edges[] = {
-    [BLOCK_FREE] = 1u << BLOCK_PENDING,
-    [BLOCK_PENDING] = 1u << BLOCK_PRESENT | 1u << BLOCK_DYING,
-    [BLOCK_PRESENT] = 1u << BLOCK_DYING,
-    [BLOCK_DYING] = 1u << BLOCK_FREE,
+    [BLOCK_FREE] = SM_BIT(BLOCK_PENDING) | SM_BIT(BLOCK_FOUND),
+    [BLOCK_FOUND] = SM_BIT(BLOCK_REACHED) | SM_BIT(BLOCK_DYING),
+    [BLOCK_REACHED] = SM_BIT(BLOCK_PRESENT),
+    [BLOCK_PENDING] = SM_BIT(BLOCK_PRESENT) | SM_BIT(BLOCK_DYING),
+    [BLOCK_PRESENT] = SM_BIT(BLOCK_DYING),
+    [BLOCK_DYING] = SM_BIT(BLOCK_FREE),
 };
 static const struct sm_table block_sm = {
-    .name = "block", .states = block_state_names, .n = 4, .edges = block_edges};
+    .name = "block", .states = block_state_names, .n = 6, .edges = block_edges};
 
-static void block_state_set(struct block *b, enum block_state to)
+void block_state_set(struct block *b, enum block_state to)
 {
     uint8_t state = b->state;
     SM_MOVE(&block_sm, &state, to);
-    b->state = state & 3u;
+    b->state = state & 7u;
 }
 
-struct block *block_new(struct core *c)
+struct block *block_new(struct core *c, enum block_state state)
 {
     struct records *records = c->records;
     uint32_t no;
@@ -72,7 +75,7 @@ struct block *block_new(struct core *c)
                         .child = CORE_NONE,
                         .next = CORE_NONE,
                         .prev = CORE_NONE};
-    block_state_set(b, BLOCK_PENDING);
+    block_state_set(b, state);
     records->used++;
     c->m.blocks_pending++;
     return b;
@@ -212,7 +215,6 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     c->ending += b->counted;
     if (b->state == BLOCK_PRESENT) {
         struct core_ns *ns = block_ns(c, b);
-        block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED);
         if (--ns->blocks == 0)
             shrink_largest(c, ns);
         ns->bytes -= bytes;
@@ -224,12 +226,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
         c->m.blocks_pending--;
         c->m.blocks_dropped++;
     }
-    const uint64_t was = unevictable_change(c, b);
-    const bool lapsed = block_lapsed(c, b);
-    block_state_set(b, BLOCK_DYING);
-    lapse_changed(c, b, lapsed);
-    unevictable_changed(c, b, was);
-    room_bind(c, b);
+    copies_die(c, b);
     block_changed(c, b, &(struct block_change){.what = BLOCK_GONE, .reason = reason});
 }
 
@@ -254,13 +251,13 @@ void settle_hear(struct core *c, struct block *b, const struct block_change *x)
     MUST(!b->near); /* who holds a copy on a device holds the block */
     if (!has_parts(b)) {
         if (b->where)
-            host_give(c, b, (struct tier_loc){b->where});
+            copy_give(c, b, CORE_HOST, (struct tier_loc){b->where});
     } else {
         for (uint32_t i = b->where; i != CORE_NONE;) {
             struct part *p = pool_at(c->parts, i);
             i = p->next;
             if (p->loc.id)
-                host_give(c, b, p->loc);
+                copy_give(c, b, CORE_HOST, p->loc);
             pool_put(c->parts, p);
         }
     }
@@ -270,7 +267,8 @@ void settle_hear(struct core *c, struct block *b, const struct block_change *x)
 
 void block_abandon(struct core *c, struct block *b)
 {
-    MUST(b->state == BLOCK_PENDING && !(b->flags & BLOCK_F_LINKED) && b->where == CORE_NONE);
+    MUST(b->state == BLOCK_PENDING || b->state == BLOCK_FOUND);
+    MUST(!(b->flags & BLOCK_F_LINKED) && b->where == CORE_NONE);
     c->m.blocks_pending--;
     block_state_set(b, BLOCK_DYING);
     record_free(c, b);
@@ -398,7 +396,7 @@ void block_touch(struct core *c, struct block *b)
 {
     if (b->state != BLOCK_PENDING || b->shards_present == 0)
         b->used = core__stamp(c); /* that of a half block says how long it waits for a rank */
-    if (b->flags & BLOCK_F_CLEAN)
+    if (block_is_clean(b))
         clean_recall(c, b);
     if (b->flags & BLOCK_F_LINKED)
         c->cfg.policy->touch(c->policy, block_no(c, b), c->now_ms);
@@ -427,50 +425,11 @@ struct part *block_part(struct core *c, const struct block *b, uint32_t shard)
     return NULL;
 }
 
-struct tier_loc block_loc(struct core *c, const struct block *b, uint32_t shard)
-{
-    if (!has_parts(b))
-        return (struct tier_loc){b->where};
-    const struct part *p = block_part(c, b, shard);
-    MUST(p != NULL);
-    return p->loc;
-}
-
-void block_set_loc(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc)
-{
-    if (!has_parts(b)) {
-        b->where = loc.id;
-        return;
-    }
-    struct part *p = block_part(c, b, shard);
-    MUST(p != NULL);
-    p->loc = loc;
-}
-
 bool block_in_host(struct core *c, const struct block *b)
 {
     if (b->state == BLOCK_PRESENT)
         return block_ready(b);
-    return !(b->flags & BLOCK_F_LOADING) && block_loc(c, b, 0).id != 0;
-}
-
-struct tier_loc block_disk(struct core *c, const struct block *b, uint32_t shard)
-{
-    if (!has_parts(b))
-        return (struct tier_loc){b->disk};
-    const struct part *p = block_part(c, b, shard);
-    return p && p->state == PART_DONE ? p->disk : (struct tier_loc){0};
-}
-
-void block_set_disk(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc)
-{
-    if (!has_parts(b)) {
-        b->disk = loc.id;
-        return;
-    }
-    struct part *p = block_part(c, b, shard);
-    MUST(p != NULL && p->state == PART_DONE);
-    p->disk = loc;
+    return !block_loading(b) && copy_loc(c, b, CORE_HOST, 0).id != 0;
 }
 
 struct tier_label block_label(struct core *c, const struct block *b, uint32_t shard)
@@ -504,7 +463,7 @@ void block_publish(struct core *c, struct block *b)
     if (kept && !block_keeps_above(c, b))
         block_unhold_quietly(c, &c->blocks[b->parent]);
     wish_begin(c, b);
-    block_place(c, b, BLOCK_F_HOST, 0);
+    copy_set(c, b, CORE_HOST, COPY_READY);
     count_present(c, ns, bytes);
     c->m.blocks_stored++;
     block_changed(c, b, &(struct block_change){.what = BLOCK_STORED});
@@ -514,6 +473,7 @@ void block_found(struct core *c, struct block *b, uint64_t bytes)
 {
     block_state_set(b, BLOCK_PRESENT);
     count_present(c, block_ns(c, b), bytes);
+    copies_found(c, b);
 }
 
 bool block_in_use(struct core *c, const struct block *b)

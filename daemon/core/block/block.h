@@ -66,7 +66,10 @@ void core__client_settle(struct core *c, struct core_client *cl);
 /* ---- block.c ---- */
 
 uint32_t records_used(const struct core *c);
-struct block *block_new(struct core *c); /* NULL: all in use */
+/* PENDING or FOUND. NULL: all in use. */
+struct block *block_new(struct core *c, enum block_state state);
+/* Along an edge of the table in block.c; what is counted by the state is the caller's. */
+void block_state_set(struct block *b, enum block_state to);
 void block_link(struct core *c, struct block *b, struct block *parent,
                 const struct core_cost *cost);
 /* A new record that was never linked goes back. */
@@ -85,10 +88,6 @@ void block_touch(struct core *c, struct block *b);
  * policies rely on. Of a long chain those near b: the others have descendants, and stay. */
 void block_touch_path(struct core *c, struct block *b);
 struct part *block_part(struct core *c, const struct block *b, uint32_t shard);
-struct tier_loc block_loc(struct core *c, const struct block *b, uint32_t shard);
-void block_set_loc(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc);
-struct tier_loc block_disk(struct core *c, const struct block *b, uint32_t shard);
-void block_set_disk(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc);
 /* What tiers keep of one of its shards. */
 struct tier_label block_label(struct core *c, const struct block *b, uint32_t shard);
 /* What leases of it read in host memory is there. Of one that is PRESENT or DYING. */
@@ -103,7 +102,7 @@ void block_enter(struct core *c, struct block *b);
 void block_park(struct core *c, struct block *b);
 /* All shards are there. */
 void block_publish(struct core *c, struct block *b);
-/* A record that was found at start becomes PRESENT; where it is, block_place() says. */
+/* A record that was found at start becomes PRESENT; which copies it has, it says. */
 void block_found(struct core *c, struct block *b, uint64_t bytes);
 /* Walks a subtree, children before parents: first, then next until CORE_NONE. Ask for the next
  * before the block at hand is killed. */
@@ -135,14 +134,25 @@ static inline bool block_may_be_held(const struct block *b)
 
 /* ---- places.c ---- */
 
-/* Of a PRESENT block: flags that say where it is, with all that is counted by them. */
-void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear);
+/* The state of its copy in a tier, with all that is counted by that. Allowed edges: places.c. */
+void copy_set(struct core *c, struct block *b, enum core_tier tier, enum copy_state to);
+/* It becomes DYING: it has no copy any more, but for those that are being read or written. */
+void copies_die(struct core *c, struct block *b);
+/* It is PRESENT now, with the copies that were found: they are counted from here on. */
+void copies_found(struct core *c, struct block *b);
 /* Its disk copies can be read now. */
 bool block_readable(struct core *c, const struct block *b);
 /* A present block that a hit may have: in memory, or on disk and its path is in service. */
 bool block_reachable(struct core *c, const struct block *b);
-/* Gives back what it has in host memory, which is not told of it yet, or no more. */
-void host_give_back(struct core *c, struct block *b, uint32_t shards);
+/* Where a shard of it is, 0: it is not in that tier. What is on its way there is not told. */
+struct tier_loc copy_loc(struct core *c, const struct block *b, enum core_tier tier,
+                         uint32_t shard);
+void copy_set_loc(struct core *c, struct block *b, enum core_tier tier, uint32_t shard,
+                  struct tier_loc loc);
+/* Room of one of its shards is given back, and counted for who pays for it. */
+void copy_give(struct core *c, const struct block *b, enum core_tier tier, struct tier_loc loc);
+/* The same of all shards that its record has in the tier. Nobody may be told of them. */
+void copy_give_all(struct core *c, struct block *b, enum core_tier tier);
 /* Of a block that is also on disk and not in use. */
 void host_drop(struct core *c, struct block *b);
 /* Gives all its room on disk back; nothing may be in flight there. */
@@ -152,11 +162,8 @@ void promise_end(struct core *c, struct block *b);
 
 /* ---- room.c ---- */
 
-/* All room that blocks have is given back here, and counted for its namespace. */
 /* Bytes taken in memory, by owner_no(). */
 uint64_t host_room_of(const struct core *c, uint32_t owner);
-void host_give(struct core *c, const struct block *b, struct tier_loc loc);
-void disk_give(struct core *c, const struct block *b, struct tier_loc loc);
 /* Payload bytes of room that b's namespace has in a tier from now on, or no more. */
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes);
 /* With so many bytes more in memory the principal of ns has no more than its promised part of
@@ -188,7 +195,7 @@ int unevictable_refused(int err, const char **ret_why) KVC_WARN_UNUSED;
 /* The same that a first hold of b would keep there, and one more part of it that is reserved. */
 static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b)
 {
-    const bool more = b->leases == 0 && b->flags & BLOCK_F_HOST && !block_is_bound(b, 0);
+    const bool more = b->leases == 0 && copy_there(b, CORE_HOST) && !block_is_bound(b, CORE_HOST);
     return more ? (uint64_t)block_shards(c, b) * block_ns(c, b)->slot_bytes[b->group] : 0;
 }
 

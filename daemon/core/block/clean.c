@@ -58,7 +58,7 @@ static void ring_compact(struct core *c)
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->clean->n; i++) {
         const uint32_t no = c->clean->no[ring_at(c, i)];
-        if (c->blocks[no].flags & BLOCK_F_CLEAN)
+        if (block_is_clean(&c->blocks[no]))
             c->clean->no[ring_at(c, n++)] = no;
         else
             block_clear(&c->blocks[no], BLOCK_F_RING);
@@ -82,20 +82,22 @@ void clean_push(struct core *c, struct block *b)
     }
     if (!(b->flags & BLOCK_F_RING))
         c->clean->no[ring_at(c, c->clean->n++)] = block_no(c, b);
-    b->flags |= BLOCK_F_RING | BLOCK_F_CLEAN;
+    b->flags |= BLOCK_F_RING;
+    b->parked = PARKED_CLEAN;
     c->m.clean_bytes += block_bytes(c, b);
 }
 
 void clean_end(struct core *c, struct block *b)
 {
-    if (b->flags & BLOCK_F_CLEAN)
-        c->m.clean_bytes -= block_bytes(c, b);
-    block_clear(b, BLOCK_F_CLEAN);
+    if (!block_is_clean(b))
+        return;
+    b->parked = PARKED_NOT;
+    c->m.clean_bytes -= block_bytes(c, b);
 }
 
 void clean_recall(struct core *c, struct block *b)
 {
-    MUST(b->flags & BLOCK_F_CLEAN);
+    MUST(block_is_clean(b));
     clean_end(c, b);
     block_enter(c, b);
 }
@@ -107,10 +109,10 @@ struct block *clean_pop(struct core *c, uint32_t payer)
         c->clean->at = ring_at(c, 1);
         c->clean->n--;
         block_clear(b, BLOCK_F_RING);
-        if (!(b->flags & BLOCK_F_CLEAN))
+        if (!block_is_clean(b))
             continue;
         if (!block_in_use(c, b) && b->host_pins == 0 &&
-            !retain_guards(c->retain, block_ns(c, b)->payer, payer, 0, c->largest))
+            !retain_guards(c->retain, block_ns(c, b)->payer, payer, CORE_HOST, c->largest))
             return b;
         clean_recall(c, b);
     }
@@ -122,7 +124,7 @@ struct block *clean_of(struct core *c, uint32_t within)
     const uint32_t n = MIN(c->clean->n, CLEAN_LOOK);
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = ring_block(c, i);
-        if (b->flags & BLOCK_F_CLEAN && !block_in_use(c, b) && b->host_pins == 0 &&
+        if (block_is_clean(b) && !block_in_use(c, b) && b->host_pins == 0 &&
             retain_is_within(c->retain, block_ns(c, b)->payer, within))
             return b;
     }
@@ -138,7 +140,7 @@ void clean_check(const struct core *c, uint64_t ring)
 
 void disk_forget(struct core *c, struct block *b)
 {
-    if (b->flags & BLOCK_F_CLEAN)
+    if (block_is_clean(b))
         clean_recall(c, b);
     disk_drop(c, b);
 }

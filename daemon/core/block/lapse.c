@@ -14,7 +14,7 @@ bool block_lapsed(const struct core *c, const struct block *b)
 {
     if (b->state != BLOCK_PRESENT || block_promised(b))
         return false;
-    return b->flags & BLOCK_F_SAFE || (!(b->flags & BLOCK_F_DURABLE) && block_names_safe(c, b));
+    return b->flags & BLOCK_F_SAFE || (!block_is_durable(b) && block_names_safe(c, b));
 }
 
 void lapse_changed(struct core *c, const struct block *b, bool was)

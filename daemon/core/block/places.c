@@ -3,98 +3,186 @@
 #include "block.h"
 #include "lapse.h"
 #include "regions.h"
+#include "sm.h"
 
-/* What is counted of the copies of a PRESENT block, by its flags. */
-static void count_places(struct core *c, const struct block *b, bool more)
+/* ---- states of copies ---- */
+
+static const char *const copy_names[] = {"none",  "filling", "suspect", "checking",
+                                         "ready", "for pin", "durable", "torn"};
+#define COPIES_ON_DISK (SM_BIT(COPY_READY) | SM_BIT(COPY_FOR_PIN) | SM_BIT(COPY_DURABLE))
+static const uint32_t host_edges[] = {
+    [COPY_NONE] = SM_BIT(COPY_FILLING) | SM_BIT(COPY_READY),
+    [COPY_FILLING] = SM_BIT(COPY_READY) | SM_BIT(COPY_NONE),
+    [COPY_SUSPECT] = SM_BIT(COPY_CHECKING) | SM_BIT(COPY_NONE),
+    [COPY_CHECKING] = SM_BIT(COPY_READY) | SM_BIT(COPY_SUSPECT) | SM_BIT(COPY_NONE),
+    [COPY_READY] = SM_BIT(COPY_NONE),
+    [COPY_TORN] = 0,
+};
+/* A write that ends replaces what was there: a copy written again durably, or where it is faster.
+ */
+static const uint32_t disk_edges[] = {
+    [COPY_NONE] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
+    [COPY_READY] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
+    [COPY_FOR_PIN] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
+    [COPY_DURABLE] = SM_BIT(COPY_DURABLE) | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
+    [COPY_TORN] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
+};
+static const struct sm_table copy_sm[] = {
+    [CORE_HOST] = {"copy in memory", copy_names, ARRAY_LEN(host_edges), host_edges},
+    [CORE_DISK] = {"copy on disk", copy_names, ARRAY_LEN(disk_edges), disk_edges},
+};
+
+static void copy_move(struct block *b, enum core_tier tier, enum copy_state to)
+{
+    uint8_t state = (uint8_t)copy_state(b, tier);
+    SM_MOVE(&copy_sm[tier], &state, to);
+    if (tier == CORE_HOST)
+        b->host_copy = state & 7u;
+    else
+        b->disk_copy = state & 7u;
+}
+
+/* What is counted of the copies of a PRESENT block. */
+static void copies_count(struct core *c, const struct block *b, bool more)
 {
     const uint64_t bytes = block_bytes(c, b), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
-    const bool host = b->flags & BLOCK_F_HOST, disk = b->flags & BLOCK_F_DISK;
+    const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_DISK);
     c->m.bytes_in_memory += host ? by : 0;
     c->m.bytes_on_disk += disk ? by : 0;
     c->m.blocks_in_memory += host ? one : 0;
     c->m.blocks_on_disk += disk ? one : 0;
     c->m.bytes_unsaved += host && !disk ? by : 0;
-    c->unchecked += b->flags & BLOCK_F_UNCHECKED ? one : 0;
+    c->unchecked += host && b->host_copy != COPY_READY ? one : 0;
 }
 
-void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear)
+void copy_set(struct core *c, struct block *b, enum core_tier tier, enum copy_state to)
 {
     const uint64_t was = unevictable_change(c, b);
     const bool lapsed = block_lapsed(c, b), promised = block_promised(b);
-    count_places(c, b, false);
-    block_clear(b, clear);
-    b->flags |= set & BLOCK_F_ALL;
+    const bool counts = b->state == BLOCK_PRESENT;
+    if (counts)
+        copies_count(c, b, false);
+    copy_move(b, tier, to);
     if (promised && !block_promised(b))
         c->promises_lost++;
-    count_places(c, b, true);
+    if (counts)
+        copies_count(c, b, true);
     lapse_changed(c, b, lapsed);
     unevictable_changed(c, b, was);
     room_bind(c, b);
 }
 
+void copies_die(struct core *c, struct block *b)
+{
+    const uint64_t was = unevictable_change(c, b);
+    const bool lapsed = block_lapsed(c, b);
+    if (b->state == BLOCK_PRESENT)
+        copies_count(c, b, false);
+    block_state_set(b, BLOCK_DYING);
+    if (!block_loading(b))
+        b->host_copy = COPY_NONE;
+    b->disk_copy = COPY_NONE;
+    lapse_changed(c, b, lapsed);
+    unevictable_changed(c, b, was);
+    room_bind(c, b);
+}
+
+void copies_found(struct core *c, struct block *b)
+{
+    copies_count(c, b, true);
+    room_bind(c, b);
+}
+
+/* ---- where they are ---- */
+
+struct tier_loc copy_loc(struct core *c, const struct block *b, enum core_tier tier, uint32_t shard)
+{
+    if (!(b->flags & BLOCK_F_PARTS))
+        return (struct tier_loc){tier == CORE_HOST ? b->where : b->disk};
+    const struct part *p = block_part(c, b, shard);
+    if (!p || (tier == CORE_DISK && p->state != PART_DONE))
+        return (struct tier_loc){0};
+    return tier == CORE_HOST ? p->loc : p->disk;
+}
+
+void copy_set_loc(struct core *c, struct block *b, enum core_tier tier, uint32_t shard,
+                  struct tier_loc loc)
+{
+    if (!(b->flags & BLOCK_F_PARTS)) {
+        *(tier == CORE_HOST ? &b->where : &b->disk) = loc.id;
+        return;
+    }
+    struct part *p = block_part(c, b, shard);
+    MUST(p != NULL && (tier == CORE_HOST || p->state == PART_DONE));
+    *(tier == CORE_HOST ? &p->loc : &p->disk) = loc;
+}
+
+void copy_give(struct core *c, const struct block *b, enum core_tier tier, struct tier_loc loc)
+{
+    struct tier *t = core_tier(c, tier);
+    t->ops->free(t, loc);
+    room_count(c, block_ns(c, b), tier, -(int64_t)block_group(c, b)->block_bytes);
+}
+
+void copy_give_all(struct core *c, struct block *b, enum core_tier tier)
+{
+    const uint32_t shards = block_shards(c, b);
+    const uint64_t was = unevictable_change(c, b);
+    for (uint32_t i = 0; i < shards; i++) {
+        const struct tier_loc loc = copy_loc(c, b, tier, i);
+        if (!loc.id)
+            continue;
+        copy_give(c, b, tier, loc);
+        copy_set_loc(c, b, tier, i, (struct tier_loc){0});
+    }
+    unevictable_changed(c, b, was);
+}
+
+/* ---- what is there ---- */
+
 bool block_readable(struct core *c, const struct block *b)
 {
     const struct tier *disk = c->cfg.disk;
     const uint32_t shards = block_shards(c, b);
-    if (!(b->flags & BLOCK_F_DISK))
+    if (!copy_there(b, CORE_DISK))
         return false;
     for (uint32_t i = 0; i < shards; i++)
-        if (!disk->storage->readable(disk, block_disk(c, b, i)))
+        if (!disk->storage->readable(disk, copy_loc(c, b, CORE_DISK, i)))
             return false;
     return true;
 }
 
 bool block_reachable(struct core *c, const struct block *b)
 {
-    return (b->flags & BLOCK_F_HOST) || block_readable(c, b);
-}
-
-void host_give_back(struct core *c, struct block *b, uint32_t shards)
-{
-    const uint64_t was = unevictable_change(c, b);
-    for (uint32_t i = 0; i < shards; i++) {
-        struct tier_loc loc = block_loc(c, b, i);
-        if (loc.id)
-            host_give(c, b, loc);
-        block_set_loc(c, b, i, (struct tier_loc){0});
-    }
-    unevictable_changed(c, b, was);
+    return copy_there(b, CORE_HOST) || block_readable(c, b);
 }
 
 void host_drop(struct core *c, struct block *b)
 {
-    const uint32_t shards = block_shards(c, b);
-    MUST(b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_HOST) && !block_in_use(c, b) &&
+    MUST(b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST) && !block_in_use(c, b) &&
          b->host_pins == 0);
     if (block_in_policy(b))
         block_park(c, b);
     clean_end(c, b);
-    block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
-    host_give_back(c, b, shards);
+    copy_set(c, b, CORE_HOST, COPY_NONE);
+    copy_give_all(c, b, CORE_HOST);
 }
 
 void disk_drop(struct core *c, struct block *b)
 {
     if (!c->cfg.disk)
         return;
-    const uint32_t shards = block_shards(c, b);
-    for (uint32_t i = 0; i < shards; i++) {
-        struct tier_loc loc = block_disk(c, b, i);
-        if (!loc.id)
-            continue;
-        disk_give(c, b, loc);
-        block_set_disk(c, b, i, (struct tier_loc){0});
-    }
+    copy_give_all(c, b, CORE_DISK);
     if (b->state == BLOCK_PRESENT)
-        block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+        copy_set(c, b, CORE_DISK, COPY_NONE);
 }
 
 void promise_end(struct core *c, struct block *b)
 {
     struct tier *disk = c->cfg.disk;
     const uint32_t shards = block_shards(c, b);
-    MUST(b->state == BLOCK_PRESENT && b->flags & BLOCK_F_BY_PIN);
-    block_place(c, b, 0, BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+    MUST(b->state == BLOCK_PRESENT && b->disk_copy == COPY_FOR_PIN);
+    copy_set(c, b, CORE_DISK, COPY_READY);
     for (uint32_t i = 0; i < shards && disk->storage->unpromise; i++)
-        disk->storage->unpromise(disk, block_disk(c, b, i));
+        disk->storage->unpromise(disk, copy_loc(c, b, CORE_DISK, i));
 }

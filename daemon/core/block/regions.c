@@ -239,7 +239,7 @@ static bool may_move(void *ctx, struct tier_loc loc, uint32_t owner)
     struct core *c = s->core;
     const struct block *b = &c->blocks[owner];
     (void)loc;
-    return b != s->block && b->state == BLOCK_PRESENT && b->flags & BLOCK_F_HOST &&
+    return b != s->block && b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST) &&
            !block_in_use(c, b) && unevictable_of(c, b) == 0;
 }
 
@@ -328,7 +328,7 @@ int regions_admit(struct core *c, struct block *b)
 
 int regions_admit_new(struct core *c, const struct block *b, struct tier_loc *loc)
 {
-    const bool counts = b->flags & BLOCK_F_LOADING || unevictable_of(c, b) > 0;
+    const bool counts = b->host_copy == COPY_FILLING || unevictable_of(c, b) > 0;
     if (!c->regions)
         return 0;
     return counts ? slot_admit(c, b, true, loc) : parts_admit(c, b, loc);

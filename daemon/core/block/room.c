@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room of blocks in both tiers: taken and given back here, and counted for who pays for it. */
+/* Room of blocks in both tiers, counted for who pays for it. */
 #include "block.h"
-
-/* Blocks of other sizes or principals that may go in vain before a region is emptied on purpose. */
-#define ROOM_PATIENCE 64u
 
 struct host_room {
     struct share share; /* bytes taken in memory, by principal: only counted here */
@@ -34,7 +31,7 @@ void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes
 {
     ns->held[tier] += (uint64_t)bytes;
     retain_count(c->retain, ns->payer, tier, bytes);
-    if (tier == 0 && bytes > 0)
+    if (tier == CORE_HOST && bytes > 0)
         share_charge(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)bytes);
     else if (tier == 0)
         share_give(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)-bytes);
@@ -58,22 +55,6 @@ void room_bind(struct core *c, struct block *b)
             block_ns(c, b)->bound[t] += want[t] ? block_bytes(c, b) : -block_bytes(c, b);
     }
     const uint64_t was = unevictable_change(c, b);
-    b->bound = (uint8_t)(want[0] | want[1] << 1) & 3u;
+    b->bound = (uint8_t)(want[CORE_HOST] | want[CORE_DISK] << 1) & 3u;
     unevictable_changed(c, b, was);
-}
-
-/* ---- memory ---- */
-
-void host_give(struct core *c, const struct block *b, struct tier_loc loc)
-{
-    c->cfg.host->ops->free(c->cfg.host, loc);
-    room_count(c, block_ns(c, b), 0, -(int64_t)block_group(c, b)->block_bytes);
-}
-
-/* ---- disk ---- */
-
-void disk_give(struct core *c, const struct block *b, struct tier_loc loc)
-{
-    c->cfg.disk->ops->free(c->cfg.disk, loc);
-    room_count(c, block_ns(c, b), 1, -(int64_t)block_group(c, b)->block_bytes);
 }

@@ -16,32 +16,48 @@
 #define CORE_RUN_ENTRIES 31
 #define CORE_AGE_SHIFT   4 /* a record's time of last use is kept in units of 16 ms */
 
-enum block_state { BLOCK_FREE, BLOCK_PENDING, BLOCK_PRESENT, BLOCK_DYING };
+enum block_state {
+    BLOCK_FREE,
+    BLOCK_FOUND,   /* being taken over at start */
+    BLOCK_REACHED, /* the same, and so is what is before it */
+    BLOCK_PENDING,
+    BLOCK_PRESENT,
+    BLOCK_DYING
+};
+
+/* The copy of a block in one tier, of all its shards there. A PENDING block has none yet: its parts
+ * say how far each shard is. */
+enum core_tier { CORE_HOST, CORE_DISK };
+enum copy_state {
+    COPY_NONE,
+    COPY_FILLING,  /* it is being read into memory */
+    COPY_SUSPECT,  /* found in memory at start, and not looked at yet */
+    COPY_CHECKING, /* the same, and it is being looked at */
+    COPY_READY,
+    COPY_FOR_PIN, /* on disk: written durably, for pins and names alone */
+    COPY_DURABLE, /* on disk: written durably, and somebody was promised that */
+    COPY_TORN     /* on disk: a shard was lost; the others go when the block is idle */
+};
+
+/* Why a block that is in memory is out of the policy's order. */
+enum block_parked {
+    PARKED_NOT,
+    PARKED_LEAVING, /* it is being written to disk so that its copy in memory can go */
+    PARKED_CLEAN    /* its copy in memory goes next (clean.c) */
+};
 
 enum block_flag {
-    BLOCK_F_LINKED = 1,        /* in the index and the forest */
-    BLOCK_F_WAITED = 2,        /* some waiter names it */
-    BLOCK_F_KEEP = 4,          /* an eviction job found something in use at or below it */
-    BLOCK_F_PARTS = 8,         /* `where` is a list of parts, not a location */
-    BLOCK_F_CORRUPT = 0x10,    /* DYING: its bytes are not those that were stored */
-    BLOCK_F_HOST = 0x20,       /* PRESENT: all its shards are in host memory */
-    BLOCK_F_DISK = 0x40,       /* PRESENT: all its shards are on disk */
-    BLOCK_F_UNCHECKED = 0x80,  /* HOST: found there at start and not looked at yet */
-    BLOCK_F_LOADING = 0x100,   /* being loaded or checked */
-    BLOCK_F_SAVING = 0x200,    /* being written to disk */
-    BLOCK_F_LEAVING = 0x400,   /* SAVING so that its host copy can go: out of the policy */
-    BLOCK_F_CLEAN = 0x800,     /* HOST and DISK, its host copy goes next: out of the policy */
-    BLOCK_F_RING = 0x1000,     /* its number is in the ring of clean blocks; outlives the block */
-    BLOCK_F_AWAITED = 0x2000,  /* some load waits for it to come */
-    BLOCK_F_PROMISED = 0x4000, /* some commit waits for it to be durable; PENDING: it is to be so,
-                                  whichever of its shards that was asked of */
-    BLOCK_F_DURABLE = 0x8000,  /* DISK: written with a promise */
-    BLOCK_F_SAFE = 0x10000,    /* was told durable, with all before it in its chain (lapse.h) */
-    BLOCK_F_FOUND = 0x20000,   /* being taken over at start */
-    BLOCK_F_REACHED = 0x40000, /* the same, and so is what is before it */
-    BLOCK_F_TORN = 0x80000,    /* a shard on disk was lost; the others there go when it is idle */
-    BLOCK_F_BY_PIN = 0x100000, /* DURABLE for pins and names alone */
-    BLOCK_F_ALL = 0x1fffff
+    BLOCK_F_LINKED = 1,      /* in the index and the forest */
+    BLOCK_F_WAITED = 2,      /* some waiter names it */
+    BLOCK_F_KEEP = 4,        /* an eviction job found something in use at or below it */
+    BLOCK_F_PARTS = 8,       /* `where` is a list of parts, not a location */
+    BLOCK_F_CORRUPT = 0x10,  /* DYING: its bytes are not those that were stored */
+    BLOCK_F_RING = 0x20,     /* its number is in the ring of clean blocks; outlives the block */
+    BLOCK_F_AWAITED = 0x40,  /* some load waits for it to come */
+    BLOCK_F_PROMISED = 0x80, /* some commit waits for it to be durable; PENDING: it is to be so,
+                                whichever of its shards that was asked of */
+    BLOCK_F_SAFE = 0x100,    /* was told durable, with all before it in its chain (lapse.h) */
+    BLOCK_F_ALL = 0x1ff
 };
 
 /* A store that waited for room in vain spares others the wait for so long. */
@@ -55,7 +71,6 @@ enum block_flag {
 struct block {
     struct key256 key;
     uint32_t ns : 16;       /* slot in core->ns */
-    uint32_t state : 2;     /* enum block_state */
     uint32_t bound : 2;     /* tiers whose room pins, names or commits bind it to: a bit each */
     uint32_t counted : 1;   /* by the preview of an eviction (job.c); DYING: in core->ending */
     uint32_t near : 1;      /* some device has a copy of it, or is being given one (near.c) */
@@ -68,8 +83,12 @@ struct block {
     uint32_t used;        /* last use; of a half block: when a shard was last claimed or landed */
     uint32_t tokens : 17; /* that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
     uint32_t pins : 8;
-    uint32_t moving : 7;         /* shards on their way between tiers */
-    uint32_t flags : 21;         /* enum block_flag */
+    uint32_t moving : 7;    /* shards on their way between tiers */
+    uint32_t flags : 9;     /* enum block_flag */
+    uint32_t state : 3;     /* enum block_state */
+    uint32_t host_copy : 3; /* enum copy_state */
+    uint32_t disk_copy : 3;
+    uint32_t parked : 2;         /* enum block_parked */
     uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
     uint32_t group : 4;
     uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
@@ -439,21 +458,61 @@ static inline uint32_t block_shards(struct core *c, const struct block *b)
 {
     return group_shards(block_ns(c, b), block_group(c, b));
 }
+/* NULL: there is no storage. */
+static inline struct tier *core_tier(const struct core *c, enum core_tier tier)
+{
+    return tier == CORE_HOST ? c->cfg.host : c->cfg.disk;
+}
+
+static inline enum copy_state copy_state(const struct block *b, enum core_tier tier)
+{
+    return (enum copy_state)(tier == CORE_HOST ? b->host_copy : b->disk_copy);
+}
+/* All its shards are there, though some reader may have to wait until they have been looked at. */
+static inline bool copy_there(const struct block *b, enum core_tier tier)
+{
+    return 1u << copy_state(b, tier) & (1u << COPY_SUSPECT | 1u << COPY_CHECKING |
+                                        1u << COPY_READY | 1u << COPY_FOR_PIN | 1u << COPY_DURABLE);
+}
+/* Written so that a crash does not take it, whoever wanted that. */
+static inline bool block_is_durable(const struct block *b)
+{
+    return b->disk_copy == COPY_FOR_PIN || b->disk_copy == COPY_DURABLE;
+}
+/* A read brings it into memory, or looks at what was found there. */
+static inline bool block_loading(const struct block *b)
+{
+    return b->host_copy == COPY_FILLING || b->host_copy == COPY_CHECKING;
+}
+/* It is being written to disk. */
+static inline bool block_saving(const struct block *b)
+{
+    return b->moving > 0 && !block_loading(b);
+}
+/* In memory alone. */
+static inline bool block_is_dirty(const struct block *b)
+{
+    return copy_there(b, CORE_HOST) && !copy_there(b, CORE_DISK);
+}
+static inline bool block_is_clean(const struct block *b)
+{
+    return b->parked == PARKED_CLEAN;
+}
 /* Its order of eviction is the policy's. */
 static inline bool block_in_policy(const struct block *b)
 {
-    return (b->flags & BLOCK_F_LINKED) && !(b->flags & (BLOCK_F_CLEAN | BLOCK_F_LEAVING)) &&
-           (b->state == BLOCK_PENDING || (b->flags & BLOCK_F_HOST));
+    return (b->flags & BLOCK_F_LINKED) && b->parked == PARKED_NOT &&
+           (b->state == BLOCK_PENDING || copy_there(b, CORE_HOST));
 }
 /* A lease may have it as it is. */
 static inline bool block_ready(const struct block *b)
 {
-    return (b->flags & (BLOCK_F_HOST | BLOCK_F_UNCHECKED)) == BLOCK_F_HOST;
+    return b->host_copy == COPY_READY;
 }
 /* Whole: a copy in memory goes without loss. */
 static inline bool block_on_disk(const struct block *b)
 {
-    return b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK);
+    return b->state == BLOCK_PRESENT && copy_there(b, CORE_DISK);
 }
 static inline bool block_pinned(const struct block *b)
 {
@@ -462,12 +521,12 @@ static inline bool block_pinned(const struct block *b)
 /* On disk for good: by a promise that somebody was given, not for a pin. */
 static inline bool block_promised(const struct block *b)
 {
-    return (b->flags & (BLOCK_F_DURABLE | BLOCK_F_BY_PIN)) == BLOCK_F_DURABLE;
+    return b->disk_copy == COPY_DURABLE;
 }
 /* Not to be let go of for room, though nobody uses it. */
 static inline bool block_stays(const struct block *b)
 {
-    return block_pinned(b) || (b->flags & BLOCK_F_DURABLE);
+    return block_pinned(b) || block_is_durable(b);
 }
 /* Some name reaches it. */
 static inline bool block_named(const struct core *c, const struct block *b)

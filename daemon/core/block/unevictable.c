@@ -35,7 +35,7 @@ static uint32_t slots_in_use(struct core *c, const struct block *b)
     case BLOCK_PENDING: /* what holds it is making room below it */
         return parts_in_use(c, b);
     case BLOCK_PRESENT:
-        return block_is_bound(b, 0) || (b->leases > 0 && b->flags & BLOCK_F_HOST)
+        return block_is_bound(b, CORE_HOST) || (b->leases > 0 && copy_there(b, CORE_HOST))
                    ? block_shards(c, b)
                    : 0;
     case BLOCK_DYING:
@@ -48,8 +48,7 @@ static uint32_t slots_in_use(struct core *c, const struct block *b)
 /* Whether its slots count in their regions: what is being loaded too, for it is waited for. */
 static bool unevictable_stays(struct core *c, const struct block *b)
 {
-    const uint32_t where = b->flags & (BLOCK_F_LOADING | BLOCK_F_HOST);
-    return where == BLOCK_F_LOADING || slots_in_use(c, b) > 0;
+    return b->host_copy == COPY_FILLING || slots_in_use(c, b) > 0;
 }
 
 uint64_t unevictable_of(struct core *c, const struct block *b)
@@ -95,7 +94,7 @@ void unevictable_changed(struct core *c, struct block *b, uint64_t was)
 void unevictable_held(struct core *c, struct block *b)
 {
     const uint64_t now = unevictable_of(c, b);
-    if (b->state == BLOCK_PRESENT && block_is_bound(b, 0))
+    if (b->state == BLOCK_PRESENT && block_is_bound(b, CORE_HOST))
         return;
     if (b->state == BLOCK_PRESENT) {
         unevictable_count(c, block_ns(c, b), 0, now);
@@ -104,7 +103,7 @@ void unevictable_held(struct core *c, struct block *b)
     } else if (b->state == BLOCK_DYING) {
         const uint32_t parts = parts_in_use(c, b);
         unevictable_count(c, block_ns(c, b), parts * slot_bytes(c, b), now);
-        if (c->regions && parts == 0 && !(b->flags & BLOCK_F_LOADING))
+        if (c->regions && parts == 0 && b->host_copy != COPY_FILLING)
             regions_count(c, b, true);
     }
 }
@@ -112,8 +111,8 @@ void unevictable_held(struct core *c, struct block *b)
 void unevictable_unheld(struct core *c, struct block *b)
 {
     const uint64_t was = block_shards(c, b) * slot_bytes(c, b);
-    const bool present = b->state == BLOCK_PRESENT && b->flags & BLOCK_F_HOST;
-    if ((present && block_is_bound(b, 0)) || (!present && b->state != BLOCK_DYING))
+    const bool present = b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST);
+    if ((present && block_is_bound(b, CORE_HOST)) || (!present && b->state != BLOCK_DYING))
         return;
     const uint64_t now = present ? 0 : unevictable_of(c, b);
     unevictable_count(c, block_ns(c, b), was, now);
@@ -183,7 +182,7 @@ int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, u
 bool unevictable_may_load(struct core *c, const struct block *b)
 {
     uint64_t left = 0, bytes = block_shards(c, b) * slot_bytes(c, b);
-    if (b->leases == 0 || block_is_bound(b, 0)) /* nobody holds it, or it counts already */
+    if (b->leases == 0 || block_is_bound(b, CORE_HOST)) /* nobody holds it, or it counts already */
         return true;
     return unevictable_take(c, block_ns(c, b), bytes + c->loading_bytes, &left) == 0;
 }

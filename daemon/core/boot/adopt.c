@@ -56,7 +56,7 @@ static struct core_ns *found_place(struct core *c, const struct core_found *f)
 
 static struct block *found_new(struct core *c, const struct core_found *f, uint32_t slot)
 {
-    struct block *b = block_new(c);
+    struct block *b = block_new(c, BLOCK_FOUND);
     if (!b)
         return NULL;
     b->key = f->label.key;
@@ -64,7 +64,6 @@ static struct block *found_new(struct core *c, const struct core_found *f, uint3
     b->group = f->label.group & 0xfu;
     b->tokens = f->label.tokens & 0x1ffffu;
     b->used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
-    b->flags |= BLOCK_F_FOUND;
     if (block_shards(c, b) == 1) {
         block_clear(b, BLOCK_F_PARTS);
         b->where = 0;
@@ -113,26 +112,21 @@ int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
         b = found_new(c, f, slot);
     if (!b)
         return KVC_E_FULL;
-    if (!(b->flags & BLOCK_F_FOUND) || b->tokens != f->label.tokens)
+    if (b->state != BLOCK_FOUND || b->tokens != f->label.tokens)
         return KVC_E_GONE;
     int err = found_part(c, b, f->label.shard);
     if (err)
         return err;
-    const struct tier_loc had =
-        f->in_host ? block_loc(c, b, f->label.shard) : block_disk(c, b, f->label.shard);
-    if (had.id)
+    const enum core_tier tier = f->in_host ? CORE_HOST : CORE_DISK;
+    if (copy_loc(c, b, tier, f->label.shard).id)
         return KVC_E_GONE;
-    if (f->in_host) {
-        block_set_loc(c, b, f->label.shard, f->loc);
-    } else {
-        block_set_disk(c, b, f->label.shard, f->loc);
-        if (f->label.durable)
-            b->shards_present++; /* until it is known: shards with a promise */
-        if (f->label.by_pin)
-            b->flags |= BLOCK_F_BY_PIN;
-    }
+    copy_set_loc(c, b, tier, f->label.shard, f->loc);
+    if (tier == CORE_DISK && f->label.durable)
+        b->shards_present++; /* until it is known: shards with a promise */
+    if (tier == CORE_DISK && f->label.by_pin)
+        b->disk_copy = COPY_FOR_PIN; /* until it is known: if it is durable */
     b->copies = MAX(b->copies, MIN(f->label.level, RETAIN_MAX + 1)); /* until it is known */
-    room_count(c, block_ns(c, b), f->in_host ? 0 : 1, f->bytes);
+    room_count(c, block_ns(c, b), tier, f->bytes);
     const uint32_t used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
     if ((int32_t)(used - b->used) > 0)
         b->used = used;
@@ -142,33 +136,17 @@ int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
 
 /* ---- all of them ---- */
 
-/* Frees what one tier has of a block that is not all there; true when it is. */
-static bool found_whole(struct core *c, struct block *b, bool host)
+/* All of it is there; else the tier has none of it any more. */
+static bool found_whole(struct core *c, struct block *b, enum core_tier tier)
 {
     const uint32_t shards = block_shards(c, b);
-    uint32_t n = 0;
     for (uint32_t i = 0; i < shards; i++) {
-        if (b->flags & BLOCK_F_PARTS && !block_part(c, b, i))
+        if (copy_loc(c, b, tier, i).id)
             continue;
-        n += (host ? block_loc(c, b, i) : block_disk(c, b, i)).id != 0;
+        copy_give_all(c, b, tier);
+        return false;
     }
-    if (n == shards)
-        return true;
-    for (uint32_t i = 0; n > 0 && i < shards; i++) {
-        if (b->flags & BLOCK_F_PARTS && !block_part(c, b, i))
-            continue;
-        const struct tier_loc loc = host ? block_loc(c, b, i) : block_disk(c, b, i);
-        if (!loc.id)
-            continue;
-        if (host) {
-            host_give(c, b, loc);
-            block_set_loc(c, b, i, (struct tier_loc){0});
-        } else {
-            disk_give(c, b, loc);
-            block_set_disk(c, b, i, (struct tier_loc){0});
-        }
-    }
-    return false;
+    return true;
 }
 
 /* A promise that was being made when the daemon died may have reached some shards alone. */
@@ -176,31 +154,33 @@ static void found_unpromise(struct core *c, struct block *b)
 {
     struct tier *disk = c->cfg.disk;
     for (uint32_t i = 0; i < block_shards(c, b) && disk->storage->unpromise; i++)
-        disk->storage->unpromise(disk, block_disk(c, b, i));
+        disk->storage->unpromise(disk, copy_loc(c, b, CORE_DISK, i));
 }
 
-/* Where it is, so far in its flags alone. */
+/* What it has on disk, which is whole. */
+static enum copy_state found_on_disk(struct core *c, struct block *b)
+{
+    if (b->shards_present == block_shards(c, b))
+        return b->disk_copy == COPY_FOR_PIN ? COPY_FOR_PIN : COPY_DURABLE;
+    if (b->shards_present > 0)
+        found_unpromise(c, b);
+    return COPY_READY;
+}
+
+/* Where it is; not counted yet. */
 static void found_places(struct core *c, struct block *b)
 {
-    if (found_whole(c, b, true))
-        b->flags |= BLOCK_F_HOST | BLOCK_F_UNCHECKED;
-    if (c->cfg.disk && found_whole(c, b, false)) {
-        b->flags |= BLOCK_F_DISK;
-        if (b->shards_present == block_shards(c, b))
-            b->flags |= BLOCK_F_DURABLE;
-        else if (b->shards_present > 0)
-            found_unpromise(c, b);
-    }
+    b->host_copy = found_whole(c, b, CORE_HOST) ? COPY_SUSPECT : COPY_NONE;
+    b->disk_copy =
+        c->cfg.disk && found_whole(c, b, CORE_DISK) ? found_on_disk(c, b) & 7u : COPY_NONE;
     b->shards_present = 0;
-    if (!(b->flags & BLOCK_F_DURABLE))
-        block_clear(b, BLOCK_F_BY_PIN);
-    if (b->flags & BLOCK_F_BY_PIN)
+    if (b->disk_copy == COPY_FOR_PIN)
         pin_found(c);
 }
 
 static bool is_found(const struct block *b)
 {
-    return b->flags & BLOCK_F_FOUND && b->flags & (BLOCK_F_HOST | BLOCK_F_DISK);
+    return b->state == BLOCK_FOUND && (copy_there(b, CORE_HOST) || copy_there(b, CORE_DISK));
 }
 
 static void found_link(struct core *c, struct block *b)
@@ -227,13 +207,13 @@ static void link_all(struct core *c)
     for (uint32_t no = 0; no < c->blocks_high; no++) {
         if (no + ADOPT_AHEAD < c->blocks_high) {
             const struct block *a = &c->blocks[no + ADOPT_AHEAD];
-            if (a->flags & BLOCK_F_KEEP && a->flags & BLOCK_F_FOUND)
+            if (a->flags & BLOCK_F_KEEP && a->state == BLOCK_FOUND)
                 index_prefetch(
                     c, index_hash(c, a->ns, a->group, c->adopt->parent[no + ADOPT_AHEAD].b));
         }
         if (no + ADOPT_AHEAD / 2 < c->blocks_high) {
             const struct block *a = &c->blocks[no + ADOPT_AHEAD / 2];
-            if (a->flags & BLOCK_F_KEEP && a->flags & BLOCK_F_FOUND)
+            if (a->flags & BLOCK_F_KEEP && a->state == BLOCK_FOUND)
                 index_prefetch_record(
                     c, index_hash(c, a->ns, a->group, c->adopt->parent[no + ADOPT_AHEAD / 2].b));
         }
@@ -258,7 +238,7 @@ static uint32_t reach_tree(struct core *c, uint32_t root)
     for (uint32_t no = root; no != CORE_NONE;) {
         struct block *b = &c->blocks[no];
         const struct block *p = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent];
-        b->flags |= BLOCK_F_REACHED;
+        block_state_set(b, BLOCK_REACHED);
         b->depth = p ? p->depth + 1 : 0;
         if (block_promised(b) && (!p || p->flags & BLOCK_F_SAFE))
             b->flags |= BLOCK_F_SAFE;
@@ -281,29 +261,17 @@ static uint32_t reach_tree(struct core *c, uint32_t root)
 static void found_present(struct core *c, struct block *b)
 {
     const uint64_t bytes = block_bytes(c, b);
-    const uint32_t places = b->flags & (BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED |
-                                        BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
-    block_clear(b,
-                BLOCK_F_FOUND | BLOCK_F_REACHED | BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED);
     b->flags |= BLOCK_F_LINKED;
     b->shards_present = block_shards(c, b) & 0x7fu;
     block_found(c, b, bytes);
-    block_place(c, b, places, 0);
 }
 
 /* Without its ancestors, or without all its shards: as if it had never been. */
 static void found_drop(struct core *c, struct block *b)
 {
-    const uint32_t shards = block_shards(c, b);
-    for (uint32_t i = 0; i < shards; i++) {
-        if (b->flags & BLOCK_F_PARTS && !block_part(c, b, i))
-            continue;
-        const struct tier_loc loc = block_loc(c, b, i), disk = block_disk(c, b, i);
-        if (loc.id)
-            host_give(c, b, loc);
-        if (disk.id)
-            disk_give(c, b, disk);
-    }
+    copy_give_all(c, b, CORE_HOST);
+    if (c->cfg.disk)
+        copy_give_all(c, b, CORE_DISK);
     if (b->flags & BLOCK_F_PARTS) {
         for (uint32_t i = b->where; i != CORE_NONE;) {
             struct part *p = pool_at(c->parts, i);
@@ -315,6 +283,7 @@ static void found_drop(struct core *c, struct block *b)
     block_ns(c, b)->records--;
     b->flags |= BLOCK_F_PARTS;
     block_clear(b, BLOCK_F_ALL & ~(uint32_t)BLOCK_F_PARTS);
+    b->host_copy = b->disk_copy = COPY_NONE;
     b->where = CORE_NONE;
     b->disk = 0;
     b->copies = 0;
@@ -423,7 +392,7 @@ uint32_t core_adopt_end(struct core *c)
     if (!c->adopt)
         return 0;
     for (uint32_t no = 0; no < c->blocks_high; no++)
-        if (c->blocks[no].flags & BLOCK_F_FOUND)
+        if (c->blocks[no].state == BLOCK_FOUND)
             found_places(c, &c->blocks[no]);
     link_all(c);
     for (uint32_t no = 0; no < c->blocks_high; no++) {
@@ -433,9 +402,9 @@ uint32_t core_adopt_end(struct core *c)
     }
     for (uint32_t no = 0; no < c->blocks_high; no++) {
         struct block *b = &c->blocks[no];
-        if (b->flags & BLOCK_F_REACHED)
+        if (b->state == BLOCK_REACHED)
             found_present(c, b);
-        else if (b->flags & BLOCK_F_FOUND)
+        else if (b->state == BLOCK_FOUND)
             found_drop(c, b);
     }
     order_all(c);

@@ -7,10 +7,6 @@
 #include "index.h"
 #include "near_table.h"
 
-/* As room.c has it: others of other sizes or principals that may go in vain before a region is
- * emptied on purpose. */
-#define NEAR_PATIENCE 64u
-
 /* ---- the table ---- */
 
 static uint32_t *bucket_of(const struct near_table *t, uint32_t block)
@@ -69,7 +65,7 @@ static void unlink_near(struct core *c, struct near_copy *e)
 bool near_is_there(const struct core *c, const struct block *b)
 {
     const struct near_copy *e = first_of(c, b);
-    while (e && e->state != NEAR_READY)
+    while (e && e->state != COPY_READY)
         e = next_of(c, e);
     return e != NULL;
 }
@@ -113,13 +109,13 @@ static void count_ready(struct core *c, const struct near_copy *e, bool more)
 
 void near_void(struct core *c, struct near_copy *e)
 {
-    if (e->state == NEAR_VOID)
+    if (e->state == COPY_NONE)
         return;
-    if (e->state == NEAR_READY)
+    if (e->state == COPY_READY)
         count_ready(c, e, false);
     unlink_near(c, e);
     c->cfg.near_policy->remove(device_of(c, e)->policy, near_no(c, e));
-    e->state = NEAR_VOID;
+    e->state = COPY_NONE;
 }
 
 void near_ready(struct core *c, struct near_copy *e)
@@ -131,10 +127,10 @@ void near_ready(struct core *c, struct near_copy *e)
                                .loc = e->loc,
                                .bytes = bytes_of(c, e),
                                .label = block_label(c, b, e->shard),
-                               .sum = host->ops->sum(host, block_loc(c, b, e->shard))};
-    MUST(e->state == NEAR_FILLING && e->copies == 1);
+                               .sum = host->ops->sum(host, copy_loc(c, b, CORE_HOST, e->shard))};
+    MUST(e->state == COPY_FILLING && e->copies == 1);
     slots->ops->publish(slots, &op);
-    e->state = NEAR_READY;
+    e->state = COPY_READY;
     e->copies = 0;
     count_ready(c, e, true);
     device_of(c, e)->stats.fills++;
@@ -145,7 +141,7 @@ void near_ready(struct core *c, struct near_copy *e)
 void near_fail(struct core *c, struct near_copy *e)
 {
     struct tier *slots = device_of(c, e)->device->slots;
-    MUST(e->state != NEAR_READY && e->copies == 1);
+    MUST(e->state != COPY_READY && e->copies == 1);
     c->m.near_failures++;
     near_void(c, e);
     slots->ops->free(slots, e->loc);
@@ -171,7 +167,7 @@ void near_settle(struct core *c, struct near_copy *e)
 {
     if (e->holds > 0 || e->copies > 0)
         return;
-    if (e->state == NEAR_VOID || c->blocks[e->block].state != BLOCK_PRESENT)
+    if (e->state == COPY_NONE || c->blocks[e->block].state != BLOCK_PRESENT)
         free_near(c, e);
     else
         c->cfg.near_policy->release(device_of(c, e)->policy, near_no(c, e), false);
@@ -189,7 +185,7 @@ void near_hear(struct core *c, struct block *b, const struct block_change *x)
 void near_revoke_one(struct core *c, struct near_copy *e)
 {
     struct tier *slots = device_of(c, e)->device->slots;
-    if (e->state == NEAR_READY)
+    if (e->state == COPY_READY)
         slots->ops->revoke(slots, e->loc);
     near_void(c, e);
     near_settle(c, e);
@@ -209,7 +205,7 @@ static bool can_go(void *ctx, uint32_t no)
 {
     const struct core *c = ctx;
     const struct near_copy *e = near_at(c, no);
-    return e->state == NEAR_READY && e->holds == 0 && e->copies == 0;
+    return e->state == COPY_READY && e->holds == 0 && e->copies == 0;
 }
 
 static void near_drop(struct core *c, struct near_copy *e)
@@ -239,6 +235,21 @@ static bool drop_some(struct core *c, struct near_device *dev)
     return e != NULL;
 }
 
+struct near_ask {
+    struct slot_ask ask;
+    struct near_device *dev;
+};
+
+static int near_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
+{
+    struct near_copy *e = next_victim(c, CONTAINER_OF(ask, struct near_ask, ask)->dev);
+    if (!e)
+        return KVC_E_FULL;
+    *in_vain += slot_is_vain(ask, e->loc);
+    near_drop(c, e);
+    return 0;
+}
+
 static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     struct core *c = ctx;
@@ -247,31 +258,25 @@ static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
         near_drop(c, e);
 }
 
+static uint32_t near_drain(struct core *c, struct slot_ask *ask)
+{
+    return ask->tier->memory->drain(ask->tier, ask->principal, ask->bytes, false, drain_occupant,
+                                    c);
+}
+
 /* A slot on the device for near copy `no`. */
-static int slot_take(struct core *c, struct near_device *dev, const struct block *b, uint32_t no,
+static int near_slot(struct core *c, struct near_device *dev, const struct block *b, uint32_t no,
                      struct tier_loc beside, struct tier_loc *ret_loc)
 {
-    struct tier *slots = dev->device->slots;
-    const uint32_t principal = block_ns(c, b)->principal, bytes = block_group(c, b)->block_bytes;
-    uint32_t in_vain = 0;
-    bool has_drained = false;
-    for (;;) {
-        int err = slots->ops->alloc(slots, principal, bytes, beside, no, ret_loc);
-        if (err != KVC_E_NO_ROOM)
-            return err;
-        if (in_vain >= NEAR_PATIENCE && !has_drained) {
-            has_drained = true;
-            if (slots->memory->drain(slots, principal, bytes, false, drain_occupant, c) > 0)
-                continue;
-        }
-        struct near_copy *e = next_victim(c, dev);
-        if (!e)
-            return KVC_E_FULL;
-        in_vain += !slots->memory->helps(slots, e->loc, principal, bytes);
-        near_drop(c, e);
-        if (in_vain > 2 * NEAR_PATIENCE)
-            in_vain = 0, has_drained = false;
-    }
+    struct near_ask n = {.ask = {.tier = dev->device->slots,
+                                 .principal = block_ns(c, b)->principal,
+                                 .bytes = block_group(c, b)->block_bytes,
+                                 .owner = no,
+                                 .beside = beside,
+                                 .make = near_make,
+                                 .drain = near_drain},
+                         .dev = dev};
+    return slot_take(c, &n.ask, ret_loc);
 }
 
 uint64_t near_hash(struct core *c, const struct block *b, uint32_t shard)
@@ -304,7 +309,7 @@ int near_take(struct core *c, struct near_device *dev, const struct block *b, ui
     if (!e)
         return KVC_E_FULL;
     struct tier_loc loc;
-    int err = slot_take(c, dev, b, near_no(c, e), beside, &loc);
+    int err = near_slot(c, dev, b, near_no(c, e), beside, &loc);
     if (err) {
         pool_put(t->entries, e);
         return err;
@@ -316,7 +321,7 @@ int near_take(struct core *c, struct near_device *dev, const struct block *b, ui
                             .copies = 1,
                             .device = (uint8_t)(dev - t->dev),
                             .shard = (uint8_t)shard,
-                            .state = NEAR_FILLING};
+                            .state = COPY_FILLING};
     list_init(&e->waiters);
     link_near(c, e);
     count_room(c, e, true);
@@ -345,7 +350,7 @@ static struct near_copy *near_device_serving(struct core *c, const struct near_d
                                              const struct core_seq *seq, const struct block *b)
 {
     struct near_copy *e = near_find(c, b, near_shard(c, b, seq->on_shard), dev);
-    return e && e->state == NEAR_READY ? e : NULL;
+    return e && e->state == COPY_READY ? e : NULL;
 }
 
 const struct near_device *near_serving(const struct core *c, const struct core_seq *seq)
@@ -425,9 +430,9 @@ static void on_lost(void *ctx, struct device *device)
     const uint32_t n = pool_count(c->near->entries);
     for (uint32_t i = 0; i < n; i++) {
         struct near_copy *e = near_at(c, i);
-        if (!e || e->state == NEAR_VOID || device_of(c, e)->device != device)
+        if (!e || e->state == COPY_NONE || device_of(c, e)->device != device)
             continue;
-        c->m.near_lost += e->state == NEAR_READY;
+        c->m.near_lost += e->state == COPY_READY;
         near_void(c, e);
         near_settle(c, e);
     }
@@ -606,8 +611,8 @@ const struct core_module near_module = {.create = near_create, .destroy = near_d
 void room_places(struct core *c, const struct block *b, struct core_places *places)
 {
     const bool there = b->state == BLOCK_PRESENT; /* else its shards are in memory */
-    places->host += !there || b->flags & BLOCK_F_HOST ? block_bytes_present(c, b) : 0;
-    places->disk += there && b->flags & BLOCK_F_DISK ? block_bytes(c, b) : 0;
+    places->host += !there || copy_there(b, CORE_HOST) ? block_bytes_present(c, b) : 0;
+    places->disk += there && copy_there(b, CORE_DISK) ? block_bytes(c, b) : 0;
     places->near += near_held(c, b);
 }
 

@@ -10,23 +10,18 @@
 /* Blocks of a job whose bytes in host memory are being checked at a time; one bit each. */
 #define NEAR_SUMS 32u
 
-enum near_state {
-    NEAR_FILLING = 1, /* its copy is in flight */
-    NEAR_READY,
-    NEAR_VOID /* not found any more; it goes with its last hold and its last copy in flight */
-};
-
 /* A near copy: one shard of a block in a slot of a device. */
 struct near_copy {
     uint32_t block, gen; /* its record */
     uint32_t serial;     /* no other has or had it */
-    uint32_t next;       /* of its bucket, CORE_NONE; not of what is VOID */
-    struct tier_loc loc; /* 0: VOID, and its room has been given back */
+    uint32_t next;       /* of its bucket, CORE_NONE; not of what is NONE */
+    struct tier_loc loc; /* 0: NONE, and its room has been given back */
     uint32_t holds;      /* of leases */
     uint32_t copies;     /* in flight, to it or from it; and reads of verification */
     uint8_t device, shard;
-    uint8_t state;            /* enum near_state */
-    bool mine;                /* of the lease that is being looked at; else false */
+    uint8_t state; /* enum copy_state: FILLING, READY, or NONE: not found any more, it goes
+                    * with its last hold and its last copy in flight */
+    bool mine;     /* of the lease that is being looked at; else false */
     struct list_node waiters; /* core_fill: wait for its copy */
 };
 

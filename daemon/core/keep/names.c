@@ -141,7 +141,7 @@ static void on_ttl(void *ctx, uint64_t now_ns);
 static void on_retry(void *ctx, uint64_t now_ns);
 
 /* A slot that is free: there is one. */
-static struct core_name *slot_take(struct core *c, enum name_state state)
+static struct core_name *name_slot_take(struct core *c, enum name_state state)
 {
     struct names *n = c->names;
     uint32_t no = n->free;
@@ -167,7 +167,7 @@ struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
     struct names *n = c->names;
     if (!share_take(&n->share, owner_no(c, who->principal), 1))
         return NULL;
-    struct core_name *nm = slot_take(c, NAME_LIVE);
+    struct core_name *nm = name_slot_take(c, NAME_LIVE);
     nm->kind = kind;
     nm->principal = who->principal;
     nm->owner = who->name;
@@ -190,7 +190,7 @@ struct core_name *name_spare(struct core *c, bool must)
     if (n->spares + !must >= NAMES_SPARES)
         return NULL;
     n->spares++;
-    struct core_name *nm = slot_take(c, NAME_COMING);
+    struct core_name *nm = name_slot_take(c, NAME_COMING);
     nm->spare = true;
     return nm;
 }
@@ -503,8 +503,8 @@ static int count_where(void *ctx, struct block *b)
     struct where *w = ctx;
     for (;;) {
         const uint64_t bytes = block_bytes(w->c, b);
-        w->view->bytes_in_memory += b->flags & BLOCK_F_HOST ? bytes : 0;
-        w->view->bytes_on_disk += b->flags & BLOCK_F_DISK ? bytes : 0;
+        w->view->bytes_in_memory += copy_there(b, CORE_HOST) ? bytes : 0;
+        w->view->bytes_on_disk += copy_there(b, CORE_DISK) ? bytes : 0;
         w->n++;
         if (block_group(w->c, b)->rule != KVC_RULE_FULL || b->parent == CORE_NONE)
             return 0;

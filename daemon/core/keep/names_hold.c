@@ -48,7 +48,7 @@ static void name_release(struct core *c, struct block *b, bool dying)
         return;
     if (raised)
         name_want_level(c, b, RETAIN_DEFAULT, true);
-    if (b->flags & BLOCK_F_BY_PIN && !block_pinned(b) && (raised || !pin_was_found(c, b)))
+    if (b->disk_copy == COPY_FOR_PIN && !block_pinned(b) && (raised || !pin_was_found(c, b)))
         promise_end(c, b);
     block_unheld(c, b);
 }

@@ -94,9 +94,9 @@ static int may_keep(struct core *c, const struct find *f, uint32_t g, uint32_t f
     uint64_t bytes = 0;
     for (uint32_t i = from; c->cfg.disk && i < from + n; i++) {
         const struct block *b = &c->blocks[c->found[f->at[g] + i]];
-        bytes += block_is_bound(b, 1) ? 0 : block_bytes(c, b);
+        bytes += block_is_bound(b, CORE_DISK) ? 0 : block_bytes(c, b);
     }
-    return quota_bind(c, f->seq->ns, 1, bytes);
+    return quota_bind(c, f->seq->ns, CORE_DISK, bytes);
 }
 
 /* Whether it is there as it was found, behind the one before it. */

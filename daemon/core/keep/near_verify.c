@@ -9,7 +9,7 @@
 /* It can be found, and is of the slice's. */
 static bool is_wanted(struct core *c, const struct core_verify *v, const struct near_copy *e)
 {
-    if (!e || e->state == NEAR_VOID)
+    if (!e || e->state == COPY_NONE)
         return false;
     const struct block *b = &c->blocks[e->block];
     return b->state == BLOCK_PRESENT && verify_wants_ns(v, block_ns(c, b));
@@ -26,7 +26,7 @@ uint32_t near_verify_begin(struct core *c, struct core_verify *v)
         if (!is_wanted(c, v, e))
             continue;
         struct block *b = &c->blocks[e->block];
-        if (e->state != NEAR_READY || b->copies == BLOCK_COPIES_MAX) {
+        if (e->state != COPY_READY || b->copies == BLOCK_COPIES_MAX) {
             v->ret_skipped++;
             continue;
         }
@@ -46,7 +46,7 @@ uint32_t near_verify_begin(struct core *c, struct core_verify *v)
 struct tier *near_verify_hold(struct core *c, uint32_t no, struct tier_loc *ret_loc)
 {
     struct near_copy *e = near_at(c, no);
-    MUST(e && e->state == NEAR_READY);
+    MUST(e && e->state == COPY_READY);
     e->copies++;
     *ret_loc = e->loc;
     return c->near->dev[e->device].device->slots;
@@ -63,7 +63,7 @@ void near_verify_end(struct core *c, uint32_t no)
 bool near_verify_is_there(const struct core *c, uint32_t no)
 {
     const struct near_copy *e = near_at(c, no);
-    return e->state == NEAR_READY && c->blocks[e->block].state == BLOCK_PRESENT;
+    return e->state == COPY_READY && c->blocks[e->block].state == BLOCK_PRESENT;
 }
 
 void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view)

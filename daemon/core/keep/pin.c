@@ -114,7 +114,7 @@ static void block_pin(struct core *c, struct block *b, bool in_memory)
         count_pinned(c, b, true);
     b->host_pins += in_memory;
     room_bind(c, b);
-    if (in_memory && b->flags & BLOCK_F_CLEAN)
+    if (in_memory && block_is_clean(b))
         clean_recall(c, b);
 }
 
@@ -130,7 +130,7 @@ static void block_unpin(struct core *c, const struct pin *p, struct block *b)
     if (--b->pins == 0) {
         count_pinned(c, b, false);
         /* A pin that is refused leaves what was there as it was. */
-        if (b->flags & BLOCK_F_BY_PIN && !block_named(c, b) && (p->id || !pin_was_found(c, b)))
+        if (b->disk_copy == COPY_FOR_PIN && !block_named(c, b) && (p->id || !pin_was_found(c, b)))
             promise_end(c, b);
     }
     room_bind(c, b);
@@ -453,7 +453,7 @@ static int pin_mend(struct core *c, const struct pin *p, struct block *b)
 {
     if (p->in_memory && !block_ready(b))
         return b->moving > 0 ? 1 : ok_is_under_way(load_begin(c, b));
-    if (!c->cfg.disk || b->flags & BLOCK_F_DURABLE)
+    if (!c->cfg.disk || block_is_durable(b))
         return 0;
     return ok_is_under_way(promise_make(c, b, SAVE_PIN));
 }
@@ -533,7 +533,7 @@ static bool pins_give_back_found(struct core *c)
     for (uint32_t n = 0; n < FOUND_STEP && c->pins->found_at < c->blocks_high;
          n++, c->pins->found_at++) {
         struct block *b = &c->blocks[c->pins->found_at];
-        if (b->state == BLOCK_PRESENT && b->flags & BLOCK_F_BY_PIN && !block_pinned(b) &&
+        if (b->state == BLOCK_PRESENT && b->disk_copy == COPY_FOR_PIN && !block_pinned(b) &&
             !block_named(c, b))
             promise_end(c, b);
     }
@@ -579,7 +579,7 @@ void pins_check(struct core *c)
         const struct block *b = &c->blocks[no];
         MUST(b->pins == count[2 * no] && b->host_pins == count[2 * no + 1]);
         MUST(b->pins == 0 || b->state == BLOCK_PRESENT);
-        MUST(b->host_pins == 0 || !(b->flags & BLOCK_F_CLEAN));
+        MUST(b->host_pins == 0 || !block_is_clean(b));
         blocks += b->pins > 0;
     }
     MUST(pins == c->m.pins && blocks == c->m.pinned_blocks);

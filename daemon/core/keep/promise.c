@@ -64,7 +64,9 @@ void promise_look(struct core *c)
 /* What is under way promises nothing. The block is bound from now on, and written behind that. */
 static int promise_behind(struct core *c, struct block *b)
 {
-    const int err = block_is_bound(b, 1) ? 0 : quota_bind(c, block_ns(c, b), 1, block_bytes(c, b));
+    const int err = block_is_bound(b, CORE_DISK)
+                        ? 0
+                        : quota_bind(c, block_ns(c, b), CORE_DISK, block_bytes(c, b));
     if (err)
         return err;
     b->promising = 1;
@@ -91,7 +93,7 @@ int promise_make(struct core *c, struct block *b, enum save_why why)
         return why == SAVE_PROMISE ? promise_behind(c, b) : 0;
     if (why == SAVE_PIN && b->flags & BLOCK_F_SAFE)
         why = SAVE_PROMISE; /* it has lapsed: a commit was promised it, not a pin alone */
-    if (b->flags & BLOCK_F_HOST)
+    if (copy_there(b, CORE_HOST))
         return save_begin(c, b, why);
     const int err = load_begin(c, b);
     return err || why != SAVE_PROMISE ? err : promise_behind(c, b);
@@ -139,13 +141,13 @@ static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
         w->nearest = w->nearest == CORE_NONE ? k->nearest : w->nearest;
         return k->err ? k->err : 1;
     }
-    if (block_promised(p) || (why == SAVE_PIN && p->flags & BLOCK_F_DURABLE))
+    if (block_promised(p) || (why == SAVE_PIN && block_is_durable(p)))
         return 0;
     if (w->nearest == CORE_NONE)
         w->nearest = w->at;
     if (c->promises->fell_short && w->at != w->nearest)
         return 1; /* little more can be begun now; it is tried again */
-    const bool under_way = why == SAVE_PROMISE ? p->promising : p->flags & BLOCK_F_SAVING;
+    const bool under_way = why == SAVE_PROMISE ? p->promising : block_saving(p);
     const int err = promise_make(c, p, why);
     c->promises->fell_short |= err == KVC_E_BUSY;
     if (err)
@@ -374,7 +376,7 @@ void promise_step(struct core *c)
         list_push_back(&c->promises->all, node);
         /* What could not be begun is tried again until one of them falls short again. */
         if (is_awaiting(c, p) && (!c->promises->again || c->promises->fell_short ||
-                                  c->blocks[p->await].flags & BLOCK_F_SAVING)) {
+                                  block_saving(&c->blocks[p->await]))) {
             n++;
             continue;
         }

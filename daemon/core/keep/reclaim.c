@@ -72,7 +72,7 @@ static void keep_learn(struct core *c)
         c->reclaim->seed = c->reclaim->seed * 1664525u + 1013904223u;
         const uint32_t no = (uint32_t)(((uint64_t)c->reclaim->seed * c->blocks_high) >> 32);
         const struct block *b = &c->blocks[no];
-        if (b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_DISK))
+        if (b->state != BLOCK_PRESENT || !copy_there(b, CORE_DISK))
             continue;
         const unsigned level = retain_level(c->retain, no);
         level_learn(c, level);
@@ -94,7 +94,7 @@ static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
         c->reclaim->disk_percent_ms = c->now_ms + 1;
         c->reclaim->disk_percent = quota_disk_percent(c);
     }
-    return retain_keeps(c->retain, payer, 1, bytes, c->reclaim->disk_percent);
+    return retain_keeps(c->retain, payer, CORE_DISK, bytes, c->reclaim->disk_percent);
 }
 
 /* By level, then by what the policy says. What is guaranteed to its owner stays. */
@@ -139,7 +139,7 @@ static bool has_loc(struct core *c, const struct block *b, struct tier_loc loc, 
 {
     const uint32_t shards = block_shards(c, b);
     for (uint32_t i = 0; i < shards; i++) {
-        if (block_disk(c, b, i).id != loc.id)
+        if (copy_loc(c, b, CORE_DISK, i).id != loc.id)
             continue;
         *ret_shard = i;
         return true;
@@ -180,12 +180,12 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
     if (b->state != BLOCK_PRESENT)
         return; /* dying: given back with it */
     const bool moving = b->copies > 0 || b->moving > 0;
-    if (b->flags & BLOCK_F_DURABLE || moving || (block_pinned(b) && !(b->flags & BLOCK_F_HOST))) {
+    if (block_is_durable(b) || moving || (block_pinned(b) && !copy_there(b, CORE_HOST))) {
         if (!reclaim_keep(c, loc, no))
             reclaim_stick(c, no, loc);
         return;
     }
-    if (b->flags & BLOCK_F_HOST) {
+    if (copy_there(b, CORE_HOST)) {
         if (!above_carries(c, b) || !block_deserves(c, b, true) || !reclaim_keep(c, loc, no))
             disk_forget(c, b);
         return;
@@ -245,7 +245,7 @@ static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tie
     struct block *b = &c->blocks[owner];
     uint32_t shard;
     MUST(b->state != BLOCK_FREE && has_loc(c, b, from, &shard));
-    block_set_disk(c, b, shard, to);
+    copy_set_loc(c, b, CORE_DISK, shard, to);
 }
 
 static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
@@ -254,22 +254,21 @@ static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
     struct block *b = &c->blocks[owner];
     uint32_t shard;
     MUST(b->state != BLOCK_FREE && has_loc(c, b, loc, &shard));
-    block_set_disk(c, b, shard, (struct tier_loc){0});
-    room_count(c, block_ns(c, b), 1, -(int64_t)block_group(c, b)->block_bytes);
+    copy_set_loc(c, b, CORE_DISK, shard, (struct tier_loc){0});
+    room_count(c, block_ns(c, b), CORE_DISK, -(int64_t)block_group(c, b)->block_bytes);
     c->m.blocks_lost_disk++;
     if (b->state != BLOCK_PRESENT)
         return;
-    if (b->flags & BLOCK_F_CLEAN)
+    if (block_is_clean(b))
         clean_recall(c, b);
-    block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+    const bool idle = b->copies == 0 && b->moving == 0;
+    copy_set(c, b, CORE_DISK, idle ? COPY_NONE : COPY_TORN);
     if (block_pinned(b))
         block_changed(c, b, &(struct block_change){.what = BLOCK_LOST});
-    if (b->copies > 0 || b->moving > 0) {
-        b->flags |= BLOCK_F_TORN; /* its other shards there go when nothing is in flight */
-        return;
-    }
+    if (!idle)
+        return; /* its other shards there go when nothing is in flight (move_hear()) */
     disk_drop(c, b);
-    if (!(b->flags & BLOCK_F_HOST))
+    if (!copy_there(b, CORE_HOST))
         block_kill_tree(c, b, KVC_MISS_DROPPED);
 }
 

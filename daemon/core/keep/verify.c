@@ -59,7 +59,7 @@ static bool on_disk(const struct core_verify *v)
 
 static bool is_there(const struct core_verify *v, const struct block *b)
 {
-    return b->state == BLOCK_PRESENT && (b->flags & (on_disk(v) ? BLOCK_F_DISK : BLOCK_F_HOST));
+    return b->state == BLOCK_PRESENT && copy_there(b, on_disk(v) ? CORE_DISK : CORE_HOST);
 }
 
 /* The copy that was read goes, if nobody uses it and the other one can stand for it. */
@@ -70,14 +70,14 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
     if (on_disk(v)) {
         if (!block_ready(b))
             return false;
-        if (b->flags & BLOCK_F_CLEAN)
+        if (block_is_clean(b))
             clean_recall(c, b);
         b->copies--; /* ours: nothing is in flight there any more */
         disk_drop(c, b);
         b->copies++;
         return true;
     }
-    if (!(b->flags & BLOCK_F_DISK) || b->leases > 0)
+    if (!copy_there(b, CORE_DISK) || b->leases > 0)
         return false;
     b->copies--;
     host_drop(c, b);
@@ -90,8 +90,8 @@ static void revoke_all(struct core *c, struct block *b)
 {
     const struct tier *host = c->cfg.host;
     const uint32_t shards = block_shards(c, b);
-    for (uint32_t i = 0; i < shards && (b->flags & BLOCK_F_HOST); i++)
-        host->ops->revoke(c->cfg.host, block_loc(c, b, i));
+    for (uint32_t i = 0; i < shards && copy_there(b, CORE_HOST); i++)
+        host->ops->revoke(c->cfg.host, copy_loc(c, b, CORE_HOST, i));
     near_revoke(c, b);
 }
 
@@ -124,9 +124,9 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
     struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = o->shard};
     c->m.blocks_corrupt++;
     if (on_disk(v))
-        c->cfg.disk->ops->revoke(c->cfg.disk, block_disk(c, b, o->shard));
+        c->cfg.disk->ops->revoke(c->cfg.disk, copy_loc(c, b, CORE_DISK, o->shard));
     if (v->tier == CORE_VERIFY_HOST) {
-        host->memory->view(host, block_loc(c, b, o->shard), &x.view);
+        host->memory->view(host, copy_loc(c, b, CORE_HOST, o->shard), &x.view);
         near_revoke(c, b); /* they are copies of what was read */
     }
     if (v->tier == CORE_VERIFY_NEAR)
@@ -221,7 +221,8 @@ static struct tier *tier_of(struct core *c, const struct core_verify *v, const s
 {
     if (o->near != CORE_NONE)
         return near_verify_hold(c, o->near, ret_loc);
-    *ret_loc = on_disk(v) ? block_disk(c, b, o->shard) : block_loc(c, b, o->shard);
+    *ret_loc =
+        on_disk(v) ? copy_loc(c, b, CORE_DISK, o->shard) : copy_loc(c, b, CORE_HOST, o->shard);
     return on_disk(v) ? c->cfg.disk : c->cfg.host;
 }
 
@@ -345,9 +346,9 @@ void verify_cancel_all(struct core *c, const struct core_client *cl)
 void core_host_lost(struct core *c, uint32_t block_no)
 {
     struct block *b = &c->blocks[block_no];
-    if (b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_HOST) || b->copies > 0 || b->moving > 0)
+    if (b->state != BLOCK_PRESENT || !copy_there(b, CORE_HOST) || b->copies > 0 || b->moving > 0)
         return;
-    if (!(b->flags & BLOCK_F_DISK))
+    if (!copy_there(b, CORE_DISK))
         verify_host_is_corrupt(c, b);
     else if (!block_in_use(c, b) && b->host_pins == 0)
         host_drop(c, b);

@@ -301,7 +301,7 @@ int find_absence(struct core *c, const struct core_seq *seq, const struct core_p
         const struct block *b =
             gap < seq->n[g] ? index_get(c, seq->ns, g, seq->keys[g] + (size_t)gap * KVC_KEY_BYTES)
                             : NULL;
-        if (!b || b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_DISK) || block_reachable(c, b))
+        if (!b || b->state != BLOCK_PRESENT || !copy_there(b, CORE_DISK) || block_reachable(c, b))
             continue;
         *ret_why = "what is cached of it is on a storage path that is out of service "
                    "(kvcachectl stats paths)";

@@ -53,9 +53,9 @@ static void add_block(struct core *c, const struct find *f, uint32_t g, uint32_t
         return;
     const struct block *b = &c->blocks[no];
     const uint64_t bytes = block_bytes(c, b) * sign;
-    if (b->flags & BLOCK_F_HOST || find_ready(c, f, b))
+    if (copy_there(b, CORE_HOST) || find_ready(c, f, b))
         load->host_bytes += bytes; /* a slot is no slower */
-    else if (b->flags & BLOCK_F_LOADING)
+    else if (block_loading(b))
         load->busy_bytes += bytes;
     else if (b->leases > 0 && !b->near) /* else they may be read on a device, and not loaded */
         load->shared_bytes += bytes;
@@ -203,7 +203,7 @@ void worth_probe_first(struct core *c)
         return;
     for (uint32_t no = 0; no < MIN(c->blocks_high, FIRST_LOOK); no++) {
         struct block *b = &c->blocks[no];
-        if (b->state == BLOCK_PRESENT && !(b->flags & BLOCK_F_HOST) && probe_took(c, b))
+        if (b->state == BLOCK_PRESENT && !copy_there(b, CORE_HOST) && probe_took(c, b))
             return;
     }
 }

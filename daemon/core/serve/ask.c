@@ -476,7 +476,7 @@ static void ask_tell(struct core *c, const struct core_asking *x, struct core_as
 static void count_in_memory(struct core *c, struct core_asking *x, struct core_ask *ask,
                             const struct block *b)
 {
-    x->bytes_in_memory += b->flags & BLOCK_F_HOST ? block_bytes(c, b) : 0;
+    x->bytes_in_memory += copy_there(b, CORE_HOST) ? block_bytes(c, b) : 0;
     ask->lacks |= !find_ready(c, &ask->f, b);
 }
 

@@ -635,7 +635,7 @@ static int loc_tell(struct core *c, const struct block *b, uint32_t shard, core_
     struct tier_view view;
     if (!block_in_host(c, b))
         return KVC_E_GONE;
-    host->memory->view(host, block_loc(c, b, s), &view);
+    host->memory->view(host, copy_loc(c, b, CORE_HOST, s), &view);
     fn(ctx, &view);
     return 0;
 }

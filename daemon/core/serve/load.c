@@ -166,7 +166,7 @@ int load_add(struct core *c, struct core_load *l, const struct find *f, struct b
         return err;
     block_hold(c, b);
     l->lacks += !block_ready(b);
-    if (b->flags & (BLOCK_F_HOST | BLOCK_F_LOADING) || (b->leases > 1 + holds && !b->near))
+    if (b->host_copy != COPY_NONE || (b->leases > 1 + holds && !b->near))
         return 0; /* who reads it on a device does not load it */
     l->wanted += bytes;
     c->wanted_bytes += bytes;
@@ -253,7 +253,7 @@ static void load_advance(struct core *c, struct core_load *l)
         struct run_iter at = l->pass;
         const struct run_entry *e = run_next(c, &at);
         struct block *b = entry_block(c, e);
-        if (b && b->flags & BLOCK_F_LOADING) {
+        if (b && block_loading(b)) {
             l->block = e->block;
             l->gen = e->gen;
             b->flags |= BLOCK_F_AWAITED;
@@ -289,7 +289,7 @@ static bool load_some(struct core *c, struct core_load *l)
     while (l->begun < l->blocks.n && bytes < LOAD_TURN_BYTES) {
         struct run_iter at = l->begin;
         struct block *b = entry_block(c, run_next(c, &at));
-        if (b && !block_ready(b) && !(b->flags & BLOCK_F_LOADING)) {
+        if (b && !block_ready(b) && !block_loading(b)) {
             int err = b->moving > 0 ? KVC_E_BUSY : load_begin(c, b);
             if (err == KVC_E_BUSY)
                 return false;
@@ -338,7 +338,7 @@ int load_ahead(struct core *c, const struct find *f, struct block *b, uint64_t *
 {
     if (b->state != BLOCK_PRESENT || find_ready(c, f, b))
         return 0;
-    if (b->flags & BLOCK_F_LOADING)
+    if (block_loading(b))
         return 1;
     const uint64_t bytes = block_bytes(c, b);
     if (bytes > *left || b->moving > 0)

@@ -16,7 +16,7 @@ static bool wait_for_next(struct core *c, const struct lease *l, struct core_fil
     struct run_iter it = run_begin(c, &l->near);
     for (const struct run_entry *r; i < f->left && (r = run_next(c, &it)); i++) {
         struct near_copy *e = i < f->next ? NULL : near_at(c, r->block);
-        if (!e || e->state != NEAR_FILLING)
+        if (!e || e->state != COPY_FILLING)
             continue;
         f->next = i;
         list_push_back(&e->waiters, &f->node);
@@ -34,7 +34,7 @@ static uint32_t blocks_held(struct core *c, const struct lease *l, const struct 
         const struct block *b = &c->blocks[r->block];
         const struct near_copy *e =
             near_find(c, b, near_shard(c, b, f->shard), &c->near->dev[f->device]);
-        n += e && e->mine && e->state == NEAR_READY;
+        n += e && e->mine && e->state == COPY_READY;
     }
     near_mark(c, l, false);
     return n;
@@ -57,7 +57,7 @@ static void fill_part_ended(struct core *c, struct near_job *job, struct near_pa
     list_init(&woken);
     for (uint32_t i = 0; i < part->copy.n; i++) {
         struct near_copy *e = near_at(c, near_what(c, job, part->first + i));
-        const bool live = e->state == NEAR_FILLING && c->blocks[e->block].state == BLOCK_PRESENT;
+        const bool live = e->state == COPY_FILLING && c->blocks[e->block].state == BLOCK_PRESENT;
         for (struct list_node *node; (node = list_first(&e->waiters));) {
             list_remove(node);
             list_push_back(&woken, node);
@@ -211,7 +211,7 @@ static void fill_one(struct filling *x, const struct block *b)
         return;
     }
     struct device_piece *piece = near_job_add(c, x->job, near_no(c, e));
-    piece->host = host->memory->payload(host, block_loc(c, b, shard));
+    piece->host = host->memory->payload(host, copy_loc(c, b, CORE_HOST, shard));
     piece->slot = e->loc;
     near_sum_want(c, x->job, b, x->f->shard);
     x->beside = e->loc;

@@ -11,10 +11,10 @@ static bool place_of(struct core *c, const struct lease *l, const struct block *
     const struct tier *host = c->cfg.host, *slots = dev->device->slots;
     const uint32_t s = near_shard(c, b, shard);
     const struct near_copy *e = near_find(c, b, s, dev);
-    if (e && e->mine && e->state == NEAR_READY)
+    if (e && e->mine && e->state == COPY_READY)
         slots->memory->view(slots, e->loc, ret_view);
     else if (block_in_host(c, b))
-        host->memory->view(host, block_loc(c, b, s), ret_view);
+        host->memory->view(host, copy_loc(c, b, CORE_HOST, s), ret_view);
     else
         return false;
     return true;

@@ -36,14 +36,14 @@ static void add_block(struct core *c, struct near_job *job, const struct core_se
     const uint32_t shard = near_shard(c, b, s->shard);
     struct near_copy *e = near_find(c, b, shard, job->dev);
     const bool is_near =
-        e && e->state == NEAR_READY && (b->state == BLOCK_PRESENT || !block_in_host(c, b));
+        e && e->state == COPY_READY && (b->state == BLOCK_PRESENT || !block_in_host(c, b));
     struct device_piece *piece = near_job_add(c, job, is_near ? near_no(c, e) : CORE_NONE);
     piece->pages = pages;
     if (is_near) {
         piece->slot = e->loc;
         e->copies++;
     } else if (block_in_host(c, b)) {
-        piece->host = host->memory->payload(host, block_loc(c, b, shard));
+        piece->host = host->memory->payload(host, copy_loc(c, b, CORE_HOST, shard));
         near_sum_want(c, job, b, s->shard);
     } else {
         piece->status = -EIO;
@@ -170,7 +170,7 @@ static void send_part_ended(struct core *c, struct near_job *job, struct near_pa
         const uint32_t no = near_what(c, job, part->first + i);
         struct near_copy *e = no == CORE_NONE ? NULL : near_at(c, no);
         int status = part->copy.piece[i].status;
-        if (status == 0 && e && e->state == NEAR_VOID)
+        if (status == 0 && e && e->state == COPY_NONE)
             status = -EIO; /* what was in the slot turned out wrong, or went, meanwhile */
         s->statuses[part->first + i] = core__copy_status(status);
         all &= status == 0;

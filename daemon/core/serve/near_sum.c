@@ -36,7 +36,7 @@ static void look_at(struct near_job *job, uint32_t part, uint32_t slot)
     if (p->copy.piece[i].status != 0)
         return;
     struct near_sum *s = &job->sum[slot];
-    const struct tier_loc loc = block_loc(c, b, near_shard(c, b, job->rank));
+    const struct tier_loc loc = copy_loc(c, b, CORE_HOST, near_shard(c, b, job->rank));
     *s = (struct near_sum){.job = job,
                            .part = part,
                            .piece = i,
@@ -80,7 +80,7 @@ static bool is_nothing(const struct near_job *job, const struct near_part *p)
     bool none = true;
     for (uint32_t i = 0; i < p->copy.n; i++) {
         const uint32_t no = near_what(c, job, p->first + i);
-        if (no != CORE_NONE && near_at(c, no)->state == NEAR_VOID && p->copy.piece[i].status == 0)
+        if (no != CORE_NONE && near_at(c, no)->state == COPY_NONE && p->copy.piece[i].status == 0)
             p->copy.piece[i].status = -EIO;
         none &= p->copy.piece[i].status != 0;
     }

@@ -118,7 +118,7 @@ static int resv_take_part(struct core_reserving *x, struct block *b, struct welc
         if (!err)
             err = run_push(c, client_no(c, x->client), &x->r->blocks, block_no(c, b), b->gen);
         if (err)
-            host_give(c, b, loc);
+            copy_give(c, b, CORE_HOST, loc);
     }
     if (err) {
         pool_put(c->parts, p);
@@ -165,7 +165,7 @@ static int resv_take_over(struct core_reserving *x, struct block *b, struct part
 static int new_record(struct core *c, uint32_t payer, struct welcome *w, struct block **ret_block)
 {
     int err = 0;
-    while (!(*ret_block = block_new(c)) && !err)
+    while (!(*ret_block = block_new(c, BLOCK_PENDING)) && !err)
         err = evict_one(c, payer, w);
     return *ret_block ? 0 : err;
 }

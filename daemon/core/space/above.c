@@ -21,8 +21,7 @@ const struct core_module above_module = {CORE_STATE(above)};
 
 static bool is_missing(const struct block *b)
 {
-    return b->state == BLOCK_PRESENT && b->moving == 0 &&
-           (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
+    return b->state == BLOCK_PRESENT && b->moving == 0 && block_is_dirty(b);
 }
 
 static struct run_entry above_shift(struct above *a)
@@ -68,7 +67,7 @@ bool above_carries(const struct core *c, const struct block *b)
 {
     uint32_t no = b->child;
     for (unsigned n = 0; no != CORE_NONE && n < ABOVE_MAX; n++, no = c->blocks[no].next)
-        if (c->blocks[no].state == BLOCK_PRESENT && c->blocks[no].flags & BLOCK_F_DISK)
+        if (c->blocks[no].state == BLOCK_PRESENT && copy_there(&c->blocks[no], CORE_DISK))
             return true;
     return false;
 }

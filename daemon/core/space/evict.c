@@ -16,7 +16,7 @@ const struct core_module evict_module = {CORE_STATE(evict)};
 static void evict_for_room(struct core *c, struct block *b)
 {
     c->m.blocks_evicted++;
-    if (c->cfg.disk && !(b->flags & BLOCK_F_DISK))
+    if (c->cfg.disk && !copy_there(b, CORE_DISK))
         c->m.blocks_lost_unsaved++;
     block_kill(c, b, KVC_MISS_EVICTED);
 }
@@ -81,9 +81,9 @@ static struct block *disk_leaf(struct core *c, uint32_t payer)
     for (uint32_t n = 0; n < steps; n++) {
         const uint32_t no = hand_next(c);
         struct block *b = &c->blocks[no];
-        if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT ||
-            (b->flags & BLOCK_F_HOST) || block_kept(c, b) || !block_can_evict(c, no) ||
-            retain_guards(c->retain, block_ns(c, b)->payer, payer, 1, block_bytes(c, b)))
+        if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT || copy_there(b, CORE_HOST) ||
+            block_kept(c, b) || !block_can_evict(c, no) ||
+            retain_guards(c->retain, block_ns(c, b)->payer, payer, CORE_DISK, block_bytes(c, b)))
             continue;
         if (!best || evict_goes_first(c, b, best))
             best = b;

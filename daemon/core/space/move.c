@@ -2,7 +2,7 @@
 /*
  * Blocks on their way between host memory and disk, all their shards together. A copy counts when
  * all shards have landed; until then its room belongs to the move (on disk) or stands in the record
- * without BLOCK_F_HOST (in memory). A block is in one move at a time, and in use meanwhile.
+ * while its copy is FILLING (in memory). A block is in one move at a time, and in use meanwhile.
  */
 #include "regions.h"
 #include "space.h"
@@ -55,13 +55,10 @@ void core_stop(struct core *c)
 void move_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     (void)x;
-    if (!(b->flags & BLOCK_F_TORN) || b->copies > 0 || b->moving > 0)
-        return;
-    block_clear(b, BLOCK_F_TORN);
-    if (b->state != BLOCK_PRESENT || b->flags & BLOCK_F_DISK)
+    if (b->state != BLOCK_PRESENT || b->disk_copy != COPY_TORN || b->copies > 0 || b->moving > 0)
         return;
     disk_drop(c, b);
-    if (!(b->flags & BLOCK_F_HOST))
+    if (!copy_there(b, CORE_HOST))
         block_kill_tree(c, b, KVC_MISS_DROPPED);
 }
 
@@ -175,25 +172,26 @@ static void save_end(struct core *c, struct move *m)
     const bool live = b->state == BLOCK_PRESENT, ok = m->err == 0 && live;
     for (struct move_op *o = m->ops; o; o = o->next) {
         if (!ok) {
-            disk_give(c, b, o->op.loc);
+            copy_give(c, b, CORE_DISK, o->op.loc);
             continue;
         }
-        struct tier_loc old = block_disk(c, b, o->shard);
+        struct tier_loc old = copy_loc(c, b, CORE_DISK, o->shard);
         disk->ops->publish(disk, &o->op);
-        block_set_disk(c, b, o->shard, o->op.loc);
+        copy_set_loc(c, b, CORE_DISK, o->shard, o->op.loc);
         if (old.id)
-            disk_give(c, b, old);
+            copy_give(c, b, CORE_DISK, old);
     }
     c->m.saving_bytes -= m->bytes;
     above_ended(c, m);
     if (m->leaving)
         count_leaving(c, b, -m->bytes);
-    block_clear(b, BLOCK_F_SAVING | BLOCK_F_LEAVING);
+    if (b->parked == PARKED_LEAVING)
+        b->parked = PARKED_NOT;
     if (ok) {
-        block_place(c, b,
-                    BLOCK_F_DISK | (m->durable ? BLOCK_F_DURABLE : 0u) |
-                        (m->by_pin ? BLOCK_F_BY_PIN : 0u),
-                    BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+        copy_set(c, b, CORE_DISK,
+                 m->by_pin    ? COPY_FOR_PIN
+                 : m->durable ? COPY_DURABLE
+                              : COPY_READY);
         c->m.blocks_demoted++;
         c->m.bytes_demoted += m->bytes;
         above_want(c, b);
@@ -227,12 +225,12 @@ static int save_room(struct core *c, struct block *b, uint32_t shards, bool must
 {
     struct tier_loc near = {0};
     if (b->parent != CORE_NONE)
-        near = block_disk(c, &c->blocks[b->parent], 0);
+        near = copy_loc(c, &c->blocks[b->parent], CORE_DISK, 0);
     for (uint32_t i = 0; i < shards; i++) {
         int err = disk_take(c, b, near, must, &loc[i]);
         if (err) {
             while (i > 0)
-                disk_give(c, b, loc[--i]);
+                copy_give(c, b, CORE_DISK, loc[--i]);
             return err == KVC_E_NO_ROOM ? KVC_E_FULL : err;
         }
         near = loc[i];
@@ -246,12 +244,12 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     const struct tier *host = c->cfg.host;
     const uint32_t shards = block_shards(c, b);
     struct tier_loc loc[KVC_SHARDS_MAX];
-    MUST(b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_HOST) && b->moving == 0);
+    MUST(b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST) && b->moving == 0);
     if (b->copies > 0 || !moves_left(c, shards, false))
         return KVC_E_BUSY;
     int err = 0;
-    if (why == SAVE_PROMISE && !block_is_bound(b, 1))
-        err = quota_bind(c, block_ns(c, b), 1, block_bytes(c, b));
+    if (why == SAVE_PROMISE && !block_is_bound(b, CORE_DISK))
+        err = quota_bind(c, block_ns(c, b), CORE_DISK, block_bytes(c, b));
     if (!err)
         err = save_room(c, b, shards, durable, loc);
     if (err) {
@@ -268,7 +266,8 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     m->by_pin = why == SAVE_PIN;
     if (leaving && block_in_policy(b))
         block_park(c, b);
-    b->flags |= BLOCK_F_SAVING | (leaving ? BLOCK_F_LEAVING : 0u);
+    if (leaving)
+        b->parked = PARKED_LEAVING;
     b->promising = why == SAVE_PROMISE;
     room_bind(c, b);
     c->m.saving_bytes += m->bytes;
@@ -276,7 +275,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
         count_leaving(c, b, m->bytes);
     for (uint32_t i = shards; i-- > 0;) {
         struct move_op *o = move_op_new(c, m, i);
-        struct tier_loc at = block_loc(c, b, i);
+        struct tier_loc at = copy_loc(c, b, CORE_HOST, i);
         o->op = (struct tier_op){.kind = TIER_PUT,
                                  .flags = durable ? TIER_F_DURABLE : 0,
                                  .loc = loc[i],
@@ -295,21 +294,10 @@ static void landed_in_host(struct core *c, struct move *m, struct block *b)
     struct tier *host = c->cfg.host;
     for (struct move_op *o = m->ops; o; o = o->next)
         host->ops->publish(host, &o->op);
-    block_place(c, b, BLOCK_F_HOST, 0);
+    copy_set(c, b, CORE_HOST, COPY_READY);
     block_enter(c, b);
     c->m.blocks_loaded++;
     c->m.bytes_loaded += m->bytes;
-}
-
-/* What is being loaded stays until it is there. */
-static void load_mark(struct core *c, struct block *b, bool loading)
-{
-    const uint64_t was = unevictable_change(c, b);
-    if (loading)
-        b->flags |= BLOCK_F_LOADING;
-    else
-        block_clear(b, BLOCK_F_LOADING);
-    unevictable_changed(c, b, was);
 }
 
 static void count_corrupt(struct core *c, const struct block *b)
@@ -330,10 +318,11 @@ static void load_lost(struct core *c, struct block *b, enum kvc_miss reason)
 static bool block_promotes(struct core *c, const struct block *b)
 {
     const struct tier *disk = c->cfg.disk;
-    if (!disk->storage->faster || !block_on_disk(b) || b->flags & BLOCK_F_DURABLE || b->moving > 0)
+    if (!disk->storage->faster || !block_on_disk(b) || block_is_durable(b) || b->moving > 0)
         return false;
     for (uint32_t i = 0; i < block_shards(c, b); i++)
-        if (disk->storage->faster(disk, block_disk(c, b, i), block_group(c, b)->block_bytes))
+        if (disk->storage->faster(disk, copy_loc(c, b, CORE_DISK, i),
+                                  block_group(c, b)->block_bytes))
             return true;
     return false;
 }
@@ -347,19 +336,20 @@ static void load_end(struct core *c, struct move *m)
     c->reading_bytes -= m->bytes;
     worth_read_ended(c, m->bytes, m->err == 0);
     c->m.loads_in_flight--;
-    load_mark(c, b, false);
     block_hold(c, b); /* until all has been looked at */
-    if (ok)
+    if (ok) {
         landed_in_host(c, m, b);
-    else
-        host_give_back(c, b, block_shards(c, b));
+    } else {
+        copy_set(c, b, CORE_HOST, COPY_NONE);
+        copy_give_all(c, b, CORE_HOST);
+    }
     c->m.load_failures += !ok;
     move_free(c, m);
     if (!ok && live) {
         if (corrupt)
             load_lost(c, b, KVC_MISS_CORRUPT);
-        else if (!(b->flags & BLOCK_F_DISK) ||
-                 (unread && block_readable(c, b) && !(b->flags & BLOCK_F_DURABLE)))
+        else if (!copy_there(b, CORE_DISK) ||
+                 (unread && block_readable(c, b) && !block_is_durable(b)))
             load_lost(c, b, KVC_MISS_DROPPED);
     }
     /* Where that is refused the next load tries again. */
@@ -377,7 +367,7 @@ static void on_adopted(struct tier_op *t)
         const struct block *b = &c->blocks[o->move->block];
         o->move->corrupt = true;
         if (block_on_disk(b))
-            c->cfg.disk->ops->revoke(c->cfg.disk, block_disk(c, b, o->shard));
+            c->cfg.disk->ops->revoke(c->cfg.disk, copy_loc(c, b, CORE_DISK, o->shard));
     }
     if (op_ended(o->core, o, t->status))
         load_end(o->core, o->move);
@@ -394,8 +384,8 @@ static void on_read(struct tier_op *t)
             load_end(c, o->move);
         return;
     }
-    o->op =
-        (struct tier_op){.kind = TIER_ADOPT, .loc = block_loc(c, b, o->shard), .done = on_adopted};
+    o->op = (struct tier_op){
+        .kind = TIER_ADOPT, .loc = copy_loc(c, b, CORE_HOST, o->shard), .done = on_adopted};
     op_submit(c, o, c->cfg.host);
 }
 
@@ -407,19 +397,19 @@ static int load_room(struct core *c, struct block *b, uint32_t shards)
         struct tier_loc loc;
         const struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
         if (p && p->state == BLOCK_PRESENT)
-            w.near = block_loc(c, p, i);
+            w.near = copy_loc(c, p, CORE_HOST, i);
         int err = host_take(c, b, &w, &loc);
         const bool taken = err == 0;
         if (taken)
             err = regions_admit_new(c, b, &loc);
         if (err && taken)
-            host_give(c, b, loc);
+            copy_give(c, b, CORE_HOST, loc);
         if (err) {
-            host_give_back(c, b, shards);
+            copy_give_all(c, b, CORE_HOST);
             return err;
         }
         const uint64_t was = unevictable_change(c, b);
-        block_set_loc(c, b, i, loc);
+        copy_set_loc(c, b, CORE_HOST, i, loc);
         unevictable_changed(c, b, was);
     }
     return 0;
@@ -434,11 +424,11 @@ static void check_begin(struct core *c, struct block *b, uint32_t shards)
     struct move *m = move_new(c, b, MOVE_CHECK);
     for (uint32_t i = shards; i-- > 0;) {
         struct move_op *o = move_op_new(c, m, i);
-        struct tier_loc at = block_loc(c, b, i);
+        struct tier_loc at = copy_loc(c, b, CORE_HOST, i);
         o->want = host->ops->sum(host, at);
         o->op = (struct tier_op){.kind = TIER_VERIFY, .loc = at, .done = on_checked};
     }
-    b->flags |= BLOCK_F_LOADING;
+    copy_set(c, b, CORE_HOST, COPY_CHECKING);
     c->loading_bytes += m->bytes;
     c->m.loads_in_flight++;
     ops_start(c, m, c->cfg.host);
@@ -454,7 +444,7 @@ int load_begin(struct core *c, struct block *b)
         return KVC_E_BUSY;
     if (c->loading_bytes > 0 && c->loading_bytes + block_bytes(c, b) > LOADING_BYTES_MAX)
         return KVC_E_BUSY;
-    if (b->flags & BLOCK_F_HOST) {
+    if (copy_there(b, CORE_HOST)) {
         check_begin(c, b, shards);
         return 0;
     }
@@ -466,10 +456,10 @@ int load_begin(struct core *c, struct block *b)
     block_hold(c, b); /* making room must take neither */
     if (p)
         block_hold(c, p);
-    load_mark(c, b, true);
+    copy_set(c, b, CORE_HOST, COPY_FILLING); /* what is being loaded stays until it is there */
     int err = load_room(c, b, shards);
     if (err)
-        load_mark(c, b, false);
+        copy_set(c, b, CORE_HOST, COPY_NONE);
     if (p)
         block_unhold(c, p);
     block_unhold_quietly(c, b);
@@ -478,11 +468,11 @@ int load_begin(struct core *c, struct block *b)
     struct move *m = move_new(c, b, MOVE_LOAD);
     for (uint32_t i = shards; i-- > 0;) {
         struct move_op *o = move_op_new(c, m, i);
-        struct tier_loc from = block_disk(c, b, i);
+        struct tier_loc from = copy_loc(c, b, CORE_DISK, i);
         o->want = disk->ops->sum(disk, from);
         o->op = (struct tier_op){.kind = TIER_GET,
                                  .loc = from,
-                                 .dst = host->memory->payload(host, block_loc(c, b, i)),
+                                 .dst = host->memory->payload(host, copy_loc(c, b, CORE_HOST, i)),
                                  .done = on_read};
     }
     worth_read_begun(c, m->bytes);
@@ -498,8 +488,7 @@ int load_begin(struct core *c, struct block *b)
 /* Its bytes are wrong there. If they are on disk too, it is as if it had been there alone. */
 static void check_failed(struct core *c, struct block *b)
 {
-    const uint32_t shards = block_shards(c, b);
-    if (!(b->flags & BLOCK_F_DISK)) {
+    if (!copy_there(b, CORE_DISK)) {
         load_lost(c, b, KVC_MISS_CORRUPT);
         return;
     }
@@ -507,8 +496,8 @@ static void check_failed(struct core *c, struct block *b)
     if (block_in_policy(b))
         block_park(c, b);
     clean_end(c, b);
-    block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
-    host_give_back(c, b, shards);
+    copy_set(c, b, CORE_HOST, COPY_NONE);
+    copy_give_all(c, b, CORE_HOST);
     if (b->leases > 1 && load_begin(c, b) != 0)
         c->m.load_failures++;
 }
@@ -520,12 +509,9 @@ static void check_end(struct core *c, struct move *m)
     const bool ok = m->err == 0 && !corrupt;
     c->loading_bytes -= m->bytes;
     c->m.loads_in_flight--;
-    block_clear(b, BLOCK_F_LOADING);
+    copy_set(c, b, CORE_HOST, !live ? COPY_NONE : ok ? COPY_READY : COPY_SUSPECT);
     block_hold(c, b);
-    if (ok && live) {
-        block_place(c, b, 0, BLOCK_F_UNCHECKED);
-        c->m.blocks_checked++;
-    }
+    c->m.blocks_checked += ok && live;
     move_free(c, m);
     if (corrupt && live)
         check_failed(c, b);

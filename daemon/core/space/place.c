@@ -128,7 +128,7 @@ static bool place_one(struct core *c, bool enough)
         block_kill(c, b, KVC_MISS_EVICTED);
         return true;
     }
-    if (b->flags & BLOCK_F_DISK) {
+    if (copy_there(b, CORE_DISK)) {
         const uint64_t before = c->m.clean_bytes;
         block_park(c, b);
         clean_push(c, b);
@@ -268,13 +268,12 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
     for (uint32_t n = 0; n < steps && c->m.saving_bytes < bytes_max; n++) {
         struct block *b = &c->blocks[c->place->drain.at];
         uint64_t kept_off = 0;
-        const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 &&
-                            (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
+        const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 && block_is_dirty(b);
         if (wanted && !disk->storage->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
             break; /* as if it had just been used: who asks wants them all */
         /* Else what its owner has there would go, and be written again if memory has it. */
-        if (wanted &&
-            retain_over(c->retain, block_ns(c, b)->payer, 1, block_bytes(c, b)) != RETAIN_NO_OWNER)
+        if (wanted && retain_over(c->retain, block_ns(c, b)->payer, CORE_DISK, block_bytes(c, b)) !=
+                          RETAIN_NO_OWNER)
             kept_off = block_bytes(c, b);
         if (wanted && !kept_off && save_begin(c, b, SAVE_COPY) != 0)
             break;

@@ -41,7 +41,7 @@ static int quota_make(struct core *c, uint32_t payer, uint32_t over, struct welc
 int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct welcome *w)
 {
     for (;;) {
-        const uint32_t over = retain_over(c->retain, ns->payer, 0, bytes);
+        const uint32_t over = retain_over(c->retain, ns->payer, CORE_HOST, bytes);
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (bytes > retain_quota_of(c->retain, over)->limit[0])
@@ -61,7 +61,8 @@ bool quota_tight(const struct core *c, const struct core_ns *ns)
         if (!q || !retain_is_within(c->retain, ns->payer, q))
             continue;
         const uint64_t limit = retain_quota_of(c->retain, q)->limit[0];
-        if (limit != RETAIN_NO_LIMIT && retain_held(c->retain, q, 0) > limit - limit / MARGIN_SHARE)
+        if (limit != RETAIN_NO_LIMIT &&
+            retain_held(c->retain, q, CORE_HOST) > limit - limit / MARGIN_SHARE)
             return true;
     }
     return false;
@@ -83,7 +84,7 @@ static bool quota_relieve(struct core *c, uint32_t payer, uint32_t *left)
     const uint64_t limit = retain_quota_of(c->retain, payer)->limit[0];
     uint64_t leaving = c->leaving_bytes ? leaving_within(c, payer) : 0;
     while (limit != RETAIN_NO_LIMIT && *left > 0) {
-        const uint64_t held = retain_held(c->retain, payer, 0);
+        const uint64_t held = retain_held(c->retain, payer, CORE_HOST);
         const uint64_t stays = held - MIN(held, leaving);
         if (stays <= limit - (c->cfg.disk ? limit / MARGIN_SHARE : 0))
             return false;
@@ -111,8 +112,7 @@ static bool quota_relieve(struct core *c, uint32_t payer, uint32_t *left)
 static bool leaves_disk(struct core *c, const struct block *b, uint32_t within, bool trees)
 {
     return (b->flags & BLOCK_F_LINKED) && block_on_disk(b) && !block_stays(b) &&
-           !block_in_use(c, b) && !(b->flags & BLOCK_F_TORN) &&
-           ((b->flags & BLOCK_F_HOST) || b->child == CORE_NONE || trees) &&
+           !block_in_use(c, b) && (copy_there(b, CORE_HOST) || b->child == CORE_NONE || trees) &&
            retain_is_within(c->retain, block_ns(c, b)->payer, within);
 }
 
@@ -128,13 +128,13 @@ static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool tree
         if (++*hand >= c->blocks_high)
             *hand = 0;
         struct block *b = &c->blocks[*hand];
-        if ((clean || !(b->flags & BLOCK_F_CLEAN)) && leaves_disk(c, b, within, trees) &&
+        if ((clean || !block_is_clean(b)) && leaves_disk(c, b, within, trees) &&
             (!best || evict_goes_first(c, b, best)))
             best = b;
     }
     if (!best)
         return false;
-    if (best->flags & BLOCK_F_HOST) {
+    if (copy_there(best, CORE_HOST)) {
         disk_forget(c, best);
         return true;
     }
@@ -150,7 +150,7 @@ static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool tree
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool must)
 {
     for (uint32_t n = 0;; n++) {
-        const uint32_t over = retain_over(c->retain, ns->payer, 1, bytes);
+        const uint32_t over = retain_over(c->retain, ns->payer, CORE_DISK, bytes);
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
@@ -166,7 +166,7 @@ static bool relieve_disk(struct core *c, struct quota *q)
 {
     const uint64_t all = c->blocks_high;
     for (uint32_t n = 0; n < DISK_STEP; n++) {
-        if (retain_over(c->retain, q->payer, 1, 0) != q->payer) {
+        if (retain_over(c->retain, q->payer, CORE_DISK, 0) != q->payer) {
             q->disk_seen = 0;
             return false;
         }

@@ -6,28 +6,75 @@
 /* Blocks of other sizes or principals that may go in vain before a region is emptied on purpose. */
 #define ROOM_PATIENCE 64u
 
-struct drained {
+int slot_take(struct core *c, struct slot_ask *ask, struct tier_loc *ret_loc)
+{
+    struct tier *t = ask->tier;
+    uint32_t in_vain = 0;
+    bool has_drained = false;
+    for (;;) {
+        int err = ask->may ? ask->may(c, ask) : 0;
+        if (!err)
+            err = t->ops->alloc(t, ask->principal, ask->bytes, ask->beside, ask->owner, ret_loc);
+        if (err != KVC_E_NO_ROOM)
+            return err;
+        if (in_vain >= ROOM_PATIENCE && !has_drained) {
+            has_drained = true;
+            if (ask->drain(c, ask) > 0)
+                continue;
+        }
+        err = ask->make(c, ask, &in_vain);
+        if (err)
+            return err;
+        if (in_vain > 2 * ROOM_PATIENCE)
+            in_vain = 0, has_drained = false;
+    }
+}
+
+/* ---- in memory ---- */
+
+struct host_ask {
+    struct slot_ask ask;
     struct core *core;
-    uint32_t payer;
+    struct core_ns *ns;
+    struct welcome *w;
 };
+
+static struct host_ask *host_of(struct slot_ask *ask)
+{
+    return CONTAINER_OF(ask, struct host_ask, ask);
+}
+
+static int host_may(struct core *c, struct slot_ask *ask)
+{
+    return quota_room(c, host_of(ask)->ns, ask->bytes, host_of(ask)->w);
+}
 
 static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
-    const struct drained *d = ctx;
-    struct core *c = d->core;
+    const struct host_ask *h = ctx;
+    struct core *c = h->core;
     struct block *b = &c->blocks[owner];
     (void)loc;
     if (!(b->flags & BLOCK_F_LINKED) || b->host_pins > 0 ||
-        retain_guards(c->retain, block_ns(c, b)->payer, d->payer, 0, block_bytes(c, b)))
+        retain_guards(c->retain, block_ns(c, b)->payer, h->ns->payer, CORE_HOST, block_bytes(c, b)))
         return;
-    if ((b->flags & BLOCK_F_HOST) && (b->flags & BLOCK_F_DISK)) {
-        if (!block_in_use(c, b)) {
-            c->m.blocks_left++;
-            host_drop(c, b);
-        }
-        return;
+    if (!block_on_disk(b) || !copy_there(b, CORE_HOST)) {
+        evict_tree(c, owner, &c->m.blocks_evicted);
+    } else if (!block_in_use(c, b)) {
+        c->m.blocks_left++;
+        host_drop(c, b);
     }
-    evict_tree(c, owner, &c->m.blocks_evicted);
+}
+
+static uint32_t host_drain(struct core *c, struct slot_ask *ask)
+{
+    struct host_ask *h = host_of(ask);
+    const bool lacks =
+        retain_lacks(c->retain, h->ns->payer) || room_is_promised(c, h->ns, ask->bytes);
+    place_pressed(c);
+    c->m.drains++;
+    return ask->tier->memory->drain(ask->tier, ask->principal, ask->bytes, lacks, drain_occupant,
+                                    h);
 }
 
 static struct tier_loc some_loc(struct core *c, const struct block *b)
@@ -38,11 +85,9 @@ static struct tier_loc some_loc(struct core *c, const struct block *b)
     return p->loc;
 }
 
-static void host_leave(struct core *c, const struct core_ns *ns, struct block *b, uint32_t bytes,
-                       uint32_t *in_vain)
+static void host_leave(struct core *c, struct slot_ask *ask, struct block *b, uint32_t *in_vain)
 {
-    const struct tier *host = c->cfg.host;
-    *in_vain += !host->memory->helps(host, some_loc(c, b), ns->principal, bytes);
+    *in_vain += slot_is_vain(ask, some_loc(c, b));
     c->m.blocks_left++;
     host_drop(c, b);
 }
@@ -62,34 +107,35 @@ static struct block *next_clean(struct core *c, uint32_t payer)
 
 /* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon,
  * KVC_E_NOT_WORTH. */
-static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, struct welcome *w,
-                     uint32_t *in_vain)
+static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
 {
-    const struct tier *host = c->cfg.host;
-    struct block *b = next_clean(c, ns->payer);
+    struct welcome *w = host_of(ask)->w;
+    const uint32_t payer = host_of(ask)->ns->payer;
+    place_pressed(c);
+    struct block *b = next_clean(c, payer);
     if (b) {
-        host_leave(c, ns, b, bytes, in_vain);
+        host_leave(c, ask, b, in_vain);
         return 0;
     }
     if (w->patient && c->cfg.disk) {
-        place_want(c, bytes);
+        place_want(c, ask->bytes);
         if (c->m.clean_bytes > 0)
             return 0;
         if (leaving_soon(c))
             return KVC_E_BUSY;
     }
     for (uint32_t n = 0; n < ROOM_PATIENCE; n++) {
-        const uint32_t no = evict_next(c, ns->payer, 0);
+        const uint32_t no = evict_next(c, payer, 0);
         if (no == POLICY_NO_BLOCK)
             return KVC_E_FULL;
-        if (block_on_disk(&c->blocks[no])) { /* behind one that could not go */
-            host_leave(c, ns, &c->blocks[no], bytes, in_vain);
+        b = &c->blocks[no];
+        if (block_on_disk(b)) { /* behind one that could not go */
+            host_leave(c, ask, b, in_vain);
             return 0;
         }
-        const struct tier_loc loc = some_loc(c, &c->blocks[no]);
-        const bool helps = host->memory->helps(host, loc, ns->principal, bytes);
-        const int err = evict_victim(c, ns->payer, no, n < ROOM_PATIENCE / 2, w);
-        *in_vain += err == 0 && !helps;
+        const bool vain = slot_is_vain(ask, some_loc(c, b));
+        const int err = evict_victim(c, payer, no, n < ROOM_PATIENCE / 2, w);
+        *in_vain += err == 0 && vain;
         if (err != KVC_E_FULL)
             return err;
     }
@@ -98,36 +144,22 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, s
 
 int host_take(struct core *c, const struct block *b, struct welcome *w, struct tier_loc *ret_loc)
 {
-    struct tier *host = c->cfg.host;
     struct core_ns *ns = block_ns(c, b);
-    const uint32_t bytes = block_group(c, b)->block_bytes;
-    struct drained drained = {c, ns->payer};
-    uint32_t in_vain = 0;
-    bool has_drained = false;
-    for (;;) {
-        int err = quota_room(c, ns, bytes, w);
-        if (err)
-            return err;
-        err = host->ops->alloc(host, ns->principal, bytes, w->near, block_no(c, b), ret_loc);
-        if (!err)
-            room_count(c, ns, 0, bytes);
-        if (err != KVC_E_NO_ROOM)
-            return err;
-        place_pressed(c);
-        if (in_vain >= ROOM_PATIENCE && !has_drained) {
-            has_drained = true;
-            c->m.drains++;
-            const bool lacks = retain_lacks(c->retain, ns->payer) || room_is_promised(c, ns, bytes);
-            if (host->memory->drain(host, ns->principal, bytes, lacks, drain_occupant, &drained) >
-                0)
-                continue;
-        }
-        err = room_make(c, ns, bytes, w, &in_vain);
-        if (err)
-            return err;
-        if (in_vain > 2 * ROOM_PATIENCE)
-            in_vain = 0, has_drained = false;
-    }
+    struct host_ask h = {.ask = {.tier = c->cfg.host,
+                                 .principal = ns->principal,
+                                 .bytes = block_group(c, b)->block_bytes,
+                                 .owner = block_no(c, b),
+                                 .beside = w->near,
+                                 .may = host_may,
+                                 .make = host_make,
+                                 .drain = host_drain},
+                         .core = c,
+                         .ns = ns,
+                         .w = w};
+    int err = slot_take(c, &h.ask, ret_loc);
+    if (!err)
+        room_count(c, ns, CORE_HOST, h.ask.bytes);
+    return err;
 }
 
 int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool must,
@@ -140,6 +172,6 @@ int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool 
     if (!err)
         err = disk->ops->alloc(disk, ns->principal, bytes, near, block_no(c, b), ret_loc);
     if (!err)
-        room_count(c, ns, 1, bytes);
+        room_count(c, ns, CORE_DISK, bytes);
     return err;
 }

@@ -46,6 +46,27 @@ void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed);
 
 /* ---- space.c ---- */
 
+/* A slot in memory, or of a device, for which others may have to go. */
+struct slot_ask {
+    struct tier *tier;
+    uint32_t principal, bytes;
+    uint32_t owner; /* the record, or the copy, that it is for */
+    struct tier_loc beside;
+    int (*may)(struct core *c, struct slot_ask *ask); /* NULL: always; else asked each time */
+    /* One slot becomes free, or an error. *in_vain grows by slot_is_vain() of it. */
+    int (*make)(struct core *c, struct slot_ask *ask, uint32_t *in_vain);
+    /* A region is emptied, as tier_memory_ops.drain does it. */
+    uint32_t (*drain)(struct core *c, struct slot_ask *ask);
+};
+/* Lets others go until there is one; what goes in vain, of other sizes or principals, is bounded.
+ * 0; what `may`, `make` or the tier said. */
+int slot_take(struct core *c, struct slot_ask *ask, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
+/* A free slot there is of no use to who asks. */
+static inline bool slot_is_vain(const struct slot_ask *ask, struct tier_loc loc)
+{
+    return !ask->tier->memory->helps(ask->tier, loc, ask->principal, ask->bytes);
+}
+
 /* Room for one shard of b in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_QUOTA,
  * KVC_E_TOO_LARGE. */
 int host_take(struct core *c, const struct block *b, struct welcome *w,

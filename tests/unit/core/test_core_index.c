@@ -51,7 +51,7 @@ START_TEST(table_agrees_with_an_array_when_full_and_churning)
             ck_assert_ptr_null(b);
             if (used == BLOCKS)
                 continue;
-            b = block_new(c);
+            b = block_new(c, BLOCK_PENDING);
             ck_assert_ptr_nonnull(b);
             name_of(i, b);
             index_add(c, b);
@@ -87,7 +87,7 @@ END_TEST
 START_TEST(an_equal_hash_is_not_enough)
 {
     struct core *c = r.core;
-    struct block *b = block_new(c);
+    struct block *b = block_new(c, BLOCK_PENDING);
     name_of(0, b);
     index_add(c, b);
     uint64_t hash = index_hash(c, 0, 0, b->key.b);
@@ -111,11 +111,11 @@ START_TEST(records_run_out_and_come_back)
 {
     struct block *b[BLOCKS];
     for (uint32_t i = 0; i < BLOCKS; i++)
-        ck_assert_ptr_nonnull(b[i] = block_new(r.core));
-    ck_assert_ptr_null(block_new(r.core));
+        ck_assert_ptr_nonnull(b[i] = block_new(r.core, BLOCK_PENDING));
+    ck_assert_ptr_null(block_new(r.core, BLOCK_PENDING));
     uint32_t gen = b[7]->gen;
     block_abandon(r.core, b[7]);
-    ck_assert_ptr_eq(block_new(r.core), b[7]);
+    ck_assert_ptr_eq(block_new(r.core, BLOCK_PENDING), b[7]);
     ck_assert_uint_eq(b[7]->gen, gen + 1);
     for (uint32_t i = 0; i < BLOCKS; i++)
         block_abandon(r.core, b[i]);
