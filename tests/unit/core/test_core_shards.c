@@ -319,6 +319,36 @@ START_TEST(one_bad_shard_on_disk_costs_the_block)
 }
 END_TEST
 
+static void on_woken(struct core_waiter *w)
+{
+    w->keys = UINT32_MAX;
+}
+
+START_TEST(a_shard_lost_under_a_read_takes_the_others_after_it)
+{
+    const struct key256 key = rig_key(1, 0);
+    begin_wide(64, 64, false);
+    told(store_part(0, 1, 1, false), KVC_ST_OK);
+    told(store_part(1, 1, 1, true), KVC_ST_OK);
+    restart(false);
+    struct core_acquire in = {.seq = rig_seq(wide, 1, BT), .load = true};
+    struct core_waiter w = {.fn = on_woken};
+    struct core_held held;
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 1);
+    (void)core_placement_step(r.core);
+    ck_assert_uint_eq(fake_disk_inflight(r.disk), SHARDS);
+    r.cfg.disk->storage->kick(r.cfg.disk);
+    ck_assert_uint_eq(fake_disk_run(r.disk, 1, 0), 1);
+    ck_assert_uint_eq(fake_disk_inflight(r.disk), SHARDS - 1);
+    ck_assert(fake_disk_lose_this(r.disk, key.b, 0) || fake_disk_lose_this(r.disk, key.b, 1));
+    ck_assert_uint_eq(fake_disk_used(r.disk), SHARDS - 1); /* it is being read */
+    rig_settle(&r);
+    ck_assert_uint_eq(w.keys, UINT32_MAX);
+    ck_assert_uint_eq(fake_disk_used(r.disk), SHARDS); /* written again: it was promised */
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(eviction_takes_all_shards)
 {
     begin_wide(64, 64, false);
@@ -367,6 +397,7 @@ int main(void)
     tcase_add_test(t, a_pin_keeps_all_shards);
     tcase_add_test(t, all_shards_leave_memory_and_come_back);
     tcase_add_loop_test(t, one_bad_shard_on_disk_costs_the_block, 0, SHARDS);
+    tcase_add_test(t, a_shard_lost_under_a_read_takes_the_others_after_it);
     tcase_add_test(t, eviction_takes_all_shards);
     tcase_add_loop_test(t, a_promise_of_one_shard_is_none, 0, SHARDS);
     suite_add_tcase(s, t);
