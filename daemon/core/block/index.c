@@ -63,8 +63,7 @@ void index_del(struct core *c, const struct block *b)
         hole = next_slot(c, hole);
     }
     for (uint32_t s = next_slot(c, hole); c->table[s]; s = next_slot(c, s)) {
-        const struct block *m = &c->blocks[(uint32_t)c->table[s] - 1];
-        uint32_t home = slot_of(c, index_hash(c, m->ns, m->group, m->key.b));
+        const uint32_t home = slot_of(c, c->table[s] >> 32);
         bool stays = hole <= s ? (hole < home && home <= s) : (hole < home || home <= s);
         if (stays)
             continue;

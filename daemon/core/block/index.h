@@ -5,9 +5,10 @@
 
 #include "block.h"
 
+/* From the half of the hash that an entry keeps: a deletion asks no record where it belongs. */
 static inline uint32_t slot_of(const struct core *c, uint64_t hash)
 {
-    return (uint32_t)(((unsigned __int128)hash * c->table_size) >> 64);
+    return (uint32_t)(((hash & UINT32_MAX) * c->table_size) >> 32);
 }
 
 static inline uint32_t next_slot(const struct core *c, uint32_t slot)
