@@ -183,6 +183,14 @@ def targets_of(tests):
     return sorted({re.sub(r"_epoll$|(?<=^sim)_.*$|(?<=^nvmesim)_.*$|(?<=^crash)_.*$", "", test) for test in tests})
 
 
+def without_target(defects, directory):
+    """What the defects' tests would build and this build does not know: one such name ends a run."""
+    said = subprocess.run(["cmake", "--build", directory, "--target", "help"], capture_output=True,
+                          text=True, check=True).stdout
+    known = set(re.findall(r"^([^\s:]+):", said, flags=re.M))
+    return sorted({target for defect in defects for target in targets_of(defect.tests)} - known)
+
+
 def check(defect, arguments, read):
     """Puts the defect in, tests, takes it out again -> what failed."""
     texts = defect.apply(read)
@@ -246,6 +254,9 @@ def self_test():
             one.apply(read)
         except Failure as failure:
             wrong.append(str(failure))
+    if "KVC_BIN_DIR" in os.environ:
+        directory = os.path.dirname(os.environ["KVC_BIN_DIR"])
+        wrong += [f"no target {name}, the test of a defect" for name in without_target(every, directory)]
     if wrong:
         raise Failure("\n".join(wrong))
     print(f"mutation --self-test: {len(every)} defects apply to this tree")
