@@ -22,7 +22,8 @@ check_linker_flag(C -fuse-ld=gold KVC_HAVE_GOLD)
 # A program bin/<n> linked with Check and a ctest test <n> that runs it in a directory of its own.
 # LABELS defaults to unit, TIMEOUT to 300. Exit code 77 means skipped; print the reason on a line
 # that begins with "SKIP:". check_run.h ends main(). SERIAL: never at the same time as another test.
-# What has the label single is left out of builds with ThreadSanitizer.
+# Builds with ThreadSanitizer leave out what has the label single, decides or ratios, and what has none
+# of unit, e2e and kill.
 function(kvc_unit_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "SERIAL" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS;ENV")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_SOURCES)
@@ -36,9 +37,10 @@ function(kvc_unit_test)
     target_link_options(${ARG_NAME} PRIVATE -fuse-ld=gold)
   endif()
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LIBS} kvc_check Threads::Threads)
-  # Of one thread ThreadSanitizer has nothing to say.
-  set(labels ${ARG_LABELS} ${KVC_TEST_LABEL})
-  if("${KVC_SANITIZE}" MATCHES "thread" AND "single" IN_LIST labels)
+  # ThreadSanitizer has something to say of threads, and of each set of threads once (.ci/run).
+  set(labels ";${ARG_LABELS};${KVC_TEST_LABEL};")
+  if("${KVC_SANITIZE}" MATCHES "thread" AND
+     (labels MATCHES ";(single|decides|ratios);" OR (ARG_LABELS AND NOT labels MATCHES ";(unit|e2e|kill);")))
     set_target_properties(${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
