@@ -14,9 +14,9 @@ from rig import Answer, Daemon, Engine, conversations, patient, report, tokens
 
 MODELS = Path(os.environ["KVC_MODELS"])
 BLOCK = 32
-TURNS = 5
-PEOPLE = int(os.environ.get("KVC_PEOPLE", "4"))  # x TURNS prompts
-TRIALS = int(os.environ.get("KVC_TRIALS", "8"))  # of corrupt blocks
+TURNS = int(os.environ.get("KVC_TURNS", "3"))
+PEOPLE = int(os.environ.get("KVC_PEOPLE", "2"))  # x TURNS prompts
+TRIALS = int(os.environ.get("KVC_TRIALS", "4"))  # of corrupt blocks
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +79,9 @@ def cached(answers: list[list[Answer]]) -> int:
 
 
 def test_all_say_the_same(model: str, daemon: Daemon) -> None:
-    """Plain, with vLLM's prefix cache, storing, loading; after the engine's and daemon's end."""
+    """Plain, storing beside vLLM's prefix cache, loading; after the engine's and daemon's end."""
     with Engine(model, enable_prefix_caching=False) as plain:
         talk = Talk.hold(plain)
-    with Engine(model) as own:
-        talk.same(talk.again(own))
     with Engine(model, connector=patient(daemon)) as first:
         talk.same(talk.again(first, {"durable": True}))
     for who in ("second engine", "after kill -9"):
@@ -117,14 +115,14 @@ def test_adapters(model: str, daemon: Daemon, tmp_path: Path) -> None:
     """LoRA: each adapter's KV is its own, and that of other weights at its path is not loaded."""
     loras = [None, *((n, i, str(adapter(tmp_path / n, i))) for i, n in enumerate("ab", start=1))]
     more = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8, "enable_prefix_caching": False}
-    prompts = [tokens(200, "adapters", i) for i in range(4)]
+    prompts = [tokens(200, "adapters", i) for i in range(2)]
     with Engine(model, connector=patient(daemon), **more) as first:
         truth = [first.generate(prompts, lora=lora) for lora in loras]
     adapter(tmp_path / "b", 3)
     with Engine(model, connector=patient(daemon), **more) as second:
         answers = [second.generate(prompts, lora=lora) for lora in loras]
-    assert [[a.cached for a in each] for each in truth] == [[0] * 4] * 3
-    assert [[a.cached for a in each] for each in answers] == [[192] * 4, [192] * 4, [0] * 4]
+    assert [[a.cached for a in each] for each in truth] == [[0] * 2] * 3
+    assert [[a.cached for a in each] for each in answers] == [[192] * 2, [192] * 2, [0] * 2]
     for was, now in zip(truth[:2], answers[:2], strict=True):
         assert not any(differs(a, b) for a, b in zip(was, now, strict=True))
     three = [truth[0], truth[1], truth[2], answers[2]]

@@ -109,7 +109,7 @@ def run(model: str, daemon: Daemon, kills: int, freezes: int, requests: int) -> 
 
 
 def test_killed_and_frozen(model: str, daemon: Daemon) -> None:
-    run(model, daemon, kills=3, freezes=1, requests=8)
+    run(model, daemon, kills=2, freezes=1, requests=6)
 
 
 @pytest.mark.long

@@ -43,7 +43,7 @@ def test_linear(daemon: Daemon) -> None:
     """
     model = str(make("linear", MODELS / "linear"))
     more = {"mamba_cache_mode": "align", "dtype": "bfloat16", "block_size": None}
-    books = [tokens(1200, "book", i) for i in range(3)]
+    books = [tokens(1200, "book", i) for i in range(2)]
     asked = [[book + tokens(20, "asked", i, j) for i, book in enumerate(books)] for j in range(2)]
     with Engine(model, enable_prefix_caching=False, **more) as plain:
         truth = [plain.generate(prompts) for prompts in asked]

@@ -15,6 +15,7 @@ MODELS = Path(os.environ["KVC_MODELS"])
 REFUSAL = "CPU Offloading is currently only supported on CUDA-alike and XPU GPUs"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "more", "said"),
     [
