@@ -49,7 +49,9 @@ exec 9>&-
 
 long=
 [ "${1:-}" != --long ] || long='test_smollm2.py test_check_engine.py'
-export PYTHONPATH="$package:$more" KVC_SGLANG="$sglang" PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$package:$more" KVC_SGLANG="$sglang"
+unset PYTHONDONTWRITEBYTECODE # as engines.sh has it
+export PYTHONPYCACHEPREFIX="$engines/pycache"
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 OMP_NUM_THREADS=2
 cd "$source/client/python/tests"
 # shellcheck disable=SC2086 # $long is a list of names or none
