@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a test asks of the fake driver (README.md). The functions are those of the library that the
- * program under test has loaded: fake_cuda_of() finds one there.
+ * program under test has loaded: dlsym() finds the table there, by FAKE_CUDA_SYMBOL.
  */
 #ifndef TESTS_GPU_FAKE_CUDA_H
 #define TESTS_GPU_FAKE_CUDA_H
