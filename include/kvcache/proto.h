@@ -322,7 +322,7 @@ enum kvc_hint_kind {
     KVC_HINT_SCAN = 4      /* read once, in passing */
 };
 
-/* Whose room a quota bounds, and USAGE sums up: from the widest to the narrowest. */
+/* Whose room a quota bounds, and kvcachectl usage sums up: from the widest to the narrowest. */
 enum kvc_scope { KVC_SCOPE_ALL = 0, KVC_SCOPE_TENANT = 1, KVC_SCOPE_SUB = 2, KVC_SCOPE_NS = 3 };
 
 /* What POLICY does. */

@@ -363,6 +363,37 @@ rule_short_readme() {
         }' "$work/longer" "$work/sizes" | report short-readme
 }
 
+# The documents that somebody reads first have short sentences: sentences.awk.
+rule_long_sentence() {
+    grep -E '(^|/)README\.md$|^(ARCHITECTURE|CONTRIBUTING|GLOSSARY)\.md$' "$work/all" \
+        >"$work/read_first" || :
+    xargs -r awk -v MOST=35 -f "$here/sentences.awk" <"$work/read_first" | report long-sentence
+}
+
+# Words that the tree no longer uses stay out: tests/gates/words.txt. CHANGELOG.md tells what was.
+rule_retired_word() {
+    if [ ! -f tests/gates/words.txt ]; then
+        return
+    fi
+    sed -e 's/#.*//' -e '/^[[:space:]]*$/d' -e 's/[[:space:]]*|[[:space:]]*/|/g' \
+        -e 's/[[:space:]]*$//' tests/gates/words.txt >"$work/retired"
+    awk -F '|' 'NF != 3 || $1 !~ /^[A-Za-z0-9_.]+$/ || $2 == "" || $3 == "" {
+        print "tests/gates/words.txt: not \"word | where | say instead\": " $0
+    }' "$work/retired" | report retired-word
+    sed 's/|.*//' "$work/retired" >"$work/patterns"
+    grep -E '\.mut$' "$work/all" | cat "$work/worded" - | grep -vx CHANGELOG.md >"$work/current" || :
+    xargs -r grep -nHowFf "$work/patterns" -- <"$work/current" | awk -F '[|:]' '
+        FILENAME != "-" { where[$1] = $2; instead[$1] = $3; next }
+        {
+            n = split(where[$3], prefix, /[ ,]+/)
+            for (i = 1; i <= n; i++)
+                if (prefix[i] == "." || index($1, prefix[i]) == 1) {
+                    print $1 ":" $2 ": " $3 " is retired; say instead: " instead[$3]
+                    break
+                }
+        }' "$work/retired" - | report retired-word
+}
+
 # directory -> findings on stdout; 1 when there are any
 lint() {
     (
@@ -387,6 +418,8 @@ lint() {
         rule_document_command
         rule_readme
         rule_short_readme
+        rule_long_sentence
+        rule_retired_word
         cat "$work/found"
         [ ! -s "$work/found" ]
     )
