@@ -3,14 +3,26 @@
 #include "admin.h"
 #include "near_jobs.h"
 
+void core_cancel(struct core *c, struct core_req *req)
+{
+    if (list_is_linked(&req->node))
+        req->kind->cancel(c, req);
+}
+
+static void reqs_cancel(struct core *c, struct core_client *cl, bool stay)
+{
+    LIST_FOR_EACH_SAFE (node, next, &cl->reqs) {
+        struct core_req *req = CONTAINER_OF(node, struct core_req, node);
+        if (req->kind->stays == stay)
+            req->kind->cancel(c, req);
+    }
+}
+
 void core_client_quarantine(struct core *c, struct core_client *cl)
 {
     for (struct list_node *node; (node = list_first(&cl->reservations));)
         resv_go(c, CONTAINER_OF(node, struct reservation, node));
-    LIST_FOR_EACH_SAFE (node, next, &cl->commits)
-        core_commit_cancel(c, CONTAINER_OF(node, struct core_commit, node));
-    near_cancel_all(c, cl);
-    verify_cancel_all(c, cl);
+    reqs_cancel(c, cl, false);
 }
 
 void core_client_close(struct core *c, struct core_client *cl)
@@ -19,11 +31,7 @@ void core_client_close(struct core *c, struct core_client *cl)
     load_cancel_all(c, cl);
     LIST_FOR_EACH_SAFE (node, next, &cl->leases)
         lease_end(c, CONTAINER_OF(node, struct lease, node));
-    LIST_FOR_EACH_SAFE (node, next, &c->jobs) {
-        struct core_evict_job *job = CONTAINER_OF(node, struct core_evict_job, node);
-        if (job->client == cl)
-            core_evict_cancel(c, job);
-    }
+    reqs_cancel(c, cl, true);
     cl->closing = true;
     if (c->cfg.principals_max)
         c->attached[cl->who.principal]--;

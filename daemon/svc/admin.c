@@ -199,7 +199,7 @@ static void on_evicted(struct core_evict_job *job)
 static void evict_leave(struct call *call)
 {
     struct evict_call *x = CONTAINER_OF(call, struct evict_call, call);
-    core_evict_cancel(call->session->svc->core, &x->job);
+    core_cancel(call->session->svc->core, &x->job.req);
     x->job.ret_err = call->err;
     audit_evicted(call->session, &x->job);
 }

@@ -211,8 +211,8 @@ static void on_verified(struct core_verify *v)
 
 static void verify_leave(struct call *call)
 {
-    core_verify_cancel(call->session->svc->core,
-                       &CONTAINER_OF(call, struct verify_call, call)->verify);
+    core_cancel(call->session->svc->core,
+                &CONTAINER_OF(call, struct verify_call, call)->verify.req);
 }
 
 static const struct call_kind verify_kind = {

@@ -123,7 +123,7 @@ static void on_sent(struct core_send *send)
 
 static void send_leave(struct call *call)
 {
-    core_send_cancel(call->session->svc->core, &pages_of(call)->send);
+    core_cancel(call->session->svc->core, &pages_of(call)->send.req);
 }
 
 static void send_drain(struct call *call)

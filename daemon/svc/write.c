@@ -265,8 +265,8 @@ static const char *commit_late(const struct call *call)
 
 static void commit_leave(struct call *call)
 {
-    core_commit_cancel(call->session->svc->core,
-                       &write_of(call)->commit); /* the call may end in here */
+    core_cancel(call->session->svc->core,
+                &write_of(call)->commit.req); /* the call may end in here */
 }
 
 /* What is not to come any more is not waited for: a word, or what other ranks would store. */

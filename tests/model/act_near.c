@@ -353,7 +353,7 @@ void do_send_cancel(struct model *m)
     if (!x)
         return;
     x->cancelled = true;
-    core_send_cancel(m->core, &x->s);
+    core_cancel(m->core, &x->s.req);
 }
 
 /* ---- copies ---- */

@@ -540,7 +540,7 @@ void do_commit_cancel(struct model *m)
     if (k == NULL || k->done > 0)
         return;
     k->cancelled = true;
-    core_commit_cancel(m->core, &k->c);
+    core_cancel(m->core, &k->c.req);
 }
 
 void do_drop(struct model *m)

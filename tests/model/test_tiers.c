@@ -209,7 +209,7 @@ static void do_deadline(void)
     struct waiter *w = &waiter[rnd(WAITERS)];
     struct rig_commit *m = commit[rnd(COMMITS)];
     if (m && !m->done && rnd(2))
-        core_commit_cancel(r.core, &m->c);
+        core_cancel(r.core, &m->c.req);
     if (!w->used)
         return;
     core_waiter_cancel(r.core, &w->w);
@@ -350,7 +350,7 @@ static void do_send(void)
     ck_assert(err == 1 || err == KVC_E_BUSY);
     send[slot].used = err == 1;
     if (err == 1 && rnd(20) == 0)
-        core_send_cancel(r.core, &send[slot].s.s);
+        core_cancel(r.core, &send[slot].s.s.req);
 }
 
 static void check_sent(unsigned slot)

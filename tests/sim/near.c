@@ -549,7 +549,7 @@ static void cancel_send(struct sim *s)
     if (!x->used)
         return;
     x->cancelled = true;
-    core_send_cancel(s->core, &x->s);
+    core_cancel(s->core, &x->s.req);
 }
 
 /* ---- stores ---- */
@@ -650,7 +650,7 @@ static void cancel_store(struct sim *s)
 {
     struct store *x = &s->near->store[sim_rnd(s, STORES)];
     if (x->used)
-        core_commit_cancel(s->core, &x->c);
+        core_cancel(s->core, &x->c.req);
 }
 
 /* ---- a turn ---- */

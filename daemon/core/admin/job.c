@@ -179,6 +179,7 @@ static void on_gone(struct core_gone *g, int err)
 {
     struct core_evict_job *job = CONTAINER_OF(g, struct core_evict_job, gone);
     job->ret_err = err;
+    list_remove(&job->req.node);
     job->done(job);
 }
 
@@ -186,6 +187,7 @@ static void job_end(struct core *c, struct core_evict_job *job)
 {
     list_remove(&job->node);
     if (job->dry_run) {
+        list_remove(&job->req.node);
         job->done(job);
         return;
     }
@@ -235,6 +237,19 @@ static bool job_step(struct core *c, struct core_evict_job *job)
     return false;
 }
 
+static void job_cancel(struct core *c, struct core_req *req)
+{
+    struct core_evict_job *job = CONTAINER_OF(req, struct core_evict_job, req);
+    (void)c;
+    list_remove(&req->node);
+    if (job->evicted)
+        core_gone_cancel(&job->gone);
+    else
+        list_remove(&job->node);
+}
+
+static const struct core_req_kind job_req = {.cancel = job_cancel, .stays = true};
+
 void core_evict_start(struct core *c, struct core_evict_job *job)
 {
     /* What holds one block of a tree holds those above it too, for they have a child then. Marks,
@@ -251,15 +266,7 @@ void core_evict_start(struct core *c, struct core_evict_job *job)
     job->ret_in = (struct core_places){0};
     memset(job->age_bytes, 0, sizeof job->age_bytes);
     list_push_back(&c->jobs, &job->node);
-}
-
-void core_evict_cancel(struct core *c, struct core_evict_job *job)
-{
-    (void)c;
-    if (job->evicted)
-        core_gone_cancel(&job->gone);
-    else
-        list_remove(&job->node);
+    req_begin(job->client, &job->req, &job_req);
 }
 
 bool job_run(struct core *c)

@@ -262,8 +262,8 @@ static void check_users(struct core *c, struct counted *t)
     struct core_client *cl;
     POOL_FOR_EACH (cl, i, c->clients) {
         MUST(cl->copies == t->client_copies[i] + cl->verifying);
-        LIST_FOR_EACH_SAFE (node, next, &cl->sends)
-            sends++;
+        LIST_FOR_EACH_SAFE (node, next, &cl->reqs)
+            sends += CONTAINER_OF(node, struct core_req, node)->kind == &send_req;
     }
     MUST(sends == c->m.sends_in_flight);
 }

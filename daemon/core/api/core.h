@@ -273,6 +273,17 @@ struct core_client_view {
 void core_client_view(const struct core *c, const struct core_client *cl,
                       struct core_client_view *ret_view);
 
+/* What a client has under way, and its end calls off: a commit, send, verification or evict job is
+ * one, embedded in its owner's memory until done() has run. */
+struct core_req {
+    struct list_node node; /* the core's from here on: linked while it is under way */
+    const struct core_req_kind *kind;
+};
+/* Asks it to stop; nothing if it is not under way. Copies and reads may take their time, and done()
+ * still follows: within this call only for a commit between two slices. An evict job is forgotten,
+ * and done() does not run. */
+void core_cancel(struct core *c, struct core_req *req);
+
 /* ---- reading ---- */
 
 struct core_seq {
@@ -460,8 +471,9 @@ struct core_turn {
     bool gated, cancelled;
 };
 
-/* One commit in flight; embedded in its owner's memory until done() has run. */
+/* One commit in flight. */
 struct core_commit {
+    struct core_req req;
     uint64_t reservation;
     uint32_t first, n;
     const uint8_t *offsets; /* n x u64 little-endian, borrowed during the call; UINT64_MAX = skip */
@@ -483,8 +495,7 @@ struct core_commit {
     bool store; /* statuses are those of core_reserve(): only its OK entries are copied, and what
                  * is not copied is dropped */
 
-    struct list_node node; /* the core's from here on */
-    struct core_client *client;
+    struct core_client *client; /* the core's from here on */
     uint32_t left;
     uint32_t first_op, last_op; /* of one out of pages, until its copy begins */
     struct core_turn turn;
@@ -507,9 +518,6 @@ KVC_WARN_UNUSED int core_commit_step(struct core *c, struct core_commit *commit)
 /* Whose and which: the namespace and group of one of this client's reservations. KVC_E_GONE. */
 KVC_WARN_UNUSED int core_reservation(struct core *c, struct core_client *cl, uint64_t reservation,
                                      struct core_ns **ret_ns, uint32_t *ret_group);
-/* Asks the copies in flight to stop; done() still follows. Between two slices none follows, and it
- * may run inside this call. */
-void core_commit_cancel(struct core *c, struct core_commit *commit);
 /* It is durable and has landed, and all that it waits for is other shards, from other commits. */
 bool core_commit_lacks_shards(struct core *c, const struct core_commit *commit);
 /* Gives up what is not committed. KVC_E_GONE. */
@@ -568,9 +576,10 @@ bool core_lease_is_corrupt(struct core *c, struct core_client *cl, uint64_t leas
  * slot alone, and that is void. */
 bool core_lease_is_lost(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard);
 
-/* Blocks of a lease on their way to a worker's pages; embedded in its owner's memory until done()
- * has run. */
+/* Blocks of a lease on their way to a worker's pages; nothing touches these any more when done()
+ * runs. */
 struct core_send {
+    struct core_req req;
     uint64_t lease; /* held until done(), whatever becomes of it otherwise */
     struct device *device;
     struct device_pool *pool; /* its groups are the namespace's */
@@ -591,8 +600,7 @@ struct core_send {
                         * BAD_ARGUMENT (a page number), TIMEOUT, CANCELLED; borrowed until done() */
     void (*done)(struct core_send *s); /* once, never from inside core_send_start() */
 
-    struct list_node node; /* the core's from here on */
-    uint32_t left;
+    uint32_t left; /* the core's from here on */
     struct core_turn turn;
 };
 #define CORE_SEND_BLOCKS 4096u
@@ -603,8 +611,6 @@ struct core_send {
  * CORE_SEND_BLOCKS). */
 KVC_WARN_UNUSED int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
                                     const char **ret_why);
-/* Asks it to stop; done() still follows, when nothing touches the pages any more. */
-void core_send_cancel(struct core *c, struct core_send *s);
 
 struct core_near_stats {
     uint64_t blocks, bytes;      /* copies on the device */
@@ -790,15 +796,15 @@ struct core_corrupt {
 enum core_verify_what { CORE_VERIFY_HOST, CORE_VERIFY_DISK, CORE_VERIFY_NEAR };
 
 /* One slice of a walk by record number over what is present, that reads each block again and
- * compares its checksum; embedded in its owner's memory until done() has run. What is corrupt is
- * unserved at once, with what builds on it; a lease on it keeps its room, and readers see
- * KVC_STALE. A block that is being read stays; at most an eighth of what is present is read by
- * one, half by all.
+ * compares its checksum. What is corrupt is unserved at once, with what builds on it; a lease on it
+ * keeps its room, and readers see KVC_STALE. A block that is being read stays; at most an eighth of
+ * what is present is read by one, half by all.
  *
  * NEAR: copies in slots of devices, each for itself and counted as a block. One that is corrupt
  * goes, with no other copy of its block. A device that goes meanwhile ends what is read there as
  * failed, and what it had is not looked for any more. */
 struct core_verify {
+    struct core_req req;
     uint32_t ns;        /* 0 = all that the client may see */
     uint8_t tier;       /* enum core_verify_what */
     uint64_t cursor;    /* 0 = the start, else ret_cursor of the slice before */
@@ -814,8 +820,7 @@ struct core_verify {
     uint32_t ret_skipped; /* being written, read by too many others, cancelled, or out of time */
     uint32_t ret_failed;  /* could not be read */
 
-    struct list_node node; /* the core's from here on */
-    uint32_t left;         /* blocks */
+    uint32_t left; /* the core's from here on: blocks */
     struct {
         uint16_t left;   /* shards */
         uint8_t verdict; /* the worst so far */
@@ -825,8 +830,6 @@ struct core_verify {
  * final and done() does not run; KVC_E_BUSY: the client has one under way, or its
  * principal's share of them is. */
 KVC_WARN_UNUSED int core_verify_start(struct core *c, struct core_verify *v);
-/* Asks it to stop; done() still follows. */
-void core_verify_cancel(struct core *c, struct core_verify *v);
 
 /* The block's memory in host is no more, and what is there now is not what was stored. Its copy
  * there goes, and the block if it has no other one; what is in use stays until it is told of again.
@@ -849,6 +852,7 @@ void core_gone_await(struct core *c, struct core_gone *g);
 void core_gone_cancel(struct core_gone *g);
 
 struct core_evict_job {
+    struct core_req req;
     uint32_t ns; /* 0 = any that the client may evict from */
     bool have_key;
     struct key256 key;
@@ -876,8 +880,6 @@ struct core_evict_job {
 /* Runs in slices from core_placement_step(); done() runs there, once, when what went stays away
  * after a crash. A dry run finds what would go if nothing else happened meanwhile. */
 void core_evict_start(struct core *c, struct core_evict_job *job);
-/* Forgets a job that has not ended; done() will not run. */
-void core_evict_cancel(struct core *c, struct core_evict_job *job);
 
 /* Begins to write what only host memory has to disk, so much of it at most that bytes_max are on
  * their way, and as the write budget allows; returns the payload bytes that are not there yet.

@@ -62,6 +62,12 @@ bool ns_is_sibling(const struct core_ns *ns, const struct core_ns *o);
 
 /* What a client waits for before it is gone may have ended. */
 void core__client_settle(struct core *c, struct core_client *cl);
+struct core_req_kind {
+    void (*cancel)(struct core *c, struct core_req *req); /* of one that is under way */
+    bool stays; /* while its client is in quarantine; not when that is closed */
+};
+/* It is under way, until it is taken off its list. */
+void req_begin(struct core_client *cl, struct core_req *req, const struct core_req_kind *kind);
 
 /* ---- block.c ---- */
 

@@ -24,13 +24,19 @@ int core_client_open(struct core *c, const struct core_identity *who, void (*idl
     cl->ctx = ctx;
     list_init(&cl->leases);
     list_init(&cl->reservations);
-    list_init(&cl->commits);
+    list_init(&cl->reqs);
     list_init(&cl->loads);
-    list_init(&cl->sends);
     if (c->cfg.principals_max)
         c->attached[who->principal]++;
     *ret_client = cl;
     return 0;
+}
+
+void req_begin(struct core_client *cl, struct core_req *req, const struct core_req_kind *kind)
+{
+    req->kind = kind;
+    list_init(&req->node);
+    list_push_back(&cl->reqs, &req->node);
 }
 
 uint64_t core_client_lease_bytes(const struct core_client *cl)

@@ -180,7 +180,7 @@ struct core_client {
     struct core_identity who;
     void (*idle)(void *ctx);
     void *ctx;
-    struct list_node leases, reservations, commits, sends;
+    struct list_node leases, reservations, reqs;
     uint64_t lease_bytes, claim_bytes; /* claim: reserved and not committed */
     uint32_t copies; /* in flight out of its staging; the slice that reads for it; fills and sends
                       * of its, and copies in flight for them */

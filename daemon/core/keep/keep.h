@@ -108,8 +108,6 @@ const struct pool *verify_pool(const struct core *c); /* verify_op */
 /* The bytes in memory of one that is leased differ from what was stored: it is dropped with all
  * below it, and its readers are told, if it has not been already. */
 void verify_host_is_corrupt(struct core *c, struct block *b);
-/* Asks the client's slices to stop. */
-void verify_cancel_all(struct core *c, const struct core_client *cl);
 /* Whether the slice is to look at blocks of this namespace. */
 bool verify_wants_ns(const struct core_verify *v, const struct core_ns *ns);
 /* How many blocks it may hold in place, of so many that there are. */

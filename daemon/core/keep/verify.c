@@ -7,9 +7,8 @@
 
 struct verify {
     struct pool *ops;
-    struct share share;      /* of slices under way, by principal */
-    struct list_node slices; /* core_verify */
-    struct list_node reads;  /* verify_op */
+    struct share share;     /* of slices under way, by principal */
+    struct list_node reads; /* verify_op */
 };
 
 /* As many as the slices may need. */
@@ -27,7 +26,6 @@ static int verify_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
     struct verify *v = c->verify;
-    list_init(&v->slices);
     list_init(&v->reads);
     const int err =
         core__fair_share(c, &v->share, core__slices_max(cfg), MAX(cfg->principals_max, 1u));
@@ -182,7 +180,7 @@ static void verify_count(struct core *c, struct core_verify *v, enum verdict ver
 static void verify_slice_end(struct core *c, struct core_verify *v)
 {
     struct core_client *cl = v->client;
-    list_remove(&v->node);
+    list_remove(&v->req.node);
     cl->verifying = false;
     share_give(&c->verify->share, owner_no(c, cl->who.principal), 1);
     v->done(v);
@@ -301,6 +299,17 @@ static uint32_t slice_begin(struct core *c, struct core_verify *v)
     return n;
 }
 
+static void verify_cancel(struct core *c, struct core_req *req)
+{
+    LIST_FOR_EACH_SAFE (node, next, &c->verify->reads) {
+        struct verify_op *o = CONTAINER_OF(node, struct verify_op, node);
+        if (&o->slice->req == req)
+            atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
+    }
+}
+
+static const struct core_req_kind verify_req = {.cancel = verify_cancel};
+
 int core_verify_start(struct core *c, struct core_verify *v)
 {
     _Static_assert(KVC_SHARDS_MAX <= CORE_VERIFY_BLOCKS, "a block fits a slice");
@@ -321,26 +330,8 @@ int core_verify_start(struct core *c, struct core_verify *v)
     }
     v->client->copies++;
     v->client->verifying = true;
-    list_push_back(&c->verify->slices, &v->node);
+    req_begin(v->client, &v->req, &verify_req);
     return 1;
-}
-
-void core_verify_cancel(struct core *c, struct core_verify *v)
-{
-    LIST_FOR_EACH_SAFE (node, next, &c->verify->reads) {
-        struct verify_op *o = CONTAINER_OF(node, struct verify_op, node);
-        if (o->slice == v)
-            atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
-    }
-}
-
-void verify_cancel_all(struct core *c, const struct core_client *cl)
-{
-    LIST_FOR_EACH_SAFE (node, next, &c->verify->slices) {
-        struct core_verify *v = CONTAINER_OF(node, struct core_verify, node);
-        if (v->client == cl)
-            core_verify_cancel(c, v);
-    }
 }
 
 void core_host_lost(struct core *c, uint32_t block_no)

@@ -126,7 +126,7 @@ static void send_drop(struct core *c, struct core_turn *turn, int status)
     struct core_send *s = send_of(turn);
     struct lease *l = lease_in_use(c, s->lease);
     memset(s->statuses, core__copy_status(status), l->blocks.n);
-    list_remove(&s->node);
+    list_remove(&s->req.node);
     c->m.sends_in_flight--;
     s->done(s);
     near_unuse(c, l);
@@ -155,7 +155,7 @@ static void send_end(struct core *c, struct near_job *job)
 {
     struct core_send *s = send_of(job->turn);
     not_corrupt(c, job);
-    list_remove(&s->node);
+    list_remove(&s->req.node);
     c->m.sends_in_flight--;
     job->turn = NULL;
     s->done(s);
@@ -191,6 +191,13 @@ static void send_part_ended(struct core *c, struct near_job *job, struct near_pa
 static const struct near_kind send_kind = {
     .copy = DEVICE_LOAD, .ended = send_part_ended, .run = send_run, .drop = send_drop};
 
+static void send_cancel(struct core *c, struct core_req *req)
+{
+    near_cancel(c, &CONTAINER_OF(req, struct core_send, req)->turn);
+}
+
+const struct core_req_kind send_req = {.cancel = send_cancel};
+
 int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
                     const char **ret_why)
 {
@@ -203,8 +210,7 @@ int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
         return KVC_E_TOO_LARGE;
     if ((*ret_why = send_fault(c, s, l)))
         return KVC_E_BAD_ARGUMENT;
-    list_init(&s->node);
-    list_push_back(&cl->sends, &s->node);
+    req_begin(cl, &s->req, &send_req);
     c->m.sends++;
     c->m.sends_in_flight++;
     s->turn = (struct core_turn){.kind = &send_kind,
@@ -218,16 +224,4 @@ int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
     else
         near_use(l); /* as its job does */
     return 1;
-}
-
-void core_send_cancel(struct core *c, struct core_send *s)
-{
-    if (list_is_linked(&s->node))
-        near_cancel(c, &s->turn);
-}
-
-void near_cancel_all(struct core *c, struct core_client *cl)
-{
-    LIST_FOR_EACH_SAFE (node, next, &cl->sends)
-        near_cancel(c, &CONTAINER_OF(node, struct core_send, node)->turn);
 }

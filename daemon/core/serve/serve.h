@@ -88,8 +88,7 @@ uint8_t core__copy_status(int err);
 
 /* ---- near_send.c ---- */
 
-/* Asks its sends to stop. */
-void near_cancel_all(struct core *c, struct core_client *cl);
+extern const struct core_req_kind send_req;
 
 /* ---- near_store.c ---- */
 

@@ -617,7 +617,7 @@ void op_finish(struct core *c, struct core_op *o, uint8_t status)
     list_remove(&o->node);
     share_put(&c->writes->op_share, client_no(c, cl), c->writes->ops, o);
     if (--m->left == 0) {
-        list_remove(&m->node);
+        list_remove(&m->req.node);
         c->m.commits_in_flight--;
         m->done(m);
     }
@@ -760,6 +760,9 @@ bool core_commit_is_early(const struct core_commit *m)
     return near_is_gated(m->after, m->after_value);
 }
 
+static void commit_cancel(struct core *c, struct core_req *req);
+static const struct core_req_kind commit_req = {.cancel = commit_cancel};
+
 int core_commit_begin(struct core *c, struct core_client *cl, struct core_commit *m,
                       const char **ret_why)
 {
@@ -775,7 +778,6 @@ int core_commit_begin(struct core *c, struct core_client *cl, struct core_commit
     m->client = cl;
     m->left = 0;
     m->first_op = m->last_op = CORE_NONE;
-    list_init(&m->node);
     list_init(&m->turn.node);
     m->gated = false;
     int err = m->pages ? commit_out_of_pages(c, m, r, &m->gated, ret_why) : 0;
@@ -788,7 +790,7 @@ int core_commit_begin(struct core *c, struct core_client *cl, struct core_commit
     m->end = end;
     r->open++;
     r->busy++;
-    list_push_back(&cl->commits, &m->node);
+    req_begin(cl, &m->req, &commit_req);
     c->m.commits_in_flight++;
     return 0;
 }
@@ -807,7 +809,7 @@ static int commit_sliced(struct core *c, struct core_commit *m)
         near_store_begin(c, m);
     if (m->left > 0)
         return 1;
-    list_remove(&m->node);
+    list_remove(&m->req.node);
     c->m.commits_in_flight--;
     return 0;
 }
@@ -857,8 +859,9 @@ static bool commit_cut(struct core *c, struct core_commit *m)
     return true;
 }
 
-void core_commit_cancel(struct core *c, struct core_commit *m)
+static void commit_cancel(struct core *c, struct core_req *req)
 {
+    struct core_commit *m = CONTAINER_OF(req, struct core_commit, req);
     if (m->slicing && commit_cut(c, m))
         return;
     LIST_FOR_EACH_SAFE (node, next, &c->writes->copying) {

@@ -532,7 +532,7 @@ START_TEST(jobs_take_turns_and_end_with_their_client)
     core_evict_start(r.core, &b);
     core_evict_start(r.core, &c);
     ck_assert(core_placement_step(r.core));
-    core_evict_cancel(r.core, &b);
+    core_cancel(r.core, &b.req);
     rig_close(&r, 1);
     while (core_placement_step(r.core))
         continue;

@@ -288,7 +288,7 @@ START_TEST(a_send_that_is_cancelled_is_not_checked_any_more)
 {
     struct core_held held = chain(1, 40);
     begin_send(&held);
-    core_send_cancel(r.core, &send.s);
+    core_cancel(r.core, &send.s.req);
     ck_assert(atomic_load(&fake_tier_op(r.tier, 0)->cancel));
     end_checks(-ECANCELED);
     ck_assert_uint_eq(send.done, 1);

@@ -230,7 +230,7 @@ START_TEST(a_cancelled_send_of_several_groups_ends_them_all)
     two_groups();
     struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
     ck_assert_int_eq(send_counted(&held), 1);
-    core_send_cancel(r.core, &send.s);
+    core_cancel(r.core, &send.s.req);
     ck_assert_uint_eq(send.done, 0);
     fake_device_end(r.device[0], copy_at(0), 0); /* it was too late for this one */
     ck_assert(atomic_load(&copy_at(0)->cancel));
@@ -269,7 +269,7 @@ START_TEST(each_end_has_its_status)
     struct core_held held = chain(1, 1, 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
     if (ends[_i].status == -ECANCELED)
-        core_send_cancel(r.core, &send.s);
+        core_cancel(r.core, &send.s.req);
     end_copies(ends[_i].status);
     ck_assert_uint_eq(send.done, 1);
     statuses_are(send.statuses, 3, ends[_i].want);
@@ -476,7 +476,7 @@ START_TEST(a_copy_that_fails_drops_its_blocks)
     } ends[] = {{-EIO, KVC_ST_TIER}, {-ETIMEDOUT, KVC_ST_TIMEOUT}, {-ECANCELED, KVC_ST_CANCELLED}};
     ck_assert_int_eq(store(1, 1, 1, 0), 1);
     if (ends[_i].status == -ECANCELED)
-        core_commit_cancel(r.core, &commit.c);
+        core_cancel(r.core, &commit.c.req);
     end_copies(ends[_i].status);
     ck_assert_uint_eq(commit.done, 1);
     ck_assert_uint_eq(commit.statuses[0], ends[_i].want);
@@ -499,7 +499,7 @@ END_TEST
 START_TEST(what_is_cancelled_between_copy_and_checksum_is_not_stored)
 {
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
-    core_commit_cancel(r.core, &commit.c);
+    core_cancel(r.core, &commit.c.req);
     end_copies(0); /* too late to stop it */
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 0);
     ck_assert_uint_eq(commit.done, 1);

@@ -126,7 +126,7 @@ START_TEST(what_a_rank_asked_for_outlives_its_wait)
 {
     begin_wide(64, 64, false);
     struct part_of *first = store_part(0, 1, 2, true);
-    core_commit_cancel(r.core, &first->m.c);
+    core_cancel(r.core, &first->m.c.req);
     rig_settle(&r);
     told(first, KVC_ST_CANCELLED);
     told(store_part(1, 1, 2, false), KVC_ST_OK);

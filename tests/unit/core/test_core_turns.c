@@ -266,8 +266,8 @@ START_TEST(who_is_cancelled_while_it_waits_ends_in_the_next_turn)
     fill_up(1);
     start(4, 2);
     ck_assert_int_eq(store(2, 1, NULL, &commit), 1);
-    core_send_cancel(r.core, &send[4].s);
-    core_commit_cancel(r.core, &commit.c);
+    core_cancel(r.core, &send[4].s.req);
+    core_cancel(r.core, &commit.c.req);
     ck_assert_uint_eq(send[4].done + commit.done, 0);
     ck_assert(core_has_done(r.core));
     run();

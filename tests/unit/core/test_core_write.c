@@ -264,7 +264,7 @@ START_TEST(a_failed_copy_drops_the_block_and_what_builds_on_it)
     ck_assert_int_eq(rig_commit(&r, 1, &p, m), 1);
     fake_tier_end(r.tier, fake_tier_op(r.tier, 3), 0);
     if (failures[_i] == -ECANCELED)
-        core_commit_cancel(r.core, &m->c);
+        core_cancel(r.core, &m->c.req);
     fake_tier_end(r.tier, fake_tier_op(r.tier, 1), failures[_i]);
     fake_tier_end(r.tier, fake_tier_op(r.tier, 1), 0);
     fake_tier_end(r.tier, fake_tier_op(r.tier, 0), 0);
