@@ -437,65 +437,6 @@ int kvc_drain(struct kvc *kvc, uint64_t bytes_max, struct kvc_drained *ret_drain
     return rc;
 }
 
-static int walk_paths(const struct msg_paths_reply *r,
-                      int (*fn)(void *ctx, const struct kvc_path *), void *ctx)
-{
-    for (uint32_t i = 0; i < r->npaths; i++) {
-        const struct msg_path_item *x = &r->paths[i];
-        struct kvc_path out = {.state = x->state,
-                               .bytes = x->bytes,
-                               .used_bytes = x->used_bytes,
-                               .formatted_bytes = x->formatted_bytes,
-                               .reads = x->reads,
-                               .writes = x->writes,
-                               .syncs = x->syncs,
-                               .read_bytes = x->read_bytes,
-                               .write_bytes = x->write_bytes,
-                               .errors = x->errors,
-                               .outs = x->outs,
-                               .queued = x->queued,
-                               .queued_bytes = x->queued_bytes,
-                               .read_p50_us = x->read_p50_us,
-                               .read_p99_us = x->read_p99_us,
-                               .read_max_us = x->read_max_us,
-                               .write_p50_us = x->write_p50_us,
-                               .write_p99_us = x->write_p99_us,
-                               .write_max_us = x->write_max_us};
-        kvc__copy_text(out.name, sizeof(out.name), &x->name);
-        kvc__copy_text(out.error, sizeof(out.error), &x->error);
-        int ended = fn(ctx, &out);
-        if (ended != 0)
-            return ended;
-    }
-    return 0;
-}
-
-int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *), void *ctx,
-              struct kvc_writes *ret_writes)
-{
-    struct kvc_op *op;
-    int rc = op__begin(kvc, KVC_OP_PATHS, &op);
-    if (rc < 0)
-        return rc;
-    struct msg_reply_head head;
-    struct msg_paths_reply r;
-    rc = op__call(op, codec_enc_bare(kvc->tx, KVC_MESSAGE_MAX, &op->head));
-    if (rc == 0)
-        rc = op__checked(op, codec_dec_paths_reply(op->msg.data, op->msg.len, &head, &r));
-    if (rc == 0)
-        *ret_writes = (struct kvc_writes){.per_day = r.writes_per_day,
-                                          .spent = r.spent_bytes,
-                                          .left = r.left_bytes,
-                                          .accepted = r.accepted_bytes,
-                                          .written = r.written_bytes,
-                                          .kept = r.kept_bytes,
-                                          .journal = r.journal_bytes};
-    if (rc == 0)
-        rc = walk_paths(&r, fn, ctx);
-    op__free(op);
-    return rc;
-}
-
 /* ---- evict ---- */
 
 int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,

@@ -41,7 +41,7 @@ __attribute__((format(printf, 1, 2))) static int refuse(const char *fmt, ...)
 
 static int open_disk(struct check *c)
 {
-    struct disk_file_path path[NVME_PATHS_MAX];
+    struct disk_file_path path[DISK_PATHS_MAX];
     char why[DISK_FILE_WHY_BYTES];
     for (uint32_t i = 0; i < c->paths.n; i++)
         path[i] = (struct disk_file_path){.name = c->paths.path[i].given};

@@ -404,7 +404,7 @@ static void check_secret_file(const struct config *cfg, struct config_errors *er
     }
 }
 
-static void check_nvme_path(const struct config *cfg, const struct nvme_path *p,
+static void check_nvme_path(const struct config *cfg, const struct store_path *p,
                             struct config_errors *errors)
 {
     const char *key = "nvme.paths";

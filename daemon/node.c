@@ -236,26 +236,22 @@ static void port_dismiss(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
 
 static int port_attach_send(void *ctx, uint32_t conn, const void *buf, size_t len, int fd)
 {
-    struct node *n = ctx;
-    return attach_send(n->attach, conn, buf, len, fd);
+    return attach_send(((struct node *)ctx)->attach, conn, buf, len, fd);
 }
 
 static void port_attach_close(void *ctx, uint32_t conn)
 {
-    struct node *n = ctx;
-    attach_close(n->attach, conn);
+    attach_close(((struct node *)ctx)->attach, conn);
 }
 
 static void *port_keep(void *ctx, void *msg, const void **ret_buf)
 {
-    struct node *n = ctx;
-    return front_keep(n->front, msg, ret_buf);
+    return front_keep(((struct node *)ctx)->front, msg, ret_buf);
 }
 
 static void port_unkeep(void *ctx, void *kept)
 {
-    struct node *n = ctx;
-    front_unkeep(n->front, kept);
+    front_unkeep(((struct node *)ctx)->front, kept);
 }
 
 static void on_staging(void *ctx, int err, struct staging *st)
@@ -304,14 +300,17 @@ static void port_fd_close(void *ctx, int fd)
 
 static int port_chunk_fd(void *ctx, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes)
 {
-    struct node *n = ctx;
-    return host_chunk_fd(n->host, chunk, principal, ret_bytes);
+    return host_chunk_fd(((struct node *)ctx)->host, chunk, principal, ret_bytes);
 }
 
-static void port_paths(void *ctx, struct msg_paths_reply *ret_reply)
+static bool port_path(void *ctx, uint32_t i, struct kvc_path *ret_path)
 {
-    struct node *n = ctx;
-    node_nvme_paths(n->nvme, ret_reply);
+    return node_nvme_path(((struct node *)ctx)->nvme, i, ret_path);
+}
+
+static void port_writes(void *ctx, struct kvc_writes *ret_writes)
+{
+    node_nvme_writes(((struct node *)ctx)->nvme, ret_writes);
 }
 
 static void port_refresh(void *ctx)
@@ -837,7 +836,8 @@ static int start_svc(struct node *n)
                               .words_free = port_words_free,
                               .fd_close = port_fd_close,
                               .chunk_fd = port_chunk_fd,
-                              .paths = n->nvme != NULL ? port_paths : NULL};
+                              .path = n->nvme != NULL ? port_path : NULL,
+                              .writes = n->nvme != NULL ? port_writes : NULL};
     int err = svc_create(&cfg, n->core, &ports, &n->svc);
     if (!err)
         svc_add_metrics(n->svc, node_metric_set(&n->metrics));

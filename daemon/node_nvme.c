@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node_nvme.h"
 
+#include <kvcache/rows.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,6 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "codec.h"
 #include "disk_file.h"
 #include "log.h"
 #include "meta.h"
@@ -20,8 +20,6 @@
 #include "sys.h"
 #include "units.h"
 
-_Static_assert(NVME_PATHS_MAX == DISK_PATHS_MAX && NVME_PATHS_MAX == KVC_PATHS_MAX,
-               "paths of the configuration, of the disk and of the protocol");
 _Static_assert(CORE_NS_RECORD_MAX == NVME_RECORD_MAX, "core makes them, nvme keeps them");
 _Static_assert(DISK_FILE_HEAD_BYTES == NVME_LOOK_BYTES, "what is looked at before it is written");
 
@@ -42,7 +40,7 @@ struct node_nvme {
     struct loop *loop;
     struct nvme_paths paths;
     uint32_t replaced; /* bits of these */
-    struct disk_file_path disk_path[NVME_PATHS_MAX];
+    struct disk_file_path disk_path[DISK_PATHS_MAX];
     struct disk_file *disk;
     struct meta *meta;
     struct nvme *nvme;
@@ -53,12 +51,11 @@ struct node_nvme {
     uint64_t begun_ns, told_ns, end_ns; /* it began, said so last, was told to end (0: not yet) */
     uint64_t ended;                     /* I/Os that had ended when it said so last */
     uint32_t ns_kept, ns_gone, ns_foreign, blocks;
-    char foreign[2 * KVC_PARAMS_MAX + 32]; /* whose the first of the foreign ones is */
-    char error[NVME_PATHS_MAX][KVC_STRING_MAX];
-    int told[NVME_PATHS_MAX], told_journal; /* errors that the log has */
-    uint8_t format_told[NVME_PATHS_MAX];    /* 1, 2 (a quarter is done), 3 (half); 0: nothing */
+    char foreign[2 * KVC_PARAMS_MAX + 32];  /* whose the first of the foreign ones is */
+    int told[DISK_PATHS_MAX], told_journal; /* errors that the log has */
+    uint8_t format_told[DISK_PATHS_MAX];    /* 1, 2 (a quarter is done), 3 (half); 0: nothing */
     uint64_t format_told_ns;
-    uint64_t told_corrupt[NVME_PATHS_MAX], corrupt_due_ns[NVME_PATHS_MAX];
+    uint64_t told_corrupt[DISK_PATHS_MAX], corrupt_due_ns[DISK_PATHS_MAX];
 };
 
 static uint64_t wall_ns(void)
@@ -78,7 +75,7 @@ static bool is_on(const struct config *cfg)
 /* Equal parts of the limit; a device that is smaller gives all it has, and the others the rest. */
 static void share_limit(struct node_nvme *n, uint64_t limit)
 {
-    bool fixed[NVME_PATHS_MAX] = {false};
+    bool fixed[DISK_PATHS_MAX] = {false};
     uint64_t left = limit;
     uint32_t open = n->paths.n;
     for (bool again = true; again && open > 0;) {
@@ -196,7 +193,7 @@ uint64_t node_nvme_journal_bytes(const struct config *cfg)
 /* What the file systems are short of for such a limit. */
 static uint64_t missing_for(struct node_nvme *n, uint64_t limit, char dir[NVME_PATH_FILE_BYTES])
 {
-    uint64_t bytes[NVME_PATHS_MAX];
+    uint64_t bytes[DISK_PATHS_MAX];
     share_limit(n, limit);
     for (uint32_t i = 0; i < n->paths.n; i++)
         bytes[i] = n->disk_path[i].bytes;
@@ -393,7 +390,7 @@ static void tell_progress(struct node_nvme *n, uint64_t now_ns)
 {
     char text[256], took[UNITS_TEXT_BYTES];
     uint64_t ended = 0;
-    uint32_t waits = NVME_PATHS_MAX;
+    uint32_t waits = DISK_PATHS_MAX;
     for (uint32_t i = 0; i < n->paths.n; i++) {
         struct nvme_path_stats s;
         nvme_path_stats(n->nvme, i, &s);
@@ -404,7 +401,7 @@ static void tell_progress(struct node_nvme *n, uint64_t now_ns)
     n->ended = ended;
     n->told_ns = now_ns;
     units_format_duration_ns(now_ns - n->begun_ns, took);
-    if (moved || waits == NVME_PATHS_MAX) {
+    if (moved || waits == DISK_PATHS_MAX) {
         (void)!snprintf(text, sizeof text, "nvme: reading what is there: %u blocks until now, %s",
                         n->blocks, took);
         LOG_INFO("%s", text);
@@ -589,7 +586,7 @@ static void tell_out(const struct node_nvme *n, uint32_t path, int err)
     char found[LENGTHS_BYTES];
     const struct outage *why = outage_of(err_name(err));
     lengths(n, path, err, found);
-    LOG_WARN_RATELIMITED(NVME_PATHS_MAX, "nvme: %s is out of service: %s%s%s%s; %s",
+    LOG_WARN_RATELIMITED(DISK_PATHS_MAX, "nvme: %s is out of service: %s%s%s%s; %s",
                          disk_file_name(n->disk, path), err_name(err),
                          why->what != NULL ? ": " : "", why->what != NULL ? why->what : "", found,
                          why->next);
@@ -604,7 +601,7 @@ static void tell_health(struct node_nvme *n)
         if (err != 0 && err != told && (told == 0 || outage_of(err_name(err))->what != NULL))
             tell_out(n, i, err);
         else if (err == 0 && told != 0)
-            LOG_INFO_RATELIMITED(NVME_PATHS_MAX, "nvme: %s is in service again",
+            LOG_INFO_RATELIMITED(DISK_PATHS_MAX, "nvme: %s is in service again",
                                  disk_file_name(n->disk, i));
     }
     const int err = nvme_journal_error(n->nvme);
@@ -688,35 +685,36 @@ static uint8_t state_of(enum nvme_path_state state)
                                          : KVC_PATH_OUT;
 }
 
-static void fill_path(struct node_nvme *n, uint32_t i, struct msg_path_item *item)
+bool node_nvme_path(const struct node_nvme *n, uint32_t i, struct kvc_path *ret_path)
 {
     struct nvme_path_stats s;
+    if (i >= n->paths.n)
+        return false;
     nvme_path_stats(n->nvme, i, &s);
-    n->error[i][0] = '\0';
-    if (s.state == NVME_PATH_OUT)
-        (void)!snprintf(n->error[i], sizeof n->error[i], "%s", err_name(s.error));
-    *item = (struct msg_path_item){.name = codec_text(disk_file_name(n->disk, i)),
-                                   .state = state_of(s.state),
-                                   .error = codec_text(n->error[i]),
-                                   .bytes = s.bytes,
-                                   .used_bytes = s.used_bytes,
-                                   .formatted_bytes = s.formatted_bytes,
-                                   .reads = s.reads,
-                                   .writes = s.writes,
-                                   .syncs = s.syncs,
-                                   .read_bytes = s.read_bytes,
-                                   .write_bytes = s.write_bytes,
-                                   .errors = s.errors,
-                                   .outs = s.outs,
-                                   .queued = s.queued,
-                                   .queued_bytes = s.queued_bytes,
-                                   .read_p50_us = histo_quantile(s.read_ns, 0.5) / 1000,
-                                   .read_p99_us = histo_quantile(s.read_ns, 0.99) / 1000,
-                                   .read_max_us = s.read_ns->max / 1000,
-                                   .write_p50_us = histo_quantile(s.write_ns, 0.5) / 1000,
-                                   .write_p99_us = histo_quantile(s.write_ns, 0.99) / 1000,
-                                   .write_max_us = s.write_ns->max / 1000};
-    item->name.n = MIN(item->name.n, KVC_PARAMS_MAX - 1);
+    const char *name = disk_file_name(n->disk, i);
+    const char *error = s.state == NVME_PATH_OUT ? err_name(s.error) : "";
+    *ret_path = (struct kvc_path){.state = state_of(s.state),
+                                  .bytes = s.bytes,
+                                  .used_bytes = s.used_bytes,
+                                  .formatted_bytes = s.formatted_bytes,
+                                  .reads = s.reads,
+                                  .writes = s.writes,
+                                  .syncs = s.syncs,
+                                  .read_bytes = s.read_bytes,
+                                  .write_bytes = s.write_bytes,
+                                  .errors = s.errors,
+                                  .outs = s.outs,
+                                  .queued = s.queued,
+                                  .queued_bytes = s.queued_bytes,
+                                  .read_p50_us = histo_quantile(s.read_ns, 0.5) / 1000,
+                                  .read_p99_us = histo_quantile(s.read_ns, 0.99) / 1000,
+                                  .read_max_us = s.read_ns->max / 1000,
+                                  .write_p50_us = histo_quantile(s.write_ns, 0.5) / 1000,
+                                  .write_p99_us = histo_quantile(s.write_ns, 0.99) / 1000,
+                                  .write_max_us = s.write_ns->max / 1000};
+    memcpy(ret_path->path, name, MIN(strlen(name), sizeof ret_path->path));
+    memcpy(ret_path->error, error, MIN(strlen(error), sizeof ret_path->error));
+    return true;
 }
 
 static uint64_t metric_of(const struct metric_set *set, const char *name)
@@ -726,19 +724,16 @@ static uint64_t metric_of(const struct metric_set *set, const char *name)
     return metric_value(set, (unsigned)i);
 }
 
-void node_nvme_paths(struct node_nvme *n, struct msg_paths_reply *ret_reply)
+void node_nvme_writes(const struct node_nvme *n, struct kvc_writes *ret_writes)
 {
     const struct metric_set set = nvme_metric_set(n->nvme);
-    *ret_reply = (struct msg_paths_reply){.writes_per_day = nvme_config_of(n->cfg).write_per_day,
-                                          .spent_bytes = metric_of(&set, "budget_spent_bytes"),
-                                          .left_bytes = metric_of(&set, "budget_left_bytes"),
-                                          .accepted_bytes = metric_of(&set, "bytes_accepted"),
-                                          .written_bytes = metric_of(&set, "bytes_written"),
-                                          .kept_bytes = metric_of(&set, "bytes_kept"),
-                                          .journal_bytes = metric_of(&set, "bytes_journal"),
-                                          .npaths = n->paths.n};
-    for (uint32_t i = 0; i < n->paths.n; i++)
-        fill_path(n, i, &ret_reply->paths[i]);
+    *ret_writes = (struct kvc_writes){.per_day_bytes = nvme_config_of(n->cfg).write_per_day,
+                                      .spent_bytes = metric_of(&set, "budget_spent_bytes"),
+                                      .left_bytes = metric_of(&set, "budget_left_bytes"),
+                                      .accepted_bytes = metric_of(&set, "bytes_accepted"),
+                                      .written_bytes = metric_of(&set, "bytes_written"),
+                                      .kept_bytes = metric_of(&set, "bytes_kept"),
+                                      .journal_bytes = metric_of(&set, "bytes_journal")};
 }
 
 struct metric_set node_nvme_metric_set(const struct node_nvme *n)

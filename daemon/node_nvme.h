@@ -13,7 +13,8 @@
 #include "metric.h"
 
 struct node_nvme;
-struct msg_paths_reply;
+struct kvc_path;
+struct kvc_writes;
 
 /* What it adds to the loop: file operations and watches. 0 without nvme.paths, as all here. */
 uint32_t node_nvme_loop_ops(const struct config *cfg);
@@ -49,8 +50,9 @@ void node_nvme_kick(struct node_nvme *nvme);
 void node_nvme_stop(struct node_nvme *nvme);
 bool node_nvme_is_quiet(const struct node_nvme *nvme);
 
-/* Texts are borrowed until the next call. */
-void node_nvme_paths(struct node_nvme *nvme, struct msg_paths_reply *ret_reply);
+/* Of path i; false: there are no more. And in all. */
+bool node_nvme_path(const struct node_nvme *nvme, uint32_t i, struct kvc_path *ret_path);
+void node_nvme_writes(const struct node_nvme *nvme, struct kvc_writes *ret_writes);
 struct metric_set node_nvme_metric_set(const struct node_nvme *nvme);
 
 #endif

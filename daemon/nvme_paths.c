@@ -14,7 +14,7 @@ void nvme_paths_dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES])
     (void)!snprintf(ret, NVME_PATH_FILE_BYTES, "%.*s", (int)n, path);
 }
 
-static void look(struct nvme_path *p)
+static void look(struct store_path *p)
 {
     struct stat st;
     p->place = NVME_PLACE_NONE;
@@ -29,7 +29,7 @@ static void look(struct nvme_path *p)
 }
 
 /* The same file by another name counts as given twice. */
-static bool is_same(const struct nvme_path *a, const struct nvme_path *b)
+static bool is_same(const struct store_path *a, const struct store_path *b)
 {
     struct stat x, y;
     if (strcmp(a->file, b->file) == 0)
@@ -58,7 +58,7 @@ static const char *trim(const char *text, size_t *len)
 static int take_one(struct nvme_paths *p, const char *text, size_t len, char *why, size_t cap)
 {
     text = trim(text, &len);
-    struct nvme_path *path = &p->path[p->n];
+    struct store_path *path = &p->path[p->n];
     const int shown = (int)MIN(len, (size_t)80);
     if (len == 0)
         (void)!snprintf(why, cap, "expected a path before and behind each comma, got an empty one");
@@ -68,8 +68,8 @@ static int take_one(struct nvme_paths *p, const char *text, size_t len, char *wh
     else if (len >= CONFIG_PATH_BYTES)
         (void)!snprintf(why, cap, "expected paths of at most %u bytes, got %zu: '%.*s...'",
                         CONFIG_PATH_BYTES - 1, len, shown, text);
-    else if (p->n == NVME_PATHS_MAX)
-        (void)!snprintf(why, cap, "expected at most %u paths, got more", NVME_PATHS_MAX);
+    else if (p->n == DISK_PATHS_MAX)
+        (void)!snprintf(why, cap, "expected at most %u paths, got more", DISK_PATHS_MAX);
     else {
         (void)!snprintf(path->given, sizeof(path->given), "%.*s", (int)len, text);
         look(path);
@@ -212,7 +212,7 @@ struct rooms {
         dev_t dev;
         uint64_t wanted, free;
         const char *dir;
-    } at[NVME_PATHS_MAX + 1];
+    } at[DISK_PATHS_MAX + 1];
     uint32_t n;
 };
 
@@ -237,11 +237,11 @@ static void want_room(struct rooms *r, const char *dir, uint64_t bytes)
 uint64_t nvme_paths_missing(const struct nvme_paths *paths, const uint64_t *bytes,
                             char ret_dir[NVME_PATH_FILE_BYTES])
 {
-    static char dir[NVME_PATHS_MAX + 1][NVME_PATH_FILE_BYTES];
+    static char dir[DISK_PATHS_MAX + 1][NVME_PATH_FILE_BYTES];
     struct rooms rooms = {.n = 0};
     uint64_t missing = 0;
-    journal_place(paths, dir[NVME_PATHS_MAX]);
-    want_room(&rooms, dir[NVME_PATHS_MAX], journal_bytes(paths->journal));
+    journal_place(paths, dir[DISK_PATHS_MAX]);
+    want_room(&rooms, dir[DISK_PATHS_MAX], journal_bytes(paths->journal));
     for (uint32_t i = 0; i < paths->n; i++) {
         static struct disk_file_room room;
         char why[DISK_FILE_WHY_BYTES];

@@ -10,7 +10,6 @@
 #include "config.h"
 #include "disk_file.h"
 
-#define NVME_PATHS_MAX       16u
 #define NVME_PATH_FILE_BYTES (CONFIG_PATH_BYTES + 32)
 
 #define NVME_PATHS_NAMES "names.db" /* beside the journal */
@@ -20,7 +19,7 @@
 
 enum nvme_place { NVME_PLACE_NONE, NVME_PLACE_DIR, NVME_PLACE_FILE, NVME_PLACE_DEVICE };
 
-struct nvme_path {
+struct store_path {
     char given[CONFIG_PATH_BYTES];
     char file[NVME_PATH_FILE_BYTES]; /* the store: `given`, or the file in that directory */
     enum nvme_place place;
@@ -28,7 +27,7 @@ struct nvme_path {
 };
 
 struct nvme_paths {
-    struct nvme_path path[NVME_PATHS_MAX];
+    struct store_path path[DISK_PATHS_MAX];
     uint32_t n;
     char journal[NVME_PATH_FILE_BYTES]; /* directory */
 };

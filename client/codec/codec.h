@@ -524,28 +524,6 @@ struct msg_drain_reply {
     uint8_t stop;  /* enum kvc_drain_stop */
 };
 
-struct msg_path_item {
-    struct codec_bin name;
-    uint8_t state;          /* enum kvc_path_state */
-    struct codec_bin error; /* why it is out; else empty */
-    uint64_t bytes, used_bytes, formatted_bytes;
-    uint64_t reads, writes, syncs, read_bytes, write_bytes;
-    uint64_t errors, outs; /* I/Os that failed; times that it was taken out */
-    uint64_t queued, queued_bytes;
-    uint64_t read_p50_us, read_p99_us, read_max_us, write_p50_us, write_p99_us, write_max_us;
-};
-struct msg_paths_reply {     /* PATHS carries nothing but the head */
-    uint64_t writes_per_day; /* bytes; 0 = no limit */
-    uint64_t spent_bytes;    /* since the budget's day began */
-    uint64_t left_bytes;     /* that may be written now */
-    uint64_t accepted_bytes; /* payload put */
-    uint64_t written_bytes;  /* payload, tables, superblocks */
-    uint64_t kept_bytes;     /* of them, payload written again by reclaim */
-    uint64_t journal_bytes;
-    uint32_t npaths;
-    struct msg_path_item paths[KVC_PATHS_MAX];
-};
-
 /* What is said of a chain. Its reply carries nothing but the head. */
 struct msg_hint {
     struct msg_seq seq;
@@ -657,7 +635,7 @@ struct msg_policy_reply {
                                         struct msg_##name *ret_msg);
 CODEC_REQUEST_LIST(X)
 #undef X
-/* PING, STATS, PATHS and DEVICES carry nothing but the head. */
+/* PING, STATS and DEVICES carry nothing but the head. */
 CODEC_MUST_USE int codec_enc_bare(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *ret_head);
 
@@ -683,7 +661,6 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(trace)                            \
     X(trace_dump)                       \
     X(drain)                            \
-    X(paths)                            \
     X(pin)                              \
     X(policy)                           \
     X(devices)                          \

@@ -36,10 +36,10 @@ static void pack_plain(struct pack *pk, const struct field *f, const uint8_t *at
         pack_uint(pk, field_get_uint(at, f->width));
         break;
     case FIELD_DETAIL:
+    case FIELD_STRING:
         pack_text(pk, s.p, clipped(s, (uint32_t)f->max));
         break;
     case FIELD_TEXT:
-    case FIELD_STRING:
         pack_text(pk, s.p, s.n);
         break;
     case FIELD_BLOB:

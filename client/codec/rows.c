@@ -25,6 +25,12 @@ static const struct kvc_column pins[] = {KVC_ROW_PINS(X)};
 #define ROW kvc_quota
 static const struct kvc_column quotas[] = {KVC_ROW_QUOTAS(X)};
 #undef ROW
+#define ROW kvc_path
+static const struct kvc_column paths[] = {KVC_ROW_PATHS(X)};
+#undef ROW
+#define ROW kvc_writes
+static const struct kvc_column writes[] = {KVC_ROW_WRITES(X)};
+#undef ROW
 #undef X
 
 static const struct kvc_table tables[] = {

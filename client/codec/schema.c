@@ -8,13 +8,12 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 131072 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
-                   KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_LIST_MAX == 256 &&
-                   KVC_CURSOR_MAX == 320 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
-                   KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
-                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 && KVC_UUID_BYTES == 16 &&
-                   KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 && KVC_MEMS_MAX == 1024 &&
-                   KVC_POOLS_MAX == 8 && KVC_WORDS == 512 && KVC_REGIONS_MAX == 4096 &&
-                   KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
+                   KVC_NAMES_MAX == 128 && KVC_LIST_MAX == 256 && KVC_CURSOR_MAX == 320 &&
+                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30 &&
+                   KVC_RETAIN_MAX == 16 && KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 &&
+                   KVC_UUID_BYTES == 16 && KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 &&
+                   KVC_MEMS_MAX == 1024 && KVC_POOLS_MAX == 8 && KVC_WORDS == 512 &&
+                   KVC_REGIONS_MAX == 4096 && KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
                "the texts below spell these limits out");
 
 /* ---- requests ---- */
@@ -32,8 +31,8 @@ static const struct field hello_fields[] = {
 SCHEMA(codec__req_hello, struct msg_hello, hello_fields, .ops = {KVC_OP_HELLO},
        .check = check_hello);
 
-const struct schema codec__req_bare = {
-    .name = "codec__req_bare", .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_PATHS, KVC_OP_DEVICES}};
+const struct schema codec__req_bare = {.name = "codec__req_bare",
+                                       .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_DEVICES}};
 
 static const struct field group_fields[] = {
     UINT(struct msg_group, block_tokens, 1, KVC_BLOCK_TOKENS_MAX,

@@ -253,34 +253,6 @@ static const struct field drain_reply_fields[] = {
 };
 SCHEMA(codec__rep_drain, struct msg_drain_reply, drain_reply_fields, .ops = {KVC_OP_DRAIN});
 
-static const struct field path_item_fields[] = {
-    PARAMS_AT(struct msg_path_item, , name), U8(struct msg_path_item, state),
-    NAME(struct msg_path_item, error),       U64(struct msg_path_item, bytes),
-    U64(struct msg_path_item, used_bytes),   U64(struct msg_path_item, formatted_bytes),
-    U64(struct msg_path_item, reads),        U64(struct msg_path_item, writes),
-    U64(struct msg_path_item, syncs),        U64(struct msg_path_item, read_bytes),
-    U64(struct msg_path_item, write_bytes),  U64(struct msg_path_item, errors),
-    U64(struct msg_path_item, outs),         U64(struct msg_path_item, queued),
-    U64(struct msg_path_item, queued_bytes), U64(struct msg_path_item, read_p50_us),
-    U64(struct msg_path_item, read_p99_us),  U64(struct msg_path_item, read_max_us),
-    U64(struct msg_path_item, write_p50_us), U64(struct msg_path_item, write_p99_us),
-    U64(struct msg_path_item, write_max_us),
-};
-static SCHEMA(path_item, struct msg_path_item, path_item_fields, .bare = false);
-
-static const struct field paths_reply_fields[] = {
-    U64(struct msg_paths_reply, writes_per_day),
-    U64(struct msg_paths_reply, spent_bytes),
-    U64(struct msg_paths_reply, left_bytes),
-    U64(struct msg_paths_reply, accepted_bytes),
-    U64(struct msg_paths_reply, written_bytes),
-    U64(struct msg_paths_reply, kept_bytes),
-    U64(struct msg_paths_reply, journal_bytes),
-    ARRAY(struct msg_paths_reply, paths, npaths, path_item, 0, KVC_PATHS_MAX,
-          "paths must be an array of at most 16 arrays of 21"),
-};
-SCHEMA(codec__rep_paths, struct msg_paths_reply, paths_reply_fields, .ops = {KVC_OP_PATHS});
-
 static const struct field pin_reply_fields[] = {
     U64(struct msg_pin_reply, pin),
     U64(struct msg_pin_reply, bytes),

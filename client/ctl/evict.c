@@ -184,23 +184,23 @@ static void amount(const struct kvc_evicted *done, char *text, size_t cap)
         snprintf(text + n, cap - n, ")");
 }
 
-static int on_path(void *ctx, const struct kvc_path *p)
+static int on_path(void *ctx, const void *row)
 {
+    const struct kvc_path *p = row;
     (void)ctx;
     if (p->state == KVC_PATH_OUT)
         fprintf(stderr,
                 "kvcachectl: path %s is out: what is there and was not seen since the daemon "
                 "started was not looked at; evict again when it is back\n",
-                p->name);
+                p->path);
     return 0;
 }
 
 /* Only administrators see paths: to others it says nothing. */
 static void warn_of_paths(const struct evict *e, struct ctl *ctl)
 {
-    struct kvc_writes writes;
     if (!e->filter.dry_run)
-        (void)!kvc_paths(ctl->kvc, on_path, NULL, &writes);
+        (void)!kvc_list(ctl->kvc, KVC_TABLE_PATHS, on_path, NULL);
 }
 
 /* ---- by name ---- */

@@ -9,95 +9,82 @@
 #include "table.h"
 #include "units.h"
 
-static int add(void *ctx, const struct kvc_path *path)
+static int take_writes(void *ctx, const void *row)
 {
-    struct paths *p = ctx;
-    if (p->n < KVC_PATHS_MAX)
-        p->path[p->n++] = *path;
+    memcpy(ctx, row, sizeof(struct kvc_writes));
     return 0;
 }
 
 int paths_take(struct ctl *ctl, struct paths *ret_paths)
 {
-    struct paths p = {0};
-    int rc = kvc_paths(ctl->kvc, add, &p, &p.writes);
+    int rc = rows_take(ctl, KVC_TABLE_PATHS, &ret_paths->rows);
+    ret_paths->writes = (struct kvc_writes){0};
     if (rc == 0)
-        *ret_paths = p;
+        rc = kvc_list(ctl->kvc, KVC_TABLE_WRITES, take_writes, &ret_paths->writes);
     return rc;
 }
 
-static const char *state_name(unsigned state)
+void paths_free(struct paths *p)
 {
-    switch (state) {
-    case KVC_PATH_FORMATTING:
-        return "formatting";
-    case KVC_PATH_UP:
-        return "up";
-    case KVC_PATH_OUT:
-        return "out";
-    default:
-        return "?";
-    }
+    rows_free(&p->rows);
 }
 
 /* ---- table ---- */
 
-static void state_text(const struct kvc_path *x, char *text, size_t cap)
+static const char *state_said(const void *row, char text[ROWS_SAID_BYTES])
 {
-    unsigned percent = x->bytes ? (unsigned)(x->formatted_bytes * 100 / x->bytes) : 0;
-    if (x->state == KVC_PATH_FORMATTING)
-        snprintf(text, cap, "formatting, %u %%", percent);
-    else
-        snprintf(text, cap, "%s", state_name(x->state));
+    const struct kvc_path *x = row;
+    const unsigned percent = x->bytes ? (unsigned)(x->formatted_bytes * 100 / x->bytes) : 0;
+    const char *word = rows_word(KVC_UNIT_PATH, x->state);
+    if (x->state != KVC_PATH_FORMATTING)
+        return word;
+    snprintf(text, ROWS_SAID_BYTES, "%s, %u %%", word, percent);
+    return text;
 }
 
-static void bytes_cell(struct table *t, uint64_t bytes)
-{
-    char text[UNITS_TEXT_BYTES];
-    table_cell(t, "%s", units_format_bytes(bytes, text));
-}
-
-static void count_cell(struct table *t, uint64_t n)
-{
-    char text[UNITS_COUNT_BYTES];
-    table_cell(t, "%s", units_format_count(n, text));
-}
-
-static void latency_cell(struct table *t, uint64_t ios, uint64_t p50, uint64_t p99, uint64_t max)
+static const char *latency(uint64_t ios, uint64_t p50, uint64_t p99, uint64_t max,
+                           char text[ROWS_SAID_BYTES])
 {
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES];
     if (ios == 0)
-        table_cell(t, "-");
-    else
-        table_cell(t, "%s %s %s", units_format_duration_ns(p50 * 1000, a),
-                   units_format_duration_ns(p99 * 1000, b),
-                   units_format_duration_ns(max * 1000, c));
+        return "-";
+    snprintf(text, ROWS_SAID_BYTES, "%s %s %s", units_format_duration_ns(p50 * 1000, a),
+             units_format_duration_ns(p99 * 1000, b), units_format_duration_ns(max * 1000, c));
+    return text;
 }
 
-static void add_row(struct table *t, const struct kvc_path *x)
+static const char *reads_said(const void *row, char text[ROWS_SAID_BYTES])
 {
-    char state[64];
-    state_text(x, state, sizeof(state));
-    table_cell(t, "%s", x->name);
-    table_cell(t, "%s", state);
-    bytes_cell(t, x->bytes);
-    bytes_cell(t, x->used_bytes);
-    count_cell(t, x->reads);
-    bytes_cell(t, x->read_bytes);
-    latency_cell(t, x->reads, x->read_p50_us, x->read_p99_us, x->read_max_us);
-    count_cell(t, x->writes);
-    bytes_cell(t, x->write_bytes);
-    latency_cell(t, x->writes, x->write_p50_us, x->write_p99_us, x->write_max_us);
-    count_cell(t, x->syncs);
-    count_cell(t, x->queued);
-    count_cell(t, x->errors);
-    count_cell(t, x->outs);
+    const struct kvc_path *x = row;
+    return latency(x->reads, x->read_p50_us, x->read_p99_us, x->read_max_us, text);
 }
+
+static const char *writes_said(const void *row, char text[ROWS_SAID_BYTES])
+{
+    const struct kvc_path *x = row;
+    return latency(x->writes, x->write_p50_us, x->write_p99_us, x->write_max_us, text);
+}
+
+static const struct rows_view view[] = {ROWS_PLAIN("PATH", "path"),
+                                        ROWS_SAY("STATE", state_said),
+                                        ROWS_PLAIN(">SIZE", "bytes"),
+                                        ROWS_PLAIN(">USED", "used_bytes"),
+                                        ROWS_PLAIN(">READS", "reads"),
+                                        ROWS_PLAIN(">READ", "read_bytes"),
+                                        ROWS_SAY(">P50 P99 MAX", reads_said),
+                                        ROWS_PLAIN(">WRITES", "writes"),
+                                        ROWS_PLAIN(">WRITTEN", "write_bytes"),
+                                        ROWS_SAY(">P50 P99 MAX", writes_said),
+                                        ROWS_PLAIN(">SYNCS", "syncs"),
+                                        ROWS_PLAIN(">QUEUE", "queued"),
+                                        ROWS_PLAIN(">ERRORS", "errors"),
+                                        ROWS_PLAIN(">OUTS", "outs"),
+                                        ROWS_END};
 
 void paths_out_text(const struct kvc_path *x, char *text, size_t cap)
 {
     const struct outage *why = outage_of(x->error);
-    snprintf(text, cap, "%s is out: %s%s%s. Its blocks are misses meanwhile; %s", x->name,
+    snprintf(text, cap, "%s is out: %s%s%s. Its blocks are misses meanwhile; %s", x->path,
              x->error[0] ? x->error : "no reason is known", why->what ? ": " : "",
              why->what ? why->what : "", why->next);
 }
@@ -117,93 +104,46 @@ static double ratio(uint64_t a, uint64_t b)
 /* Whatever it was written for: payload, tables, journal, and what reclaim wrote again. */
 static uint64_t written_in_all(const struct kvc_writes *w)
 {
-    return w->written + w->journal;
+    return w->written_bytes + w->journal_bytes;
 }
 
 static void print_writes(const struct kvc_writes *w)
 {
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES];
-    if (w->per_day)
+    if (w->per_day_bytes)
         printf("write budget: %s a day; %s spent, %s may be written now\n",
-               units_format_bytes(w->per_day, a), units_format_bytes(w->spent, b),
-               units_format_bytes(w->left, c));
+               units_format_bytes(w->per_day_bytes, a), units_format_bytes(w->spent_bytes, b),
+               units_format_bytes(w->left_bytes, c));
     else
         printf("write budget: no limit (nvme.writes_per_day, nvme.endurance)\n");
-    if (w->accepted)
+    if (w->accepted_bytes)
         printf("write amplification: %.3f (%s written for %s of payload), %.3f of it for payload "
                "written again when room was reclaimed (%s)\n",
-               ratio(written_in_all(w), w->accepted), units_format_bytes(written_in_all(w), a),
-               units_format_bytes(w->accepted, b), ratio(w->kept, w->accepted),
-               units_format_bytes(w->kept, c));
+               ratio(written_in_all(w), w->accepted_bytes),
+               units_format_bytes(written_in_all(w), a), units_format_bytes(w->accepted_bytes, b),
+               ratio(w->kept_bytes, w->accepted_bytes), units_format_bytes(w->kept_bytes, c));
 }
 
 void paths_print(const struct paths *p, bool colour)
 {
-    static const char *const heads[] = {
-        "PATH",   "STATE",        ">SIZE",   ">USED",    ">READS",
-        ">READ",  ">P50 P99 MAX", ">WRITES", ">WRITTEN", ">P50 P99 MAX",
-        ">SYNCS", ">QUEUE",       ">ERRORS", ">OUTS",    NULL};
-    if (p->n == 0)
+    if (p->rows.n == 0)
         return;
-    struct table *table = table_create(heads);
-    for (uint32_t i = 0; i < p->n; i++)
-        add_row(table, &p->path[i]);
-    table_print(table, stdout, colour);
-    table_destroy(&table);
-    for (uint32_t i = 0; i < p->n; i++) {
-        if (p->path[i].state == KVC_PATH_OUT)
-            print_out(&p->path[i]);
+    rows_table(&p->rows, view, colour);
+    for (size_t i = 0; i < p->rows.n; i++) {
+        const struct kvc_path *x = rows_at(&p->rows, i);
+        if (x->state == KVC_PATH_OUT)
+            print_out(x);
     }
     print_writes(&p->writes);
 }
 
-/* ---- JSON ---- */
-
-static void put(json_t *object, const char *name, uint64_t value)
-{
-    json_object_set_new(object, name, json_integer((json_int_t)value));
-}
-
-static json_t *path_json(const struct kvc_path *x)
-{
-    json_t *o = json_pack("{s:s, s:s, s:s}", "path", x->name, "state", state_name(x->state),
-                          "error", x->error);
-    put(o, "bytes", x->bytes);
-    put(o, "used_bytes", x->used_bytes);
-    put(o, "formatted_bytes", x->formatted_bytes);
-    put(o, "reads", x->reads);
-    put(o, "read_bytes", x->read_bytes);
-    put(o, "read_p50_us", x->read_p50_us);
-    put(o, "read_p99_us", x->read_p99_us);
-    put(o, "read_max_us", x->read_max_us);
-    put(o, "writes", x->writes);
-    put(o, "write_bytes", x->write_bytes);
-    put(o, "write_p50_us", x->write_p50_us);
-    put(o, "write_p99_us", x->write_p99_us);
-    put(o, "write_max_us", x->write_max_us);
-    put(o, "syncs", x->syncs);
-    put(o, "queued", x->queued);
-    put(o, "queued_bytes", x->queued_bytes);
-    put(o, "errors", x->errors);
-    put(o, "outs", x->outs);
-    return o;
-}
-
 json_t *paths_json(const struct paths *p)
 {
-    json_t *list = json_array(), *writes = json_object();
-    for (uint32_t i = 0; i < p->n; i++)
-        json_array_append_new(list, path_json(&p->path[i]));
-    put(writes, "per_day_bytes", p->writes.per_day);
-    put(writes, "spent_bytes", p->writes.spent);
-    put(writes, "left_bytes", p->writes.left);
-    put(writes, "accepted_bytes", p->writes.accepted);
-    put(writes, "written_bytes", p->writes.written);
-    put(writes, "kept_bytes", p->writes.kept);
-    put(writes, "journal_bytes", p->writes.journal);
+    json_t *writes = json_object();
+    rows_json(writes, kvc_table(KVC_TABLE_WRITES), &p->writes, NULL);
     json_object_set_new(writes, "amplification",
-                        json_real(ratio(written_in_all(&p->writes), p->writes.accepted)));
+                        json_real(ratio(written_in_all(&p->writes), p->writes.accepted_bytes)));
     json_object_set_new(writes, "amplification_of_kept",
-                        json_real(ratio(p->writes.kept, p->writes.accepted)));
-    return json_pack("{s:o, s:o}", "paths", list, "writes", writes);
+                        json_real(ratio(p->writes.kept_bytes, p->writes.accepted_bytes)));
+    return json_pack("{s:o, s:o}", p->rows.table->name, rows_array(&p->rows), "writes", writes);
 }

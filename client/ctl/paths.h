@@ -3,18 +3,18 @@
 #ifndef CTL_PATHS_H
 #define CTL_PATHS_H
 
-#include "ctl.h"
+#include "rows.h"
 
 struct json_t;
 
 struct paths {
-    struct kvc_path path[KVC_PATHS_MAX];
-    uint32_t n; /* 0: there is no storage tier */
+    struct rows rows; /* none: there is no storage tier */
     struct kvc_writes writes;
 };
 
-/* 0, or an error of the library. */
+/* 0, or an error of the library. What was taken is given back by paths_free(). */
 __attribute__((warn_unused_result)) int paths_take(struct ctl *ctl, struct paths *ret_paths);
+void paths_free(struct paths *p);
 /* Nothing for none. */
 void paths_print(const struct paths *p, bool colour);
 /* Why a path is out, and what to do: the words of the daemon's log. */

@@ -54,6 +54,7 @@ void rows_free(struct rows *rows)
 /* Columns that are numbers of an enum. */
 static const char *const words[][4] = {
     [KVC_UNIT_SCOPE] = {"all", "tenant", "sub_tenant", "ns"},
+    [KVC_UNIT_PATH] = {"formatting", "up", "out"},
 };
 
 static bool is_word(unsigned unit)
@@ -61,7 +62,7 @@ static bool is_word(unsigned unit)
     return unit < sizeof(words) / sizeof(words[0]) && words[unit][0];
 }
 
-static const char *word(unsigned unit, uint64_t v)
+const char *rows_word(unsigned unit, uint64_t v)
 {
     const char *text = v < sizeof(words[0]) / sizeof(words[0][0]) ? words[unit][v] : NULL;
     return text ? text : "?";
@@ -104,7 +105,8 @@ static void number_cell(struct table *to, unsigned unit, uint64_t v)
         table_cell(to, "%s", v == UINT64_MAX ? "-" : units_format_bytes(v, bytes));
         break;
     case KVC_UNIT_SCOPE:
-        table_cell(to, "%s", word(unit, v));
+    case KVC_UNIT_PATH:
+        table_cell(to, "%s", rows_word(unit, v));
         break;
     case KVC_UNIT_COUNT:
         table_cell(to, "%s", units_format_count(v, count));
@@ -162,7 +164,7 @@ static json_t *cell_json(const struct kvc_column *c, const void *row)
         return json_boolean(rows_number(c, row));
     const uint64_t v = rows_number(c, row);
     if (is_word(c->unit))
-        return json_string(word(c->unit, v));
+        return json_string(rows_word(c->unit, v));
     if (c->unit == KVC_UNIT_LIMIT && v == UINT64_MAX)
         return json_null();
     return json_integer(json_number(v));
@@ -179,7 +181,7 @@ void rows_json(json_t *object, const struct kvc_table *table, const void *row,
 
 /* ---- showing ---- */
 
-static void show_json(const struct rows *rows)
+json_t *rows_array(const struct rows *rows)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < rows->n; i++) {
@@ -187,10 +189,10 @@ static void show_json(const struct rows *rows)
         rows_json(object, rows->table, rows_at(rows, i), NULL);
         json_array_append_new(array, object);
     }
-    json_print(json_pack("{s:o}", rows->table->name, array));
+    return array;
 }
 
-static void show_text(const struct ctl *ctl, const struct rows *rows, const struct rows_view *view)
+void rows_table(const struct rows *rows, const struct rows_view *view, bool colour)
 {
     const char *heads[TABLE_COLUMNS_MAX + 1] = {NULL};
     for (size_t i = 0; i < TABLE_COLUMNS_MAX && view[i].head; i++)
@@ -199,7 +201,7 @@ static void show_text(const struct ctl *ctl, const struct rows *rows, const stru
     for (size_t i = 0; i < rows->n; i++)
         for (const struct rows_view *v = view; v->head; v++)
             rows_cell(t, rows->table, rows_at(rows, i), v);
-    table_print(t, stdout, ctl->colour);
+    table_print(t, stdout, colour);
     table_destroy(&t);
 }
 
@@ -207,9 +209,9 @@ void rows_print(const struct ctl *ctl, const struct rows *rows, const struct row
                 const char *none)
 {
     if (ctl->json)
-        show_json(rows);
+        json_print(json_pack("{s:o}", rows->table->name, rows_array(rows)));
     else if (rows->n > 0)
-        show_text(ctl, rows, view);
+        rows_table(rows, view, ctl->colour);
     else
         puts(none);
 }

@@ -71,6 +71,11 @@ int rows_show(struct ctl *ctl, int rc, struct rows *rows, const struct rows_view
 /* Parts of that. */
 void rows_print(const struct ctl *ctl, const struct rows *rows, const struct rows_view *view,
                 const char *none);
+void rows_table(const struct rows *rows, const struct rows_view *view, bool colour);
+/* Of objects, owned by the caller. */
+struct json_t *rows_array(const struct rows *rows);
+/* The word for a number of an enum (enum kvc_unit), or "?". */
+const char *rows_word(unsigned unit, uint64_t value);
 /* `columns`: names, NULL at the end; NULL: all. */
 void rows_json(struct json_t *object, const struct kvc_table *table, const void *row,
                const char *const *columns);

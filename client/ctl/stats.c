@@ -90,6 +90,7 @@ static int take_sections(struct stats *s)
     bool paths_alone, devices_alone;
     const bool paths = wants(s, "paths", &paths_alone);
     const bool devices = wants(s, "devices", &devices_alone);
+    paths_free(&s->paths); /* of the look before */
     int rc = paths ? paths_take(s->ctl, &s->paths) : 0;
     if (rc >= 0 && devices)
         rc = devices_take(s->ctl, &s->devices);
@@ -97,7 +98,7 @@ static int take_sections(struct stats *s)
         return ctl_fail(s->ctl, rc);
     if (s->now.n > 0)
         return 0;
-    if (paths_alone && s->paths.n == 0)
+    if (paths_alone && s->paths.rows.n == 0)
         ctl_error("the daemon has no storage tier (nvme.paths), so there are no paths");
     else if (devices_alone && s->devices.n == 0)
         ctl_error("the daemon has no devices; give it some with hbm.devices in its configuration");
@@ -119,7 +120,7 @@ static int take(struct stats *s)
     rc = take_sections(s);
     if (rc != 0)
         return rc;
-    if (s->now.n + s->paths.n + s->devices.n == 0 && s->n_prefixes > 0) {
+    if (s->now.n + s->paths.rows.n + s->devices.n == 0 && s->n_prefixes > 0) {
         if (s->watch)
             ctl_error("'%s' is no number of seconds for --watch, and no statistic has such a name; "
                       "'kvcachectl stats' shows them all",
@@ -152,7 +153,7 @@ static void print_json(const struct stats *s)
     for (size_t i = 0; i < s->now.n; i++)
         json_object_set_new(object, s->now.stat[i].name,
                             json_integer((json_int_t)s->now.stat[i].value));
-    if (s->paths.n > 0) {
+    if (s->paths.rows.n > 0) {
         json_t *paths = paths_json(&s->paths);
         json_object_update(object, paths);
         json_decref(paths);
@@ -182,10 +183,10 @@ static void print_table(const struct stats *s)
         fputs("\033[H\033[2J", stdout);
     if (s->now.n > 0)
         table_print(table, stdout, s->ctl->colour);
-    if (s->now.n > 0 && s->paths.n > 0)
+    if (s->now.n > 0 && s->paths.rows.n > 0)
         putchar('\n');
     paths_print(&s->paths, s->ctl->colour);
-    devices_print_rates(&s->devices, s->now.n + s->paths.n > 0 ? "\n" : "", s->ctl->colour);
+    devices_print_rates(&s->devices, s->now.n + s->paths.rows.n > 0 ? "\n" : "", s->ctl->colour);
     if (s->watch && !isatty(STDOUT_FILENO))
         putchar('\n');
     table_destroy(&table);
@@ -273,5 +274,8 @@ int cmd_stats(struct ctl *ctl, int argc, char **argv)
     if (s.explain)
         return explain(&s);
     rc = ctl_connect(ctl);
-    return rc == 0 ? show(&s) : rc;
+    if (rc == 0)
+        rc = show(&s);
+    paths_free(&s.paths);
+    return rc;
 }

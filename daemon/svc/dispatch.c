@@ -59,7 +59,6 @@ static op_fn *const ops[] = {
     [KVC_OP_TRACE] = op_trace,
     [KVC_OP_TRACE_DUMP] = op_trace_dump,
     [KVC_OP_DRAIN] = op_drain,
-    [KVC_OP_PATHS] = op_paths,
     [KVC_OP_PIN] = op_pin,
     [KVC_OP_UNPIN] = op_unpin,
     [KVC_OP_QUOTA_SET] = op_quota_set,

@@ -126,7 +126,7 @@ static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 
 static bool has_tier(const struct svc *s, unsigned what)
 {
-    return what == CORE_VERIFY_HOST || (what == CORE_VERIFY_DISK && s->ports.paths) ||
+    return what == CORE_VERIFY_HOST || (what == CORE_VERIFY_DISK && s->ports.path) ||
            (what == CORE_VERIFY_NEAR && s->cfg.ndevices > 0);
 }
 

@@ -296,12 +296,12 @@ static void tell_learned(const struct svc *s, const struct core_policy_view *v,
                          struct msg_policy_reply *reply)
 {
     const struct core_metrics *m = core_metrics(s->core);
-    if (s->ports.paths) {
-        struct msg_paths_reply paths = {0};
-        s->ports.paths(s->ports.ctx, &paths);
-        reply->writes_per_day = paths.writes_per_day;
-        reply->spent_bytes = paths.spent_bytes;
-        reply->left_bytes = paths.left_bytes;
+    if (s->ports.writes) {
+        struct kvc_writes writes;
+        s->ports.writes(s->ports.ctx, &writes);
+        reply->writes_per_day = writes.per_day_bytes;
+        reply->spent_bytes = writes.spent_bytes;
+        reply->left_bytes = writes.left_bytes;
     }
     reply->all = 1;
     reply->load_bytes_per_s = v->disk_bytes_per_s;
@@ -334,7 +334,7 @@ static void tell_policy(const struct svc *s, bool all, struct msg_policy_reply *
                                        .load_or_recompute_start = v.start.load_or_recompute,
                                        .admission_start = v.start.admission,
                                        .pin_bytes_max_start = v.start.pin_bytes_max,
-                                       .storage = s->ports.paths != NULL,
+                                       .storage = s->ports.path != NULL,
                                        .hints = v.hints,
                                        .admits = v.admits,
                                        .pins = v.pins};

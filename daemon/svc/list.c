@@ -25,14 +25,10 @@ static bool row_add(struct rows *rows, const void *row, uint64_t at)
     return true;
 }
 
-/* Of text that is too long, whole characters. */
+/* Of text that is too long, the encoder takes whole characters. */
 static void cell_text(char *to, size_t cap, const char *from)
 {
-    size_t n = strlen(from);
-    if (n >= cap)
-        for (n = cap - 1; n > 0 && ((uint8_t)from[n] & 0xc0) == 0x80;)
-            n--;
-    memcpy(to, from, n);
+    memcpy(to, from, MIN(strlen(from), cap));
 }
 #define CELL_TEXT(row, column, from) cell_text((row).column, sizeof(row).column, from)
 
@@ -165,6 +161,25 @@ static void list_quotas(struct rows *rows)
     }
 }
 
+static void list_paths(struct rows *rows)
+{
+    const struct svc *s = rows->s;
+    struct kvc_path row;
+    for (uint32_t i = (uint32_t)MIN(rows->after, UINT32_MAX);
+         s->ports.path && s->ports.path(s->ports.ctx, i, &row); i++)
+        if (!row_add(rows, &row, i + 1))
+            return;
+}
+
+static void list_writes(struct rows *rows)
+{
+    struct kvc_writes row;
+    if (!rows->s->ports.writes || rows->after > 0)
+        return;
+    rows->s->ports.writes(rows->s->ports.ctx, &row);
+    (void)row_add(rows, &row, 1);
+}
+
 /* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
 typedef void(list_fn)(struct rows *rows);
 
@@ -176,6 +191,8 @@ static const struct {
     [KVC_TABLE_SESSIONS] = {list_sessions, false},
     [KVC_TABLE_PINS] = {list_pins, false},
     [KVC_TABLE_QUOTAS] = {list_quotas, true},
+    [KVC_TABLE_PATHS] = {list_paths, true},
+    [KVC_TABLE_WRITES] = {list_writes, true},
 };
 
 /* A cursor is the number of the last row, as 8 bytes. */

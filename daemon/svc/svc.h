@@ -30,7 +30,8 @@
 #define SVC_KEPT_MAX (64u << 20)
 
 struct svc;
-struct msg_paths_reply;
+struct kvc_path;
+struct kvc_writes;
 
 /* The ways out. All are called on the control thread and do not call back inline. */
 struct svc_ports {
@@ -66,9 +67,10 @@ struct svc_ports {
     void (*fd_close)(void *ctx, int fd);
     /* The chunk's read-only descriptor, borrowed; -ENOENT, -EACCES. Not of devices' chunks. */
     int (*chunk_fd)(void *ctx, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes);
-    /* What the storage tier's paths count; texts are borrowed until the next call. NULL: there is
-     * no storage tier, and what needs one is refused. */
-    void (*paths)(void *ctx, struct msg_paths_reply *ret_reply);
+    /* What the storage tier counts: of its path i (false: there are no more), and in all. NULL:
+     * there is no storage tier, and what needs one is refused. */
+    bool (*path)(void *ctx, uint32_t i, struct kvc_path *ret_path);
+    void (*writes)(void *ctx, struct kvc_writes *ret_writes);
 };
 
 struct svc_principal {

@@ -487,7 +487,6 @@ void op_trace_dump(struct request *rq);
 
 /* storage.c */
 void op_drain(struct request *rq);
-void op_paths(struct request *rq);
 /* NULL, or why a request with these flags cannot be served: it is durable, and nothing is. */
 const char *svc__durable_fault(const struct svc *s, uint32_t flags);
 

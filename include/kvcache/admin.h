@@ -142,31 +142,6 @@ struct kvc_drained {
 KVC_API KVC_MUST_USE int kvc_drain(struct kvc *kvc, uint64_t bytes_max,
                                    struct kvc_drained *ret_drained);
 
-/* A path of the storage tier: needs admin rights. */
-struct kvc_path {
-    char name[KVC_PARAMS_MAX], error[KVC_STRING_MAX]; /* error: why it is out, else "" */
-    uint8_t state;                                    /* enum kvc_path_state */
-    uint64_t bytes, used_bytes, formatted_bytes;
-    uint64_t reads, writes, syncs, read_bytes, write_bytes;
-    uint64_t errors, outs; /* I/Os that failed; times that it was taken out */
-    uint64_t queued, queued_bytes;
-    uint64_t read_p50_us, read_p99_us, read_max_us, write_p50_us, write_p99_us, write_max_us;
-};
-/* What is written to all of them, and what may be. */
-struct kvc_writes {
-    uint64_t per_day;  /* bytes; 0 = no limit */
-    uint64_t spent;    /* since the budget's day began */
-    uint64_t left;     /* that may be written now */
-    uint64_t accepted; /* payload put */
-    uint64_t written;  /* payload, tables, superblocks */
-    uint64_t kept;     /* of them, payload written again when room was reclaimed */
-    uint64_t journal;
-};
-/* Calls fn for each path (for none where there is no storage tier); a non-zero return of fn ends
- * the walk and is returned. */
-KVC_API KVC_MUST_USE int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *),
-                                   void *ctx, struct kvc_writes *ret_writes);
-
 /* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
  * daemon: names last. KVC_E_PIN_LIMIT: over the budget, or pins of all in memory would have more
  * than seven eighths of it; KVC_E_QUOTA: a hard limit is below what would have to stay, or what is

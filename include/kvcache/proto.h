@@ -63,8 +63,6 @@
 /* Page numbers of one PAGES_LOAD or PAGES_STORE. */
 #define KVC_PAGES_MAX 262144u
 #define KVC_NO_WORD   UINT32_MAX
-/* Paths of the storage tier, and so of one PATHS reply. */
-#define KVC_PATHS_MAX 16u
 /* Records of one TRACE_DUMP reply; memory of a trace. */
 #define KVC_TRACE_MAX       256u
 #define KVC_TRACE_BYTES_MIN (1u << 20)
@@ -101,7 +99,6 @@ enum kvc_op_code {
     KVC_OP_TRACE = 19,
     KVC_OP_TRACE_DUMP = 20,
     KVC_OP_DRAIN = 21,
-    KVC_OP_PATHS = 22,
     KVC_OP_HINT = 23,
     KVC_OP_NAME_PUT = 24,
     KVC_OP_NAME_LIST = 25,

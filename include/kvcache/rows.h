@@ -36,7 +36,8 @@ enum kvc_unit {
     KVC_UNIT_BYTES, /* 12 MiB */
     KVC_UNIT_MS,    /* 1 min 30 s */
     KVC_UNIT_LIMIT, /* bytes; UINT64_MAX: none */
-    KVC_UNIT_SCOPE  /* a word of enum kvc_scope */
+    KVC_UNIT_SCOPE, /* a word of enum kvc_scope */
+    KVC_UNIT_PATH   /* of enum kvc_path_state */
 };
 
 #define KVC_ROW_NAMESPACES(X)                                                                \
@@ -102,12 +103,46 @@ enum kvc_unit {
     X(nvme_promised, U64, BYTES,                                      \
       "of names, pins and durable commits on storage, what is yet to be written there too")
 
+#define KVC_ROW_PATHS(X)                                                                  \
+    X(path, TEXT, NONE, "its file or device")                                             \
+    X(state, U8, PATH, "0 formatting (in service, being written over once), 1 up, 2 out") \
+    X(error, NAME, NONE, "why it is out, or empty")                                       \
+    X(bytes, U64, BYTES, "its size")                                                      \
+    X(used_bytes, U64, BYTES, "taken")                                                    \
+    X(formatted_bytes, U64, BYTES, "written over so far")                                 \
+    X(reads, U64, COUNT, "I/Os")                                                          \
+    X(read_bytes, U64, BYTES, "by them")                                                  \
+    X(read_p50_us, U64, NONE, "their latency")                                            \
+    X(read_p99_us, U64, NONE, "their latency")                                            \
+    X(read_max_us, U64, NONE, "their latency")                                            \
+    X(writes, U64, COUNT, "I/Os")                                                         \
+    X(write_bytes, U64, BYTES, "by them")                                                 \
+    X(write_p50_us, U64, NONE, "their latency")                                           \
+    X(write_p99_us, U64, NONE, "their latency")                                           \
+    X(write_max_us, U64, NONE, "their latency")                                           \
+    X(syncs, U64, COUNT, "I/Os")                                                          \
+    X(queued, U64, COUNT, "I/Os under way and waiting")                                   \
+    X(queued_bytes, U64, BYTES, "of them")                                                \
+    X(errors, U64, COUNT, "I/Os that failed")                                             \
+    X(outs, U64, COUNT, "times that it was taken out")
+
+#define KVC_ROW_WRITES(X)                                                               \
+    X(per_day_bytes, U64, BYTES, "the budget; 0: no limit")                             \
+    X(spent_bytes, U64, BYTES, "since the budget's day began")                          \
+    X(left_bytes, U64, BYTES, "that may be written now; 0 without a limit")             \
+    X(accepted_bytes, U64, BYTES, "payload put")                                        \
+    X(written_bytes, U64, BYTES, "payload, tables, superblocks")                        \
+    X(kept_bytes, U64, BYTES, "of them, payload written again when room was reclaimed") \
+    X(journal_bytes, U64, BYTES, "of the journal")
+
 /* Tables: X(number, NAME, name, struct of a row). */
 #define KVC_TABLE_MAP(X)                       \
     X(1, NAMESPACES, namespaces, kvc_ns_info)  \
     X(2, SESSIONS, sessions, kvc_session_info) \
     X(3, PINS, pins, kvc_pin_info)             \
-    X(4, QUOTAS, quotas, kvc_quota)
+    X(4, QUOTAS, quotas, kvc_quota)            \
+    X(5, PATHS, paths, kvc_path)               \
+    X(6, WRITES, writes, kvc_writes)
 
 enum kvc_table_id {
 #define X(number, name, text, row) KVC_TABLE_##name = number,
@@ -141,6 +176,13 @@ struct kvc_pin_info {
  * stays whoever wants room: a limit that was lowered below that is reached when some of it ends. */
 struct kvc_quota {
     KVC_ROW_QUOTAS(X)
+};
+/* A path of the storage tier; what is written to all of them, and what may be. */
+struct kvc_path {
+    KVC_ROW_PATHS(X)
+};
+struct kvc_writes {
+    KVC_ROW_WRITES(X)
 };
 #undef X
 

@@ -59,8 +59,9 @@ static void prepare(void)
     dirs[ndirs++] = place.persist;
 }
 
-static int on_path(void *ctx, const struct kvc_path *p)
+static int on_path(void *ctx, const void *row)
 {
+    const struct kvc_path *p = row;
     *(uint8_t *)ctx = p->state;
     return 0;
 }
@@ -69,9 +70,8 @@ static int on_path(void *ctx, const struct kvc_path *p)
 static void await_formatted(struct kvc *k)
 {
     uint8_t state = KVC_PATH_FORMATTING;
-    struct kvc_writes w;
     for (unsigned i = 0; i < 6000 && state == KVC_PATH_FORMATTING; i++) {
-        ck_assert_int_eq(kvc_paths(k, on_path, &state, &w), 0);
+        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, on_path, &state), 0);
         rig_sleep_ms(5);
     }
     ck_assert_uint_eq(state, KVC_PATH_UP);

@@ -132,8 +132,9 @@ static void wait_until_back(struct world_session *s)
     ck_abort_msg("no durable store after the path came back");
 }
 
-static int add_outs(void *ctx, const struct kvc_path *path)
+static int add_outs(void *ctx, const void *row)
 {
+    const struct kvc_path *path = row;
     *(uint64_t *)ctx += path->outs;
     return 0;
 }
@@ -141,8 +142,7 @@ static int add_outs(void *ctx, const struct kvc_path *path)
 static uint64_t outs(struct world_session *s)
 {
     uint64_t n = 0;
-    struct kvc_writes w;
-    ck_assert_int_eq(kvc_paths(s->k, add_outs, &n, &w), 0);
+    ck_assert_int_eq(kvc_list(s->k, KVC_TABLE_PATHS, add_outs, &n), 0);
     return n;
 }
 

@@ -246,8 +246,9 @@ static void start(void)
     ck_assert_int_eq(status, 0);
 }
 
-static int on_path(void *ctx, const struct kvc_path *p)
+static int on_path(void *ctx, const void *row)
 {
+    const struct kvc_path *p = row;
     *(bool *)ctx = *(bool *)ctx || p->state != KVC_PATH_UP;
     return 0;
 }
@@ -255,11 +256,10 @@ static int on_path(void *ctx, const struct kvc_path *p)
 static void await_paths(void)
 {
     struct kvc *k = rig_open(&place.rig, 0);
-    struct kvc_writes w;
     bool waits = true;
     for (unsigned i = 0; i < 6000 && waits; i++, rig_sleep_ms(10)) {
         waits = false;
-        ck_assert_int_eq(kvc_paths(k, on_path, &waits, &w), 0);
+        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, on_path, &waits), 0);
     }
     ck_assert(!waits);
     kvc_close(&k);

@@ -32,8 +32,9 @@ static void open_session(void)
     ns = rig_ns(k, "m", BT, BYTES);
 }
 
-static int on_path(void *ctx, const struct kvc_path *p)
+static int on_path(void *ctx, const void *row)
 {
+    const struct kvc_path *p = row;
     *(uint8_t *)ctx = p->state;
     return 0;
 }
@@ -42,9 +43,8 @@ static int on_path(void *ctx, const struct kvc_path *p)
 static void await_formatted(void)
 {
     uint8_t state = KVC_PATH_FORMATTING;
-    struct kvc_writes w;
     for (unsigned i = 0; i < 6000 && state != KVC_PATH_UP; i++) {
-        ck_assert_int_eq(kvc_paths(k, on_path, &state, &w), 0);
+        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, on_path, &state), 0);
         rig_sleep_ms(10);
     }
     ck_assert_uint_eq(state, KVC_PATH_UP);

@@ -28,8 +28,9 @@ static char paths[128];
 static const char *const sets[] = {paths, "nvme.limit=96MiB", "nvme.segment=4MiB", NULL};
 static uint8_t keys[CHAIN * KVC_KEY_BYTES], statuses[CHAIN];
 
-static int on_path(void *ctx, const struct kvc_path *p)
+static int on_path(void *ctx, const void *row)
 {
+    const struct kvc_path *p = row;
     *(struct kvc_path *)ctx = *p;
     return 0;
 }
@@ -37,8 +38,7 @@ static int on_path(void *ctx, const struct kvc_path *p)
 static struct kvc_path path_of(struct kvc *session)
 {
     struct kvc_path path = {0};
-    struct kvc_writes w;
-    ck_assert_int_eq(kvc_paths(session, on_path, &path, &w), 0);
+    ck_assert_int_eq(kvc_list(session, KVC_TABLE_PATHS, on_path, &path), 0);
     return path;
 }
 
@@ -347,8 +347,9 @@ START_TEST(a_start_with_another_principal_is_refused_and_costs_nothing)
 }
 END_TEST
 
-static int second_of(void *ctx, const struct kvc_path *p)
+static int second_of(void *ctx, const void *row)
 {
+    const struct kvc_path *p = row;
     uint32_t *n = ctx;
     ck_assert_uint_eq(p->state == KVC_PATH_OUT, n[0] != 0 && n[1] == 1);
     n[1]++;
@@ -359,7 +360,6 @@ static int second_of(void *ctx, const struct kvc_path *p)
 START_TEST(a_path_that_is_not_mounted_at_a_start_costs_nothing)
 {
     char dir[80], away[80], both[256], file[128];
-    struct kvc_writes w;
     struct stat st;
     uint32_t seen[2] = {0};
     kvc_close(&k);
@@ -381,7 +381,7 @@ START_TEST(a_path_that_is_not_mounted_at_a_start_costs_nothing)
     rig_restart(&rig, two);
     open_session();
     seen[0] = 1;
-    ck_assert_int_eq(kvc_paths(k, second_of, seen, &w), 0);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, second_of, seen), 0);
     ck_assert_uint_eq(seen[1], 2);
     store_chain(20);
     kvc_close(&k);
@@ -396,7 +396,7 @@ START_TEST(a_path_that_is_not_mounted_at_a_start_costs_nothing)
     rig_restart(&rig, two);
     open_session();
     memset(seen, 0, sizeof seen);
-    ck_assert_int_eq(kvc_paths(k, second_of, seen, &w), 0);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, second_of, seen), 0);
     for (uint32_t chain = 1; chain <= 8; chain++)
         ck_assert_uint_eq(load_chain(chain), CHAIN);
 }
@@ -674,18 +674,24 @@ START_TEST(more_than_can_be_guaranteed_is_told_and_not_written_for_ever)
 }
 END_TEST
 
+static int on_writes(void *ctx, const void *row)
+{
+    *(struct kvc_writes *)ctx = *(const struct kvc_writes *)row;
+    return 0;
+}
+
 START_TEST(paths_tell_what_was_written)
 {
-    struct kvc_path path = {0};
-    struct kvc_writes w;
+    struct kvc_writes w = {0};
     store_durably(1);
-    ck_assert_int_eq(kvc_paths(k, on_path, &path, &w), 0);
-    ck_assert_ptr_nonnull(strstr(path.name, "kvcache.store"));
+    const struct kvc_path path = path_of(k);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_WRITES, on_writes, &w), 0);
+    ck_assert_ptr_nonnull(strstr(path.path, "kvcache.store"));
     ck_assert_uint_ne(path.state, KVC_PATH_OUT);
     ck_assert_uint_ge(path.write_bytes, CHAIN * BYTES);
-    ck_assert_uint_ge(w.accepted, CHAIN * BYTES);
-    ck_assert_uint_ge(w.written, w.accepted);
-    ck_assert_uint_eq(w.per_day, 0);
+    ck_assert_uint_ge(w.accepted_bytes, CHAIN * BYTES);
+    ck_assert_uint_ge(w.written_bytes, w.accepted_bytes);
+    ck_assert_uint_eq(w.per_day_bytes, 0);
 }
 END_TEST
 

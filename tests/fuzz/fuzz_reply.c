@@ -16,7 +16,7 @@
 #define KEYS   4u
 #define TOKENS 16u
 /* Arguments of INSPECT from here on: kvc_ns_spec_of, what stays (4), kvc_drain, and behind it
- * kvc_paths. */
+ * kvc_drain. */
 #define INSPECT_SPEC  249u
 #define INSPECT_DRAIN 254u
 
@@ -197,14 +197,6 @@ static int on_traced(void *ctx, const struct kvc_trace_record *r)
     return ++seen % 64 == 63;
 }
 
-static int on_path(void *ctx, const struct kvc_path *x)
-{
-    (void)ctx;
-    FUZZ_CHECK(memchr(x->name, 0, sizeof(x->name)) && memchr(x->error, 0, sizeof(x->error)),
-               "a text without an end");
-    return ++seen % 64 == 63;
-}
-
 static void call_keep(uint8_t arg)
 {
     struct kvc_ns_spec *spec = NULL;
@@ -229,20 +221,19 @@ static void call_keep(uint8_t arg)
     }
 }
 
-static void call_storage(uint8_t arg)
+static void call_storage(void)
 {
     struct kvc_drained drained;
-    struct kvc_writes writes;
-    if (arg == INSPECT_DRAIN)
-        check(kvc_drain(kvc, 1, &drained));
-    else
-        check(kvc_paths(kvc, on_path, NULL, &writes));
+    check(kvc_drain(kvc, 1, &drained));
 }
 
 static void call_inspect(uint8_t arg)
 {
     if (arg >= INSPECT_SPEC) {
-        (arg >= INSPECT_DRAIN ? call_storage : call_keep)(arg);
+        if (arg >= INSPECT_DRAIN)
+            call_storage();
+        else
+            call_keep(arg);
         return;
     }
     static struct kvc_verified verified;

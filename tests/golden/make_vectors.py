@@ -210,7 +210,6 @@ def requests():
         request("drain", "a slice", [67108864], deadline=1000),
         request("drain", "least", [1]),
         request("drain", "largest", [U64]),
-        request("paths", "as it is", []),
         request(
             "name_put",
             "a conversation goes on",
@@ -460,33 +459,24 @@ def replies():
         reply("drain", "going on", [1073741824, 0]),
         reply("drain", "done", [0, 0]),
         reply("drain", "largest", [U64, 255]),
-        reply("paths", "no storage tier", [0] * 7 + [[]]),
-        reply(
+        rows(
             "paths",
             "two, one of them out",
             [
-                1099511627776,
-                4194304,
-                137434759168,
-                4177920,
-                4194304,
-                0,
-                512,
-                [
-                    ["/mnt/nvme0/kvcache.store", 1, "", 1 << 40, 4194304, 1 << 40, 12, 3, 2]
-                    + [24576, 4194304, 0, 0, 1, 4096, 90, 250, 1200, 800, 2100, 2100],
-                    ["/mnt/nvme1/kvcache.store", 2, "EIO: Input/output error", 1 << 40]
-                    + [0] * 7
-                    + [3, 1]
-                    + [0] * 8,
-                ],
+                ["/mnt/nvme0/kvcache.store", 1, "", 1 << 40, 4194304, 1 << 40, 12, 24576, 90, 250]
+                + [1200, 3, 4194304, 800, 2100, 2100, 2, 1, 4096, 0, 0],
+                ["/mnt/nvme1/kvcache.store", 2, "EIO: Input/output error", 1 << 40]
+                + [0] * 15
+                + [3, 1],
             ],
         ),
-        reply(
-            "paths",
-            "16, largest numbers",
-            [U64] * 7 + [[["n" * 255, 255, "e" * 127] + [U64] * 18] * 16],
+        rows("paths", "16, largest", [["n" * 255, 255, "n" * 127] + [U64] * 18] * 16),
+        rows(
+            "writes",
+            "as it is",
+            [[1 << 40, 4194304, 137434759168, 4177920, 4194304, 0, 512]],
         ),
+        rows("writes", "no storage tier", []),
         reply("name_put", "all of it", [40, 6291456], corr=8),
         reply("name_put", "largest", [U32, U64]),
         reply("name_list", "none", [b"", []]),

@@ -145,7 +145,6 @@ const struct message_kind message_kinds[] = {
     REPLY(TRACE, "trace", trace),
     REPLY(TRACE_DUMP, "trace_dump", trace_dump),
     REPLY(DRAIN, "drain", drain),
-    REPLY(PATHS, "paths", paths),
     REPLY(PIN, "pin", pin),
     REPLY(UNPIN, "unpin", bare),
     REPLY(QUOTA_SET, "quota_set", bare),
@@ -160,7 +159,6 @@ const struct message_kind message_kinds[] = {
 #undef REPLY
     {"ping", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PING, dec_bare, enc_bare},
     {"stats", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_STATS, dec_bare, enc_bare},
-    {"paths", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PATHS, dec_bare, enc_bare},
     {"devices", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_DEVICES, dec_bare, enc_bare},
     {"error", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, enc_error},
     {"reply_head", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, NULL},

@@ -69,12 +69,6 @@ NAME = fields(
     " bytes_in_memory bytes_on_disk age_ms idle_ms ttl_ms priority pinned has_tokens tip:b"
 )
 RECORD = fields("ns block_tokens timestamp_ms input_tokens output_tokens ids:b")
-PATH = fields(
-    "name:t state error:t bytes used_bytes formatted_bytes reads writes syncs read_bytes"
-    " write_bytes errors outs queued queued_bytes read_p50_us read_p99_us read_max_us"
-    " write_p50_us write_p99_us write_max_us"
-)
-
 # Tables of LIST: number, columns.
 TABLES = {
     "namespaces": (
@@ -103,6 +97,21 @@ TABLES = {
         fields(
             "scope tenant:t sub_tenant:t ns host_limit nvme_limit host_share nvme_share host_bytes"
             " nvme_bytes host_promised nvme_promised"
+        ),
+    ),
+    "paths": (
+        5,
+        fields(
+            "path:t state error:t bytes used_bytes formatted_bytes reads read_bytes read_p50_us"
+            " read_p99_us read_max_us writes write_bytes write_p50_us write_p99_us write_max_us"
+            " syncs queued queued_bytes errors outs"
+        ),
+    ),
+    "writes": (
+        6,
+        fields(
+            "per_day_bytes spent_bytes left_bytes accepted_bytes written_bytes kept_bytes"
+            " journal_bytes"
         ),
     ),
 }
@@ -140,7 +149,6 @@ REQUESTS = {
     "trace": (19, fields("action ns bytes")),
     "trace_dump": (20, fields("ns cursor")),
     "drain": (21, fields("bytes_max")),
-    "paths": (22, []),
     "name_put": (24, fields("kind name:t") + SEQ + fields("flags priority ttl_ms ids:b")),
     "name_list": (25, fields("kind name:t exact sub:t cursor:b")),
     "name_forget": (26, fields("kind name:t sub:t evict dry_run")),
@@ -203,11 +211,6 @@ REPLIES = {
     "name_forget": EVICTED + fields("kept_named kept_pinned kept_used kept_below kept_passed"),
     "name_load": fields("bytes"),
     "name_tokens": fields("tokens ids:b"),
-    "paths": fields(
-        "writes_per_day spent_bytes left_bytes accepted_bytes written_bytes kept_bytes"
-        " journal_bytes"
-    )
-    + [("paths", PATH)],
     "pin": fields("pin bytes"),
     "unpin": [],
     "quota_set": [],

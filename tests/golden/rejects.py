@@ -649,18 +649,6 @@ def reject_replies():
             "items must be an array of at most 256 arrays of 14",
             [0, [[K[0], b""] + [0] * 12] * 257],
         ),
-        (
-            "paths",
-            ARG,
-            "paths must be an array of at most 16 arrays of 21",
-            [0] * 7 + [[["", 0, ""] + [0] * 18] * 17],
-        ),
-        (
-            "paths",
-            ARG,
-            "error must be UTF-8 text of at most 127 bytes without NUL",
-            [0] * 7 + [[["", 0, "e" * 128] + [0] * 18]],
-        ),
         ("drain", ARG, "stop must be an integer from 0 to 255", [0, 256]),
         (
             "devices",

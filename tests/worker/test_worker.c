@@ -27,8 +27,9 @@ static const char *const storage[] = {paths,
                                       "staging.total=512MiB",
                                       NULL};
 
-static int on_path(void *ctx, const struct kvc_path *p)
+static int on_path(void *ctx, const void *row)
 {
+    const struct kvc_path *p = row;
     *(uint8_t *)ctx = p->state;
     return 0;
 }
@@ -38,9 +39,8 @@ static void await_formatted(void)
 {
     struct kvc *k = rig_open(&rig, 0);
     uint8_t state = KVC_PATH_FORMATTING;
-    struct kvc_writes w;
     for (unsigned i = 0; i < 6000 && state != KVC_PATH_UP; i++) {
-        ck_assert_int_eq(kvc_paths(k, on_path, &state, &w), 0);
+        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, on_path, &state), 0);
         rig_sleep_ms(10);
     }
     ck_assert_uint_eq(state, KVC_PATH_UP);

@@ -13,7 +13,7 @@ static const char *const files[] = {"ENOENT", "ENODATA", "ESTALE", "ENOSPC", "ED
 static const char *text_of(const char *error)
 {
     static char text[PATHS_OUT_BYTES];
-    struct kvc_path x = {.name = "/mnt/a/kvcache.store", .state = KVC_PATH_OUT};
+    struct kvc_path x = {.path = "/mnt/a/kvcache.store", .state = KVC_PATH_OUT};
     snprintf(x.error, sizeof x.error, "%s", error);
     paths_out_text(&x, text, sizeof text);
     ck_assert_uint_lt(strlen(text), sizeof text - 1);

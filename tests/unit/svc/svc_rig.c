@@ -54,10 +54,19 @@ static bool port_backlogged(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
     return p && p->backlogged;
 }
 
-static void port_paths(void *ctx, struct msg_paths_reply *ret_reply)
+static bool port_path(void *ctx, uint32_t i, struct kvc_path *ret_path)
 {
     const struct srig *s = ctx;
-    *ret_reply = *s->paths;
+    if (i >= s->storage->paths)
+        return false;
+    *ret_path = s->storage->path[i];
+    return true;
+}
+
+static void port_writes(void *ctx, struct kvc_writes *ret_writes)
+{
+    const struct srig *s = ctx;
+    *ret_writes = s->storage->writes;
 }
 
 static struct sr_peer *peer_by_conn(struct srig *s, uint32_t conn)
@@ -189,7 +198,7 @@ void sr_begin(struct srig *s)
     s->tier = fake_tier_create(&tier);
     s->core_cfg.host = fake_tier_of(s->tier);
     const struct fake_disk_config disk = {.slots = 4096, .region_slots = 64, .seed = 5};
-    s->disk = s->paths ? fake_disk_create(&disk) : NULL;
+    s->disk = s->storage ? fake_disk_create(&disk) : NULL;
     s->core_cfg.disk = s->disk ? fake_disk_of(s->disk) : NULL;
     sr__devices_begin(s);
     ck_assert_int_eq(core_create(&s->core_cfg, &s->core), 0);
@@ -204,8 +213,10 @@ void sr_begin(struct srig *s)
                               .staging_free = port_staging_free,
                               .chunk_fd = port_chunk_fd,
                               .refresh = port_refresh};
-    if (s->paths)
-        ports.paths = port_paths;
+    if (s->storage) {
+        ports.path = port_path;
+        ports.writes = port_writes;
+    }
     sr__device_ports(&ports);
     ck_assert_int_eq(svc_create(&s->cfg, s->core, &ports, &s->svc), 0);
     s->now_ns = 5000000000;

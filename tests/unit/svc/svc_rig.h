@@ -64,12 +64,18 @@ struct sr_device {
     struct srig *rig;
 };
 
+struct sr_storage {
+    uint32_t paths;
+    struct kvc_path path[2];
+    struct kvc_writes writes;
+};
+
 struct srig {
     struct core *core;
     struct core_config core_cfg;
     struct fake_tier *tier;
     uint32_t regions;       /* of host memory, 64 blocks each; before sr_begin() */
-    struct fake_disk *disk; /* the storage tier, when `paths` is set before sr_begin() */
+    struct fake_disk *disk; /* the storage tier, when `storage` is set before sr_begin() */
     struct svc *svc;
     struct svc_config cfg;
     uint64_t now_ns, corr;
@@ -88,8 +94,8 @@ struct srig {
     uint32_t next_fd;
     unsigned words; /* pages of words that there are */
     int words_verdict;
-    const struct msg_paths_reply *paths; /* what the storage tier counts; NULL: there is none */
-    uint8_t buf[1u << 20];               /* of the request being made */
+    const struct sr_storage *storage; /* what the storage tier counts; NULL: there is none */
+    uint8_t buf[1u << 20];            /* of the request being made */
 };
 
 void sr_defaults(struct srig *s);

@@ -180,7 +180,6 @@ static uint64_t send_random(unsigned i, uint8_t op)
     case KVC_OP_DRAIN:
         return send_drain(p);
     case KVC_OP_STATS:
-    case KVC_OP_PATHS:
         return sr_bare(&s, p, op);
     default:
         return sr_bare(&s, p, KVC_OP_PING);
@@ -227,10 +226,10 @@ static void do_request(void)
     unsigned i = dice(5);
     if (!lives(i))
         return;
-    static const uint8_t often[] = {KVC_OP_STORE,   KVC_OP_ACQUIRE, KVC_OP_RESERVE,
-                                    KVC_OP_COMMIT,  KVC_OP_STORE,   KVC_OP_ACQUIRE,
-                                    KVC_OP_RELEASE, KVC_OP_CANCEL,  KVC_OP_NS_OPEN};
-    uint8_t op = dice(2) ? often[dice(9)] : (uint8_t)(1 + dice(KVC_OP_PATHS));
+    static const uint8_t often[] = {KVC_OP_STORE,   KVC_OP_ACQUIRE, KVC_OP_RESERVE, KVC_OP_COMMIT,
+                                    KVC_OP_STORE,   KVC_OP_ACQUIRE, KVC_OP_RELEASE, KVC_OP_CANCEL,
+                                    KVC_OP_NS_OPEN, KVC_OP_LIST};
+    uint8_t op = dice(2) ? often[dice(sizeof often)] : (uint8_t)(1 + dice(KVC_OP_DRAIN));
     if (op == KVC_OP_CANCEL) {
         uint64_t target = nsent ? sent[nsent - 1 - dice(MIN(nsent, 10u))].corr : 1;
         note(i, op, sr_cancel(&s, &s.peer[i], target), 0, target);

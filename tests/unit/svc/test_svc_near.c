@@ -8,7 +8,7 @@
 #include "svc_rig.h"
 
 static struct srig s;
-static struct msg_paths_reply counts;
+static struct sr_storage storage;
 static struct sr_peer *p;
 static struct sr_pages g; /* four blocks of a chain, pages 0 to 7 */
 static struct device_pool *pool;
@@ -16,8 +16,8 @@ static struct device_pool *pool;
 static void setup(void)
 {
     sr_defaults(&s);
-    counts = (struct msg_paths_reply){.npaths = 1};
-    s.paths = &counts;
+    storage = (struct sr_storage){.paths = 1};
+    s.storage = &storage;
     s.regions = 1;
     s.ndevices = 2;
     s.slots = 4;
@@ -34,7 +34,7 @@ static void teardown(void)
     for (uint32_t i = 0; i < s.ndevices; i++)
         fake_device_up(s.device[i].fake);
     sr_end(&s);
-    s.paths = NULL;
+    s.storage = NULL;
 }
 
 /* ---- words ---- */

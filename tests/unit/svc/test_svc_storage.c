@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What needs a storage tier: DRAIN, PATHS, durable stores, VERIFY of it. */
+/* What needs a storage tier: DRAIN, its tables, durable stores, VERIFY of it. */
 #include <check.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 #include "svc_rig.h"
 
 static struct srig s;
-static struct msg_paths_reply counts;
+static struct sr_storage storage;
 
 static void without(void)
 {
@@ -18,19 +18,19 @@ static void without(void)
 static void with(void)
 {
     sr_defaults(&s);
-    counts = (struct msg_paths_reply){.npaths = 2};
+    storage = (struct sr_storage){.paths = 2};
     for (unsigned i = 0; i < 2; i++)
-        counts.paths[i] = (struct msg_path_item){
-            .name = codec_text(i ? "/b" : "/a"), .state = KVC_PATH_UP, .write_bytes = 7 + i};
-    s.paths = &counts;
+        storage.path[i] = (struct kvc_path){
+            .path = {'/', i ? 'b' : 'a'}, .state = KVC_PATH_UP, .write_bytes = 7 + i};
+    s.storage = &storage;
     sr_begin(&s);
 }
 
 static void with_little_memory(void)
 {
     sr_defaults(&s);
-    counts = (struct msg_paths_reply){.npaths = 0};
-    s.paths = &counts;
+    storage = (struct sr_storage){.paths = 0};
+    s.storage = &storage;
     s.regions = 1;
     sr_begin(&s);
 }
@@ -38,7 +38,7 @@ static void with_little_memory(void)
 static void teardown(void)
 {
     sr_end(&s);
-    s.paths = NULL;
+    s.storage = NULL;
 }
 
 static uint64_t send_drain(struct sr_peer *p)
@@ -54,15 +54,6 @@ static struct msg_drain_reply drained(uint64_t corr)
     struct msg_drain_reply reply;
     const struct sr_reply *r = sr_reply(&s, corr);
     ck_assert_int_eq(codec_dec_drain_reply(r->bytes, r->len, &head, &reply), 0);
-    return reply;
-}
-
-static struct msg_paths_reply paths(uint64_t corr)
-{
-    struct msg_reply_head head;
-    struct msg_paths_reply reply;
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_paths_reply(r->bytes, r->len, &head, &reply), 0);
     return reply;
 }
 
@@ -111,19 +102,27 @@ END_TEST
 START_TEST(without_a_tier_there_are_no_paths)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
-    ck_assert_uint_eq(paths(sr_bare(&s, p, KVC_OP_PATHS)).npaths, 0);
+    struct kvc_path path[2];
+    struct kvc_writes writes;
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_PATHS, 2, path), 0);
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_WRITES, 1, &writes), 0);
 }
 END_TEST
 
 START_TEST(paths_are_what_the_tier_counts)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
-    counts.kept_bytes = 5;
-    struct msg_paths_reply r = paths(sr_bare(&s, p, KVC_OP_PATHS));
-    ck_assert_uint_eq(r.npaths, 2);
-    ck_assert_uint_eq(r.kept_bytes, 5);
-    ck_assert_uint_eq(r.paths[1].write_bytes, 8);
-    ck_assert_mem_eq(r.paths[1].name.p, "/b", 2);
+    struct kvc_path path[2];
+    struct kvc_writes writes;
+    storage.writes.kept_bytes = 5;
+    memset(storage.path[0].path, 'p', sizeof path[0].path);
+    memcpy(storage.path[0].path + 254, "\xc3\xa9", 2); /* too long: no character is cut in two */
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_PATHS, 2, path), 2);
+    ck_assert_uint_eq(strlen(path[0].path), 254);
+    ck_assert_uint_eq(path[1].write_bytes, 8);
+    ck_assert_str_eq(path[1].path, "/b");
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_WRITES, 1, &writes), 1);
+    ck_assert_uint_eq(writes.kept_bytes, 5);
 }
 END_TEST
 
@@ -131,7 +130,10 @@ START_TEST(they_are_for_administrators)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     ck_assert_uint_eq(sr_status(&s, send_drain(p)), KVC_ST_DENIED);
-    ck_assert_uint_eq(sr_status(&s, sr_bare(&s, p, KVC_OP_PATHS)), KVC_ST_DENIED);
+    const enum kvc_table_id tables[] = {KVC_TABLE_PATHS, KVC_TABLE_WRITES};
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_uint_eq(sr_list(&s, p, &(struct msg_list){.table = tables[i]})->status,
+                          KVC_ST_DENIED);
 }
 END_TEST
 
@@ -151,12 +153,12 @@ START_TEST(a_drain_says_what_stops_it)
     (void)sr_store(&s, p, &b);
     sr_copies(&s);
     ck_assert_uint_eq(drained(send_drain(p)).stop, KVC_DRAIN_GOES_ON);
-    counts.writes_per_day = 1000;
-    counts.left_bytes = 3 * 64 - 1;
+    storage.writes.per_day_bytes = 1000;
+    storage.writes.left_bytes = 3 * 64 - 1;
     struct msg_drain_reply r = drained(send_drain(p));
     ck_assert_uint_eq(r.left, 3 * 64);
     ck_assert_uint_eq(r.stop, KVC_DRAIN_BUDGET);
-    counts.paths[0].state = counts.paths[1].state = KVC_PATH_OUT;
+    storage.path[0].state = storage.path[1].state = KVC_PATH_OUT;
     ck_assert_uint_eq(drained(send_drain(p)).stop, KVC_DRAIN_OUT);
 }
 END_TEST

@@ -19,7 +19,7 @@ static const struct msg_group windows = {
 static struct srig s;
 static struct sr_peer *p, *q;
 static struct sr_blocks longer;
-static struct msg_paths_reply paths;
+static struct sr_storage storage;
 
 /* A namespace of one group. */
 static uint32_t ns_of(const struct msg_group *group)
@@ -46,8 +46,8 @@ static void setup_of(const struct msg_group *group)
     s.core_cfg.slice_work = SLICE;
     s.core_cfg.lease_bytes_max = 2 * LONG_BLOCKS * 64;
     s.cfg.turn_work = 1;
-    paths = (struct msg_paths_reply){.npaths = 0};
-    s.paths = &paths;
+    storage = (struct sr_storage){.paths = 0};
+    s.storage = &storage;
     s.regions = 1;
     sr_begin(&s);
     p = sr_peer(&s, 0, SR_UID_ONE, 4096);
@@ -71,7 +71,7 @@ static void setup_windows(void)
 static void teardown(void)
 {
     sr_end(&s);
-    s.paths = NULL;
+    s.storage = NULL;
 }
 
 static void copies_until(uint64_t corr)

@@ -16,10 +16,10 @@
 static struct srig s;
 static struct sr_peer *p, *q;
 static struct sr_blocks longer;
-static struct msg_paths_reply paths;
+static struct sr_storage storage;
 
 /* A turn has one slice of requests, which looks at 10 blocks. */
-static void begin(bool storage)
+static void begin(bool with_storage)
 {
     sr_defaults(&s);
     s.core_cfg.slice_work = 10;
@@ -28,9 +28,9 @@ static void begin(bool storage)
     s.core_cfg.pins_max = 3;
     s.core_cfg.lease_bytes_max = LONG_BYTES;
     s.cfg.turn_work = 1;
-    paths = (struct msg_paths_reply){.npaths = 0};
-    s.paths = storage ? &paths : NULL;
-    if (storage)
+    storage = (struct sr_storage){.paths = 0};
+    s.storage = with_storage ? &storage : NULL;
+    if (with_storage)
         s.regions = 1;
     s.core_cfg.principals_max = 8;
     sr_begin(&s);
