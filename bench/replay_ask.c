@@ -43,8 +43,9 @@ static int take(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
-static int take_device(void *ctx, const struct kvc_device *device)
+static int take_device(void *ctx, const void *row)
 {
+    const struct kvc_device *device = row;
     struct answer *answer = ctx;
     answer->near = (struct replay_near){.used_bytes = device->used_bytes,
                                         .hits = device->hits,
@@ -68,7 +69,7 @@ static int ask(const struct replay_plan *plan, struct answer *answer)
     if (rc == 0)
         rc = kvc_stats(kvc, take, answer);
     if (rc == 0 && plan->device)
-        rc = kvc_devices(kvc, take_device, answer);
+        rc = kvc_list(kvc, KVC_TABLE_DEVICES, take_device, answer);
     const bool silent =
         (plan->storage && answer->found == 0) || (plan->device && answer->devices != 1);
     if (rc < 0)

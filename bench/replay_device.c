@@ -14,6 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <kvcache/admin.h>
+
 #include "pattern.h"
 #include "replay_worker.h"
 
@@ -109,8 +111,9 @@ void replay_device_deal(struct replay_worker *w)
 
 /* ---- opening ---- */
 
-static int on_device(void *ctx, const struct kvc_device *device)
+static int on_device(void *ctx, const void *row)
 {
+    const struct kvc_device *device = row;
     if (device->up && strcmp(device->device, REPLAY_DEVICE) == 0)
         *(bool *)ctx = true;
     return 0;
@@ -122,7 +125,7 @@ static int wait_until_up(struct replay_worker *w)
     struct timespec pause = {.tv_nsec = 5000000};
     for (uint64_t until = now_ns() + UP_TIMEOUT_MS * UINT64_C(1000000); now_ns() < until;) {
         bool up = false;
-        int rc = kvc_devices(w->kvc, on_device, &up);
+        int rc = kvc_list(w->kvc, KVC_TABLE_DEVICES, on_device, &up);
         if (rc < 0)
             return replay_fail_call(w, rc, "the daemon's devices");
         if (up)

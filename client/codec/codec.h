@@ -223,28 +223,6 @@ struct msg_store { /* RESERVE and COMMIT in one; its reply is a msg_commit_reply
 
 /* ---- devices ---- */
 
-struct msg_rate_item { /* measured at start, bytes per second; 0 = none */
-    uint32_t frag_bytes;
-    uint64_t to_engine, to_kernel, from_engine, from_kernel;
-    uint8_t to_path, from_path; /* enum kvc_copy_path: what copies take */
-    uint64_t to_window;         /* in one piece, and scattered on the device */
-};
-struct msg_device_item {
-    uint8_t uuid[KVC_UUID_BYTES];
-    struct codec_bin name, why; /* why it is out; empty */
-    uint8_t up, emulated;
-    uint64_t limit_bytes, used_bytes; /* of slots */
-    uint64_t memory_bytes, imported_bytes;
-    uint64_t blocks, hits, fills, drops; /* copies of blocks in slots */
-    uint64_t copies, copy_bytes, failures, outs;
-    uint64_t plain_to, plain_from;
-    uint32_t nrates;
-    struct msg_rate_item rates[6];
-};
-struct msg_devices_reply { /* DEVICES carries nothing but the head */
-    uint32_t ndevices;
-    struct msg_device_item devices[KVC_DEVICES_MAX];
-};
 struct msg_pool_group {
     uint32_t pages_per_block;
     struct codec_bin regions; /* n x KVC_REGION_BYTES: codec_get_region */
@@ -635,7 +613,7 @@ struct msg_policy_reply {
                                         struct msg_##name *ret_msg);
 CODEC_REQUEST_LIST(X)
 #undef X
-/* PING, STATS and DEVICES carry nothing but the head. */
+/* PING and STATS carry nothing but the head. */
 CODEC_MUST_USE int codec_enc_bare(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *ret_head);
 
@@ -663,7 +641,6 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(drain)                            \
     X(pin)                              \
     X(policy)                           \
-    X(devices)                          \
     X(pages_load)
 
 /* Encoders write status OK; `head` is the request's. A decoder that meets another status returns

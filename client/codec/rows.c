@@ -31,6 +31,12 @@ static const struct kvc_column paths[] = {KVC_ROW_PATHS(X)};
 #define ROW kvc_writes
 static const struct kvc_column writes[] = {KVC_ROW_WRITES(X)};
 #undef ROW
+#define ROW kvc_device
+static const struct kvc_column devices[] = {KVC_ROW_DEVICES(X)};
+#undef ROW
+#define ROW kvc_rate
+static const struct kvc_column rates[] = {KVC_ROW_RATES(X)};
+#undef ROW
 #undef X
 
 static const struct kvc_table tables[] = {
@@ -69,6 +75,7 @@ static struct field cell_field(const struct kvc_column *c)
         [KVC_COLUMN_TEXT] = {FIELD_STRING, KVC_PARAMS_MAX - 1,
                              "a cell must be UTF-8 text of at most 255 bytes without NUL"},
         [KVC_COLUMN_KEY] = {FIELD_FIXED, 0, "a cell must be binary of 32 bytes"},
+        [KVC_COLUMN_UUID] = {FIELD_FIXED, 0, "a cell must be binary of 16 bytes"},
     };
     return (struct field){.name = c->name,
                           .must = types[c->type].must,

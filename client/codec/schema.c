@@ -32,7 +32,7 @@ SCHEMA(codec__req_hello, struct msg_hello, hello_fields, .ops = {KVC_OP_HELLO},
        .check = check_hello);
 
 const struct schema codec__req_bare = {.name = "codec__req_bare",
-                                       .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_DEVICES}};
+                                       .ops = {KVC_OP_PING, KVC_OP_STATS}};
 
 static const struct field group_fields[] = {
     UINT(struct msg_group, block_tokens, 1, KVC_BLOCK_TOKENS_MAX,

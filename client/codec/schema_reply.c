@@ -299,45 +299,6 @@ static const struct field policy_reply_fields[] = {
 };
 SCHEMA(codec__rep_policy, struct msg_policy_reply, policy_reply_fields, .ops = {KVC_OP_POLICY});
 
-static const struct field rate_item_fields[] = {
-    U32(struct msg_rate_item, frag_bytes),  U64(struct msg_rate_item, to_engine),
-    U64(struct msg_rate_item, to_kernel),   U64(struct msg_rate_item, from_engine),
-    U64(struct msg_rate_item, from_kernel), U8(struct msg_rate_item, to_path),
-    U8(struct msg_rate_item, from_path),    U64(struct msg_rate_item, to_window),
-};
-static SCHEMA(rate_item, struct msg_rate_item, rate_item_fields, .bare = false);
-
-static const struct field device_item_fields[] = {
-    UUID(struct msg_device_item),
-    NAME(struct msg_device_item, name),
-    PARAMS_AT(struct msg_device_item, , why),
-    BOOL(struct msg_device_item, up),
-    BOOL(struct msg_device_item, emulated),
-    U64(struct msg_device_item, limit_bytes),
-    U64(struct msg_device_item, used_bytes),
-    U64(struct msg_device_item, memory_bytes),
-    U64(struct msg_device_item, imported_bytes),
-    U64(struct msg_device_item, blocks),
-    U64(struct msg_device_item, hits),
-    U64(struct msg_device_item, fills),
-    U64(struct msg_device_item, drops),
-    U64(struct msg_device_item, copies),
-    U64(struct msg_device_item, copy_bytes),
-    U64(struct msg_device_item, failures),
-    U64(struct msg_device_item, outs),
-    U64(struct msg_device_item, plain_to),
-    U64(struct msg_device_item, plain_from),
-    ARRAY(struct msg_device_item, rates, nrates, rate_item, 0, 6,
-          "rates must be an array of at most 6 arrays of 8"),
-};
-static SCHEMA(device_item, struct msg_device_item, device_item_fields, .bare = false);
-
-static const struct field devices_reply_fields[] = {
-    ARRAY(struct msg_devices_reply, devices, ndevices, device_item, 0, KVC_DEVICES_MAX,
-          "devices must be an array of at most 16 arrays of 20"),
-};
-SCHEMA(codec__rep_devices, struct msg_devices_reply, devices_reply_fields, .ops = {KVC_OP_DEVICES});
-
 static const struct field group_loaded_fields[] = {
     U32(struct msg_group_loaded, first),
     BLOB(struct msg_group_loaded, statuses, 1, 0, KVC_STORE_MAX,

@@ -38,33 +38,22 @@ static const char help[] =
     "  kvcachectl gpu\n"
     "  kvcachectl gpu --json\n";
 
-static int add(void *ctx, const struct kvc_device *device)
-{
-    struct devices *d = ctx;
-    if (d->n < KVC_DEVICES_MAX)
-        d->device[d->n++] = *device;
-    return 0;
-}
-
 int devices_take(struct ctl *ctl, struct devices *ret_devices)
 {
-    ret_devices->n = 0;
-    const int rc = kvc_devices(ctl->kvc, add, ret_devices);
-    return rc == KVC_E_UNKNOWN_OP ? 0 : rc; /* a daemon of before devices has none */
+    *ret_devices = (struct devices){.rows = {.n = 0}};
+    const int rc = rows_take(ctl, KVC_TABLE_DEVICES, &ret_devices->rows);
+    return rc < 0 ? rc : rows_take(ctl, KVC_TABLE_RATES, &ret_devices->rates);
 }
 
-/* The daemon numbers its devices as it lists them. */
-static int take_held(void *ctx, const struct kvc_stat *stat)
+void devices_free(struct devices *devices)
 {
-    struct devices *d = ctx;
-    static const char prefix[] = "device";
-    char *end;
-    if (strncmp(stat->name, prefix, sizeof(prefix) - 1) != 0)
-        return 0;
-    const unsigned long no = strtoul(stat->name + sizeof(prefix) - 1, &end, 10);
-    if (strcmp(end, ".held_bytes") == 0 && no < d->n)
-        d->held_bytes[no] = stat->value;
-    return 0;
+    rows_free(&devices->rows);
+    rows_free(&devices->rates);
+}
+
+const struct kvc_device *devices_at(const struct devices *devices, size_t i)
+{
+    return rows_at(&devices->rows, i);
 }
 
 static const char *label(const struct kvc_device *d)
@@ -72,19 +61,57 @@ static const char *label(const struct kvc_device *d)
     return d->device[0] ? d->device : "-"; /* it was never up */
 }
 
+static bool is_of(const struct kvc_rate *r, const struct kvc_device *d)
+{
+    return strcmp(r->device, d->device) == 0;
+}
+
+static unsigned best(const struct devices *devices, const struct kvc_device *d,
+                     const struct kvc_rate *r)
+{
+    return kvc_load_path(d, devices->rates.row, devices->rates.n, r->fragment_bytes);
+}
+
 /* ---- tables ---- */
 
-static void bytes_cell(struct table *t, uint64_t bytes)
+static const char *slots_said(const void *row, char text[ROWS_SAID_BYTES])
 {
-    char text[UNITS_TEXT_BYTES];
-    table_cell(t, "%s", bytes ? units_format_bytes(bytes, text) : "-");
+    const struct kvc_device *d = row;
+    char used[UNITS_TEXT_BYTES], limit[UNITS_TEXT_BYTES];
+    if (d->limit_bytes == 0)
+        return "-";
+    snprintf(text, ROWS_SAID_BYTES, "%s of %s", units_format_bytes(d->used_bytes, used),
+             units_format_bytes(d->limit_bytes, limit));
+    return text;
 }
 
-static void count_cell(struct table *t, uint64_t n)
-{
-    char text[UNITS_COUNT_BYTES];
-    table_cell(t, "%s", units_format_count(n, text));
-}
+static const struct rows_view view[] = {ROWS_DASH("DEVICE", "device"),
+                                        ROWS_DASH("NAME", "name"),
+                                        ROWS_EITHER("STATE", "up", "up", "out"),
+                                        ROWS_SAY(">SLOTS", slots_said),
+                                        ROWS_PLAIN(">BLOCKS", "blocks"),
+                                        ROWS_PLAIN(">HITS", "hits"),
+                                        ROWS_PLAIN(">FILLS", "fills"),
+                                        ROWS_PLAIN(">DROPS", "drops"),
+                                        ROWS_PLAIN(">COPIES", "copies"),
+                                        ROWS_DASH(">COPIED", "copy_bytes"),
+                                        ROWS_DASH(">WORKERS", "imported_bytes"),
+                                        ROWS_DASH(">HELD", "held_bytes"),
+                                        ROWS_PLAIN(">FAILS", "failures"),
+                                        ROWS_PLAIN(">OUTS", "outs"),
+                                        ROWS_END};
+
+static const struct rows_view rate_view[] = {ROWS_DASH("DEVICE", "device"),
+                                             ROWS_PLAIN(">FRAGMENT", "fragment_bytes"),
+                                             ROWS_DASH("TO", "to_path"),
+                                             ROWS_DASH(">ENGINE", "to_engine"),
+                                             ROWS_DASH(">KERNEL", "to_kernel"),
+                                             ROWS_DASH(">WINDOW", "to_window"),
+                                             {.head = "BEST"},
+                                             ROWS_DASH("FROM", "from_path"),
+                                             ROWS_DASH(">ENGINE", "from_engine"),
+                                             ROWS_DASH(">KERNEL", "from_kernel"),
+                                             ROWS_END};
 
 static void rate_cell(struct table *t, uint64_t rate)
 {
@@ -92,53 +119,24 @@ static void rate_cell(struct table *t, uint64_t rate)
     table_cell(t, "%s", rate ? units_format_rate(rate, text) : "-");
 }
 
-static void slots_cell(struct table *t, const struct kvc_device *d)
+static void rate_row(struct table *t, const struct devices *devices, const struct kvc_device *d,
+                     const struct kvc_rate *r)
 {
-    char used[UNITS_TEXT_BYTES], limit[UNITS_TEXT_BYTES];
-    if (d->limit_bytes == 0)
-        table_cell(t, "-");
-    else
-        table_cell(t, "%s of %s", units_format_bytes(d->used_bytes, used),
-                   units_format_bytes(d->limit_bytes, limit));
+    for (const struct rows_view *v = rate_view; v->head; v++) {
+        const char *way = v->column ? NULL : rows_word(KVC_UNIT_COPY, best(devices, d, r));
+        if (v->column)
+            rows_cell(t, devices->rates.table, r, v);
+        else
+            table_cell(t, "%s", way ? way : "-");
+    }
 }
 
-static void device_row(struct table *t, const struct kvc_device *d, uint64_t held)
+static void rate_rows(struct table *t, const struct devices *devices, const struct kvc_device *d)
 {
-    const uint64_t counts[] = {d->blocks, d->hits, d->fills, d->drops, d->copies};
-    table_cell(t, "%s", label(d));
-    table_cell(t, "%s", d->name[0] ? d->name : "-");
-    table_cell(t, "%s", d->up ? "up" : "out");
-    slots_cell(t, d);
-    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
-        count_cell(t, counts[i]);
-    bytes_cell(t, d->copy_bytes);
-    bytes_cell(t, d->imported_bytes);
-    bytes_cell(t, held);
-    count_cell(t, d->failures);
-    count_cell(t, d->outs);
-}
-
-static const char *path_name(unsigned path, const char *unknown)
-{
-    static const char *const names[] = {NULL, "engine", "kernel", "window"};
-    return path != 0 && path < sizeof(names) / sizeof(names[0]) ? names[path] : unknown;
-}
-
-static void rate_rows(struct table *t, const struct kvc_device *d)
-{
-    char size[UNITS_TEXT_BYTES];
-    for (uint32_t i = 0; i < d->rates; i++) {
-        const struct kvc_rate *r = &d->rate[i];
-        table_cell(t, "%s", label(d));
-        table_cell(t, "%s", units_format_bytes(r->frag_bytes, size));
-        table_cell(t, "%s", path_name(r->to_path, "-"));
-        rate_cell(t, r->to_engine);
-        rate_cell(t, r->to_kernel);
-        rate_cell(t, r->to_window);
-        table_cell(t, "%s", path_name(kvc_load_path(d, r->frag_bytes), "-"));
-        table_cell(t, "%s", path_name(r->from_path, "-"));
-        rate_cell(t, r->from_engine);
-        rate_cell(t, r->from_kernel);
+    for (size_t i = 0; i < devices->rates.n; i++) {
+        const struct kvc_rate *r = rows_at(&devices->rates, i);
+        if (is_of(r, d))
+            rate_row(t, devices, d, r);
     }
     if (d->plain_to == 0 && d->plain_from == 0)
         return;
@@ -156,12 +154,12 @@ static void rate_rows(struct table *t, const struct kvc_device *d)
 
 void devices_print_rates(const struct devices *devices, const char *before, bool colour)
 {
-    static const char *const heads[] = {"DEVICE",  ">FRAGMENT", "TO",   ">ENGINE",
-                                        ">KERNEL", ">WINDOW",   "BEST", "FROM",
-                                        ">ENGINE", ">KERNEL",   NULL};
+    const char *heads[TABLE_COLUMNS_MAX + 1] = {NULL};
+    for (size_t i = 0; rate_view[i].head; i++)
+        heads[i] = rate_view[i].head;
     struct table *t = table_create(heads);
-    for (uint32_t i = 0; i < devices->n; i++)
-        rate_rows(t, &devices->device[i]);
+    for (size_t i = 0; i < devices->rows.n; i++)
+        rate_rows(t, devices, devices_at(devices, i));
     if (table_rows(t) > 0) {
         fputs(before, stdout);
         table_print(t, stdout, colour);
@@ -171,17 +169,10 @@ void devices_print_rates(const struct devices *devices, const char *before, bool
 
 static void print_tables(const struct ctl *ctl, const struct devices *devices)
 {
-    static const char *const heads[] = {"DEVICE",   "NAME",   "STATE",  ">SLOTS",  ">BLOCKS",
-                                        ">HITS",    ">FILLS", ">DROPS", ">COPIES", ">COPIED",
-                                        ">WORKERS", ">HELD",  ">FAILS", ">OUTS",   NULL};
-    struct table *t = table_create(heads);
-    for (uint32_t i = 0; i < devices->n; i++)
-        device_row(t, &devices->device[i], devices->held_bytes[i]);
-    table_print(t, stdout, ctl->colour);
-    table_destroy(&t);
+    rows_table(&devices->rows, view, ctl->colour);
     devices_print_rates(devices, "\n", ctl->colour);
-    for (uint32_t i = 0; i < devices->n; i++) {
-        const struct kvc_device *d = &devices->device[i];
+    for (size_t i = 0; i < devices->rows.n; i++) {
+        const struct kvc_device *d = devices_at(devices, i);
         if (!d->up)
             printf("%s is out: %s. Blocks are read in host memory, and workers' pages are not "
                    "served, until it is back; it is tried again by itself\n",
@@ -191,8 +182,8 @@ static void print_tables(const struct ctl *ctl, const struct devices *devices)
 
 void devices_print_use(const struct devices *devices)
 {
-    for (uint32_t i = 0; i < devices->n; i++) {
-        const struct kvc_device *d = &devices->device[i];
+    for (size_t i = 0; i < devices->rows.n; i++) {
+        const struct kvc_device *d = devices_at(devices, i);
         char used[UNITS_TEXT_BYTES], limit[UNITS_TEXT_BYTES], n[UNITS_COUNT_BYTES];
         if (d->limit_bytes != 0)
             printf("on %s: %s of %s, copies of %s of these blocks\n", label(d),
@@ -203,82 +194,52 @@ void devices_print_use(const struct devices *devices)
 
 /* ---- JSON ---- */
 
-static void put(json_t *object, const char *name, uint64_t value)
-{
-    json_object_set_new(object, name, json_integer((json_int_t)value));
-}
-
-static json_t *path_json(unsigned path)
-{
-    const char *name = path_name(path, NULL);
-    return name ? json_string(name) : json_null();
-}
-
-static json_t *use_json(const struct kvc_device *d)
-{
-    json_t *o = json_pack("{s:s}", "device", d->device);
-    put(o, "used_bytes", d->used_bytes);
-    put(o, "limit_bytes", d->limit_bytes);
-    put(o, "blocks", d->blocks);
-    return o;
-}
-
 struct json_t *devices_use_json(const struct devices *devices)
 {
+    static const char *const use[] = {"device", "used_bytes", "limit_bytes", "blocks", NULL};
     json_t *list = json_array();
-    for (uint32_t i = 0; i < devices->n; i++)
-        json_array_append_new(list, use_json(&devices->device[i]));
+    for (size_t i = 0; i < devices->rows.n; i++) {
+        json_t *o = json_object();
+        rows_json(o, devices->rows.table, devices_at(devices, i), use);
+        json_array_append_new(list, o);
+    }
     return list;
 }
 
-static json_t *device_json(const struct kvc_device *d, uint64_t held)
+static json_t *rates_json(const struct devices *devices, const struct kvc_device *d)
 {
-    json_t *o = use_json(d), *rates = json_array();
-    json_object_set_new(o, "name", json_string(d->name));
-    json_object_set_new(o, "up", json_boolean(d->up));
-    json_object_set_new(o, "why", json_string(d->why));
-    json_object_set_new(o, "emulated", json_boolean(d->emulated));
-    put(o, "memory_bytes", d->memory_bytes);
-    put(o, "imported_bytes", d->imported_bytes);
-    put(o, "held_bytes", held);
-    put(o, "hits", d->hits);
-    put(o, "fills", d->fills);
-    put(o, "drops", d->drops);
-    put(o, "copies", d->copies);
-    put(o, "copy_bytes", d->copy_bytes);
-    put(o, "failures", d->failures);
-    put(o, "outs", d->outs);
-    put(o, "plain_to", d->plain_to);
-    put(o, "plain_from", d->plain_from);
-    for (uint32_t i = 0; i < d->rates; i++) {
-        json_t *rate = json_object();
-        put(rate, "fragment_bytes", d->rate[i].frag_bytes);
-        put(rate, "to_engine", d->rate[i].to_engine);
-        put(rate, "to_kernel", d->rate[i].to_kernel);
-        put(rate, "to_window", d->rate[i].to_window);
-        put(rate, "from_engine", d->rate[i].from_engine);
-        put(rate, "from_kernel", d->rate[i].from_kernel);
-        json_object_set_new(rate, "to_path", path_json(d->rate[i].to_path));
-        json_object_set_new(rate, "to_best", path_json(kvc_load_path(d, d->rate[i].frag_bytes)));
-        json_object_set_new(rate, "from_path", path_json(d->rate[i].from_path));
-        json_array_append_new(rates, rate);
+    static const char *const measured[] = {"fragment_bytes", "to_engine",   "to_kernel",
+                                           "to_window",      "from_engine", "from_kernel",
+                                           "to_path",        NULL};
+    static const char *const from[] = {"from_path", NULL};
+    json_t *list = json_array();
+    for (size_t i = 0; i < devices->rates.n; i++) {
+        const struct kvc_rate *r = rows_at(&devices->rates, i);
+        if (!is_of(r, d))
+            continue;
+        const char *way = rows_word(KVC_UNIT_COPY, best(devices, d, r));
+        json_t *o = json_object();
+        rows_json(o, devices->rates.table, r, measured);
+        json_object_set_new(o, "to_best", way ? json_string(way) : json_null());
+        rows_json(o, devices->rates.table, r, from);
+        json_array_append_new(list, o);
     }
-    json_object_set_new(o, "rates", rates);
-    return o;
+    return list;
 }
 
 struct json_t *devices_json(const struct devices *devices)
 {
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < devices->n; i++)
-        json_array_append_new(list, device_json(&devices->device[i], devices->held_bytes[i]));
+    json_t *list = rows_array(&devices->rows);
+    for (size_t i = 0; i < devices->rows.n; i++)
+        json_object_set_new(json_array_get(list, i), "rates",
+                            rates_json(devices, devices_at(devices, i)));
     return list;
 }
 
 int cmd_gpu(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    struct devices devices = {.n = 0};
+    struct devices devices;
     int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
@@ -286,15 +247,14 @@ int cmd_gpu(struct ctl *ctl, int argc, char **argv)
     if (rc != 0)
         return rc;
     rc = devices_take(ctl, &devices);
-    if (rc == 0)
-        rc = kvc_stats(ctl->kvc, take_held, &devices);
     if (rc < 0)
-        return ctl_fail(ctl, rc);
-    if (ctl->json)
+        rc = ctl_fail(ctl, rc);
+    else if (ctl->json)
         json_print(json_pack("{s:o}", "devices", devices_json(&devices)));
-    else if (devices.n == 0)
+    else if (devices.rows.n == 0)
         puts("the daemon has no devices; give it some with hbm.devices in its configuration");
     else
         print_tables(ctl, &devices);
-    return CTL_OK;
+    devices_free(&devices);
+    return rc;
 }

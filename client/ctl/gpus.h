@@ -5,18 +5,18 @@
 
 #include <kvcache/gpu.h>
 
-#include "ctl.h"
+#include "rows.h"
 
 struct json_t;
 
 struct devices {
-    uint32_t n;
-    struct kvc_device device[KVC_DEVICES_MAX];
-    uint64_t held_bytes[KVC_DEVICES_MAX]; /* of gpu alone */
+    struct rows rows, rates;
 };
 
-/* Asks the daemon. 0, or the library's error. */
+/* Asks the daemon. 0, or the library's error. What was taken is given back by devices_free(). */
 int devices_take(struct ctl *ctl, struct devices *ret_devices);
+void devices_free(struct devices *devices);
+const struct kvc_device *devices_at(const struct devices *devices, size_t i);
 /* Rates measured at start, by device and size of fragment. Nothing for none; `before` comes before
  * the table. */
 void devices_print_rates(const struct devices *devices, const char *before, bool colour);

@@ -37,7 +37,7 @@ static const char *state_said(const void *row, char text[ROWS_SAID_BYTES])
     const unsigned percent = x->bytes ? (unsigned)(x->formatted_bytes * 100 / x->bytes) : 0;
     const char *word = rows_word(KVC_UNIT_PATH, x->state);
     if (x->state != KVC_PATH_FORMATTING)
-        return word;
+        return word ? word : "?";
     snprintf(text, ROWS_SAID_BYTES, "%s, %u %%", word, percent);
     return text;
 }

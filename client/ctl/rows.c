@@ -52,20 +52,19 @@ void rows_free(struct rows *rows)
 /* ---- cells ---- */
 
 /* Columns that are numbers of an enum. */
-static const char *const words[][4] = {
-    [KVC_UNIT_SCOPE] = {"all", "tenant", "sub_tenant", "ns"},
-    [KVC_UNIT_PATH] = {"formatting", "up", "out"},
-};
+const char *rows_word(unsigned unit, uint64_t v)
+{
+    static const char *const words[][4] = {
+        [KVC_UNIT_SCOPE] = {"all", "tenant", "sub_tenant", "ns"},
+        [KVC_UNIT_PATH] = {"formatting", "up", "out"},
+        [KVC_UNIT_COPY] = {NULL, "engine", "kernel", "window"},
+    };
+    return v < sizeof(words[0]) / sizeof(words[0][0]) ? words[unit][v] : NULL;
+}
 
 static bool is_word(unsigned unit)
 {
-    return unit < sizeof(words) / sizeof(words[0]) && words[unit][0];
-}
-
-const char *rows_word(unsigned unit, uint64_t v)
-{
-    const char *text = v < sizeof(words[0]) / sizeof(words[0][0]) ? words[unit][v] : NULL;
-    return text ? text : "?";
+    return unit == KVC_UNIT_SCOPE || unit == KVC_UNIT_PATH || unit == KVC_UNIT_COPY;
 }
 
 const struct kvc_column *rows_column(const struct kvc_table *table, const char *name)
@@ -106,7 +105,11 @@ static void number_cell(struct table *to, unsigned unit, uint64_t v)
         break;
     case KVC_UNIT_SCOPE:
     case KVC_UNIT_PATH:
-        table_cell(to, "%s", rows_word(unit, v));
+    case KVC_UNIT_COPY:
+        table_cell(to, "%s", rows_word(unit, v) ? rows_word(unit, v) : "-");
+        break;
+    case KVC_UNIT_RATE:
+        table_cell(to, "%s", units_format_rate(v, bytes));
         break;
     case KVC_UNIT_COUNT:
         table_cell(to, "%s", units_format_count(v, count));
@@ -164,7 +167,7 @@ static json_t *cell_json(const struct kvc_column *c, const void *row)
         return json_boolean(rows_number(c, row));
     const uint64_t v = rows_number(c, row);
     if (is_word(c->unit))
-        return json_string(rows_word(c->unit, v));
+        return rows_word(c->unit, v) ? json_string(rows_word(c->unit, v)) : json_null();
     if (c->unit == KVC_UNIT_LIMIT && v == UINT64_MAX)
         return json_null();
     return json_integer(json_number(v));
@@ -175,7 +178,8 @@ void rows_json(json_t *object, const struct kvc_table *table, const void *row,
 {
     for (uint32_t i = 0; columns ? columns[i] != NULL : i < table->columns; i++) {
         const struct kvc_column *c = columns ? rows_column(table, columns[i]) : &table->column[i];
-        json_object_set_new(object, c->name, cell_json(c, row));
+        if (c->type != KVC_COLUMN_UUID) /* another column has it for people */
+            json_object_set_new(object, c->name, cell_json(c, row));
     }
 }
 

@@ -74,7 +74,7 @@ void rows_print(const struct ctl *ctl, const struct rows *rows, const struct row
 void rows_table(const struct rows *rows, const struct rows_view *view, bool colour);
 /* Of objects, owned by the caller. */
 struct json_t *rows_array(const struct rows *rows);
-/* The word for a number of an enum (enum kvc_unit), or "?". */
+/* The word for a number of an enum (enum kvc_unit); NULL: it has none. */
 const char *rows_word(unsigned unit, uint64_t value);
 /* `columns`: names, NULL at the end; NULL: all. */
 void rows_json(struct json_t *object, const struct kvc_table *table, const void *row,

@@ -91,6 +91,7 @@ static int take_sections(struct stats *s)
     const bool paths = wants(s, "paths", &paths_alone);
     const bool devices = wants(s, "devices", &devices_alone);
     paths_free(&s->paths); /* of the look before */
+    devices_free(&s->devices);
     int rc = paths ? paths_take(s->ctl, &s->paths) : 0;
     if (rc >= 0 && devices)
         rc = devices_take(s->ctl, &s->devices);
@@ -100,7 +101,7 @@ static int take_sections(struct stats *s)
         return 0;
     if (paths_alone && s->paths.rows.n == 0)
         ctl_error("the daemon has no storage tier (nvme.paths), so there are no paths");
-    else if (devices_alone && s->devices.n == 0)
+    else if (devices_alone && s->devices.rows.n == 0)
         ctl_error("the daemon has no devices; give it some with hbm.devices in its configuration");
     else
         return 0;
@@ -120,7 +121,7 @@ static int take(struct stats *s)
     rc = take_sections(s);
     if (rc != 0)
         return rc;
-    if (s->now.n + s->paths.rows.n + s->devices.n == 0 && s->n_prefixes > 0) {
+    if (s->now.n + s->paths.rows.n + s->devices.rows.n == 0 && s->n_prefixes > 0) {
         if (s->watch)
             ctl_error("'%s' is no number of seconds for --watch, and no statistic has such a name; "
                       "'kvcachectl stats' shows them all",
@@ -158,7 +159,7 @@ static void print_json(const struct stats *s)
         json_object_update(object, paths);
         json_decref(paths);
     }
-    if (s->devices.n > 0)
+    if (s->devices.rows.n > 0)
         json_object_set_new(object, "devices", devices_json(&s->devices));
     json_print(object);
 }
@@ -277,5 +278,6 @@ int cmd_stats(struct ctl *ctl, int argc, char **argv)
     if (rc == 0)
         rc = show(&s);
     paths_free(&s.paths);
+    devices_free(&s.devices);
     return rc;
 }

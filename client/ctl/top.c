@@ -112,6 +112,7 @@ static uint64_t value(const struct look *l, const char *name)
 static int take(struct top *t)
 {
     rows_free(&t->before.rows);
+    devices_free(&t->devices);
     t->before = t->now;
     t->now.stats = 0;
     int rc = kvc_stats(t->ctl->kvc, add_stat, &t->now);
@@ -176,7 +177,7 @@ static bool grows(const struct top *t, const struct kvc_ns_info *u, double *ret)
 /* ---- tiers ---- */
 
 struct tier_row {
-    char name[64];
+    char name[KVC_STRING_MAX];
     uint64_t blocks, used, limit;
     double in, out; /* bytes per second */
 };
@@ -197,8 +198,8 @@ static size_t tiers(const struct top *t, struct tier_row row[2 + KVC_DEVICES_MAX
                                      .limit = value(&t->now, "nvme.limit_bytes"),
                                      .in = rate(t, "nvme.bytes_written"),
                                      .out = rate(t, "nvme.bytes_read")};
-    for (uint32_t i = 0; i < t->devices.n; i++) {
-        const struct kvc_device *d = &t->devices.device[i];
+    for (uint32_t i = 0; i < t->devices.rows.n; i++) {
+        const struct kvc_device *d = devices_at(&t->devices, i);
         char name[32];
         snprintf(name, sizeof(name), "device%u.copy_bytes", i);
         row[n] = (struct tier_row){.blocks = d->blocks,
@@ -256,7 +257,7 @@ static struct size screen_size(void)
 /* Rows of namespaces that the terminal has room for. */
 static size_t room(const struct top *t, struct size size)
 {
-    const size_t around = LINES_AROUND + t->devices.n;
+    const size_t around = LINES_AROUND + t->devices.rows.n;
     return size.rows > around + 1 ? size.rows - around : 1;
 }
 
@@ -488,5 +489,6 @@ int cmd_top(struct ctl *ctl, int argc, char **argv)
         rc = show(&t);
     rows_free(&t.now.rows);
     rows_free(&t.before.rows);
+    devices_free(&t.devices);
     return rc;
 }

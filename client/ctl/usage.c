@@ -189,7 +189,7 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
     static const struct option options[] = {
         {"by", required_argument, NULL, 'b'}, CTL_COMMON_OPTIONS, {0}};
     struct usage u = {.ctl = ctl};
-    struct devices devices;
+    struct devices devices = {.rows = {.n = 0}};
     int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &u);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
@@ -201,6 +201,7 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
         rc = devices_take(ctl, &devices);
     if (rc < 0) {
         rows_free(&u.rows);
+        devices_free(&devices);
         return ctl_fail(ctl, rc);
     }
     group(&u);
@@ -213,5 +214,6 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
     if (!ctl->json)
         devices_print_use(&devices);
     rows_free(&u.rows);
+    devices_free(&devices);
     return CTL_OK;
 }

@@ -216,13 +216,14 @@ static void tell_out(const struct verify *v, const struct kvc_device *d)
 static int look_at_devices(struct verify *v)
 {
     int out = 0, rc = reads(v, KVC_TIER_HBM) ? devices_take(v->ctl, &v->devices) : 0;
-    for (uint32_t i = 0; rc == 0 && i < v->devices.n; i++) {
-        const struct kvc_device *d = &v->devices.device[i];
+    for (uint32_t i = 0; rc == 0 && i < v->devices.rows.n; i++) {
+        const struct kvc_device *d = devices_at(&v->devices, i);
         if (d->up || d->limit_bytes == 0)
             continue;
         tell_out(v, d);
         out++;
     }
+    devices_free(&v->devices);
     return rc < 0 ? rc : out;
 }
 

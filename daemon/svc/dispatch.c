@@ -71,7 +71,6 @@ static op_fn *const ops[] = {
     [KVC_OP_NAME_FORGET] = op_name_forget,
     [KVC_OP_NAME_LOAD] = op_name_load,
     [KVC_OP_NAME_TOKENS] = op_name_tokens,
-    [KVC_OP_DEVICES] = op_devices,
     [KVC_OP_POOL_OPEN] = op_pool_open,
     [KVC_OP_POOL_CLOSE] = op_pool_close,
     [KVC_OP_PAGES_LOAD] = op_pages_load,

@@ -368,6 +368,6 @@ void op_policy(struct request *rq)
               (unsigned)msg.keep_percent, (unsigned)msg.load_or_recompute, (unsigned)msg.admission,
               (unsigned long long)msg.pin_bytes_max);
     }
-    tell_policy(s, rq->se->principal->admin, &s->list.policy);
-    answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &s->list.policy));
+    tell_policy(s, rq->se->principal->admin, &s->policy);
+    answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &s->policy));
 }

@@ -180,6 +180,69 @@ static void list_writes(struct rows *rows)
     (void)row_add(rows, &row, 1);
 }
 
+/* A driver may say what is no text. */
+#define CELL_SAID(row, column, from) \
+    CELL_TEXT(row, column, codec_is_text(codec_text(from)) ? (from) : "?")
+
+static void list_devices(struct rows *rows)
+{
+    const struct svc *s = rows->s;
+    for (uint64_t i = rows->after; i < s->cfg.ndevices; i++) {
+        struct device *d = s->cfg.devices[i];
+        struct device_view v;
+        struct core_near_stats near;
+        d->ops->view(d, &v);
+        core_near_stats(s->core, d->no, &near);
+        struct kvc_device row = {.used_bytes = v.used_bytes,
+                                 .limit_bytes = v.limit_bytes,
+                                 .blocks = near.blocks,
+                                 .up = v.up,
+                                 .emulated = v.emulated,
+                                 .memory_bytes = v.memory_bytes,
+                                 .imported_bytes = v.imported_bytes,
+                                 .held_bytes = v.held_bytes,
+                                 .hits = near.hits,
+                                 .fills = near.fills,
+                                 .drops = near.drops,
+                                 .copies = v.copies,
+                                 .copy_bytes = v.copy_bytes,
+                                 .failures = v.failures,
+                                 .outs = v.outs,
+                                 .plain_to = v.plain_to,
+                                 .plain_from = v.plain_from};
+        CELL_TEXT(row, device, v.device);
+        CELL_SAID(row, name, v.name);
+        CELL_SAID(row, why, v.why);
+        memcpy(row.uuid, v.uuid, sizeof row.uuid);
+        if (!row_add(rows, &row, i + 1))
+            return;
+    }
+}
+
+static void list_rates(struct rows *rows)
+{
+    const struct svc *s = rows->s;
+    for (uint64_t i = rows->after; i < (uint64_t)s->cfg.ndevices * DEVICE_RATES; i++) {
+        struct device *d = s->cfg.devices[i / DEVICE_RATES];
+        struct device_view v;
+        d->ops->view(d, &v);
+        const struct device_rate *r = &v.rate[i % DEVICE_RATES];
+        if (r->frag_bytes == 0)
+            continue;
+        struct kvc_rate row = {.fragment_bytes = r->frag_bytes,
+                               .to_engine = r->to_engine,
+                               .to_kernel = r->to_kernel,
+                               .to_window = r->to_window,
+                               .from_engine = r->from_engine,
+                               .from_kernel = r->from_kernel,
+                               .to_path = r->to_path,
+                               .from_path = r->from_path};
+        CELL_TEXT(row, device, v.device);
+        if (!row_add(rows, &row, i + 1))
+            return;
+    }
+}
+
 /* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
 typedef void(list_fn)(struct rows *rows);
 
@@ -193,6 +256,8 @@ static const struct {
     [KVC_TABLE_QUOTAS] = {list_quotas, true},
     [KVC_TABLE_PATHS] = {list_paths, true},
     [KVC_TABLE_WRITES] = {list_writes, true},
+    [KVC_TABLE_DEVICES] = {list_devices, false},
+    [KVC_TABLE_RATES] = {list_rates, false},
 };
 
 /* A cursor is the number of the last row, as 8 bytes. */

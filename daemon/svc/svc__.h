@@ -231,10 +231,7 @@ struct svc {
     uint8_t long_locs[SVC_LONG_LOCS][KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of those told in slices */
     bool long_used[SVC_LONG_LOCS];
     struct device_region regions[KVC_REGIONS_MAX]; /* of one POOL_OPEN */
-    union {                                        /* a list on its way out */
-        struct msg_devices_reply devices;
-        struct msg_policy_reply policy;
-    } list;
+    struct msg_policy_reply policy;                /* on its way out */
     uint8_t out[KVC_MESSAGE_MAX];
 };
 
@@ -423,7 +420,6 @@ bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word) K
 bool device_word_is_due(const _Atomic uint64_t *word, uint64_t value);
 /* What the session's worker raises when it takes its pages back; NULL: it cannot. */
 const _Atomic uint64_t *device_revoked(const struct session *se);
-void op_devices(struct request *rq);
 void op_pool_open(struct request *rq);
 void op_pool_close(struct request *rq);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_name.h"
 #include "hbm__.h"
 #include "sys.h"
 
@@ -118,6 +119,10 @@ static void op_view(struct device *d, struct device_view *ret_view)
     };
     _Static_assert(DEVICE_RATES == GPU_CALIBRATED, "one row each");
     memcpy(v.uuid, gpu_uuid(h->gpu), sizeof(v.uuid));
+    if (name[0] != '\0')
+        device_name_print(v.uuid, v.emulated, v.device);
+    else
+        (void)!snprintf(v.device, sizeof(v.device), "%s", h->name);
     for (unsigned i = 0; i < DEVICE_RATES; i++)
         v.rate[i] = (struct device_rate){
             .frag_bytes = r->frag_bytes[i],

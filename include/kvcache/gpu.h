@@ -41,6 +41,7 @@
 #define KVCACHE_GPU_H
 
 #include <kvcache/kvcache.h>
+#include <kvcache/rows.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,32 +53,6 @@ extern "C" {
 
 /* ---- devices ---- */
 
-struct kvc_rate {
-    uint32_t frag_bytes;
-    uint64_t to_engine, to_kernel, from_engine, from_kernel; /* bytes per second; 0 = none */
-    uint8_t to_path, from_path; /* enum kvc_copy_path: what the daemon's copies of such take */
-    uint64_t to_window; /* by kvc_acquire_on and kvc_gpu_load, bytes per second; 0 = unknown:
-                         * in one piece to the device, and scattered there */
-};
-/* A device of the daemon's. */
-struct kvc_device {
-    char device[64]; /* "GPU-<uuid>", "emu:<number>": what kvc_gpu_open takes; of one that has never
-                      * been up: as the daemon's configuration names it */
-    char name[64], why[KVC_PARAMS_MAX];
-    uint8_t uuid[KVC_UUID_BYTES];
-    bool up, emulated;
-    uint64_t limit_bytes, used_bytes;      /* of slots */
-    uint64_t memory_bytes, imported_bytes; /* allocated by the daemon; of workers */
-    uint64_t blocks, hits, fills, drops;   /* copies of blocks in slots */
-    uint64_t copies, copy_bytes, failures, outs;
-    uint64_t plain_to, plain_from; /* one large pinned copy, bytes per second: the bound */
-    uint32_t rates;
-    struct kvc_rate rate[6]; /* by fragment size, for each copy path */
-};
-/* Calls fn for each; a non-zero return of fn ends the walk and is returned. */
-KVC_API KVC_MUST_USE int kvc_devices(struct kvc *kvc,
-                                     int (*fn)(void *ctx, const struct kvc_device *), void *ctx);
-
 /* How blocks come into pages of frag_bytes (page_bytes of a pool's regions) the fastest, by what
  * the daemon measured of the nearest size:
  *
@@ -88,8 +63,10 @@ KVC_API KVC_MUST_USE int kvc_devices(struct kvc *kvc,
  *
  * The window when it is a quarter faster than the engine and no slower than the kernel: it needs
  * room in slots (hbm.devices), and the worker's own time. Where a block is in a slot already only
- * the scattering is left. Pure. */
-KVC_API enum kvc_copy_path kvc_load_path(const struct kvc_device *device, uint32_t frag_bytes);
+ * the scattering is left. `rate`: n rows of KVC_TABLE_RATES, of other devices too. Pure. */
+KVC_API enum kvc_copy_path kvc_load_path(const struct kvc_device *device,
+                                         const struct kvc_rate *rate, size_t n,
+                                         uint32_t frag_bytes);
 
 /* ---- the worker's side of a device ---- */
 

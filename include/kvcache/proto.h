@@ -44,7 +44,7 @@
 #define KVC_CURSOR_MAX  320u
 /* Names of one reply. */
 #define KVC_NAMES_MAX 128u
-/* Devices of one DEVICES reply; a device's name on the wire; a handle of its memory. */
+/* Devices of a daemon; a device's name on the wire; a handle of its memory. */
 #define KVC_DEVICES_MAX 16u
 #define KVC_UUID_BYTES  16u
 #define KVC_IPC_BYTES   64u
@@ -110,7 +110,6 @@ enum kvc_op_code {
     KVC_OP_QUOTA_SET = 32,
     KVC_OP_POLICY = 35,
     KVC_OP_NS_SPEC = 36,
-    KVC_OP_DEVICES = 37,
     KVC_OP_POOL_OPEN = 38,
     KVC_OP_POOL_CLOSE = 39,
     KVC_OP_PAGES_LOAD = 40,

@@ -26,7 +26,8 @@ enum kvc_column_type {
     KVC_COLUMN_BOOL,
     KVC_COLUMN_NAME,
     KVC_COLUMN_TEXT,
-    KVC_COLUMN_KEY
+    KVC_COLUMN_KEY,
+    KVC_COLUMN_UUID
 };
 
 /* How a cell is printed for people. */
@@ -37,7 +38,9 @@ enum kvc_unit {
     KVC_UNIT_MS,    /* 1 min 30 s */
     KVC_UNIT_LIMIT, /* bytes; UINT64_MAX: none */
     KVC_UNIT_SCOPE, /* a word of enum kvc_scope */
-    KVC_UNIT_PATH   /* of enum kvc_path_state */
+    KVC_UNIT_PATH,  /* of enum kvc_path_state */
+    KVC_UNIT_COPY,  /* of enum kvc_copy_path */
+    KVC_UNIT_RATE   /* 12 GB/s */
 };
 
 #define KVC_ROW_NAMESPACES(X)                                                                \
@@ -135,6 +138,44 @@ enum kvc_unit {
     X(kept_bytes, U64, BYTES, "of them, payload written again when room was reclaimed") \
     X(journal_bytes, U64, BYTES, "of the journal")
 
+#define KVC_ROW_DEVICES(X)                                                                      \
+    X(device, NAME, NONE, "GPU-<uuid>, emu:<number>; as configured while it has never been up") \
+    X(used_bytes, U64, BYTES, "of slots for blocks")                                            \
+    X(limit_bytes, U64, BYTES, "of slots for blocks")                                           \
+    X(blocks, U64, COUNT, "in slots now")                                                       \
+    X(name, NAME, NONE, "its model")                                                            \
+    X(up, BOOL, NONE, "in service")                                                             \
+    X(why, TEXT, NONE, "why it is out, or empty")                                               \
+    X(emulated, BOOL, NONE, "it is in host memory")                                             \
+    X(memory_bytes, U64, BYTES, "allocated by the daemon")                                      \
+    X(imported_bytes, U64, BYTES, "of clients")                                                 \
+    X(held_bytes, U64, BYTES, "of the limit: what clients have yet to unmap")                   \
+    X(hits, U64, COUNT, "blocks that ACQUIRE_ON found there")                                   \
+    X(fills, U64, COUNT, "blocks that were copied there")                                       \
+    X(drops, U64, COUNT, "blocks that were let go of for others")                               \
+    X(copies, U64, COUNT, "that ended well")                                                    \
+    X(copy_bytes, U64, BYTES, "of them")                                                        \
+    X(failures, U64, COUNT, "operations that failed")                                           \
+    X(outs, U64, COUNT, "times that it was taken out")                                          \
+    X(plain_to, U64, RATE, "one large copy from pinned host memory, bytes per second")          \
+    X(plain_from, U64, RATE, "one large copy to pinned host memory, bytes per second")          \
+    X(uuid, UUID, NONE, "zeroes while it has never been up")
+
+#define KVC_ROW_RATES(X)                                                                         \
+    X(device, NAME, NONE, "its name in table 7")                                                 \
+    X(fragment_bytes, U32, BYTES, "copied in fragments of this size")                            \
+    X(to_engine, U64, RATE,                                                                      \
+      "to the device by the copy engine, bytes per second; 0: not measured, or there is none")   \
+    X(to_kernel, U64, RATE, "likewise, by a kernel")                                             \
+    X(to_window, U64, RATE,                                                                      \
+      "likewise, in one piece, and scattered there (ACQUIRE_ON and a copy of the client's own)") \
+    X(from_engine, U64, RATE, "from the device")                                                 \
+    X(from_kernel, U64, RATE, "from the device")                                                 \
+    X(to_path, U8, COPY,                                                                         \
+      "what the daemon's copies of such fragments take: 1 the engine, 2 the kernel, 0 not "      \
+      "measured yet")                                                                            \
+    X(from_path, U8, COPY, "likewise")
+
 /* Tables: X(number, NAME, name, struct of a row). */
 #define KVC_TABLE_MAP(X)                       \
     X(1, NAMESPACES, namespaces, kvc_ns_info)  \
@@ -142,7 +183,9 @@ enum kvc_unit {
     X(3, PINS, pins, kvc_pin_info)             \
     X(4, QUOTAS, quotas, kvc_quota)            \
     X(5, PATHS, paths, kvc_path)               \
-    X(6, WRITES, writes, kvc_writes)
+    X(6, WRITES, writes, kvc_writes)           \
+    X(7, DEVICES, devices, kvc_device)         \
+    X(8, RATES, rates, kvc_rate)
 
 enum kvc_table_id {
 #define X(number, name, text, row) KVC_TABLE_##name = number,
@@ -158,6 +201,7 @@ enum kvc_table_id {
 #define KVC_CELL_NAME(name)          char name[KVC_STRING_MAX];
 #define KVC_CELL_TEXT(name)          char name[KVC_PARAMS_MAX];
 #define KVC_CELL_KEY(name)           uint8_t name[KVC_KEY_BYTES];
+#define KVC_CELL_UUID(name)          uint8_t name[KVC_UUID_BYTES];
 #define X(name, type, unit, meaning) KVC_CELL_##type(name)
 struct kvc_ns_info {
     KVC_ROW_NAMESPACES(X)
@@ -183,6 +227,14 @@ struct kvc_path {
 };
 struct kvc_writes {
     KVC_ROW_WRITES(X)
+};
+/* A device of the daemon's: what kvc_gpu_open() takes, what is in its slots, what was copied. */
+struct kvc_device {
+    KVC_ROW_DEVICES(X)
+};
+/* How fast copies are, as measured at start: up to six sizes of fragments of each device. */
+struct kvc_rate {
+    KVC_ROW_RATES(X)
 };
 #undef X
 

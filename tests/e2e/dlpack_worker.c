@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <kvcache/admin.h>
 #include <kvcache/gpu.h>
 
 enum { BLOCKS = 8, BLOCK_BYTES = 8192, BLOCK_TOKENS = 16, UP_TIMEOUT_MS = 30000 };
@@ -28,8 +29,9 @@ static bool said(int rc, const char *call)
     return rc < 0;
 }
 
-static int is_up(void *ctx, const struct kvc_device *device)
+static int is_up(void *ctx, const void *row)
 {
+    const struct kvc_device *device = row;
     *(bool *)ctx |= device->up;
     return 0;
 }
@@ -39,7 +41,7 @@ static bool wait_for_device(void)
     bool up = false;
     for (int i = 0; i < UP_TIMEOUT_MS / 10 && !up; i++) {
         const struct timespec pause = {.tv_nsec = 10000000};
-        if (said(kvc_devices(k, is_up, &up), "kvc_devices"))
+        if (said(kvc_list(k, KVC_TABLE_DEVICES, is_up, &up), "kvc_list"))
             return false;
         nanosleep(&pause, NULL);
     }

@@ -151,8 +151,9 @@ void gpu_open_pool(struct gpu_worker *w)
     ck_assert_msg(rc == 0, "kvc_pool_open: %s: %s", kvc_error_name(rc), kvc_last_error(w->k));
 }
 
-static int take_first(void *ctx, const struct kvc_device *d)
+static int take_first(void *ctx, const void *row)
 {
+    const struct kvc_device *d = row;
     *(struct kvc_device *)ctx = *d;
     return 1;
 }
@@ -160,14 +161,14 @@ static int take_first(void *ctx, const struct kvc_device *d)
 bool gpu_device_is_up(struct kvc *k)
 {
     struct kvc_device d = {.up = false};
-    return kvc_is_up(k) && kvc_devices(k, take_first, &d) == 1 && d.up;
+    return kvc_is_up(k) && kvc_list(k, KVC_TABLE_DEVICES, take_first, &d) == 1 && d.up;
 }
 
 struct kvc_device gpu_device(struct kvc *k)
 {
     struct kvc_device d = {.up = false};
-    int rc = kvc_devices(k, take_first, &d);
-    ck_assert_msg(rc == 1, "kvc_devices: %s: %s", rc < 0 ? kvc_error_name(rc) : "no device",
+    int rc = kvc_list(k, KVC_TABLE_DEVICES, take_first, &d);
+    ck_assert_msg(rc == 1, "kvc_list: %s: %s", rc < 0 ? kvc_error_name(rc) : "no device",
                   kvc_last_error(k));
     return d;
 }

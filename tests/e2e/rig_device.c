@@ -159,8 +159,9 @@ const void *rig_hold_data(const struct kvc_hold *hold, uint32_t i)
 
 /* ---- from outside ---- */
 
-static int on_device(void *ctx, const struct kvc_device *device)
+static int on_device(void *ctx, const void *row)
 {
+    const struct kvc_device *device = row;
     if (strcmp(device->device, RIG_DEVICE) == 0)
         *(struct kvc_device *)ctx = *device;
     return 0;
@@ -170,8 +171,8 @@ static int on_device(void *ctx, const struct kvc_device *device)
 static bool find_device(struct kvc *k, struct kvc_device *ret_device)
 {
     *ret_device = (struct kvc_device){.up = false};
-    int err = kvc_devices(k, on_device, ret_device);
-    ck_assert_msg(err == 0, "kvc_devices: %s: %s", kvc_error_name(err), kvc_last_error(k));
+    int err = kvc_list(k, KVC_TABLE_DEVICES, on_device, ret_device);
+    ck_assert_msg(err == 0, "kvc_list: %s: %s", kvc_error_name(err), kvc_last_error(k));
     return ret_device->device[0] != '\0';
 }
 

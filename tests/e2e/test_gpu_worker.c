@@ -728,11 +728,12 @@ END_TEST
 
 struct listing {
     uint32_t n, up;
-    char why[512], uuid[64];
+    char why[512], uuid[KVC_STRING_MAX];
 };
 
-static int note_device(void *ctx, const struct kvc_device *d)
+static int note_device(void *ctx, const void *row)
 {
+    const struct kvc_device *d = row;
     struct listing *l = ctx;
     l->n++;
     l->up += d->up;
@@ -746,7 +747,7 @@ static int note_device(void *ctx, const struct kvc_device *d)
 static struct listing devices(struct kvc *k)
 {
     struct listing l = {.n = 0};
-    ck_assert_int_eq(kvc_devices(k, note_device, &l), 0);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_DEVICES, note_device, &l), 0);
     return l;
 }
 

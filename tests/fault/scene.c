@@ -393,8 +393,9 @@ static void overfill(const struct rig *r, unsigned *failed)
 
 enum { FROM = 0, INTO = N, PLACES = 2 * N };
 
-static int on_device(void *ctx, const struct kvc_device *d)
+static int on_device(void *ctx, const void *row)
 {
+    const struct kvc_device *d = row;
     *(bool *)ctx = d->up;
     return 0;
 }
@@ -404,7 +405,7 @@ static bool device_is_up(struct scene *s, unsigned patience_ms)
 {
     for (const uint64_t until = rig_now_ms() + patience_ms; rig_now_ms() < until;) {
         bool up = false;
-        if (went(s, "kvc_devices", kvc_devices(s->k, on_device, &up)) && up)
+        if (went(s, "kvc_list", kvc_list(s->k, KVC_TABLE_DEVICES, on_device, &up)) && up)
             return true;
         rig_sleep_ms(10);
     }

@@ -256,7 +256,6 @@ def requests():
         request("hint", "ended", [1, "", 40, [b"".join(K)], 1, 0]),
         request("hint", "soon, of a sub-tenant", [7, "customer-7", 40, [K[0], b""], 3, 30000]),
         request("hint", "largest numbers", [U32, "s" * 127, U32, [K[0]] * 16, 3, U32], corr=U64),
-        request("devices", "as it is", []),
         request(
             "pool_open",
             "K and V of two layers",
@@ -572,25 +571,34 @@ def replies():
             + [U64] * 11
             + [[[i, U64] for i in range(101)]],
         ),
-        reply("devices", "none", [[]], corr=29),
-        reply(
+        rows(
             "devices",
             "an emulated one and one that is out",
             [
-                [
-                    [UUID, "emulated", "", 1, 1, 1 << 30, 1 << 21, 1 << 26, 0, 3, 12, 3, 0, 20]
-                    + [41943040, 0, 0, 5 << 30, 6 << 30]
-                    + [[[4096, 1 << 30, 0, 1 << 30, 0, 1, 1, 2 << 30], [65536, 3 << 30, 4 << 30, 0, 0, 2, 0, 0]]],
-                    [bytes(16), "", "no driver", 0, 0] + [0] * 14 + [[]],
-                ]
+                ["emu:0", 1 << 21, 1 << 30, 3, "emulated", 1, "", 1, 1 << 26, 0, 4096, 12, 3, 0, 20]
+                + [41943040, 0, 0, 5 << 30, 6 << 30, UUID],
+                ["cuda:0", 0, 0, 0, "", 0, "no driver", 0] + [0] * 12 + [bytes(16)],
             ],
         ),
-        reply(
+        rows(
             "devices",
-            "6 rates, largest numbers",
-            [[[b"\xff" * 16, "n" * 127, "w" * 255, 1, 1] + [U64] * 14 + [[[U32] + [U64] * 4 + [255, 255, U64]] * 6]]],
+            "16, largest",
+            [
+                ["n" * 127, U64, U64, U64, "n" * 127, 1, "w" * 255, 1]
+                + [U64] * 12
+                + [b"\xff" * 16]
+            ]
+            * 16,
         ),
-        reply("devices", "16", [[[b"\xee" * 16, "e", "", 1, 0] + [U64] * 14 + [[]]] * 16]),
+        rows(
+            "rates",
+            "of an emulated one",
+            [
+                ["emu:0", 4096, 1 << 30, 0, 2 << 30, 1 << 30, 0, 1, 1],
+                ["emu:0", 65536, 3 << 30, 4 << 30, 0, 0, 0, 2, 0],
+            ],
+        ),
+        rows("rates", "largest", [["n" * 127, U32] + [U64] * 5 + [255, 255]]),
         reply("pool_open", "done", [], corr=30),
         reply("pool_close", "done", []),
         reply("pages_load", "two of three", [48, 48, [[0, bytes([0, 0, 18]), 0, 0]]], corr=31),

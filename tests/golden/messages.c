@@ -150,7 +150,6 @@ const struct message_kind message_kinds[] = {
     REPLY(QUOTA_SET, "quota_set", bare),
     REPLY(SESSION_END, "session_end", bare),
     REPLY(POLICY, "policy", policy),
-    REPLY(DEVICES, "devices", devices),
     REPLY(POOL_OPEN, "pool_open", bare),
     REPLY(POOL_CLOSE, "pool_close", bare),
     REPLY(PAGES_LOAD, "pages_load", pages_load),
@@ -159,7 +158,6 @@ const struct message_kind message_kinds[] = {
 #undef REPLY
     {"ping", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PING, dec_bare, enc_bare},
     {"stats", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_STATS, dec_bare, enc_bare},
-    {"devices", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_DEVICES, dec_bare, enc_bare},
     {"error", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, enc_error},
     {"reply_head", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, NULL},
     {"head", MESSAGE_HEAD, &empty, 0, dec_head, NULL},
@@ -387,7 +385,7 @@ static void print_cell(FILE *to, const struct kvc_column *c, const uint8_t *at)
 {
     if (c->type == KVC_COLUMN_NAME || c->type == KVC_COLUMN_TEXT)
         print_text(to, codec_text((const char *)at));
-    else if (c->type == KVC_COLUMN_KEY)
+    else if (c->type == KVC_COLUMN_KEY || c->type == KVC_COLUMN_UUID)
         print_blob(to, (struct codec_bin){.p = at, .n = c->bytes});
     else
         fprintf(to, "%llu\n", (unsigned long long)field_get_uint(at, c->bytes));

@@ -114,13 +114,22 @@ TABLES = {
             " journal_bytes"
         ),
     ),
+    "devices": (
+        7,
+        fields(
+            "device:t used_bytes limit_bytes blocks name:t up why:t emulated memory_bytes"
+            " imported_bytes held_bytes hits fills drops copies copy_bytes failures outs plain_to"
+            " plain_from uuid:b"
+        ),
+    ),
+    "rates": (
+        8,
+        fields(
+            "device:t fragment_bytes to_engine to_kernel to_window from_engine from_kernel to_path"
+            " from_path"
+        ),
+    ),
 }
-
-RATE = fields("frag_bytes to_engine to_kernel from_engine from_kernel to_path from_path to_window")
-DEVICE = fields(
-    "uuid:b name:t why:t up emulated limit_bytes used_bytes memory_bytes imported_bytes blocks"
-    " hits fills drops copies copy_bytes failures outs plain_to plain_from"
-) + [("rates", RATE)]
 
 SPEC = fields(
     "model:t revision:t dtype:t quant:t layout:t position:t position_params:t"
@@ -164,7 +173,6 @@ REQUESTS = {
     "policy": (35, fields("action name:t keep_percent load_or_recompute admission pin_bytes_max")),
     "ns_spec": (36, fields("ns")),
     "hint": (23, SEQ + fields("kind within_ms")),
-    "devices": (37, []),
     "pool_open": (
         38,
         fields("pool uuid:b pages_max") + [("groups", fields("pages_per_block regions:b"))],
@@ -222,7 +230,6 @@ REPLIES = {
         " load_latency_us hints_ended hints_continue hints_soon hints_scan wishes wishes_ended"
     )
     + [("levels", fields("priority blocks"))],
-    "devices": [("devices", DEVICE)],
     "pool_open": [],
     "pool_close": [],
     "pages_load": fields("hit_tokens cached_tokens")

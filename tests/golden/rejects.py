@@ -651,30 +651,6 @@ def reject_replies():
         ),
         ("drain", ARG, "stop must be an integer from 0 to 255", [0, 256]),
         (
-            "devices",
-            ARG,
-            "devices must be an array of at most 16 arrays of 20",
-            [[[bytes(16), "", ""] + [0] * 16 + [[]]] * 17],
-        ),
-        (
-            "devices",
-            ARG,
-            "rates must be an array of at most 6 arrays of 8",
-            [[[bytes(16), "", ""] + [0] * 16 + [[[0] * 8] * 7]]],
-        ),
-        (
-            "devices",
-            ARG,
-            "frag_bytes must be an integer from 0 to 2^32 - 1",
-            [[[bytes(16), "", ""] + [0] * 16 + [[[0] * 8, [U32 + 1, 0, 0, 0, 0, 0, 0, 0]]]]],
-        ),
-        (
-            "devices",
-            ARG,
-            "why must be UTF-8 text of at most 255 bytes without NUL",
-            [[[bytes(16), "", "w" * 256] + [0] * 16 + [[]]]],
-        ),
-        (
             "policy",
             ARG,
             "levels must be an array of at most 101 arrays of 2",

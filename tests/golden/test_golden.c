@@ -174,6 +174,7 @@ START_TEST(protocol_md_has_the_columns_of_each_table)
         [KVC_COLUMN_NAME] = "text, ≤ 127",
         [KVC_COLUMN_TEXT] = "text, ≤ 255",
         [KVC_COLUMN_KEY] = "bin, 32",
+        [KVC_COLUMN_UUID] = "bin, 16",
     };
     static const char rule[] = "|---|---|---|\n";
     char path[4096], line[512];

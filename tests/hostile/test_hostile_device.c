@@ -28,17 +28,19 @@ static uint8_t buf[1u << 16];
 
 static void device_uuid(void)
 {
-    struct msg_head head = peer_head(&p, KVC_OP_DEVICES);
     struct msg_reply_head reply_head;
-    struct msg_devices_reply reply;
-    do {
-        int len = codec_enc_bare(buf, sizeof buf, &head), n;
+    struct kvc_device device = {.up = false};
+    const struct msg_list list = {.table = KVC_TABLE_DEVICES};
+    while (!device.up) {
+        const struct msg_head head = peer_head(&p, KVC_OP_LIST);
+        struct codec_rows rows;
+        int len = codec_enc_list(buf, sizeof buf, &head, &list), n;
         ck_assert_int_eq(peer_ask(&p, &head, buf, len, &n), KVC_ST_OK);
-        ck_assert_int_eq(codec_dec_devices_reply(buf, (size_t)n, &reply_head, &reply), 0);
-        ck_assert_uint_eq(reply.ndevices, 1);
-        head = peer_head(&p, KVC_OP_DEVICES);
-    } while (!reply.devices[0].up);
-    memcpy(uuid, reply.devices[0].uuid, sizeof uuid);
+        ck_assert_int_eq(
+            codec_rows_read(buf, (size_t)n, codec_table(list.table), &reply_head, &rows), 0);
+        ck_assert_int_eq(codec_rows_next(&rows, &device), 1);
+    }
+    memcpy(uuid, device.uuid, sizeof uuid);
 }
 
 static void setup(void)

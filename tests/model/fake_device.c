@@ -401,7 +401,8 @@ static void view(struct device *d, struct device_view *ret)
 {
     struct fake_device *f = of(d);
     f->views++;
-    *ret = (struct device_view){.name = "fake", .why = "", .up = f->up, .emulated = true};
+    *ret = (struct device_view){
+        .device = "fake", .name = "fake", .why = "", .up = f->up, .emulated = true};
 }
 
 static const struct device_ops device_ops = {

@@ -27,6 +27,7 @@
 #include "tier.h"
 
 #define DEVICES_MAX        16u
+#define DEVICE_TEXT_BYTES  64u
 #define DEVICE_REGIONS_MAX 1024u /* of one group of a pool */
 #define DEVICE_RATES       6u
 
@@ -112,6 +113,8 @@ struct device_rate {
 };
 struct device_view {
     uint8_t uuid[DEVICE_UUID_BYTES];
+    char device[DEVICE_TEXT_BYTES]; /* as device_name.h prints it, or as configured while it was
+                                     * never up */
     const char *name; /* as configured while it was never up; borrowed until the next call, as are
                        * all texts */
     const char *why;  /* why it is out; "" */

@@ -437,7 +437,10 @@ static int answer_list(struct daemon *d, const uint8_t *in, size_t len, uint8_t 
     struct codec_list l;
     const uint32_t pages = atomic_load(&d->s->list_pages);
     uint8_t after = 0;
-    NEED(codec_dec_list(in, len, &h, &m) == 0 && m.table == KVC_TABLE_NAMESPACES);
+    NEED(codec_dec_list(in, len, &h, &m) == 0);
+    if (m.table == KVC_TABLE_DEVICES || m.table == KVC_TABLE_RATES)
+        return gpu_list(&m, &h, out, cap);
+    NEED(m.table == KVC_TABLE_NAMESPACES);
     const struct kvc_table *table = codec_table(m.table);
     if (m.cursor.n == 1)
         after = m.cursor.p[0];

@@ -89,6 +89,7 @@ void statuses(struct daemon *d, uint8_t *out, uint32_t n);
 /* An attach message with the descriptor that came along, or -1: whether it was about devices. */
 bool gpu_attach(struct daemon *d, int conn, const uint8_t *buf, size_t len, int passed);
 /* A request: the answer's length, 0 when it is not about devices. */
+int gpu_list(const struct msg_list *m, const struct msg_head *h, uint8_t *out, size_t cap);
 int gpu_answer(struct daemon *d, const struct msg_head *h, const uint8_t *in, size_t len,
                uint8_t *out, size_t cap);
 void gpu_late(struct daemon *d, bool is_cancelled);

@@ -473,32 +473,37 @@ static int answer_acquire_on(struct daemon *d, const uint8_t *in, size_t len, ui
     return lease(d, &h, m.acquire.seq.ngroups, atomic_load(&d->s->near_blocks), out, cap);
 }
 
-static int answer_devices(uint8_t *out, size_t cap, const struct msg_head *h)
+/* Rows of devices and of rates. */
+int gpu_list(const struct msg_list *m, const struct msg_head *h, uint8_t *out, size_t cap)
 {
-    static const uint8_t gpu[KVC_UUID_BYTES] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
-                                                0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10};
-    struct msg_devices_reply r = {
-        .ndevices = 2,
-        .devices = {{.name = text("emulated"),
-                     .up = 1,
-                     .emulated = 1,
-                     .limit_bytes = 1 << 20,
-                     .blocks = 7,
-                     .nrates = 2,
-                     .rates = {{.frag_bytes = 4096, .to_engine = 1, .from_kernel = 4},
-                               {.frag_bytes = 16384, .to_kernel = 2, .from_engine = 3}}},
-                    {.name = text("NVIDIA H200"), .why = text("fell off the bus"), .outs = 3}}};
-    memcpy(r.devices[0].uuid, device_0, sizeof(device_0));
-    memcpy(r.devices[1].uuid, gpu, sizeof(gpu));
-    return codec_enc_devices_reply(out, cap, h, &r);
+    static const struct kvc_device devices[] = {
+        {.device = "emu:0",
+         .name = "emulated",
+         .up = true,
+         .emulated = true,
+         .limit_bytes = 1 << 20,
+         .blocks = 7},
+        {.device = "GPU-01234567-89ab-cdef-fedc-ba9876543210",
+         .name = "NVIDIA H200",
+         .why = "fell off the bus",
+         .outs = 3}};
+    static const struct kvc_rate rates[] = {
+        {.device = "emu:0", .fragment_bytes = 4096, .to_engine = 1, .from_kernel = 4},
+        {.device = "emu:0", .fragment_bytes = 16384, .to_kernel = 2, .from_engine = 3}};
+    const struct kvc_table *table = codec_table(m->table);
+    struct codec_list l;
+    NEED(codec_rows_begin(&l, out, cap, h, table) == 0);
+    for (int i = 0; i < 2; i++)
+        NEED(codec_rows_add(&l, table,
+                            m->table == KVC_TABLE_DEVICES ? (const void *)&devices[i]
+                                                          : (const void *)&rates[i]) == 0);
+    return codec_rows_end(&l, (struct codec_bin){.n = 0});
 }
 
 int gpu_answer(struct daemon *d, const struct msg_head *h, const uint8_t *in, size_t len,
                uint8_t *out, size_t cap)
 {
     switch (h->op) {
-    case KVC_OP_DEVICES:
-        return answer_devices(out, cap, h);
     case KVC_OP_POOL_OPEN:
         return answer_pool_open(d, in, len, out, cap);
     case KVC_OP_POOL_CLOSE:

@@ -76,8 +76,9 @@ START_TEST(a_device_is_opened_once)
 }
 END_TEST
 
-static int count_devices(void *ctx, const struct kvc_device *d)
+static int count_devices(void *ctx, const void *row)
 {
+    const struct kvc_device *d = row;
     struct kvc_device *all = ctx;
     while (all->device[0] != '\0')
         all++;
@@ -85,31 +86,42 @@ static int count_devices(void *ctx, const struct kvc_device *d)
     return 0;
 }
 
-static int stop_at_first(void *ctx, const struct kvc_device *d)
+static int take_rate(void *ctx, const void *row)
+{
+    struct kvc_rate *all = ctx;
+    while (all->device[0] != '\0')
+        all++;
+    *all = *(const struct kvc_rate *)row;
+    return 0;
+}
+
+static int stop_at_first(void *ctx, const void *row)
 {
     (void)ctx;
-    (void)d;
+    (void)row;
     return 42;
 }
 
 START_TEST(the_daemon_tells_of_its_devices)
 {
     struct kvc_device all[3] = {0};
-    ck_assert_int_eq(kvc_devices(kvc, count_devices, all), 0);
+    struct kvc_rate rate[3] = {0};
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, count_devices, all), 0);
     ck_assert_str_eq(all[0].device, "emu:0");
     ck_assert(all[0].up && all[0].emulated);
     ck_assert_uint_eq(all[0].limit_bytes, 1 << 20);
     ck_assert_uint_eq(all[0].blocks, 7);
-    ck_assert_uint_eq(all[0].rates, 2);
-    ck_assert_uint_eq(all[0].rate[1].frag_bytes, 16384);
-    ck_assert_uint_eq(all[0].rate[0].from_kernel, 4);
-    ck_assert_str_eq(all[1].device, "GPU-01234567-89ab-cdef-fedc-ba9876543210");
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_RATES, take_rate, rate), 0);
+    ck_assert_str_eq(rate[1].device, "emu:0");
+    ck_assert_uint_eq(rate[1].fragment_bytes, 16384);
+    ck_assert_uint_eq(rate[0].from_kernel, 4);
+    ck_assert_str_eq(rate[2].device, "");
     ck_assert_str_eq(all[1].name, "NVIDIA H200");
     ck_assert_str_eq(all[1].why, "fell off the bus");
     ck_assert(!all[1].up && !all[1].emulated && all[1].outs == 3);
-    ck_assert_int_eq(kvc_devices(kvc, stop_at_first, NULL), 42);
-    fake_rule(&fake, KVC_OP_DEVICES, FAKE_BAD_BODY, 0, 1);
-    ck_assert_int_eq(kvc_devices(kvc, stop_at_first, NULL), KVC_E_BAD_MESSAGE);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, stop_at_first, NULL), 42);
+    fake_rule(&fake, KVC_OP_LIST, FAKE_BAD_BODY, 0, 1);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, stop_at_first, NULL), KVC_E_BAD_MESSAGE);
 }
 END_TEST
 
@@ -815,29 +827,31 @@ static TCase *pool_case(void)
 
 START_TEST(the_nearest_size_says_how_pages_are_filled)
 {
-    struct kvc_device d = {.limit_bytes = 1,
-                           .rates = 3,
-                           .rate = {{.frag_bytes = 4096, .to_engine = 100, .to_kernel = 200},
-                                    {.frag_bytes = 16384, .to_engine = 100, .to_kernel = 0},
-                                    {.frag_bytes = 65536, .to_engine = 100, .to_window = 400}}};
-    ck_assert_int_eq(kvc_load_path(&d, 4096), KVC_COPY_UNKNOWN);
-    d.rate[0].to_path = KVC_COPY_KERNEL;
-    d.rate[1].to_path = KVC_COPY_ENGINE;
-    ck_assert_int_eq(kvc_load_path(&d, 1), KVC_COPY_KERNEL);
-    ck_assert_int_eq(kvc_load_path(&d, 8192), KVC_COPY_KERNEL);
-    ck_assert_int_eq(kvc_load_path(&d, 8193), KVC_COPY_ENGINE);
-    ck_assert_int_eq(kvc_load_path(&d, UINT32_MAX), KVC_COPY_ENGINE); /* the third is not known */
-    d.rate[0].to_window = 199;
-    d.rate[1].to_window = 125;
-    ck_assert_int_eq(kvc_load_path(&d, 4096), KVC_COPY_KERNEL);
-    ck_assert_int_eq(kvc_load_path(&d, 16384), KVC_COPY_ENGINE);
-    d.rate[0].to_window = 200;
-    d.rate[1].to_window = 126;
-    ck_assert_int_eq(kvc_load_path(&d, 4096), KVC_COPY_WINDOW);
-    ck_assert_int_eq(kvc_load_path(&d, 16384), KVC_COPY_WINDOW);
+    struct kvc_device d = {.device = "emu:0", .limit_bytes = 1};
+    struct kvc_rate rate[] = {
+        {.device = "emu:0", .fragment_bytes = 4096, .to_engine = 100, .to_kernel = 200},
+        {.device = "emu:0", .fragment_bytes = 16384, .to_engine = 100, .to_kernel = 0},
+        {.device = "emu:0", .fragment_bytes = 65536, .to_engine = 100, .to_window = 400},
+        {.device = "emu:1", .fragment_bytes = 4096, .to_path = KVC_COPY_ENGINE}};
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 4096), KVC_COPY_UNKNOWN);
+    rate[0].to_path = KVC_COPY_KERNEL;
+    rate[1].to_path = KVC_COPY_ENGINE;
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 1), KVC_COPY_KERNEL);
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 8192), KVC_COPY_KERNEL);
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 8193), KVC_COPY_ENGINE);
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, UINT32_MAX),
+                     KVC_COPY_ENGINE); /* the third is not known */
+    rate[0].to_window = 199;
+    rate[1].to_window = 125;
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 4096), KVC_COPY_KERNEL);
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 16384), KVC_COPY_ENGINE);
+    rate[0].to_window = 200;
+    rate[1].to_window = 126;
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 4096), KVC_COPY_WINDOW);
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 16384), KVC_COPY_WINDOW);
     d.limit_bytes = 0; /* no slots */
-    ck_assert_int_eq(kvc_load_path(&d, 4096), KVC_COPY_KERNEL);
-    ck_assert_int_eq(kvc_load_path(&d, 16384), KVC_COPY_ENGINE);
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 4096), KVC_COPY_KERNEL);
+    ck_assert_int_eq(kvc_load_path(&d, rate, 4, 16384), KVC_COPY_ENGINE);
 }
 END_TEST
 

@@ -165,35 +165,6 @@ START_TEST(a_region_is_little_endian)
 }
 END_TEST
 
-/* The only array in an array that there is. */
-START_TEST(rates_are_read_device_by_device)
-{
-    struct msg_head head = {.op = KVC_OP_DEVICES, .corr = 77};
-    struct msg_devices_reply in = {.ndevices = 2}, out;
-    struct msg_reply_head rhead;
-    in.devices[0] = (struct msg_device_item){.nrates = 1, .rates = {{4096, 1, 2, 3, 4, 1, 2, 9}}};
-    in.devices[1] =
-        (struct msg_device_item){.name = text("e"),
-                                 .up = 1,
-                                 .nrates = 2,
-                                 .rates = {{1, 0, 0, 0, 5, 0, 2, 8}, {2, 6, 0, 0, 0, 1, 0, 7}}};
-    int len = codec_enc_devices_reply(buf, sizeof(buf), &head, &in);
-    ck_assert_int_gt(len, 0);
-    ck_assert_int_eq(codec_dec_devices_reply(buf, (size_t)len, &rhead, &out), 0);
-    ck_assert_uint_eq(out.ndevices, 2);
-    ck_assert_uint_eq(out.devices[0].nrates, 1);
-    ck_assert_uint_eq(out.devices[0].rates[0].from_kernel, 4);
-    ck_assert_uint_eq(out.devices[1].nrates, 2);
-    ck_assert_uint_eq(out.devices[1].rates[0].from_kernel, 5);
-    ck_assert_uint_eq(out.devices[1].rates[1].to_engine, 6);
-    ck_assert_uint_eq(out.devices[1].rates[0].from_path, KVC_COPY_KERNEL);
-    ck_assert_uint_eq(out.devices[1].rates[1].to_path, KVC_COPY_ENGINE);
-    ck_assert_uint_eq(out.devices[1].rates[1].to_window, 7);
-    in.devices[1].nrates = 7;
-    ck_assert_int_eq(codec_enc_devices_reply(buf, sizeof(buf), &head, &in), -EINVAL);
-}
-END_TEST
-
 /* ---- heads ---- */
 
 START_TEST(a_good_head_is_read_whatever_follows)
@@ -587,7 +558,6 @@ int main(void)
     tcase_add_test(tc, a_location_is_little_endian);
     tcase_add_test(tc, messages_of_devices_are_where_the_protocol_has_them);
     tcase_add_test(tc, a_region_is_little_endian);
-    tcase_add_test(tc, rates_are_read_device_by_device);
     tcase_add_test(tc, a_good_head_is_read_whatever_follows);
     tcase_add_test(tc, a_bad_request_still_gives_its_head);
     tcase_add_test(tc, a_bad_head_is_all_zero);

@@ -84,6 +84,7 @@ static void device_op_view(struct device *d, struct device_view *ret_view)
 {
     const struct sr_device *x = device_of(rig_of_devices, d);
     *ret_view = (struct device_view){
+        .device = "emu:0",
         .name = "fake",
         .why = fake_device_is_up(x->fake) ? "" : "it was lost",
         .up = fake_device_is_up(x->fake),

@@ -74,11 +74,10 @@ START_TEST(without_devices_there_are_neither_words_nor_memory)
     ck_assert_uint_eq(sr_status(&s, sr_pool_open(&s, p, 0, 0)), KVC_ST_TIER);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
     ck_assert_uint_eq(sr_status(&s, sr_acquire_on(&s, p, &b, 0)), KVC_ST_TIER);
-    const struct sr_reply *r = sr_reply(&s, sr_bare(&s, p, KVC_OP_DEVICES));
-    struct msg_reply_head head;
-    struct msg_devices_reply reply;
-    ck_assert_int_eq(codec_dec_devices_reply(r->bytes, r->len, &head, &reply), 0);
-    ck_assert_uint_eq(reply.ndevices, 0);
+    struct kvc_device none;
+    struct kvc_rate rate;
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_DEVICES, 1, &none), 0);
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_RATES, 1, &rate), 0);
 }
 END_TEST
 
@@ -472,25 +471,25 @@ START_TEST(a_session_that_does_not_unmap_is_named_and_goes_on)
 }
 END_TEST
 
-/* ---- DEVICES ---- */
+/* ---- what is told of them ---- */
 
 START_TEST(everybody_is_told_of_the_devices)
 {
     fake_device_lose(s.device[1].fake);
-    const struct sr_reply *r = sr_reply(&s, sr_bare(&s, p, KVC_OP_DEVICES));
-    struct msg_reply_head head;
-    struct msg_devices_reply reply;
-    ck_assert_int_eq(codec_dec_devices_reply(r->bytes, r->len, &head, &reply), 0);
-    ck_assert_uint_eq(reply.ndevices, 2);
+    struct kvc_device device[2];
+    struct kvc_rate rate[2];
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_DEVICES, 2, device), 2);
+    ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_RATES, 2, rate), 2);
     for (uint32_t i = 0; i < 2; i++)
-        ck_assert_mem_eq(reply.devices[i].uuid, s.device[i].uuid, KVC_UUID_BYTES);
-    ck_assert(reply.devices[0].up && !reply.devices[1].up);
-    ck_assert_uint_eq(reply.devices[0].why.n, 0);
-    ck_assert_uint_eq(reply.devices[1].why.n, strlen("it was lost"));
-    ck_assert_uint_eq(reply.devices[0].nrates, 1);
-    ck_assert_uint_eq(reply.devices[0].rates[0].to_engine, 7);
-    ck_assert_uint_eq(reply.devices[0].rates[0].to_path, KVC_COPY_ENGINE);
-    ck_assert_uint_eq(reply.devices[0].rates[0].from_path, KVC_COPY_UNKNOWN);
+        ck_assert_mem_eq(device[i].uuid, s.device[i].uuid, KVC_UUID_BYTES);
+    ck_assert(device[0].up && !device[1].up);
+    ck_assert_str_eq(device[0].why, "");
+    ck_assert_str_eq(device[1].why, "it was lost");
+    ck_assert_str_eq(rate[0].device, device[0].device);
+    ck_assert_uint_eq(rate[0].fragment_bytes, 4096);
+    ck_assert_uint_eq(rate[0].to_engine, 7);
+    ck_assert_uint_eq(rate[0].to_path, KVC_COPY_ENGINE);
+    ck_assert_uint_eq(rate[0].from_path, KVC_COPY_UNKNOWN);
     fake_device_up(s.device[1].fake);
 }
 END_TEST
