@@ -607,7 +607,7 @@ static int wait_until_up(struct bench *b)
     const struct timespec pause = {.tv_nsec = 20000000};
     struct kvc_device device = {0};
     for (const uint64_t until = now_ns() + UP_NS; now_ns() < until && !device.up;) {
-        int rc = kvc_list(b->session.kvc, KVC_TABLE_DEVICES, on_device, &device);
+        int rc = kvc_list(b->session.kvc, KVC_TABLE_DEVICES, NULL, on_device, &device);
         if (rc < 0)
             return fail(b, rc, "the daemon's devices");
         progress_show(false, "pages: waiting for %s", b->device);

@@ -69,7 +69,7 @@ static int ask(const struct replay_plan *plan, struct answer *answer)
     if (rc == 0)
         rc = kvc_stats(kvc, take, answer);
     if (rc == 0 && plan->device)
-        rc = kvc_list(kvc, KVC_TABLE_DEVICES, take_device, answer);
+        rc = kvc_list(kvc, KVC_TABLE_DEVICES, NULL, take_device, answer);
     const bool silent =
         (plan->storage && answer->found == 0) || (plan->device && answer->devices != 1);
     if (rc < 0)

@@ -125,7 +125,7 @@ static int wait_until_up(struct replay_worker *w)
     struct timespec pause = {.tv_nsec = 5000000};
     for (uint64_t until = now_ns() + UP_TIMEOUT_MS * UINT64_C(1000000); now_ns() < until;) {
         bool up = false;
-        int rc = kvc_list(w->kvc, KVC_TABLE_DEVICES, on_device, &up);
+        int rc = kvc_list(w->kvc, KVC_TABLE_DEVICES, NULL, on_device, &up);
         if (rc < 0)
             return replay_fail_call(w, rc, "the daemon's devices");
         if (up)

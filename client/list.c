@@ -46,8 +46,8 @@ static int walk_rows(struct kvc_op *op, struct codec_rows *rows, struct place *a
     return rc;
 }
 
-static int list_page(struct kvc *k, const struct kvc_table *table, struct place *at,
-                     int (*fn)(void *ctx, const void *row), void *ctx)
+static int list_page(struct kvc *k, const struct kvc_table *table, const struct kvc_filter *filter,
+                     struct place *at, int (*fn)(void *ctx, const void *row), void *ctx)
 {
     struct kvc_op *op;
     struct msg_reply_head head;
@@ -55,8 +55,12 @@ static int list_page(struct kvc *k, const struct kvc_table *table, struct place 
     int rc = op__begin(k, KVC_OP_LIST, &op);
     if (rc < 0)
         return rc;
-    const struct msg_list m = {.table = (uint8_t)table->id,
-                               .cursor = {.p = at->cursor, .n = at->n}};
+    struct msg_list m = {.table = (uint8_t)table->id, .cursor = {.p = at->cursor, .n = at->n}};
+    if (filter != NULL) {
+        m.prefix = codec_text(filter->prefix);
+        m.exact = filter->exact;
+        m.sub = codec_text(filter->sub_tenant);
+    }
     rc = op__call(op, codec_enc_list(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
     if (rc == 0)
         rc = op__checked(op, codec_rows_read(op->msg.data, op->msg.len, table, &head, &rows));
@@ -66,8 +70,8 @@ static int list_page(struct kvc *k, const struct kvc_table *table, struct place 
     return rc;
 }
 
-int kvc_list(struct kvc *kvc, enum kvc_table_id table, int (*fn)(void *ctx, const void *row),
-             void *ctx)
+int kvc_list(struct kvc *kvc, enum kvc_table_id table, const struct kvc_filter *filter,
+             int (*fn)(void *ctx, const void *row), void *ctx)
 {
     const struct kvc_table *t = codec_table(table);
     struct place at = {.n = 0};
@@ -75,7 +79,7 @@ int kvc_list(struct kvc *kvc, enum kvc_table_id table, int (*fn)(void *ctx, cons
     if (t == NULL)
         return kvc__fail(kvc, -EINVAL, "there is no table %d", (int)table);
     do
-        rc = list_page(kvc, t, &at, fn, ctx);
+        rc = list_page(kvc, t, filter, &at, fn, ctx);
     while (rc == 0 && at.n > 0);
     return rc;
 }

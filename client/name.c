@@ -50,103 +50,50 @@ int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
 
 /* ---- list, show ---- */
 
-static void to_info(const struct msg_name_item *x, struct kvc_name_info *ret_info)
+static enum kvc_table_id table_of(unsigned kind)
 {
-    *ret_info = (struct kvc_name_info){.kind = x->kind,
-                                       .ns = x->ns,
-                                       .tokens = x->tokens,
-                                       .blocks = x->blocks,
-                                       .tokens_cached = x->tokens_cached,
-                                       .bytes = x->bytes,
-                                       .bytes_in_memory = x->bytes_in_memory,
-                                       .bytes_on_disk = x->bytes_on_disk,
-                                       .age_ms = x->age_ms,
-                                       .idle_ms = x->idle_ms,
-                                       .ttl_ms = x->ttl_ms,
-                                       .priority = x->priority,
-                                       .pinned = x->pinned != 0,
-                                       .has_tokens = x->has_tokens != 0};
-    kvc__copy_string(ret_info->name, &x->name);
-    kvc__copy_string(ret_info->principal, &x->principal);
-    kvc__copy_string(ret_info->tenant, &x->tenant);
-    kvc__copy_string(ret_info->sub, &x->sub);
-    kvc__copy_string(ret_info->model, &x->model);
-    memcpy(ret_info->tip, x->tip, sizeof(ret_info->tip));
+    return kind == KVC_NAME_DOCUMENT ? KVC_TABLE_DOCUMENTS : KVC_TABLE_CONVERSATIONS;
 }
 
-/* One piece of a list. The cursor's bytes are kept, for the op's message goes. */
-struct piece {
-    uint8_t cursor[KVC_CURSOR_MAX];
-    uint32_t cursor_bytes;
+struct walk {
+    int (*fn)(void *ctx, const struct kvc_name_info *info);
+    void *ctx;
 };
 
-static int list_piece(struct kvc *k, struct msg_name_list *m, struct piece *piece,
-                      int (*fn)(void *ctx, const struct kvc_name_info *), void *ctx)
+static int walk_on(void *ctx, const void *row)
 {
-    struct kvc_op *op;
-    struct msg_reply_head head;
-    struct msg_name_list_reply r;
-    int rc = op__begin(k, KVC_OP_NAME_LIST, &op);
-    if (rc < 0)
-        return rc;
-    rc = op__call(op, codec_enc_name_list(k->tx, KVC_MESSAGE_MAX, &op->head, m));
-    if (rc == 0)
-        rc = op__checked(op, codec_dec_name_list_reply(op->msg.data, op->msg.len, &head, &r));
-    /* A piece that has nothing and names another one might never end. */
-    if (rc == 0 && r.cursor.n != 0 && r.nitems == 0)
-        rc = op__checked(op, KVC_E_BAD_MESSAGE);
-    if (rc == 0 && r.cursor.n != 0)
-        memcpy(piece->cursor, r.cursor.p, r.cursor.n);
-    piece->cursor_bytes = rc == 0 ? r.cursor.n : 0;
-    for (uint32_t i = 0; rc == 0 && i < r.nitems; i++) {
-        struct kvc_name_info info;
-        to_info(&r.items[i], &info);
-        rc = fn(ctx, &info);
-    }
-    op__free(op);
-    return rc;
-}
-
-static int list_kind(struct kvc *k, uint8_t kind, const char *prefix, const char *sub,
-                     int (*fn)(void *ctx, const struct kvc_name_info *), void *ctx)
-{
-    struct piece piece = {.cursor_bytes = 0};
-    struct msg_name_list m = {.kind = kind, .name = codec_text(prefix), .sub = codec_text(sub)};
-    int rc;
-    do {
-        m.cursor = (struct codec_bin){.p = piece.cursor, .n = piece.cursor_bytes};
-        rc = list_piece(k, &m, &piece, fn, ctx);
-    } while (rc == 0 && piece.cursor_bytes != 0);
-    return rc;
+    const struct walk *w = ctx;
+    return w->fn(w->ctx, row);
 }
 
 int kvc_name_list(struct kvc *kvc, unsigned kind, const char *prefix, const char *sub,
                   int (*fn)(void *ctx, const struct kvc_name_info *), void *ctx)
 {
+    const struct kvc_filter filter = {.prefix = prefix, .sub_tenant = sub};
+    struct walk walk = {.fn = fn, .ctx = ctx};
+    int rc = 0;
     if (kind > KVC_NAME_DOCUMENT)
         return kvc__fail(kvc, -EINVAL, "kind is %u; 0 (both), 1 or 2", kind);
-    int rc = 0;
-    for (uint8_t k = KVC_NAME_CONVERSATION; rc == 0 && k <= KVC_NAME_DOCUMENT; k++)
+    for (unsigned k = KVC_NAME_CONVERSATION; rc == 0 && k <= KVC_NAME_DOCUMENT; k++)
         if (kind == 0 || kind == k)
-            rc = list_kind(kvc, k, prefix, sub, fn, ctx);
+            rc = kvc_list(kvc, table_of(k), &filter, walk_on, &walk);
     return rc;
 }
 
-static int take_one(void *ctx, const struct kvc_name_info *info)
+static int take_one(void *ctx, const void *row)
 {
-    struct kvc_name_info *ret_info = ctx;
-    *ret_info = *info;
+    memcpy(ctx, row, sizeof(struct kvc_name_info));
     return 0;
 }
 
 int kvc_name_show(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
                   struct kvc_name_info *ret_info)
 {
-    struct piece piece;
+    const struct kvc_filter filter = {.prefix = name, .sub_tenant = sub, .exact = true};
     struct kvc_name_info info = {.kind = 0};
-    struct msg_name_list m = {
-        .kind = (uint8_t)kind, .name = codec_text(name), .exact = 1, .sub = codec_text(sub)};
-    int rc = list_piece(kvc, &m, &piece, take_one, &info);
+    if (kind != KVC_NAME_CONVERSATION && kind != KVC_NAME_DOCUMENT)
+        return kvc__fail(kvc, -EINVAL, "kind is %u; 1 or 2", (unsigned)kind);
+    int rc = kvc_list(kvc, table_of(kind), &filter, take_one, &info);
     if (rc == 0 && info.kind == 0)
         rc = kvc__fail(kvc, KVC_E_NO_NAME, "%s", kvc_error_text(KVC_E_NO_NAME));
     if (rc == 0)

@@ -305,29 +305,6 @@ struct msg_name_put_reply {
     uint32_t tokens; /* covered */
     uint64_t bytes;
 };
-struct msg_name_list {
-    uint8_t kind;
-    struct codec_bin name; /* a prefix, or (exact) the name */
-    uint8_t exact;
-    struct codec_bin sub;    /* empty: exact: none; else of all sub-tenants */
-    struct codec_bin cursor; /* empty = from the start, else that of the reply before */
-};
-struct msg_name_item {
-    uint8_t kind;
-    struct codec_bin name, principal, tenant, sub, model;
-    uint32_t ns, tokens, blocks; /* ns: 0 = not open */
-    uint32_t tokens_cached;
-    uint64_t bytes, bytes_in_memory, bytes_on_disk;
-    uint64_t age_ms, idle_ms, ttl_ms;
-    uint32_t priority;
-    uint8_t pinned, has_tokens;
-    uint8_t tip[KVC_KEY_BYTES];
-};
-struct msg_name_list_reply {
-    struct codec_bin cursor; /* of the next request; empty = that was all */
-    uint32_t nitems;
-    struct msg_name_item items[KVC_NAMES_MAX];
-};
 struct msg_name_forget {
     uint8_t kind;
     struct codec_bin name, sub;
@@ -366,6 +343,9 @@ struct msg_list {
     uint8_t table;           /* enum kvc_table_id */
     uint32_t max;            /* rows, at most; 0 = as many as a reply has */
     struct codec_bin cursor; /* empty = from the start, else that of the reply before */
+    struct codec_bin prefix; /* of names: what they begin with, or (exact) the one */
+    uint8_t exact;
+    struct codec_bin sub; /* empty: exact: none; else of all sub-tenants */
 };
 
 struct msg_ns_spec {
@@ -589,7 +569,6 @@ struct msg_policy_reply {
     X(DRAIN, drain)             \
     X(HINT, hint)               \
     X(NAME_PUT, name_put)       \
-    X(NAME_LIST, name_list)     \
     X(NAME_FORGET, name_forget) \
     X(NAME_LOAD, name_load)     \
     X(NAME_TOKENS, name_tokens) \
@@ -629,7 +608,6 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(commit) /* STORE, PAGES_STORE */  \
     X(cancel)                           \
     X(name_put)                         \
-    X(name_list)                        \
     X(name_load)                        \
     X(name_tokens)                      \
     X(evict)                            \

@@ -37,6 +37,10 @@ static const struct kvc_column devices[] = {KVC_ROW_DEVICES(X)};
 #define ROW kvc_rate
 static const struct kvc_column rates[] = {KVC_ROW_RATES(X)};
 #undef ROW
+#define ROW kvc_name_info
+static const struct kvc_column conversations[] = {KVC_ROW_NAMES(X)};
+static const struct kvc_column documents[] = {KVC_ROW_NAMES(X)};
+#undef ROW
 #undef X
 
 static const struct kvc_table tables[] = {

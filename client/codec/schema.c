@@ -8,12 +8,12 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 131072 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
-                   KVC_NAMES_MAX == 128 && KVC_LIST_MAX == 256 && KVC_CURSOR_MAX == 320 &&
-                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30 &&
-                   KVC_RETAIN_MAX == 16 && KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 &&
-                   KVC_UUID_BYTES == 16 && KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 &&
-                   KVC_MEMS_MAX == 1024 && KVC_POOLS_MAX == 8 && KVC_WORDS == 512 &&
-                   KVC_REGIONS_MAX == 4096 && KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
+                   KVC_LIST_MAX == 256 && KVC_CURSOR_MAX == 320 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
+                   KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
+                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 && KVC_UUID_BYTES == 16 &&
+                   KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 && KVC_MEMS_MAX == 1024 &&
+                   KVC_POOLS_MAX == 8 && KVC_WORDS == 512 && KVC_REGIONS_MAX == 4096 &&
+                   KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
                "the texts below spell these limits out");
 
 /* ---- requests ---- */
@@ -233,22 +233,6 @@ static const struct field name_put_fields[] = {
 SCHEMA(codec__req_name_put, struct msg_name_put, name_put_fields, .ops = {KVC_OP_NAME_PUT},
        .check = check_name_put);
 
-static const char *check_name_list(const void *p)
-{
-    const struct msg_name_list *msg = p;
-    if (msg->exact && msg->name.n == 0)
-        return "name must not be empty with exact 1";
-    return msg->exact && msg->cursor.n != 0 ? "cursor must be empty with exact 1" : NULL;
-}
-
-static const struct field name_list_fields[] = {
-    NAME_KIND(struct msg_name_list),   NAME(struct msg_name_list, name),
-    BOOL(struct msg_name_list, exact), NAME(struct msg_name_list, sub),
-    CURSOR(struct msg_name_list),
-};
-SCHEMA(codec__req_name_list, struct msg_name_list, name_list_fields, .ops = {KVC_OP_NAME_LIST},
-       .check = check_name_list);
-
 static const char *check_name_forget(const void *p)
 {
     const struct msg_name_forget *msg = p;
@@ -281,12 +265,26 @@ static const struct field name_tokens_fields[] = {
 SCHEMA(codec__req_name_tokens, struct msg_name_tokens, name_tokens_fields,
        .ops = {KVC_OP_NAME_TOKENS});
 
+static const char *check_list(const void *p)
+{
+    const struct msg_list *msg = p;
+    const bool names = msg->table == KVC_TABLE_CONVERSATIONS || msg->table == KVC_TABLE_DOCUMENTS;
+    if (!names && (msg->prefix.n != 0 || msg->exact || msg->sub.n != 0))
+        return "prefix, exact and sub must be empty and 0 for a table without names";
+    if (msg->exact && msg->prefix.n == 0)
+        return "prefix must not be empty with exact 1";
+    return msg->exact && msg->cursor.n != 0 ? "cursor must be empty with exact 1" : NULL;
+}
+
 static const struct field list_fields[] = {
     UINT(struct msg_list, table, 1, KVC_TABLE_END - 1, "table: there is no such table"),
     UINT(struct msg_list, max, 0, KVC_LIST_MAX, "max must be an integer from 0 to 256"),
     CURSOR(struct msg_list),
+    NAME(struct msg_list, prefix),
+    BOOL(struct msg_list, exact),
+    NAME(struct msg_list, sub),
 };
-SCHEMA(codec__req_list, struct msg_list, list_fields, .ops = {KVC_OP_LIST});
+SCHEMA(codec__req_list, struct msg_list, list_fields, .ops = {KVC_OP_LIST}, .check = check_list);
 
 static const struct field ns_spec_fields[] = {U32(struct msg_ns_spec, ns)};
 SCHEMA(codec__req_ns_spec, struct msg_ns_spec, ns_spec_fields, .ops = {KVC_OP_NS_SPEC});

@@ -108,38 +108,6 @@ static const struct field name_put_reply_fields[] = {
 SCHEMA(codec__rep_name_put, struct msg_name_put_reply, name_put_reply_fields,
        .ops = {KVC_OP_NAME_PUT});
 
-static const struct field name_item_fields[] = {
-    NAME_KIND(struct msg_name_item),
-    NAME_NAME(struct msg_name_item),
-    NAME(struct msg_name_item, principal),
-    NAME(struct msg_name_item, tenant),
-    NAME(struct msg_name_item, sub),
-    NAME(struct msg_name_item, model),
-    U32(struct msg_name_item, ns),
-    U32(struct msg_name_item, tokens),
-    U32(struct msg_name_item, blocks),
-    U32(struct msg_name_item, tokens_cached),
-    U64(struct msg_name_item, bytes),
-    U64(struct msg_name_item, bytes_in_memory),
-    U64(struct msg_name_item, bytes_on_disk),
-    U64(struct msg_name_item, age_ms),
-    U64(struct msg_name_item, idle_ms),
-    U64(struct msg_name_item, ttl_ms),
-    U32(struct msg_name_item, priority),
-    BOOL(struct msg_name_item, pinned),
-    BOOL(struct msg_name_item, has_tokens),
-    FIXED(struct msg_name_item, tip, "tip must be binary of 32 bytes"),
-};
-static SCHEMA(name_item, struct msg_name_item, name_item_fields, .bare = false);
-
-static const struct field name_list_reply_fields[] = {
-    CURSOR(struct msg_name_list_reply),
-    ARRAY(struct msg_name_list_reply, items, nitems, name_item, 0, KVC_NAMES_MAX,
-          "items must be an array of at most 128 arrays of 20"),
-};
-SCHEMA(codec__rep_name_list, struct msg_name_list_reply, name_list_reply_fields,
-       .ops = {KVC_OP_NAME_LIST});
-
 static const struct field name_load_reply_fields[] = {U64(struct msg_name_load_reply, bytes)};
 SCHEMA(codec__rep_name_load, struct msg_name_load_reply, name_load_reply_fields,
        .ops = {KVC_OP_NAME_LOAD});

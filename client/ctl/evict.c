@@ -200,7 +200,7 @@ static int on_path(void *ctx, const void *row)
 static void warn_of_paths(const struct evict *e, struct ctl *ctl)
 {
     if (!e->filter.dry_run)
-        (void)!kvc_list(ctl->kvc, KVC_TABLE_PATHS, on_path, NULL);
+        (void)!kvc_list(ctl->kvc, KVC_TABLE_PATHS, NULL, on_path, NULL);
 }
 
 /* ---- by name ---- */

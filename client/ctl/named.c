@@ -9,8 +9,8 @@
 
 #include "json.h"
 #include "key.h"
-#include "listing.h"
 #include "progress.h"
+#include "rows.h"
 #include "units.h"
 
 #define PRELOAD_STEP_MS 1000u
@@ -90,75 +90,51 @@ int named_options(struct named *n, int argc, char **argv, const struct option *o
 
 /* ---- list ---- */
 
-static json_t *info_json(const struct kvc_name_info *x)
+static enum kvc_table_id table_of(const struct named *n)
 {
-    char tip[KEY_TEXT_BYTES];
-    key_format(x->tip, tip);
-    return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:b, s:b, s:s}",
-        "kind", chain_kind_name(x->kind), "name", x->name, "principal", x->principal, "tenant",
-        x->tenant, "sub_tenant", x->sub, "model", x->model, "ns", (json_int_t)x->ns, "tokens",
-        (json_int_t)x->tokens, "tokens_cached", (json_int_t)x->tokens_cached, "blocks",
-        (json_int_t)x->blocks, "bytes", (json_int_t)x->bytes, "bytes_in_memory",
-        (json_int_t)x->bytes_in_memory, "bytes_on_disk", (json_int_t)x->bytes_on_disk, "age_ms",
-        (json_int_t)x->age_ms, "idle_ms", (json_int_t)x->idle_ms, "ttl_ms", json_number(x->ttl_ms),
-        "priority", (json_int_t)x->priority, "pinned", x->pinned, "has_tokens", x->has_tokens,
-        "tip", tip);
+    return n->kind == KVC_NAME_DOCUMENT ? KVC_TABLE_DOCUMENTS : KVC_TABLE_CONVERSATIONS;
 }
 
-static const char *bytes_or_none(uint64_t bytes, char buf[UNITS_TEXT_BYTES])
+static const char *used_said(const void *row, char text[ROWS_SAID_BYTES])
 {
-    return bytes ? units_format_bytes(bytes, buf) : "-";
-}
-
-static int add(void *ctx, const struct kvc_name_info *x)
-{
-    struct listing *l = ctx;
-    char text[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
-    if (l->array) {
-        json_t *item = info_json(x);
-        if (item)
-            json_array_append_new(l->array, item);
-        else
-            ctl_error("a name in namespace %u is not UTF-8; left out", x->ns);
-        return 0;
-    }
-    table_cell(l->table, "%s", x->name);
-    table_cell(l->table, "%s%s%s", x->tenant[0] ? x->tenant : "-", x->sub[0] ? "/" : "", x->sub);
-    table_cell(l->table, "%s", x->model[0] ? x->model : "-");
-    table_cell(l->table, "%u", x->ns);
-    table_cell(l->table, "%s", units_format_count(x->tokens, count));
-    table_cell(l->table, "%s", units_format_count(x->tokens_cached, count));
-    table_cell(l->table, "%s", bytes_or_none(x->bytes, text));
-    table_cell(l->table, "%s", bytes_or_none(x->bytes_in_memory, text));
-    table_cell(l->table, "%s", bytes_or_none(x->bytes_on_disk, text));
-    table_cell(l->table, "%u", x->priority);
-    table_cell(l->table, "%s", x->pinned ? "yes" : "-");
-    table_cell(l->table, "%s ago", units_format_duration_ms(x->idle_ms, text));
-    table_cell(l->table, "%s", x->ttl_ms ? units_format_duration_ms(x->ttl_ms, text) : "-");
-    return 0;
+    const struct kvc_name_info *x = row;
+    char idle[UNITS_TEXT_BYTES];
+    snprintf(text, ROWS_SAID_BYTES, "%s ago", units_format_duration_ms(x->idle_ms, idle));
+    return text;
 }
 
 int named_list(struct named *n, int argc, char **argv, const char *help)
 {
     static const struct option options[] = {NAMED_SUB, CTL_COMMON_OPTIONS, {0}};
-    static const char *const heads[] = {"NAME",    "TENANT", "MODEL",   ">NS",   ">TOKENS",
-                                        ">CACHED", ">SIZE",  ">MEMORY", ">DISK", ">PRIORITY",
-                                        "PINNED",  ">USED",  ">TTL",    NULL};
+    static const struct rows_view view[] = {ROWS_PLAIN("NAME", "name"),
+                                            ROWS_TENANT("TENANT"),
+                                            ROWS_DASH("MODEL", "model"),
+                                            ROWS_PLAIN(">NS", "ns"),
+                                            ROWS_PLAIN(">TOKENS", "tokens"),
+                                            ROWS_PLAIN(">CACHED", "tokens_cached"),
+                                            ROWS_DASH(">SIZE", "bytes"),
+                                            ROWS_DASH(">MEMORY", "bytes_in_memory"),
+                                            ROWS_DASH(">DISK", "bytes_on_disk"),
+                                            ROWS_PLAIN(">PRIORITY", "priority"),
+                                            ROWS_EITHER("PINNED", "pinned", "yes", "-"),
+                                            ROWS_SAY(">USED", used_said),
+                                            ROWS_DASH(">TTL", "ttl_ms"),
+                                            ROWS_END};
+    struct rows rows;
     int rc = named_options(n, argc, argv, options, help, false);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(n->ctl);
     if (rc != 0)
         return rc;
-    struct listing l = listing_begin(n->ctl, heads);
-    rc = kvc_name_list(n->ctl->kvc, n->kind, n->name, n->sub, add, &l);
+    const struct kvc_filter filter = {.prefix = n->name, .sub_tenant = n->sub};
+    rc = rows_take_some(n->ctl, table_of(n), &filter, &rows);
     char none[64];
     snprintf(none, sizeof(none), n->name ? "no %s begins with that" : "no %ss",
              chain_kind_name(n->kind));
-    return listing_end(n->ctl, &l, rc, n->kind == KVC_NAME_DOCUMENT ? "documents" : "conversations",
-                       none, n->name ? CTL_NOTHING : CTL_OK);
+    const int nothing = n->name && rows.n == 0 ? CTL_NOTHING : CTL_OK;
+    rc = rows_show(n->ctl, rc, &rows, view, none);
+    return rc != 0 ? rc : nothing;
 }
 
 /* ---- show ---- */
@@ -173,7 +149,8 @@ static void print_info(const struct ctl *ctl, const struct kvc_name_info *x)
     table_cell(t, __VA_ARGS__)
     ROW(chain_kind_name(x->kind), "%s", x->name);
     ROW("principal", "%s", x->principal);
-    ROW("tenant", "%s%s%s", x->tenant[0] ? x->tenant : "-", x->sub[0] ? "/" : "", x->sub);
+    ROW("tenant", "%s%s%s", x->tenant[0] ? x->tenant : "-", x->sub_tenant[0] ? "/" : "",
+        x->sub_tenant);
     ROW("model", "%s", x->model);
     if (x->ns) {
         ROW("namespace", "%u", x->ns);
@@ -209,10 +186,13 @@ int named_show(struct named *n, int argc, char **argv, const char *help)
         rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
     if (rc != 0)
         return rc;
-    if (n->ctl->json)
-        json_print(info_json(&info));
-    else
+    if (n->ctl->json) {
+        json_t *object = json_object();
+        rows_json(object, kvc_table(table_of(n)), &info, NULL);
+        json_print(object);
+    } else {
         print_info(n->ctl, &info);
+    }
     return CTL_OK;
 }
 

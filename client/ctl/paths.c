@@ -20,7 +20,7 @@ int paths_take(struct ctl *ctl, struct paths *ret_paths)
     int rc = rows_take(ctl, KVC_TABLE_PATHS, &ret_paths->rows);
     ret_paths->writes = (struct kvc_writes){0};
     if (rc == 0)
-        rc = kvc_list(ctl->kvc, KVC_TABLE_WRITES, take_writes, &ret_paths->writes);
+        rc = kvc_list(ctl->kvc, KVC_TABLE_WRITES, NULL, take_writes, &ret_paths->writes);
     return rc;
 }
 

@@ -135,7 +135,7 @@ static int take_pin(const struct pin *p, const struct chain *chain)
     int rc = kvc_pin(chain->ns, &chain->seq, p->memory, p->ttl_ms, &s.id);
     if (rc < 0)
         return fail(p->ctl, rc);
-    rc = kvc_list(p->ctl->kvc, KVC_TABLE_PINS, take_size, &s);
+    rc = kvc_list(p->ctl->kvc, KVC_TABLE_PINS, NULL, take_size, &s);
     if (rc < 0)
         return ctl_fail(p->ctl, rc);
     if (p->ctl->json)

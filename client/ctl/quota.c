@@ -216,7 +216,7 @@ static int print_result(const struct ask *a, bool cleared)
     struct ask now = *a;
     memset(now.given, 0, sizeof(now.given));
     now.found = false;
-    const int rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, merge, &now);
+    const int rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, NULL, merge, &now);
     if (rc < 0)
         return ctl_fail(a->ctl, rc);
     const struct rows one = {.table = kvc_table(KVC_TABLE_QUOTAS), .n = 1, .row = &now.quota};
@@ -240,7 +240,7 @@ static int prepare(struct ask *a)
         rc = ctl_connect(a->ctl);
     if (rc != 0)
         return rc;
-    rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, merge, a);
+    rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, NULL, merge, a);
     return rc < 0 ? ctl_fail(a->ctl, rc) : 0;
 }
 

@@ -36,10 +36,16 @@ static int row_add(void *ctx, const void *row)
     return 0;
 }
 
-int rows_take(struct ctl *ctl, enum kvc_table_id table, struct rows *ret_rows)
+int rows_take_some(struct ctl *ctl, enum kvc_table_id table, const struct kvc_filter *filter,
+                   struct rows *ret_rows)
 {
     *ret_rows = (struct rows){.table = kvc_table(table)};
-    return kvc_list(ctl->kvc, table, row_add, ret_rows);
+    return kvc_list(ctl->kvc, table, filter, row_add, ret_rows);
+}
+
+int rows_take(struct ctl *ctl, enum kvc_table_id table, struct rows *ret_rows)
+{
+    return rows_take_some(ctl, table, NULL, ret_rows);
 }
 
 void rows_free(struct rows *rows)
@@ -58,13 +64,15 @@ const char *rows_word(unsigned unit, uint64_t v)
         [KVC_UNIT_SCOPE] = {"all", "tenant", "sub_tenant", "ns"},
         [KVC_UNIT_PATH] = {"formatting", "up", "out"},
         [KVC_UNIT_COPY] = {NULL, "engine", "kernel", "window"},
+        [KVC_UNIT_KIND] = {NULL, "conversation", "document"},
     };
     return v < sizeof(words[0]) / sizeof(words[0][0]) ? words[unit][v] : NULL;
 }
 
 static bool is_word(unsigned unit)
 {
-    return unit == KVC_UNIT_SCOPE || unit == KVC_UNIT_PATH || unit == KVC_UNIT_COPY;
+    return unit == KVC_UNIT_SCOPE || unit == KVC_UNIT_PATH || unit == KVC_UNIT_COPY ||
+           unit == KVC_UNIT_KIND;
 }
 
 const struct kvc_column *rows_column(const struct kvc_table *table, const char *name)
@@ -106,6 +114,7 @@ static void number_cell(struct table *to, unsigned unit, uint64_t v)
     case KVC_UNIT_SCOPE:
     case KVC_UNIT_PATH:
     case KVC_UNIT_COPY:
+    case KVC_UNIT_KIND:
         table_cell(to, "%s", rows_word(unit, v) ? rows_word(unit, v) : "-");
         break;
     case KVC_UNIT_RATE:

@@ -59,6 +59,8 @@ struct rows_view {
 /* All rows that the session may see. 0, or the library's error. Given back by rows_free(), which
  * accepts what has none. */
 int rows_take(struct ctl *ctl, enum kvc_table_id table, struct rows *ret_rows);
+int rows_take_some(struct ctl *ctl, enum kvc_table_id table, const struct kvc_filter *filter,
+                   struct rows *ret_rows);
 void rows_free(struct rows *rows);
 void *rows_at(const struct rows *rows, size_t i);
 

@@ -332,6 +332,6 @@ int cmd_verify(struct ctl *ctl, int argc, char **argv)
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    rc = kvc_list(ctl->kvc, KVC_TABLE_NAMESPACES, add_ns, &v); /* what there is, about */
+    rc = kvc_list(ctl->kvc, KVC_TABLE_NAMESPACES, NULL, add_ns, &v); /* what there is, about */
     return rc < 0 ? ctl_fail(ctl, rc) : pass(&v);
 }

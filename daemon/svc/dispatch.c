@@ -67,7 +67,6 @@ static op_fn *const ops[] = {
     [KVC_OP_HINT] = op_hint,
     [KVC_OP_NS_SPEC] = op_ns_spec,
     [KVC_OP_NAME_PUT] = op_name_put,
-    [KVC_OP_NAME_LIST] = op_name_list,
     [KVC_OP_NAME_FORGET] = op_name_forget,
     [KVC_OP_NAME_LOAD] = op_name_load,
     [KVC_OP_NAME_TOKENS] = op_name_tokens,

@@ -3,16 +3,27 @@
 #include "cursor.h"
 #include "svc__.h"
 
+/* Blocks that names in one reply look at: some 200 us. When none are left it has one row. */
+#define NAMES_BLOCKS 4096u
+
 /* A reply on its way. */
 struct rows {
     struct svc *s;
     const struct session *who; /* asks */
+    const struct msg_list *asked;
     const struct kvc_table *table;
     struct codec_list list;
     uint32_t max;
-    uint64_t after, last; /* rows behind this one; the last one written */
-    bool more;            /* behind that */
+    uint64_t after;               /* rows behind this one */
+    uint8_t next[KVC_CURSOR_MAX]; /* cursor of the last one written */
+    uint32_t next_bytes;
+    bool more; /* behind that */
 };
+
+static void row_put(struct rows *rows, const void *row)
+{
+    MUST(codec_rows_add(&rows->list, rows->table, row) == 0); /* a message has room for all */
+}
 
 /* Whether there was room for it; `at`: where the next reply goes on behind it. */
 static bool row_add(struct rows *rows, const void *row, uint64_t at)
@@ -20,8 +31,11 @@ static bool row_add(struct rows *rows, const void *row, uint64_t at)
     rows->more = rows->list.count == rows->max;
     if (rows->more)
         return false;
-    MUST(codec_rows_add(&rows->list, rows->table, row) == 0); /* a message has room for all */
-    rows->last = at;
+    struct wcursor w;
+    row_put(rows, row);
+    wcursor_init(&w, rows->next, sizeof rows->next);
+    wcursor_put_u64le(&w, at);
+    rows->next_bytes = 8;
     return true;
 }
 
@@ -243,24 +257,89 @@ static void list_rates(struct rows *rows)
     }
 }
 
-/* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
-typedef void(list_fn)(struct rows *rows);
+/* Looks at its blocks; returns how many. */
+static uint32_t name_put(struct rows *rows, const struct core_name *nm)
+{
+    struct core_name_view v;
+    const uint32_t looked = core_name_view(rows->s->core, nm, &v);
+    struct kvc_name_info row = {.kind = v.kind,
+                                .ns = v.ns,
+                                .tokens = v.tokens,
+                                .tokens_cached = v.tokens_cached,
+                                .blocks = v.blocks,
+                                .bytes = v.bytes,
+                                .bytes_in_memory = v.bytes_in_memory,
+                                .bytes_on_disk = v.bytes_on_disk,
+                                .age_ms = v.age_ms,
+                                .idle_ms = v.idle_ms,
+                                .ttl_ms = v.ttl_ms,
+                                .priority = v.priority,
+                                .pinned = v.pinned,
+                                .has_tokens = v.has_ids};
+    CELL_TEXT(row, name, v.name);
+    CELL_TEXT(row, principal, v.principal);
+    CELL_TEXT(row, tenant, v.tenant);
+    CELL_TEXT(row, sub_tenant, v.sub);
+    CELL_TEXT(row, model, v.model);
+    memcpy(row.tip, v.tip.b, sizeof row.tip);
+    row_put(rows, &row);
+    return looked;
+}
 
-static const struct {
-    list_fn *fn;
-    bool admin; /* for those with admin rights alone */
-} lists[] = {
-    [KVC_TABLE_NAMESPACES] = {list_namespaces, false},
-    [KVC_TABLE_SESSIONS] = {list_sessions, false},
-    [KVC_TABLE_PINS] = {list_pins, false},
-    [KVC_TABLE_QUOTAS] = {list_quotas, true},
-    [KVC_TABLE_PATHS] = {list_paths, true},
-    [KVC_TABLE_WRITES] = {list_writes, true},
-    [KVC_TABLE_DEVICES] = {list_devices, false},
-    [KVC_TABLE_RATES] = {list_rates, false},
-};
+static int name_one(struct rows *rows, uint8_t kind)
+{
+    const struct msg_list *m = rows->asked;
+    const struct core_name_id id = {.kind = kind,
+                                    .name = m->prefix.p,
+                                    .name_bytes = m->prefix.n,
+                                    .sub = m->sub.p,
+                                    .sub_bytes = m->sub.n};
+    struct core_name *nm;
+    const int err = core_name_find(rows->s->core, rows->who->client, &id, &nm);
+    if (!err)
+        (void)name_put(rows, nm);
+    return err;
+}
 
-/* A cursor is the number of the last row, as 8 bytes. */
+/* In the order of their bytes. */
+static int list_names(struct rows *rows, uint8_t kind)
+{
+    const struct msg_list *m = rows->asked;
+    struct core_name_list in = {.kind = kind,
+                                .prefix = m->prefix.p,
+                                .prefix_bytes = m->prefix.n,
+                                .sub = m->sub.p,
+                                .sub_bytes = m->sub.n,
+                                .cursor = m->cursor.p,
+                                .cursor_bytes = m->cursor.n};
+    uint32_t looked = 0;
+    if (m->exact)
+        return name_one(rows, kind);
+    for (;;) {
+        struct core_name *nm;
+        const int err = core_name_next(rows->s->core, rows->who->client, &in, &nm);
+        if (err || !nm)
+            return err;
+        rows->more = rows->list.count == rows->max || looked >= NAMES_BLOCKS;
+        if (rows->more)
+            return 0;
+        looked += name_put(rows, nm);
+        in.cursor_bytes = rows->next_bytes = core_name_cursor(nm, rows->next);
+        in.cursor = rows->next;
+    }
+}
+
+static int list_conversations(struct rows *rows)
+{
+    return list_names(rows, KVC_NAME_CONVERSATION);
+}
+
+static int list_documents(struct rows *rows)
+{
+    return list_names(rows, KVC_NAME_DOCUMENT);
+}
+
+/* A cursor is the number of the last row, as 8 bytes; that of a name is core's. */
 static bool cursor_read(const struct codec_bin *cursor, uint64_t *ret_after)
 {
     struct cursor c;
@@ -269,38 +348,58 @@ static bool cursor_read(const struct codec_bin *cursor, uint64_t *ret_after)
     return cursor_ok(&c) && cursor_left(&c) == 0;
 }
 
-static void rows_send(struct request *rq, struct rows *rows)
+/* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
+typedef void(list_fn)(struct rows *rows);
+
+static const struct {
+    list_fn *fn;
+    int (*names)(struct rows *rows); /* in its place */
+    bool admin;                      /* for those with admin rights alone */
+} lists[] = {
+    [KVC_TABLE_NAMESPACES] = {.fn = list_namespaces},
+    [KVC_TABLE_SESSIONS] = {.fn = list_sessions},
+    [KVC_TABLE_PINS] = {.fn = list_pins},
+    [KVC_TABLE_QUOTAS] = {.fn = list_quotas, .admin = true},
+    [KVC_TABLE_PATHS] = {.fn = list_paths, .admin = true},
+    [KVC_TABLE_WRITES] = {.fn = list_writes, .admin = true},
+    [KVC_TABLE_DEVICES] = {.fn = list_devices},
+    [KVC_TABLE_RATES] = {.fn = list_rates},
+    [KVC_TABLE_CONVERSATIONS] = {.names = list_conversations},
+    [KVC_TABLE_DOCUMENTS] = {.names = list_documents},
+};
+
+static int rows_fill(struct rows *rows)
 {
-    uint8_t at[8];
-    struct wcursor w;
-    wcursor_init(&w, at, sizeof at);
-    wcursor_put_u64le(&w, rows->last);
-    rq->s->m.replies_ok++;
-    reply_send(
-        rq->s, rq->se,
-        codec_rows_end(&rows->list, (struct codec_bin){.p = at, .n = rows->more ? sizeof at : 0}));
+    const uint8_t table = rows->asked->table;
+    if (lists[table].names)
+        return lists[table].names(rows);
+    if (!cursor_read(&rows->asked->cursor, &rows->after))
+        return KVC_E_BAD_ARGUMENT;
+    lists[table].fn(rows);
+    return 0;
 }
 
 void op_list(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_list msg;
-    struct rows rows = {.s = s, .who = rq->se};
+    struct rows rows = {.s = s, .who = rq->se, .asked = &msg};
     int err = codec_dec_list(rq->buf, rq->len, &rq->head, &msg);
     const char *why = rq->head.detail;
-    if (!err && !cursor_read(&msg.cursor, &rows.after)) {
-        err = KVC_E_BAD_ARGUMENT;
-        why = "cursor: not one that a reply had";
+    if (!err && lists[msg.table].admin && svc__denied(rq))
+        return;
+    if (!err) {
+        rows.table = codec_table(msg.table);
+        rows.max = msg.max ? msg.max : KVC_LIST_MAX;
+        MUST(codec_rows_begin(&rows.list, s->out, sizeof s->out, &rq->head, rows.table) == 0);
+        err = rows_fill(&rows);
+        why = err == KVC_E_BAD_ARGUMENT ? "cursor: not one that a reply had" : ns_detail(err);
     }
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
-    if (lists[msg.table].admin && svc__denied(rq))
-        return;
-    rows.table = codec_table(msg.table);
-    rows.max = msg.max ? msg.max : KVC_LIST_MAX;
-    MUST(codec_rows_begin(&rows.list, s->out, sizeof s->out, &rq->head, rows.table) == 0);
-    lists[msg.table].fn(&rows);
-    rows_send(rq, &rows);
+    const struct codec_bin cursor = {.p = rows.next, .n = rows.more ? rows.next_bytes : 0};
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_rows_end(&rows.list, cursor));
 }

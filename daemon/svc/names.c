@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NAME_PUT, NAME_LIST, NAME_FORGET, NAME_LOAD, NAME_TOKENS. */
+/* NAME_PUT, NAME_FORGET, NAME_LOAD, NAME_TOKENS. */
 #include "svc__.h"
-
-/* Blocks that one NAME_LIST looks at: some 200 us. When none are left it has one item. */
-#define LIST_BLOCKS 4096u
 
 static struct core_name_id id_of(uint8_t kind, const struct codec_bin *name,
                                  const struct codec_bin *sub)
@@ -393,97 +390,6 @@ void op_name_forget(struct request *rq)
     x->name.journaled =
         core_name_forget_begin(rq->s->core, nm, msg.evict, &x->forgetting, &x->name.waiter);
     forget_go_on(&x->name.call);
-}
-
-/* ---- NAME_LIST ---- */
-
-static uint32_t item_of(struct svc *s, const struct core_name *nm, struct msg_name_item *ret_item)
-{
-    struct core_name_view v;
-    const uint32_t looked = core_name_view(s->core, nm, &v);
-    *ret_item = (struct msg_name_item){.kind = v.kind,
-                                       .name = codec_text(v.name),
-                                       .principal = codec_text(v.principal),
-                                       .tenant = codec_text(v.tenant),
-                                       .sub = codec_text(v.sub),
-                                       .model = codec_text(v.model),
-                                       .ns = v.ns,
-                                       .tokens = v.tokens,
-                                       .blocks = v.blocks,
-                                       .tokens_cached = v.tokens_cached,
-                                       .bytes = v.bytes,
-                                       .bytes_in_memory = v.bytes_in_memory,
-                                       .bytes_on_disk = v.bytes_on_disk,
-                                       .age_ms = v.age_ms,
-                                       .idle_ms = v.idle_ms,
-                                       .ttl_ms = v.ttl_ms,
-                                       .priority = v.priority,
-                                       .pinned = v.pinned,
-                                       .has_tokens = v.has_ids};
-    memcpy(ret_item->tip, v.tip.b, sizeof ret_item->tip);
-    return looked;
-}
-
-static void send_list(struct request *rq, const struct msg_name_list_reply *reply)
-{
-    struct svc *s = rq->s;
-    s->m.replies_ok++;
-    reply_send(s, rq->se, codec_enc_name_list_reply(s->out, sizeof s->out, &rq->head, reply));
-}
-
-/* The names behind in->cursor, as many as one reply has. */
-static int list(struct request *rq, struct core_name_list *in, struct msg_name_list_reply *reply,
-                uint8_t cursor[CORE_NAME_CURSOR_MAX])
-{
-    struct svc *s = rq->s;
-    uint32_t looked = 0;
-    for (;;) {
-        struct core_name *nm;
-        int err = core_name_next(s->core, rq->se->client, in, &nm);
-        if (err || !nm) {
-            reply->cursor.n = 0;
-            return err;
-        }
-        if (reply->nitems == KVC_NAMES_MAX || looked >= LIST_BLOCKS) {
-            reply->cursor = (struct codec_bin){.p = cursor, .n = in->cursor_bytes};
-            return 0;
-        }
-        looked += item_of(s, nm, &reply->items[reply->nitems++]);
-        in->cursor_bytes = core_name_cursor(nm, cursor);
-        in->cursor = cursor;
-    }
-}
-
-void op_name_list(struct request *rq)
-{
-    struct msg_name_list msg;
-    struct msg_name_list_reply reply = {.nitems = 0};
-    uint8_t cursor[CORE_NAME_CURSOR_MAX];
-    int err = codec_dec_name_list(rq->buf, rq->len, &rq->head, &msg);
-    if (!err && msg.exact) {
-        struct core_name *nm = find(rq, 0, msg.kind, &msg.name, &msg.sub);
-        if (!nm)
-            return;
-        (void)item_of(rq->s, nm, &reply.items[reply.nitems++]);
-        send_list(rq, &reply);
-        return;
-    }
-    const char *why = rq->head.detail;
-    if (!err) {
-        struct core_name_list in = {.kind = msg.kind,
-                                    .prefix = msg.name.p,
-                                    .prefix_bytes = msg.name.n,
-                                    .sub = msg.sub.p,
-                                    .sub_bytes = msg.sub.n,
-                                    .cursor = msg.cursor.p,
-                                    .cursor_bytes = msg.cursor.n};
-        err = list(rq, &in, &reply, cursor);
-        why = err ? "cursor: not one that a reply had" : NULL;
-    }
-    if (err)
-        reply_error(rq->s, rq->se, &rq->head, err, why);
-    else
-        send_list(rq, &reply);
 }
 
 /* ---- NAME_LOAD ---- */

@@ -381,7 +381,6 @@ int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acq
 
 /* names.c */
 void op_name_put(struct request *rq);
-void op_name_list(struct request *rq);
 void op_name_forget(struct request *rq);
 void op_name_load(struct request *rq);
 void op_name_tokens(struct request *rq);

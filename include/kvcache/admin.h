@@ -16,13 +16,14 @@
 extern "C" {
 #endif
 
-#define KVC_ABI_ADMIN                                                                          \
-    KVC_ABI(kvc_stat), KVC_ABI(kvc_ns_info), KVC_ABI(kvc_explanation), KVC_ABI(kvc_walk),      \
-        KVC_ABI(kvc_walked), KVC_ABI(kvc_verify), KVC_ABI(kvc_corrupt), KVC_ABI(kvc_verified), \
-        KVC_ABI(kvc_trace_state), KVC_ABI(kvc_trace_record), KVC_ABI(kvc_drained),             \
-        KVC_ABI(kvc_path), KVC_ABI(kvc_writes), KVC_ABI(kvc_pin_info), KVC_ABI(kvc_quota),     \
-        KVC_ABI(kvc_session_info), KVC_ABI(kvc_level), KVC_ABI(kvc_policy_info),               \
-        KVC_ABI(kvc_evict_filter), KVC_ABI(kvc_evicted), KVC_ABI(kvc_kept)
+#define KVC_ABI_ADMIN                                                                        \
+    KVC_ABI(kvc_stat), KVC_ABI(kvc_ns_info), KVC_ABI(kvc_filter), KVC_ABI(kvc_explanation),  \
+        KVC_ABI(kvc_walk), KVC_ABI(kvc_walked), KVC_ABI(kvc_verify), KVC_ABI(kvc_corrupt),   \
+        KVC_ABI(kvc_verified), KVC_ABI(kvc_trace_state), KVC_ABI(kvc_trace_record),          \
+        KVC_ABI(kvc_drained), KVC_ABI(kvc_path), KVC_ABI(kvc_writes), KVC_ABI(kvc_pin_info), \
+        KVC_ABI(kvc_quota), KVC_ABI(kvc_session_info), KVC_ABI(kvc_level),                   \
+        KVC_ABI(kvc_policy_info), KVC_ABI(kvc_evict_filter), KVC_ABI(kvc_evicted),           \
+        KVC_ABI(kvc_kept)
 
 struct kvc_stat {
     char name[64];
@@ -36,10 +37,18 @@ KVC_API KVC_MUST_USE int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const s
 /* The rows of a table as data: names, types and places of its columns. Static; NULL: no such table.
  */
 KVC_API const struct kvc_table *kvc_table(enum kvc_table_id table);
-/* Calls fn for each row that the session may see, a struct of rows.h that is fn's until it returns;
- * a non-zero return of fn ends the walk and is returned. Rows that come or go meanwhile may be
- * missed; none comes twice. KVC_E_DENIED: a table for administrators. */
+/* Rows of CONVERSATIONS and DOCUMENTS; of other tables there are all. */
+struct kvc_filter {
+    const char *prefix;     /* the name begins with it, or is it; NULL: any */
+    const char *sub_tenant; /* of gateways; NULL: any, or with `exact` none */
+    bool exact;             /* the one that is called so, or KVC_E_NO_NAME */
+};
+/* Calls fn for each row that the session may see and the filter (NULL: none) takes, a struct of
+ * rows.h that is fn's until it returns; a non-zero return of fn ends the walk and is returned. Rows
+ * that come or go meanwhile may be missed; none comes twice. KVC_E_DENIED: a table for
+ * administrators. */
 KVC_API KVC_MUST_USE int kvc_list(struct kvc *kvc, enum kvc_table_id table,
+                                  const struct kvc_filter *filter,
                                   int (*fn)(void *ctx, const void *row), void *ctx);
 
 /* All that a namespace was opened with. Returns owned: free() gives back the struct with its texts.

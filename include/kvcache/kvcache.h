@@ -54,7 +54,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <kvcache/proto.h>
+#include <kvcache/rows.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -497,18 +497,6 @@ KVC_API KVC_MUST_USE int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind
                                       const struct kvc_seq *seq,
                                       const struct kvc_name_options *options,
                                       struct kvc_named *ret_named);
-struct kvc_name_info {
-    uint8_t kind;
-    char name[KVC_STRING_MAX], principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX],
-        sub[KVC_STRING_MAX], model[KVC_STRING_MAX];
-    uint32_t ns, tokens, blocks; /* ns: 0 when it is not open */
-    uint32_t tokens_cached;      /* of them: the prefix that is there now, in whatever tier */
-    uint64_t bytes, bytes_in_memory, bytes_on_disk;
-    uint64_t age_ms, idle_ms, ttl_ms;
-    uint32_t priority;
-    bool pinned, has_tokens;
-    uint8_t tip[KVC_KEY_BYTES]; /* key of group 0's last block */
-};
 /* Calls fn for each name of a kind (0: of both) whose name begins with `prefix` (NULL: all), in
  * order; a non-zero return of fn ends the walk and is returned. sub: gateway sessions only. */
 KVC_API KVC_MUST_USE int kvc_name_list(struct kvc *kvc, unsigned kind, const char *prefix,

@@ -42,8 +42,6 @@
 #define KVC_LIST_MAX    256u
 #define KVC_COLUMNS_MAX 32u
 #define KVC_CURSOR_MAX  320u
-/* Names of one reply. */
-#define KVC_NAMES_MAX 128u
 /* Devices of a daemon; a device's name on the wire; a handle of its memory. */
 #define KVC_DEVICES_MAX 16u
 #define KVC_UUID_BYTES  16u
@@ -101,7 +99,6 @@ enum kvc_op_code {
     KVC_OP_DRAIN = 21,
     KVC_OP_HINT = 23,
     KVC_OP_NAME_PUT = 24,
-    KVC_OP_NAME_LIST = 25,
     KVC_OP_NAME_FORGET = 26,
     KVC_OP_NAME_LOAD = 27,
     KVC_OP_NAME_TOKENS = 28,

@@ -40,7 +40,8 @@ enum kvc_unit {
     KVC_UNIT_SCOPE, /* a word of enum kvc_scope */
     KVC_UNIT_PATH,  /* of enum kvc_path_state */
     KVC_UNIT_COPY,  /* of enum kvc_copy_path */
-    KVC_UNIT_RATE   /* 12 GB/s */
+    KVC_UNIT_RATE,  /* 12 GB/s */
+    KVC_UNIT_KIND   /* of enum kvc_name_kind */
 };
 
 #define KVC_ROW_NAMESPACES(X)                                                                \
@@ -176,16 +177,41 @@ enum kvc_unit {
       "measured yet")                                                                            \
     X(from_path, U8, COPY, "likewise")
 
+/* Of conversations and of documents. */
+#define KVC_ROW_NAMES(X)                                                                    \
+    X(kind, U8, KIND, "1 conversation, 2 document")                                         \
+    X(name, NAME, NONE, "as NAME_PUT had it")                                               \
+    X(principal, NAME, NONE, "whose it is")                                                 \
+    X(tenant, NAME, NONE, "of its principal")                                               \
+    X(sub_tenant, NAME, NONE, "or empty")                                                   \
+    X(model, NAME, NONE, "of its namespace; empty while that is not open")                  \
+    X(ns, U32, NONE, "its namespace; 0: not open")                                          \
+    X(tokens, U32, COUNT, "as they were put")                                               \
+    X(tokens_cached, U32, COUNT, "of them: the prefix that is there now, in whatever tier") \
+    X(blocks, U32, COUNT, "as they were put")                                               \
+    X(bytes, U64, BYTES, "as they were put")                                                \
+    X(bytes_in_memory, U64, BYTES, "of them")                                               \
+    X(bytes_on_disk, U64, BYTES, "of them")                                                 \
+    X(age_ms, U64, MS, "since it was made")                                                 \
+    X(idle_ms, U64, MS, "since its last use")                                               \
+    X(ttl_ms, U64, MS, "it goes when idle for so long; 0: never")                           \
+    X(priority, U32, NONE, "of its blocks")                                                 \
+    X(pinned, BOOL, NONE, "nothing of it goes")                                             \
+    X(has_tokens, BOOL, NONE, "its token ids came with it")                                 \
+    X(tip, KEY, NONE, "key of the last block of the first group")
+
 /* Tables: X(number, NAME, name, struct of a row). */
-#define KVC_TABLE_MAP(X)                       \
-    X(1, NAMESPACES, namespaces, kvc_ns_info)  \
-    X(2, SESSIONS, sessions, kvc_session_info) \
-    X(3, PINS, pins, kvc_pin_info)             \
-    X(4, QUOTAS, quotas, kvc_quota)            \
-    X(5, PATHS, paths, kvc_path)               \
-    X(6, WRITES, writes, kvc_writes)           \
-    X(7, DEVICES, devices, kvc_device)         \
-    X(8, RATES, rates, kvc_rate)
+#define KVC_TABLE_MAP(X)                              \
+    X(1, NAMESPACES, namespaces, kvc_ns_info)         \
+    X(2, SESSIONS, sessions, kvc_session_info)        \
+    X(3, PINS, pins, kvc_pin_info)                    \
+    X(4, QUOTAS, quotas, kvc_quota)                   \
+    X(5, PATHS, paths, kvc_path)                      \
+    X(6, WRITES, writes, kvc_writes)                  \
+    X(7, DEVICES, devices, kvc_device)                \
+    X(8, RATES, rates, kvc_rate)                      \
+    X(9, CONVERSATIONS, conversations, kvc_name_info) \
+    X(10, DOCUMENTS, documents, kvc_name_info)
 
 enum kvc_table_id {
 #define X(number, name, text, row) KVC_TABLE_##name = number,
@@ -235,6 +261,10 @@ struct kvc_device {
 /* How fast copies are, as measured at start: up to six sizes of fragments of each device. */
 struct kvc_rate {
     KVC_ROW_RATES(X)
+};
+/* A conversation or document. */
+struct kvc_name_info {
+    KVC_ROW_NAMES(X)
 };
 #undef X
 

@@ -71,7 +71,7 @@ static void await_formatted(struct kvc *k)
 {
     uint8_t state = KVC_PATH_FORMATTING;
     for (unsigned i = 0; i < 6000 && state == KVC_PATH_FORMATTING; i++) {
-        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, on_path, &state), 0);
+        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, NULL, on_path, &state), 0);
         rig_sleep_ms(5);
     }
     ck_assert_uint_eq(state, KVC_PATH_UP);

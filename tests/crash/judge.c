@@ -209,7 +209,7 @@ int judge_accounts(struct world_session *s, bool nvme, struct judged *io_judged)
         if (err == 0 && !kvc_is_up(s->k))
             err = KVC_E_DOWN;
         if (err == 0)
-            err = kvc_list(s->k, KVC_TABLE_NAMESPACES, on_ns, &list);
+            err = kvc_list(s->k, KVC_TABLE_NAMESPACES, NULL, on_ns, &list);
         if (err == 0)
             err = walk(s->k, &list, &counted);
         if (err == 0 && nvme)

@@ -142,7 +142,7 @@ static int add_outs(void *ctx, const void *row)
 static uint64_t outs(struct world_session *s)
 {
     uint64_t n = 0;
-    ck_assert_int_eq(kvc_list(s->k, KVC_TABLE_PATHS, add_outs, &n), 0);
+    ck_assert_int_eq(kvc_list(s->k, KVC_TABLE_PATHS, NULL, add_outs, &n), 0);
     return n;
 }
 

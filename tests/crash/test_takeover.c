@@ -259,7 +259,7 @@ static void await_paths(void)
     bool waits = true;
     for (unsigned i = 0; i < 6000 && waits; i++, rig_sleep_ms(10)) {
         waits = false;
-        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, on_path, &waits), 0);
+        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, NULL, on_path, &waits), 0);
     }
     ck_assert(!waits);
     kvc_close(&k);

@@ -41,7 +41,7 @@ static bool wait_for_device(void)
     bool up = false;
     for (int i = 0; i < UP_TIMEOUT_MS / 10 && !up; i++) {
         const struct timespec pause = {.tv_nsec = 10000000};
-        if (said(kvc_list(k, KVC_TABLE_DEVICES, is_up, &up), "kvc_list"))
+        if (said(kvc_list(k, KVC_TABLE_DEVICES, NULL, is_up, &up), "kvc_list"))
             return false;
         nanosleep(&pause, NULL);
     }

@@ -161,13 +161,13 @@ static int take_first(void *ctx, const void *row)
 bool gpu_device_is_up(struct kvc *k)
 {
     struct kvc_device d = {.up = false};
-    return kvc_is_up(k) && kvc_list(k, KVC_TABLE_DEVICES, take_first, &d) == 1 && d.up;
+    return kvc_is_up(k) && kvc_list(k, KVC_TABLE_DEVICES, NULL, take_first, &d) == 1 && d.up;
 }
 
 struct kvc_device gpu_device(struct kvc *k)
 {
     struct kvc_device d = {.up = false};
-    int rc = kvc_list(k, KVC_TABLE_DEVICES, take_first, &d);
+    int rc = kvc_list(k, KVC_TABLE_DEVICES, NULL, take_first, &d);
     ck_assert_msg(rc == 1, "kvc_list: %s: %s", rc < 0 ? kvc_error_name(rc) : "no device",
                   kvc_last_error(k));
     return d;

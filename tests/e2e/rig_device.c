@@ -171,7 +171,7 @@ static int on_device(void *ctx, const void *row)
 static bool find_device(struct kvc *k, struct kvc_device *ret_device)
 {
     *ret_device = (struct kvc_device){.up = false};
-    int err = kvc_list(k, KVC_TABLE_DEVICES, on_device, ret_device);
+    int err = kvc_list(k, KVC_TABLE_DEVICES, NULL, on_device, ret_device);
     ck_assert_msg(err == 0, "kvc_list: %s: %s", kvc_error_name(err), kvc_last_error(k));
     return ret_device->device[0] != '\0';
 }

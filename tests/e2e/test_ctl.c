@@ -254,6 +254,35 @@ START_TEST(quotas_are_shown_as_they_always_were)
 }
 END_TEST
 
+START_TEST(names_paths_and_devices_are_shown_as_they_always_were)
+{
+    char words[160];
+    ctl(&rig, 1, "doc list b");
+    SAYS("no document begins with that\n");
+    ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), key_text(key_at(BLOCKS - 1)));
+    ctl(&rig, 0, "doc list b --json");
+    SAYS("{\"documents\":[{\"kind\":\"document\",\"name\":\"book\",\"principal\":");
+    snprintf(words, sizeof words,
+             "\"sub_tenant\":\"\",\"model\":\"m\",\"ns\":%u,\"tokens\":128,"
+             "\"tokens_cached\":128,\"blocks\":8,\"bytes\":%u,\"bytes_in_memory\":",
+             kvc_ns_id(ns), BLOCKS * RIG_BLOCK);
+    SAYS(words);
+    SAYS("\"ttl_ms\":0,\"priority\":35,\"pinned\":false,\"has_tokens\":false,\"tip\":\"");
+    ctl(&rig, 0, "doc list");
+    SAYS("NAME  TENANT   MODEL     NS  TOKENS  CACHED");
+    SAYS(" ago    -\n");
+    ctl(&rig, 0, "conv list --json");
+    SAYS("{\"conversations\":[]}\n");
+    ctl(&rig, 0, "stats --json paths");
+    SAYS("{\"paths\":[{\"path\":\"");
+    SAYS("kvcache.store\",\"state\":\"");
+    SAYS(",\"error\":\"\",\"bytes\":");
+    SAYS(",\"errors\":0,\"outs\":0}],\"writes\":{\"per_day_bytes\":0,\"spent_bytes\":");
+    ctl(&rig, 0, "gpu --json");
+    SAYS("{\"devices\":[]}\n");
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("ctl");
@@ -266,6 +295,7 @@ int main(void)
     tcase_add_test(t, a_beginning_that_nothing_has_is_told);
     tcase_add_test(t, verify_reads_what_stats_count_with_shards_and_partly_filled_blocks);
     tcase_add_test(t, quotas_are_shown_as_they_always_were);
+    tcase_add_test(t, names_paths_and_devices_are_shown_as_they_always_were);
     suite_add_tcase(s, t);
     return check_run(s);
 }

@@ -747,7 +747,7 @@ static int note_device(void *ctx, const void *row)
 static struct listing devices(struct kvc *k)
 {
     struct listing l = {.n = 0};
-    ck_assert_int_eq(kvc_list(k, KVC_TABLE_DEVICES, note_device, &l), 0);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_DEVICES, NULL, note_device, &l), 0);
     return l;
 }
 

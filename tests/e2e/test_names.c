@@ -44,7 +44,7 @@ static void await_formatted(void)
 {
     uint8_t state = KVC_PATH_FORMATTING;
     for (unsigned i = 0; i < 6000 && state != KVC_PATH_UP; i++) {
-        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, on_path, &state), 0);
+        ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, NULL, on_path, &state), 0);
         rig_sleep_ms(10);
     }
     ck_assert_uint_eq(state, KVC_PATH_UP);

@@ -38,7 +38,7 @@ static int on_path(void *ctx, const void *row)
 static struct kvc_path path_of(struct kvc *session)
 {
     struct kvc_path path = {0};
-    ck_assert_int_eq(kvc_list(session, KVC_TABLE_PATHS, on_path, &path), 0);
+    ck_assert_int_eq(kvc_list(session, KVC_TABLE_PATHS, NULL, on_path, &path), 0);
     return path;
 }
 
@@ -381,7 +381,7 @@ START_TEST(a_path_that_is_not_mounted_at_a_start_costs_nothing)
     rig_restart(&rig, two);
     open_session();
     seen[0] = 1;
-    ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, second_of, seen), 0);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, NULL, second_of, seen), 0);
     ck_assert_uint_eq(seen[1], 2);
     store_chain(20);
     kvc_close(&k);
@@ -396,7 +396,7 @@ START_TEST(a_path_that_is_not_mounted_at_a_start_costs_nothing)
     rig_restart(&rig, two);
     open_session();
     memset(seen, 0, sizeof seen);
-    ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, second_of, seen), 0);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_PATHS, NULL, second_of, seen), 0);
     for (uint32_t chain = 1; chain <= 8; chain++)
         ck_assert_uint_eq(load_chain(chain), CHAIN);
 }
@@ -685,7 +685,7 @@ START_TEST(paths_tell_what_was_written)
     struct kvc_writes w = {0};
     store_durably(1);
     const struct kvc_path path = path_of(k);
-    ck_assert_int_eq(kvc_list(k, KVC_TABLE_WRITES, on_writes, &w), 0);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_WRITES, NULL, on_writes, &w), 0);
     ck_assert_ptr_nonnull(strstr(path.path, "kvcache.store"));
     ck_assert_uint_ne(path.state, KVC_PATH_OUT);
     ck_assert_uint_ge(path.write_bytes, CHAIN * BYTES);

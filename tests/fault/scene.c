@@ -365,7 +365,7 @@ static void administer(struct scene *s, const uint8_t *keys)
     struct kvc_evict_filter some = {.key = keys};
     unsigned n = 0;
     (void)went(s, "kvc_stats", kvc_stats(s->k, on_stat, &n));
-    (void)went(s, "kvc_list", kvc_list(s->k, KVC_TABLE_NAMESPACES, on_row, &n));
+    (void)went(s, "kvc_list", kvc_list(s->k, KVC_TABLE_NAMESPACES, NULL, on_row, &n));
     (void)went(s, "kvc_explain", kvc_explain(s->k, kvc_ns_id(s->ns), keys, N, on_explanation, &n));
     (void)went(s, "kvc_evict", kvc_evict(s->k, &some, &evicted));
 }
@@ -405,7 +405,7 @@ static bool device_is_up(struct scene *s, unsigned patience_ms)
 {
     for (const uint64_t until = rig_now_ms() + patience_ms; rig_now_ms() < until;) {
         bool up = false;
-        if (went(s, "kvc_list", kvc_list(s->k, KVC_TABLE_DEVICES, on_device, &up)) && up)
+        if (went(s, "kvc_list", kvc_list(s->k, KVC_TABLE_DEVICES, NULL, on_device, &up)) && up)
             return true;
         rig_sleep_ms(10);
     }

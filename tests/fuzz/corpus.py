@@ -263,7 +263,7 @@ def reply_seeds():
     for message, data in vectors("replies.txt") + vectors("rejects.txt"):
         call = CALL_OF.get(message.replace("_reply", ""))
         if message == "list_reply" and len(data) > 5:
-            call += 16 * ((data[5] - 1) % 8)  # of its table
+            call += 16 * ((data[5] - 1) % 15)  # of its table
         if call is None or not message.endswith("_reply"):
             continue
         done = calling(call) + record(REPLY, 0, data)

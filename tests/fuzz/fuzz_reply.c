@@ -151,7 +151,7 @@ static int on_row(void *ctx, const void *row)
 static void call_list(unsigned arg)
 {
     const enum kvc_table_id table = (enum kvc_table_id)(1 + arg % (KVC_TABLE_END - 1));
-    check(kvc_list(kvc, table, on_row, (void *)kvc_table(table)));
+    check(kvc_list(kvc, table, NULL, on_row, (void *)kvc_table(table)));
 }
 
 static int on_explained(void *ctx, const struct kvc_explanation *x)

@@ -160,8 +160,16 @@ def requests():
         request("cancel", "a request", [4]),
         request("cancel", "largest", [U64]),
         request("stats", "as it is", []),
-        request("list", "from the start", [1, 0, b""]),
-        request("list", "largest", [1, 256, b"\xff" * 320], corr=U64, deadline=600000),
+        request("list", "from the start", [1, 0, b"", "", 0, ""]),
+        request("list", "names, continued", [10, 0, b"\x02manual", "man", 0, "t"]),
+        request("list", "one name", [10, 0, b"", "manual", 1, ""]),
+        request(
+            "list",
+            "largest",
+            [9, 256, b"\xff" * 320, "n" * 127, 0, "s" * 127],
+            corr=U64,
+            deadline=600000,
+        ),
         request("ns_spec", "one", [1]),
         request("ns_spec", "largest id", [U32]),
         request("explain", "one key anywhere", [0, K[0]]),
@@ -228,10 +236,6 @@ def requests():
             [2, "n" * 127, U32, "s" * 127, U32, [K[0]] * 16, 32, 100, U64, b""],
             corr=U64,
         ),
-        request("name_list", "all conversations", [1, "", 0, "", b""]),
-        request("name_list", "continued", [2, "man", 0, "t", b"\x02manual"]),
-        request("name_list", "one", [2, "manual", 1, "", b""]),
-        request("name_list", "largest", [2, "n" * 127, 0, "s" * 127, b"\xff" * 320]),
         request("name_forget", "the name alone", [1, "chat-17", "", 0, 0]),
         request("name_forget", "its blocks too", [2, "n" * 127, "s" * 127, 1, 0]),
         request("name_forget", "what would go", [2, "handbook", "", 1, 1]),
@@ -478,25 +482,19 @@ def replies():
         rows("writes", "no storage tier", []),
         reply("name_put", "all of it", [40, 6291456], corr=8),
         reply("name_put", "largest", [U32, U64]),
-        reply("name_list", "none", [b"", []]),
-        reply(
-            "name_list",
+        rows(
+            "documents",
             "one",
             [
-                b"",
-                [
-                    [2, "manual", "alice", "default", "", "llama-3.1-8b", 1, 40, 3, 40, 6291456]
-                    + [2097152, 6291456, 90000, 1500, 0, 80, 1, 1, K[2]]
-                ],
+                [2, "manual", "alice", "default", "", "llama-3.1-8b", 1, 40, 40, 3, 6291456]
+                + [2097152, 6291456, 90000, 1500, 0, 80, 1, 1, K[2]]
             ],
         ),
-        reply(
-            "name_list",
-            "17, largest numbers, and more",
-            [
-                b"\xff" * 320,
-                [[2] + ["n" * 127] * 5 + [U32] * 4 + [U64] * 6 + [U32, 1, 1, b"\xff" * 32]] * 17,
-            ],
+        rows(
+            "conversations",
+            "17, largest, and more",
+            [[1] + ["n" * 127] * 5 + [U32] * 4 + [U64] * 6 + [U32, 1, 1, b"\xff" * 32]] * 17,
+            b"\xff" * 320,
         ),
         reply("name_forget", "the name alone", [0] * 11),
         reply(

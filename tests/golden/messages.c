@@ -135,7 +135,6 @@ const struct message_kind message_kinds[] = {
     REPLY(CANCEL, "cancel", cancel),
     REPLY(HINT, "hint", bare),
     REPLY(NAME_PUT, "name_put", name_put),
-    REPLY(NAME_LIST, "name_list", name_list),
     REPLY(NAME_FORGET, "name_forget", name_forget),
     REPLY(NAME_LOAD, "name_load", name_load),
     REPLY(NAME_TOKENS, "name_tokens", name_tokens),

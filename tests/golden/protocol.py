@@ -64,11 +64,11 @@ BLOCK = fields(
     " tiers chunk off"
 )
 CORRUPT = fields("key:b ns group shard tier below chunk off")
-NAME = fields(
-    "kind name:t principal:t tenant:t sub:t model:t ns tokens blocks tokens_cached bytes"
+RECORD = fields("ns block_tokens timestamp_ms input_tokens output_tokens ids:b")
+NAMES = fields(
+    "kind name:t principal:t tenant:t sub_tenant:t model:t ns tokens tokens_cached blocks bytes"
     " bytes_in_memory bytes_on_disk age_ms idle_ms ttl_ms priority pinned has_tokens tip:b"
 )
-RECORD = fields("ns block_tokens timestamp_ms input_tokens output_tokens ids:b")
 # Tables of LIST: number, columns.
 TABLES = {
     "namespaces": (
@@ -129,6 +129,8 @@ TABLES = {
             " from_path"
         ),
     ),
+    "conversations": (9, NAMES),
+    "documents": (10, NAMES),
 }
 
 SPEC = fields(
@@ -159,7 +161,6 @@ REQUESTS = {
     "trace_dump": (20, fields("ns cursor")),
     "drain": (21, fields("bytes_max")),
     "name_put": (24, fields("kind name:t") + SEQ + fields("flags priority ttl_ms ids:b")),
-    "name_list": (25, fields("kind name:t exact sub:t cursor:b")),
     "name_forget": (26, fields("kind name:t sub:t evict dry_run")),
     "name_load": (27, fields("kind name:t sub:t ttl_ms flags")),
     "name_tokens": (28, fields("kind name:t sub:t first")),
@@ -169,7 +170,7 @@ REQUESTS = {
         32,
         fields("scope tenant:t sub:t ns host_limit nvme_limit host_share nvme_share"),
     ),
-    "list": (44, fields("table max cursor:b")),
+    "list": (44, fields("table max cursor:b prefix:t exact sub:t")),
     "policy": (35, fields("action name:t keep_percent load_or_recompute admission pin_bytes_max")),
     "ns_spec": (36, fields("ns")),
     "hint": (23, SEQ + fields("kind within_ms")),
@@ -215,7 +216,6 @@ REPLIES = {
     "trace_dump": fields("cursor lost") + [("items", RECORD)],
     "drain": fields("left stop"),
     "name_put": fields("tokens bytes"),
-    "name_list": fields("cursor:b") + [("items", NAME)],
     "name_forget": EVICTED + fields("kept_named kept_pinned kept_used kept_below kept_passed"),
     "name_load": fields("bytes"),
     "name_tokens": fields("tokens ids:b"),

@@ -482,7 +482,7 @@ START_TEST(leases_of_a_hung_reader_are_ended_by_an_operator)
     const struct msg_acquire acquire = acquire_of(4, 0);
     ck_assert_int_eq(peer_store(&p, &store, NULL), KVC_ST_OK);
     ck_assert_int_eq(peer_acquire(&p, &acquire, &lease, NULL), KVC_ST_OK);
-    ck_assert_int_eq(kvc_list(s.k, KVC_TABLE_SESSIONS, find_holder, &o), 0);
+    ck_assert_int_eq(kvc_list(s.k, KVC_TABLE_SESSIONS, NULL, find_holder, &o), 0);
     ck_assert_uint_eq(o.leased, 4 * HOSTILE_BLOCK);
     ck_assert_int_eq(kvc_session_end(s.k, o.session), 0); /* p does not close */
     rig_wait_stat(s.k, "core.leases", 0);

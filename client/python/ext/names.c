@@ -155,32 +155,6 @@ static PyObject *whole(uint64_t value)
     return PyLong_FromUnsignedLongLong(value);
 }
 
-static PyObject *info_to(const void *item)
-{
-    const struct kvc_name_info *i = item;
-    PyObject *d = PyDict_New();
-    if (d == NULL)
-        return NULL;
-    bool good =
-        dict_take(d, "kind", whole(i->kind)) && dict_take(d, "name", text(i->name)) &&
-        dict_take(d, "principal", text(i->principal)) && dict_take(d, "tenant", text(i->tenant)) &&
-        dict_take(d, "sub_tenant", text(i->sub)) && dict_take(d, "model", text(i->model)) &&
-        dict_take(d, "ns", whole(i->ns)) && dict_take(d, "tokens", whole(i->tokens)) &&
-        dict_take(d, "blocks", whole(i->blocks)) &&
-        dict_take(d, "tokens_cached", whole(i->tokens_cached)) &&
-        dict_take(d, "bytes", whole(i->bytes)) &&
-        dict_take(d, "bytes_in_memory", whole(i->bytes_in_memory)) &&
-        dict_take(d, "bytes_on_disk", whole(i->bytes_on_disk)) &&
-        dict_take(d, "age_ms", whole(i->age_ms)) && dict_take(d, "idle_ms", whole(i->idle_ms)) &&
-        dict_take(d, "ttl_ms", whole(i->ttl_ms)) && dict_take(d, "priority", whole(i->priority)) &&
-        dict_take(d, "pinned", PyBool_FromLong(i->pinned)) &&
-        dict_take(d, "has_tokens", PyBool_FromLong(i->has_tokens)) &&
-        dict_take(d, "tip", PyBytes_FromStringAndSize((const char *)i->tip, KVC_KEY_BYTES));
-    if (!good)
-        Py_CLEAR(d);
-    return d;
-}
-
 /* A row of a table, by its columns. */
 static PyObject *cell_to(const struct kvc_column *c, const void *row)
 {
@@ -191,6 +165,7 @@ static PyObject *cell_to(const struct kvc_column *c, const void *row)
     case KVC_COLUMN_TEXT:
         return text(at);
     case KVC_COLUMN_KEY:
+    case KVC_COLUMN_UUID:
         return PyBytes_FromStringAndSize(at, c->bytes);
     case KVC_COLUMN_BOOL:
         return PyBool_FromLong(*at);
@@ -210,6 +185,11 @@ static PyObject *row_to(const struct kvc_table *table, const void *row)
         if (!dict_take(d, table->column[i].name, cell_to(&table->column[i], row)))
             Py_CLEAR(d);
     return d;
+}
+
+static PyObject *info_to(const void *item)
+{
+    return row_to(kvc_table(KVC_TABLE_DOCUMENTS), item); /* a conversation's has the same columns */
 }
 
 static PyObject *pin_to(const void *item)
@@ -345,7 +325,7 @@ static PyObject *pin_list(PyObject *self, PyObject *args)
     if (state == NULL)
         return NULL;
     struct list list = {.bytes = sizeof(struct kvc_pin_info)};
-    if (session_end(s, state, kvc_list(s->kvc, KVC_TABLE_PINS, take_row, &list)) < 0) {
+    if (session_end(s, state, kvc_list(s->kvc, KVC_TABLE_PINS, NULL, take_row, &list)) < 0) {
         free(list.item);
         return NULL;
     }

@@ -460,7 +460,7 @@ START_TEST(rows_are_walked_over_several_replies)
 {
     uint32_t count = 0;
     atomic_store(&fake.s->list_pages, 3);
-    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, count_ns, &count), 0);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, NULL, count_ns, &count), 0);
     ck_assert_uint_eq(count, 6);
 }
 END_TEST
@@ -469,9 +469,10 @@ START_TEST(pages_that_never_end_are_no_answer)
 {
     uint32_t count = 0;
     atomic_store(&fake.s->list_pages, UINT32_MAX); /* the second one goes on where it began */
-    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, count_ns, &count), KVC_E_BAD_MESSAGE);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, NULL, count_ns, &count),
+                     KVC_E_BAD_MESSAGE);
     ck_assert_uint_eq(count, 4);
-    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_END, count_ns, &count), -EINVAL);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_END, NULL, count_ns, &count), -EINVAL);
     ck_assert_ptr_null(kvc_table(KVC_TABLE_END));
 }
 END_TEST
@@ -480,7 +481,7 @@ START_TEST(a_walk_ends_when_the_callback_says_so)
 {
     uint32_t count = 0;
     atomic_store(&fake.s->list_pages, 6);
-    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, count_ns, &count), 77);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, NULL, count_ns, &count), 77);
     ck_assert_uint_eq(count, 7);
 }
 END_TEST

@@ -106,12 +106,12 @@ START_TEST(the_daemon_tells_of_its_devices)
 {
     struct kvc_device all[3] = {0};
     struct kvc_rate rate[3] = {0};
-    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, count_devices, all), 0);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, NULL, count_devices, all), 0);
     ck_assert_str_eq(all[0].device, "emu:0");
     ck_assert(all[0].up && all[0].emulated);
     ck_assert_uint_eq(all[0].limit_bytes, 1 << 20);
     ck_assert_uint_eq(all[0].blocks, 7);
-    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_RATES, take_rate, rate), 0);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_RATES, NULL, take_rate, rate), 0);
     ck_assert_str_eq(rate[1].device, "emu:0");
     ck_assert_uint_eq(rate[1].fragment_bytes, 16384);
     ck_assert_uint_eq(rate[0].from_kernel, 4);
@@ -119,9 +119,10 @@ START_TEST(the_daemon_tells_of_its_devices)
     ck_assert_str_eq(all[1].name, "NVIDIA H200");
     ck_assert_str_eq(all[1].why, "fell off the bus");
     ck_assert(!all[1].up && !all[1].emulated && all[1].outs == 3);
-    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, stop_at_first, NULL), 42);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, NULL, stop_at_first, NULL), 42);
     fake_rule(&fake, KVC_OP_LIST, FAKE_BAD_BODY, 0, 1);
-    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, stop_at_first, NULL), KVC_E_BAD_MESSAGE);
+    ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, NULL, stop_at_first, NULL),
+                     KVC_E_BAD_MESSAGE);
 }
 END_TEST
 

@@ -225,6 +225,16 @@ static void settle_quota(struct msg_quota_set *msg)
         msg->nvme_share = msg->nvme_limit;
 }
 
+static void settle_list(struct msg_list *msg)
+{
+    if (msg->table < KVC_TABLE_CONVERSATIONS) {
+        msg->prefix.n = msg->sub.n = 0;
+        msg->exact = 0;
+    }
+    msg->exact = msg->exact && msg->prefix.n != 0;
+    msg->cursor.n = msg->exact ? 0 : msg->cursor.n;
+}
+
 /* Of what is kept: names, pins, quotas, the policy. */
 static void settle_kept(const struct message_kind *kind, union message_room *room)
 {
@@ -232,10 +242,8 @@ static void settle_kept(const struct message_kind *kind, union message_room *roo
         struct msg_name_put *msg = (struct msg_name_put *)room->bytes;
         if (msg->ids.n != 0)
             msg->seq.tokens = msg->ids.n / 4;
-    } else if (kind->schema == &codec__req_name_list) {
-        struct msg_name_list *msg = (struct msg_name_list *)room->bytes;
-        msg->exact = msg->exact && msg->name.n != 0;
-        msg->cursor.n = msg->exact ? 0 : msg->cursor.n;
+    } else if (kind->schema == &codec__req_list) {
+        settle_list((struct msg_list *)room->bytes);
     } else if (kind->schema == &codec__req_pin) {
         struct msg_pin *msg = (struct msg_pin *)room->bytes;
         msg->tier = msg->tier % 2 ? KVC_TIER_HOST : KVC_TIER_NONE;
@@ -294,10 +302,8 @@ static void settle(const struct message_kind *kind, union message_room *room)
     } else if (kind->schema == &codec__req_name_put) {
         struct msg_name_put *msg = (struct msg_name_put *)room->bytes;
         msg->seq.tokens = msg->ids.n / 4;
-    } else if (kind->schema == &codec__req_name_list) {
-        struct msg_name_list *msg = (struct msg_name_list *)room->bytes;
-        msg->exact = msg->exact && msg->name.n > 0;
-        msg->cursor.n = msg->exact ? 0 : msg->cursor.n;
+    } else if (kind->schema == &codec__req_list) {
+        settle_list((struct msg_list *)room->bytes);
     } else if (kind->schema == &codec__req_trace) {
         struct msg_trace *msg = (struct msg_trace *)room->bytes;
         bool on = msg->action == KVC_TRACE_ON;

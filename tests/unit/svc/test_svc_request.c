@@ -423,6 +423,10 @@ START_TEST(what_no_list_knows_is_refused)
         head = sr_list(&s, p, &msg);
         ck_assert_uint_eq(head->status, n == 8 ? KVC_ST_OK : KVC_ST_BAD_ARGUMENT);
     }
+    msg = (struct msg_list){.table = KVC_TABLE_DOCUMENTS, .prefix = codec_text("nobody's")};
+    ck_assert_uint_eq(sr_list(&s, p, &msg)->status, KVC_ST_OK);
+    msg.exact = 1;
+    ck_assert_uint_eq(sr_list(&s, p, &msg)->status, KVC_ST_NO_NAME);
 }
 END_TEST
 
