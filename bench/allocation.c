@@ -162,7 +162,8 @@ static int write_tokens(const struct allocation *a, struct kv *kv, uint32_t firs
 }
 
 /* As a worker writes them: the prompt in chunks, then token by token. */
-static int fill(const struct allocation *a, struct kv *kv, struct length l, uint64_t *take_ns)
+static int allocation_fill(const struct allocation *a, struct kv *kv, struct length l,
+                           uint64_t *take_ns)
 {
     int rc = 0;
     for (uint32_t first = 0, n; rc == 0 && first < l.all; first += n) {
@@ -187,7 +188,7 @@ static int run_sequence(const struct allocation *a, const struct kv_setup *setup
     int rc = is->create(setup, &kv);
     if (rc == 0) {
         take_ns = now_ns() - begin;
-        rc = fill(a, kv, l, &take_ns);
+        rc = allocation_fill(a, kv, l, &take_ns);
         is->usage(kv, &usage);
         const uint64_t end = now_ns();
         is->destroy(kv);
@@ -237,19 +238,19 @@ static int run_strategy(struct allocation *a, const struct kv_strategy *is,
 
 static const struct kv_strategy *const compared[STRATEGIES] = {&kv_static, &kv_doubling, &kv_paged};
 
-static double ratio(uint64_t of, uint64_t by)
+static double allocation_ratio(uint64_t of, uint64_t by)
 {
     return (double)of / (double)by;
 }
 
-static void report_json(const struct allocation *a, unsigned i, const struct outcome *o)
+static void allocation_report_json(const struct allocation *a, unsigned i, const struct outcome *o)
 {
     const struct {
         const char *name, *unit;
         double value;
     } metrics[] = {
-        {"allocated_by_needed", "", ratio(o->allocated, o->needed)},
-        {"copied_by_needed", "", ratio(o->copied, o->needed)},
+        {"allocated_by_needed", "", allocation_ratio(o->allocated, o->needed)},
+        {"copied_by_needed", "", allocation_ratio(o->copied, o->needed)},
         {"allocation_s_per_token", "s", o->take_s / (double)o->tokens},
         {"write_s_per_token", "s", (o->all_s - o->take_s) / (double)o->tokens},
     };
@@ -283,13 +284,13 @@ static void report_head(const struct allocation *a)
            c->layers, c->kv_heads, c->head_size, (uintmax_t)token_bytes(a), c->name);
 }
 
-static void report(const struct allocation *a, unsigned i, const struct outcome *o)
+static void allocation_report(const struct allocation *a, unsigned i, const struct outcome *o)
 {
     if (a->json)
-        report_json(a, i, o);
+        allocation_report_json(a, i, o);
     else
         printf("  %-10s  %18.3f   %15.3f   %27.0f   %7.0f\n", compared[i]->name,
-               ratio(o->allocated, o->needed), ratio(o->copied, o->needed),
+               allocation_ratio(o->allocated, o->needed), allocation_ratio(o->copied, o->needed),
                o->take_s * 1e9 / (double)o->tokens,
                (o->all_s - o->take_s) * 1e9 / (double)o->tokens);
 }
@@ -309,7 +310,7 @@ static uint64_t formula_tokens(const struct allocation *a, unsigned i)
 
 static void report_formula(const struct allocation *a, unsigned i, uint64_t bytes, uint64_t wanted)
 {
-    const double by_needed = ratio(bytes, a->tokens * token_bytes(a));
+    const double by_needed = allocation_ratio(bytes, a->tokens * token_bytes(a));
     const bool paged = compared[i] == &kv_paged;
     if (a->json)
         out_json(&(struct out_metric){.bench = "allocation",
@@ -322,7 +323,7 @@ static void report_formula(const struct allocation *a, unsigned i, uint64_t byte
                                       .unit = "B",
                                       .limit_what = "formula",
                                       .limit = (double)wanted,
-                                      .ratio = ratio(bytes, wanted)});
+                                      .ratio = allocation_ratio(bytes, wanted)});
     else
         printf("  %-10s  %ju bytes: %ju tokens, %.3f of those needed%s%s\n", compared[i]->name,
                (uintmax_t)bytes, (uintmax_t)(bytes / token_bytes(a)), by_needed,
@@ -358,7 +359,7 @@ static int check_formulas(struct allocation *a)
 
 /* ---- the command ---- */
 
-static int take_option(void *ctx, int c, char **argv)
+static int allocation_take_option(void *ctx, int c, char **argv)
 {
     struct allocation *a = ctx;
     switch (c) {
@@ -383,7 +384,7 @@ static int take_option(void *ctx, int c, char **argv)
     }
 }
 
-static int parse(int argc, char **argv, struct allocation *a)
+static int allocation_parse(int argc, char **argv, struct allocation *a)
 {
     static const struct option options[] = {{"requests", required_argument, NULL, 'r'},
                                             {"preset", required_argument, NULL, 'P'},
@@ -395,7 +396,7 @@ static int parse(int argc, char **argv, struct allocation *a)
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     char why[MODEL_WHY_BYTES];
-    const int rc = opt_each(argc, argv, options, help, NULL, take_option, a);
+    const int rc = opt_each(argc, argv, options, help, NULL, allocation_take_option, a);
     if (rc != 0)
         return rc;
     if (optind < argc)
@@ -421,7 +422,7 @@ int cmd_allocation(int argc, char **argv)
 {
     struct allocation a = {
         .preset = "tiny", .requests = 100, .seed = 1, .block = 16, .tokens = 2048};
-    int rc = parse(argc, argv, &a);
+    int rc = allocation_parse(argc, argv, &a);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     rc = lengths_load(&a);
@@ -432,7 +433,7 @@ int cmd_allocation(int argc, char **argv)
         struct outcome o;
         rc = run_strategy(&a, compared[i], a.length, a.n, &o);
         if (rc == 0)
-            report(&a, i, &o);
+            allocation_report(&a, i, &o);
     }
     rc = rc == 0 ? check_formulas(&a) : rc;
     free(a.rows);

@@ -112,8 +112,8 @@ static void order_pages(struct bench *b, uint32_t pages)
 }
 
 /* K of a page's tokens, then V of them; a token has its heads side by side. */
-static void lay_out(struct bench *b, uint32_t row_bytes, uint32_t pages, uint32_t seqs,
-                    uint32_t queries)
+static void attention_lay_out(struct bench *b, uint32_t row_bytes, uint32_t pages, uint32_t seqs,
+                              uint32_t queries)
 {
     const uint32_t kv_heads = (uint32_t)b->args->kv_heads;
     const uint64_t half = (uint64_t)PAGE_TOKENS * kv_heads * row_bytes;
@@ -176,7 +176,7 @@ static int bench_open(struct bench *b)
     for (size_t i = 0; i < floats; i++)
         b->q[i] = (float)next_random(&random) * 0x1p-30f - 1;
     order_pages(b, pages);
-    lay_out(b, row_bytes, pages, seqs, queries);
+    attention_lay_out(b, row_bytes, pages, seqs, queries);
     const double seen = (double)queries * (ATTENTION_BEFORE + (queries + 1) / 2.0);
     b->flops = prefill ? 4.0 * ATTENTION_HEAD * HEADS * seen : 0;
     return 0;
@@ -223,7 +223,7 @@ static int run_device_read(void *ctx, double seconds, double *ret_value)
     return rc;
 }
 
-static int run_ours(void *ctx, double seconds, double *ret_value)
+static int attention_run_ours(void *ctx, double seconds, double *ret_value)
 {
     const struct bench *b = ctx;
     const uint64_t begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
@@ -255,8 +255,8 @@ static int run_blas(void *ctx, double seconds, double *ret_value)
 
 /* ---- results ---- */
 
-static void report(const struct bench *b, const struct perf_side *ours,
-                   const struct perf_side *limit)
+static void attention_report(const struct bench *b, const struct perf_side *ours,
+                             const struct perf_side *limit)
 {
     const bool prefill = b->args->prefill;
     const double ratio = limit->value > 0 ? ours->value / limit->value : 0;
@@ -292,7 +292,7 @@ static int one_type(const struct attention_args *args, enum kvc_type type)
 {
     struct bench b = {.args = args, .type = type};
     const bool has_limit = !args->prefill || (attention_has_blas() && !args->device);
-    struct perf_side sides[2] = {{.run = args->device ? run_device : run_ours},
+    struct perf_side sides[2] = {{.run = args->device ? run_device : attention_run_ours},
                                  {.what = args->prefill ? "OpenBLAS" : "read",
                                   .run = args->device    ? run_device_read
                                          : args->prefill ? run_blas
@@ -303,7 +303,7 @@ static int one_type(const struct attention_args *args, enum kvc_type type)
     if (rc == 0)
         rc = perf_rounds(&args->perf, &b, sides, has_limit ? 2 : 1);
     if (rc == 0)
-        report(&b, &sides[0], &sides[1]);
+        attention_report(&b, &sides[0], &sides[1]);
     bench_close(&b);
     return rc;
 }
@@ -318,7 +318,7 @@ static int take_type(struct attention_args *args)
     return say_usage("--type: '%s' is none of fp32, fp16, bf16, fp8, q8_0, q4_0, int8", optarg);
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int attention_take_option(void *ctx, int c, char **argv)
 {
     struct attention_args *args = ctx;
     switch (c) {
@@ -366,7 +366,7 @@ int cmd_attention(int argc, char **argv)
                                   .split = SPLIT_TOKENS,
                                   .type = KVC_TYPES,
                                   .bytes = PERF_WORKING_SET};
-    int rc = opt_each(argc, argv, options, help, NULL, take_option, &args);
+    int rc = opt_each(argc, argv, options, help, NULL, attention_take_option, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     if (optind < argc)

@@ -22,7 +22,7 @@ static void note_end(struct gpu_op *op)
     ended++;
 }
 
-static int turn(struct bench_device *d, int64_t timeout_ns)
+static int bench_device_turn(struct bench_device *d, int64_t timeout_ns)
 {
     const int rc = loop_turn(d->loop, timeout_ns);
     if (rc < 0)
@@ -30,7 +30,8 @@ static int turn(struct bench_device *d, int64_t timeout_ns)
     return rc < 0 ? BENCH_FAILED : 0;
 }
 
-static int check(const struct bench_device *d, const struct gpu_op *op, const char *what)
+static int bench_device_check(const struct bench_device *d, const struct gpu_op *op,
+                              const char *what)
 {
     if (op->status == 0)
         return 0;
@@ -46,8 +47,8 @@ int bench_device_run(struct bench_device *d, struct gpu_op *op, const char *what
     op->done = note_end;
     gpu_submit(d->gpu, op);
     while (rc == 0 && ended == before)
-        rc = turn(d, -1);
-    return rc != 0 ? rc : check(d, op, what);
+        rc = bench_device_turn(d, -1);
+    return rc != 0 ? rc : bench_device_check(d, op, what);
 }
 
 /* ---- fragments ---- */
@@ -125,13 +126,13 @@ static bool is_next_there(const struct flight *f)
     return f->reaped < f->submitted && f->has_ended[f->reaped % BENCH_DEVICE_DEPTH];
 }
 
-static int reap(const struct bench_device *d, struct flight *f)
+static int bench_device_reap(const struct bench_device *d, struct flight *f)
 {
     const struct gpu_op *op = &f->op[f->reaped++ % BENCH_DEVICE_DEPTH];
     if (f->over && op->status == -ECANCELED)
         return 0;
     f->bytes += op->bytes;
-    return check(d, op, "copy");
+    return bench_device_check(d, op, "copy");
 }
 
 static void look_whether_over(struct flight *f)
@@ -151,7 +152,7 @@ int bench_device_flood(struct bench_device *d, const struct bench_flood *flood, 
     *f = (struct flight){.flood = flood, .until = begun + (uint64_t)(flood->seconds * 1e9)};
     do {
         while (is_next_there(f)) {
-            const int bad = reap(d, f);
+            const int bad = bench_device_reap(d, f);
             rc = rc != 0 ? rc : bad;
         }
         look_whether_over(f);
@@ -159,7 +160,7 @@ int bench_device_flood(struct bench_device *d, const struct bench_flood *flood, 
         while (!f->over && f->submitted - f->reaped < BENCH_DEVICE_DEPTH)
             submit_next(d, f);
         if (f->reaped < f->submitted && !is_next_there(f))
-            waited = turn(d, flood->is_over != NULL ? LOOK_NS : -1);
+            waited = bench_device_turn(d, flood->is_over != NULL ? LOOK_NS : -1);
     } while (waited == 0 && f->reaped < f->submitted);
     *ret_rate = (double)f->bytes / ((double)(now_ns() - begun) * 1e-9);
     return rc != 0 ? rc : waited;
@@ -182,7 +183,7 @@ static int open_gpu(struct bench_device *d, uint64_t extra)
         return BENCH_FAILED;
     }
     while (gpu_state(d->gpu) == GPU_STARTING) {
-        rc = turn(d, -1);
+        rc = bench_device_turn(d, -1);
         if (rc != 0)
             return rc;
     }

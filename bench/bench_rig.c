@@ -69,7 +69,7 @@ static void remove_store(const struct rig *rig)
 }
 
 /* Nothing here may allocate or lock: unlink, rmdir, kill, waitpid, _exit and remove_store only. */
-static void on_signal(int number)
+static void bench_rig_on_signal(int number)
 {
     struct rig *rig = current;
     if (rig && rig->pid > 0) {
@@ -85,7 +85,7 @@ static void on_signal(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = bench_rig_on_signal};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -122,7 +122,7 @@ static int find_daemon(const char *given, char path[PATH_MAX])
     return BENCH_DOWN;
 }
 
-static int make_directory(struct rig *rig, bool server)
+static int bench_rig_make_directory(struct rig *rig, bool server)
 {
     const char *base = getenv("TMPDIR");
     if (!base || base[0] != '/' || strlen(base) > 60)
@@ -334,7 +334,7 @@ static int start_own(struct rig *rig, const struct rig_options *options)
     char path[PATH_MAX];
     int rc = options->server ? 0 : find_daemon(options->daemon_path, path);
     if (rc == 0)
-        rc = make_directory(rig, options->server);
+        rc = bench_rig_make_directory(rig, options->server);
     if (rc == 0)
         rc = make_store(rig, options->store_in);
     if (rc == 0)

@@ -96,7 +96,7 @@ static void pause_ms(unsigned ms)
     nanosleep(&ts, NULL);
 }
 
-static void keys_of(uint64_t stream, uint64_t chain, uint8_t keys[CHAIN * KVC_KEY_BYTES])
+static void churn_keys_of(uint64_t stream, uint64_t chain, uint8_t keys[CHAIN * KVC_KEY_BYTES])
 {
     for (uint32_t i = 0; i < CHAIN; i++)
         perf_key(stream, chain * CHAIN + i, keys + (size_t)i * KVC_KEY_BYTES);
@@ -136,7 +136,7 @@ static int reader_turn(struct reader *r, uint64_t chain)
     uint64_t offsets[CHAIN];
     struct kvc_seq seq = {.tokens = CHAIN * BLOCK_TOKEN, .group = {{.keys = keys, .n = CHAIN}}};
     struct kvc_hold *hold = NULL;
-    keys_of(HOT_STREAM, chain, keys);
+    churn_keys_of(HOT_STREAM, chain, keys);
     const uint64_t begun = now_ns();
     int rc = kvc_acquire(r->ns, &seq, NULL, &hold);
     if (rc < 0)
@@ -179,7 +179,7 @@ static int reader_again(struct reader *r)
         1 + reader_random(r) % (r->c->nvme_bytes / 4 * 3 / (CHAIN * r->c->block_bytes));
     if (back > stored)
         return 0;
-    keys_of(HOT_STREAM + 1, stored - back, keys);
+    churn_keys_of(HOT_STREAM + 1, stored - back, keys);
     int rc = kvc_acquire(r->stored, &seq, NULL, &hold);
     if (rc < 0)
         return rc;
@@ -243,12 +243,12 @@ static int reader_stop(struct churn *c)
 
 /* ---- the worker that stores ---- */
 
-static int store_begin(struct churn *c, uint32_t at)
+static int churn_store_begin(struct churn *c, uint32_t at)
 {
     uint8_t keys[CHAIN * KVC_KEY_BYTES];
     uint64_t offsets[CHAIN];
     struct kvc_op *op;
-    keys_of(HOT_STREAM + 1, c->next++, keys);
+    churn_keys_of(HOT_STREAM + 1, c->next++, keys);
     for (uint32_t i = 0; i < CHAIN; i++)
         offsets[i] = ((uint64_t)at * CHAIN + i) * c->block_bytes;
     const struct kvc_blocks blocks = {.keys = keys, .n = CHAIN};
@@ -260,7 +260,7 @@ static int store_begin(struct churn *c, uint32_t at)
     return 0;
 }
 
-static int store_end(struct churn *c, uint32_t at, int rc, const struct kvc_result *result)
+static int churn_store_end(struct churn *c, uint32_t at, int rc, const struct kvc_result *result)
 {
     if (rc < 0)
         return perf_fail(&c->session, rc, "store");
@@ -290,7 +290,7 @@ static int store_until(struct churn *c, uint64_t until_ns)
     uint32_t running = 0;
     int rc = ready.fd < 0 ? perf_fail(&c->session, ready.fd, "kvc_fd") : 0;
     for (; rc == 0 && running < c->args.depth; running++)
-        rc = store_begin(c, running);
+        rc = churn_store_begin(c, running);
     while (rc == 0 && running > 0) {
         struct kvc_op *op;
         if (kvc_progress(kvc) <= 0 && poll(&ready, 1, 1000) < 0 && errno != EINTR)
@@ -299,9 +299,9 @@ static int store_until(struct churn *c, uint64_t until_ns)
             const uint32_t at = (uint32_t)((uint64_t *)kvc_op_user(op) - c->begun_ns);
             struct kvc_result result;
             int ended = kvc_finish(&op, &result);
-            rc = store_end(c, at, ended, &result);
+            rc = churn_store_end(c, at, ended, &result);
             if (rc == 0 && now_ns() < until_ns)
-                rc = store_begin(c, at);
+                rc = churn_store_begin(c, at);
             else
                 running--;
         }
@@ -373,8 +373,8 @@ static int lead(struct churn *c)
     return rc;
 }
 
-static void metric(const struct churn *c, const char *name, double value, const char *unit,
-                   const char *limit_what, double limit)
+static void churn_metric(const struct churn *c, const char *name, double value, const char *unit,
+                         const char *limit_what, double limit)
 {
     out_json(&(struct out_metric){.bench = "churn",
                                   .keys = {{.key = "block_bytes", .number = c->block_bytes},
@@ -395,31 +395,32 @@ struct outcome {
     const uint64_t *before, *after;
 };
 
-static void report_json(const struct churn *c, const struct outcome *o)
+static void churn_report_json(const struct churn *c, const struct outcome *o)
 {
-    metric(c, "store_bytes_per_s", o->stored_per_s, "B/s", NULL, 0);
-    metric(c, "store_p50", o->p50, "s", NULL, 0);
-    metric(c, "store_p99", o->p99, "s", NULL, 0);
-    metric(c, "store_longest", o->longest, "s", NULL, 0);
-    metric(c, "refused_blocks", (double)c->refused_blocks, "1", NULL, 0);
-    metric(c, "store_waits", (double)(o->after[WAITS] - o->before[WAITS]), "1", NULL, 0);
-    metric(c, "store_wait_longest", (double)o->after[WAIT_LONGEST] * 1e-9, "s", NULL, 0);
-    metric(c, "commit_longest", (double)o->after[COMMIT_LONGEST] * 1e-9, "s", NULL, 0);
-    metric(c, "handler_longest", (double)o->after[TURN_LONGEST] * 1e-9, "s", NULL, 0);
-    metric(c, "demoted_bytes_per_s", o->demoted_per_s, "B/s", NULL, 0);
-    metric(c, "written_bytes_per_s", o->written_per_s, "B/s", "plain writes", c->disk_bytes_per_s);
-    metric(c, "write_amplification", o->amplification, "1", NULL, 0);
-    metric(c, "hot_hit_ratio", o->hot_hits, "1", NULL, 0);
-    metric(c, "again_hit_ratio", o->again_hits, "1", NULL, 0);
-    metric(c, "hot_acquire_p99", o->hot_p99, "s", NULL, 0);
-    metric(c, "hot_acquire_longest", o->hot_longest, "s", NULL, 0);
+    churn_metric(c, "store_bytes_per_s", o->stored_per_s, "B/s", NULL, 0);
+    churn_metric(c, "store_p50", o->p50, "s", NULL, 0);
+    churn_metric(c, "store_p99", o->p99, "s", NULL, 0);
+    churn_metric(c, "store_longest", o->longest, "s", NULL, 0);
+    churn_metric(c, "refused_blocks", (double)c->refused_blocks, "1", NULL, 0);
+    churn_metric(c, "store_waits", (double)(o->after[WAITS] - o->before[WAITS]), "1", NULL, 0);
+    churn_metric(c, "store_wait_longest", (double)o->after[WAIT_LONGEST] * 1e-9, "s", NULL, 0);
+    churn_metric(c, "commit_longest", (double)o->after[COMMIT_LONGEST] * 1e-9, "s", NULL, 0);
+    churn_metric(c, "handler_longest", (double)o->after[TURN_LONGEST] * 1e-9, "s", NULL, 0);
+    churn_metric(c, "demoted_bytes_per_s", o->demoted_per_s, "B/s", NULL, 0);
+    churn_metric(c, "written_bytes_per_s", o->written_per_s, "B/s", "plain writes",
+                 c->disk_bytes_per_s);
+    churn_metric(c, "write_amplification", o->amplification, "1", NULL, 0);
+    churn_metric(c, "hot_hit_ratio", o->hot_hits, "1", NULL, 0);
+    churn_metric(c, "again_hit_ratio", o->again_hits, "1", NULL, 0);
+    churn_metric(c, "hot_acquire_p99", o->hot_p99, "s", NULL, 0);
+    churn_metric(c, "hot_acquire_longest", o->hot_longest, "s", NULL, 0);
 }
 
-static void report(const struct churn *c, const struct outcome *o)
+static void churn_report(const struct churn *c, const struct outcome *o)
 {
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], d[UNITS_TEXT_BYTES];
     if (c->args.json) {
-        report_json(c, o);
+        churn_report_json(c, o);
         return;
     }
     printf("  stores      %s, p50 %.2f ms, p99 %.2f ms, longest %.1f ms; %" PRIu64
@@ -446,7 +447,7 @@ static void report(const struct churn *c, const struct outcome *o)
                o->again_hits);
 }
 
-static int measure(struct churn *c)
+static int churn_measure(struct churn *c)
 {
     uint64_t before[SAID_COUNT], after[SAID_COUNT];
     int rc = stats_now(c, before);
@@ -471,8 +472,8 @@ static int measure(struct churn *c)
         (double)(after[WRITTEN] + after[JOURNAL]) / (double)(after[DEMOTED] ? after[DEMOTED] : 1);
     const uint64_t again = atomic_load(&c->shared->again);
     const uint64_t asked = atomic_load(&c->shared->asked), hit = atomic_load(&c->shared->hit);
-    report(c,
-           &(struct outcome){
+    churn_report(
+        c, &(struct outcome){
                .seconds = seconds,
                .stored_per_s = (double)(c->stored_blocks * c->block_bytes) / seconds,
                .demoted_per_s = demoted / seconds,
@@ -552,7 +553,7 @@ static int disk_alone(struct churn *c)
     return BENCH_OK;
 }
 
-static int start(struct churn *c)
+static int churn_start(struct churn *c)
 {
     const uint64_t staging = c->args.depth * CHAIN * c->block_bytes;
     struct rig_options *o = &c->options;
@@ -574,17 +575,17 @@ static int start(struct churn *c)
     return rc < 0 ? perf_fail(&c->session, rc, "opening a namespace") : 0;
 }
 
-static int run(struct churn *c)
+static int churn_run(struct churn *c)
 {
     int rc = c->args.compare ? disk_alone(c) : 0;
     if (rc == 0)
-        rc = start(c);
+        rc = churn_start(c);
     if (rc == 0)
         rc = reader_start(c);
     if (rc == 0)
         rc = lead(c);
     if (rc == 0)
-        rc = measure(c);
+        rc = churn_measure(c);
     else
         (void)reader_stop(c);
     perf_close(&c->session);
@@ -593,7 +594,7 @@ static int run(struct churn *c)
 
 /* ---- the command ---- */
 
-static int take_option(void *ctx, int o, char **argv)
+static int churn_take_option(void *ctx, int o, char **argv)
 {
     struct churn *c = ctx;
     switch (o) {
@@ -633,7 +634,7 @@ static int take_option(void *ctx, int o, char **argv)
     }
 }
 
-static int parse(int argc, char **argv, struct churn *c)
+static int churn_parse(int argc, char **argv, struct churn *c)
 {
     static const struct option options[] = {{"compare", no_argument, NULL, 'c'},
                                             {"dir", required_argument, NULL, 'D'},
@@ -649,7 +650,7 @@ static int parse(int argc, char **argv, struct churn *c)
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, take_option, c);
+    const int rc = opt_each(argc, argv, options, help, NULL, churn_take_option, c);
     if (rc != 0)
         return rc;
     if (optind < argc)
@@ -674,11 +675,11 @@ int cmd_churn(int argc, char **argv)
     c->nvme_bytes = UINT64_C(3) << 30;
     c->hot_bytes = UINT64_C(128) << 20;
     c->block_bytes = 64 << 10;
-    int rc = parse(argc, argv, c);
+    int rc = churn_parse(argc, argv, c);
     if (rc == 0) {
         c->shared = mmap(NULL, sizeof(*c->shared), PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        rc = c->shared == MAP_FAILED ? BENCH_FAILED : run(c);
+        rc = c->shared == MAP_FAILED ? BENCH_FAILED : churn_run(c);
     }
     free(c);
     return rc < 0 ? BENCH_OK : rc;

@@ -25,7 +25,7 @@ struct echo {
 };
 
 /* The first four bytes of a request say how long the reply is. */
-static void serve(const char *endpoint)
+static void echo_serve(const char *endpoint)
 {
     static uint8_t buffer[MESSAGE_MAX];
     void *context = zmq_ctx_new();
@@ -60,7 +60,7 @@ static int start_server(struct echo *echo)
     if (echo->pid == 0) {
         rig_disown();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        serve(echo->endpoint);
+        echo_serve(echo->endpoint);
     }
     if (echo->pid < 0) {
         echo->pid = 0;

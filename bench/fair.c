@@ -132,7 +132,7 @@ static void pause_ms(unsigned ms)
     nanosleep(&ts, NULL);
 }
 
-static void make_keys(uint64_t stream, uint32_t n, uint8_t *keys)
+static void fair_make_keys(uint64_t stream, uint32_t n, uint8_t *keys)
 {
     for (uint32_t i = 0; i < n; i++)
         perf_key(stream, i, keys + (size_t)i * KVC_KEY_BYTES);
@@ -140,15 +140,15 @@ static void make_keys(uint64_t stream, uint32_t n, uint8_t *keys)
 
 /* ---- the greedy ---- */
 
-static const uint8_t *key_at(const uint8_t *keys, uint32_t i)
+static const uint8_t *fair_key_at(const uint8_t *keys, uint32_t i)
 {
     return keys + (size_t)i * KVC_KEY_BYTES;
 }
 
 static struct kvc_blocks part_of(const uint8_t *keys, uint32_t first, uint32_t n)
 {
-    return (struct kvc_blocks){.parent = first > 0 ? key_at(keys, first - 1) : NULL,
-                               .keys = key_at(keys, first),
+    return (struct kvc_blocks){.parent = first > 0 ? fair_key_at(keys, first - 1) : NULL,
+                               .keys = fair_key_at(keys, first),
                                .n = n,
                                .first_token = first * BLOCK_TOKENS,
                                .flags = KVC_F_ADMIT};
@@ -172,10 +172,10 @@ static uint32_t long_n(const struct greedy *g)
     return (uint32_t)g->f->chain;
 }
 
-static int begin_store(struct greedy *g, uint32_t i)
+static int fair_begin_store(struct greedy *g, uint32_t i)
 {
     uint8_t *keys = g->keys + (size_t)i * KVC_STORE_MAX * KVC_KEY_BYTES;
-    make_keys(++g->stream, KVC_STORE_MAX, keys);
+    fair_make_keys(++g->stream, KVC_STORE_MAX, keys);
     const struct kvc_blocks blocks = part_of(keys, 0, KVC_STORE_MAX);
     return kvc_store_begin(g->ns, &blocks, g->offsets, NULL, 0, &g->ops[i]);
 }
@@ -192,7 +192,7 @@ static int begin_acquire(struct greedy *g, uint32_t i)
     return kvc_acquire_begin(g->ns, &seq, &options, &g->ops[i]);
 }
 
-static int finish(struct greedy *g, uint32_t i)
+static int fair_finish(struct greedy *g, uint32_t i)
 {
     struct kvc_result result = {0};
     if (!g->ops[i])
@@ -207,7 +207,7 @@ static int ask_and_finish(struct greedy *g, uint32_t n, int (*begin)(struct gree
 {
     int rc = 0;
     for (uint32_t i = 0; rc >= 0; i = (i + 1) % n) {
-        rc = finish(g, i);
+        rc = fair_finish(g, i);
         const bool busy = atomic_load(&g->f->shared->busy);
         if (rc >= 0 && busy)
             rc = begin(g, i);
@@ -293,7 +293,7 @@ static int announce_and_go(struct greedy *g)
         }
         for (uint32_t i = 0; rc >= 0 && i < ANNOUNCED; i++) {
             uint64_t reservation;
-            make_keys(++g->stream, KVC_STORE_MAX, g->keys);
+            fair_make_keys(++g->stream, KVC_STORE_MAX, g->keys);
             const struct kvc_blocks blocks = part_of(g->keys, 0, KVC_STORE_MAX);
             rc = kvc_reserve(g->ns, &blocks, &reservation, statuses);
             atomic_fetch_add(&g->f->shared->requests, 1);
@@ -307,7 +307,7 @@ static int announce_and_go(struct greedy *g)
     return rc;
 }
 
-static int pin(struct greedy *g)
+static int fair_pin(struct greedy *g)
 {
     const struct kvc_seq seq = long_seq(g);
     int rc = 0;
@@ -357,7 +357,7 @@ static int work_of(struct greedy *g)
 {
     switch (g->f->kind) {
     case KIND_STORES:
-        return ask_and_finish(g, DEPTH, begin_store);
+        return ask_and_finish(g, DEPTH, fair_begin_store);
     case KIND_ACQUIRES:
         return ask_and_finish(g, DEPTH, begin_acquire);
     case KIND_HINTS:
@@ -365,7 +365,7 @@ static int work_of(struct greedy *g)
     case KIND_ENDS:
         return announce_and_go(g);
     case KIND_PINS:
-        return pin(g);
+        return fair_pin(g);
     case KIND_NAMES:
     case KIND_FORGETS:
         return name_and_forget(g);
@@ -393,7 +393,7 @@ static int greedy_work(struct greedy *g)
     const bool own = kind == KIND_NAMES || kind == KIND_FORGETS;
     int rc = greedy_connect(g);
     g->stream = UINT64_C(1000000) * (g->no + 1);
-    make_keys(own ? 7 + g->no : 7, kind == KIND_WAITS ? CHAIN_WAIT : long_n(g), g->keys);
+    fair_make_keys(own ? 7 + g->no : 7, kind == KIND_WAITS ? CHAIN_WAIT : long_n(g), g->keys);
     if (rc >= 0)
         rc = store_chain(g, stored_first(g));
     if (rc < 0)
@@ -510,11 +510,11 @@ static void loop_stop(struct loop *l)
 
 /* ---- the other ---- */
 
-static int fill(struct fair *f)
+static int fair_fill(struct fair *f)
 {
     uint64_t offsets[LOOKUP_KEYS] = {0};
     uint8_t statuses[LOOKUP_KEYS];
-    make_keys(1, LOOKUP_KEYS, f->keys);
+    fair_make_keys(1, LOOKUP_KEYS, f->keys);
     const struct kvc_blocks blocks = part_of(f->keys, 0, LOOKUP_KEYS);
     int rc = perf_ns_open(f->session.kvc, BLOCK_BYTES, "modest", &f->session.ns);
     if (rc >= 0)
@@ -522,7 +522,7 @@ static int fill(struct fair *f)
     return rc < 0 ? perf_fail(&f->session, rc, "store") : perf_statuses(statuses, LOOKUP_KEYS);
 }
 
-static int look_up(struct fair *f, struct lat *lat)
+static int fair_look_up(struct fair *f, struct lat *lat)
 {
     const struct kvc_seq seq = {.tokens = LOOKUP_KEYS * BLOCK_TOKENS,
                                 .group = {{.keys = f->keys, .n = LOOKUP_KEYS}}};
@@ -551,7 +551,7 @@ static int round_of(struct fair *f, bool beside, struct outcome *ret)
     pause_ms(200);
     const uint64_t before = atomic_load(&f->shared->requests);
     atomic_store(&f->loop.on, beside);
-    int rc = look_up(f, &lat);
+    int rc = fair_look_up(f, &lat);
     const uint64_t after = atomic_load(&f->shared->requests);
     if (rc == 0)
         rc = echo_round_trips(f->echo, f->seconds, &echo);
@@ -610,7 +610,7 @@ static int turns_of(struct fair *f, struct turns *ret)
     return rc < 0 ? perf_fail(&f->session, rc, "stats") : 0;
 }
 
-static int report(struct fair *f, const struct outcome *alone, const struct outcome *beside)
+static int fair_report(struct fair *f, const struct outcome *alone, const struct outcome *beside)
 {
     struct turns t = {0};
     const int rc = turns_of(f, &t);
@@ -673,7 +673,7 @@ static struct outcome medians(const struct outcome *all, size_t n)
                             .requests = median_of(all, n, offsetof(struct outcome, requests))};
 }
 
-static int measure(struct fair *f, struct outcome *ret_alone, struct outcome *ret_beside)
+static int fair_measure(struct fair *f, struct outcome *ret_alone, struct outcome *ret_beside)
 {
     static struct outcome alone[PERF_PAIRS_MAX], beside[PERF_PAIRS_MAX];
     for (uint64_t i = 0; i < f->pairs; i++) {
@@ -718,17 +718,17 @@ static int run_kind(struct fair *f)
     if (rc == 0)
         rc = perf_settle(&f->session);
     if (rc == 0)
-        rc = fill(f);
+        rc = fair_fill(f);
     if (rc == 0)
         rc = greedy_start_all(f);
     if (rc == 0)
         rc = loop_start(&f->loop);
     if (rc == 0) {
-        rc = measure(f, &alone, &beside);
+        rc = fair_measure(f, &alone, &beside);
         loop_stop(&f->loop); /* its figures are read below */
     }
     if (rc == 0)
-        rc = report(f, &alone, &beside);
+        rc = fair_report(f, &alone, &beside);
     greedy_stop_all(f);
     progress_clear();
     perf_close(&f->session);
@@ -747,7 +747,7 @@ static int take_kind(struct fair *f, const char *name)
         "--kind is stores, acquires, waits, hints, ends, pins, names or forgets, not '%s'", name);
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int fair_take_option(void *ctx, int c, char **argv)
 {
     struct fair *f = ctx;
     switch (c) {
@@ -784,7 +784,7 @@ int cmd_fair(int argc, char **argv)
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     static struct fair f = {.sessions = 4, .pairs = 3, .seconds = 2, .chain = CHAIN_LONG};
-    int rc = opt_each(argc, argv, options, help, NULL, take_option, &f);
+    int rc = opt_each(argc, argv, options, help, NULL, fair_take_option, &f);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     if (optind < argc)

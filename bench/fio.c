@@ -47,7 +47,7 @@ static void exec_command(const struct command *command, int out)
 }
 
 /* Its output in `report`; the wait status, or -1. */
-static int run(const struct command *command, char report[REPORT_BYTES])
+static int bench_fio_run(const struct command *command, char report[REPORT_BYTES])
 {
     int ends[2], status = -1;
     size_t n = 0;
@@ -76,7 +76,7 @@ const char *fio_missing(void)
     struct command command = {.n = 0};
     add(&command, "fio");
     add(&command, "--version");
-    return run(&command, report) == 0 ? NULL : "fio is not installed (Debian: fio)";
+    return bench_fio_run(&command, report) == 0 ? NULL : "fio is not installed (Debian: fio)";
 }
 
 static void common(struct command *command, const struct fio_file *file)
@@ -90,10 +90,10 @@ static void common(struct command *command, const struct fio_file *file)
     add(command, "--size=%" PRIu64, file->bytes);
 }
 
-static int measure(const struct command *command, const char *rw, struct fio_result *ret_result)
+static int fio_measure(const struct command *command, const char *rw, struct fio_result *ret_result)
 {
     static char report[REPORT_BYTES];
-    int status = run(command, report);
+    int status = bench_fio_run(command, report);
     if (status == 0 && fio_parse(report, rw, ret_result) == 0)
         return 0;
     say_error("fio %s failed (status %d); it said:", rw, status);
@@ -122,7 +122,7 @@ int fio_lay(const char *dir, uint64_t bytes, struct fio_file *ret_file)
     add(&command, "--bs=2m");
     add(&command, "--iodepth=8");
     progress_show(true, "laying out a file of %.1f GB for fio", (double)bytes / 1e9);
-    rc = measure(&command, "write", &unused);
+    rc = fio_measure(&command, "write", &unused);
     if (rc != 0) {
         fio_drop(&file);
         return rc;
@@ -151,5 +151,5 @@ int fio_run(const struct fio_job *job, struct fio_result *ret_result)
     add(&command, "--randrepeat=0");
     add(&command, "--fixedbufs");
     add(&command, "--registerfiles");
-    return measure(&command, job->rw, ret_result);
+    return fio_measure(&command, job->rw, ret_result);
 }

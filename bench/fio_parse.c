@@ -5,7 +5,7 @@
 
 #include "fio.h"
 
-static double number(const json_t *object, const char *key)
+static double fio_parse_number(const json_t *object, const char *key)
 {
     return json_number_value(json_object_get(object, key));
 }
@@ -16,10 +16,11 @@ int fio_parse(const char *text, const char *rw, struct fio_result *ret_result)
     json_t *report = begin ? json_loads(begin, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
     const json_t *job = json_array_get(json_object_get(report, "jobs"), 0);
     const json_t *way = json_object_get(job, strstr(rw, "read") ? "read" : "write");
-    double bytes = number(way, "io_bytes"), rate = number(way, "bw_bytes");
-    double cpu = number(job, "usr_cpu") + number(job, "sys_cpu"); /* per cent of the run time */
-    double seconds = number(way, "runtime") * 1e-3;
-    bool good = job && !(number(job, "error") > 0) && bytes > 0 && rate > 0;
+    double bytes = fio_parse_number(way, "io_bytes"), rate = fio_parse_number(way, "bw_bytes");
+    double cpu = fio_parse_number(job, "usr_cpu") +
+                 fio_parse_number(job, "sys_cpu"); /* per cent of the run time */
+    double seconds = fio_parse_number(way, "runtime") * 1e-3;
+    bool good = job && !(fio_parse_number(job, "error") > 0) && bytes > 0 && rate > 0;
     json_decref(report);
     if (!good)
         return -EINVAL;

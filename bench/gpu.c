@@ -52,7 +52,7 @@ struct bench {
 
 /* --- the sides --- */
 
-static int run_ours(void *ctx, double seconds, double *ret_value)
+static int gpu_run_ours(void *ctx, double seconds, double *ret_value)
 {
     struct bench *b = ctx;
     const struct bench_flood flood = {.seconds = seconds};
@@ -92,7 +92,7 @@ static void *near_of(const struct bench *b, uint64_t address)
     return offset < b->d.bytes ? b->shadow + offset : (uint8_t *)(uintptr_t)address;
 }
 
-static int run_memcpy(void *ctx, double seconds, double *ret_value)
+static int gpu_run_memcpy(void *ctx, double seconds, double *ret_value)
 {
     struct bench *b = ctx;
     const uint64_t begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
@@ -111,7 +111,7 @@ static int run_memcpy(void *ctx, double seconds, double *ret_value)
 
 /* --- bytes --- */
 
-static int pass(struct bench_device *d, enum gpu_direction direction, uint64_t frag_bytes)
+static int gpu_pass(struct bench_device *d, enum gpu_direction direction, uint64_t frag_bytes)
 {
     int rc = 0;
     bench_device_lay_out(d, direction, frag_bytes);
@@ -132,10 +132,10 @@ static int check_bytes(struct bench_device *d, uint64_t frag_bytes)
     const uint64_t used = d->bytes / frag_bytes * frag_bytes / sizeof(*words);
     for (uint64_t i = 0; i < d->bytes / sizeof(*words); i++)
         words[i] = WORD(i + frag_bytes);
-    int rc = pass(d, GPU_TO_DEVICE, frag_bytes);
+    int rc = gpu_pass(d, GPU_TO_DEVICE, frag_bytes);
     memset(d->host, 0, d->bytes);
     if (rc == 0)
-        rc = pass(d, GPU_FROM_DEVICE, frag_bytes);
+        rc = gpu_pass(d, GPU_FROM_DEVICE, frag_bytes);
     for (uint64_t i = 0; rc == 0 && i < used; i++) {
         if (words[i] != WORD(i + frag_bytes)) {
             say_error("wrong bytes at offset %" PRIu64 ", in fragments of %" PRIu64,
@@ -148,13 +148,13 @@ static int check_bytes(struct bench_device *d, uint64_t frag_bytes)
 
 /* --- results --- */
 
-static const char *name_of(enum gpu_path path)
+static const char *gpu_name_of(enum gpu_path path)
 {
     return path == GPU_PATH_KERNEL ? "kernel" : "engine";
 }
 
-static void print_json(const struct bench *b, enum gpu_path path, double value,
-                       const struct perf_side *limit)
+static void gpu_print_json(const struct bench *b, enum gpu_path path, double value,
+                           const struct perf_side *limit)
 {
     const bool is_plain = strcmp(limit->what, "plain copy") == 0;
     struct out_metric line = {
@@ -162,7 +162,7 @@ static void print_json(const struct bench *b, enum gpu_path path, double value,
         .keys = {{.key = "device", .text = b->d.name},
                  {.key = "direction", .text = b->d.direction == GPU_TO_DEVICE ? "to" : "from"},
                  {.key = "block_bytes", .number = b->d.frag_bytes},
-                 {.key = "path", .text = name_of(path)},
+                 {.key = "path", .text = gpu_name_of(path)},
                  {.key = "chosen", .number = path == chosen(b)},
                  {.key = is_plain ? "against" : NULL, .text = limit->what}},
         .metric = "gpu_copy_bytes_per_s",
@@ -188,7 +188,7 @@ static double wanted_of(const struct bench *b)
 }
 
 /* sides: ours, memcpy, the plain copy, the other path. */
-static void print_text(const struct bench *b, const struct perf_side sides[4])
+static void gpu_print_text(const struct bench *b, const struct perf_side sides[4])
 {
     char size[UNITS_TEXT_BYTES], rate[4][UNITS_TEXT_BYTES];
     const bool is_emulated = gpu_is_emulated(b->d.gpu);
@@ -199,9 +199,9 @@ static void print_text(const struct bench *b, const struct perf_side sides[4])
     printf("  %-4s %10s %14s   memcpy %14s   ratio %.2f   plain copy %14s   ratio %.2f   %s",
            b->d.direction == GPU_TO_DEVICE ? "to" : "from",
            units_format_bytes(b->d.frag_bytes, size), rate[0], rate[1], by_memcpy, rate[2],
-           by_plain, name_of(chosen(b)));
+           by_plain, gpu_name_of(chosen(b)));
     if (gpu_has_kernel(b->d.gpu))
-        printf(", %s %s", name_of(other(b)), rate[3]);
+        printf(", %s %s", gpu_name_of(other(b)), rate[3]);
     if (wanted > 0)
         printf("   wanted %.2f of %s: %s", wanted, is_emulated ? "memcpy" : "plain copy",
                (is_emulated ? by_memcpy : by_plain) >= wanted ? "good" : "MISSED");
@@ -209,31 +209,31 @@ static void print_text(const struct bench *b, const struct perf_side sides[4])
     (void)stdfds_flush();
 }
 
-static void report(const struct bench *b, const struct perf_side sides[4])
+static void gpu_report(const struct bench *b, const struct perf_side sides[4])
 {
     if (!b->args->perf.json) {
-        print_text(b, sides);
+        gpu_print_text(b, sides);
         return;
     }
-    print_json(b, chosen(b), sides[0].value, &sides[1]);
-    print_json(b, chosen(b), sides[0].value, &sides[2]);
+    gpu_print_json(b, chosen(b), sides[0].value, &sides[1]);
+    gpu_print_json(b, chosen(b), sides[0].value, &sides[2]);
     if (gpu_has_kernel(b->d.gpu))
-        print_json(b, other(b), sides[3].value, &sides[2]);
+        gpu_print_json(b, other(b), sides[3].value, &sides[2]);
 }
 
-static int one_size(struct bench *b, uint64_t frag_bytes)
+static int gpu_one_size(struct bench *b, uint64_t frag_bytes)
 {
     static const enum gpu_direction directions[] = {GPU_TO_DEVICE, GPU_FROM_DEVICE};
     int rc = check_bytes(&b->d, frag_bytes);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(directions); i++) {
-        struct perf_side sides[4] = {{.run = run_ours},
-                                     {.what = "memcpy", .run = run_memcpy},
+        struct perf_side sides[4] = {{.run = gpu_run_ours},
+                                     {.what = "memcpy", .run = gpu_run_memcpy},
                                      {.what = "plain copy", .run = run_plain},
                                      {.what = "the other path", .run = run_other}};
         bench_device_lay_out(&b->d, directions[i], frag_bytes);
         rc = perf_rounds(&b->args->perf, b, sides, gpu_has_kernel(b->d.gpu) ? 4 : 3);
         if (rc == 0)
-            report(b, sides);
+            gpu_report(b, sides);
     }
     return rc;
 }
@@ -253,7 +253,7 @@ static int run_sizes(struct bench *b)
         return BENCH_FAILED;
     }
     for (size_t i = 0; rc == 0 && i < perf->n_sizes; i++)
-        rc = one_size(b, perf->sizes[i]);
+        rc = gpu_one_size(b, perf->sizes[i]);
     return rc;
 }
 
@@ -272,7 +272,7 @@ static int measure_copies(const struct gpu_args *args)
 
 /* --- command line --- */
 
-static int take_option(void *ctx, int c, char **argv)
+static int gpu_take_option(void *ctx, int c, char **argv)
 {
     struct gpu_args *args = ctx;
     switch (c) {
@@ -301,7 +301,7 @@ static int take_option(void *ctx, int c, char **argv)
     }
 }
 
-static int check_options(const struct gpu_args *args)
+static int gpu_check_options(const struct gpu_args *args)
 {
     const uint64_t *sizes = args->perf.sizes;
     const char *problem = gpu_device_problem(args->device);
@@ -350,12 +350,12 @@ int cmd_gpu(int argc, char **argv)
     struct gpu_args args = {.perf = {.bench = "gpu", .compare = true, .seconds = 0.5, .pairs = 5},
                             .device = "emu:0",
                             .bytes = PERF_WORKING_SET};
-    int rc = opt_each(argc, argv, options, help, NULL, take_option, &args);
+    int rc = opt_each(argc, argv, options, help, NULL, gpu_take_option, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     if (optind < argc)
         return say_usage("'%s' is not understood", argv[optind]);
-    rc = check_options(&args);
+    rc = gpu_check_options(&args);
     if (rc != 0)
         return rc;
     take_defaults(&args);

@@ -81,7 +81,8 @@ struct half {
 /* ---- the window ---- */
 
 /* Rounds count from 1; the nth copy is of slot n % DEPTH. */
-static void hand_over(struct half *h, uint64_t n, struct gpu_op *op, _Atomic uint64_t *words)
+static void gpu_beside_hand_over(struct half *h, uint64_t n, struct gpu_op *op,
+                                 _Atomic uint64_t *words)
 {
     struct gpu_mark *mark = &h->mark[n % DEPTH];
     *mark = (struct gpu_mark){.end = op->nfrags, .value = n / DEPTH + 1, .word = &words[n % DEPTH]};
@@ -101,7 +102,7 @@ static void next_fill(void *ctx, uint64_t n, struct gpu_op *op)
     op->nfrags = 1;
     op->after = &h->shared->emptied[slot];
     op->after_value = n / DEPTH;
-    hand_over(h, n, op, h->shared->filled);
+    gpu_beside_hand_over(h, n, op, h->shared->filled);
 }
 
 static void next_scatter(void *ctx, uint64_t n, struct gpu_op *op)
@@ -113,7 +114,7 @@ static void next_scatter(void *ctx, uint64_t n, struct gpu_op *op)
     op->nfrags = h->scattered;
     op->after = &h->shared->filled[n % DEPTH];
     op->after_value = n / DEPTH + 1;
-    hand_over(h, n, op, h->shared->emptied);
+    gpu_beside_hand_over(h, n, op, h->shared->emptied);
 }
 
 static void lay_out_scatter(struct half *h)
@@ -247,7 +248,7 @@ static int worker_main(struct half *h)
 
 /* ---- the daemon's half ---- */
 
-static int hear(const struct half *h, struct answer *ret)
+static int gpu_beside_hear(const struct half *h, struct answer *ret)
 {
     if (read(h->socket, ret, sizeof(*ret)) != sizeof(*ret))
         return broken("the worker");
@@ -262,7 +263,7 @@ static bool is_answered(void *ctx)
     return poll(&p, 1, 0) != 0;
 }
 
-static int measure(struct half *h, uint32_t w, double *ret_step, double *ret_rate)
+static int gpu_beside_measure(struct half *h, uint32_t w, double *ret_step, double *ret_rate)
 {
     const struct way *way = &ways[w];
     const struct ask ask = {
@@ -282,7 +283,7 @@ static int measure(struct half *h, uint32_t w, double *ret_step, double *ret_rat
         return broken("the worker");
     if (way->daemon != 0 || way->window)
         rc = bench_device_flood(&h->d, &flood, &rate);
-    const int heard = hear(h, &answer);
+    const int heard = gpu_beside_hear(h, &answer);
     *ret_step = answer.step_s;
     *ret_rate = way->daemon != 0 ? rate : answer.rate;
     return rc != 0 ? rc : heard;
@@ -301,8 +302,8 @@ static bool is_chosen(const struct half *h, const struct way *way)
     return way->daemon == 1 + gpu_path_of(h->d.gpu, GPU_TO_DEVICE, h->d.frag_bytes);
 }
 
-static void print_json(const struct half *h, const struct way *way, double alone, double slower,
-                       double rate, bool mps)
+static void gpu_beside_print_json(const struct half *h, const struct way *way, double alone,
+                                  double slower, double rate, bool mps)
 {
     struct out_metric line = {.bench = "gpu",
                               .keys = {{.key = "device", .text = h->d.name},
@@ -324,8 +325,8 @@ static void print_json(const struct half *h, const struct way *way, double alone
     out_json(&line);
 }
 
-static void print_text(const struct half *h, const struct way *way, double alone, double slower,
-                       double rate)
+static void gpu_beside_print_text(const struct half *h, const struct way *way, double alone,
+                                  double slower, double rate)
 {
     char size[UNITS_TEXT_BYTES], speed[UNITS_TEXT_BYTES];
     units_format_rate((uint64_t)rate, speed);
@@ -339,7 +340,7 @@ static void print_text(const struct half *h, const struct way *way, double alone
 }
 
 /* By what a step beside loads took of one alone in the same round: the median of rounds. */
-static void report(const struct half *h, struct result *r, const bool *measured)
+static void gpu_beside_report(const struct half *h, struct result *r, const bool *measured)
 {
     const size_t pairs = h->args->perf.pairs;
     double slower[WAYS];
@@ -354,13 +355,13 @@ static void report(const struct half *h, struct result *r, const bool *measured)
             continue;
         const double rate = out_median(r->rate[w], pairs);
         if (h->args->perf.json)
-            print_json(h, &ways[w], alone, slower[w], rate, r->mps);
+            gpu_beside_print_json(h, &ways[w], alone, slower[w], rate, r->mps);
         else
-            print_text(h, &ways[w], alone, slower[w], rate);
+            gpu_beside_print_text(h, &ways[w], alone, slower[w], rate);
     }
 }
 
-static int one_size(struct half *h, struct result *r, uint64_t frag_bytes)
+static int gpu_beside_one_size(struct half *h, struct result *r, uint64_t frag_bytes)
 {
     const size_t pairs = h->args->perf.pairs;
     bool measured[WAYS];
@@ -375,13 +376,13 @@ static int one_size(struct half *h, struct result *r, uint64_t frag_bytes)
                 continue;
             progress_show(true, "gpu: round %zu of %zu, decode, %s", round + 1, pairs,
                           ways[w].name);
-            const int rc = measure(h, w, &r->step[w][round], &r->rate[w][round]);
+            const int rc = gpu_beside_measure(h, w, &r->step[w][round], &r->rate[w][round]);
             if (rc != 0)
                 return rc;
         }
     }
     progress_clear();
-    report(h, r, measured);
+    gpu_beside_report(h, r, measured);
     return 0;
 }
 
@@ -399,7 +400,7 @@ static int daemon_open(struct half *h, bool *ret_mps)
     if (rc == 0)
         rc = send_handle(h->socket, &h->window.handle);
     if (rc == 0)
-        rc = hear(h, &answer);
+        rc = gpu_beside_hear(h, &answer);
     if (rc == 0)
         *ret_mps = answer.mps;
     return rc;
@@ -414,7 +415,7 @@ static int daemon_main(struct half *h)
         printf("decode steps of %s of KV on %s, %s MPS, beside loads:\n",
                units_format_bytes(h->args->kv_bytes, size), h->d.name, r.mps ? "with" : "without");
     for (size_t i = 0; rc == 0 && i < h->args->perf.n_sizes; i++)
-        rc = one_size(h, &r, h->args->perf.sizes[i]);
+        rc = gpu_beside_one_size(h, &r, h->args->perf.sizes[i]);
     bench_device_close(&h->d);
     return rc;
 }

@@ -112,7 +112,7 @@ static int find_calls(void)
     return cu == NULL ? BENCH_FAILED : 0;
 }
 
-static int find_device(struct gpu_decode *g, const struct bench_device *d)
+static int gpu_decode_find_device(struct gpu_decode *g, const struct bench_device *d)
 {
     int n = 0;
     int rc = must("cuDeviceGetCount", cu->DeviceGetCount(&n));
@@ -139,7 +139,7 @@ static int enter(struct gpu_decode *g)
     return must("cuCtxSetCurrent", cu->CtxSetCurrent(context));
 }
 
-static int look(struct gpu_decode *g)
+static int gpu_decode_look(struct gpu_decode *g)
 {
     int processors = 0, mps = 0;
     const int rc = must(
@@ -188,11 +188,11 @@ int gpu_decode_open(const struct bench_device *d, uint64_t kv_bytes, struct gpu_
     g->kv_bytes = kv_bytes;
     int rc = find_calls();
     if (rc == 0)
-        rc = find_device(g, d);
+        rc = gpu_decode_find_device(g, d);
     if (rc == 0)
         rc = enter(g);
     if (rc == 0)
-        rc = look(g);
+        rc = gpu_decode_look(g);
     if (rc == 0)
         rc = load_kernel(g);
     return rc == 0 ? make_memory(g) : rc;

@@ -22,20 +22,20 @@ struct gpu_plain {
     bool pinned;
 };
 
-static int failed(const struct gpu_plain *p, const char *what, int error)
+static int gpu_plain_failed(const struct gpu_plain *p, const char *what, int error)
 {
     const char *why = p->dev != NULL ? p->drv->why(p->dev) : "";
     say_error("%s: %s: %s%s%s", p->device->name, what, strerror(-error), why[0] ? ": " : "", why);
     return BENCH_FAILED;
 }
 
-static int wait_for(struct gpu_plain *p, const char *what, uint64_t ticket)
+static int gpu_plain_wait_for(struct gpu_plain *p, const char *what, uint64_t ticket)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     int rc;
     while ((rc = p->drv->poll(p->dev, ticket)) == 0)
         (void)nanosleep(&pause, NULL);
-    return rc < 0 ? failed(p, what, rc) : 0;
+    return rc < 0 ? gpu_plain_failed(p, what, rc) : 0;
 }
 
 static int copy(struct gpu_plain *p, enum gpu_direction direction)
@@ -45,10 +45,11 @@ static int copy(struct gpu_plain *p, enum gpu_direction direction)
     const struct kvc_frag frag = {to ? p->mem.addr : host, to ? host : p->mem.addr, p->bytes};
     uint64_t ticket;
     const int rc = p->drv->copy(p->dev, GPU_PATH_ENGINE, direction, &frag, 1, NULL, &ticket);
-    return rc < 0 ? failed(p, "a plain copy", rc) : wait_for(p, "a plain copy", ticket);
+    return rc < 0 ? gpu_plain_failed(p, "a plain copy", rc)
+                  : gpu_plain_wait_for(p, "a plain copy", ticket);
 }
 
-static int make(struct gpu_plain *p)
+static int gpu_plain_make(struct gpu_plain *p)
 {
     const struct gpu_config config = {.device = p->device->name,
                                       .emu = {.memory_bytes = p->bytes + (UINT64_C(64) << 20)}};
@@ -62,14 +63,14 @@ static int make(struct gpu_plain *p)
     uint64_t ticket = 0;
     rc = p->drv->alloc(p->dev, p->bytes, &p->mem, &ticket);
     if (rc < 0)
-        return failed(p, "memory for a plain copy", rc);
-    rc = ticket != 0 ? wait_for(p, "memory for a plain copy", ticket) : 0;
+        return gpu_plain_failed(p, "memory for a plain copy", rc);
+    rc = ticket != 0 ? gpu_plain_wait_for(p, "memory for a plain copy", ticket) : 0;
     if (rc != 0)
         return rc;
     /* All of it, as the device has it: a part of what is registered cannot be registered again. */
     rc = p->drv->pin(p->dev, p->device->host, p->device->bytes);
     p->pinned = rc == 0;
-    return rc < 0 ? failed(p, "registering host memory", rc)
+    return rc < 0 ? gpu_plain_failed(p, "registering host memory", rc)
                   : copy(p, GPU_TO_DEVICE); /* touches it */
 }
 
@@ -88,7 +89,7 @@ int gpu_plain_open(struct bench_device *d, struct gpu_plain **ret_plain)
         p->drv = &gpu_drv_cuda;
 #endif
     *ret_plain = p;
-    return make(p);
+    return gpu_plain_make(p);
 }
 
 void gpu_plain_close(struct gpu_plain **plain)

@@ -45,7 +45,7 @@ static void pause_for(double seconds)
     nanosleep(&ts, NULL);
 }
 
-static int measure(const struct perf_args *args, const struct perf_session *session)
+static int idle_measure(const struct perf_args *args, const struct perf_session *session)
 {
     uint64_t before, after;
     int pid = rig_pid(session->rig);
@@ -87,7 +87,7 @@ int cmd_idle(int argc, char **argv)
     if (rc == 0)
         rc = perf_namespace(&session, 4096);
     if (rc == 0)
-        rc = measure(&args, &session);
+        rc = idle_measure(&args, &session);
     perf_close(&session);
     return rc;
 }

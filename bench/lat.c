@@ -2,7 +2,7 @@
 #include "lat.h"
 
 /* Values below LAT_SUB have a bucket each; above, the four bits under the top one pick it. */
-static unsigned bucket_of(uint64_t ns)
+static unsigned lat_bucket_of(uint64_t ns)
 {
     if (ns < LAT_SUB)
         return (unsigned)ns;
@@ -23,7 +23,7 @@ static uint64_t middle_of(unsigned bucket)
 
 void lat_add(struct lat *lat, uint64_t ns)
 {
-    lat->bucket[bucket_of(ns)]++;
+    lat->bucket[lat_bucket_of(ns)]++;
     lat->count++;
 }
 

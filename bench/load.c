@@ -54,7 +54,7 @@ struct load {
     int file;
 };
 
-static const uint8_t *keys_of(const struct load *l, uint64_t batch)
+static const uint8_t *load_keys_of(const struct load *l, uint64_t batch)
 {
     return l->keys + batch * l->batch * KVC_KEY_BYTES;
 }
@@ -63,7 +63,7 @@ static int store_batch(struct load *l, uint64_t batch)
 {
     uint64_t offsets[KVC_STORE_MAX];
     uint8_t statuses[KVC_STORE_MAX];
-    const uint8_t *keys = keys_of(l, batch);
+    const uint8_t *keys = load_keys_of(l, batch);
     for (uint32_t i = 0; i < l->batch; i++) {
         offsets[i] = i * l->block_bytes;
         pattern_fill(keys + (size_t)i * KVC_KEY_BYTES, l->session.staging + offsets[i],
@@ -74,10 +74,10 @@ static int store_batch(struct load *l, uint64_t batch)
     return rc < 0 ? perf_fail(&l->session, rc, "store") : perf_statuses(statuses, l->batch);
 }
 
-static int acquire_begin(struct load *l, uint64_t batch, struct kvc_op **ret_op)
+static int load_acquire_begin(struct load *l, uint64_t batch, struct kvc_op **ret_op)
 {
     struct kvc_seq seq = {.tokens = l->batch * BLOCK_TOKENS,
-                          .group = {{.keys = keys_of(l, batch), .n = l->batch}}};
+                          .group = {{.keys = load_keys_of(l, batch), .n = l->batch}}};
     int rc = kvc_acquire_begin(l->session.ns, &seq, NULL, ret_op);
     return rc < 0 ? perf_fail(&l->session, rc, "acquire") : 0;
 }
@@ -95,7 +95,7 @@ static int acquire_end(struct load *l, struct kvc_op **op, struct kvc_hold **ret
     return BENCH_FAILED;
 }
 
-static int release(struct load *l, struct kvc_hold **hold)
+static int load_release(struct load *l, struct kvc_hold **hold)
 {
     int rc = kvc_hold_check(*hold);
     kvc_release(l->session.kvc, hold);
@@ -124,12 +124,12 @@ static int read_batch(struct load *l, struct kvc_op **op, uint64_t *sum)
     if (rc != 0)
         return rc;
     *sum += read_blocks(hold->group[0].block, l->batch);
-    return release(l, &hold);
+    return load_release(l, &hold);
 }
 
 /* Keeps `depth` requests in flight: while a batch is read, those after it are being leased. A
  * release goes out with the next request, so that both cost one wake-up. */
-static int run_ours(void *ctx, double seconds, double *ret_value)
+static int load_run_ours(void *ctx, double seconds, double *ret_value)
 {
     struct load *l = ctx;
     struct kvc_op *ops[DEPTH_MAX] = {0};
@@ -137,12 +137,12 @@ static int run_ours(void *ctx, double seconds, double *ret_value)
     uint64_t done = 0, asked = 0, sum = 0;
     int rc = 0;
     for (; rc == 0 && asked < depth; asked++)
-        rc = acquire_begin(l, asked % l->batches, &ops[asked]);
+        rc = load_acquire_begin(l, asked % l->batches, &ops[asked]);
     for (; rc == 0 && now_ns() < until; done++, asked++) {
         struct kvc_op **op = &ops[done % depth];
         rc = read_batch(l, op, &sum);
         if (rc == 0)
-            rc = acquire_begin(l, asked % l->batches, op);
+            rc = load_acquire_begin(l, asked % l->batches, op);
     }
     for (; rc == 0 && done < asked; done++)
         rc = read_batch(l, &ops[done % depth], &sum);
@@ -191,16 +191,16 @@ static int check_all(struct load *l)
     for (uint64_t batch = 0; batch < l->batches; batch++) {
         struct kvc_op *op;
         struct kvc_hold *hold;
-        int rc = acquire_begin(l, batch, &op);
+        int rc = load_acquire_begin(l, batch, &op);
         if (rc == 0)
             rc = acquire_end(l, &op, &hold);
         if (rc != 0)
             return rc;
         uint64_t wrong = 0;
         for (uint32_t i = 0; i < l->batch; i++)
-            wrong += pattern_wrong_bytes(keys_of(l, batch) + (size_t)i * KVC_KEY_BYTES,
+            wrong += pattern_wrong_bytes(load_keys_of(l, batch) + (size_t)i * KVC_KEY_BYTES,
                                          hold->group[0].block[i].data, l->block_bytes);
-        rc = release(l, &hold);
+        rc = load_release(l, &hold);
         if (rc != 0)
             return rc;
         if (wrong) {
@@ -239,8 +239,8 @@ static void drop_rivals(struct load *l)
     l->file = -1;
 }
 
-static void report_json(const struct load *l, const struct perf_side *ours,
-                        const struct perf_side *limit, const char *against)
+static void load_report_json(const struct load *l, const struct perf_side *ours,
+                             const struct perf_side *limit, const char *against)
 {
     struct out_metric line = {.bench = "load",
                               .keys = {{.key = "block_bytes", .number = l->block_bytes},
@@ -257,13 +257,13 @@ static void report_json(const struct load *l, const struct perf_side *ours,
     out_json(&line);
 }
 
-static void report(const struct load *l, const struct perf_side *sides)
+static void load_report(const struct load *l, const struct perf_side *sides)
 {
     bool compare = l->args->compare;
     if (l->args->json) {
-        report_json(l, &sides[0], compare ? &sides[1] : NULL, NULL);
+        load_report_json(l, &sides[0], compare ? &sides[1] : NULL, NULL);
         if (compare)
-            report_json(l, &sides[0], &sides[2], sides[2].what);
+            load_report_json(l, &sides[0], &sides[2], sides[2].what);
         return;
     }
     char size[UNITS_TEXT_BYTES], rate[UNITS_TEXT_BYTES];
@@ -275,7 +275,7 @@ static void report(const struct load *l, const struct perf_side *sides)
     putchar('\n');
 }
 
-static int fill(struct load *l)
+static int load_fill(struct load *l)
 {
     uint64_t blocks = l->batches * l->batch;
     l->keys = malloc(blocks * KVC_KEY_BYTES);
@@ -301,7 +301,7 @@ static uint32_t batch_of(const struct perf_args *args, uint64_t block_bytes)
 }
 
 /* Blocks of this size in the daemon, every byte of them compared. */
-static int prepare(struct load *l, uint64_t block_bytes, uint64_t working_set)
+static int load_prepare(struct load *l, uint64_t block_bytes, uint64_t working_set)
 {
     l->block_bytes = block_bytes;
     l->batch = batch_of(l->args, block_bytes);
@@ -313,7 +313,7 @@ static int prepare(struct load *l, uint64_t block_bytes, uint64_t working_set)
                          " bytes: blocks must be multiples of 64 "
                          "bytes and a batch at most 128 MiB; use another --batch",
                          l->batch, block_bytes);
-    int rc = fill(l);
+    int rc = load_fill(l);
     return rc == 0 ? check_all(l) : rc;
 }
 
@@ -321,12 +321,12 @@ static int prepare(struct load *l, uint64_t block_bytes, uint64_t working_set)
 
 static int run_small(void *ctx, double seconds, double *ret_value)
 {
-    return run_ours(&((struct load *)ctx)[0], seconds, ret_value);
+    return load_run_ours(&((struct load *)ctx)[0], seconds, ret_value);
 }
 
 static int run_large(void *ctx, double seconds, double *ret_value)
 {
-    return run_ours(&((struct load *)ctx)[1], seconds, ret_value);
+    return load_run_ours(&((struct load *)ctx)[1], seconds, ret_value);
 }
 
 static int one_against(struct load *l, uint64_t block_bytes)
@@ -338,13 +338,13 @@ static int one_against(struct load *l, uint64_t block_bytes)
     struct load pair[2] = {*l, *l};
     l->stream += 2;
     pair[1].stream++;
-    int rc = prepare(&pair[0], block_bytes, PERF_WORKING_SET / 2);
+    int rc = load_prepare(&pair[0], block_bytes, PERF_WORKING_SET / 2);
     if (rc == 0)
-        rc = prepare(&pair[1], l->args->against, PERF_WORKING_SET / 2);
+        rc = load_prepare(&pair[1], l->args->against, PERF_WORKING_SET / 2);
     if (rc == 0)
         rc = perf_rounds(l->args, pair, sides, 2);
     if (rc == 0 && l->args->json)
-        report_json(&pair[0], &sides[0], &sides[1], what);
+        load_report_json(&pair[0], &sides[0], &sides[1], what);
     else if (rc == 0)
         printf("  load %10s x %-4u %14s   %s %14s   ratio %.2f\n",
                units_format_bytes(block_bytes, size), pair[0].batch,
@@ -356,18 +356,18 @@ static int one_against(struct load *l, uint64_t block_bytes)
     return rc;
 }
 
-static int one_size(struct load *l, uint64_t block_bytes)
+static int load_one_size(struct load *l, uint64_t block_bytes)
 {
-    struct perf_side sides[3] = {{.run = run_ours},
+    struct perf_side sides[3] = {{.run = load_run_ours},
                                  {.what = "plain read", .run = run_plain_read},
                                  {.what = "tmpfs_pread", .run = run_pread}};
-    int rc = prepare(l, block_bytes, PERF_WORKING_SET);
+    int rc = load_prepare(l, block_bytes, PERF_WORKING_SET);
     if (rc == 0 && l->args->compare)
         rc = make_rivals(l);
     if (rc == 0)
         rc = perf_rounds(l->args, l, sides, l->args->compare ? 3 : 1);
     if (rc == 0)
-        report(l, sides);
+        load_report(l, sides);
     drop_rivals(l);
     free(l->keys);
     l->keys = NULL;
@@ -397,7 +397,7 @@ int cmd_load(int argc, char **argv)
         return rc;
     rc = perf_settle(&l.session);
     for (size_t i = 0; rc == 0 && i < args.n_sizes; i++)
-        rc = args.against ? one_against(&l, args.sizes[i]) : one_size(&l, args.sizes[i]);
+        rc = args.against ? one_against(&l, args.sizes[i]) : load_one_size(&l, args.sizes[i]);
     perf_close(&l.session);
     return rc;
 }

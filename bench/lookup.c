@@ -94,14 +94,14 @@ static int run_echo_round_trips(void *ctx, double seconds, double *ret_value)
     return rc;
 }
 
-static int begin(struct lookup *l, struct kvc_op **ret_op)
+static int lookup_begin(struct lookup *l, struct kvc_op **ret_op)
 {
     struct kvc_seq seq = next_seq(l);
     int rc = kvc_lookup_begin(l->session.ns, &seq, 0, ret_op);
     return rc < 0 ? perf_fail(&l->session, rc, "lookup") : 0;
 }
 
-static int finish(struct lookup *l, struct kvc_op **op)
+static int lookup_finish(struct lookup *l, struct kvc_op **op)
 {
     struct kvc_prefix prefix;
     int rc = kvc_wait(op, &prefix, NULL, NULL);
@@ -116,14 +116,14 @@ static int run_rate(void *ctx, double seconds, double *ret_value)
     uint64_t until = begun + (uint64_t)(seconds * 1e9);
     int rc = 0;
     for (uint64_t i = 0; rc == 0 && i < depth; i++)
-        rc = begin(l, &ops[i]);
+        rc = lookup_begin(l, &ops[i]);
     for (; rc == 0 && now_ns() < until; done++) {
-        rc = finish(l, &ops[done % depth]);
+        rc = lookup_finish(l, &ops[done % depth]);
         if (rc == 0)
-            rc = begin(l, &ops[done % depth]);
+            rc = lookup_begin(l, &ops[done % depth]);
     }
     for (uint64_t i = 0; rc == 0 && i < depth; i++, done++)
-        rc = finish(l, &ops[done % depth]);
+        rc = lookup_finish(l, &ops[done % depth]);
     *ret_value = (double)done / ((double)(now_ns() - begun) * 1e-9);
     return rc;
 }
@@ -156,7 +156,7 @@ static int store_chain(struct lookup *l, const uint8_t *keys)
     return 0;
 }
 
-static int fill(struct lookup *l)
+static int lookup_fill(struct lookup *l)
 {
     uint64_t n = (uint64_t)CHAINS * l->chain_keys;
     l->keys = malloc(n * KVC_KEY_BYTES);
@@ -172,8 +172,8 @@ static int fill(struct lookup *l)
     return rc;
 }
 
-static void report_json(const struct lookup *l, const char *metric, const char *unit,
-                        const struct perf_side *sides)
+static void lookup_report_json(const struct lookup *l, const char *metric, const char *unit,
+                               const struct perf_side *sides)
 {
     struct out_metric line = {.bench = "lookup",
                               .keys = {{.key = "keys", .number = l->n}},
@@ -190,12 +190,12 @@ static void report_json(const struct lookup *l, const char *metric, const char *
     out_json(&line);
 }
 
-static void report(const struct lookup *l, const struct perf_side *rtt,
-                   const struct perf_side *rate)
+static void lookup_report(const struct lookup *l, const struct perf_side *rtt,
+                          const struct perf_side *rate)
 {
     if (l->args->json) {
-        report_json(l, "lookup_rtt", "s", rtt);
-        report_json(l, "lookups_per_s", "1/s", rate);
+        lookup_report_json(l, "lookup_rtt", "s", rtt);
+        lookup_report_json(l, "lookups_per_s", "1/s", rate);
         return;
     }
     char median[UNITS_TEXT_BYTES], tail[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
@@ -214,7 +214,7 @@ static void report(const struct lookup *l, const struct perf_side *rtt,
     putchar('\n');
 }
 
-static int one_size(struct lookup *l, uint32_t keys)
+static int lookup_one_size(struct lookup *l, uint32_t keys)
 {
     struct perf_side rtt[2] = {{.run = run_round_trips},
                                {.what = "zmq_echo", .run = run_echo_round_trips}};
@@ -230,19 +230,19 @@ static int one_size(struct lookup *l, uint32_t keys)
     if (rc == 0)
         rc = perf_rounds(l->args, l, rate, sides);
     if (rc == 0)
-        report(l, rtt, rate);
+        lookup_report(l, rtt, rate);
     return rc;
 }
 
-static int all_sizes(struct lookup *l)
+static int lookup_all_sizes(struct lookup *l)
 {
     for (size_t i = 0; i < l->args->n_sizes; i++) {
         if (l->args->sizes[i] > l->chain_keys)
             l->chain_keys = (uint32_t)l->args->sizes[i];
     }
-    int rc = fill(l);
+    int rc = lookup_fill(l);
     for (size_t i = 0; rc == 0 && i < l->args->n_sizes; i++)
-        rc = one_size(l, (uint32_t)l->args->sizes[i]);
+        rc = lookup_one_size(l, (uint32_t)l->args->sizes[i]);
     free(l->keys);
     return rc;
 }
@@ -270,7 +270,7 @@ int cmd_lookup(int argc, char **argv)
     if (rc == 0) {
         rc = perf_settle(&l.session);
         if (rc == 0)
-            rc = all_sizes(&l);
+            rc = lookup_all_sizes(&l);
         perf_close(&l.session);
     }
     echo_stop(&l.echo);

@@ -58,7 +58,7 @@ static void print_help(FILE *to)
         to);
 }
 
-static int run(int argc, char **argv)
+static int bench_run(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
         say_error("%s", strerror(-held));
         return BENCH_FAILED;
     }
-    int code = run(argc, argv);
+    int code = bench_run(argc, argv);
     const int failed = stdfds_flush();
     if (failed < 0 && code != BENCH_FAILED) {
         say_error("stdout: %s", strerror(-failed));

@@ -187,7 +187,8 @@ static int run_fio(void *ctx, double seconds, double *ret_value)
 
 /* ---- output ---- */
 
-static struct out_metric line_of(const struct nvme_bench *b, const char *metric, const char *unit)
+static struct out_metric nvme_line_of(const struct nvme_bench *b, const char *metric,
+                                      const char *unit)
 {
     return (struct out_metric){.bench = "nvme",
                                .keys = {{.key = "block_bytes", .number = b->block_bytes},
@@ -200,10 +201,10 @@ static struct out_metric line_of(const struct nvme_bench *b, const char *metric,
                                .unit = unit};
 }
 
-static void report_json(const struct nvme_bench *b, const struct perf_side *sides, size_t n,
-                        const double cpu[2])
+static void nvme_report_json(const struct nvme_bench *b, const struct perf_side *sides, size_t n,
+                             const double cpu[2])
 {
-    struct out_metric line = line_of(b, patterns[b->pattern].metric, "B/s");
+    struct out_metric line = nvme_line_of(b, patterns[b->pattern].metric, "B/s");
     line.value = sides[0].value;
     if (n > 1) {
         line.limit_what = sides[1].what;
@@ -211,7 +212,7 @@ static void report_json(const struct nvme_bench *b, const struct perf_side *side
         line.ratio = sides[0].value / sides[1].value;
     }
     out_json(&line);
-    line = line_of(b, b->pattern == WRITE ? "write_cpu" : "read_cpu", "s/GB");
+    line = nvme_line_of(b, b->pattern == WRITE ? "write_cpu" : "read_cpu", "s/GB");
     line.value = cpu[0];
     if (b->n_cpu[1]) {
         line.limit_what = "fio";
@@ -219,12 +220,12 @@ static void report_json(const struct nvme_bench *b, const struct perf_side *side
         line.ratio = cpu[1] > 0 ? cpu[0] / cpu[1] : 0;
     }
     out_json(&line);
-    line = line_of(b, "storage_share", "1");
+    line = nvme_line_of(b, "storage_share", "1");
     line.value = b->got_bytes ? (double)b->loaded_bytes / (double)b->got_bytes : 0;
     out_json(&line);
 }
 
-static void report(struct nvme_bench *b, const struct perf_side *sides, size_t n)
+static void nvme_report(struct nvme_bench *b, const struct perf_side *sides, size_t n)
 {
     double cpu[2] = {0};
     for (int i = 0; i < 2; i++) {
@@ -232,7 +233,7 @@ static void report(struct nvme_bench *b, const struct perf_side *sides, size_t n
             cpu[i] = out_median(b->cpu[i], b->n_cpu[i]);
     }
     if (b->args.json) {
-        report_json(b, sides, n, cpu);
+        nvme_report_json(b, sides, n, cpu);
         return;
     }
     char size[UNITS_TEXT_BYTES], io[UNITS_TEXT_BYTES], rate[UNITS_TEXT_BYTES];
@@ -255,7 +256,8 @@ static void report(struct nvme_bench *b, const struct perf_side *sides, size_t n
 
 /* ---- what is measured ---- */
 
-static int measure(struct nvme_bench *b, enum pattern pattern, struct perf_side *sides, size_t n)
+static int nvme_measure(struct nvme_bench *b, enum pattern pattern, struct perf_side *sides,
+                        size_t n)
 {
     b->pattern = pattern;
     b->io_bytes = b->fio_depth = 0;
@@ -263,7 +265,7 @@ static int measure(struct nvme_bench *b, enum pattern pattern, struct perf_side 
     b->got_bytes = b->loaded_bytes = 0;
     int rc = perf_rounds(&b->args, b, sides, n);
     if (rc == 0)
-        report(b, sides, n);
+        nvme_report(b, sides, n);
     return rc;
 }
 
@@ -271,14 +273,14 @@ static int measure_reads(struct nvme_bench *b, enum pattern pattern, struct nvme
 {
     struct perf_side sides[2] = {{.run = run_read}, {.what = "fio", .run = run_fio}};
     b->reading = data;
-    return measure(b, pattern, sides, b->args.compare ? 2 : 1);
+    return nvme_measure(b, pattern, sides, b->args.compare ? 2 : 1);
 }
 
 static int measure_writes(struct nvme_bench *b)
 {
     struct perf_side sides[2] = {{.run = run_write}, {.what = "fio", .run = run_fio}};
     int rc = perf_namespace(&b->session, b->block_bytes);
-    return rc == 0 ? measure(b, WRITE, sides, b->args.compare ? 2 : 1) : rc;
+    return rc == 0 ? nvme_measure(b, WRITE, sides, b->args.compare ? 2 : 1) : rc;
 }
 
 static uint64_t unit_bytes(const struct nvme_bench *b)
@@ -297,7 +299,7 @@ static uint64_t host_bytes(const struct nvme_bench *b)
     return b->bytes / 8 > host ? b->bytes / 8 : host;
 }
 
-static int start(struct nvme_bench *b)
+static int nvme_start(struct nvme_bench *b)
 {
     struct rig_options options = {.daemon_path = b->args.daemon_path, .store_in = b->dir};
     uint64_t staging = b->args.depth * unit_bytes(b);
@@ -344,7 +346,7 @@ static void stop(struct nvme_bench *b)
     memset(&b->session, 0, sizeof(b->session));
 }
 
-static uint32_t chain_of(uint64_t block_bytes)
+static uint32_t nvme_chain_of(uint64_t block_bytes)
 {
     return block_bytes < NVME_UNIT_BYTES ? (uint32_t)(NVME_UNIT_BYTES / block_bytes) : 1;
 }
@@ -356,11 +358,11 @@ static uint32_t scatter_of(const struct nvme_bench *b, uint64_t block_bytes)
     return n ? (uint32_t)n : 1;
 }
 
-static int one_size(struct nvme_bench *b, uint64_t block_bytes)
+static int nvme_one_size(struct nvme_bench *b, uint64_t block_bytes)
 {
     b->block_bytes = block_bytes;
-    b->chain = chain_of(block_bytes);
-    int rc = start(b);
+    b->chain = nvme_chain_of(block_bytes);
+    int rc = nvme_start(b);
     if (rc == 0)
         rc = make_data(b, 0, block_bytes, b->chain, false);
     if (rc == 0)
@@ -385,7 +387,7 @@ static int chains(struct nvme_bench *b, uint64_t small, uint64_t large, uint64_t
     struct perf_side sides[2] = {{.run = run_read}, {.what = what, .run = run_against}};
     b->block_bytes = small;
     b->chain = (uint32_t)(chain_bytes / small);
-    int rc = start(b);
+    int rc = nvme_start(b);
     if (rc == 0)
         rc = make_data(b, 0, small, b->chain, false);
     if (rc == 0)
@@ -395,7 +397,7 @@ static int chains(struct nvme_bench *b, uint64_t small, uint64_t large, uint64_t
     b->reading = &b->data[0];
     b->against = &b->data[1];
     if (rc == 0)
-        rc = measure(b, CHAINS, sides, 2);
+        rc = nvme_measure(b, CHAINS, sides, 2);
     stop(b);
     return rc;
 }
@@ -417,7 +419,7 @@ static int all(struct nvme_bench *b)
     if (b->args.against)
         return rc;
     for (size_t i = 0; rc == 0 && i < b->args.n_sizes; i++)
-        rc = one_size(b, b->args.sizes[i]);
+        rc = nvme_one_size(b, b->args.sizes[i]);
     if (rc == 0 && has_size(b, CHAIN_SMALL) && has_size(b, CHAIN_LARGE))
         rc = chains(b, CHAIN_SMALL, CHAIN_LARGE, NVME_UNIT_BYTES);
     fio_drop(&b->file);
@@ -426,7 +428,7 @@ static int all(struct nvme_bench *b)
 
 /* ---- options ---- */
 
-static int take_option(void *ctx, int c, char **argv)
+static int nvme_take_option(void *ctx, int c, char **argv)
 {
     struct nvme_bench *b = ctx;
     struct perf_args *args = &b->args;
@@ -478,7 +480,7 @@ static int check_room(const struct nvme_bench *b)
                      b->dir, units_format_bytes(room, has), units_format_bytes(need, wants));
 }
 
-static int check_args(const struct nvme_bench *b)
+static int nvme_check_args(const struct nvme_bench *b)
 {
     for (size_t i = 0; i < b->args.n_sizes; i++) {
         uint64_t bytes = b->args.sizes[i];
@@ -506,7 +508,7 @@ static int check_args(const struct nvme_bench *b)
     return check_room(b);
 }
 
-static int parse(struct nvme_bench *b, int argc, char **argv)
+static int nvme_parse(struct nvme_bench *b, int argc, char **argv)
 {
     static const struct option options[] = {{"json", no_argument, NULL, 'j'},
                                             {"compare", no_argument, NULL, 'c'},
@@ -521,10 +523,10 @@ static int parse(struct nvme_bench *b, int argc, char **argv)
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, take_option, b);
+    const int rc = opt_each(argc, argv, options, help, NULL, nvme_take_option, b);
     if (rc != 0)
         return rc;
-    return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : check_args(b);
+    return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : nvme_check_args(b);
 }
 
 int cmd_nvme(int argc, char **argv)
@@ -544,7 +546,7 @@ int cmd_nvme(int argc, char **argv)
     b->bytes = UINT64_C(2) << 30;
     b->scatter = 4;
     b->file.fd = -1;
-    int rc = parse(b, argc, argv);
+    int rc = nvme_parse(b, argc, argv);
     if (rc == 0)
         rc = all(b);
     else if (rc < 0)

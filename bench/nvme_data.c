@@ -14,7 +14,7 @@
 
 enum { BLOCK_TOKENS = 16, TRIES_MAX = 2000, MOMENTS = 50 };
 
-static int take_count(void *ctx, const struct kvc_stat *stat)
+static int nvme_data_take_count(void *ctx, const struct kvc_stat *stat)
 {
     struct nvme_counts *counts = ctx;
     const struct {
@@ -38,7 +38,7 @@ static int take_count(void *ctx, const struct kvc_stat *stat)
 int nvme_counts(struct perf_session *session, struct nvme_counts *ret_counts)
 {
     struct nvme_counts counts = {0};
-    int rc = kvc_stats(session->kvc, take_count, &counts);
+    int rc = kvc_stats(session->kvc, nvme_data_take_count, &counts);
     if (rc < 0)
         return perf_fail(session, rc, "stats");
     if (!counts.there) {
@@ -122,7 +122,7 @@ struct storing {
     uint64_t stored_blocks;
 };
 
-static const uint8_t *keys_of(const struct nvme_data *data, uint64_t unit)
+static const uint8_t *nvme_data_keys_of(const struct nvme_data *data, uint64_t unit)
 {
     return data->keys + unit * data->chain * KVC_KEY_BYTES;
 }
@@ -131,9 +131,9 @@ static const uint8_t *keys_of(const struct nvme_data *data, uint64_t unit)
 static struct kvc_blocks data_blocks(const struct nvme_data *data, uint64_t n)
 {
     if (!data->scattered)
-        return (struct kvc_blocks){.keys = keys_of(data, n), .n = data->chain};
+        return (struct kvc_blocks){.keys = nvme_data_keys_of(data, n), .n = data->chain};
     uint32_t at = (uint32_t)(n / data->units);
-    const uint8_t *key = keys_of(data, n % data->units) + (size_t)at * KVC_KEY_BYTES;
+    const uint8_t *key = nvme_data_keys_of(data, n % data->units) + (size_t)at * KVC_KEY_BYTES;
     return (struct kvc_blocks){.keys = key,
                                .n = 1,
                                .parent = at ? key - KVC_KEY_BYTES : NULL,
@@ -147,7 +147,7 @@ static struct kvc_blocks new_blocks(const struct storing *s, uint64_t n, uint8_t
     return (struct kvc_blocks){.keys = keys, .n = s->chain};
 }
 
-static int store_begin(struct crew *crew, struct flight *flight)
+static int nvme_data_store_begin(struct crew *crew, struct flight *flight)
 {
     struct storing *s = crew->ctx;
     uint8_t keys[KVC_STORE_MAX * KVC_KEY_BYTES];
@@ -170,7 +170,8 @@ static int store_begin(struct crew *crew, struct flight *flight)
     return rc < 0 ? perf_fail(crew->session, rc, "store") : 0;
 }
 
-static int store_end(struct crew *crew, struct flight *flight, int rc, struct kvc_result *result)
+static int nvme_data_store_end(struct crew *crew, struct flight *flight, int rc,
+                               struct kvc_result *result)
 {
     struct storing *s = crew->ctx;
     struct timespec pause = {.tv_nsec = 1000000};
@@ -200,10 +201,14 @@ static int store_end(struct crew *crew, struct flight *flight, int rc, struct kv
     return 0;
 }
 
-static int store_all(struct perf_session *session, struct storing *storing, uint32_t depth)
+static int nvme_data_store_all(struct perf_session *session, struct storing *storing,
+                               uint32_t depth)
 {
-    struct crew crew = {
-        .session = session, .depth = depth, .begin = store_begin, .end = store_end, .ctx = storing};
+    struct crew crew = {.session = session,
+                        .depth = depth,
+                        .begin = nvme_data_store_begin,
+                        .end = nvme_data_store_end,
+                        .ctx = storing};
     int rc = fly(&crew);
     progress_clear();
     return rc;
@@ -259,7 +264,7 @@ int nvme_data_make(struct perf_session *session, uint64_t block_bytes, uint32_t 
     while (rc == 0 && storing.units < stores) {
         uint64_t left = stores - storing.units, step = step_bytes / (storing.chain * block_bytes);
         storing.units += step == 0 ? 1 : step < left ? step : left;
-        rc = store_all(session, &storing, depth);
+        rc = nvme_data_store_all(session, &storing, depth);
         int drained = rc == 0 ? perf_drain(session->kvc) : 0;
         if (drained < 0)
             rc = perf_fail(session, drained, "drain");
@@ -285,7 +290,7 @@ struct reading {
     bool check;
 };
 
-static int acquire_begin(struct crew *crew, struct flight *flight)
+static int nvme_data_acquire_begin(struct crew *crew, struct flight *flight)
 {
     struct reading *r = crew->ctx;
     struct nvme_data *data = r->data;
@@ -293,15 +298,16 @@ static int acquire_begin(struct crew *crew, struct flight *flight)
         return 0;
     r->begun++;
     flight->unit = data->order[data->next++ % data->units];
-    struct kvc_seq seq = {.tokens = data->chain * BLOCK_TOKENS,
-                          .group = {{.keys = keys_of(data, flight->unit), .n = data->chain}}};
+    struct kvc_seq seq = {
+        .tokens = data->chain * BLOCK_TOKENS,
+        .group = {{.keys = nvme_data_keys_of(data, flight->unit), .n = data->chain}}};
     int rc = kvc_acquire_begin(data->ns, &seq, NULL, &flight->op);
     return rc < 0 ? perf_fail(crew->session, rc, "acquire") : 0;
 }
 
 static void check_unit(struct reading *r, const struct flight *flight, const struct kvc_hold *hold)
 {
-    const uint8_t *keys = keys_of(r->data, flight->unit);
+    const uint8_t *keys = nvme_data_keys_of(r->data, flight->unit);
     for (uint32_t i = 0; i < hold->group[0].n; i++)
         r->wrong_bytes += pattern_wrong_bytes(keys + (size_t)i * KVC_KEY_BYTES,
                                               hold->group[0].block[i].data, r->data->block_bytes);
@@ -329,7 +335,7 @@ static int read_units(struct perf_session *session, struct reading *reading, uin
 {
     struct crew crew = {.session = session,
                         .depth = depth,
-                        .begin = acquire_begin,
+                        .begin = nvme_data_acquire_begin,
                         .end = acquire_end,
                         .ctx = reading};
     int rc = fly(&crew);
@@ -383,7 +389,7 @@ int nvme_write(struct perf_session *session, uint64_t block_bytes, uint32_t chai
                               .stream = new_stream(),
                               .until_ns = now_ns() + lead_ns};
     /* Not measured: until what memory and the queue take up is taken up. */
-    int rc = store_all(session, &storing, depth);
+    int rc = nvme_data_store_all(session, &storing, depth);
     uint64_t stored = storing.stored_blocks;
     if (rc == 0)
         rc = nvme_counts(session, &run.before);
@@ -392,7 +398,7 @@ int nvme_write(struct perf_session *session, uint64_t block_bytes, uint32_t chai
     for (int i = 0; rc == 0 && i < MOMENTS && run.after.accepted_bytes == run.before.accepted_bytes;
          i++) {
         storing.until_ns = run.after.now_ns + (uint64_t)(seconds * 1e9);
-        rc = store_all(session, &storing, depth);
+        rc = nvme_data_store_all(session, &storing, depth);
         if (rc == 0)
             rc = nvme_counts(session, &run.after);
     }

@@ -9,7 +9,7 @@
 #include "stdfds.h"
 
 /* Counts stay integers, so that a script can compare them with ==. */
-static json_t *number(double value)
+static json_t *out_number(double value)
 {
     double whole;
     double fraction = modf(value, &whole);
@@ -31,12 +31,12 @@ static json_t *case_of(const struct out_metric *metric)
 
 void out_json(const struct out_metric *metric)
 {
-    json_t *line =
-        json_pack("{s:s, s:o, s:s, s:o, s:s}", "bench", metric->bench, "case", case_of(metric),
-                  "metric", metric->metric, "value", number(metric->value), "unit", metric->unit);
+    json_t *line = json_pack("{s:s, s:o, s:s, s:o, s:s}", "bench", metric->bench, "case",
+                             case_of(metric), "metric", metric->metric, "value",
+                             out_number(metric->value), "unit", metric->unit);
     if (line && metric->limit_what) {
         json_t *limit =
-            json_pack("{s:s, s:o}", "what", metric->limit_what, "value", number(metric->limit));
+            json_pack("{s:s, s:o}", "what", metric->limit_what, "value", out_number(metric->limit));
         json_object_set_new(line, "limit", limit);
         json_object_set_new(line, "ratio", json_real(metric->ratio));
     }
@@ -50,7 +50,7 @@ void out_json(const struct out_metric *metric)
     json_decref(line);
 }
 
-static int compare(const void *a, const void *b)
+static int out_compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -58,6 +58,6 @@ static int compare(const void *a, const void *b)
 
 double out_median(double *values, size_t n)
 {
-    qsort(values, n, sizeof(*values), compare);
+    qsort(values, n, sizeof(*values), out_compare);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }

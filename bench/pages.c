@@ -108,17 +108,17 @@ struct bench {
     uint64_t cpu_ns, cpu_bytes, memcpy_cpu_ns, memcpy_bytes;
 };
 
-static const uint8_t *keys_of(const struct bench *b, uint64_t batch)
+static const uint8_t *pages_keys_of(const struct bench *b, uint64_t batch)
 {
     return b->keys + batch * b->batch * KVC_KEY_BYTES;
 }
 
-static const uint32_t *pages_of(const struct bench *b, uint64_t batch)
+static const uint32_t *bench_pages_of_one(const struct bench *b, uint64_t batch)
 {
     return b->page + batch * b->batch * b->spec.group[0].pages_per_block;
 }
 
-static int fail(const struct bench *b, int error, const char *call)
+static int pages_fail(const struct bench *b, int error, const char *call)
 {
     return perf_fail(&b->session, error, call);
 }
@@ -128,22 +128,22 @@ static int fail(const struct bench *b, int error, const char *call)
 static int load_begin(struct bench *b, struct flight *f, uint64_t batch, uint64_t into)
 {
     const struct kvc_seq seq = {.tokens = b->batch * BLOCK_TOKENS,
-                                .group = {{.keys = keys_of(b, batch), .n = b->batch}}};
-    const struct kvc_pages_load load = {.pages[0] = pages_of(b, into)};
+                                .group = {{.keys = pages_keys_of(b, batch), .n = b->batch}}};
+    const struct kvc_pages_load load = {.pages[0] = bench_pages_of_one(b, into)};
     f->batch = batch;
     f->begun_ns = now_ns();
     int rc = b->is_host ? kvc_pages_load(b->session.ns, &seq, b->pool, &load, &f->loaded)
                         : kvc_pages_load_begin(b->session.ns, &seq, b->pool, &load, &f->op);
-    return rc < 0 ? fail(b, rc, "loading into pages") : 0;
+    return rc < 0 ? pages_fail(b, rc, "loading into pages") : 0;
 }
 
-static int load_end(struct bench *b, struct flight *f)
+static int pages_load_end(struct bench *b, struct flight *f)
 {
     struct kvc_prefix prefix;
     struct kvc_loaded loaded = f->loaded;
     int rc = b->is_host ? 0 : kvc_wait(&f->op, &prefix, NULL, NULL);
     if (rc < 0)
-        return fail(b, rc, "loading into pages");
+        return pages_fail(b, rc, "loading into pages");
     lat_add(&b->lat, now_ns() - f->begun_ns);
     if (!b->is_host)
         kvc_pages_loaded(b->pool, &loaded);
@@ -154,7 +154,7 @@ static int load_end(struct bench *b, struct flight *f)
     return BENCH_FAILED;
 }
 
-static int store_begin(struct bench *b, struct flight *f, uint64_t batch)
+static int pages_store_begin(struct bench *b, struct flight *f, uint64_t batch)
 {
     for (uint32_t i = 0; i < b->batch; i++)
         perf_key(~b->stream, b->stored * b->batch + i, f->keys + (size_t)i * KVC_KEY_BYTES);
@@ -163,33 +163,34 @@ static int store_begin(struct bench *b, struct flight *f, uint64_t batch)
     f->batch = batch;
     f->begun_ns = now_ns();
     const struct kvc_word none = {0};
-    int rc = b->is_host ? kvc_pages_store(b->session.ns, &blocks, b->pool, pages_of(b, batch), none,
-                                          NULL, 0, f->statuses)
-                        : kvc_pages_store_begin(b->session.ns, &blocks, b->pool, pages_of(b, batch),
-                                                none, NULL, 0, &f->op);
-    return rc < 0 ? fail(b, rc, "storing from pages") : 0;
+    int rc = b->is_host
+                 ? kvc_pages_store(b->session.ns, &blocks, b->pool, bench_pages_of_one(b, batch),
+                                   none, NULL, 0, f->statuses)
+                 : kvc_pages_store_begin(b->session.ns, &blocks, b->pool,
+                                         bench_pages_of_one(b, batch), none, NULL, 0, &f->op);
+    return rc < 0 ? pages_fail(b, rc, "storing from pages") : 0;
 }
 
-static int store_end(struct bench *b, struct flight *f)
+static int pages_store_end(struct bench *b, struct flight *f)
 {
     int rc = b->is_host ? 0 : kvc_wait(&f->op, NULL, NULL, f->statuses);
     if (rc < 0)
-        return fail(b, rc, "storing from pages");
+        return pages_fail(b, rc, "storing from pages");
     lat_add(&b->lat, now_ns() - f->begun_ns);
     return perf_statuses(f->statuses, b->batch);
 }
 
-static int begin(struct bench *b, bool stores, uint64_t no)
+static int pages_begin(struct bench *b, bool stores, uint64_t no)
 {
     struct flight *f = &b->flight[no % b->args.depth];
     const uint64_t batch = no % b->batches;
-    return stores ? store_begin(b, f, batch) : load_begin(b, f, batch, batch);
+    return stores ? pages_store_begin(b, f, batch) : load_begin(b, f, batch, batch);
 }
 
-static int end(struct bench *b, bool stores, uint64_t no)
+static int pages_end(struct bench *b, bool stores, uint64_t no)
 {
     struct flight *f = &b->flight[no % b->args.depth];
-    return stores ? store_end(b, f) : load_end(b, f);
+    return stores ? pages_store_end(b, f) : pages_load_end(b, f);
 }
 
 static uint64_t own_cpu_ns(void)
@@ -199,38 +200,39 @@ static uint64_t own_cpu_ns(void)
     return (uint64_t)own.tv_sec * 1000000000u + (uint64_t)own.tv_nsec;
 }
 
-static uint64_t cpu_ns(const struct bench *b)
+static uint64_t pages_cpu_ns(const struct bench *b)
 {
     return cpu_family_ns(rig_pid(b->session.rig)) + own_cpu_ns();
 }
 
-static int run(struct bench *b, bool stores, double seconds, double *ret_value)
+static int pages_run(struct bench *b, bool stores, double seconds, double *ret_value)
 {
-    const uint64_t cpu = cpu_ns(b), begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
+    const uint64_t cpu = pages_cpu_ns(b), begun = now_ns(),
+                   until = begun + (uint64_t)(seconds * 1e9);
     uint64_t asked = 0, done = 0;
     int rc = 0;
     for (; rc == 0 && asked < b->args.depth; asked++)
-        rc = begin(b, stores, asked);
+        rc = pages_begin(b, stores, asked);
     for (; rc == 0 && done < asked; done++) {
-        rc = end(b, stores, done);
+        rc = pages_end(b, stores, done);
         if (rc == 0 && now_ns() < until)
-            rc = begin(b, stores, asked++);
+            rc = pages_begin(b, stores, asked++);
     }
     const uint64_t bytes = done * b->batch * b->block_bytes;
     *ret_value = (double)bytes / ((double)(now_ns() - begun) * 1e-9);
-    b->cpu_ns += cpu_ns(b) - cpu;
+    b->cpu_ns += pages_cpu_ns(b) - cpu;
     b->cpu_bytes += bytes;
     return rc;
 }
 
 static int run_load(void *ctx, double seconds, double *ret_value)
 {
-    return run(ctx, false, seconds, ret_value);
+    return pages_run(ctx, false, seconds, ret_value);
 }
 
 static int run_store(void *ctx, double seconds, double *ret_value)
 {
-    return run(ctx, true, seconds, ret_value);
+    return pages_run(ctx, true, seconds, ret_value);
 }
 
 /* --- memcpy of the same fragments --- */
@@ -247,7 +249,7 @@ static void copy_block(const struct bench *b, uint64_t block, uint8_t *bytes, bo
         }
 }
 
-static int run_memcpy(struct bench *b, bool stores, double seconds, double *ret_value)
+static int pages_run_memcpy(struct bench *b, bool stores, double seconds, double *ret_value)
 {
     const uint64_t blocks = b->batches * b->batch, hosts = stores ? 2 * blocks : blocks;
     const uint64_t cpu = own_cpu_ns();
@@ -264,17 +266,17 @@ static int run_memcpy(struct bench *b, bool stores, double seconds, double *ret_
 
 static int run_memcpy_load(void *ctx, double seconds, double *ret_value)
 {
-    return run_memcpy(ctx, false, seconds, ret_value);
+    return pages_run_memcpy(ctx, false, seconds, ret_value);
 }
 
 static int run_memcpy_store(void *ctx, double seconds, double *ret_value)
 {
-    return run_memcpy(ctx, true, seconds, ret_value);
+    return pages_run_memcpy(ctx, true, seconds, ret_value);
 }
 
 /* --- bytes --- */
 
-static int wrong(const struct bench *b, uint64_t bytes, const char *what)
+static int pages_wrong(const struct bench *b, uint64_t bytes, const char *what)
 {
     say_error("%" PRIu64 " wrong bytes %s, in fragments of %" PRIu64, bytes, what, b->frag_bytes);
     return BENCH_WRONG;
@@ -289,7 +291,7 @@ static int sync_stream(struct bench *b)
     const uint64_t value = ++b->signals, until = now_ns() + SYNC_NS;
     int rc = kvc_gpu_signal(b->gpu, NULL, 0, value);
     if (rc < 0)
-        return fail(b, rc, "signalling");
+        return pages_fail(b, rc, "signalling");
     while (words && words[0] < value && now_ns() < until) {
     }
     if (words && words[0] >= value)
@@ -305,14 +307,14 @@ static int check_pages(struct bench *b, uint64_t batch, uint64_t at)
     for (uint32_t i = 0; i < b->batch; i++)
         offsets[i] = i * b->block_bytes;
     memset(b->session.staging, 0, b->batch * b->block_bytes);
-    int rc = kvc_gpu_stage(b->gpu, &b->spec, 0, pages_of(b, at), b->batch, offsets, NULL);
+    int rc = kvc_gpu_stage(b->gpu, &b->spec, 0, bench_pages_of_one(b, at), b->batch, offsets, NULL);
     if (rc < 0)
-        return fail(b, rc, "copying pages to staging");
+        return pages_fail(b, rc, "copying pages to staging");
     rc = sync_stream(b);
     for (uint32_t i = 0; rc == 0 && i < b->batch; i++)
-        bad += pattern_wrong_bytes(keys_of(b, batch) + (size_t)i * KVC_KEY_BYTES,
+        bad += pattern_wrong_bytes(pages_keys_of(b, batch) + (size_t)i * KVC_KEY_BYTES,
                                    b->session.staging + offsets[i], b->block_bytes);
-    return rc != 0 || bad == 0 ? rc : wrong(b, bad, "have been loaded into pages");
+    return rc != 0 || bad == 0 ? rc : pages_wrong(b, bad, "have been loaded into pages");
 }
 
 /* Each batch into the pages of the one that is `shift` behind, so that these had other bytes. */
@@ -324,7 +326,7 @@ static int check_loads(struct bench *b, uint64_t shift)
         progress_show(false, "pages: checking bytes");
         rc = load_begin(b, &b->flight[0], i, into);
         if (rc == 0)
-            rc = load_end(b, &b->flight[0]);
+            rc = pages_load_end(b, &b->flight[0]);
         if (rc == 0)
             rc = check_pages(b, i, into);
     }
@@ -343,14 +345,14 @@ static int check_stores(struct bench *b)
         uint64_t bad = 0;
         rc = kvc_acquire(b->session.ns, &seq, NULL, &hold);
         if (rc < 0)
-            return fail(b, rc, "acquire");
+            return pages_fail(b, rc, "acquire");
         const uint32_t found = hold->group[0].n;
         for (uint32_t i = 0; i < found; i++)
-            bad += pattern_wrong_bytes(keys_of(b, f->batch) + (size_t)i * KVC_KEY_BYTES,
+            bad += pattern_wrong_bytes(pages_keys_of(b, f->batch) + (size_t)i * KVC_KEY_BYTES,
                                        hold->group[0].block[i].data, b->block_bytes);
         kvc_release(b->session.kvc, &hold);
         if (bad > 0)
-            return wrong(b, bad, "were stored from pages");
+            return pages_wrong(b, bad, "were stored from pages");
         if (found == b->batch)
             continue;
         say_error("of %u blocks stored just now %u were found", b->batch, found);
@@ -367,13 +369,13 @@ static int store_batch(struct bench *b, uint64_t batch)
     uint8_t statuses[KVC_STORE_MAX];
     for (uint32_t i = 0; i < b->batch; i++) {
         offsets[i] = i * b->block_bytes;
-        pattern_fill(keys_of(b, batch) + (size_t)i * KVC_KEY_BYTES, b->session.staging + offsets[i],
-                     b->block_bytes);
+        pattern_fill(pages_keys_of(b, batch) + (size_t)i * KVC_KEY_BYTES,
+                     b->session.staging + offsets[i], b->block_bytes);
     }
     const struct kvc_blocks blocks = {
-        .keys = keys_of(b, batch), .n = b->batch, .flags = KVC_F_ADMIT};
+        .keys = pages_keys_of(b, batch), .n = b->batch, .flags = KVC_F_ADMIT};
     int rc = kvc_store(b->session.ns, &blocks, offsets, NULL, 0, statuses);
-    return rc < 0 ? fail(b, rc, "store") : perf_statuses(statuses, b->batch);
+    return rc < 0 ? pages_fail(b, rc, "store") : perf_statuses(statuses, b->batch);
 }
 
 /* What other sizes have left behind goes: what is stored now shall stay. */
@@ -382,7 +384,7 @@ static int fill_host(struct bench *b)
     const struct kvc_evict_filter everything = {0};
     struct kvc_evicted evicted;
     int rc = kvc_evict(b->session.kvc, &everything, &evicted);
-    rc = rc < 0 ? fail(b, rc, "evicting") : perf_namespace(&b->session, b->block_bytes);
+    rc = rc < 0 ? pages_fail(b, rc, "evicting") : perf_namespace(&b->session, b->block_bytes);
     b->stream++;
     for (uint64_t i = 0; i < b->batches * b->batch; i++)
         perf_key(b->stream, i, b->keys + i * KVC_KEY_BYTES);
@@ -398,11 +400,11 @@ static int fill_host(struct bench *b)
 static int fill_batch(struct bench *b, uint64_t batch, uint32_t *ret_near)
 {
     const struct kvc_seq seq = {.tokens = b->batch * BLOCK_TOKENS,
-                                .group = {{.keys = keys_of(b, batch), .n = b->batch}}};
+                                .group = {{.keys = pages_keys_of(b, batch), .n = b->batch}}};
     struct kvc_hold *hold;
     int rc = kvc_acquire_on(b->session.ns, &seq, b->gpu, NULL, &hold);
     if (rc < 0)
-        return fail(b, rc, "acquiring on the device");
+        return pages_fail(b, rc, "acquiring on the device");
     *ret_near = 0;
     for (uint32_t i = 0; i < hold->group[0].n; i++)
         *ret_near += kvc_hold_device(hold, 0, i) != NULL;
@@ -454,7 +456,7 @@ static void put_metric(const struct bench *b, const char *path, const char *metr
     out_json(&line);
 }
 
-static void report(const struct bench *b, const char *path, const struct perf_side sides[2])
+static void pages_report(const struct bench *b, const char *path, const struct perf_side sides[2])
 {
     const uint64_t p50 = lat_quantile_ns(&b->lat, .5), p99 = lat_quantile_ns(&b->lat, .99);
     const double cpu = (double)b->cpu_ns / (double)b->cpu_bytes;
@@ -477,7 +479,7 @@ static void report(const struct bench *b, const char *path, const struct perf_si
     (void)stdfds_flush();
 }
 
-static int measure(struct bench *b, const char *path, bool stores)
+static int pages_measure(struct bench *b, const char *path, bool stores)
 {
     struct perf_side sides[2] = {
         {.run = stores ? run_store : run_load},
@@ -486,7 +488,7 @@ static int measure(struct bench *b, const char *path, bool stores)
     b->cpu_ns = b->cpu_bytes = b->memcpy_cpu_ns = b->memcpy_bytes = 0;
     int rc = perf_rounds(&b->args, b, sides, 2);
     if (rc == 0)
-        report(b, path, sides);
+        pages_report(b, path, sides);
     return rc;
 }
 
@@ -495,7 +497,7 @@ static int stat_near(struct bench *b, uint64_t *ret_blocks, uint64_t *ret_near)
     int rc = perf_stat(b->session.kvc, "core.send_blocks", ret_blocks);
     if (rc == 0)
         rc = perf_stat(b->session.kvc, "core.send_blocks_near", ret_near);
-    return rc < 0 ? fail(b, rc, "stats") : 0;
+    return rc < 0 ? pages_fail(b, rc, "stats") : 0;
 }
 
 /* No figure for blocks that came from somewhere else. */
@@ -504,7 +506,7 @@ static int measure_loads(struct bench *b, const char *path, bool is_near)
     uint64_t blocks, near, blocks_then, near_then;
     int rc = stat_near(b, &blocks, &near);
     if (rc == 0)
-        rc = measure(b, path, false);
+        rc = pages_measure(b, path, false);
     if (rc == 0)
         rc = stat_near(b, &blocks_then, &near_then);
     if (rc != 0)
@@ -525,7 +527,7 @@ static int measure_stores(struct bench *b)
     int rc = 0;
     while (rc == 0 && b->stored < full)
         rc = run_store(b, 0.1, &unused);
-    return rc == 0 ? measure(b, "pages-host", true) : rc;
+    return rc == 0 ? pages_measure(b, "pages-host", true) : rc;
 }
 
 /* --- pages --- */
@@ -544,7 +546,7 @@ static void deal(struct bench *b)
 }
 
 /* As many regions as a model of 32 layers has, K and V apart; a tensor of pages each. */
-static void lay_out(struct bench *b)
+static void pages_lay_out(struct bench *b)
 {
     const uint64_t frags = b->block_bytes / b->frag_bytes;
     uint32_t regions = REGIONS_MAX;
@@ -564,13 +566,13 @@ static void lay_out(struct bench *b)
     deal(b);
 }
 
-static int one_size(struct bench *b, uint64_t frag_bytes)
+static int pages_one_size(struct bench *b, uint64_t frag_bytes)
 {
     b->frag_bytes = frag_bytes;
-    lay_out(b);
+    pages_lay_out(b);
     int rc = kvc_pool_open(b->gpu, &b->spec, &b->pool);
     if (rc < 0)
-        return fail(b, rc, "opening the pool");
+        return pages_fail(b, rc, "opening the pool");
     rc = fill_host(b);
     if (rc == 0)
         rc = check_loads(b, 0);
@@ -594,7 +596,7 @@ static int one_size(struct bench *b, uint64_t frag_bytes)
 
 /* --- the daemon and its device --- */
 
-static int on_device(void *ctx, const void *row)
+static int pages_on_device(void *ctx, const void *row)
 {
     const struct kvc_device *device = row;
     *(struct kvc_device *)ctx = *device;
@@ -607,9 +609,9 @@ static int wait_until_up(struct bench *b)
     const struct timespec pause = {.tv_nsec = 20000000};
     struct kvc_device device = {0};
     for (const uint64_t until = now_ns() + UP_NS; now_ns() < until && !device.up;) {
-        int rc = kvc_list(b->session.kvc, KVC_TABLE_DEVICES, NULL, on_device, &device);
+        int rc = kvc_list(b->session.kvc, KVC_TABLE_DEVICES, NULL, pages_on_device, &device);
         if (rc < 0)
-            return fail(b, rc, "the daemon's devices");
+            return pages_fail(b, rc, "the daemon's devices");
         progress_show(false, "pages: waiting for %s", b->device);
         nanosleep(&pause, NULL);
     }
@@ -627,10 +629,10 @@ static int open_memory(struct bench *b)
     void *at;
     int rc = kvc_gpu_open(b->session.kvc, b->device, &b->gpu);
     if (rc < 0)
-        return fail(b, rc, "opening the device");
+        return pages_fail(b, rc, "opening the device");
     rc = kvc_mem_alloc(b->gpu, b->bytes, &at, &b->mem);
     if (rc < 0)
-        return fail(b, rc, "memory on the device");
+        return pages_fail(b, rc, "memory on the device");
     b->keys = malloc(blocks * KVC_KEY_BYTES);
     b->page = malloc(b->bytes / b->args.sizes[0] * sizeof(*b->page));
     b->host = perf_private_memory(2 * b->bytes);
@@ -674,14 +676,14 @@ static int run_all(struct bench *b)
     if (rc == 0)
         rc = open_memory(b);
     for (size_t i = 0; rc == 0 && i < b->args.n_sizes; i++)
-        rc = one_size(b, b->args.sizes[i]);
+        rc = pages_one_size(b, b->args.sizes[i]);
     close_all(b);
     return rc;
 }
 
 /* --- command line --- */
 
-static int take_option(void *ctx, int c, char **argv)
+static int pages_take_option(void *ctx, int c, char **argv)
 {
     struct bench *b = ctx;
     switch (c) {
@@ -730,7 +732,7 @@ static int check_fragments(const struct bench *b)
     return 0;
 }
 
-static int check_options(struct bench *b)
+static int pages_check_options(struct bench *b)
 {
     b->is_host = strcmp(b->device, "host") == 0;
     if (b->is_host)
@@ -788,11 +790,11 @@ int cmd_pages(int argc, char **argv)
                         .device = "emu:0",
                         .block_bytes = 2 << 20,
                         .bytes = PERF_WORKING_SET};
-    int rc = opt_each(argc, argv, options, help, NULL, take_option, b);
+    int rc = opt_each(argc, argv, options, help, NULL, pages_take_option, b);
     if (rc == 0 && optind < argc)
         rc = say_usage("'%s' is not understood", argv[optind]);
     if (rc == 0)
-        rc = check_options(b);
+        rc = pages_check_options(b);
     if (rc == 0) {
         if (b->bytes >= PERF_WORKING_SET) /* less is a try, not a measurement */
             perf_level_memory(&b->args);

@@ -30,7 +30,7 @@
 #define DRAIN_TRIES  2000 /* of a millisecond, without anything getting less */
 #define BALLAST_STEP (UINT64_C(128) << 20)
 
-static int take_option(void *ctx, int c, char **argv)
+static int perf_take_option(void *ctx, int c, char **argv)
 {
     struct perf_args *args = ctx;
     const bool sizes_are_keys = strcmp(args->bench, "lookup") == 0;
@@ -88,7 +88,7 @@ int perf_parse(int argc, char **argv, const char *help, struct perf_args *args)
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, take_option, args);
+    const int rc = opt_each(argc, argv, options, help, NULL, perf_take_option, args);
     if (rc != 0)
         return rc;
     return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : 0;

@@ -23,7 +23,7 @@ static const struct look {
 enum { LOOKS = sizeof(looks) / sizeof(looks[0]) };
 
 /* Where a value lies on its axis, from 0 to 1. */
-static double share_of(const struct plot_axis *axis, double value)
+static double plot_share_of(const struct plot_axis *axis, double value)
 {
     const bool l = axis->logarithmic;
     const double low = l ? log(axis->low) : axis->low, high = l ? log(axis->high) : axis->high;
@@ -32,12 +32,12 @@ static double share_of(const struct plot_axis *axis, double value)
 
 static double x_of(const struct plot_axis *axis, double value)
 {
-    return LEFT + share_of(axis, value) * (WIDTH - LEFT - RIGHT);
+    return LEFT + plot_share_of(axis, value) * (WIDTH - LEFT - RIGHT);
 }
 
 static double y_of(const struct plot_axis *axis, double value)
 {
-    return HEIGHT - BOTTOM - share_of(axis, value) * (HEIGHT - TOP - BOTTOM);
+    return HEIGHT - BOTTOM - plot_share_of(axis, value) * (HEIGHT - TOP - BOTTOM);
 }
 
 static void tick_add(struct plot_axis *axis, double at)
@@ -70,7 +70,7 @@ static bool is_xml(uint32_t code)
                        : code == '\t' || code == '\n';
 }
 
-static void put_text(FILE *to, const char *text)
+static void plot_put_text(FILE *to, const char *text)
 {
     size_t left = strlen(text), n;
     for (; left > 0; text += n, left -= n) {
@@ -93,7 +93,7 @@ static void draw_axes(FILE *to, const struct plot_axis *across, const struct plo
         const double y = y_of(up, up->tick[i].at);
         fprintf(to, "<path class='grid' d='M%d %.1fH%d'/><text x='%d' y='%.1f' text-anchor='end'>",
                 LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4);
-        put_text(to, up->tick[i].text);
+        plot_put_text(to, up->tick[i].text);
         fputs("</text>\n", to);
     }
     double last = -1e9;
@@ -102,17 +102,17 @@ static void draw_axes(FILE *to, const struct plot_axis *across, const struct plo
         fprintf(to, "<path class='grid' d='M%.1f %dV%d'/>", x, TOP, HEIGHT - BOTTOM);
         if (x - last > LABEL) { /* a label has room */
             fprintf(to, "<text x='%.1f' y='%d' text-anchor='middle'>", x, HEIGHT - BOTTOM + 18);
-            put_text(to, across->tick[i].text);
+            plot_put_text(to, across->tick[i].text);
             fputs("</text>\n", to);
             last = x;
         }
     }
     fprintf(to, "<text x='%d' y='%d' text-anchor='middle'>", (LEFT + WIDTH - RIGHT) / 2,
             HEIGHT - 14);
-    put_text(to, across->title);
+    plot_put_text(to, across->title);
     fprintf(to, "</text>\n<text transform='translate(18 %d) rotate(-90)' text-anchor='middle'>",
             (TOP + HEIGHT - BOTTOM) / 2);
-    put_text(to, up->title);
+    plot_put_text(to, up->title);
     fputs("</text>\n", to);
 }
 
@@ -134,13 +134,13 @@ static void draw_series(FILE *to, const struct plot_axis *across, const struct p
         if (s->point[i].label) {
             fprintf(to, "<text class='label' x='%.1f' y='%.1f'>", x_of(across, s->point[i].x) + 7,
                     y_of(up, s->point[i].y) + 4);
-            put_text(to, s->point[i].label);
+            plot_put_text(to, s->point[i].label);
             fputs("</text>", to);
         }
     const int y = TOP + 10 + 24 * (int)number;
     fprintf(to, "\n<g transform='translate(%d %d)'>%s</g></g>\n<text x='%d' y='%d'>",
             WIDTH - RIGHT + 24, y, look->mark, WIDTH - RIGHT + 38, y + 4);
-    put_text(to, s->name);
+    plot_put_text(to, s->name);
     fputs("</text>\n", to);
 }
 
@@ -157,7 +157,7 @@ int plot_write(const char *path, const char *title, const struct plot_axis *x,
             "<rect width='100%%' height='100%%' fill='white'/>\n"
             "<text x='%d' y='28' style='font-size:16px'>",
             WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
-    put_text(to, title);
+    plot_put_text(to, title);
     fputs("</text>\n", to);
     draw_axes(to, x, y);
     for (size_t i = 0; i < n; i++)

@@ -287,7 +287,7 @@ static int text_compare(struct quality *q, size_t number)
 
 /* ---- results ---- */
 
-static uint64_t bytes_of(const struct quality *q, const struct outcome *o)
+static uint64_t quality_bytes_of(const struct quality *q, const struct outcome *o)
 {
     const struct model_config *c = &q->model.is;
     uint64_t row = 0;
@@ -314,7 +314,7 @@ static const char *judged(const struct quality *q, const struct outcome *o)
     return o->kl / (double)o->n <= wanted(o) ? "good" : "MISSED";
 }
 
-static void report_json(const struct quality *q, const struct outcome *o)
+static void quality_report_json(const struct quality *q, const struct outcome *o)
 {
     const double n = (double)o->n;
     const struct {
@@ -324,7 +324,7 @@ static void report_json(const struct quality *q, const struct outcome *o)
                    {"kl_max", "nat", o->kl_max},
                    {"perplexity", "", exp(o->nll / n)},
                    {"top1_agreement", "", (double)o->same / n},
-                   {"bytes_per_token", "B", (double)bytes_of(q, o)}};
+                   {"bytes_per_token", "B", (double)quality_bytes_of(q, o)}};
     const double bar = q->which.dir ? wanted(o) : 0;
     for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
         out_json(&(struct out_metric){
@@ -357,9 +357,9 @@ static void report_table(const struct quality *q)
         const double n = (double)o->n;
         printf("  %-5s  %-5s  %13ju  %7.3f  %9.2e  %9.2e  %11.4f  %9.2f %%  %s\n",
                kvc_type_name((enum kvc_type)o->types.type[0]),
-               kvc_type_name((enum kvc_type)o->types.type[1]), (uintmax_t)bytes_of(q, o),
-               (double)bytes_of(q, o) / (double)bytes_of(q, &q->of[0]), o->kl / n, o->kl_max,
-               exp(o->nll / n), (double)o->same * 100 / n, judged(q, o));
+               kvc_type_name((enum kvc_type)o->types.type[1]), (uintmax_t)quality_bytes_of(q, o),
+               (double)quality_bytes_of(q, o) / (double)quality_bytes_of(q, &q->of[0]), o->kl / n,
+               o->kl_max, exp(o->nll / n), (double)o->same * 100 / n, judged(q, o));
     }
 }
 
@@ -392,7 +392,8 @@ static int plot(const struct quality *q)
             const struct outcome *o = &q->of[i];
             if (smaller_type(&o->types) != type)
                 continue;
-            const double x = (double)bytes_of(q, o), y = fmax(o->kl / (double)o->n, KL_LEAST);
+            const double x = (double)quality_bytes_of(q, o),
+                         y = fmax(o->kl / (double)o->n, KL_LEAST);
             point[n][s.n++] = (struct plot_point){.x = x, .y = y, .label = share_name(&o->types)};
             least = fmin(least, x);
             most = fmax(most, x);
@@ -433,7 +434,7 @@ static void cases_all(struct quality *q)
     }
 }
 
-static int take_types(struct quality *q, const char *text)
+static int quality_take_types(struct quality *q, const char *text)
 {
     struct worker_types list[CASES_MAX - 1];
     size_t n = 0;
@@ -444,7 +445,7 @@ static int take_types(struct quality *q, const char *text)
     return rc;
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int quality_take_option(void *ctx, int c, char **argv)
 {
     struct quality *q = ctx;
     int rc;
@@ -457,7 +458,7 @@ static int take_option(void *ctx, int c, char **argv)
     case 't':
         return opt_count("tokens", optarg, 2, TOKENS_MAX, &q->tokens);
     case 'y':
-        return take_types(q, optarg);
+        return quality_take_types(q, optarg);
     case 'S':
         q->svg = optarg;
         return 0;
@@ -482,7 +483,7 @@ static int memory_make(struct quality *q)
     return BENCH_FAILED;
 }
 
-static int measure(struct quality *q, int argc, char **argv)
+static int quality_measure(struct quality *q, int argc, char **argv)
 {
     progress_show(true, "quality: taking the model's weights");
     int rc = worker_model_open(&q->which, &q->model);
@@ -500,7 +501,7 @@ static int measure(struct quality *q, int argc, char **argv)
     if (rc == 0 && !q->json)
         report_table(q);
     for (size_t i = 0; rc == 0 && q->json && i < q->cases; i++)
-        report_json(q, &q->of[i]);
+        quality_report_json(q, &q->of[i]);
     return rc == 0 && q->svg ? plot(q) : rc;
 }
 
@@ -517,12 +518,12 @@ int cmd_quality(int argc, char **argv)
     static struct quality q;
     q = (struct quality){.which = {.preset = "125m", .seed = 1}, .tokens = 1024};
     case_add(&q, KVC_F32, KVC_F32);
-    int rc = opt_each(argc, argv, options, help, NULL, take_option, &q);
+    int rc = opt_each(argc, argv, options, help, NULL, quality_take_option, &q);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     if (q.cases == 1)
         cases_all(&q);
-    rc = measure(&q, argc, argv);
+    rc = quality_measure(&q, argc, argv);
     for (size_t i = 0; i < q.texts; i++)
         free(q.text[i].token);
     model_end(&q.model);

@@ -99,7 +99,7 @@ static int take_model(struct args *args, const char *name)
     return args->model ? 0 : say_usage("--model %s: not known; --help lists the models", name);
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int replay_take_option(void *ctx, int c, char **argv)
 {
     struct args *args = ctx;
     switch (c) {
@@ -142,7 +142,7 @@ static int take_option(void *ctx, int c, char **argv)
 }
 
 /* What no single option can say. */
-static int check_args(struct args *args)
+static int replay_check_args(struct args *args)
 {
     if (args->model && args->has_block_bytes)
         return say_usage("--model and --block-bytes both say how large a block is; give one");
@@ -186,7 +186,7 @@ static int parse_args(int argc, char **argv, struct args *ret_args)
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    const int rc = opt_each(argc, argv, options, help, print_models, take_option, ret_args);
+    const int rc = opt_each(argc, argv, options, help, print_models, replay_take_option, ret_args);
     if (rc != 0)
         return rc;
     if (optind == argc)
@@ -194,7 +194,7 @@ static int parse_args(int argc, char **argv, struct args *ret_args)
     if (optind + 1 < argc)
         return say_usage("one trace at a time; '%s' is too much", argv[optind + 1]);
     ret_args->path = argv[optind];
-    return check_args(ret_args);
+    return replay_check_args(ret_args);
 }
 
 /* At least 16 slots in a chunk, and enough chunks that a small capacity is reached exactly. */
@@ -319,8 +319,8 @@ static void configure(const struct args *args, uint64_t blocks, uint64_t nvme_bl
         rig_set(ret_options, "policy.eviction=%s", args->policy);
 }
 
-static uint64_t blocks_of(const struct args *args, bool has, const struct capacity_room *room,
-                          uint64_t unique)
+static uint64_t replay_blocks_of(const struct args *args, bool has,
+                                 const struct capacity_room *room, uint64_t unique)
 {
     return has ? capacity_blocks(room, unique, args->block_bytes) : 0;
 }
@@ -344,9 +344,9 @@ static int run_case(const struct args *args, const struct trace *trace,
 {
     static const struct capacity none = {0};
     const struct capacity *c = capacity ? capacity : &none;
-    uint64_t blocks = blocks_of(args, capacity, &c->host, unique);
-    uint64_t nvme_blocks = blocks_of(args, c->has_nvme, &c->nvme, unique);
-    uint64_t hbm_blocks = blocks_of(args, c->has_hbm, &c->hbm, unique);
+    uint64_t blocks = replay_blocks_of(args, capacity, &c->host, unique);
+    uint64_t nvme_blocks = replay_blocks_of(args, c->has_nvme, &c->nvme, unique);
+    uint64_t hbm_blocks = replay_blocks_of(args, c->has_hbm, &c->hbm, unique);
     struct replay_plan plan = {.trace = trace,
                                .model = args->model,
                                .workers = (uint32_t)args->workers,
@@ -396,7 +396,7 @@ static int verdict(const struct replay_result *results, size_t n)
     return BENCH_OK;
 }
 
-static int sweep(const struct args *args, const struct trace *trace, uint64_t unique)
+static int replay_sweep(const struct args *args, const struct trace *trace, uint64_t unique)
 {
     size_t n = args->n_capacities ? args->n_capacities : 1;
     struct replay_result *results = calloc(n, sizeof(*results));
@@ -445,7 +445,7 @@ int cmd_replay(int argc, char **argv)
         say_error("out of memory");
         rc = BENCH_FAILED;
     } else {
-        rc = sweep(&args, trace, unique);
+        rc = replay_sweep(&args, trace, unique);
     }
     trace_destroy(&trace);
     return rc;

@@ -20,7 +20,7 @@ struct answer {
     uint32_t found, devices;
 };
 
-static int take(void *ctx, const struct kvc_stat *stat)
+static int replay_ask_take(void *ctx, const struct kvc_stat *stat)
 {
     struct answer *answer = ctx;
     struct replay_storage *s = &answer->storage;
@@ -60,14 +60,14 @@ static int take_device(void *ctx, const void *row)
     return 0;
 }
 
-static int ask(const struct replay_plan *plan, struct answer *answer)
+static int replay_ask_ask(const struct replay_plan *plan, struct answer *answer)
 {
     struct kvc_options options = {
         .socket = plan->socket, .name = "kvcachebench", .timeout_ms = 60000, .must_connect = true};
     struct kvc *kvc = NULL;
     int rc = kvc_open(&options, &kvc);
     if (rc == 0)
-        rc = kvc_stats(kvc, take, answer);
+        rc = kvc_stats(kvc, replay_ask_take, answer);
     if (rc == 0 && plan->device)
         rc = kvc_list(kvc, KVC_TABLE_DEVICES, NULL, take_device, answer);
     const bool silent =
@@ -96,7 +96,7 @@ int replay_ask(const struct replay_plan *plan, struct replay_storage *storage,
     if (pid == 0) {
         rig_disown();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(ask(plan, answer));
+        _exit(replay_ask_ask(plan, answer));
     }
     int status = 0;
     int rc = BENCH_FAILED;

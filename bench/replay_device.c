@@ -47,7 +47,7 @@ static uint64_t roll(struct replay_device *d, uint64_t n)
 
 /* ---- pages ---- */
 
-static uint8_t *page_at(const struct replay_device *d, uint32_t region, uint32_t page)
+static uint8_t *replay_device_page_at(const struct replay_device *d, uint32_t region, uint32_t page)
 {
     const struct kvc_pool_region *r = &d->region[region];
     uint32_t m = 0;
@@ -62,7 +62,7 @@ static void gather(struct replay_device *d, const uint32_t *pages)
     uint8_t *to = d->block;
     for (uint32_t r = 0; r < d->regions; r++)
         for (uint32_t p = 0; p < d->pages_per_block; p++, to += d->region[r].page_bytes)
-            memcpy(to, page_at(d, r, pages[p]), d->region[r].page_bytes);
+            memcpy(to, replay_device_page_at(d, r, pages[p]), d->region[r].page_bytes);
 }
 
 static void scatter(struct replay_device *d, const uint32_t *pages)
@@ -70,14 +70,14 @@ static void scatter(struct replay_device *d, const uint32_t *pages)
     const uint8_t *from = d->block;
     for (uint32_t r = 0; r < d->regions; r++)
         for (uint32_t p = 0; p < d->pages_per_block; p++, from += d->region[r].page_bytes)
-            memcpy(page_at(d, r, pages[p]), from, d->region[r].page_bytes);
+            memcpy(replay_device_page_at(d, r, pages[p]), from, d->region[r].page_bytes);
 }
 
 static void spoil(struct replay_device *d, uint32_t pages)
 {
     for (uint32_t r = 0; r < d->regions; r++)
         for (uint32_t p = 0; p < pages; p++)
-            memset(page_at(d, r, d->page[p]), SPOILED, d->region[r].page_bytes);
+            memset(replay_device_page_at(d, r, d->page[p]), SPOILED, d->region[r].page_bytes);
 }
 
 static bool has_guard(uint32_t region)
@@ -90,7 +90,7 @@ static uint64_t guards(const struct replay_device *d, bool set)
     uint64_t wrong = 0;
     for (uint32_t r = 0; r < d->regions; r++)
         for (uint32_t p = 0; has_guard(r) && p < d->pages; p++) {
-            uint8_t *guard = page_at(d, r, p) + d->region[r].page_bytes;
+            uint8_t *guard = replay_device_page_at(d, r, p) + d->region[r].page_bytes;
             for (uint32_t i = 0; !set && i < GUARD_BYTES; i++)
                 wrong += guard[i] != GUARD;
             if (set)
@@ -111,7 +111,7 @@ void replay_device_deal(struct replay_worker *w)
 
 /* ---- opening ---- */
 
-static int on_device(void *ctx, const void *row)
+static int replay_device_on_device(void *ctx, const void *row)
 {
     const struct kvc_device *device = row;
     if (device->up && strcmp(device->device, REPLAY_DEVICE) == 0)
@@ -125,7 +125,7 @@ static int wait_until_up(struct replay_worker *w)
     struct timespec pause = {.tv_nsec = 5000000};
     for (uint64_t until = now_ns() + UP_TIMEOUT_MS * UINT64_C(1000000); now_ns() < until;) {
         bool up = false;
-        int rc = kvc_list(w->kvc, KVC_TABLE_DEVICES, NULL, on_device, &up);
+        int rc = kvc_list(w->kvc, KVC_TABLE_DEVICES, NULL, replay_device_on_device, &up);
         if (rc < 0)
             return replay_fail_call(w, rc, "the daemon's devices");
         if (up)
@@ -137,7 +137,7 @@ static int wait_until_up(struct replay_worker *w)
 }
 
 /* Pages of a block_bytes / regions / pages each, the last region's with what is left over. */
-static void lay_out(struct replay_device *d, uint32_t block_bytes)
+static void replay_device_lay_out(struct replay_device *d, uint32_t block_bytes)
 {
     d->pages_per_block = block_bytes % 2 == 0 && block_bytes >= 2 * REGIONS ? 2 : 1;
     const uint32_t bytes = block_bytes / d->pages_per_block;
@@ -198,7 +198,7 @@ int replay_device_open(struct replay_worker *w)
         return replay_fail(w, -ENOMEM, "out of memory");
     w->device = d;
     d->dice = plan->run | 1;
-    lay_out(d, plan->block_bytes);
+    replay_device_lay_out(d, plan->block_bytes);
     d->load_pages = plan->trace->blocks_max * d->pages_per_block;
     d->pages = d->load_pages + REPLAY_HALVES * plan->batch_blocks * d->pages_per_block;
     d->page = malloc(d->pages * sizeof(*d->page));

@@ -41,8 +41,8 @@ static double bytes_per_s(const struct replay_result *result)
     return result->seconds > 0 ? bytes / result->seconds : 0;
 }
 
-static void metric(const struct replay_result *result, const char *name, double value,
-                   const char *unit)
+static void replay_report_metric(const struct replay_result *result, const char *name, double value,
+                                 const char *unit)
 {
     struct out_metric line = {
         .bench = "replay",
@@ -71,30 +71,30 @@ static void storage_metrics(const struct replay_result *result)
 {
     const struct replay_storage *storage = &result->tally.storage;
     uint64_t hits = replay_nvme_hits(result);
-    metric(result, "host_hits", (double)(result->tally.counts.hits - hits), "1");
-    metric(result, "nvme_hits", (double)hits, "1");
-    metric(result, "disk_bytes_max", (double)storage->disk_bytes_max, "B");
-    metric(result, "disk_samples", (double)storage->samples, "1");
-    metric(result, "journal_bytes_max", (double)storage->other_bytes_max, "B");
-    metric(result, "nvme_accepted_bytes", (double)storage->accepted_bytes, "B");
-    metric(result, "nvme_kept_bytes", (double)storage->kept_bytes, "B");
-    metric(result, "write_amplification", write_amplification(result), "1");
+    replay_report_metric(result, "host_hits", (double)(result->tally.counts.hits - hits), "1");
+    replay_report_metric(result, "nvme_hits", (double)hits, "1");
+    replay_report_metric(result, "disk_bytes_max", (double)storage->disk_bytes_max, "B");
+    replay_report_metric(result, "disk_samples", (double)storage->samples, "1");
+    replay_report_metric(result, "journal_bytes_max", (double)storage->other_bytes_max, "B");
+    replay_report_metric(result, "nvme_accepted_bytes", (double)storage->accepted_bytes, "B");
+    replay_report_metric(result, "nvme_kept_bytes", (double)storage->kept_bytes, "B");
+    replay_report_metric(result, "write_amplification", write_amplification(result), "1");
 }
 
 static void device_metrics(const struct replay_result *result)
 {
     const struct replay_counts *counts = &result->tally.counts;
     const struct replay_near *near = &result->tally.near;
-    metric(result, "page_blocks", (double)counts->page_blocks, "1");
-    metric(result, "near_blocks", (double)counts->near_blocks, "1");
-    metric(result, "not_loaded_blocks", (double)counts->not_loaded, "1");
-    metric(result, "near_hits", (double)near->hits, "1");
-    metric(result, "near_only_hits", (double)near->only_hits, "1");
-    metric(result, "near_fills", (double)near->fills, "1");
-    metric(result, "near_drops", (double)near->drops, "1");
-    metric(result, "device_copies", (double)near->copies, "1");
-    metric(result, "device_copy_bytes", (double)near->copy_bytes, "B");
-    metric(result, "device_failures", (double)(near->failures + near->outs), "1");
+    replay_report_metric(result, "page_blocks", (double)counts->page_blocks, "1");
+    replay_report_metric(result, "near_blocks", (double)counts->near_blocks, "1");
+    replay_report_metric(result, "not_loaded_blocks", (double)counts->not_loaded, "1");
+    replay_report_metric(result, "near_hits", (double)near->hits, "1");
+    replay_report_metric(result, "near_only_hits", (double)near->only_hits, "1");
+    replay_report_metric(result, "near_fills", (double)near->fills, "1");
+    replay_report_metric(result, "near_drops", (double)near->drops, "1");
+    replay_report_metric(result, "device_copies", (double)near->copies, "1");
+    replay_report_metric(result, "device_copy_bytes", (double)near->copy_bytes, "B");
+    replay_report_metric(result, "device_failures", (double)(near->failures + near->outs), "1");
 }
 
 static void latency_metrics(const struct replay_result *result, const char *name,
@@ -102,34 +102,34 @@ static void latency_metrics(const struct replay_result *result, const char *name
 {
     char text[32];
     snprintf(text, sizeof(text), "%s_p50", name);
-    metric(result, text, (double)lat_quantile_ns(lat, 0.50) * 1e-9, "s");
+    replay_report_metric(result, text, (double)lat_quantile_ns(lat, 0.50) * 1e-9, "s");
     snprintf(text, sizeof(text), "%s_p99", name);
-    metric(result, text, (double)lat_quantile_ns(lat, 0.99) * 1e-9, "s");
+    replay_report_metric(result, text, (double)lat_quantile_ns(lat, 0.99) * 1e-9, "s");
 }
 
 void replay_report_json(const struct replay_result *result)
 {
     const struct replay_counts *counts = &result->tally.counts;
-    metric(result, "hit_ratio", replay_hit_ratio(result), "1");
-    metric(result, "wrong_bytes", (double)counts->wrong_bytes, "B");
-    metric(result, "requests", (double)counts->requests, "1");
-    metric(result, "block_accesses", (double)counts->accesses, "1");
-    metric(result, "block_hits", (double)counts->hits, "1");
-    metric(result, "stored_bytes", (double)counts->stored_bytes, "B");
-    metric(result, "loaded_bytes", (double)counts->loaded_bytes, "B");
-    metric(result, "bytes_per_s", bytes_per_s(result), "B/s");
-    metric(result, "seconds", result->seconds, "s");
+    replay_report_metric(result, "hit_ratio", replay_hit_ratio(result), "1");
+    replay_report_metric(result, "wrong_bytes", (double)counts->wrong_bytes, "B");
+    replay_report_metric(result, "requests", (double)counts->requests, "1");
+    replay_report_metric(result, "block_accesses", (double)counts->accesses, "1");
+    replay_report_metric(result, "block_hits", (double)counts->hits, "1");
+    replay_report_metric(result, "stored_bytes", (double)counts->stored_bytes, "B");
+    replay_report_metric(result, "loaded_bytes", (double)counts->loaded_bytes, "B");
+    replay_report_metric(result, "bytes_per_s", bytes_per_s(result), "B/s");
+    replay_report_metric(result, "seconds", result->seconds, "s");
     latency_metrics(result, "lookup", &result->tally.lookup);
     latency_metrics(result, "acquire", &result->tally.acquire);
     latency_metrics(result, "store", &result->tally.store);
-    metric(result, "reused_tokens", (double)counts->reused_tokens, "1");
-    metric(result, "prefill_saved", prefill_saved_s(result), "s");
-    metric(result, "stale", (double)counts->stale, "1");
-    metric(result, "stored_already_blocks", (double)counts->stored_already, "1");
-    metric(result, "refused_full_blocks", (double)counts->refused_full, "1");
-    metric(result, "not_worth_blocks", (double)counts->refused_not_worth, "1");
-    metric(result, "refused_other_blocks", (double)counts->refused_other, "1");
-    metric(result, "lookup_differs", (double)counts->lookup_differs, "1");
+    replay_report_metric(result, "reused_tokens", (double)counts->reused_tokens, "1");
+    replay_report_metric(result, "prefill_saved", prefill_saved_s(result), "s");
+    replay_report_metric(result, "stale", (double)counts->stale, "1");
+    replay_report_metric(result, "stored_already_blocks", (double)counts->stored_already, "1");
+    replay_report_metric(result, "refused_full_blocks", (double)counts->refused_full, "1");
+    replay_report_metric(result, "not_worth_blocks", (double)counts->refused_not_worth, "1");
+    replay_report_metric(result, "refused_other_blocks", (double)counts->refused_other, "1");
+    replay_report_metric(result, "lookup_differs", (double)counts->lookup_differs, "1");
     if (result->nvme_blocks)
         storage_metrics(result);
     if (result->hbm_blocks)

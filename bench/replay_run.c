@@ -82,7 +82,7 @@ static void worker_ended(struct crew *crew, uint32_t worker, int status)
     }
 }
 
-static void reap(struct crew *crew)
+static void replay_run_reap(struct crew *crew)
 {
     for (uint32_t i = 0; i < crew->plan->workers; i++) {
         int status;
@@ -130,7 +130,7 @@ static void watch(struct crew *crew)
     while (crew->running > 0 && crew->exit == 0 &&
            atomic_load(&crew->shared->ready) < crew->plan->workers) {
         nanosleep(&pause, NULL);
-        reap(crew);
+        replay_run_reap(crew);
     }
     crew->begun_ns = now_ns();
     atomic_store(&crew->shared->go, 1);
@@ -138,7 +138,7 @@ static void watch(struct crew *crew)
         nanosleep(&pause, NULL);
         show_progress(crew);
         sample_storage(crew);
-        reap(crew);
+        replay_run_reap(crew);
     }
     sample_storage(crew);
     progress_clear();

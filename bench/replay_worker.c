@@ -223,8 +223,8 @@ static int wait_batch(struct replay_worker *w, struct replay_batch *batch)
     return 0;
 }
 
-static int begin_store(struct replay_worker *w, unsigned half, const struct kvc_blocks *blocks,
-                       struct kvc_op **ret_op)
+static int replay_worker_begin_store(struct replay_worker *w, unsigned half,
+                                     const struct kvc_blocks *blocks, struct kvc_op **ret_op)
 {
     for (uint32_t i = 0; i < blocks->n; i++) {
         w->offsets[i] = ((uint64_t)half * w->plan->batch_blocks + i) * w->stride;
@@ -245,7 +245,7 @@ static int begin_batch(struct replay_worker *w, unsigned half, uint32_t first, u
     batch->n = n;
     batch->begun_ns = now_ns();
     int rc = w->device ? replay_device_store(w, half, &blocks, &batch->op)
-                       : begin_store(w, half, &blocks, &batch->op);
+                       : replay_worker_begin_store(w, half, &blocks, &batch->op);
     return rc < 0 ? replay_fail_call(w, rc, "store") : 0;
 }
 

@@ -58,7 +58,7 @@ static void nap(long ns)
     nanosleep(&ts, NULL);
 }
 
-static void make_keys(struct reuse *r, uint32_t chain)
+static void reuse_make_keys(struct reuse *r, uint32_t chain)
 {
     for (uint32_t i = 0; i < CHAIN; i++)
         perf_key(r->stream + chain, i, r->keys + i * KVC_KEY_BYTES);
@@ -92,7 +92,7 @@ static void writer(struct reuse *r, bool commits)
     for (uint32_t chain = 0;; chain++) {
         while (atomic_load(&r->shared->go) <= chain)
             nap(100000);
-        make_keys(r, chain);
+        reuse_make_keys(r, chain);
         struct kvc_blocks blocks = {.keys = r->keys, .n = CHAIN, .flags = KVC_F_ADMIT};
         uint64_t reservation, offset = 0;
         if (kvc_reserve(r->session.ns, &blocks, &reservation, statuses) || !reservation)
@@ -133,11 +133,11 @@ static int await_chain(struct reuse *r, pid_t pid, uint32_t chain)
         }
         nap(50000);
     }
-    make_keys(r, chain);
+    reuse_make_keys(r, chain);
     return 0;
 }
 
-static int acquire(struct reuse *r, uint32_t block, struct kvc_hold **ret_hold)
+static int reuse_acquire(struct reuse *r, uint32_t block, struct kvc_hold **ret_hold)
 {
     struct kvc_seq seq = {.tokens = CHAIN * BLOCK_TOKENS, .group = {{.keys = r->keys, .n = CHAIN}}};
     struct kvc_acquire_options options = {.flags = KVC_F_WAIT,
@@ -152,7 +152,7 @@ static int read_chain(struct reuse *r)
 {
     for (uint32_t i = 0; i < CHAIN;) {
         struct kvc_hold *hold;
-        int rc = acquire(r, i, &hold);
+        int rc = reuse_acquire(r, i, &hold);
         if (rc != 0)
             return rc;
         uint32_t n = hold->group[0].n;
@@ -220,8 +220,8 @@ static int measure_death(struct reuse *r)
     return rc < 0 ? perf_fail(&r->session, rc, "waiting for a writer that dies") : rc;
 }
 
-static void report(const struct reuse *r, const char *metric, const char *text,
-                   const struct lat *lat)
+static void reuse_report(const struct reuse *r, const char *metric, const char *text,
+                         const struct lat *lat)
 {
     const struct {
         const char *name;
@@ -245,7 +245,7 @@ static void report(const struct reuse *r, const char *metric, const char *text,
     printf("  %-10s  %-44s %10s median  %10s p99\n", size, text, median, p99);
 }
 
-static int measure(struct reuse *r)
+static int reuse_measure(struct reuse *r)
 {
     int rc = shared_namespace(r);
     memset(&r->delay, 0, sizeof(r->delay));
@@ -256,8 +256,8 @@ static int measure(struct reuse *r)
         rc = measure_death(r);
     if (rc != 0)
         return rc;
-    report(r, "reuse_delay", "commit sent to last byte read", &r->delay);
-    report(r, "writer_death_told", "writer killed to waiting reader answered", &r->death);
+    reuse_report(r, "reuse_delay", "commit sent to last byte read", &r->delay);
+    reuse_report(r, "writer_death_told", "writer killed to waiting reader answered", &r->death);
     return 0;
 }
 
@@ -286,7 +286,7 @@ int cmd_reuse(int argc, char **argv)
     }
     for (size_t i = 0; rc == 0 && i < args.n_sizes; i++) {
         r.block_bytes = args.sizes[i];
-        rc = measure(&r);
+        rc = reuse_measure(&r);
     }
     perf_close(&r.session);
     return rc;

@@ -104,8 +104,8 @@ static int case_left(const struct scan *s, const struct sim_scan *scan, uint32_t
 
 /* ---- report ---- */
 
-static void report_json(const struct scan *s, const struct sim_scan *scan, unsigned times_memory,
-                        const double *left)
+static void scan_report_json(const struct scan *s, const struct sim_scan *scan,
+                             unsigned times_memory, const double *left)
 {
     const struct policy_ops *ops;
     const char *name;
@@ -164,12 +164,12 @@ static int scan_all(const struct scan *s, enum sim_scan_kind kind, uint64_t bloc
                 say_error("%s", strerror(-rc));
                 return BENCH_FAILED;
             }
-            (s->json ? report_json : report_row)(s, &scan, times[v], left);
+            (s->json ? scan_report_json : report_row)(s, &scan, times[v], left);
         }
     return BENCH_OK;
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int scan_take_option(void *ctx, int c, char **argv)
 {
     struct scan *s = ctx;
     switch (c) {
@@ -197,7 +197,7 @@ static int take_option(void *ctx, int c, char **argv)
     }
 }
 
-static int check(const struct scan *s)
+static int scan_check(const struct scan *s)
 {
     if (s->hot > s->memory)
         return say_usage("--hot must be at most --memory: else no policy can keep it");
@@ -225,11 +225,11 @@ int cmd_scan(int argc, char **argv)
                      .block_bytes = {64u << 10, 256u << 10, 2u << 20},
                      .sizes = 3,
                      .active_s = 2};
-    int rc = opt_each(argc, argv, options, help, NULL, take_option, &s);
+    int rc = opt_each(argc, argv, options, help, NULL, scan_take_option, &s);
     if (rc == 0 && optind < argc)
         rc = say_usage("'%s' is not understood", argv[optind]);
     if (rc == 0)
-        rc = check(&s);
+        rc = scan_check(&s);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     if (!s.json)

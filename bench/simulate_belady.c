@@ -23,7 +23,7 @@ struct belady {
     uint32_t n_in;
 };
 
-static void push(struct belady *b, struct entry entry)
+static void simulate_belady_push(struct belady *b, struct entry entry)
 {
     size_t i = b->n_heap++;
     for (; i > 0 && b->heap[(i - 1) / 2].key < entry.key; i = (i - 1) / 2)
@@ -31,7 +31,7 @@ static void push(struct belady *b, struct entry entry)
     b->heap[i] = entry;
 }
 
-static struct entry pop(struct belady *b)
+static struct entry simulate_belady_pop(struct belady *b)
 {
     const struct entry top = b->heap[0], last = b->heap[--b->n_heap];
     size_t i = 0;
@@ -55,7 +55,7 @@ static void use(struct belady *b, uint32_t node, uint32_t next, uint32_t depth)
         return;
     b->key[node] = (uint64_t)next << 32 | depth;
     b->n_in++;
-    push(b, (struct entry){b->key[node], node});
+    simulate_belady_push(b, (struct entry){b->key[node], node});
 }
 
 int sim_belady(const struct sim_forest *forest, uint32_t blocks, struct sim_hit *hits,
@@ -77,7 +77,7 @@ int sim_belady(const struct sim_forest *forest, uint32_t blocks, struct sim_hit 
         for (uint32_t i = 0; i < request->blocks; i++)
             use(&b, node[i], next[i], i);
         while (b.n_in > blocks) {
-            const struct entry e = pop(&b);
+            const struct entry e = simulate_belady_pop(&b);
             if (b.key[e.node] != e.key)
                 continue;
             b.key[e.node] = 0;

@@ -261,7 +261,7 @@ static void note_of_trace(struct args *args, int c)
             args->of_trace = options[i].name;
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int simulate_cmd_take_option(void *ctx, int c, char **argv)
 {
     struct args *args = ctx;
     note_of_trace(args, c);
@@ -361,7 +361,7 @@ static int check_decisions(const struct args *args)
 }
 
 /* What no single option can say. */
-static int check_args(struct args *args)
+static int simulate_cmd_check_args(struct args *args)
 {
     if (args->model && args->block_bytes)
         return say_usage("--model and --block-bytes both say how large a block is; give one");
@@ -387,7 +387,7 @@ static int check_args(struct args *args)
 /* 0, an enum bench_exit, or -1 when --help was printed. */
 static int parse_args(int argc, char **argv, struct args *args)
 {
-    const int rc = opt_each(argc, argv, options, help, NULL, take_option, args);
+    const int rc = opt_each(argc, argv, options, help, NULL, simulate_cmd_take_option, args);
     if (rc != 0)
         return rc;
     if (args->decisions && optind < argc)
@@ -397,7 +397,7 @@ static int parse_args(int argc, char **argv, struct args *args)
     if (!args->decisions && optind + 1 < argc)
         return say_usage("one trace at a time; '%s' is too much", argv[optind + 1]);
     args->path = args->decisions ? "--decisions" : argv[optind];
-    return check_args(args);
+    return simulate_cmd_check_args(args);
 }
 
 /* ---- the sweep ---- */
@@ -454,8 +454,8 @@ static int run_case(const struct args *args, const struct sim_forest *forest,
     return rc;
 }
 
-static int sweep(const struct args *args, const struct sim_forest *forest, struct sim_hit *hits,
-                 struct sim_result *results, size_t *ret_n)
+static int simulate_cmd_sweep(const struct args *args, const struct sim_forest *forest,
+                              struct sim_hit *hits, struct sim_result *results, size_t *ret_n)
 {
     size_t n = 0;
     for (size_t p = 0; p < args->n_policies; p++) {
@@ -472,8 +472,8 @@ static int sweep(const struct args *args, const struct sim_forest *forest, struc
     return 0;
 }
 
-static int report(const struct args *args, const struct sim_forest *forest,
-                  const struct sim_result *results, size_t n)
+static int simulate_cmd_report(const struct args *args, const struct sim_forest *forest,
+                               const struct sim_result *results, size_t n)
 {
     if (!args->json) {
         printf("%s: %zu requests, %zu blocks asked for, %" PRIu32
@@ -497,10 +497,10 @@ static int simulate(const struct args *args, const struct trace *trace)
     size_t n = 0;
     int rc = hits && results ? sim_forest_create(trace, &forest) : -ENOMEM;
     if (rc == 0)
-        rc = sweep(args, forest, hits, results, &n);
+        rc = simulate_cmd_sweep(args, forest, hits, results, &n);
     if (rc < 0)
         say_error("%s: %s", args->path, strerror(-rc));
-    const int code = rc < 0 ? BENCH_FAILED : report(args, forest, results, n);
+    const int code = rc < 0 ? BENCH_FAILED : simulate_cmd_report(args, forest, results, n);
     sim_forest_destroy(&forest);
     free(results);
     free(hits);

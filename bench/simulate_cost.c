@@ -30,7 +30,7 @@ int sim_cost_parse(const char *text, struct sim_cost *cost)
     return -EINVAL;
 }
 
-static uint32_t tokens_of(const struct trace_request *request, uint32_t block_tokens)
+static uint32_t simulate_cost_tokens_of(const struct trace_request *request, uint32_t block_tokens)
 {
     return request->input_tokens ? request->input_tokens : request->blocks * block_tokens;
 }
@@ -51,7 +51,7 @@ static double ttft_s(const struct sim_cost *cost, double tokens, double host, do
            1e-9;
 }
 
-static int compare(const void *a, const void *b)
+static int simulate_cost_compare(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -74,7 +74,7 @@ int sim_times(const struct trace *trace, const struct sim_hit *hits, const struc
     const double token_bytes = (double)block_bytes / block_tokens;
     double all_tokens = 0, all_reused = 0, with = 0, without = 0;
     for (size_t r = 0; r < n; r++) {
-        const uint32_t tokens = tokens_of(&trace->requests[r], block_tokens);
+        const uint32_t tokens = simulate_cost_tokens_of(&trace->requests[r], block_tokens);
         const double hit = reused(hits[r].host + hits[r].nvme, block_tokens, tokens);
         /* What is cut off is the end of the prefix, wherever that lies. */
         const double nvme = fmin((double)hits[r].nvme * block_tokens, hit), host = hit - nvme;
@@ -84,7 +84,7 @@ int sim_times(const struct trace *trace, const struct sim_hit *hits, const struc
         all_tokens += tokens;
         all_reused += hit;
     }
-    qsort(ttft, n, sizeof(*ttft), compare);
+    qsort(ttft, n, sizeof(*ttft), simulate_cost_compare);
     *ret_times = (struct sim_times){.token_hit_ratio = all_tokens > 0 ? all_reused / all_tokens : 0,
                                     .time_hit_ratio = without > 0 ? 1 - with / without : 0,
                                     .mean_s = with / (double)n,

@@ -55,12 +55,12 @@ struct published {
 
 /* ---- queues ---- */
 
-static bool is_in(const struct cache *c, uint32_t node)
+static bool simulate_published_is_in(const struct cache *c, uint32_t node)
 {
     return c->at[node] < IN_QUEUES;
 }
 
-static void leave(struct cache *c, uint32_t node)
+static void simulate_published_leave(struct cache *c, uint32_t node)
 {
     if (c->at[node] == OUT)
         return;
@@ -68,14 +68,14 @@ static void leave(struct cache *c, uint32_t node)
     *(c->younger[node] == NONE ? &q->young : &c->older[c->younger[node]]) = c->older[node];
     *(c->older[node] == NONE ? &q->old : &c->younger[c->older[node]]) = c->younger[node];
     q->n--;
-    c->in -= is_in(c, node);
+    c->in -= simulate_published_is_in(c, node);
     c->at[node] = OUT;
 }
 
 /* To the young end. */
 static void enter(struct cache *c, uint32_t node, uint8_t queue)
 {
-    leave(c, node);
+    simulate_published_leave(c, node);
     struct queue *q = &c->queue[queue];
     c->younger[node] = NONE;
     c->older[node] = q->young;
@@ -83,14 +83,14 @@ static void enter(struct cache *c, uint32_t node, uint8_t queue)
     q->young = node;
     q->n++;
     c->at[node] = queue;
-    c->in += is_in(c, node);
+    c->in += simulate_published_is_in(c, node);
 }
 
-static void evict(struct cache *c, uint32_t node, uint8_t to)
+static void simulate_published_evict(struct cache *c, uint32_t node, uint8_t to)
 {
     c->evicted++;
     if (to == OUT)
-        leave(c, node);
+        simulate_published_leave(c, node);
     else
         enter(c, node, to);
 }
@@ -102,36 +102,36 @@ static void lru(struct cache *c, const uint32_t *node, uint32_t n)
     while (n-- > 0)
         enter(c, node[n], FIRST);
     while (c->in > c->room)
-        evict(c, c->queue[FIRST].old, OUT);
+        simulate_published_evict(c, c->queue[FIRST].old, OUT);
 }
 
 static void fifo(struct cache *c, const uint32_t *node, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (!is_in(c, node[i]))
+        if (!simulate_published_is_in(c, node[i]))
             enter(c, node[i], FIRST);
     while (c->in > c->room)
-        evict(c, c->queue[FIRST].old, OUT);
+        simulate_published_evict(c, c->queue[FIRST].old, OUT);
 }
 
 static void slru(struct cache *c, const uint32_t *node, uint32_t n)
 {
     while (n-- > 0)
-        enter(c, node[n], is_in(c, node[n]) ? SECOND : FIRST);
+        enter(c, node[n], simulate_published_is_in(c, node[n]) ? SECOND : FIRST);
     while (c->queue[SECOND].n > c->room / 5 * 4 + c->room % 5 * 4 / 5)
         enter(c, c->queue[SECOND].old, FIRST);
     while (c->in > c->room)
-        evict(c, c->queue[c->queue[FIRST].n ? FIRST : SECOND].old, OUT);
+        simulate_published_evict(c, c->queue[c->queue[FIRST].n ? FIRST : SECOND].old, OUT);
 }
 
 /* ---- by a key, leaves alone ---- */
 
-static bool goes_before(const struct entry *a, const struct entry *b)
+static bool simulate_published_goes_before(const struct entry *a, const struct entry *b)
 {
     return a->key != b->key ? a->key < b->key : a->then < b->then;
 }
 
-static void push(struct cache *c, uint32_t node)
+static void simulate_published_push(struct cache *c, uint32_t node)
 {
     if (c->n_heap == c->heap_max) {
         const size_t more = c->heap_max ? 2 * c->heap_max : 1024;
@@ -145,19 +145,20 @@ static void push(struct cache *c, uint32_t node)
     }
     const struct entry e = {c->key[node], c->then[node], node};
     size_t i = c->n_heap++;
-    for (; i > 0 && goes_before(&e, &c->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && simulate_published_goes_before(&e, &c->heap[(i - 1) / 2]); i = (i - 1) / 2)
         c->heap[i] = c->heap[(i - 1) / 2];
     c->heap[i] = e;
 }
 
-static struct entry pop(struct cache *c)
+static struct entry simulate_published_pop(struct cache *c)
 {
     const struct entry top = c->heap[0], last = c->heap[--c->n_heap];
     size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < c->n_heap; i = child) {
-        if (child + 1 < c->n_heap && goes_before(&c->heap[child + 1], &c->heap[child]))
+        if (child + 1 < c->n_heap &&
+            simulate_published_goes_before(&c->heap[child + 1], &c->heap[child]))
             child++;
-        if (!goes_before(&c->heap[child], &last))
+        if (!simulate_published_goes_before(&c->heap[child], &last))
             break;
         c->heap[i] = c->heap[child];
     }
@@ -166,48 +167,48 @@ static struct entry pop(struct cache *c)
 }
 
 /* A key was made for each block of the request: they come in, and what is over the room goes. */
-static void settle(struct cache *c, const uint32_t *node, uint32_t n)
+static void simulate_published_settle(struct cache *c, const uint32_t *node, uint32_t n)
 {
     while (n-- > 0) {
-        if (!is_in(c, node[n])) {
+        if (!simulate_published_is_in(c, node[n])) {
             enter(c, node[n], FIRST);
             if (c->parent[node[n]] != NONE)
                 c->children[c->parent[node[n]]]++;
         }
         if (c->children[node[n]] == 0)
-            push(c, node[n]);
+            simulate_published_push(c, node[n]);
     }
     while (c->in > c->room && c->n_heap > 0) {
-        const struct entry e = pop(c);
-        if (!is_in(c, e.node) || c->key[e.node] != e.key || c->then[e.node] != e.then ||
-            c->children[e.node] > 0)
+        const struct entry e = simulate_published_pop(c);
+        if (!simulate_published_is_in(c, e.node) || c->key[e.node] != e.key ||
+            c->then[e.node] != e.then || c->children[e.node] > 0)
             continue; /* it was used since, or went */
-        evict(c, e.node, OUT);
+        simulate_published_evict(c, e.node, OUT);
         c->age = e.key;
         const uint32_t parent = c->parent[e.node];
-        if (parent != NONE && --c->children[parent] == 0 && is_in(c, parent))
-            push(c, parent);
+        if (parent != NONE && --c->children[parent] == 0 && simulate_published_is_in(c, parent))
+            simulate_published_push(c, parent);
     }
 }
 
-static void count(struct cache *c, const uint32_t *node, uint32_t n, bool aging)
+static void simulate_published_count(struct cache *c, const uint32_t *node, uint32_t n, bool aging)
 {
     for (uint32_t i = n; i-- > 0;) {
-        c->uses[node[i]] = is_in(c, node[i]) ? c->uses[node[i]] + 1 : 1;
+        c->uses[node[i]] = simulate_published_is_in(c, node[i]) ? c->uses[node[i]] + 1 : 1;
         c->key[node[i]] = c->uses[node[i]] + (aging ? c->age : 0);
         c->then[node[i]] = ++c->clock;
     }
-    settle(c, node, n);
+    simulate_published_settle(c, node, n);
 }
 
 static void lfu(struct cache *c, const uint32_t *node, uint32_t n)
 {
-    count(c, node, n, false);
+    simulate_published_count(c, node, n, false);
 }
 
 static void lfu_aging(struct cache *c, const uint32_t *node, uint32_t n)
 {
-    count(c, node, n, true);
+    simulate_published_count(c, node, n, true);
 }
 
 static void lru2(struct cache *c, const uint32_t *node, uint32_t n)
@@ -216,7 +217,7 @@ static void lru2(struct cache *c, const uint32_t *node, uint32_t n)
         c->key[node[i]] = c->then[node[i]];
         c->then[node[i]] = ++c->clock;
     }
-    settle(c, node, n);
+    simulate_published_settle(c, node, n);
 }
 
 /* ---- ARC ---- */
@@ -226,7 +227,8 @@ static void arc_make_room(struct cache *c, bool was_in_second)
     const double first = c->queue[FIRST].n;
     const bool from_first = first > 0 && (first > c->target || c->queue[SECOND].n == 0 ||
                                           (was_in_second && first >= c->target));
-    evict(c, c->queue[from_first ? FIRST : SECOND].old, from_first ? GONE_FIRST : GONE_SECOND);
+    simulate_published_evict(c, c->queue[from_first ? FIRST : SECOND].old,
+                             from_first ? GONE_FIRST : GONE_SECOND);
 }
 
 /* It went, and comes again: its queue should have been longer. */
@@ -249,13 +251,13 @@ static void arc_new(struct cache *c, uint32_t node)
 {
     const uint32_t first = c->queue[FIRST].n + c->queue[GONE_FIRST].n;
     if (first >= c->room && c->queue[FIRST].n == c->room) {
-        evict(c, c->queue[FIRST].old, OUT);
+        simulate_published_evict(c, c->queue[FIRST].old, OUT);
     } else {
         if (first >= c->room)
-            leave(c, c->queue[GONE_FIRST].old);
+            simulate_published_leave(c, c->queue[GONE_FIRST].old);
         else if (c->in + c->queue[GONE_FIRST].n + c->queue[GONE_SECOND].n >= 2 * c->room &&
                  c->queue[GONE_SECOND].n > 0)
-            leave(c, c->queue[GONE_SECOND].old);
+            simulate_published_leave(c, c->queue[GONE_SECOND].old);
         if (c->in >= c->room)
             arc_make_room(c, false);
     }
@@ -265,7 +267,7 @@ static void arc_new(struct cache *c, uint32_t node)
 static void arc(struct cache *c, const uint32_t *node, uint32_t n)
 {
     while (n-- > 0) {
-        if (is_in(c, node[n]))
+        if (simulate_published_is_in(c, node[n]))
             enter(c, node[n], SECOND);
         else if (c->at[node[n]] != OUT)
             arc_again(c, node[n]);
@@ -281,7 +283,7 @@ static bool s3_evict_main(struct cache *c)
     while (c->queue[SECOND].n > 0) {
         const uint32_t old = c->queue[SECOND].old;
         if (c->uses[old] == 0) {
-            evict(c, old, OUT);
+            simulate_published_evict(c, old, OUT);
             return true;
         }
         c->uses[old]--;
@@ -301,9 +303,9 @@ static void s3_evict(struct cache *c)
         }
         const uint32_t old = c->queue[FIRST].old;
         if (c->uses[old] < 2) {
-            evict(c, old, GONE_FIRST);
+            simulate_published_evict(c, old, GONE_FIRST);
             if (c->queue[GONE_FIRST].n > main)
-                leave(c, c->queue[GONE_FIRST].old);
+                simulate_published_leave(c, c->queue[GONE_FIRST].old);
             return;
         }
         enter(c, old, SECOND);
@@ -315,7 +317,7 @@ static void s3_evict(struct cache *c)
 static void s3fifo(struct cache *c, const uint32_t *node, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (is_in(c, node[i])) {
+        if (simulate_published_is_in(c, node[i])) {
             c->uses[node[i]] += c->uses[node[i]] < 3;
             continue;
         }
@@ -336,13 +338,13 @@ static void sieve_evict(struct cache *c)
         at = c->younger[at] == NONE ? c->queue[FIRST].old : c->younger[at];
     }
     c->hand = c->younger[at];
-    evict(c, at, OUT);
+    simulate_published_evict(c, at, OUT);
 }
 
 static void sieve(struct cache *c, const uint32_t *node, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (is_in(c, node[i])) {
+        if (simulate_published_is_in(c, node[i])) {
             c->uses[node[i]] = 1;
             continue;
         }
@@ -368,7 +370,7 @@ const char *sim_published_at(unsigned i)
     return i < sizeof(published) / sizeof(published[0]) ? published[i].name : NULL;
 }
 
-static const struct published *find(const char *name)
+static const struct published *simulate_published_find(const char *name)
 {
     for (unsigned i = 0; sim_published_at(i); i++)
         if (strcmp(published[i].name, name) == 0)
@@ -376,7 +378,7 @@ static const struct published *find(const char *name)
     return NULL;
 }
 
-static void destroy(struct cache *c)
+static void simulate_published_destroy(struct cache *c)
 {
     free(c->younger);
     free(c->older);
@@ -399,7 +401,8 @@ static void find_parents(struct cache *c, const struct sim_forest *forest)
     }
 }
 
-static int create(struct cache *c, const struct sim_forest *forest, uint32_t room)
+static int simulate_published_create(struct cache *c, const struct sim_forest *forest,
+                                     uint32_t room)
 {
     const size_t n = forest->n_nodes;
     *c = (struct cache){.room = room,
@@ -425,18 +428,18 @@ static int create(struct cache *c, const struct sim_forest *forest, uint32_t roo
 int sim_published(const struct sim_forest *forest, const char *name, uint32_t blocks,
                   struct sim_hit *hits, struct sim_counts *ret_counts)
 {
-    const struct published *policy = find(name);
+    const struct published *policy = simulate_published_find(name);
     const struct trace *trace = forest->trace;
     struct sim_counts counts = {.accesses = trace->n_ids};
     struct cache c;
-    int rc = policy && blocks > 0 ? create(&c, forest, blocks) : -EINVAL;
+    int rc = policy && blocks > 0 ? simulate_published_create(&c, forest, blocks) : -EINVAL;
     if (rc == -EINVAL)
         return rc;
     for (size_t r = 0; rc == 0 && r < trace->n_requests; r++) {
         const struct trace_request *request = &trace->requests[r];
         const uint32_t *node = &forest->node[request->first];
         uint32_t n = 0;
-        while (n < request->blocks && is_in(&c, node[n]))
+        while (n < request->blocks && simulate_published_is_in(&c, node[n]))
             n++;
         hits[r] = (struct sim_hit){.host = n};
         counts.host_hits += n;
@@ -446,6 +449,6 @@ int sim_published(const struct sim_forest *forest, const char *name, uint32_t bl
     counts.evicted = c.evicted;
     if (rc == 0)
         *ret_counts = counts;
-    destroy(&c);
+    simulate_published_destroy(&c);
     return rc;
 }

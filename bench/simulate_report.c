@@ -28,8 +28,8 @@ static double accesses_per_s(const struct sim_result *result)
     return result->cpu_s > 0 ? (double)result->counts.accesses / result->cpu_s : 0;
 }
 
-static void metric(const struct sim_result *result, const char *name, double value,
-                   const char *unit)
+static void simulate_report_metric(const struct sim_result *result, const char *name, double value,
+                                   const char *unit)
 {
     struct out_metric line = {.bench = "simulate",
                               .keys = {{.key = "policy", .text = result->policy},
@@ -49,24 +49,27 @@ static void metric(const struct sim_result *result, const char *name, double val
 void sim_report_json(const struct sim_result *result)
 {
     const struct sim_counts *counts = &result->counts;
-    metric(result, "hit_ratio", sim_hit_ratio(result), "1");
+    simulate_report_metric(result, "hit_ratio", sim_hit_ratio(result), "1");
     if (result->nvme_blocks) {
-        metric(result, "host_hit_ratio", per_access(result, counts->host_hits), "1");
-        metric(result, "nvme_hit_ratio", per_access(result, counts->nvme_hits), "1");
-        metric(result, "nvme_writes_per_access", writes_per_access(result), "1");
-        metric(result, "nvme_first_writes_per_access", per_access(result, counts->nvme_written),
-               "1");
-        metric(result, "nvme_rewrites_per_access", per_access(result, counts->nvme_rewritten), "1");
+        simulate_report_metric(result, "host_hit_ratio", per_access(result, counts->host_hits),
+                               "1");
+        simulate_report_metric(result, "nvme_hit_ratio", per_access(result, counts->nvme_hits),
+                               "1");
+        simulate_report_metric(result, "nvme_writes_per_access", writes_per_access(result), "1");
+        simulate_report_metric(result, "nvme_first_writes_per_access",
+                               per_access(result, counts->nvme_written), "1");
+        simulate_report_metric(result, "nvme_rewrites_per_access",
+                               per_access(result, counts->nvme_rewritten), "1");
     }
-    metric(result, "token_hit_ratio", result->times.token_hit_ratio, "1");
-    metric(result, "time_hit_ratio", result->times.time_hit_ratio, "1");
-    metric(result, "ttft_mean", result->times.mean_s, "s");
-    metric(result, "ttft_p50", result->times.p50_s, "s");
-    metric(result, "ttft_p95", result->times.p95_s, "s");
-    metric(result, "ttft_p99", result->times.p99_s, "s");
-    metric(result, "refused_blocks", (double)counts->no_room, "1");
-    metric(result, "not_worth_blocks", (double)counts->not_worth, "1");
-    metric(result, "accesses_per_s", accesses_per_s(result), "1/s");
+    simulate_report_metric(result, "token_hit_ratio", result->times.token_hit_ratio, "1");
+    simulate_report_metric(result, "time_hit_ratio", result->times.time_hit_ratio, "1");
+    simulate_report_metric(result, "ttft_mean", result->times.mean_s, "s");
+    simulate_report_metric(result, "ttft_p50", result->times.p50_s, "s");
+    simulate_report_metric(result, "ttft_p95", result->times.p95_s, "s");
+    simulate_report_metric(result, "ttft_p99", result->times.p99_s, "s");
+    simulate_report_metric(result, "refused_blocks", (double)counts->no_room, "1");
+    simulate_report_metric(result, "not_worth_blocks", (double)counts->not_worth, "1");
+    simulate_report_metric(result, "accesses_per_s", accesses_per_s(result), "1/s");
 }
 
 /* Columns as wide as what stands in them, and those that not every table has. */

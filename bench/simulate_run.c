@@ -39,7 +39,7 @@ int __wrap_hash_random(void *p, size_t n)
 }
 
 /* True: there is more to do. */
-static bool turn(struct world *w)
+static bool simulate_run_turn(struct world *w)
 {
     bool more = core_run_done(w->core) > 0;
     more |= core_placement_step(w->core);
@@ -60,9 +60,9 @@ static void on_waited(struct core_waiter *waiter)
 }
 
 /* Until what it waits for has come, or nothing is under way any more. */
-static void wait_for(struct world *w, struct waiting *x)
+static void simulate_run_wait_for(struct world *w, struct waiting *x)
 {
-    while (!x->called && turn(w))
+    while (!x->called && simulate_run_turn(w))
         continue;
     if (!x->called)
         core_waiter_cancel(w->core, &x->waiter);
@@ -76,8 +76,8 @@ static struct core_seq seq_of(const struct world *w, uint32_t n)
 }
 
 /* What is too long to be loaded is used as far as it is in memory. */
-static void acquire(struct world *w, uint32_t n, struct core_held *ret_held,
-                    struct sim_hit *ret_hit)
+static void simulate_run_acquire(struct world *w, uint32_t n, struct core_held *ret_held,
+                                 struct sim_hit *ret_hit)
 {
     struct core_acquire in = {.seq = seq_of(w, n), .load = w->log != NULL};
     struct waiting x = {.waiter = {.fn = on_waited}};
@@ -86,7 +86,7 @@ static void acquire(struct world *w, uint32_t n, struct core_held *ret_held,
     int rc = core_acquire(w->core, w->client, &in, &x.waiter, ret_held, &why);
     if (rc == 1) {
         in_memory = x.waiter.in_memory;
-        wait_for(w, &x);
+        simulate_run_wait_for(w, &x);
     }
     if (rc != 0) {
         in.load = false;
@@ -125,7 +125,7 @@ static uint32_t store_some(struct world *w, uint32_t from, uint32_t n)
     struct waiting x = {.waiter = {.fn = on_waited}};
     const char *why;
     if (core_store_must_wait(w->core, (uint64_t)n * bytes, &x.waiter))
-        wait_for(w, &x);
+        simulate_run_wait_for(w, &x);
     MUST(core_reserve(w->core, w->client, &in, &m.reservation, w->statuses, &why) == 0);
     if (m.reservation) {
         MUST(core_commit(w->core, w->client, &m, &why) == 1);
@@ -148,7 +148,7 @@ static uint32_t store_most(const struct world *w)
     return part ? part : 1;
 }
 
-static void store(struct world *w, uint32_t from, uint32_t n)
+static void simulate_run_store(struct world *w, uint32_t from, uint32_t n)
 {
     const uint32_t most = store_most(w);
     while (from < n) {
@@ -194,7 +194,7 @@ static void give_hint(struct world *w, const uint32_t *node, const uint32_t *nex
     MUST(core_advise(w->core, &seq, hints->kind, hints->within_ms, &why) >= 0);
 }
 
-static void make_keys(struct world *w, const struct trace_request *request)
+static void simulate_run_make_keys(struct world *w, const struct trace_request *request)
 {
     for (size_t i = 0; i < request->blocks; i++) {
         uint8_t *key = w->keys + i * KVC_KEY_BYTES;
@@ -221,10 +221,10 @@ static struct sim_hit run_request(struct world *w, size_t r)
     if (n == 0) /* it asks for nothing */
         return hit;
     tick(w, w->forest->at_ms[r]);
-    make_keys(w, request);
+    simulate_run_make_keys(w, request);
     if (!request->stored)
-        acquire(w, n, &held, &hit);
-    store(w, held.prefix.tokens, n);
+        simulate_run_acquire(w, n, &held, &hit);
+    simulate_run_store(w, held.prefix.tokens, n);
     if (held.lease)
         MUST(core_release(w->core, w->client, held.lease) == 0);
     give_hint(w, node, &w->forest->next[request->first], n);
@@ -232,7 +232,7 @@ static struct sim_hit run_request(struct world *w, size_t r)
         w->known = node[n - 1] + 1;
     if (w->log && w->config->write_budget > 0)
         null_log_grant(w->log, (uint64_t)(w->config->write_budget * n * w->config->block_bytes));
-    while (turn(w))
+    while (simulate_run_turn(w))
         continue;
     return hit;
 }
@@ -267,7 +267,7 @@ static uint32_t ahead_blocks(const struct world *w)
     return segment < AHEAD_BLOCKS ? segment : AHEAD_BLOCKS;
 }
 
-static int create(struct world *w)
+static int simulate_run_create(struct world *w)
 {
     static const struct core_identity who = {
         .principal = 1, .name = "simulated", .tenant = "simulated"};
@@ -309,7 +309,7 @@ static int create(struct world *w)
     return 0;
 }
 
-static void destroy(struct world *w)
+static void simulate_run_destroy(struct world *w)
 {
     if (w->client)
         core_client_close(w->core, w->client);
@@ -329,7 +329,7 @@ int sim_run(const struct sim_forest *forest, const struct sim_config *config, st
                       .config = config,
                       .random = config->seed,
                       .counts = {.accesses = trace->n_ids}};
-    const int rc = create(&w);
+    const int rc = simulate_run_create(&w);
     for (size_t r = 0; rc == 0 && r < trace->n_requests; r++) {
         hits[r] = run_request(&w, r);
         w.counts.host_hits += hits[r].host;
@@ -346,6 +346,6 @@ int sim_run(const struct sim_forest *forest, const struct sim_config *config, st
         }
         *ret_counts = w.counts;
     }
-    destroy(&w);
+    simulate_run_destroy(&w);
     return rc;
 }

@@ -21,7 +21,7 @@ struct talk {
     uint32_t turns;
 };
 
-static uint64_t draw(uint64_t *random)
+static uint64_t simulate_talk_draw(uint64_t *random)
 {
     *random ^= *random << 13, *random ^= *random >> 7, *random ^= *random << 17;
     return *random >> 20;
@@ -55,8 +55,8 @@ int sim_conversations(uint64_t blocks, struct trace **ret_trace)
     }
     uint64_t random = 88172645463325252u, number = PROMPTS * PROMPT_BLOCKS;
     while (trace->n_requests < requests) {
-        struct talk *talk = &talks[draw(&random) % TALKS];
-        if (talk->turns == 0 || talk->turns == TURNS_MAX || draw(&random) % 3 == 0)
+        struct talk *talk = &talks[simulate_talk_draw(&random) % TALKS];
+        if (talk->turns == 0 || talk->turns == TURNS_MAX || simulate_talk_draw(&random) % 3 == 0)
             *talk = (struct talk){.number = ++number};
         talk->turns++;
         write_turn(trace, talk);

@@ -12,7 +12,7 @@ static struct {
 } timed;
 
 /* Of processor time: others that run on the machine are not the policy's. */
-static uint64_t cpu_ns(void)
+static uint64_t simulate_timed_cpu_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -24,7 +24,7 @@ static uint64_t clock_cost(void)
 {
     uint64_t least = UINT64_MAX;
     for (unsigned i = 0; i < 1000; i++) {
-        const uint64_t begin = cpu_ns(), ns = cpu_ns() - begin;
+        const uint64_t begin = simulate_timed_cpu_ns(), ns = simulate_timed_cpu_ns() - begin;
         least = ns < least ? ns : least;
     }
     return least;
@@ -32,7 +32,7 @@ static uint64_t clock_cost(void)
 
 static void add_since(uint64_t begin)
 {
-    const uint64_t ns = cpu_ns() - begin, clock = timed.decisions->clock_ns;
+    const uint64_t ns = simulate_timed_cpu_ns() - begin, clock = timed.decisions->clock_ns;
     timed.ns += ns > clock ? ns - clock : 0;
 }
 
@@ -50,7 +50,7 @@ static uint32_t timed_victim(struct policy *p, uint8_t list, uint64_t now_ms,
                              policy_can_evict_fn *can_evict, void *ctx)
 {
     sim_timed_end();
-    const uint64_t begin = cpu_ns();
+    const uint64_t begin = simulate_timed_cpu_ns();
     const uint32_t block = timed.real->victim(p, list, now_ms, can_evict, ctx);
     add_since(begin);
     return block;
@@ -59,7 +59,7 @@ static uint32_t timed_victim(struct policy *p, uint8_t list, uint64_t now_ms,
 static bool timed_admits(struct policy *p, const struct policy_hint *hint, uint32_t victim,
                          uint64_t now_ms)
 {
-    const uint64_t begin = cpu_ns();
+    const uint64_t begin = simulate_timed_cpu_ns();
     const bool admits = timed.real->admits(p, hint, victim, now_ms);
     add_since(begin);
     return admits;
@@ -67,7 +67,7 @@ static bool timed_admits(struct policy *p, const struct policy_hint *hint, uint3
 
 static void timed_remove(struct policy *p, uint32_t block)
 {
-    const uint64_t begin = cpu_ns();
+    const uint64_t begin = simulate_timed_cpu_ns();
     timed.real->remove(p, block);
     add_since(begin);
     timed.gone = true;
@@ -76,7 +76,7 @@ static void timed_remove(struct policy *p, uint32_t block)
 /* Of the parent of what has gone. */
 static void timed_release(struct policy *p, uint32_t block, bool last)
 {
-    const uint64_t begin = cpu_ns();
+    const uint64_t begin = simulate_timed_cpu_ns();
     timed.real->release(p, block, last);
     if (last)
         add_since(begin);

@@ -52,7 +52,7 @@ struct store {
     uint64_t offsets[KVC_STORE_MAX];
 };
 
-static int begin(struct store *s, struct flight *flight)
+static int store_begin(struct store *s, struct flight *flight)
 {
     flight->region = s->next % s->regions;
     for (uint32_t i = 0; i < s->batch; i++) {
@@ -65,35 +65,35 @@ static int begin(struct store *s, struct flight *flight)
     return rc < 0 ? perf_fail(&s->session, rc, "store") : 0;
 }
 
-static int finish(struct store *s, struct flight *flight)
+static int store_finish(struct store *s, struct flight *flight)
 {
     int rc = kvc_wait(&flight->op, NULL, NULL, s->statuses);
     return rc < 0 ? perf_fail(&s->session, rc, "store") : perf_statuses(s->statuses, s->batch);
 }
 
-static int run_ours(void *ctx, double seconds, double *ret_value)
+static int store_run_ours(void *ctx, double seconds, double *ret_value)
 {
     struct store *s = ctx;
     uint64_t depth = s->args->depth, begun = now_ns(), batches = 0;
     uint64_t until = begun + (uint64_t)(seconds * 1e9);
     int rc = 0;
     for (uint64_t i = 0; rc == 0 && i < depth; i++)
-        rc = begin(s, &s->flight[i]);
+        rc = store_begin(s, &s->flight[i]);
     while (rc == 0 && now_ns() < until) {
         struct flight *flight = &s->flight[batches % depth];
-        rc = finish(s, flight);
+        rc = store_finish(s, flight);
         if (rc == 0)
-            rc = begin(s, flight);
+            rc = store_begin(s, flight);
         batches++;
     }
     for (uint64_t i = 0; rc == 0 && i < depth; i++, batches++)
-        rc = finish(s, &s->flight[batches % depth]);
+        rc = store_finish(s, &s->flight[batches % depth]);
     *ret_value =
         (double)(batches * s->batch * s->block_bytes) / ((double)(now_ns() - begun) * 1e-9);
     return rc;
 }
 
-static int run_memcpy(void *ctx, double seconds, double *ret_value)
+static int store_run_memcpy(void *ctx, double seconds, double *ret_value)
 {
     struct store *s = ctx;
     uint64_t begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
@@ -138,7 +138,7 @@ static int check_last(struct store *s)
     return 0;
 }
 
-static void report(const struct store *s, const struct perf_side *sides)
+static void store_report(const struct store *s, const struct perf_side *sides)
 {
     bool compare = s->args->compare;
     double ratio = compare ? sides[0].value / sides[1].value : 0;
@@ -165,9 +165,10 @@ static void report(const struct store *s, const struct perf_side *sides)
     putchar('\n');
 }
 
-static int one_size(struct store *s, uint64_t block_bytes)
+static int store_one_size(struct store *s, uint64_t block_bytes)
 {
-    struct perf_side sides[2] = {{.run = run_ours}, {.what = "memcpy", .run = run_memcpy}};
+    struct perf_side sides[2] = {{.run = store_run_ours},
+                                 {.what = "memcpy", .run = store_run_memcpy}};
     s->block_bytes = block_bytes;
     s->batch = (uint32_t)perf_batch(s->args, block_bytes);
     s->regions = s->session.staging_bytes / (s->batch * block_bytes);
@@ -183,17 +184,17 @@ static int one_size(struct store *s, uint64_t block_bytes)
     double unused;
     for (uint64_t bytes = 0; rc == 0 && bytes < ARENA_BYTES;
          bytes = s->next * s->batch * block_bytes)
-        rc = run_ours(s, 0.1, &unused);
+        rc = store_run_ours(s, 0.1, &unused);
     if (rc == 0)
         rc = perf_rounds(s->args, s, sides, s->args->compare ? 2 : 1);
     if (rc == 0)
         rc = check_last(s);
     if (rc == 0)
-        report(s, sides);
+        store_report(s, sides);
     return rc;
 }
 
-static int all_sizes(struct store *s)
+static int store_all_sizes(struct store *s)
 {
     /* The library wants offsets in multiples of 64 and block sizes that are not would shift them.
      */
@@ -212,7 +213,7 @@ static int all_sizes(struct store *s)
     }
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < s->args->n_sizes; i++)
-        rc = one_size(s, s->args->sizes[i]);
+        rc = store_one_size(s, s->args->sizes[i]);
     if (s->target)
         munmap(s->target, ARENA_BYTES);
     return rc;
@@ -245,7 +246,7 @@ int cmd_store(int argc, char **argv)
     if (rc == 0) {
         rc = perf_settle(&s->session);
         if (rc == 0)
-            rc = all_sizes(s);
+            rc = store_all_sizes(s);
         perf_close(&s->session);
     }
     free(s);

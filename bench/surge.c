@@ -110,7 +110,7 @@ static uint64_t book(const struct surge *s, uint64_t tokens)
 
 /* ---- a worker ---- */
 
-static const uint8_t *key_at(const struct surge *s, uint32_t block)
+static const uint8_t *surge_key_at(const struct surge *s, uint32_t block)
 {
     return s->keys + (size_t)block * KVC_KEY_BYTES;
 }
@@ -126,7 +126,7 @@ static int commit_chunk(struct worker *w, uint64_t reservation, uint32_t base, u
         const bool ours = w->statuses[first + i - base] == KVC_ST_OK;
         offsets[i] = ours ? (uint64_t)i * BLOCK_BYTES : UINT64_MAX;
         if (ours)
-            pattern_fill(key_at(w->s, first + i), w->staging + offsets[i], BLOCK_BYTES);
+            pattern_fill(surge_key_at(w->s, first + i), w->staging + offsets[i], BLOCK_BYTES);
         any |= ours;
     }
     return any ? kvc_commit(w->ns, reservation, first - base, n, offsets, NULL, 0, said) : 0;
@@ -170,8 +170,8 @@ static int serve_once(struct worker *w)
     kvc_release(w->kvc, &hold);
     if (have == s->blocks)
         return 1;
-    struct kvc_blocks blocks = {.parent = have > 0 ? key_at(s, have - 1) : NULL,
-                                .keys = key_at(s, have),
+    struct kvc_blocks blocks = {.parent = have > 0 ? surge_key_at(s, have - 1) : NULL,
+                                .keys = surge_key_at(s, have),
                                 .n = s->blocks - have,
                                 .first_token = have * BLOCK_TOKENS};
     uint64_t reservation;
@@ -196,7 +196,7 @@ static int connect_worker(struct worker *w)
     return rc;
 }
 
-static int work(const struct surge *s, uint32_t number, bool waits)
+static int surge_work(const struct surge *s, uint32_t number, bool waits)
 {
     static struct worker w;
     w = (struct worker){.s = s, .waits = waits};
@@ -227,7 +227,7 @@ static pid_t start_worker(const struct surge *s, uint32_t number, bool waits)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     rig_disown();
-    _exit(work(s, number, waits));
+    _exit(surge_work(s, number, waits));
 }
 
 static int run_workers(struct surge *s, uint32_t workers, bool waits)
@@ -271,8 +271,8 @@ static int round_of(struct surge *s, uint32_t workers, bool waits, struct surge_
     return 0;
 }
 
-static void report(const struct surge *s, uint32_t workers, double over_one, double speedup,
-                   double ttft_s)
+static void surge_report(const struct surge *s, uint32_t workers, double over_one, double speedup,
+                         double ttft_s)
 {
     const struct {
         const char *name, *unit;
@@ -299,7 +299,7 @@ static void report(const struct surge *s, uint32_t workers, double over_one, dou
                ttft_s * 1e3, speedup);
 }
 
-static int measure(struct surge *s, uint32_t workers)
+static int surge_measure(struct surge *s, uint32_t workers)
 {
     double over_one[PERF_PAIRS_MAX], speedup[PERF_PAIRS_MAX], ttft[PERF_PAIRS_MAX];
     const struct surge_real real = {.tokens = (uint32_t)s->tokens};
@@ -318,14 +318,14 @@ static int measure(struct surge *s, uint32_t workers)
         ttft[i] = ours.ttft_s;
     }
     progress_clear();
-    report(s, workers, out_median(over_one, s->pairs), out_median(speedup, s->pairs),
-           out_median(ttft, s->pairs));
+    surge_report(s, workers, out_median(over_one, s->pairs), out_median(speedup, s->pairs),
+                 out_median(ttft, s->pairs));
     return 0;
 }
 
 /* ---- the command ---- */
 
-static int take_option(void *ctx, int c, char **argv)
+static int surge_take_option(void *ctx, int c, char **argv)
 {
     struct surge *s = ctx;
     switch (c) {
@@ -351,7 +351,7 @@ static int take_option(void *ctx, int c, char **argv)
     }
 }
 
-static int parse(int argc, char **argv, struct surge *s)
+static int surge_parse(int argc, char **argv, struct surge *s)
 {
     static const struct option options[] = {{"workers", required_argument, NULL, 'w'},
                                             {"tokens", required_argument, NULL, 't'},
@@ -362,7 +362,7 @@ static int parse(int argc, char **argv, struct surge *s)
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, take_option, s);
+    const int rc = opt_each(argc, argv, options, help, NULL, surge_take_option, s);
     if (rc != 0)
         return rc;
     if (optind < argc)
@@ -385,14 +385,14 @@ static int measure_all(struct surge *s)
     int rc = 0;
     for (uint32_t n = s->preset ? (uint32_t)s->workers_max : 1; rc == 0 && n < 2 * s->workers_max;
          n *= 2)
-        rc = measure(s, n < s->workers_max ? n : (uint32_t)s->workers_max);
+        rc = surge_measure(s, n < s->workers_max ? n : (uint32_t)s->workers_max);
     return rc;
 }
 
 int cmd_surge(int argc, char **argv)
 {
     struct surge s = {.pairs = 3, .us_per_token = 40};
-    int rc = parse(argc, argv, &s);
+    int rc = surge_parse(argc, argv, &s);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     s.blocks = (uint32_t)s.tokens / BLOCK_TOKENS;

@@ -17,7 +17,7 @@ struct scan {
     char *why;
 };
 
-static size_t room_for(size_t have, size_t need)
+static size_t trace_room_for(size_t have, size_t need)
 {
     size_t cap = have ? have : 1024;
     while (cap < need)
@@ -30,7 +30,7 @@ static int append_id(struct trace *trace, uint64_t id)
 {
     size_t n = trace->n_ids;
     if (n == 0 || (n >= 1024 && (n & (n - 1)) == 0)) {
-        uint64_t *ids = realloc(trace->ids, room_for(0, n + 1) * sizeof(*ids));
+        uint64_t *ids = realloc(trace->ids, trace_room_for(0, n + 1) * sizeof(*ids));
         if (!ids)
             return -ENOMEM;
         trace->ids = ids;
@@ -43,7 +43,7 @@ static int append_request(struct trace *trace, const struct trace_request *reque
 {
     size_t n = trace->n_requests;
     if (n == 0 || (n >= 1024 && (n & (n - 1)) == 0)) {
-        size_t bytes = room_for(0, n + 1) * sizeof(*trace->requests);
+        size_t bytes = trace_room_for(0, n + 1) * sizeof(*trace->requests);
         struct trace_request *requests = realloc(trace->requests, bytes);
         if (!requests)
             return -ENOMEM;
@@ -307,7 +307,7 @@ static int read_line(struct trace *trace, const char *line, size_t length, char 
 }
 
 /* Of a file whose first line is none of a trace. */
-static const char *hint_of(const char *line, size_t length)
+static const char *trace_hint_of(const char *line, size_t length)
 {
     const char *hint = file_kind_hint(line, length);
     if (hint[0] != '\0')
@@ -332,7 +332,7 @@ static int read_lines(FILE *file, const char *path, size_t requests_max, char *w
         rc = read_line(trace, line, (size_t)length, text);
         if (rc == -EINVAL)
             snprintf(why, TRACE_WHY_BYTES, "%s:%" PRIu64 ": %.320s%s", path, number, text,
-                     number == 1 ? hint_of(line, (size_t)length) : "");
+                     number == 1 ? trace_hint_of(line, (size_t)length) : "");
     }
     if (rc == 0 && ferror(file))
         rc = -EIO;

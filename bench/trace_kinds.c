@@ -73,14 +73,14 @@ struct maker {
 
 /* ---- chance ---- */
 
-static uint64_t draw(struct maker *m)
+static uint64_t trace_kinds_draw(struct maker *m)
 {
     return random_next(&m->random);
 }
 
 static uint32_t between(struct maker *m, uint32_t low, uint32_t high)
 {
-    return low + (uint32_t)(draw(m) % (high - low + 1));
+    return low + (uint32_t)(trace_kinds_draw(m) % (high - low + 1));
 }
 
 static double unit(struct maker *m)
@@ -95,7 +95,7 @@ static uint32_t exponential(struct maker *m, uint32_t mean)
 
 /* ---- what a request is made of ---- */
 
-static void add(struct maker *m, uint64_t id)
+static void trace_kinds_add(struct maker *m, uint64_t id)
 {
     if (m->n < REQUEST_MAX)
         m->out[m->n++] = id;
@@ -104,13 +104,13 @@ static void add(struct maker *m, uint64_t id)
 static void add_chain(struct maker *m, const struct chain *c)
 {
     for (uint32_t i = 0; i < c->blocks; i++)
-        add(m, c->first + i);
+        trace_kinds_add(m, c->first + i);
 }
 
 static void add_fresh(struct maker *m, uint32_t blocks)
 {
     while (blocks-- > 0)
-        add(m, (*m->next_id)++);
+        trace_kinds_add(m, (*m->next_id)++);
 }
 
 static struct chain new_chain(struct maker *m, uint32_t blocks)
@@ -170,7 +170,7 @@ static void documents_next(struct maker *m)
 /* The popular of today are not those of tomorrow. */
 static void drift_next(struct maker *m)
 {
-    if (draw(m) % 8 == 0)
+    if (trace_kinds_draw(m) % 8 == 0)
         m->drift++;
     add_chain(m, &m->chain[(popular(m) + m->drift) % m->chains]);
     add_fresh(m, 1);
@@ -179,9 +179,9 @@ static void drift_next(struct maker *m)
 /* Every so often somebody reads documents from beginning to end, once. */
 static void scans_next(struct maker *m)
 {
-    if (m->phase_left == 0 && draw(m) % 200 == 0)
+    if (m->phase_left == 0 && trace_kinds_draw(m) % 200 == 0)
         m->phase_left = between(m, 20, 100);
-    if (m->phase_left > 0 && draw(m) % 2) {
+    if (m->phase_left > 0 && trace_kinds_draw(m) % 2) {
         m->phase_left--;
         add_fresh(m, between(m, 20, 100));
         return;
@@ -196,7 +196,7 @@ static int uniform_begin(struct maker *m)
 
 static void uniform_next(struct maker *m)
 {
-    add_chain(m, &m->chain[draw(m) % m->chains]);
+    add_chain(m, &m->chain[trace_kinds_draw(m) % m->chains]);
     add_fresh(m, 1);
 }
 
@@ -216,11 +216,11 @@ static int phases_begin(struct maker *m)
 static void phases_next(struct maker *m)
 {
     if (m->phase_left == 0) {
-        m->at = (uint32_t)(draw(m) % (m->chains - m->working_set));
+        m->at = (uint32_t)(trace_kinds_draw(m) % (m->chains - m->working_set));
         m->phase_left = m->working_set * between(m, 3, 12);
     }
     m->phase_left--;
-    add_chain(m, &m->chain[m->at + draw(m) % m->working_set]);
+    add_chain(m, &m->chain[m->at + trace_kinds_draw(m) % m->working_set]);
 }
 
 /* One prompt for thousands of inputs, each of which comes once. */
@@ -231,9 +231,9 @@ static int batch_begin(struct maker *m)
 
 static void batch_next(struct maker *m)
 {
-    if (draw(m) % 1000 == 0)
-        m->chain[draw(m) % m->chains] = new_chain(m, between(m, 2, 20));
-    add_chain(m, &m->chain[draw(m) % m->chains]);
+    if (trace_kinds_draw(m) % 1000 == 0)
+        m->chain[trace_kinds_draw(m) % m->chains] = new_chain(m, between(m, 2, 20));
+    add_chain(m, &m->chain[trace_kinds_draw(m) % m->chains]);
     add_fresh(m, between(m, 2, 30));
 }
 
@@ -241,7 +241,7 @@ static void batch_next(struct maker *m)
  * then it goes back some steps. */
 static void agent_new(struct maker *m, struct agent *a)
 {
-    const struct chain *s = &m->system[draw(m) % AGENT_KINDS];
+    const struct chain *s = &m->system[trace_kinds_draw(m) % AGENT_KINDS];
     a->steps = exponential(m, 25);
     a->blocks = 0;
     for (uint32_t i = 0; i < s->blocks; i++)
@@ -263,24 +263,24 @@ static int agents_begin(struct maker *m)
 
 static void agents_next(struct maker *m)
 {
-    struct agent *a = &m->agent[draw(m) % m->at];
+    struct agent *a = &m->agent[trace_kinds_draw(m) % m->at];
     const uint32_t more = between(m, 1, 5);
     if (a->steps == 0 || a->blocks + more > AGENT_MAX)
         agent_new(m, a);
     a->steps -= a->steps > 0;
-    if (draw(m) % 10 == 0)
+    if (trace_kinds_draw(m) % 10 == 0)
         a->blocks = a->blocks > 13 ? a->blocks - between(m, 1, 12) : a->blocks;
     for (uint32_t i = 0; i < more; i++)
         a->id[a->blocks++] = (*m->next_id)++;
     for (uint32_t i = 0; i < a->blocks; i++)
-        add(m, a->id[i]);
+        trace_kinds_add(m, a->id[i]);
 }
 
 /* Sessions that begin with much to read, of which what all share is a small part. Each asks again
  * after a pause of its own, so who comes next is not drawn. */
 static void session_new(struct maker *m, struct agent *a)
 {
-    const struct chain *s = &m->system[draw(m) % AGENT_KINDS];
+    const struct chain *s = &m->system[trace_kinds_draw(m) % AGENT_KINDS];
     a->blocks = 0;
     for (uint32_t i = 0; i < s->blocks; i++)
         a->id[a->blocks++] = s->first + i;
@@ -325,7 +325,7 @@ static void sessions_next(struct maker *m)
         a = m->agent[i].due < a->due ? &m->agent[i] : a;
     a->due += pause(m);
     for (uint32_t i = 0; i < a->blocks; i++)
-        add(m, a->id[i]);
+        trace_kinds_add(m, a->id[i]);
     const uint32_t more = exponential(m, m->habit.grow);
     if (--a->steps == 0 || a->blocks + more > AGENT_MAX) {
         session_new(m, a);
@@ -339,7 +339,7 @@ static void sessions_next(struct maker *m)
 /* Long documents and short talks, each asked about a few times and then never again. */
 static void open_new(struct maker *m, struct open *o)
 {
-    const bool long_one = draw(m) % 10 < 6;
+    const bool long_one = trace_kinds_draw(m) % 10 < 6;
     o->chain = new_chain(m, long_one ? 3 + exponential(m, 35) : 1 + exponential(m, 3));
     o->left = exponential(m, m->habit.steps) + 1;
 }
@@ -358,7 +358,7 @@ static int questions_begin(struct maker *m)
 
 static void questions_next(struct maker *m)
 {
-    struct open *o = &m->open[draw(m) % m->at];
+    struct open *o = &m->open[trace_kinds_draw(m) % m->at];
     add_chain(m, &o->chain);
     add_fresh(m, 1);
     if (--o->left == 0)
@@ -369,7 +369,7 @@ static int mixed_begin(struct maker *m);
 
 static void mixed_next(struct maker *m)
 {
-    struct maker *part = m->part[draw(m) % MIXED];
+    struct maker *part = m->part[trace_kinds_draw(m) % MIXED];
     part->n = 0;
     part->rule->next(part);
     memcpy(m->out, part->out, part->n * sizeof(m->out[0]));
@@ -427,7 +427,8 @@ static struct maker *maker_new(const struct rule *rule, uint64_t seed, uint64_t 
 static int mixed_begin(struct maker *m)
 {
     for (uint32_t i = 0; i < MIXED; i++) {
-        m->part[i] = maker_new(&rules[draw(m) % MIXED_OF], draw(m), m->next_id);
+        m->part[i] =
+            maker_new(&rules[trace_kinds_draw(m) % MIXED_OF], trace_kinds_draw(m), m->next_id);
         if (!m->part[i])
             return -ENOMEM;
     }

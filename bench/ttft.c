@@ -69,7 +69,7 @@ double ttft_median(const struct ttft_times *times)
     return sorted.n > 0 ? out_median(sorted.s, sorted.n) : 0;
 }
 
-static int failed(const struct ttft *t)
+static int ttft_failed(const struct ttft *t)
 {
     say_error("%s", t->why);
     return BENCH_FAILED;
@@ -107,12 +107,12 @@ static int sequence_begin(struct ttft *t, const struct ttft_variant *v, struct s
     if (sequence_append(ret_seq, l->token, l->tokens, t->why) == 0)
         return 0;
     sequence_end(ret_seq);
-    return failed(t);
+    return ttft_failed(t);
 }
 
 /* From the prompt to the logits of its first token. */
-static int turn(struct ttft *t, const struct ttft_variant *v, struct store *store,
-                const struct ttft_length *l, double *ret_s, uint32_t *ret_taken)
+static int ttft_turn(struct ttft *t, const struct ttft_variant *v, struct store *store,
+                     const struct ttft_length *l, double *ret_s, uint32_t *ret_taken)
 {
     struct sequence seq, *one = &seq;
     int rc = sequence_begin(t, v, store, l, &seq);
@@ -124,7 +124,7 @@ static int turn(struct ttft *t, const struct ttft_variant *v, struct store *stor
     *ret_s = (double)(now_ns() - begin) * 1e-9;
     *ret_taken = seq.prefill.taken;
     sequence_end(&seq);
-    return rc == 0 ? 0 : failed(t);
+    return rc == 0 ? 0 : ttft_failed(t);
 }
 
 /* The first logits of a case are what later ones are compared with. */
@@ -150,7 +150,7 @@ static int prompt_store(struct ttft *t, const struct ttft_variant *v, const stru
     rc = sequence_prefill(&seq, t->why);
     rc = rc == 0 ? sequence_settle(&seq, t->why) : rc;
     sequence_end(&seq);
-    return rc == 0 ? 0 : failed(t);
+    return rc == 0 ? 0 : ttft_failed(t);
 }
 
 /* All but the last token, which is computed, come from the daemon. */
@@ -160,7 +160,7 @@ static int turn_loaded(struct ttft *t, size_t variant, struct ttft_length *l, co
     const struct ttft_variant *v = &t->variant[variant];
     double s;
     uint32_t taken;
-    int rc = turn(t, v, v->store, l, &s, &taken);
+    int rc = ttft_turn(t, v, v->store, l, &s, &taken);
     if (rc != 0)
         return rc;
     if (taken != l->tokens - 1) {
@@ -179,7 +179,7 @@ static int stores_open(struct ttft *t)
         struct ttft_variant *v = &t->variant[i];
         const struct store_options options = {.socket = rig_socket(t->rig), .must_connect = true};
         if (store_open(&options, v->keeper, t->why, &v->store) != 0)
-            return failed(t);
+            return ttft_failed(t);
     }
     return perf_settle(&(struct perf_session){.kvc = store_session(t->variant[0].store)});
 }
@@ -260,7 +260,7 @@ static int recompute(struct ttft *t, struct ttft_length *l, struct ttft_times *t
 {
     double s;
     uint32_t taken;
-    int rc = turn(t, &t->variant[0], NULL, l, &s, &taken);
+    int rc = ttft_turn(t, &t->variant[0], NULL, l, &s, &taken);
     if (rc == 0)
         ttft_add(times, s);
     return rc == 0 ? same_logits(t, l, &l->of[0], "computation") : rc;
@@ -282,7 +282,7 @@ static int choice(struct ttft *t, struct store *chooser, struct ttft_length *l, 
 {
     double s;
     uint32_t taken;
-    const int rc = turn(t, &t->variant[0], chooser, l, &s, &taken);
+    const int rc = ttft_turn(t, &t->variant[0], chooser, l, &s, &taken);
     if (rc != 0)
         return rc;
     l->choices++;
@@ -325,7 +325,7 @@ static int chooser_open(struct ttft *t, struct store **ret_store)
                                           .prefill_ns = (uint64_t)t->prefill_ns,
                                           .prefill_fs_pair = (uint64_t)t->prefill_fs_pair};
     if (store_open(&options, t->variant[0].keeper, t->why, ret_store) != 0)
-        return failed(t);
+        return ttft_failed(t);
     return chooser_settle(*ret_store);
 }
 
@@ -418,7 +418,7 @@ static int rounds_from_storage(struct ttft *t)
 }
 
 /* A choice was right if it was the quicker way, or as quick; a wrong one costs the difference. */
-static void judge(struct ttft *t)
+static void ttft_judge(struct ttft *t)
 {
     for (size_t i = 0; i < t->lengths; i++) {
         struct ttft_length *l = &t->length[i];
@@ -434,7 +434,7 @@ static void judge(struct ttft *t)
 
 /* ---- the command ---- */
 
-static int take_tokens(struct ttft *t, const char *text)
+static int ttft_take_tokens(struct ttft *t, const char *text)
 {
     char copy[256];
     if ((size_t)snprintf(copy, sizeof(copy), "%s", text) >= sizeof(copy))
@@ -455,7 +455,7 @@ static int take_tokens(struct ttft *t, const char *text)
     return 0;
 }
 
-static int take_types(struct ttft *t, const char *text)
+static int ttft_take_types(struct ttft *t, const char *text)
 {
     struct worker_types list[TTFT_VARIANTS_MAX - 1];
     size_t n = 0;
@@ -466,7 +466,7 @@ static int take_types(struct ttft *t, const char *text)
     return rc;
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int ttft_take_option(void *ctx, int c, char **argv)
 {
     struct ttft *t = ctx;
     int rc;
@@ -474,9 +474,9 @@ static int take_option(void *ctx, int c, char **argv)
         return rc;
     switch (c) {
     case 't':
-        return take_tokens(t, optarg);
+        return ttft_take_tokens(t, optarg);
     case 'y':
-        return take_types(t, optarg);
+        return ttft_take_types(t, optarg);
     case 'b':
         return opt_count("block", optarg, 1, 1024, &t->block);
     case 'r':
@@ -503,7 +503,7 @@ static int take_option(void *ctx, int c, char **argv)
     }
 }
 
-static int parse(int argc, char **argv, struct ttft *t)
+static int ttft_parse(int argc, char **argv, struct ttft *t)
 {
     static const struct option options[] = {WORKER_MODEL_OPTIONS,
                                             {"tokens", required_argument, NULL, 't'},
@@ -518,18 +518,19 @@ static int parse(int argc, char **argv, struct ttft *t)
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    int rc = opt_each(argc, argv, options, help, NULL, take_option, t);
+    int rc = opt_each(argc, argv, options, help, NULL, ttft_take_option, t);
     if (rc != 0)
         return rc;
     if (optind < argc)
         return say_usage("'%s' is not understood", argv[optind]);
     worker_types_name(&t->variant[0].types);
     if (t->variants == 0)
-        rc = take_types(t, "q8_0");
+        rc = ttft_take_types(t, "q8_0");
     if (t->choose)
         t->variants = 1;
     if (rc == 0 && t->lengths == 0)
-        rc = take_tokens(t, t->choose ? "16,32,64,128,256,512,1024,2048,4096" : "128,512,2048");
+        rc =
+            ttft_take_tokens(t, t->choose ? "16,32,64,128,256,512,1024,2048,4096" : "128,512,2048");
     return rc;
 }
 
@@ -555,7 +556,7 @@ static void ttft_close(struct ttft *t)
     free(t->logits);
 }
 
-static int measure(struct ttft *t)
+static int ttft_measure(struct ttft *t)
 {
     progress_show(true, "ttft: making the model's weights");
     int rc = worker_model_open(&t->which, &t->model);
@@ -567,7 +568,7 @@ static int measure(struct ttft *t)
     rc = rc == 0 ? rounds_from_storage(t) : rc;
     progress_clear();
     if (rc == 0) {
-        judge(t);
+        ttft_judge(t);
         ttft_report(t);
     }
     return rc == 0 && t->svg ? ttft_plot(t) : rc;
@@ -578,7 +579,7 @@ int cmd_ttft(int argc, char **argv)
     static struct ttft t;
     t = (struct ttft){.which = {.preset = "125m", .seed = 1}, .block = 16, .rounds = 5, .dir = "."};
     char delay[48];
-    int rc = parse(argc, argv, &t);
+    int rc = ttft_parse(argc, argv, &t);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     (void)snprintf(delay, sizeof(delay), "read:1-=%" PRIu64 "ms", t.read_delay_ms);
@@ -586,7 +587,7 @@ int cmd_ttft(int argc, char **argv)
         say_error("out of memory");
         return BENCH_FAILED;
     }
-    rc = measure(&t);
+    rc = ttft_measure(&t);
     ttft_close(&t);
     return rc;
 }

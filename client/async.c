@@ -37,7 +37,7 @@ void *kvc_op_user(const struct kvc_op *op)
     return op->user;
 }
 
-static int finish(struct kvc_op *op, struct kvc_result *r)
+static int async_finish(struct kvc_op *op, struct kvc_result *r)
 {
     uint8_t *statuses = op->kvc->statuses;
     uint32_t n = 0;
@@ -84,7 +84,7 @@ int kvc_finish(struct kvc_op **op, struct kvc_result *ret_result)
     *op = NULL;
     struct kvc_result r = {.kind = o->head.op, .user = o->user};
     int rc = fork__is_child(k) ? kvc__fail(k, -EPERM, "this request belongs to the parent process")
-                               : finish(o, &r);
+                               : async_finish(o, &r);
     op__free(o);
     watch__update(k);
     *ret_result = r;

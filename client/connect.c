@@ -230,7 +230,7 @@ int kvc__connect(struct kvc *k, uint64_t welcome_ns, uint64_t deadline_ns)
 
 /* Whether a daemon that was silent has said something: 0, or KVC_E_TIMEOUT; an error with the link
  * down. */
-static int hear(struct kvc *k, uint64_t deadline_ns)
+static int connect_hear(struct kvc *k, uint64_t deadline_ns)
 {
     const uint64_t until_ns = kvc__min(deadline_ns, k->silent_ns + PROBE_WAIT_MS * NS_PER_MS);
     int rc = 1;
@@ -257,7 +257,7 @@ int kvc__enter(struct kvc *k, uint64_t deadline_ns)
     if (up && k->silent_ns == 0)
         return 0;
     if (up) {
-        int rc = hear(k, deadline_ns);
+        int rc = connect_hear(k, deadline_ns);
         watch__update(k);
         if (k->state == LINK_UP)
             return rc;

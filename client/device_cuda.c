@@ -46,7 +46,7 @@ static bool has(struct cuda *c, CUdevice_attribute which)
     return c->gpu.cu->DeviceGetAttribute(&value, which, c->gpu.id) == CUDA_SUCCESS && value != 0;
 }
 
-static int find_device(struct cuda *c, const struct device_name *name)
+static int device_cuda_find_device(struct cuda *c, const struct device_name *name)
 {
     const int rc = cuda__said(c, cuda_device_find(&c->gpu, name));
     if (rc < 0)
@@ -70,7 +70,7 @@ static int cuda_open(struct kvc *k, const struct device_name *name, struct devic
         return kvc__fail(k, -ENOMEM, "out of memory");
     c->dev = (struct device){.ops = &device__cuda, .kvc = k, .refs = 1};
     c->gpu.cu = cu;
-    int rc = find_device(c, name);
+    int rc = device_cuda_find_device(c, name);
     if (rc == 0)
         rc = cuda__check(c, "cuDevicePrimaryCtxRetain",
                          cu->DevicePrimaryCtxRetain(&c->context, c->gpu.id));

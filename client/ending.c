@@ -86,7 +86,7 @@ bool ending__takes(struct kvc_op *op, int error)
     return true;
 }
 
-static void forget(struct kvc *k, struct ending *e)
+static void ending_forget(struct kvc *k, struct ending *e)
 {
     watch__remove(k, e->pidfd);
     fork__hold_off();
@@ -113,7 +113,7 @@ void ending__look(struct kvc *k)
         if (poll(&p, 1, 0) > 0)
             complete(k, e->epoch);
         if (!is_awaited(k, e->epoch))
-            forget(k, e);
+            ending_forget(k, e);
     }
 }
 
@@ -132,6 +132,6 @@ void ending__close(struct kvc *k)
 {
     for (uint32_t i = 0; i < ENDINGS; i++) {
         if (k->ending[i].pidfd >= 0)
-            forget(k, &k->ending[i]);
+            ending_forget(k, &k->ending[i]);
     }
 }

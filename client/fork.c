@@ -28,24 +28,24 @@ static void in_parent(void)
     (void)pthread_mutex_unlock(&lock);
 }
 
-static void drop(int *fd)
+static void fork_drop(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
     *fd = -1;
 }
 
-static void in_child(void)
+static void fork_in_child(void)
 {
     for (struct kvc *k = sessions; k != NULL; k = k->next_session) {
-        drop(&k->attach_fd);
-        drop(&k->watch.epoll);
-        drop(&k->watch.event);
-        drop(&k->watch.timer);
+        fork_drop(&k->attach_fd);
+        fork_drop(&k->watch.epoll);
+        fork_drop(&k->watch.event);
+        fork_drop(&k->watch.timer);
         for (struct parted *p = k->parted; p != NULL; p = p->next)
-            drop(&p->fd);
+            fork_drop(&p->fd);
         for (uint32_t i = 0; i < ENDINGS; i++)
-            drop(&k->ending[i].pidfd);
+            fork_drop(&k->ending[i].pidfd);
     }
     sessions = NULL;
     (void)pthread_mutex_unlock(&lock);
@@ -55,7 +55,7 @@ static int install_result;
 
 static void install(void)
 {
-    install_result = -pthread_atfork(before, in_parent, in_child);
+    install_result = -pthread_atfork(before, in_parent, fork_in_child);
 }
 
 int fork__enter(struct kvc *k)

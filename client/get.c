@@ -9,7 +9,7 @@
 
 /* ---- sequences ---- */
 
-static uint32_t blocks_of(uint32_t tokens, uint32_t block_tokens)
+static uint32_t get_blocks_of(uint32_t tokens, uint32_t block_tokens)
 {
     return tokens / block_tokens + (tokens % block_tokens != 0);
 }
@@ -35,7 +35,7 @@ int kvc_seq_new(struct kvc_ns *ns, const uint32_t *tokens, uint32_t ntokens, con
     if (rc < 0)
         return rc;
     for (uint32_t g = 0; g < ns->groups; g++)
-        total += blocks_of(ntokens, ns->group[g].block_tokens);
+        total += get_blocks_of(ntokens, ns->group[g].block_tokens);
     struct kvc_seq *seq = sys_malloc(sizeof(*seq) + total * KVC_KEY_BYTES);
     if (seq == NULL)
         return kvc__fail(k, -ENOMEM, "out of memory");
@@ -44,7 +44,7 @@ int kvc_seq_new(struct kvc_ns *ns, const uint32_t *tokens, uint32_t ntokens, con
     for (uint32_t g = 0; g < ns->groups && rc >= 0; g++) {
         const uint32_t bt = ns->group[g].block_tokens;
         seq->group[g].keys = at;
-        seq->group[g].n = blocks_of(ntokens, bt);
+        seq->group[g].n = get_blocks_of(ntokens, bt);
         rc = kvc_hash_chain(ns->seed, tokens, ntokens, bt, extra, extra_bytes, at);
         at += (size_t)seq->group[g].n * KVC_KEY_BYTES;
     }

@@ -71,7 +71,7 @@ void hold__destroy_all(struct kvc *k)
 /* ---- filling ---- */
 
 /* Room for `need` elements in an array that grows and is never given back. */
-static int grow(void **array, uint32_t *cap, uint32_t need, size_t size)
+static int hold_grow(void **array, uint32_t *cap, uint32_t need, size_t size)
 {
     if (need <= *cap)
         return 0;
@@ -144,7 +144,7 @@ static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r, bool is_
 /* The mapping of a run of blocks in one chunk, referenced for this hold. */
 static int use_chunk(struct hold *h, uint32_t chunk, struct map **ret_map)
 {
-    if (grow((void **)&h->map, &h->map_cap, h->maps + 1, sizeof(*h->map)) < 0)
+    if (hold_grow((void **)&h->map, &h->map_cap, h->maps + 1, sizeof(*h->map)) < 0)
         return kvc__fail(h->kvc, -ENOMEM, "out of memory");
     struct map *m = map__find(&h->kvc->maps, chunk);
     map__ref(m);
@@ -160,7 +160,7 @@ static bool lies_inside(const struct msg_loc *l, const struct map *m)
            l->hdr <= m->bytes - 8 && l->hdr % 8 == 0;
 }
 
-static void add_block(struct hold *h, const struct msg_loc *l, const struct map *m)
+static void hold_add_block(struct hold *h, const struct msg_loc *l, const struct map *m)
 {
     const void *near = m->on != NULL ? (const uint8_t *)m->memory.addr + l->off : NULL;
     if (h->is_near)
@@ -184,7 +184,7 @@ static int fill_group(struct hold *h, const struct codec_bin *locs, struct map *
         }
         if (!lies_inside(&l, *last))
             return malformed(h->kvc, "a block outside its chunk");
-        add_block(h, &l, *last);
+        hold_add_block(h, &l, *last);
     }
     return 0;
 }
@@ -202,8 +202,9 @@ int hold__fill(struct hold *h, const struct msg_acquire_reply *r, bool is_near)
     int missing = ask_chunks(h->kvc, r, is_near);
     if (missing != 0)
         return missing;
-    if (grow((void **)&h->block, &h->block_cap, (uint32_t)total, sizeof(*h->block)) < 0 ||
-        (is_near && grow((void **)&h->near, &h->near_cap, (uint32_t)total, sizeof(*h->near)) < 0))
+    if (hold_grow((void **)&h->block, &h->block_cap, (uint32_t)total, sizeof(*h->block)) < 0 ||
+        (is_near &&
+         hold_grow((void **)&h->near, &h->near_cap, (uint32_t)total, sizeof(*h->near)) < 0))
         return kvc__fail(h->kvc, -ENOMEM, "out of memory");
 
     struct map *last = NULL;

@@ -18,7 +18,7 @@
 /* ---- its end ---- */
 
 /* Ends all that are not done; the library's own are freed. */
-static void fail_all(struct kvc *k, int error)
+static void link_fail_all(struct kvc *k, int error)
 {
     struct kvc_op *next;
     for (struct kvc_op *op = k->live_ops; op != NULL; op = next) {
@@ -48,7 +48,7 @@ static int end_link(struct kvc *k, int error)
     k->mems_asked = 0;
     k->reopening = 0;
     k->is_probed = false;
-    fail_all(k, error);
+    link_fail_all(k, error);
     watch__update(k);
     return error;
 }

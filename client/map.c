@@ -14,7 +14,7 @@ static void list_unmapped(struct map_table *t, struct map *m)
     t->unmapped = m;
 }
 
-static void destroy(struct map *m)
+static void map_destroy(struct map *m)
 {
     bool is_owed = m->on != NULL && m->link == m->table->link;
     if (m->pinned != NULL)
@@ -38,7 +38,7 @@ static void retire(struct map_table *t, struct map **at)
     m->retired = true;
     t->count--;
     if (m->refs == 0)
-        destroy(m);
+        map_destroy(m);
 }
 
 struct map *map__find(const struct map_table *t, uint32_t chunk)
@@ -87,7 +87,7 @@ void map__ref(struct map *m)
 void map__unref(struct map *m)
 {
     if (--m->refs == 0 && m->retired)
-        destroy(m);
+        map_destroy(m);
 }
 
 void map__retire(struct map_table *t, uint32_t chunk)

@@ -62,7 +62,7 @@ void mem__drop(struct kvc_mem *m)
 }
 
 /* A refusal that says that it is the moment's. */
-static bool is_full(const struct kvc *k, uint16_t status)
+static bool mem_is_full(const struct kvc *k, uint16_t status)
 {
     return status == KVC_ST_BUSY && k->mems_asked > 0;
 }
@@ -77,7 +77,7 @@ int mem__is(struct kvc *k, const uint8_t *buf, size_t len)
         return 0; /* dropped meanwhile */
     k->mems_asked -= k->mems_asked > 0;
     int rc = 0;
-    if (is.status != KVC_ST_OK && !is_full(k, is.status))
+    if (is.status != KVC_ST_OK && !mem_is_full(k, is.status))
         rc = kvc__fail(k, kvc__status_error(is.status),
                        "the daemon does not take memory %u on the device: %.*s", is.mem,
                        (int)is.detail.n, (const char *)is.detail.p);

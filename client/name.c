@@ -60,7 +60,7 @@ struct walk {
     void *ctx;
 };
 
-static int walk_on(void *ctx, const void *row)
+static int name_walk_on(void *ctx, const void *row)
 {
     const struct walk *w = ctx;
     return w->fn(w->ctx, row);
@@ -76,7 +76,7 @@ int kvc_name_list(struct kvc *kvc, unsigned kind, const char *prefix, const char
         return kvc__fail(kvc, -EINVAL, "kind is %u; 0 (both), 1 or 2", kind);
     for (unsigned k = KVC_NAME_CONVERSATION; rc == 0 && k <= KVC_NAME_DOCUMENT; k++)
         if (kind == 0 || kind == k)
-            rc = kvc_list(kvc, table_of(k), &filter, walk_on, &walk);
+            rc = kvc_list(kvc, table_of(k), &filter, name_walk_on, &walk);
     return rc;
 }
 
@@ -103,7 +103,8 @@ int kvc_name_show(struct kvc *kvc, enum kvc_name_kind kind, const char *name, co
 
 /* ---- forget, load, tokens ---- */
 
-static int forget(struct kvc *kvc, const struct msg_name_forget *m, struct msg_name_forget_reply *r)
+static int name_forget(struct kvc *kvc, const struct msg_name_forget *m,
+                       struct msg_name_forget_reply *r)
 {
     struct kvc_op *op;
     struct msg_reply_head head;
@@ -123,7 +124,7 @@ int kvc_name_forget(struct kvc *kvc, enum kvc_name_kind kind, const char *name, 
     struct msg_name_forget_reply r;
     const struct msg_name_forget m = {
         .kind = (uint8_t)kind, .name = codec_text(name), .sub = codec_text(sub), .evict = evict};
-    return forget(kvc, &m, &r);
+    return name_forget(kvc, &m, &r);
 }
 
 int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
@@ -135,7 +136,7 @@ int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind, const char *na
                                       .sub = codec_text(sub),
                                       .evict = 1,
                                       .dry_run = dry_run};
-    const int rc = forget(kvc, &m, &r);
+    const int rc = name_forget(kvc, &m, &r);
     if (rc < 0)
         return rc;
     *ret_evicted = (struct kvc_evicted){.blocks = r.blocks,

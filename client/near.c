@@ -11,7 +11,7 @@
 
 /* ---- memory of chunks ---- */
 
-static struct device *find_device(const struct kvc *k, const uint8_t uuid[KVC_UUID_BYTES])
+static struct device *near_find_device(const struct kvc *k, const uint8_t uuid[KVC_UUID_BYTES])
 {
     const struct kvc_gpu *g = k->gpus;
     while (g != NULL && memcmp(g->device->uuid, uuid, KVC_UUID_BYTES) != 0)
@@ -37,7 +37,7 @@ static int to_handle(struct kvc *k, const struct att_chunk_on *m, int passed,
 static int import(struct kvc *k, const struct att_chunk_on *m, int passed)
 {
     struct map *map = map__find(&k->maps, m->chunk);
-    struct device *d = find_device(k, m->uuid);
+    struct device *d = near_find_device(k, m->uuid);
     struct device_handle handle;
     int rc = to_handle(k, m, passed, &handle);
     if (rc < 0 || map == NULL || map->on != NULL)
@@ -72,7 +72,8 @@ int near__chunk_on(struct kvc *k, const uint8_t *buf, size_t len, int passed, ui
 
 /* ---- the public half ---- */
 
-static const struct kvc_block *block_of(const struct kvc_hold *hold, uint32_t group, uint32_t i)
+static const struct kvc_block *near_block_of(const struct kvc_hold *hold, uint32_t group,
+                                             uint32_t i)
 {
     return group < KVC_GROUPS_MAX && i < hold->group[group].n ? &hold->group[group].block[i] : NULL;
 }
@@ -80,7 +81,7 @@ static const struct kvc_block *block_of(const struct kvc_hold *hold, uint32_t gr
 const void *kvc_hold_device(const struct kvc_hold *hold, uint32_t group, uint32_t i)
 {
     const struct hold *h = (const struct hold *)(const void *)hold;
-    const struct kvc_block *b = block_of(hold, group, i);
+    const struct kvc_block *b = near_block_of(hold, group, i);
     return b != NULL && h->is_near ? h->near[b - h->block] : NULL;
 }
 
@@ -144,7 +145,7 @@ static void delete_versioned(struct DLManagedTensorVersioned *self)
 
 struct DLManagedTensor *kvc_hold_dlpack(const struct kvc_hold *hold, uint32_t group, uint32_t i)
 {
-    const struct kvc_block *b = block_of(hold, group, i);
+    const struct kvc_block *b = near_block_of(hold, group, i);
     struct view *v = view_of(hold, b);
     if (v == NULL)
         return NULL;
@@ -157,7 +158,7 @@ struct DLManagedTensor *kvc_hold_dlpack(const struct kvc_hold *hold, uint32_t gr
 struct DLManagedTensorVersioned *kvc_hold_dlpack_versioned(const struct kvc_hold *hold,
                                                            uint32_t group, uint32_t i)
 {
-    const struct kvc_block *b = block_of(hold, group, i);
+    const struct kvc_block *b = near_block_of(hold, group, i);
     struct view *v = view_of(hold, b);
     if (v == NULL)
         return NULL;

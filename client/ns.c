@@ -60,7 +60,7 @@ static int canonical(struct kvc *k, const struct kvc_ns_spec *spec, uint8_t *buf
     return len;
 }
 
-static struct kvc_ns *find(struct kvc *k, const uint8_t *canon, size_t len)
+static struct kvc_ns *ns_find(struct kvc *k, const uint8_t *canon, size_t len)
 {
     struct kvc_ns *ns = k->ns;
     while (ns != NULL && (ns->canon_len != len || memcmp(ns->canon, canon, len) != 0))
@@ -252,8 +252,8 @@ int ns__renumber(struct kvc_op *op)
 
 /* ---- the public half ---- */
 
-static struct kvc_ns *create(struct kvc *k, const struct msg_ns_open *m, const uint8_t *canon,
-                             size_t len)
+static struct kvc_ns *ns_create(struct kvc *k, const struct msg_ns_open *m, const uint8_t *canon,
+                                size_t len)
 {
     struct kvc_ns *ns = sys_calloc(1, sizeof(*ns) + len);
     if (ns == NULL)
@@ -273,7 +273,7 @@ static void adopt(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     /* Another request for the same specification may have been answered before. */
-    struct kvc_ns *ns = op->ns, *same = find(k, ns->canon, ns->canon_len);
+    struct kvc_ns *ns = op->ns, *same = ns_find(k, ns->canon, ns->canon_len);
     op->owns_ns = false;
     if (same != NULL) {
         free(ns);
@@ -297,7 +297,7 @@ static void ns_arrived(struct kvc_op *op)
 static int begin_new(struct kvc_op *op, const struct msg_ns_open *m, const uint8_t *canon,
                      size_t len, int down)
 {
-    op->ns = create(op->kvc, m, canon, len);
+    op->ns = ns_create(op->kvc, m, canon, len);
     if (op->ns == NULL)
         return kvc__fail(op->kvc, -ENOMEM, "out of memory");
     op->owns_ns = true;
@@ -319,8 +319,8 @@ static int begin_known(struct kvc_op *op, struct kvc_ns *ns, bool up)
     return ns__reopen(ns);
 }
 
-static int begin(struct kvc *k, const struct kvc_ns_spec *spec, int down, bool listed,
-                 struct kvc_op **ret_op)
+static int ns_begin(struct kvc *k, const struct kvc_ns_spec *spec, int down, bool listed,
+                    struct kvc_op **ret_op)
 {
     uint8_t canon[8192];
     struct msg_ns_open m;
@@ -330,7 +330,7 @@ static int begin(struct kvc *k, const struct kvc_ns_spec *spec, int down, bool l
     int len = canonical(k, spec, canon, sizeof(canon), &m);
     if (len < 0)
         return len;
-    struct kvc_ns *known = find(k, canon, (size_t)len);
+    struct kvc_ns *known = ns_find(k, canon, (size_t)len);
     if (known == NULL && down < 0 && k->must_connect)
         return down;
     int rc = op__new(k, KVC_OP_NS_OPEN, kvc__deadline(k, 0), &op);
@@ -352,7 +352,7 @@ static int begin(struct kvc *k, const struct kvc_ns_spec *spec, int down, bool l
 
 int kvc_ns_open_begin(struct kvc *kvc, const struct kvc_ns_spec *spec, struct kvc_op **ret_op)
 {
-    return begin(kvc, spec, kvc__look(kvc), true, ret_op);
+    return ns_begin(kvc, spec, kvc__look(kvc), true, ret_op);
 }
 
 int ns__finish(struct kvc_op *op, struct kvc_ns **ret_ns)
@@ -370,7 +370,7 @@ int ns__finish(struct kvc_op *op, struct kvc_ns **ret_ns)
 int kvc_ns_open(struct kvc *kvc, const struct kvc_ns_spec *spec, struct kvc_ns **ret_ns)
 {
     struct kvc_op *op;
-    int rc = begin(kvc, spec, kvc__enter(kvc, kvc__deadline(kvc, 0)), false, &op);
+    int rc = ns_begin(kvc, spec, kvc__enter(kvc, kvc__deadline(kvc, 0)), false, &op);
     if (rc < 0)
         return rc;
     rc = ns__finish(op, ret_ns);

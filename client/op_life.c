@@ -14,7 +14,7 @@
 #include "sys.h"
 
 /* Where the op with this id hangs in its bucket, or would. */
-static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)
+static struct kvc_op **op_life_slot_of(struct kvc *k, uint64_t corr)
 {
     struct kvc_op **at = &k->slot[corr % OPS_SLOTS];
     while (*at != NULL && (*at)->head.corr != corr)
@@ -24,7 +24,7 @@ static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)
 
 struct kvc_op *op__find(struct kvc *k, uint64_t corr)
 {
-    return *slot_of(k, corr);
+    return *op_life_slot_of(k, corr);
 }
 
 void op__slot_enter(struct kvc_op *op)
@@ -38,7 +38,7 @@ void op__slot_enter(struct kvc_op *op)
 
 void op__slot_leave(struct kvc_op *op)
 {
-    struct kvc_op **at = slot_of(op->kvc, op->head.corr);
+    struct kvc_op **at = op_life_slot_of(op->kvc, op->head.corr);
     if (*at != op)
         return;
     *at = op->slot_next;

@@ -36,9 +36,9 @@ int pages__check_pool(struct kvc_ns *ns, const struct kvc_pool *pool, uint32_t g
 /* ---- load ---- */
 
 /* Page numbers that a load names for a group. */
-static uint64_t pages_of(const struct kvc_ns *ns, const struct kvc_seq *seq,
-                         const struct kvc_pool *pool, const struct kvc_pages_load *load,
-                         uint32_t group)
+static uint64_t pages_of_one(const struct kvc_ns *ns, const struct kvc_seq *seq,
+                             const struct kvc_pool *pool, const struct kvc_pages_load *load,
+                             uint32_t group)
 {
     uint32_t skipped = load->from_tokens / ns->group[group].block_tokens;
     uint32_t n = seq->group[group].n;
@@ -59,7 +59,7 @@ static int check_load(struct kvc_ns *ns, const struct kvc_seq *seq, const struct
     int rc = read__check_seq(ns, seq);
     for (uint32_t g = 0; g < ns->groups && rc == 0; g++) {
         rc = pages__check_pool(ns, pool, g);
-        uint64_t n = rc == 0 ? pages_of(ns, seq, pool, load, g) : 0;
+        uint64_t n = rc == 0 ? pages_of_one(ns, seq, pool, load, g) : 0;
         total += n;
         if (rc == 0 && n > 0 && load->pages[g] == NULL)
             rc = kvc__fail(k, -EINVAL, "group %u: pages is NULL", g);
@@ -91,7 +91,7 @@ static int send_load(struct kvc_op *op, const struct kvc_seq *seq, const struct 
                                .ngroups = ns->groups};
     read__to_msg(ns, seq, &m.seq);
     for (uint32_t g = 0; g < ns->groups; g++)
-        m.pages[g].pages = pages_bin(load->pages[g], pages_of(ns, seq, pool, load, g));
+        m.pages[g].pages = pages_bin(load->pages[g], pages_of_one(ns, seq, pool, load, g));
     return read__begin(op, codec_enc_pages_load(op->kvc->tx, KVC_MESSAGE_MAX, &op->head, &m),
                        ret_op);
 }
@@ -274,7 +274,7 @@ static int take_load(struct kvc_op *op)
 }
 
 /* What the library has cancelled itself has come too late, whatever the daemon calls that. */
-static int await(struct kvc_op *op)
+static int pages_await(struct kvc_op *op)
 {
     int rc = op__await(op);
     if (rc == KVC_E_CANCELLED && op->is_overdue)
@@ -286,7 +286,7 @@ static int await(struct kvc_op *op)
 int pages__finish_load(struct kvc_op *op, struct kvc_prefix *ret_prefix)
 {
     struct kvc *k = op->kvc;
-    int rc = await(op);
+    int rc = pages_await(op);
     note_tier(op, rc);
     if (op->pool == NULL)
         return kvc__fail(k, KVC_E_CANCELLED, "the pool was closed meanwhile");
@@ -362,9 +362,10 @@ static int send_store(struct kvc_op *op, const struct kvc_blocks *blocks,
     return op__send(op, codec_enc_pages_store(op->kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
 }
 
-static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, struct kvc_pool *pool,
-                       const uint32_t *pages, struct kvc_word after, const uint32_t *tokens,
-                       size_t ntokens, enum half half, struct kvc_op **ret_op)
+static int pages_begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
+                             struct kvc_pool *pool, const uint32_t *pages, struct kvc_word after,
+                             const uint32_t *tokens, size_t ntokens, enum half half,
+                             struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
     int rc = check_store(ns, blocks, pool, pages);
@@ -398,12 +399,12 @@ int kvc_pages_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks, st
                           const uint32_t *pages, struct kvc_word after, const uint32_t *tokens,
                           size_t ntokens, struct kvc_op **ret_op)
 {
-    return begin_store(ns, blocks, pool, pages, after, tokens, ntokens, BEGINNING, ret_op);
+    return pages_begin_store(ns, blocks, pool, pages, after, tokens, ntokens, BEGINNING, ret_op);
 }
 
 int pages__finish_store(struct kvc_op *op, uint8_t *ret_statuses)
 {
-    (void)await(op);
+    (void)pages_await(op);
     int rc = write__finish_store(op, ret_statuses);
     note_tier(op, rc);
     return rc;
@@ -423,7 +424,7 @@ int kvc_pages_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, struct k
         return err < 0 ? err
                        : host__store(ns, blocks, pool, pages, after, tokens, ntokens, statuses);
     }
-    int rc = begin_store(ns, blocks, pool, pages, after, tokens, ntokens, BLOCKING, &op);
+    int rc = pages_begin_store(ns, blocks, pool, pages, after, tokens, ntokens, BLOCKING, &op);
     if (rc < 0)
         return rc;
     rc = pages__finish_store(op, statuses);

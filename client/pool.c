@@ -22,8 +22,8 @@
 
 /* ---- specifications ---- */
 
-static int wrong(struct kvc *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int wrong(struct kvc *k, const char *fmt, ...)
+static int pool_wrong(struct kvc *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int pool_wrong(struct kvc *k, const char *fmt, ...)
 {
     char text[200];
     va_list ap;
@@ -48,23 +48,23 @@ static int check_region(const struct kvc_gpu *gpu, const struct kvc_pool_spec *s
     struct kvc *k = gpu->kvc;
     const struct kvc_pool_region *r = &spec->group[group].region[i];
     if (r->page_bytes == 0 || r->stride_bytes < r->page_bytes)
-        return wrong(k,
-                     "group %u, region %u: page_bytes is %llu, stride_bytes %llu: at least 1, and "
-                     "at least page_bytes, were expected",
-                     group, i, (unsigned long long)r->page_bytes,
-                     (unsigned long long)r->stride_bytes);
+        return pool_wrong(
+            k,
+            "group %u, region %u: page_bytes is %llu, stride_bytes %llu: at least 1, and "
+            "at least page_bytes, were expected",
+            group, i, (unsigned long long)r->page_bytes, (unsigned long long)r->stride_bytes);
     if (i > 0 && r->layer < r[-1].layer)
-        return wrong(k, "group %u, region %u: layer %u comes after layer %u: they must ascend",
-                     group, i, r->layer, r[-1].layer);
+        return pool_wrong(k, "group %u, region %u: layer %u comes after layer %u: they must ascend",
+                          group, i, r->layer, r[-1].layer);
     if (r->mem == NULL && with_memory && !gpu->device->is_host)
-        return wrong(k, "group %u, region %u: mem is NULL", group, i);
+        return pool_wrong(k, "group %u, region %u: mem is NULL", group, i);
     if (r->mem != NULL && r->mem->gpu != gpu)
-        return wrong(k, "group %u, region %u: mem is of another device", group, i);
+        return pool_wrong(k, "group %u, region %u: mem is of another device", group, i);
     uint64_t bytes = r->mem != NULL ? r->mem->memory.bytes : UINT64_MAX;
     if (!fits(r, spec->pages_max, bytes))
-        return wrong(k,
-                     "group %u, region %u: page %u would end beyond the %llu bytes of its memory",
-                     group, i, spec->pages_max - 1, (unsigned long long)bytes);
+        return pool_wrong(
+            k, "group %u, region %u: page %u would end beyond the %llu bytes of its memory", group,
+            i, spec->pages_max - 1, (unsigned long long)bytes);
     return 0;
 }
 
@@ -74,13 +74,13 @@ int pool__check_group(const struct kvc_gpu *gpu, const struct kvc_pool_spec *spe
     struct kvc *k = gpu->kvc;
     uint32_t ppb = spec->group[group].pages_per_block, n = spec->group[group].regions;
     if (spec->pages_max == 0)
-        return wrong(k, "pages_max is 0");
+        return pool_wrong(k, "pages_max is 0");
     if (ppb < 1 || ppb > KVC_BLOCK_TOKENS_MAX)
-        return wrong(k, "group %u: pages_per_block is %u; it must be 1 to %u", group, ppb,
-                     KVC_BLOCK_TOKENS_MAX);
+        return pool_wrong(k, "group %u: pages_per_block is %u; it must be 1 to %u", group, ppb,
+                          KVC_BLOCK_TOKENS_MAX);
     if (n < 1 || n > KVC_REGIONS_MAX || spec->group[group].region == NULL)
-        return wrong(k, "group %u: %u regions; it must be 1 to %u, with a pointer", group, n,
-                     KVC_REGIONS_MAX);
+        return pool_wrong(k, "group %u: %u regions; it must be 1 to %u, with a pointer", group, n,
+                          KVC_REGIONS_MAX);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
         int rc = check_region(gpu, spec, group, i, with_memory);
@@ -89,7 +89,8 @@ int pool__check_group(const struct kvc_gpu *gpu, const struct kvc_pool_spec *spe
         bytes += spec->group[group].region[i].page_bytes * ppb;
         if (spec->group[group].region[i].page_bytes > KVC_BLOCK_BYTES_MAX ||
             bytes > KVC_BLOCK_BYTES_MAX)
-            return wrong(k, "group %u: a block of more than %u bytes", group, KVC_BLOCK_BYTES_MAX);
+            return pool_wrong(k, "group %u: a block of more than %u bytes", group,
+                              KVC_BLOCK_BYTES_MAX);
     }
     *ret_block_bytes = bytes;
     return 0;
@@ -108,7 +109,7 @@ int pool__check_pages(struct kvc *k, const uint32_t *pages, uint64_t n, uint32_t
 
 /* ---- life ---- */
 
-static void destroy(struct kvc_pool *p)
+static void client_pool_destroy(struct kvc_pool *p)
 {
     for (uint32_t g = 0; g < p->groups; g++) {
         for (uint32_t i = 0; i < p->group[g].regions; i++) {
@@ -156,17 +157,18 @@ static int copy_group(struct kvc_pool *p, const struct kvc_pool_spec *spec, uint
 }
 
 /* All that it takes of memory, so that opening it again later takes none. */
-static int create(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, struct kvc_pool **ret_pool)
+static int client_pool_create(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec,
+                              struct kvc_pool **ret_pool)
 {
     struct kvc *k = gpu->kvc;
     uint64_t regions = 0;
     if (spec->groups < 1 || spec->groups > KVC_GROUPS_MAX)
-        return wrong(k, "groups is %u; it must be 1 to %u", spec->groups, KVC_GROUPS_MAX);
+        return pool_wrong(k, "groups is %u; it must be 1 to %u", spec->groups, KVC_GROUPS_MAX);
     for (uint32_t g = 0; g < spec->groups; g++)
         regions += spec->group[g].regions;
     if (regions > KVC_REGIONS_MAX)
-        return wrong(k, "%llu regions, over all groups; at most %u", (unsigned long long)regions,
-                     KVC_REGIONS_MAX);
+        return pool_wrong(k, "%llu regions, over all groups; at most %u",
+                          (unsigned long long)regions, KVC_REGIONS_MAX);
     struct kvc_pool *p = sys_calloc(1, sizeof(*p));
     if (p == NULL)
         return kvc__fail(k, -ENOMEM, "out of memory");
@@ -182,7 +184,7 @@ static int create(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, struct 
             rc = kvc__fail(k, -ENOMEM, "out of memory");
     }
     if (rc < 0) {
-        destroy(p);
+        client_pool_destroy(p);
         return rc;
     }
     *ret_pool = p;
@@ -235,7 +237,7 @@ static void unpark(struct kvc_pool *p, int error)
     }
 }
 
-static int failed(struct kvc_pool *p, int error)
+static int pool_failed(struct kvc_pool *p, int error)
 {
     struct kvc *k = p->gpu->kvc;
     p->state = POOL_AWAY;
@@ -270,7 +272,7 @@ static void opened(struct kvc_op *op)
     op__free(op);
     if (rc < 0) {
         p->is_void = rc == KVC_E_TIER; /* its memories too, which may have been taken before */
-        (void)failed(p, rc);
+        (void)pool_failed(p, rc);
         return;
     }
     p->state = POOL_OPEN;
@@ -351,7 +353,7 @@ void pool__mem_came(struct kvc *k)
             continue;
         int rc = go_on(p);
         if (rc < 0 && k->state != LINK_DOWN)
-            (void)failed(p, rc);
+            (void)pool_failed(p, rc);
     }
 }
 
@@ -411,7 +413,7 @@ int pool__make(struct kvc_pool *p)
     words__again(k);
     int rc = k->state == LINK_DOWN ? k->down_error : go_on(p);
     if (rc < 0 && k->state != LINK_DOWN)
-        return failed(p, rc);
+        return pool_failed(p, rc);
     return rc;
 }
 
@@ -450,7 +452,7 @@ int kvc_pool_open(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, struct 
     if (no == KVC_POOLS_MAX)
         return kvc__fail(k, KVC_E_LIMIT, "a session has at most %u pools", KVC_POOLS_MAX);
     struct kvc_pool *p = NULL;
-    int rc = create(gpu, spec, &p);
+    int rc = client_pool_create(gpu, spec, &p);
     if (rc < 0)
         return rc;
     p->no = no;
@@ -502,5 +504,5 @@ void kvc_pool_close(struct kvc_pool **pool)
             op->pool = NULL;
     }
     k->pool[p->no] = NULL;
-    destroy(p);
+    client_pool_destroy(p);
 }

@@ -157,7 +157,7 @@ int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
 /* ---- acquire and redeem ---- */
 
 /* Its hold, if it has one, is nobody's. */
-static void give_up(struct kvc_op *op)
+static void read_give_up(struct kvc_op *op)
 {
     if (op->hold != NULL)
         hold__discard(op->hold);
@@ -177,7 +177,7 @@ static int new_hold_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, en
     if (rc < 0)
         return rc;
     (*ret_op)->arrived = acquired;
-    (*ret_op)->let_go = give_up;
+    (*ret_op)->let_go = read_give_up;
     return 0;
 }
 
@@ -264,7 +264,7 @@ void read__go_on(struct kvc_op *op, uint32_t chunk, int refused)
         return;
     }
     if (rc < 0)
-        give_up(op);
+        read_give_up(op);
     op__complete(op, rc);
 }
 
@@ -276,7 +276,7 @@ int read__finish_acquire(struct kvc_op *op, struct kvc_hold **ret_hold)
     if (rc == 0 && op->hold->blocks > 0 && !hold__is_kept(k, op->hold->pub.epoch))
         rc = KVC_E_DOWN;
     if (rc < 0)
-        give_up(op);
+        read_give_up(op);
     /* GONE: the chunk of a block; TIER: there is no such device. */
     bool is_out = rc == KVC_E_TIER && op->head.op == KVC_OP_ACQUIRE_ON;
     if (kvc__is_miss(rc) || rc == KVC_E_GONE || is_out) {

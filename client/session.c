@@ -26,7 +26,7 @@ static int fail_open(int error, const char *text)
     return error;
 }
 
-static int check_options(const struct kvc_options *o)
+static int session_check_options(const struct kvc_options *o)
 {
     if (o->timeout_ms > KVC_DEADLINE_MAX_MS)
         return fail_open(-EINVAL, "timeout_ms is above 600000, the longest deadline");
@@ -81,7 +81,7 @@ static void set_name(struct kvc *k, const char *name)
         *c = (unsigned char)*c < 0x80 ? *c : '?';
 }
 
-static int create(const struct kvc_options *o, struct kvc **ret_kvc)
+static int session_create(const struct kvc_options *o, struct kvc **ret_kvc)
 {
     struct kvc *k = sys_calloc(1, sizeof(*k));
     if (k == NULL)
@@ -121,11 +121,11 @@ int kvc_open(const struct kvc_options *options, struct kvc **ret_kvc)
     const struct kvc_options *o = options != NULL ? options : &defaults;
     if (ret_kvc == NULL)
         return fail_open(-EINVAL, "ret_kvc is NULL");
-    int rc = check_options(o);
+    int rc = session_check_options(o);
     if (rc < 0)
         return rc;
     struct kvc *k;
-    rc = create(o, &k);
+    rc = session_create(o, &k);
     if (rc < 0)
         return rc;
     uint64_t deadline = o->no_wait ? 0 : kvc__deadline(k, 0);

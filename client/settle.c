@@ -129,7 +129,7 @@ static void expire(struct kvc_op *op)
 }
 
 /* A store that is being cancelled waits for its CANCEL, which has a guard of its own. */
-static bool is_due(const struct kvc_op *op, uint64_t now)
+static bool settle_is_due(const struct kvc_op *op, uint64_t now)
 {
     return op->stage != OP_DONE && op->stage != OP_NEW && op->guard_ns <= now &&
            !(op->borrows && op->partner != NULL);
@@ -140,7 +140,7 @@ void op__expire(struct kvc *k)
     uint64_t now = kvc__now();
     struct kvc_op *op = k->live_ops;
     while (op != NULL) {
-        if (!is_due(op, now)) {
+        if (!settle_is_due(op, now)) {
             op = op->next;
             continue;
         }
@@ -191,7 +191,7 @@ int kvc_cancel(struct kvc_op *op)
 
 /* ---- what touches pages ---- */
 
-static bool is_of(const struct kvc_op *op, const struct kvc_pool *p)
+static bool settle_is_of(const struct kvc_op *op, const struct kvc_pool *p)
 {
     return op->borrows && op->pool != NULL && (p == NULL || op->pool == p) && op->stage != OP_DONE;
 }
@@ -208,7 +208,7 @@ void op__stop_all(struct kvc *k, const struct kvc_pool *p)
 {
     struct kvc_op *op = k->live_ops;
     while (op != NULL) {
-        if (!is_of(op, p)) {
+        if (!settle_is_of(op, p)) {
             op = op->next;
             continue;
         }

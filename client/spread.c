@@ -27,7 +27,7 @@ static int flush(struct spread *s)
 }
 
 /* What follows is of another kind. */
-static int turn(struct spread *s, enum device_way way, bool is_pinned)
+static int spread_turn(struct spread *s, enum device_way way, bool is_pinned)
 {
     int rc = 0;
     if (s->way != way || s->is_pinned != is_pinned)
@@ -37,7 +37,7 @@ static int turn(struct spread *s, enum device_way way, bool is_pinned)
     return rc;
 }
 
-static int add(struct spread *s, uint64_t to, uint64_t from, uint64_t bytes)
+static int spread_add(struct spread *s, uint64_t to, uint64_t from, uint64_t bytes)
 {
     if (s->n > 0 && !s->is_apart) {
         struct kvc_frag *last = &s->frag[s->n - 1];
@@ -54,8 +54,8 @@ static int add(struct spread *s, uint64_t to, uint64_t from, uint64_t bytes)
 }
 
 /* One block, whose bytes are at `block`: to its pages, or from them. */
-static int add_block(struct spread *s, const struct kvc_pool_spec *spec, uint32_t group,
-                     const uint32_t *pages, uint64_t block, bool to_pages)
+static int spread_add_block(struct spread *s, const struct kvc_pool_spec *spec, uint32_t group,
+                            const uint32_t *pages, uint64_t block, bool to_pages)
 {
     for (uint32_t i = 0; i < spec->group[group].regions; i++) {
         const struct kvc_pool_region *r = &spec->group[group].region[i];
@@ -66,8 +66,8 @@ static int add_block(struct spread *s, const struct kvc_pool_spec *spec, uint32_
             const uint64_t page = base + pages[j] * r->stride_bytes;
             int rc = 0;
             if (pages[j] != KVC_NO_PAGE)
-                rc = to_pages ? add(s, page, block, r->page_bytes)
-                              : add(s, block, page, r->page_bytes);
+                rc = to_pages ? spread_add(s, page, block, r->page_bytes)
+                              : spread_add(s, block, page, r->page_bytes);
             else if (!to_pages) /* what another block left in staging is not this one's */
                 memset((void *)(uintptr_t)block, 0, r->page_bytes);
             if (rc < 0)
@@ -131,14 +131,14 @@ static int load_group(struct spread *s, const struct kvc_hold *hold,
         const void *data = hold->group[group].block[i].data;
         struct map *m = near == NULL ? hold__map_of(h, data, &hint) : NULL;
         if (near != NULL)
-            rc = turn(s, DEVICE_ON_DEVICE, true);
+            rc = spread_turn(s, DEVICE_ON_DEVICE, true);
         else
-            rc = turn(s, DEVICE_FROM_HOST, m != NULL && is_pinned(s->device, m));
+            rc = spread_turn(s, DEVICE_FROM_HOST, m != NULL && is_pinned(s->device, m));
         s->is_apart = m != last;
         last = m;
         if (rc == 0)
-            rc = add_block(s, spec, group, pages, (uint64_t)(uintptr_t)(near != NULL ? near : data),
-                           true);
+            rc = spread_add_block(s, spec, group, pages,
+                                  (uint64_t)(uintptr_t)(near != NULL ? near : data), true);
         pages += spec->group[group].pages_per_block;
     }
     return rc;
@@ -216,7 +216,8 @@ int kvc_gpu_stage(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, uint32_
     if (rc == 0)
         s.is_pinned = pin_staging(gpu);
     for (uint32_t i = 0; i < n && rc == 0; i++)
-        rc = add_block(&s, spec, group, pages + (size_t)i * spec->group[group].pages_per_block,
-                       (uint64_t)(uintptr_t)k->staging + offsets[i], false);
+        rc = spread_add_block(&s, spec, group,
+                              pages + (size_t)i * spec->group[group].pages_per_block,
+                              (uint64_t)(uintptr_t)k->staging + offsets[i], false);
     return rc < 0 ? rc : flush(&s);
 }

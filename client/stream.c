@@ -41,7 +41,7 @@ int words__are(struct kvc *k, const uint8_t *buf, size_t len, int passed)
     return 1;
 }
 
-static int ask(struct kvc *k)
+static int stream_ask(struct kvc *k)
 {
     uint8_t buf[KVC_ATTACH_MAX];
     const struct att_words m = {.words = KVC_WORDS};
@@ -64,7 +64,7 @@ int words__make(struct kvc *k)
 {
     if (has_page(k))
         return 1;
-    return k->state == LINK_UP ? ask(k) : KVC_E_DOWN;
+    return k->state == LINK_UP ? stream_ask(k) : KVC_E_DOWN;
 }
 
 void words__again(struct kvc *k)
@@ -74,13 +74,13 @@ void words__again(struct kvc *k)
 }
 
 /* The page of this epoch, asked for and waited for. */
-static int get(struct kvc *k, struct words **ret_words)
+static int stream_get(struct kvc *k, struct words **ret_words)
 {
     uint64_t deadline = kvc__deadline(k, 0);
     int rc = kvc__enter(k, deadline);
     words__again(k);
     while (rc == 0 && !has_page(k)) {
-        rc = k->state == LINK_UP ? ask(k) : KVC_E_DOWN;
+        rc = k->state == LINK_UP ? stream_ask(k) : KVC_E_DOWN;
         if (rc == 0 && op__pump(k, deadline, false) == 0)
             rc = kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not give the completion words");
     }
@@ -93,7 +93,7 @@ static int get(struct kvc *k, struct words **ret_words)
 /* The page that the caller is about to write to or to look at. */
 static int get_seen(struct kvc *k, struct words **ret_words)
 {
-    int rc = get(k, ret_words);
+    int rc = stream_get(k, ret_words);
     if (rc == 0)
         k->words_given = k->epoch;
     return rc;
@@ -107,7 +107,7 @@ volatile uint64_t *kvc_gpu_words(struct kvc_gpu *gpu)
     return get_seen(gpu->kvc, &w) == 0 ? w->word : NULL;
 }
 
-static int check(struct kvc_gpu *gpu, uint32_t word, uint64_t value)
+static int stream_check(struct kvc_gpu *gpu, uint32_t word, uint64_t value)
 {
     if (word < KVC_WORDS && value <= WORDS_VALUE_MAX)
         return 0;
@@ -135,7 +135,7 @@ static int get_pinned(struct kvc_gpu *gpu, struct words **ret_words)
 static int get_named(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t value,
                      struct words **ret_words)
 {
-    int rc = check(gpu, word, value);
+    int rc = stream_check(gpu, word, value);
     if (rc == 0)
         rc = device__may_use(gpu->device, stream);
     return rc < 0 ? rc : get_pinned(gpu, ret_words);
@@ -150,7 +150,7 @@ int kvc_gpu_signal(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t va
 }
 
 /* The caller waits. The daemon's end is noticed meanwhile; other news are taken in as well. */
-static int await(struct kvc *k, const struct words *w, uint32_t word, uint64_t value)
+static int stream_await(struct kvc *k, const struct words *w, uint32_t word, uint64_t value)
 {
     uint64_t deadline = kvc__deadline(k, 0);
     struct timespec nap = {.tv_nsec = 20000};
@@ -177,7 +177,7 @@ int kvc_gpu_wait(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t valu
         return rc;
     if (d->ops->wait != NULL)
         return d->ops->wait(d, stream, &w->word[word], value);
-    rc = await(gpu->kvc, w, word, value);
+    rc = stream_await(gpu->kvc, w, word, value);
     watch__update(gpu->kvc);
     return rc;
 }

@@ -27,7 +27,7 @@
 #include "client.h"
 #include "sys.h"
 
-static bool is_on(const struct kvc *k)
+static bool watch_is_on(const struct kvc *k)
 {
     return k->watch.epoll >= 0;
 }
@@ -37,7 +37,7 @@ static bool is_on(const struct kvc *k)
 void watch__add(struct kvc *k, int fd)
 {
     struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
-    if (!is_on(k) || fd < 0)
+    if (!watch_is_on(k) || fd < 0)
         return;
     /* Without memory for it the timer looks now and then; see next_time. */
     if (epoll_ctl(k->watch.epoll, EPOLL_CTL_ADD, fd, &e) != 0 && errno != EEXIST)
@@ -47,7 +47,7 @@ void watch__add(struct kvc *k, int fd)
 void watch__remove(struct kvc *k, int fd)
 {
     /* Closing alone does not remove it while a child of fork() has a copy. */
-    if (is_on(k) && fd >= 0)
+    if (watch_is_on(k) && fd >= 0)
         (void)epoll_ctl(k->watch.epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
@@ -64,7 +64,7 @@ static void close_all(struct watch *w)
     fork__go_on();
 }
 
-static int open_all(struct kvc *k)
+static int watch_open_all(struct kvc *k)
 {
     struct watch *w = &k->watch;
     fork__hold_off();
@@ -143,7 +143,7 @@ static void arm(struct kvc *k)
 
 void watch__update(struct kvc *k)
 {
-    if (!is_on(k))
+    if (!watch_is_on(k))
         return;
     /* Asking ZeroMQ costs two system calls: not while the caller will be back in any case. */
     bool more = k->ready_n > 0 || (k->wire.sock != NULL && wire__has_news(&k->wire));
@@ -157,8 +157,8 @@ int kvc_fd(struct kvc *kvc)
 {
     if (fork__is_child(kvc))
         return kvc__fail(kvc, -EPERM, "this session belongs to the parent process");
-    if (!is_on(kvc)) {
-        int rc = open_all(kvc);
+    if (!watch_is_on(kvc)) {
+        int rc = watch_open_all(kvc);
         if (rc < 0)
             return kvc__fail(kvc, rc, "cannot make the descriptor to watch: %s",
                              strerrordesc_np(-rc));

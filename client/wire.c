@@ -18,20 +18,20 @@ static zmq_msg_t *zm(struct wire_msg *msg)
 }
 
 /* zmq_errno() is an errno, or a number of ZeroMQ's own above it. */
-static int failed(void)
+static int wire_failed(void)
 {
     int e = zmq_errno();
     return e > 0 && e < ZMQ_HAUSNUMERO ? -e : -EIO;
 }
 
 /* A fault point before a call of ZeroMQ's. */
-static void *refused(int error)
+static void *wire_refused(int error)
 {
     errno = error;
     return NULL;
 }
 
-static void fill(struct wire_msg *msg)
+static void wire_fill(struct wire_msg *msg)
 {
     msg->data = zmq_msg_data(zm(msg));
     msg->len = zmq_msg_size(zm(msg));
@@ -41,12 +41,12 @@ static void fill(struct wire_msg *msg)
 int wire__init(struct wire *w)
 {
     *w = (struct wire){.fd = -1};
-    w->ctx = FAULT(alloc) ? refused(ENOMEM) : zmq_ctx_new();
+    w->ctx = FAULT(alloc) ? wire_refused(ENOMEM) : zmq_ctx_new();
     if (w->ctx == NULL)
-        return failed();
+        return wire_failed();
     /* Sockets of before do not hold up zmq_ctx_term(). */
     if (zmq_ctx_set(w->ctx, ZMQ_BLOCKY, 0) != 0 || zmq_ctx_set(w->ctx, ZMQ_IO_THREADS, 1) != 0) {
-        int rc = failed();
+        int rc = wire_failed();
         wire__destroy(w);
         return rc;
     }
@@ -90,16 +90,16 @@ static int set_up(void *sock, const char *endpoint, const uint8_t route[KVC_ROUT
         set_int(sock, ZMQ_RCVHWM, 4096) != 0 || set_int(sock, ZMQ_RECONNECT_IVL, -1) != 0 ||
         set_int(sock, ZMQ_RCVTIMEO, WIRE_NAP_MS) != 0 || zmq_connect(sock, endpoint) != 0 ||
         zmq_getsockopt(sock, ZMQ_FD, ret_fd, &size) != 0)
-        return failed();
+        return wire_failed();
     return 0;
 }
 
 int wire__connect(struct wire *w, const char *endpoint, const uint8_t route[KVC_ROUTE_BYTES])
 {
     wire__disconnect(w);
-    void *sock = FAULT(fd) ? refused(EMFILE) : zmq_socket(w->ctx, ZMQ_DEALER);
+    void *sock = FAULT(fd) ? wire_refused(EMFILE) : zmq_socket(w->ctx, ZMQ_DEALER);
     if (sock == NULL)
-        return failed();
+        return wire_failed();
     int fd = -1;
     int rc = set_up(sock, endpoint, route, &fd);
     if (rc < 0) {
@@ -119,7 +119,7 @@ int wire__send(struct wire *w, const void *buf, size_t len)
         return -EAGAIN;
     while (zmq_send(w->sock, buf, len, ZMQ_DONTWAIT) < 0) {
         if (zmq_errno() != EINTR)
-            return failed();
+            return wire_failed();
     }
     return 0;
 }
@@ -132,11 +132,11 @@ int wire__send_msg(struct wire *w, struct wire_msg *msg)
     zmq_msg_t copy; /* long messages are shared, not copied */
     (void)zmq_msg_init(&copy);
     if (zmq_msg_copy(&copy, zm(msg)) != 0)
-        return failed();
+        return wire_failed();
     while (zmq_msg_send(&copy, w->sock, ZMQ_DONTWAIT) < 0) {
         if (zmq_errno() == EINTR)
             continue;
-        int rc = failed();
+        int rc = wire_failed();
         (void)zmq_msg_close(&copy);
         return rc;
     }
@@ -184,7 +184,7 @@ int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)
     (void)zmq_msg_init(m);
     w->quiet = false;
     if (zmq_msg_recv(m, w->sock, nap ? 0 : ZMQ_DONTWAIT) < 0) {
-        int rc = failed();
+        int rc = wire_failed();
         (void)zmq_msg_close(m);
         w->quiet = rc == -EAGAIN;
         return rc == -EAGAIN || rc == -EINTR ? 0 : rc;
@@ -193,7 +193,7 @@ int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)
         (void)zmq_msg_close(m);
         return -EPROTO;
     }
-    fill(ret_msg);
+    wire_fill(ret_msg);
     return 1;
 }
 
@@ -202,7 +202,7 @@ int wire__msg_make(struct wire_msg *ret_msg, const void *buf, size_t len)
     if (FAULT(alloc) || zmq_msg_init_size(zm(ret_msg), len) != 0)
         return -ENOMEM;
     memcpy(zmq_msg_data(zm(ret_msg)), buf, len);
-    fill(ret_msg);
+    wire_fill(ret_msg);
     return 0;
 }
 
@@ -210,7 +210,7 @@ void wire__msg_move(struct wire_msg *to, struct wire_msg *from)
 {
     (void)zmq_msg_init(zm(to));
     (void)zmq_msg_move(zm(to), zm(from));
-    fill(to);
+    wire_fill(to);
     wire__msg_free(from);
 }
 

@@ -8,7 +8,7 @@
 #include "client_gpu__.h"
 #include "sys.h"
 
-static void destroy(struct words *w)
+static void words_destroy(struct words *w)
 {
     if (w->pinned != NULL)
         w->pinned->ops->unpin(w->pinned, (void *)(uintptr_t)w->word);
@@ -27,7 +27,7 @@ static void keep_newest(struct kvc *k, uint32_t pages)
     while (*at != NULL) {
         struct words *w = *at;
         *at = w->next;
-        destroy(w);
+        words_destroy(w);
     }
 }
 

@@ -448,9 +448,9 @@ int kvc_drop(struct kvc *kvc, uint64_t reservation)
 
 /* ---- store ---- */
 
-static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t *offsets,
-                       const uint32_t *tokens, size_t ntokens, enum half half,
-                       struct kvc_op **ret_op)
+static int write_begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
+                             const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
+                             enum half half, struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
     int rc = write__check_blocks(ns, blocks);
@@ -488,7 +488,7 @@ static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const
 int kvc_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t *offsets,
                     const uint32_t *tokens, size_t ntokens, struct kvc_op **ret_op)
 {
-    return begin_store(ns, blocks, offsets, tokens, ntokens, BEGINNING, ret_op);
+    return write_begin_store(ns, blocks, offsets, tokens, ntokens, BEGINNING, ret_op);
 }
 
 int write__finish_store(struct kvc_op *op, uint8_t *ret_statuses)
@@ -506,7 +506,7 @@ int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t
               const uint32_t *tokens, size_t ntokens, uint8_t *statuses)
 {
     struct kvc_op *op = NULL;
-    int rc = begin_store(ns, blocks, offsets, tokens, ntokens, BLOCKING, &op);
+    int rc = write_begin_store(ns, blocks, offsets, tokens, ntokens, BLOCKING, &op);
     if (rc < 0)
         return rc;
     rc = write__finish_store(op, statuses);

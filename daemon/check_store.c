@@ -39,7 +39,7 @@ __attribute__((format(printf, 1, 2))) static int refuse(const char *fmt, ...)
 
 /* ---- opening ---- */
 
-static int open_disk(struct check *c)
+static int check_store_open_disk(struct check *c)
 {
     struct disk_file_path path[DISK_PATHS_MAX];
     char why[DISK_FILE_WHY_BYTES];
@@ -114,7 +114,7 @@ static void on_line(void *ctx, const char *line)
     json_text(line);
 }
 
-static void begin(const struct check *c)
+static void check_store_begin(const struct check *c)
 {
     if (!c->cli->json)
         return;
@@ -130,7 +130,7 @@ static void begin(const struct check *c)
     printf(",\"payload_read\":%s,\"damage\":[", c->cli->quick ? "false" : "true");
 }
 
-static void end(const struct check *c, int found, const struct nvme_report *report)
+static void check_store_end(const struct check *c, int found, const struct nvme_report *report)
 {
     char size[UNITS_TEXT_BYTES], blocks[UNITS_COUNT_BYTES];
     char bytes[UNITS_TEXT_BYTES], took[UNITS_TEXT_BYTES];
@@ -157,16 +157,16 @@ static void end(const struct check *c, int found, const struct nvme_report *repo
                found, took);
 }
 
-static int run(struct check *c)
+static int check_store_run(struct check *c)
 {
     char damaged[META_WHY_BYTES] = "";
     char line[META_WHY_BYTES + 16];
-    int rc = open_disk(c);
+    int rc = check_store_open_disk(c);
     if (!rc)
         rc = open_journal(c, damaged);
     if (rc)
         return rc;
-    begin(c);
+    check_store_begin(c);
     c->begun_ns = clock_now_ns();
     if (damaged[0] != '\0') {
         (void)!snprintf(line, sizeof(line), "journal: %s", damaged);
@@ -177,7 +177,7 @@ static int run(struct check *c)
                            !c->cli->quick, on_pump, c, on_line, &report);
     if (found < 0)
         return refuse("%s", err_name(found));
-    end(c, found, &report);
+    check_store_end(c, found, &report);
     return found > 0 ? CLI_EXIT_FAILED : CLI_EXIT_OK;
 }
 
@@ -189,7 +189,7 @@ int check_store(const struct cli *cli)
     if (nvme_paths_read(cli->store, cli->journal != NULL ? cli->journal : "", &c.paths, why,
                         sizeof(why)) < 0)
         return refuse("%s", why);
-    const int rc = run(&c);
+    const int rc = check_store_run(&c);
     meta_close(&c.meta);
     disk_file_close(&c.disk);
     loop_destroy(&c.loop);

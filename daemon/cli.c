@@ -58,7 +58,7 @@ static int set_action(struct cli *cli, enum cli_action action, char *why, size_t
     return 0;
 }
 
-static int take(struct cli *cli, int opt, char *why, size_t why_cap)
+static int cli_take(struct cli *cli, int opt, char *why, size_t why_cap)
 {
     switch (opt) {
     case 'h':
@@ -103,7 +103,7 @@ static int take(struct cli *cli, int opt, char *why, size_t why_cap)
     }
 }
 
-static void refuse(int opt, const char *got, char *why, size_t why_cap)
+static void cli_refuse(int opt, const char *got, char *why, size_t why_cap)
 {
     char name[NEAR_BYTES_MAX + 1] = "";
     if (strncmp(got, "--", 2) == 0)
@@ -134,10 +134,10 @@ int cli_parse(int argc, char **argv, struct cli *ret, char *why, size_t why_cap)
         if (opt == -1)
             break;
         if (opt == '?' || opt == ':') {
-            refuse(opt, argv[at], why, why_cap);
+            cli_refuse(opt, argv[at], why, why_cap);
             return -EINVAL;
         }
-        r = take(&cli, opt, why, why_cap);
+        r = cli_take(&cli, opt, why, why_cap);
         if (r < 0)
             return r;
     }

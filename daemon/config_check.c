@@ -76,7 +76,7 @@ static void check_device(const struct config *cfg, uint32_t i, struct config_err
                          d->name);
 }
 
-static uint64_t share_of(const struct config_quota *q, bool nvme)
+static uint64_t config_check_share_of(const struct config_quota *q, bool nvme)
 {
     return nvme ? q->nvme_share : q->host_share;
 }
@@ -95,9 +95,9 @@ static uint64_t tenant_share(const struct config *cfg, const char *tenant, bool 
         if (strcmp(q->tenant, tenant) != 0)
             continue;
         if (q->sub[0] != '\0')
-            subs = plus(subs, share_of(q, nvme));
+            subs = plus(subs, config_check_share_of(q, nvme));
         else
-            whole = share_of(q, nvme);
+            whole = config_check_share_of(q, nvme);
     }
     return MAX(whole, subs);
 }
@@ -116,7 +116,7 @@ static void check_shares(const struct config *cfg, bool nvme, uint64_t limit,
             first++;
         if (first == i)
             sum = plus(sum, tenant_share(cfg, cfg->quotas[i].tenant, nvme));
-        if (line == 0 && share_of(&cfg->quotas[i], nvme) > 0)
+        if (line == 0 && config_check_share_of(&cfg->quotas[i], nvme) > 0)
             line = cfg->quotas[i].line;
     }
     const uint64_t most = nvme ? limit - limit / TIER_PASSING : limit;

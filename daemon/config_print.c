@@ -8,7 +8,8 @@
 #define COMMENT_COLUMN 36
 
 /* 0, or -ENOMEM from libyaml: text that YAML cannot hold is refused when it is set. */
-static int value_text(const struct option_desc *d, const struct config *cfg, char *buf, size_t cap)
+static int config_print_value_text(const struct option_desc *d, const struct config *cfg, char *buf,
+                                   size_t cap)
 {
     char plain[CONFIG_LIST_BYTES + 1];
     const int r = option_format(d, cfg, plain, sizeof(plain));
@@ -54,7 +55,7 @@ static int print_key(const struct config *cfg, unsigned key, const char *name, i
     char value[CONFIG__QUOTED_BYTES], origin[CONFIG_PATH_BYTES + CONFIG_AUTO_TEXT_BYTES + 32];
     int n;
 
-    const int r = value_text(&config_table[key], cfg, value, sizeof(value));
+    const int r = config_print_value_text(&config_table[key], cfg, value, sizeof(value));
     if (r < 0)
         return r;
     origin_text(cfg, key, origin, sizeof(origin));

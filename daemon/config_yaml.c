@@ -45,7 +45,7 @@ static const struct option_desc principal_table[] = {
 enum principal_row { ROW_NAME, ROW_UIDS, ROW_TENANT, ROW_GATEWAY, ROW_ADMIN, ROWS };
 _Static_assert(ARRAY_LEN(principal_table) == ROWS, "one name per row");
 
-static unsigned line_of(const struct yaml_in *in)
+static unsigned config_yaml_line_of(const struct yaml_in *in)
 {
     return (unsigned)in->ev.start_mark.line + 1;
 }
@@ -99,8 +99,8 @@ static void count_depth(struct yaml_in *in)
     if (type != YAML_MAPPING_START_EVENT && type != YAML_SEQUENCE_START_EVENT)
         return;
     if (++in->depth > DEPTH_MAX) {
-        ERROR(in, line_of(in), "", "expected at most %u lists or sections inside each other",
-              DEPTH_MAX);
+        ERROR(in, config_yaml_line_of(in), "",
+              "expected at most %u lists or sections inside each other", DEPTH_MAX);
         end_walk(in);
     }
 }
@@ -150,13 +150,13 @@ static const char *tag_of(const struct yaml_in *in)
 }
 
 /* A key left without a value, which is how a section looks whose lines are all commented out. */
-static bool is_nothing(const struct yaml_in *in)
+static bool config_yaml_is_nothing(const struct yaml_in *in)
 {
     return in->ev.type == YAML_SCALAR_EVENT && in->ev.data.scalar.length == 0 &&
            in->ev.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
-static const char *kind_of(const struct yaml_in *in)
+static const char *config_yaml_kind_of(const struct yaml_in *in)
 {
     switch (in->ev.type) {
     case YAML_SEQUENCE_START_EVENT:
@@ -166,14 +166,14 @@ static const char *kind_of(const struct yaml_in *in)
     case YAML_ALIAS_EVENT:
         return "an alias";
     default:
-        return is_nothing(in) ? "nothing" : "a single value";
+        return config_yaml_is_nothing(in) ? "nothing" : "a single value";
     }
 }
 
 /* The current event as text, or NULL when it is no scalar, or one that C text cannot hold. */
 static const char *scalar(const struct yaml_in *in)
 {
-    if (in->ev.type != YAML_SCALAR_EVENT || is_nothing(in) || tag_of(in) != NULL)
+    if (in->ev.type != YAML_SCALAR_EVENT || config_yaml_is_nothing(in) || tag_of(in) != NULL)
         return NULL;
     return strlen((const char *)in->ev.data.scalar.value) == in->ev.data.scalar.length
                ? (const char *)in->ev.data.scalar.value
@@ -181,18 +181,20 @@ static const char *scalar(const struct yaml_in *in)
 }
 
 /* The value here is not `expected`: says so and goes past it. */
-static void refuse(struct yaml_in *in, const char *key, const char *expected)
+static void config_yaml_refuse(struct yaml_in *in, const char *key, const char *expected)
 {
     char shown[CONFIG__SHOWN_BYTES];
     const char *tag = tag_of(in);
 
     if (tag != NULL)
-        ERROR(in, line_of(in), key, "expected %s, got the tag %s, which has no meaning here",
-              expected, config__shown(tag, shown));
-    else if (in->ev.type == YAML_SCALAR_EVENT && scalar(in) == NULL && !is_nothing(in))
-        ERROR(in, line_of(in), key, "expected %s, got text with a NUL byte", expected);
+        ERROR(in, config_yaml_line_of(in), key,
+              "expected %s, got the tag %s, which has no meaning here", expected,
+              config__shown(tag, shown));
+    else if (in->ev.type == YAML_SCALAR_EVENT && scalar(in) == NULL && !config_yaml_is_nothing(in))
+        ERROR(in, config_yaml_line_of(in), key, "expected %s, got text with a NUL byte", expected);
     else
-        ERROR(in, line_of(in), key, "expected %s, got %s", expected, kind_of(in));
+        ERROR(in, config_yaml_line_of(in), key, "expected %s, got %s", expected,
+              config_yaml_kind_of(in));
     skip_value(in);
 }
 
@@ -203,14 +205,14 @@ static bool read_key(struct yaml_in *in, char ret[KEY_BYTES], unsigned *ret_line
 
     if (text != NULL && strlen(text) < KEY_BYTES) {
         (void)!snprintf(ret, KEY_BYTES, "%s", text);
-        *ret_line = line_of(in);
+        *ret_line = config_yaml_line_of(in);
         return next(in) != YAML_NO_EVENT;
     }
     if (text != NULL) {
         char shown[CONFIG__SHOWN_BYTES];
-        ERROR(in, line_of(in), "", "no option %s", config__shown(text, shown));
+        ERROR(in, config_yaml_line_of(in), "", "no option %s", config__shown(text, shown));
     } else {
-        refuse(in, "", "a key");
+        config_yaml_refuse(in, "", "a key");
     }
     if (next(in) != YAML_NO_EVENT)
         skip_value(in);
@@ -235,39 +237,40 @@ static void read_uid(struct yaml_in *in, struct config_principal *p)
     uint64_t uid;
 
     if (text == NULL) {
-        refuse(in, key, "a numeric uid");
+        config_yaml_refuse(in, key, "a numeric uid");
         return;
     }
     if (units_parse_count(text, &uid, NULL) < 0 || uid >= UINT32_MAX) {
-        ERROR(in, line_of(in), key,
+        ERROR(in, config_yaml_line_of(in), key,
               "expected a numeric uid from 0 to 4294967294, got %s; 'id -u NAME' tells it",
               config__shown(text, shown));
         return;
     }
     for (unsigned i = 0; i < p->nuids; i++) {
         if (p->uids[i] == uid) {
-            ERROR(in, line_of(in), key, "uid %u is listed twice", (unsigned)uid);
+            ERROR(in, config_yaml_line_of(in), key, "uid %u is listed twice", (unsigned)uid);
             return;
         }
     }
     const struct config_principal *other = config_principal_of(in->l->cfg, (uid_t)uid);
     if (other != NULL && other != p)
-        ERROR(in, line_of(in), key,
+        ERROR(in, config_yaml_line_of(in), key,
               "uid %u is in principal '%s' (line %u) already; a uid belongs to one principal",
               (unsigned)uid, other->name, other->line);
     else if (p->nuids == CONFIG_UIDS_MAX)
-        ERROR(in, line_of(in), key, "expected at most %u uids in one principal", CONFIG_UIDS_MAX);
+        ERROR(in, config_yaml_line_of(in), key, "expected at most %u uids in one principal",
+              CONFIG_UIDS_MAX);
     else
         p->uids[p->nuids++] = (uid_t)uid;
 }
 
 static void read_uids(struct yaml_in *in, struct config_principal *p)
 {
-    const unsigned line = line_of(in);
+    const unsigned line = config_yaml_line_of(in);
     unsigned seen = 0;
 
     if (in->ev.type != YAML_SEQUENCE_START_EVENT || tag_of(in) != NULL) {
-        refuse(in, "principals.uids", "a list of numeric uids such as [1000, 1001]");
+        config_yaml_refuse(in, "principals.uids", "a list of numeric uids such as [1000, 1001]");
         return;
     }
     for (; next(in) != YAML_SEQUENCE_END_EVENT && !in->broken; seen++)
@@ -284,13 +287,14 @@ static void read_principal_value(struct yaml_in *in, struct config_principal *p,
 
     (void)!snprintf(key, sizeof(key), "principals.%s", name);
     if (text == NULL) {
-        refuse(in, key, row == ROW_GATEWAY || row == ROW_ADMIN ? "true or false" : "a name");
+        config_yaml_refuse(in, key,
+                           row == ROW_GATEWAY || row == ROW_ADMIN ? "true or false" : "a name");
         return;
     }
     if (option_set(principal_table, ROWS, p, name, text, why, sizeof(why)) < 0) {
-        ERROR(in, line_of(in), key, "%s", why);
+        ERROR(in, config_yaml_line_of(in), key, "%s", why);
     } else if ((row == ROW_NAME || row == ROW_TENANT) && !is_name(text)) {
-        ERROR(in, line_of(in), key,
+        ERROR(in, config_yaml_line_of(in), key,
               "expected a name of letters, digits, '.', '_' and '-', got %s; for example 'vllm-1'",
               config__shown(text, shown));
     }
@@ -350,17 +354,17 @@ static void read_principal(struct yaml_in *in)
     struct config_principal *p;
 
     if (in->ev.type != YAML_MAPPING_START_EVENT || tag_of(in) != NULL) {
-        refuse(in, "principals", "a principal such as {name: vllm, uids: [1000]}");
+        config_yaml_refuse(in, "principals", "a principal such as {name: vllm, uids: [1000]}");
         return;
     }
     if (cfg->nprincipals == CONFIG_PRINCIPALS_MAX) {
-        ERROR(in, line_of(in), "principals", "expected at most %u principals",
+        ERROR(in, config_yaml_line_of(in), "principals", "expected at most %u principals",
               CONFIG_PRINCIPALS_MAX);
         skip_value(in);
         return;
     }
     p = &cfg->principals[cfg->nprincipals++];
-    *p = (struct config_principal){.tenant = "default", .line = line_of(in)};
+    *p = (struct config_principal){.tenant = "default", .line = config_yaml_line_of(in)};
     while (next(in) != YAML_MAPPING_END_EVENT && !in->broken)
         read_principal_row(in, p, lines);
     if (!in->broken)
@@ -369,13 +373,13 @@ static void read_principal(struct yaml_in *in)
 
 static void read_principals(struct yaml_in *in)
 {
-    const unsigned line = line_of(in);
+    const unsigned line = config_yaml_line_of(in);
     unsigned seen = 0;
 
-    if (is_nothing(in))
+    if (config_yaml_is_nothing(in))
         return;
     if (in->ev.type != YAML_SEQUENCE_START_EVENT || tag_of(in) != NULL) {
-        refuse(in, "principals", "a list with one '- name: ...' per principal");
+        config_yaml_refuse(in, "principals", "a list with one '- name: ...' per principal");
         return;
     }
     for (; next(in) != YAML_SEQUENCE_END_EVENT && !in->broken; seen++)
@@ -414,7 +418,7 @@ static void read_quota_row(struct yaml_in *in, struct config_quota *q, bool seen
     const struct option_desc *row = option_find(quota_table, QUOTA_ROWS, name);
     const char *text = scalar(in);
     if (row != NULL && text == NULL) {
-        refuse(in, key, "a single value");
+        config_yaml_refuse(in, key, "a single value");
         return;
     }
     if (row != NULL && seen[row - quota_table])
@@ -434,16 +438,18 @@ static void read_quota(struct yaml_in *in)
     bool seen[QUOTA_ROWS] = {false};
 
     if (in->ev.type != YAML_MAPPING_START_EVENT || tag_of(in) != NULL) {
-        refuse(in, "quotas", "a quota such as {tenant: chat, host: 4GiB}");
+        config_yaml_refuse(in, "quotas", "a quota such as {tenant: chat, host: 4GiB}");
         return;
     }
     if (cfg->nquotas == CONFIG_QUOTAS_MAX) {
-        ERROR(in, line_of(in), "quotas", "expected at most %u quotas", CONFIG_QUOTAS_MAX);
+        ERROR(in, config_yaml_line_of(in), "quotas", "expected at most %u quotas",
+              CONFIG_QUOTAS_MAX);
         skip_value(in);
         return;
     }
     struct config_quota *q = &cfg->quotas[cfg->nquotas++];
-    *q = (struct config_quota){.host = UINT64_MAX, .nvme = UINT64_MAX, .line = line_of(in)};
+    *q = (struct config_quota){
+        .host = UINT64_MAX, .nvme = UINT64_MAX, .line = config_yaml_line_of(in)};
     while (next(in) != YAML_MAPPING_END_EVENT && !in->broken)
         read_quota_row(in, q, seen);
     if (!in->broken && q->tenant[0] == '\0')
@@ -452,10 +458,10 @@ static void read_quota(struct yaml_in *in)
 
 static void read_quotas(struct yaml_in *in)
 {
-    if (is_nothing(in))
+    if (config_yaml_is_nothing(in))
         return;
     if (in->ev.type != YAML_SEQUENCE_START_EVENT || tag_of(in) != NULL) {
-        refuse(in, "quotas", "a list with one '- tenant: ...' per quota");
+        config_yaml_refuse(in, "quotas", "a list with one '- tenant: ...' per quota");
         return;
     }
     while (next(in) != YAML_SEQUENCE_END_EVENT && !in->broken)
@@ -544,7 +550,7 @@ static void read_option(struct yaml_in *in, const char *key, unsigned line)
                             strrchr(key, '.') + 1);
         else if (option_expects(&config_table[i], expected, sizeof(expected)) < 0)
             (void)!snprintf(expected, sizeof(expected), "a value");
-        refuse(in, key, expected);
+        config_yaml_refuse(in, key, expected);
     } else {
         config__set(in->l, NULL, line, key, text);
     }
@@ -561,7 +567,7 @@ static void refuse_section(struct yaml_in *in, const char *section)
     (void)!snprintf(expected, sizeof(expected),
                     "a section with keys indented below it, such as '%s: %s'",
                     example->key + strlen(section) + 1, example->def);
-    refuse(in, section, expected);
+    config_yaml_refuse(in, section, expected);
 }
 
 static void read_section(struct yaml_in *in, const char *section, unsigned line, struct seen *seen)
@@ -574,7 +580,7 @@ static void read_section(struct yaml_in *in, const char *section, unsigned line,
         skip_value(in);
         return;
     }
-    if (is_nothing(in))
+    if (config_yaml_is_nothing(in))
         return;
     if (in->ev.type != YAML_MAPPING_START_EVENT || tag_of(in) != NULL) {
         refuse_section(in, section);
@@ -635,9 +641,10 @@ static void refuse_root(struct yaml_in *in)
     static const char expected[] = "keys and values such as 'runtime_dir: /run/kvcache'";
     const char *hint = file_kind_text_hint(in->text, in->len);
     if (in->ev.type == YAML_SCALAR_EVENT && hint[0] != '\0')
-        ERROR(in, line_of(in), "", "expected %s, got %s%s", expected, kind_of(in), hint);
+        ERROR(in, config_yaml_line_of(in), "", "expected %s, got %s%s", expected,
+              config_yaml_kind_of(in), hint);
     else
-        refuse(in, "", expected);
+        config_yaml_refuse(in, "", expected);
 }
 
 static void read_document(struct yaml_in *in)
@@ -646,10 +653,10 @@ static void read_document(struct yaml_in *in)
         next(in);
         if (in->ev.type == YAML_MAPPING_START_EVENT && tag_of(in) == NULL)
             read_top(in);
-        else if (!is_nothing(in) && !in->broken)
+        else if (!config_yaml_is_nothing(in) && !in->broken)
             refuse_root(in);
         if (next(in) == YAML_DOCUMENT_END_EVENT && next(in) == YAML_DOCUMENT_START_EVENT)
-            ERROR(in, line_of(in), "",
+            ERROR(in, config_yaml_line_of(in), "",
                   "expected one YAML document, got a second; remove the line '---' or '...' before "
                   "it");
     }

@@ -45,7 +45,7 @@ static bool is_same(const char *a, const char *b)
     return strcasecmp(a, b) == 0;
 }
 
-static int take(struct text entry, struct hbm_devices *d, char *why, size_t cap)
+static int hbm_devices_take(struct text entry, struct hbm_devices *d, char *why, size_t cap)
 {
     struct text rest = entry;
     const bool has_limit = memchr(entry.p, '=', entry.n) != NULL;
@@ -88,11 +88,11 @@ int hbm_devices_read(const char *list, struct hbm_devices *ret_devices, char *wh
     struct text rest = trim((struct text){list, strlen(list)});
     while (rest.n > 0) {
         const bool more = memchr(rest.p, ',', rest.n) != NULL;
-        int err = take(until(&rest, ','), &d, why, why_cap);
+        int err = hbm_devices_take(until(&rest, ','), &d, why, why_cap);
         if (err < 0)
             return err;
         if (more && rest.n == 0)
-            return take(rest, &d, why, why_cap); /* a comma, and nothing behind it */
+            return hbm_devices_take(rest, &d, why, why_cap); /* a comma, and nothing behind it */
     }
     *ret_devices = d;
     return 0;

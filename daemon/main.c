@@ -61,7 +61,7 @@ static int resolve(struct config *cfg, bool quiet)
     return CLI_EXIT_USAGE;
 }
 
-static int serve(struct config *cfg)
+static int main_serve(struct config *cfg)
 {
     struct node *n;
     int err = node_start(cfg, &n);
@@ -93,7 +93,7 @@ static int with_config(const struct cli *cli)
     case CLI_PRINT_CONFIG:
         return print_config(&cfg);
     default:
-        return serve(&cfg);
+        return main_serve(&cfg);
     }
 }
 

@@ -46,13 +46,14 @@ static bool read_boot(char boot[BOOT_BYTES])
     return true;
 }
 
-static bool path_of(const char *dir, char path[PATH_MAX])
+static bool names_clock_path_of(const char *dir, char path[PATH_MAX])
 {
     return snprintf(path, PATH_MAX, "%s/" NAMES_CLOCK_FILE, dir) < PATH_MAX;
 }
 
 /* "BOOT NOW SINCE\n" taken apart. */
-static bool take(char *text, const char *boot, uint64_t *ret_was_ms, uint64_t *ret_since_ms)
+static bool names_clock_take(char *text, const char *boot, uint64_t *ret_was_ms,
+                             uint64_t *ret_since_ms)
 {
     char *end = strchr(text, '\n');
     if (end == NULL || end[1] != '\0')
@@ -68,8 +69,8 @@ uint64_t names_clock_read(const char *dir)
 {
     char path[PATH_MAX], text[TEXT_BYTES], boot[BOOT_BYTES];
     uint64_t was_ms, since_ms;
-    if (!path_of(dir, path) || !read_text(path, text) || !read_boot(boot) ||
-        !take(text, boot, &was_ms, &since_ms))
+    if (!names_clock_path_of(dir, path) || !read_text(path, text) || !read_boot(boot) ||
+        !names_clock_take(text, boot, &was_ms, &since_ms))
         return 0;
     const uint64_t now_ms = since_boot_ms();
     return since_ms <= now_ms && was_ms <= UINT64_MAX - now_ms ? was_ms + (now_ms - since_ms) : 0;
@@ -78,7 +79,7 @@ uint64_t names_clock_read(const char *dir)
 int names_clock_write(const char *dir, uint64_t now_ms)
 {
     char path[PATH_MAX], text[TEXT_BYTES], boot[BOOT_BYTES];
-    if (!path_of(dir, path))
+    if (!names_clock_path_of(dir, path))
         return -ENAMETOOLONG;
     if (!read_boot(boot))
         return -ENODATA;

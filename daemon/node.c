@@ -380,7 +380,7 @@ static void dump_flight(struct node *n)
         LOG_INFO("flight recorder written to %s", path);
 }
 
-static void on_signal(struct loop_watch *w, uint32_t events)
+static void node_on_signal(struct loop_watch *w, uint32_t events)
 {
     struct node *n = w->ctx;
     struct signalfd_siginfo info;
@@ -654,7 +654,7 @@ static int start_loop(struct node *n)
     }
     LOG_INFO("loop: %s (%s)", loop_backend_name(n->loop), loop_backend_reason(n->loop));
     n->signal_watch =
-        (struct loop_watch){.fn = on_signal, .ctx = n, .fd = n->signals, .events = EPOLLIN};
+        (struct loop_watch){.fn = node_on_signal, .ctx = n, .fd = n->signals, .events = EPOLLIN};
     return loop_watch_add(n->loop, &n->signal_watch);
 }
 
@@ -937,7 +937,7 @@ int node_start(struct config *cfg, struct node **ret_node)
     for (unsigned i = 0; i < ARRAY_LEN(setup); i++) {
         int err = setup[i].start(n);
         if (!err && n->loop != NULL)
-            on_signal(&n->signal_watch, 0);
+            node_on_signal(&n->signal_watch, 0);
         if (!err && n->terminate)
             err = -ECANCELED;
         if (!err)

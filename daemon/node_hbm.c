@@ -117,7 +117,7 @@ uint32_t node_hbm_near_max(const struct config *cfg)
 /* ---- host memory ---- */
 
 /* Copies from and to chunks of the host tier find them registered; failure costs speed only. */
-static void on_settled(void *ctx, void *base, uint64_t bytes)
+static void node_hbm_on_settled(void *ctx, void *base, uint64_t bytes)
 {
     struct node_hbm *h = ctx;
     for (uint32_t i = 0; i < h->n; i++)
@@ -231,7 +231,7 @@ int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host
         return err;
     }
     h->host = host;
-    host_set_settled_cb(host, on_settled, on_gone, on_leaving, h);
+    host_set_settled_cb(host, node_hbm_on_settled, on_gone, on_leaving, h);
     *ret_hbm = h;
     return 0;
 }

@@ -35,19 +35,19 @@ struct node_http {
     struct metric_set *copies;      /* of source.sets, with copies of what they name */
 };
 
-static bool is_on(const struct config *cfg)
+static bool node_http_is_on(const struct config *cfg)
 {
     return cfg->metrics_listen[0] != '\0';
 }
 
 uint64_t node_http_descriptors(const struct config *cfg)
 {
-    return is_on(cfg) ? HTTP_DESCRIPTORS : 0;
+    return node_http_is_on(cfg) ? HTTP_DESCRIPTORS : 0;
 }
 
 uint64_t node_http_bytes(const struct config *cfg)
 {
-    return is_on(cfg) ? HTTP_CONNS_MAX * CONN_BYTES : 0;
+    return node_http_is_on(cfg) ? HTTP_CONNS_MAX * CONN_BYTES : 0;
 }
 
 /* ---- the control thread's side ---- */
@@ -95,7 +95,7 @@ static struct timespec deadline(void)
 
 /* Copies that are fresh. -ETIMEDOUT: the control thread has not come by, or will not, for it
  * closes. */
-static int ask(struct node_http *h)
+static int node_http_ask(struct node_http *h)
 {
     const struct timespec until = deadline();
     int err = 0;
@@ -148,7 +148,7 @@ static void reply_metrics(struct node_http *h, const char *accept, struct http_r
 }
 
 /* In STARTING the control thread may read storage for long. */
-static void answer(void *ctx, const struct http_request *request, struct http_reply *r)
+static void node_http_answer(void *ctx, const struct http_request *request, struct http_reply *r)
 {
     struct node_http *h = ctx;
     const enum phase phase = atomic_load_explicit(&h->phase, memory_order_acquire);
@@ -160,7 +160,7 @@ static void answer(void *ctx, const struct http_request *request, struct http_re
         reply_text(r, health ? 200 : 503, "starting\n");
     else if (ready && phase == STOPPING)
         reply_text(r, 503, "stopping\n");
-    else if (ask(h) < 0)
+    else if (node_http_ask(h) < 0)
         reply_late(r);
     else if (health)
         reply_text(r, 200, "alive\n");
@@ -185,9 +185,9 @@ static int cond_init(pthread_cond_t *cond)
     return -err;
 }
 
-static int start(struct node_http *h, const struct config *cfg)
+static int node_http_start(struct node_http *h, const struct config *cfg)
 {
-    struct http_config http = {.mode = cfg->socket_mode, .answer = answer, .ctx = h};
+    struct http_config http = {.mode = cfg->socket_mode, .answer = node_http_answer, .ctx = h};
     char why[256];
     int err = http_address_read(cfg->metrics_listen, &http.address, why, sizeof why);
     MUST(err == 0); /* the configuration was checked */
@@ -203,7 +203,7 @@ static int start(struct node_http *h, const struct config *cfg)
 int node_http_open(const struct config *cfg, struct loop *loop, struct node_http **ret_http)
 {
     *ret_http = NULL;
-    if (!is_on(cfg))
+    if (!node_http_is_on(cfg))
         return 0;
     struct node_http *h = sys_calloc(1, sizeof *h);
     if (h == NULL)
@@ -216,7 +216,7 @@ int node_http_open(const struct config *cfg, struct loop *loop, struct node_http
     MUST(pthread_mutex_init(&h->lock, NULL) == 0);
     h->inbox.fd = -1;
     h->loop = loop;
-    err = start(h, cfg);
+    err = node_http_start(h, cfg);
     if (err) {
         node_http_close(&h);
         return err;

@@ -65,7 +65,7 @@ static uint64_t wall_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static bool is_on(const struct config *cfg)
+static bool node_nvme_is_on(const struct config *cfg)
 {
     return cfg->nvme_paths[0] != '\0';
 }
@@ -143,19 +143,19 @@ static uint32_t paths_of(const struct config *cfg)
     uint32_t n = 1;
     for (const char *at = cfg->nvme_paths; *at != '\0'; at++)
         n += *at == ',';
-    return is_on(cfg) ? n : 0;
+    return node_nvme_is_on(cfg) ? n : 0;
 }
 
 uint32_t node_nvme_loop_ops(const struct config *cfg)
 {
     struct node_nvme n = {.paths = {.n = paths_of(cfg)}};
     const struct disk_file_config disk = disk_config_of(&n);
-    return is_on(cfg) ? disk_file_ops(&disk) : 0;
+    return node_nvme_is_on(cfg) ? disk_file_ops(&disk) : 0;
 }
 
 uint32_t node_nvme_loop_watches(const struct config *cfg)
 {
-    return is_on(cfg) ? 2 : 0;
+    return node_nvme_is_on(cfg) ? 2 : 0;
 }
 
 /* Paths as large as the configuration says, before they are opened. */
@@ -175,7 +175,7 @@ uint64_t node_nvme_bytes(const struct config *cfg)
     static const struct disk_ops ops = {.bytes = planned_bytes};
     struct nvme_config nvme = nvme_config_of(cfg);
     struct planned plan = {.disk = {.ops = &ops, .paths = paths_of(cfg)}};
-    if (!is_on(cfg))
+    if (!node_nvme_is_on(cfg))
         return 0;
     plan.bytes = cfg->nvme_limit / plan.disk.paths;
     nvme.disk = &plan.disk;
@@ -184,8 +184,9 @@ uint64_t node_nvme_bytes(const struct config *cfg)
 
 uint64_t node_nvme_journal_bytes(const struct config *cfg)
 {
-    return is_on(cfg) ? JOURNAL_BASE_BYTES + cfg->nvme_limit / EXTENT_BYTES * JOURNAL_ENTRY_BYTES
-                      : 0;
+    return node_nvme_is_on(cfg)
+               ? JOURNAL_BASE_BYTES + cfg->nvme_limit / EXTENT_BYTES * JOURNAL_ENTRY_BYTES
+               : 0;
 }
 
 /* ---- opening ---- */
@@ -255,7 +256,7 @@ bool node_nvme_fits(const struct config *cfg, uint64_t *ret_largest)
     struct node_nvme n = {.cfg = cfg};
     char dir[NVME_PATH_FILE_BYTES];
     *ret_largest = 0;
-    if (!is_on(cfg))
+    if (!node_nvme_is_on(cfg))
         return true;
     if (read_paths(cfg, &n) < 0)
         return false;
@@ -269,7 +270,7 @@ bool node_nvme_fits(const struct config *cfg, uint64_t *ret_largest)
     return true;
 }
 
-static int open_disk(struct node_nvme *n)
+static int node_nvme_open_disk(struct node_nvme *n)
 {
     char why[DISK_FILE_WHY_BYTES], remedy[REMEDY_BYTES];
     share_limit(n, n->cfg->nvme_limit);
@@ -347,7 +348,7 @@ int node_nvme_open(const struct config *cfg, struct loop *loop, uint64_t now_ns,
     n->loop = loop;
     int err = read_paths(cfg, n);
     if (!err)
-        err = open_disk(n);
+        err = node_nvme_open_disk(n);
     if (!err)
         err = open_journal(n);
     if (err == -ENOSPC || err == -EDQUOT)
@@ -481,7 +482,7 @@ static uint32_t on_block(void *ctx, const struct nvme_found *found)
     return err == 0 ? owner : err == KVC_E_FULL ? NVME_NO_ROOM : UINT32_MAX;
 }
 
-static void tell(const struct node_nvme *n, const struct nvme_report *r, uint64_t took_ns)
+static void node_nvme_tell(const struct node_nvme *n, const struct nvme_report *r, uint64_t took_ns)
 {
     char bytes[UNITS_TEXT_BYTES], took[UNITS_TEXT_BYTES], how[128] = "";
     if (r->rebuilt)
@@ -538,7 +539,7 @@ int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx, const bo
     if (err)
         LOG_ERROR("nvme: %s%s%s", err_name(err), report.note[0] != '\0' ? ": " : "", report.note);
     else
-        tell(n, &report, clock_now_ns() - n->begun_ns);
+        node_nvme_tell(n, &report, clock_now_ns() - n->begun_ns);
     for (uint32_t i = 0; err == 0 && i < n->paths.n; i++) {
         if ((report.paths_empty >> i & 1) == 0)
             continue;
@@ -581,7 +582,7 @@ static void tell_corrupt(struct node_nvme *n, uint64_t now_ns)
     }
 }
 
-static void tell_out(const struct node_nvme *n, uint32_t path, int err)
+static void node_nvme_tell_out(const struct node_nvme *n, uint32_t path, int err)
 {
     char found[LENGTHS_BYTES];
     const struct outage *why = outage_of(err_name(err));
@@ -599,7 +600,7 @@ static void tell_health(struct node_nvme *n)
         n->told[i] = err;
         /* What it means may be found out only after an I/O has failed. */
         if (err != 0 && err != told && (told == 0 || outage_of(err_name(err))->what != NULL))
-            tell_out(n, i, err);
+            node_nvme_tell_out(n, i, err);
         else if (err == 0 && told != 0)
             LOG_INFO_RATELIMITED(DISK_PATHS_MAX, "nvme: %s is in service again",
                                  disk_file_name(n->disk, i));

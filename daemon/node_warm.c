@@ -192,7 +192,7 @@ void node_warm_recover(struct node_warm *w, struct host *host, struct core *core
         LOG_INFO("%s", host_recovery_note(host, i));
 }
 
-static void put(struct node_warm *w, uint64_t print)
+static void node_warm_put(struct node_warm *w, uint64_t print)
 {
     uint8_t record[CORE_NS_RECORD_MAX];
     if (host_names_has(w->host, print))
@@ -206,7 +206,7 @@ static void put(struct node_warm *w, uint64_t print)
     w->is_full |= err != 0;
 }
 
-static void on_lost(void *ctx, struct tier_loc loc, uint32_t owner)
+static void node_warm_on_lost(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     const struct node_warm *w = ctx;
     (void)loc;
@@ -219,7 +219,7 @@ static void lost_turn(struct node_warm *w)
         w->lost_pause--;
         return;
     }
-    const uint32_t n = host_lost(w->host, on_lost, w);
+    const uint32_t n = host_lost(w->host, node_warm_on_lost, w);
     w->lost_pause = LOST_TURNS;
     if (n > 0)
         LOG_ERROR_RATELIMITED(4,
@@ -245,7 +245,7 @@ void node_warm_turn(struct node_warm *w)
     }
     const uint32_t n = core_ns_prints(w->core, &w->cursor, prints, PRINTS_PER_TURN);
     for (uint32_t i = 0; i < n; i++)
-        put(w, prints[i]);
+        node_warm_put(w, prints[i]);
     if (n == PRINTS_PER_TURN)
         return;
     host_names_sweep(w->host);

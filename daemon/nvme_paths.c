@@ -14,7 +14,7 @@ void nvme_paths_dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES])
     (void)!snprintf(ret, NVME_PATH_FILE_BYTES, "%.*s", (int)n, path);
 }
 
-static void look(struct store_path *p)
+static void nvme_paths_look(struct store_path *p)
 {
     struct stat st;
     p->place = NVME_PLACE_NONE;
@@ -72,7 +72,7 @@ static int take_one(struct nvme_paths *p, const char *text, size_t len, char *wh
         (void)!snprintf(why, cap, "expected at most %u paths, got more", DISK_PATHS_MAX);
     else {
         (void)!snprintf(path->given, sizeof(path->given), "%.*s", (int)len, text);
-        look(path);
+        nvme_paths_look(path);
         for (uint32_t i = 0; i < p->n; i++) {
             if (!is_same(&p->path[i], path))
                 continue;

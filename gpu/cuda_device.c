@@ -114,7 +114,7 @@ static int find_granularity(struct cuda_device *d)
     return rc;
 }
 
-static int look(struct cuda_device *d)
+static int cuda_device_look(struct cuda_device *d)
 {
     const struct cuda_api *cu = d->cu;
     bool vmm = false, descriptors = false;
@@ -156,6 +156,6 @@ int cuda_device_find(struct cuda_device *d, const struct device_name *name)
         return rc;
     rc = name->kind == DEVICE_NAME_UUID ? find_by_uuid(d, name->uuid, devices)
                                         : find_by_ordinal(d, name->number, devices);
-    return rc == 0 ? look(d) : rc;
+    return rc == 0 ? cuda_device_look(d) : rc;
 }
 #endif

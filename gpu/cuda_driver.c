@@ -19,7 +19,7 @@ static struct {
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The function of this name whose calling convention is the one of CUDA `version`. */
-static void *find(PFN_cuGetProcAddress_v12000 get, const char *name, int version)
+static void *cuda_driver_find(PFN_cuGetProcAddress_v12000 get, const char *name, int version)
 {
     void *function = NULL;
     const CUresult r = get(name, &function, version, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
@@ -27,11 +27,11 @@ static void *find(PFN_cuGetProcAddress_v12000 get, const char *name, int version
 }
 
 /* NULL, or what is wrong. */
-static const char *fill(PFN_cuGetProcAddress_v12000 get, struct cuda_api *api)
+static const char *cuda_driver_fill(PFN_cuGetProcAddress_v12000 get, struct cuda_api *api)
 {
     const char *problem = NULL;
 #define FIND(name, version)                                                               \
-    api->name = (PFN_cu##name##_v##version)find(get, "cu" #name, version);                \
+    api->name = (PFN_cu##name##_v##version)cuda_driver_find(get, "cu" #name, version);    \
     if (!api->name)                                                                       \
         problem = "the NVIDIA driver has no cu" #name ": update it to one for CUDA 12.0 " \
                   "or later (R525)";
@@ -44,18 +44,18 @@ static const char *fill(PFN_cuGetProcAddress_v12000 get, struct cuda_api *api)
         /* An older driver may give its older function for a version that it does not know. */
 #ifdef CUDA_BATCH_OLD
     if (api->version >= CUDA_BATCH_OLD)
-        api->MemcpyBatchAsyncOld =
-            (PFN_cuMemcpyBatchAsync_v12080)find(get, "cuMemcpyBatchAsync", CUDA_BATCH_OLD);
+        api->MemcpyBatchAsyncOld = (PFN_cuMemcpyBatchAsync_v12080)cuda_driver_find(
+            get, "cuMemcpyBatchAsync", CUDA_BATCH_OLD);
 #endif
 #ifdef CUDA_BATCH_NEW
     if (api->version >= CUDA_BATCH_NEW)
-        api->MemcpyBatchAsync =
-            (PFN_cuMemcpyBatchAsync_v13000)find(get, "cuMemcpyBatchAsync", CUDA_BATCH_NEW);
+        api->MemcpyBatchAsync = (PFN_cuMemcpyBatchAsync_v13000)cuda_driver_find(
+            get, "cuMemcpyBatchAsync", CUDA_BATCH_NEW);
 #endif
     return NULL;
 }
 
-static const char *load(struct cuda_api *api)
+static const char *cuda_driver_load(struct cuda_api *api)
 {
     void *library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library)
@@ -63,7 +63,7 @@ static const char *load(struct cuda_api *api)
                             "it in (--gpus all); or name an emulated device, emu:0";
     PFN_cuGetProcAddress_v12000 get =
         (PFN_cuGetProcAddress_v12000)dlsym(library, "cuGetProcAddress_v2");
-    const char *problem = get ? fill(get, api) : TOO_OLD;
+    const char *problem = get ? cuda_driver_fill(get, api) : TOO_OLD;
     if (problem)
         (void)dlclose(library);
     return problem;
@@ -74,7 +74,7 @@ const struct cuda_api *cuda_find(const char **ret_problem)
     const char *problem = NULL;
     (void)pthread_mutex_lock(&driver.lock); /* fails for none that is initialised so */
     if (!driver.found) {
-        problem = load(&driver.api);
+        problem = cuda_driver_load(&driver.api);
         driver.found = !problem;
     }
     (void)pthread_mutex_unlock(&driver.lock);

@@ -27,7 +27,7 @@ static int check_theirs(struct cuda_device *d, const char *call, CUresult r)
 }
 
 /* Of a range that is not whole: what it failed for is told. */
-static int give_up(struct cuda_device *d, struct device_range *range, int err)
+static int cuda_mem_give_up(struct cuda_device *d, struct device_range *range, int err)
 {
     const struct cuda_failure first = d->last;
     (void)cuda_mem_release(d, range);
@@ -197,7 +197,7 @@ int cuda_mem_alloc(struct cuda_device *d, uint64_t bytes, struct device_range *r
 {
     *ret_range = (struct device_range){.fd = -1};
     const int rc = d->vmm ? vmm_alloc(d, bytes, ret_range) : plain_alloc(d, bytes, ret_range);
-    return rc < 0 ? give_up(d, ret_range, rc) : 0;
+    return rc < 0 ? cuda_mem_give_up(d, ret_range, rc) : 0;
 }
 
 int cuda_mem_export(struct cuda_device *d, const struct device_range *range,
@@ -218,7 +218,7 @@ int cuda_mem_import(struct cuda_device *d, const struct device_handle *handle, b
                            (uintmax_t)handle->bytes, (uintmax_t)d->memory_bytes);
     const int rc = handle->kind == DEVICE_HANDLE_FD ? vmm_import(d, handle, is_read_only, ret_range)
                                                     : ipc_import(d, handle, ret_range);
-    return rc < 0 ? give_up(d, ret_range, rc) : 0;
+    return rc < 0 ? cuda_mem_give_up(d, ret_range, rc) : 0;
 }
 
 /* The first failure is the one to be told; the others follow from it. */

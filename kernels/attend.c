@@ -46,13 +46,13 @@ static uint32_t group_of(const struct kvc_attention *a)
     return a->heads / a->kv_heads;
 }
 
-static uint32_t blocks_of(const struct kvc_attention *a, uint32_t s)
+static uint32_t attend_blocks_of(const struct kvc_attention *a, uint32_t s)
 {
     const uint64_t rows = (uint64_t)(a->q_first[s + 1] - a->q_first[s]) * group_of(a);
     return (uint32_t)((rows + ATTEND_ROWS - 1) / ATTEND_ROWS);
 }
 
-static uint32_t tokens_of(const struct kvc_attention *a, uint32_t s)
+static uint32_t attend_tokens_of(const struct kvc_attention *a, uint32_t s)
 {
     uint32_t tokens = a->dropped ? a->dropped[s] : 0;
     for (uint32_t l = 0; l < a->lists; l++)
@@ -79,7 +79,7 @@ static size_t row_offset(const struct kvc_attention *a, const struct block *b, u
     return (query * a->heads + (size_t)b->kv_head * group + at % group) * a->head_size;
 }
 
-static struct block block_of(const struct run *run, uint64_t unit)
+static struct block attend_block_of(const struct run *run, uint64_t unit)
 {
     const struct kvc_attention *a = run->a;
     uint32_t s = 0, past = a->seqs;
@@ -90,12 +90,12 @@ static struct block block_of(const struct run *run, uint64_t unit)
         else
             past = middle;
     }
-    const uint32_t blocks = blocks_of(a, s);
+    const uint32_t blocks = attend_blocks_of(a, s);
     const uint32_t at = (uint32_t)(unit - run->unit_first[s]);
     struct block b = {.s = s,
                       .kv_head = at / blocks,
                       .dropped = a->dropped ? a->dropped[s] : 0,
-                      .tokens = tokens_of(a, s),
+                      .tokens = attend_tokens_of(a, s),
                       .queries = a->q_first[s + 1] - a->q_first[s],
                       .first = at % blocks * ATTEND_ROWS};
     b.rows = MIN(ATTEND_ROWS, b.queries * group_of(a) - b.first);
@@ -222,8 +222,8 @@ static void merge_row(float *all, float *all_m, float *all_l, const float *part,
     *all_m = m;
 }
 
-static void merge(const struct attend_state *all, const struct attend_state *part, uint32_t rows,
-                  uint32_t head_size)
+static void attend_merge(const struct attend_state *all, const struct attend_state *part,
+                         uint32_t rows, uint32_t head_size)
 {
     for (uint32_t r = 0; r < rows; r++)
         merge_row(all->acc + (size_t)r * head_size, &all->m[r], &all->l[r],
@@ -271,7 +271,7 @@ static void item_unit(void *ctx, uint64_t unit, struct attend_scratch *s)
 {
     const struct run *run = ctx;
     const struct kvc_attention *a = run->a;
-    const struct block b = block_of(run, unit);
+    const struct block b = attend_block_of(run, unit);
     const struct attend_state part = {s->part_acc, s->part_m, s->part_l},
                               all = {s->all_acc, s->all_m, s->all_l};
     read_q(a, &b, s->q);
@@ -282,7 +282,7 @@ static void item_unit(void *ctx, uint64_t unit, struct attend_scratch *s)
         for (uint32_t i = b.from / a->split_tokens; part_begin(a, i) < b.to; i++) {
             part_attend(run, &b, MAX(b.from, part_begin(a, i)), MIN(b.to, part_begin(a, i + 1)), s,
                         &part);
-            merge(&all, &part, b.rows, a->head_size);
+            attend_merge(&all, &part, b.rows, a->head_size);
         }
     }
     write_out(a, &b, &all);
@@ -292,7 +292,7 @@ static void item_part(void *ctx, uint64_t item, struct attend_scratch *s)
 {
     const struct run *run = ctx;
     const struct kvc_attention *a = run->a;
-    const struct block b = block_of(run, item / run->parts);
+    const struct block b = attend_block_of(run, item / run->parts);
     const uint32_t part = (uint32_t)(item % run->parts);
     const struct attend_state state = kept_state(run, item / run->parts, part);
     read_q(a, &b, s->q);
@@ -303,12 +303,12 @@ static void item_part(void *ctx, uint64_t item, struct attend_scratch *s)
 static void item_merge(void *ctx, uint64_t unit, struct attend_scratch *s)
 {
     const struct run *run = ctx;
-    const struct block b = block_of(run, unit);
+    const struct block b = attend_block_of(run, unit);
     const struct attend_state all = kept_state(run, unit, 0);
     (void)s;
     for (uint32_t part = 1; part < run->parts; part++) {
         const struct attend_state next = kept_state(run, unit, part);
-        merge(&all, &next, b.rows, run->a->head_size);
+        attend_merge(&all, &next, b.rows, run->a->head_size);
     }
     write_out(run->a, &b, &all);
 }
@@ -319,7 +319,7 @@ static uint32_t parts_max(const struct kvc_attention *a)
 {
     uint32_t tokens = 0;
     for (uint32_t s = 0; s < a->seqs; s++)
-        tokens = MAX(tokens, tokens_of(a, s));
+        tokens = MAX(tokens, attend_tokens_of(a, s));
     const uint32_t rest =
         a->split_tokens > 0 && tokens % a->split_tokens > 0; /* no sum overflows */
     return a->split_tokens == 0 ? 1 : MAX(tokens / a->split_tokens + rest, 1u);
@@ -331,7 +331,7 @@ static uint64_t count_units(const struct kvc_attention *a, uint64_t *unit_first,
     uint32_t rows = 0;
     for (uint32_t s = 0; s < a->seqs; s++) {
         unit_first[s] = units;
-        units += (uint64_t)blocks_of(a, s) * a->kv_heads;
+        units += (uint64_t)attend_blocks_of(a, s) * a->kv_heads;
         rows = MAX(rows, (uint32_t)MIN(ATTEND_ROWS, (uint64_t)(a->q_first[s + 1] - a->q_first[s]) *
                                                         group_of(a)));
     }

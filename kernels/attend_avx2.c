@@ -244,9 +244,9 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-static bool is_here(void)
+static bool attend_avx2_is_here(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
-const struct attend_isa attend__avx2 = {"avx2", is_here, tile_step};
+const struct attend_isa attend__avx2 = {"avx2", attend_avx2_is_here, tile_step};

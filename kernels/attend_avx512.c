@@ -171,11 +171,11 @@ static inline vec vec_i8(const uint8_t *row, uint32_t at)
 
 #include "attend_tile.inc"
 
-static bool is_here(void)
+static bool attend_avx512_is_here(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            attend__avx2.is_here();
 }
 
-const struct attend_isa attend__avx512 = {"avx512", is_here, tile_step};
+const struct attend_isa attend__avx512 = {"avx512", attend_avx512_is_here, tile_step};

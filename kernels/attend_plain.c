@@ -112,9 +112,9 @@ VEC_VALUES(vec_i8, KVC_I8)
 
 #include "attend_tile.inc"
 
-static bool is_here(void)
+static bool attend_plain_is_here(void)
 {
     return true;
 }
 
-const struct attend_isa attend__plain = {"plain", is_here, tile_step};
+const struct attend_isa attend__plain = {"plain", attend_plain_is_here, tile_step};

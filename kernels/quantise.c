@@ -3,7 +3,8 @@
 #include "attend__.h"
 #include "numeric_row.h"
 
-static int check(enum kvc_type type, uint32_t head_size, uintptr_t plain, uintptr_t kept, char *why)
+static int quantise_check(enum kvc_type type, uint32_t head_size, uintptr_t plain, uintptr_t kept,
+                          char *why)
 {
     if ((unsigned)type >= KVC_TYPES)
         return attend__refuse(why, "type %u; types are 0 to %u", (unsigned)type, KVC_TYPES - 1);
@@ -22,8 +23,8 @@ static int check(enum kvc_type type, uint32_t head_size, uintptr_t plain, uintpt
 int kvc_quantise(enum kvc_type type, uint32_t head_size, uint64_t rows, const float *from,
                  uint64_t from_stride, void *to, uint64_t to_stride, char ret_why[KVC_WHY_BYTES])
 {
-    const int rc =
-        check(type, head_size, (uintptr_t)from | from_stride, (uintptr_t)to | to_stride, ret_why);
+    const int rc = quantise_check(type, head_size, (uintptr_t)from | from_stride,
+                                  (uintptr_t)to | to_stride, ret_why);
     if (rc != 0)
         return rc;
     for (uint64_t i = 0; i < rows; i++)
@@ -36,8 +37,8 @@ int kvc_quantise(enum kvc_type type, uint32_t head_size, uint64_t rows, const fl
 int kvc_dequantise(enum kvc_type type, uint32_t head_size, uint64_t rows, const void *from,
                    uint64_t from_stride, float *to, uint64_t to_stride, char ret_why[KVC_WHY_BYTES])
 {
-    const int rc =
-        check(type, head_size, (uintptr_t)to | to_stride, (uintptr_t)from | from_stride, ret_why);
+    const int rc = quantise_check(type, head_size, (uintptr_t)to | to_stride,
+                                  (uintptr_t)from | from_stride, ret_why);
     if (rc != 0)
         return rc;
     for (uint64_t i = 0; i < rows; i++) {

@@ -45,7 +45,7 @@ static float select_kth(float *v, size_t n, size_t k)
     }
 }
 
-static void look_up(struct quantile *q)
+static void admit_look_up(struct quantile *q)
 {
     float v[QUANTILE_WINDOW];
     const size_t n = q->seen < QUANTILE_WINDOW ? q->seen : QUANTILE_WINDOW;
@@ -75,7 +75,7 @@ void quantile_add(struct quantile *q, float value)
     if (q->seen == 2 * QUANTILE_WINDOW)
         q->seen = QUANTILE_WINDOW;
     if (q->seen % LOOK_EVERY == 0 || q->seen < LOOK_EVERY)
-        look_up(q);
+        admit_look_up(q);
 }
 
 bool quantile_above(struct quantile *q, float value)

@@ -63,7 +63,7 @@ static void is_long_news(struct survival_class *class)
 }
 
 /* What is left of a class when something was said. */
-static unsigned kind_of(unsigned class)
+static unsigned classes_kind_of(unsigned class)
 {
     if (class < CLASS_NEXT)
         return class - CLASS_FIRST;
@@ -193,12 +193,12 @@ unsigned class_said(unsigned class, enum policy_advice advice)
 {
     if (advice == POLICY_ADVICE_NONE || is_shared(class))
         return class;
-    return CLASS_SAID + (advice - 1u) * CLASS_SAID_KINDS + kind_of(class);
+    return CLASS_SAID + (advice - 1u) * CLASS_SAID_KINDS + classes_kind_of(class);
 }
 
 unsigned class_unsaid(unsigned class)
 {
-    return class < CLASS_SAID ? class : of_kind(kind_of(class));
+    return class < CLASS_SAID ? class : of_kind(classes_kind_of(class));
 }
 
 unsigned class_flow(unsigned class)
@@ -207,6 +207,6 @@ unsigned class_flow(unsigned class)
         return 2 + (class - CLASS_SHARED) / CLASS_TIMES;
     if (class >= CLASS_TIP && class < CLASS_SAID)
         return class >= CLASS_TIP + CLASS_NEWS;
-    const unsigned kind = kind_of(class);
+    const unsigned kind = classes_kind_of(class);
     return kind >= KIND_NEXT && kind < KIND_SHARED;
 }

@@ -310,7 +310,7 @@ struct asked {
     struct ghost *ghost[ASKED_MAX];
 };
 
-static void look_up(struct policy *p, struct asked *asked)
+static void density_look_up(struct policy *p, struct asked *asked)
 {
     const uint32_t all = asked->end - asked->first, n = all < ASKED_MAX ? all : ASKED_MAX;
     const uint64_t *hash = &asked->r->hash[asked->first];
@@ -390,7 +390,7 @@ _Static_assert(sizeof(struct told) <= sizeof(((struct policy_part *)NULL)->state
                "policy_part.state holds it");
 
 /* Which blocks are remembered; and which LRU and LRU-2 would have had. */
-static void look_at(struct policy *p, const struct asked *asked, struct told *t)
+static void density_look_at(struct policy *p, const struct asked *asked, struct told *t)
 {
     const struct ghost *deepest = NULL;
     if (t->at == 0)
@@ -412,7 +412,7 @@ static void look_at(struct policy *p, const struct asked *asked, struct told *t)
 
 /* A request continues a chain when all that it knows is the chain of one earlier request, but for
  * that one's last block, nobody else has used it, and it grows now and then. */
-static struct chain chain_of(struct policy *p, uint32_t n, const struct told *t)
+static struct chain density_chain_of(struct policy *p, uint32_t n, const struct told *t)
 {
     const struct ghost *deepest = &t->deepest;
     const unsigned known = t->known, news = n - known;
@@ -502,17 +502,17 @@ static void use_all(struct policy *p, const struct asked *asked, struct told *t)
 }
 
 /* A piece of it. True: there is another. */
-static bool hear(struct policy *p, const struct policy_request *r, struct told *t)
+static bool density_hear(struct policy *p, const struct policy_request *r, struct told *t)
 {
     const uint32_t left = r->n - t->at, most = r->part ? r->part->most : left;
     struct asked asked = {.r = r, .first = t->at, .end = t->at + (most < left ? most : left)};
-    look_up(p, &asked);
+    density_look_up(p, &asked);
     if (!t->looked) {
-        look_at(p, &asked, t);
+        density_look_at(p, &asked, t);
         if (t->at < r->n)
             return true;
         guard_request(&p->guard, r->hits, t->lru, t->lru2);
-        t->chain = chain_of(p, r->n, t);
+        t->chain = density_chain_of(p, r->n, t);
         t->looked = true;
         t->at = 0;
         if (asked.first > 0)
@@ -532,7 +532,7 @@ static bool density_request(struct policy *p, const struct policy_request *r, ui
         survival_learn(p->survival);
     if (r->n == 0)
         return false;
-    const bool more = hear(p, r, &t);
+    const bool more = density_hear(p, r, &t);
     if (r->part)
         memcpy(r->part->state, &t, sizeof t);
     return more;
@@ -657,7 +657,7 @@ static void density_touch(struct policy *p, uint32_t block, uint64_t now_ms)
         order_young(p->order, block, p->now, p->common);
 }
 
-static bool is_in(const struct order_node *n)
+static bool density_is_in(const struct order_node *n)
 {
     return n->state == ORDER_IN || n->state == ORDER_ASIDE;
 }
@@ -671,7 +671,7 @@ static void density_remove(struct policy *p, uint32_t block)
     struct ghost *g = ghost_find(p->ghost, n->hash);
     if (g)
         g->kept = false;
-    p->in -= is_in(n);
+    p->in -= density_is_in(n);
     order_out(p->order, block);
     n->state = ORDER_UNKNOWN;
 }
@@ -681,7 +681,7 @@ static void density_park(struct policy *p, uint32_t block)
     struct order_node *n = order_node(p->order, block);
     goes(p, block);
     order_out(p->order, block);
-    p->in -= is_in(n);
+    p->in -= density_is_in(n);
     if (n->state != ORDER_UNKNOWN)
         n->state = ORDER_PARKED;
 }

@@ -72,7 +72,7 @@ static uint64_t forgotten_by(const struct ghost *g, uint32_t now)
     return g->uses < 2 ? age * ONCE_OLDER : age;
 }
 
-static bool goes_before(const struct ghost *a, const struct ghost *b, uint32_t now)
+static bool ghost_goes_before(const struct ghost *a, const struct ghost *b, uint32_t now)
 {
     return a->kept != b->kept ? b->kept : forgotten_by(a, now) > forgotten_by(b, now);
 }
@@ -81,7 +81,7 @@ struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, uint32_t now, stru
 {
     struct ghost *set = set_of(t, hash), *at = &set[0];
     for (unsigned i = 0; i < WAYS && at->tag; i++)
-        if (!set[i].tag || goes_before(&set[i], at, now))
+        if (!set[i].tag || ghost_goes_before(&set[i], at, now))
             at = &set[i];
     *ret_gone = *at;
     *at = (struct ghost){.tag = tag_of(hash)};

@@ -27,7 +27,7 @@ uint32_t gone_print(uint64_t hash)
 }
 
 /* Another mix than the print's, so that a bucket's prints differ in all their bits. */
-static struct gone_entry *bucket(const struct gone_table *g, uint32_t print)
+static struct gone_entry *gone_bucket(const struct gone_table *g, uint32_t print)
 {
     const uint32_t mixed = (print ^ print >> 15) * 0x2c1b3c6du;
     return &g->entry[(size_t)((mixed ^ mixed >> 13) & g->mask) * WAYS];
@@ -35,7 +35,7 @@ static struct gone_entry *bucket(const struct gone_table *g, uint32_t print)
 
 uint32_t gone_put(struct gone_table *g, uint32_t print, uint32_t stamp)
 {
-    struct gone_entry *e = bucket(g, print), *oldest = e;
+    struct gone_entry *e = gone_bucket(g, print), *oldest = e;
     for (struct gone_entry *x = e; x < e + WAYS; x++) {
         if (x->stamp && x->print == print) {
             oldest = x;
@@ -51,7 +51,7 @@ uint32_t gone_put(struct gone_table *g, uint32_t print, uint32_t stamp)
 
 uint32_t gone_take(struct gone_table *g, uint32_t print)
 {
-    struct gone_entry *e = bucket(g, print);
+    struct gone_entry *e = gone_bucket(g, print);
     for (struct gone_entry *x = e; x < e + WAYS; x++) {
         if (x->stamp && x->print == print) {
             const uint32_t stamp = x->stamp;

@@ -19,7 +19,7 @@
 #define TRY      500u
 #define TRY_LONG 8000u
 
-static void add(float *sum, float over, uint32_t hits)
+static void guard_add(float *sum, float over, uint32_t hits)
 {
     *sum += (float)hits - *sum / over;
 }
@@ -49,7 +49,7 @@ static enum guard_order leader(const struct guard *g)
     return leads(g, other_than(best)) ? other_than(best) : GUARD_LEARNED;
 }
 
-static void look(struct guard *g)
+static void guard_look(struct guard *g)
 {
     const enum guard_order to = leader(g);
     if (g->order != GUARD_LEARNED && to == g->order) {
@@ -71,13 +71,13 @@ void guard_request(struct guard *g, uint32_t hits, uint32_t lru, uint32_t lru2)
 {
     const uint32_t would[GUARD_ORDERS] = {hits, lru, lru2};
     for (unsigned i = 0; i < GUARD_ORDERS; i++) {
-        add(&g->late[i], LATE, would[i]);
-        add(&g->long_run[i], LONG_RUN, would[i]);
+        guard_add(&g->late[i], LATE, would[i]);
+        guard_add(&g->long_run[i], LONG_RUN, would[i]);
     }
     if (g->order != GUARD_LEARNED && g->late[other_than(g->order)] > g->late[g->order] * OTHER_LEAD)
         back_to_learned(g, TRY);
     else if (g->stay > 0)
         g->stay--;
     else
-        look(g);
+        guard_look(g);
 }

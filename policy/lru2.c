@@ -82,7 +82,7 @@ static uint64_t whole_time(uint32_t low, uint64_t now)
 
 /* ---- the heap ---- */
 
-static bool goes_before(const struct lru2_block *a, const struct lru2_block *b)
+static bool lru2_goes_before(const struct lru2_block *a, const struct lru2_block *b)
 {
     if (a->before != b->before)
         return a->before < b->before;
@@ -96,7 +96,7 @@ static uint32_t meld(struct policy *p, uint32_t a, uint32_t b)
         return b;
     if (b == POLICY_NO_BLOCK)
         return a;
-    if (goes_before(&p->block[b], &p->block[a])) {
+    if (lru2_goes_before(&p->block[b], &p->block[a])) {
         const uint32_t t = a;
         a = b;
         b = t;
@@ -131,7 +131,7 @@ static uint32_t meld_children(struct policy *p, uint32_t first)
     return tree;
 }
 
-static void join(struct policy *p, uint32_t block)
+static void lru2_join(struct policy *p, uint32_t block)
 {
     struct lru2_block *b = &p->block[block];
     b->place = IN;
@@ -139,7 +139,7 @@ static void join(struct policy *p, uint32_t block)
     p->root[b->list] = meld(p, p->root[b->list], block);
 }
 
-static void leave(struct policy *p, uint32_t block, enum place place)
+static void lru2_leave(struct policy *p, uint32_t block, enum place place)
 {
     struct lru2_block *b = &p->block[block];
     if (b->place == IN) {
@@ -170,7 +170,7 @@ static void lru2_insert(struct policy *p, uint32_t block, const struct policy_hi
                             .print = print,
                             .depth = hint->depth < UINT16_MAX ? (uint16_t)hint->depth : UINT16_MAX,
                             .list = hint->list};
-    join(p, block);
+    lru2_join(p, block);
 }
 
 static void lru2_touch(struct policy *p, uint32_t block, uint64_t now_ms)
@@ -178,11 +178,11 @@ static void lru2_touch(struct policy *p, uint32_t block, uint64_t now_ms)
     struct lru2_block *b = &p->block[block];
     const bool in = b->place == IN;
     if (in)
-        leave(p, block, ASIDE);
+        lru2_leave(p, block, ASIDE);
     b->before = b->last;
     b->last = lru2_time(now_ms);
     if (in)
-        join(p, block);
+        lru2_join(p, block);
 }
 
 static void lru2_remove(struct policy *p, uint32_t block)
@@ -190,19 +190,19 @@ static void lru2_remove(struct policy *p, uint32_t block)
     const struct lru2_block *b = &p->block[block];
     if (b->place != UNKNOWN)
         gone_put(&p->ghosts, b->print, low_half(b->last));
-    leave(p, block, UNKNOWN);
+    lru2_leave(p, block, UNKNOWN);
 }
 
 static void lru2_park(struct policy *p, uint32_t block)
 {
-    leave(p, block, PARKED);
+    lru2_leave(p, block, PARKED);
 }
 
 static void lru2_unpark(struct policy *p, uint32_t block, uint64_t now_ms)
 {
     (void)now_ms;
     if (p->block[block].place == PARKED)
-        join(p, block);
+        lru2_join(p, block);
 }
 
 /* As its youngest would mean a use that there was not: it keeps its times. */
@@ -211,17 +211,17 @@ static void lru2_assign(struct policy *p, uint32_t block, uint8_t list, uint64_t
     (void)now_ms;
     const bool in = p->block[block].place == IN;
     if (in)
-        leave(p, block, ASIDE);
+        lru2_leave(p, block, ASIDE);
     p->block[block].list = list;
     if (in)
-        join(p, block);
+        lru2_join(p, block);
 }
 
 static void lru2_release(struct policy *p, uint32_t block, bool last)
 {
     (void)last;
     if (p->block[block].place == ASIDE)
-        join(p, block);
+        lru2_join(p, block);
 }
 
 static uint32_t lru2_victim(struct policy *p, uint8_t list, uint64_t now_ms,
@@ -230,7 +230,7 @@ static uint32_t lru2_victim(struct policy *p, uint8_t list, uint64_t now_ms,
     (void)now_ms;
     const uint32_t *root = &p->root[list];
     while (*root != POLICY_NO_BLOCK && !can_evict(ctx, *root))
-        leave(p, *root, ASIDE);
+        lru2_leave(p, *root, ASIDE);
     return *root;
 }
 

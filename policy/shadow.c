@@ -5,12 +5,12 @@
 
 #include "slots.h"
 
-static unsigned slot_of(const struct shadow *s, uint32_t then)
+static unsigned shadow_slot_of(const struct shadow *s, uint32_t then)
 {
     return slots_at(s->begin, s->slots, then);
 }
 
-static void merge(uint32_t *count, unsigned best, unsigned slots)
+static void shadow_merge(uint32_t *count, unsigned best, unsigned slots)
 {
     count[best] += count[best + 1];
     memmove(&count[best + 1], &count[best + 2], (slots - best - 2) * sizeof(*count));
@@ -19,9 +19,9 @@ static void merge(uint32_t *count, unsigned best, unsigned slots)
 /* The counts of slot `best` and the next, which have become one. */
 static void merge_counts(struct shadow *s, unsigned best)
 {
-    merge(s->used, best, s->slots);
-    merge(s->once, best, s->slots);
-    merge(s->before, best, s->slots);
+    shadow_merge(s->used, best, s->slots);
+    shadow_merge(s->once, best, s->slots);
+    shadow_merge(s->before, best, s->slots);
     s->slots--;
 }
 
@@ -54,22 +54,22 @@ static uint32_t before_of(const struct ghost *g)
 
 void shadow_begin(struct shadow *s, const struct ghost *g)
 {
-    const unsigned slot = slot_of(s, g->used);
+    const unsigned slot = shadow_slot_of(s, g->used);
     s->used[slot]++;
     if (g->uses < 2)
         s->once[slot]++;
     else
-        s->before[slot_of(s, before_of(g))]++;
+        s->before[shadow_slot_of(s, before_of(g))]++;
 }
 
 void shadow_end(struct shadow *s, const struct ghost *g)
 {
-    const unsigned slot = slot_of(s, g->used);
+    const unsigned slot = shadow_slot_of(s, g->used);
     s->used[slot]--;
     if (g->uses < 2)
         s->once[slot]--;
     else
-        s->before[slot_of(s, before_of(g))]--;
+        s->before[shadow_slot_of(s, before_of(g))]--;
 }
 
 /* Since when as many were used as there is room for; what room is left, if that is all. A slot

@@ -82,7 +82,7 @@ static uint64_t edge_ms(unsigned bucket)
 }
 
 /* SURVIVAL_BUCKETS: older than all are. */
-static unsigned bucket_of(const struct survival *s, uint64_t age_ms)
+static unsigned survival_bucket_of(const struct survival *s, uint64_t age_ms)
 {
     if (age_ms < 1u << FIRST_LOG2_MS)
         return 0;
@@ -169,7 +169,7 @@ static float *alive_of(struct survival *s, const struct slot *slot)
 }
 
 /* Uses of a class that began then are under way. */
-static void join(struct survival *s, const struct slot *slot, unsigned class, float weight)
+static void survival_join(struct survival *s, const struct slot *slot, unsigned class, float weight)
 {
     alive_of(s, slot)[class] += weight;
     set_add(some_of(s, slot), class);
@@ -205,7 +205,7 @@ static unsigned bucket_in(const struct survival *s, unsigned from, unsigned at, 
     return at == from || at == c->beside ? bucket : bucket_above(c, bucket);
 }
 
-static void pass(struct table *t, unsigned from, unsigned to, float uses)
+static void survival_pass(struct table *t, unsigned from, unsigned to, float uses)
 {
     for (unsigned i = from; i < to; i++)
         t->past[i] += uses;
@@ -229,7 +229,7 @@ static void class_pass(struct survival *s, unsigned class, float own, unsigned f
     if (!(all > 0))
         return;
     s->passing[class] = (struct passing){0};
-    pass(&s->table[class], from, to, all);
+    survival_pass(&s->table[class], from, to, all);
     if (at->beside != SURVIVAL_NONE) {
         s->passing[at->beside].beside += own;
         set_add(s->todo, at->beside);
@@ -256,7 +256,7 @@ static void slot_pass(struct survival *s, struct slot *slot, unsigned to)
     slot->bucket = to;
 }
 
-static void make_room(struct survival *s)
+static void survival_make_room(struct survival *s)
 {
     const unsigned best = slots_merge(s->begin_ms, s->slots, s->now_ms);
     struct slot *a = &s->slot[best], *b = a + 1;
@@ -267,7 +267,7 @@ static void make_room(struct survival *s)
     for (unsigned w = 0; w < s->words; w++)
         while (some[w]) {
             const unsigned class = w * 64 + set_take(&some[w]);
-            join(s, a, class, from[class]);
+            survival_join(s, a, class, from[class]);
             from[class] = 0;
         }
     uint32_t row = b->row;
@@ -289,10 +289,10 @@ void survival_tick(struct survival *s, uint64_t now_ms)
         const uint64_t end = i + 1 < s->slots ? s->begin_ms[i + 1] : now_ms;
         const uint64_t age = now_ms - (begin + (end - begin) / 2);
         if (slot->bucket < SURVIVAL_BUCKETS && age >= s->edge_ms[slot->bucket + 1])
-            slot_pass(s, slot, bucket_of(s, age));
+            slot_pass(s, slot, survival_bucket_of(s, age));
     }
     if (s->slots == SURVIVAL_SLOTS)
-        make_room(s);
+        survival_make_room(s);
     struct slot *slot = &s->slot[s->slots];
     *slot = (struct slot){.row = slot->row};
     s->begin_ms[s->slots++] = now_ms;
@@ -328,7 +328,7 @@ void survival_begin(struct survival *s, unsigned class, float weight)
 {
     if (!s->table[class].seen)
         see(s, class);
-    join(s, &s->slot[s->slots - 1], class, weight);
+    survival_join(s, &s->slot[s->slots - 1], class, weight);
     s->begun += weight;
     for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n)) {
         struct table *t = &s->table[n];
@@ -338,7 +338,7 @@ void survival_begin(struct survival *s, unsigned class, float weight)
     }
 }
 
-static void leave(struct survival *s, unsigned class, float weight, uint64_t then_ms)
+static void survival_leave(struct survival *s, unsigned class, float weight, uint64_t then_ms)
 {
     float *alive = &alive_of(s, slot_at(s, then_ms))[class];
     *alive = *alive > weight ? *alive - weight : 0;
@@ -347,10 +347,10 @@ static void leave(struct survival *s, unsigned class, float weight, uint64_t the
 void survival_end(struct survival *s, unsigned class, float weight, uint64_t then_ms,
                   uint64_t now_ms, bool hit)
 {
-    leave(s, class, weight, then_ms);
+    survival_leave(s, class, weight, then_ms);
     if (!hit)
         return;
-    const unsigned bucket = bucket_of(s, now_ms - then_ms);
+    const unsigned bucket = survival_bucket_of(s, now_ms - then_ms);
     if (bucket == SURVIVAL_BUCKETS) /* it was counted as one that outlived all */
         return;
     for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n))
@@ -361,8 +361,8 @@ void survival_move(struct survival *s, unsigned from, unsigned to, float weight,
 {
     if (!s->table[to].seen)
         see(s, to);
-    leave(s, from, weight, then_ms);
-    join(s, slot_at(s, then_ms), to, weight);
+    survival_leave(s, from, weight, then_ms);
+    survival_join(s, slot_at(s, then_ms), to, weight);
 }
 
 /* The chances that are believed in before anything of the class is seen. */
@@ -485,7 +485,7 @@ void survival_learn(struct survival *s)
 
 float survival_score(const struct survival *s, unsigned class, uint64_t age_ms)
 {
-    const unsigned i = bucket_of(s, age_ms);
+    const unsigned i = survival_bucket_of(s, age_ms);
     const float *score = s->score[class].at;
     if (i == SURVIVAL_BUCKETS) /* of older ones nothing is known: it falls as with LRU */
         return score[i] * ((float)s->edge_ms[i] / (float)age_ms);
@@ -498,7 +498,7 @@ float survival_chance(const struct survival *s, unsigned class, uint64_t age_ms,
     const struct table *t = &s->table[class];
     const float end = (float)(age_ms + for_ms);
     float at = (float)age_ms, none = 1;
-    for (unsigned i = bucket_of(s, age_ms); i < SURVIVAL_BUCKETS && at < end; i++) {
+    for (unsigned i = survival_bucket_of(s, age_ms); i < SURVIVAL_BUCKETS && at < end; i++) {
         const float edge = (float)s->edge_ms[i + 1], to = edge < end ? edge : end;
         none *= 1 - t->chance[i] * (to - at) * s->per_ms[i];
         at = to;

@@ -33,7 +33,7 @@ static struct twoq_queue *queue_of(struct twoq *t, uint32_t block)
     return &t->queue[b->list][b->queue];
 }
 
-static void count(struct twoq *t, uint32_t block, int32_t more)
+static void twoq_count(struct twoq *t, uint32_t block, int32_t more)
 {
     queue_of(t, block)->n += (uint32_t)more;
     t->n += (uint32_t)more;
@@ -60,13 +60,13 @@ static void unlink_block(struct twoq *t, uint32_t block)
 }
 
 /* Out of the order and out of the count, wherever it is. */
-static void leave(struct twoq *t, uint32_t block)
+static void twoq_leave(struct twoq *t, uint32_t block)
 {
     const struct twoq_block *b = &t->block[block];
     if (b->place == TWOQ_IN)
         unlink_block(t, block);
     if (b->place == TWOQ_IN || b->place == TWOQ_ASIDE)
-        count(t, block, -1);
+        twoq_count(t, block, -1);
 }
 
 void twoq_enter(struct twoq *t, uint32_t block, const struct policy_hint *hint, unsigned queue)
@@ -80,7 +80,7 @@ void twoq_enter(struct twoq *t, uint32_t block, const struct policy_hint *hint, 
     const bool behind = above && parent == t->last && above->place == TWOQ_IN &&
                         above->list == hint->list && above->queue == queue;
     link_behind(t, block, behind ? parent : POLICY_NO_BLOCK);
-    count(t, block, 1);
+    twoq_count(t, block, 1);
     t->last = block;
 }
 
@@ -88,12 +88,12 @@ void twoq_move(struct twoq *t, uint32_t block, unsigned queue)
 {
     struct twoq_block *b = &t->block[block];
     const bool in = b->place == TWOQ_IN, counts = in || b->place == TWOQ_ASIDE;
-    leave(t, block);
+    twoq_leave(t, block);
     b->queue = queue & 1u;
     if (in)
         link_behind(t, block, POLICY_NO_BLOCK);
     if (counts)
-        count(t, block, 1);
+        twoq_count(t, block, 1);
 }
 
 void twoq_aside(struct twoq *t, uint32_t block)
@@ -104,13 +104,13 @@ void twoq_aside(struct twoq *t, uint32_t block)
 
 void twoq_forget(struct twoq *t, uint32_t block)
 {
-    leave(t, block);
+    twoq_leave(t, block);
     t->block[block].place = TWOQ_UNKNOWN;
 }
 
 void twoq_park(struct twoq *t, uint32_t block)
 {
-    leave(t, block);
+    twoq_leave(t, block);
     t->block[block].place = TWOQ_PARKED;
 }
 
@@ -120,19 +120,19 @@ void twoq_unpark(struct twoq *t, uint32_t block, unsigned queue)
         return;
     t->block[block].queue = queue & 1u;
     link_behind(t, block, POLICY_NO_BLOCK);
-    count(t, block, 1);
+    twoq_count(t, block, 1);
 }
 
 void twoq_assign(struct twoq *t, uint32_t block, uint8_t list)
 {
     struct twoq_block *b = &t->block[block];
     const bool in = b->place == TWOQ_IN, counts = in || b->place == TWOQ_ASIDE;
-    leave(t, block);
+    twoq_leave(t, block);
     b->list = list;
     if (in)
         link_behind(t, block, POLICY_NO_BLOCK);
     if (counts)
-        count(t, block, 1);
+        twoq_count(t, block, 1);
 }
 
 void twoq_release(struct twoq *t, uint32_t block, bool last)

@@ -35,7 +35,7 @@ struct bench {
     uint8_t keys[BLOCKS_MAX * KVC_KEY_BYTES];
 };
 
-static int fail(const struct bench *b, const char *what, int rc)
+static int c_loads_fail(const struct bench *b, const char *what, int rc)
 {
     fprintf(stderr, "c_loads: %s: %s: %s\n", what, kvc_error_name(rc), kvc_last_error(b->kvc));
     return 1;
@@ -98,7 +98,7 @@ static int read_keys(struct bench *b, const char *keys)
     return 0;
 }
 
-static int read_pages(struct bench *b, const char *line)
+static int c_loads_read_pages(struct bench *b, const char *line)
 {
     json_error_t error;
     json_t *numbers = json_loads(line, 0, &error);
@@ -109,7 +109,7 @@ static int read_pages(struct bench *b, const char *line)
     return is_right ? 0 : bad("as many numbers of pages as blocks were expected");
 }
 
-static int open_all(struct bench *b, const char *socket)
+static int c_loads_open_all(struct bench *b, const char *socket)
 {
     const struct kvc_options o = {
         .socket = socket, .name = "c_loads", .must_connect = true, .timeout_ms = 60000};
@@ -118,7 +118,7 @@ static int open_all(struct bench *b, const char *socket)
         rc = kvc_ns_open(b->kvc, &b->ns_spec, &b->ns);
     if (rc == 0)
         rc = kvc_gpu_open(b->kvc, "host", &b->host);
-    return rc < 0 ? fail(b, "open", rc) : 0;
+    return rc < 0 ? c_loads_fail(b, "open", rc) : 0;
 }
 
 static int read_all(struct bench *b, json_t *line)
@@ -139,12 +139,12 @@ static int read_all(struct bench *b, json_t *line)
     int rc = read_regions(b, regions);
     if (rc == 0)
         rc = read_keys(b, keys);
-    return rc == 0 ? open_all(b, socket) : rc;
+    return rc == 0 ? c_loads_open_all(b, socket) : rc;
 }
 
 /* ---- loads ---- */
 
-static uint64_t now_ns(void)
+static uint64_t c_loads_now_ns(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -182,28 +182,28 @@ static int load_ticket(struct bench *b, const uint8_t *ticket)
 }
 
 /* The hold is the scheduler's part. */
-static int load(struct bench *b, const char *line, bool is_checked)
+static int c_loads_load(struct bench *b, const char *line, bool is_checked)
 {
-    if (read_pages(b, line) != 0)
+    if (c_loads_read_pages(b, line) != 0)
         return 1;
     const struct kvc_seq seq = {.tokens = b->blocks * b->ns_spec.group[0].block_tokens,
                                 .group = {{.keys = b->keys, .n = b->blocks}}};
     struct kvc_hold *hold = NULL;
     int rc = kvc_acquire(b->ns, &seq, NULL, &hold);
     if (rc < 0)
-        return fail(b, "acquire", rc);
+        return c_loads_fail(b, "acquire", rc);
     if (hold->group[0].n != b->blocks) {
         fprintf(stderr, "c_loads: %u of %u blocks are cached\n", hold->group[0].n, b->blocks);
         kvc_release(b->kvc, &hold);
         return 1;
     }
-    const uint64_t began = now_ns();
+    const uint64_t began = c_loads_now_ns();
     rc = load_ticket(b, hold->ticket);
-    const uint64_t ns = now_ns() - began;
+    const uint64_t ns = c_loads_now_ns() - began;
     const bool is_right = rc < 0 || !is_checked || pages_match(b, hold);
     kvc_release(b->kvc, &hold);
     if (rc < 0)
-        return fail(b, "load", rc);
+        return c_loads_fail(b, "load", rc);
     if (!is_right) {
         fprintf(stderr, "c_loads: wrong bytes were loaded\n");
         return 1;
@@ -221,7 +221,7 @@ int main(void)
     json_t *what = getline(&line, &room, stdin) > 0 ? json_loads(line, 0, &error) : NULL;
     int rc = what == NULL ? bad("a line of JSON was expected") : read_all(&b, what);
     for (bool is_first = true; rc == 0 && getline(&line, &room, stdin) > 0; is_first = false)
-        rc = load(&b, line, is_first);
+        rc = c_loads_load(&b, line, is_first);
     kvc_close(&b.kvc); /* and what belongs to it */
     json_decref(what);
     free(line);

@@ -31,13 +31,13 @@ struct files {
     uint64_t ring_blocks, ring_at;
 };
 
-static int fail(const char *what)
+static int disk_files_fail(const char *what)
 {
     say_error("files: %s: %s", what, strerror(errno));
     return BENCH_FAILED;
 }
 
-static void close_it(struct disk_peer *peer)
+static void disk_files_close_it(struct disk_peer *peer)
 {
     struct files *files = peer->state;
     if (files) {
@@ -63,7 +63,7 @@ static int make_ring(struct files *files, const struct disk_plan *plan)
     return 0;
 }
 
-static int open_it(struct disk_peer *peer)
+static int disk_files_open_it(struct disk_peer *peer)
 {
     struct files *files = calloc(1, sizeof(*files));
     if (!files) {
@@ -77,7 +77,7 @@ static int open_it(struct disk_peer *peer)
         return BENCH_FAILED;
     files->dir = open(peer->plan->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (files->dir < 0)
-        return fail(peer->plan->dir);
+        return disk_files_fail(peer->plan->dir);
     for (uint32_t i = 0; i < peer->plan->threads; i++) {
         files->target[i] = perf_private_memory(peer->plan->block_bytes);
         if (!files->target[i])
@@ -86,7 +86,7 @@ static int open_it(struct disk_peer *peer)
     return 0;
 }
 
-static void name_of(uint64_t index, char name[32])
+static void disk_files_name_of(uint64_t index, char name[32])
 {
     snprintf(name, 32, "block-%016" PRIx64, index);
 }
@@ -96,18 +96,18 @@ static void name_of(uint64_t index, char name[32])
 static int drop_pages(const struct files *files, uint64_t index)
 {
     char name[32];
-    name_of(index, name);
+    disk_files_name_of(index, name);
     int fd = openat(files->dir, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? 0 : fail("opening a block to write it back");
+        return errno == ENOENT ? 0 : disk_files_fail("opening a block to write it back");
     int rc = 0;
     if (sync_file_range(fd, 0, 0,
                         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                             SYNC_FILE_RANGE_WAIT_AFTER) != 0)
-        rc = fail("sync_file_range");
+        rc = disk_files_fail("sync_file_range");
     errno = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     if (errno != 0)
-        rc = fail("posix_fadvise");
+        rc = disk_files_fail("posix_fadvise");
     close(fd);
     return rc;
 }
@@ -130,52 +130,53 @@ static int write_file(const struct disk_peer *peer, int fd, const uint8_t *from)
     for (uint64_t done = 0; done < peer->plan->block_bytes;) {
         ssize_t n = write(fd, from + done, peer->plan->block_bytes - done);
         if (n < 0)
-            return fail("writing");
+            return disk_files_fail("writing");
         done += (uint64_t)n;
     }
     if (peer->plan->sync)
-        return fdatasync(fd) != 0 ? fail("fdatasync") : 0;
+        return fdatasync(fd) != 0 ? disk_files_fail("fdatasync") : 0;
     if (files->ring && sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE) != 0)
-        return fail("sync_file_range");
+        return disk_files_fail("sync_file_range");
     return 0;
 }
 
-static int put(struct disk_peer *peer, uint32_t thread, uint64_t index)
+static int disk_files_put(struct disk_peer *peer, uint32_t thread, uint64_t index)
 {
     struct files *files = peer->state;
     char new[32], name[32];
     snprintf(new, sizeof(new), "new-%u", thread);
-    name_of(index, name);
+    disk_files_name_of(index, name);
     int fd = openat(files->dir, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | files->direct, 0600);
     if (fd < 0)
-        return fail("creating");
+        return disk_files_fail("creating");
     int rc = write_file(peer, fd, peer->buffer[thread]);
     close(fd);
     if (rc == 0 && renameat(files->dir, new, files->dir, name) != 0)
-        rc = fail("renaming");
+        rc = disk_files_fail("renaming");
     if (rc == 0 && peer->plan->sync && fsync(files->dir) != 0)
-        rc = fail("fsync of the directory");
+        rc = disk_files_fail("fsync of the directory");
     return rc == 0 ? into_cache(files, index) : rc;
 }
 
-static int evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
+static int disk_files_evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
 {
     const struct files *files = peer->state;
     char name[32];
     (void)thread;
-    name_of(index, name);
-    return unlinkat(files->dir, name, 0) != 0 ? fail("unlinking") : 0;
+    disk_files_name_of(index, name);
+    return unlinkat(files->dir, name, 0) != 0 ? disk_files_fail("unlinking") : 0;
 }
 
-static int get(struct disk_peer *peer, uint32_t thread, uint64_t index, const uint8_t **ret_data)
+static int disk_files_get(struct disk_peer *peer, uint32_t thread, uint64_t index,
+                          const uint8_t **ret_data)
 {
     struct files *files = peer->state;
     uint64_t done = 0;
     char name[32];
-    name_of(index, name);
+    disk_files_name_of(index, name);
     int fd = openat(files->dir, name, O_RDONLY | O_CLOEXEC | files->direct);
     if (fd < 0)
-        return fail("opening a block");
+        return disk_files_fail("opening a block");
     if (!files->direct) /* all of it at once, not as much as read-ahead dares */
         posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
     while (done < peer->plan->block_bytes) {
@@ -186,19 +187,20 @@ static int get(struct disk_peer *peer, uint32_t thread, uint64_t index, const ui
     }
     close(fd);
     if (done < peer->plan->block_bytes)
-        return fail("reading a block");
+        return disk_files_fail("reading a block");
     *ret_data = files->target[thread];
     return into_cache(files, index);
 }
 
-static int settle(struct disk_peer *peer)
+static int disk_files_settle(struct disk_peer *peer)
 {
     const struct files *files = peer->state;
-    return syncfs(files->dir) != 0 ? fail("syncfs") : 0;
+    return syncfs(files->dir) != 0 ? disk_files_fail("syncfs") : 0;
 }
 
-#define OPERATIONS \
-    .open = open_it, .put = put, .evict = evict, .get = get, .settle = settle, .close = close_it
+#define OPERATIONS                                                                \
+    .open = disk_files_open_it, .put = disk_files_put, .evict = disk_files_evict, \
+    .get = disk_files_get, .settle = disk_files_settle, .close = disk_files_close_it
 
 const struct disk_ops disk_files = {
     .name = "file per block",

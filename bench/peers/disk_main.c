@@ -108,7 +108,7 @@ static int opt_peers(struct run *run, const char *text)
     return pick("peers", text, names, DISK_PEERS, run->peer);
 }
 
-static int take_count(const char *name, uint64_t max, uint32_t *ret)
+static int disk_main_take_count(const char *name, uint64_t max, uint32_t *ret)
 {
     uint64_t count = 0;
     int rc = opt_count(name, optarg, 1, max, &count);
@@ -117,7 +117,7 @@ static int take_count(const char *name, uint64_t max, uint32_t *ret)
     return rc;
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int disk_main_take_option(void *ctx, int c, char **argv)
 {
     struct run *run = ctx;
     switch (c) {
@@ -136,7 +136,7 @@ static int take_option(void *ctx, int c, char **argv)
     case 'b':
         return opt_bytes("block-bytes", optarg, 4096, KVC_BLOCK_BYTES_MAX, &run->plan.block_bytes);
     case 't':
-        return take_count("threads", DISK_THREADS_MAX, &run->plan.threads);
+        return disk_main_take_count("threads", DISK_THREADS_MAX, &run->plan.threads);
     case 'r':
         return opt_count("rounds", optarg, 1, DISK_ROUNDS_MAX, &run->rounds);
     case 'D':
@@ -161,7 +161,7 @@ static int take_option(void *ctx, int c, char **argv)
     }
 }
 
-static int check_args(struct run *run)
+static int disk_main_check_args(struct run *run)
 {
     struct disk_plan *plan = &run->plan;
     struct statvfs fs;
@@ -177,7 +177,7 @@ static int check_args(struct run *run)
     return 0;
 }
 
-static int parse(struct run *run, int argc, char **argv)
+static int disk_main_parse(struct run *run, int argc, char **argv)
 {
     static const struct option options[] = {{"peers", required_argument, NULL, 'p'},
                                             {"settings", required_argument, NULL, 's'},
@@ -194,10 +194,11 @@ static int parse(struct run *run, int argc, char **argv)
                                             {"table", no_argument, NULL, 'T'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, take_option, run);
+    const int rc = opt_each(argc, argv, options, help, NULL, disk_main_take_option, run);
     if (rc != 0)
         return rc;
-    return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : check_args(run);
+    return optind < argc ? say_usage("'%s' is not understood", argv[optind])
+                         : disk_main_check_args(run);
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
@@ -207,14 +208,15 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return at->level == 0 ? 0 : remove(path);
 }
 
-static void on_signal(int number)
+static void disk_main_on_signal(int number)
 {
     stopped_by = number;
     if (measuring > 0)
         kill(measuring, SIGTERM);
 }
 
-static int in_child(struct run *run, const struct disk_ops *ops, struct disk_result *result)
+static int disk_main_in_child(struct run *run, const struct disk_ops *ops,
+                              struct disk_result *result)
 {
     fflush(NULL);
     pid_t pid = fork();
@@ -248,7 +250,7 @@ static int one_turn(struct run *run, size_t peer, size_t setting)
         return 0;
     }
     run->plan.sync = setting == 0;
-    int rc = in_child(run, ops, result);
+    int rc = disk_main_in_child(run, ops, result);
     if (rc == 0) {
         result->measured = true;
         return 0;
@@ -276,7 +278,7 @@ static int all_rounds(struct run *run)
     return stopped_by ? 128 + stopped_by : code;
 }
 
-static void report(const struct run *run)
+static void disk_main_report(const struct run *run)
 {
     struct disk_report report = {.plan = &run->plan, .results = run->results};
     for (size_t i = 0; i < DISK_PEERS; i++) {
@@ -293,7 +295,7 @@ static void report(const struct run *run)
         disk_report_table(run->json ? stderr : stdout, &report);
 }
 
-static int make_directory(struct run *run)
+static int disk_main_make_directory(struct run *run)
 {
     char here[PATH_MAX];
     if (!realpath(run->disk, here)) {
@@ -325,9 +327,9 @@ int main(int argc, char **argv)
                       .data_set = UINT64_C(4) << 30,
                       .rounds = 3,
                       .disk = "."};
-    int rc = parse(&run, argc, argv);
+    int rc = disk_main_parse(&run, argc, argv);
     if (rc == 0)
-        rc = make_directory(&run);
+        rc = disk_main_make_directory(&run);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     run.plan.dir = run.dir;
@@ -338,14 +340,14 @@ int main(int argc, char **argv)
         rmdir(run.dir);
         return BENCH_FAILED;
     }
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = disk_main_on_signal};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     rc = all_rounds(&run);
     if (!stopped_by)
-        report(&run);
+        disk_main_report(&run);
     rmdir(run.dir);
     munmap(run.results, sizeof(*run.results));
     return rc;

@@ -98,7 +98,7 @@ static int get_one(struct hand *hand, uint64_t i)
     return 0;
 }
 
-static void *work(void *arg)
+static void *disk_measure_work(void *arg)
 {
     struct hand *hand = arg;
     struct turn *turn = hand->turn;
@@ -114,7 +114,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-static uint64_t cpu_ns(const struct disk_peer *peer)
+static uint64_t disk_measure_cpu_ns(const struct disk_peer *peer)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -156,7 +156,7 @@ static int run_phase(struct turn *turn, enum phase phase, uint64_t count, struct
     uint64_t begun = now_ns();
     for (; running < turn->peer.plan->threads; running++) {
         hands[running] = (struct hand){.turn = turn, .number = running};
-        if (pthread_create(&hands[running].thread, NULL, work, &hands[running]) != 0) {
+        if (pthread_create(&hands[running].thread, NULL, disk_measure_work, &hands[running]) != 0) {
             say_error("no thread to work with");
             atomic_store(&turn->trouble, BENCH_FAILED);
             break;
@@ -187,10 +187,10 @@ static int puts_timed(struct turn *turn, struct disk_result *result)
     int rc = run_phase(turn, FILL, plan->blocks, NULL, &seconds);
     if (rc == 0)
         rc = accepted(turn, &before);
-    uint64_t cpu = cpu_ns(&turn->peer), disk = written(&turn->peer);
+    uint64_t cpu = disk_measure_cpu_ns(&turn->peer), disk = written(&turn->peer);
     if (rc == 0)
         rc = run_phase(turn, PUT, plan->puts, &result->put, &seconds);
-    cpu = cpu_ns(&turn->peer) - cpu;
+    cpu = disk_measure_cpu_ns(&turn->peer) - cpu;
     disk = written(&turn->peer) - disk;
     if (rc == 0)
         rc = accepted(turn, &after);
@@ -218,14 +218,14 @@ static int gets_timed(struct turn *turn, struct disk_result *result)
                   atomic_load(&turn->wrong_bytes));
         return BENCH_WRONG;
     }
-    uint64_t cpu = cpu_ns(&turn->peer);
+    uint64_t cpu = disk_measure_cpu_ns(&turn->peer);
     if (rc == 0)
         rc = run_phase(turn, GET, plan->blocks, &result->get, &seconds);
     uint64_t missed = atomic_load(&turn->missed);
     double bytes = (double)(plan->blocks - missed) * (double)plan->block_bytes;
     result->value[D_GET][result->rounds] = bytes / seconds;
     result->value[D_GET_CPU][result->rounds] =
-        bytes > 0 ? (double)(cpu_ns(&turn->peer) - cpu) / bytes : 0;
+        bytes > 0 ? (double)(disk_measure_cpu_ns(&turn->peer) - cpu) / bytes : 0;
     result->value[D_MISSED][result->rounds] = (double)missed / (double)plan->blocks;
     return rc;
 }

@@ -28,14 +28,14 @@ struct ours {
     struct seat seat[DISK_THREADS_MAX];
 };
 
-static int fail(struct kvc *kvc, int error, const char *call)
+static int disk_ours_fail(struct kvc *kvc, int error, const char *call)
 {
     const char *text = kvc_last_error(kvc);
     say_error("%s: %s: %s", call, kvc_error_name(error), text[0] ? text : kvc_error_text(error));
     return say_exit_code(error);
 }
 
-static void close_it(struct disk_peer *peer)
+static void disk_ours_close_it(struct disk_peer *peer)
 {
     struct ours *ours = peer->state;
     for (uint32_t i = 0; ours && i < peer->plan->threads; i++)
@@ -57,10 +57,10 @@ static int open_seat(struct disk_peer *peer, uint32_t thread)
     uint64_t staging = 0;
     int rc = kvc_open(&options, &seat->kvc);
     if (rc < 0)
-        return fail(seat->kvc, rc, "connecting");
+        return disk_ours_fail(seat->kvc, rc, "connecting");
     rc = perf_ns_open(seat->kvc, peer->plan->block_bytes, "peerdisk", &seat->ns);
     if (rc < 0)
-        return fail(seat->kvc, rc, "opening a namespace");
+        return disk_ours_fail(seat->kvc, rc, "opening a namespace");
     peer->buffer[thread] = kvc_staging(seat->kvc, &staging);
     if (peer->buffer[thread] && staging >= peer->plan->block_bytes)
         return 0;
@@ -68,7 +68,7 @@ static int open_seat(struct disk_peer *peer, uint32_t thread)
     return BENCH_FAILED;
 }
 
-static int open_it(struct disk_peer *peer)
+static int disk_ours_open_it(struct disk_peer *peer)
 {
     const struct disk_plan *plan = peer->plan;
     struct rig_options options = {.daemon_path = plan->daemon_path, .store_in = plan->dir};
@@ -94,19 +94,19 @@ static int open_it(struct disk_peer *peer)
     return rc;
 }
 
-static void key_of(uint64_t index, uint8_t key[KVC_KEY_BYTES])
+static void disk_ours_key_of(uint64_t index, uint8_t key[KVC_KEY_BYTES])
 {
     perf_key(UINT64_C(0x6469736b), index, key);
 }
 
-static int put(struct disk_peer *peer, uint32_t thread, uint64_t index)
+static int disk_ours_put(struct disk_peer *peer, uint32_t thread, uint64_t index)
 {
     const struct ours *ours = peer->state;
     const struct seat *seat = &ours->seat[thread];
     struct timespec pause = {.tv_nsec = 1000000};
     uint8_t key[KVC_KEY_BYTES], status = KVC_ST_FULL;
     uint64_t offset = 0;
-    key_of(index, key);
+    disk_ours_key_of(index, key);
     struct kvc_blocks blocks = {
         .keys = key, .n = 1, .flags = peer->plan->sync ? (unsigned)KVC_F_DURABLE : 0};
     for (int tries = 0; status == KVC_ST_FULL && tries < FULL_TRIES; tries++) {
@@ -114,35 +114,36 @@ static int put(struct disk_peer *peer, uint32_t thread, uint64_t index)
             nanosleep(&pause, NULL);
         int rc = kvc_store(seat->ns, &blocks, &offset, NULL, 0, &status);
         if (rc < 0)
-            return fail(seat->kvc, rc, "store");
+            return disk_ours_fail(seat->kvc, rc, "store");
     }
     return status == KVC_ST_EXISTS ? 0 : perf_statuses(&status, 1);
 }
 
-static int evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
+static int disk_ours_evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
 {
     const struct ours *ours = peer->state;
     const struct seat *seat = &ours->seat[thread];
     uint8_t key[KVC_KEY_BYTES];
     if (!peer->plan->sync)
         return 0;
-    key_of(index, key);
+    disk_ours_key_of(index, key);
     struct kvc_evict_filter filter = {.ns = kvc_ns_id(seat->ns), .key = key};
     struct kvc_evicted evicted;
     int rc = kvc_evict(seat->kvc, &filter, &evicted);
-    return rc < 0 ? fail(seat->kvc, rc, "evict") : 0;
+    return rc < 0 ? disk_ours_fail(seat->kvc, rc, "evict") : 0;
 }
 
-static int get(struct disk_peer *peer, uint32_t thread, uint64_t index, const uint8_t **ret_data)
+static int disk_ours_get(struct disk_peer *peer, uint32_t thread, uint64_t index,
+                         const uint8_t **ret_data)
 {
     struct ours *ours = peer->state;
     struct seat *seat = &ours->seat[thread];
     uint8_t key[KVC_KEY_BYTES];
-    key_of(index, key);
+    disk_ours_key_of(index, key);
     struct kvc_seq seq = {.tokens = BLOCK_TOKENS, .group = {{.keys = key, .n = 1}}};
     int rc = kvc_acquire(seat->ns, &seq, NULL, &seat->hold);
     if (rc < 0)
-        return fail(seat->kvc, rc, "acquire");
+        return disk_ours_fail(seat->kvc, rc, "acquire");
     if (seat->hold->group[0].n == 1) {
         *ret_data = seat->hold->group[0].block[0].data;
         return 0;
@@ -161,26 +162,26 @@ static int accepted(struct disk_peer *peer, uint64_t *ret_bytes)
 {
     const struct ours *ours = peer->state;
     int rc = perf_stat(ours->seat[0].kvc, "nvme.bytes_accepted", ret_bytes);
-    return rc < 0 ? fail(ours->seat[0].kvc, rc, "stats") : 0;
+    return rc < 0 ? disk_ours_fail(ours->seat[0].kvc, rc, "stats") : 0;
 }
 
-static int settle(struct disk_peer *peer)
+static int disk_ours_settle(struct disk_peer *peer)
 {
     const struct ours *ours = peer->state;
     int rc = perf_drain(ours->seat[0].kvc);
-    return rc < 0 ? fail(ours->seat[0].kvc, rc, "drain") : 0;
+    return rc < 0 ? disk_ours_fail(ours->seat[0].kvc, rc, "drain") : 0;
 }
 
 const struct disk_ops disk_ours = {
     .name = "kvcache-daemon",
     .settings = "defaults; host memory of half of what is given; a session per thread, blocks read "
                 "in place; synced: stored with KVC_F_DURABLE, the oldest evicted by name",
-    .open = open_it,
-    .put = put,
-    .evict = evict,
-    .get = get,
+    .open = disk_ours_open_it,
+    .put = disk_ours_put,
+    .evict = disk_ours_evict,
+    .get = disk_ours_get,
     .done = done,
     .accepted = accepted,
-    .settle = settle,
-    .close = close_it,
+    .settle = disk_ours_settle,
+    .close = disk_ours_close_it,
 };

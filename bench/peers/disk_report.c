@@ -31,7 +31,8 @@ static struct cell cell_of(const struct disk_report *report, size_t peer, size_t
                          .ours = peer > 0 && ours->measured ? ours : NULL};
 }
 
-static struct out_metric line_of(const struct cell *cell, const char *metric, const char *unit)
+static struct out_metric disk_report_line_of(const struct cell *cell, const char *metric,
+                                             const char *unit)
 {
     const struct disk_report *report = cell->report;
     const struct disk_plan *plan = report->plan;
@@ -50,7 +51,7 @@ static struct out_metric line_of(const struct cell *cell, const char *metric, co
 static void json_value(const struct cell *cell, const char *metric, const char *unit, double value,
                        double ours)
 {
-    struct out_metric line = line_of(cell, metric, unit);
+    struct out_metric line = disk_report_line_of(cell, metric, unit);
     line.value = value;
     if (cell->ours && ours > 0) {
         line.limit_what = "kvcache-daemon";
@@ -101,7 +102,7 @@ static void json_one(FILE *to, const struct cell *cell)
         json_cell(cell);
         return;
     }
-    struct out_metric line = line_of(cell, "not_measured", "");
+    struct out_metric line = disk_report_line_of(cell, "not_measured", "");
     line.keys[2] = (struct out_key){.key = "reason", .text = cell->result->reason};
     line.value = 1;
     out_json(&line);

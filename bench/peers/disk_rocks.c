@@ -23,7 +23,7 @@ struct rocks {
     rocksdb_pinnableslice_t *slice[DISK_THREADS_MAX];
 };
 
-static void close_it(struct disk_peer *peer)
+static void disk_rocks_close_it(struct disk_peer *peer)
 {
     struct rocks *rocks = peer->state;
     if (!rocks)
@@ -39,7 +39,7 @@ static void close_it(struct disk_peer *peer)
     peer->state = NULL;
 }
 
-static void set_options(struct rocks *rocks, const struct disk_plan *plan)
+static void disk_rocks_set_options(struct rocks *rocks, const struct disk_plan *plan)
 {
     rocksdb_options_t *o = rocks->options;
     rocksdb_options_set_create_if_missing(o, 1);
@@ -65,7 +65,7 @@ static void set_options(struct rocks *rocks, const struct disk_plan *plan)
     rocksdb_writeoptions_disable_WAL(rocks->write, !plan->sync);
 }
 
-static int open_it(struct disk_peer *peer)
+static int disk_rocks_open_it(struct disk_peer *peer)
 {
     struct rocks *rocks = calloc(1, sizeof(*rocks));
     char *error = NULL;
@@ -83,34 +83,34 @@ static int open_it(struct disk_peer *peer)
     rocks->write = rocksdb_writeoptions_create();
     rocks->read = rocksdb_readoptions_create();
     rocksdb_readoptions_set_verify_checksums(rocks->read, 0);
-    set_options(rocks, peer->plan);
+    disk_rocks_set_options(rocks, peer->plan);
     rocks->db = rocksdb_open(rocks->options, peer->plan->dir, &error);
     return error ? rocks_fail("opening", error) : 0;
 }
 
 /* Old first, so that files of old blocks become garbage as a whole. */
-static void key_of(uint64_t index, char key[8])
+static void disk_rocks_key_of(uint64_t index, char key[8])
 {
     for (int i = 0; i < 8; i++)
         key[i] = (char)(index >> (56 - 8 * i));
 }
 
-static int put(struct disk_peer *peer, uint32_t thread, uint64_t index)
+static int disk_rocks_put(struct disk_peer *peer, uint32_t thread, uint64_t index)
 {
     const struct rocks *rocks = peer->state;
     char *error = NULL, key[8];
-    key_of(index, key);
+    disk_rocks_key_of(index, key);
     rocksdb_put(rocks->db, rocks->write, key, sizeof(key), (const char *)peer->buffer[thread],
                 peer->plan->block_bytes, &error);
     return error ? rocks_fail("put", error) : 0;
 }
 
-static int evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
+static int disk_rocks_evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
 {
     const struct rocks *rocks = peer->state;
     char *error = NULL, key[8];
     (void)thread;
-    key_of(index, key);
+    disk_rocks_key_of(index, key);
     /* Not synced: a block that comes back after a crash does no harm. */
     rocksdb_writeoptions_t *write = rocksdb_writeoptions_create();
     rocksdb_writeoptions_disable_WAL(write, !peer->plan->sync);
@@ -119,12 +119,13 @@ static int evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
     return error ? rocks_fail("delete", error) : 0;
 }
 
-static int get(struct disk_peer *peer, uint32_t thread, uint64_t index, const uint8_t **ret_data)
+static int disk_rocks_get(struct disk_peer *peer, uint32_t thread, uint64_t index,
+                          const uint8_t **ret_data)
 {
     struct rocks *rocks = peer->state;
     char *error = NULL, key[8];
     size_t bytes = 0;
-    key_of(index, key);
+    disk_rocks_key_of(index, key);
     rocks->slice[thread] = rocksdb_get_pinned(rocks->db, rocks->read, key, sizeof(key), &error);
     if (error || !rocks->slice[thread])
         return rocks_fail("get", error);
@@ -142,7 +143,7 @@ static void done(struct disk_peer *peer, uint32_t thread)
     rocks->slice[thread] = NULL;
 }
 
-static int settle(struct disk_peer *peer)
+static int disk_rocks_settle(struct disk_peer *peer)
 {
     const struct rocks *rocks = peer->state;
     char *error = NULL;
@@ -160,11 +161,11 @@ const struct disk_ops disk_rocksdb = {
         "take half the memory, a block cache of a quarter; synced: WAL with sync, else no "
         "WAL; no compression; no checksums when reading; values where get_pinned puts them; "
         "malloc keeps its pages, and takes large ones",
-    .open = open_it,
-    .put = put,
-    .evict = evict,
-    .get = get,
+    .open = disk_rocks_open_it,
+    .put = disk_rocks_put,
+    .evict = disk_rocks_evict,
+    .get = disk_rocks_get,
     .done = done,
-    .settle = settle,
-    .close = close_it,
+    .settle = disk_rocks_settle,
+    .close = disk_rocks_close_it,
 };

@@ -21,13 +21,13 @@ struct files {
     uint8_t *mapped; /* of slots: all of it */
 };
 
-static int fail(const char *what)
+static int files_fail(const char *what)
 {
     say_error("files: %s: %s", what, strerror(errno));
     return BENCH_FAILED;
 }
 
-static void close_it(struct peer *peer)
+static void files_close_it(struct peer *peer)
 {
     struct files *files = peer->state;
     if (!files)
@@ -55,7 +55,7 @@ static int open_at(struct peer *peer, const char *path)
     files->slots = -1;
     files->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     peer->state = files;
-    return files->dir < 0 ? fail(path) : 0;
+    return files->dir < 0 ? files_fail(path) : 0;
 }
 
 static int open_tmpfs(struct peer *peer)
@@ -63,7 +63,7 @@ static int open_tmpfs(struct peer *peer)
     return open_at(peer, peer->plan->tmpfs);
 }
 
-static int open_disk(struct peer *peer)
+static int files_open_disk(struct peer *peer)
 {
     return open_at(peer, peer->plan->disk);
 }
@@ -73,7 +73,7 @@ static int write_all(int fd, const uint8_t *from, uint64_t bytes, uint64_t at)
     while (bytes > 0) {
         ssize_t n = pwrite(fd, from, bytes, (off_t)at);
         if (n < 0)
-            return fail("writing");
+            return files_fail("writing");
         from += n;
         at += (uint64_t)n;
         bytes -= (uint64_t)n;
@@ -87,7 +87,7 @@ static int read_all(int fd, uint8_t *to, uint64_t bytes, uint64_t at)
         ssize_t n = pread(fd, to, bytes, (off_t)at);
         if (n <= 0) {
             errno = n == 0 ? ENODATA : errno;
-            return fail("reading");
+            return files_fail("reading");
         }
         to += n;
         at += (uint64_t)n;
@@ -104,15 +104,15 @@ static int store_one(struct peer *peer, uint32_t index)
     peer_text_key(index, name);
     int fd = openat(files->dir, "new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return fail("creating");
+        return files_fail("creating");
     int rc = write_all(fd, peer->source + index * bytes, bytes, 0);
     close(fd);
     if (rc == 0 && renameat(files->dir, "new", files->dir, name) != 0)
-        rc = fail("renaming");
+        rc = files_fail("renaming");
     return rc;
 }
 
-static int store(struct peer *peer, uint32_t first, uint32_t n)
+static int files_store(struct peer *peer, uint32_t first, uint32_t n)
 {
     int rc = 0;
     for (uint32_t i = first; rc == 0 && i < first + n; i++)
@@ -133,7 +133,7 @@ static int load_pread(struct peer *peer, uint32_t first, uint32_t n)
     for (uint32_t i = first; i < first + n; i++) {
         int fd = open_block(peer, i);
         if (fd < 0)
-            return fail("opening a block");
+            return files_fail("opening a block");
         int rc = read_all(fd, peer->target, peer->plan->block_bytes, 0);
         close(fd);
         if (rc != 0)
@@ -150,11 +150,11 @@ static int load_mmap(struct peer *peer, uint32_t first, uint32_t n)
     for (uint32_t i = first; i < first + n; i++) {
         int fd = open_block(peer, i);
         if (fd < 0)
-            return fail("opening a block");
+            return files_fail("opening a block");
         void *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
         close(fd);
         if (at == MAP_FAILED)
-            return fail("mapping a block");
+            return files_fail("mapping a block");
         peer_use_block(peer, i, at);
         munmap(at, bytes);
     }
@@ -170,10 +170,10 @@ static int open_slots(struct peer *peer)
     uint64_t bytes = peer->plan->blocks * peer->plan->block_bytes;
     files->slots = openat(files->dir, "slots", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (files->slots < 0 || ftruncate(files->slots, (off_t)bytes) != 0)
-        return fail("making the file of slots");
+        return files_fail("making the file of slots");
     void *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, files->slots, 0);
     if (at == MAP_FAILED)
-        return fail("mapping the file of slots");
+        return files_fail("mapping the file of slots");
     files->mapped = at;
     return 0;
 }
@@ -214,19 +214,19 @@ const struct peer_ops peer_tmpfs = {
     .settings = "a file per block: create, write, rename; open, pread into the caller's buffer, or "
                 "mmap with MAP_POPULATE",
     .open = open_tmpfs,
-    .store = store,
+    .store = files_store,
     .load = {{.how = "pread", .run = load_pread}, {.how = "mmap", .run = load_mmap}},
-    .close = close_it,
+    .close = files_close_it,
 };
 
 const struct peer_ops peer_disk = {
     .name = "files, page cache",
     .settings =
         "the same on a file system of a disk, nothing synced, read back from the page cache",
-    .open = open_disk,
-    .store = store,
+    .open = files_open_disk,
+    .store = files_store,
     .load = {{.how = "pread", .run = load_pread}, {.how = "mmap", .run = load_mmap}},
-    .close = close_it,
+    .close = files_close_it,
 };
 
 const struct peer_ops peer_slots = {
@@ -236,5 +236,5 @@ const struct peer_ops peer_slots = {
     .open = open_slots,
     .store = store_slots,
     .load = {{.how = "pread", .run = load_slots}, {.how = "mapped", .run = load_mapped_slots}},
-    .close = close_it,
+    .close = files_close_it,
 };

@@ -8,13 +8,13 @@
 #include "redis_server.h"
 #include "served.h"
 
-static int fail(redisContext *context, const char *what)
+static int hiredis_fail(redisContext *context, const char *what)
 {
     say_error("hiredis: %s: %s", what, context ? context->errstr : "out of memory");
     return BENCH_FAILED;
 }
 
-static void close_it(struct peer *peer)
+static void hiredis_close_it(struct peer *peer)
 {
     if (peer->state)
         redisFree(peer->state);
@@ -22,7 +22,7 @@ static void close_it(struct peer *peer)
     rig_stop(&peer->rig);
 }
 
-static int open_it(struct peer *peer)
+static int hiredis_open_it(struct peer *peer)
 {
     struct rig_options options = {.server = redis_command};
     int rc = rig_start(&options, &peer->rig);
@@ -31,7 +31,7 @@ static int open_it(struct peer *peer)
     redisContext *context = redisConnectUnix(rig_socket(peer->rig));
     peer->state = context;
     if (!context || context->err)
-        return fail(context, "connecting");
+        return hiredis_fail(context, "connecting");
     context->reader->maxbuf = 0; /* keep the buffer between replies: its advice for large values */
     snprintf(peer->version, sizeof(peer->version), "hiredis %d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR,
              HIREDIS_PATCH);
@@ -42,10 +42,10 @@ static int append(redisContext *context, int n, const char **argv, const size_t 
 {
     return redisAppendCommandArgv(context, n, argv, lengths) == REDIS_OK
                ? 0
-               : fail(context, "adding a command");
+               : hiredis_fail(context, "adding a command");
 }
 
-static int send_set(struct peer *peer, uint32_t index)
+static int hiredis_send_set(struct peer *peer, uint32_t index)
 {
     char key[PEER_KEY_BYTES];
     uint64_t bytes = peer->plan->block_bytes;
@@ -55,7 +55,7 @@ static int send_set(struct peer *peer, uint32_t index)
     return append(peer->state, 3, argv, lengths);
 }
 
-static int send_get(struct peer *peer, uint32_t index)
+static int hiredis_send_get(struct peer *peer, uint32_t index)
 {
     char key[PEER_KEY_BYTES];
     peer_text_key(index, key);
@@ -64,11 +64,11 @@ static int send_get(struct peer *peer, uint32_t index)
     return append(peer->state, 2, argv, lengths);
 }
 
-static int take(struct peer *peer, int type, redisReply **ret_reply)
+static int hiredis_take(struct peer *peer, int type, redisReply **ret_reply)
 {
     redisReply *reply = NULL;
     if (redisGetReply(peer->state, (void **)&reply) != REDIS_OK)
-        return fail(peer->state, "reading a reply");
+        return hiredis_fail(peer->state, "reading a reply");
     if (reply->type != type) {
         say_error("hiredis: a reply of type %d: %s", reply->type, reply->str ? reply->str : "nil");
         freeReplyObject(reply);
@@ -78,20 +78,20 @@ static int take(struct peer *peer, int type, redisReply **ret_reply)
     return 0;
 }
 
-static int take_stored(struct peer *peer, uint32_t index)
+static int hiredis_take_stored(struct peer *peer, uint32_t index)
 {
     (void)index;
     redisReply *reply;
-    int rc = take(peer, REDIS_REPLY_STATUS, &reply);
+    int rc = hiredis_take(peer, REDIS_REPLY_STATUS, &reply);
     if (rc == 0)
         freeReplyObject(reply);
     return rc;
 }
 
-static int take_value(struct peer *peer, uint32_t index)
+static int hiredis_take_value(struct peer *peer, uint32_t index)
 {
     redisReply *reply;
-    int rc = take(peer, REDIS_REPLY_STRING, &reply);
+    int rc = hiredis_take(peer, REDIS_REPLY_STRING, &reply);
     if (rc != 0)
         return rc;
     if ((uint64_t)reply->len == peer->plan->block_bytes) {
@@ -104,14 +104,14 @@ static int take_value(struct peer *peer, uint32_t index)
     return rc;
 }
 
-static int store(struct peer *peer, uint32_t first, uint32_t n)
+static int hiredis_store(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return served_pipeline(peer, first, n, send_set, take_stored);
+    return served_pipeline(peer, first, n, hiredis_send_set, hiredis_take_stored);
 }
 
-static int load(struct peer *peer, uint32_t first, uint32_t n)
+static int hiredis_load(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return served_pipeline(peer, first, n, send_get, take_value);
+    return served_pipeline(peer, first, n, hiredis_send_get, hiredis_take_value);
 }
 
 const struct peer_ops peer_hiredis = {
@@ -119,8 +119,8 @@ const struct peer_ops peer_hiredis = {
     .settings = "the same server; redisAppendCommandArgv and redisGetReply, 4 MiB in flight, "
                 "maxbuf 0; replies are used where hiredis puts them",
     .missing = redis_missing,
-    .open = open_it,
-    .store = store,
-    .load = {{.how = "GET", .run = load}},
-    .close = close_it,
+    .open = hiredis_open_it,
+    .store = hiredis_store,
+    .load = {{.how = "GET", .run = hiredis_load}},
+    .close = hiredis_close_it,
 };

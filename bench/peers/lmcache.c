@@ -14,7 +14,7 @@
 
 #include "served.h"
 
-static const char *missing(const struct peer_plan *plan)
+static const char *lmcache_missing(const struct peer_plan *plan)
 {
     if (!plan->python)
         return "no --python that has LMCache";
@@ -41,7 +41,7 @@ static int make_source(struct peer *peer, char *path, size_t size)
 }
 
 /* Sends a line; takes the reply "ok TEXT" or "error TEXT". */
-static int ask(struct peer *peer, const char *command, char *reply, size_t size)
+static int lmcache_ask(struct peer *peer, const char *command, char *reply, size_t size)
 {
     char text[256];
     int n = snprintf(text, sizeof(text), "%s\n", command);
@@ -72,7 +72,7 @@ static int open_backend(struct peer *peer, const char *backend)
                              NULL};
     rc = served_open(peer, command);
     if (rc == 0)
-        rc = ask(peer, "version", reply, sizeof(reply));
+        rc = lmcache_ask(peer, "version", reply, sizeof(reply));
     if (rc == 0)
         snprintf(peer->version, sizeof(peer->version), "%.100s", reply + 3);
     return rc;
@@ -83,7 +83,7 @@ static int open_cpu(struct peer *peer)
     return open_backend(peer, "cpu");
 }
 
-static int open_disk(struct peer *peer)
+static int lmcache_open_disk(struct peer *peer)
 {
     return open_backend(peer, "disk");
 }
@@ -93,12 +93,12 @@ static int open_server(struct peer *peer)
     return open_backend(peer, "server");
 }
 
-static int work(struct peer *peer, const char *verb, uint32_t first, uint32_t n)
+static int lmcache_work(struct peer *peer, const char *verb, uint32_t first, uint32_t n)
 {
     static const char *const uses[] = {"take", "read", "check"};
     char command[128], reply[512];
     snprintf(command, sizeof(command), "%s %u %u %s", verb, first, n, uses[peer->use]);
-    int rc = ask(peer, command, reply, sizeof(reply));
+    int rc = lmcache_ask(peer, command, reply, sizeof(reply));
     uint64_t ns, wrong;
     if (rc != 0)
         return rc;
@@ -111,17 +111,17 @@ static int work(struct peer *peer, const char *verb, uint32_t first, uint32_t n)
     return 0;
 }
 
-static int store(struct peer *peer, uint32_t first, uint32_t n)
+static int lmcache_store(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return work(peer, "store", first, n);
+    return lmcache_work(peer, "store", first, n);
 }
 
-static int load(struct peer *peer, uint32_t first, uint32_t n)
+static int lmcache_load(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return work(peer, "load", first, n);
+    return lmcache_work(peer, "load", first, n);
 }
 
-static void close_it(struct peer *peer)
+static void lmcache_close_it(struct peer *peer)
 {
     served_close(peer);
     if (peer->source)
@@ -134,11 +134,11 @@ const struct peer_ops peer_lmcache_cpu = {
     .settings = "StorageManager in the worker's own process: allocate, copy in, batched_put; "
                 "batched_get, values used where they lie",
     .fills = 1, /* it is slow, and takes its memory when it starts */
-    .missing = missing,
+    .missing = lmcache_missing,
     .open = open_cpu,
-    .store = store,
-    .load = {{.how = "in process", .run = load}},
-    .close = close_it,
+    .store = lmcache_store,
+    .load = {{.how = "in process", .run = lmcache_load}},
+    .close = lmcache_close_it,
 };
 
 const struct peer_ops peer_lmcache_disk = {
@@ -146,11 +146,11 @@ const struct peer_ops peer_lmcache_disk = {
     .settings = "the same with local_disk and without local_cpu; a store ends when its files are "
                 "written, no O_DIRECT",
     .fills = 1, /* it is slow, and takes its memory when it starts */
-    .missing = missing,
-    .open = open_disk,
-    .store = store,
-    .load = {{.how = "files", .run = load}},
-    .close = close_it,
+    .missing = lmcache_missing,
+    .open = lmcache_open_disk,
+    .store = lmcache_store,
+    .load = {{.how = "files", .run = lmcache_load}},
+    .close = lmcache_close_it,
 };
 
 const struct peer_ops peer_lmcache_server = {
@@ -158,9 +158,9 @@ const struct peer_ops peer_lmcache_server = {
     .settings = "the same with remote_url lm://127.0.0.1 (lmcache_server, TCP) and without "
                 "local_cpu; a store ends when its put tasks have",
     .fills = 1, /* it is slow, and takes its memory when it starts */
-    .missing = missing,
+    .missing = lmcache_missing,
     .open = open_server,
-    .store = store,
-    .load = {{.how = "TCP", .run = load}},
-    .close = close_it,
+    .store = lmcache_store,
+    .load = {{.how = "TCP", .run = lmcache_load}},
+    .close = lmcache_close_it,
 };

@@ -116,7 +116,7 @@ static void set_quick(struct run *run)
     run->plan.singles = 8;
 }
 
-static int take_option(void *ctx, int c, char **argv)
+static int main_take_option(void *ctx, int c, char **argv)
 {
     struct run *run = ctx;
     uint64_t count;
@@ -167,7 +167,7 @@ static int take_option(void *ctx, int c, char **argv)
 }
 
 /* 0, an enum bench_exit, or -1 when there is nothing more to do. */
-static int parse(struct run *run, int argc, char **argv)
+static int main_parse(struct run *run, int argc, char **argv)
 {
     static const struct option options[] = {{"peers", required_argument, NULL, 'p'},
                                             {"list", no_argument, NULL, 'l'},
@@ -185,7 +185,7 @@ static int parse(struct run *run, int argc, char **argv)
                                             {"table", no_argument, NULL, 'T'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, take_option, run);
+    const int rc = opt_each(argc, argv, options, help, NULL, main_take_option, run);
     if (rc != 0)
         return rc;
     for (size_t i = 0; i < run->n_sizes; i++) {
@@ -220,7 +220,7 @@ static void absolute(const char *path, char ret_path[PATH_MAX])
     snprintf(ret_path, PATH_MAX, "%s%s%.1024s", relative ? here : "", relative ? "/" : "", path);
 }
 
-static int make_directory(const char *base, char path[PATH_MAX])
+static int main_make_directory(const char *base, char path[PATH_MAX])
 {
     char full[PATH_MAX];
     absolute(base, full);
@@ -243,7 +243,7 @@ static void remove_directories(struct run *run)
 }
 
 /* The child ends its servers by itself when it is told to. */
-static void on_signal(int number)
+static void main_on_signal(int number)
 {
     stopped_by = number;
     if (measuring > 0)
@@ -252,14 +252,14 @@ static void on_signal(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = main_on_signal};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
 }
 
-static int in_child(struct run *run, const struct peer_ops *ops, struct peer_result *result)
+static int main_in_child(struct run *run, const struct peer_ops *ops, struct peer_result *result)
 {
     fflush(NULL);
     pid_t pid = fork();
@@ -297,7 +297,7 @@ static void one_peer(struct run *run, size_t index)
         snprintf(result->reason, sizeof(result->reason), "%s", missing);
         return;
     }
-    int rc = in_child(run, ops, result);
+    int rc = main_in_child(run, ops, result);
     if (rc == 0) {
         result->outcome = PEER_MEASURED;
         return;
@@ -320,7 +320,7 @@ static int exit_code(const struct run *run)
     return code;
 }
 
-static int one_size(struct run *run, uint64_t block_bytes)
+static int main_one_size(struct run *run, uint64_t block_bytes)
 {
     char size[UNITS_TEXT_BYTES];
     size_t n = 0;
@@ -369,15 +369,15 @@ static void find_files(struct run *run)
     run->plan.disk = run->disk_dir;
 }
 
-static int all_sizes(struct run *run)
+static int main_all_sizes(struct run *run)
 {
-    int code = make_directory(run->tmpfs, run->tmpfs_dir);
+    int code = main_make_directory(run->tmpfs, run->tmpfs_dir);
     if (code == 0)
-        code = make_directory(run->disk, run->disk_dir);
+        code = main_make_directory(run->disk, run->disk_dir);
     if (code != 0)
         return code;
     for (size_t i = 0; i < run->n_sizes && !stopped_by; i++) {
-        int rc = one_size(run, run->sizes[i]);
+        int rc = main_one_size(run, run->sizes[i]);
         if (rc != 0)
             code = rc;
     }
@@ -397,7 +397,7 @@ int main(int argc, char **argv)
                       .disk = "."};
     for (size_t i = 0; peers[i]; i++)
         run.list[i] = peers[i];
-    int rc = parse(&run, argc, argv);
+    int rc = main_parse(&run, argc, argv);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     find_files(&run);
@@ -408,7 +408,7 @@ int main(int argc, char **argv)
         return BENCH_FAILED;
     }
     catch_signals();
-    rc = all_sizes(&run);
+    rc = main_all_sizes(&run);
     remove_directories(&run);
     munmap(run.results, PEERS_MAX * sizeof(*run.results));
     return rc;

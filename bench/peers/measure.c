@@ -13,7 +13,7 @@
 
 typedef int work_fn(struct peer *peer, uint32_t first, uint32_t n);
 
-static uint64_t cpu_ns(const struct peer *peer)
+static uint64_t measure_cpu_ns(const struct peer *peer)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -39,7 +39,7 @@ static int rate(struct peer *peer, work_fn *work, uint64_t pass_ns, double *ret_
 {
     const struct peer_plan *plan = peer->plan;
     uint32_t n = pass_ns > SLOW_PASS_NS && plan->blocks >= 8 ? plan->blocks / 8 : plan->blocks;
-    uint64_t spent = 0, bytes = 0, cpu = cpu_ns(peer);
+    uint64_t spent = 0, bytes = 0, cpu = measure_cpu_ns(peer);
     int rc = 0;
     for (uint32_t at = 0; rc == 0 && (double)spent < plan->seconds * 1e9;
          at = at + 2 * n <= plan->blocks ? at + n : 0) {
@@ -51,7 +51,8 @@ static int rate(struct peer *peer, work_fn *work, uint64_t pass_ns, double *ret_
     perf_keep(peer->sum);
     *ret_rate = (double)bytes / ((double)spent * 1e-9);
     if (ret_cpu)
-        *ret_cpu = (double)(cpu_ns(peer) - cpu) / (double)bytes; /* ns per byte = s per 1e9 */
+        *ret_cpu =
+            (double)(measure_cpu_ns(peer) - cpu) / (double)bytes; /* ns per byte = s per 1e9 */
     return rc;
 }
 
@@ -69,7 +70,7 @@ static int singles(struct peer *peer, work_fn *work, struct lat *lat)
     return rc;
 }
 
-static int fill(struct peer *peer)
+static int measure_fill(struct peer *peer)
 {
     const struct peer_plan *plan = peer->plan;
     peer->target = perf_private_memory(plan->block_bytes);
@@ -85,7 +86,8 @@ static int fill(struct peer *peer)
     return 0;
 }
 
-static int check(struct peer *peer, work_fn *work, struct peer_result *result, uint64_t *ret_ns)
+static int measure_check(struct peer *peer, work_fn *work, struct peer_result *result,
+                         uint64_t *ret_ns)
 {
     const struct peer_plan *plan = peer->plan;
     peer->wrong_bytes = 0;
@@ -105,10 +107,10 @@ static int measure_loads(struct peer *peer, struct peer_result *result)
 {
     uint32_t round = result->rounds;
     uint64_t pass_ns;
-    int rc = peer->ops->check ? check(peer, peer->ops->check, result, &pass_ns) : 0;
+    int rc = peer->ops->check ? measure_check(peer, peer->ops->check, result, &pass_ns) : 0;
     for (unsigned way = 0; rc == 0 && peer->ops->load[way].how; way++) {
         work_fn *load = peer->ops->load[way].run;
-        rc = check(peer, load, result, &pass_ns);
+        rc = measure_check(peer, load, result, &pass_ns);
         peer->use = PEER_TAKE;
         if (rc == 0)
             rc = rate(peer, load, pass_ns, &result->value[measure_load(M_TAKE, way)][round], NULL);
@@ -127,7 +129,7 @@ static int measure(struct peer *peer, struct peer_result *result)
     const struct peer_ops *ops = peer->ops;
     uint32_t round = result->rounds, fills = ops->fills ? ops->fills : 2;
     uint64_t pass_ns = 0;
-    int rc = fill(peer);
+    int rc = measure_fill(peer);
     for (uint32_t i = 0; rc == 0 && i < fills; i++)
         rc = timed(peer, ops->store, 0, peer->plan->blocks, &pass_ns);
     if (rc == 0)

@@ -7,7 +7,7 @@
 
 #include "served.h"
 
-static const char *missing(const struct peer_plan *plan)
+static const char *memcached_missing(const struct peer_plan *plan)
 {
     (void)plan;
     return peer_has_program("memcached") ? NULL : "memcached is not in PATH";
@@ -27,7 +27,7 @@ static int ask_version(struct peer *peer)
     return rc;
 }
 
-static int open_it(struct peer *peer)
+static int memcached_open_it(struct peer *peer)
 {
     const struct passwd *user = getpwuid(getuid()); /* as root it must be told whose to be */
     const char *command[] = {"memcached",
@@ -48,7 +48,7 @@ static int open_it(struct peer *peer)
     return rc == 0 ? ask_version(peer) : rc;
 }
 
-static int send_set(struct peer *peer, uint32_t index)
+static int memcached_send_set(struct peer *peer, uint32_t index)
 {
     static char end[] = "\r\n";
     char key[PEER_KEY_BYTES], head[96];
@@ -61,7 +61,7 @@ static int send_set(struct peer *peer, uint32_t index)
     return stream_send(peer->state, parts, 3);
 }
 
-static int take_stored(struct peer *peer, uint32_t index)
+static int memcached_take_stored(struct peer *peer, uint32_t index)
 {
     char line[128];
     int rc = stream_line(peer->state, line, sizeof(line));
@@ -72,12 +72,12 @@ static int take_stored(struct peer *peer, uint32_t index)
     return rc;
 }
 
-static int store(struct peer *peer, uint32_t first, uint32_t n)
+static int memcached_store(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return served_pipeline(peer, first, n, send_set, take_stored);
+    return served_pipeline(peer, first, n, memcached_send_set, memcached_take_stored);
 }
 
-static int send_get(struct peer *peer, uint32_t index)
+static int memcached_send_get(struct peer *peer, uint32_t index)
 {
     char key[PEER_KEY_BYTES], head[96];
     peer_text_key(index, key);
@@ -86,7 +86,7 @@ static int send_get(struct peer *peer, uint32_t index)
     return stream_send(peer->state, &part, 1);
 }
 
-static int take_value(struct peer *peer, uint32_t index)
+static int memcached_take_value(struct peer *peer, uint32_t index)
 {
     char line[128], expected[32];
     uint64_t bytes = peer->plan->block_bytes;
@@ -107,9 +107,9 @@ static int take_value(struct peer *peer, uint32_t index)
     return rc;
 }
 
-static int load(struct peer *peer, uint32_t first, uint32_t n)
+static int memcached_load(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return served_pipeline(peer, first, n, send_get, take_value);
+    return served_pipeline(peer, first, n, memcached_send_get, memcached_take_value);
 }
 
 const struct peer_ops peer_memcached = {
@@ -117,9 +117,9 @@ const struct peer_ops peer_memcached = {
     .settings =
         "-m 4096 -I 8m -t 4; unix socket, meta commands, pipelined, 4 MiB in flight, values "
         "received straight into the caller's buffer",
-    .missing = missing,
-    .open = open_it,
-    .store = store,
-    .load = {{.how = "mg", .run = load}},
+    .missing = memcached_missing,
+    .open = memcached_open_it,
+    .store = memcached_store,
+    .load = {{.how = "mg", .run = memcached_load}},
     .close = served_close,
 };

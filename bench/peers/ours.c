@@ -36,7 +36,7 @@ static uint32_t batch_blocks(const struct peer *peer, uint64_t bytes, uint32_t m
     return n == 0 ? 1 : n > max ? max : (uint32_t)n;
 }
 
-static void close_it(struct peer *peer)
+static void ours_close_it(struct peer *peer)
 {
     struct ours *ours = peer->state;
     if (!ours)
@@ -88,7 +88,7 @@ static int open_either(struct peer *peer, bool copied)
     return rc;
 }
 
-static int open_it(struct peer *peer)
+static int ours_open_it(struct peer *peer)
 {
     return open_either(peer, false);
 }
@@ -98,12 +98,12 @@ static int open_copied(struct peer *peer)
     return open_either(peer, true);
 }
 
-static uint8_t *key_of(const struct ours *ours, uint32_t index)
+static uint8_t *ours_key_of(const struct ours *ours, uint32_t index)
 {
     return ours->keys + (size_t)index * KVC_KEY_BYTES;
 }
 
-static int store_begin(struct peer *peer, uint32_t slot, uint32_t first, uint32_t n)
+static int ours_store_begin(struct peer *peer, uint32_t slot, uint32_t first, uint32_t n)
 {
     struct ours *ours = peer->state;
     uint64_t offsets[KVC_STORE_MAX], bytes = peer->plan->block_bytes;
@@ -111,17 +111,17 @@ static int store_begin(struct peer *peer, uint32_t slot, uint32_t first, uint32_
     batch->first = first;
     batch->n = n;
     for (uint32_t i = 0; i < n; i++) {
-        perf_key(ours->pass, first + i, key_of(ours, first + i));
+        perf_key(ours->pass, first + i, ours_key_of(ours, first + i));
         offsets[i] = ours->copied ? slot * STORE_BYTES + i * bytes : (first + i) * bytes;
     }
     if (ours->copied)
         memcpy(ours->session.staging + offsets[0], peer->source + first * bytes, n * bytes);
-    struct kvc_blocks blocks = {.keys = key_of(ours, first), .n = n, .flags = KVC_F_ADMIT};
+    struct kvc_blocks blocks = {.keys = ours_key_of(ours, first), .n = n, .flags = KVC_F_ADMIT};
     int rc = kvc_store_begin(ours->session.ns, &blocks, offsets, NULL, 0, &batch->op);
     return rc < 0 ? perf_fail(&ours->session, rc, "store") : 0;
 }
 
-static int store_end(struct peer *peer, uint32_t slot)
+static int ours_store_end(struct peer *peer, uint32_t slot)
 {
     struct ours *ours = peer->state;
     uint8_t statuses[KVC_STORE_MAX];
@@ -130,7 +130,7 @@ static int store_end(struct peer *peer, uint32_t slot)
                   : perf_statuses(statuses, ours->batch[slot].n);
 }
 
-static int store(struct peer *peer, uint32_t first, uint32_t n)
+static int ours_store(struct peer *peer, uint32_t first, uint32_t n)
 {
     struct ours *ours = peer->state;
     uint32_t size = batch_blocks(peer, STORE_BYTES, 32), begun = 0, done = 0;
@@ -140,10 +140,10 @@ static int store(struct peer *peer, uint32_t first, uint32_t n)
     for (; rc == 0 && done < batches; done++) {
         for (; rc == 0 && begun < batches && begun - done < DEPTH; begun++) {
             uint32_t at = begun * size;
-            rc = store_begin(peer, begun % DEPTH, first + at, n - at < size ? n - at : size);
+            rc = ours_store_begin(peer, begun % DEPTH, first + at, n - at < size ? n - at : size);
         }
         if (rc == 0)
-            rc = store_end(peer, done % DEPTH);
+            rc = ours_store_end(peer, done % DEPTH);
     }
     return rc;
 }
@@ -155,7 +155,7 @@ static int lease_begin(struct peer *peer, uint32_t slot, uint32_t first, uint32_
     batch->first = first;
     batch->n = n;
     struct kvc_seq seq = {.tokens = n * BLOCK_TOKENS,
-                          .group = {{.keys = key_of(ours, first), .n = n}}};
+                          .group = {{.keys = ours_key_of(ours, first), .n = n}}};
     int rc = kvc_acquire_begin(ours->session.ns, &seq, NULL, &batch->op);
     return rc < 0 ? perf_fail(&ours->session, rc, "acquire") : 0;
 }
@@ -186,7 +186,7 @@ static int lease_use(struct peer *peer, uint32_t slot, bool copy)
 }
 
 /* The next leases are asked for while the blocks of this one are used. */
-static int load(struct peer *peer, uint32_t first, uint32_t n, bool copy)
+static int ours_load(struct peer *peer, uint32_t first, uint32_t n, bool copy)
 {
     uint32_t size = batch_blocks(peer, LEASE_BYTES, KVC_STORE_MAX), begun = 0, done = 0;
     uint32_t batches = (n + size - 1) / size;
@@ -204,29 +204,29 @@ static int load(struct peer *peer, uint32_t first, uint32_t n, bool copy)
 
 static int load_in_place(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return load(peer, first, n, false);
+    return ours_load(peer, first, n, false);
 }
 
 static int load_copy(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return load(peer, first, n, true);
+    return ours_load(peer, first, n, true);
 }
 
 const struct peer_ops peer_ours = {
     .name = "kvcache-daemon",
     .settings = "defaults; stores from staging of up to 32 blocks, leases of 32 MiB, 4 requests in "
                 "flight; every store evicts",
-    .open = open_it,
-    .store = store,
+    .open = ours_open_it,
+    .store = ours_store,
     .load = {{.how = "in place", .run = load_in_place}, {.how = "copied out", .run = load_copy}},
-    .close = close_it,
+    .close = ours_close_it,
 };
 
 const struct peer_ops peer_ours_copied = {
     .name = "kvcache-daemon, copied in",
     .settings = "the same, each value first copied into staging by the client",
     .open = open_copied,
-    .store = store,
+    .store = ours_store,
     .check = load_in_place,
-    .close = close_it,
+    .close = ours_close_it,
 };

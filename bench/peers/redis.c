@@ -58,13 +58,13 @@ static int ask_version(struct peer *peer)
     return rc;
 }
 
-static int open_it(struct peer *peer)
+static int redis_open_it(struct peer *peer)
 {
     int rc = served_open(peer, redis_command);
     return rc == 0 ? ask_version(peer) : rc;
 }
 
-static int send_set(struct peer *peer, uint32_t index)
+static int redis_send_set(struct peer *peer, uint32_t index)
 {
     static char end[] = "\r\n";
     char key[PEER_KEY_BYTES], head[128];
@@ -78,7 +78,7 @@ static int send_set(struct peer *peer, uint32_t index)
     return stream_send(peer->state, parts, 3);
 }
 
-static int take_stored(struct peer *peer, uint32_t index)
+static int redis_take_stored(struct peer *peer, uint32_t index)
 {
     char line[256];
     int rc = stream_line(peer->state, line, sizeof(line));
@@ -89,12 +89,12 @@ static int take_stored(struct peer *peer, uint32_t index)
     return rc;
 }
 
-static int store(struct peer *peer, uint32_t first, uint32_t n)
+static int redis_store(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return served_pipeline(peer, first, n, send_set, take_stored);
+    return served_pipeline(peer, first, n, redis_send_set, redis_take_stored);
 }
 
-static int send_get(struct peer *peer, uint32_t index)
+static int redis_send_get(struct peer *peer, uint32_t index)
 {
     char key[PEER_KEY_BYTES], head[128];
     peer_text_key(index, key);
@@ -103,7 +103,7 @@ static int send_get(struct peer *peer, uint32_t index)
     return stream_send(peer->state, &part, 1);
 }
 
-static int take_value(struct peer *peer, uint32_t index)
+static int redis_take_value(struct peer *peer, uint32_t index)
 {
     char line[256];
     uint64_t bytes = peer->plan->block_bytes;
@@ -122,9 +122,9 @@ static int take_value(struct peer *peer, uint32_t index)
     return rc;
 }
 
-static int load(struct peer *peer, uint32_t first, uint32_t n)
+static int redis_load(struct peer *peer, uint32_t first, uint32_t n)
 {
-    return served_pipeline(peer, first, n, send_get, take_value);
+    return served_pipeline(peer, first, n, redis_send_get, redis_take_value);
 }
 
 const struct peer_ops peer_redis = {
@@ -132,8 +132,8 @@ const struct peer_ops peer_redis = {
     .settings = "no persistence, else defaults; unix socket, SET and GET, pipelined, 4 MiB in "
                 "flight, values received straight into the caller's buffer",
     .missing = redis_missing,
-    .open = open_it,
-    .store = store,
-    .load = {{.how = "GET", .run = load}},
+    .open = redis_open_it,
+    .store = redis_store,
+    .load = {{.how = "GET", .run = redis_load}},
     .close = served_close,
 };

@@ -32,8 +32,8 @@ static const struct peer_result *measured(const struct peer_ops *const *list,
 }
 
 /* Ours by theirs: median by median of the same rounds. */
-static double ratio(const struct peer_result *ours, unsigned our_metric,
-                    const struct peer_result *theirs, unsigned metric)
+static double report_ratio(const struct peer_result *ours, unsigned our_metric,
+                           const struct peer_result *theirs, unsigned metric)
 {
     return spread_of(ours, our_metric).median / spread_of(theirs, metric).median;
 }
@@ -168,7 +168,7 @@ static void print_latency(FILE *to, const struct lat *lat)
 static void print_times(FILE *to, const struct line *line, unsigned ours_at, unsigned at)
 {
     if (line->ours)
-        fprintf(to, " %6.2fx", ratio(line->ours, ours_at, line->result, at));
+        fprintf(to, " %6.2fx", report_ratio(line->ours, ours_at, line->result, at));
     else
         fprintf(to, " %7s", "-");
 }

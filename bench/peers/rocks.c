@@ -15,7 +15,7 @@ struct rocks {
     rocksdb_readoptions_t *read;
 };
 
-static void close_it(struct peer *peer)
+static void rocks_close_it(struct peer *peer)
 {
     struct rocks *rocks = peer->state;
     if (!rocks)
@@ -30,7 +30,7 @@ static void close_it(struct peer *peer)
 }
 
 /* What is kind to large values: they go to blob files once and are never moved. */
-static void set_options(rocksdb_options_t *options)
+static void rocks_set_options(rocksdb_options_t *options)
 {
     rocksdb_options_set_create_if_missing(options, 1);
     rocksdb_options_increase_parallelism(options, 2);
@@ -42,7 +42,7 @@ static void set_options(rocksdb_options_t *options)
     rocksdb_options_set_max_write_buffer_number(options, 6);
 }
 
-static int open_it(struct peer *peer)
+static int rocks_open_it(struct peer *peer)
 {
     struct rocks *rocks = calloc(1, sizeof(*rocks));
     if (!rocks) {
@@ -54,7 +54,7 @@ static int open_it(struct peer *peer)
     rocks->write = rocksdb_writeoptions_create();
     rocks->read = rocksdb_readoptions_create();
     peer->state = rocks;
-    set_options(rocks->options);
+    rocks_set_options(rocks->options);
     rocksdb_writeoptions_disable_WAL(rocks->write, 1);
     rocksdb_writeoptions_set_sync(rocks->write, 0);
     rocksdb_readoptions_set_verify_checksums(rocks->read, 0);
@@ -63,7 +63,7 @@ static int open_it(struct peer *peer)
     return error ? rocks_fail("opening", error) : 0;
 }
 
-static int store(struct peer *peer, uint32_t first, uint32_t n)
+static int rocks_store(struct peer *peer, uint32_t first, uint32_t n)
 {
     const struct rocks *rocks = peer->state;
     uint64_t bytes = peer->plan->block_bytes;
@@ -79,7 +79,7 @@ static int store(struct peer *peer, uint32_t first, uint32_t n)
     return 0;
 }
 
-static int settle(struct peer *peer)
+static int rocks_settle(struct peer *peer)
 {
     const struct rocks *rocks = peer->state;
     char *error = NULL;
@@ -90,7 +90,7 @@ static int settle(struct peer *peer)
     return error ? rocks_fail("flush", error) : 0;
 }
 
-static int load(struct peer *peer, uint32_t first, uint32_t n)
+static int rocks_load(struct peer *peer, uint32_t first, uint32_t n)
 {
     const struct rocks *rocks = peer->state;
     char key[PEER_KEY_BYTES];
@@ -120,9 +120,9 @@ const struct peer_ops peer_rocksdb = {
                 "write-ahead log, no sync, no compression, no blob collection, no checksums when "
                 "reading; values used where "
                 "get_pinned puts them, files in the page cache",
-    .open = open_it,
-    .store = store,
-    .settle = settle,
-    .load = {{.how = "get_pinned", .run = load}},
-    .close = close_it,
+    .open = rocks_open_it,
+    .store = rocks_store,
+    .settle = rocks_settle,
+    .load = {{.how = "get_pinned", .run = rocks_load}},
+    .close = rocks_close_it,
 };

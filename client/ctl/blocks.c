@@ -90,7 +90,7 @@ static int find_places(struct blocks *b)
 
 /* ---- one block ---- */
 
-static void print_json(const struct place *at, const struct kvc_walked *w)
+static void blocks_print_json(const struct place *at, const struct kvc_walked *w)
 {
     char key[KEY_TEXT_BYTES], parent[KEY_TEXT_BYTES];
     key_format(w->key, key);
@@ -136,7 +136,7 @@ static void add_row(struct blocks *b, const struct place *at, const struct kvc_w
         table_cell(b->table, "%s", ctl_tier_names(w->tiers));
 }
 
-static int add(void *ctx, const struct kvc_walked *w)
+static int blocks_add(void *ctx, const struct kvc_walked *w)
 {
     struct blocks *b = ctx;
     const struct place *at = &b->place[0];
@@ -148,7 +148,7 @@ static int add(void *ctx, const struct kvc_walked *w)
         b->first_depth = w->depth;
     b->shown++;
     if (b->ctl->json)
-        print_json(at, w);
+        blocks_print_json(at, w);
     else
         add_row(b, at, w);
     return 0;
@@ -167,7 +167,7 @@ static int say_ambiguous(const struct blocks *b)
     return ctl_usage("the key is cached in several places; say which: %s", text);
 }
 
-static int show(struct blocks *b)
+static int blocks_show(struct blocks *b)
 {
     if (b->n_places > 1)
         return say_ambiguous(b);
@@ -177,7 +177,7 @@ static int show(struct blocks *b)
     }
     b->walk.ns = b->place[0].ns;
     b->walk.group = b->place[0].group;
-    int rc = kvc_walk_blocks(b->ctl->kvc, &b->walk, add, b);
+    int rc = kvc_walk_blocks(b->ctl->kvc, &b->walk, blocks_add, b);
     if (!b->ctl->json && b->shown > 0)
         table_print(b->table, stdout, b->ctl->colour);
     if (rc == KVC_E_GONE) {
@@ -195,7 +195,7 @@ static int show(struct blocks *b)
     return b->shown > 0 ? CTL_OK : CTL_NOTHING;
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int blocks_take_option(void *ctx, int c, const char *value)
 {
     struct blocks *b = ctx;
     const char *why = "";
@@ -232,7 +232,7 @@ static int take_option(void *ctx, int c, const char *value)
     }
 }
 
-static int check(struct blocks *b, int argc, char **argv)
+static int blocks_check(struct blocks *b, int argc, char **argv)
 {
     if (optind < argc)
         return ctl_usage("'%s' is not understood; a block is named with --key", argv[optind]);
@@ -261,9 +261,9 @@ int cmd_blocks(struct ctl *ctl, int argc, char **argv)
                                         ">TOKENS",   ">SHARDS", ">SIZE",  ">USED",  ">LEASES",
                                         ">CHILDREN", "WHERE",   NULL};
     struct blocks b = {.ctl = ctl, .limit = 1000};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &b);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, blocks_take_option, &b);
     if (rc == 0)
-        rc = check(&b, argc, argv);
+        rc = blocks_check(&b, argc, argv);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -271,7 +271,7 @@ int cmd_blocks(struct ctl *ctl, int argc, char **argv)
         rc = find_places(&b);
     if (rc == 0) {
         b.table = table_create(heads);
-        rc = show(&b);
+        rc = blocks_show(&b);
     }
     table_destroy(&b.table);
     return rc;

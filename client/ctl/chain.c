@@ -83,7 +83,7 @@ uint32_t chain_blocks(const struct kvc_ns_spec *spec, uint32_t group, uint32_t t
 /* ---- keys ---- */
 
 /* Room for the keys of a sequence of so many tokens. */
-static int make_room(struct chain *chain, uint32_t tokens)
+static int chain_make_room(struct chain *chain, uint32_t tokens)
 {
     uint64_t keys = 0;
     for (uint32_t g = 0; g < chain->spec->groups; g++)
@@ -106,16 +106,16 @@ static int make_room(struct chain *chain, uint32_t tokens)
     return 0;
 }
 
-static uint8_t *keys_of(const struct chain *chain, uint32_t group)
+static uint8_t *chain_keys_of(const struct chain *chain, uint32_t group)
 {
     return (uint8_t *)(uintptr_t)chain->seq.group[group].keys; /* ours */
 }
 
 static int hash_group(const struct chain *chain, uint32_t group)
 {
-    const int n =
-        kvc_hash_chain(kvc_ns_seed(chain->ns), chain->ids, chain->seq.tokens,
-                       chain->spec->group[group].block_tokens, NULL, 0, keys_of(chain, group));
+    const int n = kvc_hash_chain(kvc_ns_seed(chain->ns), chain->ids, chain->seq.tokens,
+                                 chain->spec->group[group].block_tokens, NULL, 0,
+                                 chain_keys_of(chain, group));
     if (n >= 0)
         return 0;
     ctl_error("keys cannot be made: %s", kvc_error_text(n));
@@ -124,7 +124,7 @@ static int hash_group(const struct chain *chain, uint32_t group)
 
 int chain_hash(struct chain *chain, uint32_t tokens)
 {
-    int rc = make_room(chain, tokens);
+    int rc = chain_make_room(chain, tokens);
     for (uint32_t g = 0; rc == 0 && g < chain->spec->groups; g++)
         rc = hash_group(chain, g);
     return rc;
@@ -172,12 +172,13 @@ static int take_block(void *ctx, const struct kvc_walked *w)
     if (walk->depth == UINT32_MAX) {
         const uint64_t tokens =
             (uint64_t)w->depth * chain->spec->group[walk->group].block_tokens + w->tokens;
-        walk->error = tokens > UINT32_MAX ? CTL_FAILED : make_room(chain, (uint32_t)tokens);
+        walk->error = tokens > UINT32_MAX ? CTL_FAILED : chain_make_room(chain, (uint32_t)tokens);
         walk->depth = w->depth;
     }
     if (walk->error != 0 || w->depth != walk->depth || w->depth >= chain->seq.group[walk->group].n)
         return 1;
-    memcpy(keys_of(chain, walk->group) + (size_t)w->depth * KVC_KEY_BYTES, w->key, KVC_KEY_BYTES);
+    memcpy(chain_keys_of(chain, walk->group) + (size_t)w->depth * KVC_KEY_BYTES, w->key,
+           KVC_KEY_BYTES);
     walk->depth--;
     return 0;
 }
@@ -209,7 +210,7 @@ static int fill_groups(struct chain *chain, uint32_t from)
         if (g == from)
             continue;
         if (chain->spec->group[g].block_tokens == size) {
-            memcpy(keys_of(chain, g), keys_of(chain, from),
+            memcpy(chain_keys_of(chain, g), chain_keys_of(chain, from),
                    (size_t)chain->seq.group[from].n * KVC_KEY_BYTES);
             continue;
         }
@@ -321,7 +322,7 @@ int chain_of_name(const struct ctl *ctl, const struct kvc_name_info *info, const
 void chain_free(struct chain *chain)
 {
     for (uint32_t g = 0; chain->spec && g < chain->spec->groups; g++)
-        free(keys_of(chain, g));
+        free(chain_keys_of(chain, g));
     free(chain->spec);
     free(chain->ids);
     *chain = (struct chain){.ids = NULL};

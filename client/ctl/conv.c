@@ -99,13 +99,13 @@ static const char forget_help[] =
         .ctl = ctl, .kind = KVC_NAME_CONVERSATION \
     }
 
-static int list(struct ctl *ctl, int argc, char **argv)
+static int conv_list(struct ctl *ctl, int argc, char **argv)
 {
     struct named n = CONV;
     return named_list(&n, argc, argv, list_help);
 }
 
-static int show(struct ctl *ctl, int argc, char **argv)
+static int conv_show(struct ctl *ctl, int argc, char **argv)
 {
     struct named n = CONV;
     return named_show(&n, argc, argv, show_help);
@@ -123,7 +123,7 @@ static int preload(struct ctl *ctl, int argc, char **argv)
     return named_preload(&n, argc, argv, preload_help);
 }
 
-static int forget(struct ctl *ctl, int argc, char **argv)
+static int conv_forget(struct ctl *ctl, int argc, char **argv)
 {
     struct named n = CONV;
     return named_forget(&n, argc, argv, forget_help);
@@ -189,7 +189,7 @@ static int extend(struct ctl *ctl, int argc, char **argv)
 int cmd_conv(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_cmd verbs[] = {
-        {"list", list},       {"show", show},     {"save", save}, {"extend", extend},
-        {"preload", preload}, {"forget", forget}, {NULL, NULL}};
+        {"list", conv_list},  {"show", conv_show},     {"save", save}, {"extend", extend},
+        {"preload", preload}, {"forget", conv_forget}, {NULL, NULL}};
     return ctl_verbs(ctl, argc, argv, help, verbs);
 }

@@ -92,26 +92,26 @@ static const char forget_help[] =
         .ctl = ctl, .kind = KVC_NAME_DOCUMENT \
     }
 
-static int put(struct ctl *ctl, int argc, char **argv)
+static int doc_put(struct ctl *ctl, int argc, char **argv)
 {
     struct named n = DOC;
     return named_save(&n, argc, argv, put_help);
 }
 
-static int list(struct ctl *ctl, int argc, char **argv)
+static int doc_list(struct ctl *ctl, int argc, char **argv)
 {
     struct named n = DOC;
     return named_list(&n, argc, argv, list_help);
 }
 
-static int show(struct ctl *ctl, int argc, char **argv)
+static int doc_show(struct ctl *ctl, int argc, char **argv)
 {
     struct named n = DOC;
     return named_show(&n, argc, argv, show_help);
 }
 
 /* The same name once more, with or without the pin. */
-static int pin(struct ctl *ctl, int argc, char **argv)
+static int doc_pin(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {
         NAMED_SUB, {"off", no_argument, NULL, 'o'}, CTL_COMMON_OPTIONS, {0}};
@@ -139,7 +139,7 @@ static int preload(struct ctl *ctl, int argc, char **argv)
     return named_preload(&n, argc, argv, preload_help);
 }
 
-static int forget(struct ctl *ctl, int argc, char **argv)
+static int doc_forget(struct ctl *ctl, int argc, char **argv)
 {
     struct named n = DOC;
     return named_forget(&n, argc, argv, forget_help);
@@ -148,8 +148,8 @@ static int forget(struct ctl *ctl, int argc, char **argv)
 int cmd_doc(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_cmd verbs[] = {
-        {"put", put},           {"list", list},         {"show", show},
-        {"pin", pin},           {"preload", preload},   {"forget", forget},
+        {"put", doc_put},       {"list", doc_list},     {"show", doc_show},
+        {"pin", doc_pin},       {"preload", preload},   {"forget", doc_forget},
         {"export", doc_export}, {"import", doc_import}, {NULL, NULL}};
     return ctl_verbs(ctl, argc, argv, help, verbs);
 }

@@ -204,7 +204,7 @@ static enum kvc_miss reason_of(const struct export *e, const struct kvc_prefix *
 
 /* Not all of a piece is there. Less at a time may be, or all later: what is on storage needs room
  * in memory. 0: again so; or an enum ctl_exit. */
-static int missing(struct export *e, const struct kvc_prefix *prefix, uint32_t want)
+static int doc_export_missing(struct export *e, const struct kvc_prefix *prefix, uint32_t want)
 {
     const enum kvc_miss reason = reason_of(e, prefix);
     if (reason == KVC_MISS_NOT_LOADED &&
@@ -265,7 +265,7 @@ static int write_piece(struct export *e, uint32_t *at, uint32_t to)
     if (rc < 0 && rc != KVC_E_LIMIT)
         return ranks_fail(ctl, &e->ranks, 0, rc);
     if (rc == 0 && hold->prefix.tokens != to) {
-        rc = missing(e, &hold->prefix, to);
+        rc = doc_export_missing(e, &hold->prefix, to);
     } else {
         rc = rc == 0 ? write_hold(e, hold) : rc;
         if (rc == 0) {
@@ -369,7 +369,7 @@ static void say_done(const struct export *e)
                           "the same ('doc put --tokens' keeps them)");
 }
 
-static int run(struct export *e)
+static int doc_export_run(struct export *e)
 {
     struct kvc_name_info info;
     int rc = ctl_connect(e->n.ctl);
@@ -401,7 +401,7 @@ int doc_export(struct ctl *ctl, int argc, char **argv)
         rc = ctl_usage("'-' writes the document to stdout, and so does --json; leave one out");
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
-    rc = run(&e);
+    rc = doc_export_run(&e);
     ranks_close(&e.ranks);
     docfile_free(&e.doc);
     chain_free(&e.chain);

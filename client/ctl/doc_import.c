@@ -64,7 +64,7 @@ struct import {
 
 /* ---- the file ---- */
 
-static int open_file(struct import *m)
+static int doc_import_open_file(struct import *m)
 {
     char why[ST_WHY_BYTES] = "";
     m->file = ctl_open(m->path);
@@ -216,7 +216,8 @@ static uint32_t count_stored(const uint8_t *statuses, uint32_t n, int *ret_error
 
 /* Blocks first .. first + *n - 1 of a group's tensor, for one shard; *n: so many from the first on
  * are there, and for the others there is no room now. 0, or an enum ctl_exit. */
-static int store(struct import *m, uint32_t g, uint32_t shard, uint32_t first, uint32_t *n)
+static int doc_import_store(struct import *m, uint32_t g, uint32_t shard, uint32_t first,
+                            uint32_t *n)
 {
     static uint64_t offsets[KVC_STORE_MAX];
     static uint8_t statuses[KVC_STORE_MAX];
@@ -260,7 +261,7 @@ static int store_shards(struct import *m, uint32_t g, uint32_t first, uint32_t *
     const uint32_t shards = docfile_shards(&m->doc.spec, g);
     int rc = 0;
     for (uint32_t s = 0; rc == 0 && *n > 0 && s < shards; s++)
-        rc = store(m, g, s, first, n);
+        rc = doc_import_store(m, g, s, first, n);
     m->done += (uint64_t)*n * m->doc.spec.group[g].block_bytes * shards;
     progress_show(&m->bar, m->done);
     return rc;
@@ -313,7 +314,7 @@ static int store_group(struct import *m, uint32_t g)
     return store_steps(m, g, most);
 }
 
-static int store_all(struct import *m)
+static int doc_import_store_all(struct import *m)
 {
     uint64_t total = 0, largest = 1;
     for (uint32_t i = 0; i < m->header.tensors; i++)
@@ -388,9 +389,9 @@ static int put_name(struct import *m)
 
 /* ---- the verb ---- */
 
-static int run(struct import *m)
+static int doc_import_run(struct import *m)
 {
-    int rc = open_file(m);
+    int rc = doc_import_open_file(m);
     if (rc == 0)
         rc = ctl_connect(m->n.ctl);
     if (rc == 0)
@@ -398,11 +399,11 @@ static int run(struct import *m)
     if (rc == 0)
         rc = find_keys(m);
     if (rc == 0)
-        rc = store_all(m);
+        rc = doc_import_store_all(m);
     return rc == 0 ? put_name(m) : rc;
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int doc_import_take_option(void *ctx, int c, const char *value)
 {
     struct import *m = ctx;
     if (c != 'N')
@@ -425,7 +426,7 @@ int doc_import(struct ctl *ctl, int argc, char **argv)
                                             {0}};
     struct import m = {
         .n = {.ctl = ctl, .kind = KVC_NAME_DOCUMENT, .priority = UINT64_MAX, .ttl_ms = UINT64_MAX}};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &m);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, doc_import_take_option, &m);
     if (rc == 0 && optind < argc)
         m.path = argv[optind++];
     if (rc == 0 && !m.path)
@@ -434,7 +435,7 @@ int doc_import(struct ctl *ctl, int argc, char **argv)
         rc = ctl_usage("'%s' is not understood: one file at a time", argv[optind]);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
-    rc = run(&m);
+    rc = doc_import_run(&m);
     ranks_close(&m.ranks);
     chain_free(&m.chain);
     docfile_free(&m.doc);

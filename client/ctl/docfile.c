@@ -155,7 +155,7 @@ struct out {
     int rc;
 };
 
-static void put(struct out *out, const char *key, json_t *value)
+static void docfile_put(struct out *out, const char *key, json_t *value)
 {
     out->rc |= json_object_set_new(out->o, key, value);
 }
@@ -164,13 +164,13 @@ static void put_number(struct out *out, const char *key, uint64_t value)
 {
     char text[24];
     snprintf(text, sizeof(text), "%" PRIu64, value);
-    put(out, key, json_string(text));
+    docfile_put(out, key, json_string(text));
 }
 
 static void put_hex(struct out *out, const char *key, const uint8_t *bytes, size_t n)
 {
     char *text = to_hex(bytes, n);
-    put(out, key, text ? json_string(text) : NULL);
+    docfile_put(out, key, text ? json_string(text) : NULL);
     free(text);
 }
 
@@ -178,12 +178,12 @@ static void put_hex(struct out *out, const char *key, const uint8_t *bytes, size
 static void put_json(struct out *out, const char *key, json_t *value)
 {
     char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
-    put(out, key, text ? json_string(text) : NULL);
+    docfile_put(out, key, text ? json_string(text) : NULL);
     free(text);
     json_decref(value);
 }
 
-static void put_group(struct out *out, const struct docfile *doc, uint32_t g)
+static void docfile_put_group(struct out *out, const struct docfile *doc, uint32_t g)
 {
     char key[32];
     snprintf(key, sizeof(key), "keys.%u", g);
@@ -199,16 +199,16 @@ static void put_group(struct out *out, const struct docfile *doc, uint32_t g)
 static void put_sum(struct out *out)
 {
     char sum[DOC_HEADER_SUM_BYTES];
-    put(out, SUM, docfile_sum(out->o, sum) == 0 ? json_string(sum) : NULL);
+    docfile_put(out, SUM, docfile_sum(out->o, sum) == 0 ? json_string(sum) : NULL);
 }
 
 json_t *docfile_metadata(const struct docfile *doc)
 {
     struct out out = {.o = json_object()};
     json_t *sizes = json_array(), *ids = doc->ids ? json_array() : NULL;
-    put(&out, "format", json_string(FORMAT));
-    put(&out, "format_version", json_string(VERSION));
-    put(&out, "name", json_string(doc->name));
+    docfile_put(&out, "format", json_string(FORMAT));
+    docfile_put(&out, "format_version", json_string(VERSION));
+    docfile_put(&out, "name", json_string(doc->name));
     put_json(&out, "namespace", docfile_spec_json(&doc->spec));
     put_number(&out, "tokens", doc->tokens);
     for (uint32_t g = 0; g < doc->spec.groups; g++)
@@ -218,10 +218,10 @@ json_t *docfile_metadata(const struct docfile *doc)
         out.rc |= json_array_append_new(ids, json_integer(doc->ids[i]));
     if (doc->ids)
         put_json(&out, "token_ids", ids);
-    put(&out, "keys_from", json_string(doc->keys_of_ids ? "token_ids" : "engine"));
+    docfile_put(&out, "keys_from", json_string(doc->keys_of_ids ? "token_ids" : "engine"));
     put_hex(&out, "seed_print", doc->seed_print, DOC_PRINT_BYTES);
     for (uint32_t g = 0; g < doc->spec.groups; g++)
-        put_group(&out, doc, g);
+        docfile_put_group(&out, doc, g);
     put_sum(&out);
     if (out.rc == 0)
         return out.o;
@@ -240,8 +240,8 @@ __attribute__((format(printf, 2, 3))) static int bad(char *why, const char *form
     return -EINVAL;
 }
 
-static int take_number(const struct st_header *h, const char *key, uint32_t max, char *why,
-                       uint32_t *ret)
+static int docfile_take_number(const struct st_header *h, const char *key, uint32_t max, char *why,
+                               uint32_t *ret)
 {
     const char *text = st_text(h, key);
     uint64_t value;
@@ -255,12 +255,12 @@ static int take_number(const struct st_header *h, const char *key, uint32_t max,
     return 0;
 }
 
-static json_t *parse(const char *text)
+static json_t *docfile_parse(const char *text)
 {
     return text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
 }
 
-static int take_head(const struct st_header *h, char *why, struct docfile *doc)
+static int docfile_take_head(const struct st_header *h, char *why, struct docfile *doc)
 {
     const char *format = st_text(h, "format"), *version = st_text(h, "format_version");
     const char *name = st_text(h, "name"), *from = st_text(h, "keys_from");
@@ -276,7 +276,7 @@ static int take_head(const struct st_header *h, char *why, struct docfile *doc)
     if (!from || (strcmp(from, "token_ids") != 0 && strcmp(from, "engine") != 0))
         return bad(why, "its 'keys_from' is neither \"token_ids\" nor \"engine\"");
     doc->keys_of_ids = from[0] == 't';
-    const char *field = docfile_take_spec(doc, parse(st_text(h, "namespace")));
+    const char *field = docfile_take_spec(doc, docfile_parse(st_text(h, "namespace")));
     if (field)
         return bad(why, "its 'namespace' is no specification of one: %s", field);
     field = docfile_unknown_field(doc);
@@ -287,7 +287,7 @@ static int take_head(const struct st_header *h, char *why, struct docfile *doc)
                    field);
     if (!from_hex(st_text(h, "seed_print"), doc->seed_print, DOC_PRINT_BYTES))
         return bad(why, "its 'seed_print' is not hexadecimal, or not of %u bytes", DOC_PRINT_BYTES);
-    return take_number(h, "tokens", UINT32_MAX, why, &doc->tokens);
+    return docfile_take_number(h, "tokens", UINT32_MAX, why, &doc->tokens);
 }
 
 static int take_ids(const struct st_header *h, char *why, struct docfile *doc)
@@ -295,7 +295,7 @@ static int take_ids(const struct st_header *h, char *why, struct docfile *doc)
     const char *text = st_text(h, "token_ids");
     if (!text)
         return doc->keys_of_ids ? bad(why, "its keys are of token_ids, which are missing") : 0;
-    json_t *array = parse(text);
+    json_t *array = docfile_parse(text);
     bool good = json_is_array(array) && json_array_size(array) == doc->tokens;
     doc->ids = good ? malloc((doc->tokens + (size_t)1) * sizeof(*doc->ids)) : NULL;
     const bool full = good && !doc->ids;
@@ -314,7 +314,7 @@ static int take_ids(const struct st_header *h, char *why, struct docfile *doc)
 /* Said twice, for who reads the file without the whole namespace. */
 static int check_sizes(const struct st_header *h, char *why, const struct docfile *doc)
 {
-    json_t *sizes = parse(st_text(h, "block_tokens"));
+    json_t *sizes = docfile_parse(st_text(h, "block_tokens"));
     int rc = json_array_size(sizes) == doc->spec.groups
                  ? 0
                  : bad(why,
@@ -353,7 +353,8 @@ static int take_counts(const struct st_header *h, char *why, struct docfile *doc
             doc->group[g].n = (uint32_t)t->shape[0];
         }
         snprintf(name, sizeof(name), "first.%u", g);
-        const int rc = take_number(h, name, blocks - doc->group[g].n, why, &doc->group[g].first);
+        const int rc =
+            docfile_take_number(h, name, blocks - doc->group[g].n, why, &doc->group[g].first);
         if (rc < 0)
             return rc;
     }
@@ -399,7 +400,7 @@ int docfile_load(const struct st_header *header, char why[ST_WHY_BYTES], struct 
 {
     *doc = (struct docfile){.tokens = 0};
     why[0] = '\0';
-    int rc = take_head(header, why, doc);
+    int rc = docfile_take_head(header, why, doc);
     if (rc == 0)
         rc = check_sizes(header, why, doc);
     if (rc == 0)

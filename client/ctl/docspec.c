@@ -71,7 +71,7 @@ json_t *docfile_spec_json(const struct kvc_ns_spec *spec)
 
 /* ---- from JSON ---- */
 
-static bool take_text(const json_t *o, const char *name, size_t max, const char **ret)
+static bool docspec_take_text(const json_t *o, const char *name, size_t max, const char **ret)
 {
     const char *text = json_string_value(json_object_get(o, name));
     if (!text || strlen(text) > max)
@@ -105,7 +105,7 @@ static const char *take_group(const json_t *o, struct kvc_group_spec *g)
     const char *rule;
     const json_t *replicated = json_object_get(o, "replicated");
     unsigned i = 0;
-    if (!take_text(o, "rule", KVC_STRING_MAX, &rule))
+    if (!docspec_take_text(o, "rule", KVC_STRING_MAX, &rule))
         return "groups[].rule";
     while (i < 3 && strcmp(rule, rules[i]) != 0)
         i++;
@@ -142,18 +142,18 @@ static const char *take_groups(const json_t *array, struct kvc_ns_spec *s)
 /* The texts stay the JSON's. */
 static const char *spec_of(const json_t *o, struct kvc_ns_spec *s)
 {
-#define X(name)                                                                         \
-    if (!take_text(o, #name,                                                            \
-                   strcmp(#name, "position_params") == 0 || strcmp(#name, "extra") == 0 \
-                       ? KVC_PARAMS_MAX - 1                                             \
-                       : KVC_STRING_MAX - 1,                                            \
-                   &s->name))                                                           \
+#define X(name)                                                                                 \
+    if (!docspec_take_text(o, #name,                                                            \
+                           strcmp(#name, "position_params") == 0 || strcmp(#name, "extra") == 0 \
+                               ? KVC_PARAMS_MAX - 1                                             \
+                               : KVC_STRING_MAX - 1,                                            \
+                           &s->name))                                                           \
         return #name;
     SPEC_TEXTS(X)
 #undef X
     if (!s->model[0])
         return "model";
-    if (!take_text(o, "sub_tenant", KVC_STRING_MAX - 1, &s->sub_tenant))
+    if (!docspec_take_text(o, "sub_tenant", KVC_STRING_MAX - 1, &s->sub_tenant))
         return "sub_tenant";
     if (!take_u32(o, "layers", 0, UINT32_MAX, &s->layers))
         return "layers";
@@ -240,7 +240,7 @@ static void text(struct compare *c, const char *field, const char *a, const char
     c->n++;
 }
 
-static void number(struct compare *c, const char *field, uint32_t a, uint32_t b)
+static void docspec_number(struct compare *c, const char *field, uint32_t a, uint32_t b)
 {
     char of_a[16], of_b[16];
     snprintf(of_a, sizeof(of_a), "%u", a);
@@ -253,11 +253,11 @@ static void group(struct compare *c, uint32_t i, const struct kvc_group_spec *a,
 {
     char field[48];
 #define FIELD(name) (snprintf(field, sizeof(field), "groups[%u]." name, i), field)
-    number(c, FIELD("block_tokens"), a->block_tokens, b->block_tokens);
-    number(c, FIELD("block_bytes"), a->block_bytes, b->block_bytes);
+    docspec_number(c, FIELD("block_tokens"), a->block_tokens, b->block_tokens);
+    docspec_number(c, FIELD("block_bytes"), a->block_bytes, b->block_bytes);
     text(c, FIELD("rule"), rules[a->rule], rules[b->rule]);
-    number(c, FIELD("window"), a->window, b->window);
-    number(c, FIELD("replicated"), a->replicated, b->replicated);
+    docspec_number(c, FIELD("window"), a->window, b->window);
+    docspec_number(c, FIELD("replicated"), a->replicated, b->replicated);
 #undef FIELD
 }
 
@@ -270,10 +270,10 @@ unsigned docfile_differences(const struct kvc_ns_spec *a, const struct kvc_ns_sp
 #define X(name) text(&c, #name, a->name, b->name);
     SPEC_TEXTS(X)
 #undef X
-#define X(name) number(&c, #name, a->name, b->name);
+#define X(name) docspec_number(&c, #name, a->name, b->name);
     SPEC_NUMBERS(X)
 #undef X
-    number(&c, "groups", a->groups, b->groups);
+    docspec_number(&c, "groups", a->groups, b->groups);
     for (uint32_t i = 0; i < a->groups && i < b->groups; i++)
         group(&c, i, &a->group[i], &b->group[i]);
     return c.n;

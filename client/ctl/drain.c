@@ -42,7 +42,7 @@ struct drain {
     bool terminal, drawn;
 };
 
-static uint64_t now_ns(void)
+static uint64_t drain_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -70,11 +70,11 @@ static const char *stop_name(const struct drain *d)
     }
 }
 
-static void print_json(const struct drain *d, const char *event)
+static void drain_print_json(const struct drain *d, const char *event)
 {
     json_t *line = json_pack("{s:s, s:I, s:I, s:f}", "event", event, "written_bytes",
                              (json_int_t)written(d), "left_bytes", (json_int_t)d->left, "seconds",
-                             (double)(now_ns() - d->begun_ns) * 1e-9);
+                             (double)(drain_now_ns() - d->begun_ns) * 1e-9);
     if (strcmp(event, "done") == 0) {
         const char *why = stop_name(d);
         json_object_set_new(line, "stopped", why ? json_string(why) : json_null());
@@ -82,7 +82,7 @@ static void print_json(const struct drain *d, const char *event)
     json_print(line);
 }
 
-static void clear(struct drain *d)
+static void drain_clear(struct drain *d)
 {
     if (d->drawn)
         fputs("\r\033[K", stderr);
@@ -92,12 +92,12 @@ static void clear(struct drain *d)
 static void progress(struct drain *d)
 {
     char done[UNITS_TEXT_BYTES], left[UNITS_TEXT_BYTES];
-    uint64_t now = now_ns();
+    uint64_t now = drain_now_ns();
     if (now - d->shown_ns < (d->ctl->json ? SECOND_NS : SECOND_NS / 10))
         return;
     d->shown_ns = now;
     if (d->ctl->json) {
-        print_json(d, "progress");
+        drain_print_json(d, "progress");
     } else if (d->terminal) {
         fprintf(stderr, "\r\033[K%s written, %s to go", units_format_bytes(written(d), done),
                 units_format_bytes(d->left, left));
@@ -110,11 +110,11 @@ static void tell_end(const struct drain *d)
 {
     char done[UNITS_TEXT_BYTES], left[UNITS_TEXT_BYTES], took[UNITS_TEXT_BYTES];
     if (d->ctl->json) {
-        print_json(d, "done");
+        drain_print_json(d, "done");
         return;
     }
     printf("%s written in %s; ", units_format_bytes(written(d), done),
-           units_format_duration_ns(now_ns() - d->begun_ns, took));
+           units_format_duration_ns(drain_now_ns() - d->begun_ns, took));
     if (d->left == 0) {
         puts("storage has all of it");
         return;
@@ -139,32 +139,32 @@ static int step(struct drain *d)
     struct kvc_drained r;
     int rc = kvc_drain(d->ctl->kvc, SLICE_BYTES, &r);
     if (rc < 0) {
-        clear(d);
+        drain_clear(d);
         return ctl_fail(d->ctl, rc);
     }
     if (d->begun_ns == 0) {
-        d->begun_ns = d->moved_ns = d->shown_ns = now_ns();
+        d->begun_ns = d->moved_ns = d->shown_ns = drain_now_ns();
         d->first = d->least = r.left;
     }
     d->left = r.left;
     d->stop = r.stop;
     if (r.left < d->least) {
         d->least = r.left;
-        d->moved_ns = now_ns();
+        d->moved_ns = drain_now_ns();
     }
     return CTL_OK;
 }
 
-static int run(struct drain *d)
+static int drain_run(struct drain *d)
 {
     int rc;
-    while ((rc = step(d)) == CTL_OK && d->left > 0 && now_ns() - d->moved_ns < STUCK_NS) {
+    while ((rc = step(d)) == CTL_OK && d->left > 0 && drain_now_ns() - d->moved_ns < STUCK_NS) {
         progress(d);
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
     if (rc != CTL_OK)
         return rc;
-    clear(d);
+    drain_clear(d);
     tell_end(d);
     return d->left == 0 ? CTL_OK : CTL_NOTHING;
 }
@@ -179,5 +179,5 @@ int cmd_drain(struct ctl *ctl, int argc, char **argv)
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
-    return rc == 0 ? run(&d) : rc;
+    return rc == 0 ? drain_run(&d) : rc;
 }

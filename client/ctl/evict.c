@@ -59,7 +59,7 @@ struct evict {
     bool twice;
 };
 
-static int take_text(const char *option, const char *value, const char **ret_text)
+static int evict_take_text(const char *option, const char *value, const char **ret_text)
 {
     if (strlen(value) == 0 || strlen(value) >= KVC_STRING_MAX)
         return ctl_usage("--%s '%s': must be a name of 1 to %u bytes", option, value,
@@ -95,7 +95,7 @@ static int take_key(struct evict *e, const char *option, const char *value)
     return 0;
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int evict_take_option(void *ctx, int c, const char *value)
 {
     struct evict *e = ctx;
     switch (c) {
@@ -109,9 +109,9 @@ static int take_option(void *ctx, int c, const char *value)
     case 'b':
         return take_bytes(e, value);
     case 't':
-        return take_text("tenant", value, &e->filter.tenant);
+        return evict_take_text("tenant", value, &e->filter.tenant);
     case 'm':
-        return take_text("model", value, &e->filter.model);
+        return evict_take_text("model", value, &e->filter.model);
     case 'p':
         return take_priority(e, value);
     case 'f':
@@ -121,9 +121,9 @@ static int take_option(void *ctx, int c, const char *value)
     case 'c':
         e->twice = e->name != NULL;
         e->kind = c == 'D' ? KVC_NAME_DOCUMENT : KVC_NAME_CONVERSATION;
-        return take_text(c == 'D' ? "doc" : "conv", value, &e->name);
+        return evict_take_text(c == 'D' ? "doc" : "conv", value, &e->name);
     case 's':
-        return take_text("sub", value, &e->sub);
+        return evict_take_text("sub", value, &e->sub);
     case 'a':
         e->all = true;
         return 0;
@@ -135,7 +135,7 @@ static int take_option(void *ctx, int c, const char *value)
     }
 }
 
-static int check(const struct evict *e)
+static int evict_check(const struct evict *e)
 {
     const struct kvc_evict_filter *f = &e->filter;
     const bool filtered = f->ns || f->key || f->older_than_ms || f->bytes || f->tenant ||
@@ -287,11 +287,11 @@ int cmd_evict(struct ctl *ctl, int argc, char **argv)
                                             CTL_COMMON_OPTIONS,
                                             {0}};
     struct evict e = {0};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &e);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, evict_take_option, &e);
     if (rc == 0 && optind < argc)
         rc = ctl_usage("'%s' is not understood; a block is named with --prefix", argv[optind]);
     if (rc == 0)
-        rc = check(&e);
+        rc = evict_check(&e);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);

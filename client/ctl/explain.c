@@ -109,7 +109,7 @@ static void add_row(struct explain *e, const char *key, const struct kvc_explana
                x->leases, x->children, units_format_duration_ms(x->age_ms, age));
 }
 
-static int add(void *ctx, const struct kvc_explanation *x)
+static int explain_add(void *ctx, const struct kvc_explanation *x)
 {
     struct explain *e = ctx;
     uint32_t i = e->first + x->key;
@@ -136,12 +136,12 @@ static int find_keys(struct explain *e)
     return rc;
 }
 
-static int ask(struct explain *e)
+static int explain_ask(struct explain *e)
 {
     for (e->first = 0; e->first < e->n; e->first += KVC_EXPLAIN_MAX) {
         uint32_t n = e->n - e->first < KVC_EXPLAIN_MAX ? e->n - e->first : KVC_EXPLAIN_MAX;
-        int rc =
-            kvc_explain(e->ctl->kvc, e->ns, e->keys + (size_t)e->first * KVC_KEY_BYTES, n, add, e);
+        int rc = kvc_explain(e->ctl->kvc, e->ns, e->keys + (size_t)e->first * KVC_KEY_BYTES, n,
+                             explain_add, e);
         if (rc < 0)
             return ctl_fail(e->ctl, rc);
     }
@@ -158,7 +158,7 @@ static int ask(struct explain *e)
     return CTL_OK;
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int explain_take_option(void *ctx, int c, const char *value)
 {
     struct explain *e = ctx;
     return c == 'n' ? ctl_take_ns(value, &e->ns) : ctl_usage("an option is not understood");
@@ -190,7 +190,7 @@ int cmd_explain(struct ctl *ctl, int argc, char **argv)
         {"ns", required_argument, NULL, 'n'}, CTL_COMMON_OPTIONS, {0}};
     static const char *const heads[] = {"KEY", ">NS", ">GROUP", "STATE", "WHERE, OR WHY NOT", NULL};
     struct explain e = {.ctl = ctl};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &e);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, explain_take_option, &e);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = take_keys(&e, argc, argv);
@@ -201,7 +201,7 @@ int cmd_explain(struct ctl *ctl, int argc, char **argv)
     if (rc == 0) {
         e.table = table_create(heads);
         e.array = ctl->json ? json_array() : NULL;
-        rc = ask(&e);
+        rc = explain_ask(&e);
     }
     json_decref(e.array);
     table_destroy(&e.table);

@@ -61,7 +61,7 @@ static const char *label(const struct kvc_device *d)
     return d->device[0] ? d->device : "-"; /* it was never up */
 }
 
-static bool is_of(const struct kvc_rate *r, const struct kvc_device *d)
+static bool gpu_is_of(const struct kvc_rate *r, const struct kvc_device *d)
 {
     return strcmp(r->device, d->device) == 0;
 }
@@ -135,7 +135,7 @@ static void rate_rows(struct table *t, const struct devices *devices, const stru
 {
     for (size_t i = 0; i < devices->rates.n; i++) {
         const struct kvc_rate *r = rows_at(&devices->rates, i);
-        if (is_of(r, d))
+        if (gpu_is_of(r, d))
             rate_row(t, devices, d, r);
     }
     if (d->plain_to == 0 && d->plain_from == 0)
@@ -215,7 +215,7 @@ static json_t *rates_json(const struct devices *devices, const struct kvc_device
     json_t *list = json_array();
     for (size_t i = 0; i < devices->rates.n; i++) {
         const struct kvc_rate *r = rows_at(&devices->rates, i);
-        if (!is_of(r, d))
+        if (!gpu_is_of(r, d))
             continue;
         const char *way = rows_word(KVC_UNIT_COPY, best(devices, d, r));
         json_t *o = json_object();

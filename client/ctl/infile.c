@@ -24,19 +24,19 @@ static const char *kind(mode_t mode)
     }
 }
 
-static int fail(int error, const char **ret_why)
+static int infile_fail(int error, const char **ret_why)
 {
     *ret_why = strerror(-error);
     return error;
 }
 
-static int judge(const struct stat *st, const char **ret_why)
+static int infile_judge(const struct stat *st, const char **ret_why)
 {
     static char text[64];
     if (S_ISREG(st->st_mode))
         return 0;
     if (S_ISDIR(st->st_mode))
-        return fail(-EISDIR, ret_why);
+        return infile_fail(-EISDIR, ret_why);
     snprintf(text, sizeof(text), "must be a regular file, and is %s", kind(st->st_mode));
     *ret_why = text;
     return -EINVAL;
@@ -53,7 +53,7 @@ static int spool(FILE **ret_file, const char **ret_why)
         if (fwrite(piece, 1, (size_t)n, file) != (size_t)n)
             break;
     if (!file || n != 0 || fflush(file) != 0) {
-        int rc = fail(errno ? -errno : -EIO, ret_why);
+        int rc = infile_fail(errno ? -errno : -EIO, ret_why);
         if (file)
             (void)fclose(file);
         return rc;
@@ -70,18 +70,18 @@ int infile_open(const char *path, FILE **ret_file, const char **ret_why)
         return spool(ret_file, ret_why);
     /* Before it is opened: that alone does something to some devices. */
     if (stat(path, &st) < 0)
-        return fail(-errno, ret_why);
-    int rc = judge(&st, ret_why);
+        return infile_fail(-errno, ret_why);
+    int rc = infile_judge(&st, ret_why);
     if (rc < 0)
         return rc;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
-        return fail(-errno, ret_why);
+        return infile_fail(-errno, ret_why);
     /* Again: the name may be another file's by now. */
-    rc = fstat(fd, &st) < 0 ? fail(-errno, ret_why) : judge(&st, ret_why);
+    rc = fstat(fd, &st) < 0 ? infile_fail(-errno, ret_why) : infile_judge(&st, ret_why);
     FILE *file = rc == 0 ? fdopen(fd, "rb") : NULL;
     if (!file) {
-        rc = rc < 0 ? rc : fail(-errno, ret_why);
+        rc = rc < 0 ? rc : infile_fail(-errno, ret_why);
         close(fd);
         return rc;
     }
@@ -99,9 +99,9 @@ int infile_read(const char *path, size_t most, char **ret_text, size_t *ret_n, c
     char *text = malloc(most + 1);
     const size_t n = text ? fread(text, 1, most + 1, file) : 0;
     if (!text)
-        rc = fail(-ENOMEM, ret_why);
+        rc = infile_fail(-ENOMEM, ret_why);
     else if (ferror(file))
-        rc = fail(-EIO, ret_why);
+        rc = infile_fail(-EIO, ret_why);
     else if (n > most) {
         (void)snprintf(longer, sizeof(longer), "has more than %zu MiB", most >> 20);
         *ret_why = longer;

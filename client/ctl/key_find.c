@@ -13,7 +13,7 @@ struct found {
 };
 
 /* The same key may be in several namespaces and groups: that is one. */
-static int add(void *ctx, const struct kvc_walked *w)
+static int key_find_add(void *ctx, const struct kvc_walked *w)
 {
     struct found *f = ctx;
     for (uint32_t i = 0; i < f->n; i++)
@@ -43,7 +43,7 @@ int key_find(const struct ctl *ctl, uint32_t ns, struct key_arg *key)
         return 0;
     const struct kvc_walk match = {
         .ns = ns, .mode = KVC_WALK_MATCH, .key = key->key, .depth = 4 * key->digits};
-    const int rc = kvc_walk_blocks(ctl->kvc, &match, add, &found);
+    const int rc = kvc_walk_blocks(ctl->kvc, &match, key_find_add, &found);
     if (rc < 0)
         return ctl_fail(ctl, rc);
     key_format(key->key, begin);

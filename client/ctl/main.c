@@ -67,7 +67,7 @@ static const char help[] =
     "\n"
     "Colour is used on a terminal only, and not when NO_COLOR is set.\n";
 
-static const struct ctl_cmd *find(const char *name)
+static const struct ctl_cmd *main_find(const char *name)
 {
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         if (strcmp(commands[i].name, name) == 0)
@@ -93,7 +93,7 @@ static int unknown_command(const char *name)
     return ctl_usage("no command '%s'", name);
 }
 
-static int run(struct ctl *ctl, int argc, char **argv)
+static int ctl_run(struct ctl *ctl, int argc, char **argv)
 {
     if (argc == 0) {
         fputs(help, stderr);
@@ -104,7 +104,7 @@ static int run(struct ctl *ctl, int argc, char **argv)
         fputs(help, stdout);
         return CTL_OK;
     }
-    const struct ctl_cmd *cmd = find(name);
+    const struct ctl_cmd *cmd = main_find(name);
     if (!cmd)
         return unknown_command(name);
     ctl_set_command(cmd->name);
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     struct ctl ctl = {.timeout_ms = KVC_DEADLINE_DEFAULT_MS, .colour = wants_colour()};
     int rc = ctl_options(&ctl, argc, argv, "+:h", options, help, NULL, NULL);
     if (rc == 0)
-        rc = run(&ctl, argc - optind, argv + optind);
+        rc = ctl_run(&ctl, argc - optind, argv + optind);
     else if (rc < 0)
         rc = CTL_OK;
     kvc_close(&ctl.kvc);

@@ -364,7 +364,7 @@ static int load_step(const struct named *n, bool wait, uint64_t *ret_bytes)
 }
 
 /* Until all is there, or nothing has come for as long as an answer may take. */
-static int load(const struct named *n, const struct kvc_name_info *info, uint64_t *ret_bytes)
+static int named_load(const struct named *n, const struct kvc_name_info *info, uint64_t *ret_bytes)
 {
     struct progress bar;
     uint64_t bytes = 0, before = 0;
@@ -397,7 +397,7 @@ int named_preload(struct named *n, int argc, char **argv, const char *help)
     if (rc == 0)
         rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
     if (rc == 0)
-        rc = load(n, &info, &bytes);
+        rc = named_load(n, &info, &bytes);
     if (rc != 0)
         return rc;
     if (n->ctl->json)

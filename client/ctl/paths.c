@@ -96,7 +96,7 @@ static void print_out(const struct kvc_path *x)
     printf("%s\n", text);
 }
 
-static double ratio(uint64_t a, uint64_t b)
+static double paths_ratio(uint64_t a, uint64_t b)
 {
     return b ? (double)a / (double)b : 0;
 }
@@ -119,9 +119,9 @@ static void print_writes(const struct kvc_writes *w)
     if (w->accepted_bytes)
         printf("write amplification: %.3f (%s written for %s of payload), %.3f of it for payload "
                "written again when room was reclaimed (%s)\n",
-               ratio(written_in_all(w), w->accepted_bytes),
+               paths_ratio(written_in_all(w), w->accepted_bytes),
                units_format_bytes(written_in_all(w), a), units_format_bytes(w->accepted_bytes, b),
-               ratio(w->kept_bytes, w->accepted_bytes), units_format_bytes(w->kept_bytes, c));
+               paths_ratio(w->kept_bytes, w->accepted_bytes), units_format_bytes(w->kept_bytes, c));
 }
 
 void paths_print(const struct paths *p, bool colour)
@@ -141,9 +141,10 @@ json_t *paths_json(const struct paths *p)
 {
     json_t *writes = json_object();
     rows_json(writes, kvc_table(KVC_TABLE_WRITES), &p->writes, NULL);
-    json_object_set_new(writes, "amplification",
-                        json_real(ratio(written_in_all(&p->writes), p->writes.accepted_bytes)));
+    json_object_set_new(
+        writes, "amplification",
+        json_real(paths_ratio(written_in_all(&p->writes), p->writes.accepted_bytes)));
     json_object_set_new(writes, "amplification_of_kept",
-                        json_real(ratio(p->writes.kept_bytes, p->writes.accepted_bytes)));
+                        json_real(paths_ratio(p->writes.kept_bytes, p->writes.accepted_bytes)));
     return json_pack("{s:o, s:o}", p->rows.table->name, rows_array(&p->rows), "writes", writes);
 }

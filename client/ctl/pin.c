@@ -48,7 +48,7 @@ struct pin {
 
 /* ---- add ---- */
 
-static int take_option(void *ctx, int c, const char *value)
+static int pin_take_option(void *ctx, int c, const char *value)
 {
     struct pin *p = ctx;
     const int took = chain_take(&p->ask, c, value);
@@ -74,7 +74,7 @@ static int take_option(void *ctx, int c, const char *value)
     }
 }
 
-static int check(const struct pin *p, int argc, char **argv)
+static int pin_check(const struct pin *p, int argc, char **argv)
 {
     const bool block = p->ask.ns || p->ask.tip.digits || p->ask.tokens;
     if (optind < argc)
@@ -86,7 +86,7 @@ static int check(const struct pin *p, int argc, char **argv)
     return p->name ? 0 : chain_check(&p->ask);
 }
 
-static int find(struct pin *p, struct chain *chain)
+static int ctl_pin_find(struct pin *p, struct chain *chain)
 {
     struct kvc_name_info info;
     if (!p->name)
@@ -95,7 +95,7 @@ static int find(struct pin *p, struct chain *chain)
     return rc != 0 ? rc : chain_of_name(p->ctl, &info, p->sub, chain);
 }
 
-static int fail(const struct ctl *ctl, int error)
+static int pin_fail(const struct ctl *ctl, int error)
 {
     if (error == KVC_E_PIN_LIMIT)
         ctl_error("%s; 'kvcachectl pin list' shows what is pinned, 'kvcachectl policy set "
@@ -134,7 +134,7 @@ static int take_pin(const struct pin *p, const struct chain *chain)
     struct seek s = {.id = 0};
     int rc = kvc_pin(chain->ns, &chain->seq, p->memory, p->ttl_ms, &s.id);
     if (rc < 0)
-        return fail(p->ctl, rc);
+        return pin_fail(p->ctl, rc);
     rc = kvc_list(p->ctl->kvc, KVC_TABLE_PINS, NULL, take_size, &s);
     if (rc < 0)
         return ctl_fail(p->ctl, rc);
@@ -147,7 +147,7 @@ static int take_pin(const struct pin *p, const struct chain *chain)
     return CTL_OK;
 }
 
-static int add(struct ctl *ctl, int argc, char **argv)
+static int ctl_pin_add(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {{"doc", required_argument, NULL, 'd'},
                                             {"conv", required_argument, NULL, 'c'},
@@ -159,16 +159,16 @@ static int add(struct ctl *ctl, int argc, char **argv)
                                             {0}};
     struct pin p = {.ctl = ctl};
     struct chain chain = {.ids = NULL};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &p);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, pin_take_option, &p);
     if (rc == 0)
-        rc = check(&p, argc, argv);
+        rc = pin_check(&p, argc, argv);
     if (rc == 0)
         rc = chain_read(&p.ask);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc == 0)
-        rc = find(&p, &chain);
+        rc = ctl_pin_find(&p, &chain);
     if (rc == 0)
         rc = take_pin(&p, &chain);
     chain_free(&chain);
@@ -178,7 +178,7 @@ static int add(struct ctl *ctl, int argc, char **argv)
 
 /* ---- list ---- */
 
-static int list(struct ctl *ctl, int argc, char **argv)
+static int pin_list(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const struct rows_view view[] = {ROWS_PLAIN(">PIN", "pin"),
@@ -237,6 +237,7 @@ static int rm(struct ctl *ctl, int argc, char **argv)
 
 int cmd_pin(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct ctl_cmd verbs[] = {{"add", add}, {"list", list}, {"rm", rm}, {NULL, NULL}};
+    static const struct ctl_cmd verbs[] = {
+        {"add", ctl_pin_add}, {"list", pin_list}, {"rm", rm}, {NULL, NULL}};
     return ctl_verbs(ctl, argc, argv, help, verbs);
 }

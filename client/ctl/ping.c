@@ -16,7 +16,7 @@ static const char help[] =
     "Example, waiting for a daemon to come up:\n"
     "  until kvcachectl --timeout 1s ping; do sleep 1; done\n";
 
-static uint64_t now_ns(void)
+static uint64_t ping_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -33,9 +33,9 @@ int cmd_ping(struct ctl *ctl, int argc, char **argv)
     if (rc != 0)
         return rc;
 
-    uint64_t uptime_ms, begun = now_ns();
+    uint64_t uptime_ms, begun = ping_now_ns();
     rc = kvc_ping(ctl->kvc, &uptime_ms);
-    uint64_t took_ns = now_ns() - begun;
+    uint64_t took_ns = ping_now_ns() - begun;
     if (rc < 0)
         return ctl_fail(ctl, rc);
     if (ctl->json) {

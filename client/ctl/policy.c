@@ -49,7 +49,7 @@ struct policy {
 
 /* ---- JSON ---- */
 
-static void put(json_t *o, const char *name, uint64_t value)
+static void policy_put(json_t *o, const char *name, uint64_t value)
 {
     json_object_set_new(o, name, json_integer((json_int_t)value));
 }
@@ -68,21 +68,21 @@ static void learned_json(json_t *o, const struct kvc_policy_info *p)
         json_array_append_new(levels,
                               json_pack("{s:I, s:I}", "priority", (json_int_t)p->level[i].priority,
                                         "blocks", (json_int_t)p->level[i].blocks));
-    put(o, "writes_per_day", p->writes_per_day);
-    put(o, "spent_bytes", p->spent_bytes);
-    put(o, "left_bytes", p->left_bytes);
-    put(o, "load_bytes_per_s", p->load_bytes_per_s);
-    put(o, "load_latency_us", p->load_latency_us);
-    put(o, "hints_ended", p->hints_ended);
-    put(o, "hints_continue", p->hints_continue);
-    put(o, "hints_soon", p->hints_soon);
-    put(o, "hints_scan", p->hints_scan);
-    put(o, "wishes", p->wishes);
-    put(o, "wishes_ended", p->wishes_ended);
+    policy_put(o, "writes_per_day", p->writes_per_day);
+    policy_put(o, "spent_bytes", p->spent_bytes);
+    policy_put(o, "left_bytes", p->left_bytes);
+    policy_put(o, "load_bytes_per_s", p->load_bytes_per_s);
+    policy_put(o, "load_latency_us", p->load_latency_us);
+    policy_put(o, "hints_ended", p->hints_ended);
+    policy_put(o, "hints_continue", p->hints_continue);
+    policy_put(o, "hints_soon", p->hints_soon);
+    policy_put(o, "hints_scan", p->hints_scan);
+    policy_put(o, "wishes", p->wishes);
+    policy_put(o, "wishes_ended", p->wishes_ended);
     json_object_set_new(o, "priorities", levels);
 }
 
-static void print_json(const struct kvc_policy_info *p)
+static void policy_print_json(const struct kvc_policy_info *p)
 {
     json_t *o = set_json(p->keep_percent, p->load_or_recompute, p->admission, p->pin_bytes_max);
     json_object_set_new(o, "name", json_string(p->name));
@@ -97,7 +97,7 @@ static void print_json(const struct kvc_policy_info *p)
     json_object_set_new(o, "hints", json_boolean(p->hints));
     json_object_set_new(o, "admits", json_boolean(p->admits));
     json_object_set_new(o, "pins", json_boolean(p->pins));
-    put(o, "priority_default", KVC_PRIORITY_DEFAULT);
+    policy_put(o, "priority_default", KVC_PRIORITY_DEFAULT);
     if (p->all)
         learned_json(o, p);
     json_print(o);
@@ -203,7 +203,7 @@ static void worker_lines(struct table *t, const struct kvc_policy_info *p)
 static void print(const struct ctl *ctl, const struct kvc_policy_info *p)
 {
     if (ctl->json) {
-        print_json(p);
+        policy_print_json(p);
         return;
     }
     struct table *t = table_create(NULL);
@@ -231,7 +231,7 @@ static int take_switch(const char *name, const char *value, bool *ret_on)
                                                 : ctl_usage("--%s %s: say on or off", name, value);
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int policy_take_option(void *ctx, int c, const char *value)
 {
     struct policy *p = ctx;
     switch (c) {
@@ -257,7 +257,7 @@ static int take_option(void *ctx, int c, const char *value)
     }
 }
 
-static int ask(struct ctl *ctl, const struct kvc_policy_info *set)
+static int policy_ask(struct ctl *ctl, const struct kvc_policy_info *set)
 {
     struct kvc_policy_info now;
     const int rc = kvc_policy(ctl->kvc, set, &now);
@@ -267,14 +267,14 @@ static int ask(struct ctl *ctl, const struct kvc_policy_info *set)
     return CTL_OK;
 }
 
-static int show(struct ctl *ctl, int argc, char **argv)
+static int policy_show(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
-    return rc != 0 ? rc : ask(ctl, NULL);
+    return rc != 0 ? rc : policy_ask(ctl, NULL);
 }
 
 static int set(struct ctl *ctl, int argc, char **argv)
@@ -287,7 +287,7 @@ static int set(struct ctl *ctl, int argc, char **argv)
                                             {0}};
     struct policy p = {.ctl = ctl};
     struct kvc_policy_info now;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &p);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, policy_take_option, &p);
     if (rc == 0 && !p.has_keep && !p.has_weigh && !p.has_admission && !p.has_pin)
         rc =
             ctl_usage("what? Give --keep-percent, --load-or-recompute, --admission or --pin-limit");
@@ -307,11 +307,11 @@ static int set(struct ctl *ctl, int argc, char **argv)
         now.admission = p.admission;
     if (p.has_pin)
         now.pin_bytes_max = p.pin;
-    return ask(ctl, &now);
+    return policy_ask(ctl, &now);
 }
 
 int cmd_policy(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct ctl_cmd verbs[] = {{"show", show}, {"set", set}, {NULL, NULL}};
+    static const struct ctl_cmd verbs[] = {{"show", policy_show}, {"set", set}, {NULL, NULL}};
     return ctl_verbs(ctl, argc, argv, help, verbs);
 }

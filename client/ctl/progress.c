@@ -10,7 +10,7 @@
 #define BAR      24
 #define EVERY_NS UINT64_C(100000000)
 
-static uint64_t now_ns(void)
+static uint64_t progress_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -19,14 +19,14 @@ static uint64_t now_ns(void)
 
 void progress_begin(struct progress *p, const char *what, uint64_t total_bytes)
 {
-    const uint64_t now = now_ns(); /* what is short is not shown at all */
+    const uint64_t now = progress_now_ns(); /* what is short is not shown at all */
     *p = (struct progress){.what = what, .total = total_bytes, .begun_ns = now, .shown_ns = now};
 }
 
 void progress_show(struct progress *p, uint64_t bytes)
 {
     char done[UNITS_TEXT_BYTES], all[UNITS_TEXT_BYTES], rate[UNITS_TEXT_BYTES];
-    const uint64_t now = now_ns();
+    const uint64_t now = progress_now_ns();
     if (!isatty(STDERR_FILENO) || p->total == 0 || now - p->shown_ns < EVERY_NS)
         return;
     const double share = bytes < p->total ? (double)bytes / (double)p->total : 1.0;

@@ -116,7 +116,7 @@ static void print_rows(const struct ctl *ctl, const struct rows *rows)
     }
 }
 
-static int show(struct ctl *ctl, int argc, char **argv)
+static int quota_show(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     struct rows rows;
@@ -137,7 +137,7 @@ static int show(struct ctl *ctl, int argc, char **argv)
 
 /* ---- changing ---- */
 
-static int take_text(const char *name, const char *value, char to[KVC_STRING_MAX])
+static int quota_take_text(const char *name, const char *value, char to[KVC_STRING_MAX])
 {
     if (strlen(value) == 0 || strlen(value) >= KVC_STRING_MAX)
         return ctl_usage("--%s '%s': must be a name of 1 to %u bytes", name, value,
@@ -157,14 +157,14 @@ static int take_part(struct ask *a, enum part part, const char *value)
     return ctl_take_bytes(part_names[part], value, to);
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int quota_take_option(void *ctx, int c, const char *value)
 {
     struct ask *a = ctx;
     switch (c) {
     case 't':
-        return take_text("tenant", value, a->quota.tenant);
+        return quota_take_text("tenant", value, a->quota.tenant);
     case 's':
-        return take_text("sub", value, a->quota.sub_tenant);
+        return quota_take_text("sub", value, a->quota.sub_tenant);
     case 'n':
         return ctl_take_ns(value, &a->quota.ns);
     case 300 + HOST:
@@ -190,7 +190,7 @@ static int take_scope(struct kvc_quota *q)
 }
 
 /* What is not given is what it was. */
-static int merge(void *ctx, const void *row)
+static int quota_merge(void *ctx, const void *row)
 {
     struct ask *a = ctx;
     const struct kvc_quota *old = row;
@@ -216,7 +216,7 @@ static int print_result(const struct ask *a, bool cleared)
     struct ask now = *a;
     memset(now.given, 0, sizeof(now.given));
     now.found = false;
-    const int rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, NULL, merge, &now);
+    const int rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, NULL, quota_merge, &now);
     if (rc < 0)
         return ctl_fail(a->ctl, rc);
     const struct rows one = {.table = kvc_table(KVC_TABLE_QUOTAS), .n = 1, .row = &now.quota};
@@ -233,14 +233,14 @@ static int print_result(const struct ask *a, bool cleared)
 }
 
 /* Before anything is changed: the quota as it is, and what is to change of it. */
-static int prepare(struct ask *a)
+static int quota_prepare(struct ask *a)
 {
     int rc = take_scope(&a->quota);
     if (rc == 0)
         rc = ctl_connect(a->ctl);
     if (rc != 0)
         return rc;
-    rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, NULL, merge, a);
+    rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, NULL, quota_merge, a);
     return rc < 0 ? ctl_fail(a->ctl, rc) : 0;
 }
 
@@ -261,7 +261,7 @@ static int set(struct ctl *ctl, int argc, char **argv)
         CTL_COMMON_OPTIONS,
         {0}};
     struct ask a = {.ctl = ctl, .quota = {.host_limit = NONE, .nvme_limit = NONE}};
-    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &a);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, quota_take_option, &a);
     bool given = false;
     for (unsigned i = 0; i < PARTS; i++)
         given = given || a.given[i];
@@ -269,7 +269,7 @@ static int set(struct ctl *ctl, int argc, char **argv)
         rc = ctl_usage("how much? Give --host, --nvme, --host-share or --nvme-share");
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
-    rc = prepare(&a);
+    rc = quota_prepare(&a);
     if (rc != 0)
         return rc;
     const struct kvc_quota *q = &a.quota;
@@ -280,14 +280,14 @@ static int set(struct ctl *ctl, int argc, char **argv)
     return rc < 0 ? ctl_fail(ctl, rc) : print_result(&a, false);
 }
 
-static int clear(struct ctl *ctl, int argc, char **argv)
+static int quota_clear(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {WHOSE_OPTIONS, CTL_COMMON_OPTIONS, {0}};
     struct ask a = {.ctl = ctl};
-    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &a);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, quota_take_option, &a);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
-    rc = prepare(&a);
+    rc = quota_prepare(&a);
     if (rc != 0)
         return rc;
     if (!a.found) {
@@ -303,6 +303,6 @@ static int clear(struct ctl *ctl, int argc, char **argv)
 int cmd_quota(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_cmd verbs[] = {
-        {"show", show}, {"set", set}, {"clear", clear}, {NULL, NULL}};
+        {"show", quota_show}, {"set", set}, {"clear", quota_clear}, {NULL, NULL}};
     return ctl_verbs(ctl, argc, argv, help, verbs);
 }

@@ -43,7 +43,7 @@ void renumber_destroy(struct renumber **r)
     *r = NULL;
 }
 
-static struct entry *find(const struct renumber *r, uint64_t large)
+static struct entry *renumber_find(const struct renumber *r, uint64_t large)
 {
     uint64_t at = (large * UINT64_C(0x9e3779b97f4a7c15)) >> 20;
     for (;; at++) {
@@ -53,25 +53,25 @@ static struct entry *find(const struct renumber *r, uint64_t large)
     }
 }
 
-static void grow(struct renumber *r)
+static void renumber_grow(struct renumber *r)
 {
     struct renumber old = *r;
     r->slots *= 2;
     r->entries = zeroed(r->slots, sizeof(*r->entries));
     for (uint64_t i = 0; i < old.slots; i++)
         if (old.entries[i].small)
-            *find(r, old.entries[i].large) = old.entries[i];
+            *renumber_find(r, old.entries[i].large) = old.entries[i];
     free(old.entries);
 }
 
 uint64_t renumber_id(struct renumber *r, uint64_t large)
 {
-    struct entry *e = find(r, large);
+    struct entry *e = renumber_find(r, large);
     if (e->small)
         return e->small - 1;
     if (2 * (r->n + 1) > r->slots) {
-        grow(r);
-        e = find(r, large);
+        renumber_grow(r);
+        e = renumber_find(r, large);
     }
     *e = (struct entry){.large = large, .small = r->n + 1};
     return r->n++;

@@ -169,7 +169,7 @@ static int64_t size_of(FILE *file)
 }
 
 /* Nothing, where it cannot be read a second time. */
-static const char *hint_of(FILE *file)
+static const char *safetensors_hint_of(FILE *file)
 {
     char begin[128];
     const size_t n = fseeko(file, 0, SEEK_SET) == 0 ? fread(begin, 1, sizeof(begin), file) : 0;
@@ -183,14 +183,15 @@ static int load_header(FILE *file, char *why, struct st_header *h, char **ret_te
     if (size < 0)
         return (int)size;
     if (size < (int64_t)LENGTH_BYTES || fread(length, 1, LENGTH_BYTES, file) != LENGTH_BYTES) {
-        snprintf(why, ST_WHY_BYTES, "it is too short to be a safetensors file%s", hint_of(file));
+        snprintf(why, ST_WHY_BYTES, "it is too short to be a safetensors file%s",
+                 safetensors_hint_of(file));
         return -EINVAL;
     }
     const uint64_t n = load_u64(length);
     if (n > ST_HEADER_MAX || n > (uint64_t)size - LENGTH_BYTES) {
         snprintf(why, ST_WHY_BYTES,
                  "it is no safetensors file, or cut off: its header does not fit in it%s",
-                 hint_of(file));
+                 safetensors_hint_of(file));
         return -EINVAL;
     }
     char *text = malloc(n + 1);

@@ -34,7 +34,7 @@ static int older(const void *a, const void *b)
     return x->session < y->session ? -1 : 1;
 }
 
-static int list(struct ctl *ctl, int argc, char **argv)
+static int sessions_list(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const struct rows_view view[] = {ROWS_PLAIN(">SESSION", "session"),
@@ -65,7 +65,7 @@ static int list(struct ctl *ctl, int argc, char **argv)
 
 /* ---- end ---- */
 
-static int end(struct ctl *ctl, int argc, char **argv)
+static int sessions_end(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     uint64_t id = 0;
@@ -96,6 +96,7 @@ static int end(struct ctl *ctl, int argc, char **argv)
 
 int cmd_sessions(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct ctl_cmd verbs[] = {{"list", list}, {"end", end}, {NULL, NULL}};
+    static const struct ctl_cmd verbs[] = {
+        {"list", sessions_list}, {"end", sessions_end}, {NULL, NULL}};
     return ctl_verbs(ctl, argc, argv, help, verbs);
 }

@@ -183,7 +183,7 @@ static json_t *model_json(const struct kv_model *m)
     return o;
 }
 
-static void print_json(const struct size *s)
+static void size_print_json(const struct size *s)
 {
     json_t *forms = json_array();
     for (enum kv_form form = 0; form < KV_FORM_COUNT; form++)
@@ -287,7 +287,7 @@ static void add_fits(const struct size *s, struct table *table, const struct fig
                        f->fits[i] && f->fits[i] < s->parallel ? " (too few)" : "");
 }
 
-static void print_table(const struct size *s)
+static void size_print_table(const struct size *s)
 {
     const char *heads[TABLE_COLUMNS_MAX + 1] = {"KEPT", "FORMULA", ">PER TOKEN", ">ONE CONTEXT"};
     static const char rank[] = ">LARGEST RANK";
@@ -335,7 +335,7 @@ static void print_table(const struct size *s)
 /* ---- the command ---- */
 
 /* A count, or one with K or M behind it, as contexts are named: times 1024, or its square. */
-static int take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
+static int size_take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
 {
     const char *why = "";
     char digits[32];
@@ -374,7 +374,7 @@ static int take_speed(struct size *s, const char *text)
     return 0;
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int size_take_option(void *ctx, int c, const char *value)
 {
     struct size *s = ctx;
     switch (c) {
@@ -382,15 +382,15 @@ static int take_option(void *ctx, int c, const char *value)
         s->path = value;
         return 0;
     case 'n':
-        return take_count("context", value, CONTEXT_MAX, &s->context);
+        return size_take_count("context", value, CONTEXT_MAX, &s->context);
     case 'p':
-        return take_count("parallel", value, PARALLEL_MAX, &s->parallel);
+        return size_take_count("parallel", value, PARALLEL_MAX, &s->parallel);
     case 'b':
-        return take_count("block-tokens", value, KVC_BLOCK_TOKENS_MAX, &s->block_tokens);
+        return size_take_count("block-tokens", value, KVC_BLOCK_TOKENS_MAX, &s->block_tokens);
     case 'T':
-        return take_count("tp", value, RANKS_MAX, &s->tp);
+        return size_take_count("tp", value, RANKS_MAX, &s->tp);
     case 'P':
-        return take_count("pp", value, RANKS_MAX, &s->pp);
+        return size_take_count("pp", value, RANKS_MAX, &s->pp);
     case 't':
         s->type_from = "as --kv-type says";
         s->type = kv_type_find(value);
@@ -453,7 +453,7 @@ static int check_ranks(const struct size *s)
     return 0;
 }
 
-static int check(struct size *s, int argc, char **argv)
+static int size_check(struct size *s, int argc, char **argv)
 {
     char why[KV_WHY_BYTES];
     if (optind < argc)
@@ -498,15 +498,15 @@ int cmd_size(struct ctl *ctl, int argc, char **argv)
         CTL_COMMON_OPTIONS,
         {0}};
     struct size s = {.ctl = ctl, .parallel = 1, .block_tokens = 16, .tp = 1, .pp = 1};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &s);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, size_take_option, &s);
     if (rc == 0)
-        rc = check(&s, argc, argv);
+        rc = size_check(&s, argc, argv);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     print_warnings(&s);
     if (ctl->json)
-        print_json(&s);
+        size_print_json(&s);
     else
-        print_table(&s);
+        size_print_table(&s);
     return CTL_OK;
 }

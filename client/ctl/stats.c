@@ -108,7 +108,7 @@ static int take_sections(struct stats *s)
     return CTL_NOTHING;
 }
 
-static int take(struct stats *s)
+static int stats_take(struct stats *s)
 {
     struct timespec t;
     s->before = s->now;
@@ -148,7 +148,7 @@ static void rate_text(const struct stats *s, const struct kvc_stat *stat,
     }
 }
 
-static void print_json(const struct stats *s)
+static void stats_print_json(const struct stats *s)
 {
     json_t *object = json_object();
     for (size_t i = 0; i < s->now.n; i++)
@@ -164,7 +164,7 @@ static void print_json(const struct stats *s)
     json_print(object);
 }
 
-static void print_table(const struct stats *s)
+static void stats_print_table(const struct stats *s)
 {
     static const char *const once[] = {"NAME", ">VALUE", NULL};
     static const char *const again[] = {"NAME", ">VALUE", ">PER SECOND", NULL};
@@ -193,14 +193,14 @@ static void print_table(const struct stats *s)
     table_destroy(&table);
 }
 
-static int show(struct stats *s)
+static int stats_show(struct stats *s)
 {
     int rc;
-    while ((rc = take(s)) == 0) {
+    while ((rc = stats_take(s)) == 0) {
         if (s->ctl->json)
-            print_json(s);
+            stats_print_json(s);
         else
-            print_table(s);
+            stats_print_table(s);
         if (stdfds_flush() < 0 || !s->watch)
             return CTL_OK;
         struct timespec pause = {.tv_sec = (time_t)s->seconds};
@@ -220,7 +220,7 @@ static int take_seconds(const char *text, double *ret_seconds)
     return 0;
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int stats_take_option(void *ctx, int c, const char *value)
 {
     struct stats *s = ctx;
     s->explain |= c == 'H';
@@ -267,7 +267,7 @@ int cmd_stats(struct ctl *ctl, int argc, char **argv)
     static struct stats s;
     s.ctl = ctl;
     s.seconds = 2;
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &s);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, stats_take_option, &s);
     if (rc == 0)
         rc = take_operands(&s, argc, argv);
     if (rc != 0)
@@ -276,7 +276,7 @@ int cmd_stats(struct ctl *ctl, int argc, char **argv)
         return explain(&s);
     rc = ctl_connect(ctl);
     if (rc == 0)
-        rc = show(&s);
+        rc = stats_show(&s);
     paths_free(&s.paths);
     devices_free(&s.devices);
     return rc;

@@ -13,7 +13,7 @@
 #define IDS_MAX (KVC_MESSAGE_MAX / sizeof(uint32_t))
 
 /* A static text of what the file is by its first bytes; it is read from its beginning again. */
-static const char *hint_of(FILE *file)
+static const char *tokens_hint_of(FILE *file)
 {
     char begin[128];
     rewind(file);
@@ -24,7 +24,7 @@ static const char *hint_of(FILE *file)
 
 static int from_json(const char *path, FILE *file, uint32_t **ret_ids, uint32_t *ret_n)
 {
-    const char *hint = hint_of(file);
+    const char *hint = tokens_hint_of(file);
     json_error_t error;
     json_t *array = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     const size_t n = json_array_size(array);
@@ -65,7 +65,7 @@ static bool is_text(const uint8_t *bytes, size_t n)
 }
 
 /* What else it may be, for an error: the first id of such a file is above those of any model. */
-static const char *kind_of(const uint8_t *bytes, size_t n)
+static const char *tokens_kind_of(const uint8_t *bytes, size_t n)
 {
     const bool far = n >= 4 && (bytes[2] >= 8 || bytes[3] != 0);
     const char *hint = far ? file_kind_hint(bytes, n) : "";
@@ -81,10 +81,10 @@ static int from_binary(const char *path, FILE *file, uint32_t **ret_ids, uint32_
     if (!bytes || ferror(file)) {
         ctl_error("%s: %s", path, strerror(bytes ? EIO : ENOMEM));
         rc = CTL_FAILED;
-    } else if (n == 0 || n == cap || n % sizeof(uint32_t) != 0 || kind_of(bytes, n)[0]) {
+    } else if (n == 0 || n == cap || n % sizeof(uint32_t) != 0 || tokens_kind_of(bytes, n)[0]) {
         rc = ctl_usage("%s: must be 1 to %zu token ids of 4 bytes, little-endian (a JSON array has "
                        "a name that ends in .json)%s",
-                       path, IDS_MAX, n > 0 ? kind_of(bytes, n) : "; it is empty");
+                       path, IDS_MAX, n > 0 ? tokens_kind_of(bytes, n) : "; it is empty");
     }
     if (rc != 0) {
         free(bytes);

@@ -109,7 +109,7 @@ static uint64_t value(const struct look *l, const char *name)
     return 0;
 }
 
-static int take(struct top *t)
+static int top_take(struct top *t)
 {
     rows_free(&t->before.rows);
     devices_free(&t->devices);
@@ -151,7 +151,7 @@ static double rate(const struct top *t, const char *name)
     return (double)gained(t, name) / since_s(t);
 }
 
-static double ratio(uint64_t part, uint64_t all)
+static double top_ratio(uint64_t part, uint64_t all)
 {
     return all != 0 ? (double)part / (double)all : 0;
 }
@@ -230,7 +230,7 @@ static void print_tiers(const struct top *t, size_t columns, FILE *to)
         table_cell(table, "%s", units_format_count(row[i].blocks, count));
         table_cell(table, "%s", units_format_bytes(row[i].used, text));
         table_cell(table, "%s", row[i].limit ? units_format_bytes(row[i].limit, text) : "-");
-        table_cell(table, "%.1f %%", 100 * ratio(row[i].used, row[i].limit));
+        table_cell(table, "%.1f %%", 100 * top_ratio(row[i].used, row[i].limit));
         table_cell(table, "%s", bytes_rate(row[i].in, text));
         table_cell(table, "%s", bytes_rate(row[i].out, text));
     }
@@ -345,8 +345,9 @@ static void print_screen(const struct top *t, struct size size, FILE *to)
          units_format_duration_ns(value(&t->now, "svc.handle_ns.p50"), a));
     if (asked != 0)
         line(to, "hits      %.1f %% of blocks asked for (since it began %.1f %%)",
-             100 * ratio(gained(t, "core.blocks_hit"), asked),
-             100 * ratio(value(&t->now, "core.blocks_hit"), value(&t->now, "core.blocks_asked")));
+             100 * top_ratio(gained(t, "core.blocks_hit"), asked),
+             100 *
+                 top_ratio(value(&t->now, "core.blocks_hit"), value(&t->now, "core.blocks_asked")));
     else
         line(to, "hits      no block was asked for");
     line(to, "tokens    %s/s found, %s/s of them loaded, %s/s recomputed",
@@ -367,7 +368,7 @@ static void print_screen(const struct top *t, struct size size, FILE *to)
 }
 
 /* As much of it as the terminal has room for, without a line break that would scroll it. */
-static void draw(const struct top *t)
+static void top_draw(const struct top *t)
 {
     const struct size size = screen_size();
     char *text = NULL;
@@ -406,7 +407,7 @@ static json_t *ns_json(const struct top *t, const struct kvc_ns_info *u)
                      known ? json_real(by) : json_null());
 }
 
-static void print_json(const struct top *t)
+static void top_print_json(const struct top *t)
 {
     struct tier_row row[2 + KVC_DEVICES_MAX];
     json_t *tier = json_array(), *ns = json_array();
@@ -431,21 +432,21 @@ static void print_json(const struct top *t)
         (json_int_t)value(&t->now, "svc.sessions"), "requests_per_s", rate(t, "svc.requests"),
         "errors_per_s", rate(t, "svc.replies_error"), "handle_p50_ns",
         (json_int_t)value(&t->now, "svc.handle_ns.p50"), "hit_ratio",
-        asked != 0 ? json_real(ratio(gained(t, "core.blocks_hit"), asked)) : json_null(),
+        asked != 0 ? json_real(top_ratio(gained(t, "core.blocks_hit"), asked)) : json_null(),
         "tokens_found_per_s", rate(t, "core.tokens_hit"), "tokens_loaded_per_s",
         rate(t, "core.tokens_loaded"), "tokens_recomputed_per_s", recomputed(t), "read_bytes_per_s",
         rate(t, "core.bytes_leased"), "stored_bytes_per_s", rate(t, "core.bytes_stored"),
         "evicted_bytes_per_s", rate(t, "core.bytes_evicted"), "tiers", tier, "namespaces", ns));
 }
 
-static int show(struct top *t)
+static int top_show(struct top *t)
 {
     int rc;
-    for (uint64_t shown = 0; (rc = take(t)) == 0;) {
+    for (uint64_t shown = 0; (rc = top_take(t)) == 0;) {
         if (t->ctl->json)
-            print_json(t);
+            top_print_json(t);
         else
-            draw(t);
+            top_draw(t);
         if (stdfds_flush() < 0 || ++shown == t->count)
             return CTL_OK;
         if (!t->ctl->json && !isatty(STDOUT_FILENO))
@@ -457,7 +458,7 @@ static int show(struct top *t)
     return rc;
 }
 
-static int take_option(void *ctx, int c, const char *text)
+static int top_take_option(void *ctx, int c, const char *text)
 {
     struct top *t = ctx;
     char *end;
@@ -481,12 +482,12 @@ int cmd_top(struct ctl *ctl, int argc, char **argv)
     t.ctl = ctl;
     t.every_s = 2;
     t.count = isatty(STDOUT_FILENO) ? 0 : 1;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &t);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, top_take_option, &t);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc == 0)
-        rc = show(&t);
+        rc = top_show(&t);
     rows_free(&t.now.rows);
     rows_free(&t.before.rows);
     devices_free(&t.devices);

@@ -218,7 +218,7 @@ static int dump(struct trace *t)
 
 /* ---- the command ---- */
 
-static int take_option(void *ctx, int c, const char *value)
+static int trace_take_option(void *ctx, int c, const char *value)
 {
     struct trace *t = ctx;
     const char *why = "";
@@ -233,7 +233,7 @@ static int take_option(void *ctx, int c, const char *value)
     return 0;
 }
 
-static int run(struct trace *t, int argc, char **argv)
+static int trace_run(struct trace *t, int argc, char **argv)
 {
     static const char *const names[] = {"status", "on", "off"}; /* enum kvc_trace_action */
     const char *verb = optind < argc ? argv[optind++] : "";
@@ -268,8 +268,8 @@ int cmd_trace(struct ctl *ctl, int argc, char **argv)
                                             CTL_COMMON_OPTIONS,
                                             {0}};
     struct trace t = {.ctl = ctl};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &t);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, trace_take_option, &t);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
-    return run(&t, argc, argv);
+    return trace_run(&t, argc, argv);
 }

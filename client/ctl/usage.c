@@ -110,7 +110,7 @@ static json_t *row_json(const struct usage *u, enum by by, const void *row)
     return item;
 }
 
-static void print_json(const struct usage *u, const struct devices *devices)
+static void usage_print_json(const struct usage *u, const struct devices *devices)
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < u->rows.n; i++)
@@ -146,7 +146,7 @@ static void cells(struct table *t, const struct usage *u, const struct kvc_ns_in
         table_cell(t, "-");
 }
 
-static void print_table(const struct usage *u)
+static void usage_print_table(const struct usage *u)
 {
     const struct rows_view *view = views[u->by];
     const char *heads[TABLE_COLUMNS_MAX + 1] = {NULL};
@@ -170,7 +170,7 @@ static void print_table(const struct usage *u)
     table_destroy(&t);
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int usage_take_option(void *ctx, int c, const char *value)
 {
     struct usage *u = ctx;
     if (c != 'b')
@@ -190,7 +190,7 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
         {"by", required_argument, NULL, 'b'}, CTL_COMMON_OPTIONS, {0}};
     struct usage u = {.ctl = ctl};
     struct devices devices = {.rows = {.n = 0}};
-    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &u);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, usage_take_option, &u);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -206,11 +206,11 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
     }
     group(&u);
     if (ctl->json)
-        print_json(&u, &devices);
+        usage_print_json(&u, &devices);
     else if (u.rows.n == 0)
         puts("nothing is held: there are no namespaces yet");
     else
-        print_table(&u);
+        usage_print_table(&u);
     if (!ctl->json)
         devices_print_use(&devices);
     rows_free(&u.rows);

@@ -59,7 +59,7 @@ struct verify {
     struct devices devices; /* after the pass */
 };
 
-static uint64_t now_ns(void)
+static uint64_t verify_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -77,7 +77,7 @@ static void sleep_until(uint64_t then_ns)
 
 static double seconds_of(const struct verify *v)
 {
-    double seconds = (double)(now_ns() - v->begun_ns) * 1e-9;
+    double seconds = (double)(verify_now_ns() - v->begun_ns) * 1e-9;
     return seconds > 1e-6 ? seconds : 1e-6;
 }
 
@@ -97,14 +97,14 @@ static json_t *counts_json(const struct verify *v, const char *event)
                      (json_int_t)v->failed, "seconds", seconds_of(v));
 }
 
-static void clear(struct verify *v)
+static void verify_clear(struct verify *v)
 {
     if (v->drawn)
         fputs("\r\033[K", stderr);
     v->drawn = false;
 }
 
-static void draw(struct verify *v)
+static void verify_draw(struct verify *v)
 {
     char bar[BAR_CELLS + 1], done[UNITS_TEXT_BYTES], all[UNITS_TEXT_BYTES];
     char rate[UNITS_TEXT_BYTES], blocks[UNITS_COUNT_BYTES];
@@ -124,7 +124,7 @@ static void draw(struct verify *v)
 
 static void progress(struct verify *v)
 {
-    uint64_t now = now_ns();
+    uint64_t now = verify_now_ns();
     uint64_t pause_ns = v->ctl->json ? SECOND_NS : SECOND_NS / 10;
     if (now - v->shown_ns < pause_ns)
         return;
@@ -134,7 +134,7 @@ static void progress(struct verify *v)
         json_object_set_new(line, "eta_seconds", json_real(eta_seconds(v)));
         json_print(line);
     } else if (v->terminal) {
-        draw(v);
+        verify_draw(v);
     }
 }
 
@@ -142,7 +142,7 @@ static void tell_corrupt(struct verify *v, const struct kvc_corrupt *x)
 {
     char key[KEY_TEXT_BYTES];
     key_format(x->key, key);
-    clear(v);
+    verify_clear(v);
     if (v->ctl->json)
         json_print(json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I, s:I}", "event", "corrupt",
                              "key", key, "ns", (json_int_t)x->ns, "group", (json_int_t)x->group,
@@ -202,7 +202,7 @@ static int add_ns(void *ctx, const void *row)
     return 0;
 }
 
-static void tell_out(const struct verify *v, const struct kvc_device *d)
+static void verify_tell_out(const struct verify *v, const struct kvc_device *d)
 {
     const char *name = d->device[0] ? d->device : d->name;
     if (v->ctl->json)
@@ -220,7 +220,7 @@ static int look_at_devices(struct verify *v)
         const struct kvc_device *d = devices_at(&v->devices, i);
         if (d->up || d->limit_bytes == 0)
             continue;
-        tell_out(v, d);
+        verify_tell_out(v, d);
         out++;
     }
     devices_free(&v->devices);
@@ -241,18 +241,18 @@ static void add_slice(struct verify *v, const struct kvc_verified *done)
     v->slice.cursor = done->cursor;
 }
 
-static int pass(struct verify *v)
+static int verify_pass(struct verify *v)
 {
-    v->begun_ns = v->shown_ns = now_ns();
+    v->begun_ns = v->shown_ns = verify_now_ns();
     do {
         struct kvc_verified done;
         int rc = kvc_verify_slice(v->ctl->kvc, &v->slice, &done);
         if (rc == KVC_E_BUSY) {
-            sleep_until(now_ns() + BUSY_PAUSE_NS);
+            sleep_until(verify_now_ns() + BUSY_PAUSE_NS);
             continue;
         }
         if (rc < 0) {
-            clear(v);
+            verify_clear(v);
             return ctl_fail(v->ctl, rc);
         }
         add_slice(v, &done);
@@ -260,7 +260,7 @@ static int pass(struct verify *v)
         if (v->rate && v->slice.cursor)
             sleep_until(v->begun_ns + (uint64_t)((double)v->bytes / (double)v->rate * 1e9));
     } while (v->slice.cursor);
-    clear(v);
+    verify_clear(v);
     const int out = look_at_devices(v);
     tell_end(v);
     if (out < 0)
@@ -299,7 +299,7 @@ static int take_tier(struct verify *v, const char *value)
     return ctl_usage("--tier %s: no such tier; there are 'host', 'nvme', 'hbm', and 'all'", value);
 }
 
-static int take_option(void *ctx, int c, const char *value)
+static int verify_take_option(void *ctx, int c, const char *value)
 {
     struct verify *v = ctx;
     switch (c) {
@@ -322,7 +322,7 @@ int cmd_verify(struct ctl *ctl, int argc, char **argv)
                                             CTL_COMMON_OPTIONS,
                                             {0}};
     struct verify v = {.ctl = ctl, .rate = UINT64_C(1) << 30, .terminal = isatty(STDERR_FILENO)};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &v);
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, verify_take_option, &v);
     if (rc == 0 && optind < argc)
         rc = ctl_usage("'%s' is not understood; a namespace is named with --ns", argv[optind]);
     if (rc != 0)
@@ -333,5 +333,5 @@ int cmd_verify(struct ctl *ctl, int argc, char **argv)
     if (rc != 0)
         return rc;
     rc = kvc_list(ctl->kvc, KVC_TABLE_NAMESPACES, NULL, add_ns, &v); /* what there is, about */
-    return rc < 0 ? ctl_fail(ctl, rc) : pass(&v);
+    return rc < 0 ? ctl_fail(ctl, rc) : verify_pass(&v);
 }

@@ -105,7 +105,7 @@ static const struct range zero[] = {
 };
 /* clang-format on */
 
-static bool is_in(const struct range *ranges, size_t n, uint32_t code)
+static bool width_is_in(const struct range *ranges, size_t n, uint32_t code)
 {
     size_t low = 0, high = n;
     while (low < high) {
@@ -118,7 +118,7 @@ static bool is_in(const struct range *ranges, size_t n, uint32_t code)
     return low < n && code >= ranges[low].first;
 }
 
-#define IS_IN(ranges, code) is_in(ranges, sizeof(ranges) / sizeof((ranges)[0]), code)
+#define IS_IN(ranges, code) width_is_in(ranges, sizeof(ranges) / sizeof((ranges)[0]), code)
 
 /* Columns of the character at `text`, of so many bytes. */
 static size_t width_at(const char *text, size_t left, size_t *ret_bytes)

@@ -300,7 +300,7 @@ static int share_groups(const struct reader *r, struct kv_model *m)
     return rc;
 }
 
-static bool is_of(const struct kv_model *m, const char *const *names)
+static bool kv_kinds_is_of(const struct kv_model *m, const char *const *names)
 {
     while (*names && strcmp(*names, m->name) != 0)
         names++;
@@ -352,7 +352,7 @@ static int check_mixed(const struct reader *r, const struct kv_model *m)
                                               "zamba",
                                               "zamba2",
                                               NULL};
-    if ((is_of(m, slide) && has_window(r)) || is_of(m, keep_states))
+    if ((kv_kinds_is_of(m, slide) && has_window(r)) || kv_kinds_is_of(m, keep_states))
         return refuse(r, "layer_types",
                       "missing, and the layers of %s differ; expected which layer is of which type",
                       m->name);
@@ -408,7 +408,7 @@ static int check_decoder(const struct reader *r, const struct kv_model *m)
     static const char *const encoders[] = {
         "albert", "bert",       "deberta", "deberta-v2",  "distilbert", "electra", "modernbert",
         "mpnet",  "nomic_bert", "roberta", "xlm-roberta", "gte",        "new",     NULL};
-    if (is_of(m, encoders))
+    if (kv_kinds_is_of(m, encoders))
         return refuse(r, "model_type",
                       "%s is an encoder, which keeps no KV; expected a model that generates text",
                       m->name);
@@ -463,7 +463,7 @@ int kv_kinds_read(const struct reader *r, struct kv_model *m)
         rc = read_count(r, m);
     if (rc < 0)
         return rc;
-    if (is_of(m, states)) {
+    if (kv_kinds_is_of(m, states)) {
         set_all(m, KV_STATE);
         return 0;
     }

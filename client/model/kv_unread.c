@@ -161,7 +161,7 @@ static const char *const known[] = {
     "layer_rope_theta",
 };
 
-static bool is_in(const char *key, const char *const *list, size_t n)
+static bool kv_unread_is_in(const char *key, const char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!strcmp(key, list[i]))
@@ -207,7 +207,7 @@ int kv_unread_check(const struct reader *r, const struct kv_model *m)
         bool chooses = picks_layers(key);
         if (reader_is_off(v) || (!chooses && !has_one(key, suspicious, COUNT(suspicious))))
             continue;
-        bool passed = is_in(key, known, COUNT(known))
+        bool passed = kv_unread_is_in(key, known, COUNT(known))
                           ? !is_unused(r, m, key)
                           : !chooses && has_one(key, harmless_parts, COUNT(harmless_parts));
         if (!passed)

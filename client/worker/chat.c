@@ -17,7 +17,7 @@ static void say_turn(const struct worker *w, const struct turn *turn)
             s->n, s->prefill.taken, s->prefill.computed, (double)turn->ttft_ns / 1e6);
 }
 
-static void show(struct worker *w, uint32_t token)
+static void chat_show(struct worker *w, uint32_t token)
 {
     text_put(&w->text, &w->out, token, stdout);
     (void)fflush(stdout);
@@ -32,7 +32,7 @@ static int turn_of(struct worker *w, const char *line, size_t n)
     if (n == 0)
         return 0;
     int rc = worker_say_to(w, 0, TEXT_USER, line, n);
-    rc = rc == 0 ? worker_turn(w, show, &turn) : rc;
+    rc = rc == 0 ? worker_turn(w, chat_show, &turn) : rc;
     if (rc != 0)
         return rc;
     text_put_end(&w->out, stdout);

@@ -100,7 +100,7 @@ static double rate_of(const struct turn *turn)
     return turn->decode_ns > 0 ? (double)turn->steps * 1e9 / (double)turn->decode_ns : 0;
 }
 
-static void print_json(const struct worker *w, const struct turn *turn)
+static void main_print_json(const struct worker *w, const struct turn *turn)
 {
     json_t *all = json_object(), *sequences = json_array();
     for (uint32_t i = 0; i < w->seqs; i++)
@@ -122,7 +122,7 @@ static void print_json(const struct worker *w, const struct turn *turn)
     json_decref(all);
 }
 
-static void print_text(const struct worker *w, const struct turn *turn)
+static void main_print_text(const struct worker *w, const struct turn *turn)
 {
     for (uint32_t i = 0; i < w->seqs; i++) {
         const struct sequence *s = &w->seq[i];
@@ -160,7 +160,7 @@ static int prompts_append(struct worker *w)
     return rc;
 }
 
-static int run(struct worker *w)
+static int worker_run(struct worker *w)
 {
     struct turn turn;
     if (w->is.chat)
@@ -169,9 +169,9 @@ static int run(struct worker *w)
     rc = rc == 0 ? worker_turn(w, NULL, &turn) : rc;
     rc = rc == 0 ? worker_keep(w) : rc;
     if (rc == 0 && w->is.json)
-        print_json(w, &turn);
+        main_print_json(w, &turn);
     else if (rc == 0)
-        print_text(w, &turn);
+        main_print_text(w, &turn);
     return rc;
 }
 
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
     if (rc < 0)
         rc = worker_begin(&options, &w);
     if (rc == 0 && w)
-        rc = run(w);
+        rc = worker_run(w);
     worker_end(&w);
     const int failed = stdfds_flush();
     if (failed < 0) {

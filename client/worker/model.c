@@ -183,7 +183,7 @@ static int layer_run(const struct pass *p, uint32_t layer)
     return 0;
 }
 
-static int take_tokens(const struct pass *p, const uint32_t *token)
+static int model_take_tokens(const struct pass *p, const uint32_t *token)
 {
     const struct model_config *c = &p->m->is;
     for (uint32_t i = 0; i < p->n; i++) {
@@ -201,7 +201,7 @@ static int take_tokens(const struct pass *p, const uint32_t *token)
 
 static int pass_run(const struct pass *p, const uint32_t *token)
 {
-    int rc = take_tokens(p, token);
+    int rc = model_take_tokens(p, token);
     for (uint32_t i = 0; rc == 0 && i < (p->chunked ? 1 : p->n); i++) {
         rc = p->kv[i]->is->room(p->kv[i], p->chunked ? p->position + p->n : p->kv[i]->tokens + 1);
         if (rc != 0)

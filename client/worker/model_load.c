@@ -57,8 +57,8 @@ static int take_size(const struct loader *l, const json_t *config, const char *k
     return 0;
 }
 
-static int take_number(const struct loader *l, const json_t *config, const char *key,
-                       double otherwise, double *ret_value)
+static int model_load_take_number(const struct loader *l, const json_t *config, const char *key,
+                                  double otherwise, double *ret_value)
 {
     const json_t *value = json_object_get(config, key);
     const bool none = !value || json_is_null(value);
@@ -107,8 +107,8 @@ static int refuse_others(const struct loader *l, const json_t *config)
         if (!is_off(config, others[i]))
             return loader_wrong(l, "config.json", "not computed here: ", others[i]);
     double part;
-    int rc = take_number(l, scaling, "partial_rotary_factor", 1, &part);
-    rc = rc ? rc : take_number(l, config, "partial_rotary_factor", part, &part);
+    int rc = model_load_take_number(l, scaling, "partial_rotary_factor", 1, &part);
+    rc = rc ? rc : model_load_take_number(l, config, "partial_rotary_factor", part, &part);
     if (rc == 0 && part < 1)
         rc = loader_wrong(l, "config.json", "not computed here: ", "partial_rotary_factor");
     return rc;
@@ -137,15 +137,15 @@ static int take_config(const struct loader *l, const json_t *config)
                             "");
     const json_t *rope = json_object_get(config, "rope_parameters");
     double eps, theta;
-    rc = take_number(l, config, "rms_norm_eps", 1e-6, &eps);
-    rc = rc ? rc : take_number(l, rope, "rope_theta", 10000, &theta);
-    rc = rc ? rc : take_number(l, config, "rope_theta", theta, &c->rope_theta);
+    rc = model_load_take_number(l, config, "rms_norm_eps", 1e-6, &eps);
+    rc = rc ? rc : model_load_take_number(l, rope, "rope_theta", 10000, &theta);
+    rc = rc ? rc : model_load_take_number(l, config, "rope_theta", theta, &c->rope_theta);
     c->norm_eps = (float)eps;
     c->tied = json_is_true(json_object_get(config, "tie_word_embeddings"));
     return rc;
 }
 
-static int path_of(const struct loader *l, const char *file, char path[PATH_BYTES])
+static int model_load_path_of(const struct loader *l, const char *file, char path[PATH_BYTES])
 {
     const int n = snprintf(path, PATH_BYTES, "%s/%s", l->dir, file);
     return n > 0 && (unsigned)n < PATH_BYTES ? 0 : -ENAMETOOLONG;
@@ -158,7 +158,7 @@ static json_t *read_json(const struct loader *l, const char *file)
     const char *wrong = "the path is too long";
     json_error_t error;
     size_t n = 0;
-    const int rc = path_of(l, file, path);
+    const int rc = model_load_path_of(l, file, path);
     if (rc < 0 || infile_read(path, JSON_MAX, &text, &n, &wrong) < 0) {
         (void)loader_wrong(l, file,
                            "not readable; a model is a directory with config.json and "
@@ -184,7 +184,7 @@ static struct weight_file *file_open(struct loader *l, const char *name)
             return &l->files[i];
     struct weight_file *f = &l->files[l->n];
     if (l->n == FILES_MAX || strlen(name) >= sizeof(f->name) || strchr(name, '/') ||
-        path_of(l, name, path) != 0) {
+        model_load_path_of(l, name, path) != 0) {
         (void)loader_wrong(l, "model.safetensors.index.json",
                            "names too many files, or no file: ", name);
         return NULL;
@@ -207,7 +207,7 @@ static int files_open(struct loader *l)
     char path[PATH_BYTES];
     const char *key;
     json_t *value;
-    int rc = path_of(l, "model.safetensors.index.json", path);
+    int rc = model_load_path_of(l, "model.safetensors.index.json", path);
     if (rc < 0 || access(path, F_OK) != 0)
         return file_open(l, "model.safetensors") ? 0 : -EINVAL;
     json_t *json = read_json(l, "model.safetensors.index.json");

@@ -60,33 +60,33 @@ const char *model_presets(void)
 }
 
 /* The next `n` numbers of the weights, or only their count where there is no memory yet. */
-static float *place(float *memory, uint64_t *at, uint64_t n)
+static float *model_weights_place(float *memory, uint64_t *at, uint64_t n)
 {
     float *here = memory ? memory + *at : NULL;
     *at += (n + ALIGN / sizeof(float) - 1) / (ALIGN / sizeof(float)) * (ALIGN / sizeof(float));
     return here;
 }
 
-static uint64_t place_all(struct model *m, float *memory)
+static uint64_t model_weights_place_all(struct model *m, float *memory)
 {
     const struct model_config *c = &m->is;
     const uint64_t d = c->hidden, inner = c->inner;
     const uint64_t q_dim = (uint64_t)c->heads * c->head_size;
     const uint64_t kv_dim = (uint64_t)c->kv_heads * c->head_size;
     uint64_t at = 0;
-    m->embed = place(memory, &at, c->vocab * d);
-    m->norm = place(memory, &at, d);
-    m->head = c->tied ? m->embed : place(memory, &at, c->vocab * d);
+    m->embed = model_weights_place(memory, &at, c->vocab * d);
+    m->norm = model_weights_place(memory, &at, d);
+    m->head = c->tied ? m->embed : model_weights_place(memory, &at, c->vocab * d);
     for (uint32_t i = 0; i < c->layers; i++)
-        m->layer[i] = (struct model_layer){.attn_norm = place(memory, &at, d),
-                                           .q = place(memory, &at, q_dim * d),
-                                           .k = place(memory, &at, kv_dim * d),
-                                           .v = place(memory, &at, kv_dim * d),
-                                           .o = place(memory, &at, d * q_dim),
-                                           .ffn_norm = place(memory, &at, d),
-                                           .gate = place(memory, &at, inner * d),
-                                           .up = place(memory, &at, inner * d),
-                                           .down = place(memory, &at, d * inner)};
+        m->layer[i] = (struct model_layer){.attn_norm = model_weights_place(memory, &at, d),
+                                           .q = model_weights_place(memory, &at, q_dim * d),
+                                           .k = model_weights_place(memory, &at, kv_dim * d),
+                                           .v = model_weights_place(memory, &at, kv_dim * d),
+                                           .o = model_weights_place(memory, &at, d * q_dim),
+                                           .ffn_norm = model_weights_place(memory, &at, d),
+                                           .gate = model_weights_place(memory, &at, inner * d),
+                                           .up = model_weights_place(memory, &at, inner * d),
+                                           .down = model_weights_place(memory, &at, d * inner)};
     return at;
 }
 
@@ -96,7 +96,7 @@ int model_allocate(struct model *m, char why[MODEL_WHY_BYTES])
     m->layer = calloc(m->is.layers, sizeof(*m->layer));
     if (!m->layer)
         return model_wrong(why, -ENOMEM, "no memory for %u layers", m->is.layers);
-    m->weight_bytes = place_all(m, NULL) * sizeof(float);
+    m->weight_bytes = model_weights_place_all(m, NULL) * sizeof(float);
     const uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     m->weights = m->weight_bytes < machine ? aligned_alloc(ALIGN, m->weight_bytes) : NULL;
     if (!m->weights)
@@ -104,7 +104,7 @@ int model_allocate(struct model *m, char why[MODEL_WHY_BYTES])
                            "%s: its weights take %.1f GiB as fp32, and this machine has %.1f GiB; "
                            "take a smaller model, or a larger machine",
                            m->is.name, (double)m->weight_bytes / gib, (double)machine / gib);
-    (void)place_all(m, m->weights);
+    (void)model_weights_place_all(m, m->weights);
     return 0;
 }
 
@@ -120,7 +120,7 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /* Even between -bound and bound. */
-static void fill(float *w, uint64_t n, float bound, uint64_t *state)
+static void model_weights_fill(float *w, uint64_t n, float bound, uint64_t *state)
 {
     for (uint64_t i = 0; i < n; i++)
         w[i] = ((float)(next_random(state) >> 40) / (float)(1 << 23) - 1.0f) * bound;
@@ -141,21 +141,21 @@ static void fill_all(struct model *m, uint64_t seed)
     const uint64_t q_dim = (uint64_t)c->heads * c->head_size;
     const uint64_t kv_dim = (uint64_t)c->kv_heads * c->head_size;
     const float even = sqrtf(3.0f / (float)d), depth = 1 / sqrtf((float)c->layers);
-    fill(m->embed, c->vocab * d, even, &seed);
+    model_weights_fill(m->embed, c->vocab * d, even, &seed);
     ones(m->norm, d);
     if (!c->tied)
-        fill(m->head, c->vocab * d, even, &seed);
+        model_weights_fill(m->head, c->vocab * d, even, &seed);
     for (uint32_t i = 0; i < c->layers; i++) {
         const struct model_layer *l = &m->layer[i];
         ones(l->attn_norm, d);
         ones(l->ffn_norm, d);
-        fill(l->q, q_dim * d, 2 * even, &seed);
-        fill(l->k, kv_dim * d, 2 * even, &seed);
-        fill(l->v, kv_dim * d, even, &seed);
-        fill(l->o, d * q_dim, even * depth, &seed);
-        fill(l->gate, inner * d, even, &seed);
-        fill(l->up, inner * d, even, &seed);
-        fill(l->down, d * inner, sqrtf(3.0f / (float)inner) * depth, &seed);
+        model_weights_fill(l->q, q_dim * d, 2 * even, &seed);
+        model_weights_fill(l->k, kv_dim * d, 2 * even, &seed);
+        model_weights_fill(l->v, kv_dim * d, even, &seed);
+        model_weights_fill(l->o, d * q_dim, even * depth, &seed);
+        model_weights_fill(l->gate, inner * d, even, &seed);
+        model_weights_fill(l->up, inner * d, even, &seed);
+        model_weights_fill(l->down, d * inner, sqrtf(3.0f / (float)inner) * depth, &seed);
     }
 }
 

@@ -81,8 +81,8 @@ void worker_say(const char *format, ...)
 
 /* ---- values ---- */
 
-static int take_count(const char *name, const char *text, uint64_t least, uint64_t most,
-                      uint32_t *ret_value)
+static int options_take_count(const char *name, const char *text, uint64_t least, uint64_t most,
+                              uint32_t *ret_value)
 {
     const char *why = "";
     uint64_t n = 0;
@@ -110,7 +110,7 @@ static int take_strategy(struct options *o, const char *text)
     return USAGE("no strategy '%s'; --help lists them", text);
 }
 
-static int take_types(struct options *o, const char *text)
+static int options_take_types(struct options *o, const char *text)
 {
     if (kv_types_parse(text, &o->k_type, &o->v_type) == 0)
         return -1;
@@ -198,7 +198,7 @@ static const struct option table[] = {{"preset", required_argument, NULL, O_PRES
                                       {"version", no_argument, NULL, O_VERSION},
                                       {0}};
 
-static int refuse(char **argv)
+static int options_refuse(char **argv)
 {
     const char *text = argv[optind - 1];
     char name[64];
@@ -222,27 +222,27 @@ static int serve_help(void)
     return EXIT_GOOD;
 }
 
-static int take_number(struct options *o, int c, const char *value)
+static int options_take_number(struct options *o, int c, const char *value)
 {
     uint32_t seed = 0;
     int rc = -1;
     switch (c) {
     case O_SEED:
-        rc = take_count("seed", value, 0, UINT32_MAX, &seed);
+        rc = options_take_count("seed", value, 0, UINT32_MAX, &seed);
         o->seed = seed;
         return rc;
     case O_CHUNK:
-        return take_count("chunk", value, 1, 65536, &o->chunk);
+        return options_take_count("chunk", value, 1, 65536, &o->chunk);
     case O_THREADS:
-        return take_count("threads", value, 1, 1024, &o->threads);
+        return options_take_count("threads", value, 1, 1024, &o->threads);
     case O_NEW:
-        return take_count("new", value, 0, 1 << 20, &o->new_tokens);
+        return options_take_count("new", value, 0, 1 << 20, &o->new_tokens);
     case O_EXACT:
-        return take_count("exact", value, 0, 1 << 20, &o->exact);
+        return options_take_count("exact", value, 0, 1 << 20, &o->exact);
     case O_BLOCK:
-        return take_count("block", value, 1, KVC_PAGE_TOKENS_MAX, &o->block);
+        return options_take_count("block", value, 1, KVC_PAGE_TOKENS_MAX, &o->block);
     default:
-        return take_count("context", value, 1, KVC_PAGE_TOKENS_MAX, &o->context);
+        return options_take_count("context", value, 1, KVC_PAGE_TOKENS_MAX, &o->context);
     }
 }
 
@@ -278,7 +278,7 @@ static int take_word(struct options *o, int c, const char *value, char **argv)
     case O_STRATEGY:
         return take_strategy(o, value);
     case O_TYPES:
-        return take_types(o, value);
+        return options_take_types(o, value);
     case O_COST:
         return take_cost(o, value);
     case O_VERSION:
@@ -289,13 +289,13 @@ static int take_word(struct options *o, int c, const char *value, char **argv)
     case ':':
         return USAGE("%s needs a value", argv[optind - 1]);
     case '?':
-        return refuse(argv);
+        return options_refuse(argv);
     default:
-        return take_number(o, c, value);
+        return options_take_number(o, c, value);
     }
 }
 
-static int check(const struct options *o)
+static int options_check(const struct options *o)
 {
     if (!o->model == !o->preset)
         return USAGE("one of --preset (%s) and --model DIR", model_presets());
@@ -336,7 +336,7 @@ int options_take(int argc, char **argv, struct options *ret_options)
     if (rc < 0 && optind < argc)
         rc = USAGE("'%s' is not understood; text is given with --prompt", argv[optind]);
     if (rc < 0)
-        rc = check(&o);
+        rc = options_check(&o);
     if (o.file)
         o.new_tokens = 0;
     *ret_options = o;

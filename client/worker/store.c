@@ -212,8 +212,8 @@ static unsigned worth_flag(struct store *s, const struct kvc_seq *keys, uint32_t
 /* ---- acquire ---- */
 
 /* Holds what is cached of tokens[0 .. n) in blocks that end after `from`. NULL: nothing. */
-static int acquire(struct store *s, const uint32_t *tokens, uint32_t n, uint32_t from,
-                   struct kvc_hold **ret_hold, char *why)
+static int store_acquire(struct store *s, const uint32_t *tokens, uint32_t n, uint32_t from,
+                         struct kvc_hold **ret_hold, char *why)
 {
     struct kvc_acquire_options options = {
         .flags = s->wait ? KVC_F_WAIT : 0, .from_tokens = from, .timeout_ms = LONG_MS};
@@ -240,7 +240,7 @@ int store_take(struct store *s, struct store_seq *seq, struct kv *kv, const uint
                uint32_t n, uint32_t limit, char why[STORE_WHY_BYTES])
 {
     struct kvc_hold *hold = NULL;
-    int rc = acquire(s, tokens, n, kv->tokens, &hold, why);
+    int rc = store_acquire(s, tokens, n, kv->tokens, &hold, why);
     if (rc != 0 || !hold)
         return rc;
     const uint32_t got = hold->prefix.tokens < limit ? hold->prefix.tokens : limit;
@@ -265,7 +265,7 @@ static int exchange(struct store *s, struct store_seq *seq, struct kv *kv, const
     const uint32_t from = seq->adopted * s->block_tokens;
     if (!kv->is->needs_store || seq->stored <= from)
         return 0;
-    int rc = acquire(s, tokens, seq->stored, from, &hold, why);
+    int rc = store_acquire(s, tokens, seq->stored, from, &hold, why);
     if (rc == 0 && hold)
         rc = take_hold(s, seq, kv, hold, hold->prefix.tokens, why);
     return rc;
@@ -286,7 +286,7 @@ void store_leave(struct store *s, struct store_seq *seq)
 
 /* ---- storing ---- */
 
-static const uint8_t *key_at(const struct kvc_seq *keys, uint32_t block)
+static const uint8_t *store_key_at(const struct kvc_seq *keys, uint32_t block)
 {
     return block == UINT32_MAX ? NULL : keys->group[0].keys + (size_t)block * KVC_KEY_BYTES;
 }
@@ -317,8 +317,8 @@ int store_announce(struct store *s, struct store_seq *seq, const struct kv *kv,
         return store_wrong(why, -ENOMEM, "no memory");
     int rc = kvc_seq_new(s->ns, tokens, (first + seq->n) * s->block_tokens, NULL, 0, &seq->keys);
     if (rc == 0) {
-        const struct kvc_blocks blocks = {.parent = key_at(seq->keys, first - 1),
-                                          .keys = key_at(seq->keys, first),
+        const struct kvc_blocks blocks = {.parent = store_key_at(seq->keys, first - 1),
+                                          .keys = store_key_at(seq->keys, first),
                                           .n = seq->n,
                                           .first_token = first * s->block_tokens};
         rc = kvc_reserve(s->ns, &blocks, &seq->reservation, seq->status);

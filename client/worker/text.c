@@ -128,7 +128,7 @@ static uint32_t ended_by(const struct text *t, const uint32_t *said, uint32_t sa
 }
 
 /* The rest of what ends the message before, and new ones behind it. */
-static int join(const uint32_t *rest, uint32_t n, char *why, struct text_tokens *tokens)
+static int text_join(const uint32_t *rest, uint32_t n, char *why, struct text_tokens *tokens)
 {
     uint32_t *all = malloc(((size_t)n + tokens->n + 1) * sizeof(*all));
     if (!all) {
@@ -165,7 +165,7 @@ int text_message(const struct text *t, enum text_role role, const char *bytes, s
                  : encode(t, all, size, (size_t)at, n, why, ret_tokens);
     free(all);
     const uint32_t ended = said_n > 0 ? ended_by(t, said, said_n) : t->ends;
-    return rc == 0 ? join(t->end + ended, t->ends - ended, why, ret_tokens) : rc;
+    return rc == 0 ? text_join(t->end + ended, t->ends - ended, why, ret_tokens) : rc;
 }
 
 uint32_t text_end_token(const struct text *t)
@@ -175,7 +175,7 @@ uint32_t text_end_token(const struct text *t)
 
 /* ---- text out ---- */
 
-static void drop(struct text_out *out, uint32_t n)
+static void text_drop(struct text_out *out, uint32_t n)
 {
     out->n -= n;
     memmove(out->held, out->held + n, out->n);
@@ -200,7 +200,7 @@ static void put_held(struct text_out *out, bool is_end, FILE *to)
             fputc('?', to);
         else
             (void)fwrite(out->held, 1, n, to);
-        drop(out, n > 0 ? (uint32_t)n : 1);
+        text_drop(out, n > 0 ? (uint32_t)n : 1);
     }
 }
 

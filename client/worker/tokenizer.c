@@ -39,7 +39,7 @@ static int reader_no_memory(const struct reader *r)
 
 /* ---- what the worker does not do ---- */
 
-static bool is_nothing(const json_t *value)
+static bool tokenizer_is_nothing(const json_t *value)
 {
     return !value || json_is_null(value) || json_is_false(value) ||
            (json_is_string(value) && json_string_length(value) == 0) ||
@@ -56,7 +56,7 @@ static bool is_byte_level(const json_t *step)
 {
     const json_t *regex = json_object_get(step, "use_regex");
     return strcmp(type_of(step), "ByteLevel") == 0 && (!regex || json_is_true(regex)) &&
-           is_nothing(json_object_get(step, "add_prefix_space"));
+           tokenizer_is_nothing(json_object_get(step, "add_prefix_space"));
 }
 
 static bool is_digits(const json_t *step)
@@ -87,10 +87,10 @@ static int refuse_others(const struct reader *r, const json_t *root, const json_
     if (strcmp(type_of(model), "BPE") != 0)
         return reader_wrong(r, "its model is %.40s, not BPE", type_of(model));
     for (size_t i = 0; i < sizeof(of_root) / sizeof(of_root[0]); i++)
-        if (!is_nothing(json_object_get(root, of_root[i])))
+        if (!tokenizer_is_nothing(json_object_get(root, of_root[i])))
             return reader_wrong(r, "it has a %s, which the worker does not do", of_root[i]);
     for (size_t i = 0; i < sizeof(of_model) / sizeof(of_model[0]); i++)
-        if (!is_nothing(json_object_get(model, of_model[i])))
+        if (!tokenizer_is_nothing(json_object_get(model, of_model[i])))
             return reader_wrong(r, "its model has %s, which the worker does not do", of_model[i]);
     return 0;
 }
@@ -212,7 +212,7 @@ static int take_vocab(const struct reader *r)
 }
 
 /* Room for the text of all: no token's is longer than what the file writes for it. */
-static int take_tokens(struct reader *r, const json_t *root)
+static int tokenizer_take_tokens(struct reader *r, const json_t *root)
 {
     struct tokenizer *t = r->t;
     const json_t *added = json_object_get(root, "added_tokens");
@@ -344,7 +344,7 @@ static int take_root(struct reader *r, const json_t *root)
     fill_bytes(r);
     int rc = refuse_others(r, root, model);
     rc = rc == 0 ? take_words(r, root) : rc;
-    rc = rc == 0 ? take_tokens(r, root) : rc;
+    rc = rc == 0 ? tokenizer_take_tokens(r, root) : rc;
     rc = rc == 0 ? take_merges(r, json_object_get(model, "merges")) : rc;
     return rc == 0 ? take_unknown(r, model) : rc;
 }

@@ -118,7 +118,7 @@ static void line_file(struct line *l, uintptr_t address)
 
 /* ---- the signal ---- */
 
-static void tell(const struct fatal *f, const siginfo_t *info)
+static void crash_tell(const struct fatal *f, const siginfo_t *info)
 {
     char thread[17] = "?";
     struct line l = {.len = 0};
@@ -156,7 +156,7 @@ static void on_fatal(int number, siginfo_t *info, void *context)
     while (i < ARRAY_LEN(fatal) - 1 && fatal[i].number != number)
         i++;
     if (atomic_compare_exchange_strong(&crashing, &none, self)) {
-        tell(&fatal[i], info);
+        crash_tell(&fatal[i], info);
         void (*hook)(void) = atomic_exchange(&crash_hook, NULL);
         if (hook != NULL)
             hook();

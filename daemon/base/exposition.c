@@ -80,7 +80,7 @@ static void family_head(struct out *o, const struct family *f, const char *type,
 
 /* As many digits as a value has: 15 are exact in a double, and more than a counter of nanoseconds
  * shows. */
-static const char *value_text(const struct family *f, uint64_t value, char text[32])
+static const char *exposition_value_text(const struct family *f, uint64_t value, char text[32])
 {
     struct units_stat u;
     units_of_stat(f->desc->name, &u);
@@ -113,11 +113,11 @@ static void histo_samples(struct out *o, const struct family *f, const struct me
     for (unsigned shift = SHIFT_FIRST; shift <= SHIFT_LAST; shift++) {
         const uint64_t last = (UINT64_C(1) << shift) - 1;
         (void)!snprintf(text, sizeof(text), "%" PRIu64, histo_count_to(h, last));
-        sample(o, f, "_bucket", set, value_text(f, last, le), text);
+        sample(o, f, "_bucket", set, exposition_value_text(f, last, le), text);
     }
     (void)!snprintf(text, sizeof(text), "%" PRIu64, histo_count(h));
     sample(o, f, "_bucket", set, "+Inf", text);
-    sample(o, f, "_sum", set, "", value_text(f, h->sum, le));
+    sample(o, f, "_sum", set, "", exposition_value_text(f, h->sum, le));
     sample(o, f, "_count", set, "", text);
 }
 
@@ -139,7 +139,7 @@ static void scalar_family(struct out *o, const struct metric_set *sets, unsigned
     for (unsigned s = 0; s < nsets; s++)
         if (is_sibling(sets, &sets[s]))
             sample(o, &f, counter ? "_total" : "", &sets[s], "",
-                   value_text(&f, metric_value(&sets[s], i), text));
+                   exposition_value_text(&f, metric_value(&sets[s], i), text));
 }
 
 static void histo_family(struct out *o, const struct metric_set *sets, unsigned nsets, unsigned i)
@@ -155,7 +155,8 @@ static void histo_family(struct out *o, const struct metric_set *sets, unsigned 
     family_head(o, &f, "gauge", ": the longest since the start");
     for (unsigned s = 0; s < nsets; s++)
         if (is_sibling(sets, &sets[s]))
-            sample(o, &f, "", &sets[s], "", value_text(&f, metric_histo(&sets[s], i)->max, text));
+            sample(o, &f, "", &sets[s], "",
+                   exposition_value_text(&f, metric_histo(&sets[s], i)->max, text));
 }
 
 /* The families of the first set's table, with all of its siblings. */

@@ -124,7 +124,7 @@ void flight__add(enum flight_event event, uint32_t a, uint64_t b, uint64_t c)
 }
 
 /* Copies the record at p->next, or the first after it that has not been overwritten. */
-static void load(struct place *p, struct ring *r)
+static void flight_load(struct place *p, struct ring *r)
 {
     for (; p->next < p->end; p->next++) {
         uint64_t words[REC_WORDS];
@@ -252,12 +252,12 @@ int flight_dump(int fd)
         struct ring *r = &recorder.rings[i];
         p->end = atomic_load_explicit(&r->head, memory_order_acquire);
         p->next = p->end >= recorder.records ? p->end - recorder.records + 1 : 0;
-        load(p, r);
+        flight_load(p, r);
     }
     for (struct place *p; o.err == 0 && (p = oldest(threads)) != NULL;) {
         out_rec(&o, &p->rec);
         p->next++;
-        load(p, &recorder.rings[p - recorder.places]);
+        flight_load(p, &recorder.rings[p - recorder.places]);
     }
     flush(&o);
     atomic_flag_clear(&recorder.dumping);

@@ -89,7 +89,7 @@ struct line {
 };
 
 /* All of it or, when it does not fit, none. */
-static bool put(struct line *l, const char *text, size_t n)
+static bool log_put(struct line *l, const char *text, size_t n)
 {
     if (n > l->cap - l->len)
         return false;
@@ -106,7 +106,8 @@ __attribute__((format(printf, 2, 3))) static void putf(struct line *l, const cha
     const int n = vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     if (n > 0)
-        (void)put(l, text, MIN((size_t)n, sizeof(text) - 1)); /* all callers' texts are bounded */
+        (void)log_put(l, text,
+                      MIN((size_t)n, sizeof(text) - 1)); /* all callers' texts are bounded */
 }
 
 /* UTC from the day number, without gmtime_r: its first call reads the time zone and allocates. */
@@ -161,13 +162,13 @@ static void put_message(struct line *l, const char *msg, bool json)
         if (n == 0) {
             const int len = snprintf(esc, sizeof(esc), json ? "\\u%04x" : "\\x%02x",
                                      json && *s >= 0x80 ? 0xfffdu : *s);
-            fits = put(l, *s == '\n' ? "\\n" : esc, *s == '\n' ? 2 : (size_t)len);
+            fits = log_put(l, *s == '\n' ? "\\n" : esc, *s == '\n' ? 2 : (size_t)len);
         } else if (json && (*s == '"' || *s == '\\')) {
             esc[0] = '\\';
             esc[1] = (char)*s;
-            fits = put(l, esc, 2);
+            fits = log_put(l, esc, 2);
         } else {
-            fits = put(l, (const char *)s, n);
+            fits = log_put(l, (const char *)s, n);
         }
         if (!fits)
             break;
@@ -179,7 +180,7 @@ static void put_message(struct line *l, const char *msg, bool json)
     }
     l->cap = sizeof(l->text);
     if (*msg != '\0')
-        (void)put(l, "...", 3);
+        (void)log_put(l, "...", 3);
 }
 
 /* The last two parts of a path: the directory says the module, however the compiler was called. */

@@ -5,7 +5,7 @@
 
 #define SUB_BITS 3u /* eighths */
 
-static unsigned bucket_of(uint64_t v)
+static unsigned metric_bucket_of(uint64_t v)
 {
     if (v < 1u << SUB_BITS)
         return (unsigned)v;
@@ -32,7 +32,7 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
 
 void histo_add(struct histo *h, uint64_t ns)
 {
-    h->bucket[bucket_of(ns)]++;
+    h->bucket[metric_bucket_of(ns)]++;
     h->count++;
     h->sum = add_saturated(h->sum, ns);
     h->max = MAX(h->max, ns);
@@ -66,7 +66,7 @@ uint64_t histo_count_to(const struct histo *h, uint64_t ns)
 {
     uint64_t n = 0;
     MUST((ns & (ns + 1)) == 0);
-    for (unsigned i = 0; i <= bucket_of(ns); i++)
+    for (unsigned i = 0; i <= metric_bucket_of(ns); i++)
         n += h->bucket[i];
     return n;
 }

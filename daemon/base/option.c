@@ -153,8 +153,8 @@ static void add_example(struct text *t, const struct option_desc *d)
     add(t, "; for example '%s'", example);
 }
 
-static int refuse(const struct option_desc *d, const char *value, const char *detail, char *why,
-                  size_t why_cap)
+static int option_refuse(const struct option_desc *d, const char *value, const char *detail,
+                         char *why, size_t why_cap)
 {
     struct text t = text_in(why, why_cap);
     add(&t, "expected ");
@@ -305,7 +305,7 @@ static int set_row(const struct option_desc *d, void *base, const char *value, c
         r = set_enum(d, at, value);
         break;
     }
-    return r < 0 ? refuse(d, value, detail, why, why_cap) : 0;
+    return r < 0 ? option_refuse(d, value, detail, why, why_cap) : 0;
 }
 
 int option_set(const struct option_desc *tab, unsigned n, void *base, const char *key,

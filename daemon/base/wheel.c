@@ -31,7 +31,7 @@ static uint64_t tick_of(uint64_t ns)
 }
 
 /* Puts `t` where it belongs as seen from w->tick; `due_list` takes what is due already. */
-static void place(struct wheel *w, struct wheel_timer *t, struct list_node *due_list)
+static void wheel_place(struct wheel *w, struct wheel_timer *t, struct list_node *due_list)
 {
     const uint64_t tick = tick_of(t->due_ns);
     if (tick <= w->tick) {
@@ -57,7 +57,7 @@ void wheel_add(struct wheel *w, struct wheel_timer *t, uint64_t due_ns)
 {
     wheel_del(w, t);
     t->due_ns = due_ns;
-    place(w, t, &w->overdue);
+    wheel_place(w, t, &w->overdue);
 }
 
 void wheel_del(struct wheel *w, struct wheel_timer *t)
@@ -118,7 +118,7 @@ static void enter_tick(struct wheel *w, struct list_node *due)
         take_slot(w, l, &moving);
         LIST_FOR_EACH_SAFE (node, next, &moving) {
             list_remove(node);
-            place(w, CONTAINER_OF(node, struct wheel_timer, node), due);
+            wheel_place(w, CONTAINER_OF(node, struct wheel_timer, node), due);
         }
     }
     take_slot(w, 0, due);

@@ -138,7 +138,7 @@ static const struct core_module *const modules[] = {
     &names_module,   &near_module,   &adopt_module,
 };
 
-static uint64_t room_for(size_t bytes)
+static uint64_t core_room_for(size_t bytes)
 {
     return ROUND_UP(bytes, ROOM_ALIGN);
 }
@@ -146,19 +146,19 @@ static uint64_t room_for(size_t bytes)
 /* struct core, and behind it what modules keep to themselves. */
 static uint64_t core_bytes(void)
 {
-    uint64_t sum = room_for(sizeof(struct core));
+    uint64_t sum = core_room_for(sizeof(struct core));
     for (unsigned i = 0; i < ARRAY_LEN(modules); i++)
-        sum += room_for(modules[i]->bytes);
+        sum += core_room_for(modules[i]->bytes);
     return sum;
 }
 
 static void place_modules(struct core *c)
 {
-    char *room = (char *)c + room_for(sizeof *c);
+    char *room = (char *)c + core_room_for(sizeof *c);
     for (unsigned i = 0; i < ARRAY_LEN(modules); i++) {
         if (modules[i]->bytes > 0)
             memcpy((char *)c + modules[i]->pointer, &room, sizeof room);
-        room += room_for(modules[i]->bytes);
+        room += core_room_for(modules[i]->bytes);
     }
 }
 

@@ -188,7 +188,7 @@ static void on_listen(struct loop_watch *w, uint32_t events)
     }
 }
 
-static int listen_at(struct attach *a, const struct attach_config *cfg)
+static int attach_listen_at(struct attach *a, const struct attach_config *cfg)
 {
     struct sockaddr_un addr;
     int err = unix_address(cfg->path, &addr);
@@ -217,7 +217,7 @@ int attach_create(const struct attach_config *config, struct loop *loop,
         a->conns[i] = (struct conn){.a = a, .fd = -1};
     int err = spare_open(&a->spare);
     if (!err)
-        err = listen_at(a, config);
+        err = attach_listen_at(a, config);
     if (err) {
         LOG_ERROR("attach socket %s: %s%s", config->path, strerror(-err),
                   err == -EADDRINUSE ? ": another kvcache-daemon serves here; stop it or give "

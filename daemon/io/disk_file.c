@@ -17,9 +17,9 @@ static struct disk_file *disk_of(struct disk *d)
     return CONTAINER_OF(d, struct disk_file, disk);
 }
 
-static void start(struct disk_file *d, struct disk_path *p, struct disk_op *op);
+static void disk_file_start(struct disk_file *d, struct disk_path *p, struct disk_op *op);
 
-static void finish(struct disk_io *io, int64_t result)
+static void disk_file_finish(struct disk_io *io, int64_t result)
 {
     struct disk_file *d = io->disk;
     struct disk_op *op = io->op;
@@ -32,18 +32,18 @@ static void finish(struct disk_io *io, int64_t result)
         p->queue_head = next->next;
         if (!p->queue_head)
             p->queue_tail = NULL;
-        start(d, p, next);
+        disk_file_start(d, p, next);
     }
     op->result = result;
     op->done(op);
 }
 
-static void on_moved(struct loop_file_op *file)
+static void disk_file_on_moved(struct loop_file_op *file)
 {
     struct disk_io *io = file->ctx;
     /* Short: the file has been cut, or the device has shrunk, behind our back. */
     const bool is_short = file->result >= 0 && (uint64_t)file->result != io->op->bytes;
-    finish(io, is_short ? -EIO : file->result);
+    disk_file_finish(io, is_short ? -EIO : file->result);
 }
 
 static void submit_file(struct disk_io *io)
@@ -56,7 +56,7 @@ static void submit_file(struct disk_io *io)
                                      .iov = op->iov,
                                      .iovs = op->iovs,
                                      .off = op->off,
-                                     .done = on_moved,
+                                     .done = disk_file_on_moved,
                                      .ctx = io};
     loop_file_submit(io->disk->loop, &io->file);
 }
@@ -65,7 +65,7 @@ static void on_pause(struct loop_file_op *file)
 {
     struct disk_io *io = file->ctx;
     if (io->fault != 0)
-        finish(io, io->fault);
+        disk_file_finish(io, io->fault);
     else
         submit_file(io);
 }
@@ -83,7 +83,7 @@ static int fault_of(const struct disk_op *op, uint32_t *ret_delay_ms)
     }
 }
 
-static void start(struct disk_file *d, struct disk_path *p, struct disk_op *op)
+static void disk_file_start(struct disk_file *d, struct disk_path *p, struct disk_op *op)
 {
     uint32_t delay_ms;
     struct disk_io *io = p->free;
@@ -128,7 +128,7 @@ static void submit(struct disk *disk, struct disk_op *op)
     must_be_right(d, op);
     struct disk_path *p = &d->paths[op->path];
     if (p->inflight < d->inflight_max) {
-        start(d, p, op);
+        disk_file_start(d, p, op);
         return;
     }
     op->next = NULL;
@@ -139,7 +139,7 @@ static void submit(struct disk *disk, struct disk_op *op)
     p->queue_tail = op;
 }
 
-static uint64_t bytes_of(const struct disk *disk, uint32_t path)
+static uint64_t disk_file_bytes_of(const struct disk *disk, uint32_t path)
 {
     const struct disk_file *d = (const struct disk_file *)disk; /* its first member */
     MUST(path < disk->paths);
@@ -157,7 +157,8 @@ static int stands(const struct disk *disk, uint32_t path)
     return disk_file__length(p) < p->bytes ? -ENODATA : 0;
 }
 
-static const struct disk_ops file_ops = {.submit = submit, .bytes = bytes_of, .stands = stands};
+static const struct disk_ops file_ops = {
+    .submit = submit, .bytes = disk_file_bytes_of, .stands = stands};
 
 /* --- birth and death --- */
 
@@ -198,7 +199,8 @@ void disk_file_unmake(struct disk_file *disk)
     }
 }
 
-static int open_all(struct disk_file *d, const struct disk_file_config *config, char *ret_why)
+static int disk_file_open_all(struct disk_file *d, const struct disk_file_config *config,
+                              char *ret_why)
 {
     int r = 0;
     for (uint32_t i = 0; r == 0 && i < config->count; i++) {
@@ -231,7 +233,7 @@ int disk_file_open(const struct disk_file_config *config, struct loop *loop,
     d->readonly = config->readonly;
     d->inflight_max = disk_file_ops(config) / config->count;
     make_pool(d, config->count);
-    const int r = open_all(d, config, ret_why);
+    const int r = disk_file_open_all(d, config, ret_why);
     if (r < 0) {
         disk_file_close(&d);
         return r;
@@ -280,7 +282,7 @@ int disk_file_give_back(struct disk_file *disk, uint32_t path)
 
 uint64_t disk_file_bytes(const struct disk_file *disk, uint32_t path)
 {
-    return bytes_of(&disk->disk, path);
+    return disk_file_bytes_of(&disk->disk, path);
 }
 
 uint64_t disk_file_length(const struct disk_file *disk, uint32_t path)

@@ -53,8 +53,8 @@ __attribute__((format(printf, 2, 3))) static void note(struct disk_file *d, cons
 /* --- what a path is --- */
 
 /* The file that is meant, and what is known of it; st->st_mode 0: it is not there. */
-static int look(const char *name, char ret_file[DISK_FILE_PATH_BYTES], struct stat *ret_st,
-                char *ret_why)
+static int disk_file_open_look(const char *name, char ret_file[DISK_FILE_PATH_BYTES],
+                               struct stat *ret_st, char *ret_why)
 {
     struct stat st;
     int n = snprintf(ret_file, DISK_FILE_PATH_BYTES, "%s", name);
@@ -122,7 +122,7 @@ int disk_file_probe(const char *name, struct disk_file_room *ret_room,
     struct stat st;
     static const struct disk_file_room nothing;
     *ret_room = nothing;
-    const int r = look(name, ret_room->file, &st, ret_why);
+    const int r = disk_file_open_look(name, ret_room->file, &st, ret_why);
     if (r < 0)
         return r;
     ret_room->exists = st.st_mode != 0;
@@ -149,7 +149,7 @@ static int open_device(const struct opening *o, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-static int open_file(const struct opening *o, int flags, bool exists)
+static int disk_file_open_open_file(const struct opening *o, int flags, bool exists)
 {
     if (exists || !o->config->create) {
         const int fd = sys_open(o->path->name, flags, 0);
@@ -163,7 +163,8 @@ static int open_file(const struct opening *o, int flags, bool exists)
 static int open_fd(const struct opening *o, bool exists)
 {
     const int flags = o->config->readonly ? O_RDONLY : O_RDWR;
-    int fd = o->path->is_device ? open_device(o, flags) : open_file(o, flags, exists);
+    int fd =
+        o->path->is_device ? open_device(o, flags) : disk_file_open_open_file(o, flags, exists);
     if (fd == -EBUSY)
         return refuse(o->why, fd, "%s: is mounted, or in use by another program", o->path->name);
     if (fd == -ENOENT && !o->config->create)
@@ -184,7 +185,7 @@ static void make_direct(const struct opening *o)
              o->disk->note[0] ? "; " : "", o->path->name);
 }
 
-static int lock(const struct opening *o)
+static int disk_file_open_lock(const struct opening *o)
 {
     struct stat st;
     if (fstat(o->path->fd, &st) < 0)
@@ -228,7 +229,7 @@ uint64_t disk_file__length(const struct disk_path *p)
 }
 
 /* Exactly `bytes`, with room behind all of them where the file system can promise that. */
-static int reserve(const struct opening *o, uint64_t before, uint64_t bytes)
+static int disk_file_open_reserve(const struct opening *o, uint64_t before, uint64_t bytes)
 {
     if (before > bytes && sys_ftruncate(o->path->fd, (off_t)bytes) < 0)
         return -errno;
@@ -264,7 +265,7 @@ static int size_file(const struct opening *o)
         o->path->bytes = MIN(bytes, PAGE_DOWN(before));
         return 0;
     }
-    int r = reserve(o, before, bytes);
+    int r = disk_file_open_reserve(o, before, bytes);
     if (r == -ENOSPC || r == -EDQUOT || r == -EFBIG)
         return refuse(o->why, r, "%s: there is no room for %llu bytes: %s", o->path->name,
                       (unsigned long long)bytes, strerror(-r));
@@ -316,14 +317,14 @@ int disk_file__open_path(struct disk_file *d, const struct disk_file_config *con
                               .path = &d->paths[i],
                               .why = ret_why};
     struct stat st;
-    int r = look(o.want->name, o.path->name, &st, ret_why);
+    int r = disk_file_open_look(o.want->name, o.path->name, &st, ret_why);
     if (r < 0)
         return r;
     o.path->is_device = S_ISBLK(st.st_mode);
     r = open_fd(&o, st.st_mode != 0);
     if (r < 0)
         return r;
-    r = lock(&o);
+    r = disk_file_open_lock(&o);
     if (r == 0 && config->problem && !config->readonly && !o.path->made)
         r = look_inside(&o);
     if (r < 0) {

@@ -42,7 +42,7 @@ static int set_int(void *socket, int option, int value)
     return zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
-static int set_options(void *socket, const struct front_config *cfg)
+static int front_set_options(void *socket, const struct front_config *cfg)
 {
     int64_t message_max = (int64_t)cfg->message_max;
     int err = set_int(socket, ZMQ_ROUTER_MANDATORY, 1);
@@ -64,7 +64,7 @@ static int set_options(void *socket, const struct front_config *cfg)
 }
 
 /* A socket of ours, so that the guard knows it and its file has its mode before anybody listens. */
-static int listen_at(const char *path, unsigned mode, uint32_t backlog)
+static int front_listen_at(const char *path, unsigned mode, uint32_t backlog)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof addr.sun_path)
@@ -97,9 +97,9 @@ static int bind_endpoint(struct front *f, const struct front_config *cfg)
     MUST(strncmp(cfg->endpoint, "ipc://", 6) == 0);
     /* All may come at once: a worker's ZeroMQ does not try again where the queue is full. */
     const uint32_t all = front_guard_descriptors(cfg->peers_max, cfg->nuids);
-    int fd = listen_at(path, cfg->mode, MAX(BACKLOG_MIN, all));
+    int fd = front_listen_at(path, cfg->mode, MAX(BACKLOG_MIN, all));
     int err = fd < 0 ? fd : front_guard_create(&guard, fd, &f->guard);
-    if (!err && (set_int(f->socket, ZMQ_USE_FD, fd) || set_options(f->socket, cfg) ||
+    if (!err && (set_int(f->socket, ZMQ_USE_FD, fd) || front_set_options(f->socket, cfg) ||
                  zmq_bind(f->socket, cfg->endpoint)))
         err = -zmq_errno();
     if (!err)
@@ -111,7 +111,7 @@ static int bind_endpoint(struct front *f, const struct front_config *cfg)
 }
 
 /* A fault point before a call of ZeroMQ's. */
-static void *refused(int err)
+static void *front_refused(int err)
 {
     errno = err;
     return NULL;
@@ -141,8 +141,10 @@ int front_create(const struct front_config *config, struct front **ret_front)
     if (!err)
         err = create_rooms(f);
     if (!err) {
-        f->ctx = FAULT(alloc) ? refused(ENOMEM) : zmq_ctx_new();
-        f->socket = !f->ctx ? NULL : FAULT(fd) ? refused(EMFILE) : zmq_socket(f->ctx, ZMQ_ROUTER);
+        f->ctx = FAULT(alloc) ? front_refused(ENOMEM) : zmq_ctx_new();
+        f->socket = !f->ctx     ? NULL
+                    : FAULT(fd) ? front_refused(EMFILE)
+                                : zmq_socket(f->ctx, ZMQ_ROUTER);
         if (!f->socket)
             err = -zmq_errno();
     }
@@ -199,7 +201,8 @@ static uint64_t skip_rest(void *socket, zmq_msg_t *msg)
     return bytes;
 }
 
-static void hand_over(struct front *f, zmq_msg_t *route, zmq_msg_t *body, front_fn *fn, void *ctx)
+static void front_hand_over(struct front *f, zmq_msg_t *route, zmq_msg_t *body, front_fn *fn,
+                            void *ctx)
 {
     const bool several = zmq_msg_more(body);
     uint64_t bytes = zmq_msg_size(body);
@@ -227,7 +230,7 @@ static int recv_one(struct front *f, front_fn *fn, void *ctx)
         if (zmq_msg_recv(&body, f->socket, ZMQ_DONTWAIT) < 0)
             err = -zmq_errno();
         else
-            hand_over(f, &route, &body, fn, ctx);
+            front_hand_over(f, &route, &body, fn, ctx);
     }
     zmq_msg_close(&route);
     zmq_msg_close(&body);

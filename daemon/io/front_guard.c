@@ -92,7 +92,7 @@ static _Atomic uint16_t by_fd[FDS_MAX]; /* 1 + number of the connection; pages c
 static atomic_int listener_fd = -1;
 static _Atomic(struct front_guard *) the_guard;
 
-static void count(_Atomic uint64_t *counter)
+static void front_guard_count(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
@@ -154,7 +154,7 @@ static bool conn_open(struct front_guard *g, int fd, uid_t uid)
 
 /* An admitted peer is connected no longer, or not yet; -1: it is, or it has gone. One of a uid that
  * may not connect is awaited by nobody. */
-static void await(struct front_guard *g, const struct peer *p, int more)
+static void front_guard_await(struct front_guard *g, const struct peer *p, int more)
 {
     struct uid_account *who = account_of(g, p->uid);
     if (who)
@@ -162,7 +162,7 @@ static void await(struct front_guard *g, const struct peer *p, int more)
 }
 
 /* Whether a peer has its share already: of what all may have, or its own limit. */
-static bool is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
+static bool front_guard_is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
 {
     uint64_t mine = atomic_load_explicit(one, memory_order_relaxed);
     return mine > QUEUED_ONE_MAX ||
@@ -171,7 +171,7 @@ static bool is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
 
 static bool may_read(const struct front_guard *g, const struct conn *c, const struct peer *p)
 {
-    return !is_full(&p->in, &g->in) &&
+    return !front_guard_is_full(&p->in, &g->in) &&
            (c->wanted == 0 || g->in + g->large + c->wanted <= (uint64_t)QUEUED_ALL_MAX);
 }
 
@@ -223,7 +223,7 @@ static void conn_gone(struct front_guard *g, struct conn *c)
     atomic_store_explicit(&by_fd[c->fd], 0, memory_order_release);
     if (p) {
         p->conn = NULL;
-        await(g, p, 1);
+        front_guard_await(g, p, 1);
         g->in -= p->in;   /* p->in stays: ZeroMQ hands those out first */
         g->out -= p->out; /* replies that it did not read are gone with it */
         p->out = 0;
@@ -255,7 +255,7 @@ void front_guard_admit(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTE
     memcpy(p->route, route, KVC_ROUTE_BYTES);
     p->uid = uid;
     p->live = true;
-    await(g, p, 1);
+    front_guard_await(g, p, 1);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -275,7 +275,7 @@ void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BY
             (void)shutdown(p->conn->fd, SHUT_RDWR); /* still open: close() takes the lock */
             p->conn = NULL;
         } else {
-            await(g, p, -1);
+            front_guard_await(g, p, -1);
         }
         p->in = p->out = 0;
         let_read(g);
@@ -310,7 +310,7 @@ int front_guard_sending(struct front_guard *g, const void *route, size_t route_l
     pthread_mutex_lock(&g->lock);
     struct peer *p = peer_of(g, route);
     if (p && p->conn)
-        err = is_full(&p->out, &g->out) ? -EAGAIN : 0;
+        err = front_guard_is_full(&p->out, &g->out) ? -EAGAIN : 0;
     if (!err) {
         p->out += bytes;
         g->out += bytes;
@@ -352,7 +352,7 @@ void front_guard_tick(struct front_guard *g, uint64_t now_ns)
         struct conn *c = g->peers[i].conn;
         if (!c || c->large == 0 || c->held || now_ns < c->since_ns + UNFINISHED_NS)
             continue;
-        count(&g->cut);
+        front_guard_count(&g->cut);
         c->since_ns = now_ns; /* once is enough; close() gives back its room */
         (void)shutdown(c->fd, SHUT_RDWR);
     }
@@ -390,7 +390,7 @@ static int bare_accept(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 /* libzmq aborts the process at an error that it does not know; ECONNABORTED it knows. */
 static int nobody(_Atomic uint64_t *counter)
 {
-    count(counter);
+    front_guard_count(counter);
     errno = ECONNABORTED;
     return -1;
 }
@@ -447,7 +447,7 @@ static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
     if (p && !p->conn && p->in == 0 && p->uid == g->uids[r->c->uid_no].uid) {
         g->uids[r->c->uid_no].greeting--;
         p->conn = r->c;
-        await(g, p, -1);
+        front_guard_await(g, p, -1);
         atomic_store(&r->c->peer, p);
     } else {
         r->refused = true;
@@ -478,7 +478,7 @@ static void charge(struct front_guard *g, struct conn *c, uint64_t queued)
 
 /* With level-triggered events ZeroMQ would ask again at once: it is not told that there is
  * anything to read until let_read(). The end of a connection it is told in any case. */
-static bool hold(struct front_guard *g, struct conn *c)
+static bool front_guard_hold(struct front_guard *g, struct conn *c)
 {
     struct pollfd end = {.fd = c->fd};
     bool held = false;
@@ -492,7 +492,7 @@ static bool hold(struct front_guard *g, struct conn *c)
         g->nheld += !c->held;
         c->held = true;
         listen_to(c, false);
-        count(&g->paused);
+        front_guard_count(&g->paused);
     }
     pthread_mutex_unlock(&g->lock);
     return held;
@@ -503,7 +503,7 @@ static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size
     struct peer *p = atomic_load_explicit(&c->peer, memory_order_acquire);
     struct reading r = {.g = g, .c = c};
     uint64_t queued = 0;
-    if (p && (c->wanted > 0 || is_full(&p->in, &g->in)) && hold(g, c)) {
+    if (p && (c->wanted > 0 || front_guard_is_full(&p->in, &g->in)) && front_guard_hold(g, c)) {
         errno = EAGAIN;
         return -1;
     }
@@ -511,7 +511,7 @@ static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size
     if (n <= 0)
         return n;
     if (zmtp_scan(&c->zmtp, &g->rules, &r, buf, (size_t)n, &queued) != 0) {
-        count(r.refused ? &g->refused : &g->cut);
+        front_guard_count(r.refused ? &g->refused : &g->cut);
         errno = ECONNRESET;
         return -1;
     }

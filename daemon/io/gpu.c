@@ -155,7 +155,7 @@ static bool is_refused(struct gpu *g, const struct gpu_told *told)
     return true;
 }
 
-static void hear(struct gpu *g, struct gpu_told *told)
+static void gpu_hear(struct gpu *g, struct gpu_told *told)
 {
     const bool was_stuck = g->stuck;
     g->stuck = g->stuck && told == &g->measured;
@@ -191,7 +191,7 @@ static void hear(struct gpu *g, struct gpu_told *told)
         g->config.changed(g->config.ctx, g);
 }
 
-static void forget(struct gpu_mem *mem)
+static void gpu_forget(struct gpu_mem *mem)
 {
     list_remove(&mem->link);
     if (!mem->imported && mem->handle.kind != 0 && mem->handle.fd >= 0)
@@ -222,7 +222,7 @@ static void end_too_late(struct gpu_op *op)
         *op->mem = (struct gpu_mem){.handle = {.fd = -1}};
 }
 
-static void finish(struct gpu *g, struct gpu_op *op)
+static void gpu_finish(struct gpu *g, struct gpu_op *op)
 {
     g->flying--;
     if (g->stuck)
@@ -233,7 +233,7 @@ static void finish(struct gpu *g, struct gpu_op *op)
         finish_copy(g, op);
     } else if (op->kind == GPU_FREE) {
         *gauge_of(g, op->mem) -= op->bytes;
-        forget(op->mem);
+        gpu_forget(op->mem);
     } else if ((op->kind == GPU_ALLOC || op->kind == GPU_IMPORT) && op->status == 0) {
         *gauge_of(g, op->mem) += op->mem->bytes;
         list_push_back(&g->mems, &op->mem->link);
@@ -247,15 +247,15 @@ static void deliver(struct gpu *g)
     for (struct inbox_item *item = inbox_drain(&g->results); item != NULL;) {
         struct inbox_item *next = inbox_next(item);
         if (item == &g->up.item || item == &g->out.item || item == &g->measured.item)
-            hear(g, CONTAINER_OF(item, struct gpu_told, item));
+            gpu_hear(g, CONTAINER_OF(item, struct gpu_told, item));
         else
-            finish(g, CONTAINER_OF(item, struct gpu_op, item));
+            gpu_finish(g, CONTAINER_OF(item, struct gpu_op, item));
         item = next;
     }
     g->calling = false;
 }
 
-static void on_results(struct loop_watch *watch, uint32_t events)
+static void gpu_on_results(struct loop_watch *watch, uint32_t events)
 {
     (void)events;
     deliver(watch->ctx);
@@ -274,7 +274,7 @@ static void set_timer(struct gpu *g, bool on)
 }
 
 /* Nothing is known of what is in flight, so it stays so; nothing more is given to the device. */
-static void give_up(struct gpu *g)
+static void gpu_give_up(struct gpu *g)
 {
     char limit[UNITS_TEXT_BYTES];
     g->stuck = true;
@@ -303,7 +303,7 @@ static void on_tick(struct loop_watch *watch, uint32_t events)
     const uint64_t since = atomic_load_explicit(&g->since_ns, memory_order_relaxed);
     const uint64_t now = clock_now_ns();
     if (since != 0 && now > since && now - since >= g->config.stuck_ns && g->state != GPU_OUT)
-        give_up(g);
+        gpu_give_up(g);
     if (g->flying == 0 && g->state != GPU_STARTING)
         set_timer(g, false);
 }
@@ -361,7 +361,7 @@ void gpu_submit(struct gpu *g, struct gpu_op *op)
 
 /* --- open, close --- */
 
-static int start(struct gpu *g)
+static int gpu_start(struct gpu *g)
 {
     g->thread.pin = sys_calloc(GPU_PINS_MAX, sizeof(g->thread.pin[0]));
     if (g->thread.pin == NULL)
@@ -378,7 +378,7 @@ static int start(struct gpu *g)
     if (err < 0)
         return err;
     g->watch = (struct loop_watch){
-        .fn = on_results, .ctx = g, .fd = inbox_fd(&g->results), .events = EPOLLIN};
+        .fn = gpu_on_results, .ctx = g, .fd = inbox_fd(&g->results), .events = EPOLLIN};
     g->tick = (struct loop_watch){.fn = on_tick, .ctx = g, .fd = g->timer, .events = EPOLLIN};
     err = loop_watch_add(g->loop, &g->watch);
     if (err == 0)
@@ -426,7 +426,7 @@ int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **re
     gpu__copies_init(&g->after_close);
     gpu__copies_init(&g->thread.copies);
     gpu__copies_init(&g->thread.allocs);
-    const int err = start(g);
+    const int err = gpu_start(g);
     if (err < 0) {
         gpu_close(&g);
         return err;
@@ -440,7 +440,7 @@ static void end_after_close(struct gpu *g)
     while (g->after_close.head != NULL) {
         struct gpu_op *op = gpu__copies_take(&g->after_close, &g->after_close.head);
         op->status = op->kind == GPU_FREE || op->kind == GPU_UNPIN ? 0 : -ECANCELED;
-        finish(g, op);
+        gpu_finish(g, op);
     }
 }
 
@@ -469,7 +469,7 @@ void gpu_close(struct gpu **gpu)
     if (g->orders_made)
         inbox_destroy(&g->orders);
     LIST_FOR_EACH_SAFE (node, next, &g->mems)
-        forget(CONTAINER_OF(node, struct gpu_mem, link));
+        gpu_forget(CONTAINER_OF(node, struct gpu_mem, link));
     free(g->thread.pin);
     free(g);
     *gpu = NULL;

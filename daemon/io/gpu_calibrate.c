@@ -59,7 +59,7 @@ struct calibration {
     struct kvc_frag frag[FRAGS_MAX];
 };
 
-static int wait_for(const struct calibration *c, uint64_t ticket, uint64_t begun_ns)
+static int gpu_calibrate_wait_for(const struct calibration *c, uint64_t ticket, uint64_t begun_ns)
 {
     const struct timespec pause = {.tv_nsec = SLEEP_NS};
     for (;;) {
@@ -87,7 +87,8 @@ static uint32_t lay_out_within(struct calibration *c, uint64_t frag_bytes)
     return n;
 }
 
-static uint32_t lay_out(struct calibration *c, enum gpu_direction direction, uint64_t frag_bytes)
+static uint32_t gpu_calibrate_lay_out(struct calibration *c, enum gpu_direction direction,
+                                      uint64_t frag_bytes)
 {
     if (direction == GPU_ON_DEVICE)
         return lay_out_within(c, frag_bytes);
@@ -108,7 +109,7 @@ static int time_copy(struct calibration *c, enum gpu_path path, enum gpu_directi
     const uint64_t begun = clock_now_ns();
     int err = c->drv->copy(c->dev, path, direction, c->frag, n, NULL, &ticket);
     if (err == 0)
-        err = wait_for(c, ticket, begun);
+        err = gpu_calibrate_wait_for(c, ticket, begun);
     const uint64_t took = clock_now_ns() - begun + 1; /* a clock may stand still */
     *best_ns = MIN(*best_ns, took);
     return err < 0 ? -EIO : 0;
@@ -128,17 +129,18 @@ static int warm(struct calibration *c)
     for (unsigned i = 0; err == 0 && (i < ARRAY_LEN(ways) || has_time(c)); i++) {
         uint64_t ns = UINT64_MAX;
         const enum gpu_direction way = ways[i % ARRAY_LEN(ways)];
-        err = time_copy(c, GPU_PATH_ENGINE, way, lay_out(c, way, c->bytes), &ns);
+        err = time_copy(c, GPU_PATH_ENGINE, way, gpu_calibrate_lay_out(c, way, c->bytes), &ns);
     }
     return err;
 }
 
 /* The paths take turns, so that a machine that slows down slows all. A rate stays
  * as it is when there is no time for it. 0 or -EIO. */
-static int measure(struct calibration *c, unsigned paths, enum gpu_direction direction,
-                   uint64_t frag_bytes, uint64_t *ret_rates)
+static int gpu_calibrate_measure(struct calibration *c, unsigned paths,
+                                 enum gpu_direction direction, uint64_t frag_bytes,
+                                 uint64_t *ret_rates)
 {
-    const uint32_t n = lay_out(c, direction, frag_bytes);
+    const uint32_t n = gpu_calibrate_lay_out(c, direction, frag_bytes);
     uint64_t best_ns[GPU_PATHS] = {UINT64_MAX, UINT64_MAX};
     for (unsigned i = 0; i < ROUNDS && has_time(c); i++) {
         for (unsigned path = 0; path < paths; path++) {
@@ -176,20 +178,20 @@ static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates 
                    paths = c->pinned ? all : engine;
     int err = 0;
     if (rates->plain_to == 0)
-        err = measure(c, engine, GPU_TO_DEVICE, c->bytes, &rates->plain_to);
+        err = gpu_calibrate_measure(c, engine, GPU_TO_DEVICE, c->bytes, &rates->plain_to);
     if (err == 0 && rates->plain_from == 0)
-        err = measure(c, engine, GPU_FROM_DEVICE, c->bytes, &rates->plain_from);
+        err = gpu_calibrate_measure(c, engine, GPU_FROM_DEVICE, c->bytes, &rates->plain_from);
     for (unsigned k = 0; err == 0 && k < GPU_CALIBRATED; k++) {
         const unsigned i = order[k];
         if (sizes[i] > c->bytes || is_known(rates, i))
             continue;
         /* One way at a time: where a try is long enough for no more, the next one goes on. */
         if (rates->to[i][GPU_PATH_ENGINE] == 0)
-            err = measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
+            err = gpu_calibrate_measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
         if (err == 0 && rates->from[i][GPU_PATH_ENGINE] == 0)
-            err = measure(c, paths, GPU_FROM_DEVICE, sizes[i], rates->from[i]);
+            err = gpu_calibrate_measure(c, paths, GPU_FROM_DEVICE, sizes[i], rates->from[i]);
         if (err == 0 && rates->within[i][GPU_PATH_ENGINE] == 0)
-            err = measure(c, all, GPU_ON_DEVICE, sizes[i], rates->within[i]);
+            err = gpu_calibrate_measure(c, all, GPU_ON_DEVICE, sizes[i], rates->within[i]);
     }
     raise_bound(rates);
     return err;
@@ -203,7 +205,7 @@ static int with_scratch(struct calibration *c, bool has_kernel, struct gpu_rates
         uint64_t ticket = 0;
         err = c->drv->alloc(c->dev, c->bytes, &c->mem, &ticket);
         if (err == 0) {
-            err = ticket != 0 ? wait_for(c, ticket, clock_now_ns()) : 0;
+            err = ticket != 0 ? gpu_calibrate_wait_for(c, ticket, clock_now_ns()) : 0;
             break;
         }
         if (err == -EIO)

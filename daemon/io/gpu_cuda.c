@@ -75,7 +75,8 @@ static int begun(struct gpu_dev *dev, const char *call, CUresult r)
     return cuda_check_open(&dev->cuda, call, r);
 }
 
-static int find_device(struct gpu_dev *dev, const char *device, struct gpu_dev_info *ret_info)
+static int gpu_cuda_find_device(struct gpu_dev *dev, const char *device,
+                                struct gpu_dev_info *ret_info)
 {
     const struct cuda_api *cu = dev->cuda.cu;
     struct device_name name;
@@ -154,7 +155,7 @@ static int make_streams(struct gpu_dev *dev)
 static int bring_up(struct gpu_dev *dev, const char *device, struct gpu_dev_info *ret_info)
 {
     size_t free_bytes = 0, all_bytes = 0;
-    int r = find_device(dev, device, ret_info);
+    int r = gpu_cuda_find_device(dev, device, ret_info);
     if (r == 0)
         r = retain(dev);
     if (r == 0)

@@ -144,7 +144,7 @@ static bool joins(const struct piece *a, const struct piece *b)
            a->to_span == b->to_span && a->from_span == b->from_span;
 }
 
-static int add(struct walk *w, const struct kvc_frag *frag)
+static int gpu_cuda_copy_add(struct walk *w, const struct kvc_frag *frag)
 {
     uint64_t step = 0;
     for (uint64_t at = 0; at < frag->bytes; at += step) {
@@ -166,7 +166,7 @@ static int add(struct walk *w, const struct kvc_frag *frag)
 }
 
 /* What lies beyond the device's memory would take the device out, and may be somebody else's. */
-static int check(struct walk *w, const struct kvc_frag *frag, uint32_t n)
+static int gpu_cuda_copy_check(struct walk *w, const struct kvc_frag *frag, uint32_t n)
 {
     const struct gpu_spans *mem = &w->dev->mem;
     for (uint32_t i = 0; i < n; i++) {
@@ -185,7 +185,7 @@ static int copy_all(struct walk *w, const struct kvc_frag *frag, uint32_t n)
 {
     int r = 0;
     for (uint32_t i = 0; i < n && r == 0; i++)
-        r = add(w, &frag[i]);
+        r = gpu_cuda_copy_add(w, &frag[i]);
     if (r == 0)
         r = emit(w);
     if (r == 0)
@@ -211,7 +211,7 @@ int cuda__copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direc
                      .by_kernel = path == GPU_PATH_KERNEL && dev->cuda.lists.kernel,
                      .to_device = direction != GPU_FROM_DEVICE,
                      .from_device = direction != GPU_TO_DEVICE};
-    int r = check(&w, frag, n);
+    int r = gpu_cuda_copy_check(&w, frag, n);
     if (r == 0)
         r = cuda__order(dev, direction, frag, n);
     if (r == 0)

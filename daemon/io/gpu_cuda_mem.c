@@ -15,7 +15,7 @@ static uint64_t next_serial(void)
 }
 
 /* Undoes as much as can be: true when nothing is left. */
-static bool release(struct gpu_dev *dev, struct gpu_span *s)
+static bool gpu_cuda_mem_release(struct gpu_dev *dev, struct gpu_span *s)
 {
     if (s->cleared > dev->ended && !dev->broken &&
         !cuda__undone(dev, "cuEventSynchronize",
@@ -29,15 +29,15 @@ static bool release(struct gpu_dev *dev, struct gpu_span *s)
 }
 
 /* Of one that is not whole: what cannot be undone now is undone when the device is closed. */
-static int give_up(struct gpu_dev *dev, struct gpu_span *s, int err)
+static int gpu_cuda_mem_give_up(struct gpu_dev *dev, struct gpu_span *s, int err)
 {
-    if (s->range.kind != 0 && (dev->broken || !release(dev, s)))
+    if (s->range.kind != 0 && (dev->broken || !gpu_cuda_mem_release(dev, s)))
         gpu_span_add(&dev->mem, s);
     return dev->broken ? -EIO : err;
 }
 
-static void hand_over(struct gpu_dev *dev, struct gpu_span *s, const struct gpu_mem *made,
-                      struct gpu_mem *mem)
+static void gpu_cuda_mem_hand_over(struct gpu_dev *dev, struct gpu_span *s,
+                                   const struct gpu_mem *made, struct gpu_mem *mem)
 {
     s->serial = next_serial();
     gpu_span_add(&dev->mem, s);
@@ -72,7 +72,7 @@ static int export(struct gpu_dev *dev, struct gpu_span *s, struct device_handle 
 
 /* Whoever imports it reads all of it, and CUDA does not promise that it is nobody's bytes. On a
  * stream, for a wait here would be one of all copies. */
-static int clear(struct gpu_dev *dev, struct gpu_span *s)
+static int gpu_cuda_mem_clear(struct gpu_dev *dev, struct gpu_span *s)
 {
     MUST(dev->issued - dev->ended < CUDA_TICKETS);
     int r = cuda__may(dev, "cuMemsetD8Async",
@@ -102,11 +102,11 @@ int cuda__alloc(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem, uint64
     if (r == 0)
         r = export(dev, &s, &made.handle);
     if (r == 0)
-        r = clear(dev, &s);
+        r = gpu_cuda_mem_clear(dev, &s);
     if (r < 0)
-        return give_up(dev, &s, r);
+        return gpu_cuda_mem_give_up(dev, &s, r);
     made.addr = s.start;
-    hand_over(dev, &s, &made, mem);
+    gpu_cuda_mem_hand_over(dev, &s, &made, mem);
     *ret_ticket = s.cleared;
     return 0;
 }
@@ -122,12 +122,12 @@ int cuda__import(struct gpu_dev *dev, const struct device_handle *handle, struct
     r = cuda__weigh(dev, cuda_mem_import(&dev->cuda, handle, false, &s.range));
     span_set(&s);
     if (r < 0)
-        return give_up(dev, &s, r);
+        return gpu_cuda_mem_give_up(dev, &s, r);
     const struct gpu_mem made = {.addr = s.start + handle->offset,
                                  .bytes = handle->bytes,
                                  .handle.fd = -1,
                                  .imported = true};
-    hand_over(dev, &s, &made, mem);
+    gpu_cuda_mem_hand_over(dev, &s, &made, mem);
     return 0;
 }
 
@@ -139,7 +139,7 @@ void cuda__free(struct gpu_dev *dev, struct gpu_mem *mem)
     while (i < dev->mem.n && dev->mem.at[i].serial != serial)
         i++;
     /* Of a broken one, closing the device frees it. */
-    if (i < dev->mem.n && !dev->broken && release(dev, &dev->mem.at[i]))
+    if (i < dev->mem.n && !dev->broken && gpu_cuda_mem_release(dev, &dev->mem.at[i]))
         gpu_span_remove(&dev->mem, &dev->mem.at[i]);
 }
 
@@ -151,7 +151,7 @@ void cuda__free_all(struct gpu_dev *dev, bool after_reset)
             s->range.held = false;
         else if (dev->broken)
             return;
-        if (release(dev, s) || after_reset)
+        if (gpu_cuda_mem_release(dev, s) || after_reset)
             gpu_span_remove(&dev->mem, s);
     }
 }

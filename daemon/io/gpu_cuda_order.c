@@ -21,7 +21,7 @@ struct tickets {
     uint64_t of[CUDA_STREAMS];
 };
 
-static uint32_t place_of(uint64_t granule)
+static uint32_t gpu_cuda_order_place_of(uint64_t granule)
 {
     return (uint32_t)((granule * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - CUDA_TOUCH_BITS));
 }
@@ -37,7 +37,7 @@ static bool is_in_flight(const struct gpu_dev *dev, const struct cuda_touch *t)
 static void touch(struct gpu_dev *dev, uint64_t granule, unsigned stream, uint64_t ticket,
                   struct tickets *after)
 {
-    const uint32_t first = place_of(granule);
+    const uint32_t first = gpu_cuda_order_place_of(granule);
     struct cuda_touch *mine = NULL, *empty = NULL;
     for (uint32_t i = 0; i < PROBES; i++) {
         struct cuda_touch *t = &dev->touch[(first + i) % CUDA_TOUCHES];

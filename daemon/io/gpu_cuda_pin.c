@@ -30,7 +30,7 @@ static struct {
     uint64_t serial;
 } pins = {.lock = PTHREAD_MUTEX_INITIALIZER, .list = {&pins.list, &pins.list}};
 
-static void lock(void)
+static void gpu_cuda_pin_lock(void)
 {
     MUST(pthread_mutex_lock(&pins.lock) == 0);
 }
@@ -142,7 +142,8 @@ static void let_go(struct gpu_dev *dev, struct cuda_pin *pin)
     pin_end(pin);
 }
 
-static int take(struct gpu_dev *dev, void *host, uint64_t bytes, struct cuda_pin **ret_pin)
+static int gpu_cuda_pin_take(struct gpu_dev *dev, void *host, uint64_t bytes,
+                             struct cuda_pin **ret_pin)
 {
     struct cuda_pin *pin = pin_find(host, bytes);
     if (!pin)
@@ -204,8 +205,8 @@ int cuda__pin(struct gpu_dev *dev, void *host, uint64_t bytes)
     if (r < 0)
         return cuda_refuse(&dev->cuda, r, "no memory for another range of memory");
     struct gpu_span span = {.start = start, .end = start + bytes};
-    lock();
-    r = take(dev, host, bytes, &span.pin);
+    gpu_cuda_pin_lock();
+    r = gpu_cuda_pin_take(dev, host, bytes, &span.pin);
     if (r == 0) {
         r = cuda__may(dev, "cuMemHostGetDevicePointer", locate(dev, &span), -EOPNOTSUPP);
         if (r < 0)
@@ -226,14 +227,14 @@ void cuda__unpin(struct gpu_dev *dev, void *host, uint64_t bytes)
         return;
     struct cuda_pin *pin = span->pin;
     gpu_span_remove(&dev->pins, span);
-    lock();
+    gpu_cuda_pin_lock();
     let_go(dev, pin);
     unlock();
 }
 
 void cuda__unpin_all(struct gpu_dev *dev)
 {
-    lock();
+    gpu_cuda_pin_lock();
     LIST_FOR_EACH_SAFE (node, next, &pins.list) {
         struct cuda_pin *pin = CONTAINER_OF(node, struct cuda_pin, node);
         if (pin->owner == dev)

@@ -64,7 +64,7 @@ struct gpu_dev {
 
 enum emu_fault { EMU_WELL, EMU_STICKY, EMU_LOST, EMU_OOM };
 
-static enum emu_fault look(const char *file)
+static enum emu_fault gpu_emu_look(const char *file)
 {
     static const char *const words[] = {"", "sticky", "lost", "oom"};
     char text[16] = "";
@@ -96,7 +96,7 @@ static int strike(struct gpu_dev *d)
         return -EIO;
     if (d->until_fail > 0 && --d->until_fail == 0)
         return break_down(d, "this operation was to fail (fail_nth)");
-    switch (look(d->config.fault_file)) {
+    switch (gpu_emu_look(d->config.fault_file)) {
     case EMU_STICKY:
         return break_down(d, "the fault file says sticky: every operation fails");
     case EMU_LOST:
@@ -308,7 +308,7 @@ static void emu_close(struct gpu_dev *d)
     free(d);
 }
 
-static int start(struct gpu_dev *d)
+static int gpu_emu_start(struct gpu_dev *d)
 {
     d->frag = sys_pages(GPU_DRV_COPIES_MAX * sizeof(d->frag[0]));
     if (d->frag == NULL)
@@ -333,7 +333,7 @@ static void describe(const char *device, struct gpu_dev_info *ret_info)
 static int emu_open(const struct gpu_config *config, struct gpu_dev **ret_dev,
                     struct gpu_dev_info *ret_info, char ret_why[GPU_WHY_BYTES])
 {
-    const enum emu_fault fault = look(config->emu.fault_file);
+    const enum emu_fault fault = gpu_emu_look(config->emu.fault_file);
     if (fault == EMU_STICKY || fault == EMU_LOST) {
         (void)snprintf(ret_why, GPU_WHY_BYTES, "the fault file %s says %s", config->emu.fault_file,
                        fault == EMU_LOST ? "lost" : "sticky");
@@ -352,7 +352,7 @@ static int emu_open(const struct gpu_config *config, struct gpu_dev **ret_dev,
     (void)pthread_cond_init(&d->work, &attr);
     (void)pthread_mutex_init(&d->lock, NULL);
     (void)pthread_condattr_destroy(&attr);
-    const int err = start(d);
+    const int err = gpu_emu_start(d);
     if (err < 0) {
         emu_close(d);
         return err;

@@ -44,13 +44,13 @@
 
 /* --- telling the control thread --- */
 
-static void end(struct gpu *g, struct gpu_op *op, int status)
+static void gpu_thread_end(struct gpu *g, struct gpu_op *op, int status)
 {
     op->status = status;
     inbox_post(&g->results, &op->item);
 }
 
-static void tell(struct gpu *g, struct gpu_told *told)
+static void gpu_thread_tell(struct gpu *g, struct gpu_told *told)
 {
     MUST(!atomic_load_explicit(&told->on_its_way, memory_order_acquire));
     told->generation = g->thread.generation;
@@ -59,7 +59,7 @@ static void tell(struct gpu *g, struct gpu_told *told)
     inbox_post(&g->results, &told->item);
 }
 
-static void tell_out(struct gpu *g, int err, const char *why)
+static void gpu_thread_tell_out(struct gpu *g, int err, const char *why)
 {
     /* Copied before the driver is closed, whose text it is. */
     (void)snprintf(g->out.why, sizeof g->out.why, "%s", why[0] != '\0' ? why : strerror(-err));
@@ -94,13 +94,13 @@ static void try_open(struct gpu *g)
     }
     if (err < 0) {
         t->dev = NULL;
-        tell_out(g, err, why);
+        gpu_thread_tell_out(g, err, why);
         if (!again)
-            tell(g, &g->out);
+            gpu_thread_tell(g, &g->out);
         return;
     }
     t->generation++;
-    tell(g, &g->up);
+    gpu_thread_tell(g, &g->up);
 }
 
 static void end_pins(struct gpu *g, int status)
@@ -108,12 +108,12 @@ static void end_pins(struct gpu *g, int status)
     while (g->thread.pins != NULL) {
         struct gpu_op *op = g->thread.pins;
         g->thread.pins = op->next;
-        end(g, op, status);
+        gpu_thread_end(g, op, status);
     }
 }
 
 /* Copies end in the order in which they were submitted, as far as they began so. */
-static void fail_all(struct gpu *g)
+static void gpu_thread_fail_all(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
     for (; t->nbatches > 0; t->nbatches--) {
@@ -121,14 +121,14 @@ static void fail_all(struct gpu *g)
         if (b->op->kind == GPU_ALLOC)
             forget_alloc(b->op);
         if (b->last)
-            end(g, b->op, -EIO);
+            gpu_thread_end(g, b->op, -EIO);
         t->first = (t->first + 1) % GPU_DRV_COPIES_MAX;
     }
     t->inflight_bytes = 0;
     while (t->copies.head != NULL)
-        end(g, gpu__copies_take(&t->copies, &t->copies.head), -EIO);
+        gpu_thread_end(g, gpu__copies_take(&t->copies, &t->copies.head), -EIO);
     while (t->allocs.head != NULL)
-        end(g, gpu__copies_take(&t->allocs, &t->allocs.head), -EIO);
+        gpu_thread_end(g, gpu__copies_take(&t->allocs, &t->allocs.head), -EIO);
     end_pins(g, -EIO);
 }
 
@@ -137,13 +137,13 @@ static void is_gone(struct gpu *g)
 {
     g->thread.dev = NULL;
     g->thread.npins = 0;
-    tell(g, &g->out);
-    fail_all(g);
+    gpu_thread_tell(g, &g->out);
+    gpu_thread_fail_all(g);
 }
 
 static void take_out_for(struct gpu *g, int err, const char *why)
 {
-    tell_out(g, err, why);
+    gpu_thread_tell_out(g, err, why);
     g->drv->close(g->thread.dev);
     is_gone(g);
 }
@@ -154,7 +154,7 @@ static void take_out(struct gpu *g, int err)
 }
 
 /* For good: what was wrong with it the next start may mend, and time does not. */
-static void refused(struct gpu *g)
+static void gpu_thread_refused(struct gpu *g)
 {
     if (g->thread.dev != NULL)
         take_out_for(g, -EEXIST, g->refused);
@@ -208,7 +208,7 @@ static bool is_pinned(struct gpu_thread *t, uint64_t at, uint64_t bytes)
     return t->pin_hit < t->npins && pin_holds(&t->pin[t->pin_hit], at, bytes);
 }
 
-static int pin(struct gpu *g, const struct gpu_op *op)
+static int gpu_thread_pin(struct gpu *g, const struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
     const uint64_t at = (uintptr_t)op->host;
@@ -235,7 +235,7 @@ static void cancel_pin(struct gpu *g, const void *host)
         if (op->host != host)
             continue;
         *link = op->next;
-        end(g, op, -ECANCELED);
+        gpu_thread_end(g, op, -ECANCELED);
         return;
     }
 }
@@ -277,7 +277,7 @@ static void end_alloc(struct gpu *g, struct gpu_op *op)
         g->drv->free(g->thread.dev, op->mem);
         forget_alloc(op);
     }
-    end(g, op, op->status);
+    gpu_thread_end(g, op, op->status);
 }
 
 static int import(struct gpu *g, struct gpu_op *op)
@@ -326,7 +326,7 @@ static void end_or_take_out(struct gpu *g, struct gpu_op *op, int status)
 {
     if (status == -EIO && is_of_now(&g->thread, op))
         take_out(g, status);
-    end(g, op, status);
+    gpu_thread_end(g, op, status);
 }
 
 static void put_batch(struct gpu_thread *t, const struct gpu_batch *batch)
@@ -366,7 +366,7 @@ static bool run_pin(struct gpu *g)
     if (op == NULL || (is_busy(t) && begun < t->pin_at_ns))
         return false;
     t->pins = op->next;
-    const int status = pin(g, op);
+    const int status = gpu_thread_pin(g, op);
     const uint64_t now = clock_now_ns();
     t->pin_at_ns = now + (now - begun);
     end_or_take_out(g, op, status);
@@ -441,12 +441,12 @@ static void write_marks(struct gpu_op *op, uint32_t end)
 static void end_whole(struct gpu *g, struct gpu_op *op)
 {
     if (gpu_is_revoked(&op->revoke)) {
-        end(g, op, -ECANCELED);
+        gpu_thread_end(g, op, -ECANCELED);
         return;
     }
     write_marks(op, UINT32_MAX);
     op->begun_ns = clock_now_ns() - op->begun_ns;
-    end(g, op, 0);
+    gpu_thread_end(g, op, 0);
 }
 
 /* 1: all of it is with the driver; 0: no room for more; -ECANCELED: it was revoked; -EIO, and what
@@ -480,7 +480,7 @@ static int give(struct gpu *g, struct gpu_op *op)
 }
 
 /* It ends so, but not before those of its pieces that are with the driver. */
-static void refuse(struct gpu *g, struct gpu_op *op, int status)
+static void gpu_thread_refuse(struct gpu *g, struct gpu_op *op, int status)
 {
     struct gpu_thread *t = &g->thread;
     op->status = status;
@@ -491,7 +491,7 @@ static void refuse(struct gpu *g, struct gpu_op *op, int status)
             return;
         }
     }
-    end(g, op, status);
+    gpu_thread_end(g, op, status);
 }
 
 /* 1: it may begin, or has; 0: not yet; negative: how it ends without having begun. */
@@ -521,7 +521,7 @@ static bool feed(struct gpu *g)
         const int may = may_run(op, now);
         if (may < 0) {
             moved = true;
-            end(g, gpu__copies_take(&t->copies, link), may);
+            gpu_thread_end(g, gpu__copies_take(&t->copies, link), may);
             continue;
         }
         if (may == 0 || full) {
@@ -543,7 +543,7 @@ static bool feed(struct gpu *g)
         }
         (void)gpu__copies_take(&t->copies, link);
         if (given < 0)
-            refuse(g, op, given);
+            gpu_thread_refuse(g, op, given);
         else if (op->nfrags == 0)
             end_whole(g, op);
     }
@@ -568,7 +568,7 @@ static void learn(struct gpu_thread *t, const struct gpu_batch *b)
 }
 
 /* Whether anything has ended. */
-static bool reap(struct gpu *g)
+static bool gpu_thread_reap(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
     bool moved = false;
@@ -589,7 +589,7 @@ static bool reap(struct gpu *g)
         if (b.op->kind == GPU_ALLOC)
             end_alloc(g, b.op);
         else if (b.last && b.op->status < 0)
-            end(g, b.op, b.op->status);
+            gpu_thread_end(g, b.op, b.op->status);
         else if (b.last)
             end_whole(g, b.op);
         else if (!gpu_is_revoked(&b.op->revoke))
@@ -606,7 +606,7 @@ static void accept_op(struct gpu *g, struct gpu_op *op)
     if (op->kind == GPU_FREE || op->kind == GPU_UNPIN || op->kind == GPU_IMPORT) {
         end_or_take_out(g, op, run_memory(g, op));
     } else if (!is_of_now(t, op)) {
-        end(g, op, -EIO);
+        gpu_thread_end(g, op, -EIO);
     } else if (op->kind == GPU_PIN) {
         op->next = t->pins;
         t->pins = op;
@@ -630,7 +630,7 @@ static void begin_step(struct gpu *g)
 }
 
 /* Whether there was anything. */
-static bool take(struct gpu *g)
+static bool gpu_thread_take(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
     if (!t->readable && !inbox_pending(&g->orders))
@@ -644,7 +644,7 @@ static bool take(struct gpu *g)
         if (item == &g->bell)
             t->stopping = true;
         else if (item == &g->refusal)
-            refused(g);
+            gpu_thread_refused(g);
         else if (item == &g->late)
             was_late(g);
         else
@@ -659,12 +659,12 @@ static void cancel_unbegun(struct gpu *g)
     struct gpu_copies *copies = &g->thread.copies;
     for (struct gpu_op **link = &copies->head; *link != NULL;) {
         if ((*link)->begun_ns == 0)
-            end(g, gpu__copies_take(copies, link), -ECANCELED);
+            gpu_thread_end(g, gpu__copies_take(copies, link), -ECANCELED);
         else
             link = &(*link)->next;
     }
     while (g->thread.allocs.head != NULL)
-        end(g, gpu__copies_take(&g->thread.allocs, &g->thread.allocs.head), -ECANCELED);
+        gpu_thread_end(g, gpu__copies_take(&g->thread.allocs, &g->thread.allocs.head), -ECANCELED);
     end_pins(g, -ECANCELED);
 }
 
@@ -686,9 +686,9 @@ static void measure_again(struct gpu *g)
     t->measure_at_ns =
         gpu__is_calibrated(&t->rates) ? 0 : clock_now_ns() + g->config.recalibrate_ns;
     if (err == 0) {
-        tell(g, &g->measured);
+        gpu_thread_tell(g, &g->measured);
     } else if (err == -EIO) {
-        tell_out(g, err, why);
+        gpu_thread_tell_out(g, err, why);
         is_gone(g);
     }
 }
@@ -747,7 +747,7 @@ void *gpu__main(void *arg)
     try_open(g);
     while (!t->stopping || is_busy(t)) {
         begin_step(g);
-        bool moved = take(g);
+        bool moved = gpu_thread_take(g);
         if (t->stopping)
             cancel_unbegun(g);
         else if (t->dev == NULL)
@@ -755,7 +755,7 @@ void *gpu__main(void *arg)
         if (t->dev != NULL)
             moved |= run_allocs(g);
         if (t->dev != NULL)
-            moved |= reap(g);
+            moved |= gpu_thread_reap(g);
         if (t->dev != NULL && t->copies.head != NULL)
             moved |= feed(g);
         if (t->dev != NULL)

@@ -37,7 +37,7 @@ static const char *unix_path(const struct http *h)
 
 /* ---- addresses ---- */
 
-static void refuse(char *why, size_t cap, const char *text, const char *hint)
+static void http_refuse(char *why, size_t cap, const char *text, const char *hint)
 {
     (void)!snprintf(
         why, cap,
@@ -86,23 +86,24 @@ static int take_port(const char *text, struct http_address *ret, char *why, size
     bool local;
 
     if (colon == NULL || (size_t)(colon - text) >= sizeof(host)) {
-        refuse(why, cap, text, "");
+        http_refuse(why, cap, text, "");
         return -EINVAL;
     }
     memcpy(host, text, (size_t)(colon - text));
     host[colon - text] = '\0';
     if (units_parse_count(colon + 1, &port, NULL) < 0 || port < 1 || port > 65535) {
-        refuse(why, cap, text, ": the port is a number from 1 to 65535");
+        http_refuse(why, cap, text, ": the port is a number from 1 to 65535");
         return -EINVAL;
     }
     if (take_host(host, (uint16_t)port, ret, &local) < 0) {
-        refuse(why, cap, text, ": the address is in digits");
+        http_refuse(why, cap, text, ": the address is in digits");
         return -EINVAL;
     }
     if (!local) {
-        refuse(why, cap, text,
-               ": that is no loopback address, and others than this machine must not read these "
-               "pages; for them put a proxy before it");
+        http_refuse(
+            why, cap, text,
+            ": that is no loopback address, and others than this machine must not read these "
+            "pages; for them put a proxy before it");
         return -EINVAL;
     }
     return 0;
@@ -190,7 +191,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *c, const cha
 
 /* ---- create and destroy ---- */
 
-static int listen_at(struct http *h)
+static int http_listen_at(struct http *h)
 {
     const struct sockaddr *addr = (const struct sockaddr *)&h->cfg.address.addr;
     const int on = 1;
@@ -205,7 +206,7 @@ static int listen_at(struct http *h)
     return 0;
 }
 
-static int serve(struct http *h)
+static int http_serve(struct http *h)
 {
     errno = 0;
     h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL, NULL,
@@ -220,7 +221,7 @@ static int serve(struct http *h)
     return 0;
 }
 
-static const char *hint_of(int err)
+static const char *http_hint_of(int err)
 {
     switch (err) {
     case -EADDRINUSE:
@@ -244,12 +245,12 @@ int http_create(const struct http_config *config, struct http **ret_http)
         return -ENOMEM;
     h->cfg = *config;
     h->fd = -1;
-    int err = listen_at(h);
+    int err = http_listen_at(h);
     const bool bound = err == 0;
     if (err == 0)
-        err = serve(h);
+        err = http_serve(h);
     if (err < 0) {
-        LOG_ERROR("metrics.listen: %s%s", strerror(-err), hint_of(err));
+        LOG_ERROR("metrics.listen: %s%s", strerror(-err), http_hint_of(err));
         if (bound && is_unix(h))
             (void)unlink(unix_path(h));
         if (h->fd >= 0)

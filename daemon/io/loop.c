@@ -131,7 +131,7 @@ const char *loop_backend_reason(const struct loop *loop)
     return loop->reason;
 }
 
-static struct loop_slot *slot_of(struct loop *loop, const struct loop_watch *watch)
+static struct loop_slot *loop_slot_of(struct loop *loop, const struct loop_watch *watch)
 {
     MUST(watch->loop_slot > 0 && watch->loop_slot <= loop->watches_max);
     struct loop_slot *slot = &loop->slots[watch->loop_slot - 1];
@@ -184,7 +184,7 @@ int loop_watch_mod(struct loop *loop, struct loop_watch *watch, uint32_t events)
 {
     must_be_owner(loop);
     MUST((events & ~(uint32_t)WATCH_EVENTS) == 0);
-    struct loop_slot *slot = slot_of(loop, watch);
+    struct loop_slot *slot = loop_slot_of(loop, watch);
     uint32_t before = watch->events;
     if (events == before)
         return 0;
@@ -200,7 +200,7 @@ void loop_watch_del(struct loop *loop, struct loop_watch *watch)
     must_be_owner(loop);
     if (watch->loop_slot == 0)
         return;
-    uint32_t index = (uint32_t)(slot_of(loop, watch) - loop->slots);
+    uint32_t index = (uint32_t)(loop_slot_of(loop, watch) - loop->slots);
     loop->ops->watch_del(loop, index);
     slot_release(loop, index);
 }
@@ -222,7 +222,7 @@ static bool is_vectored(const struct loop_file_op *op)
     return op->kind == LOOP_READV || op->kind == LOOP_WRITEV;
 }
 
-static void prepare(struct loop_file_op *op)
+static void loop_prepare(struct loop_file_op *op)
 {
     switch (op->kind) {
     case LOOP_READ:
@@ -252,7 +252,7 @@ void loop_file_submit(struct loop *loop, struct loop_file_op *op)
     must_be_owner(loop);
     MUST(loop->ops_inflight < loop->ops_max);
     MUST(op->done);
-    prepare(op);
+    loop_prepare(op);
     loop->ops_inflight++;
     op->result = 0;
     op->loop_next = NULL;

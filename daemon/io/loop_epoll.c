@@ -91,7 +91,7 @@ static int64_t transfer(const struct loop_file_op *op)
     return n < 0 ? -errno : n;
 }
 
-static int64_t run(const struct loop_file_op *op)
+static int64_t loop_epoll_run(const struct loop_file_op *op)
 {
     if (op->kind == LOOP_FDATASYNC)
         return fdatasync(op->fd) < 0 ? -errno : 0;
@@ -126,7 +126,7 @@ static void *pool_thread(void *arg)
             break;
         struct loop_file_op *op = list_pop(&p->queued);
         pthread_mutex_unlock(&p->mutex);
-        while (!loop__file_step(op, run(op))) {
+        while (!loop__file_step(op, loop_epoll_run(op))) {
         }
         pthread_mutex_lock(&p->mutex);
         bool was_empty = !p->finished.head;

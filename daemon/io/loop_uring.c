@@ -219,7 +219,7 @@ static bool put_file(struct uring *u, struct loop_file_op *op)
 }
 
 /* Both lists into SQEs. False: something had to stay behind. */
-static bool fill(struct uring *u)
+static bool loop_uring_fill(struct uring *u)
 {
     while (u->dirty_head != LOOP__NONE) {
         uint32_t slot = u->dirty_head;
@@ -317,7 +317,7 @@ static int on_cqe(struct uring *u, uint64_t user_data, int32_t res)
 }
 
 /* Only what is there now: callbacks must not be able to keep the turn going. */
-static int reap(struct uring *u)
+static int loop_uring_reap(struct uring *u)
 {
     int callbacks = 0;
     for (unsigned n = io_uring_cq_ready(&u->ring); n > 0; n--) {
@@ -335,13 +335,13 @@ static int reap(struct uring *u)
 static int uring_turn(struct loop *loop, int64_t timeout_ns)
 {
     struct uring *u = uring_of(loop);
-    if (!fill(u))
+    if (!loop_uring_fill(u))
         timeout_ns = 0;
     int r = submit_and_wait(u, timeout_ns);
     if (r < 0)
         return r;
     loop__woke(loop);
-    return reap(u);
+    return loop_uring_reap(u);
 }
 
 /* --- birth and death ------------------------------------------------------------------------ */

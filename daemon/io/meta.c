@@ -118,7 +118,7 @@ static void hand_back(struct meta *m, struct journal_commit *first, int result)
         ring(m);
 }
 
-static void count(struct meta *m, const struct journal_commit *first, int result)
+static void meta_count(struct meta *m, const struct journal_commit *first, int result)
 {
     if (result < 0) {
         m->stats.error = m->stats.error ? m->stats.error : result;
@@ -201,7 +201,7 @@ static void *meta_main(void *arg)
         const int result = is_broken ? -EROFS : commit_survive(m, some.head);
         (void)pthread_mutex_lock(&m->lock);
         if (!is_broken)
-            count(m, some.head, result);
+            meta_count(m, some.head, result);
         hand_back(m, some.head, result);
     }
     (void)pthread_mutex_unlock(&m->lock);
@@ -278,7 +278,7 @@ static int walk(struct journal *j, journal_each_fn *each, void *ctx)
     return meta__db_walk(m->db, each, ctx);
 }
 
-static int clear(struct journal *j)
+static int meta_clear(struct journal *j)
 {
     struct meta *m = meta_of(j);
     MUST(!m->begun);
@@ -299,7 +299,7 @@ static int stands(const struct journal *j)
 }
 
 static const struct journal_ops meta_ops = {
-    .commit = commit, .walk = walk, .clear = clear, .stands = stands};
+    .commit = commit, .walk = walk, .clear = meta_clear, .stands = stands};
 
 struct journal *meta_journal(struct meta *meta)
 {
@@ -327,7 +327,7 @@ struct place {
     char lock[PATH_BYTES];
 };
 
-static int refuse(const struct place *p, int err, const char *what)
+static int meta_refuse(const struct place *p, int err, const char *what)
 {
     if (err < 0)
         snprintf(p->report->why, META_WHY_BYTES, "%.150s: %s: %s", p->config->dir, what,
@@ -335,7 +335,7 @@ static int refuse(const struct place *p, int err, const char *what)
     return err;
 }
 
-static int join(char ret_path[PATH_BYTES], const char *dir, const char *name)
+static int meta_join(char ret_path[PATH_BYTES], const char *dir, const char *name)
 {
     const int n = snprintf(ret_path, PATH_BYTES, "%s/%s", dir, name);
     return n < 0 || (size_t)n >= PATH_BYTES ? -ENAMETOOLONG : 0;
@@ -344,9 +344,9 @@ static int join(char ret_path[PATH_BYTES], const char *dir, const char *name)
 static int place_init(struct place *p)
 {
     const char *dir = p->config->dir;
-    const int r = join(p->env, dir, "env") | join(p->fresh, dir, "env.new") |
-                  join(p->bad, dir, "env.bad") | join(p->lock, dir, "lock");
-    return refuse(p, r ? -ENAMETOOLONG : 0, "its path");
+    const int r = meta_join(p->env, dir, "env") | meta_join(p->fresh, dir, "env.new") |
+                  meta_join(p->bad, dir, "env.bad") | meta_join(p->lock, dir, "lock");
+    return meta_refuse(p, r ? -ENAMETOOLONG : 0, "its path");
 }
 
 /* An environment that is not needed any more. */
@@ -355,7 +355,7 @@ static int remove_env(const char *env)
     static const char *const files[] = {"data.mdb", "lock.mdb"};
     char path[PATH_BYTES];
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        int r = join(path, env, files[i]);
+        int r = meta_join(path, env, files[i]);
         if (r == 0 && unlink(path) < 0 && errno != ENOENT && errno != ENOTDIR)
             r = -errno;
         if (r < 0)
@@ -369,8 +369,8 @@ static int make_dir(const struct place *p)
     if (p->config->readonly)
         return 0;
     if (mkdir(p->config->dir, 0700) < 0)
-        return errno == EEXIST ? 0 : refuse(p, -errno, "cannot be made");
-    return refuse(p, disk_sync_parent(p->config->dir), "fsync of the directory above");
+        return errno == EEXIST ? 0 : meta_refuse(p, -errno, "cannot be made");
+    return meta_refuse(p, disk_sync_parent(p->config->dir), "fsync of the directory above");
 }
 
 static int take_lock(const struct place *p, int *ret_fd)
@@ -378,7 +378,7 @@ static int take_lock(const struct place *p, int *ret_fd)
     const bool ro = p->config->readonly;
     const int fd = sys_open(p->lock, ro ? O_RDONLY : O_RDWR | O_CREAT, 0600);
     if (fd < 0)
-        return refuse(p, -errno, "lock");
+        return meta_refuse(p, -errno, "lock");
     const int r = disk_lock(fd, p->lock, ro, p->config->lock_wait_ms);
     if (r == 0) {
         *ret_fd = fd;
@@ -388,14 +388,14 @@ static int take_lock(const struct place *p, int *ret_fd)
     if (r == -EBUSY)
         snprintf(p->report->why, META_WHY_BYTES, "%.150s: is in use by another kvcache-daemon",
                  p->config->dir);
-    return r == -EBUSY ? r : refuse(p, r, "lock");
+    return r == -EBUSY ? r : meta_refuse(p, r, "lock");
 }
 
 static int make_env(const struct place *p)
 {
     char why[META_WHY_BYTES] = "";
     if (mkdir(p->fresh, 0700) < 0)
-        return refuse(p, -errno, "env.new cannot be made");
+        return meta_refuse(p, -errno, "env.new cannot be made");
     const int r = meta__db_make(p->fresh, p->map_bytes, why);
     if (r < 0) {
         snprintf(p->report->why, META_WHY_BYTES, "%.120s: cannot be made: %.100s", p->config->dir,
@@ -404,8 +404,8 @@ static int make_env(const struct place *p)
         return r;
     }
     if (rename(p->fresh, p->env) < 0)
-        return refuse(p, -errno, "env.new cannot become env");
-    return refuse(p, disk_sync_dir(p->config->dir), "fsync");
+        return meta_refuse(p, -errno, "env.new cannot become env");
+    return meta_refuse(p, disk_sync_dir(p->config->dir), "fsync");
 }
 
 static int move_aside(const struct place *p, const char *why)
@@ -419,7 +419,7 @@ static int move_aside(const struct place *p, const char *why)
     int r = remove_env(p->bad);
     if (r == 0 && rename(p->env, p->bad) < 0)
         r = -errno;
-    return refuse(p, r, "the damaged env cannot be moved aside");
+    return meta_refuse(p, r, "the damaged env cannot be moved aside");
 }
 
 static int walk_first(const struct place *p)
@@ -438,25 +438,25 @@ static int walk_first(const struct place *p)
 }
 
 /* After this `env` is there and sound. */
-static int prepare(const struct place *p)
+static int meta_prepare(const struct place *p)
 {
     struct stat st;
     if (!p->config->readonly) {
-        const int r = refuse(p, remove_env(p->fresh), "env.new cannot be removed");
+        const int r = meta_refuse(p, remove_env(p->fresh), "env.new cannot be removed");
         if (r < 0)
             return r;
     }
     if (lstat(p->env, &st) == 0)
         return p->is_new ? -EEXIST : walk_first(p);
     if (errno != ENOENT || p->config->readonly)
-        return refuse(p, -errno, "env");
+        return meta_refuse(p, -errno, "env");
     p->report->fresh = true;
     return make_env(p);
 }
 
 /* --- birth and death --- */
 
-static int start(struct meta *m)
+static int meta_start(struct meta *m)
 {
     m->bell = sys_eventfd(EFD_NONBLOCK);
     if (m->bell < 0)
@@ -473,12 +473,12 @@ static int start(struct meta *m)
 static int identify(struct meta *m, const struct place *p)
 {
     struct stat st;
-    int r = join(m->file, p->env, "data.mdb");
+    int r = meta_join(m->file, p->env, "data.mdb");
     if (r == 0 && stat(m->file, &st) < 0)
         r = -errno;
     if (r == 0)
         m->id = disk_id_of(&st);
-    return refuse(p, r, "data.mdb");
+    return meta_refuse(p, r, "data.mdb");
 }
 
 /* All but the thread. */
@@ -489,7 +489,7 @@ static int open_in(struct meta *m, const struct place *p)
     if (r == 0)
         r = take_lock(p, &m->lock_fd);
     if (r == 0)
-        r = prepare(p);
+        r = meta_prepare(p);
     if (r < 0)
         return r;
     r = meta__db_open(p->env, p->map_bytes, m->readonly, &m->db, why);
@@ -535,10 +535,10 @@ int meta_open(const struct meta_config *config, struct loop *loop, struct meta *
         return r;
     struct meta *m = meta_new(config, loop);
     if (!m)
-        return refuse(&p, -ENOMEM, "memory");
+        return meta_refuse(&p, -ENOMEM, "memory");
     r = open_in(m, &p);
     if (r == 0)
-        r = refuse(&p, start(m), "its thread");
+        r = meta_refuse(&p, meta_start(m), "its thread");
     if (r < 0) {
         meta_close(&m);
         return r;
@@ -589,7 +589,7 @@ int meta_make(const struct meta_config *config, struct loop *loop, uint32_t paus
     m->map_bytes = config->map_bytes ? config->map_bytes : META_MAP_BYTES;
     m->making = true;
     const int n = snprintf(m->dir, sizeof m->dir, "%s", config->dir);
-    const int r = n < 0 || (size_t)n >= sizeof m->dir ? -ENAMETOOLONG : start(m);
+    const int r = n < 0 || (size_t)n >= sizeof m->dir ? -ENAMETOOLONG : meta_start(m);
     if (r < 0) {
         meta_close(&m);
         return r;

@@ -68,7 +68,7 @@ static int to_errno(int rc)
 }
 
 /* In words, for who asked for them; else one line of log. */
-static int failed(const struct meta_db *db, char *ret_why, const char *what, int rc)
+static int meta_db_failed(const struct meta_db *db, char *ret_why, const char *what, int rc)
 {
     if (ret_why)
         snprintf(ret_why, META_WHY_BYTES, "%s: %s", what, mdb_strerror(rc));
@@ -111,8 +111,8 @@ static struct hash128 sum_of(const MDB_val *key, const void *value, size_t bytes
     return hash_sum(all, key->mv_size + bytes);
 }
 
-static int put(const struct meta_db *db, MDB_txn *txn, MDB_val *key, const void *value,
-               size_t bytes)
+static int meta_db_put(const struct meta_db *db, MDB_txn *txn, MDB_val *key, const void *value,
+                       size_t bytes)
 {
     MDB_val v = {.mv_size = SUM_BYTES + bytes};
     const struct hash128 sum = sum_of(key, value, bytes);
@@ -150,7 +150,7 @@ static int put_header(const struct meta_db *db, MDB_txn *txn)
     const uint8_t version[4] = {META_FORMAT_VERSION & 0xff, META_FORMAT_VERSION >> 8 & 0xff,
                                 META_FORMAT_VERSION >> 16 & 0xff, META_FORMAT_VERSION >> 24};
     MDB_val key = header_key();
-    return put(db, txn, &key, version, sizeof version);
+    return meta_db_put(db, txn, &key, version, sizeof version);
 }
 
 static int check_header(const struct meta_db *db, MDB_txn *txn, char *ret_why)
@@ -161,7 +161,7 @@ static int check_header(const struct meta_db *db, MDB_txn *txn, char *ret_why)
     if (rc == MDB_NOTFOUND)
         return damaged(ret_why, "it has no header");
     if (rc != 0)
-        return failed(db, ret_why, "mdb_get", rc);
+        return meta_db_failed(db, ret_why, "mdb_get", rc);
     if (!is_whole(&key, &v) || v.mv_size != SUM_BYTES + 4)
         return damaged(ret_why, "its header is damaged");
     const uint8_t *b = (const uint8_t *)v.mv_data + SUM_BYTES;
@@ -176,13 +176,13 @@ static int check_header(const struct meta_db *db, MDB_txn *txn, char *ret_why)
 
 /* --- opening --- */
 
-static int begin(const struct meta_db *db, bool readonly, MDB_txn **ret_txn)
+static int meta_db_begin(const struct meta_db *db, bool readonly, MDB_txn **ret_txn)
 {
     return CALL(mdb_txn_begin(db->env, NULL, readonly ? MDB_RDONLY : 0, ret_txn));
 }
 
 /* A transaction is over after this, however it went. */
-static int end(MDB_txn *txn)
+static int meta_db_end(MDB_txn *txn)
 {
     if (struck()) {
         mdb_txn_abort(txn);
@@ -196,21 +196,21 @@ static int open_env(struct meta_db *db, char *ret_why)
     int rc = CALL(mdb_env_create(&db->env));
     if (rc != 0) {
         db->env = NULL;
-        return failed(db, ret_why, "mdb_env_create", rc);
+        return meta_db_failed(db, ret_why, "mdb_env_create", rc);
     }
     rc = CALL(mdb_env_set_mapsize(db->env, db->map_bytes));
     if (rc != 0)
-        return failed(db, ret_why, "mdb_env_set_mapsize", rc);
+        return meta_db_failed(db, ret_why, "mdb_env_set_mapsize", rc);
     const unsigned flags = MDB_NOLOCK | MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0u);
     rc = CALL(mdb_env_open(db->env, db->dir, flags, 0600));
     if (rc == EBADF && db->readonly) /* it began to make one */
         return damaged(ret_why, "its file is empty");
     if (rc != 0)
-        return failed(db, ret_why, "mdb_env_open", rc);
+        return meta_db_failed(db, ret_why, "mdb_env_open", rc);
     MDB_envinfo info;
     rc = CALL(mdb_env_info(db->env, &info));
     if (rc != 0)
-        return failed(db, ret_why, "mdb_env_info", rc);
+        return meta_db_failed(db, ret_why, "mdb_env_info", rc);
     db->map_bytes = info.me_mapsize;
     return 0;
 }
@@ -218,16 +218,16 @@ static int open_env(struct meta_db *db, char *ret_why)
 static int open_dbi(struct meta_db *db, char *ret_why)
 {
     MDB_txn *txn;
-    int rc = begin(db, true, &txn);
+    int rc = meta_db_begin(db, true, &txn);
     if (rc != 0)
-        return failed(db, ret_why, "mdb_txn_begin", rc);
+        return meta_db_failed(db, ret_why, "mdb_txn_begin", rc);
     rc = CALL(mdb_dbi_open(txn, NULL, 0, &db->dbi));
     if (rc != 0) {
         mdb_txn_abort(txn);
-        return failed(db, ret_why, "mdb_dbi_open", rc);
+        return meta_db_failed(db, ret_why, "mdb_dbi_open", rc);
     }
-    rc = end(txn);
-    return rc != 0 ? failed(db, ret_why, "mdb_txn_commit", rc) : 0;
+    rc = meta_db_end(txn);
+    return rc != 0 ? meta_db_failed(db, ret_why, "mdb_txn_commit", rc) : 0;
 }
 
 /* 0: nobody can tell. */
@@ -268,9 +268,9 @@ int meta__db_open(const char *dir, uint64_t map_bytes, bool readonly, struct met
     int r = db_new(dir, map_bytes, readonly, &db, ret_why);
     if (r < 0)
         return r;
-    const int rc = begin(db, true, &txn);
+    const int rc = meta_db_begin(db, true, &txn);
     if (rc != 0) {
-        r = failed(db, ret_why, "mdb_txn_begin", rc);
+        r = meta_db_failed(db, ret_why, "mdb_txn_begin", rc);
     } else {
         r = check_header(db, txn, ret_why);
         mdb_txn_abort(txn);
@@ -308,7 +308,7 @@ uint64_t meta__db_file_bytes(const struct meta_db *db)
 
 /* Room behind the file's end, so that no transaction meets a full disk; where the file system
  * cannot promise it, or has none, they may. */
-static int reserve(const struct meta_db *db)
+static int meta_db_reserve(const struct meta_db *db)
 {
     mdb_filehandle_t fd;
     int rc = CALL(mdb_env_get_fd(db->env, &fd));
@@ -322,26 +322,26 @@ static int reserve(const struct meta_db *db)
 static int fill_new(struct meta_db *db, char *ret_why)
 {
     MDB_txn *txn;
-    int rc = reserve(db);
+    int rc = meta_db_reserve(db);
     if (rc != 0)
-        return failed(db, ret_why, "room for it", rc);
-    rc = begin(db, false, &txn);
+        return meta_db_failed(db, ret_why, "room for it", rc);
+    rc = meta_db_begin(db, false, &txn);
     if (rc != 0)
-        return failed(db, ret_why, "mdb_txn_begin", rc);
+        return meta_db_failed(db, ret_why, "mdb_txn_begin", rc);
     rc = put_header(db, txn);
     if (rc != 0)
         mdb_txn_abort(txn);
     else
-        rc = end(txn);
+        rc = meta_db_end(txn);
     if (rc == 0)
         rc = CALL(mdb_env_sync(db->env, 1));
     if (rc != 0)
-        return failed(db, ret_why, "its first transaction", rc);
+        return meta_db_failed(db, ret_why, "its first transaction", rc);
     mdb_filehandle_t fd;
     rc = CALL(mdb_env_get_fd(db->env, &fd));
     if (rc == 0)
         rc = -disk_sync_fd(fd); /* size and room too, which LMDB's fdatasync may leave out */
-    return rc != 0 ? failed(db, ret_why, "fsync", rc) : 0;
+    return rc != 0 ? meta_db_failed(db, ret_why, "fsync", rc) : 0;
 }
 
 int meta__db_make(const char *dir, uint64_t map_bytes, char *ret_why)
@@ -379,7 +379,7 @@ static int apply(const struct meta_db *db, MDB_txn *txn, const struct journal_ch
     key_put(change->key, bytes);
     MDB_val key = {.mv_size = sizeof bytes, .mv_data = bytes};
     if (change->value)
-        return put(db, txn, &key, change->value, change->bytes);
+        return meta_db_put(db, txn, &key, change->value, change->bytes);
     const int rc = CALL(mdb_del(txn, db->dbi, &key, NULL));
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
@@ -389,7 +389,7 @@ static int try_commit(const struct meta_db *db, const struct journal_commit *fir
 {
     MDB_txn *txn;
     *ret_what = "mdb_txn_begin";
-    int rc = begin(db, false, &txn);
+    int rc = meta_db_begin(db, false, &txn);
     if (rc != 0)
         return rc;
     *ret_what = "a change";
@@ -401,11 +401,11 @@ static int try_commit(const struct meta_db *db, const struct journal_commit *fir
         return rc;
     }
     *ret_what = "mdb_txn_commit";
-    return end(txn);
+    return meta_db_end(txn);
 }
 
 /* Between transactions. That the room cannot be reserved is for the transaction to find out. */
-static int grow(struct meta_db *db)
+static int meta_db_grow(struct meta_db *db)
 {
     if (db->map_bytes >= MAP_MAX)
         return MDB_MAP_FULL;
@@ -413,7 +413,7 @@ static int grow(struct meta_db *db)
     if (rc != 0)
         return rc;
     db->map_bytes *= 2;
-    (void)reserve(db);
+    (void)meta_db_reserve(db);
     return 0;
 }
 
@@ -425,12 +425,12 @@ int meta__db_commit(struct meta_db *db, const struct journal_commit *first)
         return rc;
     while ((rc = try_commit(db, first, &what)) == MDB_MAP_FULL) {
         what = "mdb_env_set_mapsize";
-        rc = grow(db);
+        rc = meta_db_grow(db);
         if (rc != 0)
             break;
     }
     if (rc != 0)
-        return failed(db, NULL, what, rc);
+        return meta_db_failed(db, NULL, what, rc);
     db->file_bytes = MAX(db->file_bytes, length(db));
     return 0;
 }
@@ -438,17 +438,17 @@ int meta__db_commit(struct meta_db *db, const struct journal_commit *first)
 int meta__db_clear(struct meta_db *db)
 {
     MDB_txn *txn;
-    int rc = begin(db, false, &txn);
+    int rc = meta_db_begin(db, false, &txn);
     if (rc != 0)
-        return failed(db, NULL, "mdb_txn_begin", rc);
+        return meta_db_failed(db, NULL, "mdb_txn_begin", rc);
     rc = CALL(mdb_drop(txn, db->dbi, 0));
     if (rc == 0)
         rc = put_header(db, txn);
     if (rc != 0)
         mdb_txn_abort(txn);
     else
-        rc = end(txn);
-    return rc != 0 ? failed(db, NULL, "mdb_drop", rc) : 0;
+        rc = meta_db_end(txn);
+    return rc != 0 ? meta_db_failed(db, NULL, "mdb_drop", rc) : 0;
 }
 
 /* --- walks --- */
@@ -462,7 +462,7 @@ static int for_all(const struct meta_db *db, MDB_txn *txn, char *ret_why,
     MDB_val v;
     int rc = CALL(mdb_cursor_open(txn, db->dbi, &cursor));
     if (rc != 0)
-        return failed(db, ret_why, "mdb_cursor_open", rc);
+        return meta_db_failed(db, ret_why, "mdb_cursor_open", rc);
     int r = 0;
     rc = CALL(mdb_cursor_get(cursor, &key, &v, MDB_FIRST));
     while (r == 0 && rc == 0) {
@@ -472,7 +472,7 @@ static int for_all(const struct meta_db *db, MDB_txn *txn, char *ret_why,
     }
     mdb_cursor_close(cursor);
     if (r == 0 && rc != 0 && rc != MDB_NOTFOUND)
-        return failed(db, ret_why, "mdb_cursor_get", rc);
+        return meta_db_failed(db, ret_why, "mdb_cursor_get", rc);
     return r;
 }
 
@@ -497,9 +497,9 @@ static int hand_out(void *ctx, const MDB_val *key, const MDB_val *v)
 int meta__db_walk(struct meta_db *db, journal_each_fn *each, void *ctx)
 {
     MDB_txn *txn;
-    const int rc = begin(db, true, &txn);
+    const int rc = meta_db_begin(db, true, &txn);
     if (rc != 0)
-        return failed(db, NULL, "mdb_txn_begin", rc);
+        return meta_db_failed(db, NULL, "mdb_txn_begin", rc);
     struct handing h = {.each = each, .ctx = ctx};
     const int r = for_all(db, txn, NULL, hand_out, &h);
     mdb_txn_abort(txn);
@@ -534,9 +534,9 @@ static int look_at_entry(void *ctx, const MDB_val *key, const MDB_val *v)
 
 static int look_at_entries(struct look *l)
 {
-    int rc = begin(l->db, true, &l->txn);
+    int rc = meta_db_begin(l->db, true, &l->txn);
     if (rc != 0)
-        return failed(l->db, l->why, "mdb_txn_begin", rc);
+        return meta_db_failed(l->db, l->why, "mdb_txn_begin", rc);
     const int r = for_all(l->db, l->txn, l->why, look_at_entry, l);
     mdb_txn_abort(l->txn);
     return r;
@@ -546,12 +546,12 @@ static int look_at_entries(struct look *l)
 static int rehearse(const struct meta_db *db, char *ret_why)
 {
     MDB_txn *txn;
-    int rc = begin(db, false, &txn);
+    int rc = meta_db_begin(db, false, &txn);
     if (rc != 0)
-        return failed(db, ret_why, "mdb_txn_begin", rc);
+        return meta_db_failed(db, ret_why, "mdb_txn_begin", rc);
     rc = put_header(db, txn);
     mdb_txn_abort(txn);
-    return rc != 0 && rc != MDB_MAP_FULL ? failed(db, ret_why, "mdb_put", rc) : 0;
+    return rc != 0 && rc != MDB_MAP_FULL ? meta_db_failed(db, ret_why, "mdb_put", rc) : 0;
 }
 
 int meta__db_check(const char *dir, uint64_t map_bytes, bool readonly,

@@ -81,14 +81,14 @@ struct pages {
     const char *why;
 };
 
-static bool wrong(struct pages *p, const char *why)
+static bool meta_pages_wrong(struct pages *p, const char *why)
 {
     if (!p->why)
         p->why = why;
     return false;
 }
 
-static const uint8_t *page_at(const struct pages *p, uint64_t number)
+static const uint8_t *meta_pages_page_at(const struct pages *p, uint64_t number)
 {
     return p->base + number * p->page_bytes;
 }
@@ -125,22 +125,22 @@ static bool pages_pick_root(struct pages *p)
 {
     struct root root[2];
     if (p->bytes < HEAD_BYTES + sizeof root[0] || !read_root(p, 0, 0, &root[0]))
-        return wrong(p, "its first page is damaged");
+        return meta_pages_wrong(p, "its first page is damaged");
     p->page_bytes = root[0].free_list.page_bytes;
     if (!IS_POW2(p->page_bytes) || p->page_bytes < PAGE_MIN || p->page_bytes > PAGE_MAX ||
         p->bytes < FIRST_PAGE * p->page_bytes)
-        return wrong(p, "its page size is damaged");
+        return meta_pages_wrong(p, "its page size is damaged");
     if (!read_root(p, p->page_bytes, 1, &root[1]) || root[1].free_list.page_bytes != p->page_bytes)
-        return wrong(p, "its second page is damaged");
+        return meta_pages_wrong(p, "its second page is damaged");
     const uint64_t t0 = root[0].transaction;
     const uint64_t t1 = root[1].transaction;
     const bool is_new = t0 == 0 && t1 == 0;
     if (!is_new && (t0 % 2 != 0 || (t1 != t0 + 1 && t1 + 1 != t0)))
-        return wrong(p, "the numbers of its transactions are damaged");
+        return meta_pages_wrong(p, "the numbers of its transactions are damaged");
     p->root = root[t1 > t0];
     if (p->root.last_page + 1 < FIRST_PAGE ||
         p->root.last_page > p->bytes / p->page_bytes + SPARE_PAGES)
-        return wrong(p, "it says that it is larger than its file");
+        return meta_pages_wrong(p, "it says that it is larger than its file");
     return true;
 }
 
@@ -149,7 +149,7 @@ static bool pages_pick_root(struct pages *p)
 static bool pages_mark(struct pages *p, uint64_t number)
 {
     if (number < FIRST_PAGE || number > p->root.last_page || p->used[number])
-        return wrong(p, "a page is in use twice, or free and in use");
+        return meta_pages_wrong(p, "a page is in use twice, or free and in use");
     p->used[number] = 1;
     p->n_used++;
     return true;
@@ -161,10 +161,10 @@ static bool pages_take(struct pages *p, uint64_t number, uint16_t flags, struct 
     if (!pages_mark(p, number))
         return false;
     if (number >= p->bytes / p->page_bytes)
-        return wrong(p, "a page is behind the end of its file");
-    memcpy(ret_head, page_at(p, number), sizeof *ret_head);
+        return meta_pages_wrong(p, "a page is behind the end of its file");
+    memcpy(ret_head, meta_pages_page_at(p, number), sizeof *ret_head);
     if (ret_head->number != number || ret_head->flags != flags)
-        return wrong(p, "a page is not what it should be");
+        return meta_pages_wrong(p, "a page is not what it should be");
     return true;
 }
 
@@ -174,10 +174,10 @@ static bool overflow_take(struct pages *p, uint64_t number, uint64_t bytes)
     uint32_t count;
     if (!pages_take(p, number, PAGE_OVERFLOW, &head))
         return false;
-    memcpy(&count, page_at(p, number) + 12, sizeof count);
+    memcpy(&count, meta_pages_page_at(p, number) + 12, sizeof count);
     if (count < (HEAD_BYTES - 1 + bytes) / p->page_bytes + 1 ||
         count > p->bytes / p->page_bytes - number)
-        return wrong(p, "a page is not what it should be");
+        return meta_pages_wrong(p, "a page is not what it should be");
     for (uint32_t i = 1; i < count; i++)
         if (!pages_mark(p, number + i))
             return false;
@@ -191,15 +191,15 @@ static bool free_list_mark(struct pages *p, const uint8_t *key, uint16_t key_byt
 {
     const uint64_t n = bytes >= 8 ? u64_at(list) : 0;
     if (key_bytes != 8 || bytes < 8 || n > bytes / 8 - 1)
-        return wrong(p, "a free list is damaged");
+        return meta_pages_wrong(p, "a free list is damaged");
     const uint64_t transaction = u64_at(key);
     if (transaction <= p->list_before || transaction > p->root.transaction)
-        return wrong(p, "a free list is damaged");
+        return meta_pages_wrong(p, "a free list is damaged");
     p->list_before = transaction;
     for (uint64_t i = 1; i <= n; i++) {
         const uint64_t number = u64_at(list + 8 * i);
         if (i > 1 && number >= u64_at(list + 8 * (i - 1)))
-            return wrong(p, "a free list is damaged");
+            return meta_pages_wrong(p, "a free list is damaged");
         if (!pages_mark(p, number))
             return false;
     }
@@ -241,12 +241,12 @@ static bool leaf_node_look(struct pages *p, const struct node *n)
     const uint8_t *data = n->data;
     p->seen.entries++;
     if ((n->flags & ~NODE_BIG) != 0)
-        return wrong(p, "a node is not what it should be");
+        return meta_pages_wrong(p, "a node is not what it should be");
     if (n->flags & NODE_BIG) {
         const uint64_t first = u64_at(n->data);
         if (!overflow_take(p, first, n->data_bytes))
             return false;
-        data = page_at(p, first) + HEAD_BYTES;
+        data = meta_pages_page_at(p, first) + HEAD_BYTES;
     }
     return !p->is_free_list || free_list_mark(p, n->key, n->key_bytes, data, n->data_bytes);
 }
@@ -261,13 +261,13 @@ static bool nodes_fit(struct pages *p, const uint8_t *page, const struct head *h
     for (unsigned i = 0; i < n; i++) {
         const uint16_t at = u16_at(page + HEAD_BYTES + 2 * (size_t)i);
         if (at % 2 != 0 || at < head->upper || at + NODE_BYTES > p->page_bytes)
-            return wrong(p, "a node is not where it should be");
+            return meta_pages_wrong(p, "a node is not where it should be");
         const struct node node = node_read(page + at, is_branch);
         if (node.key_bytes > KEY_MAX || node.bytes > p->page_bytes - at)
-            return wrong(p, "a node is not what it should be");
+            return meta_pages_wrong(p, "a node is not what it should be");
         for (uint64_t word = at / 2; word < (at + node.bytes) / 2; word++) {
             if (taken[word])
-                return wrong(p, "a node lies over another");
+                return meta_pages_wrong(p, "a node lies over another");
             taken[word] = 1;
         }
     }
@@ -284,8 +284,8 @@ static bool tree_walk(struct pages *p, uint64_t number, unsigned depth)
     const unsigned fewest = is_branch && !p->is_free_list ? 2 : 1; /* LMDB asserts it */
     if (head.lower < HEAD_BYTES + 2 * fewest || head.lower % 2 != 0 || head.lower > head.upper ||
         head.upper > p->page_bytes)
-        return wrong(p, "a page's head is damaged");
-    const uint8_t *page = page_at(p, number);
+        return meta_pages_wrong(p, "a page's head is damaged");
+    const uint8_t *page = meta_pages_page_at(p, number);
     if (!nodes_fit(p, page, &head))
         return false;
     *(is_branch ? &p->seen.branches : &p->seen.leaves) += 1;
@@ -303,16 +303,16 @@ static bool tree_look(struct pages *p, const struct tree *t, bool is_free_list)
     memset(&p->seen, 0, sizeof p->seen);
     p->is_free_list = is_free_list;
     if (t->flags != (is_free_list ? FREE_LIST_FLAGS : 0))
-        return wrong(p, "the flags of a tree are damaged");
+        return meta_pages_wrong(p, "the flags of a tree are damaged");
     if (t->depth > DEPTH_MAX || (t->depth == 0) != (t->root == NO_PAGE))
-        return wrong(p, "the root of a tree is damaged");
+        return meta_pages_wrong(p, "the root of a tree is damaged");
     if (t->depth > 0 && !tree_walk(p, t->root, t->depth))
         return false;
     if (t->entries != p->seen.entries)
-        return wrong(p, "entries are missing");
+        return meta_pages_wrong(p, "entries are missing");
     return (t->branches == p->seen.branches && t->leaves == p->seen.leaves &&
             t->overflows == p->seen.overflows) ||
-           wrong(p, "pages are missing");
+           meta_pages_wrong(p, "pages are missing");
 }
 
 static int pages_look(struct pages *p)
@@ -325,7 +325,7 @@ static int pages_look(struct pages *p)
     const bool ok = tree_look(p, &p->root.records, false) && tree_look(p, &p->root.free_list, true);
     free(p->used);
     if (ok && FIRST_PAGE + p->n_used != p->root.last_page + 1)
-        (void)wrong(p, "pages are missing");
+        (void)meta_pages_wrong(p, "pages are missing");
     return p->why ? -EUCLEAN : 0;
 }
 
@@ -335,7 +335,7 @@ static int file_look(struct pages *p, int fd)
     if (fstat(fd, &st) < 0)
         return -errno;
     if (st.st_size == 0) {
-        (void)wrong(p, "it is empty");
+        (void)meta_pages_wrong(p, "it is empty");
         return -EUCLEAN;
     }
     void *map = sys_mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd);

@@ -41,7 +41,7 @@ _Noreturn static void child(pid_t parent, int fd, const char *dir, uint64_t map_
 }
 
 /* The verdict in time, or why there is none. */
-static int hear(int fd, uint32_t limit_ms, struct verdict *ret_verdict)
+static int meta_walk_hear(int fd, uint32_t limit_ms, struct verdict *ret_verdict)
 {
     const uint64_t end_ns = clock_now_ns() + limit_ms * UINT64_C(1000000);
     for (;;) {
@@ -69,8 +69,8 @@ static int end_of(pid_t pid)
     return status;
 }
 
-static int judge(int heard, int status, uint32_t limit_ms, const struct verdict *v,
-                 struct meta__found *ret_found)
+static int meta_walk_judge(int heard, int status, uint32_t limit_ms, const struct verdict *v,
+                           struct meta__found *ret_found)
 {
     if (heard == 0) {
         *ret_found = v->found;
@@ -114,7 +114,7 @@ int meta__walk(const char *dir, uint64_t map_bytes, bool readonly, uint32_t limi
     int heard = fork_err;
     int status = 0;
     if (fork_err == 0) {
-        heard = hear(fds[0], limit_ms, &v);
+        heard = meta_walk_hear(fds[0], limit_ms, &v);
         if (heard != 0 && heard != -EPIPE)
             (void)kill(pid, SIGKILL);
         status = end_of(pid);
@@ -125,5 +125,5 @@ int meta__walk(const char *dir, uint64_t map_bytes, bool readonly, uint32_t limi
                  strerror(-fork_err));
         return fork_err;
     }
-    return judge(heard, status, limit_ms, &v, ret_found);
+    return meta_walk_judge(heard, status, limit_ms, &v, ret_found);
 }

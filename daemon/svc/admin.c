@@ -14,7 +14,7 @@ bool svc__denied(struct request *rq)
 }
 
 /* The answer to a request that cannot be decoded, or that names a namespace (0: none) not there. */
-static bool refused(struct request *rq, int err, uint32_t ns)
+static bool admin_refused(struct request *rq, int err, uint32_t ns)
 {
     if (err)
         reply_error(rq->s, rq->se, &rq->head, err, rq->head.detail);
@@ -151,7 +151,7 @@ void op_explain(struct request *rq)
     struct svc *s = rq->s;
     struct msg_explain msg;
     int err = codec_dec_explain(rq->buf, rq->len, &rq->head, &msg);
-    if (refused(rq, err, msg.ns))
+    if (admin_refused(rq, err, msg.ns))
         return;
     struct explain_writer w = {0};
     MUST(codec_list_begin(&w.l, s->out, sizeof s->out, &rq->head) == 0);
@@ -227,7 +227,7 @@ void op_evict(struct request *rq)
     struct svc *s = rq->s;
     struct msg_evict msg;
     int err = codec_dec_evict(rq->buf, rq->len, &rq->head, &msg);
-    if (refused(rq, err, msg.ns))
+    if (admin_refused(rq, err, msg.ns))
         return;
     struct evict_call *x = call_new(rq, &evict_kind);
     if (!x)

@@ -266,7 +266,7 @@ static void send_welcome(struct session *se, const struct att_welcome *msg, int 
     session_say(se, buf, codec_enc_att_welcome(buf, sizeof buf, msg), fd);
 }
 
-static void refuse(struct session *se, uint16_t status, const char *text)
+static void attach_refuse(struct session *se, uint16_t status, const char *text)
 {
     LOG_WARN_RATELIMITED(5, "attach refused: %s", text);
     struct att_welcome msg = {.status = status, .detail = codec_text(text)};
@@ -284,7 +284,7 @@ static void welcome(struct session *se, int fd)
                                 .gateway = se->principal->gateway,
                                 .admin = se->principal->admin};
     if (make_route(se) || core_client_open(s->core, &who, session_idle, se, &se->client)) {
-        refuse(se, KVC_ST_BUSY, "no room for another session");
+        attach_refuse(se, KVC_ST_BUSY, "no room for another session");
         return;
     }
     se->state = SESSION_READY;
@@ -327,14 +327,14 @@ static void attach_hello(struct session *se, const struct att_hello *msg)
             "uid %u has no rights here; the operator can add it to a principal's `uids` in the "
             "daemon's configuration",
             (unsigned)se->uid);
-        refuse(se, KVC_ST_DENIED, text);
+        attach_refuse(se, KVC_ST_DENIED, text);
         return;
     }
     if (msg->ver_min > KVC_PROTO_MAX || msg->ver_max < KVC_PROTO_MIN) {
         snprintf(text, sizeof text,
                  "this daemon speaks protocol versions %u to %u, the client %u to %u",
                  KVC_PROTO_MIN, KVC_PROTO_MAX, msg->ver_min, msg->ver_max);
-        refuse(se, KVC_ST_VERSION, text);
+        attach_refuse(se, KVC_ST_VERSION, text);
         return;
     }
     se->version = MIN(msg->ver_max, KVC_PROTO_MAX);
@@ -352,7 +352,7 @@ static void attach_hello(struct session *se, const struct att_hello *msg)
         err = s->ports.staging_make(s->ports.ctx, bytes, tag);
     }
     if (err) {
-        refuse(se, KVC_ST_LIMIT, "no room for its staging area (staging.total)");
+        attach_refuse(se, KVC_ST_LIMIT, "no room for its staging area (staging.total)");
         return;
     }
     se->state = SESSION_STAGING;
@@ -376,7 +376,7 @@ void svc_staging_ready(struct svc *s, uint64_t tag, int err, void *staging, int 
         return;
     }
     if (err) {
-        refuse(se, status_of(err), "its staging area could not be made");
+        attach_refuse(se, status_of(err), "its staging area could not be made");
         return;
     }
     welcome(se, fd);

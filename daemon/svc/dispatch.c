@@ -86,7 +86,7 @@ static bool always_allowed(uint8_t op)
            op == KVC_OP_STATS;
 }
 
-static bool is_full(const struct request *rq)
+static bool dispatch_is_full(const struct request *rq)
 {
     return rq->se->inflight >= rq->s->cfg.requests_max && !always_allowed(rq->head.op);
 }
@@ -107,7 +107,7 @@ static void dispatch(struct request *rq)
         reply_error(s, rq->se, &rq->head, KVC_E_VERSION, "HELLO must be the first request");
     } else if (s->draining && !always_allowed(op)) {
         reply_error(s, rq->se, &rq->head, KVC_E_SHUTDOWN, NULL);
-    } else if (is_full(rq)) {
+    } else if (dispatch_is_full(rq)) {
         refuse_full(rq);
     } else {
         ops[op](rq);
@@ -156,7 +156,7 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
     /* What is called off does not wait for its own end. */
     if (rq.head.op == KVC_OP_CANCEL || work_comes_first(se))
         dispatch(&rq);
-    else if (is_full(&rq))
+    else if (dispatch_is_full(&rq))
         refuse_full(&rq);
     else
         turn_queue(&rq);

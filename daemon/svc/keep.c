@@ -10,12 +10,12 @@
 #define FILL_SHARE  8u
 #define FILL_BLOCKS 16u
 
-static void fail(struct request *rq, int err, const char *why)
+static void keep_fail(struct request *rq, int err, const char *why)
 {
     reply_error(rq->s, rq->se, &rq->head, err, why);
 }
 
-static void answer(struct request *rq, int len)
+static void keep_answer(struct request *rq, int len)
 {
     rq->s->m.replies_ok++;
     reply_send(rq->s, rq->se, len);
@@ -102,7 +102,7 @@ void op_pin(struct request *rq)
         why = err ? pin_detail(s, err, why) : NULL;
     }
     if (err) {
-        fail(rq, err, why);
+        keep_fail(rq, err, why);
         return;
     }
     reply_pinned(s, rq->se, &rq->head, &pinned);
@@ -144,7 +144,7 @@ void op_unpin(struct request *rq)
     if (!err && (err = core_unpin(s->core, rq->se->client, msg.pin)) < 0)
         why = "there is no such pin, or it belongs to another principal";
     if (err < 0) {
-        fail(rq, err, why);
+        keep_fail(rq, err, why);
         return;
     }
     audit(rq->se, "unpin %llu", (unsigned long long)msg.pin);
@@ -247,7 +247,7 @@ void op_quota_set(struct request *rq)
     struct msg_quota_set msg;
     int err = codec_dec_quota_set(rq->buf, rq->len, &rq->head, &msg);
     if (err) {
-        fail(rq, err, rq->head.detail);
+        keep_fail(rq, err, rq->head.detail);
         return;
     }
     if (svc__denied(rq))
@@ -264,12 +264,12 @@ void op_quota_set(struct request *rq)
     char text[QUOTA_WHY_BYTES];
     const char *why = share_fault(s->core, &quota, text);
     if (why) {
-        fail(rq, KVC_E_BAD_ARGUMENT, why);
+        keep_fail(rq, KVC_E_BAD_ARGUMENT, why);
         return;
     }
     err = core_quota_set(s->core, &quota);
     if (err) {
-        fail(rq, err, quota_detail(err));
+        keep_fail(rq, err, quota_detail(err));
         return;
     }
     audit_quota(rq->se, &quota);
@@ -278,7 +278,7 @@ void op_quota_set(struct request *rq)
         MUST(ns != NULL); /* it has been found just now */
         svc__tell_shares(s, ns);
     }
-    answer(rq, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
+    keep_answer(rq, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
 }
 
 /* ---- policy ---- */
@@ -348,14 +348,14 @@ void op_policy(struct request *rq)
     struct msg_policy msg;
     int err = codec_dec_policy(rq->buf, rq->len, &rq->head, &msg);
     if (err) {
-        fail(rq, err, rq->head.detail);
+        keep_fail(rq, err, rq->head.detail);
         return;
     }
     if (msg.action == KVC_POLICY_SET && svc__denied(rq))
         return;
     if (msg.action == KVC_POLICY_SET && other_policy(s, &msg)) {
-        fail(rq, KVC_E_BAD_ARGUMENT,
-             "name: another policy takes a restart (policy.eviction in the configuration)");
+        keep_fail(rq, KVC_E_BAD_ARGUMENT,
+                  "name: another policy takes a restart (policy.eviction in the configuration)");
         return;
     }
     if (msg.action == KVC_POLICY_SET) {
@@ -369,5 +369,5 @@ void op_policy(struct request *rq)
               (unsigned long long)msg.pin_bytes_max);
     }
     tell_policy(s, rq->se->principal->admin, &s->policy);
-    answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &s->policy));
+    keep_answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &s->policy));
 }

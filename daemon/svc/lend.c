@@ -8,7 +8,7 @@
 #include "svc__.h"
 #include "sys.h"
 
-static struct device_loan *find(const struct device_things *t, uint32_t chunk)
+static struct device_loan *lend_find(const struct device_things *t, uint32_t chunk)
 {
     for (uint32_t i = 0; t && i < t->nloans; i++)
         if (t->loan[i].chunk == chunk)
@@ -16,7 +16,7 @@ static struct device_loan *find(const struct device_things *t, uint32_t chunk)
     return NULL;
 }
 
-static int reserve(struct device_things *t)
+static int lend_reserve(struct device_things *t)
 {
     if (t->nloans < t->loans_max)
         return 0;
@@ -32,9 +32,9 @@ static int reserve(struct device_things *t)
 int lend_chunk(struct session *se, struct device *d, uint32_t chunk)
 {
     struct device_things *t = se->things;
-    if (find(t, chunk))
+    if (lend_find(t, chunk))
         return 0;
-    if (reserve(t))
+    if (lend_reserve(t))
         return -ENOMEM;
     t->loan[t->nloans++] = (struct device_loan){.chunk = chunk};
     d->ops->chunk_lend(d, chunk);
@@ -57,7 +57,7 @@ static void give_back(struct session *se, struct device_loan *loan)
 
 void lend_unmapped(struct session *se, uint32_t chunk)
 {
-    struct device_loan *loan = find(se->things, chunk);
+    struct device_loan *loan = lend_find(se->things, chunk);
     if (loan)
         give_back(se, loan);
 }
@@ -80,7 +80,7 @@ void lend_recall(struct session *se, uint32_t chunk)
 {
     struct svc *s = se->svc;
     struct device_things *t = se->things;
-    struct device_loan *loan = find(t, chunk);
+    struct device_loan *loan = lend_find(t, chunk);
     if (!loan || loan->recalled)
         return;
     loan->recalled = true;

@@ -2,21 +2,21 @@
 /* NAME_PUT, NAME_FORGET, NAME_LOAD, NAME_TOKENS. */
 #include "svc__.h"
 
-static struct core_name_id id_of(uint8_t kind, const struct codec_bin *name,
-                                 const struct codec_bin *sub)
+static struct core_name_id names_id_of(uint8_t kind, const struct codec_bin *name,
+                                       const struct codec_bin *sub)
 {
     return (struct core_name_id){
         .kind = kind, .name = name->p, .name_bytes = name->n, .sub = sub->p, .sub_bytes = sub->n};
 }
 
 /* The name of a request that was decoded with `err`; NULL: it has been answered. */
-static struct core_name *find(struct request *rq, int err, uint8_t kind,
-                              const struct codec_bin *name, const struct codec_bin *sub)
+static struct core_name *names_find(struct request *rq, int err, uint8_t kind,
+                                    const struct codec_bin *name, const struct codec_bin *sub)
 {
     struct core_name *nm = NULL;
     const char *why = err ? rq->head.detail : NULL;
     if (!err) {
-        const struct core_name_id id = id_of(kind, name, sub);
+        const struct core_name_id id = names_id_of(kind, name, sub);
         err = core_name_find(rq->s->core, rq->se->client, &id, &nm);
         why = ns_detail(err);
     }
@@ -268,7 +268,7 @@ void op_name_put(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
-    const struct core_name_put in = {.id = id_of(msg.kind, &msg.name, &msg.seq.sub),
+    const struct core_name_put in = {.id = names_id_of(msg.kind, &msg.name, &msg.seq.sub),
                                      .seq = &seq,
                                      .pinned = msg.flags & KVC_F_PINNED,
                                      .durable = msg.flags & KVC_F_DURABLE,
@@ -373,7 +373,7 @@ void op_name_forget(struct request *rq)
 {
     struct msg_name_forget msg;
     const int err = codec_dec_name_forget(rq->buf, rq->len, &rq->head, &msg);
-    struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
+    struct core_name *nm = names_find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
     if (msg.dry_run) {
@@ -430,7 +430,7 @@ static struct load_call *load_of(struct call *call)
 }
 
 /* err: the name's. */
-static void load_end(struct load_call *x, int err, uint64_t bytes)
+static void names_load_end(struct load_call *x, int err, uint64_t bytes)
 {
     struct call *call = &x->wait.lease.call;
     struct svc *s = call->session->svc;
@@ -465,7 +465,7 @@ static void load_whole(struct load_call *x)
         if (rc == KVC_E_LIMIT && in->load)
             (void)core_prefetch(s->core, &in->seq, SVC_PREFETCH_BYTES);
     }
-    load_end(x, err, err ? 0 : in_memory(s, nm));
+    names_load_end(x, err, err ? 0 : in_memory(s, nm));
 }
 
 /* Of a long name, and what follows: its first slice. Whether it is one. */
@@ -513,7 +513,7 @@ static void load_again(struct call *call)
     if (err)
         load_whole(x);
     else
-        load_end(x, 0, asking->bytes_in_memory);
+        names_load_end(x, 0, asking->bytes_in_memory);
 }
 
 static void on_loaded(struct core_waiter *w)
@@ -544,7 +544,7 @@ void op_name_load(struct request *rq)
     struct svc *s = rq->s;
     struct msg_name_load msg;
     const int err = codec_dec_name_load(rq->buf, rq->len, &rq->head, &msg);
-    struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
+    struct core_name *nm = names_find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
     core_name_use(s->core, nm, msg.ttl_ms);
@@ -572,7 +572,7 @@ void op_name_tokens(struct request *rq)
     struct msg_name_tokens msg;
     struct msg_name_tokens_reply reply = {0};
     const int err = codec_dec_name_tokens(rq->buf, rq->len, &rq->head, &msg);
-    const struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
+    const struct core_name *nm = names_find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
     uint8_t *ids = s->locs; /* of another reply */

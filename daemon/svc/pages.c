@@ -30,7 +30,7 @@ struct pages_call {
 };
 CALL_FITS(struct pages_call);
 
-static struct pages_call *pages_of(struct call *call)
+static struct pages_call *svc_pages_of_one(struct call *call)
 {
     return CONTAINER_OF(call, struct pages_call, wait.lease.call);
 }
@@ -123,12 +123,12 @@ static void on_sent(struct core_send *send)
 
 static void send_leave(struct call *call)
 {
-    core_cancel(call->session->svc->core, &pages_of(call)->send.req);
+    core_cancel(call->session->svc->core, &svc_pages_of_one(call)->send.req);
 }
 
 static void send_drain(struct call *call)
 {
-    const struct core_send *send = &pages_of(call)->send;
+    const struct core_send *send = &svc_pages_of_one(call)->send;
     if (!device_word_is_due(send->after, send->after_value))
         return;
     call->err = call->err ? call->err : KVC_E_SHUTDOWN;
@@ -296,14 +296,14 @@ static void on_filled(struct core_fill *fill)
 /* Answers with what is there. */
 static void fill_finish(struct call *call)
 {
-    core_fill_cancel(call->session->svc->core, &pages_of(call)->fill);
-    reply_near(pages_of(call));
+    core_fill_cancel(call->session->svc->core, &svc_pages_of_one(call)->fill);
+    reply_near(svc_pages_of_one(call));
 }
 
 static void fill_leave(struct call *call)
 {
     struct core *core = call->session->svc->core;
-    struct pages_call *x = pages_of(call);
+    struct pages_call *x = svc_pages_of_one(call);
     core_fill_cancel(core, &x->fill);
     /* Nobody has been told of the lease, unless its client has guessed the number. */
     (void)!core_release(core, call->session->client, x->wait.lease.held.lease);

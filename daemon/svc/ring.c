@@ -65,7 +65,7 @@ void ring_destroy(struct ring **ring)
     *ring = NULL;
 }
 
-static uint64_t id_of(const struct ring *r, uint32_t ns, const uint8_t *key)
+static uint64_t ring_id_of(const struct ring *r, uint32_t ns, const uint8_t *key)
 {
     return hash_u64(key, KEY_BYTES, r->seed ^ (uint64_t)ns << 32);
 }
@@ -76,7 +76,7 @@ static struct head *head_at(const struct ring *r, uint64_t place)
 }
 
 /* Room for so many words in one piece; what is in the way goes, oldest first. */
-static uint64_t make_room(struct ring *r, uint64_t words)
+static uint64_t ring_make_room(struct ring *r, uint64_t words)
 {
     uint64_t place = r->at;
     if (place % r->nwords + words > r->nwords)
@@ -93,7 +93,7 @@ static uint64_t make_room(struct ring *r, uint64_t words)
 
 static uint64_t end_id(const struct ring *r, const struct ring_chain *chain, const uint8_t *key)
 {
-    return id_of(r, chain->ns, key) ^ chain->session * UINT64_C(0x9e3779b97f4a7c15);
+    return ring_id_of(r, chain->ns, key) ^ chain->session * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 static void remember(struct ring *r, const struct ring_chain *chain, const uint8_t *key,
@@ -122,7 +122,7 @@ static const uint8_t *last_whole(const struct ring_chain *chain)
 
 void ring_asked(struct ring *r, const struct ring_chain *chain, uint64_t now_ns)
 {
-    uint64_t place = make_room(r, HEAD_WORDS + chain->n);
+    uint64_t place = ring_make_room(r, HEAD_WORDS + chain->n);
     struct head *h = head_at(r, place);
     *h = (struct head){.ns = chain->ns,
                        .block_tokens = chain->block_tokens,
@@ -131,7 +131,7 @@ void ring_asked(struct ring *r, const struct ring_chain *chain, uint64_t now_ns)
                        .n = chain->n};
     uint64_t *ids = (uint64_t *)(void *)(h + 1);
     for (uint32_t i = 0; i < chain->n; i++)
-        ids[i] = htole64(id_of(r, chain->ns, chain->keys + (size_t)i * KEY_BYTES));
+        ids[i] = htole64(ring_id_of(r, chain->ns, chain->keys + (size_t)i * KEY_BYTES));
     r->places[r->end % r->nplaces] = place;
     const uint8_t *last = last_whole(chain);
     if (last)

@@ -9,7 +9,7 @@
 _Static_assert(KVC_TRACE_BYTES_MIN == RING_BYTES_MIN && KVC_TRACE_BYTES_MAX == RING_BYTES_MAX,
                "the limits that clients are told");
 
-static struct ring_chain chain_of(const struct session *se, const struct core_ns *ns)
+static struct ring_chain trace_chain_of(const struct session *se, const struct core_ns *ns)
 {
     struct core_ns_view v;
     core_ns_view(ns, &v);
@@ -24,7 +24,7 @@ static bool recorded(const struct svc *s, const struct ring_chain *chain)
 
 void trace__asked(struct svc *s, const struct session *se, const struct core_seq *seq)
 {
-    struct ring_chain chain = chain_of(se, seq->ns);
+    struct ring_chain chain = trace_chain_of(se, seq->ns);
     if (!recorded(s, &chain))
         return;
     chain.tokens = seq->tokens;
@@ -35,7 +35,7 @@ void trace__asked(struct svc *s, const struct session *se, const struct core_seq
 
 void trace__stored(struct svc *s, const struct session *se, const struct core_reserve *in)
 {
-    struct ring_chain chain = chain_of(se, in->ns);
+    struct ring_chain chain = trace_chain_of(se, in->ns);
     if (in->group != 0 || !recorded(s, &chain))
         return;
     uint32_t last = in->last_tokens ? in->last_tokens : chain.block_tokens;

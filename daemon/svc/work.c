@@ -31,7 +31,7 @@ static bool turn_over(const struct svc *s, uint64_t times)
     return s->turn_used >= turn_work(s, times);
 }
 
-static struct work_share *share_of(const struct session *se)
+static struct work_share *work_share_of(const struct session *se)
 {
     return &se->svc->work_share[session_principal(se) - 1];
 }
@@ -39,7 +39,7 @@ static struct work_share *share_of(const struct session *se)
 /* Who had nothing to do saves no turns up. */
 static void lift(struct session *se)
 {
-    struct work_share *p = share_of(se);
+    struct work_share *p = work_share_of(se);
     if (!list_empty(&se->work))
         return;
     if (p->busy == 0)
@@ -49,7 +49,7 @@ static void lift(struct session *se)
 
 static bool is_before(const struct session *a, const struct session *b, uint64_t credit)
 {
-    const struct work_share *p = share_of(a), *q = share_of(b);
+    const struct work_share *p = work_share_of(a), *q = work_share_of(b);
     return p == q ? a->work_used < b->work_used + credit : p->used < q->used + credit;
 }
 
@@ -82,7 +82,7 @@ uint64_t work_begin(const struct svc *s)
 void work_charge(struct session *se, uint32_t op, uint64_t begun, size_t bytes)
 {
     struct svc *s = se->svc;
-    struct work_share *p = share_of(se);
+    struct work_share *p = work_share_of(se);
     const uint64_t core_units = core_work(s->core) - begun;
     const uint64_t units = core_units + REQUEST_WORK + bytes / REQUEST_BYTES;
     p->floor = MAX(p->floor, se->work_used);
@@ -109,7 +109,7 @@ static void work_link(struct call *call, bool first)
     lift(se);
     if (list_empty(&se->work)) {
         list_push_back(&se->svc->busy, &se->busy);
-        share_of(se)->busy++;
+        work_share_of(se)->busy++;
     }
     if (first)
         list_push_front(&se->work, &call->turn);
@@ -143,7 +143,7 @@ void work_leave(struct call *call)
     if (!list_empty(&se->work))
         return;
     list_remove(&se->busy);
-    share_of(se)->busy--;
+    work_share_of(se)->busy--;
 }
 
 void work_run(struct svc *s)

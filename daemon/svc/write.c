@@ -89,7 +89,7 @@ static void room_finish(struct call *call)
     request_end(&rq);
 }
 
-static void on_room(struct core_waiter *w)
+static void write_on_room(struct core_waiter *w)
 {
     room_finish(&CONTAINER_OF(w, struct room_call, waiter)->call);
 }
@@ -117,7 +117,7 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     if (!x)
         return true; /* answered */
     struct call *call = &x->call;
-    x->waiter.fn = on_room;
+    x->waiter.fn = write_on_room;
     const bool kept = call_keep(rq, call);
     if (!kept || !core_store_must_wait(s->core, bytes, &x->waiter)) {
         if (kept)
@@ -460,7 +460,7 @@ static void store_step(struct call *call)
 }
 
 /* Reserves and copies; from where, x->commit says. Answers. */
-static void store_run(struct request *rq, struct write_call *x, const struct core_reserve *in)
+static void write_store_run(struct request *rq, struct write_call *x, const struct core_reserve *in)
 {
     struct svc *s = rq->s;
     const char *why = NULL;
@@ -503,7 +503,7 @@ void op_store(struct request *rq)
     if (!x)
         return;
     x->commit = (struct core_commit){.offsets = msg.offsets.p};
-    store_run(rq, x, &in);
+    write_store_run(rq, x, &in);
 }
 
 /* Whether pool, words and pages are what the blocks need; where they are. */
@@ -566,7 +566,7 @@ void op_pages_store(struct request *rq)
     pages->calls++;
     x->commit = commit;
     x->commit.pages = pages_align(msg.pages);
-    store_run(rq, x, &in);
+    write_store_run(rq, x, &in);
 }
 
 static void reply_drop(struct svc *s, struct session *se, const struct msg_head *head)

@@ -62,7 +62,7 @@ static int open_home(struct arena *a)
     return 0;
 }
 
-static int fill(struct arena *a)
+static int arena_fill(struct arena *a)
 {
     int err = make_tables(a);
     if (err < 0)
@@ -107,7 +107,7 @@ int arena_create(const struct arena_config *config, struct arena **ret_arena)
     a->words = a->chunk_pages / 64;
     a->first_page = layout_chunk_header_pages(a->chunk_pages);
     a->epoch = 1; /* the memo's 0 is then never current */
-    const int err = fill(a);
+    const int err = arena_fill(a);
     if (err < 0) {
         arena_destroy(&a);
         return err;
@@ -146,7 +146,7 @@ struct arena_slab *arena__slab_at(const struct arena *a, uint32_t chunk, uint32_
 }
 
 /* The slab and slot at this location if there is one, free or not; else NULL. */
-static struct arena_slab *look(const struct arena *a, struct tier_loc loc, uint32_t *ret_slot)
+static struct arena_slab *arena_look(const struct arena *a, struct tier_loc loc, uint32_t *ret_slot)
 {
     const uint32_t chunk = loc.id / a->chunk_pages;
     const uint32_t page = loc.id % a->chunk_pages;
@@ -167,7 +167,7 @@ static struct arena_slab *look(const struct arena *a, struct tier_loc loc, uint3
 
 struct arena_slab *arena__find(const struct arena *a, struct tier_loc loc, uint32_t *ret_slot)
 {
-    struct arena_slab *s = look(a, loc, ret_slot);
+    struct arena_slab *s = arena_look(a, loc, ret_slot);
     MUST(s != NULL && !arena__slot_is_free(s, *ret_slot));
     return s;
 }
@@ -212,7 +212,7 @@ static struct arena_slab *near_slot(const struct arena *a, struct tier_loc near,
                                     uint32_t slot_pages, uint32_t *ret_slot)
 {
     uint32_t slot;
-    struct arena_slab *s = near.id != 0 ? look(a, near, &slot) : NULL;
+    struct arena_slab *s = near.id != 0 ? arena_look(a, near, &slot) : NULL;
     if (s == NULL || s->region != 0 || s->slot_pages != slot_pages ||
         a->chunks[s->chunk].principal != principal || s->used == s->slots)
         return NULL;
@@ -221,8 +221,8 @@ static struct arena_slab *near_slot(const struct arena *a, struct tier_loc near,
     return s;
 }
 
-static struct tier_loc take(struct arena *a, struct arena_slab *s, uint32_t slot, uint32_t bytes,
-                            uint32_t owner)
+static struct tier_loc arena_take(struct arena *a, struct arena_slab *s, uint32_t slot,
+                                  uint32_t bytes, uint32_t owner)
 {
     struct arena_chunk *c = &a->chunks[s->chunk];
     const uint32_t slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT;
@@ -245,7 +245,7 @@ static struct tier_loc take(struct arena *a, struct arena_slab *s, uint32_t slot
 
 struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t bytes, uint32_t owner)
 {
-    return take(a, s, free_slot(s, 0), bytes, owner);
+    return arena_take(a, s, free_slot(s, 0), bytes, owner);
 }
 
 int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier_loc near,
@@ -271,7 +271,7 @@ int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier
             return KVC_E_NO_ROOM;
         slot = free_slot(s, 0);
     }
-    *ret_loc = take(a, s, slot, bytes, owner);
+    *ret_loc = arena_take(a, s, slot, bytes, owner);
     return 0;
 }
 

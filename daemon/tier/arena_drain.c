@@ -112,7 +112,7 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
 /* --- beginning, giving up, ending --- */
 
 /* Hands back what an unfinished region holds. */
-static void give_up(struct arena *a, struct arena_region *r)
+static void arena_drain_give_up(struct arena *a, struct arena_region *r)
 {
     struct arena_chunk *c = &a->chunks[r->chunk];
     for (uint32_t page = r->page; page < r->page + r->pages;) {
@@ -144,11 +144,12 @@ static struct arena_region *region_take(struct arena *a)
             oldest = r;
     }
     if (oldest != NULL)
-        give_up(a, oldest);
+        arena_drain_give_up(a, oldest);
     return oldest;
 }
 
-static struct arena_region *begin(struct arena *a, const struct pick *pick, uint32_t principal)
+static struct arena_region *arena_drain_begin(struct arena *a, const struct pick *pick,
+                                              uint32_t principal)
 {
     struct arena_region *r = region_take(a);
     struct arena_chunk *c = &a->chunks[pick->chunk];
@@ -227,7 +228,7 @@ uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, bool o
         return 0; /* the limit alone is in the way, and any eviction serves that */
     if (!pick_region(a, principal, slot_pages, others, &pick))
         return 0;
-    struct arena_region *r = begin(a, &pick, principal);
+    struct arena_region *r = arena_drain_begin(a, &pick, principal);
     if (r == NULL)
         return 0;
     const uint32_t n = report_pages(a, pick.chunk, pick.page, pick.pages, each, ctx);
@@ -270,8 +271,8 @@ static bool lost_begin(struct arena *a, uint32_t chunk)
         .chunk = chunk, .page = a->first_page, .pages = a->chunk_pages - a->first_page};
     for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++)
         if (a->regions[i].active && a->regions[i].chunk == chunk)
-            give_up(a, &a->regions[i]);
-    if (begin(a, &all, ARENA_NONE) == NULL)
+            arena_drain_give_up(a, &a->regions[i]);
+    if (arena_drain_begin(a, &all, ARENA_NONE) == NULL)
         return false;
     home_forget(a->home, a->chunks[chunk].id);
     return true;

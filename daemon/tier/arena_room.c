@@ -191,7 +191,7 @@ static int claim(struct arena *a, uint32_t chunk, uint32_t principal)
 
 /* --- classes --- */
 
-static uint32_t *bucket(const struct arena *a, uint32_t principal, uint32_t slot_pages)
+static uint32_t *arena_room_bucket(const struct arena *a, uint32_t principal, uint32_t slot_pages)
 {
     const uint32_t key[2] = {principal, slot_pages};
     return &a->buckets[hash_u64(key, sizeof(key), 0) & a->bucket_mask];
@@ -199,7 +199,8 @@ static uint32_t *bucket(const struct arena *a, uint32_t principal, uint32_t slot
 
 struct arena_class *arena__class(const struct arena *a, uint32_t principal, uint32_t slot_pages)
 {
-    for (uint32_t i = *bucket(a, principal, slot_pages); i != ARENA_NONE; i = a->classes[i].next) {
+    for (uint32_t i = *arena_room_bucket(a, principal, slot_pages); i != ARENA_NONE;
+         i = a->classes[i].next) {
         struct arena_class *class = &a->classes[i];
         if (class->principal == principal && class->slot_pages == slot_pages)
             return class;
@@ -213,7 +214,7 @@ static struct arena_class *class_make(struct arena *a, uint32_t principal, uint3
     if (i == ARENA_NONE)
         return NULL;
     struct arena_class *class = &a->classes[i];
-    uint32_t *head = bucket(a, principal, slot_pages);
+    uint32_t *head = arena_room_bucket(a, principal, slot_pages);
     a->class_free = class->next;
     *class = (struct arena_class){
         .principal = principal,
@@ -228,7 +229,7 @@ static struct arena_class *class_make(struct arena *a, uint32_t principal, uint3
 static void class_drop(struct arena *a, struct arena_class *class)
 {
     const uint32_t i = (uint32_t)(class - a->classes);
-    uint32_t *at = bucket(a, class->principal, class->slot_pages);
+    uint32_t *at = arena_room_bucket(a, class->principal, class->slot_pages);
     while (*at != i)
         at = &a->classes[*at].next;
     *at = class->next;

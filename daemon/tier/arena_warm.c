@@ -57,7 +57,7 @@ static bool find_principal(const struct arena *a, uint64_t print, uint32_t *ret_
 }
 
 /* Whose it is; or which count of *r it goes to, and then it is not wanted. */
-static uint32_t *judge(const struct arena *a, struct found *f, struct arena_recovery *r)
+static uint32_t *arena_warm_judge(const struct arena *a, struct found *f, struct arena_recovery *r)
 {
     const struct chunk_header *h = (const struct chunk_header *)(const void *)f->mem.base;
     f->owned = !is_zero(h, a->words);
@@ -115,7 +115,7 @@ static int examine(struct arena *a, uint32_t id, int fd, struct finds *finds)
     err = chunk_attach(&want, fd, &f.mem);
     if (err < 0)
         return err;
-    uint32_t *const bad = judge(a, &f, r);
+    uint32_t *const bad = arena_warm_judge(a, &f, r);
     if (bad != NULL)
         discard(a, id, &f.mem, bad);
     else
@@ -144,7 +144,7 @@ static void put_in_place(struct arena *a, uint32_t place, struct found *f)
 }
 
 /* A chunk goes back to its place, which is one of its NUMA node, where it can. */
-static void place_all(struct arena *a, struct finds *finds)
+static void arena_warm_place_all(struct arena *a, struct finds *finds)
 {
     uint32_t next = 0;
     const uint32_t n = MIN(finds->n, a->sizes.chunks);
@@ -179,7 +179,7 @@ int arena__take_over(struct arena *a)
     if (err == 0) {
         if (finds.n > 1)
             qsort(finds.list, finds.n, sizeof(finds.list[0]), by_worth);
-        place_all(a, &finds);
+        arena_warm_place_all(a, &finds);
     } else {
         for (uint32_t i = 0; i < finds.n; i++)
             chunk_leave(&finds.list[i].mem);

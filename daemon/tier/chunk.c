@@ -56,7 +56,7 @@ static int map(const struct chunk_want *want, int fd, struct chunk_mem *ret_mem)
     return 0;
 }
 
-static int make(const struct chunk_want *want, bool huge, struct chunk_mem *ret_mem)
+static int chunk_make(const struct chunk_want *want, bool huge, struct chunk_mem *ret_mem)
 {
     int fd;
     int err = home_make(want->home, want->id, want->bytes, huge, &fd);
@@ -71,7 +71,7 @@ static int make(const struct chunk_want *want, bool huge, struct chunk_mem *ret_
     return 0;
 }
 
-static void place(const struct chunk_want *want, struct chunk_mem *mem)
+static void chunk_place(const struct chunk_want *want, struct chunk_mem *mem)
 {
     /* Hints; huge_err says enough. Where shmem_enabled is "always", one page that is touched would
      * otherwise be 2 MiB. */
@@ -92,19 +92,19 @@ int chunk_create(const struct chunk_want *want, struct chunk_mem *ret_mem)
     bool have = false;
     if (want->huge != ARENA_HUGE_OFF || only_huge) {
         /* With too few pages the memfd is made and only mmap() refuses. */
-        huge_err = make(want, true, &mem);
+        huge_err = chunk_make(want, true, &mem);
         if (huge_err < 0 && only_huge)
             return huge_err;
         have = huge_err == 0;
     }
     if (!have) {
-        const int err = make(want, false, &mem);
+        const int err = chunk_make(want, false, &mem);
         if (err < 0)
             return err;
     }
     mem.hugetlb = have;
     mem.huge_err = huge_err;
-    place(want, &mem);
+    chunk_place(want, &mem);
     *ret_mem = mem;
     return 0;
 }
@@ -119,7 +119,7 @@ int chunk_attach(const struct chunk_want *want, int fd, struct chunk_mem *ret_me
         return err;
     mem.hugetlb = huge;
     mem.huge_err = huge ? 0 : -ENOTSUP;
-    place(want, &mem);
+    chunk_place(want, &mem);
     *ret_mem = mem;
     return 0;
 }

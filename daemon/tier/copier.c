@@ -118,7 +118,7 @@ static bool is_check(const struct tier_op *op)
 /* --- copy threads --- */
 
 /* step: of a PUT. */
-static void run(uint8_t *step, struct tier_op *op)
+static void copier_run(uint8_t *step, struct tier_op *op)
 {
     if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
         op->status = -ECANCELED;
@@ -132,7 +132,7 @@ static void run(uint8_t *step, struct tier_op *op)
         op->status = copier_copy(op->priv, op->src, op->bytes, step, &op->cancel, &op->sum);
 }
 
-static void hand_over(struct copier *c, struct op_queue *done)
+static void copier_hand_over(struct copier *c, struct op_queue *done)
 {
     for (struct tier_op *op; (op = queue_pop(done)) != NULL;)
         inbox_post(&c->results, &op->item);
@@ -247,7 +247,7 @@ static void run_measured(struct copy_thread *t, struct tier_op *op, struct span 
 {
     if (op->kind == TIER_PUT && span->begun_ns == 0)
         span->begun_ns = clock_thread_ns();
-    run(t->step, op);
+    copier_run(t->step, op);
     if (op->kind != TIER_PUT || op->status != 0)
         *span = (struct span){0};
     else if ((span->bytes += op->bytes) >= MEASURE_BYTES)
@@ -267,17 +267,17 @@ static void *thread_main(void *arg)
         do {
             /* No copy waits any longer for its reply because something is checked after it. */
             if (is_check(op))
-                hand_over(c, &done);
+                copier_hand_over(c, &done);
             run_measured(t, op, &span);
             bytes += op->bytes;
             queue_push(&done, op);
             if (bytes >= COPIER_BATCH_BYTES) {
-                hand_over(c, &done);
+                copier_hand_over(c, &done);
                 bytes = 0;
             }
         } while ((op = try_next(c)) != NULL);
         measured(c, &span);
-        hand_over(c, &done);
+        copier_hand_over(c, &done);
     }
     return NULL;
 }
@@ -345,7 +345,7 @@ static void feed(struct copier *c)
     wake(threads);
 }
 
-static void finish(struct copier *c, struct tier_op *op)
+static void copier_finish(struct copier *c, struct tier_op *op)
 {
     c->stats.inflight_ops--;
     c->stats.inflight_bytes -= op->bytes;
@@ -357,7 +357,7 @@ static void finish(struct copier *c, struct tier_op *op)
     op->done(op);
 }
 
-static void reap(struct copier *c)
+static void copier_reap(struct copier *c)
 {
     struct inbox_item *first = inbox_drain(&c->results);
     /* Credit first, so that the threads have work while done() runs. */
@@ -376,15 +376,15 @@ static void finish_some(struct copier *c)
 {
     for (struct tier_op *op; c->finish_left > 0 && (op = queue_pop(&c->ended)) != NULL;) {
         c->finish_left--;
-        finish(c, op);
+        copier_finish(c, op);
     }
 }
 
-static void on_results(struct loop_watch *watch, uint32_t events)
+static void copier_on_results(struct loop_watch *watch, uint32_t events)
 {
     struct copier *c = watch->ctx;
     (void)events;
-    reap(c);
+    copier_reap(c);
     finish_some(c);
 }
 
@@ -418,8 +418,8 @@ void copier_turn(struct copier *c)
     queue_init(&c->here);
     c->here_bytes = 0;
     for (struct tier_op *op; (op = queue_pop(&now)) != NULL;) {
-        run(NULL, op);
-        finish(c, op);
+        copier_run(NULL, op);
+        copier_finish(c, op);
     }
 }
 
@@ -454,7 +454,7 @@ static void *alloc_zeroed(size_t bytes)
     return p;
 }
 
-static int start(struct copier *c)
+static int copier_start(struct copier *c)
 {
     c->threads = alloc_zeroed(c->threads_max * sizeof(c->threads[0]));
     if (c->threads == NULL)
@@ -466,7 +466,7 @@ static int start(struct copier *c)
         return err;
     c->inbox_made = true;
     c->watch = (struct loop_watch){
-        .fn = on_results, .ctx = c, .fd = inbox_fd(&c->results), .events = EPOLLIN};
+        .fn = copier_on_results, .ctx = c, .fd = inbox_fd(&c->results), .events = EPOLLIN};
     err = loop_watch_add(c->loop, &c->watch);
     for (; err == 0 && c->started < c->threads_max; c->started += err == 0)
         err = start_thread(c, c->started);
@@ -497,7 +497,7 @@ int copier_create(const struct copier_config *config, struct loop *loop, struct 
     gate_init(&c->copy_gate, config->inflight_bytes);
     gate_init(&c->check_gate, COPIER_CHECK_CREDIT);
     (void)pthread_mutex_init(&c->lock, NULL); /* default attributes: cannot fail with glibc */
-    const int err = start(c);
+    const int err = copier_start(c);
     if (err < 0) {
         copier_destroy(&c);
         return err;
@@ -523,15 +523,15 @@ void copier_destroy(struct copier **copier)
     if (c->inbox_made) {
         struct tier_op *op;
         loop_watch_del(c->loop, &c->watch);
-        reap(c); /* may feed what waited for credit */
+        copier_reap(c); /* may feed what waited for credit */
         while ((op = queue_pop(&c->ended)) != NULL)
-            finish(c, op);
+            copier_finish(c, op);
         while ((op = queue_pop(&c->here)) != NULL || (op = queue_pop(&c->copies)) != NULL ||
                (op = queue_pop(&c->checks)) != NULL ||
                (op = queue_pop(&c->copy_gate.waiting)) != NULL ||
                (op = queue_pop(&c->check_gate.waiting)) != NULL) {
             op->status = -ECANCELED;
-            finish(c, op);
+            copier_finish(c, op);
         }
         inbox_destroy(&c->results);
     }

@@ -95,7 +95,7 @@ static bool op_up(const struct device *d)
     return hbm__is_up(hbm__of(d));
 }
 
-static void op_view(struct device *d, struct device_view *ret_view)
+static void hbm_op_view(struct device *d, struct device_view *ret_view)
 {
     const struct hbm *h = hbm__of(d);
     const struct gpu_metrics *m = gpu_metrics(h->gpu);
@@ -144,7 +144,7 @@ static void op_view(struct device *d, struct device_view *ret_view)
 
 static const struct device_ops hbm_ops = {
     .up = op_up,
-    .view = op_view,
+    .view = hbm_op_view,
     .mem_import = hbm__mem_import,
     .mem_drop = hbm__mem_drop,
     .pool_open = hbm__pool_open,
@@ -158,7 +158,7 @@ static const struct device_ops hbm_ops = {
 
 /* --- create, destroy --- */
 
-static int fill(struct hbm *h)
+static int hbm_fill(struct hbm *h)
 {
     int err = hbm__slots_create(h);
     if (err == 0)
@@ -194,7 +194,7 @@ int hbm_create(const struct hbm_config *config, struct loop *loop, struct hbm **
     list_init(&h->pools);
     list_init(&h->copies.running);
     list_init(&h->pins.list);
-    const int err = fill(h);
+    const int err = hbm_fill(h);
     if (err < 0) {
         hbm_destroy(&h);
         return err;

@@ -16,7 +16,7 @@
 
 /* --- queues --- */
 
-static void push(struct hbm_queue *q, struct device_copy *c)
+static void hbm_copy_push(struct hbm_queue *q, struct device_copy *c)
 {
     c->priv = NULL;
     if (q->tail != NULL)
@@ -26,7 +26,7 @@ static void push(struct hbm_queue *q, struct device_copy *c)
     q->tail = c;
 }
 
-static struct device_copy *pop(struct hbm_queue *q)
+static struct device_copy *hbm_copy_pop(struct hbm_queue *q)
 {
     struct device_copy *c = q->head;
     if (c == NULL)
@@ -75,23 +75,23 @@ void hbm__copies_tick(struct hbm *h, uint64_t first_ns)
 
 /* --- ending --- */
 
-static uint64_t bytes_of(const struct device_copy *c)
+static uint64_t hbm_copy_bytes_of(const struct device_copy *c)
 {
     return (uint64_t)c->n * c->bytes;
 }
 
 /* Nothing touches the copy's memory any more. */
-static void tell(struct hbm *h, struct device_copy *c)
+static void hbm_copy_tell(struct hbm *h, struct device_copy *c)
 {
     h->copies.inflight--;
-    h->copies.inflight_bytes -= bytes_of(c);
+    h->copies.inflight_bytes -= hbm_copy_bytes_of(c);
     for (uint32_t i = 0; i < c->n; i++)
         if (c->piece[i].status == 0)
             c->piece[i].status = c->status;
     if (c->pool != NULL)
         hbm__pool_release(c->pool);
     if (c->status == 0)
-        hbm__verify_copied(h, bytes_of(c));
+        hbm__verify_copied(h, hbm_copy_bytes_of(c));
     c->done(c);
 }
 
@@ -100,14 +100,14 @@ static void end_later(struct hbm *h, struct device_copy *c, int status)
     c->status = status;
     if (h->copies.ended.head == NULL)
         set_timer(h, 1);
-    push(&h->copies.ended, c);
+    hbm_copy_push(&h->copies.ended, c);
 }
 
 static void tell_ended(struct hbm *h)
 {
     struct hbm_queue all = take_all(&h->copies.ended);
-    for (struct device_copy *c; (c = pop(&all)) != NULL;)
-        tell(h, c);
+    for (struct device_copy *c; (c = hbm_copy_pop(&all)) != NULL;)
+        hbm_copy_tell(h, c);
 }
 
 /* --- parts --- */
@@ -149,7 +149,7 @@ static void call_off(struct hbm_job *j)
 }
 
 /* What is in flight ends, nothing more is begun. The first reason counts. */
-static void fail(struct hbm_job *j, int err)
+static void hbm_copy_fail(struct hbm_job *j, int err)
 {
     if (j->err == 0)
         j->err = err;
@@ -194,12 +194,12 @@ static void pump(struct hbm_job *j)
 {
     while (!j->at.over && j->err == 0) {
         if (!hbm__is_up(j->hbm)) {
-            fail(j, -EIO);
+            hbm_copy_fail(j, -EIO);
             return;
         }
         struct hbm_part *p = part_take(j);
         if (p == NULL && j->nparts == 0)
-            fail(j, -EIO); /* no part of it will end, and take the next */
+            hbm_copy_fail(j, -EIO); /* no part of it will end, and take the next */
         if (p == NULL)
             return;
         part_submit(j, p);
@@ -215,14 +215,14 @@ static bool uses_slot(const struct device_copy *c, const struct device_piece *p)
            (c->kind == DEVICE_FILL || (c->kind == DEVICE_LOAD && p->host == NULL));
 }
 
-static void hold(struct hbm *h, const struct device_copy *c)
+static void hbm_copy_hold(struct hbm *h, const struct device_copy *c)
 {
     for (uint32_t i = 0; i < c->n; i++)
         if (uses_slot(c, &c->piece[i]))
             hbm__slot_hold(h, c->piece[i].slot);
 }
 
-static void release(struct hbm *h, const struct device_copy *c)
+static void hbm_copy_release(struct hbm *h, const struct device_copy *c)
 {
     for (uint32_t i = 0; i < c->n; i++)
         if (uses_slot(c, &c->piece[i]))
@@ -236,7 +236,7 @@ static void ungate(struct hbm_job *j)
     j->gated = false;
 }
 
-static void serve(struct hbm *h);
+static void hbm_copy_serve(struct hbm *h);
 
 /* It has no parts. Returns the copy, which has its status. */
 static struct device_copy *job_put(struct hbm_job *j)
@@ -246,16 +246,16 @@ static struct device_copy *job_put(struct hbm_job *j)
     copy->status = j->err;
     list_remove(&j->node);
     pool_put(h->copies.jobs, j);
-    release(h, copy);
+    hbm_copy_release(h, copy);
     return copy;
 }
 
-static void finish(struct hbm_job *j)
+static void hbm_copy_finish(struct hbm_job *j)
 {
     struct hbm *h = j->hbm;
     struct device_copy *copy = job_put(j);
-    serve(h); /* before whoever is told submits more */
-    tell(h, copy);
+    hbm_copy_serve(h); /* before whoever is told submits more */
+    hbm_copy_tell(h, copy);
 }
 
 /* -EINVAL of the device's is of the daemon's making (a fragment outside its memory) and says
@@ -274,10 +274,10 @@ static void on_part(struct gpu_op *op)
     part_put(p);
     ungate(j);
     if (status != 0)
-        fail(j, status_of(status));
+        hbm_copy_fail(j, status_of(status));
     pump(j);
     if (j->nparts == 0)
-        finish(j);
+        hbm_copy_finish(j);
 }
 
 static bool is_gated(const struct device_copy *c)
@@ -286,7 +286,7 @@ static bool is_gated(const struct device_copy *c)
            atomic_load_explicit(c->after, memory_order_acquire) < c->after_value;
 }
 
-static void start(struct hbm *h, struct device_copy *copy)
+static void hbm_copy_start(struct hbm *h, struct device_copy *copy)
 {
     struct hbm_job *j = pool_get(h->copies.jobs);
     if (j == NULL) {
@@ -299,7 +299,7 @@ static void start(struct hbm *h, struct device_copy *copy)
     h->copies.gated += j->gated;
     list_init(&j->parts);
     list_push_back(&h->copies.running, &j->node);
-    hold(h, copy);
+    hbm_copy_hold(h, copy);
     hbm__list_begin(j);
     pump(j);
     if (j->nparts > 0)
@@ -333,7 +333,7 @@ static bool is_revoked(const struct device_copy *c)
 }
 
 /* 0: it can run; -EAGAIN: not yet; else how it ends. */
-static int judge(struct hbm *h, const struct device_copy *c)
+static int hbm_copy_judge(struct hbm *h, const struct device_copy *c)
 {
     if (h->closing || atomic_load_explicit(&c->cancel, memory_order_relaxed) || is_revoked(c))
         return -ECANCELED;
@@ -358,34 +358,34 @@ static bool has_job(const struct hbm *h)
 
 static void route(struct hbm *h, struct device_copy *c)
 {
-    const int err = judge(h, c);
+    const int err = hbm_copy_judge(h, c);
     if (err == -EAGAIN)
-        push(&h->copies.parked, c);
+        hbm_copy_push(&h->copies.parked, c);
     else if (err < 0)
         end_later(h, c, err);
     else if (!has_job(h))
-        push(&h->copies.waiting, c);
+        hbm_copy_push(&h->copies.waiting, c);
     else
-        start(h, c);
+        hbm_copy_start(h, c);
 }
 
-static void serve(struct hbm *h)
+static void hbm_copy_serve(struct hbm *h)
 {
     while (h->copies.waiting.head != NULL && has_job(h))
-        route(h, pop(&h->copies.waiting));
+        route(h, hbm_copy_pop(&h->copies.waiting));
 }
 
 static void route_all(struct hbm *h, struct hbm_queue *q)
 {
     struct hbm_queue all = take_all(q);
-    for (struct device_copy *c; (c = pop(&all)) != NULL;)
+    for (struct device_copy *c; (c = hbm_copy_pop(&all)) != NULL;)
         route(h, c);
 }
 
 void hbm__copies_place(struct hbm *h, uint32_t place, int err)
 {
     struct hbm_queue all = take_all(&h->copies.parked);
-    for (struct device_copy *c; (c = pop(&all)) != NULL;) {
+    for (struct device_copy *c; (c = hbm_copy_pop(&all)) != NULL;) {
         bool names = false;
         for (uint32_t i = 0; i < c->n && err < 0 && !names; i++)
             names = uses_slot(c, &c->piece[i]) && hbm__slot_place(h, c->piece[i].slot) == place;
@@ -435,7 +435,7 @@ void hbm__copy_submit(struct device *d, struct device_copy *c)
         c->pool->refs++;
     }
     h->copies.inflight++;
-    h->copies.inflight_bytes += bytes_of(c);
+    h->copies.inflight_bytes += hbm_copy_bytes_of(c);
     if (!h->copies.ticking)
         set_timer(h, HBM_TICK_NS);
     if (look_at_pieces(h, c) == 0)
@@ -462,7 +462,7 @@ static void on_timer(struct loop_watch *watch, uint32_t events)
         if (j->at.over)
             call_off(j); /* if all of it has begun, it ends well */
         else
-            fail(j, -ECANCELED);
+            hbm_copy_fail(j, -ECANCELED);
     }
     route_all(h, &h->copies.waiting);
     route_all(h, &h->copies.parked);
@@ -535,7 +535,7 @@ void hbm__copies_close(struct hbm *h)
         if (j->at.over)
             call_off(j);
         else
-            fail(j, -ECANCELED);
+            hbm_copy_fail(j, -ECANCELED);
     }
 }
 

@@ -51,14 +51,14 @@ static void layer_end(struct hbm_job *j)
 }
 
 /* Whether the piece is one of those whose turn it is. */
-static bool is_due(const struct hbm_job *j, const struct device_piece *p)
+static bool hbm_frag_is_due(const struct hbm_job *j, const struct device_piece *p)
 {
     const bool from_slot = j->copy->kind == DEVICE_LOAD && p->host == NULL;
     return p->status == 0 && from_slot == j->at.slots;
 }
 
 /* The cursor to the next fragment of the layer; false: there is none. */
-static bool settle(struct hbm_job *j)
+static bool hbm_frag_settle(struct hbm_job *j)
 {
     struct hbm_cursor *at = &j->at;
     for (;; at->piece++) {
@@ -68,7 +68,7 @@ static bool settle(struct hbm_job *j)
             at->slots = true;
             at->piece = 0;
         }
-        if (is_due(j, &j->copy->piece[at->piece]))
+        if (hbm_frag_is_due(j, &j->copy->piece[at->piece]))
             return true;
     }
 }
@@ -127,7 +127,8 @@ static struct kvc_frag frag_at(struct hbm_job *j, const struct device_mem **ret_
 /* Behind the last one where it goes on there; not into what a mark is waiting for. One fragment
  * never leaves one allocation, nor one piece of host memory that is registered by itself: workers'
  * memory is compared, and payloads of two chunks never touch, for each begins with its headers. */
-static bool merge(struct hbm_list *list, const struct kvc_frag *f, const struct device_mem *mem)
+static bool hbm_frag_merge(struct hbm_list *list, const struct kvc_frag *f,
+                           const struct device_mem *mem)
 {
     const uint32_t marked = list->nmarks > 0 ? list->mark[list->nmarks - 1].end : 0;
     if (list->nfrags == marked || list->mem != mem)
@@ -146,7 +147,7 @@ void hbm__list(struct hbm_job *j, struct hbm_list *list)
     while (!j->at.over) {
         /* A mark is in the list of the last fragment before it: there is room for one behind each.
          */
-        if (!settle(j)) {
+        if (!hbm_frag_settle(j)) {
             layer_end(j);
             if (by_layers(j->copy))
                 list->mark[list->nmarks++] = (struct gpu_mark){
@@ -162,7 +163,7 @@ void hbm__list(struct hbm_job *j, struct hbm_list *list)
             list->direction = direction_of(j);
         else if (list->direction != direction_of(j) || list->nmarks == HBM_MARKS)
             return;
-        if (!merge(list, &f, mem)) {
+        if (!hbm_frag_merge(list, &f, mem)) {
             if (list->nfrags == HBM_FRAGS)
                 return;
             list->frag[list->nfrags++] = f;

@@ -35,7 +35,7 @@ static void set_bit(uint64_t *bits, struct tier_loc loc, bool to)
 
 /* --- numbers --- */
 
-static uint32_t number(const struct hbm *h, uint32_t no)
+static uint32_t hbm_slots_number(const struct hbm *h, uint32_t no)
 {
     return (h->device.no + 1) << DEVICE_CHUNK_SHIFT | no;
 }
@@ -70,7 +70,7 @@ static uint32_t next_no(struct hbm *h)
 
 static void on_memory(struct gpu_op *op);
 
-static void ask(struct hbm_place *p, enum gpu_op_kind kind)
+static void hbm_slots_ask(struct hbm_place *p, enum gpu_op_kind kind)
 {
     p->op = (struct gpu_op){
         .kind = kind,
@@ -88,13 +88,13 @@ static void pump(struct hbm_place *p)
         return;
     if (p->room == HBM_READY && p->stale && p->copies == 0 && p->lent == 0) {
         p->room = HBM_FREEING;
-        ask(p, GPU_FREE);
+        hbm_slots_ask(p, GPU_FREE);
     } else if (p->room == HBM_NONE && p->wanted && hbm__is_up(p->hbm)) {
         p->room = HBM_ALLOCATING;
         p->wanted = false;
         p->stale = false;
         p->mem = (struct gpu_mem){0};
-        ask(p, GPU_ALLOC);
+        hbm_slots_ask(p, GPU_ALLOC);
     }
 }
 
@@ -135,11 +135,11 @@ static void want(struct hbm_place *p)
 }
 
 /* Its memory is nobody's any more. Workers that have it are told first. */
-static void forget(struct hbm_place *p)
+static void hbm_slots_forget(struct hbm_place *p)
 {
     struct hbm *h = p->hbm;
     if (p->no != 0 && h->retired != NULL)
-        h->retired(h->retired_ctx, number(h, p->no), p->principal);
+        h->retired(h->retired_ctx, hbm_slots_number(h, p->no), p->principal);
     p->no = 0;
     p->wanted = false;
     if (p->room == HBM_READY || p->room == HBM_ALLOCATING)
@@ -166,7 +166,7 @@ static void on_retired(void *ctx, uint32_t chunk, uint32_t principal)
     for (uint32_t i = 0; i < h->places; i++)
         if (h->place[i].id == chunk) {
             h->place[i].id = 0;
-            forget(&h->place[i]);
+            hbm_slots_forget(&h->place[i]);
         }
 }
 
@@ -177,14 +177,14 @@ uint32_t hbm__slot_place(const struct hbm *h, struct tier_loc loc)
     return arena_place(h->arena, loc);
 }
 
-static struct hbm_place *place_of(const struct hbm *h, struct tier_loc loc)
+static struct hbm_place *hbm_slots_place_of(const struct hbm *h, struct tier_loc loc)
 {
     return &h->place[arena_place(h->arena, loc)];
 }
 
 int hbm__slot_at(struct hbm *h, struct tier_loc loc, uint64_t *ret_addr)
 {
-    struct hbm_place *p = place_of(h, loc);
+    struct hbm_place *p = hbm_slots_place_of(h, loc);
     struct tier_view v;
     if (bit(h->dead, loc))
         return -EIO;
@@ -209,12 +209,12 @@ bool hbm__slot_holds(const struct hbm *h, struct tier_loc loc, uint32_t bytes)
 
 void hbm__slot_hold(struct hbm *h, struct tier_loc loc)
 {
-    place_of(h, loc)->copies++;
+    hbm_slots_place_of(h, loc)->copies++;
 }
 
 void hbm__slot_release(struct hbm *h, struct tier_loc loc)
 {
-    struct hbm_place *p = place_of(h, loc);
+    struct hbm_place *p = hbm_slots_place_of(h, loc);
     MUST(p->copies > 0);
     p->copies--;
     pump(p);
@@ -234,7 +234,7 @@ static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct t
     if (err < 0)
         return err == KVC_E_NO_ROOM && is_room_coming(h) ? KVC_E_BUSY : err;
     arena_view(h->arena, loc, &v);
-    struct hbm_place *p = place_of(h, loc);
+    struct hbm_place *p = hbm_slots_place_of(h, loc);
     if (p->held) { /* since the device went; its chunk is still the arena's */
         arena_free(h->arena, loc);
         return KVC_E_BUSY;
@@ -261,7 +261,7 @@ static void op_revoke(struct tier *t, struct tier_loc loc)
     arena_revoke(of(t)->arena, loc);
 }
 
-static void op_submit(struct tier *t, struct tier_op *op)
+static void hbm_slots_op_submit(struct tier *t, struct tier_op *op)
 {
     hbm__verify_submit(of(t), op); /* copies are device.h's */
 }
@@ -276,12 +276,12 @@ static void op_publish(struct tier *t, const struct tier_op *op)
 }
 
 /* What is lost, or was never there, is in memory that nobody can import. */
-static void op_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
+static void hbm_slots_op_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
 {
     const struct hbm *h = of(t);
     struct tier_view v;
     arena_view(h->arena, loc, &v);
-    v.chunk = number(h, bit(h->dead, loc) ? 0 : place_of(h, loc)->no);
+    v.chunk = hbm_slots_number(h, bit(h->dead, loc) ? 0 : hbm_slots_place_of(h, loc)->no);
     *ret_view = v;
 }
 
@@ -330,7 +330,7 @@ static const struct tier_ops hbm_slots_ops = {
     .alloc = op_alloc,
     .free = op_free,
     .revoke = op_revoke,
-    .submit = op_submit,
+    .submit = hbm_slots_op_submit,
     .publish = op_publish,
     .sum = op_sum,
     .slot_bytes = op_slot_bytes,
@@ -338,7 +338,7 @@ static const struct tier_ops hbm_slots_ops = {
 };
 
 static const struct tier_memory_ops hbm_memory_ops = {
-    .view = op_view,
+    .view = hbm_slots_op_view,
     .drain = op_drain,
     .helps = op_helps,
 };
@@ -406,7 +406,7 @@ void hbm__slots_lost(struct hbm *h)
             arena_revoke(h->arena, (struct tier_loc){w * 64 + (uint32_t)__builtin_ctzll(bits)});
     }
     for (uint32_t i = 0; i < h->places; i++)
-        forget(&h->place[i]);
+        hbm_slots_forget(&h->place[i]);
 }
 
 /* --- made, and ended --- */

@@ -37,7 +37,7 @@ static void *buffer_of(struct hbm_verify *v)
 
 /* --- the queue --- */
 
-static void push(struct hbm_verify *v, struct tier_op *op)
+static void hbm_verify_push(struct hbm_verify *v, struct tier_op *op)
 {
     op->next = NULL;
     if (v->tail != NULL)
@@ -47,7 +47,7 @@ static void push(struct hbm_verify *v, struct tier_op *op)
     v->tail = op;
 }
 
-static struct tier_op *pop(struct hbm_verify *v)
+static struct tier_op *hbm_verify_pop(struct hbm_verify *v)
 {
     struct tier_op *op = v->head;
     if (op == NULL)
@@ -58,7 +58,7 @@ static struct tier_op *pop(struct hbm_verify *v)
     return op;
 }
 
-static void tell(struct tier_op *op, int status)
+static void hbm_verify_tell(struct tier_op *op, int status)
 {
     op->status = status;
     op->done(op);
@@ -89,7 +89,7 @@ static bool has_turn(const struct hbm *h)
     return !hbm__copies_run(h) || h->verify->copied_bytes / COPY_WEIGHT >= next_bytes(h->verify);
 }
 
-static void on_piece(struct gpu_op *copy);
+static void hbm_verify_on_piece(struct gpu_op *copy);
 
 static void piece_begin(struct hbm *h, uint64_t addr)
 {
@@ -101,30 +101,30 @@ static void piece_begin(struct hbm *h, uint64_t addr)
                               .direction = GPU_FROM_DEVICE,
                               .frag = &v->frag,
                               .nfrags = 1,
-                              .done = on_piece,
+                              .done = hbm_verify_on_piece,
                               .owner = h};
     v->copied_bytes = 0;
     v->reading = true;
     gpu_submit(h->gpu, &v->copy);
 }
 
-static void finish(struct hbm *h, int status)
+static void hbm_verify_finish(struct hbm *h, int status)
 {
     struct hbm_verify *v = h->verify;
     struct tier_op *op = v->op;
     v->op = NULL;
     hbm__slot_release(h, op->loc);
-    tell(op, status);
+    hbm_verify_tell(op, status);
 }
 
 /* Ends what is to end, and begins the next piece, of this one or another. */
-static void run(struct hbm *h)
+static void hbm_verify_run(struct hbm *h)
 {
     struct hbm_verify *v = h->verify;
     while (!v->reading) {
         uint64_t addr;
         if (v->op == NULL) {
-            if ((v->op = pop(v)) == NULL)
+            if ((v->op = hbm_verify_pop(v)) == NULL)
                 return;
             v->at = 0;
             hash_stream_init(&v->sum);
@@ -132,7 +132,7 @@ static void run(struct hbm *h)
         }
         const int err = refusal(h, v->op, &addr);
         if (err < 0)
-            finish(h, err);
+            hbm_verify_finish(h, err);
         else if (has_turn(h))
             piece_begin(h, addr);
         else
@@ -140,22 +140,22 @@ static void run(struct hbm *h)
     }
 }
 
-static void on_piece(struct gpu_op *copy)
+static void hbm_verify_on_piece(struct gpu_op *copy)
 {
     struct hbm *h = copy->owner;
     struct hbm_verify *v = h->verify;
     v->reading = false;
     if (copy->status != 0) {
-        finish(h, copy->status == -ECANCELED ? -ECANCELED : -EIO);
+        hbm_verify_finish(h, copy->status == -ECANCELED ? -ECANCELED : -EIO);
     } else {
         hash_stream_update(&v->sum, buffer_of(v), v->piece_bytes);
         v->at += v->piece_bytes;
         if (v->at == v->op->bytes) {
             v->op->sum = hash_stream_final(&v->sum);
-            finish(h, 0);
+            hbm_verify_finish(h, 0);
         }
     }
-    run(h);
+    hbm_verify_run(h);
 }
 
 /* --- what hbm_copy.c and hbm_slots.c call --- */
@@ -167,7 +167,7 @@ void hbm__verify_submit(struct hbm *h, struct tier_op *op)
     if (!h->verify->pinned)
         hbm_pin_host(h, buffer_of(h->verify), HBM_VERIFY_BYTES);
     h->verify->pinned = true;
-    push(h->verify, op);
+    hbm_verify_push(h->verify, op);
     hbm__copies_tick(h,
                      hbm__copies_run(h) ? HBM_TICK_NS : 1); /* done() is never called from here */
 }
@@ -190,11 +190,11 @@ void hbm__verify_tick(struct hbm *h)
         all = op->next;
         const int err = refusal(h, op, &addr);
         if (err < 0)
-            tell(op, err);
+            hbm_verify_tell(op, err);
         else
-            push(v, op);
+            hbm_verify_push(v, op);
     }
-    run(h);
+    hbm_verify_run(h);
 }
 
 bool hbm__verify_is_idle(const struct hbm *h)

@@ -58,7 +58,8 @@ static const char *fs_name(uint32_t magic, char text[16])
 }
 
 /* The directory, or the one in which it would be made. */
-static int look_at(const char *dir, struct statfs *ret_fs, struct stat *ret_st, bool *ret_there)
+static int home_look_at(const char *dir, struct statfs *ret_fs, struct stat *ret_st,
+                        bool *ret_there)
 {
     char parent[HOME_PATH_BYTES];
     *ret_there = stat(dir, ret_st) == 0;
@@ -84,7 +85,7 @@ const char *home_dir_problem(const char *dir, char *text, uint32_t cap)
         (void)snprintf(text, cap, "expected the absolute path of a directory, got '%s'", dir);
         return text;
     }
-    const int err = look_at(dir, &fs, &st, &there);
+    const int err = home_look_at(dir, &fs, &st, &there);
     if (err < 0)
         (void)snprintf(text, cap, "%s: %s", dir, strerror(-err));
     else if (!S_ISDIR(st.st_mode))
@@ -241,7 +242,7 @@ static void sleep_ms(unsigned ms)
     (void)nanosleep(&ts, NULL);
 }
 
-static int lock(int dir, const struct home_config *config)
+static int home_lock(int dir, const struct home_config *config)
 {
     for (uint64_t waited = 0; flock(dir, LOCK_EX | LOCK_NB) != 0; waited += LOCK_STEP_MS) {
         if (errno != EWOULDBLOCK && errno != EINTR)
@@ -270,7 +271,7 @@ static int open_dir(struct home *h)
     h->fs = (uint32_t)fs.f_type;
     h->page_bytes = (uint64_t)fs.f_bsize;
     (void)snprintf(h->text, sizeof(h->text), "files in %s (%s)", dir, fs_name(h->fs, name));
-    const int err = lock(h->dir, &h->config);
+    const int err = home_lock(h->dir, &h->config);
     if (err < 0)
         return err;
     if (home_stranger(dir, text, sizeof(text)) != NULL)
@@ -343,32 +344,32 @@ void home_space(const struct home *h, uint64_t *ret_total, uint64_t *ret_free)
 
 /* --- names --- */
 
-static void name_of(const struct home *h, uint32_t id, char name[HOME_NAME_BYTES])
+static void home_name_of(const struct home *h, uint32_t id, char name[HOME_NAME_BYTES])
 {
     (void)snprintf(name, HOME_NAME_BYTES, "%s%s%u", h->dir >= 0 ? "" : fd_prefix, chunk_prefix, id);
 }
 
-static void path_of(const struct home *h, const char *name, char path[HOME_PATH_BYTES])
+static void home_path_of(const struct home *h, const char *name, char path[HOME_PATH_BYTES])
 {
     (void)snprintf(path, HOME_PATH_BYTES, "%.*s/%s", (int)(HOME_PATH_BYTES - HOME_NAME_BYTES - 2),
                    h->config.dir, name);
 }
 
-/* Whether it is a name that name_of() gives. */
-static bool id_of(const struct home *h, const char *name, uint32_t *ret_id)
+/* Whether it is a name that home_name_of() gives. */
+static bool home_id_of(const struct home *h, const char *name, uint32_t *ret_id)
 {
     const size_t n = h->dir >= 0 ? 0 : strlen(fd_prefix);
     return strncmp(name, fd_prefix, n) == 0 && is_chunk(name + n, chunk_prefix, ret_id);
 }
 
-static void forget(struct home *h, const char *name)
+static void tier_home_forget(struct home *h, const char *name)
 {
     char path[HOME_PATH_BYTES];
     if (h->config.persist == ARENA_PERSIST_FDS) {
         if (h->config.remove != NULL)
             h->config.remove(h->config.ctx, name);
     } else if (h->config.persist == ARENA_PERSIST_DIR) {
-        path_of(h, name, path);
+        home_path_of(h, name, path);
         (void)unlink(path); /* of what is still there the next start takes care */
     }
 }
@@ -376,8 +377,8 @@ static void forget(struct home *h, const char *name)
 void home_forget(struct home *h, uint32_t id)
 {
     char name[HOME_NAME_BYTES];
-    name_of(h, id, name);
-    forget(h, name);
+    home_name_of(h, id, name);
+    tier_home_forget(h, name);
 }
 
 static int give(struct home *h, const char *name, int fd)
@@ -404,7 +405,7 @@ static int make_memfd(const struct home *h, const char *name, uint64_t bytes, bo
 static int make_file(struct home *h, const char *name, uint64_t bytes)
 {
     char path[HOME_PATH_BYTES];
-    path_of(h, name, path);
+    home_path_of(h, name, path);
     const int fd = sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
@@ -419,7 +420,7 @@ static int make_file(struct home *h, const char *name, uint64_t bytes)
 int home_make(struct home *h, uint32_t id, uint64_t bytes, bool huge, int *ret_fd)
 {
     char name[HOME_NAME_BYTES];
-    name_of(h, id, name);
+    home_name_of(h, id, name);
     if (h->dir >= 0 && huge != (h->fs == FS_HUGETLBFS))
         return -ENOTSUP;
     const int fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(h, name, bytes, huge);
@@ -434,7 +435,7 @@ int home_keep(struct home *h, uint32_t id, int fd)
     char name[HOME_NAME_BYTES];
     if (h->config.persist != ARENA_PERSIST_FDS)
         return 0;
-    name_of(h, id, name);
+    home_name_of(h, id, name);
     return give(h, name, fd);
 }
 
@@ -454,10 +455,10 @@ int home_reserve(const struct home *h, int fd, uint64_t at, uint64_t bytes)
 
 /* --- what is there --- */
 
-static int open_file(struct home *h, const char *name)
+static int home_open_file(struct home *h, const char *name)
 {
     char path[HOME_PATH_BYTES];
-    path_of(h, name, path);
+    home_path_of(h, name, path);
     const int fd = sys_open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
     return fd < 0 ? -errno : fd;
 }
@@ -471,7 +472,7 @@ static int next_file(struct home *h, const char **ret_name)
         return -ENOENT;
     uint32_t id;
     *ret_name = e->d_name;
-    return id_of(h, e->d_name, &id) ? open_file(h, e->d_name) : -EAGAIN;
+    return home_id_of(h, e->d_name, &id) ? home_open_file(h, e->d_name) : -EAGAIN;
 }
 
 static int next_stored(struct home *h, const char **ret_name)
@@ -480,7 +481,7 @@ static int next_stored(struct home *h, const char **ret_name)
         return -ENOENT;
     struct home_fd *f = &h->config.fds[h->next_fd++];
     uint32_t id;
-    if (f->fd < 0 || !id_of(h, f->name, &id))
+    if (f->fd < 0 || !home_id_of(h, f->name, &id))
         return -EAGAIN;
     const int fd = f->fd;
     f->fd = -1;
@@ -506,11 +507,11 @@ int home_next(struct home *h, uint32_t *ret_id, int *ret_fd)
         if (fd < 0 || !is_ours(fd)) {
             if (fd >= 0)
                 (void)close(fd);
-            forget(h, name);
+            tier_home_forget(h, name);
             h->refused++;
             continue;
         }
-        const bool mine = id_of(h, name, ret_id);
+        const bool mine = home_id_of(h, name, ret_id);
         MUST(mine);
         *ret_fd = fd;
         return 1;
@@ -527,7 +528,7 @@ uint32_t home_refused(const struct home *h)
 static int find_names(struct home *h, const char *name)
 {
     if (h->dir >= 0)
-        return open_file(h, name);
+        return home_open_file(h, name);
     for (uint32_t i = 0; i < h->config.nfds; i++) {
         struct home_fd *f = &h->config.fds[i];
         if (f->fd < 0 || strcmp(f->name, name) != 0)
@@ -555,7 +556,7 @@ int home_names(struct home *h, uint64_t bytes, int *ret_fd, uint64_t *ret_bytes)
     const bool refused = fd < 0 && fd != -ENOENT;
     if (fd < 0) {
         if (refused)
-            forget(h, name);
+            tier_home_forget(h, name);
         fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(h, name, bytes, false);
         if (fd < 0)
             return fd;

@@ -55,7 +55,7 @@ static void op_revoke(struct tier *t, struct tier_loc loc)
     arena_revoke(host_of(t)->arena, loc);
 }
 
-static void op_submit(struct tier *t, struct tier_op *op)
+static void host_op_submit(struct tier *t, struct tier_op *op)
 {
     struct host *h = host_of(t);
     MUST(arena_is_for(h->arena, op->loc, op->bytes));
@@ -68,7 +68,7 @@ static void op_publish(struct tier *t, const struct tier_op *op)
     arena_publish(host_of(t)->arena, op->loc, &op->label, &op->sum, op->bytes);
 }
 
-static void op_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
+static void host_op_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
 {
     arena_view(host_of(t)->arena, loc, ret_view);
 }
@@ -147,7 +147,7 @@ static const struct tier_ops host_ops = {
     .alloc = op_alloc,
     .free = op_free,
     .revoke = op_revoke,
-    .submit = op_submit,
+    .submit = host_op_submit,
     .publish = op_publish,
     .sum = op_sum,
     .slot_bytes = op_slot_bytes,
@@ -155,7 +155,7 @@ static const struct tier_ops host_ops = {
 };
 
 static const struct tier_memory_ops host_memory_ops = {
-    .view = op_view,
+    .view = host_op_view,
     .drain = op_drain,
     .helps = op_helps,
     .payload = op_payload,
@@ -209,7 +209,7 @@ static void leaving_look(struct host *h)
     arena_hold(h->arena, h->leaving != NULL ? h->leaving(h->settled_ctx) : 0);
 }
 
-static void on_moved(void *ctx, uint32_t no)
+static void host_on_moved(void *ctx, uint32_t no)
 {
     struct host *h = ctx;
     if (h->pins != NULL)
@@ -229,7 +229,7 @@ static int pins_start(struct host *h, struct loop *loop)
     h->told = sys_calloc(sizes.chunks, sizeof(h->told[0]));
     if (h->told == NULL)
         return -ENOMEM;
-    arena_set_moved(h->arena, on_moved, h);
+    arena_set_moved(h->arena, host_on_moved, h);
     arena_set_stays(h->arena, stays, h);
     if (h->config.buffers == 0)
         return 0;

@@ -56,14 +56,14 @@ static struct names_header *header(const struct names *n)
     return (struct names_header *)(void *)n->base;
 }
 
-static uint64_t page_at(uint32_t record)
+static uint64_t names_page_at(uint32_t record)
 {
     return ((uint64_t)record + 1) << LAYOUT_PAGE_SHIFT;
 }
 
 static struct names_page *page(const struct names *n, uint32_t record)
 {
-    return (struct names_page *)(void *)(n->base + page_at(record));
+    return (struct names_page *)(void *)(n->base + names_page_at(record));
 }
 
 static uint64_t check_of(const struct names *n, const struct names_page *p, uint32_t record)
@@ -79,14 +79,14 @@ static uint64_t header_check(const struct names_header *h)
 
 /* --- index --- */
 
-static uint32_t bucket(const struct names *n, uint64_t print)
+static uint32_t names_bucket(const struct names *n, uint64_t print)
 {
     return (uint32_t)hash_u64(&print, sizeof(print), 0) & n->mask;
 }
 
-static uint32_t find(const struct names *n, uint64_t print)
+static uint32_t names_find(const struct names *n, uint64_t print)
 {
-    for (uint32_t i = bucket(n, print); n->index[i] != NO_RECORD; i = (i + 1) & n->mask)
+    for (uint32_t i = names_bucket(n, print); n->index[i] != NO_RECORD; i = (i + 1) & n->mask)
         if (n->prints[n->index[i]] == print)
             return n->index[i];
     return NO_RECORD;
@@ -94,7 +94,7 @@ static uint32_t find(const struct names *n, uint64_t print)
 
 static void index_add(struct names *n, uint32_t record)
 {
-    uint32_t i = bucket(n, n->prints[record]);
+    uint32_t i = names_bucket(n, n->prints[record]);
     while (n->index[i] != NO_RECORD)
         i = (i + 1) & n->mask;
     n->index[i] = record;
@@ -110,7 +110,7 @@ static void index_build(struct names *n)
 }
 
 /* The index is built anew by the caller. */
-static void drop(struct names *n, uint32_t record)
+static void names_drop(struct names *n, uint32_t record)
 {
     atomic_store_explicit(&page(n, record)->check, 0, memory_order_release);
     n->prints[record] = 0;
@@ -119,7 +119,7 @@ static void drop(struct names *n, uint32_t record)
 
 /* --- open, close --- */
 
-static int begin(struct names *n)
+static int names_begin(struct names *n)
 {
     uint8_t store[16];
     struct names_header *h = header(n);
@@ -151,12 +151,13 @@ static bool is_valid(const struct names *n)
 }
 
 /* Looking at a page through the mapping would make it: read(2) tells first whether it is one. */
-static void read_pages(struct names *n)
+static void names_read_pages(struct names *n)
 {
     for (uint32_t i = 0; i < n->records; i++) {
         struct names_page *p = page(n, i);
         uint64_t check = 0;
-        if (pread(n->fd, &check, sizeof(check), (off_t)page_at(i)) != sizeof(check) || check == 0)
+        if (pread(n->fd, &check, sizeof(check), (off_t)names_page_at(i)) != sizeof(check) ||
+            check == 0)
             continue;
         if (p->print == 0 || p->bytes > NAMES_RECORD_MAX || check != check_of(n, p, i)) {
             atomic_store_explicit(&p->check, 0, memory_order_relaxed);
@@ -180,9 +181,9 @@ static bool lose(void *ctx, void *addr)
     return sys_mmap(n->base, n->bytes, PROT_READ | PROT_WRITE, flags, -1) != MAP_FAILED;
 }
 
-static int fill(struct names *n, uint32_t records_max)
+static int names_fill(struct names *n, uint32_t records_max)
 {
-    int err = home_names(n->home, page_at(records_max), &n->fd, &n->bytes);
+    int err = home_names(n->home, names_page_at(records_max), &n->fd, &n->bytes);
     if (err < 0)
         return err;
     n->lost = err > 0;
@@ -207,16 +208,16 @@ static int fill(struct names *n, uint32_t records_max)
     n->old = err == 0 && is_valid(n);
     if (err == 0 && !n->old) {
         n->lost |= header(n)->magic != 0; /* else a run was killed before it had begun */
-        err = begin(n);
+        err = names_begin(n);
     }
     if (err == 0)
-        read_pages(n);
+        names_read_pages(n);
     return err;
 }
 
 uint64_t names_bytes(uint32_t records_max)
 {
-    return page_at(records_max) + (uint64_t)records_max * 40;
+    return names_page_at(records_max) + (uint64_t)records_max * 40;
 }
 
 int names_open(struct home *home, uint32_t records_max, struct names **ret_names)
@@ -227,7 +228,7 @@ int names_open(struct home *home, uint32_t records_max, struct names **ret_names
         return -ENOMEM;
     n->home = home;
     n->fd = -1;
-    const int err = fill(n, records_max);
+    const int err = names_fill(n, records_max);
     if (err < 0) {
         names_close(&n);
         return err;
@@ -298,13 +299,13 @@ int names_put(struct names *n, uint64_t print, const void *record, uint32_t byte
 {
     if (print == 0 || bytes > NAMES_RECORD_MAX)
         return -EINVAL;
-    uint32_t at = find(n, print);
+    uint32_t at = names_find(n, print);
     const bool there = at != NO_RECORD;
     if (!there) {
         at = free_record(n);
         if (at == NO_RECORD)
             return -ENOSPC;
-        const int err = home_reserve(n->home, n->fd, page_at(at), LAYOUT_PAGE_BYTES);
+        const int err = home_reserve(n->home, n->fd, names_page_at(at), LAYOUT_PAGE_BYTES);
         if (err < 0) {
             n->free_from = at;
             return err;
@@ -332,7 +333,7 @@ int names_put(struct names *n, uint64_t print, const void *record, uint32_t byte
 
 bool names_has(struct names *n, uint64_t print)
 {
-    const uint32_t at = print != 0 ? find(n, print) : NO_RECORD;
+    const uint32_t at = print != 0 ? names_find(n, print) : NO_RECORD;
     if (at == NO_RECORD)
         return false;
     n->seen[at] = true;
@@ -344,7 +345,7 @@ void names_sweep(struct names *n)
     bool any = false;
     for (uint32_t i = 0; i < n->records; i++) {
         if (n->prints[i] != 0 && !n->seen[i]) {
-            drop(n, i);
+            names_drop(n, i);
             any = true;
         }
         n->seen[i] = false;
@@ -367,7 +368,7 @@ uint32_t names_each(struct names *n, names_fn *fn, void *ctx)
         const struct names_page *p = page(n, i);
         if (fn(ctx, p->print, p->record, p->bytes))
             continue;
-        drop(n, i);
+        names_drop(n, i);
         any = true;
     }
     if (any)

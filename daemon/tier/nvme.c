@@ -290,7 +290,7 @@ static void nvme_stats(const struct tier *t, struct tier_stats *ret)
     ret->mapped_bytes = ret->faulted_bytes;
 }
 
-static void run(struct nvme *n)
+static void nvme_run(struct nvme *n)
 {
     n->work = false;
     nvme__keep_run(n);
@@ -305,7 +305,7 @@ static void nvme_kick(struct tier *t)
 {
     struct nvme *n = nvme__of(t);
     nvme__read_sort(n);
-    run(n);
+    nvme_run(n);
 }
 
 static bool nvme_readable(const struct tier *t, struct tier_loc loc)
@@ -394,7 +394,7 @@ void nvme_tick(struct nvme *n, uint64_t now_ns, uint64_t wall_ns)
     nvme__health_tick(n);
     nvme__budget_tick(n);
     nvme__read_sweep(n);
-    run(n);
+    nvme_run(n);
     nvme__drain(n);
 }
 

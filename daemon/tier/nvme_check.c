@@ -44,12 +44,13 @@ __attribute__((format(printf, 2, 3))) static void problem(struct check *k, const
     k->say(k->ctx, line);
 }
 
-static void on_read(struct disk_op *op)
+static void nvme_check_on_read(struct disk_op *op)
 {
     *(bool *)op->owner = true;
 }
 
-static int read_pages(struct check *k, uint32_t path, uint64_t page, uint32_t pages, void *buf)
+static int nvme_check_read_pages(struct check *k, uint32_t path, uint64_t page, uint32_t pages,
+                                 void *buf)
 {
     bool done = false;
     struct iovec iov = {buf, (size_t)pages * NVME_PAGE};
@@ -59,7 +60,7 @@ static int read_pages(struct check *k, uint32_t path, uint64_t page, uint32_t pa
                          .iovs = 1,
                          .off = page * NVME_PAGE,
                          .bytes = iov.iov_len,
-                         .done = on_read,
+                         .done = nvme_check_on_read,
                          .owner = &done};
     const uint64_t there = k->disk->ops->bytes(k->disk, path) / NVME_PAGE;
     if (page > there || pages > there - page)
@@ -75,7 +76,7 @@ static int read_pages(struct check *k, uint32_t path, uint64_t page, uint32_t pa
 static void check_super(struct check *k, uint32_t path)
 {
     struct nvme_super s;
-    const int r = read_pages(k, path, 0, 2, k->head);
+    const int r = nvme_check_read_pages(k, path, 0, 2, k->head);
     if (r < 0) {
         problem(k, "path %u: the superblocks cannot be read: %s", path, err_name(r));
         return;
@@ -206,7 +207,7 @@ static void walk_tables(struct check *k)
             const uint64_t first = NVME_HEADER_PAGES + (uint64_t)seg * s->seg_pages;
             for (uint32_t page = 0; page < s->seg_pages && k->error == 0;) {
                 const uint32_t pages = MIN(PIECE_PAGES, s->seg_pages - page);
-                page += read_pages(k, path, first + page, pages, k->piece) < 0
+                page += nvme_check_read_pages(k, path, first + page, pages, k->piece) < 0
                             ? pages
                             : take_tables(k, &w, page, pages);
             }
@@ -274,7 +275,7 @@ static void go_forward(struct check *k)
             NVME_HEADER_PAGES + (seg_of(k, &x) + 1) * (uint64_t)k->super[x.path].seg_pages;
         for (uint64_t page = x.page + x.value.pages; page < end && k->error == 0;) {
             const uint32_t pages = (uint32_t)MIN((uint64_t)PIECE_PAGES, end - page);
-            const int r = read_pages(k, x.path, page, pages, k->piece);
+            const int r = nvme_check_read_pages(k, x.path, page, pages, k->piece);
             const uint32_t on = r < 0 ? 0 : take_forward(k, &x, page, pages);
             if (r < 0)
                 problem(k,
@@ -299,7 +300,8 @@ static bool check_payload(struct check *k, const struct extent *x, uint32_t slot
     for (uint64_t at = 0; at < it->bytes;) {
         const uint64_t left = it->bytes - at;
         const uint32_t pages = MIN(PIECE_PAGES, nvme__pages((uint32_t)left));
-        const int r = read_pages(k, x->path, x->page + it->page + at / NVME_PAGE, pages, k->piece);
+        const int r =
+            nvme_check_read_pages(k, x->path, x->page + it->page + at / NVME_PAGE, pages, k->piece);
         if (r < 0) {
             problem(k, "path %u page %llu: block %u cannot be read: %s", x->path,
                     (unsigned long long)x->page, slot, err_name(r));
@@ -332,7 +334,7 @@ static void check_extent(struct check *k, const struct extent *x, bool payload)
 {
     struct nvme_head h;
     struct nvme_item it;
-    int r = read_pages(k, x->path, x->page, x->value.head_pages, k->head);
+    int r = nvme_check_read_pages(k, x->path, x->page, x->value.head_pages, k->head);
     if (r == 0)
         r = nvme__head_decode(k->head, (uint64_t)x->value.head_pages * NVME_PAGE, &h);
     if (r < 0 || !is_table_of(k, x, &h)) {

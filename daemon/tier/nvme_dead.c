@@ -18,7 +18,7 @@ void nvme__dead_add(struct nvme *n, uint32_t extent)
         k->tell[k->tell_n++] = extent;
 }
 
-static void end(struct nvme *n, struct nvme_dead *d, bool good)
+static void nvme_dead_end(struct nvme *n, struct nvme_dead *d, bool good)
 {
     struct nvme_path *p = &n->path[n->seg[d->seg].path];
     p->dead_wrote += good;
@@ -32,19 +32,19 @@ static void end(struct nvme *n, struct nvme_dead *d, bool good)
         nvme__segs_deleted(n);
 }
 
-static void on_written(struct nvme_io *io)
+static void nvme_dead_on_written(struct nvme_io *io)
 {
-    end(io->n, CONTAINER_OF(io, struct nvme_dead, io), io->op.result >= 0);
+    nvme_dead_end(io->n, CONTAINER_OF(io, struct nvme_dead, io), io->op.result >= 0);
 }
 
-static void on_read(struct nvme_io *io)
+static void nvme_dead_on_read(struct nvme_io *io)
 {
     struct nvme_dead *d = CONTAINER_OF(io, struct nvme_dead, io);
     struct nvme *n = io->n;
     struct nvme_path *p = &n->path[io->op.path];
     struct nvme_value v;
     if (io->op.result < 0 || d->extent == NVME_NONE || !nvme__path_up(p)) {
-        end(n, d, false);
+        nvme_dead_end(n, d, false);
         return;
     }
     /* Who dies from now on is told by another write, though none may be left when this one ends. */
@@ -52,10 +52,11 @@ static void on_read(struct nvme_io *io)
     nvme__value(n, d->extent, &v);
     nvme__dead_encode(d->page, n->uuid, &v);
     n->m.bytes_written += NVME_PAGE;
-    nvme__issue(n, io, DISK_WRITE, p, &d->iov, 1, io->op.off / NVME_PAGE, NVME_PAGE, on_written);
+    nvme__issue(n, io, DISK_WRITE, p, &d->iov, 1, io->op.off / NVME_PAGE, NVME_PAGE,
+                nvme_dead_on_written);
 }
 
-static void begin(struct nvme *n, struct nvme_dead *d, uint32_t extent)
+static void nvme_dead_begin(struct nvme *n, struct nvme_dead *d, uint32_t extent)
 {
     const struct nvme_extent *x = &n->extent[extent];
     d->busy = true;
@@ -65,7 +66,8 @@ static void begin(struct nvme *n, struct nvme_dead *d, uint32_t extent)
     n->seg[x->seg].readers++;
     d->iov = (struct iovec){d->page, NVME_PAGE};
     nvme__issue(n, &d->io, DISK_READ, &n->path[n->seg[x->seg].path], &d->iov, 1,
-                nvme__extent_page(n, x) + nvme__table_pages(x->items) - 1, NVME_PAGE, on_read);
+                nvme__extent_page(n, x) + nvme__table_pages(x->items) - 1, NVME_PAGE,
+                nvme_dead_on_read);
 }
 
 bool nvme__dead_busy(const struct nvme *n)
@@ -113,7 +115,7 @@ bool nvme__dead_run(struct nvme *n)
         if (is_late(n, n->extent[extent].seg))
             return false;
         if (!n->dead[i].busy) {
-            begin(n, &n->dead[i], extent);
+            nvme_dead_begin(n, &n->dead[i], extent);
             k->told++;
         }
         i++;

@@ -157,7 +157,7 @@ static int standing(const struct nvme *n, uint32_t path)
     return n->disk->ops->stands != NULL ? n->disk->ops->stands(n->disk, path) : 0;
 }
 
-static void look(struct nvme *n)
+static void nvme_health_look(struct nvme *n)
 {
     if (n->look_ns > n->now_ns)
         return;
@@ -188,7 +188,7 @@ static void retry(struct nvme *n, struct nvme_path *p)
 
 void nvme__health_tick(struct nvme *n)
 {
-    look(n);
+    nvme_health_look(n);
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];
         if (nvme__path_up(p)) {

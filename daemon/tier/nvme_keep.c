@@ -87,7 +87,7 @@ static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 }
 
 /* Ends one move; false: somebody still reads the old place. */
-static bool settle(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
+static bool nvme_keep_settle(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 {
     struct nvme_entry *from = it->abandoned ? NULL : nvme__entry(n, it->from);
     if (from != NULL && from->readers != 0)
@@ -119,8 +119,8 @@ static void settle_all(struct nvme *n, struct nvme_mover *mv)
         struct nvme_move *it = &mv->item[i];
         if (it->op.done != NULL || it->ended || it->op.status == -EINPROGRESS)
             continue;
-        if (settle(n, it, it->op.status == -EUCLEAN ? -EIO : it->op.status,
-                   it->op.status == -EUCLEAN))
+        if (nvme_keep_settle(n, it, it->op.status == -EUCLEAN ? -EIO : it->op.status,
+                             it->op.status == -EUCLEAN))
             mv->left--;
     }
     if (mv->left == 0)
@@ -178,7 +178,7 @@ static void let_go(struct nvme *n, struct nvme_mover *mv)
         nvme__seg_look(n, mv->seg);
 }
 
-static void fail(struct nvme *n, struct nvme_mover *mv, int status)
+static void nvme_keep_fail(struct nvme *n, struct nvme_mover *mv, int status)
 {
     mv->phase = NVME_M_WRITE;
     for (uint32_t i = 0; i < mv->items; i++) {
@@ -189,19 +189,19 @@ static void fail(struct nvme *n, struct nvme_mover *mv, int status)
     settle_all(n, mv);
 }
 
-static void on_read(struct nvme_io *io)
+static void nvme_keep_on_read(struct nvme_io *io)
 {
     struct nvme_mover *mv = CONTAINER_OF(io, struct nvme_mover, io);
     struct nvme *n = io->n;
     struct nvme_head head;
     if (io->op.result < 0) {
-        fail(n, mv, -EIO);
+        nvme_keep_fail(n, mv, -EIO);
         return;
     }
     if (mv->phase == NVME_M_HEAD) {
         if (nvme__head_decode(mv->head, io->op.bytes, &head) < 0 ||
             !hash128_equal(&head.sum, &mv->sum)) {
-            fail(n, mv, -EUCLEAN);
+            nvme_keep_fail(n, mv, -EUCLEAN);
             return;
         }
         uint32_t end = 0;
@@ -210,7 +210,7 @@ static void on_read(struct nvme_io *io)
         mv->phase = NVME_M_PAYLOAD;
         mv->iov = (struct iovec){mv->buf, (size_t)(end - mv->from_page) * NVME_PAGE};
         nvme__issue(n, io, DISK_READ, &n->path[io->op.path], &mv->iov, 1,
-                    mv->first_page + mv->from_page, mv->iov.iov_len, on_read);
+                    mv->first_page + mv->from_page, mv->iov.iov_len, nvme_keep_on_read);
         return;
     }
     mv->phase = NVME_M_WRITE;
@@ -221,7 +221,7 @@ static void on_read(struct nvme_io *io)
 }
 
 /* The blocks at the head of the queue that are in one extent. */
-static void take(struct nvme *n, struct nvme_mover *mv)
+static void nvme_keep_take(struct nvme *n, struct nvme_mover *mv)
 {
     uint32_t extent = NVME_NONE, end = 0;
     mv->items = 0;
@@ -257,11 +257,12 @@ static void take(struct nvme *n, struct nvme_mover *mv)
     mv->phase = NVME_M_HEAD;
     n->seg[x->seg].readers++;
     if (!nvme__path_up(p)) {
-        fail(n, mv, -EIO);
+        nvme_keep_fail(n, mv, -EIO);
         return;
     }
     mv->iov = (struct iovec){mv->head, (size_t)nvme__table_pages(x->items) * NVME_PAGE};
-    nvme__issue(n, &mv->io, DISK_READ, p, &mv->iov, 1, mv->first_page, mv->iov.iov_len, on_read);
+    nvme__issue(n, &mv->io, DISK_READ, p, &mv->iov, 1, mv->first_page, mv->iov.iov_len,
+                nvme_keep_on_read);
 }
 
 void nvme__keep_run(struct nvme *n)
@@ -271,7 +272,7 @@ void nvme__keep_run(struct nvme *n)
         if (mv->phase == NVME_M_WRITE)
             settle_all(n, mv);
         while (mv->phase == NVME_M_IDLE && n->keeps != 0 && !n->stopping)
-            take(n, mv);
+            nvme_keep_take(n, mv);
     }
     if (!n->stopping)
         return;

@@ -16,7 +16,7 @@ static bool comes_before(const struct nvme *n, const struct tier_op *a, const st
     return xx->page + x->page < yx->page + y->page;
 }
 
-static struct tier_op *merge(const struct nvme *n, struct tier_op *a, struct tier_op *b)
+static struct tier_op *nvme_read_merge(const struct nvme *n, struct tier_op *a, struct tier_op *b)
 {
     struct tier_op *head = NULL, **tail = &head;
     while (a != NULL && b != NULL) {
@@ -39,7 +39,7 @@ static struct tier_op *sorted(const struct nvme *n, struct tier_op *list)
         one->next = NULL;
         unsigned i = 0;
         for (; bin[i] != NULL; i++) {
-            one = merge(n, bin[i], one);
+            one = nvme_read_merge(n, bin[i], one);
             bin[i] = NULL;
         }
         bin[i] = one;
@@ -47,7 +47,7 @@ static struct tier_op *sorted(const struct nvme *n, struct tier_op *list)
     struct tier_op *all = NULL;
     for (unsigned i = 0; i < ARRAY_LEN(bin); i++)
         if (bin[i] != NULL)
-            all = all == NULL ? bin[i] : merge(n, bin[i], all);
+            all = all == NULL ? bin[i] : nvme_read_merge(n, bin[i], all);
     return all;
 }
 
@@ -116,7 +116,7 @@ static void on_alone(struct nvme_io *io)
     read_alone(n, r);
 }
 
-static void on_read(struct nvme_io *io)
+static void nvme_read_on_read(struct nvme_io *io)
 {
     struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
     struct nvme *n = io->n;
@@ -133,7 +133,7 @@ static void on_read(struct nvme_io *io)
     n->read_free = r;
 }
 
-static void sweep(struct nvme *n, struct nvme_ops *list)
+static void nvme_read_sweep(struct nvme *n, struct nvme_ops *list)
 {
     struct tier_op *prev = NULL;
     for (struct tier_op *op = list->n != 0 ? list->head : NULL, *next; op != NULL; op = next) {
@@ -148,9 +148,9 @@ static void sweep(struct nvme *n, struct nvme_ops *list)
 
 void nvme__read_sweep(struct nvme *n)
 {
-    sweep(n, &n->get_new);
-    sweep(n, &n->get_ready);
-    sweep(n, &n->verify_wait);
+    nvme_read_sweep(n, &n->get_new);
+    nvme_read_sweep(n, &n->get_ready);
+    nvme_read_sweep(n, &n->verify_wait);
 }
 
 static struct tier_op *next_get(struct nvme *n)
@@ -165,7 +165,7 @@ static struct tier_op *next_get(struct nvme *n)
     return NULL;
 }
 
-static void add(struct nvme_read *r, uint32_t *iovs, void *to, uint64_t bytes)
+static void nvme_read_add(struct nvme_read *r, uint32_t *iovs, void *to, uint64_t bytes)
 {
     struct iovec *last = *iovs != 0 ? &r->iov[*iovs - 1] : NULL;
     if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == to)
@@ -190,7 +190,7 @@ static bool read_one(struct nvme *n)
     do {
         const uint32_t pages = nvme__pages(op->bytes);
         (void)nvme__ops_pop(&n->get_ready);
-        add(r, &iovs, op->dst, (uint64_t)pages * NVME_PAGE);
+        nvme_read_add(r, &iovs, op->dst, (uint64_t)pages * NVME_PAGE);
         page += pages;
         *tail = op;
         tail = &op->next;
@@ -204,7 +204,8 @@ static bool read_one(struct nvme *n)
     r->io.parts = r->ops->next != NULL;
     n->m.reads++;
     n->read_inflight += (page - from) * NVME_PAGE;
-    nvme__issue(n, &r->io, DISK_READ, p, r->iov, iovs, from, (page - from) * NVME_PAGE, on_read);
+    nvme__issue(n, &r->io, DISK_READ, p, r->iov, iovs, from, (page - from) * NVME_PAGE,
+                nvme_read_on_read);
     return true;
 }
 

@@ -39,7 +39,7 @@ struct walker {
     bool peeks; /* forward: one page is read, for most segments have nothing behind; then a table */
 };
 
-static void walk_on(struct walker *k);
+static void nvme_rebuild_walk_on(struct walker *k);
 
 static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
 {
@@ -76,7 +76,7 @@ static void no_room(struct walker *k, const struct nvme_head *h)
 }
 
 /* Returns how far the walker may go on. */
-static uint32_t parse(struct walker *k)
+static uint32_t nvme_rebuild_parse(struct walker *k)
 {
     uint32_t at = 0;
     while (at < k->pages) {
@@ -96,7 +96,7 @@ static uint32_t parse(struct walker *k)
 }
 
 /* What is behind it cannot be told: it is left as it is, for the next start. */
-static void leave(struct walker *k)
+static void nvme_rebuild_leave(struct walker *k)
 {
     struct nvme *n = k->w->n;
     n->seg[k->seg].unread = true;
@@ -119,7 +119,7 @@ static uint32_t parse_forward(struct walker *k)
     if (taken == -ENOSPC) {
         no_room(k, &h);
         nvme__hold_seg(k->w->n, k->seg);
-        leave(k);
+        nvme_rebuild_leave(k);
         return 0;
     }
     if (taken == -ENOMEM)
@@ -133,17 +133,17 @@ static void on_chunk(struct nvme_io *io)
     struct nvme *n = k->w->n;
     if (io->op.result >= 0) {
         k->tries = 0;
-        k->page += k->w->from != NULL ? parse_forward(k) : parse(k);
+        k->page += k->w->from != NULL ? parse_forward(k) : nvme_rebuild_parse(k);
     } else if (++k->tries == NVME_RETRY) {
         k->tries = 0;
         k->w->report->tables_damaged++;
         k->page += k->pages;
         if (k->w->from != NULL)
-            leave(k);
+            nvme_rebuild_leave(k);
         else
             n->seg[k->seg].unread = true;
     }
-    walk_on(k);
+    nvme_rebuild_walk_on(k);
 }
 
 static bool is_walked(const struct walk *w, uint32_t seg)
@@ -171,7 +171,7 @@ static bool next_segment(struct walker *k)
     return false;
 }
 
-static void walk_on(struct walker *k)
+static void nvme_rebuild_walk_on(struct walker *k)
 {
     struct nvme *n = k->w->n;
     if (k->w->error != 0 || (k->page >= n->seg_pages && !next_segment(k))) {
@@ -200,7 +200,7 @@ static int walk_all(struct walk *w, const struct nvme_recovery *r)
         walker[i] = (struct walker){
             .w = w, .buf = buf + (size_t)i * CHUNK * NVME_PAGE, .page = n->seg_pages};
         w->active++;
-        walk_on(&walker[i]);
+        nvme_rebuild_walk_on(&walker[i]);
     }
     while (w->active != 0 || n->ios != 0) {
         const int one = r->pump(r->ctx);

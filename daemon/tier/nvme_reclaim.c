@@ -130,7 +130,7 @@ static uint32_t next_victim(const struct nvme *n)
     return seg;
 }
 
-static void begin(struct nvme *n, uint32_t seg)
+static void nvme_reclaim_begin(struct nvme *n, uint32_t seg)
 {
     struct nvme_seg *s = &n->seg[seg];
     count_begun(n);
@@ -167,8 +167,8 @@ static uint32_t collect(struct nvme *n, struct nvme_seg *s, uint32_t max, struct
 }
 
 /* `each` may free any of them. */
-static uint32_t tell(struct nvme *n, struct nvme_seg *s, uint32_t max, tier_occupant_fn *each,
-                     void *ctx)
+static uint32_t nvme_reclaim_tell(struct nvme *n, struct nvme_seg *s, uint32_t max,
+                                  tier_occupant_fn *each, void *ctx)
 {
     struct told list[BATCH];
     uint32_t told = 0;
@@ -201,7 +201,7 @@ uint32_t nvme__reclaim(struct tier *t, uint32_t most, tier_occupant_fn *each, vo
     uint32_t told = 0;
     for (uint32_t i = 0; i < n->segs && told < max && n->segs_victim != 0; i++)
         while (n->seg[i].state == NVME_S_VICTIM && n->seg[i].told != NVME_NONE && told < max) {
-            const uint32_t more = tell(n, &n->seg[i], max - told, each, ctx);
+            const uint32_t more = nvme_reclaim_tell(n, &n->seg[i], max - told, each, ctx);
             if (more == 0)
                 break;
             told += more;
@@ -210,9 +210,9 @@ uint32_t nvme__reclaim(struct tier *t, uint32_t most, tier_occupant_fn *each, vo
         const uint32_t seg = next_victim(n);
         if (seg == NVME_NONE)
             break;
-        begin(n, seg);
+        nvme_reclaim_begin(n, seg);
         while (n->seg[seg].state == NVME_S_VICTIM && told < max) {
-            const uint32_t more = tell(n, &n->seg[seg], max - told, each, ctx);
+            const uint32_t more = nvme_reclaim_tell(n, &n->seg[seg], max - told, each, ctx);
             if (more == 0)
                 break;
             told += more;

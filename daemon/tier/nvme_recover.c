@@ -47,7 +47,7 @@ static int io_once(struct recover *v, enum disk_kind kind, struct nvme_path *p, 
 
 /* ---- superblocks ---- */
 
-static enum kind kind_of(const int why[2])
+static enum kind nvme_recover_kind_of(const int why[2])
 {
     if (why[0] == 0 || why[1] == 0)
         return KIND_OURS;
@@ -72,8 +72,9 @@ static void read_super(struct recover *v, uint32_t path)
     }
     for (unsigned i = 0; i < 2; i++)
         why[i] = nvme__super_decode(p->super_page + (size_t)i * NVME_PAGE, &s[i]);
-    v->kind[path] =
-        why[0] == -EPROTONOSUPPORT || why[1] == -EPROTONOSUPPORT ? KIND_NEWER : kind_of(why);
+    v->kind[path] = why[0] == -EPROTONOSUPPORT || why[1] == -EPROTONOSUPPORT
+                        ? KIND_NEWER
+                        : nvme_recover_kind_of(why);
     v->whole[path] =
         why[0] == -EUCLEAN || why[1] == -EUCLEAN || why[0] == -EINVAL || why[1] == -EINVAL;
     if (v->kind[path] != KIND_OURS)
@@ -218,7 +219,7 @@ static int stale_key(struct recover *v, uint64_t key)
 }
 
 /* In each segment the newest generation counts; of extents that overlap, the later one. */
-static int settle(struct recover *v)
+static int nvme_recover_settle(struct recover *v)
 {
     struct nvme *n = v->n;
     struct nvme_candidates *l = &v->list;
@@ -339,14 +340,14 @@ static void forget_candidates(struct recover *v)
 /* ---- forward ---- */
 
 /* The candidate's segment is left as it is from there on: the next start looks again. */
-static void hold(struct nvme *n, const struct nvme_candidate *c)
+static void nvme_recover_hold(struct nvme *n, const struct nvme_candidate *c)
 {
     struct nvme_seg *s = &n->seg[n->extent[c->extent].seg];
     s->unread = true;
     n->path[s->path].hold_settled = true;
 }
 
-static uint32_t path_of(const struct nvme *n, const struct nvme_candidate *c)
+static uint32_t nvme_recover_path_of(const struct nvme *n, const struct nvme_candidate *c)
 {
     return n->seg[n->extent[c->extent].seg].path;
 }
@@ -360,7 +361,7 @@ static int sync_found(struct recover *v, uint32_t first)
     struct nvme_candidates *l = &v->list;
     bool any[DISK_PATHS_MAX] = {false}, good[DISK_PATHS_MAX] = {false};
     for (uint32_t i = first; i < l->n; i++)
-        any[path_of(n, &l->at[i])] = true;
+        any[nvme_recover_path_of(n, &l->at[i])] = true;
     for (uint32_t i = 0; i < n->paths; i++) {
         good[i] = any[i] && io_once(v, DISK_SYNC, &n->path[i], NULL, 0, 0) == 0;
         if (v->error != 0)
@@ -369,7 +370,7 @@ static int sync_found(struct recover *v, uint32_t first)
     for (uint32_t i = first; i < l->n; i++) {
         struct nvme_candidate *c = &l->at[i];
         struct nvme_extent *x = &n->extent[c->extent];
-        if (good[path_of(n, c)])
+        if (good[nvme_recover_path_of(n, c)])
             x->state = NVME_X_SYNCED;
         else if (c->forward)
             c->unread = true;
@@ -412,7 +413,7 @@ static int keep_forward(struct recover *v, uint32_t named)
         struct nvme_extent *x = &n->extent[c->extent];
         struct nvme_seg *s = &n->seg[x->seg];
         if (c->unread)
-            hold(n, c);
+            nvme_recover_hold(n, c);
         if (ends[x->seg] != 0 && x->page + 1 >= ends[x->seg]) {
             v->report->tables_damaged += c->unread;
             v->report->blocks_torn += c->unread ? 0 : (uint32_t)(x->items - x->records);
@@ -493,7 +494,7 @@ static int find_extents(struct recover *v)
     if (r == 0 && v->mine)
         take_out_empty(v);
     if (r == 0 && v->mine && !is_behind(v)) {
-        r = settle(v);
+        r = nvme_recover_settle(v);
         return r != 0 ? r : go_forward(v);
     }
     v->report->rebuilt = true;
@@ -506,7 +507,7 @@ static int find_extents(struct recover *v)
     }
     r = nvme__rebuild(n, v->r, v->whole, &v->list, v->report);
     if (r == 0)
-        r = settle(v);
+        r = nvme_recover_settle(v);
     if (r == 0)
         r = sync_found(v, 0);
     if (r == 0)

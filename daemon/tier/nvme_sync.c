@@ -202,7 +202,7 @@ static void sync_path(struct nvme *n, struct nvme_path *p)
 
 /* ---- commit ---- */
 
-static uint64_t key_of(const struct nvme *n, const struct nvme_extent *x)
+static uint64_t nvme_sync_key_of(const struct nvme *n, const struct nvme_extent *x)
 {
     return nvme__key(n->seg[x->seg].path, nvme__extent_page(n, x));
 }
@@ -215,8 +215,9 @@ static void change_put(struct nvme *n, uint32_t extent)
     const uint32_t i = k->commit.n++;
     nvme__value(n, extent, &v);
     x->flags &= (uint8_t)~NVME_X_DIRTY;
-    k->change[i] = (struct journal_change){
-        .key = key_of(n, x), .value = k->value[i], .bytes = nvme__value_encode(&v, k->value[i])};
+    k->change[i] = (struct journal_change){.key = nvme_sync_key_of(n, x),
+                                           .value = k->value[i],
+                                           .bytes = nvme__value_encode(&v, k->value[i])};
     n->m.bytes_journal += k->change[i].bytes;
 }
 
@@ -261,7 +262,7 @@ static void gather_deleted(struct nvme *n)
             const uint32_t extent = s->extents;
             s->extents = n->extent[extent].seg_next;
             k->change[k->commit.n++] =
-                (struct journal_change){.key = key_of(n, &n->extent[extent])};
+                (struct journal_change){.key = nvme_sync_key_of(n, &n->extent[extent])};
             if ((n->extent[extent].flags & NVME_X_BURIED) == 0)
                 nvme__dead_add(n, extent);
             n->extent[extent].next = k->deleted;

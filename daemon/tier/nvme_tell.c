@@ -51,7 +51,8 @@ static bool is_table_of(const struct nvme *n, const struct nvme_candidate *c,
            h->seq == c->seq && hash128_equal(&h->sum, &x->sum);
 }
 
-static void look(struct recover *v, struct slot *s, const struct nvme_candidate *c, table_fn *fn)
+static void nvme_tell_look(struct recover *v, struct slot *s, const struct nvme_candidate *c,
+                           table_fn *fn)
 {
     struct nvme_head h;
     const bool failed = s->io.op.result < 0;
@@ -111,7 +112,7 @@ static int each_table(struct recover *v, struct slot *slot,
                 read_slot(n, s, v->list.at[at].extent);
             if (!s->ready)
                 break;
-            look(v, s, &v->list.at[at], fn);
+            nvme_tell_look(v, s, &v->list.at[at], fn);
             seen++;
         }
         if (v->error != 0 && n->ios == 0)

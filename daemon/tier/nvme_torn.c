@@ -106,7 +106,7 @@ static void end_item(struct reader *k, bool good)
 }
 
 /* It may be what was promised, and be read at the next start. */
-static void leave(struct reader *k)
+static void nvme_torn_leave(struct reader *k)
 {
     k->c->unread = true;
     k->head.items = 0;
@@ -119,15 +119,15 @@ static void leave_segment(struct reader *k)
     n->seg[n->extent[k->c->extent].seg].unread = true;
 }
 
-static void on_piece(struct nvme_io *io)
+static void nvme_torn_on_piece(struct nvme_io *io)
 {
     struct reader *k = CONTAINER_OF(io, struct reader, io);
     bool failed;
-    if (!has_come(k, on_piece, &failed))
+    if (!has_come(k, nvme_torn_on_piece, &failed))
         return;
     k->pages = failed ? 0 : (uint32_t)(k->iov.iov_len / NVME_PAGE);
     if (failed && k->c->forward) {
-        leave(k);
+        nvme_torn_leave(k);
     } else if (failed) {
         leave_segment(k);
         end_item(k, false);
@@ -140,7 +140,7 @@ static void read_piece(struct reader *k, uint32_t page)
     k->page = page;
     k->pages = 0;
     k->iov = (struct iovec){k->piece, (size_t)MIN(PIECE, k->head.pages - page) * NVME_PAGE};
-    issue(k, on_piece);
+    issue(k, nvme_torn_on_piece);
 }
 
 /* Goes through the items as far as the piece has them; false: another one is on its way. */
@@ -182,7 +182,7 @@ static void on_table(struct nvme_io *io)
     if (!has_come(k, on_table, &failed))
         return;
     if (failed && k->c->forward) {
-        leave(k);
+        nvme_torn_leave(k);
         read_on(k);
         return;
     }

@@ -23,7 +23,7 @@ static uint64_t credit(const struct nvme *n)
 }
 
 /* Takes off what is cancelled or late. */
-static void sweep(struct nvme *n, struct nvme_ops *list)
+static void nvme_write_sweep(struct nvme *n, struct nvme_ops *list)
 {
     struct tier_op *prev = NULL;
     for (struct tier_op *op = list->n != 0 ? list->head : NULL; op != NULL;) {
@@ -239,7 +239,7 @@ static void end_in_order(struct nvme *n, uint32_t seg)
     }
 }
 
-static void on_written(struct nvme_io *io)
+static void nvme_write_on_written(struct nvme_io *io)
 {
     struct nvme_write *w = CONTAINER_OF(io, struct nvme_write, io);
     struct nvme *n = io->n;
@@ -306,10 +306,10 @@ static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class wh
     n->write_inflight += (uint64_t)pages * NVME_PAGE;
     account(n, w, (uint64_t)pages * NVME_PAGE);
     nvme__issue(n, &w->io, DISK_WRITE, p, w->iov, iovs, nvme__extent_page(n, x),
-                (uint64_t)pages * NVME_PAGE, on_written);
+                (uint64_t)pages * NVME_PAGE, nvme_write_on_written);
 }
 
-static void fail_all(struct nvme *n, enum nvme_class which, int status)
+static void nvme_write_fail_all(struct nvme *n, enum nvme_class which, int status)
 {
     struct tier_op *op;
     while ((op = nvme__ops_pop(&n->put[which])) != NULL)
@@ -341,7 +341,7 @@ static bool write_one(struct nvme *n, enum nvme_class which)
         return false;
     const uint32_t extent = nvme__extent_new(n);
     if (extent == NVME_NONE) {
-        fail_all(n, which, -ENOSPC);
+        nvme_write_fail_all(n, which, -ENOSPC);
         return false;
     }
     struct nvme_write *w = n->write_free;
@@ -357,9 +357,9 @@ void nvme__write_run(struct nvme *n)
 {
     static const enum nvme_class order[] = {NVME_DURABLE, NVME_NORMAL};
     for (unsigned i = 0; i < ARRAY_LEN(order); i++) {
-        sweep(n, &n->put[order[i]]);
+        nvme_write_sweep(n, &n->put[order[i]]);
         if (n->journal_error != 0)
-            fail_all(n, order[i], -EIO);
+            nvme_write_fail_all(n, order[i], -EIO);
         while (write_one(n, order[i]))
             ;
     }

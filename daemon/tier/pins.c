@@ -63,7 +63,7 @@ void pins_destroy(struct pins **pins)
     *pins = NULL;
 }
 
-static uint64_t bytes_of(const struct pins *p, uint32_t piece)
+static uint64_t pins_bytes_of(const struct pins *p, uint32_t piece)
 {
     return MIN(p->piece_bytes, p->chunk_bytes - piece * p->piece_bytes);
 }
@@ -79,12 +79,12 @@ bool pins_step(struct pins *p, uint32_t no, uint8_t *base)
         return false;
     const uint32_t piece = p->done[no];
     const int err = loop_buffer_set(p->loop, no * p->pieces + piece, base + piece * p->piece_bytes,
-                                    bytes_of(p, piece));
+                                    pins_bytes_of(p, piece));
     if (err < 0) {
         p->stats.error = err;
         return false;
     }
-    p->stats.bytes += bytes_of(p, piece);
+    p->stats.bytes += pins_bytes_of(p, piece);
     return ++p->done[no] < p->pieces;
 }
 
@@ -97,7 +97,7 @@ void pins_forget(struct pins *p, uint32_t no)
         const int err = loop_buffer_set(p->loop, no * p->pieces + piece, NULL, 0);
         if (err < 0) /* the loop does not use it any more; the kernel keeps the pages */
             p->stats.error = err;
-        p->stats.bytes -= bytes_of(p, piece);
+        p->stats.bytes -= pins_bytes_of(p, piece);
     }
 }
 

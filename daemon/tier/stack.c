@@ -231,7 +231,7 @@ static bool move_goes_on(struct stack_move *m, const struct tier_op *op)
     return false;
 }
 
-static void on_written(struct tier_op *op)
+static void stack_on_written(struct tier_op *op)
 {
     struct stack_move *m = CONTAINER_OF(op, struct stack_move, op);
     struct tier *below = m->stack->level[m->tier + 1].tier;
@@ -242,7 +242,7 @@ static void on_written(struct tier_op *op)
     move_finish(m);
 }
 
-static void on_read(struct tier_op *op)
+static void stack_on_read(struct tier_op *op)
 {
     struct stack_move *m = CONTAINER_OF(op, struct stack_move, op);
     struct tier *above = m->stack->level[m->tier].tier, *below = m->stack->level[m->tier + 1].tier;
@@ -256,7 +256,7 @@ static void on_read(struct tier_op *op)
                              .label = m->what.label,
                              .deadline_ns = m->what.deadline_ns,
                              .sum = above->ops->sum(above, loc_below(m->what.loc)),
-                             .done = on_written};
+                             .done = stack_on_written};
     below->ops->submit(below, &m->op);
 }
 
@@ -287,7 +287,7 @@ static bool stack_demote(struct tier *t, const struct tier_demotion *what)
                              .bytes = what->bytes,
                              .label = what->label,
                              .deadline_ns = what->deadline_ns,
-                             .done = on_read};
+                             .done = stack_on_read};
     above->ops->submit(above, &m->op);
     return true;
 }
@@ -380,7 +380,7 @@ static void stack_figures(const struct tier *t, struct tier_stats *ret)
 
 static void settle_next(struct stack *s, struct tier_op *outer, unsigned tier);
 
-static void on_settled(struct tier_op *op)
+static void stack_on_settled(struct tier_op *op)
 {
     struct stack_op *o = CONTAINER_OF(op, struct stack_op, op);
     struct stack *s = o->stack;
@@ -411,7 +411,7 @@ static void settle_next(struct stack *s, struct tier_op *outer, unsigned tier)
     o->stack = s;
     o->outer = outer;
     o->tier = tier;
-    o->op = (struct tier_op){.done = on_settled};
+    o->op = (struct tier_op){.done = stack_on_settled};
     list_push_back(&s->active, &o->node);
     s->level[tier].tier->storage->settle(s->level[tier].tier, &o->op);
 }
@@ -564,7 +564,7 @@ static void move_lose(const struct stack_level *l, struct tier_loc loc)
     m->freed = m->left = true;
 }
 
-static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void stack_on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
 {
     const struct stack_level *l = ctx;
     const struct tier_events *events = &l->stack->tier.events;
@@ -572,7 +572,7 @@ static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tie
     events->moved(events->ctx, owner, stack_loc(l->no, from), stack_loc(l->no, to));
 }
 
-static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+static void stack_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
 {
     const struct stack_level *l = ctx;
     const struct tier_events *events = &l->stack->tier.events;
@@ -580,7 +580,7 @@ static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
     events->lost(events->ctx, owner, stack_loc(l->no, loc));
 }
 
-static void on_room(void *ctx)
+static void stack_on_room(void *ctx)
 {
     const struct stack_level *l = ctx;
     const struct tier_events *events = &l->stack->tier.events;
@@ -625,8 +625,10 @@ int stack_create(const struct stack_config *config, struct stack **ret_stack)
     }
     for (uint32_t i = 0; i < config->tiers; i++) {
         s->level[i] = (struct stack_level){s, config->tier[i], i};
-        config->tier[i]->events = (struct tier_events){
-            .ctx = &s->level[i], .moved = on_moved, .lost = on_lost, .room = on_room};
+        config->tier[i]->events = (struct tier_events){.ctx = &s->level[i],
+                                                       .moved = stack_on_moved,
+                                                       .lost = stack_on_lost,
+                                                       .room = stack_on_room};
     }
     *ret_stack = s;
     return 0;

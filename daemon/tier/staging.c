@@ -101,7 +101,7 @@ static int fault_in(int fd, uint64_t bytes, bool huge_pages)
     return err;
 }
 
-static int finish(int fd, uint64_t bytes, const void **ret_base)
+static int staging_finish(int fd, uint64_t bytes, const void **ret_base)
 {
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return -errno;
@@ -121,7 +121,7 @@ static int build(struct staging *s, bool huge_pages)
         return fd;
     int err = fault_in(fd, s->bytes, huge_pages);
     if (err == 0)
-        err = finish(fd, s->bytes, &base);
+        err = staging_finish(fd, s->bytes, &base);
     if (err != 0) {
         (void)close(fd);
         return err;
@@ -193,7 +193,7 @@ static void uncount(struct staging_pool *pool, const struct area *area)
 }
 
 /* A request ends: by a result, or because the pool does. */
-static void answer(struct staging_pool *pool, struct area *area, int err)
+static void staging_answer(struct staging_pool *pool, struct area *area, int err)
 {
     staging_fn *const fn = area->fn;
     void *const ctx = area->ctx;
@@ -207,7 +207,7 @@ static void answer(struct staging_pool *pool, struct area *area, int err)
     fn(ctx, err, NULL);
 }
 
-static void on_results(struct loop_watch *watch, uint32_t events)
+static void staging_on_results(struct loop_watch *watch, uint32_t events)
 {
     struct staging_pool *pool = watch->ctx;
     (void)events;
@@ -217,7 +217,7 @@ static void on_results(struct loop_watch *watch, uint32_t events)
         if (area->state == AREA_FREEING)
             area_free(pool, area);
         else
-            answer(pool, area, area->err);
+            staging_answer(pool, area, area->err);
     }
 }
 
@@ -264,14 +264,14 @@ void staging_stats(const struct staging_pool *pool, struct staging_stats *ret_st
 
 /* --- create, destroy --- */
 
-static int start(struct staging_pool *pool)
+static int staging_start(struct staging_pool *pool)
 {
     int err = inbox_create(&pool->results);
     if (err < 0)
         return err;
     pool->inbox_made = true;
     pool->watch = (struct loop_watch){
-        .fn = on_results, .ctx = pool, .fd = inbox_fd(&pool->results), .events = EPOLLIN};
+        .fn = staging_on_results, .ctx = pool, .fd = inbox_fd(&pool->results), .events = EPOLLIN};
     err = loop_watch_add(pool->loop, &pool->watch);
     if (err == 0)
         err = thread_start("kvc-staging", builder_main, pool, &pool->thread);
@@ -299,7 +299,7 @@ int staging_pool_create(const struct staging_config *config, struct loop *loop,
         area_free(pool, &pool->areas[i]);
     (void)pthread_mutex_init(&pool->lock, NULL); /* default attributes: cannot fail with glibc */
     (void)pthread_cond_init(&pool->wake, NULL);
-    const int err = start(pool);
+    const int err = staging_start(pool);
     if (err < 0) {
         staging_pool_destroy(&pool);
         return err;
@@ -315,7 +315,7 @@ static void area_end(struct staging_pool *pool, struct area *area)
         return;
     list_remove(&area->node);
     if (area->state == AREA_BUILDING)
-        answer(pool, area, -ECANCELED);
+        staging_answer(pool, area, -ECANCELED);
     if (area->pub.fd >= 0)
         unbuild(&area->pub);
 }

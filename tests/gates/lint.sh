@@ -394,6 +394,18 @@ rule_retired_word() {
         }' "$work/retired" - | report retired-word
 }
 
+# A static function whose name three files share says nothing in a backtrace or a profile. Exempt are
+# operations that each instruction set has (vec_*).
+rule_common_static() {
+    grep -E '\.(c|cu)$' "$work/product" >"$work/units" || :
+    search "$work/units" -E '^static [^=;]*[ *][a-z_0-9]+\(' |
+        sed -n 's/^\([^:]*\):\([0-9]*\):static [^=;(]*[ *]\([a-z_0-9]*\)(.*/\3 \1 \2/p' |
+        grep -v '^vec_' | sort -u -k 1,2 >"$work/statics" || :
+    awk 'FNR == NR { files[$1]++; next }
+         files[$1] > 2 { print $2 ":" $3 ": " $1 "() is a static function of " files[$1] " files" }' \
+        "$work/statics" "$work/statics" | report common-static
+}
+
 # directory -> findings on stdout; 1 when there are any
 lint() {
     (
@@ -408,6 +420,7 @@ lint() {
         rule_typedef
         rule_private_header
         rule_must_use
+        rule_common_static
         rule_unique
         rule_forbidden_word
         rule_file_length

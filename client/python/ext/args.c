@@ -13,7 +13,7 @@
 enum { DIGITS_SHOWN = 40 };
 
 /* A value that is out of range, for people: Python itself refuses to write thousands of digits. */
-static PyObject *value_text(PyObject *value)
+static PyObject *args_value_text(PyObject *value)
 {
     PyObject *text = PyObject_Str(value);
     if (text != NULL || !PyErr_ExceptionMatches(PyExc_ValueError))
@@ -25,7 +25,7 @@ static PyObject *value_text(PyObject *value)
 static void whole_refuse(const struct whole *w, PyObject *value)
 {
     char index[32] = "";
-    PyObject *text = value_text(value);
+    PyObject *text = args_value_text(value);
     const char *shown = text == NULL ? NULL : PyUnicode_AsUTF8AndSize(text, NULL);
     if (w->in_list)
         (void)snprintf(index, sizeof(index), "[%zu]", w->index);

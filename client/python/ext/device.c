@@ -148,7 +148,7 @@ static bool place_region(struct places *p, struct kvc_pool_region region, PyObje
 }
 
 /* False: an exception is set. The caller frees both arrays in any case. */
-static bool place_all(struct places *p, const struct layout *layout, PyObject *memories)
+static bool device_place_all(struct places *p, const struct layout *layout, PyObject *memories)
 {
     size_t n = 1;
     p->spec = layout->spec;
@@ -193,7 +193,7 @@ static PyObject *device_pool(PyObject *self, PyObject *args)
         p->memories = Py_NewRef(memories);
     }
     PyThreadState *state = NULL;
-    if (p != NULL && place_all(&places, p->layout, memories))
+    if (p != NULL && device_place_all(&places, p->layout, memories))
         state = device_begin(d->session, d, NULL);
     if (state == NULL || session_end(d->session, state, place_open(&places, &p->pool)) < 0)
         Py_CLEAR(p);
@@ -403,8 +403,8 @@ static PyMethodDef pool_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyTypeObject *make(PyObject *module, const char *name, size_t bytes, destructor dealloc,
-                          PyMethodDef *methods)
+static PyTypeObject *ext_device_make(PyObject *module, const char *name, size_t bytes,
+                                     destructor dealloc, PyMethodDef *methods)
 {
     PyType_Slot slots[] = {
         {Py_tp_dealloc, (void *)dealloc},
@@ -422,18 +422,18 @@ static PyTypeObject *make(PyObject *module, const char *name, size_t bytes, dest
 
 PyTypeObject *device_make(PyObject *module)
 {
-    return make(module, "kvcache_client._kvc.Device", sizeof(struct device), device_dealloc,
-                device_methods);
+    return ext_device_make(module, "kvcache_client._kvc.Device", sizeof(struct device),
+                           device_dealloc, device_methods);
 }
 
 PyTypeObject *memory_make(PyObject *module)
 {
-    return make(module, "kvcache_client._kvc.Memory", sizeof(struct memory), memory_dealloc,
-                memory_methods);
+    return ext_device_make(module, "kvcache_client._kvc.Memory", sizeof(struct memory),
+                           memory_dealloc, memory_methods);
 }
 
 PyTypeObject *pool_make(PyObject *module)
 {
-    return make(module, "kvcache_client._kvc.Pool", sizeof(struct pool), pool_dealloc,
-                pool_methods);
+    return ext_device_make(module, "kvcache_client._kvc.Pool", sizeof(struct pool), pool_dealloc,
+                           pool_methods);
 }

@@ -119,8 +119,8 @@ static PyObject *hold_info(PyObject *self, PyObject *args)
 }
 
 /* The block of the arguments (group, i); NULL: an exception is set. */
-static const struct kvc_block *block_of(const struct hold *h, PyObject *args, uint32_t *ret_group,
-                                        uint32_t *ret_i)
+static const struct kvc_block *hold_block_of(const struct hold *h, PyObject *args,
+                                             uint32_t *ret_group, uint32_t *ret_i)
 {
     if (!PyArg_ParseTuple(args, "O&O&", GROUP(ret_group), U32("i", ret_i)) || !hold_usable(h))
         return NULL;
@@ -132,7 +132,7 @@ static const struct kvc_block *block_of(const struct hold *h, PyObject *args, ui
     return &h->hold->group[*ret_group].block[*ret_i];
 }
 
-static PyObject *on_device(uint32_t group, uint32_t i)
+static PyObject *hold_on_device(uint32_t group, uint32_t i)
 {
     PyErr_Format(PyExc_BufferError,
                  "block %u of group %u is on the device alone: Hold.device has its address there, "
@@ -145,11 +145,11 @@ static PyObject *hold_block(PyObject *self, PyObject *args)
 {
     struct hold *h = (struct hold *)self;
     uint32_t group, i;
-    const struct kvc_block *b = block_of(h, args, &group, &i);
+    const struct kvc_block *b = hold_block_of(h, args, &group, &i);
     if (b == NULL)
         return NULL;
     if (b->data == NULL)
-        return on_device(group, i);
+        return hold_on_device(group, i);
     /* Read-only for whoever has the view; the mapping is too. */
     return view_new(self, &h->views, (void *)(uintptr_t)b->data, (Py_ssize_t)b->bytes, true);
 }
@@ -159,7 +159,7 @@ static PyObject *hold_device(PyObject *self, PyObject *args)
 {
     struct hold *h = (struct hold *)self;
     uint32_t group, i;
-    if (block_of(h, args, &group, &i) == NULL)
+    if (hold_block_of(h, args, &group, &i) == NULL)
         return NULL;
     return PyLong_FromUnsignedLongLong((uintptr_t)kvc_hold_device(h->hold, group, i));
 }
@@ -256,7 +256,7 @@ static bool hold_is_on_host(const struct hold *h)
     for (uint32_t g = 0; g < h->space->groups; g++)
         for (uint32_t i = 0; i < h->hold->group[g].n; i++)
             if (h->hold->group[g].block[i].data == NULL)
-                return on_device(g, i) != NULL;
+                return hold_on_device(g, i) != NULL;
     return true;
 }
 
@@ -316,7 +316,7 @@ static PyObject *hold_read_into(PyObject *self, PyObject *args)
         good = false;
     }
     for (uint32_t i = 0; good && i < h->hold->group[group].n; i++)
-        good = h->hold->group[group].block[i].data != NULL || on_device(group, i) != NULL;
+        good = h->hold->group[group].block[i].data != NULL || hold_on_device(group, i) != NULL;
     if (good) {
         h->views++;
         Py_BEGIN_ALLOW_THREADS;
@@ -335,7 +335,7 @@ static PyObject *hold_dlpack(PyObject *self, PyObject *args)
 {
     struct hold *h = (struct hold *)self;
     uint32_t group, i;
-    if (block_of(h, args, &group, &i) == NULL)
+    if (hold_block_of(h, args, &group, &i) == NULL)
         return NULL;
     return dlpack_new(h, group, i);
 }

@@ -17,7 +17,7 @@ static PyObject *text_from(const char *text)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
-static PyObject *refused(int rc, const char *why, const char *inside)
+static PyObject *model_refused(int rc, const char *why, const char *inside)
 {
     PyObject *text = text_from(why);
     PyObject *values = text != NULL ? Py_BuildValue("(iOs)", rc, text, inside) : NULL;
@@ -74,7 +74,7 @@ PyObject *model_read(PyObject *module, PyObject *args)
     else if (rc == -ENOMEM)
         PyErr_NoMemory();
     else
-        refused(rc, why, rc == -EBADMSG ? "" : m->inside);
+        model_refused(rc, why, rc == -EBADMSG ? "" : m->inside);
     PyMem_Free(m);
     PyBuffer_Release(&text);
     return made;

@@ -154,7 +154,7 @@ static PyObject *lookup_begin(PyObject *self, PyObject *args)
     return made;
 }
 
-static PyObject *acquire_begin(PyObject *self, PyObject *args)
+static PyObject *requests_acquire_begin(PyObject *self, PyObject *args)
 {
     struct space *space = (struct space *)self;
     PyObject *keys, *made = NULL;
@@ -432,7 +432,7 @@ PyMethodDef session_request_methods[] = {
 };
 PyMethodDef space_request_methods[] = {
     {"lookup_begin", lookup_begin, METH_VARARGS, NULL},
-    {"acquire_begin", acquire_begin, METH_VARARGS, NULL},
+    {"acquire_begin", requests_acquire_begin, METH_VARARGS, NULL},
     {"redeem_begin", redeem_begin, METH_VARARGS, NULL},
     {"store_begin", space_store_begin, METH_VARARGS, NULL},
     {"store_pages_begin", space_store_pages_begin, METH_VARARGS, NULL},

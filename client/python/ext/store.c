@@ -238,7 +238,8 @@ static int stage_some(struct store *s, uint32_t first, uint32_t most, uint64_t *
 }
 
 /* The ids of tokens of blocks first .. first + n - 1. */
-static const uint32_t *tokens_of(const struct store *s, uint32_t first, uint32_t n, size_t *ret_n)
+static const uint32_t *store_tokens_of(const struct store *s, uint32_t first, uint32_t n,
+                                       size_t *ret_n)
 {
     uint64_t per_block = s->space->group[s->blocks.group].block_tokens;
     uint64_t from = first * per_block, to = (first + n) * per_block;
@@ -264,7 +265,7 @@ static int store_piece(struct store *s, uint32_t first, uint64_t *offsets)
     if ((uint32_t)n < left)
         piece.last_tokens = 0;
     size_t ntokens;
-    const uint32_t *tokens = tokens_of(s, first, piece.n, &ntokens);
+    const uint32_t *tokens = store_tokens_of(s, first, piece.n, &ntokens);
     int rc = kvc_store(s->space->ns, &piece, offsets, tokens, ntokens, s->statuses + first);
     return rc < 0 ? rc : n;
 }

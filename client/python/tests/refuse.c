@@ -104,7 +104,7 @@ long refuse_live(void)
     return live;
 }
 
-static bool is_in(const void *code, bool of_extension)
+static bool refuse_is_in(const void *code, bool of_extension)
 {
     for (int i = 0; is_watched && i < modules; i++)
         if ((uintptr_t)code >= module[i].from && (uintptr_t)code < module[i].to)
@@ -117,29 +117,29 @@ static bool is_for_extension(void)
     void *frame[FRAMES_MAX];
     int n = backtrace(frame, FRAMES_MAX);
     for (int i = 0; i < n; i++)
-        if (is_in(frame[i], true))
+        if (refuse_is_in(frame[i], true))
             return true;
     return false;
 }
 
 static bool is_refused(const void *caller)
 {
-    if (refused == 0 || !is_in(caller, false) || !is_for_extension() || ++count != refused)
+    if (refused == 0 || !refuse_is_in(caller, false) || !is_for_extension() || ++count != refused)
         return false;
     errno = ENOMEM;
     return true;
 }
 
-static size_t slot_of(const void *at)
+static size_t refuse_slot_of(const void *at)
 {
     return ((uintptr_t)at >> 4) * 0x9E3779B97F4A7C15u >> 44;
 }
 
 static void *counted(const void *caller, void *made)
 {
-    if (made == NULL || !is_in(caller, false))
+    if (made == NULL || !refuse_is_in(caller, false))
         return made;
-    size_t first = slot_of(made);
+    size_t first = refuse_slot_of(made);
     for (size_t i = 0; i < SLOTS_NEAR; i++) {
         void *none = NULL;
         if (!atomic_compare_exchange_strong(&slot[(first + i) % SLOTS], &none, made))
@@ -150,9 +150,9 @@ static void *counted(const void *caller, void *made)
     return made;
 }
 
-static void forget(void *at)
+static void refuse_forget(void *at)
 {
-    size_t first = slot_of(at);
+    size_t first = refuse_slot_of(at);
     for (size_t i = 0; at != NULL && i < SLOTS_NEAR; i++) {
         _Atomic(void *) *here = &slot[(first + i) % SLOTS];
         if (atomic_load_explicit(here, memory_order_relaxed) != at)
@@ -186,7 +186,7 @@ void *realloc(void *at, size_t bytes)
         find_next();
     if (is_refused(caller))
         return NULL;
-    forget(at);
+    refuse_forget(at);
     return counted(caller, next_realloc(at, bytes)); /* which does not fail here */
 }
 
@@ -194,6 +194,6 @@ void free(void *at)
 {
     if (next_malloc == NULL)
         find_next();
-    forget(at);
+    refuse_forget(at);
     next_free(at);
 }

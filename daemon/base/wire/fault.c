@@ -30,7 +30,7 @@ static _Atomic bool announced;
 static const char *const names[] = {FAULT_POINTS(NAME)};
 #undef NAME
 
-static int find(const char *name, size_t len)
+static int fault_find(const char *name, size_t len)
 {
     for (unsigned i = 0; i < FAULT_POINT_COUNT; i++)
         if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0)
@@ -78,7 +78,7 @@ static void arm(int point, const struct plan *plan)
 
 int fault_arm(const char *point, uint64_t nth)
 {
-    const int i = find(point, strlen(point));
+    const int i = fault_find(point, strlen(point));
     if (i < 0 || nth == 0)
         return -EINVAL;
     arm(i, &(struct plan){.first = nth, .last = nth, .error = -EIO});
@@ -97,7 +97,7 @@ void fault_reset(void)
 
 uint64_t fault_count(const char *point)
 {
-    const int i = find(point, strlen(point));
+    const int i = fault_find(point, strlen(point));
     if (i < 0)
         abort();
     return atomic_load(&points[i].calls);
@@ -162,7 +162,7 @@ static int parse_one(const char **s, int *ret_point, struct plan *ret_plan)
     const char *colon = strchr(*s, ':');
     if (colon == NULL)
         return -EINVAL;
-    const int point = find(*s, (size_t)(colon - *s));
+    const int point = fault_find(*s, (size_t)(colon - *s));
     *s = colon + 1;
     struct plan plan = {0};
     if (point < 0 || !parse_range(s, &plan) || !parse_how(s, &plan))

@@ -72,7 +72,7 @@ static const struct hint time_hints[] = {
     {NULL, NULL},
 };
 
-static int refuse(int err, const char *why, const char **ret_why)
+static int units_refuse(int err, const char *why, const char **ret_why)
 {
     if (ret_why != NULL)
         *ret_why = why;
@@ -125,16 +125,16 @@ static int read_number(const char *s, struct number *ret, const char *why, const
 {
     struct number num = {.scale = 1};
     if (!is_digit(*s))
-        return refuse(-EINVAL, why, ret_why);
+        return units_refuse(-EINVAL, why, ret_why);
     if (!read_digits(&s, &num.whole))
-        return refuse(-ERANGE, range, ret_why);
+        return units_refuse(-ERANGE, range, ret_why);
     if (*s == '.') {
         const char *first = ++s;
         if (!is_digit(*s))
-            return refuse(-EINVAL, why, ret_why);
+            return units_refuse(-EINVAL, why, ret_why);
         while (is_digit(*s)) {
             if (s - first >= FRACTION_DIGITS_MAX)
-                return refuse(-EINVAL, WHY_FRACTION, ret_why);
+                return units_refuse(-EINVAL, WHY_FRACTION, ret_why);
             num.fraction = num.fraction * 10 + (uint64_t)(*s++ - '0');
             num.scale *= 10;
         }
@@ -150,12 +150,12 @@ static int apply_unit(const struct number *num, const struct unit *unit, const c
                       uint64_t *ret, const char **ret_why)
 {
     if (num->scale != 1 && unit->factor == 1)
-        return refuse(-EINVAL, "a fraction needs a larger unit: '1.5GiB' or '1.5s', not '1.5'",
-                      ret_why);
+        return units_refuse(
+            -EINVAL, "a fraction needs a larger unit: '1.5GiB' or '1.5s', not '1.5'", ret_why);
     const u128 v =
         (u128)num->whole * unit->factor + (u128)num->fraction * unit->factor / num->scale;
     if (v > UINT64_MAX)
-        return refuse(-ERANGE, range, ret_why);
+        return units_refuse(-ERANGE, range, ret_why);
     *ret = (uint64_t)v;
     return 0;
 }
@@ -168,7 +168,7 @@ int units_parse_bytes(const char *s, uint64_t *ret, const char **ret_why)
         return r;
     const struct unit *unit = find_unit(byte_units, num.unit[0] == '\0' ? "B" : num.unit);
     if (unit == NULL)
-        return refuse(-EINVAL, find_hint(byte_hints, num.unit, WHY_BYTES), ret_why);
+        return units_refuse(-EINVAL, find_hint(byte_hints, num.unit, WHY_BYTES), ret_why);
     return apply_unit(&num, unit, MAX_BYTES, ret, ret_why);
 }
 
@@ -184,7 +184,7 @@ int units_parse_duration(const char *s, uint64_t *ret_ns, const char **ret_why)
         return r;
     const struct unit *unit = find_unit(time_units, num.unit);
     if (unit == NULL)
-        return refuse(-EINVAL, find_hint(time_hints, num.unit, WHY_TIME), ret_why);
+        return units_refuse(-EINVAL, find_hint(time_hints, num.unit, WHY_TIME), ret_why);
     return apply_unit(&num, unit, MAX_TIME, ret_ns, ret_why);
 }
 
@@ -192,11 +192,11 @@ int units_parse_count(const char *s, uint64_t *ret, const char **ret_why)
 {
     uint64_t v;
     if (!is_digit(*s))
-        return refuse(-EINVAL, WHY_COUNT, ret_why);
+        return units_refuse(-EINVAL, WHY_COUNT, ret_why);
     if (!read_digits(&s, &v))
-        return refuse(-ERANGE, MAX_COUNT, ret_why);
+        return units_refuse(-ERANGE, MAX_COUNT, ret_why);
     if (*s != '\0')
-        return refuse(-EINVAL, WHY_COUNT, ret_why);
+        return units_refuse(-EINVAL, WHY_COUNT, ret_why);
     *ret = v;
     return 0;
 }

@@ -39,7 +39,7 @@ void core_gone_cancel(struct core_gone *g)
     list_remove(&g->node);
 }
 
-static void on_settled(struct tier_op *op)
+static void gone_on_settled(struct tier_op *op)
 {
     struct core *c = op->owner;
     c->gone->state = GONE_SETTLED;
@@ -73,7 +73,7 @@ void gone_step(struct core *c)
         list_remove(node);
         list_push_back(&c->gone->now, node);
     }
-    c->gone->op = (struct tier_op){.done = on_settled, .owner = c};
+    c->gone->op = (struct tier_op){.done = gone_on_settled, .owner = c};
     if (c->cfg.disk && c->cfg.disk->storage->settle) {
         c->gone->state = GONE_SETTLING;
         c->cfg.disk->storage->settle(c->cfg.disk, &c->gone->op);

@@ -9,7 +9,7 @@
 #define RECORD_MAGIC   0x534e564bu /* "KVNS" */
 #define RECORD_VERSION 1u
 
-static void put_text(struct wcursor *w, const char *text)
+static void record_put_text(struct wcursor *w, const char *text)
 {
     const size_t n = strlen(text);
     wcursor_put_u16le(w, (uint16_t)n);
@@ -23,7 +23,7 @@ static void put_spec(struct wcursor *w, const struct core_ns_spec *s)
                           s->sub};
     const uint32_t number[] = {s->layers, s->kv_heads, s->head_size, s->shards, s->flags};
     for (size_t i = 0; i < ARRAY_LEN(text); i++)
-        put_text(w, text[i]);
+        record_put_text(w, text[i]);
     for (size_t i = 0; i < ARRAY_LEN(number); i++)
         wcursor_put_u32le(w, number[i]);
     wcursor_put_u64le(w, s->prefill_ns_per_token);
@@ -51,8 +51,8 @@ uint32_t core_ns_record(const struct core *c, uint64_t print,
         wcursor_put_u32le(&w, RECORD_MAGIC);
         wcursor_put_u32le(&w, RECORD_VERSION);
         wcursor_put_u64le(&w, print);
-        put_text(&w, ns->owner);
-        put_text(&w, ns->tenant);
+        record_put_text(&w, ns->owner);
+        record_put_text(&w, ns->tenant);
         put_spec(&w, &ns->spec);
         const struct hash128 sum = hash_sum(ret_record, wcursor_len(&w));
         wcursor_put(&w, sum.b, sizeof sum.b);
@@ -64,7 +64,7 @@ uint32_t core_ns_record(const struct core *c, uint64_t print,
 
 /* ---- and back ---- */
 
-static void take_text(struct cursor *r, char *ret_text, size_t room)
+static void record_take_text(struct cursor *r, char *ret_text, size_t room)
 {
     const size_t n = cursor_u16le(r);
     const uint8_t *at = cursor_take(r, n);
@@ -96,7 +96,7 @@ static void take_spec(struct cursor *r, struct core_ns_spec *s)
     };
     uint32_t *number[] = {&s->layers, &s->kv_heads, &s->head_size, &s->shards, &s->flags};
     for (size_t i = 0; i < ARRAY_LEN(text); i++)
-        take_text(r, text[i].at, text[i].room);
+        record_take_text(r, text[i].at, text[i].room);
     for (size_t i = 0; i < ARRAY_LEN(number); i++)
         *number[i] = cursor_u32le(r);
     s->prefill_ns_per_token = cursor_u64le(r);
@@ -118,8 +118,8 @@ struct record_head {
     char owner[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];
 };
 
-static bool take_head(const uint8_t *record, uint32_t bytes, struct cursor *ret_cursor,
-                      struct record_head *ret)
+static bool record_take_head(const uint8_t *record, uint32_t bytes, struct cursor *ret_cursor,
+                             struct record_head *ret)
 {
     struct hash128 sum;
     if (bytes < sizeof sum.b || bytes > CORE_NS_RECORD_MAX)
@@ -132,8 +132,8 @@ static bool take_head(const uint8_t *record, uint32_t bytes, struct cursor *ret_
     if (cursor_u32le(ret_cursor) != RECORD_MAGIC || cursor_u32le(ret_cursor) != RECORD_VERSION)
         return false;
     ret->print = cursor_u64le(ret_cursor);
-    take_text(ret_cursor, ret->owner, sizeof ret->owner);
-    take_text(ret_cursor, ret->tenant, sizeof ret->tenant);
+    record_take_text(ret_cursor, ret->owner, sizeof ret->owner);
+    record_take_text(ret_cursor, ret->tenant, sizeof ret->tenant);
     return cursor_ok(ret_cursor);
 }
 
@@ -142,7 +142,7 @@ int core_ns_record_owner(const uint8_t *record, uint32_t bytes, char ret_princip
 {
     struct cursor r;
     struct record_head h = {0};
-    if (!take_head(record, bytes, &r, &h))
+    if (!record_take_head(record, bytes, &r, &h))
         return KVC_E_GONE;
     memcpy(ret_principal, h.owner, sizeof h.owner);
     memcpy(ret_tenant, h.tenant, sizeof h.tenant);
@@ -155,7 +155,7 @@ int core_ns_restore(struct core *c, const uint8_t *record, uint32_t bytes, core_
     struct cursor r;
     struct record_head h;
     struct core_ns_spec spec = {0};
-    if (!take_head(record, bytes, &r, &h))
+    if (!record_take_head(record, bytes, &r, &h))
         return KVC_E_GONE;
     take_spec(&r, &spec);
     if (!cursor_ok(&r) || cursor_left(&r) > 0 || core__ns_fault(&spec) || core__ns_unsound(&spec))

@@ -9,7 +9,7 @@
 
 /* ---- the table ---- */
 
-static uint32_t *bucket_of(const struct near_table *t, uint32_t block)
+static uint32_t *near_bucket_of(const struct near_table *t, uint32_t block)
 {
     return &t->bucket[block * UINT32_C(2654435761) >> (32 - t->buckets_log2)];
 }
@@ -19,7 +19,7 @@ static struct near_copy *first_of(const struct core *c, const struct block *b)
     const uint32_t no = block_no(c, b);
     if (!b->near)
         return NULL;
-    for (uint32_t i = *bucket_of(c->near, no); i != CORE_NONE; i = near_at(c, i)->next)
+    for (uint32_t i = *near_bucket_of(c->near, no); i != CORE_NONE; i = near_at(c, i)->next)
         if (near_at(c, i)->block == no)
             return near_at(c, i);
     return NULL;
@@ -44,7 +44,7 @@ struct near_copy *near_find(const struct core *c, const struct block *b, uint32_
 
 static void link_near(struct core *c, struct near_copy *e)
 {
-    uint32_t *head = bucket_of(c->near, e->block);
+    uint32_t *head = near_bucket_of(c->near, e->block);
     e->next = *head;
     *head = near_no(c, e);
     c->blocks[e->block].near = 1;
@@ -54,7 +54,7 @@ static void unlink_near(struct core *c, struct near_copy *e)
 {
     struct block *b = &c->blocks[e->block];
     const uint32_t no = near_no(c, e);
-    uint32_t *at = bucket_of(c->near, e->block);
+    uint32_t *at = near_bucket_of(c->near, e->block);
     while (*at != no)
         at = &near_at(c, *at)->next;
     *at = e->next;
@@ -85,7 +85,7 @@ static struct near_device *device_of(const struct core *c, const struct near_cop
     return &c->near->dev[e->device];
 }
 
-static uint32_t bytes_of(struct core *c, const struct near_copy *e)
+static uint32_t near_bytes_of(struct core *c, const struct near_copy *e)
 {
     return block_group(c, &c->blocks[e->block])->block_bytes;
 }
@@ -93,14 +93,14 @@ static uint32_t bytes_of(struct core *c, const struct near_copy *e)
 /* Room that its namespace has in a slot. */
 static void count_room(struct core *c, const struct near_copy *e, bool more)
 {
-    const uint64_t bytes = bytes_of(c, e);
+    const uint64_t bytes = near_bytes_of(c, e);
     block_ns(c, &c->blocks[e->block])->near_bytes += more ? bytes : -bytes;
 }
 
 static void count_ready(struct core *c, const struct near_copy *e, bool more)
 {
     struct core_near_stats *st = &device_of(c, e)->stats;
-    const uint64_t bytes = bytes_of(c, e), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
+    const uint64_t bytes = near_bytes_of(c, e), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
     st->blocks += one;
     st->bytes += by;
     c->m.near_blocks += one;
@@ -125,7 +125,7 @@ void near_ready(struct core *c, struct near_copy *e)
     const struct block *b = &c->blocks[e->block];
     const struct tier_op op = {.kind = TIER_ADOPT,
                                .loc = e->loc,
-                               .bytes = bytes_of(c, e),
+                               .bytes = near_bytes_of(c, e),
                                .label = block_label(c, b, e->shard),
                                .sum = host->ops->sum(host, copy_loc(c, b, CORE_HOST, e->shard))};
     MUST(e->state == COPY_FILLING && e->copies == 1);
@@ -294,7 +294,7 @@ static void tell_new(struct core *c, struct near_device *dev, const struct near_
     const struct policy_hint hint = {.hash = near_hash(c, b, e->shard),
                                      .parent = above ? near_no(c, above) : POLICY_NO_BLOCK,
                                      .depth = b->depth,
-                                     .bytes = bytes_of(c, e),
+                                     .bytes = near_bytes_of(c, e),
                                      .used_ms = c->now_ms};
     c->cfg.near_policy->insert(dev->policy, near_no(c, e), &hint, c->now_ms);
 }
@@ -424,7 +424,7 @@ void near_unload(struct core *c, struct core_load *l)
 /* ---- what devices tell ---- */
 
 /* Who holds one of them knows by the generation; whoever copies is told by the copy's end. */
-static void on_lost(void *ctx, struct device *device)
+static void near_on_lost(void *ctx, struct device *device)
 {
     struct core *c = ctx;
     const uint32_t n = pool_count(c->near->entries);
@@ -529,7 +529,7 @@ static int create_device(struct core *c, uint32_t i, const struct sizes *z)
     const struct policy_config policy = policy_of(&c->cfg, i);
     MUST(c->cfg.devices[i]->no == i);
     dev->device = c->cfg.devices[i];
-    dev->device->events = (struct device_events){.ctx = c, .lost = on_lost, .up = on_up};
+    dev->device->events = (struct device_events){.ctx = c, .lost = near_on_lost, .up = on_up};
     int err = create_turns(c, dev, z);
     if (err)
         return err;

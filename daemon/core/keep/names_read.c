@@ -26,7 +26,7 @@ struct head {
     uint32_t tokens, blocks, key_pieces, nids;
 };
 
-static void take_text(struct cursor *r, char to[KVC_STRING_MAX])
+static void names_read_take_text(struct cursor *r, char to[KVC_STRING_MAX])
 {
     const size_t n = cursor_u8(r);
     const uint8_t *at = cursor_take(r, n);
@@ -37,7 +37,7 @@ static void take_text(struct cursor *r, char to[KVC_STRING_MAX])
     memcpy(to, at, n);
 }
 
-static bool take_head(const void *value, uint32_t bytes, struct head *h)
+static bool names_read_take_head(const void *value, uint32_t bytes, struct head *h)
 {
     struct cursor r;
     *h = (struct head){.kind = 0};
@@ -47,10 +47,10 @@ static bool take_head(const void *value, uint32_t bytes, struct head *h)
     h->kind = cursor_u8(&r);
     h->priority = cursor_u8(&r);
     h->pinned = cursor_u8(&r);
-    take_text(&r, h->name);
-    take_text(&r, h->sub);
-    take_text(&r, h->owner);
-    take_text(&r, h->tenant);
+    names_read_take_text(&r, h->name);
+    names_read_take_text(&r, h->sub);
+    names_read_take_text(&r, h->owner);
+    names_read_take_text(&r, h->tenant);
     h->print = cursor_u64le(&r);
     h->tokens = cursor_u32le(&r);
     h->blocks = cursor_u32le(&r);
@@ -89,7 +89,7 @@ static void name_supersede(struct reader *r, struct core_name *old)
 static void on_head(struct reader *r, const void *value, uint32_t bytes)
 {
     struct head h;
-    if (!take_head(value, bytes, &h)) {
+    if (!names_read_take_head(value, bytes, &h)) {
         name_stale(r->c->names, r->content, 0, 1);
         r->found->pieces++;
         return;
@@ -184,7 +184,7 @@ static void end_name(struct reader *r)
     r->nm = NULL;
 }
 
-static int on_piece(void *ctx, uint64_t key, const void *value, uint32_t bytes)
+static int names_read_on_piece(void *ctx, uint64_t key, const void *value, uint32_t bytes)
 {
     struct reader *r = ctx;
     const uint64_t content = key >> NAMES_PIECE_BITS;
@@ -254,7 +254,7 @@ int core_names_open(struct core *c, struct journal *journal, uint64_t now_ms, ui
         return 0;
     names_wheel(c);
     struct reader r = {.c = c, .who = who, .ctx = ctx, .found = ret_found};
-    int err = journal ? journal->ops->walk(journal, on_piece, &r) : 0;
+    int err = journal ? journal->ops->walk(journal, names_read_on_piece, &r) : 0;
     end_name(&r);
     if (err == -EUCLEAN) {
         ret_found->damaged = true;

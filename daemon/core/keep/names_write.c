@@ -8,12 +8,12 @@
 #include "keep.h"
 #include "names_table.h"
 
-static uint64_t key_of(uint64_t content, uint32_t piece)
+static uint64_t names_write_key_of(uint64_t content, uint32_t piece)
 {
     return content << NAMES_PIECE_BITS | piece;
 }
 
-static bool room_for(const struct name_commit *m, uint32_t n)
+static bool names_write_room_for(const struct name_commit *m, uint32_t n)
 {
     return m->n + n <= NAMES_BATCH;
 }
@@ -51,9 +51,9 @@ void name_stale(struct names *n, uint64_t content, uint32_t first, uint32_t piec
 static void stale_sweep(struct names *n)
 {
     struct name_commit *m = &n->commit;
-    while (n->stale_n > 0 && room_for(m, 1)) {
+    while (n->stale_n > 0 && names_write_room_for(m, 1)) {
         struct name_stale *s = &n->stale[n->stale_at];
-        (void)write_change(m, key_of(s->content, s->first++));
+        (void)write_change(m, names_write_key_of(s->content, s->first++));
         if (--s->n > 0)
             continue;
         n->stale_at = (n->stale_at + 1) % NAMES_STALE;
@@ -63,7 +63,7 @@ static void stale_sweep(struct names *n)
 
 /* ---- one name ---- */
 
-static void put_text(struct wcursor *w, const char *text)
+static void names_write_put_text(struct wcursor *w, const char *text)
 {
     const size_t n = strlen(text);
     wcursor_put_u8(w, (uint8_t)n);
@@ -80,10 +80,10 @@ static uint32_t put_head(const struct core_name *nm, uint32_t key_pieces, uint8_
     wcursor_put_u8(&w, nm->kind);
     wcursor_put_u8(&w, nm->priority);
     wcursor_put_u8(&w, nm->pinned);
-    put_text(&w, nm->name);
-    put_text(&w, nm->sub);
-    put_text(&w, nm->owner);
-    put_text(&w, nm->tenant);
+    names_write_put_text(&w, nm->name);
+    names_write_put_text(&w, nm->sub);
+    names_write_put_text(&w, nm->owner);
+    names_write_put_text(&w, nm->tenant);
     wcursor_put_u64le(&w, nm->print);
     wcursor_put_u32le(&w, nm->tokens);
     wcursor_put_u32le(&w, nm->blocks);
@@ -145,7 +145,7 @@ static void write_begin(struct core *c, const struct core_name *nm)
 }
 
 /* What was begun is not wanted any more. */
-static void give_up(struct names *n)
+static void names_write_give_up(struct names *n)
 {
     if (n->w_content)
         name_stale(n, n->w_content, 1, n->w_next - 1);
@@ -155,7 +155,7 @@ static void give_up(struct names *n)
 static void put_piece(struct names *n)
 {
     struct name_commit *m = &n->commit;
-    uint8_t *value = write_change(m, key_of(n->w_content, n->w_next));
+    uint8_t *value = write_change(m, names_write_key_of(n->w_content, n->w_next));
     if (n->w_next <= n->w_key_pieces) {
         const uint32_t first = (n->w_next - 1) * NAMES_KEYS,
                        keys = MIN(NAMES_KEYS, n->w_keys - first);
@@ -185,7 +185,7 @@ static void drop_written(struct names *n, const struct core_name *nm)
 {
     if (!nm->written)
         return;
-    (void)write_change(&n->commit, key_of(nm->written, 0));
+    (void)write_change(&n->commit, names_write_key_of(nm->written, 0));
     name_stale(n, nm->written, 1, nm->written_pieces);
 }
 
@@ -196,8 +196,8 @@ static bool write_one(struct core *c, struct core_name *nm)
     struct name_commit *m = &n->commit;
     const bool same = n->w_content == nm->content && n->w_name == name_no(c, nm);
     if (!same || nm->state == NAME_GOING)
-        give_up(n);
-    if (!room_for(m, 2))
+        names_write_give_up(n);
+    if (!names_write_room_for(m, 2))
         return false;
     if (nm->state == NAME_GOING) {
         drop_written(n, nm);
@@ -205,18 +205,20 @@ static bool write_one(struct core *c, struct core_name *nm)
         return true;
     }
     if (nm->written == nm->content) { /* used, no more */
-        write_put(m, put_head(nm, nm->written_keys, write_change(m, key_of(nm->content, 0))));
+        write_put(
+            m, put_head(nm, nm->written_keys, write_change(m, names_write_key_of(nm->content, 0))));
         note_head(c, nm, nm->content, nm->written_keys, nm->written_pieces);
         return true;
     }
     if (!n->w_content)
         write_begin(c, nm);
     for (; n->w_next <= n->w_pieces; put_piece(n))
-        if (!room_for(m, 1))
+        if (!names_write_room_for(m, 1))
             return false;
-    if (!room_for(m, 2))
+    if (!names_write_room_for(m, 2))
         return false;
-    write_put(m, put_head(nm, n->w_key_pieces, write_change(m, key_of(nm->content, 0))));
+    write_put(m,
+              put_head(nm, n->w_key_pieces, write_change(m, names_write_key_of(nm->content, 0))));
     drop_written(n, nm);
     note_head(c, nm, nm->content, n->w_key_pieces, n->w_pieces);
     n->w_content = 0;

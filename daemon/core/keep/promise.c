@@ -157,7 +157,8 @@ static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
 
 /* Goes on until its end, which is 0, or until so many blocks have been looked at: CORE_MORE if all
  * of them are durable, else what is above waits for the nearest that is not. */
-static int walk_on(struct core *c, struct promise_walk *w, enum save_why why, uint64_t looks)
+static int promise_walk_on(struct core *c, struct promise_walk *w, enum save_why why,
+                           uint64_t looks)
 {
     int rc = 0;
     for (; rc == 0 && w->at != CORE_NONE; looks--) {
@@ -209,7 +210,7 @@ static int push_one(void *ctx, struct block *b)
     struct push_name *push = ctx;
     struct promise_walk w;
     walk_begin(push->c, &w, block_no(push->c, b));
-    const int err = walk_on(push->c, &w, SAVE_PIN, UINT64_MAX);
+    const int err = promise_walk_on(push->c, &w, SAVE_PIN, UINT64_MAX);
     if (err)
         return err;
     if (w.nearest == CORE_NONE)
@@ -246,7 +247,7 @@ static int push_commit(struct core *c, struct promise *p, uint64_t looks, uint32
     else if (w->lost != c->promises_lost)
         walk_begin(c, w, p->block);
     for (;;) {
-        const int err = walk_on(c, w, SAVE_PROMISE, end - c->promises->looks);
+        const int err = promise_walk_on(c, w, SAVE_PROMISE, end - c->promises->looks);
         if (err == CORE_MORE)
             return err;
         known_set(c, w, err);
@@ -414,7 +415,7 @@ void promise_begin(struct core *c, struct block *b)
         return;
     c->promises->fell_short = false;
     walk_begin(c, &w, block_no(c, b));
-    if (walk_on(c, &w, SAVE_PROMISE, STEP_PROMISES) < 0)
+    if (promise_walk_on(c, &w, SAVE_PROMISE, STEP_PROMISES) < 0)
         c->m.demotion_failures++;
     c->promises->fell_short |= is_short;
     c->work += (c->promises->looks - looks) * WORK_LOOK;

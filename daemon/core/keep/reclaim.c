@@ -239,7 +239,7 @@ bool reclaim_step(struct core *c)
 
 /* ---- what storage tells ---- */
 
-static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void reclaim_on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
 {
     struct core *c = ctx;
     struct block *b = &c->blocks[owner];
@@ -248,7 +248,7 @@ static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tie
     copy_set_loc(c, b, CORE_DISK, shard, to);
 }
 
-static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
 {
     struct core *c = ctx;
     struct block *b = &c->blocks[owner];
@@ -272,7 +272,7 @@ static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
         block_kill_tree(c, b, KVC_MISS_DROPPED);
 }
 
-static void on_room(void *ctx)
+static void reclaim_on_room(void *ctx)
 {
     struct core *c = ctx;
     c->pause_ms = c->room_vain_ms = 0;
@@ -293,6 +293,6 @@ void reclaim_listen(struct core *c)
 {
     c->reclaim->keep_percent = ADMIT_KEEP_PERCENT;
     admit_init(&c->admit, ADMIT_KEEP_PERCENT);
-    c->cfg.disk->events =
-        (struct tier_events){.ctx = c, .moved = on_moved, .lost = on_lost, .room = on_room};
+    c->cfg.disk->events = (struct tier_events){
+        .ctx = c, .moved = reclaim_on_moved, .lost = reclaim_on_lost, .room = reclaim_on_room};
 }

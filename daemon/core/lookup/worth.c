@@ -45,8 +45,8 @@ static struct worth_speed speed_now(struct core *c)
 }
 
 /* Where block i of group g is; what ends at `from` or before the asker has. */
-static void add_block(struct core *c, const struct find *f, uint32_t g, uint32_t i, uint64_t sign,
-                      struct worth_load *load)
+static void worth_add_block(struct core *c, const struct find *f, uint32_t g, uint32_t i,
+                            uint64_t sign, struct worth_load *load)
 {
     const uint32_t no = c->found[f->at[g] + i];
     if (no == CORE_NONE || (uint64_t)(i + 1) * f->seq->ns->spec.group[g].block_tokens <= f->from)
@@ -72,12 +72,12 @@ static bool span_move(struct core *c, struct find *f, uint32_t g, uint32_t token
     for (; s->end < end; s->end++) {
         if (find_paused(c, f))
             return false;
-        add_block(c, f, g, s->end, 1, &s->load);
+        worth_add_block(c, f, g, s->end, 1, &s->load);
     }
     for (; s->first < first; s->first++) {
         if (find_paused(c, f))
             return false;
-        add_block(c, f, g, s->first, UINT64_MAX, &s->load);
+        worth_add_block(c, f, g, s->first, UINT64_MAX, &s->load);
     }
     return true;
 }

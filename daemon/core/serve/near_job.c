@@ -3,7 +3,7 @@
 #include "near_jobs.h"
 #include "serve.h"
 
-static uint32_t slot_of(const struct core *c, const struct near_job *job)
+static uint32_t near_job_slot_of(const struct core *c, const struct near_job *job)
 {
     return pool_index(c->near->jobs, job) * CORE_SEND_BLOCKS;
 }
@@ -114,17 +114,17 @@ struct device_copy *near_job_part(struct core *c, struct near_job *job, uint32_t
 
 struct device_piece *near_piece(const struct core *c, const struct near_job *job, uint32_t i)
 {
-    return &c->near->piece[slot_of(c, job) + i];
+    return &c->near->piece[near_job_slot_of(c, job) + i];
 }
 
 uint32_t near_what(const struct core *c, const struct near_job *job, uint32_t i)
 {
-    return c->near->what[slot_of(c, job) + i];
+    return c->near->what[near_job_slot_of(c, job) + i];
 }
 
 uint32_t *near_from(const struct core *c, const struct near_job *job, uint32_t i)
 {
-    return &c->near->from[slot_of(c, job) + i];
+    return &c->near->from[near_job_slot_of(c, job) + i];
 }
 
 struct device_piece *near_job_add(struct core *c, struct near_job *job, uint32_t what)
@@ -132,7 +132,7 @@ struct device_piece *near_job_add(struct core *c, struct near_job *job, uint32_t
     MUST(job->parts > 0 && job->pieces < CORE_SEND_BLOCKS);
     struct device_piece *piece = near_piece(c, job, job->pieces);
     *piece = (struct device_piece){.host = NULL};
-    c->near->what[slot_of(c, job) + job->pieces] = what;
+    c->near->what[near_job_slot_of(c, job) + job->pieces] = what;
     *near_from(c, job, job->pieces) = CORE_NONE;
     job->pieces++;
     job->part[job->parts - 1].copy.n++;

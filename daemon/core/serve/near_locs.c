@@ -4,8 +4,8 @@
 #include "serve.h"
 
 /* Where the lease, whose near copies are marked, has b. False: loc_ignore any more. */
-static bool place_of(struct core *c, const struct lease *l, const struct block *b, uint32_t shard,
-                     struct tier_view *ret_view)
+static bool near_locs_place_of(struct core *c, const struct lease *l, const struct block *b,
+                               uint32_t shard, struct tier_view *ret_view)
 {
     const struct near_device *dev = &c->near->dev[l->near_device];
     const struct tier *host = c->cfg.host, *slots = dev->device->slots;
@@ -35,7 +35,7 @@ int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease,
     it = run_begin(c, &l->blocks);
     for (const struct run_entry *r; !err && (r = run_next(c, &it));) {
         struct tier_view view;
-        if (place_of(c, l, &c->blocks[r->block], shard, &view))
+        if (near_locs_place_of(c, l, &c->blocks[r->block], shard, &view))
             fn(ctx, &view);
         else
             err = KVC_E_GONE;

@@ -29,8 +29,8 @@ static const char *send_fault(struct core *c, const struct core_send *s, const s
     return NULL;
 }
 
-static void add_block(struct core *c, struct near_job *job, const struct core_send *s,
-                      const struct block *b, const uint32_t *pages)
+static void near_send_add_block(struct core *c, struct near_job *job, const struct core_send *s,
+                                const struct block *b, const uint32_t *pages)
 {
     const struct tier *host = c->cfg.host;
     const uint32_t shard = near_shard(c, b, s->shard);
@@ -66,7 +66,7 @@ static void add_groups(struct core *c, struct near_job *job, const struct core_s
                 copy->revoked = s->revoked;
                 copy->deadline_ns = s->deadline_ns;
             }
-            add_block(c, job, s, b, s->group[g].pages + (size_t)i * ppb);
+            near_send_add_block(c, job, s, b, s->group[g].pages + (size_t)i * ppb);
         }
     }
 }

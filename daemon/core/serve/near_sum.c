@@ -20,7 +20,7 @@ void near_sum_want(struct core *c, struct near_job *job, const struct block *b, 
 static void on_sum(struct tier_op *op);
 
 /* One piece of a part: checked by the tier, or not to be checked, or not to be copied. */
-static void look_at(struct near_job *job, uint32_t part, uint32_t slot)
+static void near_sum_look_at(struct near_job *job, uint32_t part, uint32_t slot)
 {
     struct core *c = job->core;
     struct near_part *p = &job->part[part];
@@ -57,10 +57,10 @@ static void look_on(struct near_job *job)
 {
     for (uint32_t part = 0; part < job->begun; part++)
         while (job->part[part].looked < job->part[part].copy.n && job->sums != UINT32_MAX)
-            look_at(job, part, (uint32_t)__builtin_ctz(~job->sums));
+            near_sum_look_at(job, part, (uint32_t)__builtin_ctz(~job->sums));
 }
 
-static bool is_due(const struct near_part *p)
+static bool near_sum_is_due(const struct near_part *p)
 {
     return !p->given && p->looked == p->copy.n && p->looking == 0;
 }
@@ -74,7 +74,7 @@ static void part_give(struct near_job *job, uint32_t part)
 
 /* Slots that were void by the time the checks had ended (their device was lost, and may be back)
  * are not copied from. Returns whether nothing is left to be copied. */
-static bool is_nothing(const struct near_job *job, const struct near_part *p)
+static bool near_sum_is_nothing(const struct near_job *job, const struct near_part *p)
 {
     const struct core *c = job->core;
     bool none = true;
@@ -90,10 +90,10 @@ static bool is_nothing(const struct near_job *job, const struct near_part *p)
 void near_sum_begin(struct near_job *job, uint32_t part)
 {
     look_on(job);
-    if (!is_due(&job->part[part]))
+    if (!near_sum_is_due(&job->part[part]))
         return;
     if (job->kind->copy == DEVICE_LOAD) /* whose parts before it may have taken their time */
-        (void)is_nothing(job, &job->part[part]);
+        (void)near_sum_is_nothing(job, &job->part[part]);
     part_give(job, part);
 }
 
@@ -102,12 +102,12 @@ static void give_due(struct near_job *job)
 {
     uint32_t due = 0;
     for (uint32_t i = 0; i < job->begun; i++)
-        due += is_due(&job->part[i]);
+        due += near_sum_is_due(&job->part[i]);
     for (uint32_t i = 0; due > 0; i++) {
-        if (!is_due(&job->part[i]))
+        if (!near_sum_is_due(&job->part[i]))
             continue;
         due--;
-        if (!is_nothing(job, &job->part[i])) {
+        if (!near_sum_is_nothing(job, &job->part[i])) {
             part_give(job, i);
             continue;
         }

@@ -22,15 +22,15 @@ static bool word_has_come(const struct core_turn *turn)
     return !near_is_gated(turn->after, turn->after_value);
 }
 
-static struct near_line *line_of(const struct core *c, struct near_device *dev,
-                                 const struct core_client *cl)
+static struct near_line *near_wait_line_of(const struct core *c, struct near_device *dev,
+                                           const struct core_client *cl)
 {
     return &dev->line[client_no(c, cl)];
 }
 
 static void turn_enqueue(struct core *c, struct near_device *dev, struct core_turn *turn)
 {
-    struct near_line *line = line_of(c, dev, turn->client);
+    struct near_line *line = near_wait_line_of(c, dev, turn->client);
     if (!list_is_linked(&line->node))
         list_push_back(&dev->lines, &line->node);
     list_push_back(turn->gated ? &line->gated : &line->ready, &turn->node);
@@ -88,8 +88,8 @@ static int turn_verdict(const struct core *c, const struct core_turn *turn)
 }
 
 /* Looks through one list of a line; who ends goes to `over`. */
-static void look_at(struct core *c, struct near_device *dev, struct near_line *line,
-                    struct list_node *list, struct list_node *over)
+static void near_wait_look_at(struct core *c, struct near_device *dev, struct near_line *line,
+                              struct list_node *list, struct list_node *over)
 {
     LIST_FOR_EACH_SAFE (node, next, list) {
         struct core_turn *turn = turn_at(node);
@@ -110,8 +110,8 @@ static void look_through(struct core *c, struct near_device *dev)
     list_init(&over);
     LIST_FOR_EACH_SAFE (node, next, &dev->lines) {
         struct near_line *line = CONTAINER_OF(node, struct near_line, node);
-        look_at(c, dev, line, &line->ready, &over);
-        look_at(c, dev, line, &line->gated, &over);
+        near_wait_look_at(c, dev, line, &line->ready, &over);
+        near_wait_look_at(c, dev, line, &line->gated, &over);
     }
     for (struct list_node *node; (node = list_first(&over));) {
         struct core_turn *turn = turn_at(node);

@@ -94,7 +94,7 @@ static struct move_op *move_op_new(struct core *c, struct move *m, uint32_t shar
     return o;
 }
 
-static void op_submit(struct core *c, struct move_op *o, struct tier *tier)
+static void move_op_submit(struct core *c, struct move_op *o, struct tier *tier)
 {
     struct block *b = &c->blocks[o->move->block];
     o->op.bytes = block_group(c, b)->block_bytes;
@@ -113,7 +113,7 @@ static void ops_start(struct core *c, struct move *m, struct tier *tier)
         m->left++;
     b->moving = m->left;
     for (struct move_op *o = m->ops; o; o = o->next)
-        op_submit(c, o, tier);
+        move_op_submit(c, o, tier);
 }
 
 static void move_free(struct core *c, struct move *m)
@@ -327,7 +327,7 @@ static bool block_promotes(struct core *c, const struct block *b)
     return false;
 }
 
-static void load_end(struct core *c, struct move *m)
+static void move_load_end(struct core *c, struct move *m)
 {
     struct block *b = &c->blocks[m->block];
     const bool live = b->state == BLOCK_PRESENT, unread = m->unread, corrupt = m->corrupt;
@@ -370,10 +370,10 @@ static void on_adopted(struct tier_op *t)
             c->cfg.disk->ops->revoke(c->cfg.disk, copy_loc(c, b, CORE_DISK, o->shard));
     }
     if (op_ended(o->core, o, t->status))
-        load_end(o->core, o->move);
+        move_load_end(o->core, o->move);
 }
 
-static void on_read(struct tier_op *t)
+static void move_on_read(struct tier_op *t)
 {
     struct move_op *o = CONTAINER_OF(t, struct move_op, op);
     struct core *c = o->core;
@@ -381,12 +381,12 @@ static void on_read(struct tier_op *t)
     if (t->status != 0 || b->state != BLOCK_PRESENT) {
         o->move->unread |= t->status == -EIO;
         if (op_ended(c, o, t->status ? t->status : -ECANCELED))
-            load_end(c, o->move);
+            move_load_end(c, o->move);
         return;
     }
     o->op = (struct tier_op){
         .kind = TIER_ADOPT, .loc = copy_loc(c, b, CORE_HOST, o->shard), .done = on_adopted};
-    op_submit(c, o, c->cfg.host);
+    move_op_submit(c, o, c->cfg.host);
 }
 
 /* Room in memory for each shard, next to its parent's. */
@@ -473,7 +473,7 @@ int load_begin(struct core *c, struct block *b)
         o->op = (struct tier_op){.kind = TIER_GET,
                                  .loc = from,
                                  .dst = host->memory->payload(host, copy_loc(c, b, CORE_HOST, i)),
-                                 .done = on_read};
+                                 .done = move_on_read};
     }
     worth_read_begun(c, m->bytes);
     c->reading_bytes += m->bytes;
