@@ -17,7 +17,7 @@ enum { TURN_TOKENS = 40, TURNS_MAX = 100, BLOCK_TOKENS = 16, TOKEN_BYTES = 256 }
 static unsigned computed;
 
 /* Of a token the example's KV is its id, so the memory of an engine is left out. */
-static int conversation_fill(void *ctx, const struct kvc_run *run)
+static int fill(void *ctx, const struct kvc_run *run)
 {
     const uint32_t *tokens = ctx;
     for (uint32_t t = 0; t < run->tokens; t++, computed++)
@@ -27,7 +27,7 @@ static int conversation_fill(void *ctx, const struct kvc_run *run)
     return 0;
 }
 
-static int conversation_compare(void *ctx, const struct kvc_run *run)
+static int compare(void *ctx, const struct kvc_run *run)
 {
     const uint32_t *tokens = ctx;
     for (uint32_t t = 0; t < run->tokens; t++)
@@ -39,8 +39,7 @@ static int conversation_compare(void *ctx, const struct kvc_run *run)
 }
 
 /* The name stands for all that was said: it protects its blocks, and brings them back from disk. */
-static int conversation_turn(struct kvc *kvc, struct kvc_ns *ns, const char *name, uint32_t *said,
-                             uint32_t n)
+static int turn(struct kvc *kvc, struct kvc_ns *ns, const char *name, uint32_t *said, uint32_t n)
 {
     uint64_t bytes;
     struct kvc_got got;
@@ -52,9 +51,9 @@ static int conversation_turn(struct kvc *kvc, struct kvc_ns *ns, const char *nam
     rc = kvc_seq_new(ns, said, n, NULL, 0, &seq);
     if (rc < 0)
         return rc;
-    struct kvc_get get = {.seq = seq, .take = conversation_compare, .ctx = said};
+    struct kvc_get get = {.seq = seq, .take = compare, .ctx = said};
     rc = kvc_get(ns, &get, &got);
-    struct kvc_put put = {.seq = seq, .fill = conversation_fill, .ctx = said, .flags = KVC_F_ADMIT};
+    struct kvc_put put = {.seq = seq, .fill = fill, .ctx = said, .flags = KVC_F_ADMIT};
     put.from_tokens = rc == 0 ? got.tokens : 0;
     rc = rc == 0 ? kvc_put(ns, &put, NULL) : rc;
     if (rc == 0)
@@ -90,7 +89,7 @@ int main(int argc, char **argv)
     struct kvc_ns *ns;
     int rc = kvc_open(&options, &kvc);
     rc = rc < 0 ? rc : kvc_ns_open(kvc, &spec, &ns);
-    rc = rc < 0 ? rc : conversation_turn(kvc, ns, argv[1], said, n);
+    rc = rc < 0 ? rc : turn(kvc, ns, argv[1], said, n);
     if (rc != 0)
         fprintf(stderr, "%s: %s\n", kvc_error_name(rc), kvc_last_error(kvc));
     kvc_close(&kvc);

@@ -24,7 +24,7 @@ static unsigned char *kv_of(const struct kvc_run *run, uint32_t t)
            (size_t)(t % BLOCK_TOKENS) * TOKEN_BYTES;
 }
 
-static int document_fill(void *ctx, const struct kvc_run *run)
+static int fill(void *ctx, const struct kvc_run *run)
 {
     (void)ctx;
     for (uint32_t t = 0; t < run->tokens; t++)
@@ -32,7 +32,7 @@ static int document_fill(void *ctx, const struct kvc_run *run)
     return 0;
 }
 
-static int document_compare(void *ctx, const struct kvc_run *run)
+static int compare(void *ctx, const struct kvc_run *run)
 {
     (void)ctx;
     for (uint32_t t = 0; t < run->tokens; t++)
@@ -41,10 +41,9 @@ static int document_compare(void *ctx, const struct kvc_run *run)
     return 0;
 }
 
-static int document_store(struct kvc_ns *ns, const char *name)
+static int store(struct kvc_ns *ns, const char *name)
 {
-    struct kvc_put put = {
-        .tokens = tokens, .ntokens = TOKENS, .fill = document_fill, .flags = KVC_F_ADMIT};
+    struct kvc_put put = {.tokens = tokens, .ntokens = TOKENS, .fill = fill, .flags = KVC_F_ADMIT};
     struct kvc_name_options options = {.flags = KVC_F_PINNED, .tokens = tokens};
     struct kvc_named named;
     struct kvc_seq *seq;
@@ -59,9 +58,9 @@ static int document_store(struct kvc_ns *ns, const char *name)
     return rc;
 }
 
-static int document_load(struct kvc_ns *ns, const char *name)
+static int load(struct kvc_ns *ns, const char *name)
 {
-    struct kvc_get get = {.tokens = tokens, .ntokens = TOKENS, .take = document_compare};
+    struct kvc_get get = {.tokens = tokens, .ntokens = TOKENS, .take = compare};
     struct kvc_got got;
     int rc = kvc_get(ns, &get, &got);
     if (rc == 0)
@@ -92,8 +91,7 @@ int main(int argc, char **argv)
         tokens[i] = (i * i + 1) % 239;
     int rc = kvc_open(&options, &kvc);
     rc = rc < 0 ? rc : kvc_ns_open(kvc, &spec, &ns);
-    rc =
-        rc < 0 ? rc : (strcmp(argv[1], "store") == 0 ? document_store : document_load)(ns, argv[2]);
+    rc = rc < 0 ? rc : (strcmp(argv[1], "store") == 0 ? store : load)(ns, argv[2]);
     if (rc != 0)
         fprintf(stderr, "%s: %s\n", kvc_error_name(rc), kvc_last_error(kvc));
     kvc_close(&kvc);

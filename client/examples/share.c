@@ -16,7 +16,7 @@ static unsigned char kv[TOKENS][TOKEN_BYTES]; /* the engine's memory: KV of each
 static unsigned computed;
 
 /* Prefill, and its KV on the way to the cache: only blocks that nobody has stored are asked for. */
-static int share_fill(void *ctx, const struct kvc_run *run)
+static int fill(void *ctx, const struct kvc_run *run)
 {
     const uint32_t *tokens = ctx;
     for (uint32_t t = run->first_token; t < run->first_token + run->tokens; t++, computed++)
@@ -31,7 +31,7 @@ static int share_fill(void *ctx, const struct kvc_run *run)
 }
 
 /* KV out of the cache: the last block may be partly filled. */
-static int examples_share_take(void *ctx, const struct kvc_run *run)
+static int take(void *ctx, const struct kvc_run *run)
 {
     (void)ctx;
     for (uint32_t i = 0; i < run->n; i++) {
@@ -61,8 +61,8 @@ static int worker(const char *name, uint32_t *tokens)
     if (kvc_open(&options, &kvc) < 0 || kvc_ns_open(kvc, &spec, &ns) < 0)
         return 1;
 
-    struct kvc_get get = {.tokens = tokens, .ntokens = TOKENS, .take = examples_share_take};
-    struct kvc_put put = {.tokens = tokens, .ntokens = TOKENS, .fill = share_fill, .ctx = tokens};
+    struct kvc_get get = {.tokens = tokens, .ntokens = TOKENS, .take = take};
+    struct kvc_put put = {.tokens = tokens, .ntokens = TOKENS, .fill = fill, .ctx = tokens};
     struct kvc_got got = {.tokens = 0};
     int rc = kvc_get(ns, &get, &got); /* what is cached comes into the engine's memory */
     put.from_tokens = got.tokens;     /* the rest is computed, and stored for others */

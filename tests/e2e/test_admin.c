@@ -147,7 +147,7 @@ START_TEST(a_conversation_moves_and_goes)
          "blocks that stay");
     ctl(&rig, 0, "conv extend talk --tip %s", hex(BLOCKS - 1));
     ctl(&rig, 0, "evict --conv talk --dry-run");
-    SAYS("would evict conversation 'talk': 48 blocks, 384.00 KiB (384.00 KiB in host memory, ");
+    SAYS("would evict conversation 'talk': 48 blocks, 384.00 KiB (384.00 KiB in host memory");
     SAYS_NOT("stay");
     ctl(&rig, 0, "conv forget talk --evict");
     SAYS("forgotten, and 48 blocks of it, 384.00 KiB, are gone\n");
