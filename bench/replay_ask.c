@@ -60,7 +60,7 @@ static int take_device(void *ctx, const void *row)
     return 0;
 }
 
-static int replay_ask_ask(const struct replay_plan *plan, struct answer *answer)
+static int replay_ask_one(const struct replay_plan *plan, struct answer *answer)
 {
     struct kvc_options options = {
         .socket = plan->socket, .name = "kvcachebench", .timeout_ms = 60000, .must_connect = true};
@@ -96,7 +96,7 @@ int replay_ask(const struct replay_plan *plan, struct replay_storage *storage,
     if (pid == 0) {
         rig_disown();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(replay_ask_ask(plan, answer));
+        _exit(replay_ask_one(plan, answer));
     }
     int status = 0;
     int rc = BENCH_FAILED;

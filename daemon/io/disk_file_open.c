@@ -149,7 +149,7 @@ static int open_device(const struct opening *o, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-static int disk_file_open_open_file(const struct opening *o, int flags, bool exists)
+static int disk_file_open_one(const struct opening *o, int flags, bool exists)
 {
     if (exists || !o->config->create) {
         const int fd = sys_open(o->path->name, flags, 0);
@@ -163,8 +163,7 @@ static int disk_file_open_open_file(const struct opening *o, int flags, bool exi
 static int open_fd(const struct opening *o, bool exists)
 {
     const int flags = o->config->readonly ? O_RDONLY : O_RDWR;
-    int fd =
-        o->path->is_device ? open_device(o, flags) : disk_file_open_open_file(o, flags, exists);
+    int fd = o->path->is_device ? open_device(o, flags) : disk_file_open_one(o, flags, exists);
     if (fd == -EBUSY)
         return refuse(o->why, fd, "%s: is mounted, or in use by another program", o->path->name);
     if (fd == -ENOENT && !o->config->create)

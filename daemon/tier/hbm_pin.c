@@ -5,7 +5,7 @@
  */
 #include "hbm__.h"
 
-static void hbm_pin_pin(struct hbm_pin *p);
+static void hbm_pin_memory(struct hbm_pin *p);
 
 static void hbm_pin_forget(struct hbm_pin *p)
 {
@@ -20,7 +20,7 @@ static void on_pinned(struct gpu_op *op)
     p->pinning = false;
     /* It was asked of a device that has gone since. */
     if (op->status < 0 && !p->unpinning && p->generation != p->hbm->generation)
-        hbm_pin_pin(p);
+        hbm_pin_memory(p);
 }
 
 static void on_unpinned(struct gpu_op *op)
@@ -30,7 +30,7 @@ static void on_unpinned(struct gpu_op *op)
     hbm_pin_forget(p);
 }
 
-static void hbm_pin_pin(struct hbm_pin *p)
+static void hbm_pin_memory(struct hbm_pin *p)
 {
     if (p->pinning || p->unpinning || !hbm__is_up(p->hbm))
         return;
@@ -56,7 +56,7 @@ void hbm_pin_host(struct hbm *h, void *base, uint64_t bytes)
     p->pin = operation(GPU_PIN, base, bytes, on_pinned, p);
     p->unpin = operation(GPU_UNPIN, base, bytes, on_unpinned, p);
     list_push_back(&h->pins.list, &p->node);
-    hbm_pin_pin(p);
+    hbm_pin_memory(p);
 }
 
 void hbm_unpin_host(struct hbm *h, void *base, uint64_t bytes)
@@ -81,7 +81,7 @@ uint64_t hbm_leaving_bytes(const struct hbm *h)
 void hbm__pins_up(struct hbm *h)
 {
     LIST_FOR_EACH_SAFE (n, next, &h->pins.list) {
-        hbm_pin_pin(CONTAINER_OF(n, struct hbm_pin, node));
+        hbm_pin_memory(CONTAINER_OF(n, struct hbm_pin, node));
     }
 }
 

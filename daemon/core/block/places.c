@@ -100,6 +100,8 @@ struct tier_loc copy_loc(struct core *c, const struct block *b, enum core_tier t
     if (!(b->flags & BLOCK_F_PARTS))
         return (struct tier_loc){tier == CORE_HOST ? b->where : b->disk};
     const struct part *p = block_part(c, b, shard);
+    /* What is read in memory has all its parts; what is found at start may lack some. */
+    MUST(p != NULL || tier == CORE_DISK || b->state == BLOCK_FOUND);
     if (!p || (tier == CORE_DISK && p->state != PART_DONE))
         return (struct tier_loc){0};
     return tier == CORE_HOST ? p->loc : p->disk;
@@ -127,7 +129,7 @@ void copy_give(struct core *c, const struct block *b, enum core_tier tier, struc
 void copy_give_all(struct core *c, struct block *b, enum core_tier tier)
 {
     const uint32_t shards = block_shards(c, b);
-    const uint64_t was = unevictable_change(c, b);
+    const uint64_t was = tier == CORE_HOST ? unevictable_change(c, b) : 0;
     for (uint32_t i = 0; i < shards; i++) {
         const struct tier_loc loc = copy_loc(c, b, tier, i);
         if (!loc.id)
@@ -135,7 +137,8 @@ void copy_give_all(struct core *c, struct block *b, enum core_tier tier)
         copy_give(c, b, tier, loc);
         copy_set_loc(c, b, tier, i, (struct tier_loc){0});
     }
-    unevictable_changed(c, b, was);
+    if (tier == CORE_HOST)
+        unevictable_changed(c, b, was);
 }
 
 /* ---- what is there ---- */

@@ -21,7 +21,7 @@ const char *near_store_fault(const struct core *c, const struct core_commit *m,
     return NULL;
 }
 
-static void near_store_store_begin(struct core *c, struct core_commit *m, struct near_job *job)
+static void near_store_copy(struct core *c, struct core_commit *m, struct near_job *job)
 {
     const struct tier *host = c->cfg.host;
     const struct core_op *first = op_at(c, m->first_op);
@@ -42,9 +42,9 @@ static void near_store_store_begin(struct core *c, struct core_commit *m, struct
     near_job_submit(job, 0);
 }
 
-static void near_store_store_run(struct core *c, struct core_turn *turn, struct near_job *job)
+static void near_store_run(struct core *c, struct core_turn *turn, struct near_job *job)
 {
-    near_store_store_begin(c, CONTAINER_OF(turn, struct core_commit, turn), job);
+    near_store_copy(c, CONTAINER_OF(turn, struct core_commit, turn), job);
 }
 
 static void store_drop(struct core *c, struct core_turn *turn, int status)
@@ -65,10 +65,8 @@ static void store_part_ended(struct core *c, struct near_job *job, struct near_p
     near_job_free(c, job);
 }
 
-static const struct near_kind store_kind = {.copy = DEVICE_STORE,
-                                            .ended = store_part_ended,
-                                            .run = near_store_store_run,
-                                            .drop = store_drop};
+static const struct near_kind store_kind = {
+    .copy = DEVICE_STORE, .ended = store_part_ended, .run = near_store_run, .drop = store_drop};
 
 void near_store_begin(struct core *c, struct core_commit *m)
 {
@@ -79,7 +77,7 @@ void near_store_begin(struct core *c, struct core_commit *m)
                                  .deadline_ns = m->deadline_ns};
     struct near_job *job = near_begin(c, &m->turn, m->device);
     if (job)
-        near_store_store_begin(c, m, job);
+        near_store_copy(c, m, job);
 }
 
 void near_store_cancel(struct core *c, struct core_commit *m)
