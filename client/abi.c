@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a caller has been compiled with the structs of this library. */
+/* Refuses a caller that was compiled with other structs than those of this library. */
 #include <stdio.h>
 #include <string.h>
 

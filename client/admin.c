@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls for operators and tools (kvcache/admin.h): statistics, explanations of a miss, walks over
+ * blocks, verification, traces. Also the start of every op without blocks: op__begin().
+ */
 #include "client.h"
 
 #include <errno.h>

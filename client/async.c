@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that were begun: they go on, and their outcomes. */
+/*
+ * The calls of a caller's own loop (kvcache/async.h): requests that were begun continue here, and
+ * their outcomes are taken.
+ */
 #include <errno.h>
 #include <string.h>
 

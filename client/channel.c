@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sends and receives datagrams with descriptors on the attach socket; the file of its system calls.
+ */
 #include "channel.h"
 
 #include <errno.h>

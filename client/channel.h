@@ -10,8 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns a non-blocking connected socket, owned. -ENAMETOOLONG or what socket(2), connect(2) say.
- */
+/* Returns a non-blocking connected socket, owned. -ENAMETOOLONG, or as socket(2), connect(2). */
 __attribute__((warn_unused_result)) int channel__connect(const char *path);
 /* pass: a descriptor to go along, which stays the caller's, or -1. 0, -EAGAIN (its queue is full),
  * another errno. */
@@ -23,8 +22,7 @@ __attribute__((warn_unused_result)) int channel__recv(int fd, void *buf, size_t 
                                                       int *ret_passed);
 /* Whether its other end is closed, whatever is still to be read. Takes nothing from it. */
 bool channel__is_hung_up(int fd);
-/* Ends the connection, also for copies of the descriptor elsewhere. Sets *fd to -1; accepts that.
- */
+/* Ends the connection, also for copies of the descriptor elsewhere. Sets *fd to -1; accepts -1. */
 void channel__close(int *fd);
 
 #endif

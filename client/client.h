@@ -447,8 +447,7 @@ __attribute__((warn_unused_result)) int op__checked(struct kvc_op *op, int decod
 /* A request whose reply nobody awaits. */
 struct msg_head op__post_head(struct kvc *k, uint8_t code);
 void op__post(struct kvc *k, int len);
-/* Ends a lease, or a reservation, of this epoch. Nothing while down: it ended with the connection.
- */
+/* Ends a lease or a reservation of this epoch. While down, does nothing: the link's end did it. */
 void op__post_release(struct kvc *k, uint64_t lease);
 void op__post_drop(struct kvc *k, uint64_t reservation);
 

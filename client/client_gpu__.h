@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files about devices share, and what the others of this directory call of them.
+ * What the files about devices share, and what the other files of this directory call of them.
  *
- * In each epoch anew, at the first call that needs it: WORDS for the page of words; MEM for each
- * memory that a pool names, then POOL_OPEN. Requests that name the pool wait for that PARKED. Like
- * namespaces pools are made again without the caller; but words are not, because what was written
- * to the old page is not in the new one: a call that names words must have seen the new page.
+ * In each epoch the first call that needs it tells the daemon anew: WORDS for the page of words;
+ * MEM for each memory that a pool names, then POOL_OPEN. Requests that name the pool are PARKED
+ * meanwhile. Pools are made again without the caller, like namespaces. Words are not: values
+ * written to the old page are not in the new one, so a call that names words must have seen the new
+ * page.
  */
 #ifndef KVC_CLIENT_GPU_PRIVATE_H
 #define KVC_CLIENT_GPU_PRIVATE_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connecting, and what every call begins with. */
+/*
+ * Connecting to the daemon, step by step without waiting, and kvc__enter(), with which every call
+ * of the library begins.
+ */
 #include "client.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens a worker's device by its name, and counts its users; device_cpu.c and device_cuda.c do the
+ * rest.
+ */
 #include "device__.h"
 
 #include <errno.h>

@@ -2,13 +2,14 @@
 /*
  * The worker's own device: its memory, memory of the daemon's on it, copies on the worker's stream.
  * Implementations: device_cpu.c (an emulated device, and plain host memory of which the daemon
- * knows nothing) and device_cuda.c (the driver, found at run time). Nothing above them knows more
- * of a device than this.
+ * knows nothing) and device_cuda.c (the driver, found at run time). Callers know no more of a
+ * device than this.
  *
  * Functions return 0 or a negative errno with its text in kvc_last_error. A device is counted: the
  * mappings of chunks that were made for it may outlive the kvc_gpu.
  *
- * In a child of fork() a driver must not be called any more: what frees then frees memory alone.
+ * In a child of fork() a driver must not be called any more: functions that free then free memory
+ * alone.
  */
 #ifndef KVC_CLIENT_DEVICE_PRIVATE_H
 #define KVC_CLIENT_DEVICE_PRIVATE_H

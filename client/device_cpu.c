@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices whose memory the processor reaches: addresses are pointers, and all is done when a call
- * returns. An emulated one ("emu:<number>"): memfds, mapped here and by the daemon. The worker's
- * own memory ("host"): the daemon has no part in it, nothing of it is exported, and its pools are
- * copied from and to by the library.
+ * Devices whose memory the processor reaches: addresses are pointers, and all work is done when a
+ * call returns. "emu:<number>" is an emulated device: memfds, mapped here and by the daemon. "host"
+ * is the worker's own memory: the daemon does not know it, nothing of it is exported, and the
+ * library itself copies from and to its pools.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA device of a worker: finding and opening it, registering host memory, and streams that
+ * write to words or wait for them. The driver is found at run time (gpu/).
+ */
 #include "device_cuda__.h"
 #ifdef KVC_HAVE_CUDA
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory on the CUDA device: the worker's own, which the daemon may import, and the daemon's, which
+ * is mapped here.
+ */
 #include "device_cuda__.h"
 #ifdef KVC_HAVE_CUDA
 

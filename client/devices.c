@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which way blocks come into pages the fastest, by what the daemon says of its devices. */
+/*
+ * Tells the fastest way for blocks into pages, kvc_load_path(), from the rates that the daemon
+ * measured.
+ */
 #include <string.h>
 
 #include "client.h"

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests for pages whose link has ended. What the daemon copies, it may copy for a while longer:
- * when it was killed a device may still run what it was given, until the driver has torn its
- * process down; when it lives (it dropped the session, or did not answer) it ends the session's
- * copies itself. The pages are the caller's again when its process has ended, which the descriptor
- * of that process tells: the kernel closes what a process has open, the driver's files among it,
- * before it counts as ended. Without that the requests are done after ENDING_MS, which is longer
- * than what a device takes for what it has been given. A daemon that was stopped and goes on later
- * gives it nothing more: the session's revocation has been raised by then, in the page of words of
- * this epoch, and so the pages are no concern of the next one's.
+ * Requests for pages whose link has ended: they wait here until no copy can touch the pages any
+ * more.
+ *
+ * If the daemon was killed, a device may still run copies that it was given, until the driver has
+ * torn the process down. If the daemon lives (it dropped the session, or did not answer), it ends
+ * the session's copies itself. The pages are the caller's again when the daemon's process has
+ * ended. Its pidfd tells: the kernel closes a process's files, the driver's among them, before the
+ * process counts as ended. If it has not ended, the requests are done after ENDING_MS, which is
+ * longer than a device takes for its queue. A daemon that was stopped and continues later gives its
+ * device nothing more: by then the session's revocation is raised in the page of words of this
+ * epoch. So the pages are no concern of the next epoch's.
  */
 #include <errno.h>
 #include <poll.h>

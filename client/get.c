@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences out of token ids; reading what is there of one, in a single call. */
+/*
+ * Makes sequences out of token ids, and reads the cached prefix of one in a single call: kvc_get().
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker's side of a device: opening and closing it. */
+/* A worker's device in a session: kvc_gpu_open() and kvc_gpu_close(). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

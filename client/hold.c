@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Holds: a lease, and pointers to its blocks in mapped chunks. hold__fill() checks each location of
+ * an ACQUIRE reply, and asks for chunks that are not mapped.
+ */
 #include "channel.h"
 #include "client.h"
 

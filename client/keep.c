@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stays: pins, quotas, usage, the policy. */
+/*
+ * Calls about why blocks stay: pins, quotas, the eviction policy. Also the end of a session, asked
+ * for by an operator.
+ */
 #include "client.h"
 
 #include <string.h>

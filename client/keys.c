@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keys of blocks: SHA-256 over the parent's key and the block's tokens, kvc_hash_chain(). */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The link: its end, and the attach channel, on which datagrams come and go. What a datagram says
- * the session's take_news knows (news.c).
+ * The link between a session and the daemon: the attach channel, on which datagrams arrive and
+ * leave, and the end of both sockets. The session's take_news (news.c) knows what a datagram means.
  */
 #include "client.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's tables, row by row. */
+/*
+ * kvc_list(): walks one of the daemon's tables (pins, quotas and others), page by page, for tools.
+ */
 #include "client.h"
 
 #include <errno.h>
@@ -22,8 +24,7 @@ struct place {
     uint32_t n;
 };
 
-/* A page that has nothing, or ends where it began, and says that there is more: it might never end.
- */
+/* A page that is empty, or ends where it began, and says that there is more: an endless walk. */
 static bool is_stuck(const struct place *at, const struct codec_bin *next, uint32_t rows)
 {
     return next->n > 0 &&

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Maps chunks of the daemon's memory read-only, and unmaps them when no hold refers to them. */
 #include "map.h"
 
 #include <errno.h>

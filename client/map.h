@@ -8,7 +8,7 @@
  *
  * Of a chunk that is on a device the mapping has the headers, and its memory on the device goes
  * with it. That memory is the daemon's until it hears that nobody has it mapped: what was unmapped
- * is listed until near__tell_unmapped() has said so.
+ * is listed until kvc__tell_unmapped() has said so.
  */
 #ifndef KVC_CLIENT_MAP_H
 #define KVC_CLIENT_MAP_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory on a device that the daemon may be given. */
+/*
+ * Memory on a device for a worker's pages, which the daemon may import: allocated here or the
+ * worker's own, and made known to the daemon with MEM in each epoch.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

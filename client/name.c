@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversations and documents by name. These calls wait. */
+/* Names for conversations and documents. These calls wait for the daemon's reply. */
 #include "client.h"
 
 #include <errno.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks that the daemon keeps on a device, read in place. */
+/*
+ * Blocks in the daemon's slots on a device, read in place: its memory is imported when the daemon
+ * announces a chunk of it, and given to the worker as addresses (kvc_hold_device()) or DLPack
+ * tensors.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the datagrams of the attach channel mean, and who goes on with each. */
+/*
+ * Receives the datagrams of the attach channel that end no request: chunks that arrive or retire,
+ * words, memory, DROPPED. Each is handed to the file that keeps what it is about.
+ */
 #include "client.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Namespaces: opened with NS_OPEN, and opened again by the library in each new epoch; requests that
+ * name one are parked meanwhile.
+ */
 #include "client.h"
 
 #include <errno.h>

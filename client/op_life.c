@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An op from its making until it is freed. A correlation id is found in a hash table, in which an
- * op stands from its making until its outcome is known: parked requests too, or two of them might
- * share a place. What a reply means, and what is left of a request that is given up, its op says
- * (then, arrived, let_go): this file calls nobody who sends.
+ * An op from its making until it is freed; ops.c sends and awaits it.
+ *
+ * Ops are found by correlation id, in a hash table: an op is there from its making until its
+ * outcome is known, also while its request is parked, since two parked requests might share a
+ * place. An op itself knows what its reply means and what must be given back when it is given up
+ * (`then`, `arrived`, `let_go`), so this file calls nothing that sends.
  */
 #include "client.h"
 

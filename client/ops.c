@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests in flight: sent, answered, waited for. A reply that finds nobody is discarded, after
- * giving back what it grants.
+ * Requests in flight: sent, answered, waited for. Every call passes op__send() and, if it waits,
+ * op__await(). A reply whose op is gone is discarded, after giving back what the reply grants.
  */
 #include "client.h"
 

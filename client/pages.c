@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads into pages, and stores from them: requests that name a pool. */
+/*
+ * Loads into a worker's pages and stores out of them, done by the daemon: PAGES_LOAD and
+ * PAGES_STORE. They name a pool, and are parked until it is open.
+ */
 #include <errno.h>
 #include <string.h>
 

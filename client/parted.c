@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections of sessions that have ended while the caller still reads what it holds: the daemon
- * said DROPPED, or the library gave the link up. The daemon keeps leased memory as it is until such
- * a connection closes; after that a chunk may be truncated, and reading it raises SIGBUS. So the
+ * Connections of sessions that have ended while the caller still reads its holds: the daemon said
+ * DROPPED, or the library gave the link up. The daemon keeps leased memory as it is until such a
+ * connection closes. After that a chunk may be truncated, and reading it raises SIGBUS. So the
  * connection is closed with the last hold.
  *
- * A daemon that does not know of the end is made to say DROPPED, by a HELLO that does not belong
- * there: it then frees all else of the session (reservations, requests, staging) at once.
+ * A daemon that does not know of the end is made to say DROPPED, by a HELLO out of place: it then
+ * frees everything else of the session (reservations, requests, staging) at once.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools: how a worker's pages lie, and the daemon's knowledge of that.
+ * Pools: how a worker's pages lie in memory, and the daemon's knowledge of it.
  *
  * AWAY -> MEMS (its memories are being given to the daemon) -> OPENING (POOL_OPEN in flight) ->
  * OPEN; back to AWAY when any of it fails, and with each new epoch.

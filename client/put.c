@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storing what is missing of a sequence: which blocks, out of staging or pages, as many at a time
- * as there is room for.
+ * kvc_put(): stores what is missing of a sequence. It looks up which blocks are missing, has them
+ * written into staging or takes them from pages, and stores as many at a time as there is room for.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lookup and acquire: how a worker reads. kvc_acquire() sends ACQUIRE, acquired() takes the reply,
+ * read__go_on() fills the hold once its chunks are mapped.
+ */
 #include "client.h"
 
 #include <errno.h>

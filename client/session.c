@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A session: kvc_open(), kvc_close(), and small questions about it. */
 #include "client.h"
 
 #include <errno.h>

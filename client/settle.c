@@ -3,10 +3,10 @@
  * How requests end that are not simply answered: by CANCEL, because their time is up, or because
  * their pages are wanted back.
  *
- * A store is not over when its time is: the daemon may still read staging for it, until it has
- * answered a CANCEL. If it does not, the link ends, and staging is made the caller's own. The same
- * holds of pages, but that they cannot be taken away from the daemon: what then becomes of the
- * request is ending.c's business.
+ * A store is not over when its time is: the daemon may still read staging, until it has answered a
+ * CANCEL. If it does not answer, the link ends, and staging is made the caller's own. The same
+ * holds for pages, except that they cannot be taken away from the daemon: ending.c decides what
+ * becomes of such a request.
  */
 #include "client.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies that the worker makes itself, between blocks and its pages. */
+/*
+ * Copies that the worker makes itself on its own stream: from a hold's blocks to its pages
+ * (kvc_gpu_load()), and from pages into staging (kvc_gpu_stage()).
+ */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking for the page of completion words; streams that write to it, and that wait. */
+/*
+ * Completion words and streams: asks the daemon for the page of words, and has a worker's stream
+ * write to a word (kvc_gpu_signal()) or wait for one (kvc_gpu_wait()).
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>

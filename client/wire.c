@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The control socket of a session; the only file of the library that includes ZeroMQ. */
 #include "wire.h"
 
 #include <errno.h>

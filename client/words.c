@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages of completion words, shared with the daemon: kept, written, given back. */
+/*
+ * Pages of completion words, shared with the daemon: mapped, checked, raised, and kept for streams
+ * that are late.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>

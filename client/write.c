@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stores in steps: RESERVE, COMMIT, DROP, and STORE, which is all of them in one request. put.c
+ * builds kvc_put() on these.
+ */
 #include "client.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decides which blocks storage is written for: admit_write() when a block leaves memory,
+ * admit_keep() when its place on disk is reclaimed. The rule is in admit.h: two thresholds, each a
+ * quantile of the last worths that were offered.
+ */
 #include "admit.h"
 
 #include <stddef.h>

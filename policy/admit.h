@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What storage is written for: which blocks are worth writing when they leave memory, and which are
- * worth writing again when their room is reclaimed. Pure; no allocation.
+ * What storage is written for: which blocks are worth a write when they leave memory, and which are
+ * worth another one when their place on disk is reclaimed. Pure; no allocation.
  *
  * Both are thresholds on policy_ops.worth, moved so that a wanted part of what is offered is above
- * them: of blocks that leave memory the part that the write budget pays for; of what is on disk the
- * part that is worth keeping over its age there.  Only the order of worths counts, not their
- * size. And a write has to be worth its bytes, however little other blocks are worth: what nobody
- * is expected to ask for before its place is written over is not written, and not written again.
+ * them. For blocks that leave memory, that is the part that the write budget pays for; for blocks
+ * on disk, the part that is worth keeping over its age there. Only the order of worths counts, not
+ * their size. Besides, a write must be worth its bytes, however little other blocks are worth: a
+ * block that nobody is expected to ask for before its place is overwritten is not written, and not
+ * written again.
  */
 #ifndef KVC_ADMIT_H
 #define KVC_ADMIT_H

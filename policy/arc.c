@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ARC (Megiddo and Modha, FAST 2003), leaf first. Blocks used once and blocks used more often have
- * an LRU order each. A block that comes again soon after it went says which of them was too short,
- * and moves the share of the room that the first may keep. The room of a list is what is in it; the
- * share is learned for all lists together.
+ * Policy `arc`: ARC (Megiddo and Modha, FAST 2003), leaf first. Blocks used once and blocks used
+ * more often have an LRU order each. A block that returns soon after its eviction says which of the
+ * two was too short, and moves the share of the room that the first may keep. The room of a list is
+ * what is in it; the share is learned for all lists together.
  *
- * Other than published: what went is remembered by a bounded table (gone.h) rather than by two
- * lists cut to length, a block with descendants waits aside for the last of them to go, and one
- * that comes back from a tier below counts as one that went and came again.
+ * It differs from the published form: evicted blocks are remembered by a bounded table (gone.h)
+ * instead of two lists cut to length; a block with descendants waits aside until the last of them
+ * is evicted; a block that returns from a tier below counts as one that was evicted and came again.
  */
 #include "twoq.h"
 

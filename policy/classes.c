@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sorts uses of blocks into the classes of policy `density`, and builds the tree in which a class
+ * that has seen little learns from the ones above it. Constants at the top are the beliefs that
+ * hold before anything was seen.
+ */
 #include "classes.h"
 
 /* How many uses what is known of the classes above counts for. */
@@ -21,11 +26,11 @@ enum { KIND_NEXT = 2 * CLASS_NEWS, KIND_SHARED = KIND_NEXT + CLASS_NEWS * CLASS_
  * known: as LRU-2, ARC and S3-FIFO believe. */
 #define AGAIN 2.0f
 
-/* And of what was used from 2, 4, 8, ... 128 times on, once it was not for three times as long as
- * is usual of it: what all ask for comes back after a pause, though no pause was seen yet. */
+/* And of blocks used from 2, 4, 8, ... 128 times on, once they were not used for one to two times
+ * their usual time: what all ask for comes back after a pause, though no pause was seen yet. */
 static const float often[CLASS_USES] = {1, 1, 1, 1, 4, 8, 16};
 
-/* Of what begins something and is as long as can be told apart, how likely a hit in the first three
+/* Of what begins something and is as long as can be told apart, how likely a hit in the first four
  * minutes is believed to be beside other new things, until more is known: a sweep over documents
  * that are read once is through before that is learned, and what it pushes out is gone. */
 #define LONG_NEWS 0.03f

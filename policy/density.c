@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Expected hits per byte-second. Every use of a block belongs to a class (classes.h); how uses of a
- * class go on is learned (survival.h), for blocks in the cache and, as far as they are remembered
- * (ghost.h), for those that have left it. A block is worth the hits per second that its class
- * promises at its age, over the best time to keep it, times what a hit saves per byte. The block
- * that is least worth goes (order.h); or, where LRU or LRU-2 is seen to hit more, the one that
- * these would let go (shadow.h, guard.h).
+ * Policy `density`, the default: evicts the block with the fewest expected hits per byte and
+ * second.
+ *
+ * Every use of a block belongs to a class (classes.h). How uses of a class continue is learned
+ * (survival.h), from blocks in the cache and, while their hashes are remembered (ghost.h), from
+ * evicted ones. A block's worth is the hits per second that its class promises at its age, over the
+ * best time to keep it, times what a hit saves per byte. The victim is the block of least worth
+ * (order.h). Where LRU or LRU-2 is seen to hit more, their victim is evicted instead (shadow.h,
+ * guard.h).
+ *
+ * A walk: density_request() ends and begins uses; density_insert() and density_touch() put blocks
+ * into the order; density_victim() asks it. docs/notes/policy-density.md has the formulas.
  */
 #include <string.h>
 
@@ -109,8 +115,7 @@ static uint32_t earlier(uint32_t time, uint64_t by)
     return time > by ? (uint32_t)(time - by) : 0;
 }
 
-/* All that is remembered is gone through: a tenth of a second for ten million blocks, twice a year.
- */
+/* Walks over all blocks and ghosts: a tenth of a second for ten million blocks, twice a year. */
 static void begin_anew(struct policy *p, uint64_t by)
 {
     p->base += by;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lowers the worth of kinds of uses that stream through the cache and do not return: flow_begins()
+ * and flow_is_back() count, flow_part() is the factor that policy `density` multiplies worth with.
+ */
 #include "flow.h"
 
 #include "ghost.h"
 
-/* Counts are halved each time that so many uses have begun: a part of the room, and at least some.
- */
+/* Counts are halved when twice as many uses have begun: a part of the room, and at least LEAST. */
 #define ROOM_PART 16u
 #define LEAST     8u
 /* Where a smaller part than this comes back, worth falls with its square: a scan of as much as

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What passes through and does not come back. Uses are of a few kinds (class_flow()); of each kind
- * it is counted how many uses began lately and how many ended with a hit. "Lately" is told in
- * blocks, not in time: a scan may bring more than there is room for in a moment, before its blocks
- * are so old that anything can be learned of their ages. Pure.
+ * Sees blocks that pass through the cache and do not return, for policy `density`. Uses are of a
+ * few kinds (class_flow()). For each kind it counts how many uses began lately, and how many ended
+ * with a hit. "Lately" is measured in blocks, not in time: a scan may bring more than the cache
+ * holds before its blocks are old enough to teach anything about their age. Pure.
  *
- * A hit counts whenever it comes, and also where the block had left the cache. So, as long as
- * nothing changes, hits over uses is the part of the blocks that come back, however long that
- * takes. When a scan begins, that part falls with each block.
+ * A hit counts whenever it comes, also for an evicted block. So, while nothing changes, hits by
+ * uses is the share of blocks that return, however late. When a scan begins, that share falls with
+ * each block.
  */
 #ifndef KVC_POLICY_FLOW_H
 #define KVC_POLICY_FLOW_H

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of ghosts of policy `density`, set-associative: a hash finds its set of eight, and a
+ * new ghost replaces the one of its set that is of least use. Times between uses are packed like
+ * floating point, since a ghost has 16 bytes.
+ */
 #include "ghost.h"
 
 #define WAYS     8u

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is remembered of blocks by the hash of their name, whether they are in the cache or not: a
- * table of fixed size, eight entries to a set. What is not in the cache makes room first; among
- * that, what was used longest ago, four times as soon if it was used once. Pure.
+ * What policy `density` remembers of blocks by their hash, whether they are in the cache or not: a
+ * table of fixed size, eight entries to a set. Entries of evicted blocks are overwritten first;
+ * among these the one used longest ago, four times as soon if it was used once. Pure.
  */
 #ifndef KVC_GHOST_H
 #define KVC_GHOST_H

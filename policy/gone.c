@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Remembers hashes of evicted blocks for the policies `arc`, `s3fifo` and `lru2`: a hash table of
+ * buckets with eight entries each, in which the oldest entry is overwritten.
+ */
 #include "gone.h"
 
 #define WAYS 8u

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is remembered of blocks that are not known any more: 32 bits of each hash and a stamp of the
- * owner's. Bounded: eight to a bucket, of which the oldest stamp goes. It may forget early, and one
- * in some hundred million answers is of another block; neither makes a policy wrong. Pure.
+ * Remembers evicted blocks: 32 bits of each hash, and a stamp of the policy's. Bounded: buckets of
+ * eight, of which the oldest stamp is overwritten. It may forget early, and one answer in some
+ * hundred million is about another block; neither makes a policy wrong. Pure.
  */
 #ifndef KVC_POLICY_GONE_H
 #define KVC_POLICY_GONE_H

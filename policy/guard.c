@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Chooses the order of eviction for policy `density`, after each request: the learned one, or for
+ * some thousand requests that of LRU or LRU-2. It compares the hits that happened with those that
+ * shadow.c counted for the other two.
+ */
 #include "guard.h"
 
 #include <stdbool.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which order blocks go in: what was learned, or, for a while, that of LRU or LRU-2, when that one
- * is seen to hit more (shadow.h). What is learned lags behind what changes. Pure.
+ * Which order policy `density` evicts in: the learned one or, for a while, that of LRU or LRU-2,
+ * when that one is seen to hit more (shadow.h). Learning lags behind change; these two do not
+ * learn. Pure.
  */
 #ifndef KVC_GUARD_H
 #define KVC_GUARD_H

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Least recently used, leaf first. A list from young to old for each of the policy's lists. A new
- * child goes in directly behind its parent (on the older side), which is where a touch of the whole
- * chain, deepest block first, would have put it; so a parent is younger than its children and the
- * old end is a leaf. Blocks that may not go when the old end reaches them are in use: they leave
- * the order until release().
+ * Policy `lru`: least recently used, leaf first; the shortest policy, to be read first.
+ *
+ * Each of the policy's lists is a list of blocks from young to old. A new child enters directly
+ * behind its parent, on the older side, where a touch of the whole chain, deepest block first,
+ * would have put it. So a parent is younger than its children, and the old end is a leaf. A block
+ * at the old end that may not be evicted is in use: it leaves the order until release().
  */
 #include "policy.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LRU-2 (O'Neil, O'Neil and Weikum, SIGMOD 1993), leaf first: the block goes whose last use but one
- * is longest ago. Blocks that were used once go before all others, the longest unused first; of
- * those that were used at the same times, the deepest. When a block goes its last use is
- * remembered, by a bounded table (gone.h), and is the last but one if it comes again.
+ * Policy `lru2`: LRU-2 (O'Neil, O'Neil and Weikum, SIGMOD 1993), leaf first. It evicts the block
+ * whose last use but one is longest ago. Blocks used once are evicted before all others, the
+ * longest unused first; of blocks used at the same times, the deepest. An evicted block's last use
+ * is remembered by a bounded table (gone.h), and is the last but one if the block comes again.
  *
  * Each list is a pairing heap (Fredman, Sedgewick, Sleator and Tarjan, Algorithmica 1986): a use
  * takes constant time, a victim amortised logarithmic.

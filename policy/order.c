@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The queues of policy `density`, and the search for the block of least worth among their old ends.
+ * order_least() looks at all queues once in ORDER_LOOKS decisions, and at a few of them otherwise.
+ */
 #include "order.h"
 
 #include "round.h"

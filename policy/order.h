@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The orders of blocks that policy `density` looks for the least worth in. Pure.
+ * The order of blocks in which policy `density` looks for the one of least worth. Pure.
  *
- * A block is in one queue of its list: that of its class, of the band of its age (each four times
- * as long as the one before) and of its value (what it saves per byte, in three steps). In a queue
- * blocks stand from young to old, so all of them are worth about the same, the old end is asked for
- * all of them, and the worth of a class may rise or fall with age. Blocks pass to the next band
- * when they are met at the old end, a few dozen at a time: a decision after a long pause takes no
- * longer than any other.
+ * A block is in one queue of its list. The queue is that of its class, of the band of its age (each
+ * four times as long as the one before) and of its value (what it saves per byte, in three steps).
+ * In a queue blocks are ordered from young to old and are all worth about the same, so only the old
+ * end is asked. The worth of a class may rise or fall with age. Blocks pass to the next band when
+ * they are met at the old end, a few dozen at a time: a decision after a long pause takes no longer
+ * than others.
  *
- * There are thousands of queues and some hundreds with blocks in them. The least of all is looked
- * for once in ORDER_LOOKS decisions; in between among the few that were least then and those that
- * got their first block since.
+ * There are thousands of queues, and some hundreds have blocks. All of them are compared once in
+ * ORDER_LOOKS decisions. Between, the few that were least then are compared, and those that got
+ * their first block since.
  */
 #ifndef KVC_ORDER_H
 #define KVC_ORDER_H

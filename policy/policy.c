@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The list of eviction policies, and the search by name (`policy.eviction` in the configuration).
+ */
 #include "policy.h"
 
 #include <string.h>

@@ -65,8 +65,7 @@ struct policy_request {
     struct policy_part *part; /* NULL: it is told in one piece */
 };
 
-/* What a worker says of a chain; it may be wrong, and a policy learns how far it can be believed.
- */
+/* A worker's advice about a chain. It may be wrong; a policy learns how far it can be believed. */
 enum policy_advice {
     POLICY_ADVICE_NONE,
     POLICY_ADVICE_ENDED,    /* nobody will continue it */

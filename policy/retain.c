@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists are kept in the order of their levels, so that a victim is looked for from the front. Ends
- * are found by groups of blocks: each group knows a bound below which nothing in it ends, so that
- * a tick reads one number per group, and then the groups in which something ends.
+ * Finds whose block is evicted: the lowest level of retention, then the owner, before a policy
+ * names the block.
+ *
+ * Lists are kept in the order of their levels, so a victim is looked for from the front. Wishes
+ * that end are found by groups of blocks: each group knows a time before which nothing in it ends.
+ * A tick reads one number per group, then the groups in which something ends.
  */
 #include "retain.h"
 

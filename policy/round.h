@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where pieces of a policy's memory begin: on cache lines. */
+/* Rounds the size of a piece of a policy's memory up to whole cache lines. */
 #ifndef KVC_POLICY_ROUND_H
 #define KVC_POLICY_ROUND_H
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * S3-FIFO (Yang et al., SOSP 2023), leaf first. New blocks queue in a small FIFO, a tenth of all;
- * those that were used twice there, or that went from there lately and come again, go to the main
- * FIFO, from whose old end a used block goes round again, one use poorer. The room of a list is
- * what is in it: a policy is asked for a victim when that is full.
+ * Policy `s3fifo`: S3-FIFO (Yang et al., SOSP 2023), leaf first. New blocks enter a small FIFO, a
+ * tenth of all. Those that are used twice there, or return soon after their eviction from there,
+ * enter the main FIFO. At its old end a used block goes round again with one use less. The room of
+ * a list is what is in it: a policy is asked for a victim when that is full.
  *
- * Other than published: of a chain that comes in the deepest block is the oldest, a block with
- * descendants waits aside for the last of them to go, and one that comes back from a tier below has
- * been used again, so it comes to the main queue.
+ * It differs from the published form: in a new chain the deepest block is the oldest; a block with
+ * descendants waits aside until the last of them is evicted; a block that returns from a tier below
+ * counts as used again, so it enters the main queue.
  */
 #include "twoq.h"
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Counts blocks by the time of their last use and of the use before, so that policy `density` knows
+ * what LRU and LRU-2 would hit without keeping their lists. shadow_look() finds the two times since
+ * when each of them would have kept everything.
+ */
 #include "shadow.h"
 
 #include <string.h>

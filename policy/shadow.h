@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What LRU and LRU-2 would have in a cache of this size, by counting alone: LRU has what was used
- * since the time since when as many blocks were used as there is room for; LRU-2 what was used
- * twice since such a time (its use before the last counts), and in the room that this leaves what
- * was used once, the youngest first. Blocks that are remembered (ghost.h) are counted by those
- * times in slots (slots.h). Pure.
+ * What LRU and LRU-2 would have in a cache of this size, by counting alone, for policy `density`.
+ * LRU has everything used since a time T, where as many blocks were used since T as there is room
+ * for. LRU-2 has everything used twice since such a time (the use before the last counts), and in
+ * the room left over the youngest blocks that were used once. Blocks that are remembered (ghost.h)
+ * are counted by those times, in slots (slots.h). Pure.
  *
- * The use before the last is taken to be the mean time between uses before it: that is what is
- * remembered.
+ * The use before the last is taken to be one mean time between uses earlier: a ghost has no more.
  */
 #ifndef KVC_SHADOW_H
 #define KVC_SHADOW_H

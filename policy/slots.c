@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the slot of a time, and merges the two neighbours that are narrowest for their age. */
 #include "slots.h"
 
 #include <string.h>

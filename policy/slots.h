@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots of time that things are counted in by when they began: narrow when young, merged when old,
- * so their number is fixed. What is counted in them is the caller's; here is where they begin, in
- * its unit of time, oldest first. Pure.
+ * Slots of time, for counting things by when they began: narrow when young, merged when old, so
+ * their number is fixed. The counts are the caller's; this file knows where slots begin, in the
+ * caller's unit of time, oldest first. Pure.
  */
 #ifndef KVC_SLOTS_H
 #define KVC_SLOTS_H

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Life tables of policy `density`. survival_begin() and survival_end() count uses and hits by class
+ * and age; survival_tick() moves uses under way to older ages; work_out() makes chances of a hit
+ * from the counts, and the scores from these; survival_score() is what eviction asks.
+ */
 #include "survival.h"
 
 #include <math.h>
@@ -8,7 +13,7 @@
 #include "slots.h"
 
 #define FIRST_LOG2_MS 4u /* the first bucket ends at 16 ms; two buckets for each doubling */
-/* Buckets from three minutes on have few hits: what is known of the class above counts for more. */
+/* Buckets from LATE (262 s) on have few hits: what is known of the class above counts for more. */
 #define LATE           29u
 #define LATER          32u
 #define STRENGTH_EARLY 0.6f

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SURVIVAL_BUCKETS 64u /* to nine months */
+#define SURVIVAL_BUCKETS 64u /* to a year and a half */
 #define SURVIVAL_SLOTS   64u
 #define SURVIVAL_NONE    UINT16_MAX
 
@@ -37,9 +37,9 @@ struct survival_class {
     uint16_t above, beside;
     float factor;   /* what is believed before anything is seen: hits are so much more likely than
                      * there, */
-    float late;     /* so much from three minutes on, */
-    float later;    /* and so much from twelve minutes on; of classes below a shift these are times
-                     * of their own: the first, and three times it */
+    float late;     /* so much from 262 s on, */
+    float later;    /* and so much from 742 s on; of classes below a shift these are multiples of
+                     * their own time: about .7 and 2 */
     float strength; /* uses that this counts for */
     float hits;     /* and in each bucket as many more as have so many hits */
     float doubt;    /* Where hits were fewer than believed, as many fewer are believed in at greater

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two queues per list, with ghosts behind them: the parts that the policies `s3fifo` and `arc`
+ * share.
+ */
 #include "twoq.h"
 
 #include "round.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What policies of two queues share (S3-FIFO: small and main; ARC: once and more than once): for
- * each of the policy's lists two queues from young to old, where each block stands, and what is
- * remembered of blocks that went. A block is in a queue's order, aside (it was refused; it counts
- * for its queue), or parked. Pure.
+ * What the policies with two queues share (S3-FIFO: small and main; ARC: used once and used more
+ * often): for each list of the policy two queues from young to old, the place of each block, and
+ * hashes of evicted blocks. A block is in a queue's order, aside (it was refused as a victim; it
+ * counts for its queue), or parked. Pure.
  */
 #ifndef KVC_POLICY_TWOQ_H
 #define KVC_POLICY_TWOQ_H

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Computes which part of a cached prefix is loaded and which is computed again (worth_offer()), and
+ * estimates the rate and latency of reads from those that have ended.
+ */
 #include "worth.h"
 
 #define NS_PER_S 1e9

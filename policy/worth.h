@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Load or recompute: how much of a cached prefix is quicker brought to a worker than computed
- * again. Pure: no clock, I/O, lock, log or memory of its own.
+ * Load or recompute: how much of a cached prefix reaches a worker sooner by a load than by
+ * computing it again. Pure: no clock, I/O, lock, log or memory of its own.
  *
- * A prefix of `cached` tokens is there. To use its first t tokens costs their load and the prefill
- * of the other cached ones; what is behind the prefix has to be computed in any case. The cut is
- * the t at which the sum is least; of equal ones the largest.
+ * A prefix of `cached` tokens is cached. To use its first t tokens costs their load, and the
+ * prefill of the other cached ones; tokens behind the prefix are computed in any case. The cut is
+ * the t with the least sum; of equal ones the largest.
  */
 #ifndef KVC_WORTH_H
 #define KVC_WORTH_H

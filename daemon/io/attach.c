@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The attach socket: accepts workers, passes descriptors to them, and watches their processes. svc
+ * (daemon/svc/attach.c) hears what arrives.
+ */
 #include "attach.h"
 
 #include <fcntl.h>
@@ -104,8 +108,7 @@ static int conn_recv(struct conn *c)
     }
     /* One byte too long is passed on as such: it then fails to parse. */
     c->a->on.message(c->a->on.ctx, conn_no(c), buf, (size_t)n, &fd);
-    /* Of a request that was refused, which its sender is told; or one too many, which harms none.
-     */
+    /* Of a refused request, whose sender is told; or one too many, which does no harm. */
     if (fd >= 0)
         close(fd);
     return 1;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * I/O of the storage tier on the loop: each operation becomes one of the loop's (loop_uring.c), and
+ * its end is told to the tier. Opening a path is in disk_file_open.c.
+ */
 #include "disk_file.h"
 
 #include <stdio.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens one path of the storage tier: finds out whether it is a directory, a file or a device,
+ * locks it, and gives it its size.
+ */
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <stdarg.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * File locks with a bounded wait, and fsync of files and their directories; for storage and
+ * journals.
+ */
 #include "disk_lock.h"
 
 #include <fcntl.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control socket, where requests arrive and replies leave: a ZeroMQ ROUTER. front_drain() hands
+ * each message to svc, front_send() sends a reply; front_guard.c keeps peers within their limits.
+ */
 #include "front.h"
 
 #include <stdatomic.h>
@@ -318,8 +322,7 @@ int front_send(struct front *f, const void *route, size_t route_len, const void 
     int err = front_guard_sending(f->guard, route, route_len, len);
     if (err)
         return err;
-    /* A peer that was found and has room: the second frame of a message always follows its first.
-     */
+    /* The peer was found and has room: a message's second frame always follows its first. */
     err = body_make(f, buf, len, &body) ? -EAGAIN : 0;
     if (!err && (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
                  zmq_msg_send(&body, f->socket, ZMQ_DONTWAIT) < 0)) {

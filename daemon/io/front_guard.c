@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#undef _FORTIFY_SOURCE /* with it libc's headers define recv() themselves, as an inline function \
-                        */
+/*
+ * Limits what peers of the control socket can make ZeroMQ do: bytes queued, connections, malformed
+ * frames. It defines libc's functions that ZeroMQ calls, so that all bytes pass here first
+ * (front_guard.h). For descriptors of others they are the bare system calls.
+ */
+/* With it libc's headers define recv() themselves, as an inline function. */
+#undef _FORTIFY_SOURCE
 #include "front_guard.h"
 
 #include <malloc.h>
@@ -35,8 +40,7 @@
 #define UNFINISHED_NS (2ull * 1000 * 1000 * 1000)
 /* What is larger is always mapped anew, so what ZeroMQ reserves at a head takes no memory yet. */
 #define MAPPED_FROM (128 << 10)
-/* Descriptors beyond this number belong to no connection of ours: they are handed out from below.
- */
+/* Descriptors beyond this number are no connections of ours: numbers are given from below. */
 #define FDS_MAX (1u << 20)
 
 struct peer {

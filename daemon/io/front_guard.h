@@ -44,8 +44,7 @@ KVC_WARN_UNUSED int front_guard_create(const struct front_guard_config *config, 
                                        struct front_guard **ret_guard);
 /* After ZeroMQ's context has ended. Accepts NULL. */
 void front_guard_destroy(struct front_guard **guard);
-/* Bytes that requests and replies can take while they are queued in ZeroMQ: for the memory budget.
- */
+/* Bytes that requests and replies queued in ZeroMQ can take: for the memory budget. */
 uint64_t front_guard_bytes(uint32_t peers_max);
 /* Descriptors that connections can take. */
 uint32_t front_guard_descriptors(uint32_t peers_max, uint32_t nuids);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control thread's half: operations go to the device's thread and come back, and what becomes
- * of the device is heard in between.
+ * The control thread's half of a device: operations are given to the device's thread and come back
+ * ended, and news of the device arrives between them.
  *
- * Descriptors that are handed out are duplicates and closed here: the device's thread loses the
+ * Descriptors that are handed out are duplicates, and closed here. The device's thread may lose the
  * driver's own at any time, and a number that the control thread is about to send to a worker must
  * not be another file's by then.
  */

@@ -24,8 +24,7 @@ struct gpu_told {
     char why[GPU_WHY_BYTES];
 };
 
-/* What one copy() of the driver was given, or an alloc() whose memory is being filled with zeros.
- */
+/* The piece of one copy() of the driver, or an alloc() whose memory is filled with zeros. */
 struct gpu_batch {
     struct gpu_op *op;
     uint64_t ticket, bytes;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each path is good for: fragments that lie scattered on the device and in order in host
- * memory, as blocks do, of each size over each path; and one copy in one piece.
+ * Measures how fast each path of a device copies, at start: fragments of each size, scattered on
+ * the device and in order in host memory, as blocks are; and one copy in one piece.
  *
- * Each is done three times and the fastest counts: the first touches memory, and whatever else runs
- * on the machine only ever makes it slower. A slow device, or one that is told to be, leaves the
- * rest unmeasured rather than start late; so does one that has operations to do by now. With less
- * memory than the largest fragment takes that one is not measured.
+ * Each runs three times and the fastest counts: the first touches memory, and whatever else runs on
+ * the machine only makes it slower. A slow device, or one that is told to be, leaves the rest
+ * unmeasured rather than start late; so does one that has operations waiting. Sizes that do not fit
+ * the memory are not measured.
  *
- * And fragments that are scattered on the device from one place of it: blocks that lie in slots of
- * the device. That is also the second half of a window's cost, a worker's own way, when the daemon
- * brings blocks in one piece.
+ * Copies within the device are measured too, from one place to scattered ones: blocks that are in
+ * slots of the device. That is also the second half of a window's cost, where the daemon brings
+ * blocks in one piece and the worker scatters them.
  */
 #include <stdio.h>
 #include <stdlib.h>

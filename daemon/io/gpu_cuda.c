@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA driver of gpu_drv.h: opens and closes a device, and judges the driver's answers: done,
+ * not yet, or a failure that takes the device out.
+ */
 #ifdef KVC_HAVE_CUDA
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A copy is a walk over its fragments: neighbours are joined, and what would cross the end of a
- * registration is divided, since the driver refuses ranges that are registered in part.
+ * Copies of a CUDA device: a walk over the fragments of a copy. Neighbours are joined, and what
+ * would cross the end of a registration is divided, since the driver refuses ranges registered in
+ * part.
  */
 #ifdef KVC_HAVE_CUDA
 #include "gpu_cuda__.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory on a CUDA device: the daemon's own, exported to workers, and workers' memory, imported
+ * from them.
+ */
 #ifdef KVC_HAVE_CUDA
 #include <stdatomic.h>
 #include <string.h>

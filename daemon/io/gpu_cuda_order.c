@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies run in the order in which they were begun, while those of two directions use two engines
- * at once: so a copy waits for an earlier one of another stream only when they have memory in
- * common, which copies that mind their owners never have.
+ * Keeps copies of a CUDA device in order. Copies run in the order in which they were begun, but two
+ * directions use two engines at once. So a copy waits for an earlier one of another stream only if
+ * they have memory in common, which copies of well-behaved owners never have.
  *
- * A table says of each granule of memory which copy of each stream was the last to touch it. What
- * has ended is no entry any more. A granule has one of PROBES places; when others that are in
- * flight have all of them, it shares the first with whatever else comes there, and a copy may wait
- * without need.
+ * A table says for each granule of memory which copy of each stream touched it last. Copies that
+ * have ended are no entries any more. A granule has one of PROBES places; when others in flight
+ * have all of them, it shares the first with whatever else comes there, and a copy may wait without
+ * need.
  */
 #ifdef KVC_HAVE_CUDA
 #include "gpu_cuda__.h"

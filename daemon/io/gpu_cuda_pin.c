@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registered host memory. The driver registers a range once for the whole process (portable: all
- * contexts may use it), while each device pins for itself, on its own thread; so registrations are
- * counted here. One goes with the context that made it.
+ * Registers host memory with CUDA. The driver registers a range once for the whole process
+ * (portable: all contexts may use it), while each device pins for itself, on its own thread; so
+ * registrations are counted here. A registration ends with the context that made it.
  */
 #ifdef KVC_HAVE_CUDA
 #include <pthread.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The emulated device: memory is memfds, a thread of its own copies, and it fails when told to.
+ * Tests and benchmarks run on it where there is no GPU.
  *
- * A copy moves its bytes when it is due, not when it is begun: who changes the source too early, or
- * looks at the target too early, finds wrong bytes as with a real device.
+ * A copy moves its bytes when it is due, not when it begins: a reader or writer that is too early
+ * finds wrong bytes, as with a real device.
  */
 #include <fcntl.h>
 #include <pthread.h>

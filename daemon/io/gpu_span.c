@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A sorted array of the memory that a device can reach, searched by address. */
 #include "gpu_span.h"
 
 #include <string.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The device's thread. It alone calls the driver.
+ * The device's thread, `kvc-gpu`; it alone calls the driver. gpu__main() takes operations from its
+ * inbox, gives copies to the driver in pieces, and posts their ends back to gpu.c.
  *
  * It sleeps in its inbox while there is nothing to do. While copies run or wait for their words,
- * nobody would wake it: it looks again and again, at once at first and then less often.
+ * nobody would wake it: it polls, at once at first and then less often.
  */
 #include <fcntl.h>
 #include <poll.h>

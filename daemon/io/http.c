@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Serves a few pages (metrics) over HTTP on a thread of libmicrohttpd's; the address it listens on.
+ */
 #include "http.h"
 
 #include <arpa/inet.h>

@@ -61,8 +61,7 @@ KVC_WARN_UNUSED int http_address_read(const char *text, struct http_address *ret
 
 /* Listens and serves from now on. What failed is logged. -EADDRINUSE: somebody else does. */
 KVC_WARN_UNUSED int http_create(const struct http_config *config, struct http **ret_http);
-/* Waits for an `answer` that runs; then closes all connections. Accepts NULL and pointer to NULL.
- */
+/* Waits for an `answer` that runs, then closes all connections. Accepts NULL, pointer to NULL. */
 void http_destroy(struct http **http);
 
 #endif

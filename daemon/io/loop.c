@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The loop of the control thread: chooses io_uring or epoll, owns the table of watches, and checks
+ * every call against the contract of loop.h. The two backends are loop_uring.c and loop_epoll.c.
+ */
 #include "loop.h"
 
 #include "err.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop on epoll, for machines and containers that refuse io_uring.
+ * The loop on epoll, for machines and containers that refuse io_uring.
  *
- * epoll cannot wait for files, so that a pool of threads runs the file operations with pread,
- * pwrite and fdatasync. The pool and the control thread share two lists under one mutex; an
- * eventfd, itself in the epoll set, is written when the list of finished operations stops being
- * empty.
+ * epoll cannot wait for files, so a pool of threads runs file operations with pread, pwrite and
+ * fdatasync. The pool and the control thread share two lists under one mutex. An eventfd, itself in
+ * the epoll set, is written when the list of finished operations stops being empty.
  */
 #include "err.h"
 #include "loop_impl.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The journal on LMDB: its directory and lock, and the thread `kvc-meta`, which makes the commits.
+ * meta_db.c calls LMDB.
+ */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checks LMDB's file in a child process before the daemon opens it: a damaged file may crash the
+ * child or keep it busy for ever, and then counts as damaged.
+ */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

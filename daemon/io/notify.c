@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The adapter of libsystemd; the only file that includes its headers. */
+/* Talks to the service manager with libsystemd; the only file that includes its headers. */
 #include "notify.h"
 
 #include <stdio.h>

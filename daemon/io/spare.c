@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps one descriptor back, to accept and close a connection when no other descriptor is left. */
 #include "spare.h"
 
 #include <fcntl.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads the machine's NUMA topology with hwloc, spreads chunks and copy threads over its nodes, and
+ * binds threads and memory.
+ */
 #include "topo.h"
 
 #include <ctype.h>
@@ -208,8 +212,7 @@ int topo_bind_memory(const struct topo *topo, void *addr, size_t bytes, unsigned
     MUST((uintptr_t)addr % (uintptr_t)sysconf(_SC_PAGESIZE) == 0);
     if (topo->synthetic || bytes == 0)
         return 0;
-    /* Without HWLOC_MEMBIND_STRICT: strictly bound, a full node would end in SIGBUS at first touch.
-     */
+    /* Without HWLOC_MEMBIND_STRICT: strictly bound, a full node means SIGBUS at first touch. */
     return hwloc_set_area_membind(topo->hw, addr, bytes, topo->node_obj[node]->nodeset,
                                   HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) < 0
                ? -errno

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Listens on a unix socket at a path, and removes a socket there whose daemon has ended. */
 #include "unix_listen.h"
 
 #include <poll.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Follows the bytes of one ZeroMQ connection, frame by frame, and refuses those no worker of ours
+ * sends.
+ */
 #include "zmtp.h"
 
 #include <string.h>
@@ -15,8 +19,7 @@ enum phase { PHASE_GREETING, PHASE_HEAD, PHASE_BODY };
  * see: the few functions that look at them are left out, and call nothing that it watches. */
 #define UNWATCHED __attribute__((no_sanitize("thread")))
 
-/* ff, eight bytes of any value, a byte with bit 0 set, the version: else it is an older protocol.
- */
+/* ff, eight bytes of any value, a byte with bit 0 set, the version; else the protocol is older. */
 static bool greeting_fits(unsigned at, uint8_t byte)
 {
     if (at == 0)

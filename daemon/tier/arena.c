@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The arena of the host tier: its making, slots handed out and given back, and what is told of
+ * them. arena_alloc() takes a slot for a block; arena_room.c keeps chunks and slabs, arena_drain.c
+ * empties regions when there is no room.
+ */
 #include "arena__.h"
 
 #include <stdlib.h>

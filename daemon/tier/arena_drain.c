@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making room by emptying a region: a run of slabs and free pages in one of the principal's own
- * chunks, or the whole of another principal's chunk, whichever holds fewer bytes; the chunk where
- * others are to make room.
+ * Makes room by emptying a region: core evicts the blocks there. A region is a run of slabs and
+ * free pages in one of the principal's own chunks, or the whole of another principal's chunk,
+ * whichever holds fewer bytes; or the chunk in which others are to make room.
  *
  * While a region is active its free pages are marked used and its slabs are on no list, so nothing
  * of it is handed out. When its last slab is gone all its pages become free at once, or the chunk
@@ -263,8 +263,7 @@ enum arena_loss arena_has_lost(const struct arena *a)
     return (enum arena_loss)atomic_load_explicit(&a->loss, memory_order_relaxed);
 }
 
-/* Nothing more is handed out of it, and it is not found by the next run. False: no region is free.
- */
+/* No slot of it is handed out, and the next run does not find it. False: no region is free. */
 static bool lost_begin(struct arena *a, uint32_t chunk)
 {
     const struct pick all = {

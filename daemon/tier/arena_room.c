@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks, runs of free pages in them, slabs carved from runs, and classes that own slabs. */
+/*
+ * Room in the arena: chunks, runs of free pages in them, slabs carved from runs, and size classes.
+ */
 #include "arena__.h"
 
 #include <string.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stays in memory lies together: a slot's content passes to a chunk in which something stays
- * already, into a free slot there or in exchange for what may move.
+ * Gathers blocks that may not be evicted, so that whole chunks stay free for others. A slot's
+ * content moves to a chunk that has such blocks already: into a free slot there, or in exchange for
+ * a block that may move.
  *
- * A slot that is written anew has another generation first, and no checksum until all of it is
- * there: a late reader sees that, and the next run finds free room.
+ * A slot that is written anew gets another generation first, and no checksum until all of it is
+ * written. So a late reader notices, and the next run of the daemon finds free room there.
  */
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking over what the run before has left: chunks first, with arena_create(); then their slabs and
- * slots, with arena_recover().
+ * Takes over the memory that the daemon's last run has left: chunks first, with arena_create(),
+ * then their slabs and slots, with arena_recover().
  *
- * Nothing that is read here is trusted: a header counts only with its checksum, at its own place,
- * with numbers that fit. What does not count is free room, or a chunk whose memory is freed. A
- * chunk that has an owner and cannot be read is never given to another: it holds somebody's data.
+ * Nothing read here is trusted: a header counts only with its checksum, at its own place, with
+ * numbers that fit. Anything else is free room, or a chunk whose memory is freed. A chunk that has
+ * an owner and cannot be read is never given to another: it holds somebody's data.
  *
- * Workers of the run before may still read. So each slot gets a generation of this run, and where
+ * Workers of the last run may still read. So each slot gets a generation of this run, and where
  * slots cannot be found because the header before them is damaged, their pages are freed.
  */
 #include "arena__.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes one memfd or file of the arena, seals it, maps it, and opens it read-only for workers. */
 #include "chunk.h"
 
 #include <fcntl.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The copy threads `kvc-copy-N` of the host tier: the queue before them, and the way back. A
+ * store's bytes pass here from staging to their slot: copier_submit() queues, thread_main() copies
+ * (copier_copy.c), copier_on_results() ends operations on the control thread.
+ */
 #include "copier.h"
 
 #include <limits.h>
@@ -26,8 +31,7 @@
 #define MEASURE_DECAY 64u
 /* Checks with the threads: little, for who submits copies later goes before those that are not. */
 #define COPIER_CHECK_CREDIT (UINT64_C(1) << 20)
-/* Of what copier_turn() sums in a turn a block is this part at most: large ones are worth a thread.
- */
+/* copier_turn() sums blocks of at most this part of its turn: larger ones are worth a thread. */
 #define COPIER_HERE_SHARE 4u
 /* While copies wait, this many bytes are copied for one that is checked. */
 #define COPIER_COPY_WEIGHT 16u

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The copy, a step at a time: source -> private step (first-level cache), hash, step -> slot.
+ * One copy with its checksum, a step at a time: source -> private step (first-level cache), hash,
+ * step -> slot. Runs on the copy threads.
  *
  * Non-temporal stores save reading the slot's old bytes from memory first, which pays for the
  * second copy and most of the hash. With AVX-512, steps of 4 KiB and the source prefetched one step
- * ahead this is faster than memcpy() alone; elsewhere, with steps of 16 KiB, it reaches 0.95 of it,
- * where memcpy() to the slot and hashing there reaches 0.7
- * (docs/notes/tier-copies.md).
+ * ahead, this is faster than memcpy() alone. Elsewhere, with steps of 16 KiB, it reaches 0.95 of
+ * memcpy(); memcpy() to the slot and hashing there reaches 0.7 (docs/notes/tier-copies.md).
  */
 #include "copier.h"
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A device as core sees it (api/device.h): configuration, its making and end, and what happens when
+ * the device is lost or back. The other hbm_*.c have room, pools and copies.
+ */
 #include "hbm.h"
 
 #include <stdio.h>

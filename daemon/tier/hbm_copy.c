@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies: the queues before the device, jobs, and the operations of the device that they become.
+ * Copies of the HBM tier: the queues before the device, jobs, and the operations of the device that
+ * they become.
  *
- * submit() -> parked (memory is on its way, or `after` has not come) -> waiting (for a job) ->
- * running -> done(). One that ends without having run goes from where it is to `ended`.
+ * submit() -> parked (memory is on its way, or the word `after` has not come) -> waiting (for a
+ * job) -> running -> done(). One that ends without having run goes from where it is to `ended`.
  */
 #include "hbm__.h"
 

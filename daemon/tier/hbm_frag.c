@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From pieces and pages to fragments, a list at a time. */
+/* Makes the list of fragments of a device copy, from blocks and page numbers; a part at a time. */
 #include "hbm__.h"
 
 static const struct hbm_group *group_of(const struct device_copy *c)
@@ -14,8 +14,7 @@ static bool by_layers(const struct device_copy *c)
 
 /* --- the cursor --- */
 
-/* Regions from `first` to the end of its layer, or all of them; a FILL has one that is the piece.
- */
+/* Regions from `first` to the end of its layer, or all of them; a FILL has one, the piece. */
 static void layer_begin(struct hbm_job *j, uint32_t first)
 {
     const struct device_copy *c = j->copy;
@@ -145,8 +144,7 @@ void hbm__list(struct hbm_job *j, struct hbm_list *list)
     list->nfrags = 0;
     list->nmarks = 0;
     while (!j->at.over) {
-        /* A mark is in the list of the last fragment before it: there is room for one behind each.
-         */
+        /* A mark is in the list of the last fragment before it: each fragment has room for one. */
         if (!hbm_frag_settle(j)) {
             layer_end(j);
             if (by_layers(j->copy))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host memory that is registered with the device. A piece that does not fit the table, or that the
- * device refuses, is copied from and to more slowly, and nothing else.
+ * Registers host memory with the device, so that copies are fast. A piece that does not fit the
+ * table, or that the device refuses, is copied from and to more slowly; nothing else changes.
  */
 #include "hbm__.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Workers' memory and the pools in it. Memory is held by its owner and by each region of a pool, a
- * pool by its owner and by each copy; what nobody holds is let go of.
+ * Workers' memory on a device and the pools in it. Memory is held by its owner and by each region
+ * of a pool; a pool by its owner and by each copy. When nobody holds one, it is freed.
  */
 #include "hbm__.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Room on the device: struct tier over an arena of headers, and the memory of its chunks.
+ * Room for blocks on the device: struct tier over an arena of headers, and the device memory of its
+ * chunks.
  *
- * A place is where a chunk of the arena is. It has at most one allocation, and the one of a chunk
- * that is gone is freed before that of the next is asked for: so there is never more memory than
- * places. Freeing it frees nothing while a worker maps it: so it waits for those to whom it is
- * lent.
+ * A place is where a chunk of the arena is. It has at most one allocation. The allocation of a
+ * chunk that has ended is freed before one for the next is asked for, so there is never more memory
+ * than places. Freeing does not help while a worker maps the memory: it waits for the workers to
+ * which it is lent.
  */
 #include "hbm__.h"
 
@@ -447,8 +448,7 @@ uint64_t hbm__slots_host_bytes(const struct hbm_config *config)
     struct arena_sizes sizes;
     arena_sizes(&ac, &sizes);
     const uint32_t pages = (uint32_t)(sizes.chunk_bytes / LAYOUT_PAGE_BYTES);
-    /* Of slabs no more than a page in ARENA_RUN_MIN is headers. One chunk more is on its way out.
-     */
+    /* At most one page in ARENA_RUN_MIN of a slab has headers. One chunk more is on its way out. */
     const uint64_t headers =
         (uint64_t)(layout_chunk_header_pages(pages) + pages / 16) * LAYOUT_PAGE_BYTES;
     return sizes.table_bytes + own_table_bytes(sizes.chunks, sizes.chunk_bytes) +

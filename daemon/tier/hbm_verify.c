@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots read again (TIER_VERIFY): one at a time, a piece after the other into a buffer of host
- * memory, where it is summed. Copies go first: a piece is begun while none runs or waits that can
- * run, or when so many times its bytes were copied meanwhile, so that it comes at all.
+ * Verifies slots on a device (TIER_VERIFY): one at a time, a piece after the other is copied into a
+ * buffer of host memory and summed there. Copies go first. A piece begins while no copy runs or
+ * could run, or when several times its bytes were copied meanwhile, so that it gets its turn at
+ * all.
  */
 #include "hbm__.h"
 

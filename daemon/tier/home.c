@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the arena's chunks come from: memfds, files in a directory, or descriptors that the service
+ * manager keeps. Opens, finds and removes them; the three kinds are in home.h.
+ */
 #include "home.h"
 
 #include <dirent.h>
@@ -463,8 +467,7 @@ static int home_open_file(struct home *h, const char *name)
     return fd < 0 ? -errno : fd;
 }
 
-/* A descriptor of ours with *ret_name, -ENOENT at the end, or another error that is the system's.
- */
+/* A descriptor of ours with *ret_name, -ENOENT at the end, or another error of the system. */
 static int next_file(struct home *h, const char **ret_name)
 {
     const struct dirent *e = readdir(h->list);

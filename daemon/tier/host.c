@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The host tier, made of the arena (room), the copier (copies and sums), the keeper (memory faulted
+ * in) and pins (memory registered for I/O). Core calls it by api/tier.h.
+ */
 #include "host.h"
 
 #include <stdio.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread `kvc-keeper`: faults the arena's memory in ahead of need, and frees that of old
+ * chunks.
+ */
 #include "keeper.h"
 
 #include <pthread.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Records of namespaces beside the arena's chunks, so that the next run knows whose blocks they
+ * hold; found by a fingerprint that the caller gives.
+ */
 #include "names.h"
 
 #include <stdatomic.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands beside the chunks so that the next run knows whose blocks they hold: the store's
+ * Records beside the arena's chunks, so that the next run knows whose blocks they hold: the store's
  * number, the next chunk's, and a record for each namespace. One file or memfd of pages of 4 KiB,
- * in memory: a store is enough for it to outlive the process.
+ * in memory: a store instruction is enough for it to outlive the process.
  *
- * A record is bytes that the caller made and checks; its page has a checksum of its own.
+ * A record is bytes that the caller makes and checks; its page has a checksum of its own.
  *
  * Thread: control thread. Memory: in names_open().
  */

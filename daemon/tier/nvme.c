@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NVMe tier: made, turned, asked. */
+/*
+ * The NVMe tier as core sees it (api/tier.h): made, asked, submitted to; and nvme_run(), which in
+ * each turn begins what the other nvme_*.c have to do.
+ */
 #include "nvme.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The write budget: tokens are bytes, refilled by the wall clock and kept in the journal. While
- * half of what can be saved up is there, everything may be written; below that only blocks younger
- * than an age that moves: down while the tokens run out, up while they gather.
+ * The write budget of storage: tokens are bytes, refilled by the wall clock and kept in the
+ * journal. While half of what can be saved up is there, everything may be written. Below that only
+ * blocks younger than an age may be; the age falls while tokens run out, and rises while they
+ * gather.
  */
 #include "cursor.h"
 #include "nvme__.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store read from one end to the other, with the daemon away: journal against tables, tables
- * against payload. */
+/*
+ * Checks a store from one end to the other while the daemon is not running: journal against tables,
+ * tables against payload. `kvcache-daemon --check-store` calls it.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

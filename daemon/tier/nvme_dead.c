@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables learn who died. Behind a table's items, in a sector of its own, stands which of them are
- * dead; a rebuild without a journal reads it with the table. It is written before the commit that
- * tells the journal the same, so what the journal knows the tables know: the page is read, the
- * sector in it changed, and the page written again where it was. All its other sectors are written
- * as they are, so a torn write harms nothing.
+ * Writes to disk which blocks of an extent are dead. A rebuild without a journal needs that.
+ *
+ * The dead are marked in a sector of their own, behind the items of the extent's table, and read
+ * with the table. The sector is written before the commit that tells the journal the same, so the
+ * tables know all that the journal knows. The page is read, its sector changed, and the page
+ * written again in place. All other sectors are written as they are, so a torn write harms nothing.
  *
  * A path that is out keeps its tables as they were, and no commit waits for it. I/O of such a path
- * may still be on its way: until it has ended its segment is not used again.
+ * may still be in flight: until it has ended, its segment is not used again.
  */
 #include "nvme__.h"
 

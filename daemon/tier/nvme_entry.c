@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of locations. */
+/* The table of locations: one entry for each block on disk, with its extent and its state. */
 #include "nvme__.h"
 
 struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of extents, and the lists that they are on. */
+/*
+ * The table of extents, one for each write on disk, and the lists on which extents wait for the
+ * next step.
+ */
 #include "nvme__.h"
 
 uint32_t nvme__extent_new(struct nvme *n)

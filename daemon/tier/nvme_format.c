@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A new path is written once, in the background, one I/O at a time: on many file systems room that
- * was reserved but never written is half as fast. Segments come into use in batches, when the
+ * Writes a new path once, in the background, one I/O at a time: on many file systems, room that was
+ * reserved but never written is half as fast. Segments come into use in batches, when the
  * superblock says that they were written. Nothing that is read depends on it.
  */
 #include "nvme__.h"

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paths that fail. A write or a sync that fails takes its path out, and so do two reads in a row (a
- * single one may be a bad sector) and an I/O that takes too long. A path that is out is tried
- * again: its superblock is read, for another store may have taken its place, written, read back and
- * synced, and when that is well it is back. Out is also one whose file lost its name, for a restart
- * would not find it, or became shorter; it is back when the file is.
+ * Takes failing paths out, and brings them back.
+ *
+ * Out is a path with a failed write or sync, two failed reads in a row (one may be a bad sector),
+ * or an I/O that takes too long. So is a path whose file lost its name, for a restart would not
+ * find it, or became shorter; it is back when the file is. A path that is out is tried again: its
+ * superblock is read, since another store may have taken its place, then written, read back and
+ * synced. If all that works, the path is back.
  */
 #include "nvme__.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one way to the disk. */
+/*
+ * The one way from the NVMe tier to the disk: nvme__issue() begins each I/O, and its end is taken
+ * here.
+ */
 #include "nvme__.h"
 
 static void io_count(struct nvme *n, struct nvme_path *p, const struct nvme_io *io)

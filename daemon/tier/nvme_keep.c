@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What reclaim keeps: the blocks of one extent at a time are read, checked against the table and
- * their sums, and put again like any other. The old place counts until the new one is as safe.
+ * Moves the blocks that reclaim keeps. The blocks of one extent at a time are read, checked against
+ * the table and their sums, and written again like any other. The old place counts until the new
+ * one is as safe.
  */
 #include <stdlib.h>
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of core's: how they come into the queues, and the one way back to whoever asked. */
+/*
+ * Operations that core submits to the NVMe tier: their queues, and the one way back to their
+ * done().
+ */
 #include "nvme__.h"
 
 void nvme__ops_push(struct nvme_ops *list, struct tier_op *op)

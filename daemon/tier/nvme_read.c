@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GETs of a turn are sorted by where they are; neighbours on disk become one read into the slots
- * they are for. Reads of one turn go before those of the next.
+ * Reads blocks from disk. The GETs of one turn are sorted by place; neighbours on disk become one
+ * read, into the slots that they are for. Reads of one turn go before those of the next.
  */
 #include "nvme__.h"
 
@@ -80,8 +80,7 @@ static int refusal(struct nvme *n, struct tier_op *op)
 
 static void on_alone(struct nvme_io *io);
 
-/* The first of what is left of a read that failed: a bad place is to cost the block that it is in.
- */
+/* A read that failed is tried block by block: a bad place costs only the block that it is in. */
 static void read_alone(struct nvme *n, struct nvme_read *r)
 {
     int why = 0;

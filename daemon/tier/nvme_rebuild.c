@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What tables tell. Without a journal all segments are walked, many at a time: an extent's table
- * says where the next one begins; behind a hole (an extent that was lost while a later one was not)
- * every page is looked at. Which of the generations that turn up in a segment counts, the caller
- * decides. Where they have more extents than there is room for, those with promises are looked for
- * first. With a journal, what it may not have learnt of before a crash is behind what it names,
- * in durable segments: these are walked from there on, forward to the first page that is no table
- * of that generation, or is of an extent that is settled.
+ * Finds extents by their tables on disk, at start.
+ *
+ * Without a journal all segments are walked, many at a time. An extent's table says where the next
+ * one begins; behind a hole (an extent that was lost while a later one was not) every page is
+ * looked at. The caller decides which of the generations found in a segment counts. If there are
+ * more extents than there is room for, those with promises are looked for first.
+ *
+ * With a journal, extents that it may not have learnt of before a crash are behind those that it
+ * names, in durable segments. These are walked forward from there, to the first page that is no
+ * table of that generation, or is of an extent that is settled.
  */
 #include <stdlib.h>
 

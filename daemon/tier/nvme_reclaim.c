@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Room ahead of need: the segment that was opened longest ago goes next. What is in it is told to
- * core, which keeps it or lets it go; when it is empty it is deleted from the journal, and is room.
+ * Makes room ahead of need. The segment that was opened longest ago is emptied next: core hears of
+ * its blocks, and keeps each or drops it. When the segment is empty it is deleted from the journal,
+ * and is free.
  */
 #include "nvme__.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is there at start. Superblocks say whose the paths are, the journal says which extents
- * count, their tables say what is in them; nothing of this is believed that does not agree with the
- * rest. docs/notes/tier-nvme-recovery.md has what this finds after each crash.
+ * Recovers the store at start. Superblocks say whose the paths are, the journal says which extents
+ * count, their tables say which blocks are in them. Nothing of this is believed that does not agree
+ * with the rest. docs/notes/tier-nvme-recovery.md says what this finds after each kind of crash.
  */
 #include <stdarg.h>
 #include <stdio.h>

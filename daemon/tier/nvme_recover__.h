@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a start knows while it goes on: nvme_recover.c, which finds extents, and nvme_tell.c. */
+/*
+ * The state of a recovery, shared by nvme_recover.c, which finds extents, and nvme_tell.c, which
+ * tells core.
+ */
 #ifndef KVC_NVME_RECOVER_H
 #define KVC_NVME_RECOVER_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Segments: how many there are, which is free, where the next extent goes, when one is empty. */
+/*
+ * Segments: how many there are, which is free, where the next extent is written, when one is empty.
+ */
 #include <stdlib.h>
 
 #include "nvme__.h"

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was freed stays away after a crash: tier_storage_ops.settle. Deaths travel with the next
- * commit anyway; here that commit is made at once, and waited for. A round serves all that wait
- * when it begins:
+ * Makes sure that freed blocks stay away after a crash: tier_storage_ops.settle. Deaths travel with
+ * the next commit anyway; here that commit is made at once, and waited for. A round serves all that
+ * wait when it begins:
  *
  *   - not before the new place of each block that was freed while it was moved is free, too;
  *   - OPEN: extents that the journal does not name yet are synced and committed, for recovery finds
  *     promises behind what the journal names, with blocks of them that were freed since;
  *   - TOLD: extents with blocks that were freed are in a commit, and segments without any are out
  *     of the journal;
- *   - SYNC: the tables that were told of these deaths (nvme_dead.c) are synced, for who has lost
+ *   - SYNC: the tables that were told of these deaths (nvme_dead.c) are synced, for a start without
  *     the journal.
  *
- * A path that is out does not delay it: what the journal names of it is told as ever. What it has
- * not synced, with dead blocks in it, is lost: nobody was promised any of that.
+ * A path that is out does not delay a round: the deaths in extents of it that the journal names are
+ * committed as ever. Extents that it has not synced, with dead blocks in them, are lost: nobody was
+ * promised any of them.
  */
 #include "nvme__.h"
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From written to safe: what a path has written is synced, then promises are kept, then the journal
- * learns of its extents: a promise waits for that only in a segment of which the journal names
- * nothing, for only there recovery would not find it (nvme_rebuild.c). Each path syncs by itself;
- * the journal takes one commit at a time, and with the new extents go the deaths in old ones, the
- * deletions of segments that are to be reused, the write budget, and how far extents are settled.
+ * From written to safe: a path's writes are synced, then promises are kept, then the journal learns
+ * of the extents.
+ *
+ * A promise waits for the journal only in a segment of which the journal names nothing, for only
+ * there recovery would not find it (nvme_rebuild.c). Each path syncs by itself. The journal takes
+ * one commit at a time. With the new extents it gets the deaths in old ones, the deletions of
+ * segments that are to be reused, the write budget, and how far extents are settled.
  */
 #include "cursor.h"
 #include "nvme__.h"
 
-/* What recovery has to find by itself is read whole there: of a drive that writes 4 GB/s, 200 MB.
- */
+/* Recovery reads whole what it must find by itself: 200 MB of a drive that writes 4 GB/s. */
 #define COMMIT_NS (UINT64_C(50) * 1000000)
 
 /* ---- sync ---- */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands on disk and in the journal, byte by byte. */
+/*
+ * The bytes of superblocks and tables on disk, and of records in the journal: written, read,
+ * checked.
+ */
 #include "cursor.h"
 #include "nvme__.h"
 

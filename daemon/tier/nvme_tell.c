@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was found is told: first the namespaces, then promises, then the rest, each the newest
- * first. What a table says is believed when it is the one that the journal named, or whose own sum
- * was right.
+ * Tells core at start which blocks were found on disk: first the namespaces, then promises, then
+ * the other blocks, each the newest first. A table is believed if the journal named it, or if its
+ * own sum is right.
  */
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Extents that were found by their tables: which may not have been synced, and which of their
- * blocks are not there.
- * A table on the medium says nothing of the payload behind it, and a torn copy that is newer would
- * hide an older one that is whole. Tables of later extents say what had been synced when they were
- * written; what none of them speaks of is read, a piece at a time, and compared with its sums.
+ * Finds which blocks of recovered extents are really on disk.
+ *
+ * A table says nothing of the payload behind it, and a torn copy that is newer would hide an older
+ * one that is whole. Tables of later extents say what had been synced when they were written.
+ * Extents that none of them speaks of are read, a piece at a time, and compared with their sums.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PUTs become extents. Whatever waits is gathered into one write from where the payloads lie; while
- * a path writes, less than a whole extent waits for more to come, which is how small blocks make
- * large writes.
+ * Writes blocks: PUTs become extents. All that wait are gathered into one write, from where the
+ * payloads lie. While a path writes, less than a whole extent waits for more to come; so small
+ * blocks make large writes.
  */
 #include "nvme__.h"
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registers the arena's chunks with the loop, piece by piece, and counts which pieces are
+ * registered.
+ */
 #include "pins.h"
 
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storage tiers behind one another. An operation is passed on as one of the stack's own, with the
- * location as its tier knows it. What goes down is read into a buffer, written below and published
- * there; then core is told, and the place above is given back. Until then the block is above:
- * it can be read there, and core may free it.
+ * Storage tiers behind one another, seen by core as one.
+ *
+ * An operation is passed on as one of the stack's own, with the location as its tier knows it. A
+ * block that moves down is read into a buffer, written below and published there; then core is
+ * told, and its place above is freed. Until then the block is above: it can be read there, and core
+ * may free it.
  */
 #include "stack.h"
 

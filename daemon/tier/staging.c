@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Staging areas of workers: made, faulted in and freed by a thread of their own, `kvc-staging`, and
+ * handed to the control thread.
+ */
 #include "staging.h"
 
 #include <fcntl.h>

@@ -41,8 +41,7 @@ typedef int journal_each_fn(void *ctx, uint64_t key, const void *value, uint32_t
 
 struct journal_ops {
     void (*commit)(struct journal *j, struct journal_commit *commit);
-    /* At start, before the first commit, blocking. -EUCLEAN: an entry is damaged (the walk ends).
-     */
+    /* At start, before the first commit, blocking. -EUCLEAN: a damaged entry (the walk ends). */
     int (*walk)(struct journal *j, journal_each_fn *each, void *ctx) KVC_WARN_UNUSED;
     /* Forgets everything, on stable storage when it returns; before the first commit. */
     int (*clear)(struct journal *j) KVC_WARN_UNUSED;
