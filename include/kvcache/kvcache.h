@@ -147,7 +147,7 @@ KVC_API void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes);
 KVC_API uint32_t kvc_epoch(const struct kvc *kvc);
 
 struct kvc_counters {
-    uint64_t lookups_down; /* lookups and acquires answered as misses because no daemon was there */
+    uint64_t lookups_down; /* lookups and acquires that no daemon answered: misses, reason NONE */
     uint64_t stores_dropped_blocks; /* of reserve, commit and store that returned KVC_E_DOWN */
     uint64_t stores_dropped_bytes;
     uint64_t reconnects;
@@ -233,7 +233,7 @@ struct kvc_prefix {
     uint32_t tokens; /* longest cached prefix that satisfies every group, and is worth loading */
     struct {
         uint32_t blocks; /* leading cached blocks of this group */
-        uint8_t reason;  /* enum kvc_miss: why no more */
+        uint8_t reason;  /* enum kvc_miss: why no more; NONE too if no daemon answered */
         uint32_t detail;
     } group[KVC_GROUPS_MAX];
     uint32_t cached_tokens; /* the same without regard to whether it is worth loading */
