@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from rig import preload
+from rig import Engine, preload
 
 preload()
+# 131,072 tokens are enough: vLLM would write a gigabyte before an engine serves.
+Engine.blocks = 4096
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,6 +11,7 @@ test counts what is loaded (``patient``), and an engine ends when its stores hav
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import logging
@@ -43,17 +44,24 @@ _fork = multiprocessing.get_context("fork")
 def preload() -> None:
     """Imports what engines need, the models' classes included: a child finds all of it.
 
-    vLLM would start a process for each architecture that it has not seen on this machine.
+    vLLM would start a process for each architecture that it has not seen on this machine. What is
+    there is frozen: a child's collector need not look through it again, which it does five times.
     """
     from model import CLASSES
     from vllm import ModelRegistry
 
-    for module in ("core", "llm_engine"):
-        importlib.import_module(f"vllm.v1.engine.{module}")
-    importlib.import_module("vllm.v1.worker.cpu_worker")
+    for module in (
+        "v1.engine.core",
+        "v1.engine.llm_engine",
+        "v1.worker.cpu_worker",
+        "entrypoints.llm",
+    ):
+        importlib.import_module(f"vllm.{module}")
     for name, module in CLASSES.items():
         made = importlib.import_module(f"vllm.model_executor.models.{module}")
         ModelRegistry.register_model(name, getattr(made, name))
+    gc.collect()
+    gc.freeze()
 
 
 class Daemon:
@@ -161,6 +169,8 @@ class Answer:
 class Engine:
     """vLLM in a child process. connector: kv_connector_extra_config, or None: without one."""
 
+    blocks: int | None = None  # of an engine's own memory; None: as many as vLLM takes by itself
+
     def __init__(
         self,
         model: str,
@@ -180,6 +190,8 @@ class Engine:
             "seed": 0,
             "block_size": 32,
         }
+        if more.get("block_size", 32):
+            options["num_gpu_blocks_override"] = self.blocks
         if connector is not None:
             options["kv_transfer_config"] = {
                 **CONNECTOR,
