@@ -14,12 +14,14 @@ usage: sh tests/run.sh [--quick | --release-only | --asan-only] [--build-only] [
   --release-only  only build/release
   --asan-only     only build/asan
   --no-deps       install nothing, even if packages are missing
-  --long          also the tests labelled long, and in series of faults (label sweep) each call
-                  fails once, not one of eight
+  --long          also the tests labelled long; in series of faults (label sweep) each call fails
+                  once, not one of eight; unit tests in both builds
 
-Where both are built, series of many starts (label sweep) run with ASan only, which sees more; the
-gates and the simulations of hit ratios (label ratios; not with --quick) in the release build only. Of what runs with
-both of the loop's twins ASan takes io_uring's (label twin), the release build epoll's.
+Where both are built, unit tests (label once) and series of many starts (label sweep) run with ASan
+only, which sees more; the gates and the simulations of hit ratios (label ratios; not with --quick)
+in the release build only. Unit tests that do less with ASan, and those of bits, run in both. Of what
+runs with both of the loop's twins ASan takes io_uring's (label twin), the release build epoll's. ASan's
+build begins beside the release build's tests, at the lowest priority.
 Tests that need a GPU (label gpu) run with: ctest --test-dir build/release -L gpu
 Environment: KVC_JOBS (parallel compilations, default: one per CPU), KVC_FAULT_EVERY (one of so
 many calls fails in series of faults, others each time; default 8, with --long 1).
@@ -31,9 +33,13 @@ build_only=
 install=1
 take='.'
 leave_out='^(long|gpu)$'
+once=once # what ASan's build runs alone, and whose programs the other does not make (cmake/KvcTest.cmake)
 for argument; do
     case $argument in
-    --build-only) build_only=1 ;;
+    --build-only)
+        build_only=1
+        once=
+        ;;
     --release-only) presets=release ;;
     --quick)
         presets=release
@@ -42,7 +48,10 @@ for argument; do
         ;;
     --asan-only) presets=asan ;;
     --no-deps) install= ;;
-    --long) leave_out='^gpu$' ;;
+    --long)
+        leave_out='^gpu$'
+        once=
+        ;;
     -h | --help)
         usage
         exit 0
@@ -71,14 +80,28 @@ if [ -z "${CMAKE_C_COMPILER_LAUNCHER-}" ] && command -v ccache >/dev/null; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache
 fi
 
+mkdir -p build
+
+# One at a time in a directory: another of these scripts may build ahead there.
 build() {
     echo "== build/$1"
-    cmake --preset "$1" >"$work/configure" 2>&1 || {
-        cat "$work/configure" >&2
-        return 1
-    }
-    grep -E 'CUDA kernels|Warning' "$work/configure" || :
-    cmake --build "build/$1" -j "$jobs"
+    (
+        flock 9
+        cmake --preset "$1" >"$work/configure" 2>&1 || {
+            cat "$work/configure" >&2
+            exit 1
+        }
+        grep -E 'CUDA kernels|Warning' "$work/configure" || :
+        target=all
+        [ "$presets,$1,$once" != "release asan,release,once" ] || target=beside_asan
+        cmake --build "build/$1" -j "$jobs" --target "$target"
+    ) 9>"build/$1.lock"
+}
+
+# Tests wait as much as they compute: what they leave of the processors builds what comes after them.
+# Nothing depends on it, since build() comes again and says what failed.
+build_ahead() {
+    nice -n 19 sh tests/run.sh "--$1-only" --build-only --no-deps >"$work/ahead" 2>&1 &
 }
 
 # preset -> lines "  name: reason" for the tests that said they did less than they could
@@ -94,7 +117,7 @@ run_tests() {
     excluded=$leave_out
     if [ "$presets" = "release asan" ]; then
         case $1 in
-        release) excluded="$leave_out|^(sweep|twin)\$" ;;
+        release) excluded="$leave_out|^(sweep|twin${once:+|once})\$" ;;
         asan) excluded="$leave_out|^(gate|epoll|ratios)\$" ;;
         esac
     fi
@@ -115,6 +138,7 @@ for preset in $presets; do
         failed="$failed build/$preset"
         echo "$preset: does not build" >>"$work/summary"
     elif [ -z "$build_only" ]; then
+        [ "$presets,$preset" != "release asan,release" ] || build_ahead asan
         run_tests "$preset" || failed="$failed tests/$preset"
     else
         echo "$preset: built, programs in build/$preset/bin" >>"$work/summary"
