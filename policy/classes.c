@@ -6,13 +6,13 @@
  */
 #include "classes.h"
 
-/* How many uses what is known of the classes above counts for. */
+/* As how many uses the knowledge of the classes above counts. */
 #define STRENGTH       48
 #define STRENGTH_BOTH  100 /* of two classes */
 #define STRENGTH_BEGUN 96  /* of one that is almost the same */
 #define STRENGTH_LONG  24  /* of one that is believed to be another */
 
-/* survival.h. Not of what is shared, whose ages are told beside the time between its uses. */
+/* survival_class.doubt; 0 for shared classes, whose ages count in times between their uses. */
 #define DOUBT 0.5f
 
 #define HITS       4  /* of a class that shares its shape with others */
@@ -22,8 +22,8 @@
 
 enum { KIND_NEXT = 2 * CLASS_NEWS, KIND_SHARED = KIND_NEXT + CLASS_NEWS * CLASS_TURNS, KIND_TIP };
 
-/* Of what was asked for again, how much more likely another hit is believed to be until more is
- * known: as LRU-2, ARC and S3-FIFO believe. */
+/* How much more likely another hit is believed to be for a block that was asked for again, until
+ * more is known: as LRU-2, ARC and S3-FIFO believe. */
 #define AGAIN 2.0f
 
 /* And of blocks used from 2, 4, 8, ... 128 times on, once they were not used for one to two times
@@ -35,8 +35,9 @@ static const float often[CLASS_USES] = {1, 1, 1, 1, 4, 8, 16};
  * that are read once is through before that is learned, and what it pushes out is gone. */
 #define LONG_NEWS 0.03f
 
-/* How much more likely a hit is believed to be than of blocks of which nothing was said, until more
- * is known. What is read in passing goes before all else, until it is seen to come back. */
+/* How much more likely a hit is believed to be than without this advice, until more is known. A
+ * block read in passing (SCAN) is evicted before all others, until such blocks are seen to return.
+ */
 static const float believed[POLICY_ADVICE_COUNT] = {
     [POLICY_ADVICE_NONE] = 1, [POLICY_ADVICE_ENDED] = 0.02f, [POLICY_ADVICE_CONTINUE] = 1.5f,
     [POLICY_ADVICE_SOON] = 2, [POLICY_ADVICE_SCAN] = 1e-5f,
@@ -67,7 +68,7 @@ static void is_long_news(struct survival_class *class)
     class->strength = STRENGTH_LONG;
 }
 
-/* What is left of a class when something was said. */
+/* The part of a class that advice leaves: its kind. */
 static unsigned classes_kind_of(unsigned class)
 {
     if (class < CLASS_NEXT)
@@ -79,7 +80,7 @@ static unsigned classes_kind_of(unsigned class)
     return (class - CLASS_SAID) % CLASS_SAID_KINDS;
 }
 
-/* The class of all blocks of a kind, whatever was said. */
+/* The node above all classes of a kind, with any advice. */
 static unsigned of_kind(unsigned kind)
 {
     if (kind < KIND_NEXT)
@@ -120,7 +121,7 @@ void classes_init(struct survival_class *ret_tree)
         t[CLASS_OFTEN + i].later = often[i];
     }
     under_each(t, CLASS_TIP, 2 * CLASS_NEWS, CLASS_ANY_TIP, 2 * CLASS_NEWS);
-    is_long_news(&t[CLASS_TIP + CLASS_NEWS - 1]); /* all behind it stays as long as it does */
+    is_long_news(&t[CLASS_TIP + CLASS_NEWS - 1]); /* all blocks before it stay as long as it does */
     for (unsigned i = CLASS_ANY_FIRST; i < CLASS_ALL; i++)
         under(t, i, CLASS_ALL, SURVIVAL_NONE);
     under_each(t, CLASS_ANY_FIRST, 3, CLASS_OWN, 3);
@@ -188,7 +189,7 @@ unsigned class_tip(bool continued, unsigned news)
     return CLASS_TIP + continued * CLASS_NEWS + step_of_news(news);
 }
 
-/* Of what is shared, how often and how long apart it was used says more than a worker can. */
+/* Shared blocks: how often and how long apart they were used says more than a worker's advice. */
 static bool is_shared(unsigned class)
 {
     return class >= CLASS_SHARED && class < CLASS_TIP;

@@ -26,57 +26,58 @@
 #include "survival.h"
 
 #define LEARN_EACH 4u   /* classes whose scores are worked out at each request */
-#define ASKED_MAX  256u /* blocks of a request that are looked up once; the rest: each time */
-#define AHEAD      12u  /* and so far ahead they are brought nearer */
-/* Of a shared block, the mean is over so many: popularity drifts, that of system prompts least. */
+#define ASKED_MAX  256u /* blocks of a piece whose ghosts are kept; of more: found again */
+#define AHEAD      12u  /* ghosts are prefetched so many blocks ahead */
+/* Uses that a shared block's mean time between uses is taken over: GAP_USES, or a part of its uses
+ * where that is more. Popularity drifts; that of system prompts, which have most uses, least. */
 #define GAP_USES      3u
 #define GAP_USES_MOST 16u
-#define GAP_USES_PART 8u /* of its uses, from where that is more */
+#define GAP_USES_PART 8u /* one in so many of its uses */
 #define TURN_USES     12u
 #define SHARED_LOG2   2u
-#define REPEATS       3u /* uses of a chain's last block: what does not grow is no conversation */
-#define VALUES_MEAN   1024.0f /* blocks that the mean value is taken over */
-/* Of what begins something: the mean, as it is told to classes.c; over so many; and so many are as
- * the first one, until there are more. */
+#define REPEATS       3u      /* of its last block: a chain that does not grow is no conversation */
+#define VALUES_MEAN   1024.0f /* blocks that the mean of saves per byte is taken over */
+/* Of requests that begin something: the mean number of new blocks is LENGTH for classes.c. The mean
+ * is over LENGTHS_MEAN requests; the first one counts as LENGTHS_FIRST. */
 #define LENGTH        20.0f
 #define LENGTH_MAX    10000.0f
 #define LENGTHS_MEAN  1024.0f
 #define LENGTHS_FIRST 128.0f
-/* What went: uses that its hits are taken over, and that are as expected until there are more. */
+/* Evicted new blocks: uses that hits are summed over, and uses that came as expected at first. */
 #define GONE_WINDOW 500.0f
 #define GONE_PRIOR  30.0f
 #define NEWS_LEAST  (1 / NEWS_MOST)
 #define NEWS_MOST   1.5f
-#define STAY_PART   16u /* of the blocks: so many go between two looks at how long they stayed */
+#define STAY_PART   16u /* of the blocks: evictions between two measures of how long blocks stay */
 #define STAY_MEAN   4.0f
-#define STAY_SEEN   0.3f   /* of it: what comes back later says too little of what goes now */
-#define ADMIT       0.99f  /* of the victim's worth: what is worth as much is taken */
-#define ONCE        1e-12f /* LRU-2: what was used once goes before all else */
-/* GHOST_MS: a year, and half of it. When `now` is as great as the first it begins anew at the
- * second; what was used longer ago was used then. */
+#define STAY_SEEN   0.3f   /* of a stay: later returns say too little of what is evicted now */
+#define ADMIT       0.99f  /* of the victim's worth: a block that is worth as much is admitted */
+#define ONCE        1e-12f /* LRU-2: blocks used once are evicted before all others */
+/* GHOST_MS: a year, and half of it. When `now` reaches the first, the base of times moves so that
+ * it is the second. Uses longer ago than that count as uses at the base. */
 #define NOW_MAX  (UINT32_C(1) << 31)
 #define NOW_KEPT (UINT32_C(1) << 30)
 
-/* Of a use that began then, at a time. */
+/* The last chance that chance_of() worked out, for a class, a time of use and now. */
 struct expected {
     uint32_t class, used, now;
     float chance;
 };
 
 struct policy {
-    uint64_t base; /* GHOST_MS: times of 32 bits are told from then on */
+    uint64_t base; /* GHOST_MS: times of 32 bits count from here */
     uint32_t now;  /* GHOST_MS */
     uint64_t now_ms;
     float common;         /* mean of saves per byte; 0 until the first is known */
-    float values;         /* it is the mean of so many */
+    float values;         /* blocks in that mean */
     float length;         /* mean of the new blocks of requests that begin something; 0: none yet */
-    float lengths;        /* it is the mean of so many */
-    uint32_t victim;      /* that was named last */
+    float lengths;        /* requests in that mean */
+    uint32_t victim;      /* that density_victim() named last */
     uint32_t in;          /* blocks in the order or aside */
-    uint32_t went, since; /* blocks that went for want of room since then */
+    uint32_t went, since; /* blocks that were evicted since then */
     float stay;           /* GHOST_MS: how long a block stays */
-    float expected, hits; /* of what was asked for once, and went, within such a time */
-    float news;           /* what it is worth, of what is expected */
+    float expected, hits; /* of evicted new blocks, within a part of such a stay */
+    float news;           /* worth of a new block, by what its class says */
     struct expected last;
     struct guard guard;
     struct flow flow;
@@ -123,7 +124,7 @@ static void begin_anew(struct policy *p, uint64_t by)
     order_earlier(p->order, by);
     shadow_earlier(&p->shadow, by);
     p->since = earlier(p->since, by);
-    p->went = p->since > 0 ? p->went : 0; /* 0: it is not known since when */
+    p->went = p->since > 0 ? p->went : 0; /* since 0: unknown */
     p->last = (struct expected){0};
 }
 
@@ -156,7 +157,7 @@ static uint64_t at_ms(const struct policy *p, uint32_t time)
 
 /* ---- uses ---- */
 
-/* The blocks of one request go the same way: together they count as about one. */
+/* The blocks of one request are used and evicted together, so they count as about one use. */
 static float weight_of(const struct ghost *g)
 {
     return 1.0f / (float)(1u << g->size);
@@ -175,7 +176,7 @@ static void use_begins(struct policy *p, struct ghost *g, unsigned class)
     flow_begins(&p->flow, class, p->in, p->now);
 }
 
-/* Uses of one class that began at the same time: blocks of one request, counted at once. */
+/* Uses of one class that began at the same time, as those of one request do: counted at once. */
 struct run {
     unsigned class;
     uint32_t used;
@@ -219,11 +220,12 @@ static struct ghost *remember(struct policy *p, uint64_t hash)
     return g;
 }
 
-/* ---- what went ---- */
+/* ---- evicted new blocks ---- */
 
-/* How new things go on is learned over all the time that is remembered, and changes: at first what
- * many want comes for the first time, later what nobody wants again. So what is expected of those
- * that go, in a part of the time that a block stays, is compared with what comes of it. */
+/* What is learned of new blocks is an average over all that is remembered, but it changes: at first
+ * popular blocks come for their first time, later blocks that nobody wants again. So the hits
+ * expected of evicted new blocks, within a part of a block's stay, are compared with those that
+ * come. */
 static bool is_news(unsigned class)
 {
     return class < CLASS_FIRST + CLASS_NEWS;
@@ -237,13 +239,13 @@ static void look_at_news(struct policy *p)
         p->hits *= 0.5f, p->expected *= 0.5f;
 }
 
-/* How long what went is looked after. */
+/* How long after its eviction a block's return counts. */
 static float seen_for(const struct policy *p)
 {
     return p->stay * STAY_SEEN;
 }
 
-/* Blocks of one request mostly go together. */
+/* Blocks of one request are mostly evicted together, so the last chance is kept. */
 static float chance_of(struct policy *p, const struct ghost *g, uint32_t age)
 {
     struct expected *e = &p->last;
@@ -256,7 +258,7 @@ static float chance_of(struct policy *p, const struct ghost *g, uint32_t age)
     return e->chance;
 }
 
-/* Little's law: blocks are so many, and so many go in a time. */
+/* How long a block stays, by Little's law: blocks in the cache by blocks evicted in a time. */
 static void look_at_stay(struct policy *p)
 {
     if (p->since == 0) {
@@ -271,7 +273,7 @@ static void look_at_stay(struct policy *p)
     p->went = 0;
 }
 
-/* There is no room for it. Of one use that counts once, however often it is offered. */
+/* A block is evicted or refused. That counts once for a use, however often the block is offered. */
 static void went(struct policy *p, struct ghost *g)
 {
     if (!is_news(g->class) || g->gone != 0)
@@ -282,7 +284,7 @@ static void went(struct policy *p, struct ghost *g)
     look_at_news(p);
 }
 
-/* A block leaves the cache; if it is the victim, for want of room. */
+/* A block leaves the cache: if it is the last victim, by eviction. */
 static void goes(struct policy *p, uint32_t block)
 {
     const struct order_node *n = order_node(p->order, block);
@@ -308,7 +310,7 @@ static void is_back(struct policy *p, struct ghost *g)
 
 /* ---- requests ---- */
 
-/* A piece of a request and what is remembered of its blocks; NULL: nothing. */
+/* A piece of a request, and the ghosts of its blocks; NULL: none. */
 struct asked {
     const struct policy_request *r;
     uint32_t first, end; /* blocks of the piece */
@@ -334,7 +336,8 @@ static struct ghost *ghost_asked(struct policy *p, const struct asked *asked, ui
     return k < ASKED_MAX ? asked->ghost[k] : ghost_find(p->ghost, asked->r->hash[i]);
 }
 
-/* After ghosts were added, so that it may have made room, or be one of them: named twice. */
+/* The ghost of a block after others were added: it may have been overwritten, or be new (a block
+ * that one request names twice). */
 static struct ghost *ghost_now(struct policy *p, const struct asked *asked, uint32_t i)
 {
     const uint64_t hash = asked->r->hash[i];
@@ -344,7 +347,7 @@ static struct ghost *ghost_now(struct policy *p, const struct asked *asked, uint
 }
 
 struct chain {
-    unsigned class, tip; /* of its blocks, of its last */
+    unsigned class, tip; /* classes of its blocks, and of its last one */
     unsigned turn;
     unsigned size, shared; /* log2 */
 };
@@ -373,8 +376,9 @@ static void learn_length(struct policy *p, unsigned news)
     p->length += ((float)news - p->length) / (LENGTHS_FIRST + p->lengths);
 }
 
-/* What is shared tells more than what is not: one block in SHARED_LOG2 counts, fewer of a long
- * document, which is one thing, and no fewer than of anything else. */
+/* log2 of the blocks that count as one use, for shared blocks. A shared block teaches more than
+ * others: four count as one use; of a long document, which is one thing, a quarter of its known
+ * blocks. */
 static unsigned shared_size(unsigned size, unsigned known)
 {
     const unsigned log2 = known ? log2_of(known) : 0;
@@ -382,19 +386,19 @@ static unsigned shared_size(unsigned size, unsigned known)
     return size < shared ? size : shared;
 }
 
-/* How far a request is, and what was seen of its chain: all is looked at before it counts. */
+/* State of a request between its pieces: all its blocks are looked at before one of them counts. */
 struct told {
-    bool looked;          /* at all of it; then each block is used */
-    bool no_lru, no_lru2; /* LRU, LRU-2 would have had no more of it */
+    bool looked;          /* all blocks were looked at; now each is used */
+    bool no_lru, no_lru2; /* the prefix that LRU, LRU-2 would have had is over */
     uint32_t at;
     uint32_t known, lru, lru2;
-    struct ghost deepest; /* of those known, as it was */
-    struct chain chain;   /* once all is looked at */
+    struct ghost deepest; /* ghost of the deepest known block, as it was */
+    struct chain chain;   /* valid once `looked` */
 };
 _Static_assert(sizeof(struct told) <= sizeof(((struct policy_part *)NULL)->state),
                "policy_part.state holds it");
 
-/* Which blocks are remembered; and which LRU and LRU-2 would have had. */
+/* Counts the known blocks of a piece, and the leading ones that LRU and LRU-2 would have had. */
 static void density_look_at(struct policy *p, const struct asked *asked, struct told *t)
 {
     const struct ghost *deepest = NULL;
@@ -415,8 +419,8 @@ static void density_look_at(struct policy *p, const struct asked *asked, struct 
         t->deepest = *deepest;
 }
 
-/* A request continues a chain when all that it knows is the chain of one earlier request, but for
- * that one's last block, nobody else has used it, and it grows now and then. */
+/* Classes of a request's blocks. It continues a chain if its known blocks are those of one earlier
+ * request (but perhaps its last one), nobody else has used them, and the chain grows. */
 static struct chain density_chain_of(struct policy *p, uint32_t n, const struct told *t)
 {
     const struct ghost *deepest = &t->deepest;
@@ -438,7 +442,7 @@ static struct chain density_chain_of(struct policy *p, uint32_t n, const struct 
     return c;
 }
 
-/* The chain's last block; but one that was asked for before is full, or stands alone. */
+/* The chain's last block, asked for the first time; later it is full, or a chain by itself. */
 static bool is_tip(const struct ghost *g)
 {
     return g->left == 0 && g->uses == 1;
@@ -457,7 +461,7 @@ static unsigned gap_uses(const struct ghost *g)
     return part < GAP_USES ? GAP_USES : part < GAP_USES_MOST ? part : GAP_USES_MOST;
 }
 
-/* Block i of the chain. */
+/* One use of block i: ends the use before it, and begins this one. */
 static void use(struct policy *p, const struct chain *c, const struct asked *asked, uint32_t i,
                 struct run *ended, struct run *begun)
 {
@@ -489,7 +493,7 @@ static void use(struct policy *p, const struct chain *c, const struct asked *ask
     flow_begins(&p->flow, g->class, p->in, p->now);
 }
 
-/* Time goes on. */
+/* Brings all that depends on time up to now. */
 static void tick(struct policy *p, uint64_t now_ms)
 {
     set_now(p, now_ms);
@@ -506,7 +510,7 @@ static void use_all(struct policy *p, const struct asked *asked, struct told *t)
     run_begins(p, &begun);
 }
 
-/* A piece of it. True: there is another. */
+/* Handles a piece of a request. True: another one follows. */
 static bool density_hear(struct policy *p, const struct policy_request *r, struct told *t)
 {
     const uint32_t left = r->n - t->at, most = r->part ? r->part->most : left;
@@ -584,7 +588,7 @@ static void learn_value(struct policy *p, const struct policy_hint *hint)
     p->common += (value_of(p, hint) - p->common) / p->values;
 }
 
-/* What nobody asked for, a decoded block for instance, is what its parent is. */
+/* A block that nobody asked for, such as a decoded one, has its parent's class. */
 static unsigned class_unknown(const struct policy *p, const struct policy_hint *hint)
 {
     const struct order_node *up =
@@ -608,7 +612,7 @@ static struct ghost *known(struct policy *p, const struct policy_hint *hint)
     return g ? g : unknown(p, hint);
 }
 
-/* Of order_node: packed, 0 for what was used once. */
+/* order_node.gap of a block: packed; 0 if it was used once. */
 static uint16_t gap_of(const struct ghost *g)
 {
     return g->uses < 2 ? 0 : g->gap > 0 ? g->gap : 1;
@@ -713,7 +717,7 @@ static void density_assign(struct policy *p, uint32_t block, uint8_t list, uint6
         order_young(p->order, block, p->now, p->common);
 }
 
-/* What was put aside had reached the old end, so all that stayed was younger. */
+/* A block that was put aside had reached the old end, so all blocks that stayed are younger. */
 static void density_release(struct policy *p, uint32_t block, bool last)
 {
     struct order_node *n = order_node(p->order, block);
@@ -744,7 +748,7 @@ static float worth_at(const void *ctx, const struct order_node *n, uint32_t now)
     return promised_at(p, n, now) * flow_part(&p->flow, n->class);
 }
 
-/* What advice changes of a block's worth, as far as is known. */
+/* Worth of a block with its advice, by its worth without. */
 static float advised(const struct policy *p, const struct order_node *n, uint32_t now)
 {
     const unsigned unsaid = class_unsaid(n->class);
@@ -774,14 +778,14 @@ static order_worth_fn *order_by(const struct policy *p)
     return orders[p->guard.order];
 }
 
-/* As it would be after density_insert(). What nobody asked for is remembered, too: somebody may
- * soon, and from that it is seen what such a store is worth. */
+/* Compares the worth that the block would have after density_insert(). A block that nobody asked
+ * for gets a ghost too: a request for it soon teaches what such a store is worth. */
 static bool density_admits(struct policy *p, const struct policy_hint *hint, uint32_t victim,
                            uint64_t now_ms)
 {
     tick(p, now_ms);
     struct ghost *g = ghost_find(p->ghost, hint->hash);
-    /* LRU-2 would have nothing that nobody asked for yet. */
+    /* LRU-2 would admit no block that nobody asked for yet. */
     order_worth_fn *const worth = g ? order_by(p) : worth_at;
     if (!g)
         g = unknown(p, hint);
@@ -803,7 +807,7 @@ static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
         if (block == POLICY_NO_BLOCK || can_evict(ctx, block)) {
             p->victim = block;
             if (block != POLICY_NO_BLOCK)
-                ghost_prefetch(p->ghost, order_node(p->order, block)->hash); /* it goes */
+                ghost_prefetch(p->ghost, order_node(p->order, block)->hash); /* evicted next */
             return block;
         }
         order_out(p->order, block);
@@ -811,7 +815,7 @@ static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
     }
 }
 
-/* For a tier below, which has other room than what passes through is counted against. */
+/* For a tier below: without flow_part(), which counts against the room of this one. */
 static float density_worth(const struct policy *p, uint32_t block, uint64_t now_ms)
 {
     return promised_at(p, order_node(p->order, block), time_of(p, now_ms));
