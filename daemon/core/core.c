@@ -2,10 +2,10 @@
 /* The core's memory, its clock, and what it tells about itself. */
 #include "core.h"
 #include "admin.h"
-#include "lapse.h"
 #include "near_jobs.h"
 #include "regions.h"
 #include "sys.h"
+#include "wants.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -53,7 +53,7 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
         .namespaces = (uint64_t)cfg->namespaces_max * sizeof(struct core_ns),
         .commits = resvs_bytes(cfg) + writes_bytes() + verify_bytes(cfg) + moves_bytes() +
                    loads_bytes(cfg),
-        .clean = clean_bytes(cfg),
+        .clean = clean_bytes(cfg) + unmet_bytes(cfg),
         .names = core_names_bytes(cfg),
         .near = near_bytes(cfg),
         .pins = cfg->pins_max ? pool_bytes_for(sizeof(struct pin), cfg->pins_max) : 0,
@@ -115,10 +115,11 @@ static int create_shares(struct core *c)
 static const struct block_subscriber subscribers[] = {
     {BLOCK_LEAVES, resv_hear},
     {BLOCK_LEAVES, names_hear},
-    {BLOCK_LEAVES | BLOCK_LOST, pin_hear},
+    {BLOCK_LEAVES, pin_hear},
     {BLOCK_MOVED | BLOCK_CHECKED, move_hear},
     {BLOCK_GONE | BLOCK_STORED, lease_hear},
     {BLOCK_GONE | BLOCK_STORED | BLOCK_MOVED, promise_hear},
+    {BLOCK_MOVED | BLOCK_CHECKED, reconcile_hear},
     {BLOCK_MOVED | BLOCK_CHECKED | BLOCK_UNHELD | BLOCK_CHILDLESS, policy_hear},
     {BLOCK_GONE | BLOCK_MOVED, load_hear},
     {BLOCK_GONE, near_hear},
@@ -130,12 +131,12 @@ static const struct block_subscriber subscribers[] = {
 
 /* In the order in which they are created; they are destroyed in the other one. */
 static const struct core_module *const modules[] = {
-    &records_module, &leases_module, &resvs_module,      &writes_module,    &moves_module,
-    &loads_module,   &verify_module, &namespaces_module, &host_room_module, &regions_module,
-    &above_module,   &clean_module,  &evict_module,      &gone_module,      &lapse_module,
-    &pins_module,    &place_module,  &progress_module,   &promises_module,  &quotas_module,
-    &reclaim_module, &reads_module,  &rules_module,      &worth_module,     &asks_module,
-    &names_module,   &near_module,   &adopt_module,
+    &records_module, &leases_module,   &resvs_module,      &writes_module,    &moves_module,
+    &loads_module,   &verify_module,   &namespaces_module, &host_room_module, &regions_module,
+    &unmet_module,   &clean_module,    &evict_module,      &gone_module,      &pins_module,
+    &place_module,   &progress_module, &promises_module,   &quotas_module,    &reclaim_module,
+    &reads_module,   &rules_module,    &worth_module,      &asks_module,      &names_module,
+    &near_module,    &adopt_module,    &reconcile_module,
 };
 
 static uint64_t core_room_for(size_t bytes)

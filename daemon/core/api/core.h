@@ -134,7 +134,7 @@ uint32_t core_adopt_end(struct core *c);
  * about what looking up a key takes. */
 uint64_t core_work(const struct core *c);
 /* Its tables, for who touches them before they are used; unused ranges have no bytes. */
-#define CORE_RANGES 9u
+#define CORE_RANGES 10u
 void core_memory(const struct core *c, struct sys_range ret[CORE_RANGES]);
 #define CORE_MORE 2 /* what a slice returns that is not the last */
 

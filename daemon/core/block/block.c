@@ -494,10 +494,14 @@ bool block_held(struct core *c, const struct block *b)
     return false;
 }
 
-bool block_can_evict(struct core *c, uint32_t no)
+bool block_may_go(struct core *c, const struct block *b)
 {
-    const struct block *b = &c->blocks[no];
-    return b->child == CORE_NONE && !block_pinned(b) && !block_in_use(c, b);
+    return !block_in_use(c, b) && !block_kept(c, b);
+}
+
+bool copy_may_drop(struct core *c, const struct block *b)
+{
+    return block_on_disk(b) && copy_there(b, CORE_HOST) && b->host_pins == 0 && !block_in_use(c, b);
 }
 
 bool block_can_leave(void *ctx, uint32_t no)

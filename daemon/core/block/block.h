@@ -121,10 +121,13 @@ uint32_t block_tree_size(const struct core *c, uint32_t root);
 bool block_in_use(struct core *c, const struct block *b);
 /* The same, but for being on its way between tiers: for those who may take it away even so. */
 bool block_held(struct core *c, const struct block *b);
-/* Of a block that is linked: nothing is below it, and it is not in use, so that it may go for good.
+/* For good, to make room: nobody uses it, and nobody was promised it. What builds on it goes first.
  */
-bool block_can_evict(struct core *c, uint32_t block_no);
-/* The same, or it can go from host memory to disk. The policy is asked with this. */
+bool block_may_go(struct core *c, const struct block *b);
+/* The copy in memory alone, without loss: it is on disk as well. */
+bool copy_may_drop(struct core *c, const struct block *b);
+/* Nothing builds on it and nobody uses it, or it can go from host memory to disk. The policy is
+ * asked with this. */
 bool block_can_leave(void *ctx, uint32_t block_no);
 /* A slice of letting go of what was held before a block in its chain; true: there is more.
  */
@@ -163,8 +166,9 @@ void copy_give_all(struct core *c, struct block *b, enum core_tier tier);
 void host_drop(struct core *c, struct block *b);
 /* Gives all its room on disk back; nothing may be in flight there. */
 void disk_drop(struct core *c, struct block *b);
-/* The promise of what is on disk of it ends: an ordinary copy. */
-void promise_end(struct core *c, struct block *b);
+/* The promise of a copy that was written for pins and names ends, if none of them is left: it is an
+ * ordinary copy. */
+void block_unwanted(struct core *c, struct block *b);
 
 /* ---- room.c ---- */
 

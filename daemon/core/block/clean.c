@@ -111,7 +111,7 @@ struct block *clean_pop(struct core *c, uint32_t payer)
         block_clear(b, BLOCK_F_RING);
         if (!block_is_clean(b))
             continue;
-        if (!block_in_use(c, b) && b->host_pins == 0 &&
+        if (copy_may_drop(c, b) &&
             !retain_guards(c->retain, block_ns(c, b)->payer, payer, CORE_HOST, c->largest))
             return b;
         clean_recall(c, b);
@@ -124,7 +124,7 @@ struct block *clean_of(struct core *c, uint32_t within)
     const uint32_t n = MIN(c->clean->n, CLEAN_LOOK);
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = ring_block(c, i);
-        if (block_is_clean(b) && !block_in_use(c, b) && b->host_pins == 0 &&
+        if (block_is_clean(b) && copy_may_drop(c, b) &&
             retain_is_within(c->retain, block_ns(c, b)->payer, within))
             return b;
     }

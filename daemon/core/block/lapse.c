@@ -3,11 +3,12 @@
 #include "lapse.h"
 #include "block.h"
 
-const struct core_module lapse_module = {CORE_STATE(lapse)};
-
 uint64_t lapse_blocks(const struct core *c)
 {
-    return c->lapse->blocks;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        sum += c->ns[i].lapsed;
+    return sum;
 }
 
 bool block_lapsed(const struct core *c, const struct block *b)
@@ -23,11 +24,6 @@ void lapse_changed(struct core *c, const struct block *b, bool was)
     if (is == was)
         return;
     block_ns(c, b)->lapsed += is ? 1 : -1ull;
-    c->lapse->blocks += is ? 1 : -1ull;
-    if (!is)
-        return;
-    c->lapse->left = c->blocks_high;
-    c->lapse->next_ms = c->now_ms;
 }
 
 void block_names_mark_safe(struct core *c, struct block *b)

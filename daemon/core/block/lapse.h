@@ -10,14 +10,6 @@
 
 #include "block.h"
 
-/* Of the files lapse*.c. */
-struct lapse {
-    uint64_t blocks;  /* that have lapsed */
-    uint64_t next_ms; /* when they are looked for again */
-    uint32_t at;      /* the next record to be looked at */
-    uint32_t left;    /* and how many are to be */
-};
-
 uint64_t lapse_blocks(const struct core *c); /* of all namespaces */
 bool block_lapsed(const struct core *c, const struct block *b);
 /* What that depends on has been set; was: what it said before. */

@@ -20,14 +20,12 @@ struct core_module {
 };
 #define CORE_STATE(name) .pointer = offsetof(struct core, name), .bytes = sizeof(struct name)
 
-extern const struct core_module above_module;
 extern const struct core_module adopt_module;
 extern const struct core_module asks_module;
 extern const struct core_module clean_module;
 extern const struct core_module evict_module;
 extern const struct core_module gone_module;
 extern const struct core_module host_room_module;
-extern const struct core_module lapse_module;
 extern const struct core_module leases_module;
 extern const struct core_module loads_module;
 extern const struct core_module moves_module;
@@ -41,10 +39,12 @@ extern const struct core_module promises_module;
 extern const struct core_module quotas_module;
 extern const struct core_module reclaim_module;
 extern const struct core_module reads_module;
+extern const struct core_module reconcile_module;
 extern const struct core_module records_module;
 extern const struct core_module regions_module;
 extern const struct core_module resvs_module;
 extern const struct core_module rules_module;
+extern const struct core_module unmet_module;
 extern const struct core_module verify_module;
 extern const struct core_module worth_module;
 extern const struct core_module writes_module;

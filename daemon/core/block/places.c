@@ -4,6 +4,7 @@
 #include "lapse.h"
 #include "regions.h"
 #include "sm.h"
+#include "wants.h"
 
 /* ---- states of copies ---- */
 
@@ -67,6 +68,8 @@ void copy_set(struct core *c, struct block *b, enum core_tier tier, enum copy_st
         c->promises_lost++;
     if (counts)
         copies_count(c, b, true);
+    if (!copy_is_enough(b, tier, block_asked(c, b, tier)))
+        unmet_add(c, b);
     lapse_changed(c, b, lapsed);
     unevictable_changed(c, b, was);
     room_bind(c, b);
@@ -162,8 +165,7 @@ bool block_reachable(struct core *c, const struct block *b)
 
 void host_drop(struct core *c, struct block *b)
 {
-    MUST(b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST) && !block_in_use(c, b) &&
-         b->host_pins == 0);
+    MUST(copy_may_drop(c, b));
     if (block_in_policy(b))
         block_park(c, b);
     clean_end(c, b);
@@ -180,11 +182,13 @@ void disk_drop(struct core *c, struct block *b)
         copy_set(c, b, CORE_DISK, COPY_NONE);
 }
 
-void promise_end(struct core *c, struct block *b)
+void block_unwanted(struct core *c, struct block *b)
 {
     struct tier *disk = c->cfg.disk;
     const uint32_t shards = block_shards(c, b);
-    MUST(b->state == BLOCK_PRESENT && b->disk_copy == COPY_FOR_PIN);
+    if (b->state != BLOCK_PRESENT || b->disk_copy != COPY_FOR_PIN || block_pinned(b) ||
+        block_named(c, b))
+        return;
     copy_set(c, b, CORE_DISK, COPY_READY);
     for (uint32_t i = 0; i < shards && disk->storage->unpromise; i++)
         disk->storage->unpromise(disk, copy_loc(c, b, CORE_DISK, i));

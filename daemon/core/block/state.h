@@ -169,7 +169,7 @@ struct core_ns {
     uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound there (room_bind()) */
     uint64_t near_bytes;                 /* of slots on devices */
     uint64_t unevictable;                /* bytes of slots in memory that nobody can be given now */
-    uint64_t lapsed;                     /* of core->lapsed */
+    uint64_t lapsed;                     /* blocks (lapse.h) */
     uint32_t regions;                    /* of memory (regions.c), those that are its */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
     uint64_t region_fill;                /* bytes that a region holds at least, of its blocks */
@@ -258,10 +258,10 @@ struct move {
     uint32_t block;
     uint8_t kind; /* enum move_kind */
     bool durable, leaving;
-    bool above;   /* for what is below it */
-    bool by_pin;  /* durable for pins and names alone; durable without: its block is `promising` */
-    bool unread;  /* storage could not read it */
-    bool corrupt; /* these are not the bytes that were written */
+    bool ancestor; /* for blocks on disk that build on it */
+    bool by_pin;   /* durable for pins and names alone; durable without: its block is `promising` */
+    bool unread;   /* storage could not read it */
+    bool corrupt;  /* these are not the bytes that were written */
     uint16_t left;
     int err;       /* the first */
     uint32_t used; /* the block's, when it began */
@@ -317,7 +317,6 @@ struct core {
     const struct block_subscriber *subscribers; /* the last one hears of nothing */
 
     /* What one file alone looks at is declared there; others ask that file. */
-    struct above *above;
     struct adopt *adopt; /* NULL: nothing is being taken over */
     struct asks *asks;
     struct clean *clean;
@@ -325,7 +324,6 @@ struct core {
     struct ghosts *ghosts; /* buckets of them */
     struct gone *gone;
     struct host_room *host_room;
-    struct lapse *lapse;
     struct leases *leases;
     struct loads *loads;
     struct moves *moves;
@@ -337,10 +335,12 @@ struct core {
     struct quotas *quotas;
     struct reads *reads;
     struct reclaim *reclaim;
+    struct reconcile *reconcile;
     struct records *records;
     struct regions *regions; /* of host memory; NULL: not looked at */
     struct resvs *resvs;
     struct rules *rules;
+    struct unmet *unmet;
     struct verify *verify;
     struct weigh *weigh; /* worth.c */
     struct writes *writes;

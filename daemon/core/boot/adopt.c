@@ -5,6 +5,7 @@
  */
 #include "index.h"
 #include "serve.h"
+#include "wants.h"
 
 #define ADOPT_AHEAD 16u
 
@@ -175,7 +176,7 @@ static void found_places(struct core *c, struct block *b)
         c->cfg.disk && found_whole(c, b, CORE_DISK) ? found_on_disk(c, b) & 7u : COPY_NONE;
     b->shards_present = 0;
     if (b->disk_copy == COPY_FOR_PIN)
-        pin_found(c);
+        found_begin(c);
 }
 
 static bool is_found(const struct block *b)

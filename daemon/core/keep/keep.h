@@ -13,16 +13,13 @@ struct pin {
     uint32_t ns, principal, tokens; /* ns: id */
     const char *owner, *tenant;
     bool in_memory, of_name;
-    uint64_t settled; /* the epoch of the pass (pin.c) that found it lacking nothing */
     struct run_list blocks;
     uint32_t held;  /* of `blocks`, those that it has pinned: all, but while it comes */
     uint32_t freed; /* of `held`, the first ones, which it has let go of: none before its end */
     struct key256 tip;
     bool going;            /* it has ended, nobody sees it */
     struct list_node node; /* then: core->pins->going */
-    struct run_iter at;    /* where its pass, or its end, goes on */
-    uint32_t pass, looked; /* number of its last pass, and entries looked at in that */
-    bool lacks;            /* some of them lack something */
+    struct run_iter at;    /* where its end goes on */
 };
 
 /* ---- promise.c ---- */
@@ -48,12 +45,8 @@ int promise_make(struct core *c, struct block *b, enum save_why why) KVC_WARN_UN
 
 /* ---- pin.c ---- */
 
-/* A step of what pins lack, and of those that end. True: there is more to do at once. */
+/* A step of the pins that end. True: there is more to do at once. */
 bool pin_step(struct core *c);
-/* Of what the last run had pinned, and nobody has yet: it is to be given back. */
-bool pin_was_found(const struct core *c, const struct block *b);
-/* Something has been found that the last run had pinned. */
-void pin_found(struct core *c);
 /* What is pinned goes too, from now on or no more. */
 void pins_force(struct core *c, bool forced);
 /* Also those that are being made, or let go of in slices; these. */
@@ -133,9 +126,9 @@ void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view);
 void reclaim_listen(struct core *c);
 bool reclaim_step(struct core *c);
 
-/* ---- lapse_mend.c ---- */
+/* ---- reconcile.c ---- */
 
-/* Lapsed blocks are written again, some at a call. True: there are more records to look at. */
-bool lapse_step(struct core *c);
+/* Begins what blocks lack, some at a call. True: there is more that can be begun now. */
+bool reconcile_step(struct core *c);
 
 #endif

@@ -7,6 +7,7 @@
 #include "keep.h"
 #include "lapse.h"
 #include "names_table.h"
+#include "wants.h"
 
 #define GOES_ON_LOOKS 64u /* blocks behind one, of which one may be the end of a conversation */
 
@@ -48,8 +49,8 @@ static void name_release(struct core *c, struct block *b, bool dying)
         return;
     if (raised)
         name_want_level(c, b, RETAIN_DEFAULT, true);
-    if (b->disk_copy == COPY_FOR_PIN && !block_pinned(b) && (raised || !pin_was_found(c, b)))
-        promise_end(c, b);
+    if (raised || !found_keeps(c))
+        block_unwanted(c, b);
     block_unheld(c, b);
 }
 

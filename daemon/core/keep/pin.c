@@ -1,43 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pins: lists of blocks that stay by wish, and how often each block is in one. What a pin lacks (a
- * copy in memory, a durable one on disk) is begun in steps, and tried again while it lacks.
+ * copy in memory, a durable one on disk) reconcile_step() begins.
  */
 #include <stdlib.h>
 
 #include "keep.h"
 #include "regions.h"
-
-#define PIN_AGAIN_MS 100u
-#define PIN_STEP     256u /* entries looked at in one step */
-/* What was pinned when the last run ended is given back after this, unless it is pinned again. */
-#define PIN_FOUND_MS 60000u
-#define FOUND_STEP   4096u
+#include "wants.h"
 
 struct pins {
     struct pool *pool;  /* pin; NULL: none are taken */
     struct share share; /* of it, by principal */
     uint64_t serial, bytes_max;
-    uint64_t next_ms;  /* no pin ends before; 0: none ends */
-    uint64_t again_ms; /* what pins lack is tried again then */
-    bool settled;      /* they lack nothing */
-    struct {
-        uint32_t no;    /* of the pass over all pins that is under way */
-        uint64_t epoch; /* when it began */
-        bool on, lacks;
-    } pass;
-    uint64_t epoch;         /* grows when some pinned block lacks a copy again; from 1 */
+    uint64_t next_ms;       /* no pin ends before; 0: none ends */
     struct list_node going; /* pins that have ended, whose blocks are let go of in slices */
     bool forced;            /* a job takes what is pinned too */
-    bool found;             /* what was pinned before the start and is not by then goes back */
-    uint32_t found_at;      /* the next record that is looked at for that */
 };
 
 static int pins_create(struct core *c)
 {
     struct pins *pins = c->pins;
     pins->bytes_max = c->cfg.pin_bytes_max;
-    pins->epoch = 1;
     list_init(&pins->going);
     if (c->cfg.pins_max == 0)
         return 0;
@@ -68,11 +52,6 @@ void pins_force(struct core *c, bool forced)
     c->pins->forced = forced;
 }
 
-void pin_found(struct core *c)
-{
-    c->pins->found = true;
-}
-
 /* Blocks that pins can hold, over all of them: a quarter of the index, and a piece for each pin. */
 uint32_t pins_of_runs(const struct core_config *cfg)
 {
@@ -89,16 +68,10 @@ static void count_pinned(struct core *c, const struct block *b, bool more)
     block_ns(c, b)->pinned += by;
 }
 
-/* A pinned block that has lost a copy is looked at again. A pinned block goes, whatever was wished:
- * its bytes are bad or lost, what it was stored below is dropped by its writer, or it is forced
- * out. Never for room. */
+/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
+ * dropped by its writer, or it is forced out. Never for room. */
 void pin_hear(struct core *c, struct block *b, const struct block_change *x)
 {
-    if (x->what == BLOCK_LOST) {
-        c->pins->settled = false;
-        c->pins->epoch++;
-        return;
-    }
     if (b->pins == 0)
         return;
     MUST(x->reason != KVC_MISS_EVICTED || c->pins->forced);
@@ -116,11 +89,7 @@ static void block_pin(struct core *c, struct block *b, bool in_memory)
     room_bind(c, b);
     if (in_memory && block_is_clean(b))
         clean_recall(c, b);
-}
-
-bool pin_was_found(const struct core *c, const struct block *b)
-{
-    return c->pins->found && block_no(c, b) >= c->pins->found_at;
+    unmet_add(c, b);
 }
 
 static void block_unpin(struct core *c, const struct pin *p, struct block *b)
@@ -129,9 +98,8 @@ static void block_unpin(struct core *c, const struct pin *p, struct block *b)
     b->host_pins -= p->in_memory;
     if (--b->pins == 0) {
         count_pinned(c, b, false);
-        /* A pin that is refused leaves what was there as it was. */
-        if (b->disk_copy == COPY_FOR_PIN && !block_named(c, b) && (p->id || !pin_was_found(c, b)))
-            promise_end(c, b);
+        if (p->id || !found_keeps(c)) /* a pin that is refused leaves what was there as it was */
+            block_unwanted(c, b);
     }
     room_bind(c, b);
     block_unheld(c, b);
@@ -300,8 +268,6 @@ void pin_begin(struct core *c, struct pin *p, uint64_t ttl_ms, struct core_pinne
         c->pins->next_ms = p->end_ms;
     c->m.pins++;
     c->m.pins_taken++;
-    c->pins->again_ms = c->now_ms;
-    c->pins->settled = false;
     *ret_pinned = (struct core_pinned){
         .id = p->id, .tokens = p->tokens, .blocks = p->blocks.n, .bytes = p->bytes};
 }
@@ -443,80 +409,6 @@ static void pins_end_due(struct core *c)
     c->pins->next_ms = next;
 }
 
-static int ok_is_under_way(int err)
-{
-    return err ? err : 1;
-}
-
-/* Begins what one block lacks. 1: it is under way; 0: it lacks nothing; else why it cannot be. */
-static int pin_mend(struct core *c, const struct pin *p, struct block *b)
-{
-    if (p->in_memory && !block_ready(b))
-        return b->moving > 0 ? 1 : ok_is_under_way(load_begin(c, b));
-    if (!c->cfg.disk || block_is_durable(b))
-        return 0;
-    return ok_is_under_way(promise_make(c, b, SAVE_PIN));
-}
-
-/* Begins what it lacks, from where its pass stands on. False: the slice is over. */
-static bool pin_settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop)
-{
-    if (p->pass != c->pins->pass.no) {
-        p->pass = c->pins->pass.no;
-        p->at = run_begin(c, &p->blocks);
-        p->looked = 0;
-        p->lacks = false;
-    }
-    for (; p->looked < p->blocks.n; p->looked++) {
-        if (slice_over(c))
-            return false;
-        struct block *b = pinned_block(c, run_next(c, &p->at));
-        const int got = b ? pin_mend(c, p, b) : 0;
-        c->work += WORK_LOOK;
-        p->lacks |= got != 0;
-        if (got == KVC_E_BUSY || got == KVC_E_FULL || got == KVC_E_TIER ||
-            (got != 0 && --*left == 0)) {
-            *ret_stop = true;
-            return true;
-        }
-    }
-    return true;
-}
-
-static void pins_pass_begin(struct core *c)
-{
-    c->pins->pass.no++;
-    c->pins->pass.epoch = c->pins->epoch;
-    c->pins->pass.on = true;
-    c->pins->pass.lacks = false;
-}
-
-/* A pass over all pins, in slices; true: there is more of it. */
-static bool pins_mend(struct core *c)
-{
-    bool stop = false;
-    uint32_t left = PIN_STEP;
-    if (!c->pins->pass.on)
-        pins_pass_begin(c);
-    work_slice(c);
-    struct pin *p;
-    POOL_FOR_EACH (p, i, c->pins->pool) {
-        if (stop)
-            break;
-        if (!p->id || p->going || p->settled >= c->pins->pass.epoch)
-            continue;
-        if (!pin_settle(c, p, &left, &stop))
-            return true;
-        if (!p->lacks)
-            p->settled = c->pins->pass.epoch;
-        c->pins->pass.lacks |= p->lacks;
-    }
-    c->pins->pass.on = false;
-    c->pins->settled = !c->pins->pass.lacks && !stop && c->pins->pass.epoch == c->pins->epoch;
-    c->pins->again_ms = c->now_ms + PIN_AGAIN_MS;
-    return false;
-}
-
 /* Those that have ended, one by one; true: there is more. */
 static bool unpin_step(struct core *c)
 {
@@ -525,31 +417,12 @@ static bool unpin_step(struct core *c)
            (pin_go_on(c, CONTAINER_OF(node, struct pin, node)) || !list_empty(&c->pins->going));
 }
 
-/* What the last run had pinned, and nobody pins now. */
-static bool pins_give_back_found(struct core *c)
-{
-    if (!c->pins->found || c->now_ms < c->found_ms + PIN_FOUND_MS)
-        return false;
-    for (uint32_t n = 0; n < FOUND_STEP && c->pins->found_at < c->blocks_high;
-         n++, c->pins->found_at++) {
-        struct block *b = &c->blocks[c->pins->found_at];
-        if (b->state == BLOCK_PRESENT && b->disk_copy == COPY_FOR_PIN && !block_pinned(b) &&
-            !block_named(c, b))
-            promise_end(c, b);
-    }
-    c->pins->found = c->pins->found_at < c->blocks_high;
-    return c->pins->found;
-}
-
 bool pin_step(struct core *c)
 {
     if (!c->cfg.pins_max)
-        return pins_give_back_found(c);
+        return false;
     pins_end_due(c);
-    bool more = unpin_step(c);
-    if (c->pins->pass.on || (!c->pins->settled && c->now_ms >= c->pins->again_ms))
-        more |= pins_mend(c);
-    return pins_give_back_found(c) || more;
+    return unpin_step(c);
 }
 
 /* ---- what check.c asks for ---- */

@@ -405,7 +405,7 @@ bool promise_is_due(const struct core *c)
 }
 
 /* For nobody who waits: what is further up has been promised already, or is made again
- * (lapse_mend.c). */
+ * (reconcile.c). */
 void promise_begin(struct core *c, struct block *b)
 {
     const bool is_short = c->promises->fell_short;

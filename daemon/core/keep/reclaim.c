@@ -7,6 +7,7 @@
  * it.
  */
 #include "keep.h"
+#include "wants.h"
 
 #define RECLAIM_STEP 64u
 #define RECLAIM_TREE 256u
@@ -118,7 +119,7 @@ static bool tree_in_use(struct core *c, struct block *b)
     for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
          no = block_walk_next(c, root, no)) {
         const struct block *x = &c->blocks[no];
-        if (++n > RECLAIM_TREE || block_in_use(c, x) || block_kept(c, x))
+        if (++n > RECLAIM_TREE || !block_may_go(c, x))
             return true;
     }
     return false;
@@ -186,7 +187,8 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
         return;
     }
     if (copy_there(b, CORE_HOST)) {
-        if (!above_carries(c, b) || !block_deserves(c, b, true) || !reclaim_keep(c, loc, no))
+        if (block_carries(c, b) == COPY_NONE || !block_deserves(c, b, true) ||
+            !reclaim_keep(c, loc, no))
             disk_forget(c, b);
         return;
     }
@@ -263,8 +265,6 @@ static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
         clean_recall(c, b);
     const bool idle = b->copies == 0 && b->moving == 0;
     copy_set(c, b, CORE_DISK, idle ? COPY_NONE : COPY_TORN);
-    if (block_pinned(b))
-        block_changed(c, b, &(struct block_change){.what = BLOCK_LOST});
     if (!idle)
         return; /* its other shards there go when nothing is in flight (move_hear()) */
     disk_drop(c, b);

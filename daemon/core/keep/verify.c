@@ -341,6 +341,6 @@ void core_host_lost(struct core *c, uint32_t block_no)
         return;
     if (!copy_there(b, CORE_DISK))
         verify_host_is_corrupt(c, b);
-    else if (!block_in_use(c, b) && b->host_pins == 0)
+    else if (copy_may_drop(c, b))
         host_drop(c, b);
 }

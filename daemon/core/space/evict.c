@@ -47,8 +47,7 @@ bool evict_subtree(struct core *c, struct block *b, bool patient)
     for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
          no = block_walk_next(c, root, no)) {
         const struct block *x = &c->blocks[no];
-        if (++n > SUBTREE_MAX || block_in_use(c, x) || block_kept(c, x) ||
-            retain_level(c->retain, no) > level)
+        if (++n > SUBTREE_MAX || !block_may_go(c, x) || retain_level(c->retain, no) > level)
             return false;
     }
     for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;) {
@@ -82,7 +81,7 @@ static struct block *disk_leaf(struct core *c, uint32_t payer)
         const uint32_t no = hand_next(c);
         struct block *b = &c->blocks[no];
         if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT || copy_there(b, CORE_HOST) ||
-            block_kept(c, b) || !block_can_evict(c, no) ||
+            b->child != CORE_NONE || !block_may_go(c, b) ||
             retain_guards(c->retain, block_ns(c, b)->payer, payer, CORE_DISK, block_bytes(c, b)))
             continue;
         if (!best || evict_goes_first(c, b, best))
@@ -139,8 +138,9 @@ uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
     uint32_t n = 0;
     for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;) {
         uint32_t next = block_walk_next(c, root, no);
-        if (block_can_evict(c, no) && !block_kept(c, &c->blocks[no])) {
-            block_kill(c, &c->blocks[no], KVC_MISS_EVICTED);
+        struct block *b = &c->blocks[no];
+        if (b->child == CORE_NONE && block_may_go(c, b)) {
+            block_kill(c, b, KVC_MISS_EVICTED);
             ++*counter;
             n++;
         }

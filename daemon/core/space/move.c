@@ -12,11 +12,14 @@
 /* Nothing is begun for so long after storage refused. */
 #define MOVE_PAUSE_MS 50u
 #define MOVES_MAX     1024u
-#define MOVE_OPS_MAX  2048u
+/* Of them, for blocks that others on disk build on. */
+#define ANCESTOR_MOVES 64u
+#define MOVE_OPS_MAX   2048u
 
 struct moves {
     struct pool *pool, *ops;
-    bool stopping; /* none begins */
+    uint32_t ancestors; /* under way for blocks that others on disk build on */
+    bool stopping;      /* none begins */
 };
 
 uint64_t moves_bytes(void)
@@ -182,7 +185,7 @@ static void save_end(struct core *c, struct move *m)
             copy_give(c, b, CORE_DISK, old);
     }
     c->m.saving_bytes -= m->bytes;
-    above_ended(c, m);
+    c->moves->ancestors -= m->ancestor;
     if (m->leaving)
         count_leaving(c, b, -m->bytes);
     if (b->parked == PARKED_LEAVING)
@@ -194,15 +197,14 @@ static void save_end(struct core *c, struct move *m)
                               : COPY_READY);
         c->m.blocks_demoted++;
         c->m.bytes_demoted += m->bytes;
-        above_want(c, b);
     } else if (m->err) {
         c->m.demotion_failures++;
         c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
     }
     if (m->leaving && live)
         save_left(c, m, b, ok);
-    if (ok && m->by_pin && !block_pinned(b) && !block_named(c, b))
-        promise_end(c, b); /* let go meanwhile */
+    if (ok && m->by_pin)
+        block_unwanted(c, b); /* let go meanwhile */
     if (m->durable && !m->by_pin) {
         b->promising = 0;
         room_bind(c, b); /* by what became of it */
@@ -245,7 +247,8 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     const uint32_t shards = block_shards(c, b);
     struct tier_loc loc[KVC_SHARDS_MAX];
     MUST(b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST) && b->moving == 0);
-    if (b->copies > 0 || !moves_left(c, shards, false))
+    if (b->copies > 0 || !moves_left(c, shards, false) ||
+        (why == SAVE_ANCESTOR && c->moves->ancestors >= ANCESTOR_MOVES))
         return KVC_E_BUSY;
     int err = 0;
     if (why == SAVE_PROMISE && !block_is_bound(b, CORE_DISK))
@@ -261,8 +264,8 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     struct move *m = move_new(c, b, MOVE_SAVE);
     m->durable = durable;
     m->leaving = leaving;
-    m->above = why == SAVE_ABOVE;
-    above_begun(c, m);
+    m->ancestor = why == SAVE_ANCESTOR;
+    c->moves->ancestors += m->ancestor;
     m->by_pin = why == SAVE_PIN;
     if (leaving && block_in_policy(b))
         block_park(c, b);

@@ -138,9 +138,8 @@ static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool tree
         disk_forget(c, best);
         return true;
     }
-    const uint32_t no = block_walk_first(c, block_no(c, best));
-    struct block *leaf = &c->blocks[no];
-    if (!block_can_evict(c, no) || block_kept(c, leaf))
+    struct block *leaf = &c->blocks[block_walk_first(c, block_no(c, best))];
+    if (!block_may_go(c, leaf))
         return false;
     c->m.quota_evicted++;
     block_kill(c, leaf, KVC_MISS_EVICTED);

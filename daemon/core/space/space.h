@@ -111,11 +111,11 @@ float disk_chance(const struct core *c, uint32_t no);
 #define MOVE_DEADLINE_NS (UINT64_C(120) * 1000000000)
 
 enum save_why {
-    SAVE_COPY,    /* so that there is one */
-    SAVE_ABOVE,   /* the same, for what builds on it and is there */
-    SAVE_LEAVING, /* so that its copy in memory can go */
-    SAVE_PROMISE, /* durable, for somebody who was promised that */
-    SAVE_PIN      /* durable while it is pinned or named */
+    SAVE_COPY,     /* so that there is one */
+    SAVE_ANCESTOR, /* the same, for what builds on it and is there */
+    SAVE_LEAVING,  /* so that its copy in memory can go */
+    SAVE_PROMISE,  /* durable, for somebody who was promised that */
+    SAVE_PIN       /* durable while it is pinned or named */
 };
 uint64_t moves_bytes(void);
 const struct pool *move_pool(const struct core *c); /* move */
@@ -125,17 +125,5 @@ int save_begin(struct core *c, struct block *b, enum save_why why) KVC_WARN_UNUS
 /* Begins to bring a block into host memory, or to check one that was found there. KVC_E_BUSY,
  * KVC_E_FULL, KVC_E_GONE (cannot be read now). */
 int load_begin(struct core *c, struct block *b) KVC_WARN_UNUSED;
-
-/* ---- above.c ---- */
-
-/* What it builds on is to be on disk, as it is. */
-void above_want(struct core *c, const struct block *b);
-/* Whether it is on disk for what builds on it there. */
-bool above_carries(const struct core *c, const struct block *b);
-/* Begins some of what is wanted; true: there is more that can be begun now. */
-bool above_step(struct core *c);
-/* A move to disk has begun, has ended: it may be one of those. */
-void above_begun(struct core *c, const struct move *m);
-void above_ended(struct core *c, const struct move *m);
 
 #endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies are brought to what is asked of a block (block_wants()): pins and names want it on disk
+ * durably or in memory, a promise that has lapsed is made again, what blocks on disk build on is
+ * written there too. A block comes here when its copies or what is asked of it have changed; a
+ * refused one is tried again, and no other waits for it.
+ */
+#include "keep.h"
+#include "wants.h"
+
+/* Moves begun in one step. */
+#define RECONCILE_MOVES 256u
+/* What was refused is tried again so much later. */
+#define RECONCILE_AGAIN_MS 100u
+/* What was pinned when the last run ended is given back after this, unless it is pinned again. */
+#define PIN_FOUND_MS 60000u
+
+struct reconcile {
+    uint32_t left;     /* blocks of the set that this pass has yet to look at */
+    bool refused;      /* something of it cannot be begun now */
+    bool writes_later; /* no ordinary copy is written in this pass: storage took none */
+    uint64_t again_ms; /* the next pass begins then */
+};
+
+const struct core_module reconcile_module = {CORE_STATE(reconcile)};
+
+/* What is on disk outlives the process only with all that it builds on, and what most blocks build
+ * on is used most and leaves memory last: so it is written before that. */
+static int copy_below(struct core *c, struct block *b)
+{
+    const struct tier *disk = c->cfg.disk;
+    if (b->moving > 0 || !copy_there(b, CORE_HOST))
+        return 0;
+    int err = KVC_E_BUSY;
+    if (disk->storage->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
+        err = save_begin(c, b, SAVE_ANCESTOR);
+    c->reconcile->writes_later = err != 0 && err != KVC_E_QUOTA;
+    if (err)
+        return err == KVC_E_QUOTA ? 0 : err; /* no room for its owner: with the next one below */
+    if (b->parent != CORE_NONE)
+        unmet_add(c, &c->blocks[b->parent]);
+    return 1;
+}
+
+/* Pins, names or promises ask for it, not only blocks that build on it. */
+static bool is_firm(const struct core *c, const struct block *b)
+{
+    return block_asked(c, b, CORE_DISK) != COPY_NONE || b->disk_copy == COPY_FOR_PIN;
+}
+
+/* Begins what one block lacks: 1; 0: it lacks nothing; KVC_E_*: why it cannot be begun now. */
+static int block_reconcile(struct core *c, struct block *b)
+{
+    int err = 0;
+    if (!copy_is_enough(b, CORE_HOST, block_wants(c, b, CORE_HOST))) {
+        err = b->moving > 0 ? 0 : load_begin(c, b);
+        return err ? err : 1;
+    }
+    if (c->reconcile->writes_later && !is_firm(c, b))
+        return KVC_E_BUSY;
+    const enum copy_state disk = block_wants(c, b, CORE_DISK);
+    if (copy_is_enough(b, CORE_DISK, disk)) {
+        if (!found_keeps(c))
+            block_unwanted(c, b);
+        return 0;
+    }
+    if (disk == COPY_READY)
+        return copy_below(c, b);
+    err = promise_make(c, b, disk == COPY_DURABLE ? SAVE_PROMISE : SAVE_PIN);
+    return err ? err : 1;
+}
+
+/* Nothing more of its kind can be begun in this pass. */
+static bool pass_ends(const struct core *c, const struct block *b, int err)
+{
+    return (err == KVC_E_BUSY || err == KVC_E_FULL || err == KVC_E_TIER) && is_firm(c, b);
+}
+
+static void pass_begin(struct core *c)
+{
+    c->reconcile->left = unmet_count(c);
+    c->reconcile->refused = c->reconcile->writes_later = false;
+}
+
+/* The next block of the pass. False: the pass ends with it. */
+static bool pass_step(struct core *c, uint32_t *begun)
+{
+    struct block *b = unmet_take(c);
+    c->work += WORK_LOOK;
+    const int rc = b ? block_reconcile(c, b) : 0;
+    *begun += rc == 1;
+    if (rc != 0 && rc != 1) {
+        unmet_add(c, b);
+        c->reconcile->refused = true;
+        if (pass_ends(c, b, rc))
+            return false;
+    }
+    return b != NULL;
+}
+
+bool reconcile_step(struct core *c)
+{
+    struct reconcile *r = c->reconcile;
+    if (!c->adopt && c->now_ms >= c->found_ms + PIN_FOUND_MS)
+        found_end(c);
+    if (unmet_count(c) == 0 || c->now_ms < MAX(r->again_ms, c->pause_ms))
+        return false;
+    if (r->left == 0)
+        pass_begin(c);
+    work_slice(c);
+    for (uint32_t begun = 0; r->left > 0; r->left--) {
+        if (begun == RECONCILE_MOVES || slice_over(c))
+            return true;
+        if (!pass_step(c, &begun))
+            break;
+    }
+    r->left = 0;
+    if (r->refused)
+        r->again_ms = c->now_ms + RECONCILE_AGAIN_MS;
+    return !r->refused && unmet_count(c) > 0;
+}
+
+/* What it builds on comes here once for each of its writes, and then goes up alone: where storage
+ * has no room for all of a chain, its blocks do not displace each other for ever. */
+void reconcile_hear(struct core *c, struct block *b, const struct block_change *x)
+{
+    (void)x;
+    if (b->state != BLOCK_PRESENT)
+        return;
+    if (block_asked(c, b, CORE_HOST) != COPY_NONE || is_firm(c, b))
+        unmet_add(c, b);
+    if (b->parent != CORE_NONE && copy_there(b, CORE_DISK))
+        unmet_add(c, &c->blocks[b->parent]);
+}
