@@ -152,7 +152,7 @@ static int take_welcome(struct kvc *k, const uint8_t *buf, size_t len, int passe
     return start_greeting(k, &w);
 }
 
-/* What it says of a HELLO, if it has said anything yet; *ret_came: it has. */
+/* Reads the daemon's WELCOME, if it has arrived; *ret_came: something has. */
 static int read_welcome(struct kvc *k, bool *ret_came)
 {
     uint8_t buf[KVC_ATTACH_MAX];

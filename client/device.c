@@ -11,7 +11,7 @@
 
 #include "client.h"
 
-/* What is called so, and is none: its UUID is not of the form. */
+/* A name that CUDA devices have. open_cuda() refuses those whose UUID has another form. */
 static bool is_cuda_name(const char *name)
 {
     return strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;

@@ -37,7 +37,7 @@ enum device_mem_kind {
 struct device_mem {
     void *addr;
     uint64_t bytes;
-    /* What a handle of it stands for: `span` bytes, of which `addr` is at `shift`. */
+    /* A handle of it names `span` bytes; `addr` is at `shift` in them. */
     uint64_t shift, span;
     enum device_mem_kind kind;
     uint8_t export; /* enum device_handle_kind; 0: it cannot be */

@@ -172,7 +172,7 @@ int kvc__ask_chunk(struct kvc *k, uint64_t what, uint32_t chunk)
 {
     if (is_asked(k, what | chunk))
         return 0;
-    /* What is asked for now must not be said to be unmapped afterwards. */
+    /* UNMAPPED first: said later, it would be about the chunk that is asked for now. */
     if (!kvc__tell_unmapped(k))
         return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
     if (k->asked_n == k->asked_cap) {

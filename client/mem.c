@@ -58,7 +58,7 @@ void mem__drop(struct kvc_mem *m)
     uint8_t buf[KVC_ATTACH_MAX];
     const struct att_mem_drop drop = {.mem = m->no};
     int rc = kvc__tell(k, buf, codec_enc_att_mem_drop(buf, sizeof(buf), &drop), -1, 0);
-    /* What the daemon still has, or may still answer for, must not be taken for something else. */
+    /* The daemon may still have this number, or answer for it: it is not given again this epoch. */
     if (rc < 0 || state == MEM_ASKED)
         k->mem_void[m->no] = k->epoch;
     k->mems_asked -= state == MEM_ASKED && k->mems_asked > 0;

@@ -102,7 +102,7 @@ static const struct device *device_of(const struct hold *h, const void *near)
     return NULL;
 }
 
-/* What the consumer gets, first, and what that points to. */
+/* The DLPack tensor that a consumer gets, and behind it what the tensor points to. */
 struct view {
     union {
         struct DLManagedTensor plain;

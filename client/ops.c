@@ -13,9 +13,8 @@
 
 /* ---- sending ---- */
 
-/* What sending returned. A queue to the daemon that takes no more: its connection is gone, which
- * the attach channel may know; or it has left thousands of requests unread, and is as good as gone.
- */
+/* Judges the result of a send. If the queue to the daemon takes no more, its connection has ended,
+ * which the attach channel may tell; or thousands of requests are unread, which is no better. */
 static int sent(struct kvc *k, int rc)
 {
     if (rc == -EAGAIN) {
@@ -164,8 +163,7 @@ static void send_again(struct kvc_op *op)
         op__complete(op, rc);
 }
 
-/* What borrows the caller's memory may still do so when its time is up, and while it is being
- * cancelled. */
+/* Whether an op may still use the caller's memory: its time is up, or it is being cancelled. */
 static bool must_settle(const struct kvc_op *op)
 {
     return op->borrows && (op->partner != NULL || op->error == KVC_E_TIMEOUT);

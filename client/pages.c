@@ -276,7 +276,7 @@ static int take_load(struct kvc_op *op)
     return rc;
 }
 
-/* What the library has cancelled itself has come too late, whatever the daemon calls that. */
+/* An op that the library itself has cancelled is TIMEOUT for the caller, not CANCELLED. */
 static int pages_await(struct kvc_op *op)
 {
     int rc = op__await(op);

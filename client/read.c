@@ -371,7 +371,7 @@ int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
 /* Closing waits so long for the answers to hints: what was sent goes with the socket. */
 #define HINTS_CLOSE_MS 250u
 
-/* What it was answered is of no use: a hint may be lost. */
+/* The reply to a hint says nothing useful: a hint may be lost. */
 static void hinted(struct kvc_op *op)
 {
     op__free(op);

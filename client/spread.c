@@ -29,7 +29,7 @@ static int flush(struct spread *s)
     return rc;
 }
 
-/* What follows is of another kind. */
+/* The next fragments need another way: those gathered so far are copied first. */
 static int spread_turn(struct spread *s, enum device_way way, bool is_pinned)
 {
     int rc = 0;

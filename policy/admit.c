@@ -114,8 +114,8 @@ void admit_grant(struct admit *a, float bytes)
     a->saved += bytes;
 }
 
-/* What is granted, less what reclaim writes and what must be written, pays for so much of what is
- * offered. */
+/* Computes the part of the offered bytes that the budget pays for: what was granted, less what
+ * reclaim writes and what must be written. */
 static void strike_balance(struct admit *a)
 {
     if (a->saved > SAVED_MAX * a->granted)

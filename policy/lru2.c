@@ -30,7 +30,7 @@ struct policy {
     struct lru2_block *block;
 };
 
-/* What is gone is remembered twice as long as what is known. */
+/* Evicted blocks are remembered: twice as many as the policy can know. */
 static uint32_t lru2_ghosts(const struct policy_config *config)
 {
     return config->blocks_max > UINT32_MAX / 4 ? config->blocks_max : 2 * config->blocks_max;

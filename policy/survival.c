@@ -397,8 +397,8 @@ static void believe(const struct survival *s, const struct survival_class *at,
         ret[i] = ret[i] < PRIOR_MAX ? ret[i] : PRIOR_MAX;
 }
 
-/* What was seen of a class and what is believed, each bucket apart, so that several are done at
- * once. */
+/* Observations and beliefs of a class, per bucket; in arrays, so that several buckets are computed
+ * at once. */
 struct weighed {
     float seen[SURVIVAL_BUCKETS], likely[SURVIVAL_BUCKETS]; /* parts of the chance of a hit */
     float believed[SURVIVAL_BUCKETS];                       /* how much of it is belief */
@@ -446,8 +446,8 @@ static void live(const struct survival *s, const struct weighed *w, float doubt_
     }
 }
 
-/* What a bucket promises is the steepest way from its point to any later one, so the first edge of
- * the upper hull of those from it on. */
+/* Scores: a bucket's is the steepest slope from its point (time, hits) to any later one, which is
+ * the first edge of the upper hull of the points from it on. */
 static void score(const struct life *life, float *restrict ret)
 {
     struct point {

@@ -74,7 +74,7 @@ static int front_listen_at(const char *path, unsigned mode, uint32_t backlog)
     if (strlen(path) >= sizeof addr.sun_path)
         return -ENAMETOOLONG;
     memcpy(addr.sun_path, path, strlen(path) + 1);
-    /* What is there was left by a daemon before this one: whoever serves here holds attach.sock. */
+    /* An earlier daemon left this socket: the one that serves here holds attach.sock. */
     if (unlink(path) && errno != ENOENT)
         return -errno;
     int fd = FAULT(fd) ? (errno = EMFILE, -1)

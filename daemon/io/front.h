@@ -43,9 +43,9 @@ void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES]);
 /* See front_guard_tick(). */
 void front_tick(struct front *f, uint64_t now_ns);
 void front_numbers(struct front *f, struct front_guard_stats *ret_stats);
-/* What large messages are sent from, for who touches it before it is used. */
+/* The memory that large messages are sent from, to be faulted in before it is used. */
 struct sys_range front_memory(const struct front *f);
-/* What the loop watches for EPOLLIN. */
+/* The descriptor that the loop watches for EPOLLIN. */
 int front_fd(const struct front *f);
 
 /* Hands at most `max` requests to fn; returns how many. */

@@ -166,7 +166,7 @@ static int gpu_cuda_copy_add(struct walk *w, const struct kvc_frag *frag)
     return 0;
 }
 
-/* What lies beyond the device's memory would take the device out, and may be somebody else's. */
+/* An address outside the device's memory would take the device out, or be somebody else's. */
 static int gpu_cuda_copy_check(struct walk *w, const struct kvc_frag *frag, uint32_t n)
 {
     const struct gpu_spans *mem = &w->dev->mem;

@@ -265,7 +265,7 @@ static int emu_copy(struct gpu_dev *d, enum gpu_path path, enum gpu_direction di
     MUST(d->given - atomic_load_explicit(&d->ended, memory_order_relaxed) < GPU_DRV_COPIES_MAX);
     if (d->broken)
         return -EIO;
-    /* What strikes a copy shows later, when it is asked whether it has ended. */
+    /* A failure of a copy shows later, when the copy is polled. */
     const bool fails = strike(d) == -EIO;
     if (!fails && !are_addresses(d, direction, frag, n))
         return -EINVAL;

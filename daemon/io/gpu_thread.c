@@ -162,8 +162,8 @@ static void gpu_thread_refused(struct gpu *g)
     g->thread.retry_at_ns = UINT64_MAX;
 }
 
-/* What was said the last time has been heard: then nothing that is in the inbox later can mean the
- * device as it was before, and both messages are free. */
+/* Whether the control thread has received the last reports. Then no later operation in the inbox
+ * can mean the device as it was before, and both messages may be used again. */
 static bool may_open(const struct gpu *g)
 {
     return !atomic_load_explicit(&g->up.on_its_way, memory_order_acquire) &&
@@ -304,7 +304,7 @@ static bool is_busy(const struct gpu_thread *t)
     return t->nbatches > 0 || t->copies.head != NULL || t->allocs.head != NULL;
 }
 
-/* What is done at once. */
+/* Operations on memory: done at once. */
 static int run_memory(struct gpu *g, struct gpu_op *op)
 {
     const struct gpu_thread *t = &g->thread;
@@ -376,7 +376,7 @@ static bool run_pin(struct gpu *g)
 
 /* --- copies --- */
 
-/* What the driver is given at once. */
+/* The part of a copy that one call of the driver gets. */
 struct piece {
     const struct kvc_frag *frag;
     uint32_t n;

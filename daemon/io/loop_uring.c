@@ -25,7 +25,7 @@ enum { CQ_ENTRIES_MAX = 65536 }; /* the kernel's own limit */
 /* user_data: kind in the top byte, table index in the next 24 bits, generation in the low 32. */
 enum token_kind { TOKEN_POLL = 1, TOKEN_FILE, TOKEN_CANCEL, TOKEN_PROBE };
 
-/* What the kernel knows of a slot, and what it shall be told. */
+/* What the kernel knows about a slot, and what it must still be told. */
 struct arm {
     uint64_t cancel; /* token of a poll to take back; 0: none */
     uint32_t dirty_next;

@@ -44,7 +44,7 @@ static int make_tables(struct arena *a)
     return 0;
 }
 
-/* What is kept has a store's number; what is not, one that nobody meets again. */
+/* Kept chunks bear their store's number; others a random one, which no run meets again. */
 static int open_home(struct arena *a)
 {
     uint64_t total, left;

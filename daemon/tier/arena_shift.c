@@ -59,7 +59,7 @@ static uint8_t *slot_payload(const struct arena *a, const struct arena_slab *s, 
     return arena__at(&a->chunks[s->chunk], s->first + slot * s->slot_pages);
 }
 
-/* What is at `x` is at `y` then, and the other way round where `both`. */
+/* Copies the content of slot `x` to slot `y`; with `both` they are exchanged. */
 static void slot_pass(struct arena *a, struct tier_loc x, struct tier_loc y, bool both)
 {
     uint32_t i, k;

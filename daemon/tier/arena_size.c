@@ -131,7 +131,7 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
             (config->home.persist != ARENA_PERSIST_OFF ? names_bytes(config->names_max) : 0),
         .prefault_bytes = config->prefault ? MIN(total, likely) : 0,
         .likely_bytes = MIN(total, likely),
-        /* What the number of chunks was found by: see above. */
+        /* The yield that the number of chunks was computed from, see above. */
         .yield_bytes = config->chunks != 0 ? 0 : (config->limit_bytes + chunks - 3) / (chunks - 2),
     };
 }

@@ -33,8 +33,8 @@ static int map_shared(int fd, uint64_t bytes, uint8_t **ret_base)
     return 0;
 }
 
-/* What is sealed against writing cannot be punched, so it must stay open to truncation. Files take
- * no seals. */
+/* A memfd that is sealed against writing cannot be punched, so truncation must stay possible. Files
+ * take no seals. */
 static bool seal(int fd, bool kept)
 {
     const int seals = F_SEAL_GROW | F_SEAL_SEAL | (kept ? F_SEAL_SHRINK : F_SEAL_FUTURE_WRITE);

@@ -53,7 +53,7 @@ struct gpu *hbm_gpu(struct hbm *hbm);
  * a little after unpin, and before any copy that is submitted after unpin. */
 void hbm_pin_host(struct hbm *hbm, void *base, uint64_t bytes);
 void hbm_unpin_host(struct hbm *hbm, void *base, uint64_t bytes);
-/* What the device is to let go of and still has: its pages stay, whatever becomes of the memory. */
+/* Bytes that the device still has registered after hbm_unpin_host(): their pages are not free. */
 uint64_t hbm_leaving_bytes(const struct hbm *hbm);
 /* Called when a chunk is about to go (see arena_set_retired), and when the device has gone, for
  * each chunk: its number leads nowhere from then on. Must not call the device. */

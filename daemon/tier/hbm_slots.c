@@ -267,7 +267,7 @@ static void hbm_slots_op_submit(struct tier *t, struct tier_op *op)
     hbm__verify_submit(of(t), op); /* copies are device.h's */
 }
 
-/* What went with the device between the copy and this call is not published. */
+/* A slot that was lost with the device since its copy is not published. */
 static void op_publish(struct tier *t, const struct tier_op *op)
 {
     const struct hbm *h = of(t);
@@ -276,7 +276,7 @@ static void op_publish(struct tier *t, const struct tier_op *op)
         arena_publish(h->arena, op->loc, &op->label, &op->sum, op->bytes);
 }
 
-/* What is lost, or was never there, is in memory that nobody can import. */
+/* A lost slot gets a chunk number that nobody can import. */
 static void hbm_slots_op_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
 {
     const struct hbm *h = of(t);

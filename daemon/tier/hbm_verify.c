@@ -67,14 +67,14 @@ static void hbm_verify_tell(struct tier_op *op, int status)
 
 /* --- a piece --- */
 
-/* What ends an operation before its next piece; 0: nothing, and where its slot is. */
+/* The error that ends an operation before its next piece; 0: none, and *ret_addr is its slot. */
 static int refusal(struct hbm *h, const struct tier_op *op, uint64_t *ret_addr)
 {
     if (h->closing || atomic_load_explicit(&op->cancel, memory_order_relaxed))
         return -ECANCELED;
     if (op->deadline_ns != 0 && clock_now_ns() >= op->deadline_ns)
         return -ETIMEDOUT;
-    /* What is not there now is lost: what was published was there. */
+    /* A published slot had memory: if it has none now, it was lost. */
     if (!hbm__is_up(h) || hbm__slot_at(h, op->loc, ret_addr) < 0)
         return -EIO;
     return 0;

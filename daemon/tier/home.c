@@ -147,7 +147,7 @@ static bool has_whole_pages(int fd)
     return fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size % LAYOUT_PAGE_BYTES == 0;
 }
 
-/* What a daemon made begins with its magic, or is zero there still; or some bits of it flipped. */
+/* A daemon's file begins with its magic, unless it was not written yet or has flipped bits. */
 static bool has_magic(int fd, uint64_t magic)
 {
     uint64_t first;

@@ -128,8 +128,8 @@ static inline uint64_t layout_slot_check(const struct slot_header *h, uint64_t w
     return layout_check(&h->sum, sizeof(*h) - offsetof(struct slot_header, sum), where);
 }
 
-/* What was stored before is there before what is stored after, for whoever maps this memory when
- * the process was killed in between. */
+/* Orders stores: if the process is killed, the next run that maps this memory finds those before
+ * this call whenever it finds one after it. */
 static inline void layout_order(void)
 {
 #if defined(__SANITIZE_THREAD__)

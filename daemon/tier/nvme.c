@@ -303,7 +303,7 @@ static void nvme_run(struct nvme *n)
     nvme__format_run(n);
 }
 
-/* What ended at once is told in the next turn: the caller is in the middle of its own. */
+/* Operations that end at once call done() in the next turn: the caller is inside its own. */
 static void nvme_kick(struct tier *t)
 {
     struct nvme *n = nvme__of(t);
@@ -344,7 +344,7 @@ static const struct tier_storage_ops nvme_storage_ops = {
     .settle = nvme__settle,
 };
 
-/* What follows on an I/O is told at once: the disk does not call back inline. */
+/* Consequences of an I/O are reported at once: the disk does not call back inline. */
 static void on_io_done(struct disk_op *op)
 {
     struct nvme_io *io = nvme__io_ended(op);

@@ -368,7 +368,7 @@ struct nvme_commit {
     uint8_t value[NVME_COMMIT_MAX][NVME_VALUE_BYTES];
 };
 
-/* What was freed is to stay away (nvme_settle.c). */
+/* Freed blocks must stay away after a crash (nvme_settle.c). */
 enum nvme_settle_phase { NVME_ST_IDLE, NVME_ST_OPEN, NVME_ST_TOLD, NVME_ST_SYNC };
 struct nvme_settle {
     struct nvme_ops next, now; /* tier_storage_ops.settle: of the next round, and of this one */
@@ -508,7 +508,7 @@ void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t exte
 uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list);
 /* The journal says of some of its blocks that they are alive, and they are not. */
 void nvme__dirty(struct nvme *n, uint32_t extent);
-/* What the journal is told of the extent. */
+/* The journal's value for the extent. */
 void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret_value);
 
 /* nvme_entry.c */
@@ -568,7 +568,7 @@ bool nvme__promises(const struct tier *t);
 void nvme__vain_freed(struct nvme *n, uint64_t pages);
 /* Whether `pages` of this class can be written by a move now. */
 bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages);
-/* What may stay whoever wants room, while the log is written anew at a bearable price. */
+/* Pages that lasting blocks may take, so that rewriting the log does not cost too much. */
 uint64_t nvme__lasting_pages(const struct nvme *n);
 
 /* nvme_io.c */

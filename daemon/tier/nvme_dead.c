@@ -48,7 +48,7 @@ static void nvme_dead_on_read(struct nvme_io *io)
         nvme_dead_end(n, d, false);
         return;
     }
-    /* Who dies from now on is told by another write, though none may be left when this one ends. */
+    /* Blocks that die from now on need another write, even if none is left when this one ends. */
     d->buries = n->extent[d->extent].live == 0;
     nvme__value(n, d->extent, &v);
     nvme__dead_encode(d->page, n->uuid, &v);

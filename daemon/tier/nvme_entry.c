@@ -77,8 +77,8 @@ static void mark_dirty(struct nvme *n, uint32_t extent)
     nvme__commit_soon(n);
 }
 
-/* What a start does not take may be for want of something that could not be read: a namespace, what
- * it builds on. */
+/* Core did not take a block at start. That may be since its namespace or its parent could not be
+ * read. */
 void nvme__not_taken(struct nvme *n, uint32_t extent)
 {
     struct nvme_extent *x = &n->extent[extent];

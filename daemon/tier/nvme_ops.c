@@ -90,7 +90,7 @@ static void read_ended(struct nvme *n, struct nvme_entry *e)
         nvme__seg_look(n, seg);
 }
 
-/* What was lost is told when no operation of core's is on it any more. */
+/* Tells core of lost blocks, once no operation of core's is in flight on them. */
 static void tell_lost(struct nvme *n)
 {
     for (uint32_t i = n->lost.n; i > 0; i--) {

@@ -65,7 +65,7 @@ void nvme__read_sort(struct nvme *n)
 
 /* ---- reads ---- */
 
-/* What ends an operation before it has begun; 0: nothing. */
+/* The error that ends an operation before it begins; 0: none. */
 static int refusal(struct nvme *n, struct tier_op *op)
 {
     const struct nvme_entry *e = nvme__entry(n, op->loc);

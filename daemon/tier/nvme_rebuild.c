@@ -98,7 +98,7 @@ static uint32_t nvme_rebuild_parse(struct walker *k)
     return at;
 }
 
-/* What is behind it cannot be told: it is left as it is, for the next start. */
+/* The rest of this segment cannot be read: it is left as it is, for the next start. */
 static void nvme_rebuild_leave(struct walker *k)
 {
     struct nvme *n = k->w->n;
@@ -223,7 +223,7 @@ int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r, const bool whol
     int result = walk_all(&w, r);
     if (result != 0 || report->blocks_over == 0)
         return result;
-    /* What had gone is back and takes too much room: promises first. */
+    /* Dead blocks are back and take too much room: again, promises first. */
     for (uint32_t i = 0; i < list->n; i++)
         nvme__extent_free(n, list->at[i].extent);
     list->n = 0;

@@ -142,7 +142,7 @@ static void take_out(struct recover *v, uint32_t path)
     p->outs++;
 }
 
-/* What the superblocks say becomes the store's geometry. */
+/* Takes the store's geometry from the superblocks. */
 static int adopt_supers(struct recover *v, uint32_t first)
 {
     struct nvme *n = v->n;
@@ -393,7 +393,7 @@ static void drop_broken(struct recover *v)
     }
 }
 
-/* What counts; the rest of its segment goes with what does not. */
+/* Keeps extents found forward that count; behind one that does not, none in its segment does. */
 static int keep_forward(struct recover *v, uint32_t named)
 {
     struct nvme *n = v->n;
@@ -732,7 +732,7 @@ static int begin_fresh(struct recover *v)
     return r;
 }
 
-/* What was not taken when not all could be seen is left to the next start. */
+/* Blocks that core did not take, when not all could be read, are left to the next start. */
 static void hold_dropped(struct recover *v)
 {
     struct nvme *n = v->n;

@@ -9,7 +9,7 @@
 #define DEPTH          8u /* extents in flight on a path */
 #define UNSYNCED_SHARE 8u /* of a path, at most, before it is synced ahead of time */
 
-/* What is known of an extent before there is one. */
+/* An extent that is being planned. */
 struct plan {
     uint32_t items, payload_pages;
     uint32_t prints;
@@ -38,7 +38,7 @@ static void nvme_write_sweep(struct nvme *n, struct nvme_ops *list)
     }
 }
 
-/* What comes before an extent in its segment is as safe as it is: that goes for namespaces too. */
+/* Whether the segment has the namespace's record already: it is then as safe as the extent is. */
 static bool print_known(const struct nvme *n, const struct nvme_open *o, uint64_t print)
 {
     for (uint32_t i = 0; i < o->prints; i++)
@@ -182,8 +182,8 @@ static uint32_t put_payloads(struct nvme *n, struct nvme_write *w, enum nvme_cla
     return iovs;
 }
 
-/* What is not synced cannot be reused: where all of a path is written within `sync_ns`, who wants
- * room would wait for the sync. */
+/* When the path is synced. Room that is not synced cannot be reused; where all of a path is written
+ * within `sync_ns`, writes would wait for that. */
 static uint64_t sync_due(const struct nvme *n, const struct nvme_path *p)
 {
     const bool much = p->written_pages >= (uint64_t)p->segs * n->seg_pages / UNSYNCED_SHARE;

@@ -361,7 +361,7 @@ static uint32_t stack_slot_bytes(const struct tier *t, uint32_t bytes)
     return first->ops->slot_bytes(first, bytes);
 }
 
-/* What lasts, lasts in the first tier: promises do not go down. */
+/* Lasting bytes are those of the first tier: promises are not demoted. */
 static void stack_figures(const struct tier *t, struct tier_stats *ret)
 {
     const struct stack *s = stack_of(t);
@@ -556,7 +556,7 @@ static const struct tier_storage_ops stack_storage_ops = {
 
 /* ---- what the tiers tell ---- */
 
-/* What was at loc is elsewhere, or nowhere, and its place free: it does not go down. */
+/* The block at loc was moved or lost, and its place is free: its demotion ends. */
 static void move_lose(const struct stack_level *l, struct tier_loc loc)
 {
     struct stack_move *m = move_of(l->stack, stack_loc(l->no, loc));

@@ -337,7 +337,7 @@ void staging_pool_destroy(struct staging_pool **pool_ptr)
         (void)pthread_join(pool->thread, NULL);
     if (pool->inbox_made) {
         loop_watch_del(pool->loop, &pool->watch);
-        /* What is inside was built or freed but not told: area_end() tells it and ends it. */
+        /* Areas in it were built or freed and not reported: area_end() does both. */
         (void)!inbox_drain(&pool->results);
         inbox_destroy(&pool->results);
     }
