@@ -65,6 +65,8 @@ static void slot_pass(struct arena *a, struct tier_loc x, struct tier_loc y, boo
     uint32_t i, k;
     const struct arena_slab *s = arena__find(a, x, &i), *t = arena__find(a, y, &k);
     struct slot_header *h = arena__slot_header(a, s, i), *g = arena__slot_header(a, t, k), was;
+    MUST(h != g && s->slot_pages == t->slot_pages);
+    MUST(a->chunks[s->chunk].principal == a->chunks[t->chunk].principal);
     const bool had = slot_open(a, h), got = slot_open(a, g) && both;
     uint8_t *from = slot_payload(a, s, i), *to = slot_payload(a, t, k);
     uint8_t page[LAYOUT_PAGE_BYTES];
@@ -101,6 +103,7 @@ static struct arena_slab *free_slab(struct arena *a, uint32_t principal, uint32_
     uint32_t looks = 0;
     LIST_FOR_EACH_SAFE (node, next, &class->partial) {
         struct arena_slab *s = CONTAINER_OF(node, struct arena_slab, link);
+        MUST(s->used < s->slots && s->region == 0);
         if (arena__stays(a, s->chunk) && !atomic_load(&a->chunks[s->chunk].lost))
             return s;
         if (++looks == SHIFT_LOOKS)
@@ -149,6 +152,7 @@ int arena_shift(struct arena *a, struct tier_loc loc, const struct tier_shift *w
                 struct tier_loc *ret_loc)
 {
     uint32_t slot;
+    MUST(!a->recovering);
     const struct arena_slab *from = arena__find(a, loc, &slot);
     const uint32_t principal = a->chunks[from->chunk].principal, pages = from->slot_pages;
     const uint32_t owner = a->pages[loc.id].owner;

@@ -136,6 +136,7 @@ static int by_worth(const void *left, const void *right)
 
 static void put_in_place(struct arena *a, uint32_t place, struct found *f)
 {
+    MUST(place < a->sizes.chunks && a->chunks[place].mem.base == NULL && !f->placed);
     arena__chunk_set(a, place, f->id, &f->mem);
     a->chunks[place].owned = f->owned;
     a->chunks[place].principal = f->principal;
@@ -243,6 +244,7 @@ static bool offer(struct arena *a, struct arena_slab *s, uint32_t slot, arena_fo
 {
     struct arena_found found;
     const uint64_t bit = UINT64_C(1) << (slot % 64);
+    MUST(slot < s->slots && arena__slot_is_free(s, slot));
     read_slot(a, s, slot, &found);
     struct arena_page *page = &a->pages[found.loc.id];
     *page = (struct arena_page){.slab = arena__no(a, s)};
@@ -263,6 +265,7 @@ static void recover_slot(struct arena *a, struct arena_slab *s, uint32_t slot, a
     struct slot_header *h = arena__slot_header(a, s, slot);
     const uint64_t slot_bytes = (uint64_t)s->slot_pages << LAYOUT_PAGE_SHIFT;
     const bool used = atomic_load_explicit(&h->check, memory_order_relaxed) != 0;
+    MUST(a->recovering && a->used_bytes <= a->config.limit_bytes);
     const bool valid = used && slot_is_valid(a, s, slot);
     const bool fits = slot_bytes <= a->config.limit_bytes - a->used_bytes;
     const bool kept = valid && fits && offer(a, s, slot, each, ctx);

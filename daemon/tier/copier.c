@@ -340,6 +340,7 @@ static void feed(struct copier *c)
     const unsigned n = gate_open(&c->copy_gate, &copies) + gate_open(&c->check_gate, &checks);
     if (n == 0)
         return;
+    MUST(c->stats.waiting_ops >= n);
     c->stats.waiting_ops -= n;
     (void)pthread_mutex_lock(&c->lock);
     queue_append(&c->copies, &copies);
@@ -351,6 +352,7 @@ static void feed(struct copier *c)
 
 static void copier_finish(struct copier *c, struct tier_op *op)
 {
+    MUST(c->stats.inflight_ops > 0 && c->stats.inflight_bytes >= op->bytes);
     c->stats.inflight_ops--;
     c->stats.inflight_bytes -= op->bytes;
     c->stats.done_ops++;
@@ -368,6 +370,7 @@ static void copier_reap(struct copier *c)
     for (struct inbox_item *i = first; i != NULL;) {
         struct tier_op *op = CONTAINER_OF(i, struct tier_op, item);
         i = inbox_next(i);
+        MUST(gate_of(c, op)->granted_bytes >= op->bytes); /* its flags are as they were */
         gate_of(c, op)->granted_bytes -= op->bytes;
         queue_push(&c->ended, op);
     }

@@ -9,6 +9,8 @@ static void hbm_pin_memory(struct hbm_pin *p);
 
 static void hbm_pin_forget(struct hbm_pin *p)
 {
+    MUST(list_is_linked(&p->node));
+    MUST(!p->unpinning || p->hbm->pins.leaving_bytes >= p->unpin.bytes);
     list_remove(&p->node);
     p->hbm->pins.leaving_bytes -= p->unpinning ? p->unpin.bytes : 0;
     pool_put(p->hbm->pins.pool, p);
@@ -17,6 +19,7 @@ static void hbm_pin_forget(struct hbm_pin *p)
 static void on_pinned(struct gpu_op *op)
 {
     struct hbm_pin *p = op->owner;
+    MUST(p->pinning);
     p->pinning = false;
     /* It was asked of a device that has gone since. */
     if (op->status < 0 && !p->unpinning && p->generation != p->hbm->generation)
@@ -26,7 +29,7 @@ static void on_pinned(struct gpu_op *op)
 static void on_unpinned(struct gpu_op *op)
 {
     struct hbm_pin *p = op->owner;
-    MUST(!p->pinning); /* the device takes them in order */
+    MUST(p->unpinning && !p->pinning); /* the device takes them in order */
     hbm_pin_forget(p);
 }
 

@@ -48,7 +48,9 @@ __attribute__((format(printf, 2, 3))) static void problem(struct check *k, const
 
 static void nvme_check_on_read(struct disk_op *op)
 {
-    *(bool *)op->owner = true;
+    bool *done = op->owner;
+    MUST(!*done);
+    *done = true;
 }
 
 static int nvme_check_read_pages(struct check *k, uint32_t path, uint64_t page, uint32_t pages,
@@ -65,6 +67,7 @@ static int nvme_check_read_pages(struct check *k, uint32_t path, uint64_t page, 
                          .done = nvme_check_on_read,
                          .owner = &done};
     const uint64_t there = k->disk->ops->bytes(k->disk, path) / NVME_PAGE;
+    MUST(pages > 0 && pages <= (buf == k->head ? NVME_HEAD_PAGES : PIECE_PAGES));
     if (page > there || pages > there - page)
         return -ENXIO;
     k->disk->ops->submit(k->disk, &op);
@@ -255,6 +258,7 @@ static uint64_t seg_of(const struct check *k, const struct extent *x)
 static bool is_last_of_segment(const struct check *k, uint32_t named, uint32_t i)
 {
     const struct extent *x = &k->extent[i], *next = x + 1;
+    MUST(i < named && named <= k->n);
     return i + 1 == named || next->path != x->path || seg_of(k, next) != seg_of(k, x);
 }
 
@@ -425,6 +429,7 @@ int nvme_check(struct disk *disk, struct journal *journal, bool payload, int (*p
                void *ctx, void (*say)(void *ctx, const char *line), struct nvme_report *ret_report)
 {
     struct check k = {.disk = disk, .pump = pump, .ctx = ctx, .say = say, .report = ret_report};
+    MUST(disk->paths <= DISK_PATHS_MAX && pump != NULL && say != NULL);
     *ret_report = (struct nvme_report){0};
     memset(k.settled, UINT8_MAX, sizeof(k.settled));
     k.head = nvme__buffer(NVME_HEAD_PAGES);

@@ -15,6 +15,7 @@
 void nvme__dead_add(struct nvme *n, uint32_t extent)
 {
     struct nvme_commit *k = &n->commit;
+    MUST(!k->busy && k->tell_n < NVME_COMMIT_MAX); /* the commit is being gathered */
     if (nvme__dead_fits(n->extent[extent].items))
         k->tell[k->tell_n++] = extent;
 }
@@ -22,6 +23,8 @@ void nvme__dead_add(struct nvme *n, uint32_t extent)
 static void nvme_dead_end(struct nvme *n, struct nvme_dead *d, bool good)
 {
     struct nvme_path *p = &n->path[n->seg[d->seg].path];
+    MUST(d->busy && n->seg[d->seg].readers > 0);
+    MUST(d->extent == NVME_NONE || n->commit.telling); /* else the extent may be another's */
     p->dead_wrote += good;
     if (good && d->buries && d->extent != NVME_NONE)
         n->extent[d->extent].flags |= NVME_X_BURIED;
@@ -60,6 +63,7 @@ static void nvme_dead_on_read(struct nvme_io *io)
 static void nvme_dead_begin(struct nvme *n, struct nvme_dead *d, uint32_t extent)
 {
     const struct nvme_extent *x = &n->extent[extent];
+    MUST(!d->busy && (x->state == NVME_X_COMMITTING || x->state == NVME_X_COMMITTED));
     d->busy = true;
     d->buries = false;
     d->extent = extent;

@@ -32,6 +32,7 @@ void nvme__extent_free(struct nvme *n, uint32_t extent)
 
 void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent)
 {
+    MUST(n->extent[extent].state != NVME_X_FREE);
     n->extent[extent].next = NVME_NONE;
     if (list->n++ == 0)
         list->head = extent;
@@ -53,6 +54,8 @@ uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list)
 
 void nvme__dirty(struct nvme *n, uint32_t extent)
 {
+    MUST(n->extent[extent].state == NVME_X_COMMITTED &&
+         (n->extent[extent].flags & NVME_X_LISTED) == 0);
     n->extent[extent].flags |= NVME_X_LISTED;
     nvme__extents_push(n, &n->dirty, extent);
     n->dirty_in++;
@@ -74,6 +77,7 @@ void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret)
         ret->dead[i / 8] |= (uint8_t)(1u << i % 8);
     for (uint32_t id = x->first; id != NVME_NONE; id = n->entry[id].next) {
         const uint32_t slot = n->entry[id].slot;
+        MUST(slot < x->items && n->entry[id].extent == extent);
         ret->dead[slot / 8] &= (uint8_t) ~(1u << slot % 8);
     }
 }

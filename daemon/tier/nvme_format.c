@@ -12,10 +12,12 @@ static void on_zeroed(struct nvme_io *io)
 {
     struct nvme *n = io->n;
     struct nvme_path *p = &n->path[io->op.path];
+    MUST(p->zero_busy);
     p->zero_busy = false;
     if (io->op.result < 0)
         return;
     p->zero_page += (uint32_t)(io->op.bytes / NVME_PAGE);
+    MUST(p->zero_page <= n->seg_pages);
     if (p->zero_page == n->seg_pages) {
         p->zero_page = 0;
         p->zeroing++;
@@ -24,6 +26,8 @@ static void on_zeroed(struct nvme_io *io)
 
 static void zero_next(struct nvme *n, struct nvme_path *p)
 {
+    MUST(!p->zero_busy && p->zeroing < p->segs); /* and never what is in use */
+    MUST(n->seg[p->first_seg + p->zeroing].state == NVME_S_BLANK);
     const uint64_t most = ARRAY_LEN(p->zero_iov) * NVME_ZERO_BYTES;
     const uint64_t left = (uint64_t)(n->seg_pages - p->zero_page) * NVME_PAGE;
     const uint64_t bytes = left < most ? left : most;
@@ -54,6 +58,7 @@ void nvme__format_run(struct nvme *n)
 
 void nvme__format_saved(struct nvme *n, struct nvme_path *p)
 {
+    MUST(p->super_formatted <= p->segs);
     for (; p->formatted < p->super_formatted; p->formatted++)
         nvme__seg_free(n, p->first_seg + p->formatted);
     if (p->state == NVME_PATH_FORMATTING && p->formatted == p->segs)

@@ -80,6 +80,7 @@ static void on_super(struct nvme_io *io);
 
 static void super_write(struct nvme *n, struct nvme_path *p)
 {
+    MUST(p->super_formatted <= p->segs);
     struct nvme_super s = {.seq = ++p->super_seq,
                            .path = p->number,
                            .paths = n->paths,
@@ -112,6 +113,7 @@ static void on_super(struct nvme_io *io)
 {
     struct nvme *n = io->n;
     struct nvme_path *p = &n->path[io->op.path];
+    MUST(p->super_phase != NVME_SB_IDLE);
     int result = io->op.result < 0 ? (int)io->op.result : 0;
     if (result == 0 && n->now_ns - io->start_ns > n->c.io_timeout_ns)
         result = -ETIMEDOUT;

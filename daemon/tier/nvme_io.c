@@ -31,6 +31,8 @@ struct nvme_io *nvme__io_ended(struct disk_op *op)
     struct nvme_io *io = CONTAINER_OF(op, struct nvme_io, op);
     struct nvme *n = io->n;
     struct nvme_path *p = &n->path[op->path];
+    MUST(list_is_linked(&io->node)); /* an I/O ends once */
+    MUST(n->ios > 0 && p->queued > 0 && p->queued_bytes >= op->bytes);
     list_remove(&io->node);
     n->ios--;
     p->queued--;
@@ -46,6 +48,7 @@ void nvme__issue(struct nvme *n, struct nvme_io *io, enum disk_kind kind, struct
 {
     /* The limit is exact: whatever went wrong before, nothing is written behind a path's share. */
     MUST(kind != DISK_WRITE || page * NVME_PAGE + bytes <= n->share_bytes[p->number]);
+    MUST(!list_is_linked(&io->node));
     io->op = (struct disk_op){.kind = kind,
                               .path = p->number,
                               .iov = iov,

@@ -69,6 +69,7 @@ void nvme__read_sort(struct nvme *n)
 static int refusal(struct nvme *n, struct tier_op *op)
 {
     const struct nvme_entry *e = nvme__entry(n, op->loc);
+    MUST(e->readers > 0 && e->extent != NVME_NONE);
     if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
         return -ECANCELED;
     if (op->deadline_ns != 0 && op->deadline_ns <= n->now_ns)
@@ -109,6 +110,7 @@ static void on_alone(struct nvme_io *io)
     struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
     struct nvme *n = io->n;
     struct tier_op *op = r->ops;
+    MUST(op != NULL && n->read_inflight >= io->op.bytes);
     r->ops = op->next;
     n->read_inflight -= io->op.bytes;
     nvme__finish(n, op, io->op.result < 0 ? -EIO : 0);
@@ -119,6 +121,7 @@ static void nvme_read_on_read(struct nvme_io *io)
 {
     struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
     struct nvme *n = io->n;
+    MUST(r->ops != NULL && n->read_inflight >= io->op.bytes);
     n->read_inflight -= io->op.bytes;
     if (io->op.result < 0 && io->parts) {
         read_alone(n, r);
@@ -167,10 +170,12 @@ static struct tier_op *next_get(struct nvme *n)
 static void nvme_read_add(struct nvme_read *r, uint32_t *iovs, void *to, uint64_t bytes)
 {
     struct iovec *last = *iovs != 0 ? &r->iov[*iovs - 1] : NULL;
-    if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == to)
+    if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == to) {
         last->iov_len += bytes;
-    else
-        r->iov[(*iovs)++] = (struct iovec){to, bytes};
+        return;
+    }
+    MUST(*iovs < NVME_READ_IOVS);
+    r->iov[(*iovs)++] = (struct iovec){to, bytes};
 }
 
 static bool read_one(struct nvme *n)
@@ -188,6 +193,7 @@ static bool read_one(struct nvme *n)
     n->read_free = r->next;
     do {
         const uint32_t pages = nvme__pages(op->bytes);
+        MUST(n->get_ready.head == op); /* next_get() has looked at this one */
         (void)nvme__ops_pop(&n->get_ready);
         nvme_read_add(r, &iovs, op->dst, (uint64_t)pages * NVME_PAGE);
         page += pages;
@@ -217,6 +223,7 @@ static void on_verify(struct nvme_io *io)
     struct nvme_verify *v = CONTAINER_OF(io, struct nvme_verify, io);
     struct nvme *n = io->n;
     struct tier_op *op = v->op;
+    MUST(op != NULL && v->at < op->bytes);
     int why = io->op.result < 0 ? -EIO : refusal(n, op);
     if (why == 0) {
         const uint64_t left = op->bytes - v->at;

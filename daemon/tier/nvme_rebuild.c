@@ -64,6 +64,7 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
     nvme__dead_decode(k->buf + (size_t)at * NVME_PAGE, h, v.dead);
     const int r = nvme__candidate(n, l, k->seg, h->page, &v);
     if (r == 0) {
+        MUST(l->n > 0);
         l->at[l->n - 1].since = h->since;
         l->at[l->n - 1].safe = h->safe;
         l->at[l->n - 1].unsure = l->at[l->n - 1].forward = k->w->from != NULL;
@@ -134,6 +135,7 @@ static void on_chunk(struct nvme_io *io)
 {
     struct walker *k = CONTAINER_OF(io, struct walker, io);
     struct nvme *n = k->w->n;
+    MUST(k->w->active > 0 && k->pages > 0);
     if (io->op.result >= 0) {
         k->tries = 0;
         k->page += k->w->from != NULL ? parse_forward(k) : nvme_rebuild_parse(k);
@@ -177,6 +179,7 @@ static bool next_segment(struct walker *k)
 static void nvme_rebuild_walk_on(struct walker *k)
 {
     struct nvme *n = k->w->n;
+    MUST(k->w->active > 0 && k->page <= n->seg_pages);
     if (k->w->error != 0 || (k->page >= n->seg_pages && !next_segment(k))) {
         k->w->active--;
         return;

@@ -134,6 +134,7 @@ static uint32_t next_victim(const struct nvme *n)
 static void nvme_reclaim_begin(struct nvme *n, uint32_t seg)
 {
     struct nvme_seg *s = &n->seg[seg];
+    MUST(s->state == NVME_S_FULL && n->segs_victim < n->segs);
     count_begun(n);
     if (s->opened_ns != 0)
         n->oldest_ns = s->opened_ns;
@@ -156,6 +157,7 @@ static uint32_t collect(struct nvme *n, struct nvme_seg *s, uint32_t max, struct
     for (; s->told != NVME_NONE; s->told = n->extent[s->told].seg_next) {
         for (uint32_t id = n->extent[s->told].first; id != NVME_NONE; id = n->entry[id].next) {
             struct nvme_entry *e = &n->entry[id];
+            MUST(e->state != NVME_E_FREE && e->extent == s->told);
             if (e->state != NVME_E_LIVE || (e->flags & NVME_E_TOLD) != 0)
                 continue;
             if (found == max)
@@ -173,6 +175,7 @@ static uint32_t nvme_reclaim_tell(struct nvme *n, struct nvme_seg *s, uint32_t m
 {
     struct told list[BATCH];
     uint32_t told = 0;
+    MUST(s->state == NVME_S_VICTIM && each != NULL);
     const uint32_t found = collect(n, s, MIN(max, BATCH), list);
     for (uint32_t i = 0; i < found; i++) {
         const struct nvme_entry *e = &n->entry[list[i].loc.id];

@@ -108,8 +108,10 @@ void nvme__seg_detach(struct nvme *n, uint32_t extent)
     struct nvme_extent *x = &n->extent[extent];
     struct nvme_seg *s = &n->seg[x->seg];
     uint32_t *at = &s->extents;
-    while (*at != extent)
+    while (*at != extent) {
+        MUST(*at != NVME_NONE); /* the segment has it */
         at = &n->extent[*at].seg_next;
+    }
     *at = x->seg_next;
     if (s->told == extent)
         s->told = x->seg_next;
@@ -151,6 +153,7 @@ void nvme__seg_look(struct nvme *n, uint32_t seg)
     if ((s->state != NVME_S_FULL && s->state != NVME_S_VICTIM) || s->live != 0 || s->pending != 0 ||
         s->readers != 0 || s->unread)
         return;
+    MUST(s->state != NVME_S_VICTIM || n->segs_victim > 0);
     if (s->state == NVME_S_VICTIM)
         n->segs_victim--;
     s->told = NVME_NONE;
@@ -174,6 +177,8 @@ void nvme__segs_deleted(struct nvme *n)
             at = &s->next;
             continue;
         }
+        MUST(s->state == NVME_S_DELETING && n->segs_deleting > 0);
+        MUST(n->settle.deleting >= s->settling);
         *at = s->next;
         n->segs_deleting--;
         n->settle.deleting -= s->settling;
@@ -188,6 +193,7 @@ void nvme__seg_seal(struct nvme *n, uint32_t seg)
     struct nvme_path *p = &n->path[n->seg[seg].path];
     for (unsigned which = 0; which < NVME_CLASSES; which++)
         if (p->open[which].seg == seg) {
+            MUST(n->seg[seg].state == NVME_S_OPEN);
             p->open[which].seg = NVME_NONE;
             n->seg[seg].state = NVME_S_FULL;
             nvme__seg_look(n, seg);
@@ -289,7 +295,9 @@ static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which
     if (o->seg != NVME_NONE)
         nvme__seg_seal(n, o->seg);
     const uint32_t seg = p->free_seg;
+    MUST(seg != NVME_NONE && p->free_segs > 0 && n->segs_free > 0);
     struct nvme_seg *s = &n->seg[seg];
+    MUST(s->state == NVME_S_FREE && s->extents == NVME_NONE);
     p->free_seg = s->next;
     p->free_segs--;
     n->segs_free--;

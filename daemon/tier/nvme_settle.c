@@ -21,6 +21,7 @@
 void nvme__settle(struct tier *t, struct tier_op *op)
 {
     struct nvme *n = nvme__of(t);
+    MUST(op->done != NULL);
     op->loc.id = 0;
     op->bytes = 0;
     nvme__ops_push(&n->settle.next, op);
@@ -78,6 +79,7 @@ static void lose_what_is_out(struct nvme *n)
 static void begin_told(struct nvme *n)
 {
     struct nvme_settle *st = &n->settle;
+    MUST(st->phase == NVME_ST_OPEN && st->deleting == 0);
     st->phase = NVME_ST_TOLD;
     st->dirty = n->dirty_in;
     for (uint32_t seg = n->delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
@@ -89,9 +91,12 @@ static void begin_told(struct nvme *n)
 /* Tables of a path that is out are not told, or not synced: the journal is. */
 static bool are_synced(const struct nvme *n)
 {
-    for (uint32_t i = 0; i < n->paths; i++)
-        if (nvme__path_up(&n->path[i]) && n->path[i].dead_synced < n->settle.dead[i])
+    for (uint32_t i = 0; i < n->paths; i++) {
+        const struct nvme_path *p = &n->path[i];
+        MUST(p->dead_synced <= p->dead_wrote && n->settle.dead[i] <= p->dead_wrote);
+        if (nvme__path_up(p) && p->dead_synced < n->settle.dead[i])
             return false;
+    }
     return true;
 }
 
@@ -106,6 +111,7 @@ void nvme__settle_run(struct nvme *n)
         return;
     }
     if (st->phase == NVME_ST_IDLE && st->next.n != 0 && !nvme__keep_abandoned(n)) {
+        MUST(st->now.n == 0); /* the round before has ended */
         st->now = st->next;
         st->next = (struct nvme_ops){0};
         st->phase = NVME_ST_OPEN;

@@ -57,6 +57,7 @@ void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status)
 
 void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent)
 {
+    MUST(n->extent[extent].state == NVME_X_WRITING);
     n->extent[extent].state = NVME_X_WRITTEN;
     p->written_seq = MIN(p->written_seq, n->extent[extent].seq);
     nvme__extents_push(n, &p->written, extent);
@@ -65,6 +66,8 @@ void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent)
 /* Its table may be there, and what is torn behind it: no later table may call it synced. */
 void nvme__extent_lost(struct nvme *n, uint32_t extent)
 {
+    MUST(n->extent[extent].state != NVME_X_FREE && n->extent[extent].state < NVME_X_SYNCED);
+    MUST(n->deaths_open >= nvme__dead_of(&n->extent[extent]));
     n->deaths_open -= nvme__dead_of(&n->extent[extent]);
     n->extent[extent].state = NVME_X_LOST;
     nvme__extents_push(n, &n->lost, extent);
@@ -164,6 +167,7 @@ static void on_synced(struct nvme_io *io)
     struct nvme *n = io->n;
     struct nvme_path *p = &n->path[io->op.path];
     uint32_t extent;
+    MUST(p->sync_busy);
     p->sync_busy = false;
     if (io->op.result < 0)
         return; /* health has seen to it */
@@ -172,6 +176,7 @@ static void on_synced(struct nvme_io *io)
     while ((extent = nvme__extents_pop(n, &p->syncing)) != NVME_NONE) {
         struct nvme_extent *x = &n->extent[extent];
         const uint64_t wait = (x->flags & NVME_X_DURABLE) != 0 ? COMMIT_NS : 0;
+        MUST(x->state == NVME_X_SYNCING && n->deaths_open >= nvme__dead_of(x));
         x->state = NVME_X_SYNCED;
         n->deaths_open -= nvme__dead_of(x);
         n->deaths_new += nvme__dead_of(x);
@@ -213,6 +218,7 @@ static void change_put(struct nvme *n, uint32_t extent)
     struct nvme_commit *k = &n->commit;
     struct nvme_extent *x = &n->extent[extent];
     struct nvme_value v;
+    MUST(!k->busy && k->commit.n < NVME_COMMIT_MAX); /* the journal has it while busy */
     const uint32_t i = k->commit.n++;
     nvme__value(n, extent, &v);
     x->flags &= (uint8_t)~NVME_X_DIRTY;
@@ -303,6 +309,7 @@ static void finish_deleted(struct nvme *n)
     while (n->commit.deleted != NVME_NONE) {
         const uint32_t extent = n->commit.deleted;
         n->commit.deleted = n->extent[extent].next;
+        MUST(n->seg[n->extent[extent].seg].pending > 0);
         n->seg[n->extent[extent].seg].pending--;
         nvme__extent_free(n, extent);
     }
@@ -314,6 +321,7 @@ static void finish_new(struct nvme *n)
     uint32_t extent;
     while ((extent = nvme__extents_pop(n, &n->commit.extents)) != NVME_NONE) {
         struct nvme_extent *x = &n->extent[extent];
+        MUST(x->state == NVME_X_COMMITTING && n->seg[x->seg].pending > 0);
         x->state = NVME_X_COMMITTED;
         n->seg[x->seg].named = true;
         n->seg[x->seg].pending--;
@@ -337,6 +345,7 @@ void nvme__journal_failed(struct nvme *n, int error)
 static void on_committed(struct journal_commit *commit)
 {
     struct nvme *n = commit->owner;
+    MUST(n->commit.busy && !n->commit.telling);
     n->commit.busy = false;
     if (n->journal_error == 0 && commit->result == 0) {
         n->m.commits++;

@@ -28,12 +28,14 @@ static void read_slot(struct nvme *n, struct slot *s, uint32_t extent);
 static void on_table(struct nvme_io *io)
 {
     struct slot *s = CONTAINER_OF(io, struct slot, io);
+    MUST(!s->ready);
     s->ready = true;
 }
 
 static void read_slot(struct nvme *n, struct slot *s, uint32_t extent)
 {
     const struct nvme_extent *x = &n->extent[extent];
+    MUST(x->state != NVME_X_FREE && x->head_pages <= NVME_HEAD_PAGES); /* what fits s->buf */
     s->ready = false;
     s->iov = (struct iovec){s->buf, (size_t)x->head_pages * NVME_PAGE};
     nvme__issue(n, &s->io, DISK_READ, &n->path[n->seg[x->seg].path], &s->iov, 1,
@@ -108,6 +110,7 @@ static int each_table(struct recover *v, struct slot *slot,
             struct slot *s = &slot[seen % WINDOW];
             if (!want(v, &v->list.at[at]))
                 continue;
+            MUST(seen < issued && issued - seen <= WINDOW);
             if (s->ready && s->io.op.result < 0 && ++s->tries < NVME_RETRY)
                 read_slot(n, s, v->list.at[at].extent);
             if (!s->ready)
@@ -173,6 +176,7 @@ static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32
                        const struct nvme_item *it)
 {
     struct nvme *n = v->n;
+    MUST(n->extent[c->extent].live < n->extent[c->extent].items); /* each item is told once */
     struct nvme_found found = {.bytes = it->bytes, .sum = it->sum, .order = c->seq};
     if (nvme__entry_new(n, it->bytes, 0, &found.loc) < 0) {
         no_room_for(v, c, it);
@@ -254,6 +258,7 @@ int nvme__tell(struct recover *v)
         r = each_table(v, slot, promised, tell_blocks);
     if (r == 0)
         r = each_table(v, slot, unpromised, tell_blocks);
+    MUST(v->n->ios == 0); /* no read into memory that is freed */
     nvme__buffer_free(buf, pages);
     free(slot);
     return r;

@@ -96,6 +96,7 @@ static bool has_come(struct reader *k, void (*end)(struct nvme_io *io), bool *re
 
 static void end_item(struct reader *k, bool good)
 {
+    MUST(k->item < k->head.items && k->head.items <= NVME_ITEMS_MAX);
     if (!good) {
         k->c->dead[k->item / 8] |= (uint8_t)(1u << k->item % 8);
         k->l->report->blocks_torn++;
@@ -137,6 +138,7 @@ static void nvme_torn_on_piece(struct nvme_io *io)
 
 static void read_piece(struct reader *k, uint32_t page)
 {
+    MUST(page < k->head.pages);
     k->page = page;
     k->pages = 0;
     k->iov = (struct iovec){k->piece, (size_t)MIN(PIECE, k->head.pages - page) * NVME_PAGE};
@@ -201,6 +203,7 @@ static void on_table(struct nvme_io *io)
 static bool next_extent(struct reader *k)
 {
     struct look *l = k->l;
+    MUST(k->c == NULL || k->item >= k->head.items); /* the one before is compared */
     while (l->next < l->list->n && !l->list->at[l->next].unsure)
         l->next++;
     if (l->next == l->list->n)
@@ -216,6 +219,7 @@ static bool next_extent(struct reader *k)
 
 static void read_on(struct reader *k)
 {
+    MUST(k->l->active > 0);
     if (k->l->error == 0 && k->c != NULL && !compare_items(k))
         return;
     if (k->l->error != 0 || !next_extent(k))

@@ -34,6 +34,7 @@ static uint64_t piece_bytes(uint32_t chunks, uint64_t chunk_bytes)
 
 static uint32_t pieces_of(uint32_t chunks, uint64_t chunk_bytes)
 {
+    MUST(chunk_bytes > 0);
     const uint64_t bytes = piece_bytes(chunks, chunk_bytes);
     return (uint32_t)((chunk_bytes + bytes - 1) / bytes);
 }
@@ -82,6 +83,7 @@ bool pins_step(struct pins *p, uint32_t no, uint8_t *base)
     if (pins_is_done(p, no))
         return false;
     const uint32_t piece = p->done[no];
+    MUST(piece < p->pieces && base != NULL);
     const int err = loop_buffer_set(p->loop, no * p->pieces + piece, base + piece * p->piece_bytes,
                                     pins_bytes_of(p, piece));
     if (err < 0) {
@@ -96,11 +98,13 @@ void pins_forget(struct pins *p, uint32_t no)
 {
     if (no >= p->chunks)
         return;
+    MUST(p->done[no] <= p->pieces);
     while (p->done[no] > 0) {
         const uint32_t piece = --p->done[no];
         const int err = loop_buffer_set(p->loop, no * p->pieces + piece, NULL, 0);
         if (err < 0) /* the loop does not use it any more; the kernel keeps the pages */
             p->stats.error = err;
+        MUST(p->stats.bytes >= pins_bytes_of(p, piece));
         p->stats.bytes -= pins_bytes_of(p, piece);
     }
 }

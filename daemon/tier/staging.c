@@ -192,6 +192,7 @@ static void area_free(struct staging_pool *pool, struct area *area)
 
 static void uncount(struct staging_pool *pool, const struct area *area)
 {
+    MUST(pool->stats.used > 0 && pool->stats.used_bytes >= area->pub.bytes);
     pool->stats.used--;
     pool->stats.used_bytes -= area->pub.bytes;
 }
@@ -201,6 +202,7 @@ static void staging_answer(struct staging_pool *pool, struct area *area, int err
 {
     staging_fn *const fn = area->fn;
     void *const ctx = area->ctx;
+    MUST(area->state == AREA_BUILDING); /* a request is answered once */
     if (err == 0) {
         area->state = AREA_LIVE;
         fn(ctx, 0, &area->pub);
@@ -239,6 +241,7 @@ int staging_request(struct staging_pool *pool, uint64_t bytes, staging_fn *fn, v
     if (node == NULL)
         return -ENOSPC; /* as many are still being freed */
     struct area *area = CONTAINER_OF(node, struct area, node);
+    MUST(area->state == AREA_FREE);
     list_remove(node);
     area->pub = (struct staging){.fd = -1, .bytes = bytes};
     area->fn = fn;
