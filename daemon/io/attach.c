@@ -61,6 +61,7 @@ static void conn_close(struct conn *c)
 
 static void conn_gone(struct conn *c)
 {
+    MUST(c->fd >= 0);
     conn_close(c);
     c->a->on.closed(c->a->on.ctx, conn_no(c));
 }
@@ -117,6 +118,7 @@ static int conn_recv(struct conn *c)
 static void on_conn(struct loop_watch *w, uint32_t events)
 {
     struct conn *c = w->ctx;
+    MUST(c->fd >= 0 && conn_no(c) < c->a->conns_max);
     int rc = events & EPOLLIN ? 1 : -EPIPE;
     for (unsigned i = 0; i < MESSAGES_PER_TURN && rc == 1; i++) {
         rc = conn_recv(c);

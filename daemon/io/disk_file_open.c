@@ -48,6 +48,7 @@ static int refuse_sys(const struct opening *o, int err, const char *what)
 __attribute__((format(printf, 2, 3))) static void note(struct disk_file *d, const char *fmt, ...)
 {
     const size_t used = strlen(d->note);
+    MUST(used < sizeof d->note);
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(d->note + used, sizeof d->note - used, fmt, args);
@@ -320,6 +321,7 @@ int disk_file__open_path(struct disk_file *d, const struct disk_file_config *con
                               .path = &d->paths[i],
                               .why = ret_why};
     struct stat st;
+    MUST(i == d->disk.paths && i < DISK_PATHS_MAX && o.path->fd < 0);
     int r = disk_file_open_look(o.want->name, o.path->name, &st, ret_why);
     if (r < 0)
         return r;
@@ -347,6 +349,7 @@ int disk_file__size_path(struct disk_file *d, const struct disk_file_config *con
                               .disk = d,
                               .path = &d->paths[i],
                               .why = ret_why};
+    MUST(i < d->disk.paths && o.path->fd >= 0 && o.path->inflight == 0);
     const int r = o.path->is_device ? size_device(&o) : size_file(&o);
     if (r == 0 && config->direct)
         make_direct(&o);

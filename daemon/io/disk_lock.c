@@ -35,6 +35,7 @@ bool disk_lock_pause(const char *name, uint32_t wait_ms, uint32_t *waited_ms)
 int disk_lock(int fd, const char *name, bool shared, uint32_t wait_ms)
 {
     uint32_t waited_ms = 0;
+    MUST(fd >= 0);
     while (flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -errno;
@@ -61,6 +62,7 @@ int disk_id_at(const char *name, struct disk_id id)
 
 int disk_sync_fd(int fd)
 {
+    MUST(fd >= 0);
     if (FAULT(sync))
         return -EIO;
     return fsync(fd) < 0 ? -errno : 0;

@@ -79,6 +79,7 @@ static uint32_t frags_of(uint64_t bytes, uint64_t frag_bytes)
 /* In one half of the device's scratch in order, in the other scattered. */
 static uint32_t lay_out_within(struct calibration *c, uint64_t frag_bytes)
 {
+    MUST(frag_bytes > 0 && c->bytes >= 2);
     const uint64_t half = c->bytes / 2, each = MIN(frag_bytes, half);
     const uint32_t n = frags_of(half, each);
     for (uint32_t i = 0; i < n; i++)
@@ -92,6 +93,7 @@ static uint32_t gpu_calibrate_lay_out(struct calibration *c, enum gpu_direction 
 {
     if (direction == GPU_ON_DEVICE)
         return lay_out_within(c, frag_bytes);
+    MUST(frag_bytes > 0 && frag_bytes <= c->bytes);
     const uint32_t n = frags_of(c->bytes, frag_bytes);
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t host = (uintptr_t)c->host + i * frag_bytes;
@@ -106,6 +108,7 @@ static int time_copy(struct calibration *c, enum gpu_path path, enum gpu_directi
                      uint32_t n, uint64_t *best_ns)
 {
     uint64_t ticket;
+    MUST(n > 0 && n <= FRAGS_MAX);
     const uint64_t begun = clock_now_ns();
     int err = c->drv->copy(c->dev, path, direction, c->frag, n, NULL, &ticket);
     if (err == 0)

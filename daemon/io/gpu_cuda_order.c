@@ -64,6 +64,7 @@ static void touch(struct gpu_dev *dev, uint64_t granule, unsigned stream, uint64
 static void touch_all(struct gpu_dev *dev, uint64_t addr, uint64_t bytes, unsigned stream,
                       uint64_t ticket, struct tickets *after)
 {
+    MUST(bytes > 0 && stream < CUDA_STREAMS);
     const uint64_t last = (addr + (bytes - 1)) >> GRANULE_SHIFT;
     for (uint64_t granule = addr >> GRANULE_SHIFT; granule <= last; granule++)
         touch(dev, granule, stream, ticket, after);
@@ -74,17 +75,20 @@ int cuda__order(struct gpu_dev *dev, enum gpu_direction direction, const struct 
 {
     const uint64_t ticket = dev->issued + 1;
     const unsigned stream = (unsigned)direction - GPU_TO_DEVICE;
+    MUST(direction >= GPU_TO_DEVICE && direction <= GPU_ON_DEVICE);
     struct tickets after = {{0}};
     for (uint32_t i = 0; i < n; i++) {
         touch_all(dev, frag[i].to, frag[i].bytes, stream, ticket, &after);
         touch_all(dev, frag[i].from, frag[i].bytes, stream, ticket, &after);
     }
     int r = 0;
-    for (unsigned s = 0; s < CUDA_STREAMS && r == 0; s++)
+    for (unsigned s = 0; s < CUDA_STREAMS && r == 0; s++) {
+        MUST(s == stream || after.of[s] <= dev->issued); /* nobody waits for what comes later */
         if (s != stream && after.of[s] > dev->ended)
             r = cuda__must(dev, "cuStreamWaitEvent",
                            dev->cuda.cu->StreamWaitEvent(
                                dev->stream[stream], dev->event[after.of[s] % CUDA_TICKETS], 0));
+    }
     return r;
 }
 #endif

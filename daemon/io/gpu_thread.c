@@ -82,6 +82,7 @@ static void try_open(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
     char why[GPU_WHY_BYTES] = "";
+    MUST(t->dev == NULL && t->nbatches == 0);
     const bool again = t->retry_at_ns != 0;
     int err = g->drv->open(&g->config, &t->dev, &g->up.info, why);
     g->up.measured = true;
@@ -332,6 +333,7 @@ static void end_or_take_out(struct gpu *g, struct gpu_op *op, int status)
 
 static void put_batch(struct gpu_thread *t, const struct gpu_batch *batch)
 {
+    MUST(t->nbatches < GPU_DRV_COPIES_MAX);
     t->batch[(t->first + t->nbatches++) % GPU_DRV_COPIES_MAX] = *batch;
     t->inflight_bytes += batch->bytes;
 }
@@ -586,6 +588,7 @@ static bool gpu_thread_reap(struct gpu *g)
         learn(t, &b);
         t->first = (t->first + 1) % GPU_DRV_COPIES_MAX;
         t->nbatches--;
+        MUST(t->inflight_bytes >= b.bytes);
         t->inflight_bytes -= b.bytes;
         if (b.op->kind == GPU_ALLOC)
             end_alloc(g, b.op);
@@ -612,6 +615,7 @@ static void accept_op(struct gpu *g, struct gpu_op *op)
         op->next = t->pins;
         t->pins = op;
     } else {
+        MUST(op->kind == GPU_ALLOC || op->kind == GPU_COPY);
         gpu__copies_push(op->kind == GPU_ALLOC ? &t->allocs : &t->copies, op);
     }
 }
@@ -768,6 +772,7 @@ void *gpu__main(void *arg)
         if (!t->stopping || is_busy(t))
             rest(g);
     }
+    MUST(t->pins == NULL); /* is_busy() does not count them */
     if (t->dev != NULL)
         g->drv->close(t->dev);
     return NULL;

@@ -155,6 +155,7 @@ static enum MHD_Result send_reply(struct MHD_Connection *c, const struct http_re
         r->body != NULL ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
     enum MHD_Result ok = MHD_NO;
 
+    MUST(r->body != NULL || r->len == 0);
     if (response == NULL) {
         free(r->body);
         return MHD_NO;
@@ -184,6 +185,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *c, const cha
         reply.status = MHD_HTTP_METHOD_NOT_ALLOWED;
         return send_reply(c, &reply, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     }
+    MUST(*state == h);
     if (*upload_bytes > 0)
         return MHD_NO; /* nobody reads it: the connection ends */
     const char *accept = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
@@ -244,6 +246,7 @@ int http_create(const struct http_config *config, struct http **ret_http)
 {
     struct http *h = sys_calloc(1, sizeof(*h));
 
+    MUST(config->answer != NULL && config->address.len > 0);
     if (h == NULL)
         return -ENOMEM;
     h->cfg = *config;
@@ -271,6 +274,7 @@ void http_destroy(struct http **http)
 
     if (h == NULL)
         return;
+    MUST(h->daemon != NULL && h->fd == -1); /* the library has closed its own */
     MHD_stop_daemon(h->daemon);
     if (is_unix(h) && unlink(unix_path(h)) != 0)
         LOG_WARN("%s stays behind: %s", unix_path(h), strerror(errno));

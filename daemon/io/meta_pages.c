@@ -148,6 +148,7 @@ static bool pages_pick_root(struct pages *p)
 
 static bool pages_mark(struct pages *p, uint64_t number)
 {
+    MUST(p->used != NULL);
     if (number < FIRST_PAGE || number > p->root.last_page || p->used[number])
         return meta_pages_wrong(p, "a page is in use twice, or free and in use");
     p->used[number] = 1;
@@ -257,6 +258,7 @@ static bool nodes_fit(struct pages *p, const uint8_t *page, const struct head *h
     const bool is_branch = head->flags == PAGE_BRANCH;
     const unsigned n = (head->lower - HEAD_BYTES) / 2;
     uint8_t taken[PAGE_MAX / 2];
+    MUST(p->page_bytes / 2 <= sizeof taken && head->lower >= HEAD_BYTES);
     memset(taken, 0, p->page_bytes / 2);
     for (unsigned i = 0; i < n; i++) {
         const uint16_t at = u16_at(page + HEAD_BYTES + 2 * (size_t)i);
@@ -279,6 +281,7 @@ static bool tree_walk(struct pages *p, uint64_t number, unsigned depth)
 {
     const bool is_branch = depth > 1;
     struct head head;
+    MUST(depth >= 1 && depth <= DEPTH_MAX);
     if (!pages_take(p, number, is_branch ? PAGE_BRANCH : PAGE_LEAF, &head))
         return false;
     const unsigned fewest = is_branch && !p->is_free_list ? 2 : 1; /* LMDB asserts it */

@@ -12,6 +12,7 @@
 
 int spare_open(struct spare *s)
 {
+    MUST(s->fd < 0); /* else one more descriptor is lost */
     s->fd = sys_open("/dev/null", O_RDONLY, 0);
     return s->fd < 0 ? -errno : 0;
 }
@@ -31,6 +32,7 @@ bool spare_needed(int err)
 void spare_turn_away(struct spare *s, int listener)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
+    MUST(listener >= 0);
     spare_close(s);
     int fd = (int)syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)

@@ -83,6 +83,8 @@ static int remove_stale(int type, const struct sockaddr_un *addr)
 
 int unix_listen(int type, const struct sockaddr_un *addr, mode_t mode, int backlog, int *ret_fd)
 {
+    MUST(type == SOCK_STREAM || type == SOCK_SEQPACKET);
+    MUST(addr->sun_family == AF_UNIX && backlog > 0);
     int err = remove_stale(type, addr);
     if (err)
         return err;

@@ -92,6 +92,7 @@ static int command_end(struct zmtp *z, const struct zmtp_rules *rules, void *ctx
 
 static int frame_end(struct zmtp *z, const struct zmtp_rules *rules, void *ctx, uint64_t *queued)
 {
+    MUST(z->phase == PHASE_BODY && z->left == 0);
     z->phase = PHASE_HEAD;
     z->have = 0;
     if (z->flags & FLAG_COMMAND)
@@ -106,6 +107,7 @@ static int frame_end(struct zmtp *z, const struct zmtp_rules *rules, void *ctx, 
 
 static int frame_begin(struct zmtp *z, const struct zmtp_rules *rules)
 {
+    MUST(z->have == (z->head[0] & FLAG_LONG ? 9 : 2) && z->bytes <= rules->message_max);
     z->flags = z->head[0];
     z->left = z->flags & FLAG_LONG ? get_u64be(z->head + 1) : z->head[1];
     z->phase = PHASE_BODY;
@@ -124,6 +126,7 @@ static int frame_begin(struct zmtp *z, const struct zmtp_rules *rules)
 
 UNWATCHED static void keep(struct zmtp *z, const uint8_t *p, size_t n)
 {
+    MUST(z->kept <= sizeof z->command && n <= sizeof z->command - z->kept);
     for (size_t i = 0; i < n; i++)
         z->command[z->kept++] = p[i];
 }
