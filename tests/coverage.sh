@@ -61,7 +61,7 @@ if [ -n "$html" ]; then
     formats="$formats --html-details $build/html/index.html"
 fi
 # shellcheck disable=SC2086 # a list of flags
-gcovr --root . -j "$jobs" --filter '(daemon|client|gpu|policy|include|bench|kernels)/' \
+gcovr --root . -j "$jobs" --filter '(daemon|client|gpu|policy|include|bench|tools|kernels)/' \
     --exclude-throw-branches $formats "$build" >"$build/gcovr.log" 2>&1 || {
     cat "$build/gcovr.log" >&2
     exit 1

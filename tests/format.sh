@@ -14,5 +14,5 @@ esac
 
 cd "$(dirname -- "$0")/.."
 # shellcheck disable=SC2086 # $mode is a list of flags
-find include daemon client gpu policy kernels bench tests -path tests/gates/fixtures -prune -o \
+find include daemon client gpu policy kernels bench tools tests -path tests/gates/fixtures -prune -o \
     -name '*.[ch]' -print | sort | xargs -r clang-format $mode

@@ -62,7 +62,7 @@ check() {
         -o -path ./tests/gates/fixtures \) -prune -o -name '*.h' -print) |
         sed 's|^\./||' | grep -vxE "$not_alone" | sort >"$work/headers"
     cut -d'|' -f2 "$includes" | flags >"$work/everything"
-    { sed -n 's|/[^/]*$||p' "$work/headers" | grep -E '^(bench|client/(ctl|worker)|kernels|tests)' || :; } |
+    { sed -n 's|/[^/]*$||p' "$work/headers" | grep -E '^(bench|tools|client/(ctl|worker)|kernels|tests)' || :; } |
         sed "s#^#$root/#" | flags >"$work/above"
     dir=
     while read -r header; do

@@ -34,7 +34,7 @@ list_files() {
     grep -E '\.md$' "$work/all" >"$work/docs" || :
     grep -E '(\.(c|h|cu|sh|py|awk|cmake)|(^|/)CMakeLists\.txt|^\.ci/run)$' "$work/all" \
         >"$work/code" || :
-    grep -E '^(daemon|client|gpu|policy|kernels|include|bench)/' "$work/source" >"$work/product" || :
+    grep -E '^(daemon|client|gpu|policy|kernels|include|bench|tools)/' "$work/source" >"$work/product" || :
     cat "$work/code" "$work/docs" >"$work/text"
     grep -E '\.(ya?ml|service|socket|1|8|txt|json)$' "$work/all" >>"$work/text" || :
     grep -vE '^tests/gates/' "$work/text" >"$work/worded" || :
@@ -56,8 +56,8 @@ openssl/.*             daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 yaml\.h                daemon/config[a-z_]*\.c
 jansson\.h             client/(ctl|model|worker)/[a-z_]+\.c|bench/(engines/)?[a-z_]+\.c
 cblas\.h               (client/worker/product|bench/attention_limits)\.c
-hiredis/hiredis\.h     bench/peers/hiredis\.c
-rocksdb/c\.h           bench/peers/(disk_)?rocks(_fail)?\.c
+hiredis/hiredis\.h     tools/peers/hiredis\.c
+rocksdb/c\.h           tools/peers/(disk_)?rocks(_fail)?\.c
 check\.h               no file outside tests
 cuda.*                 kernels/[a-z_]+\.cu|gpu/cuda_driver\.h
 EOF
@@ -230,7 +230,7 @@ rule_document_path() {
         awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:/, "")
                    n = split($0, word, /[ ,;:()=]+/)
                    for (i = 1; i <= n; i++) print file, line, word[i] }' >"$work/words"
-    grep -E ' (daemon|client|gpu|kernels|include|policy|etc|systemd|tests|bench|cmake|docs|\.ci)/[][A-Za-z0-9_.*/-]*$' \
+    grep -E ' (daemon|client|gpu|kernels|include|policy|etc|systemd|tests|bench|tools|cmake|docs|\.ci)/[][A-Za-z0-9_.*/-]*$' \
         "$work/words" >"$work/paths" || :
     search "$work/docs" -oE '\]\([^)#: ]+' |
         awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:\]\(/, "")
@@ -250,11 +250,12 @@ rule_document_path() {
             }' | report document-path
 }
 
-# program   directory of its sources
+# program   a directory of its sources
 programs() {
     cat <<'EOF'
 kvcachectl      client/ctl
 kvcachebench    bench
+kvcachebench    tools/simulate
 kvcache-worker  client/worker
 kvcache-daemon  daemon
 EOF
@@ -297,14 +298,14 @@ known_commands() {
 rule_document_command() {
     known_commands >"$work/known"
     grep -E '\.[18]$' "$work/all" >"$work/explaining" || :
-    grep -E '^(bench|client/ctl|client/worker|daemon)/[^/]*\.c$' "$work/c" >>"$work/explaining" || :
+    grep -E '^(bench|tools/simulate|client/ctl|client/worker|daemon)/[^/]*\.c$' "$work/c" >>"$work/explaining" || :
     cat "$work/docs" >>"$work/explaining"
     xargs -r awk -f "$here/commands.awk" "$work/known" <"$work/explaining" | report document-command
 }
 
 # Every directory with sources says what it is for.
 rule_readme() {
-    sed -n 's|/[^/]*$||p' "$work/source" | grep -E '^(daemon|client|gpu|policy|kernels|include|bench)' |
+    sed -n 's|/[^/]*$||p' "$work/source" | grep -E '^(daemon|client|gpu|policy|kernels|include|bench|tools)' |
         sort -u | while IFS= read -r dir; do
         # include/ holds one directory, which has the page.
         if [ ! -f "$dir/README.md" ] && [ ! -f "$dir/PROTOCOL.md" ]; then

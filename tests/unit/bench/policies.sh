@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# bench/policies.sh: on two small workloads, and with a stand-in whose default policy is the worst.
+# tools/simulate/policies.sh: on two small workloads, and with a stand-in whose default policy is the worst.
 set -eu
-script=$KVC_SOURCE_DIR/bench/policies.sh
+script=$KVC_SOURCE_DIR/tools/simulate/policies.sh
 
 fail() {
     echo "policies: $*" >&2

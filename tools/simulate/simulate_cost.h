@@ -5,8 +5,8 @@
  * before it, and what reading the reused ones costs, from memory and from storage, one after the
  * other. There is no queue: every request has the machine to itself. Pure.
  */
-#ifndef BENCH_SIMULATE_COST_H
-#define BENCH_SIMULATE_COST_H
+#ifndef SIMULATE_COST_H
+#define SIMULATE_COST_H
 
 #include "simulate.h"
 

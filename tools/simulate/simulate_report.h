@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a simulation prints: a table for people, JSON lines, a plot. */
-#ifndef BENCH_SIMULATE_REPORT_H
-#define BENCH_SIMULATE_REPORT_H
+#ifndef SIMULATE_REPORT_H
+#define SIMULATE_REPORT_H
 
 #include "simulate.h"
 #include "simulate_cost.h"

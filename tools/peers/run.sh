@@ -123,7 +123,7 @@ status=0
 sed -n 's/.*"peer":"\([^"]*\)".*"reason":"\([^"]*\)".*"not_measured".*/SKIP: \1: \2/p' \
     "$out/peers.json" | sort -u
 if [ -s "$out/peers.json" ]; then
-    python3 "$root/bench/peers/plot.py" "$out/peers.json" >"$out/peers.svg" || status=5
+    python3 "$root/tools/peers/plot.py" "$out/peers.json" >"$out/peers.svg" || status=5
 fi
 echo "figures: $out/peers.json; plot: $out/peers.svg"
 exit "$status"

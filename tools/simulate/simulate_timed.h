@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A policy whose evictions are timed. */
-#ifndef BENCH_SIMULATE_TIMED_H
-#define BENCH_SIMULATE_TIMED_H
+#ifndef SIMULATE_TIMED_H
+#define SIMULATE_TIMED_H
 
 #include "simulate.h"
 

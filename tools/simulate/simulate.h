@@ -3,8 +3,8 @@
  * A trace run through the daemon's core without a daemon: over tiers that hold no bytes, as one
  * worker asks, at the trace's times. One thread; nothing here prints.
  */
-#ifndef BENCH_SIMULATE_H
-#define BENCH_SIMULATE_H
+#ifndef SIMULATE_H
+#define SIMULATE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -8,8 +8,8 @@ set -eu
 
 usage() {
     cat <<'EOF'
-usage: sh bench/policies.sh [--seeds N] [--first S] [--requests N] [--kinds LIST] [--all] [--strict]
-       sh bench/policies.sh [--all] [--strict] TRACE...
+usage: sh tools/simulate/policies.sh [--seeds N] [--first S] [--requests N] [--kinds LIST] [--all] [--strict]
+       sh tools/simulate/policies.sh [--all] [--strict] TRACE...
 
   --seeds N      of each kind (default 3)
   --first S      the first of them (default 1)
@@ -54,7 +54,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-bin=${KVC_BIN_DIR:-$(dirname -- "$0")/../build/release/bin}
+bin=${KVC_BIN_DIR:-$(dirname -- "$0")/../../build/release/bin}
 bench=$bin/kvcachebench
 [ -x "$bench" ] || {
     echo "policies.sh: no $bench: build it (sh tests/run.sh --build-only --release-only)" >&2

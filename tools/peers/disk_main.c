@@ -49,7 +49,7 @@ static const char help[] =
     "\n"
     "Exit codes: 0 good, 1 wrong bytes were read, 2 usage, 5 a peer that is here failed.\n"
     "\n"
-    "bench/peers/disk.sh puts it into a memory cgroup where one can be made.\n";
+    "tools/peers/disk.sh puts it into a memory cgroup where one can be made.\n";
 
 #ifndef PEER_ROCKSDB
 static const char *no_rocksdb(void)

@@ -4,8 +4,8 @@
  * a number; operations end well, when null_tier_run() is called. For one principal's blocks, all of
  * one size. One thread.
  */
-#ifndef BENCH_NULL_TIER_H
-#define BENCH_NULL_TIER_H
+#ifndef NULL_TIER_H
+#define NULL_TIER_H
 
 #include "bench.h"
 #include "tier.h"
