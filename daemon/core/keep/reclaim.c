@@ -21,6 +21,7 @@ struct reclaim {
     uint32_t seen[RETAIN_MAX + 1], total; /* of what is on disk, sampled, by level */
     uint32_t disk_percent;                /* quota_disk_percent() */
     uint64_t disk_percent_ms;             /* when that was asked, and one; 0: never */
+    uint64_t learnt_ms;                   /* when that about storage was, and one; 0: never */
     struct {
         uint32_t block, gen;
         struct tier_loc loc;
@@ -83,6 +84,15 @@ static void keep_learn(struct core *c)
         c->admit.keep.share = (float)percent / 100;
         admit_sample(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms));
     }
+}
+
+/* Some microseconds: once in a millisecond, not in each turn. */
+static void storage_learn(struct core *c)
+{
+    struct tier_stats st;
+    keep_learn(c);
+    c->cfg.disk->ops->stats(c->cfg.disk, &st);
+    c->disk_turn_ms = st.turn_ms;
 }
 
 /* As far as there is room to guarantee it; asked of all that there is once in a millisecond. */
@@ -232,10 +242,10 @@ bool reclaim_step(struct core *c)
         return false;
     if (c->reclaim->nstuck > 0)
         stuck_again(c);
-    keep_learn(c);
-    struct tier_stats st;
-    c->cfg.disk->ops->stats(c->cfg.disk, &st);
-    c->disk_turn_ms = st.turn_ms;
+    if (c->reclaim->learnt_ms != c->now_ms + 1) {
+        c->reclaim->learnt_ms = c->now_ms + 1;
+        storage_learn(c);
+    }
     return c->cfg.disk->storage->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
 }
 
