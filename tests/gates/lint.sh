@@ -366,7 +366,7 @@ rule_short_readme() {
 
 # The documents that somebody reads first have short sentences: sentences.awk.
 rule_long_sentence() {
-    grep -E '(^|/)README\.md$|^(ARCHITECTURE|CONTRIBUTING|GLOSSARY)\.md$' "$work/all" \
+    grep -E '(^|/)README\.md$|^(ARCHITECTURE|CONTRIBUTING|GLOSSARY)\.md$|^docs/notes/.*\.md$' "$work/all" \
         >"$work/read_first" || :
     xargs -r awk -v MOST=35 -f "$here/sentences.awk" <"$work/read_first" | report long-sentence
 }
