@@ -6,61 +6,42 @@
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-#define X(n, t, u, text)                      \
-    {.name = #n,                              \
-     .meaning = text,                         \
-     .type = KVC_COLUMN_##t,                  \
-     .unit = KVC_UNIT_##u,                    \
-     .at = (uint16_t)offsetof(struct ROW, n), \
-     .bytes = (uint16_t)sizeof(((struct ROW *)0)->n)},
-#define ROW kvc_ns_info
-static const struct kvc_column namespaces[] = {KVC_ROW_NAMESPACES(X)};
-#undef ROW
-#define ROW kvc_session_info
-static const struct kvc_column sessions[] = {KVC_ROW_SESSIONS(X)};
-#undef ROW
-#define ROW kvc_pin_info
-static const struct kvc_column pins[] = {KVC_ROW_PINS(X)};
-#undef ROW
-#define ROW kvc_quota
-static const struct kvc_column quotas[] = {KVC_ROW_QUOTAS(X)};
-#undef ROW
-#define ROW kvc_path
-static const struct kvc_column paths[] = {KVC_ROW_PATHS(X)};
-#undef ROW
-#define ROW kvc_writes
-static const struct kvc_column writes[] = {KVC_ROW_WRITES(X)};
-#undef ROW
-#define ROW kvc_device
-static const struct kvc_column devices[] = {KVC_ROW_DEVICES(X)};
-#undef ROW
-#define ROW kvc_rate
-static const struct kvc_column rates[] = {KVC_ROW_RATES(X)};
-#undef ROW
-#define ROW kvc_name_info
-static const struct kvc_column conversations[] = {KVC_ROW_NAMES(X)};
-static const struct kvc_column documents[] = {KVC_ROW_NAMES(X)};
-#undef ROW
-#undef X
-
-static const struct kvc_table tables[] = {
-#define X(number, table, text, row)                        \
-    [number] = {.name = #text,                             \
-                .id = KVC_TABLE_##table,                   \
-                .row_bytes = (uint32_t)sizeof(struct row), \
-                .columns = (uint32_t)LEN(text),            \
-                .column = (text)},
-    KVC_TABLE_MAP(X)
-#undef X
-};
-#define X(number, table, text, row) \
-    _Static_assert(LEN(text) <= KVC_COLUMNS_MAX, "the limit on the wire");
+#define CELL(n, t, u, text) KVC_CELL_##t(n)
+#define COLUMN(n, t, u, text)                   \
+    {.name = #n,                                \
+     .meaning = text,                           \
+     .type = KVC_COLUMN_##t,                    \
+     .unit = KVC_UNIT_##u,                      \
+     .at = (uint16_t)offsetof(struct cells, n), \
+     .bytes = (uint16_t)sizeof(((struct cells *)0)->n)},
+/* A row of the same declaration has the same layout. */
+#define X(number, table, text, row)                                                     \
+    static const struct kvc_table *table_##text(void)                                   \
+    {                                                                                   \
+        struct cells {                                                                  \
+            KVC_ROW_##table(CELL)                                                       \
+        };                                                                              \
+        static const struct kvc_column columns[] = {KVC_ROW_##table(COLUMN)};           \
+        static const struct kvc_table t = {.name = #text,                               \
+                                           .id = KVC_TABLE_##table,                     \
+                                           .row_bytes = (uint32_t)sizeof(struct row),   \
+                                           .columns = (uint32_t)LEN(columns),           \
+                                           .column = columns};                          \
+        _Static_assert(sizeof(struct cells) == sizeof(struct row), "the row's struct"); \
+        _Static_assert(LEN(columns) <= KVC_COLUMNS_MAX, "the limit on the wire");       \
+        return &t;                                                                      \
+    }
 KVC_TABLE_MAP(X)
 #undef X
+#undef COLUMN
+#undef CELL
 
 const struct kvc_table *codec_table(unsigned id)
 {
-    return id > 0 && id < LEN(tables) ? &tables[id] : NULL;
+#define X(number, table, text, row) [number] = table_##text,
+    static const struct kvc_table *(*const tables[])(void) = {KVC_TABLE_MAP(X)};
+#undef X
+    return id > 0 && id < LEN(tables) ? tables[id]() : NULL;
 }
 
 static struct field cell_field(const struct kvc_column *c)

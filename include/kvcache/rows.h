@@ -200,6 +200,9 @@ enum kvc_unit {
     X(has_tokens, BOOL, NONE, "its token ids came with it")                                 \
     X(tip, KEY, NONE, "key of the last block of the first group")
 
+#define KVC_ROW_CONVERSATIONS(X) KVC_ROW_NAMES(X)
+#define KVC_ROW_DOCUMENTS(X)     KVC_ROW_NAMES(X)
+
 /* Tables: X(number, NAME, name, struct of a row). */
 #define KVC_TABLE_MAP(X)                              \
     X(1, NAMESPACES, namespaces, kvc_ns_info)         \
