@@ -24,24 +24,22 @@ struct place {
     uint32_t n;
 };
 
-/* A page that is empty, or ends where it began, and says that there is more: an endless walk. */
-static bool is_stuck(const struct place *at, const struct codec_bin *next, uint32_t rows)
+/* A page that ends where it began, and says that there is more: an endless walk. */
+static bool is_stuck(const struct place *at, const struct codec_bin *next)
 {
-    return next->n > 0 &&
-           (rows == 0 || (next->n == at->n && memcmp(next->p, at->cursor, next->n) == 0));
+    return next->n > 0 && next->n == at->n && memcmp(next->p, at->cursor, next->n) == 0;
 }
 
 static int walk_rows(struct kvc_op *op, struct codec_rows *rows, struct place *at,
                      int (*fn)(void *ctx, const void *row), void *ctx)
 {
     _Alignas(8) uint8_t row[ROW_BYTES_MAX];
-    const uint32_t n = rows->left;
     int rc, ended = 0;
     while ((rc = codec_rows_next(rows, row)) > 0 && ended == 0)
         ended = fn(ctx, row);
     if (ended != 0)
         return ended;
-    rc = op__checked(op, rc < 0 || !is_stuck(at, &rows->cursor, n) ? rc : KVC_E_BAD_MESSAGE);
+    rc = op__checked(op, rc < 0 || !is_stuck(at, &rows->cursor) ? rc : KVC_E_BAD_MESSAGE);
     if (rc == 0 && (at->n = rows->cursor.n) > 0)
         memcpy(at->cursor, rows->cursor.p, at->n);
     return rc;
@@ -61,6 +59,11 @@ static int list_page(struct kvc *k, const struct kvc_table *table, const struct 
         m.prefix = codec_text(filter->prefix);
         m.exact = filter->exact;
         m.sub = codec_text(filter->sub_tenant);
+        m.ns = filter->ns;
+        m.group = filter->group;
+        m.mode = (uint8_t)filter->mode;
+        m.keys = (struct codec_bin){.p = filter->keys, .n = filter->n * KVC_KEY_BYTES};
+        m.depth = filter->depth;
     }
     rc = op__call(op, codec_enc_list(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
     if (rc == 0)

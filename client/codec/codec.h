@@ -345,7 +345,11 @@ struct msg_list {
     struct codec_bin cursor; /* empty = from the start, else that of the reply before */
     struct codec_bin prefix; /* of names: what they begin with, or (exact) the one */
     uint8_t exact;
-    struct codec_bin sub; /* empty: exact: none; else of all sub-tenants */
+    struct codec_bin sub;  /* empty: exact: none; else of all sub-tenants */
+    uint32_t ns, group;    /* of blocks; MATCH, KEYS: ns 0 = every namespace that the caller sees */
+    uint8_t mode;          /* enum kvc_walk_mode */
+    struct codec_bin keys; /* n x 32 bytes: where it begins; ROOTS: none; KEYS: each of them */
+    uint32_t depth;        /* DOWN: levels below the key; 0 = all. MATCH: bits of the key */
 };
 
 struct msg_ns_spec {
@@ -354,24 +358,6 @@ struct msg_ns_spec {
 struct msg_ns_spec_reply {
     uint8_t own; /* the session's NS_OPEN with this specification gives this namespace */
     struct msg_ns_open spec;
-};
-
-struct msg_explain {
-    uint32_t ns; /* 0 = every namespace that the caller may see */
-    struct codec_bin keys;
-};
-struct msg_explain_item {
-    uint32_t key; /* index into the request's keys */
-    uint32_t ns;
-    uint32_t group;
-    uint8_t state;  /* enum kvc_block_state */
-    uint8_t reason; /* enum kvc_miss when absent */
-    uint32_t detail;
-    uint32_t tokens, shards, shards_present, leases, children;
-    uint64_t bytes, age_ms;
-    uint8_t tiers; /* set of enum kvc_tier_id: where shard 0 is */
-    uint32_t chunk;
-    uint64_t off;
 };
 
 struct msg_evict {
@@ -393,31 +379,6 @@ struct msg_name_forget_reply {
     uint64_t kept_blocks;                          /* the sum of those below */
     uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were */
     uint64_t kept_named, kept_pinned, kept_used, kept_below, kept_passed;
-};
-
-struct msg_blocks {
-    uint32_t ns, group;
-    uint8_t mode;         /* enum kvc_walk_mode */
-    struct codec_bin key; /* 32 bytes: where it begins; empty for ROOTS */
-    uint32_t depth;       /* DOWN: levels below the key; 0 = all */
-    uint32_t limit;       /* blocks in the reply, at most */
-    uint64_t cursor;      /* 0 = from the start, else that of the reply before */
-};
-struct msg_block_item {
-    uint8_t key[KVC_KEY_BYTES];
-    struct codec_bin parent; /* 32 bytes, or empty */
-    uint32_t depth;          /* blocks before it in its sequence */
-    uint8_t state;           /* enum kvc_block_state */
-    uint32_t tokens, shards, shards_present, leases, children;
-    uint64_t bytes, age_ms;
-    uint8_t tiers; /* set of enum kvc_tier_id; of shard 0, as are chunk and off */
-    uint32_t chunk;
-    uint64_t off;
-};
-struct msg_blocks_reply {
-    uint64_t cursor; /* of the next request; 0 = that was all */
-    uint32_t nitems;
-    struct msg_block_item items[KVC_BLOCKS_MAX];
 };
 
 struct msg_verify {
@@ -560,9 +521,7 @@ struct msg_policy_reply {
     X(CANCEL, cancel)           \
     X(LIST, list)               \
     X(NS_SPEC, ns_spec)         \
-    X(EXPLAIN, explain)         \
     X(EVICT, evict)             \
-    X(BLOCKS, blocks)           \
     X(VERIFY, verify)           \
     X(TRACE, trace)             \
     X(TRACE_DUMP, trace_dump)   \
@@ -612,7 +571,6 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(name_tokens)                      \
     X(evict)                            \
     X(name_forget)                      \
-    X(blocks)                           \
     X(verify)                           \
     X(trace)                            \
     X(trace_dump)                       \
@@ -638,7 +596,7 @@ CODEC_MUST_USE int codec_enc_bare_reply(void *buf, size_t cap, const struct msg_
 CODEC_MUST_USE int codec_dec_bare_reply(const void *buf, size_t len,
                                         struct msg_reply_head *ret_head);
 
-/* Replies that are lists (STATS, EXPLAIN): [op|REPLY, corr, OK, more, [item, ...]].
+/* The reply of STATS, a list: [op|REPLY, corr, OK, more, [item, ...]].
  * `more` = 1 when the list was cut and can be continued. Writer:
  * begin, add items until one does not fit, end; the list belongs to the buffer and needs no
  * freeing. Between begin and end the buffer holds no message yet. */
@@ -653,7 +611,6 @@ CODEC_MUST_USE int codec_list_begin(struct codec_list *, void *buf, size_t cap,
                                     const struct msg_head *);
 /* 0 or -ENOSPC: then the item was left out, and so will be all that follow. */
 CODEC_MUST_USE int codec_list_add_stat(struct codec_list *, const struct msg_stat *);
-CODEC_MUST_USE int codec_list_add_explain(struct codec_list *, const struct msg_explain_item *);
 /* Returns the message's length; the list is then done. */
 size_t codec_list_end(struct codec_list *, bool more);
 
@@ -667,7 +624,6 @@ struct codec_iter {
 CODEC_MUST_USE int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_head,
                                     struct codec_iter *ret_iter);
 CODEC_MUST_USE int codec_iter_stat(struct codec_iter *, struct msg_stat *ret_item);
-CODEC_MUST_USE int codec_iter_explain(struct codec_iter *, struct msg_explain_item *ret_item);
 
 /* ---- rows: the reply of LIST ---- */
 

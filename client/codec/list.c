@@ -55,11 +55,6 @@ int codec_list_add_stat(struct codec_list *list, const struct msg_stat *item)
     return list__add(list, &codec__item_stat, item);
 }
 
-int codec_list_add_explain(struct codec_list *list, const struct msg_explain_item *item)
-{
-    return list__add(list, &codec__item_explain, item);
-}
-
 size_t list__close(struct codec_list *list)
 {
     struct pack pk;
@@ -85,9 +80,7 @@ int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_hea
     uint8_t more = 0;
     unpack_init(&un, buf, len);
     uint32_t n = message_unpack_reply_head(&un, ret_head);
-    bool is_list = message_has_op(&codec__item_stat, ret_head->op) ||
-                   message_has_op(&codec__item_explain, ret_head->op);
-    if (un.err == 0 && !is_list)
+    if (un.err == 0 && ret_head->op != KVC_OP_STATS)
         unpack_fail(&un, KVC_E_BAD_MESSAGE, "a reply to an operation that has no list");
     if (un.err == 0 && ret_head->status != KVC_ST_OK)
         return message_error(ret_head->status);
@@ -104,8 +97,10 @@ int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_hea
 }
 
 /* A bad item is never passed: each further call meets it again. */
-static int next_item(struct codec_iter *iter, const struct schema *schema, void *item)
+int codec_iter_stat(struct codec_iter *iter, struct msg_stat *ret_item)
 {
+    const struct schema *schema = &codec__item_stat;
+    struct msg_stat item = {.kind = 0};
     struct unpack un;
     unpack_init(&un, iter->p, (size_t)(iter->end - iter->p));
     if (iter->left == 0) {
@@ -115,24 +110,11 @@ static int next_item(struct codec_iter *iter, const struct schema *schema, void 
     uint32_t n = unpack_array(&un, "an item must be an array");
     if (un.err == 0 && n != schema->nfields)
         unpack_fail(&un, KVC_E_BAD_MESSAGE, "an item has too few or too many fields");
-    unpack_fields(&un, schema, item);
+    unpack_fields(&un, schema, &item);
     if (un.err != 0)
         return un.err;
+    *ret_item = item;
     iter->p = un.c.p;
     iter->left--;
     return 1;
 }
-
-#define X(name, type)                                                     \
-    int codec_iter_##name(struct codec_iter *iter, struct type *ret_item) \
-    {                                                                     \
-        struct type item;                                                 \
-        memset(&item, 0, sizeof(item));                                   \
-        int rc = next_item(iter, &codec__item_##name, &item);             \
-        if (rc == 1)                                                      \
-            *ret_item = item;                                             \
-        return rc;                                                        \
-    }
-X(stat, msg_stat)
-X(explain, msg_explain_item)
-#undef X

@@ -6,14 +6,13 @@
 _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MAX == 512 &&
                    KVC_GROUPS_MAX == 16 && KVC_SHARDS_MAX == 64 && KVC_BLOCK_TOKENS_MAX == 65536 &&
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 131072 &&
-                   KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
-                   KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
-                   KVC_LIST_MAX == 256 && KVC_CURSOR_MAX == 320 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
-                   KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
-                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 && KVC_UUID_BYTES == 16 &&
-                   KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 && KVC_MEMS_MAX == 1024 &&
-                   KVC_POOLS_MAX == 8 && KVC_WORDS == 512 && KVC_REGIONS_MAX == 4096 &&
-                   KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
+                   KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_VERIFY_MAX == 64 &&
+                   KVC_TRACE_MAX == 256 && KVC_LIST_MAX == 256 && KVC_CURSOR_MAX == 320 &&
+                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30 &&
+                   KVC_RETAIN_MAX == 16 && KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 &&
+                   KVC_UUID_BYTES == 16 && KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 &&
+                   KVC_MEMS_MAX == 1024 && KVC_POOLS_MAX == 8 && KVC_WORDS == 512 &&
+                   KVC_REGIONS_MAX == 4096 && KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
                "the texts below spell these limits out");
 
 /* ---- requests ---- */
@@ -265,12 +264,36 @@ static const struct field name_tokens_fields[] = {
 SCHEMA(codec__req_name_tokens, struct msg_name_tokens, name_tokens_fields,
        .ops = {KVC_OP_NAME_TOKENS});
 
+/* Which blocks. */
+static const char *check_walk(const struct msg_list *msg)
+{
+    const uint32_t keys = msg->keys.n / KVC_KEY_BYTES;
+    if (msg->mode == KVC_WALK_ROOTS && keys != 0)
+        return "keys must be empty for mode 2 (roots)";
+    if (msg->mode < KVC_WALK_ROOTS || msg->mode == KVC_WALK_MATCH) {
+        if (keys != 1)
+            return "keys must be binary of 32 bytes for modes 0 (up), 1 (down) and 3 (match)";
+    } else if (msg->mode == KVC_WALK_KEYS && keys == 0) {
+        return "keys must be binary of 1 to 256 x 32 bytes for mode 4 (keys)";
+    }
+    if (msg->mode >= KVC_WALK_MATCH && msg->group != 0)
+        return "group must be 0 for modes 3 (match) and 4 (keys)";
+    const bool bits = msg->depth >= 1 && msg->depth <= 8 * KVC_KEY_BYTES;
+    return msg->mode != KVC_WALK_MATCH || bits
+               ? NULL
+               : "depth must be an integer from 1 to 256 for mode 3 (match)";
+}
+
 static const char *check_list(const void *p)
 {
     const struct msg_list *msg = p;
     const bool names = msg->table == KVC_TABLE_CONVERSATIONS || msg->table == KVC_TABLE_DOCUMENTS;
     if (!names && (msg->prefix.n != 0 || msg->exact || msg->sub.n != 0))
         return "prefix, exact and sub must be empty and 0 for a table without names";
+    if (msg->table == KVC_TABLE_BLOCKS)
+        return check_walk(msg);
+    if (msg->ns != 0 || msg->group != 0 || msg->mode != 0 || msg->keys.n != 0 || msg->depth != 0)
+        return "ns, group, mode, keys and depth must be 0 and empty for a table without blocks";
     if (msg->exact && msg->prefix.n == 0)
         return "prefix must not be empty with exact 1";
     return msg->exact && msg->cursor.n != 0 ? "cursor must be empty with exact 1" : NULL;
@@ -283,18 +306,18 @@ static const struct field list_fields[] = {
     NAME(struct msg_list, prefix),
     BOOL(struct msg_list, exact),
     NAME(struct msg_list, sub),
+    U32(struct msg_list, ns),
+    UINT(struct msg_list, group, 0, KVC_GROUPS_MAX - 1, GROUP_MUST),
+    UINT(struct msg_list, mode, KVC_WALK_UP, KVC_WALK_KEYS,
+         "mode must be 0 (up), 1 (down), 2 (roots), 3 (match) or 4 (keys)"),
+    BLOB(struct msg_list, keys, KVC_KEY_BYTES, 0, KVC_LIST_MAX,
+         "keys must be binary of at most 256 x 32 bytes"),
+    U32(struct msg_list, depth),
 };
 SCHEMA(codec__req_list, struct msg_list, list_fields, .ops = {KVC_OP_LIST}, .check = check_list);
 
 static const struct field ns_spec_fields[] = {U32(struct msg_ns_spec, ns)};
 SCHEMA(codec__req_ns_spec, struct msg_ns_spec, ns_spec_fields, .ops = {KVC_OP_NS_SPEC});
-
-static const struct field explain_fields[] = {
-    U32(struct msg_explain, ns),
-    BLOB(struct msg_explain, keys, KVC_KEY_BYTES, 1, KVC_EXPLAIN_MAX,
-         "keys must be binary of 1 to 256 x 32 bytes"),
-};
-SCHEMA(codec__req_explain, struct msg_explain, explain_fields, .ops = {KVC_OP_EXPLAIN});
 
 static const struct field evict_fields[] = {
     FLAGS(struct msg_evict, flags, KVC_F_DRY_RUN | KVC_F_FORCE,
@@ -309,35 +332,6 @@ static const struct field evict_fields[] = {
          "priority_below must be an integer from 0 to 101"),
 };
 SCHEMA(codec__req_evict, struct msg_evict, evict_fields, .ops = {KVC_OP_EVICT});
-
-static const char *check_blocks(const void *p)
-{
-    const struct msg_blocks *msg = p;
-    if (msg->mode == KVC_WALK_ROOTS)
-        return msg->key.n == 0 ? NULL : "key must be empty for mode 2 (roots)";
-    if (msg->key.n == 0)
-        return "key must be binary of 32 bytes for modes 0 (up), 1 (down) and 3 (match)";
-    if (msg->mode != KVC_WALK_MATCH)
-        return NULL;
-    if (msg->group != 0)
-        return "group must be 0 for mode 3 (match)";
-    return msg->depth >= 1 && msg->depth <= 8 * KVC_KEY_BYTES
-               ? NULL
-               : "depth must be an integer from 1 to 256 for mode 3 (match)";
-}
-
-static const struct field blocks_fields[] = {
-    U32(struct msg_blocks, ns),
-    UINT(struct msg_blocks, group, 0, KVC_GROUPS_MAX - 1, GROUP_MUST),
-    UINT(struct msg_blocks, mode, KVC_WALK_UP, KVC_WALK_MATCH,
-         "mode must be 0 (up), 1 (down), 2 (roots) or 3 (match)"),
-    BLOB(struct msg_blocks, key, KVC_KEY_BYTES, 0, 1, "key must be binary of 0 or 32 bytes"),
-    U32(struct msg_blocks, depth),
-    UINT(struct msg_blocks, limit, 1, KVC_BLOCKS_MAX, "limit must be an integer from 1 to 256"),
-    U64(struct msg_blocks, cursor),
-};
-SCHEMA(codec__req_blocks, struct msg_blocks, blocks_fields, .ops = {KVC_OP_BLOCKS},
-       .check = check_blocks);
 
 #define VERIFY_TIER_MUST "tier must be 0 (all), 1 (host), 2 (nvme) or 4 (hbm)"
 

@@ -55,7 +55,7 @@ CODEC_REPLY_LIST(X)
 CODEC_ATTACH_LIST(X)
 #undef X
 extern const struct schema codec__req_bare, codec__rep_bare;
-extern const struct schema codec__item_stat, codec__item_explain;
+extern const struct schema codec__item_stat;
 /* What every reply that is a list has before its items. */
 extern const struct schema codec__rep_list;
 /* What a reply has whose status is not OK. */

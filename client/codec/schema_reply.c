@@ -138,32 +138,6 @@ static const struct field name_forget_reply_fields[] = {
 SCHEMA(codec__rep_name_forget, struct msg_name_forget_reply, name_forget_reply_fields,
        .ops = {KVC_OP_NAME_FORGET});
 
-static const struct field block_item_fields[] = {
-    FIXED(struct msg_block_item, key, "key must be binary of 32 bytes"),
-    BLOB(struct msg_block_item, parent, KVC_KEY_BYTES, 0, 1,
-         "parent must be binary of 0 or 32 bytes"),
-    U32(struct msg_block_item, depth),
-    U8(struct msg_block_item, state),
-    U32(struct msg_block_item, tokens),
-    U32(struct msg_block_item, shards),
-    U32(struct msg_block_item, shards_present),
-    U32(struct msg_block_item, leases),
-    U32(struct msg_block_item, children),
-    U64(struct msg_block_item, bytes),
-    U64(struct msg_block_item, age_ms),
-    U8(struct msg_block_item, tiers),
-    U32(struct msg_block_item, chunk),
-    U64(struct msg_block_item, off),
-};
-static SCHEMA(block_item, struct msg_block_item, block_item_fields, .bare = false);
-
-static const struct field blocks_reply_fields[] = {
-    U64(struct msg_blocks_reply, cursor),
-    ARRAY(struct msg_blocks_reply, items, nitems, block_item, 0, KVC_BLOCKS_MAX,
-          "items must be an array of at most 256 arrays of 14"),
-};
-SCHEMA(codec__rep_blocks, struct msg_blocks_reply, blocks_reply_fields, .ops = {KVC_OP_BLOCKS});
-
 static const struct field corrupt_item_fields[] = {
     FIXED(struct msg_corrupt_item, key, "key must be binary of 32 bytes"),
     U32(struct msg_corrupt_item, ns),
@@ -299,27 +273,6 @@ static const struct field stat_fields[] = {
     U64(struct msg_stat, value),
 };
 SCHEMA(codec__item_stat, struct msg_stat, stat_fields, .ops = {KVC_OP_STATS});
-
-static const struct field explain_item_fields[] = {
-    UINT(struct msg_explain_item, key, 0, KVC_EXPLAIN_MAX - 1,
-         "key must be an integer from 0 to 255"),
-    U32(struct msg_explain_item, ns),
-    U32(struct msg_explain_item, group),
-    U8(struct msg_explain_item, state),
-    U8(struct msg_explain_item, reason),
-    U32(struct msg_explain_item, detail),
-    U32(struct msg_explain_item, tokens),
-    U32(struct msg_explain_item, shards),
-    U32(struct msg_explain_item, shards_present),
-    U32(struct msg_explain_item, leases),
-    U32(struct msg_explain_item, children),
-    U64(struct msg_explain_item, bytes),
-    U64(struct msg_explain_item, age_ms),
-    U8(struct msg_explain_item, tiers),
-    U32(struct msg_explain_item, chunk),
-    U64(struct msg_explain_item, off),
-};
-SCHEMA(codec__item_explain, struct msg_explain_item, explain_item_fields, .ops = {KVC_OP_EXPLAIN});
 
 /* ---- attach channel ---- */
 

@@ -7,7 +7,7 @@
 #include "ctl.h"
 #include "json.h"
 #include "key_find.h"
-#include "table.h"
+#include "rows.h"
 #include "units.h"
 
 enum { PLACES_MAX = 64, INDENT_MAX = 24 };
@@ -48,7 +48,7 @@ struct place {
 
 struct blocks {
     struct ctl *ctl;
-    struct kvc_walk walk;
+    struct kvc_filter walk;
     struct key_arg key;
     bool down, full, has_group, has_depth;
     uint64_t limit, shown;
@@ -62,9 +62,10 @@ struct blocks {
 
 /* ---- where the key is ---- */
 
-static int add_place(void *ctx, const struct kvc_explanation *x)
+static int add_place(void *ctx, const void *row)
 {
     struct blocks *b = ctx;
+    const struct kvc_block_info *x = row;
     if (x->state == KVC_BLOCK_ABSENT) {
         snprintf(b->why, sizeof(b->why), "%s", kvc_miss_text(x->reason));
         return 0;
@@ -77,80 +78,92 @@ static int add_place(void *ctx, const struct kvc_explanation *x)
 
 static int find_places(struct blocks *b)
 {
-    if (!b->walk.key) {
+    if (!b->walk.keys) {
         b->place[b->n_places++] = (struct place){b->walk.ns, b->walk.group};
         return 0;
     }
     int rc = key_find(b->ctl, b->walk.ns, &b->key);
     if (rc != 0)
         return rc;
-    rc = kvc_explain(b->ctl->kvc, b->walk.ns, b->key.key, 1, add_place, b);
+    const struct kvc_filter where = {
+        .mode = KVC_WALK_KEYS, .ns = b->walk.ns, .keys = b->key.key, .n = 1};
+    rc = kvc_list(b->ctl->kvc, KVC_TABLE_BLOCKS, &where, add_place, b);
     return rc < 0 ? ctl_fail(b->ctl, rc) : 0;
 }
 
 /* ---- one block ---- */
 
-static void blocks_print_json(const struct place *at, const struct kvc_walked *w)
+static void blocks_print_json(const struct kvc_block_info *x)
 {
-    char key[KEY_TEXT_BYTES], parent[KEY_TEXT_BYTES];
-    key_format(w->key, key);
-    key_format(w->parent, parent);
-    json_t *item =
-        json_pack("{s:s, s:s?, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "key", key,
-                  "parent", w->has_parent ? parent : NULL, "ns", (json_int_t)at->ns, "group",
-                  (json_int_t)at->group, "depth", (json_int_t)w->depth, "state",
-                  ctl_state_name(w->state), "tokens", (json_int_t)w->tokens, "shards",
-                  (json_int_t)w->shards, "shards_present", (json_int_t)w->shards_present, "bytes",
-                  (json_int_t)w->bytes, "age_ms", (json_int_t)w->age_ms, "leases",
-                  (json_int_t)w->leases, "children", (json_int_t)w->children);
-    if (w->tiers != KVC_TIER_NONE)
-        json_object_set_new(item, "tier", json_string(ctl_tier_names(w->tiers)));
-    if (w->tiers & KVC_TIER_HOST) {
-        json_object_set_new(item, "chunk", json_integer((json_int_t)w->chunk));
-        json_object_set_new(item, "offset", json_integer((json_int_t)w->off));
-    }
+    static const char *const all[] = {
+        "key",    "parent",         "ns",    "group",  "depth",  "state",    "tokens",
+        "shards", "shards_present", "bytes", "age_ms", "leases", "children", NULL};
+    static const char *const where[] = {"chunk", "offset", NULL};
+    const struct kvc_table *table = kvc_table(KVC_TABLE_BLOCKS);
+    json_t *item = json_object();
+    rows_json(item, table, x, all);
+    if (x->tier != KVC_TIER_NONE)
+        rows_json(item, table, x, (const char *const[]){"tier", NULL});
+    if (x->tier & KVC_TIER_HOST)
+        rows_json(item, table, x, where);
     json_print(item);
 }
 
-static void add_row(struct blocks *b, const struct place *at, const struct kvc_walked *w)
+static const char *say_shards(const void *row, char text[ROWS_SAID_BYTES])
 {
-    char key[KEY_TEXT_BYTES], size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
-    uint32_t below = b->down ? w->depth - b->first_depth : 0;
-    int indent = 2 * (int)(below < INDENT_MAX / 2 ? below : INDENT_MAX / 2);
-    table_cell(b->table, "%*s%.*s", indent, "", b->full ? KEY_DIGITS : (int)KEY_SHORT,
-               key_format(w->key, key));
-    table_cell(b->table, "%u", at->ns);
-    table_cell(b->table, "%u", at->group);
-    table_cell(b->table, "%u", w->depth);
-    table_cell(b->table, "%s", ctl_state_name(w->state));
-    table_cell(b->table, "%u", w->tokens);
-    table_cell(b->table, "%u/%u", w->shards_present, w->shards);
-    table_cell(b->table, "%s", units_format_bytes(w->bytes, size));
-    table_cell(b->table, "%s ago", units_format_duration_ms(w->age_ms, age));
-    table_cell(b->table, "%u", w->leases);
-    table_cell(b->table, "%u", w->children);
-    if (w->tiers & KVC_TIER_HOST)
-        table_cell(b->table, "%s chunk %u at %llu", ctl_tier_names(w->tiers), w->chunk,
-                   (unsigned long long)w->off);
-    else
-        table_cell(b->table, "%s", ctl_tier_names(w->tiers));
+    const struct kvc_block_info *x = row;
+    snprintf(text, ROWS_SAID_BYTES, "%u/%u", x->shards_present, x->shards);
+    return text;
 }
 
-static int blocks_add(void *ctx, const struct kvc_walked *w)
+static const char *say_used(const void *row, char text[ROWS_SAID_BYTES])
+{
+    char age[UNITS_TEXT_BYTES];
+    const struct kvc_block_info *x = row;
+    snprintf(text, ROWS_SAID_BYTES, "%s ago", units_format_duration_ms(x->age_ms, age));
+    return text;
+}
+
+static const char *say_where(const void *row, char text[ROWS_SAID_BYTES])
+{
+    return rows_where(row, text);
+}
+
+static const struct rows_view blocks_view[] = {
+    ROWS_PLAIN("KEY", "key"), /* indented, or whole */
+    ROWS_PLAIN(">NS", "ns"),         ROWS_PLAIN(">GROUP", "group"),
+    ROWS_PLAIN(">DEPTH", "depth"),   ROWS_PLAIN("STATE", "state"),
+    ROWS_PLAIN(">TOKENS", "tokens"), ROWS_SAY(">SHARDS", say_shards),
+    ROWS_PLAIN(">SIZE", "bytes"),    ROWS_SAY(">USED", say_used),
+    ROWS_PLAIN(">LEASES", "leases"), ROWS_PLAIN(">CHILDREN", "children"),
+    ROWS_SAY("WHERE", say_where),    ROWS_END};
+
+static void add_row(struct blocks *b, const struct kvc_block_info *x)
+{
+    char key[KEY_TEXT_BYTES];
+    uint32_t below = b->down ? x->depth - b->first_depth : 0;
+    int indent = 2 * (int)(below < INDENT_MAX / 2 ? below : INDENT_MAX / 2);
+    table_cell(b->table, "%*s%.*s", indent, "", b->full ? KEY_DIGITS : (int)KEY_SHORT,
+               key_format(x->key, key));
+    for (const struct rows_view *v = blocks_view + 1; v->head; v++)
+        rows_cell(b->table, kvc_table(KVC_TABLE_BLOCKS), x, v);
+}
+
+static int blocks_add(void *ctx, const void *row)
 {
     struct blocks *b = ctx;
-    const struct place *at = &b->place[0];
+    const struct kvc_block_info *x = row;
     if (b->limit && b->shown == b->limit) {
         b->cut = true;
         return 1;
     }
     if (b->shown == 0)
-        b->first_depth = w->depth;
+        b->first_depth = x->depth;
     b->shown++;
     if (b->ctl->json)
-        blocks_print_json(at, w);
+        blocks_print_json(x);
     else
-        add_row(b, at, w);
+        add_row(b, x);
     return 0;
 }
 
@@ -177,7 +190,7 @@ static int blocks_show(struct blocks *b)
     }
     b->walk.ns = b->place[0].ns;
     b->walk.group = b->place[0].group;
-    int rc = kvc_walk_blocks(b->ctl->kvc, &b->walk, blocks_add, b);
+    int rc = kvc_list(b->ctl->kvc, KVC_TABLE_BLOCKS, &b->walk, blocks_add, b);
     if (!b->ctl->json && b->shown > 0)
         table_print(b->table, stdout, b->ctl->colour);
     if (rc == KVC_E_GONE) {
@@ -190,8 +203,8 @@ static int blocks_show(struct blocks *b)
         ctl_error("there are more than %llu; raise --limit to see them",
                   (unsigned long long)b->limit);
     if (b->shown == 0)
-        ctl_error(b->walk.key ? "that block is not cached any more"
-                              : "nothing is cached in that group of the namespace");
+        ctl_error(b->walk.keys ? "that block is not cached any more"
+                               : "nothing is cached in that group of the namespace");
     return b->shown > 0 ? CTL_OK : CTL_NOTHING;
 }
 
@@ -207,7 +220,8 @@ static int blocks_take_option(void *ctx, int c, const char *value)
     case 'k':
         if (key_parse(value, &b->key, &why) < 0)
             return ctl_usage("--key %s: %s", value, why);
-        b->walk.key = b->key.key;
+        b->walk.keys = b->key.key;
+        b->walk.n = 1;
         return 0;
     case 'g':
         rc = ctl_take_count("group", value, 0, KVC_GROUPS_MAX - 1, &number);
@@ -236,13 +250,13 @@ static int blocks_check(struct blocks *b, int argc, char **argv)
 {
     if (optind < argc)
         return ctl_usage("'%s' is not understood; a block is named with --key", argv[optind]);
-    if (!b->walk.key && !b->walk.ns)
+    if (!b->walk.keys && !b->walk.ns)
         return ctl_usage("which? Give --key for a block, or --ns for the sequences of a namespace");
-    if (!b->walk.key && b->down)
+    if (!b->walk.keys && b->down)
         return ctl_usage("--down from which block? Give its --key");
     if (b->has_depth && !b->down)
         return ctl_usage("--depth is how far to go --down; give that too");
-    b->walk.mode = !b->walk.key ? KVC_WALK_ROOTS : b->down ? KVC_WALK_DOWN : KVC_WALK_UP;
+    b->walk.mode = !b->walk.keys ? KVC_WALK_ROOTS : b->down ? KVC_WALK_DOWN : KVC_WALK_UP;
     return 0;
 }
 
@@ -257,9 +271,7 @@ int cmd_blocks(struct ctl *ctl, int argc, char **argv)
                                             {"full", no_argument, NULL, 'f'},
                                             CTL_COMMON_OPTIONS,
                                             {0}};
-    static const char *const heads[] = {"KEY",       ">NS",     ">GROUP", ">DEPTH", "STATE",
-                                        ">TOKENS",   ">SHARDS", ">SIZE",  ">USED",  ">LEASES",
-                                        ">CHILDREN", "WHERE",   NULL};
+    const char *heads[sizeof(blocks_view) / sizeof(blocks_view[0])] = {NULL};
     struct blocks b = {.ctl = ctl, .limit = 1000};
     int rc = ctl_options(ctl, argc, argv, ":h", options, help, blocks_take_option, &b);
     if (rc == 0)
@@ -270,6 +282,8 @@ int cmd_blocks(struct ctl *ctl, int argc, char **argv)
     if (rc == 0)
         rc = find_places(&b);
     if (rc == 0) {
+        for (size_t i = 0; blocks_view[i].head; i++)
+            heads[i] = blocks_view[i].head;
         b.table = table_create(heads);
         rc = blocks_show(&b);
     }

@@ -140,9 +140,10 @@ struct place {
 
 /* The first group that has it; one of full attention is better, for there each block before it must
  * be cached too. */
-static int add_place(void *ctx, const struct kvc_explanation *x)
+static int add_place(void *ctx, const void *row)
 {
     struct place *p = ctx;
+    const struct kvc_block_info *x = row;
     if (x->state != KVC_BLOCK_PRESENT) {
         if (!p->found)
             snprintf(p->why, sizeof(p->why), "%s",
@@ -165,9 +166,10 @@ struct walk {
     int error;             /* an enum ctl_exit */
 };
 
-static int take_block(void *ctx, const struct kvc_walked *w)
+static int take_block(void *ctx, const void *row)
 {
     struct walk *walk = ctx;
+    const struct kvc_block_info *w = row;
     struct chain *chain = walk->chain;
     if (walk->depth == UINT32_MAX) {
         const uint64_t tokens =
@@ -188,8 +190,9 @@ static int walk_up(const struct ctl *ctl, uint32_t ns, const uint8_t *tip, uint3
                    struct chain *chain)
 {
     struct walk walk = {.chain = chain, .group = group, .depth = UINT32_MAX};
-    const struct kvc_walk up = {.ns = ns, .group = group, .mode = KVC_WALK_UP, .key = tip};
-    const int rc = kvc_walk_blocks(ctl->kvc, &up, take_block, &walk);
+    const struct kvc_filter up = {
+        .mode = KVC_WALK_UP, .ns = ns, .group = group, .keys = tip, .n = 1};
+    const int rc = kvc_list(ctl->kvc, KVC_TABLE_BLOCKS, &up, take_block, &walk);
     if (rc < 0 && rc != KVC_E_GONE)
         return ctl_fail(ctl, rc);
     if (walk.error != 0)
@@ -229,7 +232,8 @@ static int from_tip(const struct ctl *ctl, uint32_t ns, const uint8_t *tip, uint
                     struct chain *chain)
 {
     struct place place = {.spec = chain->spec};
-    int rc = kvc_explain(ctl->kvc, ns, tip, 1, add_place, &place);
+    const struct kvc_filter where = {.mode = KVC_WALK_KEYS, .ns = ns, .keys = tip, .n = 1};
+    int rc = kvc_list(ctl->kvc, KVC_TABLE_BLOCKS, &where, add_place, &place);
     if (rc < 0)
         return ctl_fail(ctl, rc);
     if (!place.found) {

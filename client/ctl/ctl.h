@@ -105,8 +105,6 @@ __attribute__((format(printf, 1, 2))) int ctl_usage(const char *format, ...);
 void ctl_set_command(const char *name);
 const char *ctl_socket(const struct ctl *ctl);
 
-/* "present", ... of an enum kvc_block_state. */
-const char *ctl_state_name(unsigned state);
 /* "host", "hbm+host+nvme", ..., "-" of a set of enum kvc_tier_id. */
 const char *ctl_tier_names(unsigned tiers);
 /* Namespace ids are whole numbers from 1 on. 0, or CTL_USAGE after saying what is wrong. */

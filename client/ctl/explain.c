@@ -7,7 +7,7 @@
 #include "ctl.h"
 #include "json.h"
 #include "key_find.h"
-#include "table.h"
+#include "rows.h"
 #include "units.h"
 
 static const char help[] =
@@ -29,13 +29,10 @@ static const char help[] =
 struct explain {
     struct ctl *ctl;
     uint32_t ns;
-    struct key_arg *given; /* one per key, and so the two below */
+    struct key_arg *given; /* one per key */
     uint8_t *keys;
-    bool *present;
     uint32_t n;
-    uint32_t first; /* key of the request under way */
-    struct table *table;
-    json_t *array;
+    struct rows rows;
 };
 
 /* "dtype, lora": the fields of the namespaces that differ. */
@@ -54,7 +51,7 @@ static void field_names(uint32_t bits, char *text, size_t cap)
     }
 }
 
-static void why_absent(const struct kvc_explanation *x, char *text, size_t cap)
+static void why_absent(const struct kvc_block_info *x, char *text, size_t cap)
 {
     char fields[160];
     field_names(x->detail, fields, sizeof(fields));
@@ -64,65 +61,41 @@ static void why_absent(const struct kvc_explanation *x, char *text, size_t cap)
         snprintf(text, cap, "%s", kvc_miss_text(x->reason));
 }
 
-static void add_json(struct explain *e, const char *key, const struct kvc_explanation *x)
+static json_t *explain_json(const struct kvc_block_info *x)
 {
+    static const char *const both[] = {"key", "ns", "group", "state", NULL};
+    static const char *const absent[] = {"reason", NULL};
+    static const char *const there[] = {"tier",           "tokens", "bytes",    "shards",
+                                        "shards_present", "leases", "children", "age_ms",
+                                        "chunk",          "offset", NULL};
+    const struct kvc_table *table = kvc_table(KVC_TABLE_BLOCKS);
+    json_t *item = json_object();
     char fields[160];
-    field_names(x->reason == KVC_MISS_NAMESPACE ? x->detail : 0, fields, sizeof(fields));
-    json_t *item = json_pack("{s:s, s:I, s:I, s:s}", "key", key, "ns", (json_int_t)x->ns, "group",
-                             (json_int_t)x->group, "state", ctl_state_name(x->state));
-    json_t *more =
-        x->state == KVC_BLOCK_ABSENT
-            ? json_pack("{s:s, s:s, s:s}", "reason", kvc_miss_name(x->reason), "text",
-                        kvc_miss_text(x->reason), "fields", fields)
-            : json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tier",
-                        ctl_tier_names(x->tiers), "tokens", (json_int_t)x->tokens, "bytes",
-                        (json_int_t)x->bytes, "shards", (json_int_t)x->shards, "shards_present",
-                        (json_int_t)x->shards_present, "leases", (json_int_t)x->leases, "children",
-                        (json_int_t)x->children, "age_ms", (json_int_t)x->age_ms, "chunk",
-                        (json_int_t)x->chunk, "offset", (json_int_t)x->off);
-    json_object_update(item, more);
-    json_decref(more);
-    json_array_append_new(e->array, item);
-}
-
-static void add_row(struct explain *e, const char *key, const struct kvc_explanation *x)
-{
-    char text[240];
-    table_cell(e->table, "%.16s", key);
-    table_cell(e->table, x->ns ? "%u" : "-", x->ns);
-    table_cell(e->table, "%u", x->group);
-    table_cell(e->table, "%s", ctl_state_name(x->state));
+    rows_json(item, table, x, both);
+    rows_json(item, table, x, x->state == KVC_BLOCK_ABSENT ? absent : there);
     if (x->state == KVC_BLOCK_ABSENT) {
-        why_absent(x, text, sizeof(text));
-        table_cell(e->table, "%s", text);
-        return;
+        field_names(x->reason == KVC_MISS_NAMESPACE ? x->detail : 0, fields, sizeof(fields));
+        json_object_set_new(item, "text", json_string(kvc_miss_text(x->reason)));
+        json_object_set_new(item, "fields", json_string(fields));
     }
-    char where[80], size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
-    snprintf(where, sizeof(where), "%s%s", ctl_tier_names(x->tiers),
-             x->reason == KVC_MISS_NOT_LOADED ? ", out of service" : "");
-    if (x->tiers & KVC_TIER_HOST)
-        snprintf(where, sizeof(where), "%s chunk %u at %llu", ctl_tier_names(x->tiers), x->chunk,
-                 (unsigned long long)x->off);
-    table_cell(e->table,
-               "%s; %s, %u tokens, %u of %u shards, leases %u, children %u, last used %s ago",
-               where, units_format_bytes(x->bytes, size), x->tokens, x->shards_present, x->shards,
-               x->leases, x->children, units_format_duration_ms(x->age_ms, age));
+    return item;
 }
 
-static int explain_add(void *ctx, const struct kvc_explanation *x)
+static const char *explain_say(const void *row, char text[ROWS_SAID_BYTES])
 {
-    struct explain *e = ctx;
-    uint32_t i = e->first + x->key;
-    if (i >= e->n)
-        return 0;
-    char key[KEY_TEXT_BYTES];
-    key_format(e->keys + (size_t)i * KVC_KEY_BYTES, key);
-    e->present[i] |= x->state == KVC_BLOCK_PRESENT;
-    if (e->array)
-        add_json(e, key, x);
-    else
-        add_row(e, key, x);
-    return 0;
+    const struct kvc_block_info *x = row;
+    char where[ROWS_SAID_BYTES], size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
+    if (x->state == KVC_BLOCK_ABSENT) {
+        why_absent(x, text, ROWS_SAID_BYTES);
+        return text;
+    }
+    const bool out = x->reason == KVC_MISS_NOT_LOADED && !(x->tier & KVC_TIER_HOST);
+    snprintf(text, ROWS_SAID_BYTES,
+             "%.80s%s; %s, %u tokens, %u of %u shards, leases %u, children %u, last used %s ago",
+             rows_where(x, where), out ? ", out of service" : "",
+             units_format_bytes(x->bytes, size), x->tokens, x->shards_present, x->shards, x->leases,
+             x->children, units_format_duration_ms(x->age_ms, age));
+    return text;
 }
 
 /* Makes whole keys of those that were given. */
@@ -136,25 +109,50 @@ static int find_keys(struct explain *e)
     return rc;
 }
 
+static bool explain_present(const struct explain *e, const uint8_t *key)
+{
+    for (size_t i = 0; i < e->rows.n; i++) {
+        const struct kvc_block_info *x = rows_at(&e->rows, i);
+        if (x->state == KVC_BLOCK_PRESENT && memcmp(x->key, key, sizeof(x->key)) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int explain_ask(struct explain *e)
 {
-    for (e->first = 0; e->first < e->n; e->first += KVC_EXPLAIN_MAX) {
-        uint32_t n = e->n - e->first < KVC_EXPLAIN_MAX ? e->n - e->first : KVC_EXPLAIN_MAX;
-        int rc = kvc_explain(e->ctl->kvc, e->ns, e->keys + (size_t)e->first * KVC_KEY_BYTES, n,
-                             explain_add, e);
+    e->rows.table = kvc_table(KVC_TABLE_BLOCKS);
+    for (uint32_t first = 0; first < e->n; first += KVC_LIST_MAX) {
+        const struct kvc_filter filter = {.mode = KVC_WALK_KEYS,
+                                          .ns = e->ns,
+                                          .keys = e->keys + (size_t)first * KVC_KEY_BYTES,
+                                          .n = e->n - first < KVC_LIST_MAX ? e->n - first
+                                                                           : KVC_LIST_MAX};
+        const int rc = kvc_list(e->ctl->kvc, KVC_TABLE_BLOCKS, &filter, rows_add, &e->rows);
         if (rc < 0)
             return ctl_fail(e->ctl, rc);
     }
-    if (e->array)
-        json_print(json_pack("{s:O}", "blocks", e->array));
-    else if (table_rows(e->table) > 0)
-        table_print(e->table, stdout, e->ctl->colour);
+    return 0;
+}
+
+static int explain_show(const struct explain *e)
+{
+    static const struct rows_view view[] = {ROWS_PLAIN("KEY", "key"),
+                                            ROWS_DASH(">NS", "ns"),
+                                            ROWS_PLAIN(">GROUP", "group"),
+                                            ROWS_PLAIN("STATE", "state"),
+                                            ROWS_SAY("WHERE, OR WHY NOT", explain_say),
+                                            ROWS_END};
+    json_t *array = e->ctl->json ? json_array() : NULL;
+    for (size_t i = 0; array && i < e->rows.n; i++)
+        json_array_append_new(array, explain_json(rows_at(&e->rows, i)));
+    if (array)
+        json_print(json_pack("{s:o}", "blocks", array));
     else
-        puts("not cached in any namespace that you may see");
-    for (uint32_t i = 0; i < e->n; i++) {
-        if (!e->present[i])
+        rows_table(&e->rows, view, e->ctl->colour);
+    for (uint32_t i = 0; i < e->n; i++)
+        if (!explain_present(e, e->keys + (size_t)i * KVC_KEY_BYTES))
             return CTL_NOTHING;
-    }
     return CTL_OK;
 }
 
@@ -171,8 +169,7 @@ static int take_keys(struct explain *e, int argc, char **argv)
     e->n = (uint32_t)(argc - optind);
     e->given = calloc(e->n, sizeof(*e->given));
     e->keys = calloc(e->n, KVC_KEY_BYTES);
-    e->present = calloc(e->n, sizeof(*e->present));
-    if (!e->given || !e->keys || !e->present) {
+    if (!e->given || !e->keys) {
         ctl_error("out of memory");
         return CTL_FAILED;
     }
@@ -188,7 +185,6 @@ int cmd_explain(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {
         {"ns", required_argument, NULL, 'n'}, CTL_COMMON_OPTIONS, {0}};
-    static const char *const heads[] = {"KEY", ">NS", ">GROUP", "STATE", "WHERE, OR WHY NOT", NULL};
     struct explain e = {.ctl = ctl};
     int rc = ctl_options(ctl, argc, argv, ":h", options, help, explain_take_option, &e);
     if (rc != 0)
@@ -198,15 +194,12 @@ int cmd_explain(struct ctl *ctl, int argc, char **argv)
         rc = ctl_connect(ctl);
     if (rc == 0)
         rc = find_keys(&e);
-    if (rc == 0) {
-        e.table = table_create(heads);
-        e.array = ctl->json ? json_array() : NULL;
+    if (rc == 0)
         rc = explain_ask(&e);
-    }
-    json_decref(e.array);
-    table_destroy(&e.table);
+    if (rc == 0)
+        rc = explain_show(&e);
+    rows_free(&e.rows);
     free(e.given);
     free(e.keys);
-    free(e.present);
     return rc;
 }

@@ -13,9 +13,10 @@ struct found {
 };
 
 /* The same key may be in several namespaces and groups: that is one. */
-static int key_find_add(void *ctx, const struct kvc_walked *w)
+static int key_find_add(void *ctx, const void *row)
 {
     struct found *f = ctx;
+    const struct kvc_block_info *w = row;
     for (uint32_t i = 0; i < f->n; i++)
         if (memcmp(f->key[i], w->key, KVC_KEY_BYTES) == 0)
             return 0;
@@ -41,9 +42,9 @@ int key_find(const struct ctl *ctl, uint32_t ns, struct key_arg *key)
     char begin[KEY_TEXT_BYTES];
     if (key->digits == KEY_DIGITS)
         return 0;
-    const struct kvc_walk match = {
-        .ns = ns, .mode = KVC_WALK_MATCH, .key = key->key, .depth = 4 * key->digits};
-    const int rc = kvc_walk_blocks(ctl->kvc, &match, key_find_add, &found);
+    const struct kvc_filter match = {
+        .mode = KVC_WALK_MATCH, .ns = ns, .keys = key->key, .n = 1, .depth = 4 * key->digits};
+    const int rc = kvc_list(ctl->kvc, KVC_TABLE_BLOCKS, &match, key_find_add, &found);
     if (rc < 0)
         return ctl_fail(ctl, rc);
     key_format(key->key, begin);

@@ -224,18 +224,6 @@ int ctl_take_ns(const char *text, uint32_t *ret_ns)
     return 0;
 }
 
-const char *ctl_state_name(unsigned state)
-{
-    switch (state) {
-    case KVC_BLOCK_PRESENT:
-        return "present";
-    case KVC_BLOCK_PENDING:
-        return "pending";
-    default:
-        return "absent";
-    }
-}
-
 const char *ctl_socket(const struct ctl *ctl)
 {
     if (ctl->socket)

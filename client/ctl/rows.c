@@ -25,9 +25,9 @@ void *rows_at(const struct rows *rows, size_t i)
     return (char *)rows->row + i * rows->table->row_bytes;
 }
 
-static int row_add(void *ctx, const void *row)
+int rows_add(void *to, const void *row)
 {
-    struct rows *rows = ctx;
+    struct rows *rows = to;
     if (rows->n == rows->cap) {
         rows->cap = rows->cap ? 2 * rows->cap : 64;
         rows->row = or_abort(realloc(rows->row, rows->cap * rows->table->row_bytes));
@@ -40,7 +40,7 @@ int rows_take_some(struct ctl *ctl, enum kvc_table_id table, const struct kvc_fi
                    struct rows *ret_rows)
 {
     *ret_rows = (struct rows){.table = kvc_table(table)};
-    return kvc_list(ctl->kvc, table, filter, row_add, ret_rows);
+    return kvc_list(ctl->kvc, table, filter, rows_add, ret_rows);
 }
 
 int rows_take(struct ctl *ctl, enum kvc_table_id table, struct rows *ret_rows)
@@ -57,6 +57,17 @@ void rows_free(struct rows *rows)
 
 /* ---- cells ---- */
 
+const char *rows_where(const struct kvc_block_info *x, char text[ROWS_SAID_BYTES])
+{
+    const char *tiers = ctl_tier_names(x->tier);
+    if (x->tier & KVC_TIER_HOST)
+        snprintf(text, ROWS_SAID_BYTES, "%s chunk %u at %llu", tiers, x->chunk,
+                 (unsigned long long)x->offset);
+    else
+        snprintf(text, ROWS_SAID_BYTES, "%s", tiers);
+    return text;
+}
+
 /* Columns that are numbers of an enum. */
 const char *rows_word(unsigned unit, uint64_t v)
 {
@@ -65,14 +76,19 @@ const char *rows_word(unsigned unit, uint64_t v)
         [KVC_UNIT_PATH] = {"formatting", "up", "out"},
         [KVC_UNIT_COPY] = {NULL, "engine", "kernel", "window"},
         [KVC_UNIT_KIND] = {NULL, "conversation", "document"},
+        [KVC_UNIT_STATE] = {"absent", "pending", "present"},
     };
+    if (unit == KVC_UNIT_MISS)
+        return kvc_miss_name((uint8_t)v);
+    if (unit == KVC_UNIT_TIERS)
+        return ctl_tier_names((unsigned)v);
     return v < sizeof(words[0]) / sizeof(words[0][0]) ? words[unit][v] : NULL;
 }
 
 static bool is_word(unsigned unit)
 {
     return unit == KVC_UNIT_SCOPE || unit == KVC_UNIT_PATH || unit == KVC_UNIT_COPY ||
-           unit == KVC_UNIT_KIND;
+           unit >= KVC_UNIT_KIND;
 }
 
 const struct kvc_column *rows_column(const struct kvc_table *table, const char *name)
@@ -115,6 +131,9 @@ static void number_cell(struct table *to, unsigned unit, uint64_t v)
     case KVC_UNIT_PATH:
     case KVC_UNIT_COPY:
     case KVC_UNIT_KIND:
+    case KVC_UNIT_STATE:
+    case KVC_UNIT_MISS:
+    case KVC_UNIT_TIERS:
         table_cell(to, "%s", rows_word(unit, v) ? rows_word(unit, v) : "-");
         break;
     case KVC_UNIT_RATE:
@@ -166,10 +185,13 @@ void rows_cell(struct table *to, const struct kvc_table *table, const void *row,
 
 static json_t *cell_json(const struct kvc_column *c, const void *row)
 {
+    static const uint8_t no_key[KVC_KEY_BYTES];
     const void *at = (const char *)row + c->at;
     char key[KEY_TEXT_BYTES];
     if (is_text(c))
         return json_string(at);
+    if (c->type == KVC_COLUMN_KEY && memcmp(at, no_key, sizeof(no_key)) == 0)
+        return json_null();
     if (c->type == KVC_COLUMN_KEY)
         return json_string(key_format(at, key));
     if (c->type == KVC_COLUMN_BOOL)

@@ -61,6 +61,8 @@ struct rows_view {
 int rows_take(struct ctl *ctl, enum kvc_table_id table, struct rows *ret_rows);
 int rows_take_some(struct ctl *ctl, enum kvc_table_id table, const struct kvc_filter *filter,
                    struct rows *ret_rows);
+/* Of kvc_list(): one more row behind those of `to`, struct rows whose table is set. */
+int rows_add(void *to, const void *row);
 void rows_free(struct rows *rows);
 void *rows_at(const struct rows *rows, size_t i);
 
@@ -76,6 +78,8 @@ void rows_print(const struct ctl *ctl, const struct rows *rows, const struct row
 void rows_table(const struct rows *rows, const struct rows_view *view, bool colour);
 /* Of objects, owned by the caller. */
 struct json_t *rows_array(const struct rows *rows);
+/* Where a block is: "host chunk 3 at 4096". */
+const char *rows_where(const struct kvc_block_info *block, char text[ROWS_SAID_BYTES]);
 /* The word for a number of an enum (enum kvc_unit); NULL: it has none. */
 const char *rows_word(unsigned unit, uint64_t value);
 /* `columns`: names, NULL at the end; NULL: all. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STATS, SESSION_END, EXPLAIN, EVICT. */
+/* STATS, SESSION_END, EVICT. */
 #include <stdio.h>
 
 #include "svc__.h"
@@ -23,12 +23,6 @@ static bool admin_refused(struct request *rq, int err, uint32_t ns)
     else
         return false;
     return true;
-}
-
-static void list_reply(struct request *rq, struct codec_list *l, bool more)
-{
-    rq->s->m.replies_ok++;
-    reply_send(rq->s, rq->se, (int)codec_list_end(l, more));
 }
 
 /* ---- STATS ---- */
@@ -80,7 +74,8 @@ void op_stats(struct request *rq)
     MUST(codec_list_begin(&l, s->out, sizeof s->out, &rq->head) == 0);
     for (uint32_t i = 0; i < s->nsets; i++)
         add_set(&l, &s->sets[i]);
-    list_reply(rq, &l, false);
+    s->m.replies_ok++;
+    reply_send(s, rq->se, (int)codec_list_end(&l, false));
 }
 
 /* ---- SESSION_END ---- */
@@ -114,55 +109,6 @@ void op_session_end(struct request *rq)
     session_force(se, KVC_ST_CANCELLED, "somebody with the right to has ended it");
     s->m.replies_ok++;
     reply_send(s, rq->se, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
-}
-
-/* ---- EXPLAIN ---- */
-
-struct explain_writer {
-    struct codec_list l;
-    uint32_t key;
-};
-
-static void put_explanation(void *ctx, const struct core_explanation *x)
-{
-    struct explain_writer *w = ctx;
-    struct msg_explain_item item = {.key = w->key,
-                                    .ns = x->ns,
-                                    .group = x->group,
-                                    .state = x->state,
-                                    .reason = x->reason,
-                                    .detail = x->detail,
-                                    .tokens = x->tokens,
-                                    .shards = x->shards,
-                                    .shards_present = x->shards_present,
-                                    .leases = x->leases,
-                                    .children = x->children,
-                                    .bytes = x->bytes,
-                                    .age_ms = x->age_ms,
-                                    .tiers = (uint8_t)x->tiers,
-                                    .chunk = x->view.chunk,
-                                    .off = x->view.off};
-    if (codec_list_add_explain(&w->l, &item) != 0)
-        return; /* the list then says that it was cut */
-}
-
-void op_explain(struct request *rq)
-{
-    struct svc *s = rq->s;
-    struct msg_explain msg;
-    int err = codec_dec_explain(rq->buf, rq->len, &rq->head, &msg);
-    if (admin_refused(rq, err, msg.ns))
-        return;
-    struct explain_writer w = {0};
-    MUST(codec_list_begin(&w.l, s->out, sizeof s->out, &rq->head) == 0);
-    const uint32_t nkeys = msg.keys.n / KVC_KEY_BYTES;
-    do {
-        const uint32_t places =
-            core_explain(s->core, rq->se->client, msg.ns,
-                         msg.keys.p + (size_t)w.key * KVC_KEY_BYTES, put_explanation, &w);
-        s->explain_left -= MIN(places, s->explain_left);
-    } while (++w.key < nkeys && s->explain_left > 0);
-    list_reply(rq, &w.l, w.l.full || w.key < nkeys);
 }
 
 /* ---- EVICT ---- */

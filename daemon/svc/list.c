@@ -15,9 +15,11 @@ struct rows {
     struct codec_list list;
     uint32_t max;
     uint64_t after;               /* rows behind this one */
-    uint8_t next[KVC_CURSOR_MAX]; /* cursor of the last one written */
+    uint8_t next[KVC_CURSOR_MAX]; /* where the next reply goes on */
     uint32_t next_bytes;
-    bool more; /* behind that */
+    bool more; /* there */
+    int err;   /* there are none, and why: NULL where the error says all */
+    const char *why;
 };
 
 static void row_put(struct rows *rows, const void *row)
@@ -25,17 +27,27 @@ static void row_put(struct rows *rows, const void *row)
     MUST(codec_rows_add(&rows->list, rows->table, row) == 0); /* a message has room for all */
 }
 
-/* Whether there was room for it; `at`: where the next reply goes on behind it. */
-static bool row_add(struct rows *rows, const void *row, uint64_t at)
+static bool row_fits(struct rows *rows)
 {
-    rows->more = rows->list.count == rows->max;
-    if (rows->more)
-        return false;
+    rows->more = rows->list.count >= rows->max;
+    return !rows->more;
+}
+
+static void rows_next(struct rows *rows, uint64_t at)
+{
     struct wcursor w;
-    row_put(rows, row);
     wcursor_init(&w, rows->next, sizeof rows->next);
     wcursor_put_u64le(&w, at);
     rows->next_bytes = 8;
+}
+
+/* Whether there was room for it; `at`: where the next reply goes on behind it. */
+static bool row_add(struct rows *rows, const void *row, uint64_t at)
+{
+    if (!row_fits(rows))
+        return false;
+    row_put(rows, row);
+    rows_next(rows, at);
     return true;
 }
 
@@ -302,41 +314,61 @@ static int name_one(struct rows *rows, uint8_t kind)
 }
 
 /* In the order of their bytes. */
-static int list_names(struct rows *rows, uint8_t kind)
+static void list_names(struct rows *rows)
 {
     const struct msg_list *m = rows->asked;
-    struct core_name_list in = {.kind = kind,
+    struct core_name *nm = NULL;
+    struct core_name_list in = {.kind = m->table == KVC_TABLE_DOCUMENTS ? KVC_NAME_DOCUMENT
+                                                                        : KVC_NAME_CONVERSATION,
                                 .prefix = m->prefix.p,
                                 .prefix_bytes = m->prefix.n,
                                 .sub = m->sub.p,
                                 .sub_bytes = m->sub.n,
                                 .cursor = m->cursor.p,
                                 .cursor_bytes = m->cursor.n};
-    uint32_t looked = 0;
-    if (m->exact)
-        return name_one(rows, kind);
-    for (;;) {
-        struct core_name *nm;
-        const int err = core_name_next(rows->s->core, rows->who->client, &in, &nm);
-        if (err || !nm)
-            return err;
-        rows->more = rows->list.count == rows->max || looked >= NAMES_BLOCKS;
-        if (rows->more)
-            return 0;
+    if (m->exact) {
+        rows->err = name_one(rows, in.kind);
+        return;
+    }
+    for (uint32_t looked = 0;;) {
+        rows->err = core_name_next(rows->s->core, rows->who->client, &in, &nm);
+        if (rows->err || !nm || !row_fits(rows))
+            return;
         looked += name_put(rows, nm);
+        if (looked >= NAMES_BLOCKS)
+            rows->max = rows->list.count;
         in.cursor_bytes = rows->next_bytes = core_name_cursor(nm, rows->next);
         in.cursor = rows->next;
     }
 }
 
-static int list_conversations(struct rows *rows)
+static void block_put(void *ctx, const struct kvc_block_info *x)
 {
-    return list_names(rows, KVC_NAME_CONVERSATION);
+    row_put(ctx, x);
 }
 
-static int list_documents(struct rows *rows)
+static void list_blocks(struct rows *rows)
 {
-    return list_names(rows, KVC_NAME_DOCUMENT);
+    const struct msg_list *m = rows->asked;
+    uint64_t next = 0;
+    const struct core_walk in = {.ns = m->ns,
+                                 .group = m->group,
+                                 .mode = m->mode,
+                                 .key = m->keys.p,
+                                 .keys = m->keys.n / KVC_KEY_BYTES,
+                                 .depth = m->depth,
+                                 .limit = rows->max,
+                                 .places = &rows->s->places_left,
+                                 .cursor = rows->after};
+    rows->err = core_walk(rows->s->core, rows->who->client, &in, block_put, rows, &next);
+    if (rows->err == KVC_E_NO_NAMESPACE)
+        rows->why = "there is no such namespace";
+    else if (rows->err == KVC_E_BAD_ARGUMENT)
+        rows->why = "group: no such group in the namespace";
+    else if (rows->err == KVC_E_GONE)
+        rows->why = "the block at which the walk stood is gone; start again";
+    rows->more = next != 0;
+    rows_next(rows, next);
 }
 
 /* A cursor is the number of the last row, as 8 bytes; that of a name is core's. */
@@ -353,8 +385,7 @@ typedef void(list_fn)(struct rows *rows);
 
 static const struct {
     list_fn *fn;
-    int (*names)(struct rows *rows); /* in its place */
-    bool admin;                      /* for those with admin rights alone */
+    bool admin, names; /* for those with admin rights alone; the cursor is a name's */
 } lists[] = {
     [KVC_TABLE_NAMESPACES] = {.fn = list_namespaces},
     [KVC_TABLE_SESSIONS] = {.fn = list_sessions},
@@ -364,19 +395,21 @@ static const struct {
     [KVC_TABLE_WRITES] = {.fn = list_writes, .admin = true},
     [KVC_TABLE_DEVICES] = {.fn = list_devices},
     [KVC_TABLE_RATES] = {.fn = list_rates},
-    [KVC_TABLE_CONVERSATIONS] = {.names = list_conversations},
-    [KVC_TABLE_DOCUMENTS] = {.names = list_documents},
+    [KVC_TABLE_CONVERSATIONS] = {.fn = list_names, .names = true},
+    [KVC_TABLE_DOCUMENTS] = {.fn = list_names, .names = true},
+    [KVC_TABLE_BLOCKS] = {.fn = list_blocks},
 };
 
-static int rows_fill(struct rows *rows)
+static void rows_fill(struct rows *rows)
 {
     const uint8_t table = rows->asked->table;
-    if (lists[table].names)
-        return lists[table].names(rows);
-    if (!cursor_read(&rows->asked->cursor, &rows->after))
-        return KVC_E_BAD_ARGUMENT;
-    lists[table].fn(rows);
-    return 0;
+    if (!lists[table].names && !cursor_read(&rows->asked->cursor, &rows->after))
+        rows->err = KVC_E_BAD_ARGUMENT;
+    else
+        lists[table].fn(rows);
+    if (rows->err && !rows->why)
+        rows->why = rows->err == KVC_E_BAD_ARGUMENT ? "cursor: not one that a reply had"
+                                                    : ns_detail(rows->err);
 }
 
 void op_list(struct request *rq)
@@ -384,19 +417,18 @@ void op_list(struct request *rq)
     struct svc *s = rq->s;
     struct msg_list msg;
     struct rows rows = {.s = s, .who = rq->se, .asked = &msg};
-    int err = codec_dec_list(rq->buf, rq->len, &rq->head, &msg);
-    const char *why = rq->head.detail;
-    if (!err && lists[msg.table].admin && svc__denied(rq))
+    rows.err = codec_dec_list(rq->buf, rq->len, &rq->head, &msg);
+    rows.why = rows.err ? rq->head.detail : NULL;
+    if (!rows.err && lists[msg.table].admin && svc__denied(rq))
         return;
-    if (!err) {
+    if (!rows.err) {
         rows.table = codec_table(msg.table);
         rows.max = msg.max ? msg.max : KVC_LIST_MAX;
         MUST(codec_rows_begin(&rows.list, s->out, sizeof s->out, &rq->head, rows.table) == 0);
-        err = rows_fill(&rows);
-        why = err == KVC_E_BAD_ARGUMENT ? "cursor: not one that a reply had" : ns_detail(err);
+        rows_fill(&rows);
     }
-    if (err) {
-        reply_error(s, rq->se, &rq->head, err, why);
+    if (rows.err) {
+        reply_error(s, rq->se, &rq->head, rows.err, rows.why);
         return;
     }
     const struct codec_bin cursor = {.p = rows.next, .n = rows.more ? rows.next_bytes : 0};

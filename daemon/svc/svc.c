@@ -110,7 +110,7 @@ void svc_turn_begin(struct svc *s, uint64_t now_ns)
         wheel_init(&s->wheel, now_ns);
     }
     s->now_ns = now_ns;
-    s->explain_left = SVC_EXPLAIN_PLACES;
+    s->places_left = SVC_KEY_PLACES;
     s->turn_used = 0;
     wheel_run(&s->wheel, now_ns);
 }

@@ -193,9 +193,9 @@ struct wait_call {
     void (*then)(struct wait_call *x, const struct core_held *held);
 };
 
-/* Places (namespace and group) that the EXPLAINs of one turn look at: some 100 us. When
- * none are left, each still has its first key explained. */
-#define SVC_EXPLAIN_PLACES 2048u
+/* Places (namespace and group) where the LISTs of one turn look for keys: some 100 us. When none
+ * are left, each still looks for one key. */
+#define SVC_KEY_PLACES 2048u
 
 /* Replies to ACQUIRE that are made in slices; there is no room for more, which are made at once. */
 #define SVC_LONG_LOCS 4u
@@ -223,7 +223,7 @@ struct svc {
     struct core_reserving reserving; /* of a request that may not outlive its handler */
     struct wishes wishes;
     uint32_t importing;                         /* memories of devices, over all sessions */
-    uint32_t explain_left;                      /* places that EXPLAINs may look at in this turn */
+    uint32_t places_left;                       /* where LISTs may look for keys in this turn */
     struct ring *trace;                         /* NULL = off */
     uint32_t trace_ns;                          /* 0 = all */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
@@ -455,7 +455,6 @@ void op_ns_spec(struct request *rq);
 /* admin.c */
 void op_stats(struct request *rq);
 void op_list(struct request *rq);
-void op_explain(struct request *rq);
 void op_evict(struct request *rq);
 void op_session_end(struct request *rq);
 /* `who` may see session `se`, and end it. */
@@ -495,7 +494,6 @@ void op_quota_set(struct request *rq);
 void op_policy(struct request *rq);
 
 /* inspect.c */
-void op_blocks(struct request *rq);
 void op_verify(struct request *rq);
 
 #endif

@@ -16,14 +16,13 @@
 extern "C" {
 #endif
 
-#define KVC_ABI_ADMIN                                                                        \
-    KVC_ABI(kvc_stat), KVC_ABI(kvc_ns_info), KVC_ABI(kvc_filter), KVC_ABI(kvc_explanation),  \
-        KVC_ABI(kvc_walk), KVC_ABI(kvc_walked), KVC_ABI(kvc_verify), KVC_ABI(kvc_corrupt),   \
-        KVC_ABI(kvc_verified), KVC_ABI(kvc_trace_state), KVC_ABI(kvc_trace_record),          \
-        KVC_ABI(kvc_drained), KVC_ABI(kvc_path), KVC_ABI(kvc_writes), KVC_ABI(kvc_pin_info), \
-        KVC_ABI(kvc_quota), KVC_ABI(kvc_session_info), KVC_ABI(kvc_level),                   \
-        KVC_ABI(kvc_policy_info), KVC_ABI(kvc_evict_filter), KVC_ABI(kvc_evicted),           \
-        KVC_ABI(kvc_kept)
+#define KVC_ABI_ADMIN                                                                      \
+    KVC_ABI(kvc_stat), KVC_ABI(kvc_ns_info), KVC_ABI(kvc_filter), KVC_ABI(kvc_block_info), \
+        KVC_ABI(kvc_verify), KVC_ABI(kvc_corrupt), KVC_ABI(kvc_verified),                  \
+        KVC_ABI(kvc_trace_state), KVC_ABI(kvc_trace_record), KVC_ABI(kvc_drained),         \
+        KVC_ABI(kvc_path), KVC_ABI(kvc_writes), KVC_ABI(kvc_pin_info), KVC_ABI(kvc_quota), \
+        KVC_ABI(kvc_session_info), KVC_ABI(kvc_level), KVC_ABI(kvc_policy_info),           \
+        KVC_ABI(kvc_evict_filter), KVC_ABI(kvc_evicted), KVC_ABI(kvc_kept)
 
 struct kvc_stat {
     char name[64];
@@ -37,16 +36,27 @@ KVC_API KVC_MUST_USE int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const s
 /* The rows of a table as data: names, types and places of its columns. Static; NULL: no such table.
  */
 KVC_API const struct kvc_table *kvc_table(enum kvc_table_id table);
-/* Rows of CONVERSATIONS and DOCUMENTS; of other tables there are all. */
+/* Which rows; of other tables there are all. */
 struct kvc_filter {
+    /* CONVERSATIONS, DOCUMENTS. */
     const char *prefix;     /* the name begins with it, or is it; NULL: any */
     const char *sub_tenant; /* of gateways; NULL: any, or with `exact` none */
     bool exact;             /* the one that is called so, or KVC_E_NO_NAME */
+    /* BLOCKS: from a block to the first one of its sequence, or to all that build on it; the first
+     * blocks of all sequences; those whose keys begin with some bits; or, of some keys, each place
+     * that has them, or why none has. */
+    enum kvc_walk_mode mode;
+    uint32_t ns, group;  /* MATCH, KEYS: ns 0 = all that the session may see; group 0, for all */
+    const uint8_t *keys; /* n of KVC_KEY_BYTES: where UP and DOWN begin, or what MATCH compares (1);
+                          * ROOTS: none; KEYS: 1 to KVC_LIST_MAX */
+    uint32_t n;
+    uint32_t depth; /* DOWN: levels below the key; 0 = all. MATCH: bits of the key, 1 to 256 */
 };
 /* Calls fn for each row that the session may see and the filter (NULL: none) takes, a struct of
  * rows.h that is fn's until it returns; a non-zero return of fn ends the walk and is returned. Rows
  * that come or go meanwhile may be missed; none comes twice. KVC_E_DENIED: a table for
- * administrators. */
+ * administrators. Of BLOCKS: nothing when the key of a walk is not cached; KVC_E_GONE: blocks went
+ * while the walk was among them, and what fn has got was true; KVC_E_NO_NAMESPACE. */
 KVC_API KVC_MUST_USE int kvc_list(struct kvc *kvc, enum kvc_table_id table,
                                   const struct kvc_filter *filter,
                                   int (*fn)(void *ctx, const void *row), void *ctx);
@@ -56,40 +66,6 @@ KVC_API KVC_MUST_USE int kvc_list(struct kvc *kvc, enum kvc_table_id table,
  * belongs to another principal. KVC_E_NO_NAMESPACE. */
 KVC_API KVC_MUST_USE int kvc_ns_spec_of(struct kvc *kvc, uint32_t ns, struct kvc_ns_spec **ret_spec,
                                         bool *ret_own);
-
-struct kvc_explanation {
-    uint32_t key, ns, group;
-    uint8_t state, reason; /* enum kvc_block_state, enum kvc_miss */
-    uint32_t detail, tokens, shards, shards_present, leases, children, chunk;
-    uint64_t bytes, age_ms, off;
-    uint8_t tiers; /* set of enum kvc_tier_id: where shard 0 is; chunk and off are in host memory */
-};
-KVC_API KVC_MUST_USE int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
-                                     int (*fn)(void *ctx, const struct kvc_explanation *),
-                                     void *ctx);
-
-/* Walks through the blocks of a namespace: from a block to the first one of its sequence, or to all
- * that build on it, or the first blocks of all sequences, or those whose keys begin with some bits
- * (enum kvc_walk_mode). */
-struct kvc_walk {
-    uint32_t ns, group; /* MATCH: ns 0 = all that the session may see; group 0, for all of them */
-    enum kvc_walk_mode mode;
-    const uint8_t *key; /* where UP and DOWN begin; what MATCH compares; NULL for ROOTS */
-    uint32_t depth;     /* DOWN: levels below the key; 0 = all. MATCH: bits of key, 1 to 256 */
-};
-struct kvc_walked {
-    uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];
-    bool has_parent;
-    uint8_t state, tiers; /* enum kvc_block_state, set of enum kvc_tier_id */
-    uint32_t depth, tokens, shards, shards_present, leases, children, chunk;
-    uint64_t bytes, age_ms, off;
-};
-/* Calls fn for each; a non-zero return of fn ends the walk and is returned. Nothing when the key is
- * not cached. KVC_E_GONE: blocks went while the walk was among them; what fn has got was true.
- * KVC_E_NO_NAMESPACE. */
-KVC_API KVC_MUST_USE int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
-                                         int (*fn)(void *ctx, const struct kvc_walked *),
-                                         void *ctx);
 
 /* One slice of a pass over what is stored: reads blocks again and compares checksums. Start with
  * cursor 0, go on with ret_verified->cursor until that is 0; the pace is the caller's. */

@@ -28,9 +28,6 @@
 #define KVC_KEYS_MAX    131072u
 #define KVC_STORE_MAX   4096u
 #define KVC_RELEASE_MAX 1024u
-#define KVC_EXPLAIN_MAX 256u
-/* Blocks of one BLOCKS reply. */
-#define KVC_BLOCKS_MAX 256u
 /* Blocks that one VERIFY reads, and so the most that it finds corrupt. */
 #define KVC_VERIFY_MAX 64u
 /* Retention of one RESERVE or STORE: ranges of tokens. One is 20 bytes on the wire. */
@@ -38,7 +35,7 @@
 #define KVC_RETAIN_BYTES     20u
 #define KVC_PRIORITY_DEFAULT 35u
 #define KVC_PRIORITY_MAX     100u
-/* Rows of one LIST reply, columns of a row, bytes of a cursor. */
+/* Rows of one LIST reply, and keys that one LIST asks for; columns of a row; bytes of a cursor. */
 #define KVC_LIST_MAX    256u
 #define KVC_COLUMNS_MAX 32u
 #define KVC_CURSOR_MAX  320u
@@ -90,9 +87,7 @@ enum kvc_op_code {
     KVC_OP_DROP = 11,
     KVC_OP_CANCEL = 12,
     KVC_OP_STATS = 13,
-    KVC_OP_EXPLAIN = 15,
     KVC_OP_EVICT = 16,
-    KVC_OP_BLOCKS = 17,
     KVC_OP_VERIFY = 18,
     KVC_OP_TRACE = 19,
     KVC_OP_TRACE_DUMP = 20,
@@ -265,15 +260,16 @@ enum kvc_flag {
     KVC_F_ADMIT = 1u << 14 /* STORE, PAGES_STORE: also what is worth less than what goes for it */
 };
 
-/* State of a block as EXPLAIN reports it. */
+/* State of a block as LIST reports it. */
 enum kvc_block_state { KVC_BLOCK_ABSENT = 0, KVC_BLOCK_PENDING = 1, KVC_BLOCK_PRESENT = 2 };
 
-/* Where BLOCKS goes from a block, or what it begins with. */
+/* Which blocks LIST reads. */
 enum kvc_walk_mode {
     KVC_WALK_UP = 0,    /* the block, then its parent, ... to the first of the sequence */
     KVC_WALK_DOWN = 1,  /* the block, then all that follow it, each before what follows itself */
     KVC_WALK_ROOTS = 2, /* the blocks of a group that have no parent */
-    KVC_WALK_MATCH = 3  /* the blocks of all groups whose keys begin with some bits */
+    KVC_WALK_MATCH = 3, /* the blocks of all groups whose keys begin with some bits */
+    KVC_WALK_KEYS = 4   /* of each key each place that has it, or one row that says why none has */
 };
 
 /* What TRACE does; each also answers the state. OFF answers what it was. */

@@ -41,7 +41,10 @@ enum kvc_unit {
     KVC_UNIT_PATH,  /* of enum kvc_path_state */
     KVC_UNIT_COPY,  /* of enum kvc_copy_path */
     KVC_UNIT_RATE,  /* 12 GB/s */
-    KVC_UNIT_KIND   /* of enum kvc_name_kind */
+    KVC_UNIT_KIND,  /* of enum kvc_name_kind */
+    KVC_UNIT_STATE, /* of enum kvc_block_state */
+    KVC_UNIT_MISS,  /* of enum kvc_miss */
+    KVC_UNIT_TIERS  /* words: a set of enum kvc_tier_id */
 };
 
 #define KVC_ROW_NAMESPACES(X)                                                                \
@@ -203,6 +206,30 @@ enum kvc_unit {
 #define KVC_ROW_CONVERSATIONS(X) KVC_ROW_NAMES(X)
 #define KVC_ROW_DOCUMENTS(X)     KVC_ROW_NAMES(X)
 
+/* What is known of a block. */
+#define KVC_ROW_BLOCKS(X)                                                                         \
+    X(key, KEY, NONE, "its key")                                                                  \
+    X(parent, KEY, NONE, "of the block before it in its sequence; zeroes: it is the first")       \
+    X(ns, U32, NONE, "its namespace; of an absent one that which `reason` is of, or 0")           \
+    X(group, U32, NONE, "its group, likewise")                                                    \
+    X(depth, U32, NONE, "blocks before it in its sequence")                                       \
+    X(state, U8, STATE, "0 absent, 1 pending, 2 present")                                         \
+    X(reason, U8, MISS,                                                                           \
+      "of an absent one, as in a miss; NOT_LOADED of a present one that is on storage alone and " \
+      "cannot be read now")                                                                       \
+    X(detail, U32, NONE, "of an absent one, as in a miss")                                        \
+    X(tokens, U32, NONE, "that it holds")                                                         \
+    X(shards, U32, NONE, "that there are to be")                                                  \
+    X(shards_present, U32, NONE, "that are stored")                                               \
+    X(leases, U32, NONE, "that hold it")                                                          \
+    X(children, U32, NONE, "blocks that build on it directly")                                    \
+    X(bytes, U64, BYTES, "of the shards that are stored")                                         \
+    X(age_ms, U64, MS, "since its last use")                                                      \
+    X(tier, U8, TIERS,                                                                            \
+      "where shard 0 is, a sum: 0 nowhere yet, 1 host memory, 2 storage, 4 a device too")         \
+    X(chunk, U32, NONE, "of shard 0 in host memory")                                              \
+    X(offset, U64, NONE, "of shard 0 in that chunk")
+
 /* Tables: X(number, NAME, name, struct of a row). */
 #define KVC_TABLE_MAP(X)                              \
     X(1, NAMESPACES, namespaces, kvc_ns_info)         \
@@ -214,7 +241,8 @@ enum kvc_unit {
     X(7, DEVICES, devices, kvc_device)                \
     X(8, RATES, rates, kvc_rate)                      \
     X(9, CONVERSATIONS, conversations, kvc_name_info) \
-    X(10, DOCUMENTS, documents, kvc_name_info)
+    X(10, DOCUMENTS, documents, kvc_name_info)        \
+    X(11, BLOCKS, blocks, kvc_block_info)
 
 enum kvc_table_id {
 #define X(number, name, text, row) KVC_TABLE_##name = number,
@@ -268,6 +296,10 @@ struct kvc_rate {
 /* A conversation or document. */
 struct kvc_name_info {
     KVC_ROW_NAMES(X)
+};
+/* A block, or why there is none with this key. */
+struct kvc_block_info {
+    KVC_ROW_BLOCKS(X)
 };
 #undef X
 

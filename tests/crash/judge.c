@@ -131,18 +131,20 @@ struct roots {
     uint32_t n;
 };
 
-static int on_root(void *ctx, const struct kvc_walked *block)
+static int on_root(void *ctx, const void *row)
 {
     struct roots *r = ctx;
+    const struct kvc_block_info *block = row;
     if (r->n > WORLD_CHAINS)
         return -E2BIG;
     memcpy(r->key[r->n++], block->key, KVC_KEY_BYTES);
     return 0;
 }
 
-static int on_block(void *ctx, const struct kvc_walked *block)
+static int on_block(void *ctx, const void *row)
 {
     struct figures *f = ctx;
+    const struct kvc_block_info *block = row;
     if (block->state != KVC_BLOCK_PRESENT)
         return 0;
     f->blocks++;
@@ -154,12 +156,13 @@ static int walk(struct kvc *k, const struct list *l, struct figures *f)
 {
     static struct roots roots;
     for (uint32_t i = 0; i < l->n; i++) {
-        struct kvc_walk w = {.ns = l->ns[i].ns, .mode = KVC_WALK_ROOTS};
+        const struct kvc_filter w = {.mode = KVC_WALK_ROOTS, .ns = l->ns[i].ns};
         roots.n = 0;
-        int err = kvc_walk_blocks(k, &w, on_root, &roots);
+        int err = kvc_list(k, KVC_TABLE_BLOCKS, &w, on_root, &roots);
         for (uint32_t r = 0; err == 0 && r < roots.n; r++) {
-            struct kvc_walk down = {.ns = l->ns[i].ns, .mode = KVC_WALK_DOWN, .key = roots.key[r]};
-            err = kvc_walk_blocks(k, &down, on_block, f);
+            const struct kvc_filter down = {
+                .mode = KVC_WALK_DOWN, .ns = w.ns, .keys = roots.key[r], .n = 1};
+            err = kvc_list(k, KVC_TABLE_BLOCKS, &down, on_block, f);
         }
         if (err)
             return err;

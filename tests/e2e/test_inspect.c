@@ -45,11 +45,12 @@ static void store(uint32_t chain, uint32_t n)
 
 /* ---- the daemon's memory, from outside ---- */
 
-static int take_offset(void *ctx, const struct kvc_explanation *x)
+static int take_offset(void *ctx, const void *row)
 {
+    const struct kvc_block_info *x = row;
     uint64_t *off = ctx;
     ck_assert_uint_eq(x->state, KVC_BLOCK_PRESENT);
-    *off = x->off;
+    *off = x->offset;
     return 0;
 }
 
@@ -85,7 +86,8 @@ static bool flip(const uint8_t *key)
     char path[64];
     uint64_t off = 0;
     uint8_t byte;
-    ck_assert_int_eq(kvc_explain(k, kvc_ns_id(ns), key, 1, take_offset, &off), 0);
+    const struct kvc_filter one = {.mode = KVC_WALK_KEYS, .ns = kvc_ns_id(ns), .keys = key, .n = 1};
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_BLOCKS, &one, take_offset, &off), 0);
     snprintf(path, sizeof(path), "/proc/%d/mem", (int)rig.pid);
     int mem = open(path, O_RDWR | O_CLOEXEC);
     if (mem < 0) {
@@ -187,13 +189,14 @@ struct seen {
     uint32_t leases;
 };
 
-static int see(void *ctx, const struct kvc_walked *w)
+static int see(void *ctx, const void *row)
 {
     struct seen *s = ctx;
+    const struct kvc_block_info *w = row;
     ck_assert_uint_lt(s->n, 256);
     memcpy(s->key + (size_t)s->n++ * KVC_KEY_BYTES, w->key, KVC_KEY_BYTES);
     s->leases += w->leases;
-    ck_assert_uint_eq(w->tiers, KVC_TIER_HOST);
+    ck_assert_uint_eq(w->tier, KVC_TIER_HOST);
     return s->n == s->stop_at ? 7 : 0;
 }
 
@@ -201,16 +204,16 @@ START_TEST(a_chain_is_walked_both_ways)
 {
     struct seen up = {0}, down = {0}, few = {.stop_at = 3};
     store(1, 200);
-    struct kvc_walk walk = {.ns = kvc_ns_id(ns), .key = key_at(199)};
-    ck_assert_int_eq(kvc_walk_blocks(k, &walk, see, &up), 0);
+    struct kvc_filter walk = {.ns = kvc_ns_id(ns), .keys = key_at(199), .n = 1};
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_BLOCKS, &walk, see, &up), 0);
     ck_assert_uint_eq(up.n, 200);
     ck_assert_mem_eq(up.key, key_at(199), KVC_KEY_BYTES);
-    walk.key = key_at(0);
+    walk.keys = key_at(0);
     walk.mode = KVC_WALK_DOWN;
-    ck_assert_int_eq(kvc_walk_blocks(k, &walk, see, &down), 0);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_BLOCKS, &walk, see, &down), 0);
     ck_assert_uint_eq(down.n, 200);
     ck_assert_mem_eq(down.key, keys, sizeof(keys[0]) * 200 * KVC_KEY_BYTES);
-    ck_assert_int_eq(kvc_walk_blocks(k, &walk, see, &few), 7);
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_BLOCKS, &walk, see, &few), 7);
     ck_assert_uint_eq(few.n, 3);
 }
 END_TEST

@@ -225,11 +225,12 @@ struct ages {
     uint32_t loaded;
 };
 
-static int on_explained(void *ctx, const struct kvc_explanation *x)
+static int on_explained(void *ctx, const void *row)
 {
     struct ages *a = ctx;
+    const struct kvc_block_info *x = row;
     a->oldest = x->age_ms > a->oldest ? x->age_ms : a->oldest;
-    a->loaded += (x->tiers & KVC_TIER_HOST) != 0;
+    a->loaded += (x->tier & KVC_TIER_HOST) != 0;
     return 0;
 }
 
@@ -237,7 +238,8 @@ static struct ages ages_of(uint32_t chain)
 {
     struct ages a = {0};
     (void)seq_of(chain);
-    ck_assert_int_eq(kvc_explain(k, 0, keys, KVC_EXPLAIN_MAX, on_explained, &a), 0);
+    const struct kvc_filter all = {.mode = KVC_WALK_KEYS, .keys = keys, .n = KVC_LIST_MAX};
+    ck_assert_int_eq(kvc_list(k, KVC_TABLE_BLOCKS, &all, on_explained, &a), 0);
     return a;
 }
 

@@ -353,20 +353,16 @@ static int on_row(void *ctx, const void *row)
     return count_one(ctx);
 }
 
-static int on_explanation(void *ctx, const struct kvc_explanation *x)
-{
-    (void)x;
-    return count_one(ctx);
-}
-
 static void administer(struct scene *s, const uint8_t *keys)
 {
     struct kvc_evicted evicted;
     struct kvc_evict_filter some = {.key = keys};
+    const struct kvc_filter all = {
+        .mode = KVC_WALK_KEYS, .ns = kvc_ns_id(s->ns), .keys = keys, .n = N};
     unsigned n = 0;
     (void)went(s, "kvc_stats", kvc_stats(s->k, on_stat, &n));
     (void)went(s, "kvc_list", kvc_list(s->k, KVC_TABLE_NAMESPACES, NULL, on_row, &n));
-    (void)went(s, "kvc_explain", kvc_explain(s->k, kvc_ns_id(s->ns), keys, N, on_explanation, &n));
+    (void)went(s, "kvc_list", kvc_list(s->k, KVC_TABLE_BLOCKS, &all, on_row, &n));
     (void)went(s, "kvc_evict", kvc_evict(s->k, &some, &evicted));
 }
 

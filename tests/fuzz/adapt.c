@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "adapt.h"
 
+#include <endian.h>
 #include <string.h>
 
 #include "cursor.h"
@@ -15,16 +16,24 @@ static void keep(uint64_t *list, unsigned *n, uint64_t id)
         list[(*n)++ % ADAPT_KEPT] = id;
 }
 
-/* Of replies that come in pieces; all begin with it. */
+/* Of replies that come in pieces. */
 static void learn_cursor(struct adapt *a, uint8_t op, const void *reply, size_t len)
 {
-    static struct msg_blocks_reply blocks;
     static struct msg_verify_reply verify;
     static struct msg_trace_dump_reply dump;
     struct msg_reply_head head;
-    if (op == KVC_OP_BLOCKS && codec_dec_blocks_reply(reply, len, &head, &blocks) == 0)
-        keep(a->cursor, &a->ncursor, blocks.cursor);
-    else if (op == KVC_OP_VERIFY && codec_dec_verify_reply(reply, len, &head, &verify) == 0)
+    struct codec_rows rows;
+    struct kvc_block_info row;
+    uint64_t at;
+    const struct kvc_table *blocks = codec_table(KVC_TABLE_BLOCKS);
+    if (op == KVC_OP_LIST && codec_rows_read(reply, len, blocks, &head, &rows) == 0) {
+        while (codec_rows_next(&rows, &row) == 1)
+            ;
+        if (rows.cursor.n == sizeof(at)) {
+            memcpy(&at, rows.cursor.p, sizeof(at));
+            keep(a->cursor, &a->ncursor, le64toh(at));
+        }
+    } else if (op == KVC_OP_VERIFY && codec_dec_verify_reply(reply, len, &head, &verify) == 0)
         keep(a->cursor, &a->ncursor, verify.cursor);
     else if (op == KVC_OP_TRACE_DUMP && codec_dec_trace_dump_reply(reply, len, &head, &dump) == 0)
         keep(a->cursor, &a->ncursor, dump.cursor);
@@ -59,6 +68,15 @@ static uint64_t one_of(const uint64_t *list, unsigned n, uint8_t pick)
     return list[pick % (n < ADAPT_KEPT ? n : ADAPT_KEPT)];
 }
 
+/* Of LIST. */
+static void put_cursor(uint64_t cursor, uint8_t *at)
+{
+    static uint64_t bytes;
+    const struct codec_bin blob = {(const uint8_t *)&bytes, sizeof(bytes)};
+    bytes = htole64(cursor);
+    memcpy(at, &blob, sizeof(blob));
+}
+
 static void replace_field(const struct adapt *a, uint8_t pick, const struct field *f, uint8_t *at)
 {
     static const uint8_t zero;
@@ -69,6 +87,9 @@ static void replace_field(const struct adapt *a, uint8_t pick, const struct fiel
         field_put_uint(at, f->width, one_of(a->ns, a->nns, pick));
     else if (strcmp(name, "reservation") == 0 && a->nreservation > 0)
         field_put_uint(at, f->width, one_of(a->reservation, a->nreservation, pick));
+    else if (strcmp(name, "cursor") == 0 && a->ncursor > 0 && pick % 2 == 0 &&
+             f->kind == FIELD_BLOB)
+        put_cursor(one_of(a->cursor, a->ncursor, pick), at);
     else if (strcmp(name, "cursor") == 0 && a->ncursor > 0 && pick % 2 == 0)
         field_put_uint(at, f->width, one_of(a->cursor, a->ncursor, pick));
     else if (strcmp(name, "target") == 0)

@@ -200,7 +200,7 @@ def attach_seeds():
 # Operation: argument of a CALL record; from 256 on of an INSPECT record (fuzz_reply.c).
 INSPECT, HALVES = 9, 10
 CALL_OF = {
-    "blocks": 256, "verify": 256 + 3, "trace": 256 + 4, "trace_dump": 256 + 7, "ns_spec": 256 + 249, "unpin": 256 + 250, "quota_set": 256 + 251, "session_end": 256 + 252, "policy": 256 + 253, "drain": 256 + 254, "ping": 0, "stats": 1, "list": 2, "explain": 3, "evict": 4, "name_forget": 4 + 32, "lookup": 5, "acquire": 6,
+    "verify": 256 + 3, "trace": 256 + 4, "trace_dump": 256 + 7, "ns_spec": 256 + 249, "unpin": 256 + 250, "quota_set": 256 + 251, "session_end": 256 + 252, "policy": 256 + 253, "drain": 256 + 254, "ping": 0, "stats": 1, "list": 2, "evict": 4, "name_forget": 4 + 32, "lookup": 5, "acquire": 6,
     "redeem": 8, "reserve": 9, "commit": 10, "store": 11, "drop": 12,
 }  # fmt: skip
 

@@ -154,11 +154,16 @@ static void call_list(unsigned arg)
     check(kvc_list(kvc, table, NULL, on_row, (void *)kvc_table(table)));
 }
 
-static int on_explained(void *ctx, const struct kvc_explanation *x)
+static void call_blocks(unsigned mode)
 {
-    (void)ctx;
-    FUZZ_CHECK(x->key < KEYS, "an explanation of key %u", x->key);
-    return ++seen % 64 == 63;
+    const struct kvc_filter walk = {.mode = (enum kvc_walk_mode)mode,
+                                    .ns = mode == KVC_WALK_KEYS ? 0 : 1,
+                                    .keys = keys,
+                                    .n = mode == KVC_WALK_KEYS    ? KEYS
+                                         : mode == KVC_WALK_ROOTS ? 0
+                                                                  : 1,
+                                    .depth = 64};
+    check(kvc_list(kvc, KVC_TABLE_BLOCKS, &walk, on_row, (void *)kvc_table(KVC_TABLE_BLOCKS)));
 }
 
 static void call_look(uint8_t op, uint8_t arg)
@@ -173,7 +178,7 @@ static void call_look(uint8_t op, uint8_t arg)
     else if (op == 2)
         call_list(arg / 16);
     else if (op == 3)
-        check(kvc_explain(kvc, 0, keys, KEYS, on_explained, NULL));
+        call_blocks(KVC_WALK_KEYS);
     else if (arg / 32 % 2)
         check(kvc_name_evict(kvc, KVC_NAME_DOCUMENT, "a", NULL, filter.dry_run, &evicted));
     else
@@ -181,13 +186,6 @@ static void call_look(uint8_t op, uint8_t arg)
 }
 
 /* ---- what operators ask for ---- */
-
-static int on_walked(void *ctx, const struct kvc_walked *w)
-{
-    (void)ctx;
-    (void)w;
-    return ++seen % 64 == 63;
-}
 
 static int on_traced(void *ctx, const struct kvc_trace_record *r)
 {
@@ -237,8 +235,6 @@ static void call_inspect(uint8_t arg)
         return;
     }
     static struct kvc_verified verified;
-    struct kvc_walk walk = {
-        .ns = 1, .mode = arg % 4u, .key = arg % 4 == KVC_WALK_ROOTS ? NULL : keys, .depth = 64};
     struct kvc_verify verify = {.bytes_max = 1, .cursor = arg / 16u};
     struct kvc_trace_state state;
     uint64_t lost;
@@ -256,7 +252,7 @@ static void call_inspect(uint8_t arg)
         check(kvc_trace_dump(kvc, 0, on_traced, NULL, &lost));
         break;
     default:
-        check(kvc_walk_blocks(kvc, &walk, on_walked, NULL));
+        call_blocks(arg % 4u);
     }
 }
 

@@ -164,7 +164,12 @@ static void look_inside(struct sr_peer *p, const struct sr_blocks *b, uint8_t wh
 {
     uint8_t key[KVC_KEY_BYTES];
     uint64_t cursor = what / 16 % 2 && ids.ncursor > 0 ? ids.cursor[b->n % ADAPT_KEPT] : 0;
-    struct msg_blocks walk = {.ns = b->ns, .mode = what / 32 % 4, .limit = b->n, .cursor = cursor};
+    const uint64_t at = htole64(cursor);
+    struct msg_list walk = {.table = KVC_TABLE_BLOCKS,
+                            .ns = b->ns,
+                            .mode = what / 32 % (KVC_WALK_KEYS + 1),
+                            .max = b->n,
+                            .cursor = {(const uint8_t *)&at, cursor ? sizeof(at) : 0}};
     struct msg_verify verify = {.ns = what / 64 ? b->ns : 0, .bytes_max = 64, .cursor = cursor};
     struct msg_trace trace = {.action = what / 32 % 3, .ns = what / 128 ? b->ns : 0};
     struct msg_trace_dump dump = {.ns = what / 128 ? b->ns : 0, .cursor = cursor};
@@ -172,11 +177,11 @@ static void look_inside(struct sr_peer *p, const struct sr_blocks *b, uint8_t wh
     size_t cap = sizeof(s.buf);
     sr_key(b->chain, b->first + b->n - 1, key);
     if (walk.mode != KVC_WALK_ROOTS)
-        walk.key = (struct codec_bin){key, sizeof(key)};
+        walk.keys = (struct codec_bin){key, sizeof(key)};
     if (walk.mode == KVC_WALK_MATCH)
         walk.depth = 64;
     if (what % 4 == 0)
-        (void)sr_send(&s, p, codec_enc_blocks(to, cap, sr_head(&s, KVC_OP_BLOCKS, 0), &walk));
+        (void)sr_send(&s, p, codec_enc_list(to, cap, sr_head(&s, KVC_OP_LIST, 0), &walk));
     else if (what % 4 == 1)
         (void)sr_send(&s, p, codec_enc_verify(to, cap, sr_head(&s, KVC_OP_VERIFY, 0), &verify));
     else if (what % 4 == 2)

@@ -39,7 +39,9 @@ static void check_again(const struct message_kind *kind, const struct message_ou
 {
     uint8_t *bytes = fuzz_copy(first->out, (size_t)first->out_len);
     struct message_outcome again = message_recode(kind, bytes, (size_t)first->out_len);
-    FUZZ_CHECK((size_t)first->out_len <= size, "%s: %zu bytes became %d", kind->name, size,
+    /* Rows are written with all columns of their table, also those that were not there. */
+    const bool rows = kind->family == MESSAGE_LIST && kind->op == KVC_OP_LIST;
+    FUZZ_CHECK(rows || (size_t)first->out_len <= size, "%s: %zu bytes became %d", kind->name, size,
                first->out_len);
     FUZZ_CHECK(again.rc == 0, "%s: what was written is refused: %d %s", kind->name, again.rc,
                again.detail);

@@ -13,6 +13,8 @@ import sys
 sys.dont_write_bytecode = True
 
 from protocol import (  # noqa: E402
+    ALL,
+    BLOCKS,
     K,
     LLAMA,
     SEED,
@@ -160,21 +162,33 @@ def requests():
         request("cancel", "a request", [4]),
         request("cancel", "largest", [U64]),
         request("stats", "as it is", []),
-        request("list", "from the start", [1, 0, b"", "", 0, ""]),
-        request("list", "names, continued", [10, 0, b"\x02manual", "man", 0, "t"]),
-        request("list", "one name", [10, 0, b"", "manual", 1, ""]),
+        request("list", "from the start", [1, 0, b"", "", 0, ""] + ALL),
+        request("list", "names, continued", [10, 0, b"\x02manual", "man", 0, "t"] + ALL),
+        request("list", "one name", [10, 0, b"", "manual", 1, ""] + ALL),
         request(
             "list",
             "largest",
-            [9, 256, b"\xff" * 320, "n" * 127, 0, "s" * 127],
+            [9, 256, b"\xff" * 320, "n" * 127, 0, "s" * 127] + ALL,
             corr=U64,
             deadline=600000,
         ),
+        request("list", "blocks, to the first one", BLOCKS + [1, 0, 0, K[2], 0]),
+        request(
+            "list",
+            "blocks, two levels below, continued",
+            [11, 100, u64s(0x100000007), "", 0, "", 1, 0, 1, K[0], 2],
+        ),
+        request("list", "blocks, roots of a group", BLOCKS + [7, 15, 2, b"", 0]),
+        request("list", "blocks, keys that begin with 64 bits", BLOCKS + [0, 0, 3, K[0], 64]),
+        request("list", "blocks, one key anywhere", BLOCKS + [0, 0, 4, K[0], 0]),
+        request("list", "blocks, 256 keys", BLOCKS + [U32, 0, 4, b"\x55" * 8192, 0]),
+        request(
+            "list",
+            "blocks, largest numbers",
+            [11, 256, b"\xff" * 320, "", 0, "", U32, 15, 1, K[0], U32],
+        ),
         request("ns_spec", "one", [1]),
         request("ns_spec", "largest id", [U32]),
-        request("explain", "one key anywhere", [0, K[0]]),
-        request("explain", "three keys of a namespace", [7, b"".join(K)]),
-        request("explain", "256 keys", [U32, b"\x55" * 8192]),
         request("evict", "a preview of a namespace", [4, 7, b"", 0, 0, "", "", 0]),
         request("evict", "a block and its descendants", [0, 0, K[0], 0, 0, "", "", 0]),
         request("evict", "of a tenant and model", [8196, 0, b"", 0, 0, "acme", "llama", 35]),
@@ -194,11 +208,6 @@ def requests():
         request("policy", "show", [0, "", 0, 0, 0, 0]),
         request("policy", "set", [1, "density", 60, 1, 0, 1 << 34]),
         request("policy", "largest", [1, "n" * 127, 100, 1, 1, U64]),
-        request("blocks", "from a block to the first one", [1, 0, 0, K[2], 0, 256, 0]),
-        request("blocks", "two levels below, continued", [1, 0, 1, K[0], 2, 100, 0x100000007]),
-        request("blocks", "roots of a group", [7, 15, 2, b"", 0, 1, 0]),
-        request("blocks", "keys that begin with 64 bits, anywhere", [0, 0, 3, K[0], 64, 256, 0]),
-        request("blocks", "largest numbers", [U32, 15, 1, K[0], U32, 256, U64]),
         request("verify", "a slice of everything", [0, 0, 0, 16777216]),
         request("verify", "host memory of a namespace, continued", [7, 1, 4096, 1], deadline=60000),
         request("verify", "largest numbers", [U32, 1, U64, U64]),
@@ -418,21 +427,6 @@ def replies():
         reply("cancel", "answered before", [0]),
         reply("evict", "some", [12, 25165824, 3, 25165824, 8388608, 0]),
         reply("evict", "largest", [U64] * 6),
-        reply(
-            "blocks",
-            "a block and its parent",
-            [
-                0,
-                [
-                    [K[1], K[0], 1, 2, 16, 1, 1, 1, 0, 2097152, 1500, 1, 1, 2101248],
-                    [K[0], b"", 0, 2, 16, 1, 1, 1, 2, 2097152, 1500, 1, 1, 4096],
-                ],
-            ],
-        ),
-        reply(
-            "blocks", "one being stored, and more", [9, [[K[0], b"", 0, 1, 16, 2] + [0] * 8]]
-        ),
-        reply("blocks", "none", [0, []]),
         reply("verify", "all good", [4096, 8, 16777216, 1, 0, []]),
         reply("trace", "off", [0] * 7),
         reply("trace", "on", [1, 0, 67108864, 4096, 12, 0, 90000]),
@@ -453,11 +447,6 @@ def replies():
             "verify",
             "17, largest numbers",
             [U64, U32, U64, U32, U32, [[K[0], U32, 255, 255, 255, U32, U32, U64]] * 17],
-        ),
-        reply(
-            "blocks",
-            "17, largest numbers",
-            [U64, [[K[0], K[1], U32, 255] + [U32] * 5 + [U64, U64, 255, U32, U64]] * 17],
         ),
         reply("drain", "going on", [1073741824, 0]),
         reply("drain", "done", [0, 0]),
@@ -641,17 +630,22 @@ def replies():
             b"\xff" * 320,
             corr=U64,
         ),
-        listing(
-            "explain",
-            "present and absent",
-            0,
+        rows("blocks", "none", []),
+        rows(
+            "blocks",
+            "one present and its parent, being stored",
             [
-                [0, 1, 0, 2, 0, 0, 16, 1, 1, 0, 1, 2097152, 1500, 3, 1, 4096],
-                [1, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+                [K[1], K[0], 1, 0, 1, 2, 0, 0, 16, 1, 1, 1, 0, 2097152, 1500, 3, 1, 2101248],
+                [K[0], bytes(32), 1, 0, 0, 1, 5, 0, 16, 2] + [0] * 8,
             ],
+            u64s(0x100000007),
         ),
-        listing(
-            "explain", "largest", 1, [[255, U32, U32, 255, 255] + [U32] * 6 + [U64, U64, 255, U32, U64]]
+        rows("blocks", "absent", [[K[0], bytes(32), 1, 0, 0, 0, 2] + [0] * 11]),
+        rows(
+            "blocks",
+            "17, largest",
+            [[b"\xff" * 32] * 2 + [U32] * 3 + [255, 255] + [U32] * 6 + [U64, U64, 255, U32, U64]] * 17,
+            u64s(U64),
         ),
     ]
     return out

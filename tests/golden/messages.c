@@ -139,7 +139,6 @@ const struct message_kind message_kinds[] = {
     REPLY(NAME_LOAD, "name_load", name_load),
     REPLY(NAME_TOKENS, "name_tokens", name_tokens),
     REPLY(EVICT, "evict", evict),
-    REPLY(BLOCKS, "blocks", blocks),
     REPLY(VERIFY, "verify", verify),
     REPLY(TRACE, "trace", trace),
     REPLY(TRACE_DUMP, "trace_dump", trace_dump),
@@ -162,7 +161,6 @@ const struct message_kind message_kinds[] = {
     {"head", MESSAGE_HEAD, &empty, 0, dec_head, NULL},
     {"stats_reply", MESSAGE_LIST, &codec__item_stat, KVC_OP_STATS, NULL, NULL},
     {"list_reply", MESSAGE_LIST, &empty, KVC_OP_LIST, NULL, NULL},
-    {"explain_reply", MESSAGE_LIST, &codec__item_explain, KVC_OP_EXPLAIN, NULL, NULL},
 };
 const size_t message_kinds_n = sizeof(message_kinds) / sizeof(message_kinds[0]);
 
@@ -328,30 +326,19 @@ static void keep_detail(struct message_outcome *o, struct codec_bin detail)
              detail.n != 0 ? (const char *)detail.p : "");
 }
 
-static int iter_next(const struct message_kind *kind, struct codec_iter *iter, void *item)
-{
-    return kind->op == KVC_OP_STATS ? codec_iter_stat(iter, item) : codec_iter_explain(iter, item);
-}
-
-static int list_add(const struct message_kind *kind, struct codec_list *list, const void *item)
-{
-    return kind->op == KVC_OP_STATS ? codec_list_add_stat(list, item)
-                                    : codec_list_add_explain(list, item);
-}
-
 static void recode_items(const struct message_kind *kind, struct codec_iter *iter, FILE *to,
                          const struct msg_head *head, struct message_outcome *o, size_t cap)
 {
-    union message_room item;
+    struct msg_stat item;
     struct codec_list list;
     o->rc = codec_list_begin(&list, o->out, cap, head);
     for (uint32_t i = 0; o->rc == 0; i++) {
-        o->rc = iter_next(kind, iter, &item);
+        o->rc = codec_iter_stat(iter, &item);
         if (o->rc == 0)
             break;
         if (o->rc == 1) {
-            print_item(to, "", "items", i, kind->schema, item.bytes);
-            o->rc = list_add(kind, &list, &item);
+            print_item(to, "", "items", i, kind->schema, (const uint8_t *)&item);
+            o->rc = codec_list_add_stat(&list, &item);
         }
     }
     o->out_len = o->rc == 0 ? (int)codec_list_end(&list, iter->more) : 0;

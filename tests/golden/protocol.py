@@ -59,10 +59,6 @@ def fields(text):
 GROUP = fields("block_tokens block_bytes rule window flags")
 SEQ = fields("ns sub:t tokens") + [("keys", "*b")]
 RESERVE = fields("ns sub:t flags group shard parent:b first_token keys:b last_tokens retain:b")
-BLOCK = fields(
-    "key:b parent:b depth state tokens shards shards_present leases children bytes age_ms"
-    " tiers chunk off"
-)
 CORRUPT = fields("key:b ns group shard tier below chunk off")
 RECORD = fields("ns block_tokens timestamp_ms input_tokens output_tokens ids:b")
 NAMES = fields(
@@ -131,6 +127,13 @@ TABLES = {
     ),
     "conversations": (9, NAMES),
     "documents": (10, NAMES),
+    "blocks": (
+        11,
+        fields(
+            "key:b parent:b ns group depth state reason detail tokens shards shards_present leases"
+            " children bytes age_ms tier chunk offset"
+        ),
+    ),
 }
 
 SPEC = fields(
@@ -153,9 +156,7 @@ REQUESTS = {
     "drop": (11, fields("reservation")),
     "cancel": (12, fields("target")),
     "stats": (13, []),
-    "explain": (15, fields("ns keys:b")),
     "evict": (16, fields("flags ns key:b older_than_ms bytes tenant:t model:t priority_below")),
-    "blocks": (17, fields("ns group mode key:b depth limit cursor")),
     "verify": (18, fields("ns tier cursor bytes_max")),
     "trace": (19, fields("action ns bytes")),
     "trace_dump": (20, fields("ns cursor")),
@@ -170,7 +171,7 @@ REQUESTS = {
         32,
         fields("scope tenant:t sub:t ns host_limit nvme_limit host_share nvme_share"),
     ),
-    "list": (44, fields("table max cursor:b prefix:t exact sub:t")),
+    "list": (44, fields("table max cursor:b prefix:t exact sub:t ns group mode keys:b depth")),
     "policy": (35, fields("action name:t keep_percent load_or_recompute admission pin_bytes_max")),
     "ns_spec": (36, fields("ns")),
     "hint": (23, SEQ + fields("kind within_ms")),
@@ -210,7 +211,6 @@ REPLIES = {
     "hint": [],
     "cancel": fields("found"),
     "evict": EVICTED,
-    "blocks": fields("cursor") + [("items", BLOCK)],
     "verify": fields("cursor blocks bytes skipped failed") + [("corrupt", CORRUPT)],
     "trace": fields("on ns bytes used_bytes records dropped age_ms"),
     "trace_dump": fields("cursor lost") + [("items", RECORD)],
@@ -239,10 +239,6 @@ REPLIES = {
 }
 ITEMS = {
     "stats": fields("name:t kind value"),
-    "explain": fields(
-        "key ns group state reason detail tokens shards shards_present leases children"
-        " bytes age_ms tiers chunk off"
-    ),
 }
 ATTACH = {
     "hello": (1, fields("ver_min ver_max client:t staging_bytes shard")),
@@ -451,6 +447,10 @@ def key_case(case, parent, tokens, block_tokens, extra=b""):
 
 SEED = bytes(range(32))
 K = chain(SEED, list(range(1, 41)), 16)  # two full blocks and one of 8 tokens
+
+# Of LIST: no blocks are asked for; what is before those that are.
+ALL = [0, 0, 0, b"", 0]
+BLOCKS = [11, 0, b"", "", 0, ""]
 
 
 def u64s(*v):

@@ -2,6 +2,8 @@
 """The cases of rejects.txt: what must be refused, and with which error."""
 
 from protocol import (
+    ALL,
+    BLOCKS,
     ATTACH,
     K,
     LLAMA,
@@ -124,7 +126,11 @@ def reject_requests():
     hint = "kind must be 1 (ended), 2 (continue), 3 (soon) or 4 (scan)"
     kind = "kind must be 1 (conversation) or 2 (document)"
     named = "name must be UTF-8 text of 1 to 127 bytes without NUL"
-    keyed = "key must be binary of 32 bytes for modes 0 (up), 1 (down) and 3 (match)"
+    keyed = "keys must be binary of 32 bytes for modes 0 (up), 1 (down) and 3 (match)"
+    some = "keys must be binary of at most 256 x 32 bytes"
+    every = "group must be 0 for modes 3 (match) and 4 (keys)"
+    no_names = "prefix, exact and sub must be empty and 0 for a table without names"
+    no_blocks = "ns, group, mode, keys and depth must be 0 and empty for a table without blocks"
     bits = "depth must be an integer from 1 to 256 for mode 3 (match)"
     cases = [
         ("hello", ARG, "ver_min must not be above ver_max", [2, 1]),
@@ -208,40 +214,22 @@ def reject_requests():
         ("release", ARG, "leases must be binary of at most 1024 x 8 bytes", [b"\x01" * 8200]),
         ("drop", ARG, "reservation must be an integer from 0 to 2^64 - 1", [-1]),
         ("cancel", ARG, "target must be an integer from 0 to 2^64 - 1", [-(2**63)]),
-        ("list", ARG, "table: there is no such table", [0, 0, b"", "", 0, ""]),
+        ("list", ARG, "table: there is no such table", [0, 0, b"", "", 0, ""] + ALL),
         (
             "list",
             ARG,
             "table: there is no such table",
-            [max(n for n, _ in TABLES.values()) + 1, 0, b"", "", 0, ""],
+            [max(n for n, _ in TABLES.values()) + 1, 0, b"", "", 0, ""] + ALL,
         ),
-        ("list", ARG, "max must be an integer from 0 to 256", [1, 257, b"", "", 0, ""]),
-        ("list", ARG, "cursor must be binary of at most 320 bytes", [1, 0, bytes(321), "", 0, ""]),
-        ("list", ARG, "exact must be 0 or 1", [9, 0, b"", "a", 2, ""]),
-        ("list", ARG, "prefix must not be empty with exact 1", [9, 0, b"", "", 1, ""]),
-        ("list", ARG, "cursor must be empty with exact 1", [9, 0, b"a", "a", 1, ""]),
-        (
-            "list",
-            ARG,
-            "prefix, exact and sub must be empty and 0 for a table without names",
-            [8, 0, b"", "a", 0, ""],
-        ),
-        (
-            "list",
-            ARG,
-            "prefix, exact and sub must be empty and 0 for a table without names",
-            [8, 0, b"", "a", 1, ""],
-        ),
-        (
-            "list",
-            ARG,
-            "prefix, exact and sub must be empty and 0 for a table without names",
-            [8, 0, b"", "", 0, "a"],
-        ),
+        ("list", ARG, "max must be an integer from 0 to 256", [1, 257, b"", "", 0, ""] + ALL),
+        ("list", ARG, "cursor must be binary of at most 320 bytes", [1, 0, bytes(321), "", 0, ""] + ALL),
+        ("list", ARG, "exact must be 0 or 1", [9, 0, b"", "a", 2, ""] + ALL),
+        ("list", ARG, "prefix must not be empty with exact 1", [9, 0, b"", "", 1, ""] + ALL),
+        ("list", ARG, "cursor must be empty with exact 1", [9, 0, b"a", "a", 1, ""] + ALL),
+        ("list", ARG, no_names, [8, 0, b"", "a", 0, ""] + ALL),
+        ("list", ARG, no_names, [8, 0, b"", "a", 1, ""] + ALL),
+        ("list", ARG, no_names, [8, 0, b"", "", 0, "a"] + ALL),
         ("ns_spec", ARG, "ns must be an integer from 0 to 2^32 - 1", [U32 + 1]),
-        ("explain", ARG, "keys must be binary of 1 to 256 x 32 bytes", [0, b""]),
-        ("explain", ARG, "keys must be binary of 1 to 256 x 32 bytes", [0, bytes(257 * 32)]),
-        ("explain", ARG, "ns must be an integer from 0 to 2^32 - 1", [U64, K[0]]),
         ("evict", ARG, "flags of EVICT must be 0, 4, 8192 or 8196", [1, 0, b"", 0, 0, "", "", 0]),
         ("evict", ARG, "ns must be an integer from 0 to 2^32 - 1", [0, U32 + 1, b"", 0, 0, "", "", 0]),
         ("evict", ARG, "key must be binary of 0 or 32 bytes", [0, 0, bytes(64), 0, 0, "", "", 0]),
@@ -302,18 +290,38 @@ def reject_requests():
             "keep_percent must be an integer from 0 to 100",
             [1, "lru", 101, 0, 0, 0],
         ),
-        ("blocks", ARG, "group must be an integer from 0 to 15", [1, 16, 0, K[0], 0, 1, 0]),
-        ("blocks", ARG, "mode must be 0 (up), 1 (down), 2 (roots) or 3 (match)", [1, 0, 4, K[0], 0, 1, 0]),
-        ("blocks", ARG, "key must be binary of 0 or 32 bytes", [1, 0, 0, bytes(31), 0, 1, 0]),
-        ("blocks", ARG, keyed, [1, 0, 0, b"", 0, 1, 0]),
-        ("blocks", ARG, keyed, [1, 0, 1, b"", 0, 1, 0]),
-        ("blocks", ARG, keyed, [1, 0, 3, b"", 64, 1, 0]),
-        ("blocks", ARG, "group must be 0 for mode 3 (match)", [1, 1, 3, K[0], 64, 1, 0]),
-        ("blocks", ARG, bits, [1, 0, 3, K[0], 0, 1, 0]),
-        ("blocks", ARG, bits, [1, 0, 3, K[0], 257, 1, 0]),
-        ("blocks", ARG, "key must be empty for mode 2 (roots)", [1, 0, 2, K[0], 0, 1, 0]),
-        ("blocks", ARG, "limit must be an integer from 1 to 256", [1, 0, 0, K[0], 0, 0, 0]),
-        ("blocks", ARG, "limit must be an integer from 1 to 256", [1, 0, 0, K[0], 0, 257, 0]),
+        ("list", ARG, "ns must be an integer from 0 to 2^32 - 1", BLOCKS + [U64, 0, 2, b"", 0]),
+        ("list", ARG, "group must be an integer from 0 to 15", BLOCKS + [1, 16, 0, K[0], 0]),
+        (
+            "list",
+            ARG,
+            "mode must be 0 (up), 1 (down), 2 (roots), 3 (match) or 4 (keys)",
+            BLOCKS + [1, 0, 5, K[0], 0],
+        ),
+        ("list", ARG, some, BLOCKS + [1, 0, 4, bytes(31), 0]),
+        ("list", ARG, some, BLOCKS + [1, 0, 4, bytes(257 * 32), 0]),
+        ("list", ARG, keyed, BLOCKS + [1, 0, 0, b"", 0]),
+        ("list", ARG, keyed, BLOCKS + [1, 0, 1, b"", 0]),
+        ("list", ARG, keyed, BLOCKS + [1, 0, 3, b"", 64]),
+        ("list", ARG, keyed, BLOCKS + [1, 0, 0, bytes(64), 0]),
+        (
+            "list",
+            ARG,
+            "keys must be binary of 1 to 256 x 32 bytes for mode 4 (keys)",
+            BLOCKS + [1, 0, 4, b"", 0],
+        ),
+        ("list", ARG, every, BLOCKS + [1, 1, 3, K[0], 64]),
+        ("list", ARG, every, BLOCKS + [1, 1, 4, K[0], 0]),
+        ("list", ARG, bits, BLOCKS + [1, 0, 3, K[0], 0]),
+        ("list", ARG, bits, BLOCKS + [1, 0, 3, K[0], 257]),
+        ("list", ARG, "keys must be empty for mode 2 (roots)", BLOCKS + [1, 0, 2, K[0], 0]),
+        ("list", ARG, no_names, [11, 0, b"", "a", 0, "", 1, 0, 2, b"", 0]),
+    ]
+    for at, value in enumerate((1, 1, 1, K[0], 1)):
+        fields = list(ALL)
+        fields[at] = value
+        cases.append(("list", ARG, no_blocks, [10, 0, b"", "", 0, ""] + fields))
+    cases += [
         ("trace", ARG, "action must be 0 (status), 1 (on) or 2 (off)", [3, 0, 0]),
         ("trace", ARG, "ns and bytes must be 0 unless action is 1 (on)", [2, 1, 0]),
         ("trace", ARG, "ns and bytes must be 0 unless action is 1 (on)", [0, 0, 1 << 20]),
@@ -659,12 +667,6 @@ def reject_replies():
             ARG,
             "corrupt must be an array of at most 64 arrays of 8",
             [0, 0, 0, 0, 0, [[K[0]] + [0] * 7] * 65],
-        ),
-        (
-            "blocks",
-            ARG,
-            "items must be an array of at most 256 arrays of 14",
-            [0, [[K[0], b""] + [0] * 12] * 257],
         ),
         ("drain", ARG, "stop must be an integer from 0 to 255", [0, 256]),
         (

@@ -21,7 +21,7 @@ struct age_of {
     uint64_t ms;
 };
 
-static void on_age(void *ctx, const struct core_explanation *x)
+static void on_age(void *ctx, const struct kvc_block_info *x)
 {
     struct age_of *a = ctx;
     if (x->state != KVC_BLOCK_ABSENT && x->ns == a->ns && x->group == a->group)
@@ -38,7 +38,7 @@ static bool job_matches(struct model *m, const struct core_evict_job *job,
     if (!who->admin && (ns->principal != who->principal || (ns->spec.sub[0] && !who->gateway)))
         return false;
     struct age_of age = {.ns = ns->id, .group = b->group};
-    core_explain(m->core, m->admin, ns->id, b->key, on_age, &age);
+    m_tell(m, ns->id, b->key, on_age, &age);
     return age.ms >= job->older_than_ms;
 }
 

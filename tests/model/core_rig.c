@@ -4,6 +4,9 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "admin.h"
+#include "index.h"
+
 #define STAGING_ALIGN 64u
 
 void rig_defaults(struct rig *r)
@@ -562,18 +565,41 @@ uint64_t rig_slots(const struct rig *r)
     return st.used_slots;
 }
 
-static void keep_explanation(void *ctx, const struct core_explanation *x)
+static void keep_row(void *ctx, const struct kvc_block_info *x)
 {
-    *(struct core_explanation *)ctx = *x;
+    *(struct kvc_block_info *)ctx = *x;
 }
 
-struct core_explanation rig_explain(struct rig *r, unsigned client, uint32_t ns, uint32_t chain,
-                                    uint32_t i)
+static void add_record(struct core *c, const struct block *b, struct rig_block *x)
 {
-    struct core_explanation x = {.state = 99};
-    struct key256 key = rig_key(chain, i);
-    core_explain(r->core, r->cl[client], ns, key.b, keep_explanation, &x);
+    const uint64_t until = retain_until(c->retain, block_no(c, b));
+    x->level = retain_level(c->retain, block_no(c, b));
+    x->level_left_ms = until ? MAX(until, c->now_ms + 1) - c->now_ms : 0;
+    x->pins = b->pins;
+    x->pinned_in_memory = b->host_pins > 0;
+    x->durable = b->state == BLOCK_PRESENT && block_is_durable(b);
+    if (x->tier & KVC_TIER_HOST)
+        c->cfg.host->memory->view(c->cfg.host, copy_loc(c, b, CORE_HOST, 0), &x->view);
+}
+
+struct rig_block rig_explain(struct rig *r, unsigned client, uint32_t ns, uint32_t chain,
+                             uint32_t i)
+{
+    const struct key256 key = rig_key(chain, i);
+    uint64_t cursor = 0;
+    uint32_t places = 1;
+    struct rig_block x = {.row.state = 99};
+    const struct core_walk in = {.ns = ns,
+                                 .mode = KVC_WALK_KEYS,
+                                 .key = key.b,
+                                 .keys = 1,
+                                 .limit = UINT32_MAX,
+                                 .places = &places};
+    ck_assert_int_eq(core_walk(r->core, r->cl[client], &in, keep_row, &x.row, &cursor), 0);
     ck_assert_uint_ne(x.state, 99);
+    ck_assert_uint_eq(cursor, 0);
+    if (x.state != KVC_BLOCK_ABSENT)
+        add_record(r->core, index_get(r->core, ns_by_id(r->core, x.ns), x.group, key.b), &x);
     return x;
 }
 

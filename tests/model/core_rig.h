@@ -3,6 +3,8 @@
 #ifndef KVC_TEST_CORE_RIG_H
 #define KVC_TEST_CORE_RIG_H
 
+#include <kvcache/rows.h>
+
 #include "core.h"
 #include "core_names.h"
 #include "fake_device.h"
@@ -156,7 +158,24 @@ void rig_release(struct rig *r, unsigned client, const struct core_held *held);
 /* What is on a device, and slots in use there. */
 struct core_near_stats rig_near_stats(const struct rig *r, unsigned device);
 uint64_t rig_device_slots(const struct rig *r, unsigned device);
-struct core_explanation rig_explain(struct rig *r, unsigned client, uint32_t ns, uint32_t chain,
-                                    uint32_t i);
+/* The last row that a client is told of block i, and what its record has beside that. */
+struct rig_block {
+    union {
+        struct kvc_block_info row;
+        struct {
+#define X(name, type, unit, meaning) KVC_CELL_##type(name)
+            KVC_ROW_BLOCKS(X)
+#undef X
+        };
+    };
+    bool durable;           /* on disk with a promise */
+    uint32_t level;         /* of retention; RETAIN_DEFAULT if nothing is wished */
+    uint64_t level_left_ms; /* until its wish ends; 0: it has no end */
+    uint32_t pins;          /* that hold it */
+    bool pinned_in_memory;
+    struct tier_view view; /* of shard 0, when it is in host memory; else zero */
+};
+struct rig_block rig_explain(struct rig *r, unsigned client, uint32_t ns, uint32_t chain,
+                             uint32_t i);
 
 #endif

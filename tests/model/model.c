@@ -358,10 +358,10 @@ void m_check_reasons(struct model *m, const struct m_seq *s, const struct m_hit 
 struct seen {
     const struct m_block *b;
     uint32_t ns, n;
-    struct core_explanation x;
+    struct kvc_block_info x;
 };
 
-static void on_explanation(void *ctx, const struct core_explanation *x)
+static void on_block(void *ctx, const struct kvc_block_info *x)
 {
     struct seen *seen = ctx;
     if (x->state == KVC_BLOCK_ABSENT || x->ns != seen->ns || x->group != seen->b->group)
@@ -370,7 +370,21 @@ static void on_explanation(void *ctx, const struct core_explanation *x)
     seen->n++;
 }
 
-static void check_explained(struct model *m, int no, const struct core_explanation *x)
+void m_tell(const struct model *m, uint32_t ns, const uint8_t *key,
+            void (*fn)(void *ctx, const struct kvc_block_info *), void *ctx)
+{
+    uint64_t cursor = 0;
+    uint32_t places = 1;
+    const struct core_walk in = {.ns = ns,
+                                 .mode = KVC_WALK_KEYS,
+                                 .key = key,
+                                 .keys = 1,
+                                 .limit = UINT32_MAX,
+                                 .places = &places};
+    MUST(core_walk(m->core, m->admin, &in, fn, ctx, &cursor) == 0 && cursor == 0);
+}
+
+static void check_explained(struct model *m, int no, const struct kvc_block_info *x)
 {
     const struct m_block *b = &m->block[no];
     uint32_t children = 0;
@@ -390,7 +404,7 @@ bool m_was_replaced(const struct model *m, int block)
     for (uint32_t s = 0; s < M_SHARDS_MAX; s++)
         done += b->shard[s].state == M_DONE;
     struct seen seen = {.b = b, .ns = m->ns[b->ns].id};
-    core_explain(m->core, m->admin, seen.ns, b->key, on_explanation, &seen);
+    m_tell(m, seen.ns, b->key, on_block, &seen);
     return seen.n == 0 || seen.x.shards_present < done;
 }
 
@@ -404,7 +418,7 @@ void m_sync(struct model *m, bool may_evict)
         if (b->state == M_DEAD)
             continue;
         struct seen seen = {.b = b, .ns = m->ns[b->ns].id};
-        core_explain(m->core, m->admin, seen.ns, b->key, on_explanation, &seen);
+        m_tell(m, seen.ns, b->key, on_block, &seen);
         HOLDS(m, seen.n <= 1);
         if (seen.n == 0) {
             HOLDS(m, may_evict && !in_use(b) && b->pins == 0);
@@ -429,7 +443,7 @@ void m_sync(struct model *m, bool may_evict)
         struct seen seen = {.b = b, .ns = m->ns[b->ns].id};
         if (b->state == M_DEAD)
             continue;
-        core_explain(m->core, m->admin, seen.ns, b->key, on_explanation, &seen);
+        m_tell(m, seen.ns, b->key, on_block, &seen);
         check_explained(m, i, &seen.x);
     }
 }

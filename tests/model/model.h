@@ -7,6 +7,8 @@
 #ifndef KVC_TEST_MODEL_H
 #define KVC_TEST_MODEL_H
 
+#include <kvcache/rows.h>
+
 #include "core.h"
 #include "fake_device.h"
 #include "fake_tier.h"
@@ -237,6 +239,9 @@ void m_check_reasons(struct model *m, const struct m_seq *s, const struct m_hit 
 
 /* ---- the core against the model ---- */
 /* The core has nothing of that name any more, or another. */
+/* The rows of a key in a namespace. */
+void m_tell(const struct model *m, uint32_t ns, const uint8_t *key,
+            void (*fn)(void *ctx, const struct kvc_block_info *), void *ctx);
 bool m_was_replaced(const struct model *m, int block);
 /* Finds out what the core evicted; it must have been allowed to. */
 void m_sync(struct model *m, bool may_evict);

@@ -31,17 +31,20 @@ static void ns_open(struct sim *s, struct sim_client *cl)
 static void explain(struct sim *s, struct sim_client *cl)
 {
     struct sim_seq q;
-    struct sim_req *r = sim_some_seq(s, cl, &q) ? sim_req_new(s, cl, KVC_OP_EXPLAIN) : NULL;
+    struct sim_req *r = sim_some_seq(s, cl, &q) ? sim_req_new(s, cl, KVC_OP_LIST) : NULL;
     if (!r)
         return;
     r->allowed |= BIT(NO_NAMESPACE);
     struct msg_seq seq = sim_msg_seq(s, cl, &q);
-    struct msg_explain msg = {.ns = sim_rnd(s, 2) ? seq.ns : 0, .keys = seq.keys[0]};
+    struct msg_list msg = {.table = KVC_TABLE_BLOCKS,
+                           .mode = KVC_WALK_KEYS,
+                           .ns = sim_rnd(s, 2) ? seq.ns : 0,
+                           .keys = seq.keys[0]};
     if (!msg.keys.n) {
         r->used = false;
         return;
     }
-    sim_send(s, cl, r, codec_enc_explain(s->buf, sizeof s->buf, sim_head(s, r), &msg));
+    sim_send(s, cl, r, codec_enc_list(s->buf, sizeof s->buf, sim_head(s, r), &msg));
 }
 
 static void evict(struct sim *s, struct sim_client *cl)
@@ -74,25 +77,28 @@ static void bare(struct sim *s, struct sim_client *cl, uint8_t op)
 static void blocks(struct sim *s, struct sim_client *cl)
 {
     struct sim_seq q;
-    struct sim_req *r = sim_some_seq(s, cl, &q) ? sim_req_new(s, cl, KVC_OP_BLOCKS) : NULL;
+    struct sim_req *r = sim_some_seq(s, cl, &q) ? sim_req_new(s, cl, KVC_OP_LIST) : NULL;
     if (!r)
         return;
     r->allowed |= BIT(NO_NAMESPACE) | BIT(GONE);
     struct msg_seq seq = sim_msg_seq(s, cl, &q);
-    struct msg_blocks msg = {.ns = seq.ns,
-                             .mode = KVC_WALK_ROOTS,
-                             .depth = sim_rnd(s, 4),
-                             .limit = 1 + sim_rnd(s, 20),
-                             .cursor = sim_rnd(s, 3) ? 0 : cl->cursor};
+    const uint32_t depth = sim_rnd(s, 4), max = 1 + sim_rnd(s, 20);
+    const uint64_t cursor = sim_rnd(s, 3) ? 0 : htole64(cl->cursor);
+    struct msg_list msg = {.table = KVC_TABLE_BLOCKS,
+                           .max = max,
+                           .cursor = {(const uint8_t *)&cursor, cursor ? sizeof cursor : 0},
+                           .ns = seq.ns,
+                           .mode = KVC_WALK_ROOTS,
+                           .depth = depth};
     uint32_t n = seq.keys[0].n / KVC_KEY_BYTES;
     if (n && sim_rnd(s, 3)) {
         static const uint8_t modes[] = {KVC_WALK_UP, KVC_WALK_DOWN, KVC_WALK_MATCH};
         msg.mode = modes[sim_rnd(s, 3)];
         msg.depth += msg.mode == KVC_WALK_MATCH;
-        msg.key = (struct codec_bin){seq.keys[0].p + (size_t)sim_rnd(s, n) * KVC_KEY_BYTES,
-                                     KVC_KEY_BYTES};
+        msg.keys = (struct codec_bin){seq.keys[0].p + (size_t)sim_rnd(s, n) * KVC_KEY_BYTES,
+                                      KVC_KEY_BYTES};
     }
-    sim_send(s, cl, r, codec_enc_blocks(s->buf, sizeof s->buf, sim_head(s, r), &msg));
+    sim_send(s, cl, r, codec_enc_list(s->buf, sizeof s->buf, sim_head(s, r), &msg));
 }
 
 static void verify(struct sim *s, struct sim_client *cl)

@@ -264,9 +264,7 @@ static const char *op_name(uint32_t op)
                                         [KVC_OP_CANCEL] = "CANCEL",
                                         [KVC_OP_STATS] = "STATS",
                                         [KVC_OP_LIST] = "LIST",
-                                        [KVC_OP_EXPLAIN] = "EXPLAIN",
                                         [KVC_OP_EVICT] = "EVICT",
-                                        [KVC_OP_BLOCKS] = "BLOCKS",
                                         [KVC_OP_VERIFY] = "VERIFY"};
     return op < ARRAY_LEN(names) && names[op] ? names[op] : "?";
 }

@@ -251,20 +251,22 @@ static void on_ns_open(struct sim *s, struct sim_client *cl, struct sim_req *r,
     cl->ns[p->spec][p->sub] = m.ns;
 }
 
-static void on_explain(struct sim *s, struct sim_client *cl, const struct sim_answer *a)
+static void on_blocks(struct sim *s, struct sim_client *cl, struct codec_rows *rows)
 {
-    struct msg_reply_head h;
-    struct codec_iter it;
-    struct msg_explain_item x;
-    int rc = codec_iter_begin(a->bytes, a->len, &h, &it);
-    SIM_CHECK(s, rc == 0, "an unreadable list");
-    while ((rc = codec_iter_explain(&it, &x)) == 1) {
+    struct kvc_block_info x;
+    int rc;
+    while ((rc = codec_rows_next(rows, &x)) == 1) {
         bool seen = !x.ns || core_ns_exists(s->core, s->observer[cl->principal], x.ns);
-        SIM_CHECK(s, seen || s->slices, "EXPLAIN shows a namespace of somebody else");
+        SIM_CHECK(s, seen || s->slices, "LIST shows a block of somebody else");
         SIM_CHECK(s, x.state != KVC_BLOCK_PRESENT || x.shards == x.shards_present,
                   "present with %u of %u shards", x.shards_present, x.shards);
     }
-    SIM_CHECK(s, rc == 0, "an unreadable list");
+    SIM_CHECK(s, rc == 0 && (rows->cursor.n == 0 || rows->cursor.n == sizeof cl->cursor),
+              "an unreadable list");
+    cl->cursor = 0;
+    if (rows->cursor.n > 0)
+        memcpy(&cl->cursor, rows->cursor.p, sizeof cl->cursor);
+    cl->cursor = le64toh(cl->cursor);
 }
 
 static void on_list(struct sim *s, struct sim_client *cl, const struct sim_answer *a)
@@ -272,20 +274,16 @@ static void on_list(struct sim *s, struct sim_client *cl, const struct sim_answe
     struct msg_reply_head h;
     struct codec_rows rows;
     struct kvc_ns_info x;
+    if (codec_rows_read(a->bytes, a->len, codec_table(KVC_TABLE_BLOCKS), &h, &rows) == 0) {
+        on_blocks(s, cl, &rows);
+        return;
+    }
     int rc = codec_rows_read(a->bytes, a->len, codec_table(KVC_TABLE_NAMESPACES), &h, &rows);
     SIM_CHECK(s, rc == 0, "an unreadable list");
     while ((rc = codec_rows_next(&rows, &x)) == 1)
         SIM_CHECK(s, core_ns_exists(s->core, s->observer[cl->principal], x.ns) || s->slices,
                   "LIST shows a namespace of somebody else");
     SIM_CHECK(s, rc == 0, "an unreadable list");
-}
-
-static void on_blocks(struct sim *s, struct sim_client *cl, const struct sim_answer *a)
-{
-    static struct msg_blocks_reply m;
-    struct msg_reply_head h;
-    SIM_CHECK(s, codec_dec_blocks_reply(a->bytes, a->len, &h, &m) == 0, "an unreadable reply");
-    cl->cursor = m.cursor;
 }
 
 /* Nothing spoils what is stored here. */
@@ -329,14 +327,8 @@ static void on_ok(struct sim *s, struct sim_client *cl, struct sim_req *r,
     case KVC_OP_NS_OPEN:
         on_ns_open(s, cl, r, a);
         return;
-    case KVC_OP_BLOCKS:
-        on_blocks(s, cl, a);
-        return;
     case KVC_OP_VERIFY:
         on_verify(s, r, a, cl);
-        return;
-    case KVC_OP_EXPLAIN:
-        on_explain(s, cl, a);
         return;
     case KVC_OP_LIST:
         on_list(s, cl, a);

@@ -189,7 +189,7 @@ struct sim_client {
     uint8_t *staging;
     uint64_t staging_bytes;
     uint32_t slot_req[SIM_SLOTS]; /* request that it belongs to, SIM_NONE = free */
-    uint64_t cursor;              /* of its last BLOCKS */
+    uint64_t cursor;              /* of its last list of blocks */
     uint32_t ns[SIM_SPECS][SIM_SUBS];
     struct sim_req req[SIM_REQS];
     struct sim_lease lease[SIM_LEASES];

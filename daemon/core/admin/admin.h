@@ -13,7 +13,7 @@ bool job_run(struct core *c);
 /* ---- explain.c ---- */
 
 /* Of a block that is linked */
-void core__explain(struct core *c, const struct block *b, struct core_explanation *x);
+void core__explain(struct core *c, const struct block *b, struct kvc_block_info *x);
 
 /* ---- rules.c ---- */
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking through chains, a bounded piece at a time. Between two pieces anything may happen; a
- * cursor names the record at which a walk stands and that record's generation, so that a walk never
- * goes on from another block that took its place.
+ * Looking through chains, or for keys, a bounded piece at a time. Between two pieces anything may
+ * happen; a cursor into a chain names the record at which a walk stands and that record's
+ * generation, so that a walk never goes on from another block that took its place.
  */
+#include <kvcache/rows.h>
+
 #include "admin.h"
 
 /* Records looked at in one piece: some 100 us. */
@@ -17,8 +19,8 @@ struct walk {
     struct core *c;
     const struct core_client *cl;
     const struct core_walk *in;
-    const struct core_ns *ns; /* MATCH: NULL = all that the client may see */
-    void (*fn)(void *ctx, const struct core_walked *);
+    const struct core_ns *ns; /* MATCH, KEYS: NULL = all that the client may see */
+    void (*fn)(void *ctx, const struct kvc_block_info *);
     void *ctx;
     uint32_t shown, steps;
 };
@@ -47,13 +49,10 @@ static uint32_t cursor_block(const struct walk *w, uint64_t cursor)
 
 static void walk_show(struct walk *w, const struct block *b)
 {
-    const struct core *c = w->c;
-    struct core_walked item = {.key = &b->key,
-                               .parent = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent].key,
-                               .depth = b->depth};
-    core__explain(w->c, b, &item.x);
+    struct kvc_block_info row;
+    core__explain(w->c, b, &row);
     w->shown++;
-    w->fn(w->ctx, &item);
+    w->fn(w->ctx, &row);
 }
 
 static bool piece_full(const struct walk *w)
@@ -128,10 +127,80 @@ static uint64_t walk_records(struct walk *w)
     return 0;
 }
 
-int core_walk(struct core *c, const struct core_client *cl, const struct core_walk *in,
-              void (*fn)(void *ctx, const struct core_walked *), void *ctx, uint64_t *ret_cursor)
+/* ---- keys ---- */
+
+/* Why a key is in none of the places that were looked at; the first that knows says it. In which
+ * other namespace it is, the walk finds out by itself if it looks at all. */
+static void absent_ask(const struct walk *w, const struct core_ns *ns, uint32_t group,
+                       struct kvc_block_info *absent)
 {
-    const bool any = in->mode == KVC_WALK_MATCH && in->ns == 0;
+    uint32_t detail = 0;
+    if (absent->reason != KVC_MISS_NEVER)
+        return;
+    const enum kvc_miss reason = w->ns ? miss_reason(w->c, ns, group, absent->key, &detail)
+                                       : miss_trace(w->c, ns, group, absent->key);
+    if (reason == KVC_MISS_NEVER)
+        return;
+    absent->reason = (uint8_t)reason;
+    absent->ns = ns->id;
+    absent->group = group;
+    absent->detail = detail;
+}
+
+/* A place is a namespace's record and a group; one behind the first is asked for when those before
+ * it have been shown. false: there is no room for the block at *place. */
+static bool walk_places(struct walk *w, const uint8_t *key, uint32_t *place)
+{
+    struct core *c = w->c;
+    struct kvc_block_info absent = {.ns = w->in->ns, .reason = KVC_MISS_NEVER};
+    uint32_t at = *place;
+    bool found = at > 0;
+    memcpy(absent.key, key, sizeof absent.key);
+    w->steps++;
+    for (; at / KVC_GROUPS_MAX < c->cfg.namespaces_max; at++) {
+        const struct core_ns *ns = &c->ns[at / KVC_GROUPS_MAX];
+        const uint32_t g = at % KVC_GROUPS_MAX;
+        if (!ns_visible(w->cl, ns) || (w->ns && ns != w->ns) || g >= ns->spec.ngroups) {
+            at |= KVC_GROUPS_MAX - 1; /* on to the next namespace */
+            continue;
+        }
+        w->steps++;
+        const struct block *b = index_get(c, ns, g, key);
+        if (!b) {
+            absent_ask(w, ns, g, &absent);
+            continue;
+        }
+        *place = at;
+        if (w->shown >= w->in->limit)
+            return false;
+        walk_show(w, b);
+        found = true;
+    }
+    if (!found) {
+        w->shown++;
+        w->fn(w->ctx, &absent);
+    }
+    return true;
+}
+
+/* The cursor: a key's number, and the place to begin with. */
+static uint64_t walk_keys(struct walk *w)
+{
+    uint32_t key = (uint32_t)(w->in->cursor >> 32), place = (uint32_t)w->in->cursor;
+    for (; key < w->in->keys; key++, place = 0) {
+        const uint32_t before = w->steps;
+        const bool full = w->shown >= w->in->limit || (before > 0 && *w->in->places == 0);
+        if (full || !walk_places(w, w->in->key + (size_t)key * KVC_KEY_BYTES, &place))
+            return (uint64_t)key << 32 | place;
+        *w->in->places -= MIN(w->steps - before, *w->in->places);
+    }
+    return 0;
+}
+
+int core_walk(struct core *c, const struct core_client *cl, const struct core_walk *in,
+              void (*fn)(void *ctx, const struct kvc_block_info *), void *ctx, uint64_t *ret_cursor)
+{
+    const bool any = in->mode >= KVC_WALK_MATCH && in->ns == 0;
     const struct core_ns *ns = any ? NULL : ns_by_id(c, in->ns);
     if (!any && (!ns || !ns_visible(cl, ns)))
         return KVC_E_NO_NAMESPACE;
@@ -140,6 +209,10 @@ int core_walk(struct core *c, const struct core_client *cl, const struct core_wa
     struct walk w = {.c = c, .cl = cl, .in = in, .ns = ns, .fn = fn, .ctx = ctx};
     if (in->mode == KVC_WALK_ROOTS || in->mode == KVC_WALK_MATCH) {
         *ret_cursor = walk_records(&w);
+        return 0;
+    }
+    if (in->mode == KVC_WALK_KEYS) {
+        *ret_cursor = walk_keys(&w);
         return 0;
     }
     const struct block *top = index_get(c, ns, in->group, in->key);

@@ -36,6 +36,7 @@
 struct core;
 struct core_client; /* one session: owner of leases, reservations and copies in flight */
 struct core_ns;
+struct kvc_block_info;
 
 struct core_config {
     uint32_t blocks_max;
@@ -733,48 +734,24 @@ uint32_t core_keep_percent_now(const struct core *c);
 
 /* ---- operation ---- */
 
-#define CORE_IN_HOST   1u
-#define CORE_ON_DISK   2u
-#define CORE_ON_DEVICE 4u
-struct core_explanation {
-    uint32_t ns, group;
-    uint8_t state, reason;
-    uint32_t detail, tokens, shards, shards_present, leases, children;
-    uint64_t bytes, age_ms;
-    uint32_t tiers;         /* when present: where its bytes are, set of the above */
-    bool durable;           /* on disk with a promise */
-    uint32_t level;         /* of retention; RETAIN_DEFAULT if nothing is wished */
-    uint64_t level_left_ms; /* until its wish ends; 0: it has no end */
-    uint32_t pins;          /* pins that hold it */
-    bool pinned_in_memory;
-    struct tier_view view; /* of shard 0, when it is in host memory; else zero */
-};
-/* Every place that `key` has in the namespaces the client may see (ns 0 = all); when there is none,
- * one explanation of its absence. Returns how many places it looked at. */
-uint32_t core_explain(struct core *c, struct core_client *cl, uint32_t ns, const uint8_t *key,
-                      void (*fn)(void *ctx, const struct core_explanation *), void *ctx);
-
-/* A piece of a walk through a chain, a tree of chains, or the roots of a group. */
+/* A piece of a walk: through a chain, a tree of chains, the roots of a group, or for some keys. */
 struct core_walk {
-    uint32_t ns, group;
+    uint32_t ns, group; /* ns 0 (MATCH, KEYS): all that the client may see */
     uint8_t mode;       /* enum kvc_walk_mode */
-    const uint8_t *key; /* where UP and DOWN begin; what MATCH compares */
+    const uint8_t *key; /* where UP and DOWN begin; what MATCH compares; the first of KEYS */
+    uint32_t keys;      /* KEYS: how many */
     uint32_t depth;     /* DOWN: levels below the key; 0 = all. MATCH: bits of the key */
     uint32_t limit;     /* blocks, at most */
+    uint32_t *places;   /* KEYS: places to look at, at most, but one key; what was is taken off */
     uint64_t cursor;    /* 0 = the start, else what the piece before returned */
 };
-struct core_walked {
-    const struct key256 *key, *parent; /* borrowed during the call; parent NULL = none */
-    uint32_t depth;
-    struct core_explanation x;
-};
 /* Calls fn for each block of the piece; bounded work whatever there is. *ret_cursor: where the
- * next piece begins, 0 at the end. A key that is not cached is an empty walk. KVC_E_NO_NAMESPACE;
- * KVC_E_BAD_ARGUMENT (group); KVC_E_GONE: where the walk stood there is something else by now, so
- * it has to start again. */
+ * next piece begins, 0 at the end. A key that is not cached is an empty walk; with KEYS one row
+ * that says why. KVC_E_NO_NAMESPACE; KVC_E_BAD_ARGUMENT (group); KVC_E_GONE: where the walk stood
+ * there is something else by now, so it has to start again. */
 KVC_WARN_UNUSED int core_walk(struct core *c, const struct core_client *cl,
                               const struct core_walk *in,
-                              void (*fn)(void *ctx, const struct core_walked *), void *ctx,
+                              void (*fn)(void *ctx, const struct kvc_block_info *), void *ctx,
                               uint64_t *ret_cursor);
 
 /* What one slice may read: so many blocks, and none is begun once so many bytes are being read. */

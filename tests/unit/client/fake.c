@@ -430,6 +430,22 @@ static int answer_cancel(struct daemon *d, const uint8_t *in, size_t len, uint8_
 }
 
 /* Two namespaces a page; after UINT32_MAX pages, the first one again and again. */
+/* Of each key a page with its two places, and one before it that has nothing. */
+static int blocks_list(const struct msg_list *m, const struct msg_head *h, uint8_t *out, size_t cap)
+{
+    struct codec_list l;
+    const struct kvc_table *table = codec_table(KVC_TABLE_BLOCKS);
+    const uint8_t at = m->cursor.n == 1 ? m->cursor.p[0] : 0, next = at + 1;
+    const uint32_t keys = m->keys.n / KVC_KEY_BYTES;
+    NEED(m->mode == KVC_WALK_KEYS && codec_rows_begin(&l, out, cap, h, table) == 0);
+    for (uint32_t copy = 0; at % 2 == 1 && copy < 2; copy++) {
+        struct kvc_block_info row = {.ns = m->ns + copy, .state = KVC_BLOCK_PRESENT, .tokens = 16};
+        memcpy(row.key, m->keys.p + (size_t)(at / 2) * KVC_KEY_BYTES, sizeof(row.key));
+        NEED(codec_rows_add(&l, table, &row) == 0);
+    }
+    return codec_rows_end(&l, (struct codec_bin){.p = &next, .n = next < 2 * keys});
+}
+
 static int answer_list(struct daemon *d, const uint8_t *in, size_t len, uint8_t *out, size_t cap)
 {
     struct msg_head h;
@@ -440,8 +456,10 @@ static int answer_list(struct daemon *d, const uint8_t *in, size_t len, uint8_t 
     NEED(codec_dec_list(in, len, &h, &m) == 0);
     if (m.table == KVC_TABLE_DEVICES || m.table == KVC_TABLE_RATES)
         return gpu_list(&m, &h, out, cap);
-    NEED(m.table == KVC_TABLE_NAMESPACES);
     const struct kvc_table *table = codec_table(m.table);
+    if (m.table == KVC_TABLE_BLOCKS)
+        return blocks_list(&m, &h, out, cap);
+    NEED(m.table == KVC_TABLE_NAMESPACES);
     if (m.cursor.n == 1)
         after = m.cursor.p[0];
     NEED(codec_rows_begin(&l, out, cap, &h, table) == 0);
@@ -478,29 +496,6 @@ static int answer_ns_spec(const uint8_t *in, size_t len, uint8_t *out, size_t ca
                              .window = 4096,
                              .flags = KVC_F_REPLICATED}}}};
     return codec_enc_ns_spec_reply(out, cap, &h, &r);
-}
-
-static int answer_explain(struct daemon *d, const uint8_t *in, size_t len, uint8_t *out, size_t cap)
-{
-    struct msg_head h;
-    struct msg_explain m;
-    struct codec_list l;
-    NEED(codec_dec_explain(in, len, &h, &m) == 0);
-    NEED(codec_list_begin(&l, out, cap, &h) == 0);
-    uint32_t n = m.keys.n / KVC_KEY_BYTES;
-    bool cut = atomic_load(&d->s->cut_explain) && n > 1;
-    for (uint32_t i = 0; i < (cut ? 2 : n); i++) {
-        /* With a key's first byte as its number; a cut reply tells only half of its second key. */
-        for (uint32_t copy = 0; copy < (cut && i == 1 ? 1 : 2); copy++) {
-            struct msg_explain_item item = {.key = i,
-                                            .ns = copy + 1,
-                                            .state = KVC_BLOCK_PRESENT,
-                                            .tokens = 16,
-                                            .bytes = m.keys.p[(size_t)i * KVC_KEY_BYTES]};
-            NEED(codec_list_add_explain(&l, &item) == 0);
-        }
-    }
-    return (int)codec_list_end(&l, cut);
 }
 
 static int answer_stats(uint8_t *out, size_t cap, const struct msg_head *h)
@@ -579,8 +574,6 @@ static int answer(struct daemon *d, const struct msg_head *h, const uint8_t *in,
         return answer_list(d, in, len, out, cap);
     case KVC_OP_NS_SPEC:
         return answer_ns_spec(in, len, out, cap);
-    case KVC_OP_EXPLAIN:
-        return answer_explain(d, in, len, out, cap);
     default:
         return answer_rest(d, h, in, len, out, cap);
     }

@@ -121,7 +121,6 @@ struct fake_shared {
     _Atomic bool lease_without;      /* blocks but no lease */
     _Atomic uint32_t retire;         /* chunk + 1 to announce as retired before the next reply */
     _Atomic uint32_t list_pages;     /* LIST: pages of two; UINT32_MAX: the first one for ever */
-    _Atomic bool cut_explain;        /* EXPLAIN: one key a reply */
     /* Devices. */
     _Atomic int words, mem, near, late;
     _Atomic uint32_t mem_busy;             /* so many MEMs more are answered BUSY */

@@ -515,7 +515,7 @@ END_TEST
 
 START_TEST(a_list_that_was_refused_gives_the_status)
 {
-    struct msg_head head = {.op = KVC_OP_EXPLAIN, .corr = 3};
+    struct msg_head head = {.op = KVC_OP_STATS, .corr = 3};
     struct msg_reply_head rhead;
     struct codec_iter iter;
     int len = codec_enc_error(buf, sizeof(buf), &head, KVC_ST_DENIED, "not yours");

@@ -227,10 +227,18 @@ static void settle_quota(struct msg_quota_set *msg)
 
 static void settle_list(struct msg_list *msg)
 {
-    if (msg->table < KVC_TABLE_CONVERSATIONS) {
+    if (msg->table != KVC_TABLE_CONVERSATIONS && msg->table != KVC_TABLE_DOCUMENTS) {
         msg->prefix.n = msg->sub.n = 0;
         msg->exact = 0;
     }
+    if (msg->table != KVC_TABLE_BLOCKS) {
+        msg->ns = msg->group = msg->mode = msg->depth = msg->keys.n = 0;
+    } else if (msg->mode != KVC_WALK_KEYS || msg->keys.n == 0) {
+        msg->keys = (struct codec_bin){noise, msg->mode == KVC_WALK_ROOTS ? 0 : KVC_KEY_BYTES};
+    }
+    msg->group = msg->mode >= KVC_WALK_MATCH ? 0 : msg->group;
+    if (msg->mode == KVC_WALK_MATCH)
+        msg->depth = 1 + msg->depth % (8 * KVC_KEY_BYTES);
     msg->exact = msg->exact && msg->prefix.n != 0;
     msg->cursor.n = msg->exact ? 0 : msg->cursor.n;
 }
@@ -291,14 +299,6 @@ static void settle(const struct message_kind *kind, union message_room *room)
         struct msg_commit *msg = (struct msg_commit *)room->bytes;
         uint32_t n = msg->offsets.n / 8;
         msg->first = msg->first + n > KVC_STORE_MAX ? KVC_STORE_MAX - n : msg->first;
-    } else if (kind->schema == &codec__req_blocks) {
-        struct msg_blocks *msg = (struct msg_blocks *)room->bytes;
-        msg->key.p = noise;
-        msg->key.n = msg->mode == KVC_WALK_ROOTS ? 0 : KVC_KEY_BYTES;
-        if (msg->mode == KVC_WALK_MATCH) {
-            msg->group = 0;
-            msg->depth = 1 + msg->depth % (8 * KVC_KEY_BYTES);
-        }
     } else if (kind->schema == &codec__req_name_put) {
         struct msg_name_put *msg = (struct msg_name_put *)room->bytes;
         msg->seq.tokens = msg->ids.n / 4;

@@ -578,7 +578,7 @@ START_TEST(explain_says_where_and_why_not)
     rig_store(&r, 1, ns, 0, 1, 0, 3);
     struct core_held held = rig_acquire(&r, 1, ns, 1, 16);
     ck_assert_uint_ne(held.lease, 0);
-    struct core_explanation x = rig_explain(&r, 1, 0, 1, 1);
+    struct rig_block x = rig_explain(&r, 1, 0, 1, 1);
     ck_assert(x.state == KVC_BLOCK_PRESENT && x.leases == 1 && x.children == 1);
     ck_assert(x.tokens == 8 && x.bytes == 64 && x.view.chunk != 0);
     ck_assert_uint_eq(rig_explain(&r, 3, 0, 1, 1).state, KVC_BLOCK_ABSENT); /* not theirs */

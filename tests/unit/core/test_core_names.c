@@ -265,7 +265,7 @@ START_TEST(a_name_falls_back_on_what_is_left)
     begin(64, 0, false);
     store(1, 0, 4);
     named("c", 1, 32);
-    struct core_explanation x = rig_explain(&r, 1, 0, 1, 2);
+    struct rig_block x = rig_explain(&r, 1, 0, 1, 2);
     fake_tier_flip(r.tier, &x.view, 3);
     struct core_evict_job job = {.client = r.cl[1], .force = true, .have_key = true};
     job.key = rig_key(1, 2);

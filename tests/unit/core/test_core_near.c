@@ -85,7 +85,7 @@ static uint32_t fill(unsigned client, const struct core_held *held, unsigned dev
 
 static bool is_near(uint32_t chain, uint32_t i)
 {
-    return rig_explain(&r, 0, 0, chain, i).tiers & CORE_ON_DEVICE;
+    return rig_explain(&r, 0, 0, chain, i).tier & KVC_TIER_HBM;
 }
 
 /* ---- fills ---- */
@@ -110,7 +110,7 @@ START_TEST(a_fill_copies_what_a_lease_holds)
     ck_assert_uint_eq(job.ret_blocks, 0); /* leased */
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 6);
     rig_check_lease(&r, 1, held.lease, 0); /* host memory has them as ever */
-    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 3).tiers, CORE_IN_HOST | CORE_ON_DEVICE);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 3).tier, KVC_TIER_HOST | KVC_TIER_HBM);
     ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 6);
     ck_assert_uint_eq(rig_near_stats(&r, 0).bytes, 6 * SLOT);
     ck_assert_uint_eq(rig_near_stats(&r, 0).fills, 6);
@@ -468,7 +468,7 @@ START_TEST(bytes_that_turned_out_wrong_are_stale_on_the_device_too)
     ck_assert_uint_eq(fill(2, &two, 1, 0), 3);
     rig_release(&r, 2, &two);
     const struct views near = views_of(1, one.lease);
-    const struct core_explanation e = rig_explain(&r, 0, 0, 1, 1);
+    const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
     fake_tier_flip(r.tier, &e.view, 3);
     verify_all();
     const struct fake_tier *slots = fake_device_slots(r.device[0]);
@@ -490,7 +490,7 @@ START_TEST(a_block_that_goes_bad_under_a_fill_does_not_land)
 {
     struct core_held held = chain(1, 1, 3);
     struct rig_fill f;
-    const struct core_explanation e = rig_explain(&r, 0, 0, 1, 1);
+    const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
     fake_tier_flip(r.tier, &e.view, 3);
     verify_all();

@@ -56,7 +56,7 @@ static const struct core_metrics *metrics(void)
 
 static uint32_t tiers_of(uint32_t chain, uint32_t i)
 {
-    return rig_explain(&r, 0, 0, chain, i).tiers;
+    return rig_explain(&r, 0, 0, chain, i).tier;
 }
 
 /* An acquire as a reader on the device makes it; 1: it waits for loads. */
@@ -113,7 +113,7 @@ static void only_near(uint32_t chain, uint32_t blocks)
     rig_release(&r, 1, &held);
     leave_memory();
     for (uint32_t i = 0; i < blocks; i++)
-        ck_assert_uint_eq(tiers_of(chain, i), CORE_ON_DISK | CORE_ON_DEVICE);
+        ck_assert_uint_eq(tiers_of(chain, i), KVC_TIER_NVME | KVC_TIER_HBM);
 }
 
 static bool is_lost(unsigned client, const struct core_held *held)
@@ -165,7 +165,7 @@ START_TEST(what_left_memory_is_read_on_the_device)
     ck_assert_uint_eq(metrics()->near_only_hits, 3);
     ck_assert_uint_eq(metrics()->loads_in_flight, 0);
     ck_assert_uint_eq(metrics()->blocks_loaded, loaded);
-    ck_assert_uint_eq(tiers_of(1, 0), CORE_ON_DISK | CORE_ON_DEVICE);
+    ck_assert_uint_eq(tiers_of(1, 0), KVC_TIER_NVME | KVC_TIER_HBM);
     rig_release(&r, 2, &held);
 }
 END_TEST
@@ -230,7 +230,7 @@ START_TEST(other_devices_and_ranks_have_nothing_of_it)
         rig_store_shards(&r, 1, ns, 0, OTHER + i, 0, 1);
         rig_settle(&r);
     }
-    ck_assert_uint_eq(tiers_of(1, 0) & CORE_IN_HOST, 0);
+    ck_assert_uint_eq(tiers_of(1, 0) & KVC_TIER_HOST, 0);
     ck_assert_int_eq(ask_on(1, 1, 3, 0, 0, NULL, &held), 0);
     ck_assert_uint_eq(held.lease, 0);
     ck_assert_int_eq(ask_on(1, 1, 3, 0, 1, NULL, &held), 0);
@@ -267,7 +267,7 @@ START_TEST(nothing_is_prefetched_that_is_there)
     seq.on = r.devices[1];
     ck_assert_uint_eq(core_prefetch(r.core, &seq, UINT64_MAX), 3);
     rig_settle(&r);
-    ck_assert_uint_eq(tiers_of(1, 2), CORE_IN_HOST | CORE_ON_DISK | CORE_ON_DEVICE);
+    ck_assert_uint_eq(tiers_of(1, 2), KVC_TIER_HOST | KVC_TIER_NVME | KVC_TIER_HBM);
 }
 END_TEST
 
@@ -286,7 +286,7 @@ START_TEST(slots_are_held_from_the_beginning)
     rig_release(&r, 1, &held);
     ck_assert_uint_eq(fill(2, &other, 0, 0), 3); /* on disk or not: it went as others do */
     ck_assert_uint_eq(rig_near_stats(&r, 0).drops, 3);
-    ck_assert_uint_eq(tiers_of(1, 0), CORE_ON_DISK);
+    ck_assert_uint_eq(tiers_of(1, 0), KVC_TIER_NVME);
     ck_assert_uint_eq(on(1, 1, 3, 0).lease, 0);
 }
 END_TEST
@@ -302,8 +302,8 @@ static struct core_held asks_for_more(struct core_waiter *w)
     ck_assert_uint_eq(fill(1, &held, 0, 0), 2);
     rig_release(&r, 1, &held);
     leave_memory();
-    ck_assert_uint_eq(tiers_of(1, 1), CORE_ON_DISK | CORE_ON_DEVICE);
-    ck_assert_uint_eq(tiers_of(1, 2), CORE_ON_DISK);
+    ck_assert_uint_eq(tiers_of(1, 1), KVC_TIER_NVME | KVC_TIER_HBM);
+    ck_assert_uint_eq(tiers_of(1, 2), KVC_TIER_NVME);
     ck_assert_int_eq(ask_on(1, 1, 4, 0, 0, w, &held), 1);
     ck_assert_uint_eq(metrics()->loads_in_flight, 2);
     return held;

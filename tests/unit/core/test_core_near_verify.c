@@ -54,7 +54,7 @@ static struct core_held chain(uint32_t chain, uint32_t blocks)
 
 static void flip(uint32_t chain, uint32_t i)
 {
-    const struct core_explanation e = rig_explain(&r, 0, 0, chain, i);
+    const struct rig_block e = rig_explain(&r, 0, 0, chain, i);
     fake_tier_flip(r.tier, &e.view, 3);
 }
 
@@ -185,7 +185,7 @@ END_TEST
 START_TEST(readers_of_wrong_bytes_are_told)
 {
     struct core_held reader = chain(1, 2), held = rig_acquire(&r, 1, ns, 1, 16);
-    const struct core_explanation e = rig_explain(&r, 0, 0, 1, 1);
+    const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
     ck_assert_ptr_nonnull(fake_tier_bytes(r.tier, &e.view));
     flip(1, 1);
     begin_fill(&held);
@@ -249,7 +249,7 @@ START_TEST(each_group_is_checked)
     rig_store(&r, 1, two, 0, 1, 0, 40);
     rig_store(&r, 1, two, 1, 1001, 0, 40);
     struct core_held held = rig_acquire(&r, 1, two, 1, 320);
-    const struct core_explanation e = rig_explain(&r, 0, 0, 1001, 39);
+    const struct rig_block e = rig_explain(&r, 0, 0, 1001, 39);
     fake_tier_flip(r.tier, &e.view, 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pages, 0, &send), 1);
     end_checks(0);

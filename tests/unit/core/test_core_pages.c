@@ -378,7 +378,7 @@ START_TEST(bytes_that_go_bad_under_a_send_have_not_arrived)
 {
     static struct core_verify v;
     struct core_held held = chain(1, 1, 3);
-    const struct core_explanation e = rig_explain(&r, 0, 0, 1, 1);
+    const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
     v = (struct core_verify){.bytes_max = 1 << 20,
                              .deadline_ns = UINT64_MAX,
                              .client = r.cl[0],

@@ -290,7 +290,7 @@ START_TEST(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
     ck_assert(rig_explain(&r, 0, 0, 1, 1).durable);
     for (uint32_t i = 2; i < 12; i++)
         store(i, 2);
-    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tiers, CORE_ON_DISK);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tier, KVC_TIER_NVME);
     for (uint32_t region = 0; region < 8; region++) {
         fake_disk_want(r.disk, region);
         rig_settle(&r);
@@ -331,18 +331,18 @@ START_TEST(a_pin_in_memory_brings_blocks_there_and_keeps_them)
     uint64_t id;
     for (uint32_t i = 1; i < 8; i++)
         store(i, 2);
-    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tiers, CORE_ON_DISK);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tier, KVC_TIER_NVME);
     ck_assert_int_eq(pin(1, 2, true, 0, &id), 0);
     later(300);
-    ck_assert(rig_explain(&r, 0, 0, 1, 1).tiers & CORE_IN_HOST);
+    ck_assert(rig_explain(&r, 0, 0, 1, 1).tier & KVC_TIER_HOST);
     for (uint32_t i = 10; i < 30; i++)
         store(i, 1);
-    ck_assert(rig_explain(&r, 0, 0, 1, 0).tiers & CORE_IN_HOST);
-    ck_assert(rig_explain(&r, 0, 0, 1, 1).tiers & CORE_IN_HOST);
+    ck_assert(rig_explain(&r, 0, 0, 1, 0).tier & KVC_TIER_HOST);
+    ck_assert(rig_explain(&r, 0, 0, 1, 1).tier & KVC_TIER_HOST);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
     for (uint32_t i = 30; i < 40; i++)
         store(i, 1);
-    ck_assert(!(rig_explain(&r, 0, 0, 1, 1).tiers & CORE_IN_HOST));
+    ck_assert(!(rig_explain(&r, 0, 0, 1, 1).tier & KVC_TIER_HOST));
     ck_assert_uint_eq(there(1, 2), 2);
     rig_end(&r);
 }
@@ -388,7 +388,7 @@ START_TEST(what_is_out_of_service_cannot_be_pinned_and_is_not_gone)
     uint64_t id;
     for (uint32_t i = 1; i < 8; i++)
         store(i, 2);
-    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tiers, CORE_ON_DISK);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tier, KVC_TIER_NVME);
     fake_disk_out(r.disk, true);
     ck_assert_int_eq(pin(1, 2, false, 0, &id), KVC_E_TIER);
     ck_assert_ptr_nonnull(strstr(r.why, "out of service"));

@@ -701,7 +701,7 @@ START_TEST(wrong_bytes_in_memory_after_a_restart_are_a_miss)
 {
     begin(16, 64);
     rig_store(&r, 1, ns, 0, 1, 0, 2);
-    struct core_explanation x = rig_explain(&r, 1, 0, 1, 1);
+    struct rig_block x = rig_explain(&r, 1, 0, 1, 1);
     fake_tier_flip(r.tier, &x.view, 5);
     rig_restart(&r, true);
     struct core_ns_spec spec = rig_spec("m", 8, 64);

@@ -220,8 +220,8 @@ START_TEST(levels_go_with_blocks_to_disk_and_back)
         store_level(i, 2, 35, 0);
         rig_settle(&r);
     }
-    const struct core_explanation x = rig_explain(&r, 0, 0, 1, 1);
-    ck_assert_uint_eq(x.tiers, CORE_ON_DISK);
+    const struct rig_block x = rig_explain(&r, 0, 0, 1, 1);
+    ck_assert_uint_eq(x.tier, KVC_TIER_NVME);
     ck_assert_uint_eq(x.level, 20);
     ck_assert_int_eq(core_release(r.core, r.cl[1], rig_load(&r, 1, ns, 1, 16).lease), 0);
     ck_assert_uint_eq(level_of(1, 1), 20);

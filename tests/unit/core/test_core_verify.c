@@ -74,7 +74,7 @@ static uint32_t verify_all(unsigned client, uint64_t bytes_max, unsigned *ret_co
 
 static void flip(unsigned client, uint32_t chain, uint32_t i)
 {
-    struct core_explanation e = rig_explain(&r, client, 0, chain, i);
+    struct rig_block e = rig_explain(&r, client, 0, chain, i);
     ck_assert_uint_eq(e.state, KVC_BLOCK_PRESENT);
     fake_tier_flip(r.tier, &e.view, 17);
 }
@@ -123,7 +123,7 @@ START_TEST(the_one_that_is_corrupt_is_named)
 {
     begin();
     rig_store(&r, 1, ns, 0, 7, 0, 1);
-    struct core_explanation e = rig_explain(&r, 1, 0, 7, 0);
+    struct rig_block e = rig_explain(&r, 1, 0, 7, 0);
     struct key256 key = rig_key(7, 0);
     flip(1, 7, 0);
     ck_assert_int_eq(start(1, 0, 1), 1);

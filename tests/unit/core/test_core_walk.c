@@ -11,9 +11,9 @@ static uint32_t ns_id;
 
 static struct {
     struct key256 key[4096];
-    uint32_t depth[4096];
+    uint32_t depth[4096], ns[4096];
     bool has_parent[4096];
-    uint32_t n, pieces;
+    uint32_t n, pieces, absent;
 } seen;
 
 static void begin(void)
@@ -28,13 +28,16 @@ static void begin(void)
     memset(&seen, 0, sizeof(seen));
 }
 
-static void see(void *ctx, const struct core_walked *w)
+static void see(void *ctx, const struct kvc_block_info *x)
 {
     (void)ctx;
     ck_assert_uint_lt(seen.n, 4096);
-    seen.key[seen.n] = *w->key;
-    seen.has_parent[seen.n] = w->parent != NULL;
-    seen.depth[seen.n++] = w->depth;
+    static const uint8_t none[KVC_KEY_BYTES];
+    memcpy(seen.key[seen.n].b, x->key, KVC_KEY_BYTES);
+    seen.has_parent[seen.n] = memcmp(x->parent, none, sizeof none) != 0;
+    seen.absent += x->state == KVC_BLOCK_ABSENT;
+    seen.ns[seen.n] = x->ns;
+    seen.depth[seen.n++] = x->depth;
 }
 
 /* All pieces of a walk, `limit` blocks each; KVC_E_* ends it. */
@@ -269,6 +272,52 @@ START_TEST(others_see_no_namespace_and_an_unknown_key_nothing)
 }
 END_TEST
 
+/* Keys 0 to 4 of a chain that two namespaces have up to key 3; a third is another principal's. */
+START_TEST(each_key_is_told_in_each_place_or_absent)
+{
+    for (uint32_t limit = 1; limit <= 256; limit = limit * 4) {
+        begin();
+        struct core_ns_spec spec = rig_spec("n", 8, 64);
+        struct core_ns *second = rig_ns(&r, 1, &spec), *hidden = rig_ns(&r, 3, &spec);
+        rig_store(&r, 1, ns, 0, 1, 0, 4);
+        rig_store(&r, 1, second, 0, 1, 0, 4);
+        rig_store(&r, 3, hidden, 0, 1, 0, 5);
+        uint32_t places = UINT32_MAX, pieces = 0;
+        struct core_walk in = {.mode = KVC_WALK_KEYS,
+                               .key = rig_keys(0, 1, 0, 5),
+                               .keys = 5,
+                               .limit = limit,
+                               .places = &places};
+        do {
+            const uint32_t before = seen.n;
+            ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &in.cursor), 0);
+            ck_assert(in.cursor == 0 || seen.n == before + limit);
+        } while (in.cursor && ++pieces < 100);
+        ck_assert_uint_eq(seen.n, 9);
+        ck_assert_uint_eq(seen.absent, 1);
+        for (uint32_t i = 0; i < 9; i++) {
+            const struct key256 key = rig_key(1, i / 2);
+            ck_assert(key256_equal(&seen.key[i], &key));
+            ck_assert(i % 2 == 0 || seen.ns[i] != seen.ns[i - 1]);
+        }
+        seen.n = 0;
+        in.limit = 256;
+        places = 1; /* one key in any case */
+        ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &in.cursor), 0);
+        ck_assert_uint_eq(seen.n, 2);
+        ck_assert_uint_ne(in.cursor, 0);
+        in.cursor = UINT64_MAX; /* nobody gave it */
+        ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &in.cursor), 0);
+        ck_assert_uint_eq(in.cursor, 0);
+        in.ns = seen.ns[0];
+        ck_assert_int_eq(core_walk(r.core, r.cl[3], &in, see, NULL, &in.cursor),
+                         KVC_E_NO_NAMESPACE);
+        ck_assert_uint_eq(seen.n, 2);
+        rig_end(&r);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("core_walk");
@@ -282,6 +331,7 @@ int main(void)
     tcase_add_test(t, cursors_that_nobody_gave_are_refused_or_harmless);
     tcase_add_test(t, a_cursor_into_another_namespace_leads_nowhere);
     tcase_add_test(t, others_see_no_namespace_and_an_unknown_key_nothing);
+    tcase_add_test(t, each_key_is_told_in_each_place_or_absent);
     suite_add_tcase(s, t);
     return check_run(s);
 }

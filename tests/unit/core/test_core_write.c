@@ -333,7 +333,7 @@ START_TEST(a_block_is_there_when_all_its_shards_are)
 {
     struct core_ns *two = two_ranks();
     rig_store(&r, 1, two, 0, 1, 0, 2);
-    struct core_explanation x = rig_explain(&r, 1, 0, 1, 1);
+    struct rig_block x = rig_explain(&r, 1, 0, 1, 1);
     ck_assert(x.state == KVC_BLOCK_PENDING && x.shards == 2 && x.shards_present == 1);
     struct rig_put p = {.ns = two, .shard = 1, .chain = 1, .n = 2};
     ck_assert_int_eq(rig_reserve(&r, 2, &p), 0);

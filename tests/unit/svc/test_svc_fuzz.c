@@ -72,33 +72,35 @@ static uint64_t send_redeem(struct sr_peer *p)
                    codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &msg));
 }
 
-static uint64_t send_explain(struct sr_peer *p, const struct sr_blocks *b)
+static uint64_t send_keys(struct sr_peer *p, const struct sr_blocks *b)
 {
     static uint8_t keys[4 * KVC_KEY_BYTES];
     for (unsigned i = 0; i < sizeof(keys); i++)
         keys[i] = (uint8_t)dice(3);
-    struct msg_explain msg = {.ns = dice(2) ? b->ns : 0, .keys = {keys, sizeof(keys)}};
-    return sr_send(&s, p,
-                   codec_enc_explain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EXPLAIN, 0), &msg));
+    struct msg_list msg = {.table = KVC_TABLE_BLOCKS,
+                           .mode = KVC_WALK_KEYS,
+                           .ns = dice(2) ? b->ns : 0,
+                           .keys = {keys, sizeof(keys)}};
+    return sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
 }
 
 static uint64_t send_blocks(struct sr_peer *p, const struct sr_blocks *b)
 {
-    uint8_t key[KVC_KEY_BYTES];
+    uint8_t key[KVC_KEY_BYTES], cursor[8] = {(uint8_t)dice(64), 0, 0, 0, (uint8_t)dice(4)};
     sr_key(b->chain, b->first, key);
-    struct msg_blocks msg = {.ns = b->ns,
-                             .group = dice(8) ? 0 : dice(16),
-                             .mode = (uint8_t)dice(4),
-                             .depth = dice(4),
-                             .limit = 1 + dice(256),
-                             .cursor = dice(2) ? 0 : (uint64_t)dice(4) << 32 | dice(64)};
-    msg.key = (struct codec_bin){key, msg.mode == KVC_WALK_ROOTS ? 0 : sizeof(key)};
-    if (msg.mode == KVC_WALK_MATCH) {
+    struct msg_list msg = {.table = KVC_TABLE_BLOCKS,
+                           .max = 1 + dice(256),
+                           .cursor = {cursor, dice(2) ? 0 : sizeof(cursor)},
+                           .ns = b->ns,
+                           .group = dice(8) ? 0 : dice(16),
+                           .mode = (uint8_t)dice(5),
+                           .depth = dice(4)};
+    msg.keys = (struct codec_bin){key, msg.mode == KVC_WALK_ROOTS ? 0 : sizeof(key)};
+    if (msg.mode >= KVC_WALK_MATCH) {
         msg.group = 0;
         msg.depth = 1 + dice(8 * KVC_KEY_BYTES);
     }
-    return sr_send(&s, p,
-                   codec_enc_blocks(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_BLOCKS, 0), &msg));
+    return sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
 }
 
 static uint64_t send_verify(struct sr_peer *p, const struct sr_blocks *b)
@@ -165,13 +167,9 @@ static uint64_t send_random(unsigned i, uint8_t op)
     case KVC_OP_DROP:
         return sr_drop(&s, p, reservations[dice(32)]);
     case KVC_OP_LIST:
-        return send_list(p);
-    case KVC_OP_EXPLAIN:
-        return send_explain(p, &b);
+        return dice(3) == 0 ? send_keys(p, &b) : dice(2) ? send_blocks(p, &b) : send_list(p);
     case KVC_OP_EVICT:
         return send_evict(p, &b);
-    case KVC_OP_BLOCKS:
-        return send_blocks(p, &b);
     case KVC_OP_VERIFY:
         return send_verify(p, &b);
     case KVC_OP_TRACE:

@@ -29,45 +29,31 @@ static uint32_t store_chain(struct sr_peer *p, uint32_t n)
     return b.ns;
 }
 
-/* ---- BLOCKS ---- */
-
-static uint64_t send_blocks(struct sr_peer *p, const struct msg_blocks *msg)
-{
-    return sr_send(&s, p,
-                   codec_enc_blocks(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_BLOCKS, 0), msg));
-}
-
-static struct msg_blocks_reply blocks(struct sr_peer *p, const struct msg_blocks *msg)
-{
-    struct msg_reply_head head;
-    struct msg_blocks_reply reply;
-    const struct sr_reply *r = sr_reply(&s, send_blocks(p, msg));
-    ck_assert_int_eq(codec_dec_blocks_reply(r->bytes, r->len, &head, &reply), 0);
-    return reply;
-}
+/* ---- blocks ---- */
 
 START_TEST(a_chain_is_listed_in_pieces)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
-    uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];
+    uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES], cursor[KVC_CURSOR_MAX];
+    static const uint8_t none[KVC_KEY_BYTES];
+    struct kvc_block_info x[3];
     sr_key(1, 4, key);
-    struct msg_blocks msg = {.ns = store_chain(p, 5), .key = {key, sizeof(key)}, .limit = 3};
-    struct msg_blocks_reply r = blocks(p, &msg);
-    ck_assert_uint_eq(r.nitems, 3);
-    ck_assert_uint_ne(r.cursor, 0);
+    struct msg_list msg = {
+        .table = KVC_TABLE_BLOCKS, .ns = store_chain(p, 5), .keys = {key, sizeof key}, .max = 3};
+    msg.cursor = sr_page(&s, p, &msg, cursor, x, 3);
+    ck_assert_uint_ne(msg.cursor.n, 0);
     sr_key(1, 3, parent);
-    ck_assert_mem_eq(r.items[0].key, key, sizeof(key));
-    ck_assert_mem_eq(r.items[0].parent.p, parent, sizeof(parent));
-    ck_assert_uint_eq(r.items[0].depth, 4);
-    ck_assert_uint_eq(r.items[0].state, KVC_BLOCK_PRESENT);
-    ck_assert_uint_eq(r.items[0].tiers, KVC_TIER_HOST);
-    ck_assert_uint_eq(r.items[0].bytes, 64);
-    ck_assert_uint_eq(r.items[1].children, 1);
-    msg.cursor = r.cursor;
-    r = blocks(p, &msg);
-    ck_assert_uint_eq(r.nitems, 2);
-    ck_assert_uint_eq(r.cursor, 0);
-    ck_assert_uint_eq(r.items[1].parent.n, 0);
+    ck_assert_mem_eq(x[0].key, key, sizeof key);
+    ck_assert_mem_eq(x[0].parent, parent, sizeof parent);
+    ck_assert_uint_eq(x[0].ns, msg.ns);
+    ck_assert_uint_eq(x[0].depth, 4);
+    ck_assert_uint_eq(x[0].state, KVC_BLOCK_PRESENT);
+    ck_assert_uint_eq(x[0].tier, KVC_TIER_HOST);
+    ck_assert_uint_eq(x[0].bytes, 64);
+    ck_assert_uint_eq(x[1].children, 1);
+    msg.cursor = sr_page(&s, p, &msg, cursor, x, 2);
+    ck_assert_uint_eq(msg.cursor.n, 0);
+    ck_assert_mem_eq(x[1].parent, none, sizeof none);
 }
 END_TEST
 
@@ -75,11 +61,24 @@ START_TEST(blocks_of_others_are_no_namespace)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
     struct sr_peer *ops = sr_peer(&s, 2, SR_UID_OPS, 0);
-    struct msg_blocks msg = {.ns = store_chain(p, 5), .mode = KVC_WALK_ROOTS, .limit = 9};
-    ck_assert_uint_eq(sr_status(&s, send_blocks(two, &msg)), KVC_ST_NO_NAMESPACE);
-    ck_assert_uint_eq(blocks(ops, &msg).nitems, 1);
+    uint8_t key[KVC_KEY_BYTES], cursor[KVC_CURSOR_MAX];
+    struct kvc_block_info x[1];
+    struct msg_list msg = {
+        .table = KVC_TABLE_BLOCKS, .ns = store_chain(p, 5), .mode = KVC_WALK_ROOTS};
+    ck_assert_uint_eq(sr_list(&s, two, &msg)->status, KVC_ST_NO_NAMESPACE);
+    (void)sr_page(&s, ops, &msg, cursor, x, 1);
     msg.group = 3;
-    ck_assert_uint_eq(sr_status(&s, send_blocks(p, &msg)), KVC_ST_BAD_ARGUMENT);
+    ck_assert_uint_eq(sr_list(&s, p, &msg)->status, KVC_ST_BAD_ARGUMENT);
+    sr_key(1, 2, key);
+    msg = (struct msg_list){
+        .table = KVC_TABLE_BLOCKS, .mode = KVC_WALK_KEYS, .ns = msg.ns, .keys = {key, sizeof key}};
+    ck_assert_uint_eq(sr_list(&s, two, &msg)->status, KVC_ST_NO_NAMESPACE);
+    (void)sr_page(&s, p, &msg, cursor, x, 1);
+    ck_assert_uint_eq(x[0].state, KVC_BLOCK_PRESENT);
+    msg.ns = 0;
+    (void)sr_page(&s, two, &msg, cursor, x, 1);
+    ck_assert_uint_eq(x[0].state, KVC_BLOCK_ABSENT);
+    ck_assert_uint_eq(x[0].reason, KVC_MISS_NEVER);
 }
 END_TEST
 

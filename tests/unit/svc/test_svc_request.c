@@ -430,7 +430,7 @@ START_TEST(what_no_list_knows_is_refused)
 }
 END_TEST
 
-START_TEST(explain_and_evict_reach_ones_own)
+START_TEST(evict_reaches_ones_own)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
@@ -457,42 +457,45 @@ END_TEST
 
 #define FLOOD 40u
 
-/* Keys explained by the reply to `corr`, and whether it was cut. */
-static uint32_t explained(uint64_t corr, bool *ret_more)
+/* Rows of the reply to `corr`, and whether it was cut. */
+static uint32_t told(uint64_t corr, bool *ret_more)
 {
     const struct sr_reply *r = sr_reply(&s, corr);
     struct msg_reply_head head;
-    struct codec_iter it;
-    struct msg_explain_item item;
+    struct codec_rows rows;
+    struct kvc_block_info x;
     uint32_t n = 0;
-    ck_assert_int_eq(codec_iter_begin(r->bytes, r->len, &head, &it), 0);
-    while (codec_iter_explain(&it, &item) == 1)
-        n = item.key + 1;
-    *ret_more = it.more;
+    int rc = codec_rows_read(r->bytes, r->len, codec_table(KVC_TABLE_BLOCKS), &head, &rows);
+    ck_assert_int_eq(rc, 0);
+    while ((rc = codec_rows_next(&rows, &x)) == 1)
+        n++;
+    ck_assert_int_eq(rc, 0);
+    *ret_more = rows.cursor.n > 0;
     return n;
 }
 
 /* Work that one turn does for all of them together is bounded; each gets on all the same. */
-START_TEST(many_explains_in_one_turn_are_cut)
+START_TEST(many_lists_of_keys_in_one_turn_are_cut)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     (void)sr_ns(&s, p, "a");
     (void)sr_ns(&s, p, "b");
-    uint8_t keys[KVC_EXPLAIN_MAX * KVC_KEY_BYTES] = {0};
-    struct msg_explain msg = {.keys = {keys, sizeof keys}};
+    uint8_t keys[KVC_LIST_MAX * KVC_KEY_BYTES] = {0};
+    const struct msg_list msg = {
+        .table = KVC_TABLE_BLOCKS, .mode = KVC_WALK_KEYS, .keys = {keys, sizeof keys}};
     uint64_t corr[FLOOD];
     for (unsigned i = 0; i < FLOOD; i++)
-        corr[i] = sr_send(
-            &s, p, codec_enc_explain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EXPLAIN, 0), &msg));
+        corr[i] =
+            sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
     bool more;
-    ck_assert_uint_eq(explained(corr[0], &more), KVC_EXPLAIN_MAX);
+    ck_assert_uint_eq(told(corr[0], &more), KVC_LIST_MAX);
     ck_assert(!more);
-    ck_assert_uint_eq(explained(corr[FLOOD - 1], &more), 1);
+    ck_assert_uint_eq(told(corr[FLOOD - 1], &more), 1);
     ck_assert(more);
     sr_turn(&s, 1);
-    corr[0] = sr_send(
-        &s, p, codec_enc_explain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EXPLAIN, 0), &msg));
-    ck_assert_uint_eq(explained(corr[0], &more), KVC_EXPLAIN_MAX);
+    corr[0] =
+        sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
+    ck_assert_uint_eq(told(corr[0], &more), KVC_LIST_MAX);
     ck_assert(!more);
 }
 END_TEST
@@ -546,8 +549,8 @@ int main(void)
     tcase_add_test(t, lists_show_what_is_ones_own);
     tcase_add_test(t, a_list_goes_on_where_its_cursor_says);
     tcase_add_test(t, what_no_list_knows_is_refused);
-    tcase_add_test(t, explain_and_evict_reach_ones_own);
-    tcase_add_test(t, many_explains_in_one_turn_are_cut);
+    tcase_add_test(t, evict_reaches_ones_own);
+    tcase_add_test(t, many_lists_of_keys_in_one_turn_are_cut);
     tcase_add_test(t, every_error_has_a_status_and_none_is_ok);
     suite_add_tcase(su, t);
     return check_run(su);
