@@ -51,17 +51,13 @@ static void pack_plain(struct pack *pk, const struct field *f, const uint8_t *at
     case FIELD_MAGIC:
         pack_text(pk, KVC_PROTO_MAGIC, sizeof(KVC_PROTO_MAGIC) - 1);
         break;
-    case FIELD_ARRAY: /* never two levels down */
+    case FIELD_ARRAY: /* never in an item */
         pk->err = -EINVAL;
         break;
     }
 }
 
-/* Writes one field of a struct. */
-typedef void(pack_one_fn)(struct pack *pk, const struct field *f, const uint8_t *msg);
-
-static void pack_items(struct pack *pk, const struct field *f, const uint8_t *msg,
-                       pack_one_fn *pack_one)
+static void pack_items(struct pack *pk, const struct field *f, const uint8_t *msg)
 {
     const struct schema *items = f->items;
     uint64_t n = field_get_uint(msg + f->count_at, sizeof(uint32_t));
@@ -75,21 +71,8 @@ static void pack_items(struct pack *pk, const struct field *f, const uint8_t *ms
         if (!items->bare)
             pack_array(pk, items->nfields);
         for (uint32_t k = 0; k < items->nfields; k++)
-            pack_one(pk, &items->fields[k], item);
+            pack_plain(pk, &items->fields[k], item + items->fields[k].at);
     }
-}
-
-static void pack_leaf(struct pack *pk, const struct field *f, const uint8_t *msg)
-{
-    pack_plain(pk, f, msg + f->at);
-}
-
-static void pack_inner(struct pack *pk, const struct field *f, const uint8_t *item)
-{
-    if (f->kind == FIELD_ARRAY)
-        pack_items(pk, f, item, pack_leaf);
-    else
-        pack_leaf(pk, f, item);
 }
 
 void message_pack_fields(struct pack *pk, const struct schema *schema, const void *msg)
@@ -97,9 +80,9 @@ void message_pack_fields(struct pack *pk, const struct schema *schema, const voi
     for (uint32_t i = 0; pk->err == 0 && i < schema->nfields; i++) {
         const struct field *f = &schema->fields[i];
         if (f->kind == FIELD_ARRAY)
-            pack_items(pk, f, msg, pack_inner);
+            pack_items(pk, f, msg);
         else
-            pack_leaf(pk, f, msg);
+            pack_plain(pk, f, (const uint8_t *)msg + f->at);
     }
 }
 

@@ -18,8 +18,7 @@ enum field_kind {
     FIELD_BLOB,   /* binary, min to max elements of `unit` bytes */
     FIELD_FIXED,  /* binary of exactly `width` bytes, inside the struct */
     FIELD_MAGIC,  /* the text KVC_PROTO_MAGIC; nothing in the struct */
-    FIELD_ARRAY   /* min to max items of schema `items`, their number at `count_at`; may be inside
-                   * an item, whose own items have none then */
+    FIELD_ARRAY /* min to max items of schema `items`, which has none; their number at `count_at` */
 };
 
 struct field {

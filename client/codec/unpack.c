@@ -205,11 +205,7 @@ void unpack_skip(struct unpack *un)
         unpack_fail(un, KVC_E_BAD_MESSAGE, "a cell must be an integer, a text or binary");
 }
 
-/* Reads one field of a struct. */
-typedef void(unpack_one_fn)(struct unpack *un, const struct field *f, uint8_t *msg);
-
-static void unpack_items(struct unpack *un, const struct field *f, uint8_t *msg,
-                         unpack_one_fn *unpack_one)
+static void unpack_items(struct unpack *un, const struct field *f, uint8_t *msg)
 {
     const struct schema *items = f->items;
     uint32_t n = unpack_array(un, f->must);
@@ -220,23 +216,10 @@ static void unpack_items(struct unpack *un, const struct field *f, uint8_t *msg,
         if (!items->bare && unpack_array(un, f->must) != items->nfields)
             unpack_fail(un, KVC_E_BAD_MESSAGE, f->must);
         for (uint32_t k = 0; k < items->nfields; k++)
-            unpack_one(un, &items->fields[k], item);
+            unpack_plain(un, &items->fields[k], item + items->fields[k].at);
     }
     if (un->err == 0)
         field_put_uint(msg + f->count_at, sizeof(uint32_t), n);
-}
-
-static void unpack_leaf(struct unpack *un, const struct field *f, uint8_t *msg)
-{
-    unpack_plain(un, f, msg + f->at);
-}
-
-static void unpack_inner(struct unpack *un, const struct field *f, uint8_t *item)
-{
-    if (f->kind == FIELD_ARRAY)
-        unpack_items(un, f, item, unpack_leaf);
-    else
-        unpack_leaf(un, f, item);
 }
 
 void unpack_fields(struct unpack *un, const struct schema *schema, void *msg)
@@ -244,9 +227,9 @@ void unpack_fields(struct unpack *un, const struct schema *schema, void *msg)
     for (uint32_t i = 0; un->err == 0 && i < schema->nfields; i++) {
         const struct field *f = &schema->fields[i];
         if (f->kind == FIELD_ARRAY)
-            unpack_items(un, f, msg, unpack_inner);
+            unpack_items(un, f, msg);
         else
-            unpack_leaf(un, f, msg);
+            unpack_plain(un, f, (uint8_t *)msg + f->at);
     }
 }
 

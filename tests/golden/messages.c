@@ -236,9 +236,6 @@ static void print_value(FILE *to, const struct field *f, const uint8_t *at)
     }
 }
 
-static void print_item(FILE *to, const char *before, const char *array, uint32_t i,
-                       const struct schema *items, const uint8_t *item);
-
 /* What follows the last dot of the C member's name, and the space that a macro may leave there. */
 static const char *paper_name(const struct field *f)
 {
@@ -247,33 +244,32 @@ static const char *paper_name(const struct field *f)
     return name + strspn(name, " ");
 }
 
-/* `before`: what the names of fields begin with. */
-static void print_struct(FILE *to, const char *before, const struct schema *schema,
-                         const uint8_t *msg)
+static void print_item(FILE *to, const char *array, uint32_t i, const struct schema *items,
+                       const uint8_t *item)
+{
+    for (uint32_t k = 0; k < items->nfields; k++) {
+        const struct field *f = &items->fields[k];
+        fprintf(to, "%s[%u]%s%s = ", array, i, items->bare ? "" : ".", paper_name(f));
+        print_value(to, f, item + f->at);
+    }
+}
+
+static void print_struct(FILE *to, const struct schema *schema, const uint8_t *msg)
 {
     for (uint32_t i = 0; i < schema->nfields; i++) {
         const struct field *f = &schema->fields[i];
         if (f->kind == FIELD_MAGIC)
             continue;
         if (f->kind != FIELD_ARRAY) {
-            fprintf(to, "%s%s = ", before, paper_name(f));
+            fprintf(to, "%s = ", paper_name(f));
             print_value(to, f, msg + f->at);
             continue;
         }
         uint32_t n = (uint32_t)field_get_uint(msg + f->count_at, sizeof(n));
-        fprintf(to, "%s%s = %u items\n", before, paper_name(f), n);
+        fprintf(to, "%s = %u items\n", paper_name(f), n);
         for (uint32_t k = 0; k < n; k++)
-            print_item(to, before, paper_name(f), k, f->items,
-                       msg + f->at + (size_t)k * f->items->size);
+            print_item(to, paper_name(f), k, f->items, msg + f->at + (size_t)k * f->items->size);
     }
-}
-
-static void print_item(FILE *to, const char *before, const char *array, uint32_t i,
-                       const struct schema *items, const uint8_t *item)
-{
-    char name[128];
-    snprintf(name, sizeof(name), "%s%s[%u]%s", before, array, i, items->bare ? "" : ".");
-    print_struct(to, name, items, item);
 }
 
 static void print_reply_head(FILE *to, const struct msg_reply_head *head)
@@ -307,7 +303,7 @@ char *message_print(const struct message_kind *kind, const void *head, const voi
     if (to == NULL)
         abort();
     print_head(to, kind, head);
-    print_struct(to, "", kind->schema, msg);
+    print_struct(to, kind->schema, msg);
     fclose(to);
     return text;
 }
@@ -337,7 +333,7 @@ static void recode_items(const struct message_kind *kind, struct codec_iter *ite
         if (o->rc == 0)
             break;
         if (o->rc == 1) {
-            print_item(to, "", "items", i, kind->schema, (const uint8_t *)&item);
+            print_item(to, "items", i, kind->schema, (const uint8_t *)&item);
             o->rc = codec_list_add_stat(&list, &item);
         }
     }
