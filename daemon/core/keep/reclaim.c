@@ -21,7 +21,7 @@ struct reclaim {
     uint32_t seen[RETAIN_MAX + 1], total; /* of what is on disk, sampled, by level */
     uint32_t disk_percent;                /* quota_disk_percent() */
     uint64_t disk_percent_ms;             /* when that was asked, and one; 0: never */
-    uint64_t learnt_ms;                   /* when that about storage was, and one; 0: never */
+    uint64_t stats_ms;                    /* of disk_turn_ms, the same */
     struct {
         uint32_t block, gen;
         struct tier_loc loc;
@@ -86,15 +86,6 @@ static void keep_learn(struct core *c)
     }
 }
 
-/* Some microseconds: once in a millisecond, not in each turn. */
-static void storage_learn(struct core *c)
-{
-    struct tier_stats st;
-    keep_learn(c);
-    c->cfg.disk->ops->stats(c->cfg.disk, &st);
-    c->disk_turn_ms = st.turn_ms;
-}
-
 /* As far as there is room to guarantee it; asked of all that there is once in a millisecond. */
 static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
 {
@@ -108,9 +99,11 @@ static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
     return retain_keeps(c->retain, payer, CORE_DISK, bytes, c->reclaim->disk_percent);
 }
 
-/* By level, then by what the policy says. What is guaranteed to its owner stays. */
+/* By level, then by what the policy says. What is guaranteed to its owner stays. What is on disk is
+ * sampled for each decision, for the samples cost some microseconds. */
 static bool block_deserves(struct core *c, const struct block *b, bool must)
 {
+    keep_learn(c);
     const uint32_t no = block_no(c, b);
     const uint64_t bytes = block_bytes(c, b);
     const uint32_t percent = level_percent(c, retain_level(c->retain, no));
@@ -242,9 +235,11 @@ bool reclaim_step(struct core *c)
         return false;
     if (c->reclaim->nstuck > 0)
         stuck_again(c);
-    if (c->reclaim->learnt_ms != c->now_ms + 1) {
-        c->reclaim->learnt_ms = c->now_ms + 1;
-        storage_learn(c);
+    if (c->reclaim->stats_ms != c->now_ms + 1) {
+        struct tier_stats st;
+        c->reclaim->stats_ms = c->now_ms + 1;
+        c->cfg.disk->ops->stats(c->cfg.disk, &st);
+        c->disk_turn_ms = st.turn_ms;
     }
     return c->cfg.disk->storage->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
 }

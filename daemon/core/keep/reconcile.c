@@ -129,6 +129,4 @@ void reconcile_hear(struct core *c, struct block *b, const struct block_change *
         return;
     if (block_asked(c, b, CORE_HOST) != COPY_NONE || is_firm(c, b))
         unmet_add(c, b);
-    if (b->parent != CORE_NONE && copy_there(b, CORE_DISK))
-        unmet_add(c, &c->blocks[b->parent]);
 }

@@ -6,6 +6,7 @@
  */
 #include "regions.h"
 #include "space.h"
+#include "wants.h"
 
 /* Payload on its way from disk into memory, at most. */
 #define LOADING_BYTES_MAX (UINT64_C(64) << 20)
@@ -197,6 +198,8 @@ static void save_end(struct core *c, struct move *m)
                               : COPY_READY);
         c->m.blocks_demoted++;
         c->m.bytes_demoted += m->bytes;
+        if (b->parent != CORE_NONE) /* which is to be there, too */
+            unmet_add(c, &c->blocks[b->parent]);
     } else if (m->err) {
         c->m.demotion_failures++;
         c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
