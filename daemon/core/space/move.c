@@ -169,6 +169,15 @@ static void save_left(struct core *c, const struct move *m, struct block *b, boo
     host_drop(c, b);
 }
 
+/* What b builds on is to be on disk as b is. Many blocks may build on it: it is looked at only
+ * where it is not. */
+static void save_asks(struct core *c, const struct block *b)
+{
+    const struct block *parent = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent];
+    if (parent && !copy_is_enough(parent, CORE_DISK, block_promised(b) ? COPY_DURABLE : COPY_READY))
+        unmet_add(c, parent);
+}
+
 static void save_end(struct core *c, struct move *m)
 {
     struct tier *disk = c->cfg.disk;
@@ -198,8 +207,7 @@ static void save_end(struct core *c, struct move *m)
                               : COPY_READY);
         c->m.blocks_demoted++;
         c->m.bytes_demoted += m->bytes;
-        if (b->parent != CORE_NONE) /* which is to be there, too */
-            unmet_add(c, &c->blocks[b->parent]);
+        save_asks(c, b);
     } else if (m->err) {
         c->m.demotion_failures++;
         c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
