@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest registration. Labels: unit golden model sim e2e kill crash sweep gate gpu long, and beside them
-# uring epoll twin fuzz single decides bench ratios once; tests/README.md says which build runs what.
+# uring epoll twin fuzz single decides bench ratios; tests/README.md says which build runs what.
 # tests/run.sh leaves out long and gpu.
 
 # What every test runs with. Check forks each test case, so that a crash is one failed case.
@@ -22,9 +22,6 @@ check_linker_flag(C -fuse-ld=gold KVC_HAVE_GOLD)
 # A program bin/<n> linked with Check and a ctest test <n> that runs it in a directory of its own.
 # LABELS defaults to unit, TIMEOUT to 300. Exit code 77 means skipped; print the reason on a line
 # that begins with "SKIP:". check_run.h ends main(). SERIAL: never at the same time as another test.
-# once: a unit test of which the release build shows nothing that ASan's does not, since it does the same
-# there; where both are built the release build leaves it out. None is what counts bits or hit ratios, and
-# what does less with a sanitizer.
 # Builds with ThreadSanitizer leave out what has the label single, decides or ratios, and what has none
 # of unit, e2e and kill.
 function(kvc_unit_test)
@@ -47,46 +44,20 @@ function(kvc_unit_test)
     set_target_properties(${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
-  kvc__is_once(once "${ARG_LABELS};${KVC_TEST_LABEL}" ${ARG_SOURCES})
-  if(once)
-    set_property(GLOBAL APPEND PROPERTY KVC_ONCE ${ARG_NAME})
-  endif()
   kvc_add_test(NAME ${ARG_NAME} COMMAND $<TARGET_FILE:${ARG_NAME}> ${ARG_ARGS}
-               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT} ENV ${ARG_ENV} SERIAL ${ARG_SERIAL} ONCE ${once})
-endfunction()
-
-# kvc__is_once(<ret_var> <labels> <source>...)
-function(kvc__is_once ret_var labels)
-  set(others unit ${labels})
-  list(REMOVE_ITEM others unit single)
-  set(once OFF)
-  if(NOT KVC_SANITIZE AND NOT others)
-    set(once ON)
-    foreach(source IN LISTS ARGN)
-      file(STRINGS "${source}" less REGEX "CHECK_SHARE|__SANITIZE_")
-      if(less)
-        set(once OFF)
-      endif()
-    endforeach()
-  endif()
-  set(${ret_var} ${once} PARENT_SCOPE)
+               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT} ENV ${ARG_ENV} SERIAL ${ARG_SERIAL})
 endfunction()
 
 # kvc_add_test(NAME n COMMAND cmd arg... [LABELS label...] [TIMEOUT seconds] [ENV NAME=VALUE...]
-#              [SERIAL ON|OFF] [ONCE ON|OFF])
+#              [SERIAL ON|OFF])
 # The same registration for a program or script that exists already. KVC_TEST_LABEL, where a directory
 # sets it, is a label of all its tests beside theirs.
 function(kvc_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT;SERIAL;ONCE" "COMMAND;LABELS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT;SERIAL" "COMMAND;LABELS;ENV")
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
   list(APPEND ARG_LABELS ${KVC_TEST_LABEL})
-  if(ARG_ONCE)
-    list(APPEND ARG_LABELS once)
-  elseif("${ARG_COMMAND}" MATCHES "^.<TARGET_FILE:([^>]+)>")
-    set_property(GLOBAL APPEND PROPERTY KVC_NOT_ONCE ${CMAKE_MATCH_1})
-  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -117,36 +88,4 @@ function(kvc_fake_cuda_test name)
     target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     add_dependencies(${name} kvc_fake_cuda)
   endif()
-endfunction()
-
-# kvc__programs(<directory> <ret_var>): what "all" builds of it and of what stands below it.
-function(kvc__programs directory ret_var)
-  get_property(targets DIRECTORY "${directory}" PROPERTY BUILDSYSTEM_TARGETS)
-  get_property(below DIRECTORY "${directory}" PROPERTY SUBDIRECTORIES)
-  set(found "")
-  foreach(target IN LISTS targets)
-    get_target_property(left_out ${target} EXCLUDE_FROM_ALL)
-    get_target_property(type ${target} TYPE)
-    if(NOT left_out AND NOT type MATCHES "^(STATIC|OBJECT|INTERFACE)_LIBRARY$")
-      list(APPEND found ${target})
-    endif()
-  endforeach()
-  foreach(dir IN LISTS below)
-    kvc__programs("${dir}" more)
-    list(APPEND found ${more})
-  endforeach()
-  set(${ret_var} "${found}" PARENT_SCOPE)
-endfunction()
-
-# kvc_beside_asan(): the target beside_asan, "all" without the programs of tests labelled once.
-function(kvc_beside_asan)
-  if(KVC_SANITIZE)
-    return()
-  endif()
-  kvc__programs("${CMAKE_SOURCE_DIR}" programs)
-  get_property(once GLOBAL PROPERTY KVC_ONCE)
-  get_property(others GLOBAL PROPERTY KVC_NOT_ONCE) # another test runs the same program
-  list(REMOVE_ITEM once ${others})
-  list(REMOVE_ITEM programs ${once})
-  add_custom_target(beside_asan DEPENDS ${programs})
 endfunction()

@@ -14,14 +14,13 @@ usage: sh tests/run.sh [--quick | --release-only | --asan-only] [--build-only] [
   --release-only  only build/release
   --asan-only     only build/asan
   --no-deps       install nothing, even if packages are missing
-  --long          also the tests labelled long; in series of faults (label sweep) each call fails
-                  once, not one of eight; unit tests in both builds
+  --long          also the tests labelled long, and in series of faults (label sweep) each call
+                  fails once, not one of eight
 
-Where both are built, unit tests (label once) and series of many starts (label sweep) run with ASan
-only, which sees more; the gates and the simulations of hit ratios (label ratios; not with --quick)
-in the release build only. Unit tests that do less with ASan, and those of bits, run in both. Of what
-runs with both of the loop's twins ASan takes io_uring's (label twin), the release build epoll's. ASan's
-build begins beside the release build's tests, at the lowest priority.
+Where both are built, series of many starts (label sweep) run with ASan only, which sees more; the
+gates and the simulations of hit ratios (label ratios; not with --quick) in the release build only.
+Of what runs with both of the loop's twins ASan takes io_uring's (label twin), the release build
+epoll's. ASan's build begins beside the release build's tests, at the lowest priority.
 Tests that need a GPU (label gpu) run with: ctest --test-dir build/release -L gpu
 Environment: KVC_JOBS (parallel compilations, default: one per CPU), KVC_FAULT_EVERY (one of so
 many calls fails in series of faults, others each time; default 8, with --long 1).
@@ -33,13 +32,9 @@ build_only=
 install=1
 take='.'
 leave_out='^(long|gpu)$'
-once=once # what ASan's build runs alone, and whose programs the other does not make (cmake/KvcTest.cmake)
 for argument; do
     case $argument in
-    --build-only)
-        build_only=1
-        once=
-        ;;
+    --build-only) build_only=1 ;;
     --release-only) presets=release ;;
     --quick)
         presets=release
@@ -48,10 +43,7 @@ for argument; do
         ;;
     --asan-only) presets=asan ;;
     --no-deps) install= ;;
-    --long)
-        leave_out='^gpu$'
-        once=
-        ;;
+    --long) leave_out='^gpu$' ;;
     -h | --help)
         usage
         exit 0
@@ -92,9 +84,7 @@ build() {
             exit 1
         }
         grep -E 'CUDA kernels|Warning' "$work/configure" || :
-        target=all
-        [ "$presets,$1,$once" != "release asan,release,once" ] || target=beside_asan
-        cmake --build "build/$1" -j "$jobs" --target "$target"
+        cmake --build "build/$1" -j "$jobs"
     ) 9>"build/$1.lock"
 }
 
@@ -117,7 +107,7 @@ run_tests() {
     excluded=$leave_out
     if [ "$presets" = "release asan" ]; then
         case $1 in
-        release) excluded="$leave_out|^(sweep|twin${once:+|once})\$" ;;
+        release) excluded="$leave_out|^(sweep|twin)\$" ;;
         asan) excluded="$leave_out|^(gate|epoll|ratios)\$" ;;
         esac
     fi

@@ -47,7 +47,7 @@ says "no nvidia-smi: this machine has no NVIDIA driver"
 mkdir "$work/bin"
 ln -s "$KVC_BIN_DIR"/* "$work/bin/"
 for test in test_gpu test_gpu_device test_attend_device test_gpu_worker; do
-    rm -f "$work/bin/$test"
+    rm "$work/bin/$test"
     printf '%s\n' '#!/bin/sh' "echo $test >>'$work/calls'" >"$work/bin/$test"
     chmod +x "$work/bin/$test"
 done
