@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attach channel: [code, field, ...]. */
+/*
+ * Messages of the attach channel, [code, field, ...]: identity, descriptors of memory, and the end
+ * of a session. They travel over the unix socket, beside the requests on the ZeroMQ socket.
+ */
 #include <string.h>
 
 #include "message.h"

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Encoding and decoding of every message of PROTOCOL.md; daemon and library link the same code.
+ * Encodes and decodes every message of PROTOCOL.md; daemon and library link the same code. The
+ * first and the last step of each request in the library (client/), and in the daemon (daemon/svc).
  *
- * Encoders write into a caller's buffer of fixed size and allocate nothing. They return the length;
- * -ENOSPC when the message does not fit (the buffer is then half written); -EINVAL when the struct
- * names more items than its arrays hold, or the head an operation that has no such message. Limits
- * on values are the reader's business: it refuses, and says which.
+ * Encoders write into a caller's buffer of fixed size and allocate nothing. They return the length.
+ * -ENOSPC: the message does not fit (the buffer is then half written). -EINVAL: the struct names
+ * more items than its arrays hold, or the head an operation that has no such message. The reader,
+ * not the writer, checks limits on values: it refuses, and says which.
  *
  * Decoders check every bound, never recurse and never allocate. Strings and blobs are *borrowed*
  * from the input buffer and are not zero-terminated. A decoder returns 0, KVC_E_BAD_MESSAGE (not
  * msgpack, wrong shape or type, bytes left over) or KVC_E_BAD_ARGUMENT (right shape, value outside
  * its limits). It stops at the first error; the `detail` of the head says what was wrong, a static
- * text. The message is untouched on failure. The head is always written: all zero when it could not
- * be read, so that a request whose head is good can be answered whatever else is wrong with it.
+ * text. The message is untouched on failure. The head is always written, all zero when it could not
+ * be read: a request whose head is good can be answered whatever else is wrong.
  *
  * All functions are pure and may be called on any thread.
  */
@@ -29,7 +30,7 @@
 
 #define CODEC_MUST_USE __attribute__((warn_unused_result))
 
-/* Longest text that says why; an encoder clips a longer one. */
+/* The longest `detail` of an error; an encoder clips a longer one. */
 #define CODEC_DETAIL_MAX 512u
 
 struct codec_bin {
@@ -43,7 +44,7 @@ static inline struct codec_bin codec_text(const char *s)
     return (struct codec_bin){.p = (const uint8_t *)s, .n = s != NULL ? (uint32_t)strlen(s) : 0};
 }
 
-/* What a text field may hold: UTF-8 without a zero byte. */
+/* Whether a text field may hold s: UTF-8 without a zero byte. */
 bool codec_is_text(struct codec_bin s);
 
 /* ---- heads: [op, corr, deadline_ms, ...] and [op | REPLY, corr, status, ...] ---- */
@@ -51,9 +52,11 @@ bool codec_is_text(struct codec_bin s);
 struct msg_head {
     uint8_t op;
     uint64_t corr; /* chosen by the client, echoed in the reply, unique among those in flight */
-    /* From receipt; 0 = KVC_DEADLINE_DEFAULT_MS. What does not fit is read as 2^32 - 1. */
+    /* Counted from receipt; 0 = KVC_DEADLINE_DEFAULT_MS. A larger value than fits is read as 2^32 -
+     * 1. */
     uint32_t deadline_ms;
-    /* Of a decoder that fails: what was wrong. NULL otherwise; encoders ignore it. */
+    /* Set by a decoder that fails: what was wrong, a static text. NULL otherwise; encoders ignore
+     * it. */
     const char *detail;
 };
 
@@ -66,10 +69,10 @@ struct msg_reply_head {
 };
 
 /* Decodes just the head, for dispatch; fails only when the bytes are no request at all. The
- * operation may be unknown (0 to 127) and the deadline too long: both are for a reply, not for a
- * drop. */
+ * operation may be unknown (0 to 127) and the deadline too long: both get a reply. */
 CODEC_MUST_USE int codec_dec_head(const void *buf, size_t len, struct msg_head *ret_head);
-/* 0 whatever the status is, also one that this release does not know. */
+/* Decodes just the head of a reply. 0 whatever the status is, also one that this release does not
+ * know. */
 CODEC_MUST_USE int codec_dec_reply_head(const void *buf, size_t len,
                                         struct msg_reply_head *ret_head);
 /* [op | REPLY, corr, status, detail]: the whole of a reply whose status is not OK. The detail may
@@ -140,7 +143,7 @@ struct msg_group_hit {
 };
 struct msg_lookup_reply {
     uint32_t hit_tokens;    /* longest prefix that satisfies every group, and is worth loading */
-    uint32_t cached_tokens; /* the same, whether worth it or not */
+    uint32_t cached_tokens; /* longest prefix that satisfies every group, worth loading or not */
     uint64_t load_us;       /* about what loading the hit would take */
     uint32_t ngroups;
     struct msg_group_hit groups[KVC_GROUPS_MAX];
@@ -207,7 +210,7 @@ struct msg_reserve_reply {
 
 struct msg_commit {
     uint64_t reservation;
-    uint32_t first;           /* index into the reservation's keys */
+    uint32_t first;           /* index of the first block in the reservation's keys */
     struct codec_bin offsets; /* n x u64 little-endian: where in staging; UINT64_MAX = skip */
     struct codec_bin tokens;  /* token ids, u32 little-endian, of the blocks named; or empty */
 };
@@ -215,7 +218,7 @@ struct msg_commit_reply {
     struct codec_bin statuses; /* n x u8 */
 };
 
-struct msg_store { /* RESERVE and COMMIT in one; its reply is a msg_commit_reply */
+struct msg_store { /* RESERVE and COMMIT in one; the reply is a msg_commit_reply */
     struct msg_reserve reserve;
     struct codec_bin offsets;
     struct codec_bin tokens;
@@ -262,7 +265,7 @@ struct msg_group_loaded {
     uint32_t detail;
 };
 struct msg_pages_load_reply {
-    uint32_t hit_tokens, cached_tokens; /* found; statuses say what has arrived */
+    uint32_t hit_tokens, cached_tokens; /* found; statuses say which blocks have been copied */
     uint32_t ngroups;
     struct msg_group_loaded groups[KVC_GROUPS_MAX];
 };
@@ -327,7 +330,7 @@ struct msg_name_tokens {
 /* Ids of one reply. */
 #define MSG_NAME_IDS_MAX 262144u
 struct msg_name_tokens_reply {
-    uint32_t tokens;      /* that there are */
+    uint32_t tokens;      /* how many the name has */
     struct codec_bin ids; /* n x u32 little-endian, from `first` on */
 };
 
@@ -345,7 +348,7 @@ struct msg_list {
     struct codec_bin cursor; /* empty = from the start, else that of the reply before */
     struct codec_bin prefix; /* of names: what they begin with, or (exact) the one */
     uint8_t exact;
-    struct codec_bin sub;  /* empty: exact: none; else of all sub-tenants */
+    struct codec_bin sub;  /* empty: names of no sub-tenant if `exact`, else of all */
     uint32_t ns, group;    /* of blocks; MATCH, KEYS: ns 0 = every namespace that the caller sees */
     uint8_t mode;          /* enum kvc_walk_mode */
     struct codec_bin keys; /* n x 32 bytes: where it begins; ROOTS: none; KEYS: each of them */
@@ -372,12 +375,12 @@ struct msg_evict {
 struct msg_evict_reply {
     uint64_t blocks, bytes;
     uint64_t kept_blocks;                          /* matched, but leased or being written */
-    uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were */
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* where the evicted ones were */
 };
 struct msg_name_forget_reply {
     uint64_t blocks, bytes;
-    uint64_t kept_blocks;                          /* the sum of those below */
-    uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were */
+    uint64_t kept_blocks;                          /* the sum of the kept_* below */
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* where the evicted ones were */
     uint64_t kept_named, kept_pinned, kept_used, kept_below, kept_passed;
 };
 
@@ -396,7 +399,7 @@ struct msg_corrupt_item {
     uint64_t off;
 };
 struct msg_verify_reply {
-    uint64_t cursor; /* of the next request; 0 = that was all */
+    uint64_t cursor; /* cursor of the next request; 0 = that was all */
     uint32_t blocks; /* read */
     uint64_t bytes;
     uint32_t skipped; /* being written, or the request ended early */
@@ -414,8 +417,8 @@ struct msg_trace_reply {
     uint8_t on;
     uint32_t ns;
     uint64_t bytes, used_bytes;
-    uint64_t records; /* that are there */
-    uint64_t dropped; /* older ones that are not any more */
+    uint64_t records; /* records in the ring now */
+    uint64_t dropped; /* older records that were dropped */
     uint64_t age_ms;  /* since it was turned on */
 };
 struct msg_trace_dump {
@@ -429,21 +432,21 @@ struct msg_trace_item {
     struct codec_bin ids; /* n x u64 little-endian: equal keys have equal ids */
 };
 struct msg_trace_dump_reply {
-    uint64_t cursor; /* of the next request; 0 = that was all */
+    uint64_t cursor; /* cursor of the next request; 0 = that was all */
     uint64_t lost;   /* records dropped between the reply before and this one */
     uint32_t nitems;
     struct msg_trace_item items[KVC_TRACE_MAX];
 };
 
 struct msg_drain {
-    uint64_t bytes_max; /* of writes to start with this request */
+    uint64_t bytes_max; /* bytes of writes to begin with this request */
 };
 struct msg_drain_reply {
-    uint64_t left; /* payload that only host memory has */
+    uint64_t left; /* payload that only host memory has, in bytes */
     uint8_t stop;  /* enum kvc_drain_stop */
 };
 
-/* What is said of a chain. Its reply carries nothing but the head. */
+/* A hint on a chain. Its reply carries nothing but the head. */
 struct msg_hint {
     struct msg_seq seq;
     uint8_t kind;       /* enum kvc_hint_kind */
@@ -498,8 +501,8 @@ struct msg_policy_reply {
     uint8_t storage;       /* there is a storage tier */
     uint8_t hints, admits; /* the policy heeds hints; it judges new blocks */
     uint8_t pins;          /* pins are taken */
-    uint8_t all;           /* 0: what follows is 0, for want of admin rights */
-    uint64_t writes_per_day, spent_bytes, left_bytes; /* as in PATHS */
+    uint8_t all;           /* 0: all below is 0, for want of admin rights */
+    uint64_t writes_per_day, spent_bytes, left_bytes; /* as in LIST of paths */
     uint64_t load_bytes_per_s, load_latency_us;       /* learned; 0 = nothing yet */
     uint64_t hints_ended, hints_continue, hints_soon, hints_scan;
     uint64_t wishes, wishes_ended;
@@ -633,13 +636,13 @@ const struct kvc_table *codec_table(unsigned id);
  * row is the table's struct. */
 CODEC_MUST_USE int codec_rows_begin(struct codec_list *, void *buf, size_t cap,
                                     const struct msg_head *, const struct kvc_table *);
-/* As codec_list_add_*. */
+/* 0 or -ENOSPC, as codec_list_add_stat(). */
 CODEC_MUST_USE int codec_rows_add(struct codec_list *, const struct kvc_table *, const void *row);
 /* cursor: of the next request; empty = that was all. The message's length, or -ENOSPC. */
 CODEC_MUST_USE int codec_rows_end(struct codec_list *, struct codec_bin cursor);
 
-/* Reader. Columns that the table does not have are passed over; those of the table that are not
- * there are 0 or empty in each row. */
+/* Reads the reply of LIST. Columns that this release does not know are passed over; columns that
+ * the reply lacks are 0 or empty in each row. */
 struct codec_rows {
     const struct kvc_table *table;
     const uint8_t *p, *end;
@@ -746,7 +749,7 @@ struct att_chunk_on { /* with OK: FD, EMU: a descriptor. Its headers come with M
     uint64_t bytes, offset;
     struct codec_bin ipc;
 };
-struct att_unmapped { /* by whoever got CHUNK_ON */
+struct att_unmapped { /* sent by the session that received CHUNK_ON */
     uint32_t chunk;
 };
 /* enum kvc_attach_code, or KVC_E_BAD_MESSAGE. Looks at the head only. */

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Integer members of a struct by offset and width, for code that works from a schema. */
+/*
+ * Reads and writes integer members of a struct by offset and width. message.c and unpack.c work
+ * from a schema, so they know a field as an offset and a width, not as a C member.
+ */
 #ifndef KVC_CODEC_FIELD_H
 #define KVC_CODEC_FIELD_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* `width` is 1, 2, 4 or 8, and `v` fits it. */
+/* Stores `v` in the member at `at`. `width` is 1, 2, 4 or 8, and `v` fits it. */
 static inline void field_put_uint(void *at, uint16_t width, uint64_t v)
 {
     uint16_t v16 = (uint16_t)v;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replies that are lists: written item by item, read item by item. */
+/*
+ * Writes and reads replies that are lists, one item at a time, so that neither side needs room for
+ * all items. STATS is one; rows.c builds the reply of LIST on it.
+ */
 #include <errno.h>
 #include <string.h>
 
 #include "message.h"
 
-/* How many items there will be is known at the end. Until then room is left for the longest header
- * of an array, and then the items move up to the shortest, so that the bytes are canonical. */
+/* The number of items is known at the end alone. Until then room is left for the longest header of
+ * an array. Then the items move up to the shortest header, so that the bytes are canonical. */
 enum { COUNT_ROOM = 5 };
 
 int list__start(struct codec_list *list, const struct pack *pk)

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Encoders and decoders of requests and replies, made from the schemas. The client encodes a
+ * request, the daemon decodes it for its handler (daemon/svc); the reply goes the same way back.
+ */
 #include "message.h"
 
 #include <errno.h>

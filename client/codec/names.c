@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and texts of the protocol's numbers, and the blobs of locations, regions and wishes. */
+/*
+ * Names and texts of statuses, miss reasons and namespace fields for people; and the fixed layouts
+ * of locations, regions and wishes, which travel as blobs inside messages.
+ */
 #include "codec.h"
 #include "cursor.h"
 

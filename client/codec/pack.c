@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes msgpack with msgpack-c: the adapter behind pack.h, through which every message leaves. */
 #include "pack.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of rows.h as data, and the reply of LIST: rows written and read by their columns. */
+/*
+ * The reply of LIST: writes and reads the rows of a table by its columns. The tables of
+ * <kvcache/rows.h> are data here, so that daemon, library and kvcachectl share one declaration.
+ */
 #include <string.h>
 
 #include "message.h"
@@ -14,7 +17,7 @@
      .unit = KVC_UNIT_##u,                      \
      .at = (uint16_t)offsetof(struct cells, n), \
      .bytes = (uint16_t)sizeof(((struct cells *)0)->n)},
-/* A row of the same declaration has the same layout. */
+/* `struct cells` has the layout of the table's row, because the same declaration makes both. */
 #define X(number, table, text, row)                                                     \
     static const struct kvc_table *table_##text(void)                                   \
     {                                                                                   \

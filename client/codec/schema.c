@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The requests, field by field: order on the wire, limits, error texts, place in the C struct.
+ * PROTOCOL.md says the same for people. message.c encodes and decodes by these tables.
+ */
 #include <string.h>
 
 #include "schema_fields.h"

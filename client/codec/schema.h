@@ -13,7 +13,8 @@ enum field_kind {
     FIELD_UINT,   /* unsigned integer, min to max */
     FIELD_FLAGS,  /* unsigned integer, only bits of max */
     FIELD_TEXT,   /* UTF-8 without NUL, min to max bytes */
-    FIELD_STRING, /* the same, at most max bytes, inside the struct, with a NUL at its end */
+    FIELD_STRING, /* UTF-8 without NUL, at most max bytes, inside the struct, with a NUL at its
+                   * end */
     FIELD_DETAIL, /* text for people: clipped to max when written, any bytes when read */
     FIELD_BLOB,   /* binary, min to max elements of `unit` bytes */
     FIELD_FIXED,  /* binary of exactly `width` bytes, inside the struct */
@@ -40,7 +41,7 @@ struct schema {
     uint16_t size;  /* bytes of the struct */
     uint8_t ops[8]; /* the operations (or the attach code) that carry it; 0 = none */
     bool bare;      /* an array's item that is one field without an array of its own */
-    /* Limits that span fields: NULL, or what is wrong. */
+    /* Checks limits that span fields. Returns NULL, or a static text that says what is wrong. */
     const char *(*check)(const void *msg);
 };
 
@@ -55,9 +56,9 @@ CODEC_ATTACH_LIST(X)
 #undef X
 extern const struct schema codec__req_bare, codec__rep_bare;
 extern const struct schema codec__item_stat;
-/* What every reply that is a list has before its items. */
+/* The fields before the items of a reply that is a list. */
 extern const struct schema codec__rep_list;
-/* What a reply has whose status is not OK. */
+/* The fields of a reply whose status is not OK. */
 extern const struct schema codec__rep_error;
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How schema.c and schema_reply.c write down a message: a line a field. For these two alone. */
+/*
+ * Macros with which schema.c and schema_reply.c write a message down, one line a field. No other
+ * file includes this header.
+ */
 #ifndef CODEC_SCHEMA_FIELDS_H
 #define CODEC_SCHEMA_FIELDS_H
 
@@ -25,7 +28,7 @@
     {                                                                            \
         MEMBER(T, m), .kind = FIELD_TEXT, .min = (lo), .max = (hi), .must = text \
     }
-/* One byte less than the constant, which counts the zero of a C string. */
+/* One byte less than the constant, which counts the zero at the end of a C string. */
 #define NAME_AT(T, s, m) \
     TEXT(T, s m, 0, KVC_STRING_MAX - 1, #m " must be UTF-8 text of at most 127 bytes without NUL")
 #define PARAMS_AT(T, s, m) \

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replies, items of lists, the attach channel. */
+/*
+ * The replies, items of lists, and messages of the attach channel, field by field, as schema.c has
+ * the requests. message.c, list.c and attach.c encode and decode by these tables.
+ */
 #include "schema_fields.h"
 
 /* ---- replies ---- */

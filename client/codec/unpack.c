@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads msgpack that another process sent, so every byte is checked: the reader behind unpack.h,
+ * through which every message comes in.
+ */
 #include "unpack.h"
 
 #include <string.h>
@@ -20,7 +24,7 @@ enum token_kind {
 
 struct token {
     enum token_kind kind;
-    uint64_t value; /* of an integer; else bytes or items that follow */
+    uint64_t value; /* the value of an integer; of other kinds the bytes or items that follow */
 };
 
 void unpack_init(struct unpack *un, const void *buf, size_t len)

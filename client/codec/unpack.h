@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading msgpack by what is expected, over a cursor: no allocation, no recursion, no trust in an
- * announced length. Private to the codec.
+ * Reads msgpack over a cursor: the caller says which type comes next, with its limits. message.c
+ * reads every request in the daemon and every reply in the client with it. There is no allocation
+ * and no recursion, and an announced length is not trusted. Private to the codec.
  *
  * The first error is kept, with a static text that says what is wrong; afterwards nothing is read
  * and every value is 0. Any width of integer that msgpack knows is accepted when the value fits.
@@ -20,11 +21,11 @@ struct unpack {
 };
 
 void unpack_init(struct unpack *un, const void *buf, size_t len);
-/* Keeps the first error only. */
+/* Notes an error, unless one was noted before. */
 void unpack_fail(struct unpack *un, int err, const char *detail);
-/* The number of items of an array; never more than there are bytes left. */
+/* Reads an array's header. Returns the number of items, which is never more than the bytes left. */
 uint32_t unpack_array(struct unpack *un, const char *must);
-/* min to max; a number outside it, negative ones included, is a BAD_ARGUMENT. */
+/* Reads an integer from min to max. A number outside, negative ones included, is a BAD_ARGUMENT. */
 uint64_t unpack_uint(struct unpack *un, uint64_t min, uint64_t max, const char *must);
 /* Reads the fields of `schema` in order into `msg`. */
 void unpack_fields(struct unpack *un, const struct schema *schema, void *msg);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients end; where they leave much behind that takes slices. */
+/*
+ * Ends a client, when its session ends: cancels its requests, drops its reservations and releases
+ * its leases. A client that leaves much behind ends in slices.
+ */
 #include "admin.h"
 #include "near_jobs.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core's memory, its clock, and what it tells about itself. */
+/*
+ * Creates and destroys the core: its memory, the table of who hears of a changed block, its clock
+ * and its metrics. step.c has what runs in each turn.
+ */
 #include "core.h"
 #include "admin.h"
 #include "near_jobs.h"

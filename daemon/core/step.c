@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done in the background, in each turn a bounded piece of it, and in which order; and who
- * waited goes on. */
+/*
+ * Background work of the core: the table of its steps, in their order, of which each turn runs a
+ * bounded piece. And the done queue, which wakes requests that waited.
+ */
 #include "admin.h"
 #include "lapse.h"
 #include "near_jobs.h"
@@ -9,12 +11,13 @@
 /* Keys that woken waiters may look up in one turn: some 300 us. */
 #define DONE_KEYS 4096u
 
-/* How much each does in a turn stands where it is defined. What ends by time is first, so that its
- * room is there for the rest; gone_step() is last, for it tells of all that the others removed. */
+/* Each step is defined in another file, which bounds what it does in a turn. Steps that end things
+ * by time come first, so that the room is there for the rest. gone_step() is last, for it tells of
+ * all that the others removed. */
 static const struct {
-    bool (*step)(struct core *c); /* true: there is more to do at once; or */
+    bool (*step)(struct core *c); /* returns true: there is more to do at once; or */
     void (*look)(struct core *c); /* what is left is for the next turn */
-    bool storage;                 /* has nothing to do without storage */
+    bool storage;                 /* the step has nothing to do without storage */
     enum turn_piece piece;        /* what the flight recorder calls it */
 } steps[] = {
     {.step = reclaim_step, .piece = TURN_TIMED},
@@ -44,7 +47,7 @@ bool core_has_steps(const struct core *c)
            unhold_waiting(c) > 0 || names_are_leaving(c);
 }
 
-/* The piece of row i ends with it. */
+/* Row i is the last one of its piece of the turn. */
 static bool step_is_last(unsigned i)
 {
     return i + 1 == ARRAY_LEN(steps) || steps[i + 1].piece != steps[i].piece;

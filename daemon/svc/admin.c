@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STATS, SESSION_END, EVICT. */
+/* Handlers of STATS, SESSION_END and EVICT: what operators ask of a running daemon. */
 #include <stdio.h>
 
 #include "svc__.h"

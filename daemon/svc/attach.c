@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attach channel: how sessions begin and end. */
+/*
+ * The attach channel, a unix socket: a worker says who it is, gets memory to map, and its session
+ * begins and ends here. Requests come over another socket (dispatch.c).
+ */
 #include <stdio.h>
 
 #include "svc__.h"

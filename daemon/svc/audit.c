@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was changed or removed by hand, and by whom: one line of log and one count each. */
+/*
+ * Audit: one line of log and one count for each change or removal that a session made by hand, with
+ * who made it.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 

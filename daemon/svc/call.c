@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that outlive their handler: deadlines and cancelling. */
+/*
+ * Calls: requests that outlive their handler, because they wait or copy. Deadlines, CANCEL, and the
+ * one end that each has.
+ */
 #include "svc__.h"
 
 #define TOO_MANY_CALLS "too many requests are waiting (limits.waiters)"

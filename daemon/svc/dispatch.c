@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From bytes to handlers. */
+/*
+ * From the bytes of a request to its handler: finds the session, decodes the head, and calls the
+ * entry of the table `ops`. Every request over the ZeroMQ socket begins here.
+ */
 #include "svc__.h"
 
 static void op_hello(struct request *rq)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* VERIFY: whether what is cached is what was stored. */
+/* Handler of VERIFY: whether the bytes that are cached are those that were stored. */
 #include <stdio.h>
 
 #include "svc__.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device memory that sessions have: what CHUNK_ON gave, until UNMAPPED or the end of the session.
- * The device keeps it as long, for freeing it would free nothing while a process maps it.
+ * Loans: device memory of the daemon's that sessions may map, from CHUNK_ON until UNMAPPED or the
+ * end of the session. The device keeps the memory that long, because freeing it would free nothing
+ * while a process maps it.
  */
 #include <stdlib.h>
 

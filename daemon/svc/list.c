@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LIST: the rows of the tables of rows.h. */
+/*
+ * Handler of LIST: fills the rows of the tables of <kvcache/rows.h> (namespaces, pins, quotas,
+ * blocks and others) from the core.
+ */
 #include "cursor.h"
 #include "svc__.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NAME_PUT, NAME_FORGET, NAME_LOAD, NAME_TOKENS. */
+/* Handlers of NAME_PUT, NAME_FORGET, NAME_LOAD and NAME_TOKENS: conversations and documents. */
 #include "svc__.h"
 
 static struct core_name_id names_id_of(uint8_t kind, const struct codec_bin *name,

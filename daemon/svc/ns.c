@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NS_OPEN, NS_SPEC. */
+/* Handlers of NS_OPEN and NS_SPEC: a worker states what its KV depends on, and gets a namespace. */
 #include "svc__.h"
 
 static bool copy_text(char *to, size_t cap, struct codec_bin from)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PAGES_LOAD, ACQUIRE_ON: a lease, and then copies to pages, or to slots of a device. */
+/*
+ * Handlers of PAGES_LOAD and ACQUIRE_ON: an acquire (read.c), and then copies to a worker's pages,
+ * or to slots of a device.
+ */
 #include "svc__.h"
 
 const uint32_t *pages_align(struct codec_bin pages)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LOOKUP, ACQUIRE, REDEEM, RELEASE, HINT. */
+/*
+ * Handlers of LOOKUP, ACQUIRE, REDEEM, RELEASE and HINT: the way of a hit, and of a request that
+ * waits for one.
+ */
 #include "clock.h"
 #include "cursor.h"
 #include "svc__.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replies, and the one mapping from return values to wire statuses. */
+/*
+ * Sends replies, the last step of each request; and the one mapping from return values to wire
+ * statuses.
+ */
 #include "svc__.h"
 
 uint16_t status_of(int err)

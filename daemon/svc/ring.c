@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ring of trace records (ring.h): trace.c notes what sessions ask for and store while a trace
+ * is on, and TRACE_DUMP reads it.
+ */
 #include "ring.h"
 
 #include <endian.h>

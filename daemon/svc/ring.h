@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trace of requests: a ring of records in a fixed amount of memory, the oldest dropped first.
+ * The trace of requests (TRACE): a ring of records in a fixed amount of memory, the oldest dropped
+ * first.
  *
  * A record is one ACQUIRE: when, how many tokens, and a number for each block that stands for its
  * key. The number is a 64-bit hash with a secret made for this trace, so it leads back to no key
- * and two traces cannot be compared. What the same session stores behind the chain that it asked
- * for is the record's output, as far as that is seen.
+ * and two traces cannot be compared. Blocks that the same session stores behind the chain that it
+ * asked for are the record's output, as far as that is seen.
  *
  * Thread: control thread only. Memory: all of it in ring_create().
  */
@@ -28,11 +29,12 @@ struct ring_record {
     const uint64_t *ids; /* n, little-endian; borrowed until the next call that records */
 };
 
-/* -EINVAL: bytes outside RING_BYTES_MIN .. MAX; -ENOMEM. `bytes` is all that it takes. */
+/* Makes a ring of `bytes`, which is all that it takes. -EINVAL: bytes outside RING_BYTES_MIN ..
+ * MAX; -ENOMEM. */
 KVC_WARN_UNUSED int ring_create(uint64_t bytes, uint64_t now_ns, struct ring **ret_ring);
 void ring_destroy(struct ring **ring); /* accepts a pointer to NULL */
 
-/* Blocks of one chain, from the first token on or behind `parent`. */
+/* Blocks of one chain, from the first token on or after `parent`. */
 struct ring_chain {
     uint32_t ns, session, block_tokens;
     uint32_t first_token;  /* of the first key */
@@ -51,7 +53,7 @@ struct ring_state {
     uint64_t begun_ns;
 };
 void ring_state(const struct ring *r, struct ring_state *ret_state);
-/* `no` is one of those that are there. */
+/* Reads record `no`, which must be one of those that are there. */
 void ring_at(const struct ring *r, uint64_t no, struct ring_record *ret_record);
 
 #endif

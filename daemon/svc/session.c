@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who a session is, what is said to it, and that it is to be dropped. Begins and ends: attach.c. */
+/*
+ * Sessions: finds one by its route, says who it is, sends to it, and marks it as to be dropped.
+ * attach.c begins and ends them.
+ */
 #include "svc__.h"
 
 static uint32_t strangers_max(const struct svc_config *cfg)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DRAIN, and what needs a storage tier. */
+/*
+ * Handler of DRAIN, which writes to disk what memory alone has; and the check of requests that need
+ * a storage tier.
+ */
 #include "svc__.h"
 
 #define NO_STORAGE "there is no storage tier (nvme.paths)"

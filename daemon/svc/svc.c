@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Create and destroy; turns, and how all ends. */
+/*
+ * Creates and destroys the services; begins and ends a turn of node_turn(); ends all when the
+ * daemon stops.
+ */
 #include <stdlib.h>
 #include <sys/mman.h>
 

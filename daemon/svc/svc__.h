@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared inside daemon/svc only; control thread. */
+/*
+ * The state of the services, sessions and calls, and what the files of daemon/svc call of each
+ * other. Not for other directories. Control thread only.
+ */
 #ifndef KVC_SVC_INTERNAL_H
 #define KVC_SVC_INTERNAL_H
 
@@ -14,40 +17,42 @@
 #include "wheel.h"
 
 #define CONN_NONE UINT32_MAX /* a session without a connection */
-/* In pages, so that the areas that staging makes are counted as they are made. */
+/* Staging is counted in pages, because its areas are made of pages. */
 #define STAGING_UNIT 4096u
 
-/* Answers to RELEASE that a session may be owed at a time. */
+/* Replies to RELEASE that may be owed to a session at a time. */
 #define SVC_OWED_MAX 16u
 
-/* The answer to a RELEASE, which nobody is in a hurry for. */
+/* A reply to a RELEASE that is not sent yet: no client waits for it. */
 struct owed {
     uint64_t corr;
     uint32_t released;
 };
 
-/* Memory of a session's on a device. Free while it has no device. */
+/* Memory of a session on a device, which it shared with the daemon. Unused while `device` is
+ * NULL. */
 struct device_share {
     struct session *session;
     struct device *device;
     struct device_mem *mem;
-    int fd; /* while it is being imported; else -1 */
+    int fd; /* its descriptor while it is being imported; else -1 */
     bool importing;
-    bool dropped; /* while it was being imported */
+    bool dropped; /* the session dropped it while it was being imported */
 };
 
-struct device_pages { /* a pool; not open while it has no device */
+struct device_pages { /* a pool of pages; not open while `device` is NULL */
     struct device *device;
     struct device_pool *pool;
     uint32_t ngroups;
     uint32_t pages_per_block[KVC_GROUPS_MAX];
-    uint32_t calls; /* that name it */
-    uint64_t outs;  /* of the device, when it was opened: it is void after another */
+    uint32_t calls; /* calls in flight that name it */
+    uint64_t outs;  /* how often the device had failed when the pool was opened: another failure
+                     * makes it void */
 };
 
 struct device_loan { /* memory of a chunk on a device that the session was given */
     uint32_t chunk;
-    bool recalled; /* the chunk was retired since */
+    bool recalled; /* the chunk was retired since then */
 };
 
 /* What a session has on devices. */
@@ -55,8 +60,8 @@ struct device_things {
     struct device_loan *loan;
     uint32_t nloans, loans_max;
     uint32_t nrecalled;
-    struct wheel_timer late; /* while some are recalled */
-    _Atomic uint64_t *words; /* NULL: not asked for */
+    struct wheel_timer late; /* runs while loans are recalled */
+    _Atomic uint64_t *words; /* NULL: the session did not ask for words */
     uint32_t importing;
     struct device_share mem[KVC_MEMS_MAX];
     struct device_pages pool[KVC_POOLS_MAX];
@@ -64,22 +69,23 @@ struct device_things {
 
 enum session_state {
     SESSION_FREE,
-    SESSION_CONNECTED, /* has not said who it is */
+    SESSION_CONNECTED, /* its HELLO was not received yet */
     SESSION_STAGING,   /* its staging area is being made */
     SESSION_READY,
-    SESSION_DROPPED, /* ended by us; its leases stay until its process lets go */
-    SESSION_CLOSING  /* gone; copies from or to its memory are still running */
+    SESSION_DROPPED, /* ended by the daemon; its leases stay until its process has ended or
+                      * closed */
+    SESSION_CLOSING  /* closed; copies from or to its memory are still running */
 };
 
 struct session {
     uint8_t state; /* enum session_state */
     bool greeted;  /* control-plane HELLO done */
-    bool doomed;   /* to be dropped at the end of the turn, for doom_status */
+    bool doomed;   /* to be dropped at the end of the turn, with doom_status */
     bool staging_pending;
-    bool admitted; /* ports.admit() has its route */
-    bool deaf;     /* a reply did not reach it */
-    bool told;     /* its begin is in the log, and so is its end then */
-    bool forced;   /* ended by somebody: it keeps nothing, though its process may live */
+    bool admitted; /* ports.admit() was called with its route */
+    bool deaf;     /* a reply could not be delivered */
+    bool told;     /* its begin is in the log, and its end will be */
+    bool forced;   /* ended by an operator: it keeps nothing, though its process may live */
     struct log_limit audits;
     uint16_t doom_status;
     const char *doom_text; /* static */
@@ -93,111 +99,115 @@ struct session {
     char name[64];
     const struct svc_principal *principal; /* NULL: its uid has no rights */
     struct core_client *client;
-    uint64_t staging_units; /* counted in the share */
+    uint64_t staging_units; /* counted in staging_share */
     void *staging;
     const uint8_t *staging_base;
     uint64_t staging_bytes;
-    struct device_things *things; /* NULL: none so far */
+    struct device_things *things; /* NULL: nothing on devices so far */
     struct list_node calls;
-    struct wheel_timer hello; /* until it has said who it is */
-    struct wheel_timer tell;  /* until it could be told that it was dropped */
-    struct wheel_timer pay;   /* until it is sent what it is owed */
+    struct wheel_timer hello; /* limit for its HELLO */
+    struct wheel_timer tell;  /* limit for telling it that it was dropped */
+    struct wheel_timer pay;   /* when the replies that it is owed are sent at the latest */
     struct owed owed[SVC_OWED_MAX];
     uint32_t nowed;
-    struct list_node work; /* calls in the order in which they have their turns */
-    struct list_node busy; /* svc->busy, while there are such */
-    uint64_t work_used;    /* among the sessions of its principal */
+    struct list_node work; /* calls in the order of their turns */
+    struct list_node busy; /* in svc->busy, while `work` has some */
+    uint64_t work_used;    /* work done for it, compared among the sessions of its principal */
     struct svc *svc;
 };
 
-/* Of a principal. */
+/* Work done for a principal's sessions, by which work.c decides whose turn it is. */
 struct work_share {
-    uint64_t used;  /* among the principals */
-    uint64_t floor; /* what its session that came last had used: of sessions, when they come */
-    uint32_t busy;  /* sessions */
+    uint64_t used;  /* work done for it, compared among the principals */
+    uint64_t floor; /* the work_used of its session that was served last: where new sessions
+                     * begin */
+    uint32_t busy;  /* sessions that have work */
 };
 
 struct call;
 
-/* What becomes of a call that its handler leaves to go on: of each kind in the file that begins it.
- * One that is called off (its deadline has come, its session has ended, or a CANCEL asks for it)
- * is answered, and ends.
- */
+/* A kind of calls: how they are called off. Each file that begins calls declares its kinds. A call
+ * that is called off (its deadline has passed, its session has ended, or a CANCEL names it) is
+ * answered, and ends. */
 struct call_kind {
-    /* The core does no more for it, but let go of what it had. NULL: it does nothing. */
+    /* Withdraws what the call has in the core, and releases what it held. NULL: it has nothing
+     * there. */
     void (*leave)(struct call *call);
-    bool copies; /* leave() asks copies to stop; the call ends when they have, in their done() */
-    /* Why it ends with TIMEOUT; late_of, where that depends on the call. */
+    bool copies; /* leave() asks copies to stop; the call ends in their done(), when they have */
+    /* The text of its TIMEOUT; late_of: where that depends on the call. */
     const char *late;
     const char *(*late_of)(const struct call *call);
-    /* Instead of all that, at its deadline, and when a CANCEL asks for it. NULL: as above. */
+    /* Replace all that, at the deadline, and when a CANCEL names the call. NULL: as above. */
     void (*expire)(struct call *call);
     void (*cancel)(struct call *call);
-    /* The daemon stops: what will not come any more is not waited for. NULL: the call goes on. */
+    /* The daemon stops: ends waits that nothing would end any more. NULL: the call continues. */
     void (*drain)(struct call *call);
 };
 
-/* What a reserve borrows. */
+/* Retention wishes that a reserve borrows. */
 struct wishes {
     struct core_range range[KVC_RETAIN_MAX];
     struct core_retention retention;
 };
 
-/* A request that is not answered within its handler: what all have. A kind embeds it first. */
+/* A request that is not answered within its handler: the part that all kinds have. A kind embeds it
+ * as its first member. */
 struct call {
     struct list_node node; /* session->calls */
-    struct list_node turn; /* session->work, while it waits for its turn, or for that of a slice */
-    void (*step)(struct call *call); /* what it does then */
+    struct list_node turn; /* session->work, while the call waits for its turn, or for the turn of
+                            * its next slice */
+    void (*step)(struct call *call); /* called in its turn */
     struct session *session;
     struct msg_head head;
     const struct call_kind *kind;
-    int err;         /* it is called off with this; 0: it goes on */
-    bool answered;   /* before its copies end */
+    int err;         /* it is called off with this error; 0: it continues */
+    bool answered;   /* it is answered before its copies have ended */
     bool has_cancel; /* a CANCEL waits for this call to end */
     struct msg_head cancel;
     uint64_t begun_ns;
     struct wheel_timer timer;
-    void *kept; /* the request's bytes, for those that go on reading them */
+    void *kept; /* the request's bytes, if the call still reads them */
     size_t kept_bytes;
-    const void *buf; /* where they are */
+    const void *buf; /* where these bytes are */
     size_t len;
     uint64_t due_ns;            /* its deadline; the timer may be earlier */
-    struct device_pages *pages; /* of a pool; counted there. NULL: none */
-    struct core_gone gone;      /* what it has removed is to stay away */
+    struct device_pages *pages; /* the pool that the call names, counted there. NULL: none */
+    struct core_gone gone;      /* waits until its removals outlive a crash */
 };
-/* Of the largest kind: what the pool has for each. */
+/* Bytes of the largest kind of call, which each entry of the pool has. */
 #define CALL_BYTES      6208u
 #define CALL_FITS(type) _Static_assert(sizeof(type) <= CALL_BYTES, "calls have room for it")
 
-/* Has a lease that nobody is told of yet. */
+/* A call with a lease of which the client was not told yet. */
 struct lease_call {
     struct call call;
     uint32_t shard;
     struct core_held held;
-    uint8_t *locs; /* of a long lease: svc->long_locs, as far as they are told */
+    uint8_t *locs; /* for a long lease: one of svc->long_locs, filled slice by slice */
     uint32_t nlocs;
-    /* A block of it has gone before its place was told: asks for it anew. NULL: it cannot. */
+    /* Acquires anew, because a block was removed before its location was told. NULL: the call
+     * cannot. */
     void (*again)(struct call *call);
 };
 
-/* Waits for a hit. */
+/* A call that waits for a hit: loads, or blocks that are being written. */
 struct wait_call {
     struct lease_call lease;
     struct core_acquire acquire;
     uint32_t ns; /* the id of its namespace */
     struct core_waiter waiter;
     bool woken;                /* its waiter was called */
-    bool prefetch;             /* begins to load what it does not wait for */
-    struct core_asking asking; /* of many keys */
-    /* What follows when the hit is held; it ends the call, or makes it another. */
+    bool prefetch;             /* begins to load blocks that it does not wait for */
+    struct core_asking asking; /* the acquire in slices, if it has many keys */
+    /* Called when the hit is held: ends the call, or makes it another kind. */
     void (*then)(struct wait_call *x, const struct core_held *held);
 };
 
-/* Places (namespace and group) where the LISTs of one turn look for keys: some 100 us. When none
- * are left, each still looks for one key. */
+/* How many places (a namespace and a group) the LISTs of one turn search for keys: some 100 us.
+ * After that each LIST still looks for one key. */
 #define SVC_KEY_PLACES 2048u
 
-/* Replies to ACQUIRE that are made in slices; there is no room for more, which are made at once. */
+/* Replies to ACQUIRE that may be made in slices at a time; further ones are made in one piece. */
 #define SVC_LONG_LOCS 4u
 
 struct svc {
@@ -211,27 +221,29 @@ struct svc {
     uint32_t nsets;
     struct wheel wheel;
     struct pool *calls;
-    /* Who has how much: sessions and staging by principal, calls and kept bytes by session. */
+    /* Shares: sessions and staging by principal, calls and kept bytes by session. */
     struct share session_share, staging_share, call_share, kept_share;
     struct session *sessions; /* svc_conns_max() */
     uint32_t ndoomed;
     uint32_t serial;
     struct work_share *work_share;   /* by principal */
-    uint64_t work_floor;             /* of principals, when they come */
+    uint64_t work_floor;             /* where the `used` of a principal begins */
     uint64_t turn_used;              /* work of this turn */
     struct list_node busy;           /* sessions that have work */
-    struct core_reserving reserving; /* of a request that may not outlive its handler */
+    struct core_reserving reserving; /* for a request that may not outlive its handler */
     struct wishes wishes;
     uint32_t importing;                         /* memories of devices, over all sessions */
-    uint32_t places_left;                       /* where LISTs may look for keys in this turn */
+    uint32_t places_left;                       /* places that LISTs may still search in this
+                                                 * turn */
     struct ring *trace;                         /* NULL = off */
     uint32_t trace_ns;                          /* 0 = all */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
-    uint8_t long_locs[SVC_LONG_LOCS][KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of those told in slices */
+    uint8_t long_locs[SVC_LONG_LOCS][KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of replies that are made in
+                                                                     * slices */
     bool long_used[SVC_LONG_LOCS];
     struct device_region regions[KVC_REGIONS_MAX]; /* of one POOL_OPEN */
-    struct msg_policy_reply policy;                /* on its way out */
+    struct msg_policy_reply policy;                /* the reply that is being encoded */
     uint8_t out[KVC_MESSAGE_MAX];
 };
 
@@ -243,45 +255,48 @@ struct request {
     const void *buf;
     size_t len;
     void *msg;
-    /* Of one that has waited: since when, its deadline, and its bytes, which call_keep() may take
-     * over. */
+    /* For a request that has waited: since when, its deadline, and its bytes, which call_keep() may
+     * take over. */
     uint64_t begun_ns, due_ns;
     void *kept;
     size_t kept_bytes;
-    bool had_room; /* it has waited for room */
+    bool had_room; /* it has waited for room already */
 };
 
-/* When it came. */
+/* When the request was received. */
 static inline uint64_t request_begun_ns(const struct request *rq)
 {
     return rq->begun_ns ? rq->begun_ns : rq->s->now_ns;
 }
 
 /* work.c */
-/* Whether a request that has come may be handled at once. */
+/* Whether a request that was just received may be handled at once. */
 bool work_comes_first(struct session *se);
-/* A call goes on in another turn, before all else of its session: `step` is called then, and again
- * until the call leaves, or ends. */
+/* The call continues in another turn, before all other calls of its session: `step` is called then,
+ * and again until work_leave(), or the end of the call. */
 void work_go_on(struct call *call, void (*step)(struct call *call));
-/* The same behind all else. */
+/* work_go_on(), but behind all other calls of its session. */
 void work_wait(struct call *call, void (*step)(struct call *call));
 void work_leave(struct call *call);
-/* Before a piece of a session's work; returns what work_charge() asks for. */
+/* To be called before a piece of work for a session; returns `begun` of work_charge(). */
 uint64_t work_begin(const struct svc *s);
-/* What was done for a session since counts, and a request of so many bytes, which may be 0. */
+/* Charges the session for the work done since, and for a request of so many bytes, which may be
+ * 0. */
 void work_charge(struct session *se, uint32_t op, uint64_t begun, size_t bytes);
 void work_run(struct svc *s);
-/* When it has something to do: 0 = now, UINT64_MAX = nothing is there. */
+/* When work_run() has something to do: 0 = now, UINT64_MAX = nothing waits. */
 uint64_t work_next_ns(const struct svc *s);
 
 /* reply.c: exactly one of these per request */
-void reply_send(struct svc *s, struct session *se, int len); /* of what was encoded into s->out */
+void reply_send(struct svc *s, struct session *se, int len); /* sends s->out, in which `len` bytes
+                                                              * were encoded */
 void reply_error(struct svc *s, struct session *se, const struct msg_head *head, int err,
                  const char *detail);
-/* RELEASE is answered with the session's next reply, or a little later. */
+/* Answers a RELEASE with the session's next reply, or a little later. */
 void reply_released(struct svc *s, struct session *se, const struct msg_head *head,
                     uint32_t released);
-/* Sends what is owed now; what of it a session has lost by its end is forgotten. */
+/* Sends the replies that are owed now. reply_forget() discards them, for a session that has
+ * ended. */
 void reply_owed(struct svc *s, struct session *se);
 void reply_forget(struct svc *s, struct session *se);
 uint16_t status_of(int err); /* wire status of a negative return value; total */
@@ -289,64 +304,65 @@ uint16_t status_of(int err); /* wire status of a negative return value; total */
 /* session.c */
 uint32_t principal_no(const struct svc *s, const struct svc_principal *p);
 void session_doom(struct session *se, uint16_t status, const char *text);
-/* The same, and its leases end too, though its process may live; of one that was dropped before,
- * what it kept. */
+/* session_doom(), but the session's leases end too, though its process may live; of a dropped
+ * session, those that it kept. */
 void session_force(struct session *se, uint16_t status, const char *text);
 struct session *session_by_route(struct svc *s, const void *route, size_t len);
-/* It opens a namespace: what works with blocks is told of in the log, and a tool that looks is not.
- */
+/* The session opens a namespace, so it works with blocks: its begin is logged. A tool that only
+ * looks is not logged. */
 void session_works(struct session *se);
 uint32_t session_principal(const struct session *se);
-/* Says it on the attach connection; a session that takes nothing is doomed. */
+/* Sends a message on the attach connection; a session that takes nothing is doomed. */
 void session_say(struct session *se, const void *buf, int len, int fd);
 
 /* attach.c */
-/* One of the things that a session that has been closed waits for is over. */
+/* A closed session waits for one thing less; it is freed after the last. */
 void session_over(struct session *se);
-/* Tells the peer and stops serving it; at the end of a turn. */
+/* Tells the peer that its session is dropped, and stops serving it; at the end of a turn. */
 void session_drop(struct session *se);
 
 /* call.c */
-/* A zeroed struct of that kind, whose first is its call. NULL: answered BUSY. */
+/* Makes a zeroed struct of that kind, which begins with its call. NULL: answered BUSY. */
 void *call_new(struct request *rq, const struct call_kind *kind);
-/* NULL: not answered. */
+/* call_new() that does not answer when it returns NULL. */
 void *call_try(struct request *rq, const struct call_kind *kind);
 /* call_new() and call_keep(). NULL: answered. */
 void *call_new_kept(struct request *rq, const struct call_kind *kind);
 /* The request's bytes stay until the call has ended. False: no more can be kept. */
 bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
-/* It could not: the request is refused, and the call ended. */
+/* call_keep() has failed: refuses the request, and ends the call. */
 void refuse_to_keep(struct request *rq, struct call *call);
-/* They are the request's again, which goes on; request_end() frees them. */
+/* Gives the kept bytes back to the request, which continues; request_end() frees them. */
 void call_unkeep(struct request *rq, struct call *call);
-/* Nothing reads them any more. */
+/* Frees the kept bytes, which nothing reads any more. */
 void call_bytes_end(struct call *call);
-/* The request that a call was made of, which goes on; the call is to be ended. */
+/* Makes the request again of which the call was made, to continue it; the caller ends the call. */
 void call_resume(struct call *call, struct request *ret_rq);
-/* The last of every request: frees the bytes that it still has. */
+/* Ends a request: frees the bytes that it still has. To be called last, for every request. */
 void request_end(struct request *rq);
-/* When its timer is to fire, from now on. */
+/* Sets when the call's timer fires from now on. */
 void call_rearm(struct call *call, uint64_t due_ns);
-/* What it has removed is to stay away after a crash: then `fn`. */
+/* Waits until the call's removals outlive a crash: then `fn` is called. */
 void call_await_gone(struct call *call, void (*fn)(struct core_gone *gone, int err));
-/* What the answer says when storage does not say so (err), or not in time. */
+/* The text of the answer when storage could not say so (err), or not in time. */
 const char *call_gone_detail(int err);
-/* Copies begin until then, so that they have ended by the deadline. */
+/* Until when copies may begin, so that they have ended by the deadline. */
 uint64_t call_copies_due(const struct call *call);
-/* Answered now or before; frees it, and answers a CANCEL that waited for it. */
+/* Frees a call that is answered, and answers a CANCEL that waited for it. */
 void call_end(struct svc *s, struct call *call);
 void call_cancel_all(struct session *se);
-/* Its copies have ended, and it is about to. Whether it tells what became of them; else somebody
- * has been told already why it was called off, or is now, or nobody is there. */
+/* The copies of the call have ended, and it is about to end. True: the caller sends its result.
+ * False: it was answered before, or is answered here with the reason why it was called off, or its
+ * session has ended. */
 bool call_tells(struct call *call);
 void op_cancel(struct request *rq);
 
 /* read.c */
-/* The sequence that a request names (`all`: also what is not worth loading); ns_detail() says what
- * is wrong with it. */
+/* Makes the sequence that a request names (`all`: also the part that is not worth loading).
+ * ns_detail() has the text of an error. */
 int svc__seq(struct request *rq, const struct msg_seq *msg, bool all,
              struct core_seq *ret_seq) KVC_WARN_UNUSED;
-/* What core_ask_step() has returned, but CORE_MORE. */
+/* Called with what core_ask_step() has returned at last: anything but CORE_MORE. */
 typedef void(look_answer)(const struct call *call, const struct core_asking *asking, int err,
                           const struct core_held *found, const char *why);
 void op_lookup(struct request *rq);
@@ -355,28 +371,29 @@ void op_redeem(struct request *rq);
 void op_release(struct request *rq);
 void op_hint(struct request *rq);
 #define LOOK_LATE "not all keys had been looked up; others had their turns too"
-/* In slices; `answer` answers it. */
+/* Looks up in slices; `answer` sends the reply. */
 void look_slices(struct request *rq, const struct core_asking *asking, look_answer *answer);
-/* Waits for what `in` wants; `then` follows, with the lease. NULL: answered. The caller goes on
- * with wait_again(). */
+/* Makes a call that waits for what `in` wants; `then` is called with the lease. NULL: answered. The
+ * caller continues with wait_again(). */
 struct wait_call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
                            void (*then)(struct wait_call *x, const struct core_held *held));
 void wait_again(struct call *call);
-/* As another kind it had a hit, which has gone: it waits again. */
+/* The call, of another kind by now, had a hit, whose blocks were removed: it waits again. */
 void wait_anew(struct call *call);
-/* It neither asks nor waits any more, and lets go of what it held. */
+/* Ends its asking and waiting, and releases what it held. */
 void wait_leave(struct call *call);
-/* Begins to load what it did not wait for; of a long one its slices have begun that. */
+/* Begins to load blocks that it did not wait for; a long request's slices have begun that
+ * already. */
 void prefetch_short(struct wait_call *x);
-/* The answer to ACQUIRE and its like; `near`: for who reads on the device, if it holds anything
- * there. A shard that does not exist ends the lease. */
+/* Sends the reply to ACQUIRE and its like. `near`: the client reads on the device, if the lease
+ * holds anything there. A shard that does not exist ends the lease. */
 void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
                 const struct core_held *held, uint32_t shard, bool near);
-/* What ACQUIRE and its like ask for. 0, or negative with *ret_why. */
+/* Makes the acquire that ACQUIRE and its like ask for. 0, or negative with *ret_why. */
 int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acquire *ret_in,
               const char **ret_why) KVC_WARN_UNUSED;
 
-/* What one request may have loaded that it does not wait for. */
+/* Bytes that one request may have loaded without waiting for them. */
 #define SVC_PREFETCH_BYTES (UINT64_C(256) << 20)
 
 /* names.c */
@@ -391,7 +408,7 @@ void op_commit(struct request *rq);
 void op_store(struct request *rq);
 void op_drop(struct request *rq);
 void op_pages_store(struct request *rq);
-/* Its blocks are being copied. */
+/* A commit whose blocks are being copied. */
 extern const struct call_kind commit_kind;
 
 /* device.c */
@@ -399,39 +416,42 @@ void device_words(struct session *se);
 void device_mem(struct session *se, const struct att_mem *msg, int *fd);
 void device_mem_drop(struct session *se, uint32_t mem);
 void device_map_on(struct session *se, uint32_t chunk);
-/* As ports.chunk_fd: of the headers of a device's chunk. */
+/* ports.chunk_fd() for the headers of a device's chunk. */
 int device_headers_fd(const struct session *se, uint32_t chunk,
                       uint64_t *ret_bytes) KVC_WARN_UNUSED;
 /* Whether something is being imported for the session. */
 bool device_is_importing(const struct session *se);
-/* No copy touches any of it, and nothing is being imported. */
+/* Frees what the session has on devices. No copy touches any of it, and nothing is being
+ * imported. */
 void device_end(struct session *se);
 struct device *device_by_uuid(struct svc *s, const uint8_t uuid[KVC_UUID_BYTES]);
 /* The session's pool of this number, or NULL. */
 struct device_pages *device_pool(struct session *se, uint32_t pool);
-/* The device is out, or was since the pool was opened: KVC_E_TIER with *ret_why; else 0. */
+/* KVC_E_TIER with *ret_why: the device is out of service, or was since the pool was opened; else
+ * 0. */
 int device_pool_lost(const struct device_pages *pages, const char **ret_why) KVC_WARN_UNUSED;
 /* Why its pages do not fit the namespace's blocks; NULL: they do. */
 const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns);
-/* Word `no`, NULL for KVC_NO_WORD. False: the session has none. */
+/* The session's word `no`, NULL for KVC_NO_WORD. False: it has no words. */
 bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word) KVC_WARN_UNUSED;
-/* Whether it has not reached the value yet. */
+/* Whether the word has not reached the value yet. */
 bool device_word_is_due(const _Atomic uint64_t *word, uint64_t value);
-/* What the session's worker raises when it takes its pages back; NULL: it cannot. */
+/* The word that the session's worker raises when it takes its pages back; NULL: it cannot. */
 const _Atomic uint64_t *device_revoked(const struct session *se);
 void op_pool_open(struct request *rq);
 void op_pool_close(struct request *rq);
 
 /* lend.c */
-/* The session is told of memory that the device has just exported; it has things. 0, -ENOMEM. */
+/* Tells the session of memory that the device has just exported; the session has `things`. 0,
+ * -ENOMEM. */
 int lend_chunk(struct session *se, struct device *d, uint32_t chunk) KVC_WARN_UNUSED;
-/* UNMAPPED; of what it was not given nothing comes. */
+/* UNMAPPED was received. A chunk that the session was not given is ignored. */
 void lend_unmapped(struct session *se, uint32_t chunk);
-/* The chunk is retired, and the session told so. */
+/* The chunk is retired: tells the session. */
 void lend_recall(struct session *se, uint32_t chunk);
-/* Whether it may map any. */
+/* Whether the session may map any device memory. */
 bool lend_any(const struct session *se);
-/* It maps nothing any more. */
+/* The session maps no device memory any more. */
 void lend_end(struct session *se);
 
 #define NO_DEVICE "the daemon has no such device (`devices` in its configuration; DEVICES)"
@@ -441,11 +461,11 @@ void lend_end(struct session *se);
 /* pages.c */
 void op_pages_load(struct request *rq);
 void op_acquire_on(struct request *rq);
-/* Numbers where they are aligned; in the bytes of a request that is kept, for which the field
- * before it is not needed any more. */
+/* Moves page numbers to where they are aligned, within the kept bytes of a request. They overwrite
+ * the field before, which is not needed any more. */
 const uint32_t *pages_align(struct codec_bin pages);
 
-/* What to say when core_ns_get() fails. */
+/* The text of the reply when core_ns_get() fails. */
 const char *ns_detail(int err);
 
 /* ns.c */
@@ -457,20 +477,20 @@ void op_stats(struct request *rq);
 void op_list(struct request *rq);
 void op_evict(struct request *rq);
 void op_session_end(struct request *rq);
-/* `who` may see session `se`, and end it. */
+/* Whether `who` may see session `se`, and end it. */
 bool svc__may_see(const struct session *who, const struct session *se);
 
-/* audit.c: what was changed or removed by hand. Not what workers do all the time, and nothing that
- * only reads. */
+/* audit.c: changes and removals by hand. Not the regular work of workers, and nothing that only
+ * reads. */
 void audit(struct session *se, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void audit_evicted(struct session *se, const struct core_evict_job *job);
 void audit_forgotten(struct session *se, const char *name, const char *sub, bool evicts,
                      const struct core_evicted *x);
 void audit_quota(struct session *se, const struct core_quota *quota);
 
-/* The text of a message with a zero behind it; NULL when it is empty. */
+/* Copies a text of a message to `to`, with a zero behind it; NULL when it is empty. */
 const char *svc__text(char to[KVC_STRING_MAX], struct codec_bin from);
-/* Whether it was, and has been answered DENIED, for lack of admin rights. */
+/* Whether the request is refused for lack of admin rights; it has been answered DENIED then. */
 bool svc__denied(struct request *rq);
 
 /* trace.c; the first two only while a trace is on */
@@ -481,12 +501,13 @@ void op_trace_dump(struct request *rq);
 
 /* storage.c */
 void op_drain(struct request *rq);
-/* NULL, or why a request with these flags cannot be served: it is durable, and nothing is. */
+/* Why a request with these flags cannot be served: it is durable, and no storage is. NULL: it
+ * can. */
 const char *svc__durable_fault(const struct svc *s, uint32_t flags);
 
 /* keep.c */
-/* A line of log where shares of memory do not hold with the blocks of this namespace, or where much
- * of memory stays empty, for they are large. */
+/* Logs a line where shares of memory do not hold with the blocks of this namespace, or where much
+ * of memory stays empty because they are large. */
 void svc__tell_shares(struct svc *s, const struct core_ns *ns);
 void op_pin(struct request *rq);
 void op_unpin(struct request *rq);

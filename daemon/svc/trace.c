@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TRACE, TRACE_DUMP, and what is recorded while a trace is on. */
+/* Handlers of TRACE and TRACE_DUMP, and what other handlers record while a trace is on. */
 #include "ring.h"
 #include "svc__.h"
 

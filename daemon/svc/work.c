@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whose turn it is. A request is handled where it comes in, unless others are due: then it is kept
- * and waits behind those of its session. What takes long goes on in slices. Principals take turns,
- * and the sessions of each, by the work that was done for them.
+ * Decides whose turn it is. A request is handled when it is received, unless others are due: then
+ * it is kept and waits behind those of its session. A long request continues in slices. Principals
+ * take turns, and the sessions of each, by the work that was done for them.
  */
 #include "svc__.h"
 #include "turn.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RESERVE, COMMIT, STORE, PAGES_STORE, DROP. */
+/* Handlers of RESERVE, COMMIT, STORE, PAGES_STORE and DROP: the way of a store. */
 #include "svc__.h"
 
 static const struct core_retention *wishes_of(const struct msg_reserve *msg, struct wishes *room)

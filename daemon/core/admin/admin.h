@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What administrators ask for. */
+/*
+ * What operators and tests ask of the core: evictions on request, views of blocks, rules, checks.
+ */
 #ifndef KVC_CORE_ADMIN_H
 #define KVC_CORE_ADMIN_H
 
@@ -12,12 +14,12 @@ bool job_run(struct core *c);
 
 /* ---- explain.c ---- */
 
-/* Of a block that is linked */
+/* Fills a row of the table of blocks: where b is, and who holds it. b is linked. */
 void core__explain(struct core *c, const struct block *b, struct kvc_block_info *x);
 
 /* ---- rules.c ---- */
 
-/* What is set now is what it began with. */
+/* Notes the rules that are set now as those that the daemon began with. */
 void rules_begin(struct core *c);
 
 /* ---- near_check.c ---- */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of core.h over every record; for tests. */
+/*
+ * Checks the rules of core.h over every record. core_check() is for tests alone: no request runs
+ * it.
+ */
 #include <stdlib.h>
 
 #include "admin.h"

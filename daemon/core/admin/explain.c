@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What administrators are told of a block: where it is, and who holds it. */
+/*
+ * Describes one block for an administrator: where its copies are, and who holds it. walk.c calls it
+ * for each row of a LIST of blocks.
+ */
 #include <kvcache/rows.h>
 
 #include "admin.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Eviction on request, in slices. A dry run does all that the real one does, but for the last step:
- * what would go is marked as counted, and is passed over from then on as if it had gone.
+ * Evicts blocks on request (EVICT), in slices that step.c runs. A dry run does all that a real one
+ * does but the last step. A block that would be evicted is marked as counted instead, and is passed
+ * over from then on as if it had been evicted.
  */
 #include "admin.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be true of near copies, and of copies by devices; for tests. */
+/*
+ * Checks what must be true of near copies and of the jobs that copy by devices. For tests alone:
+ * core_check() calls it.
+ */
 #include <stdlib.h>
 
 #include "admin.h"

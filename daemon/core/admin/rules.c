@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How blocks are kept, as operators see it: what may be set, and what has been learned. */
+/*
+ * Shows and sets how blocks are kept (POLICY): the rules that an operator may change while the
+ * daemon runs, and what the core has learned of storage.
+ */
 #include "admin.h"
 
 struct rules {

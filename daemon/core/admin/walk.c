@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking through chains, or for keys, a bounded piece at a time. Between two pieces anything may
- * happen; a cursor into a chain names the record at which a walk stands and that record's
- * generation, so that a walk never goes on from another block that took its place.
+ * Walks through chains, or looks for keys, for a LIST of blocks: a bounded piece for each request.
+ * Between two pieces anything may happen. A cursor into a chain names the record at which the walk
+ * stands, with its generation, so that the walk never continues from another block in the same
+ * record.
  */
 #include <kvcache/rows.h>
 

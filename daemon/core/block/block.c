@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block records: life cycle, forest, shards, and lists of blocks. */
+/*
+ * Block records: their life cycle, their tree of parents and children, their shards and their
+ * holds. A store links a record here and publishes it; a hit holds it; an eviction kills it.
+ */
 #include "block.h"
 #include "index.h"
 #include "lapse.h"

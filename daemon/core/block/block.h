@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks: records, index and chains, and the room that they have. Knows nobody above. */
+/*
+ * The lowest layer of the core: block records, index, chains, the copies of a block and the room
+ * that they take. Layers above it (space, lookup, keep, serve) call these functions; it knows none
+ * of them.
+ */
 #ifndef KVC_CORE_BLOCK_H
 #define KVC_CORE_BLOCK_H
 
@@ -11,10 +15,12 @@
 void *core__pages(uint64_t bytes);
 void core__pages_put(void *p, uint64_t bytes);
 uint32_t core__slices_max(const struct core_config *cfg);
-/* A share of so much, with equal parts promised to so many holders where `fair` is on. */
+/* Makes *s a share of `total`. With cfg.fair equal parts of it are promised to `holders`
+ * holders. */
 int core__fair_share(const struct core *c, struct share *s, uint64_t total,
                      uint32_t holders) KVC_WARN_UNUSED;
-/* A pool of n, and such a share of it; freed also when that failed. */
+/* Makes a pool of n objects, and a share of it for `holders` holders. core__shared_pool_free()
+ * frees both, also after an error. */
 int core__shared_pool(const struct core *c, struct pool **ret_pool, struct share *share,
                       const char *name, size_t bytes, uint32_t n, uint32_t holders) KVC_WARN_UNUSED;
 void core__shared_pool_free(struct pool **pool, struct share *share);
@@ -32,7 +38,7 @@ uint32_t index_table_size(uint32_t blocks_max);
 
 /* ---- runs.c ---- */
 
-/* Lists of blocks in fixed pieces. holder: client_no(), or run_principal() */
+/* Lists of blocks in pieces of fixed size. holder: client_no() or run_principal(), which pays. */
 static inline uint32_t run_principal(const struct core *c, uint32_t principal)
 {
     return c->cfg.clients_max + owner_no(c, principal);
@@ -42,10 +48,11 @@ void run_init(struct run_list *l);
 int run_push(struct core *c, uint32_t holder, struct run_list *l, uint32_t block,
              uint32_t gen) KVC_WARN_UNUSED;
 void run_free(struct core *c, uint32_t holder, struct run_list *l);
-/* The last becomes the first. Nothing is to be added afterwards. */
+/* Reverses the list. Nothing may be added to it afterwards. */
 void run_reverse(struct core *c, struct run_list *l);
 struct run_iter run_begin(struct core *c, const struct run_list *l);
-struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i); /* number i is next */
+struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i); /* begins with number
+                                                                               * i */
 const struct run_entry *run_next(struct core *c, struct run_iter *it);
 
 /* ---- ns_find.c ---- */
@@ -53,89 +60,96 @@ const struct run_entry *run_next(struct core *c, struct run_iter *it);
 struct core_ns *ns_by_print(struct core *c, uint64_t short_print);
 bool ns_visible(const struct core_client *cl, const struct core_ns *ns);
 struct core_ns *ns_by_id(struct core *c, uint32_t id);
-/* Bit set of fields in which two namespaces differ. */
+/* Bit set of enum kvc_ns_field: the fields in which two namespaces differ. */
 uint32_t ns_diff(const struct core_ns *a, const struct core_ns *b);
-/* Another namespace of the same principal, sub-tenant and model. */
+/* Whether o is another namespace of the same principal, sub-tenant and model. */
 bool ns_is_sibling(const struct core_ns *ns, const struct core_ns *o);
 
 /* ---- client.c ---- */
 
-/* What a client waits for before it is gone may have ended. */
+/* Frees a closed client, and calls its `idle`, once nothing of it is left. To be called when a copy
+ * of its has ended, or a slice of releasing what it had. */
 void core__client_settle(struct core *c, struct core_client *cl);
 struct core_req_kind {
-    void (*cancel)(struct core *c, struct core_req *req); /* of one that is under way */
-    bool stays; /* while its client is in quarantine; not when that is closed */
+    void (*cancel)(struct core *c, struct core_req *req); /* cancels one that is under way */
+    bool stays; /* goes on while its client is in quarantine; cancelled when that is closed */
 };
-/* It is under way, until it is taken off its list. */
+/* The request is under way from now on, until its owner takes it off the list. */
 void req_begin(struct core_client *cl, struct core_req *req, const struct core_req_kind *kind);
 
 /* ---- block.c ---- */
 
 uint32_t records_used(const struct core *c);
-/* PENDING or FOUND. NULL: all in use. */
+/* state: PENDING or FOUND. NULL: all records are in use. */
 struct block *block_new(struct core *c, enum block_state state);
-/* Along an edge of the table in block.c; what is counted by the state is the caller's. */
+/* Moves b along an edge of the table in block.c. The caller updates what is counted by the
+ * state. */
 void block_state_set(struct block *b, enum block_state to);
 void block_link(struct core *c, struct block *b, struct block *parent,
                 const struct core_cost *cost);
-/* A new record that was never linked goes back. */
+/* Frees a record that was never linked and has no parts. */
 void block_abandon(struct core *c, struct block *b);
-/* Unserved from now on: out of index, forest and policy; its room goes when nothing uses it. The
- * reason is what later lookups are told. No child may be left. */
+/* Removes a PENDING or PRESENT block: out of index, forest and policy, DYING. Its room is freed
+ * when nothing uses it. Later lookups are told the reason. No child may be left. */
 void block_kill(struct core *c, struct block *b, enum kvc_miss reason);
-/* The same for everything below it too, leaves first. */
+/* block_kill() of b and of everything below it, leaves first. */
 void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason);
 void block_hold(struct core *c, struct block *b);
 void block_unhold(struct core *c, struct block *b);
-/* A hold of the core's own ends, and nobody else hears of it. */
+/* Ends a hold of the core's own; no hearer is told. */
 void block_unhold_quietly(struct core *c, struct block *b);
 void block_touch(struct core *c, struct block *b);
-/* Touches b and its ancestors until one that was touched in this instant; keeps the order that
- * policies rely on. Of a long chain those near b: the others have descendants, and stay. */
+/* Touches b and its ancestors, up to one that was touched in this instant, in the order that
+ * policies rely on. In a long chain only the nearest TOUCH_MAX are touched: the others have
+ * descendants, so they are not evicted before these. */
 void block_touch_path(struct core *c, struct block *b);
 struct part *block_part(struct core *c, const struct block *b, uint32_t shard);
-/* What tiers keep of one of its shards. */
+/* The label that tiers keep beside the bytes of one shard. */
 struct tier_label block_label(struct core *c, const struct block *b, uint32_t shard);
-/* What leases of it read in host memory is there. Of one that is PRESENT or DYING. */
+/* Whether a lease of b may read it in host memory. b is PRESENT or DYING. */
 bool block_in_host(struct core *c, const struct block *b);
-/* What the policy is told of a block that comes in now. parent: or POLICY_NO_BLOCK. */
+/* What the policy is told of a block that is stored now. parent: a record number or
+ * POLICY_NO_BLOCK. */
 struct policy_hint block_hint(struct core *c, const struct block *b, uint32_t parent,
                               uint32_t depth, const struct core_cost *cost);
-/* The policy hears of it, and has it in its order. */
+/* The policy learns of b, and has it in its order of eviction. */
 void block_known(struct core *c, struct block *b, uint32_t parent, const struct core_cost *cost);
-/* Back into the policy's order, and out of it. */
+/* Puts b back into the policy's order of eviction; takes it out. */
 void block_enter(struct core *c, struct block *b);
 void block_park(struct core *c, struct block *b);
-/* All shards are there. */
+/* Makes a PENDING block PRESENT, because all its shards are in memory: lookups find it from now
+ * on. */
 void block_publish(struct core *c, struct block *b);
-/* A record that was found at start becomes PRESENT; which copies it has, it says. */
+/* Makes a block that recovery found PRESENT. b says which copies it has. */
 void block_found(struct core *c, struct block *b, uint64_t bytes);
 /* Walks a subtree, children before parents: first, then next until CORE_NONE. Ask for the next
  * before the block at hand is killed. */
 uint32_t block_walk_first(const struct core *c, uint32_t root);
 uint32_t block_walk_next(const struct core *c, uint32_t root, uint32_t no);
-/* Blocks of a subtree, its root too. */
+/* The number of blocks of a subtree, its root included. */
 uint32_t block_tree_size(const struct core *c, uint32_t root);
-/* Somebody reads it, or has announced to write a part of it. A block of which some shards are
- * stored and nobody has announced the others is not in use: the other ranks may never come. */
+/* Whether b is held, being copied or moved, or a writer has claimed a part of it. A block of which
+ * some shards are stored and no other is claimed is not in use: the other ranks may never come. */
 bool block_in_use(struct core *c, const struct block *b);
-/* The same, but for being on its way between tiers: for those who may take it away even so. */
+/* block_in_use(), without moves between tiers: for callers who may remove a block that is being
+ * moved. */
 bool block_held(struct core *c, const struct block *b);
-/* For good, to make room: nobody uses it, and nobody was promised it. What builds on it goes first.
- */
+/* Whether b may be evicted for good to make room: nobody uses it, and nobody was promised it. The
+ * caller evicts first what builds on it. */
 bool block_may_go(struct core *c, const struct block *b);
-/* The copy in memory alone, without loss: it is on disk as well. */
+/* Whether b's copy in memory may be dropped without loss: the block is on disk as well, and not in
+ * use. */
 bool copy_may_drop(struct core *c, const struct block *b);
-/* Nothing builds on it and nobody uses it, or it can go from host memory to disk. The policy is
- * asked with this. */
+/* Whether b may leave memory: nobody uses it, and either nothing builds on it or it can be kept on
+ * disk. The policy calls this for its candidates. ctx: the core. */
 bool block_can_leave(void *ctx, uint32_t block_no);
-/* A slice of letting go of what was held before a block in its chain; true: there is more.
- */
+/* Runs a slice of releasing the chains that holds kept, block by block upwards; true: there is
+ * more. */
 bool unhold_step(struct core *c);
-uint32_t unhold_waiting(const struct core *c); /* blocks from which that goes on */
+uint32_t unhold_waiting(const struct core *c); /* chains that are still to be released */
 void unhold_turn(struct core *c);              /* a turn begins */
-/* Whether one more request may hold it: keys may come twice, and the core's own holds need some of
- * those that can be counted. */
+/* Whether one more request may hold b. Only half the count is for requests: a request may name a
+ * key twice, and the core needs holds of its own. */
 static inline bool block_may_be_held(const struct block *b)
 {
     return b->leases < BLOCK_HOLDS_MAX / 2;
@@ -143,66 +157,71 @@ static inline bool block_may_be_held(const struct block *b)
 
 /* ---- places.c ---- */
 
-/* The state of its copy in a tier, with all that is counted by that. Allowed edges: places.c. */
+/* Sets the state of b's copy in a tier, with all that is counted by it. Allowed edges: places.c. */
 void copy_set(struct core *c, struct block *b, enum core_tier tier, enum copy_state to);
-/* It becomes DYING: it has no copy any more, but for those that are being read or written. */
+/* Makes b DYING. It has no copy any more, but for one that is being read into memory. */
 void copies_die(struct core *c, struct block *b);
-/* It is PRESENT now, with the copies that were found: they are counted from here on. */
+/* Counts the copies of a block that recovery found, which is PRESENT now. */
 void copies_found(struct core *c, struct block *b);
-/* Its disk copies can be read now. */
+/* Whether b is on disk, and storage can read all its shards now. */
 bool block_readable(struct core *c, const struct block *b);
-/* A present block that a hit may have: in memory, or on disk and its path is in service. */
+/* Whether a PRESENT block can serve a hit: it is in memory, or on disk on a path that is in
+ * service. */
 bool block_reachable(struct core *c, const struct block *b);
-/* Where a shard of it is, 0: it is not in that tier. What is on its way there is not told. */
+/* Where a shard of b is in a tier, 0: not there. A shard that is being written to disk has no
+ * location there yet. */
 struct tier_loc copy_loc(struct core *c, const struct block *b, enum core_tier tier,
                          uint32_t shard);
 void copy_set_loc(struct core *c, struct block *b, enum core_tier tier, uint32_t shard,
                   struct tier_loc loc);
-/* Room of one of its shards is given back, and counted for who pays for it. */
+/* Frees the room of one shard of b in a tier, and counts that for its payer. */
 void copy_give(struct core *c, const struct block *b, enum core_tier tier, struct tier_loc loc);
-/* The same of all shards that its record has in the tier. Nobody may be told of them. */
+/* copy_give() of all shards that b's record has in the tier. No reader may have their locations. */
 void copy_give_all(struct core *c, struct block *b, enum core_tier tier);
-/* Of a block that is also on disk and not in use. */
+/* Drops the copy in memory of a block that is also on disk and not in use. */
 void host_drop(struct core *c, struct block *b);
-/* Gives all its room on disk back; nothing may be in flight there. */
+/* Frees all room of b on disk; no I/O may be in flight there. */
 void disk_drop(struct core *c, struct block *b);
-/* The promise of a copy that was written for pins and names ends, if none of them is left: it is an
- * ordinary copy. */
+/* If b's copy on disk was written durably for pins and names, and none of these is left, ends the
+ * promise of storage: the copy is an ordinary one. */
 void block_unwanted(struct core *c, struct block *b);
 
 /* ---- room.c ---- */
 
-/* Bytes taken in memory, by owner_no(). */
+/* Bytes that a principal, by owner_no(), has taken in memory. */
 uint64_t host_room_of(const struct core *c, uint32_t owner);
-/* Payload bytes of room that b's namespace has in a tier from now on, or no more. */
+/* Counts payload bytes of room that ns has taken in a tier, or (negative) given back. */
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes);
-/* With so many bytes more in memory the principal of ns has no more than its promised part of
- * memory. */
+/* Whether the principal of ns, with so many bytes more in memory, has no more than its promised
+ * part. */
 bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t bytes);
-/* What binds b to a tier may have come or gone: a pin, a name, a promise on disk, or b itself. */
+/* Counts anew which tiers b is bound to: a pin, a name or a promise on disk has begun or ended, or
+ * b has changed its state. */
 void room_bind(struct core *c, struct block *b);
 
 /* ---- unevictable.c ---- */
 
-/* The bytes of slots that b keeps in memory whoever wants room there. */
+/* The bytes of b's slots in memory that stay whoever wants room there. */
 uint64_t unevictable_of(struct core *c, const struct block *b);
-/* The first hold of b has come, the last has gone. */
+/* Count that the first hold of b has begun; that its last hold has ended. */
 void unevictable_held(struct core *c, struct block *b);
 void unevictable_unheld(struct core *c, struct block *b);
-/* Before what may change that otherwise, or where b is in memory; and after. */
+/* Around a change of what unevictable_of() depends on, or of where b is in memory: the first is
+ * called before, and its result is `was` of the second, called after. */
 uint64_t unevictable_change(struct core *c, const struct block *b) KVC_WARN_UNUSED;
 void unevictable_changed(struct core *c, struct block *b, uint64_t was);
 uint64_t unevictable_by_part(struct core *c, const struct block *b);
-/* Whether `bytes` more of ns may be kept there. *left: what is known to be left for this request,
- * at first 0; it becomes less by them. 0; KVC_E_FULL: principals are promised the rest;
- * KVC_E_QUOTA: shares of other owners are. */
+/* Whether `bytes` more of ns may be unevictable. *left: bytes known to be left for this request, at
+ * first 0; it shrinks by them. 0; KVC_E_FULL: the rest is promised to principals; KVC_E_QUOTA: to
+ * shares of other owners. */
 int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes,
                      uint64_t *left) KVC_WARN_UNUSED;
-/* Whether b, which is on disk alone, may be loaded for who holds it. */
+/* Whether b, which is on disk alone, may be loaded for those that hold it. */
 bool unevictable_may_load(struct core *c, const struct block *b);
-/* What a lease is told that is refused by these. */
+/* The error, with its text, of a lease that unevictable_take() or regions_admit() refused. */
 int unevictable_refused(int err, const char **ret_why) KVC_WARN_UNUSED;
-/* The same that a first hold of b would keep there, and one more part of it that is reserved. */
+/* Bytes that a first hold of b would make unevictable. unevictable_by_part() above: those that one
+ * more reserved part of b would. */
 static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b)
 {
     const bool more = b->leases == 0 && copy_there(b, CORE_HOST) && !block_is_bound(b, CORE_HOST);
@@ -211,47 +230,48 @@ static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b
 
 /* ---- quota.c ---- */
 
-/* The owner that a namespace belongs to. */
+/* The owner that pays for a namespace's blocks: its narrowest quota, in core->retain. */
 uint32_t quota_payer(const struct core *c, const struct core_ns *ns);
 void quota_ns_gone(struct core *c, const struct core_ns *ns);
-/* Of what is guaranteed on disk, as much as can be kept there, in percent. */
+/* How much of all that is guaranteed on disk can be kept there, in percent. */
 uint32_t quota_disk_percent(const struct core *c);
-/* Whether `bytes` more of ns may be bound to a tier: 0; KVC_E_QUOTA when all that is bound there
- * would be above a hard limit, or leave less than is guaranteed to others, which could then not be
- * kept; KVC_E_PIN_LIMIT when pins would leave hardly any memory for all the rest. */
+/* Whether `bytes` more of ns may be bound to a tier. KVC_E_QUOTA: all that is bound there would be
+ * above a hard limit, or leave less than is guaranteed to others. KVC_E_PIN_LIMIT: pins would leave
+ * hardly any memory for all the rest. */
 int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
                uint64_t bytes) KVC_WARN_UNUSED;
-/* Bytes of slots in memory that may yet be unevictable there for ns, beside what is guaranteed to
- * others: all shares together hold against that as far as they leave the tier its passing part.
- * *ret_own: of them, within its own share, which goes before what principals are promised. */
+/* Bytes of slots in memory that may yet be unevictable for ns, beside what is guaranteed to others.
+ * Shares are guaranteed only as far as they leave the tier its passing part. *ret_own: of these
+ * bytes, those within its own share, which comes before what principals are promised. */
 uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own);
-/* What all quotas together are guaranteed in memory: bytes, and regions that hold them. */
+/* Bytes in memory that all quotas together are guaranteed, and regions that hold these. */
 uint64_t quota_guaranteed(const struct core *c);
 uint64_t quota_guaranteed_regions(const struct core *c);
-/* Some blocks are in the lists of another owner yet. */
+/* Whether some blocks are in the policy's lists of another owner yet. */
 bool quota_is_giving(const struct core *c);
 uint32_t quota_count(const struct core *c);
 
 /* ---- clean.c ---- */
 
-/* Of the ring of clean blocks. */
+/* Memory of the ring of clean blocks. */
 uint64_t clean_bytes(const struct core_config *cfg);
-/* So many blocks are marked as being in the ring. */
+/* For core_check(): so many blocks are marked as being in the ring. */
 void clean_check(const struct core *c, uint64_t ring);
-/* The oldest clean block that is not in use, and not guaranteed to another than `payer`; no longer
- * in the ring; NULL: none. */
+/* Takes the oldest clean block out of the ring that is not in use and not guaranteed to another
+ * owner than `payer`; NULL: none. The block is still PARKED_CLEAN. */
 struct block *clean_pop(struct core *c, uint32_t payer);
-/* An old clean block of `within`, which stays where it is; NULL: none is near. */
+/* An old clean block of `within` or an owner below it, which stays in the ring; NULL: none among
+ * the oldest. */
 struct block *clean_of(struct core *c, uint32_t within);
-/* It is clean no more, if it was. */
+/* b is not clean any more, if it was. */
 void clean_end(struct core *c, struct block *b);
-/* Out of the ring, into the policy. */
+/* Takes a clean block back from the ring into the policy's order. */
 void clean_recall(struct core *c, struct block *b);
-/* A block that the policy has not: into the ring, or back to the policy. */
+/* Puts a parked block into the ring; if that is full, back into the policy's order. */
 void clean_push(struct core *c, struct block *b);
-/* It is in the ring, or there is a place for it. */
+/* Whether b is in the ring, or the ring has a place for it. */
 bool clean_takes(struct core *c, const struct block *b);
-/* The copy on disk of a block that is in memory too goes; nothing may be in flight. */
+/* Drops the copy on disk of a block that is in memory too; no I/O may be in flight there. */
 void disk_forget(struct core *c, struct block *b);
 
 /* ---- lapse.c ---- */
@@ -260,14 +280,14 @@ void block_names_mark_safe(struct core *c, struct block *b);
 
 /* ---- wish.c ---- */
 
-/* The wish for a block of a reservation, as far as there is one. */
+/* The wish for block i of a reservation. False: none. */
 bool wish_of(const struct core_reserve *in, uint32_t block_tokens, uint32_t i,
              struct core_wish *ret_wish);
 const char *wish_fault(const struct core_retention *r);
 void wish_add(struct core *c, struct block *b, const struct core_wish *wish, bool set);
-/* What was wished while it was PENDING counts from now. */
+/* A PENDING block has become PRESENT: the wish that was noted for it counts from now. */
 void wish_begin(struct core *c, struct block *b);
-/* What labels keep of it. */
+/* What a label on disk keeps of b's wish: its base level + 1; 0: none. */
 uint8_t wish_label(const struct core *c, const struct block *b);
 bool wish_step(struct core *c);
 
@@ -275,9 +295,9 @@ bool wish_step(struct core *c);
 
 uint64_t resvs_bytes(const struct core_config *cfg);
 const struct pool *resv_pool(const struct core *c); /* reservation */
-/* Reservations of a client. */
+/* The number of a client's reservations. */
 uint32_t resvs_of(const struct core *c, const struct core_client *cl);
-/* That of a part that is claimed. */
+/* The reservation of a part that is claimed. */
 struct reservation *part_resv(const struct core *c, const struct part *p);
 /* NULL: the pool is empty, or the client has its share. */
 struct reservation *resv_new(struct core *c, struct core_client *cl);
@@ -289,46 +309,48 @@ struct part *resv_entry_part(struct core *c, const struct reservation *r, const 
 /* One entry of a reservation is committed or dropped; the last one frees it. */
 void resv_close_entry(struct core *c, struct reservation *r);
 void resv_drop_all(struct core *c, struct reservation *r);
-/* Drops a slice of what is reserved, from the last entry on. True: there is more to do.
- * The caller has an entry open. */
+/* Drops a slice of what is reserved and not committed, from the last entry on. True: there is more
+ * to do. The caller has an entry open, so that r is not freed. */
 bool resv_drop_some(struct core *c, struct reservation *r);
-/* All of it, now; as above. */
+/* Drops all of it at once, and closes the entry that the caller has open, which frees r. */
 void resv_drop_open(struct core *c, struct reservation *r);
-/* Nobody has to do with it any more: it is dropped at once, unless others have let go of
- * much in this turn; then in slices. The client lasts until then. */
+/* Ends a reservation whose client has no use for it. It is dropped at once, or in slices if much
+ * was dropped in this turn already. The client lasts until then. */
 void resv_go(struct core *c, struct reservation *r);
-/* The same of one that is between two slices: it has an entry open that counts as busy. */
+/* resv_go() of a reservation that is between two slices: the caller has an entry open that counts
+ * as busy. */
 void resv_leave(struct core *c, struct reservation *r);
-/* A slice of what is left so; true: there is more. */
+/* Runs a slice of dropping such reservations; true: there is more. */
 bool resv_step(struct core *c);
 
 /* ---- late.c ---- */
 
-/* A commit of r has come; announced: what it brings was reserved by another request. */
+/* Notes a commit of r. announced: another request had reserved what it brings. */
 void progress_made(struct core *c, struct reservation *r, bool announced);
-/* It is claimed, and its writer is past its progress deadline. */
+/* Whether the part is claimed, and its writer is past its progress deadline. */
 bool part_is_late(struct core *c, const struct part *p);
-/* Some part of it is, or nobody has claimed what it lacks for long: it is not being stored. */
+/* Whether a part of b is late, or what b lacks has been unclaimed for long: nobody is storing
+ * it. */
 bool block_is_late(struct core *c, const struct block *b);
 
 /* ---- climb.c ---- */
 
 /* *held is the block that the caller holds, CORE_NONE: none. */
-/* Goes on to hold b, which is PRESENT, in place of *held, in slices; between two of them a block
- * before it may be *held. 0: b is, or by others as often as may be. CORE_MORE; KVC_E_*: as
+/* Holds b, which is PRESENT, in place of *held, in slices. Between two slices *held may be a block
+ * before b. 0: b is held, or others hold it as often as can be counted. CORE_MORE; KVC_E_*: as
  * unevictable_hold(). */
 int climb_step(struct core *c, struct core_climb *x, struct block *b,
                uint32_t *held) KVC_WARN_UNUSED;
-/* The same at once. */
+/* climb_step() of a block in one piece. */
 int climb_hold(struct core *c, struct block *b, uint32_t *held) KVC_WARN_UNUSED;
 void climb_let_go(struct core *c, uint32_t *held);
 
 /* ---- gone.c ---- */
 
 void gone_step(struct core *c);
-/* Storage has been asked, and has not answered. */
+/* Whether storage was asked (tier_storage_ops.settle) and has not answered. */
 bool gone_is_settling(const struct core *c);
-/* The next gone_step() has something to begin or to tell. */
+/* Whether the next gone_step() has something to begin or to tell. */
 bool gone_is_due(const struct core *c);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One event: something changed with a block. Who causes it calls block_changed() and knows nobody
- * of those who hear of it; who hears of what, and in which order, is one table (core.c).
+ * One event: a block changed. The file that changes a block calls block_changed() and knows none of
+ * the hearers. One table in core.c says who hears which events, and in which order.
  */
 #ifndef KVC_CORE_CHANGED_H
 #define KVC_CORE_CHANGED_H
@@ -13,35 +13,35 @@
 struct block;
 
 enum block_event {
-    BLOCK_LEAVES = 1,      /* next out of index and forest; parent and names are there yet */
-    BLOCK_GONE = 2,        /* it is DYING */
-    BLOCK_STORED = 4,      /* it is PRESENT, for the first time */
-    BLOCK_MOVED = 8,       /* an operation of a move has ended: in x->err */
-    BLOCK_CHECKED = 0x10,  /* its verification has ended */
-    BLOCK_UNHELD = 0x20,   /* a hold, a copy, a pin or a name less */
-    BLOCK_CHILDLESS = 0x40 /* a child less */
+    BLOCK_LEAVES = 1,      /* about to leave index and forest; parent and names are there yet */
+    BLOCK_GONE = 2,        /* the block is DYING */
+    BLOCK_STORED = 4,      /* the block is PRESENT, for the first time */
+    BLOCK_MOVED = 8,       /* an operation of a move has ended, with x->err */
+    BLOCK_CHECKED = 0x10,  /* a verification of the block has ended */
+    BLOCK_UNHELD = 0x20,   /* a hold, a copy, a pin or a name of the block has ended */
+    BLOCK_CHILDLESS = 0x40 /* the block has lost a child */
 };
 
 struct block_change {
     enum block_event what;
-    int err;              /* MOVED: of the move */
+    int err;              /* MOVED: the error of the move, or 0 */
     enum kvc_miss reason; /* LEAVES, GONE: what later lookups are told */
 };
 
-/* Those who hear. Each acts on what its own files know of the block. */
+/* The hearers. Each acts on what its own file knows of the block. */
 typedef void block_hear_fn(struct core *c, struct block *b, const struct block_change *x);
-block_hear_fn resv_hear;      /* who writes it forgets it */
-block_hear_fn names_hear;     /* names that hold it fall back on its parent */
-block_hear_fn pin_hear;       /* it is not pinned any more */
-block_hear_fn move_hear;      /* a shard on disk was lost meanwhile: the others there go */
-block_hear_fn lease_hear;     /* requests that wait for it are woken */
-block_hear_fn promise_hear;   /* commits that wait for it to be durable are looked at */
-block_hear_fn reconcile_hear; /* its copies are to be what is asked of it */
-block_hear_fn policy_hear;    /* it may be evicted again */
-block_hear_fn load_hear;      /* loads that wait for it go on */
-block_hear_fn near_hear;      /* its copies on devices go, as far as nobody holds them */
-block_hear_fn settle_hear;    /* its record is freed, if it is DYING and nothing uses it */
-block_hear_fn loader_hear;    /* loads that could not begin do */
+block_hear_fn resv_hear;      /* reservations forget the block */
+block_hear_fn names_hear;     /* names that hold the block hold its parent instead */
+block_hear_fn pin_hear;       /* pins forget the block */
+block_hear_fn move_hear;      /* if a shard on disk was lost, the others there are freed */
+block_hear_fn lease_hear;     /* requests that wait for the block are woken */
+block_hear_fn promise_hear;   /* durable commits that wait for the block are looked at */
+block_hear_fn reconcile_hear; /* copies that are asked of the block are begun */
+block_hear_fn policy_hear;    /* the policy may evict the block again */
+block_hear_fn load_hear;      /* loads that wait for the block continue */
+block_hear_fn near_hear;      /* copies on devices that nobody holds are freed */
+block_hear_fn settle_hear;    /* the record is freed, if it is DYING and nothing uses it */
+block_hear_fn loader_hear;    /* loads that could not begin try again */
 block_hear_fn room_hear;      /* stores that wait for room are woken */
 
 struct block_subscriber {
@@ -49,7 +49,7 @@ struct block_subscriber {
     block_hear_fn *hear;
 };
 
-/* state.h has block_changed(), which calls all who hear of it before it returns. After GONE,
- * MOVED, CHECKED and UNHELD the record may be free. Thread: the core's. */
+/* block_changed() in state.h calls all hearers of the event before it returns. After GONE, MOVED,
+ * CHECKED and UNHELD the record may be free. Thread: the control thread. */
 
 #endif

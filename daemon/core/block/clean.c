@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clean blocks: on disk as well, so that their copies in memory go without loss. They stand in a
- * ring, oldest first, until a copy makes room for something, or a use brings it back to the policy.
+ * The ring of clean blocks. A clean block is on disk as well, so its copy in memory can be dropped
+ * without loss. Blocks stay in the ring, oldest first, until a store needs the room (clean_pop()),
+ * or a use brings the block back to the policy.
  */
 #include "block.h"
 

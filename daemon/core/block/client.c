@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients: how they begin, and when they are gone. */
+/*
+ * Opens a client, the core's view of one session, and tells when it is gone: when it is closed, no
+ * copy touches its staging, and it has nothing left to release. client_close.c begins its end.
+ */
 #include "block.h"
 
 void core__client_settle(struct core *c, struct core_client *cl)

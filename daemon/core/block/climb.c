@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A block is held that has many before it, in slices. Where who holds a block holds those before it
- * too (block_keeps_above()), the first hold of a long chain counts all of it. So some blocks on the
- * way up are noted, and are held from the uppermost on: each hold has but the blocks up to the one
- * before. Holds of blocks between them are given back on the way down.
+ * Holds a block that has many before it in its chain, in slices: the first hold, where a hold keeps
+ * the whole chain in memory (block_keeps_above()). reserve and acquire of long chains call it.
+ *
+ * Such a first hold counts each block before it. So some blocks on the way up are noted, and are
+ * held from the uppermost on: each hold then counts only the blocks up to the one held before.
+ * Holds of blocks between them are released on the way down.
  */
 #include "block.h"
 #include "regions.h"

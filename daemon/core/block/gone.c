@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was removed on request stays away. A block that I/O holds when it is killed keeps its place
- * on disk until that has ended; then storage has to say that all deaths so far outlive a crash
- * (tier_storage_ops.settle). Who asked for a removal is told after that, and not before. Memory
+ * Tells when a removal outlives a crash. A request that removes blocks (EVICT, NAME_FORGET) is
+ * answered after that, not before.
+ *
+ * A block that I/O holds when it is killed keeps its place on disk until that I/O has ended. Then
+ * storage has to say that all removals so far outlive a crash (tier_storage_ops.settle). Memory
  * that outlives the process needs nothing: a slot's header is void when the slot is freed or
  * revoked.
  */

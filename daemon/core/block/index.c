@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Key to record: one open-addressed table with linear probing, and the trace of what was evicted.
- * An entry holds a record number and 32 bits of its hash, so that a miss rarely touches a record.
- * The hash has a random secret: keys are chosen by clients.
+ * The index, from key to record, and the ghosts: why an evicted block is missing. Each lookup,
+ * store and hit goes through it; index.h has the part that runs for each key.
+ *
+ * One open-addressed table with linear probing. An entry holds a record number and 32 bits of its
+ * hash, so that a miss rarely touches a record. The hash has a random secret: keys are chosen by
+ * clients.
  */
 #include "index.h"
 #include "block.h"

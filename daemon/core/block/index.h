@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of the index that a lookup walks through, inlined; shared inside daemon/core only. */
+/*
+ * The part of the index (index.c) that runs for each key of a lookup, inlined. Shared inside
+ * daemon/core only.
+ */
 #ifndef KVC_CORE_INDEX_H
 #define KVC_CORE_INDEX_H
 
 #include "block.h"
 
-/* From the half of the hash that an entry keeps: a deletion asks no record where it belongs. */
+/* The slot depends on the half of the hash that an entry keeps, so that a deletion finds the slot
+ * of other entries without reading their records. */
 static inline uint32_t slot_of(const struct core *c, uint64_t hash)
 {
     return (uint32_t)(((hash & UINT32_MAX) * c->table_size) >> 32);
@@ -29,7 +33,8 @@ static inline uint64_t index_hash(const struct core *c, uint32_t ns_slot, uint32
 {
     uint64_t w[4];
     memcpy(w, key, sizeof w);
-    /* By id, not by slot: traces of a namespace that is gone must not answer for its successor. */
+    /* By id, not by slot: ghosts of a namespace that was removed must not answer for its
+     * successor. */
     uint64_t place = ((uint64_t)c->ns[ns_slot].id << 8 | group) * 0x9e3779b97f4a7c15ull;
     uint64_t a = hash_fold(w[0] ^ c->hash_secret[0], w[1] ^ c->hash_secret[1] ^ place);
     uint64_t b = hash_fold(w[2] ^ c->hash_secret[2], w[3] ^ c->hash_secret[3]);
@@ -41,8 +46,8 @@ static inline void index_prefetch(const struct core *c, uint64_t hash)
     __builtin_prefetch(&c->table[slot_of(c, hash)]);
 }
 
-/* Brings the record that the table names first for this hash nearer: what a lookup reads of it may
- * lie in two cache lines. */
+/* Prefetches the record that the table names first for this hash. A lookup reads fields in two of
+ * its cache lines. */
 static inline void index_prefetch_record(const struct core *c, uint64_t hash)
 {
     uint64_t e = c->table[slot_of(c, hash)];

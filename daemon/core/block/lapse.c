@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Promises that have lapsed are counted. */
+/*
+ * Counts blocks whose promise has lapsed: a client was told that they are durable, and now they
+ * have no durable copy on disk. reconcile.c writes them again; lapse.h says what depends on the
+ * count.
+ */
 #include "lapse.h"
 #include "block.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Progress deadlines of reservations, and of blocks that wait for a rank. A writer that has
- * announced blocks and commits nothing for long (a hung device, a debugger, a stopped process)
- * keeps them from nobody: who waits for them is told, and who stores them takes the claim over,
- * with its room. Until then a late commit counts.
+ * Progress deadlines of reservations, and of blocks that wait for a rank. A writer that announced
+ * blocks and commits nothing for long (a hung device, a debugger, a stopped process) keeps them
+ * from nobody. Requests that wait for such a block are told, and a store of it takes the claim
+ * over, with its room. Until then a late commit counts.
  *
  * The time is a multiple of what the writer's own steps take, from a reservation to its commit or
  * from commit to commit, within bounds. Blocks that are being copied are in progress: their copies
- * have deadlines of their own. A block of several shards of which some are there and no other is
- * claimed has the most time, from the last shard that was claimed or has landed.
+ * have deadlines of their own. A block of several shards, some stored and no other claimed, has the
+ * most time, from the last shard that was claimed or has landed.
  */
 #include "block.h"
 

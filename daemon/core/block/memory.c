@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of the core: pages for large tables, pools, and pools of which each holder has a share. */
+/*
+ * Allocates the core's memory once, in core_create(): pages for large tables, pools, and pools of
+ * which each holder has a share.
+ */
 #include <sys/mman.h>
 
 #include "block.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of the core that keep state to themselves. Included by state.h. */
+/*
+ * A module: a file of the core with state that no other file sees. core.c creates and destroys them
+ * all by the list below. Included by state.h.
+ */
 #ifndef KVC_CORE_MODULE_H
 #define KVC_CORE_MODULE_H
 
@@ -10,13 +13,13 @@
 
 struct core;
 
-/* Its state is a struct that is declared in the file, and a pointer to that in struct core. There
- * is zeroed room for it beside struct core before anything is created. */
+/* The file declares its state as a struct; struct core has a pointer to it. Zeroed room for the
+ * struct is there, beside struct core, before anything is created. */
 struct core_module {
-    size_t pointer, bytes;           /* CORE_STATE(); 0: it has none, or takes the room itself */
-    int (*create)(struct core *c);   /* what else it needs: 0, or an error; NULL: nothing */
+    size_t pointer, bytes;           /* CORE_STATE(); 0: no state, or the module allocates it */
+    int (*create)(struct core *c);   /* allocates the rest. 0, or an error; NULL: nothing */
     void (*destroy)(struct core *c); /* also when create() has failed, or was not called */
-    struct sys_range (*memory)(const struct core *c); /* its large table; NULL: there is none */
+    struct sys_range (*memory)(const struct core *c); /* its large table; NULL: none */
 };
 #define CORE_STATE(name) .pointer = offsetof(struct core, name), .bytes = sizeof(struct name)
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Namespaces that are there: which one it is, who may see it, in what two of them differ. */
+/*
+ * Finds a namespace by id or print, says who may see it, and in which fields two of them differ.
+ * serve/ns.c makes them.
+ */
 #include "block.h"
 
 struct core_ns *ns_by_id(struct core *c, uint32_t id)

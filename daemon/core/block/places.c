@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the bytes of a block are, with all that is counted by that. */
+/*
+ * Where the bytes of a block are: the state and location of its copy in each tier. Every change of
+ * a copy goes through copy_set(), which keeps all counts that depend on it.
+ */
 #include "block.h"
 #include "lapse.h"
 #include "regions.h"

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quotas by name, and what their shares promise. A namespace belongs to its narrowest quota, whose
- * owners in policy/retain.h are the wider ones. Bytes follow a namespace to another owner at once,
- * its blocks' places in the lists of the policy in steps.
+ * Quotas by name, and what their shares promise. Stores, leases and pins ask here whether an owner
+ * may have more.
+ *
+ * A namespace belongs to its narrowest quota; wider quotas are the owners above it in
+ * policy/retain.h. When a namespace changes its owner, its bytes count for the new one at once; its
+ * blocks change lists of the policy in steps.
  */
 #include "block.h"
 #include "quota_table.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reservations: what writers have announced, and may commit or drop. */
+/*
+ * Reservations: which blocks a writer has announced, and may still commit or drop. RESERVE and
+ * STORE make one, COMMIT and DROP end its entries, and so does the end of the client.
+ */
 #include "block.h"
 
 struct resvs {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room of blocks in both tiers, counted for who pays for it. */
+/*
+ * Counts the room that blocks take in memory and on disk, for the owner that pays for it, and which
+ * of it pins, names and commits bind.
+ */
 #include "block.h"
 
 struct host_room {

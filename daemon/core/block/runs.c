@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of blocks in fixed pieces, which leases, loads and reservations are made of. */
+/*
+ * Lists of blocks in pieces of fixed size from one pool. Leases, loads, pins and reservations hold
+ * their blocks in such lists.
+ */
 #include "block.h"
 
 void run_init(struct run_list *l)

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work that is done in slices. */
+/*
+ * Slices: bounds on the work that one request does in a turn. A request of many keys does a slice
+ * of core_work() units, and continues in another turn.
+ */
 #ifndef KVC_CORE_SLICE_H
 #define KVC_CORE_SLICE_H
 
 #include "state.h"
 
-/* Long requests that go on in slices at a time. */
+/* Long requests (serve/ask.c) that may be under way in slices at a time. */
 #define ASKS_MAX 16u
 
-/* What things cost, in units of core_work(). */
+/* What steps cost, in units of core_work(). */
 enum work {
-    WORK_LOOK = 1,   /* a key is looked up, a block held, touched, or let go of */
-    WORK_BLOCK = 16, /* a block is announced, or goes, or a copy of it is begun */
+    WORK_LOOK = 1,   /* a key is looked up; a block is held, touched or released */
+    WORK_BLOCK = 16, /* a block is announced or removed, or a copy of one is begun */
     WORK_SLICE = 1024
 };
 static inline uint32_t work_of_slice(const struct core *c)
@@ -27,9 +30,10 @@ static inline bool slice_over(const struct core *c)
     return c->work >= c->slice_end;
 }
 
-/* A policy sets blocks aside that may not leave, each once, but perhaps thousands in one search for
- * a victim. A slice of a reservation looks at some, and goes on in the next one. The few that it
- * holds itself come back to the policy at its end, so it looks at more than these. */
+/* In a search for a victim a policy passes over blocks that may not be evicted: each once, but
+ * perhaps thousands. A slice of a reservation looks at some, and the next slice continues. The few
+ * blocks that the reservation holds itself return to the policy at its end, so a slice looks at
+ * more than these. */
 #define LOOKS_NO_END UINT64_MAX
 static inline uint64_t looks_of_slice(const struct core *c)
 {
@@ -44,7 +48,7 @@ static inline struct core_seen block_seen(const struct core *c, const struct blo
 {
     return b ? (struct core_seen){block_no(c, b), b->gen} : (struct core_seen){CORE_NONE, 0};
 }
-/* NULL: it has gone since. */
+/* NULL: the block has been removed since. */
 static inline struct block *seen_block(const struct core *c, struct core_seen seen)
 {
     struct block *b = seen.gen == 0 ? NULL : &c->blocks[seen.no];

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of the core, which its files share. Everything here belongs to the control thread. */
+/*
+ * The state of the core: the block record, what refers to it, and struct core, which all files of
+ * the core share. Everything here belongs to the control thread.
+ */
 #ifndef KVC_CORE_STATE_H
 #define KVC_CORE_STATE_H
 
@@ -18,49 +21,50 @@
 
 enum block_state {
     BLOCK_FREE,
-    BLOCK_FOUND,   /* being taken over at start */
-    BLOCK_REACHED, /* the same, and so is what is before it */
+    BLOCK_FOUND,   /* recovery has found it */
+    BLOCK_REACHED, /* FOUND, and all before it in its chain is there */
     BLOCK_PENDING,
     BLOCK_PRESENT,
     BLOCK_DYING
 };
 
-/* The copy of a block in one tier, of all its shards there. A PENDING block has none yet: its parts
+/* The copy of a block in one tier: all its shards there. A PENDING block has no copy yet: its parts
  * say how far each shard is. */
 enum core_tier { CORE_HOST, CORE_DISK };
 enum copy_state {
     COPY_NONE,
-    COPY_FILLING,  /* it is being read into memory */
-    COPY_SUSPECT,  /* found in memory at start, and not looked at yet */
-    COPY_CHECKING, /* the same, and it is being looked at */
+    COPY_FILLING,  /* the block is being read into memory */
+    COPY_SUSPECT,  /* found in memory at start, and not checked yet */
+    COPY_CHECKING, /* found in memory at start, and being checked */
     COPY_READY,
     COPY_FOR_PIN, /* on disk: written durably, for pins and names alone */
-    COPY_DURABLE, /* on disk: written durably, and somebody was promised that */
-    COPY_TORN     /* on disk: a shard was lost; the others go when the block is idle */
+    COPY_DURABLE, /* on disk: written durably, and a client was promised that */
+    COPY_TORN     /* on disk: a shard was lost; the others are freed when the block is idle */
 };
 
 /* Why a block that is in memory is out of the policy's order. */
 enum block_parked {
     PARKED_NOT,
-    PARKED_LEAVING, /* it is being written to disk so that its copy in memory can go */
-    PARKED_CLEAN    /* its copy in memory goes next (clean.c) */
+    PARKED_LEAVING, /* being written to disk, so that its copy in memory can be dropped */
+    PARKED_CLEAN    /* its copy in memory is dropped next (clean.c) */
 };
 
 enum block_flag {
     BLOCK_F_LINKED = 1,      /* in the index and the forest */
-    BLOCK_F_WAITED = 2,      /* some waiter names it */
+    BLOCK_F_WAITED = 2,      /* a waiter names it */
     BLOCK_F_KEEP = 4,        /* an eviction job found something in use at or below it */
     BLOCK_F_PARTS = 8,       /* `where` is a list of parts, not a location */
     BLOCK_F_CORRUPT = 0x10,  /* DYING: its bytes are not those that were stored */
     BLOCK_F_RING = 0x20,     /* its number is in the ring of clean blocks; outlives the block */
-    BLOCK_F_AWAITED = 0x40,  /* some load waits for it to come */
-    BLOCK_F_PROMISED = 0x80, /* some commit waits for it to be durable; PENDING: it is to be so,
-                                whichever of its shards that was asked of */
-    BLOCK_F_SAFE = 0x100,    /* was told durable, with all before it in its chain (lapse.h) */
+    BLOCK_F_AWAITED = 0x40,  /* a load waits for it */
+    BLOCK_F_PROMISED = 0x80, /* a commit waits for it to be durable; PENDING: it is to be durable,
+                              * whichever of its shards asked */
+    BLOCK_F_SAFE = 0x100,    /* a client was told that it is durable, with all before it
+                              * (lapse.h) */
     BLOCK_F_ALL = 0x1ff
 };
 
-/* A store that waited for room in vain spares others the wait for so long. */
+/* After a store has waited for room in vain, no other store waits for so long. */
 #define ROOM_VAIN_MS 5000u
 
 #define BLOCK_COPIES_MAX 511u
@@ -72,16 +76,20 @@ struct block {
     struct key256 key;
     uint32_t ns : 16;       /* slot in core->ns */
     uint32_t bound : 2;     /* tiers whose room pins, names or commits bind it to: a bit each */
-    uint32_t counted : 1;   /* by the preview of an eviction (job.c); DYING: in core->ending */
-    uint32_t near : 1;      /* some device has a copy of it, or is being given one (near.c) */
-    uint32_t listed : 1;    /* in the pin that is being made; 0 outside of pin_add() */
-    uint32_t promising : 1; /* its move, or what follows on that, writes it for a promise: bound */
+    uint32_t counted : 1;   /* in the preview of an eviction (job.c); DYING: counted in
+                             * core->ending */
+    uint32_t near : 1;      /* a device has a copy of it, or is being given one (near.c) */
+    uint32_t listed : 1;    /* it is in the pin that is being made; 0 outside of pin_add() */
+    uint32_t promising : 1; /* its move, or what follows on that, writes it for a promise: bound to
+                             * disk */
     uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
-    /* holders: leases, loads, and a reservation that is linking children to it */
+    /* holds: of leases, loads, and a reservation that is linking children to it */
     uint32_t leases : 23;
-    uint32_t copies : 9;  /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
-    uint32_t used;        /* last use; of a half block: when a shard was last claimed or landed */
-    uint32_t tokens : 17; /* that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
+    uint32_t copies : 9;  /* copies in flight, of writers and verifications: at most
+                           * BLOCK_COPIES_MAX */
+    uint32_t used;        /* last use; of a block that lacks shards: when one was last claimed or
+                           * landed */
+    uint32_t tokens : 17; /* tokens that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
     uint32_t pins : 8;
     uint32_t moving : 7;    /* shards on their way between tiers */
     uint32_t flags : 9;     /* enum block_flag */
@@ -89,12 +97,13 @@ struct block {
     uint32_t host_copy : 3; /* enum copy_state */
     uint32_t disk_copy : 3;
     uint32_t parked : 2;         /* enum block_parked */
-    uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
+    uint32_t shards_present : 7; /* shards that are stored, in whatever tier: at most
+                                  * KVC_SHARDS_MAX */
     uint32_t group : 4;
     uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
     union {
         uint32_t disk; /* location on disk of a block of one shard, or 0 */
-        uint32_t wish; /* while PENDING: what was wished of it (wish.c), 0: nothing */
+        uint32_t wish; /* while PENDING: its retention wish (wish.c), 0: none */
     };
     uint32_t gen; /* grows when the record is given to another block */
     uint32_t children;
@@ -102,13 +111,13 @@ struct block {
     uint32_t depth;
 };
 
-/* What names say of each block. n counts the refs on it and the children that are named: it is
- * protected while that is not 0. */
+/* What names say of each block. n counts the refs on it and its children that names reach: it is
+ * protected while n is not 0. */
 struct block_name {
     uint32_t n;
     uint32_t level : 7; /* the highest priority that a name gave it; 0: none yet */
-    uint32_t safe : 1;  /* DURABLE, and so is everything before it, if only for names */
-    uint32_t marks : 4; /* of a walk over what names reach (names_evict.c); 0 outside of it */
+    uint32_t safe : 1;  /* durable, and so is everything before it, if only for names */
+    uint32_t marks : 4; /* marks of a walk over what names reach (names_evict.c); 0 outside of it */
     uint32_t refs;      /* number of the first + 1; 0: none */
 };
 
@@ -147,7 +156,7 @@ struct run_list {
     uint32_t n;
 };
 
-/* Of an id, the bits that say which slot of core->ns. */
+/* The low bits of a namespace's id: its slot in core->ns. */
 #define NS_ID_SLOT_BITS 16
 
 struct core_ns {
@@ -155,25 +164,26 @@ struct core_ns {
     uint32_t principal;
     const char *owner, *tenant; /* the principal's name */
     struct core_ns_spec spec;
-    struct key256 print;  /* of identity and spec: equal prints are one namespace */
-    uint64_t short_print; /* of it, as tiers keep it; never 0, no two have the same */
+    struct key256 print;  /* digest of identity and spec: equal prints are one namespace */
+    uint64_t short_print; /* the part of it that tiers keep; never 0, no two have the same */
     struct key256 seed;
-    uint64_t records;                    /* not free, dying ones too: keeps the slot */
+    uint64_t records;                    /* records in use, dying ones too: they keep the slot */
     uint64_t blocks, bytes;              /* present */
-    uint64_t used_ms;                    /* when a session last named it */
+    uint64_t used_ms;                    /* when a session last named this namespace */
     uint64_t held[RETAIN_TIERS];         /* payload bytes for which room is taken */
     uint64_t pinned, leased;             /* bytes */
     uint64_t leaving;                    /* of core->leaving_bytes */
     uint32_t payer;                      /* its owner in core->retain */
     uint64_t named_bytes;                /* of blocks that names reach */
-    uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound there (room_bind()) */
+    uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound to the tier (room_bind()) */
     uint64_t near_bytes;                 /* of slots on devices */
-    uint64_t unevictable;                /* bytes of slots in memory that nobody can be given now */
+    uint64_t unevictable;                /* bytes of slots in memory that cannot be evicted now */
     uint64_t lapsed;                     /* blocks (lapse.h) */
-    uint32_t regions;                    /* of memory (regions.c), those that are its */
+    uint32_t regions;                    /* regions of memory (regions.c) that count for this
+                                          * namespace */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
-    uint64_t region_fill;                /* bytes that a region holds at least, of its blocks */
-    struct list_node waiting;            /* core_waiter: for blocks of it */
+    uint64_t region_fill;                /* the least bytes of its blocks that fill a region */
+    struct list_node waiting;            /* core_waiter: requests that wait for its blocks */
 };
 
 struct core_client {
@@ -182,20 +192,21 @@ struct core_client {
     void *ctx;
     struct list_node leases, reservations, reqs;
     uint64_t lease_bytes, claim_bytes; /* claim: reserved and not committed */
-    uint32_t copies; /* in flight out of its staging; the slice that reads for it; fills and sends
-                      * of its, and copies in flight for them */
-    uint64_t progress_ms; /* its last commit */
-    uint64_t step_ms;     /* what it takes to one, lately (progress.c); 0: not known */
-    bool verifying;       /* such a slice is under way */
+    uint32_t copies; /* copies in flight out of its staging; its slice of verification; its fills
+                      * and sends, and copies in flight for them */
+    uint64_t progress_ms; /* when it last committed */
+    uint64_t step_ms;     /* how long it takes to a commit, lately (progress.c); 0: not known */
+    bool verifying;       /* a slice of its verification is under way */
     bool closing;
-    uint32_t ending;         /* what is let go of in slices: leases, loads, asks, reservations */
+    uint32_t ending;         /* leases, loads, asks and reservations that are being released in
+                              * slices */
     struct list_node loads;  /* core_load of which blocks are to be begun */
-    struct list_node loader; /* of those with such (load.c) */
+    struct list_node loader; /* among the clients that have such loads (load.c) */
     struct {
         uint32_t ns; /* 0: free */
         struct core_cost cost;
     } stated[CORE_COSTS];
-    uint32_t stated_next; /* whose place the next new one gets */
+    uint32_t stated_next; /* the place that the next new one gets */
 };
 
 struct lease {
@@ -207,13 +218,13 @@ struct lease {
     uint64_t bytes;
     struct run_list blocks;
     uint32_t ngroups, tokens;
-    struct run_list near; /* what it holds on a device: numbers and serials of near copies */
+    struct run_list near; /* near copies that it holds: their numbers and serials */
     uint32_t near_device; /* which device; CORE_NONE: it has never held anything there */
-    bool filled;          /* some fill has looked for its blocks */
+    bool filled;          /* a fill has looked for its blocks */
     uint32_t uses;        /* fills, sends and copies in flight that need its blocks */
     bool ended;           /* released; it lives until its last use has ended */
-    bool going;           /* its blocks are let go of in slices */
-    uint32_t freed;       /* then: blocks that it holds no more */
+    bool going;           /* its blocks are being released in slices */
+    uint32_t freed;       /* blocks that it holds no more, while `going` */
     struct {
         uint32_t first, n;
     } group[KVC_GROUPS_MAX];
@@ -227,18 +238,19 @@ struct reservation {
     uint32_t group;
     uint64_t since_ms;
     uint32_t n, open; /* keys; keys not committed or dropped yet */
-    uint32_t busy;    /* of open, those of a reserve or commit between slices */
+    uint32_t busy;    /* of `open`, those of a reserve or commit that is between slices */
     uint32_t dropped; /* entries at its end that are over, while it is dropped in slices */
-    uint32_t held;    /* the block before the next slice's first key; CORE_NONE: it needs no hold */
+    uint32_t held;    /* the block before the next slice's first key; CORE_NONE: no hold is
+                       * needed */
     uint8_t shard;
     bool durable;
-    bool leaving; /* in core->dropping: who reserves its blocks takes the claims over */
+    bool leaving; /* in core->dropping: a reservation of the same blocks takes the claims over */
     struct run_list blocks;
 };
 
 struct core_op {
     struct tier_op op;
-    struct list_node node; /* of all that are being copied (write.c) */
+    struct list_node node; /* among all that are being copied (write.c) */
     struct core *core;
     struct core_client *client;
     struct core_commit *commit;
@@ -247,11 +259,11 @@ struct core_op {
     uint32_t part;
     uint32_t next; /* of its commit's list */
     bool durable;
-    bool gated;             /* counted as such (write.c), until its copy has ended */
+    bool gated;             /* counted in ops_gated() (write.c), until its copy has ended */
     struct promise promise; /* once landed, of a durable commit */
 };
 
-/* A block on its way between tiers; its operations are a shard each. */
+/* The move of a block between tiers; it has an operation for each shard. */
 enum move_kind { MOVE_SAVE, MOVE_LOAD, MOVE_CHECK };
 struct move {
     struct move_op *ops;
@@ -261,10 +273,10 @@ struct move {
     bool ancestor; /* for blocks on disk that build on it */
     bool by_pin;   /* durable for pins and names alone; durable without: its block is `promising` */
     bool unread;   /* storage could not read it */
-    bool corrupt;  /* these are not the bytes that were written */
+    bool corrupt;  /* the bytes are not those that were written */
     uint16_t left;
-    int err;       /* the first */
-    uint32_t used; /* the block's, when it began */
+    int err;       /* the first error */
+    uint32_t used; /* the block's `used` when the move began */
     uint64_t bytes;
 };
 struct move_op {
@@ -276,36 +288,37 @@ struct move_op {
     struct hash128 want;
 };
 
-/* What an acquire waits for to be in memory. */
+/* A load: blocks that an acquire waits for until they are in memory. */
 struct core_load {
     struct list_node node; /* client->loads, while blocks are to be begun */
-    struct list_node all;  /* of loads until it has ended; then of those that go (load.c) */
+    struct list_node all;  /* among all loads until it has ended; then among those that are being
+                            * released (load.c) */
     struct core_client *client;
     struct core_waiter *waiter;
     struct run_list blocks; /* held, and loaded */
-    struct run_list near;   /* near copies, held with their blocks: what is not loaded */
+    struct run_list near;   /* near copies, held with their blocks: these are not loaded */
     struct run_iter begin, pass;
     uint64_t wanted; /* bytes that were on disk alone and have not been begun */
-    uint64_t bytes;  /* of all, and how many are to be loaded */
+    uint64_t bytes;  /* bytes of all blocks, and how many of them are to be loaded */
     uint32_t lacks;
     uint32_t begun, passed; /* entries; what has been passed is in memory, or will not come */
     uint32_t block, gen;    /* the first that has not been passed, and is being loaded */
-    uint32_t freed;         /* going: entries that are let go of */
+    uint32_t freed;         /* entries that have been released, while `going` */
     bool going;
 };
 
 struct verify_op {
     struct tier_op op;
-    struct list_node node; /* of all reads (verify.c) */
+    struct list_node node; /* among all reads (verify.c) */
     struct core *core;
     struct core_verify *slice;
     uint32_t block;
-    uint8_t index, shard; /* of slice->block; of the block */
+    uint8_t index, shard; /* index: in slice->block; shard: of the block */
     uint32_t near;        /* the near copy that is read; CORE_NONE: it is none */
     struct hash128 want;
 };
 
-/* What a lookup finds. */
+/* Room for what a lookup finds. */
 struct find_room {
     uint32_t found[KVC_KEYS_MAX];
     uint32_t runlen[KVC_KEYS_MAX];
@@ -314,10 +327,11 @@ struct find_room {
 
 struct core {
     struct core_config cfg;
-    const struct block_subscriber *subscribers; /* the last one hears of nothing */
+    const struct block_subscriber *subscribers; /* the table of hearers, ended by one that hears
+                                                 * nothing */
 
-    /* What one file alone looks at is declared there; others ask that file. */
-    struct adopt *adopt; /* NULL: nothing is being taken over */
+    /* State of modules (module.h): a file declares its own, and others ask that file. */
+    struct adopt *adopt; /* NULL: no recovery is under way */
     struct asks *asks;
     struct clean *clean;
     struct evict *evict;
@@ -337,7 +351,7 @@ struct core {
     struct reclaim *reclaim;
     struct reconcile *reconcile;
     struct records *records;
-    struct regions *regions; /* of host memory; NULL: not looked at */
+    struct regions *regions; /* of host memory; NULL: regions are not counted */
     struct resvs *resvs;
     struct rules *rules;
     struct unmet *unmet;
@@ -350,7 +364,7 @@ struct core {
     struct core_metrics m;
 
     struct block *blocks;
-    uint32_t blocks_high; /* no record was ever used above */
+    uint32_t blocks_high; /* records from this number on were never used */
 
     uint64_t *table; /* record number + 1 in the low half, tag above; 0 = empty */
     uint32_t table_size;
@@ -361,11 +375,11 @@ struct core {
     void *policy_mem;
     struct retain *retain;
     void *retain_mem;
-    uint64_t found_ms; /* when all that was found at start had been taken over */
+    uint64_t found_ms; /* when all that was found at start had been recovered */
 
     struct pool *parts, *clients;
-    struct pool *runs;              /* here: an acquire adds each block to one */
-    struct share run_share;         /* of them, by client, and by principal */
+    struct pool *runs;              /* in struct core, because an acquire adds each block to one */
+    struct share run_share;         /* of runs, by client and by principal */
     struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
     uint32_t *attached;             /* clients by principal */
 
@@ -374,29 +388,33 @@ struct core {
     struct list_node woken;   /* core_waiter */
     struct list_node jobs;    /* core_evict_job */
     struct list_node loaders; /* core_client with blocks to load */
-    uint32_t ending; /* DYING blocks that I/O still holds, and with them their places on disk */
-    struct list_node dropping; /* reservations of clients that end: let go of in slices */
-    uint32_t end_left;         /* blocks that leases may still let go of at once in this turn */
-    uint64_t leaving_bytes;    /* of what is being saved, to make room */
+    uint32_t ending; /* DYING blocks that I/O still holds, and their room on disk with them */
+    struct list_node dropping; /* reservations of clients that end, which are dropped in slices */
+    uint32_t end_left;         /* work that ended leases, loads and the like may still do at once in
+                                * this turn */
+    uint64_t leaving_bytes;    /* of blocks that are being written to disk to make room */
     uint64_t loading_bytes;
-    uint64_t reading_bytes;   /* of them, from disk */
-    uint64_t wanted_bytes;    /* by loads, and not begun */
-    uint64_t largest;         /* payload, all shards: of blocks of the namespaces that have some */
+    uint64_t reading_bytes;   /* of loading_bytes, those read from disk */
+    uint64_t wanted_bytes;    /* bytes on disk alone that loads want, and have not begun to read */
+    uint64_t largest;         /* payload of the largest block, all shards, of the namespaces that
+                               * have blocks */
     uint64_t unchecked;       /* blocks */
-    uint64_t pause_ms;        /* nothing is saved before, for storage refused */
-    uint64_t room_vain_ms;    /* until then nobody waits for room that storage is to make */
+    uint64_t pause_ms;        /* nothing is saved before, because storage refused */
+    uint64_t room_vain_ms;    /* until then no store waits for room that storage is to make */
     struct admit admit;       /* what is written to disk, and what is written there again */
     struct names *names;      /* NULL: there are none */
     struct block_name *named; /* by record; NULL: there are no names */
-    bool names_saving;        /* some name is being saved, or is to be */
+    bool names_saving;        /* a name is being saved, or is to be */
     struct near_table *near;  /* NULL: there are no devices */
     uint64_t ns_changes;
-    bool admission;                       /* judges new blocks (rules.c) */
+    bool admission;                       /* new blocks are judged (rules.c) */
     uint64_t hinted[POLICY_ADVICE_COUNT]; /* hints given, by kind */
-    uint64_t disk_turn_ms;                /* of storage, as in tier_stats; 0: not known */
-    uint64_t promises_lost;               /* block_promised() has become false so often */
+    uint64_t disk_turn_ms;                /* how long a place on disk lasts, as in tier_stats; 0:
+                                           * not known */
+    uint64_t promises_lost;               /* how often block_promised() of a block has become
+                                           * false */
 
-    /* Of the lookup at hand (ask.c). */
+    /* The lookup in progress (ask.c). */
     uint32_t *found; /* record numbers by group and block */
     uint32_t *runlen;
     uint64_t *hash;
@@ -424,7 +442,7 @@ static inline uint64_t block_bytes(struct core *c, const struct block *b)
     const struct core_group *g = block_group(c, b);
     return (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
 }
-/* Of the shards that are there. */
+/* Payload of the shards that are stored. */
 static inline uint64_t block_bytes_present(struct core *c, const struct block *b)
 {
     return (uint64_t)block_group(c, b)->block_bytes * b->shards_present;
@@ -444,7 +462,7 @@ static inline void block_changed(struct core *c, struct block *b, const struct b
         if (s->on & x->what)
             s->hear(c, b, x);
 }
-/* A hold, a copy, a pin or a name less. */
+/* Tells the hearers that a hold, a copy, a pin or a name of b has ended. */
 static inline void block_unheld(struct core *c, struct block *b)
 {
     block_changed(c, b, &(struct block_change){.what = BLOCK_UNHELD});
@@ -468,28 +486,29 @@ static inline enum copy_state copy_state(const struct block *b, enum core_tier t
 {
     return (enum copy_state)(tier == CORE_HOST ? b->host_copy : b->disk_copy);
 }
-/* All its shards are there, though some reader may have to wait until they have been looked at. */
+/* Whether all shards of b are in this tier, though readers may have to wait until these have been
+ * checked. */
 static inline bool copy_there(const struct block *b, enum core_tier tier)
 {
     return 1u << copy_state(b, tier) & (1u << COPY_SUSPECT | 1u << COPY_CHECKING |
                                         1u << COPY_READY | 1u << COPY_FOR_PIN | 1u << COPY_DURABLE);
 }
-/* Written so that a crash does not take it, whoever wanted that. */
+/* Whether b is on disk so that a crash does not lose it, for whomever it was written so. */
 static inline bool block_is_durable(const struct block *b)
 {
     return b->disk_copy == COPY_FOR_PIN || b->disk_copy == COPY_DURABLE;
 }
-/* A read brings it into memory, or looks at what was found there. */
+/* Whether b is being read into memory, or being checked there. */
 static inline bool block_loading(const struct block *b)
 {
     return b->host_copy == COPY_FILLING || b->host_copy == COPY_CHECKING;
 }
-/* It is being written to disk. */
+/* Whether b is being written to disk. */
 static inline bool block_saving(const struct block *b)
 {
     return b->moving > 0 && !block_loading(b);
 }
-/* In memory alone. */
+/* Whether b is in memory alone. */
 static inline bool block_is_dirty(const struct block *b)
 {
     return copy_there(b, CORE_HOST) && !copy_there(b, CORE_DISK);
@@ -498,18 +517,18 @@ static inline bool block_is_clean(const struct block *b)
 {
     return b->parked == PARKED_CLEAN;
 }
-/* Its order of eviction is the policy's. */
+/* Whether b is in the policy's order of eviction. */
 static inline bool block_in_policy(const struct block *b)
 {
     return (b->flags & BLOCK_F_LINKED) && b->parked == PARKED_NOT &&
            (b->state == BLOCK_PENDING || copy_there(b, CORE_HOST));
 }
-/* A lease may have it as it is. */
+/* Whether a lease may have b's copy in memory as it is. */
 static inline bool block_ready(const struct block *b)
 {
     return b->host_copy == COPY_READY;
 }
-/* Whole: a copy in memory goes without loss. */
+/* Whether b is whole on disk, so that its copy in memory can be dropped without loss. */
 static inline bool block_on_disk(const struct block *b)
 {
     return b->state == BLOCK_PRESENT && copy_there(b, CORE_DISK);
@@ -518,32 +537,33 @@ static inline bool block_pinned(const struct block *b)
 {
     return b->pins > 0;
 }
-/* On disk for good: by a promise that somebody was given, not for a pin. */
+/* Whether b is on disk by a promise to a client, not for a pin or a name. */
 static inline bool block_promised(const struct block *b)
 {
     return b->disk_copy == COPY_DURABLE;
 }
-/* Not to be let go of for room, though nobody uses it. */
+/* Whether b is not evicted for room, though nobody uses it. */
 static inline bool block_stays(const struct block *b)
 {
     return block_pinned(b) || block_is_durable(b);
 }
-/* Some name reaches it. */
+/* Whether a name reaches b. */
 static inline bool block_named(const struct core *c, const struct block *b)
 {
     return c->named && c->named[block_no(c, b)].n > 0;
 }
-/* DURABLE with all before it, if only for names. */
+/* Whether b is marked as durable with all before it, if only for names. */
 static inline bool block_names_safe(const struct core *c, const struct block *b)
 {
     return c->named && c->named[block_no(c, b)].safe;
 }
-/* What must not go for good to make room: it is durable, or on its way to that for a name. */
+/* Whether b must not be evicted for good: it is durable or pinned, or is being made durable for a
+ * name. */
 static inline bool block_kept(const struct core *c, const struct block *b)
 {
     return block_stays(b) || (c->names_saving && block_named(c, b));
 }
-/* Pins, names or commits bind it to this tier. */
+/* Whether pins, names or commits bind b to this tier. */
 static inline bool block_is_bound(const struct block *b, unsigned tier)
 {
     return b->bound >> tier & 1u;
@@ -553,7 +573,7 @@ static inline bool part_claimed(const struct part *p)
     return p->state == PART_RESERVED && p->resv != CORE_NONE;
 }
 
-/* The client's principal owns it. */
+/* Whether the client's principal owns ns. */
 static inline bool ns_is_of(const struct core_client *cl, const struct core_ns *ns)
 {
     return ns->id && ns->principal == cl->who.principal;
@@ -565,7 +585,7 @@ static inline uint32_t client_no(const struct core *c, const struct core_client 
     return pool_index(c->clients, cl);
 }
 
-/* Without principals_max all of them count as one. */
+/* A principal's number, for the shares. Without principals_max all of them count as one. */
 static inline uint32_t owner_no(const struct core *c, uint32_t principal)
 {
     return c->cfg.principals_max ? principal - 1 : 0;

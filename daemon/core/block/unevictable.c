@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cannot be evicted from host memory now, whoever wants room there: what leases, loads and
- * pins hold, what is reserved and what is being written. Counted in slots, each once, for the
- * principal and the owners of its namespace, so that what they keep leaves others their part.
+ * Counts the bytes in host memory that cannot be evicted now: slots of blocks that leases, loads
+ * and pins hold, that are reserved, or that are being written. Acquires, stores and pins that would
+ * leave others less than their part are refused here.
  *
- * Without storage a block leaves memory after all that build on it. So who holds a block, or writes
- * one, holds those before it in its chain as well (block_keeps_above()).
+ * Each slot counts once, for the principal and the owners of its namespace. Without storage a block
+ * leaves memory after all that build on it. So a hold on a block, or a write of it, holds those
+ * before it in its chain as well (block_keeps_above()).
  */
 #include "block.h"
 #include "regions.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is asked of the copies of a block, and which blocks may not have it. */
+/*
+ * Which copies a block is to have, and the set of blocks whose copies may differ from that.
+ * keep/reconcile.c works through the set in the background.
+ */
 #include "wants.h"
 #include "block.h"
 

@@ -1,37 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which copies a block is to have, whoever asks that: pins, names, promises, or blocks that build
- * on it. And the set of blocks whose copies may differ from that: all that reconcile_step()
- * (keep/reconcile.c) looks at.
+ * Which copies a block is to have, whoever asks for them: pins, names, promises, or blocks that
+ * build on it. And the set of blocks whose copies may differ from that, which reconcile_step()
+ * (keep/reconcile.c) works through.
  */
 #ifndef KVC_CORE_WANTS_H
 #define KVC_CORE_WANTS_H
 
 #include "state.h"
 
-/* What pins, names and promises ask of its copy in this tier, the least state: COPY_NONE (none is
- * needed), COPY_READY, and on disk COPY_FOR_PIN or COPY_DURABLE. Depends on its record alone. */
+/* The least state that pins, names and promises ask of b's copy in this tier: COPY_NONE (no copy is
+ * needed), COPY_READY, and on disk COPY_FOR_PIN or COPY_DURABLE. Depends on b's record, and whether
+ * names reach it. */
 enum copy_state block_asked(const struct core *c, const struct block *b, enum core_tier tier);
-/* The same, and what blocks on disk that build on it need: looks at up to 1,024 children. */
+/* block_asked(), raised to what blocks on disk that build on b need. Looks at up to 1,024
+ * children. */
 enum copy_state block_wants(const struct core *c, const struct block *b, enum core_tier tier);
-/* The copy has at least that state. */
+/* Whether b's copy in this tier has at least the state `wanted`. */
 bool copy_is_enough(const struct block *b, enum core_tier tier, enum copy_state wanted);
-/* What blocks that build on it need of its copy on disk: as they are there, or are written there,
- * so is what they build on; what is promised is promised with all before it. */
+/* The state that blocks which build on b need of its copy on disk: COPY_READY where such a block is
+ * on disk or being written there, COPY_DURABLE where one is promised. */
 enum copy_state block_carries(const struct core *c, const struct block *b);
-/* Some copy was found at start that the last run had written for pins: until the end of that they
- * keep their promises, for they may be pinned again. Then all records are looked at. */
+/* Recovery has found a copy that the last run wrote for pins. Until found_end() such copies keep
+ * their promises, for their blocks may be pinned again. Then all records enter the set. */
 void found_begin(struct core *c);
 bool found_keeps(const struct core *c);
 void found_end(struct core *c);
 
-/* Of the set of blocks. */
+/* Memory of the set of blocks. */
 uint64_t unmet_bytes(const struct core_config *cfg);
-/* Its copies, or what is asked of it, have changed; as often as may be. */
+/* Adds b, because its copies, or what is asked of them, have changed. Adding twice is no error. */
 void unmet_add(struct core *c, const struct block *b);
 uint32_t unmet_count(const struct core *c);
 bool unmet_has(const struct core *c, const struct block *b);
-/* The next one in the order of the records, which leaves the set; NULL: it is empty. */
+/* Takes the next block in the order of records out of the set; NULL: the set is empty. */
 struct block *unmet_take(struct core *c);
 
 #endif

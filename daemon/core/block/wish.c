@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wished of blocks, on its way to policy/retain.h. */
+/*
+ * Retention hints of clients (wishes): from a reservation, or for blocks that exist, to the levels
+ * in policy/retain.h.
+ */
 #include "block.h"
 
 /* Wishes that end in one step. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking over what is there from the run before. Blocks come in any order, from both tiers and
- * shard by shard; they are in the index at once and linked when all have come.
+ * Restart: core takes over the blocks that the tiers found from the run before. Blocks come in any
+ * order, from both tiers and shard by shard; they are in the index at once and linked when all have
+ * come. No request is served before that.
  */
 #include "index.h"
 #include "serve.h"

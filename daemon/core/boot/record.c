@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Namespaces as they outlive a run: who owns it and all that tells it from others, little-endian,
- * with a checksum behind. Its print is not believed: it is made again from the rest.
+ * Restart: the bytes by which a namespace outlives a run: its owner and all that tells it from
+ * others, little-endian, with a checksum behind. The print in them is not believed: it is computed
+ * again from the rest.
  */
 #include "cursor.h"
 #include "serve.h"

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Near copies: blocks in slots of devices. They stand in a table of their own, found by record
- * number, so that a block without any costs one bit. A near copy never outlives its record: whoever
- * holds one, or copies to or from it, has a lease on the block.
+ * Near copies: blocks in slots of devices (HBM). Fills make them, sends and leases read them, and a
+ * device's own policy evicts them.
+ *
+ * They are in a table of their own, found by record number, so that a block without any costs one
+ * bit. A near copy never outlives its record: whoever holds one, or copies to or from it, has a
+ * lease on the block.
  */
 #include "index.h"
 #include "near_table.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the rest of the core asks of copies on devices. Where there are no devices all of it does
- * nothing. */
+/*
+ * Near copies (copies of blocks in slots of devices), as the rest of the core sees them: lookups,
+ * leases and loads call these. Without devices all of it does nothing.
+ */
 #ifndef KVC_CORE_NEAR_CORE_H
 #define KVC_CORE_NEAR_CORE_H
 
@@ -10,31 +12,32 @@ struct near_device;
 
 /* ---- near.c ---- */
 
-/* Adds where b's bytes are. */
+/* Adds b's bytes to the places where it has a copy. */
 void room_places(struct core *c, const struct block *b, struct core_places *places);
 uint64_t near_bytes(const struct core_config *cfg);
 uint32_t near_runs(const struct core_config *cfg);
-bool near_is_still(const struct core *c); /* no job is in flight */
-/* Its bytes are wrong: who reads one of its copies on devices is told by the generation. */
+bool near_is_still(const struct core *c); /* whether no job is in flight */
+/* b's bytes are wrong: drops its copies on devices, and changes their generations, so that readers
+ * notice. */
 void near_revoke(struct core *c, struct block *b);
-/* Some device has a copy of it that is there. */
+/* Whether some device has a complete copy of b. */
 bool near_is_there(const struct core *c, const struct block *b);
 /* The device in whose slots the blocks of seq may be read; NULL: none, or it is out. */
 const struct near_device *near_serving(const struct core *c, const struct core_seq *seq);
-/* The part of b that seq asks for is in a slot there. */
+/* Whether the part of b that seq asks for is in a slot of dev. */
 bool near_serves(struct core *c, const struct near_device *dev, const struct core_seq *seq,
                  const struct block *b);
-/* Holds that one, for a lease, or for a load together with its block. KVC_E_BUSY. */
+/* Hold that part, for a lease; for a load, together with its block. KVC_E_BUSY. */
 int near_lease(struct core *c, struct lease *l, const struct near_device *dev,
                const struct core_seq *seq, const struct block *b) KVC_WARN_UNUSED;
 int near_load(struct core *c, struct core_load *l, const struct near_device *dev,
               const struct core_seq *seq, struct block *b) KVC_WARN_UNUSED;
-/* Bytes of its copies on devices. */
+/* Bytes of b's copies on devices. */
 uint64_t near_held(struct core *c, const struct block *b);
-/* What a lease holds on its device; what a load does. */
+/* Release what a lease holds on its device; what a load holds. */
 void near_let_go(struct core *c, struct lease *l);
 void near_unload(struct core *c, struct core_load *l);
-/* NULL: not one of the daemon's. */
+/* The core's entry of a device; NULL: not one of the daemon's. */
 struct near_device *near_device_of(const struct core *c, const struct device *device);
 
 #endif

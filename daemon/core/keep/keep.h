@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why blocks stay: promises, pins and names; and whether their bytes are what was stored. */
+/*
+ * Why blocks stay: promises, pins and names. And what keeps them true: reconciliation, storage's
+ * questions, verification.
+ */
 #ifndef KVC_CORE_KEEP_H
 #define KVC_CORE_KEEP_H
 
 #include "find.h"
 
-/* Somebody's wish that blocks stay. */
+/* A pin: a client's or operator's order that blocks stay. */
 struct pin {
     uint64_t id;     /* serial above, pool index + 1 below; 0: it is being made */
     uint64_t end_ms; /* 0: none */
@@ -14,96 +17,100 @@ struct pin {
     const char *owner, *tenant;
     bool in_memory, of_name;
     struct run_list blocks;
-    uint32_t held;  /* of `blocks`, those that it has pinned: all, but while it comes */
-    uint32_t freed; /* of `held`, the first ones, which it has let go of: none before its end */
+    uint32_t held;  /* of `blocks`, those that it has pinned: all, but while it is being made */
+    uint32_t freed; /* of `held`, the first ones, which it has released: none before its end */
     struct key256 tip;
-    bool going;            /* it has ended, nobody sees it */
-    struct list_node node; /* then: core->pins->going */
-    struct run_iter at;    /* where its end goes on */
+    bool going;            /* it has ended: nobody sees it */
+    struct list_node node; /* while `going`: in core->pins->going */
+    struct run_iter at;    /* where its end continues */
 };
 
 /* ---- promise.c ---- */
 
-/* To be looked at: its block, or its name, `done`, and `cancel` are set. */
+/* Adds a promise, to be looked at in the next step: its block, or its name, `done`, and `cancel`
+ * are set. */
 void promise_add(struct core *c, struct promise *p);
-/* Nobody waits for it any more. */
+/* Removes a promise that nobody waits for any more. */
 void promise_remove(struct core *c, struct promise *p);
-/* The one behind p, NULL: the first; NULL: there is none. */
+/* The promise behind p, NULL: the first; returns NULL at the end. */
 struct promise *promise_next(const struct core *c, const struct promise *p);
-/* One of them is to be looked at. */
+/* The next promise_step() looks at the promises again. */
 void promise_look(struct core *c);
 uint32_t promise_count(const struct core *c);
-/* At blocks, for all promises so far. */
+/* How many blocks were looked at, for all promises so far. */
 uint64_t promise_looks(const struct core *c);
-/* Ends what can be ended, some at a call; calls out. Due: there is more for another call. */
+/* Ends promises that are kept or have failed, some at a call, and calls their done(). Due: there is
+ * more for another call. */
 void promise_step(struct core *c);
 bool promise_is_due(const struct core *c);
-/* A block that exists is to be durable, as far as can be begun now; nobody waits for it. */
+/* Begins to make a block durable that exists, as far as possible now; nobody waits for it. */
 void promise_begin(struct core *c, struct block *b);
 /* Begins what one block needs to be durable: 0, or what save_begin() and load_begin() return. */
 int promise_make(struct core *c, struct block *b, enum save_why why) KVC_WARN_UNUSED;
 
 /* ---- pin.c ---- */
 
-/* A step of the pins that end. True: there is more to do at once. */
+/* Runs a step of the pins that end. True: there is more to do at once. */
 bool pin_step(struct core *c);
-/* What is pinned goes too, from now on or no more. */
+/* From now on pinned blocks are evicted too, or (false) no more. */
 void pins_force(struct core *c, bool forced);
-/* Also those that are being made, or let go of in slices; these. */
+/* Pins in use, including those that are being made or released in slices; whether some are being
+ * released. */
 uint32_t pins_used(const struct core *c);
 bool pins_are_going(const struct core *c);
 void pins_check(struct core *c);
 uint32_t pins_of_runs(const struct core_config *cfg);
-/* A pin without its blocks yet, which nobody sees; NULL: none is free. */
+/* Makes a pin without blocks, which nobody sees yet; NULL: none is free. */
 struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f);
-/* Pins blocks first .. end-1 of group g too. A key that comes twice within them counts once. When
- * that fails, pin_drop() or pin_leave() is to follow. */
+/* Adds blocks first .. end-1 of group g to a pin. A key that is there twice counts once. After an
+ * error pin_drop() or pin_leave() follows. */
 int pin_add(struct core *c, struct pin *p, const struct find *f, uint32_t g, uint32_t first,
             uint32_t end) KVC_WARN_UNUSED;
 void pin_begin(struct core *c, struct pin *p, uint64_t ttl_ms, struct core_pinned *ret_pinned);
-/* What it has goes, and it too. */
+/* Releases the pin's blocks, and frees it. */
 void pin_drop(struct core *c, struct pin *p);
-/* The same of one that has not begun; in slices if it has many blocks. */
+/* pin_drop() of a pin that has not begun; in slices if it has many blocks. */
 void pin_leave(struct core *c, struct pin *p);
 
 /* ---- names.c ---- */
 
-/* True while there is more to do. */
+/* Runs a step of names that end, or are written or saved; true: there is more to do. */
 bool names_step(struct core *c);
-/* Some name that has gone has blocks to let go of. */
+/* Whether a name that has ended has blocks to release. */
 bool names_are_leaving(const struct core *c);
-/* What the name covers, by groups; its keys are not told. False: nothing. */
+/* The shape of what the name covers, by groups, without its keys. False: nothing. */
 bool name_shape(struct core *c, const struct core_name *nm, struct core_seq *ret_seq);
-/* Into f, in slices, what the name holds itself; of full groups its last block is in *ret_tip, and
- * not held yet. False: not all that it covers can be found from there. */
+/* Puts the blocks that the name holds itself into f, in slices. For full groups the last block is
+ * in *ret_tip, and not held yet. False: not all that the name covers can be found from there. */
 KVC_WARN_UNUSED bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f,
                                     struct core_seen ret_tip[KVC_GROUPS_MAX]);
 
 /* ---- names_hold.c ---- */
 
-/* What comes behind it goes on from where a conversation ends, that has a name. */
+/* Whether b is the end of a conversation that has a name, so that blocks behind it continue
+ * that. */
 bool block_goes_on(struct core *c, const struct block *b);
-/* The blocks that a name holds itself: calls fn for each; a non-zero return ends it and is what it
- * returns. */
+/* Calls fn for each block that the name holds itself; a non-zero return of fn ends the walk and is
+ * returned. */
 int name_each_block(struct core *c, const struct core_name *nm,
                     int (*fn)(void *ctx, struct block *b), void *ctx);
-/* Storage has room again. */
+/* Storage has room again: names that wait for it are saved. */
 void names_room(struct core *c);
 void names_check(struct core *c);
 
 /* ---- verify.c ---- */
 
 enum verdict { VERDICT_GOOD, VERDICT_SKIPPED, VERDICT_FAILED, VERDICT_CORRUPT };
-/* Records looked at in one slice. */
+/* Records that one slice looks at. */
 #define VERIFY_STEPS 2048u
 uint64_t verify_bytes(const struct core_config *cfg);
 const struct pool *verify_pool(const struct core *c); /* verify_op */
-/* The bytes in memory of one that is leased differ from what was stored: it is dropped with all
- * below it, and its readers are told, if it has not been already. */
+/* The bytes in memory of a leased block differ from those that were stored: drops the block with
+ * all below it, and tells its readers, if that was not done already. */
 void verify_host_is_corrupt(struct core *c, struct block *b);
 /* Whether the slice is to look at blocks of this namespace. */
 bool verify_wants_ns(const struct core_verify *v, const struct core_ns *ns);
-/* How many blocks it may hold in place, of so many that there are. */
+/* How many blocks a slice may hold in place, of so many that are stored. */
 uint32_t verify_most(const struct core *c, uint64_t there);
 /* Begins to read one shard of b, as the slice's block `index`; near: as in verify_op. */
 void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_t index,
@@ -113,12 +120,13 @@ void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_
 
 /* Begins to read the near copies of a slice; returns how many. */
 uint32_t near_verify_begin(struct core *c, struct core_verify *v);
-/* Where one is, and the tier that has it; it stays until near_verify_end(). */
+/* The place of a near copy, and the tier that has it; the copy stays until near_verify_end(). */
 struct tier *near_verify_hold(struct core *c, uint32_t no, struct tier_loc *ret_loc);
 void near_verify_end(struct core *c, uint32_t no);
-/* Of what was read: whether it is wanted still. */
+/* Whether a near copy that was read is still wanted. */
 bool near_verify_is_there(const struct core *c, uint32_t no);
-/* Its bytes are wrong: it goes, and who reads it is told. The block, and its other copies, stay. */
+/* Its bytes are wrong: drops the near copy, and tells its readers. The block, and its other copies,
+ * stay. */
 void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view);
 
 /* ---- reclaim.c ---- */
@@ -128,7 +136,7 @@ bool reclaim_step(struct core *c);
 
 /* ---- reconcile.c ---- */
 
-/* Begins what blocks lack, some at a call. True: there is more that can be begun now. */
+/* Begins copies that blocks lack, some at a call. True: there is more that can be begun now. */
 bool reconcile_step(struct core *c);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names: the table, in order; what they are put to, used for, and when they end. */
+/*
+ * The table of names, conversations and documents, in order: finding one, using one, its time to
+ * live and its end. names_put.c sets what a name covers.
+ */
 #include <stdlib.h>
 
 #include "keep.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of a name's blocks is the name's alone: what goes with it, and what it needs more of when it
- * is put somewhere else.
+ * Which of a name's blocks it alone keeps: what is evicted when the name is forgotten, and what
+ * more it needs within quotas when it moves to another chain.
  */
 #include "keep.h"
 #include "lapse.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What names reach. A block counts the names that hold it themselves and its children that are
- * reached, so that a name that goes on costs no more than the blocks that are new, and one that
- * moves off lets go of no more than what it alone reached.
+ * Counts which blocks names reach, so that these are protected. A block counts the names that hold
+ * it themselves and its children that are reached. So a name that grows costs no more than its new
+ * blocks, and one that moves off lets go of no more than what it alone reached.
  */
 #include "keep.h"
 #include "lapse.h"

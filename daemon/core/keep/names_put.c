@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a name is put to. A spare slot takes the blocks, from the root on, and the token ids, in
- * slices; nobody sees it. Then it changes places with what the name was, which lets go of its
- * blocks in slices.
+ * Puts a name to a chain of blocks (NAME_PUT). A spare slot takes the blocks, from the root on, and
+ * the token ids, in slices; no request sees it. Then it changes places with what the name was,
+ * which lets go of its blocks in slices.
  */
 #include "keep.h"
 #include "names_table.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of the run before: out of the journal, piece by piece, onto the blocks that are there. */
+/*
+ * Restart: reads the names of the run before out of the journal, piece by piece, and binds them to
+ * the blocks that were recovered.
+ */
 #include "cursor.h"
 #include "keep.h"
 #include "names_table.h"

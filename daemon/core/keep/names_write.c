@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names on their way to the journal, one commit at a time. A name is pieces under the number of its
- * content: keys, then token ids, and last its head, in the commit in which the head of what it was
- * before goes. So a name is there as it was or as it is. Pieces without a head belong to nothing.
+ * Writes names to the journal, one commit at a time, so that they outlive a restart. NAME_PUT and
+ * NAME_FORGET wait for that.
+ *
+ * A name is pieces under the number of its content: keys, then token ids, and last its head. The
+ * same commit removes the head of what the name was before. So after a crash a name is there as it
+ * was or as it is. Pieces without a head belong to nothing.
  */
 #include "cursor.h"
 #include "keep.h"

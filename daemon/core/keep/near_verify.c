@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Verification of what is in slots of devices: near copies, one after the other by their numbers.
- * A read counts in the near copy, as copies do, and in its block, so that neither goes meanwhile.
+ * Verifies copies in slots of devices (VERIFY): near copies, one after the other by their numbers.
+ * A read counts in the near copy, as copies do, and in its block, so that neither is freed
+ * meanwhile.
  */
 #include "keep.h"
 #include "near_table.h"

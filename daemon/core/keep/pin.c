@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pins: lists of blocks that stay by wish, and how often each block is in one. What a pin lacks (a
- * copy in memory, a durable one on disk) reconcile_step() begins.
+ * Pins (PIN, UNPIN): lists of blocks that stay on request, and how often each block is in one.
+ * reconcile_step() begins what a pinned block lacks: a copy in memory, or a durable one on disk.
  */
 #include <stdlib.h>
 

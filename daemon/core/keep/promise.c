@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is to be durable: a block of which a shard has landed in memory for a durable commit, or
- * what a name reaches. When all its shards are there it is written to disk with a promise, and so
- * is everything before it in its chain that is not there with one yet; then whoever waits is told.
- * A promise waits for the nearest block, upwards, that is not durable. What is promised for names
- * is lent: for a commit it counts for nothing, and is written again.
+ * Durable commits: a promise waits until its block, and all before it in the chain, outlive a
+ * crash; then the commit's reply is sent. Names have promises too.
+ *
+ * When all shards of a block are there it is written to disk with a promise, and so is everything
+ * before it that is not durable yet. A promise waits for the nearest block, upwards, that is not
+ * durable. A promise for a name is lent: for a commit it counts for nothing, and the block is
+ * written again.
  */
 #include "keep.h"
 

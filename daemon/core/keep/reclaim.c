@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What storage wants room from, and what it tells by itself. A block whose place is to be written
- * anew is kept (storage writes it again) when it is durable, pinned, in use, or of a higher level
- * or worth more than most of what is on disk; when memory has it too, it is kept for what builds on
- * it on disk, else forgotten; else it goes down to slower storage, or for good with what is below
- * it.
+ * Answers storage, which asks whether the blocks of a place that it wants to write anew are to be
+ * kept, and hears which blocks it has moved or lost.
+ *
+ * A block is kept, that is written again, when it is durable, being copied or moved, or pinned and
+ * not in memory. If memory has it too, it is kept when blocks on disk build on it, else its copy on
+ * disk is dropped. One on disk alone is kept when its tree is in use, or when it is of a higher
+ * level or worth more than most of what is on disk. Other blocks are demoted to slower storage, or
+ * evicted with all that build on them.
  */
 #include "keep.h"
 #include "wants.h"

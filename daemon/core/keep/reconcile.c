@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies are brought to what is asked of a block (block_wants()): pins and names want it on disk
- * durably or in memory, a promise that has lapsed is made again, what blocks on disk build on is
- * written there too. A block comes here when its copies or what is asked of it have changed; a
- * refused one is tried again, and no other waits for it.
+ * Background: gives each block the copies that are asked of it (block_wants()). Pins and names want
+ * it on disk durably, or in memory; a promise that has lapsed is made again; a block on which
+ * others on disk build is written there too.
+ *
+ * A block comes here when its copies or what is asked of it have changed. One that is refused is
+ * tried again, and no other waits for it.
  */
 #include "keep.h"
 #include "wants.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading blocks again, to see whether memory still holds what was stored. */
+/*
+ * Reads blocks again and compares their checksums (VERIFY), to see whether memory and disk still
+ * hold the bytes that were stored.
+ */
 #include "keep.h"
 
 /* Of what is present, so much may be held in place by one slice; by all of them, half. */

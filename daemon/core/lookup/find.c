@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lookup: the longest cached prefix that satisfies every group of layers. */
+/*
+ * Finds the longest cached prefix that satisfies every group of layers, and says why it ends there.
+ * LOOKUP and ACQUIRE, and all that names a sequence of tokens, begin here.
+ */
 #include "find.h"
 #include "index.h"
 #include "regions.h"

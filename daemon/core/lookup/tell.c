@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policy hears who asks for which blocks. */
+/* Tells the eviction policy which blocks a request asked for, when the request is answered. */
 #include "find.h"
 #include "index.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Load or recompute: which part of a prefix is worth loading, by what the disk does now. */
+/*
+ * Load or recompute: which part of a found prefix is quicker loaded than computed again, by the
+ * speed that the disk has now. A request asks for that if it states what prefill costs.
+ */
 #include "find.h"
 
 /* While everything is quicker computed, one block that often is loaded nevertheless: how else would

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wished of chains that are there, and what is said of them: hints for the policy. */
+/* Wishes for blocks that exist, and hints for the policy on what becomes of a chain (HINT). */
 #include "serve.h"
 
 int core_wish(struct core *c, const struct core_seq *seq, uint32_t from_tokens,

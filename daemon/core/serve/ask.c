@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Acquires and lookups of many keys, in slices. What is found is held until the end, so that the
- * lease covers what the answer says; room for what is found has each that has begun, of a few.
+ * Acquires and lookups of many keys, in slices over several turns, so that others are served
+ * between. Pins and puts of names with many keys come here too.
+ *
+ * A block that was found is held until the end, so that the lease covers what the answer says.
+ * There is room for the results of a few such requests at a time (ASKS_MAX).
  */
 #include "names_table.h"
 #include "regions.h"

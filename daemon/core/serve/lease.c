@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leases: what keeps blocks in place while workers read them. */
+/*
+ * Leases: a lease holds blocks in place while a worker reads them. ACQUIRE makes one, REDEEM a
+ * second one, RELEASE ends it. A request that has to wait, for a load or for a writer, waits here.
+ */
 #include "regions.h"
 #include "serve.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loads: what an acquire lacks in memory is brought there, while all that it needs is held. Blocks
- * are loaded once, whoever asks; clients take turns at beginning them.
+ * Loads: blocks that an acquire needs and memory lacks are read from disk, while all that it needs
+ * is held. A block is loaded once, whoever asks. Clients take turns at beginning loads.
  */
 #include "regions.h"
 #include "serve.h"

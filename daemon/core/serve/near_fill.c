@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fills: what a lease has in host memory is copied into slots of a device, and held there. A
- * block that somebody else's fill is copying already is waited for. A fill waits for one near copy
- * at a time, the first of its lease's that has not landed.
+ * Fills (ACQUIRE_ON): blocks that a lease has in host memory are copied into slots of a device, and
+ * held there. A block that another fill is copying already is waited for. A fill waits for one near
+ * copy at a time, the first of its lease's that has not landed.
  */
 #include "near_jobs.h"
 #include "serve.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies by devices: a job is what one request has of them in flight, a part for each size. */
+/*
+ * Jobs: the copies that a device makes for one fill, send or commit, with a part for each block
+ * size. near_fill.c, near_send.c and near_store.c take one each; near_wait.c queues those that find
+ * none free.
+ */
 #include "near_jobs.h"
 #include "serve.h"
 

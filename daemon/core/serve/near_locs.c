@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the blocks of a lease are read that has some on a device. */
+/*
+ * Tells a worker where to read the blocks of a lease, some of which are in slots of a device: the
+ * locations in a reply to ACQUIRE_ON.
+ */
 #include "near_jobs.h"
 #include "serve.h"
 

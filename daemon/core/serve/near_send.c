@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sends: a lease's blocks are copied into a worker's pages, out of slots of the device where they
- * are there, else out of host memory. What was in a slot alone, and is void, is not copied. A part
- * for each group; where the worker waits for layers they go one after the other, for it counts
- * layers through all groups.
+ * Sends (PAGES_LOAD): a lease's blocks are copied into a worker's pages, out of slots of the device
+ * where they are there, else out of host memory. A block that was in a slot alone, and whose slot
+ * is void, is not copied. A job has a part for each group. A worker that waits for layers counts
+ * them through all groups, so for it the parts are copied one after the other.
  */
 #include "near_jobs.h"
 #include "serve.h"

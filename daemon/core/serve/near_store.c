@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commits out of a worker's pages. The device copies into the room that was reserved in host
- * memory; then host memory makes the checksum of what has landed there (TIER_ADOPT), and the commit
- * goes on as one out of staging does.
+ * Commits out of a worker's pages (PAGES_STORE). The device copies into the room that was reserved
+ * in host memory. Then host memory computes the checksum of what has landed there (TIER_ADOPT), and
+ * the commit continues as one out of staging does.
  */
 #include "near_jobs.h"
 #include "serve.h"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Before a device copies out of host memory: the host tier makes the sums of what is there, and
- * they are compared with those that were stored. A part goes to the device when all of it has been
- * looked at; what is wrong, or could not be looked at in time, is not copied.
- *
- * The lease of the job keeps its blocks where they are meanwhile.
+ * Checks bytes before a device copies them out of host memory: the host tier computes their
+ * checksums, which are compared with those that were stored. A part is given to the device when all
+ * of it has been checked. What is wrong, or could not be checked in time, is not copied. The job's
+ * lease keeps its blocks in place meanwhile.
  */
 #include "near_jobs.h"
 #include "serve.h"

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who waits before a device, because as many copies as may be are under way there: sends, and
- * commits out of pages. They wait in memory of their owners. Clients take turns; what waits for a
- * word is passed by what does not, and is no longer held up by others of its kind once its word has
- * come. Jobs that end say that somebody's turn may have come; the rest is looked for in time. While
- * somebody waits there are copies in flight, so there are turns.
+ * The queue before a device: sends and commits out of pages that wait because as many copies as may
+ * be are under way there. They wait in memory of their owners.
+ *
+ * Clients take turns. A copy that waits for a word is passed by others, and once its word has come
+ * it is held up by no copy that still waits for one. A job that ends says that somebody's turn may
+ * have come; words and deadlines are looked at from time to time. While a copy is queued others are
+ * in flight, so turns come.
  */
 #include "near_jobs.h"
 #include "serve.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Namespaces: what must be equal for a block to be usable, and for whom. */
+/*
+ * Makes and checks namespaces (NS_OPEN): what must be equal for a block's KV to be usable, and for
+ * whom. Every store and hit names one.
+ */
 #include <stdlib.h>
 
 #include "cursor.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writers that are late are looked for, and who waits for what they have announced is told. */
+/*
+ * Looks for writers that are late (late.c), and wakes the requests that wait for what these have
+ * announced.
+ */
 #include "serve.h"
 
 /* Waiters are looked at, and ages are told, this often. */

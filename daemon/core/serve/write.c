@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reserve and commit: how blocks come to be. */
+/*
+ * Stores: RESERVE takes room and announces blocks, COMMIT copies them in and publishes them. STORE
+ * is both.
+ */
 #include "cursor.h"
 #include "near_jobs.h"
 #include "regions.h"

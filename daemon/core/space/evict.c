@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes for good to make room. */
+/*
+ * Evicts blocks for good, to make room in host memory, or for records: the victim that levels and
+ * policy name, with all that build on it. A store gets here when memory is full and no clean copy
+ * can be dropped.
+ */
 #include "space.h"
 
-/* So large a tree is not evicted for the sake of its root. */
+/* A subtree of more blocks than that is not evicted for the sake of its root. */
 #define SUBTREE_MAX 256u
-/* Records looked at for one that may go, when there are none left. */
+/* Records that disk_leaf() looks at for one that may be evicted, when there are none left. */
 #define HAND_STEPS 64u
 
 struct evict {
@@ -21,7 +25,8 @@ static void evict_for_room(struct core *c, struct block *b)
     block_kill(c, b, KVC_MISS_EVICTED);
 }
 
-/* For a policy; true too when it is to stop its search. */
+/* What a policy asks for each candidate: true if it may be evicted, and true also to stop its
+ * search. */
 static bool evict_look(void *ctx, uint32_t no)
 {
     struct core *c = ctx;
@@ -72,7 +77,8 @@ static uint32_t hand_next(struct core *c)
     return c->evict->hand;
 }
 
-/* Of some blocks that are on disk alone, the leaf of the lowest level that was used longest ago. */
+/* Of the next HAND_STEPS records, a block on disk alone without children: the one of the lowest
+ * level that was used longest ago. */
 static struct block *disk_leaf(struct core *c, uint32_t payer)
 {
     struct block *best = NULL;
@@ -90,7 +96,8 @@ static struct block *disk_leaf(struct core *c, uint32_t payer)
     return best;
 }
 
-/* A block that goes next in vain: as good as used. */
+/* A victim that could not be evicted counts as just used, so that the policy does not name it again
+ * at once. */
 static void evict_spare(struct core *c, uint32_t no)
 {
     c->cfg.policy->touch(c->policy, no, c->now_ms);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeping a bounded amount of host memory clean. What the policy would let go next is written to
- * disk ahead of need; when it has landed it leaves the policy and stands in a ring, oldest first,
- * until its host copy makes room for something, or a use brings it back to the policy.
+ * Background: keeps a bounded amount of host memory clean. The block that the policy would evict
+ * next is written to disk ahead of need. When it has landed it leaves the policy for the ring of
+ * clean blocks (clean.c), so that a store finds room without waiting for the disk.
  */
 #include "space.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hard limits of quotas: what is above one makes room before anything of its owner comes in, and
- * goes in steps when the limit was lowered.
+ * Enforces hard limits of quotas. An owner above its limit makes room before anything more of it is
+ * stored; where the limit was lowered, its blocks are evicted in steps.
  */
 #include "quota_table.h"
 #include "space.h"

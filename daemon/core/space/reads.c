@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast storage is, as the reads from there tell. */
+/*
+ * Measures how fast storage is, by the reads of loads that end. lookup/worth.c weighs loading
+ * against computing by it.
+ */
 #include "space.h"
 
 struct reads {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room for blocks is made and taken: in memory by letting others go, on disk where storage has it.
+/*
+ * Takes room for a block: in host memory by evicting others, on disk where storage makes room. A
+ * store calls host_take() before it announces the block.
  */
 #include "space.h"
 

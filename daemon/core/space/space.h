@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room for blocks: who goes for it, and the moves between tiers by which it is made. */
+/*
+ * Room for blocks: which block is evicted for it, and the moves between memory and disk by which it
+ * is made. Stores call host_take(), loads load_begin(), background steps place_fill() and
+ * save_begin().
+ */
 #ifndef KVC_CORE_SPACE_H
 #define KVC_CORE_SPACE_H
 
@@ -7,102 +11,108 @@
 
 /* ---- evict.c ---- */
 
-/* How b is taken into host memory. */
+/* How a block is taken into host memory. */
 struct welcome {
-    struct tier_loc near; /* beside this, if there is room */
-    bool patient;         /* KVC_E_BUSY instead of losing what is on its way to disk, or could be */
-    bool judged;          /* KVC_E_NOT_WORTH if what would go for it is worth more; until something
-                           * has gone */
-    unsigned level;       /* judged: that it is to stay at */
-    struct policy_hint hint; /* judged */
+    struct tier_loc near; /* beside this location, if there is room */
+    bool patient;         /* KVC_E_BUSY instead of evicting blocks that are being written to disk,
+                           * or could be */
+    bool judged;          /* KVC_E_NOT_WORTH if the victim is worth more; cleared after the first
+                           * eviction */
+    unsigned level;       /* judged: the level of the new block */
+    struct policy_hint hint; /* judged: what the policy would be told of the new block */
 };
-/* Of two blocks, a goes before b: it is of a lower level, or of the same and used longer ago. */
+/* Whether a is evicted before b: it is of a lower level, or of the same and used longer ago. */
 bool evict_goes_first(struct core *c, const struct block *a, const struct block *b);
-/* What goes next of what may leave memory so that `payer` has room: only of `within` and those
- * below it, 0: of everybody. POLICY_NO_BLOCK: none, or evict_paused(). */
+/* The next victim, so that `payer` has room in memory: only of `within` and owners below it, 0: of
+ * all. POLICY_NO_BLOCK: none, or evict_paused(). */
 uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
-/* The block that evict_next() named goes, with all below it, for what comes in so: 0,
- * KVC_E_NOT_WORTH if judged, KVC_E_FULL: not so now, it is as good as used. patient: as below. */
+/* Evicts the victim that evict_next() named, with all below it. 0; KVC_E_NOT_WORTH if judged;
+ * KVC_E_FULL: it cannot be evicted now, and counts as just used. patient: as below. */
 int evict_victim(struct core *c, uint32_t payer, uint32_t victim, bool patient,
                  struct welcome *w) KVC_WARN_UNUSED;
-/* b and everything below it goes for good, unless some of it is in use, pinned or durable, or it is
- * a lot; patient: or of a higher level than b. */
+/* Evicts b and everything below it for good. False, and nothing is evicted: a block of it is in
+ * use, pinned or durable, or there are many; patient: or one is of a higher level than b. */
 bool evict_subtree(struct core *c, struct block *b, bool patient);
-/* The same of what may go of it; returns how many blocks went, also added to *counter. */
+/* Evicts those blocks of a tree that may be evicted; returns how many, also added to *counter. */
 uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter);
-/* One block goes, so that `payer` has a record or a part: 0, KVC_E_FULL when none can,
+/* Evicts one block, so that `payer` has a record or a part: 0; KVC_E_FULL when none can be;
  * KVC_E_NOT_WORTH if judged. */
 int evict_one(struct core *c, uint32_t payer, struct welcome *w) KVC_WARN_UNUSED;
 
 /* ---- reads.c ---- */
 
-/* Something is known of it. */
+/* Whether a read has been measured. */
 bool reads_are_known(const struct core *c);
-/* A read from disk begins, beside core->reading_bytes of others; has ended, and they are left. */
+/* A read from disk begins, beside core->reading_bytes of others; has ended, and these are left. */
 void worth_read_begun(struct core *c, uint64_t bytes);
 void worth_read_ended(struct core *c, uint64_t bytes, bool ok);
-/* What is known of it so far. */
+/* Fills in the speed of the disk, as far as known. */
 void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed);
 
 /* ---- space.c ---- */
 
-/* A slot in memory, or of a device, for which others may have to go. */
+/* A request for a slot, in memory or of a device, for which blocks may have to be evicted. */
 struct slot_ask {
     struct tier *tier;
     uint32_t principal, bytes;
-    uint32_t owner; /* the record, or the copy, that it is for */
+    uint32_t owner; /* the record, or the near copy, that the slot is for */
     struct tier_loc beside;
-    int (*may)(struct core *c, struct slot_ask *ask); /* NULL: always; else asked each time */
-    /* One slot becomes free, or an error. *in_vain grows by slot_is_vain() of it. */
+    int (*may)(struct core *c, struct slot_ask *ask); /* whether a slot may be taken; called before
+                                                       * each try; NULL: always */
+    /* Frees one slot: 0, or an error. *in_vain grows if slot_is_vain() of it. */
     int (*make)(struct core *c, struct slot_ask *ask, uint32_t *in_vain);
-    /* A region is emptied, as tier_memory_ops.drain does it. */
+    /* Empties a region, as tier_memory_ops.drain does. */
     uint32_t (*drain)(struct core *c, struct slot_ask *ask);
 };
-/* Lets others go until there is one; what goes in vain, of other sizes or principals, is bounded.
- * 0; what `may`, `make` or the tier said. */
+/* Takes a slot, and evicts until there is one. Evictions in vain, of other sizes or principals, are
+ * bounded. 0; or the error of `may`, `make` or the tier. */
 int slot_take(struct core *c, struct slot_ask *ask, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
-/* A free slot there is of no use to who asks. */
+/* Whether a free slot at loc would be of no use to the asker. */
 static inline bool slot_is_vain(const struct slot_ask *ask, struct tier_loc loc)
 {
     return !ask->tier->memory->helps(ask->tier, loc, ask->principal, ask->bytes);
 }
 
-/* Room for one shard of b in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_QUOTA,
- * KVC_E_TOO_LARGE. */
+/* Takes room for one shard of b in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_QUOTA,
+ * KVC_E_TOO_LARGE; KVC_E_BUSY, KVC_E_NOT_WORTH as w says. */
 int host_take(struct core *c, const struct block *b, struct welcome *w,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
-/* The same on disk, where storage makes room. must: see quota_disk(). KVC_E_NO_ROOM, _QUOTA. */
+/* Takes room for one shard of b on disk, where storage makes room. must: see quota_disk().
+ * KVC_E_NO_ROOM, _QUOTA. */
 int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool must,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 
 /* ---- quota_limit.c ---- */
 
-/* Room within hard limits for `bytes` more of ns in host memory: 0, KVC_E_QUOTA, KVC_E_BUSY if
- * patient, KVC_E_NOT_WORTH if judged. */
+/* Makes room within hard limits for `bytes` more of ns in host memory: 0, KVC_E_QUOTA, KVC_E_BUSY
+ * if patient, KVC_E_NOT_WORTH if judged. */
 int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
                struct welcome *w) KVC_WARN_UNUSED;
-/* The same on disk: what is on disk of who is over its limit goes; copies of clean blocks only for
- * what must be written (a promise), for else they would be written anew. KVC_E_QUOTA. */
+/* quota_room() for disk: evicts blocks on disk of the owner that is over its limit. Copies of clean
+ * blocks are dropped only for a block that must be written (a promise), because they would be
+ * written again. KVC_E_QUOTA. */
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool must) KVC_WARN_UNUSED;
-/* Some of its owners has more in memory than leaves it a margin below its limit. */
+/* Whether an owner of ns has so much in memory that less than a margin is left below its limit. */
 bool quota_tight(const struct core *c, const struct core_ns *ns);
 bool quota_step(struct core *c);
 
 /* ---- place.c ---- */
 
-/* What memory cannot let go of yet, it can soon: it is being written, or room for it is made. */
+/* Whether memory can soon be freed: blocks are being written to disk, or storage makes room for
+ * them. */
 bool leaving_soon(const struct core *c);
-/* Begins to save what goes next, until enough is clean or on its way. True: there is more to do. */
+/* Begins to write the next victims to disk, until enough is clean or being written. True: there is
+ * more to do. */
 bool place_fill(struct core *c);
-/* The same, so that there is room for so much too, which is waited for. */
+/* place_fill() until there is room for `bytes` too, which a store waits for. */
 void place_want(struct core *c, uint64_t bytes);
-/* Host memory had no room, whatever its limit says: what is below the limit then is in rooms of
- * other sizes, or of nobody, and counts as none. */
+/* Host memory had no room below its limit. What is free then is in slots of other sizes, or of no
+ * use, and counts as none from now on. */
 void place_pressed(struct core *c);
-/* Stores that wait for room, as far as there is some, or none will come. */
+/* Wakes stores that wait for room, as far as there is some, or none can be expected. */
 void room_wake(struct core *c);
-/* The chance that somebody asks for a block before its place on disk is written over, or would be
- * if it were written now; 1: not known. */
+/* The chance that a block is asked for before its place on disk is written over, or would be if it
+ * were written now; 1: not known. */
 float disk_chance(const struct core *c, uint32_t no);
 
 /* ---- move.c ---- */
@@ -111,10 +121,10 @@ float disk_chance(const struct core *c, uint32_t no);
 #define MOVE_DEADLINE_NS (UINT64_C(120) * 1000000000)
 
 enum save_why {
-    SAVE_COPY,     /* so that there is one */
-    SAVE_ANCESTOR, /* the same, for what builds on it and is there */
-    SAVE_LEAVING,  /* so that its copy in memory can go */
-    SAVE_PROMISE,  /* durable, for somebody who was promised that */
+    SAVE_COPY,     /* so that there is a copy */
+    SAVE_ANCESTOR, /* for blocks on disk that build on it */
+    SAVE_LEAVING,  /* so that its copy in memory can be dropped */
+    SAVE_PROMISE,  /* durable, for a client that was promised that */
     SAVE_PIN       /* durable while it is pinned or named */
 };
 uint64_t moves_bytes(void);
