@@ -17,7 +17,7 @@
 
 /* ---- writing ---- */
 
-/* At most `max` bytes, and no character cut in two. */
+/* The length of s cut to at most `max` bytes, without cutting a character in two. */
 static uint32_t clipped(struct codec_bin s, uint32_t max)
 {
     if (s.n <= max)

@@ -268,7 +268,7 @@ static const struct field name_tokens_fields[] = {
 SCHEMA(codec__req_name_tokens, struct msg_name_tokens, name_tokens_fields,
        .ops = {KVC_OP_NAME_TOKENS});
 
-/* Which blocks. */
+/* Checks the fields of a LIST of blocks. */
 static const char *check_walk(const struct msg_list *msg)
 {
     const uint32_t keys = msg->keys.n / KVC_KEY_BYTES;

@@ -56,7 +56,7 @@ static uint64_t read_be(struct cursor *c, unsigned bytes)
     }
 }
 
-/* First bytes 0xc0 to 0xdf: what follows, and the bytes of its value or length. */
+/* By first bytes 0xc0 to 0xdf: the kind of item, and how many bytes its value or length has. */
 static const struct {
     uint8_t kind, width;
 } forms[32] = {
@@ -174,7 +174,7 @@ static bool bytes_fit(const struct field *f, struct codec_bin s)
     }
 }
 
-/* Every kind but ARRAY. `at`: the member. */
+/* Reads a field of any kind but ARRAY. `at`: the member. */
 static void unpack_plain(struct unpack *un, const struct field *f, uint8_t *at)
 {
     if (f->kind == FIELD_UINT || f->kind == FIELD_FLAGS) {

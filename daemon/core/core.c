@@ -111,10 +111,10 @@ static int create_shares(struct core *c)
     return err ? err : c->attached ? 0 : -ENOMEM;
 }
 
-/* Who hears of what, and in which order. Each needs what those before it have done: names and pins
- * count a block while it still has its place; copies that are of no use are dropped before anybody
- * weighs what is left; who waits is told before the policy may take the block away; the record goes
- * last. Behind that only those who look at the core alone. */
+/* Who hears which event of a block, and in which order. Each hearer needs what those before it have
+ * done. Names and pins count a block while it still has its place. Copies without use are dropped
+ * before others are weighed. Requests that wait are told before the policy may evict the block. The
+ * record is freed last; behind it come only hearers that do not look at the block. */
 static const struct block_subscriber subscribers[] = {
     {BLOCK_LEAVES, resv_hear},
     {BLOCK_LEAVES, names_hear},
@@ -132,7 +132,7 @@ static const struct block_subscriber subscribers[] = {
     {0, NULL},
 };
 
-/* In the order in which they are created; they are destroyed in the other one. */
+/* The modules, in the order in which they are created; they are destroyed in the reverse order. */
 static const struct core_module *const modules[] = {
     &records_module, &leases_module,   &resvs_module,      &writes_module,    &moves_module,
     &loads_module,   &verify_module,   &namespaces_module, &host_room_module, &regions_module,

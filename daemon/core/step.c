@@ -16,7 +16,7 @@
  * all that the others removed. */
 static const struct {
     bool (*step)(struct core *c); /* returns true: there is more to do at once; or */
-    void (*look)(struct core *c); /* what is left is for the next turn */
+    void (*look)(struct core *c); /* the rest is done in the next turn */
     bool storage;                 /* the step has nothing to do without storage */
     enum turn_piece piece;        /* what the flight recorder calls it */
 } steps[] = {
@@ -78,7 +78,7 @@ unsigned core_run_done(struct core *c)
     promise_step(c);
     near_run_waiting(c);
     uint64_t keys = 0;
-    struct list_node batch; /* who waits again is not run again in this turn */
+    struct list_node batch; /* a waiter that waits again does not run again in this turn */
     list_init(&batch);
     for (struct list_node *node; keys < DONE_KEYS && (node = list_first(&c->woken));) {
         keys += CONTAINER_OF(node, struct core_waiter, node)->keys + DONE_KEYS / 64;

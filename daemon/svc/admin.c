@@ -13,7 +13,8 @@ bool svc__denied(struct request *rq)
     return true;
 }
 
-/* The answer to a request that cannot be decoded, or that names a namespace (0: none) not there. */
+/* Answers a request that cannot be decoded, or that names a namespace (0: none) which does not
+ * exist. */
 static bool admin_refused(struct request *rq, int err, uint32_t ns)
 {
     if (err)
@@ -85,7 +86,7 @@ bool svc__may_see(const struct session *who, const struct session *se)
     return se->client && (who->principal->admin || se->principal == who->principal);
 }
 
-/* It is told at the end of the turn. */
+/* The session is told at the end of the turn. */
 void op_session_end(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -116,7 +117,7 @@ void op_session_end(struct request *rq)
 struct evict_call {
     struct call call;
     struct core_evict_job job;
-    char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* of the job */
+    char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* texts that the job borrows */
 };
 CALL_FITS(struct evict_call);
 
@@ -141,7 +142,7 @@ static void on_evicted(struct core_evict_job *job)
     call_end(s, call);
 }
 
-/* Part of it is done. */
+/* Ends a job of which a part is done. */
 static void evict_leave(struct call *call)
 {
     struct evict_call *x = CONTAINER_OF(call, struct evict_call, call);

@@ -19,7 +19,8 @@ static const struct svc_principal *principal_of(const struct svc *s, uid_t uid)
     return NULL;
 }
 
-/* First byte not 0 (ZeroMQ keeps those for itself), session number, 104 random bits. */
+/* Makes the session's route: the first byte is not 0 (ZeroMQ keeps those for itself), then the
+ * session's number and 104 random bits. */
 static int make_route(struct session *se)
 {
     int err = hash_random(se->route, sizeof se->route);
@@ -31,8 +32,9 @@ static int make_route(struct session *se)
 
 /* ---- ends ---- */
 
-/* Those who have no principal have a few places of their own, behind all others: what is promised
- * to a principal is there, and a session that is admitted has a number below sessions_max. */
+/* Takes a free session. Peers without a principal have a few places of their own, behind all
+ * others, so that they take none that is promised to a principal; and an admitted session has a
+ * number below sessions_max. */
 static struct session *place_take(struct svc *s, const struct svc_principal *p)
 {
     const bool apart = !p && s->cfg.fair;
@@ -71,8 +73,8 @@ static void session_free(struct session *se)
     s->m.sessions--;
 }
 
-/* Nothing it says is heard any more. When the daemon leaves, what was said to it still gets there.
- */
+/* Receives nothing from the session any more. When the daemon stops, replies that were sent before
+ * still arrive. */
 static void session_mute(struct session *se)
 {
     struct svc *s = se->svc;
@@ -89,7 +91,7 @@ void session_over(struct session *se)
         session_free(se);
 }
 
-/* The core has let go of the last byte of this session's memory. */
+/* No copy of the core touches the session's memory any more. */
 static void session_idle(void *ctx)
 {
     struct session *se = ctx;
@@ -98,7 +100,7 @@ static void session_idle(void *ctx)
     session_over(se);
 }
 
-/* Its connection is gone: nothing of it is read or written by it any more. */
+/* Closes a session whose connection is closed: its process reads and writes nothing any more. */
 static void session_close(struct session *se)
 {
     struct svc *s = se->svc;
@@ -138,8 +140,9 @@ static int tell_dropped(struct session *se)
     return s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, -1);
 }
 
-/* Its attach connection was full, perhaps the very reason to drop it. Untold, it would keep its
- * leases and wait for replies that never come. One that is gone is noticed as such. */
+/* Tells a dropped session again that it was dropped, because its attach connection was full,
+ * perhaps the very reason to drop it. Untold, it would keep its leases and wait for replies that
+ * never come. A process that has ended is noticed as such. */
 static void tell_again(void *ctx, uint64_t now_ns)
 {
     struct session *se = ctx;
@@ -147,14 +150,15 @@ static void tell_again(void *ctx, uint64_t now_ns)
         wheel_add(&se->svc->wheel, &se->tell, now_ns + TELL_AGAIN_NS);
 }
 
-/* Tells the peer and stops serving it. One that holds nothing is closed at once; one that may still
- * be reading, or map a device's memory, keeps that until it closes the connection or dies. A
- * session that has closed both its connections has ended and is not dropped: the control
- * connection's end was only seen first, by a reply that was still owed. */
+/* Tells the peer and stops serving it. A session that holds nothing is closed at once. One that may
+ * still be reading, or map a device's memory, keeps that until it closes the connection or its
+ * process ends. A session that has closed both its connections has ended and is not dropped: the
+ * control connection's end was only noticed first, by a reply that was still owed. */
 void session_drop(struct session *se)
 {
     struct svc *s = se->svc;
-    /* Dropped before, and now forced out of what it kept: or both its connections are closed. */
+    /* The session was dropped before, and is now forced to give up what it kept; or both its
+     * connections are closed. */
     const bool again = se->state == SESSION_DROPPED;
     const int err = again ? 0 : tell_dropped(se);
     if (again || (err == -EPIPE && se->deaf && se->doom_status == KVC_ST_LIMIT)) {
@@ -183,7 +187,7 @@ void session_drop(struct session *se)
         }
         return;
     }
-    /* Told or not: closing says the same. */
+    /* Closing the connection tells the peer the same. */
     s->ports.attach_close(s->ports.ctx, se->conn);
     session_close(se);
 }
@@ -222,7 +226,7 @@ static void hello_expired(void *ctx, uint64_t now_ns)
     session_doom(ctx, KVC_ST_TIMEOUT, "it connected and did not say HELLO");
 }
 
-/* To somebody who gets no session: who calls closes the connection. */
+/* Tells a peer that it gets no session; the caller closes the connection. */
 static void tell_no_place(struct svc *s, uint32_t conn, const struct svc_principal *p)
 {
     char text[256];
@@ -237,7 +241,7 @@ static void tell_no_place(struct svc *s, uint32_t conn, const struct svc_princip
     struct att_welcome msg = {.status = KVC_ST_LIMIT, .detail = codec_text(text)};
     int len = codec_enc_att_welcome(buf, sizeof buf, &msg);
     MUST(len > 0);
-    /* One that cannot be told sees the connection end. */
+    /* A peer that cannot be told notices that the connection ends. */
     (void)!s->ports.attach_send(s->ports.ctx, conn, buf, (size_t)len, -1);
 }
 
@@ -402,7 +406,7 @@ static void attach_map(struct session *se, const struct att_map *msg)
     session_say(se, buf, codec_enc_att_chunk(buf, sizeof buf, &reply), fd < 0 ? -1 : fd);
 }
 
-/* What a session may say once it has been welcomed. False: it cannot be read. */
+/* Handles a message of a session that was welcomed. False: it cannot be read. */
 static bool attach_ready(struct session *se, int code, const void *buf, size_t len, int *fd)
 {
     union {

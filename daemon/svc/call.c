@@ -22,7 +22,7 @@ static void gone_leave(struct call *call)
     core_gone_cancel(&call->gone);
 }
 
-/* A call whose removal is not on stable storage. */
+/* A call whose removals do not outlive a crash yet. */
 static const struct call_kind gone_kind = {.leave = gone_leave, .late = GONE_LATE};
 
 void call_await_gone(struct call *call, void (*fn)(struct core_gone *gone, int err))
@@ -164,8 +164,8 @@ void call_rearm(struct call *call, uint64_t due_ns)
     wheel_add(&call->session->svc->wheel, &call->timer, due_ns);
 }
 
-/* Of what is left; enough for copies that have begun, of which few are given to a device at a time.
- */
+/* The most of the remaining time that is kept for copies that have begun, of which few are given to
+ * a device at a time. */
 #define COPIES_END_NS (UINT64_C(100) * 1000000)
 
 uint64_t call_copies_due(const struct call *call)
@@ -215,7 +215,8 @@ bool call_tells(struct call *call)
     return !call->err;
 }
 
-/* Whoever cancels a call whose copies have to end first is still owed a reply by the deadline. */
+/* Calls a call off. One whose copies have to end first keeps its timer if a client cancels it,
+ * because the CANCEL is still owed a reply by the deadline. */
 static void call_stop(struct call *call, bool answer)
 {
     struct svc *s = call->session->svc;

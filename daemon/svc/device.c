@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What sessions have on devices: completion words, memory, pools; DEVICES, POOL_OPEN, POOL_CLOSE.
+/*
+ * What sessions have on devices: completion words, memory and pools. Handlers of POOL_OPEN,
+ * POOL_CLOSE, and of the attach channel's WORDS, MEM, MEM_DROP and MAP of a device's chunk.
  */
 #include <stdlib.h>
 
@@ -181,7 +183,8 @@ static void on_imported(void *ctx, int err)
     session_over(se);
 }
 
-/* What is wrong with it, before anybody looks into it; the device. */
+/* Checks MEM before its descriptor is looked into. Returns OK and the device, or a status with
+ * *ret_why. */
 static uint16_t mem_fault(struct session *se, const struct att_mem *msg, int fd,
                           struct device **ret_device, const char **ret_why)
 {
@@ -370,7 +373,7 @@ const char *device_pool_fault(const struct device_pages *pages, const struct cor
     return NULL;
 }
 
-/* From the message into svc's list of regions. NULL, or what is wrong. */
+/* Decodes the regions of the message into svc's list. NULL, or what is wrong. */
 static const char *regions_of(struct session *se, const struct device *d,
                               const struct msg_pool_open *msg, struct device_pool_spec *ret_spec)
 {

@@ -79,8 +79,8 @@ static op_fn *const ops[] = {
     [KVC_OP_LIST] = op_list,
 };
 
-/* What a session may still ask for when it is full or the daemon is leaving: to let go of things.
- */
+/* Whether a session may make this request when it has too many in flight, or the daemon stops:
+ * requests that release things, and PING and STATS. */
 static bool always_allowed(uint8_t op)
 {
     return op == KVC_OP_RELEASE || op == KVC_OP_DROP || op == KVC_OP_CANCEL || op == KVC_OP_PING ||
@@ -115,7 +115,7 @@ static void dispatch(struct request *rq)
     }
 }
 
-/* The turn of a request that was not handled where it came in. */
+/* Runs in the turn of a request that was not handled when it was received. */
 static void turn_comes(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -126,7 +126,7 @@ static void turn_comes(struct call *call)
     request_end(&rq);
 }
 
-/* A request that has not been handled: others come first. */
+/* A request that was not handled yet, because others are due first. */
 static const struct call_kind turn_kind = {
     .late = "other requests of the session, or of others, took so long"};
 
@@ -154,7 +154,7 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
     }
     FLIGHT(REQ, rq.head.op, se->index, rq.head.corr);
     const uint64_t begun = work_begin(s);
-    /* What is called off does not wait for its own end. */
+    /* A CANCEL is not queued: its target may be queued before it. */
     if (rq.head.op == KVC_OP_CANCEL || work_comes_first(se))
         dispatch(&rq);
     else if (dispatch_is_full(&rq))

@@ -12,7 +12,7 @@ static void hex_of(const struct key256 *key, char text[2 * KVC_KEY_BYTES + 1])
         snprintf(text + 2 * (size_t)i, 3, "%02x", key->b[i]);
 }
 
-/* By core_verify_what: on the wire, and in the log. */
+/* For each core_verify_what: its tier on the wire, and its name in the log. */
 static const struct {
     uint8_t tier; /* enum kvc_tier_id */
     const char *name, *suspect;
@@ -55,8 +55,8 @@ static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
     memcpy(item->key, x->key->b, sizeof item->key);
 }
 
-/* Of a pass through all tiers: where it is now; host memory, for whose copies on devices it is the
- * measure, comes first. */
+/* In the cursor of a pass through all tiers: the present tier. Host memory comes first, because
+ * copies on devices are compared with it. */
 #define CURSOR_TIER(what) ((uint64_t)(what) << 62)
 
 static bool has_tier(const struct svc *s, unsigned what)
@@ -79,7 +79,8 @@ static uint64_t next_cursor(const struct svc *s, const struct verify_call *x)
     return 0;
 }
 
-/* What the slice reads: core_verify_what; what is not there any more is host memory. */
+/* The core_verify_what that the slice reads; host memory if the cursor's tier is not there any
+ * more. */
 static uint8_t what_of(const struct svc *s, const struct msg_verify *msg)
 {
     const uint8_t there = (uint8_t)(msg->cursor >> 62);

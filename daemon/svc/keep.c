@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stays, and who holds the room: pins, quotas, usage, the policy. */
+/* Handlers of PIN, UNPIN, QUOTA_SET and POLICY: what stays in the cache, and who holds its room. */
 #include <stdio.h>
 
 #include "svc__.h"
 #include "units.h"
 
-/* Host memory of which more than so small a part stays empty, because blocks are large, is told of;
- * a chunk of so many blocks leaves little. */
+/* Host memory is said to stay empty because blocks are large, if more than this part of it does; a
+ * chunk of so many blocks leaves little. */
 #define FILL_SHARE  8u
 #define FILL_BLOCKS 16u
 
@@ -67,7 +67,7 @@ static void pin_answer(const struct call *call, const struct core_asking *asking
         reply_pinned(s, call->session, &call->head, &asking->pinned);
 }
 
-/* Of many keys. */
+/* Pins in slices, for many keys. */
 static void pin_slices(struct request *rq, const struct core_pin *pin)
 {
     look_slices(rq,
@@ -120,7 +120,7 @@ struct unpin_call {
 };
 CALL_FITS(struct unpin_call);
 
-/* The core goes on with it. */
+/* An unpin that releases blocks; without the call the core continues by itself. */
 static const struct call_kind unpin_kind = {.late =
                                                 "the pin has ended, and lets go of its blocks yet"};
 
@@ -148,7 +148,7 @@ void op_unpin(struct request *rq)
         return;
     }
     audit(rq->se, "unpin %llu", (unsigned long long)msg.pin);
-    /* Without a call for it, the answer comes before all blocks are let go of. */
+    /* Without a free call the reply is sent before all blocks are released. */
     struct unpin_call *x = err == CORE_MORE ? call_try(rq, &unpin_kind) : NULL;
     if (!x) {
         reply_unpinned(s, rq->se, &rq->head);
@@ -176,8 +176,8 @@ static const char *quota_detail(int err)
 
 #define QUOTA_WHY_BYTES 256u
 
-/* NULL, or why its shares promise more than there is. What was promised before the tier was this
- * small (a path that is out, a new configuration) may stay, and not grow. */
+/* Why a quota's shares promise more than there is; NULL: they do not. Shares that were set before
+ * the tier was this small (a path that is out, a new configuration) may stay, but not grow. */
 static const char *share_fault(struct core *c, const struct core_quota *quota,
                                char why[QUOTA_WHY_BYTES])
 {
@@ -275,7 +275,7 @@ void op_quota_set(struct request *rq)
     audit_quota(rq->se, &quota);
     if (quota.scope == KVC_SCOPE_NS && quota.bytes.share[0] > 0) {
         const struct core_ns *ns = core_ns_next(s->core, rq->se->client, quota.ns - 1);
-        MUST(ns != NULL); /* it has been found just now */
+        MUST(ns != NULL); /* core_quota_set() has found it */
         svc__tell_shares(s, ns);
     }
     keep_answer(rq, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
@@ -283,7 +283,7 @@ void op_quota_set(struct request *rq)
 
 /* ---- policy ---- */
 
-/* What is asked for is another policy than the one that runs. */
+/* Whether the request asks for another policy than the one of this run. */
 static bool other_policy(const struct svc *s, const struct msg_policy *msg)
 {
     const char *name = core_policy(s->core)->name;
@@ -291,7 +291,7 @@ static bool other_policy(const struct svc *s, const struct msg_policy *msg)
            (msg->name.n != strlen(name) || memcmp(msg->name.p, name, msg->name.n) != 0);
 }
 
-/* What shows what others do. */
+/* Fills in what shows the doings of others: for administrators only. */
 static void tell_learned(const struct svc *s, const struct core_policy_view *v,
                          struct msg_policy_reply *reply)
 {

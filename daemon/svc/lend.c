@@ -63,7 +63,8 @@ void lend_unmapped(struct session *se, uint32_t chunk)
         give_back(se, loan);
 }
 
-/* It is not ended for that: its process would map what it maps, and nobody be told of it. */
+/* Logs sessions that keep recalled memory. They are not ended: their processes would map the memory
+ * all the same, and nobody be told of it. */
 static void is_late(void *ctx, uint64_t now_ns)
 {
     struct session *se = ctx;

@@ -6,22 +6,22 @@
 #include "cursor.h"
 #include "svc__.h"
 
-/* Blocks that names in one reply look at: some 200 us. When none are left it has one row. */
+/* Blocks that the names in one reply may look at: some 200 us. After that a reply has one row. */
 #define NAMES_BLOCKS 4096u
 
-/* A reply on its way. */
+/* The reply that is being made. */
 struct rows {
     struct svc *s;
-    const struct session *who; /* asks */
+    const struct session *who; /* the session that asks */
     const struct msg_list *asked;
     const struct kvc_table *table;
     struct codec_list list;
     uint32_t max;
     uint64_t after;               /* rows behind this one */
-    uint8_t next[KVC_CURSOR_MAX]; /* where the next reply goes on */
+    uint8_t next[KVC_CURSOR_MAX]; /* where the next reply continues */
     uint32_t next_bytes;
-    bool more; /* there */
-    int err;   /* there are none, and why: NULL where the error says all */
+    bool more; /* there are more rows */
+    int err;   /* an error instead of rows; why: its text, NULL where the error says all */
     const char *why;
 };
 
@@ -44,7 +44,7 @@ static void rows_next(struct rows *rows, uint64_t at)
     rows->next_bytes = 8;
 }
 
-/* Whether there was room for it; `at`: where the next reply goes on behind it. */
+/* Adds a row, if there is room, which it returns; `at`: where the next reply continues after it. */
 static bool row_add(struct rows *rows, const void *row, uint64_t at)
 {
     if (!row_fits(rows))
@@ -54,7 +54,7 @@ static bool row_add(struct rows *rows, const void *row, uint64_t at)
     return true;
 }
 
-/* Of text that is too long, the encoder takes whole characters. */
+/* Copies a text; of one that is too long, the encoder takes whole characters. */
 static void cell_text(char *to, size_t cap, const char *from)
 {
     memcpy(to, from, MIN(strlen(from), cap));
@@ -121,7 +121,7 @@ static struct kvc_session_info session_row(const struct svc *s, const struct ses
     return row;
 }
 
-/* They are in no order: those with the lowest numbers are found first. */
+/* Sessions are in no order: those with the lowest numbers are found first. */
 static void list_sessions(struct rows *rows)
 {
     const struct session *page[SESSIONS_PAGE] = {NULL};
@@ -209,7 +209,7 @@ static void list_writes(struct rows *rows)
     (void)row_add(rows, &row, 1);
 }
 
-/* A driver may say what is no text. */
+/* A driver's text may be no UTF-8. */
 #define CELL_SAID(row, column, from) \
     CELL_TEXT(row, column, codec_is_text(codec_text(from)) ? (from) : "?")
 
@@ -272,7 +272,7 @@ static void list_rates(struct rows *rows)
     }
 }
 
-/* Looks at its blocks; returns how many. */
+/* Fills a name's row, and looks at its blocks; returns how many. */
 static uint32_t name_put(struct rows *rows, const struct core_name *nm)
 {
     struct core_name_view v;
@@ -316,7 +316,7 @@ static int name_one(struct rows *rows, uint8_t kind)
     return err;
 }
 
-/* In the order of their bytes. */
+/* Lists names in the order of their bytes. */
 static void list_names(struct rows *rows)
 {
     const struct msg_list *m = rows->asked;
@@ -374,7 +374,7 @@ static void list_blocks(struct rows *rows)
     rows_next(rows, next);
 }
 
-/* A cursor is the number of the last row, as 8 bytes; that of a name is core's. */
+/* Reads a cursor: the number of the last row, as 8 bytes; for names it is core's. */
 static bool cursor_read(const struct codec_bin *cursor, uint64_t *ret_after)
 {
     struct cursor c;
@@ -383,7 +383,7 @@ static bool cursor_read(const struct codec_bin *cursor, uint64_t *ret_after)
     return cursor_ok(&c) && cursor_left(&c) == 0;
 }
 
-/* Adds rows behind `after`, in the order of their numbers; those that the session may see. */
+/* Adds the rows behind `after` that the session may see, in the order of their numbers. */
 typedef void(list_fn)(struct rows *rows);
 
 static const struct {

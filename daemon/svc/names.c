@@ -9,7 +9,7 @@ static struct core_name_id names_id_of(uint8_t kind, const struct codec_bin *nam
         .kind = kind, .name = name->p, .name_bytes = name->n, .sub = sub->p, .sub_bytes = sub->n};
 }
 
-/* The name of a request that was decoded with `err`; NULL: it has been answered. */
+/* Finds the name of a request that was decoded with `err`; NULL: the request has been answered. */
 static struct core_name *names_find(struct request *rq, int err, uint8_t kind,
                                     const struct codec_bin *name, const struct codec_bin *sub)
 {
@@ -32,7 +32,7 @@ static void keep_text(char to[KVC_STRING_MAX], const struct codec_bin *from)
         memcpy(to, from->p, from->n);
 }
 
-/* A name that a call looks for again: it may have gone meanwhile, or be another. */
+/* A name that a call looks for again in each slice: it may have ended meanwhile, or be another. */
 struct sought {
     uint8_t kind;
     char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
@@ -66,9 +66,9 @@ union outcome {
 struct name_call {
     struct call call;
     struct core_name_waiter waiter;
-    int journaled;         /* what the journal said; 1: nothing yet */
+    int journaled;         /* the journal's result; 1: none yet */
     bool evicts;           /* blocks go with it, and are to stay away after a crash */
-    union outcome outcome; /* that is told */
+    union outcome outcome; /* of the reply */
 };
 
 /* put.seq NULL: in one piece. */
@@ -82,7 +82,7 @@ CALL_FITS(struct put_call);
 struct forget_call {
     struct name_call name;
     struct core_forgetting forgetting;
-    char text[KVC_STRING_MAX], sub[KVC_STRING_MAX]; /* what it was called */
+    char text[KVC_STRING_MAX], sub[KVC_STRING_MAX]; /* the name's texts */
 };
 CALL_FITS(struct forget_call);
 
@@ -106,7 +106,7 @@ static void reply_named(struct svc *s, struct session *se, const struct msg_head
                    : codec_enc_name_forget_reply(s->out, sizeof s->out, head, &o->forgotten));
 }
 
-/* Of an error that says that the journal of names or storage takes nothing. */
+/* The text of an error by which the journal of names, or storage, takes nothing. */
 static const char *kept_detail(uint16_t op)
 {
     return op == KVC_OP_NAME_PUT
@@ -134,7 +134,7 @@ static const char *put_late(const struct call *call)
     return NAME_LATE;
 }
 
-/* A name that is put, until that is kept. */
+/* A put, until it is kept in the journal. */
 static const struct call_kind put_kind = {.leave = put_leave, .late_of = put_late};
 
 static void forget_audit(const struct forget_call *x)
@@ -142,7 +142,7 @@ static void forget_audit(const struct forget_call *x)
     audit_forgotten(x->name.call.session, x->text, x->sub, x->name.evicts, &x->forgetting.evicted);
 }
 
-/* The core goes on with what the name lets go of. */
+/* The core continues to release what the name held. */
 static void forget_leave(struct call *call)
 {
     struct forget_call *x = forget_of(call);
@@ -151,7 +151,7 @@ static void forget_leave(struct call *call)
     core_name_forget_cancel(&x->forgetting);
 }
 
-/* A name that is forgotten, until that is kept. */
+/* A forget, until it is kept in the journal. */
 static const struct call_kind forget_kind = {.leave = forget_leave, .late = NAME_LATE};
 
 static void name_answer(struct name_call *x, int err, const char *why)
@@ -187,7 +187,7 @@ static void on_put(struct core_name_waiter *w, int err)
         kept_end(&x->name, err);
 }
 
-/* The answer to what core said: now, or when it has come (1). */
+/* Answers with the result of core: now, or when the journal has it (1). */
 static void kept(struct request *rq, struct put_call *x, int rc, const char *why,
                  const union outcome *reply)
 {
@@ -234,7 +234,7 @@ static void put_go_on(struct call *call)
         kept_end(&x->name, rc ? x->name.journaled : 0);
 }
 
-/* Of many keys, or of a name that has had many. */
+/* Puts in slices: a name of many keys, or one that has had many. */
 static void put_slices(struct request *rq, const struct core_name_put *in)
 {
     struct put_call *x = call_new_kept(rq, &put_kind);
@@ -308,7 +308,7 @@ static union outcome forgotten(const struct core_evicted *x)
                                          .kept_passed = x->kept_passed}};
 }
 
-/* When the journal has it, and all blocks are let go of. */
+/* Answers when the journal has it, and all blocks are released. */
 static void forget_go_on(struct call *call)
 {
     struct forget_call *x = forget_of(call);
@@ -332,7 +332,7 @@ static void on_unwritten(struct core_name_waiter *w, int err)
         forget_go_on(&x->name.call);
 }
 
-/* What a name would let go of. */
+/* A dry run of a forget: which blocks would be evicted. */
 struct would_call {
     struct call call;
     struct sought name;
@@ -409,7 +409,7 @@ static uint64_t in_memory(struct svc *s, const struct core_name *nm)
     return v.bytes_in_memory;
 }
 
-/* In one piece. */
+/* Begins to load a name's blocks, in one piece. */
 static void prefetch(struct svc *s, const struct core_name *nm)
 {
     struct core_seq seq;
@@ -417,7 +417,7 @@ static void prefetch(struct svc *s, const struct core_name *nm)
         (void)core_prefetch(s->core, &seq, SVC_PREFETCH_BYTES);
 }
 
-/* What a name reaches, until it is in memory. */
+/* A load of the blocks that a name reaches, until they are in memory. */
 struct load_call {
     struct wait_call wait;
     struct sought name;
@@ -429,7 +429,7 @@ static struct load_call *load_of(struct call *call)
     return CONTAINER_OF(call, struct load_call, wait.lease.call);
 }
 
-/* err: the name's. */
+/* Answers with err, or with the bytes in memory, and ends the call. */
 static void names_load_end(struct load_call *x, int err, uint64_t bytes)
 {
     struct call *call = &x->wait.lease.call;
@@ -442,7 +442,7 @@ static void names_load_end(struct load_call *x, int err, uint64_t bytes)
     call_end(s, call);
 }
 
-/* In one piece: answers, or goes on waiting. */
+/* Loads in one piece: answers, or waits on. */
 static void load_whole(struct load_call *x)
 {
     struct call *call = &x->wait.lease.call;
@@ -461,14 +461,14 @@ static void load_whole(struct load_call *x)
             return;
         if (rc == 0 && held.lease)
             MUST(core_release(s->core, cl, held.lease) == 0);
-        /* More than a session may hold at a time is loaded as far as there is room. */
+        /* If the session would hold more than it may, blocks are loaded as far as there is room. */
         if (rc == KVC_E_LIMIT && in->load)
             (void)core_prefetch(s->core, &in->seq, SVC_PREFETCH_BYTES);
     }
     names_load_end(x, err, err ? 0 : in_memory(s, nm));
 }
 
-/* Of a long name, and what follows: its first slice. Whether it is one. */
+/* Prepares the slices for a long name. Returns whether the name is long. */
 static bool load_begin(struct load_call *x)
 {
     struct wait_call *w = &x->wait;
@@ -487,7 +487,7 @@ static bool load_begin(struct load_call *x)
     return true;
 }
 
-/* A slice: answers, goes on, or waits. */
+/* Runs a slice: answers, continues, or waits. */
 static void load_again(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -525,7 +525,7 @@ static void on_loaded(struct core_waiter *w)
         work_wait(&x->lease.call, load_again);
 }
 
-/* Answers with what is there. */
+/* Answers with what is in memory. */
 static void load_finish(struct call *call)
 {
     struct core *core = call->session->svc->core;
@@ -575,7 +575,7 @@ void op_name_tokens(struct request *rq)
     const struct core_name *nm = names_find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
-    uint8_t *ids = s->locs; /* of another reply */
+    uint8_t *ids = s->locs; /* a buffer of another reply */
     _Static_assert(sizeof s->locs >= MSG_NAME_IDS_MAX * 4u, "they have room there");
     reply.ids = (struct codec_bin){
         .p = ids,

@@ -7,15 +7,15 @@
 
 const uint32_t *pages_align(struct codec_bin pages)
 {
-    /* What is before a list of numbers is its header, two bytes or more, and before that a value
-     * that has been read, or a list that has moved down itself. */
+    /* Before a list of numbers is its header, of two bytes or more. Before that is a value that was
+     * read, or a list that was moved down itself. */
     const uintptr_t at = (uintptr_t)pages.p, to = at & ~(uintptr_t)3;
     if (pages.n > 0 && to != at)
         memmove((void *)to, pages.p, pages.n);
     return (const uint32_t *)to;
 }
 
-/* Its hit is copied. */
+/* A call whose hit is copied to pages, or to slots of a device. */
 struct pages_call {
     struct wait_call wait;
     union {
@@ -43,7 +43,7 @@ static struct pages_call *pages_of_wait(struct wait_call *wait)
     return CONTAINER_OF(wait, struct pages_call, wait);
 }
 
-/* Waits and loads end so early that copies still have some time. */
+/* Begins to wait for the hit; waits and loads end so early that copies still have some time. */
 static void hold_begin(struct pages_call *x)
 {
     struct wait_call *wait = &x->wait;
@@ -63,7 +63,7 @@ static void hold_end(struct wait_call *x, const struct core_held *held)
 
 /* ---- PAGES_LOAD ---- */
 
-/* Keys of the group that are passed over, of `n`. */
+/* How many of the group's `n` keys are passed over. */
 static uint32_t skipped(const struct core_ns_view *v, uint32_t group, uint32_t from_tokens,
                         uint32_t n)
 {
@@ -120,7 +120,8 @@ static void on_sent(struct core_send *send)
         reply_loaded(x);
     if (se->state != SESSION_CLOSING) /* else it has gone with the client */
         (void)!core_release(s->core, se->client,
-                            x->wait.lease.held.lease); /* who may have guessed it */
+                            x->wait.lease.held.lease); /* the client may have guessed its number,
+                                                        * and ended it */
     call_end(s, call);
 }
 
@@ -138,7 +139,7 @@ static void send_drain(struct call *call)
     send_leave(call);
 }
 
-/* Blocks to pages. */
+/* A send: blocks are copied to pages. */
 static const struct call_kind send_kind = {
     .leave = send_leave,
     .copies = true,
@@ -196,7 +197,7 @@ static void send_begin(struct wait_call *wait, const struct core_held *held)
     call_end(s, call);
 }
 
-/* What PAGES_LOAD names, put into the call. The lists move, so nothing is read from the request
+/* Puts what PAGES_LOAD names into the call. The lists are moved, so nothing of the request is read
  * afterwards but keys, which are before them. */
 static void pages_take(struct pages_call *x, const struct msg_pages_load *msg,
                        const struct core_seq *seq, struct device_pages *pages)
@@ -211,7 +212,7 @@ static void pages_take(struct pages_call *x, const struct msg_pages_load *msg,
     }
 }
 
-/* 0, or negative with what is wrong in *ret_why. */
+/* Checks PAGES_LOAD. 0, or negative with *ret_why. */
 static int load_in(struct request *rq, const struct msg_pages_load *msg,
                    const struct core_acquire *in, struct device_pages **ret_pages,
                    struct core_send *ret_send, const char **ret_why)
@@ -270,9 +271,9 @@ void op_pages_load(struct request *rq)
 
 /* ---- ACQUIRE_ON ---- */
 
-/* The lease has been filled, as far as it goes. Where bytes of it turned out to be wrong, or were
- * on the device alone when that was lost, it is taken anew: what is left of the prefix, which is
- * filled again, as long as there is time. What went with the device begins to be loaded. */
+/* The lease was filled, as far as possible: answers. If bytes of it turned out wrong, or blocks
+ * were lost with the device, it is taken anew as long as there is time: what is left of the prefix,
+ * which is filled again. Blocks that were lost with the device begin to be loaded. */
 static void reply_near(struct pages_call *x)
 {
     struct lease_call *l = &x->wait.lease;
@@ -296,7 +297,7 @@ static void on_filled(struct core_fill *fill)
     reply_near(CONTAINER_OF(fill, struct pages_call, fill));
 }
 
-/* Answers with what is there. */
+/* Answers with what was filled. */
 static void fill_finish(struct call *call)
 {
     core_fill_cancel(call->session->svc->core, &svc_pages_of_one(call)->fill);
@@ -308,11 +309,11 @@ static void fill_leave(struct call *call)
     struct core *core = call->session->svc->core;
     struct pages_call *x = svc_pages_of_one(call);
     core_fill_cancel(core, &x->fill);
-    /* Nobody has been told of the lease, unless its client has guessed the number. */
+    /* The client was not told of the lease, unless it has guessed the number. */
     (void)!core_release(core, call->session->client, x->wait.lease.held.lease);
 }
 
-/* Blocks to slots of a device. */
+/* A fill: blocks are copied to slots of a device. */
 static const struct call_kind fill_kind = {.leave = fill_leave, .expire = fill_finish};
 
 static void fill_begin(struct wait_call *wait, const struct core_held *held)
@@ -334,7 +335,7 @@ static void fill_begin(struct wait_call *wait, const struct core_held *held)
     }
     if (err == 1)
         return;
-    /* What cannot be copied is read where it is. */
+    /* Blocks that cannot be copied are read where they are. */
     reply_held(s, call->session, &call->head, held, wait->lease.shard, true);
     call_end(s, call);
 }

@@ -29,7 +29,7 @@ int svc__seq(struct request *rq, const struct msg_seq *msg, bool all, struct cor
     return 0;
 }
 
-/* The answer to LOOKUP. */
+/* Sends the reply to LOOKUP. */
 static void reply_looked(struct svc *s, struct session *se, const struct msg_head *head,
                          uint64_t begun_ns, const struct core_seq *seq,
                          const struct core_prefix *prefix, bool prefetch)
@@ -157,7 +157,7 @@ static void put_loc(void *ctx, const struct tier_view *v)
 
 #define SHARD_DETAIL "shard: the namespace has fewer shards"
 
-/* at: the locations of what it holds. */
+/* Sends the reply with the lease's locations, which are at `at`. */
 static void reply_locs(struct svc *s, struct session *se, const struct msg_head *head,
                        const struct core_held *held, const uint8_t *at, uint32_t n)
 {
@@ -229,7 +229,7 @@ static void locs_free(struct lease_call *x)
     x->locs = NULL;
 }
 
-/* Nobody has been told of the lease, nor will be. */
+/* Ends a lease of which the client was not told, and will not be. */
 static void locs_leave(struct lease_call *x)
 {
     const struct session *se = x->call.session;
@@ -238,7 +238,7 @@ static void locs_leave(struct lease_call *x)
     locs_free(x);
 }
 
-/* Whether the hit has so many locations that they are told in slices. */
+/* Begins to make the locations in slices. Returns whether the hit has so many. */
 static bool locs_begin(struct lease_call *x, const struct core_held *held)
 {
     struct svc *s = x->call.session->svc;
@@ -251,7 +251,7 @@ static bool locs_begin(struct lease_call *x, const struct core_held *held)
     return x->locs != NULL;
 }
 
-/* A slice of the locations, and at last the reply. */
+/* Makes a slice of the locations, and at last sends the reply. */
 static void locs_step(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -294,12 +294,12 @@ static bool wait_is_long(const struct wait_call *x)
     return core_seq_is_long(x->lease.call.session->svc->core, &x->acquire.seq);
 }
 
-/* A slice of it, or all. 1: it waits. */
+/* Asks core for a slice of it, or for all. 1: it waits. */
 static int wait_ask(struct wait_call *x, struct core_held *ret_held, const char **ret_why)
 {
     struct core *core = x->lease.call.session->svc->core;
     struct core_client *cl = x->lease.call.session->client;
-    /* The namespace may have gone in the meantime, and its place may be another's. */
+    /* The namespace may have been removed meanwhile, and another have its place. */
     int err = core_ns_get(core, cl, x->ns, NULL, 0, &x->acquire.seq.ns);
     if (err)
         return err;
@@ -314,7 +314,7 @@ static int wait_ask(struct wait_call *x, struct core_held *ret_held, const char 
 
 static void wait_woken(struct call *call);
 
-/* Answers, goes on, waits, or lets follow what follows. */
+/* Asks again: answers, continues, waits, or calls `then`. */
 void wait_again(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -341,7 +341,8 @@ void wait_again(struct call *call)
     call_end(s, call);
 }
 
-/* Its turn, since it was woken: often what it waits for is being written again. */
+/* Runs in its turn after its waiter was called: often the block that it waits for is being written
+ * again. */
 static void wait_woken(struct call *call)
 {
     struct core *core = call->session->svc->core;
@@ -377,7 +378,7 @@ static void acquired(struct wait_call *x, const struct core_held *held)
 static void on_wake(struct core_waiter *w)
 {
     struct wait_call *x = CONTAINER_OF(w, struct wait_call, waiter);
-    x->acquire.load = false; /* what was to be loaded has been, as far as it goes */
+    x->acquire.load = false; /* its loads have ended, as far as they could */
     x->woken = true;
     if (x->asking.ask) /* it is about to wait */
         return;
@@ -387,13 +388,13 @@ static void on_wake(struct core_waiter *w)
         wait_woken(&x->lease.call);
 }
 
-/* Answers a waiting acquire with what is there. */
+/* Answers a waiting acquire with what is in memory. */
 static void wait_finish(struct call *call)
 {
     struct core *core = call->session->svc->core;
     struct wait_call *x = wait_of(call);
     x->acquire.wait = x->acquire.load = false;
-    if (x->lease.locs) /* it has found what it tells, and tells it soon */
+    if (x->lease.locs) /* its hit is found, and its reply is being made */
         return;
     core_waiter_cancel(core, &x->waiter);
     core_ask_cancel(core, &x->asking);
@@ -547,7 +548,7 @@ static void redeem_step(struct call *call)
         work_go_on(call, locs_step);
         return;
     }
-    /* Between two slices a block may have gone bad. */
+    /* Between two slices a block may turn out corrupt. */
     if (!err && core_lease_is_corrupt(s->core, cl, held.lease)) {
         (void)!core_release(s->core, cl, held.lease);
         err = KVC_E_NO_LEASE;

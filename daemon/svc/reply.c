@@ -43,8 +43,8 @@ const char *ns_detail(int err)
 static void send_out(struct svc *s, struct session *se, int len)
 {
     MUST(len > 0);
-    /* After one that was lost no other may arrive: who gets the answer to a CANCEL takes it that
-     * the request's own came before. */
+    /* After a reply was lost no other may arrive: a client that gets the reply to a CANCEL assumes
+     * that the request's own reply came before. */
     int err = se->deaf ? -EPIPE : s->ports.reply(s->ports.ctx, se->route, s->out, (size_t)len);
     if (!err)
         return;
@@ -83,8 +83,8 @@ static void pay(void *ctx, uint64_t now_ns)
     reply_owed(se->svc, se);
 }
 
-/* A message alone wakes threads of both sides, and libkvcache awaits no answer to a RELEASE. While
- * another request of the session is on its way, the answer travels with that one's. */
+/* A message of its own wakes threads of both sides, and libkvcache awaits no reply to a RELEASE. So
+ * it is sent with the reply of another request of the session, while one is in flight. */
 void reply_released(struct svc *s, struct session *se, const struct msg_head *head,
                     uint32_t released)
 {

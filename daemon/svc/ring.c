@@ -12,10 +12,10 @@
 #include "sys.h"
 
 #define KEY_BYTES 32u
-/* Ends of chains that are remembered, so that what is stored behind them is known as output. */
+/* Ends of chains that are remembered, so that blocks stored behind them are known as output. */
 #define ENDS 4096u
 
-/* In the ring's words, before a record's ids. */
+/* The head of a record, in the ring's words before its ids. */
 struct head {
     uint32_t ns, block_tokens;
     uint32_t input_tokens, output_tokens;
@@ -25,7 +25,7 @@ struct head {
 #define HEAD_WORDS (sizeof(struct head) / sizeof(uint64_t))
 
 struct end {
-    uint64_t id; /* of a chain's last whole block, and of who asked for it */
+    uint64_t id; /* hash of a chain's last whole block, and of the session that asked for it */
     uint64_t no; /* the record + 1; 0 = none */
 };
 
@@ -35,7 +35,7 @@ struct ring {
     uint64_t at;         /* where the next record begins: words since the start, modulo nwords */
     uint64_t nwords, nplaces;
     uint64_t *words;
-    uint64_t *places; /* of record no: places[no % nplaces] */
+    uint64_t *places; /* the place of record `no` is places[no % nplaces] */
     struct end ends[ENDS];
 };
 
@@ -79,7 +79,7 @@ static struct head *head_at(const struct ring *r, uint64_t place)
     return (struct head *)(void *)&r->words[place % r->nwords];
 }
 
-/* Room for so many words in one piece; what is in the way goes, oldest first. */
+/* Makes room for so many words in one piece; records in the way are dropped, oldest first. */
 static uint64_t ring_make_room(struct ring *r, uint64_t words)
 {
     uint64_t place = r->at;
@@ -107,7 +107,7 @@ static void remember(struct ring *r, const struct ring_chain *chain, const uint8
     r->ends[id % ENDS] = (struct end){.id = id, .no = no + 1};
 }
 
-/* The record whose chain, or what was stored behind it, ends with `key`; UINT64_MAX = none. */
+/* The record whose chain, or output, ends with `key`; UINT64_MAX = none. */
 static uint64_t recall(const struct ring *r, const struct ring_chain *chain, const uint8_t *key)
 {
     uint64_t id = end_id(r, chain, key);
@@ -115,7 +115,7 @@ static uint64_t recall(const struct ring *r, const struct ring_chain *chain, con
     return e->id == id && e->no > r->first && e->no <= r->end ? e->no - 1 : UINT64_MAX;
 }
 
-/* The last block that is filled, for only behind such a one can more follow; NULL = none. */
+/* The last filled block, because only behind such a block more can follow; NULL = none. */
 static const uint8_t *last_whole(const struct ring_chain *chain)
 {
     uint32_t whole = MIN(chain->tokens / chain->block_tokens, chain->n);

@@ -7,18 +7,19 @@
 #include "svc__.h"
 #include "turn.h"
 
-/* Work of one turn after which no further slice is begun in it; and no further request, of which
- * most look up what the processor has at hand, and are done sooner than they count. */
+/* Work of one turn after which no further slice is begun in it; and after which no further request
+ * is. Most requests look up data in the processor's caches, and take less time than they count. */
 #define TURN_WORK     1024u
 #define TURN_REQUESTS 4u
-/* A request costs so much beside what core counts; and so much per so many bytes of it. */
+/* Units that a request costs beside what core counts; and bytes of it that cost one unit. */
 #define REQUEST_WORK  16u
 #define REQUEST_BYTES 256u
-/* Who has had so much more than the others still comes first: what little one asks for now and then
- * does not wait for their slices. */
+/* A session that has had so much more than the others is still served at once: one that asks for
+ * little now and then does not wait for their slices. */
 #define WORK_CREDIT 1024u
 
-/* Nothing tells when a peer has read its replies. */
+/* Backlogged peers are looked at again after this: nothing tells when they have read their
+ * replies. */
 #define BACKLOG_NS 1000000u
 
 static uint64_t turn_work(const struct svc *s, uint64_t times)
@@ -36,7 +37,7 @@ static struct work_share *work_share_of(const struct session *se)
     return &se->svc->work_share[session_principal(se) - 1];
 }
 
-/* Who had nothing to do saves no turns up. */
+/* A session or principal that had nothing to do has saved up no turns. */
 static void lift(struct session *se)
 {
     struct work_share *p = work_share_of(se);
@@ -53,15 +54,16 @@ static bool is_before(const struct session *a, const struct session *b, uint64_t
     return p == q ? a->work_used < b->work_used + credit : p->used < q->used + credit;
 }
 
-/* It reads its replies more slowly than it asks: its requests wait until it has read some. */
+/* Whether the session reads its replies more slowly than it asks: its requests wait until it has
+ * read some. */
 static bool is_backlogged(const struct session *se)
 {
     const struct svc_ports *ports = &se->svc->ports;
     return ports->backlogged && ports->backlogged(ports->ctx, se->route);
 }
 
-/* Of those that have something to do, and take replies, the one that had least of its principal,
- * which had least. */
+/* The session that is served next: of those that have work, and take replies, the one for which
+ * least was done, of the principal for which least was done. */
 static struct session *next_session(const struct svc *s)
 {
     struct session *best = NULL;
@@ -121,7 +123,7 @@ void work_go_on(struct call *call, void (*step)(struct call *call))
 {
     struct svc *s = call->session->svc;
     call->step = step;
-    /* It has had a slice, and that is no little request: what comes behind it waits. */
+    /* The call has had a slice, which is a large request: those behind it wait. */
     s->turn_used = MAX(s->turn_used, turn_work(s, TURN_REQUESTS));
     if (!list_is_linked(&call->turn))
         work_link(call, true);

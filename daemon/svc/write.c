@@ -42,8 +42,8 @@ static int reserve_in(struct request *rq, const struct msg_reserve *msg, struct 
 
 /* ---- waiting for room ---- */
 
-/* So long at most: then it takes what room there is. Drives that are well need a tenth of that for
- * what one store makes leave. */
+/* The longest wait for room; then the store takes what room there is. Healthy drives need a tenth
+ * of that to write what one store has to displace. */
 #define ROOM_WAIT_NS        (UINT64_C(50) * 1000000)
 #define ROOM_WAIT_RECORD_NS (UINT64_C(10) * 1000000) /* waits from here on are told one by one */
 
@@ -68,7 +68,7 @@ static void count_wait(struct svc *s, const struct call *call)
                core_metrics(s->core)->saving_bytes);
 }
 
-/* It goes on. */
+/* The wait for room has ended: the store continues. */
 static void room_finish(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -101,8 +101,8 @@ static void room_leave(struct call *call)
 
 static const struct call_kind room_kind = {.leave = room_leave, .expire = room_finish};
 
-/* Puts the request aside when what would have to go for it is on its way to disk. False: it goes
- * on; so it does when there is no place to wait in. */
+/* Lets the request wait when its victims are being written to disk. False: it continues, also when
+ * no call is free. */
 static bool wait_for_room(struct request *rq, const struct core_reserve *in)
 {
     struct svc *s = rq->s;
@@ -121,11 +121,11 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     const bool kept = call_keep(rq, call);
     if (!kept || !core_store_must_wait(s->core, bytes, &x->waiter)) {
         if (kept)
-            call_unkeep(rq, call); /* what goes on still reads them */
+            call_unkeep(rq, call); /* the request, which continues, still reads them */
         call_end(s, call);
         return false;
     }
-    /* Half of its time at most: its copies need some too. */
+    /* At most half of its time, because its copies need some too. */
     const uint64_t left_ns = call->due_ns > s->now_ns ? call->due_ns - s->now_ns : 0;
     call_rearm(call, s->now_ns + MIN(left_ns / 2, ROOM_WAIT_NS));
     return true;
@@ -133,7 +133,7 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
 
 /* ---- reserving, in slices ---- */
 
-/* RESERVE, COMMIT, and those that are both. */
+/* A call of RESERVE, of COMMIT, or of a request that is both. */
 struct write_call {
     struct call call;
     struct core_reserving reserving;
@@ -148,7 +148,7 @@ static struct write_call *write_of(struct call *call)
     return CONTAINER_OF(call, struct write_call, call);
 }
 
-/* The wishes of a reserve lie in its owner's memory. */
+/* Moves a reserve: its wishes are in its owner's memory. */
 static void reserving_move(struct core_reserving *to, const struct core_reserving *from,
                            struct wishes *wishes)
 {
@@ -160,18 +160,18 @@ static void reserving_move(struct core_reserving *to, const struct core_reservin
     to->in.retention = &wishes->retention;
 }
 
-/* What it has reserved is dropped. */
+/* Drops what the call has reserved. */
 static void reserve_leave(struct call *call)
 {
     core_reserve_cancel(&write_of(call)->reserving);
 }
 
-/* RESERVE; STORE and PAGES_STORE until they copy. */
+/* Reserving: RESERVE; STORE and PAGES_STORE until they copy. */
 static const struct call_kind reserve_kind = {
     .leave = reserve_leave,
     .late = "not all blocks had been reserved; those that were are dropped"};
 
-/* The first slice has not done it: the request stays, and goes on in other turns. */
+/* The first slice was not enough: the request is kept, and continues in other turns. */
 static void reserve_goes_on(struct request *rq, struct call *call, void (*step)(struct call *call))
 {
     if (!call->kept && !call_keep(rq, call)) {
@@ -269,7 +269,7 @@ static void commit_leave(struct call *call)
                 &write_of(call)->commit.req); /* the call may end in here */
 }
 
-/* What is not to come any more is not waited for: a word, or what other ranks would store. */
+/* The daemon stops: a commit does not wait for its word, or for what other ranks would store. */
 static void commit_drain(struct call *call)
 {
     const struct core_commit *m = &write_of(call)->commit;
@@ -294,8 +294,8 @@ static void on_commit_done(struct core_commit *m)
     call_end(s, call);
 }
 
-/* Token ids, where the namespace wants them: as many as the committed blocks can hold. They are
- * checked here; what consumes them attaches to this place. */
+/* Checks token ids, where the namespace wants them: as many as the committed blocks can hold. A
+ * consumer of token ids would attach to this place. */
 static const char *tokens_fault(const struct core_ns *ns, uint32_t group, uint32_t blocks,
                                 struct codec_bin tokens)
 {
@@ -309,7 +309,7 @@ static const char *tokens_fault(const struct core_ns *ns, uint32_t group, uint32
     return tokens.n > most ? "tokens: more than the blocks hold" : NULL;
 }
 
-/* Behind the last slice: copies are in flight (1), or it is answered. */
+/* After the last slice: copies are in flight (1), or the call is answered. */
 static void commit_sliced(struct call *call, int rc)
 {
     struct svc *s = call->session->svc;
@@ -330,15 +330,15 @@ static void commit_step(struct call *call)
         commit_sliced(call, rc);
 }
 
-/* The first slice has not done it, and the request cannot stay. It is answered with the last copy
- * that was begun, which reads the worker's memory until then. */
+/* The first slice was not enough, and the request cannot be kept. It is answered when the last copy
+ * that was begun has ended, which reads the worker's memory until then. */
 static void commit_give_up(struct call *call)
 {
     call->err = KVC_E_BUSY;
     commit_leave(call);
 }
 
-/* What a STORE has reserved has nobody to commit it. */
+/* Drops what a STORE has reserved, because nobody would commit it. */
 static void store_leave(const struct write_call *x)
 {
     const struct session *se = x->call.session;
@@ -411,7 +411,7 @@ void op_commit(struct request *rq)
 
 /* ---- STORE ---- */
 
-/* What a store wants: as core_reserve() takes it, and a look at its token ids. */
+/* Makes a store's argument for core_reserve(), and checks its token ids. */
 static int store_in(struct request *rq, const struct msg_reserve *msg, struct codec_bin tokens,
                     struct wishes *wishes, struct core_reserve *ret_in, const char **ret_why)
 {
@@ -429,7 +429,7 @@ static int store_in(struct request *rq, const struct msg_reserve *msg, struct co
     return *ret_why ? KVC_E_BAD_ARGUMENT : 0;
 }
 
-/* All is reserved that can be. */
+/* All blocks are reserved that can be: begins their copies. */
 static void store_reserved(struct request *rq, struct write_call *x)
 {
     struct call *call = &x->call;
@@ -459,7 +459,7 @@ static void store_step(struct call *call)
         work_go_on(call, store_copy);
 }
 
-/* Reserves and copies; from where, x->commit says. Answers. */
+/* Reserves and copies, from where x->commit says. Answers. */
 static void write_store_run(struct request *rq, struct write_call *x, const struct core_reserve *in)
 {
     struct svc *s = rq->s;
@@ -506,7 +506,7 @@ void op_store(struct request *rq)
     write_store_run(rq, x, &in);
 }
 
-/* Whether pool, words and pages are what the blocks need; where they are. */
+/* Checks that pool, words and pages fit the blocks, and finds where they are. */
 static int pages_in(struct request *rq, const struct msg_pages_store *msg,
                     const struct core_reserve *in, struct device_pages **ret_pages,
                     struct core_commit *ret_commit, const char **ret_why)
@@ -586,7 +586,7 @@ static uint64_t drop_what(const struct call *call)
     return CONTAINER_OF(call, const struct drop_call, call)->reservation;
 }
 
-/* The rest of a DROP, and its answer. */
+/* Finishes a DROP, and answers it. */
 static void drop_finish(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -596,7 +596,8 @@ static void drop_finish(struct call *call)
     call_end(s, call);
 }
 
-/* It is too late to change one's mind; its session's end drops the rest too. */
+/* A DROP that has begun is finished on CANCEL and at its deadline; the session's end drops the rest
+ * too. */
 static const struct call_kind drop_kind = {.expire = drop_finish, .cancel = drop_finish};
 
 static void drop_step(struct call *call)

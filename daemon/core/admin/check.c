@@ -37,8 +37,9 @@ static void check_bound(struct core *c, const struct block *b, struct room *room
     }
 }
 
-/* What is asked of a block is there, or under way, or it will be looked at. A name's blocks are
- * written by the name (name_save()), and come to the set when they lose what they had. */
+/* Checks that the copies asked of a block are there, or under way, or that the block is in the set
+ * of unmet ones. A name's blocks are written by the name (name_save()), and enter the set when they
+ * lose a copy that they had. */
 static void check_wants(struct core *c, const struct block *b)
 {
     if (block_pinned(b) || b->promising || b->flags & BLOCK_F_SAFE)
@@ -47,7 +48,7 @@ static void check_wants(struct core *c, const struct block *b)
               copy_is_enough(b, CORE_DISK, block_asked(c, b, CORE_DISK))));
 }
 
-/* Room that blocks name, what binds them, and what is pinned, by namespace. */
+/* Checks, by namespace, the room that blocks take, what binds it, and what is pinned. */
 static void check_room(struct core *c, struct room *room)
 {
     for (uint32_t no = 0; no < c->blocks_high; no++) {
@@ -77,7 +78,7 @@ static void check_room(struct core *c, struct room *room)
             room[c->blocks[m->block].ns].held[1] += m->bytes;
 }
 
-/* What cannot be evicted is counted so, for namespaces and their principals. */
+/* Checks the counts of unevictable bytes, of namespaces and their principals. */
 static void check_unevictable(struct core *c, const struct room *room)
 {
     const struct share *s = &c->unevictable_share;
@@ -100,7 +101,8 @@ static void check_unevictable(struct core *c, const struct room *room)
     regions_check(c);
 }
 
-/* Bytes of owners are those of their namespaces, and nobody has grown beyond a limit. */
+/* Checks that the bytes of owners are those of their namespaces, and that nobody has grown beyond a
+ * limit. */
 static void check_quotas(struct core *c)
 {
     struct room *room = sys_calloc(c->cfg.namespaces_max, sizeof *room);
@@ -189,7 +191,7 @@ static void check_forest(struct core *c, uint32_t no, struct tally *t)
     }
 }
 
-/* Where a PRESENT block is, and on which way. */
+/* Checks the copies of a PRESENT block, and its moves. */
 static void check_places(struct core *c, const struct block *b, struct tally *t)
 {
     const uint32_t f = b->flags;

@@ -26,7 +26,8 @@ static bool job_matches(struct core *c, const struct core_evict_job *job, const 
     return core__age_ms(c, b) >= job->older_than_ms;
 }
 
-/* Whatever was asked for, it stays. */
+/* Whether b stays whatever was asked for: it is held, being copied or claimed; or it is pinned or
+ * named, and the job does not force. */
 static bool job_spares(struct core *c, const struct core_evict_job *job, const struct block *b)
 {
     return block_held(c, b) || ((block_pinned(b) || block_named(c, b)) && !job->force);
@@ -40,7 +41,8 @@ static void mark_path(struct core *c, uint32_t no)
     }
 }
 
-/* Ages in powers of two of 16 ms: the oldest classes that hold `bytes` are what goes. */
+/* The age class of a block, in powers of two of 16 ms. A job by bytes evicts the oldest classes
+ * that hold `bytes`. */
 static uint32_t age_class(const struct core *c, const struct block *b)
 {
     uint64_t units = core__age_ms(c, b) >> CORE_AGE_SHIFT;
@@ -61,7 +63,7 @@ static void choose_ages(struct core_evict_job *job)
     }
 }
 
-/* By this dry run, with all that is below it. */
+/* Whether this dry run has counted b, with all that is below it. */
 static bool job_counted(const struct core_evict_job *job, const struct block *b)
 {
     return job->dry_run && b->counted;
@@ -114,8 +116,8 @@ static uint32_t job_next(const struct core *c, const struct core_evict_job *job,
     return b->next != CORE_NONE ? job_deepest(c, job, b->next) : b->parent;
 }
 
-/* The block at which the walk of the tree at `root` goes on: the one noted, unless it has gone
- * since, and the tree is begun again. */
+/* The block at which the walk of the tree at `root` continues: the one noted, or, if that was
+ * removed since, the first of the tree again. */
 static uint32_t job_resume(struct core *c, struct core_evict_job *job, uint32_t root)
 {
     const uint32_t next = job->next;
@@ -144,7 +146,7 @@ static bool job_take_tree(struct core *c, struct core_evict_job *job, uint32_t r
     return true;
 }
 
-/* False: the block's tree is not through yet. */
+/* Visits a record. False: the block's tree is not done yet. */
 static bool job_visit(struct core *c, struct core_evict_job *job, uint32_t no, uint32_t *left)
 {
     struct block *b = &c->blocks[no];
@@ -197,7 +199,7 @@ static void job_end(struct core *c, struct core_evict_job *job)
     core_gone_await(c, &job->gone);
 }
 
-/* In every namespace and group that may have the key; true when all of them are through. */
+/* Evicts a key in every namespace and group that may have it; true when all of them are done. */
 static bool job_by_key(struct core *c, struct core_evict_job *job, uint32_t *left)
 {
     for (; job->place < c->cfg.namespaces_max * KVC_GROUPS_MAX; job->place++) {
@@ -213,11 +215,11 @@ static bool job_by_key(struct core *c, struct core_evict_job *job, uint32_t *lef
     return true;
 }
 
-/* One slice: at most JOB_SLICE blocks. True when the job is done. */
+/* Runs one slice: looks at JOB_SLICE blocks at most. True when the job is done. */
 static bool job_step(struct core *c, struct core_evict_job *job)
 {
     uint32_t left = JOB_SLICE;
-    work_slice(c); /* what goes counts more than what is looked at */
+    work_slice(c); /* an eviction counts for more work than a look */
     if (job->have_key && job->phase == JOB_EVICT)
         return job_by_key(c, job, &left);
     for (; left > 0 && !slice_over(c) && job->cursor < c->blocks_high; job->cursor++, left--) {

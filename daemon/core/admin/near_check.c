@@ -9,7 +9,7 @@
 #include "near_jobs.h"
 #include "sys.h"
 
-/* Of near copies, by number; of leases, by number; of clients, by number. */
+/* Counts of near copies, of leases and of clients, by their numbers. */
 struct counted {
     uint32_t *holds, *copies, *filling, *uses, *client_copies;
 };
@@ -33,7 +33,7 @@ static void count_held(struct core *c, const struct run_list *near, struct count
     }
 }
 
-/* Void by now or not, the lease holds a near copy of it. */
+/* Whether the lease holds a near copy of the block, void or not. */
 static bool holds_near(struct core *c, const struct lease *l, uint32_t block)
 {
     struct run_iter it = run_begin(c, &l->near);
@@ -106,7 +106,7 @@ static void count_waiting(struct core *c, struct core_turn *turn, void *ctx)
     if (turn->kind->copy == DEVICE_STORE) {
         const struct core_commit *m = CONTAINER_OF(turn, struct core_commit, turn);
         MUST(m->left > 0 && m->device == c->near->dev[turn->device].device);
-        return; /* its ops are counted */
+        return; /* its ops are counted instead */
     }
     const struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
     const struct lease *l = pool_at(lease_pool(c), (uint32_t)s->lease - 1);
@@ -115,7 +115,7 @@ static void count_waiting(struct core *c, struct core_turn *turn, void *ctx)
     t->client_copies[client_no(c, turn->client)]++;
 }
 
-/* Shares of jobs, and of those that wait for words, are those that can be counted. */
+/* Checks the shares of jobs, and of those that wait for words, against a count. */
 static void check_shares(const struct core *c)
 {
     uint64_t jobs[DEVICES_MAX] = {0}, gated[DEVICES_MAX] = {0};
@@ -177,7 +177,7 @@ static void check_near(struct core *c, const struct near_copy *e, const struct c
     MUST(b->gen == e->gen && (b->state == BLOCK_PRESENT || b->state == BLOCK_DYING));
     MUST(e->holds == t->holds[no] && e->copies == t->copies[no]);
     MUST(e->loc.id != 0 || e->state == COPY_NONE);
-    MUST(!used || b->leases > 0 || b->copies > 0); /* who uses it holds its block */
+    MUST(!used || b->leases > 0 || b->copies > 0); /* a user of the copy holds its block */
     MUST(e->state != COPY_FILLING || e->copies == 1);
     MUST(e->state == COPY_NONE || (e->state == COPY_FILLING) == t->filling[no]);
     if (e->state == COPY_NONE || b->state == BLOCK_DYING)
@@ -187,7 +187,7 @@ static void check_near(struct core *c, const struct near_copy *e, const struct c
     slots[e->device] += e->loc.id != 0;
 }
 
-/* What a device has handed out is what near copies name. */
+/* Checks that the slots that a device has handed out are those of near copies. */
 static void check_slots(struct core *c, const uint64_t *slots)
 {
     uint64_t blocks = 0, bytes = 0;
@@ -203,7 +203,7 @@ static void check_slots(struct core *c, const uint64_t *slots)
     MUST(blocks == c->m.near_blocks && bytes == c->m.near_bytes);
 }
 
-/* What namespaces have in slots is what is there. */
+/* Checks the bytes that namespaces have in slots against a count. */
 static void check_room_near(struct core *c)
 {
     uint64_t *held = sys_calloc(c->cfg.namespaces_max, sizeof *held);
@@ -252,7 +252,7 @@ static void check_entries(struct core *c, const struct counted *t)
     MUST(marked == named);
 }
 
-/* A client's copies, and the uses of leases, are those that can be counted. */
+/* Checks the copies of clients, and the uses of leases, against a count. */
 static void check_users(struct core *c, struct counted *t)
 {
     uint64_t sends = 0;

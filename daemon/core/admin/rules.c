@@ -6,7 +6,7 @@
 #include "admin.h"
 
 struct rules {
-    struct core_rules start; /* what could be set since, as it was */
+    struct core_rules start; /* the rules as the daemon began with them */
 };
 
 const struct core_module rules_module = {CORE_STATE(rules)};

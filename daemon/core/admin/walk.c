@@ -11,8 +11,8 @@
 
 /* Records looked at in one piece: some 100 us. */
 #define WALK_STEPS 2048u
-/* Of a cursor, above the record number + 1: the generation's low bits, and whether everything below
- * the record has been seen. */
+/* In a cursor, above the record number + 1: the generation's low bits, and whether everything below
+ * the record was seen. */
 #define WALK_GEN_MASK 0x7fffffffu
 #define WALK_CLIMBS   (UINT64_C(1) << 63)
 
@@ -114,7 +114,7 @@ static bool walk_wants(const struct walk *w, const struct block *b)
     return w->ns ? ns == w->ns : ns_visible(w->cl, ns);
 }
 
-/* By record number, so the cursor is a record number too and never gets lost. */
+/* Walks by record number: the cursor is a record number too, so it is always valid. */
 static uint64_t walk_records(struct walk *w)
 {
     const struct core *c = w->c;
@@ -130,8 +130,8 @@ static uint64_t walk_records(struct walk *w)
 
 /* ---- keys ---- */
 
-/* Why a key is in none of the places that were looked at; the first that knows says it. In which
- * other namespace it is, the walk finds out by itself if it looks at all. */
+/* Why a key is in none of the places that were searched: the first place that knows says it. The
+ * walk finds other namespaces that have the key by itself, if it searches at all. */
 static void absent_ask(const struct walk *w, const struct core_ns *ns, uint32_t group,
                        struct kvc_block_info *absent)
 {

@@ -11,15 +11,14 @@
 
 /* Ancestors that one store touches: some 100 us. */
 #define TOUCH_MAX 1024u
-/* Holds of chains that are let go of in slices. */
+/* Chains that may be in the course of being released in slices. */
 #define RECORDS_UP 64u
 
 struct records {
     uint32_t free_head; /* free records chain through next */
     uint32_t used;
-    uint32_t up_left; /* blocks that are before what was held and may yet be let go of at once in
-                         this turn */
-    uint32_t up[RECORDS_UP], nup; /* blocks from which that goes on; held till then */
+    uint32_t up_left; /* blocks of chains that may yet be released at once in this turn */
+    uint32_t up[RECORDS_UP], nup; /* blocks from which the release continues; held till then */
 };
 
 static int records_create(struct core *c)
@@ -105,7 +104,7 @@ void block_link(struct core *c, struct block *b, struct block *parent, const str
     block_known(c, b, b->parent != CORE_NONE ? b->parent : POLICY_NO_BLOCK, cost);
 }
 
-/* What its tokens cost to compute, in microseconds. */
+/* The time to compute the block's tokens, in microseconds. */
 static uint32_t block_saves(struct core *c, const struct block *b, uint32_t depth,
                             const struct core_cost *cost)
 {
@@ -174,7 +173,7 @@ static bool has_parts(const struct block *b)
     return b->flags & BLOCK_F_PARTS;
 }
 
-/* The payload of its largest blocks, all shards. */
+/* The payload of the namespace's largest blocks, all shards. */
 static uint64_t ns_largest(const struct core_ns *ns)
 {
     uint64_t most = 0;
@@ -184,7 +183,7 @@ static uint64_t ns_largest(const struct core_ns *ns)
     return most;
 }
 
-/* A block of it is present. */
+/* Counts a block of ns that has become PRESENT. */
 static void count_present(struct core *c, struct core_ns *ns, uint64_t bytes)
 {
     if (ns->blocks++ == 0)
@@ -195,7 +194,8 @@ static void count_present(struct core *c, struct core_ns *ns, uint64_t bytes)
     c->m.bytes_present += bytes;
 }
 
-/* The last block of a namespace has gone: was it of the largest? */
+/* The namespace has no block any more: finds the largest block size again, if it was of that
+ * one. */
 static void shrink_largest(struct core *c, const struct core_ns *gone)
 {
     if (ns_largest(gone) < c->largest)
@@ -251,7 +251,7 @@ void settle_hear(struct core *c, struct block *b, const struct block_change *x)
     b->counted = 0;
     if (b->leases > 0)
         return;
-    MUST(!b->near); /* who holds a copy on a device holds the block */
+    MUST(!b->near); /* a hold on a near copy holds the block, too */
     if (!has_parts(b)) {
         if (b->where)
             copy_give(c, b, CORE_HOST, (struct tier_loc){b->where});
@@ -330,7 +330,7 @@ void block_hold(struct core *c, struct block *b)
     }
 }
 
-/* Its hold stays for now. False: it cannot. */
+/* Leaves the hold on b to unhold_step(). False: no place is free, or b is not PRESENT. */
 static bool block_unhold_later(struct core *c, const struct block *b)
 {
     struct records *records = c->records;
@@ -340,8 +340,8 @@ static bool block_unhold_later(struct core *c, const struct block *b)
     return true;
 }
 
-/* What is before it and held for it alone goes too: a slice of all chains in a turn, and a few
- * blocks for each hold. The rest goes on in unhold_step(). */
+/* Releases also the blocks before b that were held for it alone: per turn a slice over all chains,
+ * and a few blocks for each hold. unhold_step() releases the rest. */
 void block_unhold_quietly(struct core *c, struct block *b)
 {
     uint32_t most = MAX(c->records->up_left, work_of_slice(c) / 16);
@@ -398,7 +398,8 @@ void policy_hear(struct core *c, struct block *b, const struct block_change *x)
 void block_touch(struct core *c, struct block *b)
 {
     if (b->state != BLOCK_PENDING || b->shards_present == 0)
-        b->used = core__stamp(c); /* that of a half block says how long it waits for a rank */
+        b->used = core__stamp(c); /* of a block that lacks shards it says how long the block waits
+                                   * for a rank */
     if (block_is_clean(b))
         clean_recall(c, b);
     if (b->flags & BLOCK_F_LINKED)

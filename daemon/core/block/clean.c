@@ -6,10 +6,11 @@
  */
 #include "block.h"
 
-#define CLEAN_LOOK 256u /* of the ring, for one of a certain owner */
+#define CLEAN_LOOK 256u /* entries of the ring that clean_of() looks at */
 
 struct clean {
-    uint32_t *no; /* records: a ring, in the order in which their host copies go */
+    uint32_t *no; /* record numbers: a ring, in the order in which their copies in memory are
+                   * dropped */
     uint32_t max, at, n;
 };
 
@@ -53,7 +54,7 @@ static struct block *ring_block(const struct core *c, uint32_t i)
     return &c->blocks[c->clean->no[ring_at(c, i)]];
 }
 
-/* Entries of what is not clean any more go. */
+/* Removes entries of blocks that are not clean any more. */
 static void ring_compact(struct core *c)
 {
     uint32_t n = 0;
@@ -67,7 +68,7 @@ static void ring_compact(struct core *c)
     c->clean->n = n;
 }
 
-/* It is in the ring, or there is a place for it. */
+/* Makes a place in the ring, if it is full of blocks that are not clean any more. */
 bool clean_takes(struct core *c, const struct block *b)
 {
     if (!(b->flags & BLOCK_F_RING) && c->clean->n == c->clean->max)

@@ -10,7 +10,7 @@
 #include "block.h"
 #include "regions.h"
 
-/* The one before it, if it is to be held with it. */
+/* The block before b, if a hold of b would be its first hold; else NULL. */
 static struct block *block_above(const struct core *c, const struct block *b)
 {
     struct block *p = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent];
@@ -23,7 +23,8 @@ static void climb_begin(struct core *c, struct core_climb *x, const struct block
     x->at = x->tip;
 }
 
-/* Where there is no room, every second one is enough. */
+/* Notes the block that the way up has reached. Where there is no room, every second note is
+ * forgotten and the stride doubled. */
 static void climb_note(struct core_climb *x)
 {
     if (x->n == CORE_CLIMB_WAYS) {
@@ -36,11 +37,11 @@ static void climb_note(struct core_climb *x)
     x->since = 0;
 }
 
-/* False: the slice is over before the top. */
+/* Walks up, and notes blocks. False: the slice is over before the top. */
 static bool climb_up(struct core *c, struct core_climb *x, const struct block *tip)
 {
     const struct block *b = seen_block(c, x->at);
-    if (!b) { /* it has gone since, but not all that is below */
+    if (!b) { /* the block was removed since, but not all below it */
         climb_begin(c, x, tip);
         b = tip;
     }

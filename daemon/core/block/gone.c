@@ -12,7 +12,7 @@
 
 struct gone {
     struct list_node next; /* core_gone that wait for the next settling of storage */
-    struct list_node now;  /* those for the one that is under way, or over */
+    struct list_node now;  /* waits that the settle under way, or just ended, serves */
     struct tier_op op;
     enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } state;
 };

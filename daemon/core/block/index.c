@@ -13,7 +13,7 @@
 #define GHOST_WAYS        4u
 #define GHOST_REASON_BITS 3
 
-/* What was evicted, latest first: tag << 3 | reason. */
+/* Ghosts of evicted blocks in a bucket, latest first: tag << 3 | reason. */
 struct ghosts {
     uint32_t way[GHOST_WAYS];
 };

@@ -25,7 +25,7 @@ void progress_made(struct core *c, struct reservation *r, bool announced)
 {
     struct core_client *cl = r->client;
     const uint64_t step = c->now_ms - last_step_ms(r);
-    if (announced) /* what is reserved and committed in one tells nothing */
+    if (announced) /* a reservation that is committed in the same request tells nothing */
         cl->step_ms = MAX(MAX(step, 1), cl->step_ms - cl->step_ms / 8);
     cl->progress_ms = c->now_ms;
 }

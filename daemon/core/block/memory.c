@@ -13,8 +13,9 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; headers may be older */
 #endif
 
-/* Zeroed pages that cost nothing until they are used; no libc heap involved. A lookup jumps about
- * in them, so large pages are asked for; where they are refused, small ones do. */
+/* Maps zeroed pages, which cost nothing until they are used; no libc heap is involved. A lookup
+ * reads them at random places, so huge pages are asked for; where these are refused, small ones
+ * do. */
 void *core__pages(uint64_t bytes)
 {
     void *p = sys_pages(bytes);
@@ -51,7 +52,7 @@ void core__shared_pool_free(struct pool **pool, struct share *share)
     share_destroy(share);
 }
 
-/* With several principals one each, so that none has to wait for another. */
+/* Slices at a time: with several principals one each, so that none has to wait for another. */
 uint32_t core__slices_max(const struct core_config *cfg)
 {
     return MAX(CORE_VERIFY_SLICES, cfg->principals_max);

@@ -22,8 +22,8 @@ static const uint32_t host_edges[] = {
     [COPY_READY] = SM_BIT(COPY_NONE),
     [COPY_TORN] = 0,
 };
-/* A write that ends replaces what was there: a copy written again durably, or where it is faster.
- */
+/* A write that ends replaces the copy that was there: it is written again durably, or where storage
+ * is faster. */
 static const uint32_t disk_edges[] = {
     [COPY_NONE] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
     [COPY_READY] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
@@ -46,7 +46,7 @@ static void copy_move(struct block *b, enum core_tier tier, enum copy_state to)
         b->disk_copy = state & 7u;
 }
 
-/* What is counted of the copies of a PRESENT block. */
+/* Counts the copies of a PRESENT block, or (false) no more. */
 static void copies_count(struct core *c, const struct block *b, bool more)
 {
     const uint64_t bytes = block_bytes(c, b), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
@@ -106,7 +106,7 @@ struct tier_loc copy_loc(struct core *c, const struct block *b, enum core_tier t
     if (!(b->flags & BLOCK_F_PARTS))
         return (struct tier_loc){tier == CORE_HOST ? b->where : b->disk};
     const struct part *p = block_part(c, b, shard);
-    /* What is read in memory has all its parts; what is found at start may lack some. */
+    /* A block that is read in memory has all its parts; one that recovery found may lack some. */
     MUST(p != NULL || tier == CORE_DISK || b->state == BLOCK_FOUND);
     if (!p || (tier == CORE_DISK && p->state != PART_DONE))
         return (struct tier_loc){0};

@@ -57,7 +57,7 @@ static struct quota *quota_find(struct core *c, uint32_t scope, const char *tena
     return NULL;
 }
 
-/* The narrowest quota that is wider than `scope` and covers these names: its owner. */
+/* The owner of the narrowest quota that is wider than `scope` and covers these names. */
 static uint32_t quota_payer_above(const struct core *c, uint32_t scope, const char *tenant,
                                   const char *sub, uint32_t ns)
 {
@@ -109,7 +109,7 @@ static void quota_place_namespaces(struct core *c)
 static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
                              uint64_t need[RETAIN_OWNERS]);
 
-/* A share needs as many regions as hold it in those of its blocks that fill one worst. */
+/* A share needs as many regions as hold it with those of its blocks that fill a region worst. */
 void quota_guarantee(struct core *c)
 {
     uint64_t none[RETAIN_OWNERS] = {0}, regions[RETAIN_OWNERS] = {0};
@@ -125,7 +125,7 @@ void quota_guarantee(struct core *c)
     c->m.guaranteed_regions = c->quotas->guaranteed_regions;
 }
 
-/* What is held above a limit by now may stay, and not grow. */
+/* Bytes held above a limit when it is set may stay, but not grow. */
 static void quota_accept_held(struct core *c)
 {
     quota_guarantee(c);
@@ -243,7 +243,7 @@ static bool same_tenant(const struct guarantee *a, const struct guarantee *b)
     return strcmp(a->tenant, b->tenant) == 0;
 }
 
-/* Both are below a tenant, and of one sub-tenant. */
+/* Whether both are guarantees below a tenant, of one sub-tenant. */
 static bool same_sub(const struct guarantee *a, const struct guarantee *b)
 {
     return a->scope != KVC_SCOPE_TENANT && b->scope != KVC_SCOPE_TENANT && same_tenant(a, b) &&
@@ -323,7 +323,8 @@ static bool tier_sizes(const struct core *c, unsigned tier, struct tier_stats *r
     return t != NULL;
 }
 
-/* Memory may be guaranteed as a whole: who is guaranteed it lets its own go for what it stores. */
+/* All memory may be guaranteed: an owner that is guaranteed memory evicts its own blocks for what
+ * it stores. */
 uint64_t core_tier_shareable(const struct core *c, unsigned tier)
 {
     struct tier_stats st;
@@ -332,8 +333,8 @@ uint64_t core_tier_shareable(const struct core *c, unsigned tier)
     return tier == 0 ? st.limit_bytes : st.lasting_bytes;
 }
 
-/* need: what each owner has to have for itself, by its number; then also, at least, its share and
- * what those below it have to have. In bytes, or in regions that hold them. */
+/* Sums up what owners need. need: for each owner, by its number, first what it needs itself; at the
+ * end at least its share, and what those below it need. In bytes, or in regions that hold them. */
 static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
                              uint64_t need[RETAIN_OWNERS])
 {
@@ -351,7 +352,7 @@ static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
     return need[0];
 }
 
-/* What storage takes for what is held there, which is whole pages, by what it is. */
+/* The factor by which storage rounds payload up to whole pages, for the blocks that are there. */
 static double rounded_up(const struct core *c)
 {
     const struct tier *disk = c->cfg.disk;
@@ -414,7 +415,7 @@ bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *
 
 /* ---- what is bound ---- */
 
-/* Bytes that are bound, with `more` of ns, or guaranteed. */
+/* Bytes of a tier that are bound, with `more` of ns, or guaranteed. */
 static uint64_t quota_needed(const struct core *c, unsigned tier, const struct core_ns *ns,
                              uint64_t more)
 {
@@ -426,8 +427,8 @@ static uint64_t quota_needed(const struct core *c, unsigned tier, const struct c
     return quota_sum_up(c, tier, false, need);
 }
 
-/* What is bound in memory leaves room there for what comes and goes. On storage without shares,
- * there is as much room for promises as there is storage. */
+/* Whether so much more may be bound. In memory bound blocks leave room for passing ones. On storage
+ * without shares, promises may take all the storage. */
 static int room_to_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
                         uint64_t bytes)
 {
@@ -457,7 +458,7 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
     return room_to_bind(c, ns, tier, bytes);
 }
 
-/* What the owner, and those above it, may yet have before their shares are used up. */
+/* What the owner, and those above it, may yet hold before their shares are used up. */
 static uint64_t quota_own_slack(const struct core *c, uint32_t payer,
                                 const uint64_t direct[RETAIN_OWNERS],
                                 const uint64_t need[RETAIN_OWNERS])
@@ -475,7 +476,7 @@ static uint64_t quota_own_slack(const struct core *c, uint32_t payer,
     return slack;
 }
 
-/* Of what is unevictable, in regions or in bytes. */
+/* What each owner holds unevictable itself, in regions or in bytes. */
 static void direct_of(const struct core *c, bool regions, uint64_t ret_direct[RETAIN_OWNERS])
 {
     memset(ret_direct, 0, RETAIN_OWNERS * sizeof *ret_direct);

@@ -15,21 +15,23 @@
 #include "regions.h"
 #include "sys.h"
 
-/* Moved in one turn, with what makes way, and at least one slot: some .5 ms. */
+/* Bytes that may be moved between regions in one turn, with those that make way, and at least one
+ * slot: some .5 ms. */
 #define SHIFT_TURN (UINT64_C(2) << 20)
-/* Bytes that are moved, and others out of their way, in the time of one unit of work. */
+/* Bytes, moved or making way, that take as long as one unit of work. */
 #define SHIFT_OF_WORK 512u
 
-/* It belongs to one principal until it is empty. */
+/* One region. It belongs to one principal until it is empty. */
 struct region {
-    uint32_t slots; /* that nobody can be given now */
-    uint32_t ns;    /* slot in core->ns; while there are such: for whom it counts */
+    uint32_t slots; /* slots that cannot be evicted now */
+    uint32_t ns;    /* while there are such slots: the place in core->ns of the namespace for which
+                     * it counts */
 };
 
 struct regions {
-    uint64_t bytes;      /* of each */
-    uint64_t shift_left; /* bytes that may yet be moved among them in this turn */
-    struct share share;  /* of them, by principal: in which something stays */
+    uint64_t bytes;      /* bytes of each region */
+    uint64_t shift_left; /* bytes that may yet be moved in this turn */
+    struct share share;  /* regions in which something stays, by principal */
     struct region region[];
 };
 
@@ -227,7 +229,7 @@ static int region_left(const struct core *c, const struct core_ns *ns)
     return full ? KVC_E_FULL : KVC_E_QUOTA;
 }
 
-/* For whom others make way. */
+/* The block for which others make way. */
 struct shift {
     struct core *core;
     const struct block *block;
@@ -264,7 +266,7 @@ static void has_moved(void *ctx, uint32_t owner, struct tier_loc from, struct ti
     MUST(false); /* it has a place there */
 }
 
-/* From where nothing stays into a region in which something does. */
+/* Moves a slot of b from a region in which nothing stays into one in which something does. */
 static int slot_shift(struct core *c, const struct block *b, struct tier_loc *loc)
 {
     struct shift s = {c, b};
@@ -282,7 +284,7 @@ static int slot_shift(struct core *c, const struct block *b, struct tier_loc *lo
     return 0;
 }
 
-/* Whether *loc, room of b's, may stay; moved where it may. */
+/* Whether *loc, a slot of b's, may stay; with can_move it is moved to where it may, if need be. */
 static int slot_admit(struct core *c, const struct block *b, bool can_move, struct tier_loc *loc)
 {
     if (region_of(c, *loc)->slots > 0)
@@ -292,7 +294,8 @@ static int slot_admit(struct core *c, const struct block *b, bool can_move, stru
     return err == KVC_E_NO_ROOM ? why : err;
 }
 
-/* Each is counted until the last is known to be admitted. more: may be NULL. */
+/* Admits each slot of b, and `more` (may be NULL). Each is counted until the last is known to be
+ * admitted. */
 static int parts_admit(struct core *c, const struct block *b, struct tier_loc *more)
 {
     const bool can_move = b->copies == 0 && b->moving == 0;

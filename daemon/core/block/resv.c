@@ -7,7 +7,7 @@
 
 struct resvs {
     struct pool *pool;
-    struct share share; /* of them, by client */
+    struct share share; /* of reservations, by client */
     uint64_t serial;
 };
 
@@ -73,7 +73,7 @@ void resv_close_entry(struct core *c, struct reservation *r)
     share_put(&c->resvs->share, client_no(c, r->client), c->resvs->pool, r);
 }
 
-/* Writers' claims on a block that will not be: their reservations forget it. */
+/* A PENDING block is removed: the reservations that claim its parts forget it. */
 void resv_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     (void)x;
@@ -127,7 +127,8 @@ void resv_drop_open(struct core *c, struct reservation *r)
     resv_close_entry(c, r);
 }
 
-/* From the last entry on: the first would take all the others along. */
+/* From the last entry on, in slices: removing the first would remove all that build on it in one
+ * piece. */
 bool resv_drop_some(struct core *c, struct reservation *r)
 {
     for (; r->dropped < r->blocks.n; r->dropped++) {

@@ -16,7 +16,7 @@ static uint64_t slot_bytes(struct core *c, const struct block *b)
     return block_ns(c, b)->slot_bytes[b->group];
 }
 
-/* Its shards, while some of them is to be written. */
+/* The number of b's parts, if one of them is claimed or being copied; else 0. */
 static uint32_t parts_in_use(struct core *c, const struct block *b)
 {
     uint32_t n = 0;
@@ -29,11 +29,11 @@ static uint32_t parts_in_use(struct core *c, const struct block *b)
     return used ? n : 0;
 }
 
-/* How many slots of it. */
+/* How many slots of b cannot be evicted now. */
 static uint32_t slots_in_use(struct core *c, const struct block *b)
 {
     switch (b->state) {
-    case BLOCK_PENDING: /* what holds it is making room below it */
+    case BLOCK_PENDING: /* a hold on it is by a reservation that makes room below it */
         return parts_in_use(c, b);
     case BLOCK_PRESENT:
         return block_is_bound(b, CORE_HOST) || (b->leases > 0 && copy_there(b, CORE_HOST))
@@ -46,7 +46,8 @@ static uint32_t slots_in_use(struct core *c, const struct block *b)
     }
 }
 
-/* Whether its slots count in their regions: what is being loaded too, for it is waited for. */
+/* Whether b's slots count in their regions. Those of a block that is being loaded do too, because a
+ * request waits for it. */
 static bool unevictable_stays(struct core *c, const struct block *b)
 {
     return b->host_copy == COPY_FILLING || slots_in_use(c, b) > 0;
@@ -91,7 +92,7 @@ void unevictable_changed(struct core *c, struct block *b, uint64_t was)
         block_unhold_quietly(c, &c->blocks[b->parent]);
 }
 
-/* Of those that are served this is on the path of each hit. */
+/* On the path of each hit, for a PRESENT block. */
 void unevictable_held(struct core *c, struct block *b)
 {
     const uint64_t now = unevictable_of(c, b);
@@ -125,7 +126,7 @@ int chain_admit(struct core *c, struct block *b, uint64_t *left)
 {
     struct block *end = b;
     int err = 0;
-    /* Each is counted until the last is known to be admitted. */
+    /* Each block is counted until the last is known to be admitted. */
     while (end && !err) {
         const uint64_t bytes = unevictable_by_hold(c, end);
         if (end->leases > 0 || end->state != BLOCK_PRESENT)
@@ -150,7 +151,7 @@ int chain_admit(struct core *c, struct block *b, uint64_t *left)
 
 uint64_t unevictable_by_part(struct core *c, const struct block *b)
 {
-    uint32_t done = 0; /* of its shards, which are kept for the others */
+    uint32_t done = 0; /* shards that are stored already, and kept for the others */
     for (uint32_t i = b->where; i != CORE_NONE; done++)
         i = ((const struct part *)pool_at(c->parts, i))->next;
     return (1 + (parts_in_use(c, b) ? 0 : done)) * slot_bytes(c, b);
@@ -165,7 +166,7 @@ int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, u
     }
     const uint64_t guaranteed = quota_guaranteed(c);
     uint64_t by_principal = share_left(s, owner_no(c, ns->principal)), by_owner = by_principal;
-    if (guaranteed > 0) /* at least this; all shares are looked at when it is not enough */
+    if (guaranteed > 0) /* at least this is left; all shares are summed up when it is not enough */
         by_owner = s->total - MIN(s->total, s->used + guaranteed);
     uint64_t own = 0;
     if (guaranteed > 0 && bytes > MIN(by_owner, by_principal))

@@ -9,7 +9,7 @@
 #define CARRIES_LOOKS 1024u
 #define WORD_BITS     64u
 
-/* A bit for each record, and above that a bit for each word in which one is set. */
+/* The set: a bit for each record, and above that a bit for each word in which one is set. */
 struct unmet {
     uint64_t *bits, *words; /* one piece of memory */
     uint32_t n;             /* bits that are set */
@@ -134,7 +134,7 @@ void found_begin(struct core *c)
     c->unmet->found = true;
 }
 
-/* The first n bits. */
+/* Sets the first n bits. */
 static void bits_fill(uint64_t *bits, uint64_t n)
 {
     memset(bits, 0xff, n / WORD_BITS * sizeof *bits);
@@ -153,7 +153,7 @@ void found_end(struct core *c)
     u->n = c->blocks_high;
 }
 
-/* The first bit that is set from `at` on, of `n` words; at its end or behind it: none. */
+/* The first bit that is set from `at` on, in `n` words; n words' bits or more: none. */
 static uint64_t bit_from(const uint64_t *bits, uint64_t n, uint64_t at)
 {
     for (uint64_t w = at / WORD_BITS; w < n; w++, at = w * WORD_BITS) {

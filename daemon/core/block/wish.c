@@ -50,8 +50,8 @@ bool wish_of(const struct core_reserve *in, uint32_t block_tokens, uint32_t i,
 
 /* ---- while a block is being written: its level, and how long ---- */
 
-/* Of block.wish: one more than the level; a mark; the duration in units or, with the mark, in as
- * many times 256; 0: for ever. */
+/* The parts of block.wish: one more than the level; a mark; the duration in units or, with the
+ * mark, in 256 units; 0: for ever. */
 #define WISH_LEVEL_SHIFT 25u
 #define WISH_LONG        (1u << 24)
 #define WISH_TIME_MASK   (WISH_LONG - 1)
@@ -76,7 +76,8 @@ static struct core_wish wish_unpack(uint32_t packed)
                                   units * RETAIN_UNIT_MS * (packed & WISH_LONG ? 256 : 1)};
 }
 
-/* As of two wishes with an end; none without end is lost to one that is not above it. */
+/* Whether a is above b, as for two wishes with an end (core_retention). A wish without end is only
+ * replaced by one that is above it. */
 static bool wish_is_above(const struct core_wish *a, const struct core_wish *b)
 {
     if (a->level != b->level)

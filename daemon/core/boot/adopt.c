@@ -10,11 +10,11 @@
 
 #define ADOPT_AHEAD 16u
 
-/* From the first block that was found until all have come. */
+/* What recovery needs, from the first block that is found until core_adopt_end(). */
 struct adopt {
     uint64_t print; /* the namespace of the last one */
     uint32_t ns;
-    struct key256 parent[]; /* of each block that was found, its parent's key */
+    struct key256 parent[]; /* the parent's key of each block that was found */
 };
 
 static uint64_t adopt_bytes(const struct core *c)
@@ -44,7 +44,8 @@ static struct core_ns *found_ns(struct core *c, uint64_t print)
     return &c->ns[c->adopt->ns];
 }
 
-/* NULL: no such place, or what is there has other bytes than it should. */
+/* The namespace in which a found block belongs. NULL: none, or its size differs from the
+ * group's. */
 static struct core_ns *found_place(struct core *c, const struct core_found *f)
 {
     struct core_ns *ns = found_ns(c, f->label.print);
@@ -91,7 +92,8 @@ static int found_part(struct core *c, struct block *b, uint32_t shard)
     return 0;
 }
 
-/* Of the namespace in hand alone: it looks for no other, which would have to be found again now. */
+/* Prefetches only for the namespace of the last block: it looks for no other, which core_adopt()
+ * would have to look for again. */
 void core_adopt_soon(const struct core *c, const struct tier_label *label)
 {
     if (c->adopt && label->print != 0 && label->print == c->adopt->print)
@@ -138,7 +140,7 @@ int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
 
 /* ---- all of them ---- */
 
-/* All of it is there; else the tier has none of it any more. */
+/* Whether all shards of b are in this tier; if not, those that are there are given back. */
 static bool found_whole(struct core *c, struct block *b, enum core_tier tier)
 {
     const uint32_t shards = block_shards(c, b);
@@ -159,7 +161,7 @@ static void found_unpromise(struct core *c, struct block *b)
         disk->storage->unpromise(disk, copy_loc(c, b, CORE_DISK, i));
 }
 
-/* What it has on disk, which is whole. */
+/* The state of the whole copy of b on disk. */
 static enum copy_state found_on_disk(struct core *c, struct block *b)
 {
     if (b->shards_present == block_shards(c, b))
@@ -169,7 +171,7 @@ static enum copy_state found_on_disk(struct core *c, struct block *b)
     return COPY_READY;
 }
 
-/* Where it is; not counted yet. */
+/* Sets the states of b's copies; they are not counted yet. */
 static void found_places(struct core *c, struct block *b)
 {
     b->host_copy = found_whole(c, b, CORE_HOST) ? COPY_SUSPECT : COPY_NONE;
@@ -233,7 +235,8 @@ static void age_up(struct core *c, uint32_t no)
         p->used = b->used;
 }
 
-/* The tree at a root that is whole, parents first: depths, and ages on the way back. */
+/* Marks the tree at a whole root as reached, parents first, with depths; and gives parents ages on
+ * the way back. */
 static uint32_t reach_tree(struct core *c, uint32_t root)
 {
     uint32_t n = 0;
@@ -268,7 +271,8 @@ static void found_present(struct core *c, struct block *b)
     block_found(c, b, bytes);
 }
 
-/* Without its ancestors, or without all its shards: as if it had never been. */
+/* Removes a block without its ancestors, or without all its shards, as if it had never been
+ * there. */
 static void found_drop(struct core *c, struct block *b)
 {
     copy_give_all(c, b, CORE_HOST);
@@ -333,7 +337,7 @@ static void found_known(struct core *c, struct block *b)
     const struct core_cost cost = {spec->prefill_ns_per_token, spec->prefill_ns_per_token_pair};
     const bool wished = b->copies > 0;
     b->copies = 0;
-    block_known(c, b, POLICY_NO_BLOCK, &cost); /* who stored it has gone */
+    block_known(c, b, POLICY_NO_BLOCK, &cost); /* the client that stored it has ended */
     if (!block_in_policy(b))
         block_park(c, b);
     if (wished)

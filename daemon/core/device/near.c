@@ -93,7 +93,7 @@ static uint32_t near_bytes_of(struct core *c, const struct near_copy *e)
     return block_group(c, &c->blocks[e->block])->block_bytes;
 }
 
-/* Room that its namespace has in a slot. */
+/* Counts the bytes of the near copy's slot for its namespace, or no more. */
 static void count_room(struct core *c, const struct near_copy *e, bool more)
 {
     const uint64_t bytes = near_bytes_of(c, e);
@@ -218,7 +218,7 @@ static void near_drop(struct core *c, struct near_copy *e)
     free_near(c, e);
 }
 
-/* What goes next on the device, NULL: nothing may. */
+/* The device's next victim; NULL: none can be evicted. */
 static struct near_copy *next_victim(struct core *c, struct near_device *dev)
 {
     if (!dev->policy)
@@ -227,7 +227,7 @@ static struct near_copy *next_victim(struct core *c, struct near_device *dev)
     return no == POLICY_NO_BLOCK ? NULL : near_at(c, no);
 }
 
-/* One entry of the table goes, of this device if it has one that may. */
+/* Frees one entry of the table, of this device if it has one that can be evicted. */
 static bool drop_some(struct core *c, struct near_device *dev)
 {
     struct near_copy *e = next_victim(c, dev);
@@ -287,7 +287,7 @@ uint64_t near_hash(struct core *c, const struct block *b, uint32_t shard)
     return index_hash(c, b->ns, b->group, b->key.b) + shard * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* The device's policy hears of it. */
+/* Tells the device's policy of a new near copy. */
 static void tell_new(struct core *c, struct near_device *dev, const struct near_copy *e)
 {
     const struct block *b = &c->blocks[e->block];
@@ -396,7 +396,7 @@ void near_mark(struct core *c, const struct lease *l, bool mine)
     }
 }
 
-/* with_block: each hold is one on its block too. */
+/* Releases a list of holds. with_block: each hold is one on its block, too. */
 static void let_go_of(struct core *c, const struct core_client *cl, struct run_list *list,
                       bool with_block)
 {
@@ -426,7 +426,8 @@ void near_unload(struct core *c, struct core_load *l)
 
 /* ---- what devices tell ---- */
 
-/* Who holds one of them knows by the generation; whoever copies is told by the copy's end. */
+/* The device has failed: all its near copies are void. Their readers notice by the generation;
+ * copies in flight end with an error. */
 static void near_on_lost(void *ctx, struct device *device)
 {
     struct core *c = ctx;
@@ -499,7 +500,7 @@ uint64_t near_bytes(const struct core_config *cfg)
            pool_bytes_for(sizeof(struct near_job), z.jobs);
 }
 
-/* Runs for what leases, and loads, hold on devices: as often as each is held by two. */
+/* Runs for the near copies that leases and loads hold: as if each were held by two. */
 uint32_t near_runs(const struct core_config *cfg)
 {
     return cfg->ndevices == 0 ? 0 : cfg->near_max / (CORE_RUN_ENTRIES / 2) + 2 * cfg->leases_max;

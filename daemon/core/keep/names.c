@@ -26,7 +26,7 @@ static uint32_t slots_max(const struct core_config *cfg)
     return cfg->names_max + NAMES_SPARES;
 }
 
-/* In the order in which names_create() takes them. */
+/* Sizes of the tables of names, in the order in which names_create() allocates them. */
 struct sizes {
     uint64_t names, name, order, ref, of, ids, keys, w_key;
 };
@@ -115,7 +115,7 @@ static int name_compare(const struct core_name *a, uint8_t kind, const char *nam
     return strcmp(a->sub, sub);
 }
 
-/* How many are before it in order. */
+/* How many names are before it in order. */
 static uint32_t name_rank(const struct names *n, uint8_t kind, const char *name, uint32_t principal,
                           const char *sub)
 {
@@ -143,7 +143,7 @@ struct core_name *name_get(struct core *c, uint8_t kind, const char *name, uint3
 static void on_ttl(void *ctx, uint64_t now_ns);
 static void on_retry(void *ctx, uint64_t now_ns);
 
-/* A slot that is free: there is one. */
+/* Takes a free slot; the caller knows that there is one. */
 static struct core_name *name_slot_take(struct core *c, enum name_state state)
 {
     struct names *n = c->names;
@@ -185,7 +185,7 @@ struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
     return nm;
 }
 
-/* The last one is for who cannot wait, and is free again within the same call. */
+/* The last spare is for a put in one call, which frees it again within the call. */
 struct core_name *name_spare(struct core *c, bool must)
 {
     struct names *n = c->names;
@@ -247,7 +247,7 @@ void name_go(struct core *c, struct core_name *nm)
     c->m.names--;
     wheel_del(&n->wheel, &nm->ttl);
     name_save_cancel(c, nm);
-    name_wake(c, nm, KVC_E_NO_NAME); /* who waited for it to be kept */
+    name_wake(c, nm, KVC_E_NO_NAME); /* requests that waited until it is kept */
     name_part(c, nm);
     name_write(c, nm);
 }
@@ -258,7 +258,7 @@ bool name_leave(struct core *c, struct core_name *nm)
     return name_leave_more(c, nm);
 }
 
-/* What is pinned is not evicted, so its pin goes first. */
+/* Pinned blocks are not evicted, so the name's pin ends first. */
 bool name_leave_more(struct core *c, struct core_name *nm)
 {
     if (nm->pin && core_unpin_step(c, nm->pin))
@@ -284,7 +284,7 @@ void name_end(struct core *c, struct core_name *nm)
         continue;
 }
 
-/* Those that go, one by one; true: there is more. */
+/* Releases the blocks of names that end, one after the other; true: there is more. */
 static bool leave_step(struct core *c)
 {
     struct list_node *node = list_first(&c->names->leaving);
@@ -397,7 +397,7 @@ void name_arm(struct core *c, struct core_name *nm)
 
 /* ---- find, list ---- */
 
-/* Of a client with admin rights: the one of all that are called so, NULL if there are more. */
+/* For a client with admin rights: the only name that is called so; NULL if there are more. */
 static struct core_name *only_one(struct core *c, uint8_t kind, const char *name, const char *sub)
 {
     const struct names *n = c->names;
@@ -444,7 +444,7 @@ uint32_t core_name_cursor(const struct core_name *nm, uint8_t ret_cursor[CORE_NA
     return 5 + name + sub;
 }
 
-/* The place in order at which a list goes on. */
+/* The place in order at which a list continues. */
 static int list_at(const struct core *c, const struct core_name_list *in, uint32_t *ret_at)
 {
     char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];

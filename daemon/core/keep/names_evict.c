@@ -12,7 +12,7 @@ enum mark { MARK_TIP = 1, MARK_BELOW = 2, MARK_OWN = 4, MARK_WALKED = 7, MARK_NE
 
 /* ---- blocks that no other name reaches ---- */
 
-/* How many refs nm has on it; UINT32_MAX: another name has one too. */
+/* How many refs nm has on the block; UINT32_MAX: another name has one too. */
 static uint32_t refs_of(const struct core *c, const struct core_name *nm, uint32_t block)
 {
     const struct names *n = c->names;
@@ -25,7 +25,8 @@ static uint32_t refs_of(const struct core *c, const struct core_name *nm, uint32
     return mine;
 }
 
-/* below: nm came here from a child, which no other name reaches either. */
+/* Whether the block is nm's alone. below: nm was followed here from a child, which no other name
+ * reaches either. */
 static bool is_own(const struct core *c, const struct core_name *nm, uint32_t block, bool below)
 {
     const struct block_name *of = &c->named[block];
@@ -35,7 +36,7 @@ static bool is_own(const struct core *c, const struct core_name *nm, uint32_t bl
     return mine != UINT32_MAX && of->n == mine + below;
 }
 
-/* Beyond its own pin, which has a block once, however often its refs do. */
+/* Whether b is in pins beside the name's own, which has a block once, however often its refs do. */
 static bool is_pinned_by_others(const struct core_name *nm, const struct block *b)
 {
     return b->pins > (nm->pin ? 1 : 0);
@@ -126,20 +127,21 @@ bool names_let_passed_go(struct core *c, struct core_name *nm, const struct pass
     return went;
 }
 
-/* Some name has passed it, and it could not go then. Its level says so. */
+/* Whether a name has passed b, and b could not be removed then: its level says so. */
 static bool is_passed(const struct core *c, const struct block *b)
 {
     return retain_is_in(c->retain, block_no(c, b)) && retain_base(c->retain, block_no(c, b)) == 0;
 }
 
-/* Found at start, where levels that names gave are not known any more, and not used since. */
+/* Whether b was found at start, where the levels that names gave are lost, and not used since. */
 static bool is_unused(const struct core *c, const struct block *b)
 {
     const uint32_t found = (uint32_t)(c->found_ms >> CORE_AGE_SHIFT);
     return c->m.blocks_adopted > 0 && (int32_t)(b->used - found) <= 0;
 }
 
-/* Of a child: the end of a turn that is over. beside: tokens of the name's block in its place. */
+/* Whether a child is the last block of a turn that has ended. beside: tokens of the name's block in
+ * its place. */
 static bool is_end(struct core *c, const struct block *b, uint32_t beside)
 {
     return b->tokens < block_group(c, b)->block_tokens && b->state == BLOCK_PRESENT &&
@@ -160,7 +162,8 @@ static void count_gone(struct core *c, const struct block *b, struct core_evicte
     room_places(c, b, &x->in);
 }
 
-/* One that stays though no other name reaches it; *why: if it is neither pinned nor in use. */
+/* Counts a block that stays though no other name reaches it; *why: if it is neither pinned nor in
+ * use. */
 static void count_kept(struct core *c, const struct block *b, bool pinned, uint64_t *why,
                        struct core_evicted *x)
 {
@@ -169,7 +172,7 @@ static void count_kept(struct core *c, const struct block *b, bool pinned, uint6
     x->kept++;
 }
 
-/* The ends of turns that build on b count as kept. */
+/* Counts the last blocks of turns that build on b as kept. */
 static void count_ends_beside(struct core *c, const struct core_name *nm, const struct block *b,
                               uint32_t beside, struct core_evicted *x)
 {
@@ -185,7 +188,7 @@ static void count_kept_named(struct core_evicted *x)
     x->kept++;
 }
 
-/* The i-th that it remembers; NULL: it is none any more. */
+/* The i-th passed first block that nm remembers; NULL: it is none any more. */
 static struct block *first_end(struct core *c, const struct core_name *nm, uint32_t i)
 {
     struct block *b = &c->blocks[nm->ends[i].block];
@@ -194,7 +197,7 @@ static struct block *first_end(struct core *c, const struct core_name *nm, uint3
 
 /* ---- what would go ---- */
 
-/* A key may come twice in a window: of the refs on its block one counts it. */
+/* A key may be in a window twice: one of the refs on its block counts it. */
 static bool counts_it(struct core *c, const struct core_name *nm, uint32_t ref)
 {
     const struct names *n = c->names;
@@ -236,7 +239,7 @@ static void would_look(struct core *c, const struct core_name *nm, struct block 
     x->tokens = b->tokens;
 }
 
-/* On to the next ref of the name, and its block. */
+/* Continues at the next ref of the name, and its block. */
 static void would_go_to(struct core *c, const struct core_name *nm, uint32_t ref,
                         struct core_would *x)
 {
@@ -262,7 +265,7 @@ static void would_begin(struct core *c, const struct core_name *nm, struct core_
     would_go_to(c, nm, nm->refs, x);
 }
 
-/* Neither the name nor the place where the last slice has stopped is another one. */
+/* Whether neither the name nor the block where the last slice stopped has changed. */
 static bool would_stands(const struct core *c, const struct core_name *nm,
                          const struct core_would *x)
 {
@@ -301,8 +304,8 @@ static void evict_block(struct core *c, struct block *b)
     block_kill(c, b, KVC_MISS_EVICTED);
 }
 
-/* True: it has gone, with its children that are ends of turns, as the one that had `beside` tokens
- * before them. */
+/* Evicts b with its children that are last blocks of ended turns, where the name's block had
+ * `beside` tokens. True: b is evicted. */
 static bool evict_with_passed(struct core *c, struct block *b, uint32_t beside,
                               struct core_evicted *evicted)
 {
@@ -340,8 +343,8 @@ static bool has_it_again(const struct core *c, const struct core_name *nm, const
     return ref != 0;
 }
 
-/* From the last block on. What it lets go of goes at once, unless something needs it: then what
- * comes before stays too, for what stays builds on it. */
+/* From the last block on. A block that is released is evicted at once, unless something needs it:
+ * then the blocks before it stay too, because it builds on them. */
 void name_leave_block(struct core *c, struct core_name *nm)
 {
     struct core_evicted none, *x = nm->forgetting ? &nm->forgetting->evicted : &none;
@@ -371,7 +374,7 @@ int core_name_forget_begin(struct core *c, struct core_name *nm, bool evict,
     name_go(c, nm);
     if (!waiter)
         return 0;
-    /* The journal of one that is gone there has failed, or has it still. */
+    /* A journal that has failed still has the name: the next run may read it. */
     if (c->names->error)
         return KVC_E_TIER;
     return nm->gone ? 0 : name_await(c, nm, waiter, false);
@@ -409,7 +412,7 @@ struct release {
     uint64_t bytes;
 };
 
-/* Bound by this name alone, and not where it goes. */
+/* Whether this name alone binds b, and the name's new place does not. */
 static bool would_release(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
                           bool below)
 {

@@ -13,14 +13,14 @@
 
 /* ---- one block ---- */
 
-/* The level that it has without end, in every tier. set: whatever it was. */
+/* Sets b's base level, in every tier. set: whatever it was. */
 static void name_want_level(struct core *c, struct block *b, uint32_t level, bool set)
 {
     const struct core_wish wish = {.level = level, .duration_ms = RETAIN_FOR_EVER};
     wish_add(c, b, &wish, set);
 }
 
-/* The first name reaches it. */
+/* The first name reaches b: protects it. */
 static void name_protect(struct core *c, struct block *b)
 {
     const uint64_t bytes = block_bytes(c, b);
@@ -30,8 +30,8 @@ static void name_protect(struct core *c, struct block *b)
     room_bind(c, b);
 }
 
-/* No name reaches it any more. dying: it is about to go. What was to be a name and is not has
- * raised no level, and leaves the block as it was. */
+/* No name reaches b any more. dying: b is about to be removed. A put that did not become a name has
+ * raised no level, and leaves b as it was. */
 static void name_release(struct core *c, struct block *b, bool dying)
 {
     struct block_name *of = &c->named[block_no(c, b)];
@@ -54,7 +54,7 @@ static void name_release(struct core *c, struct block *b, bool dying)
     block_unheld(c, b);
 }
 
-/* Counts one more from b upwards, as far as nothing reached it. */
+/* Counts one more from the block upwards, up to one that was reached already. */
 static void name_reach(struct core *c, uint32_t no)
 {
     for (; no != CORE_NONE && c->named[no].n++ == 0; no = c->blocks[no].parent)
@@ -143,7 +143,7 @@ static void ref_free(struct names *n, uint32_t no)
     n->refs_used--;
 }
 
-/* The name has lost what it held by this. */
+/* Frees a ref: the name does not hold its block any more. */
 static void ref_forget(struct names *n, struct core_name *nm, uint32_t no)
 {
     const struct name_ref *r = &n->ref[no];
@@ -227,13 +227,13 @@ void names_hear(struct core *c, struct block *b, const struct block_change *x)
         ref_link(c, ref, b->parent);
         c->named[b->parent].n++; /* for which this block still counts, too */
     }
-    MUST(of->n == 0); /* what was below has gone before */
+    MUST(of->n == 0); /* the blocks below were removed before */
     name_release(c, &c->blocks[no], true);
     *of = (struct block_name){0};
     name_unreach(c, b->parent);
 }
 
-/* A conversation does: it is to be named again when it has gone on. */
+/* Whether a conversation ends here: it is put again when it has continued. */
 static bool ends_here(const struct core *c, uint32_t block)
 {
     const struct names *n = c->names;
@@ -283,7 +283,7 @@ uint32_t name_cached(struct core *c, const struct core_name *nm)
     }
     if (!nm->cut)
         return (uint32_t)tokens;
-    /* What is left of windows and states is for the tokens that the name had, and no others. */
+    /* Remaining windows and states serve the tokens that the name had, and no others. */
     const struct core_ns *ns = ns_by_print(c, nm->print);
     uint32_t groups = 0;
     for (uint32_t g = 0; ns && g < ns->spec.ngroups; g++) {
@@ -297,7 +297,7 @@ uint32_t name_cached(struct core *c, const struct core_name *nm)
 
 /* ---- saving ---- */
 
-/* Names that are saved, or wait for that, keep their blocks from now on, or no more. */
+/* Notes whether names are saved, or wait for that: these keep their blocks meanwhile. */
 static void saving_changed(struct core *c)
 {
     c->names_saving = c->names->active > 0 || !list_empty(&c->names->saving);
@@ -332,7 +332,7 @@ void name_save(struct core *c, struct core_name *nm)
     if (!c->cfg.disk)
         return;
     if (nm->active) {
-        nm->promise.await = CORE_NONE; /* what it is about is another chain now */
+        nm->promise.await = CORE_NONE; /* the name covers another chain now */
         nm->promise.verdict = KVC_ST_OK;
         promise_look(c);
     } else if (!list_is_linked(&nm->save)) {

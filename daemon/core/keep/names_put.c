@@ -7,10 +7,10 @@
 #include "keep.h"
 #include "names_table.h"
 
-/* Blocks that a quota is asked about, or a group that is no chain has, at once. */
+/* Blocks for which a quota is asked at once, or that a group without chains adds at once. */
 #define PUT_PIECE 256u
 
-/* What a hit of f's prefix needs: refs that it takes, blocks, bytes. */
+/* How many refs a name of f's prefix takes, and how many blocks and bytes a hit needs. */
 static uint32_t count_needs(const struct find *f, uint32_t *ret_blocks, uint64_t *ret_bytes)
 {
     uint32_t refs = 0;
@@ -34,7 +34,7 @@ static const char no_pins[] =
     "the budget of pinned bytes (policy.pin_limit), or of pins, is exhausted";
 static const char no_name[] = "there are as many names as may be (limits.names)";
 
-/* NULL: there is none yet. */
+/* The name as it is before the put; NULL: there is none yet. */
 static struct core_name *name_now(struct core *c, const struct core_client *cl,
                                   const struct core_name_put *in)
 {
@@ -75,8 +75,8 @@ int name_put_begin(struct core *c, const struct core_client *cl, const struct co
 
 /* ---- its blocks ---- */
 
-/* Blocks first .. end-1 of group g that it takes one by one. In one piece that is the last one of a
- * chain: the others come with it. */
+/* The blocks first .. end-1 of group g that the put adds one by one. In one piece that is the last
+ * one of a chain: the others follow from it. */
 static bool range_of(const struct find *f, const struct name_putting *p, uint32_t g,
                      uint32_t *ret_first, uint32_t *ret_end)
 {
@@ -99,7 +99,7 @@ static int may_keep(struct core *c, const struct find *f, uint32_t g, uint32_t f
     return quota_bind(c, f->seq->ns, CORE_DISK, bytes);
 }
 
-/* Whether it is there as it was found, behind the one before it. */
+/* Whether the block is there as it was found, behind the one before it. */
 static bool is_next(const struct core *c, const struct find *f, uint32_t g, uint32_t i, bool chain)
 {
     const uint32_t *found = &c->found[f->at[g]];
@@ -209,20 +209,21 @@ int name_put_refused(struct core *c, const struct core_client *cl, const struct 
 
 /* ---- the end ---- */
 
-/* What is no name any more lets go, in slices that are to come. */
+/* A slot that is no name any more begins to release its blocks, in later slices. */
 static void leave_begin(struct core *c, struct core_name *old)
 {
     name_part(c, old);
     name_free(c, old); /* with its last ref */
 }
 
-/* The name, unless it has gone since, or another put has come. */
+/* The name, unless it was ended since, or put again. */
 static struct core_name *name_put_is(const struct name_putting *p)
 {
     return p->name->state == NAME_LIVE && p->name->content == p->content ? p->name : NULL;
 }
 
-/* From the first block on. False: the slice is over before the last one. */
+/* Raises the blocks' levels, from the first one on. False: the slice is over before the last
+ * one. */
 static bool raise_step(struct core *c, const struct find *f, struct name_putting *p)
 {
     const struct core_name *nm = name_put_is(p);
@@ -254,7 +255,7 @@ bool name_put_settle(struct core *c, const struct find *f, struct name_putting *
     return false;
 }
 
-/* Now. all: or only what the core does not go on with by itself. */
+/* Settles a put in one piece. all: or only the part that the core does not continue by itself. */
 static void put_settle(struct core *c, const struct find *f, struct name_putting *p, bool all)
 {
     do
@@ -275,7 +276,7 @@ void name_put_drop(struct core *c, const struct find *f, struct name_putting *p)
         put_settle(c, f, p, false);
 }
 
-/* nm has what `next` had, which has what nm had. */
+/* Exchanges the contents of nm and `next`. */
 static void change_places(struct core *c, struct core_name *nm, struct core_name *next)
 {
     const uint32_t ids = nm->ids;
@@ -339,7 +340,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
 
 /* ---- all of it at once ---- */
 
-/* Of what f found and limits allow. */
+/* Puts the name in one piece, to what f found and limits allow. */
 static int put_whole(struct core *c, const struct core_name_put *in, struct find *f,
                      struct name_putting *p, const char **ret_why)
 {

@@ -12,8 +12,8 @@ struct reader {
     core_who_fn *who;
     void *ctx;
     struct core_names_found *found;
-    uint64_t content;     /* of the pieces at hand */
-    struct core_name *nm; /* NULL: nobody's */
+    uint64_t content;     /* of the pieces being read */
+    struct core_name *nm; /* NULL: it has no owner now */
     bool alone;           /* nobody's, and left alone */
     uint32_t key_pieces, last_ids;
     uint64_t held;      /* groups of FULL of which a block is held */
@@ -80,7 +80,7 @@ static void name_fill(struct core_name *nm, const struct head *h)
     nm->blocks = h->blocks;
 }
 
-/* A later one of the same name has taken its place. */
+/* A later content of the same name replaces `old`. */
 static void name_supersede(struct reader *r, struct core_name *old)
 {
     name_stale(r->c->names, old->written, 0, old->written_pieces + 1);
@@ -167,7 +167,7 @@ static void on_ids(struct reader *r, const uint8_t *value, uint32_t bytes)
     r->last_ids = no;
 }
 
-/* All its pieces have been seen. */
+/* All pieces of the name were read: ends it. */
 static void end_name(struct reader *r)
 {
     struct core_name *nm = r->nm;
@@ -241,7 +241,7 @@ static void keep_all(struct core *c)
     }
 }
 
-/* A clock that stands before what is noted would be wrong. */
+/* Where the names' clock begins: never before the times that are noted. */
 static uint64_t begin_ms(const struct reader *r, uint64_t now_ms, uint64_t wall_ms)
 {
     if (now_ms == 0 && r->newest_ms == 0)

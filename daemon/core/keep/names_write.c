@@ -21,7 +21,7 @@ static bool names_write_room_for(const struct name_commit *m, uint32_t n)
     return m->n + n <= NAMES_BATCH;
 }
 
-/* The next change of the commit; its value is written by who asks. */
+/* Adds a change to the commit; the caller writes its value. */
 static uint8_t *write_change(struct name_commit *m, uint64_t key)
 {
     m->change[m->n] = (struct journal_change){.key = key};
@@ -46,7 +46,7 @@ void name_stale(struct names *n, uint64_t content, uint32_t first, uint32_t piec
         return;
     }
     if (n->stale_n == NAMES_STALE)
-        return; /* they go at the next start */
+        return; /* they are deleted at the next start */
     n->stale[(n->stale_at + n->stale_n++) % NAMES_STALE] =
         (struct name_stale){.content = content, .first = first, .n = pieces};
 }
@@ -73,7 +73,7 @@ static void names_write_put_text(struct wcursor *w, const char *text)
     wcursor_put(w, text, n);
 }
 
-/* names_read.c has it the other way round. */
+/* Encodes a head; names_read.c decodes it. */
 static uint32_t put_head(const struct core_name *nm, uint32_t key_pieces, uint8_t *value)
 {
     struct wcursor w;
@@ -110,8 +110,8 @@ static void note_key(struct names *n, uint32_t group, uint32_t place, const stru
     wcursor_put(&w, key->b, KVC_KEY_BYTES);
 }
 
-/* The keys of what it holds; in FULL groups behind the tip's those of blocks ever further before
- * it, so that most of the chain is found again when its end is lost. */
+/* Notes the keys of the blocks that the name holds. In FULL groups, behind the tip's, those of
+ * blocks ever further before it, so that most of the chain is found again when its end is lost. */
 static void note_keys(struct core *c, const struct core_name *nm)
 {
     struct names *n = c->names;
@@ -147,7 +147,7 @@ static void write_begin(struct core *c, const struct core_name *nm)
     n->w_next = 1;
 }
 
-/* What was begun is not wanted any more. */
+/* Gives up the content that is being written. */
 static void names_write_give_up(struct names *n)
 {
     if (n->w_content)
@@ -192,7 +192,7 @@ static void drop_written(struct names *n, const struct core_name *nm)
     name_stale(n, nm->written, 1, nm->written_pieces);
 }
 
-/* False: the commit is full, and it is not through. */
+/* Adds a name's pieces to the commit. False: the commit is full before the last one. */
 static bool write_one(struct core *c, struct core_name *nm)
 {
     struct names *n = c->names;
@@ -262,7 +262,7 @@ static void write_landed(struct core *c, uint32_t i)
         name_free(c, nm);
 }
 
-/* Names go on in memory alone. */
+/* The journal has failed: names live on in memory alone. */
 static void journal_lost(struct core *c)
 {
     struct names *n = c->names;
@@ -298,7 +298,8 @@ void core_names_begin(struct core *c, struct journal *journal)
             name_write(c, &n->name[i]);
 }
 
-/* What a commit is worth where the journal's name leads elsewhere: the next start reads that. */
+/* The error of the journal if its file's name leads elsewhere: the next start would read another
+ * file. */
 static int journal_standing(const struct names *n)
 {
     return n->journal && n->journal->ops->stands ? n->journal->ops->stands(n->journal) : 0;

@@ -7,7 +7,7 @@
 #include "keep.h"
 #include "near_table.h"
 
-/* It can be found, and is of the slice's. */
+/* Whether lookups find the near copy, and the slice is to read it. */
 static bool is_wanted(struct core *c, const struct core_verify *v, const struct near_copy *e)
 {
     if (!e || e->state == COPY_NONE)

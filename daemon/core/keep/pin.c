@@ -52,7 +52,7 @@ void pins_force(struct core *c, bool forced)
     c->pins->forced = forced;
 }
 
-/* Blocks that pins can hold, over all of them: a quarter of the index, and a piece for each pin. */
+/* The runs for all pins together: blocks of a quarter of the index, and a run for each pin. */
 uint32_t pins_of_runs(const struct core_config *cfg)
 {
     return cfg->pins_max ? cfg->blocks_max / 4 / CORE_RUN_ENTRIES + cfg->pins_max : 0;
@@ -68,8 +68,8 @@ static void count_pinned(struct core *c, const struct block *b, bool more)
     block_ns(c, b)->pinned += by;
 }
 
-/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
- * dropped by its writer, or it is forced out. Never for room. */
+/* A pinned block is removed: its bytes are bad or lost, its writer drops a block before it, or an
+ * operator forces it. Never for room. */
 void pin_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     if (b->pins == 0)
@@ -105,7 +105,7 @@ static void block_unpin(struct core *c, const struct pin *p, struct block *b)
     block_unheld(c, b);
 }
 
-/* The block of an entry while it is pinned by it. */
+/* The block of an entry, as long as the entry pins it. */
 static struct block *pinned_block(struct core *c, const struct run_entry *e)
 {
     struct block *b = &c->blocks[e->block];
@@ -150,7 +150,7 @@ static void count_added(struct core *c, const struct pin *p, const struct block 
         added->bound[t] += binds[t] && !block_is_bound(b, t) ? bytes : 0;
 }
 
-/* A key may come twice, and counts once. */
+/* Adds one block to the pin. A key may be there twice, and counts once. */
 static int collect_one(struct core *c, struct pin *p, struct block *b, struct added *added)
 {
     if (b->listed)
@@ -164,7 +164,7 @@ static int collect_one(struct core *c, struct pin *p, struct block *b, struct ad
     return 0;
 }
 
-/* Whether so much more may be pinned. Of a name's pin, names_room_for() has said so. */
+/* Whether so much more may be pinned. For a name's pin, name_room_for() has checked that. */
 static int pin_allowed(struct core *c, const struct core_ns *ns, const struct pin *p,
                        const struct added *added)
 {
@@ -202,7 +202,7 @@ struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find
     return p;
 }
 
-/* True: not of all, the slice is over. */
+/* Releases the pin's blocks. True: not all, the slice is over. */
 static bool pin_let_go(struct core *c, struct pin *p, bool all)
 {
     if (p->freed == 0)
@@ -306,7 +306,7 @@ static struct pin *pin_by_id(struct core *c, uint64_t id)
     return p && p->id == id ? p : NULL;
 }
 
-/* At once, unless others have let go of much in this turn: true, there is more to do. */
+/* Ends a pin, at once unless much was released in this turn; true: there is more to do. */
 static bool pin_end(struct core *c, struct pin *p)
 {
     if (p->held <= c->end_left) {
@@ -330,7 +330,7 @@ static bool pin_go(struct core *c, struct pin *p)
     return pin_end(c, p);
 }
 
-/* A slice of it; true: there is more. */
+/* Runs a slice of ending a pin; true: there is more. */
 static bool pin_go_on(struct core *c, struct pin *p)
 {
     work_slice(c);
@@ -409,7 +409,7 @@ static void pins_end_due(struct core *c)
     c->pins->next_ms = next;
 }
 
-/* Those that have ended, one by one; true: there is more. */
+/* Runs a step of the pins that have ended, one after the other; true: there is more. */
 static bool unpin_step(struct core *c)
 {
     struct list_node *node = list_first(&c->pins->going);
@@ -427,7 +427,7 @@ bool pin_step(struct core *c)
 
 /* ---- what check.c asks for ---- */
 
-/* A block is in so many pins as it says, of which so many want it in memory. */
+/* Checks that each block is in as many pins as it says, and that as many want it in memory. */
 void pins_check(struct core *c)
 {
     uint8_t *count = sys_calloc(c->blocks_high + 1ull, 2);

@@ -10,12 +10,12 @@
  */
 #include "keep.h"
 
-/* At a call, so that a turn stays short: promises that are passed by and blocks that are looked at,
- * together; and promises that are looked at. */
+/* The bounds of one call, so that a turn stays short: promises that are passed by plus blocks that
+ * are looked at; and promises that are looked at. */
 #define STEP_PROMISES 4096u
 #define STEP_CHECKS   512u
 
-/* What a walk has answered, for others that come to where it began. */
+/* The result of a walk, for others that begin at the same block. */
 struct promise_known {
     uint32_t from, from_gen, nearest, nearest_gen; /* from CORE_NONE: nothing */
     uint64_t lost;
@@ -24,12 +24,12 @@ struct promise_known {
 
 struct promises {
     struct list_node all;          /* promise */
-    uint32_t count;                /* of them */
+    uint32_t count;                /* number of promises */
     uint32_t left;                 /* of them, those that this round has yet to look at */
     bool due;                      /* some promise is to be looked at */
     bool again;                    /* in this round, those too whose block could not be begun */
     bool fell_short;               /* something that is promised could not be begun */
-    uint64_t looks;                /* at blocks, for all promises so far */
+    uint64_t looks;                /* looks at blocks, for all promises so far */
     struct promise_known known[2]; /* all was durable; something was not, or in vain */
 };
 
@@ -63,7 +63,8 @@ void promise_look(struct core *c)
     c->promises->due = true;
 }
 
-/* What is under way promises nothing. The block is bound from now on, and written behind that. */
+/* b is being written, but without a promise. It is bound from now on, and written again after
+ * that. */
 static int promise_behind(struct core *c, struct block *b)
 {
     const int err = block_is_bound(b, CORE_DISK)
@@ -86,7 +87,7 @@ static void promise_moved(struct core *c, struct block *b, int err)
         c->m.demotion_failures += promise_make(c, b, SAVE_PROMISE) != 0;
 }
 
-/* 0 also when it is under way, or cannot be begun before something else ends. */
+/* 0 also when the block is being made durable, or cannot be before something else ends. */
 int promise_make(struct core *c, struct block *b, enum save_why why)
 {
     if (b->state != BLOCK_PRESENT)
@@ -94,7 +95,7 @@ int promise_make(struct core *c, struct block *b, enum save_why why)
     if (b->moving > 0)
         return why == SAVE_PROMISE ? promise_behind(c, b) : 0;
     if (why == SAVE_PIN && b->flags & BLOCK_F_SAFE)
-        why = SAVE_PROMISE; /* it has lapsed: a commit was promised it, not a pin alone */
+        why = SAVE_PROMISE; /* lapsed: a commit was promised it, not a pin alone */
     if (copy_there(b, CORE_HOST))
         return save_begin(c, b, why);
     const int err = load_begin(c, b);
@@ -117,7 +118,7 @@ static void walk_begin(const struct core *c, struct promise_walk *w, uint32_t fr
         .from = from, .at = from, .nearest = CORE_NONE, .lost = c->promises_lost};
 }
 
-/* What another walk that has begun here has found, if it is so yet; NULL. */
+/* The result of another walk from this block, if it still holds; NULL: none. */
 static const struct promise_known *known_at(const struct core *c, uint32_t no)
 {
     for (unsigned i = 0; i < ARRAY_LEN(c->promises->known); i++) {
@@ -154,11 +155,12 @@ static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
     c->promises->fell_short |= err == KVC_E_BUSY;
     if (err)
         return err == KVC_E_BUSY ? 1 : err;
-    return under_way && w->at != w->nearest; /* who began that has begun what is before it */
+    return under_way && w->at != w->nearest; /* who began that write has begun those of the blocks
+                                              * before */
 }
 
-/* Goes on until its end, which is 0, or until so many blocks have been looked at: CORE_MORE if all
- * of them are durable, else what is above waits for the nearest that is not. */
+/* Continues a walk. 0: it has ended. After so many looks: CORE_MORE if all blocks so far are
+ * durable; else 0, and the walk waits for the nearest block that is not. */
 static int promise_walk_on(struct core *c, struct promise_walk *w, enum save_why why,
                            uint64_t looks)
 {
@@ -172,7 +174,7 @@ static int promise_walk_on(struct core *c, struct promise_walk *w, enum save_why
     return rc < 0 ? rc : 0;
 }
 
-/* What is to be tried again. */
+/* Forgets the results of walks that are to be tried again. */
 static void known_forget(struct core *c)
 {
     struct promise_known *k = &c->promises->known[1];
@@ -192,7 +194,7 @@ static void known_set(struct core *c, const struct promise_walk *w, int err)
                                .err = err};
 }
 
-/* b is durable, and all before it; each block is marked once. */
+/* Marks that b is durable, with all before it; each block is marked once. */
 static void mark_safe(struct core *c, struct block *b)
 {
     for (; !(b->flags & BLOCK_F_SAFE); b = &c->blocks[b->parent]) {
@@ -269,14 +271,15 @@ static bool is_cancelled(const struct promise *p)
     return p->cancel && atomic_load_explicit(p->cancel, memory_order_relaxed);
 }
 
-/* The block of a commit. */
+/* Whether the block of a commit's promise was removed. */
 static bool has_gone(const struct core *c, const struct promise *p)
 {
     const struct block *b = &c->blocks[p->block];
     return b->gen != p->gen || (b->state != BLOCK_PENDING && b->state != BLOCK_PRESENT);
 }
 
-/* 0: its status is final. 1: it waits. CORE_MORE: it goes on in the next call. */
+/* Checks a promise. 0: its status is final. 1: it waits. CORE_MORE: it continues in the next
+ * call. */
 static int promise_check(struct core *c, struct promise *p, uint64_t looks, uint8_t *ret_status)
 {
     if (p->verdict != KVC_ST_OK) {
@@ -301,7 +304,7 @@ static int promise_check(struct core *c, struct promise *p, uint64_t looks, uint
                       : err                ? KVC_ST_TIER
                                            : KVC_ST_OK;
         if (err == KVC_E_FULL && p->name)
-            *ret_status = KVC_ST_BUSY; /* it is not told before room is not made, either */
+            *ret_status = KVC_ST_BUSY; /* told only if room is not made, either */
         if (!err && !p->name)
             c->m.blocks_promised++;
         return 0;
@@ -336,8 +339,8 @@ void promise_hear(struct core *c, struct block *b, const struct block_change *x)
     const uint32_t no = block_no(c, b);
     block_clear(b, BLOCK_F_PROMISED);
     c->promises->due = true;
-    /* Who awaited it sees that it is not awaited any more. A name falls back on what is before a
-     * block that has gone; a commit's has gone with it. */
+    /* Promises that awaited the block notice that it is not awaited any more. If it was removed, a
+     * name uses the block before it; a commit's own block was removed with it. */
     if (!x->err)
         return;
     LIST_FOR_EACH_SAFE (node, next, &c->promises->all) {
@@ -347,7 +350,7 @@ void promise_hear(struct core *c, struct block *b, const struct block_change *x)
     }
 }
 
-/* Whether nothing has happened to what it awaits. */
+/* Whether the promise still awaits its block: nothing has happened to that. */
 static bool is_awaiting(const struct core *c, const struct promise *p)
 {
     if (p->await == CORE_NONE || p->walk.at != CORE_NONE || p->verdict != KVC_ST_OK ||
@@ -377,7 +380,7 @@ void promise_step(struct core *c)
         struct promise *p = CONTAINER_OF(node, struct promise, node);
         list_remove(node);
         list_push_back(&c->promises->all, node);
-        /* What could not be begun is tried again until one of them falls short again. */
+        /* Writes that could not be begun are tried again, until one of them falls short again. */
         if (is_awaiting(c, p) && (!c->promises->again || c->promises->fell_short ||
                                   block_saving(&c->blocks[p->await]))) {
             n++;
@@ -406,7 +409,7 @@ bool promise_is_due(const struct core *c)
     return c->promises->left > 0 || c->promises->due;
 }
 
-/* For nobody who waits: what is further up has been promised already, or is made again
+/* No request waits for this: blocks further up were promised already, or are made durable again
  * (reconcile.c). */
 void promise_begin(struct core *c, struct block *b)
 {

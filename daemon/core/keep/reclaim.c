@@ -19,12 +19,14 @@
 #define STUCK_MAX    64u
 
 struct reclaim {
-    uint32_t keep_percent;                /* of what is on disk, so much is not worth keeping */
-    uint32_t seed;                        /* of the samples */
-    uint32_t seen[RETAIN_MAX + 1], total; /* of what is on disk, sampled, by level */
+    uint32_t keep_percent;                /* percentage of what is on disk that is not worth
+                                           * keeping */
+    uint32_t seed;                        /* seed of the samples */
+    uint32_t seen[RETAIN_MAX + 1], total; /* sampled blocks on disk, by level */
     uint32_t disk_percent;                /* quota_disk_percent() */
     uint64_t disk_percent_ms;             /* when that was asked, and one; 0: never */
-    uint64_t stats_ms;                    /* of disk_turn_ms, the same */
+    uint64_t stats_ms;                    /* when core->disk_turn_ms was asked, plus one; 0:
+                                           * never */
     struct {
         uint32_t block, gen;
         struct tier_loc loc;
@@ -55,8 +57,8 @@ static void level_learn(struct core *c, unsigned level)
         c->reclaim->total += c->reclaim->seen[l] /= 2;
 }
 
-/* Of what is on disk at this level, the percentage that is not worth keeping: 0 for levels above
- * the one at which the wanted part of all is reached, 100 below it. */
+/* The percentage of blocks on disk at this level that is not worth keeping: 0 for levels above the
+ * one at which the wanted part of all is reached, 100 for those below it. */
 static uint32_t level_percent(const struct core *c, unsigned level)
 {
     const uint64_t want = (uint64_t)c->reclaim->keep_percent * c->reclaim->total,
@@ -69,8 +71,8 @@ static uint32_t level_percent(const struct core *c, unsigned level)
     return at == 0 ? 100 : (uint32_t)MIN((want - below) / at, 100);
 }
 
-/* Of blocks drawn at random: how many there are of each level, and of those at which the wanted
- * part of all is reached what they are worth. */
+/* Samples blocks on disk: counts them by level, and learns the worth of those at the level at which
+ * the wanted part of all is reached. */
 static void keep_learn(struct core *c)
 {
     for (uint32_t n = 0; n < KEEP_SAMPLES && c->blocks_high > 0; n++) {
@@ -89,7 +91,8 @@ static void keep_learn(struct core *c)
     }
 }
 
-/* As far as there is room to guarantee it; asked of all that there is once in a millisecond. */
+/* Whether b's bytes are guaranteed to its owner, as far as there is room; all guarantees are summed
+ * up once in a millisecond. */
 static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
 {
     const uint32_t payer = block_ns(c, b)->payer;
@@ -102,8 +105,9 @@ static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
     return retain_keeps(c->retain, payer, CORE_DISK, bytes, c->reclaim->disk_percent);
 }
 
-/* By level, then by what the policy says. What is guaranteed to its owner stays. What is on disk is
- * sampled for each decision, for the samples cost some microseconds. */
+/* Whether b is worth keeping on disk: by its level, then by the policy. Bytes that are guaranteed
+ * to its owner are kept. Blocks on disk are sampled for each decision, because the samples cost
+ * some microseconds. */
 static bool block_deserves(struct core *c, const struct block *b, bool must)
 {
     keep_learn(c);
@@ -117,7 +121,7 @@ static bool block_deserves(struct core *c, const struct block *b, bool must)
     return admit_keep(&c->admit, worth, disk_chance(c, no), (uint32_t)MIN(bytes, UINT32_MAX), must);
 }
 
-/* A large tree counts as in use. */
+/* Whether a block of the tree is in use; a large tree counts as in use. */
 static bool tree_in_use(struct core *c, struct block *b)
 {
     const uint32_t root = block_no(c, b);
@@ -164,7 +168,7 @@ static bool reclaim_keep(struct core *c, struct tier_loc loc, uint32_t no)
     return true;
 }
 
-/* To slower storage, if there is some. */
+/* Moves a shard to slower storage, if there is some. */
 static bool reclaim_demote(struct core *c, struct tier_loc loc, uint32_t no, uint32_t shard)
 {
     struct tier *disk = c->cfg.disk;
@@ -183,7 +187,7 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
     struct block *b = &c->blocks[no];
     uint32_t shard;
     if (b->state == BLOCK_FREE || !has_loc(c, b, loc, &shard))
-        return; /* it is about to be given back */
+        return; /* its place is about to be freed */
     if (b->state != BLOCK_PRESENT)
         return; /* dying: given back with it */
     const bool moving = b->copies > 0 || b->moving > 0;
@@ -202,8 +206,8 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
         return;
     if (reclaim_demote(c, loc, no, shard))
         return;
-    /* What is in use below loses its beginning, and goes when it is let go; what is promised stays,
-     * and so does this. */
+    /* Blocks in use below lose their beginning, and are removed when they are released. If one is
+     * promised it stays, and so does this block. */
     const uint32_t root = block_no(c, b);
     for (uint32_t at = block_walk_first(c, root); at != CORE_NONE;
          at = block_walk_next(c, root, at)) {
@@ -274,7 +278,7 @@ static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
     const bool idle = b->copies == 0 && b->moving == 0;
     copy_set(c, b, CORE_DISK, idle ? COPY_NONE : COPY_TORN);
     if (!idle)
-        return; /* its other shards there go when nothing is in flight (move_hear()) */
+        return; /* its other shards there are freed when nothing is in flight (move_hear()) */
     disk_drop(c, b);
     if (!copy_there(b, CORE_HOST))
         block_kill_tree(c, b, KVC_MISS_DROPPED);

@@ -12,9 +12,10 @@
 
 /* Moves begun in one step. */
 #define RECONCILE_MOVES 256u
-/* What was refused is tried again so much later. */
+/* After so long a refused copy is tried again. */
 #define RECONCILE_AGAIN_MS 100u
-/* What was pinned when the last run ended is given back after this, unless it is pinned again. */
+/* After so long, copies that were written for pins of the last run become ordinary ones, unless
+ * they are pinned again. */
 #define PIN_FOUND_MS 60000u
 
 struct reconcile {
@@ -26,8 +27,9 @@ struct reconcile {
 
 const struct core_module reconcile_module = {CORE_STATE(reconcile)};
 
-/* What is on disk outlives the process only with all that it builds on, and what most blocks build
- * on is used most and leaves memory last: so it is written before that. */
+/* Writes b because blocks on disk build on it: a block on disk is recovered only with all that it
+ * builds on. A block on which most others build is used most and leaves memory last, so it is
+ * written before that. */
 static int copy_below(struct core *c, struct block *b)
 {
     const struct tier *disk = c->cfg.disk;
@@ -44,7 +46,7 @@ static int copy_below(struct core *c, struct block *b)
     return 1;
 }
 
-/* Pins, names or promises ask for it, not only blocks that build on it. */
+/* Whether pins, names or promises ask for a copy, not only blocks that build on it. */
 static bool is_firm(const struct core *c, const struct block *b)
 {
     return block_asked(c, b, CORE_DISK) != COPY_NONE || b->disk_copy == COPY_FOR_PIN;
@@ -122,8 +124,9 @@ bool reconcile_step(struct core *c)
     return !r->refused && unmet_count(c) > 0;
 }
 
-/* What it builds on comes here once for each of its writes, and then goes up alone: where storage
- * has no room for all of a chain, its blocks do not displace each other for ever. */
+/* Adds b if pins, names or promises ask for a copy. A block for which only its children ask enters
+ * the set once for each write of a child, and the writes then go up alone. So, where storage has no
+ * room for a whole chain, its blocks do not displace each other for ever. */
 void reconcile_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     (void)x;

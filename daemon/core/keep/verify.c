@@ -5,7 +5,7 @@
  */
 #include "keep.h"
 
-/* Of what is present, so much may be held in place by one slice; by all of them, half. */
+/* One slice may hold this part of all PRESENT blocks; all slices together half. */
 #define VERIFY_SHARE 8u
 
 struct verify {
@@ -14,7 +14,7 @@ struct verify {
     struct list_node reads; /* verify_op */
 };
 
-/* As many as the slices may need. */
+/* Operations that all slices may need. */
 static uint32_t verify_ops_max(const struct core_config *cfg)
 {
     return core__slices_max(cfg) * CORE_VERIFY_BLOCKS;
@@ -63,7 +63,7 @@ static bool is_there(const struct core_verify *v, const struct block *b)
     return b->state == BLOCK_PRESENT && copy_there(b, on_disk(v) ? CORE_DISK : CORE_HOST);
 }
 
-/* The copy that was read goes, if nobody uses it and the other one can stand for it. */
+/* Drops the copy that was read, if nobody uses it and the block has another one. */
 static bool drop_copy(struct core *c, const struct core_verify *v, struct block *b)
 {
     if (b->copies > 1 || b->moving > 0)
@@ -86,7 +86,7 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
     return true;
 }
 
-/* Its readers are told by the generation, all ranks alike. */
+/* Changes the generation of b's slots, so that readers notice, all ranks alike. */
 static void revoke_all(struct core *c, struct block *b)
 {
     const struct tier *host = c->cfg.host;
@@ -96,7 +96,7 @@ static void revoke_all(struct core *c, struct block *b)
     near_revoke(c, b);
 }
 
-/* Returns how many are below it. */
+/* Marks b as corrupt, and all below it. Returns how many are below. */
 static uint32_t mark_corrupt(struct core *c, struct block *b)
 {
     const uint32_t below = block_tree_size(c, block_no(c, b)) - 1;
@@ -116,7 +116,7 @@ void verify_host_is_corrupt(struct core *c, struct block *b)
         block_kill_tree(c, b, KVC_MISS_CORRUPT);
 }
 
-/* Who asks next finds nothing. */
+/* Removes a corrupt block: the next lookup does not find it. */
 static void drop_corrupt(struct core *c, const struct verify_op *o, struct block *b)
 {
     const struct tier *host = c->cfg.host;
@@ -128,7 +128,7 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
         c->cfg.disk->ops->revoke(c->cfg.disk, copy_loc(c, b, CORE_DISK, o->shard));
     if (v->tier == CORE_VERIFY_HOST) {
         host->memory->view(host, copy_loc(c, b, CORE_HOST, o->shard), &x.view);
-        near_revoke(c, b); /* they are copies of what was read */
+        near_revoke(c, b); /* near copies were made of what was read */
     }
     if (v->tier == CORE_VERIFY_NEAR)
         near_verify_drop(c, o->near, &x.view);
@@ -216,7 +216,7 @@ static void verify_read_done(struct tier_op *t)
         verify_slice_end(c, v);
 }
 
-/* Where the bytes are that are to be read. */
+/* The tier and place of the bytes to be read. */
 static struct tier *tier_of(struct core *c, const struct core_verify *v, const struct block *b,
                             const struct verify_op *o, struct tier_loc *ret_loc)
 {

@@ -7,10 +7,10 @@
 #include "index.h"
 #include "regions.h"
 
-/* So many keys are looked up in one piece. */
+/* Keys that are looked up in one piece. */
 #define FIND_SHORT 512u
 
-/* Keys hashed in advance: a table and a record line each are on their way. */
+/* Keys hashed in advance: for each, a table entry and a record are being prefetched. */
 #define FIND_AHEAD    16
 #define FIND_SIBLINGS 16
 
@@ -30,7 +30,7 @@ static uint32_t tokens_of_block(const struct find *f, uint32_t g, uint32_t i)
     return MIN(bt, f->seq->tokens - i * bt);
 }
 
-/* Whether b counts as there, or as being written. */
+/* Whether b counts as found, or as being written. */
 static bool is_usable(struct core *c, const struct find *f, uint32_t g, uint32_t i,
                       const struct block *b)
 {
@@ -44,7 +44,7 @@ static bool is_usable(struct core *c, const struct find *f, uint32_t g, uint32_t
     return block_reachable(c, b);
 }
 
-/* What is there stays until the last slice. */
+/* Holds a block that a lookup in slices found, until its last slice. */
 static void find_hold(struct core *c, struct find *f, uint32_t at, struct block *b)
 {
     if (b->state != BLOCK_PRESENT)
@@ -74,7 +74,8 @@ static bool find_present(const struct core *c, uint32_t no)
     return no != CORE_NONE && c->blocks[no].state == BLOCK_PRESENT;
 }
 
-/* How many blocks of a group that is not full are there without a gap, up to block i. */
+/* Notes the run of a group that is not full: how many blocks up to block i are there without a
+ * gap. */
 static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
 {
     uint32_t *run = &c->runlen[f->at[g]];
@@ -84,7 +85,7 @@ static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
         f->lead[g] = run[i];
 }
 
-/* What an earlier lookup found for this key, if it is there yet. */
+/* The block that an earlier lookup found for this key, if it is still there. */
 static struct block *find_known(struct core *c, const struct find *f, uint32_t g, uint32_t i,
                                 const uint8_t *key)
 {
@@ -95,7 +96,7 @@ static struct block *find_known(struct core *c, const struct find *f, uint32_t g
     return same ? b : NULL;
 }
 
-/* Its hash, and those of the keys behind it, whose slots are on their way. */
+/* The key's hash; also computes those of the next keys, and prefetches their slots. */
 static uint64_t hash_ahead(struct core *c, struct find *f, uint32_t g, uint32_t i, uint32_t n)
 {
     const uint32_t slot = (uint32_t)(f->seq->ns - c->ns);
@@ -111,8 +112,8 @@ static uint64_t hash_ahead(struct core *c, struct find *f, uint32_t g, uint32_t 
     return hash[i];
 }
 
-/* Records of blocks 0 .. n-1 of group g, from that on that is to be looked at next; stops at the
- * first that is not present if `chain`. True: that was all. */
+/* Finds the records of blocks 0 .. n-1 of group g, from the next one on; stops at the first that is
+ * not PRESENT if `chain`. True: all are done. */
 static bool find_probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
 {
     const struct core_seq *seq = f->seq;
@@ -233,8 +234,8 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
     return KVC_MISS_NEVER;
 }
 
-/* The first block of group g behind the prefix that is not there is in *ret_gap; CORE_NONE if all
- * are. False: the slice is over. */
+/* *ret_gap: the first block of group g behind the prefix that is not there; CORE_NONE if all are.
+ * False: the slice is over. */
 static bool first_gap(struct core *c, struct find *f, uint32_t g, uint32_t *ret_gap)
 {
     const struct core_group *p = &f->seq->ns->spec.group[g];
@@ -476,7 +477,7 @@ void find_expect(struct core *c, struct find *f, uint32_t tokens, const struct r
 /* ---- waiting ---- */
 
 /* Looks at the blocks of a full group behind its first gap too, as far as they are being written.
- * Returns the tokens that the group would allow with them. */
+ * Returns the tokens that the group would allow with these. */
 static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
 {
     const struct core_seq *seq = f->seq;
@@ -501,7 +502,8 @@ static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
     return (uint64_t)i * bt;
 }
 
-/* runlen as if what is being written were there; returns the tokens that full groups allow then. */
+/* Computes runlen as if blocks that are being written were there; returns the tokens that full
+ * groups would then allow. */
 static uint32_t find_reach(struct core *c, struct find *f)
 {
     uint64_t limit = f->seq->tokens;
@@ -580,7 +582,7 @@ void find_lease(const struct find *f, uint32_t g, uint32_t from, uint32_t *ret_f
     *ret_end = end;
 }
 
-/* What the prefix uses counts as used now, deepest block first. */
+/* The blocks that the prefix uses count as used now, deepest first. */
 void find_touch(struct core *c, const struct find *f)
 {
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {

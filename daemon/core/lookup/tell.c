@@ -7,8 +7,8 @@
 #define TELL_PIECE  256u
 #define TELL_HASHES 8u /* as much work as looking up one key */
 
-/* Work of telling, which in one piece is part of what looking up counts for. True: the slice is
- * over, and it was not done. */
+/* Counts the work of telling; in one piece it is part of the work of looking up. True: the slice is
+ * over, and the work was not done. */
 static bool tell_stops(struct core *c, bool whole, uint32_t work)
 {
     if (whole)
@@ -19,7 +19,7 @@ static bool tell_stops(struct core *c, bool whole, uint32_t work)
     return false;
 }
 
-/* Hashes of group g, and its leading blocks that are there. False: the slice is over. */
+/* Computes the hashes of group g, and counts its leading blocks. False: the slice is over. */
 static bool tell_count(struct core *c, struct find *f, struct telling *t, bool whole)
 {
     const struct core_seq *seq = f->seq;

@@ -5,8 +5,8 @@
  */
 #include "find.h"
 
-/* While everything is quicker computed, one block that often is loaded nevertheless: how else would
- * it be found out that the disk has become faster. */
+/* While everything is quicker computed, one block is loaded this often all the same, because
+ * nothing else would show that the disk has become faster. */
 #define PROBE_MS 1000u
 /* Blocks that are looked at for one to read when nothing is known of the disk. */
 #define FIRST_LOOK 4096u
@@ -24,7 +24,7 @@ static int worth_create(struct core *c)
 
 const struct core_module worth_module = {CORE_STATE(weigh), .create = worth_create};
 
-/* Clients that have blocks to load. */
+/* The number of clients that have blocks to load. */
 static uint32_t loaders_count(const struct core *c)
 {
     uint32_t n = 0;
@@ -33,7 +33,8 @@ static uint32_t loaders_count(const struct core *c)
     return n;
 }
 
-/* Host memory's is that of the daemon's own copies into it: what reads it is the worker's. */
+/* The speeds now. That of host memory is the speed of the daemon's own copies into it; workers read
+ * it themselves. */
 static struct worth_speed speed_now(struct core *c)
 {
     struct tier_stats host;
@@ -47,7 +48,8 @@ static struct worth_speed speed_now(struct core *c)
     return speed;
 }
 
-/* Where block i of group g is; what ends at `from` or before the asker has. */
+/* Adds block i of group g to the load, by where it is. Blocks that end at `from` or before count as
+ * nothing, because the asker has them. */
 static void worth_add_block(struct core *c, const struct find *f, uint32_t g, uint32_t i,
                             uint64_t sign, struct worth_load *load)
 {
@@ -111,7 +113,7 @@ static double bytes_per_token(const struct core_ns *ns)
     return sum;
 }
 
-/* Nothing to weigh: all of it is in memory, and that is quick enough. */
+/* Whether there is nothing to weigh: all of it is in memory, and that is quick enough. */
 static bool is_plain(const struct core *c, const struct find *f, const struct worth_cost *cost)
 {
     if (c->cfg.disk && f->unready)
@@ -180,7 +182,8 @@ static bool probe_may(const struct core *c)
     return c->now_ms >= c->weigh->probe_ms && c->reading_bytes == 0 && c->wanted_bytes == 0;
 }
 
-/* Whether the block is one to be read, and so was. */
+/* Begins to read the block as a probe, unless it is in memory or moving. Returns whether that was
+ * tried. */
 static bool probe_took(struct core *c, struct block *b)
 {
     if (block_ready(b) || b->moving > 0)

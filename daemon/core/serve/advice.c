@@ -37,8 +37,8 @@ bool is_shared(const struct block *b, bool is_last)
     return b->children > 1 || (is_last && b->children > 0);
 }
 
-/* Blocks of group g that are there and that no other chain shares, deepest first, into core->runlen
- * (which find_prefix() has done with). */
+/* Puts the blocks of group g that are cached and that no other chain shares into core->runlen,
+ * deepest first; find_prefix() does not need it any more. Returns how many. */
 static uint32_t own_blocks(struct core *c, const struct find *f, uint32_t g)
 {
     uint32_t first, end, n = 0;

@@ -13,13 +13,13 @@
 enum ask_phase {
     ASK_LOOK,
     ASK_DECIDE, /* how far what was found goes */
-    ASK_CLIMB,  /* of a name: its last blocks are held */
+    ASK_CLIMB,  /* for a name: hold its last blocks */
     ASK_UP,     /* from these */
     ASK_PUT,    /* a name is to hold them */
     ASK_LEASE,
     ASK_TELL,
     ASK_TOUCH,
-    ASK_LOAD,   /* of a name: what it is to wait for is held */
+    ASK_LOAD,   /* for a name: hold the blocks whose loads it waits for */
     ASK_AHEAD,  /* or is begun to be loaded */
     ASK_SETTLE, /* a name is put: levels, and what it was */
     ASK_COUNT,
@@ -27,7 +27,7 @@ enum ask_phase {
     ASK_PIN,
     ASK_FREE
 };
-/* Blocks of which a policy hears advice, or that are pinned, at once. */
+/* Blocks that advice or a pin concerns in one step. */
 #define SAY_PIECE 256u
 
 struct core_ask {
@@ -45,10 +45,10 @@ struct core_ask {
     uint32_t climbed;                     /* a block that is held then, CORE_NONE */
     bool lacks;                           /* some of a name's blocks are not in memory */
     uint8_t phase;                        /* enum ask_phase */
-    bool whole;                           /* it cannot be done so: it is done in one piece */
-    bool again;                           /* at its end what is in memory is looked for */
+    bool whole;                           /* it cannot be done in slices: it is done in one piece */
+    bool again;                           /* at its end, look for what is in memory */
     uint32_t cached, worth;               /* and this was said to be cached, and to be loaded */
-    int rc;                               /* what it is to return */
+    int rc;                               /* what the request returns */
     const char *why;                      /* and why */
     uint32_t group, at;                   /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
     uint32_t said[KVC_GROUPS_MAX]; /* blocks of each group that are advised on; counted first */
@@ -60,10 +60,10 @@ struct core_ask {
 
 struct asks {
     struct pool *pool;
-    struct share share;       /* of them, by principal */
+    struct share share;       /* of asks, by principal */
     struct list_node going;   /* core_ask of nobody any more, that let go in slices */
-    struct find_room *sliced; /* of each */
-    struct find_room room;    /* of the lookup that is done in one piece */
+    struct find_room *sliced; /* room of each ask */
+    struct find_room room;    /* room of the lookup that is done in one piece */
 };
 
 uint64_t asks_bytes(void)
@@ -128,7 +128,7 @@ static void ask_enter(struct core *c, const struct core_ask *ask)
     ask_room_enter(c, &c->asks->sliced[pool_index(c->asks->pool, ask)]);
 }
 
-/* The phase that follows, from the first block on. */
+/* Begins the next phase, from the first block on. */
 static void ask_then(struct core_ask *ask, enum ask_phase phase)
 {
     ask->phase = phase;
@@ -178,8 +178,8 @@ static void ask_pin_begin(struct core *c, const struct core_asking *x, struct co
     ask->phase = ask->pin ? ASK_PIN : ASK_FREE;
 }
 
-/* What was being made for it goes. again: at once, for it is made anew in the room that it had;
- * else in slices, if it has many blocks. */
+/* Undoes the lease, load, pin or name that was being made for it. again: at once, because it is
+ * made anew in the same room; else in slices, if it has many blocks. */
 static void ask_unmake(struct core *c, struct core_ask *ask, bool again)
 {
     if (ask->lease && again)
@@ -199,7 +199,7 @@ static void ask_unmake(struct core *c, struct core_ask *ask, bool again)
     climb_let_go(c, &ask->climbed);
 }
 
-/* rc 0: a block has gone since it was found, and all is looked up again. */
+/* Ends the ask with rc. 0: a block was removed since it was found, so all is looked up again. */
 static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
 {
     ask_unmake(c, ask, rc == 0);
@@ -208,7 +208,7 @@ static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
     ask->phase = ASK_FREE;
 }
 
-/* What the name is to hold is found, and held. */
+/* All blocks that the name is to hold are found, and held: ends the put. */
 static void ask_put_end(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
     if (ask->putting.next->cut) { /* some of it has gone since */
@@ -235,7 +235,7 @@ static void ask_settle(struct core *c, struct core_asking *x, struct core_ask *a
     ask->phase = ASK_FREE;
 }
 
-/* It does not wait for loads: all is looked up once more, and counts if it is in memory. */
+/* It does not wait for loads: all is looked up once more, and blocks in memory count. */
 static void ask_in_memory(const struct core_asking *x, struct core_ask *ask)
 {
     ask->again = true;
@@ -268,8 +268,8 @@ static uint32_t tokens_ready(struct core *c, const struct find *f)
     return tokens;
 }
 
-/* Begins to load what is held for that, unless that has met err. in_memory: so many tokens of an
- * acquire were there before. */
+/* Begins the loads of the blocks that are held for it, unless it has met err. in_memory: so many
+ * tokens of an acquire were in memory before. */
 static void ask_load_go(struct core *c, const struct core_asking *x, struct core_ask *ask, int err,
                         uint32_t in_memory)
 {
@@ -299,7 +299,7 @@ static void ask_load_go(struct core *c, const struct core_asking *x, struct core
         ask_in_memory(x, ask);
 }
 
-/* Some of an acquire is not in memory. */
+/* Some block of an acquire is not in memory: decides whether it is loaded. */
 static void ask_lacks(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
     const bool loads = x->in.load && x->waiter && !x->waiter->load;
@@ -310,13 +310,13 @@ static void ask_lacks(struct core *c, const struct core_asking *x, struct core_a
         ask_in_memory(x, ask);
 }
 
-/* What follows when all is told. What an acquire lacks is begun before. */
+/* The phase after telling. Loads of an acquire are begun before it. */
 static enum ask_phase ask_last(const struct core_asking *x)
 {
     return x->looks && x->load_bytes > 0 ? ASK_AHEAD : ASK_FREE;
 }
 
-/* What follows when all has been looked for. */
+/* Decides what follows when all keys were looked up. */
 static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
     struct find *f = &ask->f;
@@ -369,7 +369,7 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
     ask->rc = ask->lease ? 0 : KVC_E_BUSY;
 }
 
-/* The last blocks of a name's full groups. */
+/* Holds the last blocks of a name's full groups. */
 static void ask_climb(struct core *c, struct core_ask *ask)
 {
     struct find *f = &ask->f;
@@ -392,7 +392,7 @@ static void ask_climb(struct core *c, struct core_ask *ask)
     ask_then(ask, ASK_UP);
 }
 
-/* What the last blocks of a name's full groups build on. */
+/* Finds the blocks on which the last blocks of a name's full groups build. */
 static void ask_up(struct core *c, struct core_ask *ask)
 {
     struct find *f = &ask->f;
@@ -413,7 +413,7 @@ static void ask_up(struct core *c, struct core_ask *ask)
     ask_then(ask, ASK_TOUCH);
 }
 
-/* Of a name that is put: in group g there is no room for more of it, or something has gone. */
+/* For a put of a name: in group g there is no room for more blocks of it, or one was removed. */
 static void ask_refused(struct core *c, const struct core_asking *x, struct core_ask *ask,
                         uint32_t g, int err)
 {
@@ -492,7 +492,7 @@ static enum ask_phase ask_loads(struct core *c, const struct core_asking *x, str
     return ask->load ? ASK_LOAD : x->load_bytes > 0 && !x->in.load ? ASK_AHEAD : ASK_FREE;
 }
 
-/* As find_touch(). */
+/* find_touch(), in slices. */
 static void ask_touch(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
     const struct find *f = &ask->f;
@@ -514,8 +514,8 @@ static void ask_touch(struct core *c, struct core_asking *x, struct core_ask *as
         ask_put_end(c, x, ask);
 }
 
-/* The next block of what f needs beyond `from`, root first. NULL: those are all, or (*ret_over) the
- * slice is over. */
+/* The next block that f needs beyond `from`, root first. NULL: that was the last one, or
+ * (*ret_over) the slice is over. */
 static struct block *ask_next(struct core *c, struct core_ask *ask, bool *ret_over)
 {
     const struct find *f = &ask->f;
@@ -531,7 +531,7 @@ static struct block *ask_next(struct core *c, struct core_ask *ask, bool *ret_ov
     return NULL;
 }
 
-/* More than a client may hold at a time is loaded as far as there is room. */
+/* If a client would hold more than it may, blocks are loaded as far as there is room. */
 static void ask_load(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
     uint64_t left = 0;
@@ -548,7 +548,7 @@ static void ask_load(struct core *c, const struct core_asking *x, struct core_as
         ask_load_go(c, x, ask, err, x->name || err ? 0 : tokens_ready(c, &ask->f));
         return;
     }
-    /* Elsewhere how much is in memory is not seen in passing. */
+    /* In other groups a walk does not show how much is in memory. */
     ask->again = true;
     ask_then(ask, ASK_FREE);
 }
@@ -566,7 +566,7 @@ static void ask_ahead(struct core *c, struct core_asking *x, struct core_ask *as
         ask_then(ask, ASK_FREE);
 }
 
-/* How many own_blocks() of each group has. */
+/* Counts the blocks of each group that no other chain shares. */
 static void ask_count(struct core *c, struct core_ask *ask)
 {
     const struct find *f = &ask->f;
@@ -585,7 +585,8 @@ static void ask_count(struct core *c, struct core_ask *ask)
     ask->phase = ASK_SAY;
 }
 
-/* A chain's first pieces first: what is to go next goes to the end of an order. */
+/* Tells the policy a chain's first pieces first, because a block to be evicted next is put at the
+ * end of its order. */
 static void ask_say(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
     const struct find *f = &ask->f;
@@ -651,7 +652,8 @@ static void ask_pin(struct core *c, const struct core_asking *x, struct core_ask
     ask_then(ask, x->put ? ASK_TOUCH : ASK_FREE);
 }
 
-/* Deepest first: what comes before is not evicted under what builds on it. */
+/* Releases what was found, deepest first, so that no block is evicted before those that build on
+ * it. */
 static bool ask_free(struct core *c, struct core_ask *ask, bool all)
 {
     struct find *f = &ask->f;
@@ -675,7 +677,8 @@ static void ask_free_slot(struct core *c, struct core_ask *ask)
     ask_leave(c);
 }
 
-/* Who goes in the middle leaves what was found to slices, unless that is little. */
+/* A request that is cancelled leaves what was found to be released in slices, unless that is
+ * little. */
 void core_ask_cancel(struct core *c, struct core_asking *x)
 {
     struct core_ask *ask = x->ask;
@@ -720,7 +723,7 @@ bool ask_step(struct core *c)
     return asks_are_leaving(c);
 }
 
-/* The end of it, in one piece where it could not be done in slices. */
+/* Ends an ask, with a lookup in one piece where slices could not do it. */
 static int ask_end(struct core *c, struct core_client *cl, struct core_asking *x,
                    struct core_held *ret_held, const char **ret_why)
 {
@@ -769,7 +772,7 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         if (!x->ns || x->name)
             x->ns = x->in.seq.ns->id;
         if (x->in.seq.ns->id != x->ns)
-            return KVC_E_NO_NAMESPACE; /* it was empty, and another has its place */
+            return KVC_E_NO_NAMESPACE; /* it was empty, and another namespace has its place */
         if ((*ret_why = core_seq_fault(&x->in.seq)))
             return KVC_E_BAD_ARGUMENT;
         x->ask = share_get(&c->asks->share, owner_no(c, cl->who.principal), c->asks->pool);

@@ -8,7 +8,7 @@
 
 struct leases {
     struct pool *pool;
-    struct share share;     /* of them, by client */
+    struct share share;     /* of leases, by client */
     struct list_node going; /* lease whose blocks are let go of in slices */
     uint64_t serial;
     uint8_t random[512]; /* for tickets */
@@ -85,7 +85,7 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
     return l;
 }
 
-/* It counts for nobody any more. */
+/* The lease does not count for its client any more. */
 static void lease_uncount(struct core *c, struct lease *l)
 {
     MUST(l->uses == 0);
@@ -95,7 +95,7 @@ static void lease_uncount(struct core *c, struct lease *l)
     l->bytes = 0;
 }
 
-/* Lets go of its blocks; true: not of all, the slice is over. */
+/* Releases the lease's blocks; true: not all, the slice is over. */
 static bool lease_unhold(struct core *c, struct lease *l, bool all)
 {
     struct run_iter it = run_at(c, &l->blocks, l->freed);
@@ -130,7 +130,7 @@ void lease_turn(struct core *c)
     c->end_left = work_of_slice(c);
 }
 
-/* At once, unless others have let go of much in this turn. */
+/* Releases an ended lease at once, unless much was released in this turn. */
 static void lease_go(struct core *c, struct lease *l)
 {
     if (l->blocks.n <= c->end_left) {
@@ -196,7 +196,7 @@ struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t
     return l && l->id == id && l->client == cl && !l->ended ? l : NULL;
 }
 
-/* left: of unevictable_take(). */
+/* Adds record `no` to the lease. left: of unevictable_take(). */
 static int lease_add(struct core *c, struct lease *l, uint32_t no, uint64_t *left,
                      const char **ret_why)
 {
@@ -257,7 +257,7 @@ int lease_add_found(struct core *c, struct lease *l, const struct find *f, struc
                     uint64_t *left, const char **ret_why)
 {
     int err = lease_add(c, l, block_no(c, b), left, ret_why);
-    if (!err && !block_ready(b)) /* so it was found on the device */
+    if (!err && !block_ready(b)) /* it was found on the device then */
         err = near_lease(c, l, f->near, f->seq, b);
     return err;
 }
@@ -278,7 +278,7 @@ static int lease_found(struct core *c, struct lease *l, const struct find *f, co
     return 0;
 }
 
-/* Of what was cached when loads began, or is now, that was not worth it. */
+/* How many tokens, cached when loads began or now, were not worth loading. */
 static uint32_t not_worth(const struct find *f, const struct core_waiter *waiter,
                           const struct core_prefix *prefix)
 {
@@ -288,7 +288,7 @@ static uint32_t not_worth(const struct find *f, const struct core_waiter *waiter
     return cut && f->tokens < waiter->cached ? waiter->cached - f->tokens : 0;
 }
 
-/* What was known when its loads began counts in the answer. */
+/* Adds to the answer what was known when its loads began. */
 static void add_asked(const struct find *f, const struct core_waiter *waiter,
                       struct core_prefix *prefix)
 {
@@ -304,7 +304,7 @@ static uint32_t lease_beyond(uint32_t tokens, uint32_t from)
     return tokens - MIN(tokens, from);
 }
 
-/* What the client has already was not asked for. */
+/* Counts the acquire; blocks that the client has already do not count as asked for. */
 static void count_acquire(struct core *c, const struct find *f, uint32_t from,
                           const struct core_waiter *waiter, const struct core_prefix *prefix)
 {
@@ -339,7 +339,7 @@ static void wait_on(struct core *c, const struct core_acquire *in, struct core_w
     c->m.waits++;
 }
 
-/* What the waiter has found of a chain stands as long as its last block does. */
+/* Notes the chain that the waiter has found: it is valid as long as its last block is there. */
 static void wait_note(struct core *c, const struct find *f, struct core_waiter *waiter)
 {
     const uint32_t lead = f->lead[0];
@@ -415,8 +415,8 @@ static int load_all(struct core *c, struct core_client *cl, const struct core_ac
     return 1;
 }
 
-/* The prefix wherever it is. Of one that has waited for blocks to be loaded, these are looked at.
- */
+/* Finds the prefix in whatever tier. For a request that has waited for loads, the loaded blocks are
+ * looked at first. */
 static void find_any(struct core *c, const struct core_acquire *in,
                      const struct core_waiter *waiter, struct find *f, struct core_prefix *prefix)
 {
@@ -427,7 +427,7 @@ static void find_any(struct core *c, const struct core_acquire *in,
     find_whole(c, f, prefix);
 }
 
-/* The prefix in memory, and on the device. 1: waits for it, or for more of it. */
+/* Finds the prefix in memory, and on the device. 1: waits for it, or for more of it. */
 static int find_in_memory(struct core *c, struct core_client *cl, const struct core_acquire *in,
                           struct core_waiter *waiter, struct find *f, struct core_prefix *prefix,
                           const char **ret_why)
@@ -524,7 +524,8 @@ void lease_hear(struct core *c, struct block *b, const struct block_change *x)
     block_clear(&c->blocks[no], BLOCK_F_WAITED);
 }
 
-/* A view of one of them now has the generation that it has now. */
+/* Whether bytes of one of its blocks turned out wrong: a view of that block would carry its present
+ * generation. */
 static bool is_corrupt(struct core *c, const struct lease *l)
 {
     struct run_iter it = run_begin(c, &l->blocks);
@@ -643,7 +644,7 @@ static int loc_tell(struct core *c, const struct block *b, uint32_t shard, core_
     return 0;
 }
 
-/* Its namespace has that one. */
+/* Whether the lease's namespace has that shard. */
 static bool has_shard(struct core *c, const struct lease *l, uint32_t shard)
 {
     struct run_iter it = run_begin(c, &l->blocks);
@@ -689,7 +690,7 @@ int core_lease_locs_step(struct core *c, struct core_client *cl, uint64_t lease,
             return CORE_MORE;
         c->work += *at % LOCS_WORK == 0 ? WORK_LOOK : 0;
         const struct block *b = &c->blocks[run_next(c, &it)->block];
-        /* Its generation is another one by now, which would match. */
+        /* The generation of a corrupt block has changed, so a view made now would match. */
         const int err = b->flags & BLOCK_F_CORRUPT ? KVC_E_GONE : loc_tell(c, b, shard, fn, ctx);
         if (err)
             return err;

@@ -6,12 +6,12 @@
 #include "regions.h"
 #include "serve.h"
 
-/* A client begins so much before another has its turn. */
+/* Bytes that a client begins to load before another has its turn. */
 #define LOAD_TURN_BYTES (UINT64_C(1) << 20)
 
 struct loads {
     struct pool *pool;
-    struct share share;     /* of them, by client */
+    struct share share;     /* of loads, by client */
     struct list_node all;   /* core_load that has not ended */
     struct list_node going; /* core_load of nobody any more, whose blocks are let go of in slices */
 };
@@ -64,7 +64,7 @@ bool load_is_ready(struct core *c, const struct find *f, uint32_t from)
     return true;
 }
 
-/* So much less is still to be begun. */
+/* Counts that so much less is still to be begun. */
 static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
 {
     bytes = MIN(bytes, l->wanted);
@@ -72,7 +72,7 @@ static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
     c->wanted_bytes -= bytes;
 }
 
-/* Lets go of its blocks; true: not of all, the slice is over. */
+/* Releases the load's blocks; true: not all, the slice is over. */
 static bool load_unhold(struct core *c, struct core_load *l, bool all)
 {
     struct run_iter it = run_at(c, &l->blocks, l->freed);
@@ -148,7 +148,7 @@ struct core_load *load_new(struct core *c, struct core_client *cl)
     return l;
 }
 
-/* What is not in memory, and is in a slot of its device, is held there. */
+/* A block that is not in memory, and is in a slot of the load's device, is held there. */
 int load_add(struct core *c, struct core_load *l, const struct find *f, struct block *b,
              uint32_t holds, uint64_t *left, const char **ret_why)
 {
@@ -167,13 +167,13 @@ int load_add(struct core *c, struct core_load *l, const struct find *f, struct b
     block_hold(c, b);
     l->lacks += !block_ready(b);
     if (b->host_copy != COPY_NONE || (b->leases > 1 + holds && !b->near))
-        return 0; /* who reads it on a device does not load it */
+        return 0; /* a block that is read on a device is not loaded */
     l->wanted += bytes;
     c->wanted_bytes += bytes;
     return 0;
 }
 
-/* Holds what the prefix needs. */
+/* Holds the blocks that the prefix needs. */
 static int load_hold(struct core *c, struct core_load *l, const struct find *f, uint32_t from,
                      const char **ret_why)
 {
@@ -243,7 +243,7 @@ static void load_end(struct core *c, struct core_load *l)
     list_push_back(&c->woken, &l->waiter->node);
 }
 
-/* Passes what has been begun and has ended; at the end of it all the waiter is called. */
+/* Passes blocks whose loads have ended; calls the waiter after the last one. */
 static void load_advance(struct core *c, struct core_load *l)
 {
     if (!list_is_linked(&l->all))
@@ -282,7 +282,7 @@ void load_hear(struct core *c, struct block *b, const struct block_change *x)
 
 /* ---- beginning ---- */
 
-/* False: nothing more can be begun now, of anybody's. */
+/* Begins loads of a client. False: nothing more can be begun now, for any client. */
 static bool load_some(struct core *c, struct core_load *l)
 {
     uint64_t bytes = 0;

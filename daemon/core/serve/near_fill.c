@@ -9,7 +9,7 @@
 
 /* ---- waiting ---- */
 
-/* True: queued at a near copy of the lease that has not landed. */
+/* Queues the fill at the next near copy of the lease that is FILLING. False: none is. */
 static bool wait_for_next(struct core *c, const struct lease *l, struct core_fill *f)
 {
     uint32_t i = 0;
@@ -40,7 +40,7 @@ static uint32_t blocks_held(struct core *c, const struct lease *l, const struct 
     return n;
 }
 
-/* It goes on to what has not landed, or ends. */
+/* Waits for the next near copy that has not landed, or ends the fill. */
 static void fill_advance(struct core *c, struct core_fill *f)
 {
     struct lease *l = lease_in_use(c, f->lease);
@@ -85,16 +85,16 @@ struct filling {
     struct core_fill *f;
     struct lease *l;
     struct near_device *dev;
-    struct near_job *job; /* NULL: none is to be had any more */
-    uint32_t group;       /* of the part that is open */
+    struct near_job *job; /* NULL: no more is free */
+    uint32_t group;       /* the group of the part being filled */
     struct tier_loc beside;
     uint32_t full; /* bit set of groups that got no room */
 };
 
 /* ---- what there is ---- */
 
-/* Near copies of the lease's blocks into core->found, CORE_NONE where there is none; returns how
- * many are to be copied. */
+/* Puts near copies of the lease's blocks into core->found, CORE_NONE where there is none; returns
+ * how many are to be copied. */
 static uint32_t fill_look(struct filling *x, uint32_t *ret_n)
 {
     struct core *c = x->c;
@@ -111,7 +111,7 @@ static uint32_t fill_look(struct filling *x, uint32_t *ret_n)
     return missing;
 }
 
-/* The device's policy hears what is asked for. */
+/* Tells the device's policy what is asked for. */
 static void fill_tell(struct filling *x)
 {
     struct core *c = x->c;
@@ -141,7 +141,7 @@ static void count_hits(struct filling *x, uint32_t n)
     x->c->m.near_hits += n;
 }
 
-/* Holds what is there, or on its way. */
+/* Holds the near copies that are READY or FILLING. */
 static void take_hits(struct filling *x, uint32_t n)
 {
     struct core *c = x->c;
@@ -174,7 +174,7 @@ static void submit_all(struct core *c, struct near_job *job)
         near_job_submit(job, job->begun);
 }
 
-/* The job has room for one piece more, of this block; false: there is none to be had. */
+/* Makes room in the job for one more piece, of this block; false: there is none. */
 static bool next_piece(struct filling *x, const struct block *b)
 {
     struct core *c = x->c;

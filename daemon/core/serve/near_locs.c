@@ -6,7 +6,7 @@
 #include "near_jobs.h"
 #include "serve.h"
 
-/* Where the lease, whose near copies are marked, has b. False: loc_ignore any more. */
+/* Finds where the lease, whose near copies are marked, has b. False: nowhere any more. */
 static bool near_locs_place_of(struct core *c, const struct lease *l, const struct block *b,
                                uint32_t shard, struct tier_view *ret_view)
 {

@@ -71,7 +71,7 @@ static void add_groups(struct core *c, struct near_job *job, const struct core_s
     }
 }
 
-/* What it takes from slots is used there; the deepest first. */
+/* The near copies that a send reads count as used, the deepest first. */
 static void touch_all(struct core *c, struct near_job *job)
 {
     for (uint32_t i = job->pieces; i-- > 0;) {
@@ -134,7 +134,7 @@ static void send_drop(struct core *c, struct core_turn *turn, int status)
 
 /* ---- end ---- */
 
-/* Bytes that turned out to be wrong meanwhile have not arrived. */
+/* Blocks whose bytes turned out wrong meanwhile do not count as arrived. */
 static void not_corrupt(struct core *c, const struct near_job *job)
 {
     const struct core_send *s = send_of(job->turn);

@@ -11,7 +11,7 @@
 #include "near_jobs.h"
 #include "serve.h"
 
-/* How late at most deadlines and words are seen. */
+/* The longest delay with which deadlines and words are noticed, in ns. */
 #define NEAR_LOOK_NS 1000000u
 
 static struct core_turn *turn_at(struct list_node *node)
@@ -81,7 +81,7 @@ void near_cancel(struct core *c, struct core_turn *turn)
 
 /* ---- those who end ---- */
 
-/* 0: it goes on waiting. */
+/* Whether a queued turn is to end: -ECANCELED or -ETIMEDOUT; 0: it stays queued. */
 static int turn_verdict(const struct core *c, const struct core_turn *turn)
 {
     if (turn->cancelled)
@@ -89,7 +89,7 @@ static int turn_verdict(const struct core *c, const struct core_turn *turn)
     return turn->deadline_ns && c->now_ns >= turn->deadline_ns ? -ETIMEDOUT : 0;
 }
 
-/* Looks through one list of a line; who ends goes to `over`. */
+/* Looks through one list of a line; turns that are to end are moved to `over`. */
 static void near_wait_look_at(struct core *c, struct near_device *dev, struct near_line *line,
                               struct list_node *list, struct list_node *over)
 {
@@ -142,7 +142,7 @@ static bool line_begin(struct core *c, struct near_device *dev, struct near_line
     return true;
 }
 
-/* Until none of the lines can begin anything, one after the other. */
+/* Begins turns, one line after the other, until none of the lines can begin any. */
 static void device_serve(struct core *c, struct near_device *dev)
 {
     struct near_line *stop = NULL; /* the first in a row that could not */

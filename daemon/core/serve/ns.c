@@ -123,7 +123,7 @@ static int add_spec(struct sha256 *sha, const struct core_ns_spec *s)
     return err;
 }
 
-/* What every digest begins with: its purpose, the daemon's secret, and whose it is. */
+/* Begins a digest: its purpose, the daemon's secret, and the owner. */
 static int ns_digest_begin(struct core *c, const char *what, const struct core_identity *who)
 {
     struct sha256 *sha = c->namespaces->sha;
@@ -148,9 +148,9 @@ int core__ns_print(struct core *c, const struct core_identity *who, const struct
     return err ? err : sha256_end(c->namespaces->sha, ret);
 }
 
-/* The same for all namespaces of one principal, tenant and sub-tenant: the index keeps namespaces
- * apart, and equal tokens have equal keys, so that a miss can tell which field differs from the
- * namespace that has the block. */
+/* The seed of keys: one for all namespaces of a principal, tenant and sub-tenant. The index keeps
+ * namespaces apart; equal tokens have equal keys, so that a miss can tell which field differs from
+ * the namespace that has the block. */
 static int ns_seed(struct core *c, const struct core_identity *who, const char *sub_tenant,
                    struct key256 *ret)
 {
@@ -166,8 +166,8 @@ static bool is_attached(const struct core *c, uint32_t principal)
     return c->attached[principal] > 0;
 }
 
-/* Whether an empty namespace may make room for one of `principal`. One of somebody who is gone may
- * too, unless that one would have to be given it again. */
+/* Whether an empty namespace may be removed for one of `principal`. One of a principal that is not
+ * attached may too, unless its slot would have to be given back to that one. */
 static bool ns_may_go(const struct core *c, const struct core_ns *ns, uint32_t principal)
 {
     if (ns->records > 0)
@@ -186,8 +186,8 @@ static struct core_ns *ns_free(struct core *c)
     return NULL;
 }
 
-/* A slot for `principal`, counted as its: a free one within its share, or that of the namespace
- * that was used longest ago among those that may go. */
+/* A slot for `principal`, counted for it: a free one within its share, or that of the removable
+ * namespace that was used longest ago. */
 static struct core_ns *ns_slot(struct core *c, uint32_t principal)
 {
     const uint32_t who = owner_no(c, principal);
@@ -450,7 +450,7 @@ void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view)
                                       .bound = {ns->bound[0], ns->bound[1]}};
 }
 
-/* The first 8 bytes of a print, as a number that is not 0. */
+/* The first 8 bytes of a print, as a number; 0 is replaced. */
 uint64_t core__short_print(const struct key256 *print)
 {
     const uint64_t v = cursor_le64(print->b);

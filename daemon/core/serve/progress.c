@@ -14,7 +14,8 @@ struct progress {
 
 const struct core_module progress_module = {CORE_STATE(progress)};
 
-/* Who waits for a block whose writer is late looks again, and finds that nobody is storing it. */
+/* Wakes requests that wait for a block whose writer is late: they look again, and find that nobody
+ * is storing it. */
 static void wake_waiters(struct core *c, struct core_ns *ns)
 {
     LIST_FOR_EACH_SAFE (node, next, &ns->waiting) {

@@ -19,8 +19,8 @@
 
 struct writes {
     struct pool *ops;
-    struct share op_share;    /* of these, by client */
-    struct share gated_share; /* those with a word that had not come; by client */
+    struct share op_share;    /* of operations, by client */
+    struct share gated_share; /* operations whose word was not reached when they began; by client */
     struct list_node copying; /* core_op */
 };
 
@@ -143,7 +143,7 @@ static int resv_take_part(struct core_reserving *x, struct block *b, struct welc
     return 0;
 }
 
-/* The writer that claims a part is late: the claim is this reservation's now, with the room. */
+/* Takes the claim of a late writer over, with the room. */
 static int resv_take_over(struct core_reserving *x, struct block *b, struct part *p)
 {
     struct core *c = x->core;
@@ -173,8 +173,9 @@ static int new_record(struct core *c, uint32_t payer, struct welcome *w, struct 
     return *ret_block ? 0 : err;
 }
 
-/* How a new block of key i is taken. A conversation that has a name and goes on is taken whatever
- * it is worth: it is to be named again. So is what a principal stores within its promised part. */
+/* How the block of key i is taken into memory. The continuation of a named conversation is taken
+ * whatever it is worth, because it is to be named again. So is a block within its principal's
+ * promised part. */
 static struct welcome welcome_of(struct core_reserving *x, uint32_t i, const struct block *b,
                                  const struct block *parent)
 {
@@ -193,7 +194,7 @@ static struct welcome welcome_of(struct core_reserving *x, uint32_t i, const str
     return w;
 }
 
-/* A record and room for key i below `parent`, which may be NULL. */
+/* Takes a record and room for key i, and announces the block below `parent`, which may be NULL. */
 static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
                           struct block *parent, struct block **ret_block)
 {
@@ -204,8 +205,8 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
     if (err)
         return err;
     if (parent) {
-        /* With storage what is before it may leave memory for it, and is used when all have room.
-         */
+        /* With storage the blocks before it may leave memory for it; they count as used when all
+         * have room. */
         if (!c->cfg.disk)
             block_touch_path(c, parent);
         block_hold(c, parent); /* making room must not evict it */
@@ -237,10 +238,10 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
     return 0;
 }
 
-/* Of no block: the key is looked at again in the next slice. */
+/* No status of a block: the key is looked at again in the next slice. */
 #define STATUS_PAUSED UINT8_MAX
 
-/* What a block is told that got no room. */
+/* The status of a block that got no room. */
 static uint8_t write_refusal(struct core *c, int err)
 {
     if (evict_paused(c))
@@ -283,12 +284,12 @@ static uint8_t reserve_present(struct core_reserving *x, struct block *b)
     c->m.blocks_touched++;
     if (x->in.durable && !block_promised(b))
         promise_begin(c, b);
-    if (x->group->rule != KVC_RULE_FULL) /* of a chain, the path of its last block */
+    if (x->group->rule != KVC_RULE_FULL) /* in a chain, only its last block's path counts */
         block_touch(c, b);
     return KVC_ST_EXISTS;
 }
 
-/* What to do about one key; `*block` is the one before it and becomes this one. */
+/* Handles one key; `*block` is the block before it and becomes this one. */
 static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **block)
 {
     struct core *c = x->core;
@@ -346,8 +347,8 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
     return write_refusal(c, err);
 }
 
-/* Where storage takes what leaves, all is taken. A hit needs a block of each group and shard, and
- * each of them would be judged by itself. */
+/* Whether blocks are judged. With storage all are taken, because victims are written there. A hit
+ * needs a block of each group and shard, and each of them would be judged by itself. */
 static bool is_judged(const struct core *c, const struct core_reserve *in,
                       const struct core_group *g)
 {
@@ -396,8 +397,8 @@ int core_reserve_begin(struct core *c, struct core_client *cl, struct core_reser
     return 0;
 }
 
-/* What is there and comes before the next key stays until then, as within a slice. A block that is
- * being written has a writer. CORE_MORE: it is not held yet. */
+/* Holds the block before the next key until the next slice, as within a slice. A block that is
+ * being written has a writer, and needs no hold. CORE_MORE: it is not held yet. */
 static int reserving_hold(struct core_reserving *x)
 {
     struct core *c = x->core;
@@ -408,24 +409,24 @@ static int reserving_hold(struct core_reserving *x)
     return 0;
 }
 
-/* Of a chain that is there the hold moves on with the keys. */
+/* In a stored chain the hold moves on with the keys. */
 static void reserving_move_on(struct core_reserving *x, struct block *b)
 {
     struct core *c = x->core;
     if (chains_are_held(c) && b && b->state == BLOCK_PRESENT && b->parent == x->r->held)
-        (void)!climb_hold(c, b, &x->r->held); /* it is not to be refused for it */
+        (void)!climb_hold(c, b, &x->r->held); /* the reserve is not refused for it */
 }
 
 static struct block *reserving_resume(struct core_reserving *x)
 {
     struct block *b = seen_block(x->core, x->before);
-    /* Room next to what has gone meanwhile is another's. */
+    /* The room beside a block that was removed meanwhile belongs to another. */
     if (x->at > 0 && !(b && b->state == BLOCK_PENDING && block_part(x->core, b, x->shard)))
         x->near = (struct tier_loc){0};
     return b;
 }
 
-/* Keys that come after a pool was empty: they are told so, and have no entry. */
+/* Ends the reserve when a pool is empty: all further keys get this status, and have no entry. */
 static void reserving_cut(struct core_reserving *x, uint8_t status)
 {
     memset(x->statuses + x->at, status, x->in.n - x->at);
@@ -472,12 +473,13 @@ static void reserving_end(struct core_reserving *x)
     if (last)
         block_touch_path(c, last);
     x->ret_reservation = r->open > 1 ? r->id : 0;
-    /* What was announced in slices before has all gone since: nobody may take it for stored. */
+    /* All blocks that earlier slices announced were removed since: no status may say that they are
+     * reserved. */
     for (uint32_t i = 0; !x->ret_reservation && i < x->in.n; i++)
         if (x->statuses[i] == KVC_ST_OK)
             x->statuses[i] = KVC_ST_GONE;
     r->busy = 0;
-    x->r = NULL; /* it may be gone */
+    x->r = NULL; /* the reservation may be freed */
     resv_close_entry(c, r);
 }
 
@@ -488,7 +490,7 @@ bool core_reserve_step(struct core_reserving *x)
     work_slice(c);
     c->looks_left = looks_of_slice(c);
     x->left = 0;                  /* others may have taken some since */
-    if (x->in.ns->id != x->ns_id) /* it had nothing, and another has its place */
+    if (x->in.ns->id != x->ns_id) /* it had no blocks, and another namespace has its place */
         reserving_cut(x, KVC_ST_GONE);
     bool more = x->climb.tip.gen != 0 && reserving_hold(x) == CORE_MORE;
     while (x->at < x->in.n && !more) {
@@ -515,7 +517,7 @@ void core_reserve_cancel(struct core_reserving *x)
         resv_leave(x->core, x->r);
         return;
     }
-    /* Behind its last slice: a STORE that has not begun its copies. */
+    /* After its last slice: a STORE that has not begun its copies. */
     struct reservation *r = resv_by_id(x->core, x->client, x->ret_reservation);
     if (r)
         resv_go(x->core, r);
@@ -628,7 +630,8 @@ void op_finish(struct core *c, struct core_op *o, uint8_t status)
     core__client_settle(c, cl);
 }
 
-/* Out of pages there is no checksum yet: host memory makes it of what has arrived there. */
+/* Bytes out of pages have no checksum yet: host memory computes it of those that have arrived
+ * there. */
 void op_copied(struct core *c, struct core_op *o, int status)
 {
     struct block *b = &c->blocks[o->block];
@@ -655,18 +658,19 @@ static bool entry_wanted(struct core_commit *m, uint32_t i)
     if (m->pages || cursor_le64(m->offsets + (size_t)i * 8) != NO_OFFSET)
         return true;
     if (m->store)
-        m->statuses[i] = KVC_ST_BAD_ARGUMENT; /* what is reserved and left out is not stored */
+        m->statuses[i] = KVC_ST_BAD_ARGUMENT; /* a block that is reserved and left out is not
+                                               * stored */
     return false;
 }
 
-/* The bytes of entry i lie within staging. */
+/* Whether the bytes of entry i lie within staging. */
 static bool entry_is_inside(const struct core_commit *m, uint32_t i, uint32_t bytes)
 {
     const uint64_t off = cursor_le64(m->offsets + (size_t)i * 8);
     return off % STAGING_ALIGN == 0 && off <= m->staging_bytes && bytes <= m->staging_bytes - off;
 }
 
-/* To its commit's list, of which a device copies all together. */
+/* Adds the operation to its commit's list, which a device copies all together. */
 static void commit_op_list(struct core *c, struct core_commit *m, struct core_op *o)
 {
     const uint32_t no = pool_index(c->writes->ops, o);
@@ -798,7 +802,7 @@ int core_commit_begin(struct core *c, struct core_client *cl, struct core_commit
     return 0;
 }
 
-/* Behind its last slice: as core_commit(). */
+/* After its last slice: what core_commit() returns. */
 static int commit_sliced(struct core *c, struct core_commit *m)
 {
     struct reservation *r = m->slicing;
@@ -806,7 +810,7 @@ static int commit_sliced(struct core *c, struct core_commit *m)
     r->busy--;
     resv_close_entry(c, r);
     m->left--;
-    if (m->gated) /* what is not copied is not counted */
+    if (m->gated) /* entries that are not copied are not counted */
         share_give(&c->writes->gated_share, client_no(c, m->client), m->n - m->left);
     if (m->first_op != CORE_NONE)
         near_store_begin(c, m);
@@ -830,7 +834,8 @@ int core_commit_step(struct core *c, struct core_commit *m)
         if (commit_one(c, m, m->gated, r, e, m->at - m->first))
             resv_close_entry(c, r);
     }
-    /* What a store has reserved and does not copy (a bad offset, an empty pool) nobody commits. */
+    /* Entries that a store has reserved and does not copy (a bad offset, an empty pool) are
+     * dropped: nobody would commit them. */
     if (m->store && resv_drop_some(c, r))
         return CORE_MORE;
     return commit_sliced(c, m);
@@ -847,7 +852,8 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
     return rc;
 }
 
-/* What no slice has come to is not copied. True: nothing was, and done() has run. */
+/* Cancels a commit between slices: further entries are not copied. True: none was, and done() has
+ * run. */
 static bool commit_cut(struct core *c, struct core_commit *m)
 {
     for (uint32_t i = m->at - m->first; i < m->end - m->first; i++)

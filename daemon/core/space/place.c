@@ -8,7 +8,7 @@
 
 #define PLACE_STEP   64u /* blocks looked at in one step */
 #define DRAIN_STEP   65536u
-#define CLEAN_SHARE  16u /* of host memory */
+#define CLEAN_SHARE  16u /* the target is this part of host memory */
 #define CLEAN_MAX    (UINT64_C(256) << 20)
 #define CLEAN_BLOCKS 4u /* at least so many of the largest */
 
@@ -40,8 +40,9 @@ const struct core_module place_module = {CORE_STATE(place), .create = place_crea
 
 /* ---- how much ---- */
 
-/* Room that can be had without evicting. Once it has been found short, only what came free since,
- * until that is a good part: what was free then may be of other sizes or principals. */
+/* Room that can be taken without evicting. After the tier had no slot below its limit, only room
+ * that was freed since counts, until that is a good part of memory: the rest may be of other sizes
+ * or principals. */
 static uint64_t room_free(struct core *c)
 {
     struct tier_stats st;
@@ -80,7 +81,7 @@ static uint64_t room_near(struct core *c)
     return room_free(c) + c->m.clean_bytes;
 }
 
-/* What of it nobody was woken for. */
+/* The part of that room for which no store was woken yet. */
 static uint64_t room_spare(struct core *c)
 {
     const uint64_t near = room_near(c);
@@ -94,14 +95,16 @@ static void place_refuse(struct core *c, const struct block *b)
     c->place->refused = (struct run_entry){block_no(c, b), b->gen};
 }
 
-/* What somebody wished to keep, and what others on disk build on: whatever it is worth. */
+/* Whether b is written whatever it is worth: a client wished to keep it, or others on disk build on
+ * it. */
 static bool must_be_written(const struct core *c, const struct block *b)
 {
     return b->child != CORE_NONE || block_pinned(b) ||
            retain_level(c->retain, block_no(c, b)) > RETAIN_DEFAULT;
 }
 
-/* Asked once of each block that goes next, however often it is tried. */
+/* Whether the policy of admission lets b onto disk. It is asked once for each victim, however often
+ * the write is tried. */
 static bool place_admits(struct core *c, const struct block *b, uint32_t bytes)
 {
     const uint32_t no = block_no(c, b);
@@ -114,7 +117,8 @@ static bool place_admits(struct core *c, const struct block *b, uint32_t bytes)
     return c->place->admitted;
 }
 
-/* True: go on. enough: so much is leaving that nothing more is to be written. */
+/* Begins to write one victim, or passes it. True: go on. enough: so much is being written that
+ * nothing more is to be begun. */
 static bool place_one(struct core *c, bool enough)
 {
     const uint32_t no = evict_next(c, 0, 0);
@@ -138,7 +142,7 @@ static bool place_one(struct core *c, bool enough)
     const uint32_t bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX);
     if (!place_admits(c, b, bytes)) {
         c->m.blocks_not_worth++;
-        /* Nobody waits for the disk where room is to be had without it. */
+        /* No store waits for the disk where there is room without it. */
         if (room_spare(c) < c->place->wanted)
             return evict_subtree(c, b, true);
         place_refuse(c, b);
@@ -185,7 +189,7 @@ bool leaving_soon(const struct core *c)
 
 /* ---- stores that wait ---- */
 
-/* What a store of so many bytes can be made to wait for. */
+/* How many bytes a store can be made to wait for. */
 static uint64_t room_worth(const struct core *c, uint64_t bytes)
 {
     struct tier_stats st;
@@ -230,7 +234,7 @@ void room_wake(struct core *c)
         return;
     }
     (void)place_fill(c);
-    /* Who was woken and has not run yet has taken nothing so far. */
+    /* A store that was woken and has not run yet has taken nothing so far. */
     if (list_empty(&c->woken))
         c->place->given = 0;
     const uint64_t there = room_near(c);
@@ -247,7 +251,8 @@ void room_wake(struct core *c)
 
 /* ---- on request ---- */
 
-/* One block more was looked at; behind the last, what the whole look found is told from now on. */
+/* One more block was looked at. After the last one, core_drain_disk() tells what the whole look
+ * found. */
 static void drain_next(struct core *c, uint64_t kept_off)
 {
     c->place->drain.off_seen += kept_off;
@@ -271,7 +276,8 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
         const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 && block_is_dirty(b);
         if (wanted && !disk->storage->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
             break; /* as if it had just been used: who asks wants them all */
-        /* Else what its owner has there would go, and be written again if memory has it. */
+        /* Otherwise its owner's blocks on disk would be evicted for it, and written again if memory
+         * has them. */
         if (wanted && retain_over(c->retain, block_ns(c, b)->payer, CORE_DISK, block_bytes(c, b)) !=
                           RETAIN_NO_OWNER)
             kept_off = block_bytes(c, b);

@@ -11,10 +11,10 @@
 #define GIVE_STEP      8192u
 #define HAND_STEPS     512u
 #define DISK_STEP      8u
-/* What is left free below a limit in memory, so that stores need not wait for it: a part of it. */
+/* The part of a limit in memory that is kept free below it, so that stores need not wait. */
 #define MARGIN_SHARE 16u
 
-/* One block of `over` leaves memory: 0, KVC_E_QUOTA when none can, KVC_E_NOT_WORTH. */
+/* Removes one block of `over` from memory: 0, KVC_E_QUOTA when none can be, KVC_E_NOT_WORTH. */
 static int quota_make(struct core *c, uint32_t payer, uint32_t over, struct welcome *w)
 {
     struct block *b = c->cfg.disk ? clean_of(c, over) : NULL;
@@ -77,8 +77,9 @@ static uint64_t leaving_within(const struct core *c, uint32_t payer)
     return sum;
 }
 
-/* One owner's way back to its margin: what is on disk leaves memory, else it is written there.
- * Above the limit itself (it was lowered) what cannot be written goes too. */
+/* Brings one owner back to its margin: copies in memory of blocks on disk are dropped, other blocks
+ * are written there. Above the limit itself (it was lowered) blocks that cannot be written are
+ * evicted. */
 static bool quota_relieve(struct core *c, uint32_t payer, uint32_t *left)
 {
     const uint64_t limit = retain_quota_of(c->retain, payer)->limit[0];

@@ -5,7 +5,7 @@
  */
 #include "space.h"
 
-/* Blocks of other sizes or principals that may go in vain before a region is emptied on purpose. */
+/* Blocks of other sizes or principals that may be evicted in vain before a region is emptied. */
 #define ROOM_PATIENCE 64u
 
 int slot_take(struct core *c, struct slot_ask *ask, struct tier_loc *ret_loc)
@@ -94,7 +94,7 @@ static void host_leave(struct core *c, struct slot_ask *ask, struct block *b, ui
     host_drop(c, b);
 }
 
-/* The next block whose host copy goes without loss, NULL when there is none. */
+/* The next block whose copy in memory can be dropped without loss; NULL: none. */
 static struct block *next_clean(struct core *c, uint32_t payer)
 {
     struct block *b = c->cfg.disk ? clean_pop(c, payer) : NULL;
@@ -107,7 +107,7 @@ static struct block *next_clean(struct core *c, uint32_t payer)
     return block_on_disk(b) ? b : NULL;
 }
 
-/* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon,
+/* Drops or evicts one block: 0; KVC_E_FULL when none can be; KVC_E_BUSY when one can soon;
  * KVC_E_NOT_WORTH. */
 static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
 {
