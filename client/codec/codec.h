@@ -160,8 +160,8 @@ struct msg_acquire {
 struct msg_loc {
     uint32_t chunk;
     uint32_t bytes;
-    uint64_t off; /* of the payload in the chunk */
-    uint64_t hdr; /* of the slot's 64-bit generation in the chunk */
+    uint64_t off; /* where the payload begins in the chunk */
+    uint64_t hdr; /* where the slot's 64-bit generation is in the chunk */
     uint64_t gen;
 };
 struct msg_group_locs {
@@ -277,8 +277,8 @@ struct msg_pages_store { /* its reply is a msg_commit_reply */
     struct codec_bin pages; /* n x u32: pages_per_block for each key */
     struct codec_bin tokens;
 };
-struct msg_acquire_on { /* its reply is a msg_acquire_reply: what is on the device by then has
-                         * locations there (chunk's bits 24 and up), the rest in host memory */
+struct msg_acquire_on { /* the reply is a msg_acquire_reply: blocks that are on the device by then
+                         * have locations there (chunk's bits 24 and up), the rest in host memory */
     struct msg_acquire acquire;
     uint8_t uuid[KVC_UUID_BYTES];
 };
@@ -298,7 +298,7 @@ struct msg_cancel_reply {
 struct msg_name_put {
     uint8_t kind;          /* enum kvc_name_kind */
     struct codec_bin name; /* 1 to 127 bytes */
-    struct msg_seq seq;    /* its sub is the name's too */
+    struct msg_seq seq;    /* seq.sub is the name's sub-tenant, too */
     uint32_t flags;        /* KVC_F_PINNED, KVC_F_DURABLE */
     uint32_t priority;     /* 0 = KVC_PRIORITY_DEFAULT */
     uint64_t ttl_ms;       /* idle; 0 = never */
@@ -341,15 +341,16 @@ struct msg_stat {
 };
 /* Replies of unbounded length are written item by item; see codec_list_*. */
 
-/* Its reply is struct codec_rows. */
+/* LIST. The reply is read with struct codec_rows. */
 struct msg_list {
     uint8_t table;           /* enum kvc_table_id */
     uint32_t max;            /* rows, at most; 0 = as many as a reply has */
     struct codec_bin cursor; /* empty = from the start, else that of the reply before */
-    struct codec_bin prefix; /* of names: what they begin with, or (exact) the one */
+    struct codec_bin prefix; /* for names: their prefix, or (exact) the whole name */
     uint8_t exact;
     struct codec_bin sub;  /* empty: names of no sub-tenant if `exact`, else of all */
-    uint32_t ns, group;    /* of blocks; MATCH, KEYS: ns 0 = every namespace that the caller sees */
+    uint32_t ns, group;    /* for blocks; MATCH, KEYS: ns 0 = every namespace that the caller
+                            * sees */
     uint8_t mode;          /* enum kvc_walk_mode */
     struct codec_bin keys; /* n x 32 bytes: where it begins; ROOTS: none; KEYS: each of them */
     uint32_t depth;        /* DOWN: levels below the key; 0 = all. MATCH: bits of the key */
@@ -368,7 +369,7 @@ struct msg_evict {
     uint32_t ns;                    /* 0 = any */
     struct codec_bin key;           /* empty, or 32 bytes: this block and its descendants */
     uint64_t older_than_ms;         /* last use longer ago than this; 0 = any age */
-    uint64_t bytes;                 /* stop when this much is gone; 0 = no limit */
+    uint64_t bytes;                 /* stop when so many bytes are evicted; 0 = no limit */
     struct codec_bin tenant, model; /* empty = any */
     uint32_t priority_below;        /* only blocks of a lower priority; 0 = any */
 };
@@ -664,7 +665,8 @@ void codec_get_loc(const uint8_t in[KVC_LOC_BYTES], struct msg_loc *ret_loc);
 struct msg_region {
     uint32_t mem; /* number of the session's memory (MEM) */
     uint32_t layer;
-    uint64_t base, stride_bytes, page_bytes; /* of page 0 in it; from page to page; of a page */
+    uint64_t base, stride_bytes, page_bytes; /* base: of page 0 in the memory; stride: from page to
+                                              * page; bytes of a page */
     /* 8 bytes of zeroes follow */
 };
 void codec_put_region(uint8_t out[KVC_REGION_BYTES], const struct msg_region *);
@@ -681,7 +683,7 @@ void codec_get_retain(const uint8_t in[KVC_RETAIN_BYTES], struct msg_retain *ret
 
 /* ---- attach channel: [code, ...] datagrams ---- */
 
-struct att_hello { /* on the wire KVC_PROTO_MAGIC stands before these */
+struct att_hello { /* on the wire KVC_PROTO_MAGIC precedes these */
     uint32_t ver_min, ver_max;
     struct codec_bin client; /* a name for stats and logs */
     uint64_t staging_bytes;  /* 0 = none */
@@ -693,7 +695,7 @@ struct att_welcome {
     uint32_t version;
     uint32_t session;
     uint8_t route[KVC_ROUTE_BYTES]; /* the DEALER's routing id */
-    struct codec_bin endpoint;      /* of the ROUTER */
+    struct codec_bin endpoint;      /* the ROUTER's address */
     uint64_t staging_bytes;         /* granted; descriptor 0 when not 0 */
     struct codec_bin principal, tenant;
     uint8_t admin, gateway;
@@ -740,7 +742,7 @@ struct att_mem_drop {
 struct att_map_on {
     uint32_t chunk; /* bits 24 and up: the device's number + 1, as in locations */
 };
-struct att_chunk_on { /* with OK: FD, EMU: a descriptor. Its headers come with MAP */
+struct att_chunk_on { /* with OK: FD, EMU: a descriptor. The chunk's headers are mapped by MAP */
     uint16_t status;
     struct codec_bin detail;
     uint32_t chunk;

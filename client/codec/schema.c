@@ -477,7 +477,7 @@ SCHEMA(codec__req_hint, struct msg_hint, hint_fields, .ops = {KVC_OP_HINT}, .che
 
 /* ---- devices ---- */
 
-/* What is wrong with a group's regions, or NULL. */
+/* Why a group's regions are refused, or NULL. */
 static const char *check_regions(struct codec_bin regions)
 {
     struct msg_region region, before = {0};

@@ -153,7 +153,7 @@ void request_end(struct request *rq)
 {
     struct svc *s = rq->s;
     if (!rq->kept)
-        return; /* it has none, or a call has them now */
+        return; /* there are none, or a call has them now */
     s->ports.unkeep(s->ports.ctx, rq->kept);
     share_give(&s->kept_share, rq->se->index, rq->kept_bytes);
     rq->kept = NULL;
@@ -242,7 +242,7 @@ void op_cancel(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, rq->head.detail);
         return;
     }
-    reply_owed(s, rq->se); /* the target's own answer comes before that to the CANCEL */
+    reply_owed(s, rq->se); /* the target's own reply is sent before that to the CANCEL */
     LIST_FOR_EACH_SAFE (node, next, &rq->se->calls) {
         struct call *call = CONTAINER_OF(node, struct call, node);
         if (call->head.corr != msg.target)

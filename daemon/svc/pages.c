@@ -118,7 +118,7 @@ static void on_sent(struct core_send *send)
     struct svc *s = se->svc;
     if (call_tells(call))
         reply_loaded(x);
-    if (se->state != SESSION_CLOSING) /* else it has gone with the client */
+    if (se->state != SESSION_CLOSING) /* else the lease has ended with the client */
         (void)!core_release(s->core, se->client,
                             x->wait.lease.held.lease); /* the client may have guessed its number,
                                                         * and ended it */

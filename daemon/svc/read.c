@@ -187,7 +187,8 @@ void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
         int err = near ? core_lease_locs_near(s->core, se->client, held->lease, shard, put_loc, &w)
                        : core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
         if (err) {
-            (void)!core_release(s->core, se->client, held->lease); /* who may have guessed it */
+            (void)!core_release(s->core, se->client, held->lease); /* the client may have guessed
+                                                                    * its number, and ended it */
             reply_error(s, se, head, err, err == KVC_E_BAD_ARGUMENT ? SHARD_DETAIL : NULL);
             return;
         }
@@ -270,7 +271,7 @@ static void locs_step(struct call *call)
         x->again(call);
         return;
     }
-    if (err) /* NO_LEASE of an acquire: who may have guessed its number */
+    if (err) /* NO_LEASE of an acquire: the client may have guessed its number, and ended it */
         reply_error(s, call->session, &call->head, err == KVC_E_GONE ? KVC_E_NO_LEASE : err,
                     err == KVC_E_BAD_ARGUMENT ? SHARD_DETAIL : NULL);
     else

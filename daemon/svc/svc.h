@@ -96,8 +96,8 @@ struct svc_config {
     struct device *const *devices; /* borrowed */
     uint32_t ndevices;
     const char *policy_chosen; /* where the configuration chose the eviction policy; borrowed */
-    /* Promise each principal a part of sessions and staging, and each session one of the calls
-     * (share.h). Off: first come, first served. */
+    /* Whether each principal is promised a part of sessions and staging, and each session one of
+     * the calls (share.h). Off: first come, first served. */
     bool fair;
     uint32_t turn_work; /* work of one turn, in core_work() units: the rest waits for another turn;
                          * 0: 1024 */
@@ -140,7 +140,7 @@ KVC_WARN_UNUSED int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid
  * it, *fd becomes -1. What a session has on devices is allocated at its first message about them;
  * the list of what it maps there grows with use. */
 void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len, int *fd);
-/* The peer closed it or its process is gone. The caller closes its end. */
+/* The peer closed the connection, or its process has ended. The caller closes its end. */
 void svc_attach_closed(struct svc *s, uint32_t conn);
 /* The staging area that ports.staging_make() began is ready. err 0: fd (borrowed until
  * staging_free), the daemon's own mapping and its size; else why there is none. */

@@ -55,7 +55,7 @@ struct device_loan { /* memory of a chunk on a device that the session was given
     bool recalled; /* the chunk was retired since then */
 };
 
-/* What a session has on devices. */
+/* All that a session has on devices: loans, words, memories, pools. */
 struct device_things {
     struct device_loan *loan;
     uint32_t nloans, loans_max;

@@ -45,7 +45,7 @@ static int reserve_in(struct request *rq, const struct msg_reserve *msg, struct 
 /* The longest wait for room; then the store takes what room there is. Healthy drives need a tenth
  * of that to write what one store has to displace. */
 #define ROOM_WAIT_NS        (UINT64_C(50) * 1000000)
-#define ROOM_WAIT_RECORD_NS (UINT64_C(10) * 1000000) /* waits from here on are told one by one */
+#define ROOM_WAIT_RECORD_NS (UINT64_C(10) * 1000000) /* longer waits are recorded, one by one */
 
 struct room_call {
     struct call call;

@@ -255,9 +255,9 @@ static const struct core_req_kind job_req = {.cancel = job_cancel, .stays = true
 
 void core_evict_start(struct core *c, struct core_evict_job *job)
 {
-    /* What holds one block of a tree holds those above it too, for they have a child then. Marks,
-     * and so a walk of all there is, are for those that go without being asked for by name, and for
-     * who wants to know before. */
+    /* A hold on one block of a tree keeps those above it too, because they have a child then.
+     * Marks, which take a walk over all records, are for jobs that do not name a key, and for dry
+     * runs and jobs by bytes. */
     job->marked = !job->have_key || job->dry_run || job->bytes;
     job->phase = job->marked ? JOB_CLEAR : JOB_EVICT;
     job->cursor = 0;

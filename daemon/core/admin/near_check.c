@@ -43,8 +43,9 @@ static bool holds_near(struct core *c, const struct lease *l, uint32_t block)
     return false;
 }
 
-/* What is not in host memory is held on the lease's device, until the lease ends: near copies are
- * let go of then, blocks in slices, and nobody reads any more. */
+/* Checks that a lease holds on its device each of its blocks that is not in host memory. After the
+ * lease's end it does not: near copies are released then, blocks in slices, and nobody reads any
+ * more. */
 static void check_leased(struct core *c, const struct lease *l)
 {
     if (l->going)

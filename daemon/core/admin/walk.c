@@ -71,7 +71,7 @@ static uint64_t walk_up(struct walk *w, uint32_t no)
     return 0;
 }
 
-/* Goes down to the first child, or along to the next of the parents' children. */
+/* Moves on: down to the first child, or along to the next child of a parent. */
 static uint64_t walk_down(struct walk *w, uint32_t root, uint32_t no, bool climbs)
 {
     struct core *c = w->c;

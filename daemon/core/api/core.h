@@ -77,7 +77,7 @@ struct core_config {
     struct key256 secret; /* namespaces' salts are derived from it */
 };
 
-/* What core_create() will allocate, for the printed budget. */
+/* The memory that core_create() will allocate, by table, for the printed budget. */
 struct core_budget {
     uint64_t blocks, table, ghosts, parts, policy, retain, leases, namespaces, commits, clean, pins,
         names, near;
@@ -148,7 +148,7 @@ void core_stop(struct core *c);
 /* Whether nothing is in flight that would end in core. Only then the core may be destroyed, because
  * tiers end their operations when they are destroyed. */
 bool core_is_still(const struct core *c);
-/* Once a turn, before anything else. now_ns never goes back. */
+/* Takes the time. Called once a turn, before anything else. now_ns never goes back. */
 void core_tick(struct core *c, uint64_t now_ns);
 /* Runs the done queue: calls waiters whose block changed, as many as look at a bounded number of
  * keys; the next turn calls the rest. Returns how many were called. */
@@ -266,8 +266,8 @@ void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view);
 
 /* ---- clients ---- */
 
-/* `idle` runs on the control thread after core_client_close(), once no copy touches the client's
- * staging any more; it may run inside close. The client is gone when it runs. */
+/* Opens a client. `idle` runs on the control thread after core_client_close(), once no copy touches
+ * the client's staging any more; it may run inside close. The client is freed when it runs. */
 KVC_WARN_UNUSED int core_client_open(struct core *c, const struct core_identity *who,
                                      void (*idle)(void *ctx), void *ctx,
                                      struct core_client **ret_client);
@@ -676,7 +676,7 @@ struct core_pin {
 struct core_pinned {
     uint64_t id;     /* never 0, never used again */
     uint32_t tokens; /* the prefix that was stored, and is pinned */
-    uint32_t blocks; /* of all groups, each once, however often its key comes */
+    uint32_t blocks; /* of all groups, each block once, however often its key is there */
     uint64_t bytes;  /* of these blocks */
 };
 /* Pins the prefix of seq that is stored now, in whatever tier. All at once or not at all.

@@ -12,7 +12,8 @@
  */
 #include "block.h"
 
-/* Of the longest step lately; and no writer has less. */
+/* The deadline in steps of the writer, by its longest one lately; and the least time that a writer
+ * has. */
 #define PROGRESS_STEPS  8u
 #define PROGRESS_MIN_MS 2000u
 

@@ -22,7 +22,7 @@ struct quota {
 struct quotas {
     struct quota quota[RETAIN_OWNERS];
     uint64_t guaranteed;         /* bytes in memory, by all quotas together */
-    uint64_t guaranteed_regions; /* the same in regions of memory */
+    uint64_t guaranteed_regions; /* the regions of memory that hold these */
     bool give_due;               /* some blocks are in the policy's lists of another owner */
     uint32_t give_at;            /* the next record to be looked at for that */
     uint32_t hand;               /* the last record that quota_disk() has looked at */

@@ -161,7 +161,7 @@ void regions_ns_gone(struct core *c, const struct core_ns *ns)
         struct region *r = &c->regions->region[i];
         if (r->slots == 0 || r->ns != no)
             continue;
-        uint32_t k = 0; /* of the same principal, as all that has slots there */
+        uint32_t k = 0; /* a namespace of the same principal, as all are that have slots there */
         while (k == no || !c->ns[k].id || c->ns[k].principal != ns->principal ||
                c->ns[k].records == 0)
             MUST(++k < c->cfg.namespaces_max);

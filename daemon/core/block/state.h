@@ -301,7 +301,8 @@ struct core_load {
     uint64_t wanted; /* bytes that were on disk alone and have not been begun */
     uint64_t bytes;  /* bytes of all blocks, and how many of them are to be loaded */
     uint32_t lacks;
-    uint32_t begun, passed; /* entries; what has been passed is in memory, or will not come */
+    uint32_t begun, passed; /* numbers of entries; a passed entry is in memory, or will not be
+                             * loaded */
     uint32_t block, gen;    /* the first that has not been passed, and is being loaded */
     uint32_t freed;         /* entries that have been released, while `going` */
     bool going;
@@ -401,7 +402,8 @@ struct core {
     uint64_t unchecked;       /* blocks */
     uint64_t pause_ms;        /* nothing is saved before, because storage refused */
     uint64_t room_vain_ms;    /* until then no store waits for room that storage is to make */
-    struct admit admit;       /* what is written to disk, and what is written there again */
+    struct admit admit;       /* decides which blocks are written to disk, and which are written
+                               * there again */
     struct names *names;      /* NULL: there are none */
     struct block_name *named; /* by record; NULL: there are no names */
     bool names_saving;        /* a name is being saved, or is to be */

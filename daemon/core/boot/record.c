@@ -113,7 +113,7 @@ static void take_spec(struct cursor *r, struct core_ns_spec *s)
     }
 }
 
-/* What a record begins with; the cursor then stands before the specification. */
+/* The head of a record; the cursor then is before the specification. */
 struct record_head {
     uint64_t print;
     char owner[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];

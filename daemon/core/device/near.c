@@ -400,7 +400,7 @@ void near_mark(struct core *c, const struct lease *l, bool mine)
 static void let_go_of(struct core *c, const struct core_client *cl, struct run_list *list,
                       bool with_block)
 {
-    run_reverse(c, list); /* the policy hears of the deepest first */
+    run_reverse(c, list); /* the policy is told of the deepest first */
     struct run_iter it = run_begin(c, list);
     for (const struct run_entry *r; (r = run_next(c, &it));) {
         struct near_copy *e = near_at(c, r->block);
@@ -506,7 +506,7 @@ uint32_t near_runs(const struct core_config *cfg)
     return cfg->ndevices == 0 ? 0 : cfg->near_max / (CORE_RUN_ENTRIES / 2) + 2 * cfg->leases_max;
 }
 
-/* Who may copy, and who waits. */
+/* Creates the shares of jobs, and the queues, of a device. */
 static int create_turns(struct core *c, struct near_device *dev, const struct sizes *z)
 {
     const uint32_t clients = c->cfg.clients_max, principals = MAX(c->cfg.principals_max, 1u);

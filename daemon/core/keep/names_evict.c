@@ -7,7 +7,8 @@
 #include "lapse.h"
 #include "names_table.h"
 
-/* Of a walk, and its answers: looked at as what a ref is on, looked at from below; its own. */
+/* Marks of a walk, and its answers: looked at as the block of a ref, looked at from below; its
+ * own. */
 enum mark { MARK_TIP = 1, MARK_BELOW = 2, MARK_OWN = 4, MARK_WALKED = 7, MARK_NEW = 8, MARKS = 15 };
 
 /* ---- blocks that no other name reaches ---- */
@@ -210,8 +211,8 @@ static bool counts_it(struct core *c, const struct core_name *nm, uint32_t ref)
     return first == ref;
 }
 
-/* Comes to a block from the one behind it, unless it is the name's last one. Of what goes, the ends
- * of turns that build on it go too. */
+/* The walk reaches a block from the one behind it, unless it is the name's last one. With a block
+ * that would be evicted, the last blocks of turns that build on it would be, too. */
 static void would_look(struct core *c, const struct core_name *nm, struct block *b,
                        struct core_would *x)
 {
@@ -333,7 +334,7 @@ static void evict_first_ends(struct core *c, const struct core_name *nm,
     }
 }
 
-/* It is a first block that windows need, for a key that comes twice. */
+/* Whether b is a first block that windows need, for a key that is there twice. */
 static bool has_it_again(const struct core *c, const struct core_name *nm, const struct block *b)
 {
     const struct names *n = c->names;
@@ -407,7 +408,8 @@ int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *
 /* ---- what it has to keep ---- */
 
 struct release {
-    const struct core_ns *ns; /* where it goes: what it keeps elsewhere is for other quotas */
+    const struct core_ns *ns; /* where the name moves to: blocks that it keeps elsewhere are for
+                               * other quotas */
     unsigned tier;
     uint64_t bytes;
 };

@@ -255,7 +255,7 @@ bool block_goes_on(struct core *c, const struct block *b)
     }
     if (ends_here(c, block_no(c, b)))
         return true;
-    /* Nothing is behind a block that is partly filled: what goes on from it is beside it. */
+    /* No block follows one that is partly filled: a continuation is beside it. */
     unsigned looks = GOES_ON_LOOKS;
     for (uint32_t no = b->child; no != CORE_NONE && looks > 0; no = c->blocks[no].next, looks--)
         if (c->blocks[no].tokens < block_group(c, b)->block_tokens && ends_here(c, no))

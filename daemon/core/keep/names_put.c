@@ -304,7 +304,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
         name_text(name, in->id.name, in->id.name_bytes);
         nm = name_new(c, in->id.kind, name, &cl->who, ns->spec.sub);
     }
-    if (!nm) { /* others have come since */
+    if (!nm) { /* others were made since */
         name_put_drop(c, f, p);
         *ret_why = no_name;
         return KVC_E_LIMIT;
@@ -328,7 +328,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
     p->old.name = old;
     old->forgetting = &p->old;
     leave_begin(c, old);
-    if (p->whole) /* limits may have allowed it for what goes */
+    if (p->whole) /* limits may have allowed it for the room of these */
         put_settle(c, f, p, true);
     name_arm(c, nm);
     c->m.names_put++;

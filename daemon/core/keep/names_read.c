@@ -213,7 +213,7 @@ static int names_read_on_piece(void *ctx, uint64_t key, const void *value, uint3
 
 /* ---- all of it ---- */
 
-/* What was read before the damage is written anew. */
+/* Begins a new journal: names that were read before the damage are written again. */
 static int begin_anew(struct core *c, struct journal *journal)
 {
     struct names *n = c->names;

@@ -26,11 +26,11 @@ struct find;
 #define NAMES_SAVING 32u
 /* Ranges of pieces to be deleted with later commits. Further ones are deleted at the next start. */
 #define NAMES_STALE 4096u
-/* Blocks that could not be saved are tried again so much later. */
+/* After so long, blocks that could not be saved are tried again. */
 #define NAMES_RETRY_NS UINT64_C(1000000000)
 /* How often it is checked that the journal's file is where it was. */
 #define NAMES_LOOK_NS UINT64_C(2000000000)
-/* Storage that makes room is asked again so much later, unless it says so before. */
+/* After so long, storage that makes room is asked again, unless it tells before. */
 #define NAMES_PAUSE_MS 50u
 
 /* Slots for puts, beside those of names: one for each put that is under way in slices, and one for

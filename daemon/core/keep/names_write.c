@@ -322,7 +322,7 @@ static void on_done(struct journal_commit *commit)
     struct names *n = c->names;
     const uint32_t heads = n->commit.nheads;
     n->commit.in_flight = false;
-    if (n->error) /* meanwhile: its names have been told, and their slots may be others' */
+    if (n->error) /* meanwhile: waiters of its names were called, and their slots may be others' */
         return;
     const int err = commit->result ? commit->result : journal_standing(n);
     if (err) {

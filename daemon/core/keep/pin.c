@@ -14,7 +14,7 @@ struct pins {
     struct share share; /* of it, by principal */
     uint64_t serial, bytes_max;
     uint64_t next_ms;       /* no pin ends before; 0: none ends */
-    struct list_node going; /* pins that have ended, whose blocks are let go of in slices */
+    struct list_node going; /* pins that have ended, whose blocks are being released in slices */
     bool forced;            /* a job takes what is pinned too */
 };
 

@@ -102,8 +102,8 @@ int promise_make(struct core *c, struct block *b, enum save_why why)
     return err || why != SAVE_PROMISE ? err : promise_behind(c, b);
 }
 
-/* It is durable, and so is all before it, if only for a name. While a block of its namespace has
- * lapsed, which may be before it, the marks do not say that, and its chain is looked at. */
+/* Whether b is durable, and all before it, if only for a name. While a block of its namespace has
+ * lapsed, which may be before b, marks do not prove that, and the chain is looked at. */
 static bool is_safe(struct core *c, const struct block *b, enum save_why why)
 {
     return block_ns(c, b)->lapsed == 0 &&
@@ -233,9 +233,10 @@ static int push_name(struct core *c, const struct promise *p, uint32_t *ret_awai
 }
 
 /*
- * From a block that it awaited, and that has become durable, it goes on: blocks below it were
- * durable when it was awaited, and one look from there serves all that awaited it. At the end all
- * is looked at once more, for one below may have lost what it had. CORE_MORE: in the next call.
+ * Continues a commit's walk from the block that it awaited, and that has become durable. Blocks
+ * below were durable when it was awaited, and one look from there serves all promises that awaited
+ * it. At the end all is looked at once more, because a block below may have lost its copy.
+ * CORE_MORE: in the next call.
  */
 static int push_commit(struct core *c, struct promise *p, uint64_t looks, uint32_t *ret_await)
 {

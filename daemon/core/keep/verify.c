@@ -149,7 +149,7 @@ static enum verdict verify_judge(struct core *c, const struct verify_op *o, stru
         o->near == CORE_NONE ? is_there(o->slice, b) : near_verify_is_there(c, o->near);
     const bool failed =
         o->op.status != 0 && o->op.status != -ECANCELED && o->op.status != -ETIMEDOUT;
-    if (failed && (there || o->near != CORE_NONE)) /* with a device goes what failed there */
+    if (failed && (there || o->near != CORE_NONE)) /* a near copy ends with its device */
         return VERDICT_FAILED;
     if (o->op.status != 0 || !there)
         return VERDICT_SKIPPED;

@@ -482,8 +482,8 @@ static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
 {
     const struct core_seq *seq = f->seq;
     const uint32_t bt = seq->ns->spec.group[g].block_tokens;
-    /* Where all groups are full the next longer prefix is enough: what a longer one waits for first
-     * is that one's. */
+    /* Where all groups are full the next longer prefix is enough: a longer one waits for the same
+     * block first. */
     const uint64_t far = ns_is_full(seq->ns) ? (uint64_t)f->tokens + 2 * f->coarsest : UINT64_MAX;
     uint32_t *found = &c->found[f->at[g]];
     uint32_t i = 0;
@@ -540,9 +540,9 @@ static bool first_pending(const struct core *c, const struct find *f, uint32_t t
     return false;
 }
 
-/* Of the prefixes that would be there if all that is being written were, and that are longer than
- * what is there now, the shortest that has `enough`, else the longest: a block that it waits for.
- */
+/* Considers the prefixes that would be cached if all blocks being written were, and that are longer
+ * than the present one. Takes the shortest that has `enough`, else the longest, and finds a block
+ * that it waits for. */
 bool find_blocker(struct core *c, struct find *f, uint32_t enough, uint32_t *ret_group,
                   uint32_t *ret_i)
 {

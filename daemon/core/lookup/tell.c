@@ -3,7 +3,8 @@
 #include "find.h"
 #include "index.h"
 
-/* Blocks that are told at once, at most: a policy looks at so many at no loss. */
+/* Blocks that the policy is told of at once, at most: looking at so many costs it nothing
+ * noticeable. */
 #define TELL_PIECE  256u
 #define TELL_HASHES 8u /* as much work as looking up one key */
 

@@ -12,7 +12,7 @@
 
 enum ask_phase {
     ASK_LOOK,
-    ASK_DECIDE, /* how far what was found goes */
+    ASK_DECIDE, /* decide which prefix was found */
     ASK_CLIMB,  /* for a name: hold its last blocks */
     ASK_UP,     /* from these */
     ASK_PUT,    /* a name is to hold them */
@@ -33,7 +33,7 @@ enum ask_phase {
 struct core_ask {
     struct find f;
     struct core_seq seq;   /* f's, without keys, once nobody asks any more */
-    struct list_node node; /* asks->going then */
+    struct list_node node; /* in asks->going, while it is being released */
     struct core_client *client;
     struct core_held held;
     struct lease *lease;
@@ -61,7 +61,7 @@ struct core_ask {
 struct asks {
     struct pool *pool;
     struct share share;       /* of asks, by principal */
-    struct list_node going;   /* core_ask of nobody any more, that let go in slices */
+    struct list_node going;   /* core_ask: ended, and being released in slices */
     struct find_room *sliced; /* room of each ask */
     struct find_room room;    /* room of the lookup that is done in one piece */
 };
@@ -211,7 +211,7 @@ static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
 /* All blocks that the name is to hold are found, and held: ends the put. */
 static void ask_put_end(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
-    if (ask->putting.next->cut) { /* some of it has gone since */
+    if (ask->putting.next->cut) { /* a block of it was removed since */
         ask_give_up(c, ask, 0);
         return;
     }
@@ -226,7 +226,7 @@ static void ask_put_end(struct core *c, struct core_asking *x, struct core_ask *
     ask->phase = ASK_SETTLE;
 }
 
-/* The name is there: whoever is told so finds nothing any more of what it was. */
+/* The name is put. Before the client is told, all that the name had is released. */
 static void ask_settle(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
     if (name_put_settle(c, &ask->f, &ask->putting))
@@ -612,8 +612,8 @@ static void ask_say(struct core *c, const struct core_asking *x, struct core_ask
     ask_then(ask, ask_last(x));
 }
 
-/* Whether blocks first .. end-1 of group g are there, and none of them comes twice in other pieces:
- * in a full group each has the depth of its key, any other group is one piece. */
+/* Whether blocks first .. end-1 of group g are there, and none of them is in other pieces too. In a
+ * full group each has the depth of its key; any other group is one piece. */
 static bool can_pin(struct core *c, const struct find *f, uint32_t g, uint32_t first, uint32_t end)
 {
     const bool full = f->seq->ns->spec.group[g].rule == KVC_RULE_FULL;

@@ -9,7 +9,7 @@
 struct leases {
     struct pool *pool;
     struct share share;     /* of leases, by client */
-    struct list_node going; /* lease whose blocks are let go of in slices */
+    struct list_node going; /* leases whose blocks are being released in slices */
     uint64_t serial;
     uint8_t random[512]; /* for tickets */
     uint32_t random_at;
@@ -366,7 +366,7 @@ bool find_wait(struct core *c, const struct core_acquire *in, struct find *f,
     struct block *b = index_get(c, in->seq.ns, g, in->seq.keys[g] + (size_t)i * KVC_KEY_BYTES);
     if (b && b->state == BLOCK_PENDING)
         wait_on(c, in, waiter, b);
-    else /* it has ended since an earlier slice found it: all is looked up again */
+    else /* it was removed since an earlier slice found it: all is looked up again */
         list_push_back(&c->woken, &waiter->node);
     return true;
 }
@@ -564,8 +564,8 @@ static struct lease *redeem_begin(struct core *c, struct core_client *cl, const 
     return l;
 }
 
-/* The blocks of `from` that l does not have yet. Each must be such that it can be told by itself,
- * without the device of whoever has that lease; what is corrupt has another generation by now. */
+/* Adds the blocks of `from` that l does not have yet. Each must be readable without the device of
+ * `from`. The generation of a corrupt block has changed, so it must not be told. */
 static int redeem_blocks(struct core *c, struct lease *l, const struct lease *from, bool all)
 {
     const char *why;

@@ -13,7 +13,7 @@ struct loads {
     struct pool *pool;
     struct share share;     /* of loads, by client */
     struct list_node all;   /* core_load that has not ended */
-    struct list_node going; /* core_load of nobody any more, whose blocks are let go of in slices */
+    struct list_node going; /* core_load: ended, whose blocks are being released in slices */
 };
 
 uint64_t loads_bytes(const struct core_config *cfg)

@@ -145,7 +145,7 @@ static void count_hits(struct filling *x, uint32_t n)
 static void take_hits(struct filling *x, uint32_t n)
 {
     struct core *c = x->c;
-    if (!x->l->filled) /* what it was given there alone is found there too */
+    if (!x->l->filled) /* blocks that it was given on the device alone count as hits, too */
         count_hits(x, x->l->near.n);
     x->l->filled = true;
     near_mark(c, x->l, true);

@@ -171,7 +171,7 @@ static void send_part_ended(struct core *c, struct near_job *job, struct near_pa
         struct near_copy *e = no == CORE_NONE ? NULL : near_at(c, no);
         int status = part->copy.piece[i].status;
         if (status == 0 && e && e->state == COPY_NONE)
-            status = -EIO; /* what was in the slot turned out wrong, or went, meanwhile */
+            status = -EIO; /* the slot's bytes turned out wrong, or were lost, meanwhile */
         s->statuses[part->first + i] = core__copy_status(status);
         all &= status == 0;
         if (!e)

@@ -203,7 +203,7 @@ void near_each_waiting(struct core *c, void (*fn)(struct core *c, struct core_tu
             gated_n += each_of(c, &line->gated, fn, ctx);
         }
         MUST(ready_n == dev->ready_n && gated_n == dev->gated_n);
-        MUST(ready_n + gated_n == 0 || dev->share.used > 0); /* whose end is told */
+        MUST(ready_n + gated_n == 0 || dev->share.used > 0); /* the end of these jobs sets `due` */
         n += ready_n + gated_n;
     }
     MUST(n == c->m.near_waiting);

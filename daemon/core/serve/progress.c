@@ -5,7 +5,8 @@
  */
 #include "serve.h"
 
-/* Waiters are looked at, and ages are told, this often. */
+/* How often waiters are looked at, and the ages of leases and reservations are updated in the
+ * metrics. */
 #define PROGRESS_LOOK_MS 50u
 
 struct progress {

@@ -11,8 +11,8 @@
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
 
-/* Copies of commits at a time, one for each block; and of those that come before their words, so
- * that the rest is there for what can be copied: of all, and of one client. */
+/* Copies of commits at a time, one for each block. And the part of them that may wait for words, of
+ * all clients and of one, so that the rest is there for blocks that can be copied. */
 #define OPS_MAX        (4u * KVC_STORE_MAX)
 #define OPS_GATED_MAX  (OPS_MAX / 8 * 3)
 #define OPS_GATED_EACH KVC_STORE_MAX
@@ -496,7 +496,8 @@ bool core_reserve_step(struct core_reserving *x)
     while (x->at < x->in.n && !more) {
         reserving_one(x, &before);
         more = x->at < x->in.n && (slice_over(c) || evict_paused(c));
-        /* Else it is first in the next one, where there may be room for it again. */
+        /* Without a hold the key is first in the next slice, where there may be room for it
+         * again. */
         const int err = more ? reserving_hold(x) : 0;
         if (err && err != CORE_MORE)
             x->climb = (struct core_climb){.n = 0};
@@ -742,8 +743,8 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
     return true;
 }
 
-/* Whether a commit out of pages can be begun. *ret_gated: it has come before its word; its n
- * entries are counted as such. */
+/* Whether a commit out of pages can be begun. *ret_gated: its word was not reached yet; its n
+ * entries count as gated. */
 static int commit_out_of_pages(struct core *c, const struct core_commit *m,
                                const struct reservation *r, bool *ret_gated, const char **ret_why)
 {

@@ -10,10 +10,10 @@
 #define DRAIN_STEP   65536u
 #define CLEAN_SHARE  16u /* the target is this part of host memory */
 #define CLEAN_MAX    (UINT64_C(256) << 20)
-#define CLEAN_BLOCKS 4u /* at least so many of the largest */
+#define CLEAN_BLOCKS 4u /* and at least this many of the largest blocks */
 
 struct place {
-    struct run_entry refused; /* goes next, and is not to be saved */
+    struct run_entry refused; /* the next victim, if it is not to be written */
     struct run_entry offered; /* the last one that admit_write() was asked about, */
     bool admitted;            /* and what it said */
     struct list_node stores;  /* core_waiter of stores that wait for room */
@@ -125,7 +125,8 @@ static bool place_one(struct core *c, bool enough)
     if (no == POLICY_NO_BLOCK)
         return false;
     struct block *b = &c->blocks[no];
-    if (c->place->refused.block == no && c->place->refused.gen == b->gen) /* goes with need alone */
+    if (c->place->refused.block == no && c->place->refused.gen == b->gen) /* evicted at need
+                                                                           * alone */
         return room_spare(c) < c->place->wanted && evict_subtree(c, b, true);
     if (b->state != BLOCK_PRESENT) { /* half a block that nobody completes, and the next to go */
         c->m.blocks_evicted++;
@@ -240,7 +241,7 @@ void room_wake(struct core *c)
     const uint64_t there = room_near(c);
     LIST_FOR_EACH_SAFE (node, next, &c->place->stores) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
-        /* More comes when they have run, or when what is leaving has left. */
+        /* More stores are woken when these have run, or when writes that free memory have ended. */
         if (c->place->given + w->bytes > there && (c->place->given > 0 || leaving_soon(c)))
             return;
         c->place->given += there > 0 ? w->bytes : 0;

@@ -117,10 +117,10 @@ static bool leaves_disk(struct core *c, const struct block *b, uint32_t within, 
            retain_is_within(c->retain, block_ns(c, b)->payer, within);
 }
 
-/* Of some records behind *hand, the owner's block on disk of the lowest level that was used longest
- * ago: its copy there goes, and with `trees`, if others build on it, the first of these that may.
- * Without `clean` no clean block: its copy would be written anew at once, for another's again, and
- * so on for ever. False: none of them. */
+/* Looks at some records behind *hand for the owner's block on disk of the lowest level that was
+ * used longest ago, and removes its copy there. With `trees`, if others build on it, the first of
+ * these that may be evicted. Without `clean` no clean block is taken: its copy would be written
+ * again at once, in place of another's, for ever. False: none was found. */
 static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool trees, bool clean)
 {
     struct block *best = NULL;
