@@ -600,10 +600,11 @@ CODEC_MUST_USE int codec_enc_bare_reply(void *buf, size_t cap, const struct msg_
 CODEC_MUST_USE int codec_dec_bare_reply(const void *buf, size_t len,
                                         struct msg_reply_head *ret_head);
 
-/* The reply of STATS, a list: [op|REPLY, corr, OK, more, [item, ...]].
- * `more` = 1 when the list was cut and can be continued. Writer:
- * begin, add items until one does not fit, end; the list belongs to the buffer and needs no
- * freeing. Between begin and end the buffer holds no message yet. */
+/* The reply of STATS, a list: [op|REPLY, corr, OK, more, [item, ...]]. `more` = 1 when the list was
+ * cut and can be continued.
+ *
+ * Writes a list: begin, add items until one does not fit, end. The list belongs to the buffer and
+ * needs no freeing. Between begin and end the buffer holds no message yet. */
 struct codec_list {
     uint8_t *buf;
     size_t cap, len;
@@ -618,8 +619,9 @@ CODEC_MUST_USE int codec_list_add_stat(struct codec_list *, const struct msg_sta
 /* Returns the message's length; the list is then done. */
 size_t codec_list_end(struct codec_list *, bool more);
 
-/* Reader: begin (as a reply decoder), then codec_iter_* of the reply's kind: 1 = an item was read,
- * 0 = that was all and nothing is left over; after an error every further call fails too. */
+/* Reads a list: codec_iter_begin() (as a reply decoder), then codec_iter_* of the reply's kind. 1:
+ * an item was read. 0: that was the last one, and no bytes are left over. After an error every
+ * further call fails too. */
 struct codec_iter {
     const uint8_t *p, *end;
     uint32_t left;
@@ -633,8 +635,8 @@ CODEC_MUST_USE int codec_iter_stat(struct codec_iter *, struct msg_stat *ret_ite
 
 /* NULL: there is no such table. */
 const struct kvc_table *codec_table(unsigned id);
-/* [op|REPLY, corr, OK, table, [column, ...], [row, ...], cursor]. Writer: begin, add rows, end; a
- * row is the table's struct. */
+/* [op|REPLY, corr, OK, table, [column, ...], [row, ...], cursor]. Writes rows: begin, add rows,
+ * end; a row is the table's struct. */
 CODEC_MUST_USE int codec_rows_begin(struct codec_list *, void *buf, size_t cap,
                                     const struct msg_head *, const struct kvc_table *);
 /* 0 or -ENOSPC, as codec_list_add_stat(). */

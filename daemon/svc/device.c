@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What sessions have on devices: completion words, memory and pools. Handlers of POOL_OPEN,
- * POOL_CLOSE, and of the attach channel's WORDS, MEM, MEM_DROP and MAP of a device's chunk.
+ * What sessions have on devices: completion words, memory and pools. Handlers of POOL_OPEN and
+ * POOL_CLOSE, and of the attach channel's WORDS, MEM, MEM_DROP and MAP_ON.
  */
 #include <stdlib.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the bytes of a block are: the state and location of its copy in each tier. Every change of
- * a copy goes through copy_set(), which keeps all counts that depend on it.
+ * Where the bytes of a block are: the state and location of its copy in each tier. Once a block is
+ * PRESENT, its copies change by copy_set() and copies_die(), which keep all counts that depend on
+ * them.
  */
 #include "block.h"
 #include "lapse.h"

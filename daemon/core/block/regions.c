@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions of host memory (chunks) in which something cannot be evicted now. A region passes to
- * another principal only when it is empty, so one slot that stays keeps all of it from the others:
- * what is promised to principals and owners is counted in regions beside bytes (unevictable.c).
+ * Regions of host memory (chunks) in which something cannot be evicted now. An acquire, pin, store
+ * or load asks here, after it has asked in bytes (unevictable.c), whether its principal may keep
+ * one more region.
  *
- * Where no more regions may be kept, a block is moved into one that its principal keeps already,
- * before it is leased, pinned, reserved or loaded. Only what cannot be moved is refused.
- *
- * A region counts for the namespace whose slot was the first that stayed there.
+ * A region passes to another principal only when it is empty, so one slot that stays keeps all of
+ * it from the others. So what is promised to principals and owners is counted in regions beside
+ * bytes. Where no more regions may be kept, a block is moved into one that its principal keeps
+ * already, before it is leased, pinned, reserved or loaded. A request is refused only for blocks
+ * that cannot be moved. A region counts for the namespace whose slot was the first that stayed
+ * there.
  */
 #include <stdlib.h>
 

@@ -366,7 +366,7 @@ bool find_wait(struct core *c, const struct core_acquire *in, struct find *f,
     struct block *b = index_get(c, in->seq.ns, g, in->seq.keys[g] + (size_t)i * KVC_KEY_BYTES);
     if (b && b->state == BLOCK_PENDING)
         wait_on(c, in, waiter, b);
-    else /* it was removed since an earlier slice found it: all is looked up again */
+    else /* not PENDING any more since an earlier slice found it: all is looked up again */
         list_push_back(&c->woken, &waiter->node);
     return true;
 }
