@@ -34,9 +34,10 @@ void call_await_gone(struct call *call, void (*fn)(struct core_gone *gone, int e
 
 const char *call_gone_detail(int err)
 {
-    return err == KVC_E_TIMEOUT ? GONE_LATE
-                                : "the blocks are removed, but the journal of the storage tier "
-                                  "takes no commits: after a restart they may be back (PATHS)";
+    return err == KVC_E_TIMEOUT
+               ? GONE_LATE
+               : "the blocks are removed, but the journal of the storage tier "
+                 "takes no commits: after a restart they may be back (kvcachectl stats)";
 }
 
 static void call_off(struct call *call, int err)

@@ -131,7 +131,7 @@ static uint16_t import_status(int err, const char **ret_why)
         *ret_why = "the device cannot import memory of this kind";
         return KVC_ST_UNKNOWN_OP;
     case -EIO:
-        *ret_why = "the device is out (DEVICES says why)";
+        *ret_why = "the device is out (kvcachectl gpu says why)";
         return KVC_ST_TIER;
     case -ENOMEM:
         *ret_why = "the device, or the daemon, has no memory left to import it; with less of other "
@@ -301,7 +301,7 @@ static uint16_t export_status(int err, const char **ret_why)
         *ret_why = "the chunk belongs to another principal";
         return KVC_ST_DENIED;
     case -EIO:
-        *ret_why = "the device is out (DEVICES says why)";
+        *ret_why = "the device is out (kvcachectl gpu says why)";
         return KVC_ST_TIER;
     case -ENOMEM:
         *ret_why = "the daemon is out of memory";

@@ -454,7 +454,7 @@ bool lend_any(const struct session *se);
 /* The session maps no device memory any more. */
 void lend_end(struct session *se);
 
-#define NO_DEVICE "the daemon has no such device (`devices` in its configuration; DEVICES)"
+#define NO_DEVICE "the daemon has no such device (`devices` in its configuration; kvcachectl gpu)"
 #define NO_POOL   "pool: no such pool is open in this session"
 #define NO_WORDS  "a word is named, and WORDS was not asked for on the attach channel"
 

@@ -125,8 +125,8 @@ bool reconcile_step(struct core *c)
 }
 
 /* Adds b if pins, names or promises ask for a copy. A block for which only its children ask enters
- * the set once for each write of a child, and the writes then go up alone. So, where storage has no
- * room for a whole chain, its blocks do not displace each other for ever. */
+ * the set when one of them was written (save_asks()), never for its own copy. So, where storage has
+ * no room for a whole chain, its blocks do not displace each other for ever. */
 void reconcile_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     (void)x;
