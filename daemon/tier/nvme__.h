@@ -87,9 +87,10 @@ static inline bool nvme__dead_fits(uint32_t items)
 struct nvme_value;
 /* Into the last page of the table of an extent of v, of the store `uuid`. */
 void nvme__dead_encode(uint8_t *last_page, const uint8_t uuid[16], const struct nvme_value *v);
-/* Adds those that the table says are dead, for head_decode() has accepted it. */
-void nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
-                       uint8_t dead[NVME_MAP_BYTES]);
+/* Adds those that the table says are dead, for head_decode() has accepted it. False: its sector is
+ * neither right nor zeros, so the extent is not whole: it was being written, or written over. */
+KVC_WARN_UNUSED bool nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
+                                       uint8_t dead[NVME_MAP_BYTES]);
 /* -ENOENT: no table, -ENOBUFS: it is longer than `bytes`, -EUCLEAN: damaged. */
 KVC_WARN_UNUSED int nvme__head_decode(const uint8_t *table, uint64_t bytes,
                                       struct nvme_head *ret_head);

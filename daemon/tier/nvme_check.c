@@ -180,7 +180,8 @@ static bool take_table(struct check *k, struct walk *w, uint32_t page, const uin
     struct extent x = {.path = w->path,
                        .page = NVME_HEADER_PAGES + (uint64_t)w->seg * s->seg_pages + page,
                        .value = nvme__value_of(h)};
-    nvme__dead_decode(table, h, x.value.dead);
+    if (!nvme__dead_decode(table, h, x.value.dead))
+        return false;
     const int r = take_extent(k, &x);
     k->error = r < 0 ? r : k->error;
     return true;
@@ -241,7 +242,8 @@ static uint32_t take_forward(struct check *k, struct extent *x, uint64_t first, 
             return 0;
         *x = (struct extent){
             .path = x->path, .page = first + at, .forward = true, .value = nvme__value_of(&h)};
-        nvme__dead_decode(k->piece + (size_t)at * NVME_PAGE, &h, x->value.dead);
+        if (!nvme__dead_decode(k->piece + (size_t)at * NVME_PAGE, &h, x->value.dead))
+            return 0;
         k->error = take_extent(k, x);
         if (k->error < 0)
             return 0;

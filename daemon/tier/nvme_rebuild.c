@@ -61,7 +61,8 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
         return 0;
     struct nvme_candidates *l = k->w->list;
     struct nvme_value v = nvme__value_of(h);
-    nvme__dead_decode(k->buf + (size_t)at * NVME_PAGE, h, v.dead);
+    if (!nvme__dead_decode(k->buf + (size_t)at * NVME_PAGE, h, v.dead))
+        return -EUCLEAN; /* its room was given to others: who died there cannot be told any more */
     const int r = nvme__candidate(n, l, k->seg, h->page, &v);
     if (r == 0) {
         MUST(l->n > 0);

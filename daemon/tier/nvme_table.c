@@ -236,12 +236,19 @@ void nvme__dead_encode(uint8_t *last_page, const uint8_t uuid[16], const struct 
     MUST(wcursor_ok(&w));
 }
 
-void nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
+/* Zeros are of a table that nobody has told of a death yet. They may also be of a table that was
+ * being written over this one when the power went: a mark in the head could tell the two apart. */
+static bool is_zeros(const uint8_t *p, size_t bytes)
+{
+    return p[0] == 0 && memcmp(p, p + 1, bytes - 1) == 0;
+}
+
+bool nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
                        uint8_t dead[NVME_MAP_BYTES])
 {
     struct cursor c;
     if (!nvme__dead_fits(h->items))
-        return;
+        return true;
     const uint8_t *at = table + (size_t)nvme__table_pages(h->items) * NVME_PAGE - NVME_DEAD_BYTES;
     cursor_init(&c, at, NVME_DEAD_BYTES);
     const bool magic = cursor_u64le(&c) == DEAD_MAGIC;
@@ -253,9 +260,10 @@ void nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
     const uint8_t *is = cursor_take(&c, sizeof(sum.b));
     MUST(cursor_ok(&c));
     if (!magic || !same || memcmp(uuid, h->uuid, 16) != 0 || memcmp(is, sum.b, sizeof(sum.b)) != 0)
-        return;
+        return is_zeros(at, NVME_DEAD_BYTES);
     for (uint32_t i = 0; i < NVME_MAP_BYTES; i++)
         dead[i] |= map[i];
+    return true;
 }
 
 bool nvme__item_ok(const struct nvme_head *h, const struct nvme_item *it)

@@ -761,6 +761,26 @@ START_TEST(who_dies_while_a_table_is_told_stays_away)
 }
 END_TEST
 
+/* The table is as it was, and the sector that said who had died is another's: the power went while
+ * the segment, which had nothing alive, was written anew. */
+START_TEST(where_the_dead_were_written_over_nobody_comes_back)
+{
+    struct tier_op settle = {0};
+    struct tier_loc loc;
+    ck_assert_int_eq(rig_put(&g, 1, 5000, true, &loc), 0);
+    put(2, 5000, true);
+    g.tier->ops->free(g.tier, loc);
+    settle_deaths(&settle);
+    die();
+    const struct nvme_head h = head_of(0);
+    memset(bytes_of(0) + nvme__table_pages(h.items) * NVME_PAGE - NVME_DEAD_BYTES + 7, 0x5a, 100);
+    open_without_journal();
+    ck_assert_uint_eq(g.founds, 1);
+    ck_assert_uint_eq(rig_where(&g, 1).id, 0);
+    ck_assert(is_there(2, 5000));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nvme_rebuild");
@@ -790,6 +810,7 @@ int main(void)
     tcase_add_test(t, what_is_being_synced_is_not_synced);
     tcase_add_test(t, a_table_speaks_for_all_paths);
     tcase_add_test(t, who_dies_while_a_table_is_told_stays_away);
+    tcase_add_test(t, where_the_dead_were_written_over_nobody_comes_back);
     suite_add_tcase(s, t);
     return check_run(s);
 }
