@@ -45,7 +45,9 @@ void nvme__super_encode(const struct nvme_super *s, uint8_t page[NVME_PAGE]);
  * -EPROTONOSUPPORT: of a later version. */
 KVC_WARN_UNUSED int nvme__super_decode(const uint8_t *page, struct nvme_super *ret_super);
 
-enum { NVME_T_DURABLE = 1 }; /* flags of tables, and of the journal's values */
+/* Flags of tables, and of the journal's values. DEADS: of a table alone, its sector of the dead was
+ * written with it; without, zeros there say that none is. */
+enum { NVME_T_DURABLE = 1, NVME_T_DEADS = 2 };
 struct nvme_head {
     uint8_t uuid[16];
     uint32_t flags, path, seg, page, pages; /* page: of the segment; pages: of the extent */

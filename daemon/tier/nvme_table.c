@@ -116,6 +116,8 @@ void nvme__table_seal(uint8_t *table, struct nvme_head *h)
 {
     struct wcursor w;
     const size_t bytes = NVME_HEAD_BYTES + (size_t)h->items * NVME_ITEM_BYTES;
+    if (nvme__dead_fits(h->items))
+        h->flags |= NVME_T_DEADS;
     memset(table, 0, NVME_HEAD_BYTES);
     memset(table + bytes, 0, (size_t)nvme__table_pages(h->items) * NVME_PAGE - bytes);
     wcursor_init(&w, table, NVME_HEAD_BYTES - sizeof(h->sum));
@@ -136,6 +138,11 @@ void nvme__table_seal(uint8_t *table, struct nvme_head *h)
     MUST(wcursor_ok(&w));
     h->sum = table_sum(table, h->items);
     memcpy(table + NVME_HEAD_BYTES - sizeof(h->sum), &h->sum, sizeof(h->sum));
+    if ((h->flags & NVME_T_DEADS) == 0)
+        return;
+    const struct nvme_value none = nvme__value_of(h);
+    nvme__dead_encode(table + (size_t)(nvme__table_pages(h->items) - 1) * NVME_PAGE, h->uuid,
+                      &none);
 }
 
 int nvme__head_decode(const uint8_t *table, uint64_t bytes, struct nvme_head *ret)
@@ -236,8 +243,6 @@ void nvme__dead_encode(uint8_t *last_page, const uint8_t uuid[16], const struct 
     MUST(wcursor_ok(&w));
 }
 
-/* Zeros are of a table that nobody has told of a death yet. They may also be of a table that was
- * being written over this one when the power went: a mark in the head could tell the two apart. */
 static bool is_zeros(const uint8_t *p, size_t bytes)
 {
     return p[0] == 0 && memcmp(p, p + 1, bytes - 1) == 0;
@@ -260,7 +265,7 @@ bool nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
     const uint8_t *is = cursor_take(&c, sizeof(sum.b));
     MUST(cursor_ok(&c));
     if (!magic || !same || memcmp(uuid, h->uuid, 16) != 0 || memcmp(is, sum.b, sizeof(sum.b)) != 0)
-        return is_zeros(at, NVME_DEAD_BYTES);
+        return (h->flags & NVME_T_DEADS) == 0 && is_zeros(at, NVME_DEAD_BYTES);
     for (uint32_t i = 0; i < NVME_MAP_BYTES; i++)
         dead[i] |= map[i];
     return true;
