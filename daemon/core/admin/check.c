@@ -44,8 +44,7 @@ static void check_wants(struct core *c, const struct block *b)
 {
     if (block_pinned(b) || b->promising || b->flags & BLOCK_F_SAFE)
         MUST(b->moving > 0 || unmet_has(c, b) ||
-             (copy_is_enough(b, CORE_HOST, block_asked(c, b, CORE_HOST)) &&
-              copy_is_enough(b, CORE_DISK, block_asked(c, b, CORE_DISK))));
+             (!block_lacks(c, b, CORE_HOST) && !block_lacks(c, b, CORE_DISK)));
 }
 
 /* Checks, by namespace, the room that blocks take, what binds it, and what is pinned. */

@@ -72,7 +72,7 @@ void copy_set(struct core *c, struct block *b, enum core_tier tier, enum copy_st
         c->promises_lost++;
     if (counts)
         copies_count(c, b, true);
-    if (!copy_is_enough(b, tier, block_asked(c, b, tier)))
+    if (block_lacks(c, b, tier))
         unmet_add(c, b);
     lapse_changed(c, b, lapsed);
     unevictable_changed(c, b, was);

@@ -61,6 +61,11 @@ bool copy_is_enough(const struct block *b, enum core_tier tier, enum copy_state 
     return copy_there(b, tier) && copy_state(b, tier) >= wanted;
 }
 
+bool block_lacks(const struct core *c, const struct block *b, enum core_tier tier)
+{
+    return !copy_is_enough(b, tier, block_asked(c, b, tier));
+}
+
 /* ---- the set ---- */
 
 static uint64_t unmet_words(const struct core_config *cfg)

@@ -18,6 +18,8 @@ enum copy_state block_asked(const struct core *c, const struct block *b, enum co
 enum copy_state block_wants(const struct core *c, const struct block *b, enum core_tier tier);
 /* Whether b's copy in this tier has at least the state `wanted`. */
 bool copy_is_enough(const struct block *b, enum core_tier tier, enum copy_state wanted);
+/* Whether b's copy in this tier is less than block_asked(). */
+bool block_lacks(const struct core *c, const struct block *b, enum core_tier tier);
 /* The state that blocks which build on b need of its copy on disk: COPY_READY where such a block is
  * on disk or being written there, COPY_DURABLE where one is promised. */
 enum copy_state block_carries(const struct core *c, const struct block *b);

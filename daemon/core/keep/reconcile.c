@@ -56,7 +56,7 @@ static bool is_firm(const struct core *c, const struct block *b)
 static int block_reconcile(struct core *c, struct block *b)
 {
     int err = 0;
-    if (!copy_is_enough(b, CORE_HOST, block_wants(c, b, CORE_HOST))) {
+    if (block_lacks(c, b, CORE_HOST)) {
         err = b->moving > 0 ? 0 : load_begin(c, b);
         return err ? err : 1;
     }
