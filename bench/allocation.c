@@ -26,27 +26,13 @@
 static const char help[] =
     "Usage: kvcachebench allocation [TRACE] [OPTIONS]\n"
     "\n"
-    "What three ways to take memory for K and V cost on the lengths of a trace: static (one "
-    "tensor\n"
-    "for the longest sequence), doubling (one that is copied into one of twice its size when it "
-    "is\n"
-    "full), paged (pages out of a pool). Each request is a sequence: its prompt is written in\n"
-    "chunks of 256 tokens, its answer token by token, then its memory is given back. Waste is "
-    "what\n"
-    "was allocated at the end, by the bytes of its tokens: 2 x layers x KV heads x head size x 4\n"
+    "What three ways to take memory for K and V cost on the lengths of a trace: static (one tensor "
+    "for the longest sequence), doubling (one that is copied into one of twice its size when it is "
+    "full), paged (pages out of a pool). Each request is a sequence: its prompt is written in "
+    "chunks of 256 tokens, its answer token by token, then its memory is given back. Waste is what "
+    "was allocated at the end, by the bytes of its tokens: 2 x layers x KV heads x head size x 4 "
     "bytes each. Without TRACE, generated conversations ('kvcachebench gen').\n"
-    "\n"
-    "  --requests N     of the trace, evenly spread (default 100)\n"
-    "  --preset NAME    whose shape K and V have: tiny, 125m, 1b, 8b (default tiny)\n"
-    "  --block N        tokens of a page (default 16)\n"
-    "  --context N      tokens of the longest sequence there may be, up to 65536; longer requests\n"
-    "                   are cut (default: the longest of the trace)\n"
-    "  --tokens N       one more sequence of so many tokens, whose memory must be what the "
-    "formulas\n"
-    "                   say; else the exit code is 1 (default 2048)\n"
-    "  --seed N         of the generated conversations (default 1)\n"
-    "  --json           one JSON object per line on stdout\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachebench allocation\n"
     "  kvcachebench allocation conversation_trace.jsonl --requests 500 --block 64\n";
@@ -359,44 +345,31 @@ static int check_formulas(struct allocation *a)
 
 /* ---- the command ---- */
 
-static int allocation_take_option(void *ctx, int c, char **argv)
-{
-    struct allocation *a = ctx;
-    switch (c) {
-    case 'r':
-        return opt_count("requests", optarg, 1, 1000000, &a->requests);
-    case 'P':
-        a->preset = optarg;
-        return 0;
-    case 'b':
-        return opt_count("block", optarg, 1, KVC_PAGE_TOKENS_MAX, &a->block);
-    case 'c':
-        return opt_count("context", optarg, 1, CONTEXT_MAX, &a->context);
-    case 't':
-        return opt_count("tokens", optarg, 1, CONTEXT_MAX, &a->tokens);
-    case 's':
-        return opt_count("seed", optarg, 0, UINT64_MAX, &a->seed);
-    case 'j':
-        a->json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--requests N", "of the trace, evenly spread (default 100)",
+     ARG_COUNT(struct allocation, requests, 1, 1000000)},
+    {"--preset NAME", "whose shape K and V have: tiny, 125m, 1b, 8b (default tiny)",
+     ARG_TEXT(struct allocation, preset)},
+    {"--block N", "tokens of a page (default 16)",
+     ARG_COUNT(struct allocation, block, 1, KVC_PAGE_TOKENS_MAX)},
+    {"--context N",
+     "tokens of the longest sequence there may be, up to 65536; longer requests are cut (default: "
+     "the longest of the trace)",
+     ARG_COUNT(struct allocation, context, 1, CONTEXT_MAX)},
+    {"--tokens N",
+     "one more sequence of so many tokens, whose memory must be what the formulas say; else the "
+     "exit code is 1 (default 2048)",
+     ARG_COUNT(struct allocation, tokens, 1, CONTEXT_MAX)},
+    {"--seed N", "of the generated conversations (default 1)",
+     ARG_COUNT(struct allocation, seed, 0, UINT64_MAX)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct allocation, json)},
+    {0},
+};
 
 static int allocation_parse(int argc, char **argv, struct allocation *a)
 {
-    static const struct option options[] = {{"requests", required_argument, NULL, 'r'},
-                                            {"preset", required_argument, NULL, 'P'},
-                                            {"block", required_argument, NULL, 'b'},
-                                            {"context", required_argument, NULL, 'c'},
-                                            {"tokens", required_argument, NULL, 't'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     char why[MODEL_WHY_BYTES];
-    const int rc = opt_each(argc, argv, options, help, NULL, allocation_take_option, a);
+    const int rc = opt_take(argc, argv, option_table, help, a);
     if (rc != 0)
         return rc;
     if (optind < argc)

@@ -30,26 +30,12 @@ static const char help[] =
     "Usage: kvcachebench attention [OPTIONS]\n"
     "\n"
     "How fast a CPU or a device attends to KV of each type, in pages that lie at random. Decode: "
-    "bytes of K\n"
-    "and V read a second, beside as many threads that only read the same memory. Prefill: a chunk\n"
-    "of 512 queries behind 1,536 tokens, operations a second, beside a matrix product of OpenBLAS\n"
-    "(where the build found it). 32 heads of 128 values, pages of 16 tokens. On a device decode "
-    "is\n"
-    "beside a kernel that only reads, and each result is compared with the CPU's, bit for bit.\n"
-    "\n"
-    "  --device NAME  cuda:<number> (default: the CPU)\n"
-    "  --prefill      prefill, not decode\n"
-    "  --type NAME    fp32, fp16, bf16, fp8, q8_0, q4_0 or int8 (default: each of them)\n"
-    "  --threads N    (default: one for each processor)\n"
-    "  --kv-heads N   1 to 32, a divisor of 32 (default 8)\n"
-    "  --split N      tokens of a part, a multiple of 64 (default 512): long sequences want "
-    "longer\n"
-    "                 parts on a device, whose merging takes a tenth of the time and more\n"
-    "  --bytes SIZE   of K and V together that a decode step reads (default 1GiB)\n"
-    "  --seconds S    of one measurement (default 0.5)\n"
-    "  --pairs N      measurements of each, taking turns; medians are reported (default 5)\n"
-    "  --json         one JSON object per line on stdout\n"
-    "\n"
+    "bytes of K and V read a second, beside as many threads that only read the same memory. "
+    "Prefill: a chunk of 512 queries behind 1,536 tokens, operations a second, beside a matrix "
+    "product of OpenBLAS (where the build found it). 32 heads of 128 values, pages of 16 tokens. "
+    "On a device decode is beside a kernel that only reads, and each result is compared with the "
+    "CPU's, bit for bit.\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachebench attention --threads 2\n"
     "  kvcachebench attention --device cuda:0 --bytes 4GiB\n";
@@ -310,55 +296,40 @@ static int one_type(const struct attention_args *args, enum kvc_type type)
 
 /* ---- command line ---- */
 
-static int take_type(struct attention_args *args)
-{
-    for (args->type = 0; args->type < KVC_TYPES; args->type++)
-        if (strcmp(kvc_type_name((enum kvc_type)args->type), optarg) == 0)
-            return 0;
-    return say_usage("--type: '%s' is none of fp32, fp16, bf16, fp8, q8_0, q4_0, int8", optarg);
-}
-
-static int attention_take_option(void *ctx, int c, char **argv)
+static int take_type(void *ctx, const char *name)
 {
     struct attention_args *args = ctx;
-    switch (c) {
-    case 'P':
-        args->prefill = true;
-        return 0;
-    case 'd':
-        args->device = optarg;
-        return 0;
-    case 'T':
-        return take_type(args);
-    case 't':
-        return opt_count("threads", optarg, 1, THREADS_MAX, &args->threads);
-    case 'k':
-        return opt_count("kv-heads", optarg, 1, HEADS, &args->kv_heads);
-    case 's':
-        return opt_count("split", optarg, KVC_TILE_TOKENS, SPLIT_MAX, &args->split);
-    case 'y':
-        return opt_bytes("bytes", optarg, BYTES_MIN, BYTES_MAX, &args->bytes);
-    case 'S':
-        return opt_seconds("seconds", optarg, &args->perf.seconds);
-    case 'p':
-        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &args->perf.pairs);
-    case 'j':
-        args->perf.json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
+    for (args->type = 0; args->type < KVC_TYPES; args->type++)
+        if (strcmp(kvc_type_name((enum kvc_type)args->type), name) == 0)
+            return 0;
+    return say_usage("--type: '%s' is none of fp32, fp16, bf16, fp8, q8_0, q4_0, int8", name);
 }
+
+static const struct arg option_table[] = {
+    {"--device NAME", "cuda:<number> (default: the CPU)", ARG_TEXT(struct attention_args, device)},
+    {"--prefill", "prefill, not decode", ARG_FLAG(struct attention_args, prefill)},
+    {"--type NAME", "fp32, fp16, bf16, fp8, q8_0, q4_0 or int8 (default: each of them)",
+     ARG_DO(take_type)},
+    {"--threads N", "(default: one for each processor)",
+     ARG_COUNT(struct attention_args, threads, 1, THREADS_MAX)},
+    {"--kv-heads N", "1 to 32, a divisor of 32 (default 8)",
+     ARG_COUNT(struct attention_args, kv_heads, 1, HEADS)},
+    {"--split N",
+     "tokens of a part, a multiple of 64 (default 512): long sequences want longer parts on a "
+     "device, whose merging takes a tenth of the time and more",
+     ARG_COUNT(struct attention_args, split, KVC_TILE_TOKENS, SPLIT_MAX)},
+    {"--bytes SIZE", "of K and V together that a decode step reads (default 1GiB)",
+     ARG_BYTES(struct attention_args, bytes, BYTES_MIN, BYTES_MAX)},
+    {"--seconds S", "of one measurement (default 0.5)",
+     ARG_NUMBER(struct attention_args, perf.seconds, 0.01, 3600)},
+    {"--pairs N", "measurements of each, taking turns; medians are reported (default 5)",
+     ARG_COUNT(struct attention_args, perf.pairs, 1, PERF_PAIRS_MAX)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct attention_args, perf.json)},
+    {0},
+};
 
 int cmd_attention(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"prefill", no_argument, NULL, 'P'},        {"device", required_argument, NULL, 'd'},
-        {"type", required_argument, NULL, 'T'},     {"threads", required_argument, NULL, 't'},
-        {"kv-heads", required_argument, NULL, 'k'}, {"split", required_argument, NULL, 's'},
-        {"bytes", required_argument, NULL, 'y'},    {"seconds", required_argument, NULL, 'S'},
-        {"pairs", required_argument, NULL, 'p'},    {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},           {0}};
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     struct attention_args args = {.perf = {.bench = "attention", .seconds = 0.5, .pairs = 5},
                                   .threads = processors > 0 ? (uint64_t)processors : 1,
@@ -366,11 +337,9 @@ int cmd_attention(int argc, char **argv)
                                   .split = SPLIT_TOKENS,
                                   .type = KVC_TYPES,
                                   .bytes = PERF_WORKING_SET};
-    int rc = opt_each(argc, argv, options, help, NULL, attention_take_option, &args);
+    int rc = opt_take_only(argc, argv, option_table, help, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
-    if (optind < argc)
-        return say_usage("'%s' is not understood", argv[optind]);
     if (HEADS % args.kv_heads != 0)
         return say_usage("--kv-heads: %" PRIu64 " does not divide %u", args.kv_heads, HEADS);
     if (args.split % KVC_TILE_TOKENS != 0)

@@ -88,7 +88,7 @@ static int device_find(struct attention_device *d, const char *name)
     uint64_t ordinal = 0;
     int n = 0, processors = 0;
     if (strncmp(name, DEVICE_NAME, head) != 0 ||
-        opt_count("device", name + head, 0, 63, &ordinal) != 0)
+        args_count(say_usage, "device", name + head, 0, 63, &ordinal) != 0)
         return say_usage("--device: '%s' is not cuda:<number>", name);
     cu = cuda_find(&problem);
     if (cu == NULL) {

@@ -6,10 +6,12 @@
 #ifndef BENCH_H
 #define BENCH_H
 
-#include <getopt.h>
+#include <getopt.h> /* optind */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "args.h"
 
 #define BENCH_MUST_USE __attribute__((warn_unused_result))
 
@@ -57,26 +59,13 @@ __attribute__((format(printf, 1, 2))) int say_usage(const char *format, ...);
 /* The exit code that fits an error of the library. */
 int say_exit_code(int error);
 
-/* For what getopt_long answers with '?' or ':' (its table has `opterr` 0 and a leading ':'). */
-int opt_unknown(int c, char **argv);
-
-/* What to do about one option. 0, or an enum bench_exit. */
-typedef int opt_take_fn(void *ctx, int c, char **argv);
-/* Takes all options in turn: 0 with `optind` at the first word behind them, what take() returned
- * when it was not 0, or -1 at 'h', with `help` printed; and print_more() called, unless NULL. */
-BENCH_MUST_USE int opt_each(int argc, char **argv, const struct option *options, const char *help,
-                            void (*print_more)(void), opt_take_fn *take, void *ctx);
-
-/* Option values. All return 0, or BENCH_USAGE after saying what is wrong with --NAME. */
-BENCH_MUST_USE int opt_bytes(const char *name, const char *text, uint64_t min, uint64_t max,
-                             uint64_t *ret);
-BENCH_MUST_USE int opt_count(const char *name, const char *text, uint64_t min, uint64_t max,
-                             uint64_t *ret);
-BENCH_MUST_USE int opt_seconds(const char *name, const char *text, double *ret);
-BENCH_MUST_USE int opt_number(const char *name, const char *text, double min, double max,
-                              double *ret);
-/* Whether the text is a number from min to max; opt_number() without a message. */
-BENCH_MUST_USE bool opt_is_number(const char *text, double min, double max, double *ret);
+/* Takes all options into `base`: 0 with `optind` at the first operand, BENCH_USAGE after saying
+ * what is wrong, what a row's function returned, or -1 with `help` printed. */
+BENCH_MUST_USE int opt_take(int argc, char **argv, const struct arg *options, const char *help,
+                            void *base);
+/* The same for a command line without operands: one is refused. */
+BENCH_MUST_USE int opt_take_only(int argc, char **argv, const struct arg *options, const char *help,
+                                 void *base);
 /* "64KiB,2MiB": up to `max` sizes. */
 BENCH_MUST_USE int opt_bytes_list(const char *name, const char *text, uint64_t *list, size_t max,
                                   size_t *ret_n);

@@ -41,25 +41,10 @@
 static const char help[] =
     "Usage: kvcachebench churn [OPTIONS]\n"
     "\n"
-    "A worker stores new chains of 32 blocks without end, beside one that reads a hot set again\n"
-    "and again, in a daemon whose memory and storage are full: how long a store takes while\n"
+    "A worker stores new chains of 32 blocks without end, beside one that reads a hot set again "
+    "and again, in a daemon whose memory and storage are full: how long a store takes while "
     "storage reclaims, and how many bytes are written for each that is written first.\n"
-    "\n"
-    "  --compare         what eight threads write to the same file system, 1 MiB at a time,\n"
-    "                    O_DIRECT, before the daemon starts\n"
-    "  --dir DIR         of the store (default: the working directory)\n"
-    "  --host SIZE       memory of the daemon (default 512MiB)\n"
-    "  --nvme SIZE       storage of the daemon (default 3GiB)\n"
-    "  --hot SIZE        of the hot set (default 128MiB)\n"
-    "  --again PERCENT   of what the reader asks for, chains that were stored a while ago: most\n"
-    "                    are on storage alone (default 0: nobody asks for them again)\n"
-    "  --block-bytes N   (default 64KiB)\n"
-    "  --depth N         stores in flight (default 4)\n"
-    "  --seconds S       measured, once all room has been filled twice (default 10)\n"
-    "  --set KEY=VALUE   for the daemon; may be given several times\n"
-    "  --daemon PATH     the daemon to start\n"
-    "  --json            one JSON object per line on stdout\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachebench churn --compare --dir /var/lib/kvcache\n";
 
@@ -594,67 +579,49 @@ static int churn_run(struct churn *c)
 
 /* ---- the command ---- */
 
-static int churn_take_option(void *ctx, int o, char **argv)
+static int take_set(void *ctx, const char *text)
 {
-    struct churn *c = ctx;
-    switch (o) {
-    case 'c':
-        c->args.compare = true;
-        return 0;
-    case 'D':
-        c->dir = optarg;
-        return 0;
-    case 'm':
-        return opt_bytes("host", optarg, UINT64_C(64) << 20, UINT64_C(1) << 40, &c->host_bytes);
-    case 'n':
-        return opt_bytes("nvme", optarg, UINT64_C(256) << 20, UINT64_C(1) << 44, &c->nvme_bytes);
-    case 'H':
-        return opt_bytes("hot", optarg, UINT64_C(1) << 20, UINT64_C(1) << 40, &c->hot_bytes);
-    case 'a':
-        return opt_count("again", optarg, 0, 100, &c->again_percent);
-    case 'b':
-        return opt_bytes("block-bytes", optarg, 4096, UINT64_C(2) << 20, &c->block_bytes);
-    case 'q':
-        return opt_count("depth", optarg, 1, DEPTH_MAX, &c->args.depth);
-    case 'S':
-        return opt_seconds("seconds", optarg, &c->args.seconds);
-    case 's':
-        if (c->options.n_sets >= RIG_SETS_MAX - 8)
-            return say_usage("--set: too many");
-        rig_set(&c->options, "%s", optarg);
-        return 0;
-    case 'd':
-        c->args.daemon_path = optarg;
-        return 0;
-    case 'j':
-        c->args.json = true;
-        return 0;
-    default:
-        return opt_unknown(o, argv);
-    }
+    struct rig_options *o = ctx;
+    if (o->n_sets >= RIG_SETS_MAX - 8)
+        return say_usage("--set: too many");
+    rig_set(o, "%s", text);
+    return 0;
 }
+
+static const struct arg option_table[] = {
+    {"--compare",
+     "what eight threads write to the same file system, 1 MiB at a time, O_DIRECT, before the "
+     "daemon starts",
+     ARG_FLAG(struct churn, args.compare)},
+    {"--dir DIR", "of the store (default: the working directory)", ARG_TEXT(struct churn, dir)},
+    {"--host SIZE", "memory of the daemon (default 512MiB)",
+     ARG_BYTES(struct churn, host_bytes, UINT64_C(64) << 20, UINT64_C(1) << 40)},
+    {"--nvme SIZE", "storage of the daemon (default 3GiB)",
+     ARG_BYTES(struct churn, nvme_bytes, UINT64_C(256) << 20, UINT64_C(1) << 44)},
+    {"--hot SIZE", "of the hot set (default 128MiB)",
+     ARG_BYTES(struct churn, hot_bytes, UINT64_C(1) << 20, UINT64_C(1) << 40)},
+    {"--again PERCENT",
+     "of what the reader asks for, chains that were stored a while ago: most are on storage alone "
+     "(default 0: nobody asks for them again)",
+     ARG_COUNT(struct churn, again_percent, 0, 100)},
+    {"--block-bytes N", "(default 64KiB)",
+     ARG_BYTES(struct churn, block_bytes, 4096, UINT64_C(2) << 20)},
+    {"--depth N", "stores in flight (default 4)",
+     ARG_COUNT(struct churn, args.depth, 1, DEPTH_MAX)},
+    {"--seconds S", "measured, once all room has been filled twice (default 10)",
+     ARG_NUMBER(struct churn, args.seconds, 0.01, 3600)},
+    {"--set KEY=VALUE", "for the daemon; may be given several times",
+     ARG_DO_AT(struct churn, options, take_set)},
+    {"--daemon PATH", "the daemon to start", ARG_TEXT(struct churn, args.daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct churn, args.json)},
+    {0},
+};
 
 static int churn_parse(int argc, char **argv, struct churn *c)
 {
-    static const struct option options[] = {{"compare", no_argument, NULL, 'c'},
-                                            {"dir", required_argument, NULL, 'D'},
-                                            {"host", required_argument, NULL, 'm'},
-                                            {"nvme", required_argument, NULL, 'n'},
-                                            {"hot", required_argument, NULL, 'H'},
-                                            {"again", required_argument, NULL, 'a'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"depth", required_argument, NULL, 'q'},
-                                            {"seconds", required_argument, NULL, 'S'},
-                                            {"set", required_argument, NULL, 's'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, churn_take_option, c);
+    const int rc = opt_take_only(argc, argv, option_table, help, c);
     if (rc != 0)
         return rc;
-    if (optind < argc)
-        return say_usage("'%s' is not understood", argv[optind]);
     if (c->block_bytes % 4096)
         return say_usage("--block-bytes must be a multiple of 4KiB");
     if (c->hot_bytes < CHAIN * c->block_bytes || c->hot_bytes > c->host_bytes / 2)

@@ -41,11 +41,10 @@
 static const char help[] =
     "Usage: kvcachebench fair [OPTIONS]\n"
     "\n"
-    "How long lookups of 16 keys take beside greedy sessions, and how long they take alone; how\n"
-    "long turns of the daemon's control thread are, by the clock and by processor time (wanted:\n"
-    "2 ms). For comparison, what the machine does to others meanwhile: a bare ZeroMQ echo of\n"
-    "the same sizes, alone and beside them, and a loop of 100 us that only counts. The kinds of\n"
-    "greed, a daemon of its own for each:\n"
+    "How long lookups of 16 keys take beside greedy sessions, and how long they take alone; how "
+    "long turns of the daemon's control thread are, by the clock and by processor time (wanted: 2 ms). For comparison, what the machine does to others meanwhile: a bare ZeroMQ echo of the "
+    "same sizes, alone and beside them, and a loop of 100 us that only counts. The kinds of greed, "
+    "a daemon of its own for each:\n"
     "\n"
     "  stores    each session has four STOREs of 4,096 new blocks of 4 KiB in flight\n"
     "  acquires  each session has four ACQUIREs of N cached blocks in flight\n"
@@ -60,15 +59,7 @@ static const char help[] =
     "  forgets   each session stores such a chain, names it, and forgets it with its blocks\n"
     "\n"
     "The greedy sessions are another principal's where the caller is root.\n"
-    "\n"
-    "  --kind K       one of them (default: all)\n"
-    "  --keys N       of a long request, 4096 to 131072 (default 32768); for names and forgets at\n"
-    "                 most 200,000 over all sessions\n"
-    "  --sessions N   greedy ones (default 4)\n"
-    "  --seconds S    of one measurement (default 2)\n"
-    "  --pairs N      alone and beside them, taking turns; medians are reported (default 3)\n"
-    "  --daemon PATH  the daemon to start\n"
-    "  --json         one JSON object per line on stdout\n";
+    "\n" ARGS_HERE;
 
 enum kind {
     KIND_STORES,
@@ -736,8 +727,9 @@ static int run_kind(struct fair *f)
     return rc;
 }
 
-static int take_kind(struct fair *f, const char *name)
+static int take_kind(void *ctx, const char *name)
 {
+    struct fair *f = ctx;
     for (f->kind = 0; f->kind < KINDS; f->kind++)
         if (strcmp(name, kind_names[f->kind]) == 0) {
             f->one = true;
@@ -747,48 +739,27 @@ static int take_kind(struct fair *f, const char *name)
         "--kind is stores, acquires, waits, hints, ends, pins, names or forgets, not '%s'", name);
 }
 
-static int fair_take_option(void *ctx, int c, char **argv)
-{
-    struct fair *f = ctx;
-    switch (c) {
-    case 'k':
-        return take_kind(f, optarg);
-    case 'n':
-        return opt_count("sessions", optarg, 2, GREEDY_MAX, &f->sessions);
-    case 'K':
-        return opt_count("keys", optarg, KVC_STORE_MAX, KVC_KEYS_MAX, &f->chain);
-    case 'S':
-        return opt_seconds("seconds", optarg, &f->seconds);
-    case 'p':
-        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &f->pairs);
-    case 'd':
-        f->daemon_path = optarg;
-        return 0;
-    case 'j':
-        f->json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--kind K", "one of them (default: all)", ARG_DO(take_kind)},
+    {"--keys N",
+     "of a long request, 4096 to 131072 (default 32768); for names and forgets at most 200,000 "
+     "over all sessions",
+     ARG_COUNT(struct fair, chain, KVC_STORE_MAX, KVC_KEYS_MAX)},
+    {"--sessions N", "greedy ones (default 4)", ARG_COUNT(struct fair, sessions, 2, GREEDY_MAX)},
+    {"--seconds S", "of one measurement (default 2)", ARG_NUMBER(struct fair, seconds, 0.01, 3600)},
+    {"--pairs N", "alone and beside them, taking turns; medians are reported (default 3)",
+     ARG_COUNT(struct fair, pairs, 1, PERF_PAIRS_MAX)},
+    {"--daemon PATH", "the daemon to start", ARG_TEXT(struct fair, daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct fair, json)},
+    {0},
+};
 
 int cmd_fair(int argc, char **argv)
 {
-    static const struct option options[] = {{"kind", required_argument, NULL, 'k'},
-                                            {"sessions", required_argument, NULL, 'n'},
-                                            {"keys", required_argument, NULL, 'K'},
-                                            {"seconds", required_argument, NULL, 'S'},
-                                            {"pairs", required_argument, NULL, 'p'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     static struct fair f = {.sessions = 4, .pairs = 3, .seconds = 2, .chain = CHAIN_LONG};
-    int rc = opt_each(argc, argv, options, help, NULL, fair_take_option, &f);
+    int rc = opt_take_only(argc, argv, option_table, help, &f);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
-    if (optind < argc)
-        return say_usage("'%s' is not understood", argv[optind]);
     f.two_principals = geteuid() == 0;
     f.keys = malloc((size_t)f.chain * KVC_KEY_BYTES);
     f.shared =

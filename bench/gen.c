@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,13 +15,7 @@ static const char help[] =
     "the JSONL form that 'kvcachebench replay' and 'simulate' read. The same numbers give the "
     "same\n"
     "trace.\n"
-    "\n"
-    "  --kind KIND       one of those below (default talks); 'list' prints them alone\n"
-    "  --requests N      how many requests (default 4000)\n"
-    "  --seed S          which trace (default 1)\n"
-    "  --block-tokens N  tokens that one hash id stands for (default 512)\n"
-    "  --output FILE     where to (default: stdout)\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachebench gen --requests 2000 > talks.jsonl\n"
     "  kvcachebench replay talks.jsonl --capacity 10% --block-bytes 64KiB\n";
@@ -63,53 +56,34 @@ static int write_trace(const struct trace_gen_options *options, const char *kind
     return BENCH_FAILED;
 }
 
+struct gen {
+    struct trace_gen_options of;
+    const char *path, *kind;
+};
+
+static const struct arg option_table[] = {
+    {"--kind KIND", "one of those below (default talks); 'list' prints them alone",
+     ARG_TEXT(struct gen, kind)},
+    {"--requests N", "how many requests (default 4000)",
+     ARG_COUNT(struct gen, of.requests, 1, 100000000)},
+    {"--seed S", "which trace (default 1)", ARG_COUNT(struct gen, of.seed, 0, UINT64_MAX)},
+    {"--block-tokens N", "tokens that one hash id stands for (default 512)",
+     ARG_COUNT(struct gen, of.block_tokens, 1, KVC_BLOCK_TOKENS_MAX)},
+    {"--output FILE", "where to (default: stdout)", ARG_TEXT(struct gen, path)},
+    {0},
+};
+
 int cmd_gen(int argc, char **argv)
 {
-    static const struct option options[] = {{"requests", required_argument, NULL, 'n'},
-                                            {"kind", required_argument, NULL, 'k'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {"block-tokens", required_argument, NULL, 't'},
-                                            {"output", required_argument, NULL, 'o'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    struct trace_gen_options gen = {.requests = 4000, .seed = 1, .block_tokens = 512};
-    const char *path = NULL, *kind = talks;
-    uint64_t block_tokens = gen.block_tokens;
-    int c, rc = 0;
-    opterr = 0;
-    while (rc == 0 && (c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        switch (c) {
-        case 'n':
-            rc = opt_count("requests", optarg, 1, 100000000, &gen.requests);
-            break;
-        case 'k':
-            kind = optarg;
-            break;
-        case 's':
-            rc = opt_count("seed", optarg, 0, UINT64_MAX, &gen.seed);
-            break;
-        case 't':
-            rc = opt_count("block-tokens", optarg, 1, KVC_BLOCK_TOKENS_MAX, &block_tokens);
-            break;
-        case 'o':
-            path = optarg;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            puts("\nKinds:");
-            return list_kinds("  ");
-        default:
-            return opt_unknown(c, argv);
-        }
+    struct gen gen = {.of = {.requests = 4000, .seed = 1, .block_tokens = 512}, .kind = talks};
+    int rc = opt_take_only(argc, argv, option_table, help, &gen);
+    if (rc < 0) {
+        puts("\nKinds:");
+        return list_kinds("  ");
     }
-    if (rc == 0 && optind < argc)
-        rc = say_usage("'%s' is not understood", argv[optind]);
-    if (rc == 0 && strcmp(kind, "list") == 0)
+    if (rc == 0 && strcmp(gen.kind, "list") == 0)
         return list_kinds("");
     if (rc == 0)
-        rc = check_kind(kind);
-    if (rc != 0)
-        return rc;
-    gen.block_tokens = (uint32_t)block_tokens;
-    return write_trace(&gen, kind, path);
+        rc = check_kind(gen.kind);
+    return rc == 0 ? write_trace(&gen.of, gen.kind, gen.path) : rc;
 }

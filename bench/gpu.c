@@ -23,22 +23,11 @@
 static const char help[] =
     "Usage: kvcachebench gpu [OPTIONS]\n"
     "\n"
-    "How fast fragments get to a device and back: they lie scattered there and in order in host\n"
+    "How fast fragments get to a device and back: they lie scattered there and in order in host "
     "memory, as blocks do. Takes turns with one thread's memcpy of the same fragments, and with "
-    "one\n"
-    "plain copy of 256 MiB. Every byte is compared in between. With --decode, what loads cost a\n"
-    "process that decodes on the device.\n"
-    "\n"
-    "  --device NAME       emu:<number>, cuda:<number> or GPU-<uuid> (default emu:0)\n"
-    "  --bytes SIZE        on each side (default 1GiB)\n"
-    "  --block-bytes LIST  fragments (default 1,2,4,6,16,18,64KiB,2MiB; with --decode 4,16,64KiB)\n"
-    "  --decode            how much slower a kernel that reads KV step after step becomes beside\n"
-    "                      loads, by each way that they can be made (not on an emulated device)\n"
-    "  --kv-bytes SIZE     with --decode: what a step reads (default 2GiB)\n"
-    "  --seconds S         of one measurement (default 0.5)\n"
-    "  --pairs N           measurements of each, taking turns; medians are reported (default 5)\n"
-    "  --json              one JSON object per line on stdout\n"
-    "\n"
+    "one plain copy of 256 MiB. Every byte is compared in between. With --decode, what loads cost "
+    "a process that decodes on the device.\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachebench gpu --device emu:0 --json\n"
     "  kvcachebench gpu --device cuda:0 --decode\n";
@@ -272,34 +261,26 @@ static int measure_copies(const struct gpu_args *args)
 
 /* --- command line --- */
 
-static int gpu_take_option(void *ctx, int c, char **argv)
-{
-    struct gpu_args *args = ctx;
-    switch (c) {
-    case 'D':
-        args->device = optarg;
-        return 0;
-    case 'y':
-        return opt_bytes("bytes", optarg, BYTES_MIN, BYTES_MAX, &args->bytes);
-    case 'b':
-        return opt_bytes_list("block-bytes", optarg, args->perf.sizes, PERF_SIZES_MAX,
-                              &args->perf.n_sizes);
-    case 'd':
-        args->decode = true;
-        return 0;
-    case 'k':
-        return opt_bytes("kv-bytes", optarg, KV_BYTES_MIN, BYTES_MAX, &args->kv_bytes);
-    case 'S':
-        return opt_seconds("seconds", optarg, &args->perf.seconds);
-    case 'p':
-        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &args->perf.pairs);
-    case 'j':
-        args->perf.json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--device NAME", "emu:<number>, cuda:<number> or GPU-<uuid> (default emu:0)",
+     ARG_TEXT(struct gpu_args, device)},
+    {"--bytes SIZE", "on each side (default 1GiB)",
+     ARG_BYTES(struct gpu_args, bytes, BYTES_MIN, BYTES_MAX)},
+    {"--block-bytes LIST", "fragments (default 1,2,4,6,16,18,64KiB,2MiB; with --decode 4,16,64KiB)",
+     ARG_DO_AT(struct gpu_args, perf, perf_take_sizes)},
+    {"--decode",
+     "how much slower a kernel that reads KV step after step becomes beside loads, by each way "
+     "that they can be made (not on an emulated device)",
+     ARG_FLAG(struct gpu_args, decode)},
+    {"--kv-bytes SIZE", "with --decode: what a step reads (default 2GiB)",
+     ARG_BYTES(struct gpu_args, kv_bytes, KV_BYTES_MIN, BYTES_MAX)},
+    {"--seconds S", "of one measurement (default 0.5)",
+     ARG_NUMBER(struct gpu_args, perf.seconds, 0.01, 3600)},
+    {"--pairs N", "measurements of each, taking turns; medians are reported (default 5)",
+     ARG_COUNT(struct gpu_args, perf.pairs, 1, PERF_PAIRS_MAX)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct gpu_args, perf.json)},
+    {0},
+};
 
 static int gpu_check_options(const struct gpu_args *args)
 {
@@ -337,24 +318,12 @@ static void take_defaults(struct gpu_args *args)
 
 int cmd_gpu(int argc, char **argv)
 {
-    static const struct option options[] = {{"device", required_argument, NULL, 'D'},
-                                            {"bytes", required_argument, NULL, 'y'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"decode", no_argument, NULL, 'd'},
-                                            {"kv-bytes", required_argument, NULL, 'k'},
-                                            {"seconds", required_argument, NULL, 'S'},
-                                            {"pairs", required_argument, NULL, 'p'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     struct gpu_args args = {.perf = {.bench = "gpu", .compare = true, .seconds = 0.5, .pairs = 5},
                             .device = "emu:0",
                             .bytes = PERF_WORKING_SET};
-    int rc = opt_each(argc, argv, options, help, NULL, gpu_take_option, &args);
+    int rc = opt_take_only(argc, argv, option_table, help, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
-    if (optind < argc)
-        return say_usage("'%s' is not understood", argv[optind]);
     rc = gpu_check_options(&args);
     if (rc != 0)
         return rc;

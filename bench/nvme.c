@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,31 +29,13 @@ enum { CHAIN_SMALL = 64 << 10, CHAIN_LARGE = 2 << 20 };
 static const char help[] =
     "Usage: kvcachebench nvme [OPTIONS]\n"
     "\n"
-    "How fast blocks come from and go to storage, through the whole path: a daemon with little\n"
-    "memory and a store in --dir, blocks that lie on storage alone, a worker that acquires and\n"
-    "releases them with several requests in flight (sequential: chains of 2 MiB in the order in\n"
-    "which they were stored; random: chains of a few blocks that lie far from each other, with as\n"
-    "many blocks in flight), or stores new ones. Every byte is compared once before anything is\n"
+    "How fast blocks come from and go to storage, through the whole path: a daemon with little "
+    "memory and a store in --dir, blocks that lie on storage alone, a worker that acquires and "
+    "releases them with several requests in flight (sequential: chains of 2 MiB in the order in "
+    "which they were stored; random: chains of a few blocks that lie far from each other, with as "
+    "many blocks in flight), or stores new ones. Every byte is compared once before anything is "
     "measured.\n"
-    "\n"
-    "  --compare           take turns with fio (io_uring, O_DIRECT) on the same file system, with\n"
-    "                      the I/O size that the daemon issues and the same depth\n"
-    "  --dir DIR           on the file system to measure (default: the working directory)\n"
-    "  --bytes SIZE        of blocks for each pattern of reading (default 2GiB); the daemon's\n"
-    "                      memory is an eighth of it, but four times what is in flight at least,\n"
-    "                      its store three times, fio's file once\n"
-    "  --block-bytes LIST  (default 64KiB,256KiB,1MiB,2MiB)\n"
-    "  --against SIZE      only this: chains of 16 MiB of each size, against chains of as many "
-    "bytes\n"
-    "                      in blocks of SIZE, taking turns: what smaller blocks cost\n"
-    "  --rounds N          of all sides, taking turns; medians are reported (default 5)\n"
-    "  --seconds S         of one measurement (default 2)\n"
-    "  --depth N           requests in flight; random: blocks (default 16)\n"
-    "  --scatter N         blocks that one random request asks for, up to 1 MiB of them (default\n"
-    "                      4); 1 gives each block a round trip of its own\n"
-    "  --daemon PATH       the daemon to start (default: beside this program)\n"
-    "  --json              one JSON object per line on stdout\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachebench nvme --compare --dir /var/lib/kvcache --block-bytes 64KiB,2MiB\n";
 
@@ -428,41 +409,38 @@ static int all(struct nvme_bench *b)
 
 /* ---- options ---- */
 
-static int nvme_take_option(void *ctx, int c, char **argv)
-{
-    struct nvme_bench *b = ctx;
-    struct perf_args *args = &b->args;
-    switch (c) {
-    case 'j':
-        args->json = true;
-        return 0;
-    case 'c':
-        args->compare = true;
-        return 0;
-    case 'D':
-        b->dir = optarg;
-        return 0;
-    case 'n':
-        return opt_bytes("bytes", optarg, UINT64_C(64) << 20, UINT64_C(1) << 40, &b->bytes);
-    case 'b':
-        return opt_bytes_list("block-bytes", optarg, args->sizes, PERF_SIZES_MAX, &args->n_sizes);
-    case 'a':
-        return opt_bytes("against", optarg, PAGE_BYTES, PREFIX_BYTES, &args->against);
-    case 'r':
-        return opt_count("rounds", optarg, 1, PERF_PAIRS_MAX, &args->pairs);
-    case 'S':
-        return opt_seconds("seconds", optarg, &args->seconds);
-    case 'q':
-        return opt_count("depth", optarg, 1, NVME_DEPTH_MAX, &args->depth);
-    case 's':
-        return opt_count("scatter", optarg, 1, 16, &b->scatter);
-    case 'd':
-        args->daemon_path = optarg;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--compare",
+     "take turns with fio (io_uring, O_DIRECT) on the same file system, with the I/O size that the "
+     "daemon issues and the same depth",
+     ARG_FLAG(struct nvme_bench, args.compare)},
+    {"--dir DIR", "on the file system to measure (default: the working directory)",
+     ARG_TEXT(struct nvme_bench, dir)},
+    {"--bytes SIZE",
+     "of blocks for each pattern of reading (default 2GiB); the daemon's memory is an eighth of "
+     "it, but four times what is in flight at least, its store three times, fio's file once",
+     ARG_BYTES(struct nvme_bench, bytes, UINT64_C(64) << 20, UINT64_C(1) << 40)},
+    {"--block-bytes LIST", "(default 64KiB,256KiB,1MiB,2MiB)",
+     ARG_DO_AT(struct nvme_bench, args, perf_take_sizes)},
+    {"--against SIZE",
+     "only this: chains of 16 MiB of each size, against chains of as many bytes in blocks of SIZE, "
+     "taking turns: what smaller blocks cost",
+     ARG_BYTES(struct nvme_bench, args.against, PAGE_BYTES, PREFIX_BYTES)},
+    {"--rounds N", "of all sides, taking turns; medians are reported (default 5)",
+     ARG_COUNT(struct nvme_bench, args.pairs, 1, PERF_PAIRS_MAX)},
+    {"--seconds S", "of one measurement (default 2)",
+     ARG_NUMBER(struct nvme_bench, args.seconds, 0.01, 3600)},
+    {"--depth N", "requests in flight; random: blocks (default 16)",
+     ARG_COUNT(struct nvme_bench, args.depth, 1, NVME_DEPTH_MAX)},
+    {"--scatter N",
+     "blocks that one random request asks for, up to 1 MiB of them (default 4); 1 gives each block "
+     "a round trip of its own",
+     ARG_COUNT(struct nvme_bench, scatter, 1, 16)},
+    {"--daemon PATH", "the daemon to start (default: beside this program)",
+     ARG_TEXT(struct nvme_bench, args.daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct nvme_bench, args.json)},
+    {0},
+};
 
 static int check_room(const struct nvme_bench *b)
 {
@@ -510,23 +488,8 @@ static int nvme_check_args(const struct nvme_bench *b)
 
 static int nvme_parse(struct nvme_bench *b, int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"compare", no_argument, NULL, 'c'},
-                                            {"dir", required_argument, NULL, 'D'},
-                                            {"bytes", required_argument, NULL, 'n'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"against", required_argument, NULL, 'a'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {"seconds", required_argument, NULL, 'S'},
-                                            {"depth", required_argument, NULL, 'q'},
-                                            {"scatter", required_argument, NULL, 's'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, nvme_take_option, b);
-    if (rc != 0)
-        return rc;
-    return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : nvme_check_args(b);
+    const int rc = opt_take_only(argc, argv, option_table, help, b);
+    return rc != 0 ? rc : nvme_check_args(b);
 }
 
 int cmd_nvme(int argc, char **argv)

@@ -39,8 +39,8 @@ enum { DEPTH_MAX = 64, REGIONS_MAX = 64, BLOCK_TOKENS = 16 };
 static const char help[] =
     "Usage: kvcachebench pages [OPTIONS]\n"
     "\n"
-    "How fast a worker whose KV memory is pages on a device gets blocks, and stores them: whole\n"
-    "requests through a daemon of its own, several in flight. A block is scattered over pages of\n"
+    "How fast a worker whose KV memory is pages on a device gets blocks, and stores them: whole "
+    "requests through a daemon of its own, several in flight. A block is scattered over pages of "
     "each fragment size in turn, whose numbers are dealt at random, as an engine's are.\n"
     "\n"
     "  host-pages          blocks in host memory are loaded into pages\n"
@@ -49,27 +49,10 @@ static const char help[] =
     "                      evicted to make room\n"
     "\n"
     "Each takes turns with one thread's memcpy of the same fragments. Every byte is compared "
-    "before\n"
-    "and after. Further: time of a request, median and 99th percentile, with that many in flight;\n"
-    "processor time of daemon and worker together for 1 GB (1e9 bytes), and of that memcpy, which\n"
-    "a busy machine changes less than the rates.\n"
-    "\n"
-    "  --device NAME       emu:<number>, cuda:<number>, GPU-<uuid>, or host: this process's "
-    "memory,\n"
-    "                      which the library copies itself, a request at a time (default emu:0)\n"
-    "  --fragments LIST    sizes of pages; a block is a whole number of them (default\n"
-    "                      4KiB,16KiB,64KiB,2MiB)\n"
-    "  --block-bytes SIZE  (default 2MiB)\n"
-    "  --batch N           blocks in a request (default: 32 MiB of them)\n"
-    "  --depth N           requests in flight (default 4)\n"
-    "  --bytes SIZE        of pages, and of blocks that are loaded (default 1GiB); the daemon "
-    "takes\n"
-    "                      twice that of host memory, and as much and 256 MiB of the device's\n"
-    "  --seconds S         of one measurement (default 0.5)\n"
-    "  --pairs N           measurements of each, taking turns; medians are reported (default 5)\n"
-    "  --daemon PATH       the daemon to start (default: beside this program)\n"
-    "  --json              one JSON object per line on stdout\n"
-    "\n"
+    "before and after. Further: time of a request, median and 99th percentile, with that many in "
+    "flight; processor time of daemon and worker together for 1 GB (1e9 bytes), and of that "
+    "memcpy, which a busy machine changes less than the rates.\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachebench pages\n"
     "  kvcachebench pages --device cuda:0 --fragments 4KiB,64KiB --json\n"
@@ -683,37 +666,33 @@ static int run_all(struct bench *b)
 
 /* --- command line --- */
 
-static int pages_take_option(void *ctx, int c, char **argv)
-{
-    struct bench *b = ctx;
-    switch (c) {
-    case 'D':
-        b->device = optarg;
-        return 0;
-    case 'y':
-        return opt_bytes("bytes", optarg, 1, BYTES_MAX, &b->bytes);
-    case 'f':
-        return opt_bytes_list("fragments", optarg, b->args.sizes, PERF_SIZES_MAX, &b->args.n_sizes);
-    case 'b':
-        return opt_bytes("block-bytes", optarg, 64, KVC_BLOCK_BYTES_MAX, &b->block_bytes);
-    case 'B':
-        return opt_count("batch", optarg, 1, KVC_STORE_MAX, &b->args.batch);
-    case 'q':
-        return opt_count("depth", optarg, 1, DEPTH_MAX, &b->args.depth);
-    case 'S':
-        return opt_seconds("seconds", optarg, &b->args.seconds);
-    case 'p':
-        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &b->args.pairs);
-    case 'd':
-        b->args.daemon_path = optarg;
-        return 0;
-    case 'j':
-        b->args.json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--device NAME",
+     "emu:<number>, cuda:<number>, GPU-<uuid>, or host: this process's memory, which the library "
+     "copies itself, a request at a time (default emu:0)",
+     ARG_TEXT(struct bench, device)},
+    {"--fragments LIST",
+     "sizes of pages; a block is a whole number of them (default 4KiB,16KiB,64KiB,2MiB)",
+     ARG_DO_AT(struct bench, args, perf_take_sizes)},
+    {"--block-bytes SIZE", "(default 2MiB)",
+     ARG_BYTES(struct bench, block_bytes, 64, KVC_BLOCK_BYTES_MAX)},
+    {"--batch N", "blocks in a request (default: 32 MiB of them)",
+     ARG_COUNT(struct bench, args.batch, 1, KVC_STORE_MAX)},
+    {"--depth N", "requests in flight (default 4)",
+     ARG_COUNT(struct bench, args.depth, 1, DEPTH_MAX)},
+    {"--bytes SIZE",
+     "of pages, and of blocks that are loaded (default 1GiB); the daemon takes twice that of host "
+     "memory, and as much and 256 MiB of the device's",
+     ARG_BYTES(struct bench, bytes, 1, BYTES_MAX)},
+    {"--seconds S", "of one measurement (default 0.5)",
+     ARG_NUMBER(struct bench, args.seconds, 0.01, 3600)},
+    {"--pairs N", "measurements of each, taking turns; medians are reported (default 5)",
+     ARG_COUNT(struct bench, args.pairs, 1, PERF_PAIRS_MAX)},
+    {"--daemon PATH", "the daemon to start (default: beside this program)",
+     ARG_TEXT(struct bench, args.daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct bench, args.json)},
+    {0},
+};
 
 static int check_fragments(const struct bench *b)
 {
@@ -763,18 +742,6 @@ static int pages_check_options(struct bench *b)
 
 int cmd_pages(int argc, char **argv)
 {
-    static const struct option options[] = {{"device", required_argument, NULL, 'D'},
-                                            {"bytes", required_argument, NULL, 'y'},
-                                            {"fragments", required_argument, NULL, 'f'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"batch", required_argument, NULL, 'B'},
-                                            {"depth", required_argument, NULL, 'q'},
-                                            {"seconds", required_argument, NULL, 'S'},
-                                            {"pairs", required_argument, NULL, 'p'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     struct bench *b = calloc(1, sizeof(*b));
     if (!b) {
         say_error("out of memory");
@@ -790,9 +757,7 @@ int cmd_pages(int argc, char **argv)
                         .device = "emu:0",
                         .block_bytes = 2 << 20,
                         .bytes = PERF_WORKING_SET};
-    int rc = opt_each(argc, argv, options, help, NULL, pages_take_option, b);
-    if (rc == 0 && optind < argc)
-        rc = say_usage("'%s' is not understood", argv[optind]);
+    int rc = opt_take_only(argc, argv, option_table, help, b);
     if (rc == 0)
         rc = pages_check_options(b);
     if (rc == 0) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -30,68 +29,50 @@
 #define DRAIN_TRIES  2000 /* of a millisecond, without anything getting less */
 #define BALLAST_STEP (UINT64_C(128) << 20)
 
-static int perf_take_option(void *ctx, int c, char **argv)
+int perf_take_sizes(void *ctx, const char *text)
 {
     struct perf_args *args = ctx;
-    const bool sizes_are_keys = strcmp(args->bench, "lookup") == 0;
-    switch (c) {
-    case 'j':
-        args->json = true;
-        return 0;
-    case 'c':
-        args->compare = true;
-        return 0;
-    case 'S':
-        return opt_seconds("seconds", optarg, &args->seconds);
-    case 'p':
-        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &args->pairs);
-    case 'b':
-        if (sizes_are_keys)
-            return say_usage("--block-bytes is not for this command");
-        return opt_bytes_list("block-bytes", optarg, args->sizes, PERF_SIZES_MAX, &args->n_sizes);
-    case 'k':
-        if (!sizes_are_keys)
-            return say_usage("--keys is not for this command");
-        args->n_sizes = 1;
-        return opt_count("keys", optarg, 1, 4096, &args->sizes[0]);
-    case 'B':
-        return opt_count("batch", optarg, 1, KVC_STORE_MAX, &args->batch);
-    case 'a':
-        if (strcmp(args->bench, "load") != 0)
-            return say_usage("--against is not for this command");
-        return opt_bytes("against", optarg, 64, KVC_BLOCK_BYTES_MAX, &args->against);
-    case 'q':
-        return opt_count("depth", optarg, 1, 64, &args->depth);
-    case 's':
-        args->socket = optarg;
-        return 0;
-    case 'd':
-        args->daemon_path = optarg;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
+    if (strcmp(args->bench, "lookup") == 0)
+        return say_usage("--block-bytes is not for this command");
+    return opt_bytes_list("block-bytes", text, args->sizes, PERF_SIZES_MAX, &args->n_sizes);
 }
+
+static int take_keys(void *ctx, const char *text)
+{
+    struct perf_args *args = ctx;
+    if (strcmp(args->bench, "lookup") != 0)
+        return say_usage("--keys is not for this command");
+    args->n_sizes = 1;
+    return args_count(say_usage, "keys", text, 1, 4096, &args->sizes[0]);
+}
+
+static int take_against(void *ctx, const char *text)
+{
+    struct perf_args *args = ctx;
+    if (strcmp(args->bench, "load") != 0)
+        return say_usage("--against is not for this command");
+    return args_bytes(say_usage, "against", text, 64, KVC_BLOCK_BYTES_MAX, &args->against);
+}
+
+/* The help of each command has its own words for them. */
+static const struct arg perf_options[] = {
+    {"--json", NULL, ARG_FLAG(struct perf_args, json)},
+    {"--compare", NULL, ARG_FLAG(struct perf_args, compare)},
+    {"--seconds S", NULL, ARG_NUMBER(struct perf_args, seconds, 0.01, 3600)},
+    {"--pairs N", NULL, ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)},
+    {"--block-bytes LIST", NULL, ARG_DO(perf_take_sizes)},
+    {"--keys N", NULL, ARG_DO(take_keys)},
+    {"--batch N", NULL, ARG_COUNT(struct perf_args, batch, 1, KVC_STORE_MAX)},
+    {"--depth N", NULL, ARG_COUNT(struct perf_args, depth, 1, 64)},
+    {"--against SIZE", NULL, ARG_DO(take_against)},
+    {"--socket PATH", NULL, ARG_TEXT(struct perf_args, socket)},
+    {"--daemon PATH", NULL, ARG_TEXT(struct perf_args, daemon_path)},
+    {0},
+};
 
 int perf_parse(int argc, char **argv, const char *help, struct perf_args *args)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"compare", no_argument, NULL, 'c'},
-                                            {"seconds", required_argument, NULL, 'S'},
-                                            {"pairs", required_argument, NULL, 'p'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"keys", required_argument, NULL, 'k'},
-                                            {"batch", required_argument, NULL, 'B'},
-                                            {"depth", required_argument, NULL, 'q'},
-                                            {"against", required_argument, NULL, 'a'},
-                                            {"socket", required_argument, NULL, 's'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, perf_take_option, args);
-    if (rc != 0)
-        return rc;
-    return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : 0;
+    return opt_take_only(argc, argv, perf_options, help, args);
 }
 
 uint64_t perf_batch(const struct perf_args *args, uint64_t block_bytes)

@@ -40,6 +40,8 @@ struct perf_args {
 
 /* Presets hold the defaults. 0, an enum bench_exit, or -1 when the help was printed. */
 BENCH_MUST_USE int perf_parse(int argc, char **argv, const char *help, struct perf_args *args);
+/* Of a table of options: "64KiB,2MiB" into `sizes` of the struct perf_args at `ctx`. */
+BENCH_MUST_USE int perf_take_sizes(void *ctx, const char *text);
 uint64_t perf_batch(const struct perf_args *args, uint64_t block_bytes);
 
 /* One thing that is measured: `run` works for about `seconds` and returns a rate or a time. */

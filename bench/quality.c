@@ -28,22 +28,12 @@
 static const char help[] =
     "Usage: kvcachebench quality [FILE...] [OPTIONS]\n"
     "\n"
-    "What types of K and of V change in a model's answers, beside fp32: the divergence of the "
-    "next\n"
-    "token's distribution (Kullback-Leibler, nats), perplexity, how often the likeliest token is\n"
+    "What types of K and of V change in a model's answers, beside fp32: the divergence of the next "
+    "token's distribution (Kullback-Leibler, nats), perplexity, how often the likeliest token is "
     "the same, and the bytes of a token. Each FILE is a text whose bytes are tokens, or, with "
-    "--ids,\n"
-    "has the token ids of a text on each line. Random weights and, without FILE, random tokens "
-    "say\n"
-    "how exact the types are there, and nothing about language.\n"
-    "\n"
-    "  --ids          files have token ids: 1 2 3, or 1,2,3, a line for each text\n"
-    "  --tokens N     of each text at most (default 1024)\n"
-    "  --types LIST   of K and V, as in q8_0,q8_0:q4_0 (default: each type for both, for K alone\n"
-    "                 and for V alone)\n"
-    "  --svg FILE     plot divergence over bytes\n" WORKER_MODEL_HELP
-    "  --json         one JSON object per line on stdout\n"
-    "\n"
+    "--ids, has the token ids of a text on each line. Random weights and, without FILE, random "
+    "tokens say how exact the types are there, and nothing about language.\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachebench quality --preset tiny\n"
     "  kvcachebench quality --model smollm2 --ids texts.ids --types q8_0,fp8,fp32:q4_0 --svg "
@@ -434,8 +424,9 @@ static void cases_all(struct quality *q)
     }
 }
 
-static int quality_take_types(struct quality *q, const char *text)
+static int quality_take_types(void *ctx, const char *text)
 {
+    struct quality *q = ctx;
     struct worker_types list[CASES_MAX - 1];
     size_t n = 0;
     const int rc = worker_types_list(text, list, CASES_MAX - 1, &n);
@@ -445,30 +436,19 @@ static int quality_take_types(struct quality *q, const char *text)
     return rc;
 }
 
-static int quality_take_option(void *ctx, int c, char **argv)
-{
-    struct quality *q = ctx;
-    int rc;
-    if (worker_model_take(&q->which, c, &rc))
-        return rc;
-    switch (c) {
-    case 'i':
-        q->ids = true;
-        return 0;
-    case 't':
-        return opt_count("tokens", optarg, 2, TOKENS_MAX, &q->tokens);
-    case 'y':
-        return quality_take_types(q, optarg);
-    case 'S':
-        q->svg = optarg;
-        return 0;
-    case 'j':
-        q->json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--ids", "files have token ids: 1 2 3, or 1,2,3, a line for each text",
+     ARG_FLAG(struct quality, ids)},
+    {"--tokens N", "of each text at most (default 1024)",
+     ARG_COUNT(struct quality, tokens, 2, TOKENS_MAX)},
+    {"--types LIST",
+     "of K and V, as in q8_0,q8_0:q4_0 (default: each type for both, for K alone and for V alone)",
+     ARG_DO(quality_take_types)},
+    {"--svg FILE", "plot divergence over bytes", ARG_TEXT(struct quality, svg)},
+    WORKER_MODEL_OPTIONS(struct quality, which),
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct quality, json)},
+    {0},
+};
 
 static int memory_make(struct quality *q)
 {
@@ -507,18 +487,10 @@ static int quality_measure(struct quality *q, int argc, char **argv)
 
 int cmd_quality(int argc, char **argv)
 {
-    static const struct option options[] = {WORKER_MODEL_OPTIONS,
-                                            {"ids", no_argument, NULL, 'i'},
-                                            {"tokens", required_argument, NULL, 't'},
-                                            {"types", required_argument, NULL, 'y'},
-                                            {"svg", required_argument, NULL, 'S'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     static struct quality q;
     q = (struct quality){.which = {.preset = "125m", .seed = 1}, .tokens = 1024};
     case_add(&q, KVC_F32, KVC_F32);
-    int rc = opt_each(argc, argv, options, help, NULL, quality_take_option, &q);
+    int rc = opt_take(argc, argv, option_table, help, &q);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     if (q.cases == 1)

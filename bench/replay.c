@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,32 +24,10 @@ enum { BATCH_BYTES = 16 << 20, BATCH_BLOCKS_MAX = 256, SLOTS_PER_CHUNK = 16, IND
 static const char help[] =
     "Usage: kvcachebench replay TRACE [OPTIONS]\n"
     "\n"
-    "Replays a request trace (Mooncake's JSONL form) against a daemon. For each request a worker\n"
-    "finds the longest cached prefix, reads it in place, compares every byte with what was "
-    "stored,\n"
+    "Replays a request trace (Mooncake's JSONL form) against a daemon. For each request a worker "
+    "finds the longest cached prefix, reads it in place, compares every byte with what was stored, "
     "and stores the rest. Contents follow from the keys, so every byte is known.\n"
-    "\n"
-    "  --workers N         worker processes; each takes the next request when it is free\n"
-    "                      (default 1)\n"
-    "  --policy P          eviction policy: lru, or the daemon's default (default)\n"
-    "  --capacity LIST     host memory: a share of the trace's unique blocks (5%), a size (4GiB)\n"
-    "                      or '2000 blocks'; a list is a sweep (default 10%); host=1%,nvme=10%\n"
-    "                      gives one daemon both tiers: its nvme.limit, exactly, all overhead in "
-    "it\n"
-    "                      hbm=1%,host=5%,nvme=20% adds memory of an emulated GPU: workers' pages\n"
-    "                      are there, and blocks are loaded into them or read in place in turn\n"
-    "  --dir DIR           where the store of an nvme tier lies (default: the working directory)\n"
-    "  --block-bytes SIZE  payload of a block (default 4KiB)\n"
-    "  --model NAME        take the size from a model's KV shape instead; see below\n"
-    "  --block-tokens N    tokens that one hash id of the trace stands for (default 512)\n"
-    "  --requests N        only the first N requests\n"
-    "  --wait              wait for blocks that another worker is storing\n"
-    "  --prefill-us-per-token X   what computing a token costs, for the time saved (default 40,\n"
-    "                      a rate of 25,000 prompt tokens a second; an assumption: give yours)\n"
-    "  --socket PATH       use the daemon that runs there, at the capacity that it has\n"
-    "  --daemon PATH       the daemon to start otherwise (default: beside this program)\n"
-    "  --json              one JSON object per line on stdout, nothing else there\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Exit codes: 0 good, 1 wrong bytes were read, 2 usage, 3 no daemon, 4 denied, 5 other.\n"
     "\n"
     "Examples:\n"
@@ -72,7 +49,7 @@ struct args {
     size_t n_capacities; /* 0 = --capacity was not given */
     uint64_t workers, block_bytes, block_tokens, requests;
     double prefill_us_per_token;
-    bool wait, json, has_block_bytes;
+    bool wait, json;
 };
 
 static void print_models(void)
@@ -85,66 +62,60 @@ static void print_models(void)
     }
 }
 
-static int take_capacity(struct args *args, const char *text)
+static int take_capacity(void *ctx, const char *text)
 {
+    struct args *args = ctx;
     char why[CAPACITY_WHY_BYTES];
     if (capacity_parse_list(text, why, args->capacity, &args->n_capacities) < 0)
         return say_usage("--capacity: %s", why);
     return 0;
 }
 
-static int take_model(struct args *args, const char *name)
+static int take_model(void *ctx, const char *name)
 {
+    struct args *args = ctx;
     args->model = known_model_by_name(name);
     return args->model ? 0 : say_usage("--model %s: not known; --help lists the models", name);
 }
 
-static int replay_take_option(void *ctx, int c, char **argv)
-{
-    struct args *args = ctx;
-    switch (c) {
-    case 'w':
-        return opt_count("workers", optarg, 1, REPLAY_WORKERS_MAX, &args->workers);
-    case 'p':
-        args->policy = optarg;
-        return 0;
-    case 'c':
-        return take_capacity(args, optarg);
-    case 'b':
-        args->has_block_bytes = true;
-        return opt_bytes("block-bytes", optarg, 1, KVC_BLOCK_BYTES_MAX, &args->block_bytes);
-    case 'm':
-        return take_model(args, optarg);
-    case 't':
-        return opt_count("block-tokens", optarg, 1, KVC_BLOCK_TOKENS_MAX, &args->block_tokens);
-    case 'n':
-        return opt_count("requests", optarg, 1, UINT32_MAX, &args->requests);
-    case 'W':
-        args->wait = true;
-        return 0;
-    case 'u':
-        return opt_number("prefill-us-per-token", optarg, 0, 1e6, &args->prefill_us_per_token);
-    case 's':
-        args->socket = optarg;
-        return 0;
-    case 'd':
-        args->daemon_path = optarg;
-        return 0;
-    case 'D':
-        args->dir = optarg;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--workers N", "worker processes; each takes the next request when it is free (default 1)",
+     ARG_COUNT(struct args, workers, 1, REPLAY_WORKERS_MAX)},
+    {"--policy P", "eviction policy: lru, or the daemon's default (default)",
+     ARG_TEXT(struct args, policy)},
+    {"--capacity LIST",
+     "host memory: a share of the trace's unique blocks (5%), a size (4GiB) or '2000 blocks'; a "
+     "list is a sweep (default 10%); host=1%,nvme=10% gives one daemon both tiers: its nvme.limit, "
+     "exactly, all overhead in it; hbm=1%,host=5%,nvme=20% adds memory of an emulated GPU: workers' "
+     "pages are there, and blocks are loaded into them or read in place in turn",
+     ARG_DO(take_capacity)},
+    {"--dir DIR", "where the store of an nvme tier lies (default: the working directory)",
+     ARG_TEXT(struct args, dir)},
+    {"--block-bytes SIZE", "payload of a block (default 4KiB)",
+     ARG_BYTES(struct args, block_bytes, 1, KVC_BLOCK_BYTES_MAX)},
+    {"--model NAME", "take the size from a model's KV shape instead; see below",
+     ARG_DO(take_model)},
+    {"--block-tokens N", "tokens that one hash id of the trace stands for (default 512)",
+     ARG_COUNT(struct args, block_tokens, 1, KVC_BLOCK_TOKENS_MAX)},
+    {"--requests N", "only the first N requests", ARG_COUNT(struct args, requests, 1, UINT32_MAX)},
+    {"--wait", "wait for blocks that another worker is storing", ARG_FLAG(struct args, wait)},
+    {"--prefill-us-per-token X",
+     "what computing a token costs, for the time saved (default 40, a rate of 25,000 prompt tokens "
+     "a second; an assumption: give yours)",
+     ARG_NUMBER(struct args, prefill_us_per_token, 0, 1e6)},
+    {"--socket PATH", "use the daemon that runs there, at the capacity that it has",
+     ARG_TEXT(struct args, socket)},
+    {"--daemon PATH", "the daemon to start otherwise (default: beside this program)",
+     ARG_TEXT(struct args, daemon_path)},
+    {"--json", "one JSON object per line on stdout, nothing else there",
+     ARG_FLAG(struct args, json)},
+    {0},
+};
 
 /* What no single option can say. */
 static int replay_check_args(struct args *args)
 {
-    if (args->model && args->has_block_bytes)
+    if (args->model && args->block_bytes)
         return say_usage("--model and --block-bytes both say how large a block is; give one");
     if (args->socket && args->n_capacities)
         return say_usage("the daemon at %s has its own capacity; leave --capacity away, or leave "
@@ -152,6 +123,8 @@ static int replay_check_args(struct args *args)
                          args->socket);
     if (args->socket && strcmp(args->policy, "default") != 0)
         return say_usage("the daemon at %s has its own policy; leave --policy away", args->socket);
+    if (args->block_bytes == 0)
+        args->block_bytes = 4096;
     if (args->model)
         args->block_bytes = known_model_bytes_per_token(args->model) * args->block_tokens;
     if (args->block_bytes > KVC_BLOCK_BYTES_MAX)
@@ -171,22 +144,9 @@ static int replay_check_args(struct args *args)
 /* 0, an enum bench_exit, or -1 when --help was printed. */
 static int parse_args(int argc, char **argv, struct args *ret_args)
 {
-    static const struct option options[] = {{"workers", required_argument, NULL, 'w'},
-                                            {"policy", required_argument, NULL, 'p'},
-                                            {"capacity", required_argument, NULL, 'c'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"model", required_argument, NULL, 'm'},
-                                            {"block-tokens", required_argument, NULL, 't'},
-                                            {"requests", required_argument, NULL, 'n'},
-                                            {"wait", no_argument, NULL, 'W'},
-                                            {"prefill-us-per-token", required_argument, NULL, 'u'},
-                                            {"socket", required_argument, NULL, 's'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"dir", required_argument, NULL, 'D'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    const int rc = opt_each(argc, argv, options, help, print_models, replay_take_option, ret_args);
+    const int rc = opt_take(argc, argv, option_table, help, ret_args);
+    if (rc < 0)
+        print_models();
     if (rc != 0)
         return rc;
     if (optind == argc)
@@ -425,11 +385,8 @@ static int replay_sweep(const struct args *args, const struct trace *trace, uint
 
 int cmd_replay(int argc, char **argv)
 {
-    struct args args = {.policy = "default",
-                        .workers = 1,
-                        .block_bytes = 4096,
-                        .block_tokens = 512,
-                        .prefill_us_per_token = 40};
+    struct args args = {
+        .policy = "default", .workers = 1, .block_tokens = 512, .prefill_us_per_token = 40};
     int rc = parse_args(argc, argv, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;

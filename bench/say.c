@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <getopt.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,80 +65,17 @@ int say_exit_code(int error)
     }
 }
 
-int opt_unknown(int c, char **argv)
+int opt_take(int argc, char **argv, const struct arg *options, const char *help, void *base)
 {
-    return say_usage(c == ':' ? "%s needs a value" : "'%s' is not understood", argv[optind - 1]);
+    const struct command_line line = {
+        .options = options, .base = base, .help = help, .usage = say_usage};
+    return args_take(&line, argc, argv);
 }
 
-int opt_each(int argc, char **argv, const struct option *options, const char *help,
-             void (*print_more)(void), opt_take_fn *take, void *ctx)
+int opt_take_only(int argc, char **argv, const struct arg *options, const char *help, void *base)
 {
-    int c;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            if (print_more != NULL)
-                print_more();
-            return -1;
-        }
-        const int rc = take(ctx, c, argv);
-        if (rc != 0)
-            return rc;
-    }
-    return 0;
-}
-
-int opt_bytes(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret)
-{
-    const char *why = "";
-    uint64_t value;
-    if (units_parse_bytes(text, &value, &why) < 0)
-        return say_usage("--%s %s: %s", name, text, why);
-    if (value < min || value > max) {
-        char low[UNITS_TEXT_BYTES], high[UNITS_TEXT_BYTES];
-        return say_usage("--%s %s: must be between %s and %s", name, text,
-                         units_format_bytes(min, low), units_format_bytes(max, high));
-    }
-    *ret = value;
-    return 0;
-}
-
-int opt_count(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret)
-{
-    const char *why = "";
-    uint64_t value;
-    if (units_parse_count(text, &value, &why) < 0)
-        return say_usage("--%s %s: %s", name, text, why);
-    if (value < min || value > max) {
-        return say_usage("--%s %s: must be between %llu and %llu", name, text,
-                         (unsigned long long)min, (unsigned long long)max);
-    }
-    *ret = value;
-    return 0;
-}
-
-bool opt_is_number(const char *text, double min, double max, double *ret)
-{
-    char *end;
-    errno = 0;
-    const double value = strtod(text, &end);
-    if (end == text || *end != '\0' || errno != 0 || !isfinite(value) || value < min || value > max)
-        return false;
-    *ret = value;
-    return true;
-}
-
-int opt_number(const char *name, const char *text, double min, double max, double *ret)
-{
-    if (!opt_is_number(text, min, max, ret))
-        return say_usage("--%s %s: must be a number between %g and %g", name, text, min, max);
-    return 0;
-}
-
-int opt_seconds(const char *name, const char *text, double *ret)
-{
-    return opt_number(name, text, 0.01, 3600, ret);
+    const int rc = opt_take(argc, argv, options, help, base);
+    return rc == 0 && optind < argc ? say_usage("'%s' is not understood", argv[optind]) : rc;
 }
 
 int opt_bytes_list(const char *name, const char *text, uint64_t *list, size_t max, size_t *ret_n)
@@ -154,7 +89,7 @@ int opt_bytes_list(const char *name, const char *text, uint64_t *list, size_t ma
     for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
         if (n == max)
             return say_usage("--%s %s: at most %zu sizes", name, text, max);
-        int rc = opt_bytes(name, item, 64, KVC_BLOCK_BYTES_MAX, &list[n]);
+        int rc = args_bytes(say_usage, name, item, 64, KVC_BLOCK_BYTES_MAX, &list[n]);
         if (rc != 0)
             return rc;
         n++;

@@ -35,22 +35,9 @@ static const char help[] =
     "Usage: kvcachebench surge [OPTIONS]\n"
     "\n"
     "Workers ask for one new prefix at the same time, in front of one modelled GPU that serves "
-    "them\n"
-    "in turn: how much is computed, and how soon the first token comes, against workers that do "
-    "not\n"
-    "wait for each other.\n"
-    "\n"
-    "  --workers N               1, 2, 4, ... up to this many, at most 64 (default 64)\n"
-    "  --tokens N                of the prefix, a multiple of 16 (default 4096)\n"
-    "  --prefill-us-per-token X  (default 40)\n"
-    "  --preset NAME             no model of a GPU: N processes of kvcache-worker with this "
-    "preset,\n"
-    "                            a thread each, 16 at most (default 8), each with a question of\n"
-    "                            its own behind the prefix (default 2048 tokens)\n"
-    "  --pairs N                 rounds of each, taking turns; medians are reported (default 3)\n"
-    "  --daemon PATH             the daemon to start\n"
-    "  --json                    one JSON object per line on stdout\n"
-    "\n"
+    "them in turn: how much is computed, and how soon the first token comes, against workers that "
+    "do not wait for each other.\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachebench surge --workers 16\n"
     "  kvcachebench surge --preset 125m --workers 8\n";
@@ -325,48 +312,28 @@ static int surge_measure(struct surge *s, uint32_t workers)
 
 /* ---- the command ---- */
 
-static int surge_take_option(void *ctx, int c, char **argv)
-{
-    struct surge *s = ctx;
-    switch (c) {
-    case 'w':
-        return opt_count("workers", optarg, 1, WORKERS_MAX, &s->workers_max);
-    case 't':
-        return opt_count("tokens", optarg, BLOCK_TOKENS, TOKENS_MAX, &s->tokens);
-    case 'u':
-        return opt_number("prefill-us-per-token", optarg, 0, 1e6, &s->us_per_token);
-    case 'p':
-        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &s->pairs);
-    case 'P':
-        s->preset = optarg;
-        return 0;
-    case 'd':
-        s->daemon_path = optarg;
-        return 0;
-    case 'j':
-        s->json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--workers N", "1, 2, 4, ... up to this many, at most 64 (default 64)",
+     ARG_COUNT(struct surge, workers_max, 1, WORKERS_MAX)},
+    {"--tokens N", "of the prefix, a multiple of 16 (default 4096)",
+     ARG_COUNT(struct surge, tokens, BLOCK_TOKENS, TOKENS_MAX)},
+    {"--prefill-us-per-token X", "(default 40)", ARG_NUMBER(struct surge, us_per_token, 0, 1e6)},
+    {"--preset NAME",
+     "no model of a GPU: N processes of kvcache-worker with this preset, a thread each, 16 at most "
+     "(default 8), each with a question of its own behind the prefix (default 2048 tokens)",
+     ARG_TEXT(struct surge, preset)},
+    {"--pairs N", "rounds of each, taking turns; medians are reported (default 3)",
+     ARG_COUNT(struct surge, pairs, 1, PERF_PAIRS_MAX)},
+    {"--daemon PATH", "the daemon to start", ARG_TEXT(struct surge, daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct surge, json)},
+    {0},
+};
 
 static int surge_parse(int argc, char **argv, struct surge *s)
 {
-    static const struct option options[] = {{"workers", required_argument, NULL, 'w'},
-                                            {"tokens", required_argument, NULL, 't'},
-                                            {"prefill-us-per-token", required_argument, NULL, 'u'},
-                                            {"pairs", required_argument, NULL, 'p'},
-                                            {"preset", required_argument, NULL, 'P'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, surge_take_option, s);
+    const int rc = opt_take_only(argc, argv, option_table, help, s);
     if (rc != 0)
         return rc;
-    if (optind < argc)
-        return say_usage("'%s' is not understood", argv[optind]);
     const uint64_t workers_max = s->preset ? SURGE_REAL_WORKERS_MAX : WORKERS_MAX;
     if (s->tokens == 0)
         s->tokens = s->preset ? 2048 : 4096;

@@ -32,26 +32,11 @@ static const char help[] =
     "Usage: kvcachebench ttft [OPTIONS]\n"
     "\n"
     "Time to the first token of a prompt, with kvcache-worker's model: computed again, or its K "
-    "and\n"
-    "V loaded from a daemon of its own, out of host memory, or out of storage after a restart; in\n"
-    "fp32, and in the types of --types. Bounds are measured in the same rounds: BLAS's own time "
-    "for\n"
-    "the same products; a copy of K and V, or their bytes at the speed of fio, and a decode step.\n"
-    "Logits of fp32 must be bit for bit those of the computation, else the exit code is 1.\n"
-    "\n" WORKER_MODEL_HELP "  --tokens LIST  lengths of prompts, rising (default 128,512,2048; "
-    "--choose: 16,32, ... 4096)\n"
-    "  --types LIST   of K and V beside fp32, as in q8_0,q8_0:q4_0 (default q8_0)\n"
-    "  --block N      tokens of a block (default 16)\n"
-    "  --rounds N     of each, taking turns; medians are reported (default 5, at most 25)\n"
-    "  --dir DIR      where the daemon keeps blocks on storage (default .)\n"
-    "  --choose       does the daemon, told what a token costs, load what is quicker loaded and\n"
-    "                 leave the rest to be computed? fp32 alone. Right is what took at most 1.1\n"
-    "                 times as long as the other, by medians of the same rounds\n"
-    "  --read-delay-ms N  each read from storage takes so much longer: a slow disk\n"
-    "  --svg FILE     plot time over length\n"
-    "  --daemon PATH  the daemon to start\n"
-    "  --json         one JSON object per line on stdout\n"
-    "\n"
+    "and V loaded from a daemon of its own, out of host memory, or out of storage after a restart; "
+    "in fp32, and in the types of --types. Bounds are measured in the same rounds: BLAS's own time "
+    "for the same products; a copy of K and V, or their bytes at the speed of fio, and a decode "
+    "step. Logits of fp32 must be bit for bit those of the computation, else the exit code is 1.\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachebench ttft --svg ttft.svg\n"
     "  kvcachebench ttft --tokens 2048 --types q8_0,q8_0:q4_0 --rounds 9\n"
@@ -434,8 +419,9 @@ static void ttft_judge(struct ttft *t)
 
 /* ---- the command ---- */
 
-static int ttft_take_tokens(struct ttft *t, const char *text)
+static int ttft_take_tokens(void *ctx, const char *text)
 {
+    struct ttft *t = ctx;
     char copy[256];
     if ((size_t)snprintf(copy, sizeof(copy), "%s", text) >= sizeof(copy))
         return say_usage("--tokens: the list is too long");
@@ -445,7 +431,7 @@ static int ttft_take_tokens(struct ttft *t, const char *text)
         uint64_t n;
         if (t->lengths == TTFT_LENGTHS_MAX)
             return say_usage("--tokens: at most %u lengths", TTFT_LENGTHS_MAX);
-        const int rc = opt_count("tokens", item, 2, TTFT_TOKENS_MAX, &n);
+        const int rc = args_count(say_usage, "tokens", item, 2, TTFT_TOKENS_MAX, &n);
         if (rc != 0)
             return rc;
         if (t->lengths > 0 && n <= t->length[t->lengths - 1].tokens)
@@ -455,8 +441,9 @@ static int ttft_take_tokens(struct ttft *t, const char *text)
     return 0;
 }
 
-static int ttft_take_types(struct ttft *t, const char *text)
+static int ttft_take_types(void *ctx, const char *text)
 {
+    struct ttft *t = ctx;
     struct worker_types list[TTFT_VARIANTS_MAX - 1];
     size_t n = 0;
     const int rc = worker_types_list(text, list, TTFT_VARIANTS_MAX - 1, &n);
@@ -466,63 +453,36 @@ static int ttft_take_types(struct ttft *t, const char *text)
     return rc;
 }
 
-static int ttft_take_option(void *ctx, int c, char **argv)
-{
-    struct ttft *t = ctx;
-    int rc;
-    if (worker_model_take(&t->which, c, &rc))
-        return rc;
-    switch (c) {
-    case 't':
-        return ttft_take_tokens(t, optarg);
-    case 'y':
-        return ttft_take_types(t, optarg);
-    case 'b':
-        return opt_count("block", optarg, 1, 1024, &t->block);
-    case 'r':
-        return opt_count("rounds", optarg, 1, TTFT_ROUNDS_MAX, &t->rounds);
-    case 'D':
-        t->dir = optarg;
-        return 0;
-    case 'c':
-        t->choose = true;
-        return 0;
-    case 'R':
-        return opt_count("read-delay-ms", optarg, 1, DELAY_MAX, &t->read_delay_ms);
-    case 'S':
-        t->svg = optarg;
-        return 0;
-    case 'd':
-        t->daemon_path = optarg;
-        return 0;
-    case 'j':
-        t->json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    WORKER_MODEL_OPTIONS(struct ttft, which),
+    {"--tokens LIST",
+     "lengths of prompts, rising (default 128,512,2048; --choose: 16,32, ... 4096)",
+     ARG_DO(ttft_take_tokens)},
+    {"--types LIST", "of K and V beside fp32, as in q8_0,q8_0:q4_0 (default q8_0)",
+     ARG_DO(ttft_take_types)},
+    {"--block N", "tokens of a block (default 16)", ARG_COUNT(struct ttft, block, 1, 1024)},
+    {"--rounds N", "of each, taking turns; medians are reported (default 5, at most 25)",
+     ARG_COUNT(struct ttft, rounds, 1, TTFT_ROUNDS_MAX)},
+    {"--dir DIR", "where the daemon keeps blocks on storage (default .)",
+     ARG_TEXT(struct ttft, dir)},
+    {"--choose",
+     "does the daemon, told what a token costs, load what is quicker loaded and leave the rest to "
+     "be computed? fp32 alone. Right is what took at most 1.1 times as long as the other, by "
+     "medians of the same rounds",
+     ARG_FLAG(struct ttft, choose)},
+    {"--read-delay-ms N", "each read from storage takes so much longer: a slow disk",
+     ARG_COUNT(struct ttft, read_delay_ms, 1, DELAY_MAX)},
+    {"--svg FILE", "plot time over length", ARG_TEXT(struct ttft, svg)},
+    {"--daemon PATH", "the daemon to start", ARG_TEXT(struct ttft, daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct ttft, json)},
+    {0},
+};
 
 static int ttft_parse(int argc, char **argv, struct ttft *t)
 {
-    static const struct option options[] = {WORKER_MODEL_OPTIONS,
-                                            {"tokens", required_argument, NULL, 't'},
-                                            {"types", required_argument, NULL, 'y'},
-                                            {"block", required_argument, NULL, 'b'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {"dir", required_argument, NULL, 'D'},
-                                            {"choose", no_argument, NULL, 'c'},
-                                            {"read-delay-ms", required_argument, NULL, 'R'},
-                                            {"svg", required_argument, NULL, 'S'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int rc = opt_each(argc, argv, options, help, NULL, ttft_take_option, t);
+    int rc = opt_take_only(argc, argv, option_table, help, t);
     if (rc != 0)
         return rc;
-    if (optind < argc)
-        return say_usage("'%s' is not understood", argv[optind]);
     worker_types_name(&t->variant[0].types);
     if (t->variants == 0)
         rc = ttft_take_types(t, "q8_0");

@@ -4,30 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool worker_model_take(struct worker_model *m, int c, int *ret_rc)
-{
-    *ret_rc = 0;
-    switch (c) {
-    case 'P':
-        m->preset = optarg;
-        return true;
-    case 'm':
-        m->dir = optarg;
-        return true;
-    case 's':
-        *ret_rc = opt_count("seed", optarg, 0, UINT32_MAX, &m->seed);
-        return true;
-    case 'C':
-        *ret_rc = opt_count("chunk", optarg, 1, 65536, &m->chunk);
-        return true;
-    case 'T':
-        *ret_rc = opt_count("threads", optarg, 1, 1024, &m->threads);
-        return true;
-    default:
-        return false;
-    }
-}
-
 int worker_model_open(const struct worker_model *m, struct model *ret_model)
 {
     char why[MODEL_WHY_BYTES];

@@ -15,21 +15,20 @@ struct worker_model {
     uint64_t seed, chunk, threads;
 };
 
-#define WORKER_MODEL_OPTIONS                                                             \
-    {"preset", required_argument, NULL, 'P'}, {"model", required_argument, NULL, 'm'},   \
-        {"seed", required_argument, NULL, 's'}, {"chunk", required_argument, NULL, 'C'}, \
-    {                                                                                    \
-        "threads", required_argument, NULL, 'T'                                          \
+/* Rows of a table of options, in whose struct `member` is the model. */
+#define WORKER_MODEL_OPTIONS(type, member)                                                \
+    {"--preset NAME", "random weights: tiny, 125m, 1b, 8b (default 125m)",                \
+     ARG_TEXT(type, member.preset)},                                                      \
+        {"--model DIR", "Llama of Hugging Face: config.json, *.safetensors",              \
+         ARG_TEXT(type, member.dir)},                                                     \
+        {"--seed N", "of random weights and prompts (default 1)",                         \
+         ARG_COUNT(type, member.seed, 0, UINT32_MAX)},                                    \
+        {"--chunk N", "tokens that are computed at a time (default 256; tiny models 32)", \
+         ARG_COUNT(type, member.chunk, 1, 65536)},                                        \
+    {                                                                                     \
+        "--threads N", "(default: one for each processor; tiny models 1)",                \
+            ARG_COUNT(type, member.threads, 1, 1024)                                      \
     }
-#define WORKER_MODEL_HELP                                                                 \
-    "  --preset NAME  random weights: tiny, 125m, 1b, 8b (default 125m)\n"                \
-    "  --model DIR    Llama of Hugging Face: config.json, *.safetensors\n"                \
-    "  --seed N       of random weights and prompts (default 1)\n"                        \
-    "  --chunk N      tokens that are computed at a time (default 256; tiny models 32)\n" \
-    "  --threads N    (default: one for each processor; tiny models 1)\n"
-
-/* Whether c is one of these; *ret_rc is what opt_take_fn returns then. */
-bool worker_model_take(struct worker_model *m, int c, int *ret_rc);
 /* 0, or an enum bench_exit after saying why. */
 BENCH_MUST_USE int worker_model_open(const struct worker_model *m, struct model *ret_model);
 /* "random weights", or the directory. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <ftw.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
@@ -22,31 +21,13 @@
 static const char help[] =
     "Usage: peerdisk [OPTIONS]\n"
     "\n"
-    "Puts and gets the same blocks in kvcache-daemon with a store on disk, in RocksDB with blob\n"
-    "files, and in a file per block, through the page cache and past it. The set of blocks that "
-    "is\n"
+    "Puts and gets the same blocks in kvcache-daemon with a store on disk, in RocksDB with blob "
+    "files, and in a file per block, through the page cache and past it. The set of blocks that is "
     "kept is larger than the memory that each is given; every put beyond it evicts the oldest. As "
-    "many threads, each with one request\n"
-    "at a time, for all. Two settings: a put ends when the block is on stable storage (synced), "
-    "or\n"
-    "earlier (not synced). All blocks that are kept are compared once a round.\n"
-    "\n"
-    "  --peers LIST         of kvcache, rocksdb, files, direct (default all)\n"
-    "  --settings LIST      of synced, unsynced (default both)\n"
-    "  --memory SIZE        of each (default 1GiB): host memory, write buffers, caches; the page\n"
-    "                       cache too where this runs in a cgroup of that size (--buffered)\n"
-    "  --buffered           a cgroup bounds the page cache: RocksDB goes through it too; without\n"
-    "                       it RocksDB uses O_DIRECT, and files drop what is beyond --memory\n"
-    "  --data-set SIZE      that is kept (default 4GiB); as much is put and timed after it\n"
-    "  --block-bytes SIZE   (default 1MiB)\n"
-    "  --threads N          (default 8)\n"
-    "  --rounds N           medians over these are reported (default 3)\n"
-    "  --disk DIR           on the file system to measure (default: the working directory)\n"
-    "  --daemon PATH        the daemon to start (default: beside this program)\n"
-    "  --quick              a smoke run: 48MiB in 16MiB of memory, one round\n"
-    "  --json               one JSON object per line on stdout\n"
-    "  --table              with --json: the table too, on stderr\n"
-    "\n"
+    "many threads, each with one request at a time, for all. Two settings: a put ends when the "
+    "block is on stable storage (synced), or earlier (not synced). All blocks that are kept are "
+    "compared once a round.\n"
+    "\n" ARGS_HERE "\n"
     "Exit codes: 0 good, 1 wrong bytes were read, 2 usage, 5 a peer that is here failed.\n"
     "\n"
     "tools/peers/disk.sh puts it into a memory cgroup where one can be made.\n";
@@ -100,66 +81,58 @@ static int pick(const char *option, const char *text, const char *const *names, 
     return 0;
 }
 
-static int opt_peers(struct run *run, const char *text)
+static int opt_peers(void *ctx, const char *text)
 {
+    struct run *run = ctx;
     const char *names[DISK_PEERS];
     for (size_t i = 0; i < DISK_PEERS; i++)
         names[i] = peers[i].option;
     return pick("peers", text, names, DISK_PEERS, run->peer);
 }
 
-static int disk_main_take_count(const char *name, uint64_t max, uint32_t *ret)
-{
-    uint64_t count = 0;
-    int rc = opt_count(name, optarg, 1, max, &count);
-    if (rc == 0)
-        *ret = (uint32_t)count;
-    return rc;
-}
-
-static int disk_main_take_option(void *ctx, int c, char **argv)
+static int take_settings(void *ctx, const char *text)
 {
     struct run *run = ctx;
-    switch (c) {
-    case 'p':
-        return opt_peers(run, optarg);
-    case 's':
-        return pick("settings", optarg, settings, DISK_SETTINGS, run->setting);
-    case 'm':
-        return opt_bytes("memory", optarg, UINT64_C(16) << 20, UINT64_C(1) << 40,
-                         &run->plan.memory);
-    case 'B':
-        run->plan.cgroup = true;
-        return 0;
-    case 'w':
-        return opt_bytes("data-set", optarg, UINT64_C(32) << 20, UINT64_C(1) << 42, &run->data_set);
-    case 'b':
-        return opt_bytes("block-bytes", optarg, 4096, KVC_BLOCK_BYTES_MAX, &run->plan.block_bytes);
-    case 't':
-        return disk_main_take_count("threads", DISK_THREADS_MAX, &run->plan.threads);
-    case 'r':
-        return opt_count("rounds", optarg, 1, DISK_ROUNDS_MAX, &run->rounds);
-    case 'D':
-        run->disk = optarg;
-        return 0;
-    case 'd':
-        run->plan.daemon_path = optarg;
-        return 0;
-    case 'q':
-        run->plan.memory = UINT64_C(16) << 20;
-        run->data_set = UINT64_C(48) << 20;
-        run->rounds = 1;
-        return 0;
-    case 'j':
-        run->json = true;
-        return 0;
-    case 'T':
-        run->table = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
+    return pick("settings", text, settings, DISK_SETTINGS, run->setting);
 }
+
+static int set_quick(void *ctx, const char *none)
+{
+    struct run *run = ctx;
+    (void)none;
+    run->plan.memory = UINT64_C(16) << 20;
+    run->data_set = UINT64_C(48) << 20;
+    run->rounds = 1;
+    return 0;
+}
+
+static const struct arg option_table[] = {
+    {"--peers LIST", "of kvcache, rocksdb, files, direct (default all)", ARG_DO(opt_peers)},
+    {"--settings LIST", "of synced, unsynced (default both)", ARG_DO(take_settings)},
+    {"--memory SIZE",
+     "of each (default 1GiB): host memory, write buffers, caches; the page cache too where this "
+     "runs in a cgroup of that size (--buffered)",
+     ARG_BYTES(struct run, plan.memory, UINT64_C(16) << 20, UINT64_C(1) << 40)},
+    {"--buffered",
+     "a cgroup bounds the page cache: RocksDB goes through it too; without it RocksDB uses "
+     "O_DIRECT, and files drop what is beyond --memory",
+     ARG_FLAG(struct run, plan.cgroup)},
+    {"--data-set SIZE", "that is kept (default 4GiB); as much is put and timed after it",
+     ARG_BYTES(struct run, data_set, UINT64_C(32) << 20, UINT64_C(1) << 42)},
+    {"--block-bytes SIZE", "(default 1MiB)",
+     ARG_BYTES(struct run, plan.block_bytes, 4096, KVC_BLOCK_BYTES_MAX)},
+    {"--threads N", "(default 8)", ARG_COUNT(struct run, plan.threads, 1, DISK_THREADS_MAX)},
+    {"--rounds N", "medians over these are reported (default 3)",
+     ARG_COUNT(struct run, rounds, 1, DISK_ROUNDS_MAX)},
+    {"--disk DIR", "on the file system to measure (default: the working directory)",
+     ARG_TEXT(struct run, disk)},
+    {"--daemon PATH", "the daemon to start (default: beside this program)",
+     ARG_TEXT(struct run, plan.daemon_path)},
+    {"--quick", "a smoke run: 48MiB in 16MiB of memory, one round", ARG_DO(set_quick)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct run, json)},
+    {"--table", "with --json: the table too, on stderr", ARG_FLAG(struct run, table)},
+    {0},
+};
 
 static int disk_main_check_args(struct run *run)
 {
@@ -179,26 +152,8 @@ static int disk_main_check_args(struct run *run)
 
 static int disk_main_parse(struct run *run, int argc, char **argv)
 {
-    static const struct option options[] = {{"peers", required_argument, NULL, 'p'},
-                                            {"settings", required_argument, NULL, 's'},
-                                            {"memory", required_argument, NULL, 'm'},
-                                            {"buffered", no_argument, NULL, 'B'},
-                                            {"data-set", required_argument, NULL, 'w'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {"disk", required_argument, NULL, 'D'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"quick", no_argument, NULL, 'q'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"table", no_argument, NULL, 'T'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, disk_main_take_option, run);
-    if (rc != 0)
-        return rc;
-    return optind < argc ? say_usage("'%s' is not understood", argv[optind])
-                         : disk_main_check_args(run);
+    const int rc = opt_take_only(argc, argv, option_table, help, run);
+    return rc != 0 ? rc : disk_main_check_args(run);
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)

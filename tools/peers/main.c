@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <ftw.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
@@ -24,27 +23,11 @@ enum { SIZES_MAX = 8 };
 static const char help[] =
     "Usage: peerbench [OPTIONS]\n"
     "\n"
-    "Stores and loads the same blocks, with the same reader, in kvcache-daemon and in other "
-    "places\n"
-    "where a worker can keep them: one client, servers of their own on unix sockets, peers taking\n"
-    "turns in rounds. Every byte is compared once a round. What is not installed is left out and\n"
+    "Stores and loads the same blocks, with the same reader, in kvcache-daemon and in other places "
+    "where a worker can keep them: one client, servers of their own on unix sockets, peers taking "
+    "turns in rounds. Every byte is compared once a round. What is not installed is left out and "
     "said so.\n"
-    "\n"
-    "  --peers LIST         names, parts of them, or numbers of --list, with commas (default all)\n"
-    "  --list               print the peers and leave\n"
-    "  --block-bytes LIST   (default 64KiB,1MiB,2MiB)\n"
-    "  --working-set BYTES  of blocks (default 1GiB)\n"
-    "  --rounds N           medians over these are reported (default 5)\n"
-    "  --seconds S          of one measurement at least (default 0.5)\n"
-    "  --singles N          requests of one block for the latencies, a round (default 200)\n"
-    "  --quick              a smoke run: 1MiB, 32MiB in all, one round\n"
-    "  --tmpfs DIR          (default /dev/shm)\n"
-    "  --disk DIR           on the file system to measure (default: the working directory)\n"
-    "  --python PATH        an interpreter that has LMCache\n"
-    "  --daemon PATH        the daemon to start (default: beside this program)\n"
-    "  --json               one JSON object per line on stdout\n"
-    "  --table              with --json: the table too, on stderr\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Exit codes: 0 good, 1 wrong bytes were read, 2 usage, 5 a peer that is here failed.\n"
     "\n"
     "Example:\n"
@@ -74,8 +57,9 @@ static bool wanted(const char *item, size_t index)
            (item[strspn(item, "0123456789")] != '\0' && strcasestr(peers[index]->name, item));
 }
 
-static int opt_peers(struct run *run, const char *text)
+static int opt_peers(void *ctx, const char *text)
 {
+    struct run *run = ctx;
     char copy[512];
     bool chosen[PEERS_MAX] = {false};
     snprintf(copy, sizeof(copy), "%s", text);
@@ -98,94 +82,64 @@ static int opt_peers(struct run *run, const char *text)
     return 0;
 }
 
-static int print_list(void)
+static int print_list(void *ctx, const char *none)
 {
+    (void)ctx;
+    (void)none;
     for (size_t i = 0; peers[i]; i++)
         printf("%2zu  %-26s %s\n", i + 1, peers[i]->name,
                peers[i]->settings ? peers[i]->settings : "left out of this build");
     return -1;
 }
 
-static void set_quick(struct run *run)
+static int set_quick(void *ctx, const char *none)
 {
+    struct run *run = ctx;
+    (void)none;
     run->sizes[0] = UINT64_C(1) << 20;
     run->n_sizes = 1;
     run->working_set = UINT64_C(32) << 20;
     run->rounds = 1;
     run->plan.seconds = 0.01;
     run->plan.singles = 8;
+    return 0;
 }
 
-static int main_take_option(void *ctx, int c, char **argv)
+static int main_take_sizes(void *ctx, const char *text)
 {
     struct run *run = ctx;
-    uint64_t count;
-    int rc = 0;
-    switch (c) {
-    case 'p':
-        return opt_peers(run, optarg);
-    case 'l':
-        return print_list();
-    case 'b':
-        return opt_bytes_list("block-bytes", optarg, run->sizes, SIZES_MAX, &run->n_sizes);
-    case 'w':
-        return opt_bytes("working-set", optarg, UINT64_C(1) << 20, UINT64_C(64) << 30,
-                         &run->working_set);
-    case 'r':
-        return opt_count("rounds", optarg, 1, ROUNDS_MAX, &run->rounds);
-    case 'S':
-        return opt_seconds("seconds", optarg, &run->plan.seconds);
-    case 'n':
-        rc = opt_count("singles", optarg, 1, 100000, &count);
-        if (rc == 0)
-            run->plan.singles = (uint32_t)count;
-        return rc;
-    case 'q':
-        set_quick(run);
-        return 0;
-    case 't':
-        run->tmpfs = optarg;
-        return 0;
-    case 'D':
-        run->disk = optarg;
-        return 0;
-    case 'P':
-        run->plan.python = optarg;
-        return 0;
-    case 'd':
-        run->plan.daemon_path = optarg;
-        return 0;
-    case 'j':
-        run->json = true;
-        return 0;
-    case 'T':
-        run->table = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
+    return opt_bytes_list("block-bytes", text, run->sizes, SIZES_MAX, &run->n_sizes);
 }
+
+static const struct arg option_table[] = {
+    {"--peers LIST", "names, parts of them, or numbers of --list, with commas (default all)",
+     ARG_DO(opt_peers)},
+    {"--list", "print the peers and leave", ARG_DO(print_list)},
+    {"--block-bytes LIST", "(default 64KiB,1MiB,2MiB)", ARG_DO(main_take_sizes)},
+    {"--working-set BYTES", "of blocks (default 1GiB)",
+     ARG_BYTES(struct run, working_set, UINT64_C(1) << 20, UINT64_C(64) << 30)},
+    {"--rounds N", "medians over these are reported (default 5)",
+     ARG_COUNT(struct run, rounds, 1, ROUNDS_MAX)},
+    {"--seconds S", "of one measurement at least (default 0.5)",
+     ARG_NUMBER(struct run, plan.seconds, 0.01, 3600)},
+    {"--singles N", "requests of one block for the latencies, a round (default 200)",
+     ARG_COUNT(struct run, plan.singles, 1, 100000)},
+    {"--quick", "a smoke run: 1MiB, 32MiB in all, one round", ARG_DO(set_quick)},
+    {"--tmpfs DIR", "(default /dev/shm)", ARG_TEXT(struct run, tmpfs)},
+    {"--disk DIR", "on the file system to measure (default: the working directory)",
+     ARG_TEXT(struct run, disk)},
+    {"--python PATH", "an interpreter that has LMCache", ARG_TEXT(struct run, plan.python)},
+    {"--daemon PATH", "the daemon to start (default: beside this program)",
+     ARG_TEXT(struct run, plan.daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct run, json)},
+    {"--table", "with --json: the table too, on stderr", ARG_FLAG(struct run, table)},
+    {0},
+};
 
 /* 0, an enum bench_exit, or -1 when there is nothing more to do. */
 static int main_parse(struct run *run, int argc, char **argv)
 {
-    static const struct option options[] = {{"peers", required_argument, NULL, 'p'},
-                                            {"list", no_argument, NULL, 'l'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"working-set", required_argument, NULL, 'w'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {"seconds", required_argument, NULL, 'S'},
-                                            {"singles", required_argument, NULL, 'n'},
-                                            {"quick", no_argument, NULL, 'q'},
-                                            {"tmpfs", required_argument, NULL, 't'},
-                                            {"disk", required_argument, NULL, 'D'},
-                                            {"python", required_argument, NULL, 'P'},
-                                            {"daemon", required_argument, NULL, 'd'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"table", no_argument, NULL, 'T'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    const int rc = opt_each(argc, argv, options, help, NULL, main_take_option, run);
+    const int rc = opt_take_only(argc, argv, option_table, help, run);
     if (rc != 0)
         return rc;
     for (size_t i = 0; i < run->n_sizes; i++) {
@@ -194,7 +148,7 @@ static int main_parse(struct run *run, int argc, char **argv)
                              "the working set",
                              run->sizes[i]);
     }
-    return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : 0;
+    return 0;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)

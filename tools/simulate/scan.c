@@ -14,21 +14,10 @@
 static const char help[] =
     "Usage: kvcachebench scan [OPTIONS]\n"
     "\n"
-    "A hot set is asked for again and again, pauses while new blocks stream through memory, and "
-    "is\n"
+    "A hot set is asked for again and again, pauses while new blocks stream through memory, and is "
     "asked for once more: how much of it is still there, by eviction policy, without a daemon. "
-    "Four\n"
-    "scans: one stream; many streams; bursts; a stream of which a third is asked for again.\n"
-    "\n"
-    "  --memory SIZE       host memory (default 512MiB)\n"
-    "  --hot SIZE          the hot set (default 64MiB)\n"
-    "  --block-bytes LIST  (default 64KiB,256KiB,2MiB)\n"
-    "  --active S          seconds for which the hot set is asked for (default 2)\n"
-    "  --chain N           blocks of a chain, at most (default 32)\n"
-    "  --asked             the scan asks for its blocks before it stores them\n"
-    "  --admit-all         every block comes in, whatever it is worth (policy.admission: false)\n"
-    "  --json              one JSON object per line on stdout, nothing else there\n"
-    "\n"
+    "Four scans: one stream; many streams; bursts; a stream of which a third is asked for again.\n"
+    "\n" ARGS_HERE "\n"
     "Pauses of 0.2, 2, 20 and 200 seconds; scans of 2, 4 and 20 times the memory.\n"
     "\n"
     "Example:\n"
@@ -169,33 +158,29 @@ static int scan_all(const struct scan *s, enum sim_scan_kind kind, uint64_t bloc
     return BENCH_OK;
 }
 
-static int scan_take_option(void *ctx, int c, char **argv)
+static int scan_take_sizes(void *ctx, const char *text)
 {
     struct scan *s = ctx;
-    switch (c) {
-    case 'm':
-        return opt_bytes("memory", optarg, 1 << 20, UINT64_C(1) << 34, &s->memory);
-    case 'o':
-        return opt_bytes("hot", optarg, 1 << 20, UINT64_C(1) << 34, &s->hot);
-    case 'b':
-        return opt_bytes_list("block-bytes", optarg, s->block_bytes, SIZES_MAX, &s->sizes);
-    case 'a':
-        return opt_number("active", optarg, 0, 3600, &s->active_s);
-    case 'c':
-        return opt_count("chain", optarg, 1, 4096, &s->chain);
-    case 'q':
-        s->asked = true;
-        return 0;
-    case 'A':
-        s->admit_all = true;
-        return 0;
-    case 'j':
-        s->json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
+    return opt_bytes_list("block-bytes", text, s->block_bytes, SIZES_MAX, &s->sizes);
 }
+
+static const struct arg option_table[] = {
+    {"--memory SIZE", "host memory (default 512MiB)",
+     ARG_BYTES(struct scan, memory, 1 << 20, UINT64_C(1) << 34)},
+    {"--hot SIZE", "the hot set (default 64MiB)",
+     ARG_BYTES(struct scan, hot, 1 << 20, UINT64_C(1) << 34)},
+    {"--block-bytes LIST", "(default 64KiB,256KiB,2MiB)", ARG_DO(scan_take_sizes)},
+    {"--active S", "seconds for which the hot set is asked for (default 2)",
+     ARG_NUMBER(struct scan, active_s, 0, 3600)},
+    {"--chain N", "blocks of a chain, at most (default 32)",
+     ARG_COUNT(struct scan, chain, 1, 4096)},
+    {"--asked", "the scan asks for its blocks before it stores them", ARG_FLAG(struct scan, asked)},
+    {"--admit-all", "every block comes in, whatever it is worth (policy.admission: false)",
+     ARG_FLAG(struct scan, admit_all)},
+    {"--json", "one JSON object per line on stdout, nothing else there",
+     ARG_FLAG(struct scan, json)},
+    {0},
+};
 
 static int scan_check(const struct scan *s)
 {
@@ -209,25 +194,13 @@ static int scan_check(const struct scan *s)
 
 int cmd_scan(int argc, char **argv)
 {
-    static const struct option options[] = {{"memory", required_argument, NULL, 'm'},
-                                            {"hot", required_argument, NULL, 'o'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"active", required_argument, NULL, 'a'},
-                                            {"chain", required_argument, NULL, 'c'},
-                                            {"asked", no_argument, NULL, 'q'},
-                                            {"admit-all", no_argument, NULL, 'A'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     struct scan s = {.memory = 512u << 20,
                      .hot = 64u << 20,
                      .chain = 32,
                      .block_bytes = {64u << 10, 256u << 10, 2u << 20},
                      .sizes = 3,
                      .active_s = 2};
-    int rc = opt_each(argc, argv, options, help, NULL, scan_take_option, &s);
-    if (rc == 0 && optind < argc)
-        rc = say_usage("'%s' is not understood", argv[optind]);
+    int rc = opt_take_only(argc, argv, option_table, help, &s);
     if (rc == 0)
         rc = scan_check(&s);
     if (rc != 0)

@@ -21,61 +21,16 @@
 #define SOON_S       60.0 /* what 'soon' is, unless it is said */
 #define SOON_MIN_S   0.001
 #define SOON_MAX_S   4e6 /* 32 bits of ms */
+#define KEEP_UNASKED UINT64_MAX
 
 static const char help[] =
     "Usage: kvcachebench simulate TRACE [OPTIONS]\n"
     "       kvcachebench simulate --decisions N [--policy LIST] [--json]\n"
     "\n"
     "Runs a request trace (Mooncake's JSONL form, or what 'kvcachectl trace dump' wrote) through "
-    "the\n"
-    "daemon's own core and policies, without a daemon, and says how much would have hit. It "
-    "answers\n"
-    "questions like \"what would twice the host memory give me?\"; see the last example.\n"
-    "\n"
-    "  --policy LIST       policies; belady, the bound that knows the future; published: nine in "
-    "the\n"
-    "                      form in which they were published, without leases (published-lru, ...;\n"
-    "                      default: default)\n"
-    "  --capacity LIST     a share of the trace's unique blocks (5%), a size (64GiB, with\n"
-    "                      --block-bytes or --model) or '2000 blocks'; a list is a sweep (default\n"
-    "                      1%,2%,5%,10%,20%,50%); host=1%,nvme=10% simulates both tiers\n"
-    "  --hints KIND:Q      workers say of a chain that it has 'ended', that it will 'continue', "
-    "or\n"
-    "                      'soon' (within 60 s; soon:Q,SECONDS), or that it is a 'scan', read once "
-    "in\n"
-    "                      passing; right with probability Q, made from the trace's future, as in\n"
-    "                      ended:0.9. default heeds them all, lru ended and scan\n"
-    "  --write-budget X    with nvme: blocks written for each block accessed (default: no limit). "
-    "At\n"
-    "                      no time more, but for 64 blocks, or a 64th of nvme if that is less\n"
-    "  --keep-percent N    with nvme: of what is there, the part that is not worth writing again\n"
-    "                      when its room is reclaimed (default 45, as a daemon begins)\n"
-    "  --block-tokens N    tokens that one hash id of the trace stands for (default 512;\n"
-    "                      'kvcachectl trace dump' says it of its own)\n"
-    "  --block-bytes SIZE  payload of a block\n"
-    "  --model NAME        take the size from a model's KV shape instead (default llama-3.1-8b;\n"
-    "                      'kvcachebench replay --help' lists them)\n"
-    "  --cost NS[,NS_PER_PAIR[,HOST_GBS[,NVME_GBS]]]   what computing a token costs, and each pair "
-    "of\n"
-    "                      it with a token before it, in ns; reading from memory and from "
-    "storage,\n"
-    "                      in 1e9 bytes/s (default 40000,1.3,20,5: assumptions; give yours). TTFT "
-    "is\n"
-    "                      the sum for one request; there is no queue. Where reading a hit takes\n"
-    "                      longer than computing it, the time saved is below 0\n"
-    "  --admit-all         every block comes in, whatever it is worth (policy.admission: false). "
-    "Only\n"
-    "                      default judges, and only without nvme\n"
-    "  --seed S            of what is drawn at random (default 1)\n"
-    "  --requests N        only the first N requests\n"
-    "  --svg FILE          plot the hit ratio over capacity, a line for each policy\n"
-    "  --decisions N       no trace: how much processor time a policy takes to evict a block when "
-    "N\n"
-    "                      are cached (of made-up conversations), its bookkeeping in it; goes "
-    "with\n"
-    "                      --policy (the daemon's own), --block-..., --model, --seed and --json\n"
-    "  --json              one JSON object per line on stdout, nothing else there\n"
-    "\n"
+    "the daemon's own core and policies, without a daemon, and says how much would have hit. It "
+    "answers questions like \"what would twice the host memory give me?\"; see the last example.\n"
+    "\n" ARGS_HERE "\n"
     "Exit codes: 0 good, 2 usage, 5 other.\n"
     "\n"
     "Examples:\n"
@@ -97,31 +52,10 @@ struct args {
     struct sim_cost cost;
     uint64_t block_bytes, block_tokens, requests, seed, keep_percent, decisions;
     double write_budget;
-    const char *of_trace; /* an option that has a sense with a trace only, if there was one */
-    bool nvme_asked, admit_all, json;
+    bool keep_asked, cost_asked, admit_all, json;
 };
 
 /* ---- options ---- */
-
-static const struct option options[] = {
-    {"policy", required_argument, NULL, 'p'},
-    {"capacity", required_argument, NULL, 'c'},
-    {"hints", required_argument, NULL, 'H'},
-    {"write-budget", required_argument, NULL, 'w'},
-    {"keep-percent", required_argument, NULL, 'k'},
-    {"block-tokens", required_argument, NULL, 't'},
-    {"block-bytes", required_argument, NULL, 'b'},
-    {"model", required_argument, NULL, 'm'},
-    {"cost", required_argument, NULL, 'C'},
-    {"seed", required_argument, NULL, 's'},
-    {"requests", required_argument, NULL, 'n'},
-    {"decisions", required_argument, NULL, 'd'},
-    {"admit-all", no_argument, NULL, 'a'},
-    {"svg", required_argument, NULL, 'S'},
-    {"json", no_argument, NULL, 'j'},
-    {"help", no_argument, NULL, 'h'},
-    {0},
-};
 
 static bool is_published(const char *name)
 {
@@ -169,8 +103,9 @@ static int take_policy(struct args *args, const char *name)
     return say_usage("--policy: '%s' is none of %s, " PUBLISHED ", " BELADY, name, all);
 }
 
-static int take_policies(struct args *args, const char *text)
+static int take_policies(void *ctx, const char *text)
 {
+    struct args *args = ctx;
     if ((size_t)snprintf(args->policies, sizeof(args->policies), "%s", text) >=
         sizeof(args->policies))
         return say_usage("--policy: the list is too long");
@@ -182,8 +117,9 @@ static int take_policies(struct args *args, const char *text)
     return rc;
 }
 
-static int take_capacity(struct args *args, const char *text)
+static int take_capacity(void *ctx, const char *text)
 {
+    struct args *args = ctx;
     char why[CAPACITY_WHY_BYTES];
     if (capacity_parse_list(text, why, args->capacity, &args->n_capacities) < 0)
         return say_usage("--capacity: %s", why);
@@ -208,8 +144,9 @@ static bool hint_kind(const char *name, size_t n, enum policy_advice *ret_kind)
 }
 
 /* KIND:Q, and with soon perhaps ,SECONDS. */
-static int take_hints(struct args *args, const char *text)
+static int take_hints(void *ctx, const char *text)
 {
+    struct args *args = ctx;
     const char *colon = strchr(text, ':'), *comma = colon ? strchr(colon, ',') : NULL;
     if (!colon || !hint_kind(text, (size_t)(colon - text), &args->hints.kind))
         return say_usage("--hints '%s': must be ended:Q, continue:Q, soon:Q or scan:Q, as in "
@@ -221,11 +158,11 @@ static int take_hints(struct args *args, const char *text)
     const int n = comma ? (int)(comma - colon) - 1 : (int)strlen(colon + 1);
     double seconds = SOON_S;
     if ((size_t)snprintf(right, sizeof(right), "%.*s", n, colon + 1) >= sizeof(right) ||
-        !opt_is_number(right, 0, 1, &args->hints.right))
+        !args_is_number(right, 0, 1, &args->hints.right))
         return say_usage("--hints '%s': how often they are right must be a number between 0 and 1, "
                          "as in %.*s:0.9",
                          text, (int)(colon - text), text);
-    if (comma && !opt_is_number(comma + 1, SOON_MIN_S, SOON_MAX_S, &seconds))
+    if (comma && !args_is_number(comma + 1, SOON_MIN_S, SOON_MAX_S, &seconds))
         return say_usage("--hints '%s': how soon must be a number of seconds between %g and %.0f, "
                          "as in soon:0.9,30",
                          text, SOON_MIN_S, SOON_MAX_S);
@@ -234,8 +171,9 @@ static int take_hints(struct args *args, const char *text)
     return 0;
 }
 
-static int take_model(struct args *args, const char *name)
+static int take_model(void *ctx, const char *name)
 {
+    struct args *args = ctx;
     args->model = known_model_by_name(name);
     return args->model ? 0
                        : say_usage("--model %s: not known; 'kvcachebench replay --help' lists the "
@@ -243,8 +181,10 @@ static int take_model(struct args *args, const char *name)
                                    name);
 }
 
-static int take_cost(struct args *args, const char *text)
+static int take_cost(void *ctx, const char *text)
 {
+    struct args *args = ctx;
+    args->cost_asked = true;
     if (sim_cost_parse(text, &args->cost) < 0)
         return say_usage("--cost %s: must be ns per token, ns per pair of tokens, GB/s of memory "
                          "and of storage, as in 40000,1.3,20,5; the last may be left away",
@@ -252,58 +192,63 @@ static int take_cost(struct args *args, const char *text)
     return 0;
 }
 
-/* What --decisions would not heed. */
-static void note_of_trace(struct args *args, int c)
-{
-    static const char of_trace[] = "cHwkCnaS";
-    for (size_t i = 0; options[i].name && strchr(of_trace, c); i++)
-        if (options[i].val == c)
-            args->of_trace = options[i].name;
-}
-
-static int simulate_cmd_take_option(void *ctx, int c, char **argv)
-{
-    struct args *args = ctx;
-    note_of_trace(args, c);
-    switch (c) {
-    case 'p':
-        return take_policies(args, optarg);
-    case 'c':
-        return take_capacity(args, optarg);
-    case 'H':
-        return take_hints(args, optarg);
-    case 'w':
-        return opt_number("write-budget", optarg, 0.001, 1000, &args->write_budget);
-    case 'k':
-        args->nvme_asked = true;
-        return opt_count("keep-percent", optarg, 0, 100, &args->keep_percent);
-    case 't':
-        return opt_count("block-tokens", optarg, 1, KVC_BLOCK_TOKENS_MAX, &args->block_tokens);
-    case 'b':
-        return opt_bytes("block-bytes", optarg, 1, KVC_BLOCK_BYTES_MAX, &args->block_bytes);
-    case 'm':
-        return take_model(args, optarg);
-    case 'C':
-        return take_cost(args, optarg);
-    case 's':
-        return opt_count("seed", optarg, 0, UINT64_MAX, &args->seed);
-    case 'n':
-        return opt_count("requests", optarg, 1, UINT32_MAX, &args->requests);
-    case 'd':
-        return opt_count("decisions", optarg, 1, 1 << 24, &args->decisions);
-    case 'a':
-        args->admit_all = true;
-        return 0;
-    case 'S':
-        args->svg = optarg;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    default:
-        return opt_unknown(c, argv);
-    }
-}
+static const struct arg option_table[] = {
+    {"--policy LIST",
+     "policies; belady, the bound that knows the future; published: nine in the form in which they "
+     "were published, without leases (published-lru, ...; default: default)",
+     ARG_DO(take_policies)},
+    {"--capacity LIST",
+     "a share of the trace's unique blocks (5%), a size (64GiB, with --block-bytes or --model) or "
+     "'2000 blocks'; a list is a sweep (default 1%,2%,5%,10%,20%,50%); host=1%,nvme=10% simulates "
+     "both tiers",
+     ARG_DO(take_capacity)},
+    {"--hints KIND:Q",
+     "workers say of a chain that it has 'ended', that it will 'continue', or 'soon' (within 60 s; "
+     "soon:Q,SECONDS), or that it is a 'scan', read once in passing; right with probability Q, "
+     "made from the trace's future, as in ended:0.9. default heeds them all, lru ended and scan",
+     ARG_DO(take_hints)},
+    {"--write-budget X",
+     "with nvme: blocks written for each block accessed (default: no limit). At no time more, but "
+     "for 64 blocks, or a 64th of nvme if that is less",
+     ARG_NUMBER(struct args, write_budget, 0.001, 1000)},
+    {"--keep-percent N",
+     "with nvme: of what is there, the part that is not worth writing again when its room is "
+     "reclaimed (default 45, as a daemon begins)",
+     ARG_COUNT(struct args, keep_percent, 0, 100)},
+    {"--block-tokens N",
+     "tokens that one hash id of the trace stands for (default 512; 'kvcachectl trace dump' says "
+     "it of its own)",
+     ARG_COUNT(struct args, block_tokens, 1, KVC_BLOCK_TOKENS_MAX)},
+    {"--block-bytes SIZE", "payload of a block",
+     ARG_BYTES(struct args, block_bytes, 1, KVC_BLOCK_BYTES_MAX)},
+    {"--model NAME",
+     "take the size from a model's KV shape instead (default llama-3.1-8b; 'kvcachebench replay "
+     "--help' lists them)",
+     ARG_DO(take_model)},
+    {"--cost NS[,NS_PER_PAIR[,HOST_GBS[,NVME_GBS]]]",
+     "what computing a token costs, and each pair of it with a token before it, in ns; reading "
+     "from memory and from storage, in 1e9 bytes/s (default 40000,1.3,20,5: assumptions; give "
+     "yours). TTFT is the sum for one request; there is no queue. Where reading a hit takes longer "
+     "than computing it, the time saved is below 0",
+     ARG_DO(take_cost)},
+    {"--admit-all",
+     "every block comes in, whatever it is worth (policy.admission: false). Only default judges, "
+     "and only without nvme",
+     ARG_FLAG(struct args, admit_all)},
+    {"--seed S", "of what is drawn at random (default 1)",
+     ARG_COUNT(struct args, seed, 0, UINT64_MAX)},
+    {"--requests N", "only the first N requests", ARG_COUNT(struct args, requests, 1, UINT32_MAX)},
+    {"--svg FILE", "plot the hit ratio over capacity, a line for each policy",
+     ARG_TEXT(struct args, svg)},
+    {"--decisions N",
+     "no trace: how much processor time a policy takes to evict a block when N are cached (of "
+     "made-up conversations), its bookkeeping in it; goes with --policy (the daemon's own), "
+     "--block-..., --model, --seed and --json",
+     ARG_COUNT(struct args, decisions, 1, 1 << 24)},
+    {"--json", "one JSON object per line on stdout, nothing else there",
+     ARG_FLAG(struct args, json)},
+    {0},
+};
 
 static bool has_nvme(const struct args *args)
 {
@@ -323,9 +268,9 @@ static bool any_policy(const struct args *args, bool (*does)(const char *name))
 
 static int check_storage(const struct args *args)
 {
-    if (!has_nvme(args) && (args->nvme_asked || args->write_budget > 0))
+    if (!has_nvme(args) && (args->keep_asked || args->write_budget > 0))
         return say_usage("%s is about storage: give it some, as in --capacity host=1%%,nvme=10%%",
-                         args->nvme_asked ? "--keep-percent" : "--write-budget");
+                         args->keep_asked ? "--keep-percent" : "--write-budget");
     for (size_t i = 0; has_nvme(args) && i < args->n_policies; i++)
         if (is_published(args->policy[i]))
             return say_usage("--policy %s knows one tier; leave nvme= away, or take the daemon's "
@@ -349,9 +294,21 @@ static int check_effect(const struct args *args)
 
 static int check_decisions(const struct args *args)
 {
-    if (args->of_trace)
-        return say_usage("--%s goes with a trace, and --decisions has none; leave one away",
-                         args->of_trace);
+    const struct {
+        bool given;
+        const char *name;
+    } of_trace[] = {{args->n_capacities > 0, "capacity"},
+                    {args->hints_text != NULL, "hints"},
+                    {args->write_budget > 0, "write-budget"},
+                    {args->keep_asked, "keep-percent"},
+                    {args->cost_asked, "cost"},
+                    {args->requests > 0, "requests"},
+                    {args->admit_all, "admit-all"},
+                    {args->svg != NULL, "svg"}};
+    for (size_t i = 0; i < sizeof(of_trace) / sizeof(of_trace[0]); i++)
+        if (of_trace[i].given)
+            return say_usage("--%s goes with a trace, and --decisions has none; leave one away",
+                             of_trace[i].name);
     for (size_t i = 0; i < args->n_policies; i++)
         if (!policy_by_name(args->policy[i])) /* the bound decides nothing in time */
             return say_usage("--policy %s: --decisions is about the daemon's own policies, such as "
@@ -387,9 +344,12 @@ static int simulate_cmd_check_args(struct args *args)
 /* 0, an enum bench_exit, or -1 when --help was printed. */
 static int parse_args(int argc, char **argv, struct args *args)
 {
-    const int rc = opt_each(argc, argv, options, help, NULL, simulate_cmd_take_option, args);
+    const int rc = opt_take(argc, argv, option_table, help, args);
     if (rc != 0)
         return rc;
+    args->keep_asked = args->keep_percent != KEEP_UNASKED;
+    if (!args->keep_asked)
+        args->keep_percent = ADMIT_KEEP_PERCENT;
     if (args->decisions && optind < argc)
         return say_usage("--decisions makes up what it runs; leave '%s' away", argv[optind]);
     if (!args->decisions && optind == argc)
@@ -588,7 +548,7 @@ int cmd_simulate(int argc, char **argv)
         .cost = {.ns_per_token = 40000, .ns_per_pair = 1.3, .host_gbs = 20, .nvme_gbs = 5},
         .block_tokens = 512,
         .seed = 1,
-        .keep_percent = ADMIT_KEEP_PERCENT};
+        .keep_percent = KEEP_UNASKED};
     const int rc = parse_args(argc, argv, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "args.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "near.h"
+#include "units.h"
+
+#define ROWS_MAX    48u /* of a command and its program together */
+#define NAME_BYTES  48u
+#define HELP_COLUMN 96u /* help texts are wrapped there */
+#define SPEC_WIDE   20u /* the help of an option that is longer begins on the next line */
+
+/* getopt_long's table, and the row and struct that each entry belongs to. */
+struct lookup {
+    struct option option[ROWS_MAX + 2];
+    char name[ROWS_MAX][NAME_BYTES];
+    const struct arg *row[ROWS_MAX];
+    void *base[ROWS_MAX];
+    unsigned n;
+};
+
+static void lookup_add(struct lookup *l, const struct arg *rows, void *base)
+{
+    for (const struct arg *a = rows; a && a->spec; a++) {
+        if (a->kind == ARGS_SHOWN)
+            continue;
+        const size_t len = strcspn(a->spec + 2, " [");
+        if (l->n == ROWS_MAX || len >= NAME_BYTES)
+            abort(); /* the program's own table */
+        (void)snprintf(l->name[l->n], NAME_BYTES, "%.*s", (int)len, a->spec + 2);
+        const char after = a->spec[2 + len];
+        l->option[l->n] = (struct option){.name = l->name[l->n],
+                                          .has_arg = after == '\0'  ? no_argument
+                                                     : after == '[' ? optional_argument
+                                                                    : required_argument,
+                                          .val = 256 + (int)l->n};
+        l->row[l->n] = a;
+        l->base[l->n++] = base;
+    }
+}
+
+static int refuse_unknown(const struct lookup *l, const char *text, args_usage_fn *usage)
+{
+    char name[64];
+    if (strncmp(text, "--", 2) != 0)
+        return usage("'%s' is not understood", text);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(text + 2, "="), text + 2);
+    struct near near = near_to(name);
+    for (const struct option *o = l->option; o->name; o++)
+        near_offer(&near, o->name);
+    if (near.best && strcmp(near.best, name) == 0)
+        return usage("'%s' is not understood: --%s takes no value", text, name);
+    if (near.best)
+        return usage("'%s' is not understood; did you mean --%s?", text, near.best);
+    return usage("'%s' is not understood", text);
+}
+
+/* The word with the option that getopt has just refused. It stays at a word of several letters, as
+ * in -xyz, until it has gone through them. */
+static const char *refused_word(char **argv)
+{
+    const char *last = argv[optind - 1], *next = argv[optind];
+    const char letter = (char)optopt; /* 0 or a number above all letters: it was a long option */
+    const bool is_letter = optopt != 0 && optopt < 256;
+    const bool in_last =
+        last[0] == '-' && (strchr(last, '=') != NULL || last[strlen(last) - 1] == letter);
+    const bool in_next = next != NULL && next[0] == '-' && next[1] != '-' && is_letter &&
+                         strchr(next + 1, letter) != NULL;
+    return in_next && !in_last ? next : last;
+}
+
+int args_count(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
+               uint64_t *ret)
+{
+    const char *why = "";
+    uint64_t value;
+    if (units_parse_count(text, &value, &why) < 0)
+        return usage("--%s %s: %s", name, text, why);
+    if (value < min || value > max)
+        return usage("--%s %s: must be from %ju to %ju", name, text, (uintmax_t)min,
+                     (uintmax_t)max);
+    *ret = value;
+    return 0;
+}
+
+int args_bytes(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
+               uint64_t *ret)
+{
+    char low[UNITS_COUNT_BYTES], high[UNITS_COUNT_BYTES];
+    const char *why = "";
+    uint64_t value;
+    if (units_parse_bytes(text, &value, &why) < 0)
+        return usage("--%s %s: %s", name, text, why);
+    if (value < min && max == UINT64_MAX)
+        return usage("--%s %s: must be at least %s", name, text, units_exact_bytes(min, low));
+    if (value < min || value > max)
+        return usage("--%s %s: must be from %s to %s", name, text, units_exact_bytes(min, low),
+                     units_exact_bytes(max, high));
+    *ret = value;
+    return 0;
+}
+
+int args_ms(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
+            uint64_t *ret)
+{
+    char low[UNITS_COUNT_BYTES], high[UNITS_COUNT_BYTES];
+    const char *why = "";
+    uint64_t ns;
+    if (units_parse_duration(text, &ns, &why) < 0)
+        return usage("--%s %s: %s", name, text, why);
+    if (ns / 1000000 < min && max == UINT64_MAX)
+        return usage("--%s %s: must be at least %s", name, text,
+                     units_exact_duration(min * 1000000, low));
+    if (ns / 1000000 < min || ns / 1000000 > max)
+        return usage("--%s %s: must be from %s to %s", name, text,
+                     units_exact_duration(min * 1000000, low),
+                     units_exact_duration(max * 1000000, high));
+    *ret = ns / 1000000;
+    return 0;
+}
+
+bool args_is_number(const char *text, double low, double high, double *ret)
+{
+    char *end;
+    errno = 0;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || errno != 0 || !isfinite(value) || value < low ||
+        value > high)
+        return false;
+    *ret = value;
+    return true;
+}
+
+int args_number(args_usage_fn *usage, const char *name, const char *text, double low, double high,
+                double *ret)
+{
+    if (!args_is_number(text, low, high, ret))
+        return usage("--%s %s: must be a number from %g to %g", name, text, low, high);
+    return 0;
+}
+
+static int take_uint(const struct arg *a, const char *name, const char *text, void *at,
+                     args_usage_fn *usage)
+{
+    uint64_t value = 0;
+    int rc;
+    if (a->kind == ARGS_COUNT)
+        rc = args_count(usage, name, text, a->min, a->max, &value);
+    else if (a->kind == ARGS_BYTES)
+        rc = args_bytes(usage, name, text, a->min, a->max, &value);
+    else
+        rc = args_ms(usage, name, text, a->min, a->max, &value);
+    if (rc != 0)
+        return rc;
+    if (a->size == sizeof(uint32_t))
+        *(uint32_t *)at = (uint32_t)value;
+    else
+        *(uint64_t *)at = value;
+    return 0;
+}
+
+static int take_row(const struct arg *a, const char *name, void *base, args_usage_fn *usage)
+{
+    void *at = (char *)base + a->offset;
+    switch (a->kind) {
+    case ARGS_FLAG:
+        *(bool *)at = true;
+        return 0;
+    case ARGS_TEXT:
+        if (a->max != 0 && (optarg[0] == '\0' || strlen(optarg) > a->max))
+            return usage("--%s '%s': must be a name of 1 to %ju bytes", name, optarg,
+                         (uintmax_t)a->max);
+        *(const char **)at = optarg;
+        return 0;
+    case ARGS_COUNT:
+    case ARGS_BYTES:
+    case ARGS_MS:
+        return take_uint(a, name, optarg, at, usage);
+    case ARGS_NUMBER:
+        return args_number(usage, name, optarg, a->low, a->high, at);
+    case ARGS_DO:
+        return a->take(at, optarg);
+    case ARGS_SHOWN:
+        break;
+    }
+    abort(); /* lookup_add() leaves these out */
+}
+
+int args_take(const struct command_line *line, int argc, char **argv)
+{
+    struct lookup l = {.n = 0};
+    lookup_add(&l, line->options, line->base);
+    lookup_add(&l, line->shared, line->shared_base);
+    l.option[l.n] = (struct option){"help", no_argument, NULL, 'h'};
+    optind = 0; /* glibc: start anew */
+    opterr = 0;
+    for (int c;
+         (c = getopt_long(argc, argv, line->stop_early ? "+:h" : ":h", l.option, NULL)) != -1;) {
+        if (c == 'h') {
+            args_help(line->help, line->options);
+            return -1;
+        }
+        if (c == ':')
+            return line->usage("%s needs a value", argv[optind - 1]);
+        if (c == '?')
+            return refuse_unknown(&l, refused_word(argv), line->usage);
+        const unsigned i = (unsigned)c - 256;
+        const int rc = take_row(l.row[i], l.name[i], l.base[i], line->usage);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* A paragraph whose lines begin at column `indent`; the cursor is there. */
+static void print_wrapped(const char *text, size_t len, unsigned indent)
+{
+    unsigned column = indent;
+    while (len > 0) {
+        const char *gap = memchr(text, ' ', len);
+        const size_t word = gap ? (size_t)(gap - text) : len;
+        if (column > indent && column + 1 + word > HELP_COLUMN) {
+            printf("\n%*s", (int)indent, "");
+            column = indent;
+        }
+        column += (unsigned)printf("%s%.*s", column > indent ? " " : "", (int)word, text);
+        text += gap ? word + 1 : word;
+        len -= gap ? word + 1 : word;
+    }
+    putchar('\n');
+}
+
+static void print_text(const char *text, const char *end)
+{
+    while (text < end) {
+        const char *line_end = memchr(text, '\n', (size_t)(end - text));
+        const size_t len = (size_t)((line_end ? line_end : end) - text);
+        if (text[0] == ' ')
+            printf("%.*s\n", (int)len, text);
+        else
+            print_wrapped(text, len, 0);
+        text += line_end ? len + 1 : len;
+    }
+}
+
+void args_help(const char *help, const struct arg *options)
+{
+    const char *here = strchr(help, ARGS_HERE[0]), *end = help + strlen(help);
+    unsigned width = 0;
+    for (const struct arg *a = options; a && a->spec; a++)
+        if (a->help && strlen(a->spec) > width && strlen(a->spec) <= SPEC_WIDE)
+            width = (unsigned)strlen(a->spec);
+    print_text(help, here ? here : end);
+    for (const struct arg *a = options; here && a && a->spec; a++) {
+        if (!a->help)
+            continue;
+        if (strlen(a->spec) > width)
+            printf("  %s\n%*s", a->spec, (int)width + 4, "");
+        else
+            printf("  %-*s  ", (int)width, a->spec);
+        print_wrapped(a->help, strlen(a->help), width + 4);
+    }
+    if (here)
+        print_text(here + 1, end);
+}

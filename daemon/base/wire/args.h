@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Command lines as data: one table gives an option's name, value, limits and help, and feeds the
+ * parser and --help.
+ *
+ * args_take() goes through argv with getopt_long(): options may stand behind operands and be
+ * shortened, a value may stand behind '='. A value is stored in a field of the caller's struct.
+ * What is refused leaves the field as it was; the caller's `usage` is told what was wrong and what
+ * would be right. Every table has --help and -h. Nothing is allocated. Threads: one; getopt's
+ * state is the process's.
+ */
+#ifndef KVC_WIRE_ARGS_H
+#define KVC_WIRE_ARGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Says what is wrong, and returns what args_take() is to return: above 0. */
+typedef int args_usage_fn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Takes an option's value (NULL where it has none). `at` is the field, or the whole struct. 0, or
+ * what args_take() is to return after saying why. */
+typedef int args_take_fn(void *at, const char *value);
+
+enum args_kind {
+    ARGS_SHOWN, /* --help shows it here; the shared table takes it */
+    ARGS_FLAG,
+    ARGS_TEXT,
+    ARGS_COUNT,
+    ARGS_BYTES,
+    ARGS_MS,
+    ARGS_NUMBER,
+    ARGS_DO
+};
+
+/* A row: {"--NAME" or "--NAME VALUE" or "--NAME[=VALUE]", help, ARG_...}. A row without help is
+ * not among those that --help prints. {0} ends the table. */
+struct arg {
+    const char *spec;
+    const char *help;
+    enum args_kind kind;
+    uint32_t offset, size;
+    uint64_t min, max;
+    double low, high;
+    args_take_fn *take;
+};
+
+#define ARG__AT(kind_, type, member, ctype)     \
+    .kind = _Generic(((type *)0)->member, ctype \
+                     : (kind_)),                \
+    .offset = offsetof(type, member), .size = sizeof(((type *)0)->member)
+#define ARG__UINT(kind_, type, member, min_, max_)                                        \
+    .kind = _Generic(((type *)0)->member, uint32_t                                        \
+                     : (kind_), uint64_t                                                  \
+                     : (kind_)),                                                          \
+    .offset = offsetof(type, member), .size = sizeof(((type *)0)->member), .min = (min_), \
+    .max = (max_)
+
+/* bool: true where the option is given. */
+#define ARG_FLAG(type, member) ARG__AT(ARGS_FLAG, type, member, bool)
+/* const char *: the word of argv. */
+#define ARG_TEXT(type, member) ARG__AT(ARGS_TEXT, type, member, const char *)
+/* The same, of 1 to `bytes` bytes. */
+#define ARG_NAME(type, member, bytes) ARG_TEXT(type, member), .max = (bytes)
+/* uint32_t or uint64_t: a whole number, "64MiB", "90s" in milliseconds; from `min` to `max`. */
+#define ARG_COUNT(type, member, min, max) ARG__UINT(ARGS_COUNT, type, member, min, max)
+#define ARG_BYTES(type, member, min, max) ARG__UINT(ARGS_BYTES, type, member, min, max)
+#define ARG_MS(type, member, min, max)    ARG__UINT(ARGS_MS, type, member, min, max)
+/* double */
+#define ARG_NUMBER(type, member, low_, high_) \
+    ARG__AT(ARGS_NUMBER, type, member, double), .low = (low_), .high = (high_)
+/* What else there is: `fn` gets the field, or the struct. */
+#define ARG_DO_AT(type, member, fn) .kind = ARGS_DO, .offset = offsetof(type, member), .take = (fn)
+#define ARG_DO(fn)                  .kind = ARGS_DO, .take = (fn)
+
+/* --help lists it here, with this command's words; the shared table takes it. */
+#define ARG_SHOWN .kind = ARGS_SHOWN
+
+/* Stands in a help text where the options are listed. Lines of the text that do not begin with a
+ * space are wrapped. */
+#define ARGS_HERE "\1"
+
+struct command_line {
+    const struct arg *options;
+    void *base;               /* the struct of their fields */
+    const struct arg *shared; /* options of all commands of the program, not listed; may be NULL */
+    void *shared_base;
+    const char *help;
+    args_usage_fn *usage;
+    bool stop_early; /* at the first operand: what follows is another command's */
+};
+
+/* 0, with `optind` at the first operand; -1 when --help was served; else what `usage` or a take
+ * function returned. */
+__attribute__((warn_unused_result)) int args_take(const struct command_line *line, int argc,
+                                                  char **argv);
+/* The help text, with the options in it. */
+void args_help(const char *help, const struct arg *options);
+
+/* One value by itself: 0, or what `usage` returned. */
+int args_count(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
+               uint64_t *ret);
+int args_bytes(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
+               uint64_t *ret);
+int args_ms(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
+            uint64_t *ret);
+int args_number(args_usage_fn *usage, const char *name, const char *text, double low, double high,
+                double *ret);
+/* The same without a message. */
+__attribute__((warn_unused_result)) bool args_is_number(const char *text, double low, double high,
+                                                        double *ret);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "args.h"
+#include "check_run.h"
+
+struct taken {
+    bool json;
+    const char *path, *name, *last;
+    uint32_t small;
+    uint64_t count, bytes, ms;
+    double share;
+};
+struct common {
+    bool verbose;
+};
+
+static char said[256];
+
+static int usage(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(said, sizeof(said), format, args);
+    va_end(args);
+    return 2;
+}
+
+static int take_last(void *at, const char *value)
+{
+    *(const char **)at = value ? value : "none";
+    return value && strcmp(value, "bad") == 0 ? 7 : 0;
+}
+
+static const struct arg table[] = {
+    {"--json", "for programs", ARG_FLAG(struct taken, json)},
+    {"--path FILE", "where", ARG_TEXT(struct taken, path)},
+    {"--name NAME", "whose", ARG_NAME(struct taken, name, 4)},
+    {"--count N", "how many", ARG_COUNT(struct taken, count, 2, 9)},
+    {"--small N", NULL, ARG_COUNT(struct taken, small, 0, UINT32_MAX)},
+    {"--bytes SIZE", "how much", ARG_BYTES(struct taken, bytes, 1024, 1 << 20)},
+    {"--ttl TIME", "how long", ARG_MS(struct taken, ms, 1, UINT64_MAX)},
+    {"--share X", "a part", ARG_NUMBER(struct taken, share, 0, 1)},
+    {"--a-name-of-some-length[=WHAT]", "it need not have a value",
+     ARG_DO_AT(struct taken, last, take_last)},
+    {"--verbose", "shown here", ARG_SHOWN},
+    {0},
+};
+static const struct arg shared[] = {{"--verbose", NULL, ARG_FLAG(struct common, verbose)}, {0}};
+static const char help[] = "Usage: it\n\nwords\n\n" ARGS_HERE "\nExample:\n  it --json\n";
+
+/* Words of one command line, split at spaces. */
+static int take(const char *words, struct taken *t, struct common *c, bool stop_early)
+{
+    static char copy[256];
+    static char *argv[32];
+    int argc = 0;
+    (void)snprintf(copy, sizeof(copy), "it %s", words);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    *t = (struct taken){0};
+    *c = (struct common){0};
+    said[0] = '\0';
+    const struct command_line line = {.options = table,
+                                      .base = t,
+                                      .shared = shared,
+                                      .shared_base = c,
+                                      .help = help,
+                                      .usage = usage,
+                                      .stop_early = stop_early};
+    return args_take(&line, argc, argv);
+}
+
+START_TEST(values_land_in_their_fields)
+{
+    struct taken t;
+    struct common c;
+    ck_assert_int_eq(
+        take("--json a --path=p --name nora --count 9 --small 4294967295 --bytes 64KiB "
+             "--ttl 90s --share 0.5 --verbose b",
+             &t, &c, false),
+        0);
+    ck_assert(t.json && c.verbose);
+    ck_assert_str_eq(t.path, "p");
+    ck_assert_str_eq(t.name, "nora");
+    ck_assert_uint_eq(t.count, 9);
+    ck_assert_uint_eq(t.small, UINT32_MAX);
+    ck_assert_uint_eq(t.bytes, 65536);
+    ck_assert_uint_eq(t.ms, 90000);
+    ck_assert_double_eq(t.share, 0.5);
+    ck_assert_int_eq(optind, 16); /* the operands, wherever they stood */
+    ck_assert_int_eq(take("--coun 3 --a-name", &t, &c, false), 0);
+    ck_assert_uint_eq(t.count, 3);
+    ck_assert_str_eq(t.last, "none");
+    ck_assert_int_eq(take("--a-name-of-some-length=x -- --json", &t, &c, false), 0);
+    ck_assert_str_eq(t.last, "x");
+    ck_assert(!t.json);
+    ck_assert_int_eq(take("--verbose verb --json", &t, &c, true), 0);
+    ck_assert(c.verbose && !t.json);
+    ck_assert_int_eq(optind, 2);
+}
+END_TEST
+
+START_TEST(what_is_refused_says_what_would_be_right)
+{
+    static const struct {
+        const char *words, *why;
+    } wrong[] = {
+        {"--count 1", "--count 1: must be from 2 to 9"},
+        {"--count 10", "--count 10: must be from 2 to 9"},
+        {"--small 4294967296", "--small 4294967296: must be from 0 to 4294967295"},
+        {"--bytes 2MiB", "--bytes 2MiB: must be from 1KiB to 1MiB"},
+        {"--ttl 0", "--ttl 0: must be at least 1ms"},
+        {"--share 2", "--share 2: must be a number from 0 to 1"},
+        {"--share nan", "--share nan: must be a number from 0 to 1"},
+        {"--name nobody", "--name 'nobody': must be a name of 1 to 4 bytes"},
+        {"--name=", "--name '': must be a name of 1 to 4 bytes"},
+        {"--count", "--count needs a value"},
+        {"--cuont 3", "'--cuont' is not understood; did you mean --count?"},
+        {"--json=1", "'--json=1' is not understood: --json takes no value"},
+        {"-xh", "'-xh' is not understood"},
+    };
+    struct taken t;
+    struct common c;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        ck_assert_int_eq(take(wrong[i].words, &t, &c, false), 2);
+        ck_assert_str_eq(said, wrong[i].why);
+        ck_assert_uint_eq(t.count + t.small + t.bytes + t.ms, 0);
+        ck_assert_ptr_null(t.name);
+    }
+    ck_assert_int_eq(take("--count x", &t, &c, false), 2);
+    ck_assert_ptr_nonnull(strstr(said, "--count x: "));
+    ck_assert_int_eq(take("--a-name-of-some-length=bad", &t, &c, false), 7);
+}
+END_TEST
+
+START_TEST(help_lists_the_table)
+{
+    static const char expected[] = "Usage: it\n\nwords\n\n"
+                                   "  --json        for programs\n"
+                                   "  --path FILE   where\n"
+                                   "  --name NAME   whose\n"
+                                   "  --count N     how many\n"
+                                   "  --bytes SIZE  how much\n"
+                                   "  --ttl TIME    how long\n"
+                                   "  --share X     a part\n"
+                                   "  --a-name-of-some-length[=WHAT]\n"
+                                   "                it need not have a value\n"
+                                   "  --verbose     shown here\n"
+                                   "\nExample:\n  it --json\n";
+    char got[1024];
+    struct taken t;
+    struct common c;
+    fflush(stdout);
+    const int keep = dup(STDOUT_FILENO);
+    FILE *file = tmpfile();
+    ck_assert(keep >= 0 && file != NULL);
+    ck_assert_int_ge(dup2(fileno(file), STDOUT_FILENO), 0);
+    const int rc = take("--json --help", &t, &c, false);
+    fflush(stdout);
+    ck_assert_int_ge(dup2(keep, STDOUT_FILENO), 0);
+    close(keep);
+    rewind(file);
+    got[fread(got, 1, sizeof(got) - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_int_eq(rc, -1);
+    ck_assert_str_eq(got, expected);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("args");
+    TCase *tc = tcase_create("args");
+    tcase_add_test(tc, values_land_in_their_fields);
+    tcase_add_test(tc, what_is_refused_says_what_would_be_right);
+    tcase_add_test(tc, help_lists_the_table);
+    suite_add_tcase(s, tc);
+    return check_run(s);
+}
