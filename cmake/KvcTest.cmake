@@ -21,7 +21,7 @@ check_linker_flag(C -fuse-ld=gold KVC_HAVE_GOLD)
 #
 # A program bin/<n> linked with Check and a ctest test <n> that runs it in a directory of its own.
 # LABELS defaults to unit, TIMEOUT to 300. Exit code 77 means skipped; print the reason on a line
-# that begins with "SKIP:". check_run.h ends main(). SERIAL: never at the same time as another test.
+# that begins with "SKIP:". Cases: tests/check/cases.h. SERIAL: never at the same time as another test.
 # Builds with ThreadSanitizer leave out what has the label single, decides or ratios, and what has none
 # of unit, e2e and kill.
 function(kvc_unit_test)

@@ -4,7 +4,6 @@
  * stop, and by itself back in service when the disk is. What was acknowledged as durable is there
  * at the end.
  */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -16,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "judge.h"
 #include "place.h"
 
@@ -198,21 +197,21 @@ static const char *const faults[] = {
     "write:40-42=EIO,read:9-10=EIO",
 };
 
-START_TEST(a_disk_that_errs_for_a_while)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 580);
+
+CASE_EACH(a_disk_that_errs_for_a_while, sizeof faults / sizeof faults[0])
 {
     live_through(faults[_i]);
 }
-END_TEST
 
 /* I/Os take two seconds each, for some of them. */
 static const char *const stalls[] = {"read:8-11=2000ms", "write:30-33=2000ms", "sync:20-21=2000ms"};
 
-START_TEST(a_disk_that_is_slow_for_a_while)
+CASE_EACH(a_disk_that_is_slow_for_a_while, sizeof stalls / sizeof stalls[0])
 {
     place_set(&place, "nvme.io_timeout=1s");
     live_through(stalls[_i]);
 }
-END_TEST
 
 /* ---- a file system that is full ---- */
 
@@ -233,7 +232,7 @@ static void write_filler(const char *path, size_t bytes)
     close(fd);
 }
 
-START_TEST(a_file_system_that_is_full_for_a_while)
+CASE(a_file_system_that_is_full_for_a_while)
 {
     char filler[128];
     struct world_session s;
@@ -262,7 +261,6 @@ START_TEST(a_file_system_that_is_full_for_a_while)
     rig_stop(&place.rig);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
-END_TEST
 
 static int name_chain(struct world_session *s, bool durable)
 {
@@ -295,7 +293,7 @@ static void resize(const char *size)
 
 /* A store was made, its journal had no room, the store stayed behind, and no word said how much
  * room there should have been. */
-START_TEST(a_start_without_room_for_the_journal)
+CASE(a_start_without_room_for_the_journal)
 {
     if (!mount_of("68m")) {
         printf("SKIP: a full file system; only root can mount one\n");
@@ -310,10 +308,9 @@ START_TEST(a_start_without_room_for_the_journal)
     rig_stop(&place.rig);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
-END_TEST
 
 /* The text blamed nvme.limit, and asked for a quota. */
-START_TEST(a_journal_on_a_full_file_system_of_its_own)
+CASE(a_journal_on_a_full_file_system_of_its_own)
 {
     char filler[128], stores[128];
     if (!mount_of("4m")) {
@@ -339,10 +336,9 @@ START_TEST(a_journal_on_a_full_file_system_of_its_own)
     ck_assert_uint_eq(lines_with("ENOSPC; make room on its file system"), 1);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
-END_TEST
 
 /* The default took the room of the journal that the start before had begun to make. */
-START_TEST(the_default_limit_fits_a_small_file_system)
+CASE(the_default_limit_fits_a_small_file_system)
 {
     struct world_session s;
     if (!mount_of("64m")) {
@@ -361,7 +357,6 @@ START_TEST(the_default_limit_fits_a_small_file_system)
     rig_stop(&place.rig);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
-END_TEST
 
 static void await_names(struct kvc *k)
 {
@@ -374,7 +369,7 @@ static void await_names(struct kvc *k)
 
 /* The store and its journal took all the room: the daemon did not start for want of names.db. Then
  * it did without it, and did not look whether there was room later. */
-START_TEST(a_start_without_room_for_names)
+CASE(a_start_without_room_for_names)
 {
     struct world_session s;
     if (!mount_of("140m")) {
@@ -404,10 +399,9 @@ START_TEST(a_start_without_room_for_names)
     rig_stop(&place.rig);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
-END_TEST
 
 /* Nine tenths of what is free went to the store, and the rest to its journal. */
-START_TEST(the_default_limit_leaves_room_for_names)
+CASE(the_default_limit_leaves_room_for_names)
 {
     struct world_session s;
     if (!mount_of("400m")) {
@@ -422,10 +416,9 @@ START_TEST(the_default_limit_leaves_room_for_names)
     rig_stop(&place.rig);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
-END_TEST
 
 /* Told to make room there, or to give the directory another owner. */
-START_TEST(a_start_on_a_file_system_that_is_read_only)
+CASE(a_start_on_a_file_system_that_is_read_only)
 {
     char ro[128];
     struct world_session s;
@@ -452,10 +445,9 @@ START_TEST(a_start_on_a_file_system_that_is_read_only)
     ck_assert_int_eq(umount2(ro, MNT_DETACH), 0);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
-END_TEST
 
 /* The store's file is cut off below the daemon. */
-START_TEST(a_store_that_loses_its_end)
+CASE(a_store_that_loses_its_end)
 {
     struct stat st;
     char path[160];
@@ -488,10 +480,9 @@ START_TEST(a_store_that_loses_its_end)
     else
         rig_stop(&place.rig);
 }
-END_TEST
 
 /* Bytes that went bad on the medium were misses, and no line of the log said so. */
-START_TEST(a_store_whose_bytes_go_bad)
+CASE(a_store_whose_bytes_go_bad)
 {
     static char bad[1 << 20];
     char path[160];
@@ -525,10 +516,9 @@ START_TEST(a_store_whose_bytes_go_bad)
     ck_assert_uint_ge(lines, 1);
     ck_assert_uint_le(lines, 2 + (unsigned)(rig_now_ms() - (until - BACK_MS)) / 10000);
 }
-END_TEST
 
 /* LMDB reads through a map: its file that was cut ended the daemon with SIGBUS, without a word. */
-START_TEST(a_journal_that_loses_its_end)
+CASE(a_journal_that_loses_its_end)
 {
     char path[160];
     struct world_session s;
@@ -553,10 +543,9 @@ START_TEST(a_journal_that_loses_its_end)
     look("found again by the tables");
     rig_stop(&place.rig);
 }
-END_TEST
 
 /* Two paths of which one errs, once: the other serves. */
-START_TEST(a_second_path_serves_on)
+CASE(a_second_path_serves_on)
 {
     struct world_session s;
     place_remove(&place);
@@ -574,37 +563,4 @@ START_TEST(a_second_path_serves_on)
     world_close(&s);
     look("in service again");
     rig_stop(&place.rig);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("degrade");
-    TCase *t = tcase_create("degrade");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 580);
-    tcase_add_loop_test(t, a_disk_that_errs_for_a_while, 0, sizeof faults / sizeof faults[0]);
-    tcase_add_loop_test(t, a_disk_that_is_slow_for_a_while, 0, sizeof stalls / sizeof stalls[0]);
-    tcase_add_test(t, a_file_system_that_is_full_for_a_while);
-    tcase_add_test(t, a_second_path_serves_on);
-    suite_add_tcase(s, t);
-    TCase *cut = tcase_create("files"); /* that are cut, wrong, or have no room */
-    tcase_add_checked_fixture(cut, setup, teardown);
-    tcase_set_timeout(cut, 580);
-    tcase_add_test(cut, a_start_without_room_for_the_journal);
-    tcase_add_test(cut, a_journal_on_a_full_file_system_of_its_own);
-    tcase_add_test(cut, the_default_limit_fits_a_small_file_system);
-    tcase_add_test(cut, a_start_without_room_for_names);
-    tcase_add_test(cut, the_default_limit_leaves_room_for_names);
-    tcase_add_test(cut, a_start_on_a_file_system_that_is_read_only);
-    tcase_add_test(cut, a_store_that_loses_its_end);
-    tcase_add_test(cut, a_store_whose_bytes_go_bad);
-    tcase_add_test(cut, a_journal_that_loses_its_end);
-    suite_add_tcase(s, cut);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

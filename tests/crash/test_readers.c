@@ -4,7 +4,6 @@
  * with its memory in every way that costs chunks: no worker ends by a signal, and what was read
  * counts only with the generation that it had.
  */
-#include <check.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <grp.h>
@@ -18,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "layout.h"
 #include "manager.h"
 #include "place.h"
@@ -423,31 +422,20 @@ static void run(unsigned no, bool of_files)
     end(of_files);
 }
 
-START_TEST(readers_of_files_live_on)
+CASES(.timeout_s = 280);
+
+CASE_EACH(readers_of_files_live_on, CHANGES)
 {
     run((unsigned)_i, true);
 }
-END_TEST
 
-START_TEST(readers_of_kept_descriptors_live_on)
+CASE_EACH(readers_of_kept_descriptors_live_on, CHANGES)
 {
     if (!changes[_i].of_files)
         run((unsigned)_i, false);
 }
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("readers");
-    TCase *t = tcase_create("readers");
-    tcase_set_timeout(t, 280);
-    tcase_add_loop_test(t, readers_of_files_live_on, 0, CHANGES);
-    tcase_add_loop_test(t, readers_of_kept_descriptors_live_on, 0, CHANGES);
-    suite_add_tcase(s, t);
-    return s;
-}
 
 int main(int argc, char **argv)
 {
-    return rig_main(argc, argv, &place.rig, work, suite);
+    return rig_main(argc, argv, &place.rig, work);
 }

@@ -5,14 +5,13 @@
  *
  * `test_takeover --make FILE` makes such a file with the daemon of this tree.
  */
-#include <check.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "place.h"
 
 #define BT     16u
@@ -267,7 +266,7 @@ static void await_paths(void)
 
 /* ---- tests ---- */
 
-START_TEST(a_store_of_before_is_taken_over)
+CASE_EACH(a_store_of_before_is_taken_over, STORES)
 {
     if (!place_begin_store((unsigned)_i)) {
         printf("SKIP: host memory of another uid than 0 and 1000\n");
@@ -291,7 +290,6 @@ START_TEST(a_store_of_before_is_taken_over)
     }
     place_remove(&place);
 }
-END_TEST
 
 /* ---- making them ---- */
 
@@ -325,19 +323,9 @@ static int make(const char *file, uint64_t unused)
     return 0;
 }
 
-static Suite *suite(void)
-{
-    Suite *s = suite_create("takeover");
-    TCase *t = tcase_create("takeover");
-    tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, a_store_of_before_is_taken_over, 0, STORES);
-    suite_add_tcase(s, t);
-    return s;
-}
-
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--make") == 0)
         return rig_child_main(make, argv[2], 0);
-    return check_run(suite());
+    return cases_run();
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory that outlives the daemon: what is back, and that it is right at its first use. */
-#include <check.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "place.h"
 
 #define BT     16u
@@ -71,7 +70,9 @@ static uint32_t read_all(void)
     return hit;
 }
 
-START_TEST(host_memory_is_back_after_kill)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 280);
+
+CASE(host_memory_is_back_after_kill)
 {
     start();
     fill();
@@ -84,9 +85,8 @@ START_TEST(host_memory_is_back_after_kill)
     }
     rig_stop(&place.rig);
 }
-END_TEST
 
-START_TEST(host_memory_is_back_after_a_stop)
+CASE(host_memory_is_back_after_a_stop)
 {
     start();
     fill();
@@ -95,9 +95,8 @@ START_TEST(host_memory_is_back_after_a_stop)
     ck_assert_uint_ge(read_all(), CHAINS * LEN * 99 / 100);
     rig_stop(&place.rig);
 }
-END_TEST
 
-START_TEST(what_was_evicted_stays_away)
+CASE(what_was_evicted_stays_away)
 {
     struct kvc_evict_filter all = {0};
     struct kvc_evicted evicted;
@@ -112,9 +111,8 @@ START_TEST(what_was_evicted_stays_away)
     ck_assert_uint_eq(read_all(), 0);
     rig_stop(&place.rig);
 }
-END_TEST
 
-START_TEST(less_memory_than_before_is_fewer_blocks)
+CASE(less_memory_than_before_is_fewer_blocks)
 {
     start();
     fill();
@@ -127,9 +125,8 @@ START_TEST(less_memory_than_before_is_fewer_blocks)
     kvc_close(&k);
     rig_stop(&place.rig);
 }
-END_TEST
 
-START_TEST(another_secret_finds_nothing_of_before)
+CASE(another_secret_finds_nothing_of_before)
 {
     start();
     fill();
@@ -141,10 +138,9 @@ START_TEST(another_secret_finds_nothing_of_before)
     ck_assert_uint_eq(read_all(), CHAINS * LEN);
     rig_stop(&place.rig);
 }
-END_TEST
 
 /* It was refused, again and again: a manager starts it with the same each time. */
-START_TEST(descriptors_that_are_not_said_right_begin_with_empty_memory)
+CASE(descriptors_that_are_not_said_right_begin_with_empty_memory)
 {
     char log[128];
     static const char *const sets[] = {"host.limit=64MiB", "host.chunk=4MiB",
@@ -156,7 +152,6 @@ START_TEST(descriptors_that_are_not_said_right_begin_with_empty_memory)
     ck_assert_int_eq(system(log), 0);
     rig_stop(&place.rig);
 }
-END_TEST
 
 static void cut_each(off_t to)
 {
@@ -197,12 +192,11 @@ static void files_are_cut(off_t to)
     rig_stop(&place.rig);
 }
 
-START_TEST(files_that_another_process_cuts_cost_blocks_and_not_the_daemon)
+CASE_EACH(files_that_another_process_cuts_cost_blocks_and_not_the_daemon, 3)
 {
     static const off_t to[] = {0, 4096, 1 << 20};
     files_are_cut(to[_i]);
 }
-END_TEST
 
 static bool log_has(const char *words)
 {
@@ -212,7 +206,7 @@ static bool log_has(const char *words)
 }
 
 /* Its own uid may write to what cannot be sealed. */
-START_TEST(workers_who_could_write_are_named_at_start)
+CASE(workers_who_could_write_are_named_at_start)
 {
     char words[128];
     snprintf(words, sizeof words, "workers of uid %u (principal self)", (unsigned)geteuid());
@@ -225,28 +219,4 @@ START_TEST(workers_who_could_write_are_named_at_start)
     ck_assert(!log_has(words));
     ck_assert(log_has("sealed against new writable mappings"));
     rig_stop(&place.rig);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("warm");
-    TCase *t = tcase_create("warm");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, host_memory_is_back_after_kill);
-    tcase_add_test(t, host_memory_is_back_after_a_stop);
-    tcase_add_test(t, what_was_evicted_stays_away);
-    tcase_add_test(t, less_memory_than_before_is_fewer_blocks);
-    tcase_add_test(t, another_secret_finds_nothing_of_before);
-    tcase_add_test(t, descriptors_that_are_not_said_right_begin_with_empty_memory);
-    tcase_add_test(t, workers_who_could_write_are_named_at_start);
-    tcase_add_loop_test(t, files_that_another_process_cuts_cost_blocks_and_not_the_daemon, 0, 3);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rig.h"
-#include "check_run.h"
+#include "cases.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -322,13 +322,13 @@ int rig_child_main(int (*work)(const char *role, uint64_t arg), const char *role
 }
 
 int rig_main(int argc, char **argv, struct rig *ret_rig,
-             int (*work)(const char *role, uint64_t arg), Suite *(*suite)(void))
+             int (*work)(const char *role, uint64_t arg))
 {
     const char *role;
     uint64_t arg;
     if (rig_is_child(argc, argv, ret_rig, &role, &arg))
         return rig_child_main(work, role, arg);
-    return check_run(suite());
+    return cases_run();
 }
 
 struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes)

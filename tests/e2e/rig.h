@@ -63,9 +63,9 @@ bool rig_is_child(int argc, char **argv, struct rig *ret_rig, const char **ret_r
 int rig_child_main(int (*work)(const char *role, uint64_t arg), const char *role, uint64_t arg);
 
 /* All of main() for a test with such workers: `work` in a worker, which finds the daemon's socket
- * in *ret_rig; otherwise the suite. */
+ * in *ret_rig; otherwise the cases. */
 int rig_main(int argc, char **argv, struct rig *ret_rig,
-             int (*work)(const char *role, uint64_t arg), Suite *(*suite)(void));
+             int (*work)(const char *role, uint64_t arg));
 
 struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes);
 /* block_tokens per block, block_bytes each, one full group. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What operators do with kvcachectl: documents, conversations, pins, quotas, the policy, usage;
  * documents that go from one daemon to another as a file. */
-#include <check.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 #include "rig_ctl.h"
 
@@ -85,7 +84,9 @@ static const char *hex(uint32_t block)
 
 /* ---- names ---- */
 
-START_TEST(a_document_from_put_to_forget)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_document_from_put_to_forget)
 {
     const uint32_t id = kvc_ns_id(ns);
     ctl(&rig, 0, "doc list");
@@ -121,9 +122,8 @@ START_TEST(a_document_from_put_to_forget)
     ctl(&rig, 0, "evict --all");
     SAYS("evicted 48 blocks");
 }
-END_TEST
 
-START_TEST(a_conversation_moves_and_goes)
+CASE(a_conversation_moves_and_goes)
 {
     const uint32_t id = kvc_ns_id(ns);
     ctl(&rig, 0, "conv save talk --ns %u --tip %s", id, hex(9));
@@ -154,10 +154,9 @@ START_TEST(a_conversation_moves_and_goes)
     ctl(&rig, 1, "evict --conv talk");
     ctl(&rig, 0, "conv list");
 }
-END_TEST
 
 /* As nanoseconds they would not fit in 64 bits. */
-START_TEST(times_of_many_centuries_are_shown_as_such)
+CASE(times_of_many_centuries_are_shown_as_such)
 {
     const struct kvc_seq seq = rig_seq(keys, BLOCKS, BT);
     struct kvc_name_options options = {.ttl_ms = UINT64_C(700) * 365 * 86400 * 1000};
@@ -175,9 +174,8 @@ START_TEST(times_of_many_centuries_are_shown_as_such)
     ctl(&rig, 0, "conv show old --json");
     SAYS("\"ttl_ms\":9223372036854775807");
 }
-END_TEST
 
-START_TEST(evicting_a_document_spares_what_another_shares)
+CASE(evicting_a_document_spares_what_another_shares)
 {
     const uint32_t id = kvc_ns_id(ns);
     ctl(&rig, 0, "doc put part --ns %u --tip %s", id, hex(15));
@@ -193,10 +191,9 @@ START_TEST(evicting_a_document_spares_what_another_shares)
     ctl(&rig, 0, "doc show part");
     SAYS("256 of them");
 }
-END_TEST
 
 /* What went is in the JSON, and not what the name had reached. */
-START_TEST(forgetting_says_what_went)
+CASE(forgetting_says_what_went)
 {
     const uint32_t id = kvc_ns_id(ns);
     ctl(&rig, 0, "doc put part --ns %u --tip %s", id, hex(15));
@@ -208,11 +205,10 @@ START_TEST(forgetting_says_what_went)
     ctl(&rig, 0, "doc forget part --json");
     SAYS("\"evicted\":false,\"blocks\":0,\"bytes\":0,\"kept_blocks\":0,");
 }
-END_TEST
 
 /* ---- what goes on ---- */
 
-START_TEST(top_shows_what_was_asked_and_who_holds_it)
+CASE(top_shows_what_was_asked_and_who_holds_it)
 {
     ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), BLOCKS);
     ctl(&rig, 0, "top");
@@ -231,11 +227,10 @@ START_TEST(top_shows_what_was_asked_and_who_holds_it)
     ctl(&rig, 0, "top");
     SAYS("0.0 %");
 }
-END_TEST
 
 /* ---- what stays ---- */
 
-START_TEST(pins_hold_until_they_are_removed)
+CASE(pins_hold_until_they_are_removed)
 {
     const uint32_t id = kvc_ns_id(ns);
     ctl(&rig, 0, "pin list");
@@ -259,10 +254,9 @@ START_TEST(pins_hold_until_they_are_removed)
     SAYS("evicted 48 blocks");
     ctl(&rig, 1, "pin add --ns %u --tip %s", id, hex(BLOCKS - 1));
 }
-END_TEST
 
 /* A daemon of its own, whose one principal is a gateway. */
-START_TEST(pins_say_whose_sub_tenant_they_are)
+CASE(pins_say_whose_sub_tenant_they_are)
 {
     struct rig gate = {.pid = 0};
     char path[160], set[164];
@@ -292,9 +286,8 @@ START_TEST(pins_say_whose_sub_tenant_they_are)
     rig_stop(&gate);
     rig_clean(&gate);
 }
-END_TEST
 
-START_TEST(quotas_are_shown_set_and_cleared)
+CASE(quotas_are_shown_set_and_cleared)
 {
     const uint32_t id = kvc_ns_id(ns);
     ctl(&rig, 0, "quota show");
@@ -319,9 +312,8 @@ START_TEST(quotas_are_shown_set_and_cleared)
     ctl(&rig, 1, "quota clear --ns %u", id);
     SAYS("no such quota");
 }
-END_TEST
 
-START_TEST(a_drain_that_a_quota_stops_says_so)
+CASE(a_drain_that_a_quota_stops_says_so)
 {
     ctl(&rig, 0, "quota set --ns %u --nvme 64KiB", kvc_ns_id(ns));
     ctl(&rig, 1, "drain");
@@ -331,10 +323,9 @@ START_TEST(a_drain_that_a_quota_stops_says_so)
     ctl(&rig, 0, "quota set --ns %u --nvme none", kvc_ns_id(ns));
     ctl(&rig, 0, "drain");
 }
-END_TEST
 
 /* A daemon of its own, without storage. */
-START_TEST(a_policy_says_where_it_was_chosen)
+CASE(a_policy_says_where_it_was_chosen)
 {
     struct rig other = {.pid = 0};
     const char *const sets[] = {"policy.eviction=s3fifo", "policy.pin_limit=0", NULL};
@@ -365,9 +356,8 @@ START_TEST(a_policy_says_where_it_was_chosen)
     rig_stop(&other);
     rig_clean(&other);
 }
-END_TEST
 
-START_TEST(admission_is_told_and_set_where_there_is_no_storage)
+CASE(admission_is_told_and_set_where_there_is_no_storage)
 {
     struct rig other = {.pid = 0};
     const char *const sets[] = {"policy.admission=false", NULL};
@@ -382,9 +372,8 @@ START_TEST(admission_is_told_and_set_where_there_is_no_storage)
     rig_stop(&other);
     rig_clean(&other);
 }
-END_TEST
 
-START_TEST(the_policy_is_shown_and_set)
+CASE(the_policy_is_shown_and_set)
 {
     ctl(&rig, 0, "policy show");
     SAYS("density");
@@ -417,7 +406,6 @@ START_TEST(the_policy_is_shown_and_set)
     ctl(&rig, 0, "pin add --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
     ctl(&rig, 2, "policy set");
 }
-END_TEST
 
 static const char *outcome(const char *verb, bool is_by_age)
 {
@@ -442,7 +430,7 @@ static void as_said(const char *filter)
     ck_assert_ptr_null(strstr(dry, "evicted 0 blocks"));
 }
 
-START_TEST(an_eviction_does_what_its_dry_run_says)
+CASE(an_eviction_does_what_its_dry_run_says)
 {
     const uint32_t id = kvc_ns_id(ns);
     char filter[160];
@@ -470,9 +458,8 @@ START_TEST(an_eviction_does_what_its_dry_run_says)
     as_said("--model m --force");
     ctl(&rig, 0, "usage");
 }
-END_TEST
 
-START_TEST(a_quota_says_what_keeps_it_above_its_limit)
+CASE(a_quota_says_what_keeps_it_above_its_limit)
 {
     const uint32_t id = kvc_ns_id(ns);
     ctl(&rig, 0, "doc put book --ns %u --tip %s --durable", id, hex(BLOCKS - 1));
@@ -498,9 +485,8 @@ START_TEST(a_quota_says_what_keeps_it_above_its_limit)
     ctl(&rig, 0, "doc forget book");
     ctl(&rig, 0, "doc put more --ns %u --tip %s --durable", id, hex(3));
 }
-END_TEST
 
-START_TEST(evicting_by_tenant_model_and_priority)
+CASE(evicting_by_tenant_model_and_priority)
 {
     ctl(&rig, 1, "evict --tenant nobody");
     ctl(&rig, 1, "evict --model nothing");
@@ -515,7 +501,6 @@ START_TEST(evicting_by_tenant_model_and_priority)
     ctl(&rig, 0, "usage --by model");
     ctl(&rig, 0, "usage --by tenant");
 }
-END_TEST
 
 /* ---- files ---- */
 
@@ -621,7 +606,7 @@ static void wide_check(struct wide_chain *w)
     }
 }
 
-START_TEST(a_document_goes_to_a_daemon_with_another_seed)
+CASE(a_document_goes_to_a_daemon_with_another_seed)
 {
     struct rig other = {.pid = 0};
     struct wide_chain a, b;
@@ -646,9 +631,8 @@ START_TEST(a_document_goes_to_a_daemon_with_another_seed)
     rig_stop(&other);
     rig_clean(&other);
 }
-END_TEST
 
-START_TEST(a_document_without_token_ids_comes_back_to_its_own_seed_only)
+CASE(a_document_without_token_ids_comes_back_to_its_own_seed_only)
 {
     struct rig other = {.pid = 0};
     ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
@@ -668,10 +652,9 @@ START_TEST(a_document_without_token_ids_comes_back_to_its_own_seed_only)
     rig_stop(&other);
     rig_clean(&other);
 }
-END_TEST
 
 /* Its keys are not those of its token ids, so ids do not help, and that is not what is advised. */
-START_TEST(a_document_with_keys_of_an_engine_is_told_where_it_can_go)
+CASE(a_document_with_keys_of_an_engine_is_told_where_it_can_go)
 {
     struct rig other = {.pid = 0};
     write_ids(&rig, "ids.json", 77, TOKENS);
@@ -686,9 +669,8 @@ START_TEST(a_document_with_keys_of_an_engine_is_told_where_it_can_go)
     rig_stop(&other);
     rig_clean(&other);
 }
-END_TEST
 
-START_TEST(names_and_what_a_file_says_do_not_steer_the_terminal)
+CASE(names_and_what_a_file_says_do_not_steer_the_terminal)
 {
     ctl(&rig, 0, "doc put $(printf 'bo\\033[31mok') --ns %u --tip %s", kvc_ns_id(ns),
         hex(BLOCKS - 1));
@@ -706,9 +688,8 @@ START_TEST(names_and_what_a_file_says_do_not_steer_the_terminal)
     ctl(&rig, 2, "doc import .");
     SAYS("directory");
 }
-END_TEST
 
-START_TEST(another_namespace_is_refused_and_each_difference_named)
+CASE(another_namespace_is_refused_and_each_difference_named)
 {
     struct kvc_ns_spec spec = rig_spec("m", BT, 2 * RIG_BLOCK);
     struct kvc_ns *wrong;
@@ -724,9 +705,8 @@ START_TEST(another_namespace_is_refused_and_each_difference_named)
     ctl(&rig, 0, "doc import book.safetensors --ns %u --name twin", kvc_ns_id(ns));
     ctl(&rig, 1, "doc import book.safetensors --ns 4711 --name twin");
 }
-END_TEST
 
-START_TEST(a_flipped_bit_is_found_and_nothing_named)
+CASE(a_flipped_bit_is_found_and_nothing_named)
 {
     char path[160];
     ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
@@ -746,10 +726,9 @@ START_TEST(a_flipped_bit_is_found_and_nothing_named)
     ck_assert_int_eq(truncate(path, 5000), 0);
     ctl(&rig, 2, "doc import book.safetensors");
 }
-END_TEST
 
 /* Storage may be larger than memory, and so may a document be; blocks of earlier turns go there. */
-START_TEST(a_document_larger_than_memory_is_exported_and_imported)
+CASE(a_document_larger_than_memory_is_exported_and_imported)
 {
     const uint32_t n = 64;
     static uint8_t large[64 * KVC_KEY_BYTES];
@@ -780,7 +759,6 @@ START_TEST(a_document_larger_than_memory_is_exported_and_imported)
     rig_stop(&other);
     rig_clean(&other);
 }
-END_TEST
 
 /* A daemon with 8 MiB of memory, no storage and this setting, and one document of 48 blocks of so
  * many bytes. */
@@ -815,7 +793,7 @@ static void check_file(const struct rig *r, const char *name, uint32_t block_byt
     fclose(f);
 }
 
-START_TEST(an_export_holds_as_little_as_the_daemon_allows)
+CASE(an_export_holds_as_little_as_the_daemon_allows)
 {
     struct rig tight = {.pid = 0};
     struct kvc *own;
@@ -827,9 +805,8 @@ START_TEST(an_export_holds_as_little_as_the_daemon_allows)
     rig_stop(&tight);
     rig_clean(&tight);
 }
-END_TEST
 
-START_TEST(an_export_of_blocks_that_cannot_be_held_names_the_limit)
+CASE(an_export_of_blocks_that_cannot_be_held_names_the_limit)
 {
     struct rig tight = {.pid = 0};
     struct kvc *own;
@@ -840,11 +817,10 @@ START_TEST(an_export_of_blocks_that_cannot_be_held_names_the_limit)
     rig_stop(&tight);
     rig_clean(&tight);
 }
-END_TEST
 
 /* A session may be writing half of host.limit: less than the document, and than an import would
  * store at a time. */
-START_TEST(an_import_writes_as_little_as_the_daemon_allows)
+CASE(an_import_writes_as_little_as_the_daemon_allows)
 {
     struct rig tight = {.pid = 0};
     struct kvc *own;
@@ -859,7 +835,6 @@ START_TEST(an_import_writes_as_little_as_the_daemon_allows)
     rig_stop(&tight);
     rig_clean(&tight);
 }
-END_TEST
 
 /* Holds a block of its own until the session ends. */
 static void hold_one(struct kvc *worker, uint32_t chain)
@@ -872,7 +847,7 @@ static void hold_one(struct kvc *worker, uint32_t chain)
     ck_assert_int_eq(kvc_acquire(other, &seq, NULL, &hold), 0);
 }
 
-START_TEST(an_import_for_which_there_is_no_room_says_so)
+CASE(an_import_for_which_there_is_no_room_says_so)
 {
     struct rig tight = {.pid = 0};
     struct kvc *own;
@@ -888,9 +863,8 @@ START_TEST(an_import_for_which_there_is_no_room_says_so)
     rig_stop(&tight);
     rig_clean(&tight);
 }
-END_TEST
 
-START_TEST(an_export_that_fails_leaves_the_file_alone)
+CASE(an_export_that_fails_leaves_the_file_alone)
 {
     char path[160], text[16] = "";
     snprintf(path, sizeof path, "%s/precious", rig.dir);
@@ -909,10 +883,9 @@ START_TEST(an_export_that_fails_leaves_the_file_alone)
     ck_assert_str_eq(text, "precious");
     fclose(f);
 }
-END_TEST
 
 /* Nobody reads it: who opened it to write would wait. */
-START_TEST(an_export_onto_a_fifo_is_refused)
+CASE(an_export_onto_a_fifo_is_refused)
 {
     char path[160];
     snprintf(path, sizeof path, "%s/fifo", rig.dir);
@@ -923,44 +896,4 @@ START_TEST(an_export_onto_a_fifo_is_refused)
     ctl(&rig, 5, "doc export book /dev/null");
     ctl(&rig, 5, "doc export book /dev/stdout"); /* a pipe */
     SAYS("/dev/stdout: must be a regular file");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("admin");
-    TCase *t = tcase_create("admin");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, a_document_from_put_to_forget);
-    tcase_add_test(t, a_conversation_moves_and_goes);
-    tcase_add_test(t, times_of_many_centuries_are_shown_as_such);
-    tcase_add_test(t, evicting_a_document_spares_what_another_shares);
-    tcase_add_test(t, forgetting_says_what_went);
-    tcase_add_test(t, top_shows_what_was_asked_and_who_holds_it);
-    tcase_add_test(t, pins_hold_until_they_are_removed);
-    tcase_add_test(t, pins_say_whose_sub_tenant_they_are);
-    tcase_add_test(t, quotas_are_shown_set_and_cleared);
-    tcase_add_test(t, a_drain_that_a_quota_stops_says_so);
-    tcase_add_test(t, the_policy_is_shown_and_set);
-    tcase_add_test(t, a_policy_says_where_it_was_chosen);
-    tcase_add_test(t, admission_is_told_and_set_where_there_is_no_storage);
-    tcase_add_test(t, an_eviction_does_what_its_dry_run_says);
-    tcase_add_test(t, a_quota_says_what_keeps_it_above_its_limit);
-    tcase_add_test(t, evicting_by_tenant_model_and_priority);
-    tcase_add_test(t, a_document_goes_to_a_daemon_with_another_seed);
-    tcase_add_test(t, a_document_without_token_ids_comes_back_to_its_own_seed_only);
-    tcase_add_test(t, a_document_with_keys_of_an_engine_is_told_where_it_can_go);
-    tcase_add_test(t, names_and_what_a_file_says_do_not_steer_the_terminal);
-    tcase_add_test(t, another_namespace_is_refused_and_each_difference_named);
-    tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
-    tcase_add_test(t, a_document_larger_than_memory_is_exported_and_imported);
-    tcase_add_test(t, an_export_holds_as_little_as_the_daemon_allows);
-    tcase_add_test(t, an_export_of_blocks_that_cannot_be_held_names_the_limit);
-    tcase_add_test(t, an_import_writes_as_little_as_the_daemon_allows);
-    tcase_add_test(t, an_import_for_which_there_is_no_room_says_so);
-    tcase_add_test(t, an_export_that_fails_leaves_the_file_alone);
-    tcase_add_test(t, an_export_onto_a_fifo_is_refused);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

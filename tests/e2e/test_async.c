@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The library against a real daemon: loops, threads, signals, descriptors, and links that end while
  * blocks are read. */
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define MIB       (1u << 20)
@@ -92,7 +91,9 @@ static void finish(struct kvc *k, struct kvc_op *op, bool seen[IN_FLIGHT])
     kvc_release(k, &r.hold);
 }
 
-START_TEST(a_loop_with_many_in_flight)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_loop_with_many_in_flight)
 {
     struct kvc *k = rig_open(&rig, MIB);
     struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
@@ -108,9 +109,8 @@ START_TEST(a_loop_with_many_in_flight)
     rig_wait_stat(k, "core.leases", 0);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(a_loop_that_stores_what_another_waits_for)
+CASE(a_loop_that_stores_what_another_waits_for)
 {
     struct kvc *k = rig_open(&rig, MIB), *reader = rig_open(&rig, 0);
     struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK), *rns = rig_ns(reader, "m", BT, RIG_BLOCK);
@@ -147,9 +147,8 @@ START_TEST(a_loop_that_stores_what_another_waits_for)
     kvc_close(&reader);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(a_killed_daemon_ends_all_and_the_loop_finds_the_next)
+CASE(a_killed_daemon_ends_all_and_the_loop_finds_the_next)
 {
     struct kvc *k = rig_open(&rig, MIB), *writer = rig_open(&rig, MIB);
     struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK), *wns = rig_ns(writer, "m", BT, RIG_BLOCK);
@@ -180,7 +179,6 @@ START_TEST(a_killed_daemon_ends_all_and_the_loop_finds_the_next)
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, CHAIN, BT, RIG_BLOCK, statuses), CHAIN);
     kvc_close(&k);
 }
-END_TEST
 
 /* ---- threads ---- */
 
@@ -217,7 +215,7 @@ static void *relay_runner(void *arg)
     return NULL;
 }
 
-START_TEST(a_session_is_handed_from_thread_to_thread)
+CASE(a_session_is_handed_from_thread_to_thread)
 {
     uint32_t parity[2] = {0, 1};
     pthread_t t[2];
@@ -232,7 +230,6 @@ START_TEST(a_session_is_handed_from_thread_to_thread)
         ck_assert_int_eq(pthread_join(t[i], NULL), 0);
     kvc_close(&relay.k);
 }
-END_TEST
 
 static void *own_session(void *arg)
 {
@@ -254,7 +251,7 @@ static void *own_session(void *arg)
     return NULL;
 }
 
-START_TEST(sessions_of_several_threads_are_independent)
+CASE(sessions_of_several_threads_are_independent)
 {
     uint32_t chain[THREADS];
     pthread_t t[THREADS];
@@ -265,7 +262,6 @@ START_TEST(sessions_of_several_threads_are_independent)
     for (int i = 0; i < THREADS; i++)
         ck_assert_int_eq(pthread_join(t[i], NULL), 0);
 }
-END_TEST
 
 static void *watcher(void *arg)
 {
@@ -273,7 +269,7 @@ static void *watcher(void *arg)
     return (void *)(intptr_t)poll(&p, 1, -1);
 }
 
-START_TEST(another_thread_may_wait_on_the_descriptor)
+CASE(another_thread_may_wait_on_the_descriptor)
 {
     struct kvc *k = rig_open(&rig, 0);
     int fd = kvc_fd(k);
@@ -289,7 +285,6 @@ START_TEST(another_thread_may_wait_on_the_descriptor)
     ck_assert_int_eq(kvc_finish(&op, &r), 0);
     kvc_close(&k);
 }
-END_TEST
 
 /* ---- signals, exec ---- */
 
@@ -302,7 +297,7 @@ static void on_alarm(int signo)
 }
 
 /* Every call that waits, while a signal without SA_RESTART comes each millisecond. */
-START_TEST(signals_end_no_call_early)
+CASE(signals_end_no_call_early)
 {
     struct sigaction sa = {.sa_handler = on_alarm}, old;
     struct itimerval each = {.it_interval.tv_usec = 1000, .it_value.tv_usec = 1000}, off = {0};
@@ -335,9 +330,8 @@ START_TEST(signals_end_no_call_early)
     ck_assert_int_gt(alarms, 0);
     ck_assert_int_eq(sigaction(SIGALRM, &old, NULL), 0);
 }
-END_TEST
 
-START_TEST(no_call_raises_sigpipe)
+CASE(no_call_raises_sigpipe)
 {
     ck_assert_ptr_ne(signal(SIGPIPE, SIG_DFL), SIG_ERR);
     struct kvc *k = rig_open(&rig, MIB);
@@ -355,7 +349,6 @@ START_TEST(no_call_raises_sigpipe)
     kvc_close(&k);
     rig_restart(&rig, NULL);
 }
-END_TEST
 
 /* Descriptors of this process, that of the listing left out. */
 static int count_descriptors(void)
@@ -384,7 +377,7 @@ static int descriptors_of_exec(int arg)
     return WEXITSTATUS(status);
 }
 
-START_TEST(exec_inherits_no_descriptor)
+CASE(exec_inherits_no_descriptor)
 {
     int before = descriptors_of_exec(0), own = count_descriptors();
     struct kvc *k = rig_open(&rig, MIB);
@@ -398,7 +391,6 @@ START_TEST(exec_inherits_no_descriptor)
     kvc_close(&k);
     ck_assert_int_eq(count_descriptors(), own);
 }
-END_TEST
 
 /* ---- a link that the library gives up ---- */
 
@@ -412,7 +404,7 @@ static void flood(struct kvc *k, struct kvc_ns *ns)
     }
 }
 
-START_TEST(what_is_read_lasts_when_the_library_gives_the_link_up)
+CASE(what_is_read_lasts_when_the_library_gives_the_link_up)
 {
     struct kvc_options o = {
         .socket = rig.socket, .staging_bytes = MIB, .timeout_ms = 500, .must_connect = true};
@@ -463,27 +455,6 @@ START_TEST(what_is_read_lasts_when_the_library_gives_the_link_up)
     kvc_close(&k);
     kvc_close(&other);
 }
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("async");
-    TCase *t = tcase_create("async");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, a_loop_with_many_in_flight);
-    tcase_add_test(t, a_loop_that_stores_what_another_waits_for);
-    tcase_add_test(t, a_killed_daemon_ends_all_and_the_loop_finds_the_next);
-    tcase_add_test(t, a_session_is_handed_from_thread_to_thread);
-    tcase_add_test(t, sessions_of_several_threads_are_independent);
-    tcase_add_test(t, another_thread_may_wait_on_the_descriptor);
-    tcase_add_test(t, signals_end_no_call_early);
-    tcase_add_test(t, no_call_raises_sigpipe);
-    tcase_add_test(t, exec_inherits_no_descriptor);
-    tcase_add_test(t, what_is_read_lasts_when_the_library_gives_the_link_up);
-    suite_add_tcase(s, t);
-    return s;
-}
 
 int main(int argc, char **argv)
 {
@@ -491,5 +462,5 @@ int main(int argc, char **argv)
     uint64_t arg;
     if (rig_is_child(argc, argv, &rig, &role, &arg))
         return rig_child_main(as_worker, role, arg);
-    return check_run(suite());
+    return cases_run();
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What shells complete behind kvcachectl: names that the daemon has. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig_ctl.h"
 
 #define BT     16u
@@ -78,7 +77,9 @@ static void names_for_completion(void)
     ctl(&rig, 0, "pin add --ns %u --tip %s", id, tip);
 }
 
-START_TEST(shells_complete_what_the_daemon_has)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(shells_complete_what_the_daemon_has)
 {
     static const char *const shells[] = {"bash", "zsh", "fish"};
     names_for_completion();
@@ -118,10 +119,9 @@ START_TEST(shells_complete_what_the_daemon_has)
         ck_assert(strspn(said, "\n0123456789") == strlen(said) && strlen(said) > 1);
     }
 }
-END_TEST
 
 /* They come from workers, and a shell expands what it is given. */
-START_TEST(names_that_a_shell_would_run_are_only_text)
+CASE(names_that_a_shell_would_run_are_only_text)
 {
     char path[160];
     names_for_completion();
@@ -135,17 +135,4 @@ START_TEST(names_that_a_shell_would_run_are_only_text)
     /* bash ends a word at a colon, and wants what follows it. */
     ck_assert(offers("bash", "kvcachectl conv show chat : 1"));
     ck_assert_str_eq(said, "\n17\n");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("complete");
-    TCase *t = tcase_create("complete");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, shells_complete_what_the_daemon_has);
-    tcase_add_test(t, names_that_a_shell_would_run_are_only_text);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

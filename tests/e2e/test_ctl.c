@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How kvcachectl takes the beginnings of keys that it shows itself; and that its figures agree. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig_ctl.h"
 
 #define BT     16u
@@ -56,7 +55,9 @@ static void take_shown(char shown[17], const char *words, const char *whole)
     SAYS_NOT(whole);
 }
 
-START_TEST(each_command_takes_what_a_table_shows)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(each_command_takes_what_a_table_shows)
 {
     char tip[17], third[17], words[120];
     const uint32_t id = kvc_ns_id(ns);
@@ -90,9 +91,8 @@ START_TEST(each_command_takes_what_a_table_shows)
     SAYS("evicted 5 blocks");
     SAYS_NOT("kept");
 }
-END_TEST
 
-START_TEST(keys_that_begin_alike_are_told)
+CASE(keys_that_begin_alike_are_told)
 {
     uint8_t like[KVC_KEY_BYTES];
     char whole[2 * KVC_KEY_BYTES + 1];
@@ -118,9 +118,8 @@ START_TEST(keys_that_begin_alike_are_told)
     SAYS("evicted 1 block,");
     ctl(&rig, 0, "explain %.16s", whole); /* the other one is alone now */
 }
-END_TEST
 
-START_TEST(one_key_in_two_namespaces_is_one_key)
+CASE(one_key_in_two_namespaces_is_one_key)
 {
     struct kvc_ns *other = rig_ns(k, "other", BT, RIG_BLOCK);
     ck_assert_uint_eq(rig_store(k, other, keys, 0, 1, BT, RIG_BLOCK, statuses), 1);
@@ -135,9 +134,8 @@ START_TEST(one_key_in_two_namespaces_is_one_key)
     ctl(&rig, 0, "evict --key %.16s --ns %u", key_text(key_at(0)), kvc_ns_id(other));
     SAYS("evicted 1 block,");
 }
-END_TEST
 
-START_TEST(a_beginning_that_nothing_has_is_told)
+CASE(a_beginning_that_nothing_has_is_told)
 {
     ctl(&rig, 1, "explain 0123456789abcdef");
     SAYS("no block whose key begins with 0123456789abcdef is cached;");
@@ -148,7 +146,6 @@ START_TEST(a_beginning_that_nothing_has_is_told)
     ctl(&rig, 2, "explain 0123456789abcde");
     SAYS("at least the first 16 of them, and this has fewer");
 }
-END_TEST
 
 /* ---- figures ---- */
 
@@ -221,7 +218,7 @@ static void store_shards(struct kvc *rank[2])
     ck_assert_uint_eq(rig_store(rank[0], part[0], mine, 0, 3, BT, RIG_BLOCK, statuses), 3);
 }
 
-START_TEST(verify_reads_what_stats_count_with_shards_and_partly_filled_blocks)
+CASE(verify_reads_what_stats_count_with_shards_and_partly_filled_blocks)
 {
     struct kvc *rank[2];
     store_shards(rank);
@@ -234,11 +231,10 @@ START_TEST(verify_reads_what_stats_count_with_shards_and_partly_filled_blocks)
     kvc_close(&rank[0]);
     kvc_close(&rank[1]);
 }
-END_TEST
 
 /* ---- rows, to the byte ---- */
 
-START_TEST(quotas_are_shown_as_they_always_were)
+CASE(quotas_are_shown_as_they_always_were)
 {
     ctl(&rig, 0, "quota show");
     SAYS("no quotas: everyone may hold what there is");
@@ -252,9 +248,8 @@ START_TEST(quotas_are_shown_as_they_always_were)
     SAYS("{\"quotas\":[{\"scope\":\"sub_tenant\",");
     SAYS("\"ns\":0,\"host_limit\":null,\"nvme_limit\":null,\"host_share\":1048576,");
 }
-END_TEST
 
-START_TEST(names_paths_and_devices_are_shown_as_they_always_were)
+CASE(names_paths_and_devices_are_shown_as_they_always_were)
 {
     char words[160];
     ctl(&rig, 1, "doc list b");
@@ -280,22 +275,4 @@ START_TEST(names_paths_and_devices_are_shown_as_they_always_were)
     SAYS(",\"errors\":0,\"outs\":0}],\"writes\":{\"per_day_bytes\":0,\"spent_bytes\":");
     ctl(&rig, 0, "gpu --json");
     SAYS("{\"devices\":[]}\n");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("ctl");
-    TCase *t = tcase_create("ctl");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, each_command_takes_what_a_table_shows);
-    tcase_add_test(t, keys_that_begin_alike_are_told);
-    tcase_add_test(t, one_key_in_two_namespaces_is_one_key);
-    tcase_add_test(t, a_beginning_that_nothing_has_is_told);
-    tcase_add_test(t, verify_reads_what_stats_count_with_shards_and_partly_filled_blocks);
-    tcase_add_test(t, quotas_are_shown_as_they_always_were);
-    tcase_add_test(t, names_paths_and_devices_are_shown_as_they_always_were);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A daemon with emulated devices: blocks out of workers' pages and into others', read in place on
  * the device, what kvcachectl says of it; a device that fails and comes back, workers that die. */
-#include <check.h>
 #include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 
 #include <kvcache/gpu.h>
 
+#include "cases.h"
 #include "rig.h"
 #include "rig_device.h"
 
@@ -156,7 +156,9 @@ static uint32_t load_pages(uint32_t at)
     return loaded.tokens;
 }
 
-START_TEST(blocks_go_from_pages_to_pages)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 250);
+
+CASE(blocks_go_from_pages_to_pages)
 {
     ck_assert_int_eq(store_pages(0), 0);
     for (uint32_t i = 0; i < BLOCKS; i++)
@@ -170,14 +172,12 @@ START_TEST(blocks_go_from_pages_to_pages)
     kvc_pool_close(&pool);
     rig_wait_stat(k, "svc.pools", 0);
 }
-END_TEST
 
-START_TEST(what_was_stored_from_staging_is_loaded_into_pages)
+CASE(what_was_stored_from_staging_is_loaded_into_pages)
 {
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
     ck_assert_uint_eq(load_pages(10), BLOCKS * BT);
 }
-END_TEST
 
 static uint32_t on_device(void)
 {
@@ -199,7 +199,7 @@ static uint32_t on_device(void)
     return n;
 }
 
-START_TEST(blocks_are_read_in_place_on_the_device)
+CASE(blocks_are_read_in_place_on_the_device)
 {
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
     while (on_device() < BLOCKS) /* its memory is made when it is first wanted */
@@ -209,7 +209,6 @@ START_TEST(blocks_are_read_in_place_on_the_device)
     ck_assert_uint_ge(rig_stat(k, "device0.hits"), BLOCKS);
     ck_assert_uint_eq(load_pages(40), BLOCKS * BT); /* out of the slots */
 }
-END_TEST
 
 /* A bit of block i in memory of the daemon; false where the system forbids that. */
 static bool flip(const char *name, uint32_t i)
@@ -219,7 +218,7 @@ static bool flip(const char *name, uint32_t i)
     return rig_flip(rig.pid, name, block, sizeof block);
 }
 
-START_TEST(a_byte_that_changed_in_host_memory_gets_into_no_slot)
+CASE(a_byte_that_changed_in_host_memory_gets_into_no_slot)
 {
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
     if (!flip(RIG_HOST_MEMORY, 20))
@@ -239,9 +238,8 @@ START_TEST(a_byte_that_changed_in_host_memory_gets_into_no_slot)
     ck_assert_uint_eq(rig_stat(k, "core.blocks_corrupt"), 1);
     ck_assert_uint_eq(load_pages(40), 20 * BT);
 }
-END_TEST
 
-START_TEST(a_byte_that_changed_in_host_memory_gets_into_no_pages)
+CASE(a_byte_that_changed_in_host_memory_gets_into_no_pages)
 {
     ck_assert_int_eq(store_pages(0), 0);
     if (!flip(RIG_HOST_MEMORY, 20))
@@ -253,9 +251,8 @@ START_TEST(a_byte_that_changed_in_host_memory_gets_into_no_pages)
     ck_assert_int_eq(store_pages(0), 0); /* it can be stored again */
     ck_assert_uint_eq(load_pages(64), BLOCKS * BT);
 }
-END_TEST
 
-START_TEST(a_worker_cannot_write_to_slots)
+CASE(a_worker_cannot_write_to_slots)
 {
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
     while (on_device() < BLOCKS)
@@ -271,7 +268,6 @@ START_TEST(a_worker_cannot_write_to_slots)
     kvc_release(k, &hold);
     ck_assert_uint_eq(on_device(), BLOCKS);
 }
-END_TEST
 
 /* ---- kvcachectl ---- */
 
@@ -295,7 +291,7 @@ static void says(const char *command, const char *what)
     ends_and_says(command, 0, what);
 }
 
-START_TEST(operators_see_devices)
+CASE(operators_see_devices)
 {
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
     while (on_device() < BLOCKS)
@@ -325,9 +321,8 @@ START_TEST(operators_see_devices)
     says("gpu", "emu:0 is out:");
     ck_assert_int_eq(unlink(fault), 0);
 }
-END_TEST
 
-START_TEST(a_slot_that_went_bad_is_found_and_its_block_stays)
+CASE(a_slot_that_went_bad_is_found_and_its_block_stays)
 {
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
     while (on_device() < BLOCKS)
@@ -344,11 +339,10 @@ START_TEST(a_slot_that_went_bad_is_found_and_its_block_stays)
     ck_assert_uint_eq(load_pages(40), BLOCKS * BT);
     says("verify --tier hbm --json", "\"corrupt\":0");
 }
-END_TEST
 
 /* ---- what befalls a device ---- */
 
-START_TEST(a_device_that_fails_costs_misses_and_is_used_again)
+CASE(a_device_that_fails_costs_misses_and_is_used_again)
 {
     ck_assert_int_eq(store_pages(0), 0);
     while (on_device() < BLOCKS)
@@ -367,7 +361,6 @@ START_TEST(a_device_that_fails_costs_misses_and_is_used_again)
     while (on_device() < BLOCKS)
         rig_sleep_ms(10);
 }
-END_TEST
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
@@ -405,7 +398,7 @@ static bool says_of_mps(const char *what)
     return strstr(text, what) != NULL;
 }
 
-START_TEST(mps_that_is_not_seen_is_told_and_so_is_what_is_seen)
+CASE(mps_that_is_not_seen_is_told_and_so_is_what_is_seen)
 {
     char control[128];
     close_all();
@@ -419,11 +412,10 @@ START_TEST(mps_that_is_not_seen_is_told_and_so_is_what_is_seen)
     ck_assert_int_eq(unlink(control), 0);
     serve_again();
 }
-END_TEST
 #endif
 
 /* As under MPS, whose server takes no new process while an old one is attached. */
-START_TEST(a_device_that_fails_ends_a_daemon_that_is_to_be_started_again)
+CASE(a_device_that_fails_ends_a_daemon_that_is_to_be_started_again)
 {
     char persist[64], set[96];
     int status = 0;
@@ -453,7 +445,6 @@ START_TEST(a_device_that_fails_ends_a_daemon_that_is_to_be_started_again)
     remove_persisted(persist);
     serve_again();
 }
-END_TEST
 
 /* ---- words ---- */
 
@@ -489,7 +480,7 @@ static struct kvc_op *store_ahead(uint32_t chain, uint64_t value)
 }
 
 /* It was BUSY for them, from 44 stores on. */
-START_TEST(stores_ahead_of_their_word_hold_up_no_other_session)
+CASE(stores_ahead_of_their_word_hold_up_no_other_session)
 {
     static struct kvc_op *ops[AHEAD];
     volatile uint64_t *words = kvc_gpu_words(gpu);
@@ -512,7 +503,6 @@ START_TEST(stores_ahead_of_their_word_hold_up_no_other_session)
     }
     ck_assert_uint_eq(rig_stat(k, "core.near_waiting"), 0);
 }
-END_TEST
 
 /* A worker with copies on their way is killed, again and again. */
 static int work(const char *role, uint64_t arg)
@@ -528,7 +518,7 @@ static int work(const char *role, uint64_t arg)
     }
 }
 
-START_TEST(workers_that_die_leave_nothing_behind)
+CASE(workers_that_die_leave_nothing_behind)
 {
     ck_assert_int_eq(store_pages(0), 0);
     close_all();
@@ -545,34 +535,8 @@ START_TEST(workers_that_die_leave_nothing_behind)
     rig_wait_stat(k, "device0.imported_bytes", REGIONS * PAGES * PAGE);
     ck_assert_uint_eq(load_pages(64), BLOCKS * BT);
 }
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("devices");
-    TCase *t = tcase_create("devices");
-    tcase_set_timeout(t, 250);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, blocks_go_from_pages_to_pages);
-    tcase_add_test(t, what_was_stored_from_staging_is_loaded_into_pages);
-    tcase_add_test(t, blocks_are_read_in_place_on_the_device);
-    tcase_add_test(t, a_byte_that_changed_in_host_memory_gets_into_no_slot);
-    tcase_add_test(t, a_byte_that_changed_in_host_memory_gets_into_no_pages);
-    tcase_add_test(t, a_worker_cannot_write_to_slots);
-    tcase_add_test(t, operators_see_devices);
-    tcase_add_test(t, a_slot_that_went_bad_is_found_and_its_block_stays);
-    tcase_add_test(t, stores_ahead_of_their_word_hold_up_no_other_session);
-    tcase_add_test(t, a_device_that_fails_costs_misses_and_is_used_again);
-    tcase_add_test(t, a_device_that_fails_ends_a_daemon_that_is_to_be_started_again);
-#ifdef KVC_HAVE_CUDA
-    tcase_add_test(t, mps_that_is_not_seen_is_told_and_so_is_what_is_seen);
-#endif
-    tcase_add_test(t, workers_that_die_leave_nothing_behind);
-    suite_add_tcase(s, t);
-    return s;
-}
 
 int main(int argc, char **argv)
 {
-    return rig_main(argc, argv, &rig, work, suite);
+    return rig_main(argc, argv, &rig, work);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers with paged memory on a device, through a real daemon. */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "gpu_rig.h"
 
 #define BLOCKS 24u
@@ -92,10 +91,17 @@ static struct kvc_loaded load_from(struct gpu_worker *w, const uint32_t *list, u
     return l;
 }
 
+static bool is_emulated(void)
+{
+    return strncmp(gpu_rig_device(), "emu:", 4) == 0;
+}
+
 /* ---- pages to pages ---- */
 
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 240);
+
 /* What one worker stores another loads into other pages, whatever the layout of each. */
-START_TEST(blocks_go_from_pages_to_pages)
+CASE_EACH(blocks_go_from_pages_to_pages, (GPU_LAYOUTS * GPU_LAYOUTS))
 {
     enum gpu_layout from = (enum gpu_layout)(_i / (int)GPU_LAYOUTS),
                     to = (enum gpu_layout)(_i % (int)GPU_LAYOUTS);
@@ -121,9 +127,8 @@ START_TEST(blocks_go_from_pages_to_pages)
     ck_assert_uint_eq(rig_load(b.k, b.ns, keys, BLOCKS, GPU_BT, RIG_BLOCK), BLOCKS);
     ck_assert_uint_ge(gpu_device(b.k).copies, 2);
 }
-END_TEST
 
-START_TEST(a_worker_loads_what_it_does_not_have)
+CASE(a_worker_loads_what_it_does_not_have)
 {
     gpu_open(&a, &rig, GPU_APART);
     rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
@@ -140,9 +145,8 @@ START_TEST(a_worker_loads_what_it_does_not_have)
     rig_keys(a.ns, 2, GPU_BT, BLOCKS, keys);
     ck_assert_uint_eq(load_from(&a, pages, BLOCKS, 0).tokens, 0);
 }
-END_TEST
 
-START_TEST(a_store_of_what_is_there_says_so)
+CASE(a_store_of_what_is_there_says_so)
 {
     struct kvc_blocks blocks = blocks_of(8);
     gpu_open(&a, &rig, GPU_ACROSS);
@@ -155,9 +159,8 @@ START_TEST(a_store_of_what_is_there_says_so)
         ck_assert_uint_eq(statuses[i], i < 5 ? KVC_ST_EXISTS : KVC_ST_OK);
     ck_assert_uint_eq(rig_load(a.k, a.ns, keys, 8, GPU_BT, RIG_BLOCK), 8);
 }
-END_TEST
 
-START_TEST(words_order_the_copies_and_the_workers_stream)
+CASE(words_order_the_copies_and_the_workers_stream)
 {
     struct kvc_op *op = NULL;
     struct kvc_result r;
@@ -196,11 +199,10 @@ START_TEST(words_order_the_copies_and_the_workers_stream)
         ck_assert(holds(&a, pages + (size_t)(8 + i) * GPU_PPB, i));
     ck_assert_int_eq(kvc_finish(&op, &r), 0);
 }
-END_TEST
 
 /* ---- slots ---- */
 
-START_TEST(blocks_come_onto_the_device_and_are_read_there)
+CASE(blocks_come_onto_the_device_and_are_read_there)
 {
     uint8_t bytes[RIG_BLOCK];
     struct kvc_hold *hold = NULL;
@@ -237,11 +239,10 @@ START_TEST(blocks_come_onto_the_device_and_are_read_there)
     for (uint32_t i = 0; i < BLOCKS; i++)
         ck_assert(holds(&a, pages + (size_t)i * GPU_PPB, i));
 }
-END_TEST
 
 /* ---- the worker's own copies ---- */
 
-START_TEST(a_worker_that_copies_itself_needs_no_pool)
+CASE_EACH(a_worker_that_copies_itself_needs_no_pool, GPU_LAYOUTS)
 {
     enum gpu_layout layout = (enum gpu_layout)_i;
     const uint32_t *const lists[KVC_GROUPS_MAX] = {pages};
@@ -279,7 +280,6 @@ START_TEST(a_worker_that_copies_itself_needs_no_pool)
         kvc_release(a.k, &hold);
     }
 }
-END_TEST
 
 /* ---- ends ---- */
 
@@ -382,7 +382,11 @@ static void what_was_stored_is_right(void)
     kvc_release(a.k, &hold);
 }
 
-START_TEST(pages_are_the_workers_again_when_a_request_has_ended)
+static void setup_slow(void);
+
+CASES(.setup = setup_slow, .teardown = teardown, .timeout_s = 240);
+
+CASE(pages_are_the_workers_again_when_a_request_has_ended)
 {
     gpu_open(&a, &rig, GPU_APART);
     rig_keys(a.ns, 1, GPU_BT, ABORT_BLOCKS, keys);
@@ -415,7 +419,6 @@ START_TEST(pages_are_the_workers_again_when_a_request_has_ended)
     printf("%u of %u were in flight when they were ended\n", in_flight, ABORTS);
     ck_assert_uint_gt(in_flight, ABORTS / 10);
 }
-END_TEST
 
 /* The worker's memory on an emulated device, mapped once more: to be looked at when the session has
  * gone. */
@@ -442,7 +445,7 @@ static uint8_t *map_again(const struct gpu_worker *w)
     ck_abort_msg("no memory of an emulated device");
 }
 
-START_TEST(a_session_that_is_closed_leaves_no_copy_behind)
+CASE(a_session_that_is_closed_leaves_no_copy_behind)
 {
     bool is_emulated = strncmp(gpu_rig_device(), "emu:", 4) == 0;
     gpu_open(&a, &rig, GPU_APART);
@@ -478,7 +481,6 @@ START_TEST(a_session_that_is_closed_leaves_no_copy_behind)
         rig_sleep_ms(10);
     ck_assert_uint_eq(gpu_device(a.k).imported_bytes, alone);
 }
-END_TEST
 
 static const char *const slow[] = {"hbm.emu_bandwidth=64MiB", "hbm.emu_latency=1ms", NULL};
 
@@ -487,7 +489,7 @@ static void setup_slow(void)
     start_with(slow);
 }
 
-START_TEST(a_daemon_that_is_killed_writes_to_no_page_afterwards)
+CASE(a_daemon_that_is_killed_writes_to_no_page_afterwards)
 {
     gpu_open(&a, &rig, GPU_APART);
     rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
@@ -528,7 +530,6 @@ START_TEST(a_daemon_that_is_killed_writes_to_no_page_afterwards)
     }
     rig_restart(&rig, NULL); /* teardown stops it */
 }
-END_TEST
 
 /* ---- a daemon that is stopped, and goes on later ---- */
 
@@ -576,7 +577,11 @@ static void load_into_other_pages(void)
         ck_assert(holds(&a, list + (size_t)i * GPU_PPB, i));
 }
 
-START_TEST(a_daemon_that_was_stopped_writes_to_no_page_that_was_given_up)
+/* What the fake driver was given stops with the daemon and goes on with it: a device does not. */
+CASES(.setup = setup_late, .teardown = teardown, .left_out = getenv("FAKE_CUDA_DELAY_US") != NULL,
+      .timeout_s = 240);
+
+CASE(a_daemon_that_was_stopped_writes_to_no_page_that_was_given_up)
 {
     struct kvc_op *op = NULL;
     struct kvc_seq seq = rig_seq(keys, BLOCKS, GPU_BT);
@@ -594,9 +599,8 @@ START_TEST(a_daemon_that_was_stopped_writes_to_no_page_that_was_given_up)
     ck_assert(in_time);
     nothing_was_written_late(0);
 }
-END_TEST
 
-START_TEST(a_daemon_that_was_stopped_keeps_nothing_of_pages_that_were_given_up)
+CASE(a_daemon_that_was_stopped_keeps_nothing_of_pages_that_were_given_up)
 {
     struct kvc_op *op = NULL;
     struct kvc_blocks blocks = blocks_of(BLOCKS);
@@ -618,7 +622,6 @@ START_TEST(a_daemon_that_was_stopped_keeps_nothing_of_pages_that_were_given_up)
     kvc_release(a.k, &hold);
     nothing_was_written_late(0);
 }
-END_TEST
 
 /* ---- failures ---- */
 
@@ -654,7 +657,9 @@ static void teardown_fault(void)
     teardown();
 }
 
-START_TEST(a_device_that_never_came_up_is_listed_as_it_was_configured)
+CASES(.setup = setup_lost, .teardown = teardown_fault, .left_out = !is_emulated());
+
+CASE(a_device_that_never_came_up_is_listed_as_it_was_configured)
 {
     struct kvc *k = rig_open(&rig, 0);
     struct kvc_device d = {.up = true};
@@ -664,9 +669,11 @@ START_TEST(a_device_that_never_came_up_is_listed_as_it_was_configured)
     ck_assert_str_eq(d.device, gpu_rig_device());
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(memory_that_the_device_has_not_is_said_to_be_so)
+CASES(.setup = setup_fault, .teardown = teardown_fault, .left_out = !is_emulated(),
+      .timeout_s = 240);
+
+CASE(memory_that_the_device_has_not_is_said_to_be_so)
 {
     gpu_open(&a, &rig, GPU_APART);
     kvc_pool_close(&a.pool);
@@ -682,9 +689,8 @@ START_TEST(memory_that_the_device_has_not_is_said_to_be_so)
     say_fault("");
     ck_assert_int_eq(kvc_pool_open(a.gpu, &spec, &a.pool), 0);
 }
-END_TEST
 
-START_TEST(a_device_that_fails_costs_hits_and_nothing_else)
+CASE(a_device_that_fails_costs_hits_and_nothing_else)
 {
     struct kvc_blocks blocks = blocks_of(BLOCKS);
     struct kvc_hold *hold = NULL;
@@ -722,7 +728,6 @@ START_TEST(a_device_that_fails_costs_hits_and_nothing_else)
     for (uint32_t i = 0; i < BLOCKS; i++)
         ck_assert(holds(&a, pages + (size_t)i * GPU_PPB, i));
 }
-END_TEST
 
 /* ---- a device under two names ---- */
 
@@ -751,8 +756,10 @@ static struct listing devices(struct kvc *k)
     return l;
 }
 
+CASES(.setup = setup, .teardown = teardown, .left_out = is_emulated(), .timeout_s = 240);
+
 /* By its ordinal and by its UUID; workers find the one that is up. */
-START_TEST(a_device_that_is_named_twice_is_used_once)
+CASE(a_device_that_is_named_twice_is_used_once)
 {
     char twice[256];
     gpu_open(&a, &rig, GPU_APART);
@@ -787,58 +794,6 @@ START_TEST(a_device_that_is_named_twice_is_used_once)
     ck_assert_msg(kvc_pool_open(gpu, &spec, &pool) == 0, "%s", kvc_last_error(k));
     kvc_close(&k);
 }
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("gpu");
-    TCase *t = tcase_create("pages");
-    tcase_set_timeout(t, 240);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, blocks_go_from_pages_to_pages, 0, (int)(GPU_LAYOUTS * GPU_LAYOUTS));
-    tcase_add_test(t, a_worker_loads_what_it_does_not_have);
-    tcase_add_test(t, a_store_of_what_is_there_says_so);
-    tcase_add_test(t, words_order_the_copies_and_the_workers_stream);
-    tcase_add_test(t, blocks_come_onto_the_device_and_are_read_there);
-    tcase_add_loop_test(t, a_worker_that_copies_itself_needs_no_pool, 0, (int)GPU_LAYOUTS);
-    suite_add_tcase(s, t);
-    t = tcase_create("slow");
-    tcase_set_timeout(t, 240);
-    tcase_add_checked_fixture(t, setup_slow, teardown);
-    tcase_add_test(t, pages_are_the_workers_again_when_a_request_has_ended);
-    tcase_add_test(t, a_session_that_is_closed_leaves_no_copy_behind);
-    tcase_add_test(t, a_daemon_that_is_killed_writes_to_no_page_afterwards);
-    suite_add_tcase(s, t);
-    /* What the fake driver was given stops with the daemon and goes on with it: a device does not.
-     */
-    if (getenv("FAKE_CUDA_DELAY_US") == NULL) {
-        t = tcase_create("late");
-        tcase_set_timeout(t, 240);
-        tcase_add_checked_fixture(t, setup_late, teardown);
-        tcase_add_test(t, a_daemon_that_was_stopped_writes_to_no_page_that_was_given_up);
-        tcase_add_test(t, a_daemon_that_was_stopped_keeps_nothing_of_pages_that_were_given_up);
-        suite_add_tcase(s, t);
-    }
-    if (strncmp(gpu_rig_device(), "emu:", 4) == 0) {
-        t = tcase_create("fault");
-        tcase_set_timeout(t, 240);
-        tcase_add_checked_fixture(t, setup_fault, teardown_fault);
-        tcase_add_test(t, a_device_that_fails_costs_hits_and_nothing_else);
-        tcase_add_test(t, memory_that_the_device_has_not_is_said_to_be_so);
-        suite_add_tcase(s, t);
-        t = tcase_create("lost");
-        tcase_add_checked_fixture(t, setup_lost, teardown_fault);
-        tcase_add_test(t, a_device_that_never_came_up_is_listed_as_it_was_configured);
-        suite_add_tcase(s, t);
-    } else {
-        t = tcase_create("twice");
-        tcase_set_timeout(t, 240);
-        tcase_add_checked_fixture(t, setup, teardown);
-        tcase_add_test(t, a_device_that_is_named_twice_is_used_once);
-        suite_add_tcase(s, t);
-    }
-    return s;
-}
 
 int main(void)
 {
@@ -846,5 +801,5 @@ int main(void)
         printf("SKIP: %s\n", gpu_rig_problem());
         return 77;
     }
-    return check_run(suite());
+    return cases_run();
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hot set that pauses while another worker's blocks stream through a daemon's memory: blocks are
  * counted, not time. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define BT     16u
@@ -65,8 +63,10 @@ static uint32_t stream(uint32_t blocks, bool asks, unsigned flags)
     return refused;
 }
 
+CASES(.teardown = teardown);
+
 /* Whether the stream asks before it stores, and whether its blocks are judged. */
-START_TEST(a_hot_set_that_pauses_is_kept)
+CASE_EACH(a_hot_set_that_pauses_is_kept, 4)
 {
     static const char *const sets[] = {"host.limit=32MiB", "host.chunk=2MiB", NULL};
     const unsigned flags = _i / 2 ? 0 : KVC_F_ADMIT;
@@ -80,21 +80,4 @@ START_TEST(a_hot_set_that_pauses_is_kept)
     refused += stream(ROOM / 2, _i % 2, flags);
     ck_assert_uint_eq(ask_hot(), HOT);
     ck_assert_uint_gt(rig_stat(worker, "core.blocks_evicted") + refused, 3 * ROOM);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("scan through a daemon");
-    TCase *t = tcase_create("scan");
-    tcase_set_timeout(t, 120);
-    tcase_add_checked_fixture(t, NULL, teardown);
-    tcase_add_loop_test(t, a_hot_set_that_pauses_is_kept, 0, 4);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

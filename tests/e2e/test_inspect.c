@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What operators see of a real daemon, and what it does when its memory goes bad. */
-#include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define BT  16u
@@ -121,7 +120,9 @@ static uint64_t verify(struct kvc *by, struct kvc_verified *ret_last_corrupt)
     return blocks;
 }
 
-START_TEST(good_memory_stays)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(good_memory_stays)
 {
     struct kvc_verified bad;
     store(1, 100);
@@ -131,9 +132,8 @@ START_TEST(good_memory_stays)
     ck_assert_uint_eq(rig_stat(k, "core.bytes_verified"), 100 * RIG_BLOCK);
     ck_assert_uint_eq(rig_load(k, ns, keys, 100, BT, RIG_BLOCK), 100);
 }
-END_TEST
 
-START_TEST(a_flipped_bit_is_a_miss_with_its_reason_and_never_wrong_bytes)
+CASE(a_flipped_bit_is_a_miss_with_its_reason_and_never_wrong_bytes)
 {
     struct kvc_verified bad;
     struct kvc_prefix p;
@@ -153,9 +153,8 @@ START_TEST(a_flipped_bit_is_a_miss_with_its_reason_and_never_wrong_bytes)
     ck_assert_uint_eq(rig_store(k, ns, keys, 40, 64, BT, RIG_BLOCK, statuses), 24);
     ck_assert_uint_eq(rig_load(k, ns, keys, 64, BT, RIG_BLOCK), 64);
 }
-END_TEST
 
-START_TEST(who_reads_a_corrupt_block_finds_it_stale)
+CASE(who_reads_a_corrupt_block_finds_it_stale)
 {
     struct kvc_verified bad;
     struct kvc_hold *hold, *second;
@@ -179,7 +178,6 @@ START_TEST(who_reads_a_corrupt_block_finds_it_stale)
     rig_wait_stat(k, "core.leases", 0);
     ck_assert_uint_eq(rig_stat(k, "daemon.host_used_slots"), 7);
 }
-END_TEST
 
 /* ---- walks ---- */
 
@@ -200,7 +198,7 @@ static int see(void *ctx, const void *row)
     return s->n == s->stop_at ? 7 : 0;
 }
 
-START_TEST(a_chain_is_walked_both_ways)
+CASE(a_chain_is_walked_both_ways)
 {
     struct seen up = {0}, down = {0}, few = {.stop_at = 3};
     store(1, 200);
@@ -215,19 +213,4 @@ START_TEST(a_chain_is_walked_both_ways)
     ck_assert_mem_eq(down.key, keys, sizeof(keys[0]) * 200 * KVC_KEY_BYTES);
     ck_assert_int_eq(kvc_list(k, KVC_TABLE_BLOCKS, &walk, see, &few), 7);
     ck_assert_uint_eq(few.n, 3);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("inspect");
-    TCase *t = tcase_create("inspect");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, good_memory_stays);
-    tcase_add_test(t, a_flipped_bit_is_a_miss_with_its_reason_and_never_wrong_bytes);
-    tcase_add_test(t, who_reads_a_corrupt_block_finds_it_stale);
-    tcase_add_test(t, a_chain_is_walked_both_ways);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

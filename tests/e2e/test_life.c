@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting, dying, coming back: of workers and of the daemon. */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "rig.h"
 
 #define BT    16u
@@ -86,7 +86,9 @@ static pid_t start_writer(int *ret_pipe)
     return pid;
 }
 
-START_TEST(a_waiting_reader_gets_each_block_as_it_is_committed)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_waiting_reader_gets_each_block_as_it_is_committed)
 {
     int go;
     pid_t writer = start_writer(&go);
@@ -112,9 +114,8 @@ START_TEST(a_waiting_reader_gets_each_block_as_it_is_committed)
     ck_assert_int_eq(waitpid(writer, NULL, 0), writer);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(when_the_writer_dies_who_waits_is_told)
+CASE(when_the_writer_dies_who_waits_is_told)
 {
     int go;
     pid_t writer = start_writer(&go);
@@ -140,9 +141,8 @@ START_TEST(when_the_writer_dies_who_waits_is_told)
     close(go);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(a_wait_ends_at_its_deadline_with_what_is_there)
+CASE(a_wait_ends_at_its_deadline_with_what_is_there)
 {
     int go;
     pid_t writer = start_writer(&go);
@@ -160,9 +160,8 @@ START_TEST(a_wait_ends_at_its_deadline_with_what_is_there)
     ck_assert_int_eq(waitpid(writer, NULL, 0), writer);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(a_wait_can_be_cancelled)
+CASE(a_wait_can_be_cancelled)
 {
     int go;
     pid_t writer = start_writer(&go);
@@ -182,9 +181,8 @@ START_TEST(a_wait_can_be_cancelled)
     ck_assert_int_eq(waitpid(writer, NULL, 0), writer);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(a_closed_session_gives_back_leases_and_room)
+CASE(a_closed_session_gives_back_leases_and_room)
 {
     struct kvc *k = rig_open(&rig, 0), *other = rig_open(&rig, MIB);
     struct kvc_ns *ns = rig_ns(other, "m", BT, RIG_BLOCK);
@@ -208,9 +206,8 @@ START_TEST(a_closed_session_gives_back_leases_and_room)
     ck_assert_uint_eq(rig_stat(k, "daemon.host_used_slots"), 4);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(without_a_daemon_reads_miss_and_stores_are_dropped_and_counted)
+CASE(without_a_daemon_reads_miss_and_stores_are_dropped_and_counted)
 {
     struct kvc *k = rig_open(&rig, MIB);
     struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
@@ -249,9 +246,8 @@ START_TEST(without_a_daemon_reads_miss_and_stores_are_dropped_and_counted)
     ck_assert_uint_eq(rig_load(k, ns, keys, 4, BT, RIG_BLOCK), 4);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(a_stopped_daemon_costs_no_more_than_the_deadline)
+CASE(a_stopped_daemon_costs_no_more_than_the_deadline)
 {
     struct kvc *k = rig_open(&rig, 0);
     struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
@@ -268,9 +264,8 @@ START_TEST(a_stopped_daemon_costs_no_more_than_the_deadline)
     ck_assert_int_eq(kill(rig.pid, SIGCONT), 0);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(sigquit_writes_the_flight_recorder_and_the_daemon_goes_on)
+CASE(sigquit_writes_the_flight_recorder_and_the_daemon_goes_on)
 {
     struct kvc *k = rig_open(&rig, 0);
     char path[128];
@@ -284,9 +279,8 @@ START_TEST(sigquit_writes_the_flight_recorder_and_the_daemon_goes_on)
     ck_assert_int_eq(kvc_ping(k, &uptime), 0);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(sigterm_ends_sessions_and_leaves_no_socket)
+CASE(sigterm_ends_sessions_and_leaves_no_socket)
 {
     struct kvc *k = rig_open(&rig, MIB);
     struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
@@ -306,9 +300,8 @@ START_TEST(sigterm_ends_sessions_and_leaves_no_socket)
     ck_assert_int_eq(errno, ENOENT);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(a_second_daemon_in_the_same_directory_is_refused)
+CASE(a_second_daemon_in_the_same_directory_is_refused)
 {
     char dir[96], path[512];
     snprintf(dir, sizeof dir, "runtime_dir=%s", rig.dir);
@@ -328,29 +321,8 @@ START_TEST(a_second_daemon_in_the_same_directory_is_refused)
     struct kvc *k = rig_open(&rig, 0);
     kvc_close(&k);
 }
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("life");
-    TCase *t = tcase_create("life");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, a_waiting_reader_gets_each_block_as_it_is_committed);
-    tcase_add_test(t, when_the_writer_dies_who_waits_is_told);
-    tcase_add_test(t, a_wait_ends_at_its_deadline_with_what_is_there);
-    tcase_add_test(t, a_wait_can_be_cancelled);
-    tcase_add_test(t, a_closed_session_gives_back_leases_and_room);
-    tcase_add_test(t, without_a_daemon_reads_miss_and_stores_are_dropped_and_counted);
-    tcase_add_test(t, a_stopped_daemon_costs_no_more_than_the_deadline);
-    tcase_add_test(t, sigquit_writes_the_flight_recorder_and_the_daemon_goes_on);
-    tcase_add_test(t, sigterm_ends_sessions_and_leaves_no_socket);
-    tcase_add_test(t, a_second_daemon_in_the_same_directory_is_refused);
-    suite_add_tcase(s, t);
-    return s;
-}
 
 int main(int argc, char **argv)
 {
-    return rig_main(argc, argv, &rig, writer, suite);
+    return rig_main(argc, argv, &rig, writer);
 }

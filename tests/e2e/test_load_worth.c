@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is worth loading, requests that leave no trace, hints: with two tiers. */
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define BT     16u
@@ -91,7 +90,9 @@ static struct kvc_prefix lookup(uint32_t chain, unsigned flags)
 
 /* ---- load or recompute ---- */
 
-START_TEST(a_prompt_is_not_loaded_from_a_disk_that_is_slower_than_prefill)
+CASES(.timeout_s = 280);
+
+CASE(a_prompt_is_not_loaded_from_a_disk_that_is_slower_than_prefill)
 {
     start(sets, "read:1-=2000ms", CHEAP);
     store_all();
@@ -116,11 +117,10 @@ START_TEST(a_prompt_is_not_loaded_from_a_disk_that_is_slower_than_prefill)
     ck_assert_uint_eq(acquire(1, 0).tokens, ALL); /* now it is in memory */
     teardown();
 }
-END_TEST
 
 /* After a start nothing is known of the disk. Who states a cost has a block read, and no other; so
  * the first request is weighed. */
-START_TEST(the_first_prompt_after_a_start_is_weighed)
+CASE(the_first_prompt_after_a_start_is_weighed)
 {
     start(sets, NULL, 0);
     store_all();
@@ -144,7 +144,6 @@ START_TEST(the_first_prompt_after_a_start_is_weighed)
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NOT_WORTH);
     teardown();
 }
-END_TEST
 
 static struct kvc_prefix lookup_in(struct kvc_ns *in)
 {
@@ -155,7 +154,7 @@ static struct kvc_prefix lookup_in(struct kvc_ns *in)
 }
 
 /* One session's cost made every other's hits in memory NOT_WORTH, and stayed when it had gone. */
-START_TEST(a_cost_counts_for_the_session_that_states_it)
+CASE(a_cost_counts_for_the_session_that_states_it)
 {
     start(sets, NULL, DEAR);
     (void)seq_of(0);
@@ -180,9 +179,8 @@ START_TEST(a_cost_counts_for_the_session_that_states_it)
     kvc_close(&third);
     teardown();
 }
-END_TEST
 
-START_TEST(what_is_dear_to_compute_is_loaded)
+CASE(what_is_dear_to_compute_is_loaded)
 {
     start(sets, NULL, DEAR);
     store_all();
@@ -196,9 +194,8 @@ START_TEST(what_is_dear_to_compute_is_loaded)
     ck_assert_uint_eq(rig_stat(k, "core.tokens_recomputed_by_decision"), 0);
     teardown();
 }
-END_TEST
 
-START_TEST(without_a_cost_or_with_the_switch_off_all_is_loaded)
+CASE_EACH(without_a_cost_or_with_the_switch_off_all_is_loaded, 2)
 {
     start(_i ? sets_off : sets, "read:1-=2000ms", _i ? CHEAP : 0);
     store_all();
@@ -207,16 +204,14 @@ START_TEST(without_a_cost_or_with_the_switch_off_all_is_loaded)
     ck_assert_uint_eq(rig_stat(k, "core.tokens_recomputed_by_decision"), 0);
     teardown();
 }
-END_TEST
 
-START_TEST(tokens_that_nobody_has_count_as_a_miss)
+CASE(tokens_that_nobody_has_count_as_a_miss)
 {
     start(sets, NULL, DEAR);
     ck_assert_uint_eq(acquire(99, 0).cached_tokens, 0);
     ck_assert_uint_eq(rig_stat(k, "core.tokens_recomputed_by_miss"), ALL);
     teardown();
 }
-END_TEST
 
 /* ---- requests that leave no trace ---- */
 
@@ -243,7 +238,7 @@ static struct ages ages_of(uint32_t chain)
     return a;
 }
 
-START_TEST(a_read_only_acquire_leaves_no_trace)
+CASE(a_read_only_acquire_leaves_no_trace)
 {
     struct kvc_trace_state t;
     start(sets, NULL, 0);
@@ -267,11 +262,10 @@ START_TEST(a_read_only_acquire_leaves_no_trace)
     ck_assert_uint_eq(t.records, 1);
     teardown();
 }
-END_TEST
 
 /* ---- hints ---- */
 
-START_TEST(who_will_come_soon_is_expected)
+CASE(who_will_come_soon_is_expected)
 {
     start(sets, NULL, 0);
     store_all();
@@ -286,13 +280,12 @@ START_TEST(who_will_come_soon_is_expected)
     ck_assert_uint_ge(rig_stat(k, "core.prefetches"), 1);
     teardown();
 }
-END_TEST
 
 #define HINTS_CLOSE_MS 250u /* read.c's: so long at most a session's end waits for them */
 
 /* The session's end reaches the daemon on another socket than its hints. An end that took its whole
  * wait, for the processors were busy, may have lost them. */
-START_TEST(hints_just_before_the_session_ends_arrive)
+CASE(hints_just_before_the_session_ends_arrive)
 {
     start(sets, NULL, 0);
     store_all();
@@ -316,9 +309,8 @@ START_TEST(hints_just_before_the_session_ends_arrive)
     ck_assert_uint_le(arrived, 20 * 10);
     teardown();
 }
-END_TEST
 
-START_TEST(what_has_ended_goes_first)
+CASE(what_has_ended_goes_first)
 {
     static const char *const small[] = {"policy.eviction=lru", NULL};
     rig_start(&rig, small);
@@ -339,24 +331,4 @@ START_TEST(what_has_ended_goes_first)
     ck_assert_uint_lt(lookup(1, 0).tokens, ALL);
     ck_assert_uint_eq(lookup(2, 0).tokens, ALL);
     teardown();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("worth");
-    TCase *t = tcase_create("worth");
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, a_prompt_is_not_loaded_from_a_disk_that_is_slower_than_prefill);
-    tcase_add_test(t, the_first_prompt_after_a_start_is_weighed);
-    tcase_add_test(t, a_cost_counts_for_the_session_that_states_it);
-    tcase_add_test(t, what_is_dear_to_compute_is_loaded);
-    tcase_add_loop_test(t, without_a_cost_or_with_the_switch_off_all_is_loaded, 0, 2);
-    tcase_add_test(t, tokens_that_nobody_has_count_as_a_miss);
-    tcase_add_test(t, a_read_only_acquire_leaves_no_trace);
-    tcase_add_test(t, who_will_come_soon_is_expected);
-    tcase_add_test(t, hints_just_before_the_session_ends_arrive);
-    tcase_add_test(t, what_has_ended_goes_first);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A million tokens at 16 a block: every call that names a sequence takes all 62,500 keys of it. */
-#include <check.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define BT     16u
@@ -124,7 +123,9 @@ __attribute__((format(printf, 2, 3))) static void ctl(const struct rig *r, const
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "kvcachectl %s: %s", words, text);
 }
 
-START_TEST(a_million_tokens_are_found_held_and_passed_on)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_million_tokens_are_found_held_and_passed_on)
 {
     store(ns, &seq, 0);
     look(ns, &seq, TOKENS);
@@ -142,9 +143,8 @@ START_TEST(a_million_tokens_are_found_held_and_passed_on)
     GOOD(kvc_hint(ns, &seq, KVC_HINT_CONTINUE, 0));
     rig_wait_stat(k, "core.leases", 0);
 }
-END_TEST
 
-START_TEST(a_million_tokens_are_pinned_and_evicted_from_a_block_on)
+CASE(a_million_tokens_are_pinned_and_evicted_from_a_block_on)
 {
     uint64_t pin;
     store(ns, &seq, 0);
@@ -160,7 +160,6 @@ START_TEST(a_million_tokens_are_pinned_and_evicted_from_a_block_on)
     store(ns, &seq, 0);
     look(ns, &seq, TOKENS);
 }
-END_TEST
 
 static uint32_t cached_of(const struct rig *r, const char *name)
 {
@@ -173,7 +172,7 @@ static uint32_t cached_of(const struct rig *r, const char *name)
     return info.tokens_cached;
 }
 
-START_TEST(a_document_of_a_million_tokens_goes_to_another_daemon)
+CASE(a_document_of_a_million_tokens_goes_to_another_daemon)
 {
     const struct kvc_name_options options = {.tokens = tokens};
     struct kvc_named named;
@@ -198,10 +197,9 @@ START_TEST(a_document_of_a_million_tokens_goes_to_another_daemon)
     GOOD(kvc_name_forget(k, KVC_NAME_DOCUMENT, "book", NULL, false));
     look(ns, &seq, TOKENS);
 }
-END_TEST
 
 /* 125,000 keys, of which the window takes 64 blocks. */
-START_TEST(a_million_tokens_in_two_groups)
+CASE(a_million_tokens_in_two_groups)
 {
     struct kvc_ns_spec spec = rig_spec("two", BT, BYTES);
     spec.groups = 2;
@@ -222,35 +220,13 @@ START_TEST(a_million_tokens_in_two_groups)
     holds(hold, 1, BLOCKS - WINDOW / BT, BLOCKS);
     kvc_release(k, &hold);
 }
-END_TEST
 
 /* What no request can have is refused with what can be. */
-START_TEST(more_keys_than_a_request_has_are_refused)
+CASE(more_keys_than_a_request_has_are_refused)
 {
     struct kvc_prefix p;
     seq.group[0].n = KVC_KEYS_MAX + 1;
     seq.tokens = (KVC_KEYS_MAX + 1) * BT;
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), -EINVAL);
     ck_assert_str_eq(kvc_last_error(k), "131073 keys in one request; at most 131072");
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("long_chain");
-    TCase *t = tcase_create("chain");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, a_million_tokens_are_found_held_and_passed_on);
-    tcase_add_test(t, a_million_tokens_are_pinned_and_evicted_from_a_block_on);
-    tcase_add_test(t, a_document_of_a_million_tokens_goes_to_another_daemon);
-    tcase_add_test(t, a_million_tokens_in_two_groups);
-    tcase_add_test(t, more_keys_than_a_request_has_are_refused);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

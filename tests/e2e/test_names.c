@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conversations and documents by name, over pauses, workers and daemons. */
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define BT     16u
@@ -189,7 +188,9 @@ static void turn(uint32_t t, unsigned flags)
     put("chat", after, flags);
 }
 
-START_TEST(a_conversation_goes_on_over_pauses_workers_and_a_dead_daemon)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 400);
+
+CASE(a_conversation_goes_on_over_pauses_workers_and_a_dead_daemon)
 {
     for (uint32_t i = 0; i < TOKENS; i++)
         said[i] = 100 + i * 7;
@@ -207,10 +208,9 @@ START_TEST(a_conversation_goes_on_over_pauses_workers_and_a_dead_daemon)
     ck_assert_uint_gt(rig_stat(k, "core.blocks_loaded"), 0);
     ck_assert_uint_eq(rig_stat(k, "core.names"), 1);
 }
-END_TEST
 
 /* Removals came back for as long as nothing else made storage write its journal. */
-START_TEST(what_a_durable_name_has_passed_stays_away_after_a_kill)
+CASE(what_a_durable_name_has_passed_stays_away_after_a_kill)
 {
     static const char *const lazy[] = {paths, "nvme.limit=160MiB", "nvme.segment=4MiB",
                                        "nvme.sync=60s", NULL};
@@ -233,9 +233,8 @@ START_TEST(what_a_durable_name_has_passed_stays_away_after_a_kill)
     ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 7);
     ck_assert_uint_eq(take_back(turns[3]), turns[3]);
 }
-END_TEST
 
-START_TEST(a_tip_that_moves_leaves_what_it_left_to_others)
+CASE(a_tip_that_moves_leaves_what_it_left_to_others)
 {
     for (uint32_t i = 0; i < TOKENS; i++)
         said[i] = 5 + i;
@@ -256,10 +255,9 @@ START_TEST(a_tip_that_moves_leaves_what_it_left_to_others)
     ck_assert_uint_eq(take_back(34 * BT), 0);
     ck_assert_int_eq(kvc_name_forget(k, KVC_NAME_CONVERSATION, "chat", NULL, true), KVC_E_NO_NAME);
 }
-END_TEST
 
 /* Partly filled last blocks of turns that were over stayed, and held all before them. */
-START_TEST(what_only_a_conversation_reached_goes_with_it)
+CASE(what_only_a_conversation_reached_goes_with_it)
 {
     for (uint32_t i = 0; i < TOKENS; i++)
         said[i] = 100 + i * 7;
@@ -280,7 +278,6 @@ START_TEST(what_only_a_conversation_reached_goes_with_it)
     for (uint32_t t = 1; t <= 3; t++)
         ck_assert_uint_eq(take_back(t * (PROMPT + ANSWER)), 0);
 }
-END_TEST
 
 /* Stores that promised keep ends of turns on storage; nobody notes there whose they were. */
 static void goes_after_restart(void (*restart)(void))
@@ -305,19 +302,17 @@ static void goes_after_restart(void (*restart)(void))
     rig_wait_stat(k, "nvme.blocks", 0);
 }
 
-START_TEST(what_only_a_conversation_reached_goes_with_it_after_a_restart)
+CASE(what_only_a_conversation_reached_goes_with_it_after_a_restart)
 {
     goes_after_restart(stop_and_start);
 }
-END_TEST
 
-START_TEST(what_only_a_conversation_reached_goes_with_it_after_a_kill)
+CASE(what_only_a_conversation_reached_goes_with_it_after_a_kill)
 {
     goes_after_restart(kill_daemon);
 }
-END_TEST
 
-START_TEST(what_stays_of_a_conversation_is_told_with_its_reason)
+CASE(what_stays_of_a_conversation_is_told_with_its_reason)
 {
     for (uint32_t i = 0; i < TOKENS; i++)
         said[i] = 5 + i;
@@ -339,7 +334,6 @@ START_TEST(what_stays_of_a_conversation_is_told_with_its_reason)
     ck_assert(kept.named == 4 && kept.used == 6 && kept.pinned == 0 && kept.below == 0);
     kvc_release(k, &hold);
 }
-END_TEST
 
 static void ctl_says(const char *words, const char *what)
 {
@@ -355,7 +349,7 @@ static void ctl_says(const char *words, const char *what)
 
 /* The end of a turn is nobody's when the name goes on; a name that stays holds what is before it.
  */
-START_TEST(ends_of_turns_that_stores_promised_are_told_where_they_stay)
+CASE(ends_of_turns_that_stores_promised_are_told_where_they_stay)
 {
     for (uint32_t i = 0; i < TOKENS; i++)
         said[i] = 9 + i;
@@ -380,7 +374,6 @@ START_TEST(ends_of_turns_that_stores_promised_are_told_where_they_stay)
     ck_assert_uint_eq(e.blocks, 2);
     ck_assert_uint_eq(e.kept_blocks, 0);
 }
-END_TEST
 
 /* ---- documents ---- */
 
@@ -401,7 +394,7 @@ static void put_document(const char *name, uint32_t tokens)
     ck_assert_msg(err == 0, "kvc_name_put: %s: %s", kvc_error_name(err), kvc_last_error(k));
 }
 
-START_TEST(documents_share_a_beginning_and_survive_a_kill_with_their_tokens)
+CASE(documents_share_a_beginning_and_survive_a_kill_with_their_tokens)
 {
     char name[16];
     for (uint32_t i = 0; i < TOKENS; i++)
@@ -436,9 +429,8 @@ START_TEST(documents_share_a_beginning_and_survive_a_kill_with_their_tokens)
                      KVC_E_NO_NAME);
     ck_assert_uint_eq(take_back(3 * BT), 3 * BT);
 }
-END_TEST
 
-START_TEST(a_damaged_file_of_names_is_begun_anew)
+CASE(a_damaged_file_of_names_is_begun_anew)
 {
     char file[128];
     const uint8_t junk[4096] = {0x5a};
@@ -463,25 +455,4 @@ START_TEST(a_damaged_file_of_names_is_begun_anew)
     kill_daemon();
     ck_assert_int_eq(kvc_name_show(k, KVC_NAME_DOCUMENT, "doc", NULL, &info), 0);
     ck_assert_uint_eq(info.tokens_cached, 4 * BT);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("names");
-    TCase *t = tcase_create("names");
-    tcase_set_timeout(t, 400);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_conversation_goes_on_over_pauses_workers_and_a_dead_daemon);
-    tcase_add_test(t, what_a_durable_name_has_passed_stays_away_after_a_kill);
-    tcase_add_test(t, a_tip_that_moves_leaves_what_it_left_to_others);
-    tcase_add_test(t, what_only_a_conversation_reached_goes_with_it);
-    tcase_add_test(t, what_only_a_conversation_reached_goes_with_it_after_a_restart);
-    tcase_add_test(t, what_only_a_conversation_reached_goes_with_it_after_a_kill);
-    tcase_add_test(t, what_stays_of_a_conversation_is_told_with_its_reason);
-    tcase_add_test(t, ends_of_turns_that_stores_promised_are_told_where_they_stay);
-    tcase_add_test(t, documents_share_a_beginning_and_survive_a_kill_with_their_tokens);
-    tcase_add_test(t, a_damaged_file_of_names_is_begun_anew);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

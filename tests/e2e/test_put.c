@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvc_put and kvc_get, and pages in the worker's own memory, through a real daemon. */
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,7 @@
 
 #include <kvcache/gpu.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define BT         16u
@@ -157,7 +156,9 @@ static void expect_group(const struct kvc_put_result *r, uint32_t group, uint32_
     ck_assert_uint_eq(r->group[group].left, left);
 }
 
-START_TEST(a_chain_longer_than_staging_is_stored_and_read_back)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_chain_longer_than_staging_is_stored_and_read_back)
 {
     struct caller c = caller_of(60 * BT + 5);
     struct kvc_put_result r = put(&c, 0);
@@ -170,9 +171,8 @@ START_TEST(a_chain_longer_than_staging_is_stored_and_read_back)
     ck_assert_uint_eq(c.taken, 61);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(what_is_there_is_not_asked_for)
+CASE(what_is_there_is_not_asked_for)
 {
     struct caller head = caller_of(10 * BT), whole = caller_of(20 * BT + 1);
     (void)put(&head, 0);
@@ -186,9 +186,8 @@ START_TEST(what_is_there_is_not_asked_for)
     caller_end(&head);
     caller_end(&whole);
 }
-END_TEST
 
-START_TEST(a_put_goes_on_from_the_last_one_without_asking)
+CASE(a_put_goes_on_from_the_last_one_without_asking)
 {
     struct caller c = caller_of(20 * BT), head = caller_of(10 * BT);
     (void)put(&head, 0);
@@ -209,9 +208,8 @@ START_TEST(a_put_goes_on_from_the_last_one_without_asking)
     caller_end(&head);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(a_parent_that_went_meanwhile_is_stored_again)
+CASE(a_parent_that_went_meanwhile_is_stored_again)
 {
     struct caller head = caller_of(10 * BT), c = caller_of(20 * BT);
     (void)put(&head, 0);
@@ -228,9 +226,8 @@ START_TEST(a_parent_that_went_meanwhile_is_stored_again)
     caller_end(&head);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(what_the_caller_does_not_have_ends_the_chain)
+CASE(what_the_caller_does_not_have_ends_the_chain)
 {
     struct caller c = caller_of(20 * BT);
     c.lacks[0] = 10;
@@ -246,9 +243,8 @@ START_TEST(what_the_caller_does_not_have_ends_the_chain)
     ck_assert_uint_eq(st[19], KVC_ST_NO_PARENT);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(what_a_callback_returns_is_returned)
+CASE(what_a_callback_returns_is_returned)
 {
     struct caller c = caller_of(4 * BT);
     (void)put(&c, 0);
@@ -266,9 +262,8 @@ START_TEST(what_a_callback_returns_is_returned)
     ck_assert_uint_eq(rig_stat(k, "core.leases"), 0);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(a_get_holds_what_ends_after_from_tokens)
+CASE(a_get_holds_what_ends_after_from_tokens)
 {
     struct caller c = caller_of(12 * BT), longer = caller_of(20 * BT);
     (void)put(&c, 0);
@@ -278,9 +273,8 @@ START_TEST(a_get_holds_what_ends_after_from_tokens)
     caller_end(&c);
     caller_end(&longer);
 }
-END_TEST
 
-START_TEST(what_is_read_while_the_daemon_dies_is_discarded)
+CASE(what_is_read_while_the_daemon_dies_is_discarded)
 {
     struct caller c = caller_of(4 * BT);
     struct kvc_got got;
@@ -301,9 +295,8 @@ START_TEST(what_is_read_while_the_daemon_dies_is_discarded)
     rig_restart(&rig, NULL);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(tokens_are_enough)
+CASE(tokens_are_enough)
 {
     struct kvc_ns_spec spec = rig_spec("t", BT, RIG_BLOCK);
     spec.with_tokens = true;
@@ -331,7 +324,6 @@ START_TEST(tokens_are_enough)
     ck_assert_uint_eq(get(&c, 0).tokens, 0); /* without the extra they are others */
     caller_end(&c);
 }
-END_TEST
 
 /* A full group, a window of two blocks, states. */
 static void open_groups(void)
@@ -345,7 +337,7 @@ static void open_groups(void)
     ck_assert_int_eq(kvc_ns_open(k, &spec, &ns), 0);
 }
 
-START_TEST(of_a_window_what_the_caller_still_has_is_stored)
+CASE(of_a_window_what_the_caller_still_has_is_stored)
 {
     open_groups();
     struct caller c = caller_of(10 * BT);
@@ -361,9 +353,8 @@ START_TEST(of_a_window_what_the_caller_still_has_is_stored)
     ck_assert_uint_eq(c.taken, 13);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(bad_arguments_are_named)
+CASE(bad_arguments_are_named)
 {
     struct caller c = caller_of(4 * BT);
     struct kvc_seq cut = *c.seq;
@@ -389,7 +380,6 @@ START_TEST(bad_arguments_are_named)
     ck_assert_uint_eq(c.filled[0], 0);
     caller_end(&c);
 }
-END_TEST
 
 /* ---- pages in the worker's own memory ---- */
 
@@ -453,7 +443,7 @@ static void expect_no_words(const struct kvc_seq *seq, const struct kvc_put *put
     ck_assert_uint_eq(prefix.tokens, 0);
 }
 
-START_TEST(a_put_from_host_memory_waits_for_no_word)
+CASE(a_put_from_host_memory_waits_for_no_word)
 {
     struct caller c = caller_of(2 * BT);
     uint32_t from[2 * PPB];
@@ -471,7 +461,6 @@ START_TEST(a_put_from_host_memory_waits_for_no_word)
     ck_assert_int_eq(kvc_put(ns, &p, NULL), 0);
     caller_end(&c);
 }
-END_TEST
 
 /* Puts 10 blocks and 3 tokens out of pages `from`, of which the last has none. */
 static void put_pages(struct caller *c, uint32_t *from)
@@ -485,7 +474,7 @@ static void put_pages(struct caller *c, uint32_t *from)
     expect_group(&r, 0, 11, 0, 0);
 }
 
-START_TEST(pages_of_host_memory_come_back_in_other_pages)
+CASE(pages_of_host_memory_come_back_in_other_pages)
 {
     struct caller c = caller_of(10 * BT + 3);
     uint32_t from[11 * PPB], to[11 * PPB];
@@ -513,9 +502,8 @@ START_TEST(pages_of_host_memory_come_back_in_other_pages)
             ck_assert(written[page] && b < PAGE_BYTES ? true : memory[1][page * STRIDE + b] == 0);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(a_load_begins_at_the_block_of_from_tokens)
+CASE(a_load_begins_at_the_block_of_from_tokens)
 {
     struct caller c = caller_of(10 * BT + 3);
     uint32_t from[11 * PPB], to[7 * PPB];
@@ -537,9 +525,8 @@ START_TEST(a_load_begins_at_the_block_of_from_tokens)
             ck_assert_uint_eq(memory[l][to[7 * PPB - 1] * STRIDE + b], 0);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(a_store_out_of_pages_takes_as_many_pieces_as_staging_demands)
+CASE(a_store_out_of_pages_takes_as_many_pieces_as_staging_demands)
 {
     struct caller c = caller_of(12 * BT);
     uint32_t from[12 * PPB], to[12 * PPB];
@@ -561,9 +548,8 @@ START_TEST(a_store_out_of_pages_takes_as_many_pieces_as_staging_demands)
         expect_page(to[i], from[i]);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(a_ticket_is_redeemed_into_pages)
+CASE(a_ticket_is_redeemed_into_pages)
 {
     struct caller c = caller_of(10 * BT + 3);
     uint32_t from[11 * PPB], to[11 * PPB];
@@ -584,9 +570,8 @@ START_TEST(a_ticket_is_redeemed_into_pages)
     kvc_release(k, &hold);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(what_host_memory_cannot_do_is_refused)
+CASE(what_host_memory_cannot_do_is_refused)
 {
     struct caller c = caller_of(2 * BT);
     uint32_t pages[2 * PPB] = {0, 1, 2, PAGES};
@@ -606,9 +591,8 @@ START_TEST(what_host_memory_cannot_do_is_refused)
     ck_assert_uint_eq(loaded.tokens, 0);
     caller_end(&c);
 }
-END_TEST
 
-START_TEST(a_pool_in_host_memory_needs_no_daemon)
+CASE(a_pool_in_host_memory_needs_no_daemon)
 {
     struct caller c = caller_of(2 * BT);
     uint32_t pages[2 * PPB] = {0, 1, 2, 3};
@@ -630,42 +614,4 @@ START_TEST(a_pool_in_host_memory_needs_no_daemon)
     ck_assert_int_eq(kvc_pages_load(ns, c.seq, pool, &load, &loaded), 0);
     ck_assert_uint_eq(loaded.tokens, 2 * BT);
     caller_end(&c);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("put and get through a daemon");
-    TCase *t = tcase_create("callbacks");
-    tcase_set_timeout(t, 60);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_chain_longer_than_staging_is_stored_and_read_back);
-    tcase_add_test(t, what_is_there_is_not_asked_for);
-    tcase_add_test(t, a_put_goes_on_from_the_last_one_without_asking);
-    tcase_add_test(t, a_parent_that_went_meanwhile_is_stored_again);
-    tcase_add_test(t, what_the_caller_does_not_have_ends_the_chain);
-    tcase_add_test(t, what_a_callback_returns_is_returned);
-    tcase_add_test(t, a_get_holds_what_ends_after_from_tokens);
-    tcase_add_test(t, what_is_read_while_the_daemon_dies_is_discarded);
-    tcase_add_test(t, tokens_are_enough);
-    tcase_add_test(t, of_a_window_what_the_caller_still_has_is_stored);
-    tcase_add_test(t, bad_arguments_are_named);
-    suite_add_tcase(s, t);
-    t = tcase_create("pages");
-    tcase_set_timeout(t, 60);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, pages_of_host_memory_come_back_in_other_pages);
-    tcase_add_test(t, a_load_begins_at_the_block_of_from_tokens);
-    tcase_add_test(t, a_store_out_of_pages_takes_as_many_pieces_as_staging_demands);
-    tcase_add_test(t, a_ticket_is_redeemed_into_pages);
-    tcase_add_test(t, what_host_memory_cannot_do_is_refused);
-    tcase_add_test(t, a_put_from_host_memory_waits_for_no_word);
-    tcase_add_test(t, a_pool_in_host_memory_needs_no_daemon);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signals other than those that end the daemon: the configuration read again, and what must not
  * kill. */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 static struct rig rig;
@@ -77,7 +76,9 @@ static uint32_t quotas(void)
     return (uint32_t)n;
 }
 
-START_TEST(what_can_change_changes)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_can_change_changes)
 {
     ck_assert_uint_eq(quotas(), 1);
     write_file("log: {level: debug}\ndrain: {timeout: 3s}\n"
@@ -89,9 +90,8 @@ START_TEST(what_can_change_changes)
     /* The same file once more differs in nothing. */
     reload_until("reload: 0 changes taken, 0 need a restart");
 }
-END_TEST
 
-START_TEST(what_needs_a_restart_is_named)
+CASE(what_needs_a_restart_is_named)
 {
     write_file(
         "log: {json: true}\ncopy: {inflight: 128MiB}\nquotas:\n  - {tenant: acme, host: 2MiB}");
@@ -101,9 +101,8 @@ START_TEST(what_needs_a_restart_is_named)
     ck_assert_ptr_nonnull(
         strstr(log_text(), "\"level\":\"info\",\"module\":\"daemon/node_reload.c\""));
 }
-END_TEST
 
-START_TEST(a_share_beyond_the_limit_that_runs_is_refused)
+CASE(a_share_beyond_the_limit_that_runs_is_refused)
 {
     char at[97];
     rig_stop(&rig);
@@ -115,9 +114,8 @@ START_TEST(a_share_beyond_the_limit_that_runs_is_refused)
     reload_until("reload: 1 error in the configuration, so nothing was changed");
     ck_assert_ptr_nonnull(strstr(log_text(), "host_share"));
 }
-END_TEST
 
-START_TEST(what_the_daemon_chose_itself_is_no_change)
+CASE(what_the_daemon_chose_itself_is_no_change)
 {
     char storage[128];
     rig_stop(&rig);
@@ -126,9 +124,8 @@ START_TEST(what_the_daemon_chose_itself_is_no_change)
     rig_restart(&rig, sets);
     reload_until("reload: 0 changes taken, 0 need a restart");
 }
-END_TEST
 
-START_TEST(a_file_with_an_error_changes_nothing)
+CASE(a_file_with_an_error_changes_nothing)
 {
     write_file("log: {level: loud}\nquotas:\n  - {tenant: beta, host: 1MiB}\n  - {tenant: gamma, "
                "host: 1MiB}");
@@ -139,10 +136,9 @@ START_TEST(a_file_with_an_error_changes_nothing)
     reload_until("No such file");
     ck_assert_uint_eq(quotas(), 1);
 }
-END_TEST
 
 /* Paths cannot change by a reload, and that of a drive that is out is no error of the file. */
-START_TEST(a_path_that_is_gone_stops_no_reload)
+CASE(a_path_that_is_gone_stops_no_reload)
 {
     char at[97], disk[80], gone[80], storage[128];
     rig_stop(&rig);
@@ -158,10 +154,9 @@ START_TEST(a_path_that_is_gone_stops_no_reload)
     reload_until("reload: 1 change taken, 0 need a restart");
     ck_assert_ptr_nonnull(strstr(log_text(), "reload: log.level: was 'info', is 'debug'"));
 }
-END_TEST
 
 /* It would be waited for, for as long as nobody writes to it. */
-START_TEST(a_fifo_instead_of_the_file_is_refused)
+CASE(a_fifo_instead_of_the_file_is_refused)
 {
     uint64_t uptime;
     struct kvc *k = rig_open(&rig, 0);
@@ -172,9 +167,8 @@ START_TEST(a_fifo_instead_of_the_file_is_refused)
     ck_assert_int_eq(kvc_ping(k, &uptime), 0);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(signals_of_a_terminal_or_a_stranger_do_not_kill)
+CASE(signals_of_a_terminal_or_a_stranger_do_not_kill)
 {
     struct kvc *k = rig_open(&rig, 0);
     uint64_t uptime;
@@ -185,9 +179,8 @@ START_TEST(signals_of_a_terminal_or_a_stranger_do_not_kill)
     ck_assert_int_eq(kvc_ping(k, &uptime), 0);
     kvc_close(&k);
 }
-END_TEST
 
-START_TEST(with_log_json_every_line_is_json)
+CASE(with_log_json_every_line_is_json)
 {
     static const char *const sets[] = {"log.json=true", "host.limit=8MiB", NULL};
     static const char *const wrong[] = {"log.json=true", "memory.budget=32TiB", NULL};
@@ -208,28 +201,4 @@ START_TEST(with_log_json_every_line_is_json)
     ck_assert_ptr_nonnull(strstr(log_text(), "\"message\":\"memory: budget"));
     ck_assert_ptr_nonnull(strstr(log_text(), "\"level\":\"error\""));
     ck_assert_uint_gt(lines, 10);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("reload");
-    TCase *tc = tcase_create("reload");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, what_can_change_changes);
-    tcase_add_test(tc, what_needs_a_restart_is_named);
-    tcase_add_test(tc, a_share_beyond_the_limit_that_runs_is_refused);
-    tcase_add_test(tc, what_the_daemon_chose_itself_is_no_change);
-    tcase_add_test(tc, a_file_with_an_error_changes_nothing);
-    tcase_add_test(tc, a_path_that_is_gone_stops_no_reload);
-    tcase_add_test(tc, a_fifo_instead_of_the_file_is_refused);
-    tcase_add_test(tc, signals_of_a_terminal_or_a_stranger_do_not_kill);
-    tcase_add_test(tc, with_log_json_every_line_is_json);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

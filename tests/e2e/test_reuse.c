@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is reused: by workers that ask at once, with blocks of all sizes, after a scan. */
-#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define MIB (1u << 20)
@@ -116,7 +115,9 @@ static void *work(void *arg)
     return NULL;
 }
 
-START_TEST(workers_that_ask_at_once_compute_a_prefix_once)
+CASES(.timeout_s = 280);
+
+CASE(workers_that_ask_at_once_compute_a_prefix_once)
 {
     static struct worker workers[WORKERS];
     start(NULL);
@@ -140,7 +141,6 @@ START_TEST(workers_that_ask_at_once_compute_a_prefix_once)
     pthread_barrier_destroy(&gate);
     teardown();
 }
-END_TEST
 
 /* ---- blocks of all sizes ---- */
 
@@ -231,7 +231,7 @@ static void store(struct kvc_ns *ns, const uint32_t *ids, uint32_t n, uint32_t b
         ck_assert(statuses[i] == KVC_ST_OK || statuses[i] == KVC_ST_EXISTS);
 }
 
-START_TEST(tokens_are_reused_as_predicted_by_hand)
+CASE_EACH(tokens_are_reused_as_predicted_by_hand, 4)
 {
     static const uint32_t sizes[] = {2, 8, 16, 64};
     static const char *const sets[] = {"host.limit=256MiB", NULL};
@@ -250,9 +250,8 @@ START_TEST(tokens_are_reused_as_predicted_by_hand)
     ck_assert_uint_eq(rig_stat(k, "core.tokens_hit"), total);
     teardown();
 }
-END_TEST
 
-START_TEST(of_80_cached_tokens_64_or_80_are_reused)
+CASE(of_80_cached_tokens_64_or_80_are_reused)
 {
     static const uint32_t sizes[][2] = {{2, 80}, {8, 80}, {16, 80}, {64, 64}};
     uint32_t ids[200];
@@ -267,7 +266,6 @@ START_TEST(of_80_cached_tokens_64_or_80_are_reused)
     }
     teardown();
 }
-END_TEST
 
 /* ---- a scan ---- */
 
@@ -288,7 +286,7 @@ static uint32_t request(struct kvc_ns *ns, uint32_t chain, uint32_t n)
 
 /* With hints: time is another here than people's. Without: tests/unit/bench/test_simulate.c. Before
  * it, chats that end, all of them, after their third turn. */
-START_TEST(a_scan_of_one_time_documents_does_not_evict_a_conversation)
+CASE_EACH(a_scan_of_one_time_documents_does_not_evict_a_conversation, 2)
 {
     static uint8_t keys[DOC * KVC_KEY_BYTES];
     start(NULL);
@@ -307,18 +305,4 @@ START_TEST(a_scan_of_one_time_documents_does_not_evict_a_conversation)
     ck_assert_uint_ge(request(ns, 0, TURN), TURN * 95 / 100);
     ck_assert_uint_ge(rig_stat(k, "core.blocks_evicted"), DOCS * DOC / 2);
     teardown();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("reuse");
-    TCase *t = tcase_create("reuse");
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, workers_that_ask_at_once_compute_a_prefix_once);
-    tcase_add_loop_test(t, tokens_are_reused_as_predicted_by_hand, 0, 4);
-    tcase_add_test(t, of_80_cached_tokens_64_or_80_are_reused);
-    tcase_add_loop_test(t, a_scan_of_one_time_documents_does_not_evict_a_conversation, 0, 2);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers share blocks through a real daemon. */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "rig.h"
 
 #define BT  16u
@@ -52,15 +52,16 @@ static void child_loads(void)
     kvc_close(&mine);
 }
 
-START_TEST(what_one_worker_stores_another_reads)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_one_worker_stores_another_reads)
 {
     rig_keys(ns, 1, BT, 64, keys);
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, 64, BT, RIG_BLOCK, statuses), 64);
     ck_assert_int_eq(in_child("loads"), 0);
 }
-END_TEST
 
-START_TEST(storing_an_existing_key_is_a_touch)
+CASE(storing_an_existing_key_is_a_touch)
 {
     rig_keys(ns, 1, BT, 8, keys);
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, 8, BT, RIG_BLOCK, statuses), 8);
@@ -69,9 +70,8 @@ START_TEST(storing_an_existing_key_is_a_touch)
         ck_assert_uint_eq(statuses[i], KVC_ST_EXISTS);
     ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 8);
 }
-END_TEST
 
-START_TEST(a_lookup_has_no_side_effects_and_says_why_it_ends)
+CASE(a_lookup_has_no_side_effects_and_says_why_it_ends)
 {
     struct kvc_prefix p;
     rig_keys(ns, 1, BT, 8, keys);
@@ -83,7 +83,6 @@ START_TEST(a_lookup_has_no_side_effects_and_says_why_it_ends)
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NEVER);
     ck_assert_uint_eq(rig_stat(k, "core.leases"), 0);
 }
-END_TEST
 
 static void child_writes_into_the_arena(void)
 {
@@ -102,7 +101,7 @@ static void child_writes_into_the_arena(void)
     _exit(3);
 }
 
-START_TEST(a_worker_that_writes_into_the_arena_faults)
+CASE(a_worker_that_writes_into_the_arena_faults)
 {
     rig_keys(ns, 1, BT, 1, keys);
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, 1, BT, RIG_BLOCK, statuses), 1);
@@ -112,7 +111,6 @@ START_TEST(a_worker_that_writes_into_the_arena_faults)
     ck_assert_msg(faulted, "status %x", (unsigned)status);
     ck_assert_uint_eq(rig_load(k, ns, keys, 1, BT, RIG_BLOCK), 1);
 }
-END_TEST
 
 static void child_of_another_uid(void)
 {
@@ -124,7 +122,7 @@ static void child_of_another_uid(void)
         _exit(1);
 }
 
-START_TEST(a_uid_without_rights_is_refused)
+CASE(a_uid_without_rights_is_refused)
 {
     if (getuid() != 0) {
         printf("SKIP: a_uid_without_rights_is_refused needs root to become another user\n");
@@ -133,9 +131,8 @@ START_TEST(a_uid_without_rights_is_refused)
     ck_assert_int_eq(in_child("another_uid"), 0);
     ck_assert_uint_eq(rig_stat(k, "svc.attaches_denied"), 1);
 }
-END_TEST
 
-START_TEST(eviction_keeps_the_limit_exactly)
+CASE(eviction_keeps_the_limit_exactly)
 {
     uint32_t most = 16 * MIB / RIG_BLOCK;
     for (uint32_t chain = 0; chain < 40; chain++) {
@@ -154,7 +151,6 @@ START_TEST(eviction_keeps_the_limit_exactly)
     ck_assert_uint_eq(p.tokens, 0);
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_EVICTED);
 }
-END_TEST
 
 /* Stores `n` blocks of a chain as a worker does that wants no more than what they are worth. */
 static uint8_t store_judged(uint32_t chain, uint32_t n, unsigned flags)
@@ -198,7 +194,7 @@ static void read_hot(void)
 
 /* Memory is full of chains that are read all the time; of others, each is asked for once. Where the
  * machine pauses, what was read all the time is so no more: then once again. */
-START_TEST(what_is_used_all_the_time_does_not_go_for_what_is_new)
+CASE(what_is_used_all_the_time_does_not_go_for_what_is_new)
 {
     uint64_t evicted = 0;
     uint8_t status = KVC_ST_OK;
@@ -226,9 +222,8 @@ START_TEST(what_is_used_all_the_time_does_not_go_for_what_is_new)
     ck_assert_uint_eq(store_judged(300, 64, 0), KVC_ST_OK);
     ck_assert_uint_eq(rig_stat(k, "core.reserve_not_worth"), 1);
 }
-END_TEST
 
-START_TEST(a_cache_full_of_leases_is_a_status)
+CASE(a_cache_full_of_leases_is_a_status)
 {
     static uint8_t held[16 * 256 * KVC_KEY_BYTES];
     struct kvc_hold *hold[16];
@@ -260,9 +255,8 @@ START_TEST(a_cache_full_of_leases_is_a_status)
     kvc_close(&half[0]);
     kvc_close(&half[1]);
 }
-END_TEST
 
-START_TEST(sizes_and_block_tokens_live_side_by_side)
+CASE(sizes_and_block_tokens_live_side_by_side)
 {
     static const struct {
         uint32_t tokens, bytes, n;
@@ -285,9 +279,8 @@ START_TEST(sizes_and_block_tokens_live_side_by_side)
     }
     ck_assert_uint_le(rig_stat(k, "daemon.host_used_bytes"), 16 * MIB);
 }
-END_TEST
 
-START_TEST(a_partly_filled_last_block_is_found_by_its_own_key)
+CASE(a_partly_filled_last_block_is_found_by_its_own_key)
 {
     uint32_t tokens[40];
     for (uint32_t i = 0; i < 40; i++)
@@ -310,9 +303,8 @@ START_TEST(a_partly_filled_last_block_is_found_by_its_own_key)
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
     ck_assert_uint_eq(p.tokens, 32);
 }
-END_TEST
 
-START_TEST(two_ranks_store_their_shards_and_redeem_one_ticket)
+CASE(two_ranks_store_their_shards_and_redeem_one_ticket)
 {
     struct kvc_ns_spec spec = rig_spec("tp2", BT, RIG_BLOCK);
     spec.shards = 2;
@@ -347,9 +339,8 @@ START_TEST(two_ranks_store_their_shards_and_redeem_one_ticket)
     kvc_close(&rank[0]);
     kvc_close(&rank[1]);
 }
-END_TEST
 
-START_TEST(unsound_namespaces_are_refused_with_the_reason)
+CASE(unsound_namespaces_are_refused_with_the_reason)
 {
     static const struct {
         const char *position, *attention, *word;
@@ -365,16 +356,14 @@ START_TEST(unsound_namespaces_are_refused_with_the_reason)
         ck_assert_msg(strstr(kvc_last_error(k), bad[i].word) != NULL, "%s", kvc_last_error(k));
     }
 }
-END_TEST
 
-START_TEST(a_store_without_its_parent_is_told_so)
+CASE(a_store_without_its_parent_is_told_so)
 {
     rig_keys(ns, 1, BT, 4, keys);
     ck_assert_uint_eq(rig_store(k, ns, keys, 2, 4, BT, RIG_BLOCK, statuses), 0);
     ck_assert_uint_eq(statuses[0], KVC_ST_NO_PARENT);
     ck_assert_uint_eq(statuses[1], KVC_ST_NO_PARENT);
 }
-END_TEST
 
 static struct kvc_evicted evict(const struct kvc_evict_filter *f)
 {
@@ -384,7 +373,7 @@ static struct kvc_evicted evict(const struct kvc_evict_filter *f)
     return e;
 }
 
-START_TEST(evict_by_key_takes_the_descendants_and_shows_them_first)
+CASE(evict_by_key_takes_the_descendants_and_shows_them_first)
 {
     rig_keys(ns, 1, BT, 10, keys);
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, 10, BT, RIG_BLOCK, statuses), 10);
@@ -395,9 +384,8 @@ START_TEST(evict_by_key_takes_the_descendants_and_shows_them_first)
     ck_assert_uint_eq(evict(&f).bytes, 6 * RIG_BLOCK);
     ck_assert_uint_eq(rig_load(k, ns, keys, 10, BT, RIG_BLOCK), 4);
 }
-END_TEST
 
-START_TEST(evict_by_namespace_keeps_what_is_leased)
+CASE(evict_by_namespace_keeps_what_is_leased)
 {
     struct kvc_ns *other = rig_ns(k, "other", BT, RIG_BLOCK);
     rig_keys(other, 1, BT, 5, keys);
@@ -414,7 +402,6 @@ START_TEST(evict_by_namespace_keeps_what_is_leased)
     kvc_release(k, &hold);
     ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 8);
 }
-END_TEST
 
 struct names {
     unsigned n;
@@ -431,15 +418,14 @@ static int add_name(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
-START_TEST(every_statistic_has_a_name_of_its_own)
+CASE(every_statistic_has_a_name_of_its_own)
 {
     static struct names all;
     ck_assert_int_eq(kvc_stats(k, add_name, &all), 0);
     ck_assert_uint_gt(all.n, 50);
 }
-END_TEST
 
-START_TEST(our_objects_allocate_nothing_on_the_control_thread)
+CASE(our_objects_allocate_nothing_on_the_control_thread)
 {
     for (uint32_t chain = 0; chain < 60; chain++) {
         rig_keys(ns, chain, BT, 64, keys);
@@ -449,34 +435,6 @@ START_TEST(our_objects_allocate_nothing_on_the_control_thread)
     struct kvc *other = rig_open(&rig, MIB);
     kvc_close(&other);
     ck_assert_uint_eq(rig_stat(k, "daemon.control_allocs"), 0);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("serve");
-    TCase *t = tcase_create("serve");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, what_one_worker_stores_another_reads);
-    tcase_add_test(t, storing_an_existing_key_is_a_touch);
-    tcase_add_test(t, a_lookup_has_no_side_effects_and_says_why_it_ends);
-    tcase_add_test(t, a_worker_that_writes_into_the_arena_faults);
-    tcase_add_test(t, a_uid_without_rights_is_refused);
-    tcase_add_test(t, eviction_keeps_the_limit_exactly);
-    tcase_add_test(t, what_is_used_all_the_time_does_not_go_for_what_is_new);
-    tcase_add_test(t, a_cache_full_of_leases_is_a_status);
-    tcase_add_test(t, sizes_and_block_tokens_live_side_by_side);
-    tcase_add_test(t, a_partly_filled_last_block_is_found_by_its_own_key);
-    tcase_add_test(t, two_ranks_store_their_shards_and_redeem_one_ticket);
-    tcase_add_test(t, unsound_namespaces_are_refused_with_the_reason);
-    tcase_add_test(t, a_store_without_its_parent_is_told_so);
-    tcase_add_test(t, evict_by_key_takes_the_descendants_and_shows_them_first);
-    tcase_add_test(t, evict_by_namespace_keeps_what_is_leased);
-    tcase_add_test(t, every_statistic_has_a_name_of_its_own);
-    tcase_add_test(t, our_objects_allocate_nothing_on_the_control_thread);
-    suite_add_tcase(s, t);
-    return s;
 }
 
 static const struct {
@@ -502,5 +460,5 @@ static int child_main(const char *role, uint64_t arg)
 
 int main(int argc, char **argv)
 {
-    return rig_main(argc, argv, &rig, child_main, suite);
+    return rig_main(argc, argv, &rig, child_main);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A guaranteed share in chunks of real memory: two owners of one principal, whose blocks differ in
  * size. One keeps a small block here and there; the other stores its whole share. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define MIB    (1u << 20)
@@ -107,9 +106,11 @@ static uint32_t lines_with(const char *text)
     return n;
 }
 
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 250);
+
 /* As many chunks as the rest of its principal may keep have one in each slab, and the other
  * principal is promised some: what is guaranteed is left all the same. */
-START_TEST(what_the_rest_of_its_principal_keeps_leaves_a_share_whole)
+CASE(what_the_rest_of_its_principal_keeps_leaves_a_share_whole)
 {
     struct kvc_hold *holds[HOLDS];
     uint32_t held = 0;
@@ -128,31 +129,12 @@ START_TEST(what_the_rest_of_its_principal_keeps_leaves_a_share_whole)
     for (uint32_t i = 0; i < held; i++)
         kvc_release(k, &holds[i]);
 }
-END_TEST
 
-START_TEST(blocks_that_leave_much_of_each_chunk_empty_are_told_of)
+CASE(blocks_that_leave_much_of_each_chunk_empty_are_told_of)
 {
     large = rig_ns(k, "large", BT, LARGE);
     ck_assert_uint_eq(lines_with("set host.chunk to"), 0);
     (void)rig_ns(k, "huge", BT, 2 * MIB); /* one in a chunk of 4 MiB */
     ck_assert_uint_eq(lines_with("(huge): blocks of "), 1);
     ck_assert_uint_eq(lines_with("set host.chunk to 32"), 1);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("shares");
-    TCase *t = tcase_create("all");
-    tcase_set_timeout(t, 250);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_the_rest_of_its_principal_keeps_leaves_a_share_whole);
-    tcase_add_test(t, blocks_that_leave_much_of_each_chunk_empty_are_told_of);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

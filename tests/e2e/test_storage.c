@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks leave memory for storage, come back, and outlive the daemon. */
-#include <check.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 #define BT     16u
@@ -157,7 +156,9 @@ static void check_limit(void)
 
 /* ---- tests ---- */
 
-START_TEST(blocks_that_leave_memory_come_back_with_their_bytes)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 240);
+
+CASE(blocks_that_leave_memory_come_back_with_their_bytes)
 {
     for (uint32_t c = 0; c < CHAINS; c++) {
         store_chain(c);
@@ -170,10 +171,9 @@ START_TEST(blocks_that_leave_memory_come_back_with_their_bytes)
     ck_assert_uint_gt(rig_stat(k, "core.blocks_loaded"), 0);
     ck_assert_uint_gt(rig_stat(k, "nvme.bytes_written"), 0);
 }
-END_TEST
 
 /* One conversation, or document, may be longer than memory. */
-START_TEST(a_chain_longer_than_memory_is_stored_whole)
+CASE(a_chain_longer_than_memory_is_stored_whole)
 {
     enum { LONG = 16 * CHAIN }; /* twice as long */
     static uint8_t all[LONG * KVC_KEY_BYTES];
@@ -187,9 +187,8 @@ START_TEST(a_chain_longer_than_memory_is_stored_whole)
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
     ck_assert_uint_eq(p.group[0].blocks, LONG);
 }
-END_TEST
 
-START_TEST(more_than_storage_holds_makes_room_and_keeps_the_limit)
+CASE(more_than_storage_holds_makes_room_and_keeps_the_limit)
 {
     const uint32_t chains = 2 * LIMIT / (CHAIN * BYTES);
     uint32_t there = 0;
@@ -203,9 +202,8 @@ START_TEST(more_than_storage_holds_makes_room_and_keeps_the_limit)
     ck_assert_uint_ge(there, LIMIT / 2 / BYTES);
     ck_assert_uint_eq(load_chain(chains - 1), CHAIN);
 }
-END_TEST
 
-START_TEST(what_was_stored_durably_survives_a_kill)
+CASE(what_was_stored_durably_survives_a_kill)
 {
     store_durably(1);
     store_durably(2);
@@ -216,7 +214,6 @@ START_TEST(what_was_stored_durably_survives_a_kill)
     ck_assert_uint_eq(load_chain(1), CHAIN);
     ck_assert_uint_eq(load_chain(2), CHAIN);
 }
-END_TEST
 
 /* ---- removals ---- */
 
@@ -299,7 +296,7 @@ static void verify_damaged(void)
 static void (*const removals[])(void) = {evict_model, evict_ns,   evict_key,
                                          evict_old,   evict_name, verify_damaged};
 
-START_TEST(what_was_evicted_stays_away_after_a_kill)
+CASE_EACH(what_was_evicted_stays_away_after_a_kill, sizeof removals / sizeof removals[0])
 {
     kvc_close(&k);
     rig_stop(&rig);
@@ -319,10 +316,9 @@ START_TEST(what_was_evicted_stays_away_after_a_kill)
     ck_assert_uint_eq(found(1, 0), 0);
     ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 0);
 }
-END_TEST
 
 /* A name mistyped in the configuration was the end of all that the store held. */
-START_TEST(a_start_with_another_principal_is_refused_and_costs_nothing)
+CASE(a_start_with_another_principal_is_refused_and_costs_nothing)
 {
     char config[80], command[256];
     store_durably(1);
@@ -345,7 +341,6 @@ START_TEST(a_start_with_another_principal_is_refused_and_costs_nothing)
     open_session();
     ck_assert_uint_eq(load_chain(1), CHAIN);
 }
-END_TEST
 
 static int second_of(void *ctx, const void *row)
 {
@@ -357,7 +352,7 @@ static int second_of(void *ctx, const void *row)
 }
 
 /* The file system of one of two paths is not mounted at one start. */
-START_TEST(a_path_that_is_not_mounted_at_a_start_costs_nothing)
+CASE(a_path_that_is_not_mounted_at_a_start_costs_nothing)
 {
     char dir[80], away[80], both[256], file[128];
     struct stat st;
@@ -400,9 +395,8 @@ START_TEST(a_path_that_is_not_mounted_at_a_start_costs_nothing)
     for (uint32_t chain = 1; chain <= 8; chain++)
         ck_assert_uint_eq(load_chain(chain), CHAIN);
 }
-END_TEST
 
-START_TEST(a_daemon_that_says_nothing_finds_as_much)
+CASE(a_daemon_that_says_nothing_finds_as_much)
 {
     const char *const quiet[] = {sets[0], sets[1], sets[2], "log.level=error", NULL};
     store_durably(1);
@@ -412,9 +406,8 @@ START_TEST(a_daemon_that_says_nothing_finds_as_much)
     open_session();
     ck_assert_uint_eq(load_chain(1), CHAIN);
 }
-END_TEST
 
-START_TEST(a_drained_daemon_restarts_warm)
+CASE(a_drained_daemon_restarts_warm)
 {
     for (uint32_t c = 0; c < CHAINS; c++) {
         store_chain(c);
@@ -426,9 +419,8 @@ START_TEST(a_drained_daemon_restarts_warm)
     for (uint32_t c = 0; c < CHAINS; c++)
         ck_assert_uint_eq(load_chain(c), CHAIN);
 }
-END_TEST
 
-START_TEST(an_acquire_without_loading_waits_for_nothing)
+CASE(an_acquire_without_loading_waits_for_nothing)
 {
     store_durably(1);
     restart();
@@ -438,9 +430,8 @@ START_TEST(an_acquire_without_loading_waits_for_nothing)
         rig_sleep_ms(10);
     ck_assert_uint_eq(in_memory(1), CHAIN);
 }
-END_TEST
 
-START_TEST(a_lookup_can_begin_to_load)
+CASE(a_lookup_can_begin_to_load)
 {
     store_durably(1);
     restart();
@@ -450,10 +441,9 @@ START_TEST(a_lookup_can_begin_to_load)
     ck_assert_uint_eq(rig_stat(k, "core.blocks_loaded"), CHAIN);
     ck_assert_uint_eq(in_memory(1), CHAIN);
 }
-END_TEST
 
 /* What is on its way from storage into memory ends before the daemon does. */
-START_TEST(a_daemon_stops_in_good_order_while_it_loads)
+CASE(a_daemon_stops_in_good_order_while_it_loads)
 {
     for (uint32_t c = 0; c < 6; c++)
         store_durably(c);
@@ -468,9 +458,8 @@ START_TEST(a_daemon_stops_in_good_order_while_it_loads)
     for (uint32_t c = 0; c < 6; c++)
         ck_assert_uint_eq(load_chain(c), CHAIN);
 }
-END_TEST
 
-START_TEST(loading_does_not_hold_up_others)
+CASE(loading_does_not_hold_up_others)
 {
     struct kvc_op *op;
     struct kvc_hold *hold;
@@ -493,9 +482,8 @@ START_TEST(loading_does_not_hold_up_others)
     kvc_release(k, &hold);
     kvc_close(&other);
 }
-END_TEST
 
-START_TEST(storage_can_be_verified)
+CASE(storage_can_be_verified)
 {
     struct kvc_verify v = {.tier = KVC_TIER_NVME, .bytes_max = MIB};
     struct kvc_verified done;
@@ -511,7 +499,6 @@ START_TEST(storage_can_be_verified)
     } while (v.cursor != 0);
     ck_assert_uint_eq(blocks, CHAIN);
 }
-END_TEST
 
 static int on_explained(void *ctx, const void *row)
 {
@@ -542,7 +529,7 @@ static uint64_t count_corrupt(void)
 }
 
 /* Memory still has what is wrong on storage: the promise is kept from there. */
-START_TEST(a_promise_that_is_damaged_on_storage_is_written_again)
+CASE(a_promise_that_is_damaged_on_storage_is_written_again)
 {
     uint8_t tiers = 0;
     store_durably(1);
@@ -558,10 +545,9 @@ START_TEST(a_promise_that_is_damaged_on_storage_is_written_again)
     open_session();
     ck_assert_uint_eq(load_chain(1), CHAIN);
 }
-END_TEST
 
 /* Of a path that damages block after block there is one line in ten seconds, with how many. */
-START_TEST(blocks_damaged_on_storage_are_told_of_together)
+CASE(blocks_damaged_on_storage_are_told_of_together)
 {
     enum { DAMAGED = 8 };
     char line[512];
@@ -596,16 +582,14 @@ START_TEST(blocks_damaged_on_storage_are_told_of_together)
     rig_restart(&rig, sets);
     open_session();
 }
-END_TEST
 
-START_TEST(a_block_says_in_which_tiers_it_is)
+CASE(a_block_says_in_which_tiers_it_is)
 {
     store_durably(1);
     ck_assert_uint_eq(tiers_of(keys), KVC_TIER_HOST | KVC_TIER_NVME);
     restart();
     ck_assert_uint_eq(tiers_of(keys), KVC_TIER_NVME);
 }
-END_TEST
 
 static uint64_t written(void)
 {
@@ -639,7 +623,7 @@ static struct kvc_quota share_of(uint64_t bytes)
                               .nvme_share = bytes};
 }
 
-START_TEST(an_idle_daemon_comes_to_rest_whatever_is_guaranteed)
+CASE(an_idle_daemon_comes_to_rest_whatever_is_guaranteed)
 {
     uint64_t most = LIMIT / 2; /* that can be guaranteed, in whole MiB */
     struct kvc_quota quota = share_of(most);
@@ -651,10 +635,9 @@ START_TEST(an_idle_daemon_comes_to_rest_whatever_is_guaranteed)
     ck_assert_int_eq(kvc_quota_set(k, &quota), 0);
     check_comes_to_rest();
 }
-END_TEST
 
 /* As the configuration may have it: with so few segments it cannot be kept. */
-START_TEST(more_than_can_be_guaranteed_is_told_and_not_written_for_ever)
+CASE(more_than_can_be_guaranteed_is_told_and_not_written_for_ever)
 {
     char file[128], log[128], line[256];
     const char *more[] = {NULL, sets[0], sets[1], sets[2], NULL};
@@ -678,7 +661,6 @@ START_TEST(more_than_can_be_guaranteed_is_told_and_not_written_for_ever)
     ck_assert(warned);
     check_comes_to_rest();
 }
-END_TEST
 
 static int on_writes(void *ctx, const void *row)
 {
@@ -686,7 +668,7 @@ static int on_writes(void *ctx, const void *row)
     return 0;
 }
 
-START_TEST(paths_tell_what_was_written)
+CASE(paths_tell_what_was_written)
 {
     struct kvc_writes w = {0};
     store_durably(1);
@@ -699,9 +681,8 @@ START_TEST(paths_tell_what_was_written)
     ck_assert_uint_ge(w.written_bytes, w.accepted_bytes);
     ck_assert_uint_eq(w.per_day_bytes, 0);
 }
-END_TEST
 
-START_TEST(a_second_daemon_on_the_same_store_is_refused_by_name)
+CASE(a_second_daemon_on_the_same_store_is_refused_by_name)
 {
     struct rig second = {0};
     char log[128], line[512];
@@ -721,7 +702,6 @@ START_TEST(a_second_daemon_on_the_same_store_is_refused_by_name)
     store_chain(1);
     ck_assert_uint_eq(load_chain(1), CHAIN);
 }
-END_TEST
 
 static bool log_has(const char *text)
 {
@@ -754,7 +734,7 @@ static int end_once_said(const char *text, const char *fault)
 }
 
 /* What reads a store that is slow, or does not answer, can be told to stop, and costs nothing. */
-START_TEST(a_start_can_be_ended)
+CASE(a_start_can_be_ended)
 {
     store_durably(1);
     kvc_close(&k);
@@ -767,38 +747,4 @@ START_TEST(a_start_can_be_ended)
     rig_restart(&rig, sets);
     open_session();
     ck_assert_uint_eq(load_chain(1), CHAIN);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("storage");
-    TCase *t = tcase_create("storage");
-    tcase_set_timeout(t, 240);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, blocks_that_leave_memory_come_back_with_their_bytes);
-    tcase_add_test(t, a_chain_longer_than_memory_is_stored_whole);
-    tcase_add_test(t, more_than_storage_holds_makes_room_and_keeps_the_limit);
-    tcase_add_test(t, what_was_stored_durably_survives_a_kill);
-    tcase_add_loop_test(t, what_was_evicted_stays_away_after_a_kill, 0,
-                        (int)(sizeof removals / sizeof removals[0]));
-    tcase_add_test(t, a_start_with_another_principal_is_refused_and_costs_nothing);
-    tcase_add_test(t, a_path_that_is_not_mounted_at_a_start_costs_nothing);
-    tcase_add_test(t, a_daemon_that_says_nothing_finds_as_much);
-    tcase_add_test(t, a_drained_daemon_restarts_warm);
-    tcase_add_test(t, an_acquire_without_loading_waits_for_nothing);
-    tcase_add_test(t, a_lookup_can_begin_to_load);
-    tcase_add_test(t, a_daemon_stops_in_good_order_while_it_loads);
-    tcase_add_test(t, loading_does_not_hold_up_others);
-    tcase_add_test(t, storage_can_be_verified);
-    tcase_add_test(t, a_promise_that_is_damaged_on_storage_is_written_again);
-    tcase_add_test(t, blocks_damaged_on_storage_are_told_of_together);
-    tcase_add_test(t, a_block_says_in_which_tiers_it_is);
-    tcase_add_test(t, an_idle_daemon_comes_to_rest_whatever_is_guaranteed);
-    tcase_add_test(t, more_than_can_be_guaranteed_is_told_and_not_written_for_ever);
-    tcase_add_test(t, paths_tell_what_was_written);
-    tcase_add_test(t, a_start_can_be_ended);
-    tcase_add_test(t, a_second_daemon_on_the_same_store_is_refused_by_name);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -4,7 +4,6 @@
  * tier costs hits, the daemon goes on, what is in host memory stays, and it is used again once it
  * is well. $KVC_SEED and $KVC_ROUNDS choose other moments and another number; the seed is printed.
  */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "rig_reader.h"
 
 #define BT   16u
@@ -71,7 +71,9 @@ static void await_held(const struct rig_shared *sh)
         }
 }
 
-START_TEST(a_device_that_is_out_costs_hits_and_is_used_again)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 280);
+
+CASE(a_device_that_is_out_costs_hits_and_is_used_again)
 {
     pid_t reader[RIG_READERS];
     const unsigned rounds = rig_rounds(6);
@@ -107,12 +109,11 @@ START_TEST(a_device_that_is_out_costs_hits_and_is_used_again)
     check_kept(k, ns);
     kvc_close(&k);
 }
-END_TEST
 
 /* ---- no memory ---- */
 
 /* What there is goes on; what is new is refused, or is read in host memory. */
-START_TEST(a_device_without_memory_costs_what_is_new)
+CASE(a_device_without_memory_costs_what_is_new)
 {
     struct kvc *k = rig_open(&rig, MIB);
     rig_await_device(k, true);
@@ -171,7 +172,6 @@ START_TEST(a_device_without_memory_costs_what_is_new)
     kvc_gpu_close(&gpu);
     kvc_close(&k);
 }
-END_TEST
 
 static int child_main(const char *role, uint64_t arg)
 {
@@ -179,19 +179,7 @@ static int child_main(const char *role, uint64_t arg)
     return rig_read_for_ever(&rig, arg);
 }
 
-static Suite *suite(void)
-{
-    Suite *s = suite_create("device_faults");
-    TCase *t = tcase_create("device_faults");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, a_device_that_is_out_costs_hits_and_is_used_again);
-    tcase_add_test(t, a_device_without_memory_costs_what_is_new);
-    suite_add_tcase(s, t);
-    return s;
-}
-
 int main(int argc, char **argv)
 {
-    return rig_main(argc, argv, &rig, child_main, suite);
+    return rig_main(argc, argv, &rig, child_main);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clients that do not read: their queues fill, they are dropped, and nobody else notices. */
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "raw.h"
 #include "rig.h"
 
@@ -62,7 +61,9 @@ static unsigned status_of_the_end(void)
     return KVC_ST_OK;
 }
 
-START_TEST(who_never_reads_replies_is_dropped_and_the_replies_are_counted)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 280);
+
+CASE(who_never_reads_replies_is_dropped_and_the_replies_are_counted)
 {
     ck_assert_int_eq(raw_open(&slow, rig.socket, 0, 1), 0);
     for (unsigned i = 0; i < STATS; i++) {
@@ -77,7 +78,6 @@ START_TEST(who_never_reads_replies_is_dropped_and_the_replies_are_counted)
     ck_assert_uint_ge(rig_stat(k, "svc.replies_lost"), 1);
     others_are_served(2);
 }
-END_TEST
 
 static void ask_for_chunk(uint32_t chunk)
 {
@@ -96,7 +96,7 @@ static void ask_for_chunk(uint32_t chunk)
     ck_abort_msg("the daemon does not read the attach connection");
 }
 
-START_TEST(who_never_reads_attach_messages_is_dropped)
+CASE(who_never_reads_attach_messages_is_dropped)
 {
     ck_assert_int_eq(raw_open(&slow, rig.socket, 0, 0), 0);
     for (unsigned i = 0; i < MAPS; i++)
@@ -105,7 +105,6 @@ START_TEST(who_never_reads_attach_messages_is_dropped)
     others_are_served(2);
     rig_wait_stat(k, "svc.sessions", 1); /* it held nothing, so nothing is kept for it */
 }
-END_TEST
 
 static void acquire_by_hand(void)
 {
@@ -123,7 +122,7 @@ static void acquire_by_hand(void)
     ck_assert_uint_eq(reply.status, KVC_ST_OK);
 }
 
-START_TEST(who_holds_blocks_and_could_not_be_told_is_told_when_it_reads_again)
+CASE(who_holds_blocks_and_could_not_be_told_is_told_when_it_reads_again)
 {
     ck_assert_int_eq(raw_open(&slow, rig.socket, 0, 0), 0);
     acquire_by_hand();
@@ -139,18 +138,4 @@ START_TEST(who_holds_blocks_and_could_not_be_told_is_told_when_it_reads_again)
     rig_wait_stat(k, "svc.quarantined", 0);
     rig_wait_stat(k, "core.leases", 0);
     rig_wait_stat(k, "svc.sessions", 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("slow");
-    TCase *t = tcase_create("slow");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, who_never_reads_replies_is_dropped_and_the_replies_are_counted);
-    tcase_add_test(t, who_never_reads_attach_messages_is_dropped);
-    tcase_add_test(t, who_holds_blocks_and_could_not_be_told_is_told_when_it_reads_again);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "attend_case.h"
-#include "check_run.h"
+#include "cases.h"
 #include "fibres.h"
 
 static unsigned warps_of(uint64_t *random)
@@ -53,7 +53,7 @@ static uint32_t make_frags(struct kvc_frag *list, uint8_t *to, const uint8_t *fr
     return n;
 }
 
-START_TEST(fragments_are_those_of_the_twin)
+CASE(fragments_are_those_of_the_twin)
 {
     uint8_t *from = memory(FRAGS_BYTES), *to = memory(FRAGS_BYTES), *twin = memory(FRAGS_BYTES);
     for (uint64_t seed = 1; seed <= CHECK_SHARE(30); seed++) {
@@ -77,9 +77,8 @@ START_TEST(fragments_are_those_of_the_twin)
     free(to);
     free(from);
 }
-END_TEST
 
-START_TEST(sums_are_those_of_the_twin)
+CASE(sums_are_those_of_the_twin)
 {
     for (uint64_t seed = 1; seed <= CHECK_SHARE(20); seed++) {
         uint64_t random = seed, words = 4 * UINT64_C(1) * (1 + case_below(&random, 20000));
@@ -94,7 +93,6 @@ START_TEST(sums_are_those_of_the_twin)
         free(kv);
     }
 }
-END_TEST
 
 /* ---- attention ---- */
 
@@ -153,15 +151,14 @@ static void one_attention(uint64_t seed)
     attend_as_twin(&c, 0, seed, &random);
 }
 
-START_TEST(attention_is_the_twins)
+CASE_EACH(attention_is_the_twins, CHECK_SHARE(8))
 {
     for (uint64_t seed = 1; seed <= CHECK_SHARE(6); seed++)
         one_attention(seed + 1000 * (uint64_t)_i);
 }
-END_TEST
 
 /* As models have them: whole stages of one type, 1 to 8 rows of a KV head, one query or a chunk. */
-START_TEST(each_type_is_the_twins)
+CASE_EACH(each_type_is_the_twins, KVC_TYPES)
 {
     static const uint32_t sizes[] = {64, 128, 192, 256}, groups[] = {1, 2, 4, 8};
     for (uint64_t seed = 0; seed < CHECK_SHARE(12); seed++) {
@@ -181,9 +178,8 @@ START_TEST(each_type_is_the_twins)
         attend_as_twin(&c, 16, seed, &random);
     }
 }
-END_TEST
 
-START_TEST(what_a_device_cannot_take_is_named)
+CASE(what_a_device_cannot_take_is_named)
 {
     char why[KVC_WHY_BYTES];
     struct kvc_attend_plan plan;
@@ -217,11 +213,10 @@ START_TEST(what_a_device_cannot_take_is_named)
     ck_assert_uint_eq(plan.parts, 1);
     free(zeros);
 }
-END_TEST
 
 /* ---- rows ---- */
 
-START_TEST(rows_are_those_of_the_twin)
+CASE_EACH(rows_are_those_of_the_twin, KVC_TYPES)
 {
     for (uint64_t seed = 1; seed <= CHECK_SHARE(40); seed++) {
         uint64_t random = seed * 7 + (uint64_t)_i;
@@ -258,19 +253,4 @@ START_TEST(rows_are_those_of_the_twin)
         free(y);
         free(x);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda_kernels");
-    TCase *tcase = tcase_create("twins");
-    tcase_add_test(tcase, fragments_are_those_of_the_twin);
-    tcase_add_test(tcase, sums_are_those_of_the_twin);
-    tcase_add_loop_test(tcase, attention_is_the_twins, 0, (int)CHECK_SHARE(8));
-    tcase_add_loop_test(tcase, each_type_is_the_twins, 0, (int)KVC_TYPES);
-    tcase_add_test(tcase, what_a_device_cannot_take_is_named);
-    tcase_add_loop_test(tcase, rows_are_those_of_the_twin, 0, (int)KVC_TYPES);
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
 }

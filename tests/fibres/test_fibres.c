@@ -5,12 +5,12 @@
 #include <signal.h>
 #include <stdint.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "fibres.h"
 
 static const unsigned one[3] = {1, 1, 1}, warp[3] = {32, 1, 1};
 
-START_TEST(threads_meet_before_they_go_on)
+CASE_EACH(threads_meet_before_they_go_on, 2)
 {
     uint32_t neighbour[3 * 96];
     uint32_t *to = neighbour;
@@ -20,9 +20,8 @@ START_TEST(threads_meet_before_they_go_on)
     for (uint32_t i = 0; i < 3 * 96; i++)
         ck_assert_uint_eq(neighbour[i], i / 96 * 96 + (i + 1) % 96);
 }
-END_TEST
 
-START_TEST(warps_go_their_own_ways_in_between)
+CASE_EACH(warps_go_their_own_ways_in_between, 2)
 {
     uint32_t sum = 0;
     uint32_t *to = &sum;
@@ -31,7 +30,6 @@ START_TEST(warps_go_their_own_ways_in_between)
     fibres_run("rules_uneven", one, threads, _i != 0, args);
     ck_assert_uint_eq(sum, 63 * 64 / 2);
 }
-END_TEST
 
 static void copies_run(const uint32_t *from, uint32_t *ret, uint32_t waits)
 {
@@ -39,7 +37,7 @@ static void copies_run(const uint32_t *from, uint32_t *ret, uint32_t waits)
     fibres_run("rules_copies", one, one, false, args);
 }
 
-START_TEST(a_copy_is_there_once_it_is_waited_for)
+CASE(a_copy_is_there_once_it_is_waited_for)
 {
     const uint32_t from[2] = {3, 4};
     uint32_t ret[3] = {0};
@@ -48,40 +46,35 @@ START_TEST(a_copy_is_there_once_it_is_waited_for)
     ck_assert_uint_eq(ret[1], UINT32_MAX);
     ck_assert_uint_eq(ret[2], 4);
 }
-END_TEST
 
-START_TEST(a_thread_waits_for_its_copies_before_it_ends)
+CASE_DIES(a_thread_waits_for_its_copies_before_it_ends, SIGABRT)
 {
     const uint32_t from[2] = {3, 4};
     uint32_t ret[3] = {0};
     copies_run(from, ret, 0);
 }
-END_TEST
 
-START_TEST(a_copy_is_aligned)
+CASE_DIES(a_copy_is_aligned, SIGABRT)
 {
     _Alignas(4) uint8_t from[12] = {0};
     uint32_t ret[3] = {0};
     copies_run((const uint32_t *)(const void *)(from + 1), ret, 1);
 }
-END_TEST
 
-START_TEST(threads_that_wait_for_ever_abort)
+CASE_DIES_EACH(threads_that_wait_for_ever_abort, SIGABRT, 2)
 {
     uint32_t sum = 0;
     uint32_t *to = &sum;
     void *args[] = {&to};
     fibres_run("rules_lane_missing", one, warp, _i != 0, args);
 }
-END_TEST
 
-START_TEST(a_name_that_there_is_not_aborts)
+CASE_DIES(a_name_that_there_is_not_aborts, SIGABRT)
 {
     fibres_run("kvc_nothing", one, warp, false, NULL);
 }
-END_TEST
 
-START_TEST(part_of_a_warp_cannot_shuffle)
+CASE_DIES(part_of_a_warp_cannot_shuffle, SIGABRT)
 {
     uint32_t sum = 0;
     uint64_t words = 0;
@@ -92,9 +85,8 @@ START_TEST(part_of_a_warp_cannot_shuffle)
     const unsigned half[3] = {16, 1, 1};
     fibres_run("kvc_decode", one, half, false, args);
 }
-END_TEST
 
-START_TEST(an_address_must_be_aligned)
+CASE_DIES(an_address_must_be_aligned, SIGABRT)
 {
     uint32_t sum = 0;
     uint64_t words = 4;
@@ -104,29 +96,9 @@ START_TEST(an_address_must_be_aligned)
     void *args[] = {&from, &words, &to};
     fibres_run("kvc_decode", one, warp, false, args);
 }
-END_TEST
 
-START_TEST(a_block_has_1024_threads_at_most)
+CASE_DIES(a_block_has_1024_threads_at_most, SIGABRT)
 {
     const unsigned large[3] = {1025, 1, 1};
     fibres_run("kvc_decode", one, large, false, NULL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fibres");
-    TCase *tcase = tcase_create("rules");
-    tcase_add_loop_test(tcase, threads_meet_before_they_go_on, 0, 2);
-    tcase_add_loop_test(tcase, warps_go_their_own_ways_in_between, 0, 2);
-    tcase_add_test(tcase, a_copy_is_there_once_it_is_waited_for);
-    tcase_add_test_raise_signal(tcase, a_thread_waits_for_its_copies_before_it_ends, SIGABRT);
-    tcase_add_test_raise_signal(tcase, a_copy_is_aligned, SIGABRT);
-    tcase_add_loop_test_raise_signal(tcase, threads_that_wait_for_ever_abort, SIGABRT, 0, 2);
-    tcase_add_test_raise_signal(tcase, a_name_that_there_is_not_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tcase, part_of_a_warp_cannot_shuffle, SIGABRT);
-    tcase_add_test_raise_signal(tcase, an_address_must_be_aligned, SIGABRT);
-    tcase_add_test_raise_signal(tcase, a_block_has_1024_threads_at_most, SIGABRT);
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every golden vector is read as its fields say, and written again byte for byte. */
-#include <check.h>
 #include <errno.h>
 #include <msgpack.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "messages.h"
 #include "vectors.h"
 
@@ -22,7 +21,7 @@ static const struct message_kind *kind_of(const struct vector *v)
     return kind;
 }
 
-START_TEST(decodes_to_the_fields_and_encodes_to_the_bytes)
+CASE_EACH(decodes_to_the_fields_and_encodes_to_the_bytes, FILES)
 {
     struct vectors set = vectors_load(files[_i]);
     for (size_t i = 0; i < set.n; i++) {
@@ -39,9 +38,8 @@ START_TEST(decodes_to_the_fields_and_encodes_to_the_bytes)
     }
     vectors_free(&set);
 }
-END_TEST
 
-START_TEST(is_one_object_for_msgpack_c)
+CASE_EACH(is_one_object_for_msgpack_c, FILES)
 {
     struct vectors set = vectors_load(files[_i]);
     for (size_t i = 0; i < set.n; i++) {
@@ -57,9 +55,8 @@ START_TEST(is_one_object_for_msgpack_c)
     }
     vectors_free(&set);
 }
-END_TEST
 
-START_TEST(fits_its_length_and_nothing_shorter)
+CASE_EACH(fits_its_length_and_nothing_shorter, FILES)
 {
     struct vectors set = vectors_load(files[_i]);
     for (size_t i = 0; i < set.n; i++) {
@@ -85,10 +82,9 @@ START_TEST(fits_its_length_and_nothing_shorter)
     }
     vectors_free(&set);
 }
-END_TEST
 
 /* Every message of the protocol has a vector; the head alone is no message. */
-START_TEST(no_message_is_left_out)
+CASE(no_message_is_left_out)
 {
     struct vectors set[3];
     for (size_t f = 0; f < 3; f++)
@@ -104,7 +100,6 @@ START_TEST(no_message_is_left_out)
     for (size_t f = 0; f < 3; f++)
         vectors_free(&set[f]);
 }
-END_TEST
 
 /* Hex digits alone, so that line breaks in the document do not matter. */
 static char *hex_digits_of_code(const char *path)
@@ -138,7 +133,7 @@ static void check_documented(const char *code, const uint8_t *bytes, size_t len,
     free(hex);
 }
 
-START_TEST(protocol_md_shows_the_example_and_its_keys)
+CASE(protocol_md_shows_the_example_and_its_keys)
 {
     char path[4096];
     snprintf(path, sizeof(path), "%s/include/kvcache/PROTOCOL.md", getenv("KVC_SOURCE_DIR"));
@@ -161,10 +156,9 @@ START_TEST(protocol_md_shows_the_example_and_its_keys)
     vectors_free(&keys);
     free(code);
 }
-END_TEST
 
 /* rows.h declares the rows; the page has each of their columns, in their order. */
-START_TEST(protocol_md_has_the_columns_of_each_table)
+CASE(protocol_md_has_the_columns_of_each_table)
 {
     static const char *const words[] = {
         [KVC_COLUMN_U8] = "u8",
@@ -201,20 +195,4 @@ START_TEST(protocol_md_has_the_columns_of_each_table)
         ck_assert_msg(*at != '|', "PROTOCOL.md, table %s has another column: %.200s", table->name,
                       at);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("golden");
-    TCase *tc = tcase_create("vectors");
-    tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, decodes_to_the_fields_and_encodes_to_the_bytes, 0, FILES);
-    tcase_add_loop_test(tc, is_one_object_for_msgpack_c, 0, FILES);
-    tcase_add_loop_test(tc, fits_its_length_and_nothing_shorter, 0, FILES);
-    tcase_add_test(tc, no_message_is_left_out);
-    tcase_add_test(tc, protocol_md_shows_the_example_and_its_keys);
-    tcase_add_test(tc, protocol_md_has_the_columns_of_each_table);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* keys.txt by the tagged SHA-256 of base/wire, the parts as PROTOCOL.md has them. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "cursor.h"
 #include "hash.h"
 #include "vectors.h"
@@ -61,7 +60,7 @@ static void check_chain(struct sha256 *sha, const struct vector *v)
     free(parent);
 }
 
-START_TEST(chains_have_the_stated_keys)
+CASE(chains_have_the_stated_keys)
 {
     struct sha256 *sha;
     struct vectors set = vectors_load("keys.txt");
@@ -70,14 +69,4 @@ START_TEST(chains_have_the_stated_keys)
         check_chain(sha, &set.v[i]);
     sha256_destroy(&sha);
     vectors_free(&set);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("golden_keys");
-    TCase *tc = tcase_create("keys");
-    tcase_add_test(tc, chains_have_the_stated_keys);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

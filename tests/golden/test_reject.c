@@ -4,14 +4,13 @@
  * cut off, prolonged, or with one of its values exchanged. Other widths of the same values are
  * accepted.
  */
-#include <check.h>
 #include <msgpack.h>
 #include <msgpack/fbuffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "messages.h"
 #include "vectors.h"
 
@@ -25,7 +24,9 @@ static int error_of(const char *name)
                                                : 1;
 }
 
-START_TEST(reject_vectors_give_the_stated_error)
+CASES(.timeout_s = 300);
+
+CASE(reject_vectors_give_the_stated_error)
 {
     struct vectors set = vectors_load("rejects.txt");
     for (size_t i = 0; i < set.n; i++) {
@@ -44,7 +45,6 @@ START_TEST(reject_vectors_give_the_stated_error)
     }
     vectors_free(&set);
 }
-END_TEST
 
 static void expect(const struct vector *v, const void *bytes, size_t len, int rc, const char *what,
                    size_t where)
@@ -63,7 +63,7 @@ static void expect(const struct vector *v, const void *bytes, size_t len, int rc
     free(exact);
 }
 
-START_TEST(cut_off_anywhere)
+CASE_EACH(cut_off_anywhere, FILES)
 {
     struct vectors set = vectors_load(files[_i]);
     for (size_t i = 0; i < set.n; i++) {
@@ -74,9 +74,8 @@ START_TEST(cut_off_anywhere)
     }
     vectors_free(&set);
 }
-END_TEST
 
-START_TEST(a_byte_more)
+CASE_EACH(a_byte_more, FILES)
 {
     static const uint8_t extra[] = {0x00, 0x90, 0xc0, 0xc1, 0xff};
     struct vectors set = vectors_load(files[_i]);
@@ -92,7 +91,6 @@ START_TEST(a_byte_more)
     }
     vectors_free(&set);
 }
-END_TEST
 
 /* ---- one value exchanged ---- */
 
@@ -261,7 +259,7 @@ static size_t check_changes(const struct vector *v, const msgpack_object *o, enu
     return applied;
 }
 
-START_TEST(a_value_of_another_type_or_width)
+CASE_EACH(a_value_of_another_type_or_width, FILES)
 {
     size_t applied[CHANGES] = {0};
     struct vectors set = vectors_load(files[_i]);
@@ -278,18 +276,4 @@ START_TEST(a_value_of_another_type_or_width)
     for (int c = 0; c < CHANGES; c++)
         ck_assert_msg(applied[c] > 0, "change %d was never tried", c);
     vectors_free(&set);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("reject");
-    TCase *tc = tcase_create("rejects");
-    tcase_set_timeout(tc, 300);
-    tcase_add_test(tc, reject_vectors_give_the_stated_error);
-    tcase_add_loop_test(tc, cut_off_anywhere, 0, FILES);
-    tcase_add_loop_test(tc, a_byte_more, 0, FILES);
-    tcase_add_loop_test(tc, a_value_of_another_type_or_width, 0, FILES);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers whose memory is none, lies about its size or changes under the copies; floods of
  * descriptors; completion words full of nonsense. */
-#include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "hostile.h"
 
 #define MEM_BYTES (1u << 20)
@@ -156,7 +155,9 @@ static int regular_file(void)
     return fd;
 }
 
-START_TEST(what_is_no_memory_of_a_device_is_refused)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 300);
+
+CASE(what_is_no_memory_of_a_device_is_refused)
 {
     int ends[2];
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
@@ -201,10 +202,9 @@ START_TEST(what_is_no_memory_of_a_device_is_refused)
         close(fds[i]);
     hostile_serve(&s);
 }
-END_TEST
 
 /* Nobody reads the answers. */
-START_TEST(a_flood_of_descriptors_is_bounded)
+CASE(a_flood_of_descriptors_is_bounded)
 {
     int good = memfd(MEM_BYTES, F_SEAL_SHRINK);
     for (uint32_t i = 0; i < 20000; i++) {
@@ -220,9 +220,8 @@ START_TEST(a_flood_of_descriptors_is_bounded)
     peer_close(&p);
     hostile_serve(&s);
 }
-END_TEST
 
-START_TEST(descriptors_in_empty_datagrams_do_not_pile_up)
+CASE(descriptors_in_empty_datagrams_do_not_pile_up)
 {
     for (unsigned i = 0; i < 300; i++) {
         int bare = peer_attach_socket(s.rig);
@@ -236,7 +235,6 @@ START_TEST(descriptors_in_empty_datagrams_do_not_pile_up)
         rig_sleep_ms(10);
     ck_assert_uint_le(daemon_descriptors(s.rig), s.fds + 8);
 }
-END_TEST
 
 /* ---- memory and words that change under the copies ---- */
 
@@ -305,7 +303,7 @@ static void store_and_load(uint32_t ns, const uint8_t *keys, uint32_t word, uint
     ck_assert_int_ge(ask(&head, codec_enc_pages_load(buf, sizeof buf, &head, &load)), 0);
 }
 
-START_TEST(memory_and_words_that_change_under_copies_harm_nobody)
+CASE(memory_and_words_that_change_under_copies_harm_nobody)
 {
     static uint8_t seed[KVC_KEY_BYTES], keys[KEYS * KVC_KEY_BYTES];
     const uint64_t bytes = (uint64_t)REGIONS * PAGES * PAGE;
@@ -330,19 +328,4 @@ START_TEST(memory_and_words_that_change_under_copies_harm_nobody)
     ck_assert_int_eq(munmap(words, KVC_WORDS_BYTES), 0);
     close(words_fd);
     close(fd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("hostile devices");
-    TCase *t = tcase_create("device");
-    tcase_set_timeout(t, 300);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_is_no_memory_of_a_device_is_refused);
-    tcase_add_test(t, a_flood_of_descriptors_is_bounded);
-    tcase_add_test(t, descriptors_in_empty_datagrams_do_not_pile_up);
-    tcase_add_test(t, memory_and_words_that_change_under_copies_harm_nobody);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

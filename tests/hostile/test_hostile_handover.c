@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers of two principals who fill a device in turn and do not unmap what they have read. Needs
  * root, to become them. */
-#include <check.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
@@ -12,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "rig_device.h"
 
 #define UID_ONE 54321u
@@ -214,7 +214,9 @@ static void read_there(const struct worker *all, uint32_t n, const struct worker
 
 /* ---- the cases ---- */
 
-START_TEST(what_idle_workers_map_is_within_the_limit)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 600);
+
+CASE(what_idle_workers_map_is_within_the_limit)
 {
     struct worker w[WORKERS];
     for (uint32_t i = 0; i < WORKERS; i++) {
@@ -237,10 +239,9 @@ START_TEST(what_idle_workers_map_is_within_the_limit)
     rig_wait_stat(k, "device0.held_bytes", 0);
     rig_wait_stat(k, "svc.recalled", 0);
 }
-END_TEST
 
 /* A worker that comes back from computing makes room by its next call, whatever that is. */
-START_TEST(workers_that_call_make_room_for_one_another)
+CASE(workers_that_call_make_room_for_one_another)
 {
     struct worker w[2];
     begin(&w[0], UID_ONE, 0);
@@ -266,10 +267,9 @@ START_TEST(workers_that_call_make_room_for_one_another)
     end(&w[1], false);
     rig_wait_stat(k, "device0.held_bytes", 0);
 }
-END_TEST
 
 /* The end of its process is as good as its word. */
-START_TEST(a_worker_that_dies_makes_room)
+CASE(a_worker_that_dies_makes_room)
 {
     struct worker w[2];
     begin(&w[0], UID_ONE, 0);
@@ -283,20 +283,6 @@ START_TEST(a_worker_that_dies_makes_room)
     read_there(&w[1], 1, &w[1]);
     end(&w[1], false);
 }
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("hostile handover");
-    TCase *t = tcase_create("hostile handover");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, what_idle_workers_map_is_within_the_limit);
-    tcase_add_test(t, workers_that_call_make_room_for_one_another);
-    tcase_add_test(t, a_worker_that_dies_makes_room);
-    suite_add_tcase(s, t);
-    return s;
-}
 
 int main(int argc, char **argv)
 {
@@ -304,5 +290,5 @@ int main(int argc, char **argv)
         printf("SKIP: only root can become another uid\n");
         return 77;
     }
-    return rig_main(argc, argv, &rig, child_main, suite);
+    return rig_main(argc, argv, &rig, child_main);
 }

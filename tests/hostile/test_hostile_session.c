@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A session that lies, guesses and hoards; one of the same principal must not notice. */
-#include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "hash.h"
 #include "hostile.h"
 
@@ -89,8 +88,10 @@ static void *scribble(void *arg)
     return NULL;
 }
 
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 600);
+
 /* What is served is what the checksum covers, and never changes once it is there. */
-START_TEST(staging_that_changes_all_the_time)
+CASE(staging_that_changes_all_the_time)
 {
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, scribble, NULL), 0);
@@ -125,9 +126,8 @@ START_TEST(staging_that_changes_all_the_time)
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
 }
-END_TEST
 
-START_TEST(staging_keeps_its_size)
+CASE(staging_keeps_its_size)
 {
     ck_assert_int_lt(ftruncate(p.staging_fd, 0), 0);
     ck_assert_int_lt(ftruncate(p.staging_fd, (off_t)p.staging_bytes * 2), 0);
@@ -140,11 +140,10 @@ START_TEST(staging_keeps_its_size)
     ck_assert_int_eq(peer_store(&p, &store, statuses), KVC_ST_OK);
     ck_assert_uint_eq(statuses[0], KVC_ST_OK);
 }
-END_TEST
 
 /* ---- lies ---- */
 
-START_TEST(offsets_outside_of_staging)
+CASE(offsets_outside_of_staging)
 {
     static const uint64_t bad[] = {1u << 20,
                                    (1u << 20) - 64,
@@ -169,9 +168,8 @@ START_TEST(offsets_outside_of_staging)
     ck_assert(statuses[0] == KVC_ST_OK && statuses[1] == KVC_ST_OK);
     rig_wait_stat(s.k, "core.reservations", 0);
 }
-END_TEST
 
-START_TEST(lies_about_shapes)
+CASE(lies_about_shapes)
 {
     struct msg_store good = store_of(2), bad[16];
     unsigned n = 0;
@@ -213,11 +211,10 @@ START_TEST(lies_about_shapes)
     ck_assert_int_eq(peer_ping(&p), KVC_ST_OK);
     hostile_serve_hit(&s);
 }
-END_TEST
 
 /* A key says which tokens a block holds: the same key again with another length is one lie too
  * many, and changes nothing of what is there. */
-START_TEST(a_key_stored_twice_changes_nothing)
+CASE(a_key_stored_twice_changes_nothing)
 {
     struct msg_store store = store_of(4);
     memset(p.staging, 1, p.staging_bytes);
@@ -239,7 +236,6 @@ START_TEST(a_key_stored_twice_changes_nothing)
             ck_assert_uint_eq(((const uint8_t *)hold->group[0].block[i].data)[b], 1);
     kvc_release(s.k, &hold);
 }
-END_TEST
 
 /* ---- what belongs to another session ---- */
 
@@ -261,7 +257,7 @@ static int commit(struct peer *who, uint64_t reservation)
     return peer_ask(who, &head, buf, len, &len);
 }
 
-START_TEST(ids_of_others_and_of_nobody)
+CASE(ids_of_others_and_of_nobody)
 {
     struct peer other;
     uint64_t reservation, lease;
@@ -299,11 +295,10 @@ START_TEST(ids_of_others_and_of_nobody)
     ck_assert_int_eq(drop(&p, reservation), KVC_ST_OK);
     peer_close(&other);
 }
-END_TEST
 
 /* ---- hoarding ---- */
 
-START_TEST(leases_held_to_the_limit_leave_others_theirs)
+CASE(leases_held_to_the_limit_leave_others_theirs)
 {
     uint64_t lease;
     struct msg_store store = store_of(2);
@@ -317,9 +312,8 @@ START_TEST(leases_held_to_the_limit_leave_others_theirs)
     for (unsigned i = 0; i < 20; i++)
         hostile_serve_hit(&s);
 }
-END_TEST
 
-START_TEST(reservations_never_committed_leave_others_theirs)
+CASE(reservations_never_committed_leave_others_theirs)
 {
     uint64_t reservation;
     unsigned made = 0;
@@ -334,9 +328,8 @@ START_TEST(reservations_never_committed_leave_others_theirs)
     ck_assert_int_eq(status, KVC_ST_BUSY);
     hostile_serve(&s);
 }
-END_TEST
 
-START_TEST(room_reserved_and_never_filled_leaves_others_half)
+CASE(room_reserved_and_never_filled_leaves_others_half)
 {
     uint64_t reservation;
     uint32_t got = 0;
@@ -348,9 +341,8 @@ START_TEST(room_reserved_and_never_filled_leaves_others_half)
     ck_assert_uint_eq(got, (8u << 20) / HOSTILE_BLOCK);
     hostile_serve(&s);
 }
-END_TEST
 
-START_TEST(waiting_requests_leave_others_theirs)
+CASE(waiting_requests_leave_others_theirs)
 {
     uint64_t reservation;
     uint8_t buf[4096];
@@ -369,9 +361,8 @@ START_TEST(waiting_requests_leave_others_theirs)
         hostile_serve(&s);
     }
 }
-END_TEST
 
-START_TEST(a_thousand_requests_in_flight_are_answered_one_by_one)
+CASE(a_thousand_requests_in_flight_are_answered_one_by_one)
 {
     enum { MANY = 1000 }; /* more are queued than ZeroMQ takes, and the session is dropped */
     static uint8_t reply[KVC_MESSAGE_MAX], seen[MANY + 100];
@@ -395,9 +386,8 @@ START_TEST(a_thousand_requests_in_flight_are_answered_one_by_one)
         answered++;
     }
 }
-END_TEST
 
-START_TEST(many_namespaces_of_one_session)
+CASE(many_namespaces_of_one_session)
 {
     uint32_t id;
     uint8_t other[KVC_KEY_BYTES];
@@ -409,7 +399,6 @@ START_TEST(many_namespaces_of_one_session)
     hostile_serve_hit(&s); /* one that holds blocks is not recycled */
     ck_assert_uint_le(rig_stat(s.k, "core.namespaces"), 1024);
 }
-END_TEST
 
 /* ---- workers that hang ---- */
 
@@ -440,7 +429,9 @@ static uint8_t wait_reason(struct peer *who)
     return reply.groups[0].reason;
 }
 
-START_TEST(what_a_hung_writer_announced_is_stored_by_others)
+CASES(.setup = setup_hung, .teardown = teardown, .timeout_s = 600);
+
+CASE(what_a_hung_writer_announced_is_stored_by_others)
 {
     struct peer q;
     uint64_t id;
@@ -458,7 +449,6 @@ START_TEST(what_a_hung_writer_announced_is_stored_by_others)
     ck_assert_uint_eq(rig_stat(s.k, "core.blocks_taken_over"), 4);
     peer_close(&q);
 }
-END_TEST
 
 struct oldest {
     uint32_t session;
@@ -474,7 +464,7 @@ static int find_holder(void *ctx, const void *row)
     return 0;
 }
 
-START_TEST(leases_of_a_hung_reader_are_ended_by_an_operator)
+CASE(leases_of_a_hung_reader_are_ended_by_an_operator)
 {
     uint64_t lease;
     struct oldest o = {0};
@@ -488,33 +478,4 @@ START_TEST(leases_of_a_hung_reader_are_ended_by_an_operator)
     rig_wait_stat(s.k, "core.leases", 0);
     rig_wait_stat(s.k, "svc.sessions", 1);
     ck_assert_int_eq(kvc_session_end(s.k, o.session), KVC_E_GONE);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("hostile session");
-    TCase *t = tcase_create("hostile session");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, staging_that_changes_all_the_time);
-    tcase_add_test(t, staging_keeps_its_size);
-    tcase_add_test(t, offsets_outside_of_staging);
-    tcase_add_test(t, lies_about_shapes);
-    tcase_add_test(t, a_key_stored_twice_changes_nothing);
-    tcase_add_test(t, ids_of_others_and_of_nobody);
-    tcase_add_test(t, leases_held_to_the_limit_leave_others_theirs);
-    tcase_add_test(t, reservations_never_committed_leave_others_theirs);
-    tcase_add_test(t, room_reserved_and_never_filled_leaves_others_half);
-    tcase_add_test(t, waiting_requests_leave_others_theirs);
-    tcase_add_test(t, a_thousand_requests_in_flight_are_answered_one_by_one);
-    tcase_add_test(t, many_namespaces_of_one_session);
-    suite_add_tcase(suite, t);
-    t = tcase_create("hung workers");
-    tcase_add_checked_fixture(t, setup_hung, teardown);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, what_a_hung_writer_announced_is_stored_by_others);
-    tcase_add_test(t, leases_of_a_hung_reader_are_ended_by_an_operator);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
 }

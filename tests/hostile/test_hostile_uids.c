@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes of other uids: without rights, or of another principal. Needs root, to become them. */
-#include <check.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <setjmp.h>
@@ -14,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "hostile.h"
 
 #define UID_ONE      54321u
@@ -131,7 +130,9 @@ static void as_one_briefly(int ready, int go)
     hear(go);
 }
 
-START_TEST(who_has_no_rights_is_told_and_keeps_nobody_out)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 600);
+
+CASE(who_has_no_rights_is_told_and_keeps_nobody_out)
 {
     struct other stranger, one;
     other_begin(&stranger, UID_STRANGER, as_stranger);
@@ -140,7 +141,6 @@ START_TEST(who_has_no_rights_is_told_and_keeps_nobody_out)
     other_end(&one);
     other_end(&stranger);
 }
-END_TEST
 
 /* ---- a principal that takes all it gets ---- */
 
@@ -159,7 +159,7 @@ static void as_many_sessions(int ready, int go)
     hear(go);
 }
 
-START_TEST(sessions_and_staging_of_one_principal_leave_another_its)
+CASE(sessions_and_staging_of_one_principal_leave_another_its)
 {
     struct other one;
     struct peer mine[3];
@@ -173,7 +173,6 @@ START_TEST(sessions_and_staging_of_one_principal_leave_another_its)
         peer_close(&mine[i]);
     other_end(&one);
 }
-END_TEST
 
 static void as_many_namespaces(int ready, int go)
 {
@@ -195,7 +194,7 @@ static void as_many_namespaces(int ready, int go)
     peer_close(&p);
 }
 
-START_TEST(namespaces_of_one_principal_leave_another_its)
+CASE(namespaces_of_one_principal_leave_another_its)
 {
     struct other one;
     struct peer p;
@@ -210,9 +209,8 @@ START_TEST(namespaces_of_one_principal_leave_another_its)
     peer_close(&p);
     other_end(&one);
 }
-END_TEST
 
-START_TEST(reading_of_a_sub_tenant_creates_nothing)
+CASE(reading_of_a_sub_tenant_creates_nothing)
 {
     struct peer p;
     uint32_t ns;
@@ -253,7 +251,6 @@ START_TEST(reading_of_a_sub_tenant_creates_nothing)
     ck_assert_uint_eq(rig_stat(s.k, "core.namespaces"), before + 1);
     peer_close(&p);
 }
-END_TEST
 
 /* ---- memory ---- */
 
@@ -313,7 +310,7 @@ static void as_writer(int ready, int go)
     hear(go);
 }
 
-START_TEST(no_way_to_write_leads_into_a_chunk)
+CASE(no_way_to_write_leads_into_a_chunk)
 {
     struct other one;
     other_begin(&one, UID_ONE, as_writer);
@@ -335,7 +332,6 @@ START_TEST(no_way_to_write_leads_into_a_chunk)
     close(ro);
     peer_close(&p);
 }
-END_TEST
 
 /* Of payload that is all 'B'; keys and sums have one by chance. */
 static bool is_theirs(volatile const uint8_t *at)
@@ -376,7 +372,7 @@ static void as_lurker(int ready, int go)
         ck_assert(!is_theirs((volatile uint8_t *)again + 64));
 }
 
-START_TEST(a_chunk_that_was_mapped_never_shows_another_principals_bytes)
+CASE(a_chunk_that_was_mapped_never_shows_another_principals_bytes)
 {
     struct other one;
     struct peer p;
@@ -399,7 +395,6 @@ START_TEST(a_chunk_that_was_mapped_never_shows_another_principals_bytes)
     other_end(&one);
     peer_close(&p);
 }
-END_TEST
 
 /* ---- memory that cannot be evicted ---- */
 
@@ -521,8 +516,10 @@ static void store_within(uint64_t bytes, bool kept)
     }
 }
 
+CASES(.timeout_s = 600);
+
 /* 0, 1: reservations; 2, 3: leases; 4, 5: leases here and there; odd: with a guaranteed share. */
-START_TEST(what_others_hold_leaves_a_principal_its_part)
+CASE_EACH(what_others_hold_leaves_a_principal_its_part, 6)
 {
     static void (*const greedy_fn[])(int ready, int go) = {as_reservers, as_lease_holders,
                                                            as_spread_holders};
@@ -534,7 +531,6 @@ START_TEST(what_others_hold_leaves_a_principal_its_part)
     other_end(&one);
     teardown();
 }
-END_TEST
 
 int main(void)
 {
@@ -542,20 +538,5 @@ int main(void)
         printf("SKIP: only root can become another uid\n");
         return 77;
     }
-    Suite *suite = suite_create("hostile uids");
-    TCase *t = tcase_create("hostile uids");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, who_has_no_rights_is_told_and_keeps_nobody_out);
-    tcase_add_test(t, sessions_and_staging_of_one_principal_leave_another_its);
-    tcase_add_test(t, namespaces_of_one_principal_leave_another_its);
-    tcase_add_test(t, reading_of_a_sub_tenant_creates_nothing);
-    tcase_add_test(t, no_way_to_write_leads_into_a_chunk);
-    tcase_add_test(t, a_chunk_that_was_mapped_never_shows_another_principals_bytes);
-    suite_add_tcase(suite, t);
-    t = tcase_create("holds");
-    tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, what_others_hold_leaves_a_principal_its_part, 0, 6);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
+    return cases_run();
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hostile bytes, connections and descriptors on both sockets. */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "hostile.h"
 
 static struct hostile s;
@@ -66,7 +65,9 @@ static void teardown(void)
 
 /* ---- who may speak ---- */
 
-START_TEST(a_route_that_nobody_has_is_not_connected)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 600);
+
+CASE(a_route_that_nobody_has_is_not_connected)
 {
     struct peer p;
     uint8_t route[KVC_ROUTE_BYTES] = "k\1\0random";
@@ -89,9 +90,8 @@ START_TEST(a_route_that_nobody_has_is_not_connected)
     }
     hostile_serve_hit(&s);
 }
-END_TEST
 
-START_TEST(a_route_has_one_connection)
+CASE(a_route_has_one_connection)
 {
     struct peer p;
     peer_open(&p, s.rig, 0);
@@ -114,9 +114,8 @@ START_TEST(a_route_has_one_connection)
     ck_assert_int_eq(status, KVC_ST_OK);
     peer_close(&p);
 }
-END_TEST
 
-START_TEST(with_its_session_goes_its_connection)
+CASE(with_its_session_goes_its_connection)
 {
     struct peer p;
     peer_open(&p, s.rig, 0);
@@ -129,7 +128,6 @@ START_TEST(with_its_session_goes_its_connection)
     close(again);
     peer_close(&p);
 }
-END_TEST
 
 /* ---- framing ---- */
 
@@ -144,7 +142,7 @@ static const struct {
     {"an unversioned greeting", "\xff\0\0\0\0\0\0\0\1\0\3", 11},
 };
 
-START_TEST(garbage_on_the_control_socket_is_cut)
+CASE_EACH(garbage_on_the_control_socket_is_cut, sizeof garbage / sizeof garbage[0])
 {
     int fd = peer_control_socket(s.rig);
     (void)peer_write(fd, garbage[_i].bytes, garbage[_i].n);
@@ -152,9 +150,8 @@ START_TEST(garbage_on_the_control_socket_is_cut)
     close(fd);
     hostile_serve_hit(&s);
 }
-END_TEST
 
-START_TEST(random_bytes_on_both_sockets)
+CASE(random_bytes_on_both_sockets)
 {
     uint64_t r = 88172645463325252u;
     for (unsigned i = 0; i < 200; i++) {
@@ -174,10 +171,9 @@ START_TEST(random_bytes_on_both_sockets)
             hostile_serve_hit(&s);
     }
 }
-END_TEST
 
 /* Without the guard this grows the daemon by every byte that is sent. */
-START_TEST(a_message_of_endless_frames_is_cut)
+CASE(a_message_of_endless_frames_is_cut)
 {
     struct peer p;
     peer_open(&p, s.rig, 0);
@@ -189,9 +185,8 @@ START_TEST(a_message_of_endless_frames_is_cut)
     ck_assert_uint_ge(rig_stat(s.k, "daemon.control_cut"), 1);
     peer_close(&p);
 }
-END_TEST
 
-START_TEST(empty_frames_without_end_are_cut)
+CASE(empty_frames_without_end_are_cut)
 {
     struct peer p;
     peer_open(&p, s.rig, 0);
@@ -201,9 +196,8 @@ START_TEST(empty_frames_without_end_are_cut)
     ck_assert_uint_lt(sent, 1000000);
     peer_close(&p);
 }
-END_TEST
 
-START_TEST(several_frames_cost_the_session)
+CASE(several_frames_cost_the_session)
 {
     struct peer p;
     uint8_t buf[KVC_ATTACH_MAX];
@@ -218,9 +212,8 @@ START_TEST(several_frames_cost_the_session)
     ck_assert(peer_is_cut(p.control));
     peer_close(&p);
 }
-END_TEST
 
-START_TEST(commands_that_ours_do_not_send_are_cut)
+CASE_EACH(commands_that_ours_do_not_send_are_cut, 6)
 {
     static const struct {
         const char *bytes;
@@ -235,9 +228,8 @@ START_TEST(commands_that_ours_do_not_send_are_cut)
     ck_assert(peer_is_cut(p.control));
     peer_close(&p);
 }
-END_TEST
 
-START_TEST(a_frame_that_is_too_large_is_cut_at_its_head)
+CASE_EACH(a_frame_that_is_too_large_is_cut_at_its_head, 4)
 {
     static const uint8_t size[][8] = {{0, 0, 0, 0, 0, 0x80, 0, 1},
                                       {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
@@ -251,9 +243,8 @@ START_TEST(a_frame_that_is_too_large_is_cut_at_its_head)
     ck_assert(peer_is_cut(p.control));
     peer_close(&p);
 }
-END_TEST
 
-START_TEST(half_messages_and_half_heads_wait_without_harm)
+CASE(half_messages_and_half_heads_wait_without_harm)
 {
     struct peer p[12];
     for (unsigned i = 0; i < 12; i++) {
@@ -268,10 +259,9 @@ START_TEST(half_messages_and_half_heads_wait_without_harm)
     for (unsigned i = 0; i < 12; i++)
         peer_close(&p[i]);
 }
-END_TEST
 
 /* One name for the guard and another for ZeroMQ would let a worker speak for another session. */
-START_TEST(a_handshake_with_two_meanings_is_cut)
+CASE_EACH(a_handshake_with_two_meanings_is_cut, 4)
 {
     static const char *const names[][2] = {
         {"Identity", "Identity"}, {"identity", "Identity"}, {"Identity", "IDENTITY"}, {"identity"}};
@@ -298,10 +288,9 @@ START_TEST(a_handshake_with_two_meanings_is_cut)
     peer_close(&p);
     peer_close(&victim);
 }
-END_TEST
 
 /* Five do not fit at once: the fifth waits, and those that do not end theirs lose their place. */
-START_TEST(large_messages_that_do_not_end_make_room_for_others)
+CASE(large_messages_that_do_not_end_make_room_for_others)
 {
     enum { MANY = 5 };
     struct peer p[MANY];
@@ -318,11 +307,10 @@ START_TEST(large_messages_that_do_not_end_make_room_for_others)
     for (unsigned i = 0; i < MANY; i++)
         peer_close(&p[i]);
 }
-END_TEST
 
 /* ---- floods ---- */
 
-START_TEST(requests_without_reading_replies_end_in_a_drop)
+CASE(requests_without_reading_replies_end_in_a_drop)
 {
     struct peer p;
     uint8_t buf[64];
@@ -338,7 +326,6 @@ START_TEST(requests_without_reading_replies_end_in_a_drop)
     rig_wait_stat(s.k, "svc.sessions", 1);
     peer_close(&p);
 }
-END_TEST
 
 static void flood(struct peer *p, size_t n, unsigned times)
 {
@@ -347,7 +334,7 @@ static void flood(struct peer *p, size_t n, unsigned times)
 }
 
 /* Well-formed head, nonsense behind: each costs a reply, which nobody reads. */
-START_TEST(big_messages_do_not_pile_up)
+CASE(big_messages_do_not_pile_up)
 {
     struct peer p[4];
     struct msg_head head = {.op = KVC_OP_PING, .corr = 1};
@@ -382,9 +369,8 @@ START_TEST(big_messages_do_not_pile_up)
     for (unsigned i = 0; i < 4; i++)
         peer_close(&p[i]);
 }
-END_TEST
 
-START_TEST(a_stopped_client_holds_nobody_up)
+CASE(a_stopped_client_holds_nobody_up)
 {
     struct peer p;
     peer_open(&p, s.rig, 4096);
@@ -407,12 +393,11 @@ START_TEST(a_stopped_client_holds_nobody_up)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     peer_close(&p);
 }
-END_TEST
 
 /* ---- descriptors ---- */
 
 /* Without the guard libzmq ends the process when accept() finds no descriptor left. */
-START_TEST(connections_without_end_leave_room_for_others)
+CASE(connections_without_end_leave_room_for_others)
 {
     enum { MANY = 3000 };
     static int fd[MANY];
@@ -431,10 +416,9 @@ START_TEST(connections_without_end_leave_room_for_others)
     peer_open(&p, s.rig, 4096);
     peer_close(&p);
 }
-END_TEST
 
 /* Its limit is lowered behind its back: what it counted on at its start is not there. */
-START_TEST(when_no_descriptor_is_left_newcomers_are_turned_away)
+CASE(when_no_descriptor_is_left_newcomers_are_turned_away)
 {
     enum { MANY = 60 };
     int fd[MANY];
@@ -458,10 +442,9 @@ START_TEST(when_no_descriptor_is_left_newcomers_are_turned_away)
     peer_open(&p, s.rig, 4096);
     peer_close(&p);
 }
-END_TEST
 
 /* More than there are places for, all of them gone before the daemon comes to accept them. */
-START_TEST(the_dead_in_the_queues_keep_nobody_out)
+CASE(the_dead_in_the_queues_keep_nobody_out)
 {
     for (unsigned round = 0; round < 4; round++) {
         struct peer p;
@@ -479,13 +462,13 @@ START_TEST(the_dead_in_the_queues_keep_nobody_out)
         hostile_serve_hit(&s);
     }
 }
-END_TEST
 
-START_TEST(all_come_at_once_and_get_in)
+CASES(.setup = setup_crowd, .teardown = teardown, .timeout_s = 300);
+
+CASE(all_come_at_once_and_get_in)
 {
     all_come_at_once();
 }
-END_TEST
 
 static void send_descriptors(int attach, unsigned n, const void *bytes, size_t len)
 {
@@ -509,7 +492,9 @@ static void send_descriptors(int attach, unsigned n, const void *bytes, size_t l
     (void)sendmsg(attach, &m, MSG_NOSIGNAL);
 }
 
-START_TEST(foreign_descriptors_are_closed)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 600);
+
+CASE(foreign_descriptors_are_closed)
 {
     static const unsigned counts[] = {1, 2, 15, 16, 17, 64, 252, 253};
     struct att_map map = {.chunk = 1};
@@ -535,11 +520,10 @@ START_TEST(foreign_descriptors_are_closed)
         close(bare);
     }
 }
-END_TEST
 
 /* ---- handshakes, versions, steps ---- */
 
-START_TEST(handshakes_that_stop_half_way_keep_nobody_out)
+CASE(handshakes_that_stop_half_way_keep_nobody_out)
 {
     int fd[40];
     for (unsigned i = 0; i < 40; i++) {
@@ -551,9 +535,8 @@ START_TEST(handshakes_that_stop_half_way_keep_nobody_out)
     for (unsigned i = 0; i < 40; i++)
         close(fd[i]);
 }
-END_TEST
 
-START_TEST(other_versions_are_told_the_range)
+CASE(other_versions_are_told_the_range)
 {
     static const struct {
         uint32_t min, max;
@@ -580,7 +563,6 @@ START_TEST(other_versions_are_told_the_range)
     ck_assert_int_eq(peer_ask(&p, &head, buf, len, &len), KVC_ST_VERSION);
     peer_close(&p);
 }
-END_TEST
 
 /* What a worker does, step by step; it goes after each of them. */
 static void take_steps(unsigned steps)
@@ -661,51 +643,11 @@ static void take_steps(unsigned steps)
     peer_close(&p);
 }
 
-START_TEST(a_worker_goes_at_every_step)
+CASE(a_worker_goes_at_every_step)
 {
     for (unsigned steps = 1; steps <= 15; steps++) {
         for (unsigned times = 0; times < 4; times++)
             take_steps(steps);
         hostile_serve_hit(&s);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("hostile wire");
-    TCase *t = tcase_create("hostile wire");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, a_route_that_nobody_has_is_not_connected);
-    tcase_add_test(t, a_route_has_one_connection);
-    tcase_add_test(t, with_its_session_goes_its_connection);
-    tcase_add_loop_test(t, garbage_on_the_control_socket_is_cut, 0,
-                        (int)(sizeof garbage / sizeof garbage[0]));
-    tcase_add_test(t, random_bytes_on_both_sockets);
-    tcase_add_test(t, a_message_of_endless_frames_is_cut);
-    tcase_add_test(t, empty_frames_without_end_are_cut);
-    tcase_add_test(t, several_frames_cost_the_session);
-    tcase_add_loop_test(t, commands_that_ours_do_not_send_are_cut, 0, 6);
-    tcase_add_loop_test(t, a_frame_that_is_too_large_is_cut_at_its_head, 0, 4);
-    tcase_add_test(t, half_messages_and_half_heads_wait_without_harm);
-    tcase_add_loop_test(t, a_handshake_with_two_meanings_is_cut, 0, 4);
-    tcase_add_test(t, large_messages_that_do_not_end_make_room_for_others);
-    tcase_add_test(t, requests_without_reading_replies_end_in_a_drop);
-    tcase_add_test(t, big_messages_do_not_pile_up);
-    tcase_add_test(t, a_stopped_client_holds_nobody_up);
-    tcase_add_test(t, connections_without_end_leave_room_for_others);
-    tcase_add_test(t, when_no_descriptor_is_left_newcomers_are_turned_away);
-    tcase_add_test(t, the_dead_in_the_queues_keep_nobody_out);
-    tcase_add_test(t, foreign_descriptors_are_closed);
-    tcase_add_test(t, handshakes_that_stop_half_way_keep_nobody_out);
-    tcase_add_test(t, other_versions_are_told_the_range);
-    tcase_add_test(t, a_worker_goes_at_every_step);
-    suite_add_tcase(suite, t);
-    t = tcase_create("crowd");
-    tcase_add_checked_fixture(t, setup_crowd, teardown);
-    tcase_set_timeout(t, 300);
-    tcase_add_test(t, all_come_at_once_and_get_in);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
 }

@@ -3,7 +3,6 @@
  * Processes killed at random points. $KVC_SEED and $KVC_ROUNDS choose other points and more of
  * them; the seed is printed.
  */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "rig.h"
 
 #define BT    16u
@@ -72,7 +72,9 @@ static void check_chains(struct kvc *k, struct kvc_ns *ns, uint32_t first_chain)
     }
 }
 
-START_TEST(a_worker_killed_while_it_stores_leaves_nothing_behind)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 280);
+
+CASE(a_worker_killed_while_it_stores_leaves_nothing_behind)
 {
     struct kvc *k = rig_open(&rig, MIB);
     struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
@@ -117,7 +119,6 @@ START_TEST(a_worker_killed_while_it_stores_leaves_nothing_behind)
     kvc_release(k, &hold);
     kvc_close(&k);
 }
-END_TEST
 
 struct shared {
     volatile uint64_t accepted, wrong, misses;
@@ -184,7 +185,7 @@ static void read_for_ever(struct shared *sh)
     _exit(0);
 }
 
-START_TEST(a_daemon_killed_while_workers_read_costs_misses_only)
+CASE(a_daemon_killed_while_workers_read_costs_misses_only)
 {
     int fd = memfd_create("shared", 0);
     ck_assert_int_ge(fd, 0);
@@ -214,7 +215,6 @@ START_TEST(a_daemon_killed_while_workers_read_costs_misses_only)
     ck_assert_uint_eq(sh->wrong, 0);
     ck_assert_uint_gt(sh->misses, 0);
 }
-END_TEST
 
 static int child_main(const char *role, uint64_t arg)
 {
@@ -224,19 +224,7 @@ static int child_main(const char *role, uint64_t arg)
     return 0;
 }
 
-static Suite *suite(void)
-{
-    Suite *s = suite_create("kill");
-    TCase *t = tcase_create("kill");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, a_worker_killed_while_it_stores_leaves_nothing_behind);
-    tcase_add_test(t, a_daemon_killed_while_workers_read_costs_misses_only);
-    suite_add_tcase(s, t);
-    return s;
-}
-
 int main(int argc, char **argv)
 {
-    return rig_main(argc, argv, &rig, child_main, suite);
+    return rig_main(argc, argv, &rig, child_main);
 }

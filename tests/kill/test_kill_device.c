@@ -3,7 +3,6 @@
  * Processes killed in the middle of copies to and from pages on a device. $KVC_SEED and $KVC_ROUNDS
  * choose other points and another number of them; the seed is printed.
  */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "rig_reader.h"
 
 #define BT     16u
@@ -177,7 +177,9 @@ static void check_nothing_left(struct bystander *b)
     ck_assert_uint_eq(d.outs, 0);
 }
 
-START_TEST(a_worker_killed_while_pages_are_copied_leaves_nothing_behind)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 280);
+
+CASE(a_worker_killed_while_pages_are_copied_leaves_nothing_behind)
 {
     struct bystander b = {.k = NULL};
     unsigned rounds = rig_rounds(80), busy = 0;
@@ -208,7 +210,6 @@ START_TEST(a_worker_killed_while_pages_are_copied_leaves_nothing_behind)
     ck_assert_uint_eq(rig_device(b.k).imported_bytes, 0);
     kvc_close(&b.k);
 }
-END_TEST
 
 /* ---- a daemon that is killed ---- */
 
@@ -238,7 +239,7 @@ static void await_agreement(const pid_t reader[RIG_READERS])
     }
 }
 
-START_TEST(a_daemon_killed_while_pages_are_copied_costs_misses_only)
+CASE(a_daemon_killed_while_pages_are_copied_costs_misses_only)
 {
     pid_t reader[RIG_READERS];
     struct rig_shared *sh = rig_readers_start(&rig, reader);
@@ -262,7 +263,6 @@ START_TEST(a_daemon_killed_while_pages_are_copied_costs_misses_only)
     ck_assert_uint_eq(rig_stat(k, "svc.pools"), 0);
     kvc_close(&k);
 }
-END_TEST
 
 static int child_main(const char *role, uint64_t arg)
 {
@@ -271,19 +271,7 @@ static int child_main(const char *role, uint64_t arg)
     return rig_read_for_ever(&rig, arg);
 }
 
-static Suite *suite(void)
-{
-    Suite *s = suite_create("kill_device");
-    TCase *t = tcase_create("kill_device");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, a_worker_killed_while_pages_are_copied_leaves_nothing_behind);
-    tcase_add_test(t, a_daemon_killed_while_pages_are_copied_costs_misses_only);
-    suite_add_tcase(s, t);
-    return s;
-}
-
 int main(int argc, char **argv)
 {
-    return rig_main(argc, argv, &rig, child_main, suite);
+    return rig_main(argc, argv, &rig, child_main);
 }

@@ -4,7 +4,6 @@
  * $KVC_ROUNDS choose other points and another number of them; the seed is printed. What is left on
  * a real device only somebody else can see: bench/gpu.sh asks nvidia-smi before and after.
  */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "gpu_rig.h"
 
 #define BLOCKS 64u
@@ -127,7 +127,9 @@ static void check_nothing_left(struct kvc *k)
     ck_assert_uint_eq(gpu_device(k).outs, 0);
 }
 
-START_TEST(daemon_and_worker_are_killed_while_they_load)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 280);
+
+CASE(daemon_and_worker_are_killed_while_they_load)
 {
     const unsigned rounds = rig_rounds(20);
     random_state = rig_next_random();
@@ -156,18 +158,6 @@ START_TEST(daemon_and_worker_are_killed_while_they_load)
     check_nothing_left(k);
     kvc_close(&k);
 }
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("kill_gpu");
-    TCase *t = tcase_create("kill_gpu");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, daemon_and_worker_are_killed_while_they_load);
-    suite_add_tcase(s, t);
-    return s;
-}
 
 int main(int argc, char **argv)
 {
@@ -175,5 +165,5 @@ int main(int argc, char **argv)
         printf("SKIP: %s\n", gpu_rig_problem());
         return 77;
     }
-    return rig_main(argc, argv, &rig, child_main, suite);
+    return rig_main(argc, argv, &rig, child_main);
 }

@@ -8,10 +8,9 @@
  * The core takes room before it writes, so a request that is longer than the cache finds FULL where
  * the reference lets the request's own deepest blocks go; what is resident afterwards is the same.
  */
-#include <check.h>
 #include <stdio.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 #include "stream.h"
 
@@ -114,7 +113,9 @@ static const struct {
 } runs[] = {{64, 1, true},   {64, 2, false},   {256, 3, true}, {256, 4, false},
             {1024, 5, true}, {1024, 6, false}, {48, 7, true},  {2048, 8, false}};
 
-START_TEST(every_hit_is_that_of_leaf_first_lru)
+CASES(.timeout_s = 300);
+
+CASE_EACH(every_hit_is_that_of_leaf_first_lru, ARRAY_LEN(runs))
 {
     static struct stream s;
     static struct reference f;
@@ -150,10 +151,9 @@ START_TEST(every_hit_is_that_of_leaf_first_lru)
     ck_assert_uint_lt(hits, asked);
     rig_end(&r);
 }
-END_TEST
 
 /* 1,000,000 blocks as a daemon is configured for: what the issue calls index. */
-START_TEST(index_bytes_per_block)
+CASE(index_bytes_per_block)
 {
     struct core_config cfg = {.blocks_max = 1000000,
                               .clients_max = 256,
@@ -169,16 +169,4 @@ START_TEST(index_bytes_per_block)
     core_budget(&cfg, &b);
     ck_assert_uint_ge(b.blocks, 32 * cfg.blocks_max);
     ck_assert_uint_ge(b.table, 8 * cfg.blocks_max);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("replay");
-    TCase *t = tcase_create("lru");
-    tcase_set_timeout(t, 300);
-    tcase_add_loop_test(t, every_hit_is_that_of_leaf_first_lru, 0, (int)ARRAY_LEN(runs));
-    tcase_add_test(t, index_bytes_per_block);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -8,10 +8,9 @@
  * hit. What is found on the device is that of leaf-first LRU written down directly, where what a
  * request holds may not go.
  */
-#include <check.h>
 #include <stdio.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 #include "stream.h"
 
@@ -254,7 +253,9 @@ static uint32_t count_blocks(uint64_t seed)
 /* To the last block: whoever means to change what stays changes these, and says why. */
 static const uint64_t recorded_hits[] = {6572, 8085, 6156}, recorded_near[] = {729, 821, 968};
 
-START_TEST(a_device_in_front_changes_no_hit_and_no_byte)
+CASES(.timeout_s = 300);
+
+CASE_EACH(a_device_in_front_changes_no_hit_and_no_byte, 3)
 {
     static struct stream s;
     static struct reference f;
@@ -289,7 +290,6 @@ START_TEST(a_device_in_front_changes_no_hit_and_no_byte)
     rig_end(&without.r);
     fake_pool_destroy(&with.pool);
 }
-END_TEST
 
 /* Memory and disk, by each policy: hits, and those of them that came from disk. */
 static const struct {
@@ -301,7 +301,7 @@ static const struct {
                 {"arc", 5975, 3038},
                 {"lru2", 6283, 3546}};
 
-START_TEST(each_policy_hits_what_it_did)
+CASE_EACH(each_policy_hits_what_it_did, ARRAY_LEN(recorded))
 {
     static struct stream s;
     static struct node x;
@@ -323,16 +323,4 @@ START_TEST(each_policy_hits_what_it_did)
                   (unsigned long long)hits, (unsigned long long)loaded,
                   (unsigned long long)recorded[_i].hits, (unsigned long long)recorded[_i].loaded);
     rig_end(&x.r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("replay with a device");
-    TCase *t = tcase_create("three tiers");
-    tcase_set_timeout(t, 300);
-    tcase_add_loop_test(t, a_device_in_front_changes_no_hit_and_no_byte, 0, 3);
-    tcase_add_loop_test(t, each_policy_hits_what_it_did, 0, (int)ARRAY_LEN(recorded));
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -4,11 +4,10 @@
  * naive model: arrays of what is present, and the words of PROTOCOL.md, tried from the longest
  * prefix down.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define GROUPS    3
@@ -116,7 +115,9 @@ static uint32_t look(struct rig *r, struct core_ns *ns, uint32_t chain, const st
     return got.tokens;
 }
 
-START_TEST(a_thousand_keys_of_three_groups)
+CASES(.timeout_s = 300);
+
+CASE(a_thousand_keys_of_three_groups)
 {
     struct rig r;
     rig_defaults(&r);
@@ -148,15 +149,4 @@ START_TEST(a_thousand_keys_of_three_groups)
     ck_assert_uint_gt(hits, CHAINS); /* the data has both */
     ck_assert_uint_gt(misses, CHAINS);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("thousand keys");
-    TCase *t = tcase_create("three groups");
-    tcase_set_timeout(t, 300);
-    tcase_add_test(t, a_thousand_keys_of_three_groups);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -7,11 +7,10 @@
  * memory and on devices; what arrives in pages is that too; nothing is left at the end. KVC_SEED=n
  * runs that seed alone.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define SEEDS   CHECK_SHARE(60)
@@ -615,19 +614,10 @@ static void run_seed(uint64_t seed)
     forget_all();
 }
 
-START_TEST(random_programs_over_two_tiers)
+CASES(.timeout_s = 600);
+
+CASE_EACH(random_programs_over_two_tiers, getenv("KVC_SEED") ? 1 : SEEDS)
 {
     const char *seed = getenv("KVC_SEED");
     run_seed(seed ? strtoull(seed, NULL, 10) : (uint64_t)_i + 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tiers");
-    TCase *t = tcase_create("seeds");
-    tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, random_programs_over_two_tiers, 0, getenv("KVC_SEED") ? 1 : SEEDS);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

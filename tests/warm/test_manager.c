@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory that waits with the service manager, or a stand-in for it, while there is no daemon.
  */
-#include <check.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "manager.h"
 #include "rig.h"
 
@@ -69,7 +68,9 @@ static struct manager_stats stats(void)
     return s;
 }
 
-START_TEST(blocks_are_there_again_after_kill_and_after_a_restart)
+CASES(.timeout_s = 300);
+
+CASE(blocks_are_there_again_after_kill_and_after_a_restart)
 {
     if (!can_keep())
         return;
@@ -93,9 +94,8 @@ START_TEST(blocks_are_there_again_after_kill_and_after_a_restart)
     rig_clean(&rig);
     manager_end();
 }
-END_TEST
 
-START_TEST(a_stop_is_the_end_of_it)
+CASE(a_stop_is_the_end_of_it)
 {
     if (!can_keep())
         return;
@@ -111,9 +111,8 @@ START_TEST(a_stop_is_the_end_of_it)
     rig_clean(&rig);
     manager_end();
 }
-END_TEST
 
-START_TEST(a_full_store_costs_blocks_after_a_restart_and_nothing_before)
+CASE(a_full_store_costs_blocks_after_a_restart_and_nothing_before)
 {
     if (!can_keep())
         return;
@@ -130,17 +129,4 @@ START_TEST(a_full_store_costs_blocks_after_a_restart_and_nothing_before)
     rig_stop(&rig);
     rig_clean(&rig);
     manager_end();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("warm/manager");
-    TCase *t = tcase_create("manager");
-    tcase_set_timeout(t, 300);
-    tcase_add_test(t, blocks_are_there_again_after_kill_and_after_a_restart);
-    tcase_add_test(t, a_stop_is_the_end_of_it);
-    tcase_add_test(t, a_full_store_costs_blocks_after_a_restart_and_nothing_before);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -3,7 +3,6 @@
  * kvcache-worker and a daemon: whatever part of a sequence the daemon has, in whatever tier, stored
  * by whom, the logits are bit for bit those of recomputation.
  */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 #include <unistd.h>
 
 #include "bits.h"
-#include "check_run.h"
+#include "cases.h"
 #include "rig.h"
 
 static struct rig rig;
@@ -108,7 +107,9 @@ static unsigned rounds(void)
     return text ? (unsigned)strtoul(text, NULL, 10) : CHECK_SHARE(1050);
 }
 
-START_TEST(any_sequence_has_the_logits_of_recomputation)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 600);
+
+CASE(any_sequence_has_the_logits_of_recomputation)
 {
     static uint32_t past[MEMORY][LONGEST], length[MEMORY];
     static uint64_t taken[SETUPS], partial;
@@ -151,13 +152,12 @@ START_TEST(any_sequence_has_the_logits_of_recomputation)
     }
     ck_assert(all < 150 || partial > 0);
 }
-END_TEST
 
 /* ---- memory ---- */
 
 #define N 300u
 
-START_TEST(what_is_offloaded_takes_two_layers_and_what_the_daemon_has_not)
+CASE(what_is_offloaded_takes_two_layers_and_what_the_daemon_has_not)
 {
     const struct bits_setup offloaded = {.strategy = &kv_offloaded, .block = 16};
     uint32_t token[N];
@@ -175,9 +175,8 @@ START_TEST(what_is_offloaded_takes_two_layers_and_what_the_daemon_has_not)
     sequence_end(&seq);
     store_close(&store);
 }
-END_TEST
 
-START_TEST(hidden_states_are_stored_and_not_k_and_v)
+CASE(hidden_states_are_stored_and_not_k_and_v)
 {
     const struct bits_setup hidden = {.strategy = &kv_hidden, .block = 16};
     struct store *store = open_store(&hidden, false);
@@ -191,10 +190,9 @@ START_TEST(hidden_states_are_stored_and_not_k_and_v)
                       (N + 15) / 16 * 16 * (uint64_t)c->layers * c->hidden * sizeof(float));
     store_close(&store);
 }
-END_TEST
 
 /* 2 n d L H: K and V, tokens, head size, layers, heads, of 4 bytes each; of whole blocks. */
-START_TEST(what_the_daemon_stores_is_as_the_formula_says)
+CASE(what_the_daemon_stores_is_as_the_formula_says)
 {
     const struct model_config *c = &bits_model.is;
     const uint64_t token_bytes = 2ull * c->head_size * c->layers * c->kv_heads * sizeof(float);
@@ -215,7 +213,6 @@ START_TEST(what_the_daemon_stores_is_as_the_formula_says)
         store_close(&store);
     }
 }
-END_TEST
 
 /* ---- tiers, processes, deaths ---- */
 
@@ -232,7 +229,7 @@ static void check_again(const uint32_t *token, uint32_t n, uint32_t known, uint3
     store_close(&store);
 }
 
-START_TEST(a_conversation_goes_on_after_both_have_died)
+CASE(a_conversation_goes_on_after_both_have_died)
 {
     uint32_t token[N + 20], said[N];
     float logits[BITS_VOCAB];
@@ -255,9 +252,8 @@ START_TEST(a_conversation_goes_on_after_both_have_died)
     store_close(&store);
     check_again(token, N + 20, N, N); /* the partly filled last block too */
 }
-END_TEST
 
-START_TEST(what_went_to_storage_and_came_back_is_the_same)
+CASE(what_went_to_storage_and_came_back_is_the_same)
 {
     enum { LONG = 1200, OTHERS = 40 };
     static uint32_t token[LONG], other[LONG];
@@ -276,7 +272,6 @@ START_TEST(what_went_to_storage_and_came_back_is_the_same)
     ck_assert_uint_gt(rig_stat(k, "core.blocks_loaded"), before);
     store_close(&store);
 }
-END_TEST
 
 /* A worker in a process of its own. */
 static int worker(const char *role, uint64_t arg)
@@ -294,7 +289,7 @@ static int worker(const char *role, uint64_t arg)
     return 0;
 }
 
-START_TEST(another_process_has_computed_it)
+CASE(another_process_has_computed_it)
 {
     uint32_t token[N];
     int status = -1;
@@ -305,9 +300,8 @@ START_TEST(another_process_has_computed_it)
     ck_assert_int_eq(status, 0);
     check_again(token, N, 0, N - 1);
 }
-END_TEST
 
-START_TEST(the_daemon_dies_while_its_blocks_are_read)
+CASE(the_daemon_dies_while_its_blocks_are_read)
 {
     uint32_t token[N];
     float want[BITS_VOCAB], logits[BITS_VOCAB];
@@ -331,13 +325,12 @@ START_TEST(the_daemon_dies_while_its_blocks_are_read)
     store_close(&store);
     rig_restart(&rig, storage);
 }
-END_TEST
 
 /* ---- load or recompute ---- */
 
 /* A token costs less than a read that takes 200 ms, and the chunk that it is computed in ten times
  * as much. The first prompt is loaded because nothing is known of the disk yet. */
-START_TEST(a_short_prompt_costs_a_whole_chunk)
+CASE(a_short_prompt_costs_a_whole_chunk)
 {
     enum { SHORT = 3, DELAY_MS = 200 };
     const struct bits_setup setup = {.strategy = &kv_paged, .block = 2};
@@ -363,13 +356,12 @@ START_TEST(a_short_prompt_costs_a_whole_chunk)
     kv->is->destroy(kv);
     store_close(&store);
 }
-END_TEST
 
 /* ---- a daemon without room ---- */
 
 /* A session writes no more than half of memory at once: the rest of the prompt is refused, and its
  * reservation ends with the last block that was not. */
-START_TEST(a_prompt_that_the_daemon_has_no_room_for_is_computed_all_the_same)
+CASE(a_prompt_that_the_daemon_has_no_room_for_is_computed_all_the_same)
 {
     enum { LONG = 3000 };
     static uint32_t token[LONG];
@@ -389,7 +381,6 @@ START_TEST(a_prompt_that_the_daemon_has_no_room_for_is_computed_all_the_same)
     rig_clean(&small);
     rig = large;
 }
-END_TEST
 
 /* ---- damage ---- */
 
@@ -405,7 +396,7 @@ static int damaged_out(struct kv *kv, uint32_t block, uint32_t tokens, void *to)
     return rc;
 }
 
-START_TEST(a_block_that_was_wrong_when_it_was_stored_changes_the_answer)
+CASE(a_block_that_was_wrong_when_it_was_stored_changes_the_answer)
 {
     const unsigned trials = CHECK_SHARE(100);
     struct kv_strategy damaging = kv_paged;
@@ -428,7 +419,6 @@ START_TEST(a_block_that_was_wrong_when_it_was_stored_changes_the_answer)
     ck_assert_msg(changed * 100 >= trials * 95, "%u of %u answers changed", changed, trials);
     store_close(&store);
 }
-END_TEST
 
 /* Inverts a byte of the first place in the store's files that has these bytes. */
 static void damage_store(const void *bytes, size_t n)
@@ -449,7 +439,7 @@ static void damage_store(const void *bytes, size_t n)
     close(fd);
 }
 
-START_TEST(a_block_that_is_damaged_after_its_commit_is_a_miss)
+CASE(a_block_that_is_damaged_after_its_commit_is_a_miss)
 {
     uint32_t token[N];
     uint8_t block[32768];
@@ -477,11 +467,10 @@ START_TEST(a_block_that_is_damaged_after_its_commit_is_a_miss)
     ck_assert(bits_same(want, logits));
     store_close(&store);
 }
-END_TEST
 
 /* ---- early reuse ---- */
 
-START_TEST(who_waits_takes_what_another_worker_computes)
+CASE(who_waits_takes_what_another_worker_computes)
 {
     uint32_t token[N];
     float logits[BITS_VOCAB];
@@ -504,10 +493,9 @@ START_TEST(who_waits_takes_what_another_worker_computes)
     sequence_end(&first);
     store_close(&store);
 }
-END_TEST
 
 /* Between looking and announcing another worker may have stored the first block, or all. */
-START_TEST(who_waits_takes_what_was_stored_since_it_looked)
+CASE(who_waits_takes_what_was_stored_since_it_looked)
 {
     uint32_t token[N];
     float logits[BITS_VOCAB];
@@ -527,37 +515,10 @@ START_TEST(who_waits_takes_what_was_stored_since_it_looked)
     store_close(&other);
     store_close(&store);
 }
-END_TEST
-
-static Suite *worker_suite(void)
-{
-    Suite *suite = suite_create("worker");
-    TCase *random = tcase_create("random"), *tc = tcase_create("daemon");
-    bits_seed();
-    tcase_add_checked_fixture(random, setup, teardown);
-    tcase_set_timeout(random, 600);
-    tcase_add_test(random, any_sequence_has_the_logits_of_recomputation);
-    suite_add_tcase(suite, random);
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_set_timeout(tc, 600);
-    tcase_add_test(tc, what_is_offloaded_takes_two_layers_and_what_the_daemon_has_not);
-    tcase_add_test(tc, hidden_states_are_stored_and_not_k_and_v);
-    tcase_add_test(tc, what_the_daemon_stores_is_as_the_formula_says);
-    tcase_add_test(tc, a_conversation_goes_on_after_both_have_died);
-    tcase_add_test(tc, what_went_to_storage_and_came_back_is_the_same);
-    tcase_add_test(tc, another_process_has_computed_it);
-    tcase_add_test(tc, the_daemon_dies_while_its_blocks_are_read);
-    tcase_add_test(tc, a_short_prompt_costs_a_whole_chunk);
-    tcase_add_test(tc, a_prompt_that_the_daemon_has_no_room_for_is_computed_all_the_same);
-    tcase_add_test(tc, a_block_that_was_wrong_when_it_was_stored_changes_the_answer);
-    tcase_add_test(tc, a_block_that_is_damaged_after_its_commit_is_a_miss);
-    tcase_add_test(tc, who_waits_takes_what_another_worker_computes);
-    tcase_add_test(tc, who_waits_takes_what_was_stored_since_it_looked);
-    suite_add_tcase(suite, tc);
-    return suite;
-}
 
 int main(int argc, char **argv)
 {
-    return rig_main(argc, argv, &rig, worker, worker_suite);
+    if (argc == 1)
+        bits_seed();
+    return rig_main(argc, argv, &rig, worker);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cache strategies of kvcache-worker without a daemon: the logits of each are those of
  * recomputation, and memory is what the strategy says. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bits.h"
-#include "check_run.h"
+#include "cases.h"
 
 static char why[MODEL_WHY_BYTES];
 static const uint32_t blocks[] = {2, 8, 16, 64, 1024};
@@ -18,7 +17,9 @@ static const struct kv_strategy *const kept[] = {&kv_static, &kv_doubling, &kv_p
 
 /* ---- bits ---- */
 
-START_TEST(a_prefix_computed_in_pieces_is_the_same_bits)
+CASES(.setup = bits_begin, .teardown = bits_end);
+
+CASE(a_prefix_computed_in_pieces_is_the_same_bits)
 {
     static uint32_t token[400];
     float all[BITS_VOCAB], logits[BITS_VOCAB];
@@ -38,10 +39,9 @@ START_TEST(a_prefix_computed_in_pieces_is_the_same_bits)
         sequence_end(&seq);
     }
 }
-END_TEST
 
 /* Prompt and answer: strategies that keep decode alike, token by token. */
-START_TEST(strategies_give_the_same_logits_for_each_decoded_token)
+CASE(strategies_give_the_same_logits_for_each_decoded_token)
 {
     enum { PROMPT = 70, ANSWER = 40 };
     uint32_t token[PROMPT];
@@ -68,9 +68,8 @@ START_TEST(strategies_give_the_same_logits_for_each_decoded_token)
             sequence_end(&seq);
         }
 }
-END_TEST
 
-START_TEST(none_computes_all_again_for_each_token)
+CASE(none_computes_all_again_for_each_token)
 {
     const struct bits_setup none = {.strategy = &kv_none, .block = 16};
     uint32_t token[50];
@@ -87,9 +86,8 @@ START_TEST(none_computes_all_again_for_each_token)
     }
     sequence_end(&seq);
 }
-END_TEST
 
-START_TEST(sequences_of_a_batch_do_not_change_each_other)
+CASE(sequences_of_a_batch_do_not_change_each_other)
 {
     enum { SEQS = 5 };
     const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
@@ -110,10 +108,9 @@ START_TEST(sequences_of_a_batch_do_not_change_each_other)
         sequence_end(&seq[i]);
     }
 }
-END_TEST
 
 /* In the row that the position says, wherever in its chunk a call begins. */
-START_TEST(logits_of_a_chunk_by_one_product_are_those_of_its_rows)
+CASE(logits_of_a_chunk_by_one_product_are_those_of_its_rows)
 {
     const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
     static float rows[BITS_CHUNK][BITS_VOCAB], all[BITS_CHUNK][BITS_VOCAB];
@@ -134,7 +131,6 @@ START_TEST(logits_of_a_chunk_by_one_product_are_those_of_its_rows)
     one->is->destroy(one);
     other->is->destroy(other);
 }
-END_TEST
 
 /* ---- memory ---- */
 
@@ -158,7 +154,7 @@ static uint64_t formula(uint64_t n)
     return 2 * n * c->head_size * c->layers * c->kv_heads * sizeof(float);
 }
 
-START_TEST(memory_is_as_the_strategies_say)
+CASE(memory_is_as_the_strategies_say)
 {
     const struct bits_setup paged = {.strategy = &kv_paged, .block = 16},
                             fixed = {.strategy = &kv_static, .block = 16},
@@ -171,10 +167,9 @@ START_TEST(memory_is_as_the_strategies_say)
     ck_assert_uint_eq(usage_after(&doubling, 65).copied, formula(64));
     ck_assert_uint_eq(usage_after(&doubling, 1025).copied, formula(64 + 128 + 256 + 512 + 1024));
 }
-END_TEST
 
 /* Pages are quantised one by one, as soon as none of their tokens is among the last. */
-START_TEST(of_what_is_quantised_the_last_tokens_stay_exact)
+CASE(of_what_is_quantised_the_last_tokens_stay_exact)
 {
     struct kv_layout small, wide;
     const struct bits_setup setup = {&kv_quantised, 16, KVC_Q8_0, KVC_Q4_0, 100};
@@ -185,7 +180,6 @@ START_TEST(of_what_is_quantised_the_last_tokens_stay_exact)
     ck_assert_uint_eq(usage_after(&setup, 1000).bytes,
                       56 * small.block_bytes + 7 * wide.block_bytes);
 }
-END_TEST
 
 static double divergence(const float *want, const float *got)
 {
@@ -205,7 +199,7 @@ static double divergence(const float *want, const float *got)
     return kl;
 }
 
-START_TEST(quantised_is_exact_as_far_as_it_is_said_to_be)
+CASE(quantised_is_exact_as_far_as_it_is_said_to_be)
 {
     enum { TOKENS = 200 };
     static const struct bits_setup exact = {.strategy = &kv_paged, .block = 16};
@@ -231,9 +225,8 @@ START_TEST(quantised_is_exact_as_far_as_it_is_said_to_be)
         }
     }
 }
-END_TEST
 
-START_TEST(what_is_too_long_is_refused)
+CASE(what_is_too_long_is_refused)
 {
     const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
     static uint32_t token[4097];
@@ -248,23 +241,9 @@ START_TEST(what_is_too_long_is_refused)
     ck_assert_ptr_nonnull(strstr(why, "token 256"));
     sequence_end(&seq);
 }
-END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("worker_bits");
-    TCase *tc = tcase_create("bits");
     bits_seed();
-    tcase_add_checked_fixture(tc, bits_begin, bits_end);
-    tcase_add_test(tc, a_prefix_computed_in_pieces_is_the_same_bits);
-    tcase_add_test(tc, strategies_give_the_same_logits_for_each_decoded_token);
-    tcase_add_test(tc, none_computes_all_again_for_each_token);
-    tcase_add_test(tc, sequences_of_a_batch_do_not_change_each_other);
-    tcase_add_test(tc, logits_of_a_chunk_by_one_product_are_those_of_its_rows);
-    tcase_add_test(tc, memory_is_as_the_strategies_say);
-    tcase_add_test(tc, of_what_is_quantised_the_last_tokens_stay_exact);
-    tcase_add_test(tc, quantised_is_exact_as_far_as_it_is_said_to_be);
-    tcase_add_test(tc, what_is_too_long_is_refused);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
+    return cases_run();
 }

@@ -4,7 +4,6 @@
  * that are damaged, or of another kind, are refused by what is wrong. With KVC_SMOLLM2, a directory
  * that smollm2.sh and smollm2_reference.py filled: that tokenizer alone.
  */
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "text.h"
 
 static char why[TOKENIZER_WHY_BYTES];
@@ -135,7 +134,9 @@ static void check_texts(const struct tokenizer *t, const char *dir)
     ck_assert_uint_gt(same, lines / 2);
 }
 
-START_TEST(ids_are_those_of_tokenizers)
+CASES(.left_out = getenv("KVC_SMOLLM2") != NULL);
+
+CASE_EACH(ids_are_those_of_tokenizers, 2)
 {
     static const char *const names[] = {"digits", "plain"};
     char path[256];
@@ -144,19 +145,21 @@ START_TEST(ids_are_those_of_tokenizers)
     check_texts(t, path);
     tokenizer_free(&t);
 }
-END_TEST
 
-START_TEST(ids_of_smollm2_are_those_of_tokenizers)
+CASES(.left_out = getenv("KVC_SMOLLM2") == NULL);
+
+CASE(ids_of_smollm2_are_those_of_tokenizers)
 {
     struct tokenizer *t = load(getenv("KVC_SMOLLM2"), 49152);
     check_texts(t, getenv("KVC_SMOLLM2"));
     tokenizer_free(&t);
 }
-END_TEST
 
 /* ---- what the reference does not have ---- */
 
-START_TEST(what_is_typed_is_no_special_token)
+CASES(.left_out = getenv("KVC_SMOLLM2") != NULL);
+
+CASE(what_is_typed_is_no_special_token)
 {
     static const char text[] = "<|im_start|>x <|im_end|> y<|im_end|>";
     struct tokenizer *t = load_small("digits");
@@ -177,7 +180,6 @@ START_TEST(what_is_typed_is_no_special_token)
     free(id);
     tokenizer_free(&t);
 }
-END_TEST
 
 static void check_ids(const struct tokenizer *t, const char *text, size_t plain_at, size_t plain,
                       const uint32_t *want, uint32_t want_n)
@@ -211,7 +213,7 @@ static struct tokenizer *load_added(void)
     return t;
 }
 
-START_TEST(added_tokens_are_found_in_the_order_of_tokenizers)
+CASE(added_tokens_are_found_in_the_order_of_tokenizers)
 {
     static const struct {
         const char *text;
@@ -232,9 +234,8 @@ START_TEST(added_tokens_are_found_in_the_order_of_tokenizers)
     ck_assert(tokenizer_is_special(t, 701));
     tokenizer_free(&t);
 }
-END_TEST
 
-START_TEST(what_is_typed_has_added_tokens_that_are_not_special)
+CASE(what_is_typed_has_added_tokens_that_are_not_special)
 {
     static const char text[] = "a<tool>b";
     struct tokenizer *t = load_added();
@@ -251,9 +252,8 @@ START_TEST(what_is_typed_has_added_tokens_that_are_not_special)
     free(id);
     tokenizer_free(&t);
 }
-END_TEST
 
-START_TEST(added_tokens_that_are_not_special_are_shown)
+CASE(added_tokens_that_are_not_special_are_shown)
 {
     const struct text text = {.bpe = load_added()};
     struct text_out out = {.n = 0};
@@ -269,9 +269,8 @@ START_TEST(added_tokens_that_are_not_special_are_shown)
     free(shown);
     tokenizer_free(&t);
 }
-END_TEST
 
-START_TEST(bytes_that_are_no_text_are_tokens_too)
+CASE(bytes_that_are_no_text_are_tokens_too)
 {
     struct tokenizer *t = load_small("digits");
     char text[512];
@@ -284,9 +283,8 @@ START_TEST(bytes_that_are_no_text_are_tokens_too)
     free(id);
     tokenizer_free(&t);
 }
-END_TEST
 
-START_TEST(a_word_of_a_million_letters_is_merged)
+CASE(a_word_of_a_million_letters_is_merged)
 {
     enum { BYTES = 1 << 20 };
     struct tokenizer *t = load_small("plain");
@@ -306,9 +304,8 @@ START_TEST(a_word_of_a_million_letters_is_merged)
     free(back);
     tokenizer_free(&t);
 }
-END_TEST
 
-START_TEST(an_id_without_a_token_has_no_bytes)
+CASE(an_id_without_a_token_has_no_bytes)
 {
     struct tokenizer *t = NULL;
     char path[256];
@@ -322,7 +319,6 @@ START_TEST(an_id_without_a_token_has_no_bytes)
     ck_assert(!tokenizer_is_special(t, UINT32_MAX));
     tokenizer_free(&t);
 }
-END_TEST
 
 /* ---- messages of a chat ---- */
 
@@ -356,7 +352,7 @@ static void check_message(const struct text *text, enum text_role role, const ch
     free(all.id);
 }
 
-START_TEST(messages_stand_in_the_template)
+CASE(messages_stand_in_the_template)
 {
     struct text text = text_small();
     check_message(&text, TEXT_USER, "is 12 it?", "", SYSTEM ASKED);
@@ -367,9 +363,8 @@ START_TEST(messages_stand_in_the_template)
     ck_assert_uint_eq(text_end_token(&text), 2);
     text_end(&text);
 }
-END_TEST
 
-START_TEST(a_message_ends_no_turn)
+CASE(a_message_ends_no_turn)
 {
     struct text text = text_small();
     struct text_tokens got;
@@ -381,7 +376,6 @@ START_TEST(a_message_ends_no_turn)
     free(got.id);
     text_end(&text);
 }
-END_TEST
 
 /* Tokens, of a byte each, come out as whole characters. */
 static void check_shown(const char *bytes, const char *want)
@@ -403,7 +397,7 @@ static void check_shown(const char *bytes, const char *want)
     free(shown);
 }
 
-START_TEST(characters_are_shown_whole)
+CASE(characters_are_shown_whole)
 {
     check_shown("Größe 世界 👍\n", "Größe 世界 👍\n");
     check_shown("a\xF0\x9F", "a??");
@@ -414,7 +408,6 @@ START_TEST(characters_are_shown_whole)
                 "1m\t.",
                 "?[31mred??1m\t.");
 }
-END_TEST
 
 /* By the tokens before a message nobody could say whose end is lacking there. */
 static const char ends_differ[] =
@@ -431,7 +424,7 @@ static void put_chat(const char *name, const char *chat)
     ck_assert_int_eq(fclose(file), 0);
 }
 
-START_TEST(a_chat_that_is_wrong_is_refused)
+CASE(a_chat_that_is_wrong_is_refused)
 {
     char dir[] = "/tmp/kvc-chat-XXXXXX", from[300], name[64], path[256];
     struct text text;
@@ -476,7 +469,6 @@ START_TEST(a_chat_that_is_wrong_is_refused)
     ck_assert_ptr_null(text.bpe);
     ck_assert_int_eq(rmdir(dir), 0);
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
@@ -526,7 +518,7 @@ static const struct {
     {"\"vocab\":{", "\"words\":{", "no vocab"},
 };
 
-START_TEST(a_file_that_is_wrong_is_refused_by_name)
+CASE_EACH(a_file_that_is_wrong_is_refused_by_name, sizeof(wrong) / sizeof(wrong[0]))
 {
     size_t n;
     char *text = read_small(&n);
@@ -535,9 +527,8 @@ START_TEST(a_file_that_is_wrong_is_refused_by_name)
     free(bad);
     free(text);
 }
-END_TEST
 
-START_TEST(a_file_that_is_cut_is_refused)
+CASE(a_file_that_is_cut_is_refused)
 {
     size_t n;
     char *text = read_small(&n);
@@ -545,9 +536,8 @@ START_TEST(a_file_that_is_cut_is_refused)
         refused(text, cut, "no JSON");
     free(text);
 }
-END_TEST
 
-START_TEST(merges_of_older_files_are_taken)
+CASE(merges_of_older_files_are_taken)
 {
     size_t n;
     char *text = read_small(&n);
@@ -561,9 +551,8 @@ START_TEST(merges_of_older_files_are_taken)
     free(old);
     free(text);
 }
-END_TEST
 
-START_TEST(a_file_that_is_missing_or_huge_is_told)
+CASE(a_file_that_is_missing_or_huge_is_told)
 {
     char dir[] = "/tmp/kvc-bpe-XXXXXX", name[64];
     struct tokenizer *t = NULL;
@@ -579,34 +568,4 @@ START_TEST(a_file_that_is_missing_or_huge_is_told)
     ck_assert_msg(strstr(why, "64 MiB") != NULL, "%s", why);
     ck_assert_int_eq(unlink(name), 0);
     ck_assert_int_eq(rmdir(dir), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("worker_tokenizer");
-    TCase *tc = tcase_create("tokenizer");
-    suite_add_tcase(suite, tc);
-    if (getenv("KVC_SMOLLM2")) {
-        tcase_add_test(tc, ids_of_smollm2_are_those_of_tokenizers);
-        return check_run(suite);
-    }
-    tcase_add_loop_test(tc, ids_are_those_of_tokenizers, 0, 2);
-    tcase_add_test(tc, what_is_typed_is_no_special_token);
-    tcase_add_test(tc, added_tokens_are_found_in_the_order_of_tokenizers);
-    tcase_add_test(tc, what_is_typed_has_added_tokens_that_are_not_special);
-    tcase_add_test(tc, added_tokens_that_are_not_special_are_shown);
-    tcase_add_test(tc, bytes_that_are_no_text_are_tokens_too);
-    tcase_add_test(tc, a_word_of_a_million_letters_is_merged);
-    tcase_add_test(tc, an_id_without_a_token_has_no_bytes);
-    tcase_add_test(tc, messages_stand_in_the_template);
-    tcase_add_test(tc, a_message_ends_no_turn);
-    tcase_add_test(tc, characters_are_shown_whole);
-    tcase_add_test(tc, a_chat_that_is_wrong_is_refused);
-    tcase_add_loop_test(tc, a_file_that_is_wrong_is_refused_by_name, 0,
-                        (int)(sizeof(wrong) / sizeof(wrong[0])));
-    tcase_add_test(tc, a_file_that_is_cut_is_refused);
-    tcase_add_test(tc, merges_of_older_files_are_taken);
-    tcase_add_test(tc, a_file_that_is_missing_or_huge_is_told);
-    return check_run(suite);
 }

@@ -5,30 +5,27 @@
  * asserts.
  */
 #include "alloc_count.h"
-#include "check_run.h"
+#include "cases.h"
 #include "own.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <zmq.h>
 
-START_TEST(counts_nothing_before_it_is_armed)
+CASE(counts_nothing_before_it_is_armed)
 {
     own_allocate_eight_times();
     ck_assert_uint_eq(alloc_count_read(), 0);
 }
-END_TEST
 
-START_TEST(counts_each_call_of_a_static_library)
+CASE(counts_each_call_of_a_static_library)
 {
     alloc_count_arm();
     own_allocate_eight_times();
     uint64_t counted = alloc_count_read();
     ck_assert_uint_eq(counted, 8);
 }
-END_TEST
 
-START_TEST(does_not_count_inside_a_shared_library)
+CASE(does_not_count_inside_a_shared_library)
 {
     alloc_count_arm();
     void *context = zmq_ctx_new();
@@ -39,7 +36,6 @@ START_TEST(does_not_count_inside_a_shared_library)
     ck_assert_int_eq(zmq_ctx_term(context), 0);
     ck_assert_uint_eq(counted, 0);
 }
-END_TEST
 
 static void *allocate_elsewhere(void *ret_count)
 {
@@ -48,7 +44,7 @@ static void *allocate_elsewhere(void *ret_count)
     return NULL;
 }
 
-START_TEST(does_not_count_other_threads)
+CASE(does_not_count_other_threads)
 {
     uint64_t counted_there = 99;
     pthread_t thread;
@@ -61,19 +57,4 @@ START_TEST(does_not_count_other_threads)
     ck_assert_int_eq(joined, 0);
     ck_assert_uint_eq(counted_there, 0);
     ck_assert_uint_eq(counted_here, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("alloc_count");
-    TCase *tcase = tcase_create("count");
-
-    tcase_add_test(tcase, counts_nothing_before_it_is_armed);
-    tcase_add_test(tcase, counts_each_call_of_a_static_library);
-    tcase_add_test(tcase, does_not_count_inside_a_shared_library);
-    tcase_add_test(tcase, does_not_count_other_threads);
-    suite_add_tcase(suite, tcase);
-
-    return check_run(suite);
 }

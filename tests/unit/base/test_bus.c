@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that become shorter under their mapping: what is claimed is mended, the rest is told. */
 #include "bus.h"
-#include "check_run.h"
+#include "cases.h"
 #include "crash.h"
 #include "thread.h"
 
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +55,9 @@ static void *read_second_page(void *arg)
     return at[4096] == 0 ? NULL : arg;
 }
 
-START_TEST(who_claims_an_address_mends_it)
+CASES(.setup = setup);
+
+CASE(who_claims_an_address_mends_it)
 {
     const struct bus_claim other = {.fn = not_mine}, mine = {.fn = put_zeroes};
     ck_assert_int_eq(bus_claim(&other), 0);
@@ -68,9 +69,8 @@ START_TEST(who_claims_an_address_mends_it)
     bus_unclaim(&mine);
     bus_unclaim(&other);
 }
-END_TEST
 
-START_TEST(helper_threads_are_mended_too)
+CASE(helper_threads_are_mended_too)
 {
     const struct bus_claim mine = {.fn = put_zeroes};
     pthread_t thread;
@@ -81,9 +81,8 @@ START_TEST(helper_threads_are_mended_too)
     ck_assert_ptr_null(wrong);
     bus_unclaim(&mine);
 }
-END_TEST
 
-START_TEST(what_nobody_claims_ends_the_process_with_a_line)
+CASE(what_nobody_claims_ends_the_process_with_a_line)
 {
     const struct bus_claim gone = {.fn = put_zeroes};
     int status, out[2];
@@ -105,9 +104,8 @@ START_TEST(what_nobody_claims_ends_the_process_with_a_line)
     close(out[0]);
     close(out[1]);
 }
-END_TEST
 
-START_TEST(one_claim_too_many_is_refused)
+CASE(one_claim_too_many_is_refused)
 {
     static struct bus_claim claims[BUS_CLAIMS_MAX + 1];
     for (unsigned i = 0; i < BUS_CLAIMS_MAX; i++)
@@ -117,18 +115,4 @@ START_TEST(one_claim_too_many_is_refused)
     ck_assert_int_eq(bus_claim(&claims[BUS_CLAIMS_MAX]), 0);
     for (unsigned i = 0; i <= BUS_CLAIMS_MAX; i++)
         bus_unclaim(&claims[i]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("base/bus");
-    TCase *t = tcase_create("bus");
-    tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_test(t, who_claims_an_address_mends_it);
-    tcase_add_test(t, helper_threads_are_mended_too);
-    tcase_add_test(t, what_nobody_claims_ends_the_process_with_a_line);
-    tcase_add_test(t, one_claim_too_many_is_refused);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <time.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "clock.h"
 
-START_TEST(monotonic_time_does_not_go_back)
+CASE(monotonic_time_does_not_go_back)
 {
     uint64_t last = clock_now_ns();
     for (unsigned i = 0; i < 10000; i++) {
@@ -14,9 +13,8 @@ START_TEST(monotonic_time_does_not_go_back)
         last = now;
     }
 }
-END_TEST
 
-START_TEST(both_clocks_are_those_of_the_system)
+CASE(both_clocks_are_those_of_the_system)
 {
     struct timespec t;
     const uint64_t before_ns = clock_now_ns();
@@ -25,15 +23,4 @@ START_TEST(both_clocks_are_those_of_the_system)
     ck_assert(before_ns <= ns && ns <= clock_now_ns());
     const uint64_t before_s = (uint64_t)time(NULL), wall_ms = clock_wall_ms();
     ck_assert_uint_ge(wall_ms / 1000, before_s);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("clock");
-    TCase *tc = tcase_create("clock");
-    tcase_add_test(tc, monotonic_time_does_not_go_back);
-    tcase_add_test(tc, both_clocks_are_those_of_the_system);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process that dies of a signal says of which, and where. */
-#include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "crash.h"
 #include "thread.h"
 
@@ -138,7 +137,9 @@ static void ended_by(int status, int signal)
 #endif
 }
 
-START_TEST(a_file_that_was_cut_is_named)
+CASES(.setup = setup);
+
+CASE(a_file_that_was_cut_is_named)
 {
     ended_by(run(die_here), SIGBUS);
     says("fatal: SIGBUS at 0x");
@@ -146,51 +147,32 @@ START_TEST(a_file_that_was_cut_is_named)
     says("\nthe hook\n");
     ck_assert_ptr_null(strstr(strstr(said, "the hook") + 1, "the hook"));
 }
-END_TEST
 
-START_TEST(the_thread_is_named)
+CASE(the_thread_is_named)
 {
     ended_by(run(die_in_thread), SIGBUS);
     says("in thread touches");
     says("/" FILE_NAME);
     says("the hook");
 }
-END_TEST
 
-START_TEST(a_signal_of_a_process_has_no_address)
+CASE(a_signal_of_a_process_has_no_address)
 {
     ended_by(run(die_of_request), SIGSEGV);
     says("fatal: SIGSEGV in thread ");
     says("the hook");
 }
-END_TEST
 
-START_TEST(a_stack_that_has_run_out_is_told_from_another)
+CASE(a_stack_that_has_run_out_is_told_from_another)
 {
     ended_by(run(die_of_depth), SIGSEGV);
     says("fatal: SIGSEGV at 0x");
     says("the hook");
 }
-END_TEST
 
-START_TEST(who_expects_it_goes_on)
+CASE(who_expects_it_goes_on)
 {
     ended_by(run(live_on), SIGBUS);
     says("fatal: SIGBUS at 0x");
     says("the hook");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("crash");
-    TCase *t = tcase_create("crash");
-    tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_test(t, a_file_that_was_cut_is_named);
-    tcase_add_test(t, the_thread_is_named);
-    tcase_add_test(t, a_signal_of_a_process_has_no_address);
-    tcase_add_test(t, who_expects_it_goes_on);
-    tcase_add_test(t, a_stack_that_has_run_out_is_told_from_another);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "cursor.h"
 
-START_TEST(integers_are_read_in_both_orders)
+CASE(integers_are_read_in_both_orders)
 {
     static const uint8_t bytes[] = {1, 1, 2, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8,
                                     1, 2, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8};
@@ -20,9 +18,8 @@ START_TEST(integers_are_read_in_both_orders)
     ck_assert(cursor_ok(&c));
     ck_assert_uint_eq(cursor_left(&c), 0);
 }
-END_TEST
 
-START_TEST(a_short_read_is_sticky)
+CASE(a_short_read_is_sticky)
 {
     static const uint8_t bytes[] = {0xff, 0xff, 0xff};
     struct cursor c;
@@ -33,9 +30,8 @@ START_TEST(a_short_read_is_sticky)
     ck_assert_uint_eq(cursor_left(&c), 0);
     ck_assert_ptr_null(cursor_take(&c, 0));
 }
-END_TEST
 
-START_TEST(take_gives_bytes_in_place)
+CASE(take_gives_bytes_in_place)
 {
     static const uint8_t bytes[] = {1, 2, 3, 4};
     struct cursor c;
@@ -46,9 +42,8 @@ START_TEST(take_gives_bytes_in_place)
     ck_assert_ptr_null(cursor_take(&c, 2));
     ck_assert(!cursor_ok(&c));
 }
-END_TEST
 
-START_TEST(a_length_near_the_end_of_memory_does_not_wrap)
+CASE(a_length_near_the_end_of_memory_does_not_wrap)
 {
     static const uint8_t bytes[] = {1, 2, 3, 4};
     struct cursor c;
@@ -61,9 +56,8 @@ START_TEST(a_length_near_the_end_of_memory_does_not_wrap)
     ck_assert_ptr_null(wcursor_reserve(&w, SIZE_MAX));
     ck_assert(!wcursor_ok(&w));
 }
-END_TEST
 
-START_TEST(nothing_may_be_null)
+CASE(nothing_may_be_null)
 {
     struct cursor c;
     cursor_init(&c, NULL, 0);
@@ -79,9 +73,8 @@ START_TEST(nothing_may_be_null)
     wcursor_put_u8(&w, 1);
     ck_assert(!wcursor_ok(&w));
 }
-END_TEST
 
-START_TEST(what_is_written_is_read_back)
+CASE(what_is_written_is_read_back)
 {
     uint8_t room[64];
     struct wcursor w;
@@ -111,9 +104,8 @@ START_TEST(what_is_written_is_read_back)
     ck_assert_mem_eq(cursor_take(&c, 2), "kv", 2);
     ck_assert(cursor_ok(&c));
 }
-END_TEST
 
-START_TEST(a_write_that_does_not_fit_writes_nothing_and_is_sticky)
+CASE(a_write_that_does_not_fit_writes_nothing_and_is_sticky)
 {
     uint8_t room[4] = {9, 9, 9, 9};
     struct wcursor w;
@@ -126,20 +118,4 @@ START_TEST(a_write_that_does_not_fit_writes_nothing_and_is_sticky)
     ck_assert_uint_eq(wcursor_left(&w), 0);
     ck_assert_uint_eq(room[2], 9);
     ck_assert_uint_eq(room[3], 9);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("cursor");
-    TCase *tc = tcase_create("cursor");
-    tcase_add_test(tc, integers_are_read_in_both_orders);
-    tcase_add_test(tc, a_short_read_is_sticky);
-    tcase_add_test(tc, take_gives_bytes_in_place);
-    tcase_add_test(tc, a_length_near_the_end_of_memory_does_not_wrap);
-    tcase_add_test(tc, nothing_may_be_null);
-    tcase_add_test(tc, what_is_written_is_read_back);
-    tcase_add_test(tc, a_write_that_does_not_fit_writes_nothing_and_is_sticky);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

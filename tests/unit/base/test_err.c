@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "err.h"
 
 static void hook_says_so(void)
@@ -44,7 +43,7 @@ static void fail_in_child(void (*hook)(void), char *ret_text, size_t cap)
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-START_TEST(must_names_the_place_and_the_condition)
+CASE(must_names_the_place_and_the_condition)
 {
     char text[1024];
     fail_in_child(NULL, text, sizeof(text));
@@ -52,9 +51,8 @@ START_TEST(must_names_the_place_and_the_condition)
     ck_assert_ptr_nonnull(strstr(text, "fail_in_child"));
     ck_assert_ptr_nonnull(strstr(text, "strlen(\"\") == 1"));
 }
-END_TEST
 
-START_TEST(the_hook_runs_after_the_line)
+CASE(the_hook_runs_after_the_line)
 {
     char text[1024];
     fail_in_child(hook_says_so, text, sizeof(text));
@@ -63,9 +61,8 @@ START_TEST(the_hook_runs_after_the_line)
     ck_assert_ptr_nonnull(hook);
     ck_assert(line < hook);
 }
-END_TEST
 
-START_TEST(a_hook_that_fails_does_not_run_again)
+CASE(a_hook_that_fails_does_not_run_again)
 {
     char text[4096];
     fail_in_child(hook_fails_itself, text, sizeof(text));
@@ -74,17 +71,15 @@ START_TEST(a_hook_that_fails_does_not_run_again)
     ck_assert_ptr_null(strstr(first + 1, "[hook]"));
     ck_assert_ptr_nonnull(strstr(first, "1 + 1 == 3"));
 }
-END_TEST
 
-START_TEST(must_evaluates_once_and_passes_what_is_true)
+CASE(must_evaluates_once_and_passes_what_is_true)
 {
     int calls = 0;
     MUST(++calls == 1);
     ck_assert_int_eq(calls, 1);
 }
-END_TEST
 
-START_TEST(names_of_errors)
+CASE(names_of_errors)
 {
     ck_assert_str_eq(err_name(0), "OK");
     ck_assert_str_eq(err_name(-ENOMEM), "ENOMEM");
@@ -96,9 +91,8 @@ START_TEST(names_of_errors)
     ck_assert_str_eq(err_name(-100000), "unknown error");
     ck_assert_str_eq(err_name(INT32_MIN), "unknown error");
 }
-END_TEST
 
-START_TEST(every_status_has_a_name_of_its_own)
+CASE(every_status_has_a_name_of_its_own)
 {
     for (int a = 1; a < KVC_ST_COUNT; a++) {
         ck_assert_ptr_eq(strstr(err_name(-(1000 + a)), "KVC_E_"), err_name(-(1000 + a)));
@@ -106,9 +100,8 @@ START_TEST(every_status_has_a_name_of_its_own)
             ck_assert_str_ne(err_name(-(1000 + a)), err_name(-(1000 + b)));
     }
 }
-END_TEST
 
-START_TEST(small_macros)
+CASE(small_macros)
 {
     static const int five[5];
     ck_assert_uint_eq(ARRAY_LEN(five), 5);
@@ -120,20 +113,4 @@ START_TEST(small_macros)
     ck_assert_int_eq(ROUND_UP(7, 3), 9);
     ck_assert_int_eq(MIN(2, 3), 2);
     ck_assert_int_eq(MAX(2, 3), 3);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("err");
-    TCase *tc = tcase_create("err");
-    tcase_add_test(tc, must_names_the_place_and_the_condition);
-    tcase_add_test(tc, the_hook_runs_after_the_line);
-    tcase_add_test(tc, a_hook_that_fails_does_not_run_again);
-    tcase_add_test(tc, must_evaluates_once_and_passes_what_is_true);
-    tcase_add_test(tc, names_of_errors);
-    tcase_add_test(tc, every_status_has_a_name_of_its_own);
-    tcase_add_test(tc, small_macros);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

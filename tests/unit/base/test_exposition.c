@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "exposition.h"
 
 #define SHOP_METRICS(X)                    \
@@ -42,7 +41,7 @@ static bool has(const char *text, const char *lines)
             ck_abort_msg("no\n%s\nin\n%s", (lines), (text)); \
     } while (0)
 
-START_TEST(counters_and_gauges_have_names_kinds_and_base_units)
+CASE(counters_and_gauges_have_names_kinds_and_base_units)
 {
     const struct metric_set set = METRIC_SET(shop, "shop", &a);
     a = (struct shop_metrics){.hits = 3, .used_bytes = 4096, .full_percent = 150, .age_ms = 2500};
@@ -57,9 +56,8 @@ START_TEST(counters_and_gauges_have_names_kinds_and_base_units)
     ck_assert_ptr_null(strstr(text, "# UNIT"));
     ck_assert_ptr_null(strstr(text, "# EOF"));
 }
-END_TEST
 
-START_TEST(openmetrics_names_families_and_units_and_ends)
+CASE(openmetrics_names_families_and_units_and_ends)
 {
     const struct metric_set set = METRIC_SET(shop, "shop", &a);
     a = (struct shop_metrics){.hits = 3};
@@ -71,9 +69,8 @@ START_TEST(openmetrics_names_families_and_units_and_ends)
                "# TYPE kvcache_shop_used_bytes gauge\n# UNIT kvcache_shop_used_bytes bytes\n");
     ck_assert_str_eq(text + strlen(text) - 6, "# EOF\n");
 }
-END_TEST
 
-START_TEST(a_histogram_has_buckets_sum_count_and_its_longest)
+CASE(a_histogram_has_buckets_sum_count_and_its_longest)
 {
     const struct metric_set set = METRIC_SET(shop, "shop", &a);
     a = (struct shop_metrics){0};
@@ -91,9 +88,8 @@ START_TEST(a_histogram_has_buckets_sum_count_and_its_longest)
     ASSERT_HAS(text, "# TYPE kvcache_shop_wait_max_seconds gauge\n"
                      "kvcache_shop_wait_max_seconds 100\n");
 }
-END_TEST
 
-START_TEST(sets_of_one_table_are_one_family)
+CASE(sets_of_one_table_are_one_family)
 {
     const struct metric_set sets[] = {METRIC_SET(shop, "device0", &a), METRIC_SET(shop, "svc", &a),
                                       METRIC_SET(shop, "device12", &b)};
@@ -109,9 +105,8 @@ START_TEST(sets_of_one_table_are_one_family)
     const char *once = strstr(text, "# TYPE kvcache_device_hits_total");
     ck_assert_ptr_null(strstr(once + 1, "# TYPE kvcache_device_hits_total"));
 }
-END_TEST
 
-START_TEST(what_has_no_room_is_counted_and_not_written)
+CASE(what_has_no_room_is_counted_and_not_written)
 {
     static char part[64];
     const struct metric_set set = METRIC_SET(shop, "shop", &a);
@@ -122,25 +117,9 @@ START_TEST(what_has_no_room_is_counted_and_not_written)
     ck_assert_int_eq(part[63], 'x');
     ck_assert_int_eq(memcmp(part, text_of(&set, 1, EXPOSITION_TEXT), 63), 0);
 }
-END_TEST
 
-START_TEST(a_version_that_would_need_quoting_aborts)
+CASE_DIES(a_version_that_would_need_quoting_aborts, SIGABRT)
 {
     const struct metric_set set = METRIC_SET(shop, "shop", &a);
     (void)exposition_write(&set, 1, "1\"", EXPOSITION_TEXT, NULL, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("exposition");
-    TCase *tc = tcase_create("exposition");
-    tcase_add_test(tc, counters_and_gauges_have_names_kinds_and_base_units);
-    tcase_add_test(tc, openmetrics_names_families_and_units_and_ends);
-    tcase_add_test(tc, a_histogram_has_buckets_sum_count_and_its_longest);
-    tcase_add_test(tc, sets_of_one_table_are_one_family);
-    tcase_add_test(tc, what_has_no_room_is_counted_and_not_written);
-    tcase_add_test_raise_signal(tc, a_version_that_would_need_quoting_aborts, SIGABRT);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

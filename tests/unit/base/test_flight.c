@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "flight.h"
 
 static char text[4 << 20];
@@ -57,7 +56,9 @@ static unsigned count_of(const char *what)
     return n;
 }
 
-START_TEST(nothing_is_recorded_before_init_or_registration)
+CASES(.teardown = teardown);
+
+CASE(nothing_is_recorded_before_init_or_registration)
 {
     FLIGHT(TURN, 1, 2, 3);
     ck_assert_str_eq(dump(), "");
@@ -66,9 +67,8 @@ START_TEST(nothing_is_recorded_before_init_or_registration)
     FLIGHT(TURN, 1, 2, 3);
     ck_assert_ptr_null(strstr(dump(), "TURN"));
 }
-END_TEST
 
-START_TEST(a_record_reads_as_a_line)
+CASE(a_record_reads_as_a_line)
 {
     ck_assert_int_eq(flight_init(2, 64), 0);
     ck_assert_int_eq(flight_thread("control"), 0);
@@ -79,9 +79,8 @@ START_TEST(a_record_reads_as_a_line)
     ck_assert_ptr_nonnull(strstr(text, " control  ERROR        a=0 b=0 c=4294967295\n"));
     ck_assert_ptr_nonnull(strstr(text, "1 threads, the last 63 events"));
 }
-END_TEST
 
-START_TEST(a_dump_says_what_its_numbers_are)
+CASE(a_dump_says_what_its_numbers_are)
 {
     ck_assert_int_eq(flight_init(1, 64), 0);
     ck_assert_int_eq(flight_thread("control"), 0);
@@ -89,9 +88,8 @@ START_TEST(a_dump_says_what_its_numbers_are)
     ck_assert_ptr_nonnull(strstr(legend, "# REQ          a operation, b session, c request id\n"));
     ck_assert_ptr_nonnull(strstr(legend, "# EVICT "));
 }
-END_TEST
 
-START_TEST(a_full_ring_keeps_the_last)
+CASE(a_full_ring_keeps_the_last)
 {
     ck_assert_int_eq(flight_init(1, 16), 0);
     ck_assert_int_eq(flight_thread("t"), 0);
@@ -103,9 +101,8 @@ START_TEST(a_full_ring_keeps_the_last)
     ck_assert_ptr_nonnull(strstr(text, "a=985 "));
     ck_assert_ptr_nonnull(strstr(text, "a=999 "));
 }
-END_TEST
 
-START_TEST(wrong_sizes_and_a_second_init_are_refused)
+CASE(wrong_sizes_and_a_second_init_are_refused)
 {
     ck_assert_int_eq(flight_init(0, 64), -EINVAL);
     ck_assert_int_eq(flight_init(1025, 64), -EINVAL);
@@ -114,7 +111,6 @@ START_TEST(wrong_sizes_and_a_second_init_are_refused)
     ck_assert_int_eq(flight_init(1, 64), 0);
     ck_assert_int_eq(flight_init(1, 64), -EALREADY);
 }
-END_TEST
 
 static void *register_too(void *arg)
 {
@@ -123,7 +119,7 @@ static void *register_too(void *arg)
     return NULL;
 }
 
-START_TEST(a_thread_too_many_goes_on_without_a_ring)
+CASE(a_thread_too_many_goes_on_without_a_ring)
 {
     pthread_t thread;
     int r = 0;
@@ -138,7 +134,6 @@ START_TEST(a_thread_too_many_goes_on_without_a_ring)
     ck_assert_int_eq(flight_thread("renamed"), 0);
     ck_assert_ptr_nonnull(strstr(dump(), " renamed "));
 }
-END_TEST
 
 enum { THREADS = 4, EVENTS = 20000 };
 
@@ -178,7 +173,7 @@ static void check_dump(void)
     }
 }
 
-START_TEST(a_dump_while_threads_record_shows_whole_records_in_order)
+CASE(a_dump_while_threads_record_shows_whole_records_in_order)
 {
     pthread_t threads[THREADS];
     int ids[THREADS];
@@ -195,9 +190,8 @@ START_TEST(a_dump_while_threads_record_shows_whole_records_in_order)
     check_dump();
     ck_assert_uint_eq(count_of("COPY_DONE"), THREADS * 255); /* rings outlive their threads */
 }
-END_TEST
 
-START_TEST(a_dump_that_cannot_write_says_so)
+CASE(a_dump_that_cannot_write_says_so)
 {
     const int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
@@ -207,9 +201,8 @@ START_TEST(a_dump_that_cannot_write_says_so)
     (void)dump(); /* and the next one works */
     ck_assert_str_ne(text, "");
 }
-END_TEST
 
-START_TEST(a_failed_must_dumps)
+CASE(a_failed_must_dumps)
 {
     (void)close(STDERR_FILENO);
     const int fd = open("flight-stderr", O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -228,23 +221,4 @@ START_TEST(a_failed_must_dumps)
     text[n] = '\0';
     ck_assert_ptr_nonnull(strstr(text, "MUST(pid != 0)"));
     ck_assert_ptr_nonnull(strstr(text, "EVICT        a=5 b=6 c=7"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("flight");
-    TCase *tc = tcase_create("flight");
-    tcase_add_checked_fixture(tc, NULL, teardown);
-    tcase_add_test(tc, nothing_is_recorded_before_init_or_registration);
-    tcase_add_test(tc, a_record_reads_as_a_line);
-    tcase_add_test(tc, a_dump_says_what_its_numbers_are);
-    tcase_add_test(tc, a_full_ring_keeps_the_last);
-    tcase_add_test(tc, wrong_sizes_and_a_second_init_are_refused);
-    tcase_add_test(tc, a_thread_too_many_goes_on_without_a_ring);
-    tcase_add_test(tc, a_dump_while_threads_record_shows_whole_records_in_order);
-    tcase_add_test(tc, a_dump_that_cannot_write_says_so);
-    tcase_add_test(tc, a_failed_must_dumps);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "hash.h"
 
 /* Pieces of memory that OpenSSL holds. */
@@ -40,16 +39,15 @@ static void counting_free(void *p, const char *file, int line)
 }
 
 /* xxHash's own published value for no input, and the order of the bytes. */
-START_TEST(the_sum_of_nothing_is_the_published_one)
+CASE(the_sum_of_nothing_is_the_published_one)
 {
     static const uint8_t want[16] = {0x99, 0xaa, 0x06, 0xd3, 0x01, 0x47, 0x98, 0xd8,
                                      0x60, 0x01, 0xc3, 0x24, 0x46, 0x8d, 0x49, 0x7f};
     const struct hash128 got = hash_sum(NULL, 0);
     ck_assert_mem_eq(got.b, want, sizeof(want));
 }
-END_TEST
 
-START_TEST(a_stream_in_pieces_equals_the_sum_of_the_whole)
+CASE(a_stream_in_pieces_equals_the_sum_of_the_whole)
 {
     enum { BYTES = 100000 };
     static uint8_t bytes[BYTES];
@@ -65,9 +63,8 @@ START_TEST(a_stream_in_pieces_equals_the_sum_of_the_whole)
         ck_assert(hash128_equal(&got, &want));
     }
 }
-END_TEST
 
-START_TEST(a_stream_goes_on_after_final)
+CASE(a_stream_goes_on_after_final)
 {
     struct hash_stream s;
     hash_stream_init(&s);
@@ -80,9 +77,8 @@ START_TEST(a_stream_goes_on_after_final)
     want = hash_sum("abc", 3);
     ck_assert(hash128_equal(&got, &want));
 }
-END_TEST
 
-START_TEST(one_flipped_bit_changes_the_sum)
+CASE(one_flipped_bit_changes_the_sum)
 {
     uint8_t bytes[4096] = {0};
     const struct hash128 clean = hash_sum(bytes, sizeof(bytes));
@@ -93,15 +89,13 @@ START_TEST(one_flipped_bit_changes_the_sum)
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
 }
-END_TEST
 
-START_TEST(table_hash_depends_on_its_seed)
+CASE(table_hash_depends_on_its_seed)
 {
     ck_assert_uint_eq(hash_u64("key", 3, 1), hash_u64("key", 3, 1));
     ck_assert_uint_ne(hash_u64("key", 3, 1), hash_u64("key", 3, 2));
     ck_assert_uint_eq(hash_u64(NULL, 0, 0), 0x2d06800538d394c2); /* published */
 }
-END_TEST
 
 static struct key256 of_parts(struct sha256 *s, uint8_t tag, const char *a, size_t na,
                               const char *b, size_t nb)
@@ -114,7 +108,7 @@ static struct key256 of_parts(struct sha256 *s, uint8_t tag, const char *a, size
     return key;
 }
 
-START_TEST(sha256_absorbs_tag_length_and_bytes)
+CASE(sha256_absorbs_tag_length_and_bytes)
 {
     static const uint8_t same[] = {7,   3, 0, 0, 0, 0, 0, 0, 0, 'a', 'b',
                                    'c', 9, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -131,9 +125,8 @@ START_TEST(sha256_absorbs_tag_length_and_bytes)
     sha256_destroy(&s);
     ck_assert_ptr_null(s);
 }
-END_TEST
 
-START_TEST(no_two_lists_of_parts_are_confused)
+CASE(no_two_lists_of_parts_are_confused)
 {
     struct sha256 *s = NULL;
     ck_assert_int_eq(sha256_create(&s), 0);
@@ -145,9 +138,8 @@ START_TEST(no_two_lists_of_parts_are_confused)
     ck_assert(key256_equal(&a, &again));
     sha256_destroy(&s);
 }
-END_TEST
 
-START_TEST(sha256_wants_a_begin)
+CASE(sha256_wants_a_begin)
 {
     struct sha256 *s = NULL;
     struct key256 key = {.b = {42}};
@@ -162,9 +154,8 @@ START_TEST(sha256_wants_a_begin)
     sha256_destroy(&s);
     sha256_destroy(NULL);
 }
-END_TEST
 
-START_TEST(begin_forgets_what_was_half_done)
+CASE(begin_forgets_what_was_half_done)
 {
     struct sha256 *s = NULL;
     struct key256 key;
@@ -176,9 +167,8 @@ START_TEST(begin_forgets_what_was_half_done)
     ck_assert(key256_equal(&key, &want));
     sha256_destroy(&s);
 }
-END_TEST
 
-START_TEST(hashing_again_and_again_holds_no_more_memory)
+CASE(hashing_again_and_again_holds_no_more_memory)
 {
     ck_assert_int_eq(CRYPTO_set_mem_functions(counting_malloc, counting_realloc, counting_free), 1);
     struct sha256 *s = NULL;
@@ -192,36 +182,12 @@ START_TEST(hashing_again_and_again_holds_no_more_memory)
     sha256_destroy(&s);
     ck_assert_int_lt(held, before);
 }
-END_TEST
 
-START_TEST(random_bytes_differ)
+CASE(random_bytes_differ)
 {
     uint8_t a[64] = {0}, b[64] = {0};
     ck_assert_int_eq(hash_random(a, sizeof(a)), 0);
     ck_assert_int_eq(hash_random(b, sizeof(b)), 0);
     ck_assert_mem_ne(a, b, sizeof(a));
     ck_assert_int_eq(hash_random(NULL, 0), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("hash");
-    TCase *tc = tcase_create("hash");
-    tcase_add_test(tc, the_sum_of_nothing_is_the_published_one);
-    tcase_add_test(tc, a_stream_in_pieces_equals_the_sum_of_the_whole);
-    tcase_add_test(tc, a_stream_goes_on_after_final);
-    tcase_add_test(tc, one_flipped_bit_changes_the_sum);
-    tcase_add_test(tc, table_hash_depends_on_its_seed);
-    tcase_add_test(tc, sha256_absorbs_tag_length_and_bytes);
-    tcase_add_test(tc, no_two_lists_of_parts_are_confused);
-    tcase_add_test(tc, sha256_wants_a_begin);
-    tcase_add_test(tc, begin_forgets_what_was_half_done);
-    tcase_add_test(tc, random_bytes_differ);
-    /* First, for it works only where OpenSSL has not allocated yet. */
-    TCase *alone = tcase_create("memory");
-    tcase_add_test(alone, hashing_again_and_again_holds_no_more_memory);
-    suite_add_tcase(s, alone);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "inbox.h"
 #include "list.h"
 
@@ -26,7 +25,7 @@ static bool readable(const struct inbox *in, int timeout_ms)
     return poll(&p, 1, timeout_ms) == 1;
 }
 
-START_TEST(an_empty_inbox_gives_nothing)
+CASE(an_empty_inbox_gives_nothing)
 {
     struct inbox in;
     ck_assert_int_eq(inbox_create(&in), 0);
@@ -36,9 +35,8 @@ START_TEST(an_empty_inbox_gives_nothing)
     inbox_destroy(&in);
     inbox_destroy(&in);
 }
-END_TEST
 
-START_TEST(items_come_in_the_order_of_their_posts)
+CASE(items_come_in_the_order_of_their_posts)
 {
     struct inbox in;
     struct message m[5] = {{.number = 0}};
@@ -54,9 +52,8 @@ START_TEST(items_come_in_the_order_of_their_posts)
     ck_assert_uint_eq(want, 5);
     inbox_destroy(&in);
 }
-END_TEST
 
-START_TEST(the_eventfd_tells_of_items_and_is_cleared_by_a_drain)
+CASE(the_eventfd_tells_of_items_and_is_cleared_by_a_drain)
 {
     struct inbox in;
     struct message m[2] = {{.number = 0}};
@@ -71,9 +68,8 @@ START_TEST(the_eventfd_tells_of_items_and_is_cleared_by_a_drain)
     ck_assert_ptr_eq(inbox_drain(&in), &m[0].item);
     inbox_destroy(&in);
 }
-END_TEST
 
-START_TEST(the_eventfd_is_written_once_for_many_posts)
+CASE(the_eventfd_is_written_once_for_many_posts)
 {
     struct inbox in;
     struct message m[10] = {{.number = 0}};
@@ -85,7 +81,6 @@ START_TEST(the_eventfd_is_written_once_for_many_posts)
     ck_assert_uint_eq(value, 1);
     inbox_destroy(&in);
 }
-END_TEST
 
 enum { SENDERS = 4, POSTS = 5000 };
 
@@ -122,7 +117,7 @@ static void start(struct sender *s, struct inbox *in, unsigned id)
 
 /* The receiver sleeps on the eventfd alone: a lost wake-up leaves it asleep with items inside. The
  * test's own time limit is then what fails. */
-START_TEST(four_senders_lose_no_item_and_no_wakeup)
+CASE_EACH(four_senders_lose_no_item_and_no_wakeup, 20)
 {
     struct inbox in;
     struct sender senders[SENDERS] = {0};
@@ -145,18 +140,4 @@ START_TEST(four_senders_lose_no_item_and_no_wakeup)
     }
     ck_assert_ptr_null(inbox_drain(&in));
     inbox_destroy(&in);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("inbox");
-    TCase *tc = tcase_create("inbox");
-    tcase_add_test(tc, an_empty_inbox_gives_nothing);
-    tcase_add_test(tc, items_come_in_the_order_of_their_posts);
-    tcase_add_test(tc, the_eventfd_tells_of_items_and_is_cleared_by_a_drain);
-    tcase_add_test(tc, the_eventfd_is_written_once_for_many_posts);
-    tcase_add_loop_test(tc, four_senders_lose_no_item_and_no_wakeup, 0, 20);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "list.h"
 
 struct thing {
@@ -15,7 +14,7 @@ static int id_of(struct list_node *node)
     return CONTAINER_OF(node, struct thing, node)->id;
 }
 
-START_TEST(an_empty_list_has_no_ends)
+CASE(an_empty_list_has_no_ends)
 {
     struct list_node head;
     list_init(&head);
@@ -23,9 +22,8 @@ START_TEST(an_empty_list_has_no_ends)
     ck_assert_ptr_null(list_first(&head));
     ck_assert_ptr_null(list_last(&head));
 }
-END_TEST
 
-START_TEST(pushes_keep_their_order)
+CASE(pushes_keep_their_order)
 {
     struct list_node head;
     struct thing a = {.id = 1}, b = {.id = 2}, c = {.id = 3};
@@ -40,9 +38,8 @@ START_TEST(pushes_keep_their_order)
     ck_assert_int_eq(id_of(list_first(&head)), 1);
     ck_assert_int_eq(id_of(list_last(&head)), 3);
 }
-END_TEST
 
-START_TEST(insert_before_a_node_and_before_the_head)
+CASE(insert_before_a_node_and_before_the_head)
 {
     struct list_node head;
     struct thing a = {.id = 1}, b = {.id = 2}, c = {.id = 3};
@@ -55,9 +52,8 @@ START_TEST(insert_before_a_node_and_before_the_head)
     ck_assert_ptr_eq(b.node.next, &c.node);
     ck_assert_ptr_eq(head.prev, &c.node);
 }
-END_TEST
 
-START_TEST(a_removed_node_is_unlinked_and_may_be_removed_again)
+CASE(a_removed_node_is_unlinked_and_may_be_removed_again)
 {
     struct list_node head;
     struct thing a = {.id = 1};
@@ -72,17 +68,15 @@ START_TEST(a_removed_node_is_unlinked_and_may_be_removed_again)
     list_push_front(&head, &a.node);
     ck_assert(!list_empty(&head));
 }
-END_TEST
 
-START_TEST(a_zeroed_node_counts_as_unlinked)
+CASE(a_zeroed_node_counts_as_unlinked)
 {
     struct thing a = {.id = 1};
     list_remove(&a.node);
     ck_assert(!list_is_linked(&a.node));
 }
-END_TEST
 
-START_TEST(the_body_of_the_walk_may_free_its_node)
+CASE(the_body_of_the_walk_may_free_its_node)
 {
     struct list_node head;
     list_init(&head);
@@ -100,19 +94,4 @@ START_TEST(the_body_of_the_walk_may_free_its_node)
     }
     ck_assert_int_eq(seen, 10);
     ck_assert(list_empty(&head));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("list");
-    TCase *tc = tcase_create("list");
-    tcase_add_test(tc, an_empty_list_has_no_ends);
-    tcase_add_test(tc, pushes_keep_their_order);
-    tcase_add_test(tc, insert_before_a_node_and_before_the_head);
-    tcase_add_test(tc, a_removed_node_is_unlinked_and_may_be_removed_again);
-    tcase_add_test(tc, a_zeroed_node_counts_as_unlinked);
-    tcase_add_test(tc, the_body_of_the_walk_may_free_its_node);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "err.h"
 #include "log.h"
 
@@ -48,15 +47,16 @@ static void assert_time(const char *s)
                       "at %u of %s", i, s);
 }
 
-START_TEST(a_line_has_time_level_module_and_message)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_line_has_time_level_module_and_message)
 {
     LOG_WARN("chunk %d of %s", 7, "uid 1000");
     assert_time(written());
     ck_assert_str_eq(text + 24, " W base/test_log.c: chunk 7 of uid 1000\n");
 }
-END_TEST
 
-START_TEST(a_line_to_the_journal_begins_with_its_priority)
+CASE(a_line_to_the_journal_begins_with_its_priority)
 {
     struct stat st;
     char stream[64];
@@ -78,9 +78,8 @@ START_TEST(a_line_to_the_journal_begins_with_its_priority)
     LOG_INFO("e");
     ck_assert_ptr_eq(strstr(written(), "<6>2"), NULL);
 }
-END_TEST
 
-START_TEST(the_date_is_the_one_that_the_c_library_gives)
+CASE(the_date_is_the_one_that_the_c_library_gives)
 {
     char before[32], after[32];
     time_t t = time(NULL);
@@ -92,9 +91,8 @@ START_TEST(the_date_is_the_one_that_the_c_library_gives)
     const char *line = written();
     ck_assert(strncmp(line, before, 16) == 0 || strncmp(line, after, 16) == 0);
 }
-END_TEST
 
-START_TEST(lines_below_the_level_are_not_written)
+CASE(lines_below_the_level_are_not_written)
 {
     LOG_DEBUG("unseen");
     ck_assert_str_eq(written(), "");
@@ -105,18 +103,16 @@ START_TEST(lines_below_the_level_are_not_written)
     LOG_WARN("unseen");
     ck_assert_ptr_null(strstr(written(), "unseen"));
 }
-END_TEST
 
-START_TEST(a_message_cannot_forge_a_line)
+CASE(a_message_cannot_forge_a_line)
 {
     LOG_INFO("name 'a\nb\x1b[2J\x7f\xff \xc2\x85 \xc3\xa9'");
     ck_assert_ptr_nonnull(
         strstr(written(), "name 'a\\nb\\x1b[2J\\x7f\\xff \\xc2\\x85 \xc3\xa9'\n"));
     ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
 }
-END_TEST
 
-START_TEST(json_is_escaped)
+CASE(json_is_escaped)
 {
     log_init(LOG_INFO_, fd, true);
     LOG_ERROR("say \"hi\" \\ \n\x01\xff");
@@ -126,9 +122,8 @@ START_TEST(json_is_escaped)
     ck_assert_str_eq(line + 33, "\",\"level\":\"error\",\"module\":\"base/test_log.c\","
                                 "\"message\":\"say \\\"hi\\\" \\\\ \\n\\u0001\\ufffd\"}\n");
 }
-END_TEST
 
-START_TEST(a_long_line_is_cut_and_still_whole)
+CASE(a_long_line_is_cut_and_still_whole)
 {
     char message[4 * LOG_LINE_BYTES];
     memset(message, 'x', sizeof(message) - 1);
@@ -143,16 +138,14 @@ START_TEST(a_long_line_is_cut_and_still_whole)
     line = strchr(written(), '\n') + 1;
     ck_assert_str_eq(line + strlen(line) - 12, "\\u0001...\"}\n");
 }
-END_TEST
 
-START_TEST(an_empty_message_is_a_line)
+CASE(an_empty_message_is_a_line)
 {
     LOG_INFO("%s", "");
     ck_assert_str_eq(written() + 24, " I base/test_log.c: \n");
 }
-END_TEST
 
-START_TEST(errno_is_kept_and_a_lost_line_is_counted)
+CASE(errno_is_kept_and_a_lost_line_is_counted)
 {
     const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     ck_assert_int_ge(full, 0);
@@ -164,9 +157,8 @@ START_TEST(errno_is_kept_and_a_lost_line_is_counted)
     ck_assert_uint_eq(log_dropped(), before + 1);
     (void)close(full);
 }
-END_TEST
 
-START_TEST(a_call_site_passes_so_many_lines_a_second_and_then_tells)
+CASE(a_call_site_passes_so_many_lines_a_second_and_then_tells)
 {
     struct log_limit limit = {0};
     uint32_t held = 99;
@@ -183,9 +175,8 @@ START_TEST(a_call_site_passes_so_many_lines_a_second_and_then_tells)
         log__pass(&limit, 3, 104, &held)); /* another thread's late clock opens no new second */
     ck_assert(!log__pass(&limit, 3, 105, &held));
 }
-END_TEST
 
-START_TEST(limited_lines_say_how_many_were_held_back)
+CASE(limited_lines_say_how_many_were_held_back)
 {
     for (unsigned i = 0; i < 100; i++)
         LOG_WARN_RATELIMITED(0, "never");
@@ -195,9 +186,8 @@ START_TEST(limited_lines_say_how_many_were_held_back)
     log__emit(LOG_WARN_, 12, "a/b/c.c", "message");
     ck_assert_ptr_nonnull(strstr(written(), "W b/c.c: message (12 more held back)\n"));
 }
-END_TEST
 
-START_TEST(lines_that_share_a_limit_hold_back_no_others)
+CASE(lines_that_share_a_limit_hold_back_no_others)
 {
     struct log_limit noisy = {0}, quiet = {0};
     for (unsigned i = 0; i < 10; i++)
@@ -206,7 +196,6 @@ START_TEST(lines_that_share_a_limit_hold_back_no_others)
     ck_assert_ptr_null(strstr(written(), "noisy"));
     ck_assert_ptr_nonnull(strstr(written(), "quiet\n"));
 }
-END_TEST
 
 enum { WRITERS = 4, LINES = 500 };
 
@@ -217,7 +206,7 @@ static void *write_lines(void *arg)
     return NULL;
 }
 
-START_TEST(lines_of_many_threads_are_not_mixed)
+CASE(lines_of_many_threads_are_not_mixed)
 {
     (void)close(fd);
     char path[] = "log-XXXXXX";
@@ -245,27 +234,4 @@ START_TEST(lines_of_many_threads_are_not_mixed)
         ck_assert_int_eq(number, next[id]++);
     }
     ck_assert_int_eq(lines, WRITERS * LINES);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("log");
-    TCase *tc = tcase_create("log");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, a_line_has_time_level_module_and_message);
-    tcase_add_test(tc, a_line_to_the_journal_begins_with_its_priority);
-    tcase_add_test(tc, the_date_is_the_one_that_the_c_library_gives);
-    tcase_add_test(tc, lines_below_the_level_are_not_written);
-    tcase_add_test(tc, a_message_cannot_forge_a_line);
-    tcase_add_test(tc, json_is_escaped);
-    tcase_add_test(tc, a_long_line_is_cut_and_still_whole);
-    tcase_add_test(tc, an_empty_message_is_a_line);
-    tcase_add_test(tc, errno_is_kept_and_a_lost_line_is_counted);
-    tcase_add_test(tc, a_call_site_passes_so_many_lines_a_second_and_then_tells);
-    tcase_add_test(tc, limited_lines_say_how_many_were_held_back);
-    tcase_add_test(tc, lines_that_share_a_limit_hold_back_no_others);
-    tcase_add_test(tc, lines_of_many_threads_are_not_mixed);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <signal.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "metric.h"
 
 #define SHOP_METRICS(X)                    \
@@ -15,7 +14,7 @@
 METRIC_STRUCT(shop, SHOP_METRICS);
 METRIC_DESC(shop, SHOP_METRICS);
 
-START_TEST(one_table_gives_struct_names_and_values)
+CASE(one_table_gives_struct_names_and_values)
 {
     static struct shop_metrics m;
     const struct metric_set set = METRIC_SET(shop, "shop", &m);
@@ -35,26 +34,23 @@ START_TEST(one_table_gives_struct_names_and_values)
     ck_assert_ptr_eq(metric_histo(&set, 2), &m.wait_ns);
     ck_assert_ptr_null(metric_histo(&set, 0));
 }
-END_TEST
 
-START_TEST(metrics_are_found_by_name)
+CASE(metrics_are_found_by_name)
 {
     static struct shop_metrics m;
     const struct metric_set set = METRIC_SET(shop, "shop", &m);
     ck_assert_int_eq(metric_find(&set, "misses"), 3);
     ck_assert_int_eq(metric_find(&set, "miss"), -ENOENT);
 }
-END_TEST
 
-START_TEST(a_metric_outside_the_set_aborts)
+CASE_DIES(a_metric_outside_the_set_aborts, SIGABRT)
 {
     static struct shop_metrics m;
     const struct metric_set set = METRIC_SET(shop, "shop", &m);
     (void)metric_value(&set, 4);
 }
-END_TEST
 
-START_TEST(additions_below_a_power_of_two_are_counted)
+CASE(additions_below_a_power_of_two_are_counted)
 {
     static struct histo h;
     static const uint64_t added[] = {0, 7, 8, 1023, 1024, 1025, 2047, 2048, UINT64_MAX};
@@ -66,18 +62,16 @@ START_TEST(additions_below_a_power_of_two_are_counted)
     ck_assert_uint_eq(histo_count_to(&h, 2047), 7);
     ck_assert_uint_eq(histo_count_to(&h, UINT64_MAX), 9);
 }
-END_TEST
 
-START_TEST(an_empty_histogram_says_zero)
+CASE(an_empty_histogram_says_zero)
 {
     static struct histo h;
     ck_assert_uint_eq(histo_count(&h), 0);
     ck_assert_uint_eq(histo_mean(&h), 0);
     ck_assert_uint_eq(histo_quantile(&h, 0.5), 0);
 }
-END_TEST
 
-START_TEST(small_values_are_exact)
+CASE(small_values_are_exact)
 {
     static struct histo h;
     for (uint64_t v = 0; v < 8; v++)
@@ -86,9 +80,8 @@ START_TEST(small_values_are_exact)
         ck_assert_uint_eq(histo_quantile(&h, (v + 1) / 8.0), v);
     ck_assert_uint_eq(histo_mean(&h), 3);
 }
-END_TEST
 
-START_TEST(one_value_is_every_quantile)
+CASE(one_value_is_every_quantile)
 {
     static const uint64_t values[] = {1, 9, 1000, 123456789, UINT64_C(1) << 63, UINT64_MAX};
     for (unsigned i = 0; i < ARRAY_LEN(values); i++) {
@@ -100,7 +93,6 @@ START_TEST(one_value_is_every_quantile)
         ck_assert_uint_eq(histo_mean(&h), values[i]);
     }
 }
-END_TEST
 
 static int by_value(const void *a, const void *b)
 {
@@ -110,7 +102,7 @@ static int by_value(const void *a, const void *b)
 
 /* Values over all magnitudes: each quantile is not below the sorted one and at most an eighth above
  * it. */
-START_TEST(quantiles_are_within_an_eighth)
+CASE(quantiles_are_within_an_eighth)
 {
     enum { N = 10000 };
     static uint64_t v[N];
@@ -130,9 +122,8 @@ START_TEST(quantiles_are_within_an_eighth)
         ck_assert_uint_le(got - want, want / 8);
     }
 }
-END_TEST
 
-START_TEST(merging_is_adding_both)
+CASE(merging_is_adding_both)
 {
     static struct histo a, b, both;
     for (uint64_t i = 0; i < 1000; i++) {
@@ -146,39 +137,17 @@ START_TEST(merging_is_adding_both)
     histo_reset(&a);
     ck_assert_uint_eq(histo_count(&a), 0);
 }
-END_TEST
 
-START_TEST(the_sum_stops_instead_of_wrapping)
+CASE(the_sum_stops_instead_of_wrapping)
 {
     static struct histo h;
     histo_add(&h, UINT64_MAX);
     histo_add(&h, UINT64_MAX);
     ck_assert_uint_eq(histo_mean(&h), UINT64_MAX / 2);
 }
-END_TEST
 
-START_TEST(a_quantile_above_one_aborts)
+CASE_DIES(a_quantile_above_one_aborts, SIGABRT)
 {
     static struct histo h;
     (void)histo_quantile(&h, 99.0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("metric");
-    TCase *tc = tcase_create("metric");
-    tcase_add_test(tc, one_table_gives_struct_names_and_values);
-    tcase_add_test(tc, metrics_are_found_by_name);
-    tcase_add_test_raise_signal(tc, a_metric_outside_the_set_aborts, SIGABRT);
-    tcase_add_test(tc, an_empty_histogram_says_zero);
-    tcase_add_test(tc, additions_below_a_power_of_two_are_counted);
-    tcase_add_test(tc, small_values_are_exact);
-    tcase_add_test(tc, one_value_is_every_quantile);
-    tcase_add_test(tc, quantiles_are_within_an_eighth);
-    tcase_add_test(tc, merging_is_adding_both);
-    tcase_add_test(tc, the_sum_stops_instead_of_wrapping);
-    tcase_add_test_raise_signal(tc, a_quantile_above_one_aborts, SIGABRT);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "near.h"
 
 static const char *nearest(const char *text)
@@ -15,7 +14,7 @@ static const char *nearest(const char *text)
     return n.best;
 }
 
-START_TEST(distance_counts_letters_that_differ)
+CASE(distance_counts_letters_that_differ)
 {
     ck_assert_uint_eq(near_distance("", ""), 0);
     ck_assert_uint_eq(near_distance("abc", ""), 3);
@@ -24,9 +23,8 @@ START_TEST(distance_counts_letters_that_differ)
     ck_assert_uint_eq(near_distance("stat", "stats"), 1);
     ck_assert_uint_eq(near_distance("kitten", "sitting"), 3);
 }
-END_TEST
 
-START_TEST(what_is_near_is_found)
+CASE(what_is_near_is_found)
 {
     ck_assert_str_eq(nearest("stast"), "stats");
     ck_assert_str_eq(nearest("pign"), "ping");
@@ -36,9 +34,8 @@ START_TEST(what_is_near_is_found)
     ck_assert_str_eq(nearest("hots.limit"), "host.limit");
     ck_assert_str_eq(nearest("level"), "log.level");
 }
-END_TEST
 
-START_TEST(what_is_not_near_is_not)
+CASE(what_is_not_near_is_not)
 {
     ck_assert_ptr_null(nearest("frobnicate"));
     ck_assert_ptr_null(nearest("x"));
@@ -46,16 +43,4 @@ START_TEST(what_is_not_near_is_not)
     ck_assert_ptr_null(nearest("bytes"));
     ck_assert_ptr_null(
         nearest("a-word-that-is-much-longer-than-any-other-one-that-is-known-to-it-here"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("near");
-    TCase *t = tcase_create("near");
-    tcase_add_test(t, distance_counts_letters_that_differ);
-    tcase_add_test(t, what_is_near_is_found);
-    tcase_add_test(t, what_is_not_near_is_not);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

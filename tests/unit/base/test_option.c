@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <signal.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "option.h"
 
 enum level { LOW, MIDDLE, HIGH };
@@ -54,7 +53,9 @@ static int give(const char *key, const char *value)
     return option_set(tab, N, &set, key, value, why, sizeof(why));
 }
 
-START_TEST(defaults_are_stored)
+CASES(.setup = setup);
+
+CASE(defaults_are_stored)
 {
     ck_assert_uint_eq(set.limit, 0);
     ck_assert_uint_eq(set.chunk, 2 << 20);
@@ -68,9 +69,8 @@ START_TEST(defaults_are_stored)
     ck_assert_int_eq(set.level, MIDDLE);
     ck_assert_str_eq(why, "");
 }
-END_TEST
 
-START_TEST(values_are_stored)
+CASE(values_are_stored)
 {
     ck_assert_int_eq(give("host.limit", "64GiB"), 0);
     ck_assert_uint_eq(set.limit, UINT64_C(64) << 30);
@@ -91,9 +91,8 @@ START_TEST(values_are_stored)
     ck_assert_int_eq(give("level", "high"), 0);
     ck_assert_int_eq(set.level, HIGH);
 }
-END_TEST
 
-START_TEST(refused_values_change_nothing_and_say_why)
+CASE(refused_values_change_nothing_and_say_why)
 {
     static const struct {
         const char *key, *value, *says;
@@ -132,10 +131,9 @@ START_TEST(refused_values_change_nothing_and_say_why)
         ck_assert_msg(strstr(why, cases[i].says) != NULL, "'%s' is not in: %s", cases[i].says, why);
     }
 }
-END_TEST
 
 /* What a message offers must work: each "for example '...'" is given back. */
-START_TEST(every_example_is_accepted)
+CASE(every_example_is_accepted)
 {
     OPTION_FOR_EACH (d, tab, N) {
         if (give(d->key, "\x01?") == 0)
@@ -151,9 +149,8 @@ START_TEST(every_example_is_accepted)
                       "%s=%s: %s", d->key, copy, again);
     }
 }
-END_TEST
 
-START_TEST(an_unknown_key_names_the_nearest)
+CASE(an_unknown_key_names_the_nearest)
 {
     ck_assert_int_eq(give("hots.limit", "1GiB"), -ENOENT);
     ck_assert_str_eq(why, "no option 'hots.limit'; the nearest is 'host.limit'");
@@ -166,25 +163,22 @@ START_TEST(an_unknown_key_names_the_nearest)
     ck_assert_int_eq(give(long_key, "1"), -ENOENT);
     ck_assert_uint_lt(strlen(why), 160);
 }
-END_TEST
 
-START_TEST(what_is_quoted_cannot_disturb_a_terminal)
+CASE(what_is_quoted_cannot_disturb_a_terminal)
 {
     ck_assert_int_eq(give("huge", "\x1b[2J"), -EINVAL);
     ck_assert_ptr_nonnull(strstr(why, "got '?[2J'"));
 }
-END_TEST
 
-START_TEST(a_short_buffer_gets_a_cut_text)
+CASE(a_short_buffer_gets_a_cut_text)
 {
     char small[10] = "xxxxxxxxx";
     ck_assert_int_eq(option_set(tab, N, &set, "huge", "maybe", small, sizeof(small)), -EINVAL);
     ck_assert_str_eq(small, "expected ");
     ck_assert_int_eq(option_set(tab, N, &set, "huge", "maybe", NULL, 0), -EINVAL);
 }
-END_TEST
 
-START_TEST(formatted_values_are_read_back)
+CASE(formatted_values_are_read_back)
 {
     static const char *const values[][2] = {
         {"host.limit", "auto"}, {"host.limit", "64GiB"}, {"host.limit", "1048577"},
@@ -203,9 +197,8 @@ START_TEST(formatted_values_are_read_back)
     ck_assert_int_eq(option_format(option_find(tab, N, "socket"), &set, small, sizeof(small)),
                      -ENOSPC);
 }
-END_TEST
 
-START_TEST(help_says_what_is_accepted)
+CASE(help_says_what_is_accepted)
 {
     char text[128];
     ck_assert_int_gt(option_expects(option_find(tab, N, "host.limit"), text, sizeof(text)), 0);
@@ -215,9 +208,8 @@ START_TEST(help_says_what_is_accepted)
     ck_assert_int_eq(option_expects(option_find(tab, N, "level"), text, 5), -ENOSPC);
     ck_assert_ptr_null(option_find(tab, N, "nothing"));
 }
-END_TEST
 
-START_TEST(a_default_that_its_own_row_refuses_is_reported)
+CASE(a_default_that_its_own_row_refuses_is_reported)
 {
     static const struct option_desc wrong[] = {
         ROW("good", OPT_UINT, workers, .def = "1"),
@@ -226,31 +218,9 @@ START_TEST(a_default_that_its_own_row_refuses_is_reported)
     ck_assert_int_eq(option_defaults(wrong, 2, &set, why, sizeof(why)), -EINVAL);
     ck_assert_ptr_eq(strstr(why, "wrong: expected a size"), why);
 }
-END_TEST
 
-START_TEST(a_size_in_a_narrow_field_aborts)
+CASE_DIES(a_size_in_a_narrow_field_aborts, SIGABRT)
 {
     static const struct option_desc narrow[] = {ROW("narrow", OPT_BYTES, port, .def = "1")};
     ck_assert_int_eq(option_set(narrow, 1, &set, "narrow", "1", why, sizeof(why)), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("option");
-    TCase *tc = tcase_create("option");
-    tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_add_test(tc, defaults_are_stored);
-    tcase_add_test(tc, values_are_stored);
-    tcase_add_test(tc, refused_values_change_nothing_and_say_why);
-    tcase_add_test(tc, every_example_is_accepted);
-    tcase_add_test(tc, an_unknown_key_names_the_nearest);
-    tcase_add_test(tc, what_is_quoted_cannot_disturb_a_terminal);
-    tcase_add_test(tc, a_short_buffer_gets_a_cut_text);
-    tcase_add_test(tc, formatted_values_are_read_back);
-    tcase_add_test(tc, help_says_what_is_accepted);
-    tcase_add_test(tc, a_default_that_its_own_row_refuses_is_reported);
-    tcase_add_test_raise_signal(tc, a_size_in_a_narrow_field_aborts, SIGABRT);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

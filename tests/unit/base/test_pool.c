@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "fault.h"
 #include "pool.h"
 
@@ -36,7 +35,9 @@ static void teardown(void)
     ck_assert_ptr_null(pool);
 }
 
-START_TEST(an_empty_pool_gives_null)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(an_empty_pool_gives_null)
 {
     void *obj[4];
     for (unsigned i = 0; i < 4; i++)
@@ -46,9 +47,8 @@ START_TEST(an_empty_pool_gives_null)
     ck_assert_ptr_eq(pool_get(pool), obj[2]);
     ck_assert_ptr_null(pool_get(pool));
 }
-END_TEST
 
-START_TEST(used_and_peak_are_counted)
+CASE(used_and_peak_are_counted)
 {
     ck_assert_uint_eq(pool_used(pool), 0);
     void *a = pool_get(pool), *b = pool_get(pool);
@@ -60,9 +60,8 @@ START_TEST(used_and_peak_are_counted)
     ck_assert_uint_eq(pool_count(pool), 4);
     ck_assert_str_eq(pool_name(pool), "thing");
 }
-END_TEST
 
-START_TEST(objects_are_zeroed_each_time)
+CASE(objects_are_zeroed_each_time)
 {
     struct thing *t = pool_get(pool);
     memset(t, 0xee, sizeof(*t));
@@ -71,9 +70,8 @@ START_TEST(objects_are_zeroed_each_time)
     static const struct thing zero;
     ck_assert_mem_eq(t, &zero, sizeof(zero));
 }
-END_TEST
 
-START_TEST(index_and_at_are_inverse)
+CASE(index_and_at_are_inverse)
 {
     void *a = pool_get(pool), *b = pool_get(pool);
     ck_assert_uint_ne(pool_index(pool, a), pool_index(pool, b));
@@ -84,9 +82,8 @@ START_TEST(index_and_at_are_inverse)
     ck_assert_ptr_null(pool_at(pool, freed));
     ck_assert_ptr_null(pool_at(pool, 3)); /* never used */
 }
-END_TEST
 
-START_TEST(next_finds_all_in_use_in_order)
+CASE(next_finds_all_in_use_in_order)
 {
     struct pool *many = NULL;
     const struct thing *t;
@@ -118,9 +115,8 @@ START_TEST(next_finds_all_in_use_in_order)
     ck_assert_uint_eq(pool_used(many), 0);
     pool_destroy(&many);
 }
-END_TEST
 
-START_TEST(objects_are_aligned_as_their_type)
+CASE(objects_are_aligned_as_their_type)
 {
     struct wide {
         _Alignas(64) uint8_t b[64];
@@ -131,9 +127,8 @@ START_TEST(objects_are_aligned_as_their_type)
         ck_assert_uint_eq((uintptr_t)pool_get(wide) % 64, 0);
     pool_destroy(&wide);
 }
-END_TEST
 
-START_TEST(tiny_objects_do_not_overlap)
+CASE(tiny_objects_do_not_overlap)
 {
     struct pool *tiny = NULL;
     ck_assert_int_eq(pool_create(&tiny, "tiny", 1, 200), 0);
@@ -150,10 +145,9 @@ START_TEST(tiny_objects_do_not_overlap)
         ck_assert_uint_eq(*obj[i], i);
     pool_destroy(&tiny);
 }
-END_TEST
 
 /* Random gets and puts against a list of what is held. */
-START_TEST(random_use_keeps_every_object_whole)
+CASE(random_use_keeps_every_object_whole)
 {
     enum { COUNT = 97 };
     struct pool *p = NULL;
@@ -184,7 +178,6 @@ START_TEST(random_use_keeps_every_object_whole)
     ck_assert_uint_eq(pool_peak(p), peak);
     pool_destroy(&p);
 }
-END_TEST
 
 #ifndef SANITIZED
 /* A sanitizer's shadow memory is touched at create. */
@@ -200,7 +193,7 @@ static size_t resident_bytes(void)
     return resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-START_TEST(a_huge_pool_costs_nothing_until_it_is_used)
+CASE(a_huge_pool_costs_nothing_until_it_is_used)
 {
     struct pool *huge = NULL;
     const size_t before = resident_bytes();
@@ -211,10 +204,9 @@ START_TEST(a_huge_pool_costs_nothing_until_it_is_used)
     ck_assert_uint_ge(pool_bytes(huge), (size_t)4096 << 18);
     pool_destroy(&huge);
 }
-END_TEST
 #endif
 
-START_TEST(what_does_not_fit_is_refused)
+CASE(what_does_not_fit_is_refused)
 {
     struct pool *p = NULL;
     ck_assert_int_eq(pool_create(&p, "large", SIZE_MAX / 2, 3), -EOVERFLOW);
@@ -225,10 +217,9 @@ START_TEST(what_does_not_fit_is_refused)
     pool_destroy(&p);
     pool_destroy(NULL);
 }
-END_TEST
 
 /* Nothing is injected where the caller has made sure. */
-START_TEST(taking_never_fails)
+CASE(taking_never_fails)
 {
     ck_assert_int_eq(fault_arm("alloc", 1), 0);
     void *obj = pool_take(pool);
@@ -237,91 +228,54 @@ START_TEST(taking_never_fails)
     fault_reset();
     pool_put(pool, obj);
 }
-END_TEST
 
-START_TEST(taking_from_an_empty_pool_aborts)
+CASE_DIES(taking_from_an_empty_pool_aborts, SIGABRT)
 {
     while (pool_get(pool) != NULL)
         ;
     ck_assert_ptr_nonnull(pool_take(pool));
 }
-END_TEST
 
-START_TEST(putting_twice_aborts)
+CASE_DIES(putting_twice_aborts, SIGABRT)
 {
     void *obj = pool_get(pool);
     pool_put(pool, obj);
     pool_put(pool, obj);
 }
-END_TEST
 
-START_TEST(putting_a_foreign_pointer_aborts)
+CASE_DIES(putting_a_foreign_pointer_aborts, SIGABRT)
 {
     struct thing t;
     pool_put(pool, &t);
 }
-END_TEST
 
-START_TEST(putting_a_pointer_into_an_object_aborts)
+CASE_DIES(putting_a_pointer_into_an_object_aborts, SIGABRT)
 {
     struct thing *t = pool_get(pool);
     pool_put(pool, &t->b);
 }
-END_TEST
 
-START_TEST(putting_what_was_never_got_aborts)
+CASE_DIES(putting_what_was_never_got_aborts, SIGABRT)
 {
     struct thing *t = pool_get(pool);
     pool_put(pool, (char *)t + ROUND_UP(sizeof(*t), 8));
 }
-END_TEST
 
-START_TEST(an_index_outside_aborts)
+CASE_DIES(an_index_outside_aborts, SIGABRT)
 {
     (void)pool_at(pool, 4);
 }
-END_TEST
 
 static void *get_one(void *arg)
 {
     return pool_get(arg);
 }
 
-START_TEST(another_thread_aborts)
+CASE_DIES(another_thread_aborts, SIGABRT)
 {
     pthread_t thread;
     void *obj = pool_get(pool);
     ck_assert_ptr_nonnull(obj);
     ck_assert_int_eq(pthread_create(&thread, NULL, get_one, pool), 0);
     (void)pthread_join(thread, NULL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("pool");
-    TCase *tc = tcase_create("pool");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, an_empty_pool_gives_null);
-    tcase_add_test(tc, used_and_peak_are_counted);
-    tcase_add_test(tc, objects_are_zeroed_each_time);
-    tcase_add_test(tc, index_and_at_are_inverse);
-    tcase_add_test(tc, next_finds_all_in_use_in_order);
-    tcase_add_test(tc, taking_never_fails);
-    tcase_add_test(tc, objects_are_aligned_as_their_type);
-    tcase_add_test(tc, tiny_objects_do_not_overlap);
-    tcase_add_test(tc, random_use_keeps_every_object_whole);
-#ifndef SANITIZED
-    tcase_add_test(tc, a_huge_pool_costs_nothing_until_it_is_used);
-#endif
-    tcase_add_test(tc, what_does_not_fit_is_refused);
-    tcase_add_test_raise_signal(tc, taking_from_an_empty_pool_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tc, putting_twice_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tc, putting_a_foreign_pointer_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tc, putting_a_pointer_into_an_object_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tc, putting_what_was_never_got_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tc, an_index_outside_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tc, another_thread_aborts, SIGABRT);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

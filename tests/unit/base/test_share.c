@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "share.h"
 
 static struct share s;
@@ -20,16 +19,17 @@ static unsigned take_all(uint32_t holder)
     return n;
 }
 
-START_TEST(half_is_promised_in_equal_parts)
+CASES(.teardown = teardown);
+
+CASE(half_is_promised_in_equal_parts)
 {
     ck_assert_uint_eq(share_each(65536, 256), 128);
     ck_assert_uint_eq(share_each(16, 4), 2);
     ck_assert_uint_eq(share_each(6, 4), 1); /* a whole one, where there are that many */
     ck_assert_uint_eq(share_each(3, 4), 0);
 }
-END_TEST
 
-START_TEST(who_takes_all_leaves_the_others_theirs)
+CASE(who_takes_all_leaves_the_others_theirs)
 {
     ck_assert_int_eq(share_create(&s, 16, 2, 4), 0);
     ck_assert_uint_eq(take_all(0), 10);
@@ -37,9 +37,8 @@ START_TEST(who_takes_all_leaves_the_others_theirs)
         ck_assert_uint_eq(take_all(i), 2);
     ck_assert_uint_eq(s.used, 16);
 }
-END_TEST
 
-START_TEST(what_is_given_back_may_be_taken_by_anybody)
+CASE(what_is_given_back_may_be_taken_by_anybody)
 {
     ck_assert_int_eq(share_create(&s, 16, 2, 4), 0);
     ck_assert_uint_eq(take_all(3), 10);
@@ -47,17 +46,15 @@ START_TEST(what_is_given_back_may_be_taken_by_anybody)
     ck_assert_uint_eq(take_all(1), 10); /* 15, less 2 and 2, and one that 3 still lacks */
     ck_assert_uint_eq(take_all(3), 1);
 }
-END_TEST
 
-START_TEST(without_a_promise_it_is_a_plain_pool)
+CASE(without_a_promise_it_is_a_plain_pool)
 {
     ck_assert_int_eq(share_create(&s, 5, 0, 3), 0);
     ck_assert_uint_eq(take_all(2), 5);
     ck_assert(!share_take(&s, 0, 1));
 }
-END_TEST
 
-START_TEST(many_at_once_count_like_many_by_one)
+CASE(many_at_once_count_like_many_by_one)
 {
     ck_assert_int_eq(share_create(&s, 100, 10, 5), 0);
     ck_assert(!share_take(&s, 0, 61));
@@ -69,10 +66,9 @@ START_TEST(many_at_once_count_like_many_by_one)
     ck_assert_uint_eq(s.used, 10);
     ck_assert_uint_eq(s.owed, 40);
 }
-END_TEST
 
 /* Against the rule written down as it is said. */
-START_TEST(random_takes_and_gives_keep_the_promise)
+CASE(random_takes_and_gives_keep_the_promise)
 {
     enum { HOLDERS = 7, TOTAL = 40, EACH = 3 };
     uint64_t held[HOLDERS] = {0}, used = 0, r = 88172645463325252u;
@@ -99,10 +95,9 @@ START_TEST(random_takes_and_gives_keep_the_promise)
             held[who] += n, used += n;
     }
 }
-END_TEST
 
 /* Who is charged more than there is takes what is promised to others, until it is given back. */
-START_TEST(what_is_charged_counts_whatever_is_promised)
+CASE(what_is_charged_counts_whatever_is_promised)
 {
     ck_assert_int_eq(share_create(&s, 10, 2, 2), 0);
     share_charge(&s, 0, 9);
@@ -115,21 +110,4 @@ START_TEST(what_is_charged_counts_whatever_is_promised)
     ck_assert_uint_eq(share_left(&s, 0), 1);
     ck_assert_uint_eq(share_left(&s, 1), 3);
     ck_assert(share_take(&s, 1, 3));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("share");
-    TCase *t = tcase_create("share");
-    tcase_add_checked_fixture(t, NULL, teardown);
-    tcase_add_test(t, half_is_promised_in_equal_parts);
-    tcase_add_test(t, who_takes_all_leaves_the_others_theirs);
-    tcase_add_test(t, what_is_given_back_may_be_taken_by_anybody);
-    tcase_add_test(t, without_a_promise_it_is_a_plain_pool);
-    tcase_add_test(t, many_at_once_count_like_many_by_one);
-    tcase_add_test(t, what_is_charged_counts_whatever_is_promised);
-    tcase_add_test(t, random_takes_and_gives_keep_the_promise);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <signal.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "sm.h"
 
 enum { FREE, PENDING, LIVE, STATES };
@@ -15,7 +14,7 @@ static const uint32_t edges[] = {
 };
 static const struct sm_table table = {"block", names, STATES, edges};
 
-START_TEST(allowed_moves_move)
+CASE(allowed_moves_move)
 {
     uint8_t state = FREE;
     SM_MOVE(&table, &state, PENDING);
@@ -24,17 +23,15 @@ START_TEST(allowed_moves_move)
     SM_MOVE(&table, &state, FREE);
     ck_assert_uint_eq(state, FREE);
 }
-END_TEST
 
-START_TEST(names_of_states)
+CASE(names_of_states)
 {
     ck_assert_str_eq(sm_name(&table, LIVE), "live");
     ck_assert_str_eq(sm_name(&table, STATES), "?");
     ck_assert_str_eq(sm_name(&table, 255), "?");
 }
-END_TEST
 
-START_TEST(may_is_the_table)
+CASE(may_is_the_table)
 {
     ck_assert(sm_may(&table, FREE, PENDING));
     ck_assert(!sm_may(&table, FREE, LIVE));
@@ -42,9 +39,8 @@ START_TEST(may_is_the_table)
     ck_assert(!sm_may(&table, FREE, STATES));
     ck_assert(!sm_may(&table, STATES, FREE));
 }
-END_TEST
 
-START_TEST(a_whole_table_is_valid_and_others_are_not)
+CASE(a_whole_table_is_valid_and_others_are_not)
 {
     static const uint32_t to_nowhere[] = {SM_BIT(1), SM_BIT(2), SM_BIT(3)};
     static const uint32_t unreached[] = {SM_BIT(1), SM_BIT(0), SM_BIT(0)};
@@ -57,9 +53,8 @@ START_TEST(a_whole_table_is_valid_and_others_are_not)
     ck_assert(!sm_valid(&(struct sm_table){"x", names, 0, edges}, 0));
     ck_assert(!sm_valid(&(struct sm_table){"x", names, 33, edges}, 0));
 }
-END_TEST
 
-START_TEST(a_table_of_32_states_works)
+CASE(a_table_of_32_states_works)
 {
     const char *many_names[32];
     uint32_t ring[32];
@@ -74,41 +69,21 @@ START_TEST(a_table_of_32_states_works)
     SM_MOVE(&many, &state, 0);
     ck_assert_uint_eq(state, 0);
 }
-END_TEST
 
-START_TEST(a_move_without_an_edge_aborts)
+CASE_DIES(a_move_without_an_edge_aborts, SIGABRT)
 {
     uint8_t state = FREE;
     SM_MOVE(&table, &state, LIVE);
 }
-END_TEST
 
-START_TEST(a_state_that_does_not_exist_aborts)
+CASE_DIES(a_state_that_does_not_exist_aborts, SIGABRT)
 {
     uint8_t state = 200;
     SM_MOVE(&table, &state, FREE);
 }
-END_TEST
 
-START_TEST(a_target_that_only_fits_when_cut_aborts)
+CASE_DIES(a_target_that_only_fits_when_cut_aborts, SIGABRT)
 {
     uint8_t state = FREE;
     SM_MOVE(&table, &state, 256 + PENDING);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("sm");
-    TCase *tc = tcase_create("sm");
-    tcase_add_test(tc, allowed_moves_move);
-    tcase_add_test(tc, names_of_states);
-    tcase_add_test(tc, may_is_the_table);
-    tcase_add_test(tc, a_whole_table_is_valid_and_others_are_not);
-    tcase_add_test(tc, a_table_of_32_states_works);
-    tcase_add_test_raise_signal(tc, a_move_without_an_edge_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tc, a_state_that_does_not_exist_aborts, SIGABRT);
-    tcase_add_test_raise_signal(tc, a_target_that_only_fits_when_cut_aborts, SIGABRT);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

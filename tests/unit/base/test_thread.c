@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that are scheduled soon: what stays as it was, and for whom it holds. */
-#include "check_run.h"
+#include "cases.h"
 #include "thread.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -25,7 +24,7 @@ static void *look(void *arg)
     return NULL;
 }
 
-START_TEST(a_prompt_thread_keeps_its_policy_and_its_share)
+CASE(a_prompt_thread_keeps_its_policy_and_its_share)
 {
     errno = 0;
     const int nice = getpriority(PRIO_PROCESS, 0);
@@ -34,9 +33,8 @@ START_TEST(a_prompt_thread_keeps_its_policy_and_its_share)
     ck_assert_int_eq(getpriority(PRIO_PROCESS, 0), nice);
     ck_assert_int_eq(sched_getscheduler(0), policy);
 }
-END_TEST
 
-START_TEST(threads_that_it_starts_are_prompt_too)
+CASE(threads_that_it_starts_are_prompt_too)
 {
     uint64_t theirs = 1;
     pthread_t thread;
@@ -44,15 +42,4 @@ START_TEST(threads_that_it_starts_are_prompt_too)
     ck_assert_int_eq(thread_start("prompt", look, &theirs, &thread), 0);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     ck_assert_uint_eq(theirs, slice_ns());
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("base/thread");
-    TCase *t = tcase_create("prompt");
-    tcase_add_test(t, a_prompt_thread_keeps_its_policy_and_its_share);
-    tcase_add_test(t, threads_that_it_starts_are_prompt_too);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "clock.h"
 #include "flight.h"
 #include "turn.h"
@@ -66,7 +65,9 @@ static void wait_for(uint64_t ns)
     ck_assert_int_eq(nanosleep(&ts, NULL), 0);
 }
 
-START_TEST(of_a_long_turn_what_computed_longest_is_kept)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(of_a_long_turn_what_computed_longest_is_kept)
 {
     unsigned long turn[3], piece[3];
     turn_begin(clock_now_ns());
@@ -90,10 +91,9 @@ START_TEST(of_a_long_turn_what_computed_longest_is_kept)
     ck_assert_uint_ge(turn[2], 39000);
     ck_assert_uint_lt(turn[2], turn[1]);
 }
-END_TEST
 
 /* What submits I/O computes while the turn waits for work. */
-START_TEST(what_was_computed_before_a_turn_is_its_processor_time)
+CASE(what_was_computed_before_a_turn_is_its_processor_time)
 {
     unsigned long turn[3];
     compute(20 * MS);
@@ -103,9 +103,8 @@ START_TEST(what_was_computed_before_a_turn_is_its_processor_time)
     ck_assert_uint_ge(t.cpu_ns, t.ns);
     ck_assert(record("TURN", turn));
 }
-END_TEST
 
-START_TEST(of_a_turn_within_the_limit_nothing_is_kept)
+CASE(of_a_turn_within_the_limit_nothing_is_kept)
 {
     unsigned long value[3];
     turn_begin(clock_now_ns());
@@ -114,27 +113,12 @@ START_TEST(of_a_turn_within_the_limit_nothing_is_kept)
     ck_assert(!record("TURN", value));
     ck_assert(!record("PIECE", value));
 }
-END_TEST
 
-START_TEST(the_legend_has_all_pieces)
+CASE(the_legend_has_all_pieces)
 {
     unsigned long value[3];
     ck_assert(!record("TURN", value));
 #define HAS(number, name, what) ck_assert_ptr_nonnull(strstr(text, #number " " what ", "));
     TURN_PIECES(HAS)
 #undef HAS
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("turn");
-    TCase *t = tcase_create("turn");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, of_a_long_turn_what_computed_longest_is_kept);
-    tcase_add_test(t, what_was_computed_before_a_turn_is_its_processor_time);
-    tcase_add_test(t, of_a_turn_within_the_limit_nothing_is_kept);
-    tcase_add_test(t, the_legend_has_all_pieces);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "units.h"
 
 #define KI UINT64_C(1024)
@@ -40,7 +39,7 @@ static void refuses(parser *parse, int err, const char *const *cases)
     }
 }
 
-START_TEST(sizes_are_read)
+CASE(sizes_are_read)
 {
     static const struct good cases[] = {
         {"0", 0},
@@ -64,9 +63,8 @@ START_TEST(sizes_are_read)
     };
     accepts(units_parse_bytes, cases, sizeof(cases) / sizeof(cases[0]));
 }
-END_TEST
 
-START_TEST(sizes_that_say_too_little_or_too_much_are_refused)
+CASE(sizes_that_say_too_little_or_too_much_are_refused)
 {
     static const char *const malformed[] = {"",        "12abc",  "-1",  "+1",     " 1",
                                             "1 ",      "64Gi",   "64G", "64g",    "64gib",
@@ -79,9 +77,8 @@ START_TEST(sizes_that_say_too_little_or_too_much_are_refused)
     refuses(units_parse_bytes, -EINVAL, malformed);
     refuses(units_parse_bytes, -ERANGE, large);
 }
-END_TEST
 
-START_TEST(an_unfinished_unit_is_told_how_to_finish)
+CASE(an_unfinished_unit_is_told_how_to_finish)
 {
     uint64_t v;
     const char *why = NULL;
@@ -102,9 +99,8 @@ START_TEST(an_unfinished_unit_is_told_how_to_finish)
     ck_assert_int_eq(units_parse_duration("5m", &v, &why), -EINVAL);
     ck_assert_ptr_nonnull(strstr(why, "min"));
 }
-END_TEST
 
-START_TEST(durations_are_read)
+CASE(durations_are_read)
 {
     static const struct good cases[] = {
         {"0", 0},           {"250ms", S / 4},  {"2s", 2 * S},
@@ -114,9 +110,8 @@ START_TEST(durations_are_read)
     };
     accepts(units_parse_duration, cases, sizeof(cases) / sizeof(cases[0]));
 }
-END_TEST
 
-START_TEST(durations_without_a_clear_unit_are_refused)
+CASE(durations_without_a_clear_unit_are_refused)
 {
     static const char *const malformed[] = {"",   "10", "5m",   "2sec", "1.5ns", "-1s",
                                             "1S", "s",  "1h30", "2 ",   "00",    NULL};
@@ -124,9 +119,8 @@ START_TEST(durations_without_a_clear_unit_are_refused)
     refuses(units_parse_duration, -EINVAL, malformed);
     refuses(units_parse_duration, -ERANGE, large);
 }
-END_TEST
 
-START_TEST(counts_are_digits_alone)
+CASE(counts_are_digits_alone)
 {
     static const struct good cases[] = {
         {"0", 0}, {"12031", 12031}, {"18446744073709551615", UINT64_MAX}};
@@ -137,7 +131,6 @@ START_TEST(counts_are_digits_alone)
     refuses(units_parse_count, -EINVAL, malformed);
     refuses(units_parse_count, -ERANGE, large);
 }
-END_TEST
 
 /* What is too large is answered with what is not. */
 static void names_largest(parser *parse, const char *text, const char *const *largest)
@@ -151,7 +144,7 @@ static void names_largest(parser *parse, const char *text, const char *const *la
     }
 }
 
-START_TEST(what_is_too_large_is_told_the_largest)
+CASE(what_is_too_large_is_told_the_largest)
 {
     uint64_t v;
     static const char *const times[] = {"18446744073s", "213503d", NULL};
@@ -163,9 +156,8 @@ START_TEST(what_is_too_large_is_told_the_largest)
     names_largest(units_parse_count, "18446744073709551616", counts);
     ck_assert_int_eq(units_parse_duration("18446744074s", &v, NULL), -ERANGE);
 }
-END_TEST
 
-START_TEST(sizes_and_rates_are_shown)
+CASE(sizes_and_rates_are_shown)
 {
     char b[UNITS_TEXT_BYTES];
     ck_assert_str_eq(units_format_bytes(0, b), "0 B");
@@ -179,9 +171,8 @@ START_TEST(sizes_and_rates_are_shown)
     ck_assert_str_eq(units_format_rate(999999, b), "1.00 MB/s");
     ck_assert_str_eq(units_format_rate(UINT64_MAX, b), "18.45 EB/s");
 }
-END_TEST
 
-START_TEST(durations_are_shown)
+CASE(durations_are_shown)
 {
     char b[UNITS_TEXT_BYTES];
     ck_assert_str_eq(units_format_duration_ns(0, b), "0 ns");
@@ -198,9 +189,8 @@ START_TEST(durations_are_shown)
     ck_assert_str_eq(units_format_duration_ms(UINT64_MAX / 1000000 + 1, b), "213503 d 23 h");
     ck_assert_str_eq(units_format_duration_ms(UINT64_MAX, b), "213503 d 23 h");
 }
-END_TEST
 
-START_TEST(counts_have_separators)
+CASE(counts_have_separators)
 {
     char b[UNITS_COUNT_BYTES];
     ck_assert_str_eq(units_format_count(0, b), "0");
@@ -209,9 +199,8 @@ START_TEST(counts_have_separators)
     ck_assert_str_eq(units_format_count(100000, b), "100,000");
     ck_assert_str_eq(units_format_count(UINT64_MAX, b), "18,446,744,073,709,551,615");
 }
-END_TEST
 
-START_TEST(exact_texts_are_read_back)
+CASE(exact_texts_are_read_back)
 {
     static const uint64_t values[] = {
         0,      1,        1000,      1023,   1024,      1025, 1536 * KI, 64 * KI * KI * KI,
@@ -231,9 +220,8 @@ START_TEST(exact_texts_are_read_back)
     ck_assert_str_eq(units_exact_duration(90 * S, b), "90s");
     ck_assert_str_eq(units_exact_duration(0, b), "0");
 }
-END_TEST
 
-START_TEST(the_unit_of_a_statistic_follows_from_its_name)
+CASE(the_unit_of_a_statistic_follows_from_its_name)
 {
     static const struct {
         const char *name, *suffix, *base;
@@ -259,25 +247,4 @@ START_TEST(the_unit_of_a_statistic_follows_from_its_name)
         ck_assert_uint_eq(u.per_base, cases[i].per_base);
         ck_assert(u.is_time == cases[i].is_time && u.is_bytes == cases[i].is_bytes);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("units");
-    TCase *tc = tcase_create("units");
-    tcase_add_test(tc, sizes_are_read);
-    tcase_add_test(tc, sizes_that_say_too_little_or_too_much_are_refused);
-    tcase_add_test(tc, an_unfinished_unit_is_told_how_to_finish);
-    tcase_add_test(tc, durations_are_read);
-    tcase_add_test(tc, durations_without_a_clear_unit_are_refused);
-    tcase_add_test(tc, counts_are_digits_alone);
-    tcase_add_test(tc, what_is_too_large_is_told_the_largest);
-    tcase_add_test(tc, sizes_and_rates_are_shown);
-    tcase_add_test(tc, durations_are_shown);
-    tcase_add_test(tc, counts_have_separators);
-    tcase_add_test(tc, exact_texts_are_read_back);
-    tcase_add_test(tc, the_unit_of_a_statistic_follows_from_its_name);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

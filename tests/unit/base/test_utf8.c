@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "utf8.h"
 
 static size_t next(const char *text, uint32_t *code)
@@ -10,7 +9,7 @@ static size_t next(const char *text, uint32_t *code)
     return utf8_next(text, strlen(text), code);
 }
 
-START_TEST(characters_of_each_length_are_read)
+CASE(characters_of_each_length_are_read)
 {
     uint32_t code = 7;
     ck_assert_uint_eq(utf8_next("\0", 1, &code), 1);
@@ -24,10 +23,9 @@ START_TEST(characters_of_each_length_are_read)
     ck_assert_uint_eq(next("\xf4\x8f\xbf\xbf", &code), 4);
     ck_assert_uint_eq(code, 0x10ffff);
 }
-END_TEST
 
 /* Continuation alone, overlong forms, a surrogate, above the last, cut off, no continuation. */
-START_TEST(what_is_not_utf8_is_refused)
+CASE(what_is_not_utf8_is_refused)
 {
     static const char *const wrong[] = {
         "\x80",         "\xc0\x80",         "\xe0\x9f\xbf",     "\xf0\x8f\xbf\xbf",
@@ -38,15 +36,4 @@ START_TEST(what_is_not_utf8_is_refused)
         ck_assert_uint_eq(next(wrong[i], &code), 0);
         ck_assert_uint_eq(code, 7);
     }
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("utf8");
-    tcase_add_test(tc, characters_of_each_length_are_read);
-    tcase_add_test(tc, what_is_not_utf8_is_refused);
-    Suite *suite = suite_create("utf8");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdio.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "err.h"
 #include "wheel.h"
 
@@ -57,14 +56,15 @@ static void arm(struct alarm *a, uint64_t due_ns)
     wheel_add(&w, &a->timer, due_ns);
 }
 
-START_TEST(an_idle_wheel_has_no_next)
+CASES(.setup = setup);
+
+CASE(an_idle_wheel_has_no_next)
 {
     ck_assert_uint_eq(wheel_next_ns(&w), UINT64_MAX);
     ck_assert_uint_eq(wheel_run(&w, START + 1000000 * MS), 0);
 }
-END_TEST
 
-START_TEST(a_timer_fires_once_and_not_early)
+CASE(a_timer_fires_once_and_not_early)
 {
     struct alarm a = alarm_with(note);
     arm(&a, START + 5 * MS);
@@ -76,9 +76,8 @@ START_TEST(a_timer_fires_once_and_not_early)
     ck_assert_uint_eq(a.fired, 1);
     ck_assert_uint_eq(a.fired_ns, START + 6 * MS);
 }
-END_TEST
 
-START_TEST(what_is_due_already_fires_in_the_next_run)
+CASE(what_is_due_already_fires_in_the_next_run)
 {
     struct alarm a = alarm_with(note), b = alarm_with(note);
     arm(&a, START - 5 * MS);
@@ -86,9 +85,8 @@ START_TEST(what_is_due_already_fires_in_the_next_run)
     ck_assert_uint_le(wheel_next_ns(&w), START);
     ck_assert_uint_eq(wheel_run(&w, START), 2);
 }
-END_TEST
 
-START_TEST(a_deleted_timer_does_not_fire_and_leaves_no_wakeup)
+CASE(a_deleted_timer_does_not_fire_and_leaves_no_wakeup)
 {
     struct alarm a = alarm_with(note);
     for (uint64_t ms = 1; ms < 40000000; ms *= 7) {
@@ -100,9 +98,8 @@ START_TEST(a_deleted_timer_does_not_fire_and_leaves_no_wakeup)
     wheel_del(&w, &a.timer); /* not armed: nothing */
     ck_assert_uint_eq(wheel_run(&w, START + 100000000 * MS), 0);
 }
-END_TEST
 
-START_TEST(an_armed_timer_is_moved)
+CASE(an_armed_timer_is_moved)
 {
     struct alarm a = alarm_with(note);
     arm(&a, START + 5 * MS);
@@ -110,9 +107,8 @@ START_TEST(an_armed_timer_is_moved)
     ck_assert_uint_eq(wheel_run(&w, START + 49 * MS), 0);
     ck_assert_uint_eq(wheel_run(&w, START + 51 * MS), 1);
 }
-END_TEST
 
-START_TEST(a_callback_may_delete_a_timer_of_the_same_tick)
+CASE(a_callback_may_delete_a_timer_of_the_same_tick)
 {
     struct alarm a = alarm_with(note_and_delete_other), b = alarm_with(note);
     a.other = &b;
@@ -122,9 +118,8 @@ START_TEST(a_callback_may_delete_a_timer_of_the_same_tick)
     ck_assert_uint_eq(b.fired, 0);
     ck_assert_uint_eq(wheel_next_ns(&w), UINT64_MAX);
 }
-END_TEST
 
-START_TEST(a_callback_that_adds_itself_due_does_not_hang_the_run)
+CASE(a_callback_that_adds_itself_due_does_not_hang_the_run)
 {
     struct alarm a = alarm_with(note_and_add_other);
     a.other = &a;
@@ -134,9 +129,8 @@ START_TEST(a_callback_that_adds_itself_due_does_not_hang_the_run)
     ck_assert(wheel_armed(&a.timer));
     ck_assert_uint_eq(wheel_run(&w, START + 10 * MS), 1);
 }
-END_TEST
 
-START_TEST(a_callback_may_add_for_later)
+CASE(a_callback_may_add_for_later)
 {
     struct alarm b = alarm_with(note), a = alarm_with(note_and_add_other);
     b.timer.ctx = &b;
@@ -147,9 +141,8 @@ START_TEST(a_callback_may_add_for_later)
     ck_assert_uint_eq(wheel_run(&w, START + 101 * MS), 1);
     ck_assert_uint_eq(b.fired, 1);
 }
-END_TEST
 
-START_TEST(timers_fire_in_the_order_of_their_ticks)
+CASE(timers_fire_in_the_order_of_their_ticks)
 {
     struct alarm late = alarm_with(note), early = alarm_with(note_and_delete_other);
     early.other = &late; /* runs first, so `late` never does */
@@ -158,9 +151,8 @@ START_TEST(timers_fire_in_the_order_of_their_ticks)
     ck_assert_uint_eq(wheel_run(&w, START + 10000 * MS), 1);
     ck_assert_uint_eq(late.fired, 0);
 }
-END_TEST
 
-START_TEST(a_timer_years_away_fires_then)
+CASE(a_timer_years_away_fires_then)
 {
     const uint64_t year = UINT64_C(365) * 86400 * 1000 * MS;
     struct alarm a = alarm_with(note), never = alarm_with(note);
@@ -181,11 +173,10 @@ START_TEST(a_timer_years_away_fires_then)
     ck_assert_uint_lt(turns, 200); /* wakes once per 12 days, and a few times at the end */
     ck_assert(wheel_armed(&never.timer));
 }
-END_TEST
 
 /* A machine that was stopped, slept or was moved: all that fell due fires in one run, once, and
  * what lies beyond does not. */
-START_TEST(a_jump_fires_what_fell_due_once_and_nothing_else)
+CASE(a_jump_fires_what_fell_due_once_and_nothing_else)
 {
     static const uint64_t jumps_ms[] = {1000, 3600000, UINT64_C(31) * 24 * 3600000};
     static struct alarm a[64];
@@ -206,9 +197,8 @@ START_TEST(a_jump_fires_what_fell_due_once_and_nothing_else)
         ck_assert_uint_eq(wheel_next_ns(&w), UINT64_MAX);
     }
 }
-END_TEST
 
-START_TEST(time_that_goes_back_fires_nothing)
+CASE(time_that_goes_back_fires_nothing)
 {
     struct alarm a = alarm_with(note);
     ck_assert_uint_eq(wheel_run(&w, START + 100 * MS), 0);
@@ -216,7 +206,6 @@ START_TEST(time_that_goes_back_fires_nothing)
     ck_assert_uint_eq(wheel_run(&w, START), 0);
     ck_assert_uint_eq(wheel_run(&w, START + 111 * MS), 1);
 }
-END_TEST
 
 enum { TIMERS = 200 };
 static struct alarm alarms[TIMERS];
@@ -246,7 +235,7 @@ static void check_one_run(uint64_t next, uint64_t now, unsigned fired)
     ck_assert_uint_eq(fired, want);
 }
 
-START_TEST(random_adds_deletes_and_runs_follow_the_rule)
+CASE_EACH(random_adds_deletes_and_runs_follow_the_rule, 8)
 {
     uint64_t seed = UINT64_C(0x9e3779b97f4a7c15) * (unsigned)(_i + 1), now = START;
     printf("seed %llu\n", (unsigned long long)seed);
@@ -273,27 +262,4 @@ START_TEST(random_adds_deletes_and_runs_follow_the_rule)
     for (unsigned i = 0; i < TIMERS; i++)
         wheel_del(&w, &alarms[i].timer);
     ck_assert_uint_eq(wheel_next_ns(&w), UINT64_MAX);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("wheel");
-    TCase *tc = tcase_create("wheel");
-    tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_add_test(tc, an_idle_wheel_has_no_next);
-    tcase_add_test(tc, a_timer_fires_once_and_not_early);
-    tcase_add_test(tc, what_is_due_already_fires_in_the_next_run);
-    tcase_add_test(tc, a_deleted_timer_does_not_fire_and_leaves_no_wakeup);
-    tcase_add_test(tc, an_armed_timer_is_moved);
-    tcase_add_test(tc, a_callback_may_delete_a_timer_of_the_same_tick);
-    tcase_add_test(tc, a_callback_that_adds_itself_due_does_not_hang_the_run);
-    tcase_add_test(tc, a_callback_may_add_for_later);
-    tcase_add_test(tc, timers_fire_in_the_order_of_their_ticks);
-    tcase_add_test(tc, a_timer_years_away_fires_then);
-    tcase_add_test(tc, a_jump_fires_what_fell_due_once_and_nothing_else);
-    tcase_add_test(tc, time_that_goes_back_fires_nothing);
-    tcase_add_loop_test(tc, random_adds_deletes_and_runs_follow_the_rule, 0, 8);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

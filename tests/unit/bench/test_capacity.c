@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
 #include "capacity.h"
-#include "check_run.h"
+#include "cases.h"
 
 static struct capacity list[CAPACITY_LIST_MAX];
 static char why[CAPACITY_WHY_BYTES];
@@ -17,32 +16,29 @@ static uint64_t blocks_of(const char *text, uint64_t block_bytes)
     return capacity_blocks(&list[0].host, 182790, block_bytes);
 }
 
-START_TEST(a_share_is_of_the_unique_blocks)
+CASE(a_share_is_of_the_unique_blocks)
 {
     ck_assert_uint_eq(blocks_of("1%", 4096), 1828);
     ck_assert_uint_eq(blocks_of("0.5%", 65536), 914);
     ck_assert_uint_eq(blocks_of("100%", 4096), 182790);
     ck_assert_uint_eq(blocks_of("0.00001%", 4096), 1);
 }
-END_TEST
 
-START_TEST(a_size_holds_whole_slots)
+CASE(a_size_holds_whole_slots)
 {
     ck_assert_uint_eq(blocks_of("1MiB", 4096), 256);
     ck_assert_uint_eq(blocks_of("1MiB", 4097), 128);
     ck_assert_uint_eq(blocks_of("4097B", 100), 1);
     ck_assert_uint_eq(blocks_of("host=64GiB", 2 << 20), 32768);
 }
-END_TEST
 
-START_TEST(a_number_of_blocks_is_that)
+CASE(a_number_of_blocks_is_that)
 {
     ck_assert_uint_eq(blocks_of("2000 blocks", 4096), 2000);
     ck_assert_uint_eq(blocks_of("1block", 4096), 1);
 }
-END_TEST
 
-START_TEST(a_list_is_a_sweep_and_keeps_the_texts)
+CASE(a_list_is_a_sweep_and_keeps_the_texts)
 {
     ck_assert_int_eq(capacity_parse_list("1%,host=5%,2GiB", why, list, &n), 0);
     ck_assert_uint_eq(n, 3);
@@ -50,9 +46,8 @@ START_TEST(a_list_is_a_sweep_and_keeps_the_texts)
     ck_assert_str_eq(list[1].text, "5%");
     ck_assert_str_eq(list[2].text, "2GiB");
 }
-END_TEST
 
-START_TEST(two_tiers_are_one_capacity)
+CASE(two_tiers_are_one_capacity)
 {
     ck_assert_msg(capacity_parse_list("nvme=10%,host=1%", why, list, &n) == 0, "%s", why);
     ck_assert_uint_eq(n, 1);
@@ -63,9 +58,8 @@ START_TEST(two_tiers_are_one_capacity)
     ck_assert_int_eq(capacity_parse_list("host=10%", why, list, &n), 0);
     ck_assert(!list[0].has_nvme);
 }
-END_TEST
 
-START_TEST(memory_of_a_device_is_a_tier_of_its_own)
+CASE(memory_of_a_device_is_a_tier_of_its_own)
 {
     ck_assert_msg(capacity_parse_list("hbm=1%,host=5%,nvme=20%", why, list, &n) == 0, "%s", why);
     ck_assert_uint_eq(n, 1);
@@ -77,9 +71,8 @@ START_TEST(memory_of_a_device_is_a_tier_of_its_own)
     ck_assert(list[0].has_hbm && !list[0].has_nvme);
     ck_assert_uint_eq(capacity_blocks(&list[0].hbm, 182790, 4096), 4096);
 }
-END_TEST
 
-START_TEST(a_number_alone_is_refused_with_what_it_could_be)
+CASE(a_number_alone_is_refused_with_what_it_could_be)
 {
     static const struct {
         const char *text, *why;
@@ -98,9 +91,8 @@ START_TEST(a_number_alone_is_refused_with_what_it_could_be)
         ck_assert_str_eq(why, bare[i].why);
     }
 }
-END_TEST
 
-START_TEST(refuses_what_is_no_capacity)
+CASE(refuses_what_is_no_capacity)
 {
     static const char *const wrong[] = {"",
                                         "0%",
@@ -133,21 +125,4 @@ START_TEST(refuses_what_is_no_capacity)
                       wrong[i]);
         ck_assert_msg(why[0] != '\0', "'%s' was refused without a reason", wrong[i]);
     }
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("capacity");
-    tcase_add_test(tc, a_share_is_of_the_unique_blocks);
-    tcase_add_test(tc, a_size_holds_whole_slots);
-    tcase_add_test(tc, a_number_of_blocks_is_that);
-    tcase_add_test(tc, a_list_is_a_sweep_and_keeps_the_texts);
-    tcase_add_test(tc, two_tiers_are_one_capacity);
-    tcase_add_test(tc, memory_of_a_device_is_a_tier_of_its_own);
-    tcase_add_test(tc, a_number_alone_is_refused_with_what_it_could_be);
-    tcase_add_test(tc, refuses_what_is_no_capacity);
-    Suite *suite = suite_create("capacity");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

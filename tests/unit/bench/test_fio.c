@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <errno.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "fio.h"
 
 static struct fio_result result;
@@ -13,21 +12,19 @@ static const char good[] =
     "\"read\":{\"io_bytes\":4000000000,\"bw_bytes\":2000000000,\"runtime\":2000},"
     "\"write\":{\"io_bytes\":0,\"bw_bytes\":0,\"runtime\":0}}]}\n";
 
-START_TEST(rate_and_processor_time_are_of_the_way_that_ran)
+CASE(rate_and_processor_time_are_of_the_way_that_ran)
 {
     ck_assert_int_eq(fio_parse(good, "randread", &result), 0);
     ck_assert_double_eq_tol(result.bytes_per_s, 2e9, 1);
     ck_assert_double_eq_tol(result.cpu_s_per_gb, 0.05, 1e-9); /* a tenth of 2 s for 4 GB */
 }
-END_TEST
 
-START_TEST(a_run_that_moved_nothing_is_refused)
+CASE(a_run_that_moved_nothing_is_refused)
 {
     ck_assert_int_eq(fio_parse(good, "write", &result), -EINVAL);
 }
-END_TEST
 
-START_TEST(what_is_no_report_is_refused)
+CASE(what_is_no_report_is_refused)
 {
     static const char *const wrong[] = {
         "",
@@ -39,16 +36,4 @@ START_TEST(what_is_no_report_is_refused)
         "{\"jobs\":[{\"error\":5,\"read\":{\"io_bytes\":1,\"bw_bytes\":1,\"runtime\":1}}]}"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         ck_assert_msg(fio_parse(wrong[i], "read", &result) == -EINVAL, "'%s' was taken", wrong[i]);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("fio");
-    tcase_add_test(tc, rate_and_processor_time_are_of_the_way_that_ran);
-    tcase_add_test(tc, a_run_that_moved_nothing_is_refused);
-    tcase_add_test(tc, what_is_no_report_is_refused);
-    Suite *suite = suite_create("fio");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

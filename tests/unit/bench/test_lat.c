@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "lat.h"
 
 static struct lat lat, other;
@@ -20,13 +19,14 @@ static void assert_near(uint64_t value, uint64_t expected)
                   (unsigned long)expected);
 }
 
-START_TEST(empty_has_no_quantile)
+CASES(.setup = setup);
+
+CASE(empty_has_no_quantile)
 {
     ck_assert_uint_eq(lat_quantile_ns(&lat, 0.5), 0);
 }
-END_TEST
 
-START_TEST(one_sample_is_every_quantile)
+CASE(one_sample_is_every_quantile)
 {
     for (uint64_t ns = 1; ns < UINT64_C(1) << 50; ns = ns * 3 + 1) {
         setup();
@@ -35,18 +35,16 @@ START_TEST(one_sample_is_every_quantile)
         assert_near(lat_quantile_ns(&lat, 1), ns);
     }
 }
-END_TEST
 
-START_TEST(quantiles_of_a_ramp)
+CASE(quantiles_of_a_ramp)
 {
     for (uint64_t i = 1; i <= 10000; i++)
         lat_add(&lat, i * 100);
     assert_near(lat_quantile_ns(&lat, 0.50), 500000);
     assert_near(lat_quantile_ns(&lat, 0.99), 990000);
 }
-END_TEST
 
-START_TEST(merged_is_as_if_added_to_one)
+CASE(merged_is_as_if_added_to_one)
 {
     for (uint64_t i = 0; i < 99; i++)
         lat_add(&lat, 1000);
@@ -56,25 +54,9 @@ START_TEST(merged_is_as_if_added_to_one)
     assert_near(lat_quantile_ns(&lat, 0.5), 1000);
     assert_near(lat_quantile_ns(&lat, 1), 9000000);
 }
-END_TEST
 
-START_TEST(the_largest_number_has_a_bucket)
+CASE(the_largest_number_has_a_bucket)
 {
     lat_add(&lat, UINT64_MAX);
     ck_assert_uint_eq(lat.bucket[LAT_BUCKETS - 1], 1);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("lat");
-    tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_add_test(tc, empty_has_no_quantile);
-    tcase_add_test(tc, one_sample_is_every_quantile);
-    tcase_add_test(tc, quantiles_of_a_ramp);
-    tcase_add_test(tc, merged_is_as_if_added_to_one);
-    tcase_add_test(tc, the_largest_number_has_a_bucket);
-    Suite *suite = suite_create("lat");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

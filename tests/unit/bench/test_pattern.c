@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "pattern.h"
 
 static uint8_t key[KVC_KEY_BYTES] = {1, 2, 3};
 static uint8_t block[4099]; /* not a multiple of a word */
 
-START_TEST(what_was_filled_is_right)
+CASE(what_was_filled_is_right)
 {
     pattern_fill(key, block, sizeof(block));
     ck_assert_uint_eq(pattern_wrong_bytes(key, block, sizeof(block)), 0);
 }
-END_TEST
 
-START_TEST(every_single_flipped_bit_is_one_wrong_byte)
+CASE(every_single_flipped_bit_is_one_wrong_byte)
 {
     pattern_fill(key, block, sizeof(block));
     for (size_t i = 0; i < sizeof(block); i++) {
@@ -24,9 +22,8 @@ START_TEST(every_single_flipped_bit_is_one_wrong_byte)
         block[i] ^= (uint8_t)(1u << (i % 8));
     }
 }
-END_TEST
 
-START_TEST(contents_of_another_key_are_wrong)
+CASE(contents_of_another_key_are_wrong)
 {
     for (size_t i = 0; i < sizeof(key); i++) {
         uint8_t other[KVC_KEY_BYTES];
@@ -37,34 +34,18 @@ START_TEST(contents_of_another_key_are_wrong)
         ck_assert_uint_gt(pattern_wrong_bytes(key, block, sizeof(block)), sizeof(block) * 9 / 10);
     }
 }
-END_TEST
 
-START_TEST(shifted_contents_are_wrong)
+CASE(shifted_contents_are_wrong)
 {
     pattern_fill(key, block, sizeof(block));
     memmove(block, block + 64, sizeof(block) - 64);
     ck_assert_uint_gt(pattern_wrong_bytes(key, block, sizeof(block)), sizeof(block) * 9 / 10);
 }
-END_TEST
 
-START_TEST(nothing_past_the_end_is_written)
+CASE(nothing_past_the_end_is_written)
 {
     memset(block, 0xee, sizeof(block));
     pattern_fill(key, block, 13);
     ck_assert_uint_eq(block[13], 0xee);
     ck_assert_uint_eq(pattern_wrong_bytes(key, block, 13), 0);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("pattern");
-    tcase_add_test(tc, what_was_filled_is_right);
-    tcase_add_test(tc, every_single_flipped_bit_is_one_wrong_byte);
-    tcase_add_test(tc, contents_of_another_key_are_wrong);
-    tcase_add_test(tc, shifted_contents_are_wrong);
-    tcase_add_test(tc, nothing_past_the_end_is_written);
-    Suite *suite = suite_create("pattern");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

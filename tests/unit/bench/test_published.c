@@ -2,7 +2,7 @@
 /* Policies as they were published, on traces that can be followed by hand. */
 #include <errno.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "sim_rig.h"
 
 #define BLOCKS 40u
@@ -27,17 +27,18 @@ static void tell(const struct story *s)
     }
 }
 
+CASES(.setup = setup, .teardown = teardown);
+
 /* Those that go by use let the deepest block go, the queues the one that came first. */
-START_TEST(a_chain_longer_than_the_room)
+CASE(a_chain_longer_than_the_room)
 {
     tell(&(struct story){"1 2 3 4, 1 2 3 4", 3, "0 3", "0 0", "0 3", "0 3", "0 3", "0 3", "0 3",
                          "0 0", "0 0"});
 }
-END_TEST
 
 /* 1 was used twice when 3 comes: FIFO and S3-FIFO let it go, for it came first. LRU-2 finds 2 again
  * at the end, whose last use but one it remembers. */
-START_TEST(one_that_is_used_more_often)
+CASE(one_that_is_used_more_often)
 {
     tell(&(struct story){"1, 2, 1, 3, 1, 2, 4, 1, 2, 3, 1, 2", 2, "0 0 1 0 1 0 0 0 0 0 0 0",
                          "0 0 1 0 0 0 0 0 0 0 0 0", "0 0 1 0 1 0 0 1 0 0 1 0",
@@ -45,19 +46,17 @@ START_TEST(one_that_is_used_more_often)
                          "0 0 1 0 1 0 0 1 0 0 1 0", "0 0 1 0 1 0 0 0 0 0 0 0",
                          "0 0 1 0 0 0 0 0 0 0 0 0", "0 0 1 0 1 0 0 0 0 0 0 0"});
 }
-END_TEST
 
 /* Two that were used twice, and four that come once: with aging LFU forgets the two. */
-START_TEST(a_scan_past_two_that_were_used_twice)
+CASE(a_scan_past_two_that_were_used_twice)
 {
     const char *gone = "0 1 0 1 0 0 0 0 0 0 0 0 0 0", *there = "0 1 0 1 0 0 0 0 1 1 0 0 1 1";
     tell(&(struct story){"1, 1, 2, 2, 3, 4, 5, 6, 1, 2, 7, 3, 1, 2", 3, gone, gone, there, gone,
                          there, there, there, gone, gone});
 }
-END_TEST
 
 /* Two come again soon after they went, which ARC and S3-FIFO notice. */
-START_TEST(a_long_scan_past_two_that_came_again)
+CASE(a_long_scan_past_two_that_came_again)
 {
     const char *gone = "0 0 0 0 0 0 0 0 0 0 0 0 0 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0",
                *there = "0 0 0 0 0 0 0 0 0 0 0 0 0 1 1 0 0 0 0 0 0 0 0 0 0 1 1 0";
@@ -65,20 +64,18 @@ START_TEST(a_long_scan_past_two_that_came_again)
                          "18, 19, 20, 21, 1, 2, 11",
                          10, gone, gone, there, there, there, there, there, there, there});
 }
-END_TEST
 
 /* With room for all that there is each hits what was asked for before, and nothing goes. */
-START_TEST(room_for_all)
+CASE(room_for_all)
 {
     const char *all = "0 2 0 3 2 0";
     tell(&(struct story){"1 2 3, 1 2 4, 5, 1 2 3, 1 2, 6", 6, all, all, all, all, all, all, all,
                          all, all});
     ck_assert_uint_eq(counts.evicted, 0);
 }
-END_TEST
 
 /* Many chains at random: no policy hits more than the bound, and none hits nothing. */
-START_TEST(none_is_better_than_belady)
+CASE(none_is_better_than_belady)
 {
     unsigned random = 1;
     for (unsigned r = 0; r < 2000; r++) {
@@ -99,28 +96,10 @@ START_TEST(none_is_better_than_belady)
         ck_assert_uint_gt(counts.evicted, 0);
     }
 }
-END_TEST
 
-START_TEST(names_that_are_none)
+CASE(names_that_are_none)
 {
     make("1");
     ck_assert_int_eq(sim_published(forest, "published-clock", 4, hits, &counts), -EINVAL);
     ck_assert_int_eq(sim_published(forest, "published-lru", 0, hits, &counts), -EINVAL);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *t = tcase_create("all");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_chain_longer_than_the_room);
-    tcase_add_test(t, one_that_is_used_more_often);
-    tcase_add_test(t, a_scan_past_two_that_were_used_twice);
-    tcase_add_test(t, a_long_scan_past_two_that_came_again);
-    tcase_add_test(t, room_for_all);
-    tcase_add_test(t, none_is_better_than_belady);
-    tcase_add_test(t, names_that_are_none);
-    Suite *s = suite_create("published");
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

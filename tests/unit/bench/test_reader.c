@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "reader.h"
 
 enum { SIZE_MAX_TESTED = 2111 };
@@ -21,16 +20,15 @@ static uint64_t expected(uint64_t bytes)
     return sum;
 }
 
-START_TEST(every_byte_of_every_size_is_in_the_sum)
+CASE(every_byte_of_every_size_is_in_the_sum)
 {
     for (uint64_t i = 0; i < sizeof(block); i++)
         block[i] = (uint8_t)(i * 131 + i / 251 + 1);
     for (uint64_t bytes = 0; bytes <= sizeof(block); bytes++)
         ck_assert_uint_eq(perf_read(block, bytes), expected(bytes));
 }
-END_TEST
 
-START_TEST(a_byte_that_changes_changes_the_sum)
+CASE(a_byte_that_changes_changes_the_sum)
 {
     memset(block, 7, sizeof(block));
     uint64_t before = perf_read(block, sizeof(block));
@@ -39,15 +37,4 @@ START_TEST(a_byte_that_changes_changes_the_sum)
         ck_assert_uint_ne(perf_read(block, sizeof(block)), before);
         block[i] ^= 0x40;
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("reader");
-    TCase *tcase = tcase_create("reader");
-    tcase_add_test(tcase, every_byte_of_every_size_is_in_the_sum);
-    tcase_add_test(tcase, a_byte_that_changes_changes_the_sum);
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
 }

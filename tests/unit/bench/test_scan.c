@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is left of a hot set that pauses while a scan passes, block by block. */
-#include "check_run.h"
+#include <stdlib.h>
+
+#include "cases.h"
 #include "simulate.h"
 
 /* The room that a hot set of an eighth of it is in: blocks of 256 KiB or of 2 MiB in 512 MiB. */
@@ -79,8 +81,10 @@ static void expect_kept(const struct sim_scan *scan, uint32_t room, bool admit_a
     setup();
 }
 
+CASES(.setup = setup, .teardown = teardown);
+
 /* Whether the scan asks before it stores, and whether blocks may be refused. */
-START_TEST(a_hot_set_that_pauses_is_kept)
+CASE_EACH(a_hot_set_that_pauses_is_kept, (WAYS * SIM_SCAN_KINDS))
 {
     for (unsigned i = 0; i < ROOMS * PAUSES * TIMES; i++) {
         const uint32_t room = rooms[i % ROOMS];
@@ -94,10 +98,9 @@ START_TEST(a_hot_set_that_pauses_is_kept)
         expect_kept(&scan, room, _i / 2 % 2);
     }
 }
-END_TEST
 
 /* Three eighths of the room, in one chain, and in chains of one block. */
-START_TEST(a_large_hot_set_that_pauses_is_kept)
+CASE_EACH(a_large_hot_set_that_pauses_is_kept, (2 * SIM_SCAN_REUSED))
 {
     static const uint32_t chains[] = {1, 32, 768};
     for (unsigned i = 0; i < 3 * PAUSES; i++) {
@@ -111,9 +114,8 @@ START_TEST(a_large_hot_set_that_pauses_is_kept)
         expect_kept(&scan, 2048, true);
     }
 }
-END_TEST
 
-START_TEST(the_scan_is_what_was_asked_for)
+CASE_EACH(the_scan_is_what_was_asked_for, SIM_SCAN_KINDS)
 {
     const struct sim_scan scan = {.kind = (enum sim_scan_kind)_i,
                                   .hot = 100,
@@ -137,18 +139,4 @@ START_TEST(the_scan_is_what_was_asked_for)
     ck_assert_uint_eq(trace->requests[after].timestamp_ms, 60 + 400);
     ck_assert_uint_eq(left_by("published-lru", 200), 0);
     ck_assert_uint_eq(left_by("published-lfu", 200), 100);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("scan");
-    TCase *t = tcase_create("scan");
-    tcase_set_timeout(t, 120);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_hot_set_that_pauses_is_kept, 0, WAYS * SIM_SCAN_KINDS);
-    tcase_add_loop_test(t, a_large_hot_set_that_pauses_is_kept, 0, 2 * SIM_SCAN_REUSED);
-    tcase_add_loop_test(t, the_scan_is_what_was_asked_for, 0, SIM_SCAN_KINDS);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

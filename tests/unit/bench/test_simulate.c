@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulator on traces so small that every hit can be told by hand. */
-#include <check.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "sim_rig.h"
 #include "simulate_cost.h"
 
@@ -42,7 +41,9 @@ static void ask_chain(unsigned second, unsigned first, unsigned n)
 
 /* ---- the forest ---- */
 
-START_TEST(equal_ids_are_one_node_below_one_parent)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(equal_ids_are_one_node_below_one_parent)
 {
     make("1 2 3, 1 2 4, 2 4");
     ck_assert_uint_eq(forest->n_nodes, 6); /* 1 2 3 4, and another 2 4 that begins a chain */
@@ -54,9 +55,8 @@ START_TEST(equal_ids_are_one_node_below_one_parent)
     ck_assert_uint_eq(forest->next[2], SIM_NEVER);
     ck_assert_uint_eq(forest->next[4], SIM_NEVER);
 }
-END_TEST
 
-START_TEST(time_does_not_go_back_and_a_trace_without_it_gets_one)
+CASE(time_does_not_go_back_and_a_trace_without_it_gets_one)
 {
     ask("{\"timestamp\": 500, \"hash_ids\": [1]}");
     ask("{\"timestamp\": 400, \"hash_ids\": [1]}");
@@ -72,7 +72,6 @@ START_TEST(time_does_not_go_back_and_a_trace_without_it_gets_one)
     ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
     ck_assert_uint_eq(forest->at_ms[1], 1000);
 }
-END_TEST
 
 static void expect_times(unsigned n, const uint64_t *time, const uint64_t *want)
 {
@@ -93,7 +92,7 @@ static void expect_times(unsigned n, const uint64_t *time, const uint64_t *want)
 
 /* Three requests in the first ten seconds, one in the next, two in the last; as far apart as six
  * are in twenty seconds, there. The same in any year. */
-START_TEST(requests_of_one_coarse_time_are_spread_over_it)
+CASE(requests_of_one_coarse_time_are_spread_over_it)
 {
     static const uint64_t time[] = {0, 0, 0, 10000, 20000, 20000},
                           want[] = {0, 3333, 6666, 10000, 20000, 23333};
@@ -105,10 +104,9 @@ START_TEST(requests_of_one_coarse_time_are_spread_over_it)
     }
     expect_times(6, later, want_later);
 }
-END_TEST
 
 /* Six of eight requests in the last of three seconds, so 250 ms apart on average. */
-START_TEST(requests_of_the_last_time_are_spread_no_wider_than_others)
+CASE(requests_of_the_last_time_are_spread_no_wider_than_others)
 {
     static const uint64_t time[] = {EPOCH,        EPOCH + 1000, EPOCH + 2000, EPOCH + 2000,
                                     EPOCH + 2000, EPOCH + 2000, EPOCH + 2000, EPOCH + 2000},
@@ -116,9 +114,8 @@ START_TEST(requests_of_the_last_time_are_spread_no_wider_than_others)
                                     EPOCH + 2333, EPOCH + 2500, EPOCH + 2666, EPOCH + 2833};
     expect_times(8, time, want);
 }
-END_TEST
 
-START_TEST(requests_of_one_time_come_a_second_apart)
+CASE(requests_of_one_time_come_a_second_apart)
 {
     static const uint64_t ones[] = {1, 1, 1}, want_ones[] = {1, 1001, 2001},
                           epoch[] = {EPOCH, EPOCH, EPOCH},
@@ -126,9 +123,8 @@ START_TEST(requests_of_one_time_come_a_second_apart)
     expect_times(3, ones, want_ones);
     expect_times(3, epoch, want_epoch);
 }
-END_TEST
 
-START_TEST(time_does_not_wrap)
+CASE(time_does_not_wrap)
 {
     static const uint64_t whole[] = {0, 0, 0, UINT64_MAX, UINT64_MAX},
                           want_whole[] = {0, UINT64_MAX / 3, UINT64_MAX / 3 * 2, UINT64_MAX,
@@ -141,11 +137,10 @@ START_TEST(time_does_not_wrap)
     expect_times(2, one, want_one);
     expect_times(3, end, want_end);
 }
-END_TEST
 
 /* ---- one tier ---- */
 
-START_TEST(lru_goes_leaf_first)
+CASE(lru_goes_leaf_first)
 {
     make("1 2 3, 1 2 4, 1 2 3, 5 6, 1 2 3, 1 2 4");
     run(config(&policy_lru, 4, 0));
@@ -155,9 +150,8 @@ START_TEST(lru_goes_leaf_first)
     /* 4 and 3 for 5 6; 6 for 3; 5 for 4 */
     ck_assert_uint_eq(counts.evicted, 4);
 }
-END_TEST
 
-START_TEST(each_policy_hits_as_told_by_hand)
+CASE(each_policy_hits_as_told_by_hand)
 {
     static const struct {
         const char *requests;
@@ -186,16 +180,14 @@ START_TEST(each_policy_hits_as_told_by_hand)
         setup();
     }
 }
-END_TEST
 
-START_TEST(a_request_that_is_larger_than_the_cache_keeps_its_beginning)
+CASE(a_request_that_is_larger_than_the_cache_keeps_its_beginning)
 {
     make("1 2 3 4 5, 1 2 3 4 5, 6, 1 2 3");
     run(config(&policy_lru, 3, 0));
     expect_hits("0 3 0 2");
     ck_assert_uint_eq(counts.no_room, 4);
 }
-END_TEST
 
 /* ---- what a policy is told ---- */
 
@@ -254,17 +246,16 @@ static struct policy_ops spy(void)
     return ops;
 }
 
-START_TEST(requests_come_before_touches_and_these_before_inserts)
+CASE(requests_come_before_touches_and_these_before_inserts)
 {
     const struct policy_ops ops = spy();
     make("1 2 3, 1 2 4");
     run(config(&ops, 10, 0));
     ck_assert_str_eq(story, "r0 i0 i1 i2 r2 t1 t0 i2 ");
 }
-END_TEST
 
 /* Blocks 0 to 5 are 1 2 3, 4 5 and 6. */
-START_TEST(hints_name_the_blocks_that_no_other_chain_shares)
+CASE(hints_name_the_blocks_that_no_other_chain_shares)
 {
     const struct policy_ops ops = spy();
     make("1 2 3, 1 4 5, 1 2 6");
@@ -281,7 +272,6 @@ START_TEST(hints_name_the_blocks_that_no_other_chain_shares)
     run(c);
     ck_assert_str_eq(story, "r0 i0 i1 i2 ended3 b2 b1 b0 r1 t0 i1 i2 r2 t1 t0 i2 ");
 }
-END_TEST
 
 static const char *story_of(const struct policy_ops *ops, struct sim_hints hints)
 {
@@ -293,7 +283,7 @@ static const char *story_of(const struct policy_ops *ops, struct sim_hints hints
 }
 
 /* Requests are a second apart; 1 4 5 is continued after two, 1 2 3 after three. */
-START_TEST(soon_is_said_of_what_is_asked_for_within_the_time)
+CASE(soon_is_said_of_what_is_asked_for_within_the_time)
 {
     const struct policy_ops ops = spy();
     make("1 2 3, 1 4 5, 1 6 7, 1 4 5, 1 2 3");
@@ -309,10 +299,9 @@ START_TEST(soon_is_said_of_what_is_asked_for_within_the_time)
            "r3 t4 t3 t0 within4000 soon2 b4 b3 r3 t2 t1 t0 within4000 soon2 b2 b1 ";
     ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SOON, 0, 4000}), want);
 }
-END_TEST
 
 /* 1 2 3 and 1 4 5 come again; of what ends, 1 4 5 is not new, and 1 6 7 and 8 9 10 are. */
-START_TEST(scan_is_said_of_what_is_new_and_never_comes_again)
+CASE(scan_is_said_of_what_is_new_and_never_comes_again)
 {
     const struct policy_ops ops = spy();
     make("1 2 3, 1 4 5, 1 6 7, 1 4 5, 8 9 10, 1 2 3");
@@ -323,10 +312,9 @@ START_TEST(scan_is_said_of_what_is_new_and_never_comes_again)
            "r0 i0 i1 i2 r3 t2 t1 t0 scan2 b2 b1 ";
     ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SCAN, 0, 0}), want);
 }
-END_TEST
 
 /* Of a thousand that are never asked for again, as many as it is right of. */
-START_TEST(hints_are_right_as_often_as_is_said)
+CASE(hints_are_right_as_often_as_is_said)
 {
     const struct policy_ops ops = spy();
     for (unsigned i = 0; i < 1000; i++)
@@ -340,11 +328,10 @@ START_TEST(hints_are_right_as_often_as_is_said)
         ck_assert_msg(right > 760 && right < 840, "kind %u: %u of 1000", kind, right);
     }
 }
-END_TEST
 
 /* ---- two tiers ---- */
 
-START_TEST(what_leaves_memory_is_written_once_and_comes_back)
+CASE(what_leaves_memory_is_written_once_and_comes_back)
 {
     make("1, 2, 3, 1, 4, 5, 1");
     run(config(&policy_lru, 2, 6));
@@ -355,9 +342,8 @@ START_TEST(what_leaves_memory_is_written_once_and_comes_back)
     ck_assert_uint_eq(counts.nvme_rewritten, 0);
     ck_assert_uint_eq(counts.evicted, 5);
 }
-END_TEST
 
-START_TEST(the_oldest_writing_is_reclaimed_first)
+CASE(the_oldest_writing_is_reclaimed_first)
 {
     make("1, 2, 3, 4, 5, 6, 1, 2");
     run(config(&policy_lru, 1, 4));
@@ -366,25 +352,22 @@ START_TEST(the_oldest_writing_is_reclaimed_first)
     ck_assert_uint_eq(counts.nvme_written, 8); /* ahead of need */
     ck_assert_uint_eq(counts.nvme_rewritten, 0);
 }
-END_TEST
 
-START_TEST(a_chain_comes_back_whole)
+CASE(a_chain_comes_back_whole)
 {
     make("1 2, 3, 4, 5, 1 2");
     run(config(&policy_lru, 2, 6));
     expect_hits("0 0 0 0 2");
     ck_assert_uint_eq(counts.nvme_hits, 2);
 }
-END_TEST
 
-START_TEST(a_subtree_goes_with_its_root)
+CASE(a_subtree_goes_with_its_root)
 {
     make("1, 3, 4, 1 2, 5 6, 7 8, 1 2, 1 2");
     run(config(&policy_lru, 2, 5));
     /* 1 was written first, and 2 later: when 5 takes the place of 1, 2 goes too */
     expect_hits("0 0 0 1 0 0 0 2");
 }
-END_TEST
 
 /* Chains of 4 blocks, each continued now and then; more of them than both tiers hold. */
 static void make_random(unsigned requests)
@@ -404,7 +387,7 @@ static void make_random(unsigned requests)
     ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
 }
 
-START_TEST(the_write_budget_is_kept)
+CASE(the_write_budget_is_kept)
 {
     make_random(REQUESTS_MAX);
     struct sim_config c = config(&policy_lru, 50, 400);
@@ -420,9 +403,8 @@ START_TEST(the_write_budget_is_kept)
     const double ahead = 400.0 / 64 / (double)counts.accesses;
     ck_assert_msg(part > 0.25 && part <= 0.3 + ahead, "%f", part);
 }
-END_TEST
 
-START_TEST(storage_of_which_all_is_worth_keeping_is_written_all_the_same)
+CASE(storage_of_which_all_is_worth_keeping_is_written_all_the_same)
 {
     make_random(1000);
     struct sim_config c = config(&policy_lru, 20, 200);
@@ -432,10 +414,9 @@ START_TEST(storage_of_which_all_is_worth_keeping_is_written_all_the_same)
     ck_assert_uint_gt(counts.nvme_written, 1000);
     ck_assert_uint_gt(counts.nvme_hits, 0);
 }
-END_TEST
 
 /* Once all was written until 256 blocks had been offered. */
-START_TEST(the_write_budget_is_kept_from_the_first_request_on)
+CASE(the_write_budget_is_kept_from_the_first_request_on)
 {
     make_random(REQUESTS_MAX);
     const size_t all = trace.n_requests;
@@ -453,9 +434,8 @@ START_TEST(the_write_budget_is_kept_from_the_first_request_on)
                           asked);
         }
 }
-END_TEST
 
-START_TEST(a_run_is_the_same_every_time)
+CASE(a_run_is_the_same_every_time)
 {
     make_random(2000);
     for (unsigned i = 0; policy_at(i); i++) {
@@ -470,9 +450,8 @@ START_TEST(a_run_is_the_same_every_time)
         ck_assert_uint_gt(counts.nvme_hits, 0);
     }
 }
-END_TEST
 
-START_TEST(each_decision_is_timed)
+CASE(each_decision_is_timed)
 {
     struct trace *made;
     ck_assert_int_eq(sim_conversations(3000, &made), 0);
@@ -489,7 +468,6 @@ START_TEST(each_decision_is_timed)
     ck_assert_uint_eq(decisions.lat.count, counts.evicted);
     ck_assert_uint_gt(decisions.clock_ns, 0);
 }
-END_TEST
 
 /* ---- a sweep ---- */
 
@@ -521,7 +499,7 @@ static void sweep(unsigned room, unsigned want_hits, bool admit_all)
 
 /* In a fresh daemon or one that has served for a while; a quick one and a slow one; of large blocks
  * and of small ones; where blocks may be refused and where not. No hints. */
-START_TEST(a_sweep_over_documents_does_not_evict_a_conversation)
+CASE_EACH(a_sweep_over_documents_does_not_evict_a_conversation, 16)
 {
     const unsigned each_s = _i / 2 % 2, scale = _i / 4 % 2 ? 5 : 1;
     if (_i % 2)
@@ -533,11 +511,10 @@ START_TEST(a_sweep_over_documents_does_not_evict_a_conversation)
     ask_chain(641 + DOCS * each_s + 2, 1000, scale * 24);
     sweep(scale * DOCS * DOC / 5, scale * 23, _i / 8);
 }
-END_TEST
 
 /* Chats that end after the third turn, all of them, and answer after the same time, and one that
  * waits longer than anybody before it. Time goes on as in tests, as with agents, as with people. */
-START_TEST(a_sweep_does_not_evict_who_waits_longer_than_all_others)
+CASE_EACH(a_sweep_does_not_evict_who_waits_longer_than_all_others, 12)
 {
     enum { CHATS = 150, TURN = 20, CONV = 256, BIG = 320 };
     static const unsigned turns[] = {8, 200, 5000};
@@ -555,7 +532,6 @@ START_TEST(a_sweep_does_not_evict_who_waits_longer_than_all_others)
     ask_chain_at(now, 1000, CONV);
     sweep(DOCS * BIG / 5, CONV * 95 / 100, _i / 6);
 }
-END_TEST
 
 #define DAYS 41u
 #define DAY  96u /* requests: one each quarter of an hour */
@@ -590,7 +566,7 @@ static double hit_ratio(const struct policy_ops *ops, uint32_t room)
 
 /* Once ages above nine days were one age: what had grown older seemed to come back at once, and was
  * kept for good. */
-START_TEST(ages_of_weeks_are_told_apart)
+CASE(ages_of_weeks_are_told_apart)
 {
     ask_for_days();
     for (unsigned percent = 30; percent <= 60; percent += 10) {
@@ -600,11 +576,10 @@ START_TEST(ages_of_weeks_are_told_apart)
         ck_assert_msg(density >= lru - 0.01, "at %u %%: %f, LRU %f", percent, density, lru);
     }
 }
-END_TEST
 
 /* In units of 16 ms, as times are kept in 32 bits: what is remembered is told from another time on
  * when the first half of them is used up. */
-START_TEST(uptime_of_years_changes_nothing)
+CASE_EACH(uptime_of_years_changes_nothing, 6)
 {
     static const uint64_t passed[] = {UINT64_C(16) << 31, UINT64_C(16) << 32, UINT64_C(16) << 36};
     const struct policy_ops *of[] = {&policy_density, &policy_lru2};
@@ -619,10 +594,9 @@ START_TEST(uptime_of_years_changes_nothing)
     const double old = hit_ratio(ops, room);
     ck_assert_msg(old > young - 0.001 && old < young + 0.001, "%f, not %f", old, young);
 }
-END_TEST
 
 /* Once the clock of 32 bits had wrapped, all was taken for younger, or older, than it was. */
-START_TEST(work_goes_on_as_before_after_a_year_of_it)
+CASE(work_goes_on_as_before_after_a_year_of_it)
 {
     enum { YEARS = 4, DAY_MS = 86400000 };
     chats(1);
@@ -644,9 +618,8 @@ START_TEST(work_goes_on_as_before_after_a_year_of_it)
         ck_assert_msg(hit[y] >= hit[0], "year %u: %" PRIu64 " hits, %" PRIu64 " at first", y,
                       hit[y], hit[0]);
 }
-END_TEST
 
-START_TEST(with_admit_all_no_block_is_refused)
+CASE(with_admit_all_no_block_is_refused)
 {
     make_random(2000);
     struct sim_config c = config(policy_by_name("default"), 50, 0);
@@ -660,7 +633,6 @@ START_TEST(with_admit_all_no_block_is_refused)
     ck_assert_uint_ne(counts.host_hits, judged.host_hits);
     ck_assert_uint_gt(counts.evicted, judged.evicted);
 }
-END_TEST
 
 /* ---- the bound ---- */
 
@@ -704,7 +676,7 @@ static unsigned best_from(const unsigned *tips, unsigned r, unsigned cached, uns
     return here + best;
 }
 
-START_TEST(belady_is_what_trying_everything_finds)
+CASE(belady_is_what_trying_everything_finds)
 {
     static int memo[SMALL_REQUESTS][1 << SMALL_NODES];
     uint64_t r = 88172645463325252u;
@@ -729,9 +701,8 @@ START_TEST(belady_is_what_trying_everything_finds)
         setup();
     }
 }
-END_TEST
 
-START_TEST(no_policy_is_better_than_belady)
+CASE(no_policy_is_better_than_belady)
 {
     make_random(3000);
     ck_assert_int_eq(sim_belady(forest, 200, hits, &counts), 0);
@@ -742,7 +713,6 @@ START_TEST(no_policy_is_better_than_belady)
         ck_assert_uint_le(counts.host_hits, bound);
     }
 }
-END_TEST
 
 /* ---- time ---- */
 
@@ -751,7 +721,7 @@ static bool near(double value, double want)
     return value > want - 1e-9 && value < want + 1e-9;
 }
 
-START_TEST(time_to_first_token_as_computed_by_hand)
+CASE(time_to_first_token_as_computed_by_hand)
 {
     /* blocks of 10 tokens, 1 kB each: 100 bytes a token */
     ask("{\"timestamp\": 0, \"input_length\": 25, \"hash_ids\": [1, 2, 3]}");
@@ -770,9 +740,8 @@ START_TEST(time_to_first_token_as_computed_by_hand)
     /* without a cache: 25 tokens and 312.5 pairs, and the other */
     ck_assert(near(t.time_hit_ratio, 1 - (0.0205 + 0.024) / (0.025 + 0.00625 + 0.024)));
 }
-END_TEST
 
-START_TEST(a_cost_may_be_given_in_part_and_must_be_one)
+CASE(a_cost_may_be_given_in_part_and_must_be_one)
 {
     struct sim_cost cost = {1, 2, 3, 4};
     ck_assert_int_eq(sim_cost_parse("7", &cost), 0);
@@ -782,47 +751,4 @@ START_TEST(a_cost_may_be_given_in_part_and_must_be_one)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         ck_assert_msg(sim_cost_parse(wrong[i], &cost) < 0, "'%s'", wrong[i]);
     ck_assert(near(cost.ns_per_token, 7) && near(cost.nvme_gbs, 4));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("simulate");
-    TCase *t = tcase_create("simulate");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, equal_ids_are_one_node_below_one_parent);
-    tcase_add_test(t, time_does_not_go_back_and_a_trace_without_it_gets_one);
-    tcase_add_test(t, requests_of_one_coarse_time_are_spread_over_it);
-    tcase_add_test(t, requests_of_the_last_time_are_spread_no_wider_than_others);
-    tcase_add_test(t, requests_of_one_time_come_a_second_apart);
-    tcase_add_test(t, time_does_not_wrap);
-    tcase_add_test(t, lru_goes_leaf_first);
-    tcase_add_test(t, each_policy_hits_as_told_by_hand);
-    tcase_add_test(t, a_request_that_is_larger_than_the_cache_keeps_its_beginning);
-    tcase_add_test(t, requests_come_before_touches_and_these_before_inserts);
-    tcase_add_test(t, hints_name_the_blocks_that_no_other_chain_shares);
-    tcase_add_test(t, soon_is_said_of_what_is_asked_for_within_the_time);
-    tcase_add_test(t, scan_is_said_of_what_is_new_and_never_comes_again);
-    tcase_add_test(t, hints_are_right_as_often_as_is_said);
-    tcase_add_test(t, what_leaves_memory_is_written_once_and_comes_back);
-    tcase_add_test(t, the_oldest_writing_is_reclaimed_first);
-    tcase_add_test(t, storage_of_which_all_is_worth_keeping_is_written_all_the_same);
-    tcase_add_test(t, a_chain_comes_back_whole);
-    tcase_add_test(t, a_subtree_goes_with_its_root);
-    tcase_add_test(t, the_write_budget_is_kept);
-    tcase_add_test(t, the_write_budget_is_kept_from_the_first_request_on);
-    tcase_add_test(t, a_run_is_the_same_every_time);
-    tcase_add_test(t, each_decision_is_timed);
-    tcase_add_loop_test(t, a_sweep_over_documents_does_not_evict_a_conversation, 0, 16);
-    tcase_add_loop_test(t, a_sweep_does_not_evict_who_waits_longer_than_all_others, 0, 12);
-    tcase_add_test(t, ages_of_weeks_are_told_apart);
-    tcase_add_loop_test(t, uptime_of_years_changes_nothing, 0, 6);
-    tcase_add_test(t, work_goes_on_as_before_after_a_year_of_it);
-    tcase_add_test(t, with_admit_all_no_block_is_refused);
-    tcase_add_test(t, belady_is_what_trying_everything_finds);
-    tcase_add_test(t, no_policy_is_better_than_belady);
-    tcase_add_test(t, time_to_first_token_as_computed_by_hand);
-    tcase_add_test(t, a_cost_may_be_given_in_part_and_must_be_one);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

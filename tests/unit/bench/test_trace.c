@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "trace.h"
 
 #define REQUESTS 1500
@@ -33,7 +32,9 @@ static void assert_refused(const char *line, const char *reason)
     ck_assert_uint_eq(trace.n_ids, 0);
 }
 
-START_TEST(reads_a_line_of_the_published_form)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(reads_a_line_of_the_published_form)
 {
     ck_assert_int_eq(trace__parse_line(&trace,
                                        "{\"timestamp\": 27482, \"input_length\": 6955, "
@@ -48,9 +49,8 @@ START_TEST(reads_a_line_of_the_published_form)
     ck_assert_uint_eq(r->blocks, 3);
     ck_assert_uint_eq(trace.ids[r->first + 2], 2353);
 }
-END_TEST
 
-START_TEST(skips_fields_that_it_does_not_know)
+CASE(skips_fields_that_it_does_not_know)
 {
     ck_assert_int_eq(trace__parse_line(&trace,
                                        " { \"chat\" : {\"a\":[1,{\"b\":\"]}\\\"\"}],\"c\":null} ,"
@@ -62,16 +62,14 @@ START_TEST(skips_fields_that_it_does_not_know)
     ck_assert_uint_eq(trace.requests[0].timestamp_ms, 1);
     ck_assert_uint_eq(trace.requests[0].input_tokens, 0);
 }
-END_TEST
 
-START_TEST(takes_a_request_without_blocks)
+CASE(takes_a_request_without_blocks)
 {
     ck_assert_int_eq(trace__parse_line(&trace, "{\"hash_ids\": []}", why), 0);
     ck_assert_uint_eq(trace.requests[0].blocks, 0);
 }
-END_TEST
 
-START_TEST(refuses_what_is_no_request)
+CASE(refuses_what_is_no_request)
 {
     assert_refused("", "'{' is expected at the start");
     assert_refused("[1,2]", "'{' is expected at the start");
@@ -85,9 +83,8 @@ START_TEST(refuses_what_is_no_request)
     assert_refused("{\"x\":[1,2", "inside a value");
     assert_refused("{\"x\":}", "'}' where a value is expected");
 }
-END_TEST
 
-START_TEST(refuses_ids_and_lengths_out_of_range)
+CASE(refuses_ids_and_lengths_out_of_range)
 {
     assert_refused("{\"hash_ids\":[\"a\"]}", "a hash id must be a number");
     assert_refused("{\"hash_ids\":[-1]}", "a hash id must be a number");
@@ -95,16 +92,14 @@ START_TEST(refuses_ids_and_lengths_out_of_range)
     assert_refused("{\"hash_ids\":[18446744073709551616]}", "64 bits");
     assert_refused("{\"hash_ids\":[1],\"input_length\":4294967296}", "32 bits");
 }
-END_TEST
 
-START_TEST(what_a_terminal_would_not_show_is_named_by_its_number)
+CASE(what_a_terminal_would_not_show_is_named_by_its_number)
 {
     assert_refused("\033[2J", "\\x1b where '{' is expected");
     assert_refused("{\"hash_ids\":[1]}\xc3", "\\xc3 behind the end");
     assert_refused("{\"hash_ids\"\x7f", "\\x7f where ':' is expected");
     assert_refused("{\"x\":,\001", "',' where a value");
 }
-END_TEST
 
 static void write_trace(char *path, const char *text, size_t n)
 {
@@ -114,7 +109,7 @@ static void write_trace(char *path, const char *text, size_t n)
     fclose(file);
 }
 
-START_TEST(a_nul_byte_is_an_error_of_its_line)
+CASE(a_nul_byte_is_an_error_of_its_line)
 {
     static const char *const says[] = {":2: column 17: a NUL byte", ":2: column 1: a NUL byte"};
     static const char after[] = "{\"hash_ids\":[1]}\n{\"hash_ids\":[2]}\0{}\n";
@@ -128,17 +123,15 @@ START_TEST(a_nul_byte_is_an_error_of_its_line)
         remove(path);
     }
 }
-END_TEST
 
-START_TEST(a_directory_is_said_to_be_one)
+CASE(a_directory_is_said_to_be_one)
 {
     struct trace *loaded = NULL;
     ck_assert_int_eq(trace_load(".", 0, why, &loaded), -EISDIR);
     ck_assert_msg(strncmp(why, ".: is a directory; give a trace", 31) == 0, "%s", why);
 }
-END_TEST
 
-START_TEST(names_file_and_line)
+CASE(names_file_and_line)
 {
     static const char text[] = "{\"hash_ids\":[1]}\n\n{\"hash_ids\":[oops]}\n";
     char path[] = "trace-XXXXXX";
@@ -154,9 +147,8 @@ START_TEST(names_file_and_line)
     trace_destroy(&loaded);
     remove(path);
 }
-END_TEST
 
-START_TEST(counts_distinct_blocks)
+CASE(counts_distinct_blocks)
 {
     ck_assert_int_eq(trace__parse_line(&trace, "{\"hash_ids\":[7,8,9]}", why), 0);
     ck_assert_int_eq(trace__parse_line(&trace, "{\"hash_ids\":[7,8,10]}", why), 0);
@@ -164,14 +156,13 @@ START_TEST(counts_distinct_blocks)
     ck_assert_int_eq(trace_unique_blocks(&trace, &unique), 0);
     ck_assert_uint_eq(unique, 4);
 }
-END_TEST
 
 static void add(const char *line)
 {
     ck_assert_int_eq(trace__parse_line(&trace, line, why), 0);
 }
 
-START_TEST(ids_that_do_not_go_with_the_lengths_are_noticed)
+CASE(ids_that_do_not_go_with_the_lengths_are_noticed)
 {
     uint32_t fit = 99;
     add("{\"input_length\": 64, \"hash_ids\": [1, 2, 3, 4]}");
@@ -186,9 +177,8 @@ START_TEST(ids_that_do_not_go_with_the_lengths_are_noticed)
     ck_assert(!trace_fits(&trace, 512, &fit));
     ck_assert_uint_eq(fit, 0); /* nothing does for all */
 }
-END_TEST
 
-START_TEST(grows_past_many_requests)
+CASE(grows_past_many_requests)
 {
     for (int i = 0; i < 5000; i++)
         ck_assert_int_eq(trace__parse_line(&trace, "{\"hash_ids\":[1,2,3]}", why), 0);
@@ -196,7 +186,6 @@ START_TEST(grows_past_many_requests)
     ck_assert_uint_eq(trace.n_ids, 15000);
     ck_assert_uint_eq(trace.ids[14999], 3);
 }
-END_TEST
 
 /* Kind 0: conversations. */
 static struct trace *generated(unsigned kind, uint64_t seed, char **ret_text)
@@ -219,7 +208,7 @@ static struct trace *generated(unsigned kind, uint64_t seed, char **ret_text)
     return loaded;
 }
 
-START_TEST(generated_trace_is_read_back_and_repeats)
+CASE_EACH(generated_trace_is_read_back_and_repeats, KINDS)
 {
     char *first, *again, *other;
     struct trace *a = generated((unsigned)_i, 1, &first), *b = generated((unsigned)_i, 1, &again),
@@ -244,10 +233,9 @@ START_TEST(generated_trace_is_read_back_and_repeats)
     trace_destroy(&b);
     trace_destroy(&c);
 }
-END_TEST
 
 /* A hit is a prefix: an id that came after two different ids would be two different blocks. */
-START_TEST(generated_ids_have_one_parent_each)
+CASE_EACH(generated_ids_have_one_parent_each, KINDS)
 {
     char *text;
     struct trace *t = generated((unsigned)_i, 3, &text);
@@ -268,9 +256,8 @@ START_TEST(generated_ids_have_one_parent_each)
     free(text);
     trace_destroy(&t);
 }
-END_TEST
 
-START_TEST(there_are_as_many_kinds_as_are_named)
+CASE(there_are_as_many_kinds_as_are_named)
 {
     const struct trace_gen_options options = {.requests = 1, .block_tokens = 512};
     const char *text;
@@ -278,29 +265,4 @@ START_TEST(there_are_as_many_kinds_as_are_named)
         ck_assert_ptr_nonnull(trace_kind(i, &text));
     ck_assert_ptr_null(trace_kind(KINDS - 1, &text));
     ck_assert_int_eq(trace_generate_kind(&options, "talk", stdout), -EINVAL);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("trace");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, reads_a_line_of_the_published_form);
-    tcase_add_test(tc, skips_fields_that_it_does_not_know);
-    tcase_add_test(tc, takes_a_request_without_blocks);
-    tcase_add_test(tc, refuses_what_is_no_request);
-    tcase_add_test(tc, refuses_ids_and_lengths_out_of_range);
-    tcase_add_test(tc, what_a_terminal_would_not_show_is_named_by_its_number);
-    tcase_add_test(tc, a_nul_byte_is_an_error_of_its_line);
-    tcase_add_test(tc, a_directory_is_said_to_be_one);
-    tcase_add_test(tc, names_file_and_line);
-    tcase_add_test(tc, counts_distinct_blocks);
-    tcase_add_test(tc, ids_that_do_not_go_with_the_lengths_are_noticed);
-    tcase_add_test(tc, grows_past_many_requests);
-    tcase_add_test(tc, there_are_as_many_kinds_as_are_named);
-    tcase_add_loop_test(tc, generated_trace_is_read_back_and_repeats, 0, KINDS);
-    tcase_add_loop_test(tc, generated_ids_have_one_parent_each, 0, KINDS);
-    Suite *suite = suite_create("trace");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -13,7 +13,7 @@
 #include <kvcache/async.h>
 #include <kvcache/kvcache.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "fake.h"
 
 #define STAGING_BYTES 65536u

@@ -72,7 +72,9 @@ static void delayed(uint8_t op, uint32_t delay_ms, uint32_t times)
 
 /* ---- kinds ---- */
 
-START_TEST(each_kind_has_a_begin_half)
+CASES(.setup = start_open, .teardown = stop);
+
+CASE(each_kind_has_a_begin_half)
 {
     struct kvc_seq seq = seq_of(2);
     struct kvc_blocks b = blocks_of(2);
@@ -100,9 +102,8 @@ START_TEST(each_kind_has_a_begin_half)
     ck_assert_int_eq(kvc_store_begin(ns, &b, offsets, NULL, 0, &op), 0);
     ck_assert_uint_eq(finish_next(0).n, 2);
 }
-END_TEST
 
-START_TEST(a_reservation_is_made_committed_and_dropped)
+CASE(a_reservation_is_made_committed_and_dropped)
 {
     struct kvc_blocks b = blocks_of(2);
     uint64_t offsets[2] = {0, UINT64_MAX};
@@ -120,9 +121,8 @@ START_TEST(a_reservation_is_made_committed_and_dropped)
     ck_assert_uint_eq(atomic_load(&fake.s->dropped_reservation), 1);
     ck_assert_int_eq(kvc_drop_begin(kvc, r.reservation, &op), KVC_E_GONE);
 }
-END_TEST
 
-START_TEST(a_known_namespace_is_opened_without_a_request)
+CASE(a_known_namespace_is_opened_without_a_request)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     struct kvc_op *op;
@@ -131,9 +131,8 @@ START_TEST(a_known_namespace_is_opened_without_a_request)
     ck_assert_ptr_eq(finish_next(0).ns, ns);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]), 1);
 }
-END_TEST
 
-START_TEST(a_namespace_begun_twice_is_one)
+CASE(a_namespace_begun_twice_is_one)
 {
     struct kvc_ns_spec spec = spec_of("qwen");
     struct kvc_op *op;
@@ -142,9 +141,8 @@ START_TEST(a_namespace_begun_twice_is_one)
     struct kvc_ns *first = finish_next(0).ns;
     ck_assert_ptr_eq(finish_next(0).ns, first);
 }
-END_TEST
 
-START_TEST(a_refused_namespace_tells_why)
+CASE(a_refused_namespace_tells_why)
 {
     struct kvc_ns_spec spec = spec_of("bert");
     struct kvc_op *op;
@@ -153,11 +151,10 @@ START_TEST(a_refused_namespace_tells_why)
     ck_assert_ptr_null(finish_next(KVC_E_UNSOUND).ns);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "attention is bidirectional"));
 }
-END_TEST
 
 /* ---- many ---- */
 
-START_TEST(many_in_flight_are_each_answered_once)
+CASE(many_in_flight_are_each_answered_once)
 {
     struct epoll_event e = {.events = EPOLLIN}, got;
     bool seen[IN_FLIGHT] = {false};
@@ -181,9 +178,8 @@ START_TEST(many_in_flight_are_each_answered_once)
     ck_assert(!is_readable());
     close(loop);
 }
-END_TEST
 
-START_TEST(what_is_done_first_comes_first)
+CASE(what_is_done_first_comes_first)
 {
     fake_rule(&fake, KVC_OP_LOOKUP, FAKE_AFTER_NEXT, 0, 1);
     (void)begin_lookup(1);
@@ -191,9 +187,8 @@ START_TEST(what_is_done_first_comes_first)
     ck_assert_uint_eq((uintptr_t)finish_next(0).user, 2);
     ck_assert_uint_eq((uintptr_t)finish_next(0).user, 1);
 }
-END_TEST
 
-START_TEST(an_op_can_be_waited_for_among_others)
+CASE(an_op_can_be_waited_for_among_others)
 {
     struct kvc_op *first = begin_lookup(1), *second = begin_lookup(2);
     struct kvc_prefix p;
@@ -203,11 +198,10 @@ START_TEST(an_op_can_be_waited_for_among_others)
     ck_assert_int_eq(kvc_wait(&op, &p, NULL, NULL), 0);
     ck_assert_int_eq(kvc_next(kvc, &op), 0);
 }
-END_TEST
 
 /* ---- the level ---- */
 
-START_TEST(it_is_readable_until_all_is_taken)
+CASE(it_is_readable_until_all_is_taken)
 {
     ck_assert(!is_readable());
     (void)begin_lookup(1);
@@ -220,7 +214,6 @@ START_TEST(it_is_readable_until_all_is_taken)
     (void)finish_next(0);
     ck_assert(!is_readable());
 }
-END_TEST
 
 /* The reply is inside ZeroMQ, whose own descriptor has been emptied by another call. */
 static void check_wakes_up_after(void (*call)(void))
@@ -251,20 +244,18 @@ static void a_call_that_fails(void)
     ck_assert_int_eq(kvc_redeem(ns, ticket, &h), KVC_E_NO_LEASE);
 }
 
-START_TEST(a_begin_swallows_no_wake_up)
+CASE(a_begin_swallows_no_wake_up)
 {
     check_wakes_up_after(another_begin);
 }
-END_TEST
 
-START_TEST(a_call_that_waits_swallows_no_wake_up)
+CASE(a_call_that_waits_swallows_no_wake_up)
 {
     check_wakes_up_after(a_call_that_waits);
     check_wakes_up_after(a_call_that_fails);
 }
-END_TEST
 
-START_TEST(a_release_swallows_no_wake_up)
+CASE(a_release_swallows_no_wake_up)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -276,9 +267,8 @@ START_TEST(a_release_swallows_no_wake_up)
     kvc_release(kvc, &h);
     ck_assert_uint_eq((uintptr_t)finish_next(0).user, 1);
 }
-END_TEST
 
-START_TEST(a_descriptor_made_late_knows_of_what_came_before)
+CASE(a_descriptor_made_late_knows_of_what_came_before)
 {
     (void)begin_lookup(1);
     usleep(100000);
@@ -286,20 +276,18 @@ START_TEST(a_descriptor_made_late_knows_of_what_came_before)
     ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
     ck_assert_uint_eq((uintptr_t)finish_next(0).user, 1);
 }
-END_TEST
 
-START_TEST(without_a_descriptor_progress_is_enough)
+CASE(without_a_descriptor_progress_is_enough)
 {
     struct kvc_op *op = begin_lookup(1);
     while (!kvc_done(op))
         (void)kvc_progress(kvc);
     ck_assert_uint_eq((uintptr_t)finish_next(0).user, 1);
 }
-END_TEST
 
 /* ---- chunks ---- */
 
-START_TEST(an_acquire_is_done_when_its_chunks_have_come)
+CASE(an_acquire_is_done_when_its_chunks_have_come)
 {
     struct kvc_seq seq = seq_of(4);
     struct kvc_op *op;
@@ -314,9 +302,8 @@ START_TEST(an_acquire_is_done_when_its_chunks_have_come)
     kvc_release(kvc, &first);
     kvc_release(kvc, &second);
 }
-END_TEST
 
-START_TEST(a_refused_chunk_fails_only_who_needs_it)
+CASE(a_refused_chunk_fails_only_who_needs_it)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_op *op;
@@ -333,11 +320,10 @@ START_TEST(a_refused_chunk_fails_only_who_needs_it)
     ck_assert_int_eq(failed, 1);
     ck_assert(kvc_is_up(kvc));
 }
-END_TEST
 
 /* ---- ends ---- */
 
-START_TEST(a_cancelled_wait_is_done)
+CASE(a_cancelled_wait_is_done)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_acquire_options o = {.flags = KVC_F_WAIT, .timeout_ms = KVC_DEADLINE_MAX_MS};
@@ -348,9 +334,8 @@ START_TEST(a_cancelled_wait_is_done)
     ck_assert_int_eq(kvc_cancel_begin(op), 0); /* under way */
     ck_assert_ptr_null(finish_next(KVC_E_CANCELLED).hold);
 }
-END_TEST
 
-START_TEST(a_cancelled_store_is_done)
+CASE(a_cancelled_store_is_done)
 {
     struct kvc_blocks b = blocks_of(1);
     uint64_t offsets[1] = {0};
@@ -361,9 +346,8 @@ START_TEST(a_cancelled_store_is_done)
     (void)finish_next(KVC_E_CANCELLED);
     ck_assert(kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(a_deadline_wakes_the_loop)
+CASE(a_deadline_wakes_the_loop)
 {
     kvc_close(&kvc);
     struct kvc_ns_spec spec = spec_of("llama");
@@ -376,9 +360,8 @@ START_TEST(a_deadline_wakes_the_loop)
     kvc_get_counters(kvc, &c);
     ck_assert_uint_eq(c.lookups_down, 1);
 }
-END_TEST
 
-START_TEST(a_store_beyond_its_deadline_is_cancelled_by_the_loop)
+CASE(a_store_beyond_its_deadline_is_cancelled_by_the_loop)
 {
     struct kvc_blocks b = blocks_of(1);
     uint64_t offsets[1] = {0};
@@ -396,9 +379,8 @@ START_TEST(a_store_beyond_its_deadline_is_cancelled_by_the_loop)
     /* On a busy machine CANCEL too may be answered too late: then the link has ended. */
     ck_assert_msg(rc == KVC_E_CANCELLED || !kvc_is_up(kvc), "%s", kvc_error_name(rc));
 }
-END_TEST
 
-START_TEST(a_dead_daemon_ends_all_in_flight)
+CASE(a_dead_daemon_ends_all_in_flight)
 {
     struct kvc_blocks b = blocks_of(1);
     struct kvc_seq seq = seq_of(1);
@@ -423,9 +405,8 @@ START_TEST(a_dead_daemon_ends_all_in_flight)
     }
     ck_assert(!kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(the_loop_alone_finds_a_new_daemon)
+CASE(the_loop_alone_finds_a_new_daemon)
 {
     (void)!kvc_fd(kvc);
     fake_kill(&fake);
@@ -443,9 +424,8 @@ START_TEST(the_loop_alone_finds_a_new_daemon)
     (void)begin_lookup(1);
     ck_assert_uint_eq((uintptr_t)finish_next(0).user, 1);
 }
-END_TEST
 
-START_TEST(what_close_finds_is_freed)
+CASE(what_close_finds_is_freed)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_ns_spec spec = spec_of("qwen");
@@ -462,7 +442,6 @@ START_TEST(what_close_finds_is_freed)
     ck_assert_int_eq(kvc_ns_open_begin(kvc, &spec, &op), 0);
     kvc_close(&kvc); /* what it leaves is for the leak checker to find */
 }
-END_TEST
 
 /* ---- no daemon, or one that does not answer ---- */
 
@@ -476,7 +455,7 @@ static void reopen_patient(bool no_wait)
     ck_assert_int_eq(kvc_open(&o, &kvc), 0);
 }
 
-START_TEST(an_absent_daemon_holds_up_nothing)
+CASE(an_absent_daemon_holds_up_nothing)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     struct kvc_op *op;
@@ -495,9 +474,8 @@ START_TEST(an_absent_daemon_holds_up_nothing)
     ck_assert_int_eq(kvc_ns_open_begin(kvc, &spec, &op), 0);
     ck_assert_ptr_nonnull(kvc_ns_seed(finish_next(0).ns));
 }
-END_TEST
 
-START_TEST(a_frozen_daemon_does_not_hold_up_connecting)
+CASE(a_frozen_daemon_does_not_hold_up_connecting)
 {
     kill(fake.pid, SIGSTOP);
     reopen_patient(true);
@@ -510,9 +488,8 @@ START_TEST(a_frozen_daemon_does_not_hold_up_connecting)
         (void)kvc_progress(kvc);
     }
 }
-END_TEST
 
-START_TEST(a_frozen_daemon_does_not_hold_up_requests)
+CASE(a_frozen_daemon_does_not_hold_up_requests)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     struct kvc_blocks b = blocks_of(1);
@@ -537,9 +514,8 @@ START_TEST(a_frozen_daemon_does_not_hold_up_requests)
             kvc_release(kvc, &r.hold);
     }
 }
-END_TEST
 
-START_TEST(while_down_reads_miss_and_stores_fail_at_once)
+CASE(while_down_reads_miss_and_stores_fail_at_once)
 {
     struct kvc_blocks b = blocks_of(1);
     struct kvc_seq seq = seq_of(1);
@@ -557,11 +533,10 @@ START_TEST(while_down_reads_miss_and_stores_fail_at_once)
     ck_assert_int_eq(kvc_reserve_begin(ns, &b, &op), KVC_E_DOWN);
     ck_assert_int_eq(kvc_next(kvc, &op), 0);
 }
-END_TEST
 
 /* ---- a namespace that the daemon has let go ---- */
 
-START_TEST(a_namespace_let_go_is_opened_again_unseen)
+CASE(a_namespace_let_go_is_opened_again_unseen)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_blocks b = blocks_of(1);
@@ -587,9 +562,8 @@ START_TEST(a_namespace_let_go_is_opened_again_unseen)
     kvc_release(kvc, &h);
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
 }
-END_TEST
 
-START_TEST(it_is_opened_once_for_all_in_flight)
+CASE(it_is_opened_once_for_all_in_flight)
 {
     fake_rule(&fake, KVC_OP_LOOKUP, FAKE_STATUS, KVC_ST_NO_NAMESPACE, 16);
     for (uintptr_t i = 0; i < 16; i++)
@@ -599,9 +573,8 @@ START_TEST(it_is_opened_once_for_all_in_flight)
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]), 2);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_LOOKUP]), 32);
 }
-END_TEST
 
-START_TEST(it_is_opened_once_for_each_request)
+CASE(it_is_opened_once_for_each_request)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_prefix p;
@@ -610,9 +583,8 @@ START_TEST(it_is_opened_once_for_each_request)
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_LOOKUP]), 2);
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
 }
-END_TEST
 
-START_TEST(a_namespace_refused_then_fails_the_request)
+CASE(a_namespace_refused_then_fails_the_request)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_prefix p;
@@ -621,7 +593,6 @@ START_TEST(a_namespace_refused_then_fails_the_request)
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), KVC_E_LIMIT);
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0); /* asked for again */
 }
-END_TEST
 
 /* ---- fork ---- */
 
@@ -639,7 +610,7 @@ static int child_uses_the_loop(struct kvc_op *op)
     return 0;
 }
 
-START_TEST(a_child_does_not_disturb_the_parents_loop)
+CASE(a_child_does_not_disturb_the_parents_loop)
 {
     int fd = kvc_fd(kvc), status;
     delayed(KVC_OP_LOOKUP, 200, 1);
@@ -656,10 +627,9 @@ START_TEST(a_child_does_not_disturb_the_parents_loop)
     ck_assert_int_eq(kvc_fd(kvc), fd);
     ck_assert(kvc_is_up(kvc));
 }
-END_TEST
 
 /* A parked request awaits its reply as one does that was sent: no other may take its place. */
-START_TEST(parked_requests_are_bounded_and_each_answered_once)
+CASE(parked_requests_are_bounded_and_each_answered_once)
 {
     enum { PARKED = 1023 };
     static uint8_t seen[PARKED + 1];
@@ -687,11 +657,10 @@ START_TEST(parked_requests_are_bounded_and_each_answered_once)
     ck_assert(kvc_is_up(kvc));
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
 }
-END_TEST
 
 /* A child that lives on has copies of ZeroMQ's descriptors: the parent must not go on watching what
  * it has closed. */
-START_TEST(a_child_that_lives_on_does_not_keep_the_loop_awake)
+CASE(a_child_that_lives_on_does_not_keep_the_loop_awake)
 {
     int until[2];
     ck_assert_int_eq(pipe(until), 0);
@@ -716,58 +685,4 @@ START_TEST(a_child_that_lives_on_does_not_keep_the_loop_awake)
     close(until[0]);
     close(until[1]);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-}
-END_TEST
-
-static void add_tests_of_loops(TCase *t)
-{
-    tcase_add_test(t, each_kind_has_a_begin_half);
-    tcase_add_test(t, a_reservation_is_made_committed_and_dropped);
-    tcase_add_test(t, a_known_namespace_is_opened_without_a_request);
-    tcase_add_test(t, a_namespace_begun_twice_is_one);
-    tcase_add_test(t, a_refused_namespace_tells_why);
-    tcase_add_test(t, many_in_flight_are_each_answered_once);
-    tcase_add_test(t, what_is_done_first_comes_first);
-    tcase_add_test(t, an_op_can_be_waited_for_among_others);
-    tcase_add_test(t, it_is_readable_until_all_is_taken);
-    tcase_add_test(t, a_begin_swallows_no_wake_up);
-    tcase_add_test(t, a_call_that_waits_swallows_no_wake_up);
-    tcase_add_test(t, a_release_swallows_no_wake_up);
-    tcase_add_test(t, a_descriptor_made_late_knows_of_what_came_before);
-    tcase_add_test(t, without_a_descriptor_progress_is_enough);
-    tcase_add_test(t, an_acquire_is_done_when_its_chunks_have_come);
-    tcase_add_test(t, a_refused_chunk_fails_only_who_needs_it);
-}
-
-static void add_tests_of_ends(TCase *t)
-{
-    tcase_add_test(t, a_cancelled_wait_is_done);
-    tcase_add_test(t, a_cancelled_store_is_done);
-    tcase_add_test(t, a_deadline_wakes_the_loop);
-    tcase_add_test(t, a_store_beyond_its_deadline_is_cancelled_by_the_loop);
-    tcase_add_test(t, a_dead_daemon_ends_all_in_flight);
-    tcase_add_test(t, the_loop_alone_finds_a_new_daemon);
-    tcase_add_test(t, what_close_finds_is_freed);
-    tcase_add_test(t, an_absent_daemon_holds_up_nothing);
-    tcase_add_test(t, a_frozen_daemon_does_not_hold_up_connecting);
-    tcase_add_test(t, a_frozen_daemon_does_not_hold_up_requests);
-    tcase_add_test(t, while_down_reads_miss_and_stores_fail_at_once);
-    tcase_add_test(t, a_namespace_let_go_is_opened_again_unseen);
-    tcase_add_test(t, it_is_opened_once_for_all_in_flight);
-    tcase_add_test(t, it_is_opened_once_for_each_request);
-    tcase_add_test(t, a_namespace_refused_then_fails_the_request);
-    tcase_add_test(t, parked_requests_are_bounded_and_each_answered_once);
-    tcase_add_test(t, a_child_does_not_disturb_the_parents_loop);
-    tcase_add_test(t, a_child_that_lives_on_does_not_keep_the_loop_awake);
-}
-
-int main(void)
-{
-    Suite *s = suite_create("client_async");
-    TCase *t = tcase_create("async");
-    tcase_add_checked_fixture(t, start_open, stop);
-    add_tests_of_loops(t);
-    add_tests_of_ends(t);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

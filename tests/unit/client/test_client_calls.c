@@ -4,33 +4,32 @@
 
 #include "fixture.h"
 
-START_TEST(ping_tells_the_uptime)
+CASES(.setup = start_open, .teardown = stop);
+
+CASE(ping_tells_the_uptime)
 {
     uint64_t ms = 0;
     ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
     ck_assert_uint_eq(ms, 4242);
 }
-END_TEST
 
-START_TEST(a_request_carries_the_sessions_deadline)
+CASE(a_request_carries_the_sessions_deadline)
 {
     uint64_t ms;
     ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
     ck_assert_uint_le(atomic_load(&fake.s->deadline_ms), 10000);
     ck_assert_uint_ge(atomic_load(&fake.s->deadline_ms), 5000);
 }
-END_TEST
 
-START_TEST(a_namespace_has_the_daemons_seed)
+CASE(a_namespace_has_the_daemons_seed)
 {
     uint8_t seed[KVC_KEY_BYTES];
     memset(seed, 1, sizeof(seed));
     ck_assert_mem_eq(kvc_ns_seed(ns), seed, sizeof(seed));
     ck_assert_uint_eq(kvc_ns_id(ns), 101);
 }
-END_TEST
 
-START_TEST(the_same_namespace_is_opened_once)
+CASE(the_same_namespace_is_opened_once)
 {
     struct kvc_ns_spec same = spec_of("llama"), other = spec_of("qwen");
     struct kvc_ns *again, *another;
@@ -40,9 +39,8 @@ START_TEST(the_same_namespace_is_opened_once)
     ck_assert_ptr_ne(another, ns);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]), 2);
 }
-END_TEST
 
-START_TEST(an_unsound_namespace_is_refused_with_the_reason)
+CASE(an_unsound_namespace_is_refused_with_the_reason)
 {
     struct kvc_ns_spec spec = spec_of("bert");
     struct kvc_ns *refused = NULL;
@@ -51,9 +49,8 @@ START_TEST(an_unsound_namespace_is_refused_with_the_reason)
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "attention is bidirectional"));
     ck_assert_ptr_null(refused);
 }
-END_TEST
 
-START_TEST(a_bad_namespace_is_refused_before_it_is_sent)
+CASE(a_bad_namespace_is_refused_before_it_is_sent)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     struct kvc_ns *refused = NULL;
@@ -64,9 +61,8 @@ START_TEST(a_bad_namespace_is_refused_before_it_is_sent)
     ck_assert_int_eq(kvc_ns_open(kvc, &spec, &refused), KVC_E_BAD_ARGUMENT);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]), 1);
 }
-END_TEST
 
-START_TEST(lookup_returns_the_prefix_and_the_reason)
+CASE(lookup_returns_the_prefix_and_the_reason)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_prefix p;
@@ -78,9 +74,8 @@ START_TEST(lookup_returns_the_prefix_and_the_reason)
     ck_assert_uint_eq(p.group[0].blocks, 5);
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_EVICTED);
 }
-END_TEST
 
-START_TEST(an_acquired_block_is_read_in_place)
+CASE(an_acquired_block_is_read_in_place)
 {
     struct kvc_seq seq = seq_of(4);
     struct kvc_hold *h;
@@ -99,9 +94,8 @@ START_TEST(an_acquired_block_is_read_in_place)
     kvc_release(kvc, &h);
     ck_assert_ptr_null(h);
 }
-END_TEST
 
-START_TEST(a_chunk_is_asked_for_once)
+CASE(a_chunk_is_asked_for_once)
 {
     struct kvc_seq seq = seq_of(4);
     atomic_store(&fake.s->hit_blocks, 4);
@@ -115,14 +109,13 @@ START_TEST(a_chunk_is_asked_for_once)
     }
     ck_assert_uint_eq(atomic_load(&fake.s->maps_asked), 2);
 }
-END_TEST
 
 static bool lease_is_released(void *lease)
 {
     return atomic_load(&fake.s->released) == *(uint64_t *)lease;
 }
 
-START_TEST(release_reaches_the_daemon_without_another_call)
+CASE(release_reaches_the_daemon_without_another_call)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -132,9 +125,8 @@ START_TEST(release_reaches_the_daemon_without_another_call)
     kvc_release(kvc, &h);
     ck_assert(fake_wait_for(lease_is_released, &lease));
 }
-END_TEST
 
-START_TEST(an_acquire_without_a_hit_holds_nothing)
+CASE(an_acquire_without_a_hit_holds_nothing)
 {
     struct kvc_seq seq = seq_of(2);
     struct kvc_hold *h;
@@ -146,9 +138,8 @@ START_TEST(an_acquire_without_a_hit_holds_nothing)
     kvc_release(kvc, &h);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_RELEASE]), 0);
 }
-END_TEST
 
-START_TEST(a_ticket_gives_the_same_blocks_to_another_rank)
+CASE(a_ticket_gives_the_same_blocks_to_another_rank)
 {
     uint8_t ticket[KVC_TICKET_BYTES] = {0x5a}, wrong[KVC_TICKET_BYTES] = {1};
     struct kvc_hold *h;
@@ -160,9 +151,8 @@ START_TEST(a_ticket_gives_the_same_blocks_to_another_rank)
     ck_assert_int_eq(kvc_redeem(ns, wrong, &h), KVC_E_NO_LEASE);
     ck_assert_ptr_null(h);
 }
-END_TEST
 
-START_TEST(a_changed_generation_is_stale)
+CASE(a_changed_generation_is_stale)
 {
     struct kvc_seq seq = seq_of(2);
     struct kvc_hold *h;
@@ -177,9 +167,8 @@ START_TEST(a_changed_generation_is_stale)
     ck_assert_uint_eq(c.stale, 1);
     kvc_release(kvc, &h);
 }
-END_TEST
 
-START_TEST(store_reads_staging)
+CASE(store_reads_staging)
 {
     struct kvc_blocks b = blocks_of(3);
     uint64_t bytes, offsets[3] = {0, 4096, 8192};
@@ -193,9 +182,8 @@ START_TEST(store_reads_staging)
     ck_assert_uint_eq(st[0], KVC_ST_OK);
     ck_assert_uint_eq(st[2], KVC_ST_EXISTS);
 }
-END_TEST
 
-START_TEST(wishes_travel_with_what_is_stored)
+CASE(wishes_travel_with_what_is_stored)
 {
     const struct kvc_retain wishes[] = {{0, 16, 80, 0}, {16, 0, 10, 600000}};
     struct kvc_blocks b = blocks_of(2);
@@ -216,7 +204,6 @@ START_TEST(wishes_travel_with_what_is_stored)
     b.nretain = KVC_RETAIN_MAX + 1;
     ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), -EINVAL);
 }
-END_TEST
 
 static void expect_declined(const uint8_t *st, uint32_t n)
 {
@@ -225,7 +212,7 @@ static void expect_declined(const uint8_t *st, uint32_t n)
 }
 
 /* Also when there is no daemon. */
-START_TEST(what_shall_not_be_stored_is_answered_without_traffic)
+CASE_EACH(what_shall_not_be_stored_is_answered_without_traffic, 2)
 {
     struct kvc_blocks b = blocks_of(3);
     uint64_t r = 7, offsets[3] = {0, 4096, 8192};
@@ -245,9 +232,8 @@ START_TEST(what_shall_not_be_stored_is_answered_without_traffic)
     kvc_get_counters(kvc, &c);
     ck_assert_uint_eq(c.stores_dropped_blocks, 0);
 }
-END_TEST
 
-START_TEST(what_shall_not_be_stored_is_done_at_once)
+CASE(what_shall_not_be_stored_is_done_at_once)
 {
     struct kvc_blocks b = blocks_of(3);
     uint64_t offsets[3] = {0, 4096, 8192};
@@ -265,7 +251,6 @@ START_TEST(what_shall_not_be_stored_is_done_at_once)
     ck_assert_uint_eq(r.reservation, 0);
     expect_declined(r.statuses, 3);
 }
-END_TEST
 
 static bool hint_came(void *arg)
 {
@@ -273,7 +258,7 @@ static bool hint_came(void *arg)
 }
 
 /* Its memory, generations and all, is as it was. */
-START_TEST(a_hold_is_stale_as_soon_as_its_daemon_is_no_more)
+CASE(a_hold_is_stale_as_soon_as_its_daemon_is_no_more)
 {
     struct kvc_seq seq = seq_of(2);
     struct kvc_hold *h;
@@ -286,9 +271,8 @@ START_TEST(a_hold_is_stale_as_soon_as_its_daemon_is_no_more)
     ck_assert_int_eq(kvc_hold_check(h), KVC_STALE);
     kvc_release(kvc, &h);
 }
-END_TEST
 
-START_TEST(a_hint_is_sent_and_not_waited_for)
+CASE(a_hint_is_sent_and_not_waited_for)
 {
     struct kvc_seq seq = seq_of(3);
     uint32_t soon = KVC_HINT_SOON << 24 | 30000, ended = KVC_HINT_ENDED << 24;
@@ -299,9 +283,8 @@ START_TEST(a_hint_is_sent_and_not_waited_for)
     ck_assert_int_eq(kvc_hint(ns, &seq, (enum kvc_hint_kind)5, 0), -EINVAL);
     ck_assert_int_eq(kvc_ping(kvc, NULL), 0); /* takes their replies in */
 }
-END_TEST
 
-START_TEST(a_hint_to_nobody_is_lost)
+CASE(a_hint_to_nobody_is_lost)
 {
     struct kvc_seq seq = seq_of(3);
     fake_kill(&fake);
@@ -309,9 +292,8 @@ START_TEST(a_hint_to_nobody_is_lost)
         ck_assert_int_eq(kvc_hint(ns, &seq, KVC_HINT_ENDED, 0), 0);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_HINT]), 0);
 }
-END_TEST
 
-START_TEST(reserve_then_commit_in_two_steps)
+CASE(reserve_then_commit_in_two_steps)
 {
     struct kvc_blocks b = blocks_of(3);
     uint64_t r = 0, offsets[2] = {0, 4096};
@@ -327,9 +309,8 @@ START_TEST(reserve_then_commit_in_two_steps)
     ck_assert_int_eq(kvc_commit(ns, r, 2, 1, offsets, NULL, 0, st), 0);
     ck_assert_int_eq(kvc_commit(ns, r, 2, 1, offsets, NULL, 0, st), KVC_E_GONE);
 }
-END_TEST
 
-START_TEST(a_namespace_is_told_whole)
+CASE(a_namespace_is_told_whole)
 {
     struct kvc_ns_spec *spec = NULL;
     bool own = false;
@@ -353,9 +334,8 @@ START_TEST(a_namespace_is_told_whole)
     ck_assert_int_eq(kvc_ns_spec_of(kvc, 404, &spec, NULL), KVC_E_NO_NAMESPACE);
     ck_assert_ptr_null(spec);
 }
-END_TEST
 
-START_TEST(a_reservation_can_be_dropped_once)
+CASE(a_reservation_can_be_dropped_once)
 {
     struct kvc_blocks b = blocks_of(2);
     uint64_t r;
@@ -365,9 +345,8 @@ START_TEST(a_reservation_can_be_dropped_once)
     ck_assert_uint_eq(atomic_load(&fake.s->dropped_reservation), 1);
     ck_assert_int_eq(kvc_drop(kvc, r), KVC_E_GONE);
 }
-END_TEST
 
-START_TEST(replies_may_come_in_any_order)
+CASE(replies_may_come_in_any_order)
 {
     struct kvc_seq seq = seq_of(4);
     struct kvc_op *first, *second;
@@ -382,9 +361,8 @@ START_TEST(replies_may_come_in_any_order)
     ck_assert_uint_eq(q.tokens, 16);
     ck_assert_ptr_null(first);
 }
-END_TEST
 
-START_TEST(many_requests_are_in_flight_at_once)
+CASE(many_requests_are_in_flight_at_once)
 {
     struct kvc_seq seq = seq_of(2);
     struct kvc_op *op[64];
@@ -401,9 +379,8 @@ START_TEST(many_requests_are_in_flight_at_once)
         kvc_release(kvc, &h);
     }
 }
-END_TEST
 
-START_TEST(a_cancelled_request_ends_as_cancelled)
+CASE(a_cancelled_request_ends_as_cancelled)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_op *op;
@@ -416,9 +393,8 @@ START_TEST(a_cancelled_request_ends_as_cancelled)
     ck_assert_ptr_null(h);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
 }
-END_TEST
 
-START_TEST(stores_may_be_in_flight_too)
+CASE(stores_may_be_in_flight_too)
 {
     struct kvc_blocks b = blocks_of(2);
     uint64_t offsets[2] = {0, 4096};
@@ -431,7 +407,6 @@ START_TEST(stores_may_be_in_flight_too)
         ck_assert_uint_eq(st[i][1], KVC_ST_OK);
     }
 }
-END_TEST
 
 static int sum_stats(void *ctx, const struct kvc_stat *s)
 {
@@ -439,13 +414,12 @@ static int sum_stats(void *ctx, const struct kvc_stat *s)
     return strcmp(s->name, s->gauge ? "blocks" : "hits");
 }
 
-START_TEST(stats_are_walked)
+CASE(stats_are_walked)
 {
     uint64_t sum = 0;
     ck_assert_int_eq(kvc_stats(kvc, sum_stats, &sum), 0);
     ck_assert_uint_eq(sum, 1046);
 }
-END_TEST
 
 static int count_ns(void *ctx, const void *row)
 {
@@ -456,16 +430,15 @@ static int count_ns(void *ctx, const void *row)
     return *count == 7 ? 77 : 0;
 }
 
-START_TEST(rows_are_walked_over_several_replies)
+CASE(rows_are_walked_over_several_replies)
 {
     uint32_t count = 0;
     atomic_store(&fake.s->list_pages, 3);
     ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, NULL, count_ns, &count), 0);
     ck_assert_uint_eq(count, 6);
 }
-END_TEST
 
-START_TEST(pages_that_never_end_are_no_answer)
+CASE(pages_that_never_end_are_no_answer)
 {
     uint32_t count = 0;
     atomic_store(&fake.s->list_pages, UINT32_MAX); /* the second one goes on where it began */
@@ -475,16 +448,14 @@ START_TEST(pages_that_never_end_are_no_answer)
     ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_END, NULL, count_ns, &count), -EINVAL);
     ck_assert_ptr_null(kvc_table(KVC_TABLE_END));
 }
-END_TEST
 
-START_TEST(a_walk_ends_when_the_callback_says_so)
+CASE(a_walk_ends_when_the_callback_says_so)
 {
     uint32_t count = 0;
     atomic_store(&fake.s->list_pages, 6);
     ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_NAMESPACES, NULL, count_ns, &count), 77);
     ck_assert_uint_eq(count, 7);
 }
-END_TEST
 
 static int note_block(void *ctx, const void *row)
 {
@@ -497,7 +468,7 @@ static int note_block(void *ctx, const void *row)
     return 0;
 }
 
-START_TEST(blocks_of_keys_come_in_pages_some_of_them_empty)
+CASE(blocks_of_keys_come_in_pages_some_of_them_empty)
 {
     uint8_t seen[6] = {0};
     const struct kvc_filter five = {.mode = KVC_WALK_KEYS, .ns = 7, .keys = keys, .n = 5};
@@ -506,9 +477,8 @@ START_TEST(blocks_of_keys_come_in_pages_some_of_them_empty)
         ck_assert_uint_eq(seen[i], 2);
     ck_assert_uint_eq(seen[5], 0);
 }
-END_TEST
 
-START_TEST(evict_passes_its_filter)
+CASE(evict_passes_its_filter)
 {
     struct kvc_evict_filter f = {.key = keys, .bytes = 12345, .dry_run = true};
     struct kvc_evicted e;
@@ -517,9 +487,8 @@ START_TEST(evict_passes_its_filter)
     ck_assert_uint_eq(e.bytes, 12345);
     ck_assert_uint_eq(e.kept_blocks, KVC_KEY_BYTES);
 }
-END_TEST
 
-START_TEST(a_status_comes_back_with_its_text)
+CASE(a_status_comes_back_with_its_text)
 {
     uint64_t ms = 7;
     fake_rule(&fake, KVC_OP_PING, FAKE_STATUS, KVC_ST_BUSY, 1);
@@ -528,9 +497,8 @@ START_TEST(a_status_comes_back_with_its_text)
     ck_assert_str_eq(kvc_last_error(kvc), "BUSY: as the test says");
     ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
 }
-END_TEST
 
-START_TEST(an_outcome_without_an_output_is_given_up)
+CASE(an_outcome_without_an_output_is_given_up)
 {
     struct kvc_seq seq = seq_of(4);
     struct kvc_op *op;
@@ -541,9 +509,8 @@ START_TEST(an_outcome_without_an_output_is_given_up)
     ck_assert_int_eq(kvc_lookup_begin(ns, &seq, 0, &op), 0);
     ck_assert_int_eq(kvc_wait(&op, NULL, NULL, NULL), -EINVAL);
 }
-END_TEST
 
-START_TEST(bad_arguments_name_themselves)
+CASE(bad_arguments_name_themselves)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_blocks b = blocks_of(0);
@@ -566,9 +533,8 @@ START_TEST(bad_arguments_name_themselves)
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), -EINVAL);
     ck_assert_int_eq(kvc_commit(ns, 12345, 0, 1, offsets, NULL, 0, st), KVC_E_GONE);
 }
-END_TEST
 
-START_TEST(a_session_without_staging_cannot_store)
+CASE(a_session_without_staging_cannot_store)
 {
     struct kvc_options o = {.socket = fake.path};
     struct kvc_ns_spec spec = spec_of("llama");
@@ -581,51 +547,4 @@ START_TEST(a_session_without_staging_cannot_store)
     ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), 0);
     ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), -EINVAL);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "staging_bytes"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("client_calls");
-    TCase *tc = tcase_create("calls");
-    tcase_add_checked_fixture(tc, start_open, stop);
-    tcase_add_test(tc, ping_tells_the_uptime);
-    tcase_add_test(tc, a_request_carries_the_sessions_deadline);
-    tcase_add_test(tc, a_namespace_has_the_daemons_seed);
-    tcase_add_test(tc, a_namespace_is_told_whole);
-    tcase_add_test(tc, the_same_namespace_is_opened_once);
-    tcase_add_test(tc, an_unsound_namespace_is_refused_with_the_reason);
-    tcase_add_test(tc, a_bad_namespace_is_refused_before_it_is_sent);
-    tcase_add_test(tc, lookup_returns_the_prefix_and_the_reason);
-    tcase_add_test(tc, an_acquired_block_is_read_in_place);
-    tcase_add_test(tc, a_chunk_is_asked_for_once);
-    tcase_add_test(tc, release_reaches_the_daemon_without_another_call);
-    tcase_add_test(tc, an_acquire_without_a_hit_holds_nothing);
-    tcase_add_test(tc, a_ticket_gives_the_same_blocks_to_another_rank);
-    tcase_add_test(tc, a_changed_generation_is_stale);
-    tcase_add_test(tc, a_hold_is_stale_as_soon_as_its_daemon_is_no_more);
-    tcase_add_test(tc, store_reads_staging);
-    tcase_add_test(tc, reserve_then_commit_in_two_steps);
-    tcase_add_test(tc, a_reservation_can_be_dropped_once);
-    tcase_add_test(tc, replies_may_come_in_any_order);
-    tcase_add_test(tc, many_requests_are_in_flight_at_once);
-    tcase_add_test(tc, a_cancelled_request_ends_as_cancelled);
-    tcase_add_test(tc, stores_may_be_in_flight_too);
-    tcase_add_test(tc, stats_are_walked);
-    tcase_add_test(tc, rows_are_walked_over_several_replies);
-    tcase_add_test(tc, pages_that_never_end_are_no_answer);
-    tcase_add_test(tc, a_walk_ends_when_the_callback_says_so);
-    tcase_add_test(tc, blocks_of_keys_come_in_pages_some_of_them_empty);
-    tcase_add_test(tc, wishes_travel_with_what_is_stored);
-    tcase_add_loop_test(tc, what_shall_not_be_stored_is_answered_without_traffic, 0, 2);
-    tcase_add_test(tc, what_shall_not_be_stored_is_done_at_once);
-    tcase_add_test(tc, a_hint_is_sent_and_not_waited_for);
-    tcase_add_test(tc, a_hint_to_nobody_is_lost);
-    tcase_add_test(tc, evict_passes_its_filter);
-    tcase_add_test(tc, a_status_comes_back_with_its_text);
-    tcase_add_test(tc, an_outcome_without_an_output_is_given_up);
-    tcase_add_test(tc, bad_arguments_name_themselves);
-    tcase_add_test(tc, a_session_without_staging_cannot_store);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -101,7 +101,9 @@ static void close_all(void)
 
 /* ---- opening ---- */
 
-START_TEST(a_device_has_an_ordinal_and_a_uuid)
+CASES(.setup = start_open, .teardown = stop);
+
+CASE(a_device_has_an_ordinal_and_a_uuid)
 {
     struct kvc_gpu *by_uuid = NULL, *second = NULL, *instance = NULL;
     open_cuda();
@@ -120,7 +122,6 @@ START_TEST(a_device_has_an_ordinal_and_a_uuid)
     kvc_gpu_close(&second);
     close_all();
 }
-END_TEST
 
 static const struct {
     const char *name, *value, *text;
@@ -134,14 +135,14 @@ static const struct {
     {"FAKE_CUDA_FAIL", "cuDeviceGetUuid:1=1", "CUDA_ERROR_INVALID_VALUE (some words)"},
 };
 
-START_TEST(a_driver_that_is_none_is_said_with_the_next_step)
+CASE_EACH(a_driver_that_is_none_is_said_with_the_next_step,
+          sizeof(no_driver) / sizeof(no_driver[0]))
 {
     set(no_driver[_i].name, no_driver[_i].value);
     ck_assert_int_eq(kvc_gpu_open(kvc, "cuda:0", &gpu), -ENODEV);
     ck_assert_msg(strstr(kvc_last_error(kvc), no_driver[_i].text) != NULL, "%s",
                   kvc_last_error(kvc));
 }
-END_TEST
 
 /* ---- memory ---- */
 
@@ -178,7 +179,7 @@ static void load_and_store(uint64_t base)
     kvc_pool_close(&pool);
 }
 
-START_TEST(memory_is_exported_as_a_descriptor)
+CASE(memory_is_exported_as_a_descriptor)
 {
     void *at;
     open_cuda();
@@ -189,9 +190,8 @@ START_TEST(memory_is_exported_as_a_descriptor)
     ck_assert_mem_eq(fake.s->device, "kvc-fake-cuda--\xa0", KVC_UUID_BYTES);
     close_all();
 }
-END_TEST
 
-START_TEST(memory_is_exported_by_ipc_where_descriptors_are_not_to_be_had)
+CASE(memory_is_exported_by_ipc_where_descriptors_are_not_to_be_had)
 {
     void *at;
     set("FAKE_CUDA_VMM", "0");
@@ -202,7 +202,6 @@ START_TEST(memory_is_exported_by_ipc_where_descriptors_are_not_to_be_had)
     ck_assert_uint_eq(atomic_load(&fake.s->mem_offset), 0);
     close_all();
 }
-END_TEST
 
 /* Memory that an engine made with cuMemCreate. */
 static CUdeviceptr make_vmm(uint64_t bytes, CUmemGenericAllocationHandle *ret_handle)
@@ -228,7 +227,7 @@ static void unmake_vmm(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHan
     ck_assert_int_eq(CU(MemRelease, 10020)(handle), 0);
 }
 
-START_TEST(memory_of_the_engines_own_is_exported_as_it_is)
+CASE(memory_of_the_engines_own_is_exported_as_it_is)
 {
     CUmemGenericAllocationHandle handle = 0;
     open_cuda();
@@ -245,9 +244,8 @@ START_TEST(memory_of_the_engines_own_is_exported_as_it_is)
     unmake_vmm(at, 4 * MIB, handle);
     close_all();
 }
-END_TEST
 
-START_TEST(memory_of_cudamalloc_is_exported_by_ipc)
+CASE(memory_of_cudamalloc_is_exported_by_ipc)
 {
     CUdeviceptr at = 0;
     open_cuda();
@@ -263,9 +261,8 @@ START_TEST(memory_of_cudamalloc_is_exported_by_ipc)
     ck_assert_int_eq(CU(MemFree, 3020)(at), 0);
     close_all();
 }
-END_TEST
 
-START_TEST(memory_that_cannot_be_exported_is_said_to_be_so)
+CASE(memory_that_cannot_be_exported_is_said_to_be_so)
 {
     static uint8_t host[4096];
     CUdeviceptr at = 0;
@@ -278,9 +275,8 @@ START_TEST(memory_that_cannot_be_exported_is_said_to_be_so)
     ck_assert_int_eq(CU(MemFree, 3020)(at), 0);
     close_all();
 }
-END_TEST
 
-START_TEST(more_memory_than_there_is_is_refused)
+CASE(more_memory_than_there_is_is_refused)
 {
     void *at = NULL;
     open_cuda();
@@ -288,11 +284,10 @@ START_TEST(more_memory_than_there_is_is_refused)
     ck_assert_ptr_null(at);
     close_all();
 }
-END_TEST
 
 /* ---- words ---- */
 
-START_TEST(a_word_is_written_when_the_stream_comes_by)
+CASE(a_word_is_written_when_the_stream_comes_by)
 {
     open_cuda();
     volatile uint64_t *w = kvc_gpu_words(gpu);
@@ -305,9 +300,8 @@ START_TEST(a_word_is_written_when_the_stream_comes_by)
     ck_assert_uint_eq(w[3], 9);
     close_all();
 }
-END_TEST
 
-START_TEST(a_stream_waits_for_a_load)
+CASE(a_stream_waits_for_a_load)
 {
     void *at;
     struct kvc_op *op = NULL;
@@ -329,10 +323,9 @@ START_TEST(a_stream_waits_for_a_load)
     ck_assert_int_eq(kvc_finish(&op, &r), 0);
     close_all();
 }
-END_TEST
 
 /* It would hang otherwise, with the engine behind it. */
-START_TEST(a_stream_that_waits_for_a_load_goes_on_when_the_daemon_dies)
+CASE(a_stream_that_waits_for_a_load_goes_on_when_the_daemon_dies)
 {
     void *at;
     struct kvc_op *op = NULL;
@@ -356,9 +349,8 @@ START_TEST(a_stream_that_waits_for_a_load_goes_on_when_the_daemon_dies)
     drain();
     close_all();
 }
-END_TEST
 
-START_TEST(streams_that_know_no_words_are_said_to_be_so)
+CASE(streams_that_know_no_words_are_said_to_be_so)
 {
     set("FAKE_CUDA_WORDS", "0");
     open_cuda();
@@ -366,7 +358,6 @@ START_TEST(streams_that_know_no_words_are_said_to_be_so)
     ck_assert_int_eq(kvc_gpu_wait(gpu, stream, 0, 1), -EOPNOTSUPP);
     close_all();
 }
-END_TEST
 
 /* ---- slots ---- */
 
@@ -378,7 +369,7 @@ static int acquire(uint32_t blocks, uint32_t near, struct kvc_hold **ret_hold)
     return kvc_acquire_on(ns, &seq, gpu, NULL, ret_hold);
 }
 
-START_TEST(blocks_on_the_device_are_read_in_place)
+CASE(blocks_on_the_device_are_read_in_place)
 {
     struct kvc_hold *hold = NULL;
     open_cuda();
@@ -400,11 +391,10 @@ START_TEST(blocks_on_the_device_are_read_in_place)
     kvc_release(kvc, &hold);
     close_all();
 }
-END_TEST
 
 static const enum fake_near wrong_memory[] = {FAKE_NEAR_CUDA_OTHER, FAKE_NEAR_CUDA_SHORT};
 
-START_TEST(memory_of_the_daemons_that_is_not_what_it_says_is_refused)
+CASE_EACH(memory_of_the_daemons_that_is_not_what_it_says_is_refused, 2)
 {
     struct kvc_hold *hold = NULL;
     open_cuda();
@@ -416,7 +406,6 @@ START_TEST(memory_of_the_daemons_that_is_not_what_it_says_is_refused)
     kvc_release(kvc, &hold);
     close_all();
 }
-END_TEST
 
 /* ---- the worker's own copies ---- */
 
@@ -447,7 +436,7 @@ static struct kvc_pool_spec own_spec(uint64_t base, uint32_t stride)
     return spec;
 }
 
-START_TEST(a_hold_is_copied_into_pages)
+CASE_EACH(a_hold_is_copied_into_pages, sizeof(ways) / sizeof(ways[0]))
 {
     static const uint32_t list[] = {9, 4, 20, 21, 0, 31, 7, 2};
     const uint32_t *const lists[KVC_GROUPS_MAX] = {list};
@@ -472,10 +461,9 @@ START_TEST(a_hold_is_copied_into_pages)
     kvc_release(kvc, &hold);
     close_all();
 }
-END_TEST
 
 /* The default streams: a thread's own takes batches, the legacy one does not. */
-START_TEST(a_default_stream_is_as_good_as_one_that_was_made)
+CASE_EACH(a_default_stream_is_as_good_as_one_that_was_made, 6)
 {
     const CUstream defaults[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     static const uint32_t list[] = {9, 4, 20, 21, 0, 31, 7, 2};
@@ -505,10 +493,9 @@ START_TEST(a_default_stream_is_as_good_as_one_that_was_made)
     kvc_release(kvc, &hold);
     close_all();
 }
-END_TEST
 
 /* Before it has done anything that would end the capture: the fake aborts upon that. */
-START_TEST(a_stream_under_capture_is_refused_by_name)
+CASE_EACH(a_stream_under_capture_is_refused_by_name, 2)
 {
     static const uint32_t list[] = {9, 4, 20, 21, 0, 31, 7, 2};
     static const uint64_t offsets[] = {8192, 64};
@@ -542,11 +529,10 @@ START_TEST(a_stream_under_capture_is_refused_by_name)
     kvc_release(kvc, &hold);
     close_all();
 }
-END_TEST
 
 /* Slots are mapped for reading, where the driver can: a worker that writes to one loses its own
  * context, and nobody else's bytes. */
-START_TEST(slots_are_mapped_for_reading)
+CASE_EACH(slots_are_mapped_for_reading, 2)
 {
     struct kvc_hold *hold = NULL;
     set("FAKE_CUDA_READ_ONLY_MAPS", _i == 0 ? "1" : "0");
@@ -563,9 +549,8 @@ START_TEST(slots_are_mapped_for_reading)
         close_all();
     }
 }
-END_TEST
 
-START_TEST(blocks_on_the_device_are_copied_there)
+CASE(blocks_on_the_device_are_copied_there)
 {
     static const uint32_t list[] = {9, 4, 20, 21, 0, 31, 7, 2};
     const uint32_t *const lists[KVC_GROUPS_MAX] = {list};
@@ -585,7 +570,6 @@ START_TEST(blocks_on_the_device_are_copied_there)
     kvc_release(kvc, &hold);
     close_all();
 }
-END_TEST
 
 /* What the copies do for which there is no list: batches, from CUDA 12.8 on and where the device
  * can (it is asked once). */
@@ -596,7 +580,7 @@ static const struct {
     {"13000", "", 4}, {"12080", "", 4}, {"12040", "", 0}, {"13000", "cuMemcpyBatchAsync:1=801", 1}};
 
 /* More launches than lists, none of which the device has come to yet: nobody waits for it. */
-START_TEST(copies_are_never_waited_for)
+CASE_EACH(copies_are_never_waited_for, sizeof(engines) / sizeof(engines[0]))
 {
     set("FAKE_CUDA_VERSION", engines[_i].version);
     set("FAKE_CUDA_FAIL", engines[_i].fail);
@@ -621,9 +605,8 @@ START_TEST(copies_are_never_waited_for)
     kvc_release(kvc, &hold);
     close_all();
 }
-END_TEST
 
-START_TEST(pages_are_copied_to_staging)
+CASE_EACH(pages_are_copied_to_staging, sizeof(ways) / sizeof(ways[0]))
 {
     static const uint32_t list[] = {9, 4, 20, 21};
     static const uint64_t offsets[] = {8192, 64};
@@ -663,7 +646,6 @@ START_TEST(pages_are_copied_to_staging)
     ck_assert_int_eq(CU(MemFree, 3020)(own), 0);
     close_all();
 }
-END_TEST
 
 /* ---- failures ---- */
 
@@ -731,7 +713,7 @@ static int work(uint64_t own)
     return bad;
 }
 
-START_TEST(a_driver_that_refuses_leaves_nothing_behind)
+CASE_EACH(a_driver_that_refuses_leaves_nothing_behind, sizeof(refusing) / sizeof(refusing[0]))
 {
     CUdeviceptr own = 0;
     char text[64];
@@ -755,9 +737,8 @@ START_TEST(a_driver_that_refuses_leaves_nothing_behind)
     ck_assert_int_eq(CU(MemFree, 3020)(own), 0);
     close_all();
 }
-END_TEST
 
-START_TEST(a_child_does_not_call_the_driver)
+CASE(a_child_does_not_call_the_driver)
 {
     void *at;
     struct kvc_hold *hold = NULL;
@@ -786,40 +767,4 @@ START_TEST(a_child_does_not_call_the_driver)
     ck_assert_int_eq(status, 0);
     kvc_release(kvc, &hold);
     close_all();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("client_cuda");
-    TCase *t = tcase_create("driver");
-    tcase_add_checked_fixture(t, start_open, stop);
-    tcase_add_test(t, a_device_has_an_ordinal_and_a_uuid);
-    tcase_add_loop_test(t, a_driver_that_is_none_is_said_with_the_next_step, 0,
-                        (int)(sizeof(no_driver) / sizeof(no_driver[0])));
-    tcase_add_test(t, memory_is_exported_as_a_descriptor);
-    tcase_add_test(t, memory_is_exported_by_ipc_where_descriptors_are_not_to_be_had);
-    tcase_add_test(t, memory_of_the_engines_own_is_exported_as_it_is);
-    tcase_add_test(t, memory_of_cudamalloc_is_exported_by_ipc);
-    tcase_add_test(t, memory_that_cannot_be_exported_is_said_to_be_so);
-    tcase_add_test(t, more_memory_than_there_is_is_refused);
-    tcase_add_test(t, a_word_is_written_when_the_stream_comes_by);
-    tcase_add_test(t, a_stream_waits_for_a_load);
-    tcase_add_test(t, a_stream_that_waits_for_a_load_goes_on_when_the_daemon_dies);
-    tcase_add_test(t, streams_that_know_no_words_are_said_to_be_so);
-    tcase_add_test(t, blocks_on_the_device_are_read_in_place);
-    tcase_add_loop_test(t, memory_of_the_daemons_that_is_not_what_it_says_is_refused, 0, 2);
-    tcase_add_loop_test(t, a_hold_is_copied_into_pages, 0, (int)(sizeof(ways) / sizeof(ways[0])));
-    tcase_add_test(t, blocks_on_the_device_are_copied_there);
-    tcase_add_loop_test(t, a_default_stream_is_as_good_as_one_that_was_made, 0, 6);
-    tcase_add_loop_test(t, a_stream_under_capture_is_refused_by_name, 0, 2);
-    tcase_add_loop_test(t, slots_are_mapped_for_reading, 0, 2);
-    tcase_add_loop_test(t, copies_are_never_waited_for, 0,
-                        (int)(sizeof(engines) / sizeof(engines[0])));
-    tcase_add_loop_test(t, pages_are_copied_to_staging, 0, (int)(sizeof(ways) / sizeof(ways[0])));
-    tcase_add_loop_test(t, a_driver_that_refuses_leaves_nothing_behind, 0,
-                        (int)(sizeof(refusing) / sizeof(refusing[0])));
-    tcase_add_test(t, a_child_does_not_call_the_driver);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

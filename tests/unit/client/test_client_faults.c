@@ -12,7 +12,9 @@
 
 /* ---- death ---- */
 
-START_TEST(death_during_a_lookup_is_a_miss)
+CASES(.setup = start_open, .teardown = stop);
+
+CASE(death_during_a_lookup_is_a_miss)
 {
     struct kvc_seq seq = seq_of(2);
     struct kvc_prefix p = {.tokens = 1};
@@ -24,9 +26,8 @@ START_TEST(death_during_a_lookup_is_a_miss)
     kvc_get_counters(kvc, &c);
     ck_assert_uint_eq(c.lookups_down, 1);
 }
-END_TEST
 
-START_TEST(death_during_a_store_is_a_dropped_store)
+CASE(death_during_a_store_is_a_dropped_store)
 {
     struct kvc_blocks b = blocks_of(2);
     uint64_t offsets[2] = {0, 4096};
@@ -39,9 +40,8 @@ START_TEST(death_during_a_store_is_a_dropped_store)
     ck_assert_uint_eq(c.stores_dropped_blocks, 2);
     ck_assert_uint_eq(c.stores_dropped_bytes, 2 * FAKE_BLOCK_BYTES);
 }
-END_TEST
 
-START_TEST(death_is_noticed_long_before_the_deadline)
+CASE(death_is_noticed_long_before_the_deadline)
 {
     /* The deadline is beyond this test's limit of time: only the attach channel can end the wait.
      */
@@ -53,9 +53,8 @@ START_TEST(death_is_noticed_long_before_the_deadline)
     ck_assert_uint_eq(h->lease, 0);
     kvc_release(kvc, &h);
 }
-END_TEST
 
-START_TEST(all_requests_in_flight_end_with_the_daemon)
+CASE(all_requests_in_flight_end_with_the_daemon)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_blocks b = blocks_of(1);
@@ -77,9 +76,8 @@ START_TEST(all_requests_in_flight_end_with_the_daemon)
     ck_assert_uint_eq(h->lease, 0);
     kvc_release(kvc, &h);
 }
-END_TEST
 
-START_TEST(a_dropped_session_keeps_the_reason_and_comes_back)
+CASE(a_dropped_session_keeps_the_reason_and_comes_back)
 {
     uint64_t ms;
     fake_rule(&fake, KVC_OP_PING, FAKE_DROPPED, 0, 1);
@@ -91,11 +89,10 @@ START_TEST(a_dropped_session_keeps_the_reason_and_comes_back)
         usleep(1000);
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
 }
-END_TEST
 
 /* Beyond this test's limit of time is the deadline: only the control connection can end the wait.
  */
-START_TEST(a_control_connection_that_ends_is_a_miss_and_comes_back)
+CASE(a_control_connection_that_ends_is_a_miss_and_comes_back)
 {
     struct kvc_seq seq = seq_of(2);
     struct kvc_acquire_options o = {.flags = KVC_F_WAIT, .timeout_ms = KVC_DEADLINE_MAX_MS};
@@ -110,10 +107,9 @@ START_TEST(a_control_connection_that_ends_is_a_miss_and_comes_back)
         usleep(1000);
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
 }
-END_TEST
 
 /* The greeting that waits for 30 s if nobody looks. */
-START_TEST(a_control_connection_that_ends_at_hello_is_made_again)
+CASE(a_control_connection_that_ends_at_hello_is_made_again)
 {
     uint64_t ms;
     fake_rule(&fake, KVC_OP_PING, FAKE_HANG_UP, 0, 1);
@@ -124,9 +120,8 @@ START_TEST(a_control_connection_that_ends_at_hello_is_made_again)
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
     ck_assert_uint_eq(atomic_load(&fake.s->attaches), 5);
 }
-END_TEST
 
-START_TEST(who_only_polls_sees_the_control_connection_end)
+CASE(who_only_polls_sees_the_control_connection_end)
 {
     struct kvc_op *op, *next;
     struct kvc_result r;
@@ -145,9 +140,8 @@ START_TEST(who_only_polls_sees_the_control_connection_end)
     ck_assert_uint_eq(r.hold->lease, 0);
     kvc_release(kvc, &r.hold);
 }
-END_TEST
 
-START_TEST(shutdown_is_a_miss_and_a_dropped_store)
+CASE(shutdown_is_a_miss_and_a_dropped_store)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_blocks b = blocks_of(1);
@@ -163,7 +157,6 @@ START_TEST(shutdown_is_a_miss_and_a_dropped_store)
     ck_assert_uint_eq(c.lookups_down, 1);
     ck_assert_uint_eq(c.stores_dropped_blocks, 1);
 }
-END_TEST
 
 /* ---- silence ---- */
 
@@ -211,7 +204,9 @@ static int store_under(enum fake_what what, uint16_t status)
     return rc;
 }
 
-START_TEST(no_reply_is_a_miss_and_the_session_lives_on)
+CASES(.setup = start_impatient, .teardown = stop);
+
+CASE(no_reply_is_a_miss_and_the_session_lives_on)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_prefix p = {.tokens = 1};
@@ -223,9 +218,8 @@ START_TEST(no_reply_is_a_miss_and_the_session_lives_on)
     revive();
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
 }
-END_TEST
 
-START_TEST(a_stopped_daemon_is_a_miss)
+CASE(a_stopped_daemon_is_a_miss)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_prefix p;
@@ -238,12 +232,11 @@ START_TEST(a_stopped_daemon_is_a_miss)
     kill(fake.pid, SIGCONT);
     revive();
 }
-END_TEST
 
 /* So many calls would take far longer than this test may if each waited for its deadline. */
 #define IMPATIENT_CALLS 1000
 
-START_TEST(a_stopped_daemon_costs_one_deadline_and_not_one_a_call)
+CASE(a_stopped_daemon_costs_one_deadline_and_not_one_a_call)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_blocks b = blocks_of(1);
@@ -276,9 +269,8 @@ START_TEST(a_stopped_daemon_costs_one_deadline_and_not_one_a_call)
     for (p.tokens = 0; p.tokens == 0;)
         ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
 }
-END_TEST
 
-START_TEST(a_stopped_daemon_costs_a_session_that_stores_one_deadline)
+CASE(a_stopped_daemon_costs_a_session_that_stores_one_deadline)
 {
     struct kvc_blocks b = blocks_of(1);
     struct kvc_ns_spec other = spec_of("qwen");
@@ -296,9 +288,8 @@ START_TEST(a_stopped_daemon_costs_a_session_that_stores_one_deadline)
     revive();
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
 }
-END_TEST
 
-START_TEST(a_reservation_is_dropped_without_waiting_for_a_stopped_daemon)
+CASE(a_reservation_is_dropped_without_waiting_for_a_stopped_daemon)
 {
     struct kvc_blocks b = blocks_of(1);
     struct kvc_seq seq = seq_of(1);
@@ -318,9 +309,8 @@ START_TEST(a_reservation_is_dropped_without_waiting_for_a_stopped_daemon)
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_DROP]), 8);
 }
-END_TEST
 
-START_TEST(a_store_without_a_reply_is_cancelled)
+CASE(a_store_without_a_reply_is_cancelled)
 {
     int rc = KVC_E_TIMEOUT;
     /* The CANCEL too may be answered too late: then the session has to be gone. */
@@ -333,14 +323,12 @@ START_TEST(a_store_without_a_reply_is_cancelled)
     ck_assert_uint_ge(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
     ck_assert(kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(a_store_answered_with_timeout_is_cancelled)
+CASE(a_store_answered_with_timeout_is_cancelled)
 {
     ck_assert_int_eq(store_under(FAKE_STATUS, KVC_ST_TIMEOUT), KVC_E_TIMEOUT);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
 }
-END_TEST
 
 static bool attach_is_closed(void *unused)
 {
@@ -348,7 +336,7 @@ static bool attach_is_closed(void *unused)
     return !atomic_load(&fake.s->attach_open);
 }
 
-START_TEST(a_store_that_cannot_be_cancelled_ends_the_session)
+CASE(a_store_that_cannot_be_cancelled_ends_the_session)
 {
     fake_rule(&fake, KVC_OP_CANCEL, FAKE_SILENCE, 0, 1);
     /* The target is answered, but without the reply to CANCEL nothing is sure. */
@@ -357,9 +345,8 @@ START_TEST(a_store_that_cannot_be_cancelled_ends_the_session)
     ck_assert(!kvc_is_up(kvc));
     ck_assert(fake_wait_for(attach_is_closed, NULL));
 }
-END_TEST
 
-START_TEST(a_stopped_daemon_loses_a_session_that_stores)
+CASE(a_stopped_daemon_loses_a_session_that_stores)
 {
     struct kvc_blocks b = blocks_of(1);
     uint64_t offsets[1] = {0};
@@ -369,7 +356,6 @@ START_TEST(a_stopped_daemon_loses_a_session_that_stores)
     ck_assert(!kvc_is_up(kvc));
     kill(fake.pid, SIGCONT);
 }
-END_TEST
 
 static bool session_is_ended(void *unused)
 {
@@ -401,7 +387,7 @@ static void acquire_misses(const struct kvc_seq *seq)
     kvc_release(kvc, &h);
 }
 
-START_TEST(a_lease_that_comes_too_late_is_released)
+CASE(a_lease_that_comes_too_late_is_released)
 {
     struct kvc_seq seq = seq_of(1);
     atomic_store(&fake.s->hit_blocks, 1);
@@ -411,7 +397,6 @@ START_TEST(a_lease_that_comes_too_late_is_released)
         acquire_misses(&seq);
     ck_assert(fake_wait_for(has_released, NULL));
 }
-END_TEST
 
 static bool has_dropped(void *unused)
 {
@@ -421,7 +406,7 @@ static bool has_dropped(void *unused)
     return atomic_load(&fake.s->dropped_reservation) == 1;
 }
 
-START_TEST(a_reservation_that_comes_too_late_is_dropped)
+CASE(a_reservation_that_comes_too_late_is_dropped)
 {
     struct kvc_blocks b = blocks_of(1);
     uint64_t r = 0;
@@ -433,9 +418,8 @@ START_TEST(a_reservation_that_comes_too_late_is_dropped)
     ck_assert_uint_eq(r, 0);
     ck_assert(fake_wait_for(has_dropped, NULL));
 }
-END_TEST
 
-START_TEST(a_chunk_that_does_not_come_is_a_miss)
+CASE(a_chunk_that_does_not_come_is_a_miss)
 {
     struct kvc_seq seq = seq_of(1);
     atomic_store(&fake.s->hit_blocks, 1);
@@ -444,7 +428,6 @@ START_TEST(a_chunk_that_does_not_come_is_a_miss)
         acquire_misses(&seq);
     ck_assert(fake_wait_for(has_released, NULL));
 }
-END_TEST
 
 /* ---- nonsense ---- */
 
@@ -462,31 +445,29 @@ static void check_torn_down_by(enum fake_what what)
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
 }
 
-START_TEST(bytes_that_are_no_message_end_the_session)
+CASES(.setup = start_open, .teardown = stop);
+
+CASE(bytes_that_are_no_message_end_the_session)
 {
     check_torn_down_by(FAKE_GARBAGE);
 }
-END_TEST
 
-START_TEST(a_reply_without_its_body_ends_the_session)
+CASE(a_reply_without_its_body_ends_the_session)
 {
     check_torn_down_by(FAKE_BAD_BODY);
 }
-END_TEST
 
-START_TEST(a_reply_of_another_operation_ends_the_session)
+CASE(a_reply_of_another_operation_ends_the_session)
 {
     check_torn_down_by(FAKE_OTHER_OP);
 }
-END_TEST
 
-START_TEST(a_reply_in_parts_ends_the_session)
+CASE(a_reply_in_parts_ends_the_session)
 {
     check_torn_down_by(FAKE_TWO_PARTS);
 }
-END_TEST
 
-START_TEST(a_reply_to_nobody_is_discarded)
+CASE(a_reply_to_nobody_is_discarded)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_prefix p;
@@ -496,7 +477,6 @@ START_TEST(a_reply_to_nobody_is_discarded)
     ck_assert_uint_eq(p.tokens, 16);
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
 }
-END_TEST
 
 static void check_bad_lease(void)
 {
@@ -508,28 +488,25 @@ static void check_bad_lease(void)
     ck_assert(!kvc_is_up(kvc));
 }
 
-START_TEST(a_block_outside_its_chunk_ends_the_session)
+CASE(a_block_outside_its_chunk_ends_the_session)
 {
     atomic_store(&fake.s->wrong_loc, true);
     check_bad_lease();
 }
-END_TEST
 
-START_TEST(blocks_without_a_lease_end_the_session)
+CASE(blocks_without_a_lease_end_the_session)
 {
     atomic_store(&fake.s->lease_without, true);
     check_bad_lease();
 }
-END_TEST
 
-START_TEST(a_chunk_longer_than_its_file_ends_the_session)
+CASE(a_chunk_longer_than_its_file_ends_the_session)
 {
     atomic_store(&fake.s->chunk, FAKE_CHUNK_SHORT);
     check_bad_lease();
 }
-END_TEST
 
-START_TEST(a_refused_chunk_fails_the_acquire_and_releases_the_lease)
+CASE(a_refused_chunk_fails_the_acquire_and_releases_the_lease)
 {
     struct kvc_hold *h = NULL;
     struct kvc_seq seq = seq_of(1);
@@ -540,9 +517,8 @@ START_TEST(a_refused_chunk_fails_the_acquire_and_releases_the_lease)
     ck_assert(kvc_is_up(kvc));
     ck_assert(fake_wait_for(has_released, NULL));
 }
-END_TEST
 
-START_TEST(a_chunk_that_is_gone_is_a_miss)
+CASE(a_chunk_that_is_gone_is_a_miss)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -557,10 +533,9 @@ START_TEST(a_chunk_that_is_gone_is_a_miss)
     ck_assert_uint_eq(c.lookups_down, 0);
     ck_assert(fake_wait_for(has_released, NULL));
 }
-END_TEST
 
 /* The daemon keeps leased memory until the connection of a session that it ended is closed. */
-START_TEST(a_dropped_session_is_confirmed_when_nothing_is_read_any_more)
+CASE(a_dropped_session_is_confirmed_when_nothing_is_read_any_more)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *first, *second;
@@ -577,7 +552,6 @@ START_TEST(a_dropped_session_is_confirmed_when_nothing_is_read_any_more)
     kvc_release(kvc, &second);
     ck_assert(fake_wait_for(attach_is_closed, NULL));
 }
-END_TEST
 
 /* The same when the library gives the link up by itself: the daemon is made to end the session, and
  * keeps the memory. */
@@ -593,7 +567,7 @@ static void check_kept_until_released(struct kvc_hold *h)
     ck_assert(fake_wait_for(attach_is_closed, NULL));
 }
 
-START_TEST(a_session_that_ends_with_nonsense_keeps_what_is_read)
+CASE(a_session_that_ends_with_nonsense_keeps_what_is_read)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -604,10 +578,9 @@ START_TEST(a_session_that_ends_with_nonsense_keeps_what_is_read)
     ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_BAD_MESSAGE);
     check_kept_until_released(h);
 }
-END_TEST
 
 /* A dying daemon loses the control socket and the attach connection one after the other. */
-START_TEST(what_was_kept_is_stale_once_the_daemon_is_dead)
+CASE(what_was_kept_is_stale_once_the_daemon_is_dead)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -621,9 +594,10 @@ START_TEST(what_was_kept_is_stale_once_the_daemon_is_dead)
     ck_assert_int_eq(kvc_hold_check(h), KVC_STALE);
     kvc_release(kvc, &h);
 }
-END_TEST
 
-START_TEST(a_session_that_ends_with_a_store_keeps_what_is_read)
+CASES(.setup = start_impatient, .teardown = stop);
+
+CASE(a_session_that_ends_with_a_store_keeps_what_is_read)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -641,10 +615,9 @@ START_TEST(a_session_that_ends_with_a_store_keeps_what_is_read)
     else /* lost before the store, to the machine's load */
         kvc_release(kvc, &h);
 }
-END_TEST
 
 /* A daemon that wakes up after the caller was given staging back stores what was there then. */
-START_TEST(what_a_frozen_daemon_stores_later_is_what_was_there)
+CASE(what_a_frozen_daemon_stores_later_is_what_was_there)
 {
     struct kvc_blocks b = blocks_of(1);
     uint64_t offsets[1] = {0};
@@ -660,9 +633,10 @@ START_TEST(what_a_frozen_daemon_stores_later_is_what_was_there)
     ck_assert(fake_wait_for(has_stored, NULL));
     ck_assert_uint_eq(atomic_load(&fake.s->stored_byte), 0x11);
 }
-END_TEST
 
-START_TEST(a_retired_chunk_stays_readable_while_held)
+CASES(.setup = start_open, .teardown = stop);
+
+CASE(a_retired_chunk_stays_readable_while_held)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *before, *after;
@@ -678,54 +652,4 @@ START_TEST(a_retired_chunk_stays_readable_while_held)
     ck_assert_uint_eq(*(const uint8_t *)before->group[0].block[0].data, fake_byte(0, 0));
     kvc_release(kvc, &before);
     kvc_release(kvc, &after);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("client_faults");
-    TCase *patient = tcase_create("faults");
-    tcase_add_checked_fixture(patient, start_open, stop);
-    tcase_add_test(patient, death_during_a_lookup_is_a_miss);
-    tcase_add_test(patient, death_during_a_store_is_a_dropped_store);
-    tcase_add_test(patient, death_is_noticed_long_before_the_deadline);
-    tcase_add_test(patient, all_requests_in_flight_end_with_the_daemon);
-    tcase_add_test(patient, a_dropped_session_keeps_the_reason_and_comes_back);
-    tcase_add_test(patient, a_control_connection_that_ends_is_a_miss_and_comes_back);
-    tcase_add_test(patient, a_control_connection_that_ends_at_hello_is_made_again);
-    tcase_add_test(patient, who_only_polls_sees_the_control_connection_end);
-    tcase_add_test(patient, shutdown_is_a_miss_and_a_dropped_store);
-    tcase_add_test(patient, bytes_that_are_no_message_end_the_session);
-    tcase_add_test(patient, a_reply_without_its_body_ends_the_session);
-    tcase_add_test(patient, a_reply_of_another_operation_ends_the_session);
-    tcase_add_test(patient, a_reply_in_parts_ends_the_session);
-    tcase_add_test(patient, a_reply_to_nobody_is_discarded);
-    tcase_add_test(patient, a_block_outside_its_chunk_ends_the_session);
-    tcase_add_test(patient, blocks_without_a_lease_end_the_session);
-    tcase_add_test(patient, a_chunk_longer_than_its_file_ends_the_session);
-    tcase_add_test(patient, a_refused_chunk_fails_the_acquire_and_releases_the_lease);
-    tcase_add_test(patient, a_chunk_that_is_gone_is_a_miss);
-    tcase_add_test(patient, a_dropped_session_is_confirmed_when_nothing_is_read_any_more);
-    tcase_add_test(patient, a_session_that_ends_with_nonsense_keeps_what_is_read);
-    tcase_add_test(patient, what_was_kept_is_stale_once_the_daemon_is_dead);
-    tcase_add_test(patient, a_retired_chunk_stays_readable_while_held);
-    suite_add_tcase(s, patient);
-    TCase *impatient = tcase_create("silence");
-    tcase_add_checked_fixture(impatient, start_impatient, stop);
-    tcase_add_test(impatient, no_reply_is_a_miss_and_the_session_lives_on);
-    tcase_add_test(impatient, a_stopped_daemon_is_a_miss);
-    tcase_add_test(impatient, a_stopped_daemon_costs_one_deadline_and_not_one_a_call);
-    tcase_add_test(impatient, a_stopped_daemon_costs_a_session_that_stores_one_deadline);
-    tcase_add_test(impatient, a_reservation_is_dropped_without_waiting_for_a_stopped_daemon);
-    tcase_add_test(impatient, a_store_without_a_reply_is_cancelled);
-    tcase_add_test(impatient, a_store_answered_with_timeout_is_cancelled);
-    tcase_add_test(impatient, a_store_that_cannot_be_cancelled_ends_the_session);
-    tcase_add_test(impatient, a_stopped_daemon_loses_a_session_that_stores);
-    tcase_add_test(impatient, a_session_that_ends_with_a_store_keeps_what_is_read);
-    tcase_add_test(impatient, what_a_frozen_daemon_stores_later_is_what_was_there);
-    tcase_add_test(impatient, a_lease_that_comes_too_late_is_released);
-    tcase_add_test(impatient, a_reservation_that_comes_too_late_is_dropped);
-    tcase_add_test(impatient, a_chunk_that_does_not_come_is_a_miss);
-    suite_add_tcase(s, impatient);
-    return check_run(s);
 }

@@ -62,8 +62,10 @@ static int exit_status(pid_t pid)
     return WEXITSTATUS(status);
 }
 
+CASES(.setup = start_with_holds, .teardown = stop_with_holds);
+
 /* _i: which one */
-START_TEST(a_child_has_none_of_the_descriptors)
+CASE_EACH(a_child_has_none_of_the_descriptors, 5)
 {
     const int fd[] = {kvc->attach_fd, kvc->parted->fd, kvc->watch.epoll, kvc->watch.event,
                       kvc->watch.timer};
@@ -74,9 +76,8 @@ START_TEST(a_child_has_none_of_the_descriptors)
     ck_assert_int_eq(exit_status(pid), 0);
     ck_assert(is_open(fd[_i]));
 }
-END_TEST
 
-START_TEST(a_child_says_nothing_on_its_parents_session)
+CASE(a_child_says_nothing_on_its_parents_session)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -87,11 +88,10 @@ START_TEST(a_child_says_nothing_on_its_parents_session)
     ck_assert_int_eq(exit_status(pid), 0);
     ck_assert_int_eq(kvc_hold_check(hold), 0);
 }
-END_TEST
 
 /* A bare clone runs no handlers: its copies of the descriptors are there, and may only be closed.
  */
-START_TEST(a_bare_clone_ends_no_connection)
+CASE(a_bare_clone_ends_no_connection)
 {
     const int live = kvc->attach_fd, parted = kvc->parted->fd;
     long pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
@@ -108,17 +108,4 @@ START_TEST(a_bare_clone_ends_no_connection)
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
     ck_assert_int_eq(kvc_hold_check(hold), 0);
     ck_assert_int_eq(kvc_hold_check(parted_hold), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("client_fork");
-    TCase *t = tcase_create("fork");
-    tcase_add_checked_fixture(t, start_with_holds, stop_with_holds);
-    tcase_add_loop_test(t, a_child_has_none_of_the_descriptors, 0, 5);
-    tcase_add_test(t, a_child_says_nothing_on_its_parents_session);
-    tcase_add_test(t, a_bare_clone_ends_no_connection);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -13,7 +13,9 @@
 
 /* ---- devices ---- */
 
-START_TEST(a_device_needs_no_daemon)
+CASES(.setup = start, .teardown = stop);
+
+CASE(a_device_needs_no_daemon)
 {
     kvc = open_session(50);
     ck_assert(!kvc_is_up(kvc));
@@ -26,9 +28,10 @@ START_TEST(a_device_needs_no_daemon)
     ck_assert_ptr_null(gpu);
     kvc_gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(a_name_that_is_none_is_refused_with_what_would_be_one)
+CASES(.setup = start_gpu, .teardown = stop);
+
+CASE(a_name_that_is_none_is_refused_with_what_would_be_one)
 {
     static const char *const wrong[] = {"",      "emu",   "emu:",    "emu:x", "emu:1x",
                                         "gpu:0", "cuda:", "cuda:-1", "0",     "emu:4294967296"};
@@ -41,10 +44,9 @@ START_TEST(a_name_that_is_none_is_refused_with_what_would_be_one)
     struct kvc_gpu *g = NULL;
     ck_assert_int_eq(kvc_gpu_open(kvc, NULL, &g), -EINVAL);
 }
-END_TEST
 
 /* The daemon's rule. */
-START_TEST(an_emulated_device_has_any_number_of_32_bits)
+CASE(an_emulated_device_has_any_number_of_32_bits)
 {
     static const char *const names[] = {"emu:4294967295", "emu:1000000", "emu:007"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -53,9 +55,8 @@ START_TEST(an_emulated_device_has_any_number_of_32_bits)
         kvc_gpu_close(&g);
     }
 }
-END_TEST
 
-START_TEST(a_gpu_that_is_not_there_is_said_with_the_next_step)
+CASE(a_gpu_that_is_not_there_is_said_with_the_next_step)
 {
     struct kvc_gpu *g = NULL;
     ck_assert_int_eq(kvc_gpu_open(kvc, "GPU-00000000-0000-0000-0000-000000000000", &g), -ENODEV);
@@ -63,9 +64,8 @@ START_TEST(a_gpu_that_is_not_there_is_said_with_the_next_step)
                       strstr(kvc_last_error(kvc), "nvidia-smi") != NULL,
                   "%s", kvc_last_error(kvc));
 }
-END_TEST
 
-START_TEST(a_device_is_opened_once)
+CASE(a_device_is_opened_once)
 {
     struct kvc_gpu *again = NULL;
     ck_assert_int_eq(kvc_gpu_open(kvc, "emu:0", &again), -EINVAL);
@@ -74,7 +74,6 @@ START_TEST(a_device_is_opened_once)
     ck_assert_int_eq(kvc_gpu_open(kvc, "emu:0", &gpu), 0);
     kvc_gpu_close(&again);
 }
-END_TEST
 
 static int count_devices(void *ctx, const void *row)
 {
@@ -102,7 +101,7 @@ static int stop_at_first(void *ctx, const void *row)
     return 42;
 }
 
-START_TEST(the_daemon_tells_of_its_devices)
+CASE(the_daemon_tells_of_its_devices)
 {
     struct kvc_device all[3] = {0};
     struct kvc_rate rate[3] = {0};
@@ -124,11 +123,10 @@ START_TEST(the_daemon_tells_of_its_devices)
     ck_assert_int_eq(kvc_list(kvc, KVC_TABLE_DEVICES, NULL, stop_at_first, NULL),
                      KVC_E_BAD_MESSAGE);
 }
-END_TEST
 
 /* ---- memory ---- */
 
-START_TEST(memory_that_cannot_be_exported_is_refused)
+CASE(memory_that_cannot_be_exported_is_refused)
 {
     struct kvc_mem *m = NULL;
     static uint8_t mine[4096];
@@ -142,9 +140,8 @@ START_TEST(memory_that_cannot_be_exported_is_refused)
     ck_assert_ptr_null(at);
     ck_assert_ptr_null(m);
 }
-END_TEST
 
-START_TEST(memories_have_a_limit)
+CASE(memories_have_a_limit)
 {
     static struct kvc_mem *m[KVC_MEMS_MAX];
     void *at;
@@ -154,11 +151,10 @@ START_TEST(memories_have_a_limit)
     kvc_mem_free(&m[17]);
     ck_assert_int_eq(kvc_mem_alloc(gpu, 1, &at, &m[0]), 0);
 }
-END_TEST
 
 /* ---- words ---- */
 
-START_TEST(words_are_shared_and_zero)
+CASE(words_are_shared_and_zero)
 {
     volatile uint64_t *w = kvc_gpu_words(gpu);
     ck_assert_ptr_nonnull((const void *)w);
@@ -171,18 +167,16 @@ START_TEST(words_are_shared_and_zero)
     ck_assert_ptr_eq((const void *)kvc_gpu_words(gpu), (const void *)w);
     ck_assert_uint_eq(atomic_load(&fake.s->words_asked), 1);
 }
-END_TEST
 
-START_TEST(words_have_numbers_and_values_with_limits)
+CASE(words_have_numbers_and_values_with_limits)
 {
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, KVC_WORDS, 1), -EINVAL);
     ck_assert_int_eq(kvc_gpu_wait(gpu, NULL, KVC_WORDS, 1), -EINVAL);
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, UINT64_C(1) << 63), -EINVAL);
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, KVC_WORDS - 1, INT64_MAX), 0);
 }
-END_TEST
 
-START_TEST(a_wait_that_nobody_ends_ends_in_time)
+CASE(a_wait_that_nobody_ends_ends_in_time)
 {
     kvc_gpu_close(&gpu);
     kvc_close(&kvc);
@@ -191,17 +185,15 @@ START_TEST(a_wait_that_nobody_ends_ends_in_time)
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), 0);
     ck_assert_int_eq(kvc_gpu_wait(gpu, NULL, 0, 2), -ETIMEDOUT);
 }
-END_TEST
 
-START_TEST(a_wait_ends_with_the_daemon)
+CASE(a_wait_ends_with_the_daemon)
 {
     ck_assert_ptr_nonnull((const void *)kvc_gpu_words(gpu));
     fake_kill(&fake);
     ck_assert_int_eq(kvc_gpu_wait(gpu, NULL, 0, 2), KVC_E_DOWN);
 }
-END_TEST
 
-START_TEST(no_words_where_there_are_no_devices)
+CASE(no_words_where_there_are_no_devices)
 {
     atomic_store(&fake.s->words, FAKE_WORDS_REFUSE);
     ck_assert_ptr_null((const void *)kvc_gpu_words(gpu));
@@ -209,18 +201,16 @@ START_TEST(no_words_where_there_are_no_devices)
     ck_assert(kvc_is_up(kvc));
     ck_assert_uint_eq(atomic_load(&fake.s->words_asked), 1);
 }
-END_TEST
 
-START_TEST(words_that_are_not_to_be_had_now_are_asked_for_again)
+CASE(words_that_are_not_to_be_had_now_are_asked_for_again)
 {
     atomic_store(&fake.s->words, FAKE_WORDS_BUSY);
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), KVC_E_BUSY);
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), 0);
 }
-END_TEST
 
 /* Without them its pages could not be taken back. _i: BUSY, none, never answered */
-START_TEST(a_pool_is_not_without_words)
+CASE_EACH(a_pool_is_not_without_words, 3)
 {
     static const int modes[] = {FAKE_WORDS_BUSY, FAKE_WORDS_REFUSE, FAKE_WORDS_MUTE},
                      errors[] = {KVC_E_BUSY, KVC_E_TIER, KVC_E_TIMEOUT};
@@ -234,9 +224,8 @@ START_TEST(a_pool_is_not_without_words)
     if (_i == 0) /* they are asked for again, with the pool */
         ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
 }
-END_TEST
 
-START_TEST(words_that_do_not_come_are_not_waited_for_longer_than_the_deadline)
+CASE(words_that_do_not_come_are_not_waited_for_longer_than_the_deadline)
 {
     kvc_gpu_close(&gpu);
     kvc_close(&kvc);
@@ -246,17 +235,16 @@ START_TEST(words_that_do_not_come_are_not_waited_for_longer_than_the_deadline)
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), KVC_E_TIMEOUT);
     ck_assert(kvc_is_up(kvc));
 }
-END_TEST
 
 /* A page that could be cut, or is shorter than it should be, would be a SIGBUS some day. */
-START_TEST(words_that_cannot_be_trusted_end_the_link)
+CASE_RANGE(words_that_cannot_be_trusted_end_the_link, FAKE_WORDS_NO_DESCRIPTOR,
+           FAKE_WORDS_SHORT + 1)
 {
     atomic_store(&fake.s->words, _i);
     ck_assert_ptr_null((const void *)kvc_gpu_words(gpu));
     ck_assert(!kvc_is_up(kvc));
     ck_assert_msg(strstr(kvc_last_error(kvc), "WORDS_ARE") != NULL, "%s", kvc_last_error(kvc));
 }
-END_TEST
 
 static void reconnect(void)
 {
@@ -272,7 +260,7 @@ static void reconnect(void)
     ck_abort_msg("no reconnect: %s", kvc_last_error(kvc));
 }
 
-START_TEST(words_are_new_after_a_reconnect)
+CASE(words_are_new_after_a_reconnect)
 {
     volatile uint64_t *before = kvc_gpu_words(gpu);
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 5, 9), 0);
@@ -282,9 +270,8 @@ START_TEST(words_are_new_after_a_reconnect)
     ck_assert_ptr_ne((const void *)after, (const void *)before);
     ck_assert_uint_eq(after[5], 0);
 }
-END_TEST
 
-START_TEST(many_reconnects_leave_no_pages_behind)
+CASE(many_reconnects_leave_no_pages_behind)
 {
     for (int i = 0; i < 12; i++) {
         ck_assert_ptr_nonnull((const void *)kvc_gpu_words(gpu));
@@ -293,11 +280,10 @@ START_TEST(many_reconnects_leave_no_pages_behind)
     }
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 5, 9), 0);
 }
-END_TEST
 
 /* ---- pools ---- */
 
-START_TEST(a_pool_is_its_memory_and_a_description)
+CASE(a_pool_is_its_memory_and_a_description)
 {
     struct kvc_pool_spec spec = pool_spec();
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
@@ -317,7 +303,6 @@ START_TEST(a_pool_is_its_memory_and_a_description)
     kvc_pool_close(&second);
     ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 0);
 }
-END_TEST
 
 static bool all_dropped(void *arg)
 {
@@ -325,7 +310,7 @@ static bool all_dropped(void *arg)
     return atomic_load(&fake.s->mems_known) == 0;
 }
 
-START_TEST(memory_goes_with_the_last_pool_that_names_it)
+CASE(memory_goes_with_the_last_pool_that_names_it)
 {
     struct kvc_pool_spec spec = pool_spec();
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
@@ -337,9 +322,8 @@ START_TEST(memory_goes_with_the_last_pool_that_names_it)
     ck_assert(fake_wait_for(all_dropped, NULL));
     ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 1);
 }
-END_TEST
 
-START_TEST(closing_the_device_closes_all_of_it)
+CASE(closing_the_device_closes_all_of_it)
 {
     struct kvc_pool_spec spec = pool_spec();
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
@@ -347,9 +331,8 @@ START_TEST(closing_the_device_closes_all_of_it)
     ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 0);
     ck_assert(fake_wait_for(all_dropped, NULL));
 }
-END_TEST
 
-START_TEST(pools_have_a_limit)
+CASE(pools_have_a_limit)
 {
     struct kvc_pool_spec spec = pool_spec();
     struct kvc_pool *p[KVC_POOLS_MAX + 1] = {NULL};
@@ -359,7 +342,6 @@ START_TEST(pools_have_a_limit)
     kvc_pool_close(&p[3]);
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &p[KVC_POOLS_MAX]), 0);
 }
-END_TEST
 
 /* A pool of many memories, each with one region. */
 static struct kvc_pool_spec wide_spec(struct kvc_mem *m[FAKE_POOL_REGIONS],
@@ -377,7 +359,7 @@ static struct kvc_pool_spec wide_spec(struct kvc_mem *m[FAKE_POOL_REGIONS],
         .group = {{.pages_per_block = PPB, .regions = FAKE_POOL_REGIONS, .region = region}}};
 }
 
-START_TEST(many_memories_are_given_some_at_a_time)
+CASE(many_memories_are_given_some_at_a_time)
 {
     struct kvc_mem *m[FAKE_POOL_REGIONS];
     struct kvc_pool_region region[FAKE_POOL_REGIONS];
@@ -385,9 +367,8 @@ START_TEST(many_memories_are_given_some_at_a_time)
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
     ck_assert_uint_eq(atomic_load(&fake.s->mems_known), FAKE_POOL_REGIONS);
 }
-END_TEST
 
-START_TEST(a_daemon_that_is_busy_importing_is_asked_again)
+CASE(a_daemon_that_is_busy_importing_is_asked_again)
 {
     struct kvc_mem *m[FAKE_POOL_REGIONS];
     struct kvc_pool_region region[FAKE_POOL_REGIONS];
@@ -397,18 +378,16 @@ START_TEST(a_daemon_that_is_busy_importing_is_asked_again)
     ck_assert_msg(kvc_pool_open(gpu, &spec, &pool) == 0, "%s", kvc_last_error(kvc));
     ck_assert_uint_eq(atomic_load(&fake.s->mems_seen), FAKE_POOL_REGIONS + 3);
 }
-END_TEST
 
-START_TEST(a_daemon_that_stays_busy_is_an_error)
+CASE(a_daemon_that_stays_busy_is_an_error)
 {
     struct kvc_pool_spec spec = pool_spec();
     atomic_store(&fake.s->mem, FAKE_MEM_BUSY);
     atomic_store(&fake.s->mem_busy, UINT32_MAX);
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_BUSY);
 }
-END_TEST
 
-START_TEST(memory_that_the_daemon_does_not_take_is_no_pool)
+CASE(memory_that_the_daemon_does_not_take_is_no_pool)
 {
     struct kvc_pool_spec spec = pool_spec();
     atomic_store(&fake.s->mem, FAKE_MEM_REFUSE);
@@ -418,9 +397,8 @@ START_TEST(memory_that_the_daemon_does_not_take_is_no_pool)
     atomic_store(&fake.s->mem, FAKE_MEM_TAKE);
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
 }
-END_TEST
 
-START_TEST(memory_that_is_not_answered_for_is_not_waited_for_longer_than_the_deadline)
+CASE(memory_that_is_not_answered_for_is_not_waited_for_longer_than_the_deadline)
 {
     kvc_gpu_close(&gpu);
     kvc_close(&kvc);
@@ -439,9 +417,8 @@ START_TEST(memory_that_is_not_answered_for_is_not_waited_for_longer_than_the_dea
     spec = pool_spec();
     ck_assert_msg(kvc_pool_open(gpu, &spec, &pool) == 0, "%s", kvc_last_error(kvc));
 }
-END_TEST
 
-START_TEST(a_pool_that_the_daemon_refuses_says_why)
+CASE(a_pool_that_the_daemon_refuses_says_why)
 {
     struct kvc_pool_spec spec = pool_spec();
     fake_rule(&fake, KVC_OP_POOL_OPEN, FAKE_STATUS, KVC_ST_TIER, 1);
@@ -451,24 +428,21 @@ START_TEST(a_pool_that_the_daemon_refuses_says_why)
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_BAD_MESSAGE);
     ck_assert(!kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(a_pool_needs_a_daemon)
+CASE(a_pool_needs_a_daemon)
 {
     struct kvc_pool_spec spec = pool_spec();
     fake_kill(&fake);
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_DOWN);
     ck_assert_ptr_null(pool);
 }
-END_TEST
 
-START_TEST(a_daemon_that_dies_over_a_pool_is_noticed)
+CASE(a_daemon_that_dies_over_a_pool_is_noticed)
 {
     struct kvc_pool_spec spec = pool_spec();
     fake_rule(&fake, KVC_OP_POOL_OPEN, FAKE_DIE, 0, 1);
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_DOWN);
 }
-END_TEST
 
 /* ---- what has come of a prefix ---- */
 
@@ -520,13 +494,12 @@ static const struct {
      64},
 };
 
-START_TEST(only_what_a_prefix_needs_must_have_come)
+CASE_EACH(only_what_a_prefix_needs_must_have_come, sizeof(cases) / sizeof(cases[0]))
 {
     ck_assert_uint_eq(
         pages__tokens(cases[_i].group, cases[_i].groups, cases[_i].hit, cases[_i].from),
         cases[_i].want);
 }
-END_TEST
 
 struct wrong_spec {
     const char *text;
@@ -628,7 +601,7 @@ static const struct wrong_spec wrong_specs[] = {
     {"would end beyond", huge_block},
 };
 
-START_TEST(a_pool_that_cannot_be_says_what_is_wrong)
+CASE_EACH(a_pool_that_cannot_be_says_what_is_wrong, sizeof(wrong_specs) / sizeof(wrong_specs[0]))
 {
     const struct wrong_spec *w = &wrong_specs[_i];
     struct kvc_pool_spec spec = pool_spec();
@@ -640,9 +613,8 @@ START_TEST(a_pool_that_cannot_be_says_what_is_wrong)
     spec = pool_spec();
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
 }
-END_TEST
 
-START_TEST(memory_of_another_device_is_no_part_of_a_pool)
+CASE(memory_of_another_device_is_no_part_of_a_pool)
 {
     struct kvc_gpu *other = NULL;
     ck_assert_int_eq(kvc_gpu_open(kvc, "emu:1", &other), 0);
@@ -650,11 +622,10 @@ START_TEST(memory_of_another_device_is_no_part_of_a_pool)
     ck_assert_int_eq(kvc_pool_open(other, &spec, &pool), KVC_E_BAD_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "another device"));
 }
-END_TEST
 
 /* ---- fork ---- */
 
-START_TEST(a_child_has_none_of_it)
+CASE(a_child_has_none_of_it)
 {
     struct kvc_pool_spec spec = pool_spec();
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
@@ -681,7 +652,6 @@ START_TEST(a_child_has_none_of_it)
     ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 0);
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), 0);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -757,7 +727,7 @@ static void come_up(void)
 }
 
 /* The nth call of a point is refused, for every n that there is. */
-START_TEST(what_the_system_refuses_costs_the_call_and_nothing_else)
+CASE_EACH(what_the_system_refuses_costs_the_call_and_nothing_else, 4)
 {
     static const char *const points[] = {"alloc", "map", "fd", "send"};
     kvc_gpu_close(&gpu);
@@ -777,56 +747,12 @@ START_TEST(what_the_system_refuses_costs_the_call_and_nothing_else)
         ck_assert_int_eq(count_descriptors(), descriptors);
     }
 }
-END_TEST
-
-static TCase *words_case(void)
-{
-    TCase *t = tcase_create("words");
-    tcase_add_checked_fixture(t, start_gpu, stop);
-    tcase_add_test(t, words_are_shared_and_zero);
-    tcase_add_test(t, words_have_numbers_and_values_with_limits);
-    tcase_add_test(t, a_wait_that_nobody_ends_ends_in_time);
-    tcase_add_test(t, a_wait_ends_with_the_daemon);
-    tcase_add_test(t, no_words_where_there_are_no_devices);
-    tcase_add_test(t, words_that_are_not_to_be_had_now_are_asked_for_again);
-    tcase_add_loop_test(t, a_pool_is_not_without_words, 0, 3);
-    tcase_add_loop_test(t, only_what_a_prefix_needs_must_have_come, 0,
-                        (int)(sizeof(cases) / sizeof(cases[0])));
-    tcase_add_test(t, words_that_do_not_come_are_not_waited_for_longer_than_the_deadline);
-    tcase_add_loop_test(t, words_that_cannot_be_trusted_end_the_link, FAKE_WORDS_NO_DESCRIPTOR,
-                        FAKE_WORDS_SHORT + 1);
-    tcase_add_test(t, words_are_new_after_a_reconnect);
-    tcase_add_test(t, many_reconnects_leave_no_pages_behind);
-    return t;
-}
-
-static TCase *pool_case(void)
-{
-    TCase *t = tcase_create("pools");
-    tcase_add_checked_fixture(t, start_gpu, stop);
-    tcase_add_test(t, a_pool_is_its_memory_and_a_description);
-    tcase_add_test(t, memory_goes_with_the_last_pool_that_names_it);
-    tcase_add_test(t, closing_the_device_closes_all_of_it);
-    tcase_add_test(t, pools_have_a_limit);
-    tcase_add_test(t, many_memories_are_given_some_at_a_time);
-    tcase_add_test(t, a_daemon_that_is_busy_importing_is_asked_again);
-    tcase_add_test(t, a_daemon_that_stays_busy_is_an_error);
-    tcase_add_test(t, memory_that_the_daemon_does_not_take_is_no_pool);
-    tcase_add_test(t, memory_that_is_not_answered_for_is_not_waited_for_longer_than_the_deadline);
-    tcase_add_test(t, a_pool_that_the_daemon_refuses_says_why);
-    tcase_add_test(t, a_pool_needs_a_daemon);
-    tcase_add_test(t, a_daemon_that_dies_over_a_pool_is_noticed);
-    tcase_add_loop_test(t, a_pool_that_cannot_be_says_what_is_wrong, 0,
-                        (int)(sizeof(wrong_specs) / sizeof(wrong_specs[0])));
-    tcase_add_test(t, memory_of_another_device_is_no_part_of_a_pool);
-    tcase_add_test(t, a_child_has_none_of_it);
-    tcase_add_loop_test(t, what_the_system_refuses_costs_the_call_and_nothing_else, 0, 4);
-    return t;
-}
 
 /* ---- which way ---- */
 
-START_TEST(the_nearest_size_says_how_pages_are_filled)
+CASES(.setup = start, .teardown = stop);
+
+CASE(the_nearest_size_says_how_pages_are_filled)
 {
     struct kvc_device d = {.device = "emu:0", .limit_bytes = 1};
     struct kvc_rate rate[] = {
@@ -853,33 +779,4 @@ START_TEST(the_nearest_size_says_how_pages_are_filled)
     d.limit_bytes = 0; /* no slots */
     ck_assert_int_eq(kvc_load_path(&d, rate, 4, 4096), KVC_COPY_KERNEL);
     ck_assert_int_eq(kvc_load_path(&d, rate, 4, 16384), KVC_COPY_ENGINE);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("client_gpu");
-    TCase *t = tcase_create("no daemon");
-    tcase_add_checked_fixture(t, start, stop);
-    tcase_add_test(t, a_device_needs_no_daemon);
-    tcase_add_test(t, the_nearest_size_says_how_pages_are_filled);
-    suite_add_tcase(s, t);
-    t = tcase_create("devices");
-    tcase_add_checked_fixture(t, start_gpu, stop);
-    tcase_add_test(t, a_name_that_is_none_is_refused_with_what_would_be_one);
-    tcase_add_test(t, an_emulated_device_has_any_number_of_32_bits);
-    tcase_add_test(t, a_gpu_that_is_not_there_is_said_with_the_next_step);
-    tcase_add_test(t, a_device_is_opened_once);
-    tcase_add_test(t, the_daemon_tells_of_its_devices);
-    tcase_add_test(t, memory_that_cannot_be_exported_is_refused);
-    tcase_add_test(t, memories_have_a_limit);
-    suite_add_tcase(s, t);
-    suite_add_tcase(s, words_case());
-    suite_add_tcase(s, pool_case());
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

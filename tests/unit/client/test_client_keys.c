@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvc_hash_chain against the vectors of tests/golden/keys.txt, and what it refuses. */
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include <kvcache/gpu.h>
 #include <kvcache/kvcache.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "vectors.h"
 
 static const uint8_t PARENT[KVC_KEY_BYTES] = {1, 2, 3};
@@ -47,7 +46,7 @@ static void check_vector(const struct vector *v)
     free(parent);
 }
 
-START_TEST(chains_are_those_of_the_vectors)
+CASE(chains_are_those_of_the_vectors)
 {
     struct vectors set = vectors_load("keys.txt");
     ck_assert_uint_gt(set.n, 3);
@@ -55,9 +54,8 @@ START_TEST(chains_are_those_of_the_vectors)
         check_vector(&set.v[i]);
     vectors_free(&set);
 }
-END_TEST
 
-START_TEST(a_chain_can_be_hashed_in_pieces)
+CASE(a_chain_can_be_hashed_in_pieces)
 {
     uint32_t tokens[48];
     uint8_t whole[3 * KVC_KEY_BYTES], rest[2 * KVC_KEY_BYTES];
@@ -67,9 +65,8 @@ START_TEST(a_chain_can_be_hashed_in_pieces)
     ck_assert_int_eq(kvc_hash_chain(whole, tokens + 16, 32, 16, "x", 1, rest), 2);
     ck_assert_mem_eq(whole + KVC_KEY_BYTES, rest, sizeof(rest));
 }
-END_TEST
 
-START_TEST(a_key_may_overwrite_its_own_parent)
+CASE(a_key_may_overwrite_its_own_parent)
 {
     uint32_t tokens[2] = {5, 6};
     uint8_t apart[2 * KVC_KEY_BYTES], over[2 * KVC_KEY_BYTES];
@@ -78,16 +75,14 @@ START_TEST(a_key_may_overwrite_its_own_parent)
     ck_assert_int_eq(kvc_hash_chain(over, tokens, 2, 1, NULL, 0, over), 2);
     ck_assert_mem_eq(apart, over, sizeof(over));
 }
-END_TEST
 
-START_TEST(no_tokens_have_no_keys)
+CASE(no_tokens_have_no_keys)
 {
     uint8_t key[KVC_KEY_BYTES] = {0};
     ck_assert_int_eq(kvc_hash_chain(PARENT, NULL, 0, 16, NULL, 0, key), 0);
 }
-END_TEST
 
-START_TEST(bad_arguments_are_refused)
+CASE(bad_arguments_are_refused)
 {
     uint32_t tokens[1] = {1};
     uint8_t key[KVC_KEY_BYTES];
@@ -99,9 +94,8 @@ START_TEST(bad_arguments_are_refused)
     ck_assert_int_eq(kvc_hash_chain(PARENT, tokens, 1, 1, NULL, 1, key), -EINVAL);
     ck_assert_int_eq(kvc_hash_chain(PARENT, tokens, 1, 1, NULL, 0, NULL), -EINVAL);
 }
-END_TEST
 
-START_TEST(every_error_and_reason_has_a_name)
+CASE(every_error_and_reason_has_a_name)
 {
     ck_assert_str_eq(kvc_error_name(0), "OK");
     ck_assert_str_eq(kvc_error_name(KVC_E_NO_PARENT), "NO_PARENT");
@@ -117,9 +111,8 @@ START_TEST(every_error_and_reason_has_a_name)
     ck_assert_str_eq(kvc_miss_name(KVC_MISS_PENDING), "PENDING");
     ck_assert_uint_gt(strlen(kvc_miss_text(KVC_MISS_PENDING)), 0);
 }
-END_TEST
 
-START_TEST(a_binding_of_other_structs_is_refused_by_name)
+CASE(a_binding_of_other_structs_is_refused_by_name)
 {
     struct kvc_abi mine[] = {KVC_ABI_STRUCTS, KVC_ABI_ASYNC, KVC_ABI_ADMIN, KVC_ABI_GPU};
     const size_t n = sizeof(mine) / sizeof(mine[0]);
@@ -135,20 +128,4 @@ START_TEST(a_binding_of_other_structs_is_refused_by_name)
     ck_assert_ptr_nonnull(strstr(kvc_abi("0.5", mine, n), "0.5"));
     const struct kvc_abi other = {"kvc_of_old", 8};
     ck_assert_ptr_nonnull(strstr(kvc_abi(KVC_API_VERSION, &other, 1), "kvc_of_old"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("client_keys");
-    TCase *tc = tcase_create("keys");
-    tcase_add_test(tc, chains_are_those_of_the_vectors);
-    tcase_add_test(tc, a_chain_can_be_hashed_in_pieces);
-    tcase_add_test(tc, a_key_may_overwrite_its_own_parent);
-    tcase_add_test(tc, no_tokens_have_no_keys);
-    tcase_add_test(tc, bad_arguments_are_refused);
-    tcase_add_test(tc, every_error_and_reason_has_a_name);
-    tcase_add_test(tc, a_binding_of_other_structs_is_refused_by_name);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

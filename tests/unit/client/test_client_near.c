@@ -25,7 +25,9 @@ static void release_hold(void)
 
 /* ---- reading in place ---- */
 
-START_TEST(blocks_are_on_the_device_or_in_host_memory)
+CASES(.setup = start_gpu, .teardown = stop);
+
+CASE(blocks_are_on_the_device_or_in_host_memory)
 {
     ck_assert_msg(acquire(6, 4) == 0, "%s", kvc_last_error(kvc));
     ck_assert_uint_eq(hold->group[0].n, 6);
@@ -49,9 +51,8 @@ START_TEST(blocks_are_on_the_device_or_in_host_memory)
     ck_assert_ptr_null(kvc_hold_device(hold, KVC_GROUPS_MAX, 0));
     release_hold();
 }
-END_TEST
 
-START_TEST(memory_of_a_chunk_is_asked_for_once)
+CASE(memory_of_a_chunk_is_asked_for_once)
 {
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(acquire(6, 4), 0);
@@ -66,18 +67,16 @@ START_TEST(memory_of_a_chunk_is_asked_for_once)
     release_hold();
     ck_assert_uint_eq(atomic_load(&fake.s->maps_on_asked), 4);
 }
-END_TEST
 
-START_TEST(a_slot_that_was_given_away_is_stale)
+CASE(a_slot_that_was_given_away_is_stale)
 {
     ck_assert_int_eq(acquire(2, 2), 0);
     fake.chunk[0][FAKE_SLOT_BYTES] ^= 1;
     ck_assert_int_eq(kvc_hold_check(hold), KVC_STALE);
     release_hold();
 }
-END_TEST
 
-START_TEST(no_hit_and_no_daemon_are_misses)
+CASE(no_hit_and_no_daemon_are_misses)
 {
     ck_assert_int_eq(acquire(0, 0), 0);
     ck_assert_uint_eq(hold->lease, 0);
@@ -88,9 +87,8 @@ START_TEST(no_hit_and_no_daemon_are_misses)
     ck_assert_ptr_null(kvc_hold_device(hold, 0, 0));
     release_hold();
 }
-END_TEST
 
-START_TEST(a_device_that_the_daemon_does_not_have_is_a_miss)
+CASE(a_device_that_the_daemon_does_not_have_is_a_miss)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_gpu *other = NULL;
@@ -101,7 +99,6 @@ START_TEST(a_device_that_the_daemon_does_not_have_is_a_miss)
     release_hold();
     ck_assert_int_eq(kvc_acquire_on(ns, &seq, NULL, NULL, &hold), -EINVAL);
 }
-END_TEST
 
 static bool one_released(void *arg)
 {
@@ -132,7 +129,7 @@ static const struct {
     {FAKE_NEAR_SMALL, KVC_E_BAD_MESSAGE, false},
 };
 
-START_TEST(memory_that_cannot_be_read_is_not_touched)
+CASE_EACH(memory_that_cannot_be_read_is_not_touched, sizeof(answers) / sizeof(answers[0]))
 {
     atomic_store(&fake.s->near, answers[_i].near);
     int rc = acquire(3, 3);
@@ -155,9 +152,8 @@ START_TEST(memory_that_cannot_be_read_is_not_touched)
     ck_assert(is_filled(kvc_hold_device(hold, 0, 2), fake_near_byte(0, 2), FAKE_BLOCK_BYTES));
     release_hold();
 }
-END_TEST
 
-START_TEST(memory_that_does_not_come_is_a_miss)
+CASE(memory_that_does_not_come_is_a_miss)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_acquire_options o = {.timeout_ms = 100};
@@ -168,9 +164,8 @@ START_TEST(memory_that_does_not_come_is_a_miss)
     ck_assert_uint_eq(hold->lease, 0);
     release_hold();
 }
-END_TEST
 
-START_TEST(a_block_on_a_device_that_nobody_asked_for_ends_the_link)
+CASE(a_block_on_a_device_that_nobody_asked_for_ends_the_link)
 {
     struct kvc_seq seq = seq_of(8);
     atomic_store(&fake.s->hit_blocks, 3);
@@ -178,16 +173,14 @@ START_TEST(a_block_on_a_device_that_nobody_asked_for_ends_the_link)
     ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &hold), KVC_E_BAD_MESSAGE);
     ck_assert(!kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(a_location_outside_of_its_memory_ends_the_link)
+CASE(a_location_outside_of_its_memory_ends_the_link)
 {
     atomic_store(&fake.s->wrong_loc, true);
     ck_assert_int_eq(acquire(3, 3), KVC_E_BAD_MESSAGE);
 }
-END_TEST
 
-START_TEST(a_chunk_that_is_retired_stays_while_it_is_held)
+CASE(a_chunk_that_is_retired_stays_while_it_is_held)
 {
     uint64_t ms;
     ck_assert_int_eq(acquire(3, 3), 0);
@@ -202,10 +195,9 @@ START_TEST(a_chunk_that_is_retired_stays_while_it_is_held)
     ck_assert_uint_eq(atomic_load(&fake.s->maps_on_asked), 2);
     release_hold();
 }
-END_TEST
 
 /* Nobody reads it: the next call says so. */
-START_TEST(a_chunk_that_is_retired_is_unmapped_at_the_next_call)
+CASE(a_chunk_that_is_retired_is_unmapped_at_the_next_call)
 {
     uint64_t ms;
     ck_assert_int_eq(acquire(3, 3), 0);
@@ -215,9 +207,8 @@ START_TEST(a_chunk_that_is_retired_is_unmapped_at_the_next_call)
     ck_assert_int_ge(kvc_progress(kvc), 0); /* RETIRED was sent before the reply */
     ck_assert(fake_wait_for(one_unmapped, NULL));
 }
-END_TEST
 
-START_TEST(a_device_that_is_closed_is_unmapped)
+CASE(a_device_that_is_closed_is_unmapped)
 {
     ck_assert_int_eq(acquire(3, 3), 0);
     release_hold();
@@ -228,9 +219,8 @@ START_TEST(a_device_that_is_closed_is_unmapped)
     ck_assert_uint_eq(atomic_load(&fake.s->maps_on_asked), 2);
     release_hold();
 }
-END_TEST
 
-START_TEST(a_hold_outlives_its_device)
+CASE(a_hold_outlives_its_device)
 {
     ck_assert_int_eq(acquire(3, 2), 0);
     kvc_gpu_close(&gpu);
@@ -241,9 +231,8 @@ START_TEST(a_hold_outlives_its_device)
     ck_assert_int_eq(acquire(3, 2), 0);
     kvc_close(&kvc);
 }
-END_TEST
 
-START_TEST(a_daemon_that_dies_makes_holds_stale_and_readable)
+CASE(a_daemon_that_dies_makes_holds_stale_and_readable)
 {
     uint64_t ms;
     ck_assert_int_eq(acquire(3, 3), 0);
@@ -254,9 +243,8 @@ START_TEST(a_daemon_that_dies_makes_holds_stale_and_readable)
     release_hold();
     fake_start(&fake);
 }
-END_TEST
 
-START_TEST(a_request_that_must_be_sent_again_names_the_device_again)
+CASE(a_request_that_must_be_sent_again_names_the_device_again)
 {
     fake_rule(&fake, KVC_OP_ACQUIRE_ON, FAKE_STATUS, KVC_ST_NO_NAMESPACE, 1);
     ck_assert_int_eq(acquire(3, 2), 0);
@@ -264,7 +252,6 @@ START_TEST(a_request_that_must_be_sent_again_names_the_device_again)
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_ACQUIRE_ON]), 2);
     release_hold();
 }
-END_TEST
 
 /* ---- DLPack ---- */
 
@@ -276,7 +263,7 @@ static bool is_block_in_host_memory(const struct dl_tensor *t)
            t->dtype.code == DL_UINT && t->dtype.bits == 8 && t->dtype.lanes == 1;
 }
 
-START_TEST(a_block_is_a_tensor)
+CASE(a_block_is_a_tensor)
 {
     ck_assert_int_eq(acquire(3, 2), 0);
     for (uint32_t i = 0; i < 3; i++) {
@@ -290,9 +277,8 @@ START_TEST(a_block_is_a_tensor)
     ck_assert_ptr_null(kvc_hold_dlpack(hold, 0, 3));
     release_hold();
 }
-END_TEST
 
-START_TEST(a_versioned_tensor_may_only_be_read)
+CASE(a_versioned_tensor_may_only_be_read)
 {
     ck_assert_int_eq(acquire(3, 2), 0);
     for (uint32_t i = 0; i < 3; i++) {
@@ -309,9 +295,8 @@ START_TEST(a_versioned_tensor_may_only_be_read)
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "no such block"));
     release_hold();
 }
-END_TEST
 
-START_TEST(a_block_of_an_ordinary_hold_is_a_tensor_too)
+CASE(a_block_of_an_ordinary_hold_is_a_tensor_too)
 {
     struct kvc_seq seq = seq_of(8);
     atomic_store(&fake.s->hit_blocks, 2);
@@ -321,7 +306,6 @@ START_TEST(a_block_of_an_ordinary_hold_is_a_tensor_too)
     t->deleter(t);
     release_hold();
 }
-END_TEST
 
 /* ---- the worker's own copies ---- */
 
@@ -354,7 +338,7 @@ static const uint8_t *own_page(uint32_t region, uint32_t page)
     return (const uint8_t *)(uintptr_t)(regions[region].base + page * regions[region].stride_bytes);
 }
 
-START_TEST(a_worker_copies_a_hold_into_pages_of_any_layout)
+CASE_RANGE(a_worker_copies_a_hold_into_pages_of_any_layout, APART, ACROSS + 1)
 {
     static uint8_t own[REGIONS * PAGES * PAGE_BYTES];
     static const uint32_t pages[] = {5, 6, 1, 0, 31, 12, 7, 8};
@@ -375,10 +359,9 @@ START_TEST(a_worker_copies_a_hold_into_pages_of_any_layout)
     ck_assert_uint_eq(filled, 4 * FAKE_BLOCK_BYTES);
     release_hold();
 }
-END_TEST
 
 /* Different bytes in each page of a block: the order of regions and pages. */
-START_TEST(a_block_goes_into_its_pages_region_by_region)
+CASE_RANGE(a_block_goes_into_its_pages_region_by_region, APART, ACROSS + 1)
 {
     static uint8_t own[REGIONS * PAGES * PAGE_BYTES];
     static const uint32_t pages[] = {9, 3};
@@ -395,9 +378,8 @@ START_TEST(a_block_goes_into_its_pages_region_by_region)
     }
     release_hold();
 }
-END_TEST
 
-START_TEST(a_load_of_the_workers_own_names_what_is_wrong)
+CASE(a_load_of_the_workers_own_names_what_is_wrong)
 {
     static uint8_t own[REGIONS * PAGES * PAGE_BYTES];
     uint32_t pages[] = {5, 6, 1, PAGES};
@@ -420,9 +402,8 @@ START_TEST(a_load_of_the_workers_own_names_what_is_wrong)
         ck_assert_uint_eq(own[i], 0);
     release_hold();
 }
-END_TEST
 
-START_TEST(more_fragments_than_one_copy_takes)
+CASE(more_fragments_than_one_copy_takes)
 {
     static uint8_t own[REGIONS * PAGES * PAGE_BYTES];
     static struct kvc_pool_region tiny[2048];
@@ -449,9 +430,8 @@ START_TEST(more_fragments_than_one_copy_takes)
     }
     release_hold();
 }
-END_TEST
 
-START_TEST(a_worker_copies_pages_to_staging_and_stores_them)
+CASE_RANGE(a_worker_copies_pages_to_staging_and_stores_them, APART, ACROSS + 1)
 {
     static uint8_t own[REGIONS * PAGES * PAGE_BYTES];
     static const uint32_t pages[] = {9, 3, 4, 5};
@@ -473,9 +453,8 @@ START_TEST(a_worker_copies_pages_to_staging_and_stores_them)
     ck_assert_int_eq(kvc_store(ns, &blocks, offsets, NULL, 0, st), 0);
     ck_assert_uint_eq(atomic_load(&fake.s->stored_byte), staging[64]);
 }
-END_TEST
 
-START_TEST(staging_that_is_not_there_is_not_written_to)
+CASE(staging_that_is_not_there_is_not_written_to)
 {
     static uint8_t own[REGIONS * PAGES * PAGE_BYTES];
     static const uint32_t pages[] = {9, 3};
@@ -506,9 +485,8 @@ START_TEST(staging_that_is_not_there_is_not_written_to)
     ck_assert_ptr_nonnull(kvc_staging(kvc, NULL));
     ck_assert_int_eq(kvc_gpu_stage(gpu, &spec, 0, pages, 1, &offset, NULL), 0);
 }
-END_TEST
 
-START_TEST(a_child_frees_what_its_parent_holds)
+CASE(a_child_frees_what_its_parent_holds)
 {
     int status;
     ck_assert_int_eq(acquire(3, 2), 0);
@@ -531,43 +509,4 @@ START_TEST(a_child_frees_what_its_parent_holds)
     ck_assert(is_filled(kvc_hold_device(hold, 0, 1), fake_near_byte(0, 1), FAKE_BLOCK_BYTES));
     ck_assert_int_eq(kvc_hold_check(hold), 0);
     release_hold();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("client_near");
-    TCase *t = tcase_create("in place");
-    tcase_add_checked_fixture(t, start_gpu, stop);
-    tcase_add_test(t, blocks_are_on_the_device_or_in_host_memory);
-    tcase_add_test(t, memory_of_a_chunk_is_asked_for_once);
-    tcase_add_test(t, a_slot_that_was_given_away_is_stale);
-    tcase_add_test(t, no_hit_and_no_daemon_are_misses);
-    tcase_add_test(t, a_device_that_the_daemon_does_not_have_is_a_miss);
-    tcase_add_loop_test(t, memory_that_cannot_be_read_is_not_touched, 0,
-                        (int)(sizeof(answers) / sizeof(answers[0])));
-    tcase_add_test(t, memory_that_does_not_come_is_a_miss);
-    tcase_add_test(t, a_block_on_a_device_that_nobody_asked_for_ends_the_link);
-    tcase_add_test(t, a_location_outside_of_its_memory_ends_the_link);
-    tcase_add_test(t, a_chunk_that_is_retired_stays_while_it_is_held);
-    tcase_add_test(t, a_chunk_that_is_retired_is_unmapped_at_the_next_call);
-    tcase_add_test(t, a_device_that_is_closed_is_unmapped);
-    tcase_add_test(t, a_hold_outlives_its_device);
-    tcase_add_test(t, a_daemon_that_dies_makes_holds_stale_and_readable);
-    tcase_add_test(t, a_request_that_must_be_sent_again_names_the_device_again);
-    tcase_add_test(t, a_block_is_a_tensor);
-    tcase_add_test(t, a_versioned_tensor_may_only_be_read);
-    tcase_add_test(t, a_block_of_an_ordinary_hold_is_a_tensor_too);
-    suite_add_tcase(s, t);
-    t = tcase_create("own copies");
-    tcase_add_checked_fixture(t, start_gpu, stop);
-    tcase_add_loop_test(t, a_worker_copies_a_hold_into_pages_of_any_layout, APART, ACROSS + 1);
-    tcase_add_loop_test(t, a_block_goes_into_its_pages_region_by_region, APART, ACROSS + 1);
-    tcase_add_test(t, a_load_of_the_workers_own_names_what_is_wrong);
-    tcase_add_test(t, more_fragments_than_one_copy_takes);
-    tcase_add_loop_test(t, a_worker_copies_pages_to_staging_and_stores_them, APART, ACROSS + 1);
-    tcase_add_test(t, staging_that_is_not_there_is_not_written_to);
-    tcase_add_test(t, a_child_frees_what_its_parent_holds);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -50,7 +50,9 @@ static void reopen(uint32_t timeout_ms)
 
 /* ---- loads ---- */
 
-START_TEST(a_load_brings_blocks_into_their_pages)
+CASES(.setup = start_pool, .teardown = stop);
+
+CASE(a_load_brings_blocks_into_their_pages)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -77,9 +79,8 @@ START_TEST(a_load_brings_blocks_into_their_pages)
     ck_assert_uint_eq(atomic_load(&fake.s->load_wait), 64);
     ck_assert_uint_eq(atomic_load(&fake.s->load_pages), 8 * PPB);
 }
-END_TEST
 
-START_TEST(blocks_that_the_worker_has_need_no_pages)
+CASE(blocks_that_the_worker_has_need_no_pages)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -99,9 +100,8 @@ START_TEST(blocks_that_the_worker_has_need_no_pages)
     ck_assert_uint_eq(l.tokens, 0);
     ck_assert_uint_eq(atomic_load(&fake.s->load_pages), 0);
 }
-END_TEST
 
-START_TEST(what_is_behind_a_block_that_failed_does_not_count)
+CASE(what_is_behind_a_block_that_failed_does_not_count)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -115,9 +115,8 @@ START_TEST(what_is_behind_a_block_that_failed_does_not_count)
     ck_assert_uint_eq(l.group[0].statuses[3], KVC_ST_TIER);
     ck_assert_uint_eq(l.group[0].statuses[4], KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(no_hit_is_nothing_loaded)
+CASE(no_hit_is_nothing_loaded)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -127,9 +126,8 @@ START_TEST(no_hit_is_nothing_loaded)
     ck_assert_uint_eq(l.tokens, 0);
     ck_assert_uint_eq(l.group[0].n, 0);
 }
-END_TEST
 
-START_TEST(a_load_waits_for_its_word_and_tells_of_its_layers)
+CASE(a_load_waits_for_its_word_and_tells_of_its_layers)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -153,10 +151,9 @@ START_TEST(a_load_waits_for_its_word_and_tells_of_its_layers)
     kvc_pages_loaded(pool, &l);
     ck_assert_uint_eq(l.tokens, 48);
 }
-END_TEST
 
 /* A stream that waits for it must not wait for ever. */
-START_TEST(whatever_becomes_of_a_load_its_word_is_written)
+CASE_EACH(whatever_becomes_of_a_load_its_word_is_written, 6)
 {
     static const struct {
         enum fake_what what;
@@ -178,9 +175,8 @@ START_TEST(whatever_becomes_of_a_load_its_word_is_written)
     ck_assert_uint_eq(w[0], 9);
     ck_assert_uint_eq(w[1], 0);
 }
-END_TEST
 
-START_TEST(no_daemon_is_a_miss_of_a_load)
+CASE(no_daemon_is_a_miss_of_a_load)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -197,9 +193,8 @@ START_TEST(no_daemon_is_a_miss_of_a_load)
     kvc_get_counters(kvc, &c);
     ck_assert_uint_eq(c.lookups_down, 2);
 }
-END_TEST
 
-START_TEST(a_device_that_is_out_is_a_miss_and_the_pool_is_made_again)
+CASE(a_device_that_is_out_is_a_miss_and_the_pool_is_made_again)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -214,10 +209,9 @@ START_TEST(a_device_that_is_out_is_a_miss_and_the_pool_is_made_again)
     ck_assert_uint_eq(atomic_load(&fake.s->mems_seen), 2);
     ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 1);
 }
-END_TEST
 
 /* One block that is corrupt is all of a short load, and says nothing of the device. */
-START_TEST(blocks_that_failed_are_no_reason_to_open_the_pool_again)
+CASE(blocks_that_failed_are_no_reason_to_open_the_pool_again)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -237,9 +231,8 @@ START_TEST(blocks_that_failed_are_no_reason_to_open_the_pool_again)
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_POOL_OPEN]), 1);
     ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 0);
 }
-END_TEST
 
-START_TEST(a_device_that_stays_out_is_not_asked_for_each_time)
+CASE(a_device_that_stays_out_is_not_asked_for_each_time)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -267,9 +260,8 @@ START_TEST(a_device_that_stays_out_is_not_asked_for_each_time)
     }
     ck_assert_uint_eq(l.tokens, 48);
 }
-END_TEST
 
-START_TEST(a_load_that_is_not_answered_is_a_miss_once_it_is_cancelled)
+CASE(a_load_that_is_not_answered_is_a_miss_once_it_is_cancelled)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -285,10 +277,9 @@ START_TEST(a_load_that_is_not_answered_is_a_miss_once_it_is_cancelled)
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "no reply within"));
     ck_assert(kvc_is_up(kvc));
 }
-END_TEST
 
 /* A daemon whose copies run at the deadline answers TIMEOUT, and touches pages until CANCEL. */
-START_TEST(a_timeout_is_settled_before_the_call_returns)
+CASE(a_timeout_is_settled_before_the_call_returns)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -301,9 +292,8 @@ START_TEST(a_timeout_is_settled_before_the_call_returns)
     ck_assert_uint_eq(atomic_load(&fake.s->late_written), 1);
     ck_assert(page_is(pages[5], FAKE_LATE_BYTE));
 }
-END_TEST
 
-START_TEST(bad_arguments_of_a_load_name_themselves)
+CASE(bad_arguments_of_a_load_name_themselves)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -333,9 +323,8 @@ START_TEST(bad_arguments_of_a_load_name_themselves)
     ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), -EINVAL);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_PAGES_LOAD]), 0);
 }
-END_TEST
 
-START_TEST(a_pool_that_does_not_fit_the_namespace_is_refused)
+CASE(a_pool_that_does_not_fit_the_namespace_is_refused)
 {
     struct kvc_ns_spec other = spec_of("other");
     struct kvc_ns *wide;
@@ -356,9 +345,8 @@ START_TEST(a_pool_that_does_not_fit_the_namespace_is_refused)
     ck_assert_int_eq(kvc_pages_load(wide, &seq, pool, &load, &l), -EINVAL);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "1 groups, the namespace 2"));
 }
-END_TEST
 
-START_TEST(a_reply_that_cannot_be_ends_the_link)
+CASE_EACH(a_reply_that_cannot_be_ends_the_link, 2)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -369,7 +357,6 @@ START_TEST(a_reply_that_cannot_be_ends_the_link)
     ck_assert(!kvc_is_up(kvc));
     ck_assert_uint_eq(l.tokens, 99);
 }
-END_TEST
 
 /* ---- stores ---- */
 
@@ -396,7 +383,7 @@ static bool is_stored(uint32_t b)
     return true;
 }
 
-START_TEST(a_store_takes_blocks_from_their_pages)
+CASE(a_store_takes_blocks_from_their_pages)
 {
     struct kvc_blocks blocks = blocks_of(4);
     static const uint32_t tokens[64];
@@ -411,9 +398,8 @@ START_TEST(a_store_takes_blocks_from_their_pages)
         ck_assert_msg(is_stored(b), "block %u", b);
     ck_assert_uint_eq(atomic_load(&fake.s->tokens_seen), 64);
 }
-END_TEST
 
-START_TEST(a_store_waits_for_its_word)
+CASE(a_store_waits_for_its_word)
 {
     struct kvc_blocks blocks = blocks_of(2);
     struct kvc_op *op = NULL;
@@ -432,9 +418,8 @@ START_TEST(a_store_waits_for_its_word)
     ck_assert_uint_eq(r.statuses[1], KVC_ST_OK);
     ck_assert(is_stored(0) && is_stored(1));
 }
-END_TEST
 
-START_TEST(no_daemon_is_a_dropped_store)
+CASE(no_daemon_is_a_dropped_store)
 {
     struct kvc_blocks blocks = blocks_of(2);
     struct kvc_counters c;
@@ -446,9 +431,8 @@ START_TEST(no_daemon_is_a_dropped_store)
     ck_assert_uint_eq(c.stores_dropped_blocks, 2);
     ck_assert_uint_eq(c.stores_dropped_bytes, 2 * FAKE_BLOCK_BYTES);
 }
-END_TEST
 
-START_TEST(a_device_that_is_out_is_an_error_of_a_store_and_the_pool_is_made_again)
+CASE(a_device_that_is_out_is_an_error_of_a_store_and_the_pool_is_made_again)
 {
     struct kvc_blocks blocks = blocks_of(2);
     uint8_t st[2];
@@ -460,9 +444,8 @@ START_TEST(a_device_that_is_out_is_an_error_of_a_store_and_the_pool_is_made_agai
     ck_assert_uint_eq(st[0], KVC_ST_OK);
     ck_assert_uint_eq(atomic_load(&fake.s->mems_seen), 2);
 }
-END_TEST
 
-START_TEST(a_store_that_is_not_answered_is_dropped_once_it_is_cancelled)
+CASE(a_store_that_is_not_answered_is_dropped_once_it_is_cancelled)
 {
     reopen(100);
     struct kvc_blocks blocks = blocks_of(2);
@@ -475,9 +458,8 @@ START_TEST(a_store_that_is_not_answered_is_dropped_once_it_is_cancelled)
     ck_assert_uint_eq(c.stores_dropped_blocks, 2);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
 }
-END_TEST
 
-START_TEST(a_store_that_is_not_wished_is_not_sent)
+CASE(a_store_that_is_not_wished_is_not_sent)
 {
     struct kvc_blocks blocks = blocks_of(2);
     uint8_t st[2];
@@ -487,9 +469,8 @@ START_TEST(a_store_that_is_not_wished_is_not_sent)
     ck_assert_uint_eq(st[0], KVC_ST_NO_STORE);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_PAGES_STORE]), 0);
 }
-END_TEST
 
-START_TEST(bad_arguments_of_a_store_name_themselves)
+CASE(bad_arguments_of_a_store_name_themselves)
 {
     static uint32_t many[KVC_PAGES_MAX];
     struct kvc_blocks blocks = blocks_of(2);
@@ -505,7 +486,6 @@ START_TEST(bad_arguments_of_a_store_name_themselves)
     blocks.group = 1;
     ck_assert_int_eq(kvc_pages_store(ns, &blocks, pool, many, now, NULL, 0, st), -EINVAL);
 }
-END_TEST
 
 /* ---- ends ---- */
 
@@ -533,7 +513,7 @@ static void no_late_write(void)
         ck_assert(page_is(pages[i], 0x42));
 }
 
-START_TEST(a_load_that_was_cancelled_touches_nothing_any_more)
+CASE(a_load_that_was_cancelled_touches_nothing_any_more)
 {
     struct kvc_op *op = begin_silent(FAKE_LATE_CANCEL);
     struct kvc_result r;
@@ -542,10 +522,9 @@ START_TEST(a_load_that_was_cancelled_touches_nothing_any_more)
     no_late_write();
     ck_assert_int_eq(kvc_finish(&op, &r), KVC_E_CANCELLED);
 }
-END_TEST
 
 /* The daemon closes no pool while one of its requests names it, and so would not open it again. */
-START_TEST(a_pool_is_made_again_behind_its_requests_in_flight)
+CASE(a_pool_is_made_again_behind_its_requests_in_flight)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -567,9 +546,8 @@ START_TEST(a_pool_is_made_again_behind_its_requests_in_flight)
     ck_assert_uint_eq(l.tokens, 48);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_POOL_OPEN]), 2);
 }
-END_TEST
 
-START_TEST(closing_a_pool_ends_its_loads)
+CASE(closing_a_pool_ends_its_loads)
 {
     struct kvc_op *op = begin_silent(FAKE_LATE_CANCEL);
     struct kvc_result r;
@@ -579,18 +557,16 @@ START_TEST(closing_a_pool_ends_its_loads)
     ck_assert_int_eq(kvc_finish(&op, &r), KVC_E_CANCELLED);
     ck_assert(kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(closing_the_session_ends_its_loads)
+CASE(closing_the_session_ends_its_loads)
 {
     begin_silent(FAKE_LATE_CANCEL);
     /* The memory is mapped by this process as long as the session is; the fake sees more. */
     kvc_close(&kvc);
     ck_assert_uint_eq(atomic_load(&fake.s->late_written), 1);
 }
-END_TEST
 
-START_TEST(giving_an_op_up_is_no_way_to_keep_its_pages_busy)
+CASE(giving_an_op_up_is_no_way_to_keep_its_pages_busy)
 {
     struct kvc_op *op = begin_silent(FAKE_LATE_CANCEL);
     kvc_gpu_close(&gpu);
@@ -598,10 +574,9 @@ START_TEST(giving_an_op_up_is_no_way_to_keep_its_pages_busy)
     struct kvc_result r;
     ck_assert_int_eq(kvc_finish(&op, &r), KVC_E_CANCELLED);
 }
-END_TEST
 
 /* The daemon lives, and ends the session: its copies end by themselves. */
-START_TEST(a_load_outlasts_the_copies_of_a_session_that_ended)
+CASE_EACH(a_load_outlasts_the_copies_of_a_session_that_ended, 2)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -613,9 +588,8 @@ START_TEST(a_load_outlasts_the_copies_of_a_session_that_ended)
     ck_assert_uint_eq(l.tokens, 0);
     no_late_write();
 }
-END_TEST
 
-START_TEST(a_load_ends_with_the_daemon)
+CASE(a_load_ends_with_the_daemon)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -628,9 +602,8 @@ START_TEST(a_load_ends_with_the_daemon)
     ck_assert_int_eq(waitpid(fake.pid, NULL, WNOHANG), -1); /* the launcher's child */
     ck_assert(page_is(pages[0], 0));
 }
-END_TEST
 
-START_TEST(a_loop_hears_of_a_load_whose_daemon_died)
+CASE_EACH(a_loop_hears_of_a_load_whose_daemon_died, 2)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -651,9 +624,8 @@ START_TEST(a_loop_hears_of_a_load_whose_daemon_died)
     ck_assert_int_eq(kvc_finish(&op, &r), 0);
     ck_assert_uint_eq(r.prefix.tokens, 0);
 }
-END_TEST
 
-START_TEST(a_daemon_that_does_not_even_cancel_costs_no_more_than_its_time)
+CASE(a_daemon_that_does_not_even_cancel_costs_no_more_than_its_time)
 {
     reopen(100);
     struct kvc_op *op = begin_silent(FAKE_LATE_NEVER);
@@ -663,9 +635,8 @@ START_TEST(a_daemon_that_does_not_even_cancel_costs_no_more_than_its_time)
     ck_assert_uint_eq(r.prefix.tokens, 0);
     ck_assert(!kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(a_frozen_daemon_is_no_reason_to_hang)
+CASE(a_frozen_daemon_is_no_reason_to_hang)
 {
     reopen(100);
     struct kvc_op *op = begin_silent(FAKE_LATE_NEVER);
@@ -674,11 +645,10 @@ START_TEST(a_frozen_daemon_is_no_reason_to_hang)
     ck_assert_int_eq(kvc_finish(&op, &r), 0);
     ck_assert_int_eq(kill(fake.pid, SIGCONT), 0);
 }
-END_TEST
 
 /* The daemon may go on with it at any time: it finds the word raised, in the page of that epoch and
  * in no other. */
-START_TEST(pages_that_are_given_up_are_taken_back)
+CASE(pages_that_are_given_up_are_taken_back)
 {
     reopen(100);
     const volatile uint64_t *words = kvc_gpu_words(gpu);
@@ -693,11 +663,10 @@ START_TEST(pages_that_are_given_up_are_taken_back)
         next = kvc_gpu_words(gpu);
     ck_assert_uint_eq(next[KVC_WORD_REVOKED], 0);
 }
-END_TEST
 
 /* ---- reconnecting ---- */
 
-START_TEST(a_pool_is_made_again_after_a_reconnect)
+CASE(a_pool_is_made_again_after_a_reconnect)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -717,9 +686,8 @@ START_TEST(a_pool_is_made_again_after_a_reconnect)
     ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 1);
     ck_assert_uint_eq(atomic_load(&fake.s->mems_seen), 2);
 }
-END_TEST
 
-START_TEST(requests_that_are_begun_meanwhile_wait_for_the_pool)
+CASE(requests_that_are_begun_meanwhile_wait_for_the_pool)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -735,9 +703,8 @@ START_TEST(requests_that_are_begun_meanwhile_wait_for_the_pool)
     ck_assert_uint_eq(r.prefix.tokens, 48);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_PAGES_LOAD]), 2);
 }
-END_TEST
 
-START_TEST(requests_that_wait_for_a_pool_end_when_it_cannot_be)
+CASE_EACH(requests_that_wait_for_a_pool_end_when_it_cannot_be, 2)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -757,9 +724,8 @@ START_TEST(requests_that_wait_for_a_pool_end_when_it_cannot_be)
     ck_assert_int_eq(rc, _i == 0 ? 0 : KVC_E_UNKNOWN_OP);
     ck_assert_int_eq(kvc_finish(&op[1], &r), _i == 0 ? KVC_E_TIER : KVC_E_UNKNOWN_OP);
 }
-END_TEST
 
-START_TEST(a_request_whose_pool_is_closed_before_it_was_sent_is_cancelled)
+CASE(a_request_whose_pool_is_closed_before_it_was_sent_is_cancelled)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -771,9 +737,8 @@ START_TEST(a_request_whose_pool_is_closed_before_it_was_sent_is_cancelled)
     ck_assert(kvc_done(op));
     ck_assert_int_eq(kvc_finish(&op, &r), KVC_E_CANCELLED);
 }
-END_TEST
 
-START_TEST(words_of_the_daemon_before_are_not_waited_for)
+CASE(words_of_the_daemon_before_are_not_waited_for)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -797,9 +762,8 @@ START_TEST(words_of_the_daemon_before_are_not_waited_for)
     ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), 0);
     ck_assert_uint_eq(l.tokens, 48);
 }
-END_TEST
 
-START_TEST(a_namespace_that_was_let_go_is_opened_again)
+CASE(a_namespace_that_was_let_go_is_opened_again)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -816,11 +780,10 @@ START_TEST(a_namespace_that_was_let_go_is_opened_again)
     ck_assert_int_eq(kvc_pages_store(ns, &blocks, pool, pages, (struct kvc_word){0}, NULL, 0, st),
                      0);
 }
-END_TEST
 
 /* ---- in flight ---- */
 
-START_TEST(many_are_in_flight_at_once)
+CASE(many_are_in_flight_at_once)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_op *op[16];
@@ -848,9 +811,8 @@ START_TEST(many_are_in_flight_at_once)
     for (int i = 0; i < 8; i++)
         ck_assert(block_is(0, pages + (size_t)i * PPB));
 }
-END_TEST
 
-START_TEST(wait_takes_them_too)
+CASE(wait_takes_them_too)
 {
     struct kvc_seq seq = seq_of(8);
     struct kvc_pages_load load = load_of();
@@ -870,86 +832,4 @@ START_TEST(wait_takes_them_too)
     op = begin_silent(FAKE_LATE_CANCEL);
     ck_assert_int_eq(kvc_wait(&op, NULL, NULL, NULL), -EINVAL);
     ck_assert_uint_eq(atomic_load(&fake.s->late_written), 1);
-}
-END_TEST
-
-static TCase *loads(void)
-{
-    TCase *t = tcase_create("loads");
-    tcase_add_checked_fixture(t, start_pool, stop);
-    tcase_add_test(t, a_load_brings_blocks_into_their_pages);
-    tcase_add_test(t, blocks_that_the_worker_has_need_no_pages);
-    tcase_add_test(t, what_is_behind_a_block_that_failed_does_not_count);
-    tcase_add_test(t, no_hit_is_nothing_loaded);
-    tcase_add_test(t, a_load_waits_for_its_word_and_tells_of_its_layers);
-    tcase_add_loop_test(t, whatever_becomes_of_a_load_its_word_is_written, 0, 6);
-    tcase_add_test(t, no_daemon_is_a_miss_of_a_load);
-    tcase_add_test(t, a_device_that_is_out_is_a_miss_and_the_pool_is_made_again);
-    tcase_add_test(t, blocks_that_failed_are_no_reason_to_open_the_pool_again);
-    tcase_add_test(t, a_device_that_stays_out_is_not_asked_for_each_time);
-    tcase_add_test(t, a_load_that_is_not_answered_is_a_miss_once_it_is_cancelled);
-    tcase_add_test(t, a_timeout_is_settled_before_the_call_returns);
-    tcase_add_test(t, bad_arguments_of_a_load_name_themselves);
-    tcase_add_test(t, a_pool_that_does_not_fit_the_namespace_is_refused);
-    tcase_add_loop_test(t, a_reply_that_cannot_be_ends_the_link, 0, 2);
-    return t;
-}
-
-static TCase *stores(void)
-{
-    TCase *t = tcase_create("stores");
-    tcase_add_checked_fixture(t, start_pool, stop);
-    tcase_add_test(t, a_store_takes_blocks_from_their_pages);
-    tcase_add_test(t, a_store_waits_for_its_word);
-    tcase_add_test(t, no_daemon_is_a_dropped_store);
-    tcase_add_test(t, a_device_that_is_out_is_an_error_of_a_store_and_the_pool_is_made_again);
-    tcase_add_test(t, a_store_that_is_not_answered_is_dropped_once_it_is_cancelled);
-    tcase_add_test(t, a_store_that_is_not_wished_is_not_sent);
-    tcase_add_test(t, bad_arguments_of_a_store_name_themselves);
-    return t;
-}
-
-static TCase *ends(void)
-{
-    TCase *t = tcase_create("ends");
-    tcase_add_checked_fixture(t, start_pool, stop);
-    tcase_add_test(t, a_load_that_was_cancelled_touches_nothing_any_more);
-    tcase_add_test(t, a_pool_is_made_again_behind_its_requests_in_flight);
-    tcase_add_test(t, closing_a_pool_ends_its_loads);
-    tcase_add_test(t, closing_the_session_ends_its_loads);
-    tcase_add_test(t, giving_an_op_up_is_no_way_to_keep_its_pages_busy);
-    tcase_add_loop_test(t, a_load_outlasts_the_copies_of_a_session_that_ended, 0, 2);
-    tcase_add_test(t, a_load_ends_with_the_daemon);
-    tcase_add_loop_test(t, a_loop_hears_of_a_load_whose_daemon_died, 0, 2);
-    tcase_add_test(t, a_daemon_that_does_not_even_cancel_costs_no_more_than_its_time);
-    tcase_add_test(t, a_frozen_daemon_is_no_reason_to_hang);
-    tcase_add_test(t, pages_that_are_given_up_are_taken_back);
-    return t;
-}
-
-static TCase *reconnects(void)
-{
-    TCase *t = tcase_create("reconnects");
-    tcase_add_checked_fixture(t, start_pool, stop);
-    tcase_add_test(t, a_pool_is_made_again_after_a_reconnect);
-    tcase_add_test(t, requests_that_are_begun_meanwhile_wait_for_the_pool);
-    tcase_add_loop_test(t, requests_that_wait_for_a_pool_end_when_it_cannot_be, 0, 2);
-    tcase_add_test(t, a_request_whose_pool_is_closed_before_it_was_sent_is_cancelled);
-    tcase_add_test(t, words_of_the_daemon_before_are_not_waited_for);
-    tcase_add_test(t, a_namespace_that_was_let_go_is_opened_again);
-    tcase_add_test(t, many_are_in_flight_at_once);
-    tcase_add_test(t, wait_takes_them_too);
-    return t;
-}
-
-int main(void)
-{
-    Suite *s = suite_create("client_pages");
-    TCase *t = tcase_create("tokens");
-    suite_add_tcase(s, t);
-    suite_add_tcase(s, loads());
-    suite_add_tcase(s, stores());
-    suite_add_tcase(s, ends());
-    suite_add_tcase(s, reconnects());
-    return check_run(s);
 }

@@ -17,7 +17,9 @@ static int open_with(const char *path, bool must_connect)
 
 /* ---- opening ---- */
 
-START_TEST(an_absent_daemon_leaves_the_session_down)
+CASES(.setup = start, .teardown = stop);
+
+CASE(an_absent_daemon_leaves_the_session_down)
 {
     ck_assert_int_eq(open_with(fake.path, false), 0);
     ck_assert(!kvc_is_up(kvc));
@@ -25,43 +27,38 @@ START_TEST(an_absent_daemon_leaves_the_session_down)
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), fake.path));
     ck_assert_ptr_null(kvc_staging(kvc, NULL));
 }
-END_TEST
 
-START_TEST(an_absent_daemon_fails_the_open_that_needs_it)
+CASE(an_absent_daemon_fails_the_open_that_needs_it)
 {
     ck_assert_int_eq(open_with(fake.path, true), KVC_E_DOWN);
     ck_assert_ptr_null(kvc);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(NULL), "no daemon at"));
 }
-END_TEST
 
-START_TEST(a_denied_uid_is_told_what_would_permit_it)
+CASE(a_denied_uid_is_told_what_would_permit_it)
 {
     fake_start(&fake);
     atomic_store(&fake.s->attach, FAKE_DENY);
     ck_assert_int_eq(open_with(fake.path, false), KVC_E_DENIED);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(NULL), "principals[].uids"));
 }
-END_TEST
 
-START_TEST(a_version_mismatch_fails_the_open)
+CASE(a_version_mismatch_fails_the_open)
 {
     fake_start(&fake);
     atomic_store(&fake.s->attach, FAKE_OTHER_VERSION);
     ck_assert_int_eq(open_with(fake.path, false), KVC_E_VERSION);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(NULL), "versions 7 to 9"));
 }
-END_TEST
 
-START_TEST(a_version_refused_at_hello_fails_the_open)
+CASE(a_version_refused_at_hello_fails_the_open)
 {
     fake_start(&fake);
     fake_rule(&fake, KVC_OP_HELLO, FAKE_STATUS, KVC_ST_VERSION, 1);
     ck_assert_int_eq(open_with(fake.path, false), KVC_E_VERSION);
 }
-END_TEST
 
-START_TEST(a_daemon_without_a_place_says_so)
+CASE(a_daemon_without_a_place_says_so)
 {
     fake_start(&fake);
     atomic_store(&fake.s->attach, FAKE_FULL);
@@ -70,27 +67,24 @@ START_TEST(a_daemon_without_a_place_says_so)
         ck_assert_ptr_nonnull(strstr(kvc_last_error(NULL), "LIMIT: all of 7 places are taken"));
     }
 }
-END_TEST
 
-START_TEST(a_silent_daemon_does_not_hold_up_open)
+CASE(a_silent_daemon_does_not_hold_up_open)
 {
     fake_start(&fake);
     atomic_store(&fake.s->attach, FAKE_MUTE);
     ck_assert_int_eq(open_with(fake.path, false), 0);
     ck_assert(!kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(a_stopped_daemon_does_not_hold_up_open)
+CASE(a_stopped_daemon_does_not_hold_up_open)
 {
     fake_start(&fake);
     kill(fake.pid, SIGSTOP);
     ck_assert_int_eq(open_with(fake.path, true), KVC_E_DOWN);
     kill(fake.pid, SIGCONT);
 }
-END_TEST
 
-START_TEST(nonsense_on_the_attach_channel_leaves_the_session_down)
+CASE(nonsense_on_the_attach_channel_leaves_the_session_down)
 {
     fake_start(&fake);
     atomic_store(&fake.s->attach, FAKE_NONSENSE);
@@ -98,18 +92,16 @@ START_TEST(nonsense_on_the_attach_channel_leaves_the_session_down)
     ck_assert(!kvc_is_up(kvc));
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "malformed"));
 }
-END_TEST
 
-START_TEST(staging_without_a_descriptor_leaves_the_session_down)
+CASE(staging_without_a_descriptor_leaves_the_session_down)
 {
     fake_start(&fake);
     atomic_store(&fake.s->attach, FAKE_NO_DESCRIPTOR);
     ck_assert_int_eq(open_with(fake.path, false), 0);
     ck_assert(!kvc_is_up(kvc));
 }
-END_TEST
 
-START_TEST(bad_options_are_refused)
+CASE(bad_options_are_refused)
 {
     char path[200];
     struct kvc_options o = {.socket = "", .timeout_ms = 100};
@@ -124,16 +116,14 @@ START_TEST(bad_options_are_refused)
     o = (struct kvc_options){.shard = KVC_SHARDS_MAX};
     ck_assert_int_eq(kvc_open(&o, &kvc), -EINVAL);
 }
-END_TEST
 
-START_TEST(the_environment_names_the_socket)
+CASE(the_environment_names_the_socket)
 {
     fake_start(&fake);
     ck_assert_int_eq(setenv("KVCACHE_SOCKET", fake.path, 1), 0);
     ck_assert_int_eq(kvc_open(NULL, &kvc), 0);
     ck_assert(kvc_is_up(kvc));
 }
-END_TEST
 
 static bool attach_is_closed(void *unused)
 {
@@ -141,7 +131,7 @@ static bool attach_is_closed(void *unused)
     return !atomic_load(&fake.s->attach_open);
 }
 
-START_TEST(close_ends_the_attach_connection)
+CASE(close_ends_the_attach_connection)
 {
     fake_start(&fake);
     ck_assert_int_eq(open_with(fake.path, true), 0);
@@ -151,9 +141,8 @@ START_TEST(close_ends_the_attach_connection)
     kvc_close(NULL);
     ck_assert(fake_wait_for(attach_is_closed, NULL));
 }
-END_TEST
 
-START_TEST(close_frees_holds_and_requests_in_flight)
+CASE(close_frees_holds_and_requests_in_flight)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     struct kvc_seq seq = seq_of(2);
@@ -167,11 +156,10 @@ START_TEST(close_frees_holds_and_requests_in_flight)
     ck_assert_int_eq(kvc_lookup_begin(ns, &seq, 0, &op), 0);
     kvc_close(&kvc); /* what it leaves is for the leak checker to find */
 }
-END_TEST
 
 /* ---- down and up again ---- */
 
-START_TEST(a_session_that_began_down_comes_up_by_itself)
+CASE(a_session_that_began_down_comes_up_by_itself)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     uint64_t ms;
@@ -185,7 +173,6 @@ START_TEST(a_session_that_began_down_comes_up_by_itself)
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
     ck_assert_ptr_nonnull(kvc_staging(kvc, NULL));
 }
-END_TEST
 
 static void await_up(void)
 {
@@ -195,7 +182,7 @@ static void await_up(void)
     ck_assert(kvc_is_up(kvc));
 }
 
-START_TEST(a_namespace_opens_itself_when_the_daemon_comes)
+CASE(a_namespace_opens_itself_when_the_daemon_comes)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     struct kvc_seq seq = seq_of(2);
@@ -222,9 +209,8 @@ START_TEST(a_namespace_opens_itself_when_the_daemon_comes)
     ck_assert_ptr_nonnull(kvc_ns_seed(ns));
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]), 1);
 }
-END_TEST
 
-START_TEST(a_namespace_that_is_refused_later_says_so_in_its_calls)
+CASE(a_namespace_that_is_refused_later_says_so_in_its_calls)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     struct kvc_seq seq = seq_of(2);
@@ -237,9 +223,8 @@ START_TEST(a_namespace_that_is_refused_later_says_so_in_its_calls)
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), KVC_E_UNSOUND);
     ck_assert_ptr_null(kvc_ns_seed(ns));
 }
-END_TEST
 
-START_TEST(a_namespace_opens_itself_when_a_daemon_answers_at_last)
+CASE(a_namespace_opens_itself_when_a_daemon_answers_at_last)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     struct kvc_seq seq = seq_of(2);
@@ -257,9 +242,8 @@ START_TEST(a_namespace_opens_itself_when_a_daemon_answers_at_last)
         ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
     ck_assert_uint_eq(p.tokens, 32);
 }
-END_TEST
 
-START_TEST(a_session_that_must_connect_opens_no_namespace_alone)
+CASE(a_session_that_must_connect_opens_no_namespace_alone)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     fake_start(&fake);
@@ -267,7 +251,6 @@ START_TEST(a_session_that_must_connect_opens_no_namespace_alone)
     fake_kill(&fake);
     ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), KVC_E_DOWN);
 }
-END_TEST
 
 static void lose_daemon(void)
 {
@@ -285,7 +268,9 @@ static void regain_daemon(void)
     await_up();
 }
 
-START_TEST(without_a_daemon_lookups_miss_and_are_counted)
+CASES(.setup = start_open, .teardown = stop);
+
+CASE(without_a_daemon_lookups_miss_and_are_counted)
 {
     struct kvc_seq seq = seq_of(2);
     struct kvc_hold *h;
@@ -298,9 +283,8 @@ START_TEST(without_a_daemon_lookups_miss_and_are_counted)
     kvc_get_counters(kvc, &c);
     ck_assert_uint_eq(c.lookups_down, 2);
 }
-END_TEST
 
-START_TEST(without_a_daemon_stores_are_dropped_and_counted)
+CASE(without_a_daemon_stores_are_dropped_and_counted)
 {
     struct kvc_blocks b = blocks_of(3);
     uint64_t r, offsets[3] = {0, 4096, 8192};
@@ -315,9 +299,8 @@ START_TEST(without_a_daemon_stores_are_dropped_and_counted)
     ck_assert_uint_eq(c.stores_dropped_blocks, 9);
     ck_assert_uint_eq(c.stores_dropped_bytes, 9 * FAKE_BLOCK_BYTES);
 }
-END_TEST
 
-START_TEST(a_namespace_that_is_known_opens_without_a_daemon)
+CASE(a_namespace_that_is_known_opens_without_a_daemon)
 {
     struct kvc_ns_spec same = spec_of("llama"), other = spec_of("qwen");
     struct kvc_ns *again;
@@ -327,9 +310,8 @@ START_TEST(a_namespace_that_is_known_opens_without_a_daemon)
     ck_assert_int_eq(kvc_ns_open(kvc, &other, &again), 0);
     ck_assert_ptr_null(kvc_ns_seed(again));
 }
-END_TEST
 
-START_TEST(a_new_daemon_gives_a_new_epoch_and_seed)
+CASE(a_new_daemon_gives_a_new_epoch_and_seed)
 {
     uint8_t seed[KVC_KEY_BYTES];
     struct kvc_seq seq = seq_of(2);
@@ -347,9 +329,8 @@ START_TEST(a_new_daemon_gives_a_new_epoch_and_seed)
     kvc_get_counters(kvc, &c);
     ck_assert_uint_eq(c.reconnects, 1);
 }
-END_TEST
 
-START_TEST(a_hold_of_before_can_be_read_and_is_stale)
+CASE(a_hold_of_before_can_be_read_and_is_stale)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -362,9 +343,8 @@ START_TEST(a_hold_of_before_can_be_read_and_is_stale)
     kvc_release(kvc, &h);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_RELEASE]), 0);
 }
-END_TEST
 
-START_TEST(chunks_are_mapped_anew_after_a_reconnect)
+CASE(chunks_are_mapped_anew_after_a_reconnect)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -377,9 +357,8 @@ START_TEST(chunks_are_mapped_anew_after_a_reconnect)
     kvc_release(kvc, &h);
     ck_assert_uint_eq(atomic_load(&fake.s->maps_asked), 2);
 }
-END_TEST
 
-START_TEST(staging_of_before_is_not_stored_under_new_keys)
+CASE(staging_of_before_is_not_stored_under_new_keys)
 {
     struct kvc_blocks b = blocks_of(1);
     uint64_t offsets[1] = {0};
@@ -399,10 +378,9 @@ START_TEST(staging_of_before_is_not_stored_under_new_keys)
     ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), 0);
     ck_assert_uint_eq(atomic_load(&fake.s->stored_byte), 0x22);
 }
-END_TEST
 
 /* It asks for staging before each store, and calls nothing else when there is none. */
-START_TEST(a_session_that_only_stores_reconnects)
+CASE(a_session_that_only_stores_reconnects)
 {
     struct kvc_blocks b = blocks_of(1);
     uint64_t offsets[1] = {0};
@@ -419,9 +397,8 @@ START_TEST(a_session_that_only_stores_reconnects)
     ck_assert_uint_eq(atomic_load(&fake.s->stored_byte), 0x33);
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
 }
-END_TEST
 
-START_TEST(staging_stays_writable_while_the_daemon_is_away)
+CASE(staging_stays_writable_while_the_daemon_is_away)
 {
     uint8_t *staging = kvc_staging(kvc, NULL);
     lose_daemon();
@@ -430,11 +407,10 @@ START_TEST(staging_stays_writable_while_the_daemon_is_away)
     staging[0] = 2;
     ck_assert_ptr_eq(kvc_staging(kvc, NULL), staging);
 }
-END_TEST
 
 /* A daemon with another staging.session_max has come: the area of before was unmapped, and a caller
  * that was filling it died. */
-START_TEST(staging_stays_writable_until_it_is_asked_for_again)
+CASE(staging_stays_writable_until_it_is_asked_for_again)
 {
     uint64_t bytes;
     uint8_t *staging = kvc_staging(kvc, &bytes);
@@ -452,9 +428,8 @@ START_TEST(staging_stays_writable_until_it_is_asked_for_again)
     ck_assert_uint_eq(staging[0], 0);
     memset(staging, 3, bytes);
 }
-END_TEST
 
-START_TEST(a_reservation_of_before_is_void)
+CASE(a_reservation_of_before_is_void)
 {
     struct kvc_blocks b = blocks_of(2);
     uint64_t before, after, offsets[2] = {0, 4096};
@@ -472,9 +447,8 @@ START_TEST(a_reservation_of_before_is_void)
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_COMMIT]), 0);
     ck_assert_int_eq(kvc_commit(ns, after, 0, 2, offsets, NULL, 0, st), 0);
 }
-END_TEST
 
-START_TEST(dropping_a_reservation_of_before_is_no_error)
+CASE(dropping_a_reservation_of_before_is_no_error)
 {
     struct kvc_blocks b = blocks_of(1);
     uint64_t r;
@@ -483,9 +457,8 @@ START_TEST(dropping_a_reservation_of_before_is_no_error)
     lose_daemon();
     ck_assert_int_eq(kvc_drop(kvc, r), 0);
 }
-END_TEST
 
-START_TEST(a_slow_welcome_is_waited_for_across_calls)
+CASE(a_slow_welcome_is_waited_for_across_calls)
 {
     uint64_t ms;
     lose_daemon();
@@ -499,9 +472,8 @@ START_TEST(a_slow_welcome_is_waited_for_across_calls)
         ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_DOWN);
     ck_assert_uint_eq(atomic_load(&fake.s->attaches), 2);
 }
-END_TEST
 
-START_TEST(reconnecting_is_tried_now_and_then)
+CASE(reconnecting_is_tried_now_and_then)
 {
     uint64_t ms;
     lose_daemon();
@@ -515,7 +487,6 @@ START_TEST(reconnecting_is_tried_now_and_then)
     ck_assert_uint_le(atomic_load(&fake.s->attaches) - 1, took / 100 + 1);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "4711"));
 }
-END_TEST
 
 /* ---- fork ---- */
 
@@ -540,7 +511,7 @@ static int child_uses_the_session(void)
     return 0;
 }
 
-START_TEST(a_child_may_not_use_its_parents_session)
+CASE(a_child_may_not_use_its_parents_session)
 {
     uint64_t ms;
     pid_t pid = fork();
@@ -554,9 +525,8 @@ START_TEST(a_child_may_not_use_its_parents_session)
     ck_assert(atomic_load(&fake.s->attach_open));
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
 }
-END_TEST
 
-START_TEST(a_child_can_drop_its_copy_of_a_hold)
+CASE(a_child_can_drop_its_copy_of_a_hold)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_hold *h;
@@ -575,10 +545,11 @@ START_TEST(a_child_can_drop_its_copy_of_a_hold)
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_RELEASE]), 0);
     kvc_release(kvc, &h);
 }
-END_TEST
+
+CASES(.setup = start, .teardown = stop);
 
 /* The session's process dies; the child that it forked lives on and would hold the connection. */
-START_TEST(a_child_does_not_keep_its_dead_parents_session_alive)
+CASE(a_child_does_not_keep_its_dead_parents_session_alive)
 {
     int until[2]; /* the grandchild lives until the test closes its end */
     ck_assert_int_eq(pipe(until), 0);
@@ -602,53 +573,4 @@ START_TEST(a_child_does_not_keep_its_dead_parents_session_alive)
     ck_assert(fake_wait_for(attach_is_closed, NULL));
     close(until[1]);
     close(until[0]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("client_session");
-    TCase *open = tcase_create("open");
-    tcase_add_checked_fixture(open, start, stop);
-    tcase_add_test(open, an_absent_daemon_leaves_the_session_down);
-    tcase_add_test(open, an_absent_daemon_fails_the_open_that_needs_it);
-    tcase_add_test(open, a_denied_uid_is_told_what_would_permit_it);
-    tcase_add_test(open, a_version_mismatch_fails_the_open);
-    tcase_add_test(open, a_version_refused_at_hello_fails_the_open);
-    tcase_add_test(open, a_daemon_without_a_place_says_so);
-    tcase_add_test(open, a_silent_daemon_does_not_hold_up_open);
-    tcase_add_test(open, a_stopped_daemon_does_not_hold_up_open);
-    tcase_add_test(open, nonsense_on_the_attach_channel_leaves_the_session_down);
-    tcase_add_test(open, staging_without_a_descriptor_leaves_the_session_down);
-    tcase_add_test(open, bad_options_are_refused);
-    tcase_add_test(open, the_environment_names_the_socket);
-    tcase_add_test(open, close_ends_the_attach_connection);
-    tcase_add_test(open, a_child_does_not_keep_its_dead_parents_session_alive);
-    tcase_add_test(open, close_frees_holds_and_requests_in_flight);
-    tcase_add_test(open, a_session_that_began_down_comes_up_by_itself);
-    tcase_add_test(open, a_namespace_opens_itself_when_the_daemon_comes);
-    tcase_add_test(open, a_namespace_that_is_refused_later_says_so_in_its_calls);
-    tcase_add_test(open, a_namespace_opens_itself_when_a_daemon_answers_at_last);
-    tcase_add_test(open, a_session_that_must_connect_opens_no_namespace_alone);
-    suite_add_tcase(s, open);
-    TCase *lost = tcase_create("lost");
-    tcase_add_checked_fixture(lost, start_open, stop);
-    tcase_add_test(lost, without_a_daemon_lookups_miss_and_are_counted);
-    tcase_add_test(lost, without_a_daemon_stores_are_dropped_and_counted);
-    tcase_add_test(lost, a_namespace_that_is_known_opens_without_a_daemon);
-    tcase_add_test(lost, a_new_daemon_gives_a_new_epoch_and_seed);
-    tcase_add_test(lost, a_hold_of_before_can_be_read_and_is_stale);
-    tcase_add_test(lost, chunks_are_mapped_anew_after_a_reconnect);
-    tcase_add_test(lost, staging_of_before_is_not_stored_under_new_keys);
-    tcase_add_test(lost, a_session_that_only_stores_reconnects);
-    tcase_add_test(lost, staging_stays_writable_while_the_daemon_is_away);
-    tcase_add_test(lost, staging_stays_writable_until_it_is_asked_for_again);
-    tcase_add_test(lost, a_reservation_of_before_is_void);
-    tcase_add_test(lost, dropping_a_reservation_of_before_is_no_error);
-    tcase_add_test(lost, a_slow_welcome_is_waited_for_across_calls);
-    tcase_add_test(lost, reconnecting_is_tried_now_and_then);
-    tcase_add_test(lost, a_child_may_not_use_its_parents_session);
-    tcase_add_test(lost, a_child_can_drop_its_copy_of_a_hold);
-    suite_add_tcase(s, lost);
-    return check_run(s);
 }

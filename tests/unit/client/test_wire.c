@@ -3,12 +3,11 @@
  * The control socket alone, against a ROUTER that ends: asking ZeroMQ takes the news of it from the
  * descriptor, so each question must tell of it.
  */
-#include <check.h>
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "wire.h"
 
 static void *router;
@@ -39,14 +38,15 @@ static void wire_close(void)
     wire__destroy(&wire);
 }
 
-START_TEST(a_connection_that_lasts_is_no_news)
+CASES(.setup = wire_open, .teardown = wire_close);
+
+CASE(a_connection_that_lasts_is_no_news)
 {
     ck_assert(!wire__has_news(&wire));
     ck_assert(!wire__is_cut(&wire));
 }
-END_TEST
 
-START_TEST(each_question_tells_of_a_connection_that_ended)
+CASE(each_question_tells_of_a_connection_that_ended)
 {
     ck_assert_int_eq(zmq_close(router), 0);
     router = NULL;
@@ -56,16 +56,4 @@ START_TEST(each_question_tells_of_a_connection_that_ended)
         ck_assert(wire__has_news(&wire));
         ck_assert(wire__is_cut(&wire));
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("wire");
-    TCase *tc = tcase_create("wire");
-    tcase_add_checked_fixture(tc, wire_open, wire_close);
-    tcase_add_test(tc, a_connection_that_lasts_is_no_news);
-    tcase_add_test(tc, each_question_tells_of_a_connection_that_ended);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The codec by hand: what its header promises beyond the golden vectors. */
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "codec.h"
 
 static uint8_t buf[KVC_MESSAGE_MAX];
@@ -37,7 +36,7 @@ static bool is_filled(const void *p, uint8_t with, size_t n)
 
 /* ---- members by name, so that no table can be wrong twice ---- */
 
-START_TEST(members_are_where_the_protocol_has_them)
+CASE(members_are_where_the_protocol_has_them)
 {
     struct msg_head head = {.corr = 9, .deadline_ms = 7};
     struct msg_acquire acquire = {.seq = {.ns = 1,
@@ -62,9 +61,8 @@ START_TEST(members_are_where_the_protocol_has_them)
     struct msg_evict evict = {.flags = KVC_F_DRY_RUN, .ns = 1, .older_than_ms = 2, .bytes = 3};
     expect_hex("9b1009070401c4000203a0a000", buf, codec_enc_evict(buf, sizeof(buf), &head, &evict));
 }
-END_TEST
 
-START_TEST(an_acquire_reply_is_read_member_by_member)
+CASE(an_acquire_reply_is_read_member_by_member)
 {
     uint8_t locs[2 * KVC_LOC_BYTES];
     struct msg_loc loc = {.chunk = 1, .bytes = 2, .off = 3, .hdr = 4, .gen = 5}, back;
@@ -102,9 +100,8 @@ START_TEST(an_acquire_reply_is_read_member_by_member)
     ck_assert_uint_eq(back.hdr, 4);
     ck_assert_uint_eq(back.gen, UINT64_C(0x8877665544332211));
 }
-END_TEST
 
-START_TEST(a_location_is_little_endian)
+CASE(a_location_is_little_endian)
 {
     uint8_t loc[KVC_LOC_BYTES];
     codec_put_loc(loc,
@@ -113,9 +110,8 @@ START_TEST(a_location_is_little_endian)
                "040000000000000005000000000000000600000000000000",
                loc, sizeof(loc));
 }
-END_TEST
 
-START_TEST(messages_of_devices_are_where_the_protocol_has_them)
+CASE(messages_of_devices_are_where_the_protocol_has_them)
 {
     struct msg_head head = {.corr = 9, .deadline_ms = 7};
     struct msg_pages_load load = {.seq = {.ns = 1, .tokens = 2, .ngroups = 1},
@@ -142,9 +138,8 @@ START_TEST(messages_of_devices_are_where_the_protocol_has_them)
                "00c400",
                buf, codec_enc_att_mem(buf, sizeof(buf), &mem));
 }
-END_TEST
 
-START_TEST(a_region_is_little_endian)
+CASE(a_region_is_little_endian)
 {
     uint8_t bytes[KVC_REGION_BYTES];
     struct msg_region region = {.mem = 1,
@@ -163,11 +158,10 @@ START_TEST(a_region_is_little_endian)
     codec_get_region(bytes, &back);
     ck_assert_mem_eq(&back, &region, sizeof(region));
 }
-END_TEST
 
 /* ---- heads ---- */
 
-START_TEST(a_good_head_is_read_whatever_follows)
+CASE(a_good_head_is_read_whatever_follows)
 {
     static const struct {
         const char *bytes;
@@ -193,10 +187,9 @@ START_TEST(a_good_head_is_read_whatever_follows)
         ck_assert_ptr_null(head.detail);
     }
 }
-END_TEST
 
 /* So that it can be answered. */
-START_TEST(a_bad_request_still_gives_its_head)
+CASE(a_bad_request_still_gives_its_head)
 {
     struct msg_lookup msg;
     struct msg_head head;
@@ -207,9 +200,8 @@ START_TEST(a_bad_request_still_gives_its_head)
     ck_assert_ptr_nonnull(head.detail);
     ck_assert(is_filled(&msg, 0xaa, sizeof(msg)));
 }
-END_TEST
 
-START_TEST(a_bad_head_is_all_zero)
+CASE(a_bad_head_is_all_zero)
 {
     struct msg_head head;
     struct msg_reply_head rhead;
@@ -225,11 +217,10 @@ START_TEST(a_bad_head_is_all_zero)
     ck_assert_uint_eq(rhead.status, KVC_ST_OK);
     ck_assert_uint_gt(rhead.detail.n, 0);
 }
-END_TEST
 
 /* ---- errors ---- */
 
-START_TEST(every_status_comes_back_as_its_error)
+CASE(every_status_comes_back_as_its_error)
 {
     struct msg_head head = {.op = KVC_OP_PING, .corr = 5};
     for (unsigned status = 1; status <= UINT16_MAX; status += status < 40 ? 1 : 997) {
@@ -246,9 +237,8 @@ START_TEST(every_status_comes_back_as_its_error)
         ck_assert_uint_eq(msg.uptime_ms, 123);
     }
 }
-END_TEST
 
-START_TEST(a_malformed_reply_is_told_from_a_daemon_that_complains)
+CASE(a_malformed_reply_is_told_from_a_daemon_that_complains)
 {
     struct msg_head head = {.op = KVC_OP_PING, .corr = 5};
     struct msg_ping_reply msg;
@@ -262,9 +252,8 @@ START_TEST(a_malformed_reply_is_told_from_a_daemon_that_complains)
     ck_assert_uint_eq(rhead.status, KVC_ST_BAD_MESSAGE);
     ck_assert_uint_eq(rhead.detail.n, 0);
 }
-END_TEST
 
-START_TEST(a_long_detail_is_clipped_between_characters)
+CASE(a_long_detail_is_clipped_between_characters)
 {
     struct msg_head head = {.op = KVC_OP_PING};
     struct msg_reply_head rhead;
@@ -285,9 +274,8 @@ START_TEST(a_long_detail_is_clipped_between_characters)
     ck_assert_int_eq(codec_dec_att_dropped(buf, (size_t)len, &out), 0);
     ck_assert_uint_le(out.detail.n, CODEC_DETAIL_MAX);
 }
-END_TEST
 
-START_TEST(what_has_no_message_is_refused)
+CASE(what_has_no_message_is_refused)
 {
     struct msg_head head = {.op = KVC_OP_LOOKUP};
     struct msg_ping_reply ping = {0};
@@ -305,11 +293,10 @@ START_TEST(what_has_no_message_is_refused)
     head.op = KVC_OP_NS_OPEN;
     ck_assert_int_eq(codec_enc_ns_open_reply(buf, sizeof(buf), &head, &reply), -EINVAL);
 }
-END_TEST
 
 /* ---- sizes ---- */
 
-START_TEST(the_largest_messages_fit_their_channel)
+CASE(the_largest_messages_fit_their_channel)
 {
     static uint8_t blob[KVC_KEYS_MAX * KVC_LOC_BYTES];
     static char name[KVC_PARAMS_MAX];
@@ -336,7 +323,6 @@ START_TEST(the_largest_messages_fit_their_channel)
     ck_assert_int_gt(len, 0);
     ck_assert_int_eq(codec_att_code(buf, (size_t)len), KVC_ATTACH_WELCOME);
 }
-END_TEST
 
 /* ---- lists ---- */
 
@@ -374,7 +360,7 @@ static int add_stats(struct codec_list *list, int n)
 }
 
 /* Either side of each width that the count can have. */
-START_TEST(a_list_of_any_length_comes_back)
+CASE(a_list_of_any_length_comes_back)
 {
     static const int counts[] = {0, 1, 15, 16, 255, 65535, 65536, 100000};
     struct msg_head head = {.op = KVC_OP_STATS, .corr = UINT64_MAX};
@@ -388,9 +374,8 @@ START_TEST(a_list_of_any_length_comes_back)
         ck_assert_int_eq(more, i % 2 == 1);
     }
 }
-END_TEST
 
-START_TEST(a_full_list_keeps_what_fitted)
+CASE(a_full_list_keeps_what_fitted)
 {
     struct msg_head head = {.op = KVC_OP_STATS, .corr = 3};
     int most = 0;
@@ -418,9 +403,8 @@ START_TEST(a_full_list_keeps_what_fitted)
     }
     ck_assert_int_gt(most, 30);
 }
-END_TEST
 
-START_TEST(an_error_in_a_list_stays)
+CASE(an_error_in_a_list_stays)
 {
     /* Two items announced, the second one malformed. */
     static const char bytes[] = "\x95\xcc\x8d\x01\x00\x00\x92\x93\xa1s\x00\x01\x93\xa1s\xc0\x01";
@@ -433,7 +417,6 @@ START_TEST(an_error_in_a_list_stays)
         ck_assert_int_eq(codec_iter_stat(&iter, &stat), KVC_E_BAD_MESSAGE);
     ck_assert_uint_eq(stat.value, 1);
 }
-END_TEST
 
 /* ---- rows ---- */
 
@@ -456,7 +439,7 @@ static const struct kvc_table other = {.name = "namespaces",
                                        .columns = 5,
                                        .column = other_columns};
 
-START_TEST(rows_of_another_release_are_read_by_name)
+CASE(rows_of_another_release_are_read_by_name)
 {
     const struct msg_head head = {.op = KVC_OP_LIST, .corr = 9};
     const struct other_row row = {.blocks = 12, .later = UINT64_MAX, .model = "m", .word = "w"};
@@ -481,9 +464,8 @@ START_TEST(rows_of_another_release_are_read_by_name)
     ck_assert_int_eq(codec_rows_next(&rows, &ns), 0);
     ck_assert_uint_eq(rows.cursor.n, 4);
 }
-END_TEST
 
-START_TEST(a_reply_of_rows_that_is_full_keeps_what_fitted)
+CASE(a_reply_of_rows_that_is_full_keeps_what_fitted)
 {
     const struct msg_head head = {.op = KVC_OP_LIST, .corr = 9};
     const struct kvc_table *table = codec_table(KVC_TABLE_NAMESPACES);
@@ -511,9 +493,8 @@ START_TEST(a_reply_of_rows_that_is_full_keeps_what_fitted)
         free(out);
     }
 }
-END_TEST
 
-START_TEST(a_list_that_was_refused_gives_the_status)
+CASE(a_list_that_was_refused_gives_the_status)
 {
     struct msg_head head = {.op = KVC_OP_STATS, .corr = 3};
     struct msg_reply_head rhead;
@@ -522,11 +503,10 @@ START_TEST(a_list_that_was_refused_gives_the_status)
     ck_assert_int_eq(codec_iter_begin(buf, (size_t)len, &rhead, &iter), KVC_E_DENIED);
     ck_assert_uint_eq(rhead.detail.n, 9);
 }
-END_TEST
 
 /* ---- names ---- */
 
-START_TEST(every_number_has_a_name)
+CASE(every_number_has_a_name)
 {
     for (unsigned i = 0; i < KVC_ST_COUNT; i++) {
         ck_assert_str_ne(codec_status_name(i), "?");
@@ -546,33 +526,4 @@ START_TEST(every_number_has_a_name)
     ck_assert_str_eq(codec_field_name(UINT32_MAX), "?");
     ck_assert_uint_gt(strlen(codec_status_text(65535)), 3);
     ck_assert_uint_gt(strlen(codec_miss_text(65535)), 3);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("codec");
-    TCase *tc = tcase_create("codec");
-    tcase_add_test(tc, members_are_where_the_protocol_has_them);
-    tcase_add_test(tc, an_acquire_reply_is_read_member_by_member);
-    tcase_add_test(tc, a_location_is_little_endian);
-    tcase_add_test(tc, messages_of_devices_are_where_the_protocol_has_them);
-    tcase_add_test(tc, a_region_is_little_endian);
-    tcase_add_test(tc, a_good_head_is_read_whatever_follows);
-    tcase_add_test(tc, a_bad_request_still_gives_its_head);
-    tcase_add_test(tc, a_bad_head_is_all_zero);
-    tcase_add_test(tc, every_status_comes_back_as_its_error);
-    tcase_add_test(tc, a_malformed_reply_is_told_from_a_daemon_that_complains);
-    tcase_add_test(tc, a_long_detail_is_clipped_between_characters);
-    tcase_add_test(tc, what_has_no_message_is_refused);
-    tcase_add_test(tc, the_largest_messages_fit_their_channel);
-    tcase_add_test(tc, a_list_of_any_length_comes_back);
-    tcase_add_test(tc, a_full_list_keeps_what_fitted);
-    tcase_add_test(tc, an_error_in_a_list_stays);
-    tcase_add_test(tc, a_list_that_was_refused_gives_the_status);
-    tcase_add_test(tc, rows_of_another_release_are_read_by_name);
-    tcase_add_test(tc, a_reply_of_rows_that_is_full_keeps_what_fitted);
-    tcase_add_test(tc, every_number_has_a_name);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -3,13 +3,12 @@
  * Random messages there and back, and random damage. The seed is printed; KVC_SEED=<n> repeats a
  * run, KVC_ROUNDS=<n> makes it longer or shorter.
  */
-#include <check.h>
 #include <msgpack.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "field.h"
 #include "messages.h"
 #include "vectors.h"
@@ -358,7 +357,9 @@ static int make(uint8_t *out, size_t cap, const struct message_kind **ret_kind, 
     return kind->enc(out, cap, &head, room.bytes);
 }
 
-START_TEST(random_messages_come_back)
+CASES(.timeout_s = 300);
+
+CASE(random_messages_come_back)
 {
     static uint8_t bytes[KVC_MESSAGE_MAX];
     start();
@@ -378,7 +379,6 @@ START_TEST(random_messages_come_back)
         free(text);
     }
 }
-END_TEST
 
 /* ---- damage ---- */
 
@@ -443,7 +443,7 @@ static bool check_damaged(const struct message_kind *kind, const uint8_t *bytes,
     return taken;
 }
 
-START_TEST(random_damage_does_no_harm)
+CASE(random_damage_does_no_harm)
 {
     static const char *const files[] = {"requests.txt", "replies.txt", "attach.txt"};
     start();
@@ -475,9 +475,8 @@ START_TEST(random_damage_does_no_harm)
     for (int f = 0; f < 3; f++)
         vectors_free(&set[f]);
 }
-END_TEST
 
-START_TEST(random_bytes_do_no_harm)
+CASE(random_bytes_do_no_harm)
 {
     start();
     unsigned rounds = env_number("KVC_ROUNDS", 20000);
@@ -493,17 +492,4 @@ START_TEST(random_bytes_do_no_harm)
             check_damaged(&message_kinds[k], exact, len);
         free(exact);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("codec_random");
-    TCase *tc = tcase_create("random");
-    tcase_set_timeout(tc, 300);
-    tcase_add_test(tc, random_messages_come_back);
-    tcase_add_test(tc, random_damage_does_no_harm);
-    tcase_add_test(tc, random_bytes_do_no_harm);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory limit from made-up kernel files, the sum, and every "auto". */
-#include "check_run.h"
+#include "cases.h"
 #include "scratch.h"
 
 #include "budget.h"
@@ -33,7 +33,9 @@ static void assert_limit(uint64_t bytes, const char *source)
     ck_assert_str_eq(limit.source, source);
 }
 
-START_TEST(v2_limit_of_the_own_cgroup)
+CASES(.setup = scratch_setup, .teardown = scratch_teardown);
+
+CASE(v2_limit_of_the_own_cgroup)
 {
     fake_machine("0::/system.slice/kvcache.service\n");
     put("sys/fs/cgroup/system.slice/memory.max", "max\n");
@@ -41,9 +43,8 @@ START_TEST(v2_limit_of_the_own_cgroup)
 
     assert_limit(8 * GIB, "/sys/fs/cgroup/system.slice/kvcache.service/memory.max");
 }
-END_TEST
 
-START_TEST(v2_lower_limit_of_a_cgroup_above)
+CASE(v2_lower_limit_of_a_cgroup_above)
 {
     fake_machine("0::/a/b/c\n");
     put("sys/fs/cgroup/a/memory.max", "4294967296\n");
@@ -52,9 +53,8 @@ START_TEST(v2_lower_limit_of_a_cgroup_above)
 
     assert_limit(4 * GIB, "/sys/fs/cgroup/a/memory.max");
 }
-END_TEST
 
-START_TEST(v2_memory_high_counts_too)
+CASE(v2_memory_high_counts_too)
 {
     fake_machine("0::/a\n");
     put("sys/fs/cgroup/a/memory.max", "8589934592\n");
@@ -62,18 +62,16 @@ START_TEST(v2_memory_high_counts_too)
 
     assert_limit(6 * GIB, "/sys/fs/cgroup/a/memory.high");
 }
-END_TEST
 
-START_TEST(v2_in_a_container_the_mount_point_is_the_cgroup)
+CASE_EACH(v2_in_a_container_the_mount_point_is_the_cgroup, 3)
 {
     fake_machine(_i == 0 ? "0::/\n" : _i == 1 ? "0::/docker/abc\n" : "0::/../../abc\n");
     put("sys/fs/cgroup/memory.max", "2147483648\n");
 
     assert_limit(2 * GIB, "/sys/fs/cgroup/memory.max");
 }
-END_TEST
 
-START_TEST(v1_limit)
+CASE(v1_limit)
 {
     fake_machine("12:cpu,cpuacct:/x\n9:hugetlb,memory:/docker/abc\n3:memoryx:/y\n0::/z\n");
     put("sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "9223372036854771712\n");
@@ -82,9 +80,8 @@ START_TEST(v1_limit)
 
     assert_limit(3 * GIB, "/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes");
 }
-END_TEST
 
-START_TEST(without_a_limit_mem_total_counts)
+CASE_EACH(without_a_limit_mem_total_counts, 5)
 {
     static const char *const cgroups[] = {NULL, "", "0::/a\n", "9:memory:/m\n", "nonsense\n:::\n"};
 
@@ -94,18 +91,16 @@ START_TEST(without_a_limit_mem_total_counts)
 
     assert_limit(64 * GIB, "MemTotal");
 }
-END_TEST
 
-START_TEST(a_limit_above_the_machine_does_not_count)
+CASE(a_limit_above_the_machine_does_not_count)
 {
     fake_machine("0::/a\n");
     put("sys/fs/cgroup/a/memory.max", "1099511627776\n");
 
     assert_limit(64 * GIB, "MemTotal");
 }
-END_TEST
 
-START_TEST(a_machine_without_meminfo_is_an_error)
+CASE(a_machine_without_meminfo_is_an_error)
 {
     struct budget_limit limit = {.bytes = 7};
 
@@ -114,9 +109,8 @@ START_TEST(a_machine_without_meminfo_is_an_error)
     ck_assert_int_eq(budget_memory_limit(scratch_dir, &limit), -ENODATA);
     ck_assert_uint_eq(limit.bytes, 7);
 }
-END_TEST
 
-START_TEST(a_limit_that_cannot_be_seen_for_want_of_descriptors_is_not_taken_for_none)
+CASE(a_limit_that_cannot_be_seen_for_want_of_descriptors_is_not_taken_for_none)
 {
     struct budget_limit limit = {.bytes = 7};
     fake_machine("0::/a\n");
@@ -132,16 +126,14 @@ START_TEST(a_limit_that_cannot_be_seen_for_want_of_descriptors_is_not_taken_for_
     }
     ck_assert_uint_gt(nth, 4); /* meminfo, the cgroup's name, its files */
 }
-END_TEST
 
-START_TEST(this_machine_has_a_limit)
+CASE(this_machine_has_a_limit)
 {
     struct budget_limit limit;
 
     ck_assert_int_eq(budget_memory_limit("", &limit), 0);
     ck_assert_uint_gt(limit.bytes, 16 * MIB);
 }
-END_TEST
 
 /* ---- the sum ---- */
 
@@ -224,7 +216,7 @@ static const char small[] = "host: {limit: 1GiB, chunk: 16MiB}\n"
                             "copy: {threads: 2}\n"
                             "limits: {lease_bytes: 1MiB}\n";
 
-START_TEST(every_part_has_its_line)
+CASE(every_part_has_its_line)
 {
     struct budget b;
     const uint64_t footprint = GIB + GIB / 50 + 16 * MIB;
@@ -244,9 +236,8 @@ START_TEST(every_part_has_its_line)
     ck_assert_uint_eq(line_bytes(&b, "control plane"), 8 * MIB);
     ck_assert_uint_eq(line_bytes(&b, "page tables"), (footprint + 256 * MIB) / 512);
 }
-END_TEST
 
-START_TEST(all_tiers_at_once_have_their_lines)
+CASE(all_tiers_at_once_have_their_lines)
 {
     struct budget b;
     struct config cfg = scratch_config(small);
@@ -270,9 +261,8 @@ START_TEST(all_tiers_at_once_have_their_lines)
     ck_assert_uint_eq(line_bytes(&b, "journal"), 11);
     ck_assert_uint_gt(line_bytes(&b, "process"), 0);
 }
-END_TEST
 
-START_TEST(the_total_is_the_sum_of_the_lines)
+CASE(the_total_is_the_sum_of_the_lines)
 {
     struct budget b;
     uint64_t sum = 0;
@@ -283,9 +273,8 @@ START_TEST(the_total_is_the_sum_of_the_lines)
 
     ck_assert_uint_eq(b.total_bytes, sum);
 }
-END_TEST
 
-START_TEST(given_values_stay_as_they_are)
+CASE(given_values_stay_as_they_are)
 {
     struct budget b;
     struct config before = scratch_config(small), cfg = resolved(small, 8 * GIB, &b);
@@ -294,11 +283,10 @@ START_TEST(given_values_stay_as_they_are)
     memcpy(&before.given, &cfg.given, sizeof(before.given));
     ck_assert_mem_eq(&cfg, &before, sizeof(cfg));
 }
-END_TEST
 
 /* ---- auto ---- */
 
-START_TEST(defaults_fit_any_machine)
+CASE_EACH(defaults_fit_any_machine, 6)
 {
     static const uint64_t machines[] = {256 * MIB, GIB, 3 * GIB, 24 * GIB, 512 * GIB, 4096 * GIB};
     struct budget b;
@@ -317,9 +305,8 @@ START_TEST(defaults_fit_any_machine)
     ck_assert_uint_ge(cfg.copy_threads, 1);
     ck_assert_uint_le(cfg.copy_threads, 8);
 }
-END_TEST
 
-START_TEST(the_host_limit_is_the_largest_that_fits)
+CASE(the_host_limit_is_the_largest_that_fits)
 {
     struct budget b, more;
     struct config cfg = resolved("host: {chunk: 64MiB}\n", 24 * GIB, &b), larger = cfg;
@@ -333,18 +320,16 @@ START_TEST(the_host_limit_is_the_largest_that_fits)
     ck_assert_uint_le(b.total_bytes, cfg.memory_budget);
     ck_assert_uint_gt(more.total_bytes, cfg.memory_budget);
 }
-END_TEST
 
-START_TEST(small_chunks_bound_the_host_limit)
+CASE(small_chunks_bound_the_host_limit)
 {
     struct budget b;
     struct config cfg = resolved("host: {chunk: 2MiB}\n", 4096 * GIB, &b);
 
     ck_assert_uint_eq(cfg.host_limit, 2 * MIB * CONFIG_CHUNKS_MAX);
 }
-END_TEST
 
-START_TEST(the_solution_takes_few_steps)
+CASE(the_solution_takes_few_steps)
 {
     struct config cfg = scratch_config("");
     const struct budget_limit limit = limit_of(4096 * GIB);
@@ -356,9 +341,8 @@ START_TEST(the_solution_takes_few_steps)
 
     ck_assert_uint_le(calls, 32);
 }
-END_TEST
 
-START_TEST(a_given_host_limit_raises_an_auto_budget)
+CASE(a_given_host_limit_raises_an_auto_budget)
 {
     struct budget b;
     struct config cfg = resolved("host: {limit: 18GiB}\n", 24 * GIB, &b);
@@ -367,9 +351,8 @@ START_TEST(a_given_host_limit_raises_an_auto_budget)
     ck_assert_uint_eq(cfg.memory_budget, b.total_bytes);
     ck_assert_uint_gt(cfg.memory_budget, 24 * GIB / 100 * 60);
 }
-END_TEST
 
-START_TEST(auto_values_say_so_when_printed)
+CASE(auto_values_say_so_when_printed)
 {
     static char printed[16384];
     struct budget b;
@@ -383,9 +366,8 @@ START_TEST(auto_values_say_so_when_printed)
     ck_assert_ptr_nonnull(strstr(printed, "# x.yaml:1: auto, about host.limit / 32\n"));
     ck_assert_ptr_null(strstr(printed, "host:\n  limit: auto"));
 }
-END_TEST
 
-START_TEST(what_was_decided_and_printed_is_accepted_on_the_same_machine)
+CASE(what_was_decided_and_printed_is_accepted_on_the_same_machine)
 {
     static char printed[16384], again[16384];
     struct budget b, c;
@@ -403,7 +385,6 @@ START_TEST(what_was_decided_and_printed_is_accepted_on_the_same_machine)
     ck_assert_uint_eq(second.host_limit, cfg.host_limit);
     ck_assert_uint_eq(second.index_blocks, cfg.index_blocks);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -440,7 +421,7 @@ static const struct {
      "which 'index' takes 6.25 MiB; lower index.blocks, or allow more memory"},
 };
 
-START_TEST(what_does_not_fit_is_refused_with_the_key_to_change)
+CASE_EACH(what_does_not_fit_is_refused_with_the_key_to_change, ARRAY_LEN(refusals))
 {
     struct budget b;
 
@@ -448,11 +429,10 @@ START_TEST(what_does_not_fit_is_refused_with_the_key_to_change)
                      refusals[_i].expected);
     ck_assert_uint_gt(b.nlines, 0);
 }
-END_TEST
 
 /* ---- table ---- */
 
-START_TEST(the_table_has_a_line_per_part_and_fits_100_columns)
+CASE_EACH(the_table_has_a_line_per_part_and_fits_100_columns, 2)
 {
     struct budget b;
     char text[BUDGET_TABLE_BYTES];
@@ -468,9 +448,8 @@ START_TEST(the_table_has_a_line_per_part_and_fits_100_columns)
     }
     ck_assert_uint_eq(lines, b.nlines + 3);
 }
-END_TEST
 
-START_TEST(the_table_reads_like_this)
+CASE(the_table_reads_like_this)
 {
     static const char first[] =
         "  host slots           1.00 GiB  host.limit, as given\n"
@@ -486,9 +465,8 @@ START_TEST(the_table_reads_like_this)
     text[strlen(first)] = '\0';
     ck_assert_str_eq(text, first);
 }
-END_TEST
 
-START_TEST(a_table_that_does_not_fit_is_cut)
+CASE(a_table_that_does_not_fit_is_cut)
 {
     struct budget b;
     char text[300];
@@ -499,46 +477,4 @@ START_TEST(a_table_that_does_not_fit_is_cut)
 
     ck_assert_uint_eq(strlen(text), 199);
     ck_assert_int_eq(text[200], 'x');
-}
-END_TEST
-
-static void add_limit_tests(TCase *t)
-{
-    tcase_add_test(t, v2_limit_of_the_own_cgroup);
-    tcase_add_test(t, v2_lower_limit_of_a_cgroup_above);
-    tcase_add_test(t, v2_memory_high_counts_too);
-    tcase_add_loop_test(t, v2_in_a_container_the_mount_point_is_the_cgroup, 0, 3);
-    tcase_add_test(t, a_limit_that_cannot_be_seen_for_want_of_descriptors_is_not_taken_for_none);
-    tcase_add_test(t, v1_limit);
-    tcase_add_loop_test(t, without_a_limit_mem_total_counts, 0, 5);
-    tcase_add_test(t, a_limit_above_the_machine_does_not_count);
-    tcase_add_test(t, a_machine_without_meminfo_is_an_error);
-    tcase_add_test(t, this_machine_has_a_limit);
-}
-
-int main(void)
-{
-    Suite *s = suite_create("budget");
-    TCase *t = tcase_create("budget");
-
-    tcase_add_checked_fixture(t, scratch_setup, scratch_teardown);
-    add_limit_tests(t);
-    tcase_add_test(t, every_part_has_its_line);
-    tcase_add_test(t, all_tiers_at_once_have_their_lines);
-    tcase_add_test(t, the_total_is_the_sum_of_the_lines);
-    tcase_add_test(t, given_values_stay_as_they_are);
-    tcase_add_loop_test(t, defaults_fit_any_machine, 0, 6);
-    tcase_add_test(t, the_host_limit_is_the_largest_that_fits);
-    tcase_add_test(t, small_chunks_bound_the_host_limit);
-    tcase_add_test(t, the_solution_takes_few_steps);
-    tcase_add_test(t, a_given_host_limit_raises_an_auto_budget);
-    tcase_add_test(t, auto_values_say_so_when_printed);
-    tcase_add_test(t, what_was_decided_and_printed_is_accepted_on_the_same_machine);
-    tcase_add_loop_test(t, what_does_not_fit_is_refused_with_the_key_to_change, 0,
-                        ARRAY_LEN(refusals));
-    tcase_add_loop_test(t, the_table_has_a_line_per_part_and_fits_100_columns, 0, 2);
-    tcase_add_test(t, the_table_reads_like_this);
-    tcase_add_test(t, a_table_that_does_not_fit_is_cut);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of the daemon. */
-#include "check_run.h"
+#include "cases.h"
 #include "scratch.h"
 
 #include "cli.h"
@@ -28,7 +28,9 @@ static struct cli parsed(const char *const *words)
     return cli;
 }
 
-START_TEST(no_option_is_a_start_with_defaults)
+CASES(.setup = scratch_setup, .teardown = scratch_teardown);
+
+CASE(no_option_is_a_start_with_defaults)
 {
     struct cli cli = parsed((const char *const[]){NULL});
 
@@ -36,9 +38,8 @@ START_TEST(no_option_is_a_start_with_defaults)
     ck_assert_ptr_null(cli.config);
     ck_assert_uint_eq(cli.nsets, 0);
 }
-END_TEST
 
-START_TEST(options_may_come_in_any_order_and_form)
+CASE(options_may_come_in_any_order_and_form)
 {
     struct cli cli = parsed((const char *const[]){"--set", "a=1", "--config=x.yaml",
                                                   "--print-config", "--set=b=2=3", NULL});
@@ -49,9 +50,8 @@ START_TEST(options_may_come_in_any_order_and_form)
     ck_assert_str_eq(cli.sets[0], "a=1");
     ck_assert_str_eq(cli.sets[1], "b=2=3");
 }
-END_TEST
 
-START_TEST(every_action_has_its_option)
+CASE_EACH(every_action_has_its_option, 5)
 {
     static const struct {
         const char *word;
@@ -66,7 +66,6 @@ START_TEST(every_action_has_its_option)
     ck_assert_int_eq(parsed((const char *const[]){actions[_i].word, NULL}).action,
                      actions[_i].action);
 }
-END_TEST
 
 static const struct {
     const char *words[4];
@@ -88,7 +87,7 @@ static const struct {
      "expected one of --check-config and --print-config, got both"},
 };
 
-START_TEST(a_bad_line_is_refused_with_what_would_be_right)
+CASE_EACH(a_bad_line_is_refused_with_what_would_be_right, ARRAY_LEN(bad_lines))
 {
     struct cli cli = {.nsets = 77};
     char why[512];
@@ -97,9 +96,8 @@ START_TEST(a_bad_line_is_refused_with_what_would_be_right)
     ck_assert_str_eq(why, bad_lines[_i].expected);
     ck_assert_uint_eq(cli.nsets, 77);
 }
-END_TEST
 
-START_TEST(too_many_sets_are_refused)
+CASE(too_many_sets_are_refused)
 {
     const char *words[CLI_SETS_MAX + 2];
     struct cli cli;
@@ -112,9 +110,8 @@ START_TEST(too_many_sets_are_refused)
     ck_assert_int_eq(parse(words, &cli, why, sizeof(why)), -EINVAL);
     ck_assert_str_eq(why, "expected at most 64 times --set; use a file");
 }
-END_TEST
 
-START_TEST(help_explains_every_option_and_key_within_100_columns)
+CASE(help_explains_every_option_and_key_within_100_columns)
 {
     static const char *const options[] = {"--config",       "--set",       "--check-config",
                                           "--print-config", "--version",   "--help",
@@ -132,9 +129,8 @@ START_TEST(help_explains_every_option_and_key_within_100_columns)
     for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
         ck_assert_msg(end - line <= 100, "%.*s", (int)(end - line), line);
 }
-END_TEST
 
-START_TEST(version_names_the_protocol)
+CASE(version_names_the_protocol)
 {
     char text[128], protocol[64];
     FILE *f = fmemopen(text, sizeof(text), "w");
@@ -146,22 +142,4 @@ START_TEST(version_names_the_protocol)
 
     ck_assert_int_eq(strncmp(text, "kvcache-daemon ", 15), 0);
     ck_assert_ptr_nonnull(strstr(text, protocol));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("cli");
-    TCase *t = tcase_create("cli");
-
-    tcase_add_checked_fixture(t, scratch_setup, scratch_teardown);
-    tcase_add_test(t, no_option_is_a_start_with_defaults);
-    tcase_add_test(t, options_may_come_in_any_order_and_form);
-    tcase_add_loop_test(t, every_action_has_its_option, 0, 5);
-    tcase_add_loop_test(t, a_bad_line_is_refused_with_what_would_be_right, 0, ARRAY_LEN(bad_lines));
-    tcase_add_test(t, too_many_sets_are_refused);
-    tcase_add_test(t, help_explains_every_option_and_key_within_100_columns);
-    tcase_add_test(t, version_names_the_protocol);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values that are right: defaults, files, --set, principals, and printing them again. */
-#include "check_run.h"
+#include "cases.h"
 #include "scratch.h"
 
 static void assert_same_values(const struct config *a, const struct config *b)
@@ -49,7 +49,9 @@ static const char *print(const struct config *cfg, char *buf, size_t cap)
     return buf;
 }
 
-START_TEST(every_default_passes_its_own_row)
+CASES(.setup = scratch_setup, .teardown = scratch_teardown);
+
+CASE(every_default_passes_its_own_row)
 {
     struct config cfg = {0};
     char why[512] = "";
@@ -57,9 +59,8 @@ START_TEST(every_default_passes_its_own_row)
     ck_assert_msg(option_defaults(config_table, config_table_len, &cfg, why, sizeof(why)) == 0,
                   "%s", why);
 }
-END_TEST
 
-START_TEST(an_empty_file_is_the_defaults)
+CASE_EACH(an_empty_file_is_the_defaults, 8)
 {
     static const char *const texts[] = {"",
                                         "\n",
@@ -74,18 +75,16 @@ START_TEST(an_empty_file_is_the_defaults)
 
     assert_same_values(&cfg, &defaults);
 }
-END_TEST
 
-START_TEST(sizes_take_units)
+CASE(sizes_take_units)
 {
     struct config cfg = scratch_config("host: {limit: 64GiB}\nmemory: {budget: \"80GiB\"}\n");
 
     ck_assert_uint_eq(cfg.host_limit, UINT64_C(68719476736));
     ck_assert_uint_eq(cfg.memory_budget, UINT64_C(85899345920));
 }
-END_TEST
 
-START_TEST(values_of_every_type_arrive)
+CASE(values_of_every_type_arrive)
 {
     struct config cfg = scratch_config("log:\n"
                                        "  level: warn\n"
@@ -106,9 +105,8 @@ START_TEST(values_of_every_type_arrive)
     ck_assert_uint_eq(cfg.socket_mode, 0666);
     ck_assert_uint_eq(cfg.index_blocks, 2048);
 }
-END_TEST
 
-START_TEST(set_overrides_the_file_and_the_last_set_wins)
+CASE(set_overrides_the_file_and_the_last_set_wins)
 {
     static const char *const sets[] = {"host.limit=8GiB", "host.limit=16GiB"};
     static const char text[] = "host:\n  limit: 4GiB\n  chunk: 4MiB\n";
@@ -131,9 +129,8 @@ START_TEST(set_overrides_the_file_and_the_last_set_wins)
     config_origin_text(&cfg, "host.chunk", cut, sizeof(cut));
     ck_assert_uint_eq(strlen(cut), sizeof(cut) - 1);
 }
-END_TEST
 
-START_TEST(without_principals_the_own_uid_is_served)
+CASE(without_principals_the_own_uid_is_served)
 {
     struct config cfg = scratch_config("");
 
@@ -144,7 +141,6 @@ START_TEST(without_principals_the_own_uid_is_served)
     ck_assert_ptr_eq(config_principal_of(&cfg, geteuid()), &cfg.principals[0]);
     ck_assert_ptr_null(config_principal_of(&cfg, geteuid() + 1));
 }
-END_TEST
 
 static const char two_principals[] = "principals:\n"
                                      "  - name: vllm\n"
@@ -153,7 +149,7 @@ static const char two_principals[] = "principals:\n"
                                      "    gateway: yes\n"
                                      "  - {name: operator, uids: [0], admin: true}\n";
 
-START_TEST(principals_are_read)
+CASE(principals_are_read)
 {
     struct config cfg = scratch_config(two_principals);
 
@@ -167,9 +163,8 @@ START_TEST(principals_are_read)
     ck_assert_ptr_eq(config_principal_of(&cfg, 0), &cfg.principals[1]);
     ck_assert_ptr_null(config_principal_of(&cfg, 1003));
 }
-END_TEST
 
-START_TEST(quotas_are_read_and_printed_again)
+CASE(quotas_are_read_and_printed_again)
 {
     static char printed[16384];
     struct config cfg = scratch_config("principals:\n"
@@ -195,9 +190,8 @@ START_TEST(quotas_are_read_and_printed_again)
         ck_assert_uint_eq(q[1].host_share, 0);
     }
 }
-END_TEST
 
-START_TEST(devices_are_read_and_printed_again)
+CASE(devices_are_read_and_printed_again)
 {
     static char printed[16384];
     struct config cfg = scratch_config("hbm:\n"
@@ -231,9 +225,8 @@ START_TEST(devices_are_read_and_printed_again)
         ck_assert_str_eq(c->hbm_emu_fault, "/tmp/a fault");
     }
 }
-END_TEST
 
-START_TEST(sixteen_principals_of_sixteen_uids_fit)
+CASE(sixteen_principals_of_sixteen_uids_fit)
 {
     char text[8192] = "principals:\n";
     size_t n = strlen(text);
@@ -250,9 +243,8 @@ START_TEST(sixteen_principals_of_sixteen_uids_fit)
     ck_assert_uint_eq(cfg.nprincipals, CONFIG_PRINCIPALS_MAX);
     ck_assert_str_eq(config_principal_of(&cfg, 1515)->name, "p15");
 }
-END_TEST
 
-START_TEST(print_config_is_accepted_again)
+CASE_EACH(print_config_is_accepted_again, 5)
 {
     static const char *const texts[] = {
         "",
@@ -270,9 +262,8 @@ START_TEST(print_config_is_accepted_again)
 
     assert_same_values(&cfg, &again);
 }
-END_TEST
 
-START_TEST(print_config_says_where_values_came_from)
+CASE(print_config_says_where_values_came_from)
 {
     static const char *const sets[] = {"host.limit=8GiB"};
     static const char text[] = "log:\n  level: warn\nprincipals:\n  - {name: a, uids: [7]}\n";
@@ -288,9 +279,8 @@ START_TEST(print_config_says_where_values_came_from)
     ck_assert_ptr_nonnull(strstr(printed, "\n  chunk: auto                        # default\n"));
     ck_assert_ptr_nonnull(strstr(printed, "\n  - name: \"a\" # x.yaml:4\n    uids: [7]\n"));
 }
-END_TEST
 
-START_TEST(a_file_name_with_a_line_break_stays_in_its_comment)
+CASE(a_file_name_with_a_line_break_stays_in_its_comment)
 {
     static char printed[16384];
     static const char text[] = "log:\n  level: warn\n";
@@ -300,7 +290,6 @@ START_TEST(a_file_name_with_a_line_break_stays_in_its_comment)
 
     ck_assert_ptr_nonnull(strstr(print(&cfg, printed, sizeof(printed)), "# a?b.yaml:2\n"));
 }
-END_TEST
 
 static void read_shipped(char *buf, size_t cap, char path[PATH_MAX])
 {
@@ -316,7 +305,7 @@ static void read_shipped(char *buf, size_t cap, char path[PATH_MAX])
     buf[n] = '\0';
 }
 
-START_TEST(the_shipped_file_equals_the_defaults_and_names_every_key)
+CASE(the_shipped_file_equals_the_defaults_and_names_every_key)
 {
     static char text[32768];
     char path[PATH_MAX];
@@ -333,9 +322,8 @@ START_TEST(the_shipped_file_equals_the_defaults_and_names_every_key)
     ck_assert_ptr_nonnull(strstr(text, "\nruntime_dir: /run/kvcache\n"));
     ck_assert_str_eq(config_table[config_key("runtime_dir")].def, "/run/kvcache");
 }
-END_TEST
 
-START_TEST(the_example_principals_of_the_shipped_file_work)
+CASE(the_example_principals_of_the_shipped_file_work)
 {
     static char text[32768];
     char path[PATH_MAX];
@@ -348,30 +336,4 @@ START_TEST(the_example_principals_of_the_shipped_file_work)
     struct config cfg = scratch_config(example);
 
     ck_assert_uint_eq(cfg.nprincipals, 3);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("config");
-    TCase *t = tcase_create("config");
-
-    tcase_add_checked_fixture(t, scratch_setup, scratch_teardown);
-    tcase_add_test(t, every_default_passes_its_own_row);
-    tcase_add_loop_test(t, an_empty_file_is_the_defaults, 0, 8);
-    tcase_add_test(t, sizes_take_units);
-    tcase_add_test(t, values_of_every_type_arrive);
-    tcase_add_test(t, set_overrides_the_file_and_the_last_set_wins);
-    tcase_add_test(t, without_principals_the_own_uid_is_served);
-    tcase_add_test(t, principals_are_read);
-    tcase_add_test(t, quotas_are_read_and_printed_again);
-    tcase_add_test(t, devices_are_read_and_printed_again);
-    tcase_add_test(t, sixteen_principals_of_sixteen_uids_fit);
-    tcase_add_loop_test(t, print_config_is_accepted_again, 0, 5);
-    tcase_add_test(t, print_config_says_where_values_came_from);
-    tcase_add_test(t, a_file_name_with_a_line_break_stays_in_its_comment);
-    tcase_add_test(t, the_shipped_file_equals_the_defaults_and_names_every_key);
-    tcase_add_test(t, the_example_principals_of_the_shipped_file_work);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files and --set that are wrong, and the exact text of what is said about each. */
-#include "check_run.h"
+#include "cases.h"
 #include "scratch.h"
 
 #define TENANT_B "principals:\n  - {name: m, uids: [1]}\n  - {name: n, uids: [2], tenant: b}\n"
@@ -286,7 +286,9 @@ static const struct bad {
      "x.yaml:2: principals.uids: expected at most 16 uids in one principal\n"},
 };
 
-START_TEST(a_bad_file_is_refused_with_what_would_be_right)
+CASES(.setup = scratch_setup, .teardown = scratch_teardown);
+
+CASE_EACH(a_bad_file_is_refused_with_what_would_be_right, ARRAY_LEN(bad_files))
 {
     static struct config cfg;
     char errors[4096];
@@ -294,7 +296,6 @@ START_TEST(a_bad_file_is_refused_with_what_would_be_right)
     ck_assert_int_eq(scratch_load(bad_files[_i].text, &cfg, errors, sizeof(errors)), -EINVAL);
     ck_assert_str_eq(errors, bad_files[_i].expected);
 }
-END_TEST
 
 static const char *set_error(const char *set)
 {
@@ -326,13 +327,12 @@ static const struct bad bad_sets[] = {
      "'64KiB'"},
 };
 
-START_TEST(a_bad_set_says_set_instead_of_a_line)
+CASE_EACH(a_bad_set_says_set_instead_of_a_line, ARRAY_LEN(bad_sets))
 {
     ck_assert_str_eq(set_error(bad_sets[_i].text), bad_sets[_i].expected);
 }
-END_TEST
 
-START_TEST(all_errors_are_told_up_to_ten)
+CASE(all_errors_are_told_up_to_ten)
 {
     static struct config cfg;
     char text[2048] = "", errors[8192];
@@ -349,9 +349,8 @@ START_TEST(all_errors_are_told_up_to_ten)
     ck_assert_ptr_null(strstr(errors, "nothing10"));
     ck_assert_str_eq(strstr(errors, "and "), "and 3 more\n");
 }
-END_TEST
 
-START_TEST(a_refused_configuration_leaves_the_result_alone)
+CASE(a_refused_configuration_leaves_the_result_alone)
 {
     static struct config cfg, before;
     char errors[1024];
@@ -362,9 +361,8 @@ START_TEST(a_refused_configuration_leaves_the_result_alone)
 
     ck_assert_mem_eq(&cfg, &before, sizeof(cfg));
 }
-END_TEST
 
-START_TEST(an_accepted_configuration_leaves_the_errors_alone)
+CASE(an_accepted_configuration_leaves_the_errors_alone)
 {
     static struct config cfg;
     struct config_errors errors = {.count = 77};
@@ -374,9 +372,8 @@ START_TEST(an_accepted_configuration_leaves_the_errors_alone)
 
     ck_assert_uint_eq(errors.count, 77);
 }
-END_TEST
 
-START_TEST(deep_nesting_is_an_error_and_no_stack_overflow)
+CASE_EACH(deep_nesting_is_an_error_and_no_stack_overflow, 2)
 {
     static struct config cfg;
     static char text[200001];
@@ -386,10 +383,9 @@ START_TEST(deep_nesting_is_an_error_and_no_stack_overflow)
     memcpy(text, "host: ", 6);
     ck_assert_int_eq(scratch_load(text, &cfg, errors, sizeof(errors)), -EINVAL);
 }
-END_TEST
 
 /* Whatever the bytes: accepted or refused, never a crash or a leak. */
-START_TEST(changed_bytes_never_crash)
+CASE(changed_bytes_never_crash)
 {
     static const char base[] = "host:\n  limit: 4GiB\nlog: {level: info}\nprincipals:\n"
                                "  - name: a\n    uids: [1, 2]\n    admin: true\n";
@@ -407,22 +403,4 @@ START_TEST(changed_bytes_never_crash)
         const int r = scratch_load(text, &cfg, errors, sizeof(errors));
         ck_assert_msg((r == 0) == (errors[0] == '\0'), "%s\n%s", text, errors);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("config_errors");
-    TCase *t = tcase_create("config_errors");
-
-    tcase_add_checked_fixture(t, scratch_setup, scratch_teardown);
-    tcase_add_loop_test(t, a_bad_file_is_refused_with_what_would_be_right, 0, ARRAY_LEN(bad_files));
-    tcase_add_loop_test(t, a_bad_set_says_set_instead_of_a_line, 0, ARRAY_LEN(bad_sets));
-    tcase_add_test(t, all_errors_are_told_up_to_ten);
-    tcase_add_test(t, a_refused_configuration_leaves_the_result_alone);
-    tcase_add_test(t, an_accepted_configuration_leaves_the_errors_alone);
-    tcase_add_loop_test(t, deep_nesting_is_an_error_and_no_stack_overflow, 0, 2);
-    tcase_add_test(t, changed_bytes_never_crash);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

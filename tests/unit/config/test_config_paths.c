@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the configuration needs of the file system. */
-#include "check_run.h"
+#include "cases.h"
 #include "nvme_paths.h"
 #include "remedy.h"
 #include "scratch.h"
@@ -70,15 +70,16 @@ static void teardown(void)
     scratch_teardown();
 }
 
-START_TEST(a_missing_file_is_refused)
+CASES(.setup = scratch_setup, .teardown = teardown);
+
+CASE(a_missing_file_is_refused)
 {
     ck_assert_str_eq(load_error("none.yaml", NULL),
                      "none.yaml: expected a file that can be read, got: No such file or directory");
 }
-END_TEST
 
 /* A FIFO that nobody writes to would be waited for. */
-START_TEST(what_is_no_regular_file_is_refused)
+CASE(what_is_no_regular_file_is_refused)
 {
     ck_assert_int_eq(mkdir("d.yaml", 0700), 0);
     ck_assert_int_eq(mkfifo("f.yaml", 0600), 0);
@@ -90,9 +91,8 @@ START_TEST(what_is_no_regular_file_is_refused)
     ck_assert_str_eq(load_error("/dev/null", NULL),
                      "/dev/null: expected a regular file, got a directory, a FIFO or a device");
 }
-END_TEST
 
-START_TEST(an_unreadable_file_is_refused)
+CASE(an_unreadable_file_is_refused)
 {
     scratch_write("x.yaml", "", 0);
     ck_assert_int_eq(chmod("x.yaml", 0), 0);
@@ -101,9 +101,8 @@ START_TEST(an_unreadable_file_is_refused)
     ck_assert_str_eq(load_error("x.yaml", NULL),
                      "x.yaml: expected a file that can be read, got: Permission denied");
 }
-END_TEST
 
-START_TEST(a_gigabyte_is_refused)
+CASE(a_gigabyte_is_refused)
 {
     scratch_write("x.yaml", "", 0);
     ck_assert_int_eq(truncate("x.yaml", 1 << 30), 0);
@@ -111,9 +110,8 @@ START_TEST(a_gigabyte_is_refused)
     ck_assert_str_eq(load_error("x.yaml", NULL),
                      "x.yaml: expected a configuration of at most 1MiB, got a larger file");
 }
-END_TEST
 
-START_TEST(the_largest_file_that_is_allowed_is_read)
+CASE(the_largest_file_that_is_allowed_is_read)
 {
     char *text = malloc(CONFIG_FILE_BYTES_MAX);
 
@@ -124,9 +122,8 @@ START_TEST(the_largest_file_that_is_allowed_is_read)
 
     ck_assert_str_eq(load_error("x.yaml", NULL), "");
 }
-END_TEST
 
-START_TEST(a_runtime_dir_may_exist_or_be_made)
+CASE(a_runtime_dir_may_exist_or_be_made)
 {
     ck_assert_int_eq(mkdir("there", 0700), 0);
 
@@ -134,18 +131,16 @@ START_TEST(a_runtime_dir_may_exist_or_be_made)
     ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "new")), "");
     ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "new//")), "");
 }
-END_TEST
 
-START_TEST(a_runtime_dir_without_parent_is_refused)
+CASE(a_runtime_dir_without_parent_is_refused)
 {
     ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "none/run")),
                      in_dir("--set: runtime_dir: expected a directory whose parent exists, got "
                             "DIR/none/run: DIR/none: No such file or directory; make the parent, "
                             "or name another directory"));
 }
-END_TEST
 
-START_TEST(a_file_is_no_runtime_dir)
+CASE(a_file_is_no_runtime_dir)
 {
     scratch_write("file", "", 0);
 
@@ -156,9 +151,8 @@ START_TEST(a_file_is_no_runtime_dir)
                      in_dir("--set: runtime_dir: expected a directory, got DIR/file/run: Not a "
                             "directory; for example '/run/kvcache'"));
 }
-END_TEST
 
-START_TEST(a_runtime_dir_must_be_writable)
+CASE(a_runtime_dir_must_be_writable)
 {
     char expected[1024];
 
@@ -171,9 +165,8 @@ START_TEST(a_runtime_dir_must_be_writable)
 
     ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "locked")), expected);
 }
-END_TEST
 
-START_TEST(the_parent_of_a_new_runtime_dir_must_be_writable)
+CASE(the_parent_of_a_new_runtime_dir_must_be_writable)
 {
     char expected[1024];
 
@@ -188,10 +181,9 @@ START_TEST(the_parent_of_a_new_runtime_dir_must_be_writable)
 
     ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "locked/run")), expected);
 }
-END_TEST
 
 /* The socket's whole path has to fit into a sockaddr_un. */
-START_TEST(a_runtime_dir_too_long_for_a_socket_is_refused)
+CASE(a_runtime_dir_too_long_for_a_socket_is_refused)
 {
     char name[128] = "";
     const size_t room = 94 - strlen(scratch_dir) - 1;
@@ -203,9 +195,8 @@ START_TEST(a_runtime_dir_too_long_for_a_socket_is_refused)
                      "--set: runtime_dir: expected at most 94 bytes, for a unix socket has no room "
                      "for a longer path, got 95");
 }
-END_TEST
 
-START_TEST(a_line_goes_with_a_path_from_the_file)
+CASE(a_line_goes_with_a_path_from_the_file)
 {
     static const char text[] = "log: {}\n\nsecret_file: /none/secret\n";
 
@@ -216,15 +207,13 @@ START_TEST(a_line_goes_with_a_path_from_the_file)
                      "/none/secret: /none: No such file or directory; make the directory, or name "
                      "a file elsewhere");
 }
-END_TEST
 
-START_TEST(a_secret_file_may_be_made_later)
+CASE(a_secret_file_may_be_made_later)
 {
     ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")), "");
 }
-END_TEST
 
-START_TEST(a_secret_that_others_may_read_is_refused)
+CASE(a_secret_that_others_may_read_is_refused)
 {
     scratch_write("secret", "s", 1);
     ck_assert_int_eq(chmod("secret", 0640), 0);
@@ -235,9 +224,8 @@ START_TEST(a_secret_that_others_may_read_is_refused)
     ck_assert_int_eq(chmod("secret", 0600), 0);
     ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")), "");
 }
-END_TEST
 
-START_TEST(a_secret_that_the_daemon_may_not_read_is_refused)
+CASE(a_secret_that_the_daemon_may_not_read_is_refused)
 {
     char expected[1024];
 
@@ -253,9 +241,8 @@ START_TEST(a_secret_that_the_daemon_may_not_read_is_refused)
 
     ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")), expected);
 }
-END_TEST
 
-START_TEST(a_secret_must_be_a_regular_file)
+CASE(a_secret_must_be_a_regular_file)
 {
     ck_assert_int_eq(mkdir("secret", 0700), 0);
 
@@ -263,9 +250,8 @@ START_TEST(a_secret_must_be_a_regular_file)
                      in_dir("--set: secret_file: expected a regular file, got DIR/secret, which is "
                             "not; name a file that is not there yet, and it is made"));
 }
-END_TEST
 
-START_TEST(a_storage_path_that_is_not_there_is_refused_with_what_makes_it)
+CASE(a_storage_path_that_is_not_there_is_refused_with_what_makes_it)
 {
     char expected[1024];
 
@@ -276,9 +262,8 @@ START_TEST(a_storage_path_that_is_not_there_is_refused_with_what_makes_it)
                     scratch_dir, (unsigned)geteuid(), scratch_dir);
     ck_assert_str_eq(load_error(NULL, set_path("nvme.paths", "none")), expected);
 }
-END_TEST
 
-START_TEST(a_storage_path_may_be_a_directory_or_a_file)
+CASE(a_storage_path_may_be_a_directory_or_a_file)
 {
     ck_assert_int_eq(mkdir("d", 0700), 0);
     scratch_write("f", "", 0);
@@ -287,9 +272,8 @@ START_TEST(a_storage_path_may_be_a_directory_or_a_file)
     ck_assert_str_eq(load_error(NULL, set_path("nvme.paths", "f")), "");
     ck_assert_str_eq(load_error(NULL, in_dir("nvme.paths=DIR/d, DIR/f")), "");
 }
-END_TEST
 
-START_TEST(a_store_and_its_directory_are_one_path)
+CASE(a_store_and_its_directory_are_one_path)
 {
     ck_assert_int_eq(mkdir("d", 0700), 0);
     scratch_write("d/kvcache.store", "", 0);
@@ -297,9 +281,8 @@ START_TEST(a_store_and_its_directory_are_one_path)
     const char *error = load_error(NULL, in_dir("nvme.paths=DIR/d,DIR/d/kvcache.store"));
     ck_assert_ptr_nonnull(strstr(error, "expected each path once"));
 }
-END_TEST
 
-START_TEST(a_storage_path_must_be_writable)
+CASE(a_storage_path_must_be_writable)
 {
     char expected[1024];
 
@@ -313,10 +296,9 @@ START_TEST(a_storage_path_must_be_writable)
                     (unsigned)geteuid(), scratch_dir, (unsigned)geteuid(), scratch_dir);
     ck_assert_str_eq(load_error(NULL, set_path("nvme.paths", "d")), expected);
 }
-END_TEST
 
 /* One that is mistyped ended the start late, with an errno and no word of what to do. */
-START_TEST(a_names_dir_may_exist_or_be_made)
+CASE(a_names_dir_may_exist_or_be_made)
 {
     scratch_write("file", "", 0);
     ck_assert_int_eq(mkdir("n", 0700), 0);
@@ -337,10 +319,9 @@ START_TEST(a_names_dir_may_exist_or_be_made)
     ck_assert_ptr_nonnull(strstr(load_error(NULL, set_path("names.dir", "locked/n")),
                                  "Permission denied; try: chown"));
 }
-END_TEST
 
 /* A read-only file system was to be given another owner. */
-START_TEST(a_remedy_is_for_what_is_wrong)
+CASE(a_remedy_is_for_what_is_wrong)
 {
     char text[REMEDY_BYTES];
     ck_assert_ptr_nonnull(strstr(remedy_of(-EROFS, "/a", false, text), "read-write"));
@@ -352,9 +333,8 @@ START_TEST(a_remedy_is_for_what_is_wrong)
     ck_assert_ptr_nonnull(strstr(remedy_of(-EDQUOT, "/a", false, text), "make room"));
     ck_assert_str_eq(remedy_of(-EIO, "/a", false, text), "");
 }
-END_TEST
 
-START_TEST(journal_and_secret_lie_beside_the_first_store)
+CASE(journal_and_secret_lie_beside_the_first_store)
 {
     struct nvme_paths p;
     char why[256], secret[NVME_PATH_FILE_BYTES];
@@ -368,9 +348,8 @@ START_TEST(journal_and_secret_lie_beside_the_first_store)
     ck_assert_str_eq(secret, in_dir("DIR/d/secret"));
     ck_assert_uint_gt(nvme_paths_room(&p), 0);
 }
-END_TEST
 
-START_TEST(host_memory_may_outlive_the_daemon_in_a_directory)
+CASE(host_memory_may_outlive_the_daemon_in_a_directory)
 {
     char memory[] = "/dev/shm/kvc-config-XXXXXX", set[64];
     struct statfs fs;
@@ -389,39 +368,4 @@ START_TEST(host_memory_may_outlive_the_daemon_in_a_directory)
     ck_assert_str_eq(load_error(NULL, "host.persist=systemd"), "");
     ck_assert_ptr_nonnull(strstr(load_error(NULL, set_path("host.persist", "none")),
                                  "expected a directory on tmpfs or hugetlbfs"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("config_paths");
-    TCase *t = tcase_create("config_paths");
-
-    tcase_add_checked_fixture(t, scratch_setup, teardown);
-    tcase_add_test(t, a_missing_file_is_refused);
-    tcase_add_test(t, what_is_no_regular_file_is_refused);
-    tcase_add_test(t, an_unreadable_file_is_refused);
-    tcase_add_test(t, a_gigabyte_is_refused);
-    tcase_add_test(t, the_largest_file_that_is_allowed_is_read);
-    tcase_add_test(t, a_runtime_dir_may_exist_or_be_made);
-    tcase_add_test(t, a_runtime_dir_without_parent_is_refused);
-    tcase_add_test(t, a_file_is_no_runtime_dir);
-    tcase_add_test(t, a_runtime_dir_must_be_writable);
-    tcase_add_test(t, the_parent_of_a_new_runtime_dir_must_be_writable);
-    tcase_add_test(t, a_runtime_dir_too_long_for_a_socket_is_refused);
-    tcase_add_test(t, a_line_goes_with_a_path_from_the_file);
-    tcase_add_test(t, a_secret_file_may_be_made_later);
-    tcase_add_test(t, a_secret_that_others_may_read_is_refused);
-    tcase_add_test(t, a_secret_that_the_daemon_may_not_read_is_refused);
-    tcase_add_test(t, a_secret_must_be_a_regular_file);
-    tcase_add_test(t, a_storage_path_that_is_not_there_is_refused_with_what_makes_it);
-    tcase_add_test(t, a_storage_path_may_be_a_directory_or_a_file);
-    tcase_add_test(t, a_store_and_its_directory_are_one_path);
-    tcase_add_test(t, a_storage_path_must_be_writable);
-    tcase_add_test(t, a_names_dir_may_exist_or_be_made);
-    tcase_add_test(t, a_remedy_is_for_what_is_wrong);
-    tcase_add_test(t, journal_and_secret_lie_beside_the_first_store);
-    tcase_add_test(t, host_memory_may_outlive_the_daemon_in_a_directory);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The clock by which names age goes on over restarts of the daemon, and over none of the machine.
  */
-#include "check_run.h"
+#include "cases.h"
 #include "names_clock.h"
 #include "scratch.h"
 
@@ -17,7 +17,9 @@ static void read_file(void)
     ck_assert_int_eq(fclose(f), 0);
 }
 
-START_TEST(it_goes_on)
+CASES(.setup = scratch_setup, .teardown = scratch_teardown);
+
+CASE(it_goes_on)
 {
     ck_assert_uint_eq(names_clock_read("."), 0);
     ck_assert_int_eq(names_clock_write(".", NOW_MS), 0);
@@ -32,9 +34,8 @@ START_TEST(it_goes_on)
     scratch_write(NAMES_CLOCK_FILE, text, strlen(text));
     ck_assert_uint_ge(names_clock_read("."), NOW_MS + since_ms);
 }
-END_TEST
 
-START_TEST(another_start_of_the_machine_and_nonsense_say_nothing)
+CASE(another_start_of_the_machine_and_nonsense_say_nothing)
 {
     static const char *const wrong[] = {"",
                                         "\n",
@@ -57,16 +58,4 @@ START_TEST(another_start_of_the_machine_and_nonsense_say_nothing)
         ck_assert_msg(names_clock_read(".") == 0, "'%s'", text);
     }
     ck_assert_int_eq(names_clock_write("none", NOW_MS), -ENOENT);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("names_clock");
-    TCase *t = tcase_create("names_clock");
-    tcase_add_checked_fixture(t, scratch_setup, scratch_teardown);
-    tcase_add_test(t, it_goes_on);
-    tcase_add_test(t, another_start_of_the_machine_and_nonsense_say_nothing);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

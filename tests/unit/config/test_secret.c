@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* secret_file: made once, read ever after, refused when others can read it or it is no secret. */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "secret.h"
 
 static char dir[] = "/tmp/kvc-secret-XXXXXX";
@@ -37,7 +36,9 @@ static void write_file(size_t bytes, mode_t mode)
     close(fd);
 }
 
-START_TEST(it_is_made_once_and_stays_the_same)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(it_is_made_once_and_stays_the_same)
 {
     struct key256 first, second;
     ck_assert_int_eq(secret_load(path, &first), 0);
@@ -48,9 +49,8 @@ START_TEST(it_is_made_once_and_stays_the_same)
     ck_assert_int_eq(secret_load(path, &second), 0);
     ck_assert_mem_eq(first.b, second.b, sizeof first.b);
 }
-END_TEST
 
-START_TEST(what_a_killed_start_left_is_no_hindrance)
+CASE(what_a_killed_start_left_is_no_hindrance)
 {
     struct key256 first, second;
     char aside[80];
@@ -64,16 +64,14 @@ START_TEST(what_a_killed_start_left_is_no_hindrance)
     ck_assert_mem_eq(first.b, second.b, sizeof first.b);
     ck_assert_int_eq(access(aside, F_OK), -1);
 }
-END_TEST
 
-START_TEST(without_a_file_each_start_has_its_own)
+CASE(without_a_file_each_start_has_its_own)
 {
     struct key256 first, second;
     ck_assert_int_eq(secret_load("", &first), 0);
     ck_assert_int_eq(secret_load("", &second), 0);
     ck_assert_mem_ne(first.b, second.b, sizeof first.b);
 }
-END_TEST
 
 /* What is refused leaves the output alone. */
 static void expect_refused(int err)
@@ -85,46 +83,26 @@ static void expect_refused(int err)
     ck_assert_mem_eq(secret.b, before.b, sizeof before.b);
 }
 
-START_TEST(one_that_others_can_read_is_refused)
+CASE(one_that_others_can_read_is_refused)
 {
     write_file(32, 0640);
     expect_refused(-EPERM);
 }
-END_TEST
 
-START_TEST(one_of_another_length_is_refused)
+CASE_EACH(one_of_another_length_is_refused, 2)
 {
     write_file(_i == 0 ? 31 : 33, 0600);
     expect_refused(-EINVAL);
 }
-END_TEST
 
-START_TEST(a_link_is_not_followed)
+CASE(a_link_is_not_followed)
 {
     ck_assert_int_eq(symlink("/dev/zero", path), 0);
     expect_refused(-ELOOP);
 }
-END_TEST
 
-START_TEST(a_directory_that_is_not_there_is_refused)
+CASE(a_directory_that_is_not_there_is_refused)
 {
     snprintf(path, sizeof path, "%s/nowhere/secret", dir);
     expect_refused(-ENOENT);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("secret");
-    TCase *tc = tcase_create("secret");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, it_is_made_once_and_stays_the_same);
-    tcase_add_test(tc, what_a_killed_start_left_is_no_hindrance);
-    tcase_add_test(tc, without_a_file_each_start_has_its_own);
-    tcase_add_test(tc, one_that_others_can_read_is_refused);
-    tcase_add_loop_test(tc, one_of_another_length_is_refused, 0, 2);
-    tcase_add_test(tc, a_link_is_not_followed);
-    tcase_add_test(tc, a_directory_that_is_not_there_is_refused);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

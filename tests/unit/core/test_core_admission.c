@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 
 static struct {
     struct policy_ops ops;
@@ -72,7 +72,7 @@ static uint32_t there(uint32_t chain)
     return rig_lookup(&r, ns, chain, 4 * BT).tokens / BT;
 }
 
-START_TEST(what_is_worth_less_is_refused_with_all_behind_it)
+CASE(what_is_worth_less_is_refused_with_all_behind_it)
 {
     begin_full(0, true);
     struct rig_put p = {.ns = ns, .chain = 2, .n = 3, .judged = true};
@@ -87,9 +87,8 @@ START_TEST(what_is_worth_less_is_refused_with_all_behind_it)
     ck_assert_uint_eq(core_metrics(r.core)->reserve_full, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_worth_more_is_taken)
+CASE(what_is_worth_more_is_taken)
 {
     begin_full(0, true);
     judge.yes = true;
@@ -97,10 +96,9 @@ START_TEST(what_is_worth_more_is_taken)
     ck_assert_uint_eq(there(1), 3);
     rig_end(&r);
 }
-END_TEST
 
 /* As the policy is told of it when it is in. */
-START_TEST(the_question_names_the_block_its_parent_and_the_victim)
+CASE(the_question_names_the_block_its_parent_and_the_victim)
 {
     begin_full(0, true);
     judge.yes = true;
@@ -118,9 +116,8 @@ START_TEST(the_question_names_the_block_its_parent_and_the_victim)
     ck_assert_uint_ne(judge.hint.hash, child.hash);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_not_judged_is_taken)
+CASE(what_is_not_judged_is_taken)
 {
     begin_full(0, true);
     struct rig_put p = {.ns = ns, .chain = 2, .n = 2};
@@ -130,18 +127,16 @@ START_TEST(what_is_not_judged_is_taken)
     ck_assert_uint_eq(there(1), 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(switched_off_all_is_taken)
+CASE(switched_off_all_is_taken)
 {
     begin_full(0, false);
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(it_is_switched_while_it_runs)
+CASE(it_is_switched_while_it_runs)
 {
     struct core_policy_view v;
     begin_full(0, true);
@@ -156,10 +151,9 @@ START_TEST(it_is_switched_while_it_runs)
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 3}), KVC_ST_NOT_WORTH);
     rig_end(&r);
 }
-END_TEST
 
 /* Nor by level. */
-START_TEST(a_policy_that_does_not_judge_takes_all)
+CASE(a_policy_that_does_not_judge_takes_all)
 {
     struct core_policy_view v;
     begin_full(0, true);
@@ -170,20 +164,18 @@ START_TEST(a_policy_that_does_not_judge_takes_all)
     ck_assert_uint_eq(there(1), 3);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(with_storage_all_is_taken)
+CASE(with_storage_all_is_taken)
 {
     begin_full(64, true);
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* A lower one is refused where it was wished below what nothing is wished for: else whoever has
  * filled memory at a high level would keep all others out. */
-START_TEST(a_higher_level_is_worth_more_and_one_below_the_default_less)
+CASE(a_higher_level_is_worth_more_and_one_below_the_default_less)
 {
     begin_full(0, true);
     judge.yes = true;
@@ -197,9 +189,8 @@ START_TEST(a_higher_level_is_worth_more_and_one_below_the_default_less)
     ck_assert_uint_eq(there(1), 3);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_high_level_of_others_keeps_nobody_out)
+CASE(a_high_level_of_others_keeps_nobody_out)
 {
     begin_full(0, true);
     const struct core_range all = {.wish = {.level = 90}};
@@ -211,10 +202,9 @@ START_TEST(a_high_level_of_others_keeps_nobody_out)
     ck_assert_uint_eq(judge.asked, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* Of one block of four times the size: what has gone for it went for something. */
-START_TEST(what_something_has_gone_for_is_taken)
+CASE(what_something_has_gone_for_is_taken)
 {
     begin_full(0, true);
     const struct core_ns_spec big = rig_spec("big", BT, 4 * 64);
@@ -229,9 +219,8 @@ START_TEST(what_something_has_gone_for_is_taken)
     }
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(where_the_index_is_full_it_is_judged_too)
+CASE(where_the_index_is_full_it_is_judged_too)
 {
     begin_full(0, true);
     rig_end(&r);
@@ -250,10 +239,9 @@ START_TEST(where_the_index_is_full_it_is_judged_too)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 1);
     rig_end(&r);
 }
-END_TEST
 
 /* What is guaranteed comes in, for what others borrowed of it. */
-START_TEST(within_a_share_nothing_is_judged)
+CASE(within_a_share_nothing_is_judged)
 {
     begin_full(0, true);
     const struct core_ns_spec spec = rig_spec("lender", BT, 64);
@@ -274,11 +262,10 @@ START_TEST(within_a_share_nothing_is_judged)
     ck_assert_uint_eq(there(1), 2);
     rig_end(&r);
 }
-END_TEST
 
 /* Half of memory is promised to the principals, in equal parts. The other one has filled all of it.
  */
-START_TEST(within_the_part_of_its_principal_nothing_is_judged)
+CASE(within_the_part_of_its_principal_nothing_is_judged)
 {
     rig_defaults(&r);
     r.tier_cfg.regions = 36;
@@ -314,9 +301,8 @@ START_TEST(within_the_part_of_its_principal_nothing_is_judged)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(within_a_quota_it_is_judged_beside_what_is_of_that_quota)
+CASE(within_a_quota_it_is_judged_beside_what_is_of_that_quota)
 {
     begin_full(0, true);
     const struct core_quota q = {
@@ -329,10 +315,9 @@ START_TEST(within_a_quota_it_is_judged_beside_what_is_of_that_quota)
     ck_assert_uint_eq(there(1), 4);
     rig_end(&r);
 }
-END_TEST
 
 /* Its other groups, and its other shards, would be judged by themselves. */
-START_TEST(blocks_of_several_groups_or_shards_are_all_taken)
+CASE(blocks_of_several_groups_or_shards_are_all_taken)
 {
     begin_full(0, true);
     struct core_ns_spec spec = rig_spec("two", BT, 64);
@@ -347,7 +332,6 @@ START_TEST(blocks_of_several_groups_or_shards_are_all_taken)
     ck_assert_uint_eq(judge.asked, 0);
     rig_end(&r);
 }
-END_TEST
 
 static uint8_t reserve_behind(uint32_t i, uint32_t chain)
 {
@@ -366,7 +350,7 @@ static uint8_t reserve_behind(uint32_t i, uint32_t chain)
 }
 
 /* All of it, in as many stores as may be; not what branches off before. */
-START_TEST(what_goes_on_from_the_end_of_a_conversation_is_taken)
+CASE(what_goes_on_from_the_end_of_a_conversation_is_taken)
 {
     begin_full(0, true);
     store(3, 0, 2); /* the last two of chain 1 went */
@@ -387,10 +371,9 @@ START_TEST(what_goes_on_from_the_end_of_a_conversation_is_taken)
     forget("a talk", false);
     rig_end(&r);
 }
-END_TEST
 
 /* What goes on is beside that block: its tokens are in a full one now. */
-START_TEST(what_goes_on_from_a_partly_filled_end_is_taken)
+CASE(what_goes_on_from_a_partly_filled_end_is_taken)
 {
     begin_full(0, true);
     store(3, 0, 2);
@@ -407,9 +390,8 @@ START_TEST(what_goes_on_from_a_partly_filled_end_is_taken)
     forget("a talk", false);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_goes_on_from_a_document_is_judged)
+CASE(what_goes_on_from_a_document_is_judged)
 {
     begin_full(0, true);
     store(3, 0, 2);
@@ -421,32 +403,4 @@ START_TEST(what_goes_on_from_a_document_is_judged)
     ck_assert_uint_eq(reserve_behind(1, 5), KVC_ST_OK);
     forget("a talk", false);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *t = tcase_create("all");
-    tcase_add_test(t, what_is_worth_less_is_refused_with_all_behind_it);
-    tcase_add_test(t, what_is_worth_more_is_taken);
-    tcase_add_test(t, the_question_names_the_block_its_parent_and_the_victim);
-    tcase_add_test(t, what_is_not_judged_is_taken);
-    tcase_add_test(t, switched_off_all_is_taken);
-    tcase_add_test(t, it_is_switched_while_it_runs);
-    tcase_add_test(t, a_policy_that_does_not_judge_takes_all);
-    tcase_add_test(t, with_storage_all_is_taken);
-    tcase_add_test(t, a_higher_level_is_worth_more_and_one_below_the_default_less);
-    tcase_add_test(t, a_high_level_of_others_keeps_nobody_out);
-    tcase_add_test(t, what_something_has_gone_for_is_taken);
-    tcase_add_test(t, where_the_index_is_full_it_is_judged_too);
-    tcase_add_test(t, within_a_share_nothing_is_judged);
-    tcase_add_test(t, within_the_part_of_its_principal_nothing_is_judged);
-    tcase_add_test(t, within_a_quota_it_is_judged_beside_what_is_of_that_quota);
-    tcase_add_test(t, blocks_of_several_groups_or_shards_are_all_taken);
-    tcase_add_test(t, what_goes_on_from_the_end_of_a_conversation_is_taken);
-    tcase_add_test(t, what_goes_on_from_a_partly_filled_end_is_taken);
-    tcase_add_test(t, what_goes_on_from_a_document_is_judged);
-    Suite *s = suite_create("core/admission");
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Taking over what is there from the run before: namespaces, and a million blocks. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -40,7 +39,9 @@ static const struct core_identity *who_is(void *ctx, const char *principal)
     return known && strcmp(known->name, principal) == 0 ? known : NULL;
 }
 
-START_TEST(a_namespace_comes_back_as_it_was_or_not_at_all)
+CASES(.timeout_s = 300);
+
+CASE(a_namespace_comes_back_as_it_was_or_not_at_all)
 {
     begin(64);
     uint8_t record[CORE_NS_RECORD_MAX];
@@ -82,9 +83,8 @@ START_TEST(a_namespace_comes_back_as_it_was_or_not_at_all)
     r.cfg.disk->events = (struct tier_events){.ctx = NULL};
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(another_secret_is_another_namespace)
+CASE(another_secret_is_another_namespace)
 {
     begin(64);
     uint8_t record[CORE_NS_RECORD_MAX];
@@ -98,7 +98,6 @@ START_TEST(another_secret_is_another_namespace)
     core_destroy(&next);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- blocks ---- */
 
@@ -114,7 +113,7 @@ static struct core_found found(uint32_t chain, uint32_t i, uint32_t loc)
     return f;
 }
 
-START_TEST(what_does_not_fit_is_not_taken)
+CASE(what_does_not_fit_is_not_taken)
 {
     begin(64);
     uint32_t owner = 77;
@@ -137,7 +136,6 @@ START_TEST(what_does_not_fit_is_not_taken)
     ck_assert_uint_eq(core_adopt_end(r.core), 0);
     rig_end(&r);
 }
-END_TEST
 
 static double seconds(void)
 {
@@ -147,7 +145,7 @@ static double seconds(void)
 }
 
 /* Locations are made up: nothing of them is touched, and the core is thrown away. */
-START_TEST(a_million_blocks)
+CASE_EACH(a_million_blocks, 2)
 {
     const bool shuffled = _i;
     enum { N = 1000000, DEEP = 50 };
@@ -179,18 +177,4 @@ START_TEST(a_million_blocks)
     core_destroy(&r.core);
     fake_tier_destroy(&r.tier);
     fake_disk_destroy(&r.disk);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("adopt");
-    TCase *t = tcase_create("all");
-    tcase_set_timeout(t, 300);
-    tcase_add_test(t, a_namespace_comes_back_as_it_was_or_not_at_all);
-    tcase_add_test(t, another_secret_is_another_namespace);
-    tcase_add_test(t, what_does_not_fit_is_not_taken);
-    tcase_add_loop_test(t, a_million_blocks, 0, 2);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose stated prefill cost counts, and against which rate: what is in memory alone. */
-#include <check.h>
 #include <stdio.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define TOKENS 32u /* four blocks of 8 tokens and 64 bytes: 8 bytes a token */
@@ -48,7 +47,7 @@ static struct core_prefix hit_of(unsigned client)
     return p;
 }
 
-START_TEST(each_session_is_judged_by_its_own_cost)
+CASE(each_session_is_judged_by_its_own_cost)
 {
     begin(RATE);
     ck_assert_ptr_eq(state(2, "m", 50000), ns);
@@ -61,14 +60,13 @@ START_TEST(each_session_is_judged_by_its_own_cost)
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
     rig_end(&r);
 }
-END_TEST
 
 static void on_idle(void *ctx)
 {
     (void)ctx;
 }
 
-START_TEST(a_cost_ends_with_its_session)
+CASE(a_cost_ends_with_its_session)
 {
     begin(RATE);
     (void)state(1, "m", 50);
@@ -83,19 +81,17 @@ START_TEST(a_cost_ends_with_its_session)
     rig_close(&r, 1);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(memory_of_which_no_rate_is_known_costs_nothing)
+CASE(memory_of_which_no_rate_is_known_costs_nothing)
 {
     begin(0);
     (void)state(1, "m", 1);
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
     rig_end(&r);
 }
-END_TEST
 
 /* A rate is bounded by what is measured: 16 GiB/s was assumed, whatever the machine did. */
-START_TEST(memory_is_as_fast_as_it_was_measured)
+CASE(memory_is_as_fast_as_it_was_measured)
 {
     begin(RATE);
     (void)state(1, "m", 8000 - 1);
@@ -104,9 +100,8 @@ START_TEST(memory_is_as_fast_as_it_was_measured)
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(costs_of_the_namespaces_opened_last_are_kept)
+CASE(costs_of_the_namespaces_opened_last_are_kept)
 {
     char model[16];
     begin(RATE);
@@ -119,18 +114,4 @@ START_TEST(costs_of_the_namespaces_opened_last_are_kept)
     (void)state(1, "last", 50);
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("cost");
-    TCase *t = tcase_create("all");
-    tcase_add_test(t, each_session_is_judged_by_its_own_cost);
-    tcase_add_test(t, a_cost_ends_with_its_session);
-    tcase_add_test(t, memory_of_which_no_rate_is_known_costs_nothing);
-    tcase_add_test(t, memory_is_as_fast_as_it_was_measured);
-    tcase_add_test(t, costs_of_the_namespaces_opened_last_are_kept);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Room on demand, and eviction on request. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -31,7 +30,7 @@ static uint8_t reserve_one(unsigned client, struct core_ns *ns, uint32_t chain)
 
 /* ---- on demand ---- */
 
-START_TEST(the_least_recently_used_leaf_goes)
+CASE(the_least_recently_used_leaf_goes)
 {
     begin(1, 4 * 64);
     struct core_ns *ns = open_ns(1, 64);
@@ -51,9 +50,8 @@ START_TEST(the_least_recently_used_leaf_goes)
     ck_assert_uint_eq(core_metrics(r.core)->bytes_evicted, 128);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(full_of_leases_is_a_status)
+CASE(full_of_leases_is_a_status)
 {
     begin(1, 4 * 64);
     struct core_ns *ns = open_ns(1, 64);
@@ -69,9 +67,8 @@ START_TEST(full_of_leases_is_a_status)
     ck_assert_uint_eq(reserve_one(1, ns, 2), KVC_ST_OK);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_leased_leaf_keeps_its_ancestors)
+CASE(a_leased_leaf_keeps_its_ancestors)
 {
     begin(1, 4 * 64);
     struct core_ns *ns = open_ns(1, 64);
@@ -86,9 +83,8 @@ START_TEST(a_leased_leaf_keeps_its_ancestors)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 24).tokens, 24);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_chain_longer_than_the_cache_is_stored_as_far_as_it_goes)
+CASE(a_chain_longer_than_the_cache_is_stored_as_far_as_it_goes)
 {
     begin(1, 4 * 64);
     struct core_ns *ns = open_ns(1, 64);
@@ -104,9 +100,8 @@ START_TEST(a_chain_longer_than_the_cache_is_stored_as_far_as_it_goes)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 48).tokens, 32);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_full_index_evicts_too)
+CASE(a_full_index_evicts_too)
 {
     rig_defaults(&r);
     r.cfg.blocks_max = 16;
@@ -122,10 +117,9 @@ START_TEST(a_full_index_evicts_too)
     ck_assert_uint_eq(reserve_one(1, ns, 3), KVC_ST_FULL);
     rig_end(&r);
 }
-END_TEST
 
 /* Another size, another principal: what belongs to the others goes until there is room. */
-START_TEST(room_moves_between_sizes_and_principals)
+CASE(room_moves_between_sizes_and_principals)
 {
     begin(4, 1024);
     struct core_ns *small = open_ns(1, 64), *other = open_ns(3, 64);
@@ -140,11 +134,10 @@ START_TEST(room_moves_between_sizes_and_principals)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
 /* Scattered over all regions, blocks of the other size would nearly all have to go; a region is
  * emptied on purpose instead. */
-START_TEST(a_region_is_emptied_when_eviction_alone_is_in_vain)
+CASE(a_region_is_emptied_when_eviction_alone_is_in_vain)
 {
     begin(16, 64 * 64);
     struct core_ns *small = open_ns(1, 64), *large = open_ns(1, 4096);
@@ -163,11 +156,10 @@ START_TEST(a_region_is_emptied_when_eviction_alone_is_in_vain)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- half a block ---- */
 
-START_TEST(half_a_block_whose_other_rank_never_came_goes_like_any_other)
+CASE(half_a_block_whose_other_rank_never_came_goes_like_any_other)
 {
     begin(1, 4 * 64);
     struct core_ns_spec spec = rig_spec("two ranks", 8, 64);
@@ -184,9 +176,8 @@ START_TEST(half_a_block_whose_other_rank_never_came_goes_like_any_other)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(half_a_block_stays_while_its_other_rank_makes_room_for_it)
+CASE(half_a_block_stays_while_its_other_rank_makes_room_for_it)
 {
     begin(1, 2 * 64);
     struct core_ns_spec spec = rig_spec("two ranks", 8, 64);
@@ -202,9 +193,8 @@ START_TEST(half_a_block_stays_while_its_other_rank_makes_room_for_it)
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).shards_present, 1);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(of_half_a_block_half_its_bytes_count)
+CASE(of_half_a_block_half_its_bytes_count)
 {
     begin(1, 64 * 64);
     struct core_ns_spec spec = rig_spec("two ranks", 8, 64);
@@ -222,11 +212,10 @@ START_TEST(of_half_a_block_half_its_bytes_count)
     ck_assert(job.ret_blocks == 4 && job.ret_bytes == 4 * 64);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- on request ---- */
 
-START_TEST(a_key_goes_with_what_builds_on_it)
+CASE(a_key_goes_with_what_builds_on_it)
 {
     begin(4, 4096);
     struct core_ns *ns = open_ns(1, 64), *other = open_ns(3, 64);
@@ -246,9 +235,8 @@ START_TEST(a_key_goes_with_what_builds_on_it)
     ck_assert_uint_eq(rig_lookup(&r, other, 1, 40).tokens, 40);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_key_goes_in_each_group_and_namespace_that_has_it)
+CASE(a_key_goes_in_each_group_and_namespace_that_has_it)
 {
     begin(4, 4096);
     struct core_ns_spec spec = rig_spec("m", 8, 64);
@@ -275,9 +263,8 @@ START_TEST(a_key_goes_in_each_group_and_namespace_that_has_it)
     ck_assert(job.ret_blocks == 9 && job.ret_bytes == 6 * 64 + 3 * 128);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_stays_is_counted_once)
+CASE(what_stays_is_counted_once)
 {
     begin(4, 4096);
     struct core_ns *ns = open_ns(1, 64);
@@ -295,9 +282,8 @@ START_TEST(what_stays_is_counted_once)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted_admin, 4);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count)
+CASE(by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count)
 {
     begin(4, 4096);
     struct core_ns *ns = open_ns(1, 64);
@@ -323,9 +309,8 @@ START_TEST(by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count)
     ck_assert_uint_eq(rig_lookup(&r, ns, 5, 32).tokens, 32);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(everybody_evicts_their_own_and_administrators_all)
+CASE(everybody_evicts_their_own_and_administrators_all)
 {
     begin(4, 4096);
     struct core_ns *a = open_ns(1, 64), *b = open_ns(3, 64);
@@ -344,7 +329,6 @@ START_TEST(everybody_evicts_their_own_and_administrators_all)
     ck_assert_uint_eq(job.ret_blocks, 3);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- what a dry run says ---- */
 
@@ -420,7 +404,7 @@ static void world(void)
 }
 
 /* Of mine: 29 blocks, of which 2 are pinned, 4 named, 3 leased. */
-START_TEST(a_dry_run_says_what_each_selector_evicts)
+CASE_EACH(a_dry_run_says_what_each_selector_evicts, 12)
 {
     struct core_ns_view v;
     world();
@@ -448,9 +432,8 @@ START_TEST(a_dry_run_says_what_each_selector_evicts)
     ck_assert_uint_eq(as_said(each[i].job) > 0, each[i].job.bytes > 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_dry_run_says_what_goes_from_which_tier)
+CASE(a_dry_run_says_what_goes_from_which_tier)
 {
     world();
     struct core_evict_job job = {
@@ -463,10 +446,9 @@ START_TEST(a_dry_run_says_what_goes_from_which_tier)
     (void)as_said((struct core_evict_job){.client = r.cl[1], .force = true});
     rig_end(&r);
 }
-END_TEST
 
 /* Chains grow and lose their ends at random, so that records come in any order. */
-START_TEST(a_dry_run_is_right_in_any_order_of_records)
+CASE_EACH(a_dry_run_is_right_in_any_order_of_records, 8)
 {
     uint32_t n[9] = {0};
     uint64_t went = 0;
@@ -507,7 +489,6 @@ START_TEST(a_dry_run_is_right_in_any_order_of_records)
     ck_assert_uint_gt(went, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- turns ---- */
 
@@ -519,7 +500,7 @@ static void on_job(struct core_evict_job *job)
     jobs_done++;
 }
 
-START_TEST(jobs_take_turns_and_end_with_their_client)
+CASE(jobs_take_turns_and_end_with_their_client)
 {
     begin(4, 4096);
     struct core_ns *ns = open_ns(1, 64);
@@ -541,9 +522,8 @@ START_TEST(jobs_take_turns_and_end_with_their_client)
     ck_assert(!core_placement_step(r.core));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(children_are_counted_however_many)
+CASE(children_are_counted_however_many)
 {
     enum { CHILDREN = 1200 };
     static uint8_t statuses[1];
@@ -569,9 +549,8 @@ START_TEST(children_are_counted_however_many)
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).children, CHILDREN - 1);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(explain_says_where_and_why_not)
+CASE(explain_says_where_and_why_not)
 {
     begin(4, 4096);
     struct core_ns *ns = open_ns(1, 64);
@@ -589,34 +568,4 @@ START_TEST(explain_says_where_and_why_not)
     x = rig_explain(&r, 1, 0, 1, 2);
     ck_assert(x.state == KVC_BLOCK_ABSENT && x.reason == KVC_MISS_EVICTED);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("eviction");
-    TCase *t = tcase_create("eviction");
-    tcase_add_test(t, the_least_recently_used_leaf_goes);
-    tcase_add_test(t, full_of_leases_is_a_status);
-    tcase_add_test(t, a_leased_leaf_keeps_its_ancestors);
-    tcase_add_test(t, a_chain_longer_than_the_cache_is_stored_as_far_as_it_goes);
-    tcase_add_test(t, a_full_index_evicts_too);
-    tcase_add_test(t, room_moves_between_sizes_and_principals);
-    tcase_add_test(t, a_region_is_emptied_when_eviction_alone_is_in_vain);
-    tcase_add_test(t, half_a_block_whose_other_rank_never_came_goes_like_any_other);
-    tcase_add_test(t, half_a_block_stays_while_its_other_rank_makes_room_for_it);
-    tcase_add_test(t, of_half_a_block_half_its_bytes_count);
-    tcase_add_test(t, a_key_goes_with_what_builds_on_it);
-    tcase_add_test(t, a_key_goes_in_each_group_and_namespace_that_has_it);
-    tcase_add_test(t, what_stays_is_counted_once);
-    tcase_add_test(t, by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count);
-    tcase_add_test(t, everybody_evicts_their_own_and_administrators_all);
-    tcase_add_loop_test(t, a_dry_run_says_what_each_selector_evicts, 0, 12);
-    tcase_add_test(t, a_dry_run_says_what_goes_from_which_tier);
-    tcase_add_loop_test(t, a_dry_run_is_right_in_any_order_of_records, 0, 8);
-    tcase_add_test(t, jobs_take_turns_and_end_with_their_client);
-    tcase_add_test(t, children_are_counted_however_many);
-    tcase_add_test(t, explain_says_where_and_why_not);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table and the trace of the evicted, under the core. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 #include "index.h"
 
@@ -35,7 +33,9 @@ static void name_of(uint32_t i, struct block *ret)
     ret->group = i % 2;
 }
 
-START_TEST(table_agrees_with_an_array_when_full_and_churning)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(table_agrees_with_an_array_when_full_and_churning)
 {
     uint32_t where[NAMES];
     uint64_t random = 99;
@@ -81,10 +81,9 @@ START_TEST(table_agrees_with_an_array_when_full_and_churning)
     for (uint32_t i = 0; i < c->table_size; i++)
         ck_assert_uint_eq(c->table[i], 0);
 }
-END_TEST
 
 /* Hashes may collide; keys, groups and namespaces are compared in full. */
-START_TEST(an_equal_hash_is_not_enough)
+CASE(an_equal_hash_is_not_enough)
 {
     struct core *c = r.core;
     struct block *b = block_new(c, BLOCK_PENDING);
@@ -105,9 +104,8 @@ START_TEST(an_equal_hash_is_not_enough)
     index_del(c, b);
     block_abandon(c, b);
 }
-END_TEST
 
-START_TEST(records_run_out_and_come_back)
+CASE(records_run_out_and_come_back)
 {
     struct block *b[BLOCKS];
     for (uint32_t i = 0; i < BLOCKS; i++)
@@ -120,9 +118,8 @@ START_TEST(records_run_out_and_come_back)
     for (uint32_t i = 0; i < BLOCKS; i++)
         block_abandon(r.core, b[i]);
 }
-END_TEST
 
-START_TEST(traces_are_the_newest_and_bounded)
+CASE(traces_are_the_newest_and_bounded)
 {
     struct core *c = r.core;
     struct block b = {.ns = 0};
@@ -146,18 +143,4 @@ START_TEST(traces_are_the_newest_and_bounded)
     }
     ck_assert_uint_gt(known, 0);
     ck_assert_uint_le(known, BLOCKS + 4);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("index");
-    TCase *t = tcase_create("index");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, table_agrees_with_an_array_when_full_and_churning);
-    tcase_add_test(t, an_equal_hash_is_not_enough);
-    tcase_add_test(t, records_run_out_and_come_back);
-    tcase_add_test(t, traces_are_the_newest_and_bounded);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -2,7 +2,7 @@
 /* A promised block loses its copy on disk: nothing below it is told durable until it is so again,
  * and it is written again whoever asks. */
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "lapse.h"
 #include "names_rig.h"
 
@@ -73,7 +73,7 @@ static void comes_back_after_a_crash(uint32_t chain, uint32_t n)
     ck_assert_uint_eq(rig_lookup(&r, ns, chain, n * BT).tokens, n * BT);
 }
 
-START_TEST(what_is_told_durable_has_all_before_it_on_disk)
+CASE(what_is_told_durable_has_all_before_it_on_disk)
 {
     begin(32, 64, false);
     store_durable(1, 0, 4);
@@ -83,9 +83,8 @@ START_TEST(what_is_told_durable_has_all_before_it_on_disk)
     comes_back_after_a_crash(1, 5);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_was_promised_is_written_again_though_nobody_asks)
+CASE(what_was_promised_is_written_again_though_nobody_asks)
 {
     begin(32, 64, false);
     store_durable(1, 0, 6);
@@ -98,10 +97,9 @@ START_TEST(what_was_promised_is_written_again_though_nobody_asks)
     comes_back_after_a_crash(1, 6);
     rig_end(&r);
 }
-END_TEST
 
 /* The mark itself comes back with the blocks. */
-START_TEST(what_was_promised_before_a_restart_is_written_again_too)
+CASE(what_was_promised_before_a_restart_is_written_again_too)
 {
     begin(32, 64, false);
     store_durable(1, 0, 3);
@@ -113,7 +111,6 @@ START_TEST(what_was_promised_before_a_restart_is_written_again_too)
     rig_release(&r, 1, &held);
     rig_end(&r);
 }
-END_TEST
 
 /* So it is with a block that was found to be wrong on disk, which a slice still holds then. */
 static void on_slice(struct core_verify *v)
@@ -127,7 +124,7 @@ static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
     ck_assert(x->kept);
 }
 
-START_TEST(what_is_wrong_on_disk_is_written_again_before_more_is_told)
+CASE(what_is_wrong_on_disk_is_written_again_before_more_is_told)
 {
     begin(32, 64, false);
     store_durable(1, 0, 4);
@@ -148,10 +145,9 @@ START_TEST(what_is_wrong_on_disk_is_written_again_before_more_is_told)
     comes_back_after_a_crash(1, 5);
     rig_end(&r);
 }
-END_TEST
 
 /* It waits for a read, and with it the promise below it; the one beside it does not. */
-START_TEST(below_what_cannot_be_written_again_yet_nothing_is_told)
+CASE(below_what_cannot_be_written_again_yet_nothing_is_told)
 {
     begin(32, 64, false);
     store_durable(1, 0, 2);
@@ -174,10 +170,9 @@ START_TEST(below_what_cannot_be_written_again_yet_nothing_is_told)
     comes_back_after_a_crash(1, 3);
     rig_end(&r);
 }
-END_TEST
 
 /* Storage refuses, then takes it. */
-START_TEST(what_storage_refuses_is_tried_again)
+CASE(what_storage_refuses_is_tried_again)
 {
     begin(32, 64, false);
     store_durable(1, 0, 3);
@@ -207,9 +202,8 @@ START_TEST(what_storage_refuses_is_tried_again)
     are_durable(1, 3);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_call_begins_some_and_goes_on_behind_them)
+CASE(a_call_begins_some_and_goes_on_behind_them)
 {
     begin(2048, 2048, false);
     for (uint32_t i = 0; i < 3; i++)
@@ -230,10 +224,9 @@ START_TEST(a_call_begins_some_and_goes_on_behind_them)
     are_durable(1, 1536);
     rig_end(&r);
 }
-END_TEST
 
 /* The pin that is taken meanwhile would have lent it, and given it back with its end. */
-START_TEST(what_was_promised_does_not_become_a_pin_s)
+CASE(what_was_promised_does_not_become_a_pin_s)
 {
     begin(32, 64, false);
     store_durable(1, 0, 2);
@@ -249,10 +242,9 @@ START_TEST(what_was_promised_does_not_become_a_pin_s)
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* What has gone has not lapsed any more. */
-START_TEST(what_goes_on_request_is_not_waited_for)
+CASE(what_goes_on_request_is_not_waited_for)
 {
     begin(32, 64, false);
     store_durable(1, 0, 3);
@@ -266,10 +258,9 @@ START_TEST(what_goes_on_request_is_not_waited_for)
     store_durable(2, 0, 2);
     rig_end(&r);
 }
-END_TEST
 
 /* So it is with names, whose promises are lent. */
-START_TEST(a_name_is_not_kept_before_all_that_it_reaches_is_so_again)
+CASE(a_name_is_not_kept_before_all_that_it_reaches_is_so_again)
 {
     begin(32, 64, false);
     store(1, 0, 4);
@@ -293,7 +284,6 @@ START_TEST(a_name_is_not_kept_before_all_that_it_reaches_is_so_again)
         ck_assert(!rig_explain(&r, 1, 0, 1, i).durable);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- chains that are longer than what one turn looks at ---- */
 
@@ -349,7 +339,7 @@ static void promises_until_done(const struct stored *x)
 }
 
 /* The chain of whoever asks first is looked at in slices, of the next one no more than is new. */
-START_TEST(a_long_chain_is_looked_at_in_slices_and_once)
+CASE(a_long_chain_is_looked_at_in_slices_and_once)
 {
     begin_deep();
     const uint64_t before = promise_looks(r.core);
@@ -365,10 +355,9 @@ START_TEST(a_long_chain_is_looked_at_in_slices_and_once)
     commit_end(&beside, KVC_ST_OK);
     rig_end(&r);
 }
-END_TEST
 
 /* The rig looks at the whole chain when its last block is told durable. */
-START_TEST(a_block_that_is_lost_behind_the_slices_is_waited_for)
+CASE(a_block_that_is_lost_behind_the_slices_is_waited_for)
 {
     begin_deep();
     commit_begin(&made, 1, DEEP + 1, 1);
@@ -385,10 +374,9 @@ START_TEST(a_block_that_is_lost_behind_the_slices_is_waited_for)
     are_durable(1, DEEP + 2);
     rig_end(&r);
 }
-END_TEST
 
 /* What the first has found does not hold for the second. */
-START_TEST(a_block_that_is_lost_between_two_promises_is_waited_for)
+CASE(a_block_that_is_lost_between_two_promises_is_waited_for)
 {
     begin_deep();
     commit_begin(&made, 1, DEEP + 1, 1);
@@ -401,10 +389,9 @@ START_TEST(a_block_that_is_lost_between_two_promises_is_waited_for)
     are_durable(1, DEEP + 3);
     rig_end(&r);
 }
-END_TEST
 
 /* Nobody waits for that: it looks at no more than a turn's. */
-START_TEST(who_is_told_that_a_block_exists_has_a_part_of_its_chain_looked_at)
+CASE(who_is_told_that_a_block_exists_has_a_part_of_its_chain_looked_at)
 {
     begin_deep();
     store(1, DEEP + 1, 1);
@@ -417,34 +404,4 @@ START_TEST(who_is_told_that_a_block_exists_has_a_part_of_its_chain_looked_at)
     mended();
     are_durable(1, DEEP + 2);
     rig_end(&r);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("core_lapse");
-    TCase *tc = tcase_create("lapse");
-    tcase_add_test(tc, what_is_told_durable_has_all_before_it_on_disk);
-    tcase_add_test(tc, what_was_promised_is_written_again_though_nobody_asks);
-    tcase_add_test(tc, what_was_promised_before_a_restart_is_written_again_too);
-    tcase_add_test(tc, what_is_wrong_on_disk_is_written_again_before_more_is_told);
-    tcase_add_test(tc, below_what_cannot_be_written_again_yet_nothing_is_told);
-    tcase_add_test(tc, what_storage_refuses_is_tried_again);
-    tcase_add_test(tc, a_call_begins_some_and_goes_on_behind_them);
-    tcase_add_test(tc, what_was_promised_does_not_become_a_pin_s);
-    tcase_add_test(tc, what_goes_on_request_is_not_waited_for);
-    tcase_add_test(tc, a_name_is_not_kept_before_all_that_it_reaches_is_so_again);
-    suite_add_tcase(s, tc);
-    tc = tcase_create("deep");
-    tcase_add_test(tc, a_long_chain_is_looked_at_in_slices_and_once);
-    tcase_add_test(tc, a_block_that_is_lost_behind_the_slices_is_waited_for);
-    tcase_add_test(tc, a_block_that_is_lost_between_two_promises_is_waited_for);
-    tcase_add_test(tc, who_is_told_that_a_block_exists_has_a_part_of_its_chain_looked_at);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

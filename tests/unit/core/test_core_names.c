@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What names reach, and what becomes of it: counts, moves, room, promises, time, order. */
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "names_rig.h"
 
 /* Chains of two blocks each, so many that what may go has gone. */
@@ -11,7 +11,7 @@ static void flood(uint32_t chains)
         store(5000 + i, 0, 2);
 }
 
-START_TEST(a_name_covers_what_is_cached_of_its_chain)
+CASE(a_name_covers_what_is_cached_of_its_chain)
 {
     begin(64, 0, false);
     struct core_named n = {0};
@@ -32,9 +32,8 @@ START_TEST(a_name_covers_what_is_cached_of_its_chain)
     ck_assert_uint_eq(m()->named_blocks, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(names_share_blocks_and_each_lets_go_of_its_own)
+CASE(names_share_blocks_and_each_lets_go_of_its_own)
 {
     begin(64, 0, false);
     store(1, 0, 4);
@@ -50,9 +49,8 @@ START_TEST(names_share_blocks_and_each_lets_go_of_its_own)
     ck_assert_uint_eq(m()->named_blocks, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_tip_that_moves_lets_go_of_what_it_left_at_once)
+CASE(a_tip_that_moves_lets_go_of_what_it_left_at_once)
 {
     begin(64, 0, false);
     store(1, 0, 4);
@@ -68,9 +66,8 @@ START_TEST(a_tip_that_moves_lets_go_of_what_it_left_at_once)
     ck_assert_uint_eq(view("c").tokens, 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(without_storage_what_a_name_reaches_goes_last)
+CASE(without_storage_what_a_name_reaches_goes_last)
 {
     begin(24, 0, false);
     store(1, 0, 4);
@@ -86,9 +83,8 @@ START_TEST(without_storage_what_a_name_reaches_goes_last)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(without_storage_a_name_alone_keeps_nothing_and_a_pinned_one_does)
+CASE(without_storage_a_name_alone_keeps_nothing_and_a_pinned_one_does)
 {
     for (unsigned pinned = 0; pinned < 2; pinned++) {
         begin(24, 0, false);
@@ -103,9 +99,8 @@ START_TEST(without_storage_a_name_alone_keeps_nothing_and_a_pinned_one_does)
         rig_end(&r);
     }
 }
-END_TEST
 
-START_TEST(a_pinned_name_counts_against_the_budget_of_pins)
+CASE(a_pinned_name_counts_against_the_budget_of_pins)
 {
     rig_defaults(&r);
     r.cfg.pins_max = 8;
@@ -126,9 +121,8 @@ START_TEST(a_pinned_name_counts_against_the_budget_of_pins)
     ck_assert_uint_eq(m()->pinned_blocks, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_a_name_reaches_is_promised_and_stays_on_disk)
+CASE(what_a_name_reaches_is_promised_and_stays_on_disk)
 {
     begin(16, 64, false);
     store(1, 0, 4);
@@ -145,9 +139,8 @@ START_TEST(what_a_name_reaches_is_promised_and_stays_on_disk)
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_no_name_reaches_any_more_goes_like_any_other)
+CASE(what_no_name_reaches_any_more_goes_like_any_other)
 {
     begin(16, 64, false);
     store(1, 0, 4);
@@ -167,9 +160,8 @@ START_TEST(what_no_name_reaches_any_more_goes_like_any_other)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself)
+CASE(the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself)
 {
     rig_defaults(&r);
     r.cfg.pins_max = 8;
@@ -192,9 +184,8 @@ START_TEST(the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself)
     ck_assert_uint_eq(m()->pinned_blocks, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_promise_to_a_commit_outlasts_names)
+CASE(a_promise_to_a_commit_outlasts_names)
 {
     begin(16, 64, false);
     struct rig_put p = {.ns = ns, .chain = 1, .n = 2, .durable = true};
@@ -210,9 +201,8 @@ START_TEST(a_promise_to_a_commit_outlasts_names)
     ck_assert(rig_explain(&r, 1, 0, 1, 1).durable);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_was_lent_to_names_is_promised_anew_for_a_commit)
+CASE(what_was_lent_to_names_is_promised_anew_for_a_commit)
 {
     begin(16, 64, false);
     store(1, 0, 2);
@@ -233,9 +223,8 @@ START_TEST(what_was_lent_to_names_is_promised_anew_for_a_commit)
         ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(eviction_on_request_passes_over_names_unless_forced)
+CASE(eviction_on_request_passes_over_names_unless_forced)
 {
     begin(64, 0, false);
     store(1, 0, 4);
@@ -258,9 +247,8 @@ START_TEST(eviction_on_request_passes_over_names_unless_forced)
     ck_assert_uint_eq(view("c").tokens_cached, 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_name_falls_back_on_what_is_left)
+CASE(a_name_falls_back_on_what_is_left)
 {
     begin(64, 0, false);
     store(1, 0, 4);
@@ -276,9 +264,8 @@ START_TEST(a_name_falls_back_on_what_is_left)
     forget("c", false);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(forgotten_with_its_blocks_all_goes_but_what_others_share)
+CASE(forgotten_with_its_blocks_all_goes_but_what_others_share)
 {
     begin(64, 64, false);
     store(1, 0, 6);
@@ -291,9 +278,8 @@ START_TEST(forgotten_with_its_blocks_all_goes_but_what_others_share)
     ck_assert_uint_eq(m()->blocks_present, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_name_ends_when_it_was_not_used_for_so_long)
+CASE(a_name_ends_when_it_was_not_used_for_so_long)
 {
     begin(64, 0, false);
     store(1, 0, 2);
@@ -316,9 +302,8 @@ START_TEST(a_name_ends_when_it_was_not_used_for_so_long)
     ck_assert_uint_eq(m()->named_blocks, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(there_are_so_many_names_and_no_more)
+CASE(there_are_so_many_names_and_no_more)
 {
     rig_defaults(&r);
     r.cfg.names_max = 4;
@@ -336,7 +321,6 @@ START_TEST(there_are_so_many_names_and_no_more)
     named("e", 1, 16);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- groups of other rules ---- */
 
@@ -356,7 +340,7 @@ static void begin_groups(void)
     rig_store(&r, 1, ns, 2, 2001, 0, 4);
 }
 
-START_TEST(of_windows_and_states_it_holds_what_a_hit_needs)
+CASE(of_windows_and_states_it_holds_what_a_hit_needs)
 {
     begin_groups();
     struct core_named n = named("c", 1, 48);
@@ -378,9 +362,8 @@ START_TEST(of_windows_and_states_it_holds_what_a_hit_needs)
     ck_assert_uint_eq(m()->named_blocks, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_long_name_of_windows_and_states_is_put_in_slices)
+CASE(a_long_name_of_windows_and_states_is_put_in_slices)
 {
     begin_groups();
     const uint32_t work = r.core->cfg.slice_work;
@@ -410,7 +393,6 @@ START_TEST(a_long_name_of_windows_and_states_is_put_in_slices)
     ck_assert_uint_eq(m()->named_blocks, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- who sees what ---- */
 
@@ -442,7 +424,7 @@ static unsigned count_names(unsigned client, const char *prefix)
     return n;
 }
 
-START_TEST(a_principal_sees_its_own_names_an_administrator_all)
+CASE(a_principal_sees_its_own_names_an_administrator_all)
 {
     begin(64, 0, false);
     store(1, 0, 2);
@@ -481,11 +463,10 @@ START_TEST(a_principal_sees_its_own_names_an_administrator_all)
     ck_assert_int_eq(core_name_next(r.core, r.cl[1], &bad, &nm), KVC_E_BAD_ARGUMENT);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- waiting ---- */
 
-START_TEST(a_put_waits_until_its_blocks_are_on_disk)
+CASE(a_put_waits_until_its_blocks_are_on_disk)
 {
     begin(16, 64, false);
     store(1, 0, 4);
@@ -503,9 +484,8 @@ START_TEST(a_put_waits_until_its_blocks_are_on_disk)
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 4);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
+CASE(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
 {
     begin(16, 64, false);
     store(1, 0, 2);
@@ -524,11 +504,10 @@ START_TEST(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
     ck_assert_uint_eq(view("c").bytes_on_disk, 2 * 64);
     rig_end(&r);
 }
-END_TEST
 
 /* It ended the daemon. */
 /* GONE says that it has to be computed anew. */
-START_TEST(what_is_out_of_service_cannot_be_named_and_is_not_gone)
+CASE(what_is_out_of_service_cannot_be_named_and_is_not_gone)
 {
     begin(4, 64, false);
     for (uint32_t i = 1; i < 8; i++)
@@ -544,9 +523,8 @@ START_TEST(what_is_out_of_service_cannot_be_named_and_is_not_gone)
     ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = false}, &w, &n), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_a_pin_holds_stays_when_the_name_is_evicted)
+CASE(what_a_pin_holds_stays_when_the_name_is_evicted)
 {
     begin(16, 32, false);
     store(1, 0, 6);
@@ -564,9 +542,8 @@ START_TEST(what_a_pin_holds_stays_when_the_name_is_evicted)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 48).tokens, 24);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_would_go_with_a_name_is_its_own)
+CASE(what_would_go_with_a_name_is_its_own)
 {
     begin(32, 0, false);
     store(1, 0, 8);
@@ -596,10 +573,9 @@ START_TEST(what_would_go_with_a_name_is_its_own)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 56).tokens, 56);
     rig_end(&r);
 }
-END_TEST
 
 /* A window may be asked for by one key again and again: it is one block, looked at once. */
-START_TEST(a_block_that_a_name_reaches_often_is_one_block)
+CASE(a_block_that_a_name_reaches_often_is_one_block)
 {
     static uint8_t keys[32768 * KVC_KEY_BYTES];
     struct core_evicted x;
@@ -628,39 +604,4 @@ START_TEST(a_block_that_a_name_reaches_often_is_one_block)
     ck_assert_uint_eq(x.kept, 1);
     core_check(r.core);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("names");
-    TCase *t = tcase_create("all");
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, a_name_covers_what_is_cached_of_its_chain);
-    tcase_add_test(t, names_share_blocks_and_each_lets_go_of_its_own);
-    tcase_add_test(t, a_tip_that_moves_lets_go_of_what_it_left_at_once);
-    tcase_add_test(t, without_storage_what_a_name_reaches_goes_last);
-    tcase_add_test(t, without_storage_a_name_alone_keeps_nothing_and_a_pinned_one_does);
-    tcase_add_test(t, a_pinned_name_counts_against_the_budget_of_pins);
-    tcase_add_test(t, the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself);
-    tcase_add_test(t, what_a_name_reaches_is_promised_and_stays_on_disk);
-    tcase_add_test(t, what_no_name_reaches_any_more_goes_like_any_other);
-    tcase_add_test(t, a_promise_to_a_commit_outlasts_names);
-    tcase_add_test(t, what_was_lent_to_names_is_promised_anew_for_a_commit);
-    tcase_add_test(t, eviction_on_request_passes_over_names_unless_forced);
-    tcase_add_test(t, a_name_falls_back_on_what_is_left);
-    tcase_add_test(t, forgotten_with_its_blocks_all_goes_but_what_others_share);
-    tcase_add_test(t, a_name_ends_when_it_was_not_used_for_so_long);
-    tcase_add_test(t, there_are_so_many_names_and_no_more);
-    tcase_add_test(t, of_windows_and_states_it_holds_what_a_hit_needs);
-    tcase_add_test(t, a_long_name_of_windows_and_states_is_put_in_slices);
-    tcase_add_test(t, a_principal_sees_its_own_names_an_administrator_all);
-    tcase_add_test(t, a_put_waits_until_its_blocks_are_on_disk);
-    tcase_add_test(t, a_put_that_cannot_be_kept_says_so_and_is_tried_again);
-    tcase_add_test(t, what_a_pin_holds_stays_when_the_name_is_evicted);
-    tcase_add_test(t, what_is_out_of_service_cannot_be_named_and_is_not_gone);
-    tcase_add_test(t, what_would_go_with_a_name_is_its_own);
-    tcase_add_test(t, a_block_that_a_name_reaches_often_is_one_block);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

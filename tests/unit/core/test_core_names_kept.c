@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "names_rig.h"
 #include "names_table.h"
 
@@ -14,7 +14,9 @@ static void restart(bool host)
     ns = rig_ns(&r, 1, &spec);
 }
 
-START_TEST(a_name_comes_back_with_what_it_reaches)
+CASES(.timeout_s = getenv("KVC_NAMES_SEEDS") ? 100000 : 300);
+
+CASE(a_name_comes_back_with_what_it_reaches)
 {
     begin(16, 64, true);
     store(1, 0, 6);
@@ -41,10 +43,9 @@ START_TEST(a_name_comes_back_with_what_it_reaches)
     ck_assert(!rig_explain(&r, 1, 0, 1, 0).durable);
     rig_end(&r);
 }
-END_TEST
 
 /* TTLs ended at once when the clock had been set forward, and never when it had been set back. */
-START_TEST(a_wall_clock_that_was_set_ends_no_ttl)
+CASE(a_wall_clock_that_was_set_ends_no_ttl)
 {
     const uint64_t year_ms = UINT64_C(365) * 86400000;
     begin(16, 64, true);
@@ -69,9 +70,8 @@ START_TEST(a_wall_clock_that_was_set_ends_no_ttl)
     ck_assert_uint_eq(m()->names_expired, 1);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(promises_to_a_name_that_is_no_more_end_after_the_restart)
+CASE(promises_to_a_name_that_is_no_more_end_after_the_restart)
 {
     begin(16, 64, true);
     store(1, 0, 4);
@@ -89,9 +89,8 @@ START_TEST(promises_to_a_name_that_is_no_more_end_after_the_restart)
     ck_assert_uint_eq(fake_journal_entries(r.journal), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_was_not_saved_is_cut_off)
+CASE(what_was_not_saved_is_cut_off)
 {
     begin(16, 64, true);
     store(1, 0, 6);
@@ -110,9 +109,8 @@ START_TEST(what_was_not_saved_is_cut_off)
     ck_assert_uint_eq(m()->named_blocks, 6);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(without_its_namespace_a_name_reaches_nothing)
+CASE(without_its_namespace_a_name_reaches_nothing)
 {
     begin(16, 0, true);
     store(1, 0, 2);
@@ -125,9 +123,8 @@ START_TEST(without_its_namespace_a_name_reaches_nothing)
     ck_assert_uint_eq(view("c").tokens_cached, 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_put_is_kept_before_it_is_answered)
+CASE(a_put_is_kept_before_it_is_answered)
 {
     begin(16, 64, true);
     store(1, 0, 2);
@@ -149,9 +146,8 @@ START_TEST(a_put_is_kept_before_it_is_answered)
     ck_assert_uint_eq(view("c").tokens_cached, 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_forgotten_name_stays_forgotten_once_it_is_answered)
+CASE(a_forgotten_name_stays_forgotten_once_it_is_answered)
 {
     begin(16, 64, true);
     store(1, 0, 2);
@@ -166,9 +162,8 @@ START_TEST(a_forgotten_name_stays_forgotten_once_it_is_answered)
     ck_assert_uint_eq(view("c").tokens, 8);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(token_ids_come_back_whole_or_not_at_all)
+CASE(token_ids_come_back_whole_or_not_at_all)
 {
     begin(16, 64, true);
     store(1, 0, 2);
@@ -190,9 +185,8 @@ START_TEST(token_ids_come_back_whole_or_not_at_all)
     ck_assert_uint_eq(view("c").tokens_cached, 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(long_lists_of_ids_take_several_commits)
+CASE(long_lists_of_ids_take_several_commits)
 {
     rig_defaults(&r);
     r.with_journal = true;
@@ -223,9 +217,8 @@ START_TEST(long_lists_of_ids_take_several_commits)
     free(got);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(pieces_of_nothing_are_swept)
+CASE(pieces_of_nothing_are_swept)
 {
     begin(16, 64, true);
     store(1, 0, 2);
@@ -241,9 +234,8 @@ START_TEST(pieces_of_nothing_are_swept)
     ck_assert_uint_eq(fake_journal_entries(r.journal), entries / 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_damaged_journal_begins_anew_with_what_could_be_read)
+CASE(a_damaged_journal_begins_anew_with_what_could_be_read)
 {
     begin(16, 64, true);
     store(1, 0, 2);
@@ -261,9 +253,8 @@ START_TEST(a_damaged_journal_begins_anew_with_what_could_be_read)
     ck_assert_uint_eq(m()->named_blocks, 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(names_go_on_in_memory_when_their_journal_fails)
+CASE(names_go_on_in_memory_when_their_journal_fails)
 {
     begin(16, 64, true);
     store(1, 0, 4);
@@ -282,10 +273,9 @@ START_TEST(names_go_on_in_memory_when_their_journal_fails)
     ck_assert_uint_eq(m()->named_blocks, 4);
     rig_end(&r);
 }
-END_TEST
 
 /* The disk was full at the start, and is not any more. */
-START_TEST(names_are_noted_once_their_journal_could_be_made)
+CASE(names_are_noted_once_their_journal_could_be_made)
 {
     begin(16, 64, false);
     core_names_fail(r.core, -ENOSPC);
@@ -309,9 +299,8 @@ START_TEST(names_are_noted_once_their_journal_could_be_made)
     ck_assert(find("a") && find("c") && find("d") && !find("gone"));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_name_that_a_failed_journal_has_is_not_forgotten_for_good)
+CASE(a_name_that_a_failed_journal_has_is_not_forgotten_for_good)
 {
     begin(16, 64, true);
     store(1, 0, 4);
@@ -332,10 +321,9 @@ START_TEST(a_name_that_a_failed_journal_has_is_not_forgotten_for_good)
     ck_assert_uint_eq(r.names_found.names, 2); /* which is why it is not OK */
     rig_end(&r);
 }
-END_TEST
 
 /* i 0: it is noticed by the commit that it costs; 1: with none. */
-START_TEST(a_journal_whose_name_leads_elsewhere_has_failed)
+CASE_EACH(a_journal_whose_name_leads_elsewhere_has_failed, 2)
 {
     begin(16, 64, true);
     store(1, 0, 4);
@@ -358,7 +346,6 @@ START_TEST(a_journal_whose_name_leads_elsewhere_has_failed)
     ck_assert_uint_eq(m()->names_error, ENOENT);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- at random ---- */
 
@@ -533,7 +520,7 @@ static void slow_partly(const struct core_name_put *in)
 }
 
 /* The pin of the last run is not there any more, and may be made again. */
-START_TEST(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
+CASE(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
 {
     begin(16, 64, true);
     store(1, 0, 6);
@@ -555,10 +542,9 @@ START_TEST(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
     r.core->cfg.slice_work = 0;
     rig_end(&r);
 }
-END_TEST
 
 /* A part of it is within the limit, and is reached by then. */
-START_TEST(a_put_that_a_quota_refuses_changes_nothing)
+CASE(a_put_that_a_quota_refuses_changes_nothing)
 {
     begin(24, 64, true);
     store(1, 0, 8);
@@ -584,11 +570,10 @@ START_TEST(a_put_that_a_quota_refuses_changes_nothing)
         ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, i).level, 80);
     rig_end(&r);
 }
-END_TEST
 
 /* All spare slots but one are in use, and a name lets go of a chain and evicts it. What is put in
  * one piece needs no slice of any of them, twice. */
-START_TEST(a_put_in_one_piece_waits_for_no_other_name_that_goes)
+CASE(a_put_in_one_piece_waits_for_no_other_name_that_goes)
 {
     begin(128, 0, true);
     store(1, 0, 8);
@@ -618,7 +603,6 @@ START_TEST(a_put_in_one_piece_waits_for_no_other_name_that_goes)
     core_name_forget_cancel(&x);
     rig_end(&r);
 }
-END_TEST
 
 static void act_name(void)
 {
@@ -699,7 +683,7 @@ static void calm(void)
     }
 }
 
-START_TEST(counts_hold_whatever_happens)
+CASE(counts_hold_whatever_happens)
 {
     const char *more = getenv("KVC_NAMES_SEEDS");
     const unsigned seeds = more ? (unsigned)strtoul(more, NULL, 10) : 40;
@@ -735,33 +719,4 @@ START_TEST(counts_hold_whatever_happens)
         calm();
         rig_end(&r);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("names kept");
-    TCase *t = tcase_create("all");
-    tcase_set_timeout(t, getenv("KVC_NAMES_SEEDS") ? 0 : 300);
-    tcase_add_test(t, a_name_comes_back_with_what_it_reaches);
-    tcase_add_test(t, a_wall_clock_that_was_set_ends_no_ttl);
-    tcase_add_test(t, promises_to_a_name_that_is_no_more_end_after_the_restart);
-    tcase_add_test(t, what_was_not_saved_is_cut_off);
-    tcase_add_test(t, without_its_namespace_a_name_reaches_nothing);
-    tcase_add_test(t, a_put_is_kept_before_it_is_answered);
-    tcase_add_test(t, a_forgotten_name_stays_forgotten_once_it_is_answered);
-    tcase_add_test(t, token_ids_come_back_whole_or_not_at_all);
-    tcase_add_test(t, long_lists_of_ids_take_several_commits);
-    tcase_add_test(t, pieces_of_nothing_are_swept);
-    tcase_add_test(t, a_damaged_journal_begins_anew_with_what_could_be_read);
-    tcase_add_test(t, names_go_on_in_memory_when_their_journal_fails);
-    tcase_add_test(t, names_are_noted_once_their_journal_could_be_made);
-    tcase_add_test(t, a_name_that_a_failed_journal_has_is_not_forgotten_for_good);
-    tcase_add_loop_test(t, a_journal_whose_name_leads_elsewhere_has_failed, 0, 2);
-    tcase_add_test(t, a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start);
-    tcase_add_test(t, a_put_that_a_quota_refuses_changes_nothing);
-    tcase_add_test(t, a_put_in_one_piece_waits_for_no_other_name_that_goes);
-    tcase_add_test(t, counts_hold_whatever_happens);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

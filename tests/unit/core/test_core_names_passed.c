@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns that are over: what a name leaves behind, and what stays when it is forgotten. */
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "names_rig.h"
 
 /* What was said up to so many tokens: full blocks of chain 1, then a partly filled one. */
@@ -75,7 +75,7 @@ static bool is_there(uint32_t tokens)
     return rig_explain(&r, 1, 0, end_chain(tokens), tokens / BT).state == KVC_BLOCK_PRESENT;
 }
 
-START_TEST(the_last_block_of_a_turn_goes_when_the_name_goes_on)
+CASE(the_last_block_of_a_turn_goes_when_the_name_goes_on)
 {
     begin(64, 64, true);
     turn(3, false);
@@ -95,7 +95,6 @@ START_TEST(the_last_block_of_a_turn_goes_when_the_name_goes_on)
     ck_assert_uint_eq(m()->blocks_present, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* As put_talk(), of a name that is pinned. slices: in these, or called off before the last one. */
 static void put_pinned(uint32_t tokens, bool slices, bool called_off)
@@ -115,7 +114,7 @@ static void put_pinned(uint32_t tokens, bool slices, bool called_off)
 }
 
 /* Its pin lets go in slices. */
-START_TEST(the_last_block_of_a_turn_goes_from_under_its_pin)
+CASE_EACH(the_last_block_of_a_turn_goes_from_under_its_pin, 3)
 {
     begin(64, 64, true);
     turn(44, false);
@@ -132,10 +131,9 @@ START_TEST(the_last_block_of_a_turn_goes_from_under_its_pin)
     ck_assert_uint_eq(m()->pinned_blocks, 6);
     rig_end(&r);
 }
-END_TEST
 
 /* The same name may come back to it; an answer that is made anew leaves no fuller one. */
-START_TEST(what_has_no_fuller_block_in_its_place_stays)
+CASE(what_has_no_fuller_block_in_its_place_stays)
 {
     begin(64, 0, false);
     turn(20, false);
@@ -147,9 +145,8 @@ START_TEST(what_has_no_fuller_block_in_its_place_stays)
     ck_assert(is_there(21));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_another_name_reaches_stays)
+CASE(what_another_name_reaches_stays)
 {
     begin(64, 0, false);
     turn(20, false);
@@ -162,9 +159,8 @@ START_TEST(what_another_name_reaches_stays)
     ck_assert(gone.blocks == 3 && gone.kept == 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_held_goes_with_the_name)
+CASE(what_is_held_goes_with_the_name)
 {
     begin(64, 0, false);
     turn(20, false);
@@ -180,9 +176,8 @@ START_TEST(what_is_held_goes_with_the_name)
     ck_assert_uint_eq(m()->blocks_present, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_a_store_has_promised_goes_with_the_name)
+CASE(what_a_store_has_promised_goes_with_the_name)
 {
     begin(64, 64, false);
     turn(20, true);
@@ -194,10 +189,9 @@ START_TEST(what_a_store_has_promised_goes_with_the_name)
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* Not even where its copy on disk is lost, and cannot be written again yet. */
-START_TEST(what_a_store_has_promised_stays_when_the_name_goes_on)
+CASE(what_a_store_has_promised_stays_when_the_name_goes_on)
 {
     begin(64, 64, false);
     turn(20, true);
@@ -209,11 +203,10 @@ START_TEST(what_a_store_has_promised_stays_when_the_name_goes_on)
     fake_disk_grows(r.disk, false);
     rig_end(&r);
 }
-END_TEST
 
 /* What another name reaches stays, and holds what builds on it: that was the talk's, or the
  * other's. */
-START_TEST(what_a_store_has_promised_beside_what_stays_has_a_reason)
+CASE(what_a_store_has_promised_beside_what_stays_has_a_reason)
 {
     begin(64, 64, false);
     turn(20, true);
@@ -228,10 +221,9 @@ START_TEST(what_a_store_has_promised_beside_what_stays_has_a_reason)
     ck_assert(all.blocks == 4 && all.kept == 0);
     rig_end(&r);
 }
-END_TEST
 
 /* No block of the chain leads there. */
-START_TEST(what_a_store_has_promised_of_the_first_block_goes_with_the_name)
+CASE(what_a_store_has_promised_of_the_first_block_goes_with_the_name)
 {
     begin(64, 64, false);
     turn(3, true);
@@ -245,7 +237,6 @@ START_TEST(what_a_store_has_promised_of_the_first_block_goes_with_the_name)
     rig_release(&r, 1, &held);
     rig_end(&r);
 }
-END_TEST
 
 static void begin_anew(bool host_survives)
 {
@@ -256,7 +247,7 @@ static void begin_anew(bool host_survives)
 }
 
 /* What was noted of them in memory has gone with the daemon; the storage has them still. */
-START_TEST(what_a_store_has_promised_goes_with_the_name_after_restarts_too)
+CASE(what_a_store_has_promised_goes_with_the_name_after_restarts_too)
 {
     begin(64, 64, true);
     turn(20, true);
@@ -273,9 +264,8 @@ START_TEST(what_a_store_has_promised_goes_with_the_name_after_restarts_too)
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_somebody_uses_after_a_restart_is_not_the_name_s_own)
+CASE(what_somebody_uses_after_a_restart_is_not_the_name_s_own)
 {
     begin(64, 64, true);
     turn(20, true);
@@ -292,9 +282,8 @@ START_TEST(what_somebody_uses_after_a_restart_is_not_the_name_s_own)
     ck_assert(is_there(20) && is_there(41) && is_there(62));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_no_name_has_passed_stays_after_a_restart)
+CASE(what_no_name_has_passed_stays_after_a_restart)
 {
     begin(64, 64, true);
     turn(21, true);
@@ -310,9 +299,8 @@ START_TEST(what_no_name_has_passed_stays_after_a_restart)
     ck_assert(is_there(21) && is_there(42) && is_there(18));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_stays_has_a_reason)
+CASE(what_stays_has_a_reason)
 {
     begin(64, 0, false);
     turn(80, false);
@@ -332,26 +320,4 @@ START_TEST(what_stays_has_a_reason)
     rig_release(&r, 1, &held);
     ck_assert_int_eq(core_unpin(r.core, NULL, pin.id), 0);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("names passed");
-    TCase *t = tcase_create("all");
-    tcase_add_test(t, the_last_block_of_a_turn_goes_when_the_name_goes_on);
-    tcase_add_loop_test(t, the_last_block_of_a_turn_goes_from_under_its_pin, 0, 3);
-    tcase_add_test(t, what_has_no_fuller_block_in_its_place_stays);
-    tcase_add_test(t, what_another_name_reaches_stays);
-    tcase_add_test(t, what_is_held_goes_with_the_name);
-    tcase_add_test(t, what_a_store_has_promised_goes_with_the_name);
-    tcase_add_test(t, what_a_store_has_promised_stays_when_the_name_goes_on);
-    tcase_add_test(t, what_a_store_has_promised_beside_what_stays_has_a_reason);
-    tcase_add_test(t, what_a_store_has_promised_of_the_first_block_goes_with_the_name);
-    tcase_add_test(t, what_a_store_has_promised_goes_with_the_name_after_restarts_too);
-    tcase_add_test(t, what_somebody_uses_after_a_restart_is_not_the_name_s_own);
-    tcase_add_test(t, what_no_name_has_passed_stays_after_a_restart);
-    tcase_add_test(t, what_stays_has_a_reason);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of blocks on devices: made, found, held, let go of, lost. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -90,7 +88,9 @@ static bool is_near(uint32_t chain, uint32_t i)
 
 /* ---- fills ---- */
 
-START_TEST(a_fill_copies_what_a_lease_holds)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_fill_copies_what_a_lease_holds)
 {
     struct core_held held = chain(1, 1, 6);
     struct rig_fill f;
@@ -115,9 +115,8 @@ START_TEST(a_fill_copies_what_a_lease_holds)
     ck_assert_uint_eq(rig_near_stats(&r, 0).bytes, 6 * SLOT);
     ck_assert_uint_eq(rig_near_stats(&r, 0).fills, 6);
 }
-END_TEST
 
-START_TEST(what_is_there_is_found_again)
+CASE(what_is_there_is_found_again)
 {
     struct core_held one = chain(1, 1, 6), two;
     struct rig_fill f;
@@ -133,9 +132,8 @@ START_TEST(what_is_there_is_found_again)
     ck_assert_uint_eq(rig_near_stats(&r, 0).fills, 6);
     ck_assert_uint_eq(core_metrics(r.core)->near_hits, 6);
 }
-END_TEST
 
-START_TEST(a_second_fill_of_a_lease_holds_nothing_twice)
+CASE(a_second_fill_of_a_lease_holds_nothing_twice)
 {
     struct core_held held = chain(1, 1, 6);
     struct rig_fill f;
@@ -145,9 +143,8 @@ START_TEST(a_second_fill_of_a_lease_holds_nothing_twice)
     ck_assert_uint_eq(rig_near_stats(&r, 0).hits, 0);
     core_check(r.core);
 }
-END_TEST
 
-START_TEST(a_block_is_copied_once_whoever_asks)
+CASE(a_block_is_copied_once_whoever_asks)
 {
     struct core_held one = chain(1, 1, 6), two = again(2, 1, 4);
     struct rig_fill f, g;
@@ -161,9 +158,8 @@ START_TEST(a_block_is_copied_once_whoever_asks)
     ck_assert_uint_eq(g.f.ret_blocks, 4);
     ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 4);
 }
-END_TEST
 
-START_TEST(who_waits_for_anothers_copy_is_told_when_it_fails)
+CASE(who_waits_for_anothers_copy_is_told_when_it_fails)
 {
     struct core_held one = chain(1, 1, 6), two = again(2, 1, 6);
     struct rig_fill f, g;
@@ -179,9 +175,8 @@ START_TEST(who_waits_for_anothers_copy_is_told_when_it_fails)
     ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 6);
     ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 0); /* it asked for them, not it */
 }
-END_TEST
 
-START_TEST(a_device_has_a_rank_s_part_and_what_all_have_once)
+CASE(a_device_has_a_rank_s_part_and_what_all_have_once)
 {
     struct core_ns_spec spec = rig_spec("ranks", 8, SLOT);
     spec.shards = 2;
@@ -205,9 +200,8 @@ START_TEST(a_device_has_a_rank_s_part_and_what_all_have_once)
     rig_release(&r, 1, &other);
     rig_release(&r, 1, &held);
 }
-END_TEST
 
-START_TEST(what_a_fill_may_not_ask_for)
+CASE(what_a_fill_may_not_ask_for)
 {
     struct core_held held = chain(1, 1, 2);
     struct rig_fill f;
@@ -219,9 +213,10 @@ START_TEST(what_a_fill_may_not_ask_for)
     rig_release(&r, 1, &held);
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), KVC_E_NO_LEASE);
 }
-END_TEST
 
-START_TEST(an_empty_pool_of_copies_is_busy_for_who_needs_one)
+CASES();
+
+CASE(an_empty_pool_of_copies_is_busy_for_who_needs_one)
 {
     static struct rig_fill f[64], g;
     begin_with_leases(256);
@@ -241,11 +236,12 @@ START_TEST(an_empty_pool_of_copies_is_busy_for_who_needs_one)
     ck_assert_uint_eq(fill(1, &miss, 0, 0), 1);
     teardown();
 }
-END_TEST
 
 /* ---- room ---- */
 
-START_TEST(room_that_is_short_takes_the_beginning)
+CASES(.setup = setup_four_slots, .teardown = teardown);
+
+CASE(room_that_is_short_takes_the_beginning)
 {
     struct core_held held = chain(1, 1, 6);
     ck_assert_uint_eq(fill(1, &held, 0, 0), 4);
@@ -253,9 +249,8 @@ START_TEST(room_that_is_short_takes_the_beginning)
     for (uint32_t i = 0; i < 6; i++)
         ck_assert(is_near(1, i) == (i < 4));
 }
-END_TEST
 
-START_TEST(what_a_lease_was_given_stays_until_it_ends)
+CASE(what_a_lease_was_given_stays_until_it_ends)
 {
     struct core_held one = chain(1, 1, 4), two = chain(1, 2, 4);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
@@ -267,9 +262,8 @@ START_TEST(what_a_lease_was_given_stays_until_it_ends)
     ck_assert_uint_eq(rig_near_stats(&r, 0).drops, 4);
     ck_assert(!is_near(1, 0));
 }
-END_TEST
 
-START_TEST(the_deepest_of_the_oldest_goes_first)
+CASE(the_deepest_of_the_oldest_goes_first)
 {
     struct core_held one = chain(1, 1, 2), two = chain(1, 2, 2), three = chain(1, 3, 3);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 2);
@@ -285,9 +279,8 @@ START_TEST(the_deepest_of_the_oldest_goes_first)
     ck_assert_uint_eq(fill(1, &three, 0, 0), 3);
     ck_assert(is_near(1, 0) && !is_near(1, 1) && !is_near(2, 0) && !is_near(2, 1));
 }
-END_TEST
 
-START_TEST(room_of_another_principal_or_size_is_emptied)
+CASE(room_of_another_principal_or_size_is_emptied)
 {
     struct core_held one = chain(1, 1, 4);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
@@ -299,9 +292,8 @@ START_TEST(room_of_another_principal_or_size_is_emptied)
     ck_assert_uint_eq(rig_near_stats(&r, 0).drops, 4);
     ck_assert_uint_eq(rig_check_near(&r, 3, two.lease, 0), 2);
 }
-END_TEST
 
-START_TEST(a_block_that_never_fits_is_not_on_the_device)
+CASE(a_block_that_never_fits_is_not_on_the_device)
 {
     struct core_ns_spec spec = rig_spec("large", 8, 8 * SLOT);
     ns = rig_ns(&r, 1, &spec);
@@ -310,9 +302,10 @@ START_TEST(a_block_that_never_fits_is_not_on_the_device)
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 0);
     ck_assert_uint_eq(f.f.ret_blocks, 0);
 }
-END_TEST
 
-START_TEST(a_full_table_takes_from_the_other_device_too)
+CASES();
+
+CASE(a_full_table_takes_from_the_other_device_too)
 {
     rig_defaults(&r);
     r.cfg.ndevices = 2;
@@ -329,9 +322,8 @@ START_TEST(a_full_table_takes_from_the_other_device_too)
     ck_assert_uint_eq(rig_device_slots(&r, 1), 3);
     teardown();
 }
-END_TEST
 
-START_TEST(a_device_without_room_has_no_copies)
+CASE(a_device_without_room_has_no_copies)
 {
     rig_defaults(&r);
     r.cfg.ndevices = 1;
@@ -345,9 +337,8 @@ START_TEST(a_device_without_room_has_no_copies)
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 0);
     teardown();
 }
-END_TEST
 
-START_TEST(more_blocks_than_one_copy_may_have_go_in_two)
+CASE(more_blocks_than_one_copy_may_have_go_in_two)
 {
     const uint32_t blocks = 2000;
     struct rig_fill f;
@@ -378,9 +369,10 @@ START_TEST(more_blocks_than_one_copy_may_have_go_in_two)
     rig_release(&r, 1, &held);
     teardown();
 }
-END_TEST
 
-START_TEST(memory_for_devices_is_taken_only_where_there_are_any)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(memory_for_devices_is_taken_only_where_there_are_any)
 {
     struct core_config cfg = r.cfg;
     struct core_budget b;
@@ -392,7 +384,6 @@ START_TEST(memory_for_devices_is_taken_only_where_there_are_any)
     ck_assert_uint_eq(b.near, 0);
     ck_assert_uint_lt(b.leases, leases);
 }
-END_TEST
 
 /* ---- ends ---- */
 
@@ -402,7 +393,7 @@ static struct core_evict_job job_of(uint32_t chain, struct key256 *key)
     return (struct core_evict_job){.client = r.cl[0], .have_key = true, .key = *key};
 }
 
-START_TEST(a_copy_goes_with_its_block)
+CASE(a_copy_goes_with_its_block)
 {
     struct core_held held = chain(1, 1, 4);
     struct key256 key;
@@ -414,7 +405,6 @@ START_TEST(a_copy_goes_with_its_block)
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
     ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 0);
 }
-END_TEST
 
 struct views {
     struct tier_view v[8];
@@ -461,7 +451,7 @@ static void verify_all(void)
     } while (v.cursor);
 }
 
-START_TEST(bytes_that_turned_out_wrong_are_stale_on_the_device_too)
+CASE(bytes_that_turned_out_wrong_are_stale_on_the_device_too)
 {
     struct core_held one = chain(1, 1, 3), two = again(2, 1, 3);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
@@ -484,9 +474,8 @@ START_TEST(bytes_that_turned_out_wrong_are_stale_on_the_device_too)
     rig_release(&r, 1, &one);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
 }
-END_TEST
 
-START_TEST(a_block_that_goes_bad_under_a_fill_does_not_land)
+CASE(a_block_that_goes_bad_under_a_fill_does_not_land)
 {
     struct core_held held = chain(1, 1, 3);
     struct rig_fill f;
@@ -499,9 +488,8 @@ START_TEST(a_block_that_goes_bad_under_a_fill_does_not_land)
     ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
     ck_assert_uint_eq(fill(1, &held, 0, 0), 1); /* what is gone is not copied again */
 }
-END_TEST
 
-START_TEST(a_lost_device_costs_nothing_else)
+CASE(a_lost_device_costs_nothing_else)
 {
     struct core_held one = chain(1, 1, 3), two = chain(1, 2, 3);
     struct rig_fill f;
@@ -525,9 +513,8 @@ START_TEST(a_lost_device_costs_nothing_else)
     ck_assert_uint_eq(rig_device_slots(&r, 0), 3);
     ck_assert_uint_eq(core_metrics(r.core)->near_lost, 6);
 }
-END_TEST
 
-START_TEST(a_device_that_is_lost_under_a_fill_ends_it)
+CASE(a_device_that_is_lost_under_a_fill_ends_it)
 {
     struct core_held held = chain(1, 1, 3);
     struct rig_fill f;
@@ -541,9 +528,8 @@ START_TEST(a_device_that_is_lost_under_a_fill_ends_it)
     ck_assert_uint_eq(f.f.ret_blocks, 0);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
 }
-END_TEST
 
-START_TEST(a_lease_that_is_released_under_a_fill_holds_until_it_has_ended)
+CASE(a_lease_that_is_released_under_a_fill_holds_until_it_has_ended)
 {
     struct core_held held = chain(1, 1, 3);
     struct core_held other;
@@ -559,9 +545,8 @@ START_TEST(a_lease_that_is_released_under_a_fill_holds_until_it_has_ended)
     ck_assert_uint_eq(core_metrics(r.core)->leases, 0);
     ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 3);
 }
-END_TEST
 
-START_TEST(a_client_is_idle_when_its_fills_have_ended)
+CASE(a_client_is_idle_when_its_fills_have_ended)
 {
     struct core_held held = chain(1, 1, 3);
     struct rig_fill f;
@@ -573,9 +558,8 @@ START_TEST(a_client_is_idle_when_its_fills_have_ended)
     ck_assert_uint_eq(f.done, 1);
     ck_assert_uint_eq(r.idle[1], 1);
 }
-END_TEST
 
-START_TEST(a_fill_that_is_forgotten_goes_on_by_itself)
+CASE(a_fill_that_is_forgotten_goes_on_by_itself)
 {
     struct core_held one = chain(1, 1, 3), two = again(2, 1, 3);
     struct rig_fill f, g;
@@ -590,47 +574,4 @@ START_TEST(a_fill_that_is_forgotten_goes_on_by_itself)
     ck_assert_uint_eq(g.done, 1);
     ck_assert_uint_eq(g.f.ret_blocks, 3);
     ck_assert_uint_eq(core_metrics(r.core)->leases, 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("near");
-    TCase *t = tcase_create("fills");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_fill_copies_what_a_lease_holds);
-    tcase_add_test(t, what_is_there_is_found_again);
-    tcase_add_test(t, a_second_fill_of_a_lease_holds_nothing_twice);
-    tcase_add_test(t, a_block_is_copied_once_whoever_asks);
-    tcase_add_test(t, who_waits_for_anothers_copy_is_told_when_it_fails);
-    tcase_add_test(t, a_device_has_a_rank_s_part_and_what_all_have_once);
-    tcase_add_test(t, what_a_fill_may_not_ask_for);
-    tcase_add_test(t, memory_for_devices_is_taken_only_where_there_are_any);
-    suite_add_tcase(s, t);
-    t = tcase_create("ends");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_copy_goes_with_its_block);
-    tcase_add_test(t, bytes_that_turned_out_wrong_are_stale_on_the_device_too);
-    tcase_add_test(t, a_block_that_goes_bad_under_a_fill_does_not_land);
-    tcase_add_test(t, a_lost_device_costs_nothing_else);
-    tcase_add_test(t, a_device_that_is_lost_under_a_fill_ends_it);
-    tcase_add_test(t, a_lease_that_is_released_under_a_fill_holds_until_it_has_ended);
-    tcase_add_test(t, a_client_is_idle_when_its_fills_have_ended);
-    tcase_add_test(t, a_fill_that_is_forgotten_goes_on_by_itself);
-    suite_add_tcase(s, t);
-    t = tcase_create("room for four");
-    tcase_add_checked_fixture(t, setup_four_slots, teardown);
-    tcase_add_test(t, room_that_is_short_takes_the_beginning);
-    tcase_add_test(t, what_a_lease_was_given_stays_until_it_ends);
-    tcase_add_test(t, the_deepest_of_the_oldest_goes_first);
-    tcase_add_test(t, room_of_another_principal_or_size_is_emptied);
-    tcase_add_test(t, a_block_that_never_fits_is_not_on_the_device);
-    suite_add_tcase(s, t);
-    t = tcase_create("limits");
-    tcase_add_test(t, an_empty_pool_of_copies_is_busy_for_who_needs_one);
-    tcase_add_test(t, more_blocks_than_one_copy_may_have_go_in_two);
-    tcase_add_test(t, a_full_table_takes_from_the_other_device_too);
-    tcase_add_test(t, a_device_without_room_has_no_copies);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

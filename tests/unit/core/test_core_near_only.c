@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks that are on disk and in slots of a device, and not in host memory: read there, held there,
  * lost there. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define SLOT  64u
@@ -149,7 +147,9 @@ static void on_loaded(struct core_waiter *w)
 
 /* ---- read there ---- */
 
-START_TEST(what_left_memory_is_read_on_the_device)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_left_memory_is_read_on_the_device)
 {
     only_near(1, 3);
     const uint64_t loaded = metrics()->blocks_loaded;
@@ -168,9 +168,8 @@ START_TEST(what_left_memory_is_read_on_the_device)
     ck_assert_uint_eq(tiers_of(1, 0), KVC_TIER_NVME | KVC_TIER_HBM);
     rig_release(&r, 2, &held);
 }
-END_TEST
 
-START_TEST(a_request_asks_a_device_for_no_more_than_whether_it_is_up)
+CASE(a_request_asks_a_device_for_no_more_than_whether_it_is_up)
 {
     only_near(1, 3);
     struct core_held held = on(2, 1, 3, 0);
@@ -181,9 +180,8 @@ START_TEST(a_request_asks_a_device_for_no_more_than_whether_it_is_up)
     ck_assert_uint_eq(on(3, 1, 3, 0).prefix.tokens, 0);
     ck_assert_uint_eq(fake_device_views(r.device[0]), 0);
 }
-END_TEST
 
-START_TEST(a_fill_finds_what_its_lease_has_there_alone)
+CASE(a_fill_finds_what_its_lease_has_there_alone)
 {
     only_near(1, 3);
     struct core_held held = on(2, 1, 3, 0);
@@ -197,9 +195,8 @@ START_TEST(a_fill_finds_what_its_lease_has_there_alone)
     ck_assert_int_eq(rig_fill(&r, 2, held.lease, 1, 0, &f),
                      KVC_E_BAD_ARGUMENT); /* another device */
 }
-END_TEST
 
-START_TEST(a_send_copies_out_of_slots_alone)
+CASE(a_send_copies_out_of_slots_alone)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -212,9 +209,8 @@ START_TEST(a_send_copies_out_of_slots_alone)
     ck_assert_uint_eq(metrics()->send_blocks_near, 3);
     ck_assert_uint_eq(metrics()->near_verified, verified); /* nothing of it is in host memory */
 }
-END_TEST
 
-START_TEST(other_devices_and_ranks_have_nothing_of_it)
+CASE(other_devices_and_ranks_have_nothing_of_it)
 {
     only_near(1, 3);
     ck_assert_uint_eq(on(1, 1, 3, 1).lease, 0);
@@ -239,9 +235,8 @@ START_TEST(other_devices_and_ranks_have_nothing_of_it)
     ck_assert(core_lease_is_lost(r.core, r.cl[1], held.lease, 0)); /* it was asked for rank 1 */
     ck_assert(!core_lease_is_lost(r.core, r.cl[1], held.lease, 1));
 }
-END_TEST
 
-START_TEST(part_of_a_lease_may_be_in_slots_alone)
+CASE(part_of_a_lease_may_be_in_slots_alone)
 {
     only_near(1, 3);
     rig_store(&r, 1, ns, 0, 1, 3, 1);
@@ -255,9 +250,8 @@ START_TEST(part_of_a_lease_may_be_in_slots_alone)
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 4);
     is_sent(&held, 0, KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(nothing_is_prefetched_that_is_there)
+CASE(nothing_is_prefetched_that_is_there)
 {
     only_near(1, 3);
     struct core_seq seq = rig_seq(ns, 1, 24);
@@ -269,11 +263,10 @@ START_TEST(nothing_is_prefetched_that_is_there)
     rig_settle(&r);
     ck_assert_uint_eq(tiers_of(1, 2), KVC_TIER_HOST | KVC_TIER_NVME | KVC_TIER_HBM);
 }
-END_TEST
 
 /* ---- held, and let go of ---- */
 
-START_TEST(slots_are_held_from_the_beginning)
+CASE(slots_are_held_from_the_beginning)
 {
     teardown();
     begin(3, 1);
@@ -289,7 +282,6 @@ START_TEST(slots_are_held_from_the_beginning)
     ck_assert_uint_eq(tiers_of(1, 0), KVC_TIER_NVME);
     ck_assert_uint_eq(on(1, 1, 3, 0).lease, 0);
 }
-END_TEST
 
 /* The first two of a chain of four are in slots; waits for the others. */
 static struct core_held asks_for_more(struct core_waiter *w)
@@ -322,7 +314,7 @@ static struct core_held asks_again(struct core_waiter *w)
     return held;
 }
 
-START_TEST(what_is_not_there_is_loaded_and_the_rest_held_meanwhile)
+CASE(what_is_not_there_is_loaded_and_the_rest_held_meanwhile)
 {
     struct core_waiter w = {.fn = on_loaded};
     struct core_held held = asks_for_more(&w);
@@ -338,9 +330,8 @@ START_TEST(what_is_not_there_is_loaded_and_the_rest_held_meanwhile)
     rig_release(&r, 1, &held);
     ck_assert_uint_eq(fill(2, &other, 0, 0), 2);
 }
-END_TEST
 
-START_TEST(who_asks_no_more_holds_no_slot)
+CASE(who_asks_no_more_holds_no_slot)
 {
     struct core_waiter w = {.fn = on_loaded};
     (void)asks_for_more(&w);
@@ -352,9 +343,8 @@ START_TEST(who_asks_no_more_holds_no_slot)
     ck_assert_uint_eq(fill(2, &other, 0, 0), 2);
     ck_assert_uint_eq(rig_near_stats(&r, 0).drops, 2);
 }
-END_TEST
 
-START_TEST(a_client_that_goes_while_it_asks_holds_no_slot)
+CASE(a_client_that_goes_while_it_asks_holds_no_slot)
 {
     struct core_waiter w = {.fn = on_loaded};
     (void)asks_for_more(&w);
@@ -365,11 +355,10 @@ START_TEST(a_client_that_goes_while_it_asks_holds_no_slot)
     ck_assert_uint_eq(r.idle[1], 1);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 2);
 }
-END_TEST
 
 /* ---- lost ---- */
 
-START_TEST(a_lease_is_lost_with_its_device)
+CASE(a_lease_is_lost_with_its_device)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -390,9 +379,8 @@ START_TEST(a_lease_is_lost_with_its_device)
     ck_assert_uint_eq(held.prefix.tokens, 24);
     rig_check_lease(&r, 1, held.lease, 0);
 }
-END_TEST
 
-START_TEST(who_loads_it_for_himself_heals_the_lease)
+CASE(who_loads_it_for_himself_heals_the_lease)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -408,9 +396,8 @@ START_TEST(who_loads_it_for_himself_heals_the_lease)
     ck_assert(!is_lost(1, &held)); /* leased, it stays in memory */
     ck_assert_uint_eq(fill(1, &held, 0, 0), 3);
 }
-END_TEST
 
-START_TEST(a_device_that_is_lost_while_the_rest_is_loaded_costs_its_part)
+CASE(a_device_that_is_lost_while_the_rest_is_loaded_costs_its_part)
 {
     struct core_waiter w = {.fn = on_loaded};
     struct core_held held = asks_for_more(&w);
@@ -422,9 +409,8 @@ START_TEST(a_device_that_is_lost_while_the_rest_is_loaded_costs_its_part)
     ck_assert_uint_eq(held.prefix.cached_tokens, 32);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
 }
-END_TEST
 
-START_TEST(a_device_that_is_lost_under_a_send_fails_it)
+CASE(a_device_that_is_lost_under_a_send_fails_it)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -436,9 +422,8 @@ START_TEST(a_device_that_is_lost_under_a_send_fails_it)
     for (uint32_t i = 0; i < 3; i++)
         ck_assert_uint_eq(send.statuses[i], KVC_ST_TIER);
 }
-END_TEST
 
-START_TEST(a_block_that_storage_loses_is_read_to_the_end)
+CASE(a_block_that_storage_loses_is_read_to_the_end)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -457,9 +442,8 @@ START_TEST(a_block_that_storage_loses_is_read_to_the_end)
     rig_release(&r, 1, &held);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
 }
-END_TEST
 
-START_TEST(what_is_leased_in_slots_is_not_evicted_from_disk)
+CASE(what_is_leased_in_slots_is_not_evicted_from_disk)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -478,7 +462,6 @@ START_TEST(what_is_leased_in_slots_is_not_evicted_from_disk)
     ck_assert_uint_eq(job.ret_blocks, 3);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
 }
-END_TEST
 
 static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 {
@@ -491,7 +474,7 @@ static void on_verified(struct core_verify *v)
     (void)v;
 }
 
-START_TEST(a_copy_on_disk_that_is_wrong_ends_the_lease)
+CASE(a_copy_on_disk_that_is_wrong_ends_the_lease)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -515,11 +498,10 @@ START_TEST(a_copy_on_disk_that_is_wrong_ends_the_lease)
     rig_release(&r, 1, &held);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
 }
-END_TEST
 
 /* ---- tickets ---- */
 
-START_TEST(a_ticket_is_for_what_is_in_memory)
+CASE(a_ticket_is_for_what_is_in_memory)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0), other;
@@ -530,9 +512,8 @@ START_TEST(a_ticket_is_for_what_is_in_memory)
     rig_release(&r, 1, &held);
     rig_check_lease(&r, 2, other.lease, 0);
 }
-END_TEST
 
-START_TEST(locations_in_memory_alone_are_refused)
+CASE(locations_in_memory_alone_are_refused)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -540,7 +521,6 @@ START_TEST(locations_in_memory_alone_are_refused)
                      KVC_E_GONE);
     ck_assert_int_eq(locs_near(1, &held), 0);
 }
-END_TEST
 
 /* ---- weighing ---- */
 
@@ -557,7 +537,7 @@ static struct core_held weighs(const struct device *device)
     return held;
 }
 
-START_TEST(what_is_in_slots_costs_no_load)
+CASE(what_is_in_slots_costs_no_load)
 {
     struct core_ns_spec spec = rig_spec("costs", 8, SLOT);
     ns = rig_ns(&r, 1, &spec);
@@ -577,11 +557,10 @@ START_TEST(what_is_in_slots_costs_no_load)
     ck_assert_uint_eq(held.prefix.tokens, 24);
     ck_assert_uint_ge(rig_check_near(&r, 1, held.lease, 0), 2); /* one was loaded to see how long */
 }
-END_TEST
 
 /* ---- without storage ---- */
 
-START_TEST(without_storage_a_copy_goes_with_its_block)
+CASE(without_storage_a_copy_goes_with_its_block)
 {
     teardown();
     rig_defaults(&r);
@@ -600,42 +579,4 @@ START_TEST(without_storage_a_copy_goes_with_its_block)
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
     ck_assert_uint_eq(on(1, 1, 3, 0).lease, 0);
     ck_assert_uint_eq(metrics()->near_only_hits, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("near only");
-    TCase *t = tcase_create("read there");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_left_memory_is_read_on_the_device);
-    tcase_add_test(t, a_request_asks_a_device_for_no_more_than_whether_it_is_up);
-    tcase_add_test(t, a_fill_finds_what_its_lease_has_there_alone);
-    tcase_add_test(t, a_send_copies_out_of_slots_alone);
-    tcase_add_test(t, other_devices_and_ranks_have_nothing_of_it);
-    tcase_add_test(t, part_of_a_lease_may_be_in_slots_alone);
-    tcase_add_test(t, nothing_is_prefetched_that_is_there);
-    tcase_add_test(t, what_is_in_slots_costs_no_load);
-    tcase_add_test(t, without_storage_a_copy_goes_with_its_block);
-    suite_add_tcase(s, t);
-    t = tcase_create("held");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, slots_are_held_from_the_beginning);
-    tcase_add_test(t, what_is_not_there_is_loaded_and_the_rest_held_meanwhile);
-    tcase_add_test(t, who_asks_no_more_holds_no_slot);
-    tcase_add_test(t, a_client_that_goes_while_it_asks_holds_no_slot);
-    tcase_add_test(t, a_ticket_is_for_what_is_in_memory);
-    tcase_add_test(t, locations_in_memory_alone_are_refused);
-    suite_add_tcase(s, t);
-    t = tcase_create("lost");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_lease_is_lost_with_its_device);
-    tcase_add_test(t, who_loads_it_for_himself_heals_the_lease);
-    tcase_add_test(t, a_device_that_is_lost_while_the_rest_is_loaded_costs_its_part);
-    tcase_add_test(t, a_device_that_is_lost_under_a_send_fails_it);
-    tcase_add_test(t, a_block_that_storage_loses_is_read_to_the_end);
-    tcase_add_test(t, what_is_leased_in_slots_is_not_evicted_from_disk);
-    tcase_add_test(t, a_copy_on_disk_that_is_wrong_ends_the_lease);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is in slots of devices is read again, and what is not as stored goes. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define SLOT  64u
@@ -148,7 +146,9 @@ static const struct core_metrics *metrics(void)
 
 /* ---- right ---- */
 
-START_TEST(each_slot_of_each_device_is_read_once)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(each_slot_of_each_device_is_read_once)
 {
     unsigned corrupt;
     struct core_held one = chain(1, 20), two = chain(2, 10);
@@ -159,18 +159,16 @@ START_TEST(each_slot_of_each_device_is_read_once)
     ck_assert_uint_eq(metrics()->bytes_verified, 30 * SLOT);
     ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 20);
 }
-END_TEST
 
-START_TEST(without_devices_or_slots_there_is_nothing)
+CASE(without_devices_or_slots_there_is_nothing)
 {
     unsigned corrupt;
     (void)chain(1, 5);
     ck_assert_uint_eq(pass(&corrupt), 0);
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 0);
 }
-END_TEST
 
-START_TEST(only_those_of_who_may_see_them)
+CASE(only_those_of_who_may_see_them)
 {
     struct core_ns_spec spec = rig_spec("m", 8, SLOT);
     struct core_ns *other = rig_ns(&r, 3, &spec);
@@ -182,9 +180,8 @@ START_TEST(only_those_of_who_may_see_them)
     end_copies(0);
     ck_assert_uint_eq(pass(&corrupt), 0);
 }
-END_TEST
 
-START_TEST(what_is_being_read_stays)
+CASE(what_is_being_read_stays)
 {
     struct core_held held = chain(1, 1);
     fill(&held, 0);
@@ -199,9 +196,8 @@ START_TEST(what_is_being_read_stays)
     rig_evict(&r, &job);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
 }
-END_TEST
 
-START_TEST(what_is_still_on_its_way_is_left_out)
+CASE(what_is_still_on_its_way_is_left_out)
 {
     struct core_held held = chain(1, 1);
     struct rig_fill f;
@@ -210,11 +206,10 @@ START_TEST(what_is_still_on_its_way_is_left_out)
     ck_assert_uint_eq(x.v.ret_skipped, 1);
     end_copies(0);
 }
-END_TEST
 
 /* ---- wrong ---- */
 
-START_TEST(a_slot_that_went_bad_goes_and_its_block_stays)
+CASE(a_slot_that_went_bad_goes_and_its_block_stays)
 {
     unsigned corrupt;
     struct core_held held = chain(1, 5);
@@ -233,9 +228,8 @@ START_TEST(a_slot_that_went_bad_goes_and_its_block_stays)
     ck_assert_uint_eq(pass(&corrupt), 4);
     ck_assert_uint_eq(corrupt, 0);
 }
-END_TEST
 
-START_TEST(it_is_named_with_its_device)
+CASE(it_is_named_with_its_device)
 {
     struct core_held held = chain(1, 1);
     const struct key256 key = rig_key(1, 0);
@@ -251,9 +245,8 @@ START_TEST(it_is_named_with_its_device)
     ck_assert_uint_eq(device_of_chunk(x.last.view.chunk), 2);
     ck_assert_uint_eq(x.last.view.off, v.v[0].off);
 }
-END_TEST
 
-START_TEST(who_reads_it_is_told_and_its_room_stays_until_then)
+CASE(who_reads_it_is_told_and_its_room_stays_until_then)
 {
     struct core_held held = chain(1, 2);
     fill(&held, 0);
@@ -267,9 +260,8 @@ START_TEST(who_reads_it_is_told_and_its_room_stays_until_then)
     rig_release(&r, 1, &held);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
 }
-END_TEST
 
-START_TEST(what_was_copied_out_of_it_meanwhile_has_not_arrived)
+CASE(what_was_copied_out_of_it_meanwhile_has_not_arrived)
 {
     struct core_held held = chain(1, 2);
     fill(&held, 0);
@@ -284,11 +276,10 @@ START_TEST(what_was_copied_out_of_it_meanwhile_has_not_arrived)
     ck_assert_uint_eq(send.statuses[0], KVC_ST_TIER);
     ck_assert_uint_eq(send.statuses[1], KVC_ST_OK);
 }
-END_TEST
 
 /* ---- what befalls it meanwhile ---- */
 
-START_TEST(a_device_that_goes_ends_it_and_is_told)
+CASE(a_device_that_goes_ends_it_and_is_told)
 {
     unsigned corrupt;
     struct core_held held = chain(1, 20);
@@ -306,9 +297,8 @@ START_TEST(a_device_that_goes_ends_it_and_is_told)
     ck_assert_uint_eq(corrupt, 0);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 160).tokens, 160);
 }
-END_TEST
 
-START_TEST(bytes_of_a_device_that_came_back_are_not_called_wrong)
+CASE(bytes_of_a_device_that_came_back_are_not_called_wrong)
 {
     struct core_held held = chain(1, 1);
     fill(&held, 0);
@@ -319,9 +309,8 @@ START_TEST(bytes_of_a_device_that_came_back_are_not_called_wrong)
     ck_assert_uint_eq(x.corrupt, 0);
     ck_assert_uint_eq(x.v.ret_skipped, 1);
 }
-END_TEST
 
-START_TEST(one_that_cannot_be_read_is_counted_and_stays)
+CASE(one_that_cannot_be_read_is_counted_and_stays)
 {
     struct core_held held = chain(1, 1);
     fill(&held, 0);
@@ -334,9 +323,8 @@ START_TEST(one_that_cannot_be_read_is_counted_and_stays)
     ck_assert_uint_eq(x.v.ret_skipped, 1);
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 1);
 }
-END_TEST
 
-START_TEST(a_client_that_goes_takes_its_pass_along)
+CASE(a_client_that_goes_takes_its_pass_along)
 {
     struct core_held held = chain(1, 1);
     fill(&held, 0);
@@ -347,27 +335,4 @@ START_TEST(a_client_that_goes_takes_its_pass_along)
     end_reads(0, -ECANCELED);
     ck_assert_uint_eq(x.done, 1);
     ck_assert_uint_eq(r.idle[1], 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("core_near_slots");
-    TCase *t = tcase_create("slots");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, each_slot_of_each_device_is_read_once);
-    tcase_add_test(t, without_devices_or_slots_there_is_nothing);
-    tcase_add_test(t, only_those_of_who_may_see_them);
-    tcase_add_test(t, what_is_being_read_stays);
-    tcase_add_test(t, what_is_still_on_its_way_is_left_out);
-    tcase_add_test(t, a_slot_that_went_bad_goes_and_its_block_stays);
-    tcase_add_test(t, it_is_named_with_its_device);
-    tcase_add_test(t, who_reads_it_is_told_and_its_room_stays_until_then);
-    tcase_add_test(t, what_was_copied_out_of_it_meanwhile_has_not_arrived);
-    tcase_add_test(t, a_device_that_goes_ends_it_and_is_told);
-    tcase_add_test(t, bytes_of_a_device_that_came_back_are_not_called_wrong);
-    tcase_add_test(t, one_that_cannot_be_read_is_counted_and_stays);
-    tcase_add_test(t, a_client_that_goes_takes_its_pass_along);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

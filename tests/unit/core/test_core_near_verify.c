@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory is read, and compared with its checksums, before devices copy out of it. */
-#include <check.h>
 #include <errno.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define SLOT  64u
@@ -100,7 +99,9 @@ static void arrived(uint32_t chain, uint32_t i)
 
 /* ---- right ---- */
 
-START_TEST(a_device_copies_what_has_been_checked)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_device_copies_what_has_been_checked)
 {
     struct core_held held = chain(1, 3);
     begin_fill(&held);
@@ -118,9 +119,8 @@ START_TEST(a_device_copies_what_has_been_checked)
     for (uint32_t i = 0; i < 3; i++)
         arrived(1, i);
 }
-END_TEST
 
-START_TEST(many_blocks_are_checked_some_at_a_time)
+CASE(many_blocks_are_checked_some_at_a_time)
 {
     struct core_held held = chain(1, 50);
     begin_send(&held);
@@ -131,9 +131,10 @@ START_TEST(many_blocks_are_checked_some_at_a_time)
         arrived(1, i);
     ck_assert_uint_eq(metrics()->near_verified, 50);
 }
-END_TEST
 
-START_TEST(who_does_without_has_no_checks)
+CASES(.setup = setup_off, .teardown = teardown);
+
+CASE(who_does_without_has_no_checks)
 {
     struct core_held held = chain(1, 3);
     begin_send(&held);
@@ -142,11 +143,12 @@ START_TEST(who_does_without_has_no_checks)
     arrived(1, 2);
     ck_assert_uint_eq(metrics()->near_verified, 0);
 }
-END_TEST
 
 /* ---- wrong ---- */
 
-START_TEST(wrong_bytes_do_not_get_into_a_slot)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(wrong_bytes_do_not_get_into_a_slot)
 {
     struct core_held held = chain(1, 3);
     flip(1, 1);
@@ -163,9 +165,8 @@ START_TEST(wrong_bytes_do_not_get_into_a_slot)
     ck_assert_uint_eq(p.tokens, 8);
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_CORRUPT);
 }
-END_TEST
 
-START_TEST(wrong_bytes_do_not_get_into_pages)
+CASE(wrong_bytes_do_not_get_into_pages)
 {
     struct core_held held = chain(1, 3);
     flip(1, 1);
@@ -180,9 +181,8 @@ START_TEST(wrong_bytes_do_not_get_into_pages)
     ck_assert(!rig_has_arrived(&send, ns, 0, 1, key.b));
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 24).tokens, 8);
 }
-END_TEST
 
-START_TEST(readers_of_wrong_bytes_are_told)
+CASE(readers_of_wrong_bytes_are_told)
 {
     struct core_held reader = chain(1, 2), held = rig_acquire(&r, 1, ns, 1, 16);
     const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
@@ -194,9 +194,8 @@ START_TEST(readers_of_wrong_bytes_are_told)
     ck_assert(core_lease_is_corrupt(r.core, r.cl[1], reader.lease));
     end_copies();
 }
-END_TEST
 
-START_TEST(what_is_known_to_be_wrong_is_not_read_again)
+CASE(what_is_known_to_be_wrong_is_not_read_again)
 {
     struct core_held held = chain(1, 2);
     flip(1, 0);
@@ -212,9 +211,8 @@ START_TEST(what_is_known_to_be_wrong_is_not_read_again)
     arrived(1, 1);
     ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
 }
-END_TEST
 
-START_TEST(with_nothing_right_the_device_is_not_asked)
+CASE(with_nothing_right_the_device_is_not_asked)
 {
     struct core_held held = chain(1, 1);
     flip(1, 0);
@@ -224,9 +222,8 @@ START_TEST(with_nothing_right_the_device_is_not_asked)
     ck_assert_uint_eq(send.done, 1);
     ck_assert_uint_eq(send.statuses[0], KVC_ST_TIER);
 }
-END_TEST
 
-START_TEST(two_who_find_the_same_count_it_once)
+CASE(two_who_find_the_same_count_it_once)
 {
     struct core_held held = chain(1, 1);
     flip(1, 0);
@@ -237,9 +234,8 @@ START_TEST(two_who_find_the_same_count_it_once)
     ck_assert_uint_eq(send.statuses[0], KVC_ST_TIER);
     ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
 }
-END_TEST
 
-START_TEST(each_group_is_checked)
+CASE(each_group_is_checked)
 {
     struct core_ns_spec spec = rig_spec("two", 8, SLOT);
     spec.ngroups = 2;
@@ -261,11 +257,10 @@ START_TEST(each_group_is_checked)
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     fake_pool_destroy(&pages);
 }
-END_TEST
 
 /* ---- what befalls it meanwhile ---- */
 
-START_TEST(what_cannot_be_checked_is_not_copied)
+CASE(what_cannot_be_checked_is_not_copied)
 {
     static const struct {
         int err;
@@ -282,9 +277,8 @@ START_TEST(what_cannot_be_checked_is_not_copied)
     ck_assert_uint_eq(metrics()->blocks_corrupt, 0);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
 }
-END_TEST
 
-START_TEST(a_send_that_is_cancelled_is_not_checked_any_more)
+CASE(a_send_that_is_cancelled_is_not_checked_any_more)
 {
     struct core_held held = chain(1, 40);
     begin_send(&held);
@@ -296,9 +290,8 @@ START_TEST(a_send_that_is_cancelled_is_not_checked_any_more)
         ck_assert_uint_eq(send.statuses[i], KVC_ST_CANCELLED);
     ck_assert_uint_eq(fake_device_inflight(r.device[0]), 0);
 }
-END_TEST
 
-START_TEST(a_client_is_idle_when_its_checks_have_ended)
+CASE(a_client_is_idle_when_its_checks_have_ended)
 {
     struct core_held held = chain(1, 3);
     begin_fill(&held);
@@ -311,9 +304,8 @@ START_TEST(a_client_is_idle_when_its_checks_have_ended)
     ck_assert_uint_eq(send.done, 1);
     ck_assert_uint_eq(r.idle[1], 1);
 }
-END_TEST
 
-START_TEST(a_device_that_is_lost_under_checks_ends_them_well)
+CASE(a_device_that_is_lost_under_checks_ends_them_well)
 {
     struct core_held held = chain(1, 3);
     begin_fill(&held);
@@ -326,9 +318,8 @@ START_TEST(a_device_that_is_lost_under_checks_ends_them_well)
     ck_assert_uint_eq(send.statuses[2], KVC_ST_TIER);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 24).tokens, 24);
 }
-END_TEST
 
-START_TEST(a_slot_that_was_lost_under_checks_of_others_is_not_read)
+CASE(a_slot_that_was_lost_under_checks_of_others_is_not_read)
 {
     struct core_held held = chain(1, 2);
     begin_fill(&held);
@@ -350,31 +341,4 @@ START_TEST(a_slot_that_was_lost_under_checks_of_others_is_not_read)
     ck_assert_uint_eq(send.statuses[0], KVC_ST_TIER);
     ck_assert_uint_eq(send.statuses[1], KVC_ST_TIER);
     arrived(1, 2);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("core_near_verify");
-    TCase *on = tcase_create("on"), *off = tcase_create("off");
-    tcase_add_checked_fixture(on, setup, teardown);
-    tcase_add_test(on, a_device_copies_what_has_been_checked);
-    tcase_add_test(on, many_blocks_are_checked_some_at_a_time);
-    tcase_add_test(on, wrong_bytes_do_not_get_into_a_slot);
-    tcase_add_test(on, wrong_bytes_do_not_get_into_pages);
-    tcase_add_test(on, readers_of_wrong_bytes_are_told);
-    tcase_add_test(on, what_is_known_to_be_wrong_is_not_read_again);
-    tcase_add_test(on, with_nothing_right_the_device_is_not_asked);
-    tcase_add_test(on, two_who_find_the_same_count_it_once);
-    tcase_add_test(on, each_group_is_checked);
-    tcase_add_test(on, what_cannot_be_checked_is_not_copied);
-    tcase_add_test(on, a_send_that_is_cancelled_is_not_checked_any_more);
-    tcase_add_test(on, a_client_is_idle_when_its_checks_have_ended);
-    tcase_add_test(on, a_device_that_is_lost_under_checks_ends_them_well);
-    tcase_add_test(on, a_slot_that_was_lost_under_checks_of_others_is_not_read);
-    suite_add_tcase(s, on);
-    tcase_add_checked_fixture(off, setup_off, teardown);
-    tcase_add_test(off, who_does_without_has_no_checks);
-    suite_add_tcase(s, off);
-    return check_run(s);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -51,7 +50,9 @@ static const struct {
     {"causal", "Rope", "not known"},
 };
 
-START_TEST(unsound_reuse_is_refused_with_the_reason)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE_EACH(unsound_reuse_is_refused_with_the_reason, ARRAY_LEN(unsound))
 {
     struct core_ns *ns = NULL;
     struct core_ns_spec spec = rig_spec("m", 16, 64);
@@ -63,9 +64,8 @@ START_TEST(unsound_reuse_is_refused_with_the_reason)
     ck_assert_ptr_nonnull(strstr(r.why, unsound[_i].says));
     ck_assert_ptr_null(ns);
 }
-END_TEST
 
-START_TEST(sound_schemes_are_accepted)
+CASE(sound_schemes_are_accepted)
 {
     static const char *const good[] = {"rope", "yarn", "llama3", "alibi", "none", "learned"};
     for (unsigned i = 0; i < ARRAY_LEN(good); i++) {
@@ -76,7 +76,6 @@ START_TEST(sound_schemes_are_accepted)
         ck_assert_int_eq(open_ns(1, &spec, &ns), 0);
     }
 }
-END_TEST
 
 #define BAD(field, value)                                                \
     do {                                                                 \
@@ -87,7 +86,7 @@ END_TEST
         ck_assert_ptr_nonnull(r.why);                                    \
     } while (0)
 
-START_TEST(shapes_outside_the_limits_are_refused)
+CASE(shapes_outside_the_limits_are_refused)
 {
     BAD(model[0], 0);
     BAD(shards, 0);
@@ -103,9 +102,8 @@ START_TEST(shapes_outside_the_limits_are_refused)
     BAD(group[0].window, 5);
     BAD(group[0].flags, 1);
 }
-END_TEST
 
-START_TEST(a_block_that_no_chunk_holds_is_too_large)
+CASE(a_block_that_no_chunk_holds_is_too_large)
 {
     struct core_ns *ns;
     struct core_ns_spec spec = rig_spec("m", 16, r.tier_cfg.region_bytes + 1);
@@ -114,11 +112,10 @@ START_TEST(a_block_that_no_chunk_holds_is_too_large)
     spec.group[0].block_bytes--;
     ck_assert_int_eq(open_ns(1, &spec, &ns), 0);
 }
-END_TEST
 
 /* ---- who shares what ---- */
 
-START_TEST(equal_specs_of_one_principal_are_one_namespace)
+CASE(equal_specs_of_one_principal_are_one_namespace)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64), dearer = spec;
     dearer.prefill_ns_per_token = 100;
@@ -131,9 +128,8 @@ START_TEST(equal_specs_of_one_principal_are_one_namespace)
     struct key256 x = seed_of(a), y = seed_of(b);
     ck_assert(!key256_equal(&x, &y));
 }
-END_TEST
 
-START_TEST(every_field_of_the_spec_separates_and_near_says_which)
+CASE(every_field_of_the_spec_separates_and_near_says_which)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64), other = spec;
     strcpy(other.lora, "adapter");
@@ -149,9 +145,8 @@ START_TEST(every_field_of_the_spec_separates_and_near_says_which)
     ck_assert_uint_eq(near[0].fields, 1u << KVC_NS_FIELD_LORA | 1u << KVC_NS_FIELD_HEAD_SIZE |
                                           1u << KVC_NS_FIELD_GROUPS);
 }
-END_TEST
 
-START_TEST(seeds_come_from_secret_owner_and_spec)
+CASE(seeds_come_from_secret_owner_and_spec)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64);
     struct key256 a = seed_of(rig_ns(&r, 1, &spec));
@@ -168,9 +163,8 @@ START_TEST(seeds_come_from_secret_owner_and_spec)
     ck_assert(!key256_equal(&a, &b));
     rig_end(&again);
 }
-END_TEST
 
-START_TEST(sub_tenants_are_for_gateways_and_apart)
+CASE(sub_tenants_are_for_gateways_and_apart)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64), sub = spec;
     strcpy(sub.sub, "alice");
@@ -190,9 +184,8 @@ START_TEST(sub_tenants_are_for_gateways_and_apart)
     const uint8_t zero[] = "a\0b";
     ck_assert_int_eq(core_ns_get(r.core, r.cl[0], id_of(base), zero, 3, &ns), KVC_E_BAD_ARGUMENT);
 }
-END_TEST
 
-START_TEST(anothers_namespace_does_not_exist)
+CASE(anothers_namespace_does_not_exist)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64);
     struct core_ns *mine = rig_ns(&r, 1, &spec), *ns;
@@ -202,10 +195,9 @@ START_TEST(anothers_namespace_does_not_exist)
     ck_assert_ptr_null(core_ns_next(r.core, r.cl[3], 0));
     ck_assert_ptr_eq(core_ns_next(r.core, r.cl[0], 0), mine); /* the administrator sees it */
 }
-END_TEST
 
 /* Blocks with the same 32 bytes of key, as engines' own hashes are, do not meet. */
-START_TEST(equal_keys_in_other_namespaces_do_not_hit)
+CASE(equal_keys_in_other_namespaces_do_not_hit)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64), sibling = spec;
     strcpy(sibling.revision, "2");
@@ -221,11 +213,10 @@ START_TEST(equal_keys_in_other_namespaces_do_not_hit)
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NAMESPACE);
     ck_assert_uint_eq(p.group[0].detail, 1u << KVC_NS_FIELD_REVISION);
 }
-END_TEST
 
 /* Keys that a client derives from the seed hit nothing in another namespace, and the miss says
  * which field differs. */
-START_TEST(equal_tokens_have_equal_keys_in_namespaces_of_one_owner)
+CASE(equal_tokens_have_equal_keys_in_namespaces_of_one_owner)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64), other = spec, model = spec;
     strcpy(other.dtype, "fp8");
@@ -241,9 +232,8 @@ START_TEST(equal_tokens_have_equal_keys_in_namespaces_of_one_owner)
     p = rig_lookup(&r, c, 1, 64); /* nobody expects blocks of another model */
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NEVER);
 }
-END_TEST
 
-START_TEST(a_namespace_with_tokens_says_that_it_differs)
+CASE(a_namespace_with_tokens_says_that_it_differs)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64), other = spec;
     other.flags = KVC_F_TOKENS;
@@ -255,7 +245,6 @@ START_TEST(a_namespace_with_tokens_says_that_it_differs)
     ck_assert_uint_eq(nnear, 1);
     ck_assert_uint_eq(near[0].fields, 1u << KVC_NS_FIELD_TOKENS);
 }
-END_TEST
 
 /* ---- slots ---- */
 
@@ -266,7 +255,7 @@ static struct core_ns *numbered(unsigned client, unsigned n)
     return rig_ns(&r, client, &spec);
 }
 
-START_TEST(the_longest_opened_empty_namespace_makes_room)
+CASE(the_longest_opened_empty_namespace_makes_room)
 {
     uint32_t id[4];
     for (unsigned i = 0; i < 4; i++) {
@@ -285,9 +274,8 @@ START_TEST(the_longest_opened_empty_namespace_makes_room)
     for (unsigned i = 0; i < 4; i++)
         ck_assert_uint_ne(fifth, id[i]);
 }
-END_TEST
 
-START_TEST(when_all_hold_blocks_there_is_no_slot)
+CASE(when_all_hold_blocks_there_is_no_slot)
 {
     for (unsigned i = 0; i < 4; i++)
         rig_store(&r, 1, numbered(1, i), 0, i, 0, 1);
@@ -296,11 +284,10 @@ START_TEST(when_all_hold_blocks_there_is_no_slot)
     ck_assert_int_eq(open_ns(3, &spec, &ns), KVC_E_LIMIT);
     ck_assert_ptr_nonnull(strstr(r.why, "limits.namespaces"));
 }
-END_TEST
 
 /* A worker gets the parent wrong, so a leased block is dropped with it: until its lease ends the
  * record is read by the rules of its own namespace, whatever else is opened. */
-START_TEST(a_slot_is_not_reused_below_a_lease_on_dropped_blocks)
+CASE(a_slot_is_not_reused_below_a_lease_on_dropped_blocks)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 256);
     spec.shards = 2;
@@ -340,11 +327,10 @@ START_TEST(a_slot_is_not_reused_below_a_lease_on_dropped_blocks)
     ck_assert_int_eq(core_release(r.core, r.cl[2], second.lease), 0);
     ck_assert_int_eq(open_ns(3, &spec, &more), 0);
 }
-END_TEST
 
 /* Principals that are told apart: each can count on its part, and recycles its own alone while the
  * other is attached. */
-START_TEST(no_principal_takes_anothers_slots)
+CASE(no_principal_takes_anothers_slots)
 {
     rig_end(&r);
     rig_defaults(&r);
@@ -361,9 +347,8 @@ START_TEST(no_principal_takes_anothers_slots)
     ck_assert_int_eq(core_ns_find(r.core, r.cl[3], theirs, NULL, 0, &ns, &base),
                      KVC_E_NO_NAMESPACE); /* its own oldest made room */
 }
-END_TEST
 
-START_TEST(readers_of_a_sub_tenant_create_none)
+CASE(readers_of_a_sub_tenant_create_none)
 {
     const uint8_t name[] = {'a', 'l', 'i'};
     struct core_ns_spec spec = rig_spec("m", 16, 64);
@@ -378,9 +363,8 @@ START_TEST(readers_of_a_sub_tenant_create_none)
     ck_assert_int_eq(core_ns_find(r.core, r.cl[0], id_of(own), name, 3, &base, &own), 0);
     ck_assert_ptr_eq(base, ns);
 }
-END_TEST
 
-START_TEST(a_successor_in_a_slot_is_told_nothing_of_its_predecessor)
+CASE(a_successor_in_a_slot_is_told_nothing_of_its_predecessor)
 {
     r.cfg.namespaces_max = 4;
     for (unsigned i = 0; i < 4; i++)
@@ -393,32 +377,4 @@ START_TEST(a_successor_in_a_slot_is_told_nothing_of_its_predecessor)
         ck_assert_uint_eq(p.tokens, 0);
         ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NEVER);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("namespaces");
-    TCase *t = tcase_create("namespaces");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, unsound_reuse_is_refused_with_the_reason, 0, (int)ARRAY_LEN(unsound));
-    tcase_add_test(t, sound_schemes_are_accepted);
-    tcase_add_test(t, shapes_outside_the_limits_are_refused);
-    tcase_add_test(t, a_block_that_no_chunk_holds_is_too_large);
-    tcase_add_test(t, equal_specs_of_one_principal_are_one_namespace);
-    tcase_add_test(t, every_field_of_the_spec_separates_and_near_says_which);
-    tcase_add_test(t, seeds_come_from_secret_owner_and_spec);
-    tcase_add_test(t, sub_tenants_are_for_gateways_and_apart);
-    tcase_add_test(t, anothers_namespace_does_not_exist);
-    tcase_add_test(t, equal_keys_in_other_namespaces_do_not_hit);
-    tcase_add_test(t, equal_tokens_have_equal_keys_in_namespaces_of_one_owner);
-    tcase_add_test(t, a_namespace_with_tokens_says_that_it_differs);
-    tcase_add_test(t, the_longest_opened_empty_namespace_makes_room);
-    tcase_add_test(t, when_all_hold_blocks_there_is_no_slot);
-    tcase_add_test(t, a_slot_is_not_reused_below_a_lease_on_dropped_blocks);
-    tcase_add_test(t, no_principal_takes_anothers_slots);
-    tcase_add_test(t, readers_of_a_sub_tenant_create_none);
-    tcase_add_test(t, a_successor_in_a_slot_is_told_nothing_of_its_predecessor);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

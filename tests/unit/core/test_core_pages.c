@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers' pages: leases that are copied to them, and commits out of them. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define SLOT  64u
@@ -94,7 +93,9 @@ static void statuses_are(const uint8_t *statuses, uint32_t n, uint8_t want)
 
 /* ---- sends ---- */
 
-START_TEST(a_lease_arrives_in_a_workers_pages)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_lease_arrives_in_a_workers_pages)
 {
     struct core_held held = chain(1, 1, 5);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 10, &send), 1);
@@ -109,9 +110,8 @@ START_TEST(a_lease_arrives_in_a_workers_pages)
     ck_assert_uint_eq(core_metrics(r.core)->send_bytes, 5 * SLOT);
     ck_assert_uint_eq(core_metrics(r.core)->send_blocks_near, 0);
 }
-END_TEST
 
-START_TEST(what_is_on_the_device_comes_from_there)
+CASE(what_is_on_the_device_comes_from_there)
 {
     struct core_held one = chain(1, 1, 3), held;
     fill(1, &one, 3);
@@ -125,10 +125,11 @@ START_TEST(what_is_on_the_device_comes_from_there)
     arrived(0, 1, 5);
     ck_assert_uint_eq(core_metrics(r.core)->send_blocks_near, 3);
 }
-END_TEST
+
+CASES();
 
 /* Its slots are full of what the send reads, and nobody else holds that. */
-START_TEST(what_is_being_read_from_a_slot_is_not_let_go_of)
+CASE(what_is_being_read_from_a_slot_is_not_let_go_of)
 {
     rig_defaults(&r);
     r.cfg.ndevices = 1;
@@ -150,7 +151,6 @@ START_TEST(what_is_being_read_from_a_slot_is_not_let_go_of)
     fill(1, &two, 3);
     teardown();
 }
-END_TEST
 
 static void two_groups(void)
 {
@@ -166,7 +166,9 @@ static void two_groups(void)
     rig_store(&r, 1, ns, 1, 1001, 0, 3);
 }
 
-START_TEST(groups_go_together_when_nobody_counts_layers)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(groups_go_together_when_nobody_counts_layers)
 {
     two_groups();
     struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
@@ -180,7 +182,6 @@ START_TEST(groups_go_together_when_nobody_counts_layers)
     arrived(0, 1, 3);
     arrived(1, 1001, 3);
 }
-END_TEST
 
 static _Atomic uint64_t word, after;
 
@@ -191,7 +192,7 @@ static int send_counted(const struct core_held *held)
     return rig_send(&r, 1, held, 0, pool, 0, &send);
 }
 
-START_TEST(layers_are_counted_through_all_groups)
+CASE(layers_are_counted_through_all_groups)
 {
     two_groups();
     struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
@@ -208,9 +209,8 @@ START_TEST(layers_are_counted_through_all_groups)
     statuses_are(send.statuses, 6, KVC_ST_OK);
     arrived(1, 1001, 3);
 }
-END_TEST
 
-START_TEST(layers_are_not_counted_behind_what_failed)
+CASE(layers_are_not_counted_behind_what_failed)
 {
     two_groups();
     struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
@@ -223,9 +223,8 @@ START_TEST(layers_are_not_counted_behind_what_failed)
     statuses_are(send.statuses + 3, 3, KVC_ST_OK);
     ck_assert_uint_eq(atomic_load(&word), 0);
 }
-END_TEST
 
-START_TEST(a_cancelled_send_of_several_groups_ends_them_all)
+CASE(a_cancelled_send_of_several_groups_ends_them_all)
 {
     two_groups();
     struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
@@ -239,9 +238,8 @@ START_TEST(a_cancelled_send_of_several_groups_ends_them_all)
     statuses_are(send.statuses, 3, KVC_ST_OK);
     statuses_are(send.statuses + 3, 3, KVC_ST_CANCELLED);
 }
-END_TEST
 
-START_TEST(a_send_begins_when_its_word_says_so)
+CASE(a_send_begins_when_its_word_says_so)
 {
     struct core_held held = chain(1, 1, 2);
     atomic_store(&after, 6);
@@ -255,9 +253,8 @@ START_TEST(a_send_begins_when_its_word_says_so)
     ck_assert_uint_eq(send.done, 1);
     arrived(0, 1, 2);
 }
-END_TEST
 
-START_TEST(each_end_has_its_status)
+CASE_EACH(each_end_has_its_status, 4)
 {
     static const struct {
         int status;
@@ -275,9 +272,8 @@ START_TEST(each_end_has_its_status)
     statuses_are(send.statuses, 3, ends[_i].want);
     ck_assert_uint_eq(core_metrics(r.core)->send_blocks, 0);
 }
-END_TEST
 
-START_TEST(a_wrong_page_number_costs_its_block_alone)
+CASE(a_wrong_page_number_costs_its_block_alone)
 {
     struct core_held held = chain(1, 1, 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, PAGES - 5, &send), 1);
@@ -286,9 +282,8 @@ START_TEST(a_wrong_page_number_costs_its_block_alone)
     ck_assert_uint_eq(send.statuses[2], KVC_ST_BAD_ARGUMENT);
     arrived(0, 1, 2);
 }
-END_TEST
 
-START_TEST(what_a_send_may_not_ask_for)
+CASE(what_a_send_may_not_ask_for)
 {
     struct core_held held = chain(1, 1, 3);
     struct core_ns_spec spec = rig_spec("other", 8, 2 * SLOT);
@@ -311,9 +306,8 @@ START_TEST(what_a_send_may_not_ask_for)
     core_check(r.core);
     fake_pool_destroy(&other);
 }
-END_TEST
 
-START_TEST(a_lease_is_held_until_its_send_has_ended)
+CASE(a_lease_is_held_until_its_send_has_ended)
 {
     struct core_held held = chain(1, 1, 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
@@ -327,9 +321,8 @@ START_TEST(a_lease_is_held_until_its_send_has_ended)
     ck_assert_uint_eq(core_metrics(r.core)->leases, 0);
     ck_assert_uint_eq(core_client_lease_bytes(r.cl[1]), 0);
 }
-END_TEST
 
-START_TEST(a_client_that_goes_asks_its_sends_to_stop)
+CASE(a_client_that_goes_asks_its_sends_to_stop)
 {
     struct core_held held = chain(1, 1, 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
@@ -342,9 +335,8 @@ START_TEST(a_client_that_goes_asks_its_sends_to_stop)
     statuses_are(send.statuses, 3, KVC_ST_CANCELLED);
     ck_assert_uint_eq(r.idle[1], 1);
 }
-END_TEST
 
-START_TEST(a_device_that_is_lost_under_a_send_ends_it)
+CASE(a_device_that_is_lost_under_a_send_ends_it)
 {
     struct core_held held = chain(1, 1, 3);
     fill(1, &held, 3);
@@ -361,7 +353,6 @@ START_TEST(a_device_that_is_lost_under_a_send_ends_it)
     ck_assert_uint_eq(held.prefix.tokens, 24);
     rig_check_lease(&r, 1, held.lease, 0);
 }
-END_TEST
 
 static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 {
@@ -374,7 +365,7 @@ static void on_verified(struct core_verify *v)
     (void)v;
 }
 
-START_TEST(bytes_that_go_bad_under_a_send_have_not_arrived)
+CASE(bytes_that_go_bad_under_a_send_have_not_arrived)
 {
     static struct core_verify v;
     struct core_held held = chain(1, 1, 3);
@@ -397,7 +388,6 @@ START_TEST(bytes_that_go_bad_under_a_send_have_not_arrived)
     ck_assert_uint_eq(send.statuses[1], KVC_ST_TIER);
     ck_assert_uint_eq(send.statuses[2], KVC_ST_OK); /* it is not served any more, but right */
 }
-END_TEST
 
 /* ---- commits ---- */
 
@@ -416,7 +406,7 @@ static void adopt_all(int status)
     core_check(r.core);
 }
 
-START_TEST(blocks_are_stored_out_of_pages)
+CASE(blocks_are_stored_out_of_pages)
 {
     ck_assert_int_eq(store(1, 1, 4, 0), 1);
     core_check(r.core);
@@ -436,9 +426,8 @@ START_TEST(blocks_are_stored_out_of_pages)
     ck_assert_uint_eq(core_metrics(r.core)->bytes_from_pages, 4 * SLOT);
     ck_assert_uint_eq(core_metrics(r.core)->bytes_stored, 4 * SLOT);
 }
-END_TEST
 
-START_TEST(what_exists_has_pages_that_nobody_reads)
+CASE(what_exists_has_pages_that_nobody_reads)
 {
     rig_store(&r, 1, ns, 0, 1, 0, 2);
     ck_assert_int_eq(store(1, 1, 4, 0), 1);
@@ -451,9 +440,8 @@ START_TEST(what_exists_has_pages_that_nobody_reads)
     ck_assert_uint_eq(held.prefix.tokens, 32);
     rig_check_lease(&r, 1, held.lease, 0);
 }
-END_TEST
 
-START_TEST(a_bad_page_costs_its_block_and_what_is_below)
+CASE(a_bad_page_costs_its_block_and_what_is_below)
 {
     ck_assert_int_eq(store(1, 1, 4, 0), 1);
     commit.pages[5] = PAGES; /* of the third block; the device looks when it begins */
@@ -466,9 +454,8 @@ START_TEST(a_bad_page_costs_its_block_and_what_is_below)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 16);
     ck_assert_uint_eq(rig_slots(&r), 2);
 }
-END_TEST
 
-START_TEST(a_copy_that_fails_drops_its_blocks)
+CASE_EACH(a_copy_that_fails_drops_its_blocks, 3)
 {
     static const struct {
         int status;
@@ -482,9 +469,8 @@ START_TEST(a_copy_that_fails_drops_its_blocks)
     ck_assert_uint_eq(commit.statuses[0], ends[_i].want);
     ck_assert_uint_eq(rig_slots(&r), 0);
 }
-END_TEST
 
-START_TEST(a_checksum_that_fails_drops_its_blocks)
+CASE(a_checksum_that_fails_drops_its_blocks)
 {
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
     end_copies(0);
@@ -494,9 +480,8 @@ START_TEST(a_checksum_that_fails_drops_its_blocks)
     statuses_are(commit.statuses + 1, 2, KVC_ST_GONE);
     ck_assert_uint_eq(rig_slots(&r), 0);
 }
-END_TEST
 
-START_TEST(what_is_cancelled_between_copy_and_checksum_is_not_stored)
+CASE(what_is_cancelled_between_copy_and_checksum_is_not_stored)
 {
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
     core_cancel(r.core, &commit.c.req);
@@ -506,9 +491,8 @@ START_TEST(what_is_cancelled_between_copy_and_checksum_is_not_stored)
     ck_assert_uint_eq(commit.statuses[0], KVC_ST_CANCELLED);
     ck_assert_uint_eq(rig_slots(&r), 0);
 }
-END_TEST
 
-START_TEST(room_under_a_copy_out_of_pages_is_not_given_back)
+CASE(room_under_a_copy_out_of_pages_is_not_given_back)
 {
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
     rig_close(&r, 1);
@@ -521,9 +505,8 @@ START_TEST(room_under_a_copy_out_of_pages_is_not_given_back)
     ck_assert_uint_eq(commit.done, 1);
     ck_assert_uint_eq(rig_slots(&r), 0);
 }
-END_TEST
 
-START_TEST(what_was_dropped_under_its_copy_is_gone)
+CASE(what_was_dropped_under_its_copy_is_gone)
 {
     struct core_ns_spec spec = rig_spec("ranks", 8, SLOT);
     spec.shards = 2;
@@ -538,9 +521,8 @@ START_TEST(what_was_dropped_under_its_copy_is_gone)
     statuses_are(commit.statuses, 2, KVC_ST_GONE);
     ck_assert_uint_eq(rig_slots(&r), 0);
 }
-END_TEST
 
-START_TEST(what_a_commit_out_of_pages_may_not_ask_for)
+CASE(what_a_commit_out_of_pages_may_not_ask_for)
 {
     struct core_ns_spec spec = rig_spec("other", 8, 2 * SLOT);
     struct device_pool *other = rig_pool(&r, 0, rig_ns(&r, 1, &spec), 4);
@@ -568,9 +550,10 @@ START_TEST(what_a_commit_out_of_pages_may_not_ask_for)
     ck_assert_int_eq(core_drop(r.core, r.cl[1], put.reservation), 0);
     fake_pool_destroy(&other);
 }
-END_TEST
 
-START_TEST(a_durable_commit_out_of_pages_is_on_disk)
+CASES(.setup = setup_disk, .teardown = teardown);
+
+CASE(a_durable_commit_out_of_pages_is_on_disk)
 {
     put.durable = true;
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
@@ -582,57 +565,4 @@ START_TEST(a_durable_commit_out_of_pages_is_on_disk)
     ck_assert_uint_eq(commit.done, 1);
     statuses_are(commit.statuses, 3, KVC_ST_OK);
     ck_assert(rig_explain(&r, 0, 0, 1, 2).durable);
-}
-END_TEST
-
-static void add_sends(TCase *t)
-{
-    tcase_add_test(t, a_lease_arrives_in_a_workers_pages);
-    tcase_add_test(t, what_is_on_the_device_comes_from_there);
-    tcase_add_test(t, groups_go_together_when_nobody_counts_layers);
-    tcase_add_test(t, layers_are_counted_through_all_groups);
-    tcase_add_test(t, layers_are_not_counted_behind_what_failed);
-    tcase_add_test(t, a_cancelled_send_of_several_groups_ends_them_all);
-    tcase_add_test(t, a_send_begins_when_its_word_says_so);
-    tcase_add_loop_test(t, each_end_has_its_status, 0, 4);
-    tcase_add_test(t, a_wrong_page_number_costs_its_block_alone);
-    tcase_add_test(t, what_a_send_may_not_ask_for);
-    tcase_add_test(t, a_lease_is_held_until_its_send_has_ended);
-    tcase_add_test(t, a_client_that_goes_asks_its_sends_to_stop);
-    tcase_add_test(t, a_device_that_is_lost_under_a_send_ends_it);
-    tcase_add_test(t, bytes_that_go_bad_under_a_send_have_not_arrived);
-}
-
-static void add_commits(TCase *t)
-{
-    tcase_add_test(t, blocks_are_stored_out_of_pages);
-    tcase_add_test(t, what_exists_has_pages_that_nobody_reads);
-    tcase_add_test(t, a_bad_page_costs_its_block_and_what_is_below);
-    tcase_add_loop_test(t, a_copy_that_fails_drops_its_blocks, 0, 3);
-    tcase_add_test(t, a_checksum_that_fails_drops_its_blocks);
-    tcase_add_test(t, what_is_cancelled_between_copy_and_checksum_is_not_stored);
-    tcase_add_test(t, room_under_a_copy_out_of_pages_is_not_given_back);
-    tcase_add_test(t, what_was_dropped_under_its_copy_is_gone);
-    tcase_add_test(t, what_a_commit_out_of_pages_may_not_ask_for);
-}
-
-int main(void)
-{
-    Suite *s = suite_create("pages");
-    TCase *t = tcase_create("sends");
-    tcase_add_checked_fixture(t, setup, teardown);
-    add_sends(t);
-    suite_add_tcase(s, t);
-    t = tcase_create("commits");
-    tcase_add_checked_fixture(t, setup, teardown);
-    add_commits(t);
-    suite_add_tcase(s, t);
-    t = tcase_create("disk");
-    tcase_add_checked_fixture(t, setup_disk, teardown);
-    tcase_add_test(t, a_durable_commit_out_of_pages_is_on_disk);
-    suite_add_tcase(s, t);
-    t = tcase_create("room");
-    tcase_add_test(t, what_is_being_read_from_a_slot_is_not_let_go_of);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

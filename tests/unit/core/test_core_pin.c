@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pins: what stays, for how long, within which budget, and what storage hears of it. */
-#include <check.h>
-
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -56,7 +54,7 @@ static void later(uint64_t ms)
     rig_settle(&r);
 }
 
-START_TEST(what_is_pinned_stays_until_it_is_unpinned)
+CASE(what_is_pinned_stays_until_it_is_unpinned)
 {
     begin(4, 0);
     uint64_t id;
@@ -77,9 +75,8 @@ START_TEST(what_is_pinned_stays_until_it_is_unpinned)
     ck_assert_uint_eq(m->pinned_bytes, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(when_all_is_pinned_nothing_has_room)
+CASE(when_all_is_pinned_nothing_has_room)
 {
     begin(2, 0);
     uint64_t id;
@@ -92,9 +89,8 @@ START_TEST(when_all_is_pinned_nothing_has_room)
     store(2, 1);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_pin_ends_by_itself)
+CASE(a_pin_ends_by_itself)
 {
     begin(4, 0);
     uint64_t id, other;
@@ -116,9 +112,8 @@ START_TEST(a_pin_ends_by_itself)
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), KVC_E_NO_NAME);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(pins_are_of_their_principal)
+CASE(pins_are_of_their_principal)
 {
     begin(4, 0);
     uint64_t id, cursor = 0;
@@ -135,9 +130,8 @@ START_TEST(pins_are_of_their_principal)
     ck_assert_int_eq(core_unpin(r.core, r.cl[0], id), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(over_the_budget_is_an_error_at_once_and_a_block_counts_once)
+CASE(over_the_budget_is_an_error_at_once_and_a_block_counts_once)
 {
     begin(16, 0);
     uint64_t id[4], none;
@@ -156,9 +150,8 @@ START_TEST(over_the_budget_is_an_error_at_once_and_a_block_counts_once)
     ck_assert_int_eq(pin(2, 2, false, 0, &id[2]), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(there_are_no_more_pins_than_there_may_be)
+CASE(there_are_no_more_pins_than_there_may_be)
 {
     begin(8, 0);
     uint64_t id;
@@ -169,9 +162,8 @@ START_TEST(there_are_no_more_pins_than_there_may_be)
     ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 0).pins, 64);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(eviction_on_request_spares_pins_unless_it_is_forced)
+CASE(eviction_on_request_spares_pins_unless_it_is_forced)
 {
     begin(8, 0);
     uint64_t id;
@@ -191,9 +183,8 @@ START_TEST(eviction_on_request_spares_pins_unless_it_is_forced)
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0); /* of nothing, by now */
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(eviction_by_level_tenant_and_model)
+CASE(eviction_by_level_tenant_and_model)
 {
     begin(8, 0);
     store(1, 2);
@@ -214,7 +205,6 @@ START_TEST(eviction_by_level_tenant_and_model)
     ck_assert_uint_eq(there(1, 1), 0);
     rig_end(&r);
 }
-END_TEST
 
 static void begin_in_slices(uint32_t host, uint32_t disk, uint32_t work)
 {
@@ -230,7 +220,7 @@ static void begin_in_slices(uint32_t host, uint32_t disk, uint32_t work)
 }
 
 /* One step lets go of no more than a slice. */
-START_TEST(a_long_pin_that_ends_by_itself_lets_go_in_slices)
+CASE(a_long_pin_that_ends_by_itself_lets_go_in_slices)
 {
     begin_in_slices(32, 0, 4);
     const struct core_metrics *m = core_metrics(r.core);
@@ -255,12 +245,11 @@ START_TEST(a_long_pin_that_ends_by_itself_lets_go_in_slices)
     ck_assert_uint_eq(m->pinned_blocks + m->pinned_bytes, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- two tiers ---- */
 
 /* What a pin lacks is begun in slices, and no entry is passed over. */
-START_TEST(what_a_long_pin_lacks_is_begun_in_slices)
+CASE(what_a_long_pin_lacks_is_begun_in_slices)
 {
     begin_in_slices(32, 64, 4);
     uint64_t id;
@@ -277,9 +266,8 @@ START_TEST(what_a_long_pin_lacks_is_begun_in_slices)
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 20);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
+CASE(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
 {
     begin(4, 64);
     uint64_t id;
@@ -301,9 +289,8 @@ START_TEST(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_others_were_promised_outlasts_a_pin)
+CASE(what_others_were_promised_outlasts_a_pin)
 {
     begin(8, 64);
     uint64_t id;
@@ -323,9 +310,8 @@ START_TEST(what_others_were_promised_outlasts_a_pin)
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_pin_in_memory_brings_blocks_there_and_keeps_them)
+CASE(a_pin_in_memory_brings_blocks_there_and_keeps_them)
 {
     begin(4, 64);
     uint64_t id;
@@ -346,11 +332,10 @@ START_TEST(a_pin_in_memory_brings_blocks_there_and_keeps_them)
     ck_assert_uint_eq(there(1, 2), 2);
     rig_end(&r);
 }
-END_TEST
 
 /* GONE says that it has to be computed anew. */
 /* A block of it is found after a restart, and wrong in memory: it is brought from disk again. */
-START_TEST(what_is_pinned_in_memory_and_wrong_there_comes_from_disk)
+CASE(what_is_pinned_in_memory_and_wrong_there_comes_from_disk)
 {
     begin(16, 64);
     store(1, 2);
@@ -380,9 +365,8 @@ START_TEST(what_is_pinned_in_memory_and_wrong_there_comes_from_disk)
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_out_of_service_cannot_be_pinned_and_is_not_gone)
+CASE(what_is_out_of_service_cannot_be_pinned_and_is_not_gone)
 {
     begin(4, 64);
     uint64_t id;
@@ -397,10 +381,9 @@ START_TEST(what_is_out_of_service_cannot_be_pinned_and_is_not_gone)
     ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* What is in memory alone is kept there, and is written when the path is back. */
-START_TEST(what_is_pinned_while_storage_is_out_is_written_later)
+CASE(what_is_pinned_while_storage_is_out_is_written_later)
 {
     begin(8, 64);
     uint64_t id;
@@ -414,9 +397,8 @@ START_TEST(what_is_pinned_while_storage_is_out_is_written_later)
     ck_assert(rig_explain(&r, 0, 0, 1, 1).durable);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again)
+CASE(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again)
 {
     begin(4, 64);
     uint64_t id;
@@ -437,9 +419,8 @@ START_TEST(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_a
     ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_block_is_in_no_more_pins_than_can_be_counted)
+CASE(a_block_is_in_no_more_pins_than_can_be_counted)
 {
     uint64_t id[256];
     rig_defaults(&r);
@@ -460,10 +441,9 @@ START_TEST(a_block_is_in_no_more_pins_than_can_be_counted)
     ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* A window may be asked for by one key again and again. */
-START_TEST(a_key_that_comes_again_in_a_pin_counts_once)
+CASE(a_key_that_comes_again_in_a_pin_counts_once)
 {
     static uint8_t keys[256 * KVC_KEY_BYTES];
     rig_defaults(&r);
@@ -494,32 +474,4 @@ START_TEST(a_key_that_comes_again_in_a_pin_counts_once)
     core_check(r.core);
     ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 0);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("pin");
-    TCase *t = tcase_create("pins");
-    tcase_add_test(t, what_is_pinned_stays_until_it_is_unpinned);
-    tcase_add_test(t, a_block_is_in_no_more_pins_than_can_be_counted);
-    tcase_add_test(t, a_key_that_comes_again_in_a_pin_counts_once);
-    tcase_add_test(t, when_all_is_pinned_nothing_has_room);
-    tcase_add_test(t, a_pin_ends_by_itself);
-    tcase_add_test(t, pins_are_of_their_principal);
-    tcase_add_test(t, over_the_budget_is_an_error_at_once_and_a_block_counts_once);
-    tcase_add_test(t, there_are_no_more_pins_than_there_may_be);
-    tcase_add_test(t, eviction_on_request_spares_pins_unless_it_is_forced);
-    tcase_add_test(t, eviction_by_level_tenant_and_model);
-    tcase_add_test(t, a_long_pin_that_ends_by_itself_lets_go_in_slices);
-    tcase_add_test(t, what_a_long_pin_lacks_is_begun_in_slices);
-    tcase_add_test(t, what_is_pinned_is_made_durable_and_goes_back_to_ordinary);
-    tcase_add_test(t, what_others_were_promised_outlasts_a_pin);
-    tcase_add_test(t, a_pin_in_memory_brings_blocks_there_and_keeps_them);
-    tcase_add_test(t, what_is_pinned_in_memory_and_wrong_there_comes_from_disk);
-    tcase_add_test(t, what_is_out_of_service_cannot_be_pinned_and_is_not_gone);
-    tcase_add_test(t, what_is_pinned_while_storage_is_out_is_written_later);
-    tcase_add_test(t, what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two tiers: what goes to disk, what comes back, what is promised, what storage wants back. */
-#include <check.h>
 #include <stdlib.h>
 
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -59,7 +58,7 @@ static void store_durable(uint32_t chain, uint32_t first, uint32_t n, uint8_t wa
     free(m);
 }
 
-START_TEST(what_leaves_memory_is_on_disk_and_comes_back)
+CASE(what_leaves_memory_is_on_disk_and_comes_back)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -77,16 +76,14 @@ START_TEST(what_leaves_memory_is_on_disk_and_comes_back)
     ck_assert_uint_gt(m->blocks_loaded, 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(memory_is_not_written_while_there_is_room)
+CASE(memory_is_not_written_while_there_is_room)
 {
     begin(64, 64);
     store_chains(1, 4);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
     rig_end(&r);
 }
-END_TEST
 
 static void loaded(struct core_waiter *w)
 {
@@ -94,7 +91,7 @@ static void loaded(struct core_waiter *w)
 }
 
 /* What it has found is looked at again when it is in memory, by its records. */
-START_TEST(a_cold_acquire_looks_up_each_key_once)
+CASE(a_cold_acquire_looks_up_each_key_once)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -115,10 +112,9 @@ START_TEST(a_cold_acquire_looks_up_each_key_once)
     rig_check_lease(&r, 1, held.lease, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* What went while it was being loaded is not taken for what it was. */
-START_TEST(a_cold_acquire_finds_no_block_that_went_meanwhile)
+CASE(a_cold_acquire_finds_no_block_that_went_meanwhile)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -138,9 +134,8 @@ START_TEST(a_cold_acquire_finds_no_block_that_went_meanwhile)
     ck_assert_uint_eq(held.prefix.tokens, 8);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_block_is_loaded_once_for_all_who_ask)
+CASE(a_block_is_loaded_once_for_all_who_ask)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -158,9 +153,8 @@ START_TEST(a_block_is_loaded_once_for_all_who_ask)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_loaded, before + 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(wrong_bytes_from_disk_are_a_miss)
+CASE(wrong_bytes_from_disk_are_a_miss)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -175,9 +169,8 @@ START_TEST(wrong_bytes_from_disk_are_a_miss)
     ck_assert_uint_eq(load(2, 16), 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_out_of_service_is_absent_and_comes_back)
+CASE(what_is_out_of_service_is_absent_and_comes_back)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -188,10 +181,9 @@ START_TEST(what_is_out_of_service_is_absent_and_comes_back)
     ck_assert_uint_eq(load(1, 16), 16);
     rig_end(&r);
 }
-END_TEST
 
 /* It was told EXISTS, and counted as a use, though nobody could read it. */
-START_TEST(what_is_out_of_service_does_not_exist_for_a_store)
+CASE(what_is_out_of_service_does_not_exist_for_a_store)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -212,10 +204,9 @@ START_TEST(what_is_out_of_service_does_not_exist_for_a_store)
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).reason, KVC_MISS_NONE);
     rig_end(&r);
 }
-END_TEST
 
 /* OK would promise all that comes before it too. */
-START_TEST(nothing_is_promised_behind_what_is_out_of_service)
+CASE(nothing_is_promised_behind_what_is_out_of_service)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -229,9 +220,8 @@ START_TEST(nothing_is_promised_behind_what_is_out_of_service)
     store_durable(1, 2, 2, KVC_ST_OK);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(without_admission_memory_evicts_as_ever)
+CASE(without_admission_memory_evicts_as_ever)
 {
     begin(16, 64);
     fake_disk_admit(r.disk, false);
@@ -241,7 +231,6 @@ START_TEST(without_admission_memory_evicts_as_ever)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 16);
     rig_end(&r);
 }
-END_TEST
 
 static unsigned fired;
 static void on_fired(struct core_waiter *w)
@@ -250,7 +239,7 @@ static void on_fired(struct core_waiter *w)
     fired++;
 }
 
-START_TEST(a_store_waits_for_what_is_on_its_way)
+CASE(a_store_waits_for_what_is_on_its_way)
 {
     begin(16, 64);
     fired = 0;
@@ -268,7 +257,6 @@ START_TEST(a_store_waits_for_what_is_on_its_way)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
     rig_end(&r);
 }
-END_TEST
 
 static float chance_now;
 static uint64_t asked_for_ms;
@@ -302,7 +290,7 @@ static void begin_chance(uint32_t host, uint32_t disk, uint64_t turn_ms, float c
 
 /* A store waits for the disk to have what is worth a write, and for nothing else, though blocks are
  * on their way there. */
-START_TEST(no_store_waits_for_what_is_not_worth_a_write)
+CASE(no_store_waits_for_what_is_not_worth_a_write)
 {
     const float chance[] = {0, 1};
     for (unsigned i = 0; i < 2; i++) {
@@ -324,11 +312,10 @@ START_TEST(no_store_waits_for_what_is_not_worth_a_write)
         rig_end(&r);
     }
 }
-END_TEST
 
 /* It was told so while nobody wanted room; a store that does has it gone, and what is behind it
  * written. Once all that the store had to evict was lost. */
-START_TEST(what_is_not_worth_a_write_does_not_stand_before_what_is)
+CASE(what_is_not_worth_a_write_does_not_stand_before_what_is)
 {
     begin_chance(16, 64, 1000, 0);
     (void)core_placement_step(r.core);
@@ -346,10 +333,9 @@ START_TEST(what_is_not_worth_a_write_does_not_stand_before_what_is)
     rig_settle(&r);
     rig_end(&r);
 }
-END_TEST
 
 /* Whatever the rest is worth; 1000 ms is how long its place would last. */
-START_TEST(reclaim_writes_nothing_again_that_brings_no_hit)
+CASE(reclaim_writes_nothing_again_that_brings_no_hit)
 {
     const float chance[] = {0, 1};
     for (unsigned i = 0; i < 2; i++) {
@@ -371,7 +357,6 @@ START_TEST(reclaim_writes_nothing_again_that_brings_no_hit)
         rig_end(&r);
     }
 }
-END_TEST
 
 static void on_store(struct core_waiter *w)
 {
@@ -380,7 +365,7 @@ static void on_store(struct core_waiter *w)
 }
 
 /* What lands wakes those that it has room for; the others wait for what they make leave. */
-START_TEST(stores_that_wait_get_no_more_than_there_is)
+CASE(stores_that_wait_get_no_more_than_there_is)
 {
     enum { N = 6 };
     begin(16, 64);
@@ -397,10 +382,9 @@ START_TEST(stores_that_wait_get_no_more_than_there_is)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* Who comes later takes no room that others were woken for and have not run to take. */
-START_TEST(a_store_that_comes_leaves_room_to_those_that_were_woken)
+CASE(a_store_that_comes_leaves_room_to_those_that_were_woken)
 {
     begin(16, 64);
     fired = 0;
@@ -420,9 +404,8 @@ START_TEST(a_store_that_comes_leaves_room_to_those_that_were_woken)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_touch_keeps_a_clean_block_in_memory)
+CASE(a_touch_keeps_a_clean_block_in_memory)
 {
     begin(16, 64);
     store_chains(1, 8);
@@ -436,11 +419,10 @@ START_TEST(a_touch_keeps_a_clean_block_in_memory)
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- promises ---- */
 
-START_TEST(a_promise_takes_the_whole_chain_to_disk)
+CASE(a_promise_takes_the_whole_chain_to_disk)
 {
     begin(64, 64);
     rig_store(&r, 1, ns, 0, 1, 0, 3); /* not promised */
@@ -455,7 +437,6 @@ START_TEST(a_promise_takes_the_whole_chain_to_disk)
     ck_assert(!rig_explain(&r, 1, 0, 2, 0).durable);
     rig_end(&r);
 }
-END_TEST
 
 static struct rig_commit *commit_durable(uint32_t chain)
 {
@@ -469,7 +450,7 @@ static struct rig_commit *commit_durable(uint32_t chain)
 }
 
 /* A new store gives its first room after seconds: promises were refused with FULL until then. */
-START_TEST(promises_wait_for_a_store_that_is_being_formatted)
+CASE(promises_wait_for_a_store_that_is_being_formatted)
 {
     struct rig_commit *m[4];
     begin(64, 64);
@@ -490,9 +471,8 @@ START_TEST(promises_wait_for_a_store_that_is_being_formatted)
     }
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_promised_does_not_go_for_room)
+CASE(what_is_promised_does_not_go_for_room)
 {
     begin(16, 24);
     store_durable(1, 0, 2, KVC_ST_OK);
@@ -505,11 +485,10 @@ START_TEST(what_is_promised_does_not_go_for_room)
     ck_assert_uint_eq(load(1, 16), 16);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- reclaim, and what storage tells ---- */
 
-START_TEST(reclaim_keeps_what_was_used_and_drops_the_rest)
+CASE(reclaim_keeps_what_was_used_and_drops_the_rest)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -526,11 +505,10 @@ START_TEST(reclaim_keeps_what_was_used_and_drops_the_rest)
     }
     rig_end(&r);
 }
-END_TEST
 
 /* What is written and never used again goes, oldest first, without being written again: in a store
  * that is full after a tenth of a second too. */
-START_TEST(reclaim_keeps_nothing_of_a_plain_stream)
+CASE(reclaim_keeps_nothing_of_a_plain_stream)
 {
     begin(16, 96);
     for (uint32_t i = 1; i <= 40; i++) {
@@ -547,9 +525,8 @@ START_TEST(reclaim_keeps_nothing_of_a_plain_stream)
     ck_assert_uint_gt(core_metrics(r.core)->blocks_reclaimed, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_lost_on_disk_is_lost_unless_memory_has_it)
+CASE(what_is_lost_on_disk_is_lost_unless_memory_has_it)
 {
     begin(16, 64);
     store_chains(1, 16);
@@ -564,10 +541,9 @@ START_TEST(what_is_lost_on_disk_is_lost_unless_memory_has_it)
     }
     rig_end(&r);
 }
-END_TEST
 
 /* Four of the largest are to be clean: more of the small ones than may be. */
-START_TEST(no_more_is_written_than_may_be_clean)
+CASE(no_more_is_written_than_may_be_clean)
 {
     rig_defaults(&r);
     r.tier_cfg.regions = 2;
@@ -586,9 +562,8 @@ START_TEST(no_more_is_written_than_may_be_clean)
     ck_assert_uint_le(demoted, most + 64); /* begun before these had landed */
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_drain_leaves_nothing_in_memory_alone)
+CASE(a_drain_leaves_nothing_in_memory_alone)
 {
     begin(64, 64);
     store_chains(1, 10);
@@ -598,9 +573,8 @@ START_TEST(a_drain_leaves_nothing_in_memory_alone)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_drain_ends_with_the_write_budget)
+CASE(a_drain_ends_with_the_write_budget)
 {
     begin(64, 64);
     store_chains(1, 10);
@@ -614,11 +588,10 @@ START_TEST(a_drain_ends_with_the_write_budget)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- over a restart ---- */
 
-START_TEST(a_restart_finds_what_both_tiers_have)
+CASE(a_restart_finds_what_both_tiers_have)
 {
     for (unsigned host = 0; host < 2; host++) {
         begin(16, 64);
@@ -635,9 +608,8 @@ START_TEST(a_restart_finds_what_both_tiers_have)
         rig_end(&r);
     }
 }
-END_TEST
 
-START_TEST(a_chain_without_its_beginning_does_not_come_back)
+CASE(a_chain_without_its_beginning_does_not_come_back)
 {
     begin(16, 64);
     rig_store(&r, 1, ns, 0, 1, 0, 4);
@@ -647,7 +619,6 @@ START_TEST(a_chain_without_its_beginning_does_not_come_back)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* A chain of 12 of which the end has left memory, and the beginning is used all the time. */
 static void half_a_chain_leaves(void)
@@ -671,7 +642,7 @@ static void begin_again(void)
     ns = rig_ns(&r, 1, &spec);
 }
 
-START_TEST(what_is_on_disk_has_its_beginning_there)
+CASE(what_is_on_disk_has_its_beginning_there)
 {
     begin(16, 64);
     half_a_chain_leaves();
@@ -680,9 +651,8 @@ START_TEST(what_is_on_disk_has_its_beginning_there)
     ck_assert_uint_eq(load(1, 96), 96);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_beginning_stays_on_disk_for_what_builds_on_it)
+CASE(a_beginning_stays_on_disk_for_what_builds_on_it)
 {
     begin(16, 64);
     half_a_chain_leaves();
@@ -695,9 +665,8 @@ START_TEST(a_beginning_stays_on_disk_for_what_builds_on_it)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 96).tokens, 96);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(wrong_bytes_in_memory_after_a_restart_are_a_miss)
+CASE(wrong_bytes_in_memory_after_a_restart_are_a_miss)
 {
     begin(16, 64);
     rig_store(&r, 1, ns, 0, 1, 0, 2);
@@ -710,45 +679,4 @@ START_TEST(wrong_bytes_in_memory_after_a_restart_are_a_miss)
     ck_assert_uint_eq(load(1, 16), 8);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).group[0].reason, KVC_MISS_CORRUPT);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("place");
-    TCase *t = tcase_create("all");
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, what_leaves_memory_is_on_disk_and_comes_back);
-    tcase_add_test(t, memory_is_not_written_while_there_is_room);
-    tcase_add_test(t, a_cold_acquire_looks_up_each_key_once);
-    tcase_add_test(t, a_cold_acquire_finds_no_block_that_went_meanwhile);
-    tcase_add_test(t, a_block_is_loaded_once_for_all_who_ask);
-    tcase_add_test(t, wrong_bytes_from_disk_are_a_miss);
-    tcase_add_test(t, what_is_out_of_service_is_absent_and_comes_back);
-    tcase_add_test(t, what_is_out_of_service_does_not_exist_for_a_store);
-    tcase_add_test(t, nothing_is_promised_behind_what_is_out_of_service);
-    tcase_add_test(t, without_admission_memory_evicts_as_ever);
-    tcase_add_test(t, a_store_waits_for_what_is_on_its_way);
-    tcase_add_test(t, no_store_waits_for_what_is_not_worth_a_write);
-    tcase_add_test(t, what_is_not_worth_a_write_does_not_stand_before_what_is);
-    tcase_add_test(t, reclaim_writes_nothing_again_that_brings_no_hit);
-    tcase_add_test(t, stores_that_wait_get_no_more_than_there_is);
-    tcase_add_test(t, a_store_that_comes_leaves_room_to_those_that_were_woken);
-    tcase_add_test(t, a_touch_keeps_a_clean_block_in_memory);
-    tcase_add_test(t, a_promise_takes_the_whole_chain_to_disk);
-    tcase_add_test(t, promises_wait_for_a_store_that_is_being_formatted);
-    tcase_add_test(t, what_is_promised_does_not_go_for_room);
-    tcase_add_test(t, reclaim_keeps_what_was_used_and_drops_the_rest);
-    tcase_add_test(t, reclaim_keeps_nothing_of_a_plain_stream);
-    tcase_add_test(t, what_is_lost_on_disk_is_lost_unless_memory_has_it);
-    tcase_add_test(t, no_more_is_written_than_may_be_clean);
-    tcase_add_test(t, a_drain_leaves_nothing_in_memory_alone);
-    tcase_add_test(t, a_drain_ends_with_the_write_budget);
-    tcase_add_test(t, a_restart_finds_what_both_tiers_have);
-    tcase_add_test(t, a_chain_without_its_beginning_does_not_come_back);
-    tcase_add_test(t, what_is_on_disk_has_its_beginning_there);
-    tcase_add_test(t, a_beginning_stays_on_disk_for_what_builds_on_it);
-    tcase_add_test(t, wrong_bytes_in_memory_after_a_restart_are_a_miss);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

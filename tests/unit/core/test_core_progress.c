@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writers that announce blocks and then hang. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define MOST_MS 30000u
@@ -70,7 +69,9 @@ static void commit(unsigned client, const struct rig_put *p)
         ck_assert_uint_eq(m->statuses[i], KVC_ST_OK);
 }
 
-START_TEST(who_waits_is_told_when_the_writer_is_late)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(who_waits_is_told_when_the_writer_is_late)
 {
     struct rig_put p;
     struct core_waiter w;
@@ -85,9 +86,8 @@ START_TEST(who_waits_is_told_when_the_writer_is_late)
     ck_assert_uint_eq(held.prefix.tokens, 0);
     ck_assert_uint_eq(held.prefix.group[0].reason, KVC_MISS_DROPPED);
 }
-END_TEST
 
-START_TEST(another_stores_what_the_late_one_announced_and_the_late_one_is_told)
+CASE(another_stores_what_the_late_one_announced_and_the_late_one_is_told)
 {
     struct rig_put p, other;
     reserve(1, 1, 2, &p);
@@ -108,10 +108,9 @@ START_TEST(another_stores_what_the_late_one_announced_and_the_late_one_is_told)
     ck_assert_uint_eq(got.prefix.tokens, 16);
     rig_check_lease(&r, 2, got.lease, 0);
 }
-END_TEST
 
 /* Of a reservation of which others took one block alone. */
-START_TEST(what_nobody_took_over_is_still_the_late_one_s)
+CASE(what_nobody_took_over_is_still_the_late_one_s)
 {
     struct rig_put p, other;
     reserve(1, 1, 2, &p);
@@ -125,9 +124,8 @@ START_TEST(what_nobody_took_over_is_still_the_late_one_s)
     ck_assert_uint_eq(late->statuses[1], KVC_ST_OK);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
 }
-END_TEST
 
-START_TEST(a_late_commit_counts_when_nobody_was_quicker)
+CASE(a_late_commit_counts_when_nobody_was_quicker)
 {
     struct rig_put p;
     reserve(1, 1, 2, &p);
@@ -135,10 +133,9 @@ START_TEST(a_late_commit_counts_when_nobody_was_quicker)
     commit(1, &p);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
 }
-END_TEST
 
 /* Commits of its session renew the time of all that it has reserved. */
-START_TEST(progress_renews_the_time)
+CASE(progress_renews_the_time)
 {
     struct rig_put p, own, other;
     reserve(1, 1, 2, &p);
@@ -150,10 +147,9 @@ START_TEST(progress_renews_the_time)
         ck_assert_uint_eq(other.statuses[0], KVC_ST_PENDING);
     }
 }
-END_TEST
 
 /* A writer whose steps take 100 ms has less than one of which nothing is known, and not nothing. */
-START_TEST(the_time_is_a_multiple_of_the_writer_s_own_steps)
+CASE(the_time_is_a_multiple_of_the_writer_s_own_steps)
 {
     struct rig_put p, other;
     reserve(1, 9, 1, &p);
@@ -167,10 +163,9 @@ START_TEST(the_time_is_a_multiple_of_the_writer_s_own_steps)
     reserve(2, 1, 2, &other);
     ck_assert_uint_eq(other.statuses[0], KVC_ST_OK);
 }
-END_TEST
 
 /* What is being copied has the deadline of its copies. */
-START_TEST(what_is_being_copied_is_in_progress)
+CASE(what_is_being_copied_is_in_progress)
 {
     struct rig_put p, other;
     reserve(1, 1, 2, &p);
@@ -182,7 +177,6 @@ START_TEST(what_is_being_copied_is_in_progress)
         (void)fake_tier_run(r.tier, 1000, 0);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
 }
-END_TEST
 
 static void of_shards(uint32_t shards)
 {
@@ -207,7 +201,7 @@ static void store_shard(unsigned client, uint32_t shard)
 }
 
 /* Its writer is gone, and who stores again what is there renews nothing. */
-START_TEST(a_block_of_which_a_rank_never_begins_is_waited_for_so_long)
+CASE(a_block_of_which_a_rank_never_begins_is_waited_for_so_long)
 {
     struct rig_put again;
     struct core_waiter w;
@@ -225,9 +219,8 @@ START_TEST(a_block_of_which_a_rank_never_begins_is_waited_for_so_long)
     ck_assert_int_eq(wait_for(1, &w, &held), 0);
     ck_assert_uint_eq(held.prefix.group[0].reason, KVC_MISS_DROPPED);
 }
-END_TEST
 
-START_TEST(a_rank_that_comes_later_completes_its_block)
+CASE(a_rank_that_comes_later_completes_its_block)
 {
     struct rig_put p;
     struct core_waiter w;
@@ -242,9 +235,8 @@ START_TEST(a_rank_that_comes_later_completes_its_block)
     ck_assert_uint_eq(core_run_done(r.core), 1);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
 }
-END_TEST
 
-START_TEST(each_rank_that_claims_or_lands_renews_the_time)
+CASE(each_rank_that_claims_or_lands_renews_the_time)
 {
     struct rig_put p;
     struct core_waiter w;
@@ -261,9 +253,8 @@ START_TEST(each_rank_that_claims_or_lands_renews_the_time)
     pass(2000);
     ck_assert_uint_eq(core_run_done(r.core), 1);
 }
-END_TEST
 
-START_TEST(the_oldest_lease_and_reservation_are_told)
+CASE(the_oldest_lease_and_reservation_are_told)
 {
     struct rig_put p;
     rig_store(&r, 1, ns, 0, 1, 0, 1);
@@ -280,25 +271,4 @@ START_TEST(the_oldest_lease_and_reservation_are_told)
     pass(1000);
     ck_assert_uint_eq(core_metrics(r.core)->lease_oldest_ms, 2000);
     ck_assert_uint_eq(core_metrics(r.core)->reservation_oldest_ms, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("core_progress");
-    TCase *t = tcase_create("progress");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, who_waits_is_told_when_the_writer_is_late);
-    tcase_add_test(t, another_stores_what_the_late_one_announced_and_the_late_one_is_told);
-    tcase_add_test(t, what_nobody_took_over_is_still_the_late_one_s);
-    tcase_add_test(t, a_late_commit_counts_when_nobody_was_quicker);
-    tcase_add_test(t, progress_renews_the_time);
-    tcase_add_test(t, the_time_is_a_multiple_of_the_writer_s_own_steps);
-    tcase_add_test(t, what_is_being_copied_is_in_progress);
-    tcase_add_test(t, a_block_of_which_a_rank_never_begins_is_waited_for_so_long);
-    tcase_add_test(t, a_rank_that_comes_later_completes_its_block);
-    tcase_add_test(t, each_rank_that_claims_or_lands_renews_the_time);
-    tcase_add_test(t, the_oldest_lease_and_reservation_are_told);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -2,7 +2,7 @@
 /* Many promises of one chain: each is kept, in whatever order storage ends its writes, and what
  * that costs grows with their number, not with its square. */
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "names_rig.h"
 
 #define N 1024u
@@ -35,7 +35,7 @@ static void all_are(uint8_t status)
     rig_commit_free(&made);
 }
 
-START_TEST(writes_that_end_in_any_order_keep_all_promises)
+CASE(writes_that_end_in_any_order_keep_all_promises)
 {
     store_durable();
     unsigned turns = 0;
@@ -51,9 +51,8 @@ START_TEST(writes_that_end_in_any_order_keep_all_promises)
     rig_settle(&r);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_round_takes_several_turns_when_many_wait)
+CASE(a_round_takes_several_turns_when_many_wait)
 {
     store_durable();
     ck_assert_uint_gt(promise_count(r.core), 512);
@@ -72,9 +71,8 @@ START_TEST(a_round_takes_several_turns_when_many_wait)
     rig_settle(&r);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_write_that_fails_ends_the_promises_that_need_it)
+CASE(a_write_that_fails_ends_the_promises_that_need_it)
 {
     store_durable();
     for (unsigned i = 0; i < 100 * N && made.done == 0; i++) {
@@ -95,7 +93,6 @@ START_TEST(a_write_that_fails_ends_the_promises_that_need_it)
     rig_settle(&r);
     rig_end(&r);
 }
-END_TEST
 
 static void on_slice(struct core_verify *v)
 {
@@ -109,7 +106,7 @@ static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 }
 
 /* A read of a block keeps it from being written. Who waits for that waits alone. */
-START_TEST(a_promise_that_cannot_be_begun_holds_up_no_other)
+CASE(a_promise_that_cannot_be_begun_holds_up_no_other)
 {
     begin(32, 64, false);
     store(1, 0, 1);
@@ -140,7 +137,6 @@ START_TEST(a_promise_that_cannot_be_begun_holds_up_no_other)
     rig_commit_free(&made);
     rig_end(&r);
 }
-END_TEST
 
 static struct block *block_of(uint32_t chain, uint32_t i)
 {
@@ -165,7 +161,7 @@ static void are_promised(uint32_t chain, uint32_t n)
         ck_assert_msg(block_promised(block_of(chain, i)), "block %u is not", i);
 }
 
-START_TEST(what_is_being_written_as_ever_is_promised_behind_that)
+CASE(what_is_being_written_as_ever_is_promised_behind_that)
 {
     begin(32, 64, false);
     store(1, 0, 4);
@@ -176,9 +172,8 @@ START_TEST(what_is_being_written_as_ever_is_promised_behind_that)
     are_promised(1, 4);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_on_disk_as_ever_is_read_and_promised)
+CASE(what_is_on_disk_as_ever_is_read_and_promised)
 {
     begin(32, 64, false);
     store(1, 0, 3);
@@ -192,10 +187,9 @@ START_TEST(what_is_on_disk_as_ever_is_read_and_promised)
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 3);
     rig_end(&r);
 }
-END_TEST
 
 /* A limit that leaves no room for more promises holds for those behind a write too. */
-START_TEST(what_a_quota_does_not_allow_is_not_promised_behind_a_write)
+CASE(what_a_quota_does_not_allow_is_not_promised_behind_a_write)
 {
     begin(32, 64, false);
     store(1, 0, 1);
@@ -213,9 +207,8 @@ START_TEST(what_a_quota_does_not_allow_is_not_promised_behind_a_write)
     ck_assert(!block_promised(block_of(1, 0)));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_read_that_fails_ends_what_was_to_be_promised_behind_it)
+CASE(a_read_that_fails_ends_what_was_to_be_promised_behind_it)
 {
     begin(32, 64, false);
     store(1, 0, 1);
@@ -237,26 +230,4 @@ START_TEST(a_read_that_fails_ends_what_was_to_be_promised_behind_it)
     rig_settle(&r);
     are_promised(1, 1);
     rig_end(&r);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("core_promise");
-    TCase *tc = tcase_create("promise");
-    tcase_add_test(tc, writes_that_end_in_any_order_keep_all_promises);
-    tcase_add_test(tc, a_round_takes_several_turns_when_many_wait);
-    tcase_add_test(tc, a_write_that_fails_ends_the_promises_that_need_it);
-    tcase_add_test(tc, a_promise_that_cannot_be_begun_holds_up_no_other);
-    tcase_add_test(tc, what_is_being_written_as_ever_is_promised_behind_that);
-    tcase_add_test(tc, what_is_on_disk_as_ever_is_read_and_promised);
-    tcase_add_test(tc, what_a_quota_does_not_allow_is_not_promised_behind_a_write);
-    tcase_add_test(tc, a_read_that_fails_ends_what_was_to_be_promised_behind_it);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hard limits and guaranteed shares of tenants, sub-tenants and namespaces, in both tiers. */
-#include <check.h>
 #include <stdio.h>
 
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -80,7 +79,7 @@ static uint32_t there(struct core_ns *n, uint32_t chain)
     return rig_lookup(&r, n, chain, 8).tokens;
 }
 
-START_TEST(over_its_limit_a_tenant_evicts_its_own)
+CASE(over_its_limit_a_tenant_evicts_its_own)
 {
     begin(16, 0);
     ck_assert_int_eq(limit("t1", 4 * 64), 0);
@@ -94,9 +93,8 @@ START_TEST(over_its_limit_a_tenant_evicts_its_own)
     ck_assert_uint_eq(core_metrics(r.core)->quota_evicted, 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(when_nothing_of_it_may_go_a_store_is_refused)
+CASE(when_nothing_of_it_may_go_a_store_is_refused)
 {
     begin(16, 0);
     ck_assert_int_eq(limit("t1", 2 * 64), 0);
@@ -115,9 +113,8 @@ START_TEST(when_nothing_of_it_may_go_a_store_is_refused)
     store(1, ns, 3, 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(the_narrowest_quota_counts_and_those_above_it_too)
+CASE(the_narrowest_quota_counts_and_those_above_it_too)
 {
     begin(16, 0);
     struct core_ns_spec spec = rig_spec("m", 8, 64);
@@ -147,9 +144,8 @@ START_TEST(the_narrowest_quota_counts_and_those_above_it_too)
     ck_assert_uint_eq(sum, (3 + 1 + 2) * 64);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_quota_takes_over_what_is_there_and_gives_it_back)
+CASE(a_quota_takes_over_what_is_there_and_gives_it_back)
 {
     begin(16, 0);
     for (uint32_t i = 1; i <= 4; i++)
@@ -165,9 +161,8 @@ START_TEST(a_quota_takes_over_what_is_there_and_gives_it_back)
     ck_assert_uint_eq(held(ns, 0), 6 * 64);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_share_is_kept_for_its_owner_and_lent_while_it_is_idle)
+CASE(a_share_is_kept_for_its_owner_and_lent_while_it_is_idle)
 {
     begin(8, 0);
     ck_assert_int_eq(
@@ -184,11 +179,10 @@ START_TEST(a_share_is_kept_for_its_owner_and_lent_while_it_is_idle)
         ck_assert_uint_eq(there(ns, i), 8);
     rig_end(&r);
 }
-END_TEST
 
 /* A share is guarded with as much more as the largest block has that there is, not that there was.
  */
-START_TEST(a_large_block_that_has_gone_changes_no_share)
+CASE(a_large_block_that_has_gone_changes_no_share)
 {
     begin(8, 0);
     const struct core_ns_spec large = rig_spec("large", 8, 512), more = rig_spec("more", 8, 64);
@@ -206,9 +200,8 @@ START_TEST(a_large_block_that_has_gone_changes_no_share)
     ck_assert_uint_eq(held(lender, 0), 4 * 64);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(wrong_quotas_are_refused)
+CASE(wrong_quotas_are_refused)
 {
     begin(8, 0);
     ck_assert_int_eq(set(KVC_SCOPE_TENANT, "", NULL, 0, 64, 0, 0, 0), KVC_E_BAD_ARGUMENT);
@@ -226,11 +219,10 @@ START_TEST(wrong_quotas_are_refused)
     ck_assert_int_eq(limit("one more", 64), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- two tiers ---- */
 
-START_TEST(with_storage_what_is_over_the_limit_goes_there)
+CASE(with_storage_what_is_over_the_limit_goes_there)
 {
     begin(32, 128);
     ck_assert_int_eq(limit("t1", 8 * 64), 0);
@@ -244,9 +236,8 @@ START_TEST(with_storage_what_is_over_the_limit_goes_there)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(over_its_limit_on_disk_an_owner_gives_up_its_oldest_there)
+CASE(over_its_limit_on_disk_an_owner_gives_up_its_oldest_there)
 {
     begin(4, 128);
     ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 6 * 64, 0), 0);
@@ -262,9 +253,8 @@ START_TEST(over_its_limit_on_disk_an_owner_gives_up_its_oldest_there)
     ck_assert_uint_eq(there(other, 50), 8);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking)
+CASE(a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking)
 {
     begin(4, 128);
     for (uint32_t i = 1; i <= 60; i++) {
@@ -279,9 +269,8 @@ START_TEST(a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking)
     ck_assert_uint_le(held(ns, 1), 6 * 64);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_builds_in_memory_on_what_must_leave_the_disk_goes_too)
+CASE(what_builds_in_memory_on_what_must_leave_the_disk_goes_too)
 {
     begin(8, 128);
     store(1, ns, 1, 6);
@@ -301,9 +290,8 @@ START_TEST(what_builds_in_memory_on_what_must_leave_the_disk_goes_too)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(nothing_is_written_to_disk_for_who_may_have_nothing_there)
+CASE(nothing_is_written_to_disk_for_who_may_have_nothing_there)
 {
     begin(4, 128);
     ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 0, 0), 0);
@@ -328,7 +316,6 @@ START_TEST(nothing_is_written_to_disk_for_who_may_have_nothing_there)
     rig_commit_free(&m);
     rig_end(&r);
 }
-END_TEST
 
 /* So many turns of the daemon, in which nobody asks for anything. */
 static void idle_turns(unsigned n)
@@ -359,16 +346,15 @@ static void no_turns_are_taken(unsigned at, uint32_t chain, uint32_t most)
     rig_end(&r);
 }
 
-START_TEST(blocks_never_take_turns_at_their_owner_s_room_on_disk)
+CASE(blocks_never_take_turns_at_their_owner_s_room_on_disk)
 {
     for (unsigned at = 0; policy_at(at); at++)
         for (uint32_t chain = 2; chain <= 8; chain++)
             for (uint32_t most = 1; most <= 4; most++)
                 no_turns_are_taken(at, chain, most);
 }
-END_TEST
 
-START_TEST(a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing)
+CASE(a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing)
 {
     begin(64, 128);
     ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 4 * 64, 0), 0);
@@ -394,7 +380,6 @@ START_TEST(a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing)
     ck_assert_uint_eq(off, 0);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- promises ---- */
 
@@ -463,7 +448,7 @@ static uint64_t promised(unsigned tier)
     return q.bound[tier];
 }
 
-START_TEST(beyond_a_limit_on_disk_nothing_is_promised)
+CASE(beyond_a_limit_on_disk_nothing_is_promised)
 {
     uint64_t id;
     begin(64, 128);
@@ -485,9 +470,8 @@ START_TEST(beyond_a_limit_on_disk_nothing_is_promised)
     ck_assert_uint_eq(promised(1), 6 * 64);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(promises_hold_a_lowered_limit_up_until_they_end)
+CASE(promises_hold_a_lowered_limit_up_until_they_end)
 {
     uint64_t id;
     begin(64, 128);
@@ -516,9 +500,8 @@ START_TEST(promises_hold_a_lowered_limit_up_until_they_end)
     ck_assert_int_eq(name("b", 4, 1), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_name_that_moves_needs_no_more_than_what_is_new)
+CASE(a_name_that_moves_needs_no_more_than_what_is_new)
 {
     begin(64, 128);
     ck_assert_int_eq(on_disk(4 * 64), 0);
@@ -537,9 +520,8 @@ START_TEST(a_name_that_moves_needs_no_more_than_what_is_new)
     ck_assert_uint_eq(promised(1), 4 * 64);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(pins_in_memory_are_within_the_limit_there)
+CASE(pins_in_memory_are_within_the_limit_there)
 {
     uint64_t id;
     begin(64, 128);
@@ -563,7 +545,6 @@ START_TEST(pins_in_memory_are_within_the_limit_there)
     ck_assert_uint_eq(held(ns, 0), 2 * 64);
     rig_end(&r);
 }
-END_TEST
 
 static void begin_lasting(uint64_t host, uint64_t disk)
 {
@@ -579,7 +560,7 @@ static int share(const char *tenant, uint64_t host, uint64_t disk)
                disk * 64);
 }
 
-START_TEST(pins_in_memory_leave_room_for_others)
+CASE(pins_in_memory_leave_room_for_others)
 {
     uint64_t id;
     begin_lasting(6, 0);
@@ -591,11 +572,10 @@ START_TEST(pins_in_memory_leave_room_for_others)
     ck_assert_int_eq(pin(1, 5, true, &id), 0); /* is there already */
     rig_end(&r);
 }
-END_TEST
 
 /* What is guaranteed to others cannot be pinned, nor promised; what is guaranteed to oneself can.
  */
-START_TEST(what_is_guaranteed_to_others_is_not_bound)
+CASE(what_is_guaranteed_to_others_is_not_bound)
 {
     uint64_t id;
     begin_lasting(8, 8);
@@ -614,10 +594,9 @@ START_TEST(what_is_guaranteed_to_others_is_not_bound)
     ck_assert_int_eq(name("a", 1, 4), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* It has become smaller than what is guaranteed: who is below its share may still have it. */
-START_TEST(a_share_that_others_are_bound_in_is_its_owners_still)
+CASE(a_share_that_others_are_bound_in_is_its_owners_still)
 {
     uint64_t id;
     begin_lasting(8, 8);
@@ -628,10 +607,9 @@ START_TEST(a_share_that_others_are_bound_in_is_its_owners_still)
     ck_assert_int_eq(pin(1, 7, true, &id), KVC_E_QUOTA);
     rig_end(&r);
 }
-END_TEST
 
 /* What it gives back there is another quota's. */
-START_TEST(a_name_that_comes_from_another_namespace_needs_room_for_all)
+CASE(a_name_that_comes_from_another_namespace_needs_room_for_all)
 {
     rig_defaults(&r);
     r.tier_cfg.regions = 2;
@@ -650,7 +628,6 @@ START_TEST(a_name_that_comes_from_another_namespace_needs_room_for_all)
     ck_assert_int_eq(name("a", 2, 8), KVC_E_QUOTA);
     rig_end(&r);
 }
-END_TEST
 
 /* A commit of one block whose way to disk has begun, and not ended. */
 static void on_its_way(uint32_t chain, struct rig_commit *m)
@@ -674,7 +651,7 @@ static void ends(struct rig_commit *m, uint8_t status)
 }
 
 /* Of names, pins and other commits. */
-START_TEST(what_is_on_its_way_to_a_promise_leaves_others_no_room)
+CASE(what_is_on_its_way_to_a_promise_leaves_others_no_room)
 {
     struct rig_commit first, second;
     struct core_pinned pinned;
@@ -696,9 +673,8 @@ START_TEST(what_is_on_its_way_to_a_promise_leaves_others_no_room)
     ck_assert_uint_eq(promised(1), 64);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_failed_on_its_way_to_a_promise_is_bound_no_more)
+CASE(what_failed_on_its_way_to_a_promise_is_bound_no_more)
 {
     struct rig_commit m;
     begin(64, 128);
@@ -714,10 +690,9 @@ START_TEST(what_failed_on_its_way_to_a_promise_is_bound_no_more)
     ck_assert_int_eq(name("a", 1, 1), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* Its pin binds it too, and ends while it is on its way. */
-START_TEST(a_pin_that_ends_under_a_commit_frees_nothing)
+CASE(a_pin_that_ends_under_a_commit_frees_nothing)
 {
     uint64_t id;
     struct rig_commit m;
@@ -736,9 +711,8 @@ START_TEST(a_pin_that_ends_under_a_commit_frees_nothing)
     ck_assert_int_eq(pin(1, 1, false, &id), KVC_E_QUOTA);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_name_that_moves_off_a_commit_frees_nothing)
+CASE(a_name_that_moves_off_a_commit_frees_nothing)
 {
     struct rig_commit m;
     struct core_named named;
@@ -757,10 +731,9 @@ START_TEST(a_name_that_moves_off_a_commit_frees_nothing)
     ck_assert_uint_eq(promised(1), 64);
     rig_end(&r);
 }
-END_TEST
 
 /* Between two slices, too, nobody has more than is allowed. */
-START_TEST(a_name_that_moves_within_a_limit_lets_go_at_once)
+CASE(a_name_that_moves_within_a_limit_lets_go_at_once)
 {
     struct core_named named;
     begin(64, 128);
@@ -776,10 +749,9 @@ START_TEST(a_name_that_moves_within_a_limit_lets_go_at_once)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
 /* Quotas that come find what is on its way, and one that goes leaves it to those above. */
-START_TEST(what_is_on_its_way_counts_for_whose_it_becomes)
+CASE(what_is_on_its_way_counts_for_whose_it_becomes)
 {
     struct rig_commit m;
     uint64_t id;
@@ -800,10 +772,9 @@ START_TEST(what_is_on_its_way_counts_for_whose_it_becomes)
     ck_assert_uint_eq(promised(1), 2 * 64);
     rig_end(&r);
 }
-END_TEST
 
 /* As a window may. */
-START_TEST(a_key_named_twice_is_bound_once)
+CASE(a_key_named_twice_is_bound_once)
 {
     static uint8_t keys[2 * KVC_KEY_BYTES];
     rig_defaults(&r);
@@ -843,9 +814,8 @@ START_TEST(a_key_named_twice_is_bound_once)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_namespace_that_goes_takes_its_quota_with_it)
+CASE(a_namespace_that_goes_takes_its_quota_with_it)
 {
     rig_defaults(&r);
     r.cfg.namespaces_max = 1;
@@ -858,43 +828,4 @@ START_TEST(a_namespace_that_goes_takes_its_quota_with_it)
     store(1, ns, 1, 4);
     ck_assert_uint_eq(held(ns, 0), 4 * 64);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("quota");
-    TCase *t = tcase_create("quotas");
-    tcase_add_test(t, over_its_limit_a_tenant_evicts_its_own);
-    tcase_add_test(t, when_nothing_of_it_may_go_a_store_is_refused);
-    tcase_add_test(t, the_narrowest_quota_counts_and_those_above_it_too);
-    tcase_add_test(t, a_quota_takes_over_what_is_there_and_gives_it_back);
-    tcase_add_test(t, a_share_is_kept_for_its_owner_and_lent_while_it_is_idle);
-    tcase_add_test(t, a_large_block_that_has_gone_changes_no_share);
-    tcase_add_test(t, wrong_quotas_are_refused);
-    tcase_add_test(t, with_storage_what_is_over_the_limit_goes_there);
-    tcase_add_test(t, over_its_limit_on_disk_an_owner_gives_up_its_oldest_there);
-    tcase_add_test(t, a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking);
-    tcase_add_test(t, what_builds_in_memory_on_what_must_leave_the_disk_goes_too);
-    tcase_add_test(t, nothing_is_written_to_disk_for_who_may_have_nothing_there);
-    tcase_add_test(t, blocks_never_take_turns_at_their_owner_s_room_on_disk);
-    tcase_add_test(t, a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing);
-    tcase_add_test(t, beyond_a_limit_on_disk_nothing_is_promised);
-    tcase_add_test(t, promises_hold_a_lowered_limit_up_until_they_end);
-    tcase_add_test(t, a_name_that_moves_needs_no_more_than_what_is_new);
-    tcase_add_test(t, a_name_that_comes_from_another_namespace_needs_room_for_all);
-    tcase_add_test(t, pins_in_memory_are_within_the_limit_there);
-    tcase_add_test(t, pins_in_memory_leave_room_for_others);
-    tcase_add_test(t, what_is_guaranteed_to_others_is_not_bound);
-    tcase_add_test(t, a_share_that_others_are_bound_in_is_its_owners_still);
-    tcase_add_test(t, what_is_on_its_way_to_a_promise_leaves_others_no_room);
-    tcase_add_test(t, what_failed_on_its_way_to_a_promise_is_bound_no_more);
-    tcase_add_test(t, a_pin_that_ends_under_a_commit_frees_nothing);
-    tcase_add_test(t, a_name_that_moves_off_a_commit_frees_nothing);
-    tcase_add_test(t, a_name_that_moves_within_a_limit_lets_go_at_once);
-    tcase_add_test(t, what_is_on_its_way_counts_for_whose_it_becomes);
-    tcase_add_test(t, a_key_named_twice_is_bound_once);
-    tcase_add_test(t, a_namespace_that_goes_takes_its_quota_with_it);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lookup, leases, tickets and waiting. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -41,7 +40,9 @@ static struct core_ns *one_group(void)
 
 /* ---- hits ---- */
 
-START_TEST(the_example_of_the_protocol)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(the_example_of_the_protocol)
 {
     struct core_ns *ns = three_groups();
     rig_store(&r, 1, ns, 0, 1, 0, 5);
@@ -62,9 +63,8 @@ START_TEST(the_example_of_the_protocol)
     ck_assert(held.group[2].first == 1 && held.group[2].n == 1);
     rig_check_lease(&r, 1, held.lease, 0);
 }
-END_TEST
 
-START_TEST(a_partly_filled_block_hits_at_its_own_length_only)
+CASE(a_partly_filled_block_hits_at_its_own_length_only)
 {
     struct core_ns *ns = one_group();
     struct rig_put p = {.ns = ns, .chain = 1, .n = 3, .last_tokens = 5};
@@ -85,9 +85,8 @@ START_TEST(a_partly_filled_block_hits_at_its_own_length_only)
     ck_assert_uint_eq(prefix.tokens, 16);
     ck_assert_uint_eq(prefix.group[0].reason, KVC_MISS_NONE);
 }
-END_TEST
 
-START_TEST(sequences_that_do_not_fit_the_namespace_are_refused)
+CASE(sequences_that_do_not_fit_the_namespace_are_refused)
 {
     struct core_ns *ns = one_group();
     struct core_prefix prefix;
@@ -104,9 +103,8 @@ START_TEST(sequences_that_do_not_fit_the_namespace_are_refused)
     ck_assert_int_eq(core_lookup(r.core, &seq, false, &prefix, &r.why), 0);
     ck_assert_uint_eq(prefix.tokens, 0);
 }
-END_TEST
 
-START_TEST(a_lookup_has_no_side_effects_unless_it_touches)
+CASE(a_lookup_has_no_side_effects_unless_it_touches)
 {
     struct core_ns *ns = one_group();
     rig_store(&r, 1, ns, 0, 1, 0, 2);
@@ -120,9 +118,8 @@ START_TEST(a_lookup_has_no_side_effects_unless_it_touches)
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 1).age_ms, 0);
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).age_ms, 0);
 }
-END_TEST
 
-START_TEST(reasons_follow_the_life_of_a_block)
+CASE(reasons_follow_the_life_of_a_block)
 {
     struct core_ns *ns = one_group();
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 8).group[0].reason, KVC_MISS_NEVER);
@@ -137,11 +134,10 @@ START_TEST(reasons_follow_the_life_of_a_block)
     rig_evict(&r, &job);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 8).group[0].reason, KVC_MISS_EVICTED);
 }
-END_TEST
 
 /* ---- leases ---- */
 
-START_TEST(from_tokens_leaves_out_what_the_worker_has)
+CASE(from_tokens_leaves_out_what_the_worker_has)
 {
     static const uint32_t want[][3] = {/* from, first, n */
                                        {0, 0, 4},
@@ -164,10 +160,9 @@ START_TEST(from_tokens_leaves_out_what_the_worker_has)
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), 0);
     ck_assert(held.lease == 0 && held.prefix.tokens == 32);
 }
-END_TEST
 
 /* What the worker has was not asked for, nor is anything by who asks for no engine. */
-START_TEST(what_was_asked_for_is_counted_and_no_more)
+CASE(what_was_asked_for_is_counted_and_no_more)
 {
     struct core_ns *ns = one_group();
     const struct core_metrics *m = core_metrics(r.core);
@@ -187,9 +182,8 @@ START_TEST(what_was_asked_for_is_counted_and_no_more)
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), 0);
     ck_assert(m->tokens_hit == 16 && m->tokens_recomputed_by_miss == 16 + 32);
 }
-END_TEST
 
-START_TEST(lease_bytes_and_leases_are_limited)
+CASE(lease_bytes_and_leases_are_limited)
 {
     struct core_ns *ns = one_group();
     rig_store(&r, 1, ns, 0, 1, 0, 6);
@@ -206,9 +200,8 @@ START_TEST(lease_bytes_and_leases_are_limited)
     ck_assert_int_eq(core_release(r.core, r.cl[1], a.lease), KVC_E_NO_LEASE);
     ck_assert_int_eq(core_release(r.core, r.cl[2], c.lease), 0);
 }
-END_TEST
 
-START_TEST(a_ticket_is_for_its_principal_and_as_long_as_its_lease)
+CASE(a_ticket_is_for_its_principal_and_as_long_as_its_lease)
 {
     struct core_ns *ns = one_group();
     rig_store(&r, 1, ns, 0, 1, 0, 3);
@@ -229,7 +222,6 @@ START_TEST(a_ticket_is_for_its_principal_and_as_long_as_its_lease)
     rig_check_lease(&r, 2, b.lease, 0); /* outlives the first */
     ck_assert_int_eq(core_redeem(r.core, r.cl[1], b.ticket, &c), 0);
 }
-END_TEST
 
 /* ---- waiting ---- */
 
@@ -252,7 +244,7 @@ static int wait_for(struct core_ns *ns, uint32_t chain, uint32_t tokens, uint32_
     return core_acquire(r.core, r.cl[2], &in, &w->w, held, &r.why);
 }
 
-START_TEST(who_waits_is_woken_block_by_block)
+CASE(who_waits_is_woken_block_by_block)
 {
     struct core_ns *ns = one_group();
     struct rig_put p = {.ns = ns, .chain = 1, .n = 3};
@@ -276,9 +268,8 @@ START_TEST(who_waits_is_woken_block_by_block)
     rig_commit_free(m);
     free(m);
 }
-END_TEST
 
-START_TEST(the_writers_end_ends_the_wait)
+CASE(the_writers_end_ends_the_wait)
 {
     struct core_ns *ns = one_group();
     struct rig_put p = {.ns = ns, .chain = 1, .n = 2};
@@ -291,9 +282,8 @@ START_TEST(the_writers_end_ends_the_wait)
     ck_assert_int_eq(wait_for(ns, 1, 16, 0, &w, &held), 0);
     ck_assert(held.prefix.tokens == 0 && held.prefix.group[0].reason == KVC_MISS_DROPPED);
 }
-END_TEST
 
-START_TEST(nobody_waits_for_what_nobody_writes)
+CASE(nobody_waits_for_what_nobody_writes)
 {
     struct core_ns *ns = one_group();
     struct waiter w = {.woken = 0};
@@ -308,11 +298,10 @@ START_TEST(nobody_waits_for_what_nobody_writes)
     ck_assert_uint_eq(core_run_done(r.core), 0);
     ck_assert_uint_eq(w.woken, 0);
 }
-END_TEST
 
 /* Recurrent states are stored at some boundaries only; the ones that are left out do not end a wait
  * for a later one. */
-START_TEST(a_wait_looks_beyond_states_that_nobody_writes)
+CASE(a_wait_looks_beyond_states_that_nobody_writes)
 {
     struct core_ns *ns = three_groups();
     struct waiter w = {.woken = 0};
@@ -331,11 +320,10 @@ START_TEST(a_wait_looks_beyond_states_that_nobody_writes)
     rig_commit_free(m);
     free(m);
 }
-END_TEST
 
 /* Of two states that are being written, the one that makes enough is waited for, whichever lands
  * first. */
-START_TEST(a_wait_is_for_what_makes_enough)
+CASE_EACH(a_wait_is_for_what_makes_enough, 2)
 {
     static const uint32_t enough[] = {96, 20};
     static const uint32_t lands[] = {2, 0};
@@ -362,12 +350,11 @@ START_TEST(a_wait_is_for_what_makes_enough)
         free(m[i]);
     }
 }
-END_TEST
 
 #define MANY 1000u
 
 /* One that waits elsewhere costs what lands nothing. */
-START_TEST(who_waits_in_another_namespace_is_not_looked_at)
+CASE(who_waits_in_another_namespace_is_not_looked_at)
 {
     static struct waiter many[MANY];
     struct core_held held;
@@ -388,11 +375,10 @@ START_TEST(who_waits_in_another_namespace_is_not_looked_at)
     rig_commit_free(m);
     free(m);
 }
-END_TEST
 
 /* What makes enough may be announced when the wait has begun, and land before what is waited for.
  */
-START_TEST(a_state_that_was_announced_later_ends_the_wait_too)
+CASE(a_state_that_was_announced_later_ends_the_wait_too)
 {
     struct core_ns *ns = three_groups();
     struct waiter w = {.woken = 0};
@@ -407,9 +393,8 @@ START_TEST(a_state_that_was_announced_later_ends_the_wait_too)
     ck_assert_int_eq(wait_for(ns, 1, 96, 0, &w, &held), 0);
     ck_assert_uint_eq(held.prefix.tokens, 96);
 }
-END_TEST
 
-START_TEST(a_pending_block_that_cannot_help_is_not_waited_for)
+CASE(a_pending_block_that_cannot_help_is_not_waited_for)
 {
     struct core_ns *ns = three_groups();
     struct waiter w = {.woken = 0};
@@ -419,9 +404,8 @@ START_TEST(a_pending_block_that_cannot_help_is_not_waited_for)
     ck_assert_int_eq(wait_for(ns, 1, 96, 0, &w, &held), 0); /* no window, no state */
     ck_assert_uint_eq(held.prefix.group[0].reason, KVC_MISS_PENDING);
 }
-END_TEST
 
-START_TEST(a_half_stored_block_is_worth_waiting_for)
+CASE(a_half_stored_block_is_worth_waiting_for)
 {
     struct core_ns_spec spec = rig_spec("two ranks", 8, 64);
     spec.shards = 2;
@@ -437,32 +421,4 @@ START_TEST(a_half_stored_block_is_worth_waiting_for)
     ck_assert_uint_eq(held.prefix.tokens, 8);
     rig_check_lease(&r, 2, held.lease, 0);
     rig_check_lease(&r, 2, held.lease, 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("reading");
-    TCase *t = tcase_create("reading");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, the_example_of_the_protocol);
-    tcase_add_test(t, a_partly_filled_block_hits_at_its_own_length_only);
-    tcase_add_test(t, sequences_that_do_not_fit_the_namespace_are_refused);
-    tcase_add_test(t, a_lookup_has_no_side_effects_unless_it_touches);
-    tcase_add_test(t, reasons_follow_the_life_of_a_block);
-    tcase_add_test(t, from_tokens_leaves_out_what_the_worker_has);
-    tcase_add_test(t, what_was_asked_for_is_counted_and_no_more);
-    tcase_add_test(t, lease_bytes_and_leases_are_limited);
-    tcase_add_test(t, a_ticket_is_for_its_principal_and_as_long_as_its_lease);
-    tcase_add_test(t, who_waits_is_woken_block_by_block);
-    tcase_add_test(t, the_writers_end_ends_the_wait);
-    tcase_add_test(t, nobody_waits_for_what_nobody_writes);
-    tcase_add_test(t, a_wait_looks_beyond_states_that_nobody_writes);
-    tcase_add_loop_test(t, a_wait_is_for_what_makes_enough, 0, 2);
-    tcase_add_test(t, who_waits_in_another_namespace_is_not_looked_at);
-    tcase_add_test(t, a_state_that_was_announced_later_ends_the_wait_too);
-    tcase_add_test(t, a_pending_block_that_cannot_help_is_not_waited_for);
-    tcase_add_test(t, a_half_stored_block_is_worth_waiting_for);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

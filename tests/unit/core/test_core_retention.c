@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wishes: ranges, ends, decoded tokens, in memory and on disk, over a restart; hints. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -62,7 +60,7 @@ static void later(uint64_t ms)
     core_check(r.core);
 }
 
-START_TEST(ranges_are_rounded_outward_and_the_earlier_wins)
+CASE(ranges_are_rounded_outward_and_the_earlier_wins)
 {
     begin(16, 0);
     const struct core_range range[] = {{.first_token = 9, .end_token = 10, .wish = {80, 0}},
@@ -74,9 +72,8 @@ START_TEST(ranges_are_rounded_outward_and_the_earlier_wins)
         ck_assert_uint_eq(level_of(1, i), want[i]);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_partly_filled_last_block_ends_where_its_tokens_do)
+CASE(a_partly_filled_last_block_ends_where_its_tokens_do)
 {
     begin(16, 0);
     const struct core_range range = {.first_token = 12, .end_token = 16, .wish = {80, 0}};
@@ -90,9 +87,8 @@ START_TEST(a_partly_filled_last_block_ends_where_its_tokens_do)
     ck_assert_uint_eq(level_of(1, 1), RETAIN_DEFAULT);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(decoded_blocks_have_a_wish_of_their_own)
+CASE(decoded_blocks_have_a_wish_of_their_own)
 {
     begin(16, 0);
     const struct core_range range = {.wish = {80, 0}};
@@ -105,9 +101,8 @@ START_TEST(decoded_blocks_have_a_wish_of_their_own)
     ck_assert_uint_eq(core_metrics(r.core)->wishes, 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(lower_levels_go_first_whatever_their_age)
+CASE(lower_levels_go_first_whatever_their_age)
 {
     begin(6, 0);
     store_level(1, 2, 90, 0);
@@ -121,9 +116,8 @@ START_TEST(lower_levels_go_first_whatever_their_age)
     ck_assert(is_there(1, 1) && is_there(6, 3) && !is_there(4, 0) && !is_there(5, 0));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(the_time_of_a_wish_runs_from_the_commit)
+CASE(the_time_of_a_wish_runs_from_the_commit)
 {
     begin(8, 0);
     const struct core_range all = {.wish = {70, 1000}};
@@ -144,9 +138,8 @@ START_TEST(the_time_of_a_wish_runs_from_the_commit)
     ck_assert_uint_eq(core_metrics(r.core)->wishes_ended, 1);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_has_ended_is_the_youngest_of_the_default_level)
+CASE(what_has_ended_is_the_youngest_of_the_default_level)
 {
     begin(3, 0);
     store_level(1, 1, 70, 500);
@@ -158,9 +151,8 @@ START_TEST(what_has_ended_is_the_youngest_of_the_default_level)
     ck_assert(is_there(1, 0) && !is_there(2, 0) && !is_there(3, 0));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_store_of_what_exists_wishes_too)
+CASE(a_store_of_what_exists_wishes_too)
 {
     begin(8, 0);
     store_level(1, 2, 50, 0);
@@ -172,9 +164,8 @@ START_TEST(a_store_of_what_exists_wishes_too)
     ck_assert_uint_eq(level_of(1, 1), 50);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_wish_for_a_chain_can_be_set_and_taken_back)
+CASE(a_wish_for_a_chain_can_be_set_and_taken_back)
 {
     begin(8, 0);
     const char *why;
@@ -191,9 +182,8 @@ START_TEST(a_wish_for_a_chain_can_be_set_and_taken_back)
     ck_assert_int_eq(core_wish(r.core, &seq, 0, &bad, true, &why), KVC_E_BAD_ARGUMENT);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(faults_in_wishes_are_named)
+CASE(faults_in_wishes_are_named)
 {
     begin(8, 0);
     const struct core_range high = {.wish = {101, 0}}, empty = {.first_token = 8, .end_token = 8};
@@ -208,11 +198,10 @@ START_TEST(faults_in_wishes_are_named)
     }
     rig_end(&r);
 }
-END_TEST
 
 /* ---- two tiers ---- */
 
-START_TEST(levels_go_with_blocks_to_disk_and_back)
+CASE(levels_go_with_blocks_to_disk_and_back)
 {
     begin(4, 64);
     store_level(1, 2, 20, 0);
@@ -227,9 +216,8 @@ START_TEST(levels_go_with_blocks_to_disk_and_back)
     ck_assert_uint_eq(level_of(1, 1), 20);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(storage_keeps_higher_levels_and_lets_lower_ones_go)
+CASE(storage_keeps_higher_levels_and_lets_lower_ones_go)
 {
     begin(4, 64);
     store_level(1, 2, 80, 0);
@@ -249,9 +237,8 @@ START_TEST(storage_keeps_higher_levels_and_lets_lower_ones_go)
     ck_assert_uint_gt(core_metrics(r.core)->blocks_kept, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(over_a_restart_what_was_wished_without_end_is_kept)
+CASE(over_a_restart_what_was_wished_without_end_is_kept)
 {
     for (unsigned host = 0; host < 2; host++) {
         begin(8, 64);
@@ -267,7 +254,6 @@ START_TEST(over_a_restart_what_was_wished_without_end_is_kept)
         rig_end(&r);
     }
 }
-END_TEST
 
 /* ---- what the policy hears ---- */
 
@@ -323,7 +309,7 @@ static void begin_spy(uint64_t ns_per_token)
     ns = rig_ns(&r, 1, &spec);
 }
 
-START_TEST(the_policy_hears_of_each_acquire_once_with_what_was_cached)
+CASE(the_policy_hears_of_each_acquire_once_with_what_was_cached)
 {
     begin_spy(1000);
     rig_store(&r, 1, ns, 0, 1, 0, 3);
@@ -341,9 +327,8 @@ START_TEST(the_policy_hears_of_each_acquire_once_with_what_was_cached)
     ck_assert_uint_eq(heard.requests, 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_read_only_acquire_leaves_no_trace)
+CASE(a_read_only_acquire_leaves_no_trace)
 {
     begin_spy(0);
     rig_store(&r, 1, ns, 0, 1, 0, 2);
@@ -361,9 +346,8 @@ START_TEST(a_read_only_acquire_leaves_no_trace)
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), KVC_E_BAD_ARGUMENT);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(advice_is_for_what_no_other_chain_shares)
+CASE(advice_is_for_what_no_other_chain_shares)
 {
     begin_spy(0);
     rig_store(&r, 1, ns, 0, 1, 0, 3);
@@ -387,28 +371,4 @@ START_TEST(advice_is_for_what_no_other_chain_shares)
     ck_assert_int_eq(core_advise(r.core, &seq, POLICY_ADVICE_COUNT, 0, &why), KVC_E_BAD_ARGUMENT);
     ck_assert_int_eq(core_drop(r.core, r.cl[1], id), 0);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("retention");
-    TCase *t = tcase_create("wishes");
-    tcase_add_test(t, ranges_are_rounded_outward_and_the_earlier_wins);
-    tcase_add_test(t, a_partly_filled_last_block_ends_where_its_tokens_do);
-    tcase_add_test(t, decoded_blocks_have_a_wish_of_their_own);
-    tcase_add_test(t, lower_levels_go_first_whatever_their_age);
-    tcase_add_test(t, the_time_of_a_wish_runs_from_the_commit);
-    tcase_add_test(t, what_has_ended_is_the_youngest_of_the_default_level);
-    tcase_add_test(t, a_store_of_what_exists_wishes_too);
-    tcase_add_test(t, a_wish_for_a_chain_can_be_set_and_taken_back);
-    tcase_add_test(t, faults_in_wishes_are_named);
-    tcase_add_test(t, levels_go_with_blocks_to_disk_and_back);
-    tcase_add_test(t, storage_keeps_higher_levels_and_lets_lower_ones_go);
-    tcase_add_test(t, over_a_restart_what_was_wished_without_end_is_kept);
-    tcase_add_test(t, the_policy_hears_of_each_acquire_once_with_what_was_cached);
-    tcase_add_test(t, a_read_only_acquire_leaves_no_trace);
-    tcase_add_test(t, advice_is_for_what_no_other_chain_shares);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -3,7 +3,7 @@
  * for the block. */
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "names_rig.h"
 
 #define SHARDS 2u
@@ -93,7 +93,7 @@ static void check_both(uint32_t chain, uint32_t n)
 /* ---- durable stores ---- */
 
 /* Every rank but the last heard OK before anything was on disk. */
-START_TEST(each_rank_is_answered_when_the_whole_block_is_durable)
+CASE_EACH(each_rank_is_answered_when_the_whole_block_is_durable, 2)
 {
     const bool last_too = _i;
     begin_wide(64, 64, false);
@@ -109,9 +109,8 @@ START_TEST(each_rank_is_answered_when_the_whole_block_is_durable)
     check_both(1, 2);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(the_last_rank_binds_the_block_too)
+CASE(the_last_rank_binds_the_block_too)
 {
     begin_wide(64, 64, false);
     told(store_part(0, 1, 2, false), KVC_ST_OK);
@@ -119,10 +118,9 @@ START_TEST(the_last_rank_binds_the_block_too)
     ck_assert(is_durable(1, 0) && is_durable(1, 1));
     rig_end(&r);
 }
-END_TEST
 
 /* Who asked has gone, and what was asked holds. */
-START_TEST(what_a_rank_asked_for_outlives_its_wait)
+CASE(what_a_rank_asked_for_outlives_its_wait)
 {
     begin_wide(64, 64, false);
     struct part_of *first = store_part(0, 1, 2, true);
@@ -133,9 +131,8 @@ START_TEST(what_a_rank_asked_for_outlives_its_wait)
     ck_assert(is_durable(1, 0) && is_durable(1, 1));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(who_comes_second_to_a_shard_binds_the_block_too)
+CASE(who_comes_second_to_a_shard_binds_the_block_too)
 {
     begin_wide(64, 64, false);
     struct part_of *first = reserve(0, 1, 2, false);
@@ -148,9 +145,8 @@ START_TEST(who_comes_second_to_a_shard_binds_the_block_too)
     ck_assert(is_durable(1, 0) && is_durable(1, 1));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_rank_whose_block_is_dropped_by_another_is_told)
+CASE(a_rank_whose_block_is_dropped_by_another_is_told)
 {
     begin_wide(64, 64, false);
     struct part_of *other = reserve(1, 1, 2, false);
@@ -163,10 +159,9 @@ START_TEST(a_rank_whose_block_is_dropped_by_another_is_told)
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* A half block is not in use, whoever waits for it. */
-START_TEST(a_rank_whose_half_block_goes_for_room_is_told)
+CASE(a_rank_whose_half_block_goes_for_room_is_told)
 {
     begin_wide(16, 64, false);
     struct part_of *first = store_part(0, 1, 2, true);
@@ -175,10 +170,9 @@ START_TEST(a_rank_whose_half_block_goes_for_room_is_told)
     told(first, KVC_ST_GONE);
     rig_end(&r);
 }
-END_TEST
 
 /* The store that waits is told when the block is complete. */
-START_TEST(each_rank_is_told_that_storage_has_no_room)
+CASE(each_rank_is_told_that_storage_has_no_room)
 {
     begin_wide(64, 2 * SHARDS, false);
     struct part_of *before = store_part(0, 2, 2, true);
@@ -191,9 +185,8 @@ START_TEST(each_rank_is_told_that_storage_has_no_room)
     ck_assert(!is_durable(1, 0));
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(each_rank_is_told_that_storage_is_out_of_service)
+CASE(each_rank_is_told_that_storage_is_out_of_service)
 {
     begin_wide(64, 64, false);
     struct part_of *first = store_part(0, 1, 2, true);
@@ -205,7 +198,6 @@ START_TEST(each_rank_is_told_that_storage_is_out_of_service)
     fake_disk_out(r.disk, false);
     rig_end(&r);
 }
-END_TEST
 
 /* ---- names and pins ---- */
 
@@ -219,7 +211,7 @@ static int put_wide(const char *name, uint32_t tokens, struct waited *w)
     return core_name_put(r.core, r.cl[1], &in, &w->w, &n, &r.why);
 }
 
-START_TEST(a_name_keeps_all_shards_of_what_it_reaches)
+CASE(a_name_keeps_all_shards_of_what_it_reaches)
 {
     begin_wide(64, 64, true);
     rig_store_shards(&r, 1, wide, 0, 1, 0, 3);
@@ -237,9 +229,8 @@ START_TEST(a_name_keeps_all_shards_of_what_it_reaches)
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_name_does_not_reach_a_block_that_lacks_a_shard)
+CASE(a_name_does_not_reach_a_block_that_lacks_a_shard)
 {
     begin_wide(64, 64, true);
     rig_store_shards(&r, 1, wide, 0, 1, 0, 2);
@@ -256,9 +247,8 @@ START_TEST(a_name_does_not_reach_a_block_that_lacks_a_shard)
     ck_assert_uint_eq(view("c").tokens, 2 * BT);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_pin_keeps_all_shards)
+CASE(a_pin_keeps_all_shards)
 {
     begin_wide(16, 64, false);
     rig_store_shards(&r, 1, wide, 0, 1, 0, 2);
@@ -281,11 +271,10 @@ START_TEST(a_pin_keeps_all_shards)
     ck_assert(!is_durable(1, 0));
     rig_end(&r);
 }
-END_TEST
 
 /* ---- moves, and what is left of a block ---- */
 
-START_TEST(all_shards_leave_memory_and_come_back)
+CASE(all_shards_leave_memory_and_come_back)
 {
     begin_wide(16, 128, false);
     for (uint32_t i = 0; i < 12; i++) {
@@ -299,9 +288,8 @@ START_TEST(all_shards_leave_memory_and_come_back)
     ck_assert_uint_gt(m()->blocks_loaded, 12);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(one_bad_shard_on_disk_costs_the_block)
+CASE_EACH(one_bad_shard_on_disk_costs_the_block, SHARDS)
 {
     const uint32_t shard = (uint32_t)_i;
     begin_wide(64, 64, false);
@@ -317,14 +305,13 @@ START_TEST(one_bad_shard_on_disk_costs_the_block)
     ck_assert_uint_eq(fake_disk_used(r.disk), SHARDS);
     rig_end(&r);
 }
-END_TEST
 
 static void on_woken(struct core_waiter *w)
 {
     w->keys = UINT32_MAX;
 }
 
-START_TEST(a_shard_lost_under_a_read_takes_the_others_after_it)
+CASE(a_shard_lost_under_a_read_takes_the_others_after_it)
 {
     const struct key256 key = rig_key(1, 0);
     begin_wide(64, 64, false);
@@ -347,9 +334,8 @@ START_TEST(a_shard_lost_under_a_read_takes_the_others_after_it)
     ck_assert_uint_eq(fake_disk_used(r.disk), SHARDS); /* written again: it was promised */
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(eviction_takes_all_shards)
+CASE(eviction_takes_all_shards)
 {
     begin_wide(64, 64, false);
     told(store_part(0, 1, 2, false), KVC_ST_OK);
@@ -363,10 +349,9 @@ START_TEST(eviction_takes_all_shards)
     ck_assert_uint_eq(rig_slots(&r), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* What a store that died in the middle of a promise leaves: shard 0 with it, shard 1 as it was. */
-START_TEST(a_promise_of_one_shard_is_none)
+CASE_EACH(a_promise_of_one_shard_is_none, SHARDS)
 {
     begin_wide(64, 64, false);
     told(store_part(0, 1, 1, false), KVC_ST_OK);
@@ -377,29 +362,4 @@ START_TEST(a_promise_of_one_shard_is_none)
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), SHARDS - 1);
     check_both(1, 1);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("shards");
-    TCase *t = tcase_create("all");
-    tcase_add_loop_test(t, each_rank_is_answered_when_the_whole_block_is_durable, 0, 2);
-    tcase_add_test(t, the_last_rank_binds_the_block_too);
-    tcase_add_test(t, what_a_rank_asked_for_outlives_its_wait);
-    tcase_add_test(t, who_comes_second_to_a_shard_binds_the_block_too);
-    tcase_add_test(t, a_rank_whose_block_is_dropped_by_another_is_told);
-    tcase_add_test(t, a_rank_whose_half_block_goes_for_room_is_told);
-    tcase_add_test(t, each_rank_is_told_that_storage_has_no_room);
-    tcase_add_test(t, each_rank_is_told_that_storage_is_out_of_service);
-    tcase_add_test(t, a_name_keeps_all_shards_of_what_it_reaches);
-    tcase_add_test(t, a_name_does_not_reach_a_block_that_lacks_a_shard);
-    tcase_add_test(t, a_pin_keeps_all_shards);
-    tcase_add_test(t, all_shards_leave_memory_and_come_back);
-    tcase_add_loop_test(t, one_bad_shard_on_disk_costs_the_block, 0, SHARDS);
-    tcase_add_test(t, a_shard_lost_under_a_read_takes_the_others_after_it);
-    tcase_add_test(t, eviction_takes_all_shards);
-    tcase_add_loop_test(t, a_promise_of_one_shard_is_none, 0, SHARDS);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

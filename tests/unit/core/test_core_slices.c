@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long lookups in slices: what they say is what one in one piece says, whatever is there. */
-#include <check.h>
 #include <limits.h>
 #include <string.h>
 
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define BT     8u
@@ -102,8 +101,10 @@ static void says_the_same(const struct core_seq *seq)
     }
 }
 
+CASES(.setup = setup, .teardown = teardown);
+
 /* Weighed or not; at this rate most of it is worth loading, or little, or nothing. */
-START_TEST(a_lookup_of_three_groups)
+CASE(a_lookup_of_three_groups)
 {
     unsigned cut = 0, hit = 0;
     for (uint32_t chain = 1; chain <= 30; chain++) {
@@ -127,10 +128,9 @@ START_TEST(a_lookup_of_three_groups)
     }
     ck_assert(cut > 5 && hit > 5);
 }
-END_TEST
 
 /* A wait for a chain that is being written looks as far as the next block that it lacks. */
-START_TEST(a_wait_behind_a_long_chain_looks_at_little)
+CASE(a_wait_behind_a_long_chain_looks_at_little)
 {
     const struct core_ns_spec spec = rig_spec("full", BT, 64);
     ns = rig_ns(&r, 1, &spec);
@@ -148,7 +148,6 @@ START_TEST(a_wait_behind_a_long_chain_looks_at_little)
     core_waiter_cancel(r.core, &waiter);
     ck_assert_int_eq(core_drop(r.core, r.cl[1], put.reservation), 0);
 }
-END_TEST
 
 /* An acquire in slices that waits for the last block of a chain, which is dropped before slice
  * number drop_at. Returns how many slices there were; *ret_rc is what the last one said. */
@@ -173,7 +172,7 @@ static unsigned wait_in_slices(unsigned drop_at, struct core_waiter *waiter, int
 }
 
 /* Nothing would wake who waits for a block that is gone: it asks again. */
-START_TEST(a_wait_for_a_block_that_went_between_two_slices_asks_again)
+CASE(a_wait_for_a_block_that_went_between_two_slices_asks_again)
 {
     const struct core_ns_spec spec = rig_spec("full", BT, 64);
     struct core_waiter waiter = {.fn = woken};
@@ -197,10 +196,9 @@ START_TEST(a_wait_for_a_block_that_went_between_two_slices_asks_again)
         continue;
     ck_assert_uint_gt(waited, 0);
 }
-END_TEST
 
 /* An empty namespace whose slot another one was given while the request waited for its turn. */
-START_TEST(a_lookup_does_not_answer_for_the_namespace_that_came_after)
+CASE(a_lookup_does_not_answer_for_the_namespace_that_came_after)
 {
     struct core_ns_spec spec = rig_spec("full", BT, 64);
     ns = rig_ns(&r, 1, &spec);
@@ -230,18 +228,4 @@ START_TEST(a_lookup_does_not_answer_for_the_namespace_that_came_after)
     ck_assert_int_eq(core_ask_step(r.core, r.cl[1], &x, &held, &why), KVC_E_NO_NAMESPACE);
     while (core_placement_step(r.core)) /* what they held is let go of in slices */
         continue;
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("slices");
-    TCase *t = tcase_create("all");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_lookup_of_three_groups);
-    tcase_add_test(t, a_wait_behind_a_long_chain_looks_at_little);
-    tcase_add_test(t, a_wait_for_a_block_that_went_between_two_slices_asks_again);
-    tcase_add_test(t, a_lookup_does_not_answer_for_the_namespace_that_came_after);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory and two storage tiers, the second plain memory: down through all three, and back. */
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define REGION 8u
@@ -60,7 +59,7 @@ static uint64_t present(void)
     return core_metrics(r.core)->blocks_present;
 }
 
-START_TEST(what_the_disk_wants_back_goes_down_and_is_read_from_there)
+CASE(what_the_disk_wants_back_goes_down_and_is_read_from_there)
 {
     begin(64, 64);
     store_chains(1, 16);
@@ -78,9 +77,8 @@ START_TEST(what_the_disk_wants_back_goes_down_and_is_read_from_there)
         ck_assert_uint_eq(load(i, 16), 16);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_was_read_from_below_is_stored_above_again)
+CASE(what_was_read_from_below_is_stored_above_again)
 {
     begin(64, 64);
     store_chains(1, 16);
@@ -104,10 +102,9 @@ START_TEST(what_was_read_from_below_is_stored_above_again)
     ck_assert_uint_gt(fake_disk_used(r.disk), MAX(above, later));
     rig_end(&r);
 }
-END_TEST
 
 /* Both storage tiers are too small: what was used longest ago leaves the slowest for good. */
-START_TEST(what_the_slowest_wants_back_goes_for_good)
+CASE(what_the_slowest_wants_back_goes_for_good)
 {
     begin(24, 16);
     for (uint32_t i = 0; i < 40; i++) {
@@ -125,9 +122,8 @@ START_TEST(what_the_slowest_wants_back_goes_for_good)
     }
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_promise_stays_above)
+CASE(a_promise_stays_above)
 {
     begin(64, 64);
     struct rig_put *p = calloc(1, sizeof *p);
@@ -150,10 +146,9 @@ START_TEST(a_promise_stays_above)
     ck_assert(fake_disk_plain(r.disk, rig_key(1, 1).b, 0));
     rig_end(&r);
 }
-END_TEST
 
 /* Neither direction leaves anything behind when an operation fails. */
-START_TEST(what_fails_on_its_way_is_lost_and_is_a_miss)
+CASE(what_fails_on_its_way_is_lost_and_is_a_miss)
 {
     begin(64, 64);
     store_chains(1, 16);
@@ -170,10 +165,9 @@ START_TEST(what_fails_on_its_way_is_lost_and_is_a_miss)
     }
     rig_end(&r);
 }
-END_TEST
 
 /* Removed while it is read above (0), written below (1). */
-START_TEST(what_is_removed_on_its_way_is_gone)
+CASE_EACH(what_is_removed_on_its_way_is_gone, 2)
 {
     begin(64, 64);
     store_chains(1, 16);
@@ -192,7 +186,6 @@ START_TEST(what_is_removed_on_its_way_is_gone)
     ck_assert_uint_eq(fake_disk_used(r.disk) + memory_storage_used(r.slow), 0);
     rig_end(&r);
 }
-END_TEST
 
 static unsigned ended, told;
 static struct tier_loc where;
@@ -267,7 +260,7 @@ static void demotion_end(void)
 
 /* What was freed is not said to stay away while its place above is still read: a crash would bring
  * it back. */
-START_TEST(a_removal_is_settled_when_the_place_above_is_free)
+CASE(a_removal_is_settled_when_the_place_above_is_free)
 {
     struct tier_op settle = {.done = on_ended};
     demotion_begin();
@@ -281,9 +274,8 @@ START_TEST(a_removal_is_settled_when_the_place_above_is_free)
     ck_assert_uint_eq(told + fake_disk_used(above) + memory_storage_used(below), 0);
     demotion_end();
 }
-END_TEST
 
-START_TEST(who_reads_above_has_it_there_until_he_has_read_it)
+CASE(who_reads_above_has_it_there_until_he_has_read_it)
 {
     struct tier_op get = {.kind = TIER_GET,
                           .dst = page,
@@ -307,9 +299,8 @@ START_TEST(who_reads_above_has_it_there_until_he_has_read_it)
     tier->ops->free(tier, where);
     demotion_end();
 }
-END_TEST
 
-START_TEST(a_wrong_configuration_is_refused)
+CASE(a_wrong_configuration_is_refused)
 {
     struct memory_storage *m = memory_storage_create(8);
     struct tier memory = {.ops = NULL};
@@ -327,27 +318,4 @@ START_TEST(a_wrong_configuration_is_refused)
     ck_assert_int_eq(stack_create(&good, &stack), 0);
     stack_destroy(&stack);
     memory_storage_destroy(&m);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("core_stack");
-    TCase *tc = tcase_create("stack");
-    tcase_add_test(tc, what_the_disk_wants_back_goes_down_and_is_read_from_there);
-    tcase_add_test(tc, what_was_read_from_below_is_stored_above_again);
-    tcase_add_test(tc, what_the_slowest_wants_back_goes_for_good);
-    tcase_add_test(tc, a_promise_stays_above);
-    tcase_add_test(tc, what_fails_on_its_way_is_lost_and_is_a_miss);
-    tcase_add_loop_test(tc, what_is_removed_on_its_way_is_gone, 0, 2);
-    tcase_add_test(tc, a_removal_is_settled_when_the_place_above_is_free);
-    tcase_add_test(tc, who_reads_above_has_it_there_until_he_has_read_it);
-    tcase_add_test(tc, a_wrong_configuration_is_refused);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

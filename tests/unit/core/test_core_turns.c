@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who waits before a device: sends and commits out of pages, when as many as may copy do. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define SLOT  64u
@@ -117,7 +116,9 @@ static void all_are(const uint8_t *statuses, uint32_t n, uint8_t want)
 
 /* ---- turns ---- */
 
-START_TEST(who_finds_no_copy_free_waits_and_is_served)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(who_finds_no_copy_free_waits_and_is_served)
 {
     fill_up(1);
     start(4, 1);
@@ -142,9 +143,8 @@ START_TEST(who_finds_no_copy_free_waits_and_is_served)
     ck_assert_uint_eq(commit.done, 1);
     all_are(commit.statuses, 2, KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(clients_take_turns)
+CASE(clients_take_turns)
 {
     static const unsigned order[] = {4, 7, 5, 6};
     fill_up(1);
@@ -160,9 +160,8 @@ START_TEST(clients_take_turns)
     }
     end_all(0);
 }
-END_TEST
 
-START_TEST(who_comes_later_does_not_pass_who_waits)
+CASE(who_comes_later_does_not_pass_who_waits)
 {
     fill_up(1);
     start(4, 1);
@@ -172,9 +171,8 @@ START_TEST(who_comes_later_does_not_pass_who_waits)
     ck_assert_uint_eq(waiting(), 2);
     end_all(0);
 }
-END_TEST
 
-START_TEST(another_device_is_not_waited_for)
+CASE(another_device_is_not_waited_for)
 {
     struct device_pool *there = rig_pool(&r, 1, ns, PAGES);
     fill_up(1);
@@ -186,11 +184,10 @@ START_TEST(another_device_is_not_waited_for)
     end_all(0);
     fake_pool_destroy(&there);
 }
-END_TEST
 
 /* ---- what waits for words ---- */
 
-START_TEST(words_hold_up_only_others_that_wait_for_words)
+CASE(words_hold_up_only_others_that_wait_for_words)
 {
     start_after(0, 1, &word);
     start_after(1, 1, &word);
@@ -216,9 +213,8 @@ START_TEST(words_hold_up_only_others_that_wait_for_words)
     for (unsigned i = 0; i < 7; i++)
         all_are(send[i].statuses, 2, KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(a_word_that_comes_while_its_copy_waits_lets_it_begin)
+CASE(a_word_that_comes_while_its_copy_waits_lets_it_begin)
 {
     static _Atomic uint64_t mine;
     atomic_store(&mine, 0);
@@ -235,9 +231,8 @@ START_TEST(a_word_that_comes_while_its_copy_waits_lets_it_begin)
     atomic_store(&word, 1);
     end_all(0);
 }
-END_TEST
 
-START_TEST(blocks_that_wait_for_words_are_bounded_and_the_limit_is_named)
+CASE(blocks_that_wait_for_words_are_bounded_and_the_limit_is_named)
 {
     struct device_pool *large = rig_pool(&r, 0, ns, 4 * KVC_STORE_MAX);
     struct device_pool *small = pool;
@@ -257,11 +252,10 @@ START_TEST(blocks_that_wait_for_words_are_bounded_and_the_limit_is_named)
     pool = small;
     fake_pool_destroy(&large);
 }
-END_TEST
 
 /* ---- what ends without its turn ---- */
 
-START_TEST(who_is_cancelled_while_it_waits_ends_in_the_next_turn)
+CASE(who_is_cancelled_while_it_waits_ends_in_the_next_turn)
 {
     fill_up(1);
     start(4, 2);
@@ -280,9 +274,8 @@ START_TEST(who_is_cancelled_while_it_waits_ends_in_the_next_turn)
     ck_assert_uint_eq(rig_lookup(&r, ns, put.chain, 8).tokens, 0);
     end_all(0);
 }
-END_TEST
 
-START_TEST(who_is_past_its_deadline_ends)
+CASE(who_is_past_its_deadline_ends)
 {
     fill_up(1);
     start(4, 2);
@@ -298,9 +291,8 @@ START_TEST(who_is_past_its_deadline_ends)
     ck_assert_uint_eq(copying(), JOBS);
     end_all(0);
 }
-END_TEST
 
-START_TEST(a_client_that_goes_is_idle_when_what_waited_has_ended)
+CASE(a_client_that_goes_is_idle_when_what_waited_has_ended)
 {
     fill_up(1);
     start(4, 2);
@@ -313,9 +305,8 @@ START_TEST(a_client_that_goes_is_idle_when_what_waited_has_ended)
     ck_assert_uint_eq(waiting(), 0);
     end_all(0);
 }
-END_TEST
 
-START_TEST(a_lease_that_is_released_stays_until_its_turn_is_over)
+CASE(a_lease_that_is_released_stays_until_its_turn_is_over)
 {
     fill_up(1);
     start(4, 2);
@@ -325,9 +316,8 @@ START_TEST(a_lease_that_is_released_stays_until_its_turn_is_over)
     all_are(send[4].statuses, 2, KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(r.core)->leases, JOBS);
 }
-END_TEST
 
-START_TEST(a_device_that_is_lost_ends_who_waits_for_it_too)
+CASE(a_device_that_is_lost_ends_who_waits_for_it_too)
 {
     fill_up(1);
     start(4, 2);
@@ -337,26 +327,4 @@ START_TEST(a_device_that_is_lost_ends_who_waits_for_it_too)
     ck_assert_uint_eq(waiting(), 0);
     all_are(send[4].statuses, 2, KVC_ST_TIER);
     ck_assert_uint_eq(commit.statuses[0], KVC_ST_TIER);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("turns");
-    TCase *t = tcase_create("turns");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, who_finds_no_copy_free_waits_and_is_served);
-    tcase_add_test(t, clients_take_turns);
-    tcase_add_test(t, who_comes_later_does_not_pass_who_waits);
-    tcase_add_test(t, another_device_is_not_waited_for);
-    tcase_add_test(t, words_hold_up_only_others_that_wait_for_words);
-    tcase_add_test(t, a_word_that_comes_while_its_copy_waits_lets_it_begin);
-    tcase_add_test(t, blocks_that_wait_for_words_are_bounded_and_the_limit_is_named);
-    tcase_add_test(t, who_is_cancelled_while_it_waits_ends_in_the_next_turn);
-    tcase_add_test(t, who_is_past_its_deadline_ends);
-    tcase_add_test(t, a_client_that_goes_is_idle_when_what_waited_has_ended);
-    tcase_add_test(t, a_lease_that_is_released_stays_until_its_turn_is_over);
-    tcase_add_test(t, a_device_that_is_lost_ends_who_waits_for_it_too);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What leases and reservations may keep in memory whoever wants room there: principals and owners
  * of shares, each beside greedy sessions of another one. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 #define SLOT       64u
@@ -128,7 +126,7 @@ static void parts_are_left(void)
     ck_assert_uint_le(core_metrics(r.core)->unevictable_bytes, all - (PRINCIPALS - 1) * each);
 }
 
-START_TEST(who_only_reserves_leaves_the_others_their_part)
+CASE(who_only_reserves_leaves_the_others_their_part)
 {
     begin(true);
     for (unsigned i = 1; i <= 2; i++)
@@ -139,9 +137,8 @@ START_TEST(who_only_reserves_leaves_the_others_their_part)
     store_within(other, 3);
     end();
 }
-END_TEST
 
-START_TEST(who_holds_leases_leaves_the_others_their_part)
+CASE(who_holds_leases_leaves_the_others_their_part)
 {
     begin(true);
     lease_both(ns, "other principals");
@@ -150,10 +147,9 @@ START_TEST(who_holds_leases_leaves_the_others_their_part)
     store_within(other, 3);
     end();
 }
-END_TEST
 
 /* What is refused is given again when others have let go. */
-START_TEST(what_was_refused_is_given_when_leases_have_ended)
+CASE(what_was_refused_is_given_when_leases_have_ended)
 {
     begin(true);
     int err = 0;
@@ -167,10 +163,9 @@ START_TEST(what_was_refused_is_given_when_leases_have_ended)
     rig_close(&r, 2);
     rig_end(&r);
 }
-END_TEST
 
 /* 0: they reserve, 1: they lease. */
-START_TEST(a_guaranteed_share_is_not_lent_to_what_stays)
+CASE_EACH(a_guaranteed_share_is_not_lent_to_what_stays, 2)
 {
     begin(false);
     set_share("t2", SLOTS / 4 * SLOT);
@@ -182,10 +177,9 @@ START_TEST(a_guaranteed_share_is_not_lent_to_what_stays)
     store_within(other, SLOTS / 4 / 4);
     end();
 }
-END_TEST
 
 /* Where all of memory is guaranteed, an eighth of it is for what comes and goes even so. */
-START_TEST(shares_of_all_memory_leave_an_eighth_to_the_rest)
+CASE(shares_of_all_memory_leave_an_eighth_to_the_rest)
 {
     begin(false);
     set_share("t2", (uint64_t)SLOTS * SLOT);
@@ -193,10 +187,9 @@ START_TEST(shares_of_all_memory_leave_an_eighth_to_the_rest)
     ck_assert_uint_eq(rig_slots(&r), SLOTS / 8);
     end();
 }
-END_TEST
 
 /* Its own share is there for an owner's leases, however much others keep. */
-START_TEST(within_its_share_an_owner_may_hold_what_it_likes)
+CASE(within_its_share_an_owner_may_hold_what_it_likes)
 {
     begin(false);
     set_share("t2", SLOTS / 4 * SLOT);
@@ -207,11 +200,10 @@ START_TEST(within_its_share_an_owner_may_hold_what_it_likes)
     rig_close(&r, 3);
     end();
 }
-END_TEST
 
 /* A block counts once, whoever holds it in a principal, and pinned or not. */
 /* Of one principal, one owner keeps all that its principal may; the other one has a share. */
-START_TEST(a_share_goes_before_what_principals_are_promised)
+CASE(a_share_goes_before_what_principals_are_promised)
 {
     int err = 0;
     begin(true);
@@ -229,9 +221,8 @@ START_TEST(a_share_goes_before_what_principals_are_promised)
     store_as(1, mine, SLOTS / 4 / 4);
     end();
 }
-END_TEST
 
-START_TEST(a_block_counts_once)
+CASE(a_block_counts_once)
 {
     begin(true);
     struct core_held held[3];
@@ -250,7 +241,6 @@ START_TEST(a_block_counts_once)
     ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
     end();
 }
-END_TEST
 
 /* ---- a region passes to others only as a whole ---- */
 
@@ -294,7 +284,7 @@ static int acquire_root(unsigned client, uint32_t chain, struct core_held *ret)
 }
 
 /* One block in four, so that there is one in every region: each is leased, and is what it was. */
-START_TEST(leases_here_and_there_leave_the_others_whole_regions)
+CASE_EACH(leases_here_and_there_leave_the_others_whole_regions, 4)
 {
     const uint32_t chains = begin_apart(_i % 2, 1 + (uint32_t)_i / 2),
                    shards = 1 + (uint32_t)_i / 2;
@@ -312,11 +302,10 @@ START_TEST(leases_here_and_there_leave_the_others_whole_regions)
             rig_check_lease(&r, 1 + i % 2, held[i].lease, s);
     end();
 }
-END_TEST
 
 /* Of a region of 256 bytes such a block leaves more than a third: the share lies in sixteen
  * regions, and not in the ten that have as many bytes. */
-START_TEST(a_share_has_the_regions_that_its_blocks_take)
+CASE(a_share_has_the_regions_that_its_blocks_take)
 {
     const uint32_t bytes = 160; /* a slot of 192 */
     struct core_held held[REGIONS];
@@ -339,11 +328,10 @@ START_TEST(a_share_has_the_regions_that_its_blocks_take)
         rig_check_lease(&r, 1 + i % 2, held[i].lease, 0);
     end();
 }
-END_TEST
 
 /* Two sessions of one principal with blocks of other sizes, which never lie in one region: one
  * leases a block of each, the other stores within its share, and, when those have ended, beyond. */
-START_TEST(a_share_has_its_regions_beside_other_sizes_of_its_principal)
+CASE_EACH(a_share_has_its_regions_beside_other_sizes_of_its_principal, 2)
 {
     const uint32_t bytes = 160; /* a slot of 192 */
     uint32_t leased = 0;
@@ -373,10 +361,9 @@ START_TEST(a_share_has_its_regions_beside_other_sizes_of_its_principal)
     rig_close(&r, 2);
     rig_end(&r);
 }
-END_TEST
 
 /* What is let go of lies in every region in turn, and so would what takes its place. */
-START_TEST(reservations_here_and_there_leave_the_others_whole_regions)
+CASE_EACH(reservations_here_and_there_leave_the_others_whole_regions, 2)
 {
     const uint32_t chains = begin_apart(_i, 1);
     struct core_held held;
@@ -396,9 +383,8 @@ START_TEST(reservations_here_and_there_leave_the_others_whole_regions)
     ck_assert_uint_le(regions_kept() + chains, REGIONS);
     end();
 }
-END_TEST
 
-START_TEST(pins_here_and_there_leave_the_others_whole_regions)
+CASE_EACH(pins_here_and_there_leave_the_others_whole_regions, 2)
 {
     const uint32_t chains = begin_apart(_i, 1);
     uint64_t pin[REGIONS];
@@ -417,12 +403,11 @@ START_TEST(pins_here_and_there_leave_the_others_whole_regions)
         ck_assert_int_eq(core_unpin(r.core, NULL, pin[i]), 0);
     end();
 }
-END_TEST
 
 /* _i 0: the part that is promised to its principal; 1: a guaranteed share.
  * What goes first lies in every region in turn, so a region is emptied on purpose: one of those who
  * have borrowed, though one of the owner's own would cost less. */
-START_TEST(within_its_share_an_owner_s_own_blocks_stay)
+CASE_EACH(within_its_share_an_owner_s_own_blocks_stay, 2)
 {
     const uint32_t slots = _i == 0 ? SLOTS / 2 / 9 : SLOTS / 4;
     begin_with(_i == 0, 9, 1);
@@ -450,7 +435,6 @@ START_TEST(within_its_share_an_owner_s_own_blocks_stay)
     ck_assert_uint_eq(rig_lookup(&r, large, 2000, 8).tokens, 8);
     end();
 }
-END_TEST
 
 /* ---- chains: without storage what is held keeps all before it ---- */
 
@@ -473,7 +457,7 @@ static int acquire_last(uint32_t chain, struct core_held *ret)
     return core_acquire(r.core, r.cl[1], &in, NULL, ret, &r.why);
 }
 
-START_TEST(a_lease_on_a_last_block_counts_all_of_its_chain)
+CASE(a_lease_on_a_last_block_counts_all_of_its_chain)
 {
     begin(true);
     struct core_held held[SLOTS / LONG];
@@ -491,9 +475,8 @@ START_TEST(a_lease_on_a_last_block_counts_all_of_its_chain)
     ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, (uint64_t)(had - 1) * LONG * SLOT);
     end();
 }
-END_TEST
 
-START_TEST(leases_on_one_chain_count_it_once)
+CASE(leases_on_one_chain_count_it_once)
 {
     begin(true);
     struct core_held a, b;
@@ -508,10 +491,9 @@ START_TEST(leases_on_one_chain_count_it_once)
     ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
     end();
 }
-END_TEST
 
 /* It was stored before others were guaranteed the room. */
-START_TEST(a_chain_that_may_not_stay_is_not_leased_by_its_end)
+CASE(a_chain_that_may_not_stay_is_not_leased_by_its_end)
 {
     begin(true);
     const uint32_t blocks = SLOTS / 2;
@@ -528,9 +510,8 @@ START_TEST(a_chain_that_may_not_stay_is_not_leased_by_its_end)
     ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
     end();
 }
-END_TEST
 
-START_TEST(a_reservation_behind_a_chain_counts_all_of_it)
+CASE(a_reservation_behind_a_chain_counts_all_of_it)
 {
     begin(true);
     uint8_t last = KVC_ST_OK;
@@ -545,10 +526,9 @@ START_TEST(a_reservation_behind_a_chain_counts_all_of_it)
     store_within(other, 3);
     end();
 }
-END_TEST
 
 /* There is nothing to change places with: what is kept is all that its regions hold. */
-START_TEST(what_cannot_lie_together_is_refused)
+CASE(what_cannot_lie_together_is_refused)
 {
     (void)begin_apart(1, 1);
     struct core_ns_spec spec = rig_spec("large", 8, 4 * SLOT);
@@ -566,32 +546,4 @@ START_TEST(what_cannot_lie_together_is_refused)
     core_check(r.core);
     rig_close(&r, 2);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("core_unevictable");
-    TCase *t = tcase_create("unevictable");
-    tcase_add_test(t, who_only_reserves_leaves_the_others_their_part);
-    tcase_add_test(t, who_holds_leases_leaves_the_others_their_part);
-    tcase_add_test(t, what_was_refused_is_given_when_leases_have_ended);
-    tcase_add_loop_test(t, a_guaranteed_share_is_not_lent_to_what_stays, 0, 2);
-    tcase_add_test(t, shares_of_all_memory_leave_an_eighth_to_the_rest);
-    tcase_add_test(t, within_its_share_an_owner_may_hold_what_it_likes);
-    tcase_add_test(t, a_share_goes_before_what_principals_are_promised);
-    tcase_add_test(t, a_block_counts_once);
-    tcase_add_loop_test(t, leases_here_and_there_leave_the_others_whole_regions, 0, 4);
-    tcase_add_test(t, a_share_has_the_regions_that_its_blocks_take);
-    tcase_add_loop_test(t, a_share_has_its_regions_beside_other_sizes_of_its_principal, 0, 2);
-    tcase_add_loop_test(t, reservations_here_and_there_leave_the_others_whole_regions, 0, 2);
-    tcase_add_loop_test(t, pins_here_and_there_leave_the_others_whole_regions, 0, 2);
-    tcase_add_loop_test(t, within_its_share_an_owner_s_own_blocks_stay, 0, 2);
-    tcase_add_test(t, a_lease_on_a_last_block_counts_all_of_its_chain);
-    tcase_add_test(t, leases_on_one_chain_count_it_once);
-    tcase_add_test(t, a_chain_that_may_not_stay_is_not_leased_by_its_end);
-    tcase_add_test(t, a_reservation_behind_a_chain_counts_all_of_it);
-    tcase_add_test(t, what_cannot_lie_together_is_refused);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

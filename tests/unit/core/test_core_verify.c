@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that goes bad: found, never served, and told. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -79,7 +78,7 @@ static void flip(unsigned client, uint32_t chain, uint32_t i)
     fake_tier_flip(r.tier, &e.view, 17);
 }
 
-START_TEST(what_is_as_stored_stays)
+CASE(what_is_as_stored_stays)
 {
     static const uint64_t bytes[] = {1, 64, 200, 1u << 30};
     for (unsigned i = 0; i < ARRAY_LEN(bytes); i++) {
@@ -94,9 +93,8 @@ START_TEST(what_is_as_stored_stays)
         rig_end(&r);
     }
 }
-END_TEST
 
-START_TEST(a_corrupt_block_goes_with_what_builds_on_it_and_the_miss_says_so)
+CASE(a_corrupt_block_goes_with_what_builds_on_it_and_the_miss_says_so)
 {
     unsigned corrupt;
     begin();
@@ -117,9 +115,8 @@ START_TEST(a_corrupt_block_goes_with_what_builds_on_it_and_the_miss_says_so)
     ck_assert_uint_eq(rig_slots(&r), 8);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(the_one_that_is_corrupt_is_named)
+CASE(the_one_that_is_corrupt_is_named)
 {
     begin();
     rig_store(&r, 1, ns, 0, 7, 0, 1);
@@ -134,7 +131,6 @@ START_TEST(the_one_that_is_corrupt_is_named)
     ck_assert_uint_eq(x.last.view.off, e.view.off);
     rig_end(&r);
 }
-END_TEST
 
 static void take_view(void *ctx, const struct tier_view *view)
 {
@@ -144,7 +140,7 @@ static void take_view(void *ctx, const struct tier_view *view)
     *views = *view;
 }
 
-START_TEST(who_reads_it_is_told_and_the_room_stays_until_the_lease_ends)
+CASE(who_reads_it_is_told_and_the_room_stays_until_the_lease_ends)
 {
     unsigned corrupt;
     struct tier_view views[5] = {0};
@@ -166,9 +162,8 @@ START_TEST(who_reads_it_is_told_and_the_room_stays_until_the_lease_ends)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_stored_again_is_served_again)
+CASE(what_is_stored_again_is_served_again)
 {
     unsigned corrupt;
     begin();
@@ -184,9 +179,8 @@ START_TEST(what_is_stored_again_is_served_again)
     ck_assert_uint_eq(corrupt, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(every_shard_counts)
+CASE(every_shard_counts)
 {
     unsigned corrupt;
     rig_defaults(&r);
@@ -206,9 +200,8 @@ START_TEST(every_shard_counts)
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_block_that_is_being_read_is_not_evicted)
+CASE(a_block_that_is_being_read_is_not_evicted)
 {
     begin();
     rig_store(&r, 1, ns, 0, 1, 0, 1);
@@ -222,9 +215,8 @@ START_TEST(a_block_that_is_being_read_is_not_evicted)
     ck_assert_uint_eq(job.ret_blocks, 1);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(no_slice_holds_more_than_a_share_of_what_is_there)
+CASE(no_slice_holds_more_than_a_share_of_what_is_there)
 {
     begin();
     rig_store(&r, 1, ns, 0, 1, 0, 16);
@@ -233,7 +225,6 @@ START_TEST(no_slice_holds_more_than_a_share_of_what_is_there)
     fake_tier_run(r.tier, 10, 0);
     rig_end(&r);
 }
-END_TEST
 
 static void count_idle(void *ctx)
 {
@@ -262,7 +253,7 @@ static int start_other(struct core_verify *v, struct core_client *cl)
     return core_verify_start(r.core, v);
 }
 
-START_TEST(a_client_has_one_slice_and_it_ends_with_the_client)
+CASE(a_client_has_one_slice_and_it_ends_with_the_client)
 {
     static struct core_verify v[3];
     begin();
@@ -283,9 +274,8 @@ START_TEST(a_client_has_one_slice_and_it_ends_with_the_client)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(no_principal_can_take_the_slices_of_another)
+CASE(no_principal_can_take_the_slices_of_another)
 {
     enum { CLIENTS = 8 };
     static struct core_verify v[CLIENTS + 1];
@@ -313,9 +303,8 @@ START_TEST(no_principal_can_take_the_slices_of_another)
     ck_assert_uint_eq(idle, CLIENTS);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_slice_reads_sixteen_mebibytes_whatever_is_asked_for)
+CASE(a_slice_reads_sixteen_mebibytes_whatever_is_asked_for)
 {
     const uint32_t block = 1u << 20;
     rig_defaults(&r);
@@ -332,9 +321,8 @@ START_TEST(a_slice_reads_sixteen_mebibytes_whatever_is_asked_for)
     core_check(r.core);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(failures_are_counted_and_harm_nothing)
+CASE(failures_are_counted_and_harm_nothing)
 {
     begin();
     rig_store(&r, 1, ns, 0, 1, 0, 1);
@@ -353,9 +341,8 @@ START_TEST(failures_are_counted_and_harm_nothing)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 8).tokens, 8);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(everybody_verifies_their_own_and_administrators_all)
+CASE(everybody_verifies_their_own_and_administrators_all)
 {
     unsigned corrupt;
     begin();
@@ -368,9 +355,8 @@ START_TEST(everybody_verifies_their_own_and_administrators_all)
     ck_assert_uint_eq(verify_all(0, 1u << 20, &corrupt), 5);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_is_being_written_is_skipped)
+CASE(what_is_being_written_is_skipped)
 {
     begin();
     struct rig_put p = {.ns = ns, .chain = 1, .n = 2};
@@ -381,9 +367,8 @@ START_TEST(what_is_being_written_is_skipped)
     ck_assert_uint_eq(x.done, 0);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(two_slices_that_read_the_same_report_it_once)
+CASE(two_slices_that_read_the_same_report_it_once)
 {
     static struct core_verify other;
     begin();
@@ -402,28 +387,4 @@ START_TEST(two_slices_that_read_the_same_report_it_once)
     ck_assert_uint_eq(other.ret_skipped, 1);
     ck_assert_uint_eq(rig_slots(&r), 0);
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("core_verify");
-    TCase *t = tcase_create("verify");
-    tcase_add_test(t, what_is_as_stored_stays);
-    tcase_add_test(t, a_corrupt_block_goes_with_what_builds_on_it_and_the_miss_says_so);
-    tcase_add_test(t, the_one_that_is_corrupt_is_named);
-    tcase_add_test(t, who_reads_it_is_told_and_the_room_stays_until_the_lease_ends);
-    tcase_add_test(t, what_is_stored_again_is_served_again);
-    tcase_add_test(t, every_shard_counts);
-    tcase_add_test(t, a_block_that_is_being_read_is_not_evicted);
-    tcase_add_test(t, no_slice_holds_more_than_a_share_of_what_is_there);
-    tcase_add_test(t, a_client_has_one_slice_and_it_ends_with_the_client);
-    tcase_add_test(t, no_principal_can_take_the_slices_of_another);
-    tcase_add_test(t, a_slice_reads_sixteen_mebibytes_whatever_is_asked_for);
-    tcase_add_test(t, failures_are_counted_and_harm_nothing);
-    tcase_add_test(t, everybody_verifies_their_own_and_administrators_all);
-    tcase_add_test(t, what_is_being_written_is_skipped);
-    tcase_add_test(t, two_slices_that_read_the_same_report_it_once);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looking through chains, piece by piece. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -66,7 +64,7 @@ static bool saw(const struct key256 *key)
     return false;
 }
 
-START_TEST(up_goes_to_the_first_block_in_pieces_of_any_size)
+CASE(up_goes_to_the_first_block_in_pieces_of_any_size)
 {
     for (uint32_t limit = 1; limit <= 256; limit = limit * 4) {
         begin();
@@ -83,7 +81,6 @@ START_TEST(up_goes_to_the_first_block_in_pieces_of_any_size)
         rig_end(&r);
     }
 }
-END_TEST
 
 /* Chains 1 and 2 part behind block 3 of chain 1. */
 static void store_fork(void)
@@ -104,7 +101,7 @@ static void store_fork(void)
     ck_assert_uint_ne(reservation, 0);
 }
 
-START_TEST(down_sees_each_block_of_the_tree_once_and_before_what_follows_it)
+CASE(down_sees_each_block_of_the_tree_once_and_before_what_follows_it)
 {
     for (uint32_t limit = 1; limit <= 256; limit = limit * 4) {
         begin();
@@ -123,9 +120,8 @@ START_TEST(down_sees_each_block_of_the_tree_once_and_before_what_follows_it)
         rig_end(&r);
     }
 }
-END_TEST
 
-START_TEST(down_ends_at_the_depth_asked_for)
+CASE(down_ends_at_the_depth_asked_for)
 {
     begin();
     store_fork();
@@ -137,9 +133,8 @@ START_TEST(down_ends_at_the_depth_asked_for)
     ck_assert_uint_eq(seen.n, 8); /* 2 to 6 of chain 1, 4 to 6 of chain 2 */
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(roots_are_the_first_blocks_of_sequences)
+CASE(roots_are_the_first_blocks_of_sequences)
 {
     begin();
     for (uint32_t chain = 1; chain <= 20; chain++)
@@ -152,9 +147,8 @@ START_TEST(roots_are_the_first_blocks_of_sequences)
     }
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(a_beginning_matches_in_each_group_and_namespace_that_may_be_seen)
+CASE(a_beginning_matches_in_each_group_and_namespace_that_may_be_seen)
 {
     for (uint32_t limit = 1; limit <= 256; limit = limit * 16) {
         begin();
@@ -183,9 +177,8 @@ START_TEST(a_beginning_matches_in_each_group_and_namespace_that_may_be_seen)
         rig_end(&r);
     }
 }
-END_TEST
 
-START_TEST(a_walk_whose_place_is_gone_says_so_and_never_goes_on_elsewhere)
+CASE(a_walk_whose_place_is_gone_says_so_and_never_goes_on_elsewhere)
 {
     begin();
     rig_store(&r, 1, ns, 0, 1, 0, 6);
@@ -203,9 +196,8 @@ START_TEST(a_walk_whose_place_is_gone_says_so_and_never_goes_on_elsewhere)
     ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &cursor), KVC_E_GONE);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(cursors_that_nobody_gave_are_refused_or_harmless)
+CASE(cursors_that_nobody_gave_are_refused_or_harmless)
 {
     begin();
     store_fork();
@@ -224,10 +216,9 @@ START_TEST(cursors_that_nobody_gave_are_refused_or_harmless)
     }
     rig_end(&r);
 }
-END_TEST
 
 /* Client 3 is of another principal; client 1 has a cursor of it, as if it had guessed one. */
-START_TEST(a_cursor_into_another_namespace_leads_nowhere)
+CASE(a_cursor_into_another_namespace_leads_nowhere)
 {
     begin();
     struct core_ns_spec spec = rig_spec("m", 8, 64);
@@ -253,9 +244,8 @@ START_TEST(a_cursor_into_another_namespace_leads_nowhere)
     }
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(others_see_no_namespace_and_an_unknown_key_nothing)
+CASE(others_see_no_namespace_and_an_unknown_key_nothing)
 {
     begin();
     rig_store(&r, 1, ns, 0, 1, 0, 2);
@@ -270,10 +260,9 @@ START_TEST(others_see_no_namespace_and_an_unknown_key_nothing)
     ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &cursor), KVC_E_BAD_ARGUMENT);
     rig_end(&r);
 }
-END_TEST
 
 /* Keys 0 to 4 of a chain that two namespaces have up to key 3; a third is another principal's. */
-START_TEST(each_key_is_told_in_each_place_or_absent)
+CASE(each_key_is_told_in_each_place_or_absent)
 {
     for (uint32_t limit = 1; limit <= 256; limit = limit * 4) {
         begin();
@@ -315,23 +304,4 @@ START_TEST(each_key_is_told_in_each_place_or_absent)
         ck_assert_uint_eq(seen.n, 2);
         rig_end(&r);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("core_walk");
-    TCase *t = tcase_create("walk");
-    tcase_add_test(t, up_goes_to_the_first_block_in_pieces_of_any_size);
-    tcase_add_test(t, down_sees_each_block_of_the_tree_once_and_before_what_follows_it);
-    tcase_add_test(t, down_ends_at_the_depth_asked_for);
-    tcase_add_test(t, roots_are_the_first_blocks_of_sequences);
-    tcase_add_test(t, a_beginning_matches_in_each_group_and_namespace_that_may_be_seen);
-    tcase_add_test(t, a_walk_whose_place_is_gone_says_so_and_never_goes_on_elsewhere);
-    tcase_add_test(t, cursors_that_nobody_gave_are_refused_or_harmless);
-    tcase_add_test(t, a_cursor_into_another_namespace_leads_nowhere);
-    tcase_add_test(t, others_see_no_namespace_and_an_unknown_key_nothing);
-    tcase_add_test(t, each_key_is_told_in_each_place_or_absent);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is asked of the copies of a block, and the set of blocks whose copies may lack that. */
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "names_rig.h"
 #include "wants.h"
 
@@ -30,7 +30,7 @@ static uint64_t pin(uint32_t chain, uint32_t n, bool in_memory)
     return got.id;
 }
 
-START_TEST(the_most_that_anybody_asks_counts)
+CASE(the_most_that_anybody_asks_counts)
 {
     begin(32, 64, false);
     store(1, 0, 3);
@@ -46,9 +46,8 @@ START_TEST(the_most_that_anybody_asks_counts)
     asks(1, 0, COPY_NONE, COPY_NONE);
     rig_end(&r);
 }
-END_TEST
 
-START_TEST(what_builds_on_a_block_asks_it_to_be_on_disk_as_it_is)
+CASE(what_builds_on_a_block_asks_it_to_be_on_disk_as_it_is)
 {
     begin(32, 64, false);
     store(1, 0, 2);
@@ -69,10 +68,9 @@ START_TEST(what_builds_on_a_block_asks_it_to_be_on_disk_as_it_is)
     ck_assert_uint_eq(unmet_count(r.core), 0);
     rig_end(&r);
 }
-END_TEST
 
 /* What one lacks in vain, another does not wait for. */
-START_TEST(what_is_refused_is_asked_again_and_holds_up_no_other)
+CASE(what_is_refused_is_asked_again_and_holds_up_no_other)
 {
     begin(32, 64, false);
     store(1, 0, 1);
@@ -99,12 +97,11 @@ START_TEST(what_is_refused_is_asked_again_and_holds_up_no_other)
     ck_assert_uint_eq(unmet_count(r.core), 0);
     rig_end(&r);
 }
-END_TEST
 
 #define RECORDS 9001u /* no multiple of the words of a word */
 
 /* Beside the set, an array that says the same. */
-START_TEST(the_set_gives_each_block_once_and_goes_round)
+CASE(the_set_gives_each_block_once_and_goes_round)
 {
     static bool in[RECORDS];
     uint32_t random = 7, at = 0, n = 0;
@@ -150,18 +147,4 @@ START_TEST(the_set_gives_each_block_once_and_goes_round)
     ck_assert_uint_eq(n, RECORDS - 10);
     r.core->blocks_high = 0;
     rig_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("core_wants");
-    TCase *t = tcase_create("wants");
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, the_most_that_anybody_asks_counts);
-    tcase_add_test(t, what_builds_on_a_block_asks_it_to_be_on_disk_as_it_is);
-    tcase_add_test(t, what_is_refused_is_asked_again_and_holds_up_no_other);
-    tcase_add_test(t, the_set_gives_each_block_once_and_goes_round);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reserve, commit, drop, and how writers end. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "core_rig.h"
 #include "core_slices.h"
 
@@ -50,7 +49,9 @@ static int reserve_raw(unsigned client, const struct core_reserve *in, uint64_t 
 
 /* ---- reserve ---- */
 
-START_TEST(statuses_tell_what_to_write)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(statuses_tell_what_to_write)
 {
     rig_store(&r, 1, ns, 0, 1, 0, 1);
     struct rig_put other = {.ns = ns, .chain = 1, .first = 1, .n = 1};
@@ -68,9 +69,8 @@ START_TEST(statuses_tell_what_to_write)
     ck_assert_uint_eq(orphan.reservation, 0);
     core_check(r.core);
 }
-END_TEST
 
-START_TEST(a_key_twice_in_one_request_is_reserved_once)
+CASE(a_key_twice_in_one_request_is_reserved_once)
 {
     uint8_t keys[3 * KVC_KEY_BYTES], statuses[3];
     uint64_t id;
@@ -82,9 +82,8 @@ START_TEST(a_key_twice_in_one_request_is_reserved_once)
     EXPECT(statuses, KVC_ST_OK, KVC_ST_PENDING, KVC_ST_OK);
     ck_assert_uint_eq(rig_slots(&r), 2);
 }
-END_TEST
 
-START_TEST(arguments_outside_the_namespace_are_refused)
+CASE(arguments_outside_the_namespace_are_refused)
 {
     struct key256 key = rig_key(1, 0), parent = rig_key(1, 9);
     const struct core_reserve good = {.ns = ns, .keys = key.b, .n = 1};
@@ -109,9 +108,8 @@ START_TEST(arguments_outside_the_namespace_are_refused)
     }
     ck_assert_uint_eq(core_metrics(r.core)->reservations, 0);
 }
-END_TEST
 
-START_TEST(nothing_follows_a_partly_filled_block)
+CASE(nothing_follows_a_partly_filled_block)
 {
     struct rig_put p = {.ns = ns, .chain = 1, .n = 2, .last_tokens = 3};
     ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
@@ -122,10 +120,9 @@ START_TEST(nothing_follows_a_partly_filled_block)
     ck_assert_int_eq(rig_reserve(&r, 1, &through), 0);
     EXPECT(through.statuses, KVC_ST_PENDING, KVC_ST_BAD_ARGUMENT, KVC_ST_NO_PARENT);
 }
-END_TEST
 
 /* Engines with recurrent state use pages of thousands of tokens. */
-START_TEST(the_largest_block_keeps_its_number_of_tokens)
+CASE(the_largest_block_keeps_its_number_of_tokens)
 {
     struct core_ns_spec spec = rig_spec("large", KVC_BLOCK_TOKENS_MAX, 64);
     struct core_ns *large = rig_ns(&r, 1, &spec);
@@ -139,9 +136,8 @@ START_TEST(the_largest_block_keeps_its_number_of_tokens)
     ck_assert_uint_eq(rig_lookup(&r, large, 1, 3 * 65536).tokens, 2 * 65536);
     core_check(r.core);
 }
-END_TEST
 
-START_TEST(storing_what_exists_is_a_use)
+CASE(storing_what_exists_is_a_use)
 {
     struct core_ns_spec spec = rig_spec("window", 8, 64);
     spec.group[0].rule = KVC_RULE_WINDOW;
@@ -160,7 +156,6 @@ START_TEST(storing_what_exists_is_a_use)
     ck_assert_uint_eq(core_metrics(r.core)->blocks_touched, 6);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_stored, 6);
 }
-END_TEST
 
 /* ---- commit ---- */
 
@@ -170,7 +165,7 @@ static void put_offset(uint8_t *to, uint64_t v)
         to[i] = (uint8_t)(v >> (8 * i));
 }
 
-START_TEST(offsets_are_checked_and_the_entry_stays_reserved)
+CASE(offsets_are_checked_and_the_entry_stays_reserved)
 {
     static const uint64_t bad[] = {1, 63, 65, 256, 320, UINT64_MAX - 63, UINT64_MAX - 127};
     static uint8_t staging[256];
@@ -213,9 +208,8 @@ START_TEST(offsets_are_checked_and_the_entry_stays_reserved)
     ck_assert_uint_eq(status, KVC_ST_BAD_ARGUMENT);
     ck_assert_int_eq(core_drop(r.core, r.cl[1], p.reservation), KVC_E_GONE);
 }
-END_TEST
 
-START_TEST(commit_names_entries_of_its_own_reservation)
+CASE(commit_names_entries_of_its_own_reservation)
 {
     struct rig_put p = {.ns = ns, .chain = 1, .n = 3};
     uint8_t offsets[4 * 8] = {0}, statuses[4];
@@ -235,9 +229,8 @@ START_TEST(commit_names_entries_of_its_own_reservation)
     ck_assert_int_eq(core_drop(r.core, r.cl[1], p.reservation), 0);
     ck_assert_int_eq(core_drop(r.core, r.cl[1], p.reservation), KVC_E_GONE);
 }
-END_TEST
 
-START_TEST(blocks_become_visible_one_by_one_in_any_order)
+CASE(blocks_become_visible_one_by_one_in_any_order)
 {
     struct rig_put p = {.ns = ns, .chain = 1, .n = 3};
     ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
@@ -253,9 +246,8 @@ START_TEST(blocks_become_visible_one_by_one_in_any_order)
     struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
     rig_check_lease(&r, 1, held.lease, 0);
 }
-END_TEST
 
-START_TEST(a_failed_copy_drops_the_block_and_what_builds_on_it)
+CASE_EACH(a_failed_copy_drops_the_block_and_what_builds_on_it, 3)
 {
     static const int failures[] = {-EIO, -ETIMEDOUT, -ECANCELED};
     static const uint8_t says[] = {KVC_ST_TIER, KVC_ST_TIMEOUT, KVC_ST_CANCELLED};
@@ -274,9 +266,8 @@ START_TEST(a_failed_copy_drops_the_block_and_what_builds_on_it)
     ck_assert_uint_eq(rig_slots(&r), 1);
     core_check(r.core);
 }
-END_TEST
 
-START_TEST(out_of_copies_is_busy_and_stays_reserved)
+CASE(out_of_copies_is_busy_and_stays_reserved)
 {
     struct rig big;
     struct rig_put *p[5];
@@ -308,9 +299,8 @@ START_TEST(out_of_copies_is_busy_and_stays_reserved)
         free(p[i]);
     }
 }
-END_TEST
 
-START_TEST(reservations_run_out)
+CASE(reservations_run_out)
 {
     struct rig few;
     rig_defaults(&few);
@@ -325,11 +315,10 @@ START_TEST(reservations_run_out)
     }
     rig_end(&few);
 }
-END_TEST
 
 /* ---- shards ---- */
 
-START_TEST(a_block_is_there_when_all_its_shards_are)
+CASE(a_block_is_there_when_all_its_shards_are)
 {
     struct core_ns *two = two_ranks();
     rig_store(&r, 1, two, 0, 1, 0, 2);
@@ -346,9 +335,8 @@ START_TEST(a_block_is_there_when_all_its_shards_are)
     rig_check_lease(&r, 1, held.lease, 0);
     rig_check_lease(&r, 1, held.lease, 1);
 }
-END_TEST
 
-START_TEST(replicated_groups_are_stored_once)
+CASE(replicated_groups_are_stored_once)
 {
     struct core_ns_spec spec = rig_spec("mla", 8, 64);
     spec.shards = 4;
@@ -367,9 +355,8 @@ START_TEST(replicated_groups_are_stored_once)
     for (uint32_t shard = 0; shard < 4; shard++)
         rig_check_lease(&r, 1, held.lease, shard);
 }
-END_TEST
 
-START_TEST(one_writers_end_drops_the_block_for_all)
+CASE(one_writers_end_drops_the_block_for_all)
 {
     struct core_ns *two = two_ranks();
     struct rig_put a = {.ns = two, .shard = 0, .chain = 1, .n = 2};
@@ -385,11 +372,10 @@ START_TEST(one_writers_end_drops_the_block_for_all)
     ck_assert_uint_eq(m->done, 1);
     ck_assert_uint_eq(rig_slots(&r), 0);
 }
-END_TEST
 
 /* ---- how writers end ---- */
 
-START_TEST(the_end_of_a_writer_gives_its_room_back_at_once)
+CASE(the_end_of_a_writer_gives_its_room_back_at_once)
 {
     struct rig_put p = {.ns = ns, .chain = 1, .n = 5};
     ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
@@ -399,9 +385,8 @@ START_TEST(the_end_of_a_writer_gives_its_room_back_at_once)
     ck_assert_uint_eq(rig_slots(&r), 0);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_pending, 0);
 }
-END_TEST
 
-START_TEST(staging_is_in_use_until_the_last_copy)
+CASE(staging_is_in_use_until_the_last_copy)
 {
     struct rig_put p = {.ns = ns, .chain = 1, .n = 3};
     ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
@@ -415,9 +400,8 @@ START_TEST(staging_is_in_use_until_the_last_copy)
     }
     ck_assert(r.idle[1] == 1 && m->done == 1);
 }
-END_TEST
 
-START_TEST(quarantine_keeps_leases_and_drops_the_rest)
+CASE(quarantine_keeps_leases_and_drops_the_rest)
 {
     rig_store(&r, 1, ns, 0, 1, 0, 2);
     struct core_held held = rig_acquire(&r, 1, ns, 1, 16);
@@ -434,9 +418,8 @@ START_TEST(quarantine_keeps_leases_and_drops_the_rest)
     rig_evict(&r, &job);
     ck_assert(job.ret_blocks == 2 && job.ret_kept == 0);
 }
-END_TEST
 
-START_TEST(a_drop_takes_what_others_built_on_it)
+CASE(a_drop_takes_what_others_built_on_it)
 {
     struct rig_put a = {.ns = ns, .chain = 1, .n = 2};
     struct rig_put b = {.ns = ns, .chain = 1, .first = 2, .n = 2};
@@ -450,10 +433,9 @@ START_TEST(a_drop_takes_what_others_built_on_it)
     ck_assert_uint_eq(rig_slots(&r), 0);
     ck_assert_int_eq(core_drop(r.core, r.cl[2], b.reservation), KVC_E_GONE);
 }
-END_TEST
 
 /* The room of a dropped block is not given to another while a copy into it is under way. */
-START_TEST(room_is_not_reused_below_a_copy)
+CASE(room_is_not_reused_below_a_copy)
 {
     struct rig small;
     rig_defaults(&small);
@@ -479,11 +461,10 @@ START_TEST(room_is_not_reused_below_a_copy)
     EXPECT(third.statuses, KVC_ST_OK);
     rig_end(&small);
 }
-END_TEST
 
 /* Leased blocks cannot leave, and the policy learns that of each when it would be next. One search
  * for room meets all of them, in slices. */
-START_TEST(a_search_past_leased_blocks_goes_on_in_slices)
+CASE(a_search_past_leased_blocks_goes_on_in_slices)
 {
     enum { CHAINS = 64, LOOKS = 16 };
     struct rig full;
@@ -512,35 +493,4 @@ START_TEST(a_search_past_leased_blocks_goes_on_in_slices)
     ck_assert_uint_ge(slices, 2);
     ck_assert_uint_eq(core_metrics(full.core)->reserve_full, 0);
     rig_end(&full);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("writing");
-    TCase *t = tcase_create("writing");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, statuses_tell_what_to_write);
-    tcase_add_test(t, a_key_twice_in_one_request_is_reserved_once);
-    tcase_add_test(t, arguments_outside_the_namespace_are_refused);
-    tcase_add_test(t, nothing_follows_a_partly_filled_block);
-    tcase_add_test(t, the_largest_block_keeps_its_number_of_tokens);
-    tcase_add_test(t, storing_what_exists_is_a_use);
-    tcase_add_test(t, offsets_are_checked_and_the_entry_stays_reserved);
-    tcase_add_test(t, commit_names_entries_of_its_own_reservation);
-    tcase_add_test(t, blocks_become_visible_one_by_one_in_any_order);
-    tcase_add_loop_test(t, a_failed_copy_drops_the_block_and_what_builds_on_it, 0, 3);
-    tcase_add_test(t, out_of_copies_is_busy_and_stays_reserved);
-    tcase_add_test(t, reservations_run_out);
-    tcase_add_test(t, a_block_is_there_when_all_its_shards_are);
-    tcase_add_test(t, replicated_groups_are_stored_once);
-    tcase_add_test(t, one_writers_end_drops_the_block_for_all);
-    tcase_add_test(t, the_end_of_a_writer_gives_its_room_back_at_once);
-    tcase_add_test(t, staging_is_in_use_until_the_last_copy);
-    tcase_add_test(t, quarantine_keeps_leases_and_drops_the_rest);
-    tcase_add_test(t, a_drop_takes_what_others_built_on_it);
-    tcase_add_test(t, room_is_not_reused_below_a_copy);
-    tcase_add_test(t, a_search_past_leased_blocks_goes_on_in_slices);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "docfile.h"
 
 #define TOKENS 100u
@@ -82,7 +82,9 @@ static int load(struct docfile *ret_doc, char why[ST_WHY_BYTES])
     return rc;
 }
 
-START_TEST(what_is_written_is_read)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_is_written_is_read)
 {
     char why[ST_WHY_BYTES];
     struct docfile got;
@@ -100,9 +102,8 @@ START_TEST(what_is_written_is_read)
     ck_assert_uint_eq(docfile_differences(&got.spec, &doc.spec, NULL, NULL), 0);
     docfile_free(&got);
 }
-END_TEST
 
-START_TEST(a_header_with_the_sums_is_as_long_as_one_without)
+CASE(a_header_with_the_sums_is_as_long_as_one_without)
 {
     const uint64_t before = data_at;
     for (uint32_t s = 0; s < 2; s++)
@@ -110,9 +111,8 @@ START_TEST(a_header_with_the_sums_is_as_long_as_one_without)
     write_header();
     ck_assert_uint_eq(data_at, before);
 }
-END_TEST
 
-START_TEST(a_file_cut_off_or_prolonged_is_refused_everywhere)
+CASE(a_file_cut_off_or_prolonged_is_refused_everywhere)
 {
     char why[ST_WHY_BYTES];
     struct docfile got;
@@ -127,9 +127,8 @@ START_TEST(a_file_cut_off_or_prolonged_is_refused_everywhere)
         docfile_free(&got);
     }
 }
-END_TEST
 
-START_TEST(each_text_of_the_metadata_is_needed)
+CASE(each_text_of_the_metadata_is_needed)
 {
     static const char *const keys[] = {"format",    "format_version", "name",     "namespace",
                                        "tokens",    "token_ids",      "keys.0",   "keys.1",
@@ -149,10 +148,9 @@ START_TEST(each_text_of_the_metadata_is_needed)
         json_decref(metadata);
     }
 }
-END_TEST
 
 /* Were it taken, the blocks would be found under the keys of other tokens. */
-START_TEST(a_text_that_changed_on_the_way_is_refused)
+CASE(a_text_that_changed_on_the_way_is_refused)
 {
     static const char *const texts[][2] = {{"token_ids", NULL},  {"first.1", "0"},
                                            {"name", "book2"},    {"keys_from", "engine"},
@@ -177,7 +175,6 @@ START_TEST(a_text_that_changed_on_the_way_is_refused)
         free(ids);
     }
 }
-END_TEST
 
 /* With one text of the metadata another one, and the sum over it: `why` names what is wrong. */
 static void refuses(const char *key, const char *text, const char *says)
@@ -198,22 +195,20 @@ static void refuses(const char *key, const char *text, const char *says)
     json_decref(metadata);
 }
 
-START_TEST(sizes_that_are_not_those_of_the_namespace_are_refused)
+CASE(sizes_that_are_not_those_of_the_namespace_are_refused)
 {
     refuses("block_tokens", "[16, 32]", "'block_tokens' of group 1 are not the 64");
     refuses("block_tokens", "[16]", "'block_tokens' are not one number for each");
     refuses("block_tokens", "[16, \"64\"]", "'block_tokens' of group 1");
     refuses("block_tokens", "16", "'block_tokens'");
 }
-END_TEST
 
-START_TEST(a_number_that_is_wrong_is_told_what_is_right)
+CASE(a_number_that_is_wrong_is_told_what_is_right)
 {
     refuses("first.0", "1", "its 'first.0' is '1' and must be 0");
     refuses("first.1", "9", "its 'first.1' is '9' and must be a whole number from 0 to 1");
     refuses("tokens", "-1", "its 'tokens' is '-1' and must be a whole number from 0 to 4294967295");
 }
-END_TEST
 
 /* The specification with a field more, or another one; in a group of it too. */
 static void refuses_spec(bool in_group, const char *field, json_t *value, const char *says)
@@ -227,14 +222,13 @@ static void refuses_spec(bool in_group, const char *field, json_t *value, const 
     json_decref(o);
 }
 
-START_TEST(fields_of_the_namespace_that_nobody_knows_are_refused)
+CASE(fields_of_the_namespace_that_nobody_knows_are_refused)
 {
     refuses_spec(false, "rope_scaling", json_string("yarn"), "has 'rope_scaling'");
     refuses_spec(true, "sinks", json_integer(4), "has 'sinks'");
 }
-END_TEST
 
-START_TEST(what_is_wrong_in_a_group_is_named)
+CASE(what_is_wrong_in_a_group_is_named)
 {
     refuses_spec(true, "block_tokens", json_integer(0), "groups[].block_tokens");
     refuses_spec(true, "block_bytes", json_string("3"), "groups[].block_bytes");
@@ -242,7 +236,6 @@ START_TEST(what_is_wrong_in_a_group_is_named)
     refuses_spec(true, "window", json_integer(1), "groups[].window");
     refuses_spec(true, "replicated", json_integer(1), "groups[].replicated");
 }
-END_TEST
 
 static char named[256];
 
@@ -252,7 +245,7 @@ static void take(void *ctx, const char *field, const char *of_a, const char *of_
     snprintf(named + strlen(named), sizeof(named) - strlen(named), "%s=%s/%s;", field, of_a, of_b);
 }
 
-START_TEST(differences_are_named_and_costs_are_none)
+CASE(differences_are_named_and_costs_are_none)
 {
     struct kvc_ns_spec other = spec();
     other.dtype = "fp8";
@@ -262,9 +255,8 @@ START_TEST(differences_are_named_and_costs_are_none)
     ck_assert_uint_eq(docfile_differences(&doc.spec, &other, take, NULL), 2);
     ck_assert_str_eq(named, "dtype=bf16/fp8;groups[1].block_bytes=3/4;");
 }
-END_TEST
 
-START_TEST(seeds_are_told_apart_and_not_given_away)
+CASE(seeds_are_told_apart_and_not_given_away)
 {
     uint8_t seed[KVC_KEY_BYTES] = {1}, a[DOC_PRINT_BYTES], b[DOC_PRINT_BYTES];
     ck_assert_int_eq(docfile_seed_print(seed, a), 0);
@@ -272,25 +264,4 @@ START_TEST(seeds_are_told_apart_and_not_given_away)
     seed[31] = 1;
     ck_assert_int_eq(docfile_seed_print(seed, b), 0);
     ck_assert_mem_ne(a, b, sizeof(a));
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("docfile");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, what_is_written_is_read);
-    tcase_add_test(tc, a_header_with_the_sums_is_as_long_as_one_without);
-    tcase_add_test(tc, a_file_cut_off_or_prolonged_is_refused_everywhere);
-    tcase_add_test(tc, each_text_of_the_metadata_is_needed);
-    tcase_add_test(tc, a_text_that_changed_on_the_way_is_refused);
-    tcase_add_test(tc, sizes_that_are_not_those_of_the_namespace_are_refused);
-    tcase_add_test(tc, a_number_that_is_wrong_is_told_what_is_right);
-    tcase_add_test(tc, fields_of_the_namespace_that_nobody_knows_are_refused);
-    tcase_add_test(tc, what_is_wrong_in_a_group_is_named);
-    tcase_add_test(tc, differences_are_named_and_costs_are_none);
-    tcase_add_test(tc, seeds_are_told_apart_and_not_given_away);
-    Suite *suite = suite_create("docfile");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "key.h"
 
 static const char text[] = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1dfeff";
 
-START_TEST(reads_what_it_writes)
+CASE(reads_what_it_writes)
 {
     struct key_arg key;
     char back[KEY_TEXT_BYTES];
@@ -21,9 +20,8 @@ START_TEST(reads_what_it_writes)
     ck_assert_uint_eq(key.key[31], 0xff);
     ck_assert_str_eq(key_format(key.key, back), text);
 }
-END_TEST
 
-START_TEST(upper_case_is_the_same_key)
+CASE(upper_case_is_the_same_key)
 {
     char upper[KEY_TEXT_BYTES];
     for (size_t i = 0; i < sizeof(upper); i++)
@@ -34,9 +32,8 @@ START_TEST(upper_case_is_the_same_key)
     ck_assert_int_eq(key_parse(upper, &b, &why), 0);
     ck_assert_mem_eq(a.key, b.key, sizeof(a.key));
 }
-END_TEST
 
-START_TEST(its_first_digits_are_taken_and_zeros_follow)
+CASE(its_first_digits_are_taken_and_zeros_follow)
 {
     const uint8_t zeros[KVC_KEY_BYTES] = {0};
     const char *why = NULL;
@@ -54,9 +51,8 @@ START_TEST(its_first_digits_are_taken_and_zeros_follow)
         ck_assert(digits % 2 == 0 || (key.key[digits / 2] & 0xf) == 0);
     }
 }
-END_TEST
 
-START_TEST(refuses_and_leaves_the_key_alone)
+CASE(refuses_and_leaves_the_key_alone)
 {
     static const char *const wrong[] = {
         "",
@@ -74,17 +70,4 @@ START_TEST(refuses_and_leaves_the_key_alone)
         ck_assert_ptr_nonnull(why);
         ck_assert_uint_eq(key.key[0], 42);
     }
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("key");
-    tcase_add_test(tc, reads_what_it_writes);
-    tcase_add_test(tc, upper_case_is_the_same_key);
-    tcase_add_test(tc, its_first_digits_are_taken_and_zeros_follow);
-    tcase_add_test(tc, refuses_and_leaves_the_key_alone);
-    Suite *suite = suite_create("key");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

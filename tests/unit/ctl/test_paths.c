@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What kvcachectl says about a path that is out of service. */
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "outage.h"
 #include "paths.h"
 
@@ -21,7 +20,7 @@ static const char *text_of(const char *error)
 }
 
 /* Each was told to look at the drive, with which nothing is wrong. */
-START_TEST(a_file_that_is_wrong_is_told_as_such)
+CASE_EACH(a_file_that_is_wrong_is_told_as_such, sizeof files / sizeof files[0])
 {
     const char *text = text_of(files[_i]);
     const struct outage *why = outage_of(files[_i]);
@@ -31,34 +30,20 @@ START_TEST(a_file_that_is_wrong_is_told_as_such)
     ck_assert_ptr_nonnull(strstr(text, why->next));
     ck_assert_ptr_null(strstr(text, "smartctl"));
 }
-END_TEST
 
-START_TEST(what_may_be_the_drive_is_looked_for_there)
+CASE(what_may_be_the_drive_is_looked_for_there)
 {
     ck_assert_ptr_nonnull(strstr(text_of("EIO"), "out: EIO. Its blocks"));
     ck_assert_ptr_nonnull(strstr(text_of("EIO"), "smartctl"));
     ck_assert_ptr_nonnull(strstr(text_of("ETIMEDOUT"), "smartctl"));
     ck_assert_ptr_nonnull(strstr(text_of(""), "no reason is known"));
 }
-END_TEST
 
-START_TEST(each_file_that_is_wrong_has_words_of_its_own)
+CASE(each_file_that_is_wrong_has_words_of_its_own)
 {
     ck_assert_ptr_nonnull(strstr(text_of("ENODATA"), "shorter"));
     ck_assert_ptr_nonnull(strstr(text_of("ENOENT"), "not there any more"));
     ck_assert_ptr_nonnull(strstr(text_of("ESTALE"), "another store"));
     ck_assert_ptr_nonnull(strstr(text_of("ESTALE"), "nvme.replaced"));
     ck_assert_ptr_nonnull(strstr(text_of("ENOSPC"), "make room"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("paths");
-    TCase *t = tcase_create("all");
-    tcase_add_loop_test(t, a_file_that_is_wrong_is_told_as_such, 0, sizeof files / sizeof files[0]);
-    tcase_add_test(t, what_may_be_the_drive_is_looked_for_there);
-    tcase_add_test(t, each_file_that_is_wrong_has_words_of_its_own);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

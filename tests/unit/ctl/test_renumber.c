@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "renumber.h"
 
-START_TEST(numbers_come_in_the_order_in_which_they_are_met)
+CASE(numbers_come_in_the_order_in_which_they_are_met)
 {
     struct renumber *r = renumber_create();
     for (uint64_t i = 0; i < 100000; i++)
@@ -15,14 +14,4 @@ START_TEST(numbers_come_in_the_order_in_which_they_are_met)
     ck_assert_uint_eq(renumber_count(r), 100000);
     renumber_destroy(&r);
     ck_assert_ptr_null(r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("renumber");
-    TCase *t = tcase_create("renumber");
-    tcase_add_test(t, numbers_come_in_the_order_in_which_they_are_met);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes of published models, worked out by hand. */
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "kv_file.h"
 #include "kv_model.h"
 
@@ -47,7 +46,7 @@ static uint64_t context(enum kv_form form, uint64_t tokens)
     return kv_context_bytes(&m, form, kv_type_find("bf16"), tokens, 16, kv_part_whole(&m));
 }
 
-START_TEST(llama_has_8_heads_of_128_in_32_layers)
+CASE(llama_has_8_heads_of_128_in_32_layers)
 {
     load("llama-3.1-8b");
     ck_assert_uint_eq(first()->key, 4096 / 32); /* derived */
@@ -64,9 +63,8 @@ START_TEST(llama_has_8_heads_of_128_in_32_layers)
     ck_assert_ptr_nonnull(kv_form_missing(&m, KV_FORM_LATENT));
     ck_assert_ptr_nonnull(kv_form_missing(&m, KV_FORM_ABSORBED)); /* 8 * 128 < 4096 */
 }
-END_TEST
 
-START_TEST(the_formula_has_the_numbers_in_it)
+CASE(the_formula_has_the_numbers_in_it)
 {
     char text[256];
     load("llama-3.1-8b");
@@ -80,9 +78,8 @@ START_TEST(the_formula_has_the_numbers_in_it)
     kv_form_formula(&m, KV_FORM_LATENT, kv_type_find("bf16"), text, sizeof(text));
     ck_assert_str_eq(text, "n·(r+q)·L·b = 1·(512+64)·61·2");
 }
-END_TEST
 
-START_TEST(mistral_keeps_its_window)
+CASE(mistral_keeps_its_window)
 {
     load("mistral-7b");
     ck_assert_uint_eq(kv_model_count(&m, KV_SLIDING), 32);
@@ -94,18 +91,16 @@ START_TEST(mistral_keeps_its_window)
     /* hidden states have no window */
     ck_assert_uint_eq(context(KV_FORM_HIDDEN, 32768), (uint64_t)32768 * 4096 * 32 * 2);
 }
-END_TEST
 
-START_TEST(qwen_says_that_it_does_not_use_its_window)
+CASE(qwen_says_that_it_does_not_use_its_window)
 {
     load("qwen2.5-7b");
     ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 28);
     ck_assert_uint_eq(kv_model_count(&m, KV_SLIDING), 0);
     ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 128 * 28 * 4 * 2); /* 57,344 */
 }
-END_TEST
 
-START_TEST(deepseek_keeps_latents)
+CASE(deepseek_keeps_latents)
 {
     load("deepseek-v3");
     ck_assert_uint_eq(per_token(KV_FORM_LATENT, "bf16"), (512 + 64) * 61 * 2); /* 70,272 */
@@ -116,9 +111,8 @@ START_TEST(deepseek_keeps_latents)
     ck_assert_uint_eq(per_token(KV_FORM_HIDDEN, "bf16"), 7168 * 61 * 2);
     ck_assert_ptr_nonnull(kv_form_missing(&m, KV_FORM_KV));
 }
-END_TEST
 
-START_TEST(a_nested_file_with_windows_in_some_layers)
+CASE(a_nested_file_with_windows_in_some_layers)
 {
     load("nested-hybrid");
     ck_assert_uint_eq(m.layers, 6); /* not the vision part's 27 */
@@ -129,27 +123,24 @@ START_TEST(a_nested_file_with_windows_in_some_layers)
     /* a layer and token: 2 * 256 * 4 * 2 = 4,096 bytes; 1 layer x 8,192 and 5 x 1,024 tokens */
     ck_assert_uint_eq(context(KV_FORM_KV, 8192), (uint64_t)4096 * (8192 + 5 * 1024)); /* 52 MiB */
 }
-END_TEST
 
-START_TEST(gpt2_has_names_of_its_own_and_as_many_kv_heads_as_heads)
+CASE(gpt2_has_names_of_its_own_and_as_many_kv_heads_as_heads)
 {
     load("gpt2");
     ck_assert_uint_eq(per_token(KV_FORM_KV, "fp16"), 2 * 64 * 12 * 12 * 2); /* 36,864 */
     ck_assert_uint_eq(per_token(KV_FORM_ABSORBED, "fp16"), 18432);          /* half */
     ck_assert_ptr_null(kv_form_missing(&m, KV_FORM_ABSORBED));
 }
-END_TEST
 
-START_TEST(layers_with_a_state_keep_no_kv)
+CASE(layers_with_a_state_keep_no_kv)
 {
     load("linear-hybrid");
     ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 12);
     ck_assert_uint_eq(kv_model_count(&m, KV_STATE), 36);
     ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 256 * 12 * 2 * 2); /* 24,576 */
 }
-END_TEST
 
-START_TEST(families_that_name_their_layers_in_their_own_way)
+CASE(families_that_name_their_layers_in_their_own_way)
 {
     static const struct {
         const char *file;
@@ -190,7 +181,6 @@ START_TEST(families_that_name_their_layers_in_their_own_way)
     load("kimi-linear");
     ck_assert_uint_eq(per_token(KV_FORM_LATENT, "bf16"), (512 + 64) * 7 * 2);
 }
-END_TEST
 
 /* ---- what is wrong, and what would be right ---- */
 
@@ -226,7 +216,7 @@ static void accepted(const char *text)
     ck_assert_msg(load_text(text, why) == 0, "%s", why);
 }
 
-START_TEST(errors_name_the_field_and_what_would_be_right)
+CASE(errors_name_the_field_and_what_would_be_right)
 {
     refused_as(-EBADMSG, "{", "not JSON", ":1:");
     refused_as(-EBADMSG, "[]", "the file", "expected an object");
@@ -267,10 +257,9 @@ START_TEST(errors_name_the_field_and_what_would_be_right)
     refused("{\"num_hidden_layers\": 1, \"use_sliding_window\": 1}", "use_sliding_window",
             "true or false");
 }
-END_TEST
 
 /* Each of these was passed over, and a size was given as if it were not there. */
-START_TEST(what_changes_the_size_and_is_not_read_is_refused_by_name)
+CASE(what_changes_the_size_and_is_not_read_is_refused_by_name)
 {
     static const char *const facts[][2] = {
         {"attention_other_setting", "{\"attention_type\": \"odd\"}"},
@@ -316,9 +305,8 @@ START_TEST(what_changes_the_size_and_is_not_read_is_refused_by_name)
             " \"sliding_window\": Infinity}",
             "sliding_window", "a whole number");
 }
-END_TEST
 
-START_TEST(what_is_switched_off_changes_nothing)
+CASE(what_is_switched_off_changes_nothing)
 {
     accepted("{\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4,"
              " \"sliding_window\": -1, \"num_kv_shared_layers\": 0, \"block_configs\": [],"
@@ -327,7 +315,6 @@ START_TEST(what_is_switched_off_changes_nothing)
     ck_assert_uint_eq(kv_model_count(&m, KV_SLIDING), 0);
     ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 2 * 4 * 2 * 2);
 }
-END_TEST
 
 /* ---- layers that differ ---- */
 
@@ -337,7 +324,7 @@ static uint64_t token_of(const char *text)
     return per_token(KV_FORM_KV, m.dtype);
 }
 
-START_TEST(heads_and_sizes_of_each_layer_count)
+CASE(heads_and_sizes_of_each_layer_count)
 {
     /* 5 slide with 8 heads of 256, 1 is full with 2 of 512; keys and values; 2 bytes */
     ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 6, \"num_key_value_heads\": 8,"
@@ -369,9 +356,8 @@ START_TEST(heads_and_sizes_of_each_layer_count)
                                " \"num_attention_groups\": 4, \"head_dim\": 32}}"),
                       (2 * 8 + 4 * 32) * 2 * 2);
 }
-END_TEST
 
-START_TEST(layers_that_share_keep_nothing)
+CASE(layers_that_share_keep_nothing)
 {
     ck_assert_uint_eq(token_of("{" SMALL ", \"num_hidden_layers\": 5,"
                                " \"num_kv_shared_layers\": 2}"),
@@ -381,9 +367,8 @@ START_TEST(layers_that_share_keep_nothing)
                                " \"cla_share_factor\": 2}"),
                       3 * 8 * 8 * 2 * 2);
 }
-END_TEST
 
-START_TEST(an_indexer_keeps_keys_in_the_layers_that_choose)
+CASE(an_indexer_keeps_keys_in_the_layers_that_choose)
 {
     accepted("{" SMALL ", \"num_hidden_layers\": 3, \"kv_lora_rank\": 32,"
              " \"qk_rope_head_dim\": 8, \"index_head_dim\": 128,"
@@ -391,9 +376,8 @@ START_TEST(an_indexer_keeps_keys_in_the_layers_that_choose)
     ck_assert_uint_eq(per_token(KV_FORM_LATENT, "bf16"), 3 * 40 * 2 + 2 * (128 + 4));
     ck_assert_uint_eq(per_token(KV_FORM_LATENT, "fp8"), 3 * 40 + 2 * (128 + 4));
 }
-END_TEST
 
-START_TEST(what_the_checkpoint_says_of_kv_comes_before_its_weights)
+CASE(what_the_checkpoint_says_of_kv_comes_before_its_weights)
 {
     accepted("{" SMALL ", \"num_hidden_layers\": 1, \"quantization_config\":"
              " {\"kv_cache_scheme\": {\"num_bits\": 8, \"type\": \"float\"}}}");
@@ -408,9 +392,8 @@ START_TEST(what_the_checkpoint_says_of_kv_comes_before_its_weights)
     ck_assert_str_eq(m.stated, "dtype");
     ck_assert(!m.unsized);
 }
-END_TEST
 
-START_TEST(a_type_is_read_as_torch_writes_it_and_never_passed_over)
+CASE(a_type_is_read_as_torch_writes_it_and_never_passed_over)
 {
     accepted("{\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 1,"
              " \"torch_dtype\": \"torch.float16\"}");
@@ -423,9 +406,8 @@ START_TEST(a_type_is_read_as_torch_writes_it_and_never_passed_over)
     ck_assert_str_eq(m.stated, "dtype");
     ck_assert(m.unsized);
 }
-END_TEST
 
-START_TEST(stages_share_the_layers_and_ranks_the_heads)
+CASE(stages_share_the_layers_and_ranks_the_heads)
 {
     uint32_t heads = 0;
     accepted("{" SMALL ", \"num_hidden_layers\": 10, \"num_key_value_heads\": 2}");
@@ -444,9 +426,8 @@ START_TEST(stages_share_the_layers_and_ranks_the_heads)
     ck_assert(!kv_model_splits(&m, 3, &heads));
     ck_assert_uint_eq(heads, 2);
 }
-END_TEST
 
-START_TEST(the_context_is_the_stretched_one)
+CASE(the_context_is_the_stretched_one)
 {
     accepted("{" SMALL ", \"num_hidden_layers\": 1, \"max_position_embeddings\": 4096}");
     ck_assert_uint_eq(m.context, 4096);
@@ -454,40 +435,10 @@ START_TEST(the_context_is_the_stretched_one)
              " \"rope_scaling\": {\"factor\": 4.0, \"original_max_position_embeddings\": 4096}}");
     ck_assert_uint_eq(m.context, 16384);
 }
-END_TEST
 
-START_TEST(a_file_that_is_not_there_is_named)
+CASE(a_file_that_is_not_there_is_named)
 {
     char why[KV_WHY_BYTES] = "";
     ck_assert_int_eq(kv_file_load("/nowhere/config.json", why, &m), -ENOENT);
     ck_assert_ptr_nonnull(strstr(why, "/nowhere/config.json"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("size");
-    TCase *t = tcase_create("size");
-    tcase_add_test(t, llama_has_8_heads_of_128_in_32_layers);
-    tcase_add_test(t, the_formula_has_the_numbers_in_it);
-    tcase_add_test(t, mistral_keeps_its_window);
-    tcase_add_test(t, qwen_says_that_it_does_not_use_its_window);
-    tcase_add_test(t, deepseek_keeps_latents);
-    tcase_add_test(t, a_nested_file_with_windows_in_some_layers);
-    tcase_add_test(t, gpt2_has_names_of_its_own_and_as_many_kv_heads_as_heads);
-    tcase_add_test(t, layers_with_a_state_keep_no_kv);
-    tcase_add_test(t, families_that_name_their_layers_in_their_own_way);
-    tcase_add_test(t, errors_name_the_field_and_what_would_be_right);
-    tcase_add_test(t, what_changes_the_size_and_is_not_read_is_refused_by_name);
-    tcase_add_test(t, what_is_switched_off_changes_nothing);
-    tcase_add_test(t, heads_and_sizes_of_each_layer_count);
-    tcase_add_test(t, layers_that_share_keep_nothing);
-    tcase_add_test(t, an_indexer_keeps_keys_in_the_layers_that_choose);
-    tcase_add_test(t, what_the_checkpoint_says_of_kv_comes_before_its_weights);
-    tcase_add_test(t, a_type_is_read_as_torch_writes_it_and_never_passed_over);
-    tcase_add_test(t, stages_share_the_layers_and_ranks_the_heads);
-    tcase_add_test(t, the_context_is_the_stretched_one);
-    tcase_add_test(t, a_file_that_is_not_there_is_named);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "plain.h"
 #include "table.h"
 
@@ -20,7 +19,7 @@ static char *printed(const struct table *table, bool colour)
     return text;
 }
 
-START_TEST(columns_line_up_and_numbers_go_right)
+CASE(columns_line_up_and_numbers_go_right)
 {
     struct table *table = table_create(heads);
     table_cell(table, "a");
@@ -38,9 +37,8 @@ START_TEST(columns_line_up_and_numbers_go_right)
     table_destroy(&table);
     ck_assert_ptr_null(table);
 }
-END_TEST
 
-START_TEST(colour_is_for_the_heads_only)
+CASE(colour_is_for_the_heads_only)
 {
     struct table *table = table_create(heads);
     char *text = printed(table, true);
@@ -48,9 +46,8 @@ START_TEST(colour_is_for_the_heads_only)
     free(text);
     table_destroy(&table);
 }
-END_TEST
 
-START_TEST(control_characters_do_not_reach_the_terminal)
+CASE(control_characters_do_not_reach_the_terminal)
 {
     struct table *table = table_create(NULL);
     table_cell(table, "model");
@@ -60,11 +57,10 @@ START_TEST(control_characters_do_not_reach_the_terminal)
     free(text);
     table_destroy(&table);
 }
-END_TEST
 
 /* Letters with marks, kana, Han, an emoji, Hangul of three jamo: each row ends in the same column.
  */
-START_TEST(columns_line_up_whatever_the_script)
+CASE(columns_line_up_whatever_the_script)
 {
     static const char *const names[] = {
         "e\xcc\x81t\xc3\xa9",                   /* 3 */
@@ -89,10 +85,9 @@ START_TEST(columns_line_up_whatever_the_script)
     free(text);
     table_destroy(&table);
 }
-END_TEST
 
 /* Each control between two letters, and one mark for it; the last but one is C1 and no UTF-8. */
-START_TEST(text_does_not_change_direction)
+CASE(text_does_not_change_direction)
 {
     static const char *const controls[] = {
         "\xd8\x9c",     "\xe2\x80\x8e", "\xe2\x80\x8f", "\xe2\x80\xaa", "\xe2\x80\xae",
@@ -108,9 +103,8 @@ START_TEST(text_does_not_change_direction)
     char kept[] = "\xe2\x80\x8d\xe2\x80\xa6\xe2\x81\xaa"; /* beside them */
     ck_assert_str_eq(plain(kept), "\xe2\x80\x8d\xe2\x80\xa6\xe2\x81\xaa");
 }
-END_TEST
 
-START_TEST(columns_that_do_not_fit_are_left_out_whole)
+CASE(columns_that_do_not_fit_are_left_out_whole)
 {
     static const char *const three[] = {"NAME", ">SIZE", "OWNER", NULL};
     static const struct {
@@ -134,29 +128,12 @@ START_TEST(columns_that_do_not_fit_are_left_out_whole)
         table_destroy(&table);
     }
 }
-END_TEST
 
-START_TEST(takes_many_rows)
+CASE(takes_many_rows)
 {
     struct table *table = table_create(NULL);
     for (int i = 0; i < 2000; i++)
         table_cell(table, "%d", i);
     ck_assert_uint_eq(table_rows(table), 1000);
     table_destroy(&table);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("table");
-    tcase_add_test(tc, columns_line_up_and_numbers_go_right);
-    tcase_add_test(tc, colour_is_for_the_heads_only);
-    tcase_add_test(tc, control_characters_do_not_reach_the_terminal);
-    tcase_add_test(tc, columns_line_up_whatever_the_script);
-    tcase_add_test(tc, text_does_not_change_direction);
-    tcase_add_test(tc, columns_that_do_not_fit_are_left_out_whole);
-    tcase_add_test(tc, takes_many_rows);
-    Suite *suite = suite_create("table");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "device_name.h"
 
 static const uint8_t uuid[DEVICE_UUID_BYTES] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
@@ -14,16 +14,15 @@ static struct device_name parsed(const char *text)
     return name;
 }
 
-START_TEST(numbers_are_of_32_bits)
+CASE(numbers_are_of_32_bits)
 {
     ck_assert_int_eq(parsed("emu:0").kind, DEVICE_NAME_EMULATED);
     ck_assert_uint_eq(parsed("emu:4294967295").number, UINT32_MAX);
     ck_assert_int_eq(parsed("cuda:7").kind, DEVICE_NAME_ORDINAL);
     ck_assert_uint_eq(parsed("cuda:007").number, 7);
 }
-END_TEST
 
-START_TEST(a_uuid_is_of_a_device_or_an_instance_in_digits_of_either_case)
+CASE_EACH(a_uuid_is_of_a_device_or_an_instance_in_digits_of_either_case, 3)
 {
     static const char *const texts[] = {"GPU-01234567-89ab-cdef-fedc-ba9876543210",
                                         "MIG-01234567-89ab-cdef-fedc-ba9876543210",
@@ -32,9 +31,8 @@ START_TEST(a_uuid_is_of_a_device_or_an_instance_in_digits_of_either_case)
     ck_assert_int_eq(name.kind, DEVICE_NAME_UUID);
     ck_assert_mem_eq(name.uuid, uuid, sizeof(uuid));
 }
-END_TEST
 
-START_TEST(what_is_no_name_is_refused)
+CASE(what_is_no_name_is_refused)
 {
     static const char *const texts[] = {"",
                                         "host",
@@ -59,19 +57,17 @@ START_TEST(what_is_no_name_is_refused)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         ck_assert_msg(!device_name_parse(texts[i], &name), "'%s'", texts[i]);
 }
-END_TEST
 
-START_TEST(a_uuid_is_printed_as_it_is_read)
+CASE(a_uuid_is_printed_as_it_is_read)
 {
     char text[DEVICE_NAME_BYTES];
     device_name_print(uuid, false, text);
     ck_assert_str_eq(text, "GPU-01234567-89ab-cdef-fedc-ba9876543210");
     ck_assert_mem_eq(parsed(text).uuid, uuid, sizeof(uuid));
 }
-END_TEST
 
 /* A device that says it is emulated, and has another's UUID, is shown by that. */
-START_TEST(an_emulated_device_is_printed_by_the_number_in_its_uuid)
+CASE(an_emulated_device_is_printed_by_the_number_in_its_uuid)
 {
     static const uint8_t want[DEVICE_UUID_BYTES] = "kvc-emu\0\0\0\0\0\x01\x02\x03\x04";
     uint8_t made[DEVICE_UUID_BYTES];
@@ -84,18 +80,4 @@ START_TEST(an_emulated_device_is_printed_by_the_number_in_its_uuid)
     ck_assert_str_eq(text, "GPU-6b76632d-656d-7500-0000-000001020304");
     device_name_print(uuid, true, text);
     ck_assert_str_eq(text, "GPU-01234567-89ab-cdef-fedc-ba9876543210");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("device_name");
-    TCase *tc = tcase_create("names");
-    tcase_add_test(tc, numbers_are_of_32_bits);
-    tcase_add_loop_test(tc, a_uuid_is_of_a_device_or_an_instance_in_digits_of_either_case, 0, 3);
-    tcase_add_test(tc, what_is_no_name_is_refused);
-    tcase_add_test(tc, a_uuid_is_printed_as_it_is_read);
-    tcase_add_test(tc, an_emulated_device_is_printed_by_the_number_in_its_uuid);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

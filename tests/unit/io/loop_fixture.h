@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two programs of loop tests share. Cases of "both" run on io_uring and on epoll; their _i
- * is the enum loop_backend. */
+/* What the two programs of loop tests share. Cases of both loops run on io_uring and on epoll;
+ * their _i is the enum loop_backend. */
 #ifndef TESTS_LOOP_FIXTURE_H
 #define TESTS_LOOP_FIXTURE_H
 
-#include "check_run.h"
+#include "cases.h"
 #include "loop.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,14 +125,24 @@ static inline int bell_new(void)
 /* The first backend to test; without io_uring the epoll half runs alone, and says so. */
 static inline int first_backend(void)
 {
+    static bool known;
+    static int first;
+    if (known)
+        return first;
+    known = true;
     struct loop *loop = NULL;
     struct loop_config config = {.want = LOOP_URING, .watches_max = 1};
     int r = loop_create(&config, &loop);
     loop_destroy(&loop);
-    if (r == 0)
-        return LOOP_URING;
-    printf("SKIP: io_uring is refused here (%s): the epoll half runs alone\n", strerror(-r));
-    return LOOP_EPOLL;
+    first = r == 0 ? LOOP_URING : LOOP_EPOLL;
+    if (r != 0)
+        printf("SKIP: io_uring is refused here (%s): the epoll half runs alone\n", strerror(-r));
+    return first;
 }
+
+/* Cases of both loops: _i is the backend. */
+#define CASE_BOTH_LOOPS(name) CASE_RANGE(name, first_backend(), LOOP_EPOLL + 1)
+#define CASE_DIES_BOTH_LOOPS(name, signo) \
+    CHECK_CASE(name, .first = first_backend(), .end = LOOP_EPOLL + 1, .signal = (signo))
 
 #endif

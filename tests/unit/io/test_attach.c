@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The attach socket, with workers that are sockets of this process. */
 #include "attach.h"
-#include "check_run.h"
+#include "cases.h"
 #include "loop_fixture.h"
 
 #include <errno.h>
@@ -134,16 +134,17 @@ static void send_with(int to, const char *text, int fd, unsigned n)
     ck_assert_int_eq(sendmsg(to, &m, 0), (int)strlen(text));
 }
 
-START_TEST(a_connection_comes_with_its_credentials)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_connection_comes_with_its_credentials)
 {
     int worker = worker_opened();
     ck_assert_uint_eq(got.uid, getuid());
     ck_assert_int_eq(got.pid, getpid());
     close(worker);
 }
-END_TEST
 
-START_TEST(a_datagram_is_one_message)
+CASE(a_datagram_is_one_message)
 {
     int worker = worker_opened();
     ck_assert_int_eq(send(worker, "first", 5, 0), 5);
@@ -153,9 +154,8 @@ START_TEST(a_datagram_is_one_message)
     ck_assert_mem_eq(got.bytes, "second", 6);
     close(worker);
 }
-END_TEST
 
-START_TEST(a_datagram_above_the_limit_is_seen_to_be_too_long)
+CASE(a_datagram_above_the_limit_is_seen_to_be_too_long)
 {
     static uint8_t bytes[2 * KVC_ATTACH_MAX];
     int worker = worker_opened();
@@ -164,7 +164,6 @@ START_TEST(a_datagram_above_the_limit_is_seen_to_be_too_long)
     ck_assert_uint_eq(got.len, KVC_ATTACH_MAX + 1);
     close(worker);
 }
-END_TEST
 
 /* The far end of a pipe reads its end only when nobody holds the near one. */
 static void expect_nobody_holds(int end)
@@ -175,7 +174,7 @@ static void expect_nobody_holds(int end)
 }
 
 /* Message by message: how many come with it, whether it is wanted. */
-START_TEST(descriptors_that_nobody_takes_are_closed)
+CASE(descriptors_that_nobody_takes_are_closed)
 {
     int worker = worker_opened();
     for (unsigned n = 1; n <= 3; n++) {
@@ -191,9 +190,8 @@ START_TEST(descriptors_that_nobody_takes_are_closed)
     }
     close(worker);
 }
-END_TEST
 
-START_TEST(a_descriptor_that_is_taken_is_the_takers)
+CASE(a_descriptor_that_is_taken_is_the_takers)
 {
     int ends[2];
     int worker = worker_opened();
@@ -211,10 +209,9 @@ START_TEST(a_descriptor_that_is_taken_is_the_takers)
     close(ends[0]);
     close(worker);
 }
-END_TEST
 
 /* Of several none is taken, for nobody knows which was meant. */
-START_TEST(of_several_descriptors_none_can_be_taken)
+CASE(of_several_descriptors_none_can_be_taken)
 {
     int ends[2];
     int worker = worker_opened();
@@ -228,10 +225,9 @@ START_TEST(of_several_descriptors_none_can_be_taken)
     close(ends[0]);
     close(worker);
 }
-END_TEST
 
 /* Such a datagram ends the connection, like a closed one; what it carries was lost once. */
-START_TEST(a_descriptor_in_an_empty_datagram_is_closed)
+CASE(a_descriptor_in_an_empty_datagram_is_closed)
 {
     int ends[2];
     int worker = worker_opened();
@@ -243,18 +239,16 @@ START_TEST(a_descriptor_in_an_empty_datagram_is_closed)
     close(ends[0]);
     close(worker);
 }
-END_TEST
 
-START_TEST(closing_the_worker_ends_the_connection)
+CASE(closing_the_worker_ends_the_connection)
 {
     int worker = worker_opened();
     close(worker);
     turn_until(&got.closed, 1);
     ck_assert_uint_eq(got.messages, 0);
 }
-END_TEST
 
-START_TEST(a_worker_that_dies_is_gone_though_its_child_holds_the_socket)
+CASE(a_worker_that_dies_is_gone_though_its_child_holds_the_socket)
 {
     int pipe_fds[2];
     ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
@@ -276,9 +270,8 @@ START_TEST(a_worker_that_dies_is_gone_though_its_child_holds_the_socket)
     close(pipe_fds[0]);
     close(pipe_fds[1]);
 }
-END_TEST
 
-START_TEST(a_refused_connection_is_closed_and_not_told_of_again)
+CASE(a_refused_connection_is_closed_and_not_told_of_again)
 {
     got.refuse = -EMFILE;
     int worker = worker_opened();
@@ -287,9 +280,8 @@ START_TEST(a_refused_connection_is_closed_and_not_told_of_again)
     ck_assert_uint_eq(got.closed, 0);
     close(worker);
 }
-END_TEST
 
-START_TEST(beyond_the_limit_connections_are_closed_at_once)
+CASE(beyond_the_limit_connections_are_closed_at_once)
 {
     int worker[CONNS];
     for (unsigned i = 0; i < CONNS; i++)
@@ -309,9 +301,8 @@ START_TEST(beyond_the_limit_connections_are_closed_at_once)
     for (unsigned i = 1; i < CONNS; i++)
         close(worker[i]);
 }
-END_TEST
 
-START_TEST(who_left_before_being_let_in_takes_no_place)
+CASE(who_left_before_being_let_in_takes_no_place)
 {
     for (unsigned i = 0; i < 2 * CONNS; i++)
         close(worker_new());
@@ -322,9 +313,8 @@ START_TEST(who_left_before_being_let_in_takes_no_place)
     ck_assert_uint_eq(got.closed, 2 * CONNS);
     close(worker);
 }
-END_TEST
 
-START_TEST(a_descriptor_reaches_the_worker)
+CASE(a_descriptor_reaches_the_worker)
 {
     int worker = worker_opened();
     int ends[2];
@@ -352,9 +342,8 @@ START_TEST(a_descriptor_reaches_the_worker)
     close(ends[1]);
     close(worker);
 }
-END_TEST
 
-START_TEST(a_worker_that_does_not_read_is_again_and_one_that_is_gone_is_a_broken_pipe)
+CASE(a_worker_that_does_not_read_is_again_and_one_that_is_gone_is_a_broken_pipe)
 {
     static uint8_t bytes[KVC_ATTACH_MAX];
     int worker = worker_opened();
@@ -365,9 +354,8 @@ START_TEST(a_worker_that_does_not_read_is_again_and_one_that_is_gone_is_a_broken
     close(worker);
     ck_assert_int_eq(attach_send(attach, got.conn, bytes, sizeof bytes, -1), -EPIPE);
 }
-END_TEST
 
-START_TEST(a_live_listener_is_not_pushed_aside)
+CASE(a_live_listener_is_not_pushed_aside)
 {
     struct attach *other = NULL;
     ck_assert_int_eq(make_attach(&other), -EADDRINUSE);
@@ -376,9 +364,8 @@ START_TEST(a_live_listener_is_not_pushed_aside)
     turn_until(&got.opened, 1 + 1); /* after the second one, which asked whether it lives */
     close(worker);
 }
-END_TEST
 
-START_TEST(a_socket_file_left_over_is_replaced_and_a_plain_file_is_not)
+CASE(a_socket_file_left_over_is_replaced_and_a_plain_file_is_not)
 {
     attach_destroy(&attach);
     int stale = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -395,9 +382,8 @@ START_TEST(a_socket_file_left_over_is_replaced_and_a_plain_file_is_not)
     ck_assert_int_eq(make_attach(&attach), -EEXIST);
     ck_assert_int_eq(access(addr.sun_path, F_OK), 0);
 }
-END_TEST
 
-START_TEST(after_stop_nobody_can_connect_and_who_is_there_stays)
+CASE(after_stop_nobody_can_connect_and_who_is_there_stays)
 {
     int worker = worker_opened();
     attach_stop(attach);
@@ -408,9 +394,8 @@ START_TEST(after_stop_nobody_can_connect_and_who_is_there_stays)
     close(late);
     close(worker);
 }
-END_TEST
 
-START_TEST(a_path_that_does_not_fit_is_refused)
+CASE(a_path_that_does_not_fit_is_refused)
 {
     char path[200];
     memset(path, 'x', sizeof path - 1);
@@ -420,32 +405,4 @@ START_TEST(a_path_that_does_not_fit_is_refused)
     struct attach *other = NULL;
     ck_assert_int_eq(attach_create(&config, loop, &handlers, &other), -ENAMETOOLONG);
     ck_assert_ptr_null(other);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("attach");
-    TCase *tc = tcase_create("attach");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, a_connection_comes_with_its_credentials);
-    tcase_add_test(tc, a_datagram_is_one_message);
-    tcase_add_test(tc, a_datagram_above_the_limit_is_seen_to_be_too_long);
-    tcase_add_test(tc, descriptors_that_nobody_takes_are_closed);
-    tcase_add_test(tc, a_descriptor_that_is_taken_is_the_takers);
-    tcase_add_test(tc, of_several_descriptors_none_can_be_taken);
-    tcase_add_test(tc, a_descriptor_in_an_empty_datagram_is_closed);
-    tcase_add_test(tc, closing_the_worker_ends_the_connection);
-    tcase_add_test(tc, a_worker_that_dies_is_gone_though_its_child_holds_the_socket);
-    tcase_add_test(tc, a_refused_connection_is_closed_and_not_told_of_again);
-    tcase_add_test(tc, beyond_the_limit_connections_are_closed_at_once);
-    tcase_add_test(tc, who_left_before_being_let_in_takes_no_place);
-    tcase_add_test(tc, a_descriptor_reaches_the_worker);
-    tcase_add_test(tc, a_worker_that_does_not_read_is_again_and_one_that_is_gone_is_a_broken_pipe);
-    tcase_add_test(tc, a_live_listener_is_not_pushed_aside);
-    tcase_add_test(tc, a_socket_file_left_over_is_replaced_and_a_plain_file_is_not);
-    tcase_add_test(tc, after_stop_nobody_can_connect_and_who_is_there_stays);
-    tcase_add_test(tc, a_path_that_does_not_fit_is_refused);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

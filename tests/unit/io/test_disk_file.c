@@ -116,7 +116,9 @@ static off_t size_of(const char *name)
 
 /* --- operations, on both loops --- */
 
-START_TEST(a_vector_is_written_and_read_another_way)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE_BOTH_LOOPS(a_vector_is_written_and_read_another_way)
 {
     teardown();
     open_loop(_i);
@@ -137,9 +139,8 @@ START_TEST(a_vector_is_written_and_read_another_way)
     free(b);
     free(in);
 }
-END_TEST
 
-START_TEST(more_than_the_limit_in_flight_waits_and_is_done)
+CASE_BOTH_LOOPS(more_than_the_limit_in_flight_waits_and_is_done)
 {
     enum { N = 50 };
     static struct io_seen s[N];
@@ -162,9 +163,8 @@ START_TEST(more_than_the_limit_in_flight_waits_and_is_done)
     free(out);
     free(in);
 }
-END_TEST
 
-START_TEST(a_file_that_was_cut_behind_our_back_is_an_error)
+CASE(a_file_that_was_cut_behind_our_back_is_an_error)
 {
     must_open(scratch, MIB);
     ck_assert_int_eq(truncate(in_scratch(DISK_FILE_NAME), (off_t)(MIB / 2)), 0);
@@ -172,19 +172,17 @@ START_TEST(a_file_that_was_cut_behind_our_back_is_an_error)
     ck_assert_int_eq(run(DISK_READ, MIB / 2 - PAGE, p, 2 * PAGE), -EIO);
     free(p);
 }
-END_TEST
 
-START_TEST(an_operation_beyond_the_end_is_a_bug)
+CASE_DIES(an_operation_beyond_the_end_is_a_bug, SIGABRT)
 {
     must_open(scratch, MIB);
     uint8_t *p = pages(2, 0);
     (void)run(DISK_READ, MIB - PAGE, p, 2 * PAGE);
 }
-END_TEST
 
 /* --- faults --- */
 
-START_TEST(faults_fail_what_they_name_and_then_pass)
+CASE(faults_fail_what_they_name_and_then_pass)
 {
     must_open(scratch, MIB);
     uint8_t *p = pages(1, 'p');
@@ -199,9 +197,8 @@ START_TEST(faults_fail_what_they_name_and_then_pass)
     ck_assert_int_eq(run(DISK_SYNC, 0, NULL, 0), 0);
     free(p);
 }
-END_TEST
 
-START_TEST(a_stalled_io_is_late_and_good)
+CASE_BOTH_LOOPS(a_stalled_io_is_late_and_good)
 {
     teardown();
     open_loop(_i);
@@ -217,9 +214,8 @@ START_TEST(a_stalled_io_is_late_and_good)
     ck_assert_int_eq(p[0], 'p');
     free(p);
 }
-END_TEST
 
-START_TEST(a_file_stands_as_long_as_its_name_leads_to_it)
+CASE(a_file_stands_as_long_as_its_name_leads_to_it)
 {
     const char *name = in_scratch(DISK_FILE_NAME), *aside = in_scratch("aside");
     must_open(scratch, MIB);
@@ -232,11 +228,10 @@ START_TEST(a_file_stands_as_long_as_its_name_leads_to_it)
     ck_assert_int_eq(rename(aside, name), 0);
     ck_assert_int_eq(d->ops->stands(d, 0), 0);
 }
-END_TEST
 
 /* It came back into service as soon as a superblock could be written, and out with the next read.
  */
-START_TEST(a_file_that_was_cut_does_not_stand)
+CASE(a_file_that_was_cut_does_not_stand)
 {
     const char *name = in_scratch(DISK_FILE_NAME);
     must_open(scratch, MIB);
@@ -248,7 +243,6 @@ START_TEST(a_file_that_was_cut_does_not_stand)
     ck_assert_int_eq(truncate(name, (off_t)MIB), 0);
     ck_assert_int_eq(d->ops->stands(d, 0), 0);
 }
-END_TEST
 
 /* --- opening --- */
 
@@ -266,7 +260,7 @@ static const char *no_problem(const uint8_t *head, uint64_t bytes)
     return NULL;
 }
 
-START_TEST(a_file_that_is_shorter_than_it_says_is_told)
+CASE(a_file_that_is_shorter_than_it_says_is_told)
 {
     const struct disk_file_path path = {in_scratch(DISK_FILE_NAME), MIB};
     const struct disk_file_config config = {
@@ -281,9 +275,8 @@ START_TEST(a_file_that_is_shorter_than_it_says_is_told)
     ck_assert_ptr_nonnull(strstr(disk_file_note(disk), "has 8192 bytes"));
     ck_assert_ptr_nonnull(strstr(disk_file_note(disk), "1048576"));
 }
-END_TEST
 
-START_TEST(a_directory_gets_a_file_of_exactly_the_size)
+CASE(a_directory_gets_a_file_of_exactly_the_size)
 {
     must_open(scratch, MIB + 123);
     struct disk *d = disk_file_disk(disk);
@@ -295,9 +288,8 @@ START_TEST(a_directory_gets_a_file_of_exactly_the_size)
     ck_assert_uint_eq(st.st_mode & 07777, 0600);
     ck_assert_uint_ge((uint64_t)st.st_blocks * 512, MIB);
 }
-END_TEST
 
-START_TEST(a_file_is_brought_to_the_size_and_keeps_what_it_has)
+CASE(a_file_is_brought_to_the_size_and_keeps_what_it_has)
 {
     const char *name = in_scratch("a.store");
     uint8_t *p = pages(1, 'k');
@@ -317,7 +309,6 @@ START_TEST(a_file_is_brought_to_the_size_and_keeps_what_it_has)
     ck_assert_int_eq(p[PAGE - 1], 'k');
     free(p);
 }
-END_TEST
 
 static const char *only_zeroes(const uint8_t *head, uint64_t bytes)
 {
@@ -328,7 +319,7 @@ static const char *only_zeroes(const uint8_t *head, uint64_t bytes)
 }
 
 /* A file of somebody else's was cut to the limit before it was refused. */
-START_TEST(what_may_not_be_written_over_keeps_its_size_and_so_do_the_others)
+CASE(what_may_not_be_written_over_keeps_its_size_and_so_do_the_others)
 {
     const char *ours = in_scratch("a"), *made = in_scratch("b"), *precious = in_scratch("c");
     const struct disk_file_path paths[] = {{ours, MIB}, {made, MIB}, {precious, MIB}};
@@ -347,18 +338,16 @@ START_TEST(what_may_not_be_written_over_keeps_its_size_and_so_do_the_others)
     ck_assert_int_eq(size_of(made), -1);
     ck_assert_int_eq(size_of(precious), (off_t)(3 * MIB));
 }
-END_TEST
 
-START_TEST(no_room_is_an_error_and_leaves_nothing)
+CASE(no_room_is_an_error_and_leaves_nothing)
 {
     const int r = try_open(scratch, UINT64_C(1) << 50, 0);
     ck_assert_msg(r == -ENOSPC || r == -EFBIG, "%d: %s", r, why);
     ck_assert_ptr_nonnull(strstr(why, DISK_FILE_NAME));
     ck_assert_int_eq(size_of(in_scratch(DISK_FILE_NAME)), -1);
 }
-END_TEST
 
-START_TEST(what_is_no_file_is_refused_by_name)
+CASE(what_is_no_file_is_refused_by_name)
 {
     static const struct {
         const char *name;
@@ -375,18 +364,16 @@ START_TEST(what_is_no_file_is_refused_by_name)
     ck_assert_int_eq(try_open(in_scratch("x"), 0, 0), -EINVAL); /* how large? */
     ck_assert_int_eq(size_of(in_scratch("x")), -1);
 }
-END_TEST
 
-START_TEST(one_file_twice_is_refused)
+CASE(one_file_twice_is_refused)
 {
     const struct disk_file_path paths[] = {{scratch, MIB}, {in_scratch(DISK_FILE_NAME), MIB}};
     const struct disk_file_config config = {.paths = paths, .count = 2, .create = true};
     ck_assert_int_eq(disk_file_open(&config, loop, &disk, why), -EINVAL);
     ck_assert_ptr_nonnull(strstr(why, "is the same file as"));
 }
-END_TEST
 
-START_TEST(several_paths_are_several_files)
+CASE(several_paths_are_several_files)
 {
     const struct disk_file_path paths[] = {{in_scratch("a"), MIB}, {in_scratch("b"), 2 * MIB}};
     const struct disk_file_config config = {.paths = paths, .count = 2, .create = true};
@@ -397,9 +384,8 @@ START_TEST(several_paths_are_several_files)
     ck_assert_uint_eq(d->ops->bytes(d, 1), 2 * MIB);
     ck_assert(!disk_file_is_direct(disk, 1));
 }
-END_TEST
 
-START_TEST(readonly_changes_nothing)
+CASE(readonly_changes_nothing)
 {
     const char *name = in_scratch("a");
     must_open(name, MIB);
@@ -414,9 +400,8 @@ START_TEST(readonly_changes_nothing)
     ck_assert_int_eq(p[0], 0);
     free(p);
 }
-END_TEST
 
-START_TEST(what_is_there_is_told_before)
+CASE(what_is_there_is_told_before)
 {
     struct disk_file_room room;
     ck_assert_int_eq(disk_file_probe(scratch, &room, why), 0);
@@ -428,7 +413,6 @@ START_TEST(what_is_there_is_told_before)
     ck_assert(room.exists);
     ck_assert_uint_eq(room.bytes, MIB);
 }
-END_TEST
 
 /* A loop device over a file of 4 MiB, where this machine lets us have one: its name, or NULL. */
 static const char *loop_device(int *ret_fd)
@@ -453,7 +437,7 @@ static const char *loop_device(int *ret_fd)
     return NULL;
 }
 
-START_TEST(a_device_is_taken_as_it_is_and_by_one_alone)
+CASE(a_device_is_taken_as_it_is_and_by_one_alone)
 {
     int fd;
     struct disk_file_room room;
@@ -488,11 +472,10 @@ START_TEST(a_device_is_taken_as_it_is_and_by_one_alone)
     ck_assert_uint_eq(bytes, 4 * MIB);
     ck_assert_int_eq(moved, PAGE);
 }
-END_TEST
 
 /* --- the lock --- */
 
-START_TEST(a_second_opener_is_refused)
+CASE(a_second_opener_is_refused)
 {
     must_open(scratch, MIB);
     struct disk_file *first = disk;
@@ -505,11 +488,10 @@ START_TEST(a_second_opener_is_refused)
     disk_file_close(&first);
     must_open(scratch, MIB);
 }
-END_TEST
 
 /* The lock is that of the open file that does the I/O: a second descriptor of it keeps it, as the
  * kernel does for an I/O whose process is gone. */
-START_TEST(the_lock_lives_as_long_as_the_file_of_the_io)
+CASE(the_lock_lives_as_long_as_the_file_of_the_io)
 {
     must_open(scratch, MIB);
     int other = -1;
@@ -526,9 +508,8 @@ START_TEST(the_lock_lives_as_long_as_the_file_of_the_io)
     close(other);
     ck_assert_int_eq(try_open(scratch, MIB, 0), 0);
 }
-END_TEST
 
-START_TEST(a_lock_that_is_let_go_in_time_is_taken)
+CASE(a_lock_that_is_let_go_in_time_is_taken)
 {
     const char *name = in_scratch("a");
     must_open(name, MIB);
@@ -551,9 +532,8 @@ START_TEST(a_lock_that_is_let_go_in_time_is_taken)
     ck_assert_msg(try_open(name, MIB, 20000) == 0, "%s", why);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 }
-END_TEST
 
-START_TEST(each_refused_call_is_an_error_and_leaves_nothing)
+CASE(each_refused_call_is_an_error_and_leaves_nothing)
 {
     static const char *const points[] = {"alloc", "fd", "map", "sync"};
     for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
@@ -575,38 +555,8 @@ START_TEST(each_refused_call_is_an_error_and_leaves_nothing)
         ck_assert_uint_gt(nth, 1);
     }
 }
-END_TEST
 
 int main(void)
 {
-    const int first = first_backend();
-    const int end = LOOP_EPOLL + 1;
-    Suite *suite = suite_create("disk_file");
-    TCase *tc = tcase_create("disk_file");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_loop_test(tc, a_vector_is_written_and_read_another_way, first, end);
-    tcase_add_loop_test(tc, more_than_the_limit_in_flight_waits_and_is_done, first, end);
-    tcase_add_test(tc, a_file_that_was_cut_behind_our_back_is_an_error);
-    tcase_add_test(tc, a_file_that_was_cut_does_not_stand);
-    tcase_add_test(tc, a_file_that_is_shorter_than_it_says_is_told);
-    tcase_add_test(tc, a_file_stands_as_long_as_its_name_leads_to_it);
-    tcase_add_test_raise_signal(tc, an_operation_beyond_the_end_is_a_bug, SIGABRT);
-    tcase_add_test(tc, faults_fail_what_they_name_and_then_pass);
-    tcase_add_loop_test(tc, a_stalled_io_is_late_and_good, first, end);
-    tcase_add_test(tc, a_directory_gets_a_file_of_exactly_the_size);
-    tcase_add_test(tc, a_file_is_brought_to_the_size_and_keeps_what_it_has);
-    tcase_add_test(tc, what_may_not_be_written_over_keeps_its_size_and_so_do_the_others);
-    tcase_add_test(tc, no_room_is_an_error_and_leaves_nothing);
-    tcase_add_test(tc, what_is_no_file_is_refused_by_name);
-    tcase_add_test(tc, one_file_twice_is_refused);
-    tcase_add_test(tc, several_paths_are_several_files);
-    tcase_add_test(tc, readonly_changes_nothing);
-    tcase_add_test(tc, what_is_there_is_told_before);
-    tcase_add_test(tc, a_device_is_taken_as_it_is_and_by_one_alone);
-    tcase_add_test(tc, a_second_opener_is_refused);
-    tcase_add_test(tc, the_lock_lives_as_long_as_the_file_of_the_io);
-    tcase_add_test(tc, a_lock_that_is_let_go_in_time_is_taken);
-    tcase_add_test(tc, each_refused_call_is_an_error_and_leaves_nothing);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
+    return cases_run();
 }

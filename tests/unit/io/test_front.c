@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ROUTER socket, with DEALERs of this process as workers. */
-#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -12,7 +11,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "front.h"
 
 #define WAIT_MS 20000 /* only a failure waits this long */
@@ -139,7 +138,9 @@ static void drain_until(unsigned n)
     }
 }
 
-START_TEST(messages_come_with_the_route_of_their_sender)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(messages_come_with_the_route_of_their_sender)
 {
     void *worker = worker_new("worker 1");
     say(worker, "hello");
@@ -148,9 +149,8 @@ START_TEST(messages_come_with_the_route_of_their_sender)
     ck_assert_str_eq(got.text[0], "hello");
     zmq_close(worker);
 }
-END_TEST
 
-START_TEST(what_is_left_after_a_bounded_drain_is_more)
+CASE(what_is_left_after_a_bounded_drain_is_more)
 {
     void *worker = worker_new("worker 1");
     for (unsigned i = 0; i < 3; i++)
@@ -163,10 +163,9 @@ START_TEST(what_is_left_after_a_bounded_drain_is_more)
     ck_assert(!front_more(front));
     zmq_close(worker);
 }
-END_TEST
 
 /* Whoever skips the drain while it is idle misses nothing: the descriptor says so first. */
-START_TEST(an_idle_socket_tells_of_the_next_message)
+CASE(an_idle_socket_tells_of_the_next_message)
 {
     void *worker = worker_new("worker 1");
     ck_assert(!front_idle(front)); /* nobody has looked yet */
@@ -187,11 +186,10 @@ START_TEST(an_idle_socket_tells_of_the_next_message)
     ck_assert(front_idle(front));
     zmq_close(worker);
 }
-END_TEST
 
 /* A send reads the socket's mailbox, and takes with it the edge of a message that came meanwhile.
  */
-START_TEST(a_message_that_came_before_a_send_is_not_slept_over)
+CASE(a_message_that_came_before_a_send_is_not_slept_over)
 {
     void *worker = worker_new("worker 1");
     say(worker, "first");
@@ -206,9 +204,8 @@ START_TEST(a_message_that_came_before_a_send_is_not_slept_over)
     ck_assert_str_eq(got.text[1], "second");
     zmq_close(worker);
 }
-END_TEST
 
-START_TEST(answers_go_to_their_route_and_to_no_other)
+CASE(answers_go_to_their_route_and_to_no_other)
 {
     void *first = worker_new("worker 1");
     void *second = worker_new("worker 2");
@@ -226,9 +223,8 @@ START_TEST(answers_go_to_their_route_and_to_no_other)
     zmq_close(first);
     zmq_close(second);
 }
-END_TEST
 
-START_TEST(a_peer_that_does_not_read_is_again_and_not_waited_for)
+CASE(a_peer_that_does_not_read_is_again_and_not_waited_for)
 {
     void *worker = worker_new("worker 1");
     say(worker, "hello");
@@ -242,10 +238,9 @@ START_TEST(a_peer_that_does_not_read_is_again_and_not_waited_for)
     ck_assert_uint_gt(sent, (8u << 20) / sizeof buf);
     zmq_close(worker);
 }
-END_TEST
 
 /* Before anything is refused: half of the room is left for what has begun. */
-START_TEST(a_peer_that_is_slow_is_told_of_in_time)
+CASE(a_peer_that_is_slow_is_told_of_in_time)
 {
     static char buf[1 << 16];
     void *worker = worker_new("worker 1");
@@ -267,10 +262,9 @@ START_TEST(a_peer_that_is_slow_is_told_of_in_time)
     }
     zmq_close(worker);
 }
-END_TEST
 
 /* More of them than there are rooms, and they are not read before the last is sent; twice. */
-START_TEST(large_answers_arrive_as_they_were_sent)
+CASE(large_answers_arrive_as_they_were_sent)
 {
     enum { N = 12, BYTES = 200000 };
     static uint8_t sent[BYTES], read[BYTES];
@@ -290,9 +284,8 @@ START_TEST(large_answers_arrive_as_they_were_sent)
     }
     zmq_close(worker);
 }
-END_TEST
 
-START_TEST(a_message_of_several_frames_is_one_without_bytes)
+CASE(a_message_of_several_frames_is_one_without_bytes)
 {
     void *worker = worker_new("worker 1");
     ck_assert_int_eq(zmq_send(worker, "one", 3, ZMQ_SNDMORE), 3);
@@ -303,9 +296,8 @@ START_TEST(a_message_of_several_frames_is_one_without_bytes)
     ck_assert_str_eq(got.text[1], "after");
     zmq_close(worker);
 }
-END_TEST
 
-START_TEST(a_message_above_the_limit_is_not_delivered)
+CASE(a_message_above_the_limit_is_not_delivered)
 {
     void *large = worker_new("large");
     void *small = worker_new("small");
@@ -317,9 +309,8 @@ START_TEST(a_message_above_the_limit_is_not_delivered)
     zmq_close(large);
     zmq_close(small);
 }
-END_TEST
 
-START_TEST(kept_messages_outlive_the_callback_up_to_the_limit)
+CASE(kept_messages_outlive_the_callback_up_to_the_limit)
 {
     void *worker = worker_new("worker 1");
     got.keep = true;
@@ -338,9 +329,8 @@ START_TEST(kept_messages_outlive_the_callback_up_to_the_limit)
     front_unkeep(front, got.kept[3]);
     zmq_close(worker);
 }
-END_TEST
 
-START_TEST(who_is_not_admitted_is_not_heard)
+CASE(who_is_not_admitted_is_not_heard)
 {
     void *worker = worker_new("worker 1");
     say(worker, "admitted");
@@ -358,7 +348,6 @@ START_TEST(who_is_not_admitted_is_not_heard)
     zmq_close(worker);
     zmq_close(other);
 }
-END_TEST
 
 static int bare_new(void)
 {
@@ -371,7 +360,7 @@ static int bare_new(void)
 }
 
 /* Each admitted one that is not connected may be about to; and eight more. */
-START_TEST(who_is_awaited_gets_in_however_many_come_at_once)
+CASE(who_is_awaited_gets_in_however_many_come_at_once)
 {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g"};
     int fd[7 + 8];
@@ -405,9 +394,8 @@ START_TEST(who_is_awaited_gets_in_however_many_come_at_once)
         close(fd[i]);
     close(more);
 }
-END_TEST
 
-START_TEST(a_route_is_for_its_uid)
+CASE(a_route_is_for_its_uid)
 {
     front_admit(front, route_of("worker 1"), getuid() + 1);
     void *worker = stranger_new("worker 1");
@@ -420,9 +408,8 @@ START_TEST(a_route_is_for_its_uid)
     zmq_close(worker);
     zmq_close(other);
 }
-END_TEST
 
-START_TEST(what_an_earlier_connection_sent_is_handled_before_the_next_may_speak)
+CASE(what_an_earlier_connection_sent_is_handled_before_the_next_may_speak)
 {
     void *first = worker_new("worker 1");
     say(first, "first");
@@ -448,10 +435,11 @@ START_TEST(what_an_earlier_connection_sent_is_handled_before_the_next_may_speak)
     ck_assert_str_eq(got.text[1], "second");
     zmq_close(second);
 }
-END_TEST
+
+CASES();
 
 /* Whatever ZeroMQ makes of a stream: what was not counted is not handed on, and nothing ends. */
-START_TEST(a_request_that_was_never_counted_is_no_request)
+CASE(a_request_that_was_never_counted_is_no_request)
 {
     const uint32_t me = getuid();
     const struct front_guard_config config = {
@@ -468,17 +456,17 @@ START_TEST(a_request_that_was_never_counted_is_no_request)
     front_guard_tick(g, UINT64_MAX);
     front_guard_destroy(&g);
 }
-END_TEST
 
-START_TEST(the_socket_has_the_mode_that_was_asked_for)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(the_socket_has_the_mode_that_was_asked_for)
 {
     struct stat st;
     ck_assert_int_eq(stat(endpoint + strlen("ipc://"), &st), 0);
     ck_assert_uint_eq(st.st_mode & 0777, 0600);
 }
-END_TEST
 
-START_TEST(an_endpoint_in_no_directory_is_refused)
+CASE(an_endpoint_in_no_directory_is_refused)
 {
     struct front_config config = {.endpoint = "ipc:///nowhere/at/all/control.sock",
                                   .mode = 0600,
@@ -488,34 +476,4 @@ START_TEST(an_endpoint_in_no_directory_is_refused)
     struct front *other = NULL;
     ck_assert_int_lt(front_create(&config, &other), 0);
     ck_assert_ptr_null(other);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("front");
-    TCase *tc = tcase_create("front");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, messages_come_with_the_route_of_their_sender);
-    tcase_add_test(tc, what_is_left_after_a_bounded_drain_is_more);
-    tcase_add_test(tc, an_idle_socket_tells_of_the_next_message);
-    tcase_add_test(tc, a_message_that_came_before_a_send_is_not_slept_over);
-    tcase_add_test(tc, answers_go_to_their_route_and_to_no_other);
-    tcase_add_test(tc, a_peer_that_does_not_read_is_again_and_not_waited_for);
-    tcase_add_test(tc, a_peer_that_is_slow_is_told_of_in_time);
-    tcase_add_test(tc, large_answers_arrive_as_they_were_sent);
-    tcase_add_test(tc, a_message_of_several_frames_is_one_without_bytes);
-    tcase_add_test(tc, a_message_above_the_limit_is_not_delivered);
-    tcase_add_test(tc, kept_messages_outlive_the_callback_up_to_the_limit);
-    tcase_add_test(tc, who_is_not_admitted_is_not_heard);
-    tcase_add_test(tc, who_is_awaited_gets_in_however_many_come_at_once);
-    tcase_add_test(tc, a_route_is_for_its_uid);
-    tcase_add_test(tc, what_an_earlier_connection_sent_is_handled_before_the_next_may_speak);
-    tcase_add_test(tc, the_socket_has_the_mode_that_was_asked_for);
-    tcase_add_test(tc, an_endpoint_in_no_directory_is_refused);
-    suite_add_tcase(s, tc);
-    TCase *guard = tcase_create("guard alone");
-    tcase_add_test(guard, a_request_that_was_never_counted_is_no_request);
-    suite_add_tcase(s, guard);
-    return check_run(s);
 }

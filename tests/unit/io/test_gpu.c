@@ -46,7 +46,7 @@ static void teardown(void)
     loop_destroy(&loop);
 }
 
-START_TEST(it_comes_up_and_says_what_it_is)
+CASE_BOTH_LOOPS(it_comes_up_and_says_what_it_is)
 {
     static const uint8_t none[GPU_UUID_BYTES];
     open_device(_i);
@@ -61,9 +61,8 @@ START_TEST(it_comes_up_and_says_what_it_is)
     ck_assert_int_le(gpu_exports(gpu), DEVICE_HANDLE_EMU);
     teardown();
 }
-END_TEST
 
-START_TEST(what_is_submitted_before_it_is_up_waits_for_that)
+CASE_BOTH_LOOPS(what_is_submitted_before_it_is_up_waits_for_that)
 {
     const struct gpu_config config = config_of(device_name());
     struct gpu_mem mem = {0};
@@ -76,9 +75,8 @@ START_TEST(what_is_submitted_before_it_is_up_waits_for_that)
     must_free(gpu, &mem);
     teardown();
 }
-END_TEST
 
-START_TEST(bytes_come_back)
+CASE_BOTH_LOOPS(bytes_come_back)
 {
     static const uint64_t sizes[] = {1,    63,      64,      65,          1024,        4096,
                                      4097, MIB + 3, 8 * MIB, 8 * MIB + 1, 20 * MIB + 7};
@@ -101,7 +99,6 @@ START_TEST(bytes_come_back)
     free(back);
     teardown();
 }
-END_TEST
 
 enum { SCATTERED = 3000 };
 
@@ -137,7 +134,7 @@ static uint32_t scatter(struct kvc_frag *frag, uint64_t scattered, uint64_t byte
     return n;
 }
 
-START_TEST(fragments_touch_what_they_name_and_nothing_else)
+CASE_BOTH_LOOPS(fragments_touch_what_they_name_and_nothing_else)
 {
     static const uint64_t largest[] = {1, 50, 700, 5000, 100000};
     static struct kvc_frag frag[SCATTERED];
@@ -174,9 +171,8 @@ START_TEST(fragments_touch_what_they_name_and_nothing_else)
     free(back);
     teardown();
 }
-END_TEST
 
-START_TEST(a_copy_on_the_device_stays_there)
+CASE_BOTH_LOOPS(a_copy_on_the_device_stays_there)
 {
     struct gpu_mem one, two;
     open_device(_i);
@@ -197,9 +193,8 @@ START_TEST(a_copy_on_the_device_stays_there)
     free(back);
     teardown();
 }
-END_TEST
 
-START_TEST(copies_run_in_the_order_in_which_they_were_submitted)
+CASE_BOTH_LOOPS(copies_run_in_the_order_in_which_they_were_submitted)
 {
     enum { N = 200 };
     static struct flight all[N];
@@ -224,9 +219,8 @@ START_TEST(copies_run_in_the_order_in_which_they_were_submitted)
     must_free(gpu, &mem);
     teardown();
 }
-END_TEST
 
-START_TEST(a_copy_of_no_fragments_ends_well)
+CASE_BOTH_LOOPS(a_copy_of_no_fragments_ends_well)
 {
     _Atomic uint64_t word = 0;
     const struct gpu_mark mark = {.end = 0, .value = 9, .word = &word};
@@ -238,7 +232,6 @@ START_TEST(a_copy_of_no_fragments_ends_well)
     ck_assert_uint_eq(word, 9);
     teardown();
 }
-END_TEST
 
 /* --- marks --- */
 
@@ -256,7 +249,7 @@ static unsigned marks_seen(_Atomic uint64_t *words, const uint8_t *got, const ui
     return n;
 }
 
-START_TEST(marks_are_written_in_order_when_their_fragments_are_there)
+CASE_BOTH_LOOPS(marks_are_written_in_order_when_their_fragments_are_there)
 {
     static struct kvc_frag frag[MARKS * FRAGS_A_MARK];
     static struct gpu_mark mark[MARKS];
@@ -288,11 +281,10 @@ START_TEST(marks_are_written_in_order_when_their_fragments_are_there)
     free(back);
     teardown();
 }
-END_TEST
 
 /* --- words, deadlines, cancel --- */
 
-START_TEST(a_copy_waits_for_its_word_and_holds_nobody_up)
+CASE_BOTH_LOOPS(a_copy_waits_for_its_word_and_holds_nobody_up)
 {
     _Atomic uint64_t word = 41;
     struct gpu_mem mem;
@@ -315,9 +307,8 @@ START_TEST(a_copy_waits_for_its_word_and_holds_nobody_up)
     must_free(gpu, &mem);
     teardown();
 }
-END_TEST
 
-START_TEST(what_is_cancelled_before_it_begins_copies_nothing)
+CASE_BOTH_LOOPS(what_is_cancelled_before_it_begins_copies_nothing)
 {
     _Atomic uint64_t word = 0;
     struct gpu_mem mem;
@@ -340,9 +331,8 @@ START_TEST(what_is_cancelled_before_it_begins_copies_nothing)
     must_free(gpu, &mem);
     teardown();
 }
-END_TEST
 
-START_TEST(what_has_not_begun_at_its_deadline_does_not)
+CASE_BOTH_LOOPS(what_has_not_begun_at_its_deadline_does_not)
 {
     _Atomic uint64_t word = 0;
     struct gpu_mem mem;
@@ -365,11 +355,10 @@ START_TEST(what_has_not_begun_at_its_deadline_does_not)
     must_free(gpu, &mem);
     teardown();
 }
-END_TEST
 
 /* --- memory --- */
 
-START_TEST(host_memory_can_be_registered_and_let_go)
+CASE_BOTH_LOOPS(host_memory_can_be_registered_and_let_go)
 {
     struct gpu_mem mem;
     const uint64_t bytes = 2 * MIB;
@@ -396,9 +385,8 @@ START_TEST(host_memory_can_be_registered_and_let_go)
     free(back);
     teardown();
 }
-END_TEST
 
-START_TEST(more_memory_than_there_is_is_refused_and_costs_nothing)
+CASE_BOTH_LOOPS(more_memory_than_there_is_is_refused_and_costs_nothing)
 {
     struct gpu_mem mem, huge;
     uint8_t value = 7, back = 0;
@@ -419,10 +407,9 @@ START_TEST(more_memory_than_there_is_is_refused_and_costs_nothing)
     must_free(gpu, &huge); /* what was refused may be freed */
     teardown();
 }
-END_TEST
 
 /* In one piece, and as the last of many. */
-START_TEST(what_is_not_memory_of_the_device_is_refused_and_not_touched)
+CASE_BOTH_LOOPS(what_is_not_memory_of_the_device_is_refused_and_not_touched)
 {
     enum { MANY = 3072, EACH = 8192 }; /* a device may round memory up to 2 MiB */
     static struct kvc_frag frag[MANY];
@@ -459,9 +446,8 @@ START_TEST(what_is_not_memory_of_the_device_is_refused_and_not_touched)
     free(back);
     teardown();
 }
-END_TEST
 
-START_TEST(metrics_count_what_was_done)
+CASE_BOTH_LOOPS(metrics_count_what_was_done)
 {
     static uint8_t value[3 * 4096];
     struct gpu_mem mem;
@@ -485,11 +471,10 @@ START_TEST(metrics_count_what_was_done)
     must_free(gpu, &mem);
     teardown();
 }
-END_TEST
 
 /* --- several, and the end --- */
 
-START_TEST(two_devices_know_nothing_of_each_other)
+CASE_BOTH_LOOPS(two_devices_know_nothing_of_each_other)
 {
     const struct gpu_config config = config_of(second_name());
     struct gpu_mem mine, theirs;
@@ -516,9 +501,8 @@ START_TEST(two_devices_know_nothing_of_each_other)
     gpu_close(&other);
     teardown();
 }
-END_TEST
 
-START_TEST(closing_ends_all_that_is_in_flight)
+CASE_BOTH_LOOPS(closing_ends_all_that_is_in_flight)
 {
     enum { N = 60 };
     static struct flight all[N];
@@ -555,7 +539,6 @@ START_TEST(closing_ends_all_that_is_in_flight)
     free(out);
     teardown();
 }
-END_TEST
 
 /* Frees its memory, as who is told that it all ends would. */
 static struct flight follow_up;
@@ -569,7 +552,7 @@ static void submit_more(struct gpu_op *op)
     begin(f->gpu, &follow_up);
 }
 
-START_TEST(what_is_submitted_while_it_closes_ends_too)
+CASE_BOTH_LOOPS(what_is_submitted_while_it_closes_ends_too)
 {
     _Atomic uint64_t never = 0;
     uint8_t value = 0;
@@ -588,9 +571,8 @@ START_TEST(what_is_submitted_while_it_closes_ends_too)
     ck_assert_int_eq(follow_up.op.status, 0);
     teardown();
 }
-END_TEST
 
-START_TEST(it_can_be_closed_before_it_is_up)
+CASE_BOTH_LOOPS(it_can_be_closed_before_it_is_up)
 {
     const struct gpu_config config = config_of(device_name());
     setup(_i);
@@ -601,7 +583,6 @@ START_TEST(it_can_be_closed_before_it_is_up)
     ck_assert_uint_eq(changes, 0); /* nobody is called from inside a call */
     teardown();
 }
-END_TEST
 
 /* --- paths --- */
 
@@ -612,7 +593,7 @@ static enum gpu_path worth(const struct gpu_rates *r, const uint64_t rate[GPU_PA
                                                                         : GPU_PATH_ENGINE;
 }
 
-START_TEST(calibration_measures_each_path_and_a_much_faster_kernel_is_taken)
+CASE_BOTH_LOOPS(calibration_measures_each_path_and_a_much_faster_kernel_is_taken)
 {
     struct gpu_config config = config_of(device_name());
     config.calibrate = true;
@@ -636,9 +617,8 @@ START_TEST(calibration_measures_each_path_and_a_much_faster_kernel_is_taken)
                      gpu_path_of(gpu, GPU_TO_DEVICE, r->frag_bytes[GPU_CALIBRATED - 1]));
     teardown();
 }
-END_TEST
 
-START_TEST(without_calibration_it_is_the_engine)
+CASE_BOTH_LOOPS(without_calibration_it_is_the_engine)
 {
     open_device(_i);
     for (uint64_t bytes = 1; bytes < UINT64_C(1) << 30; bytes *= 4) {
@@ -648,7 +628,6 @@ START_TEST(without_calibration_it_is_the_engine)
     }
     teardown();
 }
-END_TEST
 
 /* --- at random --- */
 
@@ -798,7 +777,7 @@ static void make_areas(void)
     ck_assert_int_eq(pin(gpu, area[1], AREA_BYTES), 0);
 }
 
-START_TEST(random_operations_do_what_a_model_does)
+CASE_BOTH_LOOPS(random_operations_do_what_a_model_does)
 {
     static uint8_t own[4096], back[4096];
     struct gpu_config config = config_of(device_name());
@@ -834,7 +813,6 @@ START_TEST(random_operations_do_what_a_model_does)
         free(model[a]);
     }
 }
-END_TEST
 
 int main(void)
 {
@@ -843,35 +821,5 @@ int main(void)
         printf("SKIP: %s: %s\n", device_name(), problem);
         return 77;
     }
-    const int first = first_backend();
-    const int end = LOOP_EPOLL + 1;
-    Suite *suite = suite_create("gpu");
-    TCase *tc = tcase_create("gpu");
-    tcase_set_timeout(tc, 120);
-    tcase_add_loop_test(tc, it_comes_up_and_says_what_it_is, first, end);
-    tcase_add_loop_test(tc, what_is_submitted_before_it_is_up_waits_for_that, first, end);
-    tcase_add_loop_test(tc, bytes_come_back, first, end);
-    tcase_add_loop_test(tc, fragments_touch_what_they_name_and_nothing_else, first, end);
-    tcase_add_loop_test(tc, a_copy_on_the_device_stays_there, first, end);
-    tcase_add_loop_test(tc, copies_run_in_the_order_in_which_they_were_submitted, first, end);
-    tcase_add_loop_test(tc, a_copy_of_no_fragments_ends_well, first, end);
-    tcase_add_loop_test(tc, marks_are_written_in_order_when_their_fragments_are_there, first, end);
-    tcase_add_loop_test(tc, a_copy_waits_for_its_word_and_holds_nobody_up, first, end);
-    tcase_add_loop_test(tc, what_is_cancelled_before_it_begins_copies_nothing, first, end);
-    tcase_add_loop_test(tc, what_has_not_begun_at_its_deadline_does_not, first, end);
-    tcase_add_loop_test(tc, host_memory_can_be_registered_and_let_go, first, end);
-    tcase_add_loop_test(tc, more_memory_than_there_is_is_refused_and_costs_nothing, first, end);
-    tcase_add_loop_test(tc, what_is_not_memory_of_the_device_is_refused_and_not_touched, first,
-                        end);
-    tcase_add_loop_test(tc, metrics_count_what_was_done, first, end);
-    tcase_add_loop_test(tc, two_devices_know_nothing_of_each_other, first, end);
-    tcase_add_loop_test(tc, closing_ends_all_that_is_in_flight, first, end);
-    tcase_add_loop_test(tc, what_is_submitted_while_it_closes_ends_too, first, end);
-    tcase_add_loop_test(tc, it_can_be_closed_before_it_is_up, first, end);
-    tcase_add_loop_test(tc, calibration_measures_each_path_and_a_much_faster_kernel_is_taken, first,
-                        end);
-    tcase_add_loop_test(tc, without_calibration_it_is_the_engine, first, end);
-    tcase_add_loop_test(tc, random_operations_do_what_a_model_does, first, end);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
+    return cases_run();
 }

@@ -13,6 +13,7 @@ int main(void)
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "cases.h"
 #include "cuda_copies.h"
 
 #define UUID0 "GPU-6b76632d-6661-6b65-2d63-7564612d2da0"
@@ -30,7 +31,7 @@ static void teardown(void)
 
 /* ---- names ---- */
 
-START_TEST(devices_are_found_by_ordinal_and_by_uuid)
+CASE_EACH(devices_are_found_by_ordinal_and_by_uuid, 4)
 {
     static const char *const names[] = {"cuda:1", UUID1, "GPU-6B76632D-6661-6B65-2D63-7564612D2DA1",
                                         "MIG-6b76632d-6661-6b65-2d63-7564612d2da1"};
@@ -43,9 +44,8 @@ START_TEST(devices_are_found_by_ordinal_and_by_uuid)
     ck_assert(info.has_kernel);
     close_device(dev);
 }
-END_TEST
 
-START_TEST(a_device_that_is_not_there_is_enodev)
+CASE(a_device_that_is_not_there_is_enodev)
 {
     find_fake();
     ck_assert_int_eq(try_open_as("cuda:2", &dev), -ENODEV);
@@ -54,9 +54,8 @@ START_TEST(a_device_that_is_not_there_is_enodev)
     ck_assert_ptr_nonnull(strstr(why, "UUID"));
     assert_nothing_left();
 }
-END_TEST
 
-START_TEST(a_device_without_unified_addresses_is_enodev)
+CASE(a_device_without_unified_addresses_is_enodev)
 {
     set("FAKE_CUDA_UNIFIED", "0");
     find_fake();
@@ -64,10 +63,9 @@ START_TEST(a_device_without_unified_addresses_is_enodev)
     ck_assert_ptr_nonnull(strstr(why, "addresses"));
     assert_nothing_left();
 }
-END_TEST
 
 /* A driver without devices, one whose kernel module is another version's, and the like. */
-START_TEST(a_driver_that_does_not_start_is_enodev_and_tried_again)
+CASE_EACH(a_driver_that_does_not_start_is_enodev_and_tried_again, 4)
 {
     static const char *const fails[] = {"cuInit:1=100", "cuInit:1=803", "cuDeviceGet:1=101",
                                         "cuDevicePrimaryCtxRetain:1=46"};
@@ -78,7 +76,6 @@ START_TEST(a_driver_that_does_not_start_is_enodev_and_tried_again)
     assert_nothing_left();
     close_device(open_device(UUID0));
 }
-END_TEST
 
 /* ---- drivers ---- */
 
@@ -108,7 +105,7 @@ static void run_self(const char *library_path, char *ret_said, size_t bytes)
 }
 
 /* A file that is no library stands in the way of a driver that the machine may have. */
-START_TEST(a_program_starts_without_a_driver_and_says_what_to_do)
+CASE(a_program_starts_without_a_driver_and_says_what_to_do)
 {
     char dir[] = "/tmp/kvc-test-XXXXXX", path[64], said[512];
     ck_assert_ptr_nonnull(mkdtemp(dir));
@@ -123,9 +120,8 @@ START_TEST(a_program_starts_without_a_driver_and_says_what_to_do)
     run_self(FAKE_CUDA_DIR, said, sizeof(said));
     ck_assert_str_eq(said, "-\n");
 }
-END_TEST
 
-START_TEST(an_old_driver_is_told_which_is_needed)
+CASE_EACH(an_old_driver_is_told_which_is_needed, 2)
 {
     set(_i == 0 ? "FAKE_CUDA_HIDE" : "FAKE_CUDA_VERSION", _i == 0 ? "cuMemMap" : "11080");
     const char *problem = gpu_drv_cuda.problem();
@@ -135,11 +131,12 @@ START_TEST(an_old_driver_is_told_which_is_needed)
     ck_assert_int_eq(try_open_as(DEV0, &dev), -ENODEV);
     ck_assert_str_eq(why, problem);
 }
-END_TEST
 
 /* ---- memory ---- */
 
-START_TEST(memory_is_exported_and_no_program_sees_into_it)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(memory_is_exported_and_no_program_sees_into_it)
 {
     struct gpu_mem mem = alloc(dev, 3 * MIB + 5);
     struct stat st;
@@ -155,11 +152,10 @@ START_TEST(memory_is_exported_and_no_program_sees_into_it)
     gpu_drv_cuda.free(dev, &mem);
     ck_assert_int_eq(fstat(fd, &st), -1);
 }
-END_TEST
 
 /* What others copy holds up nobody who wants memory, and what they have is zero before they get it.
  * _i: it is given back before. */
-START_TEST(memory_is_filled_with_zeros_behind_the_callers_back)
+CASE_EACH(memory_is_filled_with_zeros_behind_the_callers_back, 2)
 {
     struct gpu_mem mem = alloc(dev, MIB), more = {0};
     unsigned char *host = host_memory(MIB), *zeros = host_memory(MIB);
@@ -184,9 +180,10 @@ START_TEST(memory_is_filled_with_zeros_behind_the_callers_back)
     free(host);
     free(zeros);
 }
-END_TEST
 
-START_TEST(memory_that_there_is_not_is_enomem_and_no_more)
+CASES();
+
+CASE(memory_that_there_is_not_is_enomem_and_no_more)
 {
     uint64_t ticket;
     set("FAKE_CUDA_MEMORY", "67108864");
@@ -204,9 +201,10 @@ START_TEST(memory_that_there_is_not_is_enomem_and_no_more)
     gpu_drv_cuda.free(dev, &mem);
     close_device(dev);
 }
-END_TEST
 
-START_TEST(what_is_not_freed_goes_when_the_device_is_closed)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_is_not_freed_goes_when_the_device_is_closed)
 {
     unsigned char byte = 1;
     const struct gpu_mem mem = alloc(dev, MIB);
@@ -219,9 +217,8 @@ START_TEST(what_is_not_freed_goes_when_the_device_is_closed)
     free(host);
     dev = open_device(DEV0);
 }
-END_TEST
 
-START_TEST(memory_of_an_earlier_time_is_nobodys)
+CASE(memory_of_an_earlier_time_is_nobodys)
 {
     struct gpu_mem old = alloc(dev, MIB);
     close_device(dev);
@@ -232,9 +229,10 @@ START_TEST(memory_of_an_earlier_time_is_nobodys)
     copy_to(dev, now.addr, "x", 1);
     gpu_drv_cuda.free(dev, &now);
 }
-END_TEST
 
-START_TEST(without_vmm_memory_is_exported_by_ipc)
+CASES();
+
+CASE_EACH(without_vmm_memory_is_exported_by_ipc, 2)
 {
     set("FAKE_CUDA_VMM", "0");
     set("FAKE_CUDA_IPC", _i == 0 ? "1" : "0");
@@ -251,11 +249,10 @@ START_TEST(without_vmm_memory_is_exported_by_ipc)
     gpu_drv_cuda.free(dev, &mem);
     close_device(dev);
 }
-END_TEST
 
 /* ---- memory of another process ---- */
 
-START_TEST(another_processs_memory_is_read_and_written)
+CASE_EACH(another_processs_memory_is_read_and_written, 2)
 {
     const uint64_t bytes = 3 * MIB + 17;
     char text[16] = "";
@@ -283,7 +280,6 @@ START_TEST(another_processs_memory_is_read_and_written)
     if (handle.fd >= 0)
         close(handle.fd);
 }
-END_TEST
 
 static void assert_refused(const struct device_handle *handle, int err)
 {
@@ -293,7 +289,7 @@ static void assert_refused(const struct device_handle *handle, int err)
     ck_assert_str_ne(gpu_drv_cuda.why(dev), "");
 }
 
-START_TEST(memory_that_is_shorter_than_it_says_is_refused)
+CASE_EACH(memory_that_is_shorter_than_it_says_is_refused, 2)
 {
     int socket;
     set("FAKE_CUDA_VMM", _i == 0 ? "1" : "0");
@@ -318,9 +314,8 @@ START_TEST(memory_that_is_shorter_than_it_says_is_refused)
     worker_end(pid, socket, 0);
     close_device(dev);
 }
-END_TEST
 
-START_TEST(memory_of_another_device_is_refused)
+CASE_EACH(memory_of_another_device_is_refused, 2)
 {
     int socket;
     set("FAKE_CUDA_VMM", _i == 0 ? "1" : "0");
@@ -331,10 +326,9 @@ START_TEST(memory_of_another_device_is_refused)
     worker_end(pid, socket, 1);
     close_device(dev);
 }
-END_TEST
 
 /* A worker sees one device of two, and counts it as its first. */
-START_TEST(the_worker_counts_devices_otherwise)
+CASE_EACH(the_worker_counts_devices_otherwise, 2)
 {
     int socket;
     set("FAKE_CUDA_VMM", _i == 0 ? "1" : "0");
@@ -351,9 +345,10 @@ START_TEST(the_worker_counts_devices_otherwise)
     worker_end(pid, socket, 0);
     close_device(dev);
 }
-END_TEST
 
-START_TEST(handles_that_are_none_cost_nothing)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(handles_that_are_none_cost_nothing)
 {
     int fds[2];
     ck_assert_int_eq(pipe(fds), 0);
@@ -376,7 +371,6 @@ START_TEST(handles_that_are_none_cost_nothing)
     copy_to(dev, mem.addr, "fine", 4);
     gpu_drv_cuda.free(dev, &mem);
 }
-END_TEST
 
 /* ---- host memory ---- */
 
@@ -386,7 +380,7 @@ static void copy_by_kernel(struct gpu_dev *to, const struct gpu_mem *mem, const 
     ck_assert_int_eq(wait_for(to, must_copy(to, GPU_PATH_KERNEL, GPU_TO_DEVICE, &frag, 1)), 1);
 }
 
-START_TEST(host_memory_is_pinned_once_for_all_devices)
+CASE(host_memory_is_pinned_once_for_all_devices)
 {
     struct gpu_dev *second = open_device("cuda:1");
     unsigned char *host = host_memory(MIB);
@@ -407,11 +401,10 @@ START_TEST(host_memory_is_pinned_once_for_all_devices)
     (void)on(dev);
     free(host);
 }
-END_TEST
 
 /* The context that registered the memory goes, in peace or not; the other device copies on, and
  * gets the fast way back when somebody pins the memory again. */
-START_TEST(memory_whose_registration_went_with_a_device_is_copied_all_the_same)
+CASE_EACH(memory_whose_registration_went_with_a_device_is_copied_all_the_same, 2)
 {
     struct gpu_dev *second = open_device("cuda:1");
     unsigned char *host = host_memory(MIB), *seen = host_memory(MIB);
@@ -441,10 +434,11 @@ START_TEST(memory_whose_registration_went_with_a_device_is_copied_all_the_same)
     free(host);
     free(seen);
 }
-END_TEST
+
+CASES();
 
 /* What the vendor's documents leave open. */
-START_TEST(a_registration_that_outlives_its_context_is_made_anew)
+CASE(a_registration_that_outlives_its_context_is_made_anew)
 {
     set("FAKE_CUDA_KEEP_PINS", "1");
     dev = open_device(DEV0);
@@ -461,9 +455,10 @@ START_TEST(a_registration_that_outlives_its_context_is_made_anew)
     close_device(dev);
     free(host);
 }
-END_TEST
 
-START_TEST(memory_that_cannot_be_pinned_is_an_errno)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE_EACH(memory_that_cannot_be_pinned_is_an_errno, 6)
 {
     static const struct {
         const char *fail;
@@ -484,7 +479,6 @@ START_TEST(memory_that_cannot_be_pinned_is_an_errno)
     gpu_drv_cuda.unpin(dev, host, MIB); /* no harm */
     free(host);
 }
-END_TEST
 
 /* ---- copies ---- */
 
@@ -501,7 +495,9 @@ static const struct {
             {"12070", "0", true, PINNED},
             {"13000", "0", false, PINNED}};
 
-START_TEST(fragments_arrive_on_either_path)
+CASES();
+
+CASE_EACH(fragments_arrive_on_either_path, ARRAY_LEN(ways))
 {
     set("FAKE_CUDA_VERSION", ways[_i].version);
     set("FAKE_CUDA_HOST_OFFSET", ways[_i].host_offset);
@@ -516,11 +512,10 @@ START_TEST(fragments_arrive_on_either_path)
     ck_assert_int_eq(fake->calls("cuMemcpyBatchAsync") > 0, has_batch);
     close_device(dev);
 }
-END_TEST
 
 /* A driver of CUDA 12 knows no image of CUDA 13; a device may be one that the image has no code
  * for. */
-START_TEST(an_image_that_is_refused_is_loaded_as_ptx)
+CASE_EACH(an_image_that_is_refused_is_loaded_as_ptx, 3)
 {
     static const char *const versions[] = {"12000", "12080", "13000"};
     set("FAKE_CUDA_VERSION", versions[_i]);
@@ -532,7 +527,6 @@ START_TEST(an_image_that_is_refused_is_loaded_as_ptx)
     ck_assert_uint_gt(fake->calls("frag"), 0);
     close_device(dev);
 }
-END_TEST
 
 /* n fragments of `bytes` from host on, `gap` apart there and next to each other on the device. */
 static uint64_t pieces_of(const struct gpu_mem *mem, const unsigned char *host, uint32_t n,
@@ -548,7 +542,9 @@ static uint64_t pieces_of(const struct gpu_mem *mem, const unsigned char *host, 
     return fake->calls("piece") - before;
 }
 
-START_TEST(neighbours_are_joined_and_registrations_are_not)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(neighbours_are_joined_and_registrations_are_not)
 {
     struct gpu_mem mem = alloc(dev, MIB);
     unsigned char *host = host_memory(MIB);
@@ -566,9 +562,8 @@ START_TEST(neighbours_are_joined_and_registrations_are_not)
     free(host);
     dev = open_device(DEV0);
 }
-END_TEST
 
-START_TEST(large_fragments_are_divided_among_the_warps)
+CASE(large_fragments_are_divided_among_the_warps)
 {
     struct gpu_mem mem = alloc(dev, MIB);
     unsigned char *host = host_memory(MIB);
@@ -581,10 +576,11 @@ START_TEST(large_fragments_are_divided_among_the_warps)
     gpu_drv_cuda.free(dev, &mem);
     free(host);
 }
-END_TEST
+
+CASES();
 
 /* Twice what all lists hold, in one copy. */
-START_TEST(more_fragments_than_the_lists_hold)
+CASE(more_fragments_than_the_lists_hold)
 {
     const uint32_t n = 2 * CUDA_LISTS_MAX * CUDA_LIST_FRAGS;
     set("FAKE_CUDA_DELAY_US", "100000"); /* so that they are all on their way */
@@ -613,7 +609,6 @@ START_TEST(more_fragments_than_the_lists_hold)
     free(host);
     free(seen);
 }
-END_TEST
 
 /* Scattered, so that each is a piece of its own. */
 static void scatter(struct kvc_frag *frag, uint32_t n, uint64_t device, const unsigned char *host)
@@ -622,9 +617,11 @@ static void scatter(struct kvc_frag *frag, uint32_t n, uint64_t device, const un
         frag[i] = (struct kvc_frag){device + i * 8192, (uintptr_t)host + i * 8192, 4096};
 }
 
+CASES(.setup = setup, .teardown = teardown);
+
 /* The driver has the function, and does not do it here: the copies are made all the same, each by
  * itself, and it is not asked each time. */
-START_TEST(a_batch_that_is_not_supported_is_copied_piece_by_piece)
+CASE(a_batch_that_is_not_supported_is_copied_piece_by_piece)
 {
     struct kvc_frag frag[16];
     struct gpu_mem mem = alloc(dev, MIB);
@@ -646,10 +643,9 @@ START_TEST(a_batch_that_is_not_supported_is_copied_piece_by_piece)
     free(host);
     free(seen);
 }
-END_TEST
 
 /* _i: by batch, by kernel, one by one. */
-START_TEST(a_copy_that_was_taken_back_is_not_begun_and_ends)
+CASE_EACH(a_copy_that_was_taken_back_is_not_begun_and_ends, 3)
 {
     const bool pinned = _i < 2;
     _Atomic uint64_t word = 1;
@@ -683,9 +679,8 @@ START_TEST(a_copy_that_was_taken_back_is_not_begun_and_ends)
     free(host);
     free(seen);
 }
-END_TEST
 
-START_TEST(fragments_outside_the_devices_memory_are_refused)
+CASE(fragments_outside_the_devices_memory_are_refused)
 {
     unsigned char host[16];
     uint64_t ticket = 77;
@@ -707,11 +702,10 @@ START_TEST(fragments_outside_the_devices_memory_are_refused)
     copy_to(dev, mem.addr, host, sizeof(host));
     gpu_drv_cuda.free(dev, &mem);
 }
-END_TEST
 
 /* ---- tickets ---- */
 
-START_TEST(a_ticket_has_ended_when_it_and_all_before_it_have)
+CASE(a_ticket_has_ended_when_it_and_all_before_it_have)
 {
     unsigned char *host = host_memory(MIB);
     struct gpu_mem mem = alloc(dev, MIB);
@@ -735,9 +729,8 @@ START_TEST(a_ticket_has_ended_when_it_and_all_before_it_have)
     gpu_drv_cuda.free(dev, &mem);
     free(host);
 }
-END_TEST
 
-START_TEST(events_are_used_again)
+CASE(events_are_used_again)
 {
     unsigned char *host = host_memory(4096);
     struct gpu_mem mem = alloc(dev, MIB);
@@ -754,7 +747,6 @@ START_TEST(events_are_used_again)
     gpu_drv_cuda.free(dev, &mem);
     free(host);
 }
-END_TEST
 
 /* ---- order ---- */
 
@@ -763,7 +755,7 @@ static uint64_t waits(void)
     return fake->calls("cuStreamWaitEvent");
 }
 
-START_TEST(directions_run_at_once_and_in_order_where_they_meet)
+CASE(directions_run_at_once_and_in_order_where_they_meet)
 {
     unsigned char *host = host_memory(MIB);
     struct gpu_mem mem = alloc(dev, MIB);
@@ -793,10 +785,9 @@ START_TEST(directions_run_at_once_and_in_order_where_they_meet)
     gpu_drv_cuda.free(dev, &mem);
     free(host);
 }
-END_TEST
 
 /* Each byte goes to the device, across it and back, in copies that are all in flight. */
-START_TEST(a_chain_of_copies_need_not_be_waited_for)
+CASE(a_chain_of_copies_need_not_be_waited_for)
 {
     enum { CHAINS = 16, BYTES = 3000, STEP = 16384 };
     unsigned char *host = host_memory(MIB);
@@ -825,11 +816,10 @@ START_TEST(a_chain_of_copies_need_not_be_waited_for)
     gpu_drv_cuda.free(dev, &b);
     free(host);
 }
-END_TEST
 
 /* More scattered fragments than the table of what is in flight has places: order is kept all the
  * same. */
-START_TEST(order_is_kept_when_too_much_is_in_flight)
+CASE(order_is_kept_when_too_much_is_in_flight)
 {
     const uint32_t n = 4096, copies = 10;
     const uint64_t step = 16384, bytes = n * copies * step;
@@ -860,64 +850,14 @@ START_TEST(order_is_kept_when_too_much_is_in_flight)
     gpu_drv_cuda.free(dev, &mem);
     free(host);
 }
-END_TEST
 
-START_TEST(a_copy_of_nothing_ends)
+CASE(a_copy_of_nothing_ends)
 {
     const uint64_t ticket = must_copy(dev, GPU_PATH_KERNEL, GPU_ON_DEVICE, NULL, 0);
     ck_assert_int_eq(wait_for(dev, ticket), 1);
 }
-END_TEST
 
 /* ---- main ---- */
-
-static Suite *make_suite(void)
-{
-    Suite *suite = suite_create("gpu_cuda");
-    TCase *alone = tcase_create("own settings");
-    tcase_add_loop_test(alone, devices_are_found_by_ordinal_and_by_uuid, 0, 4);
-    tcase_add_test(alone, a_device_that_is_not_there_is_enodev);
-    tcase_add_test(alone, a_device_without_unified_addresses_is_enodev);
-    tcase_add_loop_test(alone, a_driver_that_does_not_start_is_enodev_and_tried_again, 0, 4);
-    tcase_add_test(alone, a_program_starts_without_a_driver_and_says_what_to_do);
-    tcase_add_loop_test(alone, an_old_driver_is_told_which_is_needed, 0, 2);
-    tcase_add_test(alone, memory_that_there_is_not_is_enomem_and_no_more);
-    tcase_add_loop_test(alone, without_vmm_memory_is_exported_by_ipc, 0, 2);
-    tcase_add_loop_test(alone, another_processs_memory_is_read_and_written, 0, 2);
-    tcase_add_loop_test(alone, memory_that_is_shorter_than_it_says_is_refused, 0, 2);
-    tcase_add_loop_test(alone, memory_of_another_device_is_refused, 0, 2);
-    tcase_add_loop_test(alone, the_worker_counts_devices_otherwise, 0, 2);
-    tcase_add_test(alone, a_registration_that_outlives_its_context_is_made_anew);
-    tcase_add_loop_test(alone, fragments_arrive_on_either_path, 0, (int)ARRAY_LEN(ways));
-    tcase_add_loop_test(alone, an_image_that_is_refused_is_loaded_as_ptx, 0, 3);
-    tcase_add_test(alone, more_fragments_than_the_lists_hold);
-    suite_add_tcase(suite, alone);
-
-    TCase *opened = tcase_create("a device");
-    tcase_add_checked_fixture(opened, setup, teardown);
-    tcase_add_test(opened, memory_is_exported_and_no_program_sees_into_it);
-    tcase_add_loop_test(opened, memory_is_filled_with_zeros_behind_the_callers_back, 0, 2);
-    tcase_add_test(opened, what_is_not_freed_goes_when_the_device_is_closed);
-    tcase_add_test(opened, memory_of_an_earlier_time_is_nobodys);
-    tcase_add_test(opened, handles_that_are_none_cost_nothing);
-    tcase_add_test(opened, host_memory_is_pinned_once_for_all_devices);
-    tcase_add_loop_test(opened, memory_whose_registration_went_with_a_device_is_copied_all_the_same,
-                        0, 2);
-    tcase_add_loop_test(opened, memory_that_cannot_be_pinned_is_an_errno, 0, 6);
-    tcase_add_test(opened, neighbours_are_joined_and_registrations_are_not);
-    tcase_add_test(opened, large_fragments_are_divided_among_the_warps);
-    tcase_add_test(opened, a_batch_that_is_not_supported_is_copied_piece_by_piece);
-    tcase_add_loop_test(opened, a_copy_that_was_taken_back_is_not_begun_and_ends, 0, 3);
-    tcase_add_test(opened, fragments_outside_the_devices_memory_are_refused);
-    tcase_add_test(opened, a_ticket_has_ended_when_it_and_all_before_it_have);
-    tcase_add_test(opened, events_are_used_again);
-    tcase_add_test(opened, directions_run_at_once_and_in_order_where_they_meet);
-    tcase_add_test(opened, a_chain_of_copies_need_not_be_waited_for);
-    tcase_add_test(opened, order_is_kept_when_too_much_is_in_flight);
-    tcase_add_test(opened, a_copy_of_nothing_ends);
-    suite_add_tcase(suite, opened);
-    return suite;
-}
 
 int main(int argc, char **argv)
 {
@@ -927,6 +867,6 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     use_the_fake(argv);
-    return check_run(make_suite());
+    return cases_run();
 }
 #endif

@@ -130,7 +130,9 @@ static void fail_each(void)
     }
 }
 
-START_TEST(nothing_is_left_whatever_fails)
+CASES(.timeout_s = 300);
+
+CASE(nothing_is_left_whatever_fails)
 {
     set("FAKE_CUDA_DELAY_US", "1");
     find_fake();
@@ -139,9 +141,8 @@ START_TEST(nothing_is_left_whatever_fails)
     fail_each();
     free(host);
 }
-END_TEST
 
-START_TEST(nothing_is_left_whatever_fails_with_ipc)
+CASE(nothing_is_left_whatever_fails_with_ipc)
 {
     int socket;
     set("FAKE_CUDA_VMM", "0");
@@ -155,9 +156,8 @@ START_TEST(nothing_is_left_whatever_fails_with_ipc)
     free(host);
     worker_end(pid, socket, 1);
 }
-END_TEST
 
-START_TEST(a_context_that_cannot_be_released_stays_and_serves_again)
+CASE(a_context_that_cannot_be_released_stays_and_serves_again)
 {
     find_fake();
     host = host_memory(MIB);
@@ -168,9 +168,8 @@ START_TEST(a_context_that_cannot_be_released_stays_and_serves_again)
     ck_assert_int_eq(live(), 0);
     free(host);
 }
-END_TEST
 
-START_TEST(no_memory_at_any_allocation_of_ours)
+CASE(no_memory_at_any_allocation_of_ours)
 {
     find_fake();
     host = host_memory(MIB);
@@ -186,7 +185,6 @@ START_TEST(no_memory_at_any_allocation_of_ours)
     ck_assert_uint_ge(nth, 4); /* a device, room for memory, room for pins, a pin */
     free(host);
 }
-END_TEST
 
 /* ---- what costs the device, and what does not ---- */
 
@@ -217,7 +215,7 @@ static const struct {
             {"cuPointerGetAttribute:1=1", false, 0, -EINVAL},
             {"cuMemGetAddressRange:1=500", false, 0, -EINVAL}};
 
-START_TEST(what_others_send_and_what_there_is_not_does_not_cost_the_device)
+CASE_EACH(what_others_send_and_what_there_is_not_does_not_cost_the_device, ARRAY_LEN(kept))
 {
     int socket;
     struct gpu_mem mem = {0}, imported = {0};
@@ -241,7 +239,6 @@ START_TEST(what_others_send_and_what_there_is_not_does_not_cost_the_device)
     gpu_drv_cuda.free(dev, &mem);
     close_device(dev);
 }
-END_TEST
 
 static void assert_out(struct gpu_mem *mem)
 {
@@ -261,7 +258,7 @@ static void assert_out(struct gpu_mem *mem)
 static const char *const deaths[] = {"exec:1=700!", "cuEventQuery:1=700!", "cuMemcpyAsync:1=700!",
                                      "cuEventRecord:1=700!", "cuStreamQuery:1=700!,cuMemMap:1=1"};
 
-START_TEST(an_error_that_stays_takes_the_device_out_and_it_comes_back_empty)
+CASE_EACH(an_error_that_stays_takes_the_device_out_and_it_comes_back_empty, ARRAY_LEN(deaths))
 {
     dev = open_device(DEV0);
     host = host_memory(MIB);
@@ -289,9 +286,8 @@ START_TEST(an_error_that_stays_takes_the_device_out_and_it_comes_back_empty)
     close_device(dev);
     free(host);
 }
-END_TEST
 
-START_TEST(an_error_without_a_name_is_told_by_its_number)
+CASE(an_error_without_a_name_is_told_by_its_number)
 {
     dev = open_device(DEV0);
     struct gpu_mem mem = {0};
@@ -301,25 +297,11 @@ START_TEST(an_error_without_a_name_is_told_by_its_number)
     ck_assert_str_eq(gpu_drv_cuda.why(dev), "cuMemCreate: CUDA error 999");
     close_device(dev);
 }
-END_TEST
 
 int main(int argc, char **argv)
 {
     (void)argc;
     use_the_fake(argv);
-    Suite *suite = suite_create("gpu_cuda_fail");
-    TCase *tcase = tcase_create("failures");
-    tcase_set_timeout(tcase, 300);
-    tcase_add_test(tcase, nothing_is_left_whatever_fails);
-    tcase_add_test(tcase, nothing_is_left_whatever_fails_with_ipc);
-    tcase_add_test(tcase, a_context_that_cannot_be_released_stays_and_serves_again);
-    tcase_add_test(tcase, no_memory_at_any_allocation_of_ours);
-    tcase_add_loop_test(tcase, what_others_send_and_what_there_is_not_does_not_cost_the_device, 0,
-                        (int)ARRAY_LEN(kept));
-    tcase_add_loop_test(tcase, an_error_that_stays_takes_the_device_out_and_it_comes_back_empty, 0,
-                        (int)ARRAY_LEN(deaths));
-    tcase_add_test(tcase, an_error_without_a_name_is_told_by_its_number);
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
+    return cases_run();
 }
 #endif

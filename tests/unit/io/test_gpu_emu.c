@@ -52,7 +52,9 @@ static void open_emu(void)
 
 /* --- names --- */
 
-START_TEST(a_name_that_is_none_is_refused_in_words)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_name_that_is_none_is_refused_in_words)
 {
     static const char *const wrong[] = {"",
                                         "emu",
@@ -83,9 +85,8 @@ START_TEST(a_name_that_is_none_is_refused_in_words)
     ck_assert_ptr_null(gpu_device_problem("emu:0"));
     ck_assert_ptr_null(gpu_device_problem("emu:4294967295"));
 }
-END_TEST
 
-START_TEST(without_a_driver_a_cuda_device_is_out_and_says_so)
+CASE(without_a_driver_a_cuda_device_is_out_and_says_so)
 {
     static const char *const names[] = {"cuda:0", "GPU-6b76632d-656d-7500-0000-000000000001"};
     ck_assert_str_ne(gpu_cuda_text(), "");
@@ -108,9 +109,8 @@ START_TEST(without_a_driver_a_cuda_device_is_out_and_says_so)
         ck_assert_ptr_null(gpu);
     }
 }
-END_TEST
 
-START_TEST(its_uuid_follows_from_its_number)
+CASE(its_uuid_follows_from_its_number)
 {
     static const uint8_t want[GPU_UUID_BYTES] = "kvc-emu\0\0\0\0\0\x01\x02\x03\x04";
     struct gpu_config config = config_emu();
@@ -121,11 +121,10 @@ START_TEST(its_uuid_follows_from_its_number)
     ck_assert(gpu_is_emulated(gpu));
     ck_assert_int_eq(gpu_exports(gpu), DEVICE_HANDLE_EMU);
 }
-END_TEST
 
 /* --- memory --- */
 
-START_TEST(memory_ends_exactly_at_the_limit_and_comes_back)
+CASE(memory_ends_exactly_at_the_limit_and_comes_back)
 {
     struct gpu_mem mem[3];
     open_emu();
@@ -141,9 +140,8 @@ START_TEST(memory_ends_exactly_at_the_limit_and_comes_back)
     must_free(gpu, &mem[1]);
     must_free(gpu, &mem[2]);
 }
-END_TEST
 
-START_TEST(its_memory_is_a_sealed_memfd_that_others_can_only_read)
+CASE(its_memory_is_a_sealed_memfd_that_others_can_only_read)
 {
     struct gpu_mem mem;
     struct stat st;
@@ -177,7 +175,6 @@ START_TEST(its_memory_is_a_sealed_memfd_that_others_can_only_read)
     ck_assert_int_lt(fcntl(fd, F_GETFD), 0); /* it went with the memory */
     munmap(map, MIB);
 }
-END_TEST
 
 static int memfd_of(uint64_t bytes, int seals)
 {
@@ -188,7 +185,7 @@ static int memfd_of(uint64_t bytes, int seals)
     return fd;
 }
 
-START_TEST(memory_of_another_process_is_imported_and_let_go)
+CASE(memory_of_another_process_is_imported_and_let_go)
 {
     struct gpu_mem mem, mine;
     uint8_t value[2] = {3, 4}, back = 0;
@@ -217,9 +214,8 @@ START_TEST(memory_of_another_process_is_imported_and_let_go)
     munmap(map, 8192);
     close(fd);
 }
-END_TEST
 
-START_TEST(what_could_vanish_under_a_copy_is_not_imported)
+CASE(what_could_vanish_under_a_copy_is_not_imported)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
     struct gpu_mem mem;
@@ -261,9 +257,8 @@ START_TEST(what_could_vanish_under_a_copy_is_not_imported)
     ck_assert_int_eq(gpu_state(gpu), GPU_UP);
     ck_assert_uint_eq(gpu_metrics(gpu)->imported_bytes, 0);
 }
-END_TEST
 
-START_TEST(memory_of_a_process_is_there_for_several_devices)
+CASE(memory_of_a_process_is_there_for_several_devices)
 {
     struct gpu_config config = config_emu();
     struct gpu_mem one, same, mine, again;
@@ -285,7 +280,6 @@ START_TEST(memory_of_a_process_is_there_for_several_devices)
     must_free(gpu, &mine);
     gpu_close(&other);
 }
-END_TEST
 
 /* --- failures --- */
 
@@ -312,7 +306,7 @@ static void run_steps(int ret_status[STEPS])
     close(fd);
 }
 
-START_TEST(the_nth_operation_fails_and_takes_it_out_until_it_is_tried_again)
+CASE(the_nth_operation_fails_and_takes_it_out_until_it_is_tried_again)
 {
     for (uint32_t nth = 1; nth <= STEPS + 1; nth++) {
         struct gpu_config config = config_emu();
@@ -332,9 +326,8 @@ START_TEST(the_nth_operation_fails_and_takes_it_out_until_it_is_tried_again)
         gpu_close(&gpu);
     }
 }
-END_TEST
 
-START_TEST(it_comes_back_empty_and_fails_once_only)
+CASE(it_comes_back_empty_and_fails_once_only)
 {
     struct gpu_config config = config_emu();
     struct gpu_mem mem;
@@ -354,10 +347,9 @@ START_TEST(it_comes_back_empty_and_fails_once_only)
     ck_assert_uint_gt(change[2].generation, change[0].generation);
     ck_assert_str_eq(gpu_why(gpu), "");
 }
-END_TEST
 
 /* "sticky" (0) and "lost" (1): out until the word goes, whatever is tried meanwhile. */
-START_TEST(what_the_fault_file_says_lasts_until_the_word_goes)
+CASE_EACH(what_the_fault_file_says_lasts_until_the_word_goes, 2)
 {
     static const char *const words[] = {"sticky", "lost"};
     struct gpu_mem mem, other;
@@ -385,9 +377,8 @@ START_TEST(what_the_fault_file_says_lasts_until_the_word_goes)
     ck_assert_int_eq(copy_to(gpu, mem.addr, &value, 1), 0);
     must_free(gpu, &mem);
 }
-END_TEST
 
-START_TEST(one_that_is_not_there_at_start_comes_up_later)
+CASE(one_that_is_not_there_at_start_comes_up_later)
 {
     const struct gpu_config config = config_emu();
     struct gpu_mem mem;
@@ -402,9 +393,8 @@ START_TEST(one_that_is_not_there_at_start_comes_up_later)
     must_alloc(gpu, &mem, 4096);
     must_free(gpu, &mem);
 }
-END_TEST
 
-START_TEST(memory_can_be_short_without_anything_else_failing)
+CASE(memory_can_be_short_without_anything_else_failing)
 {
     static uint8_t host[4096];
     struct gpu_mem mem, other;
@@ -425,9 +415,8 @@ START_TEST(memory_can_be_short_without_anything_else_failing)
     must_free(gpu, &mem);
     close(fd);
 }
-END_TEST
 
-START_TEST(all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that)
+CASE(all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that)
 {
     enum { N = 40 };
     static struct flight all[N];
@@ -469,9 +458,8 @@ START_TEST(all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that
     free(host);
     free(kept);
 }
-END_TEST
 
-START_TEST(what_was_meant_for_the_device_before_it_went_out_does_not_reach_the_one_after)
+CASE(what_was_meant_for_the_device_before_it_went_out_does_not_reach_the_one_after)
 {
     uint8_t value = 1;
     struct gpu_mem mem;
@@ -493,11 +481,10 @@ START_TEST(what_was_meant_for_the_device_before_it_went_out_does_not_reach_the_o
     ck_assert_uint_eq(gpu_metrics(gpu)->outs, 1);
     must_free(gpu, &mem);
 }
-END_TEST
 
 /* --- slow --- */
 
-START_TEST(memory_is_handled_while_a_long_copy_runs)
+CASE(memory_is_handled_while_a_long_copy_runs)
 {
     struct gpu_config config = config_emu();
     struct gpu_mem mem, other = {0};
@@ -523,10 +510,9 @@ START_TEST(memory_is_handled_while_a_long_copy_runs)
     free(host);
     free(back);
 }
-END_TEST
 
 /* Larger than what is given to the device at a time, in one fragment and in many. */
-START_TEST(a_copy_larger_than_the_credit_is_whole)
+CASE_EACH(a_copy_larger_than_the_credit_is_whole, 2)
 {
     static struct kvc_frag frag[4096];
     struct gpu_config config = config_emu();
@@ -548,9 +534,8 @@ START_TEST(a_copy_larger_than_the_credit_is_whole)
     free(host);
     free(back);
 }
-END_TEST
 
-START_TEST(a_slow_copy_has_happened_when_it_has_ended_not_before)
+CASE(a_slow_copy_has_happened_when_it_has_ended_not_before)
 {
     struct gpu_config config = config_emu();
     struct gpu_mem mem;
@@ -568,9 +553,8 @@ START_TEST(a_slow_copy_has_happened_when_it_has_ended_not_before)
     ck_assert_uint_eq(back, 1);
     must_free(gpu, &mem);
 }
-END_TEST
 
-START_TEST(closing_waits_for_what_runs_and_it_is_whole)
+CASE(closing_waits_for_what_runs_and_it_is_whole)
 {
     struct gpu_config config = config_emu();
     struct gpu_mem mem;
@@ -602,11 +586,10 @@ START_TEST(closing_waits_for_what_runs_and_it_is_whole)
     free(host);
     free(back);
 }
-END_TEST
 
 /* --- what the system refuses --- */
 
-START_TEST(each_refused_call_is_an_error_or_a_device_that_comes_up_later)
+CASE(each_refused_call_is_an_error_or_a_device_that_comes_up_later)
 {
     static const char *const points[] = {"alloc", "fd", "map", "thread"};
     for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
@@ -627,9 +610,8 @@ START_TEST(each_refused_call_is_an_error_or_a_device_that_comes_up_later)
         ck_assert_uint_gt(nth, 1);
     }
 }
-END_TEST
 
-START_TEST(memory_that_the_system_refuses_is_an_error_and_leaves_nothing)
+CASE(memory_that_the_system_refuses_is_an_error_and_leaves_nothing)
 {
     static const char *const points[] = {"alloc", "fd", "map"};
     const struct device_handle handle = {
@@ -658,37 +640,4 @@ START_TEST(memory_that_the_system_refuses_is_an_error_and_leaves_nothing)
         ck_assert_uint_gt(nth, 1);
     }
     close(handle.fd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("gpu_emu");
-    TCase *tc = tcase_create("gpu_emu");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, a_name_that_is_none_is_refused_in_words);
-    tcase_add_test(tc, without_a_driver_a_cuda_device_is_out_and_says_so);
-    tcase_add_test(tc, its_uuid_follows_from_its_number);
-    tcase_add_test(tc, memory_ends_exactly_at_the_limit_and_comes_back);
-    tcase_add_test(tc, its_memory_is_a_sealed_memfd_that_others_can_only_read);
-    tcase_add_test(tc, memory_of_another_process_is_imported_and_let_go);
-    tcase_add_test(tc, what_could_vanish_under_a_copy_is_not_imported);
-    tcase_add_test(tc, memory_of_a_process_is_there_for_several_devices);
-    tcase_add_test(tc, the_nth_operation_fails_and_takes_it_out_until_it_is_tried_again);
-    tcase_add_test(tc, it_comes_back_empty_and_fails_once_only);
-    tcase_add_loop_test(tc, what_the_fault_file_says_lasts_until_the_word_goes, 0, 2);
-    tcase_add_test(tc, one_that_is_not_there_at_start_comes_up_later);
-    tcase_add_test(tc, memory_can_be_short_without_anything_else_failing);
-    tcase_add_test(tc, all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that);
-    tcase_add_test(tc,
-                   what_was_meant_for_the_device_before_it_went_out_does_not_reach_the_one_after);
-    tcase_add_test(tc, memory_is_handled_while_a_long_copy_runs);
-    tcase_add_loop_test(tc, a_copy_larger_than_the_credit_is_whole, 0, 2);
-    tcase_add_test(tc, a_slow_copy_has_happened_when_it_has_ended_not_before);
-    tcase_add_test(tc, closing_waits_for_what_runs_and_it_is_whole);
-    tcase_add_test(tc, each_refused_call_is_an_error_or_a_device_that_comes_up_later);
-    tcase_add_test(tc, memory_that_the_system_refuses_is_an_error_and_leaves_nothing);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

@@ -44,7 +44,7 @@ static void close_fake(void)
 }
 
 /* Four pieces of host memory, of 2 s each: a copy waits for one of them at most. */
-START_TEST(a_copy_does_not_wait_for_all_host_memory)
+CASE(a_copy_does_not_wait_for_all_host_memory)
 {
     const struct gpu_config config = {.device = "cuda:0", .changed = note_changed};
     static _Alignas(4096) uint8_t host[4][1 << 20];
@@ -63,11 +63,10 @@ START_TEST(a_copy_does_not_wait_for_all_host_memory)
     close_fake(); /* those that have not begun never do */
     ck_assert_uint_le(fake->calls("cuMemHostRegister"), 3);
 }
-END_TEST
 
 /* The control thread gives up the device; the copy stays in flight, for nobody knows what touches
  * its memory. When the call is back the device is tried again. */
-START_TEST(a_call_that_does_not_come_back_takes_the_device_out)
+CASE(a_call_that_does_not_come_back_takes_the_device_out)
 {
     const struct gpu_config config = {
         .device = "cuda:0", .stuck_ns = 3000 * MS, .retry_ns = MS, .changed = note_changed};
@@ -96,10 +95,9 @@ START_TEST(a_call_that_does_not_come_back_takes_the_device_out)
     must_free(gpu, &mem);
     close_fake();
 }
-END_TEST
 
 /* More often than the driver has tickets: each ends, and is free again. */
-START_TEST(memory_without_a_descriptor_leaves_nothing)
+CASE(memory_without_a_descriptor_leaves_nothing)
 {
     const struct gpu_config config = {.device = "cuda:0", .changed = note_changed};
     static uint8_t host[4096];
@@ -116,10 +114,9 @@ START_TEST(memory_without_a_descriptor_leaves_nothing)
     must_free(gpu, &mem);
     close_fake();
 }
-END_TEST
 
 /* Opening it is no loss. */
-START_TEST(a_device_that_comes_up_late_is_up)
+CASE(a_device_that_comes_up_late_is_up)
 {
     const struct gpu_config config = {
         .device = "cuda:0", .stuck_ns = 100 * MS, .retry_ns = MS, .changed = note_changed};
@@ -133,7 +130,6 @@ START_TEST(a_device_that_comes_up_late_is_up)
     wait_for_state(gpu, GPU_UP);
     close_fake();
 }
-END_TEST
 
 static size_t said(int fd, char *text, size_t bytes)
 {
@@ -144,7 +140,7 @@ static size_t said(int fd, char *text, size_t bytes)
 }
 
 /* _i: others have so much that the limit cannot be had; and they share it by MPS. */
-START_TEST(a_limit_above_what_is_free_is_told)
+CASE_EACH(a_limit_above_what_is_free_is_told, 2)
 {
     const struct gpu_config config = {
         .device = "cuda:0", .wanted_bytes = 512 * MIB, .changed = note_changed};
@@ -161,18 +157,5 @@ START_TEST(a_limit_above_what_is_free_is_told)
                   text);
     ck_assert((strstr(text, "Fake 0 is up, by MPS") != NULL) == (_i == 1));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gpu_slow");
-    TCase *tcase = tcase_create("slow");
-    tcase_add_test(tcase, a_copy_does_not_wait_for_all_host_memory);
-    tcase_add_test(tcase, a_call_that_does_not_come_back_takes_the_device_out);
-    tcase_add_test(tcase, a_device_that_comes_up_late_is_up);
-    tcase_add_test(tcase, memory_without_a_descriptor_leaves_nothing);
-    tcase_add_loop_test(tcase, a_limit_above_what_is_free_is_told, 0, 2);
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
-}
 #endif

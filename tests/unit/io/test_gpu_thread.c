@@ -102,7 +102,7 @@ static enum gpu_path path_of(enum gpu_direction direction, uint64_t to, uint64_t
     return given[ngiven - 1].path;
 }
 
-START_TEST(a_kernel_gets_registered_memory_only)
+CASE(a_kernel_gets_registered_memory_only)
 {
     static uint8_t host[4 * 4096];
     struct gpu_mem mem;
@@ -126,7 +126,6 @@ START_TEST(a_kernel_gets_registered_memory_only)
     must_free(gpu, &mem);
     close_spied();
 }
-END_TEST
 
 static enum gpu_path path_asked(enum gpu_path path, uint64_t to, const void *from)
 {
@@ -137,7 +136,7 @@ static enum gpu_path path_asked(enum gpu_path path, uint64_t to, const void *fro
     return given[ngiven - 1].path;
 }
 
-START_TEST(a_copy_takes_the_path_that_it_names)
+CASE(a_copy_takes_the_path_that_it_names)
 {
     static uint8_t host[4096];
     struct gpu_mem mem;
@@ -153,10 +152,9 @@ START_TEST(a_copy_takes_the_path_that_it_names)
     must_free(gpu, &mem);
     close_spied();
 }
-END_TEST
 
 /* Each takes as long as many copies do. */
-START_TEST(registrations_go_one_at_a_time_between_copies_the_newest_first)
+CASE(registrations_go_one_at_a_time_between_copies_the_newest_first)
 {
     static uint8_t host[4][4096];
     struct flight pins[4], unpin = {.op = {.kind = GPU_UNPIN, .host = host[1], .bytes = 4096}};
@@ -187,9 +185,8 @@ START_TEST(registrations_go_one_at_a_time_between_copies_the_newest_first)
     must_free(gpu, &mem);
     close_spied();
 }
-END_TEST
 
-START_TEST(registrations_that_have_not_begun_end_with_the_device)
+CASE(registrations_that_have_not_begun_end_with_the_device)
 {
     static uint8_t host[2][4096];
     struct flight pins[2];
@@ -205,9 +202,8 @@ START_TEST(registrations_that_have_not_begun_end_with_the_device)
         ck_assert_uint_eq(pins[i].calls, 1);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(registrations_go_with_the_device)
+CASE(registrations_go_with_the_device)
 {
     static uint8_t host[4096];
     struct gpu_mem mem;
@@ -227,9 +223,8 @@ START_TEST(registrations_go_with_the_device)
     must_free(gpu, &mem);
     close_spied();
 }
-END_TEST
 
-START_TEST(the_nearest_size_that_was_measured_decides)
+CASE(the_nearest_size_that_was_measured_decides)
 {
     struct gpu_rates r = {.frag_bytes = {1024, 2048, 6144, 18432, 65536, 8388608}};
     const struct {
@@ -273,9 +268,8 @@ START_TEST(the_nearest_size_that_was_measured_decides)
     r.to[0][GPU_PATH_KERNEL] = 301;
     ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_KERNEL);
 }
-END_TEST
 
-START_TEST(a_large_copy_is_given_in_pieces_within_the_credit)
+CASE_EACH(a_large_copy_is_given_in_pieces_within_the_credit, 4)
 {
     enum { SMALL = 10000 };
     static struct kvc_frag small[SMALL];
@@ -307,9 +301,8 @@ START_TEST(a_large_copy_is_given_in_pieces_within_the_credit)
     free(back);
     close_spied();
 }
-END_TEST
 
-START_TEST(pieces_end_at_marks_when_they_are_large_enough)
+CASE(pieces_end_at_marks_when_they_are_large_enough)
 {
     enum { N = 64, EACH = 256 * 1024 };
     static struct kvc_frag frag[N];
@@ -334,9 +327,8 @@ START_TEST(pieces_end_at_marks_when_they_are_large_enough)
     free(host);
     close_spied();
 }
-END_TEST
 
-START_TEST(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
+CASE(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
 {
     enum { PIECES = 400, AT = 20, CREDIT = 8 };
     const uint64_t bytes = PIECES * 32 * KIB;
@@ -367,7 +359,6 @@ START_TEST(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
     free(host);
     close_spied();
 }
-END_TEST
 
 /* ---- what is measured ---- */
 
@@ -382,7 +373,7 @@ static void say_fault(const char *text)
 }
 
 /* Less memory than it would like is better than none. */
-START_TEST(calibration_makes_do_with_less_memory)
+CASE_EACH(calibration_makes_do_with_less_memory, 3)
 {
     const uint64_t memory[] = {2 * MIB, MIB, MIB - 4096};
     const struct gpu_config config = {.device = "emu:0",
@@ -401,9 +392,8 @@ START_TEST(calibration_makes_do_with_less_memory)
     must_free(gpu, &mem);
     close_spied();
 }
-END_TEST
 
-START_TEST(what_could_not_be_measured_is_when_there_is_memory)
+CASE(what_could_not_be_measured_is_when_there_is_memory)
 {
     (void)snprintf(fault_file, sizeof fault_file, "/tmp/kvc-gpu-thread-%d", (int)getpid());
     const struct gpu_config config = {.device = "emu:0",
@@ -429,10 +419,9 @@ START_TEST(what_could_not_be_measured_is_when_there_is_memory)
     unlink(fault_file);
     close_spied();
 }
-END_TEST
 
 /* A page of its own size each: what is measured of another says little of its round trips. */
-START_TEST(the_sizes_that_pages_have_are_measured)
+CASE(the_sizes_that_pages_have_are_measured)
 {
     static const uint32_t sizes[] = {1024, 2048, 6144, 18432, 65536};
     const struct gpu_config config = {
@@ -443,10 +432,9 @@ START_TEST(the_sizes_that_pages_have_are_measured)
         ck_assert_uint_eq(gpu_rates(gpu)->frag_bytes[i], sizes[i]);
     close_spied();
 }
-END_TEST
 
 /* Somebody waits, so nothing is measured: what is copied is what does not count. */
-START_TEST(clocks_are_warm_before_anything_counts)
+CASE(clocks_are_warm_before_anything_counts)
 {
     open_spied(0);
     struct gpu_rates rates = {.frag_bytes = {0}};
@@ -463,10 +451,9 @@ START_TEST(clocks_are_warm_before_anything_counts)
     inbox_destroy(&waits);
     close_spied();
 }
-END_TEST
 
 /* No try is long enough for two copies, so each must leave less to the next. */
-START_TEST(a_slow_device_is_measured_by_and_by)
+CASE(a_slow_device_is_measured_by_and_by)
 {
     const struct gpu_config config = {.device = "emu:0",
                                       .calibrate = true,
@@ -483,7 +470,6 @@ START_TEST(a_slow_device_is_measured_by_and_by)
                   gpu_rates(gpu)->within[i][GPU_PATH_KERNEL] > 0);
     close_spied();
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
@@ -498,7 +484,7 @@ static const char *refuse(void *ctx, const uint8_t uuid[GPU_UUID_BYTES])
 }
 
 /* What was submitted before it was known ends too, and it is not tried again. */
-START_TEST(a_device_that_is_refused_is_out_for_good)
+CASE(a_device_that_is_refused_is_out_for_good)
 {
     const struct gpu_config config = {
         .device = "emu:7", .retry_ns = 1, .changed = note_changed, .refuse = refuse};
@@ -522,14 +508,13 @@ START_TEST(a_device_that_is_refused_is_out_for_good)
     ck_assert_uint_eq(gpu_metrics(gpu)->memory_bytes, 0);
     close_spied();
 }
-END_TEST
 
 /* ---- what is taken back ---- */
 
 static _Atomic uint64_t revoked;
 
 /* Raised by the spy when so many pieces have been given. */
-START_TEST(no_piece_is_given_of_a_copy_that_was_taken_back)
+CASE(no_piece_is_given_of_a_copy_that_was_taken_back)
 {
     enum { PIECES = 64, AT = 5, EACH = 32 * 1024 };
     const uint64_t bytes = (uint64_t)PIECES * EACH;
@@ -554,9 +539,8 @@ START_TEST(no_piece_is_given_of_a_copy_that_was_taken_back)
     free(host);
     close_spied();
 }
-END_TEST
 
-START_TEST(what_waits_for_its_word_ends_when_it_is_taken_back)
+CASE(what_waits_for_its_word_ends_when_it_is_taken_back)
 {
     static uint8_t value = 7;
     static _Atomic uint64_t never;
@@ -575,11 +559,10 @@ START_TEST(what_waits_for_its_word_ends_when_it_is_taken_back)
     must_free(gpu, &mem);
     close_spied();
 }
-END_TEST
 
 /* Bytes that are read after the memory was taken back may be somebody else's: the copy did not end
  * well, even if the driver had all of it, and even if the word is lowered again. */
-START_TEST(a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back)
+CASE(a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back)
 {
     const struct gpu_config config = {
         .device = "emu:0", .changed = note_changed, .emu = {.latency_ns = 50 * MS}};
@@ -600,32 +583,4 @@ START_TEST(a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back)
         ck_assert_uint_eq(host[i], 0x5a); /* an emulated device looks when it is due */
     must_free(gpu, &mem);
     close_spied();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("gpu_thread");
-    TCase *tc = tcase_create("gpu_thread");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, a_kernel_gets_registered_memory_only);
-    tcase_add_test(tc, a_copy_takes_the_path_that_it_names);
-    tcase_add_test(tc, registrations_go_with_the_device);
-    tcase_add_test(tc, registrations_go_one_at_a_time_between_copies_the_newest_first);
-    tcase_add_test(tc, registrations_that_have_not_begun_end_with_the_device);
-    tcase_add_test(tc, the_nearest_size_that_was_measured_decides);
-    tcase_add_loop_test(tc, a_large_copy_is_given_in_pieces_within_the_credit, 0, 4);
-    tcase_add_test(tc, pieces_end_at_marks_when_they_are_large_enough);
-    tcase_add_test(tc, an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one);
-    tcase_add_loop_test(tc, calibration_makes_do_with_less_memory, 0, 3);
-    tcase_add_test(tc, what_could_not_be_measured_is_when_there_is_memory);
-    tcase_add_test(tc, the_sizes_that_pages_have_are_measured);
-    tcase_add_test(tc, clocks_are_warm_before_anything_counts);
-    tcase_add_test(tc, a_slow_device_is_measured_by_and_by);
-    tcase_add_test(tc, a_device_that_is_refused_is_out_for_good);
-    tcase_add_test(tc, no_piece_is_given_of_a_copy_that_was_taken_back);
-    tcase_add_test(tc, what_waits_for_its_word_ends_when_it_is_taken_back);
-    tcase_add_test(tc, a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

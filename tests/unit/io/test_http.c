@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses, and pages for clients that are sockets of this process. */
 #include <arpa/inet.h>
-#include <check.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "http.h"
 
 static char dir[] = "/tmp/kvc-http-XXXXXX";
@@ -83,7 +82,9 @@ static void assert_why(const char *where, const char *part)
         ck_abort_msg("'%s' is not in: %s", part, why);
 }
 
-START_TEST(addresses_of_the_loopback_and_paths_are_read)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(addresses_of_the_loopback_and_paths_are_read)
 {
     struct http_address a;
     char why[512];
@@ -99,9 +100,8 @@ START_TEST(addresses_of_the_loopback_and_paths_are_read)
     ck_assert_uint_eq(a.addr.ss_family, AF_UNIX);
     ck_assert_str_eq(((const struct sockaddr_un *)&a.addr)->sun_path, "/a/b:1");
 }
-END_TEST
 
-START_TEST(others_are_refused_by_name)
+CASE(others_are_refused_by_name)
 {
     static const char *const far[] = {"0.0.0.0:9464",       "10.0.0.1:9464",
                                       "128.0.0.1:80",       "[::]:9464",
@@ -123,9 +123,8 @@ START_TEST(others_are_refused_by_name)
     memset(longest + 1, 'x', 120);
     assert_why(longest, "at most 107 bytes, got one of 121");
 }
-END_TEST
 
-START_TEST(a_page_is_answered_on_a_unix_socket)
+CASE(a_page_is_answered_on_a_unix_socket)
 {
     struct stat st;
     ck_assert_int_eq(begin(path), 0);
@@ -142,9 +141,8 @@ START_TEST(a_page_is_answered_on_a_unix_socket)
     http_destroy(&http);
     ck_assert_int_eq(stat(path, &st), -1);
 }
-END_TEST
 
-START_TEST(a_page_is_answered_on_a_loopback_port)
+CASE_EACH(a_page_is_answered_on_a_loopback_port, 2)
 {
     static const char *const host[] = {"127.0.0.1", "[::1]"};
     char where[32];
@@ -165,9 +163,8 @@ START_TEST(a_page_is_answered_on_a_loopback_port)
     ck_assert_int_eq(begin(where), -EADDRINUSE);
     http = first;
 }
-END_TEST
 
-START_TEST(a_socket_left_behind_is_replaced_and_one_in_use_is_not)
+CASE(a_socket_left_behind_is_replaced_and_one_in_use_is_not)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     strcpy(addr.sun_path, path);
@@ -187,9 +184,8 @@ START_TEST(a_socket_left_behind_is_replaced_and_one_in_use_is_not)
     ck_assert_int_eq(begin(path), -EEXIST);
     ck_assert_int_eq(access(path, F_OK), 0);
 }
-END_TEST
 
-START_TEST(requests_that_are_none_get_an_error_or_the_end)
+CASE(requests_that_are_none_get_an_error_or_the_end)
 {
     static const struct {
         const char *request, *reply; /* "": the connection ends */
@@ -211,9 +207,8 @@ START_TEST(requests_that_are_none_get_an_error_or_the_end)
     }
     ck_assert_ptr_nonnull(strstr(talk(client(path), "GET / HTTP/1.0\r\n\r\n"), " 200 OK\r\n"));
 }
-END_TEST
 
-START_TEST(a_head_beyond_all_bounds_is_refused)
+CASE(a_head_beyond_all_bounds_is_refused)
 {
     static char head[40000];
     ck_assert_int_eq(begin(path), 0);
@@ -231,10 +226,9 @@ START_TEST(a_head_beyond_all_bounds_is_refused)
     close(fd);
     ck_assert_ptr_nonnull(strstr(talk(client(path), "GET / HTTP/1.0\r\n\r\n"), " 200 OK\r\n"));
 }
-END_TEST
 
 /* Some say nothing, some begin a request, some do not read; there is room for one more. */
-START_TEST(who_says_or_reads_nothing_holds_up_nobody)
+CASE(who_says_or_reads_nothing_holds_up_nobody)
 {
     static const char *const says[] = {"", "GET ", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"};
     int fd[HTTP_CONNS_MAX - 1];
@@ -248,22 +242,4 @@ START_TEST(who_says_or_reads_nothing_holds_up_nobody)
     for (unsigned i = 0; i < HTTP_CONNS_MAX - 1; i++)
         close(fd[i]);
     ck_assert_ptr_nonnull(strstr(talk(client(path), "GET / HTTP/1.0\r\n\r\n"), " 200 OK\r\n"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("http");
-    TCase *tc = tcase_create("http");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, addresses_of_the_loopback_and_paths_are_read);
-    tcase_add_test(tc, others_are_refused_by_name);
-    tcase_add_test(tc, a_page_is_answered_on_a_unix_socket);
-    tcase_add_loop_test(tc, a_page_is_answered_on_a_loopback_port, 0, 2);
-    tcase_add_test(tc, a_socket_left_behind_is_replaced_and_one_in_use_is_not);
-    tcase_add_test(tc, requests_that_are_none_get_an_error_or_the_end);
-    tcase_add_test(tc, a_head_beyond_all_bounds_is_refused);
-    tcase_add_test(tc, who_says_or_reads_nothing_holds_up_nobody);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

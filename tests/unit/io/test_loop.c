@@ -17,7 +17,7 @@
 
 /* --- birth and death ------------------------------------------------------------------------ */
 
-START_TEST(says_which_backend_and_why)
+CASE_BOTH_LOOPS(says_which_backend_and_why)
 {
     struct loop *loop = make(_i);
     ck_assert_str_eq(loop_backend_name(loop), _i == LOOP_URING ? "io_uring" : "epoll");
@@ -27,9 +27,8 @@ START_TEST(says_which_backend_and_why)
     loop_destroy(&loop);
     loop_destroy(NULL);
 }
-END_TEST
 
-START_TEST(limits_out_of_range_are_refused)
+CASE_BOTH_LOOPS(limits_out_of_range_are_refused)
 {
     struct loop *loop = NULL;
     struct loop_config config = {.want = (enum loop_backend)_i, .watches_max = 0};
@@ -47,7 +46,6 @@ START_TEST(limits_out_of_range_are_refused)
     ck_assert_int_eq(loop_create(&config, &loop), -EINVAL);
     ck_assert_ptr_null(loop);
 }
-END_TEST
 
 static void *turn_elsewhere(void *arg)
 {
@@ -55,18 +53,17 @@ static void *turn_elsewhere(void *arg)
     return NULL;
 }
 
-START_TEST(a_turn_on_another_thread_is_a_bug)
+CASE_DIES_BOTH_LOOPS(a_turn_on_another_thread_is_a_bug, SIGABRT)
 {
     struct loop *loop = make(_i);
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, turn_elsewhere, loop), 0);
     pthread_join(thread, NULL);
 }
-END_TEST
 
 /* --- readiness ------------------------------------------------------------------------------ */
 
-START_TEST(readable_when_something_is_there)
+CASE_BOTH_LOOPS(readable_when_something_is_there)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -84,9 +81,8 @@ START_TEST(readable_when_something_is_there)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(unread_data_fires_in_every_turn)
+CASE_BOTH_LOOPS(unread_data_fires_in_every_turn)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -100,9 +96,8 @@ START_TEST(unread_data_fires_in_every_turn)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(writable_until_full)
+CASE_BOTH_LOOPS(writable_until_full)
 {
     struct loop *loop = make(_i);
     int fds[2];
@@ -125,9 +120,8 @@ START_TEST(writable_until_full)
     close(fds[1]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(hang_up_arrives_unasked)
+CASE_BOTH_LOOPS(hang_up_arrives_unasked)
 {
     struct loop *loop = make(_i);
     int fds[2];
@@ -143,9 +137,8 @@ START_TEST(hang_up_arrives_unasked)
     close(fds[0]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(error_arrives_unasked)
+CASE_BOTH_LOOPS(error_arrives_unasked)
 {
     struct loop *loop = make(_i);
     int fds[2];
@@ -158,9 +151,8 @@ START_TEST(error_arrives_unasked)
     close(fds[1]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(half_closed_socket_tells_when_asked)
+CASE_BOTH_LOOPS(half_closed_socket_tells_when_asked)
 {
     struct loop *loop = make(_i);
     int fds[2];
@@ -174,9 +166,8 @@ START_TEST(half_closed_socket_tells_when_asked)
     close(fds[1]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(mod_changes_what_is_waited_for)
+CASE_BOTH_LOOPS(mod_changes_what_is_waited_for)
 {
     struct loop *loop = make(_i);
     int fds[2];
@@ -198,9 +189,8 @@ START_TEST(mod_changes_what_is_waited_for)
     close(fds[1]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(mod_to_and_fro_between_two_turns)
+CASE_BOTH_LOOPS(mod_to_and_fro_between_two_turns)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -219,9 +209,8 @@ START_TEST(mod_to_and_fro_between_two_turns)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(mod_in_its_own_callback)
+CASE_BOTH_LOOPS(mod_in_its_own_callback)
 {
     struct loop *loop = make(_i);
     int fds[2];
@@ -240,9 +229,8 @@ START_TEST(mod_in_its_own_callback)
     close(fds[1]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(deleted_watch_is_silent_and_its_descriptor_free)
+CASE_BOTH_LOOPS(deleted_watch_is_silent_and_its_descriptor_free)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -258,9 +246,8 @@ START_TEST(deleted_watch_is_silent_and_its_descriptor_free)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(deleted_and_added_again_fires_once)
+CASE_BOTH_LOOPS(deleted_and_added_again_fires_once)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -275,7 +262,6 @@ START_TEST(deleted_and_added_again_fires_once)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
 struct swap {
     struct seen *old;
@@ -293,7 +279,7 @@ static void replace_other(struct loop_watch *watch, uint32_t events)
 }
 
 /* The new watch gets the slot of the deleted one, whose event waits in the same turn. */
-START_TEST(an_event_of_a_deleted_watch_does_not_reach_its_successor)
+CASE_BOTH_LOOPS(an_event_of_a_deleted_watch_does_not_reach_its_successor)
 {
     for (int killer = 0; killer < 2; killer++) { /* one of the two orders has the event behind */
         struct loop *loop = make(_i);
@@ -322,9 +308,8 @@ START_TEST(an_event_of_a_deleted_watch_does_not_reach_its_successor)
         loop_destroy(&loop);
     }
 }
-END_TEST
 
-START_TEST(delete_of_a_watch_that_is_not_added_does_nothing)
+CASE_BOTH_LOOPS(delete_of_a_watch_that_is_not_added_does_nothing)
 {
     struct loop *loop = make(_i);
     struct loop_watch watch = {.fn = note, .fd = 0};
@@ -332,7 +317,6 @@ START_TEST(delete_of_a_watch_that_is_not_added_does_nothing)
     ck_assert_int_eq(turn_ready(loop), 0);
     loop_destroy(&loop);
 }
-END_TEST
 
 static void free_yourself(struct loop_watch *watch, uint32_t events)
 {
@@ -345,7 +329,7 @@ static void free_yourself(struct loop_watch *watch, uint32_t events)
     free(watch);
 }
 
-START_TEST(a_watch_may_be_freed_in_its_own_callback)
+CASE_BOTH_LOOPS(a_watch_may_be_freed_in_its_own_callback)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -358,9 +342,8 @@ START_TEST(a_watch_may_be_freed_in_its_own_callback)
     ck_assert_int_eq(turn_ready(loop), 0);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_watch_deleted_by_another_in_the_same_turn_is_not_called)
+CASE_BOTH_LOOPS(a_watch_deleted_by_another_in_the_same_turn_is_not_called)
 {
     struct loop *loop = make(_i);
     int bells[2] = {bell_new(), bell_new()};
@@ -379,9 +362,8 @@ START_TEST(a_watch_deleted_by_another_in_the_same_turn_is_not_called)
     close(bells[1]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(the_other_end_sees_the_close_after_one_turn)
+CASE_BOTH_LOOPS(the_other_end_sees_the_close_after_one_turn)
 {
     struct loop *loop = make(_i);
     int fds[2];
@@ -397,9 +379,8 @@ START_TEST(the_other_end_sees_the_close_after_one_turn)
     close(fds[1]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(add_names_what_is_wrong)
+CASE_BOTH_LOOPS(add_names_what_is_wrong)
 {
     struct loop *loop = make_with(_i, 8, 2, 0);
     int bell = bell_new();
@@ -426,9 +407,8 @@ START_TEST(add_names_what_is_wrong)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(more_watches_than_the_submission_queue_holds)
+CASE_BOTH_LOOPS(more_watches_than_the_submission_queue_holds)
 {
     enum { N = 100 };
     struct loop *loop = make_with(_i, 4, N, 0);
@@ -457,27 +437,24 @@ START_TEST(more_watches_than_the_submission_queue_holds)
     ck_assert_int_eq(turn_ready(loop), 0);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(mod_of_a_watch_that_is_not_added_is_a_bug)
+CASE_DIES_BOTH_LOOPS(mod_of_a_watch_that_is_not_added_is_a_bug, SIGABRT)
 {
     struct loop *loop = make(_i);
     struct loop_watch watch = {.fn = note, .fd = 0};
     (void)!loop_watch_mod(loop, &watch, EPOLLIN);
 }
-END_TEST
 
-START_TEST(edge_triggered_is_a_bug)
+CASE_DIES_BOTH_LOOPS(edge_triggered_is_a_bug, SIGABRT)
 {
     struct loop *loop = make(_i);
     struct loop_watch watch = {.fn = note, .fd = 0, .events = EPOLLIN | EPOLLET};
     (void)!loop_watch_add(loop, &watch);
 }
-END_TEST
 
 /* --- waiting -------------------------------------------------------------------------------- */
 
-START_TEST(zero_does_not_wait_and_short_waits_that_long)
+CASE_BOTH_LOOPS(zero_does_not_wait_and_short_waits_that_long)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -495,7 +472,6 @@ START_TEST(zero_does_not_wait_and_short_waits_that_long)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
 static void *ring_later(void *arg)
 {
@@ -505,7 +481,7 @@ static void *ring_later(void *arg)
     return NULL;
 }
 
-START_TEST(for_ever_ends_with_another_threads_bell)
+CASE_BOTH_LOOPS(for_ever_ends_with_another_threads_bell)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -519,14 +495,13 @@ START_TEST(for_ever_ends_with_another_threads_bell)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
 static void ignore_signal(int signo)
 {
     (void)signo;
 }
 
-START_TEST(a_signal_ends_the_wait_early)
+CASE_BOTH_LOOPS(a_signal_ends_the_wait_early)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -547,9 +522,8 @@ START_TEST(a_signal_ends_the_wait_early)
     close(bell);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_blocked_signal_arrives_through_its_descriptor)
+CASE_BOTH_LOOPS(a_blocked_signal_arrives_through_its_descriptor)
 {
     struct loop *loop = make(_i);
     sigset_t set;
@@ -571,7 +545,6 @@ START_TEST(a_blocked_signal_arrives_through_its_descriptor)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
 static void turn_again(struct loop_watch *watch, uint32_t events)
 {
@@ -579,7 +552,7 @@ static void turn_again(struct loop_watch *watch, uint32_t events)
     (void)!loop_turn(watch->ctx, 0);
 }
 
-START_TEST(a_turn_inside_a_turn_is_a_bug)
+CASE_DIES_BOTH_LOOPS(a_turn_inside_a_turn_is_a_bug, SIGABRT)
 {
     struct loop *loop = make(_i);
     int bell = bell_new();
@@ -588,7 +561,6 @@ START_TEST(a_turn_inside_a_turn_is_a_bug)
     ck_assert_int_eq(loop_watch_add(loop, &watch), 0);
     (void)turn_some(loop);
 }
-END_TEST
 
 /* --- refusal -------------------------------------------------------------------------------- */
 
@@ -657,17 +629,17 @@ static void without_enter(void)
     expect_epoll_because("io_uring_");
 }
 
-START_TEST(falls_back_where_io_uring_setup_is_refused)
+CASE(falls_back_where_io_uring_setup_is_refused)
 {
     in_child(without_setup);
 }
-END_TEST
 
-START_TEST(falls_back_where_only_io_uring_enter_is_refused)
+CASES(.left_out = first_backend() != LOOP_URING);
+
+CASE(falls_back_where_only_io_uring_enter_is_refused)
 {
     in_child(without_enter);
 }
-END_TEST
 
 static void without_pwait2(void)
 {
@@ -692,76 +664,21 @@ static void without_pwait2(void)
     loop_destroy(&loop);
 }
 
-START_TEST(waits_in_milliseconds_where_epoll_pwait2_is_refused)
+CASES();
+
+CASE(waits_in_milliseconds_where_epoll_pwait2_is_refused)
 {
     in_child(without_pwait2);
 }
-END_TEST
 
-START_TEST(auto_prefers_io_uring)
+CASES(.left_out = first_backend() != LOOP_URING);
+
+CASE(auto_prefers_io_uring)
 {
     struct loop *loop = make(LOOP_AUTO);
     ck_assert_str_eq(loop_backend_name(loop), "io_uring");
     ck_assert_ptr_nonnull(strstr(loop_backend_reason(loop), "preferred"));
     loop_destroy(&loop);
 }
-END_TEST
 
 /* --- suite ---------------------------------------------------------------------------------- */
-
-static TCase *both_watch(int first)
-{
-    TCase *tc = tcase_create("watch, both");
-    const int end = LOOP_EPOLL + 1;
-    tcase_add_loop_test(tc, says_which_backend_and_why, first, end);
-    tcase_add_loop_test(tc, limits_out_of_range_are_refused, first, end);
-    tcase_add_loop_test_raise_signal(tc, a_turn_on_another_thread_is_a_bug, SIGABRT, first, end);
-    tcase_add_loop_test(tc, readable_when_something_is_there, first, end);
-    tcase_add_loop_test(tc, unread_data_fires_in_every_turn, first, end);
-    tcase_add_loop_test(tc, writable_until_full, first, end);
-    tcase_add_loop_test(tc, hang_up_arrives_unasked, first, end);
-    tcase_add_loop_test(tc, error_arrives_unasked, first, end);
-    tcase_add_loop_test(tc, half_closed_socket_tells_when_asked, first, end);
-    tcase_add_loop_test(tc, mod_changes_what_is_waited_for, first, end);
-    tcase_add_loop_test(tc, mod_to_and_fro_between_two_turns, first, end);
-    tcase_add_loop_test(tc, mod_in_its_own_callback, first, end);
-    tcase_add_loop_test(tc, deleted_watch_is_silent_and_its_descriptor_free, first, end);
-    tcase_add_loop_test(tc, deleted_and_added_again_fires_once, first, end);
-    tcase_add_loop_test(tc, an_event_of_a_deleted_watch_does_not_reach_its_successor, first, end);
-    tcase_add_loop_test(tc, delete_of_a_watch_that_is_not_added_does_nothing, first, end);
-    tcase_add_loop_test(tc, a_watch_may_be_freed_in_its_own_callback, first, end);
-    tcase_add_loop_test(tc, a_watch_deleted_by_another_in_the_same_turn_is_not_called, first, end);
-    tcase_add_loop_test(tc, the_other_end_sees_the_close_after_one_turn, first, end);
-    tcase_add_loop_test(tc, add_names_what_is_wrong, first, end);
-    tcase_add_loop_test(tc, more_watches_than_the_submission_queue_holds, first, end);
-    tcase_add_loop_test_raise_signal(tc, mod_of_a_watch_that_is_not_added_is_a_bug, SIGABRT, first,
-                                     end);
-    tcase_add_loop_test_raise_signal(tc, edge_triggered_is_a_bug, SIGABRT, first, end);
-    tcase_add_loop_test(tc, zero_does_not_wait_and_short_waits_that_long, first, end);
-    tcase_add_loop_test(tc, for_ever_ends_with_another_threads_bell, first, end);
-    tcase_add_loop_test(tc, a_signal_ends_the_wait_early, first, end);
-    tcase_add_loop_test(tc, a_blocked_signal_arrives_through_its_descriptor, first, end);
-    tcase_add_loop_test_raise_signal(tc, a_turn_inside_a_turn_is_a_bug, SIGABRT, first, end);
-    return tc;
-}
-
-static TCase *refusal(bool uring)
-{
-    TCase *tc = tcase_create("refusal");
-    tcase_add_test(tc, falls_back_where_io_uring_setup_is_refused);
-    tcase_add_test(tc, waits_in_milliseconds_where_epoll_pwait2_is_refused);
-    if (uring) {
-        tcase_add_test(tc, falls_back_where_only_io_uring_enter_is_refused);
-        tcase_add_test(tc, auto_prefers_io_uring);
-    }
-    return tc;
-}
-
-int main(void)
-{
-    int first = first_backend();
-    Suite *suite = suite_create("loop");
-    suite_add_tcase(suite, both_watch(first));
-    suite_add_tcase(suite, refusal(first == LOOP_URING));
-    return check_run(suite);
-}

@@ -54,7 +54,7 @@ static void fill_random(unsigned char *at, size_t len, unsigned seed)
     }
 }
 
-START_TEST(what_was_written_is_read)
+CASE_BOTH_LOOPS(what_was_written_is_read)
 {
     enum { LEN = 3 << 20 };
     struct loop *loop = make(_i);
@@ -72,9 +72,8 @@ START_TEST(what_was_written_is_read)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_read_across_the_end_is_short)
+CASE_BOTH_LOOPS(a_read_across_the_end_is_short)
 {
     struct loop *loop = make(_i);
     int fd = temp_file();
@@ -89,10 +88,9 @@ START_TEST(a_read_across_the_end_is_short)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* A kernel file that gives a few KiB per call, whatever is asked for. */
-START_TEST(a_short_transfer_is_continued)
+CASE_BOTH_LOOPS(a_short_transfer_is_continued)
 {
     enum { LEN = 65536 };
     struct loop *loop = make(_i);
@@ -115,10 +113,9 @@ START_TEST(a_short_transfer_is_continued)
         close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* The read that goes on behind the short one starts at an offset that is not aligned. */
-START_TEST(a_direct_read_across_an_unaligned_end_is_short)
+CASE_BOTH_LOOPS(a_direct_read_across_an_unaligned_end_is_short)
 {
     struct loop *loop = make(_i);
     char path[] = "kvc-test-direct-XXXXXX"; /* the working directory: tmpfs may lack O_DIRECT */
@@ -144,9 +141,8 @@ START_TEST(a_direct_read_across_an_unaligned_end_is_short)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(errors_are_results)
+CASE_BOTH_LOOPS(errors_are_results)
 {
     struct loop *loop = make(_i);
     char buf[16] = "";
@@ -166,10 +162,9 @@ START_TEST(errors_are_results)
     close(full);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* A seal against growing lets the first part of the write through and refuses the rest. */
-START_TEST(a_write_that_ends_halfway_is_an_error)
+CASE_BOTH_LOOPS(a_write_that_ends_halfway_is_an_error)
 {
     struct loop *loop = make(_i);
     int fd = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -183,7 +178,6 @@ START_TEST(a_write_that_ends_halfway_is_an_error)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
 static int64_t vector_run(struct loop *loop, enum loop_file_kind kind, int fd,
                           const struct iovec *iov, unsigned iovs, uint64_t off)
@@ -199,7 +193,7 @@ static int64_t vector_run(struct loop *loop, enum loop_file_kind kind, int fd,
     return f.op.result;
 }
 
-START_TEST(a_vector_is_written_and_read_another_way)
+CASE_BOTH_LOOPS(a_vector_is_written_and_read_another_way)
 {
     enum { N = LOOP_IOV_MAX, LEN = 700 };
     struct loop *loop = make(_i);
@@ -222,10 +216,9 @@ START_TEST(a_vector_is_written_and_read_another_way)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* As a_short_transfer_is_continued(): each transfer ends somewhere in an element. */
-START_TEST(a_short_transfer_is_continued_across_a_vector)
+CASE_BOTH_LOOPS(a_short_transfer_is_continued_across_a_vector)
 {
     enum { LEN = 65536 };
     static const size_t cuts[] = {0, 100, 100, 5000, 4096, 20000, 1, 30000};
@@ -258,9 +251,8 @@ START_TEST(a_short_transfer_is_continued_across_a_vector)
         close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_vector_that_ends_halfway_is_an_error)
+CASE_BOTH_LOOPS(a_vector_that_ends_halfway_is_an_error)
 {
     struct loop *loop = make(_i);
     int fd = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -276,10 +268,9 @@ START_TEST(a_vector_that_ends_halfway_is_an_error)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* With buffers or without, with one that covers a vector or does not: the same bytes arrive. */
-START_TEST(registered_buffers_change_nothing_but_the_cost)
+CASE_BOTH_LOOPS(registered_buffers_change_nothing_but_the_cost)
 {
     enum { LEN = 1 << 20 };
     struct loop_config config = {
@@ -315,9 +306,8 @@ START_TEST(registered_buffers_change_nothing_but_the_cost)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_pause_lasts_as_long_as_it_says)
+CASE_BOTH_LOOPS(a_pause_lasts_as_long_as_it_says)
 {
     struct loop *loop = make(_i);
     const int64_t begun = now_ns();
@@ -326,9 +316,8 @@ START_TEST(a_pause_lasts_as_long_as_it_says)
     ck_assert_int_eq(file_run(loop, LOOP_PAUSE, -1, NULL, 0, 0), 0);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(many_operations_at_once)
+CASE_BOTH_LOOPS(many_operations_at_once)
 {
     enum { N = 600, LEN = 1000 };
     struct loop *loop = make_with(_i, 8, 1, N);
@@ -369,10 +358,9 @@ START_TEST(many_operations_at_once)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* The kernel's completion queue ends at 65,536 entries; what does not fit must not be lost. */
-START_TEST(more_completions_than_the_completion_queue_holds)
+CASE_BOTH_LOOPS(more_completions_than_the_completion_queue_holds)
 {
     enum { N = 70000 };
     struct loop *loop = make_with(_i, 256, 1, N);
@@ -402,7 +390,6 @@ START_TEST(more_completions_than_the_completion_queue_holds)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
 struct again {
     struct loop *loop;
@@ -416,7 +403,7 @@ static void submit_again(struct loop_file_op *op)
         loop_file_submit(again->loop, op);
 }
 
-START_TEST(done_may_submit_the_same_operation)
+CASE_BOTH_LOOPS(done_may_submit_the_same_operation)
 {
     struct loop *loop = make_with(_i, 8, 1, 1);
     int fd = temp_file();
@@ -435,9 +422,8 @@ START_TEST(done_may_submit_the_same_operation)
     close(fd);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(one_operation_too_many_is_a_bug)
+CASE_DIES_BOTH_LOOPS(one_operation_too_many_is_a_bug, SIGABRT)
 {
     struct loop *loop = make_with(_i, 8, 1, 1);
     char byte;
@@ -448,10 +434,9 @@ START_TEST(one_operation_too_many_is_a_bug)
     loop_file_submit(loop, &ops[0]);
     loop_file_submit(loop, &ops[1]);
 }
-END_TEST
 
 /* The buffers are freed right after: under ASan a late write into them would be seen. */
-START_TEST(destroy_waits_for_what_is_in_flight)
+CASE_BOTH_LOOPS(destroy_waits_for_what_is_in_flight)
 {
     enum { N = 64, LEN = 1 << 20 };
     struct loop *loop = make_with(_i, 8, 1, N);
@@ -480,13 +465,14 @@ START_TEST(destroy_waits_for_what_is_in_flight)
     free(f);
     close(fd);
 }
-END_TEST
+
+CASES(.left_out = first_backend() != LOOP_URING);
 
 /*
  * io_uring alone: it reads anything, and a timer's count comes when this test says. The pool of the
  * epoll twin is joined, which needs no such trick.
  */
-START_TEST(destroy_waits_until_the_kernel_has_written)
+CASE(destroy_waits_until_the_kernel_has_written)
 {
     struct loop *loop = make(LOOP_URING);
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
@@ -508,9 +494,10 @@ START_TEST(destroy_waits_until_the_kernel_has_written)
     ck_assert_uint_eq(f.calls, 0);
     close(timer);
 }
-END_TEST
 
-START_TEST(files_and_watches_together)
+CASES();
+
+CASE_BOTH_LOOPS(files_and_watches_together)
 {
     enum { ROUNDS = 200 };
     struct loop *loop = make_with(_i, 4, 4, 8);
@@ -543,38 +530,4 @@ START_TEST(files_and_watches_together)
     close(bell);
     close(fd);
     loop_destroy(&loop);
-}
-END_TEST
-
-static TCase *both_file(int first)
-{
-    TCase *tc = tcase_create("file, both");
-    const int end = LOOP_EPOLL + 1;
-    tcase_add_loop_test(tc, what_was_written_is_read, first, end);
-    tcase_add_loop_test(tc, a_read_across_the_end_is_short, first, end);
-    tcase_add_loop_test(tc, a_short_transfer_is_continued, first, end);
-    tcase_add_loop_test(tc, a_direct_read_across_an_unaligned_end_is_short, first, end);
-    tcase_add_loop_test(tc, errors_are_results, first, end);
-    tcase_add_loop_test(tc, a_write_that_ends_halfway_is_an_error, first, end);
-    tcase_add_loop_test(tc, a_vector_is_written_and_read_another_way, first, end);
-    tcase_add_loop_test(tc, a_short_transfer_is_continued_across_a_vector, first, end);
-    tcase_add_loop_test(tc, a_vector_that_ends_halfway_is_an_error, first, end);
-    tcase_add_loop_test(tc, registered_buffers_change_nothing_but_the_cost, first, end);
-    tcase_add_loop_test(tc, a_pause_lasts_as_long_as_it_says, first, end);
-    tcase_add_loop_test(tc, many_operations_at_once, first, end);
-    tcase_add_loop_test(tc, more_completions_than_the_completion_queue_holds, first, end);
-    tcase_add_loop_test(tc, done_may_submit_the_same_operation, first, end);
-    tcase_add_loop_test_raise_signal(tc, one_operation_too_many_is_a_bug, SIGABRT, first, end);
-    tcase_add_loop_test(tc, destroy_waits_for_what_is_in_flight, first, end);
-    if (first == LOOP_URING)
-        tcase_add_test(tc, destroy_waits_until_the_kernel_has_written);
-    tcase_add_loop_test(tc, files_and_watches_together, first, end);
-    return tc;
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("loop_file");
-    suite_add_tcase(suite, both_file(first_backend()));
-    return check_run(suite);
 }

@@ -112,7 +112,9 @@ static const char *contents(void)
     return walked;
 }
 
-START_TEST(what_was_committed_is_there_after_a_restart_in_order_of_keys)
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 280);
+
+CASE(what_was_committed_is_there_after_a_restart_in_order_of_keys)
 {
     must_open();
     ck_assert(report.fresh && !report.damaged);
@@ -126,9 +128,8 @@ START_TEST(what_was_committed_is_there_after_a_restart_in_order_of_keys)
     ck_assert_uint_eq(report.entries, 4);
     ck_assert_str_eq(contents(), "0= ff=A 100=b ffffffffffffffff=last ");
 }
-END_TEST
 
-START_TEST(it_stands_as_long_as_its_name_leads_to_it)
+CASE(it_stands_as_long_as_its_name_leads_to_it)
 {
     char moved[96];
     must_open();
@@ -140,10 +141,9 @@ START_TEST(it_stands_as_long_as_its_name_leads_to_it)
     ck_assert_int_eq(rename(moved, in_scratch("journal")), 0);
     ck_assert_int_eq(j->ops->stands(j), 0);
 }
-END_TEST
 
 /* LMDB would read its map behind the end of its file, which ends the process. */
-START_TEST(one_that_was_cut_takes_no_commit)
+CASE(one_that_was_cut_takes_no_commit)
 {
     const struct journal_change change = {1, "a", 1};
     must_open();
@@ -158,9 +158,8 @@ START_TEST(one_that_was_cut_takes_no_commit)
     ck_assert(report.damaged);
     ck_assert_int_eq(commit(&change, 1), 0);
 }
-END_TEST
 
-START_TEST(commits_end_in_the_order_in_which_they_were_begun)
+CASE(commits_end_in_the_order_in_which_they_were_begun)
 {
     enum { N = 300 };
     static struct one all[N];
@@ -185,9 +184,8 @@ START_TEST(commits_end_in_the_order_in_which_they_were_begun)
     reopen();
     ck_assert_str_eq(contents(), "0=297 1=298 2=299 ");
 }
-END_TEST
 
-START_TEST(close_waits_for_what_was_begun_and_says_so)
+CASE(close_waits_for_what_was_begun_and_says_so)
 {
     struct one o;
     const struct journal_change change = {1, "one", 3};
@@ -199,9 +197,8 @@ START_TEST(close_waits_for_what_was_begun_and_says_so)
     must_open();
     ck_assert_str_eq(contents(), "1=one ");
 }
-END_TEST
 
-START_TEST(the_map_grows_when_it_is_full)
+CASE(the_map_grows_when_it_is_full)
 {
     enum { N = 4000 };
     static uint8_t value[JOURNAL_VALUE_MAX];
@@ -218,9 +215,8 @@ START_TEST(the_map_grows_when_it_is_full)
     ck_assert_uint_eq(report.entries, N);
     ck_assert_int_eq(put_text(N, "more"), 0);
 }
-END_TEST
 
-START_TEST(clear_forgets_everything_for_good)
+CASE(clear_forgets_everything_for_good)
 {
     must_open();
     ck_assert_int_eq(put_text(1, "one"), 0);
@@ -233,7 +229,6 @@ START_TEST(clear_forgets_everything_for_good)
     ck_assert_str_eq(contents(), "");
     ck_assert_int_eq(put_text(2, "two"), 0);
 }
-END_TEST
 
 static int stop_at_two(void *ctx, uint64_t key, const void *value, uint32_t bytes)
 {
@@ -243,7 +238,7 @@ static int stop_at_two(void *ctx, uint64_t key, const void *value, uint32_t byte
     return key == 2 ? 77 : 0;
 }
 
-START_TEST(a_walk_ends_where_it_is_told_to)
+CASE(a_walk_ends_where_it_is_told_to)
 {
     unsigned calls = 0;
     must_open();
@@ -255,11 +250,10 @@ START_TEST(a_walk_ends_where_it_is_told_to)
     ck_assert_int_eq(j->ops->walk(j, stop_at_two, &calls), 77);
     ck_assert_uint_eq(calls, 2);
 }
-END_TEST
 
 /* --- who may --- */
 
-START_TEST(a_second_opener_is_refused)
+CASE(a_second_opener_is_refused)
 {
     must_open();
     struct meta *first = meta;
@@ -269,9 +263,8 @@ START_TEST(a_second_opener_is_refused)
     meta_close(&first);
     must_open();
 }
-END_TEST
 
-START_TEST(readonly_makes_and_changes_nothing)
+CASE(readonly_makes_and_changes_nothing)
 {
     ck_assert_int_eq(try_open_as(true, 0), -ENOENT);
     must_open();
@@ -283,7 +276,6 @@ START_TEST(readonly_makes_and_changes_nothing)
     ck_assert_int_eq(j->ops->clear(j), -EROFS);
     ck_assert_int_eq(put_text(2, "two"), -EROFS);
 }
-END_TEST
 
 /* Writes the record that says which format it is, as a program of that format would. */
 static void set_format(uint8_t version)
@@ -310,7 +302,7 @@ static void set_format(uint8_t version)
     mdb_env_close(env);
 }
 
-START_TEST(a_newer_format_is_refused_by_name)
+CASE(a_newer_format_is_refused_by_name)
 {
     must_open();
     ck_assert_int_eq(put_text(1, "one"), 0);
@@ -322,9 +314,8 @@ START_TEST(a_newer_format_is_refused_by_name)
     must_open();
     ck_assert_str_eq(contents(), "1=one ");
 }
-END_TEST
 
-START_TEST(a_directory_without_its_file_is_damaged)
+CASE(a_directory_without_its_file_is_damaged)
 {
     must_open();
     meta_close(&meta);
@@ -333,11 +324,10 @@ START_TEST(a_directory_without_its_file_is_damaged)
     ck_assert(report.damaged);
     ck_assert_str_eq(contents(), "");
 }
-END_TEST
 
 /* --- faults --- */
 
-START_TEST(after_an_error_it_takes_no_more_until_it_is_opened_again)
+CASE(after_an_error_it_takes_no_more_until_it_is_opened_again)
 {
     must_open();
     ck_assert_int_eq(put_text(1, "one"), 0);
@@ -349,7 +339,6 @@ START_TEST(after_an_error_it_takes_no_more_until_it_is_opened_again)
     ck_assert_str_eq(contents(), "1=one ");
     ck_assert_int_eq(put_text(2, "two"), 0);
 }
-END_TEST
 
 /* One call fails while the journal is made or found, takes a commit and closes. Whether it did. */
 static bool with_fault(const char *point, uint64_t nth)
@@ -396,12 +385,11 @@ static void one_by_one(const char *point)
     ck_assert_uint_gt(found + made, 1);
 }
 
-START_TEST(each_refused_call_is_an_error)
+CASE_EACH(each_refused_call_is_an_error, 7)
 {
     static const char *const points[] = {"meta", "walk", "alloc", "fd", "thread", "map", "sync"};
     one_by_one(points[_i]);
 }
-END_TEST
 
 /* --- made later --- */
 
@@ -435,7 +423,7 @@ static int await_made(void)
     return made_err;
 }
 
-START_TEST(what_could_not_be_made_is_made_once_it_can)
+CASE(what_could_not_be_made_is_made_once_it_can)
 {
     const struct meta_config config = {.dir = begin_to_make()};
     ck_assert_int_eq(mkdir(in_scratch("later"), 0700), 0);
@@ -448,10 +436,9 @@ START_TEST(what_could_not_be_made_is_made_once_it_can)
     ck_assert_int_eq(meta_open(&config, loop, &meta, &report), 0);
     ck_assert_str_eq(contents(), "1=one ");
 }
-END_TEST
 
 /* What stands in it would have to be read. */
-START_TEST(one_of_an_earlier_run_is_not_made_anew)
+CASE(one_of_an_earlier_run_is_not_made_anew)
 {
     const struct meta_config config = {.dir = in_scratch("journal")};
     struct meta *other = NULL;
@@ -465,9 +452,8 @@ START_TEST(one_of_an_earlier_run_is_not_made_anew)
     must_open();
     ck_assert_str_eq(contents(), "1=one ");
 }
-END_TEST
 
-START_TEST(nobody_is_told_of_what_is_closed_before_it_is_made)
+CASE(nobody_is_told_of_what_is_closed_before_it_is_made)
 {
     (void)begin_to_make();
     meta_close(&meta);
@@ -476,7 +462,6 @@ START_TEST(nobody_is_told_of_what_is_closed_before_it_is_made)
     ck_assert_uint_eq(made_calls, 0);
     ck_assert_int_eq(access(in_scratch("later/journal"), F_OK), -1);
 }
-END_TEST
 
 /* --- damage --- */
 
@@ -532,7 +517,7 @@ static void flip(const char *file, uint64_t byte, unsigned bit)
 
 /* Bits anywhere in the file: what opens has only entries that were put, whole, and takes commits;
  * after those it still is sound. */
-START_TEST(flipped_bits_are_found_or_harmless)
+CASE(flipped_bits_are_found_or_harmless)
 {
     enum { ROUNDS = 300 };
     unsigned damaged = 0, missing = 0;
@@ -573,9 +558,8 @@ START_TEST(flipped_bits_are_found_or_harmless)
            missing);
     ck_assert_uint_gt(damaged, 0);
 }
-END_TEST
 
-START_TEST(what_was_damaged_is_kept_aside)
+CASE(what_was_damaged_is_kept_aside)
 {
     must_open();
     ck_assert_int_eq(put_text(1, "one"), 0);
@@ -599,7 +583,6 @@ START_TEST(what_was_damaged_is_kept_aside)
     reopen();
     ck_assert_str_eq(contents(), "2=two ");
 }
-END_TEST
 
 /* Branch and leaf pages of both trees, by LMDB's own count. */
 static unsigned pages_in_use(const char *dir)
@@ -625,7 +608,7 @@ static unsigned pages_in_use(const char *dir)
 
 /* One bit of each head at a time: found on each page in use, and on no other. A leaf that says that
  * it is several pages would have LMDB write memory that it does not own. */
-START_TEST(a_damaged_head_of_a_page_in_use_is_found)
+CASE(a_damaged_head_of_a_page_in_use_is_found)
 {
     static const struct {
         unsigned byte, bit;
@@ -663,10 +646,9 @@ START_TEST(a_damaged_head_of_a_page_in_use_is_found)
                       heads[h].byte, found, in_use);
     }
 }
-END_TEST
 
 /* Entries of all sizes that come, change their size and go, in transactions of all sizes. */
-START_TEST(a_sound_one_is_never_called_damaged)
+CASE(a_sound_one_is_never_called_damaged)
 {
     static uint8_t value[JOURNAL_VALUE_MAX];
     uint64_t seed = 0x9e3779b97f4a7c15u;
@@ -688,10 +670,9 @@ START_TEST(a_sound_one_is_never_called_damaged)
         ck_assert_msg(!report.damaged, "round %u: %s", round, report.why);
     }
 }
-END_TEST
 
 /* Killed at any moment, the commits that were told as done are there. */
-START_TEST(killed_while_it_commits_it_has_what_was_promised)
+CASE(killed_while_it_commits_it_has_what_was_promised)
 {
     for (unsigned round = 0; round < 10; round++) {
         int told[2];
@@ -725,37 +706,4 @@ START_TEST(killed_while_it_commits_it_has_what_was_promised)
         ck_assert_int_eq(j->ops->clear(j), 0);
         meta_close(&meta);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("meta");
-    TCase *tc = tcase_create("meta");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_set_timeout(tc, 280);
-    tcase_add_test(tc, what_was_committed_is_there_after_a_restart_in_order_of_keys);
-    tcase_add_test(tc, it_stands_as_long_as_its_name_leads_to_it);
-    tcase_add_test(tc, one_that_was_cut_takes_no_commit);
-    tcase_add_test(tc, commits_end_in_the_order_in_which_they_were_begun);
-    tcase_add_test(tc, close_waits_for_what_was_begun_and_says_so);
-    tcase_add_test(tc, the_map_grows_when_it_is_full);
-    tcase_add_test(tc, clear_forgets_everything_for_good);
-    tcase_add_test(tc, a_walk_ends_where_it_is_told_to);
-    tcase_add_test(tc, a_second_opener_is_refused);
-    tcase_add_test(tc, readonly_makes_and_changes_nothing);
-    tcase_add_test(tc, a_newer_format_is_refused_by_name);
-    tcase_add_test(tc, a_directory_without_its_file_is_damaged);
-    tcase_add_test(tc, after_an_error_it_takes_no_more_until_it_is_opened_again);
-    tcase_add_loop_test(tc, each_refused_call_is_an_error, 0, 7);
-    tcase_add_test(tc, what_could_not_be_made_is_made_once_it_can);
-    tcase_add_test(tc, one_of_an_earlier_run_is_not_made_anew);
-    tcase_add_test(tc, nobody_is_told_of_what_is_closed_before_it_is_made);
-    tcase_add_test(tc, flipped_bits_are_found_or_harmless);
-    tcase_add_test(tc, a_damaged_head_of_a_page_in_use_is_found);
-    tcase_add_test(tc, a_sound_one_is_never_called_damaged);
-    tcase_add_test(tc, what_was_damaged_is_kept_aside);
-    tcase_add_test(tc, killed_while_it_commits_it_has_what_was_promised);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

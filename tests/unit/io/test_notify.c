@@ -51,7 +51,9 @@ static const char *hear(void)
     return heard;
 }
 
-START_TEST(the_manager_hears_what_is_said)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(the_manager_hears_what_is_said)
 {
     ck_assert(notify_is_managed());
     ck_assert_int_eq(notify_ready(), 1);
@@ -65,9 +67,8 @@ START_TEST(the_manager_hears_what_is_said)
     ck_assert_int_eq(notify_stopping(), 1);
     ck_assert_str_eq(hear(), "STOPPING=1");
 }
-END_TEST
 
-START_TEST(a_descriptor_is_given_away_by_name)
+CASE(a_descriptor_is_given_away_by_name)
 {
     const int fd = memfd_create("chunk", MFD_CLOEXEC);
     ck_assert_int_eq(write(fd, "kept", 4), 4);
@@ -81,9 +82,8 @@ START_TEST(a_descriptor_is_given_away_by_name)
     ck_assert_int_eq(notify_remove_fd("kvcache-chunk-7"), 1);
     ck_assert_str_eq(hear(), "FDSTOREREMOVE=1\nFDNAME=kvcache-chunk-7");
 }
-END_TEST
 
-START_TEST(a_name_that_would_be_misread_is_refused)
+CASE(a_name_that_would_be_misread_is_refused)
 {
     static const char *const wrong[] = {"", "a b", "a:b", "a\nREADY=1", "\x7f"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -93,7 +93,6 @@ START_TEST(a_name_that_would_be_misread_is_refused)
     ck_assert_int_eq(notify_store_fd("name", -1), -EINVAL);
     ck_assert_str_eq(hear(), "nothing");
 }
-END_TEST
 
 static void take_none(void *ctx, const char *name, int fd)
 {
@@ -101,7 +100,7 @@ static void take_none(void *ctx, const char *name, int fd)
     ck_abort_msg("was handed %s, descriptor %d", name, fd);
 }
 
-START_TEST(without_a_manager_nothing_is_said_and_nothing_found)
+CASE(without_a_manager_nothing_is_said_and_nothing_found)
 {
     unsetenv("NOTIFY_SOCKET");
     ck_assert(!notify_is_managed());
@@ -111,16 +110,14 @@ START_TEST(without_a_manager_nothing_is_said_and_nothing_found)
     ck_assert_int_eq(notify_take_fds(take_none, NULL), 0);
     ck_assert_str_eq(hear(), "nothing");
 }
-END_TEST
 
-START_TEST(a_manager_that_is_gone_is_an_error)
+CASE(a_manager_that_is_gone_is_an_error)
 {
     ck_assert_int_eq(setenv("NOTIFY_SOCKET", "/nonexistent/notify", 1), 0);
     ck_assert_int_lt(notify_ready(), 0);
 }
-END_TEST
 
-START_TEST(the_watchdog_is_for_this_process)
+CASE(the_watchdog_is_for_this_process)
 {
     char pid[16];
     setenv("WATCHDOG_USEC", "3000000", 1);
@@ -131,7 +128,6 @@ START_TEST(the_watchdog_is_for_this_process)
     setenv("WATCHDOG_PID", "1", 1);
     ck_assert_uint_eq(notify_watchdog_interval_ns(), 0);
 }
-END_TEST
 
 static char taken[256];
 
@@ -165,7 +161,7 @@ static int child_that_takes(void)
     return notify_take_fds(take, NULL) == 0 ? 0 : 5;
 }
 
-START_TEST(what_was_kept_is_found_once)
+CASE(what_was_kept_is_found_once)
 {
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
@@ -176,31 +172,12 @@ START_TEST(what_was_kept_is_found_once)
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
-END_TEST
 
-START_TEST(each_refused_call_is_an_error)
+CASE(each_refused_call_is_an_error)
 {
     ck_assert_int_eq(fault_arm_text("send:1-2,alloc:1"), 0);
     ck_assert_int_eq(notify_ready(), -EAGAIN);
     ck_assert_int_eq(notify_store_fd("name", 0), -EAGAIN);
     ck_assert_int_eq(notify_take_fds(take_none, NULL), -ENOMEM);
     ck_assert_int_eq(notify_ready(), 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("notify");
-    TCase *tc = tcase_create("notify");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, the_manager_hears_what_is_said);
-    tcase_add_test(tc, a_descriptor_is_given_away_by_name);
-    tcase_add_test(tc, a_name_that_would_be_misread_is_refused);
-    tcase_add_test(tc, without_a_manager_nothing_is_said_and_nothing_found);
-    tcase_add_test(tc, a_manager_that_is_gone_is_an_error);
-    tcase_add_test(tc, the_watchdog_is_for_this_process);
-    tcase_add_test(tc, what_was_kept_is_found_once);
-    tcase_add_test(tc, each_refused_call_is_an_error);
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

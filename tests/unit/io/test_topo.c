@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "check_run.h"
+#include "cases.h"
 #include "topo.h"
 
-#include <check.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <sched.h>
@@ -19,7 +18,7 @@ static struct topo *make(const char *synthetic)
     return topo;
 }
 
-START_TEST(counts_nodes_and_hardware_threads)
+CASE(counts_nodes_and_hardware_threads)
 {
     struct topo *topo = make("node:2 core:4 pu:2");
     ck_assert_uint_eq(topo_nodes(topo), 2);
@@ -28,9 +27,8 @@ START_TEST(counts_nodes_and_hardware_threads)
     ck_assert_ptr_null(topo);
     topo_destroy(&topo);
 }
-END_TEST
 
-START_TEST(a_machine_without_numa_is_one_node)
+CASE(a_machine_without_numa_is_one_node)
 {
     struct topo *topo = make("core:4 pu:1");
     ck_assert_uint_eq(topo_nodes(topo), 1);
@@ -40,21 +38,19 @@ START_TEST(a_machine_without_numa_is_one_node)
     }
     topo_destroy(&topo);
 }
-END_TEST
 
-START_TEST(equal_nodes_take_turns)
+CASE(equal_nodes_take_turns)
 {
     struct topo *topo = make("node:4(memory=64GB) core:2 pu:1");
     for (unsigned i = 0; i < 4000; i++)
         ck_assert_uint_eq(topo_chunk_node(topo, i, 4000), i % 4);
     topo_destroy(&topo);
 }
-END_TEST
 
 /* One node of 64 GB above two of 16 GB: shares of 4/6, 1/6 and 1/6. */
 #define UNEVEN "[numa(memory=64GB)] pack:2 [numa(memory=16GB)] core:2 pu:1"
 
-START_TEST(chunks_follow_memory_in_every_prefix)
+CASE(chunks_follow_memory_in_every_prefix)
 {
     struct topo *topo = make(UNEVEN);
     ck_assert_uint_eq(topo_nodes(topo), 3);
@@ -73,9 +69,8 @@ START_TEST(chunks_follow_memory_in_every_prefix)
     }
     topo_destroy(&topo);
 }
-END_TEST
 
-START_TEST(the_plan_is_the_same_in_every_run)
+CASE(the_plan_is_the_same_in_every_run)
 {
     struct topo *one = make(UNEVEN);
     struct topo *two = make(UNEVEN);
@@ -84,27 +79,24 @@ START_TEST(the_plan_is_the_same_in_every_run)
     topo_destroy(&one);
     topo_destroy(&two);
 }
-END_TEST
 
-START_TEST(workers_go_round_the_nodes)
+CASE(workers_go_round_the_nodes)
 {
     struct topo *topo = make("node:3 core:2 pu:1");
     for (unsigned i = 0; i < 7; i++)
         ck_assert_uint_eq(topo_worker_node(topo, i, 7), i % 3);
     topo_destroy(&topo);
 }
-END_TEST
 
-START_TEST(refuses_a_description_that_is_none)
+CASE(refuses_a_description_that_is_none)
 {
     struct topo *topo = NULL;
     ck_assert_int_eq(topo_create("node:two", &topo), -EINVAL);
     ck_assert_int_eq(topo_create("", &topo), -EINVAL);
     ck_assert_ptr_null(topo);
 }
-END_TEST
 
-START_TEST(synthetic_topology_binds_nothing)
+CASE(synthetic_topology_binds_nothing)
 {
     struct topo *topo = make("node:8 core:8 pu:2");
     cpu_set_t before, after;
@@ -115,25 +107,22 @@ START_TEST(synthetic_topology_binds_nothing)
     ck_assert_int_eq(topo_bind_memory(topo, NULL, 4096, 7), 0);
     topo_destroy(&topo);
 }
-END_TEST
 
-START_TEST(a_node_that_is_not_there_is_a_bug)
+CASE_DIES(a_node_that_is_not_there_is_a_bug, 6)
 {
     struct topo *topo = make("node:2 core:1 pu:1");
     (void)!topo_bind_thread(topo, 2);
 }
-END_TEST
 
-START_TEST(a_chunk_beyond_the_total_is_a_bug)
+CASE_DIES(a_chunk_beyond_the_total_is_a_bug, 6)
 {
     struct topo *topo = make("node:2 core:1 pu:1");
     (void)topo_chunk_node(topo, 5, 5);
 }
-END_TEST
 
 /* --- this machine --------------------------------------------------------------------------- */
 
-START_TEST(this_machine_counts_only_cpus_that_we_may_use)
+CASE(this_machine_counts_only_cpus_that_we_may_use)
 {
     cpu_set_t allowed;
     ck_assert_int_eq(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
@@ -155,9 +144,8 @@ START_TEST(this_machine_counts_only_cpus_that_we_may_use)
     topo_destroy(&topo);
     ck_assert_int_eq(sched_setaffinity(0, sizeof(allowed), &allowed), 0);
 }
-END_TEST
 
-START_TEST(binding_a_thread_stays_within_what_it_had)
+CASE(binding_a_thread_stays_within_what_it_had)
 {
     cpu_set_t before, after;
     ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -176,9 +164,8 @@ START_TEST(binding_a_thread_stays_within_what_it_had)
     ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
     topo_destroy(&topo);
 }
-END_TEST
 
-START_TEST(bound_memory_is_usable)
+CASE(bound_memory_is_usable)
 {
     struct topo *topo = make(NULL);
     size_t bytes = 1 << 20;
@@ -194,9 +181,8 @@ START_TEST(bound_memory_is_usable)
     munmap(mem, bytes);
     topo_destroy(&topo);
 }
-END_TEST
 
-START_TEST(pci_address_of_another_form_is_refused)
+CASE(pci_address_of_another_form_is_refused)
 {
     static const char *const wrong[] = {
         "",
@@ -220,9 +206,8 @@ START_TEST(pci_address_of_another_form_is_refused)
     }
     topo_destroy(&topo);
 }
-END_TEST
 
-START_TEST(pci_device_that_is_not_there)
+CASE(pci_device_that_is_not_there)
 {
     struct topo *topo = make(NULL);
     unsigned node = 77;
@@ -231,7 +216,6 @@ START_TEST(pci_device_that_is_not_there)
     ck_assert_uint_eq(node, 77);
     topo_destroy(&topo);
 }
-END_TEST
 
 /* Is there another node's memory below this directory entry of sysfs? -1: the firmware does not
  * say. */
@@ -249,7 +233,7 @@ static int sysfs_node(const char *busid)
     return node;
 }
 
-START_TEST(pci_devices_of_this_machine_are_found)
+CASE(pci_devices_of_this_machine_are_found)
 {
     DIR *dir = opendir("/sys/bus/pci/devices");
     if (!dir)
@@ -273,33 +257,4 @@ START_TEST(pci_devices_of_this_machine_are_found)
     }
     closedir(dir);
     topo_destroy(&topo);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *plan = tcase_create("plan");
-    tcase_add_test(plan, counts_nodes_and_hardware_threads);
-    tcase_add_test(plan, a_machine_without_numa_is_one_node);
-    tcase_add_test(plan, equal_nodes_take_turns);
-    tcase_add_test(plan, chunks_follow_memory_in_every_prefix);
-    tcase_add_test(plan, the_plan_is_the_same_in_every_run);
-    tcase_add_test(plan, workers_go_round_the_nodes);
-    tcase_add_test(plan, refuses_a_description_that_is_none);
-    tcase_add_test(plan, synthetic_topology_binds_nothing);
-    tcase_add_test_raise_signal(plan, a_node_that_is_not_there_is_a_bug, 6);
-    tcase_add_test_raise_signal(plan, a_chunk_beyond_the_total_is_a_bug, 6);
-
-    TCase *here = tcase_create("this machine");
-    tcase_add_test(here, this_machine_counts_only_cpus_that_we_may_use);
-    tcase_add_test(here, binding_a_thread_stays_within_what_it_had);
-    tcase_add_test(here, bound_memory_is_usable);
-    tcase_add_test(here, pci_address_of_another_form_is_refused);
-    tcase_add_test(here, pci_device_that_is_not_there);
-    tcase_add_test(here, pci_devices_of_this_machine_are_found);
-
-    Suite *suite = suite_create("topo");
-    suite_add_tcase(suite, plan);
-    suite_add_tcase(suite, here);
-    return check_run(suite);
 }

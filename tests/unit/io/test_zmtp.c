@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the guard lets through of ZMTP, whole and cut at every byte. */
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "zmtp.h"
 
 #define GREETING_TEXT "\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL"
@@ -80,7 +79,9 @@ static void expect(int err, uint64_t queued)
     }
 }
 
-START_TEST(what_ours_sends_passes)
+CASES(.setup = setup);
+
+CASE(what_ours_sends_passes)
 {
     static const uint8_t body[300] = {1};
     frame(0, body, 17);
@@ -91,9 +92,8 @@ START_TEST(what_ours_sends_passes)
     expect(0, 17 + 300 + 255);
     ck_assert_uint_eq(ready, 1);
 }
-END_TEST
 
-START_TEST(several_frames_are_one_message)
+CASE(several_frames_are_one_message)
 {
     static const uint8_t body[300] = {1};
     frame(1, body, 100);
@@ -103,9 +103,8 @@ START_TEST(several_frames_are_one_message)
     frame(1, body, 9);
     expect(0, 300);
 }
-END_TEST
 
-START_TEST(too_many_frames)
+CASE(too_many_frames)
 {
     for (unsigned i = 0; i < 4; i++) {
         frame(1, "", 0);
@@ -113,18 +112,16 @@ START_TEST(too_many_frames)
     }
     expect(-EMSGSIZE, 0);
 }
-END_TEST
 
-START_TEST(too_many_bytes_in_several_frames)
+CASE(too_many_bytes_in_several_frames)
 {
     static const uint8_t body[300] = {1};
     frame(3, body, 300);
     frame(0, body, 1);
     expect(-EMSGSIZE, 0);
 }
-END_TEST
 
-START_TEST(too_many_bytes_in_one_frame)
+CASE(too_many_bytes_in_one_frame)
 {
     put("\2\0\0\0\0\0\0\1\x2d", 9);
     expect(-EMSGSIZE, 0);
@@ -132,9 +129,8 @@ START_TEST(too_many_bytes_in_one_frame)
     put("\2\xff\xff\xff\xff\xff\xff\xff\xff", 9);
     expect(-EMSGSIZE, 0);
 }
-END_TEST
 
-START_TEST(other_commands_and_flags)
+CASE(other_commands_and_flags)
 {
     static const struct {
         uint8_t flags;
@@ -162,9 +158,8 @@ START_TEST(other_commands_and_flags)
         ck_assert_uint_eq(ready, 1);
     }
 }
-END_TEST
 
-START_TEST(a_handshake_that_is_none)
+CASE(a_handshake_that_is_none)
 {
     static const struct {
         const char *body;
@@ -200,9 +195,8 @@ START_TEST(a_handshake_that_is_none)
         ck_assert_uint_eq(ready, 0);
     }
 }
-END_TEST
 
-START_TEST(properties_of_other_names_do_no_harm)
+CASE(properties_of_other_names_do_no_harm)
 {
     static const char more[] = READY_TEXT "\13Resource-ID\0\0\0\1r\6X-kvca\0\0\0\0\0\0\0\0\0";
     n = 64;
@@ -211,9 +205,8 @@ START_TEST(properties_of_other_names_do_no_harm)
     expect(0, 1);
     ck_assert_uint_eq(ready, 1);
 }
-END_TEST
 
-START_TEST(an_older_greeting)
+CASE(an_older_greeting)
 {
     static const struct {
         unsigned at;
@@ -225,30 +218,9 @@ START_TEST(an_older_greeting)
         expect(-EPROTO, 0);
     }
 }
-END_TEST
 
-START_TEST(whoever_the_guard_refuses)
+CASE(whoever_the_guard_refuses)
 {
     verdict = -EACCES;
     expect(-EACCES, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("zmtp");
-    TCase *t = tcase_create("zmtp");
-    tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_test(t, what_ours_sends_passes);
-    tcase_add_test(t, several_frames_are_one_message);
-    tcase_add_test(t, too_many_frames);
-    tcase_add_test(t, too_many_bytes_in_several_frames);
-    tcase_add_test(t, too_many_bytes_in_one_frame);
-    tcase_add_test(t, other_commands_and_flags);
-    tcase_add_test(t, a_handshake_that_is_none);
-    tcase_add_test(t, properties_of_other_names_do_no_harm);
-    tcase_add_test(t, an_older_greeting);
-    tcase_add_test(t, whoever_the_guard_refuses);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
 }

@@ -8,7 +8,7 @@
 
 #include "attend__.h"
 #include "attend_case.h"
-#include "check_run.h"
+#include "cases.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -68,7 +68,9 @@ static void assert_close(const float *out, const double *expected, size_t n, uin
 
 /* ---- the result ---- */
 
-START_TEST(equal_keys_give_the_mean_of_the_values)
+CASES(.left_out = CHECK_THREADS_ONLY);
+
+CASE(equal_keys_give_the_mean_of_the_values)
 {
     float k[5 * 16], v[5 * 16], q[16], out[16];
     const uint32_t page[] = {0}, first[] = {0, 1}, last[] = {5}, q_first[] = {0, 1};
@@ -94,9 +96,8 @@ START_TEST(equal_keys_give_the_mean_of_the_values)
     for (int i = 0; i < 16; i++)
         ck_assert_float_eq_tol(out[i], (float)(32 + i), 1e-4f);
 }
-END_TEST
 
-START_TEST(results_are_those_of_double_precision)
+CASE(results_are_those_of_double_precision)
 {
     struct kvc_threads *threads = threads_of(2);
     for (uint64_t seed = 1; seed <= CHECK_SHARE(60); seed++) {
@@ -113,9 +114,8 @@ START_TEST(results_are_those_of_double_precision)
     }
     kvc_threads_destroy(&threads);
 }
-END_TEST
 
-START_TEST(every_type_is_read)
+CASE_EACH(every_type_is_read, KVC_TYPES)
 {
     const uint32_t type = (uint32_t)_i;
     for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
@@ -136,11 +136,10 @@ START_TEST(every_type_is_read)
         case_free(&c);
     }
 }
-END_TEST
 
 /* ---- the same bits ---- */
 
-START_TEST(instruction_sets_give_the_same_bits)
+CASE(instruction_sets_give_the_same_bits)
 {
     for (uint64_t seed = 1; seed <= CHECK_SHARE(30); seed++) {
         uint64_t random = seed;
@@ -159,9 +158,8 @@ START_TEST(instruction_sets_give_the_same_bits)
         case_free(&c);
     }
 }
-END_TEST
 
-START_TEST(where_tokens_lie_changes_no_bit)
+CASE(where_tokens_lie_changes_no_bit)
 {
     static const uint32_t page_tokens[] = {1, 2, 5, 16, 63, 64, 65, 1024, KVC_PAGE_TOKENS_MAX};
     for (uint64_t seed = 100; seed < 100 + CHECK_SHARE(6); seed++) {
@@ -183,7 +181,6 @@ START_TEST(where_tokens_lie_changes_no_bit)
         case_free(&c);
     }
 }
-END_TEST
 
 /* The queries of a case's sequence 0 from `from` to `to` - 1, as they are when the sequence had no
  * more tokens. */
@@ -199,7 +196,7 @@ static struct attend_case chunk_of(const struct attend_case *c, uint32_t from, u
     return chunk;
 }
 
-START_TEST(chunks_change_no_bit)
+CASE(chunks_change_no_bit)
 {
     for (uint64_t seed = 200; seed < 200 + CHECK_SHARE(30); seed++) {
         uint64_t random = seed;
@@ -223,9 +220,10 @@ START_TEST(chunks_change_no_bit)
         case_free(&c);
     }
 }
-END_TEST
 
-START_TEST(threads_change_no_bit)
+CASES();
+
+CASE(threads_change_no_bit)
 {
     for (uint64_t seed = 300; seed < 300 + CHECK_SHARE(20); seed++) {
         uint64_t random = seed;
@@ -250,9 +248,10 @@ START_TEST(threads_change_no_bit)
         case_free(&c);
     }
 }
-END_TEST
 
-START_TEST(others_in_the_batch_change_no_bit)
+CASES(.left_out = CHECK_THREADS_ONLY);
+
+CASE(others_in_the_batch_change_no_bit)
 {
     uint64_t random = 11;
     struct attend_case c;
@@ -270,10 +269,9 @@ START_TEST(others_in_the_batch_change_no_bit)
     free(all);
     case_free(&c);
 }
-END_TEST
 
 /* Tokens that no window reaches may have gone. */
-START_TEST(dropped_tokens_change_no_bit)
+CASE(dropped_tokens_change_no_bit)
 {
     uint32_t dropped = 0;
     for (uint64_t seed = 400; seed < 420; seed++) {
@@ -293,9 +291,8 @@ START_TEST(dropped_tokens_change_no_bit)
     }
     ck_assert_uint_gt(dropped, 0);
 }
-END_TEST
 
-START_TEST(nothing_but_out_is_written)
+CASE(nothing_but_out_is_written)
 {
     uint64_t random = 5, seed = 5;
     struct attend_case c;
@@ -312,9 +309,8 @@ START_TEST(nothing_but_out_is_written)
     laid_free(&laid);
     case_free(&c);
 }
-END_TEST
 
-START_TEST(no_queries_is_no_work)
+CASE(no_queries_is_no_work)
 {
     uint64_t random = 6, seed = 6;
     struct attend_case c;
@@ -329,7 +325,6 @@ START_TEST(no_queries_is_no_work)
     laid_free(&laid);
     case_free(&c);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -430,7 +425,9 @@ static const struct {
                 {of_dropped, "sequence 0: 9 tokens are dropped that a query's window reaches"},
                 {of_window, "sequence 0: 9 tokens are dropped that a query's window reaches"}};
 
-START_TEST(what_is_refused_is_named)
+CASES();
+
+CASE_EACH(what_is_refused_is_named, ARRAY_LEN(refusals))
 {
     char why[KVC_WHY_BYTES] = "";
     float kv[12 * 2 * 16] = {0}, q[2 * 2 * 16] = {0}, out[2 * 2 * 16] = {0};
@@ -455,10 +452,9 @@ START_TEST(what_is_refused_is_named)
     for (size_t i = 0; i < sizeof(out); i++)
         ck_assert_uint_eq(((unsigned char *)out)[i], 0x55);
 }
-END_TEST
 
 /* The largest window that does not reach what was dropped is taken. */
-START_TEST(a_window_up_to_what_was_dropped_is_taken)
+CASE(a_window_up_to_what_was_dropped_is_taken)
 {
     float kv[12 * 16] = {0}, q[2 * 16] = {0}, out[2 * 16];
     const struct kvc_plane plane = {kv, 4 * 64, 64, 0, KVC_F32};
@@ -476,45 +472,12 @@ START_TEST(a_window_up_to_what_was_dropped_is_taken)
                               .out = out};
     must_run(attend__best(), &a, NULL);
 }
-END_TEST
 
-START_TEST(threads_are_1_to_1024)
+CASE(threads_are_1_to_1024)
 {
     struct kvc_threads *threads = NULL;
     ck_assert_int_eq(kvc_threads_create(0, &threads), -EINVAL);
     ck_assert_int_eq(kvc_threads_create(1025, &threads), -EINVAL);
     ck_assert_ptr_null(threads);
     kvc_threads_destroy(&threads);
-}
-END_TEST
-
-static void add_single_threaded(TCase *result, TCase *bits)
-{
-    tcase_add_test(result, equal_keys_give_the_mean_of_the_values);
-    tcase_add_test(result, results_are_those_of_double_precision);
-    tcase_add_loop_test(result, every_type_is_read, 0, (int)KVC_TYPES);
-    tcase_add_test(result, nothing_but_out_is_written);
-    tcase_add_test(result, no_queries_is_no_work);
-    tcase_add_test(bits, instruction_sets_give_the_same_bits);
-    tcase_add_test(bits, where_tokens_lie_changes_no_bit);
-    tcase_add_test(bits, chunks_change_no_bit);
-    tcase_add_test(bits, others_in_the_batch_change_no_bit);
-    tcase_add_test(bits, dropped_tokens_change_no_bit);
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("attend");
-    TCase *result = tcase_create("result"), *bits = tcase_create("bits"),
-          *refused = tcase_create("refused");
-    tcase_add_test(bits, threads_change_no_bit);
-    if (!CHECK_THREADS_ONLY)
-        add_single_threaded(result, bits);
-    tcase_add_loop_test(refused, what_is_refused_is_named, 0, (int)ARRAY_LEN(refusals));
-    tcase_add_test(refused, a_window_up_to_what_was_dropped_is_taken);
-    tcase_add_test(refused, threads_are_1_to_1024);
-    suite_add_tcase(suite, result);
-    suite_add_tcase(suite, bits);
-    suite_add_tcase(suite, refused);
-    return check_run(suite);
 }

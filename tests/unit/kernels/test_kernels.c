@@ -3,9 +3,9 @@
 #include <kvcache/kernels.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 
-START_TEST(fragments_are_copied_and_nothing_else)
+CASE(fragments_are_copied_and_nothing_else)
 {
     unsigned char from[64], to[64] = {0}, expected[64] = {0};
     for (unsigned i = 0; i < sizeof(from); i++)
@@ -20,10 +20,9 @@ START_TEST(fragments_are_copied_and_nothing_else)
     ck_assert_mem_eq(to, expected, sizeof(to));
     kvc_copy_frags_cpu(NULL, 0);
 }
-END_TEST
 
 /* Whatever their addresses and lengths, around a line and around what is streamed at all. */
-START_TEST(fragments_that_are_streamed_are_copied_and_nothing_else)
+CASE(fragments_that_are_streamed_are_copied_and_nothing_else)
 {
     enum { ROOM = 8192 };
     static const uint64_t lengths[] = {1, 63, 64, 65, 1023, 1024, 1025, 1088, 2047, 4096};
@@ -45,9 +44,8 @@ START_TEST(fragments_that_are_streamed_are_copied_and_nothing_else)
     }
     kvc_stream_frags_cpu(NULL, 0);
 }
-END_TEST
 
-START_TEST(a_decode_step_reads_every_word_once)
+CASE(a_decode_step_reads_every_word_once)
 {
     uint32_t kv[64], sum = 5, expected = 5;
     for (unsigned i = 0; i < 64; i++) {
@@ -59,7 +57,6 @@ START_TEST(a_decode_step_reads_every_word_once)
     kvc_decode_cpu(kv, 0, &sum);
     ck_assert_uint_eq(sum, expected);
 }
-END_TEST
 
 #ifdef KVC_HAVE_CUDA
 /* nvcc's container: a magic number, the bytes of its head, the bytes behind it. */
@@ -81,24 +78,9 @@ static void assert_whole(const unsigned char *image, size_t image_bytes, const c
 #define STRING(name)  STRING_(name)
 #define STRING_(name) #name
 
-START_TEST(the_images_are_there_whole)
+CASE(the_images_are_there_whole)
 {
     assert_whole(kvc_frags_image, kvc_frags_image_bytes, STRING(KVC_FRAGS_KERNEL));
     assert_whole(kvc_decode_image, kvc_decode_image_bytes, STRING(KVC_DECODE_KERNEL));
 }
-END_TEST
 #endif
-
-int main(void)
-{
-    Suite *suite = suite_create("kernels");
-    TCase *tcase = tcase_create("twins");
-    tcase_add_test(tcase, fragments_are_copied_and_nothing_else);
-    tcase_add_test(tcase, fragments_that_are_streamed_are_copied_and_nothing_else);
-    tcase_add_test(tcase, a_decode_step_reads_every_word_once);
-#ifdef KVC_HAVE_CUDA
-    tcase_add_test(tcase, the_images_are_there_whole);
-#endif
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
-}

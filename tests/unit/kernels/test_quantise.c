@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "attend_case.h"
-#include "check_run.h"
+#include "cases.h"
 
 static void must_quantise(enum kvc_type type, uint32_t n, const float *from, void *to)
 {
@@ -63,7 +63,7 @@ static uint32_t code_at(const struct small *s, const void *row, uint32_t i)
     return s->bits == 8 ? ((const uint8_t *)row)[i] : ((const uint16_t *)row)[i];
 }
 
-START_TEST(every_code_means_its_value_and_comes_back)
+CASE_EACH(every_code_means_its_value_and_comes_back, 3)
 {
     const struct small *s = &smalls[_i];
     for (uint32_t code = 0; code < s->codes; code += 16) {
@@ -82,10 +82,9 @@ START_TEST(every_code_means_its_value_and_comes_back)
         }
     }
 }
-END_TEST
 
 /* Between two codes: the nearer, of equals the even one. */
-START_TEST(values_between_are_rounded_to_nearest_even)
+CASE_EACH(values_between_are_rounded_to_nearest_even, 3)
 {
     const struct small *s = &smalls[_i];
     for (uint32_t code = 0; code < s->finite; code++) {
@@ -103,9 +102,8 @@ START_TEST(values_between_are_rounded_to_nearest_even)
         ck_assert_uint_eq(code_at(s, row, 3), even | sign);
     }
 }
-END_TEST
 
-START_TEST(values_above_the_largest)
+CASE(values_above_the_largest)
 {
     const float x[16] = {65520, 65519, 1e30f, -INFINITY, NAN, 448, 449, -1e9f, 3.4e38f};
     uint16_t half[16];
@@ -127,11 +125,10 @@ START_TEST(values_above_the_largest)
     ck_assert_uint_eq(half[8], 0x7f80);
     ck_assert_uint_gt(half[4] & 0x7fff, 0x7f80);
 }
-END_TEST
 
 /* ---- types with a scale ---- */
 
-START_TEST(layouts_are_llama_cpps)
+CASE(layouts_are_llama_cpps)
 {
     float x[32];
     uint16_t q8[17], q4[9];
@@ -149,9 +146,8 @@ START_TEST(layouts_are_llama_cpps)
     ck_assert_uint_eq(both[15], 0x06); /* 3.5 / -1.4375 + 8.5 = 6.07; 11.5: 0.5 */
     ck_assert_uint_eq(both[0], 0x5b);  /* -4: 11.28; 4: 5.72 */
 }
-END_TEST
 
-START_TEST(errors_are_half_a_step)
+CASE(errors_are_half_a_step)
 {
     uint64_t random = 3;
     for (int round = 0; round < 200; round++) {
@@ -178,9 +174,8 @@ START_TEST(errors_are_half_a_step)
         }
     }
 }
-END_TEST
 
-START_TEST(rows_of_zeros_and_of_no_numbers)
+CASE(rows_of_zeros_and_of_no_numbers)
 {
     static const float rows[][2] = {{0, 0}, {NAN, 1}, {INFINITY, -1}, {1e-42f, -1e-42f}};
     for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
@@ -196,9 +191,8 @@ START_TEST(rows_of_zeros_and_of_no_numbers)
         }
     }
 }
-END_TEST
 
-START_TEST(strides_are_bytes_and_gaps_stay)
+CASE(strides_are_bytes_and_gaps_stay)
 {
     float x[3][40], y[3][20];
     uint8_t rows[3][40];
@@ -217,9 +211,8 @@ START_TEST(strides_are_bytes_and_gaps_stay)
             ck_assert_uint_eq(rows[r][i], 0xaa);
     }
 }
-END_TEST
 
-START_TEST(rows_have_their_bytes)
+CASE(rows_have_their_bytes)
 {
     static const uint32_t bytes[KVC_TYPES] = {256, 128, 128, 64, 68, 36, 68};
     static const char *const names[KVC_TYPES] = {"fp32", "fp16", "bf16", "fp8",
@@ -234,9 +227,8 @@ START_TEST(rows_have_their_bytes)
     ck_assert_uint_eq(kvc_row_bytes((enum kvc_type)7, 64), 0);
     ck_assert_ptr_null(kvc_type_name((enum kvc_type)7));
 }
-END_TEST
 
-START_TEST(what_is_refused_is_named)
+CASE(what_is_refused_is_named)
 {
     float x[32] = {0};
     uint16_t row[64];
@@ -252,22 +244,4 @@ START_TEST(what_is_refused_is_named)
     ck_assert_int_eq(kvc_dequantise(KVC_F8, 32, 2, row, 65, x, 130, why), -EINVAL);
     ck_assert_str_eq(why, "address and stride of fp32 must be multiples of 4");
     ck_assert_int_eq(kvc_quantise(KVC_I8, 32, 1, x, 0, (char *)row + 2, 0, NULL), -EINVAL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("quantise");
-    TCase *tcase = tcase_create("types");
-    tcase_add_loop_test(tcase, every_code_means_its_value_and_comes_back, 0, 3);
-    tcase_add_loop_test(tcase, values_between_are_rounded_to_nearest_even, 0, 3);
-    tcase_add_test(tcase, values_above_the_largest);
-    tcase_add_test(tcase, layouts_are_llama_cpps);
-    tcase_add_test(tcase, errors_are_half_a_step);
-    tcase_add_test(tcase, rows_of_zeros_and_of_no_numbers);
-    tcase_add_test(tcase, strides_are_bytes_and_gaps_stay);
-    tcase_add_test(tcase, rows_have_their_bytes);
-    tcase_add_test(tcase, what_is_refused_is_named);
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pages of metrics.listen, with this thread as the control thread. */
-#include <check.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "node_http.h"
 
 #define SHOP_METRICS(X) X(COUNTER, hits, "lookups that found")
@@ -99,16 +98,17 @@ static void assert_reply(const char *path, bool turns, const char *status, const
         ck_abort_msg("%s: %s with '%s' was expected:\n%s", path, status, body, text);
 }
 
-START_TEST(a_daemon_that_starts_is_alive_and_not_ready)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_daemon_that_starts_is_alive_and_not_ready)
 {
     assert_reply("/healthz", false, " 200 ", "starting");
     assert_reply("/readyz", false, " 503 ", "starting");
     assert_reply("/metrics", false, " 503 ", "starting");
     assert_reply("/", false, " 404 ", "/metrics, /healthz and /readyz");
 }
-END_TEST
 
-START_TEST(one_that_serves_is_ready_and_its_metrics_are_of_now)
+CASE(one_that_serves_is_ready_and_its_metrics_are_of_now)
 {
     serve();
     assert_reply("/healthz", true, " 200 ", "alive");
@@ -118,9 +118,8 @@ START_TEST(one_that_serves_is_ready_and_its_metrics_are_of_now)
     assert_reply("/", true, " 404 ", "there are");
     ck_assert_uint_eq(refreshed, 4);
 }
-END_TEST
 
-START_TEST(one_that_stops_is_alive_and_not_ready)
+CASE(one_that_stops_is_alive_and_not_ready)
 {
     serve();
     node_http_stopping(pages);
@@ -128,10 +127,9 @@ START_TEST(one_that_stops_is_alive_and_not_ready)
     assert_reply("/readyz", false, " 503 ", "stopping");
     assert_reply("/metrics", true, " 200 ", "kvcache_shop_hits_total 2\n");
 }
-END_TEST
 
 /* What was asked for meanwhile is not taken for the answer to the next one. */
-START_TEST(one_that_hangs_is_not_alive_until_it_turns_again)
+CASE(one_that_hangs_is_not_alive_until_it_turns_again)
 {
     serve();
     assert_reply("/healthz", false, " 503 ", "has not answered for 2 s");
@@ -140,9 +138,8 @@ START_TEST(one_that_hangs_is_not_alive_until_it_turns_again)
     ck_assert_uint_eq(refreshed, 1);
     assert_reply("/metrics", true, " 200 ", "kvcache_shop_hits_total 2\n");
 }
-END_TEST
 
-START_TEST(many_at_once_are_all_answered)
+CASE(many_at_once_are_all_answered)
 {
     int fd[CONNS];
     serve();
@@ -152,10 +149,9 @@ START_TEST(many_at_once_are_all_answered)
         ck_assert_ptr_nonnull(strstr(reply(fd[i], true), "kvcache_shop_hits_total "));
     ck_assert_uint_eq(refreshed, CONNS);
 }
-END_TEST
 
 /* The control thread, which does not turn any more, is not asked for what is fresh. */
-START_TEST(a_fresh_copy_answers_all_who_ask)
+CASE(a_fresh_copy_answers_all_who_ask)
 {
     serve_fresh(UINT64_MAX);
     assert_reply("/healthz", true, " 200 ", "alive");
@@ -164,9 +160,8 @@ START_TEST(a_fresh_copy_answers_all_who_ask)
     assert_reply("/readyz", false, " 200 ", "ready");
     ck_assert_uint_eq(refreshed, 1);
 }
-END_TEST
 
-START_TEST(who_waits_is_let_go_at_the_end)
+CASE(who_waits_is_let_go_at_the_end)
 {
     serve();
     const int fd = ask("/metrics");
@@ -175,9 +170,8 @@ START_TEST(who_waits_is_let_go_at_the_end)
     node_http_close(&pages);
     ck_assert_ptr_null(strstr(reply(fd, false), " 200 "));
 }
-END_TEST
 
-START_TEST(without_an_address_there_is_nothing)
+CASE(without_an_address_there_is_nothing)
 {
     struct node_http *none;
     struct config off = {0};
@@ -187,22 +181,4 @@ START_TEST(without_an_address_there_is_nothing)
     ck_assert_int_eq(node_http_ready(none, &(struct node_http_source){0}), 0);
     node_http_stopping(none);
     node_http_close(&none);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("node_http");
-    TCase *tc = tcase_create("node_http");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, a_daemon_that_starts_is_alive_and_not_ready);
-    tcase_add_test(tc, one_that_serves_is_ready_and_its_metrics_are_of_now);
-    tcase_add_test(tc, one_that_stops_is_alive_and_not_ready);
-    tcase_add_test(tc, one_that_hangs_is_not_alive_until_it_turns_again);
-    tcase_add_test(tc, many_at_once_are_all_answered);
-    tcase_add_test(tc, a_fresh_copy_answers_all_who_ask);
-    tcase_add_test(tc, who_waits_is_let_go_at_the_end);
-    tcase_add_test(tc, without_an_address_there_is_nothing);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
-
 #include "admit.h"
-#include "check_run.h"
+#include "cases.h"
 
 static struct admit a;
 static struct quantile q;
@@ -26,7 +24,9 @@ static bool near(double value, double want, double by)
 
 /* ---- quantile ---- */
 
-START_TEST(the_upper_part_is_above)
+CASES(.setup = setup);
+
+CASE(the_upper_part_is_above)
 {
     quantile_init(&q, 0.75f);
     for (unsigned i = 0; i < QUANTILE_WINDOW; i++)
@@ -34,10 +34,9 @@ START_TEST(the_upper_part_is_above)
     ck_assert(!quantile_above(&q, 1535));
     ck_assert(quantile_above(&q, 1536));
 }
-END_TEST
 
 /* Worths may be spread over many orders of magnitude, or all below 0. */
-START_TEST(only_the_order_of_values_counts)
+CASE(only_the_order_of_values_counts)
 {
     quantile_init(&q, 0.5f);
     for (unsigned i = 0; i < QUANTILE_WINDOW; i++)
@@ -45,9 +44,8 @@ START_TEST(only_the_order_of_values_counts)
     ck_assert(!quantile_above(&q, -1e29f));
     ck_assert(quantile_above(&q, -1e-31f));
 }
-END_TEST
 
-START_TEST(of_equal_values_the_right_part_is_above)
+CASE(of_equal_values_the_right_part_is_above)
 {
     quantile_init(&q, 0.7f);
     unsigned above = 0;
@@ -57,9 +55,8 @@ START_TEST(of_equal_values_the_right_part_is_above)
     }
     ck_assert(near(above, 3000, 50));
 }
-END_TEST
 
-START_TEST(old_values_are_forgotten)
+CASE(old_values_are_forgotten)
 {
     quantile_init(&q, 0.5f);
     for (unsigned i = 0; i < 3 * QUANTILE_WINDOW; i++)
@@ -69,9 +66,8 @@ START_TEST(old_values_are_forgotten)
     ck_assert(quantile_above(&q, 0.6f));
     ck_assert(!quantile_above(&q, 0.4f));
 }
-END_TEST
 
-START_TEST(all_or_nothing)
+CASE(all_or_nothing)
 {
     quantile_init(&q, 0);
     quantile_add(&q, 5);
@@ -81,11 +77,10 @@ START_TEST(all_or_nothing)
     quantile_add(&q, 5);
     ck_assert(!quantile_above(&q, 6));
 }
-END_TEST
 
 /* ---- admission ---- */
 
-START_TEST(without_a_budget_everything_is_written)
+CASE(without_a_budget_everything_is_written)
 {
     admit_init(&a, 80);
     unsigned written = 0;
@@ -93,9 +88,8 @@ START_TEST(without_a_budget_everything_is_written)
         written += admit_write(&a, draw(), 1, 4096, false);
     ck_assert_uint_eq(written, 10000);
 }
-END_TEST
 
-START_TEST(a_budget_goes_to_what_is_worth_most)
+CASE(a_budget_goes_to_what_is_worth_most)
 {
     admit_init(&a, 80);
     unsigned written = 0, good = 0;
@@ -110,9 +104,8 @@ START_TEST(a_budget_goes_to_what_is_worth_most)
     ck_assert_msg(near(written, 25000, 500), "%u", written);
     ck_assert_msg(good > written * 9 / 10, "%u of %u", good, written);
 }
-END_TEST
 
-START_TEST(what_must_be_written_is_paid_for_first)
+CASE(what_must_be_written_is_paid_for_first)
 {
     admit_init(&a, 80);
     unsigned written = 0, must = 0;
@@ -125,9 +118,8 @@ START_TEST(what_must_be_written_is_paid_for_first)
     ck_assert_msg(near(written, 40000, 800), "%u", written);
     ck_assert_uint_gt(written, must);
 }
-END_TEST
 
-START_TEST(what_reclaim_writes_is_taken_off)
+CASE(what_reclaim_writes_is_taken_off)
 {
     admit_init(&a, 80);
     unsigned written = 0, kept = 0;
@@ -140,9 +132,8 @@ START_TEST(what_reclaim_writes_is_taken_off)
     ck_assert_msg(near(kept, 20000, 1000), "%u", kept);
     ck_assert_msg(near(written + kept, 50000, 1000), "%u", written + kept);
 }
-END_TEST
 
-START_TEST(reclaim_alone_does_not_exceed_the_budget)
+CASE(reclaim_alone_does_not_exceed_the_budget)
 {
     admit_init(&a, 0);
     unsigned written = 0;
@@ -154,9 +145,8 @@ START_TEST(reclaim_alone_does_not_exceed_the_budget)
     }
     ck_assert_msg(near(written, 10000, 1000), "%u", written);
 }
-END_TEST
 
-START_TEST(a_budget_that_is_not_used_buys_no_flood_later)
+CASE(a_budget_that_is_not_used_buys_no_flood_later)
 {
     admit_init(&a, 80);
     for (unsigned i = 0; i < 100000; i++)
@@ -168,10 +158,9 @@ START_TEST(a_budget_that_is_not_used_buys_no_flood_later)
     }
     ck_assert_msg(written < 20000, "%u", written);
 }
-END_TEST
 
 /* However little the rest is worth. */
-START_TEST(what_promises_no_hit_is_not_written)
+CASE(what_promises_no_hit_is_not_written)
 {
     unsigned written = 0, kept = 0;
     admit_init(&a, 45);
@@ -186,26 +175,4 @@ START_TEST(what_promises_no_hit_is_not_written)
     ck_assert(admit_keep(&a, 0, 0, 4096, true));
     ck_assert(admit_write(&a, 0, ADMIT_CHANCE, 4096, false));
     ck_assert(admit_keep(&a, 2, ADMIT_CHANCE, 4096, false));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("admit");
-    TCase *t = tcase_create("admit");
-    tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_test(t, the_upper_part_is_above);
-    tcase_add_test(t, only_the_order_of_values_counts);
-    tcase_add_test(t, of_equal_values_the_right_part_is_above);
-    tcase_add_test(t, old_values_are_forgotten);
-    tcase_add_test(t, all_or_nothing);
-    tcase_add_test(t, without_a_budget_everything_is_written);
-    tcase_add_test(t, a_budget_goes_to_what_is_worth_most);
-    tcase_add_test(t, what_must_be_written_is_paid_for_first);
-    tcase_add_test(t, what_reclaim_writes_is_taken_off);
-    tcase_add_test(t, reclaim_alone_does_not_exceed_the_budget);
-    tcase_add_test(t, a_budget_that_is_not_used_buys_no_flood_later);
-    tcase_add_test(t, what_promises_no_hit_is_not_written);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

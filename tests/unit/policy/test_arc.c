@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "check_run.h"
+#include "cases.h"
 #include "policy_rig.h"
 
 static struct rig rig;
@@ -32,23 +32,23 @@ static void miss_one_that_was_used_once(void)
     rig_insert_as(&rig, 10, POLICY_NO_BLOCK, 1000 + 2);
 }
 
-START_TEST(what_was_used_once_goes_first_each_in_lru_order)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_was_used_once_goes_first_each_in_lru_order)
 {
     come();
     rig_touch(&rig, 0);
     RIG_EXPECT(&rig, 2, 3, 1, 0);
 }
-END_TEST
 
-START_TEST(a_miss_of_what_was_used_once_gives_that_more_room)
+CASE(a_miss_of_what_was_used_once_gives_that_more_room)
 {
     come();
     miss_one_that_was_used_once();
     RIG_EXPECT(&rig, 0, 1, 3, 10); /* a third for 3, until that is less than one block */
 }
-END_TEST
 
-START_TEST(a_miss_of_what_was_used_more_takes_it_back)
+CASE(a_miss_of_what_was_used_more_takes_it_back)
 {
     come();
     miss_one_that_was_used_once();
@@ -57,9 +57,8 @@ START_TEST(a_miss_of_what_was_used_more_takes_it_back)
     rig_insert_as(&rig, 11, POLICY_NO_BLOCK, 1000 + 0);
     RIG_EXPECT(&rig, 3, 1, 10, 11);
 }
-END_TEST
 
-START_TEST(what_comes_again_late_is_new)
+CASE(what_comes_again_late_is_new)
 {
     come();
     rig.ops->remove(rig.p, 2);
@@ -70,18 +69,16 @@ START_TEST(what_comes_again_late_is_new)
     rig_insert_as(&rig, 10, POLICY_NO_BLOCK, 1000 + 2);
     RIG_EXPECT(&rig, 3, 10, 0, 1);
 }
-END_TEST
 
-START_TEST(what_comes_back_from_below_is_a_miss_too)
+CASE(what_comes_back_from_below_is_a_miss_too)
 {
     come();
     rig.ops->park(rig.p, 2);
     rig.ops->unpark(rig.p, 2, 0);
     RIG_EXPECT(&rig, 0, 1, 3, 2);
 }
-END_TEST
 
-START_TEST(of_a_chain_the_deepest_goes_first)
+CASE(of_a_chain_the_deepest_goes_first)
 {
     rig_insert(&rig, 1, POLICY_NO_BLOCK);
     rig_insert(&rig, 2, 1);
@@ -90,30 +87,12 @@ START_TEST(of_a_chain_the_deepest_goes_first)
         rig_touch(&rig, i);
     RIG_EXPECT(&rig, 1, 3, 2);
 }
-END_TEST
 
-START_TEST(what_was_used_again_is_worth_more)
+CASE(what_was_used_again_is_worth_more)
 {
     come();
     rig.now_ms = 1000;
     const float more = rig.ops->worth(rig.p, 0, rig.now_ms);
     const float once = rig.ops->worth(rig.p, 2, rig.now_ms);
     ck_assert(once < more);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("arc");
-    TCase *t = tcase_create("arc");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_was_used_once_goes_first_each_in_lru_order);
-    tcase_add_test(t, a_miss_of_what_was_used_once_gives_that_more_room);
-    tcase_add_test(t, a_miss_of_what_was_used_more_takes_it_back);
-    tcase_add_test(t, what_comes_again_late_is_new);
-    tcase_add_test(t, what_comes_back_from_below_is_a_miss_too);
-    tcase_add_test(t, of_a_chain_the_deepest_goes_first);
-    tcase_add_test(t, what_was_used_again_is_worth_more);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

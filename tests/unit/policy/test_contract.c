@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "policy_rig.h"
 
 #define TURNS 20000u
@@ -196,7 +196,15 @@ static uint64_t story(uint64_t seed)
     return m.trail;
 }
 
-START_TEST(keeps_the_contract_and_is_deterministic)
+static int policies(void)
+{
+    int n = 0;
+    while (policy_at((unsigned)n))
+        n++;
+    return n;
+}
+
+CASE_EACH(keeps_the_contract_and_is_deterministic, policies())
 {
     ops = policy_at((unsigned)_i);
     for (uint64_t seed = 1; seed <= 10; seed++) {
@@ -204,9 +212,8 @@ START_TEST(keeps_the_contract_and_is_deterministic)
         ck_assert_msg(first == second, "%s, seed %u", ops->name, (unsigned)seed);
     }
 }
-END_TEST
 
-START_TEST(a_removed_block_that_is_not_known_means_nothing)
+CASE_EACH(a_removed_block_that_is_not_known_means_nothing, policies())
 {
     struct rig rig;
     rig_open(&rig, policy_at((unsigned)_i));
@@ -219,9 +226,8 @@ START_TEST(a_removed_block_that_is_not_known_means_nothing)
     RIG_EXPECT(&rig, 6);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(a_chain_in_use_goes_leaf_first_when_it_is_let_go)
+CASE_EACH(a_chain_in_use_goes_leaf_first_when_it_is_let_go, policies())
 {
     struct rig rig;
     rig_open(&rig, policy_at((unsigned)_i));
@@ -238,20 +244,4 @@ START_TEST(a_chain_in_use_goes_leaf_first_when_it_is_let_go)
     }
     ck_assert_uint_eq(rig_victim(&rig, 0), POLICY_NO_BLOCK);
     rig_close(&rig);
-}
-END_TEST
-
-int main(void)
-{
-    int n = 0;
-    while (policy_at((unsigned)n))
-        n++;
-    Suite *s = suite_create("policy contract");
-    TCase *t = tcase_create("every policy");
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, keeps_the_contract_and_is_deterministic, 0, n);
-    tcase_add_loop_test(t, a_removed_block_that_is_not_known_means_nothing, 0, n);
-    tcase_add_loop_test(t, a_chain_in_use_goes_leaf_first_when_it_is_let_go, 0, n);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

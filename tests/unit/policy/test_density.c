@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "check_run.h"
+#include "cases.h"
 #include "policy_rig.h"
 
 #define NONE  POLICY_NO_BLOCK
@@ -64,7 +64,9 @@ static float worth_now(uint32_t block)
     return rig.ops->worth(rig.p, block, rig.now_ms);
 }
 
-START_TEST(at_a_cold_start_the_oldest_goes)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(at_a_cold_start_the_oldest_goes)
 {
     for (uint32_t i = 0; i < 40; i++) {
         rig_insert(&rig, (i * 7) % 40, NONE);
@@ -84,9 +86,8 @@ START_TEST(at_a_cold_start_the_oldest_goes)
         }
     ck_assert_uint_eq(rig_victim(&rig, 0), NONE);
 }
-END_TEST
 
-START_TEST(a_chain_goes_leaf_first_after_a_touch_too)
+CASE(a_chain_goes_leaf_first_after_a_touch_too)
 {
     rig_insert(&rig, 1, NONE);
     rig_insert(&rig, 2, 1);
@@ -97,9 +98,8 @@ START_TEST(a_chain_goes_leaf_first_after_a_touch_too)
     rig_insert(&rig, 4, 3);
     RIG_EXPECT(&rig, 4, 3, 2, 1);
 }
-END_TEST
 
-START_TEST(what_comes_back_is_worth_more_than_what_does_not)
+CASE(what_comes_back_is_worth_more_than_what_does_not)
 {
     live(600, true, 0);
     ask(50000, CHAIN, 0); /* wholly new, and continued twice */
@@ -112,7 +112,6 @@ START_TEST(what_comes_back_is_worth_more_than_what_does_not)
     ck_assert(worth_now(1) > worth_now(2));
     ck_assert_uint_eq(rig_victim(&rig, 0), 2);
 }
-END_TEST
 
 static float worth_of_continued(uint32_t block, uint64_t content)
 {
@@ -161,12 +160,11 @@ static void lru_leads(void)
     }
 }
 
-START_TEST(where_lru_hits_more_the_oldest_goes)
+CASE(where_lru_hits_more_the_oldest_goes)
 {
     lru_leads();
     expect_in_turn(1, 40);
 }
-END_TEST
 
 /* LRU-2 would have what is asked for among many that come once, and LRU would not. */
 static void lru2_leads(void)
@@ -178,16 +176,15 @@ static void lru2_leads(void)
     }
 }
 
-START_TEST(where_lru2_hits_more_what_was_used_once_goes)
+CASE(where_lru2_hits_more_what_was_used_once_goes)
 {
     lru2_leads();
     expect_in_turn(2, 40);
     expect_in_turn(1, 1);
 }
-END_TEST
 
 /* A class that came back for long and does not any more. */
-START_TEST(old_habits_are_forgotten)
+CASE(old_habits_are_forgotten)
 {
     live(400, true, 0);
     const float before = worth_of_continued(1, 50000);
@@ -200,11 +197,10 @@ START_TEST(old_habits_are_forgotten)
     const float after = worth_of_continued(2, 60000);
     ck_assert_msg(after < before * 0.5f, "%g, then %g", (double)before, (double)after);
 }
-END_TEST
 
 /* Four blocks that are asked for every 2,003 ms: times that are no whole number of the unit in
  * which the policy keeps them, and each request in a second of its own. */
-START_TEST(what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second)
+CASE(what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second)
 {
     rig.now_ms = 7;
     for (unsigned i = 0; i < 200; i++) {
@@ -216,14 +212,13 @@ START_TEST(what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second)
     const float worth = worth_now(1);
     ck_assert_msg(worth > 0.4f && worth < 0.65f, "%g hits a second", (double)worth);
 }
-END_TEST
 
 static float chance_within(uint32_t block, uint64_t for_ms)
 {
     return rig.ops->chance(rig.p, block, for_ms, rig.now_ms);
 }
 
-START_TEST(what_comes_back_every_two_seconds_is_asked_for_within_three)
+CASE(what_comes_back_every_two_seconds_is_asked_for_within_three)
 {
     for (unsigned i = 0; i < 200; i++) {
         ask(1, CHAIN, 0);
@@ -235,10 +230,9 @@ START_TEST(what_comes_back_every_two_seconds_is_asked_for_within_three)
     ck_assert_msg(soon < 0.1f && later > 0.8f && later <= 1, "%g in .1 s, %g in 3 s", (double)soon,
                   (double)later);
 }
-END_TEST
 
 /* Chains of one block, of which nobody asks for any again. */
-START_TEST(what_never_comes_back_has_no_chance)
+CASE(what_never_comes_back_has_no_chance)
 {
     for (uint64_t i = 0; i < 2000; i++) {
         const uint64_t hash = name_of(i * 100);
@@ -249,11 +243,10 @@ START_TEST(what_never_comes_back_has_no_chance)
     keep(1, 1999, 0);
     ck_assert_msg(chance_within(1, 10000) < 0.03f, "%g", (double)chance_within(1, 10000));
 }
-END_TEST
 
 /* A document of one block that is asked for every two seconds, among 500 that nobody asks for
  * again: it is a last block too, and not like theirs. */
-START_TEST(last_blocks_that_come_back_are_told_apart)
+CASE(last_blocks_that_come_back_are_told_apart)
 {
     const uint64_t document = name_of(70000 * 100);
     for (uint64_t i = 0; i < 500; i++) {
@@ -270,10 +263,9 @@ START_TEST(last_blocks_that_come_back_are_told_apart)
     ck_assert_msg(worth_now(1) > worth_now(2) * 4, "%g and %g", (double)worth_now(1),
                   (double)worth_now(2));
 }
-END_TEST
 
 /* Chains of one block, of which nobody asks for any again. */
-START_TEST(what_never_comes_back_loses_worth)
+CASE(what_never_comes_back_loses_worth)
 {
     keep(1, 70000, 0);
     const float before = worth_now(1);
@@ -288,7 +280,6 @@ START_TEST(what_never_comes_back_loses_worth)
     ck_assert_msg(worth_now(1) < before * 0.5f, "%g, then %g", (double)before,
                   (double)worth_now(1));
 }
-END_TEST
 
 #define LONG 20u
 
@@ -308,7 +299,7 @@ static void ask_long(struct rig *to, uint64_t i, uint32_t most)
 }
 
 /* _i: blocks of a piece. */
-START_TEST(a_request_in_pieces_counts_as_one_in_one_piece)
+CASE_RANGE(a_request_in_pieces_counts_as_one_in_one_piece, 1, LONG + 2)
 {
     struct rig whole;
     rig_open(&whole, &policy_density);
@@ -330,11 +321,10 @@ START_TEST(a_request_in_pieces_counts_as_one_in_one_piece)
     }
     rig_close(&whole);
 }
-END_TEST
 
 /* Two documents with another question each time, one often and one seldom: as conversations that
  * have many turns they would be of one class, of all that take longer than two minutes. */
-START_TEST(a_chain_that_does_not_grow_is_no_conversation)
+CASE(a_chain_that_does_not_grow_is_no_conversation)
 {
     for (uint64_t i = 0; i < 400; i++) {
         ask(100, 1, i);
@@ -351,7 +341,6 @@ START_TEST(a_chain_that_does_not_grow_is_no_conversation)
     ck_assert_msg(worth_now(1) > worth_now(2) * 3, "%g and %g", (double)worth_now(1),
                   (double)worth_now(2));
 }
-END_TEST
 
 /* New things that all came back once, and then do no more; what goes for want of room shows it
  * sooner (`gone`) than what is taken away for other reasons. */
@@ -378,7 +367,7 @@ static float worth_of_news(bool gone, bool again)
     return worth;
 }
 
-START_TEST(what_became_of_news_that_went_tells_what_news_is_worth)
+CASE(what_became_of_news_that_went_tells_what_news_is_worth)
 {
     const float unseen = worth_of_news(false, false), seen = worth_of_news(true, false);
     ck_assert_msg(seen < unseen * 0.9f && seen > unseen * 0.5f, "%g, and %g of what went",
@@ -387,7 +376,6 @@ START_TEST(what_became_of_news_that_went_tells_what_news_is_worth)
     ck_assert_msg(went > back * 0.9f && went < back * 1.6f, "%g, and %g of what went", (double)back,
                   (double)went);
 }
-END_TEST
 
 static bool admits_at(uint64_t content, uint32_t saves, uint32_t victim)
 {
@@ -404,7 +392,7 @@ static bool admits(uint64_t content, uint32_t victim)
     return admits_at(content, 0, victim);
 }
 
-START_TEST(at_first_all_is_taken)
+CASE(at_first_all_is_taken)
 {
     keep(1, 1, 0);
     for (uint64_t i = 2; i < 50; i++) {
@@ -413,10 +401,9 @@ START_TEST(at_first_all_is_taken)
         ck_assert(admits(i, 1));
     }
 }
-END_TEST
 
 /* A document every two seconds, and between them what nobody asks for again. */
-START_TEST(what_is_used_less_than_what_would_go_for_it_is_not_taken)
+CASE(what_is_used_less_than_what_would_go_for_it_is_not_taken)
 {
     for (uint64_t i = 0; i < 400; i++) {
         ask(70000, CHAIN, 0);
@@ -434,7 +421,6 @@ START_TEST(what_is_used_less_than_what_would_go_for_it_is_not_taken)
     ask(501, CHAIN, 0);
     ck_assert(admits(501, 1));
 }
-END_TEST
 
 /* A document that is asked for each second, and something new beside it: of 300 that go each comes
  * back; others, cheap ones, are offered or not, not taken, and do not come back. */
@@ -476,12 +462,11 @@ static float worth_of_not_taken(bool told)
     return worth_of_one_more();
 }
 
-START_TEST(what_was_not_taken_tells_what_news_is_worth)
+CASE(what_was_not_taken_tells_what_news_is_worth)
 {
     const float untold = worth_of_not_taken(false), told = worth_of_not_taken(true);
     ck_assert_msg(told < untold * 0.95f, "%g, and %g when told", (double)untold, (double)told);
 }
-END_TEST
 
 /* The same block, not taken, is offered again and again. */
 static float worth_after_offers(unsigned offers)
@@ -494,17 +479,16 @@ static float worth_after_offers(unsigned offers)
     return worth_of_one_more();
 }
 
-START_TEST(what_is_not_taken_counts_once_however_often_it_is_offered)
+CASE(what_is_not_taken_counts_once_however_often_it_is_offered)
 {
     const float once = worth_after_offers(1), often = worth_after_offers(1000);
     ck_assert_msg(!(often < once), "%g, and %g", (double)once, (double)often);
 }
-END_TEST
 
 /* What nobody asked for is offered, not taken at first, and asked for right after, each time
  * something else; beside it a document is asked for all the time. Also where LRU-2's order is
  * followed, which would take none of it. */
-START_TEST(a_store_before_the_first_request_is_learned_from)
+CASE_EACH(a_store_before_the_first_request_is_learned_from, 2)
 {
     unsigned taken = 0;
     if (_i == 1)
@@ -527,11 +511,10 @@ START_TEST(a_store_before_the_first_request_is_learned_from)
     }
     ck_assert_msg(taken > 150, "%u of 199", taken);
 }
-END_TEST
 
 /* A document that a tenant asks for every two seconds, and then not; new blocks of another tenant
  * pass through. Between victims of the two the new ones go. */
-START_TEST(what_passes_through_goes_before_other_lists)
+CASE(what_passes_through_goes_before_other_lists)
 {
     for (unsigned i = 0; i < 100; i++) {
         ask(70000, CHAIN, 0);
@@ -548,9 +531,8 @@ START_TEST(what_passes_through_goes_before_other_lists)
                 new = rig.ops->rank(rig.p, 2, rig.now_ms);
     ck_assert_msg(hot > new, "%g, new %g", (double)hot, (double)new);
 }
-END_TEST
 
-START_TEST(lists_are_apart)
+CASE(lists_are_apart)
 {
     keep(1, 1, 0);
     keep(2, 2, 1);
@@ -561,9 +543,8 @@ START_TEST(lists_are_apart)
     ck_assert_uint_eq(rig_victim(&rig, 0), NONE);
     ck_assert_uint_eq(rig_victim(&rig, 2), 1);
 }
-END_TEST
 
-START_TEST(what_is_parked_keeps_its_age_and_its_worth)
+CASE(what_is_parked_keeps_its_age_and_its_worth)
 {
     rig_insert(&rig, 1, NONE);
     rig.now_ms = 50000;
@@ -575,9 +556,8 @@ START_TEST(what_is_parked_keeps_its_age_and_its_worth)
     rig.ops->unpark(rig.p, 1, rig.now_ms);
     RIG_EXPECT(&rig, 1, 2);
 }
-END_TEST
 
-START_TEST(a_block_in_use_is_asked_for_once)
+CASE(a_block_in_use_is_asked_for_once)
 {
     rig_insert(&rig, 1, NONE);
     rig.now_ms = 5000;
@@ -590,9 +570,8 @@ START_TEST(a_block_in_use_is_asked_for_once)
     rig.ops->release(rig.p, 1, true);
     RIG_EXPECT(&rig, 1, 2);
 }
-END_TEST
 
-START_TEST(saves_and_bytes_count)
+CASE(saves_and_bytes_count)
 {
     static const uint32_t saves[] = {100, 900, 100}, bytes[] = {4096, 4096, 65536};
     for (uint32_t i = 0; i < 3; i++) {
@@ -606,7 +585,6 @@ START_TEST(saves_and_bytes_count)
     ck_assert(worth_now(1) > worth_now(0));
     RIG_EXPECT(&rig, 2, 0, 1);
 }
-END_TEST
 
 /* ---- what a worker says ---- */
 
@@ -622,7 +600,7 @@ static void passes(uint32_t block)
 
 /* Documents that are said to be read in passing are asked for again 2 s later, each time; others
  * never. */
-START_TEST(what_comes_back_is_not_read_in_passing_for_long)
+CASE(what_comes_back_is_not_read_in_passing_for_long)
 {
     for (unsigned i = 0; i < 800; i++) {
         ask(i, CHAIN, 0);
@@ -642,9 +620,8 @@ START_TEST(what_comes_back_is_not_read_in_passing_for_long)
     passes(2);
     RIG_EXPECT(&rig, 1, 2);
 }
-END_TEST
 
-START_TEST(a_hint_counts_in_the_orders_of_others_too)
+CASE_EACH(a_hint_counts_in_the_orders_of_others_too, 2)
 {
     if (_i == 0)
         lru_leads();
@@ -654,9 +631,8 @@ START_TEST(a_hint_counts_in_the_orders_of_others_too)
     expect_in_turn(40, 40);
     expect_in_turn(_i == 0 ? 1 : 2, 39);
 }
-END_TEST
 
-START_TEST(a_hint_is_believed_at_first)
+CASE(a_hint_is_believed_at_first)
 {
     ask(1, CHAIN, 0);
     keep(1, 1, 0);
@@ -666,10 +642,9 @@ START_TEST(a_hint_is_believed_at_first)
     end(2);
     RIG_EXPECT(&rig, 2, 1);
 }
-END_TEST
 
 /* Chains that are said to have ended are continued 2 s later, the others never. */
-START_TEST(a_hint_that_is_always_wrong_is_not_believed_for_long)
+CASE(a_hint_that_is_always_wrong_is_not_believed_for_long)
 {
     for (unsigned i = 0; i < 800; i++) {
         ask(i, CHAIN, 0);
@@ -689,11 +664,10 @@ START_TEST(a_hint_that_is_always_wrong_is_not_believed_for_long)
     keep(2, 60000, 0);
     ck_assert(worth_now(1) > worth_now(2));
 }
-END_TEST
 
 /* ---- the whole ---- */
 
-START_TEST(memory_is_bounded_and_a_block_costs_little)
+CASE(memory_is_bounded_and_a_block_costs_little)
 {
     struct policy_config config = {.blocks_max = 1u << 20, .lists_max = 1};
     const size_t million = rig.ops->mem_bytes(&config);
@@ -704,7 +678,6 @@ START_TEST(memory_is_bounded_and_a_block_costs_little)
     for (unsigned i = 0; i < 40000; i++) /* more names than it has room for: ASan watches */
         ask(i, CHAIN, 0);
 }
-END_TEST
 
 static uint32_t story(void)
 {
@@ -725,51 +698,10 @@ static uint32_t story(void)
     return sum;
 }
 
-START_TEST(the_same_story_has_the_same_end)
+CASE(the_same_story_has_the_same_end)
 {
     const uint32_t first = story();
     rig_close(&rig);
     rig_open(&rig, &policy_density);
     ck_assert_uint_eq(story(), first);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("density");
-    tcase_set_timeout(tc, 120); /* sanitizers on a busy machine */
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_loop_test(tc, a_request_in_pieces_counts_as_one_in_one_piece, 1, LONG + 2);
-    tcase_add_test(tc, at_a_cold_start_the_oldest_goes);
-    tcase_add_test(tc, a_chain_goes_leaf_first_after_a_touch_too);
-    tcase_add_test(tc, what_comes_back_is_worth_more_than_what_does_not);
-    tcase_add_test(tc, where_lru_hits_more_the_oldest_goes);
-    tcase_add_test(tc, where_lru2_hits_more_what_was_used_once_goes);
-    tcase_add_test(tc, old_habits_are_forgotten);
-    tcase_add_test(tc, what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second);
-    tcase_add_test(tc, what_comes_back_every_two_seconds_is_asked_for_within_three);
-    tcase_add_test(tc, what_never_comes_back_has_no_chance);
-    tcase_add_test(tc, last_blocks_that_come_back_are_told_apart);
-    tcase_add_test(tc, what_never_comes_back_loses_worth);
-    tcase_add_test(tc, a_chain_that_does_not_grow_is_no_conversation);
-    tcase_add_test(tc, what_became_of_news_that_went_tells_what_news_is_worth);
-    tcase_add_test(tc, at_first_all_is_taken);
-    tcase_add_test(tc, what_is_used_less_than_what_would_go_for_it_is_not_taken);
-    tcase_add_test(tc, what_was_not_taken_tells_what_news_is_worth);
-    tcase_add_test(tc, what_is_not_taken_counts_once_however_often_it_is_offered);
-    tcase_add_loop_test(tc, a_store_before_the_first_request_is_learned_from, 0, 2);
-    tcase_add_test(tc, what_passes_through_goes_before_other_lists);
-    tcase_add_test(tc, lists_are_apart);
-    tcase_add_test(tc, what_is_parked_keeps_its_age_and_its_worth);
-    tcase_add_test(tc, a_block_in_use_is_asked_for_once);
-    tcase_add_test(tc, saves_and_bytes_count);
-    tcase_add_test(tc, what_comes_back_is_not_read_in_passing_for_long);
-    tcase_add_loop_test(tc, a_hint_counts_in_the_orders_of_others_too, 0, 2);
-    tcase_add_test(tc, a_hint_is_believed_at_first);
-    tcase_add_test(tc, a_hint_that_is_always_wrong_is_not_believed_for_long);
-    tcase_add_test(tc, memory_is_bounded_and_a_block_costs_little);
-    tcase_add_test(tc, the_same_story_has_the_same_end);
-    Suite *s = suite_create("density");
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

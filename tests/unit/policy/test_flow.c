@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "check_run.h"
+#include "cases.h"
 #include "flow.h"
 
 #define ROOM 1024u
@@ -30,15 +30,16 @@ static void expect_part(unsigned class, float least, float most)
     ck_assert_msg(part >= least && part <= most, "%g", (double)part);
 }
 
-START_TEST(what_comes_back_now_and_then_is_worth_what_it_was)
+CASES(.setup = setup);
+
+CASE(what_comes_back_now_and_then_is_worth_what_it_was)
 {
     expect_part(new, 1, 1);
     pass(10 * ROOM, 20);
     expect_part(new, 1, 1);
 }
-END_TEST
 
-START_TEST(what_only_passes_is_worth_next_to_nothing)
+CASE(what_only_passes_is_worth_next_to_nothing)
 {
     pass(10 * ROOM, 4);
     pass(ROOM / 8, 0);
@@ -49,17 +50,15 @@ START_TEST(what_only_passes_is_worth_next_to_nothing)
     expect_part(new, 1e-9f, 1e-5f);
     expect_part(hot, 1, 1);
 }
-END_TEST
 
-START_TEST(it_is_believed_again_when_some_come_back)
+CASE(it_is_believed_again_when_some_come_back)
 {
     pass(4 * ROOM, 0);
     pass(ROOM / 8, 8);
     expect_part(new, 1, 1);
 }
-END_TEST
 
-START_TEST(what_was_seen_long_ago_says_nothing)
+CASE(what_was_seen_long_ago_says_nothing)
 {
     pass(4 * ROOM, 0);
     flow_begins(&f, new, ROOM, 1 + 30000);
@@ -67,10 +66,9 @@ START_TEST(what_was_seen_long_ago_says_nothing)
     flow_begins(&f, new, ROOM, 1 + 30000 + 40000);
     expect_part(new, 1, 1);
 }
-END_TEST
 
 /* A hot set of many more blocks than are counted at a time. */
-START_TEST(a_hot_set_comes_back_whole)
+CASE(a_hot_set_comes_back_whole)
 {
     for (unsigned i = 0; i < 10 * ROOM; i++) {
         flow_is_back(&f, hot);
@@ -78,9 +76,8 @@ START_TEST(a_hot_set_comes_back_whole)
     }
     expect_part(hot, 1, 1);
 }
-END_TEST
 
-START_TEST(kinds_are_told_apart)
+CASE(kinds_are_told_apart)
 {
     const unsigned last = class_tip(false, 20), next = class_next(1, 2, 1000),
                    said = class_said(next, POLICY_ADVICE_ENDED);
@@ -92,20 +89,4 @@ START_TEST(kinds_are_told_apart)
     ck_assert_uint_ne(class_flow(hot), class_flow(class_shared(2, 1000)));
     for (unsigned c = 0; c < CLASS_BLOCKS; c++)
         ck_assert_uint_lt(class_flow(c), CLASS_FLOWS);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("flow");
-    TCase *t = tcase_create("flow");
-    tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_test(t, what_comes_back_now_and_then_is_worth_what_it_was);
-    tcase_add_test(t, what_only_passes_is_worth_next_to_nothing);
-    tcase_add_test(t, it_is_believed_again_when_some_come_back);
-    tcase_add_test(t, what_was_seen_long_ago_says_nothing);
-    tcase_add_test(t, a_hot_set_comes_back_whole);
-    tcase_add_test(t, kinds_are_told_apart);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

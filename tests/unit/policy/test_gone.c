@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "gone.h"
 
 static struct gone_table g;
@@ -15,7 +14,14 @@ static void make(uint32_t n)
     gone_init(&g, mem, n);
 }
 
-START_TEST(what_was_put_is_taken_once)
+static void teardown(void)
+{
+    free(mem);
+}
+
+CASES(.teardown = teardown);
+
+CASE(what_was_put_is_taken_once)
 {
     make(1000);
     ck_assert_uint_eq(gone_put(&g, gone_print(17), 5), 0);
@@ -23,9 +29,8 @@ START_TEST(what_was_put_is_taken_once)
     ck_assert_uint_eq(gone_take(&g, gone_print(17)), 5);
     ck_assert_uint_eq(gone_take(&g, gone_print(17)), 0);
 }
-END_TEST
 
-START_TEST(put_again_it_has_the_later_stamp)
+CASE(put_again_it_has_the_later_stamp)
 {
     make(1000);
     (void)gone_put(&g, gone_print(17), 5);
@@ -33,9 +38,8 @@ START_TEST(put_again_it_has_the_later_stamp)
     ck_assert_uint_eq(gone_take(&g, gone_print(17)), 6);
     ck_assert_uint_eq(gone_take(&g, gone_print(17)), 0);
 }
-END_TEST
 
-START_TEST(a_full_bucket_forgets_its_oldest_over_the_wrap_too)
+CASE(a_full_bucket_forgets_its_oldest_over_the_wrap_too)
 {
     make(8); /* one bucket */
     uint32_t stamp = UINT32_MAX - 3;
@@ -48,9 +52,8 @@ START_TEST(a_full_bucket_forgets_its_oldest_over_the_wrap_too)
     ck_assert_uint_eq(gone_take(&g, 102), UINT32_MAX - 1);
     ck_assert_uint_eq(gone_take(&g, 107), stamp - 1);
 }
-END_TEST
 
-START_TEST(nearly_all_of_so_many_are_remembered_and_memory_is_bounded)
+CASE(nearly_all_of_so_many_are_remembered_and_memory_is_bounded)
 {
     const uint32_t n = 100000;
     make(n);
@@ -61,23 +64,4 @@ START_TEST(nearly_all_of_so_many_are_remembered_and_memory_is_bounded)
     for (uint32_t i = 0; i < n; i++)
         known += gone_take(&g, gone_print(i)) == i + 1;
     ck_assert_uint_ge(known, n - n / 10);
-}
-END_TEST
-
-static void teardown(void)
-{
-    free(mem);
-}
-
-int main(void)
-{
-    Suite *s = suite_create("gone");
-    TCase *t = tcase_create("gone");
-    tcase_add_checked_fixture(t, NULL, teardown);
-    tcase_add_test(t, what_was_put_is_taken_once);
-    tcase_add_test(t, put_again_it_has_the_later_stamp);
-    tcase_add_test(t, a_full_bucket_forgets_its_oldest_over_the_wrap_too);
-    tcase_add_test(t, nearly_all_of_so_many_are_remembered_and_memory_is_bounded);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "check_run.h"
+#include "cases.h"
 #include "policy_rig.h"
 
 static struct rig rig;
@@ -19,7 +19,9 @@ static void at(uint64_t ms)
     rig.now_ms = ms;
 }
 
-START_TEST(what_was_used_once_goes_first_the_oldest_before)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_was_used_once_goes_first_the_oldest_before)
 {
     for (uint32_t i = 0; i < 4; i++) {
         at(100 * i);
@@ -29,9 +31,8 @@ START_TEST(what_was_used_once_goes_first_the_oldest_before)
     rig_touch(&rig, 0);
     RIG_EXPECT(&rig, 1, 2, 3, 0);
 }
-END_TEST
 
-START_TEST(the_last_use_but_one_decides)
+CASE(the_last_use_but_one_decides)
 {
     rig_insert(&rig, 0, POLICY_NO_BLOCK);
     at(100);
@@ -44,9 +45,8 @@ START_TEST(the_last_use_but_one_decides)
     rig_touch(&rig, 0);
     RIG_EXPECT(&rig, 1, 0);
 }
-END_TEST
 
-START_TEST(a_use_before_it_went_counts)
+CASE(a_use_before_it_went_counts)
 {
     rig_insert(&rig, 0, POLICY_NO_BLOCK);
     at(100);
@@ -58,17 +58,15 @@ START_TEST(a_use_before_it_went_counts)
     rig_insert(&rig, 2, POLICY_NO_BLOCK);
     RIG_EXPECT(&rig, 1, 2, 7);
 }
-END_TEST
 
-START_TEST(of_one_instant_the_deepest_goes_first)
+CASE(of_one_instant_the_deepest_goes_first)
 {
     rig_insert(&rig, 1, POLICY_NO_BLOCK);
     rig_insert(&rig, 2, 1);
     RIG_EXPECT(&rig, 2, 1);
 }
-END_TEST
 
-START_TEST(what_comes_back_keeps_its_place)
+CASE(what_comes_back_keeps_its_place)
 {
     for (uint32_t i = 0; i < 3; i++) {
         at(100 * i);
@@ -82,7 +80,6 @@ START_TEST(what_comes_back_keeps_its_place)
     rig.ops->release(rig.p, 0, false);
     RIG_EXPECT(&rig, 0, 1, 2);
 }
-END_TEST
 
 /* Times by hand, and the block that they say goes first. */
 struct naive {
@@ -99,7 +96,7 @@ static bool naive_first(const struct naive *v, uint32_t block)
     return v->in[block];
 }
 
-START_TEST(random_uses_agree_with_times_kept_by_hand)
+CASE(random_uses_agree_with_times_kept_by_hand)
 {
     struct naive v = {.in = {false}};
     uint64_t r = 88172645463325252u;
@@ -127,20 +124,4 @@ START_TEST(random_uses_agree_with_times_kept_by_hand)
             v.last[block] = turn;
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("lru2");
-    TCase *t = tcase_create("lru2");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_was_used_once_goes_first_the_oldest_before);
-    tcase_add_test(t, the_last_use_but_one_decides);
-    tcase_add_test(t, a_use_before_it_went_counts);
-    tcase_add_test(t, of_one_instant_the_deepest_goes_first);
-    tcase_add_test(t, what_comes_back_keeps_its_place);
-    tcase_add_test(t, random_uses_agree_with_times_kept_by_hand);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

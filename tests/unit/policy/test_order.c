@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Queues of blocks by class, band of age and value. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "order.h"
 #include "policy.h"
 
@@ -46,9 +45,11 @@ static uint32_t in_first_band(void)
     return n;
 }
 
+CASES(.setup = setup, .teardown = teardown);
+
 /* All have outgrown their band at once; a decision moves a few of them, and is right all the same.
  */
-START_TEST(after_a_pause_a_decision_takes_no_longer)
+CASE(after_a_pause_a_decision_takes_no_longer)
 {
     uint32_t before = in_first_band(), now = 1u << 20;
     ck_assert_uint_gt(before, BLOCKS / 2);
@@ -63,10 +64,9 @@ START_TEST(after_a_pause_a_decision_takes_no_longer)
         before = after;
     }
 }
-END_TEST
 
 /* In the order of their ages, whatever has passed so far. */
-START_TEST(the_oldest_goes_first_while_blocks_pass)
+CASE(the_oldest_goes_first_while_blocks_pass)
 {
     uint32_t now = 300, last = 0;
     for (unsigned i = 0; i < BLOCKS; i++) {
@@ -79,16 +79,4 @@ START_TEST(the_oldest_goes_first_while_blocks_pass)
         order_node(order, block)->state = ORDER_ASIDE;
     }
     ck_assert_uint_eq(order_least(order, 0, now, older_is_less, NULL), POLICY_NO_BLOCK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("order");
-    TCase *t = tcase_create("order");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, after_a_pause_a_decision_takes_no_longer);
-    tcase_add_test(t, the_oldest_goes_first_while_blocks_pass);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

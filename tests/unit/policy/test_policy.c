@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "policy.h"
 
 #define BLOCKS 16u
@@ -65,23 +64,23 @@ static void expect_victims(unsigned n, const uint32_t *want)
         expect_victims((unsigned)(sizeof(want__) / sizeof(want__[0])), want__); \
     } while (0)
 
-START_TEST(an_empty_policy_has_no_victim)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(an_empty_policy_has_no_victim)
 {
     ck_assert_uint_eq(victim(), POLICY_NO_BLOCK);
     ck_assert_uint_eq(asked, 0);
 }
-END_TEST
 
-START_TEST(roots_go_in_the_order_they_came)
+CASE(roots_go_in_the_order_they_came)
 {
     insert(3, POLICY_NO_BLOCK);
     insert(0, POLICY_NO_BLOCK);
     insert(7, POLICY_NO_BLOCK);
     EXPECT_VICTIMS(3, 0, 7);
 }
-END_TEST
 
-START_TEST(a_touch_makes_young)
+CASE(a_touch_makes_young)
 {
     for (uint32_t i = 0; i < 4; i++)
         insert(i, POLICY_NO_BLOCK);
@@ -90,20 +89,18 @@ START_TEST(a_touch_makes_young)
     policy_lru.touch(p, 2, 3);
     EXPECT_VICTIMS(1, 3, 0, 2);
 }
-END_TEST
 
-START_TEST(a_chain_goes_leaf_first)
+CASE(a_chain_goes_leaf_first)
 {
     insert(5, POLICY_NO_BLOCK);
     insert(6, 5);
     insert(7, 6);
     EXPECT_VICTIMS(7, 6, 5);
 }
-END_TEST
 
 /* As if the whole chain had been touched, deepest first: younger than what is older than the
  * parent, older than what is younger. */
-START_TEST(a_new_child_goes_in_behind_its_parent)
+CASE(a_new_child_goes_in_behind_its_parent)
 {
     insert(1, POLICY_NO_BLOCK);
     insert(2, POLICY_NO_BLOCK);
@@ -111,9 +108,8 @@ START_TEST(a_new_child_goes_in_behind_its_parent)
     insert(9, 2);
     EXPECT_VICTIMS(1, 9, 2, 3);
 }
-END_TEST
 
-START_TEST(children_of_the_youngest_and_the_oldest_are_linked_too)
+CASE(children_of_the_youngest_and_the_oldest_are_linked_too)
 {
     insert(1, POLICY_NO_BLOCK);
     insert(2, POLICY_NO_BLOCK);
@@ -121,9 +117,8 @@ START_TEST(children_of_the_youngest_and_the_oldest_are_linked_too)
     insert(9, 2);
     EXPECT_VICTIMS(8, 1, 9, 2);
 }
-END_TEST
 
-START_TEST(the_victim_stays_until_it_is_removed)
+CASE(the_victim_stays_until_it_is_removed)
 {
     insert(1, POLICY_NO_BLOCK);
     insert(2, POLICY_NO_BLOCK);
@@ -131,9 +126,8 @@ START_TEST(the_victim_stays_until_it_is_removed)
     ck_assert_uint_eq(victim(), 1);
     EXPECT_VICTIMS(1, 2);
 }
-END_TEST
 
-START_TEST(refused_victims_are_put_aside_until_they_are_released)
+CASE(refused_victims_are_put_aside_until_they_are_released)
 {
     for (uint32_t i = 0; i < 4; i++)
         insert(i, POLICY_NO_BLOCK);
@@ -148,9 +142,8 @@ START_TEST(refused_victims_are_put_aside_until_they_are_released)
     policy_lru.release(p, 1, true);  /* as old as a child that went */
     EXPECT_VICTIMS(1, 2, 3, 0);
 }
-END_TEST
 
-START_TEST(a_cache_full_of_blocks_in_use_is_looked_at_once)
+CASE(a_cache_full_of_blocks_in_use_is_looked_at_once)
 {
     for (uint32_t i = 0; i < 5; i++)
         insert(i, POLICY_NO_BLOCK);
@@ -165,9 +158,8 @@ START_TEST(a_cache_full_of_blocks_in_use_is_looked_at_once)
     policy_lru.release(p, 3, false);
     EXPECT_VICTIMS(3);
 }
-END_TEST
 
-START_TEST(blocks_are_removed_from_anywhere_and_come_back)
+CASE(blocks_are_removed_from_anywhere_and_come_back)
 {
     for (uint32_t i = 0; i < 5; i++)
         insert(i, POLICY_NO_BLOCK);
@@ -180,9 +172,8 @@ START_TEST(blocks_are_removed_from_anywhere_and_come_back)
     insert(2, POLICY_NO_BLOCK);
     EXPECT_VICTIMS(2);
 }
-END_TEST
 
-START_TEST(a_parent_that_is_not_there_is_no_parent)
+CASE(a_parent_that_is_not_there_is_no_parent)
 {
     insert(1, POLICY_NO_BLOCK);
     insert(2, 9); /* never came */
@@ -192,7 +183,6 @@ START_TEST(a_parent_that_is_not_there_is_no_parent)
     insert(5, 0); /* all zero in fresh memory */
     EXPECT_VICTIMS(1, 2, 4, 5);
 }
-END_TEST
 
 /* A list as an array, youngest first. */
 struct naive {
@@ -230,7 +220,7 @@ static uint32_t naive_victim(struct naive *v)
     return POLICY_NO_BLOCK;
 }
 
-START_TEST(random_operations_agree_with_an_array)
+CASE(random_operations_agree_with_an_array)
 {
     struct naive v = {.n = 0};
     uint64_t r = 88172645463325252u;
@@ -262,9 +252,8 @@ START_TEST(random_operations_agree_with_an_array)
         }
     }
 }
-END_TEST
 
-START_TEST(what_has_ended_goes_first_and_a_touch_undoes_that)
+CASE(what_has_ended_goes_first_and_a_touch_undoes_that)
 {
     static const uint32_t ended[] = {3, 2};
     insert(1, POLICY_NO_BLOCK);
@@ -277,9 +266,8 @@ START_TEST(what_has_ended_goes_first_and_a_touch_undoes_that)
     policy_lru.touch(p, 2, 0);
     expect_victims(4, (uint32_t[]){1, 4, 3, 2});
 }
-END_TEST
 
-START_TEST(that_somebody_will_continue_changes_nothing)
+CASE(that_somebody_will_continue_changes_nothing)
 {
     static const uint32_t soon[] = {1};
     insert(1, POLICY_NO_BLOCK);
@@ -287,9 +275,8 @@ START_TEST(that_somebody_will_continue_changes_nothing)
     policy_lru.advise(p, POLICY_ADVICE_SOON, 1000, soon, 1, 0);
     expect_victims(2, (uint32_t[]){1, 2});
 }
-END_TEST
 
-START_TEST(policies_are_found_by_name)
+CASE(policies_are_found_by_name)
 {
     ck_assert_ptr_eq(policy_by_name("lru"), &policy_lru);
     ck_assert_ptr_null(policy_by_name("LRU"));
@@ -300,29 +287,4 @@ START_TEST(policies_are_found_by_name)
         ck_assert_uint_gt(strlen(policy_at(n)->help), 0);
     }
     ck_assert_uint_ge(n, 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("policy");
-    TCase *t = tcase_create("lru");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, an_empty_policy_has_no_victim);
-    tcase_add_test(t, roots_go_in_the_order_they_came);
-    tcase_add_test(t, a_touch_makes_young);
-    tcase_add_test(t, a_chain_goes_leaf_first);
-    tcase_add_test(t, a_new_child_goes_in_behind_its_parent);
-    tcase_add_test(t, children_of_the_youngest_and_the_oldest_are_linked_too);
-    tcase_add_test(t, the_victim_stays_until_it_is_removed);
-    tcase_add_test(t, refused_victims_are_put_aside_until_they_are_released);
-    tcase_add_test(t, a_cache_full_of_blocks_in_use_is_looked_at_once);
-    tcase_add_test(t, blocks_are_removed_from_anywhere_and_come_back);
-    tcase_add_test(t, a_parent_that_is_not_there_is_no_parent);
-    tcase_add_test(t, random_operations_agree_with_an_array);
-    tcase_add_test(t, what_has_ended_goes_first_and_a_touch_undoes_that);
-    tcase_add_test(t, that_somebody_will_continue_changes_nothing);
-    tcase_add_test(t, policies_are_found_by_name);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Levels, ends, owners and lists of policy/retain.h, with LRU below. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "retain.h"
 
 #define BLOCKS 2000u
@@ -100,7 +99,9 @@ static uint32_t tenant(uint32_t above, uint64_t limit, uint64_t share)
 
 /* ---- levels ---- */
 
-START_TEST(the_lowest_level_is_drained_first)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(the_lowest_level_is_drained_first)
 {
     for (uint32_t b = 0; b < 6; b++)
         put(b, 0);
@@ -111,9 +112,8 @@ START_TEST(the_lowest_level_is_drained_first)
     for (unsigned i = 0; i < 7; i++)
         ck_assert_uint_eq(evict(0), order[i]);
 }
-END_TEST
 
-START_TEST(what_may_not_go_lets_the_next_level_go)
+CASE(what_may_not_go_lets_the_next_level_go)
 {
     put(0, 0);
     put(1, 0);
@@ -124,9 +124,8 @@ START_TEST(what_may_not_go_lets_the_next_level_go)
     policy_lru.release(lru, 0, false);
     ck_assert_uint_eq(victim(0, 0), 0);
 }
-END_TEST
 
-START_TEST(at_its_end_a_wish_returns_to_the_default_as_the_youngest)
+CASE(at_its_end_a_wish_returns_to_the_default_as_the_youngest)
 {
     put(0, 0);
     wish(0, 80, 1000);
@@ -141,10 +140,9 @@ START_TEST(at_its_end_a_wish_returns_to_the_default_as_the_youngest)
     ck_assert_uint_eq(evict(0), 1);
     ck_assert_uint_eq(evict(0), 0);
 }
-END_TEST
 
 /* Ends are kept in 32 bits of 64 ms. */
-START_TEST(after_years_of_uptime_nothing_is_kept_for_ever_by_an_end)
+CASE(after_years_of_uptime_nothing_is_kept_for_ever_by_an_end)
 {
     now = (UINT64_C(64) << 32) - 5000;
     put(0, 0);
@@ -166,9 +164,8 @@ START_TEST(after_years_of_uptime_nothing_is_kept_for_ever_by_an_end)
     wish(2, 80, 0);
     ck_assert_uint_eq(retain_level(r, 2), 80);
 }
-END_TEST
 
-START_TEST(a_low_level_ends_too)
+CASE(a_low_level_ends_too)
 {
     put(0, 0);
     wish(0, 5, 100);
@@ -177,9 +174,8 @@ START_TEST(a_low_level_ends_too)
     ck_assert_uint_eq(tick(), 1);
     ck_assert_uint_eq(retain_level(r, 0), RETAIN_DEFAULT);
 }
-END_TEST
 
-START_TEST(an_end_comes_at_most_one_unit_late_and_never_early)
+CASE(an_end_comes_at_most_one_unit_late_and_never_early)
 {
     for (uint32_t b = 0; b < 200; b++) {
         put(b, 0);
@@ -196,9 +192,8 @@ START_TEST(an_end_comes_at_most_one_unit_late_and_never_early)
         ck_assert_uint_eq(wrong, 0);
     }
 }
-END_TEST
 
-START_TEST(of_two_wishes_the_higher_level_counts_and_of_one_level_the_later_end)
+CASE(of_two_wishes_the_higher_level_counts_and_of_one_level_the_later_end)
 {
     put(0, 0);
     wish(0, 60, 1000);
@@ -214,9 +209,8 @@ START_TEST(of_two_wishes_the_higher_level_counts_and_of_one_level_the_later_end)
     ck_assert_uint_eq(retain_level(r, 0), 61);
     ck_assert_uint_lt(retain_until(r, 0), end);
 }
-END_TEST
 
-START_TEST(what_was_wished_without_end_is_what_a_block_goes_back_to)
+CASE(what_was_wished_without_end_is_what_a_block_goes_back_to)
 {
     put(0, 0);
     wish(0, 50, 0);
@@ -238,9 +232,8 @@ START_TEST(what_was_wished_without_end_is_what_a_block_goes_back_to)
     wish(0, RETAIN_DEFAULT, 0);
     ck_assert_uint_eq(retain_level(r, 0), RETAIN_DEFAULT);
 }
-END_TEST
 
-START_TEST(a_wish_that_ends_during_another_tick_group_is_found)
+CASE(a_wish_that_ends_during_another_tick_group_is_found)
 {
     for (uint32_t b = 0; b < BLOCKS; b++) {
         put(b, 0);
@@ -250,11 +243,10 @@ START_TEST(a_wish_that_ends_during_another_tick_group_is_found)
     ck_assert_uint_eq(tick(), BLOCKS);
     ck_assert_uint_eq(tick(), 0);
 }
-END_TEST
 
 /* ---- owners ---- */
 
-START_TEST(a_limit_counts_what_is_below_too)
+CASE(a_limit_counts_what_is_below_too)
 {
     const uint32_t t = tenant(0, 100, 0), sub = tenant(t, 50, 0), ns = tenant(sub, 1000, 0);
     ck_assert_uint_eq(retain_owner_add(r, ns), RETAIN_NO_OWNER); /* too deep */
@@ -274,9 +266,8 @@ START_TEST(a_limit_counts_what_is_below_too)
     ck_assert_uint_eq(victim(ns, sub), POLICY_NO_BLOCK);
     ck_assert_uint_eq(victim(ns, t), 5);
 }
-END_TEST
 
-START_TEST(a_share_is_guaranteed_and_what_is_above_it_is_not)
+CASE(a_share_is_guaranteed_and_what_is_above_it_is_not)
 {
     const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 30), b = tenant(0, RETAIN_NO_LIMIT, 0);
     for (uint32_t i = 0; i < 5; i++)
@@ -291,9 +282,8 @@ START_TEST(a_share_is_guaranteed_and_what_is_above_it_is_not)
     ck_assert_uint_eq(victim(0, 0), POLICY_NO_BLOCK);
     ck_assert_uint_eq(victim(a, 0), 2); /* for itself it may */
 }
-END_TEST
 
-START_TEST(what_was_borrowed_of_a_share_is_taken_back_first)
+CASE(what_was_borrowed_of_a_share_is_taken_back_first)
 {
     const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 30), b = tenant(0, RETAIN_NO_LIMIT, 0);
     put(0, a);
@@ -311,10 +301,9 @@ START_TEST(what_was_borrowed_of_a_share_is_taken_back_first)
     stays[1] = true;
     ck_assert_uint_eq(victim(a, 0), 0); /* nothing else may go */
 }
-END_TEST
 
 /* The tenant has less than its share, and of that its sub-tenant less than its own. */
-START_TEST(a_share_is_taken_back_from_outside_the_tenant_before_its_others)
+CASE(a_share_is_taken_back_from_outside_the_tenant_before_its_others)
 {
     const uint32_t t = tenant(0, RETAIN_NO_LIMIT, 60), s1 = tenant(t, RETAIN_NO_LIMIT, 20),
                    s2 = tenant(t, RETAIN_NO_LIMIT, 0);
@@ -326,10 +315,9 @@ START_TEST(a_share_is_taken_back_from_outside_the_tenant_before_its_others)
     ck_assert_uint_eq(victim(s1, t), 1);
     ck_assert_uint_eq(victim(s2, 0), 1); /* s1 has its share */
 }
-END_TEST
 
 /* However large the blocks are that others have. */
-START_TEST(a_share_that_is_smaller_than_the_largest_block_is_taken_back_too)
+CASE(a_share_that_is_smaller_than_the_largest_block_is_taken_back_too)
 {
     const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 30), b = tenant(0, RETAIN_NO_LIMIT, 0);
     put(0, a);
@@ -337,9 +325,8 @@ START_TEST(a_share_that_is_smaller_than_the_largest_block_is_taken_back_too)
     wish(1, 90, 0);
     ck_assert_uint_eq(retain_victim(r, a, 0, 1000, now, may_go, NULL), 1);
 }
-END_TEST
 
-START_TEST(a_share_is_not_cut_into_by_a_block)
+CASE(a_share_is_not_cut_into_by_a_block)
 {
     const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 25);
     for (uint32_t i = 0; i < 3; i++)
@@ -348,9 +335,8 @@ START_TEST(a_share_is_not_cut_into_by_a_block)
     ck_assert(!retain_guards(r, a, 0, 0, 5));
     ck_assert(!retain_guards(r, a, a, 0, 10));
 }
-END_TEST
 
-START_TEST(a_share_of_one_below_is_not_for_its_neighbours)
+CASE(a_share_of_one_below_is_not_for_its_neighbours)
 {
     const uint32_t t = tenant(0, RETAIN_NO_LIMIT, 0), s1 = tenant(t, RETAIN_NO_LIMIT, 20),
                    s2 = tenant(t, RETAIN_NO_LIMIT, 0);
@@ -361,9 +347,8 @@ START_TEST(a_share_of_one_below_is_not_for_its_neighbours)
     ck_assert_uint_eq(victim(t, t), 2);
     ck_assert_uint_eq(victim(s1, t), 0);
 }
-END_TEST
 
-START_TEST(levels_come_before_owners)
+CASE(levels_come_before_owners)
 {
     const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 0);
     put(0, a);
@@ -371,9 +356,8 @@ START_TEST(levels_come_before_owners)
     wish(0, 36, 0);
     ck_assert_uint_eq(victim(a, 0), 1);
 }
-END_TEST
 
-START_TEST(an_owner_moves_with_what_it_holds)
+CASE(an_owner_moves_with_what_it_holds)
 {
     const uint32_t s = tenant(0, 100, 0);
     put(0, s);
@@ -389,9 +373,8 @@ START_TEST(an_owner_moves_with_what_it_holds)
     ck_assert(retain_owner_place(r, s, 0));
     ck_assert_uint_eq(retain_held(r, t, 0), 0);
 }
-END_TEST
 
-START_TEST(what_was_above_a_limit_when_it_was_set_may_stay_and_not_grow)
+CASE(what_was_above_a_limit_when_it_was_set_may_stay_and_not_grow)
 {
     const uint32_t t = tenant(0, RETAIN_NO_LIMIT, 0);
     for (uint32_t b = 0; b < 4; b++)
@@ -404,9 +387,8 @@ START_TEST(what_was_above_a_limit_when_it_was_set_may_stay_and_not_grow)
     ck_assert(!retain_is_sound(r));
     retain_count(r, t, 0, -10);
 }
-END_TEST
 
-START_TEST(an_owner_that_ended_is_free_when_its_blocks_have_gone)
+CASE(an_owner_that_ended_is_free_when_its_blocks_have_gone)
 {
     const uint32_t t = tenant(0, RETAIN_NO_LIMIT, 0);
     put(0, t);
@@ -423,9 +405,8 @@ START_TEST(an_owner_that_ended_is_free_when_its_blocks_have_gone)
     ck_assert_uint_eq(tenant(0, RETAIN_NO_LIMIT, 0), t);
     ck_assert_uint_eq(evict(0), 0);
 }
-END_TEST
 
-START_TEST(every_owner_has_a_list_though_all_levels_are_in_use)
+CASE(every_owner_has_a_list_though_all_levels_are_in_use)
 {
     uint32_t owner[RETAIN_OWNERS], n = 0, block = 0;
     for (unsigned level = 0; level <= RETAIN_MAX; level++, block++) {
@@ -449,7 +430,6 @@ START_TEST(every_owner_has_a_list_though_all_levels_are_in_use)
     while (block > 0)
         out(--block);
 }
-END_TEST
 
 /* ---- anything, against a scan ---- */
 
@@ -502,7 +482,7 @@ static uint32_t scan(const struct model_tree *tree, uint32_t taker, uint32_t wit
     return scan_but(taker, within, 0);
 }
 
-START_TEST(a_victim_is_of_the_lowest_level_that_may_go)
+CASE_EACH(a_victim_is_of_the_lowest_level_that_may_go, 20)
 {
     uint32_t owner[6] = {0}, n = 300;
     state = (uint64_t)_i * 77 + 1;
@@ -546,36 +526,4 @@ START_TEST(a_victim_is_of_the_lowest_level_that_may_go)
         if (turn % 64 == 0)
             ck_assert(retain_is_sound(r));
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("retain");
-    TCase *t = tcase_create("retain");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, the_lowest_level_is_drained_first);
-    tcase_add_test(t, what_may_not_go_lets_the_next_level_go);
-    tcase_add_test(t, at_its_end_a_wish_returns_to_the_default_as_the_youngest);
-    tcase_add_test(t, after_years_of_uptime_nothing_is_kept_for_ever_by_an_end);
-    tcase_add_test(t, a_low_level_ends_too);
-    tcase_add_test(t, an_end_comes_at_most_one_unit_late_and_never_early);
-    tcase_add_test(t, of_two_wishes_the_higher_level_counts_and_of_one_level_the_later_end);
-    tcase_add_test(t, what_was_wished_without_end_is_what_a_block_goes_back_to);
-    tcase_add_test(t, a_wish_that_ends_during_another_tick_group_is_found);
-    tcase_add_test(t, a_limit_counts_what_is_below_too);
-    tcase_add_test(t, a_share_is_guaranteed_and_what_is_above_it_is_not);
-    tcase_add_test(t, what_was_borrowed_of_a_share_is_taken_back_first);
-    tcase_add_test(t, a_share_is_taken_back_from_outside_the_tenant_before_its_others);
-    tcase_add_test(t, a_share_that_is_smaller_than_the_largest_block_is_taken_back_too);
-    tcase_add_test(t, a_share_is_not_cut_into_by_a_block);
-    tcase_add_test(t, a_share_of_one_below_is_not_for_its_neighbours);
-    tcase_add_test(t, levels_come_before_owners);
-    tcase_add_test(t, an_owner_moves_with_what_it_holds);
-    tcase_add_test(t, what_was_above_a_limit_when_it_was_set_may_stay_and_not_grow);
-    tcase_add_test(t, an_owner_that_ended_is_free_when_its_blocks_have_gone);
-    tcase_add_test(t, every_owner_has_a_list_though_all_levels_are_in_use);
-    tcase_add_loop_test(t, a_victim_is_of_the_lowest_level_that_may_go, 0, 20);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "check_run.h"
+#include "cases.h"
 #include "policy_rig.h"
 
 static struct rig rig;
@@ -20,24 +20,24 @@ static void come(uint32_t first, uint32_t last)
         rig_insert(&rig, i, POLICY_NO_BLOCK);
 }
 
-START_TEST(what_is_new_goes_in_the_order_it_came_used_once_or_not)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_is_new_goes_in_the_order_it_came_used_once_or_not)
 {
     come(0, 3);
     rig_touch(&rig, 0);
     RIG_EXPECT(&rig, 0, 1, 2, 3);
 }
-END_TEST
 
-START_TEST(what_was_used_twice_goes_last)
+CASE(what_was_used_twice_goes_last)
 {
     come(0, 4);
     rig_touch(&rig, 0);
     rig_touch(&rig, 0);
     RIG_EXPECT(&rig, 1, 2, 3, 4, 0);
 }
-END_TEST
 
-START_TEST(what_comes_again_soon_goes_last)
+CASE(what_comes_again_soon_goes_last)
 {
     come(0, 4);
     rig.ops->remove(rig.p, 0);
@@ -45,9 +45,8 @@ START_TEST(what_comes_again_soon_goes_last)
     rig_insert(&rig, 21, POLICY_NO_BLOCK);
     RIG_EXPECT(&rig, 1, 2, 3, 4, 21, 20);
 }
-END_TEST
 
-START_TEST(what_comes_again_late_is_new)
+CASE(what_comes_again_late_is_new)
 {
     come(0, 4);
     rig.ops->remove(rig.p, 0);
@@ -59,9 +58,8 @@ START_TEST(what_comes_again_late_is_new)
     rig_insert(&rig, 21, POLICY_NO_BLOCK);
     RIG_EXPECT(&rig, 1, 2, 3, 4, 20, 21);
 }
-END_TEST
 
-START_TEST(the_main_queue_goes_round_while_there_are_uses)
+CASE(the_main_queue_goes_round_while_there_are_uses)
 {
     come(0, 2);
     for (uint32_t i = 0; i < 3; i++)
@@ -70,9 +68,8 @@ START_TEST(the_main_queue_goes_round_while_there_are_uses)
     /* all are used twice or more: main; 1 has one use more, and takes a turn more */
     RIG_EXPECT(&rig, 0, 2, 1);
 }
-END_TEST
 
-START_TEST(the_small_queue_is_a_tenth)
+CASE(the_small_queue_is_a_tenth)
 {
     come(0, 20);
     for (uint32_t i = 0; i < 20; i++) {
@@ -82,35 +79,31 @@ START_TEST(the_small_queue_is_a_tenth)
     /* 20 is new; the others move to main, and one of them goes as soon as the new are so few */
     ck_assert_uint_eq(rig_victim(&rig, 0), 0);
 }
-END_TEST
 
-START_TEST(of_a_chain_that_comes_in_the_deepest_goes_first)
+CASE(of_a_chain_that_comes_in_the_deepest_goes_first)
 {
     rig_insert(&rig, 1, POLICY_NO_BLOCK);
     rig_insert(&rig, 2, 1);
     rig_insert(&rig, 3, 2);
     RIG_EXPECT(&rig, 3, 2, 1);
 }
-END_TEST
 
-START_TEST(a_child_that_comes_later_is_new)
+CASE(a_child_that_comes_later_is_new)
 {
     come(1, 2);
     rig_insert(&rig, 9, 1);
     RIG_EXPECT(&rig, 1, 2, 9);
 }
-END_TEST
 
-START_TEST(what_comes_back_from_below_goes_last)
+CASE(what_comes_back_from_below_goes_last)
 {
     come(0, 3);
     rig.ops->park(rig.p, 1);
     rig.ops->unpark(rig.p, 1, 0);
     RIG_EXPECT(&rig, 0, 2, 3, 1);
 }
-END_TEST
 
-START_TEST(worth_falls_with_age_and_grows_with_uses)
+CASE(worth_falls_with_age_and_grows_with_uses)
 {
     come(0, 1);
     rig.now_ms = 1000;
@@ -121,24 +114,4 @@ START_TEST(worth_falls_with_age_and_grows_with_uses)
     const float used = rig.ops->worth(rig.p, 1, rig.now_ms);
     const float young = rig.ops->worth(rig.p, 2, rig.now_ms);
     ck_assert(old < young && young < used);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("s3fifo");
-    TCase *t = tcase_create("s3fifo");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_is_new_goes_in_the_order_it_came_used_once_or_not);
-    tcase_add_test(t, what_was_used_twice_goes_last);
-    tcase_add_test(t, what_comes_again_soon_goes_last);
-    tcase_add_test(t, what_comes_again_late_is_new);
-    tcase_add_test(t, the_main_queue_goes_round_while_there_are_uses);
-    tcase_add_test(t, the_small_queue_is_a_tenth);
-    tcase_add_test(t, of_a_chain_that_comes_in_the_deepest_goes_first);
-    tcase_add_test(t, a_child_that_comes_later_is_new);
-    tcase_add_test(t, what_comes_back_from_below_goes_last);
-    tcase_add_test(t, worth_falls_with_age_and_grows_with_uses);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

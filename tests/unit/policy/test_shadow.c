@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "ghost.h"
 #include "guard.h"
 #include "shadow.h"
@@ -101,8 +101,10 @@ static void expect_all_as_listed(void)
     }
 }
 
+CASES(.setup = setup);
+
 /* Low numbers are used more often; slots are merged many times over. */
-START_TEST(counting_says_what_lists_would)
+CASE(counting_says_what_lists_would)
 {
     for (unsigned i = 0; i < 20000; i++) {
         const unsigned a = draw() % NAMES, b = draw() % NAMES;
@@ -111,10 +113,9 @@ START_TEST(counting_says_what_lists_would)
             expect_all_as_listed();
     }
 }
-END_TEST
 
 /* What was before that is at 0, and can be told from what came later only. */
-START_TEST(counts_stay_right_when_time_is_told_from_later_on)
+CASE(counts_stay_right_when_time_is_told_from_later_on)
 {
     for (unsigned i = 0; i < 8000; i++) {
         const unsigned a = draw() % NAMES, b = draw() % NAMES;
@@ -130,9 +131,8 @@ START_TEST(counts_stay_right_when_time_is_told_from_later_on)
     shadow_earlier(&s, UINT64_C(1) << 40);
     ck_assert_uint_eq(s.slots, 1);
 }
-END_TEST
 
-START_TEST(where_all_is_used_once_the_youngest_are_there)
+CASE(where_all_is_used_once_the_youngest_are_there)
 {
     for (unsigned i = 0; i < NAMES; i++)
         use(&name[i]);
@@ -140,9 +140,8 @@ START_TEST(where_all_is_used_once_the_youngest_are_there)
     ck_assert(shadow_lru2_has(&s, &name[NAMES - 1]));
     ck_assert(!shadow_lru2_has(&s, &name[0]));
 }
-END_TEST
 
-START_TEST(what_was_used_twice_outlives_what_is_read_once)
+CASE(what_was_used_twice_outlives_what_is_read_once)
 {
     for (unsigned i = 0; i < 2 * ROOM; i++)
         use(&name[i % ROOM]);
@@ -154,9 +153,8 @@ START_TEST(what_was_used_twice_outlives_what_is_read_once)
     ck_assert(shadow_lru2_has(&s, &name[NAMES - 1]));
     ck_assert(!shadow_lru2_has(&s, &name[NAMES - 9]));
 }
-END_TEST
 
-START_TEST(with_room_for_all_all_is_there)
+CASE(with_room_for_all_all_is_there)
 {
     for (unsigned i = 0; i < NAMES; i++)
         use(&name[i / 2]);
@@ -164,9 +162,8 @@ START_TEST(with_room_for_all_all_is_there)
     for (unsigned i = 0; i < NAMES / 2; i++)
         ck_assert(shadow_lru_has(&s, &name[i]) && shadow_lru2_has(&s, &name[i]));
 }
-END_TEST
 
-START_TEST(what_is_forgotten_takes_no_room)
+CASE(what_is_forgotten_takes_no_room)
 {
     for (unsigned i = 0; i < NAMES; i++)
         use(&name[i]);
@@ -176,7 +173,6 @@ START_TEST(what_is_forgotten_takes_no_room)
     ck_assert(shadow_lru_has(&s, &name[0]));
     ck_assert(shadow_lru2_has(&s, &name[0]));
 }
-END_TEST
 
 /* ---- guard ---- */
 
@@ -199,7 +195,9 @@ static void guard_setup(void)
     memset(&guard, 0, sizeof(guard));
 }
 
-START_TEST(what_was_learned_stays_while_it_is_as_good)
+CASES(.setup = guard_setup);
+
+CASE(what_was_learned_stays_while_it_is_as_good)
 {
     for (unsigned i = 0; i < 5000; i++) {
         guard_request(&guard, 100, 101, 100);
@@ -210,26 +208,23 @@ START_TEST(what_was_learned_stays_while_it_is_as_good)
         ck_assert_int_eq(guard.order, GUARD_LEARNED);
     }
 }
-END_TEST
 
-START_TEST(the_order_that_hits_more_is_taken)
+CASE(the_order_that_hits_more_is_taken)
 {
     ck_assert_uint_lt(until(GUARD_LRU, 1000, 100, 110, 105), 1000);
     guard_setup();
     ck_assert_uint_lt(until(GUARD_LRU2, 1000, 100, 105, 110), 1000);
 }
-END_TEST
 
 /* LRU-2 leads for as long as the last hundreds of requests, and was far behind before. */
-START_TEST(a_lead_of_a_moment_is_not_followed)
+CASE(a_lead_of_a_moment_is_not_followed)
 {
     ck_assert_uint_eq(until(GUARD_LRU2, 2000, 100, 100, 50), 2000);
     ck_assert_uint_eq(until(GUARD_LRU2, 600, 100, 100, 110), 600);
 }
-END_TEST
 
 /* It is followed as long as what is learned lost by it, and then that is tried again. */
-START_TEST(what_was_learned_is_tried_again)
+CASE(what_was_learned_is_tried_again)
 {
     until(GUARD_LRU, 1000, 100, 120, 100);
     unsigned last = 0;
@@ -245,45 +240,18 @@ START_TEST(what_was_learned_is_tried_again)
     until(GUARD_LRU, 5000, 100, 120, 100);
     ck_assert_uint_lt(until(GUARD_LEARNED, 10000, 120, 120, 100), last);
 }
-END_TEST
 
 /* Followed, and yet what happens stays behind what it would have had. */
-START_TEST(what_does_not_bring_its_hits_is_left_for_long)
+CASE(what_does_not_bring_its_hits_is_left_for_long)
 {
     until(GUARD_LRU, 1000, 100, 120, 100);
     ck_assert_uint_lt(until(GUARD_LEARNED, 10000, 100, 120, 100), 2000);
     ck_assert_uint_gt(until(GUARD_LRU, 20000, 100, 120, 100), 5000);
     ck_assert_int_eq(guard.order, GUARD_LRU);
 }
-END_TEST
 
-START_TEST(an_order_that_falls_behind_the_other_is_left_at_once)
+CASE(an_order_that_falls_behind_the_other_is_left_at_once)
 {
     until(GUARD_LRU2, 1000, 100, 100, 110);
     ck_assert_uint_lt(until(GUARD_LEARNED, 1000, 60, 100, 60), 60);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *counts = tcase_create("counts");
-    tcase_add_checked_fixture(counts, setup, NULL);
-    tcase_add_test(counts, counting_says_what_lists_would);
-    tcase_add_test(counts, counts_stay_right_when_time_is_told_from_later_on);
-    tcase_add_test(counts, where_all_is_used_once_the_youngest_are_there);
-    tcase_add_test(counts, what_was_used_twice_outlives_what_is_read_once);
-    tcase_add_test(counts, with_room_for_all_all_is_there);
-    tcase_add_test(counts, what_is_forgotten_takes_no_room);
-    TCase *follows = tcase_create("guard");
-    tcase_add_checked_fixture(follows, guard_setup, NULL);
-    tcase_add_test(follows, what_was_learned_stays_while_it_is_as_good);
-    tcase_add_test(follows, the_order_that_hits_more_is_taken);
-    tcase_add_test(follows, a_lead_of_a_moment_is_not_followed);
-    tcase_add_test(follows, what_was_learned_is_tried_again);
-    tcase_add_test(follows, what_does_not_bring_its_hits_is_left_for_long);
-    tcase_add_test(follows, an_order_that_falls_behind_the_other_is_left_at_once);
-    Suite *suite = suite_create("shadow");
-    suite_add_tcase(suite, counts);
-    suite_add_tcase(suite, follows);
-    return check_run(suite);
 }

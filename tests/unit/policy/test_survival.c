@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "ghost.h"
 #include "survival.h"
 
@@ -86,18 +86,19 @@ static void expect_near(float is, float want, const char *what)
                   (double)want);
 }
 
+CASES(.setup = setup, .teardown = teardown);
+
 /* Half of them are hit at 4 s, so a second of keeping is worth 1/8 until then. There are more
  * seconds than slots: those of old ones are merged, and used again. */
-START_TEST(uses_are_counted_once_however_old_they_grow)
+CASE(uses_are_counted_once_however_old_they_grow)
 {
     live(QUICK, 2000, 4000, false);
     expect_near(survival_score(s, QUICK, 0), 0.125f, "at first");
     const float late = survival_score(s, QUICK, 30000);
     ck_assert_msg(late < 1e-4f, "of those that were not hit at 4 s: %g", (double)late);
 }
-END_TEST
 
-START_TEST(the_chance_of_a_hit_grows_with_the_time_that_it_is_given)
+CASE(the_chance_of_a_hit_grows_with_the_time_that_it_is_given)
 {
     live(QUICK, 2000, 4000, false);
     expect_near(survival_chance(s, QUICK, 0, 8000), 0.5f, "until 8 s");
@@ -107,20 +108,18 @@ START_TEST(the_chance_of_a_hit_grows_with_the_time_that_it_is_given)
     const float year = survival_chance(s, QUICK, 0, UINT64_C(365) * 24 * 3600 * 1000);
     ck_assert(year >= survival_chance(s, QUICK, 0, 8000) && year <= 1);
 }
-END_TEST
 
 /* A thousand that are never hit, among some that are hit at 4 s: when the slots begin to be used
  * again they still are a thousand. */
-START_TEST(slots_are_counted_apart)
+CASE(slots_are_counted_apart)
 {
     survival_tick(s, 0);
     survival_begin(s, QUICK, 1000);
     live(QUICK, 120, 4000, true);
     expect_near(survival_score(s, QUICK, 0), 120.0f / 1120 / 4, "at first");
 }
-END_TEST
 
-START_TEST(a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time)
+CASE(a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time)
 {
     live(QUICK, 600, 4000, true);
     survival_begin(s, SLOW, 1);
@@ -128,9 +127,8 @@ START_TEST(a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time)
     expect_near(survival_score(s, QUICK, 0), 0.25f, "what comes back in 4 s");
     expect_near(survival_score(s, SLOW, 0), 0.0625f, "four times slower");
 }
-END_TEST
 
-START_TEST(a_class_that_moved_in_is_worked_out_too)
+CASE(a_class_that_moved_in_is_worked_out_too)
 {
     live(QUICK, 600, 4000, true);
     survival_move(s, QUICK, SLOW, 1, 599000);
@@ -138,11 +136,10 @@ START_TEST(a_class_that_moved_in_is_worked_out_too)
     ck_assert(survival_score(s, SLOW, 0) > 0);
     ck_assert(survival_score(s, SLOW, 0) < survival_score(s, QUICK, 0));
 }
-END_TEST
 
 /* A thousand of a class grow 30 s old, and none is hit; of another one nothing is known. Nobody has
  * seen what comes later, and it is believed to be less of those. */
-START_TEST(what_did_not_come_at_one_age_is_doubted_at_the_next)
+CASE(what_did_not_come_at_one_age_is_doubted_at_the_next)
 {
     const float doubts[] = {0, 0.5f, 0.9f};
     float late[3], part[3];
@@ -169,11 +166,10 @@ START_TEST(what_did_not_come_at_one_age_is_doubted_at_the_next)
     expect_near(part[0], 1, "as much as of any");
     expect_near(part[1], 0.5f, "half");
 }
-END_TEST
 
 /* Beyond the last bucket a use counts as one that outlived all: hits there are no sign that all
  * that has grown so old comes back at once. */
-START_TEST(what_is_older_than_all_ages_is_worth_less_the_older_it_is)
+CASE(what_is_older_than_all_ages_is_worth_less_the_older_it_is)
 {
     const uint64_t day = UINT64_C(24) * 3600 * 1000;
     for (uint64_t d = 0; d <= 800; d += 2) {
@@ -188,11 +184,10 @@ START_TEST(what_is_older_than_all_ages_is_worth_less_the_older_it_is)
     ck_assert(survival_chance(s, QUICK, 0, 280 * day) < 0.01f);
     expect_near(survival_score(s, QUICK, 730 * day), year / 2, "in another year");
 }
-END_TEST
 
 /* Slow for a class of the quickest, so that all its late ages are one age of the class above, at
  * which nearly all are hit. */
-START_TEST(what_is_nearly_always_hit_has_a_worth_at_any_age)
+CASE(what_is_nearly_always_hit_has_a_worth_at_any_age)
 {
     static const struct survival_class quickest[CLASSES] = {
         [QUICK] = {.above = ABOVE,
@@ -224,10 +219,9 @@ START_TEST(what_is_nearly_always_hit_has_a_worth_at_any_age)
                       (double)score);
     }
 }
-END_TEST
 
 /* Those of one moment, too, when later ones are far apart. */
-START_TEST(a_time_between_uses_that_was_nothing_grows)
+CASE(a_time_between_uses_that_was_nothing_grows)
 {
     struct ghost g = {.tag = 1, .used = 1000, .uses = 2};
     for (unsigned i = 0; i < 60; i++) {
@@ -237,9 +231,8 @@ START_TEST(a_time_between_uses_that_was_nothing_grows)
     }
     ck_assert_uint_gt(ghost_get_gap(&g), 12500);
 }
-END_TEST
 
-START_TEST(a_pause_counts_as_eight_times_the_mean_at_most)
+CASE(a_pause_counts_as_eight_times_the_mean_at_most)
 {
     struct ghost g = {.tag = 1, .used = 1000, .uses = 4};
     ghost_set_gap(&g, 100);
@@ -247,17 +240,15 @@ START_TEST(a_pause_counts_as_eight_times_the_mean_at_most)
     ck_assert_uint_eq(ghost_gap(&g, 1000 + 800, 24), 275);
     ck_assert_uint_eq(ghost_gap(&g, 1000 + 1000000, 24), 275);
 }
-END_TEST
 
-START_TEST(the_first_time_between_uses_is_taken_as_it_is)
+CASE(the_first_time_between_uses_is_taken_as_it_is)
 {
     const struct ghost g = {.tag = 1, .used = 1000, .uses = 1};
     ck_assert_uint_eq(ghost_gap(&g, 1000 + 70000, 24), 70000);
 }
-END_TEST
 
 /* Nine that share a set of eight; the table has 2^14 sets or more, by the low bits. */
-START_TEST(what_is_in_the_cache_is_remembered_longest)
+CASE(what_is_in_the_cache_is_remembered_longest)
 {
     void *mem = zeroed(ghost_mem_bytes(1));
     struct ghost_table *t = ghost_init(mem, 1);
@@ -278,9 +269,8 @@ START_TEST(what_is_in_the_cache_is_remembered_longest)
     ck_assert_uint_eq(gone.used, 1);
     free(mem);
 }
-END_TEST
 
-START_TEST(what_was_used_once_is_forgotten_four_times_as_soon)
+CASE(what_was_used_once_is_forgotten_four_times_as_soon)
 {
     for (unsigned old = 300; old <= 500; old += 200) {
         void *mem = zeroed(ghost_mem_bytes(1));
@@ -295,27 +285,4 @@ START_TEST(what_was_used_once_is_forgotten_four_times_as_soon)
         ck_assert_uint_eq(gone.used, old == 300 ? 900 : 500);
         free(mem);
     }
-}
-END_TEST
-
-int main(void)
-{
-    TCase *tc = tcase_create("survival");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, uses_are_counted_once_however_old_they_grow);
-    tcase_add_test(tc, the_chance_of_a_hit_grows_with_the_time_that_it_is_given);
-    tcase_add_test(tc, slots_are_counted_apart);
-    tcase_add_test(tc, a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time);
-    tcase_add_test(tc, a_class_that_moved_in_is_worked_out_too);
-    tcase_add_test(tc, what_did_not_come_at_one_age_is_doubted_at_the_next);
-    tcase_add_test(tc, what_is_older_than_all_ages_is_worth_less_the_older_it_is);
-    tcase_add_test(tc, what_is_nearly_always_hit_has_a_worth_at_any_age);
-    tcase_add_test(tc, a_time_between_uses_that_was_nothing_grows);
-    tcase_add_test(tc, a_pause_counts_as_eight_times_the_mean_at_most);
-    tcase_add_test(tc, the_first_time_between_uses_is_taken_as_it_is);
-    tcase_add_test(tc, what_is_in_the_cache_is_remembered_longest);
-    tcase_add_test(tc, what_was_used_once_is_forgotten_four_times_as_soon);
-    Suite *suite = suite_create("survival");
-    suite_add_tcase(suite, tc);
-    return check_run(suite);
 }

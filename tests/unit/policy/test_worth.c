@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "worth.h"
 
 #define MS  UINT64_C(1000000)
@@ -35,57 +33,51 @@ static uint32_t cut_of(const struct worth_speed *speed, uint32_t blocks, uint64_
     return w.ret_tokens;
 }
 
-START_TEST(a_quick_disk_is_worth_it_and_a_slow_one_is_not)
+CASE(a_quick_disk_is_worth_it_and_a_slow_one_is_not)
 {
     /* 800 us to compute a block: 2.5 GiB/s break even. */
     struct worth_speed quick = disk_of(3000), slow = disk_of(2000);
     ck_assert_uint_eq(cut_of(&quick, 32, UINT64_MAX, 0), 32 * BT);
     ck_assert_uint_eq(cut_of(&slow, 32, UINT64_MAX, 0), 0);
 }
-END_TEST
 
-START_TEST(the_cut_is_where_memory_ends)
+CASE(the_cut_is_where_memory_ends)
 {
     struct worth_speed slow = disk_of(2000);
     ck_assert_uint_eq(cut_of(&slow, 32, 0xffff0000, 0), 16 * BT);
 }
-END_TEST
 
-START_TEST(a_gap_on_disk_is_loaded_for_what_is_in_memory_behind_it)
+CASE(a_gap_on_disk_is_loaded_for_what_is_in_memory_behind_it)
 {
     struct worth_speed slow = disk_of(2000);
     ck_assert_uint_eq(cut_of(&slow, 32, 0xf0, 0), 32 * BT);
     slow = disk_of(100); /* 4 blocks take 80 ms, computing 28 takes 22 */
     ck_assert_uint_eq(cut_of(&slow, 32, 0xf0, 0), 4 * BT);
 }
-END_TEST
 
-START_TEST(a_disk_of_which_nothing_is_known_is_tried)
+CASE(a_disk_of_which_nothing_is_known_is_tried)
 {
     struct worth_speed unknown = disk_of(0);
     ck_assert_uint_eq(cut_of(&unknown, 32, UINT64_MAX, 0), 32 * BT);
 }
-END_TEST
 
-START_TEST(latency_counts_once)
+CASE(latency_counts_once)
 {
     struct worth_speed late = disk_of(1000000);
     late.disk_latency_ns = (uint64_t)(8 * BLOCK_PREFILL_NS);
     ck_assert_uint_eq(cut_of(&late, 8, UINT64_MAX, 0), 0);
     ck_assert_uint_eq(cut_of(&late, 9, UINT64_MAX, 0), 9 * BT);
 }
-END_TEST
 
-START_TEST(what_others_read_comes_first)
+CASE(what_others_read_comes_first)
 {
     struct worth_speed busy = disk_of(5000); /* twice as quick as needed */
     ck_assert_uint_eq(cut_of(&busy, 32, UINT64_MAX, 0), 32 * BT);
     busy.disk_busy_bytes = 64 * BLOCK;
     ck_assert_uint_eq(cut_of(&busy, 32, UINT64_MAX, 0), 0);
 }
-END_TEST
 
-START_TEST(who_waits_takes_turns)
+CASE(who_waits_takes_turns)
 {
     struct worth_speed busy = disk_of(8000); /* 3.1 times as quick as needed */
     busy.disk_wait_bytes = 10000 * BLOCK;
@@ -94,9 +86,8 @@ START_TEST(who_waits_takes_turns)
     busy.disk_waiters = 3;
     ck_assert_uint_eq(cut_of(&busy, 32, UINT64_MAX, 0), 0);
 }
-END_TEST
 
-START_TEST(what_another_loads_already_is_not_read_twice)
+CASE(what_another_loads_already_is_not_read_twice)
 {
     struct worth_speed speed = disk_of(1000);
     speed.disk_wait_bytes = 8 * BLOCK;
@@ -106,24 +97,21 @@ START_TEST(what_another_loads_already_is_not_read_twice)
     ck_assert_double_eq_tol(worth_load_ns(&speed, &shared), 16e6, 1);
     ck_assert_double_eq_tol(worth_load_ns(&speed, &alone), 32e6, 1);
 }
-END_TEST
 
-START_TEST(what_the_asker_has_is_neither_loaded_nor_computed)
+CASE(what_the_asker_has_is_neither_loaded_nor_computed)
 {
     struct worth_speed late = disk_of(1000000);
     late.disk_latency_ns = (uint64_t)(8 * BLOCK_PREFILL_NS);
     ck_assert_uint_eq(cut_of(&late, 16, UINT64_MAX, 0), 16 * BT);
     ck_assert_uint_eq(cut_of(&late, 16, UINT64_MAX, 8 * BT), 8 * BT);
 }
-END_TEST
 
-START_TEST(deep_tokens_cost_more)
+CASE(deep_tokens_cost_more)
 {
     const struct worth_cost pairs = {.ns_per_token = 1000, .ns_per_token_pair = 2000000};
     /* 1 us, and 2 ns for each token before it: 100 x 1 us + 2 ns x (100 x 150). */
     ck_assert_double_eq_tol(worth_prefill_ns(&pairs, 100, 200), 100e3 + 2 * 15000, 1e-3);
 }
-END_TEST
 
 /* ---- the least of all, against all ---- */
 
@@ -135,7 +123,7 @@ static uint64_t below(uint64_t n)
     return (seed >> 33) % n;
 }
 
-START_TEST(no_other_cut_is_better)
+CASE_EACH(no_other_cut_is_better, 10)
 {
     seed = (uint64_t)_i + 1;
     for (unsigned round = 0; round < 2000; round++) {
@@ -163,7 +151,6 @@ START_TEST(no_other_cut_is_better)
         }
     }
 }
-END_TEST
 
 /* ---- the meter ---- */
 
@@ -189,7 +176,7 @@ static uint64_t read_much(struct worth_meter *m, uint64_t now, uint64_t mib_per_
     return now;
 }
 
-START_TEST(the_rate_is_found_out)
+CASE(the_rate_is_found_out)
 {
     struct worth_meter m = {0};
     uint64_t now = SEC;
@@ -202,9 +189,8 @@ START_TEST(the_rate_is_found_out)
         now = read_much(&m, now, 100, 0) + SEC;
     ck_assert_uint_le(speed_at(&m, 0, now).disk_bytes_per_s, 120 * MIB);
 }
-END_TEST
 
-START_TEST(few_bytes_that_come_late_are_latency)
+CASE(few_bytes_that_come_late_are_latency)
 {
     struct worth_meter m = {0};
     uint64_t now = read_much(&m, SEC, 1000, 0) + SEC;
@@ -217,9 +203,8 @@ START_TEST(few_bytes_that_come_late_are_latency)
     ck_assert_uint_ge(s.disk_latency_ns, 1900 * MS);
     ck_assert_uint_ge(s.disk_bytes_per_s, 900 * MIB);
 }
-END_TEST
 
-START_TEST(a_read_that_does_not_come_counts_before_it_does)
+CASE(a_read_that_does_not_come_counts_before_it_does)
 {
     struct worth_meter m = {0};
     uint64_t now = read_much(&m, SEC, 1000, 0) + SEC;
@@ -227,9 +212,8 @@ START_TEST(a_read_that_does_not_come_counts_before_it_does)
     ck_assert_uint_ge(speed_at(&m, 64 * MIB, now + 10 * MS).disk_bytes_per_s, 900 * MIB);
     ck_assert_uint_le(speed_at(&m, 64 * MIB, now + 2 * SEC).disk_bytes_per_s, 33 * MIB);
 }
-END_TEST
 
-START_TEST(what_comes_late_and_at_once_is_slow)
+CASE(what_comes_late_and_at_once_is_slow)
 {
     struct worth_meter m = {0};
     uint64_t now = SEC, inflight = 0;
@@ -243,18 +227,16 @@ START_TEST(what_comes_late_and_at_once_is_slow)
     ck_assert_uint_le(speed_at(&m, 0, now).disk_bytes_per_s, 64 * MIB);
     ck_assert_uint_ge(speed_at(&m, 0, now).disk_bytes_per_s, 60 * MIB);
 }
-END_TEST
 
-START_TEST(what_fails_says_nothing_of_the_rate)
+CASE(what_fails_says_nothing_of_the_rate)
 {
     struct worth_meter m = {0};
     worth_meter_begin(&m, 64 * MIB, 0, SEC);
     worth_meter_end(&m, 64 * MIB, false, 0, SEC + MS);
     ck_assert_uint_eq(speed_at(&m, 0, 2 * SEC).disk_bytes_per_s, 0);
 }
-END_TEST
 
-START_TEST(one_quick_read_raises_what_was_slow)
+CASE(one_quick_read_raises_what_was_slow)
 {
     struct worth_meter m = {0};
     uint64_t now = read_much(&m, SEC, 10, 0) + SEC;
@@ -263,7 +245,6 @@ START_TEST(one_quick_read_raises_what_was_slow)
     worth_meter_end(&m, BLOCK, true, 0, now + MS);
     ck_assert_uint_ge(speed_at(&m, 0, now + SEC).disk_bytes_per_s, 900 * MIB);
 }
-END_TEST
 
 /* A read alone: what the disk is like when it begins and when it is over. */
 static uint64_t read_alone(struct worth_meter *m, uint64_t now, uint64_t bytes, uint64_t ns)
@@ -281,7 +262,7 @@ static uint64_t load_ns(const struct worth_meter *m, uint64_t now, uint64_t byte
 }
 
 /* One block in 50 ms is no rate: 64 of them were taken to last 3.2 s, and were not tried. */
-START_TEST(the_first_small_read_is_latency)
+CASE(the_first_small_read_is_latency)
 {
     struct worth_meter m = {0};
     uint64_t now = read_alone(&m, SEC, 65536, 50 * MS);
@@ -292,10 +273,9 @@ START_TEST(the_first_small_read_is_latency)
     now = read_much(&m, now, 1000, 50 * MS);
     ck_assert_uint_le(load_ns(&m, now, 65536), 60 * MS);
 }
-END_TEST
 
 /* Of 100 MiB/s, found out without a read that is deep. */
-START_TEST(small_reads_that_take_as_long_as_they_are_large_tell_the_rate)
+CASE(small_reads_that_take_as_long_as_they_are_large_tell_the_rate)
 {
     struct worth_meter m = {0};
     uint64_t now = read_alone(&m, SEC, 65536, MS);
@@ -303,37 +283,4 @@ START_TEST(small_reads_that_take_as_long_as_they_are_large_tell_the_rate)
     ck_assert_uint_ge(load_ns(&m, now, 2 * MIB), 19 * MS);
     ck_assert_uint_le(load_ns(&m, now, 2 * MIB), 22 * MS);
     ck_assert_uint_le(load_ns(&m, now, 65536), 2 * MS);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("worth");
-    TCase *t = tcase_create("worth");
-    tcase_add_test(t, a_quick_disk_is_worth_it_and_a_slow_one_is_not);
-    tcase_add_test(t, the_cut_is_where_memory_ends);
-    tcase_add_test(t, a_gap_on_disk_is_loaded_for_what_is_in_memory_behind_it);
-    tcase_add_test(t, a_disk_of_which_nothing_is_known_is_tried);
-    tcase_add_test(t, latency_counts_once);
-    tcase_add_test(t, what_others_read_comes_first);
-    tcase_add_test(t, who_waits_takes_turns);
-    tcase_add_test(t, what_another_loads_already_is_not_read_twice);
-    tcase_add_test(t, what_the_asker_has_is_neither_loaded_nor_computed);
-    tcase_add_test(t, deep_tokens_cost_more);
-    tcase_add_loop_test(t, no_other_cut_is_better, 0, 10);
-    tcase_add_test(t, the_rate_is_found_out);
-    tcase_add_test(t, few_bytes_that_come_late_are_latency);
-    tcase_add_test(t, a_read_that_does_not_come_counts_before_it_does);
-    tcase_add_test(t, what_comes_late_and_at_once_is_slow);
-    tcase_add_test(t, what_fails_says_nothing_of_the_rate);
-    tcase_add_test(t, one_quick_read_raises_what_was_slow);
-    tcase_add_test(t, the_first_small_read_is_latency);
-    tcase_add_test(t, small_reads_that_take_as_long_as_they_are_large_tell_the_rate);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deadlines of copies, and CANCEL: its reply means that nothing touches staging any more. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -38,7 +36,9 @@ static void end_one(int status)
     sr_turn(&s, 0);
 }
 
-START_TEST(copies_that_hang_time_out_and_cancel_waits_for_them)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(copies_that_hang_time_out_and_cancel_waits_for_them)
 {
     uint64_t store = sr_store(&s, p, &b);
     sr_turn(&s, 99);
@@ -58,9 +58,8 @@ START_TEST(copies_that_hang_time_out_and_cancel_waits_for_them)
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
     ck_assert_uint_eq(sr_metric(&s, "replies_timeout"), 1);
 }
-END_TEST
 
-START_TEST(a_commit_times_out_like_a_store)
+CASE(a_commit_times_out_like_a_store)
 {
     uint64_t resv = sr_reservation(&s, sr_reserve(&s, p, &b));
     uint64_t commit = sr_commit(&s, p, resv, &b);
@@ -70,9 +69,8 @@ START_TEST(a_commit_times_out_like_a_store)
     ck_assert_uint_eq(sr_replies(&s, commit), 1);
     ck_assert(!found(sr_cancel(&s, p, commit))); /* nothing left to end */
 }
-END_TEST
 
-START_TEST(cancel_before_the_deadline_answers_the_target_first)
+CASE(cancel_before_the_deadline_answers_the_target_first)
 {
     uint64_t store = sr_store(&s, p, &b);
     uint64_t cancel = sr_cancel(&s, p, store);
@@ -85,10 +83,9 @@ START_TEST(cancel_before_the_deadline_answers_the_target_first)
     ck_assert_uint_lt(sr_order(&s, store), sr_order(&s, cancel));
     ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
 }
-END_TEST
 
 /* Who cancels is still owed the target's reply by its deadline, though copies hang. */
-START_TEST(a_cancelled_store_is_answered_by_its_deadline)
+CASE(a_cancelled_store_is_answered_by_its_deadline)
 {
     uint64_t store = sr_store(&s, p, &b);
     uint64_t cancel = sr_cancel(&s, p, store);
@@ -99,9 +96,8 @@ START_TEST(a_cancelled_store_is_answered_by_its_deadline)
     ck_assert(found(cancel));
     ck_assert_uint_eq(sr_replies(&s, store), 1);
 }
-END_TEST
 
-START_TEST(blocks_that_landed_before_the_cancel_stay)
+CASE(blocks_that_landed_before_the_cancel_stay)
 {
     uint64_t store = sr_store(&s, p, &b);
     end_one(0);
@@ -111,9 +107,8 @@ START_TEST(blocks_that_landed_before_the_cancel_stay)
     ck_assert(found(cancel));
     ck_assert_uint_eq(sr_hit(&s, sr_lookup(&s, p, &b)), 8);
 }
-END_TEST
 
-START_TEST(a_wait_is_cancelled_at_once)
+CASE(a_wait_is_cancelled_at_once)
 {
     struct sr_peer *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     (void)sr_reserve(&s, p, &b);
@@ -127,9 +122,8 @@ START_TEST(a_wait_is_cancelled_at_once)
     sr_turn(&s, 10000);
     ck_assert_uint_eq(sr_replies(&s, wait), 1);
 }
-END_TEST
 
-START_TEST(an_eviction_is_cancelled_or_times_out)
+CASE(an_eviction_is_cancelled_or_times_out)
 {
     struct msg_evict all = {.flags = KVC_F_DRY_RUN};
     uint64_t a =
@@ -147,9 +141,8 @@ START_TEST(an_eviction_is_cancelled_or_times_out)
     ck_assert_uint_eq(sr_replies(&s, a) + sr_replies(&s, c), 2);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
-START_TEST(nothing_to_cancel_and_a_second_cancel)
+CASE(nothing_to_cancel_and_a_second_cancel)
 {
     ck_assert(!found(sr_cancel(&s, p, 4711)));
     uint64_t store = sr_store(&s, p, &b);
@@ -159,9 +152,8 @@ START_TEST(nothing_to_cancel_and_a_second_cancel)
     ck_assert(found(first));
     ck_assert_uint_eq(sr_replies(&s, store), 1);
 }
-END_TEST
 
-START_TEST(a_session_that_ends_in_the_middle_of_a_cancel)
+CASE(a_session_that_ends_in_the_middle_of_a_cancel)
 {
     uint64_t store = sr_store(&s, p, &b);
     uint64_t cancel = sr_cancel(&s, p, store);
@@ -171,10 +163,9 @@ START_TEST(a_session_that_ends_in_the_middle_of_a_cancel)
     ck_assert_uint_eq(sr_replies(&s, store) + sr_replies(&s, cancel), 0);
     ck_assert(svc_is_empty(s.svc) && svc_is_quiet(s.svc));
 }
-END_TEST
 
 /* A new session in the place of one whose copies are still running is another. */
-START_TEST(late_copies_do_not_reach_a_successor)
+CASE(late_copies_do_not_reach_a_successor)
 {
     uint64_t store = sr_store(&s, p, &b);
     sr_leave(&s, p);
@@ -186,24 +177,4 @@ START_TEST(late_copies_do_not_reach_a_successor)
     ck_assert_ptr_null(s.staging[0].mem);
     ck_assert_ptr_nonnull(s.staging[1].mem);
     ck_assert_uint_eq(sr_status(&s, sr_bare(&s, q, KVC_OP_PING)), KVC_ST_OK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("cancel");
-    TCase *t = tcase_create("cancel");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, copies_that_hang_time_out_and_cancel_waits_for_them);
-    tcase_add_test(t, a_commit_times_out_like_a_store);
-    tcase_add_test(t, cancel_before_the_deadline_answers_the_target_first);
-    tcase_add_test(t, a_cancelled_store_is_answered_by_its_deadline);
-    tcase_add_test(t, blocks_that_landed_before_the_cancel_stay);
-    tcase_add_test(t, a_wait_is_cancelled_at_once);
-    tcase_add_test(t, an_eviction_is_cancelled_or_times_out);
-    tcase_add_test(t, nothing_to_cancel_and_a_second_cancel);
-    tcase_add_test(t, a_session_that_ends_in_the_middle_of_a_cancel);
-    tcase_add_test(t, late_copies_do_not_reach_a_successor);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time that jumps: by seconds (a stopped machine), hours, a month (one that slept), or that does
  * not pass at all. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 #define HOUR_MS UINT64_C(3600000)
@@ -34,7 +33,9 @@ static void teardown(void)
     sr_end(&s);
 }
 
-START_TEST(a_wait_is_answered_once_when_time_has_passed_its_deadline)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE_EACH(a_wait_is_answered_once_when_time_has_passed_its_deadline, JUMPS)
 {
     (void)sr_reserve(&s, p, &pending);
     uint64_t wait = sr_acquire(&s, p, &pending, true);
@@ -46,9 +47,8 @@ START_TEST(a_wait_is_answered_once_when_time_has_passed_its_deadline)
     sr_turn(&s, 31 * 24 * HOUR_MS);
     ck_assert_uint_eq(sr_replies(&s, wait), 1);
 }
-END_TEST
 
-START_TEST(a_store_is_told_timeout_and_its_copy_may_still_end)
+CASE_EACH(a_store_is_told_timeout_and_its_copy_may_still_end, JUMPS)
 {
     struct sr_blocks b = {.ns = stored.ns, .chain = 3, .n = 2, .deadline_ms = 1000};
     uint64_t store = sr_store(&s, p, &b);
@@ -61,9 +61,8 @@ START_TEST(a_store_is_told_timeout_and_its_copy_may_still_end)
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
 }
-END_TEST
 
-START_TEST(leases_and_blocks_outlive_any_jump)
+CASE_EACH(leases_and_blocks_outlive_any_jump, JUMPS)
 {
     struct msg_acquire_reply held = sr_held(&s, sr_acquire(&s, p, &stored, false));
     uint64_t lease = held.lease;
@@ -73,9 +72,8 @@ START_TEST(leases_and_blocks_outlive_any_jump)
     ck_assert_uint_eq(sr_status(&s, sr_release(&s, p, lease)), KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
 }
-END_TEST
 
-START_TEST(deadlines_count_from_after_a_jump)
+CASE_EACH(deadlines_count_from_after_a_jump, JUMPS)
 {
     (void)sr_reserve(&s, p, &pending);
     sr_turn(&s, jumps_ms[_i]);
@@ -86,17 +84,15 @@ START_TEST(deadlines_count_from_after_a_jump)
     sr_turn(&s, 2);
     ck_assert_uint_eq(sr_replies(&s, wait), 1);
 }
-END_TEST
 
-START_TEST(who_says_nothing_is_dropped_after_a_jump)
+CASE_EACH(who_says_nothing_is_dropped_after_a_jump, JUMPS)
 {
     struct sr_peer *silent = sr_connect(&s, 1, SR_UID_ONE);
     sr_turn(&s, jumps_ms[_i]);
     ck_assert_int_eq(silent->closed, jumps_ms[_i] > 5000);
 }
-END_TEST
 
-START_TEST(while_no_time_passes_nothing_expires_and_work_goes_on)
+CASE(while_no_time_passes_nothing_expires_and_work_goes_on)
 {
     (void)sr_reserve(&s, p, &pending);
     uint64_t wait = sr_acquire(&s, p, &pending, true);
@@ -113,20 +109,4 @@ START_TEST(while_no_time_passes_nothing_expires_and_work_goes_on)
     ck_assert_uint_eq(sr_hit(&s, sr_lookup(&s, p, &b)), 16);
     ck_assert_uint_eq(sr_status(&s, sr_cancel(&s, p, wait)), KVC_ST_OK);
     ck_assert_uint_eq(sr_status(&s, wait), KVC_ST_CANCELLED);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("clock");
-    TCase *t = tcase_create("clock");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_wait_is_answered_once_when_time_has_passed_its_deadline, 0, JUMPS);
-    tcase_add_loop_test(t, a_store_is_told_timeout_and_its_copy_may_still_end, 0, JUMPS);
-    tcase_add_loop_test(t, leases_and_blocks_outlive_any_jump, 0, JUMPS);
-    tcase_add_loop_test(t, deadlines_count_from_after_a_jump, 0, JUMPS);
-    tcase_add_loop_test(t, who_says_nothing_is_dropped_after_a_jump, 0, JUMPS);
-    tcase_add_test(t, while_no_time_passes_nothing_expires_and_work_goes_on);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What sessions have on devices: words, memory, pools; and who may say what. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -41,7 +40,9 @@ static uint16_t words_status(struct sr_peer *peer)
 
 /* ---- words ---- */
 
-START_TEST(a_session_gets_one_page_of_words)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_session_gets_one_page_of_words)
 {
     ck_assert_uint_eq(words_status(p), KVC_ST_OK);
     ck_assert_uint_eq(s.words, 1);
@@ -53,18 +54,16 @@ START_TEST(a_session_gets_one_page_of_words)
     sr_leave(&s, p);
     ck_assert_uint_eq(s.words, 1);
 }
-END_TEST
 
-START_TEST(words_that_cannot_be_made_can_be_asked_for_again)
+CASE(words_that_cannot_be_made_can_be_asked_for_again)
 {
     s.words_verdict = -ENOMEM;
     ck_assert_uint_eq(words_status(p), KVC_ST_BUSY);
     s.words_verdict = 0;
     ck_assert_uint_eq(words_status(p), KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(without_devices_there_are_neither_words_nor_memory)
+CASE(without_devices_there_are_neither_words_nor_memory)
 {
     sr_end(&s);
     begin(0);
@@ -79,11 +78,10 @@ START_TEST(without_devices_there_are_neither_words_nor_memory)
     ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_DEVICES, 1, &none), 0);
     ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_RATES, 1, &rate), 0);
 }
-END_TEST
 
 /* ---- memory ---- */
 
-START_TEST(memory_is_answered_when_it_is_there)
+CASE(memory_is_answered_when_it_is_there)
 {
     unsigned before = p->messages;
     ck_assert(sr_mem(&s, p, 5, 1, sr_fd(&s)));
@@ -100,9 +98,8 @@ START_TEST(memory_is_answered_when_it_is_there)
     sr_imported(&s, 0, 0);
     ck_assert_uint_eq(sr_mem_is(p, 5), KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(an_import_that_fails_says_why_and_frees_the_number)
+CASE(an_import_that_fails_says_why_and_frees_the_number)
 {
     static const struct {
         int err;
@@ -124,9 +121,8 @@ START_TEST(an_import_that_fails_says_why_and_frees_the_number)
     }
     ck_assert_uint_eq(sr_metric(&s, "mems"), 0);
 }
-END_TEST
 
-START_TEST(memory_that_cannot_be_is_refused_and_its_descriptor_not_taken)
+CASE(memory_that_cannot_be_is_refused_and_its_descriptor_not_taken)
 {
     ck_assert(!sr_mem(&s, p, 0, 0, -1)); /* none came, or several */
     ck_assert_uint_eq(sr_mem_is(p, 0), KVC_ST_BAD_ARGUMENT);
@@ -139,10 +135,9 @@ START_TEST(memory_that_cannot_be_is_refused_and_its_descriptor_not_taken)
     ck_assert(!sr_mem(&s, p, 0, 1, sr_fd(&s))); /* and when it is there */
     ck_assert_uint_eq(sr_mem_is(p, 0), KVC_ST_BAD_ARGUMENT);
 }
-END_TEST
 
 /* Bytes instead of a descriptor; one that comes along is nobody's. */
-START_TEST(memory_by_ipc_takes_no_descriptor)
+CASE(memory_by_ipc_takes_no_descriptor)
 {
     uint8_t ipc[KVC_IPC_BYTES] = {1, 2, 3};
     struct att_mem msg = {
@@ -152,9 +147,8 @@ START_TEST(memory_by_ipc_takes_no_descriptor)
     sr_imported(&s, 0, 0);
     ck_assert_uint_eq(sr_mem_is(p, 1), KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(memory_dropped_before_it_is_there_goes_when_it_comes)
+CASE(memory_dropped_before_it_is_there_goes_when_it_comes)
 {
     ck_assert(sr_mem(&s, p, 3, 0, sr_fd(&s)));
     sr_mem_drop(&s, p, 3);
@@ -173,10 +167,9 @@ START_TEST(memory_dropped_before_it_is_there_goes_when_it_comes)
     sr_mem_drop(&s, p, 1023);
     ck_assert(!p->closed);
 }
-END_TEST
 
 /* A flood holds so many descriptors and no more. */
-START_TEST(imports_under_way_are_bounded)
+CASE(imports_under_way_are_bounded)
 {
     unsigned taken = 0;
     for (uint32_t i = 0; i < KVC_MEMS_MAX; i++)
@@ -189,9 +182,8 @@ START_TEST(imports_under_way_are_bounded)
     sr_imported(&s, 0, 0);
     ck_assert(sr_mem(&s, p, 100, 0, sr_fd(&s)));
 }
-END_TEST
 
-START_TEST(a_session_that_ends_waits_for_its_imports)
+CASE(a_session_that_ends_waits_for_its_imports)
 {
     ck_assert_uint_eq(words_status(p), KVC_ST_OK);
     ck_assert(sr_mem(&s, p, 0, 0, sr_fd(&s)));
@@ -210,9 +202,8 @@ START_TEST(a_session_that_ends_waits_for_its_imports)
     ck_assert_uint_eq(s.words, 0);
     ck_assert_uint_eq(sr_fds(&s), 0);
 }
-END_TEST
 
-START_TEST(messages_about_devices_before_hello_end_the_session)
+CASE(messages_about_devices_before_hello_end_the_session)
 {
     struct sr_peer *q = sr_connect(&s, 1, SR_UID_TWO);
     ck_assert(!sr_mem(&s, q, 0, 0, sr_fd(&s)));
@@ -227,11 +218,10 @@ START_TEST(messages_about_devices_before_hello_end_the_session)
     ck_assert_uint_eq(sr_dropped_status(p), KVC_ST_BAD_MESSAGE);
     p->conn = UINT32_MAX;
 }
-END_TEST
 
 /* ---- pools ---- */
 
-START_TEST(a_pool_opens_in_memory_that_is_there)
+CASE(a_pool_opens_in_memory_that_is_there)
 {
     sr_pool(&s, p, 7, 1);
     ck_assert_uint_eq(s.device[1].pools, 1);
@@ -243,9 +233,8 @@ START_TEST(a_pool_opens_in_memory_that_is_there)
     ck_assert_uint_eq(sr_status(&s, sr_pool_close(&s, p, 7)), KVC_ST_BAD_ARGUMENT);
     ck_assert_uint_eq(sr_status(&s, sr_pool_open(&s, p, 7, 1)), KVC_ST_BAD_ARGUMENT);
 }
-END_TEST
 
-START_TEST(a_pool_names_no_memory_but_the_sessions_own_on_its_device)
+CASE(a_pool_names_no_memory_but_the_sessions_own_on_its_device)
 {
     struct sr_peer *q = sr_peer(&s, 1, SR_UID_ONE + 1, 0);
     sr_pool(&s, q, 0, 0);
@@ -261,9 +250,8 @@ START_TEST(a_pool_names_no_memory_but_the_sessions_own_on_its_device)
     ck_assert_uint_eq(sr_status(&s, sr_pool_close(&s, p, 0)), KVC_ST_OK);
     ck_assert_uint_eq(s.device[0].pools, 1);
 }
-END_TEST
 
-START_TEST(what_the_device_says_of_a_pool_is_passed_on)
+CASE(what_the_device_says_of_a_pool_is_passed_on)
 {
     uint8_t region[KVC_REGION_BYTES];
     struct msg_pool_open msg = {.pages_max = 64, .ngroups = 1};
@@ -278,9 +266,8 @@ START_TEST(what_the_device_says_of_a_pool_is_passed_on)
     ck_assert_uint_eq(sr_status(&s, open), KVC_ST_BAD_ARGUMENT);
     ck_assert_str_eq(sr_detail(&s, open), "a region ends beyond its memory");
 }
-END_TEST
 
-START_TEST(a_group_has_so_many_regions_and_no_more)
+CASE(a_group_has_so_many_regions_and_no_more)
 {
     static uint8_t regions[1025 * KVC_REGION_BYTES];
     struct msg_pool_open msg = {.pages_max = 1, .ngroups = 1};
@@ -297,9 +284,8 @@ START_TEST(a_group_has_so_many_regions_and_no_more)
     ck_assert_uint_eq(sr_status(&s, open), KVC_ST_BAD_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, open), "1024"));
 }
-END_TEST
 
-START_TEST(a_session_that_ends_takes_pools_and_memory_along)
+CASE(a_session_that_ends_takes_pools_and_memory_along)
 {
     sr_pool(&s, p, 0, 0);
     ck_assert_uint_eq(sr_status(&s, sr_pool_open(&s, p, 1, 0)), KVC_ST_OK);
@@ -309,7 +295,6 @@ START_TEST(a_session_that_ends_takes_pools_and_memory_along)
     ck_assert_uint_eq(sr_metric(&s, "pools"), 0);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
 }
-END_TEST
 
 /* ---- the daemon's memory ---- */
 
@@ -335,7 +320,7 @@ static struct att_chunk_on memory(struct sr_peer *peer, uint32_t chunk)
     return reply;
 }
 
-START_TEST(a_chunk_of_a_device_comes_in_two_parts)
+CASE(a_chunk_of_a_device_comes_in_two_parts)
 {
     const uint32_t chunk = 2u << DEVICE_CHUNK_SHIFT | 5;
     int fd;
@@ -352,9 +337,8 @@ START_TEST(a_chunk_of_a_device_comes_in_two_parts)
     ck_assert_uint_eq(on.ipc.n, KVC_IPC_BYTES);
     ck_assert_int_eq(p->last_fd, -1);
 }
-END_TEST
 
-START_TEST(a_chunk_of_a_device_goes_to_its_principal_alone)
+CASE(a_chunk_of_a_device_goes_to_its_principal_alone)
 {
     static const struct {
         uid_t uid;
@@ -379,7 +363,6 @@ START_TEST(a_chunk_of_a_device_goes_to_its_principal_alone)
     ck_assert_uint_eq(memory(p, 1u << DEVICE_CHUNK_SHIFT | 1).status, KVC_ST_TIER);
     fake_device_up(s.device[0].fake);
 }
-END_TEST
 
 /* ---- until it is unmapped ---- */
 
@@ -392,7 +375,7 @@ static void unmapped(struct sr_peer *peer, uint32_t chunk)
     (void)sr_attach_send(&s, peer, codec_enc_att_unmapped(s.buf, sizeof(s.buf), &msg), -1);
 }
 
-START_TEST(memory_is_lent_to_each_session_until_it_says_so)
+CASE(memory_is_lent_to_each_session_until_it_says_so)
 {
     struct sr_peer *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     ck_assert_uint_eq(memory(p, CHUNK_0).status, KVC_ST_OK);
@@ -421,19 +404,17 @@ START_TEST(memory_is_lent_to_each_session_until_it_says_so)
     ck_assert_uint_eq(memory(p, CHUNK_1).status, KVC_ST_OK);
     ck_assert_uint_eq(s.device[1].lent, 1);
 }
-END_TEST
 
-START_TEST(memory_that_is_refused_is_not_lent)
+CASE(memory_that_is_refused_is_not_lent)
 {
     struct sr_peer *q = sr_peer(&s, 1, SR_UID_TWO, 0);
     ck_assert_uint_eq(memory(q, CHUNK_0).status, KVC_ST_DENIED);
     ck_assert_uint_eq(memory(p, CHUNK_0 - 3 + 404).status, KVC_ST_GONE);
     ck_assert_uint_eq(s.device[0].lent, 0);
 }
-END_TEST
 
 /* Closing its connection frees nothing while the process lives and maps. */
-START_TEST(a_session_that_is_dropped_has_its_memory_until_it_closes)
+CASE(a_session_that_is_dropped_has_its_memory_until_it_closes)
 {
     ck_assert_uint_eq(memory(p, CHUNK_0).status, KVC_ST_OK);
     svc_chunk_retired(s.svc, CHUNK_0, 2);
@@ -447,9 +428,8 @@ START_TEST(a_session_that_is_dropped_has_its_memory_until_it_closes)
     ck_assert_uint_eq(s.device[0].lent, 0);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
 }
-END_TEST
 
-START_TEST(a_session_that_does_not_unmap_is_named_and_goes_on)
+CASE(a_session_that_does_not_unmap_is_named_and_goes_on)
 {
     for (uint32_t i = 0; i < 40; i++)
         ck_assert_uint_eq(memory(p, CHUNK_0 + i).status, KVC_ST_OK);
@@ -469,11 +449,10 @@ START_TEST(a_session_that_does_not_unmap_is_named_and_goes_on)
     ck_assert_uint_eq(sr_metric(&s, "recalls_late"), 2);
     ck_assert_uint_eq(s.device[0].lent, 38);
 }
-END_TEST
 
 /* ---- what is told of them ---- */
 
-START_TEST(everybody_is_told_of_the_devices)
+CASE(everybody_is_told_of_the_devices)
 {
     fake_device_lose(s.device[1].fake);
     struct kvc_device device[2];
@@ -491,37 +470,4 @@ START_TEST(everybody_is_told_of_the_devices)
     ck_assert_uint_eq(rate[0].to_path, KVC_COPY_ENGINE);
     ck_assert_uint_eq(rate[0].from_path, KVC_COPY_UNKNOWN);
     fake_device_up(s.device[1].fake);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("device");
-    TCase *t = tcase_create("device");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_session_gets_one_page_of_words);
-    tcase_add_test(t, words_that_cannot_be_made_can_be_asked_for_again);
-    tcase_add_test(t, without_devices_there_are_neither_words_nor_memory);
-    tcase_add_test(t, memory_is_answered_when_it_is_there);
-    tcase_add_test(t, an_import_that_fails_says_why_and_frees_the_number);
-    tcase_add_test(t, memory_that_cannot_be_is_refused_and_its_descriptor_not_taken);
-    tcase_add_test(t, memory_by_ipc_takes_no_descriptor);
-    tcase_add_test(t, memory_dropped_before_it_is_there_goes_when_it_comes);
-    tcase_add_test(t, imports_under_way_are_bounded);
-    tcase_add_test(t, a_session_that_ends_waits_for_its_imports);
-    tcase_add_test(t, messages_about_devices_before_hello_end_the_session);
-    tcase_add_test(t, a_pool_opens_in_memory_that_is_there);
-    tcase_add_test(t, a_pool_names_no_memory_but_the_sessions_own_on_its_device);
-    tcase_add_test(t, what_the_device_says_of_a_pool_is_passed_on);
-    tcase_add_test(t, a_group_has_so_many_regions_and_no_more);
-    tcase_add_test(t, a_session_that_ends_takes_pools_and_memory_along);
-    tcase_add_test(t, a_chunk_of_a_device_comes_in_two_parts);
-    tcase_add_test(t, a_chunk_of_a_device_goes_to_its_principal_alone);
-    tcase_add_test(t, memory_is_lent_to_each_session_until_it_says_so);
-    tcase_add_test(t, memory_that_is_refused_is_not_lent);
-    tcase_add_test(t, a_session_that_is_dropped_has_its_memory_until_it_closes);
-    tcase_add_test(t, a_session_that_does_not_unmap_is_named_and_goes_on);
-    tcase_add_test(t, everybody_is_told_of_the_devices);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

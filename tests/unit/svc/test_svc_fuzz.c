@@ -6,11 +6,10 @@
  *
  * KVC_SEED=n runs that seed alone.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 #define SEEDS        12
@@ -318,7 +317,9 @@ static void check_all_answered(void)
             ck_assert_msg(sr_replies(&s, sent[i].corr) == 1, "operation %u: no reply", sent[i].op);
 }
 
-START_TEST(every_request_gets_exactly_one_reply)
+CASES(.timeout_s = 300);
+
+CASE_EACH(every_request_gets_exactly_one_reply, getenv("KVC_SEED") ? 1 : SEEDS)
 {
     const char *want = getenv("KVC_SEED");
     uint64_t seed = want ? strtoull(want, NULL, 10) : (uint64_t)_i + 1;
@@ -365,15 +366,4 @@ START_TEST(every_request_gets_exactly_one_reply)
     ck_assert_uint_gt(sr_metric(&s, "replies_ok"), 100);
     ck_assert(want != NULL || core_metrics(s.core)->blocks_stored > 0);
     sr_end(&s);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("fuzz");
-    TCase *t = tcase_create("fuzz");
-    tcase_set_timeout(t, 300);
-    tcase_add_loop_test(t, every_request_gets_exactly_one_reply, 0, getenv("KVC_SEED") ? 1 : SEEDS);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What operators ask for: blocks one by one, verification, the trace of requests. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -31,7 +30,9 @@ static uint32_t store_chain(struct sr_peer *p, uint32_t n)
 
 /* ---- blocks ---- */
 
-START_TEST(a_chain_is_listed_in_pieces)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_chain_is_listed_in_pieces)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES], cursor[KVC_CURSOR_MAX];
@@ -55,9 +56,8 @@ START_TEST(a_chain_is_listed_in_pieces)
     ck_assert_uint_eq(msg.cursor.n, 0);
     ck_assert_mem_eq(x[1].parent, none, sizeof none);
 }
-END_TEST
 
-START_TEST(blocks_of_others_are_no_namespace)
+CASE(blocks_of_others_are_no_namespace)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
     struct sr_peer *ops = sr_peer(&s, 2, SR_UID_OPS, 0);
@@ -80,7 +80,6 @@ START_TEST(blocks_of_others_are_no_namespace)
     ck_assert_uint_eq(x[0].state, KVC_BLOCK_ABSENT);
     ck_assert_uint_eq(x[0].reason, KVC_MISS_NEVER);
 }
-END_TEST
 
 /* ---- VERIFY ---- */
 
@@ -113,7 +112,7 @@ static void flip(struct sr_peer *p, uint32_t ns, uint32_t i)
     (void)sr_release(&s, p, held.lease);
 }
 
-START_TEST(a_corrupt_block_is_reported_and_missed)
+CASE(a_corrupt_block_is_reported_and_missed)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     uint32_t ns = store_chain(p, 5);
@@ -145,9 +144,8 @@ START_TEST(a_corrupt_block_is_reported_and_missed)
     ck_assert_uint_eq(looked.groups[0].reason, KVC_MISS_CORRUPT);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
-START_TEST(a_verify_that_comes_too_late_or_is_cancelled_says_so_once)
+CASE(a_verify_that_comes_too_late_or_is_cancelled_says_so_once)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     uint32_t ns = store_chain(p, 5);
@@ -164,9 +162,8 @@ START_TEST(a_verify_that_comes_too_late_or_is_cancelled_says_so_once)
     ck_assert_uint_eq(sr_replies(&s, late), 1);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
-START_TEST(a_session_that_leaves_takes_its_verify_with_it)
+CASE(a_session_that_leaves_takes_its_verify_with_it)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     uint64_t corr = send_verify(p, store_chain(p, 5), 0);
@@ -176,9 +173,8 @@ START_TEST(a_session_that_leaves_takes_its_verify_with_it)
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
     ck_assert_uint_eq(sr_replies(&s, corr), 0);
 }
-END_TEST
 
-START_TEST(everybody_may_verify_their_own)
+CASE(everybody_may_verify_their_own)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
     uint32_t ns = store_chain(p, 5);
@@ -186,7 +182,6 @@ START_TEST(everybody_may_verify_their_own)
     uint64_t nothing = send_verify(two, 0, 0);
     ck_assert_uint_eq(verified(nothing).blocks, 0);
 }
-END_TEST
 
 /* ---- TRACE ---- */
 
@@ -213,7 +208,7 @@ static struct msg_trace_dump_reply dumped(uint64_t corr)
     return reply;
 }
 
-START_TEST(a_trace_has_acquires_and_what_follows_them)
+CASE(a_trace_has_acquires_and_what_follows_them)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *ops = sr_peer(&s, 1, SR_UID_OPS, 0);
     struct sr_blocks prompt = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 4};
@@ -239,9 +234,8 @@ START_TEST(a_trace_has_acquires_and_what_follows_them)
     ck_assert_uint_eq(sr_status(&s, send_trace(ops, KVC_TRACE_OFF, 0)), 0);
     ck_assert_uint_eq(sr_status(&s, send_dump(ops, 0, 0)), KVC_ST_GONE);
 }
-END_TEST
 
-START_TEST(a_long_trace_comes_in_pieces)
+CASE(a_long_trace_comes_in_pieces)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *ops = sr_peer(&s, 1, SR_UID_OPS, 0);
     struct sr_blocks prompt = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 4};
@@ -260,30 +254,10 @@ START_TEST(a_long_trace_comes_in_pieces)
     ck_assert_uint_eq(pieces, 3);
     (void)dumped(send_dump(ops, 0, UINT64_MAX)); /* a cursor that nobody gave */
 }
-END_TEST
 
-START_TEST(a_trace_is_for_administrators)
+CASE(a_trace_is_for_administrators)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     ck_assert_uint_eq(sr_status(&s, send_trace(p, KVC_TRACE_ON, 0)), KVC_ST_DENIED);
     ck_assert_uint_eq(sr_status(&s, send_dump(p, 0, 0)), KVC_ST_DENIED);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("inspect");
-    TCase *t = tcase_create("inspect");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_chain_is_listed_in_pieces);
-    tcase_add_test(t, blocks_of_others_are_no_namespace);
-    tcase_add_test(t, a_corrupt_block_is_reported_and_missed);
-    tcase_add_test(t, a_verify_that_comes_too_late_or_is_cancelled_says_so_once);
-    tcase_add_test(t, a_session_that_leaves_takes_its_verify_with_it);
-    tcase_add_test(t, everybody_may_verify_their_own);
-    tcase_add_test(t, a_trace_has_acquires_and_what_follows_them);
-    tcase_add_test(t, a_long_trace_comes_in_pieces);
-    tcase_add_test(t, a_trace_is_for_administrators);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

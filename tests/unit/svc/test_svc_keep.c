@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stays, and who holds the room: pins, quotas, usage, the policy; and NS_SPEC. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "policy.h"
 #include "svc_rig.h"
 
@@ -77,7 +76,9 @@ static uint64_t send_evict(struct sr_peer *p, uint32_t flags)
     return corr;
 }
 
-START_TEST(a_pin_holds_is_listed_and_ends)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_pin_holds_is_listed_and_ends)
 {
     struct msg_pin_reply pin;
     struct msg_evict_reply evicted;
@@ -100,9 +101,8 @@ START_TEST(a_pin_holds_is_listed_and_ends)
     TAKE(send_evict(one, 0), evict, &evicted);
     ck_assert_uint_eq(evicted.blocks, 3);
 }
-END_TEST
 
-START_TEST(a_pin_is_its_principals)
+CASE(a_pin_is_its_principals)
 {
     struct msg_pin_reply pin;
     TAKE(send_pin(one, 1, 3, 0), pin, &pin);
@@ -112,9 +112,8 @@ START_TEST(a_pin_is_its_principals)
     ck_assert_uint_eq(sr_status(&s, SEND(two, UNPIN, unpin, &m)), KVC_ST_NO_NAME);
     ck_assert_uint_eq(sr_status(&s, SEND(ops, UNPIN, unpin, &m)), KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(what_cannot_be_pinned_is_refused_whole)
+CASE(what_cannot_be_pinned_is_refused_whole)
 {
     ck_assert_uint_eq(sr_status(&s, send_pin(one, 2, 3, 0)), KVC_ST_GONE);
     const struct msg_policy small = {.action = KVC_POLICY_SET, .pin_bytes_max = 100};
@@ -124,9 +123,8 @@ START_TEST(what_cannot_be_pinned_is_refused_whole)
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused), "policy.pin_limit"));
     ck_assert_uint_eq(pins_of(one), 0);
 }
-END_TEST
 
-START_TEST(a_pin_with_a_time_to_live_goes)
+CASE(a_pin_with_a_time_to_live_goes)
 {
     struct msg_pin_reply pin;
     TAKE(send_pin(one, 1, 4, 5000), pin, &pin);
@@ -137,9 +135,8 @@ START_TEST(a_pin_with_a_time_to_live_goes)
     sr_settle(&s);
     ck_assert_uint_eq(pins_of(one), 0);
 }
-END_TEST
 
-START_TEST(force_evicts_what_is_pinned)
+CASE(force_evicts_what_is_pinned)
 {
     struct msg_pin_reply pin;
     struct msg_evict_reply evicted;
@@ -149,7 +146,6 @@ START_TEST(force_evicts_what_is_pinned)
     TAKE(send_evict(one, KVC_F_FORCE), evict, &evicted);
     ck_assert_uint_eq(evicted.blocks, 4);
 }
-END_TEST
 
 /* ---- quotas, usage ---- */
 
@@ -163,7 +159,7 @@ static uint32_t quotas(void)
     return n;
 }
 
-START_TEST(quotas_are_for_administrators)
+CASE(quotas_are_for_administrators)
 {
     const struct msg_quota_set m = {
         .scope = KVC_SCOPE_NS, .ns = ns, .host_limit = KIB, .nvme_limit = UINT64_MAX};
@@ -172,9 +168,8 @@ START_TEST(quotas_are_for_administrators)
     ck_assert_uint_eq(sr_list(&s, one, &list)->status, KVC_ST_DENIED);
     ck_assert_uint_eq(quotas(), 0);
 }
-END_TEST
 
-START_TEST(a_quota_bounds_and_is_removed)
+CASE(a_quota_bounds_and_is_removed)
 {
     struct msg_quota_set m = {
         .scope = KVC_SCOPE_NS, .ns = ns, .host_limit = 4 * 64, .nvme_limit = UINT64_MAX};
@@ -200,9 +195,8 @@ START_TEST(a_quota_bounds_and_is_removed)
     m.host_limit = KIB;
     ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &m)), KVC_ST_NO_NAMESPACE);
 }
-END_TEST
 
-START_TEST(usage_says_who_holds_what)
+CASE(usage_says_who_holds_what)
 {
     struct msg_pin_reply pin;
     struct kvc_ns_info row[2];
@@ -217,13 +211,12 @@ START_TEST(usage_says_who_holds_what)
     ck_assert_uint_eq(sr_rows(&s, two, KVC_TABLE_NAMESPACES, 2, row), 0);
     ck_assert_uint_eq(sr_rows(&s, ops, KVC_TABLE_NAMESPACES, 2, row), 1);
 }
-END_TEST
 
 /* ---- shares ---- */
 
 #define ROOM (UINT64_C(16) * 64 * 64) /* of the rig's host memory */
 
-START_TEST(shares_that_promise_more_than_there_is_are_refused)
+CASE(shares_that_promise_more_than_there_is_are_refused)
 {
     struct msg_quota_set a = {.scope = KVC_SCOPE_TENANT,
                               .tenant = codec_text("a"),
@@ -252,11 +245,10 @@ START_TEST(shares_that_promise_more_than_there_is_are_refused)
     a.host_share = ROOM / 2 - 1; /* less may always be asked for */
     ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &a)), KVC_ST_OK);
 }
-END_TEST
 
 /* ---- the policy ---- */
 
-START_TEST(the_policy_is_told_and_set_by_administrators)
+CASE(the_policy_is_told_and_set_by_administrators)
 {
     const struct msg_policy show = {.action = KVC_POLICY_SHOW};
     struct msg_policy set = {.action = KVC_POLICY_SET,
@@ -286,9 +278,8 @@ START_TEST(the_policy_is_told_and_set_by_administrators)
     ck_assert_uint_eq(r.load_or_recompute, 0);
     ck_assert_uint_eq(r.admission, 1);
 }
-END_TEST
 
-START_TEST(the_policy_tells_what_was_set_and_to_administrators_what_was_learned)
+CASE(the_policy_tells_what_was_set_and_to_administrators_what_was_learned)
 {
     const struct msg_policy show = {.action = KVC_POLICY_SHOW};
     struct msg_policy_reply before, r;
@@ -322,11 +313,10 @@ START_TEST(the_policy_tells_what_was_set_and_to_administrators_what_was_learned)
     ck_assert_uint_eq(blocks, m.blocks_present);
     ck_assert_uint_gt(blocks, 0);
 }
-END_TEST
 
 /* ---- NS_SPEC ---- */
 
-START_TEST(a_namespace_tells_what_it_was_opened_with)
+CASE(a_namespace_tells_what_it_was_opened_with)
 {
     struct msg_ns_spec m = {.ns = ns};
     struct msg_ns_spec_reply r;
@@ -347,26 +337,4 @@ START_TEST(a_namespace_tells_what_it_was_opened_with)
         m.ns = i ? UINT32_MAX : 0;
         ck_assert_uint_eq(sr_status(&s, SEND(ops, NS_SPEC, ns_spec, &m)), KVC_ST_NO_NAMESPACE);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("svc_keep");
-    TCase *t = tcase_create("svc_keep");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_pin_holds_is_listed_and_ends);
-    tcase_add_test(t, a_pin_is_its_principals);
-    tcase_add_test(t, what_cannot_be_pinned_is_refused_whole);
-    tcase_add_test(t, a_pin_with_a_time_to_live_goes);
-    tcase_add_test(t, force_evicts_what_is_pinned);
-    tcase_add_test(t, quotas_are_for_administrators);
-    tcase_add_test(t, a_quota_bounds_and_is_removed);
-    tcase_add_test(t, shares_that_promise_more_than_there_is_are_refused);
-    tcase_add_test(t, usage_says_who_holds_what);
-    tcase_add_test(t, the_policy_is_told_and_set_by_administrators);
-    tcase_add_test(t, the_policy_tells_what_was_set_and_to_administrators_what_was_learned);
-    tcase_add_test(t, a_namespace_tells_what_it_was_opened_with);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
 }

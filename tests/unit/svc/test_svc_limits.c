@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a session is refused: arguments of each operation, token ids, silence after connecting. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -18,8 +16,11 @@ static void teardown(void)
     sr_end(&s);
 }
 
+CASES(.setup = setup, .teardown = teardown);
+
 /* A head that is good, and nothing behind it. */
-START_TEST(every_operation_without_its_arguments_gets_one_error_and_the_session_lives)
+CASE_RANGE(every_operation_without_its_arguments_gets_one_error_and_the_session_lives, KVC_OP_HELLO,
+           KVC_OP_EVICT + 1)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
     uint8_t op = (uint8_t)_i;
@@ -34,7 +35,6 @@ START_TEST(every_operation_without_its_arguments_gets_one_error_and_the_session_
         ck_assert_uint_eq(status, gone ? KVC_ST_UNKNOWN_OP : KVC_ST_BAD_MESSAGE);
     ck_assert_uint_eq(sr_status(&s, sr_bare(&s, p, KVC_OP_PING)), KVC_ST_OK);
 }
-END_TEST
 
 static uint32_t ns_with_tokens(struct sr_peer *p)
 {
@@ -64,7 +64,7 @@ static uint64_t store_one(struct sr_peer *p, uint32_t ns, uint32_t token_bytes, 
     return sr_send(&s, p, codec_enc_store(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_STORE, 0), &msg));
 }
 
-START_TEST(token_ids_are_whole_and_not_more_than_the_blocks_hold)
+CASE(token_ids_are_whole_and_not_more_than_the_blocks_hold)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     uint32_t ns = ns_with_tokens(p);
@@ -79,9 +79,8 @@ START_TEST(token_ids_are_whole_and_not_more_than_the_blocks_hold)
     sr_copies(&s);
     sr_all(&s, good, KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(a_store_has_one_offset_per_key)
+CASE(a_store_has_one_offset_per_key)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     uint64_t two = store_one(p, sr_ns(&s, p, "m"), 0, 2);
@@ -89,9 +88,8 @@ START_TEST(a_store_has_one_offset_per_key)
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, two), "offsets"));
     ck_assert_uint_eq(core_metrics(s.core)->reservations, 0);
 }
-END_TEST
 
-START_TEST(a_text_with_a_zero_in_it_is_no_model)
+CASE(a_text_with_a_zero_in_it_is_no_model)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     struct msg_ns_open msg = {.model = {(const uint8_t *)"a\0b", 3},
@@ -106,9 +104,8 @@ START_TEST(a_text_with_a_zero_in_it_is_no_model)
     else
         ck_assert_int_eq(len, -EINVAL); /* the encoder refuses it as well */
 }
-END_TEST
 
-START_TEST(who_connects_and_says_nothing_loses_the_place)
+CASE(who_connects_and_says_nothing_loses_the_place)
 {
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
     sr_turn(&s, 4000);
@@ -118,9 +115,8 @@ START_TEST(who_connects_and_says_nothing_loses_the_place)
     sr_settle(&s);
     ck_assert_uint_eq(sr_dropped_status(p), KVC_ST_TIMEOUT);
 }
-END_TEST
 
-START_TEST(who_waits_when_the_daemon_leaves_is_answered)
+CASE(who_waits_when_the_daemon_leaves_is_answered)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
@@ -131,22 +127,4 @@ START_TEST(who_waits_when_the_daemon_leaves_is_answered)
     svc_drain(s.svc);
     ck_assert_uint_eq(sr_held(&s, wait).hit_tokens, 0);
     ck_assert(svc_is_quiet(s.svc));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("limits");
-    TCase *t = tcase_create("limits");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t,
-                        every_operation_without_its_arguments_gets_one_error_and_the_session_lives,
-                        KVC_OP_HELLO, KVC_OP_EVICT + 1);
-    tcase_add_test(t, token_ids_are_whole_and_not_more_than_the_blocks_hold);
-    tcase_add_test(t, a_store_has_one_offset_per_key);
-    tcase_add_test(t, a_text_with_a_zero_in_it_is_no_model);
-    tcase_add_test(t, who_connects_and_says_nothing_loses_the_place);
-    tcase_add_test(t, who_waits_when_the_daemon_leaves_is_answered);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests for blocks that are in slots of a device and on storage, and not in host memory. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "serve.h"
 #include "svc__.h"
 #include "svc_rig.h"
@@ -103,7 +101,9 @@ static uint64_t redeem(const uint8_t ticket[KVC_TICKET_BYTES])
 
 /* ---- read there ---- */
 
-START_TEST(who_names_the_device_waits_for_no_load)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(who_names_the_device_waits_for_no_load)
 {
     only_near();
     struct msg_acquire_reply reply = sr_held(&s, sr_acquire_on(&s, p, &g.b, 0)); /* at once */
@@ -113,9 +113,8 @@ START_TEST(who_names_the_device_waits_for_no_load)
     ck_assert_uint_eq(metrics()->loads, 0);
     release(reply.lease);
 }
-END_TEST
 
-START_TEST(who_does_not_has_it_loaded)
+CASE(who_does_not_has_it_loaded)
 {
     only_near();
     uint64_t plain = sr_acquire(&s, p, &g.b, false);
@@ -128,9 +127,8 @@ START_TEST(who_does_not_has_it_loaded)
     ck_assert_uint_eq(sr_held(&s, other).hit_tokens, 32);
     ck_assert_uint_eq(metrics()->near_only_hits, 0);
 }
-END_TEST
 
-START_TEST(pages_are_loaded_out_of_slots_alone)
+CASE(pages_are_loaded_out_of_slots_alone)
 {
     only_near();
     uint64_t load = sr_pages_load(&s, p, &g);
@@ -146,9 +144,8 @@ START_TEST(pages_are_loaded_out_of_slots_alone)
     ck_assert_uint_eq(metrics()->near_only_hits, 4);
     ck_assert_uint_eq(metrics()->loads, 0);
 }
-END_TEST
 
-START_TEST(its_ticket_is_good_once_it_is_in_memory)
+CASE(its_ticket_is_good_once_it_is_in_memory)
 {
     only_near();
     struct msg_acquire_reply reply = sr_held(&s, sr_acquire_on(&s, p, &g.b, 0));
@@ -158,9 +155,8 @@ START_TEST(its_ticket_is_good_once_it_is_in_memory)
     release(sr_held(&s, plain).lease);
     ck_assert_uint_eq(sr_held(&s, redeem(reply.ticket)).hit_tokens, 32);
 }
-END_TEST
 
-START_TEST(a_rank_that_is_not_there_is_refused)
+CASE(a_rank_that_is_not_there_is_refused)
 {
     only_near();
     struct msg_acquire_on msg;
@@ -178,7 +174,6 @@ START_TEST(a_rank_that_is_not_there_is_refused)
     ck_assert_uint_eq(sr_status(&s, on), KVC_ST_BAD_ARGUMENT);
     ck_assert_uint_eq(metrics()->leases, 0);
 }
-END_TEST
 
 /* ---- lost ---- */
 
@@ -197,7 +192,7 @@ static uint64_t acquire_five(struct sr_blocks *ret_five)
     return on;
 }
 
-START_TEST(what_went_with_the_device_is_a_miss_and_is_loaded_for_the_next)
+CASE(what_went_with_the_device_is_a_miss_and_is_loaded_for_the_next)
 {
     struct sr_blocks more;
     const uint64_t on = acquire_five(&more);
@@ -214,10 +209,9 @@ START_TEST(what_went_with_the_device_is_a_miss_and_is_loaded_for_the_next)
     ck_assert_uint_eq(reply.hit_tokens, 40);
     ck_assert_uint_eq(on_device(&reply), 0);
 }
-END_TEST
 
 /* The lease has gone with the device, and another is asked for in slices. */
-START_TEST(who_is_called_off_while_it_looks_again_holds_nothing)
+CASE_EACH(who_is_called_off_while_it_looks_again_holds_nothing, 3)
 {
     struct sr_blocks more;
     const uint64_t on = acquire_five(&more);
@@ -241,9 +235,8 @@ START_TEST(who_is_called_off_while_it_looks_again_holds_nothing)
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
     ck_assert_uint_eq(asks_hold(s.core) + metrics()->leases, 0);
 }
-END_TEST
 
-START_TEST(a_load_whose_slots_went_says_so_of_each_block)
+CASE(a_load_whose_slots_went_says_so_of_each_block)
 {
     only_near();
     uint64_t load = sr_pages_load(&s, p, &g);
@@ -255,9 +248,8 @@ START_TEST(a_load_whose_slots_went_says_so_of_each_block)
         ck_assert_uint_eq(reply.groups[0].statuses.p[i], KVC_ST_TIER);
     ck_assert_uint_eq(metrics()->leases, 0);
 }
-END_TEST
 
-START_TEST(a_session_that_dies_lets_go_of_its_slots)
+CASE(a_session_that_dies_lets_go_of_its_slots)
 {
     only_near();
     struct msg_acquire_reply reply = sr_held(&s, sr_acquire_on(&s, p, &g.b, 0));
@@ -269,7 +261,6 @@ START_TEST(a_session_that_dies_lets_go_of_its_slots)
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
     ck_assert_uint_eq(metrics()->leases, 0);
 }
-END_TEST
 
 /* The number of a lease that it has not been told of yet: one more than the last in the same place.
  */
@@ -280,7 +271,7 @@ static uint64_t next_lease(void)
     return a.lease + (UINT64_C(1) << 32);
 }
 
-START_TEST(who_releases_what_he_has_not_been_told_of_harms_nobody)
+CASE_EACH(who_releases_what_he_has_not_been_told_of_harms_nobody, 2)
 {
     store(&g.b);
     uint64_t lease = next_lease();
@@ -300,24 +291,4 @@ START_TEST(who_releases_what_he_has_not_been_told_of_harms_nobody)
     sr_device_copies(&s);
     ck_assert_uint_eq(sr_replies(&s, fill), 1);
     ck_assert_uint_eq(metrics()->leases, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("near");
-    TCase *t = tcase_create("slots alone");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, who_names_the_device_waits_for_no_load);
-    tcase_add_test(t, who_does_not_has_it_loaded);
-    tcase_add_test(t, pages_are_loaded_out_of_slots_alone);
-    tcase_add_test(t, its_ticket_is_good_once_it_is_in_memory);
-    tcase_add_test(t, a_rank_that_is_not_there_is_refused);
-    tcase_add_test(t, what_went_with_the_device_is_a_miss_and_is_loaded_for_the_next);
-    tcase_add_loop_test(t, who_is_called_off_while_it_looks_again_holds_nothing, 0, 3);
-    tcase_add_test(t, a_load_whose_slots_went_says_so_of_each_block);
-    tcase_add_test(t, a_session_that_dies_lets_go_of_its_slots);
-    tcase_add_loop_test(t, who_releases_what_he_has_not_been_told_of_harms_nobody, 0, 2);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks into workers' pages, out of them, and onto devices: deadlines, CANCEL, death. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -126,7 +125,9 @@ static void expect_refused(uint64_t corr, const char *word)
 
 /* ---- there and back ---- */
 
-START_TEST(what_is_stored_from_pages_is_loaded_into_others)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_is_stored_from_pages_is_loaded_into_others)
 {
     for (uint32_t i = 0; i < 4; i++)
         sr_pages_put(pool, 1, i, i);
@@ -145,11 +146,10 @@ START_TEST(what_is_stored_from_pages_is_loaded_into_others)
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
 /* Wherever in the message the list begins: the library does not align it, and the device needs it
  * so. A sub-tenant's name of so many bytes moves it. */
-START_TEST(lists_of_pages_begin_at_any_byte)
+CASE(lists_of_pages_begin_at_any_byte)
 {
     static const char *const subs[] = {"", "a", "ab", "abc", "abcd"};
     struct sr_peer *gate = sr_peer(&s, 1, SR_UID_GW, 0);
@@ -173,9 +173,8 @@ START_TEST(lists_of_pages_begin_at_any_byte)
             ck_assert(sr_pages_hold(pool, 1, i, g.at + i));
     }
 }
-END_TEST
 
-START_TEST(what_the_worker_has_already_is_left_out)
+CASE(what_the_worker_has_already_is_left_out)
 {
     cached();
     g.from_tokens = 17; /* block 2 holds one more */
@@ -190,9 +189,8 @@ START_TEST(what_the_worker_has_already_is_left_out)
     expect_loaded(load, 32, 0, 0);
     ck_assert_uint_eq(copies(), 0);
 }
-END_TEST
 
-START_TEST(a_prefix_is_loaded_and_the_rest_says_why_not)
+CASE(a_prefix_is_loaded_and_the_rest_says_why_not)
 {
     g.b.n = 2;
     cached();
@@ -206,9 +204,8 @@ START_TEST(a_prefix_is_loaded_and_the_rest_says_why_not)
     expect_loaded(load, 0, 0, 0); /* at once: there is nothing */
     ck_assert_uint_eq(copies(), 0);
 }
-END_TEST
 
-START_TEST(a_block_that_is_being_stored_is_waited_for)
+CASE(a_block_that_is_being_stored_is_waited_for)
 {
     g.flags = KVC_F_WAIT;
     for (uint32_t i = 0; i < 4; i++)
@@ -227,10 +224,9 @@ START_TEST(a_block_that_is_being_stored_is_waited_for)
     expect_loaded(load, 32, 0, 4);
     ck_assert(sr_pages_hold(pool, 1, 3, 13));
 }
-END_TEST
 
 /* Waits get three quarters of the time, so that copies have some. */
-START_TEST(a_wait_ends_in_time_for_copies)
+CASE(a_wait_ends_in_time_for_copies)
 {
     g.b.n = 2;
     cached();
@@ -248,9 +244,8 @@ START_TEST(a_wait_ends_in_time_for_copies)
     end_copy(0);
     expect_loaded(load, 16, 0, 2);
 }
-END_TEST
 
-START_TEST(layers_are_counted_in_a_word)
+CASE(layers_are_counted_in_a_word)
 {
     _Atomic uint64_t *words = sr_words(&s, p);
     cached();
@@ -264,9 +259,8 @@ START_TEST(layers_are_counted_in_a_word)
     ck_assert_uint_eq(atomic_load(&words[4]), 1004);
     expect_loaded(load, 32, 0, 4);
 }
-END_TEST
 
-START_TEST(copies_begin_behind_a_word)
+CASE(copies_begin_behind_a_word)
 {
     _Atomic uint64_t *words = sr_words(&s, p);
     g.after = KVC_WORDS;
@@ -286,10 +280,9 @@ START_TEST(copies_begin_behind_a_word)
     atomic_store(&words[KVC_WORDS - 1], 8);
     sr_device_copies(&s);
 }
-END_TEST
 
 /* Of what waits for its word others may wait, too: it is taken. */
-START_TEST(what_is_stored_from_pages_is_judged_when_its_word_has_come)
+CASE(what_is_stored_from_pages_is_judged_when_its_word_has_come)
 {
     teardown();
     begin(0, 1);
@@ -310,11 +303,10 @@ START_TEST(what_is_stored_from_pages_is_judged_when_its_word_has_come)
     sr_all(&s, early, KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(s.core)->reserve_not_worth, 2);
 }
-END_TEST
 
 /* The worker's stream may never come by; it hears of the end at once, and copies that run end as
  * ever. */
-START_TEST(a_daemon_that_leaves_waits_for_no_word)
+CASE(a_daemon_that_leaves_waits_for_no_word)
 {
     (void)sr_words(&s, p);
     cached();
@@ -338,10 +330,9 @@ START_TEST(a_daemon_that_leaves_waits_for_no_word)
     expect_loaded(runs, 32, 0, 4);
     ck_assert(svc_is_quiet(s.svc));
 }
-END_TEST
 
 /* Its wait for another writer ends with the daemon's service, and then it waits for no word. */
-START_TEST(what_begins_to_wait_for_a_word_while_the_daemon_leaves_is_called_off)
+CASE(what_begins_to_wait_for_a_word_while_the_daemon_leaves_is_called_off)
 {
     (void)sr_words(&s, p);
     cached();
@@ -359,10 +350,9 @@ START_TEST(what_begins_to_wait_for_a_word_while_the_daemon_leaves_is_called_off)
     ck_assert_uint_eq(sr_status(&s, load), KVC_ST_SHUTDOWN);
     ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_OK);
 }
-END_TEST
 
 /* By the word behind the worker's own; who has asked for none cannot. */
-START_TEST(copies_of_pages_can_be_taken_back)
+CASE_EACH(copies_of_pages_can_be_taken_back, 2)
 {
     const _Atomic uint64_t *revoked = _i == 1 ? &sr_words(&s, p)[KVC_WORD_REVOKED] : NULL;
     uint64_t store = sr_pages_store(&s, p, &g);
@@ -374,9 +364,8 @@ START_TEST(copies_of_pages_can_be_taken_back)
     ck_assert_ptr_eq((const void *)copy_no(0)->revoked, (const void *)revoked);
     sr_device_copies(&s);
 }
-END_TEST
 
-START_TEST(a_block_whose_pages_are_out_of_range_fails_alone)
+CASE(a_block_whose_pages_are_out_of_range_fails_alone)
 {
     cached();
     g.at = 30; /* pages 60 to 67, of 64 */
@@ -387,9 +376,8 @@ START_TEST(a_block_whose_pages_are_out_of_range_fails_alone)
     ck_assert(statuses.p[0] == KVC_ST_OK && statuses.p[1] == KVC_ST_OK);
     ck_assert(statuses.p[2] == KVC_ST_BAD_ARGUMENT && statuses.p[3] == KVC_ST_BAD_ARGUMENT);
 }
-END_TEST
 
-START_TEST(a_device_that_fails_is_a_status_of_each_block)
+CASE(a_device_that_fails_is_a_status_of_each_block)
 {
     cached();
     uint64_t load = sr_pages_load(&s, p, &g);
@@ -403,10 +391,9 @@ START_TEST(a_device_that_fails_is_a_status_of_each_block)
     sr_settle(&s);
     expect_failed(store, KVC_ST_TIER);
 }
-END_TEST
 
 /* What was imported went with it: the worker is told so, also when the device is back. */
-START_TEST(a_pool_of_a_device_that_was_out_is_to_be_opened_again)
+CASE(a_pool_of_a_device_that_was_out_is_to_be_opened_again)
 {
     cached();
     fake_device_lose(s.device[0].fake);
@@ -417,20 +404,18 @@ START_TEST(a_pool_of_a_device_that_was_out_is_to_be_opened_again)
     ck_assert_uint_eq(sr_status(&s, sr_pages_store(&s, p, &g)), KVC_ST_TIER);
     ck_assert_uint_eq(copies(), 0);
 }
-END_TEST
 
-START_TEST(storing_what_exists_copies_nothing)
+CASE(storing_what_exists_copies_nothing)
 {
     cached();
     uint64_t store = sr_pages_store(&s, p, &g);
     sr_all(&s, store, KVC_ST_EXISTS);
     ck_assert_uint_eq(copies(), 0);
 }
-END_TEST
 
 /* ---- refused ---- */
 
-START_TEST(pools_and_words_are_the_sessions_own)
+CASE(pools_and_words_are_the_sessions_own)
 {
     struct sr_peer *q = sr_peer(&s, 1, SR_UID_ONE + 1, 0);
     g.b.ns = sr_ns(&s, q, "m");
@@ -446,7 +431,6 @@ START_TEST(pools_and_words_are_the_sessions_own)
     expect_refused(sr_pages_load(&s, p, &g), "WORDS");
     expect_refused(sr_pages_store(&s, p, &g), "WORDS");
 }
-END_TEST
 
 /* n blocks with pages for `pages` of them. */
 static uint64_t load_with(uint32_t n, uint32_t pages)
@@ -465,7 +449,7 @@ static uint64_t load_with(uint32_t n, uint32_t pages)
     return sr_send(&s, p, codec_enc_pages_load(s.buf, sizeof(s.buf), h, &msg));
 }
 
-START_TEST(a_list_of_pages_has_as_many_as_the_blocks_take)
+CASE(a_list_of_pages_has_as_many_as_the_blocks_take)
 {
     cached();
     expect_refused(load_with(4, 7), "pages");
@@ -482,9 +466,8 @@ START_TEST(a_list_of_pages_has_as_many_as_the_blocks_take)
     const struct msg_head *h = sr_head(&s, KVC_OP_PAGES_STORE, 0);
     expect_refused(sr_send(&s, p, codec_enc_pages_store(s.buf, sizeof(s.buf), h, &msg)), "pages");
 }
-END_TEST
 
-START_TEST(a_pool_fits_its_namespace_or_is_refused)
+CASE(a_pool_fits_its_namespace_or_is_refused)
 {
     struct msg_ns_open msg = {.model = {(const uint8_t *)"two", 3},
                               .position = {(const uint8_t *)"rope", 4},
@@ -504,18 +487,16 @@ START_TEST(a_pool_fits_its_namespace_or_is_refused)
     g.b.ns = 4711;
     ck_assert_uint_eq(sr_status(&s, sr_pages_load(&s, p, &g)), KVC_ST_NO_NAMESPACE);
 }
-END_TEST
 
-START_TEST(a_shard_that_is_not_there_is_refused)
+CASE(a_shard_that_is_not_there_is_refused)
 {
     cached();
     g.shard = 1;
     expect_refused(sr_pages_load(&s, p, &g), "shard");
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
-START_TEST(without_room_to_keep_the_list_it_is_busy)
+CASE(without_room_to_keep_the_list_it_is_busy)
 {
     s.keep_fails = true;
     ck_assert_uint_eq(sr_status(&s, sr_pages_load(&s, p, &g)), KVC_ST_BUSY);
@@ -523,11 +504,10 @@ START_TEST(without_room_to_keep_the_list_it_is_busy)
     s.keep_fails = false;
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
 /* ---- deadlines, CANCEL ---- */
 
-START_TEST(copies_that_have_not_begun_end_before_the_deadline)
+CASE(copies_that_have_not_begun_end_before_the_deadline)
 {
     (void)sr_words(&s, p);
     cached();
@@ -548,7 +528,6 @@ START_TEST(copies_that_have_not_begun_end_before_the_deadline)
     sr_settle(&s);
     expect_failed(store, KVC_ST_TIMEOUT);
 }
-END_TEST
 
 /* Load or store, whose copy hangs. */
 static uint64_t hanging(bool load)
@@ -558,7 +537,7 @@ static uint64_t hanging(bool load)
     return load ? sr_pages_load(&s, p, &g) : sr_pages_store(&s, p, &g);
 }
 
-START_TEST(copies_that_hang_time_out_and_cancel_waits_for_them)
+CASE_EACH(copies_that_hang_time_out_and_cancel_waits_for_them, 2)
 {
     uint64_t target = hanging(_i);
     sr_turn(&s, 999);
@@ -578,9 +557,8 @@ START_TEST(copies_that_hang_time_out_and_cancel_waits_for_them)
     ck_assert_uint_eq(sr_status(&s, sr_pool_close(&s, p, 0)), KVC_ST_OK);
     pool = NULL;
 }
-END_TEST
 
-START_TEST(cancel_before_the_deadline_answers_the_target_first)
+CASE_EACH(cancel_before_the_deadline_answers_the_target_first, 2)
 {
     uint64_t target = hanging(_i);
     uint64_t cancel = sr_cancel(&s, p, target);
@@ -594,9 +572,8 @@ START_TEST(cancel_before_the_deadline_answers_the_target_first)
     ck_assert_uint_lt(sr_order(&s, target), sr_order(&s, cancel));
     ck_assert(!found(sr_cancel(&s, p, target)));
 }
-END_TEST
 
-START_TEST(a_load_that_still_waits_is_cancelled_at_once)
+CASE(a_load_that_still_waits_is_cancelled_at_once)
 {
     ck_assert_uint_eq(sr_status(&s, sr_reserve(&s, p, &g.b)), KVC_ST_OK);
     g.flags = KVC_F_WAIT;
@@ -608,11 +585,10 @@ START_TEST(a_load_that_still_waits_is_cancelled_at_once)
     ck_assert_uint_eq(s.kept, 0);
     ck_assert_uint_eq(sr_status(&s, sr_pool_close(&s, p, 0)), KVC_ST_OK);
 }
-END_TEST
 
 /* ---- ends of sessions ---- */
 
-START_TEST(a_session_that_dies_keeps_its_pages_until_copies_have_ended)
+CASE_EACH(a_session_that_dies_keeps_its_pages_until_copies_have_ended, 2)
 {
     (void)sr_words(&s, p);
     uint64_t target = hanging(_i);
@@ -639,9 +615,8 @@ START_TEST(a_session_that_dies_keeps_its_pages_until_copies_have_ended)
     ck_assert_int_eq(codec_dec_evict_reply(r->bytes, r->len, &head, &reply), 0);
     ck_assert_uint_eq(reply.kept_blocks, 0);
 }
-END_TEST
 
-START_TEST(a_session_that_dies_while_it_waits_is_gone_at_once)
+CASE(a_session_that_dies_while_it_waits_is_gone_at_once)
 {
     struct sr_peer *q = sr_peer(&s, 1, SR_UID_ONE + 1, 4096);
     struct sr_blocks pending = g.b;
@@ -654,7 +629,6 @@ START_TEST(a_session_that_dies_while_it_waits_is_gone_at_once)
     ck_assert_uint_eq(s.device[0].pools, 0);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
 /* ---- turns: one copy at a time ---- */
 
@@ -684,7 +658,9 @@ static void first_ends(uint64_t first)
     sr_all(&s, first, KVC_ST_OK);
 }
 
-START_TEST(a_request_that_finds_the_device_busy_has_its_turn)
+CASES(.setup = setup_one, .teardown = teardown);
+
+CASE(a_request_that_finds_the_device_busy_has_its_turn)
 {
     uint64_t first, store = waiting(&first);
     end_copy(0);
@@ -694,9 +670,8 @@ START_TEST(a_request_that_finds_the_device_busy_has_its_turn)
     first_ends(first);
     sr_all(&s, store, KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(a_request_whose_turn_does_not_come_in_time_says_so)
+CASE(a_request_whose_turn_does_not_come_in_time_says_so)
 {
     uint64_t first, store = waiting(&first);
     sr_turn(&s, 950);
@@ -707,9 +682,8 @@ START_TEST(a_request_whose_turn_does_not_come_in_time_says_so)
     sr_settle(&s);
     expect_failed(first, KVC_ST_TIER);
 }
-END_TEST
 
-START_TEST(a_request_is_cancelled_before_its_turn)
+CASE(a_request_is_cancelled_before_its_turn)
 {
     uint64_t first, store = waiting(&first);
     uint64_t cancel = sr_cancel(&s, q, store);
@@ -718,9 +692,8 @@ START_TEST(a_request_is_cancelled_before_its_turn)
     ck_assert(found(cancel));
     first_ends(first);
 }
-END_TEST
 
-START_TEST(a_session_that_dies_before_its_turn_is_gone)
+CASE(a_session_that_dies_before_its_turn_is_gone)
 {
     uint64_t first, store = waiting(&first);
     sr_leave(&s, q);
@@ -730,9 +703,10 @@ START_TEST(a_session_that_dies_before_its_turn_is_gone)
     ck_assert_uint_eq(s.device[0].pools, 1);
     first_ends(first);
 }
-END_TEST
 
-START_TEST(a_session_that_is_dropped_is_not_answered)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_session_that_is_dropped_is_not_answered)
 {
     uint64_t target = hanging(true);
     sr_send_raw(&s, p->route, sizeof(p->route), "\xc1", 1);
@@ -745,7 +719,6 @@ START_TEST(a_session_that_is_dropped_is_not_answered)
     sr_leave(&s, p);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
 }
-END_TEST
 
 /* ---- onto the device ---- */
 
@@ -760,7 +733,7 @@ static uint32_t on_device(const struct msg_acquire_reply *reply, uint32_t device
     return n;
 }
 
-START_TEST(blocks_come_onto_the_device_and_are_read_there)
+CASE(blocks_come_onto_the_device_and_are_read_there)
 {
     cached();
     uint64_t on = sr_acquire_on(&s, p, &g.b, 0);
@@ -782,9 +755,8 @@ START_TEST(blocks_come_onto_the_device_and_are_read_there)
     expect_loaded(load, 32, 0, 4);
     ck_assert(sr_pages_hold(pool, 1, 0, 0));
 }
-END_TEST
 
-START_TEST(what_is_not_there_at_the_deadline_is_read_in_host_memory)
+CASE(what_is_not_there_at_the_deadline_is_read_in_host_memory)
 {
     cached();
     uint64_t on = sr_acquire_on(&s, p, &g.b, 0);
@@ -798,9 +770,8 @@ START_TEST(what_is_not_there_at_the_deadline_is_read_in_host_memory)
     ck_assert_uint_eq(sr_replies(&s, on), 1);
     ck_assert_uint_eq(sr_status(&s, sr_release(&s, p, reply.lease)), KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(a_device_that_is_out_leaves_blocks_in_host_memory)
+CASE(a_device_that_is_out_leaves_blocks_in_host_memory)
 {
     cached();
     fake_device_lose(s.device[0].fake);
@@ -810,9 +781,8 @@ START_TEST(a_device_that_is_out_leaves_blocks_in_host_memory)
     fake_device_up(s.device[0].fake);
     ck_assert_uint_eq(sr_status(&s, sr_acquire_on(&s, p, &g.b, 9)), KVC_ST_TIER);
 }
-END_TEST
 
-START_TEST(a_cancelled_acquire_on_a_device_holds_nothing)
+CASE(a_cancelled_acquire_on_a_device_holds_nothing)
 {
     cached();
     uint64_t on = sr_acquire_on(&s, p, &g.b, 0);
@@ -827,9 +797,8 @@ START_TEST(a_cancelled_acquire_on_a_device_holds_nothing)
     ck_assert_uint_eq(sr_replies(&s, on), 0);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
 }
-END_TEST
 
-START_TEST(a_device_without_slots_serves_pools_alone)
+CASE(a_device_without_slots_serves_pools_alone)
 {
     sr_end(&s);
     sr_defaults(&s);
@@ -845,54 +814,4 @@ START_TEST(a_device_without_slots_serves_pools_alone)
     uint64_t load = sr_pages_load(&s, p, &g);
     sr_device_copies(&s);
     expect_loaded(load, 32, 0, 4);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("pages");
-    TCase *t = tcase_create("pages");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_is_stored_from_pages_is_loaded_into_others);
-    tcase_add_test(t, lists_of_pages_begin_at_any_byte);
-    tcase_add_test(t, what_the_worker_has_already_is_left_out);
-    tcase_add_test(t, a_prefix_is_loaded_and_the_rest_says_why_not);
-    tcase_add_test(t, a_block_that_is_being_stored_is_waited_for);
-    tcase_add_test(t, a_wait_ends_in_time_for_copies);
-    tcase_add_test(t, layers_are_counted_in_a_word);
-    tcase_add_test(t, copies_begin_behind_a_word);
-    tcase_add_test(t, what_is_stored_from_pages_is_judged_when_its_word_has_come);
-    tcase_add_test(t, a_daemon_that_leaves_waits_for_no_word);
-    tcase_add_test(t, what_begins_to_wait_for_a_word_while_the_daemon_leaves_is_called_off);
-    tcase_add_loop_test(t, copies_of_pages_can_be_taken_back, 0, 2);
-    tcase_add_test(t, a_block_whose_pages_are_out_of_range_fails_alone);
-    tcase_add_test(t, a_device_that_fails_is_a_status_of_each_block);
-    tcase_add_test(t, a_pool_of_a_device_that_was_out_is_to_be_opened_again);
-    tcase_add_test(t, storing_what_exists_copies_nothing);
-    tcase_add_test(t, pools_and_words_are_the_sessions_own);
-    tcase_add_test(t, a_list_of_pages_has_as_many_as_the_blocks_take);
-    tcase_add_test(t, a_pool_fits_its_namespace_or_is_refused);
-    tcase_add_test(t, a_shard_that_is_not_there_is_refused);
-    tcase_add_test(t, without_room_to_keep_the_list_it_is_busy);
-    tcase_add_test(t, copies_that_have_not_begun_end_before_the_deadline);
-    tcase_add_loop_test(t, copies_that_hang_time_out_and_cancel_waits_for_them, 0, 2);
-    tcase_add_loop_test(t, cancel_before_the_deadline_answers_the_target_first, 0, 2);
-    tcase_add_test(t, a_load_that_still_waits_is_cancelled_at_once);
-    tcase_add_loop_test(t, a_session_that_dies_keeps_its_pages_until_copies_have_ended, 0, 2);
-    tcase_add_test(t, a_session_that_dies_while_it_waits_is_gone_at_once);
-    tcase_add_test(t, a_session_that_is_dropped_is_not_answered);
-    tcase_add_test(t, blocks_come_onto_the_device_and_are_read_there);
-    tcase_add_test(t, what_is_not_there_at_the_deadline_is_read_in_host_memory);
-    tcase_add_test(t, a_device_that_is_out_leaves_blocks_in_host_memory);
-    tcase_add_test(t, a_cancelled_acquire_on_a_device_holds_nothing);
-    tcase_add_test(t, a_device_without_slots_serves_pools_alone);
-    suite_add_tcase(su, t);
-    t = tcase_create("turns");
-    tcase_add_checked_fixture(t, setup_one, teardown);
-    tcase_add_test(t, a_request_that_finds_the_device_busy_has_its_turn);
-    tcase_add_test(t, a_request_whose_turn_does_not_come_in_time_says_so);
-    tcase_add_test(t, a_request_is_cancelled_before_its_turn);
-    tcase_add_test(t, a_session_that_dies_before_its_turn_is_gone);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

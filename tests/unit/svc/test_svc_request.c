@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each request, its limits, and who may ask for what. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "svc__.h"
 #include "svc_rig.h"
 #include "svc_rig__.h"
@@ -22,7 +20,9 @@ static void teardown(void)
 
 /* ---- store and load ---- */
 
-START_TEST(what_one_stores_the_other_reads)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(what_one_stores_the_other_reads)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE + 1, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
@@ -46,9 +46,8 @@ START_TEST(what_one_stores_the_other_reads)
     ck_assert_uint_eq(sr_status(&s, sr_release(&s, q, held.lease)), KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
 }
-END_TEST
 
-START_TEST(store_of_what_exists_says_so_at_once)
+CASE(store_of_what_exists_says_so_at_once)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
@@ -66,9 +65,8 @@ START_TEST(store_of_what_exists_says_so_at_once)
         ck_assert_uint_eq(reply.statuses.p[i], i < 3 ? KVC_ST_EXISTS : KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_stored, 5);
 }
-END_TEST
 
-START_TEST(what_a_store_cannot_copy_does_not_stay_reserved)
+CASE(what_a_store_cannot_copy_does_not_stay_reserved)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *bare = sr_peer(&s, 1, SR_UID_ONE, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
@@ -86,9 +84,8 @@ START_TEST(what_a_store_cannot_copy_does_not_stay_reserved)
         ck_assert_uint_eq(reply.statuses.p[i], i < 64 ? KVC_ST_OK : KVC_ST_BAD_ARGUMENT);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
 }
-END_TEST
 
-START_TEST(reserve_commit_and_drop)
+CASE(reserve_commit_and_drop)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
@@ -107,9 +104,8 @@ START_TEST(reserve_commit_and_drop)
     ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_GONE);
     ck_assert_uint_eq(sr_status(&s, sr_commit(&s, p, resv, &b)), KVC_ST_GONE);
 }
-END_TEST
 
-START_TEST(token_ids_go_where_they_were_asked_for)
+CASE(token_ids_go_where_they_were_asked_for)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     static uint8_t ids[9 * 4], key[KVC_KEY_BYTES], off[8];
@@ -122,11 +118,10 @@ START_TEST(token_ids_go_where_they_were_asked_for)
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, corr), "tokens"));
     ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
 }
-END_TEST
 
 /* ---- waiting ---- */
 
-START_TEST(a_wait_is_answered_when_the_block_lands)
+CASE(a_wait_is_answered_when_the_block_lands)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -142,9 +137,8 @@ START_TEST(a_wait_is_answered_when_the_block_lands)
     ck_assert_uint_eq(sr_held(&s, wait).hit_tokens, 16);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
-START_TEST(a_wait_is_answered_with_what_is_there_at_its_deadline)
+CASE(a_wait_is_answered_with_what_is_there_at_its_deadline)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
@@ -168,9 +162,8 @@ START_TEST(a_wait_is_answered_with_what_is_there_at_its_deadline)
     ck_assert_uint_eq(sr_held(&s, patient).hit_tokens, 8);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
-START_TEST(a_wait_that_cannot_help_is_answered_at_once)
+CASE(a_wait_that_cannot_help_is_answered_at_once)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -180,9 +173,8 @@ START_TEST(a_wait_that_cannot_help_is_answered_at_once)
     ck_assert_uint_eq(sr_status(&s, sr_acquire(&s, p, &b, true)), KVC_ST_BUSY);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
-START_TEST(a_wait_survives_the_end_of_its_namespace)
+CASE(a_wait_survives_the_end_of_its_namespace)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -197,11 +189,10 @@ START_TEST(a_wait_survives_the_end_of_its_namespace)
     sr_turn(&s, 0);
     ck_assert_uint_eq(sr_status(&s, wait), KVC_ST_NO_NAMESPACE);
 }
-END_TEST
 
 /* ---- limits ---- */
 
-START_TEST(requests_in_flight_are_limited_but_letting_go_is_not)
+CASE(requests_in_flight_are_limited_but_letting_go_is_not)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
@@ -222,9 +213,8 @@ START_TEST(requests_in_flight_are_limited_but_letting_go_is_not)
     for (unsigned i = 0; i < 8; i++)
         ck_assert_uint_eq(sr_replies(&s, wait[i]), 1);
 }
-END_TEST
 
-START_TEST(a_release_is_answered_with_another_reply_or_soon)
+CASE(a_release_is_answered_with_another_reply_or_soon)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
@@ -251,9 +241,8 @@ START_TEST(a_release_is_answered_with_another_reply_or_soon)
     sr_leave(&s, q);
     sr_turn(&s, 1 + SVC_RELEASE_NS / 1000000);
 }
-END_TEST
 
-START_TEST(waiting_requests_of_all_are_limited)
+CASE(waiting_requests_of_all_are_limited)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
@@ -268,9 +257,8 @@ START_TEST(waiting_requests_of_all_are_limited)
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, last), "limits.waiters"));
     ck_assert_uint_eq(sr_status(&s, sr_store(&s, p, &b)), KVC_ST_BUSY);
 }
-END_TEST
 
-START_TEST(lease_bytes_are_limited)
+CASE(lease_bytes_are_limited)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 12};
@@ -281,11 +269,10 @@ START_TEST(lease_bytes_are_limited)
     ck_assert_uint_eq(sr_status(&s, second), KVC_ST_LIMIT);
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, second), "limits.lease_bytes"));
 }
-END_TEST
 
 /* ---- who may ---- */
 
-START_TEST(anothers_namespace_and_tickets_are_not_there)
+CASE(anothers_namespace_and_tickets_are_not_there)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 4096);
     struct sr_peer *friend = sr_peer(&s, 2, SR_UID_ONE + 1, 0);
@@ -311,10 +298,9 @@ START_TEST(anothers_namespace_and_tickets_are_not_there)
     ck_assert_uint_eq(sr_status(&s, d), KVC_ST_BAD_ARGUMENT);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 2); /* the third was given back */
 }
-END_TEST
 
 /* With blocks that hit and with none: what is asked for is wrong in itself. */
-START_TEST(a_shard_that_is_not_there_is_refused)
+CASE(a_shard_that_is_not_there_is_refused)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -328,9 +314,8 @@ START_TEST(a_shard_that_is_not_there_is_refused)
     }
     ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
 }
-END_TEST
 
-START_TEST(sub_tenants_of_a_gateway_are_apart)
+CASE(sub_tenants_of_a_gateway_are_apart)
 {
     struct sr_peer *g = sr_peer(&s, 0, SR_UID_GW, 4096), *p = sr_peer(&s, 1, SR_UID_ONE, 0);
     struct sr_blocks alice = {.ns = sr_ns(&s, g, "m"), .chain = 1, .n = 2, .sub = "alice"};
@@ -349,9 +334,8 @@ START_TEST(sub_tenants_of_a_gateway_are_apart)
     ck_assert_uint_eq(sr_status(&s, sr_ns_open(&s, p, "m", "alice")), KVC_ST_DENIED);
     ck_assert_uint_eq(sr_status(&s, sr_ns_open(&s, g, "m", "alice")), KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(statistics_are_for_administrators)
+CASE(statistics_are_for_administrators)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0), *ops = sr_peer(&s, 1, SR_UID_OPS, 0);
     uint64_t refused = sr_bare(&s, p, KVC_OP_STATS);
@@ -373,9 +357,8 @@ START_TEST(statistics_are_for_administrators)
     ck_assert_uint_eq(longest, 1);
     ck_assert_uint_eq(sessions, 2);
 }
-END_TEST
 
-START_TEST(lists_show_what_is_ones_own)
+CASE(lists_show_what_is_ones_own)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
     struct sr_peer *ops = sr_peer(&s, 2, SR_UID_OPS, 0);
@@ -387,10 +370,9 @@ START_TEST(lists_show_what_is_ones_own)
     ck_assert_uint_eq(sr_rows(&s, two, KVC_TABLE_NAMESPACES, 4, row), 1);
     ck_assert_uint_eq(sr_rows(&s, ops, KVC_TABLE_NAMESPACES, 4, row), 3);
 }
-END_TEST
 
 /* Two rows a reply, and the next one begins behind them. */
-START_TEST(a_list_goes_on_where_its_cursor_says)
+CASE(a_list_goes_on_where_its_cursor_says)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     const uint32_t a = sr_ns(&s, p, "a"), b = sr_ns(&s, p, "b"), c = sr_ns(&s, p, "c");
@@ -408,9 +390,8 @@ START_TEST(a_list_goes_on_where_its_cursor_says)
     msg.cursor = (struct codec_bin){cursor, 8}; /* behind all there can be */
     (void)sr_page(&s, p, &msg, cursor, row, 0);
 }
-END_TEST
 
-START_TEST(what_no_list_knows_is_refused)
+CASE(what_no_list_knows_is_refused)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     uint8_t cursor[9] = {0};
@@ -428,9 +409,8 @@ START_TEST(what_no_list_knows_is_refused)
     msg.exact = 1;
     ck_assert_uint_eq(sr_list(&s, p, &msg)->status, KVC_ST_NO_NAME);
 }
-END_TEST
 
-START_TEST(evict_reaches_ones_own)
+CASE(evict_reaches_ones_own)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
@@ -453,7 +433,6 @@ START_TEST(evict_reaches_ones_own)
     ck_assert(x.blocks == 3 && x.bytes == 192 && x.kept_blocks == 0);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
 #define FLOOD 40u
 
@@ -475,7 +454,7 @@ static uint32_t told(uint64_t corr, bool *ret_more)
 }
 
 /* Work that one turn does for all of them together is bounded; each gets on all the same. */
-START_TEST(many_lists_of_keys_in_one_turn_are_cut)
+CASE(many_lists_of_keys_in_one_turn_are_cut)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     (void)sr_ns(&s, p, "a");
@@ -498,11 +477,10 @@ START_TEST(many_lists_of_keys_in_one_turn_are_cut)
     ck_assert_uint_eq(told(corr[0], &more), KVC_LIST_MAX);
     ck_assert(!more);
 }
-END_TEST
 
 /* ---- the mapping ---- */
 
-START_TEST(every_error_has_a_status_and_none_is_ok)
+CASE(every_error_has_a_status_and_none_is_ok)
 {
     for (int err = -5000; err <= 100; err++) {
         uint16_t status = status_of(err);
@@ -521,37 +499,4 @@ START_TEST(every_error_has_a_status_and_none_is_ok)
     ck_assert_uint_eq(status_of(-EIO), KVC_ST_TIER);
     ck_assert_uint_eq(status_of(KVC_E_NO_ROOM), KVC_ST_FULL);
     ck_assert_uint_eq(status_of(KVC_STALE), KVC_ST_INTERNAL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("requests");
-    TCase *t = tcase_create("requests");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_one_stores_the_other_reads);
-    tcase_add_test(t, store_of_what_exists_says_so_at_once);
-    tcase_add_test(t, what_a_store_cannot_copy_does_not_stay_reserved);
-    tcase_add_test(t, reserve_commit_and_drop);
-    tcase_add_test(t, token_ids_go_where_they_were_asked_for);
-    tcase_add_test(t, a_wait_is_answered_when_the_block_lands);
-    tcase_add_test(t, a_wait_is_answered_with_what_is_there_at_its_deadline);
-    tcase_add_test(t, a_wait_that_cannot_help_is_answered_at_once);
-    tcase_add_test(t, a_wait_survives_the_end_of_its_namespace);
-    tcase_add_test(t, requests_in_flight_are_limited_but_letting_go_is_not);
-    tcase_add_test(t, a_release_is_answered_with_another_reply_or_soon);
-    tcase_add_test(t, waiting_requests_of_all_are_limited);
-    tcase_add_test(t, lease_bytes_are_limited);
-    tcase_add_test(t, anothers_namespace_and_tickets_are_not_there);
-    tcase_add_test(t, a_shard_that_is_not_there_is_refused);
-    tcase_add_test(t, sub_tenants_of_a_gateway_are_apart);
-    tcase_add_test(t, statistics_are_for_administrators);
-    tcase_add_test(t, lists_show_what_is_ones_own);
-    tcase_add_test(t, a_list_goes_on_where_its_cursor_says);
-    tcase_add_test(t, what_no_list_knows_is_refused);
-    tcase_add_test(t, evict_reaches_ones_own);
-    tcase_add_test(t, many_lists_of_keys_in_one_turn_are_cut);
-    tcase_add_test(t, every_error_has_a_status_and_none_is_ok);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

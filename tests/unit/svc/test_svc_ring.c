@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of trace records: bounded, oldest first to go, outputs found. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "ring.h"
 
 #define BT 16u
@@ -50,7 +49,9 @@ static uint64_t records(void)
     return st.end - st.first;
 }
 
-START_TEST(equal_keys_have_equal_ids_and_others_not)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(equal_keys_have_equal_ids_and_others_not)
 {
     struct ring_chain a = chain(0, 10, 160), b = chain(0, 4, 60), c = a;
     c.ns = 2;
@@ -71,9 +72,8 @@ START_TEST(equal_keys_have_equal_ids_and_others_not)
             ck_assert_uint_ne(x.ids[i], x.ids[k]);
     }
 }
-END_TEST
 
-START_TEST(two_traces_have_nothing_in_common)
+CASE(two_traces_have_nothing_in_common)
 {
     struct ring_chain a = chain(0, 2, 32);
     ring_asked(ring, &a, 6000000);
@@ -83,9 +83,8 @@ START_TEST(two_traces_have_nothing_in_common)
     ring_asked(ring, &a, 6000000);
     ck_assert_uint_ne(record(0).ids[0], id);
 }
-END_TEST
 
-START_TEST(what_is_stored_behind_a_request_is_its_output)
+CASE(what_is_stored_behind_a_request_is_its_output)
 {
     struct ring_chain asked = chain(0, 10, 160), one = chain(10, 1, 16), two = chain(11, 2, 20);
     ring_asked(ring, &asked, 6000000);
@@ -94,27 +93,24 @@ START_TEST(what_is_stored_behind_a_request_is_its_output)
     ring_stored(ring, &two);
     ck_assert_uint_eq(record(0).output_tokens, 36);
 }
-END_TEST
 
-START_TEST(prompt_and_output_stored_in_one_go_count_from_the_prompts_end)
+CASE(prompt_and_output_stored_in_one_go_count_from_the_prompts_end)
 {
     struct ring_chain asked = chain(0, 10, 155), all = chain(4, 10, 160);
     ring_asked(ring, &asked, 6000000); /* its last block is partly filled */
     ring_stored(ring, &all);
     ck_assert_uint_eq(record(0).output_tokens, 4 * BT + 160 - 155);
 }
-END_TEST
 
-START_TEST(the_rest_of_a_prompt_is_no_output)
+CASE(the_rest_of_a_prompt_is_no_output)
 {
     struct ring_chain asked = chain(0, 10, 160), rest = chain(6, 4, 64);
     ring_asked(ring, &asked, 6000000);
     ring_stored(ring, &rest);
     ck_assert_uint_eq(record(0).output_tokens, 0);
 }
-END_TEST
 
-START_TEST(another_sessions_store_is_not_this_ones_output)
+CASE(another_sessions_store_is_not_this_ones_output)
 {
     struct ring_chain asked = chain(0, 10, 160), theirs = chain(10, 1, 16);
     theirs.session = 4;
@@ -122,9 +118,8 @@ START_TEST(another_sessions_store_is_not_this_ones_output)
     ring_stored(ring, &theirs);
     ck_assert_uint_eq(record(0).output_tokens, 0);
 }
-END_TEST
 
-START_TEST(the_oldest_go_and_what_stays_is_whole)
+CASE(the_oldest_go_and_what_stays_is_whole)
 {
     uint64_t random = 7;
     uint32_t sizes[200000];
@@ -159,30 +154,11 @@ START_TEST(the_oldest_go_and_what_stays_is_whole)
             ck_assert_mem_eq(r.ids, whole.ids, r.n * sizeof(uint64_t));
     }
 }
-END_TEST
 
-START_TEST(sizes_outside_the_limits_are_refused)
+CASE(sizes_outside_the_limits_are_refused)
 {
     struct ring *other = NULL;
     ck_assert_int_eq(ring_create(RING_BYTES_MIN - 1, 0, &other), -EINVAL);
     ck_assert_int_eq(ring_create(RING_BYTES_MAX + 1, 0, &other), -EINVAL);
     ck_assert_ptr_null(other);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("ring");
-    TCase *t = tcase_create("ring");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, equal_keys_have_equal_ids_and_others_not);
-    tcase_add_test(t, two_traces_have_nothing_in_common);
-    tcase_add_test(t, what_is_stored_behind_a_request_is_its_output);
-    tcase_add_test(t, prompt_and_output_stored_in_one_go_count_from_the_prompts_end);
-    tcase_add_test(t, the_rest_of_a_prompt_is_no_output);
-    tcase_add_test(t, another_sessions_store_is_not_this_ones_output);
-    tcase_add_test(t, the_oldest_go_and_what_stays_is_whole);
-    tcase_add_test(t, sizes_outside_the_limits_are_refused);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How sessions begin and end. */
-#include <check.h>
-
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -21,7 +19,9 @@ static void teardown(void)
 
 /* ---- begin ---- */
 
-START_TEST(a_worker_is_welcomed_and_greeted)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_worker_is_welcomed_and_greeted)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct att_welcome w;
@@ -37,15 +37,13 @@ START_TEST(a_worker_is_welcomed_and_greeted)
     ck_assert_int_eq(q->last_fd, -1);
     ck_assert_int_ne(memcmp(p->route, q->route, KVC_ROUTE_BYTES), 0);
 }
-END_TEST
 
-START_TEST(staging_is_granted_up_to_the_limit)
+CASE(staging_is_granted_up_to_the_limit)
 {
     ck_assert_uint_eq(sr_peer(&s, 0, SR_UID_ONE, 1ull << 40)->staging_bytes, 1u << 20);
 }
-END_TEST
 
-START_TEST(a_uid_without_rights_is_told_which_and_where)
+CASE(a_uid_without_rights_is_told_which_and_where)
 {
     struct sr_peer *p = sr_connect(&s, 0, 4242);
     sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX, 0);
@@ -57,9 +55,8 @@ START_TEST(a_uid_without_rights_is_told_which_and_where)
     ck_assert_uint_eq(sr_metric(&s, "attaches_denied"), 1);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
 }
-END_TEST
 
-START_TEST(no_version_in_common_is_told_by_number)
+CASE(no_version_in_common_is_told_by_number)
 {
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
     sr_attach_hello(&s, p, KVC_PROTO_MAX + 1, KVC_PROTO_MAX + 7, 0);
@@ -70,9 +67,8 @@ START_TEST(no_version_in_common_is_told_by_number)
     sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX + 1, 0);
     ck_assert_uint_eq(sr_welcome_status(p, says, sizeof(says)), KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(sessions_run_out)
+CASE(sessions_run_out)
 {
     for (unsigned i = 0; i < 6; i++)
         (void)sr_connect(&s, i, SR_UID_ONE);
@@ -81,9 +77,8 @@ START_TEST(sessions_run_out)
     sr_leave(&s, &s.peer[3]);
     (void)sr_connect(&s, 3, SR_UID_ONE);
 }
-END_TEST
 
-START_TEST(strangers_take_no_place_of_a_principal)
+CASE(strangers_take_no_place_of_a_principal)
 {
     sr_end(&s);
     sr_defaults(&s);
@@ -100,9 +95,8 @@ START_TEST(strangers_take_no_place_of_a_principal)
     sr_leave(&s, stranger);
     (void)sr_connect(&s, 0, 4711);
 }
-END_TEST
 
-START_TEST(no_staging_is_a_clear_refusal)
+CASE(no_staging_is_a_clear_refusal)
 {
     s.staging_verdict = -ENOMEM;
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
@@ -116,11 +110,10 @@ START_TEST(no_staging_is_a_clear_refusal)
     ck_assert_uint_eq(sr_welcome_status(p, says, sizeof(says)), KVC_ST_BUSY);
     ck_assert(p->closed);
 }
-END_TEST
 
 /* ---- who is heard ---- */
 
-START_TEST(only_a_known_route_is_answered)
+CASE(only_a_known_route_is_answered)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     unsigned before = s.nreplies;
@@ -136,9 +129,8 @@ START_TEST(only_a_known_route_is_answered)
     ck_assert_uint_eq(s.nreplies, before);
     ck_assert_uint_eq(sr_metric(&s, "unknown_routes"), KVC_ROUTE_BYTES + 2);
 }
-END_TEST
 
-START_TEST(hello_comes_first)
+CASE(hello_comes_first)
 {
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
     sr_attach_hello(&s, p, KVC_PROTO_MIN, KVC_PROTO_MAX, 0);
@@ -154,9 +146,8 @@ START_TEST(hello_comes_first)
     ck_assert_uint_eq(sr_status(&s, sr_hello(&s, p)), KVC_ST_OK);
     ck_assert_uint_eq(sr_status(&s, sr_bare(&s, p, KVC_OP_PING)), KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(bytes_that_are_no_request_cost_the_session_and_nobody_else_anything)
+CASE(bytes_that_are_no_request_cost_the_session_and_nobody_else_anything)
 {
     static const char *const junk[] = {"",         "\xc1", "hello",
                                        "\x93\x02", "\x90", "\x93\xa1x\x01\x01"};
@@ -176,9 +167,8 @@ START_TEST(bytes_that_are_no_request_cost_the_session_and_nobody_else_anything)
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 1);
     ck_assert_uint_eq(sr_metric(&s, "sessions_dropped"), ARRAY_LEN(junk));
 }
-END_TEST
 
-START_TEST(a_good_head_with_bad_arguments_costs_a_reply_alone)
+CASE(a_good_head_with_bad_arguments_costs_a_reply_alone)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     static const uint8_t extra[] = {0x94, KVC_OP_PING, 0xcc, 200, 0, 1};
@@ -197,11 +187,10 @@ START_TEST(a_good_head_with_bad_arguments_costs_a_reply_alone)
     sr_turn(&s, 0);
     ck_assert_uint_eq(sr_status(&s, sr_bare(&s, p, KVC_OP_PING)), KVC_ST_OK);
 }
-END_TEST
 
 /* ---- attach messages ---- */
 
-START_TEST(attach_messages_that_do_not_belong_end_the_session)
+CASE(attach_messages_that_do_not_belong_end_the_session)
 {
     struct att_map map = {.chunk = 1};
     uint8_t buf[64];
@@ -226,9 +215,8 @@ START_TEST(attach_messages_that_do_not_belong_end_the_session)
     sr_staging_ready(&s, 0);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
 }
-END_TEST
 
-START_TEST(chunks_go_to_their_principal_alone)
+CASE(chunks_go_to_their_principal_alone)
 {
     static const struct {
         uid_t uid;
@@ -257,19 +245,17 @@ START_TEST(chunks_go_to_their_principal_alone)
     ck_assert_int_eq(codec_dec_att_retired(s.peer[0].last, s.peer[0].last_len, &retired), 0);
     ck_assert_uint_eq(retired.chunk, 9);
 }
-END_TEST
 
 /* ---- end ---- */
 
-START_TEST(a_connection_closes_before_it_says_anything)
+CASE(a_connection_closes_before_it_says_anything)
 {
     sr_leave(&s, sr_connect(&s, 0, SR_UID_ONE));
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
     ck_assert_uint_eq(sr_metric(&s, "detaches"), 0);
 }
-END_TEST
 
-START_TEST(a_connection_closes_while_its_staging_is_made)
+CASE_EACH(a_connection_closes_while_its_staging_is_made, 2)
 {
     static const int verdict[] = {0, -ENOMEM};
     struct sr_peer *p = sr_connect(&s, 0, SR_UID_ONE);
@@ -281,9 +267,8 @@ START_TEST(a_connection_closes_while_its_staging_is_made)
     ck_assert_uint_eq(sr_metric(&s, "staging_bytes"), 0);
     ck_assert_ptr_null(s.staging[0].mem);
 }
-END_TEST
 
-START_TEST(a_writer_goes_while_it_reserves_waits_and_copies)
+CASE(a_writer_goes_while_it_reserves_waits_and_copies)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
     uint32_t ns = sr_ns(&s, p, "m");
@@ -307,9 +292,8 @@ START_TEST(a_writer_goes_while_it_reserves_waits_and_copies)
     ck_assert_uint_eq(sr_replies(&s, also), 1);
     ck_assert_uint_eq(sr_replies(&s, store) + sr_replies(&s, mine), 0); /* to whom? */
 }
-END_TEST
 
-START_TEST(leases_end_with_the_connection)
+CASE(leases_end_with_the_connection)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -320,9 +304,8 @@ START_TEST(leases_end_with_the_connection)
     sr_leave(&s, p);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
 }
-END_TEST
 
-START_TEST(a_session_that_is_dropped_keeps_its_leases_until_it_lets_go)
+CASE(a_session_that_is_dropped_keeps_its_leases_until_it_lets_go)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -351,7 +334,6 @@ START_TEST(a_session_that_is_dropped_keeps_its_leases_until_it_lets_go)
     ck_assert_uint_eq(sr_metric(&s, "quarantined"), 0);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
 }
-END_TEST
 
 /* The status of ending session `end`. */
 static unsigned end_of(struct sr_peer *p, uint32_t end)
@@ -363,7 +345,7 @@ static unsigned end_of(struct sr_peer *p, uint32_t end)
 }
 
 /* A worker that holds leases, and one that was dropped and holds them still. */
-START_TEST(an_operator_sees_who_holds_what_and_ends_it)
+CASE_EACH(an_operator_sees_who_holds_what_and_ends_it, 2)
 {
     struct sr_peer *ops = sr_peer(&s, 2, SR_UID_OPS, 0), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
@@ -395,9 +377,8 @@ START_TEST(an_operator_sees_who_holds_what_and_ends_it)
     ck_assert_uint_eq(sr_metric(&s, "quarantined"), 0);
     ck_assert_uint_eq(end_of(ops, it.session), KVC_ST_GONE);
 }
-END_TEST
 
-START_TEST(who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads)
+CASE(who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -421,9 +402,8 @@ START_TEST(who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads)
     ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
 }
-END_TEST
 
-START_TEST(after_a_lost_reply_none_follows)
+CASE(after_a_lost_reply_none_follows)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -437,9 +417,8 @@ START_TEST(after_a_lost_reply_none_follows)
     ck_assert_uint_eq(sr_dropped_status(p), KVC_ST_LIMIT);
     ck_assert_uint_eq(sr_metric(&s, "replies_lost"), 2);
 }
-END_TEST
 
-START_TEST(who_takes_no_replies_is_dropped)
+CASE(who_takes_no_replies_is_dropped)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     p->deaf = true;
@@ -449,10 +428,9 @@ START_TEST(who_takes_no_replies_is_dropped)
     ck_assert(p->closed);
     ck_assert_uint_eq(sr_metric(&s, "replies_lost"), 1);
 }
-END_TEST
 
 /* It closes right after a release: the answer that is still owed finds nobody. */
-START_TEST(who_has_closed_is_not_dropped)
+CASE(who_has_closed_is_not_dropped)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     p->deaf = true;
@@ -464,9 +442,8 @@ START_TEST(who_has_closed_is_not_dropped)
     ck_assert_uint_eq(sr_metric(&s, "sessions_dropped"), 0);
     ck_assert_uint_eq(sr_metric(&s, "detaches"), 1);
 }
-END_TEST
 
-START_TEST(a_leaving_daemon_says_so_and_lets_things_end)
+CASE(a_leaving_daemon_says_so_and_lets_things_end)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
@@ -488,9 +465,8 @@ START_TEST(a_leaving_daemon_says_so_and_lets_things_end)
     ck_assert_uint_eq(sr_dropped_status(p), KVC_ST_SHUTDOWN);
     ck_assert(p->closed && svc_is_empty(s.svc));
 }
-END_TEST
 
-START_TEST(the_end_comes_in_every_state)
+CASE(the_end_comes_in_every_state)
 {
     (void)sr_connect(&s, 0, SR_UID_ONE);
     sr_attach_hello(&s, sr_connect(&s, 1, SR_UID_ONE), KVC_PROTO_MIN, KVC_PROTO_MAX, 4096);
@@ -509,39 +485,4 @@ START_TEST(the_end_comes_in_every_state)
     ck_assert_uint_eq(sr_dropped_status(doomed), KVC_ST_BAD_MESSAGE);
     ck_assert_uint_eq(sr_metric(&s, "sessions"), 1); /* its staging is still being made */
     ck_assert(!svc_is_empty(s.svc));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("sessions");
-    TCase *t = tcase_create("sessions");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_worker_is_welcomed_and_greeted);
-    tcase_add_test(t, staging_is_granted_up_to_the_limit);
-    tcase_add_test(t, a_uid_without_rights_is_told_which_and_where);
-    tcase_add_test(t, no_version_in_common_is_told_by_number);
-    tcase_add_test(t, sessions_run_out);
-    tcase_add_test(t, strangers_take_no_place_of_a_principal);
-    tcase_add_test(t, no_staging_is_a_clear_refusal);
-    tcase_add_test(t, only_a_known_route_is_answered);
-    tcase_add_test(t, hello_comes_first);
-    tcase_add_test(t, bytes_that_are_no_request_cost_the_session_and_nobody_else_anything);
-    tcase_add_test(t, a_good_head_with_bad_arguments_costs_a_reply_alone);
-    tcase_add_test(t, attach_messages_that_do_not_belong_end_the_session);
-    tcase_add_test(t, chunks_go_to_their_principal_alone);
-    tcase_add_test(t, a_connection_closes_before_it_says_anything);
-    tcase_add_loop_test(t, a_connection_closes_while_its_staging_is_made, 0, 2);
-    tcase_add_test(t, a_writer_goes_while_it_reserves_waits_and_copies);
-    tcase_add_test(t, leases_end_with_the_connection);
-    tcase_add_test(t, a_session_that_is_dropped_keeps_its_leases_until_it_lets_go);
-    tcase_add_loop_test(t, an_operator_sees_who_holds_what_and_ends_it, 0, 2);
-    tcase_add_test(t, who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads);
-    tcase_add_test(t, after_a_lost_reply_none_follows);
-    tcase_add_test(t, who_takes_no_replies_is_dropped);
-    tcase_add_test(t, who_has_closed_is_not_dropped);
-    tcase_add_test(t, a_leaving_daemon_says_so_and_lets_things_end);
-    tcase_add_test(t, the_end_comes_in_every_state);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What needs a storage tier: DRAIN, its tables, durable stores, VERIFY of it. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -86,7 +85,9 @@ static uint64_t send_reserve(struct sr_peer *p, uint32_t ns)
                    codec_enc_reserve(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_RESERVE, 0), &msg));
 }
 
-START_TEST(without_a_tier_what_needs_it_is_refused_by_name)
+CASES(.setup = without, .teardown = teardown);
+
+CASE(without_a_tier_what_needs_it_is_refused_by_name)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 4096);
     const uint32_t ns = sr_ns(&s, p, "m");
@@ -97,9 +98,8 @@ START_TEST(without_a_tier_what_needs_it_is_refused_by_name)
         ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused[i]), "nvme.paths"));
     }
 }
-END_TEST
 
-START_TEST(without_a_tier_there_are_no_paths)
+CASE(without_a_tier_there_are_no_paths)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
     struct kvc_path path[2];
@@ -107,9 +107,10 @@ START_TEST(without_a_tier_there_are_no_paths)
     ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_PATHS, 2, path), 0);
     ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_WRITES, 1, &writes), 0);
 }
-END_TEST
 
-START_TEST(paths_are_what_the_tier_counts)
+CASES(.setup = with, .teardown = teardown);
+
+CASE(paths_are_what_the_tier_counts)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
     struct kvc_path path[2];
@@ -124,9 +125,8 @@ START_TEST(paths_are_what_the_tier_counts)
     ck_assert_uint_eq(sr_rows(&s, p, KVC_TABLE_WRITES, 1, &writes), 1);
     ck_assert_uint_eq(writes.kept_bytes, 5);
 }
-END_TEST
 
-START_TEST(they_are_for_administrators)
+CASE(they_are_for_administrators)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
     ck_assert_uint_eq(sr_status(&s, send_drain(p)), KVC_ST_DENIED);
@@ -135,18 +135,16 @@ START_TEST(they_are_for_administrators)
         ck_assert_uint_eq(sr_list(&s, p, &(struct msg_list){.table = tables[i]})->status,
                           KVC_ST_DENIED);
 }
-END_TEST
 
-START_TEST(a_drain_with_nothing_left_is_done)
+CASE(a_drain_with_nothing_left_is_done)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
     struct msg_drain_reply r = drained(send_drain(p));
     ck_assert_uint_eq(r.left, 0);
     ck_assert_uint_eq(r.stop, KVC_DRAIN_GOES_ON);
 }
-END_TEST
 
-START_TEST(a_drain_says_what_stops_it)
+CASE(a_drain_says_what_stops_it)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
@@ -161,7 +159,6 @@ START_TEST(a_drain_says_what_stops_it)
     storage.path[0].state = storage.path[1].state = KVC_PATH_OUT;
     ck_assert_uint_eq(drained(send_drain(p)).stop, KVC_DRAIN_OUT);
 }
-END_TEST
 
 /* ---- ranks ---- */
 
@@ -199,7 +196,7 @@ static uint64_t store_shard(struct sr_peer *p, uint32_t shard, uint32_t flags)
     return corr;
 }
 
-START_TEST(a_rank_waits_for_the_others_to_make_its_block_durable)
+CASE(a_rank_waits_for_the_others_to_make_its_block_durable)
 {
     struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_peer *two = sr_peer(&s, 1, SR_UID_ONE + 1, 4096);
@@ -210,9 +207,8 @@ START_TEST(a_rank_waits_for_the_others_to_make_its_block_durable)
     sr_all(&s, last, KVC_ST_OK);
     ck_assert_uint_eq(fake_disk_puts(s.disk, true), 2);
 }
-END_TEST
 
-START_TEST(a_rank_whose_others_do_not_come_is_told_at_its_deadline)
+CASE(a_rank_whose_others_do_not_come_is_told_at_its_deadline)
 {
     struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_peer *two = sr_peer(&s, 1, SR_UID_ONE + 1, 4096);
@@ -225,9 +221,8 @@ START_TEST(a_rank_whose_others_do_not_come_is_told_at_its_deadline)
     sr_all(&s, store_shard(two, 1, 0), KVC_ST_OK); /* and the block is made durable all the same */
     ck_assert_uint_eq(fake_disk_puts(s.disk, true), 2);
 }
-END_TEST
 
-START_TEST(a_rank_is_told_when_another_ends_with_its_part)
+CASE(a_rank_is_told_when_another_ends_with_its_part)
 {
     struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_peer *two = sr_peer(&s, 1, SR_UID_ONE + 1, 4096);
@@ -243,10 +238,9 @@ START_TEST(a_rank_is_told_when_another_ends_with_its_part)
     sr_settle(&s);
     sr_all(&s, first, KVC_ST_GONE);
 }
-END_TEST
 
 /* The others are told SHUTDOWN from now on. */
-START_TEST(a_shutdown_does_not_wait_for_other_ranks)
+CASE(a_shutdown_does_not_wait_for_other_ranks)
 {
     struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
     const uint64_t first = store_shard(one, 0, KVC_F_DURABLE);
@@ -255,10 +249,11 @@ START_TEST(a_shutdown_does_not_wait_for_other_ranks)
     ck_assert_uint_eq(sr_status(&s, first), KVC_ST_SHUTDOWN);
     ck_assert(svc_is_quiet(s.svc));
 }
-END_TEST
+
+CASES(.setup = with_little_memory, .teardown = teardown);
 
 /* A disk that writes nothing: memory is full of blocks that are on their way there. */
-START_TEST(a_store_that_waits_for_room_is_counted)
+CASE(a_store_that_waits_for_room_is_counted)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .n = 16};
@@ -279,31 +274,4 @@ START_TEST(a_store_that_waits_for_room_is_counted)
     ck_assert_uint_eq(sr_metric(&s, "room_waits_late"), 1);
     sr_copies(&s);
     sr_all(&s, corr, KVC_ST_OK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("storage");
-    TCase *t = tcase_create("without");
-    tcase_add_checked_fixture(t, without, teardown);
-    tcase_add_test(t, without_a_tier_what_needs_it_is_refused_by_name);
-    tcase_add_test(t, without_a_tier_there_are_no_paths);
-    suite_add_tcase(su, t);
-    t = tcase_create("with");
-    tcase_add_checked_fixture(t, with, teardown);
-    tcase_add_test(t, paths_are_what_the_tier_counts);
-    tcase_add_test(t, they_are_for_administrators);
-    tcase_add_test(t, a_drain_with_nothing_left_is_done);
-    tcase_add_test(t, a_drain_says_what_stops_it);
-    tcase_add_test(t, a_rank_waits_for_the_others_to_make_its_block_durable);
-    tcase_add_test(t, a_rank_whose_others_do_not_come_is_told_at_its_deadline);
-    tcase_add_test(t, a_rank_is_told_when_another_ends_with_its_part);
-    tcase_add_test(t, a_shutdown_does_not_wait_for_other_ranks);
-    suite_add_tcase(su, t);
-    t = tcase_create("little memory");
-    tcase_add_checked_fixture(t, with_little_memory, teardown);
-    tcase_add_test(t, a_store_that_waits_for_room_is_counted);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that take long go on in slices, and sessions and principals take turns at them. */
-#include <check.h>
-
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "svc__.h"
 #include "svc_rig.h"
 
@@ -74,7 +72,9 @@ static const uint8_t *reserved(uint64_t corr)
     return reply.statuses.p;
 }
 
-START_TEST(a_long_reserve_takes_a_slice_a_turn)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_long_reserve_takes_a_slice_a_turn)
 {
     const uint64_t corr = sr_reserve(&s, p, &longer);
     ck_assert_uint_eq(pending(), SLICE_BLOCKS);
@@ -86,9 +86,8 @@ START_TEST(a_long_reserve_takes_a_slice_a_turn)
     ck_assert_uint_eq(s.kept, 0);
     ck_assert_uint_eq(svc_next_ns(s.svc) == 0, 0);
 }
-END_TEST
 
-START_TEST(a_long_store_is_stored_as_if_in_one_piece)
+CASE(a_long_store_is_stored_as_if_in_one_piece)
 {
     const uint64_t corr = sr_store(&s, p, &longer);
     ck_assert_uint_eq(sr_replies(&s, corr), 0);
@@ -101,9 +100,8 @@ START_TEST(a_long_store_is_stored_as_if_in_one_piece)
     sr_all(&s, again, KVC_ST_EXISTS);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
-START_TEST(a_long_commit_begins_its_copies_in_slices)
+CASE(a_long_commit_begins_its_copies_in_slices)
 {
     const uint64_t resv = sr_reserve(&s, p, &longer);
     (void)turns_until(resv);
@@ -113,9 +111,8 @@ START_TEST(a_long_commit_begins_its_copies_in_slices)
     copies_until(corr);
     sr_all(&s, corr, KVC_ST_OK);
 }
-END_TEST
 
-START_TEST(others_are_served_between_two_slices)
+CASE(others_are_served_between_two_slices)
 {
     const uint64_t corr = sr_reserve(&s, p, &longer);
     sr_turn(&s, 0);
@@ -125,10 +122,9 @@ START_TEST(others_are_served_between_two_slices)
         ck_assert_uint_eq(sr_replies(&s, corr), 0);
     }
 }
-END_TEST
 
 /* However much a turn may take. */
-START_TEST(a_turn_begins_one_long_request)
+CASE(a_turn_begins_one_long_request)
 {
     s.svc->cfg.turn_work = 1000;
     const uint64_t first = sr_reserve(&s, p, &longer), look = sr_lookup(&s, q, &shorter);
@@ -141,9 +137,8 @@ START_TEST(a_turn_begins_one_long_request)
     (void)turns_until(second);
     ck_assert_uint_eq(pending(), 2 * LONG_BLOCKS);
 }
-END_TEST
 
-START_TEST(requests_of_one_session_keep_their_order)
+CASE(requests_of_one_session_keep_their_order)
 {
     const uint64_t resv = sr_reserve(&s, p, &longer);
     const uint64_t look = sr_lookup(&s, p, &shorter);
@@ -154,10 +149,9 @@ START_TEST(requests_of_one_session_keep_their_order)
     for (uint32_t i = 0; i < LONG_BLOCKS; i++)
         ck_assert_uint_eq(reserved(again)[i], KVC_ST_PENDING);
 }
-END_TEST
 
 /* Its session was dropped, though it had no more requests in flight than it may. */
-START_TEST(requests_wait_until_replies_are_read)
+CASE(requests_wait_until_replies_are_read)
 {
     p->backlogged = true;
     const uint64_t resv = sr_reserve(&s, p, &longer), look = sr_lookup(&s, p, &shorter);
@@ -178,7 +172,6 @@ START_TEST(requests_wait_until_replies_are_read)
     ck_assert_uint_lt(sr_order(&s, resv), sr_order(&s, look));
     ck_assert_uint_eq(pending(), LONG_BLOCKS);
 }
-END_TEST
 
 static void all_goes(void)
 {
@@ -187,7 +180,7 @@ static void all_goes(void)
     ck_assert_uint_eq(pending() + core_metrics(s.core)->reservations, 0);
 }
 
-START_TEST(cancel_between_two_slices_drops_what_was_reserved)
+CASE(cancel_between_two_slices_drops_what_was_reserved)
 {
     const uint64_t ops[] = {sr_reserve(&s, p, &longer), sr_store(&s, p, &longer),
                             sr_lookup(&s, p, &shorter)};
@@ -201,7 +194,6 @@ START_TEST(cancel_between_two_slices_drops_what_was_reserved)
     ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept, 0);
     all_goes();
 }
-END_TEST
 
 /* How much a RESERVE has left that is cancelled between two slices. */
 static uint64_t cancel_partly(void)
@@ -214,16 +206,15 @@ static uint64_t cancel_partly(void)
     return pending();
 }
 
-START_TEST(a_long_reserve_that_is_cancelled_is_dropped_in_slices)
+CASE(a_long_reserve_that_is_cancelled_is_dropped_in_slices)
 {
     const uint64_t before = cancel_partly();
     sr_turn(&s, 0);
     ck_assert(pending() < before && pending() > 0);
     all_goes();
 }
-END_TEST
 
-START_TEST(who_reserves_what_a_cancelled_reserve_leaves_takes_it_over)
+CASE(who_reserves_what_a_cancelled_reserve_leaves_takes_it_over)
 {
     (void)cancel_partly();
     const uint64_t again = sr_reserve(&s, q, &longer);
@@ -233,9 +224,8 @@ START_TEST(who_reserves_what_a_cancelled_reserve_leaves_takes_it_over)
     copies_until(sr_commit(&s, q, sr_reservation(&s, again), &longer));
     ck_assert_uint_eq(core_metrics(s.core)->blocks_present, LONG_BLOCKS);
 }
-END_TEST
 
-START_TEST(a_long_drop_takes_a_slice_a_turn)
+CASE(a_long_drop_takes_a_slice_a_turn)
 {
     const uint64_t resv = sr_reserve(&s, p, &longer);
     (void)turns_until(resv);
@@ -253,7 +243,6 @@ START_TEST(a_long_drop_takes_a_slice_a_turn)
     ck_assert_uint_eq(sr_status(&s, last), KVC_ST_OK);
     ck_assert_uint_eq(pending() + core_metrics(s.core)->reservations, 0);
 }
-END_TEST
 
 /* Into its copies, of which some are under way. */
 static uint64_t store_into_copies(uint32_t deadline_ms)
@@ -268,7 +257,7 @@ static uint64_t store_into_copies(uint32_t deadline_ms)
     return corr;
 }
 
-START_TEST(cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun)
+CASE(cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun)
 {
     const uint64_t corr = store_into_copies(0), cancel = sr_cancel(&s, p, corr);
     sr_turn(&s, 0);
@@ -282,10 +271,9 @@ START_TEST(cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun)
     ck_assert_uint_eq(pending(), 0);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
 /* _i: turns that it has had. Between its last key and its first copy it is cancelled as well. */
-START_TEST(cancel_of_a_store_at_any_turn_leaves_nothing)
+CASE_EACH(cancel_of_a_store_at_any_turn_leaves_nothing, LONG_BLOCKS / SLICE_BLOCKS + 4)
 {
     const uint64_t corr = sr_store(&s, p, &longer);
     for (int i = 0; i < _i; i++)
@@ -302,9 +290,8 @@ START_TEST(cancel_of_a_store_at_any_turn_leaves_nothing)
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
-START_TEST(a_deadline_between_two_slices_is_kept)
+CASE(a_deadline_between_two_slices_is_kept)
 {
     longer.deadline_ms = 100;
     const uint64_t resv = sr_reserve(&s, p, &longer), behind = sr_store(&s, p, &longer);
@@ -321,9 +308,8 @@ START_TEST(a_deadline_between_two_slices_is_kept)
     ck_assert_uint_eq(pending(), 0);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
-START_TEST(a_session_may_end_between_two_slices)
+CASE(a_session_may_end_between_two_slices)
 {
     const uint64_t corr = sr_store(&s, p, &longer);
     (void)sr_reserve(&s, p, &longer);
@@ -341,9 +327,8 @@ START_TEST(a_session_may_end_between_two_slices)
     ck_assert_uint_eq(core_metrics(s.core)->reservations + pending(), 0);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
-START_TEST(what_is_dropped_between_two_slices_breaks_the_chain)
+CASE(what_is_dropped_between_two_slices_breaks_the_chain)
 {
     struct sr_blocks head = longer;
     head.n = 2;
@@ -362,10 +347,9 @@ START_TEST(what_is_dropped_between_two_slices_breaks_the_chain)
     ck_assert_uint_eq(reserved(resv)[LONG_BLOCKS - 1], KVC_ST_NO_PARENT);
     ck_assert_uint_eq(pending(), 0);
 }
-END_TEST
 
 /* The same of a STORE: what it had announced has gone, and it says so. */
-START_TEST(a_store_that_lost_all_between_two_slices_stored_nothing)
+CASE(a_store_that_lost_all_between_two_slices_stored_nothing)
 {
     struct sr_blocks head = longer;
     head.n = 2;
@@ -383,9 +367,8 @@ START_TEST(a_store_that_lost_all_between_two_slices_stored_nothing)
         ck_assert_uint_ne(reply.statuses.p[i], KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_present, 0);
 }
-END_TEST
 
-START_TEST(what_a_session_leaves_reserved_goes_in_slices)
+CASE(what_a_session_leaves_reserved_goes_in_slices)
 {
     const uint64_t resv = sr_reserve(&s, p, &longer);
     (void)turns_until(resv);
@@ -403,10 +386,9 @@ START_TEST(what_a_session_leaves_reserved_goes_in_slices)
     ck_assert_uint_eq(pending() + core_metrics(s.core)->reservations, 0);
     ck_assert_ptr_null(s.svc->sessions[0].client);
 }
-END_TEST
 
 /* Begun behind the turn's step of work, it needs no timer for the next. */
-START_TEST(an_eviction_that_had_to_wait_is_work_to_do)
+CASE(an_eviction_that_had_to_wait_is_work_to_do)
 {
     const uint64_t resv = sr_reserve(&s, p, &longer);
     const struct msg_evict all = {.ns = longer.ns, .flags = KVC_F_DRY_RUN};
@@ -421,10 +403,9 @@ START_TEST(an_eviction_that_had_to_wait_is_work_to_do)
         (void)core_placement_step(s.core);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
 }
-END_TEST
 
 /* Its first slice has begun copies, which read staging until they have ended. */
-START_TEST(a_commit_that_cannot_be_kept_is_refused_behind_its_copies)
+CASE(a_commit_that_cannot_be_kept_is_refused_behind_its_copies)
 {
     const uint64_t resv = sr_reserve(&s, p, &longer);
     (void)turns_until(resv);
@@ -440,10 +421,9 @@ START_TEST(a_commit_that_cannot_be_kept_is_refused_behind_its_copies)
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_BUSY);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
 /* A slice looks at 34 keys that exist. */
-START_TEST(what_was_found_stays_until_the_next_slice_builds_on_it)
+CASE(what_was_found_stays_until_the_next_slice_builds_on_it)
 {
     struct sr_blocks there = longer;
     there.n = 38;
@@ -459,9 +439,8 @@ START_TEST(what_was_found_stays_until_the_next_slice_builds_on_it)
     ck_assert_uint_eq(reserved(resv)[LONG_BLOCKS - 1], KVC_ST_OK);
     ck_assert_uint_ge(core_metrics(s.core)->blocks_present, 34);
 }
-END_TEST
 
-START_TEST(a_request_that_cannot_be_kept_is_refused_and_leaves_nothing)
+CASE(a_request_that_cannot_be_kept_is_refused_and_leaves_nothing)
 {
     s.keep_fails = true;
     const uint64_t resv = sr_reserve(&s, p, &longer);
@@ -474,11 +453,10 @@ START_TEST(a_request_that_cannot_be_kept_is_refused_and_leaves_nothing)
     ck_assert_uint_eq(pending(), 0);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
 /* Three sessions of one principal, each with a long request, have as much done for them together as
  * one session of another: whose request is through when theirs are at a third. */
-START_TEST(principals_take_turns_by_work_and_so_do_their_sessions)
+CASE(principals_take_turns_by_work_and_so_do_their_sessions)
 {
     struct sr_peer *all[] = {p, q, NULL, NULL};
     const unsigned n = 4, slices = LONG_BLOCKS / SLICE_BLOCKS;
@@ -504,7 +482,6 @@ START_TEST(principals_take_turns_by_work_and_so_do_their_sessions)
     ck_assert_uint_le(turns_until(corr[1]) + turns_until(corr[2]), 4);
     ck_assert_uint_ge(first, 2 * slices - 4); /* not one after the other */
 }
-END_TEST
 
 /* ---- what is looked up in slices ---- */
 
@@ -515,7 +492,7 @@ static void store_all(void)
     sr_turn(&s, 0);
 }
 
-START_TEST(a_long_lookup_finds_what_one_in_one_piece_finds)
+CASE(a_long_lookup_finds_what_one_in_one_piece_finds)
 {
     struct sr_blocks some = longer;
     some.n = LONG_BLOCKS - 3;
@@ -527,9 +504,8 @@ START_TEST(a_long_lookup_finds_what_one_in_one_piece_finds)
     ck_assert_uint_eq(core_metrics(s.core)->lookups, 1);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
-START_TEST(a_long_acquire_holds_what_one_in_one_piece_holds)
+CASE(a_long_acquire_holds_what_one_in_one_piece_holds)
 {
     struct sr_blocks some = longer;
     some.n = LONG_BLOCKS - 3;
@@ -547,7 +523,6 @@ START_TEST(a_long_acquire_holds_what_one_in_one_piece_holds)
     ck_assert(m->leases == 1 && m->leased_bytes == some.n * 64);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
 static void evict_all(void)
 {
@@ -558,7 +533,7 @@ static void evict_all(void)
             continue;
 }
 
-START_TEST(what_a_long_acquire_found_is_not_evicted_before_it_is_held)
+CASE(what_a_long_acquire_found_is_not_evicted_before_it_is_held)
 {
     store_all();
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
@@ -571,10 +546,9 @@ START_TEST(what_a_long_acquire_found_is_not_evicted_before_it_is_held)
     ck_assert_uint_ge(sr_held(&s, corr).hit_tokens, 34 * 8);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_present, sr_held(&s, corr).hit_tokens / 8);
 }
-END_TEST
 
 /* Their bytes are bad, for instance. */
-START_TEST(what_has_gone_since_it_was_found_is_looked_up_again)
+CASE(what_has_gone_since_it_was_found_is_looked_up_again)
 {
     store_all();
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
@@ -587,9 +561,8 @@ START_TEST(what_has_gone_since_it_was_found_is_looked_up_again)
     ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, 20 * 8);
     ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 20 * 64);
 }
-END_TEST
 
-START_TEST(cancel_and_end_of_a_long_acquire_let_go_of_what_was_found)
+CASE(cancel_and_end_of_a_long_acquire_let_go_of_what_was_found)
 {
     store_all();
     for (unsigned turns = 0; turns < 5; turns++) {
@@ -614,10 +587,9 @@ START_TEST(cancel_and_end_of_a_long_acquire_let_go_of_what_was_found)
     sr_turn(&s, 0);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
 /* A lease of 40 blocks; a turn lets go of 34. */
-START_TEST(a_large_lease_counts_no_more_at_once_and_lets_go_in_slices)
+CASE(a_large_lease_counts_no_more_at_once_and_lets_go_in_slices)
 {
     store_all();
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
@@ -639,7 +611,6 @@ START_TEST(a_large_lease_counts_no_more_at_once_and_lets_go_in_slices)
     ck_assert_uint_eq(core_metrics(s.core)->blocks_present, 0);
     sr_turn(&s, 0);
 }
-END_TEST
 
 static struct {
     unsigned pieces;
@@ -657,7 +628,7 @@ static bool on_request(struct policy *policy, const struct policy_request *reque
 }
 
 /* 40 blocks in pieces of a slice each, twice. */
-START_TEST(the_policy_hears_of_a_long_acquire_in_slices)
+CASE(the_policy_hears_of_a_long_acquire_in_slices)
 {
     static struct policy_ops ops;
     ops = policy_lru;
@@ -675,7 +646,6 @@ START_TEST(the_policy_hears_of_a_long_acquire_in_slices)
     ck_assert_uint_le(heard.most, 34);
     ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, LONG_BLOCKS * 8);
 }
-END_TEST
 
 /* Of an acquire of all blocks, to where a slice has told 32 of 40 locations. */
 static uint64_t acquire_into_locs(void)
@@ -697,7 +667,7 @@ static void release(uint64_t corr)
     (void)turns_until(sr_release(&s, p, sr_held(&s, corr).lease));
 }
 
-START_TEST(locations_in_slices_are_those_in_one_piece)
+CASE(locations_in_slices_are_those_in_one_piece)
 {
     static uint8_t whole[LONG_BLOCKS * KVC_LOC_BYTES];
     store_all();
@@ -714,9 +684,8 @@ START_TEST(locations_in_slices_are_those_in_one_piece)
     ck_assert(!s.svc->long_used[0]);
     release(corr);
 }
-END_TEST
 
-START_TEST(who_is_cancelled_or_leaves_among_its_locations_holds_nothing)
+CASE(who_is_cancelled_or_leaves_among_its_locations_holds_nothing)
 {
     store_all();
     const uint64_t corr = acquire_into_locs();
@@ -742,10 +711,9 @@ START_TEST(who_is_cancelled_or_leaves_among_its_locations_holds_nothing)
     ck_assert(!s.svc->long_used[0]);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
 /* The generation that would be told is that of now, after its bytes were found to be bad. */
-START_TEST(what_goes_bad_among_the_locations_is_not_told)
+CASE(what_goes_bad_among_the_locations_is_not_told)
 {
     store_all();
     const uint64_t corr = acquire_into_locs();
@@ -759,7 +727,6 @@ START_TEST(what_goes_bad_among_the_locations_is_not_told)
     ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 38 * 64);
     release(corr);
 }
-END_TEST
 
 static struct {
     unsigned pieces;
@@ -786,7 +753,7 @@ static uint64_t hint(const struct sr_blocks *b)
     return sr_send(&s, p, codec_enc_hint(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_HINT, 0), &msg));
 }
 
-START_TEST(a_long_hint_is_passed_on_in_slices)
+CASE(a_long_hint_is_passed_on_in_slices)
 {
     static struct policy_ops ops;
     ops = policy_lru;
@@ -808,9 +775,8 @@ START_TEST(a_long_hint_is_passed_on_in_slices)
     ck_assert_uint_eq(s.core->hinted[POLICY_ADVICE_ENDED], 1);
     ck_assert_uint_eq(s.kept, 0);
 }
-END_TEST
 
-START_TEST(a_long_acquire_has_what_is_there_at_its_deadline)
+CASE(a_long_acquire_has_what_is_there_at_its_deadline)
 {
     store_all();
     longer.deadline_ms = 100;
@@ -820,7 +786,6 @@ START_TEST(a_long_acquire_has_what_is_there_at_its_deadline)
     (void)turns_until(corr);
     ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, LONG_BLOCKS * 8);
 }
-END_TEST
 
 /* ---- waiting ---- */
 
@@ -882,7 +847,7 @@ static uint64_t drop_and_reserve(uint64_t reservation)
     return reservation;
 }
 
-START_TEST(who_waits_again_does_not_look_up_what_was_there)
+CASE(who_waits_again_does_not_look_up_what_was_there)
 {
     uint64_t resv;
     const uint64_t corr = wait_for_last(&resv);
@@ -900,9 +865,8 @@ START_TEST(who_waits_again_does_not_look_up_what_was_there)
     (void)turns_until(corr);
     ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, (LONG_BLOCKS - 1) * 8);
 }
-END_TEST
 
-START_TEST(what_a_long_wait_waits_for_comes)
+CASE(what_a_long_wait_waits_for_comes)
 {
     uint64_t resv;
     const uint64_t corr = wait_for_last(&resv);
@@ -912,9 +876,8 @@ START_TEST(what_a_long_wait_waits_for_comes)
     (void)turns_until(corr);
     ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, LONG_BLOCKS * 8);
 }
-END_TEST
 
-START_TEST(a_long_wait_ends_at_its_deadline_or_when_it_is_cancelled)
+CASE(a_long_wait_ends_at_its_deadline_or_when_it_is_cancelled)
 {
     uint64_t resv;
     longer.deadline_ms = 100;
@@ -930,10 +893,9 @@ START_TEST(a_long_wait_ends_at_its_deadline_or_when_it_is_cancelled)
     drop(resv);
     ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
-END_TEST
 
 /* Woken when it has found what it waits for, and has not let go of the rest yet. */
-START_TEST(who_is_woken_in_its_last_slice_asks_again)
+CASE(who_is_woken_in_its_last_slice_asks_again)
 {
     struct sr_blocks before = longer;
     before.n = LONG_BLOCKS - 1;
@@ -947,54 +909,4 @@ START_TEST(who_is_woken_in_its_last_slice_asks_again)
     MUST(core_drop(s.core, s.svc->sessions[1].client, resv) == 0);
     (void)turns_until(corr);
     ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, (LONG_BLOCKS - 1) * 8);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("turns");
-    TCase *t = tcase_create("turns");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_long_reserve_takes_a_slice_a_turn);
-    tcase_add_test(t, a_long_store_is_stored_as_if_in_one_piece);
-    tcase_add_test(t, a_long_commit_begins_its_copies_in_slices);
-    tcase_add_test(t, others_are_served_between_two_slices);
-    tcase_add_test(t, a_turn_begins_one_long_request);
-    tcase_add_test(t, requests_of_one_session_keep_their_order);
-    tcase_add_test(t, requests_wait_until_replies_are_read);
-    tcase_add_test(t, cancel_between_two_slices_drops_what_was_reserved);
-    tcase_add_test(t, a_long_reserve_that_is_cancelled_is_dropped_in_slices);
-    tcase_add_test(t, who_reserves_what_a_cancelled_reserve_leaves_takes_it_over);
-    tcase_add_test(t, cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun);
-    tcase_add_test(t, a_long_drop_takes_a_slice_a_turn);
-    tcase_add_loop_test(t, cancel_of_a_store_at_any_turn_leaves_nothing, 0,
-                        LONG_BLOCKS / SLICE_BLOCKS + 4);
-    tcase_add_test(t, a_deadline_between_two_slices_is_kept);
-    tcase_add_test(t, a_session_may_end_between_two_slices);
-    tcase_add_test(t, what_is_dropped_between_two_slices_breaks_the_chain);
-    tcase_add_test(t, a_store_that_lost_all_between_two_slices_stored_nothing);
-    tcase_add_test(t, what_a_session_leaves_reserved_goes_in_slices);
-    tcase_add_test(t, an_eviction_that_had_to_wait_is_work_to_do);
-    tcase_add_test(t, a_commit_that_cannot_be_kept_is_refused_behind_its_copies);
-    tcase_add_test(t, what_was_found_stays_until_the_next_slice_builds_on_it);
-    tcase_add_test(t, a_request_that_cannot_be_kept_is_refused_and_leaves_nothing);
-    tcase_add_test(t, principals_take_turns_by_work_and_so_do_their_sessions);
-    tcase_add_test(t, a_long_lookup_finds_what_one_in_one_piece_finds);
-    tcase_add_test(t, a_long_acquire_holds_what_one_in_one_piece_holds);
-    tcase_add_test(t, what_a_long_acquire_found_is_not_evicted_before_it_is_held);
-    tcase_add_test(t, what_has_gone_since_it_was_found_is_looked_up_again);
-    tcase_add_test(t, cancel_and_end_of_a_long_acquire_let_go_of_what_was_found);
-    tcase_add_test(t, a_large_lease_counts_no_more_at_once_and_lets_go_in_slices);
-    tcase_add_test(t, the_policy_hears_of_a_long_acquire_in_slices);
-    tcase_add_test(t, locations_in_slices_are_those_in_one_piece);
-    tcase_add_test(t, who_is_cancelled_or_leaves_among_its_locations_holds_nothing);
-    tcase_add_test(t, what_goes_bad_among_the_locations_is_not_told);
-    tcase_add_test(t, a_long_hint_is_passed_on_in_slices);
-    tcase_add_test(t, a_long_acquire_has_what_is_there_at_its_deadline);
-    tcase_add_test(t, who_waits_again_does_not_look_up_what_was_there);
-    tcase_add_test(t, what_a_long_wait_waits_for_comes);
-    tcase_add_test(t, a_long_wait_ends_at_its_deadline_or_when_it_is_cancelled);
-    tcase_add_test(t, who_is_woken_in_its_last_slice_asks_again);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

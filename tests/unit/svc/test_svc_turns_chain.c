@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Without storage what is held holds what is before it: of a long chain in slices. */
-#include <check.h>
-
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "svc__.h"
 #include "svc_rig.h"
 
@@ -92,7 +90,9 @@ static uint64_t reserve_behind(void)
     return sr_reserve(&s, p, &(struct sr_blocks){ns, 3, DEEP, 2, 0, NULL});
 }
 
-START_TEST(a_long_chain_is_held_in_slices_before_what_follows_it)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_long_chain_is_held_in_slices_before_what_follows_it)
 {
     store_deep();
     uint64_t before = core_work(s.core);
@@ -113,7 +113,6 @@ START_TEST(a_long_chain_is_held_in_slices_before_what_follows_it)
     ck_assert_uint_ge(nothing_stays(), DEEP / s.core_cfg.slice_work - 1);
     turns_until(drop);
 }
-END_TEST
 
 /* Some of the chain is held. */
 static uint64_t reserve_partly(void)
@@ -129,7 +128,7 @@ static uint64_t reserve_partly(void)
     return corr;
 }
 
-START_TEST(a_reserve_that_is_called_off_while_it_holds_a_chain_holds_nothing)
+CASE(a_reserve_that_is_called_off_while_it_holds_a_chain_holds_nothing)
 {
     store_deep();
     const uint64_t corr = reserve_partly();
@@ -141,9 +140,8 @@ START_TEST(a_reserve_that_is_called_off_while_it_holds_a_chain_holds_nothing)
     sr_turn(&s, 0);
     ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes + s.kept, 0);
 }
-END_TEST
 
-START_TEST(a_chain_that_goes_while_it_is_being_held_has_nothing_behind_it)
+CASE(a_chain_that_goes_while_it_is_being_held_has_nothing_behind_it)
 {
     store_deep();
     const uint64_t corr = reserve_partly();
@@ -157,10 +155,9 @@ START_TEST(a_chain_that_goes_while_it_is_being_held_has_nothing_behind_it)
         core_metrics(s.core)->unevictable_bytes + core_metrics(s.core)->blocks_pending, 0);
     core_check(s.core);
 }
-END_TEST
 
 /* Keys that are there take the hold along. */
-START_TEST(what_is_there_is_held_until_the_next_slice)
+CASE(what_is_there_is_held_until_the_next_slice)
 {
     store_deep();
     const struct sr_blocks again = {.ns = ns, .chain = 3, .n = PART};
@@ -175,10 +172,9 @@ START_TEST(what_is_there_is_held_until_the_next_slice)
     s.core->cfg.slice_work = 34;
     (void)nothing_stays();
 }
-END_TEST
 
 /* The block before them is not held when the first slice ends, for there is no room then. */
-START_TEST(new_keys_are_not_refused_for_room_that_was_short_before)
+CASE(new_keys_are_not_refused_for_room_that_was_short_before)
 {
     const struct sr_blocks first = {.ns = ns, .chain = 4, .n = 1};
     copies_until(sr_store(&s, q, &first));
@@ -198,9 +194,8 @@ START_TEST(new_keys_are_not_refused_for_room_that_was_short_before)
     turns_until(sr_drop(&s, p, sr_reservation(&s, corr)));
     core_check(s.core);
 }
-END_TEST
 
-START_TEST(a_chain_that_is_refused_each_time_is_not_climbed_for_ever)
+CASE(a_chain_that_is_refused_each_time_is_not_climbed_for_ever)
 {
     store_deep();
     uint64_t *room = &s.core->unevictable_share.total, all = *room;
@@ -213,10 +208,9 @@ START_TEST(a_chain_that_is_refused_each_time_is_not_climbed_for_ever)
     ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);
     core_check(s.core);
 }
-END_TEST
 
 /* Called off, or its session goes, at each of its turns: the work of no turn is more for that. */
-START_TEST(an_acquire_that_is_called_off_lets_go_in_slices)
+CASE(an_acquire_that_is_called_off_lets_go_in_slices)
 {
     const struct sr_blocks all = {.ns = ns, .chain = 3, .n = DEEP};
     bool over = false;
@@ -248,21 +242,4 @@ START_TEST(an_acquire_that_is_called_off_lets_go_in_slices)
             sr_turn(&s, 0);
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("turns_chain");
-    TCase *t = tcase_create("chain");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_long_chain_is_held_in_slices_before_what_follows_it);
-    tcase_add_test(t, a_reserve_that_is_called_off_while_it_holds_a_chain_holds_nothing);
-    tcase_add_test(t, a_chain_that_goes_while_it_is_being_held_has_nothing_behind_it);
-    tcase_add_test(t, what_is_there_is_held_until_the_next_slice);
-    tcase_add_test(t, new_keys_are_not_refused_for_room_that_was_short_before);
-    tcase_add_test(t, a_chain_that_is_refused_each_time_is_not_climbed_for_ever);
-    tcase_add_test(t, an_acquire_that_is_called_off_lets_go_in_slices);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests on long chains of which much is on disk alone: looked for, held and begun in slices. */
-#include <check.h>
-
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "svc__.h"
 #include "svc_rig.h"
 
@@ -250,7 +248,7 @@ static void counts_are_equal(const struct counts *a, const struct counts *b)
     ck_assert_uint_eq(a->reason, b->reason);
 }
 
-START_TEST(what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once)
+CASE(what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once)
 {
     const struct counts at_once = of_acquire(&full, 0, 1u << 20, 0),
                         slices = of_acquire(&full, 0, SLICE, 0);
@@ -259,12 +257,11 @@ START_TEST(what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once)
     ck_assert_uint_gt(slices.tokens_loaded, 0);
     counts_are_equal(&at_once, &slices);
 }
-END_TEST
 
 /* What was there before are first blocks, which are a shorter prefix, and last ones, which are
  * none.
  */
-START_TEST(what_a_long_acquire_of_windows_lacks_is_loaded_in_slices_as_at_once)
+CASE(what_a_long_acquire_of_windows_lacks_is_loaded_in_slices_as_at_once)
 {
     for (uint32_t n = 0; n < 10; n += 5) {
         const struct counts at_once = of_acquire(&windows, n, 1u << 20, 0),
@@ -275,9 +272,8 @@ START_TEST(what_a_long_acquire_of_windows_lacks_is_loaded_in_slices_as_at_once)
         counts_are_equal(&at_once, &slices);
     }
 }
-END_TEST
 
-START_TEST(who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_once)
+CASE(who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_once)
 {
     const struct counts at_once = of_acquire(&full, 0, 1u << 20, KVC_F_NO_LOAD),
                         slices = of_acquire(&full, 0, SLICE, KVC_F_NO_LOAD);
@@ -286,11 +282,16 @@ START_TEST(who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_onc
     ck_assert_uint_gt(slices.prefetches, 0);
     counts_are_equal(&at_once, &slices);
 }
-END_TEST
 
-START_TEST(a_load_that_is_called_off_lets_go_in_slices)
+/* Of whole chains, and of windows. */
+static void (*const begins[])(void) = {setup, setup_windows};
+
+CASES(.teardown = teardown);
+
+CASE_EACH(a_load_that_is_called_off_lets_go_in_slices, 2)
 {
     bool over = false;
+    begins[_i]();
     out_of_memory();
     for (unsigned turns = 0; !over; turns++) {
         const uint64_t corr = acquire(0);
@@ -306,10 +307,10 @@ START_TEST(a_load_that_is_called_off_lets_go_in_slices)
         nothing_is_held();
     }
 }
-END_TEST
 
-START_TEST(a_session_that_goes_while_it_loads_lets_go_in_slices)
+CASE_EACH(a_session_that_goes_while_it_loads_lets_go_in_slices, 2)
 {
+    begins[_i]();
     out_of_memory();
     const uint64_t corr = acquire(0);
     for (unsigned n = 0; core_metrics(s.core)->loads == 0; n++) {
@@ -323,9 +324,10 @@ START_TEST(a_session_that_goes_while_it_loads_lets_go_in_slices)
     nothing_is_held();
     ck_assert_uint_eq(pool_used(load_pool(s.core)), 0);
 }
-END_TEST
 
-START_TEST(more_than_may_be_held_is_refused_and_holds_nothing)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(more_than_may_be_held_is_refused_and_holds_nothing)
 {
     out_of_memory();
     s.core->cfg.lease_bytes_max = (LONG_BLOCKS - 1) * 64;
@@ -334,7 +336,6 @@ START_TEST(more_than_may_be_held_is_refused_and_holds_nothing)
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_LIMIT);
     nothing_is_held();
 }
-END_TEST
 
 static void is_begun(uint64_t corr)
 {
@@ -344,39 +345,14 @@ static void is_begun(uint64_t corr)
     nothing_is_held();
 }
 
-START_TEST(what_a_long_lookup_is_to_load_is_begun_in_slices)
+CASE(what_a_long_lookup_is_to_load_is_begun_in_slices)
 {
     out_of_memory();
     is_begun(lookup(KVC_F_PREFETCH));
 }
-END_TEST
 
-START_TEST(what_a_long_hint_says_is_needed_soon_is_begun_in_slices)
+CASE(what_a_long_hint_says_is_needed_soon_is_begun_in_slices)
 {
     out_of_memory();
     is_begun(hint(KVC_HINT_SOON));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("turns_load");
-    TCase *both = tcase_create("both"), *t = tcase_create("load");
-    tcase_add_test(both, what_a_long_acquire_lacks_is_loaded_in_slices_as_at_once);
-    tcase_add_test(both, what_a_long_acquire_of_windows_lacks_is_loaded_in_slices_as_at_once);
-    tcase_add_test(both, who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_once);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_load_that_is_called_off_lets_go_in_slices);
-    tcase_add_test(t, a_session_that_goes_while_it_loads_lets_go_in_slices);
-    tcase_add_test(t, more_than_may_be_held_is_refused_and_holds_nothing);
-    tcase_add_test(t, what_a_long_lookup_is_to_load_is_begun_in_slices);
-    tcase_add_test(t, what_a_long_hint_says_is_needed_soon_is_begun_in_slices);
-    suite_add_tcase(su, both);
-    suite_add_tcase(su, t);
-    t = tcase_create("windows");
-    tcase_add_checked_fixture(t, setup_windows, teardown);
-    tcase_add_test(t, a_load_that_is_called_off_lets_go_in_slices);
-    tcase_add_test(t, a_session_that_goes_while_it_loads_lets_go_in_slices);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

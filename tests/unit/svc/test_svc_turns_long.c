@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What made a turn long is told: which operation, of which session, with how much work. */
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "clock.h"
 #include "svc__.h"
 #include "svc_rig.h"
@@ -95,11 +94,12 @@ static bool slice_is_told(void)
     return is;
 }
 
-START_TEST(a_slice_is_told_by_its_operation_session_and_work)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_slice_is_told_by_its_operation_session_and_work)
 {
     expect_soon(slice_is_told);
 }
-END_TEST
 
 static bool request_is_told(void)
 {
@@ -116,19 +116,7 @@ static bool request_is_told(void)
     return is;
 }
 
-START_TEST(a_request_is_told_in_the_same_way)
+CASE(a_request_is_told_in_the_same_way)
 {
     expect_soon(request_is_told);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("svc_turns_long");
-    TCase *t = tcase_create("long");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_slice_is_told_by_its_operation_session_and_work);
-    tcase_add_test(t, a_request_is_told_in_the_same_way);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

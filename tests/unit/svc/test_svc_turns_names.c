@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests on long names go on in slices: test_svc_turns.c has the other requests. */
-#include <check.h>
-
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "core_names.h"
 #include "names_table.h"
 #include "svc__.h"
@@ -188,7 +186,9 @@ static uint64_t load_partly(uint32_t flags)
     return corr;
 }
 
-START_TEST(a_long_name_is_loaded_in_slices)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_long_name_is_loaded_in_slices)
 {
     name_long();
     for (unsigned i = 0; i < 2; i++) {
@@ -199,10 +199,9 @@ START_TEST(a_long_name_is_loaded_in_slices)
         nothing_is_held();
     }
 }
-END_TEST
 
 /* Without storage who holds the last block holds all before it. */
-START_TEST(the_chain_of_a_long_name_is_held_in_slices)
+CASE(the_chain_of_a_long_name_is_held_in_slices)
 {
     name_long();
     uint64_t before = core_work(s.core);
@@ -217,9 +216,8 @@ START_TEST(the_chain_of_a_long_name_is_held_in_slices)
     ck_assert_uint_eq(loaded(corr), LONG_BYTES);
     nothing_is_held();
 }
-END_TEST
 
-START_TEST(a_load_that_ends_while_it_holds_the_chain_holds_nothing)
+CASE(a_load_that_ends_while_it_holds_the_chain_holds_nothing)
 {
     name_long();
     for (unsigned i = 0; i < 2; i++) {
@@ -237,9 +235,8 @@ START_TEST(a_load_that_ends_while_it_holds_the_chain_holds_nothing)
         nothing_is_held();
     }
 }
-END_TEST
 
-START_TEST(a_load_that_is_cancelled_or_left_between_two_slices_holds_nothing)
+CASE(a_load_that_is_cancelled_or_left_between_two_slices_holds_nothing)
 {
     name_long();
     const uint64_t corr = load_partly(0);
@@ -251,9 +248,8 @@ START_TEST(a_load_that_is_cancelled_or_left_between_two_slices_holds_nothing)
     sr_turn(&s, 0);
     nothing_is_held();
 }
-END_TEST
 
-START_TEST(a_name_that_is_forgotten_between_two_slices_is_loaded_as_it_was)
+CASE(a_name_that_is_forgotten_between_two_slices_is_loaded_as_it_was)
 {
     name_long();
     const uint64_t corr = load_partly(0);
@@ -263,10 +259,9 @@ START_TEST(a_name_that_is_forgotten_between_two_slices_is_loaded_as_it_was)
     ck_assert_uint_eq(loaded(corr), LONG_BYTES);
     nothing_is_held();
 }
-END_TEST
 
 /* Its bytes are bad. */
-START_TEST(a_block_that_goes_between_two_slices_is_not_loaded)
+CASE(a_block_that_goes_between_two_slices_is_not_loaded)
 {
     name_long();
     const uint64_t corr = load_partly(0);
@@ -279,7 +274,6 @@ START_TEST(a_block_that_goes_between_two_slices_is_not_loaded)
     ck_assert_uint_eq(loaded(corr), LONG_BYTES - 64);
     nothing_is_held();
 }
-END_TEST
 
 /* The name's blocks are on disk alone, but for some. */
 static void out_of_memory(void)
@@ -294,7 +288,9 @@ static void out_of_memory(void)
     evict_all(); /* the others */
 }
 
-START_TEST(what_a_long_name_lacks_is_held_in_slices_and_waited_for)
+CASES(.setup = setup_storage, .teardown = teardown);
+
+CASE(what_a_long_name_lacks_is_held_in_slices_and_waited_for)
 {
     out_of_memory();
     const uint64_t corr = load_partly(KVC_F_WAIT);
@@ -308,9 +304,8 @@ START_TEST(what_a_long_name_lacks_is_held_in_slices_and_waited_for)
     ck_assert_uint_eq(loaded(corr), LONG_BYTES);
     nothing_is_held();
 }
-END_TEST
 
-START_TEST(no_block_of_a_long_name_is_held_beyond_the_limit)
+CASE(no_block_of_a_long_name_is_held_beyond_the_limit)
 {
     name_long();
     uint64_t *room = &s.core->unevictable_share.total, all = *room;
@@ -326,9 +321,8 @@ START_TEST(no_block_of_a_long_name_is_held_beyond_the_limit)
     *room = all;
     nothing_is_held();
 }
-END_TEST
 
-START_TEST(a_load_that_is_cancelled_while_it_is_made_holds_nothing)
+CASE(a_load_that_is_cancelled_while_it_is_made_holds_nothing)
 {
     out_of_memory();
     const uint64_t corr = load_partly(KVC_F_WAIT);
@@ -343,9 +337,8 @@ START_TEST(a_load_that_is_cancelled_while_it_is_made_holds_nothing)
     ck_assert_uint_eq(s.core->wanted_bytes, 0);
     nothing_is_held();
 }
-END_TEST
 
-START_TEST(more_than_a_client_may_hold_is_begun_and_not_waited_for)
+CASE(more_than_a_client_may_hold_is_begun_and_not_waited_for)
 {
     s.core->cfg.lease_bytes_max = LONG_BYTES - 1;
     out_of_memory();
@@ -356,9 +349,8 @@ START_TEST(more_than_a_client_may_hold_is_begun_and_not_waited_for)
     ck_assert_uint_eq(core_metrics(s.core)->loads + s.core->wanted_bytes, 0);
     nothing_is_held();
 }
-END_TEST
 
-START_TEST(what_nobody_waits_for_is_begun_in_slices)
+CASE(what_nobody_waits_for_is_begun_in_slices)
 {
     out_of_memory();
     const uint64_t corr = load_partly(0);
@@ -367,9 +359,8 @@ START_TEST(what_nobody_waits_for_is_begun_in_slices)
     ck_assert_uint_gt(core_metrics(s.core)->prefetches, 0);
     nothing_is_held();
 }
-END_TEST
 
-START_TEST(a_load_whose_deadline_comes_tells_what_there_is)
+CASE(a_load_whose_deadline_comes_tells_what_there_is)
 {
     out_of_memory();
     const uint64_t corr = load_partly(KVC_F_WAIT);
@@ -378,7 +369,6 @@ START_TEST(a_load_whose_deadline_comes_tells_what_there_is)
     ck_assert_uint_lt(loaded(corr), LONG_BYTES);
     nothing_is_held();
 }
-END_TEST
 
 /* ---- NAME_FORGET ---- */
 
@@ -433,7 +423,9 @@ static void nothing_is_left(uint32_t blocks)
     nothing_is_held();
 }
 
-START_TEST(a_long_name_lets_go_of_its_blocks_in_slices)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_long_name_lets_go_of_its_blocks_in_slices)
 {
     name_long();
     const uint64_t corr = forget_partly(false), again = forget(q, false, 0);
@@ -444,9 +436,8 @@ START_TEST(a_long_name_lets_go_of_its_blocks_in_slices)
     ck_assert_uint_eq(sr_status(&s, again), KVC_ST_NO_NAME);
     nothing_is_left(LONG_BLOCKS);
 }
-END_TEST
 
-START_TEST(the_blocks_of_a_long_name_are_evicted_in_slices)
+CASE(the_blocks_of_a_long_name_are_evicted_in_slices)
 {
     name_long();
     const uint64_t corr = forget_partly(true);
@@ -456,9 +447,8 @@ START_TEST(the_blocks_of_a_long_name_are_evicted_in_slices)
     ck_assert_uint_eq(forgotten(corr).kept_blocks, 0);
     nothing_is_left(0);
 }
-END_TEST
 
-START_TEST(a_forget_that_is_cancelled_left_or_late_goes_on)
+CASE(a_forget_that_is_cancelled_left_or_late_goes_on)
 {
     for (unsigned i = 0; i < 3; i++) {
         name_long();
@@ -474,9 +464,8 @@ START_TEST(a_forget_that_is_cancelled_left_or_late_goes_on)
         nothing_is_left(0);
     }
 }
-END_TEST
 
-START_TEST(a_name_that_is_put_again_between_two_slices_keeps_its_blocks)
+CASE(a_name_that_is_put_again_between_two_slices_keeps_its_blocks)
 {
     name_long();
     const uint64_t corr = forget_partly(true), again = put(q, longer.chain, 20);
@@ -493,9 +482,8 @@ START_TEST(a_name_that_is_put_again_between_two_slices_keeps_its_blocks)
     (void)turns_until(last);
     nothing_is_left(0);
 }
-END_TEST
 
-START_TEST(blocks_that_go_or_are_leased_between_two_slices_of_a_forget)
+CASE(blocks_that_go_or_are_leased_between_two_slices_of_a_forget)
 {
     name_long();
     const uint64_t corr = forget_partly(true);
@@ -514,9 +502,8 @@ START_TEST(blocks_that_go_or_are_leased_between_two_slices_of_a_forget)
     (void)sr_release(&s, q, sr_held(&s, lease).lease);
     nothing_is_left(10);
 }
-END_TEST
 
-START_TEST(a_name_past_its_time_lets_go_in_slices)
+CASE(a_name_past_its_time_lets_go_in_slices)
 {
     name_long();
     named()->ttl_ms = 1000;
@@ -527,9 +514,8 @@ START_TEST(a_name_past_its_time_lets_go_in_slices)
     ck_assert_uint_lt(still_named(), LONG_BLOCKS + 1);
     nothing_is_left(LONG_BLOCKS);
 }
-END_TEST
 
-START_TEST(a_name_that_is_pinned_lets_go_of_that_first)
+CASE(a_name_that_is_pinned_lets_go_of_that_first)
 {
     name_long();
     struct core_seq seq;
@@ -540,7 +526,6 @@ START_TEST(a_name_that_is_pinned_lets_go_of_that_first)
     ck_assert_uint_eq(forgotten(corr).blocks, LONG_BLOCKS);
     nothing_is_left(0);
 }
-END_TEST
 
 /* ---- NAME_PUT ---- */
 
@@ -577,7 +562,7 @@ static void nothing_is_coming(void)
     nothing_is_held();
 }
 
-START_TEST(a_long_name_is_put_in_slices)
+CASE(a_long_name_is_put_in_slices)
 {
     store(&longer);
     const uint64_t corr = put_partly((struct msg_name_put){0}, 10);
@@ -594,9 +579,8 @@ START_TEST(a_long_name_is_put_in_slices)
     ck_assert_uint_eq(still_named(), LONG_BLOCKS);
     nothing_is_coming();
 }
-END_TEST
 
-START_TEST(a_put_that_is_cancelled_left_or_late_leaves_the_name_as_it_was)
+CASE(a_put_that_is_cancelled_left_or_late_leaves_the_name_as_it_was)
 {
     store(&longer);
     for (unsigned i = 0; i < 6; i++) {
@@ -619,9 +603,8 @@ START_TEST(a_put_that_is_cancelled_left_or_late_leaves_the_name_as_it_was)
         ck_assert(!named() || named()->tokens == 5 * 8);
     }
 }
-END_TEST
 
-START_TEST(a_name_that_goes_on_keeps_what_it_had)
+CASE(a_name_that_goes_on_keeps_what_it_had)
 {
     store(&longer);
     (void)turns_until(put(p, longer.chain, 20));
@@ -635,9 +618,8 @@ START_TEST(a_name_that_goes_on_keeps_what_it_had)
     ck_assert_uint_eq(forgotten(last).blocks, LONG_BLOCKS);
     nothing_is_left(0);
 }
-END_TEST
 
-START_TEST(a_name_that_moves_lets_go_of_what_it_had_in_slices)
+CASE(a_name_that_moves_lets_go_of_what_it_had_in_slices)
 {
     struct sr_blocks other = {.ns = longer.ns, .chain = 2, .n = LONG_BLOCKS - 10};
     name_long();
@@ -652,9 +634,8 @@ START_TEST(a_name_that_moves_lets_go_of_what_it_had_in_slices)
     ck_assert_uint_eq(still_named(), other.n); /* the answer says so */
     nothing_is_coming();
 }
-END_TEST
 
-START_TEST(a_long_name_that_is_put_to_few_blocks_lets_go_in_slices_too)
+CASE(a_long_name_that_is_put_to_few_blocks_lets_go_in_slices_too)
 {
     name_long();
     uint64_t before = core_work(s.core);
@@ -671,9 +652,8 @@ START_TEST(a_long_name_that_is_put_to_few_blocks_lets_go_in_slices_too)
     ck_assert_uint_ge(turns, 2);
     nothing_is_coming();
 }
-END_TEST
 
-START_TEST(a_move_that_is_cancelled_or_late_goes_on)
+CASE(a_move_that_is_cancelled_or_late_goes_on)
 {
     struct sr_blocks other = {.ns = longer.ns, .chain = 2, .n = LONG_BLOCKS - 10};
     store(&other);
@@ -696,9 +676,8 @@ START_TEST(a_move_that_is_cancelled_or_late_goes_on)
         ck_assert_uint_eq(named()->blocks, other.n);
     }
 }
-END_TEST
 
-START_TEST(a_name_that_is_forgotten_while_it_is_put_is_put)
+CASE(a_name_that_is_forgotten_while_it_is_put_is_put)
 {
     store(&longer);
     (void)turns_until(put(p, longer.chain, 5));
@@ -711,9 +690,8 @@ START_TEST(a_name_that_is_forgotten_while_it_is_put_is_put)
     ck_assert_uint_eq(named()->tokens, LONG_BLOCKS * 8);
     nothing_is_coming();
 }
-END_TEST
 
-START_TEST(a_name_is_put_to_what_is_left_of_its_blocks)
+CASE(a_name_is_put_to_what_is_left_of_its_blocks)
 {
     store(&longer);
     const uint64_t corr = put_partly((struct msg_name_put){0}, 10);
@@ -728,9 +706,8 @@ START_TEST(a_name_is_put_to_what_is_left_of_its_blocks)
     ck_assert_uint_eq(still_named(), named()->blocks);
     nothing_is_coming();
 }
-END_TEST
 
-START_TEST(a_long_name_has_its_token_ids_and_its_pin)
+CASE(a_long_name_has_its_token_ids_and_its_pin)
 {
     static uint8_t ids[LONG_BLOCKS * 8 * 4];
     uint8_t back[sizeof ids];
@@ -756,7 +733,6 @@ START_TEST(a_long_name_has_its_token_ids_and_its_pin)
     ck_assert_uint_eq(s.core->names->ids_used, 0);
     nothing_is_coming();
 }
-END_TEST
 
 static struct block *block_at(uint32_t i)
 {
@@ -792,7 +768,7 @@ static void names_are(const char *first, const char *last)
             put_as(q, longer.chain, 5, (struct msg_name_put){.name = codec_text(name)}));
 }
 
-START_TEST(one_name_too_many_is_refused_at_once)
+CASE(one_name_too_many_is_refused_at_once)
 {
     store(&longer);
     wish(80);
@@ -807,9 +783,8 @@ START_TEST(one_name_too_many_is_refused_at_once)
     nothing_is_coming();
     ck_assert_uint_eq(at_level(80), LONG_BLOCKS);
 }
-END_TEST
 
-START_TEST(one_name_too_many_is_refused_at_the_end_of_its_slices)
+CASE(one_name_too_many_is_refused_at_the_end_of_its_slices)
 {
     store(&longer);
     wish(80);
@@ -822,7 +797,6 @@ START_TEST(one_name_too_many_is_refused_at_the_end_of_its_slices)
     ck_assert_uint_eq(still_named(), 5);
     ck_assert_uint_eq(at_level(80), LONG_BLOCKS);
 }
-END_TEST
 
 static void limit_disk(uint64_t bytes)
 {
@@ -849,7 +823,9 @@ static void new_name_is_refused_in_slices(uint32_t flags, unsigned status)
     nothing_is_held();
 }
 
-START_TEST(a_long_put_within_and_beyond_limits)
+CASES(.setup = setup_storage, .teardown = teardown);
+
+CASE(a_long_put_within_and_beyond_limits)
 {
     name_long();
     store(&(struct sr_blocks){.ns = longer.ns, .chain = 2, .n = 20});
@@ -863,10 +839,11 @@ START_TEST(a_long_put_within_and_beyond_limits)
     core_pin_budget(s.core, LONG_BYTES - 1);
     new_name_is_refused_in_slices(KVC_F_PINNED, KVC_ST_PIN_LIMIT);
 }
-END_TEST
+
+CASES(.setup = setup, .teardown = teardown);
 
 /* Called off, late, or with a block that goes, so that it goes on in one piece. */
-START_TEST(a_put_leaves_wishes_that_are_above_its_priority)
+CASE(a_put_leaves_wishes_that_are_above_its_priority)
 {
     store(&longer);
     wish(80);
@@ -884,9 +861,8 @@ START_TEST(a_put_leaves_wishes_that_are_above_its_priority)
         ck_assert(!named() == (i < 2));
     }
 }
-END_TEST
 
-START_TEST(blocks_have_the_priority_of_a_name_when_it_is_there)
+CASE(blocks_have_the_priority_of_a_name_when_it_is_there)
 {
     store(&longer);
     for (unsigned i = 0; i < 2; i++) {
@@ -907,9 +883,8 @@ START_TEST(blocks_have_the_priority_of_a_name_when_it_is_there)
     (void)turns_until(forget(p, false, 0));
     ck_assert_uint_eq(at_level(61), 0);
 }
-END_TEST
 
-START_TEST(a_name_that_is_forgotten_before_its_blocks_have_its_priority)
+CASE(a_name_that_is_forgotten_before_its_blocks_have_its_priority)
 {
     store(&longer);
     const uint64_t corr = put_partly((struct msg_name_put){.priority = 60}, 10);
@@ -923,10 +898,11 @@ START_TEST(a_name_that_is_forgotten_before_its_blocks_have_its_priority)
     nothing_is_coming();
     ck_assert_uint_eq(at_level(60), 0);
 }
-END_TEST
+
+CASES(.setup = setup_storage, .teardown = teardown);
 
 /* The name comes with its slices, storage a while later. */
-START_TEST(a_long_durable_put_is_answered_when_all_is_kept)
+CASE(a_long_durable_put_is_answered_when_all_is_kept)
 {
     store(&longer);
     const uint64_t corr = put_partly((struct msg_name_put){.flags = KVC_F_DURABLE}, 10);
@@ -942,58 +918,4 @@ START_TEST(a_long_durable_put_is_answered_when_all_is_kept)
     ck_assert_uint_eq(put_reply(corr).tokens, LONG_BLOCKS * 8);
     ck_assert(named()->saved);
     nothing_is_coming();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("turns_names");
-    TCase *t = tcase_create("load");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_long_name_is_loaded_in_slices);
-    tcase_add_test(t, the_chain_of_a_long_name_is_held_in_slices);
-    tcase_add_test(t, a_load_that_ends_while_it_holds_the_chain_holds_nothing);
-    tcase_add_test(t, a_load_that_is_cancelled_or_left_between_two_slices_holds_nothing);
-    tcase_add_test(t, a_name_that_is_forgotten_between_two_slices_is_loaded_as_it_was);
-    tcase_add_test(t, a_block_that_goes_between_two_slices_is_not_loaded);
-    suite_add_tcase(su, t);
-    t = tcase_create("forget");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_long_name_lets_go_of_its_blocks_in_slices);
-    tcase_add_test(t, the_blocks_of_a_long_name_are_evicted_in_slices);
-    tcase_add_test(t, a_forget_that_is_cancelled_left_or_late_goes_on);
-    tcase_add_test(t, a_name_that_is_put_again_between_two_slices_keeps_its_blocks);
-    tcase_add_test(t, blocks_that_go_or_are_leased_between_two_slices_of_a_forget);
-    tcase_add_test(t, a_name_past_its_time_lets_go_in_slices);
-    tcase_add_test(t, a_name_that_is_pinned_lets_go_of_that_first);
-    suite_add_tcase(su, t);
-    t = tcase_create("put");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_long_name_is_put_in_slices);
-    tcase_add_test(t, a_put_that_is_cancelled_left_or_late_leaves_the_name_as_it_was);
-    tcase_add_test(t, a_name_that_goes_on_keeps_what_it_had);
-    tcase_add_test(t, a_name_that_moves_lets_go_of_what_it_had_in_slices);
-    tcase_add_test(t, a_long_name_that_is_put_to_few_blocks_lets_go_in_slices_too);
-    tcase_add_test(t, a_move_that_is_cancelled_or_late_goes_on);
-    tcase_add_test(t, a_name_that_is_forgotten_while_it_is_put_is_put);
-    tcase_add_test(t, a_name_is_put_to_what_is_left_of_its_blocks);
-    tcase_add_test(t, a_long_name_has_its_token_ids_and_its_pin);
-    tcase_add_test(t, one_name_too_many_is_refused_at_once);
-    tcase_add_test(t, one_name_too_many_is_refused_at_the_end_of_its_slices);
-    tcase_add_test(t, a_put_leaves_wishes_that_are_above_its_priority);
-    tcase_add_test(t, blocks_have_the_priority_of_a_name_when_it_is_there);
-    tcase_add_test(t, a_name_that_is_forgotten_before_its_blocks_have_its_priority);
-    suite_add_tcase(su, t);
-    t = tcase_create("load_storage");
-    tcase_add_checked_fixture(t, setup_storage, teardown);
-    tcase_add_test(t, a_long_durable_put_is_answered_when_all_is_kept);
-    tcase_add_test(t, a_long_put_within_and_beyond_limits);
-    tcase_add_test(t, what_a_long_name_lacks_is_held_in_slices_and_waited_for);
-    tcase_add_test(t, no_block_of_a_long_name_is_held_beyond_the_limit);
-    tcase_add_test(t, a_load_that_is_cancelled_while_it_is_made_holds_nothing);
-    tcase_add_test(t, more_than_a_client_may_hold_is_begun_and_not_waited_for);
-    tcase_add_test(t, what_nobody_waits_for_is_begun_in_slices);
-    tcase_add_test(t, a_load_whose_deadline_comes_tells_what_there_is);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

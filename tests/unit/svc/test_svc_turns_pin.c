@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long pins go on in slices: test_svc_turns.c has the other requests. */
-#include <check.h>
-
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "svc__.h"
 #include "svc_rig.h"
 
@@ -124,7 +122,9 @@ static void no_pin_is_left(void)
     core_check(s.core);
 }
 
-START_TEST(a_long_pin_holds_its_blocks_in_slices)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_long_pin_holds_its_blocks_in_slices)
 {
     struct core_pin_view v;
     uint64_t cursor = 0;
@@ -145,9 +145,8 @@ START_TEST(a_long_pin_holds_its_blocks_in_slices)
             continue;
     no_pin_is_left();
 }
-END_TEST
 
-START_TEST(a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing)
+CASE(a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing)
 {
     store_all();
     s.core->cfg.slice_work = 10;
@@ -165,9 +164,8 @@ START_TEST(a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing)
     sr_turn(&s, 0);
     no_pin_is_left();
 }
-END_TEST
 
-START_TEST(a_pin_over_its_budget_between_two_slices_holds_nothing)
+CASE(a_pin_over_its_budget_between_two_slices_holds_nothing)
 {
     store_all();
     const uint64_t corr = pin_partly();
@@ -177,9 +175,8 @@ START_TEST(a_pin_over_its_budget_between_two_slices_holds_nothing)
     ck_assert_uint_eq(core_metrics(s.core)->pins_refused, 1);
     no_pin_is_left();
 }
-END_TEST
 
-START_TEST(an_eviction_between_two_slices_leaves_what_is_to_be_pinned)
+CASE(an_eviction_between_two_slices_leaves_what_is_to_be_pinned)
 {
     store_all();
     const uint64_t corr = pin_partly();
@@ -190,7 +187,6 @@ START_TEST(an_eviction_between_two_slices_leaves_what_is_to_be_pinned)
     ck_assert_uint_eq(core_metrics(s.core)->blocks_present, LONG_BLOCKS);
     core_check(s.core);
 }
-END_TEST
 
 /* ---- UNPIN ---- */
 
@@ -227,7 +223,9 @@ static uint64_t unpin_partly(uint64_t id)
     return corr;
 }
 
-START_TEST(a_long_unpin_lets_go_of_its_blocks_in_slices)
+CASES(.setup = setup_short, .teardown = teardown);
+
+CASE(a_long_unpin_lets_go_of_its_blocks_in_slices)
 {
     struct core_pin_view v;
     uint64_t cursor = 0;
@@ -241,10 +239,9 @@ START_TEST(a_long_unpin_lets_go_of_its_blocks_in_slices)
     ck_assert_uint_eq(sr_status(&s, again), KVC_ST_NO_NAME);
     no_pin_is_left();
 }
-END_TEST
 
 /* Its answer says that the budget has room again. */
-START_TEST(a_pin_behind_a_long_unpin_finds_its_budget)
+CASE(a_pin_behind_a_long_unpin_finds_its_budget)
 {
     const uint64_t id = pin_all();
     core_pin_budget(s.core, core_metrics(s.core)->pinned_bytes);
@@ -256,9 +253,8 @@ START_TEST(a_pin_behind_a_long_unpin_finds_its_budget)
     ck_assert_uint_eq(sr_status(&s, behind), KVC_ST_OK);
     ck_assert_uint_eq(pinned(), LONG_BLOCKS - 1);
 }
-END_TEST
 
-START_TEST(an_unpin_that_is_cancelled_or_left_between_two_slices_goes_on)
+CASE(an_unpin_that_is_cancelled_or_left_between_two_slices_goes_on)
 {
     uint64_t id = pin_all();
     const uint64_t corr = unpin_partly(id);
@@ -274,9 +270,8 @@ START_TEST(an_unpin_that_is_cancelled_or_left_between_two_slices_goes_on)
         sr_turn(&s, 0);
     no_pin_is_left();
 }
-END_TEST
 
-START_TEST(what_another_pins_and_what_goes_between_two_slices_of_an_unpin)
+CASE(what_another_pins_and_what_goes_between_two_slices_of_an_unpin)
 {
     struct core_pinned other;
     const uint64_t id = pin_all(), corr = unpin_partly(id);
@@ -300,25 +295,4 @@ START_TEST(what_another_pins_and_what_goes_between_two_slices_of_an_unpin)
     ck_assert_int_eq(core_unpin(s.core, NULL, other.id), 0);
     ck_assert_uint_eq(pinned() + core_metrics(s.core)->pins, 0);
     core_check(s.core);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("turns_pin");
-    TCase *t = tcase_create("turns_pin");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_long_pin_holds_its_blocks_in_slices);
-    tcase_add_test(t, a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing);
-    tcase_add_test(t, a_pin_over_its_budget_between_two_slices_holds_nothing);
-    tcase_add_test(t, an_eviction_between_two_slices_leaves_what_is_to_be_pinned);
-    suite_add_tcase(su, t);
-    t = tcase_create("unpin");
-    tcase_add_checked_fixture(t, setup_short, teardown);
-    tcase_add_test(t, a_long_unpin_lets_go_of_its_blocks_in_slices);
-    tcase_add_test(t, a_pin_behind_a_long_unpin_finds_its_budget);
-    tcase_add_test(t, an_unpin_that_is_cancelled_or_left_between_two_slices_goes_on);
-    tcase_add_test(t, what_another_pins_and_what_goes_between_two_slices_of_an_unpin);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tickets of large leases are redeemed in slices: test_svc_turns.c has the other requests. */
-#include <check.h>
 #include <string.h>
 
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "svc__.h"
 #include "svc_rig.h"
 
@@ -105,7 +104,9 @@ static void leases_are_left(uint64_t leases)
     core_check(s.core);
 }
 
-START_TEST(a_large_lease_is_redeemed_in_slices_as_in_one_piece)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_large_lease_is_redeemed_in_slices_as_in_one_piece)
 {
     const uint64_t corr = redeem_partly(0);
     ck_assert_uint_ge(turns_until(corr), LONG_BLOCKS / SLICE - 2);
@@ -120,9 +121,8 @@ START_TEST(a_large_lease_is_redeemed_in_slices_as_in_one_piece)
     (void)turns_until(sr_release(&s, q, held.lease));
     leases_are_left(0);
 }
-END_TEST
 
-START_TEST(who_is_cancelled_late_or_leaves_holds_nothing)
+CASE(who_is_cancelled_late_or_leaves_holds_nothing)
 {
     uint64_t corr = redeem_partly(0);
     (void)sr_cancel(&s, q, corr);
@@ -140,9 +140,8 @@ START_TEST(who_is_cancelled_late_or_leaves_holds_nothing)
     sr_leave(&s, q);
     leases_are_left(1);
 }
-END_TEST
 
-START_TEST(a_lease_that_ends_between_two_slices_is_not_redeemed)
+CASE(a_lease_that_ends_between_two_slices_is_not_redeemed)
 {
     const uint64_t corr = redeem_partly(0);
     (void)sr_release(&s, p, first.lease);
@@ -150,7 +149,6 @@ START_TEST(a_lease_that_ends_between_two_slices_is_not_redeemed)
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_NO_LEASE);
     leases_are_left(0);
 }
-END_TEST
 
 static void goes_bad(uint32_t i)
 {
@@ -162,7 +160,7 @@ static void goes_bad(uint32_t i)
 }
 
 /* Before it is held, and when it is. The generation that would be told is that of now. */
-START_TEST(what_goes_bad_between_two_slices_is_not_told)
+CASE(what_goes_bad_between_two_slices_is_not_told)
 {
     uint64_t corr = redeem_into_locs();
     goes_bad(LONG_BLOCKS - 1);
@@ -174,10 +172,9 @@ START_TEST(what_goes_bad_between_two_slices_is_not_told)
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_NO_LEASE);
     leases_are_left(1);
 }
-END_TEST
 
 /* There is no room to tell it in slices. */
-START_TEST(what_goes_bad_is_not_told_at_once_either)
+CASE(what_goes_bad_is_not_told_at_once_either)
 {
     for (unsigned i = 0; i < SVC_LONG_LOCS; i++)
         s.svc->long_used[i] = true;
@@ -192,9 +189,8 @@ START_TEST(what_goes_bad_is_not_told_at_once_either)
     memset(s.svc->long_used, 0, sizeof s.svc->long_used);
     leases_are_left(1);
 }
-END_TEST
 
-START_TEST(a_shard_that_is_not_there_is_refused)
+CASE(a_shard_that_is_not_there_is_refused)
 {
     const uint64_t corr = redeem(5, 0);
     (void)turns_until(corr);
@@ -202,30 +198,12 @@ START_TEST(a_shard_that_is_not_there_is_refused)
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, corr), "fewer shards"));
     leases_are_left(1);
 }
-END_TEST
 
-START_TEST(more_than_may_be_held_is_refused)
+CASE(more_than_may_be_held_is_refused)
 {
     s.core->cfg.lease_bytes_max = leased - 1;
     const uint64_t corr = redeem_partly(0);
     (void)turns_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_LIMIT);
     leases_are_left(1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("turns_redeem");
-    TCase *t = tcase_create("redeem");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_large_lease_is_redeemed_in_slices_as_in_one_piece);
-    tcase_add_test(t, who_is_cancelled_late_or_leaves_holds_nothing);
-    tcase_add_test(t, a_lease_that_ends_between_two_slices_is_not_redeemed);
-    tcase_add_test(t, what_goes_bad_between_two_slices_is_not_told);
-    tcase_add_test(t, what_goes_bad_is_not_told_at_once_either);
-    tcase_add_test(t, a_shard_that_is_not_there_is_refused);
-    tcase_add_test(t, more_than_may_be_held_is_refused);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
 }

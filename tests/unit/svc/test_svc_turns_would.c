@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a long name would let go of is counted in slices: the dry run of NAME_FORGET. */
-#include <check.h>
-
 #include "admin.h"
-#include "check_run.h"
+#include "cases.h"
 #include "core_names.h"
 #include "svc__.h"
 #include "svc_rig.h"
@@ -106,7 +104,9 @@ static void nothing_is_under_way(void)
     core_check(s.core);
 }
 
-START_TEST(a_long_name_is_looked_at_in_slices)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_long_name_is_looked_at_in_slices)
 {
     name_long();
     uint64_t before = core_work(s.core);
@@ -127,7 +127,6 @@ START_TEST(a_long_name_is_looked_at_in_slices)
     ck_assert_mem_eq(&did, &would, sizeof did);
     nothing_is_under_way();
 }
-END_TEST
 
 static struct core_name *named(void)
 {
@@ -138,7 +137,7 @@ static struct core_name *named(void)
     return nm;
 }
 
-START_TEST(a_name_that_is_forgotten_meanwhile_is_none)
+CASE(a_name_that_is_forgotten_meanwhile_is_none)
 {
     name_long();
     const uint64_t corr = looked_partly();
@@ -147,10 +146,9 @@ START_TEST(a_name_that_is_forgotten_meanwhile_is_none)
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_NO_NAME);
     nothing_is_under_way();
 }
-END_TEST
 
 /* It goes on, so that all that has been looked at stays. */
-START_TEST(a_name_that_is_put_elsewhere_meanwhile_is_looked_at_there)
+CASE(a_name_that_is_put_elsewhere_meanwhile_is_looked_at_there)
 {
     static uint8_t keys[LONG_BLOCKS * KVC_KEY_BYTES];
     const char *why;
@@ -171,7 +169,6 @@ START_TEST(a_name_that_is_put_elsewhere_meanwhile_is_looked_at_there)
     ck_assert_uint_eq(told(corr).kept_blocks, 0);
     nothing_is_under_way();
 }
-END_TEST
 
 static struct block *block_at(uint32_t i)
 {
@@ -181,7 +178,7 @@ static struct block *block_at(uint32_t i)
     return index_get(s.core, ns, 0, key);
 }
 
-START_TEST(blocks_that_go_meanwhile_are_not_counted)
+CASE(blocks_that_go_meanwhile_are_not_counted)
 {
     name_long();
     const uint64_t corr = looked_partly();
@@ -192,9 +189,8 @@ START_TEST(blocks_that_go_meanwhile_are_not_counted)
     ck_assert_uint_eq(told(corr).kept_blocks, 0);
     nothing_is_under_way();
 }
-END_TEST
 
-START_TEST(who_calls_it_off_or_leaves_has_changed_nothing)
+CASE(who_calls_it_off_or_leaves_has_changed_nothing)
 {
     name_long();
     uint64_t corr = looked_partly();
@@ -211,19 +207,4 @@ START_TEST(who_calls_it_off_or_leaves_has_changed_nothing)
     nothing_is_under_way();
     ck_assert_uint_eq(core_metrics(s.core)->named_blocks, LONG_BLOCKS);
     ck_assert_uint_eq(core_metrics(s.core)->names, 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *su = suite_create("turns_would");
-    TCase *t = tcase_create("would");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_long_name_is_looked_at_in_slices);
-    tcase_add_test(t, a_name_that_is_forgotten_meanwhile_is_none);
-    tcase_add_test(t, a_name_that_is_put_elsewhere_meanwhile_is_looked_at_there);
-    tcase_add_test(t, blocks_that_go_meanwhile_are_not_counted);
-    tcase_add_test(t, who_calls_it_off_or_leaves_has_changed_nothing);
-    suite_add_tcase(su, t);
-    return check_run(su);
 }

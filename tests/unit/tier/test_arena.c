@@ -2,12 +2,11 @@
 /* Arena: exact limits, slots and generations, slabs that come and go, chunks that change hands. */
 #include "arena.h"
 
-#include <check.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "fault.h"
 
 #define KIB 1024u
@@ -61,7 +60,7 @@ static uint32_t fill(struct arena *a, uint32_t principal, uint32_t bytes, struct
 
 /* --- sizes --- */
 
-START_TEST(one_size_reaches_the_limit_exactly_and_not_more)
+CASE_EACH(one_size_reaches_the_limit_exactly_and_not_more, 13)
 {
     static const uint32_t sizes[] = {1,         4096,      4097,      12 * KIB,  28 * KIB,
                                      60 * KIB,  64 * KIB,  100 * KIB, 200 * KIB, 240 * KIB,
@@ -84,9 +83,8 @@ START_TEST(one_size_reaches_the_limit_exactly_and_not_more)
     ck_assert_uint_eq(stats_of(a).used_bytes, 0);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(sizes_hold_for_limits_from_mib_to_tib)
+CASE(sizes_hold_for_limits_from_mib_to_tib)
 {
     for (uint64_t limit = ARENA_LIMIT_MIN; limit <= ARENA_LIMIT_MAX; limit *= 8) {
         const struct arena_config config = {.limit_bytes = limit + 12345, .prefault = true};
@@ -113,9 +111,8 @@ START_TEST(sizes_hold_for_limits_from_mib_to_tib)
         }
     }
 }
-END_TEST
 
-START_TEST(a_config_out_of_range_is_refused_in_words)
+CASE(a_config_out_of_range_is_refused_in_words)
 {
     static const struct {
         struct arena_config config;
@@ -138,9 +135,8 @@ START_TEST(a_config_out_of_range_is_refused_in_words)
         ck_assert_ptr_null(a);
     }
 }
-END_TEST
 
-START_TEST(a_block_larger_than_a_chunk_is_too_large_and_the_largest_fits)
+CASE(a_block_larger_than_a_chunk_is_too_large_and_the_largest_fits)
 {
     const struct arena_config config = {.limit_bytes = 16 * MIB, .chunk_bytes = 4 * MIB};
     struct arena_sizes s;
@@ -158,11 +154,10 @@ START_TEST(a_block_larger_than_a_chunk_is_too_large_and_the_largest_fits)
     arena_check(a);
     arena_destroy(&a);
 }
-END_TEST
 
 /* --- slots --- */
 
-START_TEST(payloads_are_page_aligned_and_the_view_leads_to_them)
+CASE(payloads_are_page_aligned_and_the_view_leads_to_them)
 {
     struct arena *a = make(16 * MIB, 4 * MIB);
     const struct tier_loc loc = must_alloc(a, 3, 70000);
@@ -184,9 +179,8 @@ START_TEST(payloads_are_page_aligned_and_the_view_leads_to_them)
     ck_assert_uint_eq(gen, v.gen);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(every_change_of_a_slot_changes_its_generation)
+CASE(every_change_of_a_slot_changes_its_generation)
 {
     struct arena *a = make(16 * MIB, 4 * MIB);
     const struct tier_label label = {.key = {{1, 2, 3}}, .ns = 9, .group = 15, .shard = 63};
@@ -216,9 +210,8 @@ START_TEST(every_change_of_a_slot_changes_its_generation)
     ck_assert_uint_gt(reborn.gen, freed);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(a_label_that_was_published_is_in_the_header)
+CASE(a_label_that_was_published_is_in_the_header)
 {
     struct arena *a = make(16 * MIB, 4 * MIB);
     const struct tier_label label = {.key = {{1, 2, 3}}, .ns = 9, .group = 15, .shard = 63};
@@ -238,9 +231,8 @@ START_TEST(a_label_that_was_published_is_in_the_header)
     ck_assert_uint_eq(header[111], 63);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(two_starts_do_not_share_generations)
+CASE(two_starts_do_not_share_generations)
 {
     struct arena *a = make(16 * MIB, 4 * MIB);
     struct arena *b = make(16 * MIB, 4 * MIB);
@@ -250,9 +242,8 @@ START_TEST(two_starts_do_not_share_generations)
     arena_destroy(&a);
     arena_destroy(&b);
 }
-END_TEST
 
-START_TEST(near_gives_the_next_slot_also_when_others_allocate_between)
+CASE(near_gives_the_next_slot_also_when_others_allocate_between)
 {
     struct arena *a = make(64 * MIB, 4 * MIB);
     struct tier_loc one = must_alloc(a, 1, 64 * KIB);
@@ -278,9 +269,8 @@ START_TEST(near_gives_the_next_slot_also_when_others_allocate_between)
     arena_check(a);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(blocks_stored_one_after_another_are_neighbours)
+CASE(blocks_stored_one_after_another_are_neighbours)
 {
     struct arena *a = make(64 * MIB, 8 * MIB);
     struct tier_loc loc = anywhere;
@@ -295,9 +285,8 @@ START_TEST(blocks_stored_one_after_another_are_neighbours)
     ck_assert_uint_le(breaks, 1); /* 64 blocks are two slabs */
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(freeing_what_is_not_handed_out_aborts)
+CASE_DIES(freeing_what_is_not_handed_out_aborts, 6)
 {
     struct arena *a = make(16 * MIB, 4 * MIB);
     (void)must_alloc(a, 1, 4096);
@@ -305,7 +294,6 @@ START_TEST(freeing_what_is_not_handed_out_aborts)
     arena_free(a, loc);
     arena_free(a, loc);
 }
-END_TEST
 
 /* --- drain, helps --- */
 
@@ -334,7 +322,7 @@ static void count_only(void *ctx, struct tier_loc loc, uint32_t owner)
     ++*(uint32_t *)ctx;
 }
 
-START_TEST(a_full_arena_makes_room_for_another_size_by_draining)
+CASE(a_full_arena_makes_room_for_another_size_by_draining)
 {
     static struct tier_loc locs[20000];
     struct arena *a = make(16 * MIB, 4 * MIB);
@@ -357,7 +345,6 @@ START_TEST(a_full_arena_makes_room_for_another_size_by_draining)
     arena_check(a);
     arena_destroy(&a);
 }
-END_TEST
 
 /*
  * All chunks belong to `principal`, each with one slab of two slots (locs[2i] and locs[2i + 1]; the
@@ -384,7 +371,7 @@ static struct arena *full_of(uint32_t principal, struct tier_loc *locs, uint32_t
     return a;
 }
 
-START_TEST(drain_of_own_chunks_takes_the_cheapest_run)
+CASE(drain_of_own_chunks_takes_the_cheapest_run)
 {
     struct tier_loc locs[64];
     uint32_t n;
@@ -405,9 +392,8 @@ START_TEST(drain_of_own_chunks_takes_the_cheapest_run)
     arena_check(a);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(drain_has_nothing_to_do_when_only_the_limit_is_in_the_way)
+CASE(drain_has_nothing_to_do_when_only_the_limit_is_in_the_way)
 {
     static struct tier_loc locs[4096];
     struct arena *a = make(8 * MIB, 4 * MIB);
@@ -425,7 +411,6 @@ START_TEST(drain_has_nothing_to_do_when_only_the_limit_is_in_the_way)
     (void)must_alloc(a, 2, MIB);
     arena_destroy(&a);
 }
-END_TEST
 
 static void note(void *ctx, struct tier_loc loc, uint32_t owner)
 {
@@ -434,7 +419,7 @@ static void note(void *ctx, struct tier_loc loc, uint32_t owner)
 }
 
 /* _i: where others are to make room, the cheaper region in an own chunk stays. */
-START_TEST(others_make_room_whatever_it_costs)
+CASE_EACH(others_make_room_whatever_it_costs, 2)
 {
     struct arena *a = make(16 * MIB, 4 * MIB);
     const struct tier_loc large = must_alloc(a, 2, 2200 * KIB), small = must_alloc(a, 2, 4 * KIB);
@@ -449,7 +434,6 @@ START_TEST(others_make_room_whatever_it_costs)
     arena_check(a);
     arena_destroy(&a);
 }
-END_TEST
 
 /* Chunks, and no limit beside their number. */
 static struct arena *make_two(void)
@@ -467,7 +451,7 @@ static bool stays_in(void *ctx, uint32_t no)
 }
 
 /* _i: of one principal alone, who is to have room gives none of that size, dear as the rest is. */
-START_TEST(who_is_to_have_room_keeps_its_own)
+CASE_EACH(who_is_to_have_room_keeps_its_own, 2)
 {
     static struct tier_loc locs[4096];
     struct arena *a = make_two();
@@ -481,10 +465,9 @@ START_TEST(who_is_to_have_room_keeps_its_own)
     arena_check(a);
     arena_destroy(&a);
 }
-END_TEST
 
 /* _i: some of it might stay in the region that is chosen. */
-START_TEST(who_is_to_have_room_gets_it_where_nothing_stays)
+CASE_EACH(who_is_to_have_room_gets_it_where_nothing_stays, 2)
 {
     static struct tier_loc locs[4096];
     struct arena *a = make_two();
@@ -501,9 +484,8 @@ START_TEST(who_is_to_have_room_gets_it_where_nothing_stays)
     arena_check(a);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(a_region_with_a_leased_block_is_held_until_it_goes)
+CASE(a_region_with_a_leased_block_is_held_until_it_goes)
 {
     struct tier_loc locs[64];
     uint32_t n;
@@ -532,9 +514,8 @@ START_TEST(a_region_with_a_leased_block_is_held_until_it_goes)
     ck_assert_int_eq(arena_alloc(a, 2, 4 * KIB, anywhere, 0, &loc), 0);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(the_fifth_drain_gives_up_the_oldest)
+CASE(the_fifth_drain_gives_up_the_oldest)
 {
     struct tier_loc locs[64];
     uint32_t n;
@@ -562,9 +543,8 @@ START_TEST(the_fifth_drain_gives_up_the_oldest)
     ck_assert_uint_ge(stats_of(a).chunks_retired, 1);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(helps_tells_what_frees_a_usable_run)
+CASE(helps_tells_what_frees_a_usable_run)
 {
     struct tier_loc locs[64];
     uint32_t n;
@@ -587,7 +567,6 @@ START_TEST(helps_tells_what_frees_a_usable_run)
     (void)must_alloc(a, 2, 64 * KIB);
     arena_destroy(&a);
 }
-END_TEST
 
 /* --- handover --- */
 
@@ -604,7 +583,7 @@ static void on_retired(void *ctx, uint32_t chunk, uint32_t principal)
     r->principal = principal;
 }
 
-START_TEST(a_chunk_that_changes_hands_is_a_new_memfd_with_a_new_id)
+CASE(a_chunk_that_changes_hands_is_a_new_memfd_with_a_new_id)
 {
     struct arena *a = make(8 * MIB, 2 * MIB);
     struct retired r = {0};
@@ -669,9 +648,8 @@ START_TEST(a_chunk_that_changes_hands_is_a_new_memfd_with_a_new_id)
     }
     ck_assert_uint_eq(left, n - r.n);
 }
-END_TEST
 
-START_TEST(a_refused_memfd_leaves_the_chunk_and_is_tried_again_later)
+CASE(a_refused_memfd_leaves_the_chunk_and_is_tried_again_later)
 {
     struct tier_loc locs[64];
     uint32_t n;
@@ -691,9 +669,8 @@ START_TEST(a_refused_memfd_leaves_the_chunk_and_is_tried_again_later)
     arena_check(a);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(create_unwinds_whatever_fails)
+CASE(create_unwinds_whatever_fails)
 {
     static const char *const points[] = {"alloc", "map", "fd", "thread"};
     const struct arena_config config = {.limit_bytes = 8 * MIB, .chunk_bytes = 2 * MIB};
@@ -715,9 +692,8 @@ START_TEST(create_unwinds_whatever_fails)
     }
     ck_assert_uint_ge(failures, 3 * 5); /* two descriptors and a mapping for each chunk at least */
 }
-END_TEST
 
-START_TEST(prefault_reaches_its_target_and_stats_say_so)
+CASE(prefault_reaches_its_target_and_stats_say_so)
 {
     const struct arena_config config = {
         .limit_bytes = 24 * MIB, .chunk_bytes = 4 * MIB, .prefault = true};
@@ -738,9 +714,8 @@ START_TEST(prefault_reaches_its_target_and_stats_say_so)
     ck_assert_uint_eq((uint64_t)stat_buf.st_blocks * 512, bytes);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(destroy_stops_a_prefault_that_has_just_begun)
+CASE(destroy_stops_a_prefault_that_has_just_begun)
 {
     const struct arena_config config = {.limit_bytes = UINT64_C(512) * MIB, .prefault = true};
     struct arena *a = NULL;
@@ -748,9 +723,8 @@ START_TEST(destroy_stops_a_prefault_that_has_just_begun)
     arena_destroy(&a);
     ck_assert_ptr_null(a);
 }
-END_TEST
 
-START_TEST(a_fault_that_fails_ends_prefault_and_nothing_else)
+CASE(a_fault_that_fails_ends_prefault_and_nothing_else)
 {
     const struct arena_config config = {
         .limit_bytes = 8 * MIB, .chunk_bytes = 2 * MIB, .prefault = true};
@@ -772,9 +746,8 @@ START_TEST(a_fault_that_fails_ends_prefault_and_nothing_else)
     (void)must_alloc(a, 1, 4096);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(huge_pages_fall_back_with_a_reason_or_are_required)
+CASE(huge_pages_fall_back_with_a_reason_or_are_required)
 {
     struct arena_config config = {.limit_bytes = UINT64_C(1) << 40, .huge = ARENA_HUGE_REQUIRE};
     struct arena *a = NULL;
@@ -790,9 +763,8 @@ START_TEST(huge_pages_fall_back_with_a_reason_or_are_required)
     (void)must_alloc(a, 1, 4096);
     arena_destroy(&a);
 }
-END_TEST
 
-START_TEST(chunks_go_to_the_nodes_of_a_synthetic_machine)
+CASE(chunks_go_to_the_nodes_of_a_synthetic_machine)
 {
     struct topo *topo = NULL;
     ck_assert_int_eq(topo_create("node:2 core:2 pu:1", &topo), 0);
@@ -804,47 +776,4 @@ START_TEST(chunks_go_to_the_nodes_of_a_synthetic_machine)
     ck_assert_int_eq(r.numa_err, 0);
     arena_destroy(&a);
     topo_destroy(&topo);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/arena");
-    TCase *t = tcase_create("sizes");
-    tcase_add_loop_test(t, one_size_reaches_the_limit_exactly_and_not_more, 0, 13);
-    tcase_add_test(t, sizes_hold_for_limits_from_mib_to_tib);
-    tcase_add_test(t, a_config_out_of_range_is_refused_in_words);
-    tcase_add_test(t, a_block_larger_than_a_chunk_is_too_large_and_the_largest_fits);
-    suite_add_tcase(s, t);
-    t = tcase_create("slots");
-    tcase_add_test(t, payloads_are_page_aligned_and_the_view_leads_to_them);
-    tcase_add_test(t, every_change_of_a_slot_changes_its_generation);
-    tcase_add_test(t, a_label_that_was_published_is_in_the_header);
-    tcase_add_test(t, two_starts_do_not_share_generations);
-    tcase_add_test(t, near_gives_the_next_slot_also_when_others_allocate_between);
-    tcase_add_test(t, blocks_stored_one_after_another_are_neighbours);
-    tcase_add_test_raise_signal(t, freeing_what_is_not_handed_out_aborts, 6);
-    suite_add_tcase(s, t);
-    t = tcase_create("drain");
-    tcase_add_test(t, a_full_arena_makes_room_for_another_size_by_draining);
-    tcase_add_test(t, drain_of_own_chunks_takes_the_cheapest_run);
-    tcase_add_test(t, drain_has_nothing_to_do_when_only_the_limit_is_in_the_way);
-    tcase_add_loop_test(t, others_make_room_whatever_it_costs, 0, 2);
-    tcase_add_loop_test(t, who_is_to_have_room_keeps_its_own, 0, 2);
-    tcase_add_loop_test(t, who_is_to_have_room_gets_it_where_nothing_stays, 0, 2);
-    tcase_add_test(t, a_region_with_a_leased_block_is_held_until_it_goes);
-    tcase_add_test(t, the_fifth_drain_gives_up_the_oldest);
-    tcase_add_test(t, helps_tells_what_frees_a_usable_run);
-    suite_add_tcase(s, t);
-    t = tcase_create("chunks");
-    tcase_add_test(t, a_chunk_that_changes_hands_is_a_new_memfd_with_a_new_id);
-    tcase_add_test(t, a_refused_memfd_leaves_the_chunk_and_is_tried_again_later);
-    tcase_add_test(t, create_unwinds_whatever_fails);
-    tcase_add_test(t, prefault_reaches_its_target_and_stats_say_so);
-    tcase_add_test(t, destroy_stops_a_prefault_that_has_just_begun);
-    tcase_add_test(t, a_fault_that_fails_ends_prefault_and_nothing_else);
-    tcase_add_test(t, huge_pages_fall_back_with_a_reason_or_are_required);
-    tcase_add_test(t, chunks_go_to_the_nodes_of_a_synthetic_machine);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -2,7 +2,6 @@
 /* Files of chunks that another process makes shorter under a running arena. */
 #include "arena.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include <unistd.h>
 
 #include "bus.h"
-#include "check_run.h"
+#include "cases.h"
 #include "crash.h"
 #include "warm_fixture.h"
 
@@ -24,7 +23,7 @@ static void free_it(void *ctx, struct tier_loc loc, uint32_t owner)
 }
 
 /* Another process cuts the file of a chunk. */
-START_TEST(a_chunk_that_is_cut_is_emptied_and_replaced)
+CASE(a_chunk_that_is_cut_is_emptied_and_replaced)
 {
     struct kept k;
     if (!kept_begin(&k))
@@ -62,7 +61,6 @@ START_TEST(a_chunk_that_is_cut_is_emptied_and_replaced)
     arena_destroy(&a);
     kept_end(&k);
 }
-END_TEST
 
 static void keep_it(void *ctx, struct tier_loc loc, uint32_t owner)
 {
@@ -73,7 +71,7 @@ static void keep_it(void *ctx, struct tier_loc loc, uint32_t owner)
 }
 
 /* More of them than there are regions to empty. */
-START_TEST(what_is_in_use_in_chunks_that_are_cut_is_told_of_again)
+CASE(what_is_in_use_in_chunks_that_are_cut_is_told_of_again)
 {
     struct kept k;
     if (!kept_begin(&k))
@@ -113,15 +111,4 @@ START_TEST(what_is_in_use_in_chunks_that_are_cut_is_told_of_again)
     ck_assert_uint_eq(st.used_bytes, 0);
     arena_destroy(&a);
     kept_end(&k);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/arena cut");
-    TCase *t = tcase_create("cut");
-    tcase_add_test(t, a_chunk_that_is_cut_is_emptied_and_replaced);
-    tcase_add_test(t, what_is_in_use_in_chunks_that_are_cut_is_told_of_again);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

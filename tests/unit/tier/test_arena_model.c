@@ -5,9 +5,8 @@
  * comes back. KVC_SEED=n repeats a run, KVC_MODEL_STEPS=n makes it longer.
  */
 #include "arena.h"
-#include "check_run.h"
+#include "cases.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,7 +318,7 @@ static void run(uint64_t seed, uint64_t chunk_bytes, uint64_t steps)
     arena_destroy(&m->a);
 }
 
-START_TEST(random_operations_agree_with_the_model)
+CASE_EACH(random_operations_agree_with_the_model, 4)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -329,14 +328,4 @@ START_TEST(random_operations_agree_with_the_model)
     printf("KVC_SEED=%" PRIu64 " (case %d)\n", seed - (uint64_t)_i, _i);
     fflush(stdout);
     run(seed, _i % 2 == 0 ? 2 * MIB : 4 * MIB, steps);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/arena_model");
-    TCase *t = tcase_create("model");
-    tcase_add_loop_test(t, random_operations_agree_with_the_model, 0, 4);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

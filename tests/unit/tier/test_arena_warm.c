@@ -5,7 +5,6 @@
  */
 #include "arena.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -18,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "fault.h"
 #include "layout.h"
 #include "warm_fixture.h"
@@ -286,17 +285,17 @@ static void kill_rounds(enum arena_persist persist)
     kept_end(&k);
 }
 
-START_TEST(a_killed_run_leaves_what_it_had_published_in_files)
+CASES(.timeout_s = 300);
+
+CASE(a_killed_run_leaves_what_it_had_published_in_files)
 {
     kill_rounds(ARENA_PERSIST_DIR);
 }
-END_TEST
 
-START_TEST(a_killed_run_leaves_what_it_had_published_with_a_keeper)
+CASE(a_killed_run_leaves_what_it_had_published_with_a_keeper)
 {
     kill_rounds(ARENA_PERSIST_FDS);
 }
-END_TEST
 
 /* --- a clean stop, and a start under other circumstances --- */
 
@@ -324,7 +323,7 @@ static void second_run(struct kept *k, const struct arena_config *config, struct
     arena_destroy(&a);
 }
 
-START_TEST(a_clean_stop_keeps_all)
+CASE_EACH(a_clean_stop_keeps_all, 2)
 {
     static struct check c;
     struct kept k;
@@ -344,9 +343,8 @@ START_TEST(a_clean_stop_keeps_all)
     nothing_is_missing(&c);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(every_slot_that_is_kept_gets_a_new_generation_and_its_room_is_used_again)
+CASE(every_slot_that_is_kept_gets_a_new_generation_and_its_room_is_used_again)
 {
     static struct check c;
     struct kept k;
@@ -379,9 +377,8 @@ START_TEST(every_slot_that_is_kept_gets_a_new_generation_and_its_room_is_used_ag
     arena_destroy(&a);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(what_nobody_wants_is_free_room_now_and_later)
+CASE(what_nobody_wants_is_free_room_now_and_later)
 {
     static struct check c;
     struct kept k;
@@ -402,9 +399,8 @@ START_TEST(what_nobody_wants_is_free_room_now_and_later)
     ck_assert_uint_eq(c.found, left);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(a_smaller_limit_keeps_as_much_as_it_allows)
+CASE(a_smaller_limit_keeps_as_much_as_it_allows)
 {
     static struct check c;
     struct kept k;
@@ -426,9 +422,8 @@ START_TEST(a_smaller_limit_keeps_as_much_as_it_allows)
     arena_destroy(&a);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(chunks_of_another_size_are_discarded)
+CASE_EACH(chunks_of_another_size_are_discarded, 2)
 {
     static struct check c;
     struct kept k;
@@ -449,9 +444,8 @@ START_TEST(chunks_of_another_size_are_discarded)
     ck_assert_uint_eq(c.found, 0);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(a_principal_that_is_no_more_takes_its_chunks_along)
+CASE(a_principal_that_is_no_more_takes_its_chunks_along)
 {
     static const uint64_t other[] = {0, 0x2222, 0x3333};
     static struct check c;
@@ -474,9 +468,8 @@ START_TEST(a_principal_that_is_no_more_takes_its_chunks_along)
     ck_assert_uint_eq(c.found, of_second);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(chunk_ids_do_not_come_again)
+CASE(chunk_ids_do_not_come_again)
 {
     static struct check c;
     struct kept k;
@@ -504,7 +497,6 @@ START_TEST(chunk_ids_do_not_come_again)
     }
     kept_end(&k);
 }
-END_TEST
 
 static uint32_t count_found(void *ctx, const struct arena_found *f)
 {
@@ -520,7 +512,7 @@ static uint64_t now_us(void)
 }
 
 /* KVC_WARM_BLOCKS=1000000 says how long a real one takes; no payload is touched. */
-START_TEST(many_small_blocks_are_found_by_their_headers_alone)
+CASE(many_small_blocks_are_found_by_their_headers_alone)
 {
     struct kept k;
     struct arena_recovery r;
@@ -554,11 +546,10 @@ START_TEST(many_small_blocks_are_found_by_their_headers_alone)
     arena_destroy(&a);
     kept_end(&k);
 }
-END_TEST
 
 /* --- the directory --- */
 
-START_TEST(two_daemons_do_not_share_a_directory)
+CASE(two_daemons_do_not_share_a_directory)
 {
     struct kept k;
     if (!kept_begin(&k))
@@ -577,7 +568,6 @@ START_TEST(two_daemons_do_not_share_a_directory)
     arena_destroy(&b);
     kept_end(&k);
 }
-END_TEST
 
 /* A file of somebody else's making, under a name of ours. */
 static void plant(const struct kept *k, const char *name, mode_t mode, const void *bytes, size_t n)
@@ -592,7 +582,7 @@ static void plant(const struct kept *k, const char *name, mode_t mode, const voi
     close(fd);
 }
 
-START_TEST(what_lies_in_the_directory_and_is_not_ours_harms_nobody)
+CASE(what_lies_in_the_directory_and_is_not_ours_harms_nobody)
 {
     static const uint8_t rubbish[4096] = {1, 2, 3};
     static struct check c;
@@ -620,10 +610,9 @@ START_TEST(what_lies_in_the_directory_and_is_not_ours_harms_nobody)
     ck_assert_int_eq(lstat(path, &st), 0); /* not a name of ours */
     kept_end(&k);
 }
-END_TEST
 
 /* One damaged header kept the daemon from starting. The file is unlinked, never cut. */
-START_TEST(a_chunk_file_with_a_damaged_header_is_left_to_its_readers)
+CASE(a_chunk_file_with_a_damaged_header_is_left_to_its_readers)
 {
     static const uint8_t rubbish[4096] = {1, 2, 3};
     static struct check c;
@@ -653,10 +642,9 @@ START_TEST(a_chunk_file_with_a_damaged_header_is_left_to_its_readers)
     ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
     kept_end(&k);
 }
-END_TEST
 
 /* They were overwritten or removed: somebody's notes in a file `names`, for one. */
-START_TEST(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
+CASE(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
 {
     static const char *const names[] = {"names", "chunk-903", "chunk-904", "chunk-905",
                                         "chunk-906"};
@@ -690,7 +678,6 @@ START_TEST(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
     arena_destroy(&a);
     kept_end(&k);
 }
-END_TEST
 
 /* --- damage --- */
 
@@ -750,7 +737,7 @@ static void flip_header_bit(const struct kept *k, const struct image *im, uint64
     ck_assert_int_eq(pwrite(k->fds[i].fd, &byte, 1, at), 1);
 }
 
-START_TEST(a_flipped_bit_in_a_header_costs_blocks_and_is_never_believed)
+CASE(a_flipped_bit_in_a_header_costs_blocks_and_is_never_believed)
 {
     static struct check c;
     struct kept k;
@@ -788,9 +775,8 @@ START_TEST(a_flipped_bit_in_a_header_costs_blocks_and_is_never_believed)
         free(im.copy[i]);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(payload_that_looks_like_headers_is_not_taken_for_them)
+CASE(payload_that_looks_like_headers_is_not_taken_for_them)
 {
     static struct check c;
     struct kept k;
@@ -827,11 +813,10 @@ START_TEST(payload_that_looks_like_headers_is_not_taken_for_them)
     ck_assert_uint_eq(r.slabs_damaged, 0);
     kept_end(&k);
 }
-END_TEST
 
 /* --- the system refuses --- */
 
-START_TEST(start_unwinds_whatever_fails_and_loses_nothing)
+CASE(start_unwinds_whatever_fails_and_loses_nothing)
 {
     static const char *const points[] = {"alloc", "map", "fd", "thread"};
     static struct check c;
@@ -863,9 +848,8 @@ START_TEST(start_unwinds_whatever_fails_and_loses_nothing)
     nothing_is_missing(&c);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(a_keeper_that_refuses_costs_the_future_and_nothing_else)
+CASE(a_keeper_that_refuses_costs_the_future_and_nothing_else)
 {
     static struct check c;
     struct kept k;
@@ -886,9 +870,8 @@ START_TEST(a_keeper_that_refuses_costs_the_future_and_nothing_else)
     ck_assert_uint_eq(k.nfds, 0);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(a_damaged_header_of_the_names_begins_a_new_store)
+CASE(a_damaged_header_of_the_names_begins_a_new_store)
 {
     uint8_t byte;
     struct kept k;
@@ -912,33 +895,4 @@ START_TEST(a_damaged_header_of_the_names_begins_a_new_store)
     ck_assert_uint_eq(c.found, 0);
     ck_assert_uint_gt(r.foreign, 0);
     kept_end(&k);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/arena_warm");
-    TCase *t = tcase_create("warm");
-    tcase_set_timeout(t, 300);
-    tcase_add_test(t, a_killed_run_leaves_what_it_had_published_in_files);
-    tcase_add_test(t, a_killed_run_leaves_what_it_had_published_with_a_keeper);
-    tcase_add_loop_test(t, a_clean_stop_keeps_all, 0, 2);
-    tcase_add_test(t, every_slot_that_is_kept_gets_a_new_generation_and_its_room_is_used_again);
-    tcase_add_test(t, what_nobody_wants_is_free_room_now_and_later);
-    tcase_add_test(t, a_smaller_limit_keeps_as_much_as_it_allows);
-    tcase_add_loop_test(t, chunks_of_another_size_are_discarded, 0, 2);
-    tcase_add_test(t, a_principal_that_is_no_more_takes_its_chunks_along);
-    tcase_add_test(t, chunk_ids_do_not_come_again);
-    tcase_add_test(t, many_small_blocks_are_found_by_their_headers_alone);
-    tcase_add_test(t, two_daemons_do_not_share_a_directory);
-    tcase_add_test(t, what_lies_in_the_directory_and_is_not_ours_harms_nobody);
-    tcase_add_test(t, a_chunk_file_with_a_damaged_header_is_left_to_its_readers);
-    tcase_add_test(t, files_of_others_that_bear_our_names_refuse_the_start_and_stay);
-    tcase_add_test(t, a_flipped_bit_in_a_header_costs_blocks_and_is_never_believed);
-    tcase_add_test(t, payload_that_looks_like_headers_is_not_taken_for_them);
-    tcase_add_test(t, start_unwinds_whatever_fails_and_loses_nothing);
-    tcase_add_test(t, a_keeper_that_refuses_costs_the_future_and_nothing_else);
-    tcase_add_test(t, a_damaged_header_of_the_names_begins_a_new_store);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who can do what with a chunk's memory: another uid, the worker that has it, the same uid. */
-#include "check_run.h"
+#include "cases.h"
 #include "chunk.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -63,7 +62,7 @@ static int reopen(int fd, int flags)
     return again < 0 ? -errno : again;
 }
 
-START_TEST(a_chunk_is_mode_0600_from_birth_and_close_on_exec)
+CASE(a_chunk_is_mode_0600_from_birth_and_close_on_exec)
 {
     struct chunk_mem mem = make();
     struct stat st;
@@ -77,9 +76,8 @@ START_TEST(a_chunk_is_mode_0600_from_birth_and_close_on_exec)
     ck_assert_ptr_null(mem.base);
     chunk_destroy(&mem);
 }
-END_TEST
 
-START_TEST(the_workers_descriptor_reads_and_does_not_write)
+CASE(the_workers_descriptor_reads_and_does_not_write)
 {
     struct chunk_mem mem = make();
     memcpy(mem.base + 8192, "kv", 2);
@@ -100,7 +98,6 @@ START_TEST(the_workers_descriptor_reads_and_does_not_write)
     munmap(p, BYTES);
     chunk_destroy(&mem);
 }
-END_TEST
 
 static int write_into_mapping(void *arg)
 {
@@ -114,7 +111,7 @@ static int write_into_mapping(void *arg)
     return 0;
 }
 
-START_TEST(a_worker_that_writes_into_its_mapping_dies)
+CASE(a_worker_that_writes_into_its_mapping_dies)
 {
     struct chunk_mem mem = make();
     mem.base[4096] = 'x';
@@ -122,7 +119,6 @@ START_TEST(a_worker_that_writes_into_its_mapping_dies)
     ck_assert_int_eq(mem.base[4096], 'x');
     chunk_destroy(&mem);
 }
-END_TEST
 
 struct reopening {
     int open_fd;  /* a memfd as the kernel makes them, to show that the way is open */
@@ -144,7 +140,7 @@ static int reopen_as_nobody(void *arg)
     return reopen(r->chunk_fd, r->flags) == -EACCES ? 0 : 5;
 }
 
-START_TEST(another_uid_cannot_open_a_chunk_again)
+CASE(another_uid_cannot_open_a_chunk_again)
 {
     if (geteuid() != 0) {
         printf("SKIP: not root, so there is no other uid to be\n");
@@ -163,9 +159,8 @@ START_TEST(another_uid_cannot_open_a_chunk_again)
     close(open_fd);
     chunk_destroy(&mem);
 }
-END_TEST
 
-START_TEST(not_even_the_same_uid_gets_a_second_writable_mapping)
+CASE(not_even_the_same_uid_gets_a_second_writable_mapping)
 {
     struct chunk_mem mem = make();
     if (!mem.sealed) {
@@ -183,7 +178,6 @@ START_TEST(not_even_the_same_uid_gets_a_second_writable_mapping)
     close(fd);
     chunk_destroy(&mem);
 }
-END_TEST
 
 static int read_mapping(void *arg)
 {
@@ -191,7 +185,7 @@ static int read_mapping(void *arg)
     return p[4096] == 'x' ? 0 : 1;
 }
 
-START_TEST(a_destroyed_chunk_gives_its_pages_back_though_a_worker_maps_it)
+CASE(a_destroyed_chunk_gives_its_pages_back_though_a_worker_maps_it)
 {
     struct chunk_mem mem = make();
     const int worker_fd = dup(mem.ro_fd);
@@ -210,7 +204,6 @@ START_TEST(a_destroyed_chunk_gives_its_pages_back_though_a_worker_maps_it)
     munmap(map, BYTES);
     close(worker_fd);
 }
-END_TEST
 
 static int read_zeroes(void *arg)
 {
@@ -222,7 +215,7 @@ static int read_zeroes(void *arg)
 }
 
 /* Workers of an earlier life have it mapped, and nobody can tell them in time. */
-START_TEST(a_destroyed_chunk_that_was_kept_kills_no_reader)
+CASE_EACH(a_destroyed_chunk_that_was_kept_kills_no_reader, 2)
 {
     struct chunk_mem mem = make_for(_i == 0 ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS);
     const int worker_fd = dup(mem.ro_fd);
@@ -239,9 +232,8 @@ START_TEST(a_destroyed_chunk_that_was_kept_kills_no_reader)
     munmap(map, BYTES);
     close(worker_fd);
 }
-END_TEST
 
-START_TEST(nobody_makes_a_kept_memfd_shorter)
+CASE(nobody_makes_a_kept_memfd_shorter)
 {
     struct chunk_mem mem = make_for(ARENA_PERSIST_FDS);
     const int fd = reopen(mem.ro_fd, O_RDWR);
@@ -250,21 +242,4 @@ START_TEST(nobody_makes_a_kept_memfd_shorter)
     ck_assert_int_eq(errno, EPERM);
     close(fd);
     chunk_destroy(&mem);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/chunk");
-    TCase *t = tcase_create("access");
-    tcase_add_test(t, a_chunk_is_mode_0600_from_birth_and_close_on_exec);
-    tcase_add_test(t, the_workers_descriptor_reads_and_does_not_write);
-    tcase_add_test(t, a_worker_that_writes_into_its_mapping_dies);
-    tcase_add_test(t, another_uid_cannot_open_a_chunk_again);
-    tcase_add_test(t, not_even_the_same_uid_gets_a_second_writable_mapping);
-    tcase_add_test(t, a_destroyed_chunk_gives_its_pages_back_though_a_worker_maps_it);
-    tcase_add_loop_test(t, a_destroyed_chunk_that_was_kept_kills_no_reader, 0, 2);
-    tcase_add_test(t, nobody_makes_a_kept_memfd_shorter);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copier: bytes and sums, cancel, deadline, credit, exactly one done() on the control thread. */
-#include "check_run.h"
+#include "cases.h"
 #include "copier.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -90,7 +89,7 @@ static uint8_t *noise(size_t bytes)
     return p;
 }
 
-START_TEST(copies_and_sums_any_size)
+CASE_EACH(copies_and_sums_any_size, 2)
 {
     static const uint32_t sizes[] = {1,     63,    64,    65,    4095,   4096,   4097,
                                      16383, 16384, 16385, 32768, 100001, 262144, 2 * MIB + 17};
@@ -114,9 +113,8 @@ START_TEST(copies_and_sums_any_size)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(verifying_sums_what_the_slot_holds_and_changes_nothing)
+CASE(verifying_sums_what_the_slot_holds_and_changes_nothing)
 {
     static const uint32_t sizes[] = {1, 63, 4097, 262144, 262145, 2 * MIB + 17};
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -142,9 +140,8 @@ START_TEST(verifying_sums_what_the_slot_holds_and_changes_nothing)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(adopting_sums_what_another_tier_has_put_there)
+CASE(adopting_sums_what_another_tier_has_put_there)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct copier *c = make(loop, 2, MIB);
@@ -159,10 +156,9 @@ START_TEST(adopting_sums_what_another_tier_has_put_there)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* What a turn leaves to the control thread ends in copier_turn() alone, the rest on the threads. */
-START_TEST(a_share_of_what_is_waited_for_is_summed_by_the_turn)
+CASE(a_share_of_what_is_waited_for_is_summed_by_the_turn)
 {
     enum { N = 7, BYTES = 65536 };
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -206,9 +202,8 @@ START_TEST(a_share_of_what_is_waited_for_is_summed_by_the_turn)
     free(slot);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_turn_ends_so_many_copies_and_leaves_the_rest_to_the_next)
+CASE(a_turn_ends_so_many_copies_and_leaves_the_rest_to_the_next)
 {
     enum { MORE = 40, N = COPIER_TURN_OPS + MORE, BYTES = 64 };
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -234,9 +229,8 @@ START_TEST(a_turn_ends_so_many_copies_and_leaves_the_rest_to_the_next)
     free(dst);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(what_is_large_is_summed_by_a_thread)
+CASE(what_is_large_is_summed_by_a_thread)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     const struct copier_config config = {
@@ -255,9 +249,8 @@ START_TEST(what_is_large_is_summed_by_a_thread)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(every_operation_is_done_once_and_never_from_submit)
+CASE(every_operation_is_done_once_and_never_from_submit)
 {
     enum { N = 500 };
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -290,9 +283,8 @@ START_TEST(every_operation_is_done_once_and_never_from_submit)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(beyond_the_credit_operations_wait_in_order)
+CASE(beyond_the_credit_operations_wait_in_order)
 {
     enum { N = 64 };
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -313,9 +305,8 @@ START_TEST(beyond_the_credit_operations_wait_in_order)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(an_operation_larger_than_the_credit_runs_alone)
+CASE(an_operation_larger_than_the_credit_runs_alone)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct copier *c = make(loop, 1, MIB);
@@ -335,9 +326,8 @@ START_TEST(an_operation_larger_than_the_credit_runs_alone)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(what_was_cancelled_before_it_began_is_not_copied)
+CASE(what_was_cancelled_before_it_began_is_not_copied)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct copier *c = make(loop, 1, MIB);
@@ -357,9 +347,8 @@ START_TEST(what_was_cancelled_before_it_began_is_not_copied)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_copy_that_was_cancelled_leaves_the_sum_alone)
+CASE(a_copy_that_was_cancelled_leaves_the_sum_alone)
 {
     uint8_t *src = noise(4 * COPIER_STEP_BYTES);
     uint8_t *dst = room(4 * COPIER_STEP_BYTES);
@@ -377,7 +366,6 @@ START_TEST(a_copy_that_was_cancelled_leaves_the_sum_alone)
     free(dst);
     free(src);
 }
-END_TEST
 
 /* Cancels from inside the copy: when it comes to the protected part of the source. */
 static _Atomic bool in_time;
@@ -391,7 +379,7 @@ static void on_fault(int sig)
         _exit(3);
 }
 
-START_TEST(a_running_copy_sees_the_flag_after_the_step)
+CASE(a_running_copy_sees_the_flag_after_the_step)
 {
     const size_t bytes = 4 * COPIER_STEP_BYTES;
     uint8_t *src = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -414,7 +402,6 @@ START_TEST(a_running_copy_sees_the_flag_after_the_step)
     free(dst);
     free(step);
 }
-END_TEST
 
 enum { QUEUED = 40, LONG_PIECES = 512 };
 static struct {
@@ -473,7 +460,7 @@ static bool queue_run(unsigned n)
     return q.first.op.status == -ECANCELED;
 }
 
-START_TEST(copies_go_before_checks_that_were_there_first)
+CASE(copies_go_before_checks_that_were_there_first)
 {
     do {
         queue_begin();
@@ -488,9 +475,8 @@ START_TEST(copies_go_before_checks_that_were_there_first)
         ck_assert_int_eq(q.check[i].op.status, 0);
     }
 }
-END_TEST
 
-START_TEST(checks_get_their_turn_however_many_copies_wait)
+CASE(checks_get_their_turn_however_many_copies_wait)
 {
     do {
         queue_begin();
@@ -500,9 +486,8 @@ START_TEST(checks_get_their_turn_however_many_copies_wait)
     } while (!queue_run(QUEUED + 1));
     ck_assert_uint_eq(q.check[0].order, 17);
 }
-END_TEST
 
-START_TEST(checks_that_are_over_do_not_wait_for_copies)
+CASE(checks_that_are_over_do_not_wait_for_copies)
 {
     do {
         queue_begin();
@@ -518,9 +503,8 @@ START_TEST(checks_that_are_over_do_not_wait_for_copies)
     ck_assert_uint_eq(q.check[0].order, 1);
     ck_assert_uint_eq(q.check[1].order, 2);
 }
-END_TEST
 
-START_TEST(checks_take_no_credit_from_copies)
+CASE(checks_take_no_credit_from_copies)
 {
     struct copier_stats stats;
     uint8_t *slot = room(4 * MIB);
@@ -537,9 +521,8 @@ START_TEST(checks_take_no_credit_from_copies)
     ck_assert_uint_eq(q.copy[0].order, 1);
     free(slot);
 }
-END_TEST
 
-START_TEST(what_begins_after_its_deadline_times_out)
+CASE(what_begins_after_its_deadline_times_out)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct copier *c = make(loop, 1, MIB);
@@ -559,9 +542,8 @@ START_TEST(what_begins_after_its_deadline_times_out)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(an_injected_fault_is_an_io_error_of_that_operation_alone)
+CASE(an_injected_fault_is_an_io_error_of_that_operation_alone)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     uint8_t *src = noise(4096);
@@ -580,9 +562,8 @@ START_TEST(an_injected_fault_is_an_io_error_of_that_operation_alone)
     free(src);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(destroy_finishes_every_operation)
+CASE(destroy_finishes_every_operation)
 {
     enum { N = 200 };
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -607,7 +588,6 @@ START_TEST(destroy_finishes_every_operation)
     free(src);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* The source changes while it is copied: whatever was copied, the sum is that of the copy. */
 static _Atomic bool scribble;
@@ -621,7 +601,7 @@ static void *scribbler(void *arg)
     return NULL;
 }
 
-START_TEST(the_sum_is_that_of_the_copy_even_if_the_source_changes)
+CASE(the_sum_is_that_of_the_copy_even_if_the_source_changes)
 {
 #if defined(__SANITIZE_THREAD__)
     printf("SKIP: the race is the point of this test\n");
@@ -648,9 +628,8 @@ START_TEST(the_sum_is_that_of_the_copy_even_if_the_source_changes)
     copier_destroy(&c);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(create_unwinds_whatever_fails)
+CASE(create_unwinds_whatever_fails)
 {
     static const char *const points[] = {"alloc", "fd", "thread"};
     const struct copier_config config = {.threads = 3, .inflight_bytes = MIB};
@@ -673,9 +652,8 @@ START_TEST(create_unwinds_whatever_fails)
     ck_assert_uint_eq(failures, 2 + 1 + 3);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_config_out_of_range_is_refused)
+CASE(a_config_out_of_range_is_refused)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct copier *c = NULL;
@@ -688,35 +666,4 @@ START_TEST(a_config_out_of_range_is_refused)
     ck_assert_uint_eq(copier_threads_auto(2), 2);
     ck_assert_uint_eq(copier_threads_auto(96), 4);
     loop_destroy(&loop);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/copier");
-    TCase *t = tcase_create("copier");
-    tcase_add_loop_test(t, copies_and_sums_any_size, 0, 2);
-    tcase_add_test(t, verifying_sums_what_the_slot_holds_and_changes_nothing);
-    tcase_add_test(t, adopting_sums_what_another_tier_has_put_there);
-    tcase_add_test(t, a_share_of_what_is_waited_for_is_summed_by_the_turn);
-    tcase_add_test(t, a_turn_ends_so_many_copies_and_leaves_the_rest_to_the_next);
-    tcase_add_test(t, what_is_large_is_summed_by_a_thread);
-    tcase_add_test(t, every_operation_is_done_once_and_never_from_submit);
-    tcase_add_test(t, beyond_the_credit_operations_wait_in_order);
-    tcase_add_test(t, an_operation_larger_than_the_credit_runs_alone);
-    tcase_add_test(t, what_was_cancelled_before_it_began_is_not_copied);
-    tcase_add_test(t, a_copy_that_was_cancelled_leaves_the_sum_alone);
-    tcase_add_test(t, a_running_copy_sees_the_flag_after_the_step);
-    tcase_add_test(t, copies_go_before_checks_that_were_there_first);
-    tcase_add_test(t, checks_get_their_turn_however_many_copies_wait);
-    tcase_add_test(t, checks_that_are_over_do_not_wait_for_copies);
-    tcase_add_test(t, checks_take_no_credit_from_copies);
-    tcase_add_test(t, what_begins_after_its_deadline_times_out);
-    tcase_add_test(t, an_injected_fault_is_an_io_error_of_that_operation_alone);
-    tcase_add_test(t, destroy_finishes_every_operation);
-    tcase_add_test(t, the_sum_is_that_of_the_copy_even_if_the_source_changes);
-    tcase_add_test(t, create_unwinds_whatever_fails);
-    tcase_add_test(t, a_config_out_of_range_is_refused);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

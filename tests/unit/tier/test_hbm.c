@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HBM tier's room, workers' memory and pools, and a device that comes and goes. */
-#include "check_run.h"
+#include "cases.h"
 #include "fake_gpu.h"
 #include "hbm__.h"
 #include "hbm_rig.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +42,7 @@ static int export_of(uint32_t chunk, uint32_t principal, struct device_handle *r
 
 /* --- slots --- */
 
-START_TEST(a_worker_reads_a_block_in_place)
+CASE(a_worker_reads_a_block_in_place)
 {
     struct device_handle handle;
     struct tier_stats st;
@@ -84,9 +83,8 @@ START_TEST(a_worker_reads_a_block_in_place)
     munmap((void *)(uintptr_t)header, bytes);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(room_is_there_while_the_device_is_up)
+CASE(room_is_there_while_the_device_is_up)
 {
     struct tier_loc loc;
     rig_open(&rig, &usual);
@@ -102,9 +100,8 @@ START_TEST(room_is_there_while_the_device_is_up)
     ck_assert_ptr_null(rig.t->memory->payload);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(a_revoked_slot_has_another_generation)
+CASE(a_revoked_slot_has_another_generation)
 {
     begin();
     const struct tier_loc loc = rig_fill(&rig, 1, rig.host, 4096);
@@ -114,9 +111,8 @@ START_TEST(a_revoked_slot_has_another_generation)
     ck_assert_uint_eq(rig_view(&rig, loc).chunk, before.chunk);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(a_chunk_is_exported_to_its_owner_when_it_is_there)
+CASE(a_chunk_is_exported_to_its_owner_when_it_is_there)
 {
     struct tier_loc loc;
     begin();
@@ -132,10 +128,9 @@ START_TEST(a_chunk_is_exported_to_its_owner_when_it_is_there)
     ck_assert_int_eq(rig_export(&rig, (rig.d->no + 1) << DEVICE_CHUNK_SHIFT, 5), -ENOENT);
     rig_close(&rig);
 }
-END_TEST
 
 /* A copy to memory that is on its way waits, others go on. */
-START_TEST(a_fill_waits_for_its_memory)
+CASE(a_fill_waits_for_its_memory)
 {
     struct rig_copy fill = {0};
     struct tier_loc loc;
@@ -158,9 +153,8 @@ START_TEST(a_fill_waits_for_its_memory)
     rig_pool_close(&rig, &pool);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(no_memory_ends_a_copy_and_the_next_one_tries_again)
+CASE_EACH(no_memory_ends_a_copy_and_the_next_one_tries_again, 2)
 {
     struct tier_loc loc, second;
     begin();
@@ -176,7 +170,6 @@ START_TEST(no_memory_ends_a_copy_and_the_next_one_tries_again)
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_ALLOC), 3);
     rig_close(&rig);
 }
-END_TEST
 
 /* --- the limit, and whose memory it is --- */
 
@@ -193,7 +186,7 @@ static void take_room(uint32_t principal, uint32_t bytes, struct tier_loc *ret_l
 
 /* Principals come and go, and what is left of the one before is drained; now and then the device is
  * slow. */
-START_TEST(the_limit_holds_while_chunks_change_hands)
+CASE(the_limit_holds_while_chunks_change_hands)
 {
     static struct rig_victims held[2];
     struct tier_loc loc;
@@ -222,10 +215,9 @@ START_TEST(the_limit_holds_while_chunks_change_hands)
     RIG_UNTIL(&rig, fake_gpu_waiting(gpu(), GPU_FREE) + fake_gpu_waiting(gpu(), GPU_ALLOC) == 0);
     rig_close(&rig);
 }
-END_TEST
 
 /* The old memory goes first, with what it held. */
-START_TEST(a_chunk_that_changes_hands_is_other_memory)
+CASE(a_chunk_that_changes_hands_is_other_memory)
 {
     struct tier_loc loc;
     begin();
@@ -253,10 +245,9 @@ START_TEST(a_chunk_that_changes_hands_is_other_memory)
     ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 1), -EACCES);
     rig_close(&rig);
 }
-END_TEST
 
 /* Before the device has got to it. */
-START_TEST(memory_on_its_way_to_the_one_before_is_not_for_the_next)
+CASE_EACH(memory_on_its_way_to_the_one_before_is_not_for_the_next, 2)
 {
     struct tier_loc loc, own;
     begin();
@@ -273,9 +264,8 @@ START_TEST(memory_on_its_way_to_the_one_before_is_not_for_the_next)
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_FREE), _i == 0);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(numbers_of_chunks_come_round_past_those_in_use)
+CASE(numbers_of_chunks_come_round_past_those_in_use)
 {
     struct tier_loc loc[3];
     begin();
@@ -291,9 +281,8 @@ START_TEST(numbers_of_chunks_come_round_past_those_in_use)
     ck_assert_uint_eq(device_of_chunk(rig_view(&rig, loc[2]).chunk), rig.d->no + 1);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(helps_and_drain_are_the_arenas)
+CASE(helps_and_drain_are_the_arenas)
 {
     struct tier_loc loc, last;
     begin();
@@ -304,11 +293,10 @@ START_TEST(helps_and_drain_are_the_arenas)
     ck_assert(rig.t->memory->helps(rig.t, last, 1, 1500 * 1024));
     rig_close(&rig);
 }
-END_TEST
 
 /* --- the device goes --- */
 
-START_TEST(a_lost_device_takes_its_blocks_with_it)
+CASE(a_lost_device_takes_its_blocks_with_it)
 {
     struct tier_loc loc, unpublished;
     begin();
@@ -345,9 +333,8 @@ START_TEST(a_lost_device_takes_its_blocks_with_it)
     ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 1), 0);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(a_lost_block_is_not_loaded)
+CASE(a_lost_block_is_not_loaded)
 {
     begin();
     rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
@@ -365,10 +352,9 @@ START_TEST(a_lost_block_is_not_loaded)
     rig_pool_close(&rig, &pool);
     rig_close(&rig);
 }
-END_TEST
 
 /* The memory is freed when nothing touches it any more, and then asked for again. */
-START_TEST(a_device_goes_while_it_fills)
+CASE_EACH(a_device_goes_while_it_fills, 3)
 {
     struct rig_copy fill = {0};
     struct tier_loc loc;
@@ -398,9 +384,8 @@ START_TEST(a_device_goes_while_it_fills)
     ck_assert_uint_eq(fake_gpu_mems(gpu()), 1);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(void_pools_and_memory_can_be_let_go_of)
+CASE(void_pools_and_memory_can_be_let_go_of)
 {
     const char *why = NULL;
     struct device_pool *again;
@@ -419,9 +404,8 @@ START_TEST(void_pools_and_memory_can_be_let_go_of)
     rig_mem_unmake(&late);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(a_device_that_never_comes_up_lost_nothing)
+CASE(a_device_that_never_comes_up_lost_nothing)
 {
     rig_open(&rig, &usual);
     struct device_view v;
@@ -431,11 +415,10 @@ START_TEST(a_device_that_never_comes_up_lost_nothing)
     rig_close(&rig);
     ck_assert_uint_eq(rig.losts, 0);
 }
-END_TEST
 
 /* --- workers' memory --- */
 
-START_TEST(memory_that_cannot_be_imported_says_so_and_is_gone)
+CASE_EACH(memory_that_cannot_be_imported_says_so_and_is_gone, 5)
 {
     static const int errors[] = {-EINVAL, -EOPNOTSUPP, -ENOMEM, -EIO, -EMFILE};
     struct rig_mem m;
@@ -450,10 +433,9 @@ START_TEST(memory_that_cannot_be_imported_says_so_and_is_gone)
     rig_mem_unmake(&m);
     rig_close(&rig);
 }
-END_TEST
 
 /* Its descriptor is closed too, before the device gets there. */
-START_TEST(memory_is_dropped_before_it_was_imported)
+CASE_EACH(memory_is_dropped_before_it_was_imported, 2)
 {
     struct rig_mem m;
     begin();
@@ -471,9 +453,8 @@ START_TEST(memory_is_dropped_before_it_was_imported)
     ck_assert_uint_eq(fake_gpu_mems(gpu()), 0);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(an_import_ends_with_the_device_or_with_all)
+CASE_EACH(an_import_ends_with_the_device_or_with_all, 2)
 {
     struct rig_mem m;
     begin();
@@ -489,9 +470,8 @@ START_TEST(an_import_ends_with_the_device_or_with_all)
     ck_assert_int_eq(m.err, -EIO);
     rig_mem_unmake(&m);
 }
-END_TEST
 
-START_TEST(a_refused_allocation_or_descriptor_is_an_error)
+CASE(a_refused_allocation_or_descriptor_is_an_error)
 {
     struct rig_mem m;
     struct device_pool *p;
@@ -511,7 +491,6 @@ START_TEST(a_refused_allocation_or_descriptor_is_an_error)
     rig_pool_close(&rig, &pool);
     rig_close(&rig);
 }
-END_TEST
 
 /* --- pools --- */
 
@@ -609,7 +588,7 @@ static void spoil(struct device_pool_spec *spec, struct device_region *r, int ho
     }
 }
 
-START_TEST(a_pool_that_does_not_fit_its_memory_is_refused_in_words)
+CASE_RANGE(a_pool_that_does_not_fit_its_memory_is_refused_in_words, AS_IT_IS, SPOILS)
 {
     struct device_region region[RIG_REGIONS];
     struct device_pool_spec spec;
@@ -633,9 +612,8 @@ START_TEST(a_pool_that_does_not_fit_its_memory_is_refused_in_words)
     rig_pool_close(&rig, &pool);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(a_region_may_end_where_its_memory_ends)
+CASE(a_region_may_end_where_its_memory_ends)
 {
     struct device_pool *p;
     const char *why;
@@ -648,10 +626,9 @@ START_TEST(a_region_may_end_where_its_memory_ends)
     rig_pool_close(&rig, &pool);
     rig_close(&rig);
 }
-END_TEST
 
 /* Regions may lie on top of each other: a block can be larger than the memory. */
-START_TEST(a_block_is_less_than_4_gib)
+CASE(a_block_is_less_than_4_gib)
 {
     struct rig_mem m;
     struct device_region region[DEVICE_REGIONS_MAX];
@@ -677,9 +654,8 @@ START_TEST(a_block_is_less_than_4_gib)
     rig_close(&rig);
     rig_mem_unmake(&m);
 }
-END_TEST
 
-START_TEST(a_pool_is_in_memory_that_has_been_imported)
+CASE(a_pool_is_in_memory_that_has_been_imported)
 {
     struct rig_mem m;
     struct device_region region = {.page_bytes = 64, .stride_bytes = 64};
@@ -705,11 +681,10 @@ START_TEST(a_pool_is_in_memory_that_has_been_imported)
     rig_mem_unmake(&m);
     rig_close(&rig);
 }
-END_TEST
 
 /* --- host memory --- */
 
-START_TEST(host_memory_is_registered_when_the_device_is_up)
+CASE(host_memory_is_registered_when_the_device_is_up)
 {
     rig_open(&rig, &usual);
     hbm_pin_host(rig.hbm, rig.host, 4096);
@@ -737,10 +712,9 @@ START_TEST(host_memory_is_registered_when_the_device_is_up)
     ck_assert(fake_gpu_is_pinned(gpu(), rig.host + 4096));
     rig_close(&rig);
 }
-END_TEST
 
 /* The device went while it was asked, and was back before it was heard. */
-START_TEST(a_registration_that_fell_between_is_asked_for_again)
+CASE(a_registration_that_fell_between_is_asked_for_again)
 {
     begin();
     hbm_pin_host(rig.hbm, rig.host, 4096);
@@ -750,9 +724,8 @@ START_TEST(a_registration_that_fell_between_is_asked_for_again)
     ck_assert(fake_gpu_is_pinned(gpu(), rig.host));
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(registered_memory_is_bounded)
+CASE(registered_memory_is_bounded)
 {
     rig_open(&rig, &usual);
     for (uint32_t i = 0; i < HBM_PINS_MAX + 10; i++)
@@ -763,11 +736,10 @@ START_TEST(registered_memory_is_bounded)
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_UNPIN), HBM_PINS_MAX);
     rig_close(&rig);
 }
-END_TEST
 
 /* --- made, asked, refused --- */
 
-START_TEST(the_view_is_what_the_device_says)
+CASE(the_view_is_what_the_device_says)
 {
     struct device_view v;
     begin();
@@ -816,9 +788,8 @@ START_TEST(the_view_is_what_the_device_says)
     rig_pool_close(&rig, &pool);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(a_device_without_room_copies_between_host_and_pages)
+CASE(a_device_without_room_copies_between_host_and_pages)
 {
     struct rig_config config = usual;
     config.limit_bytes = 0;
@@ -835,9 +806,8 @@ START_TEST(a_device_without_room_copies_between_host_and_pages)
     rig_pool_close(&rig, &pool);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(chunks_fit_the_limit)
+CASE(chunks_fit_the_limit)
 {
     static const uint64_t limits[] = {8, 9, 100, 511, 512, 4096, 81920};
     for (unsigned i = 0; i < ARRAY_LEN(limits); i++) {
@@ -853,9 +823,8 @@ START_TEST(chunks_fit_the_limit)
         ck_assert_uint_le(hbm_host_bytes(&config), config.limit_bytes / 10 + 24 * RIG_MIB);
     }
 }
-END_TEST
 
-START_TEST(a_bad_config_is_refused_in_words)
+CASE(a_bad_config_is_refused_in_words)
 {
     const struct hbm_config good = {.gpu = {.device = "emu:0"}, .limit_bytes = LIMIT};
     struct hbm_config bad;
@@ -883,9 +852,8 @@ START_TEST(a_bad_config_is_refused_in_words)
     bad.chunk_bytes = CHUNK;
     ck_assert_ptr_nonnull(strstr(hbm_config_problem(&bad), "16384 chunks"));
 }
-END_TEST
 
-START_TEST(create_unwinds_whatever_fails)
+CASE(create_unwinds_whatever_fails)
 {
     static const char *const points[] = {"alloc", "map", "fd", "thread"};
     const struct hbm_config config = {
@@ -908,52 +876,4 @@ START_TEST(create_unwinds_whatever_fails)
     hbm_destroy(NULL);
     ck_assert_ptr_null(hbm_device(NULL));
     loop_destroy(&loop);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/hbm");
-    TCase *t = tcase_create("slots");
-    tcase_add_test(t, a_worker_reads_a_block_in_place);
-    tcase_add_test(t, room_is_there_while_the_device_is_up);
-    tcase_add_test(t, a_revoked_slot_has_another_generation);
-    tcase_add_test(t, a_chunk_is_exported_to_its_owner_when_it_is_there);
-    tcase_add_test(t, a_fill_waits_for_its_memory);
-    tcase_add_loop_test(t, no_memory_ends_a_copy_and_the_next_one_tries_again, 0, 2);
-    tcase_add_test(t, the_limit_holds_while_chunks_change_hands);
-    tcase_add_test(t, a_chunk_that_changes_hands_is_other_memory);
-    tcase_add_loop_test(t, memory_on_its_way_to_the_one_before_is_not_for_the_next, 0, 2);
-    tcase_add_test(t, numbers_of_chunks_come_round_past_those_in_use);
-    tcase_add_test(t, helps_and_drain_are_the_arenas);
-    suite_add_tcase(s, t);
-    t = tcase_create("lost");
-    tcase_add_test(t, a_lost_device_takes_its_blocks_with_it);
-    tcase_add_test(t, a_lost_block_is_not_loaded);
-    tcase_add_loop_test(t, a_device_goes_while_it_fills, 0, 3);
-    tcase_add_test(t, void_pools_and_memory_can_be_let_go_of);
-    tcase_add_test(t, a_device_that_never_comes_up_lost_nothing);
-    suite_add_tcase(s, t);
-    t = tcase_create("pools");
-    tcase_add_loop_test(t, memory_that_cannot_be_imported_says_so_and_is_gone, 0, 5);
-    tcase_add_loop_test(t, memory_is_dropped_before_it_was_imported, 0, 2);
-    tcase_add_loop_test(t, an_import_ends_with_the_device_or_with_all, 0, 2);
-    tcase_add_test(t, a_refused_allocation_or_descriptor_is_an_error);
-    tcase_add_loop_test(t, a_pool_that_does_not_fit_its_memory_is_refused_in_words, AS_IT_IS,
-                        SPOILS);
-    tcase_add_test(t, a_region_may_end_where_its_memory_ends);
-    tcase_add_test(t, a_block_is_less_than_4_gib);
-    tcase_add_test(t, a_pool_is_in_memory_that_has_been_imported);
-    suite_add_tcase(s, t);
-    t = tcase_create("made");
-    tcase_add_test(t, host_memory_is_registered_when_the_device_is_up);
-    tcase_add_test(t, a_registration_that_fell_between_is_asked_for_again);
-    tcase_add_test(t, registered_memory_is_bounded);
-    tcase_add_test(t, the_view_is_what_the_device_says);
-    tcase_add_test(t, a_device_without_room_copies_between_host_and_pages);
-    tcase_add_test(t, chunks_fit_the_limit);
-    tcase_add_test(t, a_bad_config_is_refused_in_words);
-    tcase_add_test(t, create_unwinds_whatever_fails);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of the HBM tier over a device that the test moves: bytes, words, and all ways to end. */
-#include "check_run.h"
+#include "cases.h"
 #include "fake_gpu.h"
 #include "hbm_rig.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +69,7 @@ static void expect_load(const struct rig_copy *c)
 
 static const uint32_t pages_per_blocks[] = {1, 4, 16};
 
-START_TEST(pages_become_blocks_and_blocks_pages)
+CASE_EACH(pages_become_blocks_and_blocks_pages, (ARRAY_LEN(pages_per_blocks) * RIG_LAYOUTS))
 {
     const uint32_t per_block = pages_per_blocks[_i / RIG_LAYOUTS];
     const uint32_t n = RIG_PAGES_MAX / per_block > 5 ? 5 : RIG_PAGES_MAX / per_block;
@@ -91,9 +90,8 @@ START_TEST(pages_become_blocks_and_blocks_pages)
     ck_assert_int_eq(rig_copy(&rig, &copy), 0);
     finish(); /* these pages and no others */
 }
-END_TEST
 
-START_TEST(blocks_go_to_slots_and_from_there_to_pages)
+CASE_EACH(blocks_go_to_slots_and_from_there_to_pages, RIG_LAYOUTS)
 {
     begin((enum rig_layout)_i, 5, 4);
     rig_scribble(&rig, rig.host, SHORT_BYTES);
@@ -109,9 +107,8 @@ START_TEST(blocks_go_to_slots_and_from_there_to_pages)
         ck_assert_int_eq(copy.piece[i].status, 0);
     finish();
 }
-END_TEST
 
-START_TEST(groups_of_a_pool_are_apart)
+CASE(groups_of_a_pool_are_apart)
 {
     struct device_pool_spec spec;
     struct device_region second[2];
@@ -148,9 +145,8 @@ START_TEST(groups_of_a_pool_are_apart)
     rig.d->ops->pool_close(rig.d, both);
     finish();
 }
-END_TEST
 
-START_TEST(a_page_that_is_not_there_ends_its_piece_and_no_other)
+CASE_EACH(a_page_that_is_not_there_ends_its_piece_and_no_other, 4)
 {
     begin(RIG_KV_APART, 3, 4);
     rig_scribble(&rig, rig.host, SHORT_BYTES);
@@ -164,9 +160,8 @@ START_TEST(a_page_that_is_not_there_ends_its_piece_and_no_other)
     ck_assert_int_eq(copy.piece[2].status, 0);
     finish();
 }
-END_TEST
 
-START_TEST(a_piece_that_is_wrong_before_is_not_copied)
+CASE(a_piece_that_is_wrong_before_is_not_copied)
 {
     begin(RIG_KV_APART, 3, 4);
     rig_scribble(&rig, rig.host, SHORT_BYTES);
@@ -180,9 +175,8 @@ START_TEST(a_piece_that_is_wrong_before_is_not_copied)
     ck_assert_int_eq(copy.piece[2].status, 0);
     finish();
 }
-END_TEST
 
-START_TEST(blocks_of_another_size_are_refused_one_by_one)
+CASE_EACH(blocks_of_another_size_are_refused_one_by_one, 2)
 {
     begin(RIG_KV_APART, 3, 4);
     const uint32_t seen = fake_gpu_seen(gpu(), GPU_COPY);
@@ -194,9 +188,8 @@ START_TEST(blocks_of_another_size_are_refused_one_by_one)
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_COPY), seen);
     finish();
 }
-END_TEST
 
-START_TEST(a_slot_of_another_size_is_refused)
+CASE(a_slot_of_another_size_is_refused)
 {
     begin(RIG_KV_APART, 3, 4);
     const struct tier_loc loc = rig_fill(&rig, 1, rig.host, pool.block_bytes + 4096);
@@ -210,19 +203,17 @@ START_TEST(a_slot_of_another_size_is_refused)
     ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), -EINVAL);
     finish();
 }
-END_TEST
 
-START_TEST(no_pieces_are_soon_copied)
+CASE(no_pieces_are_soon_copied)
 {
     begin(RIG_KV_APART, 3, 4);
     rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 0);
     ck_assert_int_eq(rig_copy(&rig, &copy), 0);
     finish();
 }
-END_TEST
 
 /* Tokens that follow each other in both places go as one piece; layers do not touch here. */
-START_TEST(neighbouring_pages_are_one_fragment)
+CASE(neighbouring_pages_are_one_fragment)
 {
     begin(RIG_KV_TOGETHER, 3, 16);
     rig_scribble(&rig, rig.host, SHORT_BYTES);
@@ -240,10 +231,9 @@ START_TEST(neighbouring_pages_are_one_fragment)
     ck_assert_uint_eq(fake_gpu_last_frags(gpu()), 3 * 16);
     finish();
 }
-END_TEST
 
 /* All pages of a region, and then the next region's, in memory and in the block: one run. */
-START_TEST(with_words_fragments_end_with_their_layer)
+CASE(with_words_fragments_end_with_their_layer)
 {
     _Atomic uint64_t ready = 0;
     const char *why;
@@ -269,7 +259,6 @@ START_TEST(with_words_fragments_end_with_their_layer)
     rig.d->ops->pool_close(rig.d, tight);
     finish();
 }
-END_TEST
 
 /* --- ready words --- */
 
@@ -297,7 +286,7 @@ static void watch_layers(struct rig_copy *c, const uint8_t *const *blocks, uint3
     ck_assert_int_eq(c->c.status, 0);
 }
 
-START_TEST(the_ready_word_counts_layers_that_are_there)
+CASE_EACH(the_ready_word_counts_layers_that_are_there, RIG_LAYOUTS)
 {
     const uint8_t *blocks[8];
     begin((enum rig_layout)_i, 9, 4);
@@ -309,11 +298,10 @@ START_TEST(the_ready_word_counts_layers_that_are_there)
     watch_layers(&copy, blocks, 9);
     finish();
 }
-END_TEST
 
 /* 160 layers: more marks than one operation has, and with ten blocks more fragments; some of it in
  * slots. */
-START_TEST(long_copies_are_several_operations_in_order)
+CASE_EACH(long_copies_are_several_operations_in_order, (2 * RIG_LAYOUTS))
 {
     const uint8_t *blocks[10];
     const uint32_t n = _i / RIG_LAYOUTS == 0 ? 1 : 10;
@@ -337,9 +325,8 @@ START_TEST(long_copies_are_several_operations_in_order)
     watch_layers(&copy, blocks, 160);
     finish();
 }
-END_TEST
 
-START_TEST(long_copies_without_words_are_right_too)
+CASE(long_copies_without_words_are_right_too)
 {
     static uint8_t block[2 * 1024 * 1024];
     begin(RIG_KV_APART, 160, 4);
@@ -351,11 +338,10 @@ START_TEST(long_copies_without_words_are_right_too)
     }
     finish();
 }
-END_TEST
 
 /* --- when a copy begins --- */
 
-START_TEST(a_copy_waits_for_its_word_and_holds_up_nobody)
+CASE(a_copy_waits_for_its_word_and_holds_up_nobody)
 {
     _Atomic uint64_t word = 6;
     begin(RIG_MLA, 3, 4);
@@ -371,9 +357,8 @@ START_TEST(a_copy_waits_for_its_word_and_holds_up_nobody)
     ck_assert_int_eq(copy.c.status, 0);
     finish();
 }
-END_TEST
 
-START_TEST(a_deadline_ends_what_has_not_begun)
+CASE_EACH(a_deadline_ends_what_has_not_begun, 2)
 {
     _Atomic uint64_t word = 0;
     begin(RIG_MLA, 160, 16);
@@ -388,9 +373,8 @@ START_TEST(a_deadline_ends_what_has_not_begun)
     rig_turn(&rig);
     finish(); /* nothing was touched */
 }
-END_TEST
 
-START_TEST(a_deadline_does_not_end_what_has_begun)
+CASE(a_deadline_does_not_end_what_has_begun)
 {
     begin(RIG_MLA, 160, 16);
     rig_scribble(&rig, rig.host, SHORT_BYTES);
@@ -411,9 +395,8 @@ START_TEST(a_deadline_does_not_end_what_has_begun)
     ck_assert_int_eq(copy.c.status, 0);
     finish();
 }
-END_TEST
 
-START_TEST(a_cancelled_copy_touches_nothing)
+CASE_EACH(a_cancelled_copy_touches_nothing, 2)
 {
     _Atomic uint64_t word = 0;
     begin(RIG_MLA, 160, 16);
@@ -432,10 +415,9 @@ START_TEST(a_cancelled_copy_touches_nothing)
     ck_assert_int_eq(copy.piece[1].status, -ECANCELED);
     finish();
 }
-END_TEST
 
 /* All of its operations are with the device, or not yet. */
-START_TEST(cancel_skips_the_rest_of_a_long_copy)
+CASE_EACH(cancel_skips_the_rest_of_a_long_copy, 2)
 {
     begin(RIG_MLA, _i == 0 ? 160 : 350, 16);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2); /* 5,120 fragments, 11,200 */
@@ -451,9 +433,8 @@ START_TEST(cancel_skips_the_rest_of_a_long_copy)
     ck_assert_uint_eq(gpu_metrics(gpu())->copy_frags, 2048); /* what had begun has ended */
     finish();
 }
-END_TEST
 
-START_TEST(a_copy_that_ran_whole_is_well_even_if_cancelled)
+CASE(a_copy_that_ran_whole_is_well_even_if_cancelled)
 {
     begin(RIG_MLA, 3, 1);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
@@ -465,7 +446,6 @@ START_TEST(a_copy_that_ran_whole_is_well_even_if_cancelled)
     ck_assert_int_eq(copy.c.status, 0);
     finish();
 }
-END_TEST
 
 /* --- how many --- */
 
@@ -480,7 +460,7 @@ static void on_ordered(struct device_copy *c)
     order[norder++] = (uint32_t)(rc - many);
 }
 
-START_TEST(more_copies_than_there_may_be_wait_in_order)
+CASE(more_copies_than_there_may_be_wait_in_order)
 {
     struct rig_config config = usual;
     config.copies_max = 4;
@@ -512,9 +492,8 @@ START_TEST(more_copies_than_there_may_be_wait_in_order)
     ck_assert_uint_eq(st.inflight_bytes, 0);
     finish();
 }
-END_TEST
 
-START_TEST(a_deadline_ends_what_waits_for_its_turn)
+CASE(a_deadline_ends_what_waits_for_its_turn)
 {
     struct rig_config config = usual;
     config.copies_max = 1;
@@ -532,9 +511,8 @@ START_TEST(a_deadline_ends_what_waits_for_its_turn)
     RIG_UNTIL(&rig, copy.dones);
     finish();
 }
-END_TEST
 
-START_TEST(words_that_never_come_leave_room_for_copies_that_can_run)
+CASE(words_that_never_come_leave_room_for_copies_that_can_run)
 {
     _Atomic uint64_t never = 0;
     struct rig_config config = usual;
@@ -555,7 +533,6 @@ START_TEST(words_that_never_come_leave_room_for_copies_that_can_run)
         RIG_UNTIL(&rig, many[i].dones);
     finish();
 }
-END_TEST
 
 static void submit_again(struct device_copy *c)
 {
@@ -564,7 +541,7 @@ static void submit_again(struct device_copy *c)
         rig.d->ops->submit(rig.d, c);
 }
 
-START_TEST(who_is_told_may_submit_more)
+CASE(who_is_told_may_submit_more)
 {
     begin(RIG_MLA, 2, 1);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 1);
@@ -577,7 +554,6 @@ START_TEST(who_is_told_may_submit_more)
     ck_assert_int_eq(copy.piece[0].status, -EINVAL);
     finish();
 }
-END_TEST
 
 /* What is submitted from done() is behind those that wait already. */
 static void submit_other(struct device_copy *c)
@@ -587,7 +563,7 @@ static void submit_other(struct device_copy *c)
     rig_submit(&rig, &many[2]);
 }
 
-START_TEST(who_is_told_does_not_get_ahead)
+CASE(who_is_told_does_not_get_ahead)
 {
     struct rig_config config = usual;
     config.copies_max = 1;
@@ -605,11 +581,10 @@ START_TEST(who_is_told_does_not_get_ahead)
     ck_assert_uint_eq(order[2], 2);
     finish();
 }
-END_TEST
 
 /* --- ends --- */
 
-START_TEST(a_pool_is_closed_with_copies_in_flight)
+CASE(a_pool_is_closed_with_copies_in_flight)
 {
     begin(RIG_KV_APART, 160, 4);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 4);
@@ -627,10 +602,9 @@ START_TEST(a_pool_is_closed_with_copies_in_flight)
         rig_mem_unmake(&pool.mem[i]);
     rig_close(&rig);
 }
-END_TEST
 
 /* In flight, waiting for a word, and waiting for a turn; what is begun is finished. */
-START_TEST(destroy_ends_all_copies)
+CASE(destroy_ends_all_copies)
 {
     _Atomic uint64_t word = 0;
     struct rig_config config = usual;
@@ -657,9 +631,8 @@ START_TEST(destroy_ends_all_copies)
     ck_assert_int_eq(many[1].piece[0].status, -EINVAL);
     rig_mem_unmake(&pool.mem[0]);
 }
-END_TEST
 
-START_TEST(a_device_that_goes_ends_copies_with_eio)
+CASE(a_device_that_goes_ends_copies_with_eio)
 {
     struct rig_config config = usual;
     config.copies_max = 2;
@@ -684,10 +657,9 @@ START_TEST(a_device_that_goes_ends_copies_with_eio)
     ck_assert_int_eq(rig_copy(&rig, &copy), -EIO); /* its pool is void */
     finish();
 }
-END_TEST
 
 /* A copy that gets no room to be kept track of ends, a long one goes on with less. */
-START_TEST(a_copy_without_room_ends_and_leaves_the_rest_well)
+CASE(a_copy_without_room_ends_and_leaves_the_rest_well)
 {
     static uint8_t block[2 * 1024 * 1024];
     unsigned failed = 0;
@@ -712,42 +684,4 @@ START_TEST(a_copy_without_room_ends_and_leaves_the_rest_well)
     }
     ck_assert_uint_eq(failed, 2); /* the job and its first part; other parts come later */
     finish();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/hbm_copy");
-    TCase *t = tcase_create("copies");
-    tcase_add_loop_test(t, pages_become_blocks_and_blocks_pages, 0,
-                        (int)ARRAY_LEN(pages_per_blocks) * RIG_LAYOUTS);
-    tcase_add_loop_test(t, blocks_go_to_slots_and_from_there_to_pages, 0, RIG_LAYOUTS);
-    tcase_add_test(t, groups_of_a_pool_are_apart);
-    tcase_add_loop_test(t, a_page_that_is_not_there_ends_its_piece_and_no_other, 0, 4);
-    tcase_add_test(t, a_piece_that_is_wrong_before_is_not_copied);
-    tcase_add_loop_test(t, blocks_of_another_size_are_refused_one_by_one, 0, 2);
-    tcase_add_test(t, a_slot_of_another_size_is_refused);
-    tcase_add_test(t, no_pieces_are_soon_copied);
-    tcase_add_test(t, neighbouring_pages_are_one_fragment);
-    tcase_add_test(t, with_words_fragments_end_with_their_layer);
-    tcase_add_loop_test(t, the_ready_word_counts_layers_that_are_there, 0, RIG_LAYOUTS);
-    tcase_add_loop_test(t, long_copies_are_several_operations_in_order, 0, 2 * RIG_LAYOUTS);
-    tcase_add_test(t, long_copies_without_words_are_right_too);
-    tcase_add_test(t, a_copy_waits_for_its_word_and_holds_up_nobody);
-    tcase_add_loop_test(t, a_deadline_ends_what_has_not_begun, 0, 2);
-    tcase_add_test(t, a_deadline_does_not_end_what_has_begun);
-    tcase_add_loop_test(t, a_cancelled_copy_touches_nothing, 0, 2);
-    tcase_add_loop_test(t, cancel_skips_the_rest_of_a_long_copy, 0, 2);
-    tcase_add_test(t, a_copy_that_ran_whole_is_well_even_if_cancelled);
-    tcase_add_test(t, more_copies_than_there_may_be_wait_in_order);
-    tcase_add_test(t, a_deadline_ends_what_waits_for_its_turn);
-    tcase_add_test(t, words_that_never_come_leave_room_for_copies_that_can_run);
-    tcase_add_test(t, who_is_told_may_submit_more);
-    tcase_add_test(t, who_is_told_does_not_get_ahead);
-    tcase_add_test(t, a_pool_is_closed_with_copies_in_flight);
-    tcase_add_test(t, destroy_ends_all_copies);
-    tcase_add_test(t, a_device_that_goes_ends_copies_with_eio);
-    tcase_add_test(t, a_copy_without_room_ends_and_leaves_the_rest_well);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

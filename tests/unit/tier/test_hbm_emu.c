@@ -4,11 +4,10 @@
  * another thread does the work. The device has no more memory than the limit, so that one chunk too
  * many would be refused.
  */
-#include "check_run.h"
+#include "cases.h"
 #include "hbm_model.h"
 #include "log.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +65,9 @@ static void finish(void)
     ck_assert_int_eq(unlink(fault_file), 0);
 }
 
-START_TEST(blocks_go_round_through_slots)
+CASES(.timeout_s = 240);
+
+CASE_EACH(blocks_go_round_through_slots, RIG_LAYOUTS)
 {
     static uint8_t block[64 * 1024];
     begin((enum rig_layout)_i, 5, 4);
@@ -87,10 +88,9 @@ START_TEST(blocks_go_round_through_slots)
     ck_assert_int_eq(rig_copy(&rig, &copy), 0);
     finish();
 }
-END_TEST
 
 /* A worker that follows the word while the device copies. */
-START_TEST(layers_that_are_told_are_there)
+CASE_EACH(layers_that_are_told_are_there, RIG_LAYOUTS)
 {
     const uint8_t *blocks[10];
     _Atomic uint64_t ready = 0, word = 0;
@@ -125,9 +125,8 @@ START_TEST(layers_that_are_told_are_there)
     ck_assert_int_eq(copy.c.status, 0);
     finish();
 }
-END_TEST
 
-START_TEST(a_word_that_never_comes_is_cancelled_or_late)
+CASE_EACH(a_word_that_never_comes_is_cancelled_or_late, 3)
 {
     _Atomic uint64_t never = 0;
     begin(RIG_KV_APART, 160, 4);
@@ -154,9 +153,8 @@ START_TEST(a_word_that_never_comes_is_cancelled_or_late)
         rig_mem_unmake(&pool.mem[i]);
     ck_assert_int_eq(unlink(fault_file), 0);
 }
-END_TEST
 
-START_TEST(a_device_that_cannot_be_opened_is_tried_again)
+CASE(a_device_that_cannot_be_opened_is_tried_again)
 {
     make_fault_file();
     say("lost");
@@ -174,7 +172,6 @@ START_TEST(a_device_that_cannot_be_opened_is_tried_again)
     rig_close(&rig);
     ck_assert_int_eq(unlink(fault_file), 0);
 }
-END_TEST
 
 /* --- the model --- */
 
@@ -213,7 +210,7 @@ static void bring_back(struct rig *r)
     RIG_UNTIL(r, is_up(r));
 }
 
-START_TEST(random_operations_agree_with_the_model)
+CASE_EACH(random_operations_agree_with_the_model, 4)
 {
     static const struct hbm_drive drive = {step, lose, bring_back, starve, NULL};
     struct rig_config config = usual;
@@ -223,19 +220,9 @@ START_TEST(random_operations_agree_with_the_model)
     hbm_model_case(&config, &drive, _i, 10000);
     ck_assert_int_eq(unlink(fault_file), 0);
 }
-END_TEST
 
 int main(void)
 {
-    Suite *s = suite_create("tier/hbm_emu");
-    log_set_level(LOG_ERROR_); /* the device goes often here */
-    TCase *t = tcase_create("emulated");
-    tcase_add_loop_test(t, blocks_go_round_through_slots, 0, RIG_LAYOUTS);
-    tcase_add_loop_test(t, layers_that_are_told_are_there, 0, RIG_LAYOUTS);
-    tcase_add_loop_test(t, a_word_that_never_comes_is_cancelled_or_late, 0, 3);
-    tcase_add_test(t, a_device_that_cannot_be_opened_is_tried_again);
-    tcase_set_timeout(t, 240);
-    tcase_add_loop_test(t, random_operations_agree_with_the_model, 0, 4);
-    suite_add_tcase(s, t);
-    return check_run(s);
+    log_set_level(LOG_ERROR_);
+    return cases_run();
 }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the HBM tier that workers have mapped: it is not freed before they have let go of it,
  * and nothing takes its place. */
-#include "check_run.h"
+#include "cases.h"
 #include "fake_gpu.h"
 #include "hbm__.h"
 #include "hbm_rig.h"
-
-#include <check.h>
 
 #define LIMIT (16 * RIG_MIB)
 #define CHUNK (2 * RIG_MIB)
@@ -47,7 +45,7 @@ static uint64_t held_bytes(void)
 }
 
 /* Freed, it would stay where it is while they map it. */
-START_TEST(memory_goes_when_the_last_worker_has_unmapped_it)
+CASE(memory_goes_when_the_last_worker_has_unmapped_it)
 {
     struct tier_loc mine[CHUNKS], loc;
     begin();
@@ -75,10 +73,9 @@ START_TEST(memory_goes_when_the_last_worker_has_unmapped_it)
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_ALLOC), CHUNKS + 1);
     rig_close(&rig);
 }
-END_TEST
 
 /* Its blocks have gone by themselves. */
-START_TEST(an_empty_chunk_that_workers_have_is_asked_back)
+CASE(an_empty_chunk_that_workers_have_is_asked_back)
 {
     struct tier_loc mine[CHUNKS], loc;
     begin();
@@ -96,10 +93,9 @@ START_TEST(an_empty_chunk_that_workers_have_is_asked_back)
     ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), 0);
     rig_close(&rig);
 }
-END_TEST
 
 /* What it has is gone for all; what others have left is not. */
-START_TEST(a_worker_that_never_unmaps_has_no_more_than_it_was_given)
+CASE(a_worker_that_never_unmaps_has_no_more_than_it_was_given)
 {
     struct tier_loc mine[CHUNKS], loc;
     begin();
@@ -123,10 +119,9 @@ START_TEST(a_worker_that_never_unmaps_has_no_more_than_it_was_given)
     ck_assert_uint_eq(fake_gpu_peak_bytes(gpu()), LIMIT);
     rig_close(&rig);
 }
-END_TEST
 
 /* What nobody has is taken before what somebody has to be asked for. */
-START_TEST(room_that_is_free_is_not_waited_for)
+CASE(room_that_is_free_is_not_waited_for)
 {
     struct tier_loc mine[CHUNKS], loc;
     begin();
@@ -139,9 +134,8 @@ START_TEST(room_that_is_free_is_not_waited_for)
     ck_assert_uint_eq(held_bytes(), 0);
     rig_close(&rig);
 }
-END_TEST
 
-START_TEST(a_number_that_workers_have_is_not_given_again)
+CASE(a_number_that_workers_have_is_not_given_again)
 {
     struct tier_loc mine[CHUNKS], loc;
     begin();
@@ -160,10 +154,9 @@ START_TEST(a_number_that_workers_have_is_not_given_again)
     ck_assert_int_eq(rig_export(&rig, chunk, 1), -ENOENT);
     rig_close(&rig);
 }
-END_TEST
 
 /* Their processes may map it still. */
-START_TEST(memory_of_a_lost_device_is_waited_for_too)
+CASE(memory_of_a_lost_device_is_waited_for_too)
 {
     struct tier_loc mine[CHUNKS], loc;
     begin();
@@ -182,19 +175,4 @@ START_TEST(memory_of_a_lost_device_is_waited_for_too)
     loc = rig_fill(&rig, 1, rig.host, 4096);
     ck_assert_uint_ne(rig_view(&rig, loc).chunk, chunk);
     rig_close(&rig);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("hbm_lend");
-    TCase *t = tcase_create("lend");
-    tcase_add_test(t, memory_goes_when_the_last_worker_has_unmapped_it);
-    tcase_add_test(t, an_empty_chunk_that_workers_have_is_asked_back);
-    tcase_add_test(t, a_worker_that_never_unmaps_has_no_more_than_it_was_given);
-    tcase_add_test(t, room_that_is_free_is_not_waited_for);
-    tcase_add_test(t, a_number_that_workers_have_is_not_given_again);
-    tcase_add_test(t, memory_of_a_lost_device_is_waited_for_too);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -3,11 +3,9 @@
  * The model over the fake device, which does its work in random pieces, and watches over memory
  * that is freed too early. KVC_SEED=n repeats a run, KVC_MODEL_STEPS=n makes it longer.
  */
-#include "check_run.h"
+#include "cases.h"
 #include "fake_gpu.h"
 #include "hbm_model.h"
-
-#include <check.h>
 
 #define LIMIT (16 * RIG_MIB)
 
@@ -40,7 +38,9 @@ static void check(struct rig *r)
     ck_assert_uint_le(fake_gpu_peak_bytes(hbm_gpu(r->hbm)), LIMIT);
 }
 
-START_TEST(random_operations_agree_with_the_model)
+CASES(.timeout_s = 240);
+
+CASE_EACH(random_operations_agree_with_the_model, 4)
 {
     static const struct hbm_drive drive = {step, lose, bring_back, starve, check};
     const struct rig_config config = {.limit_bytes = LIMIT,
@@ -48,15 +48,4 @@ START_TEST(random_operations_agree_with_the_model)
                                       .copies_max = _i % 2 == 0 ? 0 : 6,
                                       .step = fake_gpu_run};
     hbm_model_case(&config, &drive, _i, 10000);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/hbm_model");
-    TCase *t = tcase_create("model");
-    tcase_set_timeout(t, 240);
-    tcase_add_loop_test(t, random_operations_agree_with_the_model, 0, 4);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slots of the HBM tier read again, over a device that the test moves. */
-#include "check_run.h"
+#include "cases.h"
 #include "fake_gpu.h"
 #include "hbm__.h"
 #include "hbm_rig.h"
 
-#include <check.h>
 #include <string.h>
 
 #include "clock.h"
@@ -83,7 +82,9 @@ static void begin_copy(void)
 
 /* --- sums --- */
 
-START_TEST(the_sum_is_that_of_what_lies_there)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE_EACH(the_sum_is_that_of_what_lies_there, 6)
 {
     static const uint32_t sizes[] = {
         1, 4096, HBM_VERIFY_BYTES - 1, HBM_VERIFY_BYTES, HBM_VERIFY_BYTES + 1, BLOCK};
@@ -102,11 +103,10 @@ START_TEST(the_sum_is_that_of_what_lies_there)
     ck_assert_uint_eq(one.dones + two.dones, 2);
     rig.t->ops->free(rig.t, loc);
 }
-END_TEST
 
 /* --- behind copies --- */
 
-START_TEST(while_copies_run_nothing_is_read)
+CASE(while_copies_run_nothing_is_read)
 {
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
     const uint32_t seen = fake_gpu_seen(gpu(), GPU_COPY);
@@ -119,9 +119,8 @@ START_TEST(while_copies_run_nothing_is_read)
     ck_assert_uint_eq(copy.dones, 1);
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_COPY), seen + 4);
 }
-END_TEST
 
-START_TEST(one_piece_is_in_flight_at_a_time)
+CASE(one_piece_is_in_flight_at_a_time)
 {
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
     const uint32_t seen = fake_gpu_seen(gpu(), GPU_COPY);
@@ -133,10 +132,9 @@ START_TEST(one_piece_is_in_flight_at_a_time)
     RIG_UNTIL(&rig, two.dones > 0);
     ck_assert_uint_eq(one.dones, 1);
 }
-END_TEST
 
 /* There is never a moment without a copy. */
-START_TEST(it_comes_in_the_end_though_copies_never_end)
+CASE(it_comes_in_the_end_though_copies_never_end)
 {
     static struct rig_copy other;
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, 4096);
@@ -159,10 +157,9 @@ START_TEST(it_comes_in_the_end_though_copies_never_end)
     ck_assert_uint_ge(copies, 16 * 4096 / pool.block_bytes);
     RIG_UNTIL(&rig, running->dones > 0);
 }
-END_TEST
 
 /* What waits for a worker's word does not hold it up. */
-START_TEST(copies_that_wait_for_a_word_do_not_count)
+CASE(copies_that_wait_for_a_word_do_not_count)
 {
     static _Atomic uint64_t word;
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
@@ -177,11 +174,10 @@ START_TEST(copies_that_wait_for_a_word_do_not_count)
     atomic_store(&word, 1);
     RIG_UNTIL(&rig, copy.dones > 0);
 }
-END_TEST
 
 /* --- ends --- */
 
-START_TEST(what_is_cancelled_or_late_ends_while_it_waits)
+CASE(what_is_cancelled_or_late_ends_while_it_waits)
 {
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
     begin_copy();
@@ -195,9 +191,8 @@ START_TEST(what_is_cancelled_or_late_ends_while_it_waits)
     goes_on();
     RIG_UNTIL(&rig, copy.dones > 0);
 }
-END_TEST
 
-START_TEST(what_is_cancelled_ends_between_two_pieces)
+CASE(what_is_cancelled_ends_between_two_pieces)
 {
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
     const uint32_t seen = fake_gpu_seen(gpu(), GPU_COPY);
@@ -209,9 +204,8 @@ START_TEST(what_is_cancelled_ends_between_two_pieces)
     ck_assert_int_eq(one.op.status, -ECANCELED);
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_COPY), seen + 1);
 }
-END_TEST
 
-START_TEST(a_lost_device_ends_what_is_read_and_what_waits)
+CASE_EACH(a_lost_device_ends_what_is_read_and_what_waits, 2)
 {
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
     read_slot(&one, loc, BLOCK, 0);
@@ -228,9 +222,8 @@ START_TEST(a_lost_device_ends_what_is_read_and_what_waits)
     if (_i == 0)
         fake_gpu_up(gpu());
 }
-END_TEST
 
-START_TEST(memory_stays_while_it_is_read)
+CASE(memory_stays_while_it_is_read)
 {
     struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
     read_slot(&one, loc, BLOCK, 0);
@@ -245,9 +238,10 @@ START_TEST(memory_stays_while_it_is_read)
     RIG_UNTIL(&rig, two.dones > 0);
     ck_assert_int_eq(two.op.status, 0);
 }
-END_TEST
 
-START_TEST(what_waits_at_the_end_is_cancelled)
+CASES(.setup = setup);
+
+CASE(what_waits_at_the_end_is_cancelled)
 {
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
     read_slot(&one, loc, BLOCK, 0);
@@ -257,26 +251,4 @@ START_TEST(what_waits_at_the_end_is_cancelled)
     rig_close(&rig);
     ck_assert_uint_eq(one.dones + two.dones, 2);
     ck_assert_int_eq(two.op.status, -ECANCELED);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/hbm_verify");
-    TCase *t = tcase_create("slots"), *end = tcase_create("end");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, the_sum_is_that_of_what_lies_there, 0, 6);
-    tcase_add_test(t, while_copies_run_nothing_is_read);
-    tcase_add_test(t, one_piece_is_in_flight_at_a_time);
-    tcase_add_test(t, it_comes_in_the_end_though_copies_never_end);
-    tcase_add_test(t, copies_that_wait_for_a_word_do_not_count);
-    tcase_add_test(t, what_is_cancelled_or_late_ends_while_it_waits);
-    tcase_add_test(t, what_is_cancelled_ends_between_two_pieces);
-    tcase_add_loop_test(t, a_lost_device_ends_what_is_read_and_what_waits, 0, 2);
-    tcase_add_test(t, memory_stays_while_it_is_read);
-    suite_add_tcase(s, t);
-    tcase_add_checked_fixture(end, setup, NULL);
-    tcase_add_test(end, what_waits_at_the_end_is_cancelled);
-    suite_add_tcase(s, end);
-    return check_run(s);
 }

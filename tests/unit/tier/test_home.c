@@ -2,18 +2,17 @@
 /* The directory of kept chunks, and the records beside them. */
 #include "home.h"
 
-#include <check.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "host.h"
 #include "layout.h"
 #include "names.h"
 #include "tier_fixture.h"
 #include "warm_fixture.h"
 
-START_TEST(a_directory_on_a_disk_is_refused_by_the_name_of_its_file_system)
+CASE(a_directory_on_a_disk_is_refused_by_the_name_of_its_file_system)
 {
     char text[512];
     struct stat st;
@@ -34,7 +33,6 @@ START_TEST(a_directory_on_a_disk_is_refused_by_the_name_of_its_file_system)
     struct home *home = NULL;
     ck_assert_int_eq(home_open(&config, &home), -EINVAL);
 }
-END_TEST
 
 /* --- names --- */
 
@@ -48,7 +46,7 @@ static bool take_name(void *ctx, uint64_t print, const uint8_t *record, uint32_t
     return print != 3;
 }
 
-START_TEST(names_are_there_again_and_those_that_went_are_not)
+CASE(names_are_there_again_and_those_that_went_are_not)
 {
     struct kept k;
     uint8_t record[NAMES_RECORD_MAX];
@@ -95,7 +93,6 @@ START_TEST(names_are_there_again_and_those_that_went_are_not)
     home_close(&home);
     kept_end(&k);
 }
-END_TEST
 
 /* --- damage --- */
 
@@ -128,7 +125,7 @@ static void run(struct kept *k, struct arena_recovery *ret_recovery, bool *ret_o
 }
 
 /* A run that has stored nothing has no file with its magic but this one. */
-START_TEST(a_damaged_names_file_is_made_anew)
+CASE(a_damaged_names_file_is_made_anew)
 {
     struct kept k;
     struct arena_recovery r;
@@ -147,9 +144,8 @@ START_TEST(a_damaged_names_file_is_made_anew)
     ck_assert(old && !lost);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(the_log_says_that_names_was_damaged)
+CASE(the_log_says_that_names_was_damaged)
 {
     struct kept k;
     struct arena_recovery r;
@@ -174,9 +170,8 @@ START_TEST(the_log_says_that_names_was_damaged)
     loop_destroy(&loop);
     kept_end(&k);
 }
-END_TEST
 
-START_TEST(a_directory_in_which_all_is_damaged_is_begun_anew)
+CASE(a_directory_in_which_all_is_damaged_is_begun_anew)
 {
     struct kept k;
     struct arena_recovery r;
@@ -197,10 +192,9 @@ START_TEST(a_directory_in_which_all_is_damaged_is_begun_anew)
     ck_assert_uint_eq(r.damaged, 7);
     kept_end(&k);
 }
-END_TEST
 
 /* Others may have made them: their mode, or their size, is none of ours. */
-START_TEST(notes_beside_damaged_chunks_refuse_the_start_and_stay)
+CASE(notes_beside_damaged_chunks_refuse_the_start_and_stay)
 {
     struct kept k;
     struct arena_recovery r;
@@ -229,19 +223,4 @@ START_TEST(notes_beside_damaged_chunks_refuse_the_start_and_stay)
         ck_assert_int_eq(unlink(path), 0);
     }
     kept_end(&k);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/home");
-    TCase *t = tcase_create("home");
-    tcase_add_test(t, a_directory_on_a_disk_is_refused_by_the_name_of_its_file_system);
-    tcase_add_test(t, names_are_there_again_and_those_that_went_are_not);
-    tcase_add_test(t, a_damaged_names_file_is_made_anew);
-    tcase_add_test(t, the_log_says_that_names_was_damaged);
-    tcase_add_test(t, a_directory_in_which_all_is_damaged_is_begun_anew);
-    tcase_add_test(t, notes_beside_damaged_chunks_refuse_the_start_and_stay);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

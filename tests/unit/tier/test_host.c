@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host tier through tier.h: store, publish, view, and a late reader. */
-#include "check_run.h"
+#include "cases.h"
 #include "host.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +45,7 @@ static struct tier_loc store(struct tier *t, struct loop *loop, uint32_t princip
     return op.loc;
 }
 
-START_TEST(a_stored_block_is_read_back_by_descriptor_and_offset)
+CASE_EACH(a_stored_block_is_read_back_by_descriptor_and_offset, 2)
 {
     struct loop *loop = fixture_loop(_i == 0 ? LOOP_AUTO : LOOP_EPOLL);
     struct host *h = NULL;
@@ -87,7 +86,6 @@ START_TEST(a_stored_block_is_read_back_by_descriptor_and_offset)
     host_destroy(&h);
     loop_destroy(&loop);
 }
-END_TEST
 
 static void count_retired(void *ctx, uint32_t chunk, uint32_t principal)
 {
@@ -103,7 +101,7 @@ static void free_it(void *ctx, struct tier_loc loc, uint32_t owner)
     t->ops->free(t, loc);
 }
 
-START_TEST(room_passes_to_another_principal_by_drain)
+CASE(room_passes_to_another_principal_by_drain)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct host *h = NULL;
@@ -127,7 +125,6 @@ START_TEST(room_passes_to_another_principal_by_drain)
     host_destroy(&h);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* Chunks that somebody was told of, and not yet that they go. */
 struct told {
@@ -158,7 +155,7 @@ static void on_gone(void *ctx, void *base, uint64_t bytes)
     told->gone++;
 }
 
-START_TEST(devices_hear_of_chunks_that_were_not_faulted_in_before)
+CASE(devices_hear_of_chunks_that_were_not_faulted_in_before)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct host *h = NULL;
@@ -182,7 +179,6 @@ START_TEST(devices_hear_of_chunks_that_were_not_faulted_in_before)
     host_destroy(&h);
     loop_destroy(&loop);
 }
-END_TEST
 
 static uint64_t on_leaving(void *ctx)
 {
@@ -191,7 +187,7 @@ static uint64_t on_leaving(void *ctx)
 }
 
 /* One chunk is in the budget beside the limit, others are not. */
-START_TEST(retired_memory_that_is_registered_counts_against_the_limit)
+CASE(retired_memory_that_is_registered_counts_against_the_limit)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct host *h = NULL;
@@ -222,10 +218,9 @@ START_TEST(retired_memory_that_is_registered_counts_against_the_limit)
     host_destroy(&h);
     loop_destroy(&loop);
 }
-END_TEST
 
 /* Of each chunk once, when it has an owner; and before it passes to another. */
-START_TEST(devices_hear_of_chunks_that_come_and_go)
+CASE(devices_hear_of_chunks_that_come_and_go)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct host *h = NULL;
@@ -270,9 +265,8 @@ START_TEST(devices_hear_of_chunks_that_come_and_go)
     host_destroy(&h);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(slot_bytes_rounds_up_and_is_0_for_what_never_fits)
+CASE(slot_bytes_rounds_up_and_is_0_for_what_never_fits)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct host *h = NULL;
@@ -290,9 +284,8 @@ START_TEST(slot_bytes_rounds_up_and_is_0_for_what_never_fits)
     host_destroy(&h);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(the_notes_and_the_budget_are_complete)
+CASE(the_notes_and_the_budget_are_complete)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct host *h = NULL;
@@ -313,9 +306,8 @@ START_TEST(the_notes_and_the_budget_are_complete)
     ck_assert_ptr_null(host_tier(NULL));
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(create_unwinds_whatever_fails)
+CASE(create_unwinds_whatever_fails)
 {
     static const char *const points[] = {"alloc", "map", "fd", "thread"};
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -335,9 +327,8 @@ START_TEST(create_unwinds_whatever_fails)
     }
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_bad_config_is_refused_in_words)
+CASE(a_bad_config_is_refused_in_words)
 {
     struct host_config bad = config;
     struct host *h = NULL;
@@ -348,22 +339,4 @@ START_TEST(a_bad_config_is_refused_in_words)
     bad.copier.threads = 65;
     ck_assert_ptr_nonnull(strstr(host_config_problem(&bad), "copy.threads"));
     ck_assert_ptr_null(host_config_problem(&config));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/host");
-    TCase *t = tcase_create("host");
-    tcase_add_loop_test(t, a_stored_block_is_read_back_by_descriptor_and_offset, 0, 2);
-    tcase_add_test(t, room_passes_to_another_principal_by_drain);
-    tcase_add_test(t, retired_memory_that_is_registered_counts_against_the_limit);
-    tcase_add_test(t, devices_hear_of_chunks_that_come_and_go);
-    tcase_add_test(t, devices_hear_of_chunks_that_were_not_faulted_in_before);
-    tcase_add_test(t, slot_bytes_rounds_up_and_is_0_for_what_never_fits);
-    tcase_add_test(t, the_notes_and_the_budget_are_complete);
-    tcase_add_test(t, create_unwinds_whatever_fails);
-    tcase_add_test(t, a_bad_config_is_refused_in_words);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Large pages of shared memory: where files are mapped, what stays, what is refused. */
-#include "check_run.h"
+#include "cases.h"
 #include "huge.h"
 #include "sys.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -82,7 +81,7 @@ static bool has_slack(const uint8_t *p, const uint8_t *end)
     return found;
 }
 
-START_TEST(a_file_is_mapped_at_a_multiple_of_a_large_page_and_nothing_is_left_beside_it)
+CASE(a_file_is_mapped_at_a_multiple_of_a_large_page_and_nothing_is_left_beside_it)
 {
     const size_t sizes[] = {LARGE, LARGE + 4096, 3 * LARGE - 100};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -96,9 +95,8 @@ START_TEST(a_file_is_mapped_at_a_multiple_of_a_large_page_and_nothing_is_left_be
         ck_assert_int_eq(close(fd), 0);
     }
 }
-END_TEST
 
-START_TEST(a_small_file_is_mapped_too)
+CASE(a_small_file_is_mapped_too)
 {
     const int fd = make(8192);
     uint8_t *p = map(fd, 8192);
@@ -106,9 +104,8 @@ START_TEST(a_small_file_is_mapped_too)
     ck_assert_int_eq(munmap(p, 8192), 0);
     ck_assert_int_eq(close(fd), 0);
 }
-END_TEST
 
-START_TEST(what_cannot_be_mapped_is_refused_with_its_reason)
+CASE(what_cannot_be_mapped_is_refused_with_its_reason)
 {
     const int fd = make(BYTES);
     char path[32];
@@ -120,7 +117,6 @@ START_TEST(what_cannot_be_mapped_is_refused_with_its_reason)
     ck_assert_int_eq(close(ro), 0);
     ck_assert_int_eq(close(fd), 0);
 }
-END_TEST
 
 /* Another thread's memory, which comes and goes all the time. */
 static void *map_and_unmap(void *arg)
@@ -136,7 +132,7 @@ static void *map_and_unmap(void *arg)
 }
 
 /* As pages of the reserved pool are, where there are none. */
-START_TEST(a_mapping_that_fails_takes_nobody_elses_memory)
+CASE(a_mapping_that_fails_takes_nobody_elses_memory)
 {
     static atomic_bool stop;
     pthread_t thread;
@@ -153,9 +149,8 @@ START_TEST(a_mapping_that_fails_takes_nobody_elses_memory)
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     ck_assert_int_eq(close(fd), 0);
 }
-END_TEST
 
-START_TEST(pages_are_large_or_it_was_refused)
+CASE(pages_are_large_or_it_was_refused)
 {
     const int fd = make(BYTES);
     uint8_t *p = map(fd, BYTES);
@@ -165,9 +160,8 @@ START_TEST(pages_are_large_or_it_was_refused)
     ck_assert_int_eq(munmap(p, BYTES), 0);
     ck_assert_int_eq(close(fd), 0);
 }
-END_TEST
 
-START_TEST(what_is_there_stays_there)
+CASE(what_is_there_stays_there)
 {
     const int fd = make(BYTES);
     uint8_t *p = map(fd, BYTES);
@@ -183,9 +177,8 @@ START_TEST(what_is_there_stays_there)
     ck_assert_int_eq(munmap(p, BYTES), 0);
     ck_assert_int_eq(close(fd), 0);
 }
-END_TEST
 
-START_TEST(only_whole_large_pages_are_touched)
+CASE(only_whole_large_pages_are_touched)
 {
     const int fd = make(BYTES);
     uint8_t *p = map(fd, BYTES);
@@ -196,9 +189,8 @@ START_TEST(only_whole_large_pages_are_touched)
     ck_assert_int_eq(munmap(p, BYTES), 0);
     ck_assert_int_eq(close(fd), 0);
 }
-END_TEST
 
-START_TEST(after_the_last_try_nothing_is_touched)
+CASE(after_the_last_try_nothing_is_touched)
 {
     const int fd = make(BYTES);
     uint8_t *p = map(fd, BYTES);
@@ -211,21 +203,4 @@ START_TEST(after_the_last_try_nothing_is_touched)
     ck_assert_uint_eq(touched_bytes(fd), 0);
     ck_assert_int_eq(munmap(p, BYTES), 0);
     ck_assert_int_eq(close(fd), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/huge");
-    TCase *t = tcase_create("pages");
-    tcase_add_test(t, a_file_is_mapped_at_a_multiple_of_a_large_page_and_nothing_is_left_beside_it);
-    tcase_add_test(t, a_small_file_is_mapped_too);
-    tcase_add_test(t, what_cannot_be_mapped_is_refused_with_its_reason);
-    tcase_add_test(t, a_mapping_that_fails_takes_nobody_elses_memory);
-    tcase_add_test(t, pages_are_large_or_it_was_refused);
-    tcase_add_test(t, what_is_there_stays_there);
-    tcase_add_test(t, only_whole_large_pages_are_touched);
-    tcase_add_test(t, after_the_last_try_nothing_is_touched);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

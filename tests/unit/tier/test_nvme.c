@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The NVMe tier through tier.h on a disk that forgets: put, get, sync, recover. */
-#include "check_run.h"
+#include "cases.h"
 #include "nvme_rig.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,9 @@ static void teardown(void)
     rig_destroy(&g);
 }
 
-START_TEST(a_block_is_read_back)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_block_is_read_back)
 {
     struct tier_loc loc;
     ck_assert(g.report.fresh);
@@ -32,9 +33,8 @@ START_TEST(a_block_is_read_back)
     ck_assert_int_eq(rig_get(&g, loc, 5, 10000), 0);
     g.tier->ops->free(g.tier, loc);
 }
-END_TEST
 
-START_TEST(a_new_store_says_that_room_is_coming)
+CASE(a_new_store_says_that_room_is_coming)
 {
     struct tier_loc loc;
     rig_destroy(&g);
@@ -52,9 +52,8 @@ START_TEST(a_new_store_says_that_room_is_coming)
         ;
     ck_assert_int_eq(err, KVC_E_NO_ROOM);
 }
-END_TEST
 
-START_TEST(a_durable_block_outlives_power)
+CASE(a_durable_block_outlives_power)
 {
     struct tier_loc loc;
     for (uint32_t id = 1; id <= 20; id++)
@@ -67,9 +66,8 @@ START_TEST(a_durable_block_outlives_power)
     for (uint32_t id = 1; id <= 20; id++)
         ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 4096 + id * 100), 0);
 }
-END_TEST
 
-START_TEST(labels_are_as_they_were)
+CASE(labels_are_as_they_were)
 {
     struct tier_loc loc;
     ck_assert_int_eq(rig_put(&g, 6, 4096, true, &loc), 0);
@@ -86,9 +84,8 @@ START_TEST(labels_are_as_they_were)
     ck_assert_uint_eq(is->level, want.level);
     ck_assert_uint_ne(is->level, 0);
 }
-END_TEST
 
-START_TEST(what_was_freed_stays_away)
+CASE(what_was_freed_stays_away)
 {
     struct tier_loc loc;
     for (uint32_t id = 1; id <= 4; id++) {
@@ -103,7 +100,6 @@ START_TEST(what_was_freed_stays_away)
     ck_assert_uint_eq(g.founds, 2);
     ck_assert_uint_eq(rig_where(&g, 2).id, 0);
 }
-END_TEST
 
 static void on_settled(struct tier_op *op)
 {
@@ -121,7 +117,7 @@ static void settle_now(void)
     ck_assert_int_eq(status, 0);
 }
 
-START_TEST(what_was_settled_stays_away)
+CASE_EACH(what_was_settled_stays_away, 4)
 {
     struct tier_loc loc[13];
     g.config.sync_ns = UINT64_C(60) * 1000000000;
@@ -143,7 +139,6 @@ START_TEST(what_was_settled_stays_away)
         else if (id % 3 != 0)
             ck_assert_uint_ne(rig_where(&g, id).id, 0);
 }
-END_TEST
 
 static unsigned ended, failed;
 static uint64_t bad_page; /* cannot be read once all is written; 0: none */
@@ -200,7 +195,7 @@ static uint64_t metric(const char *name)
 /* A store that is written whole before the timer of the sync fires can be written on: an eighth of
  * a path is the most that waits for it. */
 /* A block that went for room, was stored again and was then removed: neither copy is back. */
-START_TEST(no_older_copy_of_what_was_settled_is_back)
+CASE(no_older_copy_of_what_was_settled_is_back)
 {
     struct tier_loc loc, other;
     for (uint32_t copy = 0; copy < 3; copy++) {
@@ -218,10 +213,9 @@ START_TEST(no_older_copy_of_what_was_settled_is_back)
     ck_assert_uint_eq(g.founds, 3);
     ck_assert_uint_eq(rig_where(&g, 7).id, 0);
 }
-END_TEST
 
 /* Tables of many sizes, so that some would have no room behind their items. */
-START_TEST(every_table_can_say_who_died)
+CASE_EACH(every_table_can_say_who_died, 12)
 {
     static struct tier_op op[300];
     static uint8_t page[4096] __attribute__((aligned(4096)));
@@ -246,9 +240,8 @@ START_TEST(every_table_can_say_who_died)
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert_uint_eq(g.founds, 0);
 }
-END_TEST
 
-START_TEST(without_a_journal_the_tables_tell)
+CASE(without_a_journal_the_tables_tell)
 {
     struct tier_loc loc;
     for (uint32_t id = 1; id <= 20; id++)
@@ -266,9 +259,8 @@ START_TEST(without_a_journal_the_tables_tell)
     for (uint32_t id = 1; id <= 20; id++)
         ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 4096 + id * 100), 0);
 }
-END_TEST
 
-START_TEST(a_sync_does_not_wait_for_its_time_when_much_is_written)
+CASE(a_sync_does_not_wait_for_its_time_when_much_is_written)
 {
     struct tier_loc loc;
     rig_destroy(&g);
@@ -284,11 +276,10 @@ START_TEST(a_sync_does_not_wait_for_its_time_when_much_is_written)
     ck_assert_uint_gt(metric("syncs"), syncs);
     ck_assert_uint_gt(metric("commits"), commits);
 }
-END_TEST
 
 /* 64 KiB, 256 KiB, 1 MiB: what is written beside payload is a twentieth at most, and neighbours are
  * read as one. */
-START_TEST(blocks_of_a_turn_are_one_write_and_one_read)
+CASE_EACH(blocks_of_a_turn_are_one_write_and_one_read, 3)
 {
     const uint32_t bytes = 65536u << 2 * _i, n = (16u << 20) / bytes;
     rig_destroy(&g);
@@ -305,10 +296,9 @@ START_TEST(blocks_of_a_turn_are_one_write_and_one_read)
     ck_assert_uint_le(metric("writes"), 11);
     ck_assert_uint_le(metric("reads"), 11);
 }
-END_TEST
 
 /* A read of many blocks fails, and one of them is bad: it costs that one, and the path stays. */
-START_TEST(a_bad_place_costs_the_block_that_it_is_in)
+CASE_EACH(a_bad_place_costs_the_block_that_it_is_in, 3)
 {
     rig_destroy(&g);
     rig_init(&g, 1, UINT64_C(64) << 20, 9);
@@ -323,9 +313,8 @@ START_TEST(a_bad_place_costs_the_block_that_it_is_in)
     ck_assert_uint_ge(metric("reads"), 24);
     bad_page = 0;
 }
-END_TEST
 
-START_TEST(one_bad_place_does_not_take_the_path_out)
+CASE(one_bad_place_does_not_take_the_path_out)
 {
     struct tier_loc a, b;
     ck_assert_int_eq(rig_put(&g, 1, 5000, false, &a), 0);
@@ -341,9 +330,8 @@ START_TEST(one_bad_place_does_not_take_the_path_out)
         rig_turn(&g, 1000000000);
     ck_assert_int_eq(rig_get(&g, a, 1, 5000), 0);
 }
-END_TEST
 
-START_TEST(the_write_budget_outlives_a_restart)
+CASE(the_write_budget_outlives_a_restart)
 {
     struct tier_loc loc;
     rig_destroy(&g);
@@ -367,7 +355,6 @@ START_TEST(the_write_budget_outlives_a_restart)
         rig_turn(&g, 1000000000);
     ck_assert_uint_eq(metric("budget_left_bytes"), 100000);
 }
-END_TEST
 
 /* Ids below are promised; the rest fills the store. */
 #define PROMISED 100u
@@ -383,7 +370,7 @@ static void on_told(void *ctx, struct tier_loc loc, uint32_t owner)
 
 /* Each life leaves one more segment of promises that is not full: those that reclaim writes may go
  * beyond the half that promises have, or nothing would ever be moved again. */
-START_TEST(promises_move_when_they_have_more_than_their_half)
+CASE(promises_move_when_they_have_more_than_their_half)
 {
     struct tier_loc loc;
     int r = 0;
@@ -407,11 +394,10 @@ START_TEST(promises_move_when_they_have_more_than_their_half)
         ck_assert_int_eq(rig_open(&g), 0);
     }
 }
-END_TEST
 
 /* Each life leaves a segment with two promises: they are merged, so that promises find room after
  * any number of restarts. _i / 2: deletions are committed late; _i % 2: lives end by a stop. */
-START_TEST(promises_find_room_after_many_restarts)
+CASE_EACH(promises_find_room_after_many_restarts, 4)
 {
     enum { LIVES = 24 };
     struct tier_loc loc;
@@ -436,7 +422,6 @@ START_TEST(promises_find_room_after_many_restarts)
     for (uint32_t id = 1; id <= 2 * LIVES; id++)
         ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 4096), 0);
 }
-END_TEST
 
 static void on_gone(void *ctx, struct tier_loc loc, uint32_t owner)
 {
@@ -446,7 +431,7 @@ static void on_gone(void *ctx, struct tier_loc loc, uint32_t owner)
 }
 
 /* What is held back for moves is never all that reclaim keeps free, or it would stop. */
-START_TEST(a_store_of_few_segments_is_written_on)
+CASE_EACH(a_store_of_few_segments_is_written_on, 8)
 {
     struct tier_loc loc;
     rig_destroy(&g);
@@ -462,7 +447,6 @@ START_TEST(a_store_of_few_segments_is_written_on)
     }
     ck_assert_uint_ge(good, 200);
 }
-END_TEST
 
 static void on_kept(void *ctx, struct tier_loc loc, uint32_t owner)
 {
@@ -473,7 +457,7 @@ static void on_kept(void *ctx, struct tier_loc loc, uint32_t owner)
 /* Of what core keeps no room is gained, and reclaim gives up for a while. Core asks whether a block
  * may be written before it asks for room: that is asking for room too, or nothing is ever written
  * again. */
-START_TEST(who_is_refused_has_asked_for_room)
+CASE(who_is_refused_has_asked_for_room)
 {
     struct tier_loc loc;
     uint32_t id = PROMISED, told = 0;
@@ -493,7 +477,6 @@ START_TEST(who_is_refused_has_asked_for_room)
     }
     ck_assert_uint_gt(told, 0);
 }
-END_TEST
 
 static unsigned kept_of;
 static void on_half(void *ctx, struct tier_loc loc, uint32_t owner)
@@ -502,7 +485,7 @@ static void on_half(void *ctx, struct tier_loc loc, uint32_t owner)
 }
 
 /* Half of all is written again, so of two bytes one is payload that came. */
-START_TEST(write_amplification_counts_what_is_written_again)
+CASE(write_amplification_counts_what_is_written_again)
 {
     struct tier_loc loc;
     ck_assert_uint_eq(metric("write_amplification_percent"), 0);
@@ -518,7 +501,6 @@ START_TEST(write_amplification_counts_what_is_written_again)
     ck_assert_uint_gt(metric("write_amplification_percent"),
                       100 + 100 * metric("bytes_kept") / metric("bytes_accepted"));
 }
-END_TEST
 
 static int reclaim_and_put(uint32_t id, struct tier_loc *ret_loc)
 {
@@ -530,7 +512,7 @@ static int reclaim_and_put(uint32_t id, struct tier_loc *ret_loc)
 }
 
 /* Promises have half of the store; what is promised no more gives it back. */
-START_TEST(what_is_promised_no_more_is_reclaimed)
+CASE(what_is_promised_no_more_is_reclaimed)
 {
     static struct tier_loc loc[PROMISED], last;
     uint32_t n = 0, segments = 0;
@@ -551,9 +533,8 @@ START_TEST(what_is_promised_no_more_is_reclaimed)
     ck_assert_uint_eq(metric("durable_bytes"), 0);
     ck_assert_int_eq(reclaim_and_put(501, &last), 0);
 }
-END_TEST
 
-START_TEST(the_budget_says_once_what_came)
+CASE(the_budget_says_once_what_came)
 {
     ck_assert_uint_eq(g.tier->storage->granted(g.tier), UINT64_MAX);
     rig_destroy(&g);
@@ -570,35 +551,4 @@ START_TEST(the_budget_says_once_what_came)
         rig_turn(&g, 1000000000);
     ck_assert_uint_eq(g.tier->storage->granted(g.tier), 5000);
     ck_assert_uint_eq(g.tier->storage->granted(g.tier), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("nvme");
-    TCase *t = tcase_create("nvme");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_block_is_read_back);
-    tcase_add_test(t, a_new_store_says_that_room_is_coming);
-    tcase_add_test(t, what_is_promised_no_more_is_reclaimed);
-    tcase_add_test(t, the_budget_says_once_what_came);
-    tcase_add_test(t, who_is_refused_has_asked_for_room);
-    tcase_add_test(t, write_amplification_counts_what_is_written_again);
-    tcase_add_test(t, a_durable_block_outlives_power);
-    tcase_add_test(t, labels_are_as_they_were);
-    tcase_add_test(t, what_was_freed_stays_away);
-    tcase_add_loop_test(t, what_was_settled_stays_away, 0, 4);
-    tcase_add_test(t, no_older_copy_of_what_was_settled_is_back);
-    tcase_add_loop_test(t, every_table_can_say_who_died, 0, 12);
-    tcase_add_test(t, without_a_journal_the_tables_tell);
-    tcase_add_loop_test(t, blocks_of_a_turn_are_one_write_and_one_read, 0, 3);
-    tcase_add_test(t, a_sync_does_not_wait_for_its_time_when_much_is_written);
-    tcase_add_loop_test(t, a_bad_place_costs_the_block_that_it_is_in, 0, 3);
-    tcase_add_test(t, one_bad_place_does_not_take_the_path_out);
-    tcase_add_test(t, the_write_budget_outlives_a_restart);
-    tcase_add_test(t, promises_move_when_they_have_more_than_their_half);
-    tcase_add_loop_test(t, promises_find_room_after_many_restarts, 0, 4);
-    tcase_add_loop_test(t, a_store_of_few_segments_is_written_on, 0, 8);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

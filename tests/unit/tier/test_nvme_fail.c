@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every I/O, sync and journal commit of a short story fails once: nothing promised is lost. */
-#include "check_run.h"
+#include "cases.h"
 #include "nvme_rig.h"
 
-#include <check.h>
 #include <stdlib.h>
 
 #define PATH_BYTES (UINT64_C(4) * 4096 + UINT64_C(8) * 65536)
@@ -107,7 +106,9 @@ static bool once(uint64_t nth, bool journal, int error)
     return reached;
 }
 
-START_TEST(every_operation_of_the_disk)
+CASES(.timeout_s = 300);
+
+CASE(every_operation_of_the_disk)
 {
     static const int errors[] = {-EIO, -ENOSPC, -EROFS};
     uint64_t n = 1;
@@ -115,16 +116,14 @@ START_TEST(every_operation_of_the_disk)
         n++;
     ck_assert_uint_gt(n, 100);
 }
-END_TEST
 
-START_TEST(every_commit)
+CASE(every_commit)
 {
     uint64_t n = 1;
     while (once(n, true, -EIO))
         n++;
     ck_assert_uint_gt(n, 8);
 }
-END_TEST
 
 static uint64_t countdown;
 static enum disk_kind failed_kind; /* of the operation at which it ended */
@@ -139,7 +138,7 @@ static void on_submit(void *ctx, const struct disk_op *op)
 /* The same when the store is opened again, with a journal (0) or without (1): each read of
  * superblocks, tables, and of what may not have been synced. A failed sync of what was found
  * without a journal loses it, as any failed sync does. */
-START_TEST(every_operation_of_a_recovery)
+CASE_EACH(every_operation_of_a_recovery, 2)
 {
     for (uint64_t n = 1, reached = 1; reached; n++) {
         rig_init(&g, 1, PATH_BYTES, 5);
@@ -167,14 +166,13 @@ START_TEST(every_operation_of_a_recovery)
         rig_destroy(&g);
     }
 }
-END_TEST
 
 static void on_done(struct tier_op *op)
 {
     *(bool *)op->owner = true;
 }
 
-START_TEST(a_slow_path_is_taken_out_and_comes_back)
+CASE(a_slow_path_is_taken_out_and_comes_back)
 {
     struct nvme_path_stats st;
     static uint8_t dst[8192] __attribute__((aligned(4096)));
@@ -206,11 +204,10 @@ START_TEST(a_slow_path_is_taken_out_and_comes_back)
     ck_assert_int_eq(rig_get(&g, where[1], 1, 5000), 0);
     rig_destroy(&g);
 }
-END_TEST
 
 /* What is written into a file without a name is lost at the next start, however well it is synced:
  * durable stores were acknowledged there. */
-START_TEST(a_file_that_loses_its_name_is_taken_out_until_it_is_back)
+CASE(a_file_that_loses_its_name_is_taken_out_until_it_is_back)
 {
     struct nvme_path_stats st;
     rig_init(&g, 1, PATH_BYTES, 5);
@@ -233,10 +230,9 @@ START_TEST(a_file_that_loses_its_name_is_taken_out_until_it_is_back)
     ck_assert_int_eq(rig_put(&g, 2, 5000, true, &where[2]), 0);
     rig_destroy(&g);
 }
-END_TEST
 
 /* A superblock was written over whatever had taken its place, and then it was in service. */
-START_TEST(another_store_in_its_place_does_not_come_into_service)
+CASE(another_store_in_its_place_does_not_come_into_service)
 {
     struct nvme_path_stats st;
     rig_init(&g, 1, PATH_BYTES, 5);
@@ -264,9 +260,8 @@ START_TEST(another_store_in_its_place_does_not_come_into_service)
     ck_assert_int_eq(rig_get(&g, where[1], 1, 5000), 0);
     rig_destroy(&g);
 }
-END_TEST
 
-START_TEST(a_file_that_is_cut_stays_out_of_service)
+CASE(a_file_that_is_cut_stays_out_of_service)
 {
     struct nvme_path_stats st;
     rig_init(&g, 1, PATH_BYTES, 5);
@@ -286,10 +281,9 @@ START_TEST(a_file_that_is_cut_stays_out_of_service)
     ck_assert_int_eq(rig_get(&g, where[1], 1, 5000), 0);
     rig_destroy(&g);
 }
-END_TEST
 
 /* Of 39 blocks that had gone bad no figure and no line of the log spoke. */
-START_TEST(blocks_that_are_wrong_count_for_their_path)
+CASE(blocks_that_are_wrong_count_for_their_path)
 {
     rig_init(&g, 2, PATH_BYTES, 5);
     ck_assert_int_eq(rig_open(&g), 0);
@@ -301,9 +295,8 @@ START_TEST(blocks_that_are_wrong_count_for_their_path)
     ck_assert_uint_eq(metric_value(&set, (unsigned)metric_find(&set, "blocks_corrupt")), 1);
     rig_destroy(&g);
 }
-END_TEST
 
-START_TEST(a_journal_that_loses_its_name_takes_no_promise)
+CASE(a_journal_that_loses_its_name_takes_no_promise)
 {
     rig_init(&g, 1, PATH_BYTES, 5);
     ck_assert_int_eq(rig_open(&g), 0);
@@ -316,23 +309,4 @@ START_TEST(a_journal_that_loses_its_name_takes_no_promise)
     ck_assert_int_eq(rig_put(&g, 2, 5000, true, &where[2]), -EIO);
     ck_assert_int_eq(rig_get(&g, where[1], 1, 5000), 0);
     rig_destroy(&g);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("nvme_fail");
-    TCase *t = tcase_create("nvme_fail");
-    tcase_set_timeout(t, 300);
-    tcase_add_test(t, every_operation_of_the_disk);
-    tcase_add_test(t, every_commit);
-    tcase_add_loop_test(t, every_operation_of_a_recovery, 0, 2);
-    tcase_add_test(t, a_slow_path_is_taken_out_and_comes_back);
-    tcase_add_test(t, a_file_that_loses_its_name_is_taken_out_until_it_is_back);
-    tcase_add_test(t, another_store_in_its_place_does_not_come_into_service);
-    tcase_add_test(t, a_file_that_is_cut_stays_out_of_service);
-    tcase_add_test(t, blocks_that_are_wrong_count_for_their_path);
-    tcase_add_test(t, a_journal_that_loses_its_name_takes_no_promise);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Promises that are kept before the journal has them: found behind what it names, or nowhere. */
-#include "check_run.h"
+#include "cases.h"
 #include "nvme__.h"
 #include "nvme_rig.h"
 
-#include <check.h>
 #include <string.h>
 
 #define PATH_BYTES (UINT64_C(4) * 4096 + UINT64_C(16) * 65536)
@@ -97,7 +96,9 @@ static void open_again(uint32_t forward)
     ck_assert_uint_eq(g.report.extents_forward, forward);
 }
 
-START_TEST(a_promise_that_the_journal_does_not_have_is_found)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE_EACH(a_promise_that_the_journal_does_not_have_is_found, 2)
 {
     two_promises();
     rig_crash(&g, _i == 1);
@@ -105,9 +106,8 @@ START_TEST(a_promise_that_the_journal_does_not_have_is_found)
     ck_assert(is_there(1) && is_there(2));
     ck_assert_uint_eq(g.report.blocks_torn, 0);
 }
-END_TEST
 
-START_TEST(the_first_of_a_segment_waits_for_the_journal)
+CASE(the_first_of_a_segment_waits_for_the_journal)
 {
     const uint64_t commits = fake_journal_commits(g.journal);
     promise(1);
@@ -116,9 +116,8 @@ START_TEST(the_first_of_a_segment_waits_for_the_journal)
     open_again(0);
     ck_assert(is_there(1));
 }
-END_TEST
 
-START_TEST(what_was_found_once_is_in_the_journal)
+CASE(what_was_found_once_is_in_the_journal)
 {
     two_promises();
     rig_crash(&g, true);
@@ -127,9 +126,8 @@ START_TEST(what_was_found_once_is_in_the_journal)
     open_again(0);
     ck_assert(is_there(1) && is_there(2));
 }
-END_TEST
 
-START_TEST(the_journal_has_it_soon)
+CASE(the_journal_has_it_soon)
 {
     two_promises();
     rig_turn(&g, 50000000);
@@ -138,7 +136,6 @@ START_TEST(the_journal_has_it_soon)
     open_again(0);
     ck_assert(is_there(1) && is_there(2));
 }
-END_TEST
 
 /* A promise whose new place is written, and not synced. */
 static void move(uint32_t id, struct tier_loc loc)
@@ -167,7 +164,7 @@ static void tear(uint64_t from_end)
     memset(fake_disk_bytes(g.disk, 0) + last_off + last_bytes - from_end, 0xee, NVME_PAGE);
 }
 
-START_TEST(a_torn_one_does_not_hide_what_is_whole)
+CASE(a_torn_one_does_not_hide_what_is_whole)
 {
     move_unsynced();
     rig_crash(&g, false);
@@ -177,11 +174,10 @@ START_TEST(a_torn_one_does_not_hide_what_is_whole)
     ck_assert_uint_eq(g.founds, 1);
     ck_assert(is_there(1));
 }
-END_TEST
 
 /* What was killed is synced before it counts, and a sync that fails loses nothing. 2: the journal
  * is gone too. */
-START_TEST(a_sync_that_fails_at_start_loses_nothing)
+CASE_EACH(a_sync_that_fails_at_start_loses_nothing, 3)
 {
     two_promises();
     rig_crash(&g, _i == 1);
@@ -196,9 +192,8 @@ START_TEST(a_sync_that_fails_at_start_loses_nothing)
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert(is_there(1) && is_there(2));
 }
-END_TEST
 
-START_TEST(a_sync_that_fails_at_start_does_not_kill_the_old_place)
+CASE_EACH(a_sync_that_fails_at_start_does_not_kill_the_old_place, 8)
 {
     rig_destroy(&g);
     dice = 11 + (uint64_t)_i;
@@ -213,10 +208,9 @@ START_TEST(a_sync_that_fails_at_start_does_not_kill_the_old_place)
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert(is_there(1));
 }
-END_TEST
 
 /* The new place on a path that cannot be written at start: the old one's death is not told. */
-START_TEST(the_old_place_stays_until_the_path_of_the_new_is_back)
+CASE(the_old_place_stays_until_the_path_of_the_new_is_back)
 {
     rig_destroy(&g);
     begin(2);
@@ -247,10 +241,9 @@ START_TEST(the_old_place_stays_until_the_path_of_the_new_is_back)
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert(is_there(id));
 }
-END_TEST
 
 /* Without its record what is behind it could not be told at later starts. */
-START_TEST(an_extent_with_a_torn_record_does_not_count)
+CASE_EACH(an_extent_with_a_torn_record_does_not_count, 2)
 {
     static const uint32_t same[] = {3, 6, 9, 12}; /* of one namespace */
     struct tier_loc loc[4];
@@ -276,9 +269,8 @@ START_TEST(an_extent_with_a_torn_record_does_not_count)
     ck_assert(is_there(3));
     ck_assert_uint_eq(g.records, 2);
 }
-END_TEST
 
-START_TEST(what_was_lost_is_not_looked_for)
+CASE(what_was_lost_is_not_looked_for)
 {
     struct tier_loc loc;
     promise(1);
@@ -295,10 +287,9 @@ START_TEST(what_was_lost_is_not_looked_for)
     ck_assert(is_there(1));
     ck_assert_uint_eq(rig_where(&g, 2).id, 0);
 }
-END_TEST
 
 /* A path that cannot be read at one start keeps its promises for the next. */
-START_TEST(a_path_that_was_out_is_looked_at_when_it_is_back)
+CASE(a_path_that_was_out_is_looked_at_when_it_is_back)
 {
     rig_destroy(&g);
     begin(2);
@@ -319,10 +310,9 @@ START_TEST(a_path_that_was_out_is_looked_at_when_it_is_back)
     for (uint32_t id = 1; id <= 4; id++)
         ck_assert(is_there(id));
 }
-END_TEST
 
 /* The same for a page that can be read only later. */
-START_TEST(what_cannot_be_read_is_left_for_the_next_start)
+CASE(what_cannot_be_read_is_left_for_the_next_start)
 {
     two_promises();
     rig_crash(&g, true);
@@ -336,10 +326,9 @@ START_TEST(what_cannot_be_read_is_left_for_the_next_start)
     open_again(1);
     ck_assert(is_there(1) && is_there(2));
 }
-END_TEST
 
 /* Core gives back what builds on what was not found: that is for the next start too. */
-START_TEST(what_is_not_taken_for_want_of_another_stays)
+CASE(what_is_not_taken_for_want_of_another_stays)
 {
     two_promises();
     rig_settle(&g); /* the journal has both */
@@ -364,9 +353,8 @@ START_TEST(what_is_not_taken_for_want_of_another_stays)
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert_uint_eq(rig_where(&g, 1).id, 0);
 }
-END_TEST
 
-START_TEST(a_bad_page_elsewhere_hides_nothing)
+CASE(a_bad_page_elsewhere_hides_nothing)
 {
     two_promises();
     rig_crash(&g, true);
@@ -375,9 +363,8 @@ START_TEST(a_bad_page_elsewhere_hides_nothing)
     ck_assert_uint_eq(g.report.tables_damaged, 0);
     ck_assert(is_there(1) && is_there(2));
 }
-END_TEST
 
-START_TEST(payload_that_cannot_be_read_is_left_for_the_next_start)
+CASE(payload_that_cannot_be_read_is_left_for_the_next_start)
 {
     struct tier_loc loc;
     rig_destroy(&g);
@@ -395,10 +382,9 @@ START_TEST(payload_that_cannot_be_read_is_left_for_the_next_start)
     open_again(1);
     ck_assert_int_eq(rig_get(&g, rig_where(&g, 2), 2, 400000), 0);
 }
-END_TEST
 
 /* From its _i-th read on: when it is looked for, read whole, or told. Then the start is refused. */
-START_TEST(a_table_that_goes_while_it_is_looked_at_is_left)
+CASE_RANGE(a_table_that_goes_while_it_is_looked_at_is_left, 1, 5)
 {
     two_promises();
     rig_crash(&g, true);
@@ -415,7 +401,6 @@ START_TEST(a_table_that_goes_while_it_is_looked_at_is_left)
     open_again(1);
     ck_assert(is_there(1) && is_there(2));
 }
-END_TEST
 
 static void on_mark(struct tier_op *op)
 {
@@ -451,7 +436,7 @@ static void promise_without_journal(uint32_t id)
 }
 
 /* More than a commit takes: should the second one fail, the rest is found behind the first. */
-START_TEST(what_is_found_is_told_in_its_order)
+CASE(what_is_found_is_told_in_its_order)
 {
     enum { MANY = 2000 };
     rig_destroy(&g);
@@ -470,10 +455,9 @@ START_TEST(what_is_found_is_told_in_its_order)
     for (uint32_t id = 1; id <= MANY; id++)
         ck_assert_uint_ne(rig_where(&g, id).id, 0);
 }
-END_TEST
 
 /* One is let go of and another one promised, where there is no entry for both. */
-START_TEST(a_promise_waits_for_the_death_whose_place_it_takes)
+CASE(a_promise_waits_for_the_death_whose_place_it_takes)
 {
     rig_destroy(&g);
     begin_with(1, PATH_BYTES, 65536, 6);
@@ -489,10 +473,9 @@ START_TEST(a_promise_waits_for_the_death_whose_place_it_takes)
     for (uint32_t id = 1; id <= 7; id++)
         ck_assert((rig_where(&g, id).id != 0) == (id != 5));
 }
-END_TEST
 
 /* The store's key is not told to the journal, or the other path's segments would be free. */
-START_TEST(a_rebuild_without_a_path_is_done_again)
+CASE(a_rebuild_without_a_path_is_done_again)
 {
     rig_destroy(&g);
     begin(2);
@@ -511,7 +494,6 @@ START_TEST(a_rebuild_without_a_path_is_done_again)
     for (uint32_t id = 1; id <= 4; id++)
         ck_assert(is_there(id));
 }
-END_TEST
 
 /* A store from before there was `settled`: nothing is looked for, and from now on it is. */
 static void forgotten(struct journal_commit *c)
@@ -519,7 +501,7 @@ static void forgotten(struct journal_commit *c)
     *(bool *)c->owner = true;
 }
 
-START_TEST(a_store_of_before_is_settled)
+CASE_EACH(a_store_of_before_is_settled, 2)
 {
     bool done = false;
     struct journal *j = fake_journal_of(g.journal);
@@ -541,7 +523,6 @@ START_TEST(a_store_of_before_is_settled)
     open_again(1);
     ck_assert(is_there(1) && is_there(2) && is_there(3));
 }
-END_TEST
 
 static unsigned ops_left; /* then nothing reaches disk and journal any more; 0: never */
 
@@ -565,7 +546,7 @@ static void spend_journal(void *ctx, const struct journal_commit *c)
 }
 
 /* A start that dies at one of its operations, with the power or without, and the next. */
-START_TEST(a_start_that_dies_anywhere_loses_nothing)
+CASE_EACH(a_start_that_dies_anywhere_loses_nothing, 200)
 {
     const bool power = _i % 2, moves = _i / 2 % 2;
     rig_destroy(&g);
@@ -592,7 +573,6 @@ START_TEST(a_start_that_dies_anywhere_loses_nothing)
     for (uint32_t id = 1; id <= 9; id++)
         ck_assert(is_there(id));
 }
-END_TEST
 
 static int pump(void *ctx)
 {
@@ -607,7 +587,7 @@ static void say(void *ctx, const char *line)
     ck_abort_msg("%s", line);
 }
 
-START_TEST(an_offline_check_counts_it)
+CASE_EACH(an_offline_check_counts_it, 2)
 {
     struct nvme_report r;
     two_promises();
@@ -625,7 +605,6 @@ START_TEST(an_offline_check_counts_it)
     ck_assert_uint_eq(r.blocks_torn, 1);
     ck_assert_int_eq(rig_open(&g), 0);
 }
-END_TEST
 
 static void count_line(void *ctx, const char *line)
 {
@@ -633,7 +612,7 @@ static void count_line(void *ctx, const char *line)
     ++*(unsigned *)ctx;
 }
 
-START_TEST(an_offline_check_says_what_it_cannot_read)
+CASE(an_offline_check_says_what_it_cannot_read)
 {
     struct nvme_report r;
     unsigned lines = 0;
@@ -644,37 +623,4 @@ START_TEST(an_offline_check_says_what_it_cannot_read)
                                 &lines, count_line, &r),
                      1);
     ck_assert_uint_eq(lines, 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("nvme_forward");
-    TCase *t = tcase_create("promises");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_promise_that_the_journal_does_not_have_is_found, 0, 2);
-    tcase_add_test(t, the_first_of_a_segment_waits_for_the_journal);
-    tcase_add_test(t, what_was_found_once_is_in_the_journal);
-    tcase_add_test(t, the_journal_has_it_soon);
-    tcase_add_test(t, a_torn_one_does_not_hide_what_is_whole);
-    tcase_add_test(t, what_was_lost_is_not_looked_for);
-    tcase_add_test(t, a_path_that_was_out_is_looked_at_when_it_is_back);
-    tcase_add_test(t, what_cannot_be_read_is_left_for_the_next_start);
-    tcase_add_loop_test(t, a_sync_that_fails_at_start_loses_nothing, 0, 3);
-    tcase_add_loop_test(t, a_sync_that_fails_at_start_does_not_kill_the_old_place, 0, 8);
-    tcase_add_test(t, the_old_place_stays_until_the_path_of_the_new_is_back);
-    tcase_add_loop_test(t, an_extent_with_a_torn_record_does_not_count, 0, 2);
-    tcase_add_test(t, what_is_not_taken_for_want_of_another_stays);
-    tcase_add_test(t, a_bad_page_elsewhere_hides_nothing);
-    tcase_add_test(t, payload_that_cannot_be_read_is_left_for_the_next_start);
-    tcase_add_loop_test(t, a_table_that_goes_while_it_is_looked_at_is_left, 1, 5);
-    tcase_add_test(t, what_is_found_is_told_in_its_order);
-    tcase_add_test(t, a_promise_waits_for_the_death_whose_place_it_takes);
-    tcase_add_test(t, a_rebuild_without_a_path_is_done_again);
-    tcase_add_loop_test(t, a_store_of_before_is_settled, 0, 2);
-    tcase_add_loop_test(t, a_start_that_dies_anywhere_loses_nothing, 0, 200);
-    tcase_add_loop_test(t, an_offline_check_counts_it, 0, 2);
-    tcase_add_test(t, an_offline_check_says_what_it_cannot_read);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

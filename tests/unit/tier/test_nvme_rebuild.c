@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Without a journal: what had been synced is believed, the rest is read and compared. */
-#include "check_run.h"
+#include "cases.h"
 #include "nvme__.h"
 #include "nvme_rig.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +125,9 @@ static uint32_t promise_on_the_move(uint32_t id, uint32_t bytes)
     return move(id, loc);
 }
 
-START_TEST(a_torn_new_place_does_not_hide_the_old_one)
+CASES(.setup = setup, .teardown = teardown);
+
+CASE(a_torn_new_place_does_not_hide_the_old_one)
 {
     const uint32_t torn = promise_on_the_move(1, 6000);
     die();
@@ -136,9 +137,8 @@ START_TEST(a_torn_new_place_does_not_hide_the_old_one)
     ck_assert_uint_eq(g.founds, 1);
     ck_assert(is_there(1, 6000));
 }
-END_TEST
 
-START_TEST(a_new_place_that_is_whole_is_taken)
+CASE(a_new_place_that_is_whole_is_taken)
 {
     const uint32_t whole = promise_on_the_move(1, 6000);
     die();
@@ -147,9 +147,8 @@ START_TEST(a_new_place_that_is_whole_is_taken)
     ck_assert_uint_eq(g.report.blocks_torn, 0);
     ck_assert(is_there(1, 6000));
 }
-END_TEST
 
-START_TEST(a_new_place_that_cannot_be_read_does_not_hide_the_old_one)
+CASE(a_new_place_that_cannot_be_read_does_not_hide_the_old_one)
 {
     rig_destroy(&g);
     begin(1, UINT64_C(4) * 4096 + (UINT64_C(16) << 20), UINT64_C(1) << 20, UINT64_C(512) << 10);
@@ -160,9 +159,8 @@ START_TEST(a_new_place_that_cannot_be_read_does_not_hide_the_old_one)
     ck_assert_uint_eq(g.report.blocks_torn, 1);
     ck_assert(is_there(1, 400000));
 }
-END_TEST
 
-START_TEST(a_new_place_whose_table_goes_does_not_hide_the_old_one)
+CASE(a_new_place_whose_table_goes_does_not_hide_the_old_one)
 {
     const uint32_t bad = promise_on_the_move(1, 6000);
     die();
@@ -172,10 +170,9 @@ START_TEST(a_new_place_whose_table_goes_does_not_hide_the_old_one)
     ck_assert_uint_eq(g.report.blocks_dropped, 1);
     ck_assert(is_there(1, 6000));
 }
-END_TEST
 
 /* What a life left unsynced, no table of the next one calls synced. */
-START_TEST(a_torn_place_of_an_earlier_life_is_known)
+CASE(a_torn_place_of_an_earlier_life_is_known)
 {
     const uint32_t torn = promise_on_the_move(1, 6000);
     die();
@@ -191,10 +188,9 @@ START_TEST(a_torn_place_of_an_earlier_life_is_known)
         ck_assert(is_there(id, 5000));
     ck_assert(is_there(1, 6000));
 }
-END_TEST
 
 /* Nor one of the same life, when its sync had failed. */
-START_TEST(a_torn_place_of_a_failed_sync_is_known)
+CASE(a_torn_place_of_a_failed_sync_is_known)
 {
     const uint32_t torn = promise_on_the_move(1, 6000);
     fake_disk_break(g.disk, 0, -EIO);
@@ -213,10 +209,9 @@ START_TEST(a_torn_place_of_a_failed_sync_is_known)
         ck_assert(is_there(id, 5000));
     ck_assert(is_there(1, 6000));
 }
-END_TEST
 
 /* A rebuild reads what had not been synced (or what no table says of), not the store. */
-START_TEST(what_had_been_synced_is_not_read_again)
+CASE(what_had_been_synced_is_not_read_again)
 {
     for (uint32_t id = 1; id <= 10; id++)
         put(id, 5000, true);
@@ -229,9 +224,8 @@ START_TEST(what_had_been_synced_is_not_read_again)
     ck_assert_uint_eq(g.founds, 10);
     ck_assert(is_there(10, 5000));
 }
-END_TEST
 
-START_TEST(the_last_that_was_written_is_read)
+CASE(the_last_that_was_written_is_read)
 {
     for (uint32_t id = 1; id <= 10; id++)
         put(id, 5000, true);
@@ -243,10 +237,9 @@ START_TEST(the_last_that_was_written_is_read)
     for (uint32_t id = 1; id <= 9; id++)
         ck_assert(is_there(id, 5000));
 }
-END_TEST
 
 /* 600,000 bytes are read in several pieces; the last page of it is another (1) or not (0). */
-START_TEST(a_large_block_is_compared_whole)
+CASE_EACH(a_large_block_is_compared_whole, 2)
 {
     rig_destroy(&g);
     begin(1, UINT64_C(4) * 4096 + (UINT64_C(16) << 20), UINT64_C(1) << 20, 32768);
@@ -258,7 +251,6 @@ START_TEST(a_large_block_is_compared_whole)
     ck_assert_uint_eq(g.report.blocks_torn, (uint32_t)_i);
     ck_assert(is_there(1, 600000) == (_i == 0));
 }
-END_TEST
 
 static void on_done(struct tier_op *op)
 {
@@ -303,7 +295,7 @@ static void put_many(void)
 }
 
 /* Of an extent of many blocks those stay that are there, one page torn at a time. */
-START_TEST(blocks_of_a_torn_extent_that_are_whole_stay)
+CASE_EACH(blocks_of_a_torn_extent_that_are_whole_stay, 6)
 {
     rig_destroy(&g);
     begin(1, UINT64_C(4) * 4096 + (UINT64_C(32) << 20), UINT64_C(2) << 20, UINT64_C(2) << 20);
@@ -320,7 +312,6 @@ START_TEST(blocks_of_a_torn_extent_that_are_whole_stay)
         ck_assert(is_there(id, SIZE(id)));
     }
 }
-END_TEST
 
 /* ---- what cannot be seen now, and can be later ---- */
 
@@ -351,7 +342,7 @@ static void both_are_there_at_the_next_start(void)
     ck_assert(is_there(1, 5000) && is_there(2, 5000));
 }
 
-START_TEST(what_a_rebuild_cannot_read_is_there_when_it_can)
+CASE_EACH(what_a_rebuild_cannot_read_is_there_when_it_can, 2)
 {
     put(1, 5000, true);
     put(2, 5000, true);
@@ -366,9 +357,8 @@ START_TEST(what_a_rebuild_cannot_read_is_there_when_it_can)
     fake_disk_unreadable(g.disk, 0, 0, 0);
     both_are_there_at_the_next_start();
 }
-END_TEST
 
-START_TEST(what_a_rebuild_cannot_sync_is_not_lost)
+CASE(what_a_rebuild_cannot_sync_is_not_lost)
 {
     put(1, 5000, true);
     put(2, 5000, true);
@@ -380,7 +370,6 @@ START_TEST(what_a_rebuild_cannot_sync_is_not_lost)
     life_in_between();
     both_are_there_at_the_next_start();
 }
-END_TEST
 
 /* ---- a journal that is not of what is there ---- */
 
@@ -426,7 +415,7 @@ static void it_is_back(void)
 }
 
 /* The second is not mounted at two starts; what is in its place is left alone. */
-START_TEST(a_path_that_is_back_has_what_it_had)
+CASE_EACH(a_path_that_is_back_has_what_it_had, 3)
 {
     two_paths();
     for (uint32_t start = 0; start < 2; start++) {
@@ -444,9 +433,8 @@ START_TEST(a_path_that_is_back_has_what_it_had)
     it_is_back();
     all_are_there(100, 10);
 }
-END_TEST
 
-START_TEST(a_path_that_was_replaced_is_begun_anew)
+CASE_EACH(a_path_that_was_replaced_is_begun_anew, 3)
 {
     two_paths();
     g.config.replaced = 2;
@@ -471,9 +459,8 @@ START_TEST(a_path_that_was_replaced_is_begun_anew)
     fake_disk_swap(g.disk, 1);
     it_is_back();
 }
-END_TEST
 
-START_TEST(a_journal_from_a_backup_is_not_believed)
+CASE(a_journal_from_a_backup_is_not_believed)
 {
     promise_many(1, 10);
     rig_close(&g);
@@ -491,10 +478,9 @@ START_TEST(a_journal_from_a_backup_is_not_believed)
     all_are_there(1, 10);
     all_are_there(100, 20);
 }
-END_TEST
 
 /* index.blocks is lower at one start. */
-START_TEST(promises_that_have_no_room_stay)
+CASE(promises_that_have_no_room_stay)
 {
     promise_many(1, 30);
     die();
@@ -523,10 +509,9 @@ START_TEST(promises_that_have_no_room_stay)
     ck_assert_uint_ge(there, 30 - let_go); /* what was let go may be back */
     ck_assert_uint_ge(there, 20);
 }
-END_TEST
 
 /* More extents than the index has room for. */
-START_TEST(promises_come_first_where_the_tables_name_too_much)
+CASE(promises_come_first_where_the_tables_name_too_much)
 {
     struct tier_loc loc;
     rig_destroy(&g);
@@ -549,7 +534,6 @@ START_TEST(promises_come_first_where_the_tables_name_too_much)
     for (uint32_t id = 1; id <= 4; id++)
         ck_assert(is_there(id, 4000));
 }
-END_TEST
 
 static struct nvme_head head_of(uint32_t write)
 {
@@ -567,7 +551,7 @@ static void make_old(uint32_t write)
 }
 
 /* A disk that held another store before: its tables are whole, and may lie where ours would. */
-START_TEST(a_table_of_another_store_is_not_ours)
+CASE_EACH(a_table_of_another_store_is_not_ours, 2)
 {
     put(1, 5000, true);
     put(2, 5000, true);
@@ -580,11 +564,10 @@ START_TEST(a_table_of_another_store_is_not_ours)
     ck_assert_uint_eq(rig_where(&g, 1 + (uint32_t)_i).id, 0);
     ck_assert(is_there(2 - (uint32_t)_i, 5000));
 }
-END_TEST
 
 /* What a segment held before it was used again lies behind what it holds now, or in a hole of it.
  */
-START_TEST(a_table_of_an_older_generation_does_not_count)
+CASE_EACH(a_table_of_an_older_generation_does_not_count, 2)
 {
     put(1, 5000, true);
     put(2, 5000, true);
@@ -598,9 +581,8 @@ START_TEST(a_table_of_an_older_generation_does_not_count)
     ck_assert_uint_eq(rig_where(&g, 1 + (uint32_t)_i).id, 0);
     ck_assert(is_there(2 - (uint32_t)_i, 5000));
 }
-END_TEST
 
-START_TEST(tables_of_before_are_believed_as_they_were)
+CASE(tables_of_before_are_believed_as_they_were)
 {
     put(1, 5000, true);
     put(2, 5000, true);
@@ -623,9 +605,8 @@ START_TEST(tables_of_before_are_believed_as_they_were)
     ck_assert_uint_eq(rig_where(&g, 4).id, 0);
     ck_assert(is_there(1, 5000) && is_there(3, 5000));
 }
-END_TEST
 
-START_TEST(a_table_says_what_had_been_synced)
+CASE(a_table_says_what_had_been_synced)
 {
     rig_destroy(&g);
     begin(1, PATH_BYTES, 65536, 32768);
@@ -649,9 +630,8 @@ START_TEST(a_table_says_what_had_been_synced)
         ck_assert_uint_eq(head_of(i).safe, head_of(2).seq);
     }
 }
-END_TEST
 
-START_TEST(what_is_being_synced_is_not_synced)
+CASE(what_is_being_synced_is_not_synced)
 {
     static struct tier_op op;
     static uint8_t mem[4096] __attribute__((aligned(4096)));
@@ -665,10 +645,9 @@ START_TEST(what_is_being_synced_is_not_synced)
     ck_assert_uint_eq(done, 1);
     ck_assert_uint_eq(head_of(moved + 1).safe, head_of(moved - 1).seq);
 }
-END_TEST
 
 /* A path that does not end its write holds back what all tables say. */
-START_TEST(a_table_speaks_for_all_paths)
+CASE(a_table_speaks_for_all_paths)
 {
     static struct tier_op op;
     static uint8_t mem[4096] __attribute__((aligned(4096)));
@@ -694,7 +673,6 @@ START_TEST(a_table_speaks_for_all_paths)
     put(6, 4096, true);
     ck_assert_uint_eq(head_of(5).safe, head_of(4).seq);
 }
-END_TEST
 
 static bool is_settled;
 
@@ -717,7 +695,7 @@ static void settle_deaths(struct tier_op *op)
 
 /* One dies while the table learns of the other, and its segment is given up with both: the table
  * has to learn of it, too. */
-START_TEST(who_dies_while_a_table_is_told_stays_away)
+CASE(who_dies_while_a_table_is_told_stays_away)
 {
     enum { EACH = 9000, FILL = 28000 };
     static struct tier_op op[2], settle;
@@ -759,11 +737,10 @@ START_TEST(who_dies_while_a_table_is_told_stays_away)
     ck_assert_uint_eq(rig_where(&g, 1).id, 0);
     ck_assert_uint_eq(rig_where(&g, 2).id, 0);
 }
-END_TEST
 
 /* The table is as it was, and the sector that said who had died is another's: the power went while
  * the segment, which had nothing alive, was written anew. */
-START_TEST(where_the_dead_were_written_over_nobody_comes_back)
+CASE_EACH(where_the_dead_were_written_over_nobody_comes_back, 2)
 {
     struct tier_op settle = {0};
     struct tier_loc loc;
@@ -779,39 +756,4 @@ START_TEST(where_the_dead_were_written_over_nobody_comes_back)
     ck_assert_uint_eq(g.founds, 1);
     ck_assert_uint_eq(rig_where(&g, 1).id, 0);
     ck_assert(is_there(2, 5000));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("nvme_rebuild");
-    TCase *t = tcase_create("nvme_rebuild");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_torn_new_place_does_not_hide_the_old_one);
-    tcase_add_test(t, a_new_place_that_is_whole_is_taken);
-    tcase_add_test(t, a_new_place_that_cannot_be_read_does_not_hide_the_old_one);
-    tcase_add_test(t, a_new_place_whose_table_goes_does_not_hide_the_old_one);
-    tcase_add_test(t, a_torn_place_of_an_earlier_life_is_known);
-    tcase_add_test(t, a_torn_place_of_a_failed_sync_is_known);
-    tcase_add_test(t, what_had_been_synced_is_not_read_again);
-    tcase_add_test(t, the_last_that_was_written_is_read);
-    tcase_add_loop_test(t, a_large_block_is_compared_whole, 0, 2);
-    tcase_add_loop_test(t, blocks_of_a_torn_extent_that_are_whole_stay, 0, 6);
-    tcase_add_loop_test(t, what_a_rebuild_cannot_read_is_there_when_it_can, 0, 2);
-    tcase_add_test(t, what_a_rebuild_cannot_sync_is_not_lost);
-    tcase_add_loop_test(t, a_path_that_is_back_has_what_it_had, 0, 3);
-    tcase_add_loop_test(t, a_path_that_was_replaced_is_begun_anew, 0, 3);
-    tcase_add_test(t, a_journal_from_a_backup_is_not_believed);
-    tcase_add_test(t, promises_that_have_no_room_stay);
-    tcase_add_test(t, promises_come_first_where_the_tables_name_too_much);
-    tcase_add_loop_test(t, a_table_of_another_store_is_not_ours, 0, 2);
-    tcase_add_loop_test(t, a_table_of_an_older_generation_does_not_count, 0, 2);
-    tcase_add_test(t, tables_of_before_are_believed_as_they_were);
-    tcase_add_test(t, a_table_says_what_had_been_synced);
-    tcase_add_test(t, what_is_being_synced_is_not_synced);
-    tcase_add_test(t, a_table_speaks_for_all_paths);
-    tcase_add_test(t, who_dies_while_a_table_is_told_stays_away);
-    tcase_add_loop_test(t, where_the_dead_were_written_over_nobody_comes_back, 0, 2);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks as registered buffers: piece by piece, taken back whole, and never needed. */
-#include "check_run.h"
+#include "cases.h"
 #include "pins.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -33,7 +32,7 @@ static struct pins_stats stats(const struct pins *p)
     return s;
 }
 
-START_TEST(pieces_cover_chunks_as_far_as_numbers_go)
+CASE(pieces_cover_chunks_as_far_as_numbers_go)
 {
     ck_assert_uint_eq(pins_buffers(3, 2 * MIB), 3);
     ck_assert_uint_eq(pins_buffers(3, 16 * MIB), 3);
@@ -42,9 +41,8 @@ START_TEST(pieces_cover_chunks_as_far_as_numbers_go)
     ck_assert_uint_eq(pins_buffers(128, 1024 * MIB), 4096);
     ck_assert_uint_eq(pins_buffers(10000, 1024 * MIB), LOOP_BUFFERS_MAX);
 }
-END_TEST
 
-START_TEST(a_chunk_is_registered_in_pieces_and_forgotten_whole)
+CASE_RANGE(a_chunk_is_registered_in_pieces_and_forgotten_whole, LOOP_URING, LOOP_EPOLL + 1)
 {
     enum { CHUNK_MIB = 40 };
     const unsigned buffers = pins_buffers(2, CHUNK_MIB * MIB);
@@ -73,9 +71,8 @@ START_TEST(a_chunk_is_registered_in_pieces_and_forgotten_whole)
     loop_destroy(&loop);
     munmap(mem, CHUNK_MIB * MIB);
 }
-END_TEST
 
-START_TEST(a_refusal_ends_it_and_costs_nothing_else)
+CASE(a_refusal_ends_it_and_costs_nothing_else)
 {
     struct loop *loop = make_loop(LOOP_AUTO, 2);
     struct pins *p = NULL;
@@ -90,17 +87,4 @@ START_TEST(a_refusal_ends_it_and_costs_nothing_else)
     pins_destroy(&p);
     loop_destroy(&loop);
     munmap(mem, 4 * MIB);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("pins");
-    TCase *tc = tcase_create("pins");
-    tcase_add_test(tc, pieces_cover_chunks_as_far_as_numbers_go);
-    tcase_add_loop_test(tc, a_chunk_is_registered_in_pieces_and_forgotten_whole, LOOP_URING,
-                        LOOP_EPOLL + 1);
-    tcase_add_test(tc, a_refusal_ends_it_and_costs_nothing_else);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Staging: seals, sizes, limits, order, and the end in every state. */
-#include "check_run.h"
+#include "cases.h"
 #include "staging.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,7 +56,7 @@ static struct staging_stats stats_of(struct staging_pool *pool)
     return st;
 }
 
-START_TEST(an_area_is_sealed_private_and_there)
+CASE_EACH(an_area_is_sealed_private_and_there, 2)
 {
     struct loop *loop = fixture_loop(_i == 0 ? LOOP_AUTO : LOOP_EPOLL);
     struct staging_pool *pool = make(loop);
@@ -86,9 +85,8 @@ START_TEST(an_area_is_sealed_private_and_there)
     staging_pool_destroy(&pool);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(what_a_worker_writes_the_daemon_reads_and_cannot_write)
+CASE(what_a_worker_writes_the_daemon_reads_and_cannot_write)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct staging_pool *pool = make(loop);
@@ -116,9 +114,8 @@ START_TEST(what_a_worker_writes_the_daemon_reads_and_cannot_write)
     close(pipe_fds[1]);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(limits_count_from_request_to_release)
+CASE(limits_count_from_request_to_release)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct staging_pool *pool = make(loop);
@@ -144,9 +141,8 @@ START_TEST(limits_count_from_request_to_release)
     staging_pool_destroy(&pool);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(the_number_of_areas_is_limited_and_they_are_reused)
+CASE(the_number_of_areas_is_limited_and_they_are_reused)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct staging_pool *pool = make(loop);
@@ -167,9 +163,8 @@ START_TEST(the_number_of_areas_is_limited_and_they_are_reused)
     staging_pool_destroy(&pool);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(a_build_that_fails_says_why_and_counts_no_more)
+CASE(a_build_that_fails_says_why_and_counts_no_more)
 {
     static const char *const points[] = {"fd", "map"};
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -195,9 +190,8 @@ START_TEST(a_build_that_fails_says_why_and_counts_no_more)
     ck_assert_uint_eq(failures, 1 + 3);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(destroy_answers_what_is_open_and_frees_what_is_not_released)
+CASE(destroy_answers_what_is_open_and_frees_what_is_not_released)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct staging_pool *pool = make(loop);
@@ -218,7 +212,6 @@ START_TEST(destroy_answers_what_is_open_and_frees_what_is_not_released)
     ck_assert_uint_eq(live.n, 1);
     loop_destroy(&loop);
 }
-END_TEST
 
 static unsigned open_descriptors(void)
 {
@@ -228,7 +221,7 @@ static unsigned open_descriptors(void)
     return n;
 }
 
-START_TEST(no_descriptor_is_left_open)
+CASE(no_descriptor_is_left_open)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
     const unsigned before = open_descriptors();
@@ -243,9 +236,8 @@ START_TEST(no_descriptor_is_left_open)
     ck_assert_uint_eq(open_descriptors(), before);
     loop_destroy(&loop);
 }
-END_TEST
 
-START_TEST(create_unwinds_whatever_fails)
+CASE(create_unwinds_whatever_fails)
 {
     static const char *const points[] = {"alloc", "fd", "thread"};
     const struct staging_config config = {
@@ -266,21 +258,4 @@ START_TEST(create_unwinds_whatever_fails)
     bad.count_max = 0;
     ck_assert_int_eq(staging_pool_create(&bad, loop, &pool), -EINVAL);
     loop_destroy(&loop);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tier/staging");
-    TCase *t = tcase_create("staging");
-    tcase_add_loop_test(t, an_area_is_sealed_private_and_there, 0, 2);
-    tcase_add_test(t, what_a_worker_writes_the_daemon_reads_and_cannot_write);
-    tcase_add_test(t, limits_count_from_request_to_release);
-    tcase_add_test(t, the_number_of_areas_is_limited_and_they_are_reused);
-    tcase_add_test(t, a_build_that_fails_says_why_and_counts_no_more);
-    tcase_add_test(t, destroy_answers_what_is_open_and_frees_what_is_not_released);
-    tcase_add_test(t, no_descriptor_is_left_open);
-    tcase_add_test(t, create_unwinds_whatever_fails);
-    suite_add_tcase(s, t);
-    return check_run(s);
 }
