@@ -17,24 +17,10 @@ static const char help[] =
     "[--json]\n"
     "       kvcachectl blocks --ns ID [--group N] [--limit N] [--full] [--json]\n"
     "\n"
-    "What is cached, block by block: with --key that block and those before it, back to the first\n"
-    "of its sequence, or with --down that block and all that follow it. Without --key the first\n"
+    "What is cached, block by block: with --key that block and those before it, back to the first "
+    "of its sequence, or with --down that block and all that follow it. Without --key the first "
     "blocks of all sequences in a namespace.\n"
-    "\n"
-    "  --key KEY   where to begin: 64 hexadecimal digits, or the first 16 that tables show. (From\n"
-    "              token ids alone no key can be made here: it depends on the namespace's seed,\n"
-    "              which only the workers get.)\n"
-    "  --ns ID     the namespace; 'kvcachectl ns' lists them. With --key it may be left away\n"
-    "  --group N   the group of layers, where a namespace has several (default: with --key the "
-    "one\n"
-    "              that has it, else 0)\n"
-    "  --down      what follows, instead of what comes before; two blocks with the same parent\n"
-    "              are two sequences that part there\n"
-    "  --depth N   with --down: so many blocks behind KEY at most\n"
-    "  --limit N   stop after N blocks (default 1000; 0 = never)\n"
-    "  --full      whole keys in the table, not just their first 16 digits\n"
-    "  --json      one object per line and block\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Exit code 1 when there is nothing: the block is not cached, or the namespace holds none.\n"
     "\n"
     "Examples:\n"
@@ -50,7 +36,8 @@ struct blocks {
     struct ctl *ctl;
     struct kvc_filter walk;
     struct key_arg key;
-    bool down, full, has_group, has_depth;
+    bool down, full;
+    uint64_t group, depth; /* UINT64_MAX: not given */
     uint64_t limit, shown;
     struct place place[PLACES_MAX];
     size_t n_places;
@@ -70,7 +57,7 @@ static int add_place(void *ctx, const void *row)
         snprintf(b->why, sizeof(b->why), "%s", kvc_miss_text(x->reason));
         return 0;
     }
-    bool wanted = !b->has_group || x->group == b->walk.group;
+    bool wanted = b->group == UINT64_MAX || x->group == b->group;
     if (wanted && b->n_places < PLACES_MAX)
         b->place[b->n_places++] = (struct place){x->ns, x->group};
     return 0;
@@ -208,72 +195,57 @@ static int blocks_show(struct blocks *b)
     return b->shown > 0 ? CTL_OK : CTL_NOTHING;
 }
 
-static int blocks_take_option(void *ctx, int c, const char *value)
-{
-    struct blocks *b = ctx;
-    const char *why = "";
-    uint64_t number = 0;
-    int rc = 0;
-    switch (c) {
-    case 'n':
-        return ctl_take_ns(value, &b->walk.ns);
-    case 'k':
-        if (key_parse(value, &b->key, &why) < 0)
-            return ctl_usage("--key %s: %s", value, why);
-        b->walk.keys = b->key.key;
-        b->walk.n = 1;
-        return 0;
-    case 'g':
-        rc = ctl_take_count("group", value, 0, KVC_GROUPS_MAX - 1, &number);
-        b->walk.group = (uint32_t)number;
-        b->has_group = true;
-        return rc;
-    case 'D':
-        rc = ctl_take_count("depth", value, 0, UINT32_MAX, &number);
-        b->walk.depth = (uint32_t)number;
-        b->has_depth = true;
-        return rc;
-    case 'l':
-        return ctl_take_count("limit", value, 0, UINT64_MAX, &b->limit);
-    case 'd':
-        b->down = true;
-        return 0;
-    case 'f':
-        b->full = true;
-        return 0;
-    default:
-        return ctl_usage("an option is not understood");
-    }
-}
+static const struct arg option_table[] = {
+    {"--key KEY",
+     "where to begin: 64 hexadecimal digits, or the first 16 that tables show. (From token ids "
+     "alone no key can be made here: it depends on the namespace's seed, which only the workers "
+     "get.)",
+     ARG_PARSE(struct blocks, key, key_arg_parse)},
+    {"--ns ID", "the namespace; 'kvcachectl ns' lists them. With --key it may be left away",
+     ARG_DO_AT(struct blocks, walk.ns, ctl_take_ns)},
+    {"--group N",
+     "the group of layers, where a namespace has several (default: with --key the one that has it, "
+     "else 0)",
+     ARG_COUNT(struct blocks, group, 0, KVC_GROUPS_MAX - 1)},
+    {"--down",
+     "what follows, instead of what comes before; two blocks with the same parent are two "
+     "sequences that part there",
+     ARG_FLAG(struct blocks, down)},
+    {"--depth N", "with --down: so many blocks behind KEY at most",
+     ARG_COUNT(struct blocks, depth, 0, UINT32_MAX)},
+    {"--limit N", "stop after N blocks (default 1000; 0 = never)",
+     ARG_COUNT(struct blocks, limit, 0, UINT64_MAX)},
+    {"--full", "whole keys in the table, not just their first 16 digits",
+     ARG_FLAG(struct blocks, full)},
+    {"--json", "one object per line and block", ARG_SHOWN},
+    {0},
+};
 
 static int blocks_check(struct blocks *b, int argc, char **argv)
 {
     if (optind < argc)
         return ctl_usage("'%s' is not understood; a block is named with --key", argv[optind]);
+    if (b->key.digits) {
+        b->walk.keys = b->key.key;
+        b->walk.n = 1;
+    }
     if (!b->walk.keys && !b->walk.ns)
         return ctl_usage("which? Give --key for a block, or --ns for the sequences of a namespace");
     if (!b->walk.keys && b->down)
         return ctl_usage("--down from which block? Give its --key");
-    if (b->has_depth && !b->down)
+    if (b->depth != UINT64_MAX && !b->down)
         return ctl_usage("--depth is how far to go --down; give that too");
+    b->walk.group = b->group == UINT64_MAX ? 0 : (uint32_t)b->group;
+    b->walk.depth = b->depth == UINT64_MAX ? 0 : (uint32_t)b->depth;
     b->walk.mode = !b->walk.keys ? KVC_WALK_ROOTS : b->down ? KVC_WALK_DOWN : KVC_WALK_UP;
     return 0;
 }
 
 int cmd_blocks(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"key", required_argument, NULL, 'k'},
-                                            {"ns", required_argument, NULL, 'n'},
-                                            {"group", required_argument, NULL, 'g'},
-                                            {"down", no_argument, NULL, 'd'},
-                                            {"depth", required_argument, NULL, 'D'},
-                                            {"limit", required_argument, NULL, 'l'},
-                                            {"full", no_argument, NULL, 'f'},
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     const char *heads[sizeof(blocks_view) / sizeof(blocks_view[0])] = {NULL};
-    struct blocks b = {.ctl = ctl, .limit = 1000};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, blocks_take_option, &b);
+    struct blocks b = {.ctl = ctl, .group = UINT64_MAX, .depth = UINT64_MAX, .limit = 1000};
+    int rc = ctl_options(ctl, argc, argv, option_table, help, &b);
     if (rc == 0)
         rc = blocks_check(&b, argc, argv);
     if (rc != 0)

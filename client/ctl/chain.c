@@ -9,24 +9,6 @@
 
 /* ---- the command line ---- */
 
-int chain_take(struct chain_ask *ask, int c, const char *value)
-{
-    const char *why = "";
-    switch (c) {
-    case 'n':
-        return ctl_take_ns(value, &ask->ns) + 1;
-    case 't':
-        if (key_parse(value, &ask->tip, &why) < 0)
-            return ctl_usage("--tip %s: %s", value, why) + 1;
-        return 1;
-    case 'T':
-        ask->tokens = value;
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 int chain_check(const struct chain_ask *ask)
 {
     if (!ask->ns)

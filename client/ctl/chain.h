@@ -25,14 +25,13 @@ struct chain_ask {
     uint32_t nids;
 };
 
-/* The options that name a sequence: --ns, --tip, --tokens, as 'n', 't' and 'T'. */
-#define CHAIN_OPTIONS                                                            \
-    {"ns", required_argument, NULL, 'n'}, {"tip", required_argument, NULL, 't'}, \
-    {                                                                            \
-        "tokens", required_argument, NULL, 'T'                                   \
+/* Rows of a table of options, for what no help text lists; `member` is the struct chain_ask. */
+#define CHAIN_OPTIONS(type, member)                                      \
+    CTL_NS(type, member.ns, NULL),                                       \
+        {"--tip KEY", NULL, ARG_PARSE(type, member.tip, key_arg_parse)}, \
+    {                                                                    \
+        "--tokens FILE", NULL, ARG_TEXT(type, member.tokens)             \
     }
-/* 1 = it was one of them; 0 = another; or an enum ctl_exit + 1. */
-int chain_take(struct chain_ask *ask, int c, const char *value);
 /* 0, or CTL_USAGE after saying what is missing. */
 int chain_check(const struct chain_ask *ask);
 /* Reads the file with token ids, if one was named: 0, or an enum ctl_exit after saying what is

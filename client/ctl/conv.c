@@ -10,10 +10,10 @@
 static const char help[] =
     "Usage: kvcachectl conv list|show|save|extend|preload|forget ...\n"
     "\n"
-    "Conversations: a name for what was said so far. What it reaches is written to storage at\n"
-    "once where there is any, is kept there as long as the name lasts, and is found again after a\n"
-    "restart; in memory alone it stays by its priority. Workers make and move them by the\n"
-    "library; this is to look at them, and to step in.\n"
+    "Conversations: a name for what was said so far. What it reaches is written to storage at once "
+    "where there is any, is kept there as long as the name lasts, and is found again after a "
+    "restart; in memory alone it stays by its priority. Workers make and move them by the library; "
+    "this is to look at them, and to step in.\n"
     "\n"
     "  list [PREFIX]  those that you may see\n"
     "  show NAME      one of them: tokens, bytes by tier, age, last block\n"
@@ -30,31 +30,21 @@ static const char list_help[] =
     "Usage: kvcachectl conv list [PREFIX] [--sub NAME] [--json]\n"
     "\n"
     "Conversations that you may see, or those whose names begin with PREFIX: tokens, how many of "
-    "them\n"
-    "are cached now, bytes by tier, priority, last use, time to live.\n"
-    "\n"
-    "  --sub NAME  of gateways: of this sub-tenant only\n";
+    "them are cached now, bytes by tier, priority, last use, time to live.\n"
+    "\n" ARGS_HERE;
 
 static const char show_help[] =
     "Usage: kvcachectl conv show NAME [--sub NAME] [--json]\n"
     "\n"
-    "One conversation: what it reaches, where that is, and its last block (tip).\n";
+    "One conversation: what it reaches, where that is, and its last block (tip).\n"
+    "\n" ARGS_HERE;
 
 static const char save_help[] =
     "Usage: kvcachectl conv save NAME --ns ID (--tip KEY | --tokens FILE) [OPTIONS]\n"
     "\n"
-    "Gives a conversation's name to a sequence that is cached, or moves it there; what it reached\n"
+    "Gives a conversation's name to a sequence that is cached, or moves it there; what it reached "
     "before and no other name reaches loses its protection.\n"
-    "\n"
-    "  --ns ID        the namespace; 'kvcachectl ns' lists them. It must be your principal's\n"
-    "  --tip KEY      the sequence's last block; 'kvcachectl blocks' shows what is there. As\n"
-    "                 tables do, 16 of the 64 digits are enough\n"
-    "  --tokens FILE  its token ids, u32 little-endian (a JSON array if FILE ends in .json)\n"
-    "  --ttl TIME     the name goes when it was not used for so long (default: never)\n"
-    "  --priority N   1 to 100; higher ones stay longer (default 35)\n"
-    "  --pin          nothing of it goes, within the budget of pinned bytes\n"
-    "  --durable      return when it is on stable storage\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachectl conv save alice-17 --ns 65538 --ttl 2h --tip "
     "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
@@ -63,36 +53,24 @@ static const char extend_help[] =
     "Usage: kvcachectl conv extend NAME (--ttl TIME|none | --tip KEY [--tokens FILE]) [--sub "
     "NAME]\n"
     "\n"
-    "Counts as a use. At least one of --ttl and --tip is needed: 'kvcachectl conv preload NAME\n"
+    "Counts as a use. At least one of --ttl and --tip is needed: 'kvcachectl conv preload NAME "
     "--no-wait' counts a use and changes nothing.\n"
-    "\n"
-    "  --ttl TIME|none  another time to live\n"
-    "  --tip KEY        it moves on to that block of its namespace, and keeps priority, pin and,\n"
-    "                   without --ttl, its time to live\n"
-    "  --tokens FILE    the token ids up to there, as for 'conv save'\n"
-    "  --sub NAME       of gateways: of this sub-tenant\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachectl conv extend alice-17 --ttl 1d\n";
 
 static const char preload_help[] =
     "Usage: kvcachectl conv preload NAME [--no-wait] [--ttl TIME|none] [--sub NAME]\n"
     "\n"
-    "Begins to load into host memory what is on storage of it, and waits until all is there or no\n"
+    "Begins to load into host memory what is on storage of it, and waits until all is there or no "
     "more comes. Counts as a use.\n"
-    "\n"
-    "  --no-wait   only begin\n"
-    "  --ttl TIME  another time to live\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Exit code 1 when not all of it could be loaded.\n";
 
-static const char forget_help[] =
-    "Usage: kvcachectl conv forget NAME [--evict] [--sub NAME]\n"
-    "\n"
-    "The name goes, and its blocks become ordinary ones.\n"
-    "\n"
-    "  --evict  they go too, but for what others share, pin, use or build\n"
-    "           on: how many stay for which reason is said\n";
+static const char forget_help[] = "Usage: kvcachectl conv forget NAME [--evict] [--sub NAME]\n"
+                                  "\n"
+                                  "The name goes, and its blocks become ordinary ones.\n"
+                                  "\n" ARGS_HERE;
 
 #define CONV                                      \
     {                                             \
@@ -149,18 +127,24 @@ static int renew(const struct named *n)
     return CTL_OK;
 }
 
+static const struct arg extend_table[] = {
+    NAMED_TTL("TIME|none", "another time to live"),
+    {"--tip KEY",
+     "it moves on to that block of its namespace, and keeps priority, pin and, without --ttl, its "
+     "time to live",
+     ARG_PARSE(struct named, ask.tip, key_arg_parse)},
+    {"--tokens FILE", "the token ids up to there, as for 'conv save'",
+     ARG_TEXT(struct named, ask.tokens)},
+    NAMED_SUB,
+    {0},
+};
+
 static int extend(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"tip", required_argument, NULL, 't'},
-                                            {"tokens", required_argument, NULL, 'T'},
-                                            NAMED_TTL,
-                                            NAMED_SUB,
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     struct named n = CONV;
     struct kvc_name_info info;
     struct chain chain = {.ids = NULL};
-    int rc = named_options(&n, argc, argv, options, extend_help, true);
+    int rc = named_options(&n, argc, argv, extend_table, extend_help, true);
     if (rc == 0 && n.ttl_ms == UINT64_MAX && !n.ask.tip.digits)
         rc = ctl_usage("how? Give --ttl TIME, or --tip KEY of a later block; 'kvcachectl conv "
                        "preload NAME --no-wait' counts a use and changes nothing");
@@ -191,5 +175,5 @@ int cmd_conv(struct ctl *ctl, int argc, char **argv)
     static const struct ctl_cmd verbs[] = {
         {"list", conv_list},  {"show", conv_show},     {"save", save}, {"extend", extend},
         {"preload", preload}, {"forget", conv_forget}, {NULL, NULL}};
-    return ctl_verbs(ctl, argc, argv, help, verbs);
+    return ctl_verbs(ctl, argc, argv, NULL, help, verbs);
 }

@@ -6,7 +6,7 @@
 #ifndef CTL_H
 #define CTL_H
 
-#include <getopt.h>
+#include <getopt.h> /* optind */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +14,8 @@
 
 #include <kvcache/admin.h>
 #include <kvcache/kvcache.h>
+
+#include "args.h"
 
 enum ctl_exit {
     CTL_OK = 0,
@@ -58,32 +60,25 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv);
 int cmd_sessions(struct ctl *ctl, int argc, char **argv);
 int cmd_gpu(struct ctl *ctl, int argc, char **argv);
 
-/* Rows of a getopt_long table that every command has; values from 256 on are theirs. */
-#define CTL_COMMON_OPTIONS                                                               \
-    {"socket", required_argument, NULL, 256}, {"timeout", required_argument, NULL, 257}, \
-        {"json", no_argument, NULL, 258}, {"help", no_argument, NULL, 'h'},              \
-    {                                                                                    \
-        "version", no_argument, NULL, 259                                                \
-    }
-
-/* Goes through the command line with `options`; hands what is not common to `take`, which returns 0
- * or an enum ctl_exit. 0 with optind at the first operand; an enum ctl_exit when something is
- * wrong; -1 when --help or --version was served. */
-int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_options,
-                const struct option *options, const char *help,
-                int (*take)(void *ctx, int c, const char *value), void *ctx);
-
+/* Takes the options of every command into `ctl`, and those of this one into `base` (NULL: they are
+ * another verb's, and the help lists them; NULL too: there are none). 0 with optind at the first
+ * operand; an enum ctl_exit when something is wrong; -1 when
+ * --help or --version was served. */
+int ctl_options(struct ctl *ctl, int argc, char **argv, const struct arg *options, const char *help,
+                void *base);
 /* The same for a command line without operands: one is refused. */
-int ctl_options_only(struct ctl *ctl, int argc, char **argv, const struct option *options,
-                     const char *help, int (*take)(void *ctx, int c, const char *value), void *ctx);
+int ctl_options_only(struct ctl *ctl, int argc, char **argv, const struct arg *options,
+                     const char *help, void *base);
+/* The same up to the first operand, for what has commands or verbs. */
+int ctl_options_before(struct ctl *ctl, int argc, char **argv, const struct arg *listed,
+                       const char *help);
+/* A help text that lists the options of every command. */
+void ctl_help(FILE *to, const char *help);
 
-/* A command of several verbs: runs the one that argv names. `verbs` ends with a NULL name. */
-int ctl_verbs(struct ctl *ctl, int argc, char **argv, const char *help,
+/* A command of several verbs: runs the one that argv names. `verbs` ends with a NULL name. `listed`
+ * are options of verbs that the help lists, or NULL. */
+int ctl_verbs(struct ctl *ctl, int argc, char **argv, const struct arg *listed, const char *help,
               const struct ctl_cmd *verbs);
-/* Values of options, with --NAME and what would work in the message: 0, or CTL_USAGE. */
-int ctl_take_bytes(const char *name, const char *text, uint64_t *ret_bytes);
-int ctl_take_ms(const char *name, const char *text, uint64_t *ret_ms); /* at least 1 */
-int ctl_take_count(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret);
 
 /* A regular file that the command line names, to be read; closed by fclose(). NULL after saying why
  * not: that is CTL_USAGE. */
@@ -107,7 +102,17 @@ const char *ctl_socket(const struct ctl *ctl);
 
 /* "host", "hbm+host+nvme", ..., "-" of a set of enum kvc_tier_id. */
 const char *ctl_tier_names(unsigned tiers);
-/* Namespace ids are whole numbers from 1 on. 0, or CTL_USAGE after saying what is wrong. */
-int ctl_take_ns(const char *text, uint32_t *ret_ns);
+/* --ns ID: namespace ids are whole numbers from 1 on. */
+#define CTL_NS(type, member, help)                            \
+    {                                                         \
+        "--ns ID", help, ARG_DO_AT(type, member, ctl_take_ns) \
+    }
+int ctl_take_ns(void *at, const char *text);
+/* --NAME SIZE|none, in a table of options. */
+struct ctl_size {
+    uint64_t bytes; /* UINT64_MAX: none */
+    bool given;
+};
+int ctl_parse_size(const char *text, void *at, const char **ret_why);
 
 #endif

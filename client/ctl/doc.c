@@ -7,10 +7,9 @@ static const char help[] =
     "Usage: kvcachectl doc put|list|show|pin|preload|forget|export|import ...\n"
     "\n"
     "Documents: KV that was computed once, to be used often, under a name. What it reaches is "
-    "written\n"
-    "to storage at once where there is any, is kept there as long as the name lasts, and is found\n"
-    "again after a restart; in memory alone it stays by its priority, or --pin. Documents behind\n"
-    "one system prefix share its blocks.\n"
+    "written to storage at once where there is any, is kept there as long as the name lasts, and "
+    "is found again after a restart; in memory alone it stays by its priority, or --pin. Documents "
+    "behind one system prefix share its blocks.\n"
     "\n"
     "  put NAME      give this name to a sequence that is cached, or move it there\n"
     "  list [PREFIX] those that you may see\n"
@@ -28,19 +27,9 @@ static const char help[] =
 static const char put_help[] =
     "Usage: kvcachectl doc put NAME --ns ID (--tip KEY | --tokens FILE) [OPTIONS]\n"
     "\n"
-    "Gives a document's name to a sequence whose blocks are cached (a worker computed and stored\n"
+    "Gives a document's name to a sequence whose blocks are cached (a worker computed and stored "
     "them), or moves it there.\n"
-    "\n"
-    "  --ns ID        the namespace; 'kvcachectl ns' lists them. It must be your principal's\n"
-    "  --tip KEY      the sequence's last block; 'kvcachectl blocks' shows what is there. As\n"
-    "                 tables do, 16 of the 64 digits are enough\n"
-    "  --tokens FILE  its token ids, u32 little-endian (a JSON array if FILE ends in .json). They\n"
-    "                 are kept for 'export'; without --tip the keys are made of them\n"
-    "  --ttl TIME     the name goes when it was not used for so long (default: never)\n"
-    "  --priority N   1 to 100; higher ones stay longer (default 35)\n"
-    "  --pin          nothing of it goes, within the budget of pinned bytes\n"
-    "  --durable      return when it is on stable storage\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Where several groups of layers have blocks of different sizes, --tip needs --tokens too.\n"
     "\n"
     "Example:\n"
@@ -50,42 +39,33 @@ static const char list_help[] =
     "Usage: kvcachectl doc list [PREFIX] [--sub NAME] [--json]\n"
     "\n"
     "Documents that you may see, or those whose names begin with PREFIX: tokens, how many of them "
-    "are\n"
-    "cached now, bytes by tier, priority, last use, time to live.\n"
-    "\n"
-    "  --sub NAME  of gateways: of this sub-tenant only\n";
+    "are cached now, bytes by tier, priority, last use, time to live.\n"
+    "\n" ARGS_HERE;
 
 static const char show_help[] =
     "Usage: kvcachectl doc show NAME [--sub NAME] [--json]\n"
     "\n"
-    "One document: what it reaches, where that is, and its last block (tip).\n";
+    "One document: what it reaches, where that is, and its last block (tip).\n"
+    "\n" ARGS_HERE;
 
-static const char pin_help[] =
-    "Usage: kvcachectl doc pin NAME [--off] [--sub NAME]\n"
-    "\n"
-    "Nothing of the document goes while its name lasts, whoever wants room. It counts against its\n"
-    "tenant's budget of pinned bytes.\n"
-    "\n"
-    "  --off  it is not pinned any more\n";
+static const char pin_help[] = "Usage: kvcachectl doc pin NAME [--off] [--sub NAME]\n"
+                               "\n"
+                               "Nothing of the document goes while its name lasts, whoever wants "
+                               "room. It counts against its tenant's budget of pinned bytes.\n"
+                               "\n" ARGS_HERE;
 
 static const char preload_help[] =
     "Usage: kvcachectl doc preload NAME [--no-wait] [--ttl TIME|none] [--sub NAME]\n"
     "\n"
-    "Begins to load into host memory what is on storage of it, and waits until all is there or no\n"
+    "Begins to load into host memory what is on storage of it, and waits until all is there or no "
     "more comes. Counts as a use.\n"
-    "\n"
-    "  --no-wait   only begin\n"
-    "  --ttl TIME  another time to live\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Exit code 1 when not all of it could be loaded.\n";
 
-static const char forget_help[] =
-    "Usage: kvcachectl doc forget NAME [--evict] [--sub NAME]\n"
-    "\n"
-    "The name goes, and its blocks become ordinary ones.\n"
-    "\n"
-    "  --evict  they go too, but for what others share, pin, use or build\n"
-    "           on: how many stay for which reason is said\n";
+static const char forget_help[] = "Usage: kvcachectl doc forget NAME [--evict] [--sub NAME]\n"
+                                  "\n"
+                                  "The name goes, and its blocks become ordinary ones.\n"
+                                  "\n" ARGS_HERE;
 
 #define DOC                                   \
     {                                         \
@@ -110,15 +90,19 @@ static int doc_show(struct ctl *ctl, int argc, char **argv)
     return named_show(&n, argc, argv, show_help);
 }
 
+static const struct arg pin_table[] = {
+    {"--off", "it is not pinned any more", ARG_FLAG(struct named, off)},
+    NAMED_SUB,
+    {0},
+};
+
 /* The same name once more, with or without the pin. */
 static int doc_pin(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        NAMED_SUB, {"off", no_argument, NULL, 'o'}, CTL_COMMON_OPTIONS, {0}};
     struct named n = DOC;
     struct kvc_name_info info;
     struct chain chain = {.ids = NULL};
-    int rc = named_options(&n, argc, argv, options, pin_help, true);
+    int rc = named_options(&n, argc, argv, pin_table, pin_help, true);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     n.pin = !n.off;
@@ -151,5 +135,5 @@ int cmd_doc(struct ctl *ctl, int argc, char **argv)
         {"put", doc_put},       {"list", doc_list},     {"show", doc_show},
         {"pin", doc_pin},       {"preload", preload},   {"forget", doc_forget},
         {"export", doc_export}, {"import", doc_import}, {NULL, NULL}};
-    return ctl_verbs(ctl, argc, argv, help, verbs);
+    return ctl_verbs(ctl, argc, argv, NULL, help, verbs);
 }

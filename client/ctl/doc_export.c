@@ -22,21 +22,21 @@
 static const char help[] =
     "Usage: kvcachectl doc export NAME FILE [--sub NAME] [--json]\n"
     "\n"
-    "Writes a document's KV to FILE, in safetensors: a tensor for each group of layers and shard,\n"
+    "Writes a document's KV to FILE, in safetensors: a tensor for each group of layers and shard, "
     "blocks x bytes, and as metadata the whole namespace, the keys, checksums of the blocks, and "
-    "the\n"
-    "token ids where they are known. FILE must be a regular file, or not there; it is replaced\n"
+    "the token ids where they are known. FILE must be a regular file, or not there; it is replaced "
     "when all of it is written, and left alone when anything fails. '-' is stdout.\n"
     "\n"
-    "With token ids it can be imported anywhere, else only where the namespace's seed is the "
-    "same:\n"
+    "With token ids it can be imported anywhere, else only where the namespace's seed is the same: "
     "the same daemon (or one with the same secret), principal and tenant.\n"
     "\n"
     "Needs a session for each shard, of the document's principal.\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachectl doc export handbook handbook.safetensors\n"
     "  python3 -c 'import safetensors.numpy as s; print(s.load_file(\"handbook.safetensors\"))'\n";
+
+static const struct arg option_table[] = {NAMED_SUB, {0}};
 
 struct export
 {
@@ -390,9 +390,8 @@ static int doc_export_run(struct export *e)
 
 int doc_export(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {NAMED_SUB, CTL_COMMON_OPTIONS, {0}};
     struct export e = {.n = {.ctl = ctl, .kind = KVC_NAME_DOCUMENT}};
-    int rc = named_options2(&e.n, argc, argv, options, help, &e.path);
+    int rc = named_options2(&e.n, argc, argv, option_table, help, &e.path);
     if (rc == 0 && !e.path)
         rc =
             ctl_usage("where to? Give a FILE behind the name, as in 'doc export %s %s.safetensors'",

@@ -25,26 +25,16 @@ static const char help[] =
     "Usage: kvcachectl doc import FILE [--name NAME] [--ns ID] [OPTIONS]\n"
     "\n"
     "Stores what 'kvcachectl doc export' wrote, and gives it its name; a document that has the "
-    "name\n"
-    "is replaced. FILE must be a regular file; '-' is stdin. The namespace is that of the file, "
-    "or\n"
-    "with --ns one that is there: if it differs in anything that matters to KV, the import is\n"
-    "refused and each difference named. The checksum of each block is compared. Returns when the\n"
-    "blocks are on stable storage, where the daemon has any.\n"
+    "name is replaced. FILE must be a regular file; '-' is stdin. The namespace is that of the "
+    "file, or with --ns one that is there: if it differs in anything that matters to KV, the "
+    "import is refused and each difference named. The checksum of each block is compared. Returns "
+    "when the blocks are on stable storage, where the daemon has any.\n"
     "\n"
-    "A file whose keys are made of token ids, which it has, can be imported by anybody, anywhere.\n"
-    "Without token ids, or where the engine makes keys in a way of its own, the keys are good "
-    "only\n"
-    "with the seed that they were made with; another seed is refused. It is the same for the same\n"
+    "A file whose keys are made of token ids, which it has, can be imported by anybody, anywhere. "
+    "Without token ids, or where the engine makes keys in a way of its own, the keys are good only "
+    "with the seed that they were made with; another seed is refused. It is the same for the same "
     "namespace, principal and tenant in a daemon with the same secret (secret_file).\n"
-    "\n"
-    "  --name NAME    another name than the file's\n"
-    "  --ns ID        into this namespace; 'kvcachectl ns' lists them\n"
-    "  --sub NAME     of gateways: for this sub-tenant\n"
-    "  --ttl TIME     the name goes when it was not used for so long (default: never)\n"
-    "  --priority N   1 to 100; higher ones stay longer (default 35)\n"
-    "  --pin          nothing of it goes, within the budget of pinned bytes\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachectl doc import handbook.safetensors --pin\n";
 
@@ -403,30 +393,22 @@ static int doc_import_run(struct import *m)
     return rc == 0 ? put_name(m) : rc;
 }
 
-static int doc_import_take_option(void *ctx, int c, const char *value)
-{
-    struct import *m = ctx;
-    if (c != 'N')
-        return named_take(&m->n, c, value);
-    if (!value[0] || strlen(value) >= KVC_STRING_MAX)
-        return ctl_usage("--name '%s': a name has 1 to %u bytes", value, KVC_STRING_MAX - 1);
-    m->n.name = value;
-    return 0;
-}
+static const struct arg option_table[] = {
+    {"--name NAME", "another name than the file's",
+     ARG_NAME(struct named, name, KVC_STRING_MAX - 1)},
+    CTL_NS(struct named, ask.ns, "into this namespace; 'kvcachectl ns' lists them"),
+    NAMED_SUB,
+    NAMED_TTL("TIME", "the name goes when it was not used for so long (default: never)"),
+    NAMED_PRIORITY,
+    NAMED_PIN,
+    {0},
+};
 
 int doc_import(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"name", required_argument, NULL, 'N'},
-                                            {"ns", required_argument, NULL, 'n'},
-                                            NAMED_SUB,
-                                            NAMED_TTL,
-                                            NAMED_PRIORITY,
-                                            NAMED_PIN,
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     struct import m = {
         .n = {.ctl = ctl, .kind = KVC_NAME_DOCUMENT, .priority = UINT64_MAX, .ttl_ms = UINT64_MAX}};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, doc_import_take_option, &m);
+    int rc = ctl_options(ctl, argc, argv, option_table, help, &m.n);
     if (rc == 0 && optind < argc)
         m.path = argv[optind++];
     if (rc == 0 && !m.path)

@@ -19,10 +19,9 @@
 static const char help[] =
     "Usage: kvcachectl drain [--json]\n"
     "\n"
-    "Has the daemon write to storage all blocks that only its memory holds, so that a restart of\n"
-    "the machine finds them. It goes on serving; what workers store meanwhile is written too. "
-    "Ends\n"
-    "when nothing is left, or when it gets no further: the write budget is spent, no path is in\n"
+    "Has the daemon write to storage all blocks that only its memory holds, so that a restart of "
+    "the machine finds them. It goes on serving; what workers store meanwhile is written too. Ends "
+    "when nothing is left, or when it gets no further: the write budget is spent, no path is in "
     "service, or a quota on storage is used up. Needs admin rights, and a daemon with nvme.paths.\n"
     "\n"
     "  --json  one object per line: {\"event\": \"progress\", ...} each second,\n"
@@ -171,9 +170,8 @@ static int drain_run(struct drain *d)
 
 int cmd_drain(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     struct drain d = {.ctl = ctl, .terminal = isatty(STDERR_FILENO)};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
+    int rc = ctl_options(ctl, argc, argv, NULL, help, NULL);
     if (rc == 0 && optind < argc)
         rc = ctl_usage("'%s' is not understood; drain takes no argument", argv[optind]);
     if (rc != 0)

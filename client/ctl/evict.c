@@ -15,31 +15,10 @@ static const char help[] =
     "       kvcachectl evict --doc NAME | --conv NAME [--sub NAME] [--dry-run] [--json]\n"
     "\n"
     "Throws out the blocks that match every FILTER, least recently used first. Blocks that are "
-    "being\n"
-    "read or written stay, and so do pinned ones, what documents and conversations reach, and "
-    "what\n"
-    "all of these need; they are counted as kept.\n"
-    "\n"
-    "  --ns ID             of this namespace; 'kvcachectl ns' lists them\n"
-    "  --prefix KEY        this block and all that follow it: 64 hexadecimal digits, or the first "
-    "16\n"
-    "                      that tables show; --key is the same\n"
-    "  --tenant NAME       of this tenant\n"
-    "  --model NAME        of this model\n"
-    "  --older-than TIME   not used for so long: 90s, 10min, 2h, 1d\n"
-    "  --priority-below N  of a lower priority than N (1 to 101); those without a wish have 35\n"
-    "  --bytes SIZE        stop when this much is gone: 512MiB, 4GiB\n"
-    "  --all               everything that you may evict\n"
-    "  --force             pinned and named blocks too; what is being read or written still stays\n"
-    "  --dry-run           say what would go now, and change nothing\n"
-    "\n"
-    "  --doc NAME          this document: its name goes, and its blocks but for those that others\n"
-    "                      share, pin, use or build on\n"
-    "  --conv NAME         the same of a conversation\n"
-    "  --sub NAME          of gateways: the sub-tenant whose it is\n"
-    "\n"
-    "It says how many blocks went, their size, and where they were: a block can be in host "
-    "memory,\n"
+    "being read or written stay, and so do pinned ones, what documents and conversations reach, "
+    "and what all of these need; they are counted as kept.\n"
+    "\n" ARGS_HERE "\n"
+    "It says how many blocks went, their size, and where they were: a block can be in host memory, "
     "on storage and on devices at once.\n"
     "\n"
     "Exit code 1 when nothing matched.\n"
@@ -54,93 +33,51 @@ struct evict {
     struct kvc_evict_filter filter;
     struct key_arg key;
     bool all;
-    const char *name, *sub; /* of a document or conversation */
+    const char *doc, *conv, *sub;
+    const char *name; /* of the document or conversation */
     enum kvc_name_kind kind;
-    bool twice;
 };
 
-static int evict_take_text(const char *option, const char *value, const char **ret_text)
-{
-    if (strlen(value) == 0 || strlen(value) >= KVC_STRING_MAX)
-        return ctl_usage("--%s '%s': must be a name of 1 to %u bytes", option, value,
-                         KVC_STRING_MAX - 1);
-    *ret_text = value;
-    return 0;
-}
+static const struct arg option_table[] = {
+    {"--ns ID", "of this namespace; 'kvcachectl ns' lists them",
+     ARG_DO_AT(struct evict, filter.ns, ctl_take_ns)},
+    {"--prefix KEY",
+     "this block and all that follow it: 64 hexadecimal digits, or the first 16 that tables show; "
+     "--key is the same",
+     ARG_PARSE(struct evict, key, key_arg_parse)},
+    {"--key KEY", NULL, ARG_PARSE(struct evict, key, key_arg_parse)},
+    {"--tenant NAME", "of this tenant", ARG_NAME(struct evict, filter.tenant, KVC_STRING_MAX - 1)},
+    {"--model NAME", "of this model", ARG_NAME(struct evict, filter.model, KVC_STRING_MAX - 1)},
+    {"--older-than TIME", "not used for so long: 90s, 10min, 2h, 1d",
+     ARG_MS(struct evict, filter.older_than_ms, 1, UINT64_MAX)},
+    {"--priority-below N", "of a lower priority than N (1 to 101); those without a wish have 35",
+     ARG_COUNT(struct evict, filter.priority_below, 1, KVC_PRIORITY_MAX + 1)},
+    {"--bytes SIZE", "stop when this much is gone: 512MiB, 4GiB",
+     ARG_BYTES(struct evict, filter.bytes, 1, UINT64_MAX)},
+    {"--all", "everything that you may evict", ARG_FLAG(struct evict, all)},
+    {"--force", "pinned and named blocks too; what is being read or written still stays",
+     ARG_FLAG(struct evict, filter.force)},
+    {"--dry-run", "say what would go now, and change nothing",
+     ARG_FLAG(struct evict, filter.dry_run)},
+    {"--doc NAME",
+     "this document: its name goes, and its blocks but for those that others share, pin, use or "
+     "build on",
+     ARG_NAME(struct evict, doc, KVC_STRING_MAX - 1)},
+    {"--conv NAME", "the same of a conversation", ARG_NAME(struct evict, conv, KVC_STRING_MAX - 1)},
+    {"--sub NAME", "of gateways: the sub-tenant whose it is",
+     ARG_NAME(struct evict, sub, KVC_STRING_MAX - 1)},
+    {0},
+};
 
-static int take_priority(struct evict *e, const char *value)
+static int evict_check(struct evict *e)
 {
-    uint64_t n = 0;
-    if (ctl_take_count("priority-below", value, 1, KVC_PRIORITY_MAX + 1, &n) != 0)
-        return CTL_USAGE;
-    e->filter.priority_below = (uint32_t)n;
-    return 0;
-}
-
-static int take_bytes(struct evict *e, const char *value)
-{
-    if (ctl_take_bytes("bytes", value, &e->filter.bytes) != 0)
-        return CTL_USAGE;
-    if (e->filter.bytes == 0)
-        return ctl_usage("--bytes %s: must be more than nothing", value);
-    return 0;
-}
-
-static int take_key(struct evict *e, const char *option, const char *value)
-{
-    const char *why = "";
-    if (key_parse(value, &e->key, &why) < 0)
-        return ctl_usage("--%s %s: %s", option, value, why);
-    e->filter.key = e->key.key;
-    return 0;
-}
-
-static int evict_take_option(void *ctx, int c, const char *value)
-{
-    struct evict *e = ctx;
-    switch (c) {
-    case 'n':
-        return ctl_take_ns(value, &e->filter.ns);
-    case 'k':
-    case 'P':
-        return take_key(e, c == 'k' ? "key" : "prefix", value);
-    case 'o':
-        return ctl_take_ms("older-than", value, &e->filter.older_than_ms);
-    case 'b':
-        return take_bytes(e, value);
-    case 't':
-        return evict_take_text("tenant", value, &e->filter.tenant);
-    case 'm':
-        return evict_take_text("model", value, &e->filter.model);
-    case 'p':
-        return take_priority(e, value);
-    case 'f':
-        e->filter.force = true;
-        return 0;
-    case 'D':
-    case 'c':
-        e->twice = e->name != NULL;
-        e->kind = c == 'D' ? KVC_NAME_DOCUMENT : KVC_NAME_CONVERSATION;
-        return evict_take_text(c == 'D' ? "doc" : "conv", value, &e->name);
-    case 's':
-        return evict_take_text("sub", value, &e->sub);
-    case 'a':
-        e->all = true;
-        return 0;
-    case 'd':
-        e->filter.dry_run = true;
-        return 0;
-    default:
-        return ctl_usage("an option is not understood");
-    }
-}
-
-static int evict_check(const struct evict *e)
-{
-    const struct kvc_evict_filter *f = &e->filter;
+    struct kvc_evict_filter *f = &e->filter;
+    f->key = e->key.digits ? e->key.key : NULL;
+    e->name = e->doc ? e->doc : e->conv;
+    e->kind = e->doc ? KVC_NAME_DOCUMENT : KVC_NAME_CONVERSATION;
     const bool filtered = f->ns || f->key || f->older_than_ms || f->bytes || f->tenant ||
                           f->model || f->priority_below;
-    if (e->twice || (e->name && (filtered || e->all || f->force)))
+    if ((e->doc && e->conv) || (e->name && (filtered || e->all || f->force)))
         return ctl_usage("which of them? --doc or --conv goes with --sub and --dry-run alone");
     if (e->sub && !e->name)
         return ctl_usage("--sub %s: of which --doc or --conv?", e->sub);
@@ -270,24 +207,8 @@ static int evict_matching(struct evict *e, struct ctl *ctl)
 
 int cmd_evict(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"ns", required_argument, NULL, 'n'},
-                                            {"key", required_argument, NULL, 'k'},
-                                            {"prefix", required_argument, NULL, 'P'},
-                                            {"tenant", required_argument, NULL, 't'},
-                                            {"model", required_argument, NULL, 'm'},
-                                            {"older-than", required_argument, NULL, 'o'},
-                                            {"priority-below", required_argument, NULL, 'p'},
-                                            {"bytes", required_argument, NULL, 'b'},
-                                            {"doc", required_argument, NULL, 'D'},
-                                            {"conv", required_argument, NULL, 'c'},
-                                            {"sub", required_argument, NULL, 's'},
-                                            {"all", no_argument, NULL, 'a'},
-                                            {"force", no_argument, NULL, 'f'},
-                                            {"dry-run", no_argument, NULL, 'd'},
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     struct evict e = {0};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, evict_take_option, &e);
+    int rc = ctl_options(ctl, argc, argv, option_table, help, &e);
     if (rc == 0 && optind < argc)
         rc = ctl_usage("'%s' is not understood; a block is named with --prefix", argv[optind]);
     if (rc == 0)

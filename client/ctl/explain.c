@@ -10,21 +10,17 @@
 #include "rows.h"
 #include "units.h"
 
-static const char help[] =
-    "Usage: kvcachectl explain KEY... [--ns ID] [--json]\n"
-    "\n"
-    "Where the blocks with these keys are, or why they are not there. A KEY is 64 hexadecimal\n"
-    "digits, as the library's kvc_hash_chain() makes them, or of a block that is cached the first\n"
-    "16, as tables show them.\n"
-    "\n"
-    "  --ns ID  look in this namespace only; 'kvcachectl ns' lists them (default: in all that you\n"
-    "           may see)\n"
-    "\n"
-    "Exit code 1 when at least one key is not cached.\n"
-    "\n"
-    "Example:\n"
-    "  kvcachectl explain --ns 65538 "
-    "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
+static const char help[] = "Usage: kvcachectl explain KEY... [--ns ID] [--json]\n"
+                           "\n"
+                           "Where the blocks with these keys are, or why they are not there. A KEY "
+                           "is 64 hexadecimal digits, as the library's kvc_hash_chain() makes "
+                           "them, or of a block that is cached the first 16, as tables show them.\n"
+                           "\n" ARGS_HERE "\n"
+                           "Exit code 1 when at least one key is not cached.\n"
+                           "\n"
+                           "Example:\n"
+                           "  kvcachectl explain --ns 65538 "
+                           "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
 
 struct explain {
     struct ctl *ctl;
@@ -156,11 +152,12 @@ static int explain_show(const struct explain *e)
     return CTL_OK;
 }
 
-static int explain_take_option(void *ctx, int c, const char *value)
-{
-    struct explain *e = ctx;
-    return c == 'n' ? ctl_take_ns(value, &e->ns) : ctl_usage("an option is not understood");
-}
+static const struct arg option_table[] = {
+    {"--ns ID",
+     "look in this namespace only; 'kvcachectl ns' lists them (default: in all that you may see)",
+     ARG_DO_AT(struct explain, ns, ctl_take_ns)},
+    {0},
+};
 
 static int take_keys(struct explain *e, int argc, char **argv)
 {
@@ -183,10 +180,8 @@ static int take_keys(struct explain *e, int argc, char **argv)
 
 int cmd_explain(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"ns", required_argument, NULL, 'n'}, CTL_COMMON_OPTIONS, {0}};
     struct explain e = {.ctl = ctl};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, explain_take_option, &e);
+    int rc = ctl_options(ctl, argc, argv, option_table, help, &e);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = take_keys(&e, argc, argv);

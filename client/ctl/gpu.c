@@ -13,7 +13,7 @@
 static const char help[] =
     "Usage: kvcachectl gpu [--json]\n"
     "\n"
-    "The daemon's devices (`devices` in its configuration): whether each is in service, how much\n"
+    "The daemon's devices (`devices` in its configuration): whether each is in service, how much "
     "of its memory blocks take, what was copied, and how fast copies are.\n"
     "\n"
     "  SLOTS     memory for blocks that is in use, of its limit\n"
@@ -26,12 +26,10 @@ static const char help[] =
     "  HELD      of the limit: what workers have yet to unmap before blocks can have it again\n"
     "\n"
     "The second table has what was measured at start: for fragments of each size and direction, "
-    "how\n"
-    "fast the copy engine and a kernel are, and which of the two the daemon takes (TO and FROM "
-    "the\n"
-    "device: the kernel where it is a quarter faster). WINDOW: to the device in one piece, and\n"
-    "scattered there, which a worker does that reads slots and fills its pages itself; BEST: what\n"
-    "workers do best. 'plain' is one large copy, which nothing exceeds; '-': not measured (the\n"
+    "how fast the copy engine and a kernel are, and which of the two the daemon takes (TO and FROM "
+    "the device: the kernel where it is a quarter faster). WINDOW: to the device in one piece, and "
+    "scattered there, which a worker does that reads slots and fills its pages itself; BEST: what "
+    "workers do best. 'plain' is one large copy, which nothing exceeds; '-': not measured (the "
     "engine is taken then), or there is none.\n"
     "\n"
     "Examples:\n"
@@ -238,9 +236,8 @@ struct json_t *devices_json(const struct devices *devices)
 
 int cmd_gpu(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     struct devices devices;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
+    int rc = ctl_options_only(ctl, argc, argv, NULL, help, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);

@@ -35,6 +35,11 @@ int key_parse(const char *text, struct key_arg *ret_key, const char **ret_why)
     return 0;
 }
 
+int key_arg_parse(const char *text, void *at, const char **ret_why)
+{
+    return key_parse(text, at, ret_why);
+}
+
 const char *key_format(const uint8_t key[KVC_KEY_BYTES], char buf[KEY_TEXT_BYTES])
 {
     for (size_t i = 0; i < KVC_KEY_BYTES; i++)

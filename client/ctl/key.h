@@ -21,6 +21,8 @@ struct key_arg {
 /* Hexadecimal digits in either case. 0, or -EINVAL with a static text that says what is wrong. */
 __attribute__((warn_unused_result)) int key_parse(const char *text, struct key_arg *ret_key,
                                                   const char **ret_why);
+/* The same for a table of options. */
+int key_arg_parse(const char *text, void *at, const char **ret_why);
 const char *key_format(const uint8_t key[KVC_KEY_BYTES], char buf[KEY_TEXT_BYTES]);
 
 #endif

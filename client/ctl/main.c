@@ -47,14 +47,7 @@ static const char help[] =
     "  evict    throw blocks out by namespace, key, tenant, model, age, priority or amount\n"
     "  size     how large a model's KV cache is, and what fits where; needs no daemon\n"
     "\n"
-    "Options of every command, before or after its name:\n"
-    "  --socket PATH   the daemon's attach socket (default $KVCACHE_SOCKET, or else\n"
-    "                  /run/kvcache/attach.sock)\n"
-    "  --timeout TIME  how long to wait for an answer, as in 500ms or 5s (default 5s)\n"
-    "  --json          JSON on stdout, for programs\n"
-    "  --help          of the command, with examples\n"
-    "  --version\n"
-    "\n"
+    "Options of every command, before or after its name:\n" ARGS_HERE "\n"
     "Exit codes:\n"
     "  0 good    1 nothing matched, not cached, no such name, or drain left something\n"
     "  2 usage   3 no daemon\n"
@@ -96,12 +89,12 @@ static int unknown_command(const char *name)
 static int ctl_run(struct ctl *ctl, int argc, char **argv)
 {
     if (argc == 0) {
-        fputs(help, stderr);
+        ctl_help(stderr, help);
         return CTL_USAGE;
     }
     const char *name = argv[0];
     if (strcmp(name, "help") == 0) {
-        fputs(help, stdout);
+        ctl_help(stdout, help);
         return CTL_OK;
     }
     const struct ctl_cmd *cmd = main_find(name);
@@ -113,14 +106,13 @@ static int ctl_run(struct ctl *ctl, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     const int held = stdfds_hold();
     if (held < 0) {
         ctl_error("%s", strerror(-held));
         return CTL_FAILED;
     }
     struct ctl ctl = {.timeout_ms = KVC_DEADLINE_DEFAULT_MS, .colour = wants_colour()};
-    int rc = ctl_options(&ctl, argc, argv, "+:h", options, help, NULL, NULL);
+    int rc = ctl_options_before(&ctl, argc, argv, NULL, help);
     if (rc == 0)
         rc = ctl_run(&ctl, argc - optind, argv + optind);
     else if (rc < 0)

@@ -17,43 +17,51 @@
 
 /* ---- the command line ---- */
 
-int named_take(void *ctx, int c, const char *value)
+int named_parse_ttl(const char *text, void *at, const char **ret_why)
 {
-    struct named *n = ctx;
-    const int took = chain_take(&n->ask, c, value);
-    if (took != 0)
-        return took - 1;
-    switch (c) {
-    case 's':
-        n->sub = value;
-        return 0;
-    case 'p':
-        return ctl_take_count("priority", value, 1, KVC_PRIORITY_MAX, &n->priority);
-    case 'l':
-        if (strcmp(value, "none") == 0) {
-            n->ttl_ms = 0;
-            return 0;
-        }
-        return ctl_take_ms("ttl", value, &n->ttl_ms);
-    case 'P':
-        n->pin = true;
-        return 0;
-    case 'o':
-        n->off = true;
-        return 0;
-    case 'D':
-        n->durable = true;
-        return 0;
-    case 'e':
-        n->evict = true;
-        return 0;
-    case 'w':
-        n->no_wait = true;
-        return 0;
-    default:
-        return ctl_usage("an option is not understood");
+    uint64_t ns = 0;
+    const int rc = strcmp(text, "none") == 0 ? 0 : units_parse_duration(text, &ns, ret_why);
+    if (rc == 0 && ns < 1000000 && strcmp(text, "none") != 0) {
+        *ret_why = "must be at least 1ms";
+        return -EINVAL;
     }
+    *(uint64_t *)at = ns / 1000000;
+    return rc;
 }
+
+static const struct arg sub_table[] = {NAMED_SUB, {0}};
+static const struct arg save_table[] = {
+    CTL_NS(struct named, ask.ns,
+           "the namespace; 'kvcachectl ns' lists them. It must be your principal's"),
+    {"--tip KEY",
+     "the sequence's last block; 'kvcachectl blocks' shows what is there. As tables do, 16 of the "
+     "64 digits are enough",
+     ARG_PARSE(struct named, ask.tip, key_arg_parse)},
+    {"--tokens FILE",
+     "its token ids, u32 little-endian (a JSON array if FILE ends in .json). They are kept with "
+     "the "
+     "name; without --tip the keys are made of them",
+     ARG_TEXT(struct named, ask.tokens)},
+    NAMED_TTL("TIME", "the name goes when it was not used for so long (default: never)"),
+    NAMED_PRIORITY,
+    NAMED_PIN,
+    {"--durable", "return when it is on stable storage", ARG_FLAG(struct named, durable)},
+    {0},
+};
+static const struct arg forget_table[] = {
+    {"--evict",
+     "they go too, but for what others share, pin, use or build on: how many stay for which reason "
+     "is said",
+     ARG_FLAG(struct named, evict)},
+    NAMED_SUB,
+    {0},
+};
+static const struct arg preload_table[] = {
+    {"--no-wait", "only begin", ARG_FLAG(struct named, no_wait)},
+    NAMED_TTL("TIME|none", "another time to live"),
+    NAMED_SUB,
+    {0},
+};
 
 static int check_name(const struct named *n, bool must)
 {
@@ -65,11 +73,11 @@ static int check_name(const struct named *n, bool must)
     return 0;
 }
 
-int named_options2(struct named *n, int argc, char **argv, const struct option *options,
+int named_options2(struct named *n, int argc, char **argv, const struct arg *options,
                    const char *help, const char **ret_file)
 {
     n->priority = n->ttl_ms = UINT64_MAX;
-    const int rc = ctl_options(n->ctl, argc, argv, ":h", options, help, named_take, n);
+    const int rc = ctl_options(n->ctl, argc, argv, options, help, n);
     if (rc != 0)
         return rc;
     if (optind < argc)
@@ -81,7 +89,7 @@ int named_options2(struct named *n, int argc, char **argv, const struct option *
     return check_name(n, ret_file != NULL);
 }
 
-int named_options(struct named *n, int argc, char **argv, const struct option *options,
+int named_options(struct named *n, int argc, char **argv, const struct arg *options,
                   const char *help, bool must)
 {
     const int rc = named_options2(n, argc, argv, options, help, NULL);
@@ -105,7 +113,6 @@ static const char *used_said(const void *row, char text[ROWS_SAID_BYTES])
 
 int named_list(struct named *n, int argc, char **argv, const char *help)
 {
-    static const struct option options[] = {NAMED_SUB, CTL_COMMON_OPTIONS, {0}};
     static const struct rows_view view[] = {ROWS_PLAIN("NAME", "name"),
                                             ROWS_TENANT("TENANT"),
                                             ROWS_DASH("MODEL", "model"),
@@ -121,7 +128,7 @@ int named_list(struct named *n, int argc, char **argv, const char *help)
                                             ROWS_DASH(">TTL", "ttl_ms"),
                                             ROWS_END};
     struct rows rows;
-    int rc = named_options(n, argc, argv, options, help, false);
+    int rc = named_options(n, argc, argv, sub_table, help, false);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(n->ctl);
@@ -176,9 +183,8 @@ static void print_info(const struct ctl *ctl, const struct kvc_name_info *x)
 
 int named_show(struct named *n, int argc, char **argv, const char *help)
 {
-    static const struct option options[] = {NAMED_SUB, CTL_COMMON_OPTIONS, {0}};
     struct kvc_name_info info;
-    int rc = named_options(n, argc, argv, options, help, true);
+    int rc = named_options(n, argc, argv, sub_table, help, true);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(n->ctl);
@@ -260,11 +266,8 @@ int named_put(const struct named *n, const struct chain *chain, const struct kvc
 
 int named_save(struct named *n, int argc, char **argv, const char *help)
 {
-    static const struct option options[] = {
-        NAMED_PRIORITY, NAMED_TTL,          NAMED_PIN, NAMED_DURABLE,
-        CHAIN_OPTIONS,  CTL_COMMON_OPTIONS, {0}};
     struct chain chain = {.ids = NULL};
-    int rc = named_options(n, argc, argv, options, help, true);
+    int rc = named_options(n, argc, argv, save_table, help, true);
     if (rc == 0)
         rc = chain_check(&n->ask);
     if (rc == 0)
@@ -325,12 +328,10 @@ static void print_gone(const struct kvc_evicted *gone, const struct kvc_kept *ke
 
 int named_forget(struct named *n, int argc, char **argv, const char *help)
 {
-    static const struct option options[] = {
-        NAMED_SUB, {"evict", no_argument, NULL, 'e'}, CTL_COMMON_OPTIONS, {0}};
     struct kvc_evicted gone = {0}; /* nothing, without --evict */
     struct kvc_kept kept = {0};
     struct kvc_name_info info;
-    int rc = named_options(n, argc, argv, options, help, true);
+    int rc = named_options(n, argc, argv, forget_table, help, true);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(n->ctl);
@@ -385,12 +386,10 @@ static int named_load(const struct named *n, const struct kvc_name_info *info, u
 
 int named_preload(struct named *n, int argc, char **argv, const char *help)
 {
-    static const struct option options[] = {
-        NAMED_SUB, NAMED_TTL, {"no-wait", no_argument, NULL, 'w'}, CTL_COMMON_OPTIONS, {0}};
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
     struct kvc_name_info info;
     uint64_t bytes = 0;
-    int rc = named_options(n, argc, argv, options, help, true);
+    int rc = named_options(n, argc, argv, preload_table, help, true);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(n->ctl);

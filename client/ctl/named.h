@@ -18,37 +18,35 @@ struct named {
     bool pin, off, durable, evict, no_wait;
 };
 
-/* Options beyond CHAIN_OPTIONS, for the tables of verbs. */
-#define NAMED_SUB                           \
-    {                                       \
-        "sub", required_argument, NULL, 's' \
+/* Rows for the tables of verbs. */
+#define NAMED_SUB                                                                    \
+    {                                                                                \
+        "--sub NAME", "of gateways: of this sub-tenant", ARG_TEXT(struct named, sub) \
     }
-#define NAMED_PRIORITY                           \
-    {                                            \
-        "priority", required_argument, NULL, 'p' \
+#define NAMED_PRIORITY                                                    \
+    {                                                                     \
+        "--priority N", "1 to 100; higher ones stay longer (default 35)", \
+            ARG_COUNT(struct named, priority, 1, KVC_PRIORITY_MAX)        \
     }
-#define NAMED_TTL                           \
-    {                                       \
-        "ttl", required_argument, NULL, 'l' \
+#define NAMED_TTL(value, help)                                                 \
+    {                                                                          \
+        "--ttl " value, help, ARG_PARSE(struct named, ttl_ms, named_parse_ttl) \
     }
-#define NAMED_PIN                     \
-    {                                 \
-        "pin", no_argument, NULL, 'P' \
+#define NAMED_PIN                                                         \
+    {                                                                     \
+        "--pin", "nothing of it goes, within the budget of pinned bytes", \
+            ARG_FLAG(struct named, pin)                                   \
     }
-#define NAMED_DURABLE                     \
-    {                                     \
-        "durable", no_argument, NULL, 'D' \
-    }
+/* "none", or at least a millisecond. */
+int named_parse_ttl(const char *text, void *at, const char **ret_why);
 
 /* Goes through a verb's command line, with its one operand: a name (0 = it may be missing). 0, an
  * enum ctl_exit, or -1 when --help was served. */
-int named_options(struct named *n, int argc, char **argv, const struct option *options,
+int named_options(struct named *n, int argc, char **argv, const struct arg *options,
                   const char *help, bool must);
 /* The same for a verb with a file behind the name (NULL: there was none). */
-int named_options2(struct named *n, int argc, char **argv, const struct option *options,
+int named_options2(struct named *n, int argc, char **argv, const struct arg *options,
                    const char *help, const char **ret_file);
-/* One option of a verb's table; `ctx` of ctl_options() is the struct named. */
-int named_take(void *ctx, int c, const char *value);
 /* kvc_name_put() with what the command line says, and the outcome on stdout. `old`: its place in
  * the names so far, whose priority, TTL and pin stay unless others were given; NULL: a new one. */
 int named_put(const struct named *n, const struct chain *chain, const struct kvc_name_info *old);

@@ -5,15 +5,13 @@ static const char help[] =
     "Usage: kvcachectl ns [--json]\n"
     "\n"
     "Lists the namespaces that you may see: a namespace is one model with all that must be equal "
-    "for\n"
-    "its KV blocks to be usable, of one principal and tenant. Its number is what --ns takes.\n"
+    "for its KV blocks to be usable, of one principal and tenant. Its number is what --ns takes.\n"
     "\n"
     "Example:\n"
     "  kvcachectl ns --json | jq '.namespaces[] | select(.bytes > 1e9) | .model'\n";
 
 int cmd_ns(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const struct rows_view view[] = {ROWS_PLAIN(">NS", "ns"),
                                             ROWS_DASH("MODEL", "model"),
                                             ROWS_DASH("DTYPE", "dtype"),
@@ -27,7 +25,7 @@ int cmd_ns(struct ctl *ctl, int argc, char **argv)
                                             ROWS_PLAIN(">SIZE", "bytes"),
                                             ROWS_END};
     struct rows rows;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
+    int rc = ctl_options_only(ctl, argc, argv, NULL, help, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);

@@ -53,99 +53,67 @@ int ctl_usage(const char *format, ...)
     return CTL_USAGE;
 }
 
-static int unknown_option(const char *text, const struct option *options)
+static int print_version(void *ctx, const char *none)
 {
-    char name[64];
-    if (strncmp(text, "--", 2) != 0)
-        return ctl_usage("'%s' is not understood", text);
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(text + 2, "="), text + 2);
-    struct near near = near_to(name);
-    for (const struct option *o = options; o->name; o++)
-        near_offer(&near, o->name);
-    if (near.best && strcmp(near.best, name) == 0)
-        return ctl_usage("'%s' is not understood: --%s takes no value", text, name);
-    if (near.best)
-        return ctl_usage("'%s' is not understood; did you mean --%s?", text, near.best);
-    return ctl_usage("'%s' is not understood", text);
+    (void)ctx;
+    (void)none;
+    printf("kvcachectl " KVC_VERSION " (protocol %u to %u)\n", KVC_PROTO_MIN, KVC_PROTO_MAX);
+    return -1;
 }
 
-static int take_timeout(struct ctl *ctl, const char *text)
+static const struct arg common[] = {
+    {"--socket PATH",
+     "the daemon's attach socket (default $KVCACHE_SOCKET, or else /run/kvcache/attach.sock)",
+     ARG_TEXT(struct ctl, socket)},
+    {"--timeout TIME", "how long to wait for an answer, as in 500ms or 5s (default 5s)",
+     ARG_MS(struct ctl, timeout_ms, 1, KVC_DEADLINE_MAX_MS)},
+    {"--json", "JSON on stdout, for programs", ARG_FLAG(struct ctl, json)},
+    {"--help", "of the command, with examples", ARG_SHOWN},
+    {"--version", "", ARG_DO(print_version)},
+    {0},
+};
+
+int ctl_options(struct ctl *ctl, int argc, char **argv, const struct arg *options, const char *help,
+                void *base)
 {
-    const char *why = "";
-    uint64_t ns;
-    if (units_parse_duration(text, &ns, &why) < 0)
-        return ctl_usage("--timeout %s: %s", text, why);
-    uint64_t ms = ns / 1000000;
-    if (ms == 0 || ms > KVC_DEADLINE_MAX_MS)
-        return ctl_usage("--timeout %s: must be from 1ms to %u min", text,
-                         KVC_DEADLINE_MAX_MS / 60000);
-    ctl->timeout_ms = (uint32_t)ms;
-    return 0;
+    const struct command_line line = {.options = options,
+                                      .base = base,
+                                      .shared = common,
+                                      .shared_base = ctl,
+                                      .help = help,
+                                      .usage = ctl_usage};
+    return args_take(&line, argc, argv);
 }
 
-/* The word with the option that getopt has just refused. It stays at a word of several letters, as
- * in -xyz, until it has gone through them. */
-static const char *refused_word(char **argv)
+int ctl_options_only(struct ctl *ctl, int argc, char **argv, const struct arg *options,
+                     const char *help, void *base)
 {
-    const char *last = argv[optind - 1], *next = argv[optind];
-    char letter = (char)optopt; /* 0 or a number above all letters: it was a long option */
-    bool is_letter = optopt != 0 && optopt < 256;
-    bool in_last =
-        last[0] == '-' && (strchr(last, '=') != NULL || last[strlen(last) - 1] == letter);
-    bool in_next = next != NULL && next[0] == '-' && next[1] != '-' && is_letter &&
-                   strchr(next + 1, letter) != NULL;
-    return in_next && !in_last ? next : last;
-}
-
-int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_options,
-                const struct option *options, const char *help,
-                int (*take)(void *ctx, int c, const char *value), void *ctx)
-{
-    int c, rc = 0;
-    optind = 0; /* glibc: start anew */
-    opterr = 0;
-    while (rc == 0 && (c = getopt_long(argc, argv, short_options, options, NULL)) != -1) {
-        switch (c) {
-        case 256:
-            ctl->socket = optarg;
-            break;
-        case 257:
-            rc = take_timeout(ctl, optarg);
-            break;
-        case 258:
-            ctl->json = true;
-            break;
-        case 259:
-            printf("kvcachectl " KVC_VERSION " (protocol %u to %u)\n", KVC_PROTO_MIN,
-                   KVC_PROTO_MAX);
-            return -1;
-        case 'h':
-            fputs(help, stdout);
-            return -1;
-        case ':':
-            return ctl_usage("%s needs a value", argv[optind - 1]);
-        case '?':
-            return unknown_option(refused_word(argv), options);
-        default:
-            rc =
-                take ? take(ctx, c, optarg) : ctl_usage("'%s' is not understood", argv[optind - 1]);
-        }
-    }
-    return rc;
-}
-
-int ctl_options_only(struct ctl *ctl, int argc, char **argv, const struct option *options,
-                     const char *help, int (*take)(void *ctx, int c, const char *value), void *ctx)
-{
-    const int rc = ctl_options(ctl, argc, argv, ":h", options, help, take, ctx);
+    const int rc = ctl_options(ctl, argc, argv, options, help, base);
     return rc == 0 && optind < argc ? ctl_usage("'%s' is not understood", argv[optind]) : rc;
 }
 
-int ctl_verbs(struct ctl *ctl, int argc, char **argv, const char *help, const struct ctl_cmd *verbs)
+void ctl_help(FILE *to, const char *help)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
+    args_help(to, help, common);
+}
+
+int ctl_options_before(struct ctl *ctl, int argc, char **argv, const struct arg *listed,
+                       const char *help)
+{
+    const struct command_line line = {.options = listed,
+                                      .shared = common,
+                                      .shared_base = ctl,
+                                      .help = help,
+                                      .usage = ctl_usage,
+                                      .stop_early = true};
+    return args_take(&line, argc, argv);
+}
+
+int ctl_verbs(struct ctl *ctl, int argc, char **argv, const struct arg *listed, const char *help,
+              const struct ctl_cmd *verbs)
+{
     static char full[64];
-    int rc = ctl_options(ctl, argc, argv, "+:h", options, help, NULL, NULL);
+    int rc = ctl_options_before(ctl, argc, argv, listed, help);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     if (optind == argc) {
@@ -170,26 +138,6 @@ int ctl_verbs(struct ctl *ctl, int argc, char **argv, const char *help, const st
     return ctl_usage("'%s' is not understood", name);
 }
 
-int ctl_take_bytes(const char *name, const char *text, uint64_t *ret_bytes)
-{
-    const char *why = "";
-    if (units_parse_bytes(text, ret_bytes, &why) < 0)
-        return ctl_usage("--%s %s: %s", name, text, why);
-    return 0;
-}
-
-int ctl_take_ms(const char *name, const char *text, uint64_t *ret_ms)
-{
-    const char *why = "";
-    uint64_t ns;
-    if (units_parse_duration(text, &ns, &why) < 0)
-        return ctl_usage("--%s %s: %s", name, text, why);
-    if (ns < 1000000)
-        return ctl_usage("--%s %s: must be at least 1ms", name, text);
-    *ret_ms = ns / 1000000;
-    return 0;
-}
-
 FILE *ctl_open(const char *path)
 {
     FILE *file = NULL;
@@ -199,20 +147,7 @@ FILE *ctl_open(const char *path)
     return file;
 }
 
-int ctl_take_count(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret)
-{
-    const char *why = "";
-    uint64_t value;
-    if (units_parse_count(text, &value, &why) < 0)
-        return ctl_usage("--%s %s: %s", name, text, why);
-    if (value < min || value > max)
-        return ctl_usage("--%s %s: must be from %llu to %llu", name, text, (unsigned long long)min,
-                         (unsigned long long)max);
-    *ret = value;
-    return 0;
-}
-
-int ctl_take_ns(const char *text, uint32_t *ret_ns)
+int ctl_take_ns(void *at, const char *text)
 {
     const char *why = "";
     uint64_t value;
@@ -220,8 +155,16 @@ int ctl_take_ns(const char *text, uint32_t *ret_ns)
         return ctl_usage("--ns %s: %s; 'kvcachectl ns' lists them", text, why);
     if (value == 0 || value > UINT32_MAX)
         return ctl_usage("--ns %s: no such namespace can be; 'kvcachectl ns' lists them", text);
-    *ret_ns = asked_ns = (uint32_t)value;
+    *(uint32_t *)at = asked_ns = (uint32_t)value;
     return 0;
+}
+
+int ctl_parse_size(const char *text, void *at, const char **ret_why)
+{
+    struct ctl_size *size = at;
+    size->given = true;
+    size->bytes = UINT64_MAX;
+    return strcmp(text, "none") == 0 ? 0 : units_parse_bytes(text, &size->bytes, ret_why);
 }
 
 const char *ctl_socket(const struct ctl *ctl)

@@ -15,10 +15,9 @@ static const char help[] =
     "       kvcachectl pin list [--json]\n"
     "       kvcachectl pin rm PIN...\n"
     "\n"
-    "Holds what is cached of a sequence: nothing of it is evicted, whoever wants room. It counts\n"
+    "Holds what is cached of a sequence: nothing of it is evicted, whoever wants room. It counts "
     "against its tenant's budget of pinned bytes (policy.pin_limit). A pin ends with its TTL, by "
-    "rm, or\n"
-    "with the daemon; 'kvcachectl doc pin' lasts longer.\n"
+    "rm, or with the daemon; 'kvcachectl doc pin' lasts longer.\n"
     "\n"
     "WHAT is one of\n"
     "  --doc NAME, --conv NAME    what a document or conversation reaches now\n"
@@ -26,11 +25,7 @@ static const char help[] =
     "                             all before it\n"
     "  --ns ID --tokens FILE      the sequence of these token ids: u32 little-endian, or a JSON\n"
     "                             array in a file whose name ends in .json\n"
-    "\n"
-    "  --ttl TIME     it ends after this: 90s, 10min, 2h (default: never)\n"
-    "  --memory       its copy in host memory stays too; else its last copy, wherever it is\n"
-    "  --sub NAME     of gateways: the sub-tenant whose document or conversation it is\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Exit code 1 when nothing is cached of it, or there is no such pin.\n"
     "\n"
     "Examples:\n"
@@ -40,46 +35,36 @@ static const char help[] =
 struct pin {
     struct ctl *ctl;
     struct chain_ask ask;
-    const char *name, *sub;
+    const char *doc, *conv, *sub;
+    const char *name; /* of the document or conversation */
     enum kvc_name_kind kind;
     uint64_t ttl_ms;
-    bool memory, twice;
+    bool memory;
 };
 
 /* ---- add ---- */
 
-static int pin_take_option(void *ctx, int c, const char *value)
-{
-    struct pin *p = ctx;
-    const int took = chain_take(&p->ask, c, value);
-    if (took != 0)
-        return took - 1;
-    switch (c) {
-    case 'd':
-    case 'c':
-        p->twice = p->name != NULL;
-        p->name = value;
-        p->kind = c == 'd' ? KVC_NAME_DOCUMENT : KVC_NAME_CONVERSATION;
-        return 0;
-    case 's':
-        p->sub = value;
-        return 0;
-    case 'l':
-        return ctl_take_ms("ttl", value, &p->ttl_ms);
-    case 'm':
-        p->memory = true;
-        return 0;
-    default:
-        return ctl_usage("an option is not understood");
-    }
-}
+static const struct arg add_table[] = {
+    {"--ttl TIME", "it ends after this: 90s, 10min, 2h (default: never)",
+     ARG_MS(struct pin, ttl_ms, 1, UINT64_MAX)},
+    {"--memory", "its copy in host memory stays too; else its last copy, wherever it is",
+     ARG_FLAG(struct pin, memory)},
+    {"--sub NAME", "of gateways: the sub-tenant whose document or conversation it is",
+     ARG_TEXT(struct pin, sub)},
+    {"--doc NAME", NULL, ARG_TEXT(struct pin, doc)},
+    {"--conv NAME", NULL, ARG_TEXT(struct pin, conv)},
+    CHAIN_OPTIONS(struct pin, ask),
+    {0},
+};
 
-static int pin_check(const struct pin *p, int argc, char **argv)
+static int pin_check(struct pin *p, int argc, char **argv)
 {
+    p->name = p->doc ? p->doc : p->conv;
+    p->kind = p->doc ? KVC_NAME_DOCUMENT : KVC_NAME_CONVERSATION;
     const bool block = p->ask.ns || p->ask.tip.digits || p->ask.tokens;
     if (optind < argc)
         return ctl_usage("'%s' is not understood; a document is named with --doc", argv[optind]);
-    if (p->twice || (p->name && block))
+    if ((p->doc && p->conv) || (p->name && block))
         return ctl_usage("which of them? One at a time: --doc, --conv, or --ns with --tip");
     if (!p->name && !block)
         return ctl_usage("what? Give --doc NAME, --conv NAME, or --ns ID with --tip KEY");
@@ -149,17 +134,9 @@ static int take_pin(const struct pin *p, const struct chain *chain)
 
 static int ctl_pin_add(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"doc", required_argument, NULL, 'd'},
-                                            {"conv", required_argument, NULL, 'c'},
-                                            {"sub", required_argument, NULL, 's'},
-                                            {"ttl", required_argument, NULL, 'l'},
-                                            {"memory", no_argument, NULL, 'm'},
-                                            CHAIN_OPTIONS,
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     struct pin p = {.ctl = ctl};
     struct chain chain = {.ids = NULL};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, pin_take_option, &p);
+    int rc = ctl_options(ctl, argc, argv, add_table, help, &p);
     if (rc == 0)
         rc = pin_check(&p, argc, argv);
     if (rc == 0)
@@ -180,7 +157,6 @@ static int ctl_pin_add(struct ctl *ctl, int argc, char **argv)
 
 static int pin_list(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const struct rows_view view[] = {ROWS_PLAIN(">PIN", "pin"),
                                             ROWS_PLAIN("PRINCIPAL", "principal"),
                                             ROWS_TENANT("TENANT"),
@@ -192,7 +168,7 @@ static int pin_list(struct ctl *ctl, int argc, char **argv)
                                             ROWS_PLAIN("TIP", "tip"),
                                             ROWS_END};
     struct rows rows;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
+    int rc = ctl_options_only(ctl, argc, argv, add_table, help, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -207,9 +183,8 @@ static int pin_list(struct ctl *ctl, int argc, char **argv)
 
 static int rm(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     uint64_t id = 0;
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
+    int rc = ctl_options(ctl, argc, argv, add_table, help, NULL);
     const int first = optind;
     const char *why = "";
     if (rc == 0 && first == argc)
@@ -239,5 +214,5 @@ int cmd_pin(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_cmd verbs[] = {
         {"add", ctl_pin_add}, {"list", pin_list}, {"rm", rm}, {NULL, NULL}};
-    return ctl_verbs(ctl, argc, argv, help, verbs);
+    return ctl_verbs(ctl, argc, argv, add_table, help, verbs);
 }

@@ -25,8 +25,7 @@ static uint64_t ping_now_ns(void)
 
 int cmd_ping(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
+    int rc = ctl_options_only(ctl, argc, argv, NULL, help, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);

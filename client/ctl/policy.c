@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,37 +15,27 @@ static const char help[] =
     "       kvcachectl policy set [--keep-percent N] [--load-or-recompute on|off]\n"
     "                             [--admission on|off] [--pin-limit SIZE|none] [--json]\n"
     "\n"
-    "How the daemon decides what stays. 'show' says what is in effect now: the eviction policy "
-    "and\n"
-    "where it was chosen; what 'set' can change, and what it was at start where that differs; "
-    "and,\n"
+    "How the daemon decides what stays. 'show' says what is in effect now: the eviction policy and "
+    "where it was chosen; what 'set' can change, and what it was at start where that differs; and, "
     "with admin rights, the write budget and what is left of it, what loading from storage takes "
-    "as\n"
-    "learned, hints and wishes that workers gave, and how many blocks are kept at which priority.\n"
+    "as learned, hints and wishes that workers gave, and how many blocks are kept at which "
+    "priority.\n"
     "\n"
     "Another policy takes a restart (policy.eviction in the configuration); the rest can be set "
-    "while\n"
-    "the daemon runs, with admin rights, and lasts until it ends. What is not given stays as it "
-    "is.\n"
-    "\n"
-    "  --keep-percent N            of what is on storage, the part that is not worth writing\n"
-    "                              again when its room is wanted, 0 to 100\n"
-    "  --load-or-recompute on|off  whether a hit is cut where loading it would take longer than\n"
-    "                              computing it again\n"
-    "  --admission on|off          whether a new block is refused that is worth less than what\n"
-    "                              would go for it; without effect where there is storage, and\n"
-    "                              with a policy that admits all\n"
-    "  --pin-limit SIZE|none       bytes that each tenant may pin; what is pinned stays\n"
-    "\n"
+    "while the daemon runs, with admin rights, and lasts until it ends. What is not given stays as "
+    "it is.\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachectl policy show\n"
     "  kvcachectl policy set --load-or-recompute off\n";
 
+enum turned { NOT_GIVEN, OFF, ON };
+
 struct policy {
     struct ctl *ctl;
-    bool has_keep, has_weigh, has_admission, has_pin;
-    uint64_t keep, pin;
-    bool weigh, admission;
+    uint64_t keep; /* UINT64_MAX: not given */
+    enum turned weigh, admission;
+    struct ctl_size pin;
 };
 
 /* ---- JSON ---- */
@@ -224,38 +215,30 @@ static void print(const struct ctl *ctl, const struct kvc_policy_info *p)
 
 /* ---- the command line ---- */
 
-static int take_switch(const char *name, const char *value, bool *ret_on)
+static int parse_switch(const char *text, void *at, const char **ret_why)
 {
-    *ret_on = strcmp(value, "on") == 0;
-    return *ret_on || strcmp(value, "off") == 0 ? 0
-                                                : ctl_usage("--%s %s: say on or off", name, value);
+    const bool on = strcmp(text, "on") == 0;
+    *(enum turned *)at = on ? ON : OFF;
+    *ret_why = "say on or off";
+    return on || strcmp(text, "off") == 0 ? 0 : -EINVAL;
 }
 
-static int policy_take_option(void *ctx, int c, const char *value)
-{
-    struct policy *p = ctx;
-    switch (c) {
-    case 'k':
-        p->has_keep = true;
-        return ctl_take_count("keep-percent", value, 0, 100, &p->keep);
-    case 'l':
-        p->has_weigh = true;
-        return take_switch("load-or-recompute", value, &p->weigh);
-    case 'a':
-        p->has_admission = true;
-        return take_switch("admission", value, &p->admission);
-    case 'p':
-        p->has_pin = true;
-        if (strcmp(value, "none") == 0)
-            return 0;
-        if (ctl_take_bytes("pin-limit", value, &p->pin) != 0)
-            return CTL_USAGE;
-        return p->pin ? 0
-                      : ctl_usage("--pin-limit %s: must be more than nothing, or 'none'", value);
-    default:
-        return ctl_usage("an option is not understood");
-    }
-}
+static const struct arg option_table[] = {
+    {"--keep-percent N",
+     "of what is on storage, the part that is not worth writing again when its room is wanted, 0 "
+     "to 100",
+     ARG_COUNT(struct policy, keep, 0, 100)},
+    {"--load-or-recompute on|off",
+     "whether a hit is cut where loading it would take longer than computing it again",
+     ARG_PARSE(struct policy, weigh, parse_switch)},
+    {"--admission on|off",
+     "whether a new block is refused that is worth less than what would go for it; without effect "
+     "where there is storage, and with a policy that admits all",
+     ARG_PARSE(struct policy, admission, parse_switch)},
+    {"--pin-limit SIZE|none", "bytes that each tenant may pin; what is pinned stays",
+     ARG_PARSE(struct policy, pin, ctl_parse_size)},
+    {0},
+};
 
 static int policy_ask(struct ctl *ctl, const struct kvc_policy_info *set)
 {
@@ -269,8 +252,7 @@ static int policy_ask(struct ctl *ctl, const struct kvc_policy_info *set)
 
 static int policy_show(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
+    int rc = ctl_options_only(ctl, argc, argv, option_table, help, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -279,18 +261,14 @@ static int policy_show(struct ctl *ctl, int argc, char **argv)
 
 static int set(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"keep-percent", required_argument, NULL, 'k'},
-                                            {"load-or-recompute", required_argument, NULL, 'l'},
-                                            {"admission", required_argument, NULL, 'a'},
-                                            {"pin-limit", required_argument, NULL, 'p'},
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
-    struct policy p = {.ctl = ctl};
+    struct policy p = {.ctl = ctl, .keep = UINT64_MAX};
     struct kvc_policy_info now;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, policy_take_option, &p);
-    if (rc == 0 && !p.has_keep && !p.has_weigh && !p.has_admission && !p.has_pin)
+    int rc = ctl_options_only(ctl, argc, argv, option_table, help, &p);
+    if (rc == 0 && p.keep == UINT64_MAX && !p.weigh && !p.admission && !p.pin.given)
         rc =
             ctl_usage("what? Give --keep-percent, --load-or-recompute, --admission or --pin-limit");
+    if (rc == 0 && p.pin.given && p.pin.bytes == 0)
+        rc = ctl_usage("--pin-limit 0: must be more than nothing, or 'none'");
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -299,19 +277,19 @@ static int set(struct ctl *ctl, int argc, char **argv)
     rc = kvc_policy(ctl->kvc, NULL, &now);
     if (rc < 0)
         return ctl_fail(ctl, rc);
-    if (p.has_keep)
+    if (p.keep != UINT64_MAX)
         now.keep_percent = (uint32_t)p.keep;
-    if (p.has_weigh)
-        now.load_or_recompute = p.weigh;
-    if (p.has_admission)
-        now.admission = p.admission;
-    if (p.has_pin)
-        now.pin_bytes_max = p.pin;
+    if (p.weigh)
+        now.load_or_recompute = p.weigh == ON;
+    if (p.admission)
+        now.admission = p.admission == ON;
+    if (p.pin.given)
+        now.pin_bytes_max = p.pin.bytes == UINT64_MAX ? 0 : p.pin.bytes;
     return policy_ask(ctl, &now);
 }
 
 int cmd_policy(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_cmd verbs[] = {{"show", policy_show}, {"set", set}, {NULL, NULL}};
-    return ctl_verbs(ctl, argc, argv, help, verbs);
+    return ctl_verbs(ctl, argc, argv, option_table, help, verbs);
 }

@@ -15,24 +15,13 @@ static const char help[] =
     "       kvcachectl quota clear WHOSE\n"
     "\n"
     "How much a tenant, one of its sub-tenants, or a namespace may hold, and is guaranteed. Needs "
-    "admin\n"
-    "rights. Lasts until the daemon ends; those of its configuration come back then.\n"
+    "admin rights. Lasts until the daemon ends; those of its configuration come back then.\n"
     "\n"
     "WHOSE is one of\n"
     "  --tenant NAME               all that is this tenant's\n"
     "  --tenant NAME --sub NAME    all that is this sub-tenant's\n"
     "  --ns ID                     one namespace; 'kvcachectl ns' lists them\n"
-    "\n"
-    "  --host SIZE|none    never more than this in host memory; what is above it is evicted\n"
-    "  --nvme SIZE|none    the same on storage, but for what is promised: what names, pins and\n"
-    "                      durable commits keep there stays until they end, and a limit below "
-    "that\n"
-    "                      is reached then. New ones are refused at once\n"
-    "  --host-share SIZE   guaranteed room: others may borrow it while it lies idle, and lose it\n"
-    "                      first\n"
-    "  --nvme-share SIZE   the same on storage\n"
-    "                      All shares together are at most what there is: more is refused.\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "What 'set' is not told stays as it is. 'clear' takes all of it away.\n"
     "\n"
     "Exit code 1: 'clear' when there was none.\n"
@@ -43,13 +32,34 @@ static const char help[] =
 
 #define NONE UINT64_MAX
 enum part { HOST, NVME, HOST_SHARE, NVME_SHARE, PARTS };
-static const char *const part_names[PARTS] = {"host", "nvme", "host-share", "nvme-share"};
 
 struct ask {
     struct ctl *ctl;
     struct kvc_quota quota;
-    bool given[PARTS];
+    const char *tenant, *sub;
+    struct ctl_size part[PARTS];
     bool found; /* in the list, and `quota` filled in from there */
+};
+
+/* Whose it is stands above the list of the help. */
+static const struct arg option_table[] = {
+    {"--host SIZE|none", "never more than this in host memory; what is above it is evicted",
+     ARG_PARSE(struct ask, part[HOST], ctl_parse_size)},
+    {"--nvme SIZE|none",
+     "the same on storage, but for what is promised: what names, pins and durable commits keep "
+     "there stays until they end, and a limit below that is reached then. New ones are refused at "
+     "once",
+     ARG_PARSE(struct ask, part[NVME], ctl_parse_size)},
+    {"--host-share SIZE",
+     "guaranteed room: others may borrow it while it lies idle, and lose it first",
+     ARG_PARSE(struct ask, part[HOST_SHARE], ctl_parse_size)},
+    {"--nvme-share SIZE",
+     "the same on storage. All shares together are at most what there is: more is refused.",
+     ARG_PARSE(struct ask, part[NVME_SHARE], ctl_parse_size)},
+    {"--tenant NAME", NULL, ARG_NAME(struct ask, tenant, KVC_STRING_MAX - 1)},
+    {"--sub NAME", NULL, ARG_NAME(struct ask, sub, KVC_STRING_MAX - 1)},
+    CTL_NS(struct ask, quota.ns, NULL),
+    {0},
 };
 
 static uint64_t *part_of(struct kvc_quota *q, enum part part)
@@ -118,9 +128,8 @@ static void print_rows(const struct ctl *ctl, const struct rows *rows)
 
 static int quota_show(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     struct rows rows;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
+    int rc = ctl_options_only(ctl, argc, argv, option_table, help, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -137,48 +146,24 @@ static int quota_show(struct ctl *ctl, int argc, char **argv)
 
 /* ---- changing ---- */
 
-static int quota_take_text(const char *name, const char *value, char to[KVC_STRING_MAX])
+static bool part_given(const struct ask *a)
 {
-    if (strlen(value) == 0 || strlen(value) >= KVC_STRING_MAX)
-        return ctl_usage("--%s '%s': must be a name of 1 to %u bytes", name, value,
-                         KVC_STRING_MAX - 1);
-    snprintf(to, KVC_STRING_MAX, "%s", value);
-    return 0;
+    for (unsigned i = 0; i < PARTS; i++)
+        if (a->part[i].given)
+            return true;
+    return false;
 }
 
-static int take_part(struct ask *a, enum part part, const char *value)
+static int take_scope(struct ask *a)
 {
-    uint64_t *to = part_of(&a->quota, part);
-    a->given[part] = true;
-    if (strcmp(value, "none") == 0) {
-        *to = part >= HOST_SHARE ? 0 : NONE;
-        return 0;
+    struct kvc_quota *q = &a->quota;
+    snprintf(q->tenant, sizeof(q->tenant), "%s", a->tenant ? a->tenant : "");
+    snprintf(q->sub_tenant, sizeof(q->sub_tenant), "%s", a->sub ? a->sub : "");
+    for (unsigned i = 0; i < PARTS; i++) {
+        const bool no_share = i >= HOST_SHARE && a->part[i].bytes == NONE;
+        if (a->part[i].given)
+            *part_of(q, (enum part)i) = no_share ? 0 : a->part[i].bytes;
     }
-    return ctl_take_bytes(part_names[part], value, to);
-}
-
-static int quota_take_option(void *ctx, int c, const char *value)
-{
-    struct ask *a = ctx;
-    switch (c) {
-    case 't':
-        return quota_take_text("tenant", value, a->quota.tenant);
-    case 's':
-        return quota_take_text("sub", value, a->quota.sub_tenant);
-    case 'n':
-        return ctl_take_ns(value, &a->quota.ns);
-    case 300 + HOST:
-    case 300 + NVME:
-    case 300 + HOST_SHARE:
-    case 300 + NVME_SHARE:
-        return take_part(a, (enum part)(c - 300), value);
-    default:
-        return ctl_usage("an option is not understood");
-    }
-}
-
-static int take_scope(struct kvc_quota *q)
-{
     if (q->sub_tenant[0] && !q->tenant[0])
         return ctl_usage("whose? --sub %s is of which --tenant", q->sub_tenant);
     if (!q->tenant[0] && !q->ns)
@@ -205,7 +190,7 @@ static int quota_merge(void *ctx, const void *row)
     q->host_promised = old->host_promised;
     q->nvme_promised = old->nvme_promised;
     for (unsigned i = 0; i < PARTS; i++)
-        if (!a->given[i])
+        if (!a->part[i].given)
             *part_of(q, (enum part)i) = *part_of(&from, (enum part)i);
     a->found = true;
     return 0;
@@ -214,7 +199,7 @@ static int quota_merge(void *ctx, const void *row)
 static int print_result(const struct ask *a, bool cleared)
 {
     struct ask now = *a;
-    memset(now.given, 0, sizeof(now.given));
+    memset(now.part, 0, sizeof(now.part));
     now.found = false;
     const int rc = kvc_list(a->ctl->kvc, KVC_TABLE_QUOTAS, NULL, quota_merge, &now);
     if (rc < 0)
@@ -235,7 +220,7 @@ static int print_result(const struct ask *a, bool cleared)
 /* Before anything is changed: the quota as it is, and what is to change of it. */
 static int quota_prepare(struct ask *a)
 {
-    int rc = take_scope(&a->quota);
+    int rc = take_scope(a);
     if (rc == 0)
         rc = ctl_connect(a->ctl);
     if (rc != 0)
@@ -244,28 +229,11 @@ static int quota_prepare(struct ask *a)
     return rc < 0 ? ctl_fail(a->ctl, rc) : 0;
 }
 
-#define WHOSE_OPTIONS                                                                \
-    {"tenant", required_argument, NULL, 't'}, {"sub", required_argument, NULL, 's'}, \
-    {                                                                                \
-        "ns", required_argument, NULL, 'n'                                           \
-    }
-
 static int set(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        WHOSE_OPTIONS,
-        {"host", required_argument, NULL, 300 + HOST},
-        {"nvme", required_argument, NULL, 300 + NVME},
-        {"host-share", required_argument, NULL, 300 + HOST_SHARE},
-        {"nvme-share", required_argument, NULL, 300 + NVME_SHARE},
-        CTL_COMMON_OPTIONS,
-        {0}};
     struct ask a = {.ctl = ctl, .quota = {.host_limit = NONE, .nvme_limit = NONE}};
-    int rc = ctl_options_only(ctl, argc, argv, options, help, quota_take_option, &a);
-    bool given = false;
-    for (unsigned i = 0; i < PARTS; i++)
-        given = given || a.given[i];
-    if (rc == 0 && !given)
+    int rc = ctl_options_only(ctl, argc, argv, option_table, help, &a);
+    if (rc == 0 && !part_given(&a))
         rc = ctl_usage("how much? Give --host, --nvme, --host-share or --nvme-share");
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
@@ -282,9 +250,10 @@ static int set(struct ctl *ctl, int argc, char **argv)
 
 static int quota_clear(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {WHOSE_OPTIONS, CTL_COMMON_OPTIONS, {0}};
     struct ask a = {.ctl = ctl};
-    int rc = ctl_options_only(ctl, argc, argv, options, help, quota_take_option, &a);
+    int rc = ctl_options_only(ctl, argc, argv, option_table, help, &a);
+    if (rc == 0 && part_given(&a))
+        rc = ctl_usage("'clear' takes all of it away; say whose it is, and no more");
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = quota_prepare(&a);
@@ -304,5 +273,5 @@ int cmd_quota(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_cmd verbs[] = {
         {"show", quota_show}, {"set", set}, {"clear", quota_clear}, {NULL, NULL}};
-    return ctl_verbs(ctl, argc, argv, help, verbs);
+    return ctl_verbs(ctl, argc, argv, option_table, help, verbs);
 }

@@ -9,8 +9,8 @@ static const char help[] =
     "Usage: kvcachectl sessions list [--json]\n"
     "       kvcachectl sessions end SESSION...\n"
     "\n"
-    "Workers that are connected, and what they keep from being evicted: blocks under lease, and\n"
-    "blocks that they have announced and not committed. A process that is stopped or hangs keeps\n"
+    "Workers that are connected, and what they keep from being evicted: blocks under lease, and "
+    "blocks that they have announced and not committed. A process that is stopped or hangs keeps "
     "its leases as long as it lives. Without admin rights: sessions of your own principal.\n"
     "\n"
     "  list  the one with the oldest lease first. OLDEST: ages of its oldest lease and\n"
@@ -36,7 +36,6 @@ static int older(const void *a, const void *b)
 
 static int sessions_list(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const struct rows_view view[] = {ROWS_PLAIN(">SESSION", "session"),
                                             ROWS_PLAIN("NAME", "name"),
                                             ROWS_PLAIN(">PID", "pid"),
@@ -51,7 +50,7 @@ static int sessions_list(struct ctl *ctl, int argc, char **argv)
                                             ROWS_DASH(">OLDEST", "reservation_age_ms"),
                                             ROWS_END};
     struct rows rows;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
+    int rc = ctl_options_only(ctl, argc, argv, NULL, help, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -67,9 +66,8 @@ static int sessions_list(struct ctl *ctl, int argc, char **argv)
 
 static int sessions_end(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     uint64_t id = 0;
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
+    int rc = ctl_options(ctl, argc, argv, NULL, help, NULL);
     const int first = optind;
     const char *why = "";
     if (rc == 0 && first == argc)
@@ -98,5 +96,5 @@ int cmd_sessions(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_cmd verbs[] = {
         {"list", sessions_list}, {"end", sessions_end}, {NULL, NULL}};
-    return ctl_verbs(ctl, argc, argv, help, verbs);
+    return ctl_verbs(ctl, argc, argv, NULL, help, verbs);
 }

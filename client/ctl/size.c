@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -23,33 +24,10 @@ static const char help[] =
     "Usage: kvcachectl size --config FILE --context N [--parallel P] [--kv-type T] [OPTIONS]\n"
     "\n"
     "How large the KV cache of a model is, from the config.json that it is published with; needs "
-    "no\n"
-    "daemon. For K+V and for what else may be kept of a token to save computing it again: bytes "
-    "per\n"
-    "token with the formula, bytes per context, how many contexts fit in which memory, and from\n"
-    "which bandwidth on loading beats computing.\n"
-    "\n"
-    "  --config FILE     config.json: Llama, Qwen, Mistral, Gemma, DeepSeek (MLA) and others that\n"
-    "                    use the same names, layer by layer; a key that may change the size and\n"
-    "                    is not understood is refused by its name\n"
-    "  --context N       tokens in a context: 8192, or 8K (1K is 1024)\n"
-    "  --parallel P      contexts at a time (default 1)\n"
-    "  --kv-type T       fp32, bf16, fp16, fp8, int8 or int4 (default: what the file\n"
-    "                    says of KV, else the model's own, else bf16);\n"
-    "                    int8 and int4 with a scale of 2 bytes for each vector: a head's K or V "
-    "of\n"
-    "                    one token, a latent, a hidden state\n"
-    "  --tp N            accelerators that split the heads of a layer (default 1); heads that are\n"
-    "                    too few, latents and index keys are in each of them\n"
-    "  --pp N            stages that split the layers (default 1)\n"
-    "  --block-tokens B  tokens in a block; contexts take whole blocks (default 16)\n"
-    "  --hbm SIZE        memory of all accelerators, for instance 80GiB; says how many fit\n"
-    "  --host SIZE       host memory, likewise\n"
-    "  --nvme SIZE       disk, likewise\n"
-    "  --prefill-tokens-per-second X\n"
-    "                    what computing costs: gives the bandwidth at which loading breaks even\n"
-    "  --json            one object\n"
-    "\n"
+    "no daemon. For K+V and for what else may be kept of a token to save computing it again: bytes "
+    "per token with the formula, bytes per context, how many contexts fit in which memory, and "
+    "from which bandwidth on loading beats computing.\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachectl size --config config.json --context 8192 --parallel 32 --host 256GiB\n"
     "  kvcachectl size --config config.json --context 131072 --kv-type fp8 \\\n"
@@ -335,79 +313,54 @@ static void size_print_table(const struct size *s)
 /* ---- the command ---- */
 
 /* A count, or one with K or M behind it, as contexts are named: times 1024, or its square. */
-static int size_take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
+static int parse_speed(const char *text, void *at, const char **ret_why)
 {
-    const char *why = "";
-    char digits[32];
-    uint64_t value;
-    size_t n = strlen(text);
-    char unit = n > 1 ? text[n - 1] : '\0';
-    uint64_t times = unit == 'K' ? 1024 : unit == 'M' ? 1024 * 1024 : 1;
-    snprintf(digits, sizeof(digits), "%.*s", n < sizeof(digits) ? (int)(n - (times > 1)) : 0, text);
-    if (units_parse_count(digits, &value, &why) < 0)
-        return ctl_usage("--%s %s: %s", name, text, why);
-    value = value > max ? value : value * times;
-    if (value < 1 || value > max)
-        return ctl_usage("--%s %s: must be from 1 to %" PRIu64, name, text, max);
-    *ret = value;
-    return 0;
+    *ret_why = "must be a number above 0, like 20000";
+    return args_is_number(text, 0, 1e9, at) && *(double *)at > 0 ? 0 : -EINVAL;
 }
 
-static int take_tier(struct size *s, int tier, const char *text)
-{
-    const char *why = "";
-    if (units_parse_bytes(text, &s->tier[tier], &why) < 0)
-        return ctl_usage("--%s %s: %s", tier_names[tier], text, why);
-    if (s->tier[tier] == 0)
-        return ctl_usage("--%s %s: must be more than nothing", tier_names[tier], text);
-    return 0;
-}
-
-static int take_speed(struct size *s, const char *text)
-{
-    char *end;
-    double x = strtod(text, &end);
-    if (end == text || *end != '\0' || !(x > 0 && x <= 1e9))
-        return ctl_usage("--prefill-tokens-per-second %s: must be a number above 0, like 20000",
-                         text);
-    s->tokens_per_second = x;
-    return 0;
-}
-
-static int size_take_option(void *ctx, int c, const char *value)
+static int take_type(void *ctx, const char *name)
 {
     struct size *s = ctx;
-    switch (c) {
-    case 'c':
-        s->path = value;
-        return 0;
-    case 'n':
-        return size_take_count("context", value, CONTEXT_MAX, &s->context);
-    case 'p':
-        return size_take_count("parallel", value, PARALLEL_MAX, &s->parallel);
-    case 'b':
-        return size_take_count("block-tokens", value, KVC_BLOCK_TOKENS_MAX, &s->block_tokens);
-    case 'T':
-        return size_take_count("tp", value, RANKS_MAX, &s->tp);
-    case 'P':
-        return size_take_count("pp", value, RANKS_MAX, &s->pp);
-    case 't':
-        s->type_from = "as --kv-type says";
-        s->type = kv_type_find(value);
-        return s->type ? 0
-                       : ctl_usage("--kv-type %s: not known; there are fp32, bf16, fp16, fp8, int8 "
-                                   "and int4",
-                                   value);
-    case 'x':
-        return take_speed(s, value);
-    case '0':
-    case '1':
-    case '2':
-        return take_tier(s, c - '0', value);
-    default:
-        return ctl_usage("an option is not understood");
-    }
+    s->type_from = "as --kv-type says";
+    s->type = kv_type_find(name);
+    return s->type ? 0
+                   : ctl_usage("--kv-type %s: not known; there are fp32, bf16, fp16, fp8, int8 "
+                               "and int4",
+                               name);
 }
+
+static const struct arg option_table[] = {
+    {"--config FILE",
+     "config.json: Llama, Qwen, Mistral, Gemma, DeepSeek (MLA) and others that use the same names, "
+     "layer by layer; a key that may change the size and is not understood is refused by its name",
+     ARG_TEXT(struct size, path)},
+    {"--context N", "tokens in a context: 8192, or 8K (1K is 1024)",
+     ARG_KILO(struct size, context, 1, CONTEXT_MAX)},
+    {"--parallel P", "contexts at a time (default 1)",
+     ARG_KILO(struct size, parallel, 1, PARALLEL_MAX)},
+    {"--kv-type T",
+     "fp32, bf16, fp16, fp8, int8 or int4 (default: what the file says of KV, else the model's "
+     "own, else bf16); int8 and int4 with a scale of 2 bytes for each vector: a head's K or V of "
+     "one token, a latent, a hidden state",
+     ARG_DO(take_type)},
+    {"--tp N",
+     "accelerators that split the heads of a layer (default 1); heads that are too few, latents "
+     "and index keys are in each of them",
+     ARG_KILO(struct size, tp, 1, RANKS_MAX)},
+    {"--pp N", "stages that split the layers (default 1)", ARG_KILO(struct size, pp, 1, RANKS_MAX)},
+    {"--block-tokens B", "tokens in a block; contexts take whole blocks (default 16)",
+     ARG_KILO(struct size, block_tokens, 1, KVC_BLOCK_TOKENS_MAX)},
+    {"--hbm SIZE", "memory of all accelerators, for instance 80GiB; says how many fit",
+     ARG_BYTES(struct size, tier[0], 1, UINT64_MAX)},
+    {"--host SIZE", "host memory, likewise", ARG_BYTES(struct size, tier[1], 1, UINT64_MAX)},
+    {"--nvme SIZE", "disk, likewise", ARG_BYTES(struct size, tier[2], 1, UINT64_MAX)},
+    {"--prefill-tokens-per-second X",
+     "what computing costs: gives the bandwidth at which loading breaks even",
+     ARG_PARSE(struct size, tokens_per_second, parse_speed)},
+    {"--json", "one object", ARG_SHOWN},
+    {0},
+};
 
 /* Sums beyond what 63 bits hold are of no use to anybody, and would not be printed as they are. */
 static bool is_countable(const struct size *s)
@@ -483,22 +436,8 @@ static int size_check(struct size *s, int argc, char **argv)
 
 int cmd_size(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"config", required_argument, NULL, 'c'},
-        {"context", required_argument, NULL, 'n'},
-        {"parallel", required_argument, NULL, 'p'},
-        {"kv-type", required_argument, NULL, 't'},
-        {"block-tokens", required_argument, NULL, 'b'},
-        {"tp", required_argument, NULL, 'T'},
-        {"pp", required_argument, NULL, 'P'},
-        {"hbm", required_argument, NULL, '0'},
-        {"host", required_argument, NULL, '1'},
-        {"nvme", required_argument, NULL, '2'},
-        {"prefill-tokens-per-second", required_argument, NULL, 'x'},
-        CTL_COMMON_OPTIONS,
-        {0}};
     struct size s = {.ctl = ctl, .parallel = 1, .block_tokens = 16, .tp = 1, .pp = 1};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, size_take_option, &s);
+    int rc = ctl_options(ctl, argc, argv, option_table, help, &s);
     if (rc == 0)
         rc = size_check(&s, argc, argv);
     if (rc != 0)

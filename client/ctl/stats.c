@@ -24,17 +24,10 @@ static const char help[] =
     "Usage: kvcachectl stats [--watch [SECONDS]] [--json] [PREFIX...]\n"
     "       kvcachectl stats --help [NAME...]\n"
     "\n"
-    "What the daemon counts, and behind it what the paths of the storage tier do, and how fast\n"
-    "copies to and from its devices are. With a PREFIX only names that begin with it; 'paths' and\n"
+    "What the daemon counts, and behind it what the paths of the storage tier do, and how fast "
+    "copies to and from its devices are. With a PREFIX only names that begin with it; 'paths' and "
     "'devices' are the sections about those.\n"
-    "\n"
-    "  --watch [SECONDS]  again every SECONDS (default 2), with what counters gained a second;\n"
-    "                     Ctrl-C ends it\n"
-    "  --json             one object per line: {\"name\": value, ...}; with a storage tier also\n"
-    "                     \"paths\": [...] and \"writes\": {...}, with devices \"devices\": [...]\n"
-    "  --help NAME        what statistics mean whose names begin so: help, type, unit, and name\n"
-    "                     at /metrics; such names are understood too; '' is all. Needs no daemon\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Examples:\n"
     "  kvcachectl stats --help core.blocks_hit kvcache_svc_lookup_seconds\n"
     "  kvcachectl stats core. daemon.host\n"
@@ -212,23 +205,33 @@ static int stats_show(struct stats *s)
 
 static int take_seconds(const char *text, double *ret_seconds)
 {
-    char *end;
-    double seconds = strtod(text, &end);
-    if (end == text || *end != '\0' || !(seconds >= 0.1 && seconds <= 86400))
+    if (!args_is_number(text, 0.1, 86400, ret_seconds))
         return ctl_usage("--watch %s: must be a number of seconds from 0.1 to 86400", text);
-    *ret_seconds = seconds;
     return 0;
 }
 
-static int stats_take_option(void *ctx, int c, const char *value)
+static int take_watch(void *ctx, const char *seconds)
 {
     struct stats *s = ctx;
-    s->explain |= c == 'H';
-    s->watch |= c == 'w';
-    if (c != 'H' && c != 'w')
-        return ctl_usage("an option is not understood");
-    return value ? take_seconds(value, &s->seconds) : 0;
+    s->watch = true;
+    return seconds ? take_seconds(seconds, &s->seconds) : 0;
 }
+
+static const struct arg option_table[] = {
+    {"--watch [SECONDS]",
+     "again every SECONDS (default 2), with what counters gained a second; Ctrl-C ends it",
+     ARG_DO(take_watch)},
+    {"--json",
+     "one object per line: {\"name\": value, ...}; with a storage tier also \"paths\": [...] and "
+     "\"writes\": {...}, with devices \"devices\": [...]",
+     ARG_SHOWN},
+    {"--help NAME",
+     "what statistics mean whose names begin so: help, type, unit, and name at /metrics; such "
+     "names are understood too; '' is all. Needs no daemon",
+     ARG_SHOWN},
+    {"--help", NULL, ARG_FLAG(struct stats, explain)},
+    {0},
+};
 
 /* A first operand that is a number belongs to --watch: no statistic's name begins with a digit. */
 static int take_operands(struct stats *s, int argc, char **argv)
@@ -247,7 +250,7 @@ static int take_operands(struct stats *s, int argc, char **argv)
 static int explain(const struct stats *s)
 {
     if (s->n_prefixes == 0)
-        fputs(help, stdout);
+        args_help(stdout, help, option_table);
     for (int i = 0; i < s->n_prefixes; i++)
         if (stat_help_print(s->prefixes[i]) == 0) {
             ctl_error(
@@ -260,14 +263,10 @@ static int explain(const struct stats *s)
 
 int cmd_stats(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"watch", optional_argument, NULL, 'w'},
-                                            {"help", no_argument, NULL, 'H'},
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     static struct stats s;
     s.ctl = ctl;
     s.seconds = 2;
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, stats_take_option, &s);
+    int rc = ctl_options(ctl, argc, argv, option_table, help, &s);
     if (rc == 0)
         rc = take_operands(&s, argc, argv);
     if (rc != 0)

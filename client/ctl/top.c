@@ -28,17 +28,13 @@ enum { STATS_MAX = 1024, LINES_AROUND = 15, COLUMNS_NAME = 70, COLUMNS_WIDE = 12
 static const char help[] =
     "Usage: kvcachectl top [--every SECONDS] [--count N] [--json]\n"
     "\n"
-    "What goes on now: requests, hits, what is moved, how full the tiers are, and the namespaces,\n"
-    "those that hold most first. On a terminal it is drawn again in place; Ctrl-C ends it. The\n"
-    "first screen has rates since the daemon began, the others since the one before. Needs admin\n"
+    "What goes on now: requests, hits, what is moved, how full the tiers are, and the namespaces, "
+    "those that hold most first. On a terminal it is drawn again in place; Ctrl-C ends it. The "
+    "first screen has rates since the daemon began, the others since the one before. Needs admin "
     "rights ('kvcachectl usage' shows what your own principal holds without them).\n"
-    "\n"
-    "  --every SECONDS  between two screens, 0.1 to 86400 (default 2)\n"
-    "  --count N        end after N screens (default: on a terminal never, else 1)\n"
-    "  --json           one object per screen, on a line; names of rates end in _per_s\n"
-    "\n"
-    "Columns for which the terminal has no room are left out; what says most comes first.\n"
-    "Namespaces that hold nothing, and held nothing a screen ago, are left out ('kvcachectl ns'\n"
+    "\n" ARGS_HERE "\n"
+    "Columns for which the terminal has no room are left out; what says most comes first. "
+    "Namespaces that hold nothing, and held nothing a screen ago, are left out ('kvcachectl ns' "
     "has them).\n"
     "\n"
     "  hits       blocks found, of those that workers asked for\n"
@@ -458,31 +454,22 @@ static int top_show(struct top *t)
     return rc;
 }
 
-static int top_take_option(void *ctx, int c, const char *text)
-{
-    struct top *t = ctx;
-    char *end;
-    if (c == 'n')
-        return ctl_take_count("count", text, 1, UINT32_MAX, &t->count);
-    if (c != 'e')
-        return ctl_usage("an option is not understood");
-    t->every_s = strtod(text, &end);
-    if (end == text || *end != '\0' || !(t->every_s >= 0.1 && t->every_s <= 86400))
-        return ctl_usage("--every %s: must be a number of seconds from 0.1 to 86400", text);
-    return 0;
-}
+static const struct arg option_table[] = {
+    {"--every SECONDS", "between two screens, 0.1 to 86400 (default 2)",
+     ARG_NUMBER(struct top, every_s, 0.1, 86400)},
+    {"--count N", "end after N screens (default: on a terminal never, else 1)",
+     ARG_COUNT(struct top, count, 1, UINT32_MAX)},
+    {"--json", "one object per screen, on a line; names of rates end in _per_s", ARG_SHOWN},
+    {0},
+};
 
 int cmd_top(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"every", required_argument, NULL, 'e'},
-                                            {"count", required_argument, NULL, 'n'},
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     static struct top t;
     t.ctl = ctl;
     t.every_s = 2;
     t.count = isatty(STDOUT_FILENO) ? 0 : 1;
-    int rc = ctl_options_only(ctl, argc, argv, options, help, top_take_option, &t);
+    int rc = ctl_options_only(ctl, argc, argv, option_table, help, &t);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);

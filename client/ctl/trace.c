@@ -17,12 +17,11 @@ static const char help[] =
     "       kvcachectl trace status | off\n"
     "       kvcachectl trace dump [FILE] [--ns ID]\n"
     "\n"
-    "Records what workers ask for, in the daemon's memory, so that it can be replayed elsewhere.\n"
-    "One record is one acquire: when, how many tokens, which blocks (as small numbers that stand\n"
+    "Records what workers ask for, in the daemon's memory, so that it can be replayed elsewhere. "
+    "One record is one acquire: when, how many tokens, which blocks (as small numbers that stand "
     "for their keys; neither keys nor tokens leave the daemon), and how many tokens the same "
-    "worker\n"
-    "then stored behind them, as far as that is seen. When the memory is full the oldest records\n"
-    "go. While it is off it costs nothing.\n"
+    "worker then stored behind them, as far as that is seen. When the memory is full the oldest "
+    "records go. While it is off it costs nothing.\n"
     "\n"
     "  on            begin; the daemon takes SIZE of memory beside its budget\n"
     "  status        whether it is on, and how much there is\n"
@@ -30,12 +29,7 @@ static const char help[] =
     "                Mooncake's form; recording goes on. FILE is replaced when all of it is\n"
     "                written, and left alone when anything fails\n"
     "  off           end it and forget what was recorded\n"
-    "\n"
-    "  --bytes SIZE  memory for records, 1MiB to 1GiB (default 64MiB); a record takes 32 bytes\n"
-    "                and 8 for each block\n"
-    "  --ns ID       this namespace only; 'kvcachectl ns' lists them\n"
-    "  --json        of on, off and status: one object\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Exit code 1 when no trace is on, or there is nothing in it.\n"
     "\n"
     "Examples:\n"
@@ -218,20 +212,16 @@ static int dump(struct trace *t)
 
 /* ---- the command ---- */
 
-static int trace_take_option(void *ctx, int c, const char *value)
-{
-    struct trace *t = ctx;
-    const char *why = "";
-    if (c == 'n')
-        return ctl_take_ns(value, &t->ns);
-    if (c != 'b')
-        return ctl_usage("an option is not understood");
-    if (units_parse_bytes(value, &t->bytes, &why) < 0)
-        return ctl_usage("--bytes %s: %s", value, why);
-    if (t->bytes < KVC_TRACE_BYTES_MIN || t->bytes > KVC_TRACE_BYTES_MAX)
-        return ctl_usage("--bytes %s: must be from 1MiB to 1GiB", value);
-    return 0;
-}
+static const struct arg option_table[] = {
+    {"--bytes SIZE",
+     "memory for records, 1MiB to 1GiB (default 64MiB); a record takes 32 bytes and 8 for each "
+     "block",
+     ARG_BYTES(struct trace, bytes, KVC_TRACE_BYTES_MIN, KVC_TRACE_BYTES_MAX)},
+    {"--ns ID", "this namespace only; 'kvcachectl ns' lists them",
+     ARG_DO_AT(struct trace, ns, ctl_take_ns)},
+    {"--json", "of on, off and status: one object", ARG_SHOWN},
+    {0},
+};
 
 static int trace_run(struct trace *t, int argc, char **argv)
 {
@@ -263,12 +253,8 @@ static int trace_run(struct trace *t, int argc, char **argv)
 
 int cmd_trace(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"bytes", required_argument, NULL, 'b'},
-                                            {"ns", required_argument, NULL, 'n'},
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     struct trace t = {.ctl = ctl};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, trace_take_option, &t);
+    int rc = ctl_options(ctl, argc, argv, option_table, help, &t);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     return trace_run(&t, argc, argv);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +14,8 @@ static const char help[] =
     "Usage: kvcachectl usage [--by ns|tenant|principal|model] [--json]\n"
     "\n"
     "Who holds the room, in host memory, on storage and on devices; the largest first. Without "
-    "admin\n"
-    "rights: what your own principal holds.\n"
-    "\n"
-    "  --by WHAT  a row for each namespace (ns, the default), tenant with its sub-tenants,\n"
-    "             principal, or model\n"
-    "  --json     bytes as numbers\n"
-    "\n"
+    "admin rights: what your own principal holds.\n"
+    "\n" ARGS_HERE "\n"
     "  HOST, NVME, HBM  bytes of room taken; a block can be in all of them. Quotas count the "
     "first\n"
     "                   two; what is on devices (HBM) is a further copy\n"
@@ -170,27 +166,31 @@ static void usage_print_table(const struct usage *u)
     table_destroy(&t);
 }
 
-static int usage_take_option(void *ctx, int c, const char *value)
+static int parse_by(const char *text, void *at, const char **ret_why)
 {
-    struct usage *u = ctx;
-    if (c != 'b')
-        return ctl_usage("an option is not understood");
     for (unsigned i = 0; i < sizeof(by_names) / sizeof(by_names[0]); i++) {
-        if (strcmp(value, by_names[i]) == 0) {
-            u->by = (enum by)i;
+        if (strcmp(text, by_names[i]) == 0) {
+            *(enum by *)at = (enum by)i;
             return 0;
         }
     }
-    return ctl_usage("--by %s: there are ns, tenant, principal and model", value);
+    *ret_why = "there are ns, tenant, principal and model";
+    return -EINVAL;
 }
+
+static const struct arg option_table[] = {
+    {"--by WHAT",
+     "a row for each namespace (ns, the default), tenant with its sub-tenants, principal, or model",
+     ARG_PARSE(struct usage, by, parse_by)},
+    {"--json", "bytes as numbers", ARG_SHOWN},
+    {0},
+};
 
 int cmd_usage(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"by", required_argument, NULL, 'b'}, CTL_COMMON_OPTIONS, {0}};
     struct usage u = {.ctl = ctl};
     struct devices devices = {.rows = {.n = 0}};
-    int rc = ctl_options_only(ctl, argc, argv, options, help, usage_take_option, &u);
+    int rc = ctl_options_only(ctl, argc, argv, option_table, help, &u);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,26 +25,15 @@ enum { BAR_CELLS = 24 };
 static const char help[] =
     "Usage: kvcachectl verify [--ns ID] [--rate SIZE] [--tier host|nvme|hbm] [--json]\n"
     "\n"
-    "Reads every stored block again and compares its checksum with that of the day it was stored.\n"
-    "A block that differs is dropped at once, with all that follow it: later lookups miss and say\n"
-    "CORRUPT, who is reading it is told to discard it, and the daemon logs it. Blocks that are\n"
-    "stored while this runs may be left out; one that is not whole yet is counted as skipped. A\n"
-    "copy in a device's slot that is bad goes alone; its block is served from where else it is. A\n"
+    "Reads every stored block again and compares its checksum with that of the day it was stored. "
+    "A block that differs is dropped at once, with all that follow it: later lookups miss and say "
+    "CORRUPT, who is reading it is told to discard it, and the daemon logs it. Blocks that are "
+    "stored while this runs may be left out; one that is not whole yet is counted as skipped. A "
+    "copy in a device's slot that is bad goes alone; its block is served from where else it is. A "
     "device that is out is named, and its slots are empty.\n"
-    "\n"
-    "  --ns ID      of this namespace only; 'kvcachectl ns' lists them\n"
-    "  --rate SIZE  read so much in a second, for instance 256MiB (default 1GiB; 0 = as fast as "
-    "it\n"
-    "               goes, which slows stores down)\n"
-    "  --tier NAME  copies in this tier only: 'host' (memory), 'nvme', 'hbm' (slots of devices), "
-    "or\n"
-    "               'all' (default)\n"
-    "  --json       one object per line: {\"event\": \"progress\", ...} each second,\n"
-    "               {\"event\": \"corrupt\", ...} for each bad block, {\"event\": \"done\", ...}\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Exit code 6 when blocks were corrupt; 5 when some could not be read, or 'hbm' was asked for "
-    "and\n"
-    "a device is out.\n"
+    "and a device is out.\n"
     "\n"
     "Example, nightly and gently:\n"
     "  kvcachectl verify --rate 200MiB --json >> /var/log/kvcache-verify.jsonl\n";
@@ -270,19 +260,20 @@ static int verify_pass(struct verify *v)
     return v->failed || (out > 0 && v->slice.tier == KVC_TIER_HBM) ? CTL_FAILED : CTL_OK;
 }
 
-static int take_rate(struct verify *v, const char *value)
+static int parse_rate(const char *text, void *at, const char **ret_why)
 {
-    const char *why = "";
-    if (strcmp(value, "0") != 0 && units_parse_bytes(value, &v->rate, &why) < 0)
-        return ctl_usage("--rate %s: %s", value, why);
-    if (strcmp(value, "0") == 0)
-        v->rate = 0;
-    else if (v->rate < 1024)
-        return ctl_usage("--rate %s: must be at least 1KiB a second, or 0 for no limit", value);
+    uint64_t rate = 0;
+    if (strcmp(text, "0") != 0 && units_parse_bytes(text, &rate, ret_why) < 0)
+        return -EINVAL;
+    if (rate < 1024 && strcmp(text, "0") != 0) {
+        *ret_why = "must be at least 1KiB a second, or 0 for no limit";
+        return -EINVAL;
+    }
+    *(uint64_t *)at = rate;
     return 0;
 }
 
-static int take_tier(struct verify *v, const char *value)
+static int parse_tier(const char *text, void *at, const char **ret_why)
 {
     static const struct {
         const char *name;
@@ -292,37 +283,36 @@ static int take_tier(struct verify *v, const char *value)
                  {"nvme", KVC_TIER_NVME},
                  {"hbm", KVC_TIER_HBM}};
     for (size_t i = 0; i < sizeof tiers / sizeof tiers[0]; i++)
-        if (strcmp(value, tiers[i].name) == 0) {
-            v->slice.tier = tiers[i].tier;
+        if (strcmp(text, tiers[i].name) == 0) {
+            *(enum kvc_tier_id *)at = tiers[i].tier;
             return 0;
         }
-    return ctl_usage("--tier %s: no such tier; there are 'host', 'nvme', 'hbm', and 'all'", value);
+    *ret_why = "no such tier; there are 'host', 'nvme', 'hbm', and 'all'";
+    return -EINVAL;
 }
 
-static int verify_take_option(void *ctx, int c, const char *value)
-{
-    struct verify *v = ctx;
-    switch (c) {
-    case 'n':
-        return ctl_take_ns(value, &v->slice.ns);
-    case 'r':
-        return take_rate(v, value);
-    case 't':
-        return take_tier(v, value);
-    default:
-        return ctl_usage("an option is not understood");
-    }
-}
+static const struct arg option_table[] = {
+    {"--ns ID", "of this namespace only; 'kvcachectl ns' lists them",
+     ARG_DO_AT(struct verify, slice.ns, ctl_take_ns)},
+    {"--rate SIZE",
+     "read so much in a second, for instance 256MiB (default 1GiB; 0 = as fast as it goes, which "
+     "slows stores down)",
+     ARG_PARSE(struct verify, rate, parse_rate)},
+    {"--tier NAME",
+     "copies in this tier only: 'host' (memory), 'nvme', 'hbm' (slots of devices), or 'all' "
+     "(default)",
+     ARG_PARSE(struct verify, slice.tier, parse_tier)},
+    {"--json",
+     "one object per line: {\"event\": \"progress\", ...} each second, {\"event\": \"corrupt\", "
+     "...} for each bad block, {\"event\": \"done\", ...}",
+     ARG_SHOWN},
+    {0},
+};
 
 int cmd_verify(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"ns", required_argument, NULL, 'n'},
-                                            {"rate", required_argument, NULL, 'r'},
-                                            {"tier", required_argument, NULL, 't'},
-                                            CTL_COMMON_OPTIONS,
-                                            {0}};
     struct verify v = {.ctl = ctl, .rate = UINT64_C(1) << 30, .terminal = isatty(STDERR_FILENO)};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, verify_take_option, &v);
+    int rc = ctl_options(ctl, argc, argv, option_table, help, &v);
     if (rc == 0 && optind < argc)
         rc = ctl_usage("'%s' is not understood; a namespace is named with --ns", argv[optind]);
     if (rc != 0)

@@ -340,8 +340,8 @@ def ctl_seeds():
         line = m.group(1).replace("$key", key).replace("${key}", key).replace("${key%0}", key[:-1])
         out.append(" ".join(line.replace('"', " ").split()))
     values = ("3", "5s", "4GiB", key, "x")
-    row = r'\{"([a-z-]+)", (?:no|required|optional)_argument'
-    common = re.findall(row, source("client/ctl/ctl.h"))
+    row = r'\{"--([a-z-]+)'
+    common = re.findall(row, source("client/ctl/options.c")) + ["ns"]
     for path in sorted(glob.glob(os.path.join(ROOT, "client", "ctl", "*.[c1]"))):
         text = source(os.path.relpath(path, ROOT)).replace("\\n", "\n").replace("\\-", "-")
         for m in re.finditer(r"kvcachectl ([a-z-][^\n'\"|;]*)", text):

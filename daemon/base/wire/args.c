@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,12 +33,14 @@ static void lookup_add(struct lookup *l, const struct arg *rows, void *base)
         if (l->n == ROWS_MAX || len >= NAME_BYTES)
             abort(); /* the program's own table */
         (void)snprintf(l->name[l->n], NAME_BYTES, "%.*s", (int)len, a->spec + 2);
-        const char after = a->spec[2 + len];
-        l->option[l->n] = (struct option){.name = l->name[l->n],
-                                          .has_arg = after == '\0'  ? no_argument
-                                                     : after == '[' ? optional_argument
-                                                                    : required_argument,
-                                          .val = 256 + (int)l->n};
+        const char *after = a->spec + 2 + len;
+        l->option[l->n] = (struct option){
+            .name = l->name[l->n],
+
+            .has_arg = after[0] == '\0'                                  ? no_argument
+                       : strchr(after, '[') == after + (after[0] == ' ') ? optional_argument
+                                                                         : required_argument,
+            .val = 256 + (int)l->n};
         l->row[l->n] = a;
         l->base[l->n++] = base;
     }
@@ -145,6 +146,26 @@ int args_number(args_usage_fn *usage, const char *name, const char *text, double
     return 0;
 }
 
+/* A count that may end in K or M. */
+static int take_kilo(const struct arg *a, const char *name, const char *text, uint64_t *ret,
+                     args_usage_fn *usage)
+{
+    const char *why = "";
+    char digits[32];
+    const size_t n = strlen(text);
+    const char unit = n > 1 ? text[n - 1] : '\0';
+    const uint64_t times = unit == 'K' ? 1024 : unit == 'M' ? 1024 * 1024 : 1;
+    (void)snprintf(digits, sizeof(digits), "%.*s", n < sizeof(digits) ? (int)(n - (times > 1)) : 0,
+                   text);
+    if (units_parse_count(digits, ret, &why) < 0)
+        return usage("--%s %s: %s", name, text, why);
+    *ret = *ret > a->max ? *ret : *ret * times;
+    if (*ret < a->min || *ret > a->max)
+        return usage("--%s %s: must be from %ju to %ju", name, text, (uintmax_t)a->min,
+                     (uintmax_t)a->max);
+    return 0;
+}
+
 static int take_uint(const struct arg *a, const char *name, const char *text, void *at,
                      args_usage_fn *usage)
 {
@@ -152,6 +173,8 @@ static int take_uint(const struct arg *a, const char *name, const char *text, vo
     int rc;
     if (a->kind == ARGS_COUNT)
         rc = args_count(usage, name, text, a->min, a->max, &value);
+    else if (a->kind == ARGS_KILO)
+        rc = take_kilo(a, name, text, &value, usage);
     else if (a->kind == ARGS_BYTES)
         rc = args_bytes(usage, name, text, a->min, a->max, &value);
     else
@@ -168,6 +191,7 @@ static int take_uint(const struct arg *a, const char *name, const char *text, vo
 static int take_row(const struct arg *a, const char *name, void *base, args_usage_fn *usage)
 {
     void *at = (char *)base + a->offset;
+    const char *why = "";
     switch (a->kind) {
     case ARGS_FLAG:
         *(bool *)at = true;
@@ -179,11 +203,14 @@ static int take_row(const struct arg *a, const char *name, void *base, args_usag
         *(const char **)at = optarg;
         return 0;
     case ARGS_COUNT:
+    case ARGS_KILO:
     case ARGS_BYTES:
     case ARGS_MS:
         return take_uint(a, name, optarg, at, usage);
     case ARGS_NUMBER:
         return args_number(usage, name, optarg, a->low, a->high, at);
+    case ARGS_PARSE:
+        return a->parse(optarg, at, &why) < 0 ? usage("--%s %s: %s", name, optarg, why) : 0;
     case ARGS_DO:
         return a->take(at, optarg);
     case ARGS_SHOWN:
@@ -195,7 +222,8 @@ static int take_row(const struct arg *a, const char *name, void *base, args_usag
 int args_take(const struct command_line *line, int argc, char **argv)
 {
     struct lookup l = {.n = 0};
-    lookup_add(&l, line->options, line->base);
+    if (line->base != NULL)
+        lookup_add(&l, line->options, line->base);
     lookup_add(&l, line->shared, line->shared_base);
     l.option[l.n] = (struct option){"help", no_argument, NULL, 'h'};
     optind = 0; /* glibc: start anew */
@@ -203,7 +231,7 @@ int args_take(const struct command_line *line, int argc, char **argv)
     for (int c;
          (c = getopt_long(argc, argv, line->stop_early ? "+:h" : ":h", l.option, NULL)) != -1;) {
         if (c == 'h') {
-            args_help(line->help, line->options);
+            args_help(stdout, line->help, line->options ? line->options : line->shared);
             return -1;
         }
         if (c == ':')
@@ -219,53 +247,57 @@ int args_take(const struct command_line *line, int argc, char **argv)
 }
 
 /* A paragraph whose lines begin at column `indent`; the cursor is there. */
-static void print_wrapped(const char *text, size_t len, unsigned indent)
+static void print_wrapped(FILE *to, const char *text, size_t len, unsigned indent)
 {
     unsigned column = indent;
     while (len > 0) {
         const char *gap = memchr(text, ' ', len);
         const size_t word = gap ? (size_t)(gap - text) : len;
         if (column > indent && column + 1 + word > HELP_COLUMN) {
-            printf("\n%*s", (int)indent, "");
+            fprintf(to, "\n%*s", (int)indent, "");
             column = indent;
         }
-        column += (unsigned)printf("%s%.*s", column > indent ? " " : "", (int)word, text);
+        column += (unsigned)fprintf(to, "%s%.*s", column > indent ? " " : "", (int)word, text);
         text += gap ? word + 1 : word;
         len -= gap ? word + 1 : word;
     }
-    putchar('\n');
+    putc('\n', to);
 }
 
-static void print_text(const char *text, const char *end)
+static void print_text(FILE *to, const char *text, const char *end)
 {
     while (text < end) {
         const char *line_end = memchr(text, '\n', (size_t)(end - text));
         const size_t len = (size_t)((line_end ? line_end : end) - text);
         if (text[0] == ' ')
-            printf("%.*s\n", (int)len, text);
+            fprintf(to, "%.*s\n", (int)len, text);
         else
-            print_wrapped(text, len, 0);
+            print_wrapped(to, text, len, 0);
         text += line_end ? len + 1 : len;
     }
 }
 
-void args_help(const char *help, const struct arg *options)
+void args_help(FILE *to, const char *help, const struct arg *options)
 {
     const char *here = strchr(help, ARGS_HERE[0]), *end = help + strlen(help);
     unsigned width = 0;
     for (const struct arg *a = options; a && a->spec; a++)
         if (a->help && strlen(a->spec) > width && strlen(a->spec) <= SPEC_WIDE)
             width = (unsigned)strlen(a->spec);
-    print_text(help, here ? here : end);
+    print_text(to, help, here ? here : end);
     for (const struct arg *a = options; here && a && a->spec; a++) {
         if (!a->help)
             continue;
+        if (a->help[0] == '\0') {
+            fprintf(to, "  %s\n", a->spec);
+            continue;
+        }
         if (strlen(a->spec) > width)
-            printf("  %s\n%*s", a->spec, (int)width + 4, "");
+            fprintf(to, "  %s\n%*s", a->spec, (int)width + 4, "");
         else
-            printf("  %-*s  ", (int)width, a->spec);
-        print_wrapped(a->help, strlen(a->help), width + 4);
+            fprintf(to, "  %-*s  ", (int)width, a->spec);
+        print_wrapped(to, a->help, strlen(a->help), width + 4);
     }
     if (here)
-        print_text(here + 1, end);
+        print_text(to, here + 1, end);
 }

@@ -15,26 +15,31 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Says what is wrong, and returns what args_take() is to return: above 0. */
 typedef int args_usage_fn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Takes an option's value (NULL where it has none). `at` is the field, or the whole struct. 0, or
  * what args_take() is to return after saying why. */
 typedef int args_take_fn(void *at, const char *value);
+/* Reads a value into the field. 0, or below it with a constant text that says what is wrong. */
+typedef int args_parse_fn(const char *value, void *at, const char **ret_why);
 
 enum args_kind {
     ARGS_SHOWN, /* --help shows it here; the shared table takes it */
     ARGS_FLAG,
     ARGS_TEXT,
     ARGS_COUNT,
+    ARGS_KILO,
     ARGS_BYTES,
     ARGS_MS,
     ARGS_NUMBER,
+    ARGS_PARSE,
     ARGS_DO
 };
 
-/* A row: {"--NAME" or "--NAME VALUE" or "--NAME[=VALUE]", help, ARG_...}. A row without help is
- * not among those that --help prints. {0} ends the table. */
+/* A row: {"--NAME" or "--NAME VALUE" "--NAME[=VALUE]" or "--NAME [VALUE]", help, ARG_...}. A row
+ * without help is not among those that --help prints. {0} ends the table. */
 struct arg {
     const char *spec;
     const char *help;
@@ -43,6 +48,7 @@ struct arg {
     uint64_t min, max;
     double low, high;
     args_take_fn *take;
+    args_parse_fn *parse;
 };
 
 #define ARG__AT(kind_, type, member, ctype)     \
@@ -64,11 +70,16 @@ struct arg {
 #define ARG_NAME(type, member, bytes) ARG_TEXT(type, member), .max = (bytes)
 /* uint32_t or uint64_t: a whole number, "64MiB", "90s" in milliseconds; from `min` to `max`. */
 #define ARG_COUNT(type, member, min, max) ARG__UINT(ARGS_COUNT, type, member, min, max)
+/* The same, and 8K and 2M: 1K is 1024. */
+#define ARG_KILO(type, member, min, max)  ARG__UINT(ARGS_KILO, type, member, min, max)
 #define ARG_BYTES(type, member, min, max) ARG__UINT(ARGS_BYTES, type, member, min, max)
 #define ARG_MS(type, member, min, max)    ARG__UINT(ARGS_MS, type, member, min, max)
 /* double */
 #define ARG_NUMBER(type, member, low_, high_) \
     ARG__AT(ARGS_NUMBER, type, member, double), .low = (low_), .high = (high_)
+/* `fn` reads the value. */
+#define ARG_PARSE(type, member, fn) \
+    .kind = ARGS_PARSE, .offset = offsetof(type, member), .parse = (fn)
 /* What else there is: `fn` gets the field, or the struct. */
 #define ARG_DO_AT(type, member, fn) .kind = ARGS_DO, .offset = offsetof(type, member), .take = (fn)
 #define ARG_DO(fn)                  .kind = ARGS_DO, .take = (fn)
@@ -82,7 +93,7 @@ struct arg {
 
 struct command_line {
     const struct arg *options;
-    void *base;               /* the struct of their fields */
+    void *base;               /* the struct of their fields; NULL: --help lists them, no more */
     const struct arg *shared; /* options of all commands of the program, not listed; may be NULL */
     void *shared_base;
     const char *help;
@@ -95,7 +106,7 @@ struct command_line {
 __attribute__((warn_unused_result)) int args_take(const struct command_line *line, int argc,
                                                   char **argv);
 /* The help text, with the options in it. */
-void args_help(const char *help, const struct arg *options);
+void args_help(FILE *to, const char *help, const struct arg *options);
 
 /* One value by itself: 0, or what `usage` returned. */
 int args_count(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
