@@ -96,6 +96,7 @@ static struct flight {
     bool has_ended[BENCH_DEVICE_DEPTH]; /* those that are cancelled do before others */
     uint64_t submitted, reaped, bytes, until;
     bool over;
+    _Atomic bool cancel;
 } the_flight;
 
 static void note_flight(struct gpu_op *op)
@@ -107,7 +108,7 @@ static void submit_next(struct bench_device *d, struct flight *f)
 {
     struct gpu_op *op = &f->op[f->submitted % BENCH_DEVICE_DEPTH];
     uint32_t first;
-    *op = (struct gpu_op){.kind = GPU_COPY, .done = note_flight};
+    *op = (struct gpu_op){.kind = GPU_COPY, .cancel = &f->cancel, .done = note_flight};
     f->has_ended[f->submitted % BENCH_DEVICE_DEPTH] = false;
     if (f->flood->next != NULL) {
         f->flood->next(f->flood->ctx, f->submitted, op);
@@ -140,8 +141,8 @@ static void look_whether_over(struct flight *f)
     if (f->over)
         return;
     f->over = f->flood->is_over != NULL ? f->flood->is_over(f->flood->ctx) : now_ns() >= f->until;
-    for (uint64_t i = f->reaped; f->over && f->flood->is_over != NULL && i < f->submitted; i++)
-        atomic_store_explicit(&f->op[i % BENCH_DEVICE_DEPTH].cancel, true, memory_order_relaxed);
+    if (f->over && f->flood->is_over != NULL)
+        atomic_store_explicit(&f->cancel, true, memory_order_relaxed);
 }
 
 int bench_device_flood(struct bench_device *d, const struct bench_flood *flood, double *ret_rate)

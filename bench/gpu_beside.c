@@ -85,9 +85,10 @@ static void gpu_beside_hand_over(struct half *h, uint64_t n, struct gpu_op *op,
                                  _Atomic uint64_t *words)
 {
     struct gpu_mark *mark = &h->mark[n % DEPTH];
-    *mark = (struct gpu_mark){.end = op->nfrags, .value = n / DEPTH + 1, .word = &words[n % DEPTH]};
+    *mark = (struct gpu_mark){.end = op->nfrags, .value = n / DEPTH + 1};
     op->mark = mark;
     op->nmarks = 1;
+    op->ready = &words[n % DEPTH];
 }
 
 static void next_fill(void *ctx, uint64_t n, struct gpu_op *op)

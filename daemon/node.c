@@ -138,7 +138,6 @@ static struct core_config core_config_of(const struct config *cfg)
                                 .ndevices = cfg->devices.n,
                                 .near_max = node_hbm_near_max(cfg),
                                 .near_policy = policy_by_name(cfg->hbm_eviction),
-                                .device_copies = HBM_COPIES_AUTO,
                                 .near_verify = cfg->hbm_verify,
                                 .admission = cfg->policy_admission,
                                 .load_or_recompute = cfg->policy_load_or_recompute};

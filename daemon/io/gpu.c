@@ -210,10 +210,16 @@ static void finish_copy(struct gpu *g, const struct gpu_op *op)
     histo_add(&g->metrics.copy_ns, op->begun_ns); /* how long it ran, by now */
 }
 
+/* Whatever the device does. */
+static bool ends_well(const struct gpu_op *op)
+{
+    return op->kind == GPU_FREE || op->kind == GPU_UNPIN || op->kind == GPU_NOTHING;
+}
+
 /* It ended well when the device had been given up: its owner has been told that all is lost. */
 static void end_too_late(struct gpu_op *op)
 {
-    if (op->status < 0 || op->kind == GPU_FREE || op->kind == GPU_UNPIN)
+    if (op->status < 0 || ends_well(op))
         return;
     op->status = -EIO;
     if (op->kind == GPU_ALLOC && op->mem->handle.kind != 0 && op->mem->handle.fd >= 0)
@@ -312,13 +318,20 @@ static void on_tick(struct loop_watch *watch, uint32_t events)
 
 static void prepare_copy(struct gpu *g, struct gpu_op *op)
 {
-    MUST(op->nfrags <= GPU_FRAGS_MAX);
-    MUST(op->direction >= GPU_TO_DEVICE && op->direction <= GPU_ON_DEVICE);
-    op->bytes = 0;
     atomic_store_explicit(&op->revoke.seen, false, memory_order_relaxed);
-    for (uint32_t i = 0; i < op->nfrags; i++) {
-        MUST(op->frag[i].bytes > 0);
-        op->bytes += op->frag[i].bytes;
+    if (op->next_piece != NULL) {
+        MUST(op->bytes > 0);
+        op->nfrags = 0; /* counted as they are made */
+        op->given = false;
+    } else {
+        MUST(op->nfrags <= GPU_FRAGS_MAX);
+        MUST(op->direction >= GPU_TO_DEVICE && op->direction <= GPU_ON_DEVICE);
+        op->bytes = 0;
+        for (uint32_t i = 0; i < op->nfrags; i++) {
+            MUST(op->frag[i].bytes > 0);
+            op->bytes += op->frag[i].bytes;
+        }
+        op->given = op->nfrags == 0;
     }
     g->metrics.inflight_bytes += op->bytes;
 }
@@ -333,10 +346,12 @@ static void prepare_free(struct gpu_op *op)
 
 void gpu_submit(struct gpu *g, struct gpu_op *op)
 {
-    MUST(op->done != NULL && op->kind >= GPU_ALLOC && op->kind <= GPU_COPY);
+    MUST(op->done != NULL && op->kind >= GPU_ALLOC && op->kind <= GPU_NOTHING);
     op->status = 0;
     op->begun_ns = 0;
     op->part_bytes = 0;
+    op->given_bytes = 0;
+    op->waits = false;
     op->at = 0;
     op->mark_at = 0;
     /* What it names is of the device as this thread knows it: if that has gone out since, even when
@@ -351,6 +366,8 @@ void gpu_submit(struct gpu *g, struct gpu_op *op)
         set_timer(g, true);
     if (g->closing) {
         gpu__copies_push(&g->after_close, op);
+    } else if (op->kind == GPU_NOTHING) {
+        inbox_post(&g->results, &op->item);
     } else if (g->stuck && op->kind != GPU_FREE && op->kind != GPU_UNPIN) {
         op->status = -EIO;
         inbox_post(&g->results, &op->item);
@@ -439,7 +456,7 @@ static void end_after_close(struct gpu *g)
 {
     while (g->after_close.head != NULL) {
         struct gpu_op *op = gpu__copies_take(&g->after_close, &g->after_close.head);
-        op->status = op->kind == GPU_FREE || op->kind == GPU_UNPIN ? 0 : -ECANCELED;
+        op->status = ends_well(op) ? 0 : -ECANCELED;
         gpu_finish(g, op);
     }
 }
@@ -476,6 +493,11 @@ void gpu_close(struct gpu **gpu)
 }
 
 /* --- what is known --- */
+
+uint32_t gpu_waiting(const struct gpu *g)
+{
+    return atomic_load_explicit(&g->waiting, memory_order_relaxed);
+}
 
 enum gpu_state gpu_state(const struct gpu *g)
 {

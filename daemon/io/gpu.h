@@ -72,20 +72,39 @@ enum gpu_op_kind {
                     * asynchronous and fast. Needed for nothing. -ENOMEM, -EOPNOTSUPP; -ECANCELED
                     * when it had not begun */
     GPU_UNPIN,     /* the same memory; always 0. A GPU_PIN that has not begun ends before it */
-    GPU_COPY       /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -ECANCELED when it was
+    GPU_COPY,      /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -ECANCELED when it was
                     * revoked, whatever was copied; -EIO; -EINVAL: a fragment is not in memory of
                     * this device; others may have been copied */
+    GPU_NOTHING    /* ends with 0, later, whatever the device does: for who must not call back from
+                    * inside a call */
 };
 
 enum gpu_direction { GPU_TO_DEVICE = 1, GPU_FROM_DEVICE = 2, GPU_ON_DEVICE = 3 };
 
-/* When fragments up to `end` have been copied, *word = value (release). Words are in host memory
- * that outlives the operation. */
+/* When fragments up to `end` have been copied, the operation's word is raised to `value`. */
 struct gpu_mark {
     uint32_t end;
-    uint64_t value;
-    _Atomic uint64_t *word;
+    uint64_t value; /* not 0 */
 };
+
+/* A piece ends at a mark when it has this much by then; for less another call to the driver costs
+ * more than the mark's delay. */
+#define GPU_PIECE_ENOUGH (UINT64_C(1) << 20)
+/* The part of a copy that one call of the driver gets. */
+struct gpu_piece {
+    const struct kvc_frag *frag;
+    uint32_t n;
+    uint64_t bytes;
+    enum gpu_direction direction;
+    uint64_t
+        ready; /* what the operation's word is raised to when the piece has ended; 0: nothing */
+    bool last; /* of the copy */
+};
+struct gpu_op;
+/* The next piece of a copy whose fragments are made as they are needed, on the device's thread: at
+ * least one fragment, written to frag[], and no more than these limits. */
+typedef void(gpu_next_fn)(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
+                          uint64_t bytes_max, struct gpu_piece *ret_piece);
 
 /* Taken back by whoever's memory it is, at any time, from another process: when *word is not 0 any
  * more. It is looked at before each piece that the driver is given, by an emulated device before
@@ -101,9 +120,10 @@ struct gpu_op {
     struct gpu_mem *mem;
     struct device_handle handle;
     void *host;
-    uint64_t bytes; /* ALLOC, PIN; COPY: the sum, computed by submit */
+    uint64_t bytes; /* ALLOC, PIN; COPY: the sum; submit computes it, but with `next_piece` */
 
-    /* COPY */
+    /* COPY: of `frag`, one after the other; or, with `next_piece`, of the pieces that it makes. */
+    gpu_next_fn *next_piece;
     enum gpu_direction direction;
     uint8_t path; /* 0: what gpu_path_of() says; else 1 + a gpu_path, where that can be taken (a
                    * kernel: all host memory is pinned). For measurements */
@@ -111,12 +131,16 @@ struct gpu_op {
     uint32_t nfrags;
     const struct gpu_mark *mark; /* ascending; may be none */
     uint32_t nmarks;
+    /* Raised (release) as marks and pieces say, in host memory that outlives the operation. */
+    _Atomic uint64_t *ready;
     /* The copy begins when *after >= after_value (acquire): a worker's stream writes it. NULL: now.
      * It holds up no other copy meanwhile. */
     const _Atomic uint64_t *after;
     uint64_t after_value;
     uint64_t deadline_ns; /* clock_now_ns(); 0: none. A copy that runs is not interrupted by it */
-    _Atomic bool cancel;  /* a copy that has not begun is skipped */
+    /* A copy that has not begun is skipped; of one with `next_piece` what the driver has not been
+     * given, as in gpu_close(): then it ends with -ECANCELED. NULL: never. */
+    const _Atomic bool *cancel;
     struct gpu_revoke revoke;
 
     int status; /* result */
@@ -126,8 +150,11 @@ struct gpu_op {
     struct gpu_op *next; /* the device's */
     struct inbox_item item;
     uint64_t begun_ns;    /* 0: it has not */
-    uint64_t part_bytes;  /* of fragment `at` given to the driver */
-    uint32_t at, mark_at; /* fragments given to the driver; marks written */
+    uint64_t part_bytes;  /* of fragment `at` given */
+    uint64_t given_bytes; /* to the driver */
+    uint32_t at, mark_at; /* fragments given to the driver, and marks */
+    bool given;           /* all of it */
+    bool waits;           /* counted in gpu_waiting() */
     uint32_t generation;  /* that it was submitted for */
 };
 
@@ -185,6 +212,8 @@ KVC_WARN_UNUSED int gpu_open(const struct gpu_config *config, struct loop *loop,
 void gpu_close(struct gpu **gpu);
 
 void gpu_submit(struct gpu *gpu, struct gpu_op *op);
+/* Copies that wait for their word, by now. */
+uint32_t gpu_waiting(const struct gpu *gpu);
 
 enum gpu_state gpu_state(const struct gpu *gpu);
 const char *gpu_why(const struct gpu *gpu);     /* why it is out; "" */

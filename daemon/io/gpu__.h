@@ -29,8 +29,8 @@ struct gpu_batch {
     struct gpu_op *op;
     uint64_t ticket, bytes;
     uint64_t given_ns;
-    uint32_t end; /* fragments of op that have been copied when it ends */
-    bool last;    /* of op */
+    uint64_t ready; /* as gpu_piece.ready */
+    bool last;      /* of op */
 };
 
 struct gpu_pin {
@@ -53,6 +53,7 @@ struct gpu_thread {
     struct gpu_copies allocs; /* that the driver has no room for yet */
     struct gpu_op *pins;      /* that have not begun, the newest first */
     uint64_t pin_at_ns;       /* when the next one may begin, while there are copies */
+    struct kvc_frag frag[GPU_DRV_FRAGS_MAX]; /* of the piece that is being made */
     struct gpu_batch batch[GPU_DRV_COPIES_MAX];
     uint32_t first, nbatches;
     uint64_t inflight_bytes; /* of batches */
@@ -85,6 +86,7 @@ struct gpu {
     uint32_t late_generation;          /* the device that is to go, once the thread is back */
     struct gpu_told up, out, measured; /* measured: rates alone */
     _Atomic uint64_t since_ns;         /* when the thread began what it is at; 0: it rests */
+    _Atomic uint32_t waiting;          /* copies whose word has not come */
 
     /* the device's thread */
     _Alignas(64) struct gpu_thread thread;

@@ -17,9 +17,6 @@
 #include "fault.h"
 #include "gpu__.h"
 
-/* A piece ends at a mark when it has this much by then; for less another call to the driver costs
- * more than the mark's delay. */
-#define PIECE_BYTES_ENOUGH (UINT64_C(1) << 20)
 /* After something has happened: so long without sleeping. */
 #define SPIN_NS UINT64_C(20000)
 /* A sleep costs up to 25 us of a processor where a timer is dear. So it sleeps for this part of
@@ -45,8 +42,17 @@
 
 /* --- telling the control thread --- */
 
+static void set_waits(struct gpu *g, struct gpu_op *op, bool waits)
+{
+    if (op->waits == waits)
+        return;
+    op->waits = waits;
+    atomic_fetch_add_explicit(&g->waiting, waits ? 1u : UINT32_MAX, memory_order_relaxed);
+}
+
 static void gpu_thread_end(struct gpu *g, struct gpu_op *op, int status)
 {
+    set_waits(g, op, false);
     op->status = status;
     inbox_post(&g->results, &op->item);
 }
@@ -378,15 +384,6 @@ static bool run_pin(struct gpu *g)
 
 /* --- copies --- */
 
-/* The part of a copy that one call of the driver gets. */
-struct piece {
-    const struct kvc_frag *frag;
-    uint32_t n;
-    uint64_t bytes;
-    struct kvc_frag part; /* of a fragment that is larger than a piece */
-    bool ends;            /* its last fragment ends with it */
-};
-
 static bool is_mark(const struct gpu_op *op, uint32_t *at_mark, uint32_t end)
 {
     while (*at_mark < op->nmarks && op->mark[*at_mark].end < end)
@@ -394,90 +391,115 @@ static bool is_mark(const struct gpu_op *op, uint32_t *at_mark, uint32_t end)
     return *at_mark < op->nmarks && op->mark[*at_mark].end == end;
 }
 
-static void cut(const struct gpu *g, const struct gpu_op *op, struct piece *p)
+/* Of a fragment that is larger than a piece. */
+static void cut_fragment(struct gpu *g, struct gpu_op *op, struct gpu_piece *p)
+{
+    const struct kvc_frag *f = &op->frag[op->at];
+    const uint64_t left = f->bytes - op->part_bytes;
+    p->bytes = MIN(left, g->piece_bytes);
+    g->thread.frag[0] =
+        (struct kvc_frag){f->to + op->part_bytes, f->from + op->part_bytes, p->bytes};
+    p->frag = g->thread.frag;
+    p->n = 1;
+    op->part_bytes = p->bytes == left ? 0 : op->part_bytes + p->bytes;
+    op->at += p->bytes == left;
+}
+
+/* The next piece of a copy of `frag`. */
+static void cut(struct gpu *g, struct gpu_op *op, struct gpu_piece *p)
 {
     const struct kvc_frag *f = &op->frag[op->at];
     uint32_t mark = op->mark_at;
-    *p = (struct piece){.frag = f, .ends = true};
+    *p = (struct gpu_piece){.frag = f, .direction = op->direction};
     if (op->part_bytes > 0 || f->bytes > g->piece_bytes) {
-        const uint64_t left = f->bytes - op->part_bytes;
-        p->bytes = MIN(left, g->piece_bytes);
-        p->part = (struct kvc_frag){f->to + op->part_bytes, f->from + op->part_bytes, p->bytes};
-        p->frag = &p->part;
-        p->n = 1;
-        p->ends = p->bytes == left;
-        return;
+        cut_fragment(g, op, p);
+    } else {
+        do {
+            p->bytes += f[p->n++].bytes;
+            if (p->bytes >= GPU_PIECE_ENOUGH && is_mark(op, &mark, op->at + p->n))
+                break;
+        } while (p->n < GPU_DRV_FRAGS_MAX && op->at + p->n < op->nfrags &&
+                 f[p->n].bytes <= g->piece_bytes - p->bytes);
+        op->at += p->n;
     }
-    do {
-        p->bytes += f[p->n++].bytes;
-        if (p->bytes >= PIECE_BYTES_ENOUGH && is_mark(op, &mark, op->at + p->n))
-            break;
-    } while (p->n < GPU_DRV_FRAGS_MAX && op->at + p->n < op->nfrags &&
-             f[p->n].bytes <= g->piece_bytes - p->bytes);
+    for (; op->mark_at < op->nmarks && op->mark[op->mark_at].end <= op->at; op->mark_at++)
+        p->ready = op->mark[op->mark_at].value;
+    p->last = op->at == op->nfrags;
 }
 
 /* A kernel reads and writes host memory by itself, and only where that is registered. */
-static enum gpu_path choose(struct gpu *g, const struct gpu_op *op, const struct piece *p)
+static enum gpu_path choose(struct gpu *g, const struct gpu_op *op, const struct gpu_piece *p)
 {
-    const enum gpu_path path =
-        op->path != 0 ? (enum gpu_path)(op->path - 1)
-                      : gpu__path(&g->thread.rates, op->direction, op->bytes / MAX(op->nfrags, 1u));
-    if (path == GPU_PATH_ENGINE || op->direction == GPU_ON_DEVICE)
+    const uint64_t frag_bytes = op->next_piece != NULL ? p->bytes / p->n : op->bytes / op->nfrags;
+    const enum gpu_path path = op->path != 0
+                                   ? (enum gpu_path)(op->path - 1)
+                                   : gpu__path(&g->thread.rates, p->direction, frag_bytes);
+    if (path == GPU_PATH_ENGINE || p->direction == GPU_ON_DEVICE)
         return path;
     for (uint32_t i = 0; i < p->n; i++) {
         const struct kvc_frag *f = &p->frag[i];
-        if (!is_pinned(&g->thread, op->direction == GPU_TO_DEVICE ? f->from : f->to, f->bytes))
+        if (!is_pinned(&g->thread, p->direction == GPU_TO_DEVICE ? f->from : f->to, f->bytes))
             return GPU_PATH_ENGINE;
     }
     return path;
 }
 
-static void write_marks(struct gpu_op *op, uint32_t end)
+static void raise_ready(struct gpu_op *op, uint64_t value)
 {
-    for (; op->mark_at < op->nmarks && op->mark[op->mark_at].end <= end; op->mark_at++)
-        atomic_store_explicit(op->mark[op->mark_at].word, op->mark[op->mark_at].value,
-                              memory_order_release);
+    if (value != 0)
+        atomic_store_explicit(op->ready, value, memory_order_release);
 }
 
 /* All of it has ended; whoever took it back may have done so meanwhile, and then it is not known
  * what was copied. */
-static void end_whole(struct gpu *g, struct gpu_op *op)
+static void end_whole(struct gpu *g, struct gpu_op *op, uint64_t ready)
 {
     if (gpu_is_revoked(&op->revoke)) {
         gpu_thread_end(g, op, -ECANCELED);
         return;
     }
-    write_marks(op, UINT32_MAX);
+    raise_ready(op, ready);
     op->begun_ns = clock_now_ns() - op->begun_ns;
     gpu_thread_end(g, op, 0);
 }
 
-/* 1: all of it is with the driver; 0: no room for more; -ECANCELED: it was revoked; -EIO, and what
- * else the driver answers. */
+static bool is_cancelled(const struct gpu_op *op)
+{
+    return op->cancel != NULL && atomic_load_explicit(op->cancel, memory_order_relaxed);
+}
+
+/* 1: all of it is with the driver; 0: no room for more; -ECANCELED: it was revoked, or the rest is
+ * not wanted; -EIO, and what else the driver answers. */
 static int give(struct gpu *g, struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
-    struct piece p;
-    while (op->at < op->nfrags) {
-        if (gpu_is_revoked(&op->revoke))
+    while (!op->given) {
+        if (gpu_is_revoked(&op->revoke) ||
+            (op->next_piece != NULL && (t->stopping || is_cancelled(op))))
             return -ECANCELED;
-        cut(g, op, &p);
+        const uint64_t most = MIN(op->bytes - op->given_bytes, g->piece_bytes);
         if (t->nbatches == GPU_DRV_COPIES_MAX ||
-            (t->nbatches > 0 && t->inflight_bytes + p.bytes > g->config.inflight_bytes))
+            (t->nbatches > 0 && t->inflight_bytes + most > g->config.inflight_bytes))
             return 0;
+        struct gpu_piece p;
+        if (op->next_piece != NULL)
+            op->next_piece(op, t->frag, GPU_DRV_FRAGS_MAX, g->piece_bytes, &p);
+        else
+            cut(g, op, &p);
         uint64_t ticket;
-        const int err = g->drv->copy(t->dev, choose(g, op, &p), op->direction, p.frag, p.n,
-                                     &op->revoke, &ticket);
+        const int err =
+            g->drv->copy(t->dev, choose(g, op, &p), p.direction, p.frag, p.n, &op->revoke, &ticket);
         if (err < 0)
             return err;
-        op->at += p.ends ? p.n : 0;
-        op->part_bytes = p.ends ? 0 : op->part_bytes + p.bytes;
+        op->nfrags += op->next_piece != NULL ? p.n : 0;
+        op->given_bytes += p.bytes;
+        op->given = p.last;
         put_batch(t, &(struct gpu_batch){.op = op,
                                          .ticket = ticket,
                                          .bytes = p.bytes,
                                          .given_ns = clock_now_ns(),
-                                         .end = op->at,
-                                         .last = op->at == op->nfrags});
+                                         .ready = p.ready,
+                                         .last = p.last});
     }
     return 1;
 }
@@ -502,7 +524,7 @@ static int may_run(struct gpu_op *op, uint64_t now)
 {
     if (op->begun_ns != 0)
         return 1;
-    if (atomic_load_explicit(&op->cancel, memory_order_relaxed) || gpu_is_revoked(&op->revoke))
+    if (is_cancelled(op) || gpu_is_revoked(&op->revoke))
         return -ECANCELED;
     if (op->deadline_ns != 0 && now >= op->deadline_ns)
         return -ETIMEDOUT;
@@ -522,6 +544,7 @@ static bool feed(struct gpu *g)
     for (struct gpu_op **link = &t->copies.head; *link != NULL && (sweep || !full);) {
         struct gpu_op *op = *link;
         const int may = may_run(op, now);
+        set_waits(g, op, may == 0);
         if (may < 0) {
             moved = true;
             gpu_thread_end(g, gpu__copies_take(&t->copies, link), may);
@@ -547,8 +570,8 @@ static bool feed(struct gpu *g)
         (void)gpu__copies_take(&t->copies, link);
         if (given < 0)
             gpu_thread_refuse(g, op, given);
-        else if (op->nfrags == 0)
-            end_whole(g, op);
+        else if (op->bytes == 0) /* a copy of nothing */
+            end_whole(g, op, op->nmarks > 0 ? op->mark[op->nmarks - 1].value : 0);
     }
     return moved;
 }
@@ -595,9 +618,9 @@ static bool gpu_thread_reap(struct gpu *g)
         else if (b.last && b.op->status < 0)
             gpu_thread_end(g, b.op, b.op->status);
         else if (b.last)
-            end_whole(g, b.op);
+            end_whole(g, b.op, b.ready);
         else if (!gpu_is_revoked(&b.op->revoke))
-            write_marks(b.op, b.end);
+            raise_ready(b.op, b.ready);
     }
     return moved;
 }

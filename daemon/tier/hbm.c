@@ -21,8 +21,6 @@ const char *hbm_config_problem(const struct hbm_config *config)
         return "there can be at most 16 devices";
     if (config->gpu.device == NULL)
         return "a device must be named: GPU-<uuid>, cuda:<ordinal> or emu:<number>";
-    if (config->copies_max > HBM_COPIES_MAX)
-        return "a device's copies in flight must be 0 (256) to 4096";
     const char *problem = gpu_name_problem(config->gpu.device);
     if (problem != NULL || config->limit_bytes == 0)
         return problem;
@@ -43,8 +41,8 @@ const char *hbm_config_problem(const struct hbm_config *config)
 uint64_t hbm_host_bytes(const struct hbm_config *config)
 {
     MUST(hbm_config_problem(config) == NULL);
-    return sizeof(struct hbm) + hbm__slots_host_bytes(config) + hbm__copies_host_bytes(config) +
-           hbm__pins_host_bytes() + hbm__verify_host_bytes(config);
+    return sizeof(struct hbm) + hbm__slots_host_bytes(config) + hbm__pins_host_bytes() +
+           hbm__verify_host_bytes(config);
 }
 
 /* --- the device comes and goes --- */
@@ -53,7 +51,7 @@ static void lost(struct hbm *h)
 {
     h->up = false;
     hbm__slots_lost(h);
-    hbm__copies_lost(h);
+    hbm__copies_look(h);
     if (h->device.events.lost != NULL)
         h->device.events.lost(h->device.events.ctx, &h->device);
 }
@@ -196,7 +194,7 @@ int hbm_create(const struct hbm_config *config, struct loop *loop, struct hbm **
     h->copies.timer = -1;
     list_init(&h->mems);
     list_init(&h->pools);
-    list_init(&h->copies.running);
+    list_init(&h->copies.parked);
     list_init(&h->pins.list);
     const int err = hbm_fill(h);
     if (err < 0) {
@@ -213,7 +211,7 @@ void hbm_destroy(struct hbm **hbm)
         return;
     struct hbm *h = *hbm;
     h->closing = true;
-    hbm__copies_close(h);
+    hbm__copies_look(h);
     gpu_close(&h->gpu);
     hbm__verify_destroy(h);
     hbm__copies_destroy(h);

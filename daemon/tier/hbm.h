@@ -19,8 +19,6 @@
 #include "gpu.h"
 #include "loop.h"
 
-#define HBM_COPIES_AUTO 256u
-
 struct hbm_config {
     struct gpu_config gpu; /* `changed`, `refuse` and `ctx` are hbm's */
     /* As gpu_config.refuse, each time that device `no` comes up. NULL: any will do. */
@@ -31,7 +29,6 @@ struct hbm_config {
      * none. */
     uint64_t limit_bytes;
     uint64_t chunk_bytes; /* 0: 64 MiB, less where the limit is small */
-    uint32_t copies_max;  /* in flight; the rest waits; 0: 256, at most 4096 */
 };
 
 struct hbm;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the HBM tier share: hbm.c (made, asked, lost and back), hbm_slots.c (room),
- * hbm_pool.c (workers' memory), hbm_copy.c (queues, operations), hbm_frag.c (fragments),
+ * hbm_pool.c (workers' memory), hbm_copy.c (copies), hbm_frag.c (fragments),
  * hbm_verify.c (slots read again), hbm_pin.c.
  * Thread: control thread.
  */
@@ -20,16 +20,11 @@
 #define HBM_CHUNK_UNIT   (2 * HBM_MIB)
 #define HBM_CHUNKS_MAX   16384u
 #define HBM_NUMBERS      ((1u << DEVICE_CHUNK_SHIFT) - 1) /* of a device's memory, 1 to this */
-#define HBM_COPIES_MAX   4096u
-#define HBM_FRAGS        1024u /* of one operation of the device; a longer copy is several */
-#define HBM_MARKS        128u  /* of one, without the one that lets the next begin */
-#define HBM_SPARE_PARTS  64u   /* operations beyond one for each copy in flight */
-#define HBM_COPY_PARTS   8u    /* in flight for one copy */
-#define HBM_PINS_MAX     4096u /* pieces of host memory */
-#define HBM_VERIFY_BYTES (UINT64_C(256) << 10) /* of a slot, read at a time */
+#define HBM_PINS_MAX     4096u                            /* pieces of host memory */
+#define HBM_VERIFY_BYTES (UINT64_C(256) << 10)            /* of a slot, read at a time */
 /* After a chunk that workers have was retired: how long no other is evicted for room. */
 #define HBM_RECALL_NS UINT64_C(1000000000)
-/* How late at most a copy that waits is seen to be cancelled, or past its deadline. */
+/* How late at most a copy that waits for memory is seen to be cancelled, or past its deadline. */
 #define HBM_TICK_NS 5000000u
 
 /* ---- room: the memory of one of the arena's chunks ---- */
@@ -69,7 +64,8 @@ struct device_mem {
 
 struct hbm_region {
     struct device_mem *mem;
-    uint64_t base, stride_bytes, page_bytes;
+    uint64_t addr; /* of page 0 on the device; the memory's is void when the device has gone */
+    uint64_t stride_bytes, page_bytes;
     uint64_t at; /* of its first page in a block */
     uint32_t layer;
 };
@@ -93,57 +89,34 @@ struct device_pool {
 
 /* ---- copies ---- */
 
-/* Copies that are no job (now, or any more), linked by their priv. */
-struct hbm_queue {
-    struct device_copy *head, *tail;
-};
-
-/* Where a job is in its fragments: by layers (with `ready`; else all are one), in each the pieces
+/* Where a copy is in its fragments: by layers (with `ready`; else all are one), in each the pieces
  * that are in host memory and then those that are in slots, each by regions and pages. */
 struct hbm_cursor {
     uint32_t first, end; /* regions of the layer */
     bool slots;
     uint32_t piece, region, page;
-    uint32_t slot; /* the one that was looked up last, and where it is */
-    uint64_t slot_addr;
-    uint64_t layers; /* listed whole */
-    bool over;
+    uint64_t done_bytes; /* of a fragment that is larger than a piece of the device's */
+    uint64_t layers;     /* listed whole */
 };
 
-/* A copy in flight. */
-struct hbm_job {
-    struct list_node node;
-    struct list_node parts; /* in flight, in order */
+/* The device's part of a device_copy. */
+struct hbm_copy {
+    struct list_node node; /* in hbm_copies.parked */
     struct hbm *hbm;
-    struct device_copy *copy;
-    struct hbm_cursor at;
-    uint32_t nparts, submitted;
-    bool gated; /* its first part waited for `after` when it was submitted */
-    bool called_off;
-    int err;
-    _Atomic uint64_t progress; /* parts that have begun: what the next one waits for */
-};
-
-/* One operation of a job. */
-struct hbm_part {
-    struct list_node node;
-    struct hbm_job *job;
     struct gpu_op op;
+    struct hbm_cursor at; /* the device's thread's, once it is submitted */
+    bool begun;           /* with the device, which holds its slots */
 };
+_Static_assert(sizeof(struct hbm_copy) <= sizeof(((struct device_copy *)0)->priv), "it fits");
+
+static inline struct hbm_copy *hbm__copy(struct device_copy *c)
+{
+    return (struct hbm_copy *)(void *)c->priv;
+}
 
 struct hbm_copies {
-    struct pool *jobs, *parts;
-    struct kvc_frag *frag; /* HBM_FRAGS for each part */
-    struct gpu_mark *mark; /* HBM_MARKS + 1 for each part */
-    void *lists;
-    uint64_t lists_bytes;
-    uint32_t copies_max;
-    uint32_t spare_parts; /* in use, beyond one for each job */
-    uint32_t gated;
-    struct list_node running;
-    struct hbm_queue waiting;          /* for a job */
-    struct hbm_queue parked;           /* for memory, or for `after` */
-    struct hbm_queue ended;            /* done() is still to be called */
+    struct list_node parked;           /* hbm_copy: memory is on its way */
+    uint32_t begun;                    /* with the device */
     uint64_t inflight, inflight_bytes; /* submitted, done() not called */
     struct loop_watch watch;
     int timer;
@@ -256,36 +229,28 @@ void hbm__pools_destroy(struct hbm *h);
 
 /* --- hbm_copy.c --- */
 
-uint64_t hbm__copies_host_bytes(const struct hbm_config *config);
 KVC_WARN_UNUSED int hbm__copies_create(struct hbm *h);
-/* Before gpu_close(): what has not begun does not any more. */
-void hbm__copies_close(struct hbm *h);
-/* After it. */
+/* After gpu_close(), with which all copies have ended. */
 void hbm__copies_destroy(struct hbm *h);
 void hbm__copy_submit(struct device *d, struct device_copy *copy);
-/* The device is out: copies that no operation of it has end. */
-void hbm__copies_lost(struct hbm *h);
+/* Copies that wait for memory begin or end, where they can now: it is there, they are cancelled or
+ * too late, the device is out, or this is the end. */
+void hbm__copies_look(struct hbm *h);
 /* Some copy is under way that waits for nobody but the device. */
 bool hbm__copies_run(const struct hbm *h);
 /* hbm__verify_tick() comes after so long, and again until all is idle. */
 void hbm__copies_tick(struct hbm *h, uint64_t first_ns);
-/* The memory of a place is there, or could not be had (err). */
+/* The memory of a place is there, or could not be had (err): then those that name it end so. */
 void hbm__copies_place(struct hbm *h, uint32_t place, int err);
 
 /* --- hbm_frag.c --- */
 
-struct hbm_list {
-    struct kvc_frag *frag;
-    struct gpu_mark *mark;
-    uint32_t nfrags, nmarks;
-    enum gpu_direction direction;
-    const struct device_mem *mem; /* that the last fragment is in */
-};
-/* Before the first hbm__list(). */
-void hbm__list_begin(struct hbm_job *j);
-/* The next fragments of a job and the marks among them, as many as fit and go one way: at least one
- * fragment, when the cursor is not over. All memory that it names is there. */
-void hbm__list(struct hbm_job *j, struct hbm_list *list);
+/* Before the first hbm__next_piece(). */
+void hbm__list_begin(struct device_copy *c);
+/* The gpu_next_fn of copies, on the device's thread: reads of a copy only what nobody changes while
+ * it is in flight. */
+void hbm__next_piece(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
+                     uint64_t bytes_max, struct gpu_piece *ret_piece);
 
 /* --- hbm_verify.c --- */
 

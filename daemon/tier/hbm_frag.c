@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the list of fragments of a device copy, from blocks and page numbers; a part at a time. */
+/*
+ * Makes the fragments of a device copy, from blocks and page numbers: a piece at a time, on the
+ * device's thread, when the device can take one.
+ */
 #include "hbm__.h"
 
 static const struct hbm_group *group_of(const struct device_copy *c)
@@ -15,10 +18,8 @@ static bool by_layers(const struct device_copy *c)
 /* --- the cursor --- */
 
 /* Regions from `first` to the end of its layer, or all of them; a FILL has one, the piece. */
-static void layer_begin(struct hbm_job *j, uint32_t first)
+static void layer_begin(const struct device_copy *c, struct hbm_cursor *at, uint32_t first)
 {
-    const struct device_copy *c = j->copy;
-    struct hbm_cursor *at = &j->at;
     at->first = first;
     at->end = 1;
     at->slots = false;
@@ -35,47 +36,50 @@ static void layer_begin(struct hbm_job *j, uint32_t first)
                 break;
 }
 
-void hbm__list_begin(struct hbm_job *j)
+void hbm__list_begin(struct device_copy *c)
 {
-    layer_begin(j, 0);
+    struct hbm_cursor *at = &hbm__copy(c)->at;
+    *at = (struct hbm_cursor){.layers = 0};
+    layer_begin(c, at, 0);
 }
 
-static void layer_end(struct hbm_job *j)
+/* Whether there is another. */
+static bool layer_end(const struct device_copy *c, struct hbm_cursor *at)
 {
-    j->at.layers++;
-    if (j->copy->kind == DEVICE_FILL || j->at.end == group_of(j->copy)->nregions)
-        j->at.over = true;
-    else
-        layer_begin(j, j->at.end);
+    at->layers++;
+    if (c->kind == DEVICE_FILL || at->end == group_of(c)->nregions)
+        return false;
+    layer_begin(c, at, at->end);
+    return true;
 }
 
 /* Whether the piece is one of those whose turn it is. */
-static bool hbm_frag_is_due(const struct hbm_job *j, const struct device_piece *p)
+static bool hbm_frag_is_due(const struct device_copy *c, const struct hbm_cursor *at)
 {
-    const bool from_slot = j->copy->kind == DEVICE_LOAD && p->host == NULL;
-    return p->status == 0 && from_slot == j->at.slots;
+    const struct device_piece *p = &c->piece[at->piece];
+    const bool from_slot = c->kind == DEVICE_LOAD && p->host == NULL;
+    return p->status == 0 && from_slot == at->slots;
 }
 
 /* The cursor to the next fragment of the layer; false: there is none. */
-static bool hbm_frag_settle(struct hbm_job *j)
+static bool hbm_frag_settle(const struct device_copy *c, struct hbm_cursor *at)
 {
-    struct hbm_cursor *at = &j->at;
     for (;; at->piece++) {
-        if (at->piece == j->copy->n) {
-            if (at->slots || j->copy->kind != DEVICE_LOAD)
+        if (at->piece == c->n) {
+            if (at->slots || c->kind != DEVICE_LOAD)
                 return false;
             at->slots = true;
             at->piece = 0;
         }
-        if (hbm_frag_is_due(j, &j->copy->piece[at->piece]))
+        if (hbm_frag_is_due(c, at))
             return true;
     }
 }
 
-static void advance(struct hbm_job *j)
+static void advance(const struct device_copy *c, struct hbm_cursor *at)
 {
-    struct hbm_cursor *at = &j->at;
-    if (j->copy->kind != DEVICE_FILL && ++at->page < group_of(j->copy)->pages_per_block)
+    at->done_bytes = 0;
+    if (c->kind != DEVICE_FILL && ++at->page < group_of(c)->pages_per_block)
         return;
     at->page = 0;
     if (++at->region < at->end)
@@ -86,87 +90,104 @@ static void advance(struct hbm_job *j)
 
 /* --- one fragment --- */
 
-static uint64_t slot_addr(struct hbm_job *j, struct tier_loc loc)
+static enum gpu_direction direction_of(const struct device_copy *c, const struct hbm_cursor *at)
 {
-    if (j->at.slot != loc.id) {
-        const int err = hbm__slot_at(j->hbm, loc, &j->at.slot_addr);
-        MUST(err == 0);
-        j->at.slot = loc.id;
-    }
-    return j->at.slot_addr;
-}
-
-static enum gpu_direction direction_of(const struct hbm_job *j)
-{
-    if (j->copy->kind == DEVICE_STORE)
+    if (c->kind == DEVICE_STORE)
         return GPU_FROM_DEVICE;
-    return j->at.slots ? GPU_ON_DEVICE : GPU_TO_DEVICE;
+    return at->slots ? GPU_ON_DEVICE : GPU_TO_DEVICE;
 }
 
-/* *ret_mem: the worker's memory that it is in; NULL: none. */
-static struct kvc_frag frag_at(struct hbm_job *j, const struct device_mem **ret_mem)
+/* What is left of it. *ret_mem: the worker's memory that it is in; NULL: none. */
+static struct kvc_frag frag_at(const struct device_copy *c, const struct hbm_cursor *at,
+                               const struct device_mem **ret_mem)
 {
-    const struct device_copy *c = j->copy;
-    const struct device_piece *p = &c->piece[j->at.piece];
+    const struct device_piece *p = &c->piece[at->piece];
+    const uint64_t done = at->done_bytes;
     *ret_mem = NULL;
     if (c->kind == DEVICE_FILL)
-        return (struct kvc_frag){slot_addr(j, p->slot), (uintptr_t)p->host, c->bytes};
-    const struct hbm_region *r = &group_of(c)->region[j->at.region];
-    const uint32_t page = p->pages[j->at.page];
+        return (struct kvc_frag){p->slot_addr + done, (uintptr_t)p->host + done, c->bytes - done};
+    const struct hbm_region *r = &group_of(c)->region[at->region];
+    const uint32_t page = p->pages[at->page];
     *ret_mem = r->mem;
     MUST(page < c->pool->pages_max); /* nobody has changed the list since submit() looked */
-    const uint64_t in_page = r->mem->mem.addr + r->base + page * r->stride_bytes;
-    const uint64_t in_block = (j->at.slots ? slot_addr(j, p->slot) : (uintptr_t)p->host) + r->at +
-                              j->at.page * r->page_bytes;
+    const uint64_t in_page = r->addr + page * r->stride_bytes + done;
+    const uint64_t in_block =
+        (at->slots ? p->slot_addr : (uintptr_t)p->host) + r->at + at->page * r->page_bytes + done;
     if (c->kind == DEVICE_STORE)
-        return (struct kvc_frag){in_block, in_page, r->page_bytes};
-    return (struct kvc_frag){in_page, in_block, r->page_bytes};
+        return (struct kvc_frag){in_block, in_page, r->page_bytes - done};
+    return (struct kvc_frag){in_page, in_block, r->page_bytes - done};
 }
+
+/* A piece that is being made. */
+struct making {
+    struct kvc_frag *frag;
+    struct gpu_piece *piece;
+    uint32_t frags_max, marked; /* fragments before the last mark */
+    uint64_t bytes_max;
+    const struct device_mem *mem; /* that the last fragment is in */
+};
 
 /* Behind the last one where it goes on there; not into what a mark is waiting for. One fragment
  * never leaves one allocation, nor one piece of host memory that is registered by itself: workers'
  * memory is compared, and payloads of two chunks never touch, for each begins with its headers. */
-static bool hbm_frag_merge(struct hbm_list *list, const struct kvc_frag *f,
+static bool hbm_frag_merge(const struct making *x, const struct kvc_frag *f,
                            const struct device_mem *mem)
 {
-    const uint32_t marked = list->nmarks > 0 ? list->mark[list->nmarks - 1].end : 0;
-    if (list->nfrags == marked || list->mem != mem)
+    if (x->piece->n == x->marked || x->mem != mem)
         return false;
-    struct kvc_frag *last = &list->frag[list->nfrags - 1];
+    struct kvc_frag *last = &x->frag[x->piece->n - 1];
     if (last->to + last->bytes != f->to || last->from + last->bytes != f->from)
         return false;
     last->bytes += f->bytes;
     return true;
 }
 
-void hbm__list(struct hbm_job *j, struct hbm_list *list)
+/* Adds what fits of the next fragment; false: the piece is full. */
+static bool hbm_frag_add(struct making *x, const struct device_copy *c, struct hbm_cursor *at)
 {
-    list->nfrags = 0;
-    list->nmarks = 0;
-    while (!j->at.over) {
-        /* A mark is in the list of the last fragment before it: each fragment has room for one. */
-        if (!hbm_frag_settle(j)) {
-            layer_end(j);
-            if (by_layers(j->copy))
-                list->mark[list->nmarks++] = (struct gpu_mark){
-                    .end = list->nfrags,
-                    .value = j->copy->ready_value + j->at.layers,
-                    .word = j->copy->ready,
-                };
+    struct gpu_piece *piece = x->piece;
+    const struct device_mem *mem;
+    struct kvc_frag f = frag_at(c, at, &mem);
+    const uint64_t left = x->bytes_max - piece->bytes, all = f.bytes;
+    if (piece->n == 0)
+        piece->direction = direction_of(c, at);
+    else if (piece->direction != direction_of(c, at) || f.bytes > left)
+        return false;
+    f.bytes = MIN(f.bytes, left);
+    if (!hbm_frag_merge(x, &f, mem)) {
+        if (piece->n == x->frags_max)
+            return false;
+        x->frag[piece->n++] = f;
+        x->mem = mem;
+    }
+    piece->bytes += f.bytes;
+    if (f.bytes == all)
+        advance(c, at);
+    else
+        at->done_bytes += f.bytes;
+    return true;
+}
+
+void hbm__next_piece(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
+                     uint64_t bytes_max, struct gpu_piece *ret_piece)
+{
+    struct device_copy *c = op->owner;
+    struct hbm_cursor *at = &hbm__copy(c)->at;
+    struct making x = {
+        .frag = frag, .piece = ret_piece, .frags_max = frags_max, .bytes_max = bytes_max};
+    *ret_piece = (struct gpu_piece){.frag = frag};
+    for (;;) {
+        if (hbm_frag_settle(c, at)) {
+            if (!hbm_frag_add(&x, c, at))
+                return;
             continue;
         }
-        const struct device_mem *mem;
-        const struct kvc_frag f = frag_at(j, &mem);
-        if (list->nfrags == 0)
-            list->direction = direction_of(j);
-        else if (list->direction != direction_of(j) || list->nmarks == HBM_MARKS)
-            return;
-        if (!hbm_frag_merge(list, &f, mem)) {
-            if (list->nfrags == HBM_FRAGS)
-                return;
-            list->frag[list->nfrags++] = f;
-            list->mem = mem;
+        ret_piece->last = !layer_end(c, at);
+        if (by_layers(c)) {
+            ret_piece->ready = c->ready_value + at->layers;
+            x.marked = ret_piece->n;
         }
-        advance(j);
+        if (ret_piece->last || (by_layers(c) && ret_piece->bytes >= GPU_PIECE_ENOUGH))
+            return;
     }
 }

@@ -182,7 +182,7 @@ static void group_set(struct hbm_group *to, const struct device_pool_group *from
         const struct device_region *r = &from->region[i];
         to->region[i] = (struct hbm_region){
             .mem = r->mem,
-            .base = r->base,
+            .addr = r->mem->mem.addr + r->base,
             .stride_bytes = r->stride_bytes,
             .page_bytes = r->page_bytes,
             .at = at,

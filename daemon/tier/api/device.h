@@ -74,7 +74,9 @@ struct device_piece {
     int status; /* 0; or what is negative already when it is submitted: it is not copied then, and
                  * this stays. Result: 0; -EINVAL: a page number out of range, or not the bytes of a
                  * block or slot: nothing was touched; what the copy's status is otherwise */
+    uint64_t slot_addr; /* the device's */
 };
+#define DEVICE_COPY_PRIV 56u /* words */
 struct device_copy {
     enum device_copy_kind kind;
     struct device_pool *pool;   /* of STORE and LOAD */
@@ -100,7 +102,7 @@ struct device_copy {
     int status;
     void (*done)(struct device_copy *copy);
     void *owner;
-    void *priv; /* the device's */
+    uint64_t priv[DEVICE_COPY_PRIV]; /* the device's */
 };
 
 /* ---- what is said of a device ---- */

@@ -569,12 +569,13 @@ CASE(closing_waits_for_what_runs_and_it_is_whole)
     const struct kvc_frag frag = {at(back), mem.addr, bytes};
     _Atomic uint64_t word = 0;
     const struct kvc_frag first = {at(back), mem.addr, bytes / 2};
-    const struct gpu_mark mark = {.end = 1, .value = 1, .word = &word};
+    const struct gpu_mark mark = {.end = 1, .value = 1};
     struct kvc_frag two[] = {first, {at(back) + bytes / 2, mem.addr + bytes / 2, bytes / 2}};
     struct flight runs = copy_of(GPU_FROM_DEVICE, two, 2),
                   waits = copy_of(GPU_FROM_DEVICE, &frag, 1);
     runs.op.mark = &mark;
     runs.op.nmarks = 1;
+    runs.op.ready = &word;
     begin(gpu, &runs);
     begin(gpu, &waits);
     while (atomic_load_explicit(&word, memory_order_acquire) == 0)

@@ -16,7 +16,8 @@ static struct gpu_drv spy;
 /* Written when so many pieces have been given. */
 static _Atomic uint64_t word;
 static unsigned word_at;
-static _Atomic bool fails; /* the next poll */
+static _Atomic bool *cancels; /* so is this; NULL: nothing */
+static _Atomic bool fails;    /* the next poll */
 
 /* In its order: C for a copy, for a registration the first byte of the memory. */
 static char story[sizeof(given) / sizeof(given[0])];
@@ -45,8 +46,11 @@ static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction 
     given[ngiven++].bytes = bytes;
     bytes_there += bytes;
     most_there = MAX(most_there, bytes_there);
-    if (ngiven == word_at)
+    if (ngiven == word_at) {
         atomic_store_explicit(&word, 1, memory_order_release);
+        if (cancels != NULL)
+            atomic_store(cancels, true);
+    }
     return gpu_drv_emu.copy(dev, path, direction, frag, n, revoke, ret_ticket);
 }
 
@@ -307,7 +311,7 @@ CASE(pieces_end_at_marks_when_they_are_large_enough)
     enum { N = 64, EACH = 256 * 1024 };
     static struct kvc_frag frag[N];
     static _Atomic uint64_t seen;
-    const struct gpu_mark mark[] = {{2, 1, &seen}, {6, 2, &seen}, {20, 3, &seen}, {64, 4, &seen}};
+    const struct gpu_mark mark[] = {{2, 1}, {6, 2}, {20, 3}, {64, 4}};
     static const uint32_t want[] = {6, 14, 32, 12}; /* fragments: 2 are too few, 32 are 8 MiB */
     struct gpu_mem mem;
     open_spied(0);
@@ -318,6 +322,7 @@ CASE(pieces_end_at_marks_when_they_are_large_enough)
     struct flight f = copy_of(GPU_TO_DEVICE, frag, N);
     f.op.mark = mark;
     f.op.nmarks = 4;
+    f.op.ready = &seen;
     ck_assert_int_eq(run(gpu, &f), 0);
     ck_assert_uint_eq(seen, 4);
     ck_assert_uint_eq(ngiven, 4);
@@ -524,11 +529,12 @@ CASE(no_piece_is_given_of_a_copy_that_was_taken_back)
     uint8_t *host = bytes_new(bytes);
     const struct kvc_frag frag = {mem.addr, at(host), bytes};
     static _Atomic uint64_t seen;
-    const struct gpu_mark mark = {1, 1, &seen};
+    const struct gpu_mark mark = {1, 1};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     f.op.revoke.word = &word;
     f.op.mark = &mark;
     f.op.nmarks = 1;
+    f.op.ready = &seen;
     word_at = AT;
     ck_assert_int_eq(run(gpu, &f), -ECANCELED);
     ck_assert_uint_eq(ngiven, AT);
@@ -537,6 +543,85 @@ CASE(no_piece_is_given_of_a_copy_that_was_taken_back)
     ck_assert_int_eq(copy_to(gpu, mem.addr, host, EACH), 0); /* others go on */
     must_free(gpu, &mem);
     free(host);
+    close_spied();
+}
+
+/* ---- fragments that are made as they are needed ---- */
+
+enum { MADE_PIECES = 64, MADE_BYTES = 32 * 1024 };
+
+static struct {
+    uint64_t to, from;
+    unsigned pieces;
+} made;
+
+static void make_next(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
+                      uint64_t bytes_max, struct gpu_piece *ret_piece)
+{
+    const uint64_t off = (uint64_t)made.pieces++ * MADE_BYTES;
+    ck_assert(frags_max == GPU_DRV_FRAGS_MAX && bytes_max == MADE_BYTES);
+    ck_assert_ptr_eq(op->owner, &made);
+    frag[0] = (struct kvc_frag){made.to + off, made.from + off, MADE_BYTES / 2};
+    frag[1] = (struct kvc_frag){frag[0].to + MADE_BYTES / 2, frag[0].from + MADE_BYTES / 2,
+                                MADE_BYTES / 2};
+    *ret_piece = (struct gpu_piece){.frag = frag,
+                                    .n = 2,
+                                    .bytes = MADE_BYTES,
+                                    .direction = GPU_TO_DEVICE,
+                                    .ready = made.pieces,
+                                    .last = made.pieces == MADE_PIECES};
+}
+
+static void on_made(struct gpu_op *op)
+{
+    CONTAINER_OF(op, struct flight, op)->calls++;
+}
+
+/* All of it; or until it is cancelled, or the device is closed, which what was given outlives. */
+CASE_EACH(pieces_are_made_as_the_driver_takes_them, 3)
+{
+    enum { AT = 5, CREDIT = 8 };
+    const uint64_t bytes = (uint64_t)MADE_PIECES * MADE_BYTES;
+    static _Atomic uint64_t seen;
+    static _Atomic bool cancel;
+    struct gpu_mem mem;
+    open_spied(CREDIT * MADE_BYTES);
+    must_alloc(gpu, &mem, bytes);
+    uint8_t *host = bytes_new(bytes), *back = bytes_new(bytes);
+    scramble(host, bytes, 3);
+    made.to = mem.addr;
+    made.from = at(host);
+    made.pieces = 0;
+    cancels = _i == 1 ? &cancel : NULL;
+    word_at = AT;
+    struct flight f = {.op = {.kind = GPU_COPY,
+                              .bytes = bytes,
+                              .next_piece = make_next,
+                              .ready = &seen,
+                              .cancel = &cancel,
+                              .done = on_made,
+                              .owner = &made}};
+    gpu_submit(gpu, &f.op);
+    while (_i < 2 && f.calls == 0)
+        turn();
+    if (_i == 2) {
+        while (atomic_load(&word) == 0)
+            (void)usleep(100);
+        gpu_close(&gpu);
+    }
+    ck_assert_uint_eq(f.calls, 1);
+    ck_assert_int_eq(f.op.status, _i == 0 || made.pieces == MADE_PIECES ? 0 : -ECANCELED);
+    ck_assert_uint_eq(made.pieces, _i == 0 ? MADE_PIECES : _i == 1 ? AT : made.pieces);
+    ck_assert_uint_eq(f.op.nfrags, 2 * made.pieces);
+    /* A bad end tells nothing. */
+    ck_assert(seen == made.pieces || (f.op.status != 0 && seen == made.pieces - 1));
+    if (_i < 2) {
+        ck_assert_int_eq(copy_from(gpu, back, mem.addr, (uint64_t)made.pieces * MADE_BYTES), 0);
+        must_equal(back, host, (uint64_t)made.pieces * MADE_BYTES);
+        must_free(gpu, &mem);
+    }
+    free(host);
+    free(back);
     close_spied();
 }
 

@@ -23,6 +23,12 @@ struct fake_mem {
     bool is_void;
 };
 
+/* What has been made of a copy whose fragments are made as they are needed. */
+struct fake_piece {
+    struct gpu_piece p;
+    struct kvc_frag frag[FAKE_GPU_PIECE_FRAGS];
+};
+
 struct fake_ops {
     struct gpu_op *head, *tail;
 };
@@ -34,9 +40,9 @@ struct gpu {
     bool closing;
     struct list_node mems;
     struct fake_ops memory, copies;
-    uint32_t waiting[GPU_COPY + 1], seen[GPU_COPY + 1];
-    uint32_t fail_n[GPU_COPY + 1];
-    int fail_err[GPU_COPY + 1];
+    uint32_t waiting[GPU_NOTHING + 1], seen[GPU_NOTHING + 1];
+    uint32_t fail_n[GPU_NOTHING + 1];
+    int fail_err[GPU_NOTHING + 1];
     uint64_t peak_bytes;
     uint32_t last_frags;
     const struct fake_mem *hit; /* what was found last */
@@ -71,9 +77,26 @@ static void take(struct fake_ops *ops, struct gpu_op *op)
         ops->tail = before;
 }
 
+static struct fake_piece *piece_of(const struct gpu_op *op)
+{
+    return op->next_piece != NULL && op->frag != NULL
+               ? CONTAINER_OF((struct kvc_frag(*)[FAKE_GPU_PIECE_FRAGS])(uintptr_t)op->frag,
+                              struct fake_piece, frag)
+               : NULL;
+}
+
+/* Fragments that are there to be copied, from op->at on. */
+static uint32_t frags_there(const struct gpu_op *op)
+{
+    const struct fake_piece *made = piece_of(op);
+    return made != NULL ? made->p.n : op->next_piece != NULL ? 0 : op->nfrags;
+}
+
 static void end(struct gpu *g, struct gpu_op *op, int status)
 {
     take(op->kind == GPU_COPY ? &g->copies : &g->memory, op);
+    g->last_frags = op->kind == GPU_COPY ? op->nfrags : g->last_frags;
+    free(piece_of(op));
     g->waiting[op->kind]--;
     op->status = status;
     if (status < 0 && status != -ECANCELED && status != -ETIMEDOUT)
@@ -152,7 +175,7 @@ static int import(struct gpu *g, struct gpu_op *op)
 static void release(struct gpu *g, struct fake_mem *m)
 {
     for (const struct gpu_op *op = g->copies.head; op != NULL; op = op->next)
-        for (uint32_t i = op->at; i < op->nfrags; i++) {
+        for (uint32_t i = op->at; i < frags_there(op); i++) {
             const uint64_t begin = m->range.at, end_at = begin + m->bytes;
             ck_assert(op->frag[i].to >= end_at || op->frag[i].to + op->frag[i].bytes <= begin);
             ck_assert(op->frag[i].from >= end_at || op->frag[i].from + op->frag[i].bytes <= begin);
@@ -178,6 +201,8 @@ static void pin(struct gpu *g, const struct gpu_op *op, bool on)
 
 static int run_memory(struct gpu *g, struct gpu_op *op)
 {
+    if (op->kind == GPU_NOTHING)
+        return 0;
     if (op->kind == GPU_FREE) {
         ck_assert_ptr_nonnull(op->mem->priv);
         release(g, op->mem->priv);
@@ -207,7 +232,7 @@ uint32_t fake_gpu_memory(struct gpu *g)
     uint32_t n = 0;
     /* What the ends of these submit has to wait. */
     for (uint32_t left = g->waiting[GPU_ALLOC] + g->waiting[GPU_IMPORT] + g->waiting[GPU_FREE] +
-                         g->waiting[GPU_PIN] + g->waiting[GPU_UNPIN];
+                         g->waiting[GPU_PIN] + g->waiting[GPU_UNPIN] + g->waiting[GPU_NOTHING];
          left > 0; left--) {
         struct gpu_op *op = g->memory.head;
         end(g, op, run_memory(g, op));
@@ -218,24 +243,23 @@ uint32_t fake_gpu_memory(struct gpu *g)
 
 /* --- copies --- */
 
-static void must_be_memory(struct gpu *g, const struct gpu_op *op, uint32_t i)
+static void must_be_memory(struct gpu *g, enum gpu_direction direction, const struct kvc_frag *f,
+                           bool first)
 {
-    const struct kvc_frag *f = &op->frag[i];
     ck_assert_uint_gt(f->bytes, 0);
-    ck_assert(op->direction == GPU_FROM_DEVICE || is_memory(g, f->to, f->bytes));
-    ck_assert(op->direction == GPU_TO_DEVICE || is_memory(g, f->from, f->bytes));
-    if (i > 0)
+    ck_assert(direction == GPU_FROM_DEVICE || is_memory(g, f->to, f->bytes));
+    ck_assert(direction == GPU_TO_DEVICE || is_memory(g, f->from, f->bytes));
+    if (!first)
         return;
     /* Host memory is no memory of the device's. */
-    ck_assert(op->direction != GPU_FROM_DEVICE || !is_memory(g, f->to, 1));
-    ck_assert(op->direction != GPU_TO_DEVICE || !is_memory(g, f->from, 1));
+    ck_assert(direction != GPU_FROM_DEVICE || !is_memory(g, f->to, 1));
+    ck_assert(direction != GPU_TO_DEVICE || !is_memory(g, f->from, 1));
 }
 
-static void mark(struct gpu_op *op)
+static bool is_cancelled(const struct gpu *g, const struct gpu_op *op)
 {
-    for (; op->mark_at < op->nmarks && op->mark[op->mark_at].end <= op->at; op->mark_at++)
-        atomic_store_explicit(op->mark[op->mark_at].word, op->mark[op->mark_at].value,
-                              memory_order_release);
+    return g->closing ||
+           (op->cancel != NULL && atomic_load_explicit(op->cancel, memory_order_relaxed));
 }
 
 /* 1: it may run; 0: not yet; else how it ends. */
@@ -245,7 +269,7 @@ static int may_run(const struct gpu *g, const struct gpu_op *op)
         return -EIO;
     if (op->begun_ns != 0)
         return 1;
-    if (g->closing || atomic_load_explicit(&op->cancel, memory_order_relaxed))
+    if (is_cancelled(g, op))
         return -ECANCELED;
     if (op->deadline_ns != 0 && clock_now_ns() >= op->deadline_ns)
         return -ETIMEDOUT;
@@ -253,23 +277,71 @@ static int may_run(const struct gpu *g, const struct gpu_op *op)
            atomic_load_explicit(op->after, memory_order_acquire) >= op->after_value;
 }
 
-/* Up to `frags` of one copy; false: it is not over. */
-static bool copy_some(struct gpu *g, struct gpu_op *op, uint32_t *frags)
+static void make_piece(struct gpu_op *op)
+{
+    struct fake_piece *made = piece_of(op);
+    if (made == NULL) {
+        made = calloc(1, sizeof(*made));
+        ck_assert_ptr_nonnull(made);
+        op->frag = made->frag;
+    }
+    op->next_piece(op, made->frag, FAKE_GPU_PIECE_FRAGS, FAKE_GPU_PIECE_BYTES, &made->p);
+    ck_assert(made->p.n > 0 && made->p.n <= FAKE_GPU_PIECE_FRAGS &&
+              made->p.bytes <= FAKE_GPU_PIECE_BYTES);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < made->p.n; i++)
+        bytes += made->frag[i].bytes;
+    ck_assert_uint_eq(bytes, made->p.bytes);
+    op->given_bytes += bytes;
+    ck_assert_uint_le(op->given_bytes, op->bytes);
+    ck_assert(made->p.last == (op->given_bytes == op->bytes));
+    op->nfrags += made->p.n;
+    op->direction = made->p.direction;
+    op->at = 0;
+}
+
+/* The fragments that were there have been copied: 1: it is over; 0: there are more; -ECANCELED. */
+static int go_on(const struct gpu *g, struct gpu_op *op)
+{
+    const struct fake_piece *made = piece_of(op);
+    if (op->next_piece == NULL)
+        return 1;
+    if (made != NULL && made->p.ready != 0)
+        atomic_store_explicit(op->ready, made->p.ready, memory_order_release);
+    if (made != NULL && made->p.last)
+        return 1;
+    if (is_cancelled(g, op))
+        return -ECANCELED;
+    make_piece(op);
+    return 0;
+}
+
+/* Up to `frags` of one copy: 0: it is not over; 1: it is; -ECANCELED. */
+static int copy_some(struct gpu *g, struct gpu_op *op, uint32_t *frags)
 {
     op->begun_ns = 1;
-    for (; op->at<op->nfrags && * frags> 0; --*frags) {
-        const struct kvc_frag *f = &op->frag[op->at];
-        must_be_memory(g, op, op->at);
-        memcpy((void *)(uintptr_t)f->to, (const void *)(uintptr_t)f->from, f->bytes);
-        op->at++;
-        mark(op);
+    for (;;) {
+        if (op->at == frags_there(op)) {
+            const int over = go_on(g, op);
+            if (over != 0)
+                return over;
+        }
+        for (; op->at < frags_there(op) && *frags > 0; --*frags) {
+            const struct kvc_frag *f = &op->frag[op->at];
+            must_be_memory(g, op->direction, f, op->at == 0);
+            memcpy((void *)(uintptr_t)f->to, (const void *)(uintptr_t)f->from, f->bytes);
+            op->at++;
+        }
+        if (op->at < frags_there(op))
+            return 0;
     }
-    if (op->at < op->nfrags)
-        return false;
+}
+
+static void count(struct gpu *g, const struct gpu_op *op)
+{
     g->metrics.copies++;
     g->metrics.copy_bytes += op->bytes;
     g->metrics.copy_frags += op->nfrags;
-    return true;
 }
 
 uint32_t fake_gpu_copy(struct gpu *g, uint32_t frags)
@@ -277,13 +349,14 @@ uint32_t fake_gpu_copy(struct gpu *g, uint32_t frags)
     uint32_t left = frags;
     for (struct gpu_op *op = g->copies.head, *next; op != NULL; op = next) {
         next = op->next;
-        const int may = may_run(g, op);
-        if (may < 0)
-            end(g, op, may);
-        else if (may > 0 && left > 0 && copy_some(g, op, &left))
-            end(g, op, 0);
-        else
+        int may = may_run(g, op);
+        if (may > 0)
+            may = left > 0 ? copy_some(g, op, &left) : 0;
+        if (may == 0)
             continue;
+        if (may > 0)
+            count(g, op);
+        end(g, op, MIN(may, 0));
         next = g->copies.head; /* whatever became of the list */
         if (left == 0)
             break;
@@ -386,23 +459,33 @@ void gpu_submit(struct gpu *g, struct gpu_op *op)
     ck_assert_ptr_nonnull(op->done);
     op->status = 0;
     op->at = 0;
-    op->mark_at = 0;
     op->begun_ns = 0;
+    op->given_bytes = 0;
     g->waiting[op->kind]++;
     g->seen[op->kind]++;
     if (op->kind != GPU_COPY) {
         push(&g->memory, op);
         return;
     }
-    op->bytes = 0;
-    ck_assert_uint_gt(op->nfrags, 0);
-    for (uint32_t i = 0; i < op->nfrags; i++)
-        op->bytes += op->frag[i].bytes;
-    for (uint32_t i = 0; i < op->nmarks; i++)
-        ck_assert(op->mark[i].end <= op->nfrags && op->mark[i].end > 0 &&
-                  (i == 0 || op->mark[i].end >= op->mark[i - 1].end));
-    g->last_frags = op->nfrags;
+    if (op->next_piece != NULL) {
+        ck_assert_uint_gt(op->bytes, 0);
+        op->nfrags = 0;
+        op->frag = NULL;
+    } else {
+        op->bytes = 0;
+        ck_assert(op->nfrags > 0 && op->nmarks == 0);
+        for (uint32_t i = 0; i < op->nfrags; i++)
+            op->bytes += op->frag[i].bytes;
+    }
     push(&g->copies, op);
+}
+
+uint32_t gpu_waiting(const struct gpu *g)
+{
+    uint32_t n = 0;
+    for (const struct gpu_op *op = g->copies.head; op != NULL; op = op->next)
+        n += may_run(g, op) == 0;
+    return n;
 }
 
 enum gpu_state gpu_state(const struct gpu *g)

@@ -13,8 +13,11 @@
 
 #include "gpu.h"
 
-#define FAKE_GPU_FRESH 0xa5
-#define FAKE_GPU_VOID  0xdd
+/* As small as tests of pieces like; a driver's are larger. */
+#define FAKE_GPU_PIECE_FRAGS 64u
+#define FAKE_GPU_PIECE_BYTES (UINT64_C(256) << 10)
+#define FAKE_GPU_FRESH       0xa5
+#define FAKE_GPU_VOID        0xdd
 
 /* It comes up, and `changed` is called. */
 void fake_gpu_up(struct gpu *gpu);
@@ -38,7 +41,7 @@ uint32_t fake_gpu_mems(const struct gpu *gpu);       /* allocated or imported, a
 uint32_t fake_gpu_waiting(const struct gpu *gpu, enum gpu_op_kind kind);
 /* Ever submitted. */
 uint32_t fake_gpu_seen(const struct gpu *gpu, enum gpu_op_kind kind);
-/* Fragments of the copy that was submitted last. */
+/* Fragments of the copy that ended last. */
 uint32_t fake_gpu_last_frags(const struct gpu *gpu);
 bool fake_gpu_is_pinned(const struct gpu *gpu, const void *host);
 

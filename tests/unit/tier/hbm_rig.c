@@ -36,13 +36,13 @@ void rig_open(struct rig *r, const struct rig_config *config)
     const struct hbm_config hc = {
         .gpu = {.device = config->device != NULL ? config->device : "emu:0",
                 .retry_ns = 1000000,
+                .inflight_bytes = config->inflight_bytes,
                 .emu = {.latency_ns = config->latency_ns,
                         .memory_bytes = config->memory_bytes,
                         .fault_file = config->fault_file}},
         .no = 2,
         .limit_bytes = config->limit_bytes,
         .chunk_bytes = config->chunk_bytes,
-        .copies_max = config->copies_max,
     };
     *r = (struct rig){.step = config->step, .rng = 88172645463325252u};
     r->loop = fixture_loop(LOOP_AUTO);

@@ -34,9 +34,8 @@ struct rig {
 struct rig_config {
     const char *device;
     uint64_t limit_bytes, chunk_bytes;
-    uint32_t copies_max;
     const char *fault_file;
-    uint64_t latency_ns, memory_bytes; /* of an emulated device */
+    uint64_t latency_ns, memory_bytes, inflight_bytes; /* of an emulated device */
     void (*step)(struct gpu *gpu);
 };
 void rig_open(struct rig *r, const struct rig_config *config);

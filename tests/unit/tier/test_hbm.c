@@ -841,7 +841,6 @@ CASE(a_bad_config_is_refused_in_words)
     BAD(no, DEVICES_MAX, "16 devices");
     BAD(gpu.device, NULL, "emu:<number>");
     BAD(gpu.device, "tpu:0", "emu:<number>");
-    BAD(copies_max, 4097, "4096");
     BAD(limit_bytes, 8 * RIG_MIB - 1, "8MiB");
     BAD(limit_bytes, (UINT64_C(8) << 40) + 1, "8TiB");
     BAD(chunk_bytes, 3 * RIG_MIB, "multiple of 2MiB");

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "clock.h"
-#include "fault.h"
 
 #define FAR_NS UINT64_C(3600000000000)
 /* Enough for the short copies. */
@@ -26,15 +25,10 @@ static struct gpu *gpu(void)
     return hbm_gpu(rig.hbm);
 }
 
-static void begin_with(const struct rig_config *config)
-{
-    rig_open(&rig, config);
-    fake_gpu_up(gpu());
-}
-
 static void begin(enum rig_layout layout, uint32_t layers, uint32_t pages_per_block)
 {
-    begin_with(&usual);
+    rig_open(&rig, &usual);
+    fake_gpu_up(gpu());
     rig_pool_open(&rig, &pool, layout, layers, pages_per_block);
 }
 
@@ -299,9 +293,8 @@ CASE_EACH(the_ready_word_counts_layers_that_are_there, RIG_LAYOUTS)
     finish();
 }
 
-/* 160 layers: more marks than one operation has, and with ten blocks more fragments; some of it in
- * slots. */
-CASE_EACH(long_copies_are_several_operations_in_order, (2 * RIG_LAYOUTS))
+/* 160 layers, with more fragments than a piece has; some of it in slots. */
+CASE_EACH(long_copies_are_several_pieces_in_order, (2 * RIG_LAYOUTS))
 {
     const uint8_t *blocks[10];
     const uint32_t n = _i / RIG_LAYOUTS == 0 ? 1 : 10;
@@ -311,9 +304,8 @@ CASE_EACH(long_copies_are_several_operations_in_order, (2 * RIG_LAYOUTS))
     expect_load(&copy);
     for (uint32_t i = 0; i < n; i++)
         blocks[i] = block_of(&copy, i);
-    const uint32_t seen = fake_gpu_seen(gpu(), GPU_COPY);
     watch_layers(&copy, blocks, 160);
-    ck_assert_uint_ge(fake_gpu_seen(gpu(), GPU_COPY) - seen, n == 1 ? 2 : 160 * 10 * 4 / 1024);
+    ck_assert_uint_gt(fake_gpu_last_frags(gpu()), FAKE_GPU_PIECE_FRAGS);
     rig_pool_check(&pool);
 
     rig_scribble(&rig, rig.host, n * ROUND_UP(pool.block_bytes, 4096));
@@ -363,7 +355,7 @@ CASE_EACH(a_deadline_ends_what_has_not_begun, 2)
     _Atomic uint64_t word = 0;
     begin(RIG_MLA, 160, 16);
     rig_scribble(&rig, rig.host, SHORT_BYTES);
-    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 2); /* several operations */
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 2); /* several pieces */
     copy.c.after = &word;
     copy.c.after_value = 1;
     copy.c.deadline_ns = _i == 0 ? 1 : clock_now_ns() + 20000000;
@@ -416,21 +408,20 @@ CASE_EACH(a_cancelled_copy_touches_nothing, 2)
     finish();
 }
 
-/* All of its operations are with the device, or not yet. */
-CASE_EACH(cancel_skips_the_rest_of_a_long_copy, 2)
+CASE(cancel_skips_the_rest_of_a_long_copy)
 {
-    begin(RIG_MLA, _i == 0 ? 160 : 350, 16);
-    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2); /* 5,120 fragments, 11,200 */
+    enum { BEGUN = 3 };
+    begin(RIG_MLA, 160, 16);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2); /* 5,120 fragments */
     rig_submit(&rig, &copy);
-    ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_COPY), _i == 0 ? 5 : 8);
-    ck_assert_uint_eq(fake_gpu_copy(gpu(), 1030), 1030); /* the second operation has begun */
+    const uint32_t frags = BEGUN * FAKE_GPU_PIECE_FRAGS - 1;
+    ck_assert_uint_eq(fake_gpu_copy(gpu(), frags), frags);
     atomic_store(&copy.c.cancel, true);
-    idle();
-    const uint64_t frags = gpu_metrics(gpu())->copy_frags;
+    ck_assert_uint_eq(fake_gpu_copy(gpu(), UINT32_MAX), 1); /* what has begun is finished */
     RIG_UNTIL(&rig, copy.dones);
     ck_assert_int_eq(copy.c.status, -ECANCELED);
-    ck_assert_uint_eq(frags, 1024);
-    ck_assert_uint_eq(gpu_metrics(gpu())->copy_frags, 2048); /* what had begun has ended */
+    ck_assert_int_eq(copy.piece[1].status, -ECANCELED);
+    ck_assert_uint_eq(fake_gpu_last_frags(gpu()), frags + 1);
     finish();
 }
 
@@ -460,18 +451,14 @@ static void on_ordered(struct device_copy *c)
     order[norder++] = (uint32_t)(rc - many);
 }
 
-CASE(more_copies_than_there_may_be_wait_in_order)
+CASE(many_copies_end_in_order)
 {
-    struct rig_config config = usual;
-    config.copies_max = 4;
-    begin_with(&config);
-    rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
+    begin(RIG_MLA, 2, 1);
     norder = 0;
     for (uint32_t i = 0; i < MANY; i++) {
         rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 1);
         many[i].c.done = on_ordered;
         rig_submit(&rig, &many[i]);
-        ck_assert_uint_le(fake_gpu_waiting(gpu(), GPU_COPY), 4);
     }
     atomic_store(&many[30].c.cancel, true);
     struct tier_stats st;
@@ -493,32 +480,43 @@ CASE(more_copies_than_there_may_be_wait_in_order)
     finish();
 }
 
-CASE(a_deadline_ends_what_waits_for_its_turn)
+/* A FILL of a slot whose memory the device has not given yet. */
+static void fill_early(struct rig_copy *c)
 {
-    struct rig_config config = usual;
-    config.copies_max = 1;
-    begin_with(&config);
-    rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
-    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 1);
-    rig_copy_init(&rig, &other, DEVICE_STORE, &pool, 1);
-    other.c.deadline_ns = clock_now_ns() + 20000000;
+    struct tier_loc loc;
+    rig_copy_init(&rig, c, DEVICE_FILL, &pool, 1);
+    c->c.pool = NULL;
+    ck_assert_int_eq(rig_alloc(&rig, 1, c->c.bytes, &loc), 0);
+    c->piece[0].slot = loc;
+}
+
+/* Too late, cancelled, taken back. */
+CASE_EACH(what_waits_for_memory_ends_as_what_waits_for_the_device, 3)
+{
+    _Atomic uint64_t revoked = 0;
+    begin(RIG_MLA, 2, 1);
+    fill_early(&copy);
+    copy.c.deadline_ns = _i == 0 ? clock_now_ns() + 20000000 : 0;
+    copy.c.revoked = &revoked;
     rig_submit(&rig, &copy);
-    rig_submit(&rig, &other);
-    while (other.dones == 0)
+    idle();
+    ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_COPY), 0);
+    if (_i == 1)
+        atomic_store(&copy.c.cancel, true);
+    if (_i == 2)
+        atomic_store(&revoked, 1);
+    while (fake_gpu_waiting(gpu(), GPU_NOTHING) == 0)
         ck_assert_int_ge(loop_turn(rig.loop, 100000000), 0);
-    ck_assert_int_eq(other.c.status, -ETIMEDOUT);
-    ck_assert_uint_eq(copy.dones, 0);
     RIG_UNTIL(&rig, copy.dones);
+    ck_assert_int_eq(copy.c.status, _i == 0 ? -ETIMEDOUT : -ECANCELED);
+    rig.t->ops->free(rig.t, copy.piece[0].slot);
     finish();
 }
 
-CASE(words_that_never_come_leave_room_for_copies_that_can_run)
+CASE(words_that_never_come_hold_up_no_copy_that_can_run)
 {
     _Atomic uint64_t never = 0;
-    struct rig_config config = usual;
-    config.copies_max = 8;
-    begin_with(&config);
-    rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
+    begin(RIG_MLA, 2, 1);
     for (uint32_t i = 0; i < MANY; i++) {
         rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 1);
         many[i].c.after = &never;
@@ -565,10 +563,7 @@ static void submit_other(struct device_copy *c)
 
 CASE(who_is_told_does_not_get_ahead)
 {
-    struct rig_config config = usual;
-    config.copies_max = 1;
-    begin_with(&config);
-    rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
+    begin(RIG_MLA, 2, 1);
     norder = 0;
     for (uint32_t i = 0; i < 3; i++)
         rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 1);
@@ -603,14 +598,11 @@ CASE(a_pool_is_closed_with_copies_in_flight)
     rig_close(&rig);
 }
 
-/* In flight, waiting for a word, and waiting for a turn; what is begun is finished. */
+/* In flight, waiting for a word, for its turn and for memory; what is begun is finished. */
 CASE(destroy_ends_all_copies)
 {
     _Atomic uint64_t word = 0;
-    struct rig_config config = usual;
-    config.copies_max = 2;
-    begin_with(&config);
-    rig_pool_open(&rig, &pool, RIG_MLA, 160, 16);
+    begin(RIG_MLA, 160, 16);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
     rig_copy_init(&rig, &other, DEVICE_STORE, &pool, 1);
     other.c.after = &word;
@@ -622,9 +614,12 @@ CASE(destroy_ends_all_copies)
     rig_submit(&rig, &other);
     rig_submit(&rig, &many[0]);
     rig_submit(&rig, &many[1]);
+    fill_early(&many[2]);
+    rig_submit(&rig, &many[2]);
     ck_assert_uint_eq(fake_gpu_copy(gpu(), 1), 1);
     rig_close(&rig);
-    ck_assert_uint_eq(copy.dones + other.dones + many[0].dones + many[1].dones, 4);
+    ck_assert_uint_eq(copy.dones + other.dones + many[0].dones + many[1].dones + many[2].dones, 5);
+    ck_assert_int_eq(many[2].c.status, -ECANCELED);
     ck_assert_int_eq(copy.c.status, -ECANCELED);
     ck_assert_int_eq(other.c.status, -ECANCELED);
     ck_assert_int_eq(many[0].c.status, -ECANCELED);
@@ -634,10 +629,7 @@ CASE(destroy_ends_all_copies)
 
 CASE(a_device_that_goes_ends_copies_with_eio)
 {
-    struct rig_config config = usual;
-    config.copies_max = 2;
-    begin_with(&config);
-    rig_pool_open(&rig, &pool, RIG_MLA, 160, 16);
+    begin(RIG_MLA, 160, 16);
     for (uint32_t i = 0; i < 4; i++) {
         rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 2);
         rig_submit(&rig, &many[i]);
@@ -655,33 +647,5 @@ CASE(a_device_that_goes_ends_copies_with_eio)
     fake_gpu_up(gpu());
     rig_copy_anew(&copy);
     ck_assert_int_eq(rig_copy(&rig, &copy), -EIO); /* its pool is void */
-    finish();
-}
-
-/* A copy that gets no room to be kept track of ends, a long one goes on with less. */
-CASE(a_copy_without_room_ends_and_leaves_the_rest_well)
-{
-    static uint8_t block[2 * 1024 * 1024];
-    unsigned failed = 0;
-    bool reached = true;
-    begin(RIG_KV_APART, 160, 4);
-    for (uint64_t nth = 1; reached; nth++) {
-        rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 10);
-        ck_assert_int_eq(fault_arm("alloc", nth), 0);
-        const int err = rig_copy(&rig, &copy);
-        reached = fault_count("alloc") >= nth;
-        fault_reset();
-        ck_assert(err == 0 || (reached && err == -EIO));
-        failed += err != 0;
-        if (err != 0) {
-            rig_copy_anew(&copy);
-            ck_assert_int_eq(rig_copy(&rig, &copy), 0);
-        }
-        for (uint32_t i = 0; i < 10; i++) {
-            rig_gather(&pool, copy.pages[i], block);
-            ck_assert_mem_eq(block_of(&copy, i), block, pool.block_bytes);
-        }
-    }
-    ck_assert_uint_eq(failed, 2); /* the job and its first part; other parts come later */
     finish();
 }

@@ -214,7 +214,7 @@ CASE_EACH(random_operations_agree_with_the_model, 4)
 {
     static const struct hbm_drive drive = {step, lose, bring_back, starve, NULL};
     struct rig_config config = usual;
-    config.copies_max = _i % 2 == 0 ? 0 : 6;
+    config.inflight_bytes = _i % 2 == 0 ? 0 : 64 << 10;
     config.latency_ns = _i < 2 ? 0 : 50000;
     make_fault_file();
     hbm_model_case(&config, &drive, _i, 10000);

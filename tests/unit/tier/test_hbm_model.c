@@ -43,9 +43,7 @@ CASES(.timeout_s = 240);
 CASE_EACH(random_operations_agree_with_the_model, 4)
 {
     static const struct hbm_drive drive = {step, lose, bring_back, starve, check};
-    const struct rig_config config = {.limit_bytes = LIMIT,
-                                      .chunk_bytes = 2 * RIG_MIB,
-                                      .copies_max = _i % 2 == 0 ? 0 : 6,
-                                      .step = fake_gpu_run};
+    const struct rig_config config = {
+        .limit_bytes = LIMIT, .chunk_bytes = 2 * RIG_MIB, .step = fake_gpu_run};
     hbm_model_case(&config, &drive, _i, 10000);
 }
