@@ -3,28 +3,18 @@
 #ifndef KVC_TEST_NAMES_RIG_H
 #define KVC_TEST_NAMES_RIG_H
 
-#include <check.h>
 #include <string.h>
 
-#include "core_rig.h"
 #include "core_slices.h"
+#include "one_core.h"
 
-#define BT 8u
-
-static struct rig r;
-static struct core_ns *ns;
-
-/* Host memory of `host` blocks of 64 bytes, a disk of `disk` (0: none). */
+/* begin_core(), of a core that may keep names. */
 static inline void begin(uint32_t host, uint32_t disk, bool journal)
 {
     rig_defaults(&r);
     r.with_journal = journal;
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = host * 64;
-    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    room_for(host, disk);
+    begin_ns();
 }
 
 static inline void store(uint32_t chain, uint32_t first, uint32_t n)
@@ -118,11 +108,6 @@ static inline struct core_evicted forget(const char *name, bool evict)
     core_check(r.core);
     ck_assert_ptr_null(find(name));
     return did;
-}
-
-static inline const struct core_metrics *m(void)
-{
-    return core_metrics(r.core);
 }
 
 #endif

@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-#include "cases.h"
-
 static struct {
     struct policy_ops ops;
     bool yes, once; /* once: the answer, to one question alone */
@@ -32,18 +30,14 @@ static bool judge_admits(struct policy *p, const struct policy_hint *hint, uint3
 static void begin_full(uint32_t disk, bool admission)
 {
     rig_defaults(&r);
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = 4 * 64;
-    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+    room_for(4, disk);
     judge.ops = policy_lru;
     judge.ops.admits = judge_admits;
     judge.yes = judge.once = false;
     judge.asked = 0;
     r.cfg.policy = &judge.ops;
     r.cfg.admission = admission;
-    rig_begin(&r);
-    const struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     store(1, 0, 4);
     ck_assert_uint_eq(judge.asked, 0); /* there was room */
 }
@@ -72,6 +66,8 @@ static uint32_t there(uint32_t chain)
     return rig_lookup(&r, ns, chain, 4 * BT).tokens / BT;
 }
 
+CASES(.teardown = end);
+
 CASE(what_is_worth_less_is_refused_with_all_behind_it)
 {
     begin_full(0, true);
@@ -82,10 +78,9 @@ CASE(what_is_worth_less_is_refused_with_all_behind_it)
         ck_assert_uint_eq(p.statuses[i], KVC_ST_NOT_WORTH);
     ck_assert_uint_eq(judge.asked, 1);
     ck_assert_uint_eq(there(1), 4);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 0);
-    ck_assert_uint_eq(core_metrics(r.core)->reserve_not_worth, 1);
-    ck_assert_uint_eq(core_metrics(r.core)->reserve_full, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_evicted, 0);
+    ck_assert_uint_eq(metrics()->reserve_not_worth, 1);
+    ck_assert_uint_eq(metrics()->reserve_full, 0);
 }
 
 CASE(what_is_worth_more_is_taken)
@@ -94,7 +89,6 @@ CASE(what_is_worth_more_is_taken)
     judge.yes = true;
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_OK);
     ck_assert_uint_eq(there(1), 3);
-    rig_end(&r);
 }
 
 /* As the policy is told of it when it is in. */
@@ -114,7 +108,6 @@ CASE(the_question_names_the_block_its_parent_and_the_victim)
     ck_assert_uint_eq(judge.hint.parent, POLICY_NO_BLOCK);
     ck_assert_uint_eq(judge.hint.depth, 0);
     ck_assert_uint_ne(judge.hint.hash, child.hash);
-    rig_end(&r);
 }
 
 CASE(what_is_not_judged_is_taken)
@@ -125,7 +118,6 @@ CASE(what_is_not_judged_is_taken)
     ck_assert_uint_eq(p.statuses[1], KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 0);
     ck_assert_uint_eq(there(1), 2);
-    rig_end(&r);
 }
 
 CASE(switched_off_all_is_taken)
@@ -133,7 +125,6 @@ CASE(switched_off_all_is_taken)
     begin_full(0, false);
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 0);
-    rig_end(&r);
 }
 
 CASE(it_is_switched_while_it_runs)
@@ -149,7 +140,6 @@ CASE(it_is_switched_while_it_runs)
     ck_assert(!v.now.admission && v.start.admission && v.admits);
     core_admission(r.core, true);
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 3}), KVC_ST_NOT_WORTH);
-    rig_end(&r);
 }
 
 /* Nor by level. */
@@ -162,7 +152,6 @@ CASE(a_policy_that_does_not_judge_takes_all)
     ck_assert(v.now.admission && !v.admits);
     ck_assert_uint_eq(reserve_at(2, RETAIN_DEFAULT - 1), KVC_ST_OK);
     ck_assert_uint_eq(there(1), 3);
-    rig_end(&r);
 }
 
 CASE(with_storage_all_is_taken)
@@ -170,7 +159,6 @@ CASE(with_storage_all_is_taken)
     begin_full(64, true);
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 0);
-    rig_end(&r);
 }
 
 /* A lower one is refused where it was wished below what nothing is wished for: else whoever has
@@ -187,7 +175,6 @@ CASE(a_higher_level_is_worth_more_and_one_below_the_default_less)
     ck_assert_uint_eq(reserve_at(2, RETAIN_DEFAULT + 1), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 1);
     ck_assert_uint_eq(there(1), 3);
-    rig_end(&r);
 }
 
 CASE(a_high_level_of_others_keeps_nobody_out)
@@ -200,7 +187,6 @@ CASE(a_high_level_of_others_keeps_nobody_out)
     ck_assert_uint_eq(reserve_at(2, RETAIN_DEFAULT - 1), KVC_ST_NOT_WORTH);
     ck_assert_uint_eq(reserve_at(2, RETAIN_DEFAULT), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 0);
-    rig_end(&r);
 }
 
 /* Of one block of four times the size: what has gone for it went for something. */
@@ -217,7 +203,6 @@ CASE(what_something_has_gone_for_is_taken)
         ck_assert_uint_eq(p.statuses[0], yes ? KVC_ST_OK : KVC_ST_NOT_WORTH);
         ck_assert_uint_eq(there(1), yes ? 0 : 4);
     }
-    rig_end(&r);
 }
 
 CASE(where_the_index_is_full_it_is_judged_too)
@@ -228,16 +213,13 @@ CASE(where_the_index_is_full_it_is_judged_too)
     r.cfg.policy = &judge.ops;
     r.cfg.admission = true;
     r.cfg.blocks_max = 16;
-    rig_begin(&r);
-    const struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     store(1, 0, 16);
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_NOT_WORTH);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 0);
+    ck_assert_uint_eq(metrics()->blocks_evicted, 0);
     judge.yes = true;
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_OK);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 1);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_evicted, 1);
 }
 
 /* What is guaranteed comes in, for what others borrowed of it. */
@@ -260,7 +242,6 @@ CASE(within_a_share_nothing_is_judged)
     ck_assert_uint_eq(judge.asked, 1);
     ns = borrower;
     ck_assert_uint_eq(there(1), 2);
-    rig_end(&r);
 }
 
 /* Half of memory is promised to the principals, in equal parts. The other one has filled all of it.
@@ -299,7 +280,6 @@ CASE(within_the_part_of_its_principal_nothing_is_judged)
     for (uint32_t i = 0; i < 8; i++)
         ck_assert_uint_eq(rig_lookup(&r, other, 50 + i, BT).tokens, BT);
     core_check(r.core);
-    rig_end(&r);
 }
 
 CASE(within_a_quota_it_is_judged_beside_what_is_of_that_quota)
@@ -310,10 +290,9 @@ CASE(within_a_quota_it_is_judged_beside_what_is_of_that_quota)
     ck_assert_int_eq(core_quota_set(r.core, &q), 0);
     rig_settle(&r);
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 2, .n = 2}), KVC_ST_NOT_WORTH);
-    ck_assert_uint_eq(core_metrics(r.core)->reserve_not_worth, 1);
-    ck_assert_uint_eq(core_metrics(r.core)->quota_refused, 0);
+    ck_assert_uint_eq(metrics()->reserve_not_worth, 1);
+    ck_assert_uint_eq(metrics()->quota_refused, 0);
     ck_assert_uint_eq(there(1), 4);
-    rig_end(&r);
 }
 
 /* Its other groups, and its other shards, would be judged by themselves. */
@@ -330,7 +309,6 @@ CASE(blocks_of_several_groups_or_shards_are_all_taken)
     ns = rig_ns(&r, 1, &spec);
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 3}), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 0);
-    rig_end(&r);
 }
 
 static uint8_t reserve_behind(uint32_t i, uint32_t chain)
@@ -369,7 +347,6 @@ CASE(what_goes_on_from_the_end_of_a_conversation_is_taken)
     ck_assert_uint_eq(reserve((struct rig_put){.chain = 1, .first = 2, .n = 2}), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 0);
     forget("a talk", false);
-    rig_end(&r);
 }
 
 /* What goes on is beside that block: its tokens are in a full one now. */
@@ -388,7 +365,6 @@ CASE(what_goes_on_from_a_partly_filled_end_is_taken)
     ck_assert_uint_eq(judge.asked, 0);
     ck_assert_uint_eq(reserve_behind(0, 6), KVC_ST_NOT_WORTH);
     forget("a talk", false);
-    rig_end(&r);
 }
 
 CASE(what_goes_on_from_a_document_is_judged)
@@ -402,5 +378,4 @@ CASE(what_goes_on_from_a_document_is_judged)
     (void)named("a talk", 1, 2 * BT);
     ck_assert_uint_eq(reserve_behind(1, 5), KVC_ST_OK);
     forget("a talk", false);
-    rig_end(&r);
 }

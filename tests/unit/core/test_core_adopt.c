@@ -4,11 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "cases.h"
-#include "core_rig.h"
-
-static struct rig r;
-static struct core_ns *ns;
+#include "one_core.h"
 
 static void begin(uint32_t blocks_max)
 {
@@ -39,7 +35,7 @@ static const struct core_identity *who_is(void *ctx, const char *principal)
     return known && strcmp(known->name, principal) == 0 ? known : NULL;
 }
 
-CASES(.timeout_s = 300);
+CASES(.teardown = end, .timeout_s = 300);
 
 CASE(a_namespace_comes_back_as_it_was_or_not_at_all)
 {
@@ -81,7 +77,6 @@ CASE(a_namespace_comes_back_as_it_was_or_not_at_all)
     ck_assert_uint_eq(prints[0], print);
     core_destroy(&next);
     r.cfg.disk->events = (struct tier_events){.ctx = NULL};
-    rig_end(&r);
 }
 
 CASE(another_secret_is_another_namespace)
@@ -96,7 +91,6 @@ CASE(another_secret_is_another_namespace)
     known = &one;
     ck_assert_int_eq(core_ns_restore(next, record, n, who_is, NULL), KVC_E_DENIED);
     core_destroy(&next);
-    rig_end(&r);
 }
 
 /* ---- blocks ---- */
@@ -134,7 +128,6 @@ CASE(what_does_not_fit_is_not_taken)
     ck_assert_int_eq(core_adopt(r.core, &f, &owner), KVC_E_GONE);
     ck_assert_uint_eq(owner, 77);
     ck_assert_uint_eq(core_adopt_end(r.core), 0);
-    rig_end(&r);
 }
 
 static double seconds(void)
@@ -172,7 +165,7 @@ CASE_EACH(a_million_blocks, 2)
     printf("1,000,000 blocks, %s: adopted in %.3f s, linked in %.3f s\n",
            shuffled ? "in random order" : "chain by chain", t1 - t0, t2 - t1);
     core_check(r.core);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, N);
+    ck_assert_uint_eq(metrics()->blocks_on_disk, N);
     free(f);
     core_destroy(&r.core);
     fake_tier_destroy(&r.tier);

@@ -2,14 +2,10 @@
 /* Whose stated prefill cost counts, and against which rate: what is in memory alone. */
 #include <stdio.h>
 
-#include "cases.h"
-#include "core_rig.h"
+#include "one_core.h"
 
 #define TOKENS 32u /* four blocks of 8 tokens and 64 bytes: 8 bytes a token */
 #define RATE   1000000u
-
-static struct rig r;
-static struct core_ns *ns;
 
 static uint32_t id_of(const struct core_ns *of)
 {
@@ -47,6 +43,8 @@ static struct core_prefix hit_of(unsigned client)
     return p;
 }
 
+CASES(.teardown = end);
+
 CASE(each_session_is_judged_by_its_own_cost)
 {
     begin(RATE);
@@ -55,10 +53,9 @@ CASE(each_session_is_judged_by_its_own_cost)
     ck_assert_uint_eq(hit_of(2).tokens, TOKENS);
     ck_assert_uint_eq(hit_of(1).tokens, 0);
     ck_assert_uint_eq(hit_of(1).group[0].reason, KVC_MISS_NOT_WORTH);
-    ck_assert_uint_eq(core_metrics(r.core)->host_bytes_per_s, RATE);
+    ck_assert_uint_eq(metrics()->host_bytes_per_s, RATE);
     ck_assert_ptr_eq(state(1, "m", 50000), ns); /* it says so itself */
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
-    rig_end(&r);
 }
 
 static void on_idle(void *ctx)
@@ -79,7 +76,6 @@ CASE(a_cost_ends_with_its_session)
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
     ck_assert_uint_eq(hit_of(2).tokens, TOKENS);
     rig_close(&r, 1);
-    rig_end(&r);
 }
 
 CASE(memory_of_which_no_rate_is_known_costs_nothing)
@@ -87,7 +83,6 @@ CASE(memory_of_which_no_rate_is_known_costs_nothing)
     begin(0);
     (void)state(1, "m", 1);
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
-    rig_end(&r);
 }
 
 /* A rate is bounded by what is measured: 16 GiB/s was assumed, whatever the machine did. */
@@ -98,7 +93,6 @@ CASE(memory_is_as_fast_as_it_was_measured)
     ck_assert_uint_eq(hit_of(1).tokens, 0);
     (void)state(1, "m", 8000);
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
-    rig_end(&r);
 }
 
 CASE(costs_of_the_namespaces_opened_last_are_kept)
@@ -113,5 +107,4 @@ CASE(costs_of_the_namespaces_opened_last_are_kept)
     ck_assert_uint_eq(hit_of(1).tokens, 0);
     (void)state(1, "last", 50);
     ck_assert_uint_eq(hit_of(1).tokens, TOKENS);
-    rig_end(&r);
 }

@@ -15,6 +15,11 @@ static void begin(uint32_t regions, uint32_t region_bytes)
     rig_begin(&r);
 }
 
+static void end(void)
+{
+    rig_end(&r);
+}
+
 static struct core_ns *open_ns(unsigned client, uint32_t block_bytes)
 {
     struct core_ns_spec spec = rig_spec("m", 8, block_bytes);
@@ -29,6 +34,8 @@ static uint8_t reserve_one(unsigned client, struct core_ns *ns, uint32_t chain)
 }
 
 /* ---- on demand ---- */
+
+CASES(.teardown = end);
 
 CASE(the_least_recently_used_leaf_goes)
 {
@@ -48,7 +55,6 @@ CASE(the_least_recently_used_leaf_goes)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 2);
     ck_assert_uint_eq(core_metrics(r.core)->bytes_evicted, 128);
-    rig_end(&r);
 }
 
 CASE(full_of_leases_is_a_status)
@@ -65,7 +71,6 @@ CASE(full_of_leases_is_a_status)
     rig_check_lease(&r, 1, held.lease, 0);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     ck_assert_uint_eq(reserve_one(1, ns, 2), KVC_ST_OK);
-    rig_end(&r);
 }
 
 CASE(a_leased_leaf_keeps_its_ancestors)
@@ -81,7 +86,6 @@ CASE(a_leased_leaf_keeps_its_ancestors)
     ck_assert_uint_eq(reserve_one(1, ns, 3), KVC_ST_OK); /* chain 2 went */
     ck_assert_uint_eq(reserve_one(1, ns, 4), KVC_ST_FULL);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 24).tokens, 24);
-    rig_end(&r);
 }
 
 CASE(a_chain_longer_than_the_cache_is_stored_as_far_as_it_goes)
@@ -98,7 +102,6 @@ CASE(a_chain_longer_than_the_cache_is_stored_as_far_as_it_goes)
     rig_commit_free(m);
     free(m);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 48).tokens, 32);
-    rig_end(&r);
 }
 
 CASE(a_full_index_evicts_too)
@@ -115,7 +118,6 @@ CASE(a_full_index_evicts_too)
     ck_assert_uint_ne(held.lease, 0);
     held = rig_acquire(&r, 1, ns, 2, 32);
     ck_assert_uint_eq(reserve_one(1, ns, 3), KVC_ST_FULL);
-    rig_end(&r);
 }
 
 /* Another size, another principal: what belongs to the others goes until there is room. */
@@ -132,7 +134,6 @@ CASE(room_moves_between_sizes_and_principals)
     rig_store(&r, 1, large, 0, 5, 0, 4);
     ck_assert_uint_eq(rig_lookup(&r, large, 5, 32).tokens, 32);
     core_check(r.core);
-    rig_end(&r);
 }
 
 /* Scattered over all regions, blocks of the other size would nearly all have to go; a region is
@@ -154,7 +155,6 @@ CASE(a_region_is_emptied_when_eviction_alone_is_in_vain)
     ck_assert_uint_eq(fake_tier_drains(r.tier), 1);
     ck_assert_uint_ge(core_metrics(r.core)->blocks_present, 16 * 64 - 200);
     core_check(r.core);
-    rig_end(&r);
 }
 
 /* ---- half a block ---- */
@@ -174,7 +174,6 @@ CASE(half_a_block_whose_other_rank_never_came_goes_like_any_other)
         ck_assert_uint_eq(p.statuses[i], KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 2);
     core_check(r.core);
-    rig_end(&r);
 }
 
 CASE(half_a_block_stays_while_its_other_rank_makes_room_for_it)
@@ -191,7 +190,6 @@ CASE(half_a_block_stays_while_its_other_rank_makes_room_for_it)
     ck_assert_uint_eq(p.statuses[0], KVC_ST_OK);
     ck_assert_uint_eq(rig_lookup(&r, ns, 2, 8).tokens, 0);
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).shards_present, 1);
-    rig_end(&r);
 }
 
 CASE(of_half_a_block_half_its_bytes_count)
@@ -210,7 +208,6 @@ CASE(of_half_a_block_half_its_bytes_count)
     job = (struct core_evict_job){.client = r.cl[1], .bytes = 4 * 64};
     rig_evict(&r, &job);
     ck_assert(job.ret_blocks == 4 && job.ret_bytes == 4 * 64);
-    rig_end(&r);
 }
 
 /* ---- on request ---- */
@@ -233,7 +230,6 @@ CASE(a_key_goes_with_what_builds_on_it)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 40).tokens, 16);
     ck_assert_uint_eq(rig_lookup(&r, ns, 2, 40).tokens, 40);
     ck_assert_uint_eq(rig_lookup(&r, other, 1, 40).tokens, 40);
-    rig_end(&r);
 }
 
 CASE(a_key_goes_in_each_group_and_namespace_that_has_it)
@@ -261,7 +257,6 @@ CASE(a_key_goes_in_each_group_and_namespace_that_has_it)
     job = (struct core_evict_job){.client = r.cl[1], .have_key = true, .key = rig_key(1, 2)};
     rig_evict(&r, &job);
     ck_assert(job.ret_blocks == 9 && job.ret_bytes == 6 * 64 + 3 * 128);
-    rig_end(&r);
 }
 
 CASE(what_stays_is_counted_once)
@@ -280,7 +275,6 @@ CASE(what_stays_is_counted_once)
     rig_evict(&r, &job);
     ck_assert(job.ret_blocks == 4 && job.ret_kept == 4);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted_admin, 4);
-    rig_end(&r);
 }
 
 CASE(by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count)
@@ -307,7 +301,6 @@ CASE(by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count)
     rig_evict(&r, &job);
     ck_assert_uint_gt(job.ret_blocks, 0);
     ck_assert_uint_eq(rig_lookup(&r, ns, 5, 32).tokens, 32);
-    rig_end(&r);
 }
 
 CASE(everybody_evicts_their_own_and_administrators_all)
@@ -327,7 +320,6 @@ CASE(everybody_evicts_their_own_and_administrators_all)
     job = (struct core_evict_job){.client = r.cl[0], .ns = v.id};
     rig_evict(&r, &job);
     ck_assert_uint_eq(job.ret_blocks, 3);
-    rig_end(&r);
 }
 
 /* ---- what a dry run says ---- */
@@ -430,7 +422,6 @@ CASE_EACH(a_dry_run_says_what_each_selector_evicts, 12)
     ck_assert_uint_eq(sizeof each / sizeof each[0], 12);
     ck_assert_uint_eq(as_said(each[i].job), each[i].blocks);
     ck_assert_uint_eq(as_said(each[i].job) > 0, each[i].job.bytes > 0);
-    rig_end(&r);
 }
 
 CASE(a_dry_run_says_what_goes_from_which_tier)
@@ -444,7 +435,6 @@ CASE(a_dry_run_says_what_goes_from_which_tier)
     ck_assert_uint_eq(job.ret_in.disk, 5 * 64);
     ck_assert_uint_eq(job.ret_in.near, 0);
     (void)as_said((struct core_evict_job){.client = r.cl[1], .force = true});
-    rig_end(&r);
 }
 
 /* Chains grow and lose their ends at random, so that records come in any order. */
@@ -487,7 +477,6 @@ CASE_EACH(a_dry_run_is_right_in_any_order_of_records, 8)
             n[i] = rig_lookup(&r, mine, i, 8 * n[i]).tokens / 8;
     }
     ck_assert_uint_gt(went, 0);
-    rig_end(&r);
 }
 
 /* ---- turns ---- */
@@ -520,7 +509,6 @@ CASE(jobs_take_turns_and_end_with_their_client)
     ck_assert_uint_eq(jobs_done, 1);
     ck_assert_uint_eq(c.ret_blocks, 8);
     ck_assert(!core_placement_step(r.core));
-    rig_end(&r);
 }
 
 CASE(children_are_counted_however_many)
@@ -547,7 +535,6 @@ CASE(children_are_counted_however_many)
     ck_assert_int_eq(core_drop(r.core, r.cl[1], reservation), 0);
     core_check(r.core);
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).children, CHILDREN - 1);
-    rig_end(&r);
 }
 
 CASE(explain_says_where_and_why_not)
@@ -567,5 +554,4 @@ CASE(explain_says_where_and_why_not)
     rig_evict(&r, &job);
     x = rig_explain(&r, 1, 0, 1, 2);
     ck_assert(x.state == KVC_BLOCK_ABSENT && x.reason == KVC_MISS_EVICTED);
-    rig_end(&r);
 }

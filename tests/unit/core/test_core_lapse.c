@@ -2,7 +2,6 @@
 /* A promised block loses its copy on disk: nothing below it is told durable until it is so again,
  * and it is written again whoever asks. */
 #include "admin.h"
-#include "cases.h"
 #include "lapse.h"
 #include "names_rig.h"
 
@@ -68,10 +67,11 @@ static void are_durable(uint32_t chain, uint32_t n)
 static void comes_back_after_a_crash(uint32_t chain, uint32_t n)
 {
     rig_restart(&r, false);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    open_ns();
     ck_assert_uint_eq(rig_lookup(&r, ns, chain, n * BT).tokens, n * BT);
 }
+
+CASES(.teardown = end);
 
 CASE(what_is_told_durable_has_all_before_it_on_disk)
 {
@@ -81,7 +81,6 @@ CASE(what_is_told_durable_has_all_before_it_on_disk)
     commit_begin(&made, 1, 4, 1); /* when it is told, the rig looks at all before it */
     commit_end(&made, KVC_ST_OK);
     comes_back_after_a_crash(1, 5);
-    rig_end(&r);
 }
 
 CASE(what_was_promised_is_written_again_though_nobody_asks)
@@ -95,7 +94,6 @@ CASE(what_was_promised_is_written_again_though_nobody_asks)
     are_durable(1, 6);
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 8);
     comes_back_after_a_crash(1, 6);
-    rig_end(&r);
 }
 
 /* The mark itself comes back with the blocks. */
@@ -109,7 +107,6 @@ CASE(what_was_promised_before_a_restart_is_written_again_too)
     rig_settle(&r);
     are_durable(1, 3);
     rig_release(&r, 1, &held);
-    rig_end(&r);
 }
 
 /* So it is with a block that was found to be wrong on disk, which a slice still holds then. */
@@ -140,10 +137,9 @@ CASE(what_is_wrong_on_disk_is_written_again_before_more_is_told)
     r.cfg.disk->storage->kick(r.cfg.disk);
     commit_begin(&made, 1, 4, 1);
     commit_end(&made, KVC_ST_OK);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_corrupt, 1);
+    ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
     are_durable(1, 5);
     comes_back_after_a_crash(1, 5);
-    rig_end(&r);
 }
 
 /* It waits for a read, and with it the promise below it; the one beside it does not. */
@@ -168,7 +164,6 @@ CASE(below_what_cannot_be_written_again_yet_nothing_is_told)
     commit_end(&made, KVC_ST_OK);
     are_durable(1, 3);
     comes_back_after_a_crash(1, 3);
-    rig_end(&r);
 }
 
 /* Storage refuses, then takes it. */
@@ -200,7 +195,6 @@ CASE(what_storage_refuses_is_tried_again)
         rig_step(&r);
     rig_settle(&r);
     are_durable(1, 3);
-    rig_end(&r);
 }
 
 CASE(a_call_begins_some_and_goes_on_behind_them)
@@ -213,16 +207,15 @@ CASE(a_call_begins_some_and_goes_on_behind_them)
     lose(1, 700);
     r.core->cfg.slice_work = 2;
     ck_assert(reconcile_step(r.core));
-    ck_assert_uint_eq(core_metrics(r.core)->saving_bytes, 2 * 64);
+    ck_assert_uint_eq(metrics()->saving_bytes, 2 * 64);
     lose(1, 1); /* behind what has been looked at */
     ck_assert(reconcile_step(r.core));
     (void)reconcile_step(r.core);
-    ck_assert_uint_eq(core_metrics(r.core)->saving_bytes, 4 * 64);
+    ck_assert_uint_eq(metrics()->saving_bytes, 4 * 64);
     ck_assert(!reconcile_step(r.core)); /* none is begun twice */
-    ck_assert_uint_eq(core_metrics(r.core)->saving_bytes, 4 * 64);
+    ck_assert_uint_eq(metrics()->saving_bytes, 4 * 64);
     rig_settle(&r);
     are_durable(1, 1536);
-    rig_end(&r);
 }
 
 /* The pin that is taken meanwhile would have lent it, and given it back with its end. */
@@ -240,7 +233,6 @@ CASE(what_was_promised_does_not_become_a_pin_s)
     rig_settle(&r);
     are_durable(1, 2);
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 0);
-    rig_end(&r);
 }
 
 /* What has gone has not lapsed any more. */
@@ -256,7 +248,6 @@ CASE(what_goes_on_request_is_not_waited_for)
     ck_assert_uint_eq(lapse_blocks(r.core), 0);
     fake_disk_grows(r.disk, false);
     store_durable(2, 0, 2);
-    rig_end(&r);
 }
 
 /* So it is with names, whose promises are lent. */
@@ -282,7 +273,6 @@ CASE(a_name_is_not_kept_before_all_that_it_reaches_is_so_again)
     rig_settle(&r);
     for (uint32_t i = 0; i < 4; i++)
         ck_assert(!rig_explain(&r, 1, 0, 1, i).durable);
-    rig_end(&r);
 }
 
 /* ---- chains that are longer than what one turn looks at ---- */
@@ -300,9 +290,7 @@ static void begin_deep(void)
     r.tier_cfg.regions = 4;
     r.tier_cfg.region_bytes = DEEP / 3 * 64;
     r.disk_cfg = (struct fake_disk_config){.slots = 2 * DEEP, .region_slots = 8, .seed = 3};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     for (uint32_t first = 0; first < DEEP; first += PIECE)
         store(1, first, PIECE);
     store_durable(1, DEEP, 1);
@@ -353,7 +341,6 @@ CASE(a_long_chain_is_looked_at_in_slices_and_once)
     ck_assert_uint_lt(promise_looks(r.core) - before - looks, PIECE);
     commit_end(&made, KVC_ST_OK);
     commit_end(&beside, KVC_ST_OK);
-    rig_end(&r);
 }
 
 /* The rig looks at the whole chain when its last block is told durable. */
@@ -372,7 +359,6 @@ CASE(a_block_that_is_lost_behind_the_slices_is_waited_for)
     commit_end(&made, KVC_ST_OK);
     mended();
     are_durable(1, DEEP + 2);
-    rig_end(&r);
 }
 
 /* What the first has found does not hold for the second. */
@@ -387,7 +373,6 @@ CASE(a_block_that_is_lost_between_two_promises_is_waited_for)
     commit_end(&made, KVC_ST_OK);
     mended();
     are_durable(1, DEEP + 3);
-    rig_end(&r);
 }
 
 /* Nobody waits for that: it looks at no more than a turn's. */
@@ -403,5 +388,4 @@ CASE(who_is_told_that_a_block_exists_has_a_part_of_its_chain_looked_at)
     rig_settle(&r);
     mended();
     are_durable(1, DEEP + 2);
-    rig_end(&r);
 }

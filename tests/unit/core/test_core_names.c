@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What names reach, and what becomes of it: counts, moves, room, promises, time, order. */
 #include "admin.h"
-#include "cases.h"
 #include "names_rig.h"
 
 /* Chains of two blocks each, so many that what may go has gone. */
@@ -10,6 +9,8 @@ static void flood(uint32_t chains)
     for (uint32_t i = 0; i < chains; i++)
         store(5000 + i, 0, 2);
 }
+
+CASES(.teardown = end);
 
 CASE(a_name_covers_what_is_cached_of_its_chain)
 {
@@ -20,8 +21,8 @@ CASE(a_name_covers_what_is_cached_of_its_chain)
     n = named("a", 1, 32);
     ck_assert_uint_eq(n.tokens, 24);
     ck_assert_uint_eq(n.bytes, 3 * 64);
-    ck_assert_uint_eq(m()->named_blocks, 3);
-    ck_assert_uint_eq(m()->named_bytes, 3 * 64);
+    ck_assert_uint_eq(metrics()->named_blocks, 3);
+    ck_assert_uint_eq(metrics()->named_bytes, 3 * 64);
     struct core_name_view v = view("a");
     ck_assert_uint_eq(v.tokens_cached, 24);
     ck_assert_uint_eq(v.bytes_in_memory, 3 * 64);
@@ -29,8 +30,7 @@ CASE(a_name_covers_what_is_cached_of_its_chain)
     struct key256 tip = rig_key(1, 2);
     ck_assert_mem_eq(v.tip.b, tip.b, sizeof tip.b);
     forget("a", false);
-    ck_assert_uint_eq(m()->named_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->named_blocks, 0);
 }
 
 CASE(names_share_blocks_and_each_lets_go_of_its_own)
@@ -40,14 +40,13 @@ CASE(names_share_blocks_and_each_lets_go_of_its_own)
     named("short", 1, 16);
     named("long", 1, 32);
     named("same", 1, 32);
-    ck_assert_uint_eq(m()->named_blocks, 4);
+    ck_assert_uint_eq(metrics()->named_blocks, 4);
     forget("long", false);
-    ck_assert_uint_eq(m()->named_blocks, 4);
+    ck_assert_uint_eq(metrics()->named_blocks, 4);
     forget("same", false);
-    ck_assert_uint_eq(m()->named_blocks, 2);
+    ck_assert_uint_eq(metrics()->named_blocks, 2);
     forget("short", false);
-    ck_assert_uint_eq(m()->named_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->named_blocks, 0);
 }
 
 CASE(a_tip_that_moves_lets_go_of_what_it_left_at_once)
@@ -57,14 +56,13 @@ CASE(a_tip_that_moves_lets_go_of_what_it_left_at_once)
     store(2, 0, 2);
     named("c", 1, 16);
     named("c", 1, 32); /* it goes on */
-    ck_assert_uint_eq(m()->named_blocks, 4);
-    ck_assert_uint_eq(m()->names, 1);
+    ck_assert_uint_eq(metrics()->named_blocks, 4);
+    ck_assert_uint_eq(metrics()->names, 1);
     named("c", 1, 24); /* the last answer is taken back */
-    ck_assert_uint_eq(m()->named_blocks, 3);
+    ck_assert_uint_eq(metrics()->named_blocks, 3);
     named("c", 2, 16); /* a summary takes the place of it all */
-    ck_assert_uint_eq(m()->named_blocks, 2);
+    ck_assert_uint_eq(metrics()->named_blocks, 2);
     ck_assert_uint_eq(view("c").tokens, 16);
-    rig_end(&r);
 }
 
 CASE(without_storage_what_a_name_reaches_goes_last)
@@ -78,10 +76,9 @@ CASE(without_storage_what_a_name_reaches_goes_last)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 32);
     forget("c", false);
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).level, KVC_PRIORITY_DEFAULT);
-    ck_assert_uint_eq(m()->wishes, 0); /* that a name has priorities is nobody's wish */
+    ck_assert_uint_eq(metrics()->wishes, 0); /* that a name has priorities is nobody's wish */
     flood(32);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 0);
-    rig_end(&r);
 }
 
 CASE(without_storage_a_name_alone_keeps_nothing_and_a_pinned_one_does)
@@ -105,21 +102,18 @@ CASE(a_pinned_name_counts_against_the_budget_of_pins)
     rig_defaults(&r);
     r.cfg.pins_max = 8;
     r.cfg.pin_bytes_max = 3 * 64;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     store(1, 0, 4);
     const struct core_name_put pinned = {.pinned = true};
     struct core_named n;
     ck_assert_int_eq(put("c", 1, 32, pinned, NULL, &n), KVC_E_PIN_LIMIT);
     ck_assert_ptr_null(find("c"));
     ck_assert_int_eq(put("c", 1, 24, pinned, NULL, &n), 0);
-    ck_assert_uint_eq(m()->pinned_blocks, 3);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 3);
     ck_assert_int_eq(put("c", 1, 32, pinned, NULL, &n), KVC_E_PIN_LIMIT);
     ck_assert_uint_eq(view("c").tokens, 24); /* as it was */
     named("c", 1, 32);                       /* no longer pinned */
-    ck_assert_uint_eq(m()->pinned_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 0);
 }
 
 CASE(what_a_name_reaches_is_promised_and_stays_on_disk)
@@ -137,7 +131,6 @@ CASE(what_a_name_reaches_is_promised_and_stays_on_disk)
     ck_assert_uint_eq(held.prefix.tokens, 32);
     rig_check_lease(&r, 1, held.lease, 0);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
-    rig_end(&r);
 }
 
 CASE(what_no_name_reaches_any_more_goes_like_any_other)
@@ -158,16 +151,13 @@ CASE(what_no_name_reaches_any_more_goes_like_any_other)
         flood(8);
     }
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 16);
-    rig_end(&r);
 }
 
 CASE(the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself)
 {
     rig_defaults(&r);
     r.cfg.pins_max = 8;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     store(1, 0, 4);
     struct core_named n;
     ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.pinned = true}, NULL, &n), 0);
@@ -179,10 +169,9 @@ CASE(the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself)
         ck_assert_int_eq(core_unpin(r.core, r.cl[cl], v.id), KVC_E_NO_NAME);
         ck_assert(!core_pin_next(r.core, r.cl[cl], &cursor, &v));
     }
-    ck_assert_uint_eq(m()->pinned_blocks, 4);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 4);
     forget("c", false);
-    ck_assert_uint_eq(m()->pinned_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 0);
 }
 
 CASE(a_promise_to_a_commit_outlasts_names)
@@ -199,7 +188,6 @@ CASE(a_promise_to_a_commit_outlasts_names)
     rig_settle(&r);
     forget("c", false);
     ck_assert(rig_explain(&r, 1, 0, 1, 1).durable);
-    rig_end(&r);
 }
 
 CASE(what_was_lent_to_names_is_promised_anew_for_a_commit)
@@ -221,7 +209,6 @@ CASE(what_was_lent_to_names_is_promised_anew_for_a_commit)
     forget("c", false);
     for (uint32_t i = 0; i < 3; i++)
         ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
-    rig_end(&r);
 }
 
 CASE(eviction_on_request_passes_over_names_unless_forced)
@@ -241,11 +228,10 @@ CASE(eviction_on_request_passes_over_names_unless_forced)
     struct core_name_view v = view("c");
     ck_assert_uint_eq(v.tokens, 16);
     ck_assert_uint_eq(v.tokens_cached, 0);
-    ck_assert_uint_eq(m()->named_blocks, 0);
+    ck_assert_uint_eq(metrics()->named_blocks, 0);
     store(1, 0, 2);
     named("c", 1, 16); /* it can be put again */
     ck_assert_uint_eq(view("c").tokens_cached, 16);
-    rig_end(&r);
 }
 
 CASE(a_name_falls_back_on_what_is_left)
@@ -260,9 +246,8 @@ CASE(a_name_falls_back_on_what_is_left)
     rig_evict(&r, &job);
     ck_assert_uint_eq(view("c").tokens, 32);
     ck_assert_uint_eq(view("c").tokens_cached, 16);
-    ck_assert_uint_eq(m()->named_blocks, 2);
+    ck_assert_uint_eq(metrics()->named_blocks, 2);
     forget("c", false);
-    rig_end(&r);
 }
 
 CASE(forgotten_with_its_blocks_all_goes_but_what_others_share)
@@ -275,8 +260,7 @@ CASE(forgotten_with_its_blocks_all_goes_but_what_others_share)
     forget("c", true);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 48).tokens, 16);
     forget("other", true);
-    ck_assert_uint_eq(m()->blocks_present, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_present, 0);
 }
 
 CASE(a_name_ends_when_it_was_not_used_for_so_long)
@@ -298,18 +282,15 @@ CASE(a_name_ends_when_it_was_not_used_for_so_long)
         rig_step(&r);
     rig_settle(&r);
     ck_assert_ptr_null(find("c"));
-    ck_assert_uint_eq(m()->names_expired, 1);
-    ck_assert_uint_eq(m()->named_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->names_expired, 1);
+    ck_assert_uint_eq(metrics()->named_blocks, 0);
 }
 
 CASE(there_are_so_many_names_and_no_more)
 {
     rig_defaults(&r);
     r.cfg.names_max = 4;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     rig_store(&r, 1, ns, 0, 1, 0, 2);
     char name[2] = "a";
     for (; name[0] < 'e'; name[0]++)
@@ -319,7 +300,6 @@ CASE(there_are_so_many_names_and_no_more)
     named("a", 1, 8); /* one that is there can be moved */
     forget("b", false);
     named("e", 1, 16);
-    rig_end(&r);
 }
 
 /* ---- groups of other rules ---- */
@@ -346,9 +326,9 @@ CASE(of_windows_and_states_it_holds_what_a_hit_needs)
     struct core_named n = named("c", 1, 48);
     ck_assert_uint_eq(n.tokens, 48);
     ck_assert_uint_eq(n.bytes, 6 * 64 + 2 * 128 + 256);
-    ck_assert_uint_eq(m()->named_blocks, 6 + 2 + 1);
+    ck_assert_uint_eq(metrics()->named_blocks, 6 + 2 + 1);
     n = named("c", 1, 64);
-    ck_assert_uint_eq(m()->named_blocks, 8 + 2 + 1);
+    ck_assert_uint_eq(metrics()->named_blocks, 8 + 2 + 1);
     struct core_seq seq;
     ck_assert(core_name_seq(r.core, find("c"), &seq));
     struct core_prefix prefix;
@@ -359,8 +339,7 @@ CASE(of_windows_and_states_it_holds_what_a_hit_needs)
     rig_evict(&r, &job); /* without its state nothing of it is a hit */
     ck_assert_uint_eq(view("c").tokens_cached, 0);
     forget("c", false);
-    ck_assert_uint_eq(m()->named_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->named_blocks, 0);
 }
 
 CASE(a_long_name_of_windows_and_states_is_put_in_slices)
@@ -375,14 +354,14 @@ CASE(a_long_name_of_windows_and_states_is_put_in_slices)
     int rc;
     r.core->cfg.slice_work = 4;
     while ((rc = core_ask_step(r.core, r.cl[1], &x, &none, &r.why)) == CORE_MORE) {
-        partly += m()->named_blocks > 0 && m()->named_blocks < 8 + 2 + 1;
+        partly += metrics()->named_blocks > 0 && metrics()->named_blocks < 8 + 2 + 1;
         core_check(r.core);
     }
     ck_assert_int_eq(rc, 0);
     ck_assert_uint_ge(partly, 2);
     ck_assert_uint_eq(x.named.tokens, 64);
     ck_assert_uint_eq(x.named.bytes, 8 * 64 + 2 * 128 + 256);
-    ck_assert_uint_eq(m()->named_blocks, 8 + 2 + 1);
+    ck_assert_uint_eq(metrics()->named_blocks, 8 + 2 + 1);
     for (uint32_t g = 0; g < 3; g++) {
         const struct key256 key = rig_key(g * 1000 + 1, g == 2 ? 3 : 7);
         const struct block *b = index_get(r.core, ns, g, key.b);
@@ -390,8 +369,7 @@ CASE(a_long_name_of_windows_and_states_is_put_in_slices)
     }
     r.core->cfg.slice_work = work;
     forget("c", false);
-    ck_assert_uint_eq(m()->named_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->named_blocks, 0);
 }
 
 /* ---- who sees what ---- */
@@ -461,7 +439,6 @@ CASE(a_principal_sees_its_own_names_an_administrator_all)
                                  .cursor = (const uint8_t *)"\1\0\0\0\377",
                                  .cursor_bytes = 5};
     ck_assert_int_eq(core_name_next(r.core, r.cl[1], &bad, &nm), KVC_E_BAD_ARGUMENT);
-    rig_end(&r);
 }
 
 /* ---- waiting ---- */
@@ -482,7 +459,6 @@ CASE(a_put_waits_until_its_blocks_are_on_disk)
     rig_settle(&r);
     ck_assert(w.calls == 1 && w.err == 0);
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 4);
-    rig_end(&r);
 }
 
 CASE(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
@@ -502,7 +478,6 @@ CASE(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
         rig_step(&r);
     rig_settle(&r);
     ck_assert_uint_eq(view("c").bytes_on_disk, 2 * 64);
-    rig_end(&r);
 }
 
 /* It ended the daemon. */
@@ -521,7 +496,6 @@ CASE(what_is_out_of_service_cannot_be_named_and_is_not_gone)
                      KVC_E_GONE);
     fake_disk_out(r.disk, false);
     ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = false}, &w, &n), 0);
-    rig_end(&r);
 }
 
 CASE(what_a_pin_holds_stays_when_the_name_is_evicted)
@@ -540,7 +514,6 @@ CASE(what_a_pin_holds_stays_when_the_name_is_evicted)
     ck_assert_uint_eq(x.in.host, 3 * 64);
     ck_assert_uint_eq(x.kept, 3);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 48).tokens, 24);
-    rig_end(&r);
 }
 
 CASE(what_would_go_with_a_name_is_its_own)
@@ -571,7 +544,6 @@ CASE(what_would_go_with_a_name_is_its_own)
     ck_assert_uint_eq(x.blocks, 0);
     forget("b", true);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 56).tokens, 56);
-    rig_end(&r);
 }
 
 /* A window may be asked for by one key again and again: it is one block, looked at once. */
@@ -603,5 +575,4 @@ CASE(a_block_that_a_name_reaches_often_is_one_block)
     ck_assert_uint_eq(x.blocks, 0);
     ck_assert_uint_eq(x.kept, 1);
     core_check(r.core);
-    rig_end(&r);
 }

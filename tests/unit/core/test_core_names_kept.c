@@ -3,18 +3,16 @@
 #include <stdlib.h>
 
 #include "admin.h"
-#include "cases.h"
 #include "names_rig.h"
 #include "names_table.h"
 
 static void restart(bool host)
 {
     rig_restart(&r, host);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
+    open_ns();
 }
 
-CASES(.timeout_s = getenv("KVC_NAMES_SEEDS") ? 100000 : 300);
+CASES(.teardown = end, .timeout_s = getenv("KVC_NAMES_SEEDS") ? 100000 : 300);
 
 CASE(a_name_comes_back_with_what_it_reaches)
 {
@@ -36,12 +34,11 @@ CASE(a_name_comes_back_with_what_it_reaches)
     ck_assert_uint_eq(v.priority, 80);
     ck_assert_uint_eq(v.ttl_ms, 3600000);
     ck_assert_uint_ge(v.idle_ms, 5000);
-    ck_assert_uint_eq(m()->named_blocks, 6);
+    ck_assert_uint_eq(metrics()->named_blocks, 6);
     for (uint32_t i = 0; i < 6; i++)
         ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
     forget("c", false); /* it was lent, and they know it still */
     ck_assert(!rig_explain(&r, 1, 0, 1, 0).durable);
-    rig_end(&r);
 }
 
 /* TTLs ended at once when the clock had been set forward, and never when it had been set back. */
@@ -61,14 +58,13 @@ CASE(a_wall_clock_that_was_set_ends_no_ttl)
         ck_assert_uint_eq(r.names_found.names, 1);
         rig_settle(&r);
         ck_assert_uint_lt(view("c").idle_ms, 60000);
-        ck_assert_uint_eq(m()->names_expired, 0);
+        ck_assert_uint_eq(metrics()->names_expired, 0);
     }
     /* The hour is counted from there. */
     r.now_ns += UINT64_C(3700) * 1000000000;
     rig_step(&r);
     rig_settle(&r);
-    ck_assert_uint_eq(m()->names_expired, 1);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->names_expired, 1);
 }
 
 CASE(promises_to_a_name_that_is_no_more_end_after_the_restart)
@@ -87,7 +83,6 @@ CASE(promises_to_a_name_that_is_no_more_end_after_the_restart)
     rig_settle(&r);
     ck_assert(!rig_explain(&r, 1, 0, 1, 3).durable);
     ck_assert_uint_eq(fake_journal_entries(r.journal), 0);
-    rig_end(&r);
 }
 
 CASE(what_was_not_saved_is_cut_off)
@@ -106,8 +101,7 @@ CASE(what_was_not_saved_is_cut_off)
     struct core_name_view v = view("c");
     ck_assert_uint_eq(v.tokens, 80);
     ck_assert_uint_eq(v.tokens_cached, 48); /* a key of every 1, 2, 4, ... blocks: found exactly */
-    ck_assert_uint_eq(m()->named_blocks, 6);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->named_blocks, 6);
 }
 
 CASE(without_its_namespace_a_name_reaches_nothing)
@@ -121,7 +115,6 @@ CASE(without_its_namespace_a_name_reaches_nothing)
     store(1, 0, 2);
     named("c", 1, 16);
     ck_assert_uint_eq(view("c").tokens_cached, 16);
-    rig_end(&r);
 }
 
 CASE(a_put_is_kept_before_it_is_answered)
@@ -144,7 +137,6 @@ CASE(a_put_is_kept_before_it_is_answered)
     ck_assert(w.calls == 1 && w.err == 0);
     restart(false);
     ck_assert_uint_eq(view("c").tokens_cached, 16);
-    rig_end(&r);
 }
 
 CASE(a_forgotten_name_stays_forgotten_once_it_is_answered)
@@ -160,7 +152,6 @@ CASE(a_forgotten_name_stays_forgotten_once_it_is_answered)
     ck_assert(w.calls == 1 && w.err == 0);
     restart(false);
     ck_assert_uint_eq(view("c").tokens, 8);
-    rig_end(&r);
 }
 
 CASE(token_ids_come_back_whole_or_not_at_all)
@@ -183,7 +174,6 @@ CASE(token_ids_come_back_whole_or_not_at_all)
     restart(false);
     ck_assert(!view("c").has_ids);
     ck_assert_uint_eq(view("c").tokens_cached, 16);
-    rig_end(&r);
 }
 
 CASE(long_lists_of_ids_take_several_commits)
@@ -215,7 +205,6 @@ CASE(long_lists_of_ids_take_several_commits)
     ck_assert_int_eq(put("e", 1, 102400, in, NULL, &n), KVC_E_LIMIT);
     free(ids);
     free(got);
-    rig_end(&r);
 }
 
 CASE(pieces_of_nothing_are_swept)
@@ -232,7 +221,6 @@ CASE(pieces_of_nothing_are_swept)
     ck_assert_uint_eq(r.names_found.pieces, 1);
     rig_settle(&r);
     ck_assert_uint_eq(fake_journal_entries(r.journal), entries / 2);
-    rig_end(&r);
 }
 
 CASE(a_damaged_journal_begins_anew_with_what_could_be_read)
@@ -250,8 +238,7 @@ CASE(a_damaged_journal_begins_anew_with_what_could_be_read)
     restart(false);
     ck_assert(!r.names_found.damaged);
     ck_assert_uint_eq(r.names_found.names, 1);
-    ck_assert_uint_eq(m()->named_blocks, 2);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->named_blocks, 2);
 }
 
 CASE(names_go_on_in_memory_when_their_journal_fails)
@@ -270,8 +257,7 @@ CASE(names_go_on_in_memory_when_their_journal_fails)
     ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.durable = true}, &w, &n), KVC_E_TIER);
     named("d", 1, 24);
     forget("a", false);
-    ck_assert_uint_eq(m()->named_blocks, 4);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->named_blocks, 4);
 }
 
 /* The disk was full at the start, and is not any more. */
@@ -289,7 +275,7 @@ CASE(names_are_noted_once_their_journal_could_be_made)
     r.journal = fake_journal_create();
     core_names_begin(r.core, fake_journal_of(r.journal));
     ck_assert_int_eq(core_names_error(r.core), 0);
-    ck_assert_uint_eq(m()->names_error, 0);
+    ck_assert_uint_eq(metrics()->names_error, 0);
     ck_assert(!core_names_is_quiet(r.core));
     ck_assert_int_eq(put("d", 1, 24, (struct core_name_put){.durable = true}, &w, &n), 1);
     rig_settle(&r);
@@ -297,7 +283,6 @@ CASE(names_are_noted_once_their_journal_could_be_made)
     restart(false);
     ck_assert_uint_eq(r.names_found.names, 3);
     ck_assert(find("a") && find("c") && find("d") && !find("gone"));
-    rig_end(&r);
 }
 
 CASE(a_name_that_a_failed_journal_has_is_not_forgotten_for_good)
@@ -319,7 +304,6 @@ CASE(a_name_that_a_failed_journal_has_is_not_forgotten_for_good)
     rig_settle(&r);
     restart(false);
     ck_assert_uint_eq(r.names_found.names, 2); /* which is why it is not OK */
-    rig_end(&r);
 }
 
 /* i 0: it is noticed by the commit that it costs; 1: with none. */
@@ -343,8 +327,7 @@ CASE_EACH(a_journal_whose_name_leads_elsewhere_has_failed, 2)
         rig_settle(&r);
     }
     ck_assert_int_eq(core_names_error(r.core), -ENOENT);
-    ck_assert_uint_eq(m()->names_error, ENOENT);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->names_error, ENOENT);
 }
 
 /* ---- at random ---- */
@@ -536,11 +519,10 @@ CASE(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
     slow_end();
     while (core_placement_step(r.core))
         continue;
-    ck_assert_uint_eq(m()->named_blocks, 0);
+    ck_assert_uint_eq(metrics()->named_blocks, 0);
     for (uint32_t i = 0; i < 6; i++)
         ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
     r.core->cfg.slice_work = 0;
-    rig_end(&r);
 }
 
 /* A part of it is within the limit, and is reached by then. */
@@ -565,10 +547,9 @@ CASE(a_put_that_a_quota_refuses_changes_nothing)
     while (core_placement_step(r.core))
         core_check(r.core);
     ck_assert_ptr_null(find("c"));
-    ck_assert_uint_eq(m()->named_blocks, 0);
+    ck_assert_uint_eq(metrics()->named_blocks, 0);
     for (uint32_t i = 0; i < 8; i++)
         ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, i).level, 80);
-    rig_end(&r);
 }
 
 /* All spare slots but one are in use, and a name lets go of a chain and evicts it. What is put in
@@ -580,7 +561,7 @@ CASE(a_put_in_one_piece_waits_for_no_other_name_that_goes)
     store(3, 0, 8);
     for (uint32_t i = 1; i < NAMES_SPARES; i++)
         store(10 + i, 0, 4);
-    const uint64_t blocks = m()->blocks_present;
+    const uint64_t blocks = metrics()->blocks_present;
     named("x", 1, 64);
     struct core_forgetting x;
     r.core->cfg.slice_work = 1;
@@ -596,12 +577,11 @@ CASE(a_put_in_one_piece_waits_for_no_other_name_that_goes)
     named("y", 3, 8);
     ck_assert_uint_eq(r.core->names->spares, NAMES_SPARES - 1);
     ck_assert_uint_eq(named("y", 1, 64).tokens, 64);
-    ck_assert_uint_eq(m()->blocks_present, blocks);
+    ck_assert_uint_eq(metrics()->blocks_present, blocks);
     while (core_placement_step(r.core))
         core_check(r.core);
-    ck_assert_uint_eq(m()->named_blocks, 8);
+    ck_assert_uint_eq(metrics()->named_blocks, 8);
     core_name_forget_cancel(&x);
-    rig_end(&r);
 }
 
 static void act_name(void)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns that are over: what a name leaves behind, and what stays when it is forgotten. */
 #include "admin.h"
-#include "cases.h"
 #include "names_rig.h"
 
 /* What was said up to so many tokens: full blocks of chain 1, then a partly filled one. */
@@ -75,6 +74,8 @@ static bool is_there(uint32_t tokens)
     return rig_explain(&r, 1, 0, end_chain(tokens), tokens / BT).state == KVC_BLOCK_PRESENT;
 }
 
+CASES(.teardown = end);
+
 CASE(the_last_block_of_a_turn_goes_when_the_name_goes_on)
 {
     begin(64, 64, true);
@@ -85,15 +86,14 @@ CASE(the_last_block_of_a_turn_goes_when_the_name_goes_on)
     ck_assert(!is_there(20));
     turn(63, false);
     ck_assert(!is_there(41) && is_there(63));
-    ck_assert_uint_eq(m()->blocks_present, 8);
+    ck_assert_uint_eq(metrics()->blocks_present, 8);
     const struct core_evicted gone = forget("talk", true);
     ck_assert(gone.blocks == 8 && gone.kept == 0);
     rig_settle(&r);
-    ck_assert_uint_eq(m()->blocks_present, 0);
+    ck_assert_uint_eq(metrics()->blocks_present, 0);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
     rig_restart(&r, true);
-    ck_assert_uint_eq(m()->blocks_present, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_present, 0);
 }
 
 /* As put_talk(), of a name that is pinned. slices: in these, or called off before the last one. */
@@ -127,9 +127,8 @@ CASE_EACH(the_last_block_of_a_turn_goes_from_under_its_pin, 3)
     while (core_placement_step(r.core))
         core_check(r.core);
     ck_assert(!is_there(44));
-    ck_assert_uint_eq(m()->named_blocks, 6);
-    ck_assert_uint_eq(m()->pinned_blocks, 6);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->named_blocks, 6);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 6);
 }
 
 /* The same name may come back to it; an answer that is made anew leaves no fuller one. */
@@ -143,7 +142,6 @@ CASE(what_has_no_fuller_block_in_its_place_stays)
     ck_assert(is_there(20));
     turn(18, false); /* less */
     ck_assert(is_there(21));
-    rig_end(&r);
 }
 
 CASE(what_another_name_reaches_stays)
@@ -157,7 +155,6 @@ CASE(what_another_name_reaches_stays)
     ck_assert(gone.blocks == 4 && gone.kept == 2 && gone.kept_named == 2);
     gone = forget("other", true);
     ck_assert(gone.blocks == 3 && gone.kept == 0);
-    rig_end(&r);
 }
 
 CASE(what_is_held_goes_with_the_name)
@@ -173,8 +170,7 @@ CASE(what_is_held_goes_with_the_name)
     rig_release(&r, 1, &held);
     const struct core_evicted gone = forget("talk", true);
     ck_assert(gone.blocks == 7 && gone.kept == 0);
-    ck_assert_uint_eq(m()->blocks_present, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_present, 0);
 }
 
 CASE(what_a_store_has_promised_goes_with_the_name)
@@ -187,7 +183,6 @@ CASE(what_a_store_has_promised_goes_with_the_name)
     ck_assert(gone.blocks == 7 && gone.kept == 0);
     rig_settle(&r);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
-    rig_end(&r);
 }
 
 /* Not even where its copy on disk is lost, and cannot be written again yet. */
@@ -201,7 +196,6 @@ CASE(what_a_store_has_promised_stays_when_the_name_goes_on)
     turn(40, false);
     ck_assert(is_there(20));
     fake_disk_grows(r.disk, false);
-    rig_end(&r);
 }
 
 /* What another name reaches stays, and holds what builds on it: that was the talk's, or the
@@ -219,7 +213,6 @@ CASE(what_a_store_has_promised_beside_what_stays_has_a_reason)
     ck_assert(gone.kept_named == 2 && gone.kept_passed == 2);
     const struct core_evicted all = forget("other", true);
     ck_assert(all.blocks == 4 && all.kept == 0);
-    rig_end(&r);
 }
 
 /* No block of the chain leads there. */
@@ -235,7 +228,6 @@ CASE(what_a_store_has_promised_of_the_first_block_goes_with_the_name)
     ck_assert(gone.blocks == 7 && gone.kept == 1 && gone.kept_used == 1);
     ck_assert(!is_there(3) && is_there(5));
     rig_release(&r, 1, &held);
-    rig_end(&r);
 }
 
 static void begin_anew(bool host_survives)
@@ -257,12 +249,11 @@ CASE(what_a_store_has_promised_goes_with_the_name_after_restarts_too)
     ck_assert(is_there(20) && is_there(41));
     begin_anew(true);
     begin_anew(false);
-    ck_assert_uint_eq(m()->blocks_present, 10);
+    ck_assert_uint_eq(metrics()->blocks_present, 10);
     const struct core_evicted gone = forget("talk", true);
     ck_assert(gone.blocks == 10 && gone.kept == 0);
     rig_settle(&r);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
-    rig_end(&r);
 }
 
 CASE(what_somebody_uses_after_a_restart_is_not_the_name_s_own)
@@ -280,7 +271,6 @@ CASE(what_somebody_uses_after_a_restart_is_not_the_name_s_own)
     ck_assert(gone.blocks == 1 && gone.kept == 8);
     ck_assert(gone.kept_below == 7 && gone.kept_passed == 1);
     ck_assert(is_there(20) && is_there(41) && is_there(62));
-    rig_end(&r);
 }
 
 CASE(what_no_name_has_passed_stays_after_a_restart)
@@ -297,7 +287,6 @@ CASE(what_no_name_has_passed_stays_after_a_restart)
     ck_assert(gone.blocks == 1 && gone.kept == 7);
     ck_assert(gone.kept_named == 2 && gone.kept_below == 3 && gone.kept_passed == 2);
     ck_assert(is_there(21) && is_there(42) && is_there(18));
-    rig_end(&r);
 }
 
 CASE(what_stays_has_a_reason)
@@ -319,5 +308,4 @@ CASE(what_stays_has_a_reason)
     ck_assert_uint_eq(gone.kept, 7);
     rig_release(&r, 1, &held);
     ck_assert_int_eq(core_unpin(r.core, NULL, pin.id), 0);
-    rig_end(&r);
 }

@@ -1,33 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of blocks on devices: made, found, held, let go of, lost. */
-#include "cases.h"
-#include "core_rig.h"
-
-static struct rig r;
-static struct core_ns *ns;
-
-#define SLOT 64u
+#include "device_core.h"
 
 static void begin(uint32_t slots)
 {
-    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
     rig_defaults(&r);
     r.cfg.ndevices = 2;
     if (slots > 0)
         r.device_cfg[0].regions = 1, r.device_cfg[0].region_bytes = slots * SLOT;
-    rig_begin(&r);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
 }
 
 static void begin_with_leases(uint32_t leases)
 {
-    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
     rig_defaults(&r);
     r.cfg.ndevices = 2;
     r.cfg.leases_max = leases;
     r.cfg.device_copies = 64;
-    rig_begin(&r);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
 }
 
 static void setup(void)
@@ -40,45 +30,13 @@ static void setup_four_slots(void)
     begin(4);
 }
 
-static void teardown(void)
-{
-    for (unsigned i = 0; i < r.cfg.ndevices; i++)
-        fake_device_up(r.device[i]);
-    rig_end(&r);
-}
-
 /* ---- words ---- */
-
-static struct core_held chain(unsigned client, uint32_t chain, uint32_t blocks)
-{
-    rig_store(&r, client, ns, 0, chain, 0, blocks);
-    return rig_acquire(&r, client, ns, chain, 8 * blocks);
-}
 
 static struct core_held again(unsigned client, uint32_t chain, uint32_t blocks)
 {
     struct core_held held = rig_acquire(&r, client, ns, chain, 8 * blocks);
     ck_assert_uint_eq(held.prefix.tokens, 8 * blocks);
     return held;
-}
-
-static void end_copies(unsigned device, int status)
-{
-    while (fake_device_inflight(r.device[device]) > 0)
-        fake_device_end(r.device[device], fake_device_copy(r.device[device], 0), status);
-    core_check(r.core);
-}
-
-/* Fills and lets the copies end; returns how many blocks are held there. */
-static uint32_t fill(unsigned client, const struct core_held *held, unsigned device, uint32_t shard)
-{
-    struct rig_fill f;
-    const int got = rig_fill(&r, client, held->lease, device, shard, &f);
-    ck_assert_int_ge(got, 0);
-    core_check(r.core);
-    end_copies(device, 0);
-    ck_assert_uint_eq(f.done, got == 1);
-    return f.f.ret_blocks;
 }
 
 static bool is_near(uint32_t chain, uint32_t i)
@@ -88,7 +46,7 @@ static bool is_near(uint32_t chain, uint32_t i)
 
 /* ---- fills ---- */
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_devices);
 
 CASE(a_fill_copies_what_a_lease_holds)
 {
@@ -130,7 +88,7 @@ CASE(what_is_there_is_found_again)
     ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 6);
     ck_assert_uint_eq(rig_near_stats(&r, 0).hits, 6);
     ck_assert_uint_eq(rig_near_stats(&r, 0).fills, 6);
-    ck_assert_uint_eq(core_metrics(r.core)->near_hits, 6);
+    ck_assert_uint_eq(metrics()->near_hits, 6);
 }
 
 CASE(a_second_fill_of_a_lease_holds_nothing_twice)
@@ -169,7 +127,7 @@ CASE(who_waits_for_anothers_copy_is_told_when_it_fails)
     ck_assert(f.done == 1 && g.done == 1);
     ck_assert(f.f.ret_blocks == 0 && g.f.ret_blocks == 0);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0); /* the room is back at once */
-    ck_assert_uint_eq(core_metrics(r.core)->near_failures, 6);
+    ck_assert_uint_eq(metrics()->near_failures, 6);
     ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 0);
     ck_assert_uint_eq(fill(2, &two, 0, 0), 6); /* and it may be tried again */
     ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 6);
@@ -214,7 +172,7 @@ CASE(what_a_fill_may_not_ask_for)
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), KVC_E_NO_LEASE);
 }
 
-CASES();
+CASES(.teardown = end_devices);
 
 CASE(an_empty_pool_of_copies_is_busy_for_who_needs_one)
 {
@@ -234,12 +192,11 @@ CASE(an_empty_pool_of_copies_is_busy_for_who_needs_one)
     core_check(r.core);
     end_copies(1, 0);
     ck_assert_uint_eq(fill(1, &miss, 0, 0), 1);
-    teardown();
 }
 
 /* ---- room ---- */
 
-CASES(.setup = setup_four_slots, .teardown = teardown);
+CASES(.setup = setup_four_slots, .teardown = end_devices);
 
 CASE(room_that_is_short_takes_the_beginning)
 {
@@ -303,16 +260,14 @@ CASE(a_block_that_never_fits_is_not_on_the_device)
     ck_assert_uint_eq(f.f.ret_blocks, 0);
 }
 
-CASES();
+CASES(.teardown = end_devices);
 
 CASE(a_full_table_takes_from_the_other_device_too)
 {
     rig_defaults(&r);
     r.cfg.ndevices = 2;
     r.cfg.near_max = 4;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     struct core_held one = chain(1, 1, 4), two = chain(1, 2, 3);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
     ck_assert_uint_eq(fill(1, &two, 1, 0), 0);
@@ -320,7 +275,6 @@ CASE(a_full_table_takes_from_the_other_device_too)
     ck_assert_uint_eq(fill(1, &two, 1, 0), 3);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
     ck_assert_uint_eq(rig_device_slots(&r, 1), 3);
-    teardown();
 }
 
 CASE(a_device_without_room_has_no_copies)
@@ -329,13 +283,10 @@ CASE(a_device_without_room_has_no_copies)
     r.cfg.ndevices = 1;
     r.device_cfg[0].regions = 0;
     r.cfg.near_max = 0;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     struct core_held held = chain(1, 1, 2);
     ck_assert_uint_eq(fill(1, &held, 0, 0), 0);
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 0);
-    teardown();
 }
 
 CASE(more_blocks_than_one_copy_may_have_go_in_two)
@@ -363,14 +314,13 @@ CASE(more_blocks_than_one_copy_may_have_go_in_two)
     end_copies(0, 0);
     ck_assert_uint_eq(f.f.ret_blocks, 3 * blocks);
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 3 * blocks);
-    struct core_send send = {
+    struct core_send too_large = {
         .lease = held.lease, .device = r.devices[0], .deadline_ns = UINT64_MAX};
-    ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send, &r.why), KVC_E_TOO_LARGE);
+    ck_assert_int_eq(core_send_start(r.core, r.cl[1], &too_large, &r.why), KVC_E_TOO_LARGE);
     rig_release(&r, 1, &held);
-    teardown();
 }
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_devices);
 
 CASE(memory_for_devices_is_taken_only_where_there_are_any)
 {
@@ -406,66 +356,20 @@ CASE(a_copy_goes_with_its_block)
     ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 0);
 }
 
-struct views {
-    struct tier_view v[8];
-    uint32_t n;
-};
-
-static void keep_view(void *ctx, const struct tier_view *view)
-{
-    struct views *x = ctx;
-    x->v[x->n++] = *view;
-}
-
-static struct views views_of(unsigned client, uint64_t lease)
-{
-    struct views x = {.n = 0};
-    ck_assert_int_eq(core_lease_locs_near(r.core, r.cl[client], lease, 0, keep_view, &x), 0);
-    return x;
-}
-
-static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
-{
-    (void)v;
-    (void)x;
-}
-
-static void on_verified(struct core_verify *v)
-{
-    (void)v;
-}
-
-static void verify_all(void)
-{
-    static struct core_verify v;
-    v = (struct core_verify){.bytes_max = 1 << 20,
-                             .deadline_ns = UINT64_MAX,
-                             .client = r.cl[0],
-                             .corrupt = on_corrupt,
-                             .done = on_verified};
-    do {
-        ck_assert_int_ge(core_verify_start(r.core, &v), 0);
-        fake_tier_run(r.tier, 1000, 0);
-        core_check(r.core);
-        v.cursor = v.ret_cursor;
-    } while (v.cursor);
-}
-
 CASE(bytes_that_turned_out_wrong_are_stale_on_the_device_too)
 {
     struct core_held one = chain(1, 1, 3), two = again(2, 1, 3);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
     ck_assert_uint_eq(fill(2, &two, 1, 0), 3);
     rig_release(&r, 2, &two);
-    const struct views near = views_of(1, one.lease);
-    const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
-    fake_tier_flip(r.tier, &e.view, 3);
-    verify_all();
+    const struct views near = views_of(1, &one);
+    flip(1, 1);
+    verify_all(CORE_VERIFY_HOST);
     const struct fake_tier *slots = fake_device_slots(r.device[0]);
     ck_assert_ptr_nonnull(fake_tier_bytes(slots, &near.v[0]));
     ck_assert_ptr_null(fake_tier_bytes(slots, &near.v[1]));
     ck_assert_ptr_nonnull(fake_tier_bytes(slots, &near.v[2])); /* gone, but right */
-    const struct views now = views_of(1, one.lease);
+    const struct views now = views_of(1, &one);
     ck_assert_uint_eq(device_of_chunk(now.v[0].chunk), 1);
     ck_assert_uint_eq(device_of_chunk(now.v[1].chunk), 0);
     ck_assert_uint_eq(device_of_chunk(now.v[2].chunk), 1);
@@ -479,10 +383,9 @@ CASE(a_block_that_goes_bad_under_a_fill_does_not_land)
 {
     struct core_held held = chain(1, 1, 3);
     struct rig_fill f;
-    const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
-    fake_tier_flip(r.tier, &e.view, 3);
-    verify_all();
+    flip(1, 1);
+    verify_all(CORE_VERIFY_HOST);
     end_copies(0, 0);
     ck_assert_uint_eq(f.f.ret_blocks, 1);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
@@ -511,7 +414,7 @@ CASE(a_lost_device_costs_nothing_else)
     ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 3);
     rig_release(&r, 1, &one);
     ck_assert_uint_eq(rig_device_slots(&r, 0), 3);
-    ck_assert_uint_eq(core_metrics(r.core)->near_lost, 6);
+    ck_assert_uint_eq(metrics()->near_lost, 6);
 }
 
 CASE(a_device_that_is_lost_under_a_fill_ends_it)
@@ -536,13 +439,13 @@ CASE(a_lease_that_is_released_under_a_fill_holds_until_it_has_ended)
     struct rig_fill f;
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
     rig_release(&r, 1, &held);
-    ck_assert_uint_eq(core_metrics(r.core)->leases, 1);
+    ck_assert_uint_eq(metrics()->leases, 1);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), KVC_E_NO_LEASE);
     ck_assert_int_eq(core_redeem(r.core, r.cl[2], held.ticket, &other), KVC_E_NO_LEASE);
     end_copies(0, 0);
     ck_assert_uint_eq(f.done, 1);
     ck_assert_uint_eq(f.f.ret_blocks, 0); /* there is no lease that could hold them */
-    ck_assert_uint_eq(core_metrics(r.core)->leases, 0);
+    ck_assert_uint_eq(metrics()->leases, 0);
     ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 3);
 }
 
@@ -573,5 +476,5 @@ CASE(a_fill_that_is_forgotten_goes_on_by_itself)
     ck_assert_uint_eq(f.done, 0);
     ck_assert_uint_eq(g.done, 1);
     ck_assert_uint_eq(g.f.ret_blocks, 3);
-    ck_assert_uint_eq(core_metrics(r.core)->leases, 1);
+    ck_assert_uint_eq(metrics()->leases, 1);
 }

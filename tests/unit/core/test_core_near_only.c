@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks that are on disk and in slots of a device, and not in host memory: read there, held there,
  * lost there. */
-#include "cases.h"
-#include "core_rig.h"
+#include "device_core.h"
 
-#define SLOT  64u
 #define PAGES 64u
 #define OTHER 1000u /* chains that nobody asks for */
-
-static struct rig r;
-static struct core_ns *ns;
-static struct device_pool *pool;
-static struct rig_send send;
 
 /* Host memory of 16 blocks, a disk of 256; slots on the first of two devices, as many as asked. */
 static void begin(uint32_t slots, uint32_t shards)
 {
     struct core_ns_spec spec = rig_spec("m", 8, SLOT);
     rig_defaults(&r);
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = 16 * SLOT;
-    r.disk_cfg = (struct fake_disk_config){.slots = 256, .region_slots = 8, .seed = 3};
+    room_for(16, 256);
     r.cfg.ndevices = 2;
     r.device_cfg[0].regions = 1;
     r.device_cfg[0].region_bytes = slots * SLOT;
@@ -28,8 +19,7 @@ static void begin(uint32_t slots, uint32_t shards)
     rig_begin(&r);
     spec.shards = shards;
     ns = rig_ns(&r, 1, &spec);
-    pool = rig_pool(&r, 0, ns, PAGES);
-    memset(&send, 0, sizeof send);
+    open_pool(PAGES);
 }
 
 static void setup(void)
@@ -37,20 +27,7 @@ static void setup(void)
     begin(16, 1);
 }
 
-static void teardown(void)
-{
-    for (unsigned i = 0; i < r.cfg.ndevices; i++)
-        fake_device_up(r.device[i]);
-    rig_end(&r);
-    fake_pool_destroy(&pool);
-}
-
 /* ---- words ---- */
-
-static const struct core_metrics *metrics(void)
-{
-    return core_metrics(r.core);
-}
 
 static uint32_t tiers_of(uint32_t chain, uint32_t i)
 {
@@ -79,16 +56,6 @@ static struct core_held on(unsigned client, uint32_t chain, uint32_t blocks, uns
 static struct core_held in_memory(unsigned client, uint32_t chain, uint32_t blocks)
 {
     return rig_acquire(&r, client, ns, chain, 8 * blocks);
-}
-
-static uint32_t fill(unsigned client, const struct core_held *held, unsigned device, uint32_t shard)
-{
-    struct rig_fill f;
-    const int got = rig_fill(&r, client, held->lease, device, shard, &f);
-    ck_assert_int_ge(got, 0);
-    rig_settle(&r);
-    ck_assert_uint_eq(f.done, (unsigned)got);
-    return f.f.ret_blocks;
 }
 
 /* Others take all of host memory: what was there is on disk. */
@@ -147,7 +114,7 @@ static void on_loaded(struct core_waiter *w)
 
 /* ---- read there ---- */
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_devices);
 
 CASE(what_left_memory_is_read_on_the_device)
 {
@@ -216,7 +183,7 @@ CASE(other_devices_and_ranks_have_nothing_of_it)
     ck_assert_uint_eq(on(1, 1, 3, 1).lease, 0);
     fake_device_lose(r.device[0]);
     ck_assert_uint_eq(on(1, 1, 3, 0).lease, 0);
-    teardown();
+    end_devices();
     begin(16, 2);
     rig_store_shards(&r, 1, ns, 0, 1, 0, 3);
     struct core_held held = in_memory(1, 1, 3);
@@ -268,7 +235,7 @@ CASE(nothing_is_prefetched_that_is_there)
 
 CASE(slots_are_held_from_the_beginning)
 {
-    teardown();
+    end_devices();
     begin(3, 1);
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
@@ -287,7 +254,7 @@ CASE(slots_are_held_from_the_beginning)
 static struct core_held asks_for_more(struct core_waiter *w)
 {
     struct core_held held;
-    teardown();
+    end_devices();
     begin(2, 1);
     rig_store(&r, 1, ns, 0, 1, 0, 4);
     held = in_memory(1, 1, 4);
@@ -463,35 +430,13 @@ CASE(what_is_leased_in_slots_is_not_evicted_from_disk)
     ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
 }
 
-static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
-{
-    (void)v;
-    (void)x;
-}
-
-static void on_verified(struct core_verify *v)
-{
-    (void)v;
-}
-
 CASE(a_copy_on_disk_that_is_wrong_ends_the_lease)
 {
     only_near(1, 3);
     struct core_held held = on(1, 1, 3, 0);
     const struct key256 key = rig_key(1, 1);
     ck_assert(fake_disk_flip(r.disk, key.b, 0));
-    static struct core_verify v;
-    v = (struct core_verify){.tier = 1,
-                             .bytes_max = 1 << 20,
-                             .deadline_ns = UINT64_MAX,
-                             .client = r.cl[0],
-                             .corrupt = on_corrupt,
-                             .done = on_verified};
-    do {
-        ck_assert_int_ge(core_verify_start(r.core, &v), 0);
-        rig_settle(&r);
-        v.cursor = v.ret_cursor;
-    } while (v.cursor);
+    verify_all(CORE_VERIFY_DISK);
     ck_assert(core_lease_is_corrupt(r.core, r.cl[1], held.lease));
     ck_assert(is_lost(1, &held));
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 24).tokens, 8);
@@ -562,14 +507,12 @@ CASE(what_is_in_slots_costs_no_load)
 
 CASE(without_storage_a_copy_goes_with_its_block)
 {
-    teardown();
+    end_devices();
     rig_defaults(&r);
     r.tier_cfg.regions = 1;
     r.tier_cfg.region_bytes = 16 * SLOT;
     r.cfg.ndevices = 2;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     pool = rig_pool(&r, 0, ns, PAGES);
     rig_store(&r, 1, ns, 0, 1, 0, 3);
     struct core_held held = in_memory(1, 1, 3);

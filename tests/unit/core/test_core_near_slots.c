@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is in slots of devices is read again, and what is not as stored goes. */
-#include "cases.h"
-#include "core_rig.h"
+#include "device_core.h"
 
-#define SLOT  64u
 #define PAGES 64u
 #define FAR   UINT64_C(1000000000)
-
-static struct rig r;
-static struct core_ns *ns;
-static struct device_pool *pool;
-static struct rig_send send;
 
 static struct {
     struct core_verify v;
@@ -21,67 +14,22 @@ static struct {
 
 static void setup(void)
 {
-    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
     rig_defaults(&r);
     r.cfg.ndevices = 2;
-    rig_begin(&r);
-    ns = rig_ns(&r, 1, &spec);
-    pool = rig_pool(&r, 0, ns, PAGES);
-    memset(&send, 0, sizeof send);
-}
-
-static void teardown(void)
-{
-    for (unsigned i = 0; i < r.cfg.ndevices; i++)
-        fake_device_up(r.device[i]);
-    rig_end(&r);
-    fake_pool_destroy(&pool);
+    begin_ns();
+    open_pool(PAGES);
 }
 
 /* ---- words ---- */
-
-static struct core_held chain(uint32_t chain, uint32_t blocks)
-{
-    rig_store(&r, 1, ns, 0, chain, 0, blocks);
-    return rig_acquire(&r, 1, ns, chain, 8 * blocks);
-}
 
 static struct fake_tier *slots(unsigned device)
 {
     return fake_device_slots(r.device[device]);
 }
 
-static void end_copies(unsigned device)
+static void fill_all(const struct core_held *held, unsigned device)
 {
-    while (fake_device_inflight(r.device[device]) > 0)
-        fake_device_end(r.device[device], fake_device_copy(r.device[device], 0), 0);
-    core_check(r.core);
-}
-
-static void fill(const struct core_held *held, unsigned device)
-{
-    struct rig_fill f;
-    ck_assert_int_eq(rig_fill(&r, 1, held->lease, device, 0, &f), 1);
-    end_copies(device);
-    ck_assert_uint_eq(f.done, 1);
-}
-
-struct views {
-    uint32_t n;
-    struct tier_view v[64];
-};
-
-static void take_view(void *ctx, const struct tier_view *view)
-{
-    struct views *to = ctx;
-    to->v[to->n++] = *view;
-}
-
-static struct views views_of(const struct core_held *held)
-{
-    struct views to = {0};
-    ck_assert_int_eq(core_lease_locs_near(r.core, r.cl[1], held->lease, 0, take_view, &to), 0);
-    return to;
+    ck_assert_uint_eq(fill(1, held, device, 0), held->prefix.tokens / BT);
 }
 
 static void on_corrupt(struct core_verify *v, const struct core_corrupt *what)
@@ -139,21 +87,16 @@ static uint32_t pass(unsigned *ret_corrupt)
     return blocks;
 }
 
-static const struct core_metrics *metrics(void)
-{
-    return core_metrics(r.core);
-}
-
 /* ---- right ---- */
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_devices);
 
 CASE(each_slot_of_each_device_is_read_once)
 {
     unsigned corrupt;
-    struct core_held one = chain(1, 20), two = chain(2, 10);
-    fill(&one, 0);
-    fill(&two, 1);
+    struct core_held one = chain(1, 1, 20), two = chain(1, 2, 10);
+    fill_all(&one, 0);
+    fill_all(&two, 1);
     ck_assert_uint_eq(pass(&corrupt), 30);
     ck_assert_uint_eq(corrupt, 0);
     ck_assert_uint_eq(metrics()->bytes_verified, 30 * SLOT);
@@ -163,7 +106,7 @@ CASE(each_slot_of_each_device_is_read_once)
 CASE(without_devices_or_slots_there_is_nothing)
 {
     unsigned corrupt;
-    (void)chain(1, 5);
+    (void)chain(1, 1, 5);
     ck_assert_uint_eq(pass(&corrupt), 0);
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 0);
 }
@@ -177,14 +120,14 @@ CASE(only_those_of_who_may_see_them)
     struct rig_fill f;
     unsigned corrupt;
     ck_assert_int_eq(rig_fill(&r, 3, held.lease, 0, 0, &f), 1);
-    end_copies(0);
+    end_copies(0, 0);
     ck_assert_uint_eq(pass(&corrupt), 0);
 }
 
 CASE(what_is_being_read_stays)
 {
-    struct core_held held = chain(1, 1);
-    fill(&held, 0);
+    struct core_held held = chain(1, 1, 1);
+    fill_all(&held, 0);
     rig_release(&r, 1, &held);
     ck_assert_int_eq(start(0), 1);
     struct core_evict_job job = {.client = r.cl[1]};
@@ -199,12 +142,12 @@ CASE(what_is_being_read_stays)
 
 CASE(what_is_still_on_its_way_is_left_out)
 {
-    struct core_held held = chain(1, 1);
+    struct core_held held = chain(1, 1, 1);
     struct rig_fill f;
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
     ck_assert_int_eq(start(0), 0);
     ck_assert_uint_eq(x.v.ret_skipped, 1);
-    end_copies(0);
+    end_copies(0, 0);
 }
 
 /* ---- wrong ---- */
@@ -212,13 +155,13 @@ CASE(what_is_still_on_its_way_is_left_out)
 CASE(a_slot_that_went_bad_goes_and_its_block_stays)
 {
     unsigned corrupt;
-    struct core_held held = chain(1, 5);
-    fill(&held, 0);
-    const struct views before = views_of(&held);
+    struct core_held held = chain(1, 1, 5);
+    fill_all(&held, 0);
+    const struct views before = views_of(1, &held);
     fake_tier_flip(slots(0), &before.v[2], 3);
     (void)pass(&corrupt);
     ck_assert_uint_eq(corrupt, 1);
-    const struct views now = views_of(&held);
+    const struct views now = views_of(1, &held);
     ck_assert_uint_eq(device_of_chunk(now.v[2].chunk), 0); /* in host memory */
     ck_assert_uint_eq(device_of_chunk(now.v[3].chunk), 1);
     ck_assert_uint_eq(metrics()->near_corrupt, 1);
@@ -231,10 +174,10 @@ CASE(a_slot_that_went_bad_goes_and_its_block_stays)
 
 CASE(it_is_named_with_its_device)
 {
-    struct core_held held = chain(1, 1);
+    struct core_held held = chain(1, 1, 1);
     const struct key256 key = rig_key(1, 0);
-    fill(&held, 1);
-    const struct views v = views_of(&held);
+    fill_all(&held, 1);
+    const struct views v = views_of(1, &held);
     fake_tier_flip(slots(1), &v.v[0], 3);
     ck_assert_int_eq(start(0), 1);
     end_reads(1, 0);
@@ -248,9 +191,9 @@ CASE(it_is_named_with_its_device)
 
 CASE(who_reads_it_is_told_and_its_room_stays_until_then)
 {
-    struct core_held held = chain(1, 2);
-    fill(&held, 0);
-    const struct views v = views_of(&held);
+    struct core_held held = chain(1, 1, 2);
+    fill_all(&held, 0);
+    const struct views v = views_of(1, &held);
     fake_tier_flip(slots(0), &v.v[0], 3);
     unsigned corrupt;
     (void)pass(&corrupt);
@@ -263,15 +206,15 @@ CASE(who_reads_it_is_told_and_its_room_stays_until_then)
 
 CASE(what_was_copied_out_of_it_meanwhile_has_not_arrived)
 {
-    struct core_held held = chain(1, 2);
-    fill(&held, 0);
-    const struct views v = views_of(&held);
+    struct core_held held = chain(1, 1, 2);
+    fill_all(&held, 0);
+    const struct views v = views_of(1, &held);
     fake_tier_flip(slots(0), &v.v[0], 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
     unsigned corrupt;
     (void)pass(&corrupt);
     ck_assert_uint_eq(corrupt, 1);
-    end_copies(0);
+    end_copies(0, 0);
     ck_assert_uint_eq(send.done, 1);
     ck_assert_uint_eq(send.statuses[0], KVC_ST_TIER);
     ck_assert_uint_eq(send.statuses[1], KVC_ST_OK);
@@ -282,8 +225,8 @@ CASE(what_was_copied_out_of_it_meanwhile_has_not_arrived)
 CASE(a_device_that_goes_ends_it_and_is_told)
 {
     unsigned corrupt;
-    struct core_held held = chain(1, 20);
-    fill(&held, 0);
+    struct core_held held = chain(1, 1, 20);
+    fill_all(&held, 0);
     ck_assert_int_eq(start(0), 1);
     const uint32_t reads = fake_tier_inflight(slots(0));
     ck_assert_uint_gt(reads, 0);
@@ -300,8 +243,8 @@ CASE(a_device_that_goes_ends_it_and_is_told)
 
 CASE(bytes_of_a_device_that_came_back_are_not_called_wrong)
 {
-    struct core_held held = chain(1, 1);
-    fill(&held, 0);
+    struct core_held held = chain(1, 1, 1);
+    fill_all(&held, 0);
     ck_assert_int_eq(start(0), 1);
     fake_device_lose(r.device[0]); /* spoils what is there */
     fake_device_up(r.device[0]);
@@ -312,8 +255,8 @@ CASE(bytes_of_a_device_that_came_back_are_not_called_wrong)
 
 CASE(one_that_cannot_be_read_is_counted_and_stays)
 {
-    struct core_held held = chain(1, 1);
-    fill(&held, 0);
+    struct core_held held = chain(1, 1, 1);
+    fill_all(&held, 0);
     ck_assert_int_eq(start(0), 1);
     end_reads(0, -EIO);
     ck_assert_uint_eq(x.v.ret_failed, 1);
@@ -326,8 +269,8 @@ CASE(one_that_cannot_be_read_is_counted_and_stays)
 
 CASE(a_client_that_goes_takes_its_pass_along)
 {
-    struct core_held held = chain(1, 1);
-    fill(&held, 0);
+    struct core_held held = chain(1, 1, 1);
+    fill_all(&held, 0);
     ck_assert_int_eq(start(0), 1);
     rig_close(&r, 1);
     ck_assert(atomic_load(&fake_tier_op(slots(0), 0)->cancel));

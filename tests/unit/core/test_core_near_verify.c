@@ -2,28 +2,19 @@
 /* Host memory is read, and compared with its checksums, before devices copy out of it. */
 #include <errno.h>
 
-#include "cases.h"
-#include "core_rig.h"
+#include "device_core.h"
 
-#define SLOT  64u
 #define PAGES 256u
 
-static struct rig r;
-static struct core_ns *ns;
-static struct device_pool *pool;
-static struct rig_send send;
 static struct rig_fill filling;
 
 static void begin(bool verify)
 {
-    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
     rig_defaults(&r);
     r.cfg.ndevices = 2;
     r.cfg.near_verify = verify;
-    rig_begin(&r);
-    ns = rig_ns(&r, 1, &spec);
-    pool = rig_pool(&r, 0, ns, PAGES);
-    memset(&send, 0, sizeof send);
+    begin_ns();
+    open_pool(PAGES);
 }
 
 static void setup(void)
@@ -36,39 +27,12 @@ static void setup_off(void)
     begin(false);
 }
 
-static void teardown(void)
-{
-    fake_device_up(r.device[0]);
-    rig_end(&r);
-    fake_pool_destroy(&pool);
-}
-
 /* ---- words ---- */
-
-static struct core_held chain(uint32_t chain, uint32_t blocks)
-{
-    rig_store(&r, 1, ns, 0, chain, 0, blocks);
-    return rig_acquire(&r, 1, ns, chain, 8 * blocks);
-}
-
-static void flip(uint32_t chain, uint32_t i)
-{
-    const struct rig_block e = rig_explain(&r, 0, 0, chain, i);
-    fake_tier_flip(r.tier, &e.view, 3);
-}
 
 static void end_checks(int status)
 {
     while (fake_tier_inflight(r.tier) > 0) {
         fake_tier_end(r.tier, fake_tier_op(r.tier, 0), status);
-        core_check(r.core);
-    }
-}
-
-static void end_copies(void)
-{
-    while (fake_device_inflight(r.device[0]) > 0) {
-        fake_device_end(r.device[0], fake_device_copy(r.device[0], 0), 0);
         core_check(r.core);
     }
 }
@@ -85,11 +49,6 @@ static void begin_send(const struct core_held *held)
     core_check(r.core);
 }
 
-static const struct core_metrics *metrics(void)
-{
-    return core_metrics(r.core);
-}
-
 static void arrived(uint32_t chain, uint32_t i)
 {
     const struct key256 key = rig_key(chain, i);
@@ -99,62 +58,62 @@ static void arrived(uint32_t chain, uint32_t i)
 
 /* ---- right ---- */
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_devices);
 
 CASE(a_device_copies_what_has_been_checked)
 {
-    struct core_held held = chain(1, 3);
+    struct core_held held = chain(1, 1, 3);
     begin_fill(&held);
     ck_assert_uint_eq(fake_device_inflight(r.device[0]), 0);
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 3);
     ck_assert_uint_eq(fake_tier_op(r.tier, 0)->kind, TIER_VERIFY);
     end_checks(0);
     ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
-    end_copies();
+    end_copies(0, 0);
     ck_assert_uint_eq(filling.f.ret_blocks, 3);
     ck_assert_uint_eq(metrics()->near_verified, 3);
     begin_send(&held); /* out of slots: nothing is to be checked */
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 0);
-    end_copies();
+    end_copies(0, 0);
     for (uint32_t i = 0; i < 3; i++)
         arrived(1, i);
 }
 
 CASE(many_blocks_are_checked_some_at_a_time)
 {
-    struct core_held held = chain(1, 50);
+    struct core_held held = chain(1, 1, 50);
     begin_send(&held);
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 32);
     end_checks(0);
-    end_copies();
+    end_copies(0, 0);
     for (uint32_t i = 0; i < 50; i++)
         arrived(1, i);
     ck_assert_uint_eq(metrics()->near_verified, 50);
 }
 
-CASES(.setup = setup_off, .teardown = teardown);
+CASES(.setup = setup_off, .teardown = end_devices);
 
 CASE(who_does_without_has_no_checks)
 {
-    struct core_held held = chain(1, 3);
+    struct core_held held = chain(1, 1, 3);
     begin_send(&held);
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 0);
-    end_copies();
+    end_copies(0, 0);
     arrived(1, 2);
     ck_assert_uint_eq(metrics()->near_verified, 0);
 }
 
 /* ---- wrong ---- */
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_devices);
 
 CASE(wrong_bytes_do_not_get_into_a_slot)
 {
-    struct core_held held = chain(1, 3);
+    struct core_held held = chain(1, 1, 3);
     flip(1, 1);
     begin_fill(&held);
     end_checks(0);
-    end_copies();
+    end_copies(0, 0);
     ck_assert_uint_eq(filling.done, 1);
     ck_assert_uint_eq(filling.f.ret_blocks, 1); /* what is below goes with it */
     ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
@@ -168,12 +127,12 @@ CASE(wrong_bytes_do_not_get_into_a_slot)
 
 CASE(wrong_bytes_do_not_get_into_pages)
 {
-    struct core_held held = chain(1, 3);
+    struct core_held held = chain(1, 1, 3);
     flip(1, 1);
     begin_send(&held);
     end_checks(0);
     ck_assert_int_eq(fake_device_copy(r.device[0], 0)->piece[1].status, -EIO);
-    end_copies();
+    end_copies(0, 0);
     arrived(1, 0);
     arrived(1, 2); /* it is not served any more, but right */
     ck_assert_uint_eq(send.statuses[1], KVC_ST_TIER);
@@ -184,7 +143,7 @@ CASE(wrong_bytes_do_not_get_into_pages)
 
 CASE(readers_of_wrong_bytes_are_told)
 {
-    struct core_held reader = chain(1, 2), held = rig_acquire(&r, 1, ns, 1, 16);
+    struct core_held reader = chain(1, 1, 2), held = rig_acquire(&r, 1, ns, 1, 16);
     const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
     ck_assert_ptr_nonnull(fake_tier_bytes(r.tier, &e.view));
     flip(1, 1);
@@ -192,21 +151,21 @@ CASE(readers_of_wrong_bytes_are_told)
     end_checks(0);
     ck_assert_ptr_null(fake_tier_bytes(r.tier, &e.view));
     ck_assert(core_lease_is_corrupt(r.core, r.cl[1], reader.lease));
-    end_copies();
+    end_copies(0, 0);
 }
 
 CASE(what_is_known_to_be_wrong_is_not_read_again)
 {
-    struct core_held held = chain(1, 2);
+    struct core_held held = chain(1, 1, 2);
     flip(1, 0);
     begin_send(&held);
     end_checks(0);
-    end_copies();
+    end_copies(0, 0);
     memset(&send, 0, sizeof send);
     begin_send(&held);
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 1); /* the other one */
     end_checks(0);
-    end_copies();
+    end_copies(0, 0);
     ck_assert_uint_eq(send.statuses[0], KVC_ST_TIER);
     arrived(1, 1);
     ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
@@ -214,7 +173,7 @@ CASE(what_is_known_to_be_wrong_is_not_read_again)
 
 CASE(with_nothing_right_the_device_is_not_asked)
 {
-    struct core_held held = chain(1, 1);
+    struct core_held held = chain(1, 1, 1);
     flip(1, 0);
     begin_send(&held);
     end_checks(0);
@@ -225,7 +184,7 @@ CASE(with_nothing_right_the_device_is_not_asked)
 
 CASE(two_who_find_the_same_count_it_once)
 {
-    struct core_held held = chain(1, 1);
+    struct core_held held = chain(1, 1, 1);
     flip(1, 0);
     begin_fill(&held);
     begin_send(&held);
@@ -249,7 +208,7 @@ CASE(each_group_is_checked)
     fake_tier_flip(r.tier, &e.view, 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pages, 0, &send), 1);
     end_checks(0);
-    end_copies();
+    end_copies(0, 0);
     ck_assert_uint_eq(send.done, 1);
     for (uint32_t i = 0; i < 79; i++)
         ck_assert_uint_eq(send.statuses[i], KVC_ST_OK);
@@ -266,7 +225,7 @@ CASE(what_cannot_be_checked_is_not_copied)
         int err;
         uint8_t status;
     } ends[] = {{-EIO, KVC_ST_TIER}, {-ETIMEDOUT, KVC_ST_TIMEOUT}};
-    struct core_held held = chain(1, 2);
+    struct core_held held = chain(1, 1, 2);
     for (unsigned i = 0; i < ARRAY_LEN(ends); i++) {
         memset(&send, 0, sizeof send);
         begin_send(&held);
@@ -280,7 +239,7 @@ CASE(what_cannot_be_checked_is_not_copied)
 
 CASE(a_send_that_is_cancelled_is_not_checked_any_more)
 {
-    struct core_held held = chain(1, 40);
+    struct core_held held = chain(1, 1, 40);
     begin_send(&held);
     core_cancel(r.core, &send.s.req);
     ck_assert(atomic_load(&fake_tier_op(r.tier, 0)->cancel));
@@ -293,27 +252,27 @@ CASE(a_send_that_is_cancelled_is_not_checked_any_more)
 
 CASE(a_client_is_idle_when_its_checks_have_ended)
 {
-    struct core_held held = chain(1, 3);
+    struct core_held held = chain(1, 1, 3);
     begin_fill(&held);
     begin_send(&held);
     rig_close(&r, 1);
     core_check(r.core);
     ck_assert_uint_eq(r.idle[1], 0);
     end_checks(0);
-    end_copies();
+    end_copies(0, 0);
     ck_assert_uint_eq(send.done, 1);
     ck_assert_uint_eq(r.idle[1], 1);
 }
 
 CASE(a_device_that_is_lost_under_checks_ends_them_well)
 {
-    struct core_held held = chain(1, 3);
+    struct core_held held = chain(1, 1, 3);
     begin_fill(&held);
     begin_send(&held);
     fake_device_lose(r.device[0]);
     core_check(r.core);
     end_checks(0);
-    end_copies();
+    end_copies(0, 0);
     ck_assert_uint_eq(filling.f.ret_blocks, 0);
     ck_assert_uint_eq(send.statuses[2], KVC_ST_TIER);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 24).tokens, 24);
@@ -321,10 +280,10 @@ CASE(a_device_that_is_lost_under_checks_ends_them_well)
 
 CASE(a_slot_that_was_lost_under_checks_of_others_is_not_read)
 {
-    struct core_held held = chain(1, 2);
+    struct core_held held = chain(1, 1, 2);
     begin_fill(&held);
     end_checks(0);
-    end_copies();
+    end_copies(0, 0);
     rig_store(&r, 1, ns, 0, 1, 2, 1);
     held = rig_acquire(&r, 1, ns, 1, 24);
     begin_send(&held);
@@ -337,7 +296,7 @@ CASE(a_slot_that_was_lost_under_checks_of_others_is_not_read)
     ck_assert_uint_eq(copy->n, 3);
     for (unsigned i = 0; i < 3; i++)
         ck_assert_int_eq(copy->piece[i].status, i < 2 ? -EIO : 0);
-    end_copies();
+    end_copies(0, 0);
     ck_assert_uint_eq(send.statuses[0], KVC_ST_TIER);
     ck_assert_uint_eq(send.statuses[1], KVC_ST_TIER);
     arrived(1, 2);

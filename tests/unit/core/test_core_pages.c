@@ -2,16 +2,10 @@
 /* Workers' pages: leases that are copied to them, and commits out of them. */
 #include <stdlib.h>
 
-#include "cases.h"
-#include "core_rig.h"
+#include "device_core.h"
 
-#define SLOT  64u
 #define PAGES 256u
 
-static struct rig r;
-static struct core_ns *ns;
-static struct device_pool *pool;
-static struct rig_send send;
 static struct rig_put put;
 static struct rig_commit commit;
 
@@ -25,8 +19,7 @@ static void begin(uint32_t disk_slots)
         r.disk_cfg = (struct fake_disk_config){.slots = disk_slots, .region_slots = 8, .seed = 3};
     rig_begin(&r);
     ns = rig_ns(&r, 1, &spec);
-    pool = rig_pool(&r, 0, ns, PAGES);
-    memset(&send, 0, sizeof send);
+    open_pool(PAGES);
 }
 
 static void setup(void)
@@ -41,40 +34,16 @@ static void setup_disk(void)
 
 static void teardown(void)
 {
-    for (unsigned i = 0; i < r.cfg.ndevices; i++)
-        fake_device_up(r.device[i]);
-    rig_end(&r);
-    fake_pool_destroy(&pool);
+    end_devices();
     rig_commit_free(&commit);
     commit = (struct rig_commit){.done = 0};
 }
 
 /* ---- words ---- */
 
-static struct core_held chain(unsigned client, uint32_t chain, uint32_t blocks)
-{
-    rig_store(&r, client, ns, 0, chain, 0, blocks);
-    return rig_acquire(&r, client, ns, chain, 8 * blocks);
-}
-
 static struct device_copy *copy_at(unsigned i)
 {
     return fake_device_copy(r.device[0], i);
-}
-
-static void end_copies(int status)
-{
-    while (fake_device_inflight(r.device[0]) > 0)
-        fake_device_end(r.device[0], copy_at(0), status);
-    core_check(r.core);
-}
-
-static void fill(unsigned client, const struct core_held *held, uint32_t want)
-{
-    struct rig_fill f;
-    ck_assert_int_eq(rig_fill(&r, client, held->lease, 0, 0, &f), 1);
-    end_copies(0);
-    ck_assert_uint_eq(f.f.ret_blocks, want);
 }
 
 static void arrived(uint32_t group, uint32_t chain, uint32_t n)
@@ -102,28 +71,28 @@ CASE(a_lease_arrives_in_a_workers_pages)
     core_check(r.core);
     ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
     ck_assert_uint_eq(copy_at(0)->n, 5);
-    end_copies(0);
+    end_copies(0, 0);
     ck_assert_uint_eq(send.done, 1);
     statuses_are(send.statuses, 5, KVC_ST_OK);
     arrived(0, 1, 5);
-    ck_assert_uint_eq(core_metrics(r.core)->send_blocks, 5);
-    ck_assert_uint_eq(core_metrics(r.core)->send_bytes, 5 * SLOT);
-    ck_assert_uint_eq(core_metrics(r.core)->send_blocks_near, 0);
+    ck_assert_uint_eq(metrics()->send_blocks, 5);
+    ck_assert_uint_eq(metrics()->send_bytes, 5 * SLOT);
+    ck_assert_uint_eq(metrics()->send_blocks_near, 0);
 }
 
 CASE(what_is_on_the_device_comes_from_there)
 {
     struct core_held one = chain(1, 1, 3), held;
-    fill(1, &one, 3);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
     rig_store(&r, 1, ns, 0, 1, 3, 2);
     held = rig_acquire(&r, 2, ns, 1, 40);
     ck_assert_int_eq(rig_send(&r, 2, &held, 0, pool, 0, &send), 1);
     for (uint32_t i = 0; i < 5; i++)
         ck_assert((copy_at(0)->piece[i].slot.id != 0) == (i < 3));
-    end_copies(0);
+    end_copies(0, 0);
     statuses_are(send.statuses, 5, KVC_ST_OK);
     arrived(0, 1, 5);
-    ck_assert_uint_eq(core_metrics(r.core)->send_blocks_near, 3);
+    ck_assert_uint_eq(metrics()->send_blocks_near, 3);
 }
 
 CASES();
@@ -134,22 +103,20 @@ CASE(what_is_being_read_from_a_slot_is_not_let_go_of)
     rig_defaults(&r);
     r.cfg.ndevices = 1;
     r.device_cfg[0].regions = 1, r.device_cfg[0].region_bytes = 3 * SLOT;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     pool = rig_pool(&r, 0, ns, PAGES);
     struct core_held one = chain(1, 1, 3), two = chain(1, 2, 3), held;
     struct rig_fill f;
-    fill(1, &one, 3);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
     held = rig_acquire(&r, 2, ns, 1, 24);
     ck_assert_int_eq(rig_send(&r, 2, &held, 0, pool, 0, &send), 1);
     ck_assert_int_eq(core_release(r.core, r.cl[1], one.lease), 0);
     ck_assert_int_eq(rig_fill(&r, 1, two.lease, 0, 0, &f), 0);
     ck_assert_uint_eq(f.f.ret_blocks, 0);
-    end_copies(0);
+    end_copies(0, 0);
     arrived(0, 1, 3);
-    fill(1, &two, 3);
-    teardown();
+    ck_assert_uint_eq(fill(1, &two, 0, 0), 3);
+    end_devices();
 }
 
 static void two_groups(void)
@@ -177,7 +144,7 @@ CASE(groups_go_together_when_nobody_counts_layers)
     fake_device_end(r.device[0], copy_at(1), 0);
     core_check(r.core);
     ck_assert_uint_eq(send.done, 0);
-    end_copies(0);
+    end_copies(0, 0);
     statuses_are(send.statuses, 6, KVC_ST_OK);
     arrived(0, 1, 3);
     arrived(1, 1001, 3);
@@ -249,7 +216,7 @@ CASE(a_send_begins_when_its_word_says_so)
     ck_assert(!fake_device_may_begin(copy_at(0)));
     atomic_store(&after, 7);
     ck_assert(fake_device_may_begin(copy_at(0)));
-    end_copies(0);
+    end_copies(0, 0);
     ck_assert_uint_eq(send.done, 1);
     arrived(0, 1, 2);
 }
@@ -267,17 +234,17 @@ CASE_EACH(each_end_has_its_status, 4)
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
     if (ends[_i].status == -ECANCELED)
         core_cancel(r.core, &send.s.req);
-    end_copies(ends[_i].status);
+    end_copies(0, ends[_i].status);
     ck_assert_uint_eq(send.done, 1);
     statuses_are(send.statuses, 3, ends[_i].want);
-    ck_assert_uint_eq(core_metrics(r.core)->send_blocks, 0);
+    ck_assert_uint_eq(metrics()->send_blocks, 0);
 }
 
 CASE(a_wrong_page_number_costs_its_block_alone)
 {
     struct core_held held = chain(1, 1, 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, PAGES - 5, &send), 1);
-    end_copies(0);
+    end_copies(0, 0);
     statuses_are(send.statuses, 2, KVC_ST_OK);
     ck_assert_uint_eq(send.statuses[2], KVC_ST_BAD_ARGUMENT);
     arrived(0, 1, 2);
@@ -316,9 +283,9 @@ CASE(a_lease_is_held_until_its_send_has_ended)
     struct core_evict_job job = {.client = r.cl[0], .force = true};
     rig_evict(&r, &job);
     ck_assert_uint_eq(job.ret_kept, 3);
-    end_copies(0);
+    end_copies(0, 0);
     arrived(0, 1, 3);
-    ck_assert_uint_eq(core_metrics(r.core)->leases, 0);
+    ck_assert_uint_eq(metrics()->leases, 0);
     ck_assert_uint_eq(core_client_lease_bytes(r.cl[1]), 0);
 }
 
@@ -330,7 +297,7 @@ CASE(a_client_that_goes_asks_its_sends_to_stop)
     core_check(r.core);
     ck_assert(atomic_load(&copy_at(0)->cancel));
     ck_assert_uint_eq(r.idle[1], 0);
-    end_copies(-ECANCELED);
+    end_copies(0, -ECANCELED);
     ck_assert_uint_eq(send.done, 1);
     statuses_are(send.statuses, 3, KVC_ST_CANCELLED);
     ck_assert_uint_eq(r.idle[1], 1);
@@ -339,12 +306,12 @@ CASE(a_client_that_goes_asks_its_sends_to_stop)
 CASE(a_device_that_is_lost_under_a_send_ends_it)
 {
     struct core_held held = chain(1, 1, 3);
-    fill(1, &held, 3);
+    ck_assert_uint_eq(fill(1, &held, 0, 0), 3);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     fake_device_lose(r.device[0]);
     core_check(r.core);
-    end_copies(0);
+    end_copies(0, 0);
     statuses_are(send.statuses, 3, KVC_ST_TIER);
     struct tier_stats st;
     r.devices[0]->slots->ops->stats(r.devices[0]->slots, &st);
@@ -354,36 +321,13 @@ CASE(a_device_that_is_lost_under_a_send_ends_it)
     rig_check_lease(&r, 1, held.lease, 0);
 }
 
-static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
-{
-    (void)v;
-    (void)x;
-}
-
-static void on_verified(struct core_verify *v)
-{
-    (void)v;
-}
-
 CASE(bytes_that_go_bad_under_a_send_have_not_arrived)
 {
-    static struct core_verify v;
     struct core_held held = chain(1, 1, 3);
-    const struct rig_block e = rig_explain(&r, 0, 0, 1, 1);
-    v = (struct core_verify){.bytes_max = 1 << 20,
-                             .deadline_ns = UINT64_MAX,
-                             .client = r.cl[0],
-                             .corrupt = on_corrupt,
-                             .done = on_verified};
-    fake_tier_flip(r.tier, &e.view, 3);
+    flip(1, 1);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
-    do {
-        ck_assert_int_ge(core_verify_start(r.core, &v), 0);
-        fake_tier_run(r.tier, 100, 0);
-        v.cursor = v.ret_cursor;
-    } while (v.cursor);
-    core_check(r.core);
-    end_copies(0);
+    verify_all(CORE_VERIFY_HOST);
+    end_copies(0, 0);
     ck_assert_uint_eq(send.statuses[0], KVC_ST_OK);
     ck_assert_uint_eq(send.statuses[1], KVC_ST_TIER);
     ck_assert_uint_eq(send.statuses[2], KVC_ST_OK); /* it is not served any more, but right */
@@ -412,7 +356,7 @@ CASE(blocks_are_stored_out_of_pages)
     core_check(r.core);
     ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
     ck_assert_uint_eq(copy_at(0)->n, 4);
-    end_copies(0);
+    end_copies(0, 0);
     ck_assert_uint_eq(commit.done, 0); /* the checksums are to come */
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 4);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 0);
@@ -422,9 +366,9 @@ CASE(blocks_are_stored_out_of_pages)
     struct core_held held = rig_acquire(&r, 1, ns, 1, 32);
     ck_assert_uint_eq(held.prefix.tokens, 32);
     rig_check_lease(&r, 1, held.lease, 0);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_from_pages, 4);
-    ck_assert_uint_eq(core_metrics(r.core)->bytes_from_pages, 4 * SLOT);
-    ck_assert_uint_eq(core_metrics(r.core)->bytes_stored, 4 * SLOT);
+    ck_assert_uint_eq(metrics()->blocks_from_pages, 4);
+    ck_assert_uint_eq(metrics()->bytes_from_pages, 4 * SLOT);
+    ck_assert_uint_eq(metrics()->bytes_stored, 4 * SLOT);
 }
 
 CASE(what_exists_has_pages_that_nobody_reads)
@@ -432,7 +376,7 @@ CASE(what_exists_has_pages_that_nobody_reads)
     rig_store(&r, 1, ns, 0, 1, 0, 2);
     ck_assert_int_eq(store(1, 1, 4, 0), 1);
     ck_assert_uint_eq(copy_at(0)->n, 2);
-    end_copies(0);
+    end_copies(0, 0);
     adopt_all(0);
     statuses_are(commit.statuses, 2, KVC_ST_EXISTS);
     statuses_are(commit.statuses + 2, 2, KVC_ST_OK);
@@ -445,7 +389,7 @@ CASE(a_bad_page_costs_its_block_and_what_is_below)
 {
     ck_assert_int_eq(store(1, 1, 4, 0), 1);
     commit.pages[5] = PAGES; /* of the third block; the device looks when it begins */
-    end_copies(0);
+    end_copies(0, 0);
     adopt_all(0);
     ck_assert_uint_eq(commit.done, 1);
     statuses_are(commit.statuses, 2, KVC_ST_OK);
@@ -464,7 +408,7 @@ CASE_EACH(a_copy_that_fails_drops_its_blocks, 3)
     ck_assert_int_eq(store(1, 1, 1, 0), 1);
     if (ends[_i].status == -ECANCELED)
         core_cancel(r.core, &commit.c.req);
-    end_copies(ends[_i].status);
+    end_copies(0, ends[_i].status);
     ck_assert_uint_eq(commit.done, 1);
     ck_assert_uint_eq(commit.statuses[0], ends[_i].want);
     ck_assert_uint_eq(rig_slots(&r), 0);
@@ -473,7 +417,7 @@ CASE_EACH(a_copy_that_fails_drops_its_blocks, 3)
 CASE(a_checksum_that_fails_drops_its_blocks)
 {
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
-    end_copies(0);
+    end_copies(0, 0);
     adopt_all(-EIO);
     ck_assert_uint_eq(commit.done, 1);
     ck_assert_uint_eq(commit.statuses[0], KVC_ST_TIER);
@@ -485,7 +429,7 @@ CASE(what_is_cancelled_between_copy_and_checksum_is_not_stored)
 {
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
     core_cancel(r.core, &commit.c.req);
-    end_copies(0); /* too late to stop it */
+    end_copies(0, 0); /* too late to stop it */
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 0);
     ck_assert_uint_eq(commit.done, 1);
     ck_assert_uint_eq(commit.statuses[0], KVC_ST_CANCELLED);
@@ -500,7 +444,7 @@ CASE(room_under_a_copy_out_of_pages_is_not_given_back)
     ck_assert(atomic_load(&copy_at(0)->cancel));
     ck_assert_uint_eq(rig_slots(&r), 3);
     ck_assert_uint_eq(r.idle[1], 0);
-    end_copies(-ECANCELED);
+    end_copies(0, -ECANCELED);
     ck_assert_uint_eq(r.idle[1], 1);
     ck_assert_uint_eq(commit.done, 1);
     ck_assert_uint_eq(rig_slots(&r), 0);
@@ -517,7 +461,7 @@ CASE(what_was_dropped_under_its_copy_is_gone)
     ck_assert_int_eq(core_drop(r.core, r.cl[2], other.reservation), 0);
     core_check(r.core);
     ck_assert_uint_eq(rig_slots(&r), 4); /* its record has them until nothing uses it */
-    end_copies(0);
+    end_copies(0, 0);
     statuses_are(commit.statuses, 2, KVC_ST_GONE);
     ck_assert_uint_eq(rig_slots(&r), 0);
 }
@@ -529,7 +473,7 @@ CASE(what_a_commit_out_of_pages_may_not_ask_for)
     put = (struct rig_put){.ns = ns, .chain = 1, .n = 1};
     ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
     ck_assert_int_eq(rig_commit_pages(&r, 1, &put, 0, pool, 0, &commit), 1);
-    end_copies(0);
+    end_copies(0, 0);
     adopt_all(0);
     put.chain = 2;
     ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
@@ -558,7 +502,7 @@ CASE(a_durable_commit_out_of_pages_is_on_disk)
     put.durable = true;
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
     put.durable = false;
-    end_copies(0);
+    end_copies(0, 0);
     adopt_all(0);
     ck_assert_uint_eq(commit.done, 0);
     rig_settle(&r);

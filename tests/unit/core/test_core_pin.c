@@ -1,23 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pins: what stays, for how long, within which budget, and what storage hears of it. */
 #include "admin.h"
-#include "cases.h"
-#include "core_rig.h"
-
-static struct rig r;
-static struct core_ns *ns;
-
-static void begin(uint32_t host, uint32_t disk)
-{
-    rig_defaults(&r);
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = host * 64;
-    if (disk)
-        r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
-}
+#include "one_core.h"
 
 static void store(uint32_t chain, uint32_t n)
 {
@@ -54,16 +38,18 @@ static void later(uint64_t ms)
     rig_settle(&r);
 }
 
+CASES(.teardown = end);
+
 CASE(what_is_pinned_stays_until_it_is_unpinned)
 {
-    begin(4, 0);
+    begin_core(4, 0);
     uint64_t id;
     store(1, 2);
     ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
     for (uint32_t i = 2; i < 20; i++)
         store(i, 1);
     ck_assert_uint_eq(there(1, 2), 2);
-    const struct core_metrics *m = core_metrics(r.core);
+    const struct core_metrics *m = metrics();
     ck_assert_uint_eq(m->pins, 1);
     ck_assert_uint_eq(m->pinned_blocks, 2);
     ck_assert_uint_eq(m->pinned_bytes, 128);
@@ -73,12 +59,11 @@ CASE(what_is_pinned_stays_until_it_is_unpinned)
         store(i, 1);
     ck_assert_uint_eq(there(1, 2), 0);
     ck_assert_uint_eq(m->pinned_bytes, 0);
-    rig_end(&r);
 }
 
 CASE(when_all_is_pinned_nothing_has_room)
 {
-    begin(2, 0);
+    begin_core(2, 0);
     uint64_t id;
     store(1, 2);
     ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
@@ -87,12 +72,11 @@ CASE(when_all_is_pinned_nothing_has_room)
     ck_assert_uint_eq(p.statuses[0], KVC_ST_FULL);
     ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
     store(2, 1);
-    rig_end(&r);
 }
 
 CASE(a_pin_ends_by_itself)
 {
-    begin(4, 0);
+    begin_core(4, 0);
     uint64_t id, other;
     store(1, 1);
     store(2, 1);
@@ -105,17 +89,16 @@ CASE(a_pin_ends_by_itself)
     ck_assert_uint_eq(v.left_ms, 1000);
     ck_assert_str_eq(v.tenant, "t1");
     later(900);
-    ck_assert_uint_eq(core_metrics(r.core)->pins, 2);
+    ck_assert_uint_eq(metrics()->pins, 2);
     later(200);
-    ck_assert_uint_eq(core_metrics(r.core)->pins, 1);
-    ck_assert_uint_eq(core_metrics(r.core)->pins_ended, 1);
+    ck_assert_uint_eq(metrics()->pins, 1);
+    ck_assert_uint_eq(metrics()->pins_ended, 1);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), KVC_E_NO_NAME);
-    rig_end(&r);
 }
 
 CASE(pins_are_of_their_principal)
 {
-    begin(4, 0);
+    begin_core(4, 0);
     uint64_t id, cursor = 0;
     struct core_pin_view v;
     store(1, 1);
@@ -128,12 +111,11 @@ CASE(pins_are_of_their_principal)
     ck_assert(memcmp(v.tip.b, key.b, sizeof key.b) == 0);
     ck_assert(!core_pin_next(r.core, r.cl[0], &cursor, &v));
     ck_assert_int_eq(core_unpin(r.core, r.cl[0], id), 0);
-    rig_end(&r);
 }
 
 CASE(over_the_budget_is_an_error_at_once_and_a_block_counts_once)
 {
-    begin(16, 0);
+    begin_core(16, 0);
     uint64_t id[4], none;
     core_pin_budget(r.core, 3 * 64);
     store(1, 3);
@@ -141,31 +123,29 @@ CASE(over_the_budget_is_an_error_at_once_and_a_block_counts_once)
     ck_assert_int_eq(pin(9, 1, false, 0, &none), KVC_E_GONE);
     ck_assert_int_eq(pin(1, 2, false, 0, &id[0]), 0);
     ck_assert_int_eq(pin(2, 2, false, 0, &none), KVC_E_PIN_LIMIT);
-    ck_assert_uint_eq(core_metrics(r.core)->pins_refused, 1);
+    ck_assert_uint_eq(metrics()->pins_refused, 1);
     ck_assert_int_eq(pin(1, 3, false, 0, &id[1]), 0); /* one block more */
-    ck_assert_uint_eq(core_metrics(r.core)->pinned_bytes, 3 * 64);
+    ck_assert_uint_eq(metrics()->pinned_bytes, 3 * 64);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id[0]), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->pinned_bytes, 3 * 64);
+    ck_assert_uint_eq(metrics()->pinned_bytes, 3 * 64);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id[1]), 0);
     ck_assert_int_eq(pin(2, 2, false, 0, &id[2]), 0);
-    rig_end(&r);
 }
 
 CASE(there_are_no_more_pins_than_there_may_be)
 {
-    begin(8, 0);
+    begin_core(8, 0);
     uint64_t id;
     store(1, 1);
     for (unsigned i = 0; i < 64; i++)
         ck_assert_int_eq(pin(1, 1, i % 2, 0, &id), 0);
     ck_assert_int_eq(pin(1, 1, false, 0, &id), KVC_E_LIMIT);
     ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 0).pins, 64);
-    rig_end(&r);
 }
 
 CASE(eviction_on_request_spares_pins_unless_it_is_forced)
 {
-    begin(8, 0);
+    begin_core(8, 0);
     uint64_t id;
     store(1, 3);
     store(2, 1);
@@ -178,15 +158,14 @@ CASE(eviction_on_request_spares_pins_unless_it_is_forced)
     struct core_evict_job forced = {.client = r.cl[0], .force = true};
     rig_evict(&r, &forced);
     ck_assert_uint_eq(there(1, 1), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->pinned_bytes, 0);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_unpinned, 2);
+    ck_assert_uint_eq(metrics()->pinned_bytes, 0);
+    ck_assert_uint_eq(metrics()->blocks_unpinned, 2);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0); /* of nothing, by now */
-    rig_end(&r);
 }
 
 CASE(eviction_by_level_tenant_and_model)
 {
-    begin(8, 0);
+    begin_core(8, 0);
     store(1, 2);
     store(2, 1);
     struct core_seq seq = rig_seq(ns, 2, 8);
@@ -203,27 +182,21 @@ CASE(eviction_by_level_tenant_and_model)
     struct core_evict_job all = {.client = r.cl[0], .tenant = "t1", .model = "m"};
     rig_evict(&r, &all);
     ck_assert_uint_eq(there(1, 1), 0);
-    rig_end(&r);
 }
 
 static void begin_in_slices(uint32_t host, uint32_t disk, uint32_t work)
 {
     rig_defaults(&r);
     r.cfg.slice_work = work;
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = host * 64;
-    if (disk)
-        r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    room_for(host, disk);
+    begin_ns();
 }
 
 /* One step lets go of no more than a slice. */
 CASE(a_long_pin_that_ends_by_itself_lets_go_in_slices)
 {
     begin_in_slices(32, 0, 4);
-    const struct core_metrics *m = core_metrics(r.core);
+    const struct core_metrics *m = metrics();
     uint64_t id;
     store(1, 20);
     ck_assert_int_eq(pin(1, 20, false, 1000, &id), 0);
@@ -243,7 +216,6 @@ CASE(a_long_pin_that_ends_by_itself_lets_go_in_slices)
     ck_assert(!core_has_steps(r.core));
     ck_assert_uint_eq(m->pins_ended, 1);
     ck_assert_uint_eq(m->pinned_blocks + m->pinned_bytes, 0);
-    rig_end(&r);
 }
 
 /* ---- two tiers ---- */
@@ -257,19 +229,18 @@ CASE(what_a_long_pin_lacks_is_begun_in_slices)
     rig_step(&r);
     ck_assert_int_eq(pin(1, 20, false, 0, &id), 0);
     ck_assert(core_placement_step(r.core));
-    ck_assert_uint_le(core_metrics(r.core)->saving_bytes, UINT64_C(4) * 64);
+    ck_assert_uint_le(metrics()->saving_bytes, UINT64_C(4) * 64);
     later(300);
     for (uint32_t i = 0; i < 20; i++)
         ck_assert(rig_explain(&r, 0, 0, 1, i).durable);
     ck_assert_int_eq(core_unpin(r.core, NULL, id), CORE_MORE);
     later(300);
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 20);
-    rig_end(&r);
 }
 
 CASE(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
 {
-    begin(4, 64);
+    begin_core(4, 64);
     uint64_t id;
     store(1, 2);
     ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
@@ -287,12 +258,11 @@ CASE(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
     ck_assert(!rig_explain(&r, 0, 0, 1, 1).durable);
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 2);
-    rig_end(&r);
 }
 
 CASE(what_others_were_promised_outlasts_a_pin)
 {
-    begin(8, 64);
+    begin_core(8, 64);
     uint64_t id;
     store(1, 1);
     ck_assert_int_eq(pin(1, 1, false, 0, &id), 0);
@@ -308,12 +278,11 @@ CASE(what_others_were_promised_outlasts_a_pin)
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
     ck_assert(rig_explain(&r, 0, 0, 1, 0).durable);
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 0);
-    rig_end(&r);
 }
 
 CASE(a_pin_in_memory_brings_blocks_there_and_keeps_them)
 {
-    begin(4, 64);
+    begin_core(4, 64);
     uint64_t id;
     for (uint32_t i = 1; i < 8; i++)
         store(i, 2);
@@ -330,19 +299,18 @@ CASE(a_pin_in_memory_brings_blocks_there_and_keeps_them)
         store(i, 1);
     ck_assert(!(rig_explain(&r, 0, 0, 1, 1).tier & KVC_TIER_HOST));
     ck_assert_uint_eq(there(1, 2), 2);
-    rig_end(&r);
 }
 
 /* GONE says that it has to be computed anew. */
 /* A block of it is found after a restart, and wrong in memory: it is brought from disk again. */
 CASE(what_is_pinned_in_memory_and_wrong_there_comes_from_disk)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store(1, 2);
     (void)rig_drain(&r, UINT64_MAX);
     rig_settle(&r);
     rig_restart(&r, true);
-    const struct core_metrics *m = core_metrics(r.core);
+    const struct core_metrics *m = metrics();
     ck_assert_uint_eq(m->blocks_in_memory, 2);
     ck_assert_uint_eq(m->blocks_on_disk, 2);
     const struct key256 key = rig_key(1, 1);
@@ -354,8 +322,7 @@ CASE(what_is_pinned_in_memory_and_wrong_there_comes_from_disk)
         r.cfg.host->memory->view(r.cfg.host, copy_loc(r.core, b, CORE_HOST, 0), &view);
         fake_tier_flip(r.tier, &view, 5);
     }
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    open_ns();
     uint64_t id;
     ck_assert_int_eq(pin(1, 2, true, 0, &id), 0);
     later(300); /* both are checked, and one is loaded */
@@ -363,12 +330,11 @@ CASE(what_is_pinned_in_memory_and_wrong_there_comes_from_disk)
     ck_assert_uint_eq(m->blocks_in_memory, 2);
     ck_assert_uint_eq(m->blocks_loaded, 1);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
-    rig_end(&r);
 }
 
 CASE(what_is_out_of_service_cannot_be_pinned_and_is_not_gone)
 {
-    begin(4, 64);
+    begin_core(4, 64);
     uint64_t id;
     for (uint32_t i = 1; i < 8; i++)
         store(i, 2);
@@ -379,13 +345,12 @@ CASE(what_is_out_of_service_cannot_be_pinned_and_is_not_gone)
     ck_assert_int_eq(pin(99, 2, false, 0, &id), KVC_E_GONE);
     fake_disk_out(r.disk, false);
     ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
-    rig_end(&r);
 }
 
 /* What is in memory alone is kept there, and is written when the path is back. */
 CASE(what_is_pinned_while_storage_is_out_is_written_later)
 {
-    begin(8, 64);
+    begin_core(8, 64);
     uint64_t id;
     store(1, 2);
     fake_disk_out(r.disk, true);
@@ -395,12 +360,11 @@ CASE(what_is_pinned_while_storage_is_out_is_written_later)
     fake_disk_out(r.disk, false);
     later(500);
     ck_assert(rig_explain(&r, 0, 0, 1, 1).durable);
-    rig_end(&r);
 }
 
 CASE(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again)
 {
-    begin(4, 64);
+    begin_core(4, 64);
     uint64_t id;
     store(1, 1);
     store(2, 1);
@@ -408,8 +372,7 @@ CASE(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again)
     ck_assert_int_eq(pin(2, 1, false, 0, &id), 0);
     rig_settle(&r);
     rig_restart(&r, false);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    open_ns();
     ck_assert(rig_explain(&r, 0, 0, 1, 0).durable && rig_explain(&r, 0, 0, 2, 0).durable);
     ck_assert_int_eq(pin(2, 1, false, 0, &id), 0);
     later(61000);
@@ -417,7 +380,6 @@ CASE(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again)
     ck_assert(rig_explain(&r, 0, 0, 2, 0).durable);
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), 1);
     ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
-    rig_end(&r);
 }
 
 CASE(a_block_is_in_no_more_pins_than_can_be_counted)
@@ -425,21 +387,18 @@ CASE(a_block_is_in_no_more_pins_than_can_be_counted)
     uint64_t id[256];
     rig_defaults(&r);
     r.cfg.pins_max = 256;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     store(1, 1);
     for (unsigned i = 0; i < 255; i++)
         ck_assert_int_eq(pin(1, 1, i % 2, 0, &id[i]), 0);
     ck_assert_int_eq(pin(1, 1, false, 0, &id[255]), KVC_E_LIMIT);
-    ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 1);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 1);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id[0]), 0);
     ck_assert_int_eq(pin(1, 1, false, 0, &id[0]), 0);
     for (unsigned i = 0; i < 255; i++)
         ck_assert_int_eq(core_unpin(r.core, r.cl[1], id[i]), 0);
     core_check(r.core);
-    ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 0);
 }
 
 /* A window may be asked for by one key again and again. */
@@ -468,10 +427,9 @@ CASE(a_key_that_comes_again_in_a_pin_counts_once)
     ck_assert(got.blocks == 1 && got.bytes == 64);
     ck_assert(more.blocks == 1 && more.bytes == 64);
     ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 0).pins, 2);
-    ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 1);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 1);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], got.id), 0);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], more.id), 0);
     core_check(r.core);
-    ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->pinned_blocks, 0);
 }

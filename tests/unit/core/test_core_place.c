@@ -3,43 +3,7 @@
 #include <stdlib.h>
 
 #include "admin.h"
-#include "cases.h"
-#include "core_rig.h"
-
-static struct rig r;
-static struct core_ns *ns;
-
-/* Host memory of `host` blocks of 64 bytes, a disk of `disk`, in regions of 8. */
-static void begin(uint32_t host, uint32_t disk)
-{
-    rig_defaults(&r);
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = host * 64;
-    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
-}
-
-/* Chains first .. first + n - 1 of two blocks each. */
-static void store_chains(uint32_t first, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        rig_store(&r, 1, ns, 0, first + i, 0, 2);
-        rig_settle(&r);
-        rig_step(&r);
-    }
-}
-
-static uint32_t load(uint32_t chain, uint32_t tokens)
-{
-    struct core_held held = rig_load(&r, 1, ns, chain, tokens);
-    if (held.lease) {
-        rig_check_lease(&r, 1, held.lease, 0);
-        ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
-    }
-    return held.prefix.tokens;
-}
+#include "one_core.h"
 
 static void store_durable(uint32_t chain, uint32_t first, uint32_t n, uint8_t want)
 {
@@ -58,11 +22,13 @@ static void store_durable(uint32_t chain, uint32_t first, uint32_t n, uint8_t wa
     free(m);
 }
 
+CASES(.teardown = end);
+
 CASE(what_leaves_memory_is_on_disk_and_comes_back)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
-    const struct core_metrics *m = core_metrics(r.core);
+    const struct core_metrics *m = metrics();
     ck_assert_uint_eq(m->blocks_present, 32);
     ck_assert_uint_eq(m->blocks_lost_unsaved, 0);
     ck_assert_uint_gt(m->blocks_demoted, 0);
@@ -74,15 +40,13 @@ CASE(what_leaves_memory_is_on_disk_and_comes_back)
     for (uint32_t i = 1; i <= 16; i++)
         ck_assert_uint_eq(load(i, 16), 16);
     ck_assert_uint_gt(m->blocks_loaded, 16);
-    rig_end(&r);
 }
 
 CASE(memory_is_not_written_while_there_is_room)
 {
-    begin(64, 64);
+    begin_core(64, 64);
     store_chains(1, 4);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
-    rig_end(&r);
 }
 
 static void loaded(struct core_waiter *w)
@@ -93,7 +57,7 @@ static void loaded(struct core_waiter *w)
 /* What it has found is looked at again when it is in memory, by its records. */
 CASE(a_cold_acquire_looks_up_each_key_once)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
     struct core_acquire in = {.seq = rig_seq(ns, 1, 16), .load = true};
     struct core_waiter w = {.fn = loaded};
@@ -110,13 +74,12 @@ CASE(a_cold_acquire_looks_up_each_key_once)
     ck_assert_uint_eq(r.core->index_probes, before);
     ck_assert_uint_eq(held.prefix.tokens, 16);
     rig_check_lease(&r, 1, held.lease, 0);
-    rig_end(&r);
 }
 
 /* What went while it was being loaded is not taken for what it was. */
 CASE(a_cold_acquire_finds_no_block_that_went_meanwhile)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
     struct core_acquire in = {.seq = rig_seq(ns, 1, 16), .load = true};
     struct core_waiter w = {.fn = loaded};
@@ -132,31 +95,29 @@ CASE(a_cold_acquire_finds_no_block_that_went_meanwhile)
     in.seq = rig_seq(ns, 1, 16);
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 0);
     ck_assert_uint_eq(held.prefix.tokens, 8);
-    rig_end(&r);
 }
 
 CASE(a_block_is_loaded_once_for_all_who_ask)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
-    const uint64_t before = core_metrics(r.core)->blocks_loaded;
+    const uint64_t before = metrics()->blocks_loaded;
     struct core_waiter w[2] = {{.keys = 0}};
     struct core_held held;
     for (unsigned i = 0; i < 2; i++) {
         struct core_acquire in = {.seq = rig_seq(ns, 1, 16), .load = true};
         ck_assert_int_eq(core_acquire(r.core, r.cl[1 + i], &in, &w[i], &held, &r.why), 1);
     }
-    ck_assert_uint_eq(core_metrics(r.core)->loads_in_flight, 2);
+    ck_assert_uint_eq(metrics()->loads_in_flight, 2);
     core_waiter_cancel(r.core, &w[0]);
     core_waiter_cancel(r.core, &w[1]);
     rig_settle(&r);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_loaded, before + 2);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_loaded, before + 2);
 }
 
 CASE(wrong_bytes_from_disk_are_a_miss)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
     struct key256 key = rig_key(1, 0);
     ck_assert(fake_disk_flip(r.disk, key.b, 0));
@@ -164,28 +125,26 @@ CASE(wrong_bytes_from_disk_are_a_miss)
     struct core_prefix p = rig_lookup(&r, ns, 1, 16);
     ck_assert_uint_eq(p.tokens, 0);
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_CORRUPT);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_corrupt, 1);
+    ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
     ck_assert_uint_eq(fake_disk_revoked(r.disk), 1); /* its tier is told, which counts them */
     ck_assert_uint_eq(load(2, 16), 16);
-    rig_end(&r);
 }
 
 CASE(what_is_out_of_service_is_absent_and_comes_back)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
     fake_disk_out(r.disk, true);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 0);
     ck_assert_uint_eq(load(1, 16), 0);
     fake_disk_out(r.disk, false);
     ck_assert_uint_eq(load(1, 16), 16);
-    rig_end(&r);
 }
 
 /* It was told EXISTS, and counted as a use, though nobody could read it. */
 CASE(what_is_out_of_service_does_not_exist_for_a_store)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
     fake_disk_out(r.disk, true);
     struct rig_put p = {.ns = ns, .chain = 1, .n = 3};
@@ -202,13 +161,12 @@ CASE(what_is_out_of_service_does_not_exist_for_a_store)
     ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
     ck_assert_uint_eq(p.statuses[0], KVC_ST_EXISTS);
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).reason, KVC_MISS_NONE);
-    rig_end(&r);
 }
 
 /* OK would promise all that comes before it too. */
 CASE(nothing_is_promised_behind_what_is_out_of_service)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
     fake_disk_out(r.disk, true);
     struct rig_put p = {.ns = ns, .chain = 1, .first = 2, .n = 2, .durable = true};
@@ -218,18 +176,16 @@ CASE(nothing_is_promised_behind_what_is_out_of_service)
     ck_assert_uint_eq(p.reservation, 0);
     fake_disk_out(r.disk, false);
     store_durable(1, 2, 2, KVC_ST_OK);
-    rig_end(&r);
 }
 
 CASE(without_admission_memory_evicts_as_ever)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     fake_disk_admit(r.disk, false);
     store_chains(1, 16);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 16);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 16);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_present, 16);
+    ck_assert_uint_eq(metrics()->blocks_lost_unsaved, 16);
 }
 
 static unsigned fired;
@@ -241,7 +197,7 @@ static void on_fired(struct core_waiter *w)
 
 CASE(a_store_waits_for_what_is_on_its_way)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     fired = 0;
     for (uint32_t i = 1; i <= 8; i++)
         rig_store(&r, 1, ns, 0, i, 0, 2);
@@ -254,8 +210,7 @@ CASE(a_store_waits_for_what_is_on_its_way)
     struct core_waiter again = {.fn = on_fired};
     ck_assert(!core_store_must_wait(r.core, 128, &again));
     rig_store(&r, 1, ns, 0, 9, 0, 2);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_lost_unsaved, 0);
 }
 
 static float chance_now;
@@ -283,9 +238,7 @@ static void begin_chance(uint32_t host, uint32_t disk, uint64_t turn_ms, float c
     r.tier_cfg.region_bytes = host * 64;
     r.disk_cfg =
         (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3, .turn_ms = turn_ms};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
 }
 
 /* A store waits for the disk to have what is worth a write, and for nothing else, though blocks are
@@ -299,7 +252,7 @@ CASE(no_store_waits_for_what_is_not_worth_a_write)
         for (uint32_t n = 1; n <= 8; n++)
             rig_store(&r, 1, ns, 0, n, 0, 2);
         (void)core_placement_step(r.core);
-        ck_assert_uint_gt(core_metrics(r.core)->saving_bytes, 0);
+        ck_assert_uint_gt(metrics()->saving_bytes, 0);
         chance_now = chance[i];
         struct core_waiter w = {.fn = on_fired};
         ck_assert_int_eq(core_store_must_wait(r.core, 128, &w), i == 1);
@@ -307,7 +260,7 @@ CASE(no_store_waits_for_what_is_not_worth_a_write)
             core_waiter_cancel(r.core, &w);
         rig_store(&r, 1, ns, 0, 9, 0, 2);
         ck_assert_uint_eq(asked_for_ms, 1000);
-        ck_assert_uint_eq(core_metrics(r.core)->blocks_not_worth > 0, i == 0);
+        ck_assert_uint_eq(metrics()->blocks_not_worth > 0, i == 0);
         rig_settle(&r);
         rig_end(&r);
     }
@@ -322,16 +275,15 @@ CASE(what_is_not_worth_a_write_does_not_stand_before_what_is)
     for (uint32_t n = 1; n <= 8; n++)
         rig_store(&r, 1, ns, 0, n, 0, 2);
     (void)core_placement_step(r.core);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_not_worth, 1);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 0);
+    ck_assert_uint_eq(metrics()->blocks_not_worth, 1);
+    ck_assert_uint_eq(metrics()->blocks_evicted, 0);
     chance_now = 1;
     struct core_waiter w = {.fn = on_fired};
     ck_assert(core_store_must_wait(r.core, 4 * 64, &w));
     rig_settle(&r);
     rig_store(&r, 1, ns, 0, 9, 0, 4);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 1);
+    ck_assert_uint_eq(metrics()->blocks_lost_unsaved, 1);
     rig_settle(&r);
-    rig_end(&r);
 }
 
 /* Whatever the rest is worth; 1000 ms is how long its place would last. */
@@ -351,7 +303,7 @@ CASE(reclaim_writes_nothing_again_that_brings_no_hit)
         chance_now = chance[i];
         fake_disk_want(r.disk, 0);
         rig_settle(&r);
-        const struct core_metrics *m = core_metrics(r.core);
+        const struct core_metrics *m = metrics();
         ck_assert_uint_eq(m->blocks_kept > 0, i == 1);
         ck_assert(m->blocks_reclaimed > 0 || i == 1);
         rig_end(&r);
@@ -368,7 +320,7 @@ static void on_store(struct core_waiter *w)
 CASE(stores_that_wait_get_no_more_than_there_is)
 {
     enum { N = 6 };
-    begin(16, 64);
+    begin_core(16, 64);
     fired = 0;
     for (uint32_t i = 1; i <= 8; i++)
         rig_store(&r, 1, ns, 0, i, 0, 2);
@@ -379,14 +331,13 @@ CASE(stores_that_wait_get_no_more_than_there_is)
     }
     rig_settle(&r);
     ck_assert_uint_eq(fired, N);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_lost_unsaved, 0);
 }
 
 /* Who comes later takes no room that others were woken for and have not run to take. */
 CASE(a_store_that_comes_leaves_room_to_those_that_were_woken)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     fired = 0;
     for (uint32_t i = 1; i <= 8; i++)
         rig_store(&r, 1, ns, 0, i, 0, 2);
@@ -397,19 +348,18 @@ CASE(a_store_that_comes_leaves_room_to_those_that_were_woken)
     for (unsigned i = 0; i < 100 && !core_has_done(r.core); i++)
         (void)fake_disk_run(r.disk, 1, 0);
     ck_assert(core_has_done(r.core));
-    ck_assert_uint_eq(core_metrics(r.core)->clean_bytes, 128);
+    ck_assert_uint_eq(metrics()->clean_bytes, 128);
     ck_assert(core_store_must_wait(r.core, 128, &late));
     rig_settle(&r);
     ck_assert_uint_eq(fired, 2);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_lost_unsaved, 0);
 }
 
 CASE(a_touch_keeps_a_clean_block_in_memory)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 8);
-    ck_assert_uint_gt(core_metrics(r.core)->clean_bytes, 0);
+    ck_assert_uint_gt(metrics()->clean_bytes, 0);
     struct core_held held = rig_acquire(&r, 1, ns, 1, 16); /* the oldest: clean */
     ck_assert_uint_eq(held.prefix.tokens, 16);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
@@ -417,14 +367,13 @@ CASE(a_touch_keeps_a_clean_block_in_memory)
     held = rig_acquire(&r, 1, ns, 1, 16);
     ck_assert_uint_eq(held.prefix.tokens, 16);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
-    rig_end(&r);
 }
 
 /* ---- promises ---- */
 
 CASE(a_promise_takes_the_whole_chain_to_disk)
 {
-    begin(64, 64);
+    begin_core(64, 64);
     rig_store(&r, 1, ns, 0, 1, 0, 3); /* not promised */
     store_durable(1, 3, 2, KVC_ST_OK);
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 5);
@@ -435,7 +384,6 @@ CASE(a_promise_takes_the_whole_chain_to_disk)
     fake_disk_out(r.disk, false);
     ck_assert_uint_eq(rig_lookup(&r, ns, 2, 16).tokens, 16);
     ck_assert(!rig_explain(&r, 1, 0, 2, 0).durable);
-    rig_end(&r);
 }
 
 static struct rig_commit *commit_durable(uint32_t chain)
@@ -453,7 +401,7 @@ static struct rig_commit *commit_durable(uint32_t chain)
 CASE(promises_wait_for_a_store_that_is_being_formatted)
 {
     struct rig_commit *m[4];
-    begin(64, 64);
+    begin_core(64, 64);
     fake_disk_grows(r.disk, true);
     for (uint32_t i = 0; i < ARRAY_LEN(m); i++) {
         m[i] = commit_durable(1 + i);
@@ -469,12 +417,11 @@ CASE(promises_wait_for_a_store_that_is_being_formatted)
         rig_commit_free(m[i]);
         free(m[i]);
     }
-    rig_end(&r);
 }
 
 CASE(what_is_promised_does_not_go_for_room)
 {
-    begin(16, 24);
+    begin_core(16, 24);
     store_durable(1, 0, 2, KVC_ST_OK);
     store_chains(2, 30); /* more than both tiers hold */
     fake_disk_keeps(r.disk, false);
@@ -483,34 +430,32 @@ CASE(what_is_promised_does_not_go_for_room)
         rig_settle(&r);
     }
     ck_assert_uint_eq(load(1, 16), 16);
-    rig_end(&r);
 }
 
 /* ---- reclaim, and what storage tells ---- */
 
 CASE(reclaim_keeps_what_was_used_and_drops_the_rest)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
     rig_step(&r);
     for (unsigned i = 0; i < 400; i++)
         (void)core_placement_step(r.core); /* learns how old things are */
     fake_disk_want(r.disk, 0);
     rig_settle(&r);
-    const struct core_metrics *m = core_metrics(r.core);
+    const struct core_metrics *m = metrics();
     ck_assert_uint_gt(m->blocks_reclaimed + m->blocks_kept, 0);
     for (uint32_t i = 1; i <= 16; i++) {
         uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
         ck_assert_uint_eq(load(i, 16), there);
     }
-    rig_end(&r);
 }
 
 /* What is written and never used again goes, oldest first, without being written again: in a store
  * that is full after a tenth of a second too. */
 CASE(reclaim_keeps_nothing_of_a_plain_stream)
 {
-    begin(16, 96);
+    begin_core(16, 96);
     for (uint32_t i = 1; i <= 40; i++) {
         rig_store(&r, 1, ns, 0, i, 0, 2);
         rig_settle(&r);
@@ -521,25 +466,23 @@ CASE(reclaim_keeps_nothing_of_a_plain_stream)
     }
     fake_disk_want(r.disk, 0);
     rig_settle(&r);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_kept, 0);
-    ck_assert_uint_gt(core_metrics(r.core)->blocks_reclaimed, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_kept, 0);
+    ck_assert_uint_gt(metrics()->blocks_reclaimed, 0);
 }
 
 CASE(what_is_lost_on_disk_is_lost_unless_memory_has_it)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     store_chains(1, 16);
     while (fake_disk_lose(r.disk))
         core_check(r.core);
-    const struct core_metrics *m = core_metrics(r.core);
+    const struct core_metrics *m = metrics();
     ck_assert_uint_eq(m->blocks_on_disk, 0);
     ck_assert_uint_eq(m->blocks_present, m->blocks_in_memory);
     for (uint32_t i = 1; i <= 16; i++) {
         uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
         ck_assert_uint_eq(load(i, 16), there);
     }
-    rig_end(&r);
 }
 
 /* Four of the largest are to be clean: more of the small ones than may be. */
@@ -554,39 +497,36 @@ CASE(no_more_is_written_than_may_be_clean)
     struct core_ns_spec small = rig_spec("m", 8, 64), large = rig_spec("l", 8, 40 * 64);
     ns = rig_ns(&r, 1, &small);
     store_chains(1, 190);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_demoted, 0);
+    ck_assert_uint_eq(metrics()->blocks_demoted, 0);
     rig_store(&r, 1, rig_ns(&r, 1, &large), 0, 1000, 0, 10);
     rig_settle(&r);
-    const uint64_t most = 400 / 8 + 64, demoted = core_metrics(r.core)->blocks_demoted;
+    const uint64_t most = 400 / 8 + 64, demoted = metrics()->blocks_demoted;
     ck_assert_uint_ge(demoted, most);
     ck_assert_uint_le(demoted, most + 64); /* begun before these had landed */
-    rig_end(&r);
 }
 
 CASE(a_drain_leaves_nothing_in_memory_alone)
 {
-    begin(64, 64);
+    begin_core(64, 64);
     store_chains(1, 10);
     ck_assert_uint_eq(rig_drain(&r, 1u << 20), 20 * 64);
     rig_settle(&r);
     ck_assert_uint_eq(rig_drain(&r, 1u << 20), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_on_disk, 20);
 }
 
 CASE(a_drain_ends_with_the_write_budget)
 {
-    begin(64, 64);
+    begin_core(64, 64);
     store_chains(1, 10);
     fake_disk_admit(r.disk, false);
     ck_assert_uint_eq(rig_drain(&r, 1u << 20), 20 * 64);
     rig_settle(&r);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 0);
+    ck_assert_uint_eq(metrics()->blocks_on_disk, 0);
     fake_disk_admit(r.disk, true);
     ck_assert_uint_eq(rig_drain(&r, 1u << 20), 20 * 64);
     rig_settle(&r);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_on_disk, 20);
 }
 
 /* ---- over a restart ---- */
@@ -594,30 +534,29 @@ CASE(a_drain_ends_with_the_write_budget)
 CASE(a_restart_finds_what_both_tiers_have)
 {
     for (unsigned host = 0; host < 2; host++) {
-        begin(16, 64);
+        begin_core(16, 64);
         store_chains(1, 16);
         (void)rig_drain(&r, 1u << 20);
         rig_settle(&r);
         rig_restart(&r, host);
-        ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 32);
+        ck_assert_uint_eq(metrics()->blocks_present, 32);
         struct core_ns_spec spec = rig_spec("m", 8, 64);
         ns = rig_ns(&r, 1, &spec);
         for (uint32_t i = 16; i > 0; i--) /* what memory has, first */
             ck_assert_uint_eq(load(i, 16), 16);
-        ck_assert_int_eq(core_metrics(r.core)->blocks_checked > 0, host);
+        ck_assert_int_eq(metrics()->blocks_checked > 0, host);
         rig_end(&r);
     }
 }
 
 CASE(a_chain_without_its_beginning_does_not_come_back)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     rig_store(&r, 1, ns, 0, 1, 0, 4);
     rig_restart(&r, true); /* all of it was in memory, nothing on disk */
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 4);
+    ck_assert_uint_eq(metrics()->blocks_present, 4);
     rig_restart(&r, false);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_present, 0);
 }
 
 /* A chain of 12 of which the end has left memory, and the beginning is used all the time. */
@@ -638,23 +577,21 @@ static void half_a_chain_leaves(void)
 static void begin_again(void)
 {
     rig_restart(&r, false);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    open_ns();
 }
 
 CASE(what_is_on_disk_has_its_beginning_there)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     half_a_chain_leaves();
     begin_again();
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 96).tokens, 96);
     ck_assert_uint_eq(load(1, 96), 96);
-    rig_end(&r);
 }
 
 CASE(a_beginning_stays_on_disk_for_what_builds_on_it)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     half_a_chain_leaves();
     for (uint32_t region = 4; region > 0; region--) { /* the end of the chain was written first */
         fake_disk_want(r.disk, region);
@@ -663,20 +600,17 @@ CASE(a_beginning_stays_on_disk_for_what_builds_on_it)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 96).tokens, 96);
     begin_again();
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 96).tokens, 96);
-    rig_end(&r);
 }
 
 CASE(wrong_bytes_in_memory_after_a_restart_are_a_miss)
 {
-    begin(16, 64);
+    begin_core(16, 64);
     rig_store(&r, 1, ns, 0, 1, 0, 2);
     struct rig_block x = rig_explain(&r, 1, 0, 1, 1);
     fake_tier_flip(r.tier, &x.view, 5);
     rig_restart(&r, true);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    open_ns();
     ck_assert_uint_eq(rig_acquire(&r, 1, ns, 1, 16).prefix.tokens, 0); /* nothing unchecked */
     ck_assert_uint_eq(load(1, 16), 8);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).group[0].reason, KVC_MISS_CORRUPT);
-    rig_end(&r);
 }

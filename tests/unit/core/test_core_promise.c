@@ -2,7 +2,6 @@
 /* Many promises of one chain: each is kept, in whatever order storage ends its writes, and what
  * that costs grows with their number, not with its square. */
 #include "admin.h"
-#include "cases.h"
 #include "names_rig.h"
 
 #define N 1024u
@@ -35,6 +34,8 @@ static void all_are(uint8_t status)
     rig_commit_free(&made);
 }
 
+CASES(.teardown = end);
+
 CASE(writes_that_end_in_any_order_keep_all_promises)
 {
     store_durable();
@@ -49,7 +50,6 @@ CASE(writes_that_end_in_any_order_keep_all_promises)
     ck_assert_msg(promise_looks(r.core) < 64ull * N, "%ju blocks looked at for %u promises",
                   (uintmax_t)promise_looks(r.core), N);
     rig_settle(&r);
-    rig_end(&r);
 }
 
 CASE(a_round_takes_several_turns_when_many_wait)
@@ -69,7 +69,6 @@ CASE(a_round_takes_several_turns_when_many_wait)
     }
     all_are(KVC_ST_OK);
     rig_settle(&r);
-    rig_end(&r);
 }
 
 CASE(a_write_that_fails_ends_the_promises_that_need_it)
@@ -91,7 +90,6 @@ CASE(a_write_that_fails_ends_the_promises_that_need_it)
     ck_assert_uint_gt(failed, 0);
     rig_commit_free(&made);
     rig_settle(&r);
-    rig_end(&r);
 }
 
 static void on_slice(struct core_verify *v)
@@ -135,7 +133,6 @@ CASE(a_promise_that_cannot_be_begun_holds_up_no_other)
     rig_settle(&r); /* the read ends */
     ck_assert(made.done == 1 && made.statuses[0] == KVC_ST_OK);
     rig_commit_free(&made);
-    rig_end(&r);
 }
 
 static struct block *block_of(uint32_t chain, uint32_t i)
@@ -170,7 +167,6 @@ CASE(what_is_being_written_as_ever_is_promised_behind_that)
     ask_durable(1, 3);
     rig_settle(&r);
     are_promised(1, 4);
-    rig_end(&r);
 }
 
 CASE(what_is_on_disk_as_ever_is_read_and_promised)
@@ -185,7 +181,6 @@ CASE(what_is_on_disk_as_ever_is_read_and_promised)
     rig_settle(&r);
     are_promised(1, 3);
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 3);
-    rig_end(&r);
 }
 
 /* A limit that leaves no room for more promises holds for those behind a write too. */
@@ -202,10 +197,9 @@ CASE(what_a_quota_does_not_allow_is_not_promised_behind_a_write)
     ck_assert_int_eq(core_quota_set(r.core, &none), 0);
     ask_durable(1, 0);
     ck_assert(!block_is_bound(block_of(1, 0), 1));
-    ck_assert_uint_eq(m()->demotion_failures, 1);
+    ck_assert_uint_eq(metrics()->demotion_failures, 1);
     rig_settle(&r);
     ck_assert(!block_promised(block_of(1, 0)));
-    rig_end(&r);
 }
 
 CASE(a_read_that_fails_ends_what_was_to_be_promised_behind_it)
@@ -222,12 +216,11 @@ CASE(a_read_that_fails_ends_what_was_to_be_promised_behind_it)
     ck_assert_uint_eq(fake_disk_run(r.disk, 1, 0), 1);
     core_check(r.core);
     ck_assert(!block_is_bound(block_of(1, 0), 1));
-    ck_assert_uint_eq(m()->demotion_failures, 0); /* it is not begun once more */
+    ck_assert_uint_eq(metrics()->demotion_failures, 0); /* it is not begun once more */
     fake_disk_out(r.disk, false);
     rig_settle(&r);
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 0);
     ask_durable(1, 0); /* who asks again gets it */
     rig_settle(&r);
     are_promised(1, 1);
-    rig_end(&r);
 }

@@ -3,11 +3,9 @@
 #include <stdio.h>
 
 #include "admin.h"
-#include "cases.h"
-#include "core_rig.h"
+#include "one_core.h"
 
-static struct rig r;
-static struct core_ns *ns, *other;      /* of tenants t1 and t2 */
+static struct core_ns *other;           /* of tenant t2; ns: of t1 */
 static uint64_t lasting[2];             /* of the tiers; 0: all of them */
 static const struct policy_ops *policy; /* NULL: the rig's */
 
@@ -79,6 +77,8 @@ static uint32_t there(struct core_ns *n, uint32_t chain)
     return rig_lookup(&r, n, chain, 8).tokens;
 }
 
+CASES(.teardown = end);
+
 CASE(over_its_limit_a_tenant_evicts_its_own)
 {
     begin(16, 0);
@@ -90,8 +90,7 @@ CASE(over_its_limit_a_tenant_evicts_its_own)
     ck_assert_uint_eq(there(other, 9), 8);
     ck_assert_uint_eq(there(ns, 1) + there(ns, 2), 0);
     ck_assert_uint_eq(there(ns, 3), 8);
-    ck_assert_uint_eq(core_metrics(r.core)->quota_evicted, 2);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->quota_evicted, 2);
 }
 
 CASE(when_nothing_of_it_may_go_a_store_is_refused)
@@ -105,13 +104,12 @@ CASE(when_nothing_of_it_may_go_a_store_is_refused)
     ck_assert_uint_eq(p.reservation, 0);
     for (unsigned i = 0; i < 3; i++)
         ck_assert_uint_eq(p.statuses[i], KVC_ST_QUOTA);
-    ck_assert_uint_eq(core_metrics(r.core)->quota_refused, 1);
+    ck_assert_uint_eq(metrics()->quota_refused, 1);
     struct rig_put q = {.ns = other, .chain = 2, .n = 3};
     ck_assert_int_eq(rig_reserve(&r, 3, &q), 0);
     ck_assert_uint_eq(q.statuses[2], KVC_ST_OK);
     ck_assert_int_eq(core_release(r.core, r.cl[1], lease.lease), 0);
     store(1, ns, 3, 2);
-    rig_end(&r);
 }
 
 CASE(the_narrowest_quota_counts_and_those_above_it_too)
@@ -142,7 +140,6 @@ CASE(the_narrowest_quota_counts_and_those_above_it_too)
         sum += q.held[0];
     ck_assert_uint_eq(n, 3);
     ck_assert_uint_eq(sum, (3 + 1 + 2) * 64);
-    rig_end(&r);
 }
 
 CASE(a_quota_takes_over_what_is_there_and_gives_it_back)
@@ -154,12 +151,11 @@ CASE(a_quota_takes_over_what_is_there_and_gives_it_back)
     settle(); /* what is above goes in the background */
     ck_assert_uint_eq(held(ns, 0), 2 * 64);
     ck_assert_int_eq(limit("t1", RETAIN_NO_LIMIT), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->quotas, 0);
+    ck_assert_uint_eq(metrics()->quotas, 0);
     settle();
     for (uint32_t i = 5; i <= 8; i++)
         store(1, ns, i, 1);
     ck_assert_uint_eq(held(ns, 0), 6 * 64);
-    rig_end(&r);
 }
 
 CASE(a_share_is_kept_for_its_owner_and_lent_while_it_is_idle)
@@ -177,7 +173,6 @@ CASE(a_share_is_kept_for_its_owner_and_lent_while_it_is_idle)
         store(3, other, i, 1);
     for (uint32_t i = 1; i <= 4; i++)
         ck_assert_uint_eq(there(ns, i), 8);
-    rig_end(&r);
 }
 
 /* A share is guarded with as much more as the largest block has that there is, not that there was.
@@ -198,7 +193,6 @@ CASE(a_large_block_that_has_gone_changes_no_share)
     for (uint32_t i = 1; i <= 16; i++)
         store(1, borrower, i, 1);
     ck_assert_uint_eq(held(lender, 0), 4 * 64);
-    rig_end(&r);
 }
 
 CASE(wrong_quotas_are_refused)
@@ -217,7 +211,6 @@ CASE(wrong_quotas_are_refused)
     ck_assert_int_eq(limit("one more", 64), KVC_E_LIMIT);
     ck_assert_int_eq(limit("tenant5", RETAIN_NO_LIMIT), 0);
     ck_assert_int_eq(limit("one more", 64), 0);
-    rig_end(&r);
 }
 
 /* ---- two tiers ---- */
@@ -233,8 +226,7 @@ CASE(with_storage_what_is_over_the_limit_goes_there)
     ck_assert_uint_le(held(ns, 0), 8 * 64);
     for (uint32_t i = 1; i <= 24; i++)
         ck_assert_uint_eq(there(ns, i), 8); /* in some tier */
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->blocks_lost_unsaved, 0);
 }
 
 CASE(over_its_limit_on_disk_an_owner_gives_up_its_oldest_there)
@@ -251,7 +243,6 @@ CASE(over_its_limit_on_disk_an_owner_gives_up_its_oldest_there)
     ck_assert_uint_eq(there(ns, 1), 0);
     ck_assert_uint_eq(there(ns, 30), 8);
     ck_assert_uint_eq(there(other, 50), 8);
-    rig_end(&r);
 }
 
 CASE(a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking)
@@ -267,7 +258,6 @@ CASE(a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking)
     while (core_placement_step(r.core)) /* as the daemon's loop, which else goes to sleep */
         ck_assert_uint_lt(steps++, 1000);
     ck_assert_uint_le(held(ns, 1), 6 * 64);
-    rig_end(&r);
 }
 
 CASE(what_builds_in_memory_on_what_must_leave_the_disk_goes_too)
@@ -288,7 +278,6 @@ CASE(what_builds_in_memory_on_what_must_leave_the_disk_goes_too)
         ck_assert_uint_lt(steps++, 1000);
     ck_assert_uint_eq(held(ns, 1), 3 * 64);
     core_check(r.core);
-    rig_end(&r);
 }
 
 CASE(nothing_is_written_to_disk_for_who_may_have_nothing_there)
@@ -301,7 +290,7 @@ CASE(nothing_is_written_to_disk_for_who_may_have_nothing_there)
     }
     ck_assert_uint_eq(held(ns, 1), 0);
     ck_assert_uint_eq(fake_disk_puts(r.disk, false), 0);
-    ck_assert_uint_gt(core_metrics(r.core)->quota_unsaved, 0);
+    ck_assert_uint_gt(metrics()->quota_unsaved, 0);
     for (uint32_t i = 1; i <= 12; i++) {
         store(3, other, i, 1); /* others are written */
         settle();
@@ -314,7 +303,6 @@ CASE(nothing_is_written_to_disk_for_who_may_have_nothing_there)
     settle();
     ck_assert_uint_eq(m.statuses[0], KVC_ST_QUOTA);
     rig_commit_free(&m);
-    rig_end(&r);
 }
 
 /* So many turns of the daemon, in which nobody asks for anything. */
@@ -378,7 +366,6 @@ CASE(a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing)
     }
     ck_assert_uint_eq(left, 0);
     ck_assert_uint_eq(off, 0);
-    rig_end(&r);
 }
 
 /* ---- promises ---- */
@@ -460,7 +447,7 @@ CASE(beyond_a_limit_on_disk_nothing_is_promised)
     ck_assert_int_eq(name("b", 2, 3), KVC_E_QUOTA);
     ck_assert_ptr_null(called("b"));
     ck_assert_int_eq(pin(2, 3, false, &id), KVC_E_QUOTA);
-    ck_assert_uint_eq(core_metrics(r.core)->pins, 0);
+    ck_assert_uint_eq(metrics()->pins, 0);
     ck_assert_int_eq(name("b", 2, 2), 0);
     ck_assert_uint_eq(promised(1), 6 * 64);
     ck_assert_uint_eq(held(ns, 1), 6 * 64);
@@ -468,7 +455,6 @@ CASE(beyond_a_limit_on_disk_nothing_is_promised)
     ck_assert_int_eq(pin(1, 4, false, &id), 0); /* what is promised already may be pinned too */
     ck_assert_int_eq(name("c", 1, 4), 0);
     ck_assert_uint_eq(promised(1), 6 * 64);
-    rig_end(&r);
 }
 
 CASE(promises_hold_a_lowered_limit_up_until_they_end)
@@ -498,7 +484,6 @@ CASE(promises_hold_a_lowered_limit_up_until_they_end)
     ck_assert_uint_le(held(ns, 1), 2 * 64);
     ck_assert_uint_eq(promised(1), 64); /* what the commit stored */
     ck_assert_int_eq(name("b", 4, 1), 0);
-    rig_end(&r);
 }
 
 CASE(a_name_that_moves_needs_no_more_than_what_is_new)
@@ -518,7 +503,6 @@ CASE(a_name_that_moves_needs_no_more_than_what_is_new)
     ck_assert_int_eq(name("a", 1, 3), KVC_E_QUOTA);
     ck_assert_int_eq(name("a", 1, 2), 0);
     ck_assert_uint_eq(promised(1), 4 * 64);
-    rig_end(&r);
 }
 
 CASE(pins_in_memory_are_within_the_limit_there)
@@ -543,7 +527,6 @@ CASE(pins_in_memory_are_within_the_limit_there)
     ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
     settle();
     ck_assert_uint_eq(held(ns, 0), 2 * 64);
-    rig_end(&r);
 }
 
 static void begin_lasting(uint64_t host, uint64_t disk)
@@ -566,11 +549,10 @@ CASE(pins_in_memory_leave_room_for_others)
     begin_lasting(6, 0);
     store(1, ns, 1, 8);
     ck_assert_int_eq(pin(1, 7, true, &id), KVC_E_PIN_LIMIT);
-    ck_assert_uint_eq(core_metrics(r.core)->pins_refused, 1);
+    ck_assert_uint_eq(metrics()->pins_refused, 1);
     ck_assert_int_eq(pin(1, 7, false, &id), 0); /* on disk there is room */
     ck_assert_int_eq(pin(1, 6, true, &id), 0);
     ck_assert_int_eq(pin(1, 5, true, &id), 0); /* is there already */
-    rig_end(&r);
 }
 
 /* What is guaranteed to others cannot be pinned, nor promised; what is guaranteed to oneself can.
@@ -592,7 +574,6 @@ CASE(what_is_guaranteed_to_others_is_not_bound)
     ck_assert_int_eq(share("t2", 0, 0), 0);
     ck_assert_uint_eq(durable(5), KVC_ST_OK);
     ck_assert_int_eq(name("a", 1, 4), 0);
-    rig_end(&r);
 }
 
 /* It has become smaller than what is guaranteed: who is below its share may still have it. */
@@ -605,7 +586,6 @@ CASE(a_share_that_others_are_bound_in_is_its_owners_still)
     ck_assert_int_eq(share("t2", 6, 6), 0); /* as a configuration may have it */
     ck_assert_int_eq(pin(1, 6, true, &id), 0);
     ck_assert_int_eq(pin(1, 7, true, &id), KVC_E_QUOTA);
-    rig_end(&r);
 }
 
 /* What it gives back there is another quota's. */
@@ -626,7 +606,6 @@ CASE(a_name_that_comes_from_another_namespace_needs_room_for_all)
     ns = ns2;
     ck_assert_int_eq(name("b", 2, 8), KVC_E_QUOTA);
     ck_assert_int_eq(name("a", 2, 8), KVC_E_QUOTA);
-    rig_end(&r);
 }
 
 /* A commit of one block whose way to disk has begun, and not ended. */
@@ -671,7 +650,6 @@ CASE(what_is_on_its_way_to_a_promise_leaves_others_no_room)
     ends(&first, KVC_ST_OK);
     ends(&second, KVC_ST_QUOTA);
     ck_assert_uint_eq(promised(1), 64);
-    rig_end(&r);
 }
 
 CASE(what_failed_on_its_way_to_a_promise_is_bound_no_more)
@@ -688,7 +666,6 @@ CASE(what_failed_on_its_way_to_a_promise_is_bound_no_more)
     ck_assert_uint_eq(promised(1), 0);
     ends(&m, KVC_ST_TIER);
     ck_assert_int_eq(name("a", 1, 1), 0);
-    rig_end(&r);
 }
 
 /* Its pin binds it too, and ends while it is on its way. */
@@ -709,7 +686,6 @@ CASE(a_pin_that_ends_under_a_commit_frees_nothing)
     ck_assert_uint_eq(promised(1), 64);
     ends(&m, KVC_ST_OK);
     ck_assert_int_eq(pin(1, 1, false, &id), KVC_E_QUOTA);
-    rig_end(&r);
 }
 
 CASE(a_name_that_moves_off_a_commit_frees_nothing)
@@ -729,7 +705,6 @@ CASE(a_name_that_moves_off_a_commit_frees_nothing)
     core_check(r.core);
     ends(&m, KVC_ST_OK);
     ck_assert_uint_eq(promised(1), 64);
-    rig_end(&r);
 }
 
 /* Between two slices, too, nobody has more than is allowed. */
@@ -747,7 +722,6 @@ CASE(a_name_that_moves_within_a_limit_lets_go_at_once)
     ck_assert_int_eq(core_name_put(r.core, r.cl[1], &put, NULL, &named, &r.why), 0);
     ck_assert_uint_eq(promised(1), 8 * 64);
     core_check(r.core);
-    rig_end(&r);
 }
 
 /* Quotas that come find what is on its way, and one that goes leaves it to those above. */
@@ -770,7 +744,6 @@ CASE(what_is_on_its_way_counts_for_whose_it_becomes)
     ck_assert_uint_eq(promised(1), 64);
     ck_assert_int_eq(pin(1, 1, false, &id), 0);
     ck_assert_uint_eq(promised(1), 2 * 64);
-    rig_end(&r);
 }
 
 /* As a window may. */
@@ -812,7 +785,6 @@ CASE(a_key_named_twice_is_bound_once)
     ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, 128, 0, 63, 0), 0);
     ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), KVC_E_QUOTA);
     core_check(r.core);
-    rig_end(&r);
 }
 
 CASE(a_namespace_that_goes_takes_its_quota_with_it)
@@ -824,8 +796,7 @@ CASE(a_namespace_that_goes_takes_its_quota_with_it)
     ns = rig_ns(&r, 1, &one);
     ck_assert_int_eq(set(KVC_SCOPE_NS, NULL, NULL, id_of(ns), 64, 0, RETAIN_NO_LIMIT, 0), 0);
     ns = rig_ns(&r, 1, &two);
-    ck_assert_uint_eq(core_metrics(r.core)->quotas, 0);
+    ck_assert_uint_eq(metrics()->quotas, 0);
     store(1, ns, 1, 4);
     ck_assert_uint_eq(held(ns, 0), 4 * 64);
-    rig_end(&r);
 }

@@ -1,23 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wishes: ranges, ends, decoded tokens, in memory and on disk, over a restart; hints. */
-#include "cases.h"
-#include "core_rig.h"
-
-static struct rig r;
-static struct core_ns *ns;
-
-/* Host memory of `host` blocks of 8 tokens and 64 bytes; disk 0: no storage. */
-static void begin(uint32_t host, uint32_t disk)
-{
-    rig_defaults(&r);
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = host * 64;
-    if (disk)
-        r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
-}
+#include "one_core.h"
 
 /* Stores n blocks of a chain with these wishes. */
 static void store(uint32_t chain, uint32_t n, const struct core_retention *wishes, bool decoded)
@@ -60,9 +43,11 @@ static void later(uint64_t ms)
     core_check(r.core);
 }
 
+CASES(.teardown = end);
+
 CASE(ranges_are_rounded_outward_and_the_earlier_wins)
 {
-    begin(16, 0);
+    begin_core(16, 0);
     const struct core_range range[] = {{.first_token = 9, .end_token = 10, .wish = {80, 0}},
                                        {.first_token = 15, .end_token = 17, .wish = {20, 0}},
                                        {.first_token = 30, .end_token = 0, .wish = {60, 0}}};
@@ -70,12 +55,11 @@ CASE(ranges_are_rounded_outward_and_the_earlier_wins)
     const uint32_t want[] = {RETAIN_DEFAULT, 80, 20, 60, 60, 60};
     for (uint32_t i = 0; i < 6; i++)
         ck_assert_uint_eq(level_of(1, i), want[i]);
-    rig_end(&r);
 }
 
 CASE(a_partly_filled_last_block_ends_where_its_tokens_do)
 {
-    begin(16, 0);
+    begin_core(16, 0);
     const struct core_range range = {.first_token = 12, .end_token = 16, .wish = {80, 0}};
     const struct core_retention wishes = {.range = &range, .n = 1};
     struct rig_put p = {.ns = ns, .chain = 1, .n = 2, .last_tokens = 4, .retention = &wishes};
@@ -85,12 +69,11 @@ CASE(a_partly_filled_last_block_ends_where_its_tokens_do)
     (void)fake_tier_run(r.tier, 100, 0);
     rig_commit_free(&m);
     ck_assert_uint_eq(level_of(1, 1), RETAIN_DEFAULT);
-    rig_end(&r);
 }
 
 CASE(decoded_blocks_have_a_wish_of_their_own)
 {
-    begin(16, 0);
+    begin_core(16, 0);
     const struct core_range range = {.wish = {80, 0}};
     const struct core_retention wishes = {
         .range = &range, .n = 1, .has_decode = true, .decode = {10, 0}};
@@ -98,13 +81,12 @@ CASE(decoded_blocks_have_a_wish_of_their_own)
     store(2, 1, &wishes, true);
     ck_assert_uint_eq(level_of(1, 0), 80);
     ck_assert_uint_eq(level_of(2, 0), 10);
-    ck_assert_uint_eq(core_metrics(r.core)->wishes, 2);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->wishes, 2);
 }
 
 CASE(lower_levels_go_first_whatever_their_age)
 {
-    begin(6, 0);
+    begin_core(6, 0);
     store_level(1, 2, 90, 0);
     store_level(2, 2, 35, 0);
     store_level(3, 2, 10, 0);
@@ -114,12 +96,11 @@ CASE(lower_levels_go_first_whatever_their_age)
     ck_assert(!is_there(2, 0) && is_there(1, 1));
     store_level(6, 4, 35, 0);
     ck_assert(is_there(1, 1) && is_there(6, 3) && !is_there(4, 0) && !is_there(5, 0));
-    rig_end(&r);
 }
 
 CASE(the_time_of_a_wish_runs_from_the_commit)
 {
-    begin(8, 0);
+    begin_core(8, 0);
     const struct core_range all = {.wish = {70, 1000}};
     const struct core_retention wishes = {.range = &all, .n = 1};
     struct rig_put p = {.ns = ns, .chain = 1, .n = 1, .retention = &wishes};
@@ -135,13 +116,12 @@ CASE(the_time_of_a_wish_runs_from_the_commit)
     ck_assert_int_eq(core_release(r.core, r.cl[1], rig_acquire(&r, 1, ns, 1, 8).lease), 0);
     later(200); /* a use renews nothing */
     ck_assert_uint_eq(level_of(1, 0), RETAIN_DEFAULT);
-    ck_assert_uint_eq(core_metrics(r.core)->wishes_ended, 1);
-    rig_end(&r);
+    ck_assert_uint_eq(metrics()->wishes_ended, 1);
 }
 
 CASE(what_has_ended_is_the_youngest_of_the_default_level)
 {
-    begin(3, 0);
+    begin_core(3, 0);
     store_level(1, 1, 70, 500);
     store_level(2, 1, 35, 0);
     store_level(3, 1, 35, 0);
@@ -149,12 +129,11 @@ CASE(what_has_ended_is_the_youngest_of_the_default_level)
     store_level(4, 1, 35, 0);
     store_level(5, 1, 35, 0);
     ck_assert(is_there(1, 0) && !is_there(2, 0) && !is_there(3, 0));
-    rig_end(&r);
 }
 
 CASE(a_store_of_what_exists_wishes_too)
 {
-    begin(8, 0);
+    begin_core(8, 0);
     store_level(1, 2, 50, 0);
     store_level(1, 2, 40, 0);
     ck_assert_uint_eq(level_of(1, 1), 50);
@@ -162,12 +141,11 @@ CASE(a_store_of_what_exists_wishes_too)
     ck_assert_uint_eq(level_of(1, 1), 90);
     later(1200);
     ck_assert_uint_eq(level_of(1, 1), 50);
-    rig_end(&r);
 }
 
 CASE(a_wish_for_a_chain_can_be_set_and_taken_back)
 {
-    begin(8, 0);
+    begin_core(8, 0);
     const char *why;
     store_level(1, 3, 35, 0);
     struct core_seq seq = rig_seq(ns, 1, 24);
@@ -180,12 +158,11 @@ CASE(a_wish_for_a_chain_can_be_set_and_taken_back)
     ck_assert_uint_eq(level_of(1, 2), RETAIN_DEFAULT);
     const struct core_wish bad = {RETAIN_MAX + 1, 0};
     ck_assert_int_eq(core_wish(r.core, &seq, 0, &bad, true, &why), KVC_E_BAD_ARGUMENT);
-    rig_end(&r);
 }
 
 CASE(faults_in_wishes_are_named)
 {
-    begin(8, 0);
+    begin_core(8, 0);
     const struct core_range high = {.wish = {101, 0}}, empty = {.first_token = 8, .end_token = 8};
     const struct core_retention bad[] = {{.range = &high, .n = 1},
                                          {.range = &empty, .n = 1},
@@ -196,14 +173,13 @@ CASE(faults_in_wishes_are_named)
         ck_assert_int_eq(rig_reserve(&r, 1, &p), KVC_E_BAD_ARGUMENT);
         ck_assert_ptr_nonnull(r.why);
     }
-    rig_end(&r);
 }
 
 /* ---- two tiers ---- */
 
 CASE(levels_go_with_blocks_to_disk_and_back)
 {
-    begin(4, 64);
+    begin_core(4, 64);
     store_level(1, 2, 20, 0);
     for (uint32_t i = 2; i < 8; i++) {
         store_level(i, 2, 35, 0);
@@ -214,12 +190,11 @@ CASE(levels_go_with_blocks_to_disk_and_back)
     ck_assert_uint_eq(x.level, 20);
     ck_assert_int_eq(core_release(r.core, r.cl[1], rig_load(&r, 1, ns, 1, 16).lease), 0);
     ck_assert_uint_eq(level_of(1, 1), 20);
-    rig_end(&r);
 }
 
 CASE(storage_keeps_higher_levels_and_lets_lower_ones_go)
 {
-    begin(4, 64);
+    begin_core(4, 64);
     store_level(1, 2, 80, 0);
     store_level(2, 2, 10, 0);
     for (uint32_t i = 3; i < 14; i++) {
@@ -234,14 +209,13 @@ CASE(storage_keeps_higher_levels_and_lets_lower_ones_go)
     }
     ck_assert(is_there(1, 0) && is_there(1, 1));
     ck_assert(!is_there(2, 0) && !is_there(2, 1));
-    ck_assert_uint_gt(core_metrics(r.core)->blocks_kept, 0);
-    rig_end(&r);
+    ck_assert_uint_gt(metrics()->blocks_kept, 0);
 }
 
 CASE(over_a_restart_what_was_wished_without_end_is_kept)
 {
     for (unsigned host = 0; host < 2; host++) {
-        begin(8, 64);
+        begin_core(8, 64);
         store_level(1, 2, 80, 0);
         store_level(2, 2, 80, 100000);
         (void)rig_drain(&r, UINT64_MAX);
@@ -325,7 +299,6 @@ CASE(the_policy_hears_of_each_acquire_once_with_what_was_cached)
     ck_assert_uint_eq(heard.requests, 1);
     ck_assert_int_eq(core_lookup(r.core, &seq, true, &prefix, &r.why), 0);
     ck_assert_uint_eq(heard.requests, 2);
-    rig_end(&r);
 }
 
 CASE(a_read_only_acquire_leaves_no_trace)
@@ -344,7 +317,6 @@ CASE(a_read_only_acquire_leaves_no_trace)
     ck_assert_uint_eq(heard.requests, 0);
     in.load = true;
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), KVC_E_BAD_ARGUMENT);
-    rig_end(&r);
 }
 
 CASE(advice_is_for_what_no_other_chain_shares)
@@ -370,5 +342,4 @@ CASE(advice_is_for_what_no_other_chain_shares)
     ck_assert_uint_eq(heard.advised, 2);
     ck_assert_int_eq(core_advise(r.core, &seq, POLICY_ADVICE_COUNT, 0, &why), KVC_E_BAD_ARGUMENT);
     ck_assert_int_eq(core_drop(r.core, r.cl[1], id), 0);
-    rig_end(&r);
 }

@@ -3,7 +3,6 @@
  * for the block. */
 #include <stdlib.h>
 
-#include "cases.h"
 #include "names_rig.h"
 
 #define SHARDS 2u
@@ -92,6 +91,8 @@ static void check_both(uint32_t chain, uint32_t n)
 
 /* ---- durable stores ---- */
 
+CASES(.teardown = end);
+
 /* Every rank but the last heard OK before anything was on disk. */
 CASE_EACH(each_rank_is_answered_when_the_whole_block_is_durable, 2)
 {
@@ -107,7 +108,6 @@ CASE_EACH(each_rank_is_answered_when_the_whole_block_is_durable, 2)
     ck_assert(is_durable(1, 0) && is_durable(1, 1));
     restart(false);
     check_both(1, 2);
-    rig_end(&r);
 }
 
 CASE(the_last_rank_binds_the_block_too)
@@ -116,7 +116,6 @@ CASE(the_last_rank_binds_the_block_too)
     told(store_part(0, 1, 2, false), KVC_ST_OK);
     told(store_part(1, 1, 2, true), KVC_ST_OK);
     ck_assert(is_durable(1, 0) && is_durable(1, 1));
-    rig_end(&r);
 }
 
 /* Who asked has gone, and what was asked holds. */
@@ -129,7 +128,6 @@ CASE(what_a_rank_asked_for_outlives_its_wait)
     told(first, KVC_ST_CANCELLED);
     told(store_part(1, 1, 2, false), KVC_ST_OK);
     ck_assert(is_durable(1, 0) && is_durable(1, 1));
-    rig_end(&r);
 }
 
 CASE(who_comes_second_to_a_shard_binds_the_block_too)
@@ -143,7 +141,6 @@ CASE(who_comes_second_to_a_shard_binds_the_block_too)
     told(first, KVC_ST_OK);
     told(store_part(1, 1, 2, false), KVC_ST_OK);
     ck_assert(is_durable(1, 0) && is_durable(1, 1));
-    rig_end(&r);
 }
 
 CASE(a_rank_whose_block_is_dropped_by_another_is_told)
@@ -157,7 +154,6 @@ CASE(a_rank_whose_block_is_dropped_by_another_is_told)
     told(first, KVC_ST_GONE);
     free(other);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
-    rig_end(&r);
 }
 
 /* A half block is not in use, whoever waits for it. */
@@ -168,7 +164,6 @@ CASE(a_rank_whose_half_block_goes_for_room_is_told)
     for (uint32_t i = 0; i < 16; i++)
         store(10 + i, 0, 1);
     told(first, KVC_ST_GONE);
-    rig_end(&r);
 }
 
 /* The store that waits is told when the block is complete. */
@@ -183,7 +178,6 @@ CASE(each_rank_is_told_that_storage_has_no_room)
     told(first, KVC_ST_FULL);
     told(last, KVC_ST_FULL);
     ck_assert(!is_durable(1, 0));
-    rig_end(&r);
 }
 
 CASE(each_rank_is_told_that_storage_is_out_of_service)
@@ -196,7 +190,6 @@ CASE(each_rank_is_told_that_storage_is_out_of_service)
     told(last, KVC_ST_TIER);
     ck_assert(!is_durable(1, 0));
     fake_disk_out(r.disk, false);
-    rig_end(&r);
 }
 
 /* ---- names and pins ---- */
@@ -227,7 +220,6 @@ CASE(a_name_keeps_all_shards_of_what_it_reaches)
     forget("c", true); /* each shard of each goes */
     rig_settle(&r);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
-    rig_end(&r);
 }
 
 CASE(a_name_does_not_reach_a_block_that_lacks_a_shard)
@@ -245,7 +237,6 @@ CASE(a_name_does_not_reach_a_block_that_lacks_a_shard)
     rig_settle(&r);
     ck_assert(w.calls == 1 && w.err == 0);
     ck_assert_uint_eq(view("c").tokens, 2 * BT);
-    rig_end(&r);
 }
 
 CASE(a_pin_keeps_all_shards)
@@ -269,7 +260,6 @@ CASE(a_pin_keeps_all_shards)
     ck_assert_int_eq(core_unpin(r.core, NULL, pin.id), 0);
     ck_assert_uint_eq(fake_disk_unpromised(r.disk) - before, 2 * SHARDS);
     ck_assert(!is_durable(1, 0));
-    rig_end(&r);
 }
 
 /* ---- moves, and what is left of a block ---- */
@@ -282,11 +272,10 @@ CASE(all_shards_leave_memory_and_come_back)
         rig_settle(&r);
         rig_step(&r);
     }
-    ck_assert_uint_eq(m()->blocks_lost_unsaved, 0);
+    ck_assert_uint_eq(metrics()->blocks_lost_unsaved, 0);
     for (uint32_t i = 0; i < 12; i++)
         check_both(1 + i, 2);
-    ck_assert_uint_gt(m()->blocks_loaded, 12);
-    rig_end(&r);
+    ck_assert_uint_gt(metrics()->blocks_loaded, 12);
 }
 
 CASE_EACH(one_bad_shard_on_disk_costs_the_block, SHARDS)
@@ -303,7 +292,6 @@ CASE_EACH(one_bad_shard_on_disk_costs_the_block, SHARDS)
     rig_release(&r, 1, &held);
     rig_settle(&r);
     ck_assert_uint_eq(fake_disk_used(r.disk), SHARDS);
-    rig_end(&r);
 }
 
 static void on_woken(struct core_waiter *w)
@@ -332,7 +320,6 @@ CASE(a_shard_lost_under_a_read_takes_the_others_after_it)
     rig_settle(&r);
     ck_assert_uint_eq(w.keys, UINT32_MAX);
     ck_assert_uint_eq(fake_disk_used(r.disk), SHARDS); /* written again: it was promised */
-    rig_end(&r);
 }
 
 CASE(eviction_takes_all_shards)
@@ -347,7 +334,6 @@ CASE(eviction_takes_all_shards)
     rig_settle(&r);
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
     ck_assert_uint_eq(rig_slots(&r), 0);
-    rig_end(&r);
 }
 
 /* What a store that died in the middle of a promise leaves: shard 0 with it, shard 1 as it was. */
@@ -361,5 +347,4 @@ CASE_EACH(a_promise_of_one_shard_is_none, SHARDS)
     ck_assert(!is_durable(1, 0));
     ck_assert_uint_eq(fake_disk_unpromised(r.disk), SHARDS - 1);
     check_both(1, 1);
-    rig_end(&r);
 }

@@ -4,13 +4,9 @@
 #include <stdlib.h>
 
 #include "admin.h"
-#include "cases.h"
-#include "core_rig.h"
+#include "one_core.h"
 
 #define REGION 8u
-
-static struct rig r;
-static struct core_ns *ns;
 
 /* Host memory of 16 blocks, a disk of `disk` in regions of 8 that rewrites nothing, behind it slow
  * storage. */
@@ -21,30 +17,8 @@ static void begin(uint32_t disk, uint32_t slow)
     r.tier_cfg.region_bytes = 16 * 64;
     r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = REGION, .seed = 3};
     r.slow_slots = slow;
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     fake_disk_keeps(r.disk, false);
-}
-
-/* Chains first .. first + n - 1 of two blocks each. */
-static void store_chains(uint32_t first, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        rig_store(&r, 1, ns, 0, first + i, 0, 2);
-        rig_settle(&r);
-        rig_step(&r);
-    }
-}
-
-static uint32_t load(uint32_t chain, uint32_t tokens)
-{
-    struct core_held held = rig_load(&r, 1, ns, chain, tokens);
-    if (held.lease) {
-        rig_check_lease(&r, 1, held.lease, 0);
-        rig_release(&r, 1, &held);
-    }
-    return held.prefix.tokens;
 }
 
 static struct stack_stats stats(void)
@@ -56,8 +30,10 @@ static struct stack_stats stats(void)
 
 static uint64_t present(void)
 {
-    return core_metrics(r.core)->blocks_present;
+    return metrics()->blocks_present;
 }
+
+CASES(.teardown = end);
 
 CASE(what_the_disk_wants_back_goes_down_and_is_read_from_there)
 {
@@ -72,10 +48,9 @@ CASE(what_the_disk_wants_back_goes_down_and_is_read_from_there)
     ck_assert_uint_gt(stats().demoted, REGION);
     ck_assert_uint_eq(stats().demoted, memory_storage_used(r.slow));
     ck_assert_uint_eq(present(), before); /* nothing was forgotten for it */
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_reclaimed, 0);
+    ck_assert_uint_eq(metrics()->blocks_reclaimed, 0);
     for (uint32_t i = 1; i <= 16; i++)
         ck_assert_uint_eq(load(i, 16), 16);
-    rig_end(&r);
 }
 
 CASE(what_was_read_from_below_is_stored_above_again)
@@ -100,7 +75,6 @@ CASE(what_was_read_from_below_is_stored_above_again)
     rig_settle(&r);
     ck_assert_uint_lt(memory_storage_used(r.slow), below);
     ck_assert_uint_gt(fake_disk_used(r.disk), MAX(above, later));
-    rig_end(&r);
 }
 
 /* Both storage tiers are too small: what was used longest ago leaves the slowest for good. */
@@ -113,14 +87,13 @@ CASE(what_the_slowest_wants_back_goes_for_good)
             fake_disk_want(r.disk, i % 3);
         rig_settle(&r);
     }
-    ck_assert_uint_gt(core_metrics(r.core)->blocks_reclaimed, 0);
+    ck_assert_uint_gt(metrics()->blocks_reclaimed, 0);
     ck_assert_uint_gt(stats().demoted, 16);
     ck_assert_uint_le(memory_storage_used(r.slow), 16);
     for (uint32_t i = 1; i <= 40; i++) {
         const uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
         ck_assert_uint_eq(load(i, 16), there);
     }
-    rig_end(&r);
 }
 
 CASE(a_promise_stays_above)
@@ -144,7 +117,6 @@ CASE(a_promise_stays_above)
     ck_assert_uint_gt(stats().demoted, 0);
     ck_assert(fake_disk_plain(r.disk, rig_key(1, 0).b, 0)); /* it is there */
     ck_assert(fake_disk_plain(r.disk, rig_key(1, 1).b, 0));
-    rig_end(&r);
 }
 
 /* Neither direction leaves anything behind when an operation fails. */
@@ -157,13 +129,12 @@ CASE(what_fails_on_its_way_is_lost_and_is_a_miss)
     rig_settle(&r);
     ck_assert_uint_ge(stats().failed, 1); /* what is below a lost block goes with it, untold */
     ck_assert_uint_le(stats().failed, 3);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_disk, stats().failed);
+    ck_assert_uint_eq(metrics()->blocks_lost_disk, stats().failed);
     ck_assert_uint_eq(stats().demoted, memory_storage_used(r.slow));
     for (uint32_t i = 1; i <= 16; i++) {
         const uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
         ck_assert_uint_eq(load(i, 16), there);
     }
-    rig_end(&r);
 }
 
 /* Removed while it is read above (0), written below (1). */
@@ -184,7 +155,6 @@ CASE_EACH(what_is_removed_on_its_way_is_gone, 2)
     rig_settle(&r);
     ck_assert_uint_eq(present(), 0);
     ck_assert_uint_eq(fake_disk_used(r.disk) + memory_storage_used(r.slow), 0);
-    rig_end(&r);
 }
 
 static unsigned ended, told;

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What leases and reservations may keep in memory whoever wants room there: principals and owners
  * of shares, each beside greedy sessions of another one. */
-#include "cases.h"
-#include "core_rig.h"
+#include "one_core.h"
 
-#define SLOT       64u
 #define SLOTS      256u /* 64 regions of 4: a chain of 4 blocks is one */
 #define PRINCIPALS 9u
 
-static struct rig r;
-static struct core_ns *ns, *other; /* of principals 1 and 2, tenants t1 and t2 */
+static struct core_ns *other; /* of principal 2, tenant t2; ns: of principal 1, t1 */
 
 /* Of blocks of so many shards. */
 static void begin_with(bool fair, uint32_t principals, uint32_t shards)
@@ -32,6 +29,15 @@ static void begin_with(bool fair, uint32_t principals, uint32_t shards)
 static void begin(bool fair)
 {
     begin_with(fair, fair ? PRINCIPALS : 0, 1);
+}
+
+static void teardown(void)
+{
+    for (unsigned i = 1; i <= 2; i++)
+        if (r.cl[i])
+            rig_close(&r, i);
+    core_check(r.core);
+    end();
 }
 
 static void set_share(const char *tenant, uint64_t bytes)
@@ -111,20 +117,14 @@ static void store_within(struct core_ns *n, uint32_t chains)
     store_as(3, n, chains);
 }
 
-static void end(void)
-{
-    for (unsigned i = 1; i <= 2; i++)
-        rig_close(&r, i);
-    core_check(r.core);
-    rig_end(&r);
-}
-
 /* Half of memory is promised to all principals, in equal parts: to the eight others theirs. */
 static void parts_are_left(void)
 {
     const uint64_t all = SLOTS * SLOT, each = all / 2 / PRINCIPALS;
-    ck_assert_uint_le(core_metrics(r.core)->unevictable_bytes, all - (PRINCIPALS - 1) * each);
+    ck_assert_uint_le(metrics()->unevictable_bytes, all - (PRINCIPALS - 1) * each);
 }
+
+CASES(.teardown = teardown);
 
 CASE(who_only_reserves_leaves_the_others_their_part)
 {
@@ -135,7 +135,6 @@ CASE(who_only_reserves_leaves_the_others_their_part)
     ck_assert_uint_ge(rig_slots(&r), SLOTS / 2);
     core_check(r.core);
     store_within(other, 3);
-    end();
 }
 
 CASE(who_holds_leases_leaves_the_others_their_part)
@@ -145,7 +144,6 @@ CASE(who_holds_leases_leaves_the_others_their_part)
     parts_are_left();
     core_check(r.core);
     store_within(other, 3);
-    end();
 }
 
 /* What is refused is given again when others have let go. */
@@ -161,7 +159,6 @@ CASE(what_was_refused_is_given_when_leases_have_ended)
     ck_assert_int_eq(acquire(2, ns, 1000 + n, 0, &held), 0);
     core_check(r.core);
     rig_close(&r, 2);
-    rig_end(&r);
 }
 
 /* 0: they reserve, 1: they lease. */
@@ -175,7 +172,6 @@ CASE_EACH(a_guaranteed_share_is_not_lent_to_what_stays, 2)
         lease_both(ns, "guaranteed");
     core_check(r.core);
     store_within(other, SLOTS / 4 / 4);
-    end();
 }
 
 /* Where all of memory is guaranteed, an eighth of it is for what comes and goes even so. */
@@ -185,7 +181,6 @@ CASE(shares_of_all_memory_leave_an_eighth_to_the_rest)
     set_share("t2", (uint64_t)SLOTS * SLOT);
     ck_assert_uint_eq(reserve_all(1, ns, 1000), KVC_ST_QUOTA);
     ck_assert_uint_eq(rig_slots(&r), SLOTS / 8);
-    end();
 }
 
 /* Its own share is there for an owner's leases, however much others keep. */
@@ -198,7 +193,6 @@ CASE(within_its_share_an_owner_may_hold_what_it_likes)
     ck_assert_uint_eq(lease_all(3, other, 7000, SLOTS / 4 / 4, &err), SLOTS / 4 / 4);
     core_check(r.core);
     rig_close(&r, 3);
-    end();
 }
 
 /* A block counts once, whoever holds it in a principal, and pinned or not. */
@@ -219,7 +213,6 @@ CASE(a_share_goes_before_what_principals_are_promised)
     (void)lease_all(1, ns, 1000, SLOTS / 4, &err);
     ck_assert_int_eq(err, KVC_E_LIMIT);
     store_as(1, mine, SLOTS / 4 / 4);
-    end();
 }
 
 CASE(a_block_counts_once)
@@ -232,14 +225,13 @@ CASE(a_block_counts_once)
         ck_assert_int_eq(acquire(1 + i % 2, ns, 1, 0, &held[i]), 0);
     const struct core_pin pin = {.seq = rig_seq(ns, 1, 32)};
     ck_assert_int_eq(core_pin(r.core, &pin, &pinned, &r.why), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 4 * SLOT);
+    ck_assert_uint_eq(metrics()->unevictable_bytes, 4 * SLOT);
     rig_release(&r, 1, &held[0]);
     rig_release(&r, 2, &held[1]);
     rig_release(&r, 1, &held[2]);
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 4 * SLOT);
+    ck_assert_uint_eq(metrics()->unevictable_bytes, 4 * SLOT);
     ck_assert_int_eq(core_unpin(r.core, NULL, pinned.id), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
-    end();
+    ck_assert_uint_eq(metrics()->unevictable_bytes, 0);
 }
 
 /* ---- a region passes to others only as a whole ---- */
@@ -258,7 +250,7 @@ static uint32_t begin_apart(int share, uint32_t shards)
 
 static uint64_t regions_kept(void)
 {
-    return core_metrics(r.core)->unevictable_regions;
+    return metrics()->unevictable_regions;
 }
 
 /* One shard of the first block of so many chains; four of them lie in one region. */
@@ -295,12 +287,11 @@ CASE_EACH(leases_here_and_there_leave_the_others_whole_regions, 4)
         ck_assert_int_eq(acquire_root(1 + i % 2, 1000 + 4 * i, &held[i]), 0);
     core_check(r.core);
     store_within(other, chains);
-    ck_assert_uint_gt(core_metrics(r.core)->blocks_shifted, 0);
+    ck_assert_uint_gt(metrics()->blocks_shifted, 0);
     ck_assert_uint_le(regions_kept() + chains, REGIONS);
     for (uint32_t i = 0; i < REGIONS / shards; i++)
         for (uint32_t s = 0; s < shards; s++)
             rig_check_lease(&r, 1 + i % 2, held[i].lease, s);
-    end();
 }
 
 /* Of a region of 256 bytes such a block leaves more than a third: the share lies in sixteen
@@ -311,13 +302,13 @@ CASE(a_share_has_the_regions_that_its_blocks_take)
     struct core_held held[REGIONS];
     begin_with(false, 9, 1);
     set_share("t2", 16 * bytes);
-    ck_assert_uint_eq(core_metrics(r.core)->guaranteed_regions, 10);
+    ck_assert_uint_eq(metrics()->guaranteed_regions, 10);
     const struct core_ns_spec spec = rig_spec("large", 8, bytes);
     other = rig_ns(&r, 3, &spec);
     struct core_share_risk risk;
     core_share_risk(r.core, other, &risk);
     ck_assert(risk.chunks_needed == 16 && risk.chunks == REGIONS && !risk.mixed);
-    ck_assert_uint_eq(core_metrics(r.core)->guaranteed_regions, 16);
+    ck_assert_uint_eq(metrics()->guaranteed_regions, 16);
     store_roots(1000, SLOTS, 0);
     for (uint32_t i = 0; i < REGIONS; i++)
         ck_assert_int_eq(acquire_root(1 + i % 2, 1000 + 4 * i, &held[i]), 0);
@@ -326,7 +317,6 @@ CASE(a_share_has_the_regions_that_its_blocks_take)
     ck_assert_uint_le(regions_kept() + 16, REGIONS);
     for (uint32_t i = 0; i < REGIONS; i++)
         rig_check_lease(&r, 1 + i % 2, held[i].lease, 0);
-    end();
 }
 
 /* Two sessions of one principal with blocks of other sizes, which never lie in one region: one
@@ -344,7 +334,7 @@ CASE_EACH(a_share_has_its_regions_beside_other_sizes_of_its_principal, 2)
                                  .ns = v.id,
                                  .bytes = {{RETAIN_NO_LIMIT, RETAIN_NO_LIMIT}, {16 * bytes, 0}}};
     ck_assert_int_eq(core_quota_set(r.core, &q), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->guaranteed_regions, 16);
+    ck_assert_uint_eq(metrics()->guaranteed_regions, 16);
     store_roots(1000, SLOTS, 0);
     for (uint32_t i = 0; i < REGIONS; i++) {
         struct core_held held;
@@ -359,7 +349,6 @@ CASE_EACH(a_share_has_its_regions_beside_other_sizes_of_its_principal, 2)
     rig_close(&r, 1);
     store_as(2, mine, REGIONS / 4 - 1);
     rig_close(&r, 2);
-    rig_end(&r);
 }
 
 /* What is let go of lies in every region in turn, and so would what takes its place. */
@@ -381,7 +370,6 @@ CASE_EACH(reservations_here_and_there_leave_the_others_whole_regions, 2)
     core_check(r.core);
     store_within(other, chains);
     ck_assert_uint_le(regions_kept() + chains, REGIONS);
-    end();
 }
 
 CASE_EACH(pins_here_and_there_leave_the_others_whole_regions, 2)
@@ -401,7 +389,6 @@ CASE_EACH(pins_here_and_there_leave_the_others_whole_regions, 2)
     ck_assert_uint_le(regions_kept() + chains, REGIONS);
     for (uint32_t i = 0; i < REGIONS; i++)
         ck_assert_int_eq(core_unpin(r.core, NULL, pin[i]), 0);
-    end();
 }
 
 /* _i 0: the part that is promised to its principal; 1: a guaranteed share.
@@ -430,10 +417,9 @@ CASE_EACH(within_its_share_an_owner_s_own_blocks_stay, 2)
         rig_store(&r, 3, other, 0, 5000 + i, 0, 1);
     for (uint32_t i = 0; i < slots - 4; i++)
         hits += rig_lookup(&r, other, 5000 + i, 8).tokens / 8;
-    ck_assert_uint_gt(core_metrics(r.core)->drains, 0);
+    ck_assert_uint_gt(metrics()->drains, 0);
     ck_assert_uint_eq(hits, slots - 4);
     ck_assert_uint_eq(rig_lookup(&r, large, 2000, 8).tokens, 8);
-    end();
 }
 
 /* ---- chains: without storage what is held keeps all before it ---- */
@@ -468,12 +454,11 @@ CASE(a_lease_on_a_last_block_counts_all_of_its_chain)
     ck_assert_uint_gt(had, 0);
     ck_assert_uint_lt(had, SLOTS / LONG);
     ck_assert_ptr_nonnull(strstr(r.why, "other principals"));
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, (uint64_t)had * LONG * SLOT);
+    ck_assert_uint_eq(metrics()->unevictable_bytes, (uint64_t)had * LONG * SLOT);
     core_check(r.core);
     store_within(other, 3);
     rig_release(&r, 1, &held[0]);
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, (uint64_t)(had - 1) * LONG * SLOT);
-    end();
+    ck_assert_uint_eq(metrics()->unevictable_bytes, (uint64_t)(had - 1) * LONG * SLOT);
 }
 
 CASE(leases_on_one_chain_count_it_once)
@@ -483,13 +468,12 @@ CASE(leases_on_one_chain_count_it_once)
     store_long(1);
     ck_assert_int_eq(acquire_last(1000, &a), 0);
     ck_assert_int_eq(acquire(1, ns, 1000, 0, &b), 0);
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, LONG * SLOT);
+    ck_assert_uint_eq(metrics()->unevictable_bytes, LONG * SLOT);
     rig_release(&r, 1, &a);
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 4 * SLOT);
+    ck_assert_uint_eq(metrics()->unevictable_bytes, 4 * SLOT);
     core_check(r.core);
     rig_release(&r, 1, &b);
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
-    end();
+    ck_assert_uint_eq(metrics()->unevictable_bytes, 0);
 }
 
 /* It was stored before others were guaranteed the room. */
@@ -507,8 +491,7 @@ CASE(a_chain_that_may_not_stay_is_not_leased_by_its_end)
     struct rig_put p = {.ns = ns, .chain = 1000, .first = blocks, .n = 1};
     ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
     ck_assert_uint_eq(p.statuses[0], KVC_ST_QUOTA);
-    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
-    end();
+    ck_assert_uint_eq(metrics()->unevictable_bytes, 0);
 }
 
 CASE(a_reservation_behind_a_chain_counts_all_of_it)
@@ -524,7 +507,6 @@ CASE(a_reservation_behind_a_chain_counts_all_of_it)
     ck_assert_uint_eq(last, KVC_ST_FULL);
     core_check(r.core);
     store_within(other, 3);
-    end();
 }
 
 /* There is nothing to change places with: what is kept is all that its regions hold. */
@@ -545,5 +527,4 @@ CASE(what_cannot_lie_together_is_refused)
     ck_assert_int_eq(core_acquire(r.core, r.cl[2], &in, NULL, &held, &r.why), 0);
     core_check(r.core);
     rig_close(&r, 2);
-    rig_end(&r);
 }

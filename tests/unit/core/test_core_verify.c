@@ -2,11 +2,7 @@
 /* Memory that goes bad: found, never served, and told. */
 #include <stdlib.h>
 
-#include "cases.h"
-#include "core_rig.h"
-
-static struct rig r;
-static struct core_ns *ns;
+#include "one_core.h"
 
 static struct {
     struct core_verify v;
@@ -33,9 +29,7 @@ static void on_done(struct core_verify *v)
 static void begin(void)
 {
     rig_defaults(&r);
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
 }
 
 static int start(unsigned client, uint64_t cursor, uint64_t bytes_max)
@@ -78,6 +72,8 @@ static void flip(unsigned client, uint32_t chain, uint32_t i)
     fake_tier_flip(r.tier, &e.view, 17);
 }
 
+CASES(.teardown = end);
+
 CASE(what_is_as_stored_stays)
 {
     static const uint64_t bytes[] = {1, 64, 200, 1u << 30};
@@ -88,7 +84,7 @@ CASE(what_is_as_stored_stays)
             rig_store(&r, 1, ns, 0, chain, 0, 40);
         ck_assert_uint_eq(verify_all(1, bytes[i], &corrupt), 200);
         ck_assert_uint_eq(corrupt, 0);
-        ck_assert_uint_eq(core_metrics(r.core)->bytes_verified, 200 * 64);
+        ck_assert_uint_eq(metrics()->bytes_verified, 200 * 64);
         ck_assert_uint_eq(rig_lookup(&r, ns, 1, 320).tokens, 320);
         rig_end(&r);
     }
@@ -109,11 +105,10 @@ CASE(a_corrupt_block_goes_with_what_builds_on_it_and_the_miss_says_so)
     ck_assert_uint_eq(rig_lookup(&r, ns, 2, 48).tokens, 48);
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 2).reason, KVC_MISS_CORRUPT);
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 5).reason, KVC_MISS_CORRUPT);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_corrupt, 1);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_corrupt_below, 3);
-    ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 8);
+    ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
+    ck_assert_uint_eq(metrics()->blocks_corrupt_below, 3);
+    ck_assert_uint_eq(metrics()->blocks_present, 8);
     ck_assert_uint_eq(rig_slots(&r), 8);
-    rig_end(&r);
 }
 
 CASE(the_one_that_is_corrupt_is_named)
@@ -129,7 +124,6 @@ CASE(the_one_that_is_corrupt_is_named)
     ck_assert_uint_eq(x.last.ns, e.ns);
     ck_assert_uint_eq(x.last.below, 0);
     ck_assert_uint_eq(x.last.view.off, e.view.off);
-    rig_end(&r);
 }
 
 static void take_view(void *ctx, const struct tier_view *view)
@@ -160,7 +154,6 @@ CASE(who_reads_it_is_told_and_the_room_stays_until_the_lease_ends)
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     ck_assert_uint_eq(rig_slots(&r), 1);
     core_check(r.core);
-    rig_end(&r);
 }
 
 CASE(what_is_stored_again_is_served_again)
@@ -177,7 +170,6 @@ CASE(what_is_stored_again_is_served_again)
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
     ck_assert_uint_eq(verify_all(1, 1u << 20, &corrupt), 4);
     ck_assert_uint_eq(corrupt, 0);
-    rig_end(&r);
 }
 
 CASE(every_shard_counts)
@@ -198,7 +190,6 @@ CASE(every_shard_counts)
     ck_assert_uint_eq(corrupt, 1);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 320).tokens, 312);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
-    rig_end(&r);
 }
 
 CASE(a_block_that_is_being_read_is_not_evicted)
@@ -213,7 +204,6 @@ CASE(a_block_that_is_being_read_is_not_evicted)
     fake_tier_run(r.tier, 10, 0);
     rig_evict(&r, &job);
     ck_assert_uint_eq(job.ret_blocks, 1);
-    rig_end(&r);
 }
 
 CASE(no_slice_holds_more_than_a_share_of_what_is_there)
@@ -223,7 +213,6 @@ CASE(no_slice_holds_more_than_a_share_of_what_is_there)
     ck_assert_int_eq(start(1, 0, UINT64_MAX), 1);
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 3);
     fake_tier_run(r.tier, 10, 0);
-    rig_end(&r);
 }
 
 static void count_idle(void *ctx)
@@ -272,7 +261,6 @@ CASE(a_client_has_one_slice_and_it_ends_with_the_client)
     ck_assert_uint_eq(others_done, 3);
     ck_assert_uint_eq(r.idle[1], 1);
     core_check(r.core);
-    rig_end(&r);
 }
 
 CASE(no_principal_can_take_the_slices_of_another)
@@ -301,7 +289,6 @@ CASE(no_principal_can_take_the_slices_of_another)
     for (unsigned i = 0; i < CLIENTS; i++)
         core_client_close(r.core, cl[i]);
     ck_assert_uint_eq(idle, CLIENTS);
-    rig_end(&r);
 }
 
 CASE(a_slice_reads_sixteen_mebibytes_whatever_is_asked_for)
@@ -319,7 +306,6 @@ CASE(a_slice_reads_sixteen_mebibytes_whatever_is_asked_for)
     ck_assert_uint_eq(x.v.ret_cursor, 16);
     fake_tier_run(r.tier, 100, 0);
     core_check(r.core);
-    rig_end(&r);
 }
 
 CASE(failures_are_counted_and_harm_nothing)
@@ -339,7 +325,6 @@ CASE(failures_are_counted_and_harm_nothing)
         core_check(r.core);
     }
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 8).tokens, 8);
-    rig_end(&r);
 }
 
 CASE(everybody_verifies_their_own_and_administrators_all)
@@ -353,7 +338,6 @@ CASE(everybody_verifies_their_own_and_administrators_all)
     ck_assert_uint_eq(verify_all(1, 1u << 20, &corrupt), 2);
     ck_assert_uint_eq(verify_all(3, 1u << 20, &corrupt), 3);
     ck_assert_uint_eq(verify_all(0, 1u << 20, &corrupt), 5);
-    rig_end(&r);
 }
 
 CASE(what_is_being_written_is_skipped)
@@ -365,7 +349,6 @@ CASE(what_is_being_written_is_skipped)
     ck_assert_uint_eq(x.v.ret_skipped, 2);
     ck_assert_uint_eq(x.v.ret_cursor, 0);
     ck_assert_uint_eq(x.done, 0);
-    rig_end(&r);
 }
 
 CASE(two_slices_that_read_the_same_report_it_once)
@@ -386,5 +369,4 @@ CASE(two_slices_that_read_the_same_report_it_once)
     ck_assert_uint_eq(others_corrupt, 0);
     ck_assert_uint_eq(other.ret_skipped, 1);
     ck_assert_uint_eq(rig_slots(&r), 0);
-    rig_end(&r);
 }

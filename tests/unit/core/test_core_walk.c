@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looking through chains, piece by piece. */
-#include "cases.h"
-#include "core_rig.h"
+#include "one_core.h"
 
-static struct rig r;
-static struct core_ns *ns;
 static uint32_t ns_id;
 
 static struct {
@@ -17,9 +14,7 @@ static struct {
 static void begin(void)
 {
     rig_defaults(&r);
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", 8, 64);
-    ns = rig_ns(&r, 1, &spec);
+    begin_ns();
     struct core_ns_view v;
     core_ns_view(ns, &v);
     ns_id = v.id;
@@ -63,6 +58,8 @@ static bool saw(const struct key256 *key)
             return true;
     return false;
 }
+
+CASES(.teardown = end);
 
 CASE(up_goes_to_the_first_block_in_pieces_of_any_size)
 {
@@ -131,7 +128,6 @@ CASE(down_ends_at_the_depth_asked_for)
     seen.n = 0;
     ck_assert_int_eq(walk(1, KVC_WALK_DOWN, &root, UINT32_MAX, 256), 0);
     ck_assert_uint_eq(seen.n, 8); /* 2 to 6 of chain 1, 4 to 6 of chain 2 */
-    rig_end(&r);
 }
 
 CASE(roots_are_the_first_blocks_of_sequences)
@@ -145,7 +141,6 @@ CASE(roots_are_the_first_blocks_of_sequences)
         struct key256 key = rig_key(chain, 0);
         ck_assert(saw(&key));
     }
-    rig_end(&r);
 }
 
 CASE(a_beginning_matches_in_each_group_and_namespace_that_may_be_seen)
@@ -194,7 +189,6 @@ CASE(a_walk_whose_place_is_gone_says_so_and_never_goes_on_elsewhere)
     rig_store(&r, 1, ns, 0, 2, 0, 3); /* takes the records */
     in.cursor = cursor;
     ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &cursor), KVC_E_GONE);
-    rig_end(&r);
 }
 
 CASE(cursors_that_nobody_gave_are_refused_or_harmless)
@@ -214,7 +208,6 @@ CASE(cursors_that_nobody_gave_are_refused_or_harmless)
         int err = core_walk(r.core, r.cl[1], &in, see, NULL, &cursor);
         ck_assert(err == 0 || err == KVC_E_GONE);
     }
-    rig_end(&r);
 }
 
 /* Client 3 is of another principal; client 1 has a cursor of it, as if it had guessed one. */
@@ -242,7 +235,6 @@ CASE(a_cursor_into_another_namespace_leads_nowhere)
         ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &cursor), KVC_E_GONE);
         ck_assert_uint_eq(seen.n, 0);
     }
-    rig_end(&r);
 }
 
 CASE(others_see_no_namespace_and_an_unknown_key_nothing)
@@ -258,7 +250,6 @@ CASE(others_see_no_namespace_and_an_unknown_key_nothing)
     struct core_walk in = {.ns = ns_id, .group = 1, .key = first.b, .limit = 1};
     uint64_t cursor;
     ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &cursor), KVC_E_BAD_ARGUMENT);
-    rig_end(&r);
 }
 
 /* Keys 0 to 4 of a chain that two namespaces have up to key 3; a third is another principal's. */

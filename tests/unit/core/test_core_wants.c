@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is asked of the copies of a block, and the set of blocks whose copies may lack that. */
 #include "admin.h"
-#include "cases.h"
 #include "names_rig.h"
 #include "wants.h"
 
@@ -30,6 +29,8 @@ static uint64_t pin(uint32_t chain, uint32_t n, bool in_memory)
     return got.id;
 }
 
+CASES(.teardown = end);
+
 CASE(the_most_that_anybody_asks_counts)
 {
     begin(32, 64, false);
@@ -44,7 +45,6 @@ CASE(the_most_that_anybody_asks_counts)
     asks(1, 1, COPY_NONE, COPY_NONE);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], one), 0);
     asks(1, 0, COPY_NONE, COPY_NONE);
-    rig_end(&r);
 }
 
 CASE(what_builds_on_a_block_asks_it_to_be_on_disk_as_it_is)
@@ -66,7 +66,6 @@ CASE(what_builds_on_a_block_asks_it_to_be_on_disk_as_it_is)
     for (uint32_t i = 0; i < 3; i++)
         asks(1, i, COPY_NONE, COPY_DURABLE);
     ck_assert_uint_eq(unmet_count(r.core), 0);
-    rig_end(&r);
 }
 
 /* What one lacks in vain, another does not wait for. */
@@ -95,7 +94,6 @@ CASE(what_is_refused_is_asked_again_and_holds_up_no_other)
     rig_settle(&r);
     ck_assert_int_eq(b->disk_copy, COPY_FOR_PIN);
     ck_assert_uint_eq(unmet_count(r.core), 0);
-    rig_end(&r);
 }
 
 #define RECORDS 9001u /* no multiple of the words of a word */
@@ -146,5 +144,4 @@ CASE(the_set_gives_each_block_once_and_goes_round)
         n++;
     ck_assert_uint_eq(n, RECORDS - 10);
     r.core->blocks_high = 0;
-    rig_end(&r);
 }
