@@ -9,7 +9,6 @@
  * README.md says what is stored, what is promised and what is checked.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "args.h"
 #include "judge.h"
 #include "place.h"
 #include "power.h"
@@ -28,7 +28,7 @@
 #define RUN_MS           1200u
 #define RUN_SLOW_MS      5000u /* a slow disk takes longer to have something on it */
 
-static struct {
+static struct options {
     unsigned rounds, run_ms, paths;
     uint64_t seed, throttle;
     double durable_share;
@@ -380,130 +380,75 @@ static int run(const char *role, uint64_t arg)
     return rc;
 }
 
-enum { OPT_HOST_ONLY = 256, OPT_HBM, OPT_POWER, OPT_LOSE, OPT_SPOIL };
-
-static const struct option long_options[] = {{"rounds", required_argument, NULL, 'r'},
-                                             {"seed", required_argument, NULL, 's'},
-                                             {"run-ms", required_argument, NULL, 'm'},
-                                             {"durable-share", required_argument, NULL, 'd'},
-                                             {"paths", required_argument, NULL, 'p'},
-                                             {"host-only", no_argument, NULL, OPT_HOST_ONLY},
-                                             {"hbm", no_argument, NULL, OPT_HBM},
-                                             {"persist", no_argument, NULL, 'P'},
-                                             {"power", no_argument, NULL, OPT_POWER},
-                                             {"lose-journal", no_argument, NULL, OPT_LOSE},
-                                             {"throttle", optional_argument, NULL, 't'},
-                                             {"spoil", required_argument, NULL, OPT_SPOIL},
-                                             {"json", no_argument, NULL, 'j'},
-                                             {"help", no_argument, NULL, 'h'},
-                                             {NULL, 0, NULL, 0}};
-
-static const char usage[] =
-    "usage: crash [--rounds N] [--seed S] [--run-ms MS] [--durable-share 0..1] [--paths 1..4]\n"
-    "             [--host-only] [--hbm] [--persist] [--power] [--lose-journal]\n"
-    "             [--throttle[=BYTES_PER_S]] [--json]\n"
-    "             [--spoil bytes|durable|old|removed|count|store]\n"
-    "\n"
-    "  --rounds N         kills (default 20)\n"
-    "  --seed S           repeats a run as far as threads and disks allow (default: by time)\n"
-    "  --run-ms MS        longest life of a daemon under load (default 1200, with --throttle "
-    "5000)\n"
-    "  --durable-share P  of the stores (default 0.25)\n"
-    "  --paths N          of the storage tier (default 2)\n"
-    "  --host-only        no storage tier\n"
-    "  --hbm              a device: workers store out of pages, load into pages and read in place\n"
-    "  --persist          host memory outlives the daemon, in a directory of /dev/shm\n"
-    "  --power            what was written and not synced is lost or torn, each time\n"
-    "  --lose-journal     it is gone after each end: all is found by the tables\n"
-    "  --throttle         the disk takes 32 MiB/s (or so much), so that writes outlive the daemon\n"
-    "  --json             figures as one object per line on stdout\n"
-    "  --spoil KIND       makes a check see what is not so: the run must fail\n";
-
-static bool spoil_of(const char *name)
+static int take_spoil(void *ctx, const char *name)
 {
+    struct options *o = ctx;
     static const char *const names[] = {
         [SPOIL_BYTES] = "bytes",     [SPOIL_DURABLE] = "durable", [SPOIL_OLD] = "old",
         [SPOIL_REMOVED] = "removed", [SPOIL_COUNT] = "count",     [SPOIL_STORE] = "store"};
     for (unsigned i = SPOIL_BYTES; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) {
-            options.spoil = (enum world_spoil)i;
-            return true;
+            o->spoil = (enum world_spoil)i;
+            return 0;
         }
-    return false;
+    return args_usage("--spoil %s: there are bytes, durable, old, removed, count and store", name);
 }
 
-static bool number(const char *text, double low, double high, double *ret_value)
+static int take_throttle(void *ctx, const char *rate)
 {
-    char *rest;
-    double v = strtod(text, &rest);
-    if (rest == text || *rest != '\0' || !(v >= low && v <= high)) {
-        fprintf(stderr, "crash: '%s' is not a number from %.15g to %.15g\n", text, low, high);
-        return false;
-    }
-    *ret_value = v;
-    return true;
+    struct options *o = ctx;
+    o->throttle = THROTTLE_DEFAULT;
+    return rate ? args_bytes(args_usage, "throttle", rate, 65536, UINT64_C(1) << 40, &o->throttle)
+                : 0;
 }
 
-static bool take(int c)
+static int take_host_only(void *ctx, const char *none)
 {
-    double v = 0;
-    switch (c) {
-    case 'r':
-        return number(optarg, 1, 1e6, &v) && (options.rounds = (unsigned)v, true);
-    case 's':
-        return number(optarg, 0, 1e15, &v) && (options.seed = (uint64_t)v, true);
-    case 'm':
-        return number(optarg, 1, 1e6, &v) && (options.run_ms = (unsigned)v, true);
-    case 'd':
-        return number(optarg, 0, 1, &options.durable_share);
-    case 'p':
-        return number(optarg, 1, PLACE_PATHS_MAX, &v) && (options.paths = (unsigned)v, true);
-    case 't':
-        v = THROTTLE_DEFAULT;
-        return (!optarg || number(optarg, 65536, 1e12, &v)) &&
-               (options.throttle = (uint64_t)v, true);
-    case OPT_HOST_ONLY:
-        options.paths = 0;
-        return true;
-    case OPT_HBM:
-        options.hbm = true;
-        return true;
-    case OPT_POWER:
-        options.power = true;
-        return true;
-    case OPT_LOSE:
-        options.lose_journal = true;
-        return true;
-    case 'P':
-        options.persist = true;
-        return true;
-    case 'j':
-        options.json = true;
-        return true;
-    case OPT_SPOIL:
-        return spoil_of(optarg);
-    default:
-        return false;
-    }
+    (void)none;
+    ((struct options *)ctx)->paths = 0;
+    return 0;
 }
+
+static const struct arg option_table[] = {
+    {"--rounds N", "kills (default 20)", ARG_COUNT(struct options, rounds, 1, 1000000)},
+    {"--seed S", "repeats a run as far as threads and disks allow (default: by time)",
+     ARG_COUNT(struct options, seed, 0, UINT64_MAX)},
+    {"--run-ms MS", "longest life of a daemon under load (default 1200, with --throttle 5000)",
+     ARG_COUNT(struct options, run_ms, 1, 1000000)},
+    {"--durable-share P", "of the stores (default 0.25)",
+     ARG_NUMBER(struct options, durable_share, 0, 1)},
+    {"--paths N", "of the storage tier (default 2)",
+     ARG_COUNT(struct options, paths, 1, PLACE_PATHS_MAX)},
+    {"--host-only", "no storage tier", ARG_DO(take_host_only)},
+    {"--hbm", "a device: workers store out of pages, load into pages and read in place",
+     ARG_FLAG(struct options, hbm)},
+    {"--persist", "host memory outlives the daemon, in a directory of /dev/shm",
+     ARG_FLAG(struct options, persist)},
+    {"--power", "what was written and not synced is lost or torn, each time",
+     ARG_FLAG(struct options, power)},
+    {"--lose-journal", "it is gone after each end: all is found by the tables",
+     ARG_FLAG(struct options, lose_journal)},
+    {"--throttle[=BYTES_PER_S]",
+     "the disk takes 32 MiB/s (or so much), so that writes outlive the daemon",
+     ARG_DO(take_throttle)},
+    {"--json", "figures as one object per line on stdout", ARG_FLAG(struct options, json)},
+    {"--spoil KIND",
+     "bytes, durable, old, removed, count or store: makes a check see what is not so: the run must "
+     "fail",
+     ARG_DO(take_spoil)},
+    {0},
+};
 
 int main(int argc, char **argv)
 {
-    int c;
-    while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (!take(c)) {
-            fputs(usage, stderr);
-            return 2;
-        }
-    }
-    if (optind != argc) {
-        fputs(usage, stderr);
-        return 2;
-    }
+    const struct command_line line = {.options = option_table,
+                                      .base = &options,
+                                      .help = "Usage: crash [OPTIONS]\n\n" ARGS_HERE,
+                                      .usage = args_usage,
+                                      .no_operands = true};
+    const int rc = args_take(&line, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
     if (options.power && (options.persist || options.paths == 0 || options.throttle)) {
         fprintf(stderr, "crash: --power is about a storage tier, and goes neither with --persist "
                         "nor with --throttle\n");

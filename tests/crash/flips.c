@@ -7,7 +7,6 @@
  *   flips [--flips N] [--per-start K] [--seed S] [--class NAME] [--json]
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "args.h"
 #include "files.h"
 #include "judge.h"
 #include "place.h"
 
 #define CHAINS 36u /* of WORLD_CHAINS: what fits */
 
-static struct {
+static struct options {
     unsigned flips, per_start;
     uint64_t seed;
     int only; /* class, -1: all in turn */
@@ -314,52 +314,40 @@ static int run(const char *role, uint64_t arg)
     return rc;
 }
 
-static const struct option long_options[] = {{"flips", required_argument, NULL, 'f'},
-                                             {"per-start", required_argument, NULL, 'p'},
-                                             {"seed", required_argument, NULL, 's'},
-                                             {"class", required_argument, NULL, 'c'},
-                                             {"json", no_argument, NULL, 'j'},
-                                             {"spoil", no_argument, NULL, 'S'},
-                                             {NULL, 0, NULL, 0}};
-
-static bool take(int c)
+static int take_class(void *ctx, const char *name)
 {
-    switch (c) {
-    case 'f':
-        options.flips = (unsigned)strtoul(optarg, NULL, 10);
-        return options.flips > 0;
-    case 'p':
-        options.per_start = (unsigned)strtoul(optarg, NULL, 10);
-        return options.per_start > 0 && options.per_start <= sizeof where / sizeof where[0];
-    case 's':
-        options.seed = strtoull(optarg, NULL, 10);
-        return options.seed > 0;
-    case 'c':
-        for (int i = 0; i < FILES_CLASSES; i++)
-            if (strcmp(optarg, files_class_name[i]) == 0)
-                options.only = i;
-        return options.only >= 0;
-    case 'j':
-        options.json = true;
-        return true;
-    case 'S':
-        options.spoil = true;
-        return true;
-    default:
-        return false;
-    }
+    struct options *o = ctx;
+    for (int i = 0; i < FILES_CLASSES; i++)
+        if (strcmp(name, files_class_name[i]) == 0) {
+            o->only = i;
+            return 0;
+        }
+    return args_usage("--class %s: there are payload, meta, journal, slots, headers and any", name);
 }
+
+static const struct arg option_table[] = {
+    {"--flips N", "in all (default 1000)", ARG_COUNT(struct options, flips, 1, UINT32_MAX)},
+    {"--per-start N", "before each start (default 10)",
+     ARG_COUNT(struct options, per_start, 1, sizeof where / sizeof where[0])},
+    {"--seed S", "repeats a run", ARG_COUNT(struct options, seed, 1, UINT64_MAX)},
+    {"--class NAME", "payload, meta, journal, slots, headers or any (default: all in turn)",
+     ARG_DO(take_class)},
+    {"--json", "figures as one object per line on stdout", ARG_FLAG(struct options, json)},
+    {"--spoil", "makes a check see what is not so: the run must fail",
+     ARG_FLAG(struct options, spoil)},
+    {0},
+};
 
 int main(int argc, char **argv)
 {
-    int c;
-    while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1)
-        if (!take(c)) {
-            fprintf(stderr, "usage: flips [--flips N] [--per-start 1..64] [--seed S]\n"
-                            "             [--class payload|meta|journal|slots|headers|any] "
-                            "[--json] [--spoil]\n");
-            return 2;
-        }
+    const struct command_line line = {.options = option_table,
+                                      .base = &options,
+                                      .help = "Usage: flips [OPTIONS]\n\n" ARGS_HERE,
+                                      .usage = args_usage,
+                                      .no_operands = true};
+    const int rc = args_take(&line, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
     if (options.seed == 0)
         options.seed = (uint64_t)time(NULL);
     fprintf(stderr, "seed %" PRIu64 " (--seed repeats it)\n", options.seed);

@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "args.h"
 #include "place.h"
 
 #define BT         16u
@@ -27,7 +27,7 @@
 #define DRAIN_STEP 64u /* chains between two drains */
 #define SAMPLE     64u /* chains read after each start */
 
-static struct {
+static struct options {
     uint32_t chains, block_bytes;
     unsigned starts;
     bool kill, cold, json;
@@ -205,51 +205,35 @@ static int run(const char *role, uint64_t arg)
     return fewest < 0.99;
 }
 
-static const struct option long_options[] = {{"blocks", required_argument, NULL, 'n'},
-                                             {"block-bytes", required_argument, NULL, 'b'},
-                                             {"starts", required_argument, NULL, 's'},
-                                             {"kill", no_argument, NULL, 'k'},
-                                             {"cold", no_argument, NULL, 'c'},
-                                             {"json", no_argument, NULL, 'j'},
-                                             {NULL, 0, NULL, 0}};
-
-static bool take(int c)
+static int take_blocks(void *ctx, const char *text)
 {
-    const unsigned long v = optarg ? strtoul(optarg, NULL, 10) : 0;
-    switch (c) {
-    case 'n':
-        options.chains = (uint32_t)((v + CHAIN - 1) / CHAIN);
-        return v > 0 && v <= 100000000;
-    case 'b':
-        options.block_bytes = (uint32_t)v;
-        return v > 0 && v <= (1u << 20);
-    case 's':
-        options.starts = (unsigned)v;
-        return v > 0 && v <= STARTS_MAX;
-    case 'k':
-        options.kill = true;
-        return true;
-    case 'c':
-        options.cold = true;
-        return true;
-    case 'j':
-        options.json = true;
-        return true;
-    default:
-        return false;
-    }
+    struct options *o = ctx;
+    uint64_t n = 0;
+    const int rc = args_count(args_usage, "blocks", text, 1, 100000000, &n);
+    if (rc == 0)
+        o->chains = (uint32_t)((n + CHAIN - 1) / CHAIN);
+    return rc;
 }
+
+static const struct arg option_table[] = {
+    {"--blocks N", "(default 1000000)", ARG_DO(take_blocks)},
+    {"--block-bytes B", "(default 4096)", ARG_COUNT(struct options, block_bytes, 1, 1 << 20)},
+    {"--starts N", "(default 5)", ARG_COUNT(struct options, starts, 1, STARTS_MAX)},
+    {"--kill", "SIGKILL ends the daemon, not SIGTERM", ARG_FLAG(struct options, kill)},
+    {"--cold", "with the page cache empty", ARG_FLAG(struct options, cold)},
+    {"--json", "figures as one object per line on stdout", ARG_FLAG(struct options, json)},
+    {0},
+};
 
 int main(int argc, char **argv)
 {
-    int c;
-    while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1)
-        if (!take(c)) {
-            fprintf(stderr,
-                    "usage: restart [--blocks N] [--block-bytes B] [--starts 1..%u] "
-                    "[--kill] [--cold] [--json]\n",
-                    STARTS_MAX);
-            return 2;
-        }
+    const struct command_line line = {.options = option_table,
+                                      .base = &options,
+                                      .help = "Usage: restart [OPTIONS]\n\n" ARGS_HERE,
+                                      .usage = args_usage,
+                                      .no_operands = true};
+    const int rc = args_take(&line, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
     return rig_child_main(run, "restart", 0);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lives of a store: random work, faults, a crash, and what is there afterwards. */
 #include "nvmesim.h"
+#include "args.h"
 #include "digest.h"
 #include "nvme__.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,17 +15,19 @@
 
 #define LIST_MAX 1000u
 
-static const char usage[] =
-    "usage: nvmesim [--seed N | --seeds FROM..TO | --list FILE] [--trace] [--digests FILE]\n"
+static const char help[] =
+    "Usage: nvmesim [--seed N | --seeds FROM..TO | --list FILE] [OPTIONS]\n"
     "\n"
-    "Runs the NVMe tier over a disk and a journal that a seed drives: operations end in any "
-    "order,\n"
+    "Runs the NVMe tier over a disk and a journal that a seed drives: operations end in any order, "
     "fail, and are lost, torn or misdirected by crashes. Each seed is several lives of one store.\n"
-    "A list has one seed a line; a # begins a comment. To the FILE of --digests goes a line for "
-    "each\n"
-    "seed that passes: the seed, and digests of what the tier told and of what it wrote.\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "exit status: 0 all seeds passed, 1 one failed, 2 wrong arguments\n";
+
+struct options {
+    uint64_t from, to;
+    const char *list, *digests;
+    bool trace;
+};
 
 /* Determinism: what would be random is drawn from the seed (see CMakeLists.txt). */
 int __wrap_hash_random(void *p, size_t n);
@@ -657,49 +659,59 @@ static void print_totals(const struct sim_totals *t, int failed)
            (unsigned long long)t->checked, (unsigned long long)t->settled);
 }
 
+static int take_seed(void *ctx, const char *text)
+{
+    struct options *o = ctx;
+    const int rc = args_count(args_usage, "seed", text, 0, UINT64_MAX, &o->from);
+    o->to = o->from;
+    return rc;
+}
+
+static int take_seeds(void *ctx, const char *text)
+{
+    struct options *o = ctx;
+    return is_range(text, &o->from, &o->to)
+               ? 0
+               : args_usage("--seeds %s: must be FROM..TO, as in 1..100", text);
+}
+
+static const struct arg option_table[] = {
+    {"--seed N", "one seed (default 1)", ARG_DO(take_seed)},
+    {"--seeds FROM..TO", "all of these", ARG_DO(take_seeds)},
+    {"--list FILE", "the seeds in FILE, one a line; a # begins a comment",
+     ARG_TEXT(struct options, list)},
+    {"--trace", "print each step", ARG_FLAG(struct options, trace)},
+    {"--digests FILE",
+     "of each seed that passes a line in FILE: the seed, and digests of what the tier told and of "
+     "what it wrote",
+     ARG_TEXT(struct options, digests)},
+    {0},
+};
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"seeds", required_argument, NULL, 'S'},
-                                            {"list", required_argument, NULL, 'l'},
-                                            {"trace", no_argument, NULL, 't'},
-                                            {"digests", required_argument, NULL, 'd'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    uint64_t from = 1, to = 1;
+    struct options o = {.from = 1, .to = 1};
     uint64_t list[LIST_MAX];
-    uint32_t listed = 0;
-    bool trace = false;
     FILE *digests = NULL;
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (c == 's' && is_number(optarg, &from)) {
-            to = from;
-        } else if (c == 'l') {
-            listed = read_list(optarg, list);
-            from = 1;
-            to = 0;
-        } else if (c == 't') {
-            trace = true;
-        } else if (c == 'd') {
-            digests = fopen(optarg, "we");
-            if (digests == NULL) {
-                perror(optarg);
-                return 2;
-            }
-        } else if (c == 'h') {
-            fputs(usage, stdout);
-            return 0;
-        } else if (c != 'S' || !is_range(optarg, &from, &to)) {
-            fputs(usage, stderr);
-            return 2;
-        }
+    const struct command_line line = {.options = option_table,
+                                      .base = &o,
+                                      .help = help,
+                                      .usage = args_usage,
+                                      .no_operands = true};
+    const int rc = args_take(&line, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
+    const uint32_t listed = o.list ? read_list(o.list, list) : 0;
+    if (o.digests && !(digests = fopen(o.digests, "we"))) {
+        perror(o.digests);
+        return 2;
     }
     struct sim_totals t = {0};
     int failed = 0;
     for (uint32_t i = 0; i < listed; i++)
-        failed += one_seed(list[i], trace, digests, &t);
-    for (uint64_t seed = from; seed <= to; seed++)
-        failed += one_seed(seed, trace, digests, &t);
+        failed += one_seed(list[i], o.trace, digests, &t);
+    for (uint64_t seed = o.from; !o.list && seed <= o.to; seed++)
+        failed += one_seed(seed, o.trace, digests, &t);
     if (digests != NULL && fclose(digests) != 0) {
         perror("--digests");
         return 2;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which seeds, what to tell, and what is kept of a failure. */
-#include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "args.h"
 #include "log.h"
 #include "near.h"
 #include "sim.h"
@@ -18,31 +19,12 @@
 #define SEED_SECONDS  300 /* that long without an end: it hangs */
 #define LIST_MAX      4096
 
-static const char usage[] =
-    "usage: sim [--seed N | --seeds FROM..TO | --list FILE] [options]\n"
-    "\n"
-    "Runs services, core and policy in one process over a tier, a clock and clients\n"
-    "that a seed drives, and checks them after every turn.\n"
-    "\n"
-    "  --seed N          one seed (default 1)\n"
-    "  --seeds FROM..TO  all of these; those that fail do not stop the others\n"
-    "  --list FILE       the seeds in FILE, one a line; a # begins a comment\n"
-    "  --turns M         turns of each seed (default 2000)\n"
-    "  --first           stop at the first seed that fails\n"
-    "  --keep FILE       append each seed that fails to FILE\n"
-    "  --verbose         print each event, to read a failure; also --trace\n"
-    "  --disk            with a storage tier below host memory\n"
-    "  --hbm             with devices in front too: of what there is to store, 1 % on\n"
-    "                    devices, 5 % in host memory, 20 % on disk\n"
-    "  --policy NAME     of eviction (default: all in turn, by seed)\n"
-    "  --digests FILE    of each seed that passes a line in FILE: the seed, and digests of what\n"
-    "                    was told of blocks and of all else; see digests.sh\n"
-    "  --twice           run each seed twice and compare: the same seed, the same run\n"
-    "  --reach           fail, too, when what engines with devices are there for did not\n"
-    "                    happen in any of the seeds (with --hbm; 100 seeds are enough)\n"
-    "  --help            this text\n"
-    "\n"
-    "exit status: 0 all seeds passed, 1 a seed failed, 2 wrong arguments\n";
+static const char help[] = "Usage: sim [--seed N | --seeds FROM..TO | --list FILE] [options]\n"
+                           "\n"
+                           "Runs services, core and policy in one process over a tier, a clock and "
+                           "clients that a seed drives, and checks them after every turn.\n"
+                           "\n" ARGS_HERE "\n"
+                           "exit status: 0 all seeds passed, 1 a seed failed, 2 wrong arguments\n";
 
 struct options {
     uint64_t from, to, turns;
@@ -357,21 +339,6 @@ static bool number(const char *text, char **ret_end, uint64_t *ret)
     return errno == 0;
 }
 
-static _Noreturn void wrong(const char *what, const char *text)
-{
-    fprintf(stderr, "sim: %s: '%s'\n%s", what, text, usage);
-    exit(2);
-}
-
-static uint64_t whole_number(const char *name, const char *text)
-{
-    char *end;
-    uint64_t n;
-    if (!number(text, &end, &n) || *end)
-        wrong(name, text);
-    return n;
-}
-
 static uint64_t read_list(const char *path)
 {
     char line[512];
@@ -390,86 +357,92 @@ static uint64_t read_list(const char *path)
     return n;
 }
 
-static void read_options(int argc, char **argv, struct options *o)
+static int take_seed(void *ctx, const char *text)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'r'},
-        {"list", required_argument, NULL, 'l'},   {"turns", required_argument, NULL, 't'},
-        {"keep", required_argument, NULL, 'k'},   {"verbose", no_argument, NULL, 'v'},
-        {"trace", no_argument, NULL, 'v'},        {"digests", required_argument, NULL, 'D'},
-        {"twice", no_argument, NULL, '2'},        {"first", no_argument, NULL, '1'},
-        {"disk", no_argument, NULL, 'd'},         {"hbm", no_argument, NULL, 'g'},
-        {"policy", required_argument, NULL, 'p'}, {"reach", no_argument, NULL, 'R'},
-        {"help", no_argument, NULL, 'h'},         {0}};
-    char *end;
-    for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        switch (c) {
-        case 's':
-            o->from = o->to = whole_number("--seed takes a number", optarg);
-            break;
-        case 'r':
-            if (!number(optarg, &end, &o->from) || end[0] != '.' || end[1] != '.')
-                wrong("--seeds takes FROM..TO", optarg);
-            o->to = whole_number("--seeds takes FROM..TO", end + 2);
-            if (o->to < o->from)
-                wrong("--seeds: TO is below FROM", optarg);
-            break;
-        case 'l':
-            o->list = optarg;
-            break;
-        case 't':
-            o->turns = whole_number("--turns takes a number", optarg);
-            break;
-        case 'k':
-            o->keep = optarg;
-            break;
-        case 'D':
-            o->digests = optarg;
-            break;
-        case 'v':
-            o->trace = true;
-            break;
-        case 'g':
-            sim_with_hbm = true;
-            sim_with_disk = true;
-            break;
-        case 'd':
-            sim_with_disk = true;
-            break;
-        case 'p':
-            sim_policy = policy_by_name(optarg);
-            if (!sim_policy)
-                wrong("--policy: no such policy", optarg);
-            break;
-        case '1':
-            o->first = true;
-            break;
-        case '2':
-            o->twice = true;
-            break;
-        case 'R':
-            o->reach = true;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            exit(0);
-        default:
-            fputs(usage, stderr);
-            exit(2);
-        }
-    }
-    if (optind < argc)
-        wrong("it takes no such argument", argv[optind]);
-    if (o->reach && !sim_with_hbm)
-        wrong("--reach is for runs with", "--hbm");
+    struct options *o = ctx;
+    const int rc = args_count(args_usage, "seed", text, 0, UINT64_MAX, &o->from);
+    o->to = o->from;
+    return rc;
 }
+
+static int take_seeds(void *ctx, const char *text)
+{
+    struct options *o = ctx;
+    char *end;
+    if (!number(text, &end, &o->from) || strncmp(end, "..", 2) != 0 ||
+        !number(end + 2, &end, &o->to) || *end || o->to < o->from)
+        return args_usage("--seeds %s: must be FROM..TO, as in 1..100", text);
+    return 0;
+}
+
+static int take_policy(void *ctx, const char *name)
+{
+    (void)ctx;
+    sim_policy = policy_by_name(name);
+    return sim_policy ? 0 : args_usage("--policy %s: no such policy", name);
+}
+
+static int take_disk(void *ctx, const char *none)
+{
+    (void)ctx;
+    (void)none;
+    sim_with_disk = true;
+    return 0;
+}
+
+static int take_hbm(void *ctx, const char *none)
+{
+    sim_with_hbm = true;
+    return take_disk(ctx, none);
+}
+
+static const struct arg option_table[] = {
+    {"--seed N", "one seed (default 1)", ARG_DO(take_seed)},
+    {"--seeds FROM..TO", "all of these; those that fail do not stop the others",
+     ARG_DO(take_seeds)},
+    {"--list FILE", "the seeds in FILE, one a line; a # begins a comment",
+     ARG_TEXT(struct options, list)},
+    {"--turns M", "turns of each seed (default 2000)",
+     ARG_COUNT(struct options, turns, 0, UINT64_MAX)},
+    {"--first", "stop at the first seed that fails", ARG_FLAG(struct options, first)},
+    {"--keep FILE", "append each seed that fails to FILE", ARG_TEXT(struct options, keep)},
+    {"--verbose", "print each event, to read a failure", ARG_FLAG(struct options, trace)},
+    {"--trace", "the same", ARG_FLAG(struct options, trace)},
+    {"--disk", "with a storage tier below host memory", ARG_DO(take_disk)},
+    {"--hbm",
+     "with devices in front too: of what there is to store, 1 % on devices, 5 % in host memory, 20 "
+     "% on disk",
+     ARG_DO(take_hbm)},
+    {"--policy NAME", "of eviction (default: all in turn, by seed)", ARG_DO(take_policy)},
+    {"--digests FILE",
+     "of each seed that passes a line in FILE: the seed, and digests of what was told of blocks "
+     "and of all else; see digests.sh",
+     ARG_TEXT(struct options, digests)},
+    {"--twice", "run each seed twice and compare: the same seed, the same run",
+     ARG_FLAG(struct options, twice)},
+    {"--reach",
+     "fail, too, when what engines with devices are there for did not happen in any of the seeds "
+     "(with --hbm; 100 seeds are enough)",
+     ARG_FLAG(struct options, reach)},
+    {"--help", "this text", ARG_SHOWN},
+    {0},
+};
 
 int main(int argc, char **argv)
 {
     struct options o = {.from = 1, .to = 1, .turns = TURNS_DEFAULT};
     struct timespec begun, ended;
     program = argv[0];
-    read_options(argc, argv, &o);
+    const struct command_line line = {.options = option_table,
+                                      .base = &o,
+                                      .help = help,
+                                      .usage = args_usage,
+                                      .no_operands = true};
+    const int rc = args_take(&line, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
+    if (o.reach && !sim_with_hbm)
+        return args_usage("--reach is for runs with --hbm");
     log_init(LOG_ERROR_, STDERR_FILENO, false);
     totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (totals == MAP_FAILED) {

@@ -72,8 +72,7 @@ refused 1 "nothing is said" --preset tiny --no-daemon --prompt ""
 refused 3 "start one, or name its socket" --preset tiny --conversation a --prompt x
 refused 2 "need one" --preset tiny --conversation a --prompt x --no-daemon
 runs --help
-for option in $(grep -o '{"[a-z-]*", *[a-z]*_argument' "$KVC_SOURCE_DIR/client/worker/options.c" |
-    sed 's/{"\([^"]*\)".*/--\1/'); do
+for option in $(grep -o '{"--[a-z-]*' "$KVC_SOURCE_DIR/client/worker/options.c" | tr -d '{"'); do
     has out "$option"
 done
 

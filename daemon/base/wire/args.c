@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "near.h"
+#include "plain.h"
 #include "units.h"
 
 #define ROWS_MAX    48u /* of a command and its program together */
@@ -27,7 +29,7 @@ struct lookup {
 static void lookup_add(struct lookup *l, const struct arg *rows, void *base)
 {
     for (const struct arg *a = rows; a && a->spec; a++) {
-        if (a->kind == ARGS_SHOWN)
+        if (a->kind == ARGS_SHOWN || a->kind == ARGS_HEADING)
             continue;
         const size_t len = strcspn(a->spec + 2, " [");
         if (l->n == ROWS_MAX || len >= NAME_BYTES)
@@ -74,6 +76,18 @@ static const char *refused_word(char **argv)
     const bool in_next = next != NULL && next[0] == '-' && next[1] != '-' && is_letter &&
                          strchr(next + 1, letter) != NULL;
     return in_next && !in_last ? next : last;
+}
+
+int args_usage(const char *format, ...)
+{
+    va_list args;
+    (void)fflush(stdout);
+    fprintf(stderr, "%s: ", program_invocation_short_name);
+    va_start(args, format);
+    plain_line(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "Try '%s --help'.\n", program_invocation_short_name);
+    return 2;
 }
 
 int args_count(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
@@ -213,6 +227,7 @@ static int take_row(const struct arg *a, const char *name, void *base, args_usag
         return a->parse(optarg, at, &why) < 0 ? usage("--%s %s: %s", name, optarg, why) : 0;
     case ARGS_DO:
         return a->take(at, optarg);
+    case ARGS_HEADING:
     case ARGS_SHOWN:
         break;
     }
@@ -243,6 +258,8 @@ int args_take(const struct command_line *line, int argc, char **argv)
         if (rc != 0)
             return rc;
     }
+    if (line->no_operands && optind < argc)
+        return line->usage("'%s' is not understood", argv[optind]);
     return 0;
 }
 
@@ -282,12 +299,17 @@ void args_help(FILE *to, const char *help, const struct arg *options)
     const char *here = strchr(help, ARGS_HERE[0]), *end = help + strlen(help);
     unsigned width = 0;
     for (const struct arg *a = options; a && a->spec; a++)
-        if (a->help && strlen(a->spec) > width && strlen(a->spec) <= SPEC_WIDE)
+        if (a->help && a->kind != ARGS_HEADING && strlen(a->spec) > width &&
+            strlen(a->spec) <= SPEC_WIDE)
             width = (unsigned)strlen(a->spec);
     print_text(to, help, here ? here : end);
     for (const struct arg *a = options; here && a && a->spec; a++) {
         if (!a->help)
             continue;
+        if (a->kind == ARGS_HEADING) {
+            fprintf(to, "%s%s\n", a == options ? "" : "\n", a->spec);
+            continue;
+        }
         if (a->help[0] == '\0') {
             fprintf(to, "  %s\n", a->spec);
             continue;

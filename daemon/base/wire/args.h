@@ -26,6 +26,7 @@ typedef int args_take_fn(void *at, const char *value);
 typedef int args_parse_fn(const char *value, void *at, const char **ret_why);
 
 enum args_kind {
+    ARGS_HEADING,
     ARGS_SHOWN, /* --help shows it here; the shared table takes it */
     ARGS_FLAG,
     ARGS_TEXT,
@@ -84,6 +85,8 @@ struct arg {
 #define ARG_DO_AT(type, member, fn) .kind = ARGS_DO, .offset = offsetof(type, member), .take = (fn)
 #define ARG_DO(fn)                  .kind = ARGS_DO, .take = (fn)
 
+/* A line above the rows that follow: {"What they are about:", "", ARG_HEADING}. */
+#define ARG_HEADING .kind = ARGS_HEADING
 /* --help lists it here, with this command's words; the shared table takes it. */
 #define ARG_SHOWN .kind = ARGS_SHOWN
 
@@ -98,13 +101,16 @@ struct command_line {
     void *shared_base;
     const char *help;
     args_usage_fn *usage;
-    bool stop_early; /* at the first operand: what follows is another command's */
+    bool no_operands; /* one is refused */
+    bool stop_early;  /* at the first operand: what follows is another command's */
 };
 
 /* 0, with `optind` at the first operand; -1 when --help was served; else what `usage` or a take
  * function returned. */
 __attribute__((warn_unused_result)) int args_take(const struct command_line *line, int argc,
                                                   char **argv);
+/* For a program that says nothing else: "PROGRAM: TEXT" on stderr, and the way to --help. 2. */
+__attribute__((format(printf, 1, 2))) int args_usage(const char *format, ...);
 /* The help text, with the options in it. */
 void args_help(FILE *to, const char *help, const struct arg *options);
 

@@ -16,6 +16,8 @@ struct taken {
     uint32_t small;
     uint64_t count, bytes, ms;
     double share;
+    uint64_t kilo;
+    int parity;
 };
 struct common {
     bool verbose;
@@ -38,7 +40,15 @@ static int take_last(void *at, const char *value)
     return value && strcmp(value, "bad") == 0 ? 7 : 0;
 }
 
+static int parse_parity(const char *value, void *at, const char **ret_why)
+{
+    *ret_why = "say odd or even";
+    *(int *)at = strcmp(value, "odd") == 0 ? 1 : 2;
+    return strcmp(value, "odd") == 0 || strcmp(value, "even") == 0 ? 0 : -1;
+}
+
 static const struct arg table[] = {
+    {"Values:", "", ARG_HEADING},
     {"--json", "for programs", ARG_FLAG(struct taken, json)},
     {"--path FILE", "where", ARG_TEXT(struct taken, path)},
     {"--name NAME", "whose", ARG_NAME(struct taken, name, 4)},
@@ -49,6 +59,9 @@ static const struct arg table[] = {
     {"--share X", "a part", ARG_NUMBER(struct taken, share, 0, 1)},
     {"--a-name-of-some-length[=WHAT]", "it need not have a value",
      ARG_DO_AT(struct taken, last, take_last)},
+    {"--parity WHICH", NULL, ARG_PARSE(struct taken, parity, parse_parity)},
+    {"--kilo N", NULL, ARG_KILO(struct taken, kilo, 1, 4096)},
+    {"Others:", "", ARG_HEADING},
     {"--verbose", "shown here", ARG_SHOWN},
     {0},
 };
@@ -96,6 +109,9 @@ START_TEST(values_land_in_their_fields)
     ck_assert_uint_eq(t.ms, 90000);
     ck_assert_double_eq(t.share, 0.5);
     ck_assert_int_eq(optind, 16); /* the operands, wherever they stood */
+    ck_assert_int_eq(take("--parity even --kilo 4K", &t, &c, false), 0);
+    ck_assert_int_eq(t.parity, 2);
+    ck_assert_uint_eq(t.kilo, 4096);
     ck_assert_int_eq(take("--coun 3 --a-name", &t, &c, false), 0);
     ck_assert_uint_eq(t.count, 3);
     ck_assert_str_eq(t.last, "none");
@@ -120,6 +136,9 @@ START_TEST(what_is_refused_says_what_would_be_right)
         {"--ttl 0", "--ttl 0: must be at least 1ms"},
         {"--share 2", "--share 2: must be a number from 0 to 1"},
         {"--share nan", "--share nan: must be a number from 0 to 1"},
+        {"--kilo 5K", "--kilo 5K: must be from 1 to 4096"},
+        {"--kilo 18014398509481985K", "--kilo 18014398509481985K: must be from 1 to 4096"},
+        {"--parity none", "--parity none: say odd or even"},
         {"--name nobody", "--name 'nobody': must be a name of 1 to 4 bytes"},
         {"--name=", "--name '': must be a name of 1 to 4 bytes"},
         {"--count", "--count needs a value"},
@@ -137,6 +156,15 @@ START_TEST(what_is_refused_says_what_would_be_right)
     }
     ck_assert_int_eq(take("--count x", &t, &c, false), 2);
     ck_assert_ptr_nonnull(strstr(said, "--count x: "));
+    static char name[] = "it", word[] = "word", *argv[] = {name, word, NULL};
+    const struct command_line none = {
+        .options = table, .base = &t, .help = help, .usage = usage, .no_operands = true};
+    ck_assert_int_eq(args_take(&none, 2, argv), 2);
+    ck_assert_str_eq(said, "'word' is not understood");
+    const struct command_line others = {.options = table, .help = help, .usage = usage};
+    static char json[] = "--json";
+    argv[1] = json;
+    ck_assert_int_eq(args_take(&others, 2, argv), 2); /* listed, and not taken */
     ck_assert_int_eq(take("--a-name-of-some-length=bad", &t, &c, false), 7);
 }
 END_TEST
@@ -144,6 +172,7 @@ END_TEST
 START_TEST(help_lists_the_table)
 {
     static const char expected[] = "Usage: it\n\nwords\n\n"
+                                   "Values:\n"
                                    "  --json        for programs\n"
                                    "  --path FILE   where\n"
                                    "  --name NAME   whose\n"
@@ -153,6 +182,8 @@ START_TEST(help_lists_the_table)
                                    "  --share X     a part\n"
                                    "  --a-name-of-some-length[=WHAT]\n"
                                    "                it need not have a value\n"
+                                   "\n"
+                                   "Others:\n"
                                    "  --verbose     shown here\n"
                                    "\nExample:\n  it --json\n";
     char got[1024];
