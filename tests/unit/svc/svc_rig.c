@@ -483,8 +483,7 @@ const char *sr_detail(const struct srig *s, uint64_t corr)
 uint64_t sr_hello(struct srig *s, struct sr_peer *p)
 {
     struct msg_hello msg = {.ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX};
-    return sr_send(s, p,
-                   codec_enc_hello(s->buf, sizeof(s->buf), sr_head(s, KVC_OP_HELLO, 0), &msg));
+    return SR_SEND(s, p, hello, HELLO, &msg);
 }
 
 uint64_t sr_bare(struct srig *s, struct sr_peer *p, uint8_t op)
@@ -563,16 +562,14 @@ uint64_t sr_ns_open(struct srig *s, struct sr_peer *p, const char *model, const 
                               .shards = 1,
                               .ngroups = 1};
     msg.groups[0] = (struct msg_group){.block_tokens = BLOCK_TOKENS, .block_bytes = BLOCK_BYTES};
-    return sr_send(s, p,
-                   codec_enc_ns_open(s->buf, sizeof(s->buf), sr_head(s, KVC_OP_NS_OPEN, 0), &msg));
+    return SR_SEND(s, p, ns_open, NS_OPEN, &msg);
 }
 
 uint32_t sr_ns(struct srig *s, struct sr_peer *p, const char *model)
 {
-    const struct sr_reply *r = sr_reply(s, sr_ns_open(s, p, model, NULL));
     struct msg_reply_head head;
     struct msg_ns_open_reply reply;
-    ck_assert_int_eq(codec_dec_ns_open_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(s, sr_ns_open(s, p, model, NULL), ns_open, &head, &reply);
     return reply.ns;
 }
 
@@ -673,58 +670,52 @@ uint64_t sr_release(struct srig *s, struct sr_peer *p, uint64_t lease)
     for (unsigned k = 0; k < 8; k++)
         le[k] = (uint8_t)(lease >> 8 * k);
     struct msg_release msg = {.leases = {le, sizeof(le)}};
-    return sr_send(s, p,
-                   codec_enc_release(s->buf, sizeof(s->buf), sr_head(s, KVC_OP_RELEASE, 0), &msg));
+    return SR_SEND(s, p, release, RELEASE, &msg);
 }
 
 uint64_t sr_cancel(struct srig *s, struct sr_peer *p, uint64_t target)
 {
     struct msg_cancel msg = {.target = target};
-    return sr_send(s, p,
-                   codec_enc_cancel(s->buf, sizeof(s->buf), sr_head(s, KVC_OP_CANCEL, 0), &msg));
+    return SR_SEND(s, p, cancel, CANCEL, &msg);
 }
 
 uint64_t sr_drop(struct srig *s, struct sr_peer *p, uint64_t reservation)
 {
     struct msg_drop msg = {.reservation = reservation};
-    return sr_send(s, p, codec_enc_drop(s->buf, sizeof(s->buf), sr_head(s, KVC_OP_DROP, 0), &msg));
+    return SR_SEND(s, p, drop, DROP, &msg);
 }
 
 /* ---- replies ---- */
 
 uint64_t sr_reservation(const struct srig *s, uint64_t corr)
 {
-    const struct sr_reply *r = sr_reply(s, corr);
     struct msg_reply_head head;
     struct msg_reserve_reply reply;
-    ck_assert_int_eq(codec_dec_reserve_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(s, corr, reserve, &head, &reply);
     return reply.reservation;
 }
 
 struct msg_acquire_reply sr_held(const struct srig *s, uint64_t corr)
 {
-    const struct sr_reply *r = sr_reply(s, corr);
     struct msg_reply_head head;
     struct msg_acquire_reply reply;
-    ck_assert_int_eq(codec_dec_acquire_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(s, corr, acquire, &head, &reply);
     return reply;
 }
 
 uint32_t sr_hit(const struct srig *s, uint64_t corr)
 {
-    const struct sr_reply *r = sr_reply(s, corr);
     struct msg_reply_head head;
     struct msg_lookup_reply reply;
-    ck_assert_int_eq(codec_dec_lookup_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(s, corr, lookup, &head, &reply);
     return reply.hit_tokens;
 }
 
 void sr_all(const struct srig *s, uint64_t corr, uint8_t status)
 {
-    const struct sr_reply *r = sr_reply(s, corr);
     struct msg_reply_head head;
     struct msg_commit_reply reply;
-    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(s, corr, commit, &head, &reply);
     for (uint32_t i = 0; i < reply.statuses.n; i++)
         ck_assert_uint_eq(reply.statuses.p[i], status);
 }

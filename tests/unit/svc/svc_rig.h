@@ -128,12 +128,21 @@ uint16_t sr_dropped_status(const struct sr_peer *p);
 const struct msg_head *sr_head(struct srig *s, uint8_t op, uint32_t deadline_ms);
 /* Returns the corr. `len` is an encoder's result. */
 uint64_t sr_send(struct srig *s, struct sr_peer *p, int len);
+/* Encodes and sends without a deadline; its corr: SR_SEND(&s, p, lookup, LOOKUP, &msg). */
+#define SR_SEND(s, p, name, op, msg) \
+    sr_send(s, p, codec_enc_##name((s)->buf, sizeof(s)->buf, sr_head(s, KVC_OP_##op, 0), msg))
 void sr_send_raw(struct srig *s, const uint8_t *route, size_t route_len, const void *buf,
                  size_t len);
 /* Replies to it so far. */
 unsigned sr_replies(const struct srig *s, uint64_t corr);
 /* The one reply; fails when there is none, or more. */
 const struct sr_reply *sr_reply(const struct srig *s, uint64_t corr);
+/* Reads it: SR_READ(&s, corr, lookup, &head, &reply). */
+#define SR_READ(s, corr, name, ret_head, ret_reply)                                               \
+    do {                                                                                          \
+        const struct sr_reply *r__ = sr_reply(s, corr);                                           \
+        ck_assert_int_eq(codec_dec_##name##_reply(r__->bytes, r__->len, ret_head, ret_reply), 0); \
+    } while (0)
 unsigned sr_status(const struct srig *s, uint64_t corr);
 /* Its place in the order of replies. */
 unsigned sr_order(const struct srig *s, uint64_t corr);

@@ -452,9 +452,8 @@ uint64_t sr_acquire_on(struct srig *s, struct sr_peer *p, const struct sr_blocks
 
 struct msg_pages_load_reply sr_loaded(const struct srig *s, uint64_t corr)
 {
-    const struct sr_reply *r = sr_reply(s, corr);
     struct msg_reply_head head;
     struct msg_pages_load_reply reply;
-    ck_assert_int_eq(codec_dec_pages_load_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(s, corr, pages_load, &head, &reply);
     return reply;
 }

@@ -22,10 +22,9 @@ static void teardown(void)
 
 static bool found(uint64_t corr)
 {
-    const struct sr_reply *r = sr_reply(&s, corr);
     struct msg_reply_head head;
     struct msg_cancel_reply reply;
-    ck_assert_int_eq(codec_dec_cancel_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, cancel, &head, &reply);
     return reply.found;
 }
 

@@ -67,8 +67,7 @@ static uint64_t send_redeem(struct sr_peer *p)
 {
     struct msg_redeem msg = {.shard = dice(8) ? 0 : dice(64)};
     memcpy(msg.ticket, tickets[dice(32)], sizeof(msg.ticket));
-    return sr_send(&s, p,
-                   codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &msg));
+    return SR_SEND(&s, p, redeem, REDEEM, &msg);
 }
 
 static uint64_t send_keys(struct sr_peer *p, const struct sr_blocks *b)
@@ -80,7 +79,7 @@ static uint64_t send_keys(struct sr_peer *p, const struct sr_blocks *b)
                            .mode = KVC_WALK_KEYS,
                            .ns = dice(2) ? b->ns : 0,
                            .keys = {keys, sizeof(keys)}};
-    return sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
+    return SR_SEND(&s, p, list, LIST, &msg);
 }
 
 static uint64_t send_blocks(struct sr_peer *p, const struct sr_blocks *b)
@@ -99,7 +98,7 @@ static uint64_t send_blocks(struct sr_peer *p, const struct sr_blocks *b)
         msg.group = 0;
         msg.depth = 1 + dice(8 * KVC_KEY_BYTES);
     }
-    return sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
+    return SR_SEND(&s, p, list, LIST, &msg);
 }
 
 static uint64_t send_verify(struct sr_peer *p, const struct sr_blocks *b)
@@ -126,8 +125,7 @@ static uint64_t send_trace(struct sr_peer *p, uint8_t op)
 static uint64_t send_drain(struct sr_peer *p)
 {
     struct msg_drain msg = {.bytes_max = dice(1000)};
-    return sr_send(&s, p,
-                   codec_enc_drain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_DRAIN, 0), &msg));
+    return SR_SEND(&s, p, drain, DRAIN, &msg);
 }
 
 static uint64_t send_list(struct sr_peer *p)
@@ -136,7 +134,7 @@ static uint64_t send_list(struct sr_peer *p)
     const struct msg_list msg = {.table = (uint8_t)(1 + dice(KVC_TABLE_END)),
                                  .max = dice(3),
                                  .cursor = {after, dice(2) ? 0 : 8}};
-    return sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
+    return SR_SEND(&s, p, list, LIST, &msg);
 }
 
 static uint64_t send_random(unsigned i, uint8_t op)

@@ -95,8 +95,7 @@ static struct msg_verify_reply verified(uint64_t corr)
 {
     struct msg_reply_head head;
     struct msg_verify_reply reply;
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_verify_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, verify, &head, &reply);
     return reply;
 }
 
@@ -124,8 +123,7 @@ CASE(a_corrupt_block_is_reported_and_missed)
     struct msg_verify_reply r = verified(corr);
     for (unsigned i = 0; i < 9 && r.ncorrupt == 0; i++) { /* an eighth of five is one block */
         struct msg_verify msg = {.ns = ns, .cursor = r.cursor, .bytes_max = 1};
-        corr = sr_send(&s, p,
-                       codec_enc_verify(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_VERIFY, 0), &msg));
+        corr = SR_SEND(&s, p, verify, VERIFY, &msg);
         sr_copies(&s);
         r = verified(corr);
     }
@@ -188,23 +186,20 @@ CASE(everybody_may_verify_their_own)
 static uint64_t send_trace(struct sr_peer *p, uint8_t action, uint64_t bytes)
 {
     struct msg_trace msg = {.action = action, .bytes = bytes};
-    return sr_send(&s, p,
-                   codec_enc_trace(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_TRACE, 0), &msg));
+    return SR_SEND(&s, p, trace, TRACE, &msg);
 }
 
 static uint64_t send_dump(struct sr_peer *p, uint32_t ns, uint64_t cursor)
 {
     struct msg_trace_dump msg = {.ns = ns, .cursor = cursor};
-    return sr_send(
-        &s, p, codec_enc_trace_dump(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_TRACE_DUMP, 0), &msg));
+    return SR_SEND(&s, p, trace_dump, TRACE_DUMP, &msg);
 }
 
 static struct msg_trace_dump_reply dumped(uint64_t corr)
 {
     struct msg_reply_head head;
     struct msg_trace_dump_reply reply;
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_trace_dump_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, trace_dump, &head, &reply);
     return reply;
 }
 

@@ -45,12 +45,10 @@ static uint32_t ns_with_tokens(struct sr_peer *p)
                               .flags = KVC_F_TOKENS,
                               .ngroups = 1};
     msg.groups[0] = (struct msg_group){.block_tokens = 8, .block_bytes = 64};
-    uint64_t corr = sr_send(
-        &s, p, codec_enc_ns_open(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_NS_OPEN, 0), &msg));
-    const struct sr_reply *r = sr_reply(&s, corr);
+    uint64_t corr = SR_SEND(&s, p, ns_open, NS_OPEN, &msg);
     struct msg_reply_head head;
     struct msg_ns_open_reply reply;
-    ck_assert_int_eq(codec_dec_ns_open_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, ns_open, &head, &reply);
     return reply.ns;
 }
 
@@ -61,7 +59,7 @@ static uint64_t store_one(struct sr_peer *p, uint32_t ns, uint32_t token_bytes, 
     struct msg_store msg = {.reserve = {.ns = ns, .keys = {key, sizeof key}},
                             .offsets = {off, offsets * 8},
                             .tokens = {ids, token_bytes}};
-    return sr_send(&s, p, codec_enc_store(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_STORE, 0), &msg));
+    return SR_SEND(&s, p, store, STORE, &msg);
 }
 
 CASE(token_ids_are_whole_and_not_more_than_the_blocks_hold)

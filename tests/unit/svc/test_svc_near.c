@@ -95,8 +95,7 @@ static uint64_t redeem(const uint8_t ticket[KVC_TICKET_BYTES])
 {
     struct msg_redeem msg = {.shard = 0};
     memcpy(msg.ticket, ticket, sizeof msg.ticket);
-    return sr_send(&s, p,
-                   codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &msg));
+    return SR_SEND(&s, p, redeem, REDEEM, &msg);
 }
 
 /* ---- read there ---- */

@@ -82,10 +82,9 @@ static void cached(void)
 
 static bool found(uint64_t corr)
 {
-    const struct sr_reply *r = sr_reply(&s, corr);
     struct msg_reply_head head;
     struct msg_cancel_reply reply;
-    ck_assert_int_eq(codec_dec_cancel_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, cancel, &head, &reply);
     return reply.found;
 }
 
@@ -108,10 +107,9 @@ static void expect_loaded(uint64_t corr, uint32_t tokens, uint32_t first, uint32
 /* The first one failed so, and the others with it: they build on it. */
 static void expect_failed(uint64_t corr, uint8_t status)
 {
-    const struct sr_reply *r = sr_reply(&s, corr);
     struct msg_reply_head head;
     struct msg_commit_reply reply;
-    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, commit, &head, &reply);
     ck_assert_uint_eq(reply.statuses.p[0], status);
     for (uint32_t i = 1; i < reply.statuses.n; i++)
         ck_assert(reply.statuses.p[i] == status || reply.statuses.p[i] == KVC_ST_GONE);
@@ -477,10 +475,9 @@ CASE(a_pool_fits_its_namespace_or_is_refused)
     msg.groups[0] = (struct msg_group){.block_tokens = 8, .block_bytes = 128};
     const struct msg_head *h = sr_head(&s, KVC_OP_NS_OPEN, 0);
     uint64_t open = sr_send(&s, p, codec_enc_ns_open(s.buf, sizeof(s.buf), h, &msg));
-    const struct sr_reply *r = sr_reply(&s, open);
     struct msg_reply_head head;
     struct msg_ns_open_reply reply;
-    ck_assert_int_eq(codec_dec_ns_open_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, open, ns_open, &head, &reply);
     g.b.ns = reply.ns;
     expect_refused(sr_pages_load(&s, p, &g), "block_bytes");
     expect_refused(sr_pages_store(&s, p, &g), "block_bytes");
@@ -609,10 +606,9 @@ CASE_EACH(a_session_that_dies_keeps_its_pages_until_copies_have_ended, 2)
     const struct msg_head *h = sr_head(&s, KVC_OP_EVICT, 0);
     uint64_t evict = sr_send(&s, ops, codec_enc_evict(s.buf, sizeof(s.buf), h, &msg));
     sr_settle(&s);
-    const struct sr_reply *r = sr_reply(&s, evict);
     struct msg_reply_head head;
     struct msg_evict_reply reply;
-    ck_assert_int_eq(codec_dec_evict_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, evict, evict, &head, &reply);
     ck_assert_uint_eq(reply.kept_blocks, 0);
 }
 

@@ -57,10 +57,9 @@ CASE(store_of_what_exists_says_so_at_once)
     b.n = 5;
     uint64_t more = sr_store(&s, p, &b);
     sr_copies(&s);
-    const struct sr_reply *r = sr_reply(&s, more);
     struct msg_reply_head head;
     struct msg_commit_reply reply;
-    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, more, commit, &head, &reply);
     for (uint32_t i = 0; i < 5; i++)
         ck_assert_uint_eq(reply.statuses.p[i], i < 3 ? KVC_ST_EXISTS : KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_stored, 5);
@@ -76,10 +75,9 @@ CASE(what_a_store_cannot_copy_does_not_stay_reserved)
     b.n = 65; /* 64 fit into its staging */
     uint64_t store = sr_store(&s, p, &b);
     sr_copies(&s);
-    const struct sr_reply *r = sr_reply(&s, store);
     struct msg_reply_head head;
     struct msg_commit_reply reply;
-    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, store, commit, &head, &reply);
     for (uint32_t i = 0; i < 65; i++)
         ck_assert_uint_eq(reply.statuses.p[i], i < 64 ? KVC_ST_OK : KVC_ST_BAD_ARGUMENT);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
@@ -112,8 +110,7 @@ CASE(token_ids_go_where_they_were_asked_for)
     struct msg_store msg = {.reserve = {.ns = sr_ns(&s, p, "m"), .keys = {key, sizeof(key)}},
                             .offsets = {off, sizeof(off)},
                             .tokens = {ids, 8 * 4}};
-    uint64_t corr =
-        sr_send(&s, p, codec_enc_store(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_STORE, 0), &msg));
+    uint64_t corr = SR_SEND(&s, p, store, STORE, &msg);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_BAD_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, corr), "tokens"));
     ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
@@ -286,15 +283,12 @@ CASE(anothers_namespace_and_tickets_are_not_there)
     struct msg_acquire_reply held = sr_held(&s, sr_acquire(&s, p, &b, false));
     struct msg_redeem redeem = {.shard = 0};
     memcpy(redeem.ticket, held.ticket, sizeof(redeem.ticket));
-    uint64_t a = sr_send(
-        &s, two, codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &redeem));
-    uint64_t c = sr_send(
-        &s, friend, codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &redeem));
+    uint64_t a = SR_SEND(&s, two, redeem, REDEEM, &redeem);
+    uint64_t c = SR_SEND(&s, friend, redeem, REDEEM, &redeem);
     ck_assert_uint_eq(sr_status(&s, a), KVC_ST_NO_LEASE);
     ck_assert_uint_eq(sr_held(&s, c).hit_tokens, 16);
     redeem.shard = 5;
-    uint64_t d = sr_send(
-        &s, friend, codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &redeem));
+    uint64_t d = SR_SEND(&s, friend, redeem, REDEEM, &redeem);
     ck_assert_uint_eq(sr_status(&s, d), KVC_ST_BAD_ARGUMENT);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 2); /* the third was given back */
 }
@@ -418,10 +412,8 @@ CASE(evict_reaches_ones_own)
     (void)sr_store(&s, p, &b);
     sr_copies(&s);
     struct msg_evict all = {.flags = 0};
-    uint64_t theirs =
-        sr_send(&s, two, codec_enc_evict(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EVICT, 0), &all));
-    uint64_t mine =
-        sr_send(&s, p, codec_enc_evict(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EVICT, 0), &all));
+    uint64_t theirs = SR_SEND(&s, two, evict, EVICT, &all);
+    uint64_t mine = SR_SEND(&s, p, evict, EVICT, &all);
     sr_settle(&s);
     struct msg_reply_head head;
     struct msg_evict_reply x;
@@ -464,16 +456,14 @@ CASE(many_lists_of_keys_in_one_turn_are_cut)
         .table = KVC_TABLE_BLOCKS, .mode = KVC_WALK_KEYS, .keys = {keys, sizeof keys}};
     uint64_t corr[FLOOD];
     for (unsigned i = 0; i < FLOOD; i++)
-        corr[i] =
-            sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
+        corr[i] = SR_SEND(&s, p, list, LIST, &msg);
     bool more;
     ck_assert_uint_eq(told(corr[0], &more), KVC_LIST_MAX);
     ck_assert(!more);
     ck_assert_uint_eq(told(corr[FLOOD - 1], &more), 1);
     ck_assert(more);
     sr_turn(&s, 1);
-    corr[0] =
-        sr_send(&s, p, codec_enc_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_LIST, 0), &msg));
+    corr[0] = SR_SEND(&s, p, list, LIST, &msg);
     ck_assert_uint_eq(told(corr[0], &more), KVC_LIST_MAX);
     ck_assert(!more);
 }

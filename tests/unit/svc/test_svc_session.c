@@ -139,8 +139,7 @@ CASE(hello_comes_first)
     memcpy(p->route, w.route, sizeof(p->route));
     ck_assert_uint_eq(sr_status(&s, sr_bare(&s, p, KVC_OP_PING)), KVC_ST_VERSION);
     struct msg_hello wrong = {.ver_min = KVC_PROTO_MAX + 1, .ver_max = KVC_PROTO_MAX + 2};
-    uint64_t corr =
-        sr_send(&s, p, codec_enc_hello(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_HELLO, 0), &wrong));
+    uint64_t corr = SR_SEND(&s, p, hello, HELLO, &wrong);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_VERSION);
     ck_assert_uint_eq(sr_status(&s, sr_bare(&s, p, KVC_OP_PING)), KVC_ST_VERSION);
     ck_assert_uint_eq(sr_status(&s, sr_hello(&s, p)), KVC_ST_OK);
@@ -339,8 +338,7 @@ CASE(a_session_that_is_dropped_keeps_its_leases_until_it_lets_go)
 static unsigned end_of(struct sr_peer *p, uint32_t end)
 {
     const struct msg_session_end m = {.session = end};
-    const uint64_t corr = sr_send(
-        &s, p, codec_enc_session_end(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_SESSION_END, 0), &m));
+    const uint64_t corr = SR_SEND(&s, p, session_end, SESSION_END, &m);
     return sr_status(&s, corr);
 }
 

@@ -43,24 +43,21 @@ static void teardown(void)
 static uint64_t send_drain(struct sr_peer *p)
 {
     struct msg_drain msg = {.bytes_max = 1};
-    return sr_send(&s, p,
-                   codec_enc_drain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_DRAIN, 0), &msg));
+    return SR_SEND(&s, p, drain, DRAIN, &msg);
 }
 
 static struct msg_drain_reply drained(uint64_t corr)
 {
     struct msg_reply_head head;
     struct msg_drain_reply reply;
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_drain_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, drain, &head, &reply);
     return reply;
 }
 
 static uint64_t send_verify(struct sr_peer *p, uint8_t tier)
 {
     struct msg_verify msg = {.tier = tier, .bytes_max = 1};
-    return sr_send(&s, p,
-                   codec_enc_verify(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_VERIFY, 0), &msg));
+    return SR_SEND(&s, p, verify, VERIFY, &msg);
 }
 
 /* One block, to be durable. */
@@ -72,8 +69,7 @@ static uint64_t send_store(struct sr_peer *p, uint32_t ns)
     struct msg_store msg = {
         .reserve = {.ns = ns, .flags = KVC_F_DURABLE, .keys = {key, sizeof(key)}},
         .offsets = {offset, sizeof(offset)}};
-    return sr_send(&s, p,
-                   codec_enc_store(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_STORE, 0), &msg));
+    return SR_SEND(&s, p, store, STORE, &msg);
 }
 
 static uint64_t send_reserve(struct sr_peer *p, uint32_t ns)
@@ -81,8 +77,7 @@ static uint64_t send_reserve(struct sr_peer *p, uint32_t ns)
     uint8_t key[KVC_KEY_BYTES];
     sr_key(1, 0, key);
     struct msg_reserve msg = {.ns = ns, .flags = KVC_F_DURABLE, .keys = {key, sizeof(key)}};
-    return sr_send(&s, p,
-                   codec_enc_reserve(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_RESERVE, 0), &msg));
+    return SR_SEND(&s, p, reserve, RESERVE, &msg);
 }
 
 CASES(.setup = without, .teardown = teardown);
@@ -173,10 +168,8 @@ static uint32_t open_wide(struct sr_peer *p)
     struct msg_reply_head head;
     struct msg_ns_open_reply reply;
     msg.groups[0] = (struct msg_group){.block_tokens = 8, .block_bytes = 64};
-    const uint64_t corr = sr_send(
-        &s, p, codec_enc_ns_open(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_NS_OPEN, 0), &msg));
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_ns_open_reply(r->bytes, r->len, &head, &reply), 0);
+    const uint64_t corr = SR_SEND(&s, p, ns_open, NS_OPEN, &msg);
+    SR_READ(&s, corr, ns_open, &head, &reply);
     return reply.ns;
 }
 
@@ -229,8 +222,7 @@ CASE(a_rank_is_told_when_another_ends_with_its_part)
     uint8_t key[KVC_KEY_BYTES];
     sr_key(1, 0, key);
     struct msg_reserve msg = {.ns = open_wide(two), .shard = 1, .keys = {key, sizeof(key)}};
-    const uint64_t reserved = sr_send(
-        &s, two, codec_enc_reserve(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_RESERVE, 0), &msg));
+    const uint64_t reserved = SR_SEND(&s, two, reserve, RESERVE, &msg);
     ck_assert_uint_ne(sr_reservation(&s, reserved), 0);
     const uint64_t first = store_shard(one, 0, KVC_F_DURABLE);
     ck_assert_uint_eq(sr_replies(&s, first), 0);

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that take long go on in slices, and sessions and principals take turns at them. */
-#include "admin.h"
-#include "cases.h"
-#include "svc__.h"
-#include "svc_rig.h"
+#include "turns_rig.h"
 
-#define LONG_BLOCKS  40u
 #define SLICE_BLOCKS 2u
-#define TURNS        100u /* more than any of them takes */
 
-static struct srig s;
-static struct sr_peer *p, *q;
-static struct sr_blocks longer, shorter;
+static struct sr_blocks shorter;
 
 /* A slice announces two blocks, or begins as many copies; a turn has one slice. */
 static void setup(void)
@@ -19,22 +12,14 @@ static void setup(void)
     sr_defaults(&s);
     s.core_cfg.slice_work = 34;
     s.core_cfg.lease_bytes_max = 1u << 20;
-    s.cfg.turn_work = 1;
-    sr_begin(&s);
-    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    const uint32_t ns = sr_ns(&s, p, "m");
-    sr_turn(&s, 0);
-    longer = (struct sr_blocks){.ns = ns, .chain = 1, .n = LONG_BLOCKS};
-    shorter = (struct sr_blocks){.ns = ns, .chain = 2, .n = 1};
+    begin_turns();
+    shorter = (struct sr_blocks){.ns = longer.ns, .chain = 2, .n = 1};
 }
 
 static void teardown(void)
 {
     s.keep_fails = false;
-    sr_end(&s);
+    end_turns();
 }
 
 static uint64_t pending(void)
@@ -42,32 +27,12 @@ static uint64_t pending(void)
     return core_metrics(s.core)->blocks_pending;
 }
 
-/* Turns until it is answered; how many that took. */
-static unsigned turns_until(uint64_t corr)
-{
-    unsigned n = 0;
-    for (; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_turn(&s, 0);
-    }
-    return n;
-}
-
-static void copies_until(uint64_t corr)
-{
-    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_copies(&s);
-    }
-}
-
 /* Statuses of the reply to a RESERVE. */
 static const uint8_t *reserved(uint64_t corr)
 {
     static struct msg_reserve_reply reply;
-    const struct sr_reply *r = sr_reply(&s, corr);
     struct msg_reply_head head;
-    ck_assert_int_eq(codec_dec_reserve_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, reserve, &head, &reply);
     ck_assert_uint_eq(reply.statuses.n, LONG_BLOCKS);
     return reply.statuses.p;
 }
@@ -361,8 +326,7 @@ CASE(a_store_that_lost_all_between_two_slices_stored_nothing)
     copies_until(corr);
     static struct msg_commit_reply reply;
     struct msg_reply_head h;
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &h, &reply), 0);
+    SR_READ(&s, corr, commit, &h, &reply);
     for (uint32_t i = 0; i < reply.statuses.n; i++)
         ck_assert_uint_ne(reply.statuses.p[i], KVC_ST_OK);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_present, 0);
@@ -392,8 +356,7 @@ CASE(an_eviction_that_had_to_wait_is_work_to_do)
 {
     const uint64_t resv = sr_reserve(&s, p, &longer);
     const struct msg_evict all = {.ns = longer.ns, .flags = KVC_F_DRY_RUN};
-    const uint64_t corr =
-        sr_send(&s, p, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
+    const uint64_t corr = SR_SEND(&s, p, evict, EVICT, &all);
     (void)turns_until(resv);
     ck_assert(!core_has_steps(s.core));
     sr_turn(&s, 0);
@@ -430,7 +393,7 @@ CASE(what_was_found_stays_until_the_next_slice_builds_on_it)
     copies_until(sr_store(&s, q, &there));
     const uint64_t resv = sr_reserve(&s, p, &longer);
     const struct msg_evict all = {.ns = longer.ns};
-    (void)sr_send(&s, q, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
+    (void)SR_SEND(&s, q, evict, EVICT, &all);
     for (unsigned i = 0; sr_replies(&s, resv) == 0; i++) {
         sr_settle(&s);
         ck_assert_uint_lt(i, TURNS);
@@ -485,13 +448,6 @@ CASE(principals_take_turns_by_work_and_so_do_their_sessions)
 
 /* ---- what is looked up in slices ---- */
 
-/* All blocks are there. */
-static void store_all(void)
-{
-    copies_until(sr_store(&s, q, &longer));
-    sr_turn(&s, 0);
-}
-
 CASE(a_long_lookup_finds_what_one_in_one_piece_finds)
 {
     struct sr_blocks some = longer;
@@ -524,18 +480,9 @@ CASE(a_long_acquire_holds_what_one_in_one_piece_holds)
     ck_assert_uint_eq(s.kept, 0);
 }
 
-static void evict_all(void)
-{
-    const struct msg_evict all = {.ns = longer.ns};
-    (void)sr_send(&s, q, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
-    for (unsigned i = 0; i < 4; i++)
-        while (core_placement_step(s.core))
-            continue;
-}
-
 CASE(what_a_long_acquire_found_is_not_evicted_before_it_is_held)
 {
-    store_all();
+    store(&longer);
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
     sr_turn(&s, 0);
     ck_assert_uint_eq(sr_replies(&s, corr), 0);
@@ -550,7 +497,7 @@ CASE(what_a_long_acquire_found_is_not_evicted_before_it_is_held)
 /* Their bytes are bad, for instance. */
 CASE(what_has_gone_since_it_was_found_is_looked_up_again)
 {
-    store_all();
+    store(&longer);
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
     sr_turn(&s, 0);
     uint8_t key[KVC_KEY_BYTES];
@@ -564,7 +511,7 @@ CASE(what_has_gone_since_it_was_found_is_looked_up_again)
 
 CASE(cancel_and_end_of_a_long_acquire_let_go_of_what_was_found)
 {
-    store_all();
+    store(&longer);
     for (unsigned turns = 0; turns < 5; turns++) {
         const uint64_t corr = sr_acquire(&s, p, &longer, false);
         for (unsigned i = 0; i < turns && sr_replies(&s, corr) == 0; i++)
@@ -591,7 +538,7 @@ CASE(cancel_and_end_of_a_long_acquire_let_go_of_what_was_found)
 /* A lease of 40 blocks; a turn lets go of 34. */
 CASE(a_large_lease_counts_no_more_at_once_and_lets_go_in_slices)
 {
-    store_all();
+    store(&longer);
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
     (void)turns_until(corr);
     const uint64_t release = sr_release(&s, p, sr_held(&s, corr).lease);
@@ -634,7 +581,7 @@ CASE(the_policy_hears_of_a_long_acquire_in_slices)
     ops = policy_lru;
     ops.request = on_request;
     heard.pieces = heard.most = 0;
-    store_all();
+    store(&longer);
     s.core->cfg.policy = &ops;
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
     for (unsigned n = 0, before = 0; sr_replies(&s, corr) == 0; n++, before = heard.pieces) {
@@ -670,7 +617,7 @@ static void release(uint64_t corr)
 CASE(locations_in_slices_are_those_in_one_piece)
 {
     static uint8_t whole[LONG_BLOCKS * KVC_LOC_BYTES];
-    store_all();
+    store(&longer);
     const uint64_t first = sr_acquire(&s, p, &longer, false);
     (void)turns_until(first);
     memcpy(whole, sr_held(&s, first).groups[0].locs.p, sizeof whole);
@@ -687,7 +634,7 @@ CASE(locations_in_slices_are_those_in_one_piece)
 
 CASE(who_is_cancelled_or_leaves_among_its_locations_holds_nothing)
 {
-    store_all();
+    store(&longer);
     const uint64_t corr = acquire_into_locs();
     (void)sr_cancel(&s, p, corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
@@ -715,7 +662,7 @@ CASE(who_is_cancelled_or_leaves_among_its_locations_holds_nothing)
 /* The generation that would be told is that of now, after its bytes were found to be bad. */
 CASE(what_goes_bad_among_the_locations_is_not_told)
 {
-    store_all();
+    store(&longer);
     const uint64_t corr = acquire_into_locs();
     uint8_t key[KVC_KEY_BYTES];
     sr_key(longer.chain, 38, key);
@@ -750,7 +697,7 @@ static uint64_t hint(const struct sr_blocks *b)
     for (uint32_t i = 0; i < b->n; i++)
         sr_key(b->chain, i, &keys[(size_t)i * KVC_KEY_BYTES]);
     msg.seq.keys[0] = (struct codec_bin){keys, b->n * KVC_KEY_BYTES};
-    return sr_send(&s, p, codec_enc_hint(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_HINT, 0), &msg));
+    return SR_SEND(&s, p, hint, HINT, &msg);
 }
 
 CASE(a_long_hint_is_passed_on_in_slices)
@@ -759,7 +706,7 @@ CASE(a_long_hint_is_passed_on_in_slices)
     ops = policy_lru;
     ops.advise = on_advise;
     memset(&said, 0, sizeof said);
-    store_all();
+    store(&longer);
     s.core->cfg.policy = &ops;
     const uint64_t corr = hint(&longer);
     for (unsigned n = 0, before = 0; sr_replies(&s, corr) == 0; n++, before = said.pieces) {
@@ -778,7 +725,7 @@ CASE(a_long_hint_is_passed_on_in_slices)
 
 CASE(a_long_acquire_has_what_is_there_at_its_deadline)
 {
-    store_all();
+    store(&longer);
     longer.deadline_ms = 100;
     const uint64_t corr = sr_acquire(&s, p, &longer, false), look = sr_lookup(&s, p, &longer);
     sr_turn(&s, 102);

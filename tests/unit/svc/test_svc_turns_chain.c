@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Without storage what is held holds what is before it: of a long chain in slices. */
-#include "admin.h"
-#include "cases.h"
-#include "svc__.h"
-#include "svc_rig.h"
+#include "turns_rig.h"
 
-#define PART  40u
-#define TURNS 100u /* more than any of them takes */
+#define PART 40u
 
-static struct srig s;
-static struct sr_peer *p, *q;
 static uint32_t ns;
 
 /* A slice announces two blocks; a turn has one slice. */
@@ -19,36 +13,8 @@ static void setup(void)
     s.core_cfg.slice_work = 34;
     s.core_cfg.principals_max = 8;
     s.core_cfg.lease_bytes_max = 1u << 20;
-    s.cfg.turn_work = 1;
-    sr_begin(&s);
-    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    ns = sr_ns(&s, p, "m");
-    sr_turn(&s, 0);
-}
-
-static void teardown(void)
-{
-    sr_end(&s);
-}
-
-/* Turns until it is answered. */
-static void turns_until(uint64_t corr)
-{
-    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_turn(&s, 0);
-    }
-}
-
-static void copies_until(uint64_t corr)
-{
-    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_copies(&s);
-    }
+    begin_turns();
+    ns = longer.ns;
 }
 
 /* A turn has a slice, and a key more. */
@@ -90,7 +56,7 @@ static uint64_t reserve_behind(void)
     return sr_reserve(&s, p, &(struct sr_blocks){ns, 3, DEEP, 2, 0, NULL});
 }
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_turns);
 
 CASE(a_long_chain_is_held_in_slices_before_what_follows_it)
 {
@@ -111,7 +77,7 @@ CASE(a_long_chain_is_held_in_slices_before_what_follows_it)
     const uint64_t drop = sr_drop(&s, p, sr_reservation(&s, corr));
     work_is_short(before);
     ck_assert_uint_ge(nothing_stays(), DEEP / s.core_cfg.slice_work - 1);
-    turns_until(drop);
+    (void)turns_until(drop);
 }
 
 /* Some of the chain is held. */
@@ -149,7 +115,7 @@ CASE(a_chain_that_goes_while_it_is_being_held_has_nothing_behind_it)
         if (s.core->blocks[no].state == BLOCK_PRESENT && s.core->blocks[no].parent == CORE_NONE)
             block_kill_tree(s.core, &s.core->blocks[no], KVC_MISS_CORRUPT); /* its bytes are bad */
     core_check(s.core);
-    turns_until(corr);
+    (void)turns_until(corr);
     ck_assert_uint_eq(sr_reservation(&s, corr), 0);
     ck_assert_uint_eq(
         core_metrics(s.core)->unevictable_bytes + core_metrics(s.core)->blocks_pending, 0);
@@ -189,9 +155,9 @@ CASE(new_keys_are_not_refused_for_room_that_was_short_before)
     }
     ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes + sr_replies(&s, corr), 0);
     *room = all;
-    turns_until(corr);
+    (void)turns_until(corr);
     ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 2);
-    turns_until(sr_drop(&s, p, sr_reservation(&s, corr)));
+    (void)turns_until(sr_drop(&s, p, sr_reservation(&s, corr)));
     core_check(s.core);
 }
 
@@ -202,7 +168,7 @@ CASE(a_chain_that_is_refused_each_time_is_not_climbed_for_ever)
     s.core->cfg.slice_work = 10;
     *room = 0;
     const uint64_t corr = sr_reserve(&s, p, &(struct sr_blocks){ns, 3, DEEP - 2, 4, 0, NULL});
-    turns_until(corr);
+    (void)turns_until(corr);
     ck_assert_uint_eq(sr_reservation(&s, corr), 0);
     *room = all;
     ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);

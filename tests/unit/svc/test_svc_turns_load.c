@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests on long chains of which much is on disk alone: looked for, held and begun in slices. */
-#include "admin.h"
-#include "cases.h"
-#include "svc__.h"
-#include "svc_rig.h"
+#include "turns_rig.h"
 
-#define LONG_BLOCKS 40u
-#define SLICE       10u  /* blocks that are looked at */
-#define TURNS       200u /* more than any of them takes */
+#define SLICE 10u /* blocks that are looked at */
 
 static const struct msg_group full = {.block_tokens = 8, .block_bytes = 64};
 /* All blocks of the long chain but its first four are in its last window. */
 static const struct msg_group windows = {
     .block_tokens = 8, .block_bytes = 64, .rule = KVC_RULE_WINDOW, .window = (LONG_BLOCKS - 4) * 8};
-
-static struct srig s;
-static struct sr_peer *p, *q;
-static struct sr_blocks longer;
-static struct sr_storage storage;
 
 /* A namespace of one group. */
 static uint32_t ns_of(const struct msg_group *group)
@@ -30,9 +20,7 @@ static uint32_t ns_of(const struct msg_group *group)
                               .shards = 1,
                               .ngroups = 1,
                               .groups = {*group}};
-    const struct sr_reply *r = sr_reply(
-        &s, sr_send(&s, p,
-                    codec_enc_ns_open(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_NS_OPEN, 0), &msg)));
+    const struct sr_reply *r = sr_reply(&s, SR_SEND(&s, p, ns_open, NS_OPEN, &msg));
     ck_assert_int_eq(codec_dec_ns_open_reply(r->bytes, r->len, &head, &reply), 0);
     return reply.ns;
 }
@@ -43,15 +31,8 @@ static void setup_of(const struct msg_group *group)
     sr_defaults(&s);
     s.core_cfg.slice_work = SLICE;
     s.core_cfg.lease_bytes_max = 2 * LONG_BLOCKS * 64;
-    s.cfg.turn_work = 1;
-    storage = (struct sr_storage){.paths = 0};
-    s.storage = &storage;
-    s.regions = 1;
-    sr_begin(&s);
-    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
+    with_storage();
+    begin_workers();
     longer = (struct sr_blocks){.ns = ns_of(group), .chain = 1, .n = LONG_BLOCKS};
     sr_turn(&s, 0);
 }
@@ -66,29 +47,6 @@ static void setup_windows(void)
     setup_of(&windows);
 }
 
-static void teardown(void)
-{
-    sr_end(&s);
-    s.storage = NULL;
-}
-
-static void copies_until(uint64_t corr)
-{
-    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_copies(&s);
-        sr_turn(&s, 0);
-    }
-}
-
-static void store(uint32_t chain)
-{
-    const struct sr_blocks b = {.ns = longer.ns, .chain = chain, .n = LONG_BLOCKS};
-    const uint64_t corr = sr_store(&s, q, &b);
-    copies_until(corr);
-    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
-}
-
 static uint64_t in_memory(void)
 {
     return core_metrics(s.core)->blocks_in_memory;
@@ -99,13 +57,12 @@ static void out_of_memory(void)
 {
     const uint32_t others = 2;
     uint8_t key[KVC_KEY_BYTES];
-    store(longer.chain);
-    store(others);
+    store(&longer);
+    store(&(struct sr_blocks){.ns = longer.ns, .chain = others, .n = LONG_BLOCKS});
     for (uint32_t i = 0; i < LONG_BLOCKS; i++) { /* blocks of windows have nothing below them */
         sr_key(others, i, key);
         const struct msg_evict one = {.ns = longer.ns, .key = {key, sizeof key}};
-        (void)sr_send(&s, q,
-                      codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &one));
+        (void)SR_SEND(&s, q, evict, EVICT, &one);
         sr_settle(&s);
         sr_copies(&s);
     }
@@ -113,33 +70,23 @@ static void out_of_memory(void)
     ck_assert_uint_lt(in_memory(), LONG_BLOCKS);
 }
 
-static struct msg_seq seq(void)
-{
-    static uint8_t keys[LONG_BLOCKS * KVC_KEY_BYTES];
-    for (uint32_t i = 0; i < LONG_BLOCKS; i++)
-        sr_key(longer.chain, i, &keys[(size_t)i * KVC_KEY_BYTES]);
-    return (struct msg_seq){
-        .ns = longer.ns, .tokens = LONG_BLOCKS * 8, .ngroups = 1, .keys = {{keys, sizeof keys}}};
-}
-
 static uint64_t acquire(uint32_t flags)
 {
-    const struct msg_acquire msg = {.seq = seq(), .flags = flags};
-    return sr_send(&s, p,
-                   codec_enc_acquire(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_ACQUIRE, 0), &msg));
+    const struct msg_acquire msg = {.seq = seq_of(longer.chain, LONG_BLOCKS), .flags = flags};
+    return SR_SEND(&s, p, acquire, ACQUIRE, &msg);
 }
 
 static uint64_t lookup(uint32_t flags)
 {
-    const struct msg_lookup msg = {.seq = seq(), .flags = flags};
-    return sr_send(&s, p,
-                   codec_enc_lookup(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_LOOKUP, 0), &msg));
+    const struct msg_lookup msg = {.seq = seq_of(longer.chain, LONG_BLOCKS), .flags = flags};
+    return SR_SEND(&s, p, lookup, LOOKUP, &msg);
 }
 
 static uint64_t hint(uint32_t kind)
 {
-    const struct msg_hint msg = {.seq = seq(), .kind = kind, .within_ms = 1000};
-    return sr_send(&s, p, codec_enc_hint(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_HINT, 0), &msg));
+    const struct msg_hint msg = {
+        .seq = seq_of(longer.chain, LONG_BLOCKS), .kind = kind, .within_ms = 1000};
+    return SR_SEND(&s, p, hint, HINT, &msg);
 }
 
 /* A turn has a slice of the request, whose last step may begin to load a block, and one of what is
@@ -229,7 +176,7 @@ static struct counts of_acquire(const struct msg_group *group, uint32_t in_memor
         (void)sr_release(&s, p, sr_held(&s, corr).lease);
     sr_copies(&s);
     nothing_is_held();
-    teardown();
+    end_turns();
     return x;
 }
 
@@ -286,7 +233,7 @@ CASE(who_does_not_wait_for_loads_has_what_is_in_memory_in_slices_as_at_once)
 /* Of whole chains, and of windows. */
 static void (*const begins[])(void) = {setup, setup_windows};
 
-CASES(.teardown = teardown);
+CASES(.teardown = end_turns);
 
 CASE_EACH(a_load_that_is_called_off_lets_go_in_slices, 2)
 {
@@ -325,7 +272,7 @@ CASE_EACH(a_session_that_goes_while_it_loads_lets_go_in_slices, 2)
     ck_assert_uint_eq(pool_used(load_pool(s.core)), 0);
 }
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_turns);
 
 CASE(more_than_may_be_held_is_refused_and_holds_nothing)
 {

@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests on long names go on in slices: test_svc_turns.c has the other requests. */
-#include "admin.h"
-#include "cases.h"
 #include "core_names.h"
 #include "names_table.h"
-#include "svc__.h"
-#include "svc_rig.h"
-
-#define LONG_BLOCKS 40u
-#define LONG_BYTES  (LONG_BLOCKS * 64u)
-#define TURNS       200u /* more than any of them takes */
-
-static struct srig s;
-static struct sr_peer *p, *q;
-static struct sr_blocks longer;
-static struct sr_storage storage;
+#include "turns_rig.h"
 
 /* A turn has one slice of requests, which looks at 10 blocks. */
-static void begin(bool with_storage)
+static void begin(bool on_disk)
 {
     sr_defaults(&s);
     s.core_cfg.slice_work = 10;
@@ -25,19 +13,10 @@ static void begin(bool with_storage)
     s.core_cfg.name_ids_bytes = 1 << 16;
     s.core_cfg.pins_max = 3;
     s.core_cfg.lease_bytes_max = LONG_BYTES;
-    s.cfg.turn_work = 1;
-    storage = (struct sr_storage){.paths = 0};
-    s.storage = with_storage ? &storage : NULL;
-    if (with_storage)
-        s.regions = 1;
+    if (on_disk)
+        with_storage();
     s.core_cfg.principals_max = 8;
-    sr_begin(&s);
-    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    longer = (struct sr_blocks){.ns = sr_ns(&s, p, "m"), .chain = 1, .n = LONG_BLOCKS};
-    sr_turn(&s, 0);
+    begin_turns();
 }
 
 static void setup(void)
@@ -51,85 +30,20 @@ static void setup_storage(void)
     begin(true);
 }
 
-static void teardown(void)
-{
-    sr_end(&s);
-}
-
-static struct core_name *named(void)
-{
-    const struct core_name_id id = {
-        .kind = KVC_NAME_CONVERSATION, .name = (const uint8_t *)"chat", .name_bytes = 4};
-    struct core_name *nm = NULL;
-    return core_name_find(s.core, s.svc->sessions[1].client, &id, &nm) == 0 ? nm : NULL;
-}
-
-/* Turns until it is answered; how many that took. */
-static unsigned turns_until(uint64_t corr)
-{
-    unsigned n = 0;
-    for (; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_turn(&s, 0);
-    }
-    return n;
-}
-
-static void copies_until(uint64_t corr)
-{
-    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_copies(&s);
-        sr_turn(&s, 0);
-    }
-}
-
-static void store(const struct sr_blocks *b)
-{
-    const uint64_t corr = sr_store(&s, q, b);
-    copies_until(corr);
-    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
-}
-
-/* The name covers the first blocks of a chain. more: flags, ids. */
-static uint64_t put_as(struct sr_peer *peer, uint32_t chain, uint32_t blocks,
-                       struct msg_name_put msg)
-{
-    static uint8_t keys[LONG_BLOCKS * KVC_KEY_BYTES];
-    for (uint32_t i = 0; i < blocks; i++)
-        sr_key(chain, i, &keys[(size_t)i * KVC_KEY_BYTES]);
-    msg.kind = KVC_NAME_CONVERSATION;
-    if (!msg.name.n)
-        msg.name = codec_text("chat");
-    msg.seq = (struct msg_seq){.ns = longer.ns,
-                               .tokens = blocks * 8,
-                               .ngroups = 1,
-                               .keys = {{keys, blocks * KVC_KEY_BYTES}}};
-    return sr_send(&s, peer,
-                   codec_enc_name_put(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_NAME_PUT, 0), &msg));
-}
-
-static uint64_t put(struct sr_peer *peer, uint32_t chain, uint32_t blocks)
-{
-    return put_as(peer, chain, blocks, (struct msg_name_put){0});
-}
-
 static uint64_t load(struct sr_peer *peer, uint32_t flags)
 {
     const struct msg_name_load msg = {.kind = KVC_NAME_CONVERSATION,
                                       .flags = flags,
                                       .name = codec_text("chat"),
                                       .ttl_ms = UINT64_MAX};
-    return sr_send(
-        &s, peer, codec_enc_name_load(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_NAME_LOAD, 0), &msg));
+    return SR_SEND(&s, peer, name_load, NAME_LOAD, &msg);
 }
 
 static uint64_t loaded(uint64_t corr)
 {
     struct msg_reply_head head;
     struct msg_name_load_reply reply;
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_name_load_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, name_load, &head, &reply);
     ck_assert_uint_eq(head.status, KVC_ST_OK);
     return reply.bytes;
 }
@@ -157,17 +71,7 @@ static void nothing_is_held(void)
         ck_assert_uint_lt(n, 3 * LONG_BLOCKS / 10);
         sr_turn(&s, 0);
     }
-    ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept, 0);
-    core_check(s.core);
-}
-
-static void evict_all(void)
-{
-    const struct msg_evict all = {.ns = longer.ns};
-    (void)sr_send(&s, q, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
-    for (unsigned i = 0; i < 4; i++)
-        while (core_placement_step(s.core))
-            continue;
+    no_call_is_left();
 }
 
 /* ---- NAME_LOAD ---- */
@@ -186,7 +90,7 @@ static uint64_t load_partly(uint32_t flags)
     return corr;
 }
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_turns);
 
 CASE(a_long_name_is_loaded_in_slices)
 {
@@ -288,7 +192,7 @@ static void out_of_memory(void)
     evict_all(); /* the others */
 }
 
-CASES(.setup = setup_storage, .teardown = teardown);
+CASES(.setup = setup_storage, .teardown = end_turns);
 
 CASE(what_a_long_name_lacks_is_held_in_slices_and_waited_for)
 {
@@ -386,16 +290,6 @@ static uint64_t forget(struct sr_peer *peer, bool evict, uint32_t deadline_ms)
                                          sr_head(&s, KVC_OP_NAME_FORGET, deadline_ms), &msg));
 }
 
-static struct msg_name_forget_reply forgotten(uint64_t corr)
-{
-    struct msg_reply_head head;
-    struct msg_name_forget_reply reply;
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_name_forget_reply(r->bytes, r->len, &head, &reply), 0);
-    ck_assert_uint_eq(head.status, KVC_ST_OK);
-    return reply;
-}
-
 /* Until it has let go of some blocks, and not of others. */
 static uint64_t forget_partly(bool evict)
 {
@@ -423,7 +317,7 @@ static void nothing_is_left(uint32_t blocks)
     nothing_is_held();
 }
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_turns);
 
 CASE(a_long_name_lets_go_of_its_blocks_in_slices)
 {
@@ -533,8 +427,7 @@ static struct msg_name_put_reply put_reply(uint64_t corr)
 {
     struct msg_reply_head head;
     struct msg_name_put_reply reply;
-    const struct sr_reply *r = sr_reply(&s, corr);
-    ck_assert_int_eq(codec_dec_name_put_reply(r->bytes, r->len, &head, &reply), 0);
+    SR_READ(&s, corr, name_put, &head, &reply);
     ck_assert_uint_eq(head.status, KVC_ST_OK);
     return reply;
 }
@@ -734,14 +627,6 @@ CASE(a_long_name_has_its_token_ids_and_its_pin)
     nothing_is_coming();
 }
 
-static struct block *block_at(uint32_t i)
-{
-    uint8_t key[KVC_KEY_BYTES];
-    const struct core_ns *ns = core_ns_next(s.core, s.svc->sessions[0].client, longer.ns - 1);
-    sr_key(longer.chain, i, key);
-    return index_get(s.core, ns, 0, key);
-}
-
 /* Blocks that are wished to have this level for ever. */
 static uint32_t at_level(unsigned level)
 {
@@ -823,7 +708,7 @@ static void new_name_is_refused_in_slices(uint32_t flags, unsigned status)
     nothing_is_held();
 }
 
-CASES(.setup = setup_storage, .teardown = teardown);
+CASES(.setup = setup_storage, .teardown = end_turns);
 
 CASE(a_long_put_within_and_beyond_limits)
 {
@@ -840,7 +725,7 @@ CASE(a_long_put_within_and_beyond_limits)
     new_name_is_refused_in_slices(KVC_F_PINNED, KVC_ST_PIN_LIMIT);
 }
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_turns);
 
 /* Called off, late, or with a block that goes, so that it goes on in one piece. */
 CASE(a_put_leaves_wishes_that_are_above_its_priority)
@@ -899,7 +784,7 @@ CASE(a_name_that_is_forgotten_before_its_blocks_have_its_priority)
     ck_assert_uint_eq(at_level(60), 0);
 }
 
-CASES(.setup = setup_storage, .teardown = teardown);
+CASES(.setup = setup_storage, .teardown = end_turns);
 
 /* The name comes with its slices, storage a while later. */
 CASE(a_long_durable_put_is_answered_when_all_is_kept)

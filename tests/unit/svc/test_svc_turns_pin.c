@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long pins go on in slices: test_svc_turns.c has the other requests. */
-#include "admin.h"
-#include "cases.h"
-#include "svc__.h"
-#include "svc_rig.h"
-
-#define LONG_BLOCKS 40u
-#define TURNS       100u /* more than any of them takes */
-
-static struct srig s;
-static struct sr_peer *p, *q;
-static struct sr_blocks longer;
+#include "turns_rig.h"
 
 /* A turn has one slice of requests. */
 static void begin(uint32_t slice_work)
@@ -18,14 +8,7 @@ static void begin(uint32_t slice_work)
     sr_defaults(&s);
     s.core_cfg.slice_work = slice_work;
     s.core_cfg.pins_max = 2;
-    s.cfg.turn_work = 1;
-    sr_begin(&s);
-    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    longer = (struct sr_blocks){.ns = sr_ns(&s, p, "m"), .chain = 1, .n = LONG_BLOCKS};
-    sr_turn(&s, 0);
+    begin_turns();
 }
 
 /* A slice pins at most 34 blocks. */
@@ -40,54 +23,10 @@ static void setup_short(void)
     begin(10);
 }
 
-static void teardown(void)
-{
-    sr_end(&s);
-}
-
-/* Turns until it is answered; how many that took. */
-static unsigned turns_until(uint64_t corr)
-{
-    unsigned n = 0;
-    for (; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_turn(&s, 0);
-    }
-    return n;
-}
-
-static void copies_until(uint64_t corr)
-{
-    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_copies(&s);
-    }
-}
-
-static void store_all(void)
-{
-    copies_until(sr_store(&s, q, &longer));
-    sr_turn(&s, 0);
-}
-
-static void evict_all(void)
-{
-    const struct msg_evict all = {.ns = longer.ns};
-    (void)sr_send(&s, q, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
-    for (unsigned i = 0; i < 4; i++)
-        while (core_placement_step(s.core))
-            continue;
-}
-
 static uint64_t pin(const struct sr_blocks *b)
 {
-    static uint8_t keys[LONG_BLOCKS * KVC_KEY_BYTES];
-    for (uint32_t i = 0; i < b->n; i++)
-        sr_key(b->chain, i, &keys[(size_t)i * KVC_KEY_BYTES]);
-    const struct msg_pin msg = {
-        .seq = {
-            .ns = b->ns, .tokens = b->n * 8, .ngroups = 1, .keys = {{keys, b->n * KVC_KEY_BYTES}}}};
-    return sr_send(&s, p, codec_enc_pin(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_PIN, 0), &msg));
+    const struct msg_pin msg = {.seq = seq_of(b->chain, b->n)};
+    return SR_SEND(&s, p, pin, PIN, &msg);
 }
 
 static uint64_t pinned(void)
@@ -118,17 +57,16 @@ static void no_pin_is_left(void)
     }
     ck_assert_uint_eq(pinned() + core_metrics(s.core)->pinned_bytes, 0);
     ck_assert_uint_eq(core_metrics(s.core)->pins + asks_hold(s.core), 0);
-    ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept, 0);
-    core_check(s.core);
+    no_call_is_left();
 }
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_turns);
 
 CASE(a_long_pin_holds_its_blocks_in_slices)
 {
     struct core_pin_view v;
     uint64_t cursor = 0;
-    store_all();
+    store(&longer);
     const uint64_t corr = pin_partly();
     ck_assert_uint_le(pinned(), 34);
     ck_assert(!core_pin_next(s.core, NULL, &cursor, &v));
@@ -148,7 +86,7 @@ CASE(a_long_pin_holds_its_blocks_in_slices)
 
 CASE(a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing)
 {
-    store_all();
+    store(&longer);
     s.core->cfg.slice_work = 10;
     const uint64_t corr = pin_partly();
     sr_turn(&s, 0);
@@ -167,7 +105,7 @@ CASE(a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing)
 
 CASE(a_pin_over_its_budget_between_two_slices_holds_nothing)
 {
-    store_all();
+    store(&longer);
     const uint64_t corr = pin_partly();
     core_pin_budget(s.core, core_metrics(s.core)->pinned_bytes);
     (void)turns_until(corr);
@@ -178,7 +116,7 @@ CASE(a_pin_over_its_budget_between_two_slices_holds_nothing)
 
 CASE(an_eviction_between_two_slices_leaves_what_is_to_be_pinned)
 {
-    store_all();
+    store(&longer);
     const uint64_t corr = pin_partly();
     evict_all();
     (void)turns_until(corr);
@@ -195,7 +133,7 @@ static uint64_t pin_all(void)
 {
     struct core_pin_view v;
     uint64_t cursor = 0;
-    store_all();
+    store(&longer);
     const uint64_t corr = pin(&longer);
     (void)turns_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
@@ -206,8 +144,7 @@ static uint64_t pin_all(void)
 static uint64_t unpin(struct sr_peer *peer, uint64_t id)
 {
     const struct msg_unpin msg = {.pin = id};
-    return sr_send(&s, peer,
-                   codec_enc_unpin(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_UNPIN, 0), &msg));
+    return SR_SEND(&s, peer, unpin, UNPIN, &msg);
 }
 
 /* Until it has let go of some blocks, and pins others yet. */
@@ -223,7 +160,7 @@ static uint64_t unpin_partly(uint64_t id)
     return corr;
 }
 
-CASES(.setup = setup_short, .teardown = teardown);
+CASES(.setup = setup_short, .teardown = end_turns);
 
 CASE(a_long_unpin_lets_go_of_its_blocks_in_slices)
 {

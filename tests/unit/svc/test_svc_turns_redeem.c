@@ -2,23 +2,15 @@
 /* Tickets of large leases are redeemed in slices: test_svc_turns.c has the other requests. */
 #include <string.h>
 
-#include "admin.h"
-#include "cases.h"
-#include "svc__.h"
-#include "svc_rig.h"
+#include "turns_rig.h"
 
-#define LONG_BLOCKS 40u
-#define SLICE       4u
-#define TURNS       100u /* more than any of them takes */
+#define SLICE 4u
 
-static struct srig s;
-static struct sr_peer *p, *q;
-static struct sr_blocks longer;
 static struct msg_acquire_reply first;
 static uint8_t first_locs[LONG_BLOCKS * KVC_LOC_BYTES];
 static uint64_t leased; /* by `first` alone */
 
-static unsigned turns_until(uint64_t corr)
+static unsigned slices_until(uint64_t corr)
 {
     unsigned n = 0;
     for (; sr_replies(&s, corr) == 0; n++) {
@@ -35,27 +27,12 @@ static void setup(void)
 {
     sr_defaults(&s);
     s.core_cfg.lease_bytes_max = 1u << 20;
-    s.cfg.turn_work = 1;
-    sr_begin(&s);
-    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
-    sr_turn(&s, 0);
-    longer = (struct sr_blocks){.ns = sr_ns(&s, p, "m"), .chain = 1, .n = LONG_BLOCKS};
-    const uint64_t stored = sr_store(&s, p, &longer);
-    for (unsigned n = 0; sr_replies(&s, stored) == 0; n++) {
-        ck_assert_uint_lt(n, TURNS);
-        sr_copies(&s);
-    }
+    begin_turns();
+    store(&longer);
     first = sr_held(&s, sr_acquire(&s, p, &longer, false));
     memcpy(first_locs, first.groups[0].locs.p, sizeof first_locs);
     leased = core_metrics(s.core)->leased_bytes;
     s.core->cfg.slice_work = SLICE;
-}
-
-static void teardown(void)
-{
-    sr_end(&s);
 }
 
 static uint64_t redeem(uint32_t shard, uint32_t deadline_ms)
@@ -100,25 +77,24 @@ static void leases_are_left(uint64_t leases)
     }
     ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, leases * leased);
     ck_assert(!s.svc->long_used[0]);
-    ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept, 0);
-    core_check(s.core);
+    no_call_is_left();
 }
 
-CASES(.setup = setup, .teardown = teardown);
+CASES(.setup = setup, .teardown = end_turns);
 
 CASE(a_large_lease_is_redeemed_in_slices_as_in_one_piece)
 {
     const uint64_t corr = redeem_partly(0);
-    ck_assert_uint_ge(turns_until(corr), LONG_BLOCKS / SLICE - 2);
+    ck_assert_uint_ge(slices_until(corr), LONG_BLOCKS / SLICE - 2);
     const struct msg_acquire_reply held = sr_held(&s, corr);
     ck_assert(held.hit_tokens == LONG_BLOCKS * 8 && held.cached_tokens == held.hit_tokens);
     ck_assert_uint_eq(held.groups[0].locs.n, sizeof first_locs);
     ck_assert_mem_eq(held.groups[0].locs.p, first_locs, sizeof first_locs);
     ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 2 * leased);
     ck_assert_mem_ne(held.ticket, first.ticket, sizeof held.ticket);
-    (void)turns_until(sr_release(&s, p, first.lease));
+    (void)slices_until(sr_release(&s, p, first.lease));
     leases_are_left(1);
-    (void)turns_until(sr_release(&s, q, held.lease));
+    (void)slices_until(sr_release(&s, q, held.lease));
     leases_are_left(0);
 }
 
@@ -145,7 +121,7 @@ CASE(a_lease_that_ends_between_two_slices_is_not_redeemed)
 {
     const uint64_t corr = redeem_partly(0);
     (void)sr_release(&s, p, first.lease);
-    (void)turns_until(corr);
+    (void)slices_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_NO_LEASE);
     leases_are_left(0);
 }
@@ -164,11 +140,11 @@ CASE(what_goes_bad_between_two_slices_is_not_told)
 {
     uint64_t corr = redeem_into_locs();
     goes_bad(LONG_BLOCKS - 1);
-    (void)turns_until(corr);
+    (void)slices_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_NO_LEASE);
     leases_are_left(1);
     corr = redeem(0, 0);
-    (void)turns_until(corr);
+    (void)slices_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_NO_LEASE);
     leases_are_left(1);
 }
@@ -179,12 +155,12 @@ CASE(what_goes_bad_is_not_told_at_once_either)
     for (unsigned i = 0; i < SVC_LONG_LOCS; i++)
         s.svc->long_used[i] = true;
     uint64_t corr = redeem_partly(0);
-    (void)turns_until(corr);
+    (void)slices_until(corr);
     ck_assert_mem_eq(sr_held(&s, corr).groups[0].locs.p, first_locs, sizeof first_locs);
-    (void)turns_until(sr_release(&s, q, sr_held(&s, corr).lease));
+    (void)slices_until(sr_release(&s, q, sr_held(&s, corr).lease));
     corr = redeem_partly(0);
     goes_bad(0);
-    (void)turns_until(corr);
+    (void)slices_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_NO_LEASE);
     memset(s.svc->long_used, 0, sizeof s.svc->long_used);
     leases_are_left(1);
@@ -193,7 +169,7 @@ CASE(what_goes_bad_is_not_told_at_once_either)
 CASE(a_shard_that_is_not_there_is_refused)
 {
     const uint64_t corr = redeem(5, 0);
-    (void)turns_until(corr);
+    (void)slices_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_BAD_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, corr), "fewer shards"));
     leases_are_left(1);
@@ -203,7 +179,7 @@ CASE(more_than_may_be_held_is_refused)
 {
     s.core->cfg.lease_bytes_max = leased - 1;
     const uint64_t corr = redeem_partly(0);
-    (void)turns_until(corr);
+    (void)slices_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_LIMIT);
     leases_are_left(1);
 }
