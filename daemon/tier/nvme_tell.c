@@ -209,6 +209,18 @@ static void tell_soon(struct recover *v, const uint8_t *table, uint32_t item)
     v->r->soon(v->r->ctx, &label);
 }
 
+/* Whether the table says that a block is dead which the journal has alive: the crash came after the
+ * table was told, and before the journal was. A start without the journal would lose the block. */
+static bool is_dead_by_table(const struct nvme_candidate *c, const uint8_t *table,
+                             const struct nvme_head *head)
+{
+    uint8_t dead[NVME_MAP_BYTES] = {0};
+    bool any = !nvme__dead_decode(table, head, dead);
+    for (uint32_t i = 0; i < NVME_MAP_BYTES; i++)
+        any = any || (dead[i] & ~c->dead[i]) != 0;
+    return any;
+}
+
 static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
                         const struct nvme_head *head, bool failed)
 {
@@ -231,6 +243,8 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
         }
         return;
     }
+    if (is_dead_by_table(c, table, head))
+        x->flags |= NVME_X_DIRTY; /* the next commit tells the table again */
     for (uint32_t i = 0; i < head->items; i++) {
         if (v->r->soon != NULL && i + AHEAD < head->items)
             tell_soon(v, table, i + AHEAD);

@@ -757,3 +757,40 @@ CASE_EACH(where_the_dead_were_written_over_nobody_comes_back, 2)
     ck_assert_uint_eq(rig_where(&g, 1).id, 0);
     ck_assert(is_there(2, 5000));
 }
+
+static void on_cut_off(struct tier_op *op)
+{
+    ck_assert_int_ne(op->status, 0);
+}
+
+/* A table was told that a block is dead; the journal refused, and the daemon died. By the
+ * journal the block is alive, so it is found; from then on the table must say so, too. */
+CASE(a_block_that_only_its_table_has_dead_lives)
+{
+    struct tier_op settle = {.done = on_cut_off};
+    struct tier_loc loc;
+    ck_assert_int_eq(rig_put(&g, 1, 5000, true, &loc), 0);
+    put(2, 5000, true);
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    g.tier->ops->free(g.tier, loc);
+    g.tier->storage->settle(g.tier, &settle);
+    const uint32_t before = writes;
+    for (unsigned i = 0; i < 100 && writes == before; i++) {
+        nvme_tick(g.nvme, g.now_ns += 1000, ++g.wall_ns);
+        g.tier->storage->kick(g.tier);
+        fake_disk_run(g.disk, 1);
+    }
+    ck_assert(writes == before + 1 && wrote[before].bytes == NVME_PAGE);
+    fake_journal_fail_nth(g.journal, 1, -EIO);
+    fake_disk_run(g.disk, 8);
+    fake_journal_run(g.journal, 1);
+    die();
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(!g.report.rebuilt && is_there(1, 5000));
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    die();
+    open_without_journal();
+    ck_assert(is_there(1, 5000) && is_there(2, 5000));
+}
