@@ -85,15 +85,26 @@ void sim_die(struct sim *s, struct sim_client *cl)
     s->totals->deaths++;
 }
 
+/* Whether random bytes are a message that the daemon rightly answers. */
+static bool is_by_chance_right(const uint8_t *junk, uint32_t len)
+{
+    struct att_map map;
+    struct att_map_on on;
+    return codec_dec_att_map(junk, len, &map) == 0 || codec_dec_att_map_on(junk, len, &on) == 0;
+}
+
 static void bad_attach(struct sim *s, struct sim_client *cl)
 {
     uint8_t junk[32];
     for (uint32_t i = 0; i < sizeof junk; i++)
         junk[i] = (uint8_t)sim_rnd(s, 256);
+    const uint32_t len = sim_rnd(s, sizeof junk);
+    if (is_by_chance_right(junk, len))
+        return;
     SIM_TRACE(s, "client %u sends junk on the attach connection", sim_index(s, cl));
     cl->doomed = true;
     s->speaking = sim_index(s, cl);
-    svc_attach_message(s->svc, cl->conn, junk, sim_rnd(s, sizeof junk), NULL);
+    svc_attach_message(s->svc, cl->conn, junk, len, NULL);
     s->speaking = SIM_NONE;
 }
 
