@@ -47,7 +47,7 @@ def model_sources() -> list[str]:
     if glob("ext/model/*.c"):
         return sorted(glob("ext/model/*.c"))
     wire = "../../daemon/base/wire/file_kind.c"
-    return [*sorted(glob("../model/*.c")), wire]
+    return [*sorted(glob("../model/kv_*.c")), wire]
 
 
 class BuildExt(build_ext):

@@ -26,7 +26,7 @@ mkdir "$work/source"
 cp "$here/../../LICENSE" "$here/../../NOTICE" "$work/source/"
 # What reads a config.json is compiled in, from a copy.
 mkdir "$work/source/ext/model"
-cp "$here"/../model/*.[ch] "$here"/../../daemon/base/wire/file_kind.[ch] "$work/source/ext/model/"
+cp "$here"/../model/kv_*.[ch] "$here"/../../daemon/base/wire/file_kind.[ch] "$work/source/ext/model/"
 KVCACHE_INCLUDE_DIR=$here/../../include KVCACHE_LIBRARY_DIR=$library \
     "$python" -m build --no-isolation --outdir "$work/built" "$work/source" >"$work/log" 2>&1 || {
     cat "$work/log" >&2

@@ -4,8 +4,8 @@
  * waited for without end, and what cannot be read twice cannot be checked before it is used. "-" is
  * stdin: what comes there is kept in a temporary file first.
  */
-#ifndef CTL_INFILE_H
-#define CTL_INFILE_H
+#ifndef MODEL_INFILE_H
+#define MODEL_INFILE_H
 
 #include <stdio.h>
 

@@ -5,8 +5,8 @@
  * the other. Written by the published format, so that every reader of it takes the file; what is
  * read is believed in nothing: each length is checked against the file. One thread.
  */
-#ifndef CTL_SAFETENSORS_H
-#define CTL_SAFETENSORS_H
+#ifndef MODEL_SAFETENSORS_H
+#define MODEL_SAFETENSORS_H
 
 #include <stdbool.h>
 #include <stdint.h>
