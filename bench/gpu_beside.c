@@ -101,8 +101,8 @@ static void next_fill(void *ctx, uint64_t n, struct gpu_op *op)
     op->path = ENGINE;
     op->frag = &h->piece[slot];
     op->nfrags = 1;
-    op->after = &h->shared->emptied[slot];
-    op->after_value = n / DEPTH;
+    op->after.word = &h->shared->emptied[slot];
+    op->after.value = n / DEPTH;
     gpu_beside_hand_over(h, n, op, h->shared->filled);
 }
 
@@ -113,8 +113,8 @@ static void next_scatter(void *ctx, uint64_t n, struct gpu_op *op)
     op->path = h->d.frag_bytes < SCATTER_KERNEL_BELOW ? KERNEL : ENGINE;
     op->frag = h->scatter + (n % DEPTH) * h->scattered;
     op->nfrags = h->scattered;
-    op->after = &h->shared->filled[n % DEPTH];
-    op->after_value = n / DEPTH + 1;
+    op->after.word = &h->shared->filled[n % DEPTH];
+    op->after.value = n / DEPTH + 1;
     gpu_beside_hand_over(h, n, op, h->shared->emptied);
 }
 

@@ -133,10 +133,7 @@ struct gpu_op {
     uint32_t nmarks;
     /* Raised (release) as marks and pieces say, in host memory that outlives the operation. */
     _Atomic uint64_t *ready;
-    /* The copy begins when *after >= after_value (acquire): a worker's stream writes it. NULL: now.
-     * It holds up no other copy meanwhile. */
-    const _Atomic uint64_t *after;
-    uint64_t after_value;
+    struct device_fence after; /* while it is pending the copy holds up no other */
     uint64_t deadline_ns; /* clock_now_ns(); 0: none. A copy that runs is not interrupted by it */
     /* A copy that has not begun is skipped; of one with `next_piece` what the driver has not been
      * given, as in gpu_close(): then it ends with -ECANCELED. NULL: never. */

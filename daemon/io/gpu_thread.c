@@ -528,8 +528,7 @@ static int may_run(struct gpu_op *op, uint64_t now)
         return -ECANCELED;
     if (op->deadline_ns != 0 && now >= op->deadline_ns)
         return -ETIMEDOUT;
-    return op->after == NULL ||
-           atomic_load_explicit(op->after, memory_order_acquire) >= op->after_value;
+    return !device_fence_is_pending(&op->after);
 }
 
 /* Gives the driver what there is room for, first come, first served. Whether anything moved. */

@@ -102,11 +102,6 @@ bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word)
     return true;
 }
 
-bool device_word_is_due(const _Atomic uint64_t *word, uint64_t value)
-{
-    return word && atomic_load_explicit(word, memory_order_acquire) < value;
-}
-
 const _Atomic uint64_t *device_revoked(const struct session *se)
 {
     return se->things && se->things->words ? &se->things->words[KVC_WORD_REVOKED] : NULL;

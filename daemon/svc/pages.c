@@ -133,7 +133,7 @@ static void send_leave(struct call *call)
 static void send_drain(struct call *call)
 {
     const struct core_send *send = &svc_pages_of_one(call)->send;
-    if (!device_word_is_due(send->after, send->after_value))
+    if (!device_fence_is_pending(&send->transfer.after))
         return;
     call->err = call->err ? call->err : KVC_E_SHUTDOWN;
     send_leave(call);
@@ -154,8 +154,8 @@ static int send_start(struct pages_call *x, const char **ret_why)
     const struct core_held *held = &x->wait.lease.held;
     struct core_send *send = &x->send;
     send->lease = held->lease;
-    send->device = p->device;
-    send->pool = p->pool;
+    send->transfer.device = p->device;
+    send->transfer.pool = p->pool;
     send->shard = x->wait.lease.shard;
     for (uint32_t g = 0; g < held->ngroups; g++) {
         if (held->group[g].n == 0)
@@ -164,7 +164,7 @@ static int send_start(struct pages_call *x, const char **ret_why)
         send->group[g].pages = x->page[g] + (size_t)(held->group[g].first - x->skipped[g]) * ppb;
         send->group[g].pages_per_block = ppb;
     }
-    send->deadline_ns = call_copies_due(call);
+    send->transfer.deadline_ns = call_copies_due(call);
     send->statuses = x->statuses;
     send->done = on_sent;
     return core_send_start(s->core, call->session->client, send, ret_why);
@@ -225,9 +225,8 @@ static int load_in(struct request *rq, const struct msg_pages_load *msg,
         *ret_why = NO_WORDS;
     if (*ret_why)
         return KVC_E_BAD_ARGUMENT;
-    ret_send->after = after;
-    ret_send->after_value = msg->after_value;
-    ret_send->revoked = device_revoked(rq->se);
+    ret_send->transfer.after = (struct device_fence){after, msg->after_value};
+    ret_send->transfer.revoked = device_revoked(rq->se);
     ret_send->ready = ready;
     ret_send->ready_value = msg->ready_value;
     *ret_why = pages_fault(msg, &in->seq, *ret_pages);

@@ -434,8 +434,6 @@ int device_pool_lost(const struct device_pages *pages, const char **ret_why) KVC
 const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns);
 /* The session's word `no`, NULL for KVC_NO_WORD. False: it has no words. */
 bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word) KVC_WARN_UNUSED;
-/* Whether the word has not reached the value yet. */
-bool device_word_is_due(const _Atomic uint64_t *word, uint64_t value);
 /* The word that the session's worker raises when it takes its pages back; NULL: it cannot. */
 const _Atomic uint64_t *device_revoked(const struct session *se);
 void op_pool_open(struct request *rq);

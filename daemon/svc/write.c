@@ -274,7 +274,7 @@ static void commit_drain(struct call *call)
 {
     const struct core_commit *m = &write_of(call)->commit;
     if (!core_commit_lacks_shards(call->session->svc->core, m) &&
-        !(call->pages && device_word_is_due(m->after, m->after_value)))
+        !(call->pages && core_commit_is_early(m)))
         return;
     call->err = call->err ? call->err : KVC_E_SHUTDOWN;
     commit_leave(call);
@@ -526,12 +526,11 @@ static int pages_in(struct request *rq, const struct msg_pages_store *msg,
     if (err)
         return err;
     *ret_pages = p;
-    *ret_commit = (struct core_commit){.device = p->device,
-                                       .pool = p->pool,
-                                       .pages_per_block = p->pages_per_block[in->group],
-                                       .after = after,
-                                       .after_value = msg->after_value,
-                                       .revoked = device_revoked(rq->se)};
+    *ret_commit = (struct core_commit){.pages_per_block = p->pages_per_block[in->group],
+                                       .transfer = {.device = p->device,
+                                                    .pool = p->pool,
+                                                    .after = {after, msg->after_value},
+                                                    .revoked = device_revoked(rq->se)}};
     return 0;
 }
 

@@ -112,7 +112,6 @@ static void hbm_copy_begin(struct hbm *h, struct device_copy *c)
                             .next_piece = hbm__next_piece,
                             .ready = c->ready,
                             .after = c->after,
-                            .after_value = c->after_value,
                             .deadline_ns = c->deadline_ns,
                             .cancel = &c->cancel,
                             .revoke.word = c->revoked,

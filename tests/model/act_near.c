@@ -256,7 +256,7 @@ static void on_sent(struct core_send *s)
     m->send[slot] = NULL;
     if (!x->begun) /* it waited, and its turn never came */
         memset(x->expect, x->cancelled ? KVC_ST_CANCELLED : KVC_ST_TIMEOUT, l->n);
-    HOLDS(m, x->begun || x->cancelled || m->now_ns >= s->deadline_ns);
+    HOLDS(m, x->begun || x->cancelled || m->now_ns >= s->transfer.deadline_ns);
     HOLDS(m, memcmp(x->statuses, x->expect, l->n) == 0);
     for (uint32_t i = 0; i < l->n; i++) {
         HOLDS(m, x->cancelled || x->statuses[i] != KVC_ST_CANCELLED);
@@ -288,7 +288,7 @@ static void send_pages(struct model *m, struct m_send *x)
         shape[g].page_bytes++;
     x->wrong = wrong;
     x->pool = fake_pool_create(m->device[x->device], pages_max, l->ngroups, shape);
-    x->s.pool = x->pool;
+    x->s.transfer.pool = x->pool;
 }
 
 static struct m_send *send_new(struct model *m, int lease, int client)
@@ -300,12 +300,13 @@ static struct m_send *send_new(struct model *m, int lease, int client)
     x->lease = lease;
     x->client = client;
     x->device = (int)rnd(m, M_DEVICES);
-    x->s = (struct core_send){.lease = l->id,
-                              .device = m->devices[x->device],
-                              .shard = rnd(m, m->ns[l->ns].spec.shards),
-                              .deadline_ns = m->now_ns + (uint64_t)lease % 4 * M_WAIT_NS,
-                              .statuses = x->statuses,
-                              .done = on_sent};
+    x->s =
+        (struct core_send){.lease = l->id,
+                           .transfer = {.device = m->devices[x->device],
+                                        .deadline_ns = m->now_ns + (uint64_t)lease % 4 * M_WAIT_NS},
+                           .shard = rnd(m, m->ns[l->ns].spec.shards),
+                           .statuses = x->statuses,
+                           .done = on_sent};
     memset(x->statuses, 0xee, sizeof(x->statuses));
     memset(x->expect, 0xee, sizeof(x->expect));
     if (rnd(m, 2)) {
@@ -314,8 +315,7 @@ static struct m_send *send_new(struct model *m, int lease, int client)
         x->s.ready = &x->ready;
     }
     if (rnd(m, 3) == 0) {
-        x->s.after = &x->after;
-        x->s.after_value = 1 + rnd(m, 3);
+        x->s.transfer.after = (struct device_fence){&x->after, 1 + rnd(m, 3)};
     }
     send_pages(m, x);
     return x;

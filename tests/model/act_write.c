@@ -411,14 +411,13 @@ static void out_of_pages(struct model *m, const struct m_resv *r, struct m_commi
     for (uint32_t i = 0; i < n; i++)
         if (pages_fit(&k->pages[i * ppb], ppb, n * ppb) && fill_entry(m, r, k->c.first + i, block))
             fake_pool_put(k->pool, r->group, &k->pages[i * ppb], block);
-    k->c.device = m->devices[device];
-    k->c.pool = k->pool;
+    k->c.transfer.device = m->devices[device];
+    k->c.transfer.pool = k->pool;
     k->c.pages = k->pages;
     k->c.pages_per_block = ppb;
     k->c.deadline_ns = m->now_ns + (uint64_t)m->ncommits % 4 * M_WAIT_NS;
     if (rnd(m, 3) == 0) {
-        k->c.after = &k->after;
-        k->c.after_value = 1 + rnd(m, 3);
+        k->c.transfer.after = (struct device_fence){&k->after, 1 + rnd(m, 3)};
     }
 }
 

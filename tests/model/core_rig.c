@@ -649,12 +649,11 @@ int rig_send(struct rig *r, unsigned client, const struct core_held *held, unsig
     x->done = x->n = 0;
     x->pool = pool;
     x->s = (struct core_send){.lease = held->lease,
-                              .device = r->devices[device],
-                              .pool = pool,
-                              .after = x->after,
-                              .after_value = x->after_value,
+                              .transfer = {.device = r->devices[device],
+                                           .pool = pool,
+                                           .after = x->after,
+                                           .deadline_ns = r->now_ns + 1000000000},
                               .ready = x->word,
-                              .deadline_ns = r->now_ns + 1000000000,
                               .statuses = x->statuses,
                               .done = on_sent};
     memset(x->statuses, 0xee, sizeof x->statuses);
@@ -702,18 +701,16 @@ int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, un
         fake_pool_put(pool, p->group, &m->pages[i * ppb], block);
     }
     free(block);
-    m->c = (struct core_commit){.reservation = p->reservation,
-                                .n = p->n,
-                                .device = r->devices[device],
-                                .pool = pool,
-                                .pages = m->pages,
-                                .pages_per_block = ppb,
-                                .after = given.after,
-                                .after_value = given.after_value,
-                                .deadline_ns = r->now_ns + 1000000000,
-                                .statuses = m->statuses,
-                                .done = on_done,
-                                .store = true};
+    m->c = (struct core_commit){
+        .reservation = p->reservation,
+        .n = p->n,
+        .transfer = {.device = r->devices[device], .pool = pool, .after = given.transfer.after},
+        .pages = m->pages,
+        .pages_per_block = ppb,
+        .deadline_ns = r->now_ns + 1000000000,
+        .statuses = m->statuses,
+        .done = on_done,
+        .store = true};
     note_durable(r, p, m);
     return core_commit(r->core, r->cl[client], &m->c, &r->why);
 }

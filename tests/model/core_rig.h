@@ -134,8 +134,7 @@ struct rig_send {
     unsigned done;
     uint32_t n;
     _Atomic uint64_t *word; /* that counts layers from 0; these three are the caller's, or 0 */
-    const _Atomic uint64_t *after;
-    uint64_t after_value;
+    struct device_fence after;
     struct device_pool *pool;
     uint32_t pages[4096];
     uint8_t statuses[CORE_SEND_BLOCKS];
@@ -147,7 +146,7 @@ int rig_send(struct rig *r, unsigned client, const struct core_held *held, unsig
 bool rig_has_arrived(const struct rig_send *s, struct core_ns *ns, uint32_t group, uint32_t i,
                      const uint8_t key[32]);
 /* As rig_commit(), out of pages from `page` on, which are filled with what belongs there;
- * m->c.after and after_value are the caller's, or 0. */
+ * m->c.transfer.after is the caller's, or 0. */
 int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, unsigned device,
                      struct device_pool *pool, uint32_t page, struct rig_commit *m);
 /* Leads a job to its end. */

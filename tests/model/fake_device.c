@@ -144,7 +144,7 @@ static void check_copy(const struct fake_device *f, const struct device_copy *co
 {
     const bool fill = copy->kind == DEVICE_FILL, load = copy->kind == DEVICE_LOAD;
     MUST(copy->done && copy->n > 0 && copy->bytes > 0 && f->inflight < INFLIGHT_MAX);
-    MUST(fill == (copy->pool == NULL) && (load || !copy->ready) && (!fill || !copy->after));
+    MUST(fill == (copy->pool == NULL) && (load || !copy->ready) && (!fill || !copy->after.word));
     MUST(fill || pool_block_bytes(copy->pool, copy->group) == copy->bytes);
     for (unsigned i = 0; i < f->inflight; i++)
         MUST(f->flight[i].copy != copy);
@@ -183,8 +183,7 @@ struct device_copy *fake_device_copy(struct fake_device *f, unsigned i)
 
 bool fake_device_may_begin(const struct device_copy *copy)
 {
-    return !copy->after ||
-           atomic_load_explicit(copy->after, memory_order_acquire) >= copy->after_value;
+    return !device_fence_is_pending(&copy->after);
 }
 
 static struct flight *flight_of(struct fake_device *f, const struct device_copy *copy)

@@ -148,8 +148,8 @@ static void store(struct node *x, const uint8_t *keys, uint32_t from, uint32_t n
             fake_pool_put(x->pool, 0, &pages[ppb * i], staging + off);
     }
     if (x->pool) {
-        c.device = r->devices[0];
-        c.pool = x->pool;
+        c.transfer.device = r->devices[0];
+        c.transfer.pool = x->pool;
         c.pages = pages;
         c.pages_per_block = ppb;
     }

@@ -341,8 +341,8 @@ static void do_send(void)
     send[slot].held = lease[at].held;
     struct rig_send *x = &send[slot].s;
     x->word = rnd(2) ? &word[slot] : NULL;
-    x->after = rnd(3) ? NULL : &after;
-    x->after_value = atomic_load(&after) + rnd(3);
+    x->after.word = rnd(3) ? NULL : &after;
+    x->after.value = atomic_load(&after) + rnd(3);
     atomic_store(&word[slot], 0);
     const int err =
         rig_send(&r, lease[at].client, &lease[at].held, d, pool[d][lease[at].ns], slot * PAGES, x);

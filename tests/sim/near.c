@@ -517,12 +517,12 @@ static void begin_send(struct sim *s)
         return;
     x->sim = s;
     x->held = *h;
-    x->s = (struct core_send){.lease = h->held.lease,
-                              .device = s->near->devices[device],
-                              .shard = h->shard,
-                              .deadline_ns = s->now_ns + 1000 * SIM_MS,
-                              .statuses = x->statuses,
-                              .done = on_sent};
+    x->s = (struct core_send){
+        .lease = h->held.lease,
+        .transfer = {.device = s->near->devices[device], .deadline_ns = s->now_ns + 1000 * SIM_MS},
+        .shard = h->shard,
+        .statuses = x->statuses,
+        .done = on_sent};
     for (uint32_t g = 0; g < h->held.ngroups; g++) {
         const uint32_t bytes = s->spec[h->seq.space.spec].groups[g].block_bytes;
         x->pages[g] = some_pages(s, bytes, h->held.group[g].n, &shape[g]);
@@ -531,10 +531,9 @@ static void begin_send(struct sim *s)
         pages = MAX(pages, h->held.group[g].n * shape[g].pages_per_block);
     }
     x->pool = fake_pool_create(s->near->device[device], pages, h->held.ngroups, shape);
-    x->s.pool = x->pool;
+    x->s.transfer.pool = x->pool;
     x->s.ready = sim_rnd(s, 2) ? &x->ready : NULL;
-    x->s.after = sim_rnd(s, 3) ? NULL : &x->after;
-    x->s.after_value = 1;
+    x->s.transfer.after = (struct device_fence){sim_rnd(s, 3) ? NULL : &x->after, 1};
     int err = core_send_start(s->core, s->near->engine[h->engine].cl, &x->s, &why);
     SIM_TRACE(s, "send of lease %llu: %d", (unsigned long long)h->held.lease, err);
     SIM_CHECK(s, err == 1, "core_send_start: %s", err_name(err));
@@ -607,8 +606,8 @@ static void fill_pages(struct sim *s, const struct sim_span *p, struct store *x,
                  g->block_bytes);
         fake_pool_put(x->pool, p->group, &x->pages[i * ppb], block);
     }
-    x->c.device = s->near->devices[device];
-    x->c.pool = x->pool;
+    x->c.transfer.device = s->near->devices[device];
+    x->c.transfer.pool = x->pool;
     x->c.pages = x->pages;
     x->c.pages_per_block = ppb;
 }
@@ -633,8 +632,7 @@ static void begin_store(struct sim *s)
                                 .done = on_stored,
                                 .store = true};
     fill_pages(s, &p, x, sim_rnd(s, DEVICES));
-    x->c.after = sim_rnd(s, 3) ? NULL : &x->after;
-    x->c.after_value = 1;
+    x->c.transfer.after = (struct device_fence){sim_rnd(s, 3) ? NULL : &x->after, 1};
     const uint64_t reservation = x->c.reservation;
     x->used = true;
     int err = core_commit(s->core, e->cl, &x->c, &why);

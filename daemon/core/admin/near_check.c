@@ -88,7 +88,7 @@ static void count_job(struct core *c, const struct near_job *job, struct counted
     uint32_t pieces = 0;
     MUST(job->parts > 0 && job->begun > 0);
     MUST((job->lease != NULL) == (job->kind->copy != DEVICE_STORE));
-    MUST((job->turn != NULL) == (job->kind->copy != DEVICE_FILL));
+    MUST((job->transfer != NULL) == (job->kind->copy != DEVICE_FILL));
     for (uint32_t p = 0; p < job->parts; p++) {
         MUST(job->part[p].first == pieces && job->part[p].copy.n > 0);
         pieces += job->part[p].copy.n;
@@ -100,20 +100,19 @@ static void count_job(struct core *c, const struct near_job *job, struct counted
     t->client_copies[client_no(c, job->lease->client)]++;
 }
 
-static void count_waiting(struct core *c, struct core_turn *turn, void *ctx)
+static void count_waiting(struct core *c, struct core_transfer *w, void *ctx)
 {
     struct counted *t = ctx;
-    MUST(turn->device < c->near->ndevices);
-    if (turn->kind->copy == DEVICE_STORE) {
-        const struct core_commit *m = CONTAINER_OF(turn, struct core_commit, turn);
-        MUST(m->left > 0 && m->device == c->near->dev[turn->device].device);
+    MUST(near_device_of(c, w->device));
+    if (w->kind->copy == DEVICE_STORE) {
+        MUST(CONTAINER_OF(w, struct core_commit, transfer)->left > 0);
         return; /* its ops are counted instead */
     }
-    const struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
+    const struct core_send *s = CONTAINER_OF(w, struct core_send, transfer);
     const struct lease *l = pool_at(lease_pool(c), (uint32_t)s->lease - 1);
-    MUST(l && l->id == s->lease && l->client == turn->client);
+    MUST(l && l->id == s->lease && l->client == w->client);
     t->uses[(uint32_t)s->lease - 1]++;
-    t->client_copies[client_no(c, turn->client)]++;
+    t->client_copies[client_no(c, w->client)]++;
 }
 
 /* Checks the shares of jobs, and of those that wait for words, against a count. */
@@ -147,7 +146,7 @@ static void count_pieces(struct core *c, const struct near_job *job, struct coun
             const uint32_t what = near_what(c, job, part->first + i);
             if (job->kind->copy == DEVICE_STORE) {
                 const struct core_op *o = op_at(c, what);
-                MUST(o && o->commit == CONTAINER_OF(job->turn, struct core_commit, turn));
+                MUST(o && o->commit == CONTAINER_OF(job->transfer, struct core_commit, transfer));
             } else if (what != CORE_NONE) {
                 t->copies[what]++;
                 t->filling[what] += job->kind->copy == DEVICE_FILL;

@@ -481,15 +481,17 @@ bool core_admission_now(const struct core *c);
 KVC_WARN_UNUSED bool core_store_must_wait(struct core *c, uint64_t bytes,
                                           struct core_waiter *waiter);
 
-/* The place of a send, or of a commit out of pages, in the queue before its device. All of it is
- * the core's. */
-struct core_turn {
-    struct list_node node; /* linked while it waits */
-    uint32_t device;
+/* What a send, or a commit out of pages, has a device copy. */
+struct core_transfer {
+    struct device *device;
+    struct device_pool *pool;
+    struct device_fence after;
+    const _Atomic uint64_t *revoked; /* not 0: the worker has taken the pages back; NULL: never */
+    uint64_t deadline_ns;
+
+    struct list_node node; /* the core's from here on: linked while it waits for its turn */
     const struct near_kind *kind;
     struct core_client *client;
-    const _Atomic uint64_t *after; /* the word that it waits for */
-    uint64_t after_value, deadline_ns;
     bool gated, cancelled;
 };
 
@@ -503,14 +505,10 @@ struct core_commit {
     uint64_t staging_bytes;
     /* Instead of offsets and staging (NULL): pages of a worker's pool, pages_per_block for each
      * entry, in order; borrowed until done(). Entries of a store that are not copied have pages
-     * too. The copy begins when *after >= after_value (NULL: at once). */
-    struct device *device;
-    struct device_pool *pool;
+     * too. */
     const uint32_t *pages;
     uint32_t pages_per_block;
-    const _Atomic uint64_t *after;
-    uint64_t after_value;
-    const _Atomic uint64_t *revoked; /* not 0: the worker has taken the pages back; NULL: never */
+    struct core_transfer transfer; /* its deadline is this one */
     uint64_t deadline_ns;
     uint8_t *statuses; /* n, borrowed until done(); that of an entry that is skipped is not
                         * written */
@@ -520,8 +518,7 @@ struct core_commit {
 
     struct core_client *client; /* the core's from here on */
     uint32_t left;
-    uint32_t first_op, last_op; /* of a commit out of pages, until its copy begins */
-    struct core_turn turn;
+    uint32_t first_op, last_op;  /* of a commit out of pages, until its copy begins */
     struct reservation *slicing; /* until its last slice */
     uint32_t at, end;
     bool gated;
@@ -607,28 +604,22 @@ bool core_lease_is_lost(struct core *c, struct core_client *cl, uint64_t lease, 
  * done() runs. */
 struct core_send {
     struct core_req req;
-    uint64_t lease; /* in use until done(), even if it is released meanwhile */
-    struct device *device;
-    struct device_pool *pool; /* its groups are the namespace's */
+    uint64_t lease;                /* in use until done(), even if it is released meanwhile */
+    struct core_transfer transfer; /* the pool's groups are the namespace's */
     uint32_t shard;
     struct {
         const uint32_t *pages; /* for the lease's blocks of this group, in order; borrowed */
         uint32_t pages_per_block;
     } group[KVC_GROUPS_MAX];
-    const _Atomic uint64_t *after; /* NULL: at once */
-    uint64_t after_value;
-    const _Atomic uint64_t *revoked; /* as in core_commit */
     /* *ready = ready_value + layers that are complete, the groups' layers one after the other;
      * NULL: nobody waits for layers. */
     _Atomic uint64_t *ready;
     uint64_t ready_value;
-    uint64_t deadline_ns;
     uint8_t *statuses; /* one per block of the lease, in order of groups and blocks: OK, TIER,
                         * BAD_ARGUMENT (a page number), TIMEOUT, CANCELLED; borrowed until done() */
     void (*done)(struct core_send *s); /* once, never from inside core_send_start() */
 
-    uint32_t left; /* the core's from here on */
-    struct core_turn turn;
+    uint32_t left; /* the core's */
 };
 #define CORE_SEND_BLOCKS 4096u
 /* Copies blocks from the device's slots where they are there, else from host memory; the status of

@@ -31,7 +31,7 @@ struct near_copy {
 /* A client's queue before a device, each list in order of arrival. */
 struct near_line {
     struct list_node node;         /* in near_device.lines, while it has entries */
-    struct list_node ready, gated; /* core_turn; gated: for a word that was not reached yet */
+    struct list_node ready, gated; /* core_transfer; gated: for a word that was not reached yet */
 };
 
 struct near_device {
@@ -40,7 +40,7 @@ struct near_device {
     struct share gated;        /* of jobs that wait for words, by client */
     struct near_line *line;    /* by client */
     struct list_node lines;    /* near_line: clients in the order of their turns */
-    uint32_t ready_n, gated_n; /* core_turn in them */
+    uint32_t ready_n, gated_n; /* core_transfer in them */
     struct policy *policy;     /* over numbers of near copies; NULL: the device has no room */
     void *policy_mem;
     struct core_near_stats stats;
@@ -71,8 +71,8 @@ struct near_job {
     bool gated;      /* began before its word was reached: counted in dev->gated, */
     uint32_t holder; /* for this client */
     struct near_device *dev;
-    struct lease *lease;    /* for FILL and LOAD: the lease, in use until the job ends */
-    struct core_turn *turn; /* for LOAD and STORE: the turn that it serves */
+    struct lease *lease;            /* for FILL and LOAD: the lease, in use until the job ends */
+    struct core_transfer *transfer; /* for LOAD and STORE: what it serves */
     uint32_t pieces, parts;
     uint32_t begun, left; /* parts that were submitted; parts that have not ended */
     uint32_t sums;        /* bit set: members of `sum` that are in flight */
@@ -86,10 +86,10 @@ struct near_kind {
     enum device_copy_kind copy;
     /* Called when a part has ended. */
     void (*ended)(struct core *c, struct near_job *job, struct near_part *part);
-    /* For a turn that was queued: run, when it gets a job; drop, when it never will (-ECANCELED,
-     * -ETIMEDOUT). */
-    void (*run)(struct core *c, struct core_turn *turn, struct near_job *job);
-    void (*drop)(struct core *c, struct core_turn *turn, int status);
+    /* For a transfer that was queued: run, when it gets a job; drop, when it never will
+     * (-ECANCELED, -ETIMEDOUT). */
+    void (*run)(struct core *c, struct core_transfer *t, struct near_job *job);
+    void (*drop)(struct core *c, struct core_transfer *t, int status);
 };
 
 struct near_table {

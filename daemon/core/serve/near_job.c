@@ -112,6 +112,13 @@ struct device_copy *near_job_part(struct core *c, struct near_job *job, uint32_t
                                       .piece = near_piece(c, job, job->pieces),
                                       .done = on_copied,
                                       .owner = job};
+    if (job->transfer) {
+        const struct core_transfer *t = job->transfer;
+        part->copy.pool = t->pool;
+        part->copy.after = t->after;
+        part->copy.revoked = t->revoked;
+        part->copy.deadline_ns = t->deadline_ns;
+    }
     job->left++;
     return &part->copy;
 }

@@ -25,7 +25,7 @@ void near_unuse(struct core *c, struct lease *l);
 /* near_use() until near_job_end(). */
 void near_job_hold(struct near_job *job, struct lease *l);
 void near_job_end(struct core *c, struct near_job *job);
-/* Adds a part: pieces that are added from now on belong to it. */
+/* Adds a part, of what the job's transfer says: pieces that are added from now on belong to it. */
 struct device_copy *near_job_part(struct core *c, struct near_job *job, uint32_t group,
                                   uint32_t bytes);
 struct device_piece *near_job_add(struct core *c, struct near_job *job, uint32_t what);
@@ -47,21 +47,18 @@ void near_sum_cancel(struct near_job *job);
 
 /* ---- near_wait.c ---- */
 
-static inline bool near_is_gated(const _Atomic uint64_t *after, uint64_t value)
-{
-    return after && atomic_load_explicit(after, memory_order_acquire) < value;
-}
-/* The job with which the turn begins now. NULL: it is queued, and its client stays
- * (core_client.copies), until turn->kind runs it, or drops it. */
-struct near_job *near_begin(struct core *c, struct core_turn *turn, const struct device *device);
+/* The job with which the transfer begins now. NULL: it is queued, and its client stays
+ * (core_client.copies), until its kind runs it, or drops it. */
+struct near_job *near_begin(struct core *c, struct core_transfer *t, const struct near_kind *kind,
+                            struct core_client *cl);
 /* Asks it to stop, whether it is queued or copies. */
-void near_cancel(struct core *c, struct core_turn *turn);
-/* Begins turns that get a job now; ends those that are cancelled or past their deadline. */
+void near_cancel(struct core *c, struct core_transfer *t);
+/* Begins transfers that get a job now; ends those that are cancelled or past their deadline. */
 void near_run_waiting(struct core *c);
-/* Whether some turn may begin or end now. */
+/* Whether some transfer may begin or end now. */
 bool near_has_due(const struct core *c);
-/* For near_check(): calls fn for each queued turn. */
-void near_each_waiting(struct core *c, void (*fn)(struct core *c, struct core_turn *, void *ctx),
-                       void *ctx);
+/* For near_check(): calls fn for each queued transfer. */
+void near_each_waiting(struct core *c,
+                       void (*fn)(struct core *c, struct core_transfer *, void *ctx), void *ctx);
 
 #endif

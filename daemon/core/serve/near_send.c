@@ -14,7 +14,7 @@ static const char *send_fault(struct core *c, const struct core_send *s, const s
 {
     struct run_iter it = run_begin(c, &l->blocks);
     const struct core_ns *ns = block_ns(c, &c->blocks[run_next(c, &it)->block]);
-    if (!near_device_of(c, s->device))
+    if (!near_device_of(c, s->transfer.device))
         return "device: not one of the daemon's";
     if (s->shard >= ns->spec.shards)
         return "shard: the namespace has fewer shards";
@@ -23,7 +23,8 @@ static const char *send_fault(struct core *c, const struct core_send *s, const s
             continue;
         if (!s->group[g].pages || s->group[g].pages_per_block == 0)
             return "pages: a group has blocks and no pages";
-        if (s->device->ops->pool_block_bytes(s->pool, g) != ns->spec.group[g].block_bytes)
+        if (s->transfer.device->ops->pool_block_bytes(s->transfer.pool, g) !=
+            ns->spec.group[g].block_bytes)
             return "pool: its blocks have other bytes than the namespace's";
     }
     return NULL;
@@ -58,14 +59,8 @@ static void add_groups(struct core *c, struct near_job *job, const struct core_s
         const uint32_t ppb = s->group[g].pages_per_block;
         for (uint32_t i = 0; i < l->group[g].n; i++) {
             const struct block *b = &c->blocks[run_next(c, &it)->block];
-            if (i == 0) {
-                struct device_copy *copy = near_job_part(c, job, g, block_group(c, b)->block_bytes);
-                copy->pool = s->pool;
-                copy->after = s->after;
-                copy->after_value = s->after_value;
-                copy->revoked = s->revoked;
-                copy->deadline_ns = s->deadline_ns;
-            }
+            if (i == 0)
+                (void)near_job_part(c, job, g, block_group(c, b)->block_bytes);
             near_send_add_block(c, job, s, b, s->group[g].pages + (size_t)i * ppb);
         }
     }
@@ -83,14 +78,14 @@ static void touch_all(struct core *c, struct near_job *job)
     }
 }
 
-static struct core_send *send_of(struct core_turn *turn)
+static struct core_send *send_of(struct core_transfer *t)
 {
-    return CONTAINER_OF(turn, struct core_send, turn);
+    return CONTAINER_OF(t, struct core_send, transfer);
 }
 
 static void begin_next(struct near_job *job, bool counts)
 {
-    const struct core_send *s = send_of(job->turn);
+    const struct core_send *s = send_of(job->transfer);
     struct device_copy *copy = &job->part[job->begun].copy;
     copy->ready = counts ? s->ready : NULL;
     if (copy->ready) /* behind the layers of the parts before */
@@ -113,17 +108,17 @@ static void send_begin(struct core *c, struct core_send *s, struct lease *l, str
 
 /* ---- who has waited ---- */
 
-static void send_run(struct core *c, struct core_turn *turn, struct near_job *job)
+static void send_run(struct core *c, struct core_transfer *t, struct near_job *job)
 {
-    struct core_send *s = send_of(turn);
+    struct core_send *s = send_of(t);
     struct lease *l = lease_in_use(c, s->lease);
     send_begin(c, s, l, job);
     near_unuse(c, l); /* the job has it now */
 }
 
-static void send_drop(struct core *c, struct core_turn *turn, int status)
+static void send_drop(struct core *c, struct core_transfer *t, int status)
 {
-    struct core_send *s = send_of(turn);
+    struct core_send *s = send_of(t);
     struct lease *l = lease_in_use(c, s->lease);
     memset(s->statuses, core__copy_status(status), l->blocks.n);
     list_remove(&s->req.node);
@@ -137,7 +132,7 @@ static void send_drop(struct core *c, struct core_turn *turn, int status)
 /* Blocks whose bytes turned out wrong meanwhile do not count as arrived. */
 static void not_corrupt(struct core *c, const struct near_job *job)
 {
-    const struct core_send *s = send_of(job->turn);
+    const struct core_send *s = send_of(job->transfer);
     struct run_iter it = run_begin(c, &job->lease->blocks);
     uint32_t i = 0;
     for (const struct run_entry *r; (r = run_next(c, &it)); i++) {
@@ -153,18 +148,18 @@ static void not_corrupt(struct core *c, const struct near_job *job)
 
 static void send_end(struct core *c, struct near_job *job)
 {
-    struct core_send *s = send_of(job->turn);
+    struct core_send *s = send_of(job->transfer);
     not_corrupt(c, job);
     list_remove(&s->req.node);
     c->m.sends_in_flight--;
-    job->turn = NULL;
+    job->transfer = NULL;
     s->done(s);
     near_job_end(c, job);
 }
 
 static void send_part_ended(struct core *c, struct near_job *job, struct near_part *part)
 {
-    struct core_send *s = send_of(job->turn);
+    struct core_send *s = send_of(job->transfer);
     bool all = part->copy.ready != NULL;
     for (uint32_t i = 0; i < part->copy.n; i++) {
         const uint32_t no = near_what(c, job, part->first + i);
@@ -193,7 +188,7 @@ static const struct near_kind send_kind = {
 
 static void send_cancel(struct core *c, struct core_req *req)
 {
-    near_cancel(c, &CONTAINER_OF(req, struct core_send, req)->turn);
+    near_cancel(c, &CONTAINER_OF(req, struct core_send, req)->transfer);
 }
 
 const struct core_req_kind send_req = {.cancel = send_cancel};
@@ -213,12 +208,7 @@ int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
     req_begin(cl, &s->req, &send_req);
     c->m.sends++;
     c->m.sends_in_flight++;
-    s->turn = (struct core_turn){.kind = &send_kind,
-                                 .client = cl,
-                                 .after = s->after,
-                                 .after_value = s->after_value,
-                                 .deadline_ns = s->deadline_ns};
-    struct near_job *job = near_begin(c, &s->turn, s->device);
+    struct near_job *job = near_begin(c, &s->transfer, &send_kind, cl);
     if (job)
         send_begin(c, s, l, job);
     else

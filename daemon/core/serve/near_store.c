@@ -11,11 +11,11 @@ const char *near_store_fault(const struct core *c, const struct core_commit *m,
                              const struct reservation *r)
 {
     _Static_assert(KVC_STORE_MAX <= CORE_SEND_BLOCKS, "a commit fits a job");
-    if (!near_device_of(c, m->device))
+    if (!near_device_of(c, m->transfer.device))
         return "device: not one of the daemon's";
     if (m->pages_per_block == 0)
         return "pages: pages_per_block is 0";
-    if (m->device->ops->pool_block_bytes(m->pool, r->group) !=
+    if (m->transfer.device->ops->pool_block_bytes(m->transfer.pool, r->group) !=
         r->ns->spec.group[r->group].block_bytes)
         return "pool: its blocks have other bytes than the namespace's";
     return NULL;
@@ -25,13 +25,7 @@ static void near_store_copy(struct core *c, struct core_commit *m, struct near_j
 {
     const struct tier *host = c->cfg.host;
     const struct core_op *first = op_at(c, m->first_op);
-    struct device_copy *copy =
-        near_job_part(c, job, c->blocks[first->block].group, (uint32_t)first->op.bytes);
-    copy->pool = m->pool;
-    copy->after = m->after;
-    copy->after_value = m->after_value;
-    copy->revoked = m->revoked;
-    copy->deadline_ns = m->deadline_ns;
+    (void)near_job_part(c, job, c->blocks[first->block].group, (uint32_t)first->op.bytes);
     for (uint32_t no = m->first_op; no != CORE_NONE;) {
         const struct core_op *o = op_at(c, no);
         struct device_piece *piece = near_job_add(c, job, no);
@@ -42,14 +36,14 @@ static void near_store_copy(struct core *c, struct core_commit *m, struct near_j
     near_job_submit(job, 0);
 }
 
-static void near_store_run(struct core *c, struct core_turn *turn, struct near_job *job)
+static void near_store_run(struct core *c, struct core_transfer *t, struct near_job *job)
 {
-    near_store_copy(c, CONTAINER_OF(turn, struct core_commit, turn), job);
+    near_store_copy(c, CONTAINER_OF(t, struct core_commit, transfer), job);
 }
 
-static void store_drop(struct core *c, struct core_turn *turn, int status)
+static void store_drop(struct core *c, struct core_transfer *t, int status)
 {
-    const struct core_commit *m = CONTAINER_OF(turn, struct core_commit, turn);
+    const struct core_commit *m = CONTAINER_OF(t, struct core_commit, transfer);
     for (uint32_t no = m->first_op; no != CORE_NONE;) {
         struct core_op *o = op_at(c, no);
         no = o->next; /* the last one ends the commit */
@@ -59,7 +53,7 @@ static void store_drop(struct core *c, struct core_turn *turn, int status)
 
 static void store_part_ended(struct core *c, struct near_job *job, struct near_part *part)
 {
-    job->turn = NULL; /* it may end in here */
+    job->transfer = NULL; /* it may end in here */
     for (uint32_t i = 0; i < part->copy.n; i++)
         op_copied(c, op_at(c, near_what(c, job, i)), part->copy.piece[i].status);
     near_job_free(c, job);
@@ -70,12 +64,8 @@ static const struct near_kind store_kind = {
 
 void near_store_begin(struct core *c, struct core_commit *m)
 {
-    m->turn = (struct core_turn){.kind = &store_kind,
-                                 .client = m->client,
-                                 .after = m->after,
-                                 .after_value = m->after_value,
-                                 .deadline_ns = m->deadline_ns};
-    struct near_job *job = near_begin(c, &m->turn, m->device);
+    m->transfer.deadline_ns = m->deadline_ns;
+    struct near_job *job = near_begin(c, &m->transfer, &store_kind, m->client);
     if (job)
         near_store_copy(c, m, job);
 }
@@ -83,5 +73,5 @@ void near_store_begin(struct core *c, struct core_commit *m)
 void near_store_cancel(struct core *c, struct core_commit *m)
 {
     if (c->near)
-        near_cancel(c, &m->turn);
+        near_cancel(c, &m->transfer);
 }

@@ -14,14 +14,9 @@
 /* The longest delay with which deadlines and words are noticed, in ns. */
 #define NEAR_LOOK_NS 1000000u
 
-static struct core_turn *turn_at(struct list_node *node)
+static struct core_transfer *transfer_at(struct list_node *node)
 {
-    return CONTAINER_OF(node, struct core_turn, node);
-}
-
-static bool word_has_come(const struct core_turn *turn)
-{
-    return !near_is_gated(turn->after, turn->after_value);
+    return CONTAINER_OF(node, struct core_transfer, node);
 }
 
 static struct near_line *near_wait_line_of(const struct core *c, struct near_device *dev,
@@ -30,78 +25,81 @@ static struct near_line *near_wait_line_of(const struct core *c, struct near_dev
     return &dev->line[client_no(c, cl)];
 }
 
-static void turn_enqueue(struct core *c, struct near_device *dev, struct core_turn *turn)
+static void transfer_enqueue(struct core *c, struct near_device *dev, struct core_transfer *t)
 {
-    struct near_line *line = near_wait_line_of(c, dev, turn->client);
+    struct near_line *line = near_wait_line_of(c, dev, t->client);
     if (!list_is_linked(&line->node))
         list_push_back(&dev->lines, &line->node);
-    list_push_back(turn->gated ? &line->gated : &line->ready, &turn->node);
-    *(turn->gated ? &dev->gated_n : &dev->ready_n) += 1;
+    list_push_back(t->gated ? &line->gated : &line->ready, &t->node);
+    *(t->gated ? &dev->gated_n : &dev->ready_n) += 1;
 }
 
-static void turn_dequeue(struct near_device *dev, struct near_line *line, struct core_turn *turn)
+static void transfer_dequeue(struct near_device *dev, struct near_line *line,
+                             struct core_transfer *t)
 {
-    list_remove(&turn->node);
-    *(turn->gated ? &dev->gated_n : &dev->ready_n) -= 1;
+    list_remove(&t->node);
+    *(t->gated ? &dev->gated_n : &dev->ready_n) -= 1;
     if (list_empty(&line->ready) && list_empty(&line->gated))
         list_remove(&line->node);
 }
 
-struct near_job *near_begin(struct core *c, struct core_turn *turn, const struct device *device)
+struct near_job *near_begin(struct core *c, struct core_transfer *t, const struct near_kind *kind,
+                            struct core_client *cl)
 {
-    struct near_device *dev = near_device_of(c, device);
-    list_init(&turn->node);
-    turn->device = dev->device->no;
-    turn->gated = !word_has_come(turn);
-    turn->cancelled = false;
-    struct near_job *job = near_job_new(c, turn->client, turn->kind, dev, turn->gated);
+    struct near_device *dev = near_device_of(c, t->device);
+    list_init(&t->node);
+    t->kind = kind;
+    t->client = cl;
+    t->gated = device_fence_is_pending(&t->after);
+    t->cancelled = false;
+    struct near_job *job = near_job_new(c, t->client, t->kind, dev, t->gated);
     if (job) {
-        job->turn = turn;
+        job->transfer = t;
         return job;
     }
-    turn_enqueue(c, dev, turn);
+    transfer_enqueue(c, dev, t);
     c->m.near_waiting++;
     c->near->due = true; /* others that wait may not be before it in everything */
     return NULL;
 }
 
-void near_cancel(struct core *c, struct core_turn *turn)
+void near_cancel(struct core *c, struct core_transfer *t)
 {
-    if (list_is_linked(&turn->node)) {
-        turn->cancelled = true;
+    if (list_is_linked(&t->node)) {
+        t->cancelled = true;
         c->near->due = true;
         return;
     }
     LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
         struct near_job *job = CONTAINER_OF(node, struct near_job, node);
-        if (job->turn == turn)
+        if (job->transfer == t)
             near_job_cancel(job);
     }
 }
 
 /* ---- those who end ---- */
 
-/* Whether a queued turn is to end: -ECANCELED or -ETIMEDOUT; 0: it stays queued. */
-static int turn_verdict(const struct core *c, const struct core_turn *turn)
+/* Whether a queued transfer is to end: -ECANCELED or -ETIMEDOUT; 0: it stays queued. */
+static int transfer_verdict(const struct core *c, const struct core_transfer *t)
 {
-    if (turn->cancelled)
+    if (t->cancelled)
         return -ECANCELED;
-    return turn->deadline_ns && c->now_ns >= turn->deadline_ns ? -ETIMEDOUT : 0;
+    return t->deadline_ns && c->now_ns >= t->deadline_ns ? -ETIMEDOUT : 0;
 }
 
-/* Looks through one list of a line; turns that are to end are moved to `over`. */
+/* Looks through one list of a line; transfers that are to end are moved to `over`. */
 static void near_wait_look_at(struct core *c, struct near_device *dev, struct near_line *line,
                               struct list_node *list, struct list_node *over)
 {
     LIST_FOR_EACH_SAFE (node, next, list) {
-        struct core_turn *turn = turn_at(node);
-        if (turn_verdict(c, turn) != 0) {
-            turn_dequeue(dev, line, turn);
-            list_push_back(over, &turn->node);
-        } else if (turn->gated && word_has_come(turn)) {
-            turn_dequeue(dev, line, turn);
-            turn->gated = false;
-            turn_enqueue(c, dev, turn);
+        struct core_transfer *t = transfer_at(node);
+        if (transfer_verdict(c, t) != 0) {
+            transfer_dequeue(dev, line, t);
+            list_push_back(over, &t->node);
+        } else if (t->gated && !device_fence_is_pending(&t->after)) {
+            transfer_dequeue(dev, line, t);
+            t->gated = false;
+            transfer_enqueue(c, dev, t);
         }
     }
 }
@@ -116,11 +114,11 @@ static void look_through(struct core *c, struct near_device *dev)
         near_wait_look_at(c, dev, line, &line->gated, &over);
     }
     for (struct list_node *node; (node = list_first(&over));) {
-        struct core_turn *turn = turn_at(node);
-        const int status = turn_verdict(c, turn);
+        struct core_transfer *t = transfer_at(node);
+        const int status = transfer_verdict(c, t);
         list_remove(node);
         c->m.near_waiting--;
-        turn->kind->drop(c, turn, status);
+        t->kind->drop(c, t, status);
     }
 }
 
@@ -131,14 +129,14 @@ static bool line_begin(struct core *c, struct near_device *dev, struct near_line
 {
     if (!node)
         return false;
-    struct core_turn *turn = turn_at(node);
-    struct near_job *job = near_job_take(c, turn->client, turn->kind, dev, turn->gated);
+    struct core_transfer *t = transfer_at(node);
+    struct near_job *job = near_job_take(c, t->client, t->kind, dev, t->gated);
     if (!job)
         return false;
-    turn_dequeue(dev, line, turn);
+    transfer_dequeue(dev, line, t);
     c->m.near_waiting--;
-    job->turn = turn;
-    turn->kind->run(c, turn, job);
+    job->transfer = t;
+    t->kind->run(c, t, job);
     return true;
 }
 
@@ -179,18 +177,18 @@ bool near_has_due(const struct core *c)
 }
 
 static uint32_t each_of(struct core *c, struct list_node *list,
-                        void (*fn)(struct core *c, struct core_turn *, void *ctx), void *ctx)
+                        void (*fn)(struct core *c, struct core_transfer *, void *ctx), void *ctx)
 {
     uint32_t n = 0;
     LIST_FOR_EACH_SAFE (node, next, list) {
-        fn(c, turn_at(node), ctx);
+        fn(c, transfer_at(node), ctx);
         n++;
     }
     return n;
 }
 
-void near_each_waiting(struct core *c, void (*fn)(struct core *c, struct core_turn *, void *ctx),
-                       void *ctx)
+void near_each_waiting(struct core *c,
+                       void (*fn)(struct core *c, struct core_transfer *, void *ctx), void *ctx)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < c->near->ndevices; i++) {

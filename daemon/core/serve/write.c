@@ -748,7 +748,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
 static int commit_out_of_pages(struct core *c, const struct core_commit *m,
                                const struct reservation *r, bool *ret_gated, const char **ret_why)
 {
-    *ret_gated = near_is_gated(m->after, m->after_value);
+    *ret_gated = core_commit_is_early(m);
     const uint32_t holder = client_no(c, m->client);
     *ret_why = near_store_fault(c, m, r);
     if (*ret_why)
@@ -765,7 +765,7 @@ static int commit_out_of_pages(struct core *c, const struct core_commit *m,
 
 bool core_commit_is_early(const struct core_commit *m)
 {
-    return near_is_gated(m->after, m->after_value);
+    return device_fence_is_pending(&m->transfer.after);
 }
 
 static void commit_cancel(struct core *c, struct core_req *req);
@@ -786,7 +786,7 @@ int core_commit_begin(struct core *c, struct core_client *cl, struct core_commit
     m->client = cl;
     m->left = 0;
     m->first_op = m->last_op = CORE_NONE;
-    list_init(&m->turn.node);
+    list_init(&m->transfer.node);
     m->gated = false;
     int err = m->pages ? commit_out_of_pages(c, m, r, &m->gated, ret_why) : 0;
     if (err)

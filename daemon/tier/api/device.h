@@ -61,6 +61,16 @@ struct device_pool;
 
 /* ---- copies ---- */
 
+/* Memory of a worker that says when a copy may begin: when *word >= value. NULL: at once. */
+struct device_fence {
+    const _Atomic uint64_t *word;
+    uint64_t value;
+};
+static inline bool device_fence_is_pending(const struct device_fence *f)
+{
+    return f->word && atomic_load_explicit(f->word, memory_order_acquire) < f->value;
+}
+
 enum device_copy_kind {
     DEVICE_STORE = 1, /* pages -> host memory */
     DEVICE_LOAD,      /* host memory, or a slot of this device -> pages */
@@ -84,9 +94,7 @@ struct device_copy {
     uint32_t bytes;             /* of each piece: payload */
     struct device_piece *piece; /* the caller's until done(), with all that it names */
     uint32_t n;
-    /* STORE, LOAD: begins when *after >= after_value; NULL: at once. */
-    const _Atomic uint64_t *after;
-    uint64_t after_value;
+    struct device_fence after; /* STORE, LOAD */
     /* LOAD: *ready = ready_value + number of layers of which all pieces have been copied, as they
      * come; copies go layer by layer then. NULL: nobody waits for layers. */
     _Atomic uint64_t *ready;

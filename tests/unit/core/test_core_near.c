@@ -315,7 +315,7 @@ CASE(more_blocks_than_one_copy_may_have_go_in_two)
     ck_assert_uint_eq(f.f.ret_blocks, 3 * blocks);
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 3 * blocks);
     struct core_send too_large = {
-        .lease = held.lease, .device = r.devices[0], .deadline_ns = UINT64_MAX};
+        .lease = held.lease, .transfer = {.device = r.devices[0], .deadline_ns = UINT64_MAX}};
     ck_assert_int_eq(core_send_start(r.core, r.cl[1], &too_large, &r.why), KVC_E_TOO_LARGE);
     rig_release(&r, 1, &held);
 }

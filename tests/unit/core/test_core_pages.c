@@ -210,8 +210,8 @@ CASE(a_send_begins_when_its_word_says_so)
 {
     struct core_held held = chain(1, 1, 2);
     atomic_store(&after, 6);
-    send.after = &after;
-    send.after_value = 7;
+    send.after.word = &after;
+    send.after.value = 7;
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
     ck_assert(!fake_device_may_begin(copy_at(0)));
     atomic_store(&after, 7);
@@ -258,7 +258,7 @@ CASE(what_a_send_may_not_ask_for)
     ck_assert_int_eq(rig_send(&r, 2, &held, 0, pool, 0, &send), KVC_E_NO_LEASE);
     ck_assert_int_eq(rig_send(&r, 1, &held, 0, other, 0, &send), KVC_E_BAD_ARGUMENT);
     ck_assert(strstr(r.why, "pool:"));
-    send.s.pool = pool;
+    send.s.transfer.pool = pool;
     send.s.shard = 1;
     ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send.s, &r.why), KVC_E_BAD_ARGUMENT);
     ck_assert(strstr(r.why, "shard:"));
@@ -267,7 +267,7 @@ CASE(what_a_send_may_not_ask_for)
     ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send.s, &r.why), KVC_E_BAD_ARGUMENT);
     ck_assert(strstr(r.why, "pages:"));
     struct device strange = {.no = 1};
-    send.s.device = &strange;
+    send.s.transfer.device = &strange;
     ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send.s, &r.why), KVC_E_BAD_ARGUMENT);
     ck_assert(strstr(r.why, "device:"));
     core_check(r.core);
@@ -479,14 +479,14 @@ CASE(what_a_commit_out_of_pages_may_not_ask_for)
     ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
     commit.c.reservation = put.reservation;
     commit.statuses[0] = KVC_ST_OK;
-    commit.c.pool = other;
+    commit.c.transfer.pool = other;
     ck_assert_int_eq(core_commit(r.core, r.cl[1], &commit.c, &r.why), KVC_E_BAD_ARGUMENT);
     ck_assert(strstr(r.why, "pool:"));
-    commit.c.pool = pool;
-    commit.c.device = NULL;
+    commit.c.transfer.pool = pool;
+    commit.c.transfer.device = NULL;
     ck_assert_int_eq(core_commit(r.core, r.cl[1], &commit.c, &r.why), KVC_E_BAD_ARGUMENT);
     ck_assert(strstr(r.why, "device:"));
-    commit.c.device = r.devices[0];
+    commit.c.transfer.device = r.devices[0];
     commit.c.pages_per_block = 0;
     ck_assert_int_eq(core_commit(r.core, r.cl[1], &commit.c, &r.why), KVC_E_BAD_ARGUMENT);
     ck_assert(strstr(r.why, "pages:"));

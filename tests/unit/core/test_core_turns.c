@@ -80,8 +80,8 @@ static void start_after(unsigned i, unsigned client, const _Atomic uint64_t *aft
 {
     rig_store(&r, client, ns, 0, 10 + i, 0, 2);
     held[i] = rig_acquire(&r, client, ns, 10 + i, 16);
-    send[i].after = after;
-    send[i].after_value = 1;
+    send[i].after.word = after;
+    send[i].after.value = 1;
     ck_assert_int_eq(rig_send(&r, client, &held[i], 0, pool, 8 * i, &send[i]), 1);
 }
 
@@ -103,8 +103,8 @@ static int store(unsigned client, uint32_t n, const _Atomic uint64_t *after, str
     static uint32_t chain = 100;
     put = (struct rig_put){.ns = ns, .chain = ++chain, .n = n};
     ck_assert_int_eq(rig_reserve(&r, client, &put), 0);
-    m->c.after = after;
-    m->c.after_value = 1;
+    m->c.transfer.after.word = after;
+    m->c.transfer.after.value = 1;
     return rig_commit_pages(&r, client, &put, 0, pool, 128, m);
 }
 
@@ -280,7 +280,7 @@ CASE(who_is_past_its_deadline_ends)
     fill_up(1);
     start(4, 2);
     ck_assert_int_eq(store(2, 1, NULL, &commit), 1);
-    send[4].s.turn.deadline_ns = commit.c.turn.deadline_ns = r.now_ns + 1;
+    send[4].s.transfer.deadline_ns = commit.c.transfer.deadline_ns = r.now_ns + 1;
     run();
     ck_assert_uint_eq(waiting(), 2);
     rig_step(&r);

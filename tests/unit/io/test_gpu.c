@@ -291,8 +291,8 @@ CASE_BOTH_LOOPS(a_copy_waits_for_its_word_and_holds_nobody_up)
     must_alloc(gpu, &mem, 4096);
     const struct kvc_frag frag = {mem.addr, at(&value[0]), 1};
     struct flight waits = copy_of(GPU_TO_DEVICE, &frag, 1);
-    waits.op.after = &word;
-    waits.op.after_value = 42;
+    waits.op.after.word = &word;
+    waits.op.after.value = 42;
     begin(gpu, &waits);
     ck_assert_int_eq(copy_to(gpu, mem.addr, &value[1], 1), 0);
     ck_assert_int_eq(copy_from(gpu, &back, mem.addr, 1), 0);
@@ -318,8 +318,8 @@ CASE_BOTH_LOOPS(what_is_cancelled_before_it_begins_copies_nothing)
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     _Atomic bool cancel = false;
     f.op.cancel = &cancel;
-    f.op.after = &word;
-    f.op.after_value = 1;
+    f.op.after.word = &word;
+    f.op.after.value = 1;
     begin(gpu, &f);
     ck_assert_int_eq(copy_from(gpu, &back, mem.addr, 1), 0); /* so it waits by now */
     atomic_store(&cancel, true);
@@ -341,8 +341,8 @@ CASE_BOTH_LOOPS(what_has_not_begun_at_its_deadline_does_not)
     must_alloc(gpu, &mem, 4096);
     const struct kvc_frag frag = {mem.addr, at(&value), 1};
     struct flight waits = copy_of(GPU_TO_DEVICE, &frag, 1), late = waits, good = waits;
-    waits.op.after = &word;
-    waits.op.after_value = 1;
+    waits.op.after.word = &word;
+    waits.op.after.value = 1;
     waits.op.deadline_ns = clock_now_ns() + 5 * MS;
     late.op.deadline_ns = 1;
     good.op.deadline_ns = clock_now_ns() + 600 * (uint64_t)SECOND;
@@ -517,8 +517,8 @@ CASE_BOTH_LOOPS(closing_ends_all_that_is_in_flight)
         frag[i] = (struct kvc_frag){mem.addr + i * each, at(out) + i * each, each};
         all[i] = copy_of(GPU_TO_DEVICE, &frag[i], 1);
         if (i % 3 == 2) {
-            all[i].op.after = &never;
-            all[i].op.after_value = 1;
+            all[i].op.after.word = &never;
+            all[i].op.after.value = 1;
         }
         begin(gpu, &all[i]);
     }
@@ -560,8 +560,8 @@ CASE_BOTH_LOOPS(what_is_submitted_while_it_closes_ends_too)
     must_alloc(gpu, &follow_mem, 4096);
     const struct kvc_frag frag = {follow_mem.addr, at(&value), 1};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
-    f.op.after = &never;
-    f.op.after_value = 1;
+    f.op.after.word = &never;
+    f.op.after.value = 1;
     begin(gpu, &f);
     f.op.done = submit_more;
     gpu_close(&gpu);
@@ -720,8 +720,8 @@ static void begin_waiting(struct random_copy *c, uint8_t *own, uint64_t own_devi
     atomic_store(&c->word, 0);
     atomic_store(&c->marked, 0);
     atomic_store(&c->cancel, false);
-    c->flight.op.after = &c->word;
-    c->flight.op.after_value = 1;
+    c->flight.op.after.word = &c->word;
+    c->flight.op.after.value = 1;
     c->waits = true;
     begin(gpu, &c->flight);
 }

@@ -433,8 +433,8 @@ CASE(all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that)
     for (unsigned i = 0; i < N; i++) {
         frag[i] = (struct kvc_frag){at(host) + i * each, mem.addr + i * each, each};
         all[i] = copy_of(GPU_FROM_DEVICE, &frag[i], 1);
-        all[i].op.after = i % 8 == 7 ? &never : NULL;
-        all[i].op.after_value = 1;
+        all[i].op.after.word = i % 8 == 7 ? &never : NULL;
+        all[i].op.after.value = 1;
         begin(gpu, &all[i]);
     }
     ck_assert_int_eq(end_of(&all[0]), 0);

@@ -346,8 +346,8 @@ CASE(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
     const struct kvc_frag late = {other.addr, at(&value), 1}, large = {mem.addr, at(host), bytes};
     struct flight waits = copy_of(GPU_TO_DEVICE, &late, 1),
                   runs = copy_of(GPU_TO_DEVICE, &large, 1);
-    waits.op.after = &word;
-    waits.op.after_value = 1;
+    waits.op.after.word = &word;
+    waits.op.after.value = 1;
     word_at = AT;
     begin(gpu, &waits);
     begin(gpu, &runs);
@@ -635,8 +635,8 @@ CASE(what_waits_for_its_word_ends_when_it_is_taken_back)
     const struct kvc_frag frag = {mem.addr, at(&value), 1};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     f.op.revoke.word = &revoked;
-    f.op.after = &never;
-    f.op.after_value = 1;
+    f.op.after.word = &never;
+    f.op.after.value = 1;
     begin(gpu, &f);
     atomic_store(&revoked, 1);
     ck_assert_int_eq(end_of(&f), -ECANCELED);

@@ -273,8 +273,7 @@ static int may_run(const struct gpu *g, const struct gpu_op *op)
         return -ECANCELED;
     if (op->deadline_ns != 0 && clock_now_ns() >= op->deadline_ns)
         return -ETIMEDOUT;
-    return op->after == NULL ||
-           atomic_load_explicit(op->after, memory_order_acquire) >= op->after_value;
+    return !device_fence_is_pending(&op->after);
 }
 
 static void make_piece(struct gpu_op *op)

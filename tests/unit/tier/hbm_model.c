@@ -258,8 +258,8 @@ static void submit(struct model *m, struct copy *c)
     if (c->pool != NULL)
         c->pool->copies++;
     if (c->c.c.kind != DEVICE_FILL && below(m, 5) == 0) {
-        c->c.c.after = &c->word;
-        c->c.c.after_value = 1;
+        c->c.c.after.word = &c->word;
+        c->c.c.after.value = 1;
         c->waits = true;
     }
     if (c->c.c.kind == DEVICE_LOAD && below(m, 2) == 0) {

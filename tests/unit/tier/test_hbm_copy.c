@@ -339,8 +339,8 @@ CASE(a_copy_waits_for_its_word_and_holds_up_nobody)
     begin(RIG_MLA, 3, 4);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
     rig_copy_init(&rig, &other, DEVICE_STORE, &pool, 3);
-    copy.c.after = &word;
-    copy.c.after_value = 7;
+    copy.c.after.word = &word;
+    copy.c.after.value = 7;
     rig_submit(&rig, &copy);
     ck_assert_int_eq(rig_copy(&rig, &other), 0);
     ck_assert_uint_eq(copy.dones, 0);
@@ -356,8 +356,8 @@ CASE_EACH(a_deadline_ends_what_has_not_begun, 2)
     begin(RIG_MLA, 160, 16);
     rig_scribble(&rig, rig.host, SHORT_BYTES);
     rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 2); /* several pieces */
-    copy.c.after = &word;
-    copy.c.after_value = 1;
+    copy.c.after.word = &word;
+    copy.c.after.value = 1;
     copy.c.deadline_ns = _i == 0 ? 1 : clock_now_ns() + 20000000;
     ck_assert_int_eq(rig_copy(&rig, &copy), -ETIMEDOUT);
     ck_assert_int_eq(copy.piece[0].status, -ETIMEDOUT);
@@ -394,8 +394,8 @@ CASE_EACH(a_cancelled_copy_touches_nothing, 2)
     begin(RIG_MLA, 160, 16);
     rig_scribble(&rig, rig.host, SHORT_BYTES);
     rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 2);
-    copy.c.after = &word;
-    copy.c.after_value = 1;
+    copy.c.after.word = &word;
+    copy.c.after.value = 1;
     copy.c.deadline_ns = clock_now_ns() + FAR_NS;
     if (_i == 0)
         atomic_store(&copy.c.cancel, true);
@@ -519,8 +519,8 @@ CASE(words_that_never_come_hold_up_no_copy_that_can_run)
     begin(RIG_MLA, 2, 1);
     for (uint32_t i = 0; i < MANY; i++) {
         rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 1);
-        many[i].c.after = &never;
-        many[i].c.after_value = 1;
+        many[i].c.after.word = &never;
+        many[i].c.after.value = 1;
         rig_submit(&rig, &many[i]);
     }
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
@@ -605,8 +605,8 @@ CASE(destroy_ends_all_copies)
     begin(RIG_MLA, 160, 16);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
     rig_copy_init(&rig, &other, DEVICE_STORE, &pool, 1);
-    other.c.after = &word;
-    other.c.after_value = 1;
+    other.c.after.word = &word;
+    other.c.after.value = 1;
     rig_copy_init(&rig, &many[0], DEVICE_STORE, &pool, 1);
     rig_copy_init(&rig, &many[1], DEVICE_STORE, &pool, 1);
     many[1].pages[0][0] = 1000;

@@ -106,8 +106,8 @@ CASE_EACH(layers_that_are_told_are_there, RIG_LAYOUTS)
         copy.piece[i].host = NULL;
     }
     copy.c.ready = &ready;
-    copy.c.after = &word;
-    copy.c.after_value = 1;
+    copy.c.after.word = &word;
+    copy.c.after.value = 1;
     rig_submit(&rig, &copy);
     rig_turn(&rig);
     ck_assert_uint_eq(atomic_load(&ready), 0);
@@ -131,8 +131,8 @@ CASE_EACH(a_word_that_never_comes_is_cancelled_or_late, 3)
     _Atomic uint64_t never = 0;
     begin(RIG_KV_APART, 160, 4);
     rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 10);
-    copy.c.after = &never;
-    copy.c.after_value = 1;
+    copy.c.after.word = &never;
+    copy.c.after.value = 1;
     if (_i == 0)
         copy.c.deadline_ns = 1;
     rig_submit(&rig, &copy);

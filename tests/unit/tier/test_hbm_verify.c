@@ -164,8 +164,8 @@ CASE(copies_that_wait_for_a_word_do_not_count)
     static _Atomic uint64_t word;
     const struct tier_loc loc = rig_fill(&rig, 3, rig.host, BLOCK);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 1);
-    copy.c.after = &word;
-    copy.c.after_value = 1;
+    copy.c.after.word = &word;
+    copy.c.after.value = 1;
     rig_submit(&rig, &copy);
     read_slot(&one, loc, BLOCK, 0);
     RIG_UNTIL(&rig, one.dones > 0);
