@@ -351,6 +351,7 @@ void gpu_submit(struct gpu *g, struct gpu_op *op)
     op->begun_ns = 0;
     op->part_bytes = 0;
     op->given_bytes = 0;
+    op->turn = 0;
     op->waits = false;
     op->at = 0;
     op->mark_at = 0;

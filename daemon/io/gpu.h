@@ -9,7 +9,7 @@
  * All work is an operation: submitted on the control thread, done by the device's own thread, and
  * ended by done() on the control thread, exactly once, never inline. Between submit and done the
  * operation, its fragments and all memory that it names belong to the device. Operations that copy
- * run in the order in which they were submitted, as far as their `after` words let them; others
+ * begin in the order in which they were submitted, as far as their `after` words let them; others
  * (memory) run as soon as the thread is free, but for GPU_PIN: registering takes 0.1 to 0.5 s per
  * GiB, so one at a time goes between copies, the newest first, for half of the time at most.
  *
@@ -151,6 +151,7 @@ struct gpu_op {
     uint64_t given_bytes; /* to the driver */
     uint32_t at, mark_at; /* fragments given to the driver, and marks */
     bool given;           /* all of it */
+    uint8_t turn;         /* pieces given since its turn began */
     bool waits;           /* counted in gpu_waiting() */
     uint32_t generation;  /* that it was submitted for */
 };

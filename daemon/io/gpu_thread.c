@@ -17,6 +17,9 @@
 #include "fault.h"
 #include "gpu__.h"
 
+/* So many pieces of a copy that makes them, and then others have their turn: a worker that loads a
+ * few blocks does not wait for one that loads thousands. */
+#define TURN_PIECES 4u
 /* After something has happened: so long without sleeping. */
 #define SPIN_NS UINT64_C(20000)
 /* A sleep costs up to 25 us of a processor where a timer is dear. So it sleeps for this part of
@@ -468,8 +471,10 @@ static bool is_cancelled(const struct gpu_op *op)
     return op->cancel != NULL && atomic_load_explicit(op->cancel, memory_order_relaxed);
 }
 
-/* 1: all of it is with the driver; 0: no room for more; -ECANCELED: it was revoked, or the rest is
- * not wanted; -EIO, and what else the driver answers. */
+enum { GIVE_FULL, GIVE_ALL, GIVE_TURN };
+
+/* GIVE_ALL: all of it is with the driver; GIVE_FULL: no room for more; GIVE_TURN: its turn is over;
+ * -ECANCELED: it was revoked, or the rest is not wanted; -EIO, and what else the driver answers. */
 static int give(struct gpu *g, struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
@@ -480,7 +485,11 @@ static int give(struct gpu *g, struct gpu_op *op)
         const uint64_t most = MIN(op->bytes - op->given_bytes, g->piece_bytes);
         if (t->nbatches == GPU_DRV_COPIES_MAX ||
             (t->nbatches > 0 && t->inflight_bytes + most > g->config.inflight_bytes))
-            return 0;
+            return GIVE_FULL;
+        if (op->next_piece != NULL && op->turn == TURN_PIECES) {
+            op->turn = 0;
+            return GIVE_TURN;
+        }
         struct gpu_piece p;
         if (op->next_piece != NULL)
             op->next_piece(op, t->frag, GPU_DRV_FRAGS_MAX, g->piece_bytes, &p);
@@ -494,6 +503,7 @@ static int give(struct gpu *g, struct gpu_op *op)
         op->nfrags += op->next_piece != NULL ? p.n : 0;
         op->given_bytes += p.bytes;
         op->given = p.last;
+        op->turn++;
         put_batch(t, &(struct gpu_batch){.op = op,
                                          .ticket = ticket,
                                          .bytes = p.bytes,
@@ -501,7 +511,7 @@ static int give(struct gpu *g, struct gpu_op *op)
                                          .ready = p.ready,
                                          .last = p.last});
     }
-    return 1;
+    return GIVE_ALL;
 }
 
 /* It ends so, but not before those of its pieces that are with the driver. */
@@ -560,14 +570,16 @@ static bool feed(struct gpu *g)
             take_out(g, given);
             return true;
         }
-        moved = moved || given != 0 || t->nbatches > before;
-        full = given == 0;
+        moved = moved || given != GIVE_FULL || t->nbatches > before;
+        full = given == GIVE_FULL;
         if (full) {
             link = &op->next;
             continue;
         }
         (void)gpu__copies_take(&t->copies, link);
-        if (given < 0)
+        if (given == GIVE_TURN)
+            gpu__copies_push(&t->copies, op);
+        else if (given < 0)
             gpu_thread_refuse(g, op, given);
         else if (op->bytes == 0) /* a copy of nothing */
             end_whole(g, op, op->nmarks > 0 ? op->mark[op->nmarks - 1].value : 0);

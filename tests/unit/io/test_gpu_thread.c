@@ -550,26 +550,26 @@ CASE(no_piece_is_given_of_a_copy_that_was_taken_back)
 
 enum { MADE_PIECES = 64, MADE_BYTES = 32 * 1024 };
 
-static struct {
-    uint64_t to, from;
+struct made {
+    uint64_t to, from, bytes; /* of a piece */
     unsigned pieces;
-} made;
+};
+static struct made made;
 
 static void make_next(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
                       uint64_t bytes_max, struct gpu_piece *ret_piece)
 {
-    const uint64_t off = (uint64_t)made.pieces++ * MADE_BYTES;
+    struct made *m = op->owner;
+    const uint64_t off = m->pieces++ * m->bytes, half = m->bytes / 2;
     ck_assert(frags_max == GPU_DRV_FRAGS_MAX && bytes_max == MADE_BYTES);
-    ck_assert_ptr_eq(op->owner, &made);
-    frag[0] = (struct kvc_frag){made.to + off, made.from + off, MADE_BYTES / 2};
-    frag[1] = (struct kvc_frag){frag[0].to + MADE_BYTES / 2, frag[0].from + MADE_BYTES / 2,
-                                MADE_BYTES / 2};
+    frag[0] = (struct kvc_frag){m->to + off, m->from + off, half};
+    frag[1] = (struct kvc_frag){frag[0].to + half, frag[0].from + half, half};
     *ret_piece = (struct gpu_piece){.frag = frag,
                                     .n = 2,
-                                    .bytes = MADE_BYTES,
+                                    .bytes = m->bytes,
                                     .direction = GPU_TO_DEVICE,
-                                    .ready = made.pieces,
-                                    .last = made.pieces == MADE_PIECES};
+                                    .ready = m->pieces,
+                                    .last = m->pieces == MADE_PIECES};
 }
 
 static void on_made(struct gpu_op *op)
@@ -589,9 +589,7 @@ CASE_EACH(pieces_are_made_as_the_driver_takes_them, 3)
     must_alloc(gpu, &mem, bytes);
     uint8_t *host = bytes_new(bytes), *back = bytes_new(bytes);
     scramble(host, bytes, 3);
-    made.to = mem.addr;
-    made.from = at(host);
-    made.pieces = 0;
+    made = (struct made){.to = mem.addr, .from = at(host), .bytes = MADE_BYTES};
     cancels = _i == 1 ? &cancel : NULL;
     word_at = AT;
     struct flight f = {.op = {.kind = GPU_COPY,
@@ -622,6 +620,43 @@ CASE_EACH(pieces_are_made_as_the_driver_takes_them, 3)
     }
     free(host);
     free(back);
+    close_spied();
+}
+
+/* Their words come at once. */
+CASE(copies_that_make_pieces_take_turns)
+{
+    enum { TURN = 4 };
+    const uint64_t bytes = (uint64_t)MADE_PIECES * MADE_BYTES;
+    static _Atomic uint64_t seen[2], go;
+    struct made of[2];
+    struct flight f[2];
+    struct gpu_mem mem;
+    open_spied(8 * MADE_BYTES);
+    must_alloc(gpu, &mem, bytes);
+    uint8_t *host = bytes_new(bytes);
+    for (unsigned i = 0; i < 2; i++) {
+        of[i] = (struct made){.to = mem.addr, .from = at(host), .bytes = MADE_BYTES / (1 + i)};
+        f[i] = (struct flight){.op = {.kind = GPU_COPY,
+                                      .bytes = MADE_PIECES * of[i].bytes,
+                                      .next_piece = make_next,
+                                      .ready = &seen[i],
+                                      .after = {&go, 1},
+                                      .done = on_made,
+                                      .owner = &of[i]}};
+        gpu_submit(gpu, &f[i].op);
+    }
+    while (gpu_waiting(gpu) < 2)
+        (void)usleep(100);
+    atomic_store(&go, 1);
+    while (f[0].calls + f[1].calls < 2)
+        turn();
+    ck_assert_uint_eq(ngiven, 2 * MADE_PIECES);
+    for (unsigned i = TURN; i < ngiven; i++)
+        ck_assert_uint_ne(given[i].bytes, given[i - TURN].bytes);
+    ck_assert_uint_eq(gpu_waiting(gpu), 0);
+    must_free(gpu, &mem);
+    free(host);
     close_spied();
 }
 
