@@ -27,10 +27,12 @@ void check_entry_add(struct check_entry *e)
 
 static TCase *group_create(Suite *suite, const struct cases *g)
 {
-    TCase *group = tcase_create(program_invocation_short_name);
+    TCase *group = tcase_create(g->name ? g->name : program_invocation_short_name);
     tcase_add_checked_fixture(group, g->setup, g->teardown);
     if (g->timeout_s > 0)
         tcase_set_timeout(group, g->timeout_s);
+    if (g->timeout_s < 0) /* UNTIMED */
+        tcase_set_timeout(group, 0);
     suite_add_tcase(suite, group);
     return group;
 }

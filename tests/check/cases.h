@@ -31,12 +31,16 @@
 #define CHECK_THREADS_ONLY 0
 #endif
 
+#define UNTIMED -1.0
+
 /* What runs around each case, in its process. */
 struct cases {
+    const char *name; /* for CK_RUN_CASE; NULL: the program's */
     void (*setup)(void);
     void (*teardown)(void);
-    double timeout_s; /* of each; 0: Check's (CK_DEFAULT_TIMEOUT), or two minutes */
-    bool left_out;    /* these do not run here */
+    double
+        timeout_s; /* of each; 0: Check's (CK_DEFAULT_TIMEOUT), or two minutes; UNTIMED: no end */
+    bool left_out; /* these do not run here */
 };
 
 /* What a case is: it runs once for each i of first to end - 1, and ends with this signal. */

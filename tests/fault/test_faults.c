@@ -4,7 +4,6 @@
  * until the Nth is not reached any more (KVC_FAULT_EVERY: some of them): in a daemon of its own
  * process (KVC_FAULT), and in the library in this one.
  */
-#include <check.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "fault.h"
 #include "scene.h"
 
@@ -184,13 +183,41 @@ static void sweep(const char *point, const char *const *sets, run_fn *one)
     fflush(stdout);
 }
 
-START_TEST(the_daemon_survives_or_refuses_to_start)
+/* Of the points those that $KVC_FAULT_POINT, if there is one, names behind the prefix. */
+static bool is_chosen(const char *prefix, const char *point)
+{
+    const char *only = getenv("KVC_FAULT_POINT");
+    const size_t n = strlen(prefix);
+    return !only || (strncmp(only, prefix, n) == 0 && strcmp(only + n, point) == 0);
+}
+
+static int first_chosen(const char *prefix, const char *const *of, int n)
+{
+    int i = 0;
+    while (i < n && !is_chosen(prefix, of[i]))
+        i++;
+    return i;
+}
+
+static int chosen_end(const char *prefix, const char *const *of, int n)
+{
+    while (n > 0 && !is_chosen(prefix, of[n - 1]))
+        n--;
+    return n;
+}
+
+#define CASE_CHOSEN(name, prefix, of)                                         \
+    CASE_RANGE(name, first_chosen(prefix, of, (int)(sizeof of / sizeof *of)), \
+               chosen_end(prefix, of, (int)(sizeof of / sizeof *of)))
+
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 1780);
+
+CASE_CHOSEN(the_daemon_survives_or_refuses_to_start, "", points)
 {
     sweep(points[_i], scene_sets, run);
 }
-END_TEST
 
-START_TEST(the_daemon_with_storage_survives_or_refuses_to_start)
+CASE_CHOSEN(the_daemon_with_storage_survives_or_refuses_to_start, "storage-", storage_points)
 {
     char store[128];
     snprintf(store, sizeof store, "%s/store", rig.dir);
@@ -200,13 +227,11 @@ START_TEST(the_daemon_with_storage_survives_or_refuses_to_start)
     rig_stop(&rig);
     sweep(storage_points[_i], scene_sets_storage(store), run_storage);
 }
-END_TEST
 
-START_TEST(the_daemon_with_a_device_survives_or_refuses_to_start)
+CASE_CHOSEN(the_daemon_with_a_device_survives_or_refuses_to_start, "device-", device_points)
 {
     sweep(device_points[_i], scene_sets_device(), run);
 }
-END_TEST
 
 /* ---- the library ---- */
 
@@ -250,44 +275,12 @@ static void sweep_library(int which, const char *const *sets)
     fflush(stdout);
 }
 
-START_TEST(the_library_survives)
+CASE_EACH(the_library_survives, is_chosen("", "library") ? 4 : 0)
 {
     sweep_library(_i, scene_sets);
 }
-END_TEST
 
-START_TEST(the_library_with_a_device_survives)
+CASE_EACH(the_library_with_a_device_survives, is_chosen("", "device-library") ? 4 : 0)
 {
     sweep_library(_i, scene_sets_device());
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("faults");
-    TCase *t = tcase_create("faults");
-    const char *only = getenv("KVC_FAULT_POINT");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 1780);
-    for (int i = 0; i < (int)(sizeof points / sizeof points[0]); i++)
-        if (!only || strcmp(only, points[i]) == 0)
-            tcase_add_loop_test(t, the_daemon_survives_or_refuses_to_start, i, i + 1);
-    for (int i = 0; i < (int)(sizeof storage_points / sizeof storage_points[0]); i++)
-        if (!only ||
-            (strncmp(only, "storage-", 8) == 0 && strcmp(only + 8, storage_points[i]) == 0))
-            tcase_add_loop_test(t, the_daemon_with_storage_survives_or_refuses_to_start, i, i + 1);
-    for (int i = 0; i < (int)(sizeof device_points / sizeof device_points[0]); i++)
-        if (!only || (strncmp(only, "device-", 7) == 0 && strcmp(only + 7, device_points[i]) == 0))
-            tcase_add_loop_test(t, the_daemon_with_a_device_survives_or_refuses_to_start, i, i + 1);
-    if (!only || strcmp(only, "library") == 0)
-        tcase_add_loop_test(t, the_library_survives, 0, 4);
-    if (!only || strcmp(only, "device-library") == 0)
-        tcase_add_loop_test(t, the_library_with_a_device_survives, 0, 4);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_run(suite());
 }

@@ -8,7 +8,6 @@
  * a client stores and loads, and checks every byte. At the end the daemon serves on, its own memory
  * and its descriptors are where they were, all sessions are gone, and SIGTERM ends it with 0.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "hostile_bytes.h"
 
 #define BLOCK_TOKENS 16u
@@ -214,7 +213,9 @@ static void end_healthy(pid_t pid, struct health *h, uint64_t rounds_before)
     ck_assert_uint_gt(h->blocks, 0);
 }
 
-START_TEST(every_sender_is_told_or_dropped)
+CASES(.timeout_s = UNTIMED);
+
+CASE(every_sender_is_told_or_dropped)
 {
     struct health *health;
     rig_free_soon();
@@ -242,7 +243,6 @@ START_TEST(every_sender_is_told_or_dropped)
     rig_stop(&rig);
     rig_clean(&rig);
 }
-END_TEST
 
 static bool take_arguments(int argc, char **argv)
 {
@@ -269,10 +269,5 @@ int main(int argc, char **argv)
     if (!take_arguments(argc, argv))
         return 2;
     hostile_environment(argv);
-    Suite *s = suite_create("hostile bytes");
-    TCase *t = tcase_create("hostile bytes");
-    tcase_set_timeout(t, 0);
-    tcase_add_test(t, every_sender_is_told_or_dropped);
-    suite_add_tcase(s, t);
-    return check_run(s);
+    return cases_run();
 }

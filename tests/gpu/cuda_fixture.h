@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "fake_cuda.h"
 #include "gpu_cuda__.h"
 

@@ -11,7 +11,6 @@ int main(void)
     return 77;
 }
 #else
-#include <check.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +20,7 @@ int main(void)
 #include <unistd.h>
 
 #include "attend_case.h"
-#include "check_run.h"
+#include "cases.h"
 #include "cuda_driver.h"
 
 #define STRING(name)  STRING_(name)
@@ -186,16 +185,17 @@ static void one_attention(uint64_t seed)
     case_free(&c);
 }
 
-START_TEST(attention_is_the_twins)
+CASES(.setup = setup);
+
+CASE(attention_is_the_twins)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
         one_attention(seed);
 }
-END_TEST
 
 /* ---- rows ---- */
 
-START_TEST(rows_are_those_of_the_twin)
+CASE_EACH(rows_are_those_of_the_twin, KVC_TYPES)
 {
     const enum kvc_type type = (enum kvc_type)_i;
     const unsigned grid[3] = {64, 1, 1};
@@ -229,7 +229,6 @@ START_TEST(rows_are_those_of_the_twin)
         free(x);
     }
 }
-END_TEST
 
 /* In a process of its own: the tests are forked, and a driver that was initialised does not survive
  * that. */
@@ -253,13 +252,6 @@ int main(void)
 {
     if (!is_there())
         return 77;
-    Suite *suite = suite_create("attend_device");
-    TCase *tcase = tcase_create("twins");
-    tcase_add_checked_fixture(tcase, setup, NULL);
-    tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, attention_is_the_twins);
-    tcase_add_loop_test(tcase, rows_are_those_of_the_twin, 0, (int)KVC_TYPES);
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
+    return cases_run();
 }
 #endif

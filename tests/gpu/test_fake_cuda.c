@@ -227,15 +227,14 @@ static void setup(void)
     cu = cuda_find(&problem);
 }
 
-START_TEST(a_breach_of_the_drivers_contract_aborts)
+CASE_DIES_EACH(a_breach_of_the_drivers_contract_aborts, SIGABRT, ARRAY_LEN(wrongs))
 {
     setup();
     const CUresult r = wrongs[_i]();
     ck_abort_msg("nothing was noticed: %d", (int)r);
 }
-END_TEST
 
-START_TEST(what_is_right_does_not)
+CASE(what_is_right_does_not)
 {
     setup();
     must_pin(dev, host, sizeof(host));
@@ -243,10 +242,9 @@ START_TEST(what_is_right_does_not)
     ck_assert_int_eq(cu->MemcpyAsync(mem.addr, here(host) + 1, 5, stream()), CUDA_SUCCESS);
     close_device(dev);
 }
-END_TEST
 
 /* _i: device memory that is mapped for reading, host memory that is registered so. */
-START_TEST(who_writes_to_what_is_for_reading_breaks_the_context)
+CASE_EACH(who_writes_to_what_is_for_reading_breaks_the_context, 2)
 {
     setup();
     const CUmemAccessDesc access = {
@@ -263,9 +261,8 @@ START_TEST(who_writes_to_what_is_for_reading_breaks_the_context)
     ck_assert_int_eq(cu->MemcpyAsync(to, from, 8, stream()), CUDA_SUCCESS);
     ck_assert_int_eq(cu->CtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
-END_TEST
 
-START_TEST(what_can_be_registered_has_a_limit)
+CASE(what_can_be_registered_has_a_limit)
 {
     set("FAKE_CUDA_PINS", "8192");
     setup();
@@ -277,20 +274,11 @@ START_TEST(what_can_be_registered_has_a_limit)
     close_device(dev);
     free(more);
 }
-END_TEST
 
 int main(int argc, char **argv)
 {
     (void)argc;
     use_the_fake(argv);
-    Suite *suite = suite_create("fake_cuda");
-    TCase *tcase = tcase_create("contract");
-    tcase_add_loop_test_raise_signal(tcase, a_breach_of_the_drivers_contract_aborts, SIGABRT, 0,
-                                     (int)ARRAY_LEN(wrongs));
-    tcase_add_test(tcase, what_is_right_does_not);
-    tcase_add_loop_test(tcase, who_writes_to_what_is_for_reading_breaks_the_context, 0, 2);
-    tcase_add_test(tcase, what_can_be_registered_has_a_limit);
-    suite_add_tcase(suite, tcase);
-    return check_run(suite);
+    return cases_run();
 }
 #endif

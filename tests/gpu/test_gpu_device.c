@@ -14,6 +14,7 @@ int main(void)
 #include <errno.h>
 #include <fcntl.h>
 
+#include "cases.h"
 #include "cuda_copies.h"
 
 /* KVC_TEST_GPU, as in test_gpu. */
@@ -46,7 +47,9 @@ static void assert_well(void)
     gpu_drv_cuda.free(dev, &mem);
 }
 
-START_TEST(the_device_says_what_it_is)
+CASES(.name = "one process", .setup = setup, .teardown = teardown);
+
+CASE(the_device_says_what_it_is)
 {
     char name[64];
     printf("%s, exports by %s, %s a kernel for copies\n", info.name,
@@ -62,13 +65,11 @@ START_TEST(the_device_says_what_it_is)
     ck_assert(info.has_kernel);
     assert_well();
 }
-END_TEST
 
-START_TEST(fragments_arrive_on_either_path)
+CASE_RANGE(fragments_arrive_on_either_path, NOT_PINNED, IN_PARTS + 1)
 {
     copy_random_fragments((enum cuda_pins)_i, 11 + (uint64_t)_i);
 }
-END_TEST
 
 /* ---- memory of another process ---- */
 
@@ -116,8 +117,10 @@ static void assert_refused(const struct device_handle *handle)
     assert_well();
 }
 
+CASES(.name = "two processes");
+
 /* Even _i: a descriptor; odd: CUDA IPC. The device is opened after the fork. */
-START_TEST(another_processs_memory_is_used_as_far_as_it_goes)
+CASE_EACH(another_processs_memory_is_used_as_far_as_it_goes, 2)
 {
     int socket;
     char text[8] = "";
@@ -145,9 +148,10 @@ START_TEST(another_processs_memory_is_used_as_far_as_it_goes)
     gpu_drv_cuda.free(dev, &mem);
     close_device(dev);
 }
-END_TEST
 
-START_TEST(handles_that_are_none_do_not_cost_the_device)
+CASES(.name = "one process", .setup = setup, .teardown = teardown);
+
+CASE(handles_that_are_none_do_not_cost_the_device)
 {
     int fds[2];
     ck_assert_int_eq(pipe(fds), 0);
@@ -160,11 +164,10 @@ START_TEST(handles_that_are_none_do_not_cost_the_device)
     memset(handle.ipc, 0xff, sizeof(handle.ipc));
     assert_refused(&handle);
 }
-END_TEST
 
 /* ---- host memory ---- */
 
-START_TEST(host_memory_is_pinned_again_and_shared)
+CASE(host_memory_is_pinned_again_and_shared)
 {
     unsigned char *host = host_memory(4 * MIB);
     for (int i = 0; i < 3; i++) {
@@ -179,7 +182,6 @@ START_TEST(host_memory_is_pinned_again_and_shared)
     gpu_drv_cuda.unpin(dev, host, 4 * MIB);
     free(host);
 }
-END_TEST
 
 /* ---- the end of a context ---- */
 
@@ -197,8 +199,10 @@ static void poison(void)
                      CUDA_SUCCESS);
 }
 
+CASES(.name = "an error that stays", .setup = setup, .teardown = teardown);
+
 /* _i: the fake driver keeps the error. A real one may, and says so then. */
-START_TEST(a_context_that_died_is_followed_by_one_that_lives_or_by_none)
+CASE_EACH(a_context_that_died_is_followed_by_one_that_lives_or_by_none, 2)
 {
     if (fake)
         fake->keep_errors(_i);
@@ -231,7 +235,6 @@ START_TEST(a_context_that_died_is_followed_by_one_that_lives_or_by_none)
     }
     free(host);
 }
-END_TEST
 
 /* In a process of its own, since a process that has used CUDA must not fork. */
 static bool is_there(void)
@@ -257,21 +260,6 @@ int main(void)
 {
     if (!is_there())
         return 77;
-    Suite *suite = suite_create("gpu_device");
-    TCase *forked = tcase_create("two processes");
-    tcase_add_loop_test(forked, another_processs_memory_is_used_as_far_as_it_goes, 0, 2);
-    suite_add_tcase(suite, forked);
-    TCase *tcase = tcase_create("one process");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, the_device_says_what_it_is);
-    tcase_add_loop_test(tcase, fragments_arrive_on_either_path, NOT_PINNED, IN_PARTS + 1);
-    tcase_add_test(tcase, handles_that_are_none_do_not_cost_the_device);
-    tcase_add_test(tcase, host_memory_is_pinned_again_and_shared);
-    suite_add_tcase(suite, tcase);
-    TCase *dying = tcase_create("an error that stays"); /* which compute-sanitizer would report */
-    tcase_add_checked_fixture(dying, setup, teardown);
-    tcase_add_loop_test(dying, a_context_that_died_is_followed_by_one_that_lives_or_by_none, 0, 2);
-    suite_add_tcase(suite, dying);
-    return check_run(suite);
+    return cases_run();
 }
 #endif

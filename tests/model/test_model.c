@@ -6,12 +6,11 @@
  * KVC_SEED=n runs that seed alone; KVC_TURNS=n makes runs that long. A seed that has failed once
  * goes into seeds.txt, which every run replays.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "act.h"
-#include "check_run.h"
+#include "cases.h"
 #include "judge.h"
 
 #define SEEDS      CHECK_SHARE(40)
@@ -226,20 +225,24 @@ static void run_seed(uint64_t seed)
     model_end(&m);
 }
 
-START_TEST(random_operations_agree_with_the_model)
+CASES(.timeout_s = 600);
+
+CASE_EACH(random_operations_agree_with_the_model, getenv("KVC_SEED") ? 1 : SEEDS)
 {
     const char *seed = getenv("KVC_SEED");
     run_seed(seed ? strtoull(seed, NULL, 10) : (uint64_t)_i + 1);
 }
-END_TEST
 
 static uint64_t failed[FAILED_MAX];
 static int nfailed;
 
 /* One seed a line; what follows a # is for people. */
-static void read_failed_seeds(void)
+/* How many there are; with $KVC_SEED none is wanted. */
+static int read_failed_seeds(void)
 {
     char path[4096], line[256];
+    if (getenv("KVC_SEED"))
+        return 0;
     const char *dir = getenv("KVC_SOURCE_DIR");
     snprintf(path, sizeof(path), "%s/tests/model/seeds.txt", dir ? dir : ".");
     FILE *f = fopen(path, "r");
@@ -251,28 +254,10 @@ static void read_failed_seeds(void)
         if (line[0] >= '0' && line[0] <= '9')
             failed[nfailed++] = strtoull(line, NULL, 10);
     fclose(f);
+    return nfailed;
 }
 
-START_TEST(seeds_that_failed_once_pass)
+CASE_EACH(seeds_that_failed_once_pass, read_failed_seeds())
 {
     run_seed(failed[_i]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("model");
-    TCase *t = tcase_create("seeds");
-    tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, random_operations_agree_with_the_model, 0,
-                        getenv("KVC_SEED") ? 1 : SEEDS);
-    suite_add_tcase(s, t);
-    if (!getenv("KVC_SEED")) {
-        read_failed_seeds();
-        TCase *old = tcase_create("failed");
-        tcase_set_timeout(old, 600);
-        tcase_add_loop_test(old, seeds_that_failed_once_pass, 0, nfailed);
-        suite_add_tcase(s, old);
-    }
-    return check_run(s);
 }

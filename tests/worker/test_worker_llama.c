@@ -4,7 +4,6 @@
  * make_llama.py wrote, and directories that are no such model are refused by what is wrong. With
  * KVC_MODEL, a directory that smollm2_reference.py or byte_model.py filled: that model alone.
  */
-#include <check.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check_run.h"
+#include "cases.h"
 #include "product.h"
 #include "safetensors.h"
 #include "sequence.h"
@@ -107,21 +106,23 @@ static void check_model(const char *path, const char *name)
     free(want);
 }
 
-START_TEST(logits_are_those_of_transformers)
+CASES(.left_out = getenv("KVC_MODEL") != NULL);
+
+CASE_EACH(logits_are_those_of_transformers, 2)
 {
     static const char *const names[] = {"bf16", "tied"}; /* grouped heads; several files */
     char path[256];
     path_of(names[_i], path);
     check_model(path, names[_i]);
 }
-END_TEST
 
-START_TEST(logits_of_a_given_model_are_those_of_transformers)
+CASES(.left_out = getenv("KVC_MODEL") == NULL, .timeout_s = 900);
+
+CASE(logits_of_a_given_model_are_those_of_transformers)
 {
     const char *path = getenv("KVC_MODEL"), *slash = strrchr(path, '/');
     check_model(path, slash ? slash + 1 : path);
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
@@ -208,16 +209,17 @@ static const struct {
     {"model.safetensors", "\"lm_head.weight\"", "\"lm_heap.weight\"", "lm_head.weight"},
 };
 
-START_TEST(a_model_that_is_not_computed_is_refused_by_name)
+CASES(.left_out = getenv("KVC_MODEL") != NULL);
+
+CASE_EACH(a_model_that_is_not_computed_is_refused_by_name, sizeof(wrong) / sizeof(wrong[0]))
 {
     copy_make();
     change(wrong[_i].file, wrong[_i].from, wrong[_i].to);
     refused(wrong[_i].what);
     copy_remove();
 }
-END_TEST
 
-START_TEST(a_file_that_is_cut_is_refused)
+CASE(a_file_that_is_cut_is_refused)
 {
     char path[100];
     copy_make();
@@ -228,9 +230,8 @@ START_TEST(a_file_that_is_cut_is_refused)
     refused("model.safetensors");
     copy_remove();
 }
-END_TEST
 
-START_TEST(other_numbers_of_the_configuration_are_another_revision)
+CASE(other_numbers_of_the_configuration_are_another_revision)
 {
     char first[36];
     struct model m = {0};
@@ -244,9 +245,8 @@ START_TEST(other_numbers_of_the_configuration_are_another_revision)
     model_end(&m);
     copy_remove();
 }
-END_TEST
 
-START_TEST(other_weights_are_another_revision)
+CASE(other_weights_are_another_revision)
 {
     char path[256], first[36];
     struct model m = {0};
@@ -267,25 +267,11 @@ START_TEST(other_weights_are_another_revision)
     model_end(&m);
     copy_remove();
 }
-END_TEST
 
 int main(int argc, char **argv)
 {
     (void)argc;
-    Suite *suite = suite_create("worker_llama");
-    TCase *tc = tcase_create("llama");
-    suite_add_tcase(suite, tc);
-    if (getenv("KVC_MODEL")) {
+    if (getenv("KVC_MODEL"))
         product_choose_core(argv);
-        tcase_set_timeout(tc, 900);
-        tcase_add_test(tc, logits_of_a_given_model_are_those_of_transformers);
-        return check_run(suite);
-    }
-    tcase_add_loop_test(tc, logits_are_those_of_transformers, 0, 2);
-    tcase_add_loop_test(tc, a_model_that_is_not_computed_is_refused_by_name, 0,
-                        (int)(sizeof(wrong) / sizeof(wrong[0])));
-    tcase_add_test(tc, a_file_that_is_cut_is_refused);
-    tcase_add_test(tc, other_weights_are_another_revision);
-    tcase_add_test(tc, other_numbers_of_the_configuration_are_another_revision);
-    return check_run(suite);
+    return cases_run();
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <check.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +7,7 @@
 #include <unistd.h>
 
 #include "args.h"
-#include "check_run.h"
+#include "cases.h"
 
 struct taken {
     bool json;
@@ -91,7 +90,7 @@ static int take(const char *words, struct taken *t, struct common *c, bool stop_
     return args_take(&line, argc, argv);
 }
 
-START_TEST(values_land_in_their_fields)
+CASE(values_land_in_their_fields)
 {
     struct taken t;
     struct common c;
@@ -122,9 +121,8 @@ START_TEST(values_land_in_their_fields)
     ck_assert(c.verbose && !t.json);
     ck_assert_int_eq(optind, 2);
 }
-END_TEST
 
-START_TEST(what_is_refused_says_what_would_be_right)
+CASE(what_is_refused_says_what_would_be_right)
 {
     static const struct {
         const char *words, *why;
@@ -167,9 +165,8 @@ START_TEST(what_is_refused_says_what_would_be_right)
     ck_assert_int_eq(args_take(&others, 2, argv), 2); /* listed, and not taken */
     ck_assert_int_eq(take("--a-name-of-some-length=bad", &t, &c, false), 7);
 }
-END_TEST
 
-START_TEST(help_lists_the_table)
+CASE(help_lists_the_table)
 {
     static const char expected[] = "Usage: it\n\nwords\n\n"
                                    "Values:\n"
@@ -203,16 +200,4 @@ START_TEST(help_lists_the_table)
     fclose(file);
     ck_assert_int_eq(rc, -1);
     ck_assert_str_eq(got, expected);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("args");
-    TCase *tc = tcase_create("args");
-    tcase_add_test(tc, values_land_in_their_fields);
-    tcase_add_test(tc, what_is_refused_says_what_would_be_right);
-    tcase_add_test(tc, help_lists_the_table);
-    suite_add_tcase(s, tc);
-    return check_run(s);
 }

@@ -16,6 +16,17 @@ static struct kvc_pages_load load_of(void)
     return (struct kvc_pages_load){.pages = {pages}};
 }
 
+/* What a case asks for: eight blocks into all of these pages, unless it says otherwise. */
+static struct kvc_seq seq;
+static struct kvc_pages_load load;
+
+static void setup(void)
+{
+    start_pool();
+    seq = seq_of(8);
+    load = load_of();
+}
+
 static void hit(uint32_t blocks)
 {
     atomic_store(&fake.s->hit_blocks, blocks);
@@ -50,12 +61,10 @@ static void reopen(uint32_t timeout_ms)
 
 /* ---- loads ---- */
 
-CASES(.setup = start_pool, .teardown = stop);
+CASES(.setup = setup, .teardown = stop);
 
 CASE(a_load_brings_blocks_into_their_pages)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     load.flags = KVC_F_WAIT | KVC_F_ALL;
     load.wait_tokens = 64;
@@ -82,8 +91,6 @@ CASE(a_load_brings_blocks_into_their_pages)
 
 CASE(blocks_that_the_worker_has_need_no_pages)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     load.from_tokens = 40; /* two blocks and a half */
     hit(5);
@@ -103,8 +110,6 @@ CASE(blocks_that_the_worker_has_need_no_pages)
 
 CASE(what_is_behind_a_block_that_failed_does_not_count)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     hit(6);
     atomic_store(&fake.s->load_bad, 4);
@@ -118,8 +123,6 @@ CASE(what_is_behind_a_block_that_failed_does_not_count)
 
 CASE(no_hit_is_nothing_loaded)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     hit(0);
     ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), 0);
@@ -129,8 +132,6 @@ CASE(no_hit_is_nothing_loaded)
 
 CASE(a_load_waits_for_its_word_and_tells_of_its_layers)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     struct kvc_op *op = NULL;
     struct kvc_result r;
@@ -164,8 +165,6 @@ CASE_EACH(whatever_becomes_of_a_load_its_word_is_written, 6)
                 {FAKE_STATUS, KVC_ST_TOO_LARGE},
                 {FAKE_DIE, 0},
                 {FAKE_BAD_BODY, 0}};
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     volatile uint64_t *w = kvc_gpu_words(gpu);
     hit(0);
@@ -178,8 +177,6 @@ CASE_EACH(whatever_becomes_of_a_load_its_word_is_written, 6)
 
 CASE(no_daemon_is_a_miss_of_a_load)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     struct kvc_counters c;
     struct kvc_op *op = NULL;
@@ -196,8 +193,6 @@ CASE(no_daemon_is_a_miss_of_a_load)
 
 CASE(a_device_that_is_out_is_a_miss_and_the_pool_is_made_again)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     hit(3);
     fake_rule(&fake, KVC_OP_PAGES_LOAD, FAKE_STATUS, KVC_ST_TIER, 1);
@@ -213,8 +208,6 @@ CASE(a_device_that_is_out_is_a_miss_and_the_pool_is_made_again)
 /* One block that is corrupt is all of a short load, and says nothing of the device. */
 CASE(blocks_that_failed_are_no_reason_to_open_the_pool_again)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_blocks blocks = blocks_of(2);
     struct kvc_loaded l = {.tokens = 99};
     uint8_t st[2];
@@ -234,8 +227,6 @@ CASE(blocks_that_failed_are_no_reason_to_open_the_pool_again)
 
 CASE(a_device_that_stays_out_is_not_asked_for_each_time)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     uint8_t st[4];
     struct kvc_blocks blocks = blocks_of(2);
@@ -263,8 +254,6 @@ CASE(a_device_that_stays_out_is_not_asked_for_each_time)
 
 CASE(a_load_that_is_not_answered_is_a_miss_once_it_is_cancelled)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     load.timeout_ms = 50;
     hit(3);
@@ -281,8 +270,6 @@ CASE(a_load_that_is_not_answered_is_a_miss_once_it_is_cancelled)
 /* A daemon whose copies run at the deadline answers TIMEOUT, and touches pages until CANCEL. */
 CASE(a_timeout_is_settled_before_the_call_returns)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     hit(3);
     atomic_store(&fake.s->late, FAKE_LATE_CANCEL);
@@ -295,8 +282,6 @@ CASE(a_timeout_is_settled_before_the_call_returns)
 
 CASE(bad_arguments_of_a_load_name_themselves)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     uint32_t wrong[8 * PPB];
     hit(3);
@@ -328,8 +313,7 @@ CASE(a_pool_that_does_not_fit_the_namespace_is_refused)
 {
     struct kvc_ns_spec other = spec_of("other");
     struct kvc_ns *wide;
-    struct kvc_seq seq = seq_of(2);
-    struct kvc_pages_load load = load_of();
+    seq = seq_of(2);
     struct kvc_blocks blocks = blocks_of(2);
     struct kvc_loaded l;
     uint8_t st[2];
@@ -348,8 +332,6 @@ CASE(a_pool_that_does_not_fit_the_namespace_is_refused)
 
 CASE_EACH(a_reply_that_cannot_be_ends_the_link, 2)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     hit(3);
     fake_rule(&fake, KVC_OP_PAGES_LOAD, _i == 0 ? FAKE_BAD_BODY : FAKE_OTHER_OP, 0, 1);
@@ -491,8 +473,6 @@ CASE(bad_arguments_of_a_store_name_themselves)
 
 static struct kvc_op *begin_silent(enum fake_late late)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_op *op = NULL;
     hit(3);
     atomic_store(&fake.s->late, late);
@@ -526,8 +506,6 @@ CASE(a_load_that_was_cancelled_touches_nothing_any_more)
 /* The daemon closes no pool while one of its requests names it, and so would not open it again. */
 CASE(a_pool_is_made_again_behind_its_requests_in_flight)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     struct kvc_result r;
     struct kvc_op *op = begin_silent(FAKE_LATE_CANCEL);
@@ -578,8 +556,6 @@ CASE(giving_an_op_up_is_no_way_to_keep_its_pages_busy)
 /* The daemon lives, and ends the session: its copies end by themselves. */
 CASE_EACH(a_load_outlasts_the_copies_of_a_session_that_ended, 2)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     hit(3);
     atomic_store(&fake.s->late, FAKE_LATE_TIMER);
@@ -591,8 +567,6 @@ CASE_EACH(a_load_outlasts_the_copies_of_a_session_that_ended, 2)
 
 CASE(a_load_ends_with_the_daemon)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     hit(3);
     atomic_store(&fake.s->late, FAKE_LATE_TIMER);
@@ -605,8 +579,6 @@ CASE(a_load_ends_with_the_daemon)
 
 CASE_EACH(a_loop_hears_of_a_load_whose_daemon_died, 2)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_op *op = NULL, *next = NULL;
     struct kvc_result r;
     int fd = kvc_fd(kvc);
@@ -668,8 +640,6 @@ CASE(pages_that_are_given_up_are_taken_back)
 
 CASE(a_pool_is_made_again_after_a_reconnect)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     struct kvc_blocks blocks = blocks_of(2);
     uint8_t st[2];
@@ -689,8 +659,6 @@ CASE(a_pool_is_made_again_after_a_reconnect)
 
 CASE(requests_that_are_begun_meanwhile_wait_for_the_pool)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_op *op[3] = {NULL};
     struct kvc_result r;
     hit(3);
@@ -706,8 +674,6 @@ CASE(requests_that_are_begun_meanwhile_wait_for_the_pool)
 
 CASE_EACH(requests_that_wait_for_a_pool_end_when_it_cannot_be, 2)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_blocks blocks = blocks_of(2);
     struct kvc_op *op[2] = {NULL};
     struct kvc_result r;
@@ -727,8 +693,6 @@ CASE_EACH(requests_that_wait_for_a_pool_end_when_it_cannot_be, 2)
 
 CASE(a_request_whose_pool_is_closed_before_it_was_sent_is_cancelled)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_op *op = NULL;
     struct kvc_result r;
     reconnect();
@@ -740,8 +704,6 @@ CASE(a_request_whose_pool_is_closed_before_it_was_sent_is_cancelled)
 
 CASE(words_of_the_daemon_before_are_not_waited_for)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     struct kvc_blocks blocks = blocks_of(2);
     struct kvc_word after = {.word = 1, .value = 1};
@@ -765,8 +727,6 @@ CASE(words_of_the_daemon_before_are_not_waited_for)
 
 CASE(a_namespace_that_was_let_go_is_opened_again)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_loaded l;
     struct kvc_blocks blocks = blocks_of(2);
     uint8_t st[2];
@@ -785,12 +745,12 @@ CASE(a_namespace_that_was_let_go_is_opened_again)
 
 CASE(many_are_in_flight_at_once)
 {
-    struct kvc_seq seq = seq_of(1);
+    seq = seq_of(1);
     struct kvc_op *op[16];
     int done = 0;
     hit(1);
     for (int i = 0; i < 16; i++) {
-        struct kvc_pages_load load = {.pages = {pages + (size_t)(i % 8) * PPB}};
+        load = (struct kvc_pages_load){.pages = {pages + (size_t)(i % 8) * PPB}};
         ck_assert_int_eq(kvc_pages_load_begin(ns, &seq, pool, &load, &op[i]), 0);
         kvc_op_set_user(op[i], &op[i]);
     }
@@ -814,8 +774,6 @@ CASE(many_are_in_flight_at_once)
 
 CASE(wait_takes_them_too)
 {
-    struct kvc_seq seq = seq_of(8);
-    struct kvc_pages_load load = load_of();
     struct kvc_blocks blocks = blocks_of(2);
     struct kvc_op *op = NULL;
     struct kvc_prefix prefix;

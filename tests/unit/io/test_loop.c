@@ -680,5 +680,3 @@ CASE(auto_prefers_io_uring)
     ck_assert_ptr_nonnull(strstr(loop_backend_reason(loop), "preferred"));
     loop_destroy(&loop);
 }
-
-/* --- suite ---------------------------------------------------------------------------------- */

@@ -323,47 +323,57 @@ static void second_run(struct kept *k, const struct arena_config *config, struct
     arena_destroy(&a);
 }
 
+/* Of a case: what is stored, where chunks are kept, what the last run found of it. */
+static struct shared *all;
+static struct kept place;
+static struct check found;
+static struct arena_recovery recovery;
+
+static void setup(void)
+{
+    all = share();
+}
+
+static void teardown(void)
+{
+    if (place.dir[0])
+        kept_end(&place);
+}
+
+CASES(.setup = setup, .teardown = teardown, .timeout_s = 300);
+
 CASE_EACH(a_clean_stop_keeps_all, 2)
 {
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
     const enum arena_persist persist = _i == 0 ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS;
-    if (!first_run(&k, persist, sh))
+    if (!first_run(&place, persist, all))
         return;
-    const struct arena_config config = config_of(&k, persist);
+    const struct arena_config config = config_of(&place, persist);
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    nothing_is_missing(&c);
-    ck_assert_uint_gt(c.found, 50);
-    ck_assert_uint_eq(r.slots_damaged + r.slots_unwanted + r.slabs_damaged, 0);
-    second_run(&k, &config, sh, &c, &r); /* and once more */
-    nothing_is_missing(&c);
-    kept_end(&k);
+    nothing_is_missing(&found);
+    ck_assert_uint_gt(found.found, 50);
+    ck_assert_uint_eq(recovery.slots_damaged + recovery.slots_unwanted + recovery.slabs_damaged, 0);
+    second_run(&place, &config, all, &found, &recovery); /* and once more */
+    nothing_is_missing(&found);
 }
 
 CASE(every_slot_that_is_kept_gets_a_new_generation_and_its_room_is_used_again)
 {
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+    if (!first_run(&place, ARENA_PERSIST_DIR, all))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
-    struct arena *a = start(&k, &config);
-    recover(a, sh, &c, &r);
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
+    struct arena *a = start(&place, &config);
+    recover(a, all, &found, &recovery);
     struct arena_stats st;
     for (uint32_t no = 0; no < BLOCKS; no++) {
         struct tier_view v;
-        if (!c.seen[no])
+        if (!found.seen[no])
             continue;
-        arena_view(a, sh->block[no].loc, &v);
-        ck_assert_uint_ne(v.gen, sh->block[no].gen);
-        ck_assert_uint_eq(v.bytes, sh->block[no].bytes);
-        arena_free(a, sh->block[no].loc);
+        arena_view(a, all->block[no].loc, &v);
+        ck_assert_uint_ne(v.gen, all->block[no].gen);
+        ck_assert_uint_eq(v.bytes, all->block[no].bytes);
+        arena_free(a, all->block[no].loc);
     }
     arena_check(a);
     arena_stats(a, &st);
@@ -375,114 +385,89 @@ CASE(every_slot_that_is_kept_gets_a_new_generation_and_its_room_is_used_again)
         n++;
     ck_assert_uint_eq(n, 16 * MIB / (64 * KIB)); /* the limit is as exact as ever */
     arena_destroy(&a);
-    kept_end(&k);
 }
 
 CASE(what_nobody_wants_is_free_room_now_and_later)
 {
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+    if (!first_run(&place, ARENA_PERSIST_DIR, all))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
-    c.refuse_every = 2;
-    second_run(&k, &config, sh, &c, &r);
-    const uint32_t left = c.found;
-    ck_assert_uint_gt(c.unwanted, 0);
-    ck_assert_uint_eq(r.slots_unwanted, c.unwanted);
-    c.refuse_every = 0;
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
+    found.refuse_every = 2;
+    second_run(&place, &config, all, &found, &recovery);
+    const uint32_t left = found.found;
+    ck_assert_uint_gt(found.unwanted, 0);
+    ck_assert_uint_eq(recovery.slots_unwanted, found.unwanted);
+    found.refuse_every = 0;
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    ck_assert_uint_eq(c.found, left);
-    kept_end(&k);
+    ck_assert_uint_eq(found.found, left);
 }
 
 CASE(a_smaller_limit_keeps_as_much_as_it_allows)
 {
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+    if (!first_run(&place, ARENA_PERSIST_DIR, all))
         return;
-    struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
+    struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
     config.limit_bytes = 5 * MIB;
-    struct arena *a = start(&k, &config);
+    struct arena *a = start(&place, &config);
 
-    recover(a, sh, &c, &r);
+    recover(a, all, &found, &recovery);
 
     struct arena_stats st;
     arena_stats(a, &st);
-    ck_assert_uint_gt(r.misfits, 0);
+    ck_assert_uint_gt(recovery.misfits, 0);
     ck_assert_uint_gt(st.used_bytes, 2 * MIB);
     ck_assert_uint_le(st.used_bytes, 5 * MIB);
     arena_destroy(&a);
-    kept_end(&k);
 }
 
 CASE_EACH(chunks_of_another_size_are_discarded, 2)
 {
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
     const enum arena_persist persist = _i == 0 ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS;
-    if (!first_run(&k, persist, sh))
+    if (!first_run(&place, persist, all))
         return;
-    struct arena_config config = config_of(&k, persist);
+    struct arena_config config = config_of(&place, persist);
     config.chunk_bytes = 4 * MIB;
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    ck_assert_uint_eq(c.found, 0);
-    ck_assert_uint_gt(r.misfits, 0);
+    ck_assert_uint_eq(found.found, 0);
+    ck_assert_uint_gt(recovery.misfits, 0);
     config.chunk_bytes = 2 * MIB; /* they are not there any more */
-    second_run(&k, &config, sh, &c, &r);
-    ck_assert_uint_eq(c.found, 0);
-    kept_end(&k);
+    second_run(&place, &config, all, &found, &recovery);
+    ck_assert_uint_eq(found.found, 0);
 }
 
 CASE(a_principal_that_is_no_more_takes_its_chunks_along)
 {
     static const uint64_t other[] = {0, 0x2222, 0x3333};
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+    if (!first_run(&place, ARENA_PERSIST_DIR, all))
         return;
-    struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
+    struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
     config.prints = other;
     uint32_t of_second = 0;
     for (uint32_t no = 0; no < BLOCKS; no++) {
-        of_second += sh->block[no].must && sh->block[no].principal == 2;
-        sh->block[no].principal = sh->block[no].principal == 2 ? 1 : 99;
+        of_second += all->block[no].must && all->block[no].principal == 2;
+        all->block[no].principal = all->block[no].principal == 2 ? 1 : 99;
     }
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    ck_assert_uint_gt(r.ownerless, 0);
-    ck_assert_uint_eq(c.found, of_second);
-    kept_end(&k);
+    ck_assert_uint_gt(recovery.ownerless, 0);
+    ck_assert_uint_eq(found.found, of_second);
 }
 
 CASE(chunk_ids_do_not_come_again)
 {
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
     uint32_t highest = 0;
-    if (!first_run(&k, ARENA_PERSIST_FDS, sh))
+    if (!first_run(&place, ARENA_PERSIST_FDS, all))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_FDS);
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_FDS);
     /* Chunks without an owner are not stored, so their numbers are nowhere but beside them. */
     for (unsigned i = 0; i < 3; i++) {
-        struct arena *a = start(&k, &config);
-        recover(a, sh, &c, &r);
+        struct arena *a = start(&place, &config);
+        recover(a, all, &found, &recovery);
         struct tier_loc loc;
         struct tier_view v;
         uint32_t fresh = 0;
@@ -495,7 +480,6 @@ CASE(chunk_ids_do_not_come_again)
         highest = fresh > highest ? fresh : highest;
         arena_destroy(&a);
     }
-    kept_end(&k);
 }
 
 static uint32_t count_found(void *ctx, const struct arena_found *f)
@@ -514,17 +498,15 @@ static uint64_t now_us(void)
 /* KVC_WARM_BLOCKS=1000000 says how long a real one takes; no payload is touched. */
 CASE(many_small_blocks_are_found_by_their_headers_alone)
 {
-    struct kept k;
-    struct arena_recovery r;
     const uint32_t blocks = (uint32_t)from_env("KVC_WARM_BLOCKS", 20000);
-    uint32_t found = 0;
-    if (!kept_begin(&k))
+    uint32_t n = 0;
+    if (!kept_begin(&place))
         return;
-    struct arena_config config = config_of(&k, ARENA_PERSIST_FDS);
+    struct arena_config config = config_of(&place, ARENA_PERSIST_FDS);
     config.limit_bytes = (uint64_t)blocks * 4096 + 16 * MIB;
     config.chunk_bytes = blocks > 100000 ? 256 * MIB : 4 * MIB;
-    struct arena *a = start(&k, &config);
-    arena_recover(a, count_found, &found, &r);
+    struct arena *a = start(&place, &config);
+    arena_recover(a, count_found, &n, &recovery);
     for (uint32_t i = 0; i < blocks; i++) {
         const struct tier_label label = label_of(i, 1);
         const struct hash128 sum = {{1}};
@@ -534,31 +516,28 @@ CASE(many_small_blocks_are_found_by_their_headers_alone)
     }
     arena_destroy(&a);
     const uint64_t from = now_us();
-    a = start(&k, &config);
+    a = start(&place, &config);
     const uint64_t between = now_us();
 
-    arena_recover(a, count_found, &found, &r);
+    arena_recover(a, count_found, &n, &recovery);
 
     printf("  %u blocks: %" PRIu64 " us to take over %u chunks, %" PRIu64 " us for the rest\n",
-           blocks, between - from, r.chunks, now_us() - between);
-    ck_assert_uint_eq(found, blocks);
-    ck_assert_uint_eq(r.slots, blocks);
+           blocks, between - from, recovery.chunks, now_us() - between);
+    ck_assert_uint_eq(n, blocks);
+    ck_assert_uint_eq(recovery.slots, blocks);
     arena_destroy(&a);
-    kept_end(&k);
 }
 
 /* --- the directory --- */
 
 CASE(two_daemons_do_not_share_a_directory)
 {
-    struct kept k;
-    if (!kept_begin(&k))
+    if (!kept_begin(&place))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
     struct arena *a = NULL, *b = NULL;
-    struct arena_recovery r;
     ck_assert_int_eq(arena_create(&config, &a), 0);
-    arena_recover(a, on_found, NULL, &r);
+    arena_recover(a, on_found, NULL, &recovery);
 
     ck_assert_int_eq(arena_create(&config, &b), -EBUSY);
 
@@ -566,7 +545,6 @@ CASE(two_daemons_do_not_share_a_directory)
     arena_destroy(&a);
     ck_assert_int_eq(arena_create(&config, &b), 0);
     arena_destroy(&b);
-    kept_end(&k);
 }
 
 /* A file of somebody else's making, under a name of ours. */
@@ -585,62 +563,52 @@ static void plant(const struct kept *k, const char *name, mode_t mode, const voi
 CASE(what_lies_in_the_directory_and_is_not_ours_harms_nobody)
 {
     static const uint8_t rubbish[4096] = {1, 2, 3};
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
     char path[128];
     struct stat st;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+    if (!first_run(&place, ARENA_PERSIST_DIR, all))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
-    plant(&k, "chunk-0902", 0600, rubbish, sizeof(rubbish));
-    plant(&k, "secret", 0600, rubbish, sizeof(rubbish));
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
+    plant(&place, "chunk-0902", 0600, rubbish, sizeof(rubbish));
+    plant(&place, "secret", 0600, rubbish, sizeof(rubbish));
     const uint64_t magic = LAYOUT_CHUNK_MAGIC;
-    plant(&k, "chunk-901", 0644, &magic, sizeof(magic)); /* others may have it open */
-    plant(&k, "chunk-900", 0600, &magic, sizeof(magic));
+    plant(&place, "chunk-901", 0644, &magic, sizeof(magic)); /* others may have it open */
+    plant(&place, "chunk-900", 0600, &magic, sizeof(magic));
     const uint64_t flipped = magic ^ UINT64_C(0x8000000000001);
-    plant(&k, "chunk-899", 0600, &flipped, sizeof(flipped)); /* ours, and damaged */
+    plant(&place, "chunk-899", 0600, &flipped, sizeof(flipped)); /* ours, and damaged */
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    nothing_is_missing(&c);
-    ck_assert_uint_eq(r.damaged + r.foreign, 3);
-    snprintf(path, sizeof(path), "%s/secret", k.dir);
+    nothing_is_missing(&found);
+    ck_assert_uint_eq(recovery.damaged + recovery.foreign, 3);
+    snprintf(path, sizeof(path), "%s/secret", place.dir);
     ck_assert_int_eq(lstat(path, &st), 0); /* not a name of ours */
-    kept_end(&k);
 }
 
 /* One damaged header kept the daemon from starting. The file is unlinked, never cut. */
 CASE(a_chunk_file_with_a_damaged_header_is_left_to_its_readers)
 {
     static const uint8_t rubbish[4096] = {1, 2, 3};
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
     char path[128];
     struct stat st;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+    if (!first_run(&place, ARENA_PERSIST_DIR, all))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
-    plant(&k, "chunk-907", 0600, rubbish, sizeof(rubbish));
-    snprintf(path, sizeof(path), "%s/chunk-907", k.dir);
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
+    plant(&place, "chunk-907", 0600, rubbish, sizeof(rubbish));
+    snprintf(path, sizeof(path), "%s/chunk-907", place.dir);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    nothing_is_missing(&c);
-    ck_assert_uint_eq(r.damaged, 1);
+    nothing_is_missing(&found);
+    ck_assert_uint_eq(recovery.damaged, 1);
     ck_assert_int_ne(lstat(path, &st), 0);
     ck_assert_int_eq(fstat(fd, &st), 0);
     ck_assert_int_eq(st.st_size, 2 * MIB);
     close(fd);
-    plant(&k, "chunk-908", 0644, rubbish, sizeof(rubbish)); /* others may have made it */
+    plant(&place, "chunk-908", 0644, rubbish, sizeof(rubbish)); /* others may have made it */
     struct arena *a = NULL;
     ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
-    kept_end(&k);
 }
 
 /* They were overwritten or removed: somebody's notes in a file `names`, for one. */
@@ -649,25 +617,24 @@ CASE(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
     static const char *const names[] = {"names", "chunk-903", "chunk-904", "chunk-905",
                                         "chunk-906"};
     const uint64_t magic = LAYOUT_CHUNK_MAGIC, far = magic ^ 15, near = magic ^ 1;
-    struct kept k;
     char path[128], text[512];
     struct stat st;
-    if (!kept_begin(&k))
+    if (!kept_begin(&place))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
     for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
         struct arena *a = NULL;
-        snprintf(path, sizeof(path), "%s/%s", k.dir, names[i]);
+        snprintf(path, sizeof(path), "%s/%s", place.dir, names[i]);
         if (i == 2)
             ck_assert_int_eq(symlink("/etc/passwd", path), 0);
         else if (i == 3)
-            plant(&k, names[i], 0600, &far, sizeof(far));
+            plant(&place, names[i], 0600, &far, sizeof(far));
         else if (i == 4)
-            plant(&k, names[i], 0644, &near, sizeof(near));
+            plant(&place, names[i], 0644, &near, sizeof(near));
         else
-            plant(&k, names[i], 0600, "my own notes", 12);
+            plant(&place, names[i], 0600, "my own notes", 12);
         ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
-        ck_assert_ptr_nonnull(home_stranger(k.dir, text, sizeof(text)));
+        ck_assert_ptr_nonnull(home_stranger(place.dir, text, sizeof(text)));
         ck_assert_ptr_nonnull(strstr(text, path));
         ck_assert_int_eq(lstat(path, &st), 0);
         ck_assert(i == 2 || st.st_size == 2 * MIB);
@@ -676,7 +643,6 @@ CASE(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
     struct arena *a = NULL;
     ck_assert_int_eq(arena_create(&config, &a), 0);
     arena_destroy(&a);
-    kept_end(&k);
 }
 
 /* --- damage --- */
@@ -739,33 +705,29 @@ static void flip_header_bit(const struct kept *k, const struct image *im, uint64
 
 CASE(a_flipped_bit_in_a_header_costs_blocks_and_is_never_believed)
 {
-    static struct check c;
-    struct kept k;
     struct image im;
-    struct arena_recovery r;
     struct timespec now;
     uint64_t missing = 0;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_FDS, sh))
+    if (!first_run(&place, ARENA_PERSIST_FDS, all))
         return;
     clock_gettime(CLOCK_REALTIME, &now);
     const uint64_t seed = from_env("KVC_SEED", (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 32);
     uint64_t rng = seed | 1;
     printf("KVC_SEED=%" PRIu64 "\n", seed);
     fflush(stdout);
-    image_take(&k, &im);
+    image_take(&place, &im);
     uint32_t must = 0;
     for (uint32_t no = 0; no < BLOCKS; no++)
-        must += sh->block[no].must;
+        must += all->block[no].must;
     const uint64_t rounds = from_env("KVC_WARM_FLIPS", 60);
     for (uint64_t round = 0; round < rounds; round++) {
-        struct kept mine = image_put(&k, &im);
+        struct kept mine = image_put(&place, &im);
         const struct arena_config config = config_of(&mine, ARENA_PERSIST_FDS);
         for (uint64_t flips = round % 3 + 1; flips > 0; flips--)
             flip_header_bit(&mine, &im, &rng);
         /* on_found() believes nothing that was not stored. */
-        second_run(&mine, &config, sh, &c, &r);
-        missing += must - c.found;
+        second_run(&mine, &config, all, &found, &recovery);
+        missing += must - found.found;
         while (mine.nfds > 0)
             close(mine.fds[--mine.nfds].fd);
     }
@@ -773,23 +735,18 @@ CASE(a_flipped_bit_in_a_header_costs_blocks_and_is_never_believed)
     ck_assert(missing > 0 || rounds < 60);
     for (uint32_t i = 0; i < im.n; i++)
         free(im.copy[i]);
-    kept_end(&k);
 }
 
 CASE(payload_that_looks_like_headers_is_not_taken_for_them)
 {
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_FDS, sh))
+    if (!first_run(&place, ARENA_PERSIST_FDS, all))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_FDS);
-    struct arena *a = start(&k, &config);
-    recover(a, sh, &c, &r);
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_FDS);
+    struct arena *a = start(&place, &config);
+    recover(a, all, &found, &recovery);
     for (uint32_t no = 0; no < BLOCKS; no += 2) /* those of principal 1 */
-        if (c.seen[no])
-            drop(a, sh, no);
+        if (found.seen[no])
+            drop(a, all, no);
     struct tier_loc small, big;
     struct tier_view v;
     uint64_t bytes;
@@ -807,11 +764,10 @@ CASE(payload_that_looks_like_headers_is_not_taken_for_them)
     arena_free(a, small);
     arena_destroy(&a);
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    nothing_is_missing(&c);
-    ck_assert_uint_eq(r.slabs_damaged, 0);
-    kept_end(&k);
+    nothing_is_missing(&found);
+    ck_assert_uint_eq(recovery.slabs_damaged, 0);
 }
 
 /* --- the system refuses --- */
@@ -819,14 +775,10 @@ CASE(payload_that_looks_like_headers_is_not_taken_for_them)
 CASE(start_unwinds_whatever_fails_and_loses_nothing)
 {
     static const char *const points[] = {"alloc", "map", "fd", "thread"};
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
     unsigned failures = 0;
-    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+    if (!first_run(&place, ARENA_PERSIST_DIR, all))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
     for (unsigned p = 0; p < ARRAY_LEN(points); p++) {
         for (uint64_t nth = 1;; nth++) {
             struct arena *a = NULL;
@@ -843,46 +795,36 @@ CASE(start_unwinds_whatever_fails_and_loses_nothing)
     }
     ck_assert_uint_gt(failures, 20);
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    nothing_is_missing(&c);
-    kept_end(&k);
+    nothing_is_missing(&found);
 }
 
 CASE(a_keeper_that_refuses_costs_the_future_and_nothing_else)
 {
-    static struct check c;
-    struct kept k;
-    struct arena_recovery r;
-    struct shared *sh = share();
-    if (!kept_begin(&k))
+    if (!kept_begin(&place))
         return;
-    k.refuse = true;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_FDS);
-    struct arena *a = start(&k, &config);
-    recover(a, sh, &c, &r);
-    work(a, sh, 99, 500);
+    place.refuse = true;
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_FDS);
+    struct arena *a = start(&place, &config);
+    recover(a, all, &found, &recovery);
+    work(a, all, 99, 500);
     struct arena_report report;
     arena_report(a, &report);
     ck_assert_int_eq(report.keep_err, -ENOBUFS);
-    ck_assert_uint_gt(sh->published, 0);
+    ck_assert_uint_gt(all->published, 0);
     arena_destroy(&a);
-    ck_assert_uint_eq(k.nfds, 0);
-    kept_end(&k);
+    ck_assert_uint_eq(place.nfds, 0);
 }
 
 CASE(a_damaged_header_of_the_names_begins_a_new_store)
 {
     uint8_t byte;
-    struct kept k;
     char path[128];
-    static struct check c;
-    struct arena_recovery r;
-    struct shared *sh = share();
-    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+    if (!first_run(&place, ARENA_PERSIST_DIR, all))
         return;
-    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
-    snprintf(path, sizeof(path), "%s/names", k.dir);
+    const struct arena_config config = config_of(&place, ARENA_PERSIST_DIR);
+    snprintf(path, sizeof(path), "%s/names", place.dir);
     const int fd = open(path, O_RDWR | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(pread(fd, &byte, 1, 20), 1);
@@ -890,9 +832,8 @@ CASE(a_damaged_header_of_the_names_begins_a_new_store)
     ck_assert_int_eq(pwrite(fd, &byte, 1, 20), 1);
     close(fd);
 
-    second_run(&k, &config, sh, &c, &r);
+    second_run(&place, &config, all, &found, &recovery);
 
-    ck_assert_uint_eq(c.found, 0);
-    ck_assert_uint_gt(r.foreign, 0);
-    kept_end(&k);
+    ck_assert_uint_eq(found.found, 0);
+    ck_assert_uint_gt(recovery.foreign, 0);
 }
