@@ -86,7 +86,8 @@ static const struct arg option_table[] = {
     {"--capacity LIST",
      "host memory: a share of the trace's unique blocks (5%), a size (4GiB) or '2000 blocks'; a "
      "list is a sweep (default 10%); host=1%,nvme=10% gives one daemon both tiers: its nvme.limit, "
-     "exactly, all overhead in it; hbm=1%,host=5%,nvme=20% adds memory of an emulated GPU: workers' "
+     "exactly, all overhead in it; hbm=1%,host=5%,nvme=20% adds memory of an emulated GPU: "
+     "workers' "
      "pages are there, and blocks are loaded into them or read in place in turn",
      ARG_DO(take_capacity)},
     {"--dir DIR", "where the store of an nvme tier lies (default: the working directory)",

@@ -17,14 +17,7 @@ enum cli_exit {
     CLI_EXIT_USAGE = 2,  /* the command line or the configuration is wrong; nothing was started */
 };
 
-enum cli_action {
-    CLI_RUN,
-    CLI_CHECK_CONFIG,
-    CLI_PRINT_CONFIG,
-    CLI_CHECK_STORE,
-    CLI_HELP,
-    CLI_VERSION
-};
+enum cli_action { CLI_RUN, CLI_CHECK_CONFIG, CLI_PRINT_CONFIG, CLI_CHECK_STORE };
 
 struct cli {
     enum cli_action action;
@@ -36,12 +29,8 @@ struct cli {
     bool quick, json;    /* CLI_CHECK_STORE */
 };
 
-/* 0, or -EINVAL with `why` (terminated, no newline) saying what was wrong and what would work. */
-KVC_WARN_UNUSED int cli_parse(int argc, char **argv, struct cli *ret, char *why, size_t why_cap);
-
-/* --help: what the daemon is, its options, every key of the configuration, signals, examples. */
-void cli_print_help(FILE *out);
-/* "kvcache-daemon 0.8.0 (protocol 2 to 2)" */
-void cli_print_version(FILE *out);
+/* 0; below 0 when --help or --version was served; CLI_EXIT_USAGE after saying on stderr what was
+ * wrong and what would work. */
+KVC_WARN_UNUSED int cli_parse(int argc, char **argv, struct cli *ret);
 
 #endif

@@ -100,19 +100,9 @@ static int with_config(const struct cli *cli)
 int main(int argc, char **argv)
 {
     struct cli cli;
-    char why[512];
-    if (cli_parse(argc, argv, &cli, why, sizeof why)) {
-        fprintf(stderr, "kvcache-daemon: %s\n", why);
-        return CLI_EXIT_USAGE;
-    }
-    if (cli.action == CLI_HELP) {
-        cli_print_help(stdout);
-        return CLI_EXIT_OK;
-    }
-    if (cli.action == CLI_VERSION) {
-        cli_print_version(stdout);
-        return CLI_EXIT_OK;
-    }
+    const int rc = cli_parse(argc, argv, &cli);
+    if (rc != 0)
+        return rc < 0 ? CLI_EXIT_OK : rc;
     if (fault_from_env()) {
         fprintf(stderr, "kvcache-daemon: KVC_FAULT: expected \"point:N\", for example \"map:3\" or "
                         "\"read:5-9=ENOSPC\"\n");

@@ -100,7 +100,7 @@ offer_word() {
 }
 
 offer_options() {
-    said -e 's/^ *\(--[a-z-]*\).*/\1/p' -e 's/^  *-h, \(--help\).*/\1/p'
+    said 's/^ *\(--[a-z-]*\).*/\1/p'
     echo --help
 }
 

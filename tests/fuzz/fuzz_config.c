@@ -148,14 +148,25 @@ static int split(char *text, char *words[WORDS_MAX + 1])
 static int with_words(const uint8_t *data, size_t size)
 {
     struct cli cli = {.nsets = 0};
-    char name[] = "kvcache-daemon", *text = fuzz_text(data, size), *words[WORDS_MAX + 1], why[512];
-    int rc = -EINVAL, n = split(text, words);
+    char name[] = "kvcache-daemon", *text = fuzz_text(data, size), *words[WORDS_MAX + 1];
+    char *said = NULL, *shown = NULL;
+    size_t said_len, shown_len;
+    FILE *out = stdout, *err = stderr;
+    int n = split(text, words);
     words[0] = name;
-    why[0] = '\0';
-    if (cli_parse(n, words, &cli, why, sizeof(why)) < 0)
-        FUZZ_CHECK(why[0] != '\0', "a command line is refused without a reason");
-    else
-        rc = load(&cli);
+    stdout = open_memstream(&shown, &shown_len);
+    stderr = open_memstream(&said, &said_len);
+    FUZZ_CHECK(stdout != NULL && stderr != NULL, "no memory");
+    int rc = cli_parse(n, words, &cli);
+    fclose(stdout);
+    fclose(stderr);
+    stdout = out;
+    stderr = err;
+    FUZZ_CHECK((rc > 0) == (said[0] != '\0'), "what is refused is said: %d, '%s'", rc, said);
+    FUZZ_CHECK((rc < 0) == (shown[0] != '\0'), "what is served is shown: %d, '%s'", rc, shown);
+    free(said);
+    free(shown);
+    rc = rc == 0 ? load(&cli) : -EINVAL;
     free(text);
     return rc;
 }

@@ -262,10 +262,9 @@ EOF
 }
 
 # What there is, as commands.awk wants it. A program's commands stand in a table of rows
-# {"name", ..., cmd_name}, its options in tables of args.h, or of getopt_long(3).
+# {"name", ..., cmd_name}, its options in tables of args.h.
 known_commands() {
     echo "known" # awk tells an empty file from the next one by no line
-    option='\{[[:space:]\]*"[a-z][a-z0-9-]*", *(no|required|optional)_argument'
     row='\{[[:space:]\]*"--[a-z][a-z0-9-]*( [^"]*)?'
     programs | while read -r program dir; do
         if [ ! -d "$dir" ]; then
@@ -279,9 +278,6 @@ known_commands() {
             >"$work/joined"
         { grep -oE '\{"[a-z][a-z-]*",[^{}]*cmd_[a-z_]+' "$work/joined" || :; } |
             sed "s/^{\"\([^\"]*\)\".*/command $program \1/"
-        { grep -oE "$option" "$work/joined" || :; } |
-            sed -e "s/^[^\"]*\"\([^\"]*\)\", *required.*/value $program \1/" \
-                -e "s/^[^\"]*\"\([^\"]*\)\",.*/flag $program \1/"
         { grep -oE "$row" "$work/joined" || :; } |
             sed -e "s/^[^\"]*\"--\([^ ]*\) .*/value $program \1/" \
                 -e "s/^[^\"]*\"--\([^ ]*\)\$/flag $program \1/"
@@ -289,8 +285,7 @@ known_commands() {
     { xargs -r grep -oHE -e '--[a-z][a-z0-9-]+' -- <"$work/code" || :; } | awk -F: '
         { sub(/^--/, "", $2); print "mention " $2 }
         $1 ~ /\.(sh|py)$|^\.ci\/run$/ { print "script " $1 " " $2 }' | sort -u
-    { xargs -r grep -hoE -e "$option" -e "$row" -- <"$work/c" || :; } |
-        sed -e 's/^[^"]*"--\([^ ]*\).*/mention \1/' -e 's/^[^"]*"\([^"]*\)".*/mention \1/'
+    { xargs -r grep -hoE -e "$row" -- <"$work/c" || :; } | sed 's/^[^"]*"--\([^ ]*\).*/mention \1/'
     { grep -E '(^|/)CMakeLists\.txt$' "$work/all" || :; } | xargs -r cat |
         grep -oE '(add_executable\(|NAME |_(test|program|fuzz[a-z]*)\()[a-z][a-z0-9_-]*' |
         sed 's/.*[( ]/target /'

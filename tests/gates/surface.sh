@@ -20,10 +20,9 @@ plain() {
     sed -e 's/\\-/-/g' -e 's/\\f[A-Z]//g' -e 's/\\&//g' "$1"
 }
 
-# table FILE: the long options of a program's option table, of args.h or of getopt_long(3)
+# table FILE: the long options of a program's option table
 table() {
-    grep -o -e '{"[a-z][a-z-]*", *[a-z]*_argument' -e '{"--[a-z][a-z-]*' "$1" |
-        sed -e 's/{"--\(.*\)/--\1/' -e 's/{"\([^"]*\)".*/--\1/'
+    grep -o '{"--[a-z][a-z-]*' "$1" | tr -d '{"'
 }
 
 # section FILE COMMAND: the part of a man page between .SS COMMAND and the next heading
