@@ -12,15 +12,9 @@
 #include <unistd.h>
 
 #include "fake_cuda__.h"
+#include "fake_cuda_handles.h"
 
-#define PAGE       UINT64_C(4096)
-#define TAIL_MAGIC UINT64_C(0x6b76632d66616b65)
-
-/* The last page of the memfd, by which an importer knows it. */
-struct tail {
-    uint64_t magic, bytes;
-    int32_t device;
-};
+#define PAGE UINT64_C(4096)
 
 struct alloc {
     int fd;
@@ -53,12 +47,6 @@ struct host {
     struct fake_device *device;
     bool is_registered; /* else allocated */
     bool is_read_only;
-};
-
-/* What an IPC handle says. */
-struct ipc {
-    uint64_t magic, bytes;
-    int32_t pid, fd, device;
 };
 
 /* ---- allocations ---- */
@@ -98,7 +86,8 @@ static struct fake_device *device_numbered(int number)
 
 static struct alloc *alloc_make(struct fake_device *device, uint64_t bytes)
 {
-    const struct tail tail = {.magic = TAIL_MAGIC, .bytes = bytes, .device = device->number};
+    const struct fake_cuda_tail tail = {
+        .magic = FAKE_CUDA_MAGIC, .bytes = bytes, .device = device->number};
     if (bytes > free_bytes(device))
         return NULL;
     const int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
@@ -115,10 +104,10 @@ static struct alloc *alloc_make(struct fake_device *device, uint64_t bytes)
 static struct alloc *alloc_of(int fd)
 {
     struct stat st;
-    struct tail tail;
+    struct fake_cuda_tail tail;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size > PAGE &&
         pread(fd, &tail, sizeof(tail), st.st_size - (off_t)PAGE) == sizeof(tail) &&
-        tail.magic == TAIL_MAGIC && tail.bytes == (uint64_t)st.st_size - PAGE &&
+        tail.magic == FAKE_CUDA_MAGIC && tail.bytes == (uint64_t)st.st_size - PAGE &&
         device_numbered(tail.device))
         return alloc_map(fd, tail.bytes, device_numbered(tail.device), false);
     if (fd >= 0)
@@ -551,11 +540,11 @@ CUresult fake_IpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr at)
     if (r == CUDA_SUCCESS && !fake.ipc)
         r = CUDA_ERROR_NOT_SUPPORTED;
     if (r == CUDA_SUCCESS) {
-        const struct ipc ipc = {.magic = TAIL_MAGIC,
-                                .bytes = x->alloc->bytes,
-                                .pid = getpid(),
-                                .fd = x->alloc->fd,
-                                .device = x->alloc->device->number};
+        const struct fake_cuda_ipc ipc = {.magic = FAKE_CUDA_MAGIC,
+                                          .bytes = x->alloc->bytes,
+                                          .pid = getpid(),
+                                          .fd = x->alloc->fd,
+                                          .device = x->alloc->device->number};
         memset(ret_handle, 0, sizeof(*ret_handle));
         memcpy(ret_handle, &ipc, sizeof(ipc));
     }
@@ -564,10 +553,10 @@ CUresult fake_IpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr at)
 
 static CUresult ipc_open(const CUipcMemHandle *handle, CUdeviceptr *ret_at)
 {
-    struct ipc ipc;
+    struct fake_cuda_ipc ipc;
     char path[64];
     memcpy(&ipc, handle, sizeof(ipc));
-    if (ipc.magic != TAIL_MAGIC)
+    if (ipc.magic != FAKE_CUDA_MAGIC)
         return CUDA_ERROR_INVALID_VALUE;
     if (ipc.pid == getpid())
         return CUDA_ERROR_INVALID_CONTEXT;

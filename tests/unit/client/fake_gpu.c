@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "fake__.h"
+#include "fake_cuda_handles.h"
 
 uint8_t fake_near_byte(uint32_t chunk, uint32_t slot)
 {
@@ -97,26 +98,14 @@ static void forget_memory(struct daemon *d, uint32_t no)
     atomic_fetch_sub(&d->s->mems_known, 1);
 }
 
-/* What an IPC handle of the fake CUDA driver says. */
-struct ipc {
-    uint64_t magic, bytes;
-    int32_t pid, fd, device;
-};
-/* The last page of its memory. */
-struct tail {
-    uint64_t magic, bytes;
-    int32_t device;
-};
-#define TAIL_MAGIC UINT64_C(0x6b76632d66616b65)
-
 static struct fake_memory map_memory(const struct att_mem *m, int passed)
 {
     char path[64];
     int fd = passed;
     if (m->kind == KVC_HANDLE_IPC) {
-        struct ipc ipc;
+        struct fake_cuda_ipc ipc;
         memcpy(&ipc, m->ipc.p, sizeof(ipc));
-        NEED(ipc.magic == TAIL_MAGIC && passed < 0);
+        NEED(ipc.magic == FAKE_CUDA_MAGIC && passed < 0);
         snprintf(path, sizeof(path), "/proc/%d/fd/%d", ipc.pid, ipc.fd);
         fd = open(path, O_RDWR | O_CLOEXEC);
     }
@@ -160,7 +149,8 @@ static void take_memory(struct daemon *d, int conn, const struct att_mem *m, int
 static int make_cuda(struct daemon *d, uint32_t chunk, int32_t device)
 {
     static uint8_t bytes[FAKE_CHUNK_BYTES];
-    const struct tail tail = {.magic = TAIL_MAGIC, .bytes = CUDA_BYTES, .device = device};
+    const struct fake_cuda_tail tail = {
+        .magic = FAKE_CUDA_MAGIC, .bytes = CUDA_BYTES, .device = device};
     int fd = make_memfd(CUDA_BYTES + 4096, 0);
     NEED(pread(d->f->near_fd[chunk % FAKE_CHUNKS], bytes, sizeof(bytes), 0) == sizeof(bytes));
     NEED(pwrite(fd, bytes, sizeof(bytes), 0) == sizeof(bytes));
