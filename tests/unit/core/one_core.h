@@ -4,7 +4,9 @@
  *     begin_core(16, 64);     host memory of 16 blocks, a disk of 64; namespace `ns`
  *     CASES(.teardown = end); what was begun is ended after each case
  *
- * One who needs another core says rig_defaults(&r), what differs, and begin_ns(). */
+ * One who needs another core says rig_defaults(&r), what differs, and begin_ns(). The core ends
+ * after the case has returned: what a case leaves with it, as a waiter that waits still, is static.
+ */
 #ifndef KVC_TEST_ONE_CORE_H
 #define KVC_TEST_ONE_CORE_H
 

@@ -307,7 +307,8 @@ CASE(a_shard_lost_under_a_read_takes_the_others_after_it)
     told(store_part(1, 1, 1, true), KVC_ST_OK);
     restart(false);
     struct core_acquire in = {.seq = rig_seq(wide, 1, BT), .load = true};
-    struct core_waiter w = {.fn = on_woken};
+    static struct core_waiter w; /* its load is let go of when the core ends */
+    w = (struct core_waiter){.fn = on_woken};
     struct core_held held;
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 1);
     (void)core_placement_step(r.core);
