@@ -38,17 +38,30 @@ static void on_done(struct tier_op *op)
     j->order = done_count++;
 }
 
-static struct copier *make(struct loop *loop, unsigned threads, uint64_t inflight)
+static struct loop *loop; /* of a case, and its copier */
+static struct copier *c;
+
+static void begin_as(enum loop_backend backend, const struct copier_config *config)
 {
-    const struct copier_config config = {.threads = threads, .inflight_bytes = inflight};
-    struct copier *c = NULL;
-    ck_assert_int_eq(copier_create(&config, loop, &c), 0);
+    loop = fixture_loop(backend);
+    ck_assert_int_eq(copier_create(config, loop, &c), 0);
     done_count = 0;
     control = pthread_self();
-    return c;
 }
 
-static void submit(struct copier *c, struct job *j, const void *src, uint32_t bytes, void *dst)
+static void begin(unsigned threads, uint64_t inflight)
+{
+    begin_as(LOOP_AUTO, &(struct copier_config){.threads = threads, .inflight_bytes = inflight});
+}
+
+static void end(void)
+{
+    if (c)
+        copier_destroy(&c);
+    loop_destroy(&loop);
+}
+
+static void submit(struct job *j, const void *src, uint32_t bytes, void *dst)
 {
     j->op.kind = TIER_PUT;
     j->op.src = src;
@@ -60,7 +73,7 @@ static void submit(struct copier *c, struct job *j, const void *src, uint32_t by
     submitting = false;
 }
 
-static void submit_verify(struct copier *c, struct job *j, uint32_t bytes, void *slot)
+static void submit_verify(struct job *j, uint32_t bytes, void *slot)
 {
     j->op.kind = TIER_VERIFY;
     j->op.bytes = bytes;
@@ -89,18 +102,20 @@ static uint8_t *noise(size_t bytes)
     return p;
 }
 
+CASES(.teardown = end);
+
 CASE_EACH(copies_and_sums_any_size, 2)
 {
     static const uint32_t sizes[] = {1,     63,    64,    65,    4095,   4096,   4097,
                                      16383, 16384, 16385, 32768, 100001, 262144, 2 * MIB + 17};
-    struct loop *loop = fixture_loop(_i == 0 ? LOOP_AUTO : LOOP_EPOLL);
-    struct copier *c = make(loop, 2, MIB);
+    begin_as(_i == 0 ? LOOP_AUTO : LOOP_EPOLL,
+             &(struct copier_config){.threads = 2, .inflight_bytes = MIB});
     uint8_t *src = noise(3 * MIB);
     for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
         struct job j = {0};
         uint8_t *dst = room(sizes[i] + 64);
         memset(dst, 0xee, sizes[i] + 64);
-        submit(c, &j, src + 64 * i, sizes[i], dst);
+        submit(&j, src + 64 * i, sizes[i], dst);
         TURN_UNTIL(loop, j.done);
         ck_assert_int_eq(j.op.status, 0);
         ck_assert(memcmp(dst, src + 64 * i, sizes[i]) == 0);
@@ -110,20 +125,17 @@ CASE_EACH(copies_and_sums_any_size, 2)
         free(dst);
     }
     free(src);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(verifying_sums_what_the_slot_holds_and_changes_nothing)
 {
     static const uint32_t sizes[] = {1, 63, 4097, 262144, 262145, 2 * MIB + 17};
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 2, MIB);
+    begin(2, MIB);
     uint8_t *slot = noise(3 * MIB);
     const struct hash128 before = hash_sum(slot, 3 * MIB);
     for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
         struct job j = {0};
-        submit_verify(c, &j, sizes[i], slot);
+        submit_verify(&j, sizes[i], slot);
         TURN_UNTIL(loop, j.done);
         ck_assert_int_eq(j.op.status, 0);
         const struct hash128 sum = hash_sum(slot, sizes[i]);
@@ -133,18 +145,15 @@ CASE(verifying_sums_what_the_slot_holds_and_changes_nothing)
     ck_assert(hash128_equal(&before, &after));
     struct job stopped = {0};
     atomic_store(&stopped.op.cancel, true);
-    submit_verify(c, &stopped, MIB, slot);
+    submit_verify(&stopped, MIB, slot);
     TURN_UNTIL(loop, stopped.done);
     ck_assert_int_eq(stopped.op.status, -ECANCELED);
     free(slot);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(adopting_sums_what_another_tier_has_put_there)
 {
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 2, MIB);
+    begin(2, MIB);
     uint8_t *slot = noise(MIB);
     struct job j = {.op = {.kind = TIER_ADOPT, .bytes = 300001, .done = on_done, .owner = &j}};
     copier_submit(c, &j.op, slot);
@@ -153,20 +162,15 @@ CASE(adopting_sums_what_another_tier_has_put_there)
     const struct hash128 sum = hash_sum(slot, 300001);
     ck_assert(hash128_equal(&sum, &j.op.sum));
     free(slot);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 /* What a turn leaves to the control thread ends in copier_turn() alone, the rest on the threads. */
 CASE(a_share_of_what_is_waited_for_is_summed_by_the_turn)
 {
     enum { N = 7, BYTES = 65536 };
-    struct loop *loop = fixture_loop(LOOP_AUTO);
     const struct copier_config config = {
         .threads = 2, .inflight_bytes = MIB, .turn_bytes = 4 * BYTES};
-    struct copier *c = NULL;
-    ck_assert_int_eq(copier_create(&config, loop, &c), 0);
-    control = pthread_self();
+    begin_as(LOOP_AUTO, &config);
     uint8_t *slot = noise(N * BYTES);
     struct job *jobs = calloc(N, sizeof(*jobs));
     for (unsigned i = 0; i < N; i++) {
@@ -200,18 +204,16 @@ CASE(a_share_of_what_is_waited_for_is_summed_by_the_turn)
     ck_assert_int_eq(jobs[0].op.status, -ECANCELED);
     free(jobs);
     free(slot);
-    loop_destroy(&loop);
 }
 
 CASE(a_turn_ends_so_many_copies_and_leaves_the_rest_to_the_next)
 {
     enum { MORE = 40, N = COPIER_TURN_OPS + MORE, BYTES = 64 };
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 2, MIB);
+    begin(2, MIB);
     uint8_t *src = noise(BYTES), *dst = room(N * BYTES);
     struct job *jobs = calloc(N, sizeof(*jobs));
     for (unsigned i = 0; i < N; i++)
-        submit(c, &jobs[i], src, BYTES, dst + BYTES * i);
+        submit(&jobs[i], src, BYTES, dst + BYTES * i);
     struct copier_stats stats;
     TURN_UNTIL(loop, copier_is_due(c) || done_count > COPIER_TURN_OPS);
     ck_assert_uint_eq(done_count, COPIER_TURN_OPS);
@@ -227,17 +229,13 @@ CASE(a_turn_ends_so_many_copies_and_leaves_the_rest_to_the_next)
     free(jobs);
     free(src);
     free(dst);
-    loop_destroy(&loop);
 }
 
 CASE(what_is_large_is_summed_by_a_thread)
 {
-    struct loop *loop = fixture_loop(LOOP_AUTO);
     const struct copier_config config = {
         .threads = 1, .inflight_bytes = MIB, .turn_bytes = 256 * 1024};
-    struct copier *c = NULL;
-    ck_assert_int_eq(copier_create(&config, loop, &c), 0);
-    control = pthread_self();
+    begin_as(LOOP_AUTO, &config);
     uint8_t *slot = noise(128 * 1024);
     struct job j = {.op = {.kind = TIER_ADOPT, .bytes = 65537, .done = on_done, .owner = &j}};
     copier_submit(c, &j.op, slot);
@@ -246,21 +244,18 @@ CASE(what_is_large_is_summed_by_a_thread)
     const struct hash128 sum = hash_sum(slot, 65537);
     ck_assert(hash128_equal(&sum, &j.op.sum));
     free(slot);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(every_operation_is_done_once_and_never_from_submit)
 {
     enum { N = 500 };
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 3, MIB);
+    begin(3, MIB);
     uint8_t *src = noise(64 * 1024);
     uint8_t *dst = room(N * 8192);
     struct job *jobs = calloc(N, sizeof(*jobs));
     struct copier_stats st;
     for (unsigned i = 0; i < N; i++)
-        submit(c, &jobs[i], src + 64 * (i % 512), 8192, dst + 8192 * i);
+        submit(&jobs[i], src + 64 * (i % 512), 8192, dst + 8192 * i);
     copier_stats(c, &st);
     ck_assert_uint_eq(st.inflight_ops, N);
     ck_assert_uint_eq(st.inflight_bytes, N * 8192);
@@ -280,21 +275,18 @@ CASE(every_operation_is_done_once_and_never_from_submit)
     free(jobs);
     free(dst);
     free(src);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(beyond_the_credit_operations_wait_in_order)
 {
     enum { N = 64 };
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 1, MIB);
+    begin(1, MIB);
     uint8_t *src = noise(512 * 1024);
     uint8_t *dst = room(512 * 1024);
     struct job jobs[N] = {0};
     struct copier_stats st;
     for (unsigned i = 0; i < N; i++) /* one thread: the order of copies is that of submission */
-        submit(c, &jobs[i], src, 512 * 1024, dst);
+        submit(&jobs[i], src, 512 * 1024, dst);
     copier_stats(c, &st);
     ck_assert_uint_eq(st.waiting_ops, N - 2);
     TURN_UNTIL(loop, done_count >= N);
@@ -302,20 +294,17 @@ CASE(beyond_the_credit_operations_wait_in_order)
         ck_assert_uint_eq(jobs[i].order, i);
     free(dst);
     free(src);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(an_operation_larger_than_the_credit_runs_alone)
 {
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 1, MIB);
+    begin(1, MIB);
     uint8_t *src = noise(4 * MIB);
     uint8_t *dst = room(4 * MIB);
     struct job big = {0}, small = {0};
     struct copier_stats st;
-    submit(c, &big, src, 4 * MIB, dst);
-    submit(c, &small, src, 4096, dst);
+    submit(&big, src, 4 * MIB, dst);
+    submit(&small, src, 4096, dst);
     copier_stats(c, &st);
     ck_assert_uint_eq(st.waiting_ops, 1);
     TURN_UNTIL(loop, small.done);
@@ -323,20 +312,17 @@ CASE(an_operation_larger_than_the_credit_runs_alone)
     ck_assert_int_eq(big.op.status, 0);
     free(dst);
     free(src);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(what_was_cancelled_before_it_began_is_not_copied)
 {
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 1, MIB);
+    begin(1, MIB);
     uint8_t *src = noise(4096);
     uint8_t *dst = room(4096);
     struct job j = {0};
     memset(dst, 0xee, 4096);
     atomic_store(&j.op.cancel, true);
-    submit(c, &j, src, 4096, dst);
+    submit(&j, src, 4096, dst);
     ck_assert_uint_eq(j.done, 0);
     TURN_UNTIL(loop, j.done);
     ck_assert_int_eq(j.op.status, -ECANCELED);
@@ -344,8 +330,6 @@ CASE(what_was_cancelled_before_it_began_is_not_copied)
         ck_assert_uint_eq(dst[i], 0xee);
     free(dst);
     free(src);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(a_copy_that_was_cancelled_leaves_the_sum_alone)
@@ -405,8 +389,6 @@ CASE(a_running_copy_sees_the_flag_after_the_step)
 
 enum { QUEUED = 40, LONG_PIECES = 512 };
 static struct {
-    struct loop *loop;
-    struct copier *copier;
     uint8_t *src, *dst, *from, *to;
     struct job first, copy[QUEUED], check[QUEUED];
 } q;
@@ -433,15 +415,14 @@ static void queue_begin(void)
 {
     const size_t bytes = (size_t)LONG_PIECES * 4 * MIB;
     memset(&q, 0, sizeof(q));
-    q.loop = fixture_loop(LOOP_AUTO);
-    q.copier = make(q.loop, 1, UINT64_C(4) << 30);
+    begin(1, UINT64_C(4) << 30);
     q.src = noise(4096);
     q.dst = room(4096);
     q.from = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ck_assert_ptr_ne(q.from, MAP_FAILED);
     q.to = much_room();
     q.to[0] = 0xee;
-    submit(q.copier, &q.first, q.from, (uint32_t)bytes, q.to);
+    submit(&q.first, q.from, (uint32_t)bytes, q.to);
     while (__atomic_load_n(&q.to[0], __ATOMIC_RELAXED) == 0xee)
         (void)usleep(100); /* until it has begun */
 }
@@ -450,13 +431,13 @@ static void queue_begin(void)
 static bool queue_run(unsigned n)
 {
     atomic_store(&q.first.op.cancel, true);
-    TURN_UNTIL(q.loop, done_count == n + 1);
-    copier_destroy(&q.copier);
+    TURN_UNTIL(loop, done_count == n + 1);
+    copier_destroy(&c);
     munmap(q.from, (size_t)LONG_PIECES * 4 * MIB);
     munmap(q.to, (size_t)LONG_PIECES * 4 * MIB);
     free(q.src);
     free(q.dst);
-    loop_destroy(&q.loop);
+    loop_destroy(&loop);
     return q.first.op.status == -ECANCELED;
 }
 
@@ -465,9 +446,9 @@ CASE(copies_go_before_checks_that_were_there_first)
     do {
         queue_begin();
         for (unsigned i = 0; i < 4; i++)
-            submit_verify(q.copier, &q.check[i], 4096, q.src);
+            submit_verify(&q.check[i], 4096, q.src);
         for (unsigned i = 0; i < 4; i++)
-            submit(q.copier, &q.copy[i], q.src, 4096, q.dst);
+            submit(&q.copy[i], q.src, 4096, q.dst);
     } while (!queue_run(8));
     for (unsigned i = 0; i < 4; i++) {
         ck_assert_uint_eq(q.copy[i].order, 1 + i);
@@ -480,9 +461,9 @@ CASE(checks_get_their_turn_however_many_copies_wait)
 {
     do {
         queue_begin();
-        submit_verify(q.copier, &q.check[0], 4096, q.src);
+        submit_verify(&q.check[0], 4096, q.src);
         for (unsigned i = 0; i < QUEUED; i++)
-            submit(q.copier, &q.copy[i], q.src, 4096, q.dst);
+            submit(&q.copy[i], q.src, 4096, q.dst);
     } while (!queue_run(QUEUED + 1));
     ck_assert_uint_eq(q.check[0].order, 17);
 }
@@ -494,9 +475,9 @@ CASE(checks_that_are_over_do_not_wait_for_copies)
         q.check[0].op.deadline_ns = 1;
         atomic_store(&q.check[1].op.cancel, true);
         for (unsigned i = 0; i < 4; i++)
-            submit(q.copier, &q.copy[i], q.src, 4096, q.dst);
+            submit(&q.copy[i], q.src, 4096, q.dst);
         for (unsigned i = 0; i < 2; i++)
-            submit_verify(q.copier, &q.check[i], 4096, q.src);
+            submit_verify(&q.check[i], 4096, q.src);
     } while (!queue_run(6));
     ck_assert_int_eq(q.check[0].op.status, -ETIMEDOUT);
     ck_assert_int_eq(q.check[1].op.status, -ECANCELED);
@@ -511,11 +492,11 @@ CASE(checks_take_no_credit_from_copies)
     do {
         queue_begin();
         for (unsigned i = 0; i < 4; i++)
-            submit_verify(q.copier, &q.check[i], MIB, slot);
-        copier_stats(q.copier, &stats);
+            submit_verify(&q.check[i], MIB, slot);
+        copier_stats(c, &stats);
         ck_assert_uint_eq(stats.waiting_ops, 3);
-        submit(q.copier, &q.copy[0], q.src, 4096, q.dst);
-        copier_stats(q.copier, &stats);
+        submit(&q.copy[0], q.src, 4096, q.dst);
+        copier_stats(c, &stats);
         ck_assert_uint_eq(stats.waiting_ops, 3);
     } while (!queue_run(5));
     ck_assert_uint_eq(q.copy[0].order, 1);
@@ -524,35 +505,31 @@ CASE(checks_take_no_credit_from_copies)
 
 CASE(what_begins_after_its_deadline_times_out)
 {
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 1, MIB);
+    begin(1, MIB);
     uint8_t *src = noise(4096);
     uint8_t *dst = room(8192);
     struct job late = {.op.deadline_ns = 1};
     struct job early = {.op.deadline_ns = clock_now_ns() + 3600 * UINT64_C(1000000000)};
     memset(dst, 0xee, 4096);
-    submit(c, &late, src, 4096, dst);
-    submit(c, &early, src, 4096, dst + 4096);
+    submit(&late, src, 4096, dst);
+    submit(&early, src, 4096, dst + 4096);
     TURN_UNTIL(loop, late.done && early.done);
     ck_assert_int_eq(late.op.status, -ETIMEDOUT);
     ck_assert_uint_eq(dst[0], 0xee);
     ck_assert_int_eq(early.op.status, 0);
     free(dst);
     free(src);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(an_injected_fault_is_an_io_error_of_that_operation_alone)
 {
-    struct loop *loop = fixture_loop(LOOP_AUTO);
     uint8_t *src = noise(4096);
     uint8_t *dst = room(4096);
     struct job jobs[3] = {0};
     ck_assert_int_eq(fault_arm("copy", 2), 0);
-    struct copier *c = make(loop, 1, MIB);
+    begin(1, MIB);
     for (unsigned i = 0; i < 3; i++)
-        submit(c, &jobs[i], src, 4096, dst);
+        submit(&jobs[i], src, 4096, dst);
     TURN_UNTIL(loop, done_count == 3);
     ck_assert_int_eq(jobs[0].op.status, 0);
     ck_assert_int_eq(jobs[1].op.status, -EIO);
@@ -560,19 +537,17 @@ CASE(an_injected_fault_is_an_io_error_of_that_operation_alone)
     copier_destroy(&c);
     free(dst);
     free(src);
-    loop_destroy(&loop);
 }
 
 CASE(destroy_finishes_every_operation)
 {
     enum { N = 200 };
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 2, MIB);
+    begin(2, MIB);
     uint8_t *src = noise(64 * 1024);
     uint8_t *dst = room(N * 65536);
     struct job *jobs = calloc(N, sizeof(*jobs));
     for (unsigned i = 0; i < N; i++)
-        submit(c, &jobs[i], src, 65536, dst + 65536 * i);
+        submit(&jobs[i], src, 65536, dst + 65536 * i);
     copier_destroy(&c);
     ck_assert_ptr_null(c);
     for (unsigned i = 0; i < N; i++) {
@@ -586,7 +561,6 @@ CASE(destroy_finishes_every_operation)
     free(jobs);
     free(dst);
     free(src);
-    loop_destroy(&loop);
 }
 
 /* The source changes while it is copied: whatever was copied, the sum is that of the copy. */
@@ -607,8 +581,7 @@ CASE(the_sum_is_that_of_the_copy_even_if_the_source_changes)
     printf("SKIP: the race is the point of this test\n");
     return;
 #endif
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 1, 4 * MIB);
+    begin(1, 4 * MIB);
     uint8_t *src = noise(2 * MIB);
     uint8_t *dst = room(2 * MIB);
     pthread_t thread;
@@ -616,7 +589,7 @@ CASE(the_sum_is_that_of_the_copy_even_if_the_source_changes)
     ck_assert_int_eq(pthread_create(&thread, NULL, scribbler, src), 0);
     for (unsigned i = 0; i < 50; i++) {
         struct job j = {0};
-        submit(c, &j, src, 2 * MIB, dst);
+        submit(&j, src, 2 * MIB, dst);
         TURN_UNTIL(loop, j.done);
         const struct hash128 sum = hash_sum(dst, 2 * MIB);
         ck_assert(hash128_equal(&sum, &j.op.sum));
@@ -625,19 +598,16 @@ CASE(the_sum_is_that_of_the_copy_even_if_the_source_changes)
     pthread_join(thread, NULL);
     free(dst);
     free(src);
-    copier_destroy(&c);
-    loop_destroy(&loop);
 }
 
 CASE(create_unwinds_whatever_fails)
 {
     static const char *const points[] = {"alloc", "fd", "thread"};
     const struct copier_config config = {.threads = 3, .inflight_bytes = MIB};
-    struct loop *loop = fixture_loop(LOOP_AUTO);
+    loop = fixture_loop(LOOP_AUTO);
     unsigned failures = 0;
     for (unsigned p = 0; p < ARRAY_LEN(points); p++) {
         for (uint64_t nth = 1;; nth++) {
-            struct copier *c = NULL;
             ck_assert_int_eq(fault_arm(points[p], nth), 0);
             const int err = copier_create(&config, loop, &c);
             const bool reached = fault_count(points[p]) >= nth;
@@ -650,13 +620,11 @@ CASE(create_unwinds_whatever_fails)
         }
     }
     ck_assert_uint_eq(failures, 2 + 1 + 3);
-    loop_destroy(&loop);
 }
 
 CASE(a_config_out_of_range_is_refused)
 {
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = NULL;
+    loop = fixture_loop(LOOP_AUTO);
     const struct copier_config many = {.threads = COPIER_THREADS_MAX + 1, .inflight_bytes = MIB};
     const struct copier_config little = {.threads = 1, .inflight_bytes = MIB - 1};
     ck_assert_int_eq(copier_create(&many, loop, &c), -EINVAL);
@@ -665,5 +633,4 @@ CASE(a_config_out_of_range_is_refused)
     ck_assert_uint_eq(copier_threads_auto(0), 1);
     ck_assert_uint_eq(copier_threads_auto(2), 2);
     ck_assert_uint_eq(copier_threads_auto(96), 4);
-    loop_destroy(&loop);
 }

@@ -10,9 +10,9 @@
 static inline struct loop *fixture_loop(enum loop_backend want)
 {
     const struct loop_config config = {.want = want, .watches_max = 8};
-    struct loop *loop = NULL;
-    ck_assert_int_eq(loop_create(&config, &loop), 0);
-    return loop;
+    struct loop *made = NULL;
+    ck_assert_int_eq(loop_create(&config, &made), 0);
+    return made;
 }
 
 /* Check's own timeout ends a wait for what does not come. */
