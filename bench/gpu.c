@@ -75,7 +75,7 @@ static int run_plain(void *ctx, double seconds, double *ret_value)
 }
 
 /* A fragment's address for memcpy. */
-static void *near_of(const struct bench *b, uint64_t address)
+static void *memory_of(const struct bench *b, uint64_t address)
 {
     const uint64_t offset = address - b->d.mem.addr;
     return offset < b->d.bytes ? b->shadow + offset : (uint8_t *)(uintptr_t)address;
@@ -91,7 +91,8 @@ static int gpu_run_memcpy(void *ctx, double seconds, double *ret_value)
         uint32_t first;
         const uint32_t n = bench_device_next(&b->d, &first);
         for (uint32_t i = first; i < first + n; i++)
-            memcpy(near_of(b, b->d.frag[i].to), near_of(b, b->d.frag[i].from), b->d.frag[i].bytes);
+            memcpy(memory_of(b, b->d.frag[i].to), memory_of(b, b->d.frag[i].from),
+                   b->d.frag[i].bytes);
         bytes += n * b->d.frag_bytes;
     }
     *ret_value = (double)bytes / ((double)(now_ns() - begun) * 1e-9);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "bench.h"
-#include "near.h"
 #include "out.h"
+#include "similar.h"
 #include "stdfds.h"
 #ifdef KVC_HAVE_BLAS
 #include "product.h"
@@ -78,11 +78,11 @@ static int bench_run(int argc, char **argv)
     if (name[0] == '\0') {
         print_help(stderr);
     } else {
-        struct near near = near_to(name);
+        struct similar similar = similar_to(name);
         for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-            near_offer(&near, commands[i].name);
-        if (near.best)
-            say_error("no command '%s'; did you mean '%s'?", name, near.best);
+            similar_offer(&similar, commands[i].name);
+        if (similar.best)
+            say_error("no command '%s'; did you mean '%s'?", name, similar.best);
         else
             say_error("no command '%s'", name);
         fputs("Try 'kvcachebench --help'.\n", stderr);

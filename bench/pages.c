@@ -380,7 +380,7 @@ static int fill_host(struct bench *b)
 
 /* A batch comes into slots. Their memory is made when it is first wanted: blocks that do not find
  * any stay in host memory until they are asked for again. */
-static int fill_batch(struct bench *b, uint64_t batch, uint32_t *ret_near)
+static int fill_batch(struct bench *b, uint64_t batch, uint32_t *ret_slots)
 {
     const struct kvc_seq seq = {.tokens = b->batch * BLOCK_TOKENS,
                                 .group = {{.keys = pages_keys_of(b, batch), .n = b->batch}}};
@@ -388,9 +388,9 @@ static int fill_batch(struct bench *b, uint64_t batch, uint32_t *ret_near)
     int rc = kvc_acquire_on(b->session.ns, &seq, b->gpu, NULL, &hold);
     if (rc < 0)
         return pages_fail(b, rc, "acquiring on the device");
-    *ret_near = 0;
+    *ret_slots = 0;
     for (uint32_t i = 0; i < hold->group[0].n; i++)
-        *ret_near += kvc_hold_device(hold, 0, i) != NULL;
+        *ret_slots += kvc_hold_device(hold, 0, i) != NULL;
     kvc_release(b->session.kvc, &hold);
     return 0;
 }
@@ -400,17 +400,17 @@ static int fill_slots(struct bench *b)
     const struct timespec pause = {.tv_nsec = 1000000};
     const uint64_t until = now_ns() + UP_NS;
     for (uint64_t i = 0; i < b->batches;) {
-        uint32_t near = 0;
-        int rc = fill_batch(b, i, &near);
+        uint32_t hbm = 0;
+        int rc = fill_batch(b, i, &hbm);
         if (rc != 0)
             return rc;
-        i += near == b->batch;
+        i += hbm == b->batch;
         if (now_ns() > until) {
-            say_error("the daemon does not get blocks onto %s: %u of %u of a batch", b->device,
-                      near, b->batch);
+            say_error("the daemon does not get blocks onto %s: %u of %u of a batch", b->device, hbm,
+                      b->batch);
             return BENCH_FAILED;
         }
-        if (near < b->batch)
+        if (hbm < b->batch)
             nanosleep(&pause, NULL);
     }
     return 0;
@@ -475,27 +475,27 @@ static int pages_measure(struct bench *b, const char *path, bool stores)
     return rc;
 }
 
-static int stat_near(struct bench *b, uint64_t *ret_blocks, uint64_t *ret_near)
+static int stat_hbm(struct bench *b, uint64_t *ret_blocks, uint64_t *ret_slots)
 {
     int rc = perf_stat(b->session.kvc, "core.send_blocks", ret_blocks);
     if (rc == 0)
-        rc = perf_stat(b->session.kvc, "core.send_blocks_near", ret_near);
+        rc = perf_stat(b->session.kvc, "core.send_blocks_hbm", ret_slots);
     return rc < 0 ? pages_fail(b, rc, "stats") : 0;
 }
 
 /* No figure for blocks that came from somewhere else. */
-static int measure_loads(struct bench *b, const char *path, bool is_near)
+static int measure_loads(struct bench *b, const char *path, bool is_hbm)
 {
-    uint64_t blocks, near, blocks_then, near_then;
-    int rc = stat_near(b, &blocks, &near);
+    uint64_t blocks, hbm, blocks_then, hbm_then;
+    int rc = stat_hbm(b, &blocks, &hbm);
     if (rc == 0)
         rc = pages_measure(b, path, false);
     if (rc == 0)
-        rc = stat_near(b, &blocks_then, &near_then);
+        rc = stat_hbm(b, &blocks_then, &hbm_then);
     if (rc != 0)
         return rc;
-    const uint64_t from_slots = near_then - near;
-    if (from_slots == (is_near ? blocks_then - blocks : 0))
+    const uint64_t from_slots = hbm_then - hbm;
+    if (from_slots == (is_hbm ? blocks_then - blocks : 0))
         return 0;
     say_error("%s: %" PRIu64 " of %" PRIu64 " blocks came out of slots of the device", path,
               from_slots, blocks_then - blocks);

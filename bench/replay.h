@@ -52,7 +52,7 @@ struct replay_counts {
     uint64_t refused_other;
     uint64_t lookup_differs; /* lookup and acquire found different prefixes */
     /* Of hits, with a device: in slots there and read in place; loaded into pages. */
-    uint64_t near_blocks, page_blocks;
+    uint64_t hbm_blocks, page_blocks;
     uint64_t not_loaded; /* blocks that were found and did not come into the pages */
 };
 
@@ -65,7 +65,7 @@ struct replay_storage {
 };
 
 /* What the daemon says of the device. */
-struct replay_near {
+struct replay_hbm {
     uint64_t used_bytes, hits, fills, drops, copies, copy_bytes, failures, outs;
     uint64_t only_hits; /* blocks leased in slots that were not in host memory */
 };
@@ -73,7 +73,7 @@ struct replay_near {
 struct replay_tally {
     struct replay_counts counts;
     struct replay_storage storage;
-    struct replay_near near;
+    struct replay_hbm hbm;
     struct lat lookup, acquire, store;
 };
 
@@ -97,10 +97,10 @@ BENCH_MUST_USE int replay_work(const struct replay_plan *plan, uint32_t worker,
                                struct replay_shared *shared);
 
 /* What the daemon says after a run, of what the plan has: of its store into `storage`, beside the
- * samples that are there, and of its device into `near`. In a process of its own, which has a
+ * samples that are there, and of its device into `hbm`. In a process of its own, which has a
  * session. */
 BENCH_MUST_USE int replay_ask(const struct replay_plan *plan, struct replay_storage *storage,
-                              struct replay_near *near);
+                              struct replay_hbm *hbm);
 
 /* Forks the workers, waits for them, adds up what they did. An enum bench_exit; trouble is said. */
 struct rig;

@@ -15,7 +15,7 @@
 
 struct answer {
     struct replay_storage storage;
-    struct replay_near near;
+    struct replay_hbm hbm;
     uint64_t only_hits;
     uint32_t found, devices;
 };
@@ -32,7 +32,7 @@ static int replay_ask_take(void *ctx, const struct kvc_stat *stat)
                   {"nvme.bytes_accepted", &s->accepted_bytes},
                   {"nvme.bytes_journal", &s->journal_bytes},
                   {"nvme.bytes_kept", &s->kept_bytes}};
-    if (strcmp(stat->name, "core.near_only_hits") == 0)
+    if (strcmp(stat->name, "core.hbm_only_hits") == 0)
         answer->only_hits = stat->value;
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         if (strcmp(stat->name, wanted[i].name) == 0) {
@@ -47,15 +47,15 @@ static int take_device(void *ctx, const void *row)
 {
     const struct kvc_device *device = row;
     struct answer *answer = ctx;
-    answer->near = (struct replay_near){.used_bytes = device->used_bytes,
-                                        .hits = device->hits,
-                                        .only_hits = answer->only_hits,
-                                        .fills = device->fills,
-                                        .drops = device->drops,
-                                        .copies = device->copies,
-                                        .copy_bytes = device->copy_bytes,
-                                        .failures = device->failures,
-                                        .outs = device->outs};
+    answer->hbm = (struct replay_hbm){.used_bytes = device->used_bytes,
+                                      .hits = device->hits,
+                                      .only_hits = answer->only_hits,
+                                      .fills = device->fills,
+                                      .drops = device->drops,
+                                      .copies = device->copies,
+                                      .copy_bytes = device->copy_bytes,
+                                      .failures = device->failures,
+                                      .outs = device->outs};
     answer->devices++;
     return 0;
 }
@@ -82,7 +82,7 @@ static int replay_ask_one(const struct replay_plan *plan, struct answer *answer)
 }
 
 int replay_ask(const struct replay_plan *plan, struct replay_storage *storage,
-               struct replay_near *near)
+               struct replay_hbm *hbm)
 {
     struct answer *answer =
         mmap(NULL, sizeof(*answer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -104,7 +104,7 @@ int replay_ask(const struct replay_plan *plan, struct replay_storage *storage,
         rc = WEXITSTATUS(status);
     if (rc == 0) {
         *storage = answer->storage;
-        *near = answer->near;
+        *hbm = answer->hbm;
     }
     munmap(answer, sizeof(*answer));
     return rc;

@@ -84,17 +84,17 @@ static void storage_metrics(const struct replay_result *result)
 static void device_metrics(const struct replay_result *result)
 {
     const struct replay_counts *counts = &result->tally.counts;
-    const struct replay_near *near = &result->tally.near;
+    const struct replay_hbm *hbm = &result->tally.hbm;
     replay_report_metric(result, "page_blocks", (double)counts->page_blocks, "1");
-    replay_report_metric(result, "near_blocks", (double)counts->near_blocks, "1");
+    replay_report_metric(result, "hbm_blocks", (double)counts->hbm_blocks, "1");
     replay_report_metric(result, "not_loaded_blocks", (double)counts->not_loaded, "1");
-    replay_report_metric(result, "near_hits", (double)near->hits, "1");
-    replay_report_metric(result, "near_only_hits", (double)near->only_hits, "1");
-    replay_report_metric(result, "near_fills", (double)near->fills, "1");
-    replay_report_metric(result, "near_drops", (double)near->drops, "1");
-    replay_report_metric(result, "device_copies", (double)near->copies, "1");
-    replay_report_metric(result, "device_copy_bytes", (double)near->copy_bytes, "B");
-    replay_report_metric(result, "device_failures", (double)(near->failures + near->outs), "1");
+    replay_report_metric(result, "hbm_hits", (double)hbm->hits, "1");
+    replay_report_metric(result, "hbm_only_hits", (double)hbm->only_hits, "1");
+    replay_report_metric(result, "hbm_fills", (double)hbm->fills, "1");
+    replay_report_metric(result, "hbm_drops", (double)hbm->drops, "1");
+    replay_report_metric(result, "device_copies", (double)hbm->copies, "1");
+    replay_report_metric(result, "device_copy_bytes", (double)hbm->copy_bytes, "B");
+    replay_report_metric(result, "device_failures", (double)(hbm->failures + hbm->outs), "1");
 }
 
 static void latency_metrics(const struct replay_result *result, const char *name,
@@ -190,24 +190,24 @@ static void rows_of_storage(const struct replay_result *result)
 static void rows_of_device(const struct replay_result *result)
 {
     const struct replay_counts *counts = &result->tally.counts;
-    const struct replay_near *near = &result->tally.near;
+    const struct replay_hbm *hbm = &result->tally.hbm;
     char a[UNITS_COUNT_BYTES], b[UNITS_COUNT_BYTES], c[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES];
     row("of the device", "%s blocks, %s of slots in use at the end",
-        units_format_count(result->hbm_blocks, a), units_format_bytes(near->used_bytes, size));
+        units_format_count(result->hbm_blocks, a), units_format_bytes(hbm->used_bytes, size));
     row("read there", "%s blocks loaded into pages, %s read in place in slots",
-        units_format_count(counts->page_blocks, a), units_format_count(counts->near_blocks, b));
-    row("slots", "%s hits, %s fills, %s dropped", units_format_count(near->hits, a),
-        units_format_count(near->fills, b), units_format_count(near->drops, c));
-    if (near->only_hits)
+        units_format_count(counts->page_blocks, a), units_format_count(counts->hbm_blocks, b));
+    row("slots", "%s hits, %s fills, %s dropped", units_format_count(hbm->hits, a),
+        units_format_count(hbm->fills, b), units_format_count(hbm->drops, c));
+    if (hbm->only_hits)
         row("in slots alone", "%s blocks were read there instead of loaded from storage",
-            units_format_count(near->only_hits, a));
-    row("copied by the device", "%s in %s copies", units_format_bytes(near->copy_bytes, size),
-        units_format_count(near->copies, a));
+            units_format_count(hbm->only_hits, a));
+    row("copied by the device", "%s in %s copies", units_format_bytes(hbm->copy_bytes, size),
+        units_format_count(hbm->copies, a));
     if (counts->not_loaded)
         row("did not come into pages", "%s blocks", units_format_count(counts->not_loaded, a));
-    if (near->failures + near->outs)
-        row("failures of the device", "%s, out %s times", units_format_count(near->failures, a),
-            units_format_count(near->outs, b));
+    if (hbm->failures + hbm->outs)
+        row("failures of the device", "%s, out %s times", units_format_count(hbm->failures, a),
+            units_format_count(hbm->outs, b));
 }
 
 static void report_full(const struct replay_result *result)

@@ -162,7 +162,7 @@ static void add_counts(struct replay_counts *into, const struct replay_counts *f
     into->refused_not_worth += from->refused_not_worth;
     into->refused_other += from->refused_other;
     into->lookup_differs += from->lookup_differs;
-    into->near_blocks += from->near_blocks;
+    into->hbm_blocks += from->hbm_blocks;
     into->page_blocks += from->page_blocks;
     into->not_loaded += from->not_loaded;
 }
@@ -178,7 +178,7 @@ int replay_run(const struct replay_plan *plan, struct rig *rig, const char *labe
         return BENCH_FAILED;
     }
     struct crew crew = {.plan = plan, .shared = shared, .rig = rig, .label = label};
-    struct replay_near near = {0};
+    struct replay_hbm hbm = {0};
     int rc = start_crew(&crew);
     if (rc == 0) {
         watch(&crew);
@@ -187,11 +187,11 @@ int replay_run(const struct replay_plan *plan, struct rig *rig, const char *labe
     end_crew(&crew);
     double seconds = (double)(now_ns() - crew.begun_ns) * 1e-9;
     if (rc == 0 && (plan->storage || plan->device))
-        rc = replay_ask(plan, &crew.storage, &near);
+        rc = replay_ask(plan, &crew.storage, &hbm);
     if (rc == 0) {
         memset(ret_tally, 0, sizeof(*ret_tally));
         ret_tally->storage = crew.storage;
-        ret_tally->near = near;
+        ret_tally->hbm = hbm;
         for (uint32_t i = 0; i < plan->workers; i++) {
             const struct replay_tally *tally = &shared->slot[i].tally;
             add_counts(&ret_tally->counts, &tally->counts);

@@ -101,12 +101,12 @@ static void check_contents(struct replay_worker *w, const struct kvc_hold *hold,
     for (uint32_t i = 0; i < read.hits; i++) {
         const struct kvc_block *block = &hold->group[0].block[i];
         const uint8_t *key = w->keys + (size_t)(hold->group[0].first + i) * KVC_KEY_BYTES;
-        const void *near = w->device ? kvc_hold_device(hold, 0, i) : NULL;
-        const void *data = near ? near : block->data;
+        const void *hbm = w->device ? kvc_hold_device(hold, 0, i) : NULL;
+        const void *data = hbm ? hbm : block->data;
         uint64_t wrong = data && block->bytes == w->plan->block_bytes
                              ? pattern_wrong_bytes(key, data, block->bytes)
                              : w->plan->block_bytes;
-        read.near += near != NULL;
+        read.hbm += hbm != NULL;
         read.wrong_bytes += wrong;
         read.wrong_blocks += wrong != 0;
     }
@@ -129,7 +129,7 @@ void replay_count_read(struct replay_worker *w, const struct trace_request *requ
     w->counts->wrong_blocks += read->wrong_blocks;
     atomic_fetch_add_explicit(&w->slot->wrong_bytes, read->wrong_bytes, memory_order_relaxed);
     w->counts->hits += read->hits;
-    w->counts->near_blocks += read->near;
+    w->counts->hbm_blocks += read->hbm;
     w->counts->loaded_bytes += (uint64_t)read->hits * w->plan->block_bytes;
     w->counts->reused_tokens += tokens_reused(w, request, read->hits);
 }

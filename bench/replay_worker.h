@@ -37,7 +37,7 @@ struct replay_worker {
 
 /* What was read of a request's leading blocks, before it is known not to be stale. */
 struct replay_read {
-    uint32_t hits, near; /* near: of them, on the device and read there */
+    uint32_t hits, hbm; /* hbm: of them, on the device and read there */
     uint64_t wrong_bytes, wrong_blocks;
 };
 

@@ -26,7 +26,7 @@
 #define DISK_LEAST   (UINT64_C(128) << 20)
 #define DELAY_MAX    10000u
 #define SETTLE_TRIES 30000u
-#define NEAR         1.1 /* as quick */
+#define AS_QUICK     1.1 /* as quick */
 
 static const char help[] =
     "Usage: kvcachebench ttft [OPTIONS]\n"
@@ -409,7 +409,8 @@ static void ttft_judge(struct ttft *t)
         struct ttft_length *l = &t->length[i];
         const double compute = ttft_median(&l->beside), load = ttft_median(&l->of[0].storage);
         const uint32_t computed = l->choices - l->loads;
-        const bool load_right = load <= NEAR * compute, compute_right = compute <= NEAR * load;
+        const bool load_right = load <= AS_QUICK * compute,
+                   compute_right = compute <= AS_QUICK * load;
         l->right = (load_right ? l->loads : 0) + (compute_right ? computed : 0);
         l->lost_s = (load_right ? 0 : l->loads * (load - compute)) +
                     (compute_right ? 0 : computed * (compute - load));

@@ -131,9 +131,9 @@ struct hold {
     struct hold *prev, *next; /* live list; next alone: free list */
     struct kvc_block *block;
     uint32_t block_cap, blocks;
-    const void **near; /* of each block: its device address, or NULL */
-    uint32_t near_cap;
-    bool is_near;     /* of ACQUIRE_ON: `near` is filled */
+    const void **slot; /* of each block: its device address, or NULL */
+    uint32_t slot_cap;
+    bool on_device;   /* of ACQUIRE_ON: `slot` is filled */
     struct map **map; /* one reference each */
     uint32_t map_cap, maps;
 };
@@ -519,9 +519,9 @@ void read__go_on(struct kvc_op *op, uint32_t chunk, int refused);
 /* An empty hold of this epoch, owned. */
 __attribute__((warn_unused_result)) int hold__new(struct kvc *k, struct hold **ret_hold);
 /* Fills a hold from a reply: asks for chunks, checks every location. 0; 1 = chunks have been asked
- * for, call it again when they came; an error. is_near: locations may be on a device. */
-__attribute__((warn_unused_result)) int hold__fill(struct hold *h,
-                                                   const struct msg_acquire_reply *r, bool is_near);
+ * for, call it again when they came; an error. on_device: locations may be on a device. */
+__attribute__((warn_unused_result)) int
+hold__fill(struct hold *h, const struct msg_acquire_reply *r, bool on_device);
 /* The mapping that host memory at `p` of one of its blocks lies in; `hint` is looked at first, and
  * kept. */
 struct map *hold__map_of(const struct hold *h, const void *p, uint32_t *hint);

@@ -190,10 +190,10 @@ __attribute__((warn_unused_result)) int host__store(struct kvc_ns *ns,
                                                     struct kvc_word after, const uint32_t *tokens,
                                                     size_t ntokens, uint8_t *statuses);
 
-/* ---- near.c ---- */
+/* ---- device_slots.c ---- */
 
 /* CHUNK_ON. 0 = its memory is there; else why not, and the link may be down. */
-__attribute__((warn_unused_result)) int near__chunk_on(struct kvc *k, const uint8_t *buf,
-                                                       size_t len, int passed, uint32_t *ret_chunk);
+__attribute__((warn_unused_result)) int
+device__chunk_on(struct kvc *k, const uint8_t *buf, size_t len, int passed, uint32_t *ret_chunk);
 
 #endif

@@ -28,7 +28,7 @@ int hold__new(struct kvc *k, struct hold **ret_hold)
     h->kvc = k;
     h->blocks = 0;
     h->maps = 0;
-    h->is_near = false;
+    h->on_device = false;
     h->prev = NULL;
     h->next = k->live_holds;
     if (h->next != NULL)
@@ -66,7 +66,7 @@ void hold__destroy_all(struct kvc *k)
         struct hold *h = k->free_holds;
         k->free_holds = h->next;
         free(h->block);
-        free(h->near);
+        free(h->slot);
         free(h->map);
         free(h);
     }
@@ -121,7 +121,7 @@ static int ask_chunk(struct kvc *k, uint32_t chunk)
 }
 
 /* Asks for the chunks that are not known yet: 1 when there are any. */
-static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r, bool is_near)
+static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r, bool on_device)
 {
     bool missing = false;
     uint32_t last = 0;
@@ -134,7 +134,7 @@ static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r, bool is_
                 continue;
             any = true;
             last = l.chunk;
-            if (l.chunk >> MAP_DEVICE_SHIFT != 0 && !is_near)
+            if (l.chunk >> MAP_DEVICE_SHIFT != 0 && !on_device)
                 return malformed(k, "a block on a device, which nobody asked for");
             int rc = ask_chunk(k, l.chunk);
             if (rc < 0)
@@ -166,11 +166,11 @@ static bool lies_inside(const struct msg_loc *l, const struct map *m)
 
 static void hold_add_block(struct hold *h, const struct msg_loc *l, const struct map *m)
 {
-    const void *near = m->on != NULL ? (const uint8_t *)m->memory.addr + l->off : NULL;
-    if (h->is_near)
-        h->near[h->blocks] = near;
+    const void *slot = m->on != NULL ? (const uint8_t *)m->memory.addr + l->off : NULL;
+    if (h->on_device)
+        h->slot[h->blocks] = slot;
     h->block[h->blocks++] =
-        (struct kvc_block){.data = near != NULL ? NULL : m->base + l->off,
+        (struct kvc_block){.data = slot != NULL ? NULL : m->base + l->off,
                            .bytes = l->bytes,
                            .gen = l->gen,
                            .gen_at = (const uint64_t *)(const void *)(m->base + l->hdr)};
@@ -193,7 +193,7 @@ static int fill_group(struct hold *h, const struct codec_bin *locs, struct map *
     return 0;
 }
 
-int hold__fill(struct hold *h, const struct msg_acquire_reply *r, bool is_near)
+int hold__fill(struct hold *h, const struct msg_acquire_reply *r, bool on_device)
 {
     uint64_t total = 0;
     for (uint32_t g = 0; g < r->ngroups; g++) {
@@ -203,16 +203,16 @@ int hold__fill(struct hold *h, const struct msg_acquire_reply *r, bool is_near)
     }
     if (total > KVC_KEYS_MAX || (r->lease == 0 && total > 0))
         return malformed(h->kvc, "more blocks than can be");
-    int missing = ask_chunks(h->kvc, r, is_near);
+    int missing = ask_chunks(h->kvc, r, on_device);
     if (missing != 0)
         return missing;
     if (hold_grow((void **)&h->block, &h->block_cap, (uint32_t)total, sizeof(*h->block)) < 0 ||
-        (is_near &&
-         hold_grow((void **)&h->near, &h->near_cap, (uint32_t)total, sizeof(*h->near)) < 0))
+        (on_device &&
+         hold_grow((void **)&h->slot, &h->slot_cap, (uint32_t)total, sizeof(*h->slot)) < 0))
         return kvc__fail(h->kvc, -ENOMEM, "out of memory");
 
     struct map *last = NULL;
-    h->is_near = is_near;
+    h->on_device = on_device;
     h->pub.prefix.tokens = r->hit_tokens;
     h->pub.prefix.cached_tokens = r->cached_tokens;
     for (uint32_t g = 0; g < r->ngroups; g++) {

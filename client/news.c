@@ -50,7 +50,7 @@ static int take_chunk(struct kvc *k, const uint8_t *buf, size_t len, int passed)
 static int take_chunk_on(struct kvc *k, const uint8_t *buf, size_t len, int passed)
 {
     uint32_t chunk = 0;
-    int rc = near__chunk_on(k, buf, len, passed, &chunk);
+    int rc = device__chunk_on(k, buf, len, passed, &chunk);
     if (k->state == LINK_DOWN)
         return rc;
     chunk_came(k, ASK_ON, chunk, rc);

@@ -130,10 +130,10 @@ static int load_group(struct spread *s, const struct kvc_hold *hold,
     uint32_t hint = 0;
     int rc = 0;
     for (uint32_t i = 0; i < hold->group[group].n && rc == 0; i++) {
-        const void *near = kvc_hold_device(hold, group, i);
+        const void *slot = kvc_hold_device(hold, group, i);
         const void *data = hold->group[group].block[i].data;
-        struct map *m = near == NULL ? hold__map_of(h, data, &hint) : NULL;
-        if (near != NULL)
+        struct map *m = slot == NULL ? hold__map_of(h, data, &hint) : NULL;
+        if (slot != NULL)
             rc = spread_turn(s, DEVICE_ON_DEVICE, true);
         else
             rc = spread_turn(s, DEVICE_FROM_HOST, m != NULL && is_pinned(s->device, m));
@@ -141,7 +141,7 @@ static int load_group(struct spread *s, const struct kvc_hold *hold,
         last = m;
         if (rc == 0)
             rc = spread_add_block(s, spec, group, pages,
-                                  (uint64_t)(uintptr_t)(near != NULL ? near : data), true);
+                                  (uint64_t)(uintptr_t)(slot != NULL ? slot : data), true);
         pages += spec->group[group].pages_per_block;
     }
     return rc;

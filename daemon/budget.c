@@ -100,7 +100,7 @@ static void add_control(const struct config *cfg, const struct budget_inputs *in
     if (cfg->devices.n != 0) {
         add(b, "devices", "hbm.devices", in->device_bytes,
             "hbm.devices: %u: headers of chunks, tables, emulated memory", cfg->devices.n);
-        add(b, "device index", "index.blocks", in->near_bytes,
+        add(b, "device index", "index.blocks", in->hbm_bytes,
             "blocks on devices, at most index.blocks; lists of copies");
     }
     add(b, "control plane", NULL, in->front_bytes, "event loop, ZeroMQ queues, message buffers");

@@ -47,7 +47,7 @@ struct budget_inputs {
     uint64_t nvme_bytes;      /* of the storage tier: its index, queues, tables being written */
     uint64_t journal_bytes;   /* of its journal: pages of the file that are in use */
     uint64_t device_bytes;    /* of devices: headers, tables, memory of emulated ones */
-    uint64_t near_bytes;      /* of the copies on them that the index has room for */
+    uint64_t hbm_bytes;       /* of the copies on them that the index has room for */
 };
 
 /* Must not fail, nor fall when host.limit rises. */

@@ -12,10 +12,10 @@
 #include "hbm.h"
 #include "home.h"
 #include "http.h"
-#include "near.h"
 #include "nvme_paths.h"
 #include "policy.h"
 #include "remedy.h"
+#include "similar.h"
 #include "tier.h"
 #include "units.h"
 
@@ -132,17 +132,17 @@ static void check_shares(const struct config *cfg, bool nvme, uint64_t limit,
 static void check_tenant(const struct config *cfg, const struct config_quota *q,
                          struct config_errors *errors)
 {
-    struct near near = near_to(q->tenant);
+    struct similar similar = similar_to(q->tenant);
     for (unsigned i = 0; i < cfg->nprincipals; i++) {
         if (strcmp(cfg->principals[i].tenant, q->tenant) == 0)
             return;
-        near_offer(&near, cfg->principals[i].tenant);
+        similar_offer(&similar, cfg->principals[i].tenant);
     }
     config__error(errors, cfg->file, q->line, "quotas",
                   "expected a tenant that a principal has, got '%s'%s%s%s", q->tenant,
-                  near.best != NULL ? "; did you mean '" : "",
-                  near.best != NULL ? near.best : "; principals name their tenant",
-                  near.best != NULL ? "'?" : "");
+                  similar.best != NULL ? "; did you mean '" : "",
+                  similar.best != NULL ? similar.best : "; principals name their tenant",
+                  similar.best != NULL ? "'?" : "");
 }
 
 static void check_quotas(const struct config *cfg, struct config_errors *errors)

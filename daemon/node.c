@@ -136,9 +136,9 @@ static struct core_config core_config_of(const struct config *cfg)
                                 .pins_max = cfg->policy_pin_limit ? PINS_MAX : 0,
                                 .pin_bytes_max = pin_bytes(cfg),
                                 .ndevices = cfg->devices.n,
-                                .near_max = node_hbm_near_max(cfg),
-                                .near_policy = policy_by_name(cfg->hbm_eviction),
-                                .near_verify = cfg->hbm_verify,
+                                .hbm_max = node_hbm_hbm_max(cfg),
+                                .hbm_policy = policy_by_name(cfg->hbm_eviction),
+                                .hbm_verify = cfg->hbm_verify,
                                 .admission = cfg->policy_admission,
                                 .load_or_recompute = cfg->policy_load_or_recompute};
 }
@@ -177,7 +177,7 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
         .nvme_bytes = node_nvme_bytes(cfg),
         .journal_bytes = node_nvme_journal_bytes(cfg),
         .device_bytes = node_hbm_bytes(cfg),
-        .near_bytes = b.near,
+        .hbm_bytes = b.hbm,
         .front_bytes = front_bytes(cfg->limits_sessions) + SVC_KEPT_MAX + node_http_bytes(cfg)};
 }
 

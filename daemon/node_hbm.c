@@ -17,8 +17,8 @@
 #include "sys.h"
 
 /* A copy of a block on a device is a page of it at least. */
-#define NEAR_BYTES_MIN 4096u
-#define CHUNK_BYTES    (UINT64_C(64) << 20)
+#define HBM_BYTES_MIN 4096u
+#define CHUNK_BYTES   (UINT64_C(64) << 20)
 /* Of a device: its inbox, the timers of its thread and of its copies. Of its driver: a few of its
  * own. */
 #define WATCHES_EACH     3u
@@ -109,9 +109,9 @@ uint64_t node_hbm_descriptors(const struct config *cfg)
     return n + DESCRIPTORS_EACH * (uint64_t)cfg->devices.n + 3 * chunks_of(cfg);
 }
 
-uint32_t node_hbm_near_max(const struct config *cfg)
+uint32_t node_hbm_hbm_max(const struct config *cfg)
 {
-    return (uint32_t)MIN(limits_of(cfg) / NEAR_BYTES_MIN, cfg->index_blocks);
+    return (uint32_t)MIN(limits_of(cfg) / HBM_BYTES_MIN, cfg->index_blocks);
 }
 
 /* ---- host memory ---- */
@@ -283,18 +283,18 @@ void node_hbm_refresh(struct node_hbm *h, const struct core *core)
 {
     for (uint32_t i = 0; h && i < h->n; i++) {
         struct device_view v;
-        struct core_near_stats near;
+        struct core_hbm_stats hbm;
         h->device[i]->ops->view(h->device[i], &v);
-        core_near_stats(core, i, &near);
+        core_hbm_stats(core, i, &hbm);
         const struct gpu_metrics *g = gpu_metrics(hbm_gpu(h->hbm[i]));
         h->metrics[i] = (struct device_metrics){.up = v.up,
                                                 .limit_bytes = v.limit_bytes,
                                                 .used_bytes = v.used_bytes,
                                                 .held_bytes = v.held_bytes,
-                                                .blocks = near.blocks,
-                                                .hits = near.hits,
-                                                .fills = near.fills,
-                                                .drops = near.drops,
+                                                .blocks = hbm.blocks,
+                                                .hits = hbm.hits,
+                                                .fills = hbm.fills,
+                                                .drops = hbm.drops,
                                                 GPU_METRICS(FROM_GPU)};
     }
 }

@@ -22,8 +22,8 @@ struct node_hbm;
 uint32_t node_hbm_loop_watches(const struct config *cfg);
 uint64_t node_hbm_bytes(const struct config *cfg);
 uint64_t node_hbm_descriptors(const struct config *cfg);
-/* Copies of blocks that core keeps count of (core_config.near_max). */
-uint32_t node_hbm_near_max(const struct config *cfg);
+/* Copies of blocks that core keeps count of (core_config.hbm_max). */
+uint32_t node_hbm_hbm_max(const struct config *cfg);
 
 typedef void(node_hbm_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
 /* *ret_hbm NULL: there are no devices. They come up later. Borrows cfg, loop and host; `retired`

@@ -112,15 +112,15 @@ struct msg_ns_open {
     uint32_t ngroups;
     struct msg_group groups[KVC_GROUPS_MAX];
 };
-struct msg_near {
+struct msg_similar {
     uint32_t ns;
     uint32_t fields; /* bit set of enum kvc_ns_field */
 };
 struct msg_ns_open_reply {
     uint32_t ns;
     uint8_t seed[KVC_KEY_BYTES];
-    uint32_t nnear; /* namespaces of the same model that differ in few fields; at most 4 */
-    struct msg_near near[4];
+    uint32_t nsimilar; /* namespaces of the same model that differ in few fields; at most 4 */
+    struct msg_similar similar[4];
 };
 
 /* A token sequence as chains of keys, one chain a group. */

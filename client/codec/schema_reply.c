@@ -27,17 +27,17 @@ SCHEMA(codec__rep_hello, struct msg_hello_reply, hello_reply_fields, .ops = {KVC
 static const struct field ping_reply_fields[] = {U64(struct msg_ping_reply, uptime_ms)};
 SCHEMA(codec__rep_ping, struct msg_ping_reply, ping_reply_fields, .ops = {KVC_OP_PING});
 
-static const struct field near_fields[] = {
-    U32(struct msg_near, ns),
-    U32(struct msg_near, fields),
+static const struct field similar_fields[] = {
+    U32(struct msg_similar, ns),
+    U32(struct msg_similar, fields),
 };
-static SCHEMA(near, struct msg_near, near_fields, .bare = false);
+static SCHEMA(similar, struct msg_similar, similar_fields, .bare = false);
 
 static const struct field ns_open_reply_fields[] = {
     U32(struct msg_ns_open_reply, ns),
     FIXED(struct msg_ns_open_reply, seed, "seed must be binary of 32 bytes"),
-    ARRAY(struct msg_ns_open_reply, near, nnear, near, 0, 4,
-          "near must be an array of at most 4 arrays of 2"),
+    ARRAY(struct msg_ns_open_reply, similar, nsimilar, similar, 0, 4,
+          "similar must be an array of at most 4 arrays of 2"),
 };
 SCHEMA(codec__rep_ns_open, struct msg_ns_open_reply, ns_open_reply_fields, .ops = {KVC_OP_NS_OPEN});
 

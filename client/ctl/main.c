@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "ctl.h"
-#include "near.h"
+#include "similar.h"
 #include "stdfds.h"
 
 static const struct ctl_cmd commands[] = {
@@ -78,11 +78,11 @@ static bool wants_colour(void)
 
 static int unknown_command(const char *name)
 {
-    struct near near = near_to(name);
+    struct similar similar = similar_to(name);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        near_offer(&near, commands[i].name);
-    if (near.best)
-        return ctl_usage("no command '%s'; did you mean '%s'?", name, near.best);
+        similar_offer(&similar, commands[i].name);
+    if (similar.best)
+        return ctl_usage("no command '%s'; did you mean '%s'?", name, similar.best);
     return ctl_usage("no command '%s'", name);
 }
 

@@ -7,8 +7,8 @@
 
 #include "ctl.h"
 #include "infile.h"
-#include "near.h"
 #include "plain.h"
+#include "similar.h"
 #include "stdfds.h"
 #include "units.h"
 
@@ -124,17 +124,17 @@ int ctl_verbs(struct ctl *ctl, int argc, char **argv, const struct arg *listed, 
         return ctl_usage("what? Say one of %s", all);
     }
     const char *name = argv[optind];
-    struct near near = near_to(name);
+    struct similar similar = similar_to(name);
     for (const struct ctl_cmd *v = verbs; v->name; v++) {
-        near_offer(&near, v->name);
+        similar_offer(&similar, v->name);
         if (strcmp(v->name, name) != 0)
             continue;
         snprintf(full, sizeof(full), "%s %s", command, name);
         ctl_set_command(full);
         return v->run(ctl, argc - optind, argv + optind);
     }
-    if (near.best)
-        return ctl_usage("'%s' is not understood; did you mean '%s'?", name, near.best);
+    if (similar.best)
+        return ctl_usage("'%s' is not understood; did you mean '%s'?", name, similar.best);
     return ctl_usage("'%s' is not understood", name);
 }
 

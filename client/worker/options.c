@@ -7,9 +7,9 @@
 
 #include "args.h"
 #include "model.h"
-#include "near.h"
 #include "options.h"
 #include "plain.h"
+#include "similar.h"
 #include "units.h"
 
 static const char help[] =
@@ -43,16 +43,16 @@ void worker_say(const char *format, ...)
 static int take_strategy(void *ctx, const char *text)
 {
     struct options *o = ctx;
-    struct near near = near_to(text);
+    struct similar similar = similar_to(text);
     for (const struct kv_strategy *const *s = kv_strategies; *s; s++) {
-        near_offer(&near, (*s)->name);
+        similar_offer(&similar, (*s)->name);
         if (strcmp((*s)->name, text) == 0) {
             o->strategy = *s;
             return 0;
         }
     }
-    if (near.best)
-        return args_usage("no strategy '%s'; did you mean '%s'?", text, near.best);
+    if (similar.best)
+        return args_usage("no strategy '%s'; did you mean '%s'?", text, similar.best);
     return args_usage("no strategy '%s'; --help lists them", text);
 }
 

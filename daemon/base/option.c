@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "near.h"
+#include "similar.h"
 #include "units.h"
 
-/* So many keys are named where none is near. */
+/* So many keys are named where none is similar. */
 #define LIST_MAX 4u
 
 /* Text that grows in the caller's buffer; `full` says that some was lost. */
@@ -281,7 +281,7 @@ static int set_enum(const struct option_desc *d, void *at, const char *value)
 static int set_row(const struct option_desc *d, void *base, const char *value, char *why,
                    size_t why_cap)
 {
-    MUST(strlen(d->key) <= NEAR_BYTES_MAX && d->def != NULL && d->size > 0);
+    MUST(strlen(d->key) <= HBM_BYTES_MAX && d->def != NULL && d->size > 0);
     void *at = (char *)base + d->offset;
     const char *detail = NULL;
     int r = -EINVAL;
@@ -315,17 +315,17 @@ int option_set(const struct option_desc *tab, unsigned n, void *base, const char
     const struct option_desc *d = option_find(tab, n, key);
     if (d != NULL)
         return set_row(d, base, value, why, why_cap);
-    struct near near = near_to(key);
+    struct similar similar = similar_to(key);
     OPTION_FOR_EACH (candidate, tab, n)
-        near_offer(&near, candidate->key);
+        similar_offer(&similar, candidate->key);
     struct text t = text_in(why, why_cap);
     add(&t, "no option ");
     add_quoted(&t, key);
-    if (near.best != NULL)
-        add(&t, "; the nearest is '%s'", near.best);
+    if (similar.best != NULL)
+        add(&t, "; the nearest is '%s'", similar.best);
     else if (n > LIST_MAX)
         add(&t, "; --help lists them all");
-    for (unsigned i = 0; near.best == NULL && n <= LIST_MAX && i < n; i++)
+    for (unsigned i = 0; similar.best == NULL && n <= LIST_MAX && i < n; i++)
         add(&t, "%s '%s'", i == 0 ? "; there is" : i == n - 1 ? " and" : ",", tab[i].key);
     return -ENOENT;
 }

@@ -55,8 +55,9 @@ struct option_desc {
 /* The row of that key, or NULL. */
 const struct option_desc *option_find(const struct option_desc *tab, unsigned n, const char *key);
 
-/* Stores `value`. -ENOENT: no such key, why names one that is near, if there is one. -EINVAL: value
- * refused. `why` gets at most why_cap bytes, always terminated, and is untouched on success. */
+/* Stores `value`. -ENOENT: no such key, why names one that is similar, if there is one. -EINVAL:
+ * value refused. `why` gets at most why_cap bytes, always terminated, and is untouched on success.
+ */
 KVC_WARN_UNUSED int option_set(const struct option_desc *tab, unsigned n, void *base,
                                const char *key, const char *value, char *why, size_t why_cap);
 /* Stores every default. -EINVAL when one does not fit its own row; why then starts with the key. */

@@ -4,7 +4,7 @@
  * its leases. A client that leaves much behind ends in slices.
  */
 #include "admin.h"
-#include "near_jobs.h"
+#include "transfer_jobs.h"
 
 void core_cancel(struct core *c, struct core_req *req)
 {

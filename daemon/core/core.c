@@ -5,9 +5,9 @@
  */
 #include "core.h"
 #include "admin.h"
-#include "near_jobs.h"
 #include "regions.h"
 #include "sys.h"
+#include "transfer_jobs.h"
 #include "wants.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ _Static_assert(sizeof(struct part) == 16, "the budget of the index counts on it"
 
 static uint32_t runs_max(const struct core_config *cfg)
 {
-    return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024 + pins_of_runs(cfg) + near_runs(cfg);
+    return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024 + pins_of_runs(cfg) + hbm_runs(cfg);
 }
 
 static uint64_t policy_bytes(const struct core_config *cfg)
@@ -58,7 +58,7 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
                    loads_bytes(cfg),
         .clean = clean_bytes(cfg) + unmet_bytes(cfg),
         .names = core_names_bytes(cfg),
-        .near = near_bytes(cfg),
+        .hbm = hbm_bytes(cfg),
         .pins = cfg->pins_max ? pool_bytes_for(sizeof(struct pin), cfg->pins_max) : 0,
     };
 }
@@ -125,7 +125,7 @@ static const struct block_subscriber subscribers[] = {
     {BLOCK_MOVED | BLOCK_CHECKED, reconcile_hear},
     {BLOCK_MOVED | BLOCK_CHECKED | BLOCK_UNHELD | BLOCK_CHILDLESS, policy_hear},
     {BLOCK_GONE | BLOCK_MOVED, load_hear},
-    {BLOCK_GONE, near_hear},
+    {BLOCK_GONE, hbm_copy_hear},
     {BLOCK_GONE | BLOCK_MOVED | BLOCK_CHECKED | BLOCK_UNHELD, settle_hear},
     {BLOCK_MOVED, loader_hear},
     {BLOCK_MOVED, room_hear},
@@ -139,7 +139,7 @@ static const struct core_module *const modules[] = {
     &unmet_module,   &clean_module,    &evict_module,      &gone_module,      &pins_module,
     &place_module,   &progress_module, &promises_module,   &quotas_module,    &reclaim_module,
     &reads_module,   &rules_module,    &worth_module,      &asks_module,      &names_module,
-    &near_module,    &adopt_module,    &reconcile_module,
+    &hbm_module,     &adopt_module,    &reconcile_module,
 };
 
 static uint64_t core_room_for(size_t bytes)
@@ -229,7 +229,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
 bool core_is_still(const struct core *c)
 {
     return !gone_is_settling(c) && pool_used(move_pool(c)) == 0 && pool_used(op_pool(c)) == 0 &&
-           pool_used(verify_pool(c)) == 0 && near_is_still(c);
+           pool_used(verify_pool(c)) == 0 && hbm_is_still(c);
 }
 
 void core_destroy(struct core **core)

@@ -5,7 +5,7 @@
  */
 #include "admin.h"
 #include "lapse.h"
-#include "near_jobs.h"
+#include "transfer_jobs.h"
 #include "turn.h"
 
 /* Keys that woken waiters may look up in one turn: some 300 us. */
@@ -76,7 +76,7 @@ unsigned core_run_done(struct core *c)
 {
     unsigned n = 0;
     promise_step(c);
-    near_run_waiting(c);
+    transfer_run_waiting(c);
     uint64_t keys = 0;
     struct list_node batch; /* a waiter that waits again does not run again in this turn */
     list_init(&batch);
@@ -95,5 +95,5 @@ unsigned core_run_done(struct core *c)
 
 bool core_has_done(const struct core *c)
 {
-    return !list_empty(&c->woken) || near_has_due(c) || gone_is_due(c) || promise_is_due(c);
+    return !list_empty(&c->woken) || transfer_has_due(c) || gone_is_due(c) || promise_is_due(c);
 }

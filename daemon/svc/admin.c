@@ -130,7 +130,7 @@ static void on_evicted(struct core_evict_job *job)
                                     .kept_blocks = job->ret_kept,
                                     .host_bytes = job->ret_in.host,
                                     .nvme_bytes = job->ret_in.disk,
-                                    .device_bytes = job->ret_in.near};
+                                    .device_bytes = job->ret_in.hbm};
     audit_evicted(call->session, job);
     if (job->ret_err) {
         reply_error(s, call->session, &call->head, job->ret_err, call_gone_detail(job->ret_err));

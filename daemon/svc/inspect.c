@@ -19,8 +19,8 @@ static const struct {
 } place[] = {
     [CORE_VERIFY_HOST] = {KVC_TIER_HOST, "host memory", "Memory or a process with access to it"},
     [CORE_VERIFY_DISK] = {KVC_TIER_NVME, "storage", "The drive"},
-    [CORE_VERIFY_NEAR] = {KVC_TIER_HBM, "a device's memory",
-                          "The device or a process that maps its memory"},
+    [CORE_VERIFY_HBM] = {KVC_TIER_HBM, "a device's memory",
+                         "The device or a process that maps its memory"},
 };
 
 struct verify_call {
@@ -62,7 +62,7 @@ static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 static bool has_tier(const struct svc *s, unsigned what)
 {
     return what == CORE_VERIFY_HOST || (what == CORE_VERIFY_DISK && s->ports.path) ||
-           (what == CORE_VERIFY_NEAR && s->cfg.ndevices > 0);
+           (what == CORE_VERIFY_HBM && s->cfg.ndevices > 0);
 }
 
 /* Where the next slice begins. */
@@ -73,7 +73,7 @@ static uint64_t next_cursor(const struct svc *s, const struct verify_call *x)
         return v->ret_cursor;
     if (v->ret_cursor != 0)
         return v->ret_cursor | CURSOR_TIER(v->tier);
-    for (unsigned next = v->tier + 1u; next <= CORE_VERIFY_NEAR; next++)
+    for (unsigned next = v->tier + 1u; next <= CORE_VERIFY_HBM; next++)
         if (has_tier(s, next))
             return CURSOR_TIER(next);
     return 0;
@@ -96,7 +96,7 @@ static const char *lacks(const struct svc *s, uint8_t tier)
 {
     if (tier == KVC_TIER_NVME && !has_tier(s, CORE_VERIFY_DISK))
         return "tier: there is no storage tier (nvme.paths)";
-    if (tier == KVC_TIER_HBM && !has_tier(s, CORE_VERIFY_NEAR))
+    if (tier == KVC_TIER_HBM && !has_tier(s, CORE_VERIFY_HBM))
         return "tier: there are no devices (hbm.devices)";
     return NULL;
 }

@@ -83,7 +83,7 @@ static void list_namespaces(struct rows *rows)
                                   .bytes = v.bytes,
                                   .host_bytes = v.held[0],
                                   .nvme_bytes = v.held[1],
-                                  .device_bytes = v.near_bytes,
+                                  .device_bytes = v.hbm_bytes,
                                   .pinned_bytes = v.pinned_bytes,
                                   .named_bytes = v.named_bytes,
                                   .promised_bytes = v.bound[1],
@@ -219,20 +219,20 @@ static void list_devices(struct rows *rows)
     for (uint64_t i = rows->after; i < s->cfg.ndevices; i++) {
         struct device *d = s->cfg.devices[i];
         struct device_view v;
-        struct core_near_stats near;
+        struct core_hbm_stats hbm;
         d->ops->view(d, &v);
-        core_near_stats(s->core, d->no, &near);
+        core_hbm_stats(s->core, d->no, &hbm);
         struct kvc_device row = {.used_bytes = v.used_bytes,
                                  .limit_bytes = v.limit_bytes,
-                                 .blocks = near.blocks,
+                                 .blocks = hbm.blocks,
                                  .up = v.up,
                                  .emulated = v.emulated,
                                  .memory_bytes = v.memory_bytes,
                                  .imported_bytes = v.imported_bytes,
                                  .held_bytes = v.held_bytes,
-                                 .hits = near.hits,
-                                 .fills = near.fills,
-                                 .drops = near.drops,
+                                 .hits = hbm.hits,
+                                 .fills = hbm.fills,
+                                 .drops = hbm.drops,
                                  .copies = v.copies,
                                  .copy_bytes = v.copy_bytes,
                                  .failures = v.failures,

@@ -300,7 +300,7 @@ static union outcome forgotten(const struct core_evicted *x)
                                          .kept_blocks = x->kept,
                                          .host_bytes = x->in.host,
                                          .nvme_bytes = x->in.disk,
-                                         .device_bytes = x->in.near,
+                                         .device_bytes = x->in.hbm,
                                          .kept_named = x->kept_named,
                                          .kept_pinned = x->kept_pinned,
                                          .kept_used = x->kept_used,

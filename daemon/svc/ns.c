@@ -55,7 +55,7 @@ void op_ns_open(struct request *rq)
     struct msg_ns_open msg;
     struct core_ns_spec spec;
     struct core_ns *ns;
-    struct core_near near[4];
+    struct core_similar similar[4];
     struct msg_ns_open_reply reply = {0};
     const char *why = NULL;
     int err = codec_dec_ns_open(rq->buf, rq->len, &rq->head, &msg);
@@ -64,7 +64,7 @@ void op_ns_open(struct request *rq)
     if (!err)
         err = spec_of(&msg, &spec, &why);
     if (!err)
-        err = core_ns_open(s->core, rq->se->client, &spec, &ns, near, &reply.nnear, &why);
+        err = core_ns_open(s->core, rq->se->client, &spec, &ns, similar, &reply.nsimilar, &why);
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;
@@ -75,8 +75,8 @@ void op_ns_open(struct request *rq)
     core_ns_view(ns, &v);
     reply.ns = v.id;
     memcpy(reply.seed, v.seed->b, sizeof reply.seed);
-    for (uint32_t i = 0; i < reply.nnear; i++)
-        reply.near[i] = (struct msg_near){.ns = near[i].ns, .fields = near[i].fields};
+    for (uint32_t i = 0; i < reply.nsimilar; i++)
+        reply.similar[i] = (struct msg_similar){.ns = similar[i].ns, .fields = similar[i].fields};
     s->m.replies_ok++;
     reply_send(s, rq->se, codec_enc_ns_open_reply(s->out, sizeof s->out, &rq->head, &reply));
 }

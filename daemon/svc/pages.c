@@ -273,7 +273,7 @@ void op_pages_load(struct request *rq)
 /* The lease was filled, as far as possible: answers. If bytes of it turned out wrong, or blocks
  * were lost with the device, it is taken anew as long as there is time: what is left of the prefix,
  * which is filled again. Blocks that were lost with the device begin to be loaded. */
-static void reply_near(struct pages_call *x)
+static void reply_hbm(struct pages_call *x)
 {
     struct lease_call *l = &x->wait.lease;
     struct call *call = &l->call;
@@ -293,14 +293,14 @@ static void reply_near(struct pages_call *x)
 
 static void on_filled(struct core_fill *fill)
 {
-    reply_near(CONTAINER_OF(fill, struct pages_call, fill));
+    reply_hbm(CONTAINER_OF(fill, struct pages_call, fill));
 }
 
 /* Answers with what was filled. */
 static void fill_finish(struct call *call)
 {
     core_fill_cancel(call->session->svc->core, &svc_pages_of_one(call)->fill);
-    reply_near(svc_pages_of_one(call));
+    reply_hbm(svc_pages_of_one(call));
 }
 
 static void fill_leave(struct call *call)

@@ -180,12 +180,12 @@ static void reply_locs(struct svc *s, struct session *se, const struct msg_head 
 }
 
 void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
-                const struct core_held *held, uint32_t shard, bool near)
+                const struct core_held *held, uint32_t shard, bool hbm)
 {
     struct loc_writer w = {.to = s->locs};
     if (held->lease) {
-        int err = near ? core_lease_locs_near(s->core, se->client, held->lease, shard, put_loc, &w)
-                       : core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
+        int err = hbm ? core_lease_locs_hbm(s->core, se->client, held->lease, shard, put_loc, &w)
+                      : core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
         if (err) {
             (void)!core_release(s->core, se->client, held->lease); /* the client may have guessed
                                                                     * its number, and ended it */

@@ -385,10 +385,10 @@ void wait_leave(struct call *call);
 /* Begins to load blocks that it did not wait for; a long request's slices have begun that
  * already. */
 void prefetch_short(struct wait_call *x);
-/* Sends the reply to ACQUIRE and its like. `near`: the client reads on the device, if the lease
+/* Sends the reply to ACQUIRE and its like. `hbm`: the client reads on the device, if the lease
  * holds anything there. A shard that does not exist ends the lease. */
 void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
-                const struct core_held *held, uint32_t shard, bool near);
+                const struct core_held *held, uint32_t shard, bool hbm);
 /* Makes the acquire that ACQUIRE and its like ask for. 0, or negative with *ret_why. */
 int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acquire *ret_in,
               const char **ret_why) KVC_WARN_UNUSED;

@@ -212,12 +212,12 @@ static uint32_t free_slot(const struct arena_slab *s, uint32_t from)
     return word * 64 + (uint32_t)__builtin_ctzll(bits);
 }
 
-/* A slot of the right kind behind `near`, in its slab; else anywhere in its slab. */
-static struct arena_slab *near_slot(const struct arena *a, struct tier_loc near, uint32_t principal,
-                                    uint32_t slot_pages, uint32_t *ret_slot)
+/* A slot of the right kind behind `beside`, in its slab; else anywhere in its slab. */
+static struct arena_slab *slot_beside(const struct arena *a, struct tier_loc beside,
+                                      uint32_t principal, uint32_t slot_pages, uint32_t *ret_slot)
 {
     uint32_t slot;
-    struct arena_slab *s = near.id != 0 ? arena_look(a, near, &slot) : NULL;
+    struct arena_slab *s = beside.id != 0 ? arena_look(a, beside, &slot) : NULL;
     if (s == NULL || s->region != 0 || s->slot_pages != slot_pages ||
         a->chunks[s->chunk].principal != principal || s->used == s->slots)
         return NULL;
@@ -253,7 +253,7 @@ struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t byte
     return arena_take(a, s, free_slot(s, 0), bytes, owner);
 }
 
-int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier_loc near,
+int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                 uint32_t owner, struct tier_loc *ret_loc)
 {
     MUST(bytes > 0 && !a->recovering);
@@ -266,7 +266,7 @@ int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier
     if (slot_bytes + a->held_bytes > left)
         return KVC_E_NO_ROOM;
     uint32_t slot = 0;
-    struct arena_slab *s = near_slot(a, near, principal, slot_pages, &slot);
+    struct arena_slab *s = slot_beside(a, beside, principal, slot_pages, &slot);
     if (s == NULL) {
         const struct arena_class *class = arena__class(a, principal, slot_pages);
         struct list_node *node = class != NULL ? list_first(&class->partial) : NULL;

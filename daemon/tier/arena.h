@@ -122,7 +122,7 @@ struct names *arena_names(const struct arena *a);
 
 /* See tier.h for the contract of these. owner is any number but UINT32_MAX. */
 KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes,
-                                struct tier_loc near, uint32_t owner, struct tier_loc *ret_loc);
+                                struct tier_loc beside, uint32_t owner, struct tier_loc *ret_loc);
 void arena_free(struct arena *a, struct tier_loc loc);
 void arena_revoke(struct arena *a, struct tier_loc loc);
 uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, bool others,

@@ -223,7 +223,7 @@ void hbm__slot_release(struct hbm *h, struct tier_loc loc)
 
 /* --- tier_ops --- */
 
-static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                     uint32_t owner, struct tier_loc *ret_loc)
 {
     struct hbm *h = of(t);
@@ -231,7 +231,7 @@ static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct t
     struct tier_loc loc;
     if (!hbm__is_up(h) && arena_can_hold(h->arena, bytes))
         return KVC_E_NO_ROOM;
-    const int err = arena_alloc(h->arena, principal, bytes, near, owner, &loc);
+    const int err = arena_alloc(h->arena, principal, bytes, beside, owner, &loc);
     if (err < 0)
         return err == KVC_E_NO_ROOM && is_room_coming(h) ? KVC_E_BUSY : err;
     arena_view(h->arena, loc, &v);

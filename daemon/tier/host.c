@@ -43,10 +43,10 @@ static struct host *host_of(const struct tier *t)
 
 /* --- tier_ops --- */
 
-static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                     uint32_t owner, struct tier_loc *ret_loc)
 {
-    return arena_alloc(host_of(t)->arena, principal, bytes, near, owner, ret_loc);
+    return arena_alloc(host_of(t)->arena, principal, bytes, beside, owner, ret_loc);
 }
 
 static void op_free(struct tier *t, struct tier_loc loc)

@@ -213,13 +213,13 @@ void nvme_destroy(struct nvme **nvme)
 
 /* ---- tier.h ---- */
 
-static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                       uint32_t owner, struct tier_loc *ret_loc)
 {
     struct nvme *n = nvme__of(t);
     const uint64_t pages = nvme__pages(bytes);
     (void)principal;
-    (void)near; /* neighbours are what is put together */
+    (void)beside; /* neighbours are what is put together */
     if (bytes == 0 || t->ops->slot_bytes(t, bytes) == 0)
         return KVC_E_TOO_LARGE;
     if (!nvme__put_fits(n, pages))

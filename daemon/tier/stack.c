@@ -302,13 +302,13 @@ static bool stack_faster(const struct tier *t, struct tier_loc loc, uint32_t byt
 
 /* ---- room ---- */
 
-static int stack_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int stack_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                        uint32_t owner, struct tier_loc *ret_loc)
 {
     struct tier *first = stack_of(t)->level[0].tier;
-    const struct tier_loc beside = loc_level(near) == 0 ? near : (struct tier_loc){0};
+    const struct tier_loc there = loc_level(beside) == 0 ? beside : (struct tier_loc){0};
     struct tier_loc loc;
-    const int err = first->ops->alloc(first, principal, bytes, beside, owner, &loc);
+    const int err = first->ops->alloc(first, principal, bytes, there, owner, &loc);
     if (!err)
         *ret_loc = stack_loc(0, loc);
     return err;

@@ -208,7 +208,8 @@ enum kvc_rule {
     KVC_RULE_STATE = 2   /* recurrent state: the one block that ends at the prefix's end */
 };
 
-/* Fields of a namespace in which two can differ; bit numbers of `near` and of a miss's detail. */
+/* Fields of a namespace in which two can differ; bit numbers of `similar` and of a miss's detail.
+ */
 #define KVC_NS_FIELD_MAP(X)                  \
     X(0, MODEL, "model")                     \
     X(1, REVISION, "revision")               \

@@ -320,7 +320,7 @@ static int verdict(void)
     }
     if (options.hbm) {
         metric("page_blocks", n->page_blocks);
-        metric("near_blocks", n->near_blocks);
+        metric("hbm_blocks", n->hbm_blocks);
     }
     if (world.first_fault[0])
         fprintf(stderr, "%s\n", world.first_fault);
@@ -328,7 +328,7 @@ static int verdict(void)
     bool worked = n->stored > 0 && n->hits + total.blocks > 0;
     if (!worked)
         fprintf(stderr, "nothing was stored, or nothing read: nothing was tested\n");
-    if (options.hbm && (n->page_blocks == 0 || n->near_blocks == 0)) {
+    if (options.hbm && (n->page_blocks == 0 || n->hbm_blocks == 0)) {
         fprintf(stderr, "no block was in pages, or none on the device: that was not tested\n");
         worked = false;
     }

@@ -178,7 +178,7 @@ static void versions_of(struct world_session *s, const struct world_chain *chain
     read->hit = shard == 0 || hit < read->hit ? hit : read->hit;
     for (uint32_t i = 0; i < read->hit; i++) {
         const void *p = rig_hold_data(hold, i);
-        s->w->counts.near_blocks += kvc_hold_device(hold, 0, i) != NULL;
+        s->w->counts.hbm_blocks += kvc_hold_device(hold, 0, i) != NULL;
         if (s->w->spoil == SPOIL_BYTES && i == 0) {
             memcpy(copy, p, bytes);
             copy[bytes / 2] ^= 1;

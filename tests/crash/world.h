@@ -63,7 +63,7 @@ struct world_counts {
     _Atomic uint64_t wrong_bytes;  /* blocks of no version that may be seen */
     _Atomic uint64_t durable_lost; /* promised, and not found by their owner in the same run */
     _Atomic uint64_t page_blocks;  /* stored out of pages, or loaded into them */
-    _Atomic uint64_t near_blocks;  /* read in slots of the device */
+    _Atomic uint64_t hbm_blocks;   /* read in slots of the device */
     _Atomic uint64_t rank_stores;  /* acknowledged as durable to one of several ranks */
     _Atomic uint64_t faults;       /* errors that say that a program is wrong */
 };

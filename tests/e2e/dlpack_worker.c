@@ -108,8 +108,8 @@ struct kvc_hold *dlpack_hold(bool on_device)
 /* Where a tensor of it must be: on the device, where the hold was asked for there. */
 const void *dlpack_at(const struct kvc_hold *hold, uint32_t i)
 {
-    const void *near = kvc_hold_device(hold, 0, i);
-    return near ? near : hold->group[0].block[i].data;
+    const void *hbm = kvc_hold_device(hold, 0, i);
+    return hbm ? hbm : hold->group[0].block[i].data;
 }
 
 void dlpack_close(void)

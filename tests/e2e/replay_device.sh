@@ -38,7 +38,7 @@ good() {
     equal "$1" wrong_bytes 0
     equal "$1" not_loaded_blocks 0
     equal "$1" device_failures 0
-    some "$1" page_blocks near_blocks near_hits near_fills device_copy_bytes
+    some "$1" page_blocks hbm_blocks hbm_hits hbm_fills device_copy_bytes
 }
 
 "$bench" gen --requests 300 --seed 7 >generated.jsonl
@@ -50,7 +50,7 @@ done
 # More room on the device than in host memory: what left that is read in slots, and not from disk.
 "$bench" replay generated.jsonl --workers 2 --capacity hbm=32MiB,host=8MiB,nvme=64MiB --block-bytes 65KiB --json >only.out
 good only.out
-some only.out near_only_hits
+some only.out hbm_only_hits
 # A block that no page divides: its last region's pages are larger.
 "$bench" replay generated.jsonl --workers 1 --capacity hbm=16MiB,host=24MiB --block-bytes 33333 --json >odd.out
 good odd.out
@@ -64,6 +64,6 @@ if [ ! -r "$trace" ] || [ "${KVC_TRACE_LIGHT:-}" = 1 ]; then
 fi
 "$bench" replay "$trace" --capacity hbm=1%,host=5%,nvme=20% --block-bytes 16KiB --json >real.out
 good real.out
-some real.out nvme_hits near_drops near_only_hits
+some real.out nvme_hits hbm_drops hbm_only_hits
 awk -v h="$(metric hit_ratio real.out)" 'BEGIN { exit !(h > 0.3) }' ||
     fail "a hit ratio of $(metric hit_ratio real.out) on the real trace"

@@ -153,8 +153,8 @@ int rig_pages_load(struct kvc_ns *ns, struct rig_pages *p, uint32_t place, const
 
 const void *rig_hold_data(const struct kvc_hold *hold, uint32_t i)
 {
-    const void *near = kvc_hold_device(hold, 0, i);
-    return near ? near : hold->group[0].block[i].data;
+    const void *hbm = kvc_hold_device(hold, 0, i);
+    return hbm ? hbm : hold->group[0].block[i].data;
 }
 
 /* ---- from outside ---- */

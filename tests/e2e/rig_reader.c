@@ -51,16 +51,16 @@ static void in_place(struct reader *r)
     struct kvc_seq seq = rig_seq(keys, CHAIN, BT);
     struct kvc_acquire_options soon = {.timeout_ms = 300};
     struct kvc_hold *hold = NULL;
-    uint64_t wrong = 0, near = 0;
+    uint64_t wrong = 0, hbm = 0;
     if (kvc_acquire_on(r->ns, &seq, r->gpu, &soon, &hold) != 0)
         return;
     for (uint32_t i = 0; i < hold->group[0].n; i++) {
-        near += kvc_hold_device(hold, 0, i) != NULL;
+        hbm += kvc_hold_device(hold, 0, i) != NULL;
         wrong += !rig_check(keys + (size_t)i * KVC_KEY_BYTES, rig_hold_data(hold, i), RIG_BLOCK);
     }
     if (kvc_hold_check(hold) == 0) {
         r->sh->wrong += wrong;
-        r->sh->near[r->no] += near > 0;
+        r->sh->hbm[r->no] += hbm > 0;
         r->sh->held[r->no] += hold->group[0].n > 0;
     }
     kvc_release(r->k, &hold);
@@ -105,14 +105,14 @@ void rig_readers_await(const struct rig *r, const struct rig_shared *sh)
     for (uint64_t end = rig_now_ms() + 90000; rig_now_ms() < end; rig_sleep_ms(1)) {
         bool all = true;
         for (unsigned i = 0; i < RIG_READERS; i++)
-            all = all && sh->loaded[i] >= then.loaded[i] + 2 && sh->near[i] >= then.near[i] + 2;
+            all = all && sh->loaded[i] >= then.loaded[i] + 2 && sh->hbm[i] >= then.hbm[i] + 2;
         if (all)
             return;
     }
     rig_show_log(r);
-    ck_abort_msg("no life: loaded %llu %llu, near %llu %llu, misses %llu, refused %llu",
+    ck_abort_msg("no life: loaded %llu %llu, hbm %llu %llu, misses %llu, refused %llu",
                  (unsigned long long)sh->loaded[0], (unsigned long long)sh->loaded[1],
-                 (unsigned long long)sh->near[0], (unsigned long long)sh->near[1],
+                 (unsigned long long)sh->hbm[0], (unsigned long long)sh->hbm[1],
                  (unsigned long long)sh->misses, (unsigned long long)sh->refused);
 }
 

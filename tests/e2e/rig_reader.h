@@ -14,7 +14,7 @@
 
 struct rig_shared {
     volatile uint64_t loaded[RIG_READERS]; /* loads into pages that brought something */
-    volatile uint64_t near[RIG_READERS];   /* holds with blocks on the device */
+    volatile uint64_t hbm[RIG_READERS];    /* holds with blocks on the device */
     volatile uint64_t held[RIG_READERS];   /* holds with blocks, wherever */
     volatile uint64_t wrong;               /* blocks that were accepted with other bytes */
     volatile uint64_t misses;              /* loads that brought nothing */

@@ -331,7 +331,7 @@ CASE(a_slot_that_went_bad_is_found_and_its_block_stays)
     if (!flip(RIG_DAEMONS_MEMORY, 20))
         return;
     ends_and_says("verify --tier hbm --json", 6, "\"corrupt\":1");
-    ck_assert_uint_eq(rig_stat(k, "core.near_corrupt"), 1);
+    ck_assert_uint_eq(rig_stat(k, "core.hbm_corrupt"), 1);
     ck_assert_uint_eq(rig_stat(k, "device0.blocks"), BLOCKS - 1);
     says("verify", "read 63 blocks");
     while (on_device() < BLOCKS) /* compares them; host memory has it still */
@@ -489,7 +489,7 @@ CASE(stores_ahead_of_their_word_hold_up_no_other_session)
     for (uint32_t i = 0; i < AHEAD; i++)
         ops[i] = store_ahead(5000 + i, value);
     rig_wait_stat(k, "svc.calls", AHEAD);
-    ck_assert_uint_gt(rig_stat(k, "core.near_waiting"), 0);
+    ck_assert_uint_gt(rig_stat(k, "core.transfers_waiting"), 0);
     pid_t pid = rig_spawn(&rig, "ungated", 0);
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
@@ -501,7 +501,7 @@ CASE(stores_ahead_of_their_word_hold_up_no_other_session)
         ck_assert_msg(rc == 0 && result.n == 1 && result.statuses[0] == KVC_ST_OK,
                       "store %u: %d, %u", i, rc, result.statuses[0]);
     }
-    ck_assert_uint_eq(rig_stat(k, "core.near_waiting"), 0);
+    ck_assert_uint_eq(rig_stat(k, "core.transfers_waiting"), 0);
 }
 
 /* A worker with copies on their way is killed, again and again. */

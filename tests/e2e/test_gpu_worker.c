@@ -211,14 +211,14 @@ CASE(blocks_come_onto_the_device_and_are_read_there)
     ck_assert_uint_eq(rig_store(a.k, a.ns, keys, 0, BLOCKS, GPU_BT, RIG_BLOCK, statuses), BLOCKS);
     struct kvc_seq seq = rig_seq(keys, BLOCKS, GPU_BT);
     for (int turn = 0; turn < 3; turn++) {
-        uint32_t near = 0;
+        uint32_t hbm = 0;
         int rc = kvc_acquire_on(a.ns, &seq, a.gpu, NULL, &hold);
         ck_assert_msg(rc == 0, "kvc_acquire_on: %s", kvc_last_error(a.k));
         ck_assert_uint_eq(hold->group[0].n, BLOCKS);
         for (uint32_t i = 0; i < BLOCKS; i++) {
             const void *at = kvc_hold_device(hold, 0, i);
             ck_assert((at == NULL) == (hold->group[0].block[i].data != NULL));
-            near += at != NULL;
+            hbm += at != NULL;
             if (at != NULL)
                 gpu_get(&a, bytes, (uint64_t)(uintptr_t)at, sizeof(bytes));
             else
@@ -226,7 +226,7 @@ CASE(blocks_come_onto_the_device_and_are_read_there)
             ck_assert_msg(rig_check(key_of(i), bytes, sizeof(bytes)), "block %u", i);
         }
         ck_assert_int_eq(kvc_hold_check(hold), 0);
-        ck_assert_uint_eq(near, BLOCKS);
+        ck_assert_uint_eq(hbm, BLOCKS);
         kvc_release(a.k, &hold);
     }
     struct kvc_device d = gpu_device(a.k);
@@ -267,11 +267,11 @@ CASE_EACH(a_worker_that_copies_itself_needs_no_pool, GPU_LAYOUTS)
     struct kvc_seq seq = rig_seq(keys, BLOCKS, GPU_BT), half = rig_seq(keys, BLOCKS / 2, GPU_BT);
     ck_assert_int_eq(kvc_acquire_on(a.ns, &half, a.gpu, NULL, &hold), 0);
     kvc_release(a.k, &hold);
-    for (int near = 0; near < 2; near++) {
+    for (int hbm = 0; hbm < 2; hbm++) {
         for (uint32_t i = 0; i < BLOCKS * GPU_PPB; i++)
             gpu_fill_page(&a, pages[i], 0x33);
-        int rc = near ? kvc_acquire_on(a.ns, &seq, a.gpu, NULL, &hold)
-                      : kvc_acquire(a.ns, &seq, NULL, &hold);
+        int rc = hbm ? kvc_acquire_on(a.ns, &seq, a.gpu, NULL, &hold)
+                     : kvc_acquire(a.ns, &seq, NULL, &hold);
         ck_assert_int_eq(rc, 0);
         ck_assert_int_eq(kvc_gpu_load(a.gpu, hold, &spec, lists, gpu_stream()), 0);
         for (uint32_t i = 0; i < BLOCKS; i++)

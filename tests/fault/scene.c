@@ -493,18 +493,18 @@ static uint32_t hold_on_device(struct scene *s, const uint8_t *keys)
 {
     struct kvc_seq seq = rig_seq(keys, N, BT);
     struct kvc_hold *hold = NULL;
-    uint32_t near = 0;
+    uint32_t hbm = 0;
     bool right = true;
     if (!went(s, "kvc_acquire_on", kvc_acquire_on(s->ns, &seq, s->gpu, NULL, &hold)))
         return 0;
     for (uint32_t i = 0; i < hold->group[0].n; i++) {
-        near += kvc_hold_device(hold, 0, i) != NULL;
+        hbm += kvc_hold_device(hold, 0, i) != NULL;
         right =
             right && rig_check(keys + (size_t)i * KVC_KEY_BYTES, rig_hold_data(hold, i), RIG_BLOCK);
     }
     ck_assert_msg(kvc_hold_check(hold) == KVC_STALE || right, "wrong bytes on the device");
     kvc_release(s->k, &hold);
-    return near;
+    return hbm;
 }
 
 static void play_device(const struct rig *r, unsigned *failed)
@@ -656,7 +656,7 @@ static bool check(struct scene *s)
     struct wanted gone[] = {
         {.name = "core.blocks_present"},    {.name = "core.bytes_present"},
         {.name = "daemon.host_used_bytes"}, {.name = "daemon.host_used_slots"},
-        {.name = "core.near_blocks"},
+        {.name = "core.hbm_blocks"},
     };
     struct wanted gone_disk[] = {{.name = "nvme.blocks"}, {.name = "nvme.used_bytes"}};
     struct wanted gone_device[] = {{.name = "device0.blocks"},

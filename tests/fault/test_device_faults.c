@@ -158,15 +158,15 @@ CASE(a_device_without_memory_costs_what_is_new)
         rig_sleep_ms(2);
     }
     ck_assert_int_eq(n, KEPT);
-    unsigned near = 0;
-    for (unsigned t = 0; t < 2000 && near < KEPT; t++) {
-        near = 0;
+    unsigned hbm = 0;
+    for (unsigned t = 0; t < 2000 && hbm < KEPT; t++) {
+        hbm = 0;
         ck_assert_int_eq(kvc_acquire_on(ns, &seq, gpu, NULL, &hold), 0);
         for (uint32_t b = 0; b < hold->group[0].n; b++)
-            near += kvc_hold_device(hold, 0, b) != NULL;
+            hbm += kvc_hold_device(hold, 0, b) != NULL;
         kvc_release(k, &hold);
     }
-    ck_assert_uint_eq(near, KEPT);
+    ck_assert_uint_eq(hbm, KEPT);
     rig_pages_close(&old);
     rig_pages_close(&new);
     kvc_gpu_close(&gpu);

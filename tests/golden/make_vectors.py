@@ -354,8 +354,8 @@ def replies():
         reply("ping", "just started", [0], corr=0),
         reply("ping", "largest", [U64], corr=U64),
         reply("ns_open", "a new namespace", [1, SEED, []], corr=2),
-        reply("ns_open", "near ones", [2, SEED, [[1, 0b1000000000], [U32, 0xFFFF]]]),
-        reply("ns_open", "four near ones", [U32, b"\xff" * 32, [[U32, U32]] * 4]),
+        reply("ns_open", "similar ones", [2, SEED, [[1, 0b1000000000], [U32, 0xFFFF]]]),
+        reply("ns_open", "four similar ones", [U32, b"\xff" * 32, [[U32, U32]] * 4]),
         reply(
             "ns_spec",
             "own, two groups",

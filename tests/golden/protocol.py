@@ -198,7 +198,7 @@ ACQUIRE_REPLY = fields("hit_tokens cached_tokens lease ticket:b") + [
 REPLIES = {
     "hello": fields("version server:t"),
     "ping": fields("uptime_ms"),
-    "ns_open": fields("ns seed:b") + [("near", fields("ns fields"))],
+    "ns_open": fields("ns seed:b") + [("similar", fields("ns fields"))],
     "ns_spec": fields("own") + SPEC,
     "lookup": fields("hit_tokens cached_tokens load_us") + [("groups", fields("blocks reason detail"))],
     "acquire": ACQUIRE_REPLY,

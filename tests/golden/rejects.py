@@ -655,7 +655,7 @@ def reject_replies():
             [1] + LLAMA + [1, 0, 0, 0, [[0, 64, 0, 0, 0]]],
         ),
         ("ns_open", ARG, "seed must be binary of 32 bytes", [1, bytes(31), []]),
-        ("ns_open", ARG, "near must be an array of at most 4 arrays of 2", [1, SEED, [[1, 1]] * 5]),
+        ("ns_open", ARG, "similar must be an array of at most 4 arrays of 2", [1, SEED, [[1, 1]] * 5]),
         (
             "trace_dump",
             ARG,

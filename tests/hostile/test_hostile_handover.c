@@ -82,7 +82,7 @@ static void say(int fd, char c)
 static uint32_t read_all(struct kvc_ns *ns, struct kvc_gpu *gpu, struct kvc *mine, uint32_t chains)
 {
     static uint8_t keys[PART * KVC_KEY_BYTES], statuses[PART];
-    uint32_t near = 0;
+    uint32_t hbm = 0;
     for (uint32_t i = 0; i < PARTS; i++) {
         struct kvc_hold *hold = NULL;
         rig_keys(ns, chains + i, BT, PART, keys);
@@ -90,13 +90,13 @@ static uint32_t read_all(struct kvc_ns *ns, struct kvc_gpu *gpu, struct kvc *min
         const struct kvc_seq seq = rig_seq(keys, PART, BT);
         ck_assert_msg(kvc_acquire_on(ns, &seq, gpu, NULL, &hold) == 0, "%s", kvc_last_error(mine));
         for (uint32_t b = 0; b < hold->group[0].n; b++) {
-            near += kvc_hold_device(hold, 0, b) != NULL;
+            hbm += kvc_hold_device(hold, 0, b) != NULL;
             ck_assert(rig_check(keys + (size_t)b * KVC_KEY_BYTES, rig_hold_data(hold, b), BLOCK));
         }
         ck_assert_int_eq(kvc_hold_check(hold), 0);
         kvc_release(mine, &hold);
     }
-    return near;
+    return hbm;
 }
 
 static _Noreturn void work(int said, int told, uint32_t chains)

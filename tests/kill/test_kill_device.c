@@ -96,16 +96,16 @@ static void bystander_open(struct bystander *b)
                      0);
     struct kvc_seq kept = rig_seq(kept_keys, KEPT, BT);
     /* What it reads must not be evicted by the storm, neither from memory nor from the device. */
-    unsigned near = 0;
-    for (unsigned t = 0; near < KEPT && t < 2000; t++) {
+    unsigned hbm = 0;
+    for (unsigned t = 0; hbm < KEPT && t < 2000; t++) {
         kvc_release(b->k, &b->hold);
         ck_assert_int_eq(kvc_acquire_on(b->other, &kept, b->gpu, NULL, &b->hold), 0);
         ck_assert_uint_eq(b->hold->group[0].n, KEPT);
-        near = 0;
+        hbm = 0;
         for (uint32_t i = 0; i < KEPT; i++)
-            near += kvc_hold_device(b->hold, 0, i) != NULL;
+            hbm += kvc_hold_device(b->hold, 0, i) != NULL;
     }
-    ck_assert_uint_eq(near, KEPT);
+    ck_assert_uint_eq(hbm, KEPT);
     rig_pages_spoil(&b->pages, 0, PLACES);
     b->descriptors = rig_descriptors(rig.pid);
 }

@@ -28,7 +28,7 @@ void do_send_cancel(struct model *m);
 void do_words(struct model *m);
 void do_device(struct model *m);
 void do_device_copies(struct model *m);
-void do_look_near(struct model *m);
+void do_look_hbm(struct model *m);
 
 void do_pin(struct model *m);
 void do_unpin(struct model *m);

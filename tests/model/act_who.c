@@ -246,12 +246,12 @@ void do_ns_open(struct model *m)
     if (rnd(m, 4) == 0)
         strcpy(spec.sub, rnd(m, 2) ? "alice" : "bob");
     struct core_ns *ns;
-    struct core_near near[4];
-    uint32_t nnear;
+    struct core_similar similar[4];
+    uint32_t nsimilar;
     const char *why;
     bool known = ns_known(m, cl->who.principal, &spec) != M_NONE;
     bool room = known || ns_has_room(m);
-    int err = core_ns_open(m->core, cl->cl, &spec, &ns, near, &nnear, &why);
+    int err = core_ns_open(m->core, cl->cl, &spec, &ns, similar, &nsimilar, &why);
     if (spec.sub[0] && !cl->who.gateway)
         HOLDS(m, err == KVC_E_DENIED && why != NULL);
     else if (!room)

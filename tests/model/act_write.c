@@ -464,7 +464,7 @@ static void note_copies(struct model *m, struct m_commit *k, int resv, int clien
     const uint32_t n = copy ? copy->n : waits ? k->c.left : m->nputs;
     uint32_t at = 0;
     HOLDS(m, (k->pool || !copy) && (!k->pool || m->nputs == 0));
-    HOLDS(m, !waits || core_metrics(m->core)->near_waiting > 0);
+    HOLDS(m, !waits || core_metrics(m->core)->transfers_waiting > 0);
     for (uint32_t i = 0; i < k->c.n; i++) {
         if (!flies[i])
             continue;

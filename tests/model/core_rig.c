@@ -23,8 +23,8 @@ void rig_defaults(struct rig *r)
                 .lease_bytes_max = UINT64_MAX / 2,
                 .pins_max = 64,
                 .policy = &policy_lru,
-                .near_max = 256,
-                .near_policy = &policy_lru},
+                .hbm_max = 256,
+                .hbm_policy = &policy_lru},
         .tier_cfg = {.regions = 64, .region_bytes = 16384, .slot_align = 64, .seed = 7},
         .device_cfg = {{.regions = 16, .region_bytes = 16384, .seed = 8},
                        {.regions = 16, .region_bytes = 16384, .seed = 9}}};
@@ -294,9 +294,10 @@ struct core_ns_spec rig_spec(const char *model, uint32_t block_tokens, uint32_t 
 struct core_ns *rig_ns(struct rig *r, unsigned client, const struct core_ns_spec *spec)
 {
     struct core_ns *ns = NULL;
-    struct core_near near[4];
-    uint32_t nnear;
-    ck_assert_int_eq(core_ns_open(r->core, r->cl[client], spec, &ns, near, &nnear, &r->why), 0);
+    struct core_similar similar[4];
+    uint32_t nsimilar;
+    ck_assert_int_eq(core_ns_open(r->core, r->cl[client], spec, &ns, similar, &nsimilar, &r->why),
+                     0);
     return ns;
 }
 
@@ -503,7 +504,7 @@ struct core_held rig_load(struct rig *r, unsigned client, struct core_ns *ns, ui
 
 struct loc_ctx {
     struct rig *r;
-    uint32_t shard, near;
+    uint32_t shard, hbm;
 };
 
 static void check_loc(void *ctx, const struct tier_view *view)
@@ -513,7 +514,7 @@ static void check_loc(void *ctx, const struct tier_view *view)
     const uint32_t device = device_of_chunk(view->chunk);
     const struct fake_tier *tier =
         device ? fake_device_slots(x->r->device[device - 1]) : x->r->tier;
-    x->near += device > 0;
+    x->hbm += device > 0;
     ck_assert(fake_tier_label(tier, view, &label));
     struct core_ns *ns = core_ns_next(x->r->core, x->r->cl[0], label.ns - 1);
     struct core_ns_view v;
@@ -531,11 +532,11 @@ void rig_check_lease(struct rig *r, unsigned client, uint64_t lease, uint32_t sh
     ck_assert_int_eq(core_lease_locs(r->core, r->cl[client], lease, shard, check_loc, &x), 0);
 }
 
-uint32_t rig_check_near(struct rig *r, unsigned client, uint64_t lease, uint32_t shard)
+uint32_t rig_check_hbm(struct rig *r, unsigned client, uint64_t lease, uint32_t shard)
 {
     struct loc_ctx x = {.r = r, .shard = shard};
-    ck_assert_int_eq(core_lease_locs_near(r->core, r->cl[client], lease, shard, check_loc, &x), 0);
-    return x.near;
+    ck_assert_int_eq(core_lease_locs_hbm(r->core, r->cl[client], lease, shard, check_loc, &x), 0);
+    return x.hbm;
 }
 
 void rig_release(struct rig *r, unsigned client, const struct core_held *held)
@@ -544,10 +545,10 @@ void rig_release(struct rig *r, unsigned client, const struct core_held *held)
     core_check(r->core);
 }
 
-struct core_near_stats rig_near_stats(const struct rig *r, unsigned device)
+struct core_hbm_stats rig_hbm_stats(const struct rig *r, unsigned device)
 {
-    struct core_near_stats st;
-    core_near_stats(r->core, device, &st);
+    struct core_hbm_stats st;
+    core_hbm_stats(r->core, device, &st);
     return st;
 }
 

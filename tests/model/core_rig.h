@@ -112,8 +112,8 @@ struct core_held rig_load(struct rig *r, unsigned client, struct core_ns *ns, ui
                           uint32_t tokens);
 /* What is in the leased blocks is what was put there. */
 void rig_check_lease(struct rig *r, unsigned client, uint64_t lease, uint32_t shard);
-/* The same of where core_lease_locs_near() says they are; returns how many are on the device. */
-uint32_t rig_check_near(struct rig *r, unsigned client, uint64_t lease, uint32_t shard);
+/* The same of where core_lease_locs_hbm() says they are; returns how many are on the device. */
+uint32_t rig_check_hbm(struct rig *r, unsigned client, uint64_t lease, uint32_t shard);
 
 /* ---- devices ---- */
 
@@ -155,7 +155,7 @@ uint64_t rig_slots(const struct rig *r);
 /* The lease ends, and all is well then. */
 void rig_release(struct rig *r, unsigned client, const struct core_held *held);
 /* What is on a device, and slots in use there. */
-struct core_near_stats rig_near_stats(const struct rig *r, unsigned device);
+struct core_hbm_stats rig_hbm_stats(const struct rig *r, unsigned device);
 uint64_t rig_device_slots(const struct rig *r, unsigned device);
 /* The last row that a client is told of block i, and what its record has beside that. */
 struct rig_block {

@@ -44,11 +44,11 @@ static struct slot *slot_at(const struct fake_disk *f, struct tier_loc loc)
     return &f->slot[loc.id - 1];
 }
 
-static int disk_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int disk_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                       uint32_t owner, struct tier_loc *ret_loc)
 {
     struct fake_disk *f = of(t);
-    MUST(principal != 0 && bytes != 0 && near.id <= f->cfg.slots);
+    MUST(principal != 0 && bytes != 0 && beside.id <= f->cfg.slots);
     if (f->grows)
         return KVC_E_BUSY;
     for (uint32_t i = 0; i < f->cfg.slots && !f->out; i++) {

@@ -82,11 +82,11 @@ static bool fits(const struct region *g, uint32_t principal, uint32_t slot_bytes
 }
 
 static struct region *region_for(struct fake_tier *f, uint32_t principal, uint32_t slot_bytes,
-                                 struct tier_loc near)
+                                 struct tier_loc beside)
 {
     struct region *g;
-    if (near.id != 0) {
-        (void)slot_at(f, near, &g);
+    if (beside.id != 0) {
+        (void)slot_at(f, beside, &g);
         if (fits(g, principal, slot_bytes))
             return g;
     }
@@ -106,7 +106,7 @@ static struct region *region_for(struct fake_tier *f, uint32_t principal, uint32
     return NULL;
 }
 
-static int fake_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int fake_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                       uint32_t owner, struct tier_loc *ret_loc)
 {
     struct fake_tier *f = of(t);
@@ -114,7 +114,7 @@ static int fake_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     MUST(principal != 0 && bytes != 0);
     if (slot_bytes > f->cfg.region_bytes)
         return KVC_E_TOO_LARGE;
-    struct region *g = f->out ? NULL : region_for(f, principal, slot_bytes, near);
+    struct region *g = f->out ? NULL : region_for(f, principal, slot_bytes, beside);
     if (g == NULL)
         return KVC_E_NO_ROOM;
     uint32_t s = 0;

@@ -38,11 +38,11 @@ static struct slot *slot_at(const struct memory_storage *m, struct tier_loc loc)
     return &m->slot[loc.id - 1];
 }
 
-static int memory_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int memory_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                         uint32_t owner, struct tier_loc *ret_loc)
 {
     struct memory_storage *m = of(t);
-    MUST(principal != 0 && bytes != 0 && near.id <= m->slots);
+    MUST(principal != 0 && bytes != 0 && beside.id <= m->slots);
     for (uint32_t i = 0; i < m->slots; i++) {
         if (m->slot[i].state != SLOT_FREE)
             continue;

@@ -487,14 +487,14 @@ void m_check_totals(struct model *m)
         if (cl->state == M_OPEN || cl->state == M_QUARANTINED)
             HOLDS(m, core_client_lease_bytes(cl->cl) == cl->lease_bytes && cl->idle == 0);
         if (cl->state == M_CLOSING)
-            HOLDS(m, cl->idle == (cl->copies + cl->near == 0));
+            HOLDS(m, cl->idle == (cl->copies + cl->hbm == 0));
     }
 }
 
 struct lease_walk {
     struct model *m;
     const struct m_lease *l;
-    uint32_t i, shard, near;
+    uint32_t i, shard, hbm;
 };
 
 static void check_view(struct model *m, const struct lease_walk *w, const struct fake_tier *tier,
@@ -523,38 +523,37 @@ static bool same_view(const struct tier_view *a, const struct tier_view *b)
 }
 
 /* What was on the device stays there, at its place, while the lease and the device live. */
-static void on_near(void *ctx, const struct tier_view *v)
+static void on_hbm(void *ctx, const struct tier_view *v)
 {
     struct lease_walk *w = ctx;
     struct model *m = w->m;
     HOLDS(m, w->i < w->l->n);
-    struct m_near *near = &w->l->near[w->shard][w->i];
+    struct m_hbm *hbm = &w->l->hbm[w->shard][w->i];
     const struct m_block *b = &m->block[w->l->block[w->i++]];
     const uint32_t device = device_of_chunk(v->chunk);
     if (device == 0) {
-        HOLDS(m, w->l->device == M_NONE || near->life != m->life[w->l->device]);
+        HOLDS(m, w->l->device == M_NONE || hbm->life != m->life[w->l->device]);
         check_view(m, w, m->tier, b, v);
         return;
     }
     HOLDS(m, (int)device - 1 == w->l->device);
-    HOLDS(m, near->life != m->life[device - 1] || same_view(&near->view, v));
+    HOLDS(m, hbm->life != m->life[device - 1] || same_view(&hbm->view, v));
     check_view(m, w, fake_device_slots(m->device[device - 1]), b, v);
-    near->life = m->life[device - 1];
-    near->view = *v;
-    w->near++;
+    hbm->life = m->life[device - 1];
+    hbm->view = *v;
+    w->hbm++;
 }
 
-uint32_t m_check_near(struct model *m, int lease, uint32_t shard)
+uint32_t m_check_hbm(struct model *m, int lease, uint32_t shard)
 {
     struct m_lease *l = &m->lease[lease];
-    if (!l->near[shard])
-        l->near[shard] = calloc(l->n + 1, sizeof(struct m_near));
-    MUST(l->near[shard] != NULL);
+    if (!l->hbm[shard])
+        l->hbm[shard] = calloc(l->n + 1, sizeof(struct m_hbm));
+    MUST(l->hbm[shard] != NULL);
     struct lease_walk w = {.m = m, .l = l, .shard = shard};
-    HOLDS(m,
-          core_lease_locs_near(m->core, m->client[l->client].cl, l->id, shard, on_near, &w) == 0);
+    HOLDS(m, core_lease_locs_hbm(m->core, m->client[l->client].cl, l->id, shard, on_hbm, &w) == 0);
     HOLDS(m, w.i == l->n);
-    return w.near;
+    return w.hbm;
 }
 
 void m_lease_settle(struct model *m, int lease)
@@ -567,8 +566,8 @@ void m_lease_settle(struct model *m, int lease)
     for (uint32_t b = 0; b < l->n; b++)
         m->block[l->block[b]].leases--;
     for (uint32_t s = 0; s < M_SHARDS_MAX; s++) {
-        free(l->near[s]);
-        l->near[s] = NULL;
+        free(l->hbm[s]);
+        l->hbm[s] = NULL;
     }
 }
 

@@ -61,16 +61,16 @@ struct m_resv {
 };
 
 /* Where a lease was told that a block's shard is on its device. */
-struct m_near {
+struct m_hbm {
     uint32_t life; /* of the device, 0: it is not there */
     struct tier_view view;
 };
 
 struct m_lease {
-    bool alive, held;                  /* not released; its blocks are held */
-    uint32_t uses;                     /* fills, copies of fills, sends that have not ended */
-    int device;                        /* the one that it has been filled on, or M_NONE */
-    struct m_near *near[M_SHARDS_MAX]; /* n each; NULL: nothing is known */
+    bool alive, held;                /* not released; its blocks are held */
+    uint32_t uses;                   /* fills, copies of fills, sends that have not ended */
+    int device;                      /* the one that it has been filled on, or M_NONE */
+    struct m_hbm *hbm[M_SHARDS_MAX]; /* n each; NULL: nothing is known */
     uint64_t id;
     uint8_t ticket[KVC_TICKET_BYTES];
     int client;
@@ -155,7 +155,7 @@ struct m_client {
     struct core_client *cl;
     struct core_identity who;
     uint32_t copies, idle; /* idle: times the core said so */
-    uint32_t near;         /* fills, copies of fills, sends that have not ended */
+    uint32_t hbm;          /* fills, copies of fills, sends that have not ended */
     uint64_t lease_bytes;
 };
 
@@ -250,6 +250,6 @@ void m_check_lease(struct model *m, int lease);
 /* Released, and nothing uses it: its blocks are free. */
 void m_lease_settle(struct model *m, int lease);
 /* Where a filled lease's blocks are; returns how many are on the device. */
-uint32_t m_check_near(struct model *m, int lease, uint32_t shard);
+uint32_t m_check_hbm(struct model *m, int lease, uint32_t shard);
 
 #endif

@@ -47,7 +47,7 @@ static const struct {
     {do_evict, 2},       {do_time, 8},         {do_copies, 34},        {do_waiter_deadline, 3},
     {do_look_again, 2},  {do_pin, 3},          {do_unpin, 2},          {do_wish, 4},
     {do_fill, 14},       {do_fill_cancel, 1},  {do_send, 12},          {do_send_cancel, 1},
-    {do_words, 3},       {do_device, 2},       {do_device_copies, 24}, {do_look_near, 3},
+    {do_words, 3},       {do_device, 2},       {do_device_copies, 24}, {do_look_hbm, 3},
 };
 
 static void one_turn(struct model *m)
@@ -79,7 +79,7 @@ static void one_turn(struct model *m)
 
 static void make_devices(struct model *m, unsigned policies)
 {
-    static const uint32_t near_max[] = {3, 30, 300};
+    static const uint32_t hbm_max[] = {3, 30, 300};
     for (unsigned i = 0; i < M_DEVICES; i++) {
         const struct fake_device_config device = {.no = i,
                                                   .regions = 1 + rnd(m, rnd(m, 3) ? 6 : 40),
@@ -94,9 +94,9 @@ static void make_devices(struct model *m, unsigned policies)
     }
     m->cfg.devices = m->devices;
     m->cfg.ndevices = M_DEVICES;
-    m->cfg.near_max = near_max[rnd(m, 3)];
+    m->cfg.hbm_max = hbm_max[rnd(m, 3)];
     m->cfg.device_copies = m->seed % 3 ? 1 + (uint32_t)(m->seed % 7) : 0; /* who waits */
-    m->cfg.near_policy = policy_at(rnd(m, policies));
+    m->cfg.hbm_policy = policy_at(rnd(m, policies));
 }
 
 static void model_begin(struct model *m, uint64_t seed)
@@ -158,7 +158,7 @@ static void copies_end(struct model *m)
             flying += fake_device_inflight(m->device[i]);
         }
         (void)core_run_done(m->core);
-        flying += fake_tier_inflight(m->tier) + (unsigned)core_metrics(m->core)->near_waiting;
+        flying += fake_tier_inflight(m->tier) + (unsigned)core_metrics(m->core)->transfers_waiting;
     }
 }
 
@@ -185,12 +185,12 @@ static void model_end(struct model *m)
     core_client_close(m->core, m->admin);
     const struct core_metrics *x = core_metrics(m->core);
     if (m->cfg.ndevices > 0)
-        printf("  near: %llu hits, %llu fills, %llu failed, %llu dropped, %llu lost; %llu sends, "
+        printf("  hbm: %llu hits, %llu fills, %llu failed, %llu dropped, %llu lost; %llu sends, "
                "%llu blocks, %llu of slots; %llu shards out of pages\n",
-               (unsigned long long)x->near_hits, (unsigned long long)x->near_fills,
-               (unsigned long long)x->near_failures, (unsigned long long)x->near_drops,
-               (unsigned long long)x->near_lost, (unsigned long long)x->sends,
-               (unsigned long long)x->send_blocks, (unsigned long long)x->send_blocks_near,
+               (unsigned long long)x->hbm_hits, (unsigned long long)x->hbm_fills,
+               (unsigned long long)x->hbm_failures, (unsigned long long)x->hbm_drops,
+               (unsigned long long)x->hbm_lost, (unsigned long long)x->sends,
+               (unsigned long long)x->send_blocks, (unsigned long long)x->send_blocks_hbm,
                (unsigned long long)x->blocks_from_pages);
     core_destroy(&m->core);
     for (unsigned i = 0; i < m->cfg.ndevices; i++)

@@ -387,7 +387,7 @@ static void do_device(void)
     atomic_fetch_add(&after, rnd(3));
     for (unsigned i = 0; i < LEASES; i++)
         for (uint32_t shard = 0; lease[i].id && shard <= lease[i].ns; shard++)
-            (void)rig_check_near(&r, lease[i].client, lease[i].id, shard);
+            (void)rig_check_hbm(&r, lease[i].client, lease[i].id, shard);
 }
 
 static void devices_end(unsigned fails)
@@ -503,7 +503,7 @@ static void do_restart(void)
 {
     restarts++;
     count_demoted();
-    filled += core_metrics(r.core)->near_fills;
+    filled += core_metrics(r.core)->hbm_fills;
     out = false;
     rig_restart(&r, rnd(2));
     forget_all();
@@ -576,8 +576,8 @@ static void run_seed(uint64_t seed)
         r.device_cfg[d].region_bytes = 256u << rnd(3);
         r.device_cfg[d].seed = seed + 3 + d;
     }
-    r.cfg.near_verify = seed % 4 != 0;
-    r.cfg.near_max = rnd(3) ? 256 : 1 + rnd(8);
+    r.cfg.hbm_verify = seed % 4 != 0;
+    r.cfg.hbm_max = rnd(3) ? 256 : 1 + rnd(8);
     r.cfg.blocks_max = rnd(3) ? 512 : 24 + rnd(60);
     r.cfg.lease_bytes_max = rnd(3) ? UINT64_MAX / 2 : 1000;
     r.cfg.leases_max = rnd(3) ? 64 : 14;
@@ -587,7 +587,7 @@ static void run_seed(uint64_t seed)
     while (policy_at(policies))
         policies++;
     r.cfg.policy = policy_at((unsigned)(seed % policies));
-    r.cfg.near_policy = policy_at(rnd(policies));
+    r.cfg.hbm_policy = policy_at(rnd(policies));
     rig_begin(&r);
     memset(&store_waiter, 0, sizeof store_waiter);
     open_namespaces();
@@ -597,7 +597,7 @@ static void run_seed(uint64_t seed)
     for (unsigned i = 0; i < WAITERS; i++)
         core_waiter_cancel(r.core, &waiter[i].w);
     core_waiter_cancel(r.core, &store_waiter);
-    filled += core_metrics(r.core)->near_fills;
+    filled += core_metrics(r.core)->hbm_fills;
     count_demoted();
     printf("seed %llu: %llu hits, %llu after loading, %llu restarts, %llu lost; %llu blocks "
            "filled, %llu sent, %llu shards to slow storage\n",

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "admin.h"
-#include "near.h"
+#include "hbm.h"
 #include "sim.h"
 #include "svc__.h"
 
@@ -200,7 +200,7 @@ static void check_request(struct sim *s, const struct sim_client *cl, const stru
                   (unsigned long long)r->corr);
     else if (r->op == KVC_OP_EVICT)
         SIM_CHECK(s,
-                  s->more || s->nflights || sim_near_inflight(s) ||
+                  s->more || s->nflights || sim_hbm_inflight(s) ||
                       (s->disk && fake_disk_inflight(s->disk)),
                   "an eviction is not done and nothing wakes the daemon");
     else
@@ -288,8 +288,8 @@ static void check_sessions(struct sim *s)
     SIM_CHECK(s, calls == v->m.calls && kept == s->kept,
               "%llu calls, the gauge has %llu; %llu of %u kept", (unsigned long long)calls,
               (unsigned long long)v->m.calls, (unsigned long long)kept, s->kept);
-    leased += sim_near_leased(s);
-    commits += sim_near_commits(s);
+    leased += sim_hbm_leased(s);
+    commits += sim_hbm_commits(s);
     SIM_CHECK(s, leased == core_metrics(s->core)->leased_bytes, "gauge of leased bytes");
     SIM_CHECK(s, commits == core_metrics(s->core)->commits_in_flight, "gauge of commits in flight");
     SIM_CHECK(s, staging == v->m.staging_bytes && staging == made, "gauge of staging");

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "args.h"
+#include "hbm.h"
 #include "log.h"
-#include "near.h"
 #include "sim.h"
 
 #define TURNS_DEFAULT 2000
@@ -311,13 +311,13 @@ static bool print_engines(void)
     const struct {
         const char *what;
         uint64_t n;
-    } count[] = {{"locations on devices", totals->locs_near},
+    } count[] = {{"locations on devices", totals->locs_hbm},
                  {"blocks sent", totals->blocks_sent},
                  {"stored out of pages", totals->blocks_from_pages},
-                 {"leased in slots alone", totals->near_only},
-                 {"looks at such leases that were lost", totals->near_only_lost},
-                 {"tickets of such refused", totals->near_only_tickets},
-                 {"acquires that waited for loads", totals->near_waits}};
+                 {"leased in slots alone", totals->hbm_only},
+                 {"looks at such leases that were lost", totals->hbm_only_lost},
+                 {"tickets of such refused", totals->hbm_only_tickets},
+                 {"acquires that waited for loads", totals->transfer_waits}};
     bool all = true;
     printf("sim: engines:");
     for (uint32_t i = 0; i < ARRAY_LEN(count); i++) {

@@ -2,8 +2,8 @@
 /* A seed's life: what it chooses, its turns, its end. */
 #include <stdlib.h>
 
+#include "hbm.h"
 #include "judge.h"
-#include "near.h"
 #include "sim.h"
 
 #define QUIET_TURNS 3000u /* of a second or less each: longer than any deadline */
@@ -163,7 +163,7 @@ static void begin(struct sim *s)
         disk.region_slots = 4 + sim_rnd(s, 20);
     }
     if (sim_with_hbm)
-        sim_near_choose(s, &disk);
+        sim_hbm_choose(s, &disk);
     /* In some worlds most of each tier is for what comes and goes. */
     if (s->seed % 4 == 1) {
         const uint64_t host = (uint64_t)s->tier_cfg.regions * s->tier_cfg.region_bytes;
@@ -173,7 +173,7 @@ static void begin(struct sim *s)
     s->tier = fake_tier_create(&s->tier_cfg);
     s->core_cfg.host = fake_tier_of(s->tier);
     if (sim_with_hbm)
-        sim_near_begin(s);
+        sim_hbm_begin(s);
     if (sim_with_disk) {
         s->disk = fake_disk_create(&disk);
         s->disk_regions = (disk.slots + disk.region_slots - 1) / disk.region_slots;
@@ -238,8 +238,8 @@ static void turn(struct sim *s)
     sim_mail(s, false);
     sim_act_requests(s);
     sim_act_keep(s);
-    sim_act_near(s);
-    sim_near_step(s);
+    sim_act_hbm(s);
+    sim_hbm_step(s);
     (void)core_run_done(s->core);
     sim_read_answers(s);
     s->more = core_placement_step(s->core);
@@ -251,7 +251,7 @@ static void turn(struct sim *s)
     s->more = s->more || core_has_done(s->core) || core_has_steps(s->core);
     sim_check_turn(s);
     sim_check_keep(s);
-    sim_check_near(s);
+    sim_check_hbm(s);
 }
 
 /* ---- end ---- */
@@ -323,7 +323,7 @@ static void end(struct sim *s)
     while (s->slices && core_has_steps(s->core)) /* large leases end in slices */
         (void)core_placement_step(s->core);
     sim_read_answers(s);
-    sim_near_end(s);
+    sim_hbm_end(s);
     SIM_CHECK(s, svc_is_quiet(s->svc) && svc_is_empty(s->svc), "it does not become empty");
     core_check(s->core);
     evict_all(s);
@@ -335,7 +335,7 @@ static void end(struct sim *s)
     sim_check_end(s);
     svc_destroy(&s->svc);
     core_destroy(&s->core);
-    sim_near_destroy(s);
+    sim_hbm_destroy(s);
     fake_tier_destroy(&s->tier);
     if (s->disk)
         fake_disk_destroy(&s->disk);

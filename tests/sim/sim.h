@@ -101,10 +101,10 @@ struct sim_totals {
     uint64_t misses[KVC_MISS_COUNT];
     uint64_t welcomes[KVC_ST_COUNT], drops[KVC_ST_COUNT];
     uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases;
-    /* Of engines with devices; near_only: blocks leased in slots alone; those leases that were lost
+    /* Of engines with devices; hbm_only: blocks leased in slots alone; those leases that were lost
      * with their device, and tickets of such that were refused; acquires that waited for loads. */
-    uint64_t locs_near, blocks_sent, blocks_from_pages;
-    uint64_t near_only, near_only_lost, near_only_tickets, near_waits;
+    uint64_t locs_hbm, blocks_sent, blocks_from_pages;
+    uint64_t hbm_only, hbm_only_lost, hbm_only_tickets, transfer_waits;
     bool told; /* what the last failure was */
 };
 
@@ -242,7 +242,7 @@ struct sim_keep {
 };
 
 struct sim_seen; /* locations seen so far: check.c */
-struct sim_near; /* devices and engines: near.c */
+struct sim_hbm;  /* devices and engines: hbm.c */
 
 struct sim {
     bool slices; /* long requests go on in slices, and what comes behind them waits */
@@ -281,8 +281,8 @@ struct sim {
     struct sim_ticket ticket[SIM_TICKETS];
     uint32_t nticket;
     struct sim_seen *seen;
-    struct sim_near *near; /* NULL: without devices */
-    uint32_t near_regions; /* of each */
+    struct sim_hbm *hbm;  /* NULL: without devices */
+    uint32_t hbm_regions; /* of each */
     struct sim_choice choice[32];
     uint32_t nchoices;
     int chunk_answer; /* of the last chunk_fd() */

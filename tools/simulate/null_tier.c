@@ -106,13 +106,13 @@ static unsigned ops_run(struct null_tier *n)
 
 /* ---- memory ---- */
 
-static int host_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int host_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                       uint32_t owner, struct tier_loc *ret_loc)
 {
     struct null_tier *n = of(t);
     (void)principal;
     (void)bytes;
-    (void)near;
+    (void)beside;
     (void)owner;
     if (n->used == n->slots)
         return KVC_E_NO_ROOM;
@@ -221,13 +221,13 @@ static bool log_advance(struct null_tier *n)
     return true;
 }
 
-static int log_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int log_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                      uint32_t owner, struct tier_loc *ret_loc)
 {
     struct null_tier *n = of(t);
     struct log *l = &n->log;
     (void)principal;
-    (void)near;
+    (void)beside;
     if (l->bounded && l->budget < bytes)
         return KVC_E_BUSY;
     while (room_left(l) == 0)

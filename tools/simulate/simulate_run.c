@@ -250,10 +250,10 @@ static void open_ns(struct world *w)
         .ngroups = 1,
         .group = {
             {.block_tokens = 1, .block_bytes = w->config->block_bytes, .rule = KVC_RULE_FULL}}};
-    struct core_near near[4];
+    struct core_similar similar[4];
     uint32_t n;
     const char *why;
-    MUST(core_ns_open(w->core, w->client, &spec, &w->ns, near, &n, &why) == 0);
+    MUST(core_ns_open(w->core, w->client, &spec, &w->ns, similar, &n, &why) == 0);
 }
 
 static void on_idle(void *ctx)

@@ -105,7 +105,7 @@ class Client:
         """A namespace of one FULL group; rope, causal, one shard. -> (ns, seed)"""
         texts = [model, "", "", "", "", "rope", "", "causal", "", "", ""]
         groups = [[block_tokens, block_bytes, 0, 0, 0]]
-        ns, seed, _near = self.ask(OP_NS_OPEN, *texts, 0, 0, 0, 1, 0, 0, 0, groups)
+        ns, seed, _similar = self.ask(OP_NS_OPEN, *texts, 0, 0, 0, 1, 0, 0, 0, groups)
         return ns, seed
 
     def lookup(self, ns: int, keys: bytes, tokens: int) -> tuple[int, list[Any]]:

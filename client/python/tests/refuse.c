@@ -36,7 +36,7 @@ STATIC_TLS bool is_watched;
 STATIC_TLS long refused, count;
 
 /* What the watched thread has for Python or the extension; whoever gives it back. */
-enum { SLOTS = 1 << 20, SLOTS_NEAR = 64 };
+enum { SLOTS = 1 << 20, SLOTS_AROUND = 64 };
 static _Atomic(void *) slot[SLOTS];
 static atomic_long live;
 
@@ -140,7 +140,7 @@ static void *counted(const void *caller, void *made)
     if (made == NULL || !refuse_is_in(caller, false))
         return made;
     size_t first = refuse_slot_of(made);
-    for (size_t i = 0; i < SLOTS_NEAR; i++) {
+    for (size_t i = 0; i < SLOTS_AROUND; i++) {
         void *none = NULL;
         if (!atomic_compare_exchange_strong(&slot[(first + i) % SLOTS], &none, made))
             continue;
@@ -153,7 +153,7 @@ static void *counted(const void *caller, void *made)
 static void refuse_forget(void *at)
 {
     size_t first = refuse_slot_of(at);
-    for (size_t i = 0; at != NULL && i < SLOTS_NEAR; i++) {
+    for (size_t i = 0; at != NULL && i < SLOTS_AROUND; i++) {
         _Atomic(void *) *here = &slot[(first + i) % SLOTS];
         if (atomic_load_explicit(here, memory_order_relaxed) != at)
             continue;

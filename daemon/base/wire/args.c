@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "near.h"
 #include "plain.h"
+#include "similar.h"
 #include "units.h"
 
 #define ROWS_MAX    48u /* of a command and its program together */
@@ -54,13 +54,13 @@ static int refuse_unknown(const struct lookup *l, const char *text, args_usage_f
     if (strncmp(text, "--", 2) != 0)
         return usage("'%s' is not understood", text);
     (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(text + 2, "="), text + 2);
-    struct near near = near_to(name);
+    struct similar similar = similar_to(name);
     for (const struct option *o = l->option; o->name; o++)
-        near_offer(&near, o->name);
-    if (near.best && strcmp(near.best, name) == 0)
+        similar_offer(&similar, o->name);
+    if (similar.best && strcmp(similar.best, name) == 0)
         return usage("'%s' is not understood: --%s takes no value", text, name);
-    if (near.best)
-        return usage("'%s' is not understood; did you mean --%s?", text, near.best);
+    if (similar.best)
+        return usage("'%s' is not understood; did you mean --%s?", text, similar.best);
     return usage("'%s' is not understood", text);
 }
 

@@ -156,24 +156,24 @@
     X(GAUGE, names, "names")                                                                       \
     X(GAUGE, named_blocks, "blocks that names reach")                                              \
     X(GAUGE, named_bytes, "payload bytes of blocks that names reach")                              \
-    X(COUNTER, near_verified, "blocks in memory checked before devices copied them")               \
-    X(COUNTER, near_hits, "blocks that fills found on their device")                               \
-    X(COUNTER, near_only_hits, "blocks leased in slots alone, not loaded from disk")               \
-    X(COUNTER, near_fills, "blocks copied into slots of devices")                                  \
-    X(COUNTER, near_failures, "blocks that could not be copied into slots of devices")             \
-    X(COUNTER, near_drops, "copies on devices let go of for others")                               \
-    X(COUNTER, near_lost, "copies on devices that were lost with their device")                    \
-    X(COUNTER, near_corrupt, "copies on devices found not as stored: dropped")                     \
+    X(COUNTER, hbm_verified, "blocks in memory checked before devices copied them")                \
+    X(COUNTER, hbm_hits, "blocks that fills found on their device")                                \
+    X(COUNTER, hbm_only_hits, "blocks leased in slots alone, not loaded from disk")                \
+    X(COUNTER, hbm_fills, "blocks copied into slots of devices")                                   \
+    X(COUNTER, hbm_failures, "blocks that could not be copied into slots of devices")              \
+    X(COUNTER, hbm_drops, "copies on devices let go of for others")                                \
+    X(COUNTER, hbm_lost, "copies on devices that were lost with their device")                     \
+    X(COUNTER, hbm_corrupt, "copies on devices found not as stored: dropped")                      \
     X(COUNTER, sends, "leases copied to workers' pages")                                           \
     X(COUNTER, send_blocks, "blocks that arrived in workers' pages")                               \
     X(COUNTER, send_bytes, "payload bytes that arrived in workers' pages")                         \
-    X(COUNTER, send_blocks_near, "blocks sent to pages out of slots of the device")                \
+    X(COUNTER, send_blocks_hbm, "blocks sent to pages out of slots of the device")                 \
     X(COUNTER, blocks_from_pages, "shards stored out of workers' pages")                           \
     X(COUNTER, bytes_from_pages, "payload bytes of shards stored out of workers' pages")           \
-    X(GAUGE, near_blocks, "copies of blocks on devices")                                           \
-    X(GAUGE, near_bytes, "payload bytes of copies of blocks on devices")                           \
+    X(GAUGE, hbm_blocks, "copies of blocks on devices")                                            \
+    X(GAUGE, hbm_bytes, "payload bytes of copies of blocks on devices")                            \
     X(GAUGE, sends_in_flight, "leases on their way to workers' pages")                             \
-    X(GAUGE, near_waiting, "sends, and commits out of pages, that have not begun")                 \
+    X(GAUGE, transfers_waiting, "sends, and commits out of pages, that have not begun")            \
     X(GAUGE, host_bytes_per_s, "rate at which host memory is copied, as the last hit was weighed") \
     X(GAUGE, namespaces, "namespaces")
 

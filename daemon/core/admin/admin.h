@@ -22,8 +22,8 @@ void core__explain(struct core *c, const struct block *b, struct kvc_block_info 
 /* Notes the rules that are set now as those that the daemon began with. */
 void rules_begin(struct core *c);
 
-/* ---- near_check.c ---- */
+/* ---- check_hbm.c ---- */
 
-void near_check(struct core *c);
+void hbm_check(struct core *c);
 
 #endif

@@ -7,9 +7,9 @@
 
 #include "admin.h"
 #include "lapse.h"
-#include "near_jobs.h"
 #include "regions.h"
 #include "sys.h"
+#include "transfer_jobs.h"
 #include "wants.h"
 
 struct tally {
@@ -281,7 +281,7 @@ static void check_holders(struct core *c, const struct tally *t)
     }
     const struct core_load *load;
     POOL_FOR_EACH (load, i, load_pool(c))
-        holds += load->blocks.n - load->freed + load->near.n;
+        holds += load->blocks.n - load->freed + load->hbm.n;
     const struct reservation *r;
     POOL_FOR_EACH (r, i, resv_pool(c)) {
         MUST(r->open > r->busy || (r->open == r->busy && r->busy > 0));
@@ -343,7 +343,7 @@ void core_check(struct core *c)
     check_holders(c, &t);
     check_tiers(c, &t);
     names_check(c);
-    near_check(c);
+    hbm_check(c);
     check_quotas(c);
     pins_check(c);
 }

@@ -34,7 +34,7 @@ void core__explain(struct core *c, const struct block *b, struct kvc_block_info 
         return;
     x->tier = (uint8_t)((copy_there(b, CORE_HOST) ? KVC_TIER_HOST : 0u) |
                         (copy_there(b, CORE_DISK) ? KVC_TIER_NVME : 0u) |
-                        (near_is_there(c, b) ? KVC_TIER_HBM : 0u));
+                        (hbm_copy_is_there(c, b) ? KVC_TIER_HBM : 0u));
     x->reason = block_reachable(c, b) ? KVC_MISS_NONE : KVC_MISS_NOT_LOADED;
     if (copy_there(b, CORE_HOST)) {
         host->memory->view(host, copy_loc(c, b, CORE_HOST, 0), &view);

@@ -64,23 +64,23 @@ struct core_config {
     uint64_t pin_bytes_max; /* pinned bytes of one tenant; 0: no limit */
     struct tier *host;      /* borrowed */
     struct tier *disk;      /* borrowed; NULL: there is no storage tier */
-    /* Devices, numbered from 0; borrowed. near_max: copies of blocks in their slots, over all
-     * devices; near_policy: the order in which a device evicts its copies. */
+    /* Devices, numbered from 0; borrowed. hbm_max: copies of blocks in their slots, over all
+     * devices; hbm_policy: the order in which a device evicts its copies. */
     struct device *const *devices;
     uint32_t ndevices;
-    uint32_t near_max;
-    const struct policy_ops *near_policy;
+    uint32_t hbm_max;
+    const struct policy_ops *hbm_policy;
     uint32_t device_copies; /* requests that copy at a time, on each device; 0: 256 */
     uint32_t slice_work;    /* work of one slice, in core_work() units; 0: 1024, some 100 to 200
                              * us */
-    bool near_verify; /* host memory is read before a device copies it, and compared with its sum */
+    bool hbm_verify; /* host memory is read before a device copies it, and compared with its sum */
     struct key256 secret; /* namespaces' salts are derived from it */
 };
 
 /* The memory that core_create() will allocate, by table, for the printed budget. */
 struct core_budget {
     uint64_t blocks, table, ghosts, parts, policy, retain, leases, namespaces, commits, clean, pins,
-        names, near;
+        names, hbm;
 };
 void core_budget(const struct core_config *config, struct core_budget *ret_budget);
 /* Bytes of index per block: record, table, ghosts, shard parts, policy, retention, lists of what is
@@ -197,7 +197,7 @@ struct core_identity {
     bool gateway;       /* may name sub-tenants */
     bool admin;         /* may see and evict what belongs to others */
 };
-struct core_near {
+struct core_similar {
     uint32_t ns;
     uint32_t fields;
 };
@@ -206,11 +206,11 @@ struct core_near {
  * KVC_E_TOO_LARGE / KVC_E_DENIED with *ret_why (static text). KVC_E_LIMIT: the principal has its
  * share of the slots, and each holds blocks. Room is made by removing an empty namespace: of its
  * own the one that was used longest ago, or one of a principal that is not attached; never one of
- * an attached principal. *ret_nnear: up to 4 namespaces of the same principal and model that
+ * an attached principal. *ret_nsimilar: up to 4 namespaces of the same principal and model that
  * differ. */
 KVC_WARN_UNUSED int core_ns_open(struct core *c, struct core_client *cl,
                                  const struct core_ns_spec *spec, struct core_ns **ret_ns,
-                                 struct core_near *ret_near, uint32_t *ret_nnear,
+                                 struct core_similar *ret_similar, uint32_t *ret_nsimilar,
                                  const char **ret_why);
 /* Finds the namespace of this id for a reader, who creates nothing. With `sub` it is the one of
  * that sub-tenant; NULL when there is none, so that nothing of it is cached. *ret_base: the
@@ -256,7 +256,7 @@ struct core_ns_view {
     uint64_t pinned_bytes;       /* each block once */
     uint64_t leased_bytes;       /* per lease */
     uint64_t named_bytes;        /* of blocks that names reach, each once */
-    uint64_t near_bytes;         /* of slots on devices; nobody's quota counts them */
+    uint64_t hbm_bytes;          /* of slots on devices; nobody's quota counts them */
     /* Bytes of blocks that stay whoever wants their room: in host memory for pins; on disk for
      * pins, names and durable commits, including those that are yet to be written there. A commit's
      * count from when it begins. */
@@ -490,7 +490,7 @@ struct core_transfer {
     uint64_t deadline_ns;
 
     struct list_node node; /* the core's from here on: linked while it waits for its turn */
-    const struct near_kind *kind;
+    const struct transfer_kind *kind;
     struct core_client *client;
     bool gated, cancelled;
 };
@@ -552,7 +552,7 @@ KVC_WARN_UNUSED int core_drop_step(struct core *c, struct core_client *cl, uint6
  *
  * A block in a slot of a device is a further copy of it: the block is in host memory or on disk as
  * well, so a device that fails loses nothing. Copies are made on request (core_fill_start), of one
- * shard; the device's policy (near_policy) says which are evicted when its slots are full. A copy
+ * shard; the device's policy (hbm_policy) says which are evicted when its slots are full. A copy
  * that a lease holds stays until the lease ends. A copy ends with its block, and with its device.
  *
  * Of sends, fills and commits out of pages, device_copies are under way at a time on each device,
@@ -562,7 +562,7 @@ KVC_WARN_UNUSED int core_drop_step(struct core *c, struct core_client *cl, uint6
  * three quarters for all, so that no word delays the others. A fill is not queued: its blocks can
  * be read where they are.
  *
- * With near_verify, bytes in host memory are read before a device copies them, and compared with
+ * With hbm_verify, bytes in host memory are read before a device copies them, and compared with
  * the checksum of the block. A block that differs is CORRUPT, as if core_verify() had found it, and
  * is not copied: a fill leaves it out, and a send's status of it is TIER. */
 
@@ -590,8 +590,8 @@ void core_fill_cancel(struct core *c, struct core_fill *f);
 /* core_lease_locs() of a lease that was filled, or was given with core_seq.on. Where the lease
  * holds a block on the device, the view is of the slot there (device_of_chunk() is not 0), else of
  * host memory. KVC_E_GONE, perhaps after some calls: core_lease_is_lost(). */
-KVC_WARN_UNUSED int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease,
-                                         uint32_t shard, core_loc_fn *fn, void *ctx);
+KVC_WARN_UNUSED int core_lease_locs_hbm(struct core *c, struct core_client *cl, uint64_t lease,
+                                        uint32_t shard, core_loc_fn *fn, void *ctx);
 
 /* Whether bytes of one of the lease's blocks turned out to be wrong since the lease began. Its
  * locations are not to be told any more: they would carry the present generation. */
@@ -629,11 +629,11 @@ struct core_send {
 KVC_WARN_UNUSED int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
                                     const char **ret_why);
 
-struct core_near_stats {
+struct core_hbm_stats {
     uint64_t blocks, bytes;      /* copies on the device */
     uint64_t hits, fills, drops; /* blocks that fills found there; copied; evicted for others */
 };
-void core_near_stats(const struct core *c, uint32_t device, struct core_near_stats *ret_stats);
+void core_hbm_stats(const struct core *c, uint32_t device, struct core_hbm_stats *ret_stats);
 
 /* ---- wishes for stored blocks, advice ---- */
 
@@ -790,14 +790,14 @@ struct core_corrupt {
     struct tier_view view; /* where the bytes were read; zero for a copy on disk */
 };
 
-enum core_verify_what { CORE_VERIFY_HOST, CORE_VERIFY_DISK, CORE_VERIFY_NEAR };
+enum core_verify_what { CORE_VERIFY_HOST, CORE_VERIFY_DISK, CORE_VERIFY_HBM };
 
 /* One slice of a verification: a walk by record number over PRESENT blocks, which reads each again
  * and compares its checksum. A corrupt block is removed at once, with what builds on it; a lease on
  * it keeps its room, and readers see KVC_STALE. A block that is being read stays; at most an eighth
  * of all PRESENT blocks is read by one slice, half by all.
  *
- * NEAR: copies in slots of devices, each counted as a block. A corrupt copy is dropped alone. If a
+ * HBM: copies in slots of devices, each counted as a block. A corrupt copy is dropped alone. If a
  * device fails meanwhile, its reads end as failed, and its copies are not looked for any more. */
 struct core_verify {
     struct core_req req;
@@ -834,7 +834,7 @@ void core_host_lost(struct core *c, uint32_t block_no);
 
 /* Bytes of blocks, by tier; a block with copies in several counts in each. */
 struct core_places {
-    uint64_t host, disk, near; /* near: on devices */
+    uint64_t host, disk, hbm; /* hbm: on devices */
 };
 
 /* A wait until the removals so far outlive a crash. Zeroed before its first use. */

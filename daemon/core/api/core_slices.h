@@ -117,7 +117,7 @@ struct core_reserving {
     struct core_seen before, last; /* the block of the key before; the last key's block that
                                     * existed */
     struct core_climb climb;       /* to hold `before` */
-    struct tier_loc near;          /* where the block before landed */
+    struct tier_loc beside;        /* where the block before landed */
     uint64_t left;                 /* of unevictable_take() */
     bool judged;                   /* new blocks are weighed against their victims */
     bool asked;                    /* it is known whether they continue a conversation, which are

@@ -251,7 +251,7 @@ void settle_hear(struct core *c, struct block *b, const struct block_change *x)
     b->counted = 0;
     if (b->leases > 0)
         return;
-    MUST(!b->near); /* a hold on a near copy holds the block, too */
+    MUST(!b->hbm); /* a hold on an HBM copy holds the block, too */
     if (!has_parts(b)) {
         if (b->where)
             copy_give(c, b, CORE_HOST, (struct tier_loc){b->where});

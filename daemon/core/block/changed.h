@@ -39,7 +39,7 @@ block_hear_fn promise_hear;   /* durable commits that wait for the block are loo
 block_hear_fn reconcile_hear; /* copies that are asked of the block are begun */
 block_hear_fn policy_hear;    /* the policy may evict the block again */
 block_hear_fn load_hear;      /* loads that wait for the block continue */
-block_hear_fn near_hear;      /* copies on devices that nobody holds are freed */
+block_hear_fn hbm_copy_hear;  /* copies on devices that nobody holds are freed */
 block_hear_fn settle_hear;    /* the record is freed, if it is DYING and nothing uses it */
 block_hear_fn loader_hear;    /* loads that could not begin try again */
 block_hear_fn room_hear;      /* stores that wait for room are woken */

@@ -34,7 +34,7 @@ extern const struct core_module loads_module;
 extern const struct core_module moves_module;
 extern const struct core_module names_module;
 extern const struct core_module namespaces_module;
-extern const struct core_module near_module;
+extern const struct core_module hbm_module;
 extern const struct core_module pins_module;
 extern const struct core_module place_module;
 extern const struct core_module progress_module;

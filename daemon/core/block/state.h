@@ -78,7 +78,7 @@ struct block {
     uint32_t bound : 2;     /* tiers whose room pins, names or commits bind it to: a bit each */
     uint32_t counted : 1;   /* in the preview of an eviction (job.c); DYING: counted in
                              * core->ending */
-    uint32_t near : 1;      /* a device has a copy of it, or is being given one (near.c) */
+    uint32_t hbm : 1;       /* a device has a copy of it, or is being given one (hbm_copies.c) */
     uint32_t listed : 1;    /* it is in the pin that is being made; 0 outside of pin_add() */
     uint32_t promising : 1; /* its move, or what follows on that, writes it for a promise: bound to
                              * disk */
@@ -176,7 +176,7 @@ struct core_ns {
     uint32_t payer;                      /* its owner in core->retain */
     uint64_t named_bytes;                /* of blocks that names reach */
     uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound to the tier (room_bind()) */
-    uint64_t near_bytes;                 /* of slots on devices */
+    uint64_t hbm_bytes;                  /* of slots on devices */
     uint64_t unevictable;                /* bytes of slots in memory that cannot be evicted now */
     uint64_t lapsed;                     /* blocks (lapse.h) */
     uint32_t regions;                    /* regions of memory (regions.c) that count for this
@@ -218,13 +218,13 @@ struct lease {
     uint64_t bytes;
     struct run_list blocks;
     uint32_t ngroups, tokens;
-    struct run_list near; /* near copies that it holds: their numbers and serials */
-    uint32_t near_device; /* which device; CORE_NONE: it has never held anything there */
-    bool filled;          /* a fill has looked for its blocks */
-    uint32_t uses;        /* fills, sends and copies in flight that need its blocks */
-    bool ended;           /* released; it lives until its last use has ended */
-    bool going;           /* its blocks are being released in slices */
-    uint32_t freed;       /* blocks that it holds no more, while `going` */
+    struct run_list hbm; /* HBM copies that it holds: their numbers and serials */
+    uint32_t hbm_device; /* which device; CORE_NONE: it has never held anything there */
+    bool filled;         /* a fill has looked for its blocks */
+    uint32_t uses;       /* fills, sends and copies in flight that need its blocks */
+    bool ended;          /* released; it lives until its last use has ended */
+    bool going;          /* its blocks are being released in slices */
+    uint32_t freed;      /* blocks that it holds no more, while `going` */
     struct {
         uint32_t first, n;
     } group[KVC_GROUPS_MAX];
@@ -296,7 +296,7 @@ struct core_load {
     struct core_client *client;
     struct core_waiter *waiter;
     struct run_list blocks; /* held, and loaded */
-    struct run_list near;   /* near copies, held with their blocks: these are not loaded */
+    struct run_list hbm;    /* HBM copies, held with their blocks: these are not loaded */
     struct run_iter begin, pass;
     uint64_t wanted; /* bytes that were on disk alone and have not been begun */
     uint64_t bytes;  /* bytes of all blocks, and how many of them are to be loaded */
@@ -315,7 +315,7 @@ struct verify_op {
     struct core_verify *slice;
     uint32_t block;
     uint8_t index, shard; /* index: in slice->block; shard: of the block */
-    uint32_t near;        /* the near copy that is read; CORE_NONE: it is none */
+    uint32_t hbm;         /* the HBM copy that is read; CORE_NONE: it is none */
     struct hash128 want;
 };
 
@@ -407,7 +407,7 @@ struct core {
     struct names *names;      /* NULL: there are none */
     struct block_name *named; /* by record; NULL: there are no names */
     bool names_saving;        /* a name is being saved, or is to be */
-    struct near_table *near;  /* NULL: there are no devices */
+    struct hbm_table *hbm;    /* NULL: there are no devices */
     uint64_t ns_changes;
     bool admission;                       /* new blocks are judged (rules.c) */
     uint64_t hinted[POLICY_ADVICE_COUNT]; /* hints given, by kind */

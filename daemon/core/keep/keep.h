@@ -112,22 +112,22 @@ void verify_host_is_corrupt(struct core *c, struct block *b);
 bool verify_wants_ns(const struct core_verify *v, const struct core_ns *ns);
 /* How many blocks a slice may hold in place, of so many that are stored. */
 uint32_t verify_most(const struct core *c, uint64_t there);
-/* Begins to read one shard of b, as the slice's block `index`; near: as in verify_op. */
+/* Begins to read one shard of b, as the slice's block `index`; hbm: as in verify_op. */
 void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_t index,
-                 uint32_t shard, uint32_t near);
+                 uint32_t shard, uint32_t hbm);
 
-/* ---- near_verify.c ---- */
+/* ---- verify_hbm.c ---- */
 
-/* Begins to read the near copies of a slice; returns how many. */
-uint32_t near_verify_begin(struct core *c, struct core_verify *v);
-/* The place of a near copy, and the tier that has it; the copy stays until near_verify_end(). */
-struct tier *near_verify_hold(struct core *c, uint32_t no, struct tier_loc *ret_loc);
-void near_verify_end(struct core *c, uint32_t no);
-/* Whether a near copy that was read is still wanted. */
-bool near_verify_is_there(const struct core *c, uint32_t no);
-/* Its bytes are wrong: drops the near copy, and tells its readers. The block, and its other copies,
+/* Begins to read the HBM copies of a slice; returns how many. */
+uint32_t hbm_verify_begin(struct core *c, struct core_verify *v);
+/* The place of an HBM copy, and the tier that has it; the copy stays until hbm_verify_end(). */
+struct tier *hbm_verify_hold(struct core *c, uint32_t no, struct tier_loc *ret_loc);
+void hbm_verify_end(struct core *c, uint32_t no);
+/* Whether an HBM copy that was read is still wanted. */
+bool hbm_verify_is_there(const struct core *c, uint32_t no);
+/* Its bytes are wrong: drops the HBM copy, and tells its readers. The block, and its other copies,
  * stay. */
-void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view);
+void hbm_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view);
 
 /* ---- reclaim.c ---- */
 

@@ -93,7 +93,7 @@ static void revoke_all(struct core *c, struct block *b)
     const uint32_t shards = block_shards(c, b);
     for (uint32_t i = 0; i < shards && copy_there(b, CORE_HOST); i++)
         host->ops->revoke(c->cfg.host, copy_loc(c, b, CORE_HOST, i));
-    near_revoke(c, b);
+    hbm_copy_revoke(c, b);
 }
 
 /* Marks b as corrupt, and all below it. Returns how many are below. */
@@ -128,11 +128,11 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
         c->cfg.disk->ops->revoke(c->cfg.disk, copy_loc(c, b, CORE_DISK, o->shard));
     if (v->tier == CORE_VERIFY_HOST) {
         host->memory->view(host, copy_loc(c, b, CORE_HOST, o->shard), &x.view);
-        near_revoke(c, b); /* near copies were made of what was read */
+        hbm_copy_revoke(c, b); /* HBM copies were made of what was read */
     }
-    if (v->tier == CORE_VERIFY_NEAR)
-        near_verify_drop(c, o->near, &x.view);
-    x.kept = v->tier == CORE_VERIFY_NEAR || drop_copy(c, v, b);
+    if (v->tier == CORE_VERIFY_HBM)
+        hbm_verify_drop(c, o->hbm, &x.view);
+    x.kept = v->tier == CORE_VERIFY_HBM || drop_copy(c, v, b);
     if (x.kept) {
         v->corrupt(v, &x);
         return;
@@ -145,11 +145,10 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
 
 static enum verdict verify_judge(struct core *c, const struct verify_op *o, struct block *b)
 {
-    const bool there =
-        o->near == CORE_NONE ? is_there(o->slice, b) : near_verify_is_there(c, o->near);
+    const bool there = o->hbm == CORE_NONE ? is_there(o->slice, b) : hbm_verify_is_there(c, o->hbm);
     const bool failed =
         o->op.status != 0 && o->op.status != -ECANCELED && o->op.status != -ETIMEDOUT;
-    if (failed && (there || o->near != CORE_NONE)) /* a near copy ends with its device */
+    if (failed && (there || o->hbm != CORE_NONE)) /* an HBM copy ends with its device */
         return VERDICT_FAILED;
     if (o->op.status != 0 || !there)
         return VERDICT_SKIPPED;
@@ -201,8 +200,8 @@ static void verify_read_done(struct tier_op *t)
     const bool is_promised = b->state == BLOCK_PRESENT && block_promised(b);
     enum verdict verdict = verify_judge(c, o, b);
     list_remove(&o->node);
-    if (o->near != CORE_NONE)
-        near_verify_end(c, o->near);
+    if (o->hbm != CORE_NONE)
+        hbm_verify_end(c, o->hbm);
     pool_put(c->verify->ops, o);
     b->copies--; /* not before: it holds the block in place */
     block_changed(c, b, &(struct block_change){.what = BLOCK_CHECKED});
@@ -220,15 +219,15 @@ static void verify_read_done(struct tier_op *t)
 static struct tier *tier_of(struct core *c, const struct core_verify *v, const struct block *b,
                             const struct verify_op *o, struct tier_loc *ret_loc)
 {
-    if (o->near != CORE_NONE)
-        return near_verify_hold(c, o->near, ret_loc);
+    if (o->hbm != CORE_NONE)
+        return hbm_verify_hold(c, o->hbm, ret_loc);
     *ret_loc =
         on_disk(v) ? copy_loc(c, b, CORE_DISK, o->shard) : copy_loc(c, b, CORE_HOST, o->shard);
     return on_disk(v) ? c->cfg.disk : c->cfg.host;
 }
 
 void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_t index,
-                 uint32_t shard, uint32_t near)
+                 uint32_t shard, uint32_t hbm)
 {
     struct verify_op *o = pool_take(c->verify->ops);
     *o = (struct verify_op){.core = c,
@@ -236,7 +235,7 @@ void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_
                             .block = block_no(c, b),
                             .index = (uint8_t)index,
                             .shard = (uint8_t)shard,
-                            .near = near};
+                            .hbm = hbm};
     struct tier_loc loc;
     struct tier *tier = tier_of(c, v, b, o, &loc);
     o->want = tier->ops->sum(tier, loc);
@@ -317,7 +316,7 @@ int core_verify_start(struct core *c, struct core_verify *v)
 {
     _Static_assert(KVC_SHARDS_MAX <= CORE_VERIFY_BLOCKS, "a block fits a slice");
     const uint32_t who = owner_no(c, v->client->who.principal);
-    if ((on_disk(v) && !c->cfg.disk) || (v->tier == CORE_VERIFY_NEAR && !c->near)) {
+    if ((on_disk(v) && !c->cfg.disk) || (v->tier == CORE_VERIFY_HBM && !c->hbm)) {
         v->ret_cursor = v->ret_bytes = 0;
         v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
         return 0;
@@ -327,7 +326,7 @@ int core_verify_start(struct core *c, struct core_verify *v)
     v->left = 0;
     v->ret_bytes = 0;
     v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
-    if ((v->tier == CORE_VERIFY_NEAR ? near_verify_begin(c, v) : slice_begin(c, v)) == 0) {
+    if ((v->tier == CORE_VERIFY_HBM ? hbm_verify_begin(c, v) : slice_begin(c, v)) == 0) {
         share_give(&c->verify->share, who, 1);
         return 0;
     }

@@ -319,7 +319,7 @@ void find_begin(struct core *c, const struct core_seq *seq, enum find_where wher
                 struct find *f)
 {
     *f = (struct find){.seq = seq,
-                       .near = near_serving(c, seq),
+                       .hbm = hbm_copy_serving(c, seq),
                        .where = where,
                        .from = from,
                        .limit = seq->tokens,

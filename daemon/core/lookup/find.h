@@ -7,7 +7,7 @@
 #ifndef KVC_CORE_FIND_H
 #define KVC_CORE_FIND_H
 
-#include "near_core.h"
+#include "hbm_copies.h"
 
 /* HOST: only blocks that are in memory, and checked, count as found; also blocks that end at `from`
  * or before, which the asker has, and blocks in slots of the asker's device. */
@@ -40,7 +40,7 @@ enum find_stage {
 
 struct find {
     const struct core_seq *seq;
-    const struct near_device *near; /* the entry of seq->on, if its slots can be read */
+    const struct hbm_device *hbm; /* the entry of seq->on, if its slots can be read */
     enum find_where where;
     uint32_t from;
     uint32_t at[KVC_GROUPS_MAX];     /* where group g begins in core->found */
@@ -102,7 +102,7 @@ static inline bool ns_is_full(const struct core_ns *ns)
  * device. */
 static inline bool find_ready(struct core *c, const struct find *f, const struct block *b)
 {
-    return block_ready(b) || (f->near && near_serves(c, f->near, f->seq, b));
+    return block_ready(b) || (f->hbm && hbm_copy_serves(c, f->hbm, f->seq, b));
 }
 
 /* Looks a sequence up, and decides, in one piece. */

@@ -74,9 +74,9 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
     l->id = ++all->serial << 32 | (no + 1);
     l->client = cl;
     l->since_ms = c->now_ms;
-    l->near_device = CORE_NONE;
+    l->hbm_device = CORE_NONE;
     run_init(&l->blocks);
-    run_init(&l->near);
+    run_init(&l->hbm);
     /* The number finds the lease again; 96 random bits make it a secret. */
     memcpy(l->ticket, &no, sizeof no);
     ticket_random(all, l->ticket + sizeof no, KVC_TICKET_BYTES - sizeof no);
@@ -89,7 +89,7 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
 static void lease_uncount(struct core *c, struct lease *l)
 {
     MUST(l->uses == 0);
-    near_let_go(c, l); /* not later: copies go before their blocks */
+    hbm_copy_let_go(c, l); /* not later: copies go before their blocks */
     l->client->lease_bytes -= l->bytes;
     c->m.leased_bytes -= l->bytes;
     l->bytes = 0;
@@ -232,7 +232,7 @@ static void held_of(const struct lease *l, struct core_held *held)
 void lease_held(struct core *c, const struct lease *l, struct core_held *held)
 {
     c->m.bytes_leased += l->bytes;
-    c->m.near_only_hits += l->near.n;
+    c->m.hbm_only_hits += l->hbm.n;
     held_of(l, held);
 }
 
@@ -258,7 +258,7 @@ int lease_add_found(struct core *c, struct lease *l, const struct find *f, struc
 {
     int err = lease_add(c, l, block_no(c, b), left, ret_why);
     if (!err && !block_ready(b)) /* it was found on the device then */
-        err = near_lease(c, l, f->near, f->seq, b);
+        err = hbm_copy_lease(c, l, f->hbm, f->seq, b);
     return err;
 }
 
@@ -422,7 +422,7 @@ static void find_any(struct core *c, const struct core_acquire *in,
 {
     const struct core_load *l = waiter ? waiter->load : NULL;
     find_begin(c, &in->seq, FIND_ANY, in->from_tokens, f);
-    if (l && l->near.n == 0 && !in->seq.absent)
+    if (l && l->hbm.n == 0 && !in->seq.absent)
         find_expect(c, f, waiter->worth, &l->blocks);
     find_whole(c, f, prefix);
 }

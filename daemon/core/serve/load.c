@@ -95,7 +95,7 @@ static void load_put(struct core *c, struct core_load *l)
 void load_free(struct core *c, struct core_load *l)
 {
     want_less(c, l, UINT64_MAX);
-    near_unload(c, l);
+    hbm_copy_unload(c, l);
     list_remove(&l->node);
     list_remove(&l->all);
     if (list_empty(&l->client->loads))
@@ -144,7 +144,7 @@ struct core_load *load_new(struct core *c, struct core_client *cl)
         return NULL;
     l->client = cl;
     run_init(&l->blocks);
-    run_init(&l->near);
+    run_init(&l->hbm);
     return l;
 }
 
@@ -156,7 +156,7 @@ int load_add(struct core *c, struct core_load *l, const struct find *f, struct b
     l->bytes += bytes;
     if (!block_may_be_held(b))
         return KVC_E_LIMIT;
-    if (!block_ready(b) && find_ready(c, f, b) && near_load(c, l, f->near, f->seq, b) == 0)
+    if (!block_ready(b) && find_ready(c, f, b) && hbm_copy_load(c, l, f->hbm, f->seq, b) == 0)
         return 0;
     int err = unevictable_hold(c, f->seq->ns, b, left);
     if (err)
@@ -166,7 +166,7 @@ int load_add(struct core *c, struct core_load *l, const struct find *f, struct b
         return err;
     block_hold(c, b);
     l->lacks += !block_ready(b);
-    if (b->host_copy != COPY_NONE || (b->leases > 1 + holds && !b->near))
+    if (b->host_copy != COPY_NONE || (b->leases > 1 + holds && !b->hbm))
         return 0; /* a block that is read on a device is not loaded */
     l->wanted += bytes;
     c->wanted_bytes += bytes;
@@ -201,7 +201,7 @@ int load_go(struct core *c, struct core_load *l, struct core_waiter *waiter)
     l->block = CORE_NONE;
     l->waiter = waiter;
     waiter->load = l;
-    waiter->keys = l->blocks.n + l->near.n;
+    waiter->keys = l->blocks.n + l->hbm.n;
     if (list_empty(&cl->loads))
         list_push_back(&c->loaders, &cl->loader);
     list_push_back(&cl->loads, &l->node);

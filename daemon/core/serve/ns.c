@@ -264,13 +264,13 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
     return 0;
 }
 
-static uint32_t ns_near(struct core *c, const struct core_ns *ns, struct core_near *near)
+static uint32_t ns_similar(struct core *c, const struct core_ns *ns, struct core_similar *similar)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; n < 4 && i < c->cfg.namespaces_max; i++) {
         const struct core_ns *o = &c->ns[i];
         if (ns_is_sibling(ns, o))
-            near[n++] = (struct core_near){.ns = o->id, .fields = ns_diff(ns, o)};
+            similar[n++] = (struct core_similar){.ns = o->id, .fields = ns_diff(ns, o)};
     }
     return n;
 }
@@ -296,7 +296,7 @@ struct core_cost core_ns_cost(const struct core_client *cl, uint32_t id)
 }
 
 int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_spec *spec,
-                 struct core_ns **ret_ns, struct core_near *ret_near, uint32_t *ret_nnear,
+                 struct core_ns **ret_ns, struct core_similar *ret_similar, uint32_t *ret_nsimilar,
                  const char **ret_why)
 {
     if ((*ret_why = core__ns_fault(spec)))
@@ -325,7 +325,7 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
     cost_state(cl, ns->id, spec);
     if (spec->prefill_ns_per_token != 0 || spec->prefill_ns_per_token_pair != 0)
         worth_probe_first(c);
-    *ret_nnear = ns_near(c, ns, ret_near);
+    *ret_nsimilar = ns_similar(c, ns, ret_similar);
     *ret_ns = ns;
     return 0;
 }
@@ -446,7 +446,7 @@ void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view)
                                       .pinned_bytes = ns->pinned,
                                       .leased_bytes = ns->leased,
                                       .named_bytes = ns->named_bytes,
-                                      .near_bytes = ns->near_bytes,
+                                      .hbm_bytes = ns->hbm_bytes,
                                       .bound = {ns->bound[0], ns->bound[1]}};
 }
 

@@ -91,18 +91,18 @@ void op_copied(struct core *c, struct core_op *o, int status);
 /* The status of a copy as its client is told it. */
 uint8_t core__copy_status(int err);
 
-/* ---- near_send.c ---- */
+/* ---- transfer_send.c ---- */
 
 extern const struct core_req_kind send_req;
 
-/* ---- near_store.c ---- */
+/* ---- transfer_store.c ---- */
 
 /* Why a commit out of pages cannot be copied; NULL: it can. */
-const char *near_store_fault(const struct core *c, const struct core_commit *m,
-                             const struct reservation *r);
+const char *transfer_store_fault(const struct core *c, const struct core_commit *m,
+                                 const struct reservation *r);
 /* Begins the copy of its list of ops, which is not empty, or queues it. */
-void near_store_begin(struct core *c, struct core_commit *m);
-void near_store_cancel(struct core *c, struct core_commit *m);
+void transfer_store_begin(struct core *c, struct core_commit *m);
+void transfer_store_cancel(struct core *c, struct core_commit *m);
 
 /* ---- advice.c ---- */
 

@@ -4,9 +4,9 @@
  * is both.
  */
 #include "cursor.h"
-#include "near_jobs.h"
 #include "regions.h"
 #include "serve.h"
+#include "transfer_jobs.h"
 
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
@@ -136,7 +136,7 @@ static int resv_take_part(struct core_reserving *x, struct block *b, struct welc
     b->where = pool_index(c->parts, p);
     b->used = core__stamp(c);
     unevictable_changed(c, b, was);
-    x->near = loc;
+    x->beside = loc;
     x->r->open++;
     x->client->claim_bytes = claims;
     c->m.blocks_reserved++;
@@ -156,7 +156,7 @@ static int resv_take_over(struct core_reserving *x, struct block *b, struct part
     if (err)
         return err;
     p->resv = pool_index(resv_pool(c), x->r);
-    x->near = p->loc;
+    x->beside = p->loc;
     x->r->open++;
     x->client->claim_bytes += bytes;
     late->client->claim_bytes -= bytes;
@@ -180,7 +180,7 @@ static struct welcome welcome_of(struct core_reserving *x, uint32_t i, const str
                                  const struct block *parent)
 {
     struct core *c = x->core;
-    struct welcome w = {.near = x->near};
+    struct welcome w = {.beside = x->beside};
     if (x->judged && !x->asked && parent)
         x->judged = !block_goes_on(c, parent);
     x->asked = true;
@@ -319,7 +319,7 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
         if (p)
             return err ? write_refusal(c, err) : KVC_ST_OK;
         block_hold(c, b); /* as above: its other shards may be all that keeps it */
-        struct welcome w = {.near = x->near};
+        struct welcome w = {.beside = x->beside};
         err = resv_take_part(x, b, &w);
         block_unhold(c, b);
         if (!err)
@@ -422,7 +422,7 @@ static struct block *reserving_resume(struct core_reserving *x)
     struct block *b = seen_block(x->core, x->before);
     /* The room beside a block that was removed meanwhile belongs to another. */
     if (x->at > 0 && !(b && b->state == BLOCK_PENDING && block_part(x->core, b, x->shard)))
-        x->near = (struct tier_loc){0};
+        x->beside = (struct tier_loc){0};
     return b;
 }
 
@@ -750,7 +750,7 @@ static int commit_out_of_pages(struct core *c, const struct core_commit *m,
 {
     *ret_gated = core_commit_is_early(m);
     const uint32_t holder = client_no(c, m->client);
-    *ret_why = near_store_fault(c, m, r);
+    *ret_why = transfer_store_fault(c, m, r);
     if (*ret_why)
         return KVC_E_BAD_ARGUMENT;
     if (!*ret_gated)
@@ -814,7 +814,7 @@ static int commit_sliced(struct core *c, struct core_commit *m)
     if (m->gated) /* entries that are not copied are not counted */
         share_give(&c->writes->gated_share, client_no(c, m->client), m->n - m->left);
     if (m->first_op != CORE_NONE)
-        near_store_begin(c, m);
+        transfer_store_begin(c, m);
     if (m->left > 0)
         return 1;
     list_remove(&m->req.node);
@@ -879,7 +879,7 @@ static void commit_cancel(struct core *c, struct core_req *req)
         if (o->commit == m)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
     }
-    near_store_cancel(c, m);
+    transfer_store_cancel(c, m);
     for (struct promise *p = promise_next(c, NULL); p; p = promise_next(c, p)) {
         struct core_op *o = CONTAINER_OF(p, struct core_op, promise);
         if (p->name || o->commit != m)

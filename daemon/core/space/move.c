@@ -236,17 +236,17 @@ static void on_saved(struct tier_op *t)
 static int save_room(struct core *c, struct block *b, uint32_t shards, bool must,
                      struct tier_loc loc[KVC_SHARDS_MAX])
 {
-    struct tier_loc near = {0};
+    struct tier_loc beside = {0};
     if (b->parent != CORE_NONE)
-        near = copy_loc(c, &c->blocks[b->parent], CORE_DISK, 0);
+        beside = copy_loc(c, &c->blocks[b->parent], CORE_DISK, 0);
     for (uint32_t i = 0; i < shards; i++) {
-        int err = disk_take(c, b, near, must, &loc[i]);
+        int err = disk_take(c, b, beside, must, &loc[i]);
         if (err) {
             while (i > 0)
                 copy_give(c, b, CORE_DISK, loc[--i]);
             return err == KVC_E_NO_ROOM ? KVC_E_FULL : err;
         }
-        near = loc[i];
+        beside = loc[i];
     }
     return 0;
 }
@@ -411,7 +411,7 @@ static int load_room(struct core *c, struct block *b, uint32_t shards)
         struct tier_loc loc;
         const struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
         if (p && p->state == BLOCK_PRESENT)
-            w.near = copy_loc(c, p, CORE_HOST, i);
+            w.beside = copy_loc(c, p, CORE_HOST, i);
         int err = host_take(c, b, &w, &loc);
         const bool taken = err == 0;
         if (taken)

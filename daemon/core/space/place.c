@@ -76,7 +76,7 @@ static uint64_t clean_target(const struct core *c)
     return MIN(target, st.limit_bytes / 2);
 }
 
-static uint64_t room_near(struct core *c)
+static uint64_t room_soon(struct core *c)
 {
     return room_free(c) + c->m.clean_bytes;
 }
@@ -84,8 +84,8 @@ static uint64_t room_near(struct core *c)
 /* The part of that room for which no store was woken yet. */
 static uint64_t room_spare(struct core *c)
 {
-    const uint64_t near = room_near(c);
-    return list_empty(&c->woken) ? near : near - MIN(near, c->place->given);
+    const uint64_t beside = room_soon(c);
+    return list_empty(&c->woken) ? beside : beside - MIN(beside, c->place->given);
 }
 
 /* ---- making it so ---- */
@@ -238,7 +238,7 @@ void room_wake(struct core *c)
     /* A store that was woken and has not run yet has taken nothing so far. */
     if (list_empty(&c->woken))
         c->place->given = 0;
-    const uint64_t there = room_near(c);
+    const uint64_t there = room_soon(c);
     LIST_FOR_EACH_SAFE (node, next, &c->place->stores) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
         /* More stores are woken when these have run, or when writes that free memory have ended. */

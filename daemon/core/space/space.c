@@ -151,7 +151,7 @@ int host_take(struct core *c, const struct block *b, struct welcome *w, struct t
                                  .principal = ns->principal,
                                  .bytes = block_group(c, b)->block_bytes,
                                  .owner = block_no(c, b),
-                                 .beside = w->near,
+                                 .beside = w->beside,
                                  .may = host_may,
                                  .make = host_make,
                                  .drain = host_drain},
@@ -164,7 +164,7 @@ int host_take(struct core *c, const struct block *b, struct welcome *w, struct t
     return err;
 }
 
-int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool must,
+int disk_take(struct core *c, const struct block *b, struct tier_loc beside, bool must,
               struct tier_loc *ret_loc)
 {
     struct tier *disk = c->cfg.disk;
@@ -172,7 +172,7 @@ int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool 
     const uint32_t bytes = block_group(c, b)->block_bytes;
     int err = quota_disk(c, ns, bytes, must);
     if (!err)
-        err = disk->ops->alloc(disk, ns->principal, bytes, near, block_no(c, b), ret_loc);
+        err = disk->ops->alloc(disk, ns->principal, bytes, beside, block_no(c, b), ret_loc);
     if (!err)
         room_count(c, ns, CORE_DISK, bytes);
     return err;

@@ -13,12 +13,12 @@
 
 /* How a block is taken into host memory. */
 struct welcome {
-    struct tier_loc near; /* beside this location, if there is room */
-    bool patient;         /* KVC_E_BUSY instead of evicting blocks that are being written to disk,
-                           * or could be */
-    bool judged;          /* KVC_E_NOT_WORTH if the victim is worth more; cleared after the first
-                           * eviction */
-    unsigned level;       /* judged: the level of the new block */
+    struct tier_loc beside; /* beside this location, if there is room */
+    bool patient;           /* KVC_E_BUSY instead of evicting blocks that are being written to disk,
+                             * or could be */
+    bool judged;            /* KVC_E_NOT_WORTH if the victim is worth more; cleared after the first
+                             * eviction */
+    unsigned level;         /* judged: the level of the new block */
     struct policy_hint hint; /* judged: what the policy would be told of the new block */
 };
 /* Whether a is evicted before b: it is of a lower level, or of the same and used longer ago. */
@@ -55,7 +55,7 @@ void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed);
 struct slot_ask {
     struct tier *tier;
     uint32_t principal, bytes;
-    uint32_t owner; /* the record, or the near copy, that the slot is for */
+    uint32_t owner; /* the record, or the HBM copy, that the slot is for */
     struct tier_loc beside;
     int (*may)(struct core *c, struct slot_ask *ask); /* whether a slot may be taken; called before
                                                        * each try; NULL: always */
@@ -79,7 +79,7 @@ int host_take(struct core *c, const struct block *b, struct welcome *w,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 /* Takes room for one shard of b on disk, where storage makes room. must: see quota_disk().
  * KVC_E_NO_ROOM, _QUOTA. */
-int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool must,
+int disk_take(struct core *c, const struct block *b, struct tier_loc beside, bool must,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 
 /* ---- quota_limit.c ---- */

@@ -129,13 +129,13 @@ struct tier_demotion {
 /* What core asks of every tier. */
 struct tier_ops {
     const char *name;
-    /* Room of `bytes` for `principal`, next to `near` where that can be (near.id 0 = anywhere);
+    /* Room of `bytes` for `principal`, next to `beside` where that can be (beside.id 0 = anywhere);
      * `owner` is core's block index, given back by drain. 0; KVC_E_NO_ROOM (evict something of the
      * tier and try again); KVC_E_TOO_LARGE (never); KVC_E_BUSY (room is
      * coming by itself, and nothing should be evicted for it: of storage, events.room tells; of a
      * device, workers are to unmap a chunk first); KVC_E_TIER (all of it is out of service, and
      * evicting helps nobody). */
-    int (*alloc)(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+    int (*alloc)(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                  uint32_t owner, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
     /* Room back. From this call on its generation differs, so a late reader sees KVC_STALE. No
      * operation may be in flight on it. */

@@ -12,7 +12,7 @@ static void setup(void)
     memset(&other, 0, sizeof(other));
 }
 
-static void assert_near(uint64_t value, uint64_t expected)
+static void assert_hbm(uint64_t value, uint64_t expected)
 {
     uint64_t off = value > expected ? value - expected : expected - value;
     ck_assert_msg(off * 100 <= expected * 7, "%lu is not within 7 %% of %lu", (unsigned long)value,
@@ -31,8 +31,8 @@ CASE(one_sample_is_every_quantile)
     for (uint64_t ns = 1; ns < UINT64_C(1) << 50; ns = ns * 3 + 1) {
         setup();
         lat_add(&lat, ns);
-        assert_near(lat_quantile_ns(&lat, 0), ns);
-        assert_near(lat_quantile_ns(&lat, 1), ns);
+        assert_hbm(lat_quantile_ns(&lat, 0), ns);
+        assert_hbm(lat_quantile_ns(&lat, 1), ns);
     }
 }
 
@@ -40,8 +40,8 @@ CASE(quantiles_of_a_ramp)
 {
     for (uint64_t i = 1; i <= 10000; i++)
         lat_add(&lat, i * 100);
-    assert_near(lat_quantile_ns(&lat, 0.50), 500000);
-    assert_near(lat_quantile_ns(&lat, 0.99), 990000);
+    assert_hbm(lat_quantile_ns(&lat, 0.50), 500000);
+    assert_hbm(lat_quantile_ns(&lat, 0.99), 990000);
 }
 
 CASE(merged_is_as_if_added_to_one)
@@ -51,8 +51,8 @@ CASE(merged_is_as_if_added_to_one)
     lat_add(&other, 9000000);
     lat_merge(&lat, &other);
     ck_assert_uint_eq(lat.count, 100);
-    assert_near(lat_quantile_ns(&lat, 0.5), 1000);
-    assert_near(lat_quantile_ns(&lat, 1), 9000000);
+    assert_hbm(lat_quantile_ns(&lat, 0.5), 1000);
+    assert_hbm(lat_quantile_ns(&lat, 1), 9000000);
 }
 
 CASE(the_largest_number_has_a_bucket)

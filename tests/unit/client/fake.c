@@ -268,7 +268,7 @@ static int answer_lookup(struct daemon *d, const uint8_t *in, size_t len, uint8_
     return codec_enc_lookup_reply(out, cap, &h, &r);
 }
 
-int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint32_t near, uint8_t *out,
+int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint32_t hbm, uint8_t *out,
           size_t cap)
 {
     uint32_t hit = atomic_load(&d->s->hit_blocks);
@@ -277,7 +277,7 @@ int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint32_t
     NEED(hit <= 64);
     for (uint32_t i = 0; i < hit; i++) {
         uint32_t c = atomic_load(&d->s->chunk_id) + (a_chunk != 0 ? i / a_chunk : 0);
-        c |= i < near ? FAKE_NEAR : 0;
+        c |= i < hbm ? FAKE_HBM : 0;
         uint32_t slot = (a_chunk != 0 ? i % a_chunk : i) % FAKE_SLOTS;
         struct msg_loc l = {.chunk = c,
                             .bytes = FAKE_BLOCK_BYTES,

@@ -22,8 +22,8 @@
 #define FAKE_PAYLOAD_AT  4096u
 #define FAKE_BLOCK_BYTES 4096u
 #define FAKE_SLOTS       (FAKE_CHUNK_BYTES / FAKE_SLOT_BYTES)
-/* On the device 0 chunk c is FAKE_NEAR | c: headers as in chunk c, payload in memory of its own. */
-#define FAKE_NEAR         (1u << 24)
+/* On the device 0 chunk c is FAKE_HBM | c: headers as in chunk c, payload in memory of its own. */
+#define FAKE_HBM          (1u << 24)
 #define FAKE_LATE_BYTE    0xee
 #define FAKE_STORED       8
 #define FAKE_PAGES        64
@@ -76,22 +76,22 @@ enum fake_words {
     FAKE_WORDS_SHORT     /* a memfd of 8 bytes */
 };
 enum fake_mem { FAKE_MEM_TAKE, FAKE_MEM_REFUSE, FAKE_MEM_BUSY, FAKE_MEM_MUTE };
-enum fake_near {
-    FAKE_NEAR_GIVE,
-    FAKE_NEAR_GONE,
-    FAKE_NEAR_OUT, /* TIER */
-    FAKE_NEAR_MUTE,
-    FAKE_NEAR_NO_DESCRIPTOR,
-    FAKE_NEAR_FILE,
-    FAKE_NEAR_UNSEALED,
-    FAKE_NEAR_SHORT, /* says more bytes than the file has */
-    FAKE_NEAR_OTHER, /* says that it is on another device */
-    FAKE_NEAR_KIND,  /* of CUDA's kind */
-    FAKE_NEAR_SMALL, /* less memory than the locations need */
+enum fake_hbm {
+    FAKE_HBM_GIVE,
+    FAKE_HBM_GONE,
+    FAKE_HBM_OUT, /* TIER */
+    FAKE_HBM_MUTE,
+    FAKE_HBM_NO_DESCRIPTOR,
+    FAKE_HBM_FILE,
+    FAKE_HBM_UNSEALED,
+    FAKE_HBM_SHORT, /* says more bytes than the file has */
+    FAKE_HBM_OTHER, /* says that it is on another device */
+    FAKE_HBM_KIND,  /* of CUDA's kind */
+    FAKE_HBM_SMALL, /* less memory than the locations need */
     /* Of whatever device the ACQUIRE_ON named, in memory as the fake CUDA driver makes it. */
-    FAKE_NEAR_CUDA,
-    FAKE_NEAR_CUDA_OTHER, /* of device 1 */
-    FAKE_NEAR_CUDA_SHORT  /* says more than there is */
+    FAKE_HBM_CUDA,
+    FAKE_HBM_CUDA_OTHER, /* of device 1 */
+    FAKE_HBM_CUDA_SHORT  /* says more than there is */
 };
 /* When a PAGES_LOAD that is not answered writes FAKE_LATE_BYTE into its pages. */
 enum fake_late {
@@ -122,9 +122,9 @@ struct fake_shared {
     _Atomic uint32_t retire;         /* chunk + 1 to announce as retired before the next reply */
     _Atomic uint32_t list_pages;     /* LIST: pages of two; UINT32_MAX: the first one for ever */
     /* Devices. */
-    _Atomic int words, mem, near, late;
+    _Atomic int words, mem, hbm, late;
     _Atomic uint32_t mem_busy;             /* so many MEMs more are answered BUSY */
-    _Atomic uint32_t near_blocks;          /* ACQUIRE_ON: so many of the hit are on the device */
+    _Atomic uint32_t hbm_blocks;           /* ACQUIRE_ON: so many of the hit are on the device */
     _Atomic uint32_t load_first, load_bad; /* PAGES_LOAD: first block; the block + 1 that fails */
     _Atomic bool load_out;                 /* all of them fail */
     _Atomic uint32_t load_hit_tokens;      /* 0 = of hit_blocks */
@@ -161,7 +161,7 @@ struct fake {
     struct fake_shared *s;
     int chunk_fd[FAKE_CHUNKS];
     uint8_t *chunk[FAKE_CHUNKS]; /* writable, to change generations and contents */
-    int near_fd[FAKE_CHUNKS];    /* sealed */
+    int hbm_fd[FAKE_CHUNKS];     /* sealed */
 };
 
 /* A private directory and the chunks; starts nothing. Slot i of chunk c holds generation
@@ -174,7 +174,7 @@ void fake_rule(struct fake *f, uint8_t op, enum fake_what what, uint16_t status,
 uint8_t fake_byte(uint32_t chunk, uint32_t slot);
 /* Of a block in memory on the device; of what PAGES_LOAD writes into page j of a block's list, in a
  * region. */
-uint8_t fake_near_byte(uint32_t chunk, uint32_t slot);
+uint8_t fake_hbm_byte(uint32_t chunk, uint32_t slot);
 uint8_t fake_page_byte(uint32_t block, uint32_t region, uint32_t j);
 /* Milliseconds of the monotonic clock. */
 uint64_t fake_now_ms(void);

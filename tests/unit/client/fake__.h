@@ -70,7 +70,7 @@ struct daemon {
     uint8_t tx[65536];
 
     uint64_t *words;
-    uint8_t near_uuid[KVC_UUID_BYTES]; /* of the last ACQUIRE_ON */
+    uint8_t hbm_uuid[KVC_UUID_BYTES]; /* of the last ACQUIRE_ON */
     struct fake_memory memory[KVC_MEMS_MAX];
     struct fake_pool pool[KVC_POOLS_MAX];
     struct late late;
@@ -80,7 +80,7 @@ struct daemon {
 
 void att_send(int fd, const void *buf, int len, int pass);
 struct codec_bin text(const char *s);
-int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint32_t near, uint8_t *out,
+int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint32_t hbm, uint8_t *out,
           size_t cap);
 void statuses(struct daemon *d, uint8_t *out, uint32_t n);
 

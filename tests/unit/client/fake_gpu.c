@@ -8,7 +8,7 @@
 #include "fake__.h"
 #include "fake_cuda_handles.h"
 
-uint8_t fake_near_byte(uint32_t chunk, uint32_t slot)
+uint8_t fake_hbm_byte(uint32_t chunk, uint32_t slot)
 {
     return fake_byte(chunk, slot) ^ 0x80;
 }
@@ -41,12 +41,12 @@ static int make_file(uint64_t bytes)
 void gpu_create(struct fake *f)
 {
     for (uint32_t c = 0; c < FAKE_CHUNKS; c++) {
-        f->near_fd[c] = make_memfd(FAKE_CHUNK_BYTES, F_SEAL_SHRINK | F_SEAL_GROW);
+        f->hbm_fd[c] = make_memfd(FAKE_CHUNK_BYTES, F_SEAL_SHRINK | F_SEAL_GROW);
         for (uint32_t i = 0; i < FAKE_SLOTS; i++) {
             uint8_t bytes[FAKE_BLOCK_BYTES];
-            memset(bytes, fake_near_byte(c, i), sizeof(bytes));
+            memset(bytes, fake_hbm_byte(c, i), sizeof(bytes));
             off_t at = (off_t)i * FAKE_SLOT_BYTES + FAKE_PAYLOAD_AT;
-            NEED(pwrite(f->near_fd[c], bytes, sizeof(bytes), at) == (ssize_t)sizeof(bytes));
+            NEED(pwrite(f->hbm_fd[c], bytes, sizeof(bytes), at) == (ssize_t)sizeof(bytes));
         }
     }
 }
@@ -54,7 +54,7 @@ void gpu_create(struct fake *f)
 void gpu_destroy(struct fake *f)
 {
     for (uint32_t c = 0; c < FAKE_CHUNKS; c++)
-        close(f->near_fd[c]);
+        close(f->hbm_fd[c]);
 }
 
 /* ---- attach channel ---- */
@@ -152,61 +152,61 @@ static int make_cuda(struct daemon *d, uint32_t chunk, int32_t device)
     const struct fake_cuda_tail tail = {
         .magic = FAKE_CUDA_MAGIC, .bytes = CUDA_BYTES, .device = device};
     int fd = make_memfd(CUDA_BYTES + 4096, 0);
-    NEED(pread(d->f->near_fd[chunk % FAKE_CHUNKS], bytes, sizeof(bytes), 0) == sizeof(bytes));
+    NEED(pread(d->f->hbm_fd[chunk % FAKE_CHUNKS], bytes, sizeof(bytes), 0) == sizeof(bytes));
     NEED(pwrite(fd, bytes, sizeof(bytes), 0) == sizeof(bytes));
     NEED(pwrite(fd, &tail, sizeof(tail), CUDA_BYTES) == sizeof(tail));
     return fd;
 }
 
 /* The descriptor for MAP_ON; -1: none. */
-static int near_fd(struct daemon *d, int mode, uint32_t chunk)
+static int hbm_fd(struct daemon *d, int mode, uint32_t chunk)
 {
     switch (mode) {
-    case FAKE_NEAR_NO_DESCRIPTOR:
+    case FAKE_HBM_NO_DESCRIPTOR:
         return -1;
-    case FAKE_NEAR_FILE:
+    case FAKE_HBM_FILE:
         return make_file(FAKE_CHUNK_BYTES);
-    case FAKE_NEAR_UNSEALED:
+    case FAKE_HBM_UNSEALED:
         return make_memfd(FAKE_CHUNK_BYTES, 0);
-    case FAKE_NEAR_SMALL:
+    case FAKE_HBM_SMALL:
         return make_memfd(4096, F_SEAL_SHRINK);
-    case FAKE_NEAR_CUDA:
-    case FAKE_NEAR_CUDA_SHORT:
-    case FAKE_NEAR_CUDA_OTHER:
-        return make_cuda(d, chunk, mode == FAKE_NEAR_CUDA_OTHER);
+    case FAKE_HBM_CUDA:
+    case FAKE_HBM_CUDA_SHORT:
+    case FAKE_HBM_CUDA_OTHER:
+        return make_cuda(d, chunk, mode == FAKE_HBM_CUDA_OTHER);
     default:
-        return dup(d->f->near_fd[chunk % FAKE_CHUNKS]);
+        return dup(d->f->hbm_fd[chunk % FAKE_CHUNKS]);
     }
 }
 
-static void give_near(struct daemon *d, int conn, uint32_t chunk)
+static void give_hbm(struct daemon *d, int conn, uint32_t chunk)
 {
     uint8_t buf[KVC_ATTACH_MAX];
-    int mode = atomic_load(&d->s->near);
+    int mode = atomic_load(&d->s->hbm);
     struct att_chunk_on m = {.chunk = chunk, .kind = KVC_HANDLE_EMU, .bytes = FAKE_CHUNK_BYTES};
     atomic_fetch_add(&d->s->maps_on_asked, 1);
-    if (mode == FAKE_NEAR_MUTE)
+    if (mode == FAKE_HBM_MUTE)
         return;
     memcpy(m.uuid, device_0, sizeof(m.uuid));
-    m.uuid[15] = mode == FAKE_NEAR_OTHER;
-    if (mode == FAKE_NEAR_GONE || mode == FAKE_NEAR_OUT) {
-        m.status = mode == FAKE_NEAR_GONE ? KVC_ST_GONE : KVC_ST_TIER;
+    m.uuid[15] = mode == FAKE_HBM_OTHER;
+    if (mode == FAKE_HBM_GONE || mode == FAKE_HBM_OUT) {
+        m.status = mode == FAKE_HBM_GONE ? KVC_ST_GONE : KVC_ST_TIER;
         m.detail = text("as the test says");
         m.kind = 0;
         m.bytes = 0;
         att_send(conn, buf, codec_enc_att_chunk_on(buf, sizeof(buf), &m), -1);
         return;
     }
-    m.bytes = mode == FAKE_NEAR_SHORT   ? 2 * FAKE_CHUNK_BYTES
-              : mode == FAKE_NEAR_SMALL ? 4096
-                                        : m.bytes;
-    m.kind = mode == FAKE_NEAR_KIND ? KVC_HANDLE_FD : m.kind;
-    if (mode >= FAKE_NEAR_CUDA) {
-        memcpy(m.uuid, d->near_uuid, sizeof(m.uuid));
+    m.bytes = mode == FAKE_HBM_SHORT   ? 2 * FAKE_CHUNK_BYTES
+              : mode == FAKE_HBM_SMALL ? 4096
+                                       : m.bytes;
+    m.kind = mode == FAKE_HBM_KIND ? KVC_HANDLE_FD : m.kind;
+    if (mode >= FAKE_HBM_CUDA) {
+        memcpy(m.uuid, d->hbm_uuid, sizeof(m.uuid));
         m.kind = KVC_HANDLE_FD;
-        m.bytes = mode == FAKE_NEAR_CUDA_SHORT ? 2 * CUDA_BYTES : FAKE_CHUNK_BYTES;
+        m.bytes = mode == FAKE_HBM_CUDA_SHORT ? 2 * CUDA_BYTES : FAKE_CHUNK_BYTES;
     }
-    int fd = near_fd(d, mode, chunk);
+    int fd = hbm_fd(d, mode, chunk);
     att_send(conn, buf, codec_enc_att_chunk_on(buf, sizeof(buf), &m), fd);
     if (fd >= 0)
         close(fd);
@@ -227,7 +227,7 @@ bool gpu_attach(struct daemon *d, int conn, const uint8_t *buf, size_t len, int 
         atomic_fetch_add(&d->s->mems_dropped, 1);
         forget_memory(d, drop.mem);
     } else if (codec_dec_att_map_on(buf, len, &on) == 0) {
-        give_near(d, conn, on.chunk);
+        give_hbm(d, conn, on.chunk);
     } else if (codec_dec_att_unmapped(buf, len, &unmapped) == 0) {
         atomic_fetch_add(&d->s->unmapped, 1);
     } else {
@@ -457,10 +457,10 @@ static int answer_acquire_on(struct daemon *d, const uint8_t *in, size_t len, ui
     struct msg_acquire_on m;
     if (codec_dec_acquire_on(in, len, &h, &m) < 0)
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
-    memcpy(d->near_uuid, m.uuid, sizeof(m.uuid));
-    if (memcmp(m.uuid, device_0, sizeof(m.uuid)) != 0 && atomic_load(&d->s->near) < FAKE_NEAR_CUDA)
+    memcpy(d->hbm_uuid, m.uuid, sizeof(m.uuid));
+    if (memcmp(m.uuid, device_0, sizeof(m.uuid)) != 0 && atomic_load(&d->s->hbm) < FAKE_HBM_CUDA)
         return codec_enc_error(out, cap, &h, KVC_ST_TIER, "no such device");
-    return lease(d, &h, m.acquire.seq.ngroups, atomic_load(&d->s->near_blocks), out, cap);
+    return lease(d, &h, m.acquire.seq.ngroups, atomic_load(&d->s->hbm_blocks), out, cap);
 }
 
 /* Rows of devices and of rates. */

@@ -361,11 +361,11 @@ CASE(streams_that_know_no_words_are_said_to_be_so)
 
 /* ---- slots ---- */
 
-static int acquire(uint32_t blocks, uint32_t near, struct kvc_hold **ret_hold)
+static int acquire(uint32_t blocks, uint32_t hbm, struct kvc_hold **ret_hold)
 {
     struct kvc_seq seq = seq_of(8);
     atomic_store(&fake.s->hit_blocks, blocks);
-    atomic_store(&fake.s->near_blocks, near);
+    atomic_store(&fake.s->hbm_blocks, hbm);
     return kvc_acquire_on(ns, &seq, gpu, NULL, ret_hold);
 }
 
@@ -373,11 +373,11 @@ CASE(blocks_on_the_device_are_read_in_place)
 {
     struct kvc_hold *hold = NULL;
     open_cuda();
-    atomic_store(&fake.s->near, FAKE_NEAR_CUDA);
+    atomic_store(&fake.s->hbm, FAKE_HBM_CUDA);
     ck_assert_msg(acquire(4, 3, &hold) == 0, "%s", kvc_last_error(kvc));
     for (uint32_t i = 0; i < 3; i++)
         ck_assert(
-            device_is(at_of(kvc_hold_device(hold, 0, i)), fake_near_byte(0, i), FAKE_BLOCK_BYTES));
+            device_is(at_of(kvc_hold_device(hold, 0, i)), fake_hbm_byte(0, i), FAKE_BLOCK_BYTES));
     ck_assert_ptr_null(kvc_hold_device(hold, 0, 3));
     struct DLManagedTensor *t = kvc_hold_dlpack(hold, 0, 2);
     ck_assert_int_eq(t->dl_tensor.device.type, DL_CUDA);
@@ -392,16 +392,16 @@ CASE(blocks_on_the_device_are_read_in_place)
     close_all();
 }
 
-static const enum fake_near wrong_memory[] = {FAKE_NEAR_CUDA_OTHER, FAKE_NEAR_CUDA_SHORT};
+static const enum fake_hbm wrong_memory[] = {FAKE_HBM_CUDA_OTHER, FAKE_HBM_CUDA_SHORT};
 
 CASE_EACH(memory_of_the_daemons_that_is_not_what_it_says_is_refused, 2)
 {
     struct kvc_hold *hold = NULL;
     open_cuda();
-    atomic_store(&fake.s->near, wrong_memory[_i]);
+    atomic_store(&fake.s->hbm, wrong_memory[_i]);
     ck_assert_int_lt(acquire(4, 3, &hold), 0);
     ck_assert(kvc_is_up(kvc));
-    atomic_store(&fake.s->near, FAKE_NEAR_CUDA);
+    atomic_store(&fake.s->hbm, FAKE_HBM_CUDA);
     ck_assert_int_eq(acquire(4, 3, &hold), 0);
     kvc_release(kvc, &hold);
     close_all();
@@ -537,10 +537,10 @@ CASE_EACH(slots_are_mapped_for_reading, 2)
     struct kvc_hold *hold = NULL;
     set("FAKE_CUDA_READ_ONLY_MAPS", _i == 0 ? "1" : "0");
     open_cuda();
-    atomic_store(&fake.s->near, FAKE_NEAR_CUDA);
+    atomic_store(&fake.s->hbm, FAKE_HBM_CUDA);
     ck_assert_int_eq(acquire(4, 2, &hold), 0);
     const CUdeviceptr slot = at_of(kvc_hold_device(hold, 0, 0));
-    uint8_t byte = (uint8_t)(1 + fake_near_byte(0, 0));
+    uint8_t byte = (uint8_t)(1 + fake_hbm_byte(0, 0));
     put(slot, &byte, 1);
     ck_assert_int_eq(CU(StreamQuery, 2000)(stream),
                      _i == 0 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS);
@@ -557,13 +557,13 @@ CASE(blocks_on_the_device_are_copied_there)
     struct kvc_hold *hold = NULL;
     CUdeviceptr own = 0;
     open_cuda();
-    atomic_store(&fake.s->near, FAKE_NEAR_CUDA);
+    atomic_store(&fake.s->hbm, FAKE_HBM_CUDA);
     ck_assert_int_eq(CU(MemAlloc, 3020)(&own, MIB), 0);
     struct kvc_pool_spec spec = own_spec(own, PAGE_BYTES);
     ck_assert_int_eq(acquire(4, 2, &hold), 0);
     ck_assert_int_eq(kvc_gpu_load(gpu, hold, &spec, lists, stream), 0);
     for (uint32_t i = 0; i < 4 * PPB; i++) {
-        uint8_t byte = i / PPB < 2 ? fake_near_byte(0, i / PPB) : fake_byte(0, i / PPB);
+        uint8_t byte = i / PPB < 2 ? fake_hbm_byte(0, i / PPB) : fake_byte(0, i / PPB);
         ck_assert(device_is(own + ((uint64_t)3 * PAGES + list[i]) * PAGE_BYTES, byte, PAGE_BYTES));
     }
     ck_assert_int_eq(CU(MemFree, 3020)(own), 0);
@@ -718,7 +718,7 @@ CASE_EACH(a_driver_that_refuses_leaves_nothing_behind, sizeof(refusing) / sizeof
     CUdeviceptr own = 0;
     char text[64];
     int refused = 0;
-    atomic_store(&fake.s->near, FAKE_NEAR_CUDA);
+    atomic_store(&fake.s->hbm, FAKE_HBM_CUDA);
     open_cuda();
     ck_assert_int_eq(CU(MemAlloc, 3020)(&own, MIB), 0);
     kvc_gpu_close(&gpu);
@@ -744,7 +744,7 @@ CASE(a_child_does_not_call_the_driver)
     struct kvc_hold *hold = NULL;
     int status;
     open_cuda();
-    atomic_store(&fake.s->near, FAKE_NEAR_CUDA);
+    atomic_store(&fake.s->hbm, FAKE_HBM_CUDA);
     ck_assert_int_eq(kvc_mem_alloc(gpu, MIB, &at, &mem), 0);
     ck_assert_int_eq(acquire(4, 2, &hold), 0);
     ck_assert_int_eq(kvc_gpu_signal(gpu, stream, 0, 1), 0);

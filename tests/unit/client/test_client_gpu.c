@@ -732,7 +732,7 @@ CASE_EACH(what_the_system_refuses_costs_the_call_and_nothing_else, 4)
     static const char *const points[] = {"alloc", "map", "fd", "send"};
     kvc_gpu_close(&gpu);
     atomic_store(&fake.s->hit_blocks, 3);
-    atomic_store(&fake.s->near_blocks, 2);
+    atomic_store(&fake.s->hbm_blocks, 2);
     ck_assert_msg(a_day() == 0, "%s", kvc_last_error(kvc));
     int descriptors = count_descriptors();
     uint64_t reached = 1;

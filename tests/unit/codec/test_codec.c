@@ -282,7 +282,7 @@ CASE(what_has_no_message_is_refused)
     struct msg_lookup_reply hits = {.ngroups = KVC_GROUPS_MAX + 1};
     struct msg_lookup lookup = {.seq.ngroups = KVC_GROUPS_MAX + 1};
     struct msg_ns_open ns = {.ngroups = UINT32_MAX};
-    struct msg_ns_open_reply reply = {.nnear = 5};
+    struct msg_ns_open_reply reply = {.nsimilar = 5};
     ck_assert_int_eq(codec_enc_ping_reply(buf, sizeof(buf), &head, &ping), -EINVAL);
     ck_assert_int_eq(codec_enc_bare(buf, sizeof(buf), &head), -EINVAL);
     ck_assert_int_eq(codec_enc_bare_reply(buf, sizeof(buf), &head), -EINVAL);

@@ -249,7 +249,7 @@ CASE(all_tiers_at_once_have_their_lines)
     inputs_of(&cfg, NULL, &in);
     in.names_bytes = 3;
     in.device_bytes = 5;
-    in.near_bytes = 6;
+    in.hbm_bytes = 6;
     in.nvme_bytes = 7;
     in.journal_bytes = 11;
     budget_compute(&cfg, &in, &b);

@@ -79,7 +79,7 @@ static inline void keep_view(void *ctx, const struct tier_view *view)
 static inline struct views views_of(unsigned client, const struct core_held *held)
 {
     struct views x = {.n = 0};
-    ck_assert_int_eq(core_lease_locs_near(r.core, r.cl[client], held->lease, 0, keep_view, &x), 0);
+    ck_assert_int_eq(core_lease_locs_hbm(r.core, r.cl[client], held->lease, 0, keep_view, &x), 0);
     return x;
 }
 

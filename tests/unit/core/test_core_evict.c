@@ -433,7 +433,7 @@ CASE(a_dry_run_says_what_goes_from_which_tier)
     ck_assert_uint_eq(job.ret_blocks, 5);
     ck_assert_uint_eq(job.ret_in.host, 5 * 64);
     ck_assert_uint_eq(job.ret_in.disk, 5 * 64);
-    ck_assert_uint_eq(job.ret_in.near, 0);
+    ck_assert_uint_eq(job.ret_in.hbm, 0);
     (void)as_said((struct core_evict_job){.client = r.cl[1], .force = true});
 }
 

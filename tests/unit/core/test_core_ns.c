@@ -20,9 +20,9 @@ static void teardown(void)
 
 static int open_ns(unsigned client, const struct core_ns_spec *spec, struct core_ns **ret_ns)
 {
-    struct core_near near[4];
-    uint32_t nnear;
-    return core_ns_open(r.core, r.cl[client], spec, ret_ns, near, &nnear, &r.why);
+    struct core_similar similar[4];
+    uint32_t nsimilar;
+    return core_ns_open(r.core, r.cl[client], spec, ret_ns, similar, &nsimilar, &r.why);
 }
 
 static uint32_t id_of(const struct core_ns *ns)
@@ -129,21 +129,21 @@ CASE(equal_specs_of_one_principal_are_one_namespace)
     ck_assert(!key256_equal(&x, &y));
 }
 
-CASE(every_field_of_the_spec_separates_and_near_says_which)
+CASE(every_field_of_the_spec_separates_and_similar_says_which)
 {
     struct core_ns_spec spec = rig_spec("m", 16, 64), other = spec;
     strcpy(other.lora, "adapter");
     other.head_size = 128;
     other.group[0].block_bytes = 128;
     struct core_ns *a = rig_ns(&r, 1, &spec), *b;
-    struct core_near near[4];
-    uint32_t nnear = 0;
-    ck_assert_int_eq(core_ns_open(r.core, r.cl[1], &other, &b, near, &nnear, &r.why), 0);
+    struct core_similar similar[4];
+    uint32_t nsimilar = 0;
+    ck_assert_int_eq(core_ns_open(r.core, r.cl[1], &other, &b, similar, &nsimilar, &r.why), 0);
     ck_assert_ptr_ne(a, b);
-    ck_assert_uint_eq(nnear, 1);
-    ck_assert_uint_eq(near[0].ns, id_of(a));
-    ck_assert_uint_eq(near[0].fields, 1u << KVC_NS_FIELD_LORA | 1u << KVC_NS_FIELD_HEAD_SIZE |
-                                          1u << KVC_NS_FIELD_GROUPS);
+    ck_assert_uint_eq(nsimilar, 1);
+    ck_assert_uint_eq(similar[0].ns, id_of(a));
+    ck_assert_uint_eq(similar[0].fields, 1u << KVC_NS_FIELD_LORA | 1u << KVC_NS_FIELD_HEAD_SIZE |
+                                             1u << KVC_NS_FIELD_GROUPS);
 }
 
 CASE(seeds_come_from_secret_owner_and_spec)
@@ -238,12 +238,12 @@ CASE(a_namespace_with_tokens_says_that_it_differs)
     struct core_ns_spec spec = rig_spec("m", 16, 64), other = spec;
     other.flags = KVC_F_TOKENS;
     struct core_ns *a = rig_ns(&r, 1, &spec), *b;
-    struct core_near near[4];
-    uint32_t nnear = 0;
-    ck_assert_int_eq(core_ns_open(r.core, r.cl[1], &other, &b, near, &nnear, &r.why), 0);
+    struct core_similar similar[4];
+    uint32_t nsimilar = 0;
+    ck_assert_int_eq(core_ns_open(r.core, r.cl[1], &other, &b, similar, &nsimilar, &r.why), 0);
     ck_assert_ptr_ne(a, b);
-    ck_assert_uint_eq(nnear, 1);
-    ck_assert_uint_eq(near[0].fields, 1u << KVC_NS_FIELD_TOKENS);
+    ck_assert_uint_eq(nsimilar, 1);
+    ck_assert_uint_eq(similar[0].fields, 1u << KVC_NS_FIELD_TOKENS);
 }
 
 /* ---- slots ---- */

@@ -77,7 +77,7 @@ CASE(a_lease_arrives_in_a_workers_pages)
     arrived(0, 1, 5);
     ck_assert_uint_eq(metrics()->send_blocks, 5);
     ck_assert_uint_eq(metrics()->send_bytes, 5 * SLOT);
-    ck_assert_uint_eq(metrics()->send_blocks_near, 0);
+    ck_assert_uint_eq(metrics()->send_blocks_hbm, 0);
 }
 
 CASE(what_is_on_the_device_comes_from_there)
@@ -92,7 +92,7 @@ CASE(what_is_on_the_device_comes_from_there)
     end_copies(0, 0);
     statuses_are(send.statuses, 5, KVC_ST_OK);
     arrived(0, 1, 5);
-    ck_assert_uint_eq(metrics()->send_blocks_near, 3);
+    ck_assert_uint_eq(metrics()->send_blocks_hbm, 3);
 }
 
 CASES();

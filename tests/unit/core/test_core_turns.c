@@ -53,7 +53,7 @@ static unsigned copying(void)
 static uint64_t waiting(void)
 {
     core_check(r.core);
-    return core_metrics(r.core)->near_waiting;
+    return core_metrics(r.core)->transfers_waiting;
 }
 
 static void end_first(int status)

@@ -80,7 +80,7 @@ static void live(unsigned class, unsigned seconds, unsigned after_ms, bool every
     learn();
 }
 
-static void expect_near(float is, float want, const char *what)
+static void expect_hbm(float is, float want, const char *what)
 {
     ck_assert_msg(is > want * 0.75f && is < want * 1.35f, "%s: %g, not about %g", what, (double)is,
                   (double)want);
@@ -93,7 +93,7 @@ CASES(.setup = setup, .teardown = teardown);
 CASE(uses_are_counted_once_however_old_they_grow)
 {
     live(QUICK, 2000, 4000, false);
-    expect_near(survival_score(s, QUICK, 0), 0.125f, "at first");
+    expect_hbm(survival_score(s, QUICK, 0), 0.125f, "at first");
     const float late = survival_score(s, QUICK, 30000);
     ck_assert_msg(late < 1e-4f, "of those that were not hit at 4 s: %g", (double)late);
 }
@@ -101,7 +101,7 @@ CASE(uses_are_counted_once_however_old_they_grow)
 CASE(the_chance_of_a_hit_grows_with_the_time_that_it_is_given)
 {
     live(QUICK, 2000, 4000, false);
-    expect_near(survival_chance(s, QUICK, 0, 8000), 0.5f, "until 8 s");
+    expect_hbm(survival_chance(s, QUICK, 0, 8000), 0.5f, "until 8 s");
     ck_assert(survival_chance(s, QUICK, 0, 2000) < 0.05f);
     ck_assert(survival_chance(s, QUICK, 8000, 60000) < 0.05f);
     ck_assert(survival_chance(s, QUICK, 1000, 0) <= 0);
@@ -116,7 +116,7 @@ CASE(slots_are_counted_apart)
     survival_tick(s, 0);
     survival_begin(s, QUICK, 1000);
     live(QUICK, 120, 4000, true);
-    expect_near(survival_score(s, QUICK, 0), 120.0f / 1120 / 4, "at first");
+    expect_hbm(survival_score(s, QUICK, 0), 120.0f / 1120 / 4, "at first");
 }
 
 CASE(a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time)
@@ -124,8 +124,8 @@ CASE(a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time)
     live(QUICK, 600, 4000, true);
     survival_begin(s, SLOW, 1);
     learn();
-    expect_near(survival_score(s, QUICK, 0), 0.25f, "what comes back in 4 s");
-    expect_near(survival_score(s, SLOW, 0), 0.0625f, "four times slower");
+    expect_hbm(survival_score(s, QUICK, 0), 0.25f, "what comes back in 4 s");
+    expect_hbm(survival_score(s, SLOW, 0), 0.0625f, "four times slower");
 }
 
 CASE(a_class_that_moved_in_is_worked_out_too)
@@ -161,10 +161,10 @@ CASE(what_did_not_come_at_one_age_is_doubted_at_the_next)
         late[i] = survival_chance(s, QUICK, 60000, 60000);
         part[i] = survival_score(s, QUICK, 10000) / survival_score(s, SLOW, 10000);
     }
-    expect_near(late[1], late[0] / 2, "by half");
-    expect_near(late[2], late[0] / 10, "nine tenths");
-    expect_near(part[0], 1, "as much as of any");
-    expect_near(part[1], 0.5f, "half");
+    expect_hbm(late[1], late[0] / 2, "by half");
+    expect_hbm(late[2], late[0] / 10, "nine tenths");
+    expect_hbm(part[0], 1, "as much as of any");
+    expect_hbm(part[1], 0.5f, "half");
 }
 
 /* Beyond the last bucket a use counts as one that outlived all: hits there are no sign that all
@@ -182,7 +182,7 @@ CASE(what_is_older_than_all_ages_is_worth_less_the_older_it_is)
     const float year = survival_score(s, QUICK, 365 * day);
     ck_assert(year > 0);
     ck_assert(survival_chance(s, QUICK, 0, 280 * day) < 0.01f);
-    expect_near(survival_score(s, QUICK, 730 * day), year / 2, "in another year");
+    expect_hbm(survival_score(s, QUICK, 730 * day), year / 2, "in another year");
 }
 
 /* Slow for a class of the quickest, so that all its late ages are one age of the class above, at

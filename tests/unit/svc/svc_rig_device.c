@@ -239,8 +239,8 @@ void sr__devices_begin(struct srig *s)
     }
     s->core_cfg.devices = s->cfg.devices = s->devices;
     s->core_cfg.ndevices = s->cfg.ndevices = s->ndevices;
-    s->core_cfg.near_max = s->ndevices ? 256 : 0;
-    s->core_cfg.near_policy = &policy_lru;
+    s->core_cfg.hbm_max = s->ndevices ? 256 : 0;
+    s->core_cfg.hbm_policy = &policy_lru;
 }
 
 bool sr__devices_are_busy(const struct srig *s)

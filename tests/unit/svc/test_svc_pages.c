@@ -643,7 +643,7 @@ static uint64_t waiting(uint64_t *ret_first)
     uint64_t store = sr_pages_store(&s, q, &h);
     ck_assert_uint_eq(copies(), 1);
     ck_assert_uint_eq(sr_replies(&s, store), 0);
-    ck_assert_uint_eq(core_metrics(s.core)->near_waiting, 1);
+    ck_assert_uint_eq(core_metrics(s.core)->transfers_waiting, 1);
     return store;
 }
 
@@ -661,7 +661,7 @@ CASE(a_request_that_finds_the_device_busy_has_its_turn)
     uint64_t first, store = waiting(&first);
     end_copy(0);
     sr_turn(&s, 1);
-    ck_assert_uint_eq(core_metrics(s.core)->near_waiting, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->transfers_waiting, 0);
     ck_assert_uint_eq(copies(), 1);
     first_ends(first);
     sr_all(&s, store, KVC_ST_OK);

@@ -243,7 +243,7 @@ CASE(two_starts_do_not_share_generations)
     arena_destroy(&b);
 }
 
-CASE(near_gives_the_next_slot_also_when_others_allocate_between)
+CASE(beside_gives_the_next_slot_also_when_others_allocate_between)
 {
     struct arena *a = make(64 * MIB, 4 * MIB);
     struct tier_loc one = must_alloc(a, 1, 64 * KIB);

@@ -127,13 +127,13 @@ static uint32_t victim(struct model *m)
 }
 
 /* As core makes room: victims in the policy's order, a drain when too many went in vain. */
-static int take_room(struct model *m, uint32_t principal, uint32_t bytes, struct tier_loc near,
+static int take_room(struct model *m, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                      uint32_t owner, struct tier_loc *ret_loc)
 {
     uint32_t in_vain = 0;
     bool emptied = false;
     for (;;) {
-        const int err = arena_alloc(m->a, principal, bytes, near, owner, ret_loc);
+        const int err = arena_alloc(m->a, principal, bytes, beside, owner, ret_loc);
         if (err != KVC_E_NO_ROOM)
             return err;
         /* A region that was emptied is room, as far as the limit goes. */
@@ -217,9 +217,9 @@ static void store(struct model *m, bool evict)
     const uint32_t i = m->free[m->nfree - 1];
     struct live *l = &m->live[i];
     struct live made = {.bytes = sizes[below(m, 8)], .principal = 1 + below(m, 3), .used = true};
-    const struct tier_loc near = {m->n > 0 ? m->live[m->order[m->n - 1]].loc.id : 0};
-    const int err = evict ? take_room(m, made.principal, made.bytes, near, i, &made.loc)
-                          : arena_alloc(m->a, made.principal, made.bytes, near, i, &made.loc);
+    const struct tier_loc beside = {m->n > 0 ? m->live[m->order[m->n - 1]].loc.id : 0};
+    const int err = evict ? take_room(m, made.principal, made.bytes, beside, i, &made.loc)
+                          : arena_alloc(m->a, made.principal, made.bytes, beside, i, &made.loc);
     m->counts[err == 0 ? 0 : 3]++;
     if (err != 0) {
         ck_assert_int_eq(err, evict ? KVC_E_FULL : KVC_E_NO_ROOM);
