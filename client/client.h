@@ -89,7 +89,7 @@ struct kvc_op {
     struct kvc_op *slot_next;
     struct kvc_ns *ns; /* where the outcome needs it, else NULL */
     struct msg_head head;
-    uint64_t guard_ns; /* when the wait ends, whatever the daemon does */
+    uint64_t grace_ns; /* when the wait ends, whatever the daemon does */
     uint32_t epoch;
     enum op_stage stage;
     bool listed;     /* to be handed out by kvc_next when it is done */
@@ -313,7 +313,7 @@ void fork__go_on(void);
 void ending__begin(struct kvc *k);
 /* Whether this op stays ENDING with it: takes it over then. */
 __attribute__((warn_unused_result)) bool ending__takes(struct kvc_op *op, int error);
-/* Waits for the daemon of an op that is ENDING, until its guard at most. */
+/* Waits for the daemon of an op that is ENDING, until its grace deadline at most. */
 void ending__wait(const struct kvc_op *op);
 /* Completes what has ended by now. */
 void ending__look(struct kvc *k);
@@ -456,7 +456,7 @@ void op__post_drop(struct kvc *k, uint64_t reservation);
 /* The daemon let a wait pass without a word: it is asked for a sign of life, and nobody waits for
  * it before it has given one. */
 void op__silent(struct kvc *k);
-/* Ends what waits beyond its guard. */
+/* Ends what waits beyond its grace deadline. */
 void op__expire(struct kvc *k);
 /* Waits for an op that is ENDING. */
 void op__await_ending(struct kvc_op *op);

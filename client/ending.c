@@ -84,7 +84,7 @@ bool ending__takes(struct kvc_op *op, int error)
         return false;
     op->stage = OP_ENDING;
     op->error = error;
-    op->guard_ns = kvc__now() + ENDING_MS * NS_PER_MS;
+    op->grace_ns = kvc__now() + ENDING_MS * NS_PER_MS;
     return true;
 }
 
@@ -127,7 +127,7 @@ void ending__wait(const struct kvc_op *op)
         if (k->ending[i].pidfd >= 0 && k->ending[i].epoch == op->epoch)
             p.fd = k->ending[i].pidfd;
     }
-    (void)poll(&p, 1, (int)kvc__ms_until(op->guard_ns)); /* at most ENDING_MS */
+    (void)poll(&p, 1, (int)kvc__ms_until(op->grace_ns)); /* at most ENDING_MS */
 }
 
 void ending__close(struct kvc *k)

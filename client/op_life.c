@@ -78,7 +78,7 @@ int op__new_own(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op
     if (rc < 0)
         return rc;
     (*ret_op)->head.deadline_ms = ms;
-    (*ret_op)->guard_ns = deadline_ns + GRACE_MS * NS_PER_MS;
+    (*ret_op)->grace_ns = deadline_ns + GRACE_MS * NS_PER_MS;
     return 0;
 }
 

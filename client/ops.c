@@ -74,7 +74,7 @@ int op__send(struct kvc_op *op, int len)
 void op__resend(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
-    op->head.deadline_ms = kvc__ms_until(op->guard_ns - GRACE_MS * NS_PER_MS);
+    op->head.deadline_ms = kvc__ms_until(op->grace_ns - GRACE_MS * NS_PER_MS);
     if (op->head.deadline_ms == 0) /* which would mean the longest */
         op->head.deadline_ms = 1;
     int len = ns__renumber(op);
@@ -275,7 +275,7 @@ int op__await(struct kvc_op *op)
     while (op->stage != OP_DONE) {
         if (op->stage == OP_ENDING)
             op__await_ending(op);
-        else if (op__pump(k, op->guard_ns, op->stage == OP_SENT) == 0)
+        else if (op__pump(k, op->grace_ns, op->stage == OP_SENT) == 0)
             op__expire(k);
     }
     watch__update(k);

@@ -232,12 +232,13 @@ int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
     return begin_acquire(ns, seq, NULL, options, BEGINNING, ret_op);
 }
 
-/* Begins to wait for chunks: the lease has come, and there is time until the guard at least. */
+/* Begins to wait for chunks: the lease has come, and there is time until the grace deadline at
+ * least. */
 static void await_chunks(struct kvc_op *op)
 {
     uint64_t until = kvc__now() + GRACE_MS * NS_PER_MS;
-    if (op->guard_ns < until)
-        op->guard_ns = until;
+    if (op->grace_ns < until)
+        op->grace_ns = until;
     op->stage = OP_CHUNKS;
 }
 

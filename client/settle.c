@@ -66,12 +66,12 @@ int op__cancel(struct kvc_op *op)
     int rc = op__new_own(k, KVC_OP_CANCEL, until, &cancel);
     if (rc < 0)
         return rc;
-    cancel->guard_ns = until;
+    cancel->grace_ns = until;
     cancel->then = cancelled;
     cancel->partner = op;
     op->partner = cancel;
     if (op->borrows)
-        op->guard_ns = until;
+        op->grace_ns = until;
     struct msg_cancel m = {.target = op->head.corr};
     rc = op__send(cancel, codec_enc_cancel(k->tx, KVC_MESSAGE_MAX, &cancel->head, &m));
     if (rc < 0)
@@ -101,14 +101,14 @@ void op__silent(struct kvc *k)
     if (k->is_probed || k->state != LINK_UP ||
         op__new_own(k, KVC_OP_PING, kvc__now() + KVC_DEADLINE_MAX_MS * NS_PER_MS, &probe) < 0)
         return;
-    probe->guard_ns = UINT64_MAX; /* the answer is of use whenever it comes */
+    probe->grace_ns = UINT64_MAX; /* the answer is of use whenever it comes */
     probe->then = probed;
     k->is_probed = op__send(probe, codec_enc_bare(k->tx, KVC_MESSAGE_MAX, &probe->head)) == 0;
     if (!k->is_probed)
         op__free(probe);
 }
 
-/* `op` has waited beyond its guard. */
+/* `op` has waited beyond its grace deadline. */
 static void expire(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
@@ -128,10 +128,10 @@ static void expire(struct kvc_op *op)
     }
 }
 
-/* A store that is being cancelled waits for its CANCEL, which has a guard of its own. */
+/* A store that is being cancelled waits for its CANCEL, which has a grace deadline of its own. */
 static bool settle_is_due(const struct kvc_op *op, uint64_t now)
 {
-    return op->stage != OP_DONE && op->stage != OP_NEW && op->guard_ns <= now &&
+    return op->stage != OP_DONE && op->stage != OP_NEW && op->grace_ns <= now &&
            !(op->borrows && op->partner != NULL);
 }
 
@@ -178,7 +178,7 @@ int kvc_cancel(struct kvc_op *op)
     struct kvc *k = op->kvc;
     int rc = kvc_cancel_begin(op);
     while (rc == 0 && op->partner != NULL) {
-        if (op__pump(k, op->partner->guard_ns, true) == 0)
+        if (op__pump(k, op->partner->grace_ns, true) == 0)
             op__expire(k);
     }
     if (op->stage == OP_ENDING)

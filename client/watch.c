@@ -9,7 +9,7 @@
  *   the process of a daemon  whose copies may still touch pages (ending.c)
  *   an eventfd               readable while there is something to do that no descriptor tells of:
  *                            outcomes to be taken, replies inside ZeroMQ
- *   a timerfd                readable when a guard has passed or connecting goes on
+ *   a timerfd                readable when a grace deadline has passed or connecting goes on
  *
  * watch__update ends everything that may have swallowed a wake-up, completed an op or changed a
  * time. With it the caller sees a level: readable until kvc_progress and kvc_next have nothing.
@@ -115,7 +115,7 @@ static uint64_t next_time(const struct kvc *k)
         bool waits =
             op->stage != OP_DONE && op->stage != OP_NEW && !(op->borrows && op->partner != NULL);
         if (waits)
-            t = kvc__min(t, op->guard_ns);
+            t = kvc__min(t, op->grace_ns);
     }
     if (k->state == LINK_DOWN)
         t = kvc__min(t, k->next_try_ns);

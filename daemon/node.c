@@ -40,7 +40,7 @@
 #include "turn.h"
 #include "units.h"
 
-/* The control socket's guard looks at what has been in progress for long. */
+/* The control socket's limiter looks at what has been in progress for long. */
 #define TICK_NS           (1000ull * 1000 * 1000)
 #define REQUESTS_PER_TURN 64u
 #define FRONT_HWM         1024
@@ -600,7 +600,7 @@ static int start_topo(struct node *n)
 }
 
 /* Descriptors of a session: attach connection, pidfd, staging, and that of one before it that is
- * being freed. A chunk has two. Connections to the control socket are bounded by its guard. */
+ * being freed. A chunk has two. Connections to the control socket are bounded by its limiter. */
 uint64_t node_descriptors(const struct config *cfg)
 {
     const uint64_t chunks = cfg->host_limit / cfg->host_chunk * 17 / 16 + 4;
@@ -608,7 +608,8 @@ uint64_t node_descriptors(const struct config *cfg)
     for (unsigned i = 0; i < cfg->nprincipals; i++)
         nuids += cfg->principals[i].nuids;
     return 4ull * conns_max(cfg) + 2 * chunks + node_hbm_descriptors(cfg) +
-           front_guard_descriptors(cfg->limits_sessions, nuids) + node_http_descriptors(cfg) + 128;
+           front_limiter_descriptors(cfg->limits_sessions, nuids) + node_http_descriptors(cfg) +
+           128;
 }
 
 /* To the hard limit, which node_check() has found to be enough. */

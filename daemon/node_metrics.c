@@ -29,10 +29,10 @@ void node_metrics_refresh(struct node_metrics *m, struct host *host, struct fron
     m->host_copy_ns = *host_copy_ns(host);
     m->control_allocs = alloc_count_read();
     m->log_lines_lost = log_dropped();
-    struct front_guard_stats guard;
-    front_numbers(front, &guard);
-    m->control_refused = guard.refused;
-    m->control_cut = guard.cut;
-    m->control_shed = guard.shed;
-    m->control_paused = guard.paused;
+    struct front_limiter_stats limiter;
+    front_numbers(front, &limiter);
+    m->control_refused = limiter.refused;
+    m->control_cut = limiter.cut;
+    m->control_shed = limiter.shed;
+    m->control_paused = limiter.paused;
 }

@@ -8,7 +8,7 @@
  * evicted ones. A block's worth is the hits per second that its class promises at its age, over the
  * best time to keep it, times what a hit saves per byte. The victim is the block of least worth
  * (order.h). Where LRU or LRU-2 is seen to hit more, their victim is evicted instead (shadow.h,
- * guard.h).
+ * selector.h).
  *
  * A walk: density_request() ends and begins uses; density_insert() and density_touch() put blocks
  * into the order; density_victim() asks it. docs/notes/policy-density.md has the formulas.
@@ -18,10 +18,10 @@
 #include "classes.h"
 #include "flow.h"
 #include "ghost.h"
-#include "guard.h"
 #include "order.h"
 #include "policy.h"
 #include "round.h"
+#include "selector.h"
 #include "shadow.h"
 #include "survival.h"
 
@@ -79,7 +79,7 @@ struct policy {
     float expected, hits; /* of evicted new blocks, within a part of such a stay */
     float news;           /* worth of a new block, by what its class says */
     struct expected last;
-    struct guard guard;
+    struct selector selector;
     struct flow flow;
     struct survival *survival;
     struct ghost_table *ghost;
@@ -520,7 +520,7 @@ static bool density_hear(struct policy *p, const struct policy_request *r, struc
         density_look_at(p, &asked, t);
         if (t->at < r->n)
             return true;
-        guard_request(&p->guard, r->hits, t->lru, t->lru2);
+        selector_request(&p->selector, r->hits, t->lru, t->lru2);
         t->chain = density_chain_of(p, r->n, t);
         t->looked = true;
         t->at = 0;
@@ -773,9 +773,9 @@ static float lru2_at(const void *ctx, const struct order_node *n, uint32_t now)
 
 static order_worth_fn *order_by(const struct policy *p)
 {
-    static order_worth_fn *const orders[GUARD_ORDERS] = {
-        [GUARD_LEARNED] = worth_at, [GUARD_LRU] = lru_at, [GUARD_LRU2] = lru2_at};
-    return orders[p->guard.order];
+    static order_worth_fn *const orders[SELECTOR_ORDERS] = {
+        [SELECTOR_LEARNED] = worth_at, [SELECTOR_LRU] = lru_at, [GUARD_LRU2] = lru2_at};
+    return orders[p->selector.order];
 }
 
 /* Compares the worth that the block would have after density_insert(). A block that nobody asked

@@ -288,8 +288,8 @@ uint32_t retain_over(const struct retain *r, uint32_t owner, unsigned tier, uint
     return RETAIN_NO_OWNER;
 }
 
-bool retain_guards(const struct retain *r, uint32_t owner, uint32_t taker, unsigned tier,
-                   uint64_t bytes)
+bool retain_protects(const struct retain *r, uint32_t owner, uint32_t taker, unsigned tier,
+                     uint64_t bytes)
 {
     for (; owner != 0; owner = r->owner[owner].above) {
         const struct retain_owner *o = &r->owner[owner];
@@ -519,7 +519,7 @@ uint32_t retain_victim(struct retain *r, uint32_t owner, uint32_t within, uint64
         if (best != POLICY_NO_BLOCK && inside == 0 && l->level != level)
             return best;
         if (l->blocks == 0 || (within && !retain_is_within(r, l->owner, within)) ||
-            retain_guards(r, l->owner, owner, 0, bytes))
+            retain_protects(r, l->owner, owner, 0, bytes))
             continue;
         const unsigned in = within_of(r, l->owner, lack, n);
         if (best != POLICY_NO_BLOCK && (in > inside || (in == inside && l->level != level)))

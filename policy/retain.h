@@ -70,8 +70,8 @@ uint64_t retain_held(const struct retain *r, uint32_t owner, unsigned tier);
  * RETAIN_NO_OWNER. */
 uint32_t retain_over(const struct retain *r, uint32_t owner, unsigned tier, uint64_t bytes);
 /* Whether a block of `bytes` of this owner is guaranteed to stay when `taker` wants room. */
-bool retain_guards(const struct retain *r, uint32_t owner, uint32_t taker, unsigned tier,
-                   uint64_t bytes);
+bool retain_protects(const struct retain *r, uint32_t owner, uint32_t taker, unsigned tier,
+                     uint64_t bytes);
 /* The same whoever wants room, where only so much of each share can be kept. */
 bool retain_keeps(const struct retain *r, uint32_t owner, unsigned tier, uint64_t bytes,
                   uint32_t percent);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The control socket, where requests arrive and replies leave: a ZeroMQ ROUTER. front_drain() hands
- * each message to svc, front_send() sends a reply; front_guard.c keeps peers within their limits.
+ * each message to svc, front_send() sends a reply; front_limiter.c keeps peers within their limits.
  */
 #include "front.h"
 
@@ -24,8 +24,8 @@
 /* A worker that is slow is waited for: with its connection libkvcache loses its session. */
 #define HANDSHAKE_MS 10000
 
-/* Messages from here on would each be mapped anew (front_guard.c), and cost as many page faults as
- * they have pages, a millisecond for a long ACQUIRE's: they are sent from rooms that stay. */
+/* Messages from here on would each be mapped anew (front_limiter.c), and cost as many page faults
+ * as they have pages, a millisecond for a long ACQUIRE's: they are sent from rooms that stay. */
 #define ROOM_FROM  (128u << 10)
 #define ROOM_BYTES (33u << 17) /* what KVC_KEYS_MAX blocks take, and a little */
 #define ROOMS      8u
@@ -34,7 +34,7 @@ struct front {
     void *ctx, *socket;
     uint8_t *rooms;
     _Atomic uint32_t free_rooms; /* bits; set by ZeroMQ's threads, cleared by the control thread */
-    struct front_guard *guard;
+    struct front_limiter *limiter;
     int fd;
     struct pool *kept; /* zmq_msg_t */
     bool asked;        /* the socket said that it has nothing, and nothing was sent since */
@@ -56,7 +56,7 @@ static int front_set_options(void *socket, const struct front_config *cfg)
         err = set_int(socket, ZMQ_SNDHWM, cfg->hwm);
     if (!err)
         err = set_int(socket, ZMQ_RCVHWM, cfg->hwm);
-    /* The guard lets one connection at a time have a route; what is left in ZeroMQ of one before
+    /* The limiter lets one connection at a time have a route; what is left in ZeroMQ of one before
      * it must not stand in its way. */
     if (!err)
         err = set_int(socket, ZMQ_ROUTER_HANDOVER, 1);
@@ -67,7 +67,8 @@ static int front_set_options(void *socket, const struct front_config *cfg)
     return err;
 }
 
-/* A socket of ours, so that the guard knows it and its file has its mode before anybody listens. */
+/* A socket of ours, so that the limiter knows it and its file has its mode before anybody listens.
+ */
 static int front_listen_at(const char *path, unsigned mode, uint32_t backlog)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -94,15 +95,15 @@ static int front_listen_at(const char *path, unsigned mode, uint32_t backlog)
 static int bind_endpoint(struct front *f, const struct front_config *cfg)
 {
     const char *path = strchr(cfg->endpoint, '/') + 2;
-    const struct front_guard_config guard = {.peers_max = cfg->peers_max,
-                                             .uids = cfg->uids,
-                                             .nuids = cfg->nuids,
-                                             .message_max = cfg->message_max};
+    const struct front_limiter_config limiter = {.peers_max = cfg->peers_max,
+                                                 .uids = cfg->uids,
+                                                 .nuids = cfg->nuids,
+                                                 .message_max = cfg->message_max};
     MUST(strncmp(cfg->endpoint, "ipc://", 6) == 0);
     /* All may come at once: a worker's ZeroMQ does not try again where the queue is full. */
-    const uint32_t all = front_guard_descriptors(cfg->peers_max, cfg->nuids);
+    const uint32_t all = front_limiter_descriptors(cfg->peers_max, cfg->nuids);
     int fd = front_listen_at(path, cfg->mode, MAX(BACKLOG_MIN, all));
-    int err = fd < 0 ? fd : front_guard_create(&guard, fd, &f->guard);
+    int err = fd < 0 ? fd : front_limiter_create(&limiter, fd, &f->limiter);
     if (!err && (set_int(f->socket, ZMQ_USE_FD, fd) || front_set_options(f->socket, cfg) ||
                  zmq_bind(f->socket, cfg->endpoint)))
         err = -zmq_errno();
@@ -123,7 +124,7 @@ static void *front_refused(int err)
 
 uint64_t front_bytes(uint32_t peers_max)
 {
-    return front_guard_bytes(peers_max) + ROOMS * ROOM_BYTES;
+    return front_limiter_bytes(peers_max) + ROOMS * ROOM_BYTES;
 }
 
 static int create_rooms(struct front *f)
@@ -174,7 +175,7 @@ void front_destroy(struct front **front)
         zmq_close(f->socket);
     if (f->ctx)
         zmq_ctx_term(f->ctx);
-    front_guard_destroy(&f->guard);
+    front_limiter_destroy(&f->limiter);
     pool_destroy(&f->kept);
     if (f->rooms)
         MUST(munmap(f->rooms, ROOMS * ROOM_BYTES) == 0);
@@ -212,7 +213,7 @@ static void front_hand_over(struct front *f, zmq_msg_t *route, zmq_msg_t *body, 
     uint64_t bytes = zmq_msg_size(body);
     if (several)
         bytes += skip_rest(f->socket, body);
-    if (front_guard_taken(f->guard, zmq_msg_data(route), zmq_msg_size(route), bytes)) {
+    if (front_limiter_taken(f->limiter, zmq_msg_data(route), zmq_msg_size(route), bytes)) {
         LOG_WARN_RATELIMITED(1, "control socket: a message of no session is not handled");
         return;
     }
@@ -310,7 +311,7 @@ static int body_make(struct front *f, const void *buf, size_t len, zmq_msg_t *re
 
 bool front_backlogged(const struct front *f, const void *route, size_t route_len)
 {
-    return front_guard_backlogged(f->guard, route, route_len);
+    return front_limiter_backlogged(f->limiter, route, route_len);
 }
 
 int front_send(struct front *f, const void *route, size_t route_len, const void *buf, size_t len)
@@ -319,7 +320,7 @@ int front_send(struct front *f, const void *route, size_t route_len, const void 
     if (FAULT(send))
         return -EAGAIN;
     zmq_msg_t body;
-    int err = front_guard_sending(f->guard, route, route_len, len);
+    int err = front_limiter_sending(f->limiter, route, route_len, len);
     if (err)
         return err;
     /* The peer was found and has room: a message's second frame always follows its first. */
@@ -330,7 +331,7 @@ int front_send(struct front *f, const void *route, size_t route_len, const void 
         zmq_msg_close(&body);
     }
     if (err)
-        front_guard_unsent(f->guard, route, route_len, len);
+        front_limiter_unsent(f->limiter, route, route_len, len);
     return err;
 }
 
@@ -353,20 +354,20 @@ void front_unkeep(struct front *f, void *kept)
 
 void front_admit(struct front *f, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
 {
-    front_guard_admit(f->guard, route, uid);
+    front_limiter_admit(f->limiter, route, uid);
 }
 
 void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES])
 {
-    front_guard_dismiss(f->guard, route);
+    front_limiter_dismiss(f->limiter, route);
 }
 
-void front_numbers(struct front *f, struct front_guard_stats *ret_stats)
+void front_numbers(struct front *f, struct front_limiter_stats *ret_stats)
 {
-    front_guard_stats(f->guard, ret_stats);
+    front_limiter_stats(f->limiter, ret_stats);
 }
 
 void front_tick(struct front *f, uint64_t now_ns)
 {
-    front_guard_tick(f->guard, now_ns);
+    front_limiter_tick(f->limiter, now_ns);
 }

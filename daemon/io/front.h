@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "err.h"
-#include "front_guard.h"
+#include "front_limiter.h"
 #include "sys.h"
 
 struct front;
@@ -37,12 +37,12 @@ uint64_t front_bytes(uint32_t peers_max);
 /* Binds. -EADDRINUSE, -EACCES, -ENAMETOOLONG, ... logged here. */
 KVC_WARN_UNUSED int front_create(const struct front_config *config, struct front **ret_front);
 void front_destroy(struct front **front);
-/* See front_guard.h: nobody is heard but the routes admitted, each over one connection. */
+/* See front_limiter.h: nobody is heard but the routes admitted, each over one connection. */
 void front_admit(struct front *f, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
 void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES]);
-/* See front_guard_tick(). */
+/* See front_limiter_tick(). */
 void front_tick(struct front *f, uint64_t now_ns);
-void front_numbers(struct front *f, struct front_guard_stats *ret_stats);
+void front_numbers(struct front *f, struct front_limiter_stats *ret_stats);
 /* The memory that large messages are sent from, to be faulted in before it is used. */
 struct sys_range front_memory(const struct front *f);
 /* The descriptor that the loop watches for EPOLLIN. */

@@ -7,7 +7,7 @@
 #
 # Outside of sys.c, thread.c and the allocation counter a call that is listed below is a finding,
 # unless FAULT( stands before it in the same function. Words in strings and comments do not count,
-# nor do the definitions in front_guard.c, nor the ftruncate() with which a chunk gives its pages
+# nor do the definitions in front_limiter.c, nor the ftruncate() with which a chunk gives its pages
 # back. client/ctl/, client/examples/ and client/worker/ are programs that end when they are refused
 # something;
 # client/python/ext/ stands on the public library alone, which has no fault points to offer, and

@@ -172,7 +172,7 @@ CASE(random_bytes_on_both_sockets)
     }
 }
 
-/* Without the guard this grows the daemon by every byte that is sent. */
+/* Without the limiter this grows the daemon by every byte that is sent. */
 CASE(a_message_of_endless_frames_is_cut)
 {
     struct peer p;
@@ -260,7 +260,7 @@ CASE(half_messages_and_half_heads_wait_without_harm)
         peer_close(&p[i]);
 }
 
-/* One name for the guard and another for ZeroMQ would let a worker speak for another session. */
+/* One name for the limiter and another for ZeroMQ would let a worker speak for another session. */
 CASE_EACH(a_handshake_with_two_meanings_is_cut, 4)
 {
     static const char *const names[][2] = {
@@ -396,7 +396,7 @@ CASE(a_stopped_client_holds_nobody_up)
 
 /* ---- descriptors ---- */
 
-/* Without the guard libzmq ends the process when accept() finds no descriptor left. */
+/* Without the limiter libzmq ends the process when accept() finds no descriptor left. */
 CASE(connections_without_end_leave_room_for_others)
 {
     enum { MANY = 3000 };

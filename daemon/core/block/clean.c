@@ -114,7 +114,7 @@ struct block *clean_pop(struct core *c, uint32_t payer)
         if (!block_is_clean(b))
             continue;
         if (copy_may_drop(c, b) &&
-            !retain_guards(c->retain, block_ns(c, b)->payer, payer, CORE_HOST, c->largest))
+            !retain_protects(c->retain, block_ns(c, b)->payer, payer, CORE_HOST, c->largest))
             return b;
         clean_recall(c, b);
     }

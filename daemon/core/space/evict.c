@@ -88,7 +88,7 @@ static struct block *disk_leaf(struct core *c, uint32_t payer)
         struct block *b = &c->blocks[no];
         if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT || copy_there(b, CORE_HOST) ||
             b->child != CORE_NONE || !block_may_go(c, b) ||
-            retain_guards(c->retain, block_ns(c, b)->payer, payer, CORE_DISK, block_bytes(c, b)))
+            retain_protects(c->retain, block_ns(c, b)->payer, payer, CORE_DISK, block_bytes(c, b)))
             continue;
         if (!best || evict_goes_first(c, b, best))
             best = b;

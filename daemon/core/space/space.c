@@ -58,7 +58,8 @@ static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
     struct block *b = &c->blocks[owner];
     (void)loc;
     if (!(b->flags & BLOCK_F_LINKED) || b->host_pins > 0 ||
-        retain_guards(c->retain, block_ns(c, b)->payer, h->ns->payer, CORE_HOST, block_bytes(c, b)))
+        retain_protects(c->retain, block_ns(c, b)->payer, h->ns->payer, CORE_HOST,
+                        block_bytes(c, b)))
         return;
     if (!block_on_disk(b) || !copy_there(b, CORE_HOST)) {
         evict_tree(c, owner, &c->m.blocks_evicted);

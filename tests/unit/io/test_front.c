@@ -111,10 +111,10 @@ static void *worker_new(const char *name)
     return stranger_new(name);
 }
 
-/* Until the guard has turned away `n` connections. */
+/* Until the limiter has turned away `n` connections. */
 static void await_refused(uint64_t n)
 {
-    struct front_guard_stats stats;
+    struct front_limiter_stats stats;
     unsigned waits = 0;
     for (front_numbers(front, &stats); stats.refused < n; front_numbers(front, &stats)) {
         ck_assert_msg(waits++ < WAIT_MS, "%llu refused", (unsigned long long)stats.refused);
@@ -342,7 +342,7 @@ CASE(who_is_not_admitted_is_not_heard)
     say(other, "but this one");
     drain_until(2);
     ck_assert_str_eq(got.text[1], "but this one");
-    struct front_guard_stats stats;
+    struct front_limiter_stats stats;
     front_numbers(front, &stats);
     ck_assert_uint_eq(stats.cut, 0);
     zmq_close(worker);
@@ -364,7 +364,7 @@ CASE(who_is_awaited_gets_in_however_many_come_at_once)
 {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g"};
     int fd[7 + 8];
-    struct front_guard_stats stats;
+    struct front_limiter_stats stats;
     for (unsigned i = 0; i < 7; i++)
         front_admit(front, route_of(names[i]), getuid());
     for (unsigned i = 0; i < 15; i++)
@@ -442,19 +442,19 @@ CASES();
 CASE(a_request_that_was_never_counted_is_no_request)
 {
     const uint32_t me = getuid();
-    const struct front_guard_config config = {
+    const struct front_limiter_config config = {
         .peers_max = 8, .uids = &me, .nuids = 1, .message_max = 1000};
-    struct front_guard *g;
-    ck_assert_int_eq(front_guard_create(&config, -1, &g), 0);
-    front_guard_admit(g, route_of("worker 1"), me);
-    ck_assert_int_eq(front_guard_taken(g, route_of("worker 1"), KVC_ROUTE_BYTES, 1), -EPROTO);
-    ck_assert_int_eq(front_guard_taken(g, route_of("worker 1"), KVC_ROUTE_BYTES, 0), 0);
-    ck_assert_int_eq(front_guard_taken(g, "x", 1, 0), -EPROTO);
-    ck_assert_int_eq(front_guard_sending(g, route_of("worker 1"), KVC_ROUTE_BYTES, 1),
+    struct front_limiter *g;
+    ck_assert_int_eq(front_limiter_create(&config, -1, &g), 0);
+    front_limiter_admit(g, route_of("worker 1"), me);
+    ck_assert_int_eq(front_limiter_taken(g, route_of("worker 1"), KVC_ROUTE_BYTES, 1), -EPROTO);
+    ck_assert_int_eq(front_limiter_taken(g, route_of("worker 1"), KVC_ROUTE_BYTES, 0), 0);
+    ck_assert_int_eq(front_limiter_taken(g, "x", 1, 0), -EPROTO);
+    ck_assert_int_eq(front_limiter_sending(g, route_of("worker 1"), KVC_ROUTE_BYTES, 1),
                      -EHOSTUNREACH);
-    front_guard_unsent(g, route_of("worker 1"), KVC_ROUTE_BYTES, 1); /* never charged */
-    front_guard_tick(g, UINT64_MAX);
-    front_guard_destroy(&g);
+    front_limiter_unsent(g, route_of("worker 1"), KVC_ROUTE_BYTES, 1); /* never charged */
+    front_limiter_tick(g, UINT64_MAX);
+    front_limiter_destroy(&g);
 }
 
 CASES(.setup = setup, .teardown = teardown);

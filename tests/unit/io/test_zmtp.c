@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the guard lets through of ZMTP, whole and cut at every byte. */
+/* What the limiter lets through of ZMTP, whole and cut at every byte. */
 #include <errno.h>
 #include <string.h>
 

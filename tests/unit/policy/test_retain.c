@@ -331,9 +331,9 @@ CASE(a_share_is_not_cut_into_by_a_block)
     const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 25);
     for (uint32_t i = 0; i < 3; i++)
         put(i, a);
-    ck_assert(retain_guards(r, a, 0, 0, 10)); /* 30 - 10 is below 25 */
-    ck_assert(!retain_guards(r, a, 0, 0, 5));
-    ck_assert(!retain_guards(r, a, a, 0, 10));
+    ck_assert(retain_protects(r, a, 0, 0, 10)); /* 30 - 10 is below 25 */
+    ck_assert(!retain_protects(r, a, 0, 0, 5));
+    ck_assert(!retain_protects(r, a, a, 0, 10));
 }
 
 CASE(a_share_of_one_below_is_not_for_its_neighbours)
@@ -457,7 +457,8 @@ static uint32_t scan_but(uint32_t taker, uint32_t within, uint32_t spared)
             continue;
         const uint32_t owner = retain_owner(r, b);
         if ((within && !retain_is_within(r, owner, within)) ||
-            (spared && retain_is_within(r, owner, spared)) || retain_guards(r, owner, taker, 0, 10))
+            (spared && retain_is_within(r, owner, spared)) ||
+            retain_protects(r, owner, taker, 0, 10))
             continue;
         if (best == POLICY_NO_BLOCK || retain_level(r, b) < retain_level(r, best))
             best = b;
@@ -516,7 +517,7 @@ CASE_EACH(a_victim_is_of_the_lowest_level_that_may_go, 20)
         ck_assert((got == POLICY_NO_BLOCK) == (want == POLICY_NO_BLOCK));
         if (got == POLICY_NO_BLOCK)
             continue;
-        ck_assert(!stays[got] && !retain_guards(r, retain_owner(r, got), taker, 0, 10));
+        ck_assert(!stays[got] && !retain_protects(r, retain_owner(r, got), taker, 0, 10));
         ck_assert(within == 0 || retain_is_within(r, retain_owner(r, got), within));
         ck_assert_uint_eq(retain_level(r, got), retain_level(r, want));
         if (rnd(3) == 0) {

@@ -5,7 +5,7 @@
 
 #include "cases.h"
 #include "ghost.h"
-#include "guard.h"
+#include "selector.h"
 #include "shadow.h"
 
 #define NAMES 400u
@@ -174,45 +174,45 @@ CASE(what_is_forgotten_takes_no_room)
     ck_assert(shadow_lru2_has(&s, &name[0]));
 }
 
-/* ---- guard ---- */
+/* ---- selector ---- */
 
-static struct guard guard;
+static struct selector selector;
 
 /* Requests until the order is this one; n if it never is. */
-static unsigned until(enum guard_order order, unsigned n, uint32_t hits, uint32_t lru,
+static unsigned until(enum selector_order order, unsigned n, uint32_t hits, uint32_t lru,
                       uint32_t lru2)
 {
     for (unsigned i = 0; i < n; i++) {
-        if (guard.order == order)
+        if (selector.order == order)
             return i;
-        guard_request(&guard, hits, lru, lru2);
+        selector_request(&selector, hits, lru, lru2);
     }
     return n;
 }
 
-static void guard_setup(void)
+static void selector_setup(void)
 {
-    memset(&guard, 0, sizeof(guard));
+    memset(&selector, 0, sizeof(selector));
 }
 
-CASES(.setup = guard_setup);
+CASES(.setup = selector_setup);
 
 CASE(what_was_learned_stays_while_it_is_as_good)
 {
     for (unsigned i = 0; i < 5000; i++) {
-        guard_request(&guard, 100, 101, 100);
-        ck_assert_int_eq(guard.order, GUARD_LEARNED);
+        selector_request(&selector, 100, 101, 100);
+        ck_assert_int_eq(selector.order, SELECTOR_LEARNED);
     }
     for (unsigned i = 0; i < 5000; i++) {
-        guard_request(&guard, 0, 0, 0);
-        ck_assert_int_eq(guard.order, GUARD_LEARNED);
+        selector_request(&selector, 0, 0, 0);
+        ck_assert_int_eq(selector.order, SELECTOR_LEARNED);
     }
 }
 
 CASE(the_order_that_hits_more_is_taken)
 {
-    ck_assert_uint_lt(until(GUARD_LRU, 1000, 100, 110, 105), 1000);
-    guard_setup();
+    ck_assert_uint_lt(until(SELECTOR_LRU, 1000, 100, 110, 105), 1000);
+    selector_setup();
     ck_assert_uint_lt(until(GUARD_LRU2, 1000, 100, 105, 110), 1000);
 }
 
@@ -226,32 +226,32 @@ CASE(a_lead_of_a_moment_is_not_followed)
 /* It is followed as long as what is learned lost by it, and then that is tried again. */
 CASE(what_was_learned_is_tried_again)
 {
-    until(GUARD_LRU, 1000, 100, 120, 100);
+    until(SELECTOR_LRU, 1000, 100, 120, 100);
     unsigned last = 0;
     for (unsigned i = 0; i < 3; i++) {
-        const unsigned held = until(GUARD_LEARNED, 10000, 120, 120, 100);
+        const unsigned held = until(SELECTOR_LEARNED, 10000, 120, 120, 100);
         ck_assert_uint_lt(held, 10000);
         ck_assert_uint_gt(held, last + last / 2);
         last = held;
-        ck_assert_uint_lt(until(GUARD_LRU, 10000, 100, 120, 100), 10000);
+        ck_assert_uint_lt(until(SELECTOR_LRU, 10000, 100, 120, 100), 10000);
     }
-    until(GUARD_LEARNED, 10000, 120, 120, 100);
-    until(GUARD_LRU, 3000, 120, 100, 100);
-    until(GUARD_LRU, 5000, 100, 120, 100);
-    ck_assert_uint_lt(until(GUARD_LEARNED, 10000, 120, 120, 100), last);
+    until(SELECTOR_LEARNED, 10000, 120, 120, 100);
+    until(SELECTOR_LRU, 3000, 120, 100, 100);
+    until(SELECTOR_LRU, 5000, 100, 120, 100);
+    ck_assert_uint_lt(until(SELECTOR_LEARNED, 10000, 120, 120, 100), last);
 }
 
 /* Followed, and yet what happens stays behind what it would have had. */
 CASE(what_does_not_bring_its_hits_is_left_for_long)
 {
-    until(GUARD_LRU, 1000, 100, 120, 100);
-    ck_assert_uint_lt(until(GUARD_LEARNED, 10000, 100, 120, 100), 2000);
-    ck_assert_uint_gt(until(GUARD_LRU, 20000, 100, 120, 100), 5000);
-    ck_assert_int_eq(guard.order, GUARD_LRU);
+    until(SELECTOR_LRU, 1000, 100, 120, 100);
+    ck_assert_uint_lt(until(SELECTOR_LEARNED, 10000, 100, 120, 100), 2000);
+    ck_assert_uint_gt(until(SELECTOR_LRU, 20000, 100, 120, 100), 5000);
+    ck_assert_int_eq(selector.order, SELECTOR_LRU);
 }
 
 CASE(an_order_that_falls_behind_the_other_is_left_at_once)
 {
     until(GUARD_LRU2, 1000, 100, 100, 110);
-    ck_assert_uint_lt(until(GUARD_LEARNED, 1000, 60, 100, 60), 60);
+    ck_assert_uint_lt(until(SELECTOR_LEARNED, 1000, 60, 100, 60), 60);
 }

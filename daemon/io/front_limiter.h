@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * front_guard: stands between ZeroMQ and the kernel on the control socket.
+ * front_limiter: stands between ZeroMQ and the kernel on the control socket.
  *
  * libzmq calls accept4(), recv(), send(), epoll_ctl() and close() through the dynamic linker, and a
- * definition in the program is found before libc's. front_guard.c defines them: for every
+ * definition in the program is found before libc's. front_limiter.c defines them: for every
  * descriptor that is not one of the control socket's they are the bare system calls.
  * docs/notes/io-front.md says why, and what each of them does for the control socket's.
  *
  * Threads: create, destroy, admit, dismiss and the accounts belong to the control thread; the
  * defined functions run on ZeroMQ's I/O thread. One mutex between them, never held across a call of
- * the kernel that can wait. One guard per process. Nothing is allocated after create.
+ * the kernel that can wait. One limiter per process. Nothing is allocated after create.
  */
-#ifndef KVC_IO_FRONT_GUARD_H
-#define KVC_IO_FRONT_GUARD_H
+#ifndef KVC_IO_FRONT_LIMITER_H
+#define KVC_IO_FRONT_LIMITER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,9 +22,9 @@
 
 #include "err.h"
 
-struct front_guard;
+struct front_limiter;
 
-struct front_guard_config {
+struct front_limiter_config {
     uint32_t peers_max;   /* sessions: routes that may speak at one time */
     const uint32_t *uids; /* who may connect; copied */
     uint32_t nuids;
@@ -32,7 +32,7 @@ struct front_guard_config {
 };
 
 /* Since start. */
-struct front_guard_stats {
+struct front_limiter_stats {
     uint64_t refused; /* connections turned away: rights, too many, no such session */
     uint64_t cut;     /* connections ended because of what they sent */
     uint64_t shed;    /* newcomers turned away because no descriptor was left */
@@ -40,39 +40,40 @@ struct front_guard_stats {
 };
 
 /* Guards what is accepted from `listener` from now on. -ENOMEM, -EMFILE; -EBUSY: there is one. */
-KVC_WARN_UNUSED int front_guard_create(const struct front_guard_config *config, int listener,
-                                       struct front_guard **ret_guard);
+KVC_WARN_UNUSED int front_limiter_create(const struct front_limiter_config *config, int listener,
+                                         struct front_limiter **ret_guard);
 /* After ZeroMQ's context has ended. Accepts NULL. */
-void front_guard_destroy(struct front_guard **guard);
+void front_limiter_destroy(struct front_limiter **limiter);
 /* Bytes that requests and replies queued in ZeroMQ can take: for the memory budget. */
-uint64_t front_guard_bytes(uint32_t peers_max);
+uint64_t front_limiter_bytes(uint32_t peers_max);
 /* Descriptors that connections can take. */
-uint32_t front_guard_descriptors(uint32_t peers_max, uint32_t nuids);
+uint32_t front_limiter_descriptors(uint32_t peers_max, uint32_t nuids);
 
 /* From now on a process of `uid` may connect with this route. Bytes 1 and 2 of a route (the lower
  * first) are a number below peers_max that no other admitted route has (MUST). */
-void front_guard_admit(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
+void front_limiter_admit(struct front_limiter *g, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
 /* No longer; its connection is ended. Nothing when it was not admitted. */
-void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES]);
+void front_limiter_dismiss(struct front_limiter *g, const uint8_t route[KVC_ROUTE_BYTES]);
 
 /* A request of this route was taken off ZeroMQ's queue. -EPROTO: no connection that named this
  * route has sent so much; the request is not its session's, and nobody may be told of it. */
-KVC_WARN_UNUSED int front_guard_taken(struct front_guard *g, const void *route, size_t route_len,
-                                      uint64_t bytes);
+KVC_WARN_UNUSED int front_limiter_taken(struct front_limiter *g, const void *route,
+                                        size_t route_len, uint64_t bytes);
 /* A reply goes to ZeroMQ. -EAGAIN: too many bytes wait for this peer to read them; -EHOSTUNREACH:
  * it is not admitted, or not connected. Then nothing may be sent. */
-KVC_WARN_UNUSED int front_guard_sending(struct front_guard *g, const void *route, size_t route_len,
-                                        uint64_t bytes);
+KVC_WARN_UNUSED int front_limiter_sending(struct front_limiter *g, const void *route,
+                                          size_t route_len, uint64_t bytes);
 
 /* Control thread. So much waits for this peer to read that none of its requests should be begun:
- * half of what front_guard_sending() takes; the other half is for what comes in spite of that. */
-bool front_guard_backlogged(struct front_guard *g, const void *route, size_t route_len);
-/* What was announced with front_guard_sending() was not sent after all. */
-void front_guard_unsent(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes);
+ * half of what front_limiter_sending() takes; the other half is for what comes in spite of that. */
+bool front_limiter_backlogged(struct front_limiter *g, const void *route, size_t route_len);
+/* What was announced with front_limiter_sending() was not sent after all. */
+void front_limiter_unsent(struct front_limiter *g, const void *route, size_t route_len,
+                          uint64_t bytes);
 /* At least once a second: while others wait for room, ends connections whose large message has been
  * in progress for too long. */
-void front_guard_tick(struct front_guard *g, uint64_t now_ns);
+void front_limiter_tick(struct front_limiter *g, uint64_t now_ns);
 
-void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats);
+void front_limiter_stats(struct front_limiter *g, struct front_limiter_stats *ret_stats);
 
 #endif

@@ -2,11 +2,11 @@
 /*
  * Limits what peers of the control socket can make ZeroMQ do: bytes queued, connections, malformed
  * frames. It defines libc's functions that ZeroMQ calls, so that all bytes pass here first
- * (front_guard.h). For descriptors of others they are the bare system calls.
+ * (front_limiter.h). For descriptors of others they are the bare system calls.
  */
 /* With it libc's headers define recv() themselves, as an inline function. */
 #undef _FORTIFY_SOURCE
-#include "front_guard.h"
+#include "front_limiter.h"
 
 #include <malloc.h>
 #include <poll.h>
@@ -75,7 +75,7 @@ struct uid_account {
     uint32_t awaited;  /* admitted routes that are not connected */
 };
 
-struct front_guard {
+struct front_limiter {
     int listener;
     struct spare spare; /* I/O thread */
     struct zmtp_rules rules;
@@ -91,32 +91,32 @@ struct front_guard {
 };
 
 /* Any thread looks here first, and goes no further when the descriptor is not one of ours: a thread
- * that closes a file must not meet a guard that is being destroyed. */
+ * that closes a file must not meet a limiter that is being destroyed. */
 static _Atomic uint16_t by_fd[FDS_MAX]; /* 1 + number of the connection; pages come as used */
 static atomic_int listener_fd = -1;
-static _Atomic(struct front_guard *) the_guard;
+static _Atomic(struct front_limiter *) the_guard;
 
-static void front_guard_count(_Atomic uint64_t *counter)
+static void front_limiter_count(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-uint32_t front_guard_descriptors(uint32_t peers_max, uint32_t nuids)
+uint32_t front_limiter_descriptors(uint32_t peers_max, uint32_t nuids)
 {
     return peers_max + nuids * GREETING_MORE + 1;
 }
 
-uint64_t front_guard_bytes(uint32_t peers_max)
+uint64_t front_limiter_bytes(uint32_t peers_max)
 {
     /* Requests: queued and large ones in progress share the room; what each peer may have beside it
-     * is queued, in progress, and read before the guard could stop it. Replies: queued. */
+     * is queued, in progress, and read before the limiter could stop it. Replies: queued. */
     return 2ull * QUEUED_ALL_MAX + (uint64_t)peers_max * 4 * QUEUED_EACH;
 }
 
 /* ---- connections; the lock is held ---- */
 
 /* NULL: not a connection of ours. Without the lock. */
-static struct conn *conn_of_fd(int fd, struct front_guard **ret_guard)
+static struct conn *conn_of_fd(int fd, struct front_limiter **ret_guard)
 {
     if (fd < 0 || (uint32_t)fd >= FDS_MAX)
         return NULL;
@@ -127,7 +127,7 @@ static struct conn *conn_of_fd(int fd, struct front_guard **ret_guard)
     return &(*ret_guard)->conns[no - 1];
 }
 
-static struct uid_account *account_of(struct front_guard *g, uid_t uid)
+static struct uid_account *account_of(struct front_limiter *g, uid_t uid)
 {
     for (uint32_t i = 0; i < g->nuids; i++)
         if (g->uids[i].uid == uid)
@@ -135,7 +135,7 @@ static struct uid_account *account_of(struct front_guard *g, uid_t uid)
     return NULL;
 }
 
-static bool conn_open(struct front_guard *g, int fd, uid_t uid)
+static bool conn_open(struct front_limiter *g, int fd, uid_t uid)
 {
     struct uid_account *who = account_of(g, uid);
     struct conn *c = g->free;
@@ -158,7 +158,7 @@ static bool conn_open(struct front_guard *g, int fd, uid_t uid)
 
 /* An admitted peer is connected no longer, or not yet; -1: it is, or it has gone. One of a uid that
  * may not connect is awaited by nobody. */
-static void front_guard_await(struct front_guard *g, const struct peer *p, int more)
+static void front_limiter_await(struct front_limiter *g, const struct peer *p, int more)
 {
     struct uid_account *who = account_of(g, p->uid);
     if (who)
@@ -166,21 +166,21 @@ static void front_guard_await(struct front_guard *g, const struct peer *p, int m
 }
 
 /* Whether a peer has its share already: of what all may have, or its own limit. */
-static bool front_guard_is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
+static bool front_limiter_is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
 {
     uint64_t mine = atomic_load_explicit(one, memory_order_relaxed);
     return mine > QUEUED_ONE_MAX ||
            (mine > QUEUED_EACH && atomic_load_explicit(all, memory_order_relaxed) > QUEUED_ALL_MAX);
 }
 
-static bool may_read(const struct front_guard *g, const struct conn *c, const struct peer *p)
+static bool may_read(const struct front_limiter *g, const struct conn *c, const struct peer *p)
 {
-    return !front_guard_is_full(&p->in, &g->in) &&
+    return !front_limiter_is_full(&p->in, &g->in) &&
            (c->wanted == 0 || g->in + g->large + c->wanted <= (uint64_t)QUEUED_ALL_MAX);
 }
 
 /* Its turn has come: the large message that waited has its room. */
-static void go_on(struct front_guard *g, struct conn *c)
+static void go_on(struct front_limiter *g, struct conn *c)
 {
     g->large += c->wanted;
     c->large += c->wanted;
@@ -198,7 +198,7 @@ static void listen_to(const struct conn *c, bool input)
 }
 
 /* Room may have become free. They take turns at it. */
-static void let_read(struct front_guard *g)
+static void let_read(struct front_limiter *g)
 {
     const uint32_t first = g->nheld > 0 ? g->turn_of++ : 0;
     for (uint32_t i = 0; g->nheld > 0 && i < g->peers_max; i++) {
@@ -213,7 +213,7 @@ static void let_read(struct front_guard *g)
     }
 }
 
-static void forget_waiting(struct front_guard *g, struct conn *c)
+static void forget_waiting(struct front_limiter *g, struct conn *c)
 {
     g->large -= c->large;
     g->nheld -= c->held;
@@ -221,13 +221,13 @@ static void forget_waiting(struct front_guard *g, struct conn *c)
     c->held = false;
 }
 
-static void conn_gone(struct front_guard *g, struct conn *c)
+static void conn_gone(struct front_limiter *g, struct conn *c)
 {
     struct peer *p = atomic_load(&c->peer);
     atomic_store_explicit(&by_fd[c->fd], 0, memory_order_release);
     if (p) {
         p->conn = NULL;
-        front_guard_await(g, p, 1);
+        front_limiter_await(g, p, 1);
         g->in -= p->in;   /* p->in stays: ZeroMQ hands those out first */
         g->out -= p->out; /* replies that it did not read are gone with it */
         p->out = 0;
@@ -240,7 +240,7 @@ static void conn_gone(struct front_guard *g, struct conn *c)
     let_read(g);
 }
 
-static struct peer *peer_of(struct front_guard *g, const uint8_t *route)
+static struct peer *peer_of(struct front_limiter *g, const uint8_t *route)
 {
     uint32_t no = route[1] | (uint32_t)route[2] << 8;
     struct peer *p = no < g->peers_max ? &g->peers[no] : NULL;
@@ -249,7 +249,7 @@ static struct peer *peer_of(struct front_guard *g, const uint8_t *route)
 
 /* ---- what the control thread says ---- */
 
-void front_guard_admit(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
+void front_limiter_admit(struct front_limiter *g, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
 {
     uint32_t no = route[1] | (uint32_t)route[2] << 8;
     MUST(no < g->peers_max);
@@ -259,11 +259,11 @@ void front_guard_admit(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTE
     memcpy(p->route, route, KVC_ROUTE_BYTES);
     p->uid = uid;
     p->live = true;
-    front_guard_await(g, p, 1);
+    front_limiter_await(g, p, 1);
     pthread_mutex_unlock(&g->lock);
 }
 
-void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES])
+void front_limiter_dismiss(struct front_limiter *g, const uint8_t route[KVC_ROUTE_BYTES])
 {
     pthread_mutex_lock(&g->lock);
     struct peer *p = peer_of(g, route);
@@ -279,7 +279,7 @@ void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BY
             (void)shutdown(p->conn->fd, SHUT_RDWR); /* still open: close() takes the lock */
             p->conn = NULL;
         } else {
-            front_guard_await(g, p, -1);
+            front_limiter_await(g, p, -1);
         }
         p->in = p->out = 0;
         let_read(g);
@@ -287,7 +287,8 @@ void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BY
     pthread_mutex_unlock(&g->lock);
 }
 
-int front_guard_taken(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
+int front_limiter_taken(struct front_limiter *g, const void *route, size_t route_len,
+                        uint64_t bytes)
 {
     int err = 0; /* what is left of a session that has gone finds no session */
     if (route_len != KVC_ROUTE_BYTES)
@@ -306,7 +307,8 @@ int front_guard_taken(struct front_guard *g, const void *route, size_t route_len
     return err;
 }
 
-int front_guard_sending(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
+int front_limiter_sending(struct front_limiter *g, const void *route, size_t route_len,
+                          uint64_t bytes)
 {
     int err = -EHOSTUNREACH;
     if (route_len != KVC_ROUTE_BYTES)
@@ -314,7 +316,7 @@ int front_guard_sending(struct front_guard *g, const void *route, size_t route_l
     pthread_mutex_lock(&g->lock);
     struct peer *p = peer_of(g, route);
     if (p && p->conn)
-        err = front_guard_is_full(&p->out, &g->out) ? -EAGAIN : 0;
+        err = front_limiter_is_full(&p->out, &g->out) ? -EAGAIN : 0;
     if (!err) {
         p->out += bytes;
         g->out += bytes;
@@ -324,7 +326,7 @@ int front_guard_sending(struct front_guard *g, const void *route, size_t route_l
 }
 
 /* Without the lock: peers come and go on the thread that asks. */
-bool front_guard_backlogged(struct front_guard *g, const void *route, size_t route_len)
+bool front_limiter_backlogged(struct front_limiter *g, const void *route, size_t route_len)
 {
     const struct peer *p = route_len == KVC_ROUTE_BYTES ? peer_of(g, route) : NULL;
     if (!p)
@@ -335,7 +337,8 @@ bool front_guard_backlogged(struct front_guard *g, const void *route, size_t rou
             atomic_load_explicit(&g->out, memory_order_relaxed) > QUEUED_ALL_MAX / 2);
 }
 
-void front_guard_unsent(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
+void front_limiter_unsent(struct front_limiter *g, const void *route, size_t route_len,
+                          uint64_t bytes)
 {
     if (route_len != KVC_ROUTE_BYTES)
         return;
@@ -349,23 +352,23 @@ void front_guard_unsent(struct front_guard *g, const void *route, size_t route_l
     pthread_mutex_unlock(&g->lock);
 }
 
-void front_guard_tick(struct front_guard *g, uint64_t now_ns)
+void front_limiter_tick(struct front_limiter *g, uint64_t now_ns)
 {
     pthread_mutex_lock(&g->lock);
     for (uint32_t i = 0; g->nheld > 0 && i < g->peers_max; i++) {
         struct conn *c = g->peers[i].conn;
         if (!c || c->large == 0 || c->held || now_ns < c->since_ns + UNFINISHED_NS)
             continue;
-        front_guard_count(&g->cut);
+        front_limiter_count(&g->cut);
         c->since_ns = now_ns; /* once is enough; close() gives back its room */
         (void)shutdown(c->fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&g->lock);
 }
 
-void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats)
+void front_limiter_stats(struct front_limiter *g, struct front_limiter_stats *ret_stats)
 {
-    *ret_stats = (struct front_guard_stats){
+    *ret_stats = (struct front_limiter_stats){
         .refused = g->refused, .cut = g->cut, .shed = g->shed, .paused = g->paused};
 }
 
@@ -394,7 +397,7 @@ static int bare_accept(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 /* libzmq aborts the process at an error that it does not know; ECONNABORTED it knows. */
 static int nobody(_Atomic uint64_t *counter)
 {
-    front_guard_count(counter);
+    front_limiter_count(counter);
     errno = ECONNABORTED;
     return -1;
 }
@@ -406,7 +409,7 @@ static bool is_dead(int fd)
     return poll(&end, 1, 0) == 1 && (end.revents & POLLHUP);
 }
 
-static int guard_accept(struct front_guard *g, int flags)
+static int limiter_accept(struct front_limiter *g, int flags)
 {
     int fd = bare_accept(g->listener, NULL, NULL, flags);
     if (fd < 0) {
@@ -435,7 +438,7 @@ static int guard_accept(struct front_guard *g, int flags)
 }
 
 struct reading {
-    struct front_guard *g;
+    struct front_limiter *g;
     struct conn *c;
     bool refused;
 };
@@ -445,13 +448,13 @@ struct reading {
 static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
 {
     struct reading *r = ctx;
-    struct front_guard *g = r->g;
+    struct front_limiter *g = r->g;
     pthread_mutex_lock(&g->lock);
     struct peer *p = peer_of(g, route);
     if (p && !p->conn && p->in == 0 && p->uid == g->uids[r->c->uid_no].uid) {
         g->uids[r->c->uid_no].greeting--;
         p->conn = r->c;
-        front_guard_await(g, p, -1);
+        front_limiter_await(g, p, -1);
         atomic_store(&r->c->peer, p);
     } else {
         r->refused = true;
@@ -462,7 +465,7 @@ static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
 
 /* `queued` bytes of messages are complete; of a large one that is not, the bytes announced need
  * room. */
-static void charge(struct front_guard *g, struct conn *c, uint64_t queued)
+static void charge(struct front_limiter *g, struct conn *c, uint64_t queued)
 {
     pthread_mutex_lock(&g->lock);
     struct peer *p = atomic_load(&c->peer);
@@ -482,7 +485,7 @@ static void charge(struct front_guard *g, struct conn *c, uint64_t queued)
 
 /* With level-triggered events ZeroMQ would ask again at once: it is not told that there is
  * anything to read until let_read(). The end of a connection it is told in any case. */
-static bool front_guard_hold(struct front_guard *g, struct conn *c)
+static bool front_limiter_hold(struct front_limiter *g, struct conn *c)
 {
     struct pollfd end = {.fd = c->fd};
     bool held = false;
@@ -496,18 +499,19 @@ static bool front_guard_hold(struct front_guard *g, struct conn *c)
         g->nheld += !c->held;
         c->held = true;
         listen_to(c, false);
-        front_guard_count(&g->paused);
+        front_limiter_count(&g->paused);
     }
     pthread_mutex_unlock(&g->lock);
     return held;
 }
 
-static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size_t cap, int flags)
+static ssize_t limiter_recv(struct front_limiter *g, struct conn *c, void *buf, size_t cap,
+                            int flags)
 {
     struct peer *p = atomic_load_explicit(&c->peer, memory_order_acquire);
     struct reading r = {.g = g, .c = c};
     uint64_t queued = 0;
-    if (p && (c->wanted > 0 || front_guard_is_full(&p->in, &g->in)) && front_guard_hold(g, c)) {
+    if (p && (c->wanted > 0 || front_limiter_is_full(&p->in, &g->in)) && front_limiter_hold(g, c)) {
         errno = EAGAIN;
         return -1;
     }
@@ -515,7 +519,7 @@ static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size
     if (n <= 0)
         return n;
     if (zmtp_scan(&c->zmtp, &g->rules, &r, buf, (size_t)n, &queued) != 0) {
-        front_guard_count(r.refused ? &g->refused : &g->cut);
+        front_limiter_count(r.refused ? &g->refused : &g->cut);
         errno = ECONNRESET;
         return -1;
     }
@@ -525,8 +529,8 @@ static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size
 }
 
 /* ZeroMQ's wishes are remembered; while a connection is held, it is not listened to. */
-static int guard_epoll_ctl(struct front_guard *g, struct conn *c, int epoll_fd, int op,
-                           struct epoll_event *event)
+static int limiter_epoll_ctl(struct front_limiter *g, struct conn *c, int epoll_fd, int op,
+                             struct epoll_event *event)
 {
     pthread_mutex_lock(&g->lock);
     struct epoll_event e = event ? *event : (struct epoll_event){0};
@@ -544,7 +548,7 @@ static int guard_epoll_ctl(struct front_guard *g, struct conn *c, int epoll_fd, 
 
 /* What was written includes a few bytes of framing per message, so a backlog is taken for slightly
  * smaller than it is; an empty one is exact again. */
-static void sent(struct front_guard *g, struct conn *c, uint64_t bytes)
+static void sent(struct front_limiter *g, struct conn *c, uint64_t bytes)
 {
     pthread_mutex_lock(&g->lock);
     struct peer *p = atomic_load(&c->peer);
@@ -564,28 +568,28 @@ IN_PLACE_OF_LIBC int accept4(int fd, struct sockaddr *addr, socklen_t *len, int 
 {
     if (fd < 0 || fd != atomic_load_explicit(&listener_fd, memory_order_acquire))
         return (int)syscall(SYS_accept4, fd, addr, len, flags);
-    return guard_accept(atomic_load_explicit(&the_guard, memory_order_acquire), flags);
+    return limiter_accept(atomic_load_explicit(&the_guard, memory_order_acquire), flags);
 }
 
 IN_PLACE_OF_LIBC ssize_t recv(int fd, void *buf, size_t n, int flags)
 {
-    struct front_guard *g;
+    struct front_limiter *g;
     struct conn *c = conn_of_fd(fd, &g);
-    return c ? guard_recv(g, c, buf, n, flags)
+    return c ? limiter_recv(g, c, buf, n, flags)
              : syscall(SYS_recvfrom, fd, buf, n, flags, NULL, NULL);
 }
 
 IN_PLACE_OF_LIBC int epoll_ctl(int epoll_fd, int op, int fd, struct epoll_event *event)
 {
-    struct front_guard *g;
+    struct front_limiter *g;
     struct conn *c = conn_of_fd(fd, &g);
-    return c ? guard_epoll_ctl(g, c, epoll_fd, op, event)
+    return c ? limiter_epoll_ctl(g, c, epoll_fd, op, event)
              : (int)syscall(SYS_epoll_ctl, epoll_fd, op, fd, event);
 }
 
 IN_PLACE_OF_LIBC ssize_t send(int fd, const void *buf, size_t n, int flags)
 {
-    struct front_guard *g;
+    struct front_limiter *g;
     struct conn *c = conn_of_fd(fd, &g);
     ssize_t done = syscall(SYS_sendto, fd, buf, n, flags, NULL, 0);
     if (c && done > 0)
@@ -595,7 +599,7 @@ IN_PLACE_OF_LIBC ssize_t send(int fd, const void *buf, size_t n, int flags)
 
 IN_PLACE_OF_LIBC int close(int fd)
 {
-    struct front_guard *g;
+    struct front_limiter *g;
     struct conn *c = conn_of_fd(fd, &g);
     if (!c)
         return bare_close(fd);
@@ -608,9 +612,9 @@ IN_PLACE_OF_LIBC int close(int fd)
 
 /* ---- create, destroy ---- */
 
-static int make_tables(struct front_guard *g, const struct front_guard_config *cfg)
+static int make_tables(struct front_limiter *g, const struct front_limiter_config *cfg)
 {
-    const uint32_t conns = front_guard_descriptors(cfg->peers_max, cfg->nuids);
+    const uint32_t conns = front_limiter_descriptors(cfg->peers_max, cfg->nuids);
     if (conns > UINT16_MAX)
         return -EINVAL;
     g->peers = sys_calloc(cfg->peers_max, sizeof *g->peers);
@@ -625,12 +629,12 @@ static int make_tables(struct front_guard *g, const struct front_guard_config *c
     return 0;
 }
 
-int front_guard_create(const struct front_guard_config *config, int listener,
-                       struct front_guard **ret_guard)
+int front_limiter_create(const struct front_limiter_config *config, int listener,
+                         struct front_limiter **ret_guard)
 {
     if (atomic_load(&the_guard))
         return -EBUSY;
-    struct front_guard *g = sys_calloc(1, sizeof *g);
+    struct front_limiter *g = sys_calloc(1, sizeof *g);
     if (!g)
         return -ENOMEM;
     (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM); /* a sanitizer's allocator knows no such thing */
@@ -645,7 +649,7 @@ int front_guard_create(const struct front_guard_config *config, int listener,
     if (!err)
         err = spare_open(&g->spare);
     if (err) {
-        front_guard_destroy(&g);
+        front_limiter_destroy(&g);
         return err;
     }
     atomic_store_explicit(&the_guard, g, memory_order_release);
@@ -654,9 +658,9 @@ int front_guard_create(const struct front_guard_config *config, int listener,
     return 0;
 }
 
-void front_guard_destroy(struct front_guard **guard)
+void front_limiter_destroy(struct front_limiter **limiter)
 {
-    struct front_guard *g = *guard;
+    struct front_limiter *g = *limiter;
     if (!g)
         return;
     if (atomic_load(&the_guard) == g) {
@@ -669,5 +673,5 @@ void front_guard_destroy(struct front_guard **guard)
     free(g->uids);
     free(g->conns);
     free(g);
-    *guard = NULL;
+    *limiter = NULL;
 }
