@@ -29,7 +29,7 @@ struct kvc;
 
 enum device_mem_kind {
     DEVICE_MEM_OWN = 1,  /* made here */
-    DEVICE_MEM_ADOPTED,  /* the caller's */
+    DEVICE_MEM_WRAPPED,  /* the caller's */
     DEVICE_MEM_IMPORTED, /* the daemon's */
 };
 
@@ -41,7 +41,7 @@ struct device_mem {
     uint64_t shift, span;
     enum device_mem_kind kind;
     uint8_t export; /* enum device_handle_kind; 0: it cannot be */
-    /* The implementation's: the range that `addr` is in; of adopted memory what is needed to export
+    /* The implementation's: the range that `addr` is in; of wrapped memory what is needed to export
      * it. */
     struct device_range range;
 };
@@ -62,7 +62,7 @@ struct device_ops {
     int (*alloc)(struct device *d, uint64_t bytes, struct device_mem *ret_mem)
         __attribute__((warn_unused_result));
     /* -EOPNOTSUPP: it cannot be exported. */
-    int (*adopt)(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
+    int (*wrap)(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
         __attribute__((warn_unused_result));
     int (*export)(struct device *d, const struct device_mem *mem, struct device_handle *ret_handle)
         __attribute__((warn_unused_result));

@@ -97,7 +97,7 @@ static int emu_alloc(struct device *d, uint64_t bytes, struct device_mem *ret_me
     return 0;
 }
 
-static int emu_adopt(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
+static int emu_wrap(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
 {
     (void)ret_mem;
     return kvc__fail(d->kvc, -EOPNOTSUPP,
@@ -159,11 +159,11 @@ static int host_alloc(struct device *d, uint64_t bytes, struct device_mem *ret_m
     return 0;
 }
 
-static int host_adopt(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
+static int host_wrap(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
 {
     (void)d;
     *ret_mem = (struct device_mem){
-        .addr = addr, .bytes = bytes, .span = bytes, .kind = DEVICE_MEM_ADOPTED};
+        .addr = addr, .bytes = bytes, .span = bytes, .kind = DEVICE_MEM_WRAPPED};
     return 0;
 }
 
@@ -194,7 +194,7 @@ static void host_free(struct device *d, struct device_mem *mem)
 const struct device_ops device__emu = {.open = emu_open,
                                        .close = cpu_close,
                                        .alloc = emu_alloc,
-                                       .adopt = emu_adopt,
+                                       .wrap = emu_wrap,
                                        .export = emu_export,
                                        .import = emu_import,
                                        .free = emu_free,
@@ -206,7 +206,7 @@ const struct device_ops device__emu = {.open = emu_open,
 const struct device_ops device__host = {.open = host_open,
                                         .close = cpu_close,
                                         .alloc = host_alloc,
-                                        .adopt = host_adopt,
+                                        .wrap = host_wrap,
                                         .export = host_export,
                                         .import = host_import,
                                         .free = host_free,

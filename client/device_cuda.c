@@ -196,7 +196,7 @@ static int cuda_wait(struct device *d, void *stream, volatile uint64_t *word, ui
 const struct device_ops device__cuda = {.open = cuda_open,
                                         .close = cuda_close,
                                         .alloc = cuda__alloc,
-                                        .adopt = cuda__adopt,
+                                        .wrap = cuda__wrap,
                                         .export = cuda__export,
                                         .import = cuda__import,
                                         .free = cuda__free,

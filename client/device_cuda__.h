@@ -39,8 +39,8 @@ __attribute__((warn_unused_result)) int cuda__check(struct cuda *c, const char *
 
 __attribute__((warn_unused_result)) int cuda__alloc(struct device *d, uint64_t bytes,
                                                     struct device_mem *ret_mem);
-__attribute__((warn_unused_result)) int cuda__adopt(struct device *d, void *addr, uint64_t bytes,
-                                                    struct device_mem *ret_mem);
+__attribute__((warn_unused_result)) int cuda__wrap(struct device *d, void *addr, uint64_t bytes,
+                                                   struct device_mem *ret_mem);
 __attribute__((warn_unused_result)) int cuda__export(struct device *d, const struct device_mem *mem,
                                                      struct device_handle *ret_handle);
 __attribute__((warn_unused_result)) int

@@ -40,7 +40,7 @@ static int not_exported(struct cuda *c, const char *why)
 }
 
 /* Memory of cuMemCreate: all that one handle maps is exported, and the memory is a part of it. */
-static int adopt_vmm(struct cuda *c, CUdeviceptr at, struct device_mem *mem)
+static int wrap_vmm(struct cuda *c, CUdeviceptr at, struct device_mem *mem)
 {
     CUdeviceptr base = 0;
     size_t size = 0;
@@ -61,7 +61,7 @@ static int adopt_vmm(struct cuda *c, CUdeviceptr at, struct device_mem *mem)
     return 0;
 }
 
-static int adopt_plain(struct cuda *c, CUdeviceptr at, struct device_mem *mem)
+static int wrap_plain(struct cuda *c, CUdeviceptr at, struct device_mem *mem)
 {
     CUdeviceptr base = 0;
     size_t size = 0;
@@ -82,10 +82,10 @@ static int adopt_plain(struct cuda *c, CUdeviceptr at, struct device_mem *mem)
     return 0;
 }
 
-int cuda__adopt(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
+int cuda__wrap(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
 {
     struct cuda *c = cuda__of(d);
-    struct device_mem mem = {.addr = addr, .bytes = bytes, .kind = DEVICE_MEM_ADOPTED};
+    struct device_mem mem = {.addr = addr, .bytes = bytes, .kind = DEVICE_MEM_WRAPPED};
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)addr;
     CUmemGenericAllocationHandle handle = 0;
     int ordinal = -1;
@@ -99,11 +99,11 @@ int cuda__adopt(struct device *d, void *addr, uint64_t bytes, struct device_mem 
     } else if (c->gpu.cu->MemRetainAllocationHandle(&handle, addr) == CUDA_SUCCESS) {
         mem.range =
             (struct device_range){.kind = DEVICE_RANGE_VMM, .created = true, .handle = handle};
-        rc = adopt_vmm(c, at, &mem);
+        rc = wrap_vmm(c, at, &mem);
         if (rc < 0)
             (void)c->gpu.cu->MemRelease(handle);
     } else {
-        rc = adopt_plain(c, at, &mem);
+        rc = wrap_plain(c, at, &mem);
     }
     cuda__leave(c);
     if (rc == 0)

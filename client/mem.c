@@ -138,7 +138,7 @@ int kvc_mem_register(struct kvc_gpu *gpu, void *addr, uint64_t bytes, struct kvc
     int rc = new_mem(gpu, bytes, &m);
     if (rc < 0)
         return rc;
-    rc = gpu->device->ops->adopt(gpu->device, addr, bytes, &m->memory);
+    rc = gpu->device->ops->wrap(gpu->device, addr, bytes, &m->memory);
     if (rc < 0) {
         free(m);
         return rc;

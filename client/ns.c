@@ -273,7 +273,7 @@ static struct kvc_ns *ns_create(struct kvc *k, const struct msg_ns_open *m, cons
 }
 
 /* The session has it from now on. */
-static void adopt(struct kvc_op *op)
+static void ns_take(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     /* Another request for the same specification may have been answered before. */
@@ -293,7 +293,7 @@ static void ns_arrived(struct kvc_op *op)
 {
     int rc = take_reply(op);
     if (rc == 0)
-        adopt(op);
+        ns_take(op);
     op__complete(op, rc);
 }
 
@@ -363,7 +363,7 @@ int ns__finish(struct kvc_op *op, struct kvc_ns **ret_ns)
 {
     int rc = op__await(op);
     if (kvc__is_miss(rc) && op->owns_ns && !op->kvc->must_connect) {
-        adopt(op);
+        ns_take(op);
         rc = 0;
     }
     if (rc == 0)

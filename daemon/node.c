@@ -785,7 +785,7 @@ static int start_recovery(struct node *n)
     if (err)
         return err;
     if (n->nvme != NULL || n->warm.on) {
-        const uint32_t blocks = core_adopt_end(n->core);
+        const uint32_t blocks = core_recover_end(n->core);
         LOG_INFO("%u blocks are there from before", blocks);
     }
     tell_shares(n);

@@ -468,7 +468,7 @@ static int on_approve(void *ctx)
 static void on_soon(void *ctx, const struct tier_label *label)
 {
     const struct node_nvme *n = ctx;
-    core_adopt_soon(n->core, label);
+    core_recover_soon(n->core, label);
 }
 
 static uint32_t on_block(void *ctx, const struct nvme_found *found)
@@ -478,7 +478,7 @@ static uint32_t on_block(void *ctx, const struct nvme_found *found)
     const struct core_found block = {
         .label = found->label, .bytes = found->bytes, .loc = found->loc, .age_ms = n->blocks++};
     uint32_t owner;
-    const int err = core_adopt(n->core, &block, &owner);
+    const int err = core_recover(n->core, &block, &owner);
     return err == 0 ? owner : err == KVC_E_FULL ? NVME_NO_ROOM : UINT32_MAX;
 }
 

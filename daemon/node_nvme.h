@@ -36,7 +36,7 @@ void node_nvme_close(struct node_nvme **nvme);
 struct tier *node_nvme_tier(struct node_nvme *nvme);
 /* Namespaces' records come from this core from now on. */
 void node_nvme_set_core(struct node_nvme *nvme, struct core *core);
-/* Reads what is there and gives it to the core; core_adopt_end() is the caller's. `who` as in
+/* Reads what is there and gives it to the core; core_recover_end() is the caller's. `who` as in
  * core_ns_restore(). Blocks, turning the loop, and says how far it is. -ECANCELED: *terminate,
  * which a callback of the loop sets, was true; I/O that does not end then ends the process. */
 KVC_WARN_UNUSED int node_nvme_recover(struct node_nvme *nvme, core_who_fn *who, void *ctx,

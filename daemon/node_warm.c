@@ -173,7 +173,7 @@ static uint32_t on_block(void *ctx, const struct arena_found *found)
     const struct core_found block = {
         .label = found->label, .bytes = found->bytes, .loc = found->loc, .in_host = true};
     uint32_t owner;
-    return core_adopt(w->core, &block, &owner) == 0 ? owner : UINT32_MAX;
+    return core_recover(w->core, &block, &owner) == 0 ? owner : UINT32_MAX;
 }
 
 void node_warm_recover(struct node_warm *w, struct host *host, struct core *core, core_who_fn *who,

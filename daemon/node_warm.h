@@ -36,7 +36,7 @@ void node_warm_close(struct node_warm *w);
 
 /* Fills in what of the host tier's configuration is about this; *ret borrows w and cfg. */
 void node_warm_config(struct node_warm *w, const struct config *cfg, struct host_config *ret);
-/* What is there goes to the core; core_adopt_end() is the caller's. Locks on storage are held. */
+/* What is there goes to the core; core_recover_end() is the caller's. Locks on storage are held. */
 void node_warm_recover(struct node_warm *w, struct host *host, struct core *core, core_who_fn *who,
                        void *ctx);
 /* Once a turn: namespaces that came get their records beside the chunks. Whether memory is kept or

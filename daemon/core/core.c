@@ -139,7 +139,7 @@ static const struct core_module *const modules[] = {
     &unmet_module,   &clean_module,    &evict_module,      &gone_module,      &pins_module,
     &place_module,   &progress_module, &promises_module,   &quotas_module,    &reclaim_module,
     &reads_module,   &rules_module,    &worth_module,      &asks_module,      &names_module,
-    &hbm_module,     &adopt_module,    &reconcile_module,
+    &hbm_module,     &recover_module,  &reconcile_module,
 };
 
 static uint64_t core_room_for(size_t bytes)

@@ -398,7 +398,7 @@ static void copier_on_results(struct loop_watch *watch, uint32_t events)
 void copier_submit(struct copier *c, struct tier_op *op, void *dst)
 {
     MUST(!c->stop && op->done != NULL);
-    MUST(op->kind == TIER_VERIFY || op->kind == TIER_ADOPT ||
+    MUST(op->kind == TIER_VERIFY || op->kind == TIER_SEAL ||
          (op->kind == TIER_PUT && op->src != NULL));
     op->priv = dst;
     op->begun_ns = clock_now_ns();

@@ -2,7 +2,7 @@
 /*
  * Copy threads: bytes from a worker's staging to an arena slot, checksummed in the same pass; and
  * slots read again to see whether they still hold what was stored. What another tier has read into
- * a slot (TIER_ADOPT) is summed there, in the order of copies.
+ * a slot (TIER_SEAL) is summed there, in the order of copies.
  *
  * The source may be written by its worker while it is being copied. Every byte is read from it
  * once, into a small private buffer that is hashed and then stored, so the sum is always that
@@ -31,7 +31,7 @@ struct copier_config {
     uint64_t
         inflight_bytes; /* credit of copies: bytes with the threads; at least COPIER_INFLIGHT_MIN */
     const struct topo *topo; /* borrowed until copier_destroy(); NULL: threads are not bound */
-    /* Of TIER_ADOPT, and what is AWAITED: so many bytes a turn are summed by copier_turn() rather
+    /* Of TIER_SEAL, and what is AWAITED: so many bytes a turn are summed by copier_turn() rather
      * than by a thread, of blocks of a quarter of it at most. */
     uint32_t turn_bytes;
 };
@@ -54,7 +54,7 @@ void copier_destroy(struct copier **copier);
 /* Takes *op until its done(). TIER_PUT copies op->bytes from op->src to dst (64-byte aligned, and
  * valid until done()) and sets op->sum; TIER_VERIFY sets it to that of the bytes at dst. Beyond the
  * credit operations wait, in order of submission; copies and checks have one each (a TIER_VERIFY
- * with TIER_F_AWAITED is a copy here, and a small one is summed as TIER_ADOPT's are). Threads take
+ * with TIER_F_AWAITED is a copy here, and a small one is summed as TIER_SEAL's are). Threads take
  * a check when no copy waits there, when 16 times its bytes were copied meanwhile, or when its end
  * is come already: cancelled, or too late. status: 0; -ECANCELED: op->cancel was seen (before it
  * began, or between two steps); -ETIMEDOUT: the deadline had passed before it began (0: no

@@ -393,7 +393,7 @@ void nvme_tick(struct nvme *n, uint64_t now_ns, uint64_t wall_ns)
     n->wall_ns = wall_ns;
     if (!n->running)
         return;
-    n->adopting = false;
+    n->recovering = false;
     nvme__health_tick(n);
     nvme__budget_tick(n);
     nvme__read_sweep(n);

@@ -405,8 +405,8 @@ struct nvme {
     uint64_t seq_count;
     uint64_t since_seq; /* of extents from here on none was lost */
     bool running, stopping, flushing;
-    bool adopting; /* until the first tick: core says what of what was found it takes */
-    bool partial;  /* the start could not see all that may be there */
+    bool recovering; /* until the first tick: core says what of what was found it takes */
+    bool partial;    /* the start could not see all that may be there */
     int journal_error;
     uint64_t look_ns; /* then it is looked whether paths and journal are there still */
     uint64_t share_bytes[DISK_PATHS_MAX];

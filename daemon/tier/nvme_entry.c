@@ -122,7 +122,7 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
         n->durable_pages -= pages;
         s->durable_pages -= pages;
     }
-    if (n->adopting)
+    if (n->recovering)
         nvme__not_taken(n, extent);
     else if ((x->flags & NVME_X_UNREAD) != 0)
         n->settle.untold = true;

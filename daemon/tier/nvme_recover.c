@@ -143,7 +143,7 @@ static void take_out(struct recover *v, uint32_t path)
 }
 
 /* Takes the store's geometry from the superblocks. */
-static int adopt_supers(struct recover *v, uint32_t first)
+static int take_supers(struct recover *v, uint32_t first)
 {
     struct nvme *n = v->n;
     nvme__geometry(n, &v->super[first]);
@@ -746,7 +746,7 @@ static int recover(struct recover *v)
 {
     struct nvme *n = v->n;
     uint32_t first = NVME_NONE;
-    n->adopting = true;
+    n->recovering = true;
     nvme__budget_start(n, true);
     for (uint32_t i = 0; i < n->paths; i++)
         n->path[i].settled = UINT64_MAX;
@@ -758,7 +758,7 @@ static int recover(struct recover *v)
     if (first == NVME_NONE) {
         r = begin_fresh(v);
     } else {
-        r = adopt_supers(v, first);
+        r = take_supers(v, first);
         if (r == 0)
             r = find_extents(v);
         if (r == 0) {

@@ -256,7 +256,7 @@ void on_submit(void *ctx, struct tier_op *op)
     int i = 0;
     while (i < m->ncopies && m->copy[i].host != host)
         i++;
-    HOLDS(m, op->kind == TIER_ADOPT && i < m->ncopies && !m->copy[i].commit->cancelled);
+    HOLDS(m, op->kind == TIER_SEAL && i < m->ncopies && !m->copy[i].commit->cancelled);
     HOLDS(m, memcmp(op->label.key.b, m->block[m->copy[i].block].key, KVC_KEY_BYTES) == 0);
     m->copy[i].op = op;
     m->copy[i].host = NULL;

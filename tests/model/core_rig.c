@@ -186,7 +186,7 @@ static uint32_t on_found(void *ctx, const struct tier_label *label, struct tier_
     struct core_found f = {.label = *label, .bytes = bytes_of(r, label), .loc = loc};
     uint32_t owner = UINT32_MAX;
     f.in_host = true;
-    return core_adopt(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
+    return core_recover(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
 }
 
 static uint32_t on_kept(void *ctx, const struct fake_kept *kept)
@@ -194,7 +194,7 @@ static uint32_t on_kept(void *ctx, const struct fake_kept *kept)
     struct rig *r = ctx;
     struct core_found f = {.label = kept->label, .bytes = kept->bytes, .loc = kept->loc};
     uint32_t owner = UINT32_MAX;
-    return core_adopt(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
+    return core_recover(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
 }
 
 static uint32_t on_gone(void *ctx, const struct tier_label *label, struct tier_loc loc)
@@ -230,7 +230,7 @@ void rig_restart(struct rig *r, bool host_survives)
     fake_tier_each(r->tier, host_survives ? on_found : on_gone, r);
     if (r->disk)
         fake_disk_each(r->disk, on_kept, r);
-    (void)core_adopt_end(r->core);
+    (void)core_recover_end(r->core);
     if (r->journal)
         fake_journal_crash(r->journal);
     rig_names(r);

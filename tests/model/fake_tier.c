@@ -311,7 +311,7 @@ static void fake_submit(struct tier *t, struct tier_op *op)
     struct fake_tier *f = of(t);
     struct region *g;
     struct slot *s = slot_at(f, op->loc, &g);
-    bool put = op->kind == TIER_PUT || op->kind == TIER_ADOPT;
+    bool put = op->kind == TIER_PUT || op->kind == TIER_SEAL;
     MUST(op->done != NULL && op->bytes != 0 && (put || op->kind == TIER_VERIFY));
     MUST(op->kind != TIER_PUT || op->src != NULL);
     MUST(s->state == (put ? SLOT_TAKEN : SLOT_PUBLISHED));
@@ -346,7 +346,7 @@ void fake_tier_end(struct fake_tier *f, struct tier_op *op, int status)
     memmove(&f->op[i], &f->op[i + 1], (--f->inflight - i) * sizeof(f->op[0]));
     struct region *g;
     struct slot *s = slot_at(f, op->loc, &g);
-    if (op->kind == TIER_PUT || op->kind == TIER_ADOPT) {
+    if (op->kind == TIER_PUT || op->kind == TIER_SEAL) {
         MUST(s->state == SLOT_WRITING);
         if (op->kind == TIER_PUT)
             memcpy(mem_of(g, s), op->src, status == 0 ? op->bytes : op->bytes / 2);

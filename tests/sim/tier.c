@@ -52,7 +52,7 @@ static void on_submit(void *ctx, struct tier_op *op)
         f->verdict = -EIO;
     if (op->kind == TIER_PUT) {
         find_owner(s, f);
-    } else if (op->kind == TIER_ADOPT || op->flags & TIER_F_AWAITED ||
+    } else if (op->kind == TIER_SEAL || op->flags & TIER_F_AWAITED ||
                s->slices) { /* nobody's: whoever asks shares it; or it is not known whose turn it is
                              */
         f->client = f->entry = SIM_NONE;

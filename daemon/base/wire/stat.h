@@ -106,7 +106,7 @@
     X(COUNTER, load_failures, "blocks that could not be loaded")                                   \
     X(COUNTER, blocks_hit_loaded, "blocks hit that had to be loaded from disk")                    \
     X(COUNTER, blocks_checked, "blocks found in memory at start and since checked")                \
-    X(COUNTER, blocks_adopted, "blocks found at start")                                            \
+    X(COUNTER, blocks_recovered, "blocks found at start")                                          \
     X(COUNTER, blocks_reclaimed, "blocks dropped so that storage can be written anew")             \
     X(COUNTER, blocks_kept, "blocks that storage was asked to keep and write again")               \
     X(COUNTER, keeps_refused, "times that storage could not keep what was to stay")                \

@@ -121,17 +121,18 @@ struct core_found {
     bool in_host;    /* false: on disk */
     uint32_t age_ms; /* since its last use, as far as is known */
 };
-/* core_adopt() of a block with this label follows soon: prefetches what it reads. */
-void core_adopt_soon(const struct core *c, const struct tier_label *label);
+/* core_recover() of a block with this label follows soon: prefetches what it reads. */
+void core_recover_soon(const struct core *c, const struct tier_label *label);
 /* Recovers a block of the run before. Order does not matter; the same block may be found in host
  * memory and on disk, and in each of its shards. 0, and its record's number in *ret_owner: the tier
  * names that from now on. Else the tier frees what is at loc: KVC_E_GONE (no such namespace or
  * group, or another size than its blocks have), KVC_E_FULL (index), KVC_E_TOO_LARGE. A copy found
  * in host memory is checked at its first use. */
-KVC_WARN_UNUSED int core_adopt(struct core *c, const struct core_found *found, uint32_t *ret_owner);
-/* Ends recovery, after the last core_adopt(): chains are linked; blocks without their ancestors, or
- * without all their shards, are removed. Returns the number of blocks that remain. */
-uint32_t core_adopt_end(struct core *c);
+KVC_WARN_UNUSED int core_recover(struct core *c, const struct core_found *found,
+                                 uint32_t *ret_owner);
+/* Ends recovery, after the last core_recover(): chains are linked; blocks without their ancestors,
+ * or without all their shards, are removed. Returns the number of blocks that remain. */
+uint32_t core_recover_end(struct core *c);
 
 /* A request of many keys does its work in slices (core_reserve_step() and the like), between which
  * anything may happen. Work is counted, not timed, so that a simulation repeats itself: one unit is

@@ -170,7 +170,7 @@ struct core_names_found {
     uint32_t pieces; /* pieces that belong to no name, and are deleted */
     bool damaged;    /* the journal was damaged, and has been begun anew */
 };
-/* Recovers the names of the run before: once, after core_adopt_end(), before the first request.
+/* Recovers the names of the run before: once, after core_recover_end(), before the first request.
  * From now on the journal (borrowed; NULL: there is none) is written. `who` as in
  * core_ns_restore(). An error is the journal's.
  *

@@ -23,7 +23,7 @@ struct core_module {
 };
 #define CORE_STATE(name) .pointer = offsetof(struct core, name), .bytes = sizeof(struct name)
 
-extern const struct core_module adopt_module;
+extern const struct core_module recover_module;
 extern const struct core_module asks_module;
 extern const struct core_module clean_module;
 extern const struct core_module evict_module;

@@ -332,7 +332,7 @@ struct core {
                                                  * nothing */
 
     /* State of modules (module.h): a file declares its own, and others ask that file. */
-    struct adopt *adopt; /* NULL: no recovery is under way */
+    struct recovery *recovery; /* NULL: no recovery is under way */
     struct asks *asks;
     struct clean *clean;
     struct evict *evict;

@@ -127,7 +127,7 @@ void hbm_copy_ready(struct core *c, struct hbm_copy *e)
     const struct tier *host = c->cfg.host;
     struct tier *slots = device_of(c, e)->device->slots;
     const struct block *b = &c->blocks[e->block];
-    const struct tier_op op = {.kind = TIER_ADOPT,
+    const struct tier_op op = {.kind = TIER_SEAL,
                                .loc = e->loc,
                                .bytes = hbm_copy_bytes_of(c, e),
                                .label = block_label(c, b, e->shard),

@@ -138,7 +138,7 @@ static bool is_passed(const struct core *c, const struct block *b)
 static bool is_unused(const struct core *c, const struct block *b)
 {
     const uint32_t found = (uint32_t)(c->found_ms >> CORE_AGE_SHIFT);
-    return c->m.blocks_adopted > 0 && (int32_t)(b->used - found) <= 0;
+    return c->m.blocks_recovered > 0 && (int32_t)(b->used - found) <= 0;
 }
 
 /* Whether a child is the last block of a turn that has ended. beside: tokens of the name's block in

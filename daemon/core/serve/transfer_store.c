@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Commits out of a worker's pages (PAGES_STORE). The device copies into the room that was reserved
- * in host memory. Then host memory computes the checksum of what has landed there (TIER_ADOPT), and
+ * in host memory. Then host memory computes the checksum of what has landed there (TIER_SEAL), and
  * the commit continues as one out of staging does.
  */
 #include "serve.h"

@@ -570,8 +570,8 @@ static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
     p->state = PART_DONE;
     p->disk = (struct tier_loc){0};
     c->m.bytes_stored += o->op.bytes;
-    c->m.blocks_from_pages += o->op.kind == TIER_ADOPT;
-    c->m.bytes_from_pages += o->op.kind == TIER_ADOPT ? o->op.bytes : 0;
+    c->m.blocks_from_pages += o->op.kind == TIER_SEAL;
+    c->m.bytes_from_pages += o->op.kind == TIER_SEAL ? o->op.bytes : 0;
     if (++b->shards_present == group_shards(block_ns(c, b), block_group(c, b)))
         block_publish(c, b);
     else
@@ -686,7 +686,7 @@ static void commit_op_list(struct core *c, struct core_commit *m, struct core_op
 static void commit_op_submit(struct core *c, struct core_commit *m, struct core_op *o,
                              const struct part *p, uint32_t bytes)
 {
-    o->op = (struct tier_op){.kind = m->pages ? TIER_ADOPT : TIER_PUT,
+    o->op = (struct tier_op){.kind = m->pages ? TIER_SEAL : TIER_PUT,
                              .loc = p->loc,
                              .bytes = bytes,
                              .deadline_ns = m->deadline_ns,

@@ -373,7 +373,7 @@ static void move_load_end(struct core *c, struct move *m)
     move_ended(c, b, ok ? 0 : -EIO);
 }
 
-static void on_adopted(struct tier_op *t)
+static void on_sealed(struct tier_op *t)
 {
     struct move_op *o = CONTAINER_OF(t, struct move_op, op);
     if (t->status == 0 && !hash128_equal(&t->sum, &o->want)) {
@@ -399,7 +399,7 @@ static void move_on_read(struct tier_op *t)
         return;
     }
     o->op = (struct tier_op){
-        .kind = TIER_ADOPT, .loc = copy_loc(c, b, CORE_HOST, o->shard), .done = on_adopted};
+        .kind = TIER_SEAL, .loc = copy_loc(c, b, CORE_HOST, o->shard), .done = on_sealed};
     move_op_submit(c, o, c->cfg.host);
 }
 

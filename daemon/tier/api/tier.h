@@ -52,7 +52,7 @@ enum tier_op_kind {
     TIER_PUT = 1,    /* src -> loc, checksummed as it lands */
     TIER_VERIFY = 2, /* the bytes at loc are read and checksummed; it must be published */
     TIER_GET = 3,    /* loc -> dst, whole pages; nobody has looked at them when done() runs */
-    TIER_ADOPT = 4   /* the bytes are at loc already (GET of another tier put them there): they are
+    TIER_SEAL = 4    /* the bytes are at loc already (GET of another tier put them there): they are
                       * checksummed, with the precedence of a PUT; then publish() */
 };
 
@@ -75,7 +75,7 @@ struct tier_op {
     void *owner;
 
     int status; /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT, -ENOSPC */
-    /* XXH3-128 of what loc holds: result of PUT, VERIFY, ADOPT. Of PUT into storage it is
+    /* XXH3-128 of what loc holds: result of PUT, VERIFY, SEAL. Of PUT into storage it is
      * given: storage does not look at payload. */
     struct hash128 sum;
     _Atomic bool cancel;    /* set by core; work not started is then skipped */

@@ -151,11 +151,11 @@ CASE(verifying_sums_what_the_slot_holds_and_changes_nothing)
     free(slot);
 }
 
-CASE(adopting_sums_what_another_tier_has_put_there)
+CASE(sealing_sums_what_another_tier_has_put_there)
 {
     begin(2, MIB);
     uint8_t *slot = noise(MIB);
-    struct job j = {.op = {.kind = TIER_ADOPT, .bytes = 300001, .done = on_done, .owner = &j}};
+    struct job j = {.op = {.kind = TIER_SEAL, .bytes = 300001, .done = on_done, .owner = &j}};
     copier_submit(c, &j.op, slot);
     TURN_UNTIL(loop, j.done);
     ck_assert_int_eq(j.op.status, 0);
@@ -174,8 +174,8 @@ CASE(a_share_of_what_is_waited_for_is_summed_by_the_turn)
     uint8_t *slot = noise(N * BYTES);
     struct job *jobs = calloc(N, sizeof(*jobs));
     for (unsigned i = 0; i < N; i++) {
-        jobs[i].op = (struct tier_op){
-            .kind = TIER_ADOPT, .bytes = BYTES, .done = on_done, .owner = &jobs[i]};
+        jobs[i].op =
+            (struct tier_op){.kind = TIER_SEAL, .bytes = BYTES, .done = on_done, .owner = &jobs[i]};
         if (i % 2 > 0)
             jobs[i].op.kind = TIER_VERIFY, jobs[i].op.flags = TIER_F_AWAITED;
         submitting = true;
@@ -237,7 +237,7 @@ CASE(what_is_large_is_summed_by_a_thread)
         .threads = 1, .inflight_bytes = MIB, .turn_bytes = 256 * 1024};
     begin_as(LOOP_AUTO, &config);
     uint8_t *slot = noise(128 * 1024);
-    struct job j = {.op = {.kind = TIER_ADOPT, .bytes = 65537, .done = on_done, .owner = &j}};
+    struct job j = {.op = {.kind = TIER_SEAL, .bytes = 65537, .done = on_done, .owner = &j}};
     copier_submit(c, &j.op, slot);
     ck_assert(!copier_is_due(c));
     TURN_UNTIL(loop, j.done);

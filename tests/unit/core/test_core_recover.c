@@ -113,21 +113,21 @@ CASE(what_does_not_fit_is_not_taken)
     uint32_t owner = 77;
     struct core_found f = found(1, 0, 1);
     f.label.print++;
-    ck_assert_int_eq(core_adopt(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
     f = found(1, 0, 1);
     f.bytes = 65;
-    ck_assert_int_eq(core_adopt(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
     f = found(1, 0, 1);
     f.label.group = 1;
-    ck_assert_int_eq(core_adopt(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
     f = found(1, 0, 1);
     f.label.shard = 1;
-    ck_assert_int_eq(core_adopt(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
     f = found(1, 0, 1);
     f.label.tokens = 9;
-    ck_assert_int_eq(core_adopt(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
     ck_assert_uint_eq(owner, 77);
-    ck_assert_uint_eq(core_adopt_end(r.core), 0);
+    ck_assert_uint_eq(core_recover_end(r.core), 0);
 }
 
 static double seconds(void)
@@ -157,9 +157,9 @@ CASE_EACH(a_million_blocks, 2)
     uint32_t owner, refused = 0;
     const double t0 = seconds();
     for (uint32_t i = 0; i < N; i++)
-        refused += core_adopt(r.core, &f[i], &owner) != 0;
+        refused += core_recover(r.core, &f[i], &owner) != 0;
     const double t1 = seconds();
-    ck_assert_uint_eq(core_adopt_end(r.core), N);
+    ck_assert_uint_eq(core_recover_end(r.core), N);
     const double t2 = seconds();
     ck_assert_uint_eq(refused, 0);
     printf("1,000,000 blocks, %s: adopted in %.3f s, linked in %.3f s\n",

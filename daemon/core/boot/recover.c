@@ -8,40 +8,40 @@
 #include "serve.h"
 #include "wants.h"
 
-#define ADOPT_AHEAD 16u
+#define RECOVER_AHEAD 16u
 
-/* What recovery needs, from the first block that is found until core_adopt_end(). */
-struct adopt {
+/* What recovery needs, from the first block that is found until core_recover_end(). */
+struct recovery {
     uint64_t print; /* the namespace of the last one */
     uint32_t ns;
     struct key256 parent[]; /* the parent's key of each block that was found */
 };
 
-static uint64_t adopt_bytes(const struct core *c)
+static uint64_t recover_bytes(const struct core *c)
 {
-    return sizeof(struct adopt) + (uint64_t)c->cfg.blocks_max * sizeof(struct key256);
+    return sizeof(struct recovery) + (uint64_t)c->cfg.blocks_max * sizeof(struct key256);
 }
 
-static void adopt_destroy(struct core *c)
+static void recover_destroy(struct core *c)
 {
-    core__pages_put(c->adopt, adopt_bytes(c));
-    c->adopt = NULL;
+    core__pages_put(c->recovery, recover_bytes(c));
+    c->recovery = NULL;
 }
 
-const struct core_module adopt_module = {.destroy = adopt_destroy};
+const struct core_module recover_module = {.destroy = recover_destroy};
 
 /* ---- one by one ---- */
 
 static struct core_ns *found_ns(struct core *c, uint64_t print)
 {
-    if (c->adopt->print != print || !print) {
+    if (c->recovery->print != print || !print) {
         struct core_ns *ns = ns_by_print(c, print);
         if (!ns)
             return NULL;
-        c->adopt->print = print;
-        c->adopt->ns = (uint32_t)(ns - c->ns);
+        c->recovery->print = print;
+        c->recovery->ns = (uint32_t)(ns - c->ns);
     }
-    return &c->ns[c->adopt->ns];
+    return &c->ns[c->recovery->ns];
 }
 
 /* The namespace in which a found block belongs. NULL: none, or its size differs from the
@@ -71,7 +71,7 @@ static struct block *found_new(struct core *c, const struct core_found *f, uint3
         block_clear(b, BLOCK_F_PARTS);
         b->where = 0;
     }
-    c->adopt->parent[block_no(c, b)] =
+    c->recovery->parent[block_no(c, b)] =
         f->label.has_parent ? f->label.parent : (struct key256){.b = {0}};
     if (f->label.has_parent)
         b->flags |= BLOCK_F_KEEP; /* until it is linked: has a parent */
@@ -92,19 +92,19 @@ static int found_part(struct core *c, struct block *b, uint32_t shard)
     return 0;
 }
 
-/* Prefetches only for the namespace of the last block: it looks for no other, which core_adopt()
+/* Prefetches only for the namespace of the last block: it looks for no other, which core_recover()
  * would have to look for again. */
-void core_adopt_soon(const struct core *c, const struct tier_label *label)
+void core_recover_soon(const struct core *c, const struct tier_label *label)
 {
-    if (c->adopt && label->print != 0 && label->print == c->adopt->print)
-        index_prefetch(c, index_hash(c, c->adopt->ns, label->group, label->key.b));
+    if (c->recovery && label->print != 0 && label->print == c->recovery->print)
+        index_prefetch(c, index_hash(c, c->recovery->ns, label->group, label->key.b));
 }
 
-int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
+int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner)
 {
-    if (!c->adopt)
-        c->adopt = core__pages(adopt_bytes(c));
-    if (!c->adopt)
+    if (!c->recovery)
+        c->recovery = core__pages(recover_bytes(c));
+    if (!c->recovery)
         return -ENOMEM;
     const struct core_ns *ns = found_place(c, f);
     if (!ns || f->loc.id == 0 || (!f->in_host && !c->cfg.disk))
@@ -191,7 +191,7 @@ static void found_link(struct core *c, struct block *b)
 {
     if (!(b->flags & BLOCK_F_KEEP))
         return;
-    const struct key256 *key = &c->adopt->parent[block_no(c, b)];
+    const struct key256 *key = &c->recovery->parent[block_no(c, b)];
     struct block *p =
         index_find(c, index_hash(c, b->ns, b->group, key->b), b->ns, b->group, key->b);
     if (!p || !is_found(p) || p == b || p->tokens != block_group(c, p)->block_tokens ||
@@ -209,17 +209,17 @@ static void found_link(struct core *c, struct block *b)
 static void link_all(struct core *c)
 {
     for (uint32_t no = 0; no < c->blocks_high; no++) {
-        if (no + ADOPT_AHEAD < c->blocks_high) {
-            const struct block *a = &c->blocks[no + ADOPT_AHEAD];
+        if (no + RECOVER_AHEAD < c->blocks_high) {
+            const struct block *a = &c->blocks[no + RECOVER_AHEAD];
             if (a->flags & BLOCK_F_KEEP && a->state == BLOCK_FOUND)
                 index_prefetch(
-                    c, index_hash(c, a->ns, a->group, c->adopt->parent[no + ADOPT_AHEAD].b));
+                    c, index_hash(c, a->ns, a->group, c->recovery->parent[no + RECOVER_AHEAD].b));
         }
-        if (no + ADOPT_AHEAD / 2 < c->blocks_high) {
-            const struct block *a = &c->blocks[no + ADOPT_AHEAD / 2];
+        if (no + RECOVER_AHEAD / 2 < c->blocks_high) {
+            const struct block *a = &c->blocks[no + RECOVER_AHEAD / 2];
             if (a->flags & BLOCK_F_KEEP && a->state == BLOCK_FOUND)
-                index_prefetch_record(
-                    c, index_hash(c, a->ns, a->group, c->adopt->parent[no + ADOPT_AHEAD / 2].b));
+                index_prefetch_record(c, index_hash(c, a->ns, a->group,
+                                                    c->recovery->parent[no + RECOVER_AHEAD / 2].b));
         }
         if (is_found(&c->blocks[no]))
             found_link(c, &c->blocks[no]);
@@ -364,8 +364,8 @@ static void enter_all(struct core *c, struct found_at *a, struct found_at *b, ui
     sort_pass(b, a, n, BY_AGE_LOW, count);
     sort_pass(a, b, n, BY_AGE_HIGH, count);
     for (uint32_t i = 0; i < n; i++) {
-        if (i + ADOPT_AHEAD < n)
-            known_soon(c, &c->blocks[b[i + ADOPT_AHEAD].no]);
+        if (i + RECOVER_AHEAD < n)
+            known_soon(c, &c->blocks[b[i + RECOVER_AHEAD].no]);
         found_known(c, &c->blocks[b[i].no]);
     }
 }
@@ -392,10 +392,10 @@ static void order_all(struct core *c)
     core__pages_put(count, bytes);
 }
 
-uint32_t core_adopt_end(struct core *c)
+uint32_t core_recover_end(struct core *c)
 {
     uint32_t n = 0;
-    if (!c->adopt)
+    if (!c->recovery)
         return 0;
     for (uint32_t no = 0; no < c->blocks_high; no++)
         if (c->blocks[no].state == BLOCK_FOUND)
@@ -414,8 +414,8 @@ uint32_t core_adopt_end(struct core *c)
             found_drop(c, b);
     }
     order_all(c);
-    adopt_destroy(c);
+    recover_destroy(c);
     c->found_ms = c->now_ms;
-    c->m.blocks_adopted += n;
+    c->m.blocks_recovered += n;
     return n;
 }
