@@ -465,7 +465,7 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     host_turn(n->host);
     turn_piece(TURN_READY, 0, 0);
     if (!front_idle(n->front))
-        front_drain(n->front, REQUESTS_PER_TURN, on_request, n);
+        front_receive(n->front, REQUESTS_PER_TURN, on_request, n);
     turn_piece(TURN_WOKEN, 0, core_run_done(n->core));
     *more = core_placement_step(n->core);
     svc_turn_end(n->svc);
@@ -538,7 +538,7 @@ int node_run(struct node *n)
     tell_manager(notify_stopping());
     node_http_stopping(n->http);
     attach_stop(n->attach);
-    svc_drain(n->svc);
+    svc_shutdown(n->svc);
     rc = run_until(n, n->now_ns + n->cfg->drain_timeout, is_quiet);
     if (!rc && !svc_is_quiet(n->svc))
         LOG_WARN("requests were still in flight after drain.timeout");

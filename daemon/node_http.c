@@ -75,7 +75,7 @@ static void on_asked(struct loop_watch *w, uint32_t events)
 {
     struct node_http *h = w->ctx;
     (void)events;
-    if (inbox_drain(&h->inbox) == NULL)
+    if (inbox_take(&h->inbox) == NULL)
         return;
     copy_all(h);
     (void)pthread_mutex_lock(&h->lock);

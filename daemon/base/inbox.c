@@ -3,7 +3,7 @@
  * Senders push onto a stack; the receiver takes all of it and turns it round. With no single pop
  * there is no ABA.
  *
- * No wake-up is lost. Post: (P1) push, (P2) if the list was empty before, write the eventfd. Drain:
+ * No wake-up is lost. Post: (P1) push, (P2) if the list was empty before, write the eventfd. Take:
  * (D1) read the eventfd to zero, (D2) take the list. Take an item that a drain did not find, so P1
  * came after D2. D2 left the list empty, and of the pushes since then the first one saw that, so
  * its sender writes the eventfd after D2, hence after D1: the eventfd becomes readable after the
@@ -48,7 +48,7 @@ void inbox_post(struct inbox *inbox, struct inbox_item *item)
     MUST(n == sizeof(one));
 }
 
-struct inbox_item *inbox_drain(struct inbox *inbox)
+struct inbox_item *inbox_take(struct inbox *inbox)
 {
     uint64_t ignored;
     const ssize_t n = read(inbox->fd, &ignored, sizeof(ignored));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control socket, where requests arrive and replies leave: a ZeroMQ ROUTER. front_drain() hands
- * each message to svc, front_send() sends a reply; front_limiter.c keeps peers within their limits.
+ * The control socket, where requests arrive and replies leave: a ZeroMQ ROUTER. front_receive()
+ * hands each message to svc, front_send() sends a reply; front_limiter.c keeps peers within their
+ * limits.
  */
 #include "front.h"
 
@@ -242,7 +243,7 @@ static int recv_one(struct front *f, front_fn *fn, void *ctx)
     return err == -EINTR ? 0 : err;
 }
 
-unsigned front_drain(struct front *f, unsigned max, front_fn *fn, void *ctx)
+unsigned front_receive(struct front *f, unsigned max, front_fn *fn, void *ctx)
 {
     unsigned n = 0;
     for (; n < max; n++) {

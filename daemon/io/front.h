@@ -49,7 +49,7 @@ struct sys_range front_memory(const struct front *f);
 int front_fd(const struct front *f);
 
 /* Hands at most `max` requests to fn; returns how many. */
-unsigned front_drain(struct front *f, unsigned max, front_fn *fn, void *ctx);
+unsigned front_receive(struct front *f, unsigned max, front_fn *fn, void *ctx);
 /* Whether the socket has, or may have, more. Must be asked after the last receive *and* send of a
  * turn, before waiting: either may have taken the edge that would have woken the loop. */
 bool front_more(struct front *f);

@@ -250,7 +250,7 @@ static void gpu_finish(struct gpu *g, struct gpu_op *op)
 static void deliver(struct gpu *g)
 {
     g->calling = true;
-    for (struct inbox_item *item = inbox_drain(&g->results); item != NULL;) {
+    for (struct inbox_item *item = inbox_take(&g->results); item != NULL;) {
         struct inbox_item *next = inbox_next(item);
         if (item == &g->up.item || item == &g->out.item || item == &g->measured.item)
             gpu_hear(g, CONTAINER_OF(item, struct gpu_told, item));

@@ -675,7 +675,7 @@ static bool gpu_thread_take(struct gpu *g)
     if (!t->readable && !inbox_pending(&g->orders))
         return false;
     t->readable = false;
-    struct inbox_item *item = inbox_drain(&g->orders);
+    struct inbox_item *item = inbox_take(&g->orders);
     const bool moved = item != NULL;
     while (item != NULL) {
         struct inbox_item *next = inbox_next(item);

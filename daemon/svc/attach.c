@@ -79,7 +79,7 @@ static void session_mute(struct session *se)
 {
     struct svc *s = se->svc;
     reply_forget(s, se);
-    if (se->admitted && !s->draining && s->ports.dismiss)
+    if (se->admitted && !s->stopping && s->ports.dismiss)
         s->ports.dismiss(s->ports.ctx, se->route);
     se->admitted = false;
 }

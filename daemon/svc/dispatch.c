@@ -106,7 +106,7 @@ static void dispatch(struct request *rq)
         reply_error(s, rq->se, &rq->head, KVC_E_UNKNOWN_OP, NULL);
     } else if (!rq->se->greeted && op != KVC_OP_HELLO) {
         reply_error(s, rq->se, &rq->head, KVC_E_VERSION, "HELLO must be the first request");
-    } else if (s->draining && !always_allowed(op)) {
+    } else if (s->stopping && !always_allowed(op)) {
         reply_error(s, rq->se, &rq->head, KVC_E_SHUTDOWN, NULL);
     } else if (dispatch_is_full(rq)) {
         refuse_full(rq);

@@ -130,7 +130,7 @@ static void send_leave(struct call *call)
     core_cancel(call->session->svc->core, &svc_pages_of_one(call)->send.req);
 }
 
-static void send_drain(struct call *call)
+static void send_shutdown(struct call *call)
 {
     const struct core_send *send = &svc_pages_of_one(call)->send;
     if (!device_fence_is_pending(&send->transfer.after))
@@ -144,7 +144,7 @@ static const struct call_kind send_kind = {
     .leave = send_leave,
     .copies = true,
     .late = "the copies are still running; cancel before reusing the pages",
-    .drain = send_drain};
+    .shutdown = send_shutdown};
 
 static int send_start(struct pages_call *x, const char **ret_why)
 {
@@ -182,8 +182,8 @@ static void send_begin(struct wait_call *wait, const struct core_held *held)
         call->kind = &send_kind;
         call_rearm(call, call->due_ns);
         err = send_start(x, &why);
-        if (err == 1 && s->draining)
-            send_drain(call);
+        if (err == 1 && s->stopping)
+            send_shutdown(call);
         if (err == 1)
             return;
         MUST(core_release(s->core, call->session->client, held->lease) == 0);

@@ -416,7 +416,7 @@ void wait_leave(struct call *call)
 }
 
 static const struct call_kind wait_kind = {
-    .leave = wait_leave, .expire = wait_finish, .drain = wait_finish};
+    .leave = wait_leave, .expire = wait_finish, .shutdown = wait_finish};
 
 void wait_anew(struct call *call)
 {

@@ -90,7 +90,7 @@ void reply_released(struct svc *s, struct session *se, const struct msg_head *he
 {
     s->m.replies_ok++;
     se->owed[se->nowed++] = (struct owed){.corr = head->corr, .released = released};
-    if (s->draining || se->inflight == 0 || se->nowed == SVC_OWED_MAX ||
+    if (s->stopping || se->inflight == 0 || se->nowed == SVC_OWED_MAX ||
         (head->deadline_ms != 0 && head->deadline_ms * UINT64_C(1000000) <= 2 * SVC_RELEASE_NS)) {
         reply_owed(s, se);
     } else if (!wheel_armed(&se->pay)) {

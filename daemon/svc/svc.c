@@ -131,15 +131,15 @@ void svc_turn_end(struct svc *s)
             session_drop(&s->sessions[i]);
 }
 
-void svc_drain(struct svc *s)
+void svc_shutdown(struct svc *s)
 {
-    s->draining = true;
+    s->stopping = true;
     for (uint32_t i = 0; i < svc_conns_max(&s->cfg); i++) {
         reply_owed(s, &s->sessions[i]);
         LIST_FOR_EACH_SAFE (node, next, &s->sessions[i].calls) {
             struct call *call = CONTAINER_OF(node, struct call, node);
-            if (call->kind->drain)
-                call->kind->drain(call);
+            if (call->kind->shutdown)
+                call->kind->shutdown(call);
         }
     }
 }

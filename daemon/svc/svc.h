@@ -160,7 +160,7 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
 void svc_audit_signal(struct svc *s, uint32_t uid, int pid, const char *what);
 
 /* From now on requests are answered with SHUTDOWN; commits in flight end as usual. */
-void svc_drain(struct svc *s);
+void svc_shutdown(struct svc *s);
 /* Whether no request is waiting or copying. */
 bool svc_is_quiet(const struct svc *s);
 /* Ends all sessions; their processes are told why. */

@@ -141,7 +141,7 @@ struct call_kind {
     void (*expire)(struct call *call);
     void (*cancel)(struct call *call);
     /* The daemon stops: ends waits that nothing would end any more. NULL: the call continues. */
-    void (*drain)(struct call *call);
+    void (*shutdown)(struct call *call);
 };
 
 /* Retention wishes that a reserve borrows. */
@@ -215,7 +215,7 @@ struct svc {
     struct core *core;
     struct svc_ports ports;
     uint64_t now_ns, start_ns;
-    bool draining;
+    bool stopping;
     struct svc_metrics m;
     struct metric_set sets[SVC_METRIC_SETS];
     uint32_t nsets;

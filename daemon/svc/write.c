@@ -270,7 +270,7 @@ static void commit_leave(struct call *call)
 }
 
 /* The daemon stops: a commit does not wait for its word, or for what other ranks would store. */
-static void commit_drain(struct call *call)
+static void commit_shutdown(struct call *call)
 {
     const struct core_commit *m = &write_of(call)->commit;
     if (!core_commit_lacks_shards(call->session->svc->core, m) &&
@@ -281,7 +281,7 @@ static void commit_drain(struct call *call)
 }
 
 const struct call_kind commit_kind = {
-    .leave = commit_leave, .copies = true, .late_of = commit_late, .drain = commit_drain};
+    .leave = commit_leave, .copies = true, .late_of = commit_late, .shutdown = commit_shutdown};
 
 static void on_commit_done(struct core_commit *m)
 {
@@ -314,8 +314,8 @@ static void commit_sliced(struct call *call, int rc)
 {
     struct svc *s = call->session->svc;
     work_leave(call);
-    if (rc == 1 && s->draining)
-        commit_drain(call);
+    if (rc == 1 && s->stopping)
+        commit_shutdown(call);
     if (rc == 1)
         return;
     const struct write_call *x = write_of(call);

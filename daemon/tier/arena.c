@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The arena of the host tier: its making, slots handed out and given back, and what is told of
- * them. arena_alloc() takes a slot for a block; arena_room.c keeps chunks and slabs, arena_drain.c
- * empties regions when there is no room.
+ * them. arena_alloc() takes a slot for a block; arena_room.c keeps chunks and slabs,
+ * arena_evacuate.c empties regions when there is no room.
  */
 #include "arena__.h"
 
@@ -464,7 +464,7 @@ void arena_stats(const struct arena *a, struct arena_stats *ret_stats)
         .chunks = a->sizes.chunks,
         .yield_bytes = a->sizes.yield_bytes,
         .chunks_retired = a->chunks_retired,
-        .draining_bytes = a->held_pages << LAYOUT_PAGE_SHIFT,
+        .evacuating_bytes = a->held_pages << LAYOUT_PAGE_SHIFT,
         .prefault_bytes = a->sizes.prefault_bytes,
         .prefault_error = ks.error,
     };

@@ -30,8 +30,8 @@
 #define ARENA_LIMIT_MIN (UINT64_C(4) << 20)
 #define ARENA_LIMIT_MAX (UINT64_C(8) << 40)
 /* Pairs (principal, slot size) that hold room at one time; one more is KVC_E_NO_ROOM. */
-#define ARENA_CLASSES_MAX 16384u
-#define ARENA_DRAINS_MAX  4u
+#define ARENA_CLASSES_MAX     16384u
+#define ARENA_EVACUATIONS_MAX 4u
 
 struct arena_config {
     uint64_t limit_bytes; /* of slots handed out; ARENA_LIMIT_MIN to ARENA_LIMIT_MAX */
@@ -125,8 +125,8 @@ KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t by
                                 struct tier_loc beside, uint32_t owner, struct tier_loc *ret_loc);
 void arena_free(struct arena *a, struct tier_loc loc);
 void arena_revoke(struct arena *a, struct tier_loc loc);
-uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, bool others,
-                     tier_occupant_fn *each, void *ctx);
+uint32_t arena_evacuate(struct arena *a, uint32_t principal, uint32_t bytes, bool others,
+                        tier_occupant_fn *each, void *ctx);
 /* Of the chunk (of arena_sizes.chunks); NULL: nothing stays. One per arena. */
 typedef bool(arena_stays_fn)(void *ctx, uint32_t no);
 void arena_set_stays(struct arena *a, arena_stays_fn *fn, void *ctx);
@@ -157,7 +157,7 @@ KVC_WARN_UNUSED int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32
                                    uint64_t *ret_bytes);
 
 /* Called when a chunk's memory is about to go, before its pages do: from arena_alloc(),
- * arena_free() or arena_drain(), so it must not call the arena. One per arena. */
+ * arena_free() or arena_evacuate(), so it must not call the arena. One per arena. */
 typedef void(arena_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
 void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx);
 
@@ -200,10 +200,10 @@ struct arena_stats {
     uint32_t chunks;
     uint64_t yield_bytes; /* see arena_sizes */
     uint64_t chunks_owned;
-    uint64_t chunks_retired; /* since start */
-    uint64_t draining_bytes; /* pages held back until their region is empty */
-    uint64_t prefault_bytes; /* the target of faulting in ahead */
-    int prefault_error;      /* why it ended early; 0 */
+    uint64_t chunks_retired;   /* since start */
+    uint64_t evacuating_bytes; /* pages held back until their region is empty */
+    uint64_t prefault_bytes;   /* the target of faulting in ahead */
+    int prefault_error;        /* why it ended early; 0 */
 };
 void arena_stats(const struct arena *a, struct arena_stats *ret_stats);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What arena.c, arena_room.c, arena_drain.c and arena_size.c share; for these files only.
+ * What arena.c, arena_room.c, arena_evacuate.c and arena_size.c share; for these files only.
  *
  * Everything that steers the arena is in private memory; shared memory only receives copies. All
  * tables are sized for the worst case, mapped at create, and touched as they are used.
@@ -29,14 +29,14 @@ struct arena_page {
 
 struct arena_slab {
     uint64_t free[4];      /* bit set: slot is free */
-    struct list_node link; /* in its class, while it has a free slot and is not draining */
+    struct list_node link; /* in its class, while it has a free slot and is not evacuating */
     uint32_t chunk;        /* slot in the chunk table; ARENA_NONE: this record is free */
     uint32_t page, pages;  /* in the chunk, headers included */
     uint32_t first;        /* page of slot 0's payload */
     uint32_t slot_pages;
     uint32_t class; /* while the record is free: the next free record */
     uint16_t slots, used;
-    uint8_t region; /* 1 + index of the drain it is part of; 0: none */
+    uint8_t region; /* 1 + index of the evacuation it is part of; 0: none */
 };
 _Static_assert(sizeof(struct arena_slab) <= 128, "two cache lines");
 _Static_assert(LAYOUT_SLAB_SLOTS <= 4 * 64, "a bit for each slot");
@@ -64,7 +64,7 @@ struct arena_chunk {
     uint32_t longest; /* longest run of free pages */
     uint64_t used_bytes;
     uint64_t last_alloc; /* number of the last slot handed out from it */
-    uint64_t *used;      /* bit per page: taken, held by a drain, or beyond the end */
+    uint64_t *used;      /* bit per page: taken, held by a evacuation, or beyond the end */
 };
 
 /* A run of pages that is being emptied. */
@@ -72,7 +72,7 @@ struct arena_region {
     bool active;
     uint32_t chunk;
     uint32_t page, pages;
-    uint32_t slabs_left; /* plus one while arena_drain() walks it */
+    uint32_t slabs_left; /* plus one while arena_evacuate() walks it */
     uint32_t principal;  /* for whom; ARENA_NONE: for nobody, and it is not given up */
     uint32_t slot_pages; /* what for */
     uint64_t seq;
@@ -100,11 +100,11 @@ struct arena {
     uint32_t classes_max, class_free;
     uint32_t *buckets;
     uint32_t bucket_mask;
-    struct arena_region regions[ARENA_DRAINS_MAX];
+    struct arena_region regions[ARENA_EVACUATIONS_MAX];
     uint64_t region_seq;
 
     uint64_t used_bytes, used_slots, slabs_used;
-    uint64_t held_pages; /* by drains */
+    uint64_t held_pages; /* by evacuations */
     uint64_t held_bytes; /* of the limit, by chunks that were retired */
     uint64_t allocs;     /* calls of arena_alloc() */
     uint64_t replace_at; /* no chunk is replaced before this call: the last attempt failed */
@@ -227,7 +227,7 @@ struct slot_header *arena__slot_header(const struct arena *a, const struct arena
                                        uint32_t slot);
 /* A slab of the region has become empty and is gone. */
 void arena__region_slab_gone(struct arena *a, uint32_t region);
-/* The slab is empty: its pages go back, or stay held for its drain. */
+/* The slab is empty: its pages go back, or stay held for its evacuation. */
 void arena__give_back(struct arena *a, struct arena_slab *s);
 /* Whether a slot of this kind could be had if the limit allowed it. */
 bool arena__has_room(struct arena *a, uint32_t principal, uint32_t slot_pages);
@@ -249,7 +249,7 @@ struct arena_slab *arena__slab_make(struct arena *a, uint32_t principal, uint32_
 /* Whether the next run of the daemon looks for a slab at this page. */
 void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there);
 
-/* --- arena_drain.c --- */
+/* --- arena_evacuate.c --- */
 
 /* For bus_claim(): the chunk with this address is lost, and the access may go on. */
 bool arena__lose(void *ctx, void *addr);

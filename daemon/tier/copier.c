@@ -365,7 +365,7 @@ static void copier_finish(struct copier *c, struct tier_op *op)
 
 static void copier_reap(struct copier *c)
 {
-    struct inbox_item *first = inbox_drain(&c->results);
+    struct inbox_item *first = inbox_take(&c->results);
     /* Credit first, so that the threads have work while done() runs. */
     for (struct inbox_item *i = first; i != NULL;) {
         struct tier_op *op = CONTAINER_OF(i, struct tier_op, item);

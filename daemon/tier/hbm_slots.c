@@ -296,10 +296,10 @@ static uint32_t op_slot_bytes(const struct tier *t, uint32_t bytes)
     return arena_can_hold(of(t)->arena, bytes) ? arena_slot_bytes(bytes) : 0;
 }
 
-static uint32_t op_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
-                         tier_occupant_fn *each, void *ctx)
+static uint32_t op_evacuate(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
+                            tier_occupant_fn *each, void *ctx)
 {
-    return arena_drain(of(t)->arena, principal, bytes, others, each, ctx);
+    return arena_evacuate(of(t)->arena, principal, bytes, others, each, ctx);
 }
 
 static bool op_helps(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes)
@@ -340,7 +340,7 @@ static const struct tier_ops hbm_slots_ops = {
 
 static const struct tier_memory_ops hbm_memory_ops = {
     .view = hbm_slots_op_view,
-    .drain = op_drain,
+    .evacuate = op_evacuate,
     .helps = op_helps,
 };
 

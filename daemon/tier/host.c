@@ -97,10 +97,10 @@ static uint64_t op_region_fill(const struct tier *t, uint32_t slot_bytes)
     return arena_fill_bytes(host_of(t)->arena, slot_bytes);
 }
 
-static uint32_t op_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
-                         tier_occupant_fn *each, void *ctx)
+static uint32_t op_evacuate(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
+                            tier_occupant_fn *each, void *ctx)
 {
-    return arena_drain(host_of(t)->arena, principal, bytes, others, each, ctx);
+    return arena_evacuate(host_of(t)->arena, principal, bytes, others, each, ctx);
 }
 
 static bool op_helps(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes)
@@ -160,7 +160,7 @@ static const struct tier_ops host_ops = {
 
 static const struct tier_memory_ops host_memory_ops = {
     .view = host_op_view,
-    .drain = op_drain,
+    .evacuate = op_evacuate,
     .helps = op_helps,
     .payload = op_payload,
     .region = op_region,

@@ -217,7 +217,7 @@ static void staging_on_results(struct loop_watch *watch, uint32_t events)
 {
     struct staging_pool *pool = watch->ctx;
     (void)events;
-    for (struct inbox_item *i = inbox_drain(&pool->results); i != NULL;) {
+    for (struct inbox_item *i = inbox_take(&pool->results); i != NULL;) {
         struct area *area = CONTAINER_OF(i, struct area, item);
         i = inbox_next(i);
         if (area->state == AREA_FREEING)
@@ -341,7 +341,7 @@ void staging_pool_destroy(struct staging_pool **pool_ptr)
     if (pool->inbox_made) {
         loop_watch_del(pool->loop, &pool->watch);
         /* Areas in it were built or freed and not reported: area_end() does both. */
-        (void)!inbox_drain(&pool->results);
+        (void)!inbox_take(&pool->results);
         inbox_destroy(&pool->results);
     }
     for (uint32_t i = 0; i < pool->nareas; i++)

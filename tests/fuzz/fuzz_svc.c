@@ -365,7 +365,7 @@ static void step(const struct record *r)
         blocks(i, r);
         break;
     case DRAIN:
-        svc_drain(s.svc);
+        svc_shutdown(s.svc);
         break;
     case SAME_TURN:
         same_turn = 1 + r->arg % 8u;

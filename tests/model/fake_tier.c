@@ -243,8 +243,8 @@ static int fake_shift(struct tier *t, struct tier_loc loc, const struct tier_shi
     return 0;
 }
 
-static uint32_t fake_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
-                           tier_occupant_fn *each, void *ctx)
+static uint32_t fake_evacuate(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
+                              tier_occupant_fn *each, void *ctx)
 {
     struct fake_tier *f = of(t);
     struct region *best = NULL;
@@ -548,7 +548,7 @@ void fake_tier_crash(struct fake_tier *f)
     f->inflight = 0;
 }
 
-uint32_t fake_tier_drains(const struct fake_tier *f)
+uint32_t fake_tier_evacuations(const struct fake_tier *f)
 {
     return f->drains;
 }
@@ -588,7 +588,7 @@ static const struct tier_ops fake_ops = {
 
 static const struct tier_memory_ops fake_memory_ops = {
     .view = fake_view,
-    .drain = fake_drain,
+    .evacuate = fake_evacuate,
     .helps = fake_helps,
     .payload = fake_payload,
     .region = fake_region,

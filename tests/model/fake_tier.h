@@ -67,7 +67,7 @@ void fake_tier_crash(struct fake_tier *f);
 /* After that: each thing that is there. The owner it has from now on; UINT32_MAX: it goes. */
 typedef uint32_t fake_found_fn(void *ctx, const struct tier_label *label, struct tier_loc loc);
 void fake_tier_each(struct fake_tier *f, fake_found_fn *fn, void *ctx);
-uint32_t fake_tier_drains(const struct fake_tier *f);
+uint32_t fake_tier_evacuations(const struct fake_tier *f);
 
 /* How a payload of these tests looks: bytes that depend on all of key, shard and position. */
 void fake_fill(uint8_t *to, uint32_t bytes, const uint8_t key[32], uint32_t shard);

@@ -303,7 +303,7 @@ static void wants_nothing_left(struct sim *s)
 static void end(struct sim *s)
 {
     s->draining = true;
-    svc_drain(s->svc);
+    svc_shutdown(s->svc);
     sim_read_answers(s);
     uint32_t patience = sim_rnd(s, 8) ? QUIET_TURNS : sim_rnd(s, 20);
     for (uint32_t i = 0; i < patience && !svc_is_quiet(s->svc); i++)

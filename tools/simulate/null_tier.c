@@ -128,8 +128,8 @@ static void host_free(struct tier *t, struct tier_loc loc)
     n->used--;
 }
 
-static uint32_t host_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
-                           tier_occupant_fn *each, void *ctx)
+static uint32_t host_evacuate(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
+                              tier_occupant_fn *each, void *ctx)
 {
     (void)t;
     (void)principal;
@@ -177,7 +177,7 @@ static const struct tier_ops host_ops = {
 
 static const struct tier_memory_ops host_memory_ops = {
     .view = host_view,
-    .drain = host_drain,
+    .evacuate = host_evacuate,
     .helps = host_helps,
     .payload = host_payload,
 };

@@ -86,7 +86,7 @@
     X(COUNTER, bytes_evicted, "payload bytes of evicted blocks")                                   \
     X(COUNTER, reserve_full, "requests cut short, a new block found no room")                      \
     X(COUNTER, reserve_not_worth, "requests cut short, worth less than what would go")             \
-    X(COUNTER, drains, "regions emptied to make room of another size or principal")                \
+    X(COUNTER, evacuations, "regions emptied to make room of another size or principal")           \
     X(COUNTER, waits, "acquires that waited for a pending block")                                  \
     X(COUNTER, copy_failures, "copies that failed")                                                \
     X(COUNTER, blocks_verified, "blocks read again to see whether they are as stored")             \

@@ -254,7 +254,7 @@ static int hbm_copy_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain
     return 0;
 }
 
-static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void evacuate_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     struct core *c = ctx;
     struct hbm_copy *e = hbm_copy_at(c, owner);
@@ -262,10 +262,10 @@ static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
         hbm_copy_drop(c, e);
 }
 
-static uint32_t hbm_copy_drain(struct core *c, struct slot_ask *ask)
+static uint32_t hbm_copy_evacuate(struct core *c, struct slot_ask *ask)
 {
-    return ask->tier->memory->drain(ask->tier, ask->principal, ask->bytes, false, drain_occupant,
-                                    c);
+    return ask->tier->memory->evacuate(ask->tier, ask->principal, ask->bytes, false,
+                                       evacuate_occupant, c);
 }
 
 /* A slot on the device for HBM copy `no`. */
@@ -278,7 +278,7 @@ static int slot_beside(struct core *c, struct hbm_device *dev, const struct bloc
                                 .owner = no,
                                 .beside = beside,
                                 .make = hbm_copy_make,
-                                .drain = hbm_copy_drain},
+                                .evacuate = hbm_copy_evacuate},
                         .dev = dev};
     return slot_take(c, &n.ask, ret_loc);
 }

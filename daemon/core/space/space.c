@@ -12,23 +12,23 @@ int slot_take(struct core *c, struct slot_ask *ask, struct tier_loc *ret_loc)
 {
     struct tier *t = ask->tier;
     uint32_t in_vain = 0;
-    bool has_drained = false;
+    bool has_evacuated = false;
     for (;;) {
         int err = ask->may ? ask->may(c, ask) : 0;
         if (!err)
             err = t->ops->alloc(t, ask->principal, ask->bytes, ask->beside, ask->owner, ret_loc);
         if (err != KVC_E_NO_ROOM)
             return err;
-        if (in_vain >= ROOM_PATIENCE && !has_drained) {
-            has_drained = true;
-            if (ask->drain(c, ask) > 0)
+        if (in_vain >= ROOM_PATIENCE && !has_evacuated) {
+            has_evacuated = true;
+            if (ask->evacuate(c, ask) > 0)
                 continue;
         }
         err = ask->make(c, ask, &in_vain);
         if (err)
             return err;
         if (in_vain > 2 * ROOM_PATIENCE)
-            in_vain = 0, has_drained = false;
+            in_vain = 0, has_evacuated = false;
     }
 }
 
@@ -51,7 +51,7 @@ static int host_may(struct core *c, struct slot_ask *ask)
     return quota_room(c, host_of(ask)->ns, ask->bytes, host_of(ask)->w);
 }
 
-static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void evacuate_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     const struct host_ask *h = ctx;
     struct core *c = h->core;
@@ -69,15 +69,15 @@ static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
     }
 }
 
-static uint32_t host_drain(struct core *c, struct slot_ask *ask)
+static uint32_t host_evacuate(struct core *c, struct slot_ask *ask)
 {
     struct host_ask *h = host_of(ask);
     const bool lacks =
         retain_lacks(c->retain, h->ns->payer) || room_is_promised(c, h->ns, ask->bytes);
     place_pressed(c);
-    c->m.drains++;
-    return ask->tier->memory->drain(ask->tier, ask->principal, ask->bytes, lacks, drain_occupant,
-                                    h);
+    c->m.evacuations++;
+    return ask->tier->memory->evacuate(ask->tier, ask->principal, ask->bytes, lacks,
+                                       evacuate_occupant, h);
 }
 
 static struct tier_loc some_loc(struct core *c, const struct block *b)
@@ -155,7 +155,7 @@ int host_take(struct core *c, const struct block *b, struct welcome *w, struct t
                                  .beside = w->beside,
                                  .may = host_may,
                                  .make = host_make,
-                                 .drain = host_drain},
+                                 .evacuate = host_evacuate},
                          .core = c,
                          .ns = ns,
                          .w = w};

@@ -61,8 +61,8 @@ struct slot_ask {
                                                        * each try; NULL: always */
     /* Frees one slot: 0, or an error. *in_vain grows if slot_is_vain() of it. */
     int (*make)(struct core *c, struct slot_ask *ask, uint32_t *in_vain);
-    /* Empties a region, as tier_memory_ops.drain does. */
-    uint32_t (*drain)(struct core *c, struct slot_ask *ask);
+    /* Empties a region, as tier_memory_ops.evacuate does. */
+    uint32_t (*evacuate)(struct core *c, struct slot_ask *ask);
 };
 /* Takes a slot, and evicts until there is one. Evictions in vain, of other sizes or principals, are
  * bounded. 0; or the error of `may`, `make` or the tier. */

@@ -6,8 +6,8 @@
  *
  * Two things are on a device. *Slots* are the daemon's: room for blocks, as in any tier
  * (`device.slots`, a struct tier of which core uses alloc, free, revoke, publish, view, sum,
- * slot_bytes, drain, helps and stats; its submit() takes TIER_VERIFY of what was published and no
- * more: copies go first, and when the device is out it ends with -EIO). A block in a slot is a
+ * slot_bytes, evacuate, helps and stats; its submit() takes TIER_VERIFY of what was published and
+ * no more: copies go first, and when the device is out it ends with -EIO). A block in a slot is a
  * further copy: it is in host memory or on disk too, so that a device that fails costs time and
  * nothing else. *Pools* are workers': their paged KV memory, exported to the daemon, which copies
  * blocks from and to it by page numbers.

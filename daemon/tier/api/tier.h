@@ -107,7 +107,7 @@ struct tier_stats {
 
 struct tier;
 
-/* Called by drain() for each occupied location in the room that it wants emptied. */
+/* Called by evacuation() for each occupied location in the room that it wants emptied. */
 typedef void(tier_occupant_fn)(void *ctx, struct tier_loc loc, uint32_t owner);
 
 /* Called by shift(): whether the content of loc may have another place; that it has. */
@@ -130,11 +130,10 @@ struct tier_demotion {
 struct tier_ops {
     const char *name;
     /* Room of `bytes` for `principal`, next to `beside` where that can be (beside.id 0 = anywhere);
-     * `owner` is core's block index, given back by drain. 0; KVC_E_NO_ROOM (evict something of the
-     * tier and try again); KVC_E_TOO_LARGE (never); KVC_E_BUSY (room is
-     * coming by itself, and nothing should be evicted for it: of storage, events.room tells; of a
-     * device, workers are to unmap a chunk first); KVC_E_TIER (all of it is out of service, and
-     * evicting helps nobody). */
+     * `owner` is core's block index, given back by evacuation. 0; KVC_E_NO_ROOM (evict something of
+     * the tier and try again); KVC_E_TOO_LARGE (never); KVC_E_BUSY (room is coming by itself, and
+     * nothing should be evicted for it: of storage, events.room tells; of a device, workers are to
+     * unmap a chunk first); KVC_E_TIER (all of it is out of service, and evicting helps nobody). */
     int (*alloc)(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                  uint32_t owner, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
     /* Room back. From this call on its generation differs, so a late reader sees KVC_STALE. No
@@ -161,18 +160,18 @@ struct tier_memory_ops {
      * belongs to another principal): picks the cheapest region whose emptying makes room for
      * `bytes` of `principal`, reports its occupants to `each`, and hands nothing of it out until it
      * is empty; then it is room by itself. `each` may free any location, this one included; it must
-     * not call alloc or drain. Returns the number of occupants reported; 0 if there is no such
+     * not call alloc or evacuate. Returns the number of occupants reported; 0 if there is no such
      * region, or if the limit alone is in the way. A region that cannot be emptied now (leases)
      * stays reserved; the next call picks another one and may give up an older one. Of other
      * principals' regions it picks none of which events.stays() is true. others: it picks one of
      * those, whatever it costs, if there is any; else, of the principal's own, one without slots of
      * this size, and where nothing stays if there is such a one. */
-    uint32_t (*drain)(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
-                      tier_occupant_fn *each, void *ctx);
+    uint32_t (*evacuate)(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
+                         tier_occupant_fn *each, void *ctx);
     /* After KVC_E_NO_ROOM: whether freeing loc brings room for `bytes` of `principal` nearer. True
      * for any loc while only the limit is in the way (several may have to go), for slots of the
      * same kind, for the last slot of what then is a large enough run, and for what is left of a
-     * region that is being drained for this principal. */
+     * region that is being evacuated for this principal. */
     bool (*helps)(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes);
 
     /* Of the CPU's memory, which other tiers read and write. NULL where it is a device's. */

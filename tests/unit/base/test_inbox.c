@@ -31,7 +31,7 @@ CASE(an_empty_inbox_gives_nothing)
     ck_assert_int_eq(inbox_create(&in), 0);
     ck_assert(!readable(&in, 0));
     ck_assert(!inbox_pending(&in));
-    ck_assert_ptr_null(inbox_drain(&in));
+    ck_assert_ptr_null(inbox_take(&in));
     inbox_destroy(&in);
     inbox_destroy(&in);
 }
@@ -47,7 +47,7 @@ CASE(items_come_in_the_order_of_their_posts)
     }
     ck_assert(inbox_pending(&in));
     unsigned want = 0;
-    for (struct inbox_item *item = inbox_drain(&in); item != NULL; item = inbox_next(item))
+    for (struct inbox_item *item = inbox_take(&in); item != NULL; item = inbox_next(item))
         ck_assert_uint_eq(message_of(item)->number, want++);
     ck_assert_uint_eq(want, 5);
     inbox_destroy(&in);
@@ -61,11 +61,11 @@ CASE(the_eventfd_tells_of_items_and_is_cleared_by_a_drain)
     inbox_post(&in, &m[0].item);
     ck_assert(readable(&in, 0));
     inbox_post(&in, &m[1].item);
-    ck_assert_ptr_nonnull(inbox_drain(&in));
+    ck_assert_ptr_nonnull(inbox_take(&in));
     ck_assert(!readable(&in, 0));
     inbox_post(&in, &m[0].item); /* an item may be posted again */
     ck_assert(readable(&in, 0));
-    ck_assert_ptr_eq(inbox_drain(&in), &m[0].item);
+    ck_assert_ptr_eq(inbox_take(&in), &m[0].item);
     inbox_destroy(&in);
 }
 
@@ -127,7 +127,7 @@ CASE_EACH(four_senders_lose_no_item_and_no_wakeup, 20)
         start(&senders[i], &in, i);
     while (received < SENDERS * POSTS) {
         ck_assert(readable(&in, -1));
-        for (struct inbox_item *item = inbox_drain(&in), *after; item != NULL; item = after) {
+        for (struct inbox_item *item = inbox_take(&in), *after; item != NULL; item = after) {
             after = inbox_next(item);
             struct message *m = message_of(item);
             ck_assert_uint_eq(m->number, next[m->sender]++);
@@ -138,6 +138,6 @@ CASE_EACH(four_senders_lose_no_item_and_no_wakeup, 20)
         ck_assert_int_eq(pthread_join(senders[i].thread, NULL), 0);
         free(senders[i].messages);
     }
-    ck_assert_ptr_null(inbox_drain(&in));
+    ck_assert_ptr_null(inbox_take(&in));
     inbox_destroy(&in);
 }

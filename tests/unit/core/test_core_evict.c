@@ -151,8 +151,8 @@ CASE(a_region_is_emptied_when_eviction_alone_is_in_vain)
         ck_assert_int_eq(core_lookup(r.core, &seq, true, &p, &r.why), 0);
     }
     ck_assert_uint_eq(reserve_one(1, large, 1), KVC_ST_OK);
-    ck_assert_uint_eq(core_metrics(r.core)->drains, 1);
-    ck_assert_uint_eq(fake_tier_drains(r.tier), 1);
+    ck_assert_uint_eq(core_metrics(r.core)->evacuations, 1);
+    ck_assert_uint_eq(fake_tier_evacuations(r.tier), 1);
     ck_assert_uint_ge(core_metrics(r.core)->blocks_present, 16 * 64 - 200);
     core_check(r.core);
 }

@@ -134,7 +134,7 @@ static void drain_until(unsigned n)
         struct pollfd p = {.fd = front_fd(front), .events = POLLIN};
         if (!front_more(front))
             ck_assert_msg(poll(&p, 1, WAIT_MS) == 1, "%u of %u messages, then silence", got.n, n);
-        front_drain(front, 1, on_message, NULL);
+        front_receive(front, 1, on_message, NULL);
     }
 }
 
@@ -159,7 +159,7 @@ CASE(what_is_left_after_a_bounded_drain_is_more)
     /* The other two are in the socket or on their way; no edge need come for either. */
     drain_until(3);
     ck_assert_uint_eq(got.n, 3);
-    front_drain(front, TEXTS, on_message, NULL);
+    front_receive(front, TEXTS, on_message, NULL);
     ck_assert(!front_more(front));
     zmq_close(worker);
 }
@@ -171,7 +171,7 @@ CASE(an_idle_socket_tells_of_the_next_message)
     ck_assert(!front_idle(front)); /* nobody has looked yet */
     say(worker, "first");
     drain_until(1);
-    ck_assert_uint_eq(front_drain(front, TEXTS, on_message, NULL), 0);
+    ck_assert_uint_eq(front_receive(front, TEXTS, on_message, NULL), 0);
     ck_assert(front_idle(front));
     say(worker, "second");
     struct pollfd p = {.fd = front_fd(front), .events = POLLIN};
@@ -182,7 +182,7 @@ CASE(an_idle_socket_tells_of_the_next_message)
     ck_assert_int_eq(answer("worker 1", "answer", 6), 0);
     ck_assert(!front_idle(front)); /* a send may have taken the edge */
     while (front_more(front))
-        front_drain(front, TEXTS, on_message, NULL);
+        front_receive(front, TEXTS, on_message, NULL);
     ck_assert(front_idle(front));
     zmq_close(worker);
 }
@@ -194,7 +194,7 @@ CASE(a_message_that_came_before_a_send_is_not_slept_over)
     void *worker = worker_new("worker 1");
     say(worker, "first");
     drain_until(1);
-    ck_assert_uint_eq(front_drain(front, TEXTS, on_message, NULL), 0);
+    ck_assert_uint_eq(front_receive(front, TEXTS, on_message, NULL), 0);
     say(worker, "second");
     struct pollfd p = {.fd = front_fd(front), .events = POLLIN};
     ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1); /* it is there, and nobody has read it */
@@ -430,7 +430,7 @@ CASE(what_an_earlier_connection_sent_is_handled_before_the_next_may_speak)
         say(second, "second");
         if (!front_more(front))
             poll(&p, 1, 200);
-        front_drain(front, 1, on_message, NULL);
+        front_receive(front, 1, on_message, NULL);
     }
     ck_assert_str_eq(got.text[1], "second");
     zmq_close(second);

@@ -122,7 +122,7 @@ static uint64_t send_trace(struct sr_peer *p, uint8_t op)
                                       : codec_enc_trace_dump(s.buf, sizeof(s.buf), head, &dump));
 }
 
-static uint64_t send_drain(struct sr_peer *p)
+static uint64_t send_shutdown(struct sr_peer *p)
 {
     struct msg_drain msg = {.bytes_max = dice(1000)};
     return SR_SEND(&s, p, drain, DRAIN, &msg);
@@ -173,7 +173,7 @@ static uint64_t send_random(unsigned i, uint8_t op)
     case KVC_OP_TRACE_DUMP:
         return send_trace(p, op);
     case KVC_OP_DRAIN:
-        return send_drain(p);
+        return send_shutdown(p);
     case KVC_OP_STATS:
         return sr_bare(&s, p, op);
     default:

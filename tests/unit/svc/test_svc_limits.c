@@ -122,7 +122,7 @@ CASE(who_waits_when_the_daemon_leaves_is_answered)
     b.ns = sr_ns(&s, q, "m");
     uint64_t wait = sr_acquire(&s, q, &b, true);
     ck_assert_uint_eq(sr_replies(&s, wait), 0);
-    svc_drain(s.svc);
+    svc_shutdown(s.svc);
     ck_assert_uint_eq(sr_held(&s, wait).hit_tokens, 0);
     ck_assert(svc_is_quiet(s.svc));
 }

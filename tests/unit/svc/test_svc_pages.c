@@ -315,7 +315,7 @@ CASE(a_daemon_that_leaves_waits_for_no_word)
     g.b.chain++;
     uint64_t store = sr_pages_store(&s, p, &g);
     ck_assert_uint_eq(copies(), 3);
-    svc_drain(s.svc);
+    svc_shutdown(s.svc);
     ck_assert(!atomic_load(&copy_no(0)->cancel));
     ck_assert(atomic_load(&copy_no(1)->cancel) && atomic_load(&copy_no(2)->cancel));
     fake_device_end(s.device[0].fake, copy_no(2), -ECANCELED);
@@ -341,7 +341,7 @@ CASE(what_begins_to_wait_for_a_word_while_the_daemon_leaves_is_called_off)
     g.flags = KVC_F_WAIT;
     uint64_t load = sr_pages_load(&s, p, &g);
     ck_assert_uint_eq(copies(), 0);
-    svc_drain(s.svc);
+    svc_shutdown(s.svc);
     ck_assert_uint_eq(copies(), 1);
     ck_assert(atomic_load(&copy_no(0)->cancel));
     end_copy(-ECANCELED);

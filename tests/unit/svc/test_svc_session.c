@@ -448,7 +448,7 @@ CASE(a_leaving_daemon_says_so_and_lets_things_end)
     uint64_t store = sr_store(&s, p, &b);
     uint64_t resv =
         sr_reservation(&s, sr_reserve(&s, p, &(struct sr_blocks){.ns = b.ns, .chain = 3, .n = 1}));
-    svc_drain(s.svc);
+    svc_shutdown(s.svc);
     ck_assert(!svc_is_quiet(s.svc));
     ck_assert_uint_eq(sr_status(&s, sr_lookup(&s, p, &b)), KVC_ST_SHUTDOWN);
     ck_assert_uint_eq(sr_status(&s, sr_acquire(&s, p, &b, true)), KVC_ST_SHUTDOWN);

@@ -40,7 +40,7 @@ static void teardown(void)
     s.storage = NULL;
 }
 
-static uint64_t send_drain(struct sr_peer *p)
+static uint64_t send_shutdown(struct sr_peer *p)
 {
     struct msg_drain msg = {.bytes_max = 1};
     return SR_SEND(&s, p, drain, DRAIN, &msg);
@@ -86,7 +86,7 @@ CASE(without_a_tier_what_needs_it_is_refused_by_name)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 4096);
     const uint32_t ns = sr_ns(&s, p, "m");
-    const uint64_t refused[] = {send_drain(p), send_verify(p, KVC_TIER_NVME), send_store(p, ns),
+    const uint64_t refused[] = {send_shutdown(p), send_verify(p, KVC_TIER_NVME), send_store(p, ns),
                                 send_reserve(p, ns)};
     for (unsigned i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         ck_assert_uint_eq(sr_status(&s, refused[i]), KVC_ST_BAD_ARGUMENT);
@@ -124,7 +124,7 @@ CASE(paths_are_what_the_tier_counts)
 CASE(they_are_for_administrators)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
-    ck_assert_uint_eq(sr_status(&s, send_drain(p)), KVC_ST_DENIED);
+    ck_assert_uint_eq(sr_status(&s, send_shutdown(p)), KVC_ST_DENIED);
     const enum kvc_table_id tables[] = {KVC_TABLE_PATHS, KVC_TABLE_WRITES};
     for (unsigned i = 0; i < 2; i++)
         ck_assert_uint_eq(sr_list(&s, p, &(struct msg_list){.table = tables[i]})->status,
@@ -134,7 +134,7 @@ CASE(they_are_for_administrators)
 CASE(a_drain_with_nothing_left_is_done)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
-    struct msg_drain_reply r = drained(send_drain(p));
+    struct msg_drain_reply r = drained(send_shutdown(p));
     ck_assert_uint_eq(r.left, 0);
     ck_assert_uint_eq(r.stop, KVC_DRAIN_GOES_ON);
 }
@@ -145,14 +145,14 @@ CASE(a_drain_says_what_stops_it)
     struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
     (void)sr_store(&s, p, &b);
     sr_copies(&s);
-    ck_assert_uint_eq(drained(send_drain(p)).stop, KVC_DRAIN_GOES_ON);
+    ck_assert_uint_eq(drained(send_shutdown(p)).stop, KVC_DRAIN_GOES_ON);
     storage.writes.per_day_bytes = 1000;
     storage.writes.left_bytes = 3 * 64 - 1;
-    struct msg_drain_reply r = drained(send_drain(p));
+    struct msg_drain_reply r = drained(send_shutdown(p));
     ck_assert_uint_eq(r.left, 3 * 64);
     ck_assert_uint_eq(r.stop, KVC_DRAIN_BUDGET);
     storage.path[0].state = storage.path[1].state = KVC_PATH_OUT;
-    ck_assert_uint_eq(drained(send_drain(p)).stop, KVC_DRAIN_OUT);
+    ck_assert_uint_eq(drained(send_shutdown(p)).stop, KVC_DRAIN_OUT);
 }
 
 /* ---- ranks ---- */
@@ -236,7 +236,7 @@ CASE(a_shutdown_does_not_wait_for_other_ranks)
 {
     struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
     const uint64_t first = store_shard(one, 0, KVC_F_DURABLE);
-    svc_drain(s.svc);
+    svc_shutdown(s.svc);
     sr_settle(&s);
     ck_assert_uint_eq(sr_status(&s, first), KVC_ST_SHUTDOWN);
     ck_assert(svc_is_quiet(s.svc));

@@ -393,7 +393,7 @@ static void act_alloc(struct model *m)
     struct tier_loc loc;
     int err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, owner, &loc);
     if (err == KVC_E_NO_ROOM &&
-        m->r.t->memory->drain(m->r.t, principal, bytes, false, on_occupant, m) > 0)
+        m->r.t->memory->evacuate(m->r.t, principal, bytes, false, on_occupant, m) > 0)
         err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, owner, &loc);
     if (err < 0) {
         ck_assert(err == KVC_E_NO_ROOM || err == KVC_E_BUSY);

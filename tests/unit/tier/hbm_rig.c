@@ -379,7 +379,7 @@ static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 uint32_t rig_drain(struct rig *r, uint32_t principal, uint32_t bytes)
 {
     static struct rig_victims victims;
-    const uint32_t n = r->t->memory->drain(r->t, principal, bytes, false, on_occupant, &victims);
+    const uint32_t n = r->t->memory->evacuate(r->t, principal, bytes, false, on_occupant, &victims);
     rig_free_all(r, &victims);
     return n;
 }

@@ -295,7 +295,7 @@ CASE_DIES(freeing_what_is_not_handed_out_aborts, 6)
     arena_free(a, loc);
 }
 
-/* --- drain, helps --- */
+/* --- evacuate, helps --- */
 
 struct evictor {
     struct arena *a;
@@ -333,7 +333,7 @@ CASE(a_full_arena_makes_room_for_another_size_by_draining)
     unsigned rounds = 0;
     /* Fresh chunks may still be there: then only the limit is in the way. */
     for (uint32_t i = 0; i < n && arena_alloc(a, 1, 2 * MIB, anywhere, 0, &big) != 0; i++) {
-        if (arena_drain(a, 1, 2 * MIB, false, evict, &e) == 0) {
+        if (arena_evacuate(a, 1, 2 * MIB, false, evict, &e) == 0) {
             ck_assert(arena_helps(a, locs[i], 1, 2 * MIB));
             arena_free(a, locs[i]);
             locs[i].id = 0;
@@ -382,12 +382,12 @@ CASE(drain_of_own_chunks_takes_the_cheapest_run)
     ck_assert_int_eq(arena_alloc(a, 1, 3 * MIB, anywhere, 0, &big), KVC_E_NO_ROOM);
     ck_assert(!arena_helps(a, locs[0], 1, 3 * MIB)); /* its neighbour is still there */
 
-    ck_assert_uint_eq(arena_drain(a, 1, 3 * MIB, false, evict, &e), 2);
+    ck_assert_uint_eq(arena_evacuate(a, 1, 3 * MIB, false, evict, &e), 2);
 
     ck_assert_uint_eq(e.calls, 2);
     big = must_alloc(a, 1, 3 * MIB);
     ck_assert_uint_eq(view_of(a, big).chunk, cheapest);
-    ck_assert_uint_eq(stats_of(a).draining_bytes, 0);
+    ck_assert_uint_eq(stats_of(a).evacuating_bytes, 0);
     ck_assert_uint_eq(stats_of(a).chunks_retired, 0);
     arena_check(a);
     arena_destroy(&a);
@@ -400,7 +400,7 @@ CASE(drain_has_nothing_to_do_when_only_the_limit_is_in_the_way)
     const uint32_t n = fill(a, 1, 64 * KIB, locs, ARRAY_LEN(locs));
     uint32_t calls = 0;
     ck_assert_uint_eq(n, 128);
-    ck_assert_uint_eq(arena_drain(a, 2, MIB, false, count_only, &calls), 0);
+    ck_assert_uint_eq(arena_evacuate(a, 2, MIB, false, count_only, &calls), 0);
     ck_assert_uint_eq(calls, 0);
     for (uint32_t i = 0; i < 16; i++) {
         struct tier_loc loc;
@@ -428,7 +428,7 @@ CASE_EACH(others_make_room_whatever_it_costs, 2)
         (void)must_alloc(a, 1, 2200 * KIB);
     arena_free(a, large);
     ck_assert_int_eq(arena_alloc(a, 2, 3 * MIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
-    ck_assert_uint_eq(arena_drain(a, 2, 3 * MIB, _i > 0, note, &seen), 1);
+    ck_assert_uint_eq(arena_evacuate(a, 2, 3 * MIB, _i > 0, note, &seen), 1);
     ck_assert_uint_ne(seen.id, 0);
     ck_assert_int_eq(view_of(a, seen).chunk == view_of(a, small).chunk, _i == 0);
     arena_check(a);
@@ -460,7 +460,7 @@ CASE_EACH(who_is_to_have_room_keeps_its_own, 2)
     ck_assert_uint_gt(n, 1000);
     struct tier_loc loc, seen = {0};
     ck_assert_int_eq(arena_alloc(a, 1, 1200 * KIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
-    ck_assert_uint_gt(arena_drain(a, 1, 1200 * KIB, _i > 0, note, &seen), 0);
+    ck_assert_uint_gt(arena_evacuate(a, 1, 1200 * KIB, _i > 0, note, &seen), 0);
     ck_assert_int_eq(seen.id == large.id, _i == 0);
     arena_check(a);
     arena_destroy(&a);
@@ -479,7 +479,7 @@ CASE_EACH(who_is_to_have_room_gets_it_where_nothing_stays, 2)
     arena_set_stays(a, stays_in, &kept);
     struct tier_loc loc, seen = {0};
     ck_assert_int_eq(arena_alloc(a, 1, 600 * KIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
-    ck_assert_uint_gt(arena_drain(a, 1, 600 * KIB, _i > 0, note, &seen), 0);
+    ck_assert_uint_gt(arena_evacuate(a, 1, 600 * KIB, _i > 0, note, &seen), 0);
     ck_assert_int_eq(arena_chunk_no(a, seen) == kept, _i == 0);
     arena_check(a);
     arena_destroy(&a);
@@ -496,10 +496,10 @@ CASE(a_region_with_a_leased_block_is_held_until_it_goes)
     ck_assert_int_eq(arena_alloc(a, 2, 4 * KIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
     arena_free(a, locs[1]);
 
-    ck_assert_uint_eq(arena_drain(a, 2, 4 * KIB, false, evict, &e), 1);
+    ck_assert_uint_eq(arena_evacuate(a, 2, 4 * KIB, false, evict, &e), 1);
 
     ck_assert_uint_eq(e.calls, 1);
-    ck_assert_uint_gt(stats_of(a).draining_bytes, 0);
+    ck_assert_uint_gt(stats_of(a).evacuating_bytes, 0);
     ck_assert_int_eq(arena_alloc(a, 2, 4 * KIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
     ck_assert(arena_helps(a, locs[0], 2, 4 * KIB));
     const uint32_t chunk = view_of(a, locs[0]).chunk;
@@ -510,7 +510,7 @@ CASE(a_region_with_a_leased_block_is_held_until_it_goes)
     arena_check(a);
     arena_free(a, locs[0]); /* the lease ends */
     arena_check(a);
-    ck_assert_uint_eq(stats_of(a).draining_bytes, 0);
+    ck_assert_uint_eq(stats_of(a).evacuating_bytes, 0);
     ck_assert_int_eq(arena_alloc(a, 2, 4 * KIB, anywhere, 0, &loc), 0);
     arena_destroy(&a);
 }
@@ -524,21 +524,21 @@ CASE(the_fifth_drain_gives_up_the_oldest)
     uint64_t held = 0;
     for (unsigned i = 0; i < 4; i++) {
         const uint32_t before = seen;
-        const uint32_t reported = arena_drain(a, 2, 4 * KIB, false, count_only, &seen);
+        const uint32_t reported = arena_evacuate(a, 2, 4 * KIB, false, count_only, &seen);
         ck_assert_uint_gt(reported, 0);
         ck_assert_uint_eq(seen - before, reported);
         arena_check(a);
     }
-    held = stats_of(a).draining_bytes;
+    held = stats_of(a).evacuating_bytes;
     for (unsigned i = 0; i < 8; i++) {
-        (void)!arena_drain(a, 2, 4 * KIB, false, count_only, &seen);
+        (void)!arena_evacuate(a, 2, 4 * KIB, false, count_only, &seen);
         arena_check(a);
     }
-    ck_assert_uint_le(stats_of(a).draining_bytes, held + 4 * MIB);
+    ck_assert_uint_le(stats_of(a).evacuating_bytes, held + 4 * MIB);
     for (uint32_t i = 0; i < n; i++)
         arena_free(a, locs[i]);
     arena_check(a);
-    ck_assert_uint_eq(stats_of(a).draining_bytes, 0);
+    ck_assert_uint_eq(stats_of(a).evacuating_bytes, 0);
     ck_assert_uint_eq(stats_of(a).slabs, 0);
     ck_assert_uint_ge(stats_of(a).chunks_retired, 1);
     arena_destroy(&a);

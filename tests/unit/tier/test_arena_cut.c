@@ -94,10 +94,10 @@ CASE(what_is_in_use_in_chunks_that_are_cut_is_told_of_again)
         memset(arena_payload(a, loc[i]), 1, 8192);
     }
     told = 0;
-    ck_assert_uint_eq(arena_lost(a, keep_it, NULL), ARENA_DRAINS_MAX);
-    ck_assert_uint_eq(told, ARENA_DRAINS_MAX);
+    ck_assert_uint_eq(arena_lost(a, keep_it, NULL), ARENA_EVACUATIONS_MAX);
+    ck_assert_uint_eq(told, ARENA_EVACUATIONS_MAX);
     ck_assert_int_eq(arena_has_lost(a), ARENA_LOSS_KNOWN);
-    ck_assert_uint_eq(arena_drain(a, 2, 3 * MIB / 2, false, keep_it, NULL),
+    ck_assert_uint_eq(arena_evacuate(a, 2, 3 * MIB / 2, false, keep_it, NULL),
                       0); /* none is given up */
     arena_check(a);
     told = 0;

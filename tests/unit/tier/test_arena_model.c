@@ -39,7 +39,7 @@ struct model {
     uint64_t rng;
     uint64_t limit;
     uint64_t retired;
-    uint32_t kept;      /* leased occupants of the last drain */
+    uint32_t kept;      /* leased occupants of the last evacuate */
     uint32_t stays;     /* of four chunks that one in which something stays */
     uint64_t counts[5]; /* allocs, evictions, drains, refusals, shifts */
 };
@@ -126,7 +126,7 @@ static uint32_t victim(struct model *m)
     return UINT32_MAX;
 }
 
-/* As core makes room: victims in the policy's order, a drain when too many went in vain. */
+/* As core makes room: victims in the policy's order, a evacuate when too many went in vain. */
 static int take_room(struct model *m, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                      uint32_t owner, struct tier_loc *ret_loc)
 {
@@ -143,7 +143,7 @@ static int take_room(struct model *m, uint32_t principal, uint32_t bytes, struct
             in_vain = 0;
             m->counts[2]++;
             m->kept = 0;
-            if (arena_drain(m->a, principal, bytes, below(m, 2), drain_each, m) > 0) {
+            if (arena_evacuate(m->a, principal, bytes, below(m, 2), drain_each, m) > 0) {
                 emptied = m->kept == 0;
                 continue;
             }
@@ -305,7 +305,7 @@ static void run(uint64_t seed, uint64_t chunk_bytes, uint64_t steps)
     arena_stats(m->a, &st);
     ck_assert_uint_eq(st.slabs, 0);
     ck_assert_uint_eq(st.used_bytes, 0);
-    ck_assert_uint_eq(st.draining_bytes, 0);
+    ck_assert_uint_eq(st.evacuating_bytes, 0);
     ck_assert_uint_eq(st.chunks_retired, m->retired);
     printf("  %" PRIu64 " allocs, %" PRIu64 " evictions, %" PRIu64 " drains, %" PRIu64
            " refused, %" PRIu64 " shifts, %" PRIu64 " chunks retired\n",

@@ -117,7 +117,7 @@ CASE(room_passes_to_another_principal_by_drain)
     ck_assert_uint_eq(st.chunks_owned * 4 * MIB, st.mapped_bytes); /* nothing is free */
     ck_assert_int_eq(t->ops->alloc(t, 2, 1024, (struct tier_loc){0}, 1, &loc), KVC_E_NO_ROOM);
 
-    ck_assert_uint_eq(t->memory->drain(t, 2, 1024, false, free_it, t), 1);
+    ck_assert_uint_eq(t->memory->evacuate(t, 2, 1024, false, free_it, t), 1);
 
     ck_assert_uint_eq(retired, 1);
     ck_assert_int_eq(t->ops->alloc(t, 2, 1024, (struct tier_loc){0}, 1, &loc), 0);

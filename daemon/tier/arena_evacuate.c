@@ -68,7 +68,7 @@ static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, ui
 
 static bool has_region(const struct arena *a, uint32_t chunk)
 {
-    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++)
+    for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++)
         if (a->regions[i].active && a->regions[i].chunk == chunk)
             return true;
     return false;
@@ -112,7 +112,7 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
 /* --- beginning, giving up, ending --- */
 
 /* Hands back what an unfinished region holds. */
-static void arena_drain_give_up(struct arena *a, struct arena_region *r)
+static void arena_evacuate_give_up(struct arena *a, struct arena_region *r)
 {
     struct arena_chunk *c = &a->chunks[r->chunk];
     for (uint32_t page = r->page; page < r->page + r->pages;) {
@@ -136,7 +136,7 @@ static void arena_drain_give_up(struct arena *a, struct arena_region *r)
 static struct arena_region *region_take(struct arena *a)
 {
     struct arena_region *oldest = NULL;
-    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++) {
+    for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
         struct arena_region *r = &a->regions[i];
         if (!r->active)
             return r;
@@ -144,12 +144,12 @@ static struct arena_region *region_take(struct arena *a)
             oldest = r;
     }
     if (oldest != NULL)
-        arena_drain_give_up(a, oldest);
+        arena_evacuate_give_up(a, oldest);
     return oldest;
 }
 
-static struct arena_region *arena_drain_begin(struct arena *a, const struct pick *pick,
-                                              uint32_t principal)
+static struct arena_region *arena_evacuate_begin(struct arena *a, const struct pick *pick,
+                                                 uint32_t principal)
 {
     struct arena_region *r = region_take(a);
     struct arena_chunk *c = &a->chunks[pick->chunk];
@@ -160,7 +160,7 @@ static struct arena_region *arena_drain_begin(struct arena *a, const struct pick
         .chunk = pick->chunk,
         .page = pick->page,
         .pages = pick->pages,
-        .slabs_left = 1, /* arena_drain()'s own, until it has walked the region */
+        .slabs_left = 1, /* arena_evacuate()'s own, until it has walked the region */
         .principal = principal,
         .seq = ++a->region_seq,
     };
@@ -217,8 +217,8 @@ static uint32_t report_pages(struct arena *a, uint32_t chunk, uint32_t page, uin
     return n;
 }
 
-uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, bool others,
-                     tier_occupant_fn *each, void *ctx)
+uint32_t arena_evacuate(struct arena *a, uint32_t principal, uint32_t bytes, bool others,
+                        tier_occupant_fn *each, void *ctx)
 {
     const uint32_t slot_pages = arena__slot_pages(bytes);
     struct pick pick;
@@ -228,7 +228,7 @@ uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, bool o
         return 0; /* the limit alone is in the way, and any eviction serves that */
     if (!pick_region(a, principal, slot_pages, others, &pick))
         return 0;
-    struct arena_region *r = arena_drain_begin(a, &pick, principal);
+    struct arena_region *r = arena_evacuate_begin(a, &pick, principal);
     if (r == NULL)
         return 0;
     const uint32_t n = report_pages(a, pick.chunk, pick.page, pick.pages, each, ctx);
@@ -268,10 +268,10 @@ static bool lost_begin(struct arena *a, uint32_t chunk)
 {
     const struct pick all = {
         .chunk = chunk, .page = a->first_page, .pages = a->chunk_pages - a->first_page};
-    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++)
+    for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++)
         if (a->regions[i].active && a->regions[i].chunk == chunk)
-            arena_drain_give_up(a, &a->regions[i]);
-    if (arena_drain_begin(a, &all, ARENA_NONE) == NULL)
+            arena_evacuate_give_up(a, &a->regions[i]);
+    if (arena_evacuate_begin(a, &all, ARENA_NONE) == NULL)
         return false;
     home_forget(a->home, a->chunks[chunk].id);
     return true;
@@ -279,7 +279,7 @@ static bool lost_begin(struct arena *a, uint32_t chunk)
 
 static struct arena_region *lost_region(struct arena *a, uint32_t chunk)
 {
-    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++) {
+    for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
         struct arena_region *r = &a->regions[i];
         if (r->active && r->chunk == chunk && r->principal == ARENA_NONE)
             return r;
@@ -386,7 +386,7 @@ void arena_check(struct arena *a)
     }
     MUST(total == a->used_bytes && slabs_total == a->slabs_used && held == a->held_pages);
     MUST(a->used_bytes <= a->config.limit_bytes);
-    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++) {
+    for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
         const struct arena_region *r = &a->regions[i];
         MUST(!r->active || r->principal != ARENA_NONE || atomic_load(&a->chunks[r->chunk].lost));
     }
