@@ -69,7 +69,7 @@ struct node {
     struct core *core;
     struct svc *svc;
     struct front *front;
-    struct keeper *keeper; /* touches tables; NULL: host.prefault is off */
+    struct prefault *prefault; /* touches tables; NULL: host.prefault is off */
     struct attach *attach;
     struct node_http *http; /* NULL: metrics.listen is empty */
     struct loop_watch front_watch, signal_watch;
@@ -872,7 +872,7 @@ static int start_front(struct node *n)
 
 static int start_tables(struct node *n)
 {
-    return !n->cfg->host_prefault ? 0 : node_tables_touch(n->core, n->svc, n->front, &n->keeper);
+    return !n->cfg->host_prefault ? 0 : node_tables_touch(n->core, n->svc, n->front, &n->prefault);
 }
 
 static int start_pages(struct node *n)
@@ -964,7 +964,7 @@ void node_stop(struct node **node)
     struct node *n = *node;
     if (!n)
         return;
-    keeper_destroy(&n->keeper);
+    prefault_destroy(&n->prefault);
     node_http_close(&n->http);
     if (n->front)
         loop_watch_del(n->loop, &n->front_watch);

@@ -11,11 +11,11 @@
 
 #include "core.h"
 #include "front.h"
-#include "keeper.h"
+#include "prefault.h"
 #include "svc.h"
 
-/* What it touches must stay until *ret_keeper is destroyed. */
+/* What it touches must stay until *ret_prefault is destroyed. */
 KVC_WARN_UNUSED int node_tables_touch(const struct core *core, const struct svc *svc,
-                                      const struct front *front, struct keeper **ret_keeper);
+                                      const struct front *front, struct prefault **ret_prefault);
 
 #endif

@@ -418,7 +418,7 @@ static int size_check(struct size *s, int argc, char **argv)
         return ctl_usage("how many tokens? Give --context, for instance --context 8192");
     if (kv_file_load(s->path, why, &s->model) < 0)
         return ctl_usage("%s", why);
-    if (kv_model_keepers(&s->model) == 0)
+    if (kv_model_caching_layers(&s->model) == 0)
         return ctl_usage("--config %s: model_type: %s keeps states of constant size and no KV; "
                          "expected a model that attends",
                          s->path, s->model.name);

@@ -181,7 +181,7 @@ static int read_model(const char *path, const json_t *root, char *why, struct kv
     snprintf(m->name, sizeof(m->name), "%s", type ? type : "model");
     read_context(&r, m);
     int rc = kv_kinds_read(&r, m);
-    if (rc < 0 || kv_model_keepers(m) == 0)
+    if (rc < 0 || kv_model_caching_layers(m) == 0)
         return rc; /* nothing is kept that a key could change */
     rc = kv_unread_check(&r, m);
     return rc < 0 ? rc : kv_heads_read(&r, m);

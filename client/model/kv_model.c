@@ -51,7 +51,7 @@ uint32_t kv_model_count(const struct kv_model *m, enum kv_kind kind)
     return n;
 }
 
-uint32_t kv_model_keepers(const struct kv_model *m)
+uint32_t kv_model_caching_layers(const struct kv_model *m)
 {
     return kv_model_count(m, KV_FULL) + kv_model_count(m, KV_SLIDING);
 }
@@ -270,7 +270,7 @@ static void formula_of(const struct kv_model *m, enum kv_form form, const struct
                        char *text, size_t cap)
 {
     char b[16], scales[48] = "", numbers[64] = "";
-    uint32_t layers = form == KV_FORM_HIDDEN ? m->layers : kv_model_keepers(m), n;
+    uint32_t layers = form == KV_FORM_HIDDEN ? m->layers : kv_model_caching_layers(m), n;
     const struct kv_layer *l = &m->layer[0];
     uint64_t elements, vectors;
     (void)kv_model_group(m, 0, &l, &n);

@@ -59,7 +59,7 @@ bool kv_model_splits(const struct kv_model *m, uint32_t tp, uint32_t *ret_heads)
 
 uint32_t kv_model_count(const struct kv_model *m, enum kv_kind kind);
 /* Layers that keep KV. */
-uint32_t kv_model_keepers(const struct kv_model *m);
+uint32_t kv_model_caching_layers(const struct kv_model *m);
 /* The i-th kind of layer that keeps KV, in the order of the layers, and how many are like it.
  * False: there are fewer. */
 bool kv_model_group(const struct kv_model *m, unsigned i, const struct kv_layer **ret_layer,

@@ -76,7 +76,7 @@ static int arena_fill(struct arena *a)
     if (err < 0)
         return err;
     a->gen |= 1; /* not 0 */
-    err = keeper_create(a->sizes.chunks, &a->keeper);
+    err = prefault_create(a->sizes.chunks, &a->prefault);
     if (err < 0)
         return err;
     err = open_home(a);
@@ -95,7 +95,7 @@ static int arena_fill(struct arena *a)
     if (err < 0)
         return err;
     /* Only now: faulting in would hold the lock that mapping needs. */
-    keeper_aim(a->keeper, a->sizes.prefault_bytes);
+    prefault_aim(a->prefault, a->sizes.prefault_bytes);
     return 0;
 }
 
@@ -126,7 +126,7 @@ void arena_destroy(struct arena **arena)
     if (arena == NULL || *arena == NULL)
         return;
     struct arena *a = *arena;
-    keeper_destroy(&a->keeper);
+    prefault_destroy(&a->prefault);
     bus_unclaim(&a->claim);
     if (a->tables != NULL) {
         for (uint32_t i = 0; i < a->sizes.chunks; i++)
@@ -435,13 +435,13 @@ void arena_set_moved(struct arena *a, arena_moved_fn *fn, void *ctx)
 uint8_t *arena_settled(const struct arena *a, uint32_t no)
 {
     const struct arena_chunk *c = &a->chunks[no];
-    return c->owned && keeper_is_done(a->keeper, no) ? c->mem.base : NULL;
+    return c->owned && prefault_is_done(a->prefault, no) ? c->mem.base : NULL;
 }
 
 uint8_t *arena_settle(struct arena *a, uint32_t no)
 {
-    if (a->chunks[no].owned && !keeper_is_done(a->keeper, no))
-        keeper_want(a->keeper, no, a->sizes.likely_bytes);
+    if (a->chunks[no].owned && !prefault_is_done(a->prefault, no))
+        prefault_want(a->prefault, no, a->sizes.likely_bytes);
     return arena_settled(a, no);
 }
 
@@ -452,8 +452,8 @@ struct names *arena_names(const struct arena *a)
 
 void arena_stats(const struct arena *a, struct arena_stats *ret_stats)
 {
-    struct keeper_stats ks;
-    keeper_stats(a->keeper, &ks);
+    struct prefault_stats ks;
+    prefault_stats(a->prefault, &ks);
     struct arena_stats st = {
         .limit_bytes = a->config.limit_bytes,
         .used_bytes = a->used_bytes,

@@ -214,7 +214,7 @@ struct arena_report {
     int huge_err;     /* the last reason for a chunk without huge pages; 0 */
     int numa_err;     /* the last reason for a chunk not bound; 0 */
     bool sealed;      /* all chunks are sealed against new writable mappings */
-    int keep_err;     /* the last reason for a chunk that the keeper did not take; 0 */
+    int keep_err;     /* the last reason for a chunk that the prefault thread did not take; 0 */
     const char *home; /* where chunks are kept, in words; borrowed */
 };
 void arena_report(const struct arena *a, struct arena_report *ret_report);

@@ -10,10 +10,10 @@
 
 #include "arena.h"
 #include "bus.h"
-#include "keeper.h"
 #include "layout.h"
 #include "list.h"
 #include "names.h"
+#include "prefault.h"
 
 /* Shorter runs are not worth a slab; bounds the number of slabs. */
 #define ARENA_RUN_MIN 16u
@@ -121,7 +121,7 @@ struct arena {
     _Atomic int loss; /* enum arena_loss */
 
     struct arena_report report;
-    struct keeper *keeper;
+    struct prefault *prefault;
     arena_moved_fn *moved; /* NULL: nobody asks */
     void *moved_ctx;
     arena_retired_fn *retired;

@@ -110,8 +110,8 @@ void arena__chunk_set(struct arena *a, uint32_t chunk, uint32_t id, struct chunk
     c->used_bytes = 0;
     memset(c->used, 0, a->words * sizeof(c->used[0]));
     arena__mark(a, c, 0, a->first_page, true);
-    keeper_set(a->keeper, chunk, mem->base, mem->bytes,
-               a->config.huge == ARENA_HUGE_TRY && !mem->hugetlb);
+    prefault_set(a->prefault, chunk, mem->base, mem->bytes,
+                 a->config.huge == ARENA_HUGE_TRY && !mem->hugetlb);
     a->report.hugetlb_chunks += mem->hugetlb;
     a->report.sealed = a->report.sealed && mem->sealed;
     if (mem->huge_err != 0)
@@ -155,7 +155,7 @@ int arena__replace(struct arena *a, uint32_t chunk)
         a->retired(a->retired_ctx, id, c->principal);
     if (a->moved != NULL)
         a->moved(a->moved_ctx, chunk);
-    keeper_retire(a->keeper, &old);
+    prefault_retire(a->prefault, &old);
     return 0;
 }
 
@@ -365,7 +365,7 @@ static struct arena_slab *carve_at(struct arena *a, uint32_t chunk, uint32_t pag
 {
     uint32_t pages;
     const uint32_t slots = arena__slab_fit(run, slot_pages, &pages);
-    if (!keeper_is_done(a->keeper, chunk) &&
+    if (!prefault_is_done(a->prefault, chunk) &&
         home_reserve(a->home, a->chunks[chunk].mem.fd, (uint64_t)page << LAYOUT_PAGE_SHIFT,
                      (uint64_t)pages << LAYOUT_PAGE_SHIFT) < 0)
         return NULL; /* the file system is full */

@@ -5,8 +5,8 @@
  *   off   memfds of this process alone
  *   dir   named files in a directory of tmpfs or hugetlbfs: `chunk-<id>` and `names`. The
  *         directory is locked, so that two daemons never share it.
- *   fds   memfds of which a keeper (the service manager) holds a descriptor too: `kvc-chunk-<id>`
- *         and `kvc-names`. It gives them back at the next start.
+ *   fds   memfds of which the service manager (systemd's descriptor store) holds a descriptor too:
+ * `kvc-chunk-<id>` and `kvc-names`. It gives them back at the next start.
  *
  * A memfd that is sealed with F_SEAL_FUTURE_WRITE can never be mapped writable again, by the next
  * run neither; so only those of `off` are. Descriptors of chunks otherwise are safe from other uids
@@ -27,7 +27,7 @@
 
 enum arena_persist { ARENA_PERSIST_OFF, ARENA_PERSIST_DIR, ARENA_PERSIST_FDS };
 
-/* A descriptor that waited with the keeper. */
+/* A descriptor that waited with the service manager. */
 struct home_fd {
     char name[HOME_NAME_BYTES];
     int fd; /* the home takes those whose names are its own, and leaves -1 here */
@@ -44,8 +44,8 @@ struct home_config {
     /* fds; borrowed until home_close() */
     struct home_fd *fds;
     uint32_t nfds;
-    /* A keeper that refuses (negative errno), or is not there (NULL), costs the chunk its future,
-     * nothing else. */
+    /* A service manager that refuses (negative errno), or is not there (NULL), costs the chunk its
+     * future, nothing else. */
     int (*store)(void *ctx, const char *name, int fd);
     void (*remove)(void *ctx, const char *name);
     void *ctx;
@@ -83,7 +83,7 @@ void home_space(const struct home *home, uint64_t *ret_total, uint64_t *ret_free
  * from reserved huge pages; -ENOTSUP where the directory is no hugetlbfs. */
 KVC_WARN_UNUSED int home_make(struct home *home, uint32_t id, uint64_t bytes, bool huge,
                               int *ret_fd);
-/* From now on the chunk is wanted after this run: the keeper gets its descriptor. */
+/* From now on the chunk is wanted after this run: the service manager gets its descriptor. */
 KVC_WARN_UNUSED int home_keep(struct home *home, uint32_t id, int fd);
 /* The chunk is not wanted any more; descriptors stay usable. */
 void home_forget(struct home *home, uint32_t id);

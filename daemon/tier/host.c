@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host tier, made of the arena (room), the copier (copies and sums), the keeper (memory faulted
- * in) and pins (memory registered for I/O). Core calls it by api/tier.h.
+ * The host tier, made of the arena (room), the copier (copies and sums), the prefault thread
+ * (memory faulted in) and pins (memory registered for I/O). Core calls it by api/tier.h.
  */
 #include "host.h"
 

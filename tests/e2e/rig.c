@@ -223,7 +223,7 @@ static bool touches_memory(const struct rig *r)
     return busy;
 }
 
-void rig_await_keepers(const struct rig *r)
+void rig_await_prefault(const struct rig *r)
 {
     for (unsigned still = 0; still < 3;) {
         rig_sleep_ms(20);

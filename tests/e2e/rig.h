@@ -37,8 +37,8 @@ int rig_await(struct rig *r);
 /* The same directory again, after rig_kill() or rig_stop(). */
 void rig_restart(struct rig *r, const char *const *sets);
 /* Until the daemon touches no memory in the background any more, as after its start: a keeper
- * (keeper.h) that has nothing to do sleeps, and one that gets no processor does not. */
-void rig_await_keepers(const struct rig *r);
+ * (prefault.h) that has nothing to do sleeps, and one that gets no processor does not. */
+void rig_await_prefault(const struct rig *r);
 /* SIGTERM; the daemon must exit with 0. */
 void rig_stop(struct rig *r);
 void rig_kill(struct rig *r);           /* SIGKILL */

@@ -228,7 +228,7 @@ CASE(every_sender_is_told_or_dropped)
     struct kvc *k = rig_open(&rig, 0);
     rig_wait_stat(k, "svc.sessions", 2);
     forget_trace(k);
-    rig_await_keepers(&rig);
+    rig_await_prefault(&rig);
     struct held before = held_by(rig.pid);
     uint64_t rounds = health->rounds;
     attack(messages, true);

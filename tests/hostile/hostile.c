@@ -10,7 +10,7 @@
 /* The daemon touches its tables in the background after its start: once it does not any more. */
 static uint64_t settled_rss_bytes(const struct rig *r)
 {
-    rig_await_keepers(r);
+    rig_await_prefault(r);
     return daemon_rss_bytes(r);
 }
 

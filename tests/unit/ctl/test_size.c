@@ -300,7 +300,7 @@ CASE(what_changes_the_size_and_is_not_read_is_refused_by_name)
     ck_assert_uint_eq(kv_model_count(&m, KV_FULL), 3);
     ck_assert_uint_eq(kv_model_count(&m, KV_STATE), 3);
     accepted("{\"model_type\": \"mamba2\", \"num_hidden_layers\": 2}");
-    ck_assert_uint_eq(kv_model_keepers(&m), 0); /* which the command refuses */
+    ck_assert_uint_eq(kv_model_caching_layers(&m), 0); /* which the command refuses */
     refused("{\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4,"
             " \"sliding_window\": Infinity}",
             "sliding_window", "a whole number");

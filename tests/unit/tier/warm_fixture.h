@@ -31,7 +31,7 @@ struct kept {
     bool refuse;
 };
 
-static inline int keeper_takes(void *ctx, const char *name, int fd)
+static inline int prefault_takes(void *ctx, const char *name, int fd)
 {
     struct kept *k = ctx;
     if (k->refuse)
@@ -45,7 +45,7 @@ static inline int keeper_takes(void *ctx, const char *name, int fd)
     return 0;
 }
 
-static inline void keeper_drops(void *ctx, const char *name)
+static inline void prefault_drops(void *ctx, const char *name)
 {
     struct kept *k = ctx;
     for (uint32_t i = 0; i < k->nfds; i++)
@@ -89,8 +89,8 @@ static inline struct arena_config config_of(struct kept *k, enum arena_persist p
                                  .chunk_bytes = 2 * MIB,
                                  .home = {.persist = persist,
                                           .dir = k->dir,
-                                          .store = keeper_takes,
-                                          .remove = keeper_drops,
+                                          .store = prefault_takes,
+                                          .remove = prefault_drops,
                                           .ctx = k},
                                  .names_max = 8,
                                  .prints = two_principals,

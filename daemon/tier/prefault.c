@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread `kvc-keeper`: faults the arena's memory in ahead of need, and frees that of old
+ * The thread `kvc-prefault`: faults the arena's memory in ahead of need, and frees that of old
  * chunks.
  */
-#include "keeper.h"
+#include "prefault.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 
 /* About a millisecond of small pages, or two large ones: how long a stop, or a page fault that
  * needs the lock of the address space, may have to wait. */
-#define KEEPER_STEP_BYTES (UINT64_C(4) << 20)
-#define KEEPER_NICE       10
+#define PREFAULT_STEP_BYTES (UINT64_C(4) << 20)
+#define PREFAULT_NICE       10
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -33,11 +33,11 @@ struct range {
     bool wanted;
 };
 
-struct keeper {
+struct prefault {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work; /* for the thread */
-    pthread_cond_t idle; /* for keeper_retire() */
+    pthread_cond_t idle; /* for prefault_retire() */
     /* under `lock` */
     bool stop;
     bool retiring; /* from hand-over until destroyed */
@@ -64,7 +64,7 @@ static int populate(void *base, uint64_t bytes)
     }
 }
 
-static struct range *next_wanted(struct keeper *k)
+static struct range *next_wanted(struct prefault *k)
 {
     for (uint32_t i = 0; k->any_wanted && i < k->ranges_max; i++) {
         struct range *r = &k->ranges[i];
@@ -76,7 +76,7 @@ static struct range *next_wanted(struct keeper *k)
 }
 
 /* The next range with something to do, or NULL. */
-static struct range *next_range(struct keeper *k)
+static struct range *next_range(struct prefault *k)
 {
     struct range *wanted = NULL;
     if (k->error == 0 && k->faulted_bytes < k->wanted_bytes)
@@ -92,11 +92,11 @@ static struct range *next_range(struct keeper *k)
 }
 
 /* Called and returns with the lock held. */
-static void populate_step(struct keeper *k, struct range *r)
+static void populate_step(struct prefault *k, struct range *r)
 {
     uint8_t *const base = r->base;
     const uint64_t at = r->done;
-    const uint64_t step = MIN(r->bytes - at, KEEPER_STEP_BYTES);
+    const uint64_t step = MIN(r->bytes - at, PREFAULT_STEP_BYTES);
     unsigned huge = r->huge;
     (void)pthread_mutex_unlock(&k->lock);
     huge_make(base + at, step, &huge);
@@ -113,7 +113,7 @@ static void populate_step(struct keeper *k, struct range *r)
     k->faulted_bytes += step;
 }
 
-static void retire_step(struct keeper *k)
+static void retire_step(struct prefault *k)
 {
     struct chunk_mem mem = k->retired;
     (void)pthread_mutex_unlock(&k->lock);
@@ -123,11 +123,11 @@ static void retire_step(struct keeper *k)
     (void)pthread_cond_signal(&k->idle);
 }
 
-static void *keeper_main(void *arg)
+static void *prefault_main(void *arg)
 {
-    struct keeper *k = arg;
+    struct prefault *k = arg;
     /* Whoever is served meanwhile comes first; refused, it merely takes its share. */
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), KEEPER_NICE);
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), PREFAULT_NICE);
     (void)pthread_mutex_lock(&k->lock);
     for (;;) {
         struct range *r;
@@ -144,30 +144,30 @@ static void *keeper_main(void *arg)
     return NULL;
 }
 
-int keeper_create(uint32_t ranges_max, struct keeper **ret_keeper)
+int prefault_create(uint32_t ranges_max, struct prefault **ret_prefault)
 {
     MUST(ranges_max >= 1);
-    struct keeper *k = sys_calloc(1, sizeof(*k) + ranges_max * sizeof(k->ranges[0]));
+    struct prefault *k = sys_calloc(1, sizeof(*k) + ranges_max * sizeof(k->ranges[0]));
     if (k == NULL)
         return -ENOMEM;
     k->ranges_max = ranges_max;
     (void)pthread_mutex_init(&k->lock, NULL); /* default attributes: cannot fail with glibc */
     (void)pthread_cond_init(&k->work, NULL);
     (void)pthread_cond_init(&k->idle, NULL);
-    const int err = thread_start("kvc-keeper", keeper_main, k, &k->thread);
+    const int err = thread_start("kvc-prefault", prefault_main, k, &k->thread);
     if (err != 0) {
         free(k);
         return err;
     }
-    *ret_keeper = k;
+    *ret_prefault = k;
     return 0;
 }
 
-void keeper_destroy(struct keeper **keeper)
+void prefault_destroy(struct prefault **prefault)
 {
-    if (keeper == NULL || *keeper == NULL)
+    if (prefault == NULL || *prefault == NULL)
         return;
-    struct keeper *k = *keeper;
+    struct prefault *k = *prefault;
     (void)pthread_mutex_lock(&k->lock);
     k->stop = true;
     (void)pthread_cond_signal(&k->work);
@@ -177,10 +177,10 @@ void keeper_destroy(struct keeper **keeper)
     (void)pthread_cond_destroy(&k->work);
     (void)pthread_mutex_destroy(&k->lock);
     free(k);
-    *keeper = NULL;
+    *prefault = NULL;
 }
 
-void keeper_aim(struct keeper *k, uint64_t target_bytes)
+void prefault_aim(struct prefault *k, uint64_t target_bytes)
 {
     (void)pthread_mutex_lock(&k->lock);
     k->target_bytes = target_bytes;
@@ -188,7 +188,7 @@ void keeper_aim(struct keeper *k, uint64_t target_bytes)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
-void keeper_set(struct keeper *k, uint32_t no, void *base, uint64_t bytes, bool huge)
+void prefault_set(struct prefault *k, uint32_t no, void *base, uint64_t bytes, bool huge)
 {
     MUST(no < k->ranges_max);
     (void)pthread_mutex_lock(&k->lock);
@@ -200,7 +200,7 @@ void keeper_set(struct keeper *k, uint32_t no, void *base, uint64_t bytes, bool 
     (void)pthread_mutex_unlock(&k->lock);
 }
 
-void keeper_want(struct keeper *k, uint32_t no, uint64_t most_bytes)
+void prefault_want(struct prefault *k, uint32_t no, uint64_t most_bytes)
 {
     MUST(no < k->ranges_max);
     (void)pthread_mutex_lock(&k->lock);
@@ -212,7 +212,7 @@ void keeper_want(struct keeper *k, uint32_t no, uint64_t most_bytes)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
-bool keeper_is_done(struct keeper *k, uint32_t no)
+bool prefault_is_done(struct prefault *k, uint32_t no)
 {
     MUST(no < k->ranges_max);
     (void)pthread_mutex_lock(&k->lock);
@@ -221,7 +221,7 @@ bool keeper_is_done(struct keeper *k, uint32_t no)
     return done;
 }
 
-void keeper_retire(struct keeper *k, struct chunk_mem *mem)
+void prefault_retire(struct prefault *k, struct chunk_mem *mem)
 {
     (void)pthread_mutex_lock(&k->lock);
     while (k->retiring)
@@ -233,9 +233,9 @@ void keeper_retire(struct keeper *k, struct chunk_mem *mem)
     *mem = (struct chunk_mem){.fd = -1, .ro_fd = -1};
 }
 
-void keeper_stats(struct keeper *k, struct keeper_stats *ret_stats)
+void prefault_stats(struct prefault *k, struct prefault_stats *ret_stats)
 {
     (void)pthread_mutex_lock(&k->lock);
-    *ret_stats = (struct keeper_stats){.faulted_bytes = k->faulted_bytes, .error = k->error};
+    *ret_stats = (struct prefault_stats){.faulted_bytes = k->faulted_bytes, .error = k->error};
     (void)pthread_mutex_unlock(&k->lock);
 }
