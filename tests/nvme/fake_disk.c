@@ -172,7 +172,7 @@ static bool is_bad(const struct fake_disk *d, const struct disk_op *op)
 }
 
 /* Sectors, pages, or all of it; each with even odds, all or none. */
-static void land_torn(struct fake_disk *d, uint8_t *to, const struct written *w)
+static void land_incomplete(struct fake_disk *d, uint8_t *to, const struct written *w)
 {
     const uint64_t odds = fake_rand(&d->random) % 4;
     const uint64_t unit = fake_rand(&d->random) % 2 != 0 ? SECTOR : DISK_PAGE_BYTES;
@@ -555,7 +555,7 @@ void fake_off(struct fake_disk *d, struct fake_journal *j)
 static void lose_power(struct fake_disk *d, uint32_t path)
 {
     for (const struct written *w = d->path[path].log; w != NULL; w = w->next)
-        land_torn(d, d->path[path].stable, w);
+        land_incomplete(d, d->path[path].stable, w);
     memcpy(d->path[path].now, d->path[path].stable, d->bytes);
     drop_log(d, path);
 }

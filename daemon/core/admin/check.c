@@ -148,7 +148,7 @@ static void check_parts(struct core *c, const struct block *b, struct tally *t)
         MUST(p != NULL && p->shard < KVC_SHARDS_MAX);
         if (b->state == BLOCK_PRESENT) {
             MUST(!copy_there(b, CORE_HOST) == (p->loc.id == 0) || block_loading(b));
-            MUST(!copy_there(b, CORE_DISK) == (p->disk.id == 0) || b->disk_copy == COPY_TORN);
+            MUST(!copy_there(b, CORE_DISK) == (p->disk.id == 0) || b->disk_copy == COPY_INCOMPLETE);
         } else if (b->state == BLOCK_PENDING) {
             MUST(p->loc.id != 0);
         }
@@ -196,7 +196,7 @@ static void check_places(struct core *c, const struct block *b, struct tally *t)
     const uint32_t f = b->flags;
     const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_DISK);
     const uint64_t bytes = block_bytes(c, b);
-    MUST(host || disk || b->disk_copy == COPY_TORN);
+    MUST(host || disk || b->disk_copy == COPY_INCOMPLETE);
     MUST(host || (b->parked == PARKED_NOT && !block_saving(b)));
     MUST(disk || !block_is_clean(b));
     MUST(b->disk_copy != COPY_FOR_PIN || !(f & BLOCK_F_SAFE));

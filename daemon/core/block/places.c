@@ -21,16 +21,16 @@ static const uint32_t host_edges[] = {
     [COPY_SUSPECT] = SM_BIT(COPY_CHECKING) | SM_BIT(COPY_NONE),
     [COPY_CHECKING] = SM_BIT(COPY_READY) | SM_BIT(COPY_SUSPECT) | SM_BIT(COPY_NONE),
     [COPY_READY] = SM_BIT(COPY_NONE),
-    [COPY_TORN] = 0,
+    [COPY_INCOMPLETE] = 0,
 };
 /* A write that ends replaces the copy that was there: it is written again durably, or where storage
  * is faster. */
 static const uint32_t disk_edges[] = {
-    [COPY_NONE] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
-    [COPY_READY] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
-    [COPY_FOR_PIN] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
-    [COPY_DURABLE] = SM_BIT(COPY_DURABLE) | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
-    [COPY_TORN] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_TORN),
+    [COPY_NONE] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_INCOMPLETE),
+    [COPY_READY] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_INCOMPLETE),
+    [COPY_FOR_PIN] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_INCOMPLETE),
+    [COPY_DURABLE] = SM_BIT(COPY_DURABLE) | SM_BIT(COPY_NONE) | SM_BIT(COPY_INCOMPLETE),
+    [COPY_INCOMPLETE] = COPIES_ON_DISK | SM_BIT(COPY_NONE) | SM_BIT(COPY_INCOMPLETE),
 };
 static const struct sm_table copy_sm[] = {
     [CORE_HOST] = {"copy in memory", copy_names, ARRAY_LEN(host_edges), host_edges},

@@ -37,9 +37,9 @@ enum copy_state {
     COPY_SUSPECT,  /* found in memory at start, and not checked yet */
     COPY_CHECKING, /* found in memory at start, and being checked */
     COPY_READY,
-    COPY_FOR_PIN, /* on disk: written durably, for pins and names alone */
-    COPY_DURABLE, /* on disk: written durably, and a client was promised that */
-    COPY_TORN     /* on disk: a shard was lost; the others are freed when the block is idle */
+    COPY_FOR_PIN,   /* on disk: written durably, for pins and names alone */
+    COPY_DURABLE,   /* on disk: written durably, and a client was promised that */
+    COPY_INCOMPLETE /* on disk: a shard was lost; the others are freed when the block is idle */
 };
 
 /* Why a block that is in memory is out of the policy's order. */

@@ -276,7 +276,7 @@ static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
     if (block_is_clean(b))
         clean_recall(c, b);
     const bool idle = b->copies == 0 && b->moving == 0;
-    copy_set(c, b, CORE_DISK, idle ? COPY_NONE : COPY_TORN);
+    copy_set(c, b, CORE_DISK, idle ? COPY_NONE : COPY_INCOMPLETE);
     if (!idle)
         return; /* its other shards there are freed when nothing is in flight (move_hear()) */
     disk_drop(c, b);

@@ -59,7 +59,8 @@ void core_stop(struct core *c)
 void move_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     (void)x;
-    if (b->state != BLOCK_PRESENT || b->disk_copy != COPY_TORN || b->copies > 0 || b->moving > 0)
+    if (b->state != BLOCK_PRESENT || b->disk_copy != COPY_INCOMPLETE || b->copies > 0 ||
+        b->moving > 0)
         return;
     disk_drop(c, b);
     if (!copy_there(b, CORE_HOST))
