@@ -19,7 +19,7 @@ int kvc_progress(struct kvc *kvc)
         (void)!kvc__news(kvc);
     while (kvc->state >= LINK_GREETING && op__pump(kvc, 0, false) > 0)
         continue;
-    ending__look(kvc);
+    daemon_exit__look(kvc);
     op__expire(kvc);
     watch__update(kvc);
     return (int)kvc->ready_n;

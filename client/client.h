@@ -9,8 +9,8 @@
  * Life of an op: NEW -> SENT -> DONE. Between them a request may be PARKED until its namespace and
  * its pool are open, an acquire may wait for CHUNKS, and what has come too late and borrows the
  * caller's memory is SETTLING until its CANCEL is answered. When the link ends, what borrows pages
- * is ENDING until the daemon's copies have. Arriving messages move ops on; nothing but op__await
- * and its like waits.
+ * waits for the daemon's exit until the daemon's copies have. Arriving messages move ops on;
+ * nothing but op__await and its like waits.
  *
  * Everything runs in the caller's thread inside some call; libzmq's I/O thread only moves bytes.
  */
@@ -50,8 +50,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define WELCOME_MAX_MS  30000u
 /* How long the daemon's copies from and to pages may go on after the link has ended, where it is
  * not known that its process has. */
-#define ENDING_MS 2000u
-#define ENDINGS   4u
+#define DAEMON_EXIT_MS   2000u
+#define DAEMON_EXITS_MAX 4u
 /* How long a call waits for the answer to the probe of a daemon that let a request's time pass;
  * counted from the probe's sending, so that all calls together wait for it once. */
 #define PROBE_WAIT_MS 125u
@@ -61,7 +61,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define NS_PER_MS UINT64_C(1000000)
 
 enum link_state { LINK_DOWN, LINK_ATTACHING, LINK_GREETING, LINK_REOPENING, LINK_UP };
-enum op_stage { OP_NEW, OP_SENT, OP_PARKED, OP_CHUNKS, OP_SETTLING, OP_ENDING, OP_DONE };
+enum op_stage { OP_NEW, OP_SENT, OP_PARKED, OP_CHUNKS, OP_SETTLING, OP_DAEMON_EXIT, OP_DONE };
 
 /* An open namespace. `canon` is its NS_OPEN request with correlation id 0: what tells two
  * specifications apart, and what is sent again after a reconnect. */
@@ -148,15 +148,15 @@ struct resv {
     uint32_t left; /* reserved, and not named in a commit yet */
 };
 
-/* The attach connection of an epoch that has ended; parted.c's. */
-struct parted {
-    struct parted *next;
+/* The attach connection of an epoch that has ended; orphan.c's. */
+struct orphan {
+    struct orphan *next;
     int fd;
     uint32_t epoch;
 };
 
-/* The daemon of an epoch whose copies may still run; ending.c's. */
-struct ending {
+/* The daemon of an epoch whose copies may still run; daemon_exit.c's. */
+struct daemon_exit {
     int pidfd; /* -1: free, or its end cannot be told */
     uint32_t epoch;
 };
@@ -196,11 +196,12 @@ struct kvc {
     uint64_t silent_ns;
     bool is_probed;     /* a PING of the library's own is unanswered */
     uint32_t reopening; /* namespaces unanswered in REOPENING */
-    struct parted *parted;
-    struct parted *parting; /* for the next parting: it must not fail; NULL only while DOWN */
-    uint64_t *asked;        /* chunks asked for and not answered: ASK_* | chunk */
+    struct orphan *orphans;
+    struct orphan
+        *next_orphan; /* for the next session that ends: it must not fail; NULL only while DOWN */
+    uint64_t *asked;  /* chunks asked for and not answered: ASK_* | chunk */
     uint32_t asked_n, asked_cap;
-    struct ending ending[ENDINGS];
+    struct daemon_exit exit[DAEMON_EXITS_MAX];
     uint32_t ended_epoch; /* of a daemon whose process had ended when the link did */
     struct watch watch;
 
@@ -288,7 +289,7 @@ static inline bool kvc__is_miss(int error)
     return kvc__is_down(error) || error == KVC_E_TIMEOUT;
 }
 
-/* ---- names.c ---- */
+/* ---- error_names.c ---- */
 
 /* A status other than OK as the value that the API returns. */
 int kvc__status_error(unsigned status);
@@ -307,30 +308,31 @@ bool fork__is_child(const struct kvc *k);
 void fork__hold_off(void);
 void fork__go_on(void);
 
-/* ---- ending.c ---- */
+/* ---- daemon_exit.c ---- */
 
 /* The link ends while the daemon may be copying from or to pages. Before attach_fd is closed. */
-void ending__begin(struct kvc *k);
-/* Whether this op stays ENDING with it: takes it over then. */
-__attribute__((warn_unused_result)) bool ending__takes(struct kvc_op *op, int error);
-/* Waits for the daemon of an op that is ENDING, until its grace deadline at most. */
-void ending__wait(const struct kvc_op *op);
+void daemon_exit__begin(struct kvc *k);
+/* Whether this op waits for the daemon's exit with it: takes it over then. */
+__attribute__((warn_unused_result)) bool daemon_exit__takes(struct kvc_op *op, int error);
+/* Waits for the daemon of an op that waits for the daemon's exit, until its grace deadline at most.
+ */
+void daemon_exit__wait(const struct kvc_op *op);
 /* Completes what has ended by now. */
-void ending__look(struct kvc *k);
+void daemon_exit__look(struct kvc *k);
 /* Closes what is left, in a child of fork() too. */
-void ending__close(struct kvc *k);
+void daemon_exit__close(struct kvc *k);
 
-/* ---- parted.c ---- */
+/* ---- orphan.c ---- */
 
 /* Allocates what the next parting needs. -ENOMEM. */
-__attribute__((warn_unused_result)) int parted__prepare(struct kvc *k);
+__attribute__((warn_unused_result)) int orphan__prepare(struct kvc *k);
 /* Takes the attach connection over, if blocks of this epoch are held; else leaves it. `tell`: the
  * daemon does not know yet that the session ends. */
-void parted__add(struct kvc *k, bool tell);
+void orphan__add(struct kvc *k, bool tell);
 /* Whether the daemon still keeps what was held in that epoch: not when it has died since. */
-bool parted__has(const struct kvc *k, uint32_t epoch);
+bool orphan__has(const struct kvc *k, uint32_t epoch);
 /* Closes the connections of which nothing is held any more. */
-void parted__sweep(struct kvc *k);
+void orphan__sweep(struct kvc *k);
 
 /* ---- watch.c ---- */
 
@@ -382,7 +384,7 @@ void op__destroy_all(struct kvc *k);
 /* ---- link.c ---- */
 
 /* Ends the link: requests in flight get `error`, mappings and leases are given up; but holds last
- * (parted.c), and staging becomes memory of the caller's own if the daemon might still read it.
+ * (orphan.c), and staging becomes memory of the caller's own if the daemon might still read it.
  * Keeps the text. Returns `error`. */
 int kvc__down(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The same when the daemon is no more: nothing lasts. */
@@ -458,8 +460,8 @@ void op__post_drop(struct kvc *k, uint64_t reservation);
 void op__silent(struct kvc *k);
 /* Ends what waits beyond its grace deadline. */
 void op__expire(struct kvc *k);
-/* Waits for an op that is ENDING. */
-void op__await_ending(struct kvc_op *op);
+/* Waits for an op that waits for the daemon's exit. */
+void op__await_exit(struct kvc_op *op);
 /* Asks the daemon to end a request. Replies of both move it on. 0 also when that is under way. */
 __attribute__((warn_unused_result)) int op__cancel(struct kvc_op *op);
 /* The same for a store that may be reading staging; without an answer the link goes down. */

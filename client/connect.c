@@ -24,7 +24,7 @@ static int start_attach(struct kvc *k)
     k->backoff_ms = (uint32_t)kvc__min(2 * k->backoff_ms, RECONNECT_MAX_MS);
     k->attach_until_ns = now + WELCOME_MAX_MS * NS_PER_MS;
 
-    if (parted__prepare(k) < 0)
+    if (orphan__prepare(k) < 0)
         return kvc__fail(k, KVC_E_DOWN, "out of memory");
     fork__hold_off();
     int fd = channel__connect(k->socket);

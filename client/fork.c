@@ -42,10 +42,10 @@ static void fork_in_child(void)
         fork_drop(&k->watch.epoll);
         fork_drop(&k->watch.event);
         fork_drop(&k->watch.timer);
-        for (struct parted *p = k->parted; p != NULL; p = p->next)
+        for (struct orphan *p = k->orphans; p != NULL; p = p->next)
             fork_drop(&p->fd);
-        for (uint32_t i = 0; i < ENDINGS; i++)
-            fork_drop(&k->ending[i].pidfd);
+        for (uint32_t i = 0; i < DAEMON_EXITS_MAX; i++)
+            fork_drop(&k->exit[i].pidfd);
     }
     sessions = NULL;
     (void)pthread_mutex_unlock(&lock);

@@ -54,8 +54,8 @@ void hold__free(struct hold *h)
     h->next = k->free_holds;
     k->free_holds = h;
     kvc__tell_unmapped(k);
-    if (k->parted != NULL)
-        parted__sweep(k);
+    if (k->orphans != NULL)
+        orphan__sweep(k);
 }
 
 void hold__destroy_all(struct kvc *k)
@@ -260,7 +260,7 @@ bool hold__is_kept(const struct kvc *k, uint32_t epoch)
 {
     if (k->state >= LINK_REOPENING && k->epoch == epoch)
         return !channel__is_hung_up(k->attach_fd); /* nobody may have looked at it for long */
-    return parted__has(k, epoch);
+    return orphan__has(k, epoch);
 }
 
 int kvc_hold_check(const struct kvc_hold *hold)

@@ -24,18 +24,18 @@ static void link_fail_all(struct kvc *k, int error)
     for (struct kvc_op *op = k->live_ops; op != NULL; op = next) {
         next = op->next;
         /* NEW: who is sending it sees to it; ENDING: of a link before this one. */
-        if (op->stage == OP_DONE || op->stage == OP_NEW || op->stage == OP_ENDING)
+        if (op->stage == OP_DONE || op->stage == OP_NEW || op->stage == OP_DAEMON_EXIT)
             continue;
         if (op->then != NULL)
             op__free(op);
-        else if (!ending__takes(op, error))
+        else if (!daemon_exit__takes(op, error))
             op__complete(op, error);
     }
 }
 
 static int end_link(struct kvc *k, int error)
 {
-    ending__begin(k);
+    daemon_exit__begin(k);
     watch__remove(k, k->wire.fd);
     wire__disconnect(&k->wire);
     map__retire_all(&k->maps); /* the end of the connection says that this is done */
@@ -61,7 +61,7 @@ int kvc__down(struct kvc *k, int error, const char *fmt, ...)
     va_end(ap);
     staging__leave(k);
     watch__remove(k, k->attach_fd);
-    parted__add(k, true);
+    orphan__add(k, true);
     return end_link(k, error);
 }
 
@@ -87,7 +87,7 @@ int kvc__dropped(struct kvc *k, const uint8_t *buf, size_t len)
     if (codec_dec_att_dropped(buf, len, &d) < 0)
         return kvc__malformed(k, "DROPPED");
     watch__remove(k, k->attach_fd);
-    parted__add(k, false);
+    orphan__add(k, false);
     return kvc__lost(k, KVC_E_DOWN, "the daemon ended the session: %s: %.*s",
                      codec_status_name(d.status), (int)d.detail.n, (const char *)d.detail.p);
 }

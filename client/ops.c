@@ -273,8 +273,8 @@ int op__await(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     while (op->stage != OP_DONE) {
-        if (op->stage == OP_ENDING)
-            op__await_ending(op);
+        if (op->stage == OP_DAEMON_EXIT)
+            op__await_exit(op);
         else if (op__pump(k, op->grace_ns, op->stage == OP_SENT) == 0)
             op__expire(k);
     }

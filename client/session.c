@@ -53,7 +53,7 @@ static void release_memory(struct kvc *k)
 {
     unmap_all(k);
     words__destroy_all(k);
-    ending__close(k);
+    daemon_exit__close(k);
     while (k->ns != NULL) {
         struct kvc_ns *next = k->ns->next;
         free(k->ns);
@@ -66,7 +66,7 @@ static void release_memory(struct kvc *k)
     fork__leave(k);
     free(k->resv);
     free(k->asked);
-    free(k->parting);
+    free(k->next_orphan);
     free(k->socket);
     free(k);
 }
@@ -95,8 +95,8 @@ static int session_create(const struct kvc_options *o, struct kvc **ret_kvc)
     k->must_connect = o->must_connect;
     k->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : KVC_DEADLINE_DEFAULT_MS;
     k->attach_fd = -1;
-    for (uint32_t i = 0; i < ENDINGS; i++)
-        k->ending[i].pidfd = -1;
+    for (uint32_t i = 0; i < DAEMON_EXITS_MAX; i++)
+        k->exit[i].pidfd = -1;
     k->watch = (struct watch){.epoll = -1, .event = -1, .timer = -1};
     k->backoff_ms = RECONNECT_MIN_MS;
     k->take_news = news__take;

@@ -5,8 +5,8 @@
  *
  * A store is not over when its time is: the daemon may still read staging, until it has answered a
  * CANCEL. If it does not answer, the link ends, and staging is made the caller's own. The same
- * holds for pages, except that they cannot be taken away from the daemon: ending.c decides what
- * becomes of such a request.
+ * holds for pages, except that they cannot be taken away from the daemon: daemon_exit.c decides
+ * what becomes of such a request.
  */
 #include "client.h"
 
@@ -21,7 +21,7 @@ static void unsettled(struct kvc_op *op)
                     "the daemon neither ends a request nor cancels it; disconnected, so that its "
                     "%s the caller's again",
                     op->pool != NULL ? "pages are" : "staging is");
-    if (op->stage == OP_ENDING)
+    if (op->stage == OP_DAEMON_EXIT)
         op->error = error;
     else
         op__complete(op, error);
@@ -55,7 +55,7 @@ static void cancelled(struct kvc_op *cancel)
 int op__cancel(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
-    if (op->partner != NULL || op->stage == OP_ENDING)
+    if (op->partner != NULL || op->stage == OP_DAEMON_EXIT)
         return 0;
     if (op->stage == OP_PARKED || op->stage == OP_CHUNKS) { /* not sent yet, or answered */
         op__complete(op, KVC_E_CANCELLED);
@@ -113,7 +113,7 @@ static void expire(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     bool is_known = op->stage == OP_SENT || op->stage == OP_SETTLING;
-    if (op->stage == OP_ENDING) {
+    if (op->stage == OP_DAEMON_EXIT) {
         op__complete(op, op->error);
     } else if (op->borrows && is_known) {
         op->is_overdue = true;
@@ -149,12 +149,12 @@ void op__expire(struct kvc *k)
     }
 }
 
-void op__await_ending(struct kvc_op *op)
+void op__await_exit(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
-    while (op->stage == OP_ENDING) {
-        ending__wait(op);
-        ending__look(k);
+    while (op->stage == OP_DAEMON_EXIT) {
+        daemon_exit__wait(op);
+        daemon_exit__look(k);
         op__expire(k);
     }
 }
@@ -170,7 +170,7 @@ int kvc_cancel_begin(struct kvc_op *op)
     if (rc < 0 && op->stage != OP_DONE && op->borrows)
         unsettled(op);
     watch__update(k);
-    return op->stage == OP_DONE || op->stage == OP_ENDING ? 0 : rc;
+    return op->stage == OP_DONE || op->stage == OP_DAEMON_EXIT ? 0 : rc;
 }
 
 int kvc_cancel(struct kvc_op *op)
@@ -181,8 +181,8 @@ int kvc_cancel(struct kvc_op *op)
         if (op__pump(k, op->partner->grace_ns, true) == 0)
             op__expire(k);
     }
-    if (op->stage == OP_ENDING)
-        op__await_ending(op);
+    if (op->stage == OP_DAEMON_EXIT)
+        op__await_exit(op);
     watch__update(k);
     if (rc < 0 || op->stage == OP_DONE)
         return rc;

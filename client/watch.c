@@ -6,7 +6,7 @@
  *                            since it was last asked. Any call into ZeroMQ asks, and so may swallow
  *                            the wake-up for a reply that nobody has received.
  *   the attach connection    chunks, DROPPED, end of file
- *   the process of a daemon  whose copies may still touch pages (ending.c)
+ *   the process of a daemon  whose copies may still touch pages (daemon_exit.c)
  *   an eventfd               readable while there is something to do that no descriptor tells of:
  *                            outcomes to be taken, replies inside ZeroMQ
  *   a timerfd                readable when a grace deadline has passed or connecting goes on
@@ -78,8 +78,8 @@ static int watch_open_all(struct kvc *k)
         watch__add(k, w->timer);
         watch__add(k, k->attach_fd);
         watch__add(k, k->wire.fd);
-        for (uint32_t i = 0; i < ENDINGS; i++)
-            watch__add(k, k->ending[i].pidfd);
+        for (uint32_t i = 0; i < DAEMON_EXITS_MAX; i++)
+            watch__add(k, k->exit[i].pidfd);
         rc = w->blind ? -ENOMEM : 0;
     }
     if (rc < 0)

@@ -503,7 +503,7 @@ void op_drain(struct request *rq);
  * can. */
 const char *svc__durable_fault(const struct svc *s, uint32_t flags);
 
-/* keep.c */
+/* pins.c */
 /* Logs a line where shares of memory do not hold with the blocks of this namespace, or where much
  * of memory stays empty because they are large. */
 void svc__tell_shares(struct svc *s, const struct core_ns *ns);

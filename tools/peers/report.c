@@ -8,16 +8,16 @@
 
 #define GB 1e9
 
-struct spread {
+struct scatter {
     double low, median, high;
 };
 
-static struct spread spread_of(const struct peer_result *result, unsigned metric)
+static struct scatter spread_of(const struct peer_result *result, unsigned metric)
 {
     double values[ROUNDS_MAX];
     memcpy(values, result->value[metric], sizeof(values));
     double median = out_median(values, result->rounds);
-    return (struct spread){values[0], median, values[result->rounds - 1]};
+    return (struct scatter){values[0], median, values[result->rounds - 1]};
 }
 
 static const struct peer_result *measured(const struct peer_ops *const *list,
@@ -60,7 +60,7 @@ static struct out_metric out_of(const struct line *line, const char *metric, con
 static void json_rate(const struct line *line, const char *metric, unsigned at, unsigned ours_at)
 {
     static const char *const ends[] = {"low", "high"};
-    struct spread spread = spread_of(line->result, at);
+    struct scatter spread = spread_of(line->result, at);
     const double values[] = {spread.low, spread.high};
     struct out_metric out = out_of(line, metric, "B/s");
     out.value = spread.median;
@@ -152,7 +152,7 @@ void report_json(const struct peer_plan *plan, const struct peer_ops *const *lis
     }
 }
 
-static void print_rate(FILE *to, struct spread spread)
+static void print_rate(FILE *to, struct scatter spread)
 {
     char range[32];
     snprintf(range, sizeof(range), "(%.2f-%.2f)", spread.low / GB, spread.high / GB);

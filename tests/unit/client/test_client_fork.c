@@ -13,7 +13,7 @@
 #include "client.h"
 #include "fixture.h"
 
-static struct kvc_hold *parted_hold, *hold;
+static struct kvc_hold *orphan_hold, *hold;
 
 static struct kvc_hold *acquire(void)
 {
@@ -31,19 +31,19 @@ static void start_with_holds(void)
     start_open();
     (void)!kvc_fd(kvc);
     atomic_store(&fake.s->hit_blocks, 1);
-    parted_hold = acquire();
+    orphan_hold = acquire();
     fake_rule(&fake, KVC_OP_PING, FAKE_DROPPED, 0, 1);
     ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_DOWN);
     for (int i = 0; i < 5000 && kvc_ping(kvc, &ms) < 0; i++)
         usleep(1000);
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
     hold = acquire();
-    ck_assert_ptr_nonnull(kvc->parted);
+    ck_assert_ptr_nonnull(kvc->orphans);
 }
 
 static void stop_with_holds(void)
 {
-    kvc_release(kvc, &parted_hold);
+    kvc_release(kvc, &orphan_hold);
     kvc_release(kvc, &hold);
     stop();
 }
@@ -67,7 +67,7 @@ CASES(.setup = start_with_holds, .teardown = stop_with_holds);
 /* _i: which one */
 CASE_EACH(a_child_has_none_of_the_descriptors, 5)
 {
-    const int fd[] = {kvc->attach_fd, kvc->parted->fd, kvc->watch.epoll, kvc->watch.event,
+    const int fd[] = {kvc->attach_fd, kvc->orphans->fd, kvc->watch.epoll, kvc->watch.event,
                       kvc->watch.timer};
     ck_assert(is_open(fd[_i]));
     pid_t pid = fork();
@@ -93,11 +93,11 @@ CASE(a_child_says_nothing_on_its_parents_session)
  */
 CASE(a_bare_clone_ends_no_connection)
 {
-    const int live = kvc->attach_fd, parted = kvc->parted->fd;
+    const int live = kvc->attach_fd, parted = kvc->orphans->fd;
     long pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (pid == 0) {
         bool had = is_open(live) && is_open(parted);
-        kvc_release(kvc, &parted_hold);
+        kvc_release(kvc, &orphan_hold);
         kvc_release(kvc, &hold);
         kvc_close(&kvc);
         _exit(had && !is_open(live) && !is_open(parted) ? 0 : 1);
@@ -107,5 +107,5 @@ CASE(a_bare_clone_ends_no_connection)
     ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
     ck_assert_int_eq(kvc_hold_check(hold), 0);
-    ck_assert_int_eq(kvc_hold_check(parted_hold), 0);
+    ck_assert_int_eq(kvc_hold_check(orphan_hold), 0);
 }

@@ -7,9 +7,9 @@
  * torn the process down. If the daemon lives (it dropped the session, or did not answer), it ends
  * the session's copies itself. The pages are the caller's again when the daemon's process has
  * ended. Its pidfd tells: the kernel closes a process's files, the driver's among them, before the
- * process counts as ended. If it has not ended, the requests are done after ENDING_MS, which is
- * longer than a device takes for its queue. A daemon that was stopped and continues later gives its
- * device nothing more: by then the session's revocation is raised in the page of words of this
+ * process counts as ended. If it has not ended, the requests are done after DAEMON_EXIT_MS, which
+ * is longer than a device takes for its queue. A daemon that was stopped and continues later gives
+ * its device nothing more: by then the session's revocation is raised in the page of words of this
  * epoch. So the pages are no concern of the next epoch's.
  */
 #include <errno.h>
@@ -26,10 +26,10 @@ static bool touches_pages(const struct kvc_op *op)
     return op->borrows && op->pool != NULL && (op->stage == OP_SENT || op->stage == OP_SETTLING);
 }
 
-/* The attach connection of this epoch: parted.c may have it by now. */
+/* The attach connection of this epoch: orphan.c may have it by now. */
 static int attach_of(const struct kvc *k)
 {
-    const struct parted *p = k->parted;
+    const struct orphan *p = k->orphans;
     while (k->attach_fd < 0 && p != NULL && p->epoch != k->epoch)
         p = p->next;
     return k->attach_fd >= 0 ? k->attach_fd : p != NULL ? p->fd : -1;
@@ -50,25 +50,25 @@ static int process_of(const struct kvc *k)
 static void complete(struct kvc *k, uint32_t epoch)
 {
     for (struct kvc_op *op = k->live_ops; op != NULL; op = op->next) {
-        if (op->stage == OP_ENDING && op->epoch == epoch)
+        if (op->stage == OP_DAEMON_EXIT && op->epoch == epoch)
             op__complete(op, op->error);
     }
 }
 
-void ending__begin(struct kvc *k)
+void daemon_exit__begin(struct kvc *k)
 {
     bool any = false;
     k->ended_epoch = 0;
     words__revoke(k, k->epoch);
     for (const struct kvc_op *op = k->live_ops; op != NULL; op = op->next)
         any = any || touches_pages(op);
-    struct ending *e = k->ending;
-    while (e < k->ending + ENDINGS && e->pidfd >= 0)
+    struct daemon_exit *e = k->exit;
+    while (e < k->exit + DAEMON_EXITS_MAX && e->pidfd >= 0)
         e++;
-    if (!any || e == k->ending + ENDINGS)
+    if (!any || e == k->exit + DAEMON_EXITS_MAX)
         return;
     fork__hold_off();
-    *e = (struct ending){.pidfd = process_of(k), .epoch = k->epoch};
+    *e = (struct daemon_exit){.pidfd = process_of(k), .epoch = k->epoch};
     fork__go_on();
     if (e->pidfd == -ESRCH)
         k->ended_epoch = k->epoch;
@@ -78,17 +78,17 @@ void ending__begin(struct kvc *k)
         e->pidfd = -1;
 }
 
-bool ending__takes(struct kvc_op *op, int error)
+bool daemon_exit__takes(struct kvc_op *op, int error)
 {
     if (!touches_pages(op) || op->kvc->ended_epoch == op->epoch)
         return false;
-    op->stage = OP_ENDING;
+    op->stage = OP_DAEMON_EXIT;
     op->error = error;
-    op->grace_ns = kvc__now() + ENDING_MS * NS_PER_MS;
+    op->grace_ns = kvc__now() + DAEMON_EXIT_MS * NS_PER_MS;
     return true;
 }
 
-static void ending_forget(struct kvc *k, struct ending *e)
+static void daemon_exit_forget(struct kvc *k, struct daemon_exit *e)
 {
     watch__remove(k, e->pidfd);
     fork__hold_off();
@@ -100,40 +100,40 @@ static void ending_forget(struct kvc *k, struct ending *e)
 static bool is_awaited(const struct kvc *k, uint32_t epoch)
 {
     const struct kvc_op *op = k->live_ops;
-    while (op != NULL && !(op->stage == OP_ENDING && op->epoch == epoch))
+    while (op != NULL && !(op->stage == OP_DAEMON_EXIT && op->epoch == epoch))
         op = op->next;
     return op != NULL;
 }
 
-void ending__look(struct kvc *k)
+void daemon_exit__look(struct kvc *k)
 {
-    for (uint32_t i = 0; i < ENDINGS; i++) {
-        struct ending *e = &k->ending[i];
+    for (uint32_t i = 0; i < DAEMON_EXITS_MAX; i++) {
+        struct daemon_exit *e = &k->exit[i];
         struct pollfd p = {.fd = e->pidfd, .events = POLLIN};
         if (e->pidfd < 0)
             continue;
         if (poll(&p, 1, 0) > 0)
             complete(k, e->epoch);
         if (!is_awaited(k, e->epoch))
-            ending_forget(k, e);
+            daemon_exit_forget(k, e);
     }
 }
 
-void ending__wait(const struct kvc_op *op)
+void daemon_exit__wait(const struct kvc_op *op)
 {
     const struct kvc *k = op->kvc;
     struct pollfd p = {.fd = -1, .events = POLLIN};
-    for (uint32_t i = 0; i < ENDINGS; i++) {
-        if (k->ending[i].pidfd >= 0 && k->ending[i].epoch == op->epoch)
-            p.fd = k->ending[i].pidfd;
+    for (uint32_t i = 0; i < DAEMON_EXITS_MAX; i++) {
+        if (k->exit[i].pidfd >= 0 && k->exit[i].epoch == op->epoch)
+            p.fd = k->exit[i].pidfd;
     }
-    (void)poll(&p, 1, (int)kvc__ms_until(op->grace_ns)); /* at most ENDING_MS */
+    (void)poll(&p, 1, (int)kvc__ms_until(op->grace_ns)); /* at most DAEMON_EXIT_MS */
 }
 
-void ending__close(struct kvc *k)
+void daemon_exit__close(struct kvc *k)
 {
-    for (uint32_t i = 0; i < ENDINGS; i++) {
-        if (k->ending[i].pidfd >= 0)
-            ending_forget(k, &k->ending[i]);
+    for (uint32_t i = 0; i < DAEMON_EXITS_MAX; i++) {
+        if (k->exit[i].pidfd >= 0)
+            daemon_exit_forget(k, &k->exit[i]);
     }
 }

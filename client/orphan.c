@@ -25,11 +25,11 @@ static bool is_read(const struct kvc *k, uint32_t epoch)
     return false;
 }
 
-int parted__prepare(struct kvc *k)
+int orphan__prepare(struct kvc *k)
 {
-    if (k->parting == NULL)
-        k->parting = sys_malloc(sizeof(*k->parting));
-    return k->parting != NULL ? 0 : -ENOMEM;
+    if (k->next_orphan == NULL)
+        k->next_orphan = sys_malloc(sizeof(*k->next_orphan));
+    return k->next_orphan != NULL ? 0 : -ENOMEM;
 }
 
 static void say_end(const struct kvc *k)
@@ -43,33 +43,33 @@ static void say_end(const struct kvc *k)
         (void)!channel__send(k->attach_fd, buf, (size_t)len, -1);
 }
 
-void parted__add(struct kvc *k, bool tell)
+void orphan__add(struct kvc *k, bool tell)
 {
-    if (k->state < LINK_REOPENING || k->parting == NULL || !is_read(k, k->epoch))
+    if (k->state < LINK_REOPENING || k->next_orphan == NULL || !is_read(k, k->epoch))
         return;
     if (tell && channel__is_hung_up(k->attach_fd))
         return; /* the connection of a daemon that is no more keeps nothing */
     if (tell)
         say_end(k);
-    struct parted *p = k->parting;
+    struct orphan *p = k->next_orphan;
     fork__hold_off();
-    *p = (struct parted){.next = k->parted, .fd = k->attach_fd, .epoch = k->epoch};
-    k->parting = NULL;
-    k->parted = p;
+    *p = (struct orphan){.next = k->orphans, .fd = k->attach_fd, .epoch = k->epoch};
+    k->next_orphan = NULL;
+    k->orphans = p;
     k->attach_fd = -1;
     fork__go_on();
 }
 
-bool parted__has(const struct kvc *k, uint32_t epoch)
+bool orphan__has(const struct kvc *k, uint32_t epoch)
 {
-    const struct parted *p = k->parted;
+    const struct orphan *p = k->orphans;
     while (p != NULL && p->epoch != epoch)
         p = p->next;
     return p != NULL && !channel__is_hung_up(p->fd);
 }
 
 /* In a child of fork() only the copy is closed: the connection goes on. */
-static void close_connection(const struct kvc *k, struct parted *p)
+static void close_connection(const struct kvc *k, struct orphan *p)
 {
     if (!fork__is_child(k))
         channel__close(&p->fd);
@@ -77,10 +77,10 @@ static void close_connection(const struct kvc *k, struct parted *p)
         close(p->fd);
 }
 
-void parted__sweep(struct kvc *k)
+void orphan__sweep(struct kvc *k)
 {
-    for (struct parted **at = &k->parted; *at != NULL;) {
-        struct parted *p = *at;
+    for (struct orphan **at = &k->orphans; *at != NULL;) {
+        struct orphan *p = *at;
         if (is_read(k, p->epoch)) {
             at = &p->next;
             continue;

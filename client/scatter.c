@@ -10,7 +10,7 @@
 #include "client_gpu__.h"
 
 /* Fragments on their way to the device, neighbours as one. */
-struct spread {
+struct scatter {
     struct device *device;
     void *stream;
     enum device_way way;
@@ -20,7 +20,7 @@ struct spread {
     struct kvc_frag frag[DEVICE_FRAGS];
 };
 
-static int flush(struct spread *s)
+static int flush(struct scatter *s)
 {
     int rc = 0;
     if (s->n > 0)
@@ -30,7 +30,7 @@ static int flush(struct spread *s)
 }
 
 /* The next fragments need another way: those gathered so far are copied first. */
-static int spread_turn(struct spread *s, enum device_way way, bool is_pinned)
+static int scatter_turn(struct scatter *s, enum device_way way, bool is_pinned)
 {
     int rc = 0;
     if (s->way != way || s->is_pinned != is_pinned)
@@ -40,7 +40,7 @@ static int spread_turn(struct spread *s, enum device_way way, bool is_pinned)
     return rc;
 }
 
-static int spread_add(struct spread *s, uint64_t to, uint64_t from, uint64_t bytes)
+static int scatter_add(struct scatter *s, uint64_t to, uint64_t from, uint64_t bytes)
 {
     if (s->n > 0 && !s->is_apart) {
         struct kvc_frag *last = &s->frag[s->n - 1];
@@ -57,8 +57,8 @@ static int spread_add(struct spread *s, uint64_t to, uint64_t from, uint64_t byt
 }
 
 /* One block, whose bytes are at `block`: to its pages, or from them. */
-static int spread_add_block(struct spread *s, const struct kvc_pool_spec *spec, uint32_t group,
-                            const uint32_t *pages, uint64_t block, bool to_pages)
+static int scatter_add_block(struct scatter *s, const struct kvc_pool_spec *spec, uint32_t group,
+                             const uint32_t *pages, uint64_t block, bool to_pages)
 {
     for (uint32_t i = 0; i < spec->group[group].regions; i++) {
         const struct kvc_pool_region *r = &spec->group[group].region[i];
@@ -69,8 +69,8 @@ static int spread_add_block(struct spread *s, const struct kvc_pool_spec *spec, 
             const uint64_t page = base + pages[j] * r->stride_bytes;
             int rc = 0;
             if (pages[j] != KVC_NO_PAGE)
-                rc = to_pages ? spread_add(s, page, block, r->page_bytes)
-                              : spread_add(s, block, page, r->page_bytes);
+                rc = to_pages ? scatter_add(s, page, block, r->page_bytes)
+                              : scatter_add(s, block, page, r->page_bytes);
             else if (!to_pages) /* what another block left in staging is not this one's */
                 memset((void *)(uintptr_t)block, 0, r->page_bytes);
             if (rc < 0)
@@ -122,7 +122,7 @@ static bool is_pinned(struct device *d, struct map *m)
     return true;
 }
 
-static int load_group(struct spread *s, const struct kvc_hold *hold,
+static int load_group(struct scatter *s, const struct kvc_hold *hold,
                       const struct kvc_pool_spec *spec, uint32_t group, const uint32_t *pages)
 {
     const struct hold *h = (const struct hold *)(const void *)hold;
@@ -134,14 +134,14 @@ static int load_group(struct spread *s, const struct kvc_hold *hold,
         const void *data = hold->group[group].block[i].data;
         struct map *m = slot == NULL ? hold__map_of(h, data, &hint) : NULL;
         if (slot != NULL)
-            rc = spread_turn(s, DEVICE_ON_DEVICE, true);
+            rc = scatter_turn(s, DEVICE_ON_DEVICE, true);
         else
-            rc = spread_turn(s, DEVICE_FROM_HOST, m != NULL && is_pinned(s->device, m));
+            rc = scatter_turn(s, DEVICE_FROM_HOST, m != NULL && is_pinned(s->device, m));
         s->is_apart = m != last;
         last = m;
         if (rc == 0)
-            rc = spread_add_block(s, spec, group, pages,
-                                  (uint64_t)(uintptr_t)(slot != NULL ? slot : data), true);
+            rc = scatter_add_block(s, spec, group, pages,
+                                   (uint64_t)(uintptr_t)(slot != NULL ? slot : data), true);
         pages += spec->group[group].pages_per_block;
     }
     return rc;
@@ -158,7 +158,7 @@ int kvc_gpu_load(struct kvc_gpu *gpu, const struct kvc_hold *hold, const struct 
         rc = check_load_group(gpu, hold, spec, g, pages[g]);
     if (rc == 0)
         rc = device__may_use(gpu->device, stream);
-    struct spread s = {.device = gpu->device, .stream = stream, .n = 0};
+    struct scatter s = {.device = gpu->device, .stream = stream, .n = 0};
     for (uint32_t g = 0; g < KVC_GROUPS_MAX && rc == 0; g++) {
         if (hold->group[g].n > 0)
             rc = load_group(&s, hold, spec, g, pages[g]);
@@ -215,12 +215,12 @@ int kvc_gpu_stage(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, uint32_
         rc = check_offsets(k, offsets, n, bytes);
     if (rc == 0)
         rc = device__may_use(gpu->device, stream);
-    struct spread s = {.device = gpu->device, .stream = stream, .way = DEVICE_TO_HOST, .n = 0};
+    struct scatter s = {.device = gpu->device, .stream = stream, .way = DEVICE_TO_HOST, .n = 0};
     if (rc == 0)
         s.is_pinned = pin_staging(gpu);
     for (uint32_t i = 0; i < n && rc == 0; i++)
-        rc = spread_add_block(&s, spec, group,
-                              pages + (size_t)i * spec->group[group].pages_per_block,
-                              (uint64_t)(uintptr_t)k->staging + offsets[i], false);
+        rc = scatter_add_block(&s, spec, group,
+                               pages + (size_t)i * spec->group[group].pages_per_block,
+                               (uint64_t)(uintptr_t)k->staging + offsets[i], false);
     return rc < 0 ? rc : flush(&s);
 }
