@@ -452,7 +452,7 @@ CASE(a_device_that_fails_ends_a_daemon_that_is_to_be_started_again)
 #define ROUNDS 40u
 
 /* Another session of the same principal, that waits for no word. */
-static int copy_ungated(void)
+static int copy_unfenced(void)
 {
     open_all();
     for (uint32_t i = 0; i < ROUNDS; i++) {
@@ -490,7 +490,7 @@ CASE(stores_ahead_of_their_word_hold_up_no_other_session)
         ops[i] = store_ahead(5000 + i, value);
     rig_wait_stat(k, "svc.calls", AHEAD);
     ck_assert_uint_gt(rig_stat(k, "core.transfers_waiting"), 0);
-    pid_t pid = rig_spawn(&rig, "ungated", 0);
+    pid_t pid = rig_spawn(&rig, "unfenced", 0);
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d", status);
@@ -508,8 +508,8 @@ CASE(stores_ahead_of_their_word_hold_up_no_other_session)
 static int work(const char *role, uint64_t arg)
 {
     (void)arg;
-    if (strcmp(role, "ungated") == 0)
-        return copy_ungated();
+    if (strcmp(role, "unfenced") == 0)
+        return copy_unfenced();
     ck_assert_str_eq(role, "copies");
     open_all();
     for (;;) {

@@ -24,7 +24,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 SEED_MAX = 4096
 KEPT_MAX = 300  # inputs of a packed corpus; the shortest stay
 # Words that the gates of the tree look for; an input may hold them by chance.
-GATED = re.compile(rb"[t]odo|[f]ixme|[x]xx|[h]ack|[s]tub|[p]laceholder|implemented|/(?=(work|home|users)/)", re.I)
+FENCED = re.compile(rb"[t]odo|[f]ixme|[x]xx|[h]ack|[s]tub|[p]laceholder|implemented|/(?=(work|home|users)/)", re.I)
 
 
 # ---- the packed form ----
@@ -32,7 +32,7 @@ GATED = re.compile(rb"[t]odo|[f]ixme|[x]xx|[h]ack|[s]tub|[p]laceholder|implement
 
 def escape(data):
     out = []
-    gated = {m.start() for m in GATED.finditer(data)}
+    fenced = {m.start() for m in FENCED.finditer(data)}
     for i, b in enumerate(data):
         last = i == len(data) - 1
         if b == 0x5C:
@@ -43,7 +43,7 @@ def escape(data):
             out.append("\\t")
         elif b == 0x0D:
             out.append("\\r")
-        elif b < 0x20 or b > 0x7E or (b == 0x20 and last) or (b == 0x23 and i == 0) or i in gated:
+        elif b < 0x20 or b > 0x7E or (b == 0x20 and last) or (b == 0x23 and i == 0) or i in fenced:
             out.append("\\x%02x" % b)
         else:
             out.append(chr(b))

@@ -118,19 +118,19 @@ static void count_waiting(struct core *c, struct core_transfer *w, void *ctx)
 /* Checks the shares of jobs, and of those that wait for words, against a count. */
 static void check_shares(const struct core *c)
 {
-    uint64_t jobs[DEVICES_MAX] = {0}, gated[DEVICES_MAX] = {0};
+    uint64_t jobs[DEVICES_MAX] = {0}, fenced[DEVICES_MAX] = {0};
     LIST_FOR_EACH_SAFE (node, next, &c->hbm->in_flight) {
         const struct transfer_job *job = CONTAINER_OF(node, struct transfer_job, node);
         jobs[job->dev - c->hbm->dev]++;
-        gated[job->dev - c->hbm->dev] += job->gated;
+        fenced[job->dev - c->hbm->dev] += job->fenced;
     }
     for (uint32_t d = 0; d < c->hbm->ndevices; d++)
-        MUST(jobs[d] == c->hbm->dev[d].share.used && gated[d] == c->hbm->dev[d].gated.used);
+        MUST(jobs[d] == c->hbm->dev[d].share.used && fenced[d] == c->hbm->dev[d].fenced.used);
     uint64_t ops = 0;
     const struct core_op *o;
     POOL_FOR_EACH (o, i, op_pool(c))
-        ops += o->gated;
-    MUST(ops == ops_gated(c));
+        ops += o->fenced;
+    MUST(ops == ops_fenced(c));
 }
 
 static void count_pieces(struct core *c, const struct transfer_job *job, struct counted *t)

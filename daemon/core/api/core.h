@@ -493,7 +493,7 @@ struct core_transfer {
     struct list_node node; /* the core's from here on: linked while it waits for its turn */
     const struct transfer_kind *kind;
     struct core_client *client;
-    bool gated, cancelled;
+    bool fenced, cancelled;
 };
 
 /* One commit in flight. */
@@ -522,7 +522,7 @@ struct core_commit {
     uint32_t first_op, last_op;  /* of a commit out of pages, until its copy begins */
     struct reservation *slicing; /* until its last slice */
     uint32_t at, end;
-    bool gated;
+    bool fenced;
 };
 /* Whether the bytes to be stored are not computed yet: the commit's word has not been reached. */
 bool core_commit_is_early(const struct core_commit *commit);

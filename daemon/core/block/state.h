@@ -259,7 +259,7 @@ struct core_op {
     uint32_t part;
     uint32_t next; /* of its commit's list */
     bool durable;
-    bool gated;             /* counted in ops_gated() (write.c), until its copy has ended */
+    bool fenced;            /* counted in ops_fenced() (write.c), until its copy has ended */
     struct promise promise; /* once landed, of a durable commit */
 };
 

@@ -511,7 +511,7 @@ uint32_t hbm_runs(const struct core_config *cfg)
 static int create_turns(struct core *c, struct hbm_device *dev, const struct sizes *z)
 {
     const uint32_t clients = c->cfg.clients_max, principals = MAX(c->cfg.principals_max, 1u);
-    const uint32_t jobs = c->hbm->jobs_each, gated = jobs - jobs / 4;
+    const uint32_t jobs = c->hbm->jobs_each, fenced = jobs - jobs / 4;
     const bool fair = c->cfg.fair;
     list_init(&dev->lines);
     dev->line = core__pages(z->line);
@@ -520,12 +520,12 @@ static int create_turns(struct core *c, struct hbm_device *dev, const struct siz
     for (uint32_t i = 0; i < clients; i++) {
         list_init(&dev->line[i].node);
         list_init(&dev->line[i].ready);
-        list_init(&dev->line[i].gated);
+        list_init(&dev->line[i].fenced);
     }
     int err = share_create(&dev->share, jobs, fair ? share_each(jobs, principals) : 0, principals);
     if (err)
         return err;
-    return share_create(&dev->gated, gated, fair ? share_each(gated, clients) : 0, clients);
+    return share_create(&dev->fenced, fenced, fair ? share_each(fenced, clients) : 0, clients);
 }
 
 static int create_device(struct core *c, uint32_t i, const struct sizes *z)
@@ -599,7 +599,7 @@ static void hbm_destroy(struct core *c)
     pool_destroy(&t->jobs);
     for (uint32_t i = 0; i < t->ndevices; i++) {
         share_destroy(&t->dev[i].share);
-        share_destroy(&t->dev[i].gated);
+        share_destroy(&t->dev[i].fenced);
         core__pages_put(t->dev[i].line, z.line);
         core__pages_put(t->dev[i].policy_mem, z.policy);
     }

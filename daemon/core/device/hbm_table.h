@@ -30,17 +30,17 @@ struct hbm_copy {
 
 /* A client's queue before a device, each list in order of arrival. */
 struct transfer_line {
-    struct list_node node;         /* in hbm_device.lines, while it has entries */
-    struct list_node ready, gated; /* core_transfer; gated: for a word that was not reached yet */
+    struct list_node node;          /* in hbm_device.lines, while it has entries */
+    struct list_node ready, fenced; /* core_transfer; fenced: for a word that was not reached yet */
 };
 
 struct hbm_device {
     struct device *device;
     struct share share;         /* of jobs, by principal */
-    struct share gated;         /* of jobs that wait for words, by client */
+    struct share fenced;        /* of jobs that wait for words, by client */
     struct transfer_line *line; /* by client */
     struct list_node lines;     /* transfer_line: clients in the order of their turns */
-    uint32_t ready_n, gated_n;  /* core_transfer in them */
+    uint32_t ready_n, fenced_n; /* core_transfer in them */
     struct policy *policy;      /* over numbers of HBM copies; NULL: the device has no room */
     void *policy_mem;
     struct core_hbm_stats stats;
@@ -69,7 +69,7 @@ struct transfer_job {
     struct core *core;
     uint32_t owner; /* in hbm_table.share */
     const struct transfer_kind *kind;
-    bool gated;      /* began before its word was reached: counted in dev->gated, */
+    bool fenced;     /* began before its word was reached: counted in dev->fenced, */
     uint32_t holder; /* for this client */
     struct hbm_device *dev;
     struct lease *lease;            /* for FILL and LOAD: the lease, in use until the job ends */

@@ -82,7 +82,7 @@ void lease_held(struct core *c, const struct lease *l, struct core_held *held);
 uint64_t writes_bytes(void);
 const struct pool *op_pool(const struct core *c); /* core_op */
 /* How many of these wait for their words, or are not copied yet since. */
-uint32_t ops_gated(const struct core *c);
+uint32_t ops_fenced(const struct core *c);
 struct core_op *op_at(const struct core *c, uint32_t no);
 /* Ends the commit of an entry. */
 void op_finish(struct core *c, struct core_op *o, uint8_t status);

@@ -12,30 +12,30 @@ static uint32_t transfer_job_slot_of(const struct core *c, const struct transfer
     return pool_index(c->hbm->jobs, job) * CORE_SEND_BLOCKS;
 }
 
-static bool may_be_gated(const struct hbm_table *t, const struct hbm_device *dev, uint32_t holder)
+static bool may_be_fenced(const struct hbm_table *t, const struct hbm_device *dev, uint32_t holder)
 {
-    return dev->gated.held[holder] < t->jobs_each - t->jobs_each / 2;
+    return dev->fenced.held[holder] < t->jobs_each - t->jobs_each / 2;
 }
 
 struct transfer_job *transfer_job_take(struct core *c, const struct core_client *cl,
                                        const struct transfer_kind *kind, struct hbm_device *dev,
-                                       bool gated)
+                                       bool fenced)
 {
     struct hbm_table *t = c->hbm;
     const uint32_t owner = owner_no(c, cl->who.principal), holder = client_no(c, cl);
-    if (gated && (!may_be_gated(t, dev, holder) || !share_take(&dev->gated, holder, 1)))
+    if (fenced && (!may_be_fenced(t, dev, holder) || !share_take(&dev->fenced, holder, 1)))
         return NULL;
     struct transfer_job *job = share_get(&dev->share, owner, t->jobs);
     if (!job) {
-        if (gated)
-            share_give(&dev->gated, holder, 1);
+        if (fenced)
+            share_give(&dev->fenced, holder, 1);
         return NULL;
     }
     job->core = c;
     job->owner = owner;
     job->holder = holder;
     job->kind = kind;
-    job->gated = gated;
+    job->fenced = fenced;
     job->dev = dev;
     list_push_back(&t->in_flight, &job->node);
     return job;
@@ -43,18 +43,18 @@ struct transfer_job *transfer_job_take(struct core *c, const struct core_client 
 
 struct transfer_job *transfer_job_new(struct core *c, const struct core_client *cl,
                                       const struct transfer_kind *kind, struct hbm_device *dev,
-                                      bool gated)
+                                      bool fenced)
 {
-    const uint32_t before = gated ? dev->ready_n + dev->gated_n : dev->ready_n;
-    return before > 0 ? NULL : transfer_job_take(c, cl, kind, dev, gated);
+    const uint32_t before = fenced ? dev->ready_n + dev->fenced_n : dev->ready_n;
+    return before > 0 ? NULL : transfer_job_take(c, cl, kind, dev, fenced);
 }
 
 void transfer_job_free(struct core *c, struct transfer_job *job)
 {
     struct hbm_device *dev = job->dev;
     list_remove(&job->node);
-    if (job->gated)
-        share_give(&dev->gated, job->holder, 1);
+    if (job->fenced)
+        share_give(&dev->fenced, job->holder, 1);
     share_put(&dev->share, job->owner, c->hbm->jobs, job);
     c->hbm->due = true;
 }

@@ -11,15 +11,15 @@
 
 /* ---- transfer_job.c ---- */
 
-/* Takes a job. NULL: all are under way, or the principal has its share, or (gated) as many jobs as
+/* Takes a job. NULL: all are under way, or the principal has its share, or (fenced) as many jobs as
  * may be wait for a word. */
 struct transfer_job *transfer_job_take(struct core *c, const struct core_client *cl,
                                        const struct transfer_kind *kind, struct hbm_device *dev,
-                                       bool gated);
+                                       bool fenced);
 /* transfer_job_take() for a request that was not queued; NULL also when others are queued. */
 struct transfer_job *transfer_job_new(struct core *c, const struct core_client *cl,
                                       const struct transfer_kind *kind, struct hbm_device *dev,
-                                      bool gated);
+                                      bool fenced);
 void transfer_job_free(struct core *c, struct transfer_job *job);
 /* The lease's blocks, and its client, stay until transfer_unuse(). */
 void transfer_use(struct lease *l);

@@ -30,16 +30,16 @@ static void transfer_enqueue(struct core *c, struct hbm_device *dev, struct core
     struct transfer_line *line = transfer_wait_line_of(c, dev, t->client);
     if (!list_is_linked(&line->node))
         list_push_back(&dev->lines, &line->node);
-    list_push_back(t->gated ? &line->gated : &line->ready, &t->node);
-    *(t->gated ? &dev->gated_n : &dev->ready_n) += 1;
+    list_push_back(t->fenced ? &line->fenced : &line->ready, &t->node);
+    *(t->fenced ? &dev->fenced_n : &dev->ready_n) += 1;
 }
 
 static void transfer_dequeue(struct hbm_device *dev, struct transfer_line *line,
                              struct core_transfer *t)
 {
     list_remove(&t->node);
-    *(t->gated ? &dev->gated_n : &dev->ready_n) -= 1;
-    if (list_empty(&line->ready) && list_empty(&line->gated))
+    *(t->fenced ? &dev->fenced_n : &dev->ready_n) -= 1;
+    if (list_empty(&line->ready) && list_empty(&line->fenced))
         list_remove(&line->node);
 }
 
@@ -50,9 +50,9 @@ struct transfer_job *transfer_begin(struct core *c, struct core_transfer *t,
     list_init(&t->node);
     t->kind = kind;
     t->client = cl;
-    t->gated = device_fence_is_pending(&t->after);
+    t->fenced = device_fence_is_pending(&t->after);
     t->cancelled = false;
-    struct transfer_job *job = transfer_job_new(c, t->client, t->kind, dev, t->gated);
+    struct transfer_job *job = transfer_job_new(c, t->client, t->kind, dev, t->fenced);
     if (job) {
         job->transfer = t;
         return job;
@@ -97,9 +97,9 @@ static void transfer_wait_look_at(struct core *c, struct hbm_device *dev,
         if (transfer_verdict(c, t) != 0) {
             transfer_dequeue(dev, line, t);
             list_push_back(over, &t->node);
-        } else if (t->gated && !device_fence_is_pending(&t->after)) {
+        } else if (t->fenced && !device_fence_is_pending(&t->after)) {
             transfer_dequeue(dev, line, t);
-            t->gated = false;
+            t->fenced = false;
             transfer_enqueue(c, dev, t);
         }
     }
@@ -112,7 +112,7 @@ static void look_through(struct core *c, struct hbm_device *dev)
     LIST_FOR_EACH_SAFE (node, next, &dev->lines) {
         struct transfer_line *line = CONTAINER_OF(node, struct transfer_line, node);
         transfer_wait_look_at(c, dev, line, &line->ready, &over);
-        transfer_wait_look_at(c, dev, line, &line->gated, &over);
+        transfer_wait_look_at(c, dev, line, &line->fenced, &over);
     }
     for (struct list_node *node; (node = list_first(&over));) {
         struct core_transfer *t = transfer_at(node);
@@ -131,7 +131,7 @@ static bool line_begin(struct core *c, struct hbm_device *dev, struct transfer_l
     if (!node)
         return false;
     struct core_transfer *t = transfer_at(node);
-    struct transfer_job *job = transfer_job_take(c, t->client, t->kind, dev, t->gated);
+    struct transfer_job *job = transfer_job_take(c, t->client, t->kind, dev, t->fenced);
     if (!job)
         return false;
     transfer_dequeue(dev, line, t);
@@ -152,7 +152,7 @@ static void device_serve(struct core *c, struct hbm_device *dev)
         list_remove(node);
         list_push_back(&dev->lines, node);
         if (line_begin(c, dev, line, list_first(&line->ready)) ||
-            line_begin(c, dev, line, list_first(&line->gated)))
+            line_begin(c, dev, line, list_first(&line->fenced)))
             stop = NULL;
         else if (!stop)
             stop = line;
@@ -194,16 +194,16 @@ void transfer_each_waiting(struct core *c,
     uint64_t n = 0;
     for (uint32_t i = 0; i < c->hbm->ndevices; i++) {
         struct hbm_device *dev = &c->hbm->dev[i];
-        uint32_t ready_n = 0, gated_n = 0;
+        uint32_t ready_n = 0, fenced_n = 0;
         LIST_FOR_EACH_SAFE (node, next, &dev->lines) {
             struct transfer_line *line = CONTAINER_OF(node, struct transfer_line, node);
-            MUST(!list_empty(&line->ready) || !list_empty(&line->gated));
+            MUST(!list_empty(&line->ready) || !list_empty(&line->fenced));
             ready_n += each_of(c, &line->ready, fn, ctx);
-            gated_n += each_of(c, &line->gated, fn, ctx);
+            fenced_n += each_of(c, &line->fenced, fn, ctx);
         }
-        MUST(ready_n == dev->ready_n && gated_n == dev->gated_n);
-        MUST(ready_n + gated_n == 0 || dev->share.used > 0); /* the end of these jobs sets `due` */
-        n += ready_n + gated_n;
+        MUST(ready_n == dev->ready_n && fenced_n == dev->fenced_n);
+        MUST(ready_n + fenced_n == 0 || dev->share.used > 0); /* the end of these jobs sets `due` */
+        n += ready_n + fenced_n;
     }
     MUST(n == c->m.transfers_waiting);
 }

@@ -13,14 +13,15 @@
 
 /* Copies of commits at a time, one for each block. And the part of them that may wait for words, of
  * all clients and of one, so that the rest is there for blocks that can be copied. */
-#define OPS_MAX        (4u * KVC_STORE_MAX)
-#define OPS_GATED_MAX  (OPS_MAX / 8 * 3)
-#define OPS_GATED_EACH KVC_STORE_MAX
+#define OPS_MAX         (4u * KVC_STORE_MAX)
+#define OPS_FENCED_MAX  (OPS_MAX / 8 * 3)
+#define OPS_FENCED_EACH KVC_STORE_MAX
 
 struct writes {
     struct pool *ops;
-    struct share op_share;    /* of operations, by client */
-    struct share gated_share; /* operations whose word was not reached when they began; by client */
+    struct share op_share; /* of operations, by client */
+    struct share
+        fenced_share;         /* operations whose word was not reached when they began; by client */
     struct list_node copying; /* core_op */
 };
 
@@ -34,7 +35,7 @@ static int writes_create(struct core *c)
     const uint32_t clients = c->cfg.clients_max;
     struct writes *w = c->writes;
     list_init(&w->copying);
-    const int err = share_create(&w->gated_share, OPS_GATED_MAX, 0, clients);
+    const int err = share_create(&w->fenced_share, OPS_FENCED_MAX, 0, clients);
     return err ? err
                : core__shared_pool(c, &w->ops, &w->op_share, "copies", sizeof(struct core_op),
                                    OPS_MAX, clients);
@@ -44,7 +45,7 @@ static void writes_destroy(struct core *c)
 {
     struct writes *w = c->writes;
     core__shared_pool_free(&w->ops, &w->op_share);
-    share_destroy(&w->gated_share);
+    share_destroy(&w->fenced_share);
 }
 
 const struct core_module writes_module = {CORE_STATE(writes), .create = writes_create,
@@ -55,9 +56,9 @@ const struct pool *op_pool(const struct core *c)
     return c->writes->ops;
 }
 
-uint32_t ops_gated(const struct core *c)
+uint32_t ops_fenced(const struct core *c)
 {
-    return (uint32_t)c->writes->gated_share.used;
+    return (uint32_t)c->writes->fenced_share.used;
 }
 
 struct core_op *op_at(const struct core *c, uint32_t no)
@@ -636,9 +637,9 @@ void op_finish(struct core *c, struct core_op *o, uint8_t status)
 void op_copied(struct core *c, struct core_op *o, int status)
 {
     struct block *b = &c->blocks[o->block];
-    if (o->gated)
-        share_give(&c->writes->gated_share, client_no(c, o->client), 1);
-    o->gated = false;
+    if (o->fenced)
+        share_give(&c->writes->fenced_share, client_no(c, o->client), 1);
+    o->fenced = false;
     if (!status && atomic_load_explicit(&o->op.cancel, memory_order_relaxed))
         status = -ECANCELED;
     if (status || b->state != BLOCK_PENDING) {
@@ -701,7 +702,7 @@ static void commit_op_submit(struct core *c, struct core_commit *m, struct core_
 }
 
 /* Starts the copy of one entry; false with its status when there is none to start. */
-static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct reservation *r,
+static bool commit_one(struct core *c, struct core_commit *m, bool fenced, struct reservation *r,
                        const struct run_entry *e, uint32_t i)
 {
     c->work += WORK_LOOK;
@@ -728,7 +729,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
                           .commit = m,
                           .index = i,
                           .durable = r->durable,
-                          .gated = gated,
+                          .fenced = fenced,
                           .block = block_no(c, b),
                           .part = pool_index(c->parts, p)};
     c->work += WORK_BLOCK;
@@ -743,20 +744,20 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
     return true;
 }
 
-/* Whether a commit out of pages can be begun. *ret_gated: its word was not reached yet; its n
- * entries count as gated. */
+/* Whether a commit out of pages can be begun. *ret_fenced: its word was not reached yet; its n
+ * entries count as fenced. */
 static int commit_out_of_pages(struct core *c, const struct core_commit *m,
-                               const struct reservation *r, bool *ret_gated, const char **ret_why)
+                               const struct reservation *r, bool *ret_fenced, const char **ret_why)
 {
-    *ret_gated = core_commit_is_early(m);
+    *ret_fenced = core_commit_is_early(m);
     const uint32_t holder = client_no(c, m->client);
     *ret_why = transfer_store_fault(c, m, r);
     if (*ret_why)
         return KVC_E_BAD_ARGUMENT;
-    if (!*ret_gated)
+    if (!*ret_fenced)
         return 0;
-    if (c->writes->gated_share.held[holder] + m->n <= OPS_GATED_EACH &&
-        share_take(&c->writes->gated_share, holder, m->n))
+    if (c->writes->fenced_share.held[holder] + m->n <= OPS_FENCED_EACH &&
+        share_take(&c->writes->fenced_share, holder, m->n))
         return 0;
     *ret_why = "too many blocks are to be stored when their words come (4096 of one session, 6144 "
                "of all); go on when some have been";
@@ -787,8 +788,8 @@ int core_commit_begin(struct core *c, struct core_client *cl, struct core_commit
     m->left = 0;
     m->first_op = m->last_op = CORE_NONE;
     list_init(&m->transfer.node);
-    m->gated = false;
-    int err = m->pages ? commit_out_of_pages(c, m, r, &m->gated, ret_why) : 0;
+    m->fenced = false;
+    int err = m->pages ? commit_out_of_pages(c, m, r, &m->fenced, ret_why) : 0;
     if (err)
         return err;
     progress_made(c, r, !m->store);
@@ -811,8 +812,8 @@ static int commit_sliced(struct core *c, struct core_commit *m)
     r->busy--;
     resv_close_entry(c, r);
     m->left--;
-    if (m->gated) /* entries that are not copied are not counted */
-        share_give(&c->writes->gated_share, client_no(c, m->client), m->n - m->left);
+    if (m->fenced) /* entries that are not copied are not counted */
+        share_give(&c->writes->fenced_share, client_no(c, m->client), m->n - m->left);
     if (m->first_op != CORE_NONE)
         transfer_store_begin(c, m);
     if (m->left > 0)
@@ -832,7 +833,7 @@ int core_commit_step(struct core *c, struct core_commit *m)
             return CORE_MORE;
         const struct run_entry *e = run_next(c, &it);
         MUST(e != NULL);
-        if (commit_one(c, m, m->gated, r, e, m->at - m->first))
+        if (commit_one(c, m, m->fenced, r, e, m->at - m->first))
             resv_close_entry(c, r);
     }
     /* Entries that a store has reserved and does not copy (a bad offset, an empty pool) are
