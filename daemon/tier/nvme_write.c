@@ -250,7 +250,7 @@ static void nvme_write_on_written(struct nvme_io *io)
     end_in_order(n, n->extent[w->extent].seg);
 }
 
-static void account(struct nvme *n, const struct nvme_write *w, uint64_t bytes)
+static void count_bytes(struct nvme *n, const struct nvme_write *w, uint64_t bytes)
 {
     n->m.bytes_written += bytes;
     n->m.writes++;
@@ -304,7 +304,7 @@ static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class wh
     w->era = p->era;
     p->writes++;
     n->write_inflight += (uint64_t)pages * NVME_PAGE;
-    account(n, w, (uint64_t)pages * NVME_PAGE);
+    count_bytes(n, w, (uint64_t)pages * NVME_PAGE);
     nvme__issue(n, &w->io, DISK_WRITE, p, w->iov, iovs, nvme__extent_page(n, x),
                 (uint64_t)pages * NVME_PAGE, nvme_write_on_written);
 }

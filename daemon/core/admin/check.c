@@ -110,14 +110,14 @@ static void check_quotas(struct core *c)
     check_room(c, room);
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         const struct core_ns *ns = &c->ns[i];
-        MUST(!ns->id || ns->payer == quota_payer(c, ns));
+        MUST(!ns->id || ns->account == quota_account(c, ns));
         MUST(room[i].pinned == ns->pinned && room[i].lapsed == ns->lapsed);
         leaving += ns->leaving;
         pinned += ns->pinned;
         for (uint32_t o = 0; o < RETAIN_OWNERS; o++)
             for (unsigned t = 0; t < RETAIN_TIERS; t++)
                 if ((o == 0 || retain_owner_is(c->retain, o)) &&
-                    retain_is_within(c->retain, ns->payer, o))
+                    retain_is_within(c->retain, ns->account, o))
                     owner[o][t] += room[i].held[t];
         for (unsigned t = 0; t < RETAIN_TIERS; t++)
             MUST(room[i].held[t] == ns->held[t] && room[i].bound[t] == ns->bound[t]);
@@ -241,7 +241,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
         return;
     }
     MUST(b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, no));
-    MUST(quota_is_giving(c) || retain_owner(c->retain, no) == ns->payer);
+    MUST(quota_is_giving(c) || retain_owner(c->retain, no) == ns->account);
     uint32_t shards = group_shards(ns, block_group(c, b));
     MUST(index_get(c, ns, b->group, b->key.b) == b);
     check_forest(c, no, t);

@@ -129,7 +129,7 @@ struct policy_hint block_hint(struct core *c, const struct block *b, uint32_t pa
 void block_known(struct core *c, struct block *b, uint32_t parent, const struct core_cost *cost)
 {
     struct policy_hint hint = block_hint(c, b, parent, b->depth, cost);
-    hint.list = retain_enter(c->retain, block_no(c, b), block_ns(c, b)->payer);
+    hint.list = retain_enter(c->retain, block_no(c, b), block_ns(c, b)->account);
     hint.used_ms -= MIN(c->now_ms, core__age_ms(c, b));
     c->cfg.policy->insert(c->policy, block_no(c, b), &hint, c->now_ms);
 }

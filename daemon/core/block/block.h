@@ -174,7 +174,7 @@ struct tier_loc copy_loc(struct core *c, const struct block *b, enum core_tier t
                          uint32_t shard);
 void copy_set_loc(struct core *c, struct block *b, enum core_tier tier, uint32_t shard,
                   struct tier_loc loc);
-/* Frees the room of one shard of b in a tier, and counts that for its payer. */
+/* Frees the room of one shard of b in a tier, and counts that for its account. */
 void copy_give(struct core *c, const struct block *b, enum core_tier tier, struct tier_loc loc);
 /* copy_give() of all shards that b's record has in the tier. No reader may have their locations. */
 void copy_give_all(struct core *c, struct block *b, enum core_tier tier);
@@ -231,7 +231,7 @@ static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b
 /* ---- quota.c ---- */
 
 /* The owner that pays for a namespace's blocks: its narrowest quota, in core->retain. */
-uint32_t quota_payer(const struct core *c, const struct core_ns *ns);
+uint32_t quota_account(const struct core *c, const struct core_ns *ns);
 void quota_ns_gone(struct core *c, const struct core_ns *ns);
 /* How much of all that is guaranteed on disk can be kept there, in percent. */
 uint32_t quota_disk_percent(const struct core *c);
@@ -258,8 +258,8 @@ uint64_t clean_bytes(const struct core_config *cfg);
 /* For core_check(): so many blocks are marked as being in the ring. */
 void clean_check(const struct core *c, uint64_t ring);
 /* Takes the oldest clean block out of the ring that is not in use and not guaranteed to another
- * owner than `payer`; NULL: none. The block is still PARKED_CLEAN. */
-struct block *clean_pop(struct core *c, uint32_t payer);
+ * owner than `account`; NULL: none. The block is still PARKED_CLEAN. */
+struct block *clean_pop(struct core *c, uint32_t account);
 /* An old clean block of `within` or an owner below it, which stays in the ring; NULL: none among
  * the oldest. */
 struct block *clean_of(struct core *c, uint32_t within);

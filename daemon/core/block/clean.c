@@ -104,7 +104,7 @@ void clean_recall(struct core *c, struct block *b)
     block_enter(c, b);
 }
 
-struct block *clean_pop(struct core *c, uint32_t payer)
+struct block *clean_pop(struct core *c, uint32_t account)
 {
     while (c->clean->n > 0) {
         struct block *b = ring_block(c, 0);
@@ -114,7 +114,7 @@ struct block *clean_pop(struct core *c, uint32_t payer)
         if (!block_is_clean(b))
             continue;
         if (copy_may_drop(c, b) &&
-            !retain_protects(c->retain, block_ns(c, b)->payer, payer, CORE_HOST, c->largest))
+            !retain_protects(c->retain, block_ns(c, b)->account, account, CORE_HOST, c->largest))
             return b;
         clean_recall(c, b);
     }
@@ -127,7 +127,7 @@ struct block *clean_of(struct core *c, uint32_t within)
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = ring_block(c, i);
         if (block_is_clean(b) && copy_may_drop(c, b) &&
-            retain_is_within(c->retain, block_ns(c, b)->payer, within))
+            retain_is_within(c->retain, block_ns(c, b)->account, within))
             return b;
     }
     return NULL;

@@ -32,7 +32,7 @@ uint32_t quota_count(const struct core *c)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++)
-        n += c->quotas->quota[i].payer != 0;
+        n += c->quotas->quota[i].account != 0;
     return n;
 }
 
@@ -41,7 +41,7 @@ uint32_t quota_count(const struct core *c)
 static bool same_name(const struct quota *q, uint32_t scope, const char *tenant, const char *sub,
                       uint32_t ns)
 {
-    if (!q->payer || q->scope != scope)
+    if (!q->account || q->scope != scope)
         return false;
     if (scope == KVC_SCOPE_NS)
         return q->ns == ns;
@@ -58,8 +58,8 @@ static struct quota *quota_find(struct core *c, uint32_t scope, const char *tena
 }
 
 /* The owner of the narrowest quota that is wider than `scope` and covers these names. */
-static uint32_t quota_payer_above(const struct core *c, uint32_t scope, const char *tenant,
-                                  const char *sub, uint32_t ns)
+static uint32_t quota_account_above(const struct core *c, uint32_t scope, const char *tenant,
+                                    const char *sub, uint32_t ns)
 {
     const struct quota *best = NULL;
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
@@ -68,12 +68,12 @@ static uint32_t quota_payer_above(const struct core *c, uint32_t scope, const ch
             (!best || q->scope > best->scope))
             best = q;
     }
-    return best ? best->payer : 0;
+    return best ? best->account : 0;
 }
 
-uint32_t quota_payer(const struct core *c, const struct core_ns *ns)
+uint32_t quota_account(const struct core *c, const struct core_ns *ns)
 {
-    return quota_payer_above(c, KVC_SCOPE_NS + 1, ns->tenant, ns->spec.sub, ns->id);
+    return quota_account_above(c, KVC_SCOPE_NS + 1, ns->tenant, ns->spec.sub, ns->id);
 }
 
 /* ---- who belongs where ---- */
@@ -82,10 +82,10 @@ static void quota_place_owners(struct core *c)
 {
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
         const struct quota *q = &c->quotas->quota[i];
-        if (!q->payer)
+        if (!q->account)
             continue;
-        const uint32_t above = quota_payer_above(c, q->scope, q->tenant, q->sub, q->ns);
-        MUST(retain_owner_place(c->retain, q->payer, above)); /* three scopes: never too deep */
+        const uint32_t above = quota_account_above(c, q->scope, q->tenant, q->sub, q->ns);
+        MUST(retain_owner_place(c->retain, q->account, above)); /* three scopes: never too deep */
     }
 }
 
@@ -93,14 +93,14 @@ static void quota_place_namespaces(struct core *c)
 {
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         struct core_ns *ns = &c->ns[i];
-        const uint32_t payer = ns->id ? quota_payer(c, ns) : 0;
-        if (!ns->id || payer == ns->payer)
+        const uint32_t account = ns->id ? quota_account(c, ns) : 0;
+        if (!ns->id || account == ns->account)
             continue;
         for (unsigned t = 0; t < RETAIN_TIERS; t++) {
-            retain_count(c->retain, payer, t, (int64_t)ns->held[t]);
-            retain_count(c->retain, ns->payer, t, -(int64_t)ns->held[t]);
+            retain_count(c->retain, account, t, (int64_t)ns->held[t]);
+            retain_count(c->retain, ns->account, t, -(int64_t)ns->held[t]);
         }
-        ns->payer = payer;
+        ns->account = account;
         c->quotas->give_due = true;
         c->quotas->give_at = 0;
     }
@@ -117,8 +117,8 @@ void quota_guarantee(struct core *c)
     for (uint32_t i = 0; c->regions && c->m.quotas > 0 && i < RETAIN_OWNERS; i++) {
         struct quota *q = &c->quotas->quota[i];
         q->fill = regions_region_bytes(c);
-        for (uint32_t n = 0; q->payer && n < c->cfg.namespaces_max; n++)
-            if (c->ns[n].id && retain_is_within(c->retain, c->ns[n].payer, q->payer))
+        for (uint32_t n = 0; q->account && n < c->cfg.namespaces_max; n++)
+            if (c->ns[n].id && retain_is_within(c->retain, c->ns[n].account, q->account))
                 q->fill = MIN(q->fill, c->ns[n].region_fill);
     }
     c->quotas->guaranteed_regions = c->regions ? quota_sum_up(c, 0, true, regions) : 0;
@@ -130,11 +130,11 @@ static void quota_accept_held(struct core *c)
 {
     quota_guarantee(c);
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
-        const uint32_t payer = c->quotas->quota[i].payer;
-        if (!payer)
+        const uint32_t account = c->quotas->quota[i].account;
+        if (!account)
             continue;
-        const struct retain_quota bytes = *retain_quota_of(c->retain, payer);
-        retain_owner_set(c->retain, payer, &bytes);
+        const struct retain_quota bytes = *retain_quota_of(c->retain, account);
+        retain_owner_set(c->retain, account, &bytes);
     }
 }
 
@@ -150,12 +150,12 @@ static bool is_none(const struct retain_quota *q)
 
 static void quota_end(struct core *c, struct quota *q)
 {
-    const uint32_t payer = q->payer;
-    q->payer = 0;
+    const uint32_t account = q->account;
+    q->account = 0;
     c->m.quotas--;
     quota_place_owners(c);
     quota_place_namespaces(c);
-    retain_owner_end(c->retain, payer);
+    retain_owner_end(c->retain, account);
     quota_accept_held(c);
 }
 
@@ -171,14 +171,14 @@ static int quota_new(struct core *c, const struct core_quota *in, const char *te
 {
     struct quota *q = NULL;
     for (uint32_t i = 0; i < RETAIN_OWNERS && !q; i++)
-        q = c->quotas->quota[i].payer ? NULL : &c->quotas->quota[i];
+        q = c->quotas->quota[i].account ? NULL : &c->quotas->quota[i];
     if (!q || c->m.quotas == RETAIN_OWNERS - 1)
         return KVC_E_LIMIT;
-    const uint32_t payer =
-        retain_owner_add(c->retain, quota_payer_above(c, in->scope, tenant, sub, in->ns));
-    if (payer == RETAIN_NO_OWNER)
+    const uint32_t account =
+        retain_owner_add(c->retain, quota_account_above(c, in->scope, tenant, sub, in->ns));
+    if (account == RETAIN_NO_OWNER)
         return KVC_E_BUSY;
-    *q = (struct quota){.payer = payer, .scope = in->scope, .ns = in->ns};
+    *q = (struct quota){.account = account, .scope = in->scope, .ns = in->ns};
     memcpy(q->tenant, tenant, strlen(tenant));
     memcpy(q->sub, sub, strlen(sub));
     c->m.quotas++;
@@ -220,7 +220,7 @@ int core_quota_set(struct core *c, const struct core_quota *in)
     int err = q ? 0 : quota_new(c, in, tenant, sub, &q);
     if (err)
         return err;
-    retain_owner_set(c->retain, q->payer, &in->bytes);
+    retain_owner_set(c->retain, q->account, &in->bytes);
     quota_accept_held(c);
     return 0;
 }
@@ -305,10 +305,10 @@ uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_qu
     uint32_t n = 0;
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
         const struct quota *q = &c->quotas->quota[i];
-        if (q->payer && !(with && same_name(q, with->scope, tenant, sub, with->ns)))
+        if (q->account && !(with && same_name(q, with->scope, tenant, sub, with->ns)))
             list[n++] =
                 (struct guarantee){q->scope, q->tenant, q->scope == KVC_SCOPE_TENANT ? "" : q->sub,
-                                   retain_quota_of(c->retain, q->payer)->share[tier]};
+                                   retain_quota_of(c->retain, q->account)->share[tier]};
     }
     if (with)
         list[n++] = (struct guarantee){with->scope, tenant, sub, with->bytes.share[tier]};
@@ -341,13 +341,13 @@ static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
     for (uint32_t scope = KVC_SCOPE_NS; scope > KVC_SCOPE_ALL; scope--)
         for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
             const struct quota *q = &c->quotas->quota[i];
-            if (!q->payer || q->scope != scope)
+            if (!q->account || q->scope != scope)
                 continue;
-            const uint64_t share = retain_quota_of(c->retain, q->payer)->share[tier];
+            const uint64_t share = retain_quota_of(c->retain, q->account)->share[tier];
             const uint64_t unit = regions ? q->fill : 1;
-            need[q->payer] = MAX(need[q->payer], share / unit + (share % unit != 0));
-            uint64_t *above = &need[retain_owner_above(c->retain, q->payer)];
-            *above = bytes_plus(*above, need[q->payer]);
+            need[q->account] = MAX(need[q->account], share / unit + (share % unit != 0));
+            uint64_t *above = &need[retain_owner_above(c->retain, q->account)];
+            *above = bytes_plus(*above, need[q->account]);
         }
     return need[0];
 }
@@ -381,12 +381,12 @@ uint32_t quota_disk_percent(const struct core *c)
     return want > most ? (uint32_t)(100 * most / want) : 100;
 }
 
-static uint64_t bound_within(const struct core *c, uint32_t payer, unsigned tier)
+static uint64_t bound_within(const struct core *c, uint32_t account, unsigned tier)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         if (c->ns[i].id && c->ns[i].bound[tier] &&
-            retain_is_within(c->retain, c->ns[i].payer, payer))
+            retain_is_within(c->retain, c->ns[i].account, account))
             sum += c->ns[i].bound[tier];
     return sum;
 }
@@ -395,17 +395,17 @@ bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *
 {
     for (uint32_t i = *cursor; i < RETAIN_OWNERS; i++) {
         const struct quota *q = &c->quotas->quota[i];
-        if (!q->payer)
+        if (!q->account)
             continue;
         const bool ns = q->scope == KVC_SCOPE_NS;
         *ret_quota = (struct core_quota){.scope = q->scope,
                                          .tenant = q->tenant,
                                          .sub = q->sub,
                                          .ns = ns ? q->ns : 0,
-                                         .bytes = *retain_quota_of(c->retain, q->payer)};
+                                         .bytes = *retain_quota_of(c->retain, q->account)};
         for (unsigned t = 0; t < RETAIN_TIERS; t++) {
-            ret_quota->held[t] = retain_held(c->retain, q->payer, t);
-            ret_quota->bound[t] = bound_within(c, q->payer, t);
+            ret_quota->held[t] = retain_held(c->retain, q->account, t);
+            ret_quota->bound[t] = bound_within(c, q->account, t);
         }
         *cursor = i + 1;
         return true;
@@ -422,8 +422,8 @@ static uint64_t quota_needed(const struct core *c, unsigned tier, const struct c
     uint64_t need[RETAIN_OWNERS] = {0};
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         if (c->ns[i].id)
-            need[c->ns[i].payer] += c->ns[i].bound[tier];
-    need[ns->payer] = bytes_plus(need[ns->payer], more);
+            need[c->ns[i].account] += c->ns[i].bound[tier];
+    need[ns->account] = bytes_plus(need[ns->account], more);
     return quota_sum_up(c, tier, false, need);
 }
 
@@ -448,8 +448,8 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
     if (bytes == 0)
         return 0;
     for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0; i++) {
-        const uint32_t q = c->quotas->quota[i].payer;
-        if (!q || !retain_is_within(c->retain, ns->payer, q))
+        const uint32_t q = c->quotas->quota[i].account;
+        if (!q || !retain_is_within(c->retain, ns->account, q))
             continue;
         const uint64_t limit = retain_quota_of(c->retain, q)->limit[tier];
         if (limit != RETAIN_NO_LIMIT && bytes_plus(bound_within(c, q, tier), bytes) > limit)
@@ -459,15 +459,15 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
 }
 
 /* What the owner, and those above it, may yet hold before their shares are used up. */
-static uint64_t quota_own_slack(const struct core *c, uint32_t payer,
+static uint64_t quota_own_slack(const struct core *c, uint32_t account,
                                 const uint64_t direct[RETAIN_OWNERS],
                                 const uint64_t need[RETAIN_OWNERS])
 {
     uint64_t slack = 0;
-    for (uint32_t o = payer; o != 0; o = retain_owner_above(c->retain, o)) {
+    for (uint32_t o = account; o != 0; o = retain_owner_above(c->retain, o)) {
         uint64_t held = direct[o];
         for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
-            const uint32_t below = c->quotas->quota[i].payer;
+            const uint32_t below = c->quotas->quota[i].account;
             if (below && retain_owner_above(c->retain, below) == o)
                 held = bytes_plus(held, need[below]);
         }
@@ -482,7 +482,7 @@ static void direct_of(const struct core *c, bool regions, uint64_t ret_direct[RE
     memset(ret_direct, 0, RETAIN_OWNERS * sizeof *ret_direct);
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         if (c->ns[i].id)
-            ret_direct[c->ns[i].payer] += regions ? c->ns[i].regions : c->ns[i].unevictable;
+            ret_direct[c->ns[i].account] += regions ? c->ns[i].regions : c->ns[i].unevictable;
 }
 
 static uint64_t quota_left(const struct core *c, const struct core_ns *ns, bool regions,
@@ -495,7 +495,7 @@ static uint64_t quota_left(const struct core *c, const struct core_ns *ns, bool 
     memcpy(need, direct, sizeof need);
     const uint64_t used = quota_sum_up(c, 0, regions, need);
     const uint64_t most = MAX(s->total, guaranteed + s->total / TIER_PASSING);
-    *ret_own = quota_own_slack(c, ns->payer, direct, need);
+    *ret_own = quota_own_slack(c, ns->account, direct, need);
     return bytes_plus(*ret_own, most - MIN(most, used));
 }
 

@@ -10,7 +10,7 @@
 
 /* A quota: a name for an owner of retain.h. */
 struct quota {
-    uint32_t payer;     /* its owner in core->retain; 0: this entry is free */
+    uint32_t account;   /* its owner in core->retain; 0: this entry is free */
     uint8_t scope;      /* enum kvc_scope */
     uint32_t ns;        /* id */
     uint64_t fill;      /* the least bytes of its blocks that fill a region of memory */

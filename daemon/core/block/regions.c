@@ -176,7 +176,7 @@ void regions_ns_gone(struct core *c, const struct core_ns *ns)
 
 static bool has_share(const struct core *c, const struct core_ns *ns)
 {
-    return ns->payer != 0 && retain_quota_of(c->retain, ns->payer)->share[0] > 0;
+    return ns->account != 0 && retain_quota_of(c->retain, ns->account)->share[0] > 0;
 }
 
 static bool same_sizes(const struct core_ns *a, const struct core_ns *b)
@@ -208,7 +208,7 @@ void core_share_risk(const struct core *c, const struct core_ns *ns, struct core
     fill_of(c, ns, ret);
     for (uint32_t i = 0; c->m.quotas > 0 && i < c->cfg.namespaces_max; i++) {
         const struct core_ns *o = &c->ns[i];
-        if (o->id && o->principal == ns->principal && o->payer != ns->payer &&
+        if (o->id && o->principal == ns->principal && o->account != ns->account &&
             (has_share(c, o) || has_share(c, ns)) && !same_sizes(o, ns))
             ret->mixed = true;
     }

@@ -33,7 +33,7 @@ uint64_t host_room_of(const struct core *c, uint32_t owner)
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes)
 {
     ns->held[tier] += (uint64_t)bytes;
-    retain_count(c->retain, ns->payer, tier, bytes);
+    retain_count(c->retain, ns->account, tier, bytes);
     if (tier == CORE_HOST && bytes > 0)
         share_charge(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)bytes);
     else if (tier == 0)

@@ -173,7 +173,7 @@ struct core_ns {
     uint64_t held[RETAIN_TIERS];         /* payload bytes for which room is taken */
     uint64_t pinned, leased;             /* bytes */
     uint64_t leaving;                    /* of core->leaving_bytes */
-    uint32_t payer;                      /* its owner in core->retain */
+    uint32_t account;                    /* its owner in core->retain */
     uint64_t named_bytes;                /* of blocks that names reach */
     uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound to the tier (room_bind()) */
     uint64_t hbm_bytes;                  /* of slots on devices */

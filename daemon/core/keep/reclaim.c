@@ -95,14 +95,14 @@ static void keep_learn(struct core *c)
  * up once in a millisecond. */
 static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
 {
-    const uint32_t payer = block_ns(c, b)->payer;
-    if (payer == 0)
+    const uint32_t account = block_ns(c, b)->account;
+    if (account == 0)
         return false;
     if (c->reclaim->disk_percent_ms != c->now_ms + 1) {
         c->reclaim->disk_percent_ms = c->now_ms + 1;
         c->reclaim->disk_percent = quota_disk_percent(c);
     }
-    return retain_keeps(c->retain, payer, CORE_DISK, bytes, c->reclaim->disk_percent);
+    return retain_keeps(c->retain, account, CORE_DISK, bytes, c->reclaim->disk_percent);
 }
 
 /* Whether b is worth keeping on disk: by its level, then by the policy. Bytes that are guaranteed

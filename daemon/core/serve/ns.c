@@ -258,7 +258,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
         const uint32_t bytes = spec->group[g].block_bytes;
         ns->slot_bytes[g] = host->ops->slot_bytes ? host->ops->slot_bytes(host, bytes) : bytes;
     }
-    ns->payer = quota_payer(c, ns);
+    ns->account = quota_account(c, ns);
     regions_ns_new(c, ns);
     *ret_ns = ns;
     return 0;

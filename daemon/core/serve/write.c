@@ -110,7 +110,7 @@ static int resv_take_part(struct core_reserving *x, struct block *b, struct welc
         return err;
     struct part *p = pool_get(c->parts);
     for (unsigned tries = 0; !p && !err && tries < 64; tries++) {
-        err = evict_one(c, x->in.ns->payer, w);
+        err = evict_one(c, x->in.ns->account, w);
         p = pool_get(c->parts);
     }
     if (!p)
@@ -166,11 +166,11 @@ static int resv_take_over(struct core_reserving *x, struct block *b, struct part
     return 0;
 }
 
-static int new_record(struct core *c, uint32_t payer, struct welcome *w, struct block **ret_block)
+static int new_record(struct core *c, uint32_t account, struct welcome *w, struct block **ret_block)
 {
     int err = 0;
     while (!(*ret_block = block_new(c, BLOCK_PENDING)) && !err)
-        err = evict_one(c, payer, w);
+        err = evict_one(c, account, w);
     return *ret_block ? 0 : err;
 }
 
@@ -219,7 +219,7 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
     struct welcome w = welcome_of(x, i, &new, parent);
     struct block *b;
     c->work += WORK_BLOCK;
-    err = new_record(c, x->in.ns->payer, &w, &b);
+    err = new_record(c, x->in.ns->account, &w, &b);
     if (b) {
         b->key = new.key;
         b->ns = new.ns;

@@ -37,10 +37,10 @@ static bool evict_look(void *ctx, uint32_t no)
     return false;
 }
 
-uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within)
+uint32_t evict_next(struct core *c, uint32_t account, uint32_t within)
 {
     const uint32_t no =
-        retain_victim(c->retain, payer, within, c->largest, c->now_ms, evict_look, c);
+        retain_victim(c->retain, account, within, c->largest, c->now_ms, evict_look, c);
     return evict_paused(c) ? POLICY_NO_BLOCK : no;
 }
 
@@ -79,7 +79,7 @@ static uint32_t hand_next(struct core *c)
 
 /* Of the next HAND_STEPS records, a block on disk alone without children: the one of the lowest
  * level that was used longest ago. */
-static struct block *disk_leaf(struct core *c, uint32_t payer)
+static struct block *disk_leaf(struct core *c, uint32_t account)
 {
     struct block *best = NULL;
     const uint32_t steps = MIN(HAND_STEPS, c->blocks_high);
@@ -88,7 +88,8 @@ static struct block *disk_leaf(struct core *c, uint32_t payer)
         struct block *b = &c->blocks[no];
         if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT || copy_there(b, CORE_HOST) ||
             b->child != CORE_NONE || !block_may_go(c, b) ||
-            retain_protects(c->retain, block_ns(c, b)->payer, payer, CORE_DISK, block_bytes(c, b)))
+            retain_protects(c->retain, block_ns(c, b)->account, account, CORE_DISK,
+                            block_bytes(c, b)))
             continue;
         if (!best || evict_goes_first(c, b, best))
             best = b;
@@ -103,9 +104,9 @@ static void evict_spare(struct core *c, uint32_t no)
     c->cfg.policy->touch(c->policy, no, c->now_ms);
 }
 
-int evict_victim(struct core *c, uint32_t payer, uint32_t victim, bool patient, struct welcome *w)
+int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient, struct welcome *w)
 {
-    if (w->judged && !retain_admits(c->retain, payer, &w->hint, w->level, victim, c->now_ms))
+    if (w->judged && !retain_admits(c->retain, account, &w->hint, w->level, victim, c->now_ms))
         return KVC_E_NOT_WORTH;
     if (!evict_subtree(c, &c->blocks[victim], patient)) {
         evict_spare(c, victim);
@@ -115,25 +116,25 @@ int evict_victim(struct core *c, uint32_t payer, uint32_t victim, bool patient, 
     return 0;
 }
 
-int evict_one(struct core *c, uint32_t payer, struct welcome *w)
+int evict_one(struct core *c, uint32_t account, struct welcome *w)
 {
-    struct block *b = c->cfg.disk ? disk_leaf(c, payer) : NULL;
+    struct block *b = c->cfg.disk ? disk_leaf(c, account) : NULL;
     if (b) {
         evict_for_room(c, b);
         return 0;
     }
     for (uint32_t n = 0; n < SUBTREE_MAX; n++) {
-        const uint32_t no = evict_next(c, payer, 0);
+        const uint32_t no = evict_next(c, account, 0);
         if (evict_paused(c))
             return KVC_E_FULL;
         if (no == POLICY_NO_BLOCK) {
-            b = clean_pop(c, payer);
+            b = clean_pop(c, account);
             if (!b)
                 return KVC_E_FULL;
             clean_recall(c, b);
             continue;
         }
-        const int err = evict_victim(c, payer, no, n < SUBTREE_MAX / 2, w);
+        const int err = evict_victim(c, account, no, n < SUBTREE_MAX / 2, w);
         if (err != KVC_E_FULL)
             return err;
     }

@@ -279,8 +279,8 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
             break; /* as if it had just been used: who asks wants them all */
         /* Otherwise its owner's blocks on disk would be evicted for it, and written again if memory
          * has them. */
-        if (wanted && retain_over(c->retain, block_ns(c, b)->payer, CORE_DISK, block_bytes(c, b)) !=
-                          RETAIN_NO_OWNER)
+        if (wanted && retain_over(c->retain, block_ns(c, b)->account, CORE_DISK,
+                                  block_bytes(c, b)) != RETAIN_NO_OWNER)
             kept_off = block_bytes(c, b);
         if (wanted && !kept_off && save_begin(c, b, SAVE_COPY) != 0)
             break;

@@ -15,17 +15,17 @@
 #define MARGIN_SHARE 16u
 
 /* Removes one block of `over` from memory: 0, KVC_E_QUOTA when none can be, KVC_E_NOT_WORTH. */
-static int quota_make(struct core *c, uint32_t payer, uint32_t over, struct welcome *w)
+static int quota_make(struct core *c, uint32_t account, uint32_t over, struct welcome *w)
 {
     struct block *b = c->cfg.disk ? clean_of(c, over) : NULL;
     for (uint32_t n = 0; !b && n < QUOTA_PATIENCE; n++) {
-        const uint32_t no = evict_next(c, payer, over);
+        const uint32_t no = evict_next(c, account, over);
         if (no == POLICY_NO_BLOCK)
             return KVC_E_QUOTA;
         b = &c->blocks[no];
         if (block_on_disk(b))
             break;
-        const int err = evict_victim(c, payer, no, n < QUOTA_PATIENCE / 2, w);
+        const int err = evict_victim(c, account, no, n < QUOTA_PATIENCE / 2, w);
         c->m.quota_evicted += err == 0;
         if (err != KVC_E_FULL)
             return err;
@@ -41,14 +41,14 @@ static int quota_make(struct core *c, uint32_t payer, uint32_t over, struct welc
 int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct welcome *w)
 {
     for (;;) {
-        const uint32_t over = retain_over(c->retain, ns->payer, CORE_HOST, bytes);
+        const uint32_t over = retain_over(c->retain, ns->account, CORE_HOST, bytes);
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (bytes > retain_quota_of(c->retain, over)->limit[0])
             return KVC_E_QUOTA;
         if (w->patient && ns->leaving > 0 && !clean_of(c, over))
             return KVC_E_BUSY;
-        int err = quota_make(c, ns->payer, over, w);
+        int err = quota_make(c, ns->account, over, w);
         if (err)
             return err;
     }
@@ -57,8 +57,8 @@ int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct 
 bool quota_tight(const struct core *c, const struct core_ns *ns)
 {
     for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0; i++) {
-        const uint32_t q = c->quotas->quota[i].payer;
-        if (!q || !retain_is_within(c->retain, ns->payer, q))
+        const uint32_t q = c->quotas->quota[i].account;
+        if (!q || !retain_is_within(c->retain, ns->account, q))
             continue;
         const uint64_t limit = retain_quota_of(c->retain, q)->limit[0];
         if (limit != RETAIN_NO_LIMIT &&
@@ -68,11 +68,12 @@ bool quota_tight(const struct core *c, const struct core_ns *ns)
     return false;
 }
 
-static uint64_t leaving_within(const struct core *c, uint32_t payer)
+static uint64_t leaving_within(const struct core *c, uint32_t account)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
-        if (c->ns[i].id && c->ns[i].leaving && retain_is_within(c->retain, c->ns[i].payer, payer))
+        if (c->ns[i].id && c->ns[i].leaving &&
+            retain_is_within(c->retain, c->ns[i].account, account))
             sum += c->ns[i].leaving;
     return sum;
 }
@@ -80,18 +81,18 @@ static uint64_t leaving_within(const struct core *c, uint32_t payer)
 /* Brings one owner back to its margin: copies in memory of blocks on disk are dropped, other blocks
  * are written there. Above the limit itself (it was lowered) blocks that cannot be written are
  * evicted. */
-static bool quota_relieve(struct core *c, uint32_t payer, uint32_t *left)
+static bool quota_relieve(struct core *c, uint32_t account, uint32_t *left)
 {
-    const uint64_t limit = retain_quota_of(c->retain, payer)->limit[0];
-    uint64_t leaving = c->leaving_bytes ? leaving_within(c, payer) : 0;
+    const uint64_t limit = retain_quota_of(c->retain, account)->limit[0];
+    uint64_t leaving = c->leaving_bytes ? leaving_within(c, account) : 0;
     while (limit != RETAIN_NO_LIMIT && *left > 0) {
-        const uint64_t held = retain_held(c->retain, payer, CORE_HOST);
+        const uint64_t held = retain_held(c->retain, account, CORE_HOST);
         const uint64_t stays = held - MIN(held, leaving);
         if (stays <= limit - (c->cfg.disk ? limit / MARGIN_SHARE : 0))
             return false;
         --*left;
-        struct block *b = c->cfg.disk ? clean_of(c, payer) : NULL;
-        const uint32_t no = b ? block_no(c, b) : evict_next(c, payer, payer);
+        struct block *b = c->cfg.disk ? clean_of(c, account) : NULL;
+        const uint32_t no = b ? block_no(c, b) : evict_next(c, account, account);
         if (no == POLICY_NO_BLOCK)
             return false;
         b = &c->blocks[no];
@@ -114,7 +115,7 @@ static bool leaves_disk(struct core *c, const struct block *b, uint32_t within, 
 {
     return (b->flags & BLOCK_F_LINKED) && block_on_disk(b) && !block_stays(b) &&
            !block_in_use(c, b) && (copy_there(b, CORE_HOST) || b->child == CORE_NONE || trees) &&
-           retain_is_within(c->retain, block_ns(c, b)->payer, within);
+           retain_is_within(c->retain, block_ns(c, b)->account, within);
 }
 
 /* Looks at some records behind *hand for the owner's block on disk of the lowest level that was
@@ -150,7 +151,7 @@ static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool tree
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool must)
 {
     for (uint32_t n = 0;; n++) {
-        const uint32_t over = retain_over(c->retain, ns->payer, CORE_DISK, bytes);
+        const uint32_t over = retain_over(c->retain, ns->account, CORE_DISK, bytes);
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
@@ -166,12 +167,12 @@ static bool relieve_disk(struct core *c, struct quota *q)
 {
     const uint64_t all = c->blocks_high;
     for (uint32_t n = 0; n < DISK_STEP; n++) {
-        if (retain_over(c->retain, q->payer, CORE_DISK, 0) != q->payer) {
+        if (retain_over(c->retain, q->account, CORE_DISK, 0) != q->account) {
             q->disk_seen = 0;
             return false;
         }
         const bool trees = q->disk_seen >= all;
-        if (!disk_make(c, q->payer, &q->disk_hand, trees, true)) {
+        if (!disk_make(c, q->account, &q->disk_hand, trees, true)) {
             q->disk_seen = MIN(q->disk_seen + HAND_STEPS, 2 * all);
             return q->disk_seen < 2 * all;
         }
@@ -186,7 +187,7 @@ static bool quota_give_step(struct core *c)
          n++, c->quotas->give_at++) {
         const struct block *b = &c->blocks[c->quotas->give_at];
         if (b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, c->quotas->give_at))
-            retain_give(c->retain, c->quotas->give_at, block_ns(c, b)->payer, c->now_ms);
+            retain_give(c->retain, c->quotas->give_at, block_ns(c, b)->account, c->now_ms);
     }
     c->quotas->give_due = c->quotas->give_at < c->blocks_high;
     return c->quotas->give_due;
@@ -200,9 +201,9 @@ bool quota_step(struct core *c)
         if (++c->quotas->at >= RETAIN_OWNERS)
             c->quotas->at = 0;
         struct quota *q = &c->quotas->quota[c->quotas->at];
-        if (!q->payer)
+        if (!q->account)
             continue;
-        more |= quota_relieve(c, q->payer, &left);
+        more |= quota_relieve(c, q->account, &left);
         more |= relieve_disk(c, q);
     }
     return more;

@@ -58,7 +58,7 @@ static void evacuate_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
     struct block *b = &c->blocks[owner];
     (void)loc;
     if (!(b->flags & BLOCK_F_LINKED) || b->host_pins > 0 ||
-        retain_protects(c->retain, block_ns(c, b)->payer, h->ns->payer, CORE_HOST,
+        retain_protects(c->retain, block_ns(c, b)->account, h->ns->account, CORE_HOST,
                         block_bytes(c, b)))
         return;
     if (!block_on_disk(b) || !copy_there(b, CORE_HOST)) {
@@ -73,7 +73,7 @@ static uint32_t host_evacuate(struct core *c, struct slot_ask *ask)
 {
     struct host_ask *h = host_of(ask);
     const bool lacks =
-        retain_lacks(c->retain, h->ns->payer) || room_is_promised(c, h->ns, ask->bytes);
+        retain_lacks(c->retain, h->ns->account) || room_is_promised(c, h->ns, ask->bytes);
     place_pressed(c);
     c->m.evacuations++;
     return ask->tier->memory->evacuate(ask->tier, ask->principal, ask->bytes, lacks,
@@ -96,12 +96,12 @@ static void host_leave(struct core *c, struct slot_ask *ask, struct block *b, ui
 }
 
 /* The next block whose copy in memory can be dropped without loss; NULL: none. */
-static struct block *next_clean(struct core *c, uint32_t payer)
+static struct block *next_clean(struct core *c, uint32_t account)
 {
-    struct block *b = c->cfg.disk ? clean_pop(c, payer) : NULL;
+    struct block *b = c->cfg.disk ? clean_pop(c, account) : NULL;
     if (b || !c->cfg.disk)
         return b;
-    const uint32_t no = evict_next(c, payer, 0);
+    const uint32_t no = evict_next(c, account, 0);
     if (no == POLICY_NO_BLOCK)
         return NULL;
     b = &c->blocks[no];
@@ -113,9 +113,9 @@ static struct block *next_clean(struct core *c, uint32_t payer)
 static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
 {
     struct welcome *w = host_of(ask)->w;
-    const uint32_t payer = host_of(ask)->ns->payer;
+    const uint32_t account = host_of(ask)->ns->account;
     place_pressed(c);
-    struct block *b = next_clean(c, payer);
+    struct block *b = next_clean(c, account);
     if (b) {
         host_leave(c, ask, b, in_vain);
         return 0;
@@ -128,7 +128,7 @@ static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
             return KVC_E_BUSY;
     }
     for (uint32_t n = 0; n < ROOM_PATIENCE; n++) {
-        const uint32_t no = evict_next(c, payer, 0);
+        const uint32_t no = evict_next(c, account, 0);
         if (no == POLICY_NO_BLOCK)
             return KVC_E_FULL;
         b = &c->blocks[no];
@@ -137,7 +137,7 @@ static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
             return 0;
         }
         const bool vain = slot_is_vain(ask, some_loc(c, b));
-        const int err = evict_victim(c, payer, no, n < ROOM_PATIENCE / 2, w);
+        const int err = evict_victim(c, account, no, n < ROOM_PATIENCE / 2, w);
         *in_vain += err == 0 && vain;
         if (err != KVC_E_FULL)
             return err;

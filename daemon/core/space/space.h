@@ -23,21 +23,21 @@ struct welcome {
 };
 /* Whether a is evicted before b: it is of a lower level, or of the same and used longer ago. */
 bool evict_goes_first(struct core *c, const struct block *a, const struct block *b);
-/* The next victim, so that `payer` has room in memory: only of `within` and owners below it, 0: of
- * all. POLICY_NO_BLOCK: none, or evict_paused(). */
-uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
+/* The next victim, so that `account` has room in memory: only of `within` and owners below it, 0:
+ * of all. POLICY_NO_BLOCK: none, or evict_paused(). */
+uint32_t evict_next(struct core *c, uint32_t account, uint32_t within);
 /* Evicts the victim that evict_next() named, with all below it. 0; KVC_E_NOT_WORTH if judged;
  * KVC_E_FULL: it cannot be evicted now, and counts as just used. patient: as below. */
-int evict_victim(struct core *c, uint32_t payer, uint32_t victim, bool patient,
+int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient,
                  struct welcome *w) KVC_WARN_UNUSED;
 /* Evicts b and everything below it for good. False, and nothing is evicted: a block of it is in
  * use, pinned or durable, or there are many; patient: or one is of a higher level than b. */
 bool evict_subtree(struct core *c, struct block *b, bool patient);
 /* Evicts those blocks of a tree that may be evicted; returns how many, also added to *counter. */
 uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter);
-/* Evicts one block, so that `payer` has a record or a part: 0; KVC_E_FULL when none can be;
+/* Evicts one block, so that `account` has a record or a part: 0; KVC_E_FULL when none can be;
  * KVC_E_NOT_WORTH if judged. */
-int evict_one(struct core *c, uint32_t payer, struct welcome *w) KVC_WARN_UNUSED;
+int evict_one(struct core *c, uint32_t account, struct welcome *w) KVC_WARN_UNUSED;
 
 /* ---- reads.c ---- */
 
