@@ -99,7 +99,7 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
     return NULL;
 }
 
-static int resv_take_part(struct core_reserving *x, struct block *b, struct welcome *w)
+static int resv_take_part(struct core_reserving *x, struct block *b, struct alloc_request *w)
 {
     struct core *c = x->core;
     const uint64_t claims = x->client->claim_bytes + x->group->block_bytes;
@@ -166,7 +166,8 @@ static int resv_take_over(struct core_reserving *x, struct block *b, struct part
     return 0;
 }
 
-static int new_record(struct core *c, uint32_t account, struct welcome *w, struct block **ret_block)
+static int new_record(struct core *c, uint32_t account, struct alloc_request *w,
+                      struct block **ret_block)
 {
     int err = 0;
     while (!(*ret_block = block_new(c, BLOCK_PENDING)) && !err)
@@ -177,11 +178,11 @@ static int new_record(struct core *c, uint32_t account, struct welcome *w, struc
 /* How the block of key i is taken into memory. The continuation of a named conversation is taken
  * whatever it is worth, because it is to be named again. So is a block within its principal's
  * promised part. */
-static struct welcome welcome_of(struct core_reserving *x, uint32_t i, const struct block *b,
-                                 const struct block *parent)
+static struct alloc_request alloc_request_of(struct core_reserving *x, uint32_t i,
+                                             const struct block *b, const struct block *parent)
 {
     struct core *c = x->core;
-    struct welcome w = {.beside = x->beside};
+    struct alloc_request w = {.beside = x->beside};
     if (x->judged && !x->asked && parent)
         x->judged = !block_goes_on(c, parent);
     x->asked = true;
@@ -216,7 +217,7 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
                               .ns = (uint16_t)(x->in.ns - c->ns),
                               .group = x->in.group & 0xfu,
                               .tokens = tokens & 0x1ffffu};
-    struct welcome w = welcome_of(x, i, &new, parent);
+    struct alloc_request w = alloc_request_of(x, i, &new, parent);
     struct block *b;
     c->work += WORK_BLOCK;
     err = new_record(c, x->in.ns->account, &w, &b);
@@ -320,7 +321,7 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
         if (p)
             return err ? write_refusal(c, err) : KVC_ST_OK;
         block_hold(c, b); /* as above: its other shards may be all that keeps it */
-        struct welcome w = {.beside = x->beside};
+        struct alloc_request w = {.beside = x->beside};
         err = resv_take_part(x, b, &w);
         block_unhold(c, b);
         if (!err)

@@ -104,7 +104,8 @@ static void evict_spare(struct core *c, uint32_t no)
     c->cfg.policy->touch(c->policy, no, c->now_ms);
 }
 
-int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient, struct welcome *w)
+int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient,
+                 struct alloc_request *w)
 {
     if (w->judged && !retain_admits(c->retain, account, &w->hint, w->level, victim, c->now_ms))
         return KVC_E_NOT_WORTH;
@@ -116,7 +117,7 @@ int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient
     return 0;
 }
 
-int evict_one(struct core *c, uint32_t account, struct welcome *w)
+int evict_one(struct core *c, uint32_t account, struct alloc_request *w)
 {
     struct block *b = c->cfg.disk ? disk_leaf(c, account) : NULL;
     if (b) {

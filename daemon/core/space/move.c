@@ -408,7 +408,7 @@ static void move_on_read(struct tier_op *t)
 static int load_room(struct core *c, struct block *b, uint32_t shards)
 {
     for (uint32_t i = 0; i < shards; i++) {
-        struct welcome w = {.patient = true};
+        struct alloc_request w = {.patient = true};
         struct tier_loc loc;
         const struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
         if (p && p->state == BLOCK_PRESENT)

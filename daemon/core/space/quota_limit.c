@@ -15,7 +15,7 @@
 #define MARGIN_SHARE 16u
 
 /* Removes one block of `over` from memory: 0, KVC_E_QUOTA when none can be, KVC_E_NOT_WORTH. */
-static int quota_make(struct core *c, uint32_t account, uint32_t over, struct welcome *w)
+static int quota_make(struct core *c, uint32_t account, uint32_t over, struct alloc_request *w)
 {
     struct block *b = c->cfg.disk ? clean_of(c, over) : NULL;
     for (uint32_t n = 0; !b && n < QUOTA_PATIENCE; n++) {
@@ -38,7 +38,7 @@ static int quota_make(struct core *c, uint32_t account, uint32_t over, struct we
     return 0;
 }
 
-int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct welcome *w)
+int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct alloc_request *w)
 {
     for (;;) {
         const uint32_t over = retain_over(c->retain, ns->account, CORE_HOST, bytes);

@@ -38,7 +38,7 @@ struct host_ask {
     struct slot_ask ask;
     struct core *core;
     struct core_ns *ns;
-    struct welcome *w;
+    struct alloc_request *w;
 };
 
 static struct host_ask *host_of(struct slot_ask *ask)
@@ -112,7 +112,7 @@ static struct block *next_clean(struct core *c, uint32_t account)
  * KVC_E_NOT_WORTH. */
 static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
 {
-    struct welcome *w = host_of(ask)->w;
+    struct alloc_request *w = host_of(ask)->w;
     const uint32_t account = host_of(ask)->ns->account;
     place_pressed(c);
     struct block *b = next_clean(c, account);
@@ -145,7 +145,8 @@ static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
     return KVC_E_FULL;
 }
 
-int host_take(struct core *c, const struct block *b, struct welcome *w, struct tier_loc *ret_loc)
+int host_take(struct core *c, const struct block *b, struct alloc_request *w,
+              struct tier_loc *ret_loc)
 {
     struct core_ns *ns = block_ns(c, b);
     struct host_ask h = {.ask = {.tier = c->cfg.host,

@@ -12,7 +12,7 @@
 /* ---- evict.c ---- */
 
 /* How a block is taken into host memory. */
-struct welcome {
+struct alloc_request {
     struct tier_loc beside; /* beside this location, if there is room */
     bool patient;           /* KVC_E_BUSY instead of evicting blocks that are being written to disk,
                              * or could be */
@@ -29,7 +29,7 @@ uint32_t evict_next(struct core *c, uint32_t account, uint32_t within);
 /* Evicts the victim that evict_next() named, with all below it. 0; KVC_E_NOT_WORTH if judged;
  * KVC_E_FULL: it cannot be evicted now, and counts as just used. patient: as below. */
 int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient,
-                 struct welcome *w) KVC_WARN_UNUSED;
+                 struct alloc_request *w) KVC_WARN_UNUSED;
 /* Evicts b and everything below it for good. False, and nothing is evicted: a block of it is in
  * use, pinned or durable, or there are many; patient: or one is of a higher level than b. */
 bool evict_subtree(struct core *c, struct block *b, bool patient);
@@ -37,7 +37,7 @@ bool evict_subtree(struct core *c, struct block *b, bool patient);
 uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter);
 /* Evicts one block, so that `account` has a record or a part: 0; KVC_E_FULL when none can be;
  * KVC_E_NOT_WORTH if judged. */
-int evict_one(struct core *c, uint32_t account, struct welcome *w) KVC_WARN_UNUSED;
+int evict_one(struct core *c, uint32_t account, struct alloc_request *w) KVC_WARN_UNUSED;
 
 /* ---- reads.c ---- */
 
@@ -75,7 +75,7 @@ static inline bool slot_is_vain(const struct slot_ask *ask, struct tier_loc loc)
 
 /* Takes room for one shard of b in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_QUOTA,
  * KVC_E_TOO_LARGE; KVC_E_BUSY, KVC_E_NOT_WORTH as w says. */
-int host_take(struct core *c, const struct block *b, struct welcome *w,
+int host_take(struct core *c, const struct block *b, struct alloc_request *w,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 /* Takes room for one shard of b on disk, where storage makes room. must: see quota_disk().
  * KVC_E_NO_ROOM, _QUOTA. */
@@ -87,7 +87,7 @@ int disk_take(struct core *c, const struct block *b, struct tier_loc beside, boo
 /* Makes room within hard limits for `bytes` more of ns in host memory: 0, KVC_E_QUOTA, KVC_E_BUSY
  * if patient, KVC_E_NOT_WORTH if judged. */
 int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
-               struct welcome *w) KVC_WARN_UNUSED;
+               struct alloc_request *w) KVC_WARN_UNUSED;
 /* quota_room() for disk: evicts blocks on disk of the owner that is over its limit. Copies of clean
  * blocks are dropped only for a block that must be written (a promise), because they would be
  * written again. KVC_E_QUOTA. */
