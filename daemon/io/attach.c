@@ -18,8 +18,8 @@
 #include <kvcache/proto.h>
 
 #include "fault.h"
+#include "fd_reserve.h"
 #include "log.h"
-#include "spare.h"
 #include "sys.h"
 #include "unix_listen.h"
 
@@ -38,7 +38,7 @@ struct attach {
     struct attach_handlers on;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     int fd;
-    struct spare spare;
+    struct fd_reserve reserve;
     struct loop_watch watch;
     uint32_t conns_max;
     struct conn conns[];
@@ -183,8 +183,8 @@ static void on_listen(struct loop_watch *w, uint32_t events)
     for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd = sys_accept(a->fd, SOCK_NONBLOCK);
         const int err = fd < 0 ? errno : 0;
-        if (spare_needed(err))
-            spare_turn_away(&a->spare, a->fd);
+        if (fd_reserve_needed(err))
+            fd_reserve_turn_away(&a->reserve, a->fd);
         if (err && err != EAGAIN && err != EINTR && err != ECONNABORTED)
             LOG_ERROR_RATELIMITED(1, "attach: accept: %s", strerror(err));
         if (err)
@@ -216,11 +216,11 @@ int attach_create(const struct attach_config *config, struct loop *loop,
     a->loop = loop;
     a->on = *handlers;
     a->fd = -1;
-    a->spare.fd = -1;
+    a->reserve.fd = -1;
     a->conns_max = config->conns_max;
     for (uint32_t i = 0; i < a->conns_max; i++)
         a->conns[i] = (struct conn){.a = a, .fd = -1};
-    int err = spare_open(&a->spare);
+    int err = fd_reserve_open(&a->reserve);
     if (!err)
         err = attach_listen_at(a, config);
     if (err) {
@@ -252,7 +252,7 @@ void attach_destroy(struct attach **attach)
     if (!a)
         return;
     attach_stop(a);
-    spare_close(&a->spare);
+    fd_reserve_close(&a->reserve);
     for (uint32_t i = 0; i < a->conns_max; i++)
         if (a->conns[i].fd >= 0)
             conn_close(&a->conns[i]);

@@ -21,7 +21,7 @@
 
 #include "clock.h"
 #include "fault.h"
-#include "spare.h"
+#include "fd_reserve.h"
 #include "sys.h"
 #include "zmtp.h"
 
@@ -77,7 +77,7 @@ struct uid_account {
 
 struct front_limiter {
     int listener;
-    struct spare spare; /* I/O thread */
+    struct fd_reserve reserve; /* I/O thread */
     struct zmtp_rules rules;
     uint32_t peers_max, nuids;
     pthread_mutex_t lock;
@@ -413,9 +413,9 @@ static int limiter_accept(struct front_limiter *g, int flags)
 {
     int fd = bare_accept(g->listener, NULL, NULL, flags);
     if (fd < 0) {
-        if (!spare_needed(errno))
+        if (!fd_reserve_needed(errno))
             return fd;
-        spare_turn_away(&g->spare, g->listener);
+        fd_reserve_turn_away(&g->reserve, g->listener);
         return nobody(&g->shed);
     }
     struct ucred who;
@@ -639,7 +639,7 @@ int front_limiter_create(const struct front_limiter_config *config, int listener
         return -ENOMEM;
     (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM); /* a sanitizer's allocator knows no such thing */
     g->listener = listener;
-    g->spare.fd = -1;
+    g->reserve.fd = -1;
     g->peers_max = config->peers_max;
     g->nuids = config->nuids;
     g->rules = (struct zmtp_rules){
@@ -647,7 +647,7 @@ int front_limiter_create(const struct front_limiter_config *config, int listener
     (void)pthread_mutex_init(&g->lock, NULL); /* default attributes: cannot fail with glibc */
     int err = make_tables(g, config);
     if (!err)
-        err = spare_open(&g->spare);
+        err = fd_reserve_open(&g->reserve);
     if (err) {
         front_limiter_destroy(&g);
         return err;
@@ -667,7 +667,7 @@ void front_limiter_destroy(struct front_limiter **limiter)
         atomic_store(&listener_fd, -1);
         atomic_store(&the_guard, NULL);
     }
-    spare_close(&g->spare);
+    fd_reserve_close(&g->reserve);
     (void)pthread_mutex_destroy(&g->lock);
     free(g->peers);
     free(g->uids);

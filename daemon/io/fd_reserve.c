@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps one descriptor back, to accept and close a connection when no other descriptor is left. */
-#include "spare.h"
+#include "fd_reserve.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -10,34 +10,34 @@
 
 #include "sys.h"
 
-int spare_open(struct spare *s)
+int fd_reserve_open(struct fd_reserve *s)
 {
     MUST(s->fd < 0); /* else one more descriptor is lost */
     s->fd = sys_open("/dev/null", O_RDONLY, 0);
     return s->fd < 0 ? -errno : 0;
 }
 
-void spare_close(struct spare *s)
+void fd_reserve_close(struct fd_reserve *s)
 {
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
 }
 
-bool spare_needed(int err)
+bool fd_reserve_needed(int err)
 {
     return err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS;
 }
 
-void spare_turn_away(struct spare *s, int listener)
+void fd_reserve_turn_away(struct fd_reserve *s, int listener)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
     MUST(listener >= 0);
-    spare_close(s);
+    fd_reserve_close(s);
     int fd = (int)syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)
         close(fd);
-    int err = spare_open(s);
+    int err = fd_reserve_open(s);
     if (fd < 0 || err)
         (void)nanosleep(&moment, NULL);
 }
