@@ -77,9 +77,9 @@ struct kvc_mem {
     uint32_t no;    /* the daemon's name for it */
     uint32_t epoch; /* of `state` */
     enum mem_state state;
-    int error;      /* MEM_UNKNOWN: why the daemon refused it in this epoch */
-    uint32_t pools; /* that name it */
-    bool is_doomed; /* to be freed with the last of them */
+    int error;         /* MEM_UNKNOWN: why the daemon refused it in this epoch */
+    uint32_t pools;    /* that name it */
+    bool free_pending; /* to be freed with the last of them */
     struct device_mem memory;
 };
 

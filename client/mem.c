@@ -160,7 +160,7 @@ static void free_mem(struct kvc_mem *m)
 
 void mem__unref(struct kvc_mem *m)
 {
-    if (--m->pools == 0 && m->is_doomed)
+    if (--m->pools == 0 && m->free_pending)
         free_mem(m);
 }
 
@@ -171,7 +171,7 @@ void kvc_mem_free(struct kvc_mem **mem)
     struct kvc_mem *m = *mem;
     *mem = NULL;
     if (m->pools > 0)
-        m->is_doomed = true; /* pages of it may be in use: with the last pool that names it */
+        m->free_pending = true; /* pages of it may be in use: with the last pool that names it */
     else
         free_mem(m);
 }

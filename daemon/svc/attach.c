@@ -118,9 +118,9 @@ static void session_close(struct session *se)
             LOG_DEBUG("session %u ended", se->serial);
         s->m.detaches++;
     }
-    if (se->doomed)
-        s->ndoomed--;
-    se->doomed = false;
+    if (se->close_pending)
+        s->nclosing--;
+    se->close_pending = false;
     se->conn = CONN_NONE;
     se->state = SESSION_CLOSING;
     call_cancel_all(se);
@@ -133,7 +133,7 @@ static void session_close(struct session *se)
 static int tell_dropped(struct session *se)
 {
     struct svc *s = se->svc;
-    struct att_dropped msg = {.status = se->doom_status, .detail = codec_text(se->doom_text)};
+    struct att_dropped msg = {.status = se->close_status, .detail = codec_text(se->doom_text)};
     uint8_t buf[KVC_ATTACH_MAX];
     int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
     MUST(len > 0);
@@ -161,14 +161,14 @@ void session_drop(struct session *se)
      * connections are closed. */
     const bool again = se->state == SESSION_DROPPED;
     const int err = again ? 0 : tell_dropped(se);
-    if (again || (err == -EPIPE && se->deaf && se->doom_status == KVC_ST_LIMIT)) {
+    if (again || (err == -EPIPE && se->unreachable && se->close_status == KVC_ST_LIMIT)) {
         s->ports.attach_close(s->ports.ctx, se->conn);
         session_close(se);
         return;
     }
-    s->ndoomed--;
-    se->doomed = false;
-    FLIGHT(DROP_SESSION, se->doom_status, se->index, 0);
+    s->nclosing--;
+    se->close_pending = false;
+    FLIGHT(DROP_SESSION, se->close_status, se->index, 0);
     LOG_WARN_RATELIMITED(20, "session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name,
                          (unsigned)se->uid, (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;

@@ -141,7 +141,7 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
                  void *msg)
 {
     struct session *se = session_by_route(s, route, route_len);
-    if (!se || se->doomed) {
+    if (!se || se->close_pending) {
         s->m.unknown_routes++;
         return;
     }

@@ -45,10 +45,11 @@ static void send_out(struct svc *s, struct session *se, int len)
     MUST(len > 0);
     /* After a reply was lost no other may arrive: a client that gets the reply to a CANCEL assumes
      * that the request's own reply came before. */
-    int err = se->deaf ? -EPIPE : s->ports.reply(s->ports.ctx, se->route, s->out, (size_t)len);
+    int err =
+        se->unreachable ? -EPIPE : s->ports.reply(s->ports.ctx, se->route, s->out, (size_t)len);
     if (!err)
         return;
-    se->deaf = true;
+    se->unreachable = true;
     s->m.replies_lost++;
     session_doom(se, KVC_ST_LIMIT, "the session does not take its replies");
 }

@@ -41,20 +41,20 @@ struct session *session_by_route(struct svc *s, const void *route, size_t len)
 
 void session_doom(struct session *se, uint16_t status, const char *text)
 {
-    if (se->doomed || se->state == SESSION_DROPPED || se->state == SESSION_CLOSING)
+    if (se->close_pending || se->state == SESSION_DROPPED || se->state == SESSION_CLOSING)
         return;
-    se->doomed = true;
-    se->doom_status = status;
+    se->close_pending = true;
+    se->close_status = status;
     se->doom_text = text;
-    se->svc->ndoomed++;
+    se->svc->nclosing++;
 }
 
 void session_force(struct session *se, uint16_t status, const char *text)
 {
     session_doom(se, status, text);
-    if (se->state == SESSION_DROPPED && !se->doomed) {
-        se->doomed = true; /* once more, now for all that it kept */
-        se->svc->ndoomed++;
+    if (se->state == SESSION_DROPPED && !se->close_pending) {
+        se->close_pending = true; /* once more, now for all that it kept */
+        se->svc->nclosing++;
     }
     se->forced = true;
 }

@@ -126,8 +126,8 @@ uint64_t svc_next_ns(const struct svc *s)
 void svc_turn_end(struct svc *s)
 {
     work_run(s);
-    for (uint32_t i = 0; s->ndoomed > 0 && i < svc_conns_max(&s->cfg); i++)
-        if (s->sessions[i].doomed)
+    for (uint32_t i = 0; s->nclosing > 0 && i < svc_conns_max(&s->cfg); i++)
+        if (s->sessions[i].close_pending)
             session_drop(&s->sessions[i]);
 }
 

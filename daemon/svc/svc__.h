@@ -78,16 +78,16 @@ enum session_state {
 };
 
 struct session {
-    uint8_t state; /* enum session_state */
-    bool greeted;  /* control-plane HELLO done */
-    bool doomed;   /* to be dropped at the end of the turn, with doom_status */
+    uint8_t state;      /* enum session_state */
+    bool greeted;       /* control-plane HELLO done */
+    bool close_pending; /* to be dropped at the end of the turn, with close_status */
     bool staging_pending;
-    bool admitted; /* ports.admit() was called with its route */
-    bool deaf;     /* a reply could not be delivered */
-    bool told;     /* its begin is in the log, and its end will be */
-    bool forced;   /* ended by an operator: it keeps nothing, though its process may live */
+    bool admitted;    /* ports.admit() was called with its route */
+    bool unreachable; /* a reply could not be delivered */
+    bool told;        /* its begin is in the log, and its end will be */
+    bool forced;      /* ended by an operator: it keeps nothing, though its process may live */
     struct log_limit audits;
-    uint16_t doom_status;
+    uint16_t close_status;
     const char *doom_text; /* static */
     uint32_t index, serial;
     uint32_t conn;
@@ -224,7 +224,7 @@ struct svc {
     /* Shares: sessions and staging by principal, calls and kept bytes by session. */
     struct share session_share, staging_share, call_share, kept_share;
     struct session *sessions; /* svc_conns_max() */
-    uint32_t ndoomed;
+    uint32_t nclosing;
     uint32_t serial;
     struct work_share *work_share;   /* by principal */
     uint64_t work_floor;             /* where the `used` of a principal begins */
@@ -312,7 +312,7 @@ struct session *session_by_route(struct svc *s, const void *route, size_t len);
  * looks is not logged. */
 void session_works(struct session *se);
 uint32_t session_principal(const struct session *se);
-/* Sends a message on the attach connection; a session that takes nothing is doomed. */
+/* Sends a message on the attach connection; a session that takes nothing is to be closed. */
 void session_say(struct session *se, const void *buf, int len, int fd);
 
 /* attach.c */
