@@ -9,8 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "backing.h"
 #include "hbm.h"
-#include "home.h"
 #include "http.h"
 #include "nvme_paths.h"
 #include "policy.h"
@@ -501,7 +501,7 @@ static void check_persist(const struct config *cfg, struct config_errors *errors
                          "expected a directory on tmpfs or hugetlbfs, got %s: %s; for example: "
                          "install -d -m 0700 -o %u %s",
                          path, strerror(err), (unsigned)geteuid(), path);
-    else if (home_dir_problem(path, problem, sizeof(problem)) != NULL)
+    else if (backing_dir_problem(path, problem, sizeof(problem)) != NULL)
         config__error_at(cfg, errors, key, "%s", problem);
     else
         check_writable(cfg, key, path, errors);

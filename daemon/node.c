@@ -13,12 +13,12 @@
 
 #include "alloc_count.h"
 #include "attach.h"
+#include "backing.h"
 #include "clock.h"
 #include "core_names.h"
 #include "crash.h"
 #include "flight.h"
 #include "front.h"
-#include "home.h"
 #include "host.h"
 #include "log.h"
 #include "loop.h"
@@ -676,12 +676,12 @@ static const char *host_hint(const struct config *cfg, int err, char *text, uint
         return "another kvcache-daemon keeps its memory in host.persist; stop it, or give this one "
                "a directory of its own";
     case -EINVAL:
-        return home_dir_problem(cfg->host_persist, text, cap);
+        return backing_dir_problem(cfg->host_persist, text, cap);
     case -ENOSPC:
         return "the file system of host.persist must have room for host.limit and about a tenth "
                "more";
     case -EEXIST:
-        return home_stranger(cfg->host_persist, text, cap);
+        return backing_stranger(cfg->host_persist, text, cap);
     default:
         return NULL;
     }

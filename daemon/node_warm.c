@@ -25,7 +25,7 @@ static void on_fd(void *ctx, const char *name, int fd)
     struct node_warm *w = ctx;
     if (w->nfds == w->fds_cap) {
         const uint32_t cap = w->fds_cap ? 2 * w->fds_cap : 64;
-        struct home_fd *more = sys_realloc(w->fds, cap * sizeof *more);
+        struct backing_fd *more = sys_realloc(w->fds, cap * sizeof *more);
         if (!more) {
             LOG_WARN("host.persist: no memory for a descriptor that was kept (%s)", name);
             close(fd);
@@ -34,7 +34,7 @@ static void on_fd(void *ctx, const char *name, int fd)
         w->fds = more;
         w->fds_cap = cap;
     }
-    struct home_fd *at = &w->fds[w->nfds++];
+    struct backing_fd *at = &w->fds[w->nfds++];
     at->fd = fd;
     (void)!snprintf(at->name, sizeof at->name, "%s", name);
 }
@@ -147,14 +147,15 @@ void node_warm_config(struct node_warm *w, const struct config *cfg, struct host
     warn_of_writers(cfg);
     for (unsigned i = 0; i < cfg->nprincipals; i++)
         w->prints[i + 1] = print_of(&cfg->principals[i]);
-    ret->arena.home.persist = cfg->host_persist[0] == '/' ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS;
-    ret->arena.home.dir = cfg->host_persist;
-    ret->arena.home.wait_ms = WAIT_NS / 1000000;
-    ret->arena.home.waits = on_wait;
-    ret->arena.home.fds = w->fds;
-    ret->arena.home.nfds = w->nfds;
-    ret->arena.home.store = on_store;
-    ret->arena.home.remove = on_remove;
+    ret->arena.backing.persist =
+        cfg->host_persist[0] == '/' ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS;
+    ret->arena.backing.dir = cfg->host_persist;
+    ret->arena.backing.wait_ms = WAIT_NS / 1000000;
+    ret->arena.backing.waits = on_wait;
+    ret->arena.backing.fds = w->fds;
+    ret->arena.backing.nfds = w->nfds;
+    ret->arena.backing.store = on_store;
+    ret->arena.backing.remove = on_remove;
     ret->arena.names_max = cfg->limits_namespaces;
     ret->arena.prints = w->prints;
     ret->arena.nprints = cfg->nprincipals + 1;

@@ -22,8 +22,8 @@ struct node_warm {
     uint64_t walking;                           /* of the one under way */
     uint32_t cursor;
     bool on, is_walking, is_full;
-    uint32_t lost_pause; /* turns until memory that was cut is looked at again */
-    struct home_fd *fds; /* that waited with the service manager */
+    uint32_t lost_pause;    /* turns until memory that was cut is looked at again */
+    struct backing_fd *fds; /* that waited with the service manager */
     uint32_t nfds, fds_cap;
 };
 

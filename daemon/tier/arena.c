@@ -45,20 +45,20 @@ static int make_tables(struct arena *a)
 }
 
 /* Kept chunks bear their store's number; others a random one, which no run meets again. */
-static int open_home(struct arena *a)
+static int open_backing(struct arena *a)
 {
     uint64_t total, left;
-    int err = home_open(&a->config.home, &a->home);
+    int err = backing_open(&a->config.backing, &a->backing);
     if (err < 0)
         return err;
-    a->report.home = home_text(a->home);
+    a->report.backing = backing_text(a->backing);
     a->next_chunk_id = 1;
-    if (!home_keeps(a->home))
+    if (!backing_keeps(a->backing))
         return hash_random(a->store, sizeof(a->store));
-    home_space(a->home, &total, &left);
+    backing_space(a->backing, &total, &left);
     if (total < a->sizes.chunks * a->sizes.chunk_bytes)
         return -ENOSPC;
-    err = names_open(a->home, a->config.names_max, &a->names);
+    err = names_open(a->backing, a->config.names_max, &a->names);
     if (err < 0)
         return err;
     memcpy(a->store, names_store(a->names), sizeof(a->store));
@@ -79,7 +79,7 @@ static int arena_fill(struct arena *a)
     err = prefault_create(a->sizes.chunks, &a->prefault);
     if (err < 0)
         return err;
-    err = open_home(a);
+    err = open_backing(a);
     if (err < 0)
         return err;
     a->report.sealed = true;
@@ -134,7 +134,7 @@ void arena_destroy(struct arena **arena)
         (void)munmap(a->tables, a->tables_bytes);
     }
     names_close(&a->names);
-    home_close(&a->home); /* last: only now may another daemon take them */
+    backing_close(&a->backing); /* last: only now may another daemon take them */
     free(a);
     *arena = NULL;
 }

@@ -4,7 +4,7 @@
  *
  * A chunk belongs to one principal from its first slab on. To pass its room to another principal it
  * is replaced when it is empty: a new one with a new id takes its place, the old one is truncated
- * and closed. Where chunks are kept (home.h), those of the run before are taken over at start. A
+ * and closed. Where chunks are kept (backing.h), those of the run before are taken over at start. A
  * slab serves one slot size and goes back to its chunk when its last slot is freed.
  *
  * Limits are exact: the bytes of slots handed out never pass limit_bytes, and slots of one size of
@@ -20,9 +20,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backing.h"
 #include "chunk.h"
 #include "err.h"
-#include "home.h"
 #include "tier.h"
 
 #define ARENA_CHUNK_MIN (UINT64_C(2) << 20)
@@ -44,7 +44,7 @@ struct arena_config {
     const struct topo *topo; /* borrowed until arena_destroy(); NULL: no NUMA placement */
     /* Where chunks are, and wait for the next run; with ARENA_PERSIST_OFF the rest is not looked
      * at. What it points to is borrowed until arena_destroy(). */
-    struct home_config home;
+    struct backing_config backing;
     uint32_t names_max; /* namespaces whose records are kept; 1 and up */
     /* prints[p] names principal p in every run, for all processes that may read what belongs to it
      * now; 0, or p >= nprints: nothing of p is kept. Borrowed until arena_destroy(). */
@@ -79,9 +79,9 @@ uint64_t arena_reach_bytes(const struct arena_config *config, uint32_t bytes);
 uint64_t arena_fill_bytes(const struct arena *a, uint32_t slot_bytes);
 
 /* -EINVAL (see arena_config_problem), -ENOMEM, -EMFILE, -EAGAIN, and with ARENA_HUGE_REQUIRE what
- * refused huge pages; those of home_open(), and -ENOSPC when the directory's file system is smaller
- * than the chunks. Returns owned; no page of a chunk is touched but for the headers of those that
- * were there. With those, arena_recover() comes before anything else. */
+ * refused huge pages; those of backing_open(), and -ENOSPC when the directory's file system is
+ * smaller than the chunks. Returns owned; no page of a chunk is touched but for the headers of
+ * those that were there. With those, arena_recover() comes before anything else. */
 KVC_WARN_UNUSED int arena_create(const struct arena_config *config, struct arena **ret_arena);
 /* Chunks that are kept stay, with what was published in them. */
 void arena_destroy(struct arena **arena);
@@ -211,11 +211,11 @@ void arena_stats(const struct arena *a, struct arena_stats *ret_stats);
 struct arena_report {
     struct arena_sizes sizes;
     uint32_t hugetlb_chunks;
-    int huge_err;     /* the last reason for a chunk without huge pages; 0 */
-    int numa_err;     /* the last reason for a chunk not bound; 0 */
-    bool sealed;      /* all chunks are sealed against new writable mappings */
-    int keep_err;     /* the last reason for a chunk that the prefault thread did not take; 0 */
-    const char *home; /* where chunks are kept, in words; borrowed */
+    int huge_err;        /* the last reason for a chunk without huge pages; 0 */
+    int numa_err;        /* the last reason for a chunk not bound; 0 */
+    bool sealed;         /* all chunks are sealed against new writable mappings */
+    int keep_err;        /* the last reason for a chunk that the prefault thread did not take; 0 */
+    const char *backing; /* where chunks are kept, in words; borrowed */
 };
 void arena_report(const struct arena *a, struct arena_report *ret_report);
 

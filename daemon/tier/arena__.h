@@ -12,7 +12,7 @@
 #include "bus.h"
 #include "layout.h"
 #include "list.h"
-#include "names.h"
+#include "ns_records.h"
 #include "prefault.h"
 
 /* Shorter runs are not worth a slab; bounds the number of slabs. */
@@ -87,7 +87,7 @@ struct arena {
     uint8_t store[16];
     uint64_t gen; /* the last one given */
 
-    struct home *home;
+    struct backing *backing;
     struct names *names;            /* NULL where nothing is kept */
     bool recovering;                /* until arena_recover() */
     struct arena_recovery recovery; /* of what arena_create() found */

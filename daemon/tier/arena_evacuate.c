@@ -273,7 +273,7 @@ static bool lost_begin(struct arena *a, uint32_t chunk)
             arena_evacuate_give_up(a, &a->regions[i]);
     if (arena_evacuate_begin(a, &all, ARENA_NONE) == NULL)
         return false;
-    home_forget(a->home, a->chunks[chunk].id);
+    backing_forget(a->backing, a->chunks[chunk].id);
     return true;
 }
 

@@ -91,7 +91,7 @@ struct chunk_want arena__chunk_want(const struct arena *a, uint32_t chunk, uint3
 {
     const struct topo *topo = a->config.topo;
     return (struct chunk_want){
-        .home = a->home,
+        .backing = a->backing,
         .id = id,
         .bytes = a->sizes.chunk_bytes,
         .huge = a->config.huge,
@@ -150,7 +150,7 @@ int arena__replace(struct arena *a, uint32_t chunk)
     }
     a->chunks_retired++;
     a->report.hugetlb_chunks -= old.hugetlb;
-    home_forget(a->home, id);
+    backing_forget(a->backing, id);
     if (a->retired != NULL)
         a->retired(a->retired_ctx, id, c->principal);
     if (a->moved != NULL)
@@ -169,7 +169,7 @@ static int claim(struct arena *a, uint32_t chunk, uint32_t principal)
     struct arena_chunk *c = &a->chunks[chunk];
     struct chunk_header *h = arena__chunk_header(c);
     const int err =
-        home_reserve(a->home, c->mem.fd, 0, (uint64_t)a->first_page * LAYOUT_PAGE_BYTES);
+        backing_reserve(a->backing, c->mem.fd, 0, (uint64_t)a->first_page * LAYOUT_PAGE_BYTES);
     if (err < 0)
         return err;
     h->magic = LAYOUT_CHUNK_MAGIC;
@@ -184,7 +184,7 @@ static int claim(struct arena *a, uint32_t chunk, uint32_t principal)
     c->owned = true;
     c->principal = principal;
     if (h->principal != 0) {
-        const int kept = home_keep(a->home, c->id, c->mem.fd);
+        const int kept = backing_keep(a->backing, c->id, c->mem.fd);
         a->report.keep_err = kept < 0 ? kept : a->report.keep_err;
     }
     a->epoch++;
@@ -366,8 +366,8 @@ static struct arena_slab *carve_at(struct arena *a, uint32_t chunk, uint32_t pag
     uint32_t pages;
     const uint32_t slots = arena__slab_fit(run, slot_pages, &pages);
     if (!prefault_is_done(a->prefault, chunk) &&
-        home_reserve(a->home, a->chunks[chunk].mem.fd, (uint64_t)page << LAYOUT_PAGE_SHIFT,
-                     (uint64_t)pages << LAYOUT_PAGE_SHIFT) < 0)
+        backing_reserve(a->backing, a->chunks[chunk].mem.fd, (uint64_t)page << LAYOUT_PAGE_SHIFT,
+                        (uint64_t)pages << LAYOUT_PAGE_SHIFT) < 0)
         return NULL; /* the file system is full */
     struct arena_slab *s = arena__slab_make(a, principal, chunk, page, pages, slots, slot_pages);
     MUST(s != NULL);

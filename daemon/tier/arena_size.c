@@ -57,7 +57,7 @@ static uint64_t chunk_bytes_of(const struct arena_config *config)
 
 const char *arena_config_problem(const struct arena_config *config)
 {
-    if (config->home.persist != ARENA_PERSIST_OFF && config->names_max == 0)
+    if (config->backing.persist != ARENA_PERSIST_OFF && config->names_max == 0)
         return "limits.namespaces must be at least 1 where host.persist keeps blocks";
     if (config->limit_bytes < ARENA_LIMIT_MIN || config->limit_bytes > ARENA_LIMIT_MAX)
         return "host.limit must be 4MiB to 8TiB";
@@ -128,7 +128,7 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
         .chunk_total_bytes = total + chunk_bytes,
         .table_bytes =
             tables.bytes +
-            (config->home.persist != ARENA_PERSIST_OFF ? names_bytes(config->names_max) : 0),
+            (config->backing.persist != ARENA_PERSIST_OFF ? names_bytes(config->names_max) : 0),
         .prefault_bytes = config->prefault ? MIN(total, likely) : 0,
         .likely_bytes = MIN(total, likely),
         /* The yield that the number of chunks was computed from, see above. */

@@ -81,7 +81,7 @@ static uint32_t *arena_warm_judge(const struct arena *a, struct found *f, struct
 
 static void discard(struct arena *a, uint32_t id, struct chunk_mem *mem, uint32_t *count)
 {
-    home_forget(a->home, id);
+    backing_forget(a->backing, id);
     chunk_destroy(mem);
     ++*count;
 }
@@ -107,7 +107,7 @@ static int examine(struct arena *a, uint32_t id, int fd, struct finds *finds)
         finds->cap = p != NULL ? cap : finds->cap;
     }
     if (err == 0)
-        err = home_reserve(a->home, fd, 0, (uint64_t)a->first_page << LAYOUT_PAGE_SHIFT);
+        err = backing_reserve(a->backing, fd, 0, (uint64_t)a->first_page << LAYOUT_PAGE_SHIFT);
     if (err < 0) {
         chunk_leave(&bare);
         return err;
@@ -172,11 +172,11 @@ int arena__take_over(struct arena *a)
     int fd, err = 0;
     if (a->names == NULL)
         return 0;
-    while (err >= 0 && (err = home_next(a->home, &id, &fd)) > 0) {
+    while (err >= 0 && (err = backing_next(a->backing, &id, &fd)) > 0) {
         a->next_chunk_id = MAX(a->next_chunk_id, id + 1);
         err = examine(a, id, fd, &finds);
     }
-    a->recovery.damaged += home_refused(a->home);
+    a->recovery.damaged += backing_refused(a->backing);
     if (err == 0) {
         if (finds.n > 1)
             qsort(finds.list, finds.n, sizeof(finds.list[0]), by_worth);
@@ -293,7 +293,8 @@ static void recover_slab(struct arena *a, uint32_t chunk, uint32_t page, arena_f
     /* The bit may be a flipped one, and the page one that is not there. */
     const uint64_t header_bytes =
         MIN(8 * (uint64_t)LAYOUT_PAGE_BYTES, c->mem.bytes - ((uint64_t)page << LAYOUT_PAGE_SHIFT));
-    if (home_reserve(a->home, c->mem.fd, (uint64_t)page << LAYOUT_PAGE_SHIFT, header_bytes) == 0 &&
+    if (backing_reserve(a->backing, c->mem.fd, (uint64_t)page << LAYOUT_PAGE_SHIFT, header_bytes) ==
+            0 &&
         slab_is_valid(a, c, page, h))
         s = arena__slab_make(a, c->principal, chunk, page, h->pages, h->slots,
                              h->slot_bytes >> LAYOUT_PAGE_SHIFT);

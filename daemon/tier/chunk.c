@@ -60,15 +60,15 @@ static int map(const struct chunk_want *want, int fd, struct chunk_mem *ret_mem)
 static int chunk_make(const struct chunk_want *want, bool huge, struct chunk_mem *ret_mem)
 {
     int fd;
-    int err = home_make(want->home, want->id, want->bytes, huge, &fd);
+    int err = backing_make(want->backing, want->id, want->bytes, huge, &fd);
     if (err < 0)
         return err;
     err = map(want, fd, ret_mem);
     if (err < 0) {
-        home_forget(want->home, want->id);
+        backing_forget(want->backing, want->id);
         return err;
     }
-    ret_mem->sealed = seal(fd, home_keeps(want->home));
+    ret_mem->sealed = seal(fd, backing_keeps(want->backing));
     return 0;
 }
 
@@ -88,7 +88,7 @@ int chunk_create(const struct chunk_want *want, struct chunk_mem *ret_mem)
 {
     struct chunk_mem mem;
     /* A directory of hugetlbfs has nothing else to give. */
-    const bool only_huge = want->huge == ARENA_HUGE_REQUIRE || home_is_huge(want->home);
+    const bool only_huge = want->huge == ARENA_HUGE_REQUIRE || backing_is_huge(want->backing);
     int huge_err = 0;
     bool have = false;
     if (want->huge != ARENA_HUGE_OFF || only_huge) {

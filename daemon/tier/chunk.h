@@ -17,8 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backing.h"
 #include "err.h"
-#include "home.h"
 #include "topo.h"
 
 enum arena_huge {
@@ -28,7 +28,7 @@ enum arena_huge {
 };
 
 struct chunk_want {
-    struct home *home; /* borrowed for the call */
+    struct backing *backing; /* borrowed for the call */
     uint32_t id;
     uint64_t bytes; /* a multiple of 2 MiB */
     enum arena_huge huge;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "list.h"
-#include "names.h"
+#include "ns_records.h"
 #include "sys.h"
 
 /* Between two pieces of memory that are registered, and chunks looked at for one. */
@@ -469,7 +469,7 @@ static void note_numa(struct host *h, const struct arena_report *r)
 
 static void note_sealed(struct host *h, const struct arena_report *r)
 {
-    const char *why = h->config.arena.home.persist != ARENA_PERSIST_OFF
+    const char *why = h->config.arena.backing.persist != ARENA_PERSIST_OFF
                           ? "because the next run has to map them"
                           : "by this kernel";
     if (r->sealed)
@@ -482,9 +482,9 @@ static void note_sealed(struct host *h, const struct arena_report *r)
                        why);
 }
 
-static void note_home(struct host *h, const struct arena_report *r)
+static void note_backing(struct host *h, const struct arena_report *r)
 {
-    (void)snprintf(h->note, sizeof(h->note), "warm restart: %s", r->home);
+    (void)snprintf(h->note, sizeof(h->note), "warm restart: %s", r->backing);
 }
 
 static void note_copier(struct host *h)
@@ -517,7 +517,7 @@ const char *host_note(struct host *host, unsigned i)
         note_sealed(host, &r);
         break;
     case 4:
-        note_home(host, &r);
+        note_backing(host, &r);
         break;
     case 5:
         note_copier(host);

@@ -15,7 +15,7 @@
 #include "copier.h"
 #include "err.h"
 #include "loop.h"
-#include "names.h"
+#include "ns_records.h"
 #include "pins.h"
 #include "tier.h"
 
@@ -78,7 +78,7 @@ void host_set_settled_cb(struct host *host, host_chunk_fn *settled, host_chunk_f
 enum arena_loss host_has_lost(const struct host *host);
 uint32_t host_lost(struct host *host, tier_occupant_fn *each, void *ctx);
 
-/* ---- what outlives a run (host_config.arena.home) ---- */
+/* ---- what outlives a run (host_config.arena.backing) ---- */
 
 struct host_recovery {
     void *ctx;
@@ -95,8 +95,8 @@ void host_recover(struct host *host, const struct host_recovery *r,
 /* What came of it, for the log: the i-th line, NULL past the last. Borrowed until the next call. */
 const char *host_recovery_note(struct host *host, unsigned i);
 
-/* Namespaces' records beside the chunks; see names.h for the contract. Where nothing is kept, put
- * does nothing and has() is true. */
+/* Namespaces' records beside the chunks; see ns_records.h for the contract. Where nothing is kept,
+ * put does nothing and has() is true. */
 KVC_WARN_UNUSED int host_names_put(struct host *host, uint64_t print, const void *record,
                                    uint32_t bytes);
 bool host_names_has(struct host *host, uint64_t print);

@@ -634,7 +634,7 @@ CASE(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
         else
             plant(&place, names[i], 0600, "my own notes", 12);
         ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
-        ck_assert_ptr_nonnull(home_stranger(place.dir, text, sizeof(text)));
+        ck_assert_ptr_nonnull(backing_stranger(place.dir, text, sizeof(text)));
         ck_assert_ptr_nonnull(strstr(text, path));
         ck_assert_int_eq(lstat(path, &st), 0);
         ck_assert(i == 2 || st.st_size == 2 * MIB);

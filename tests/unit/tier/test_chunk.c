@@ -20,15 +20,15 @@
 static struct chunk_mem make_for(enum arena_persist persist)
 {
     char dir[] = "/dev/shm/kvc-chunk-XXXXXX";
-    const struct home_config config = {.persist = persist, .dir = dir};
-    struct home *home = NULL;
+    const struct backing_config config = {.persist = persist, .dir = dir};
+    struct backing *backing = NULL;
     struct chunk_mem mem;
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert_int_eq(home_open(&config, &home), 0);
-    const struct chunk_want want = {.home = home, .id = 1, .bytes = BYTES};
+    ck_assert_int_eq(backing_open(&config, &backing), 0);
+    const struct chunk_want want = {.backing = backing, .id = 1, .bytes = BYTES};
     ck_assert_int_eq(chunk_create(&want, &mem), 0);
-    home_forget(home, 1);
-    home_close(&home);
+    backing_forget(backing, 1);
+    backing_close(&backing);
     ck_assert_int_eq(rmdir(dir), 0);
     return mem;
 }

@@ -25,7 +25,7 @@ static const uint64_t two_principals[] = {0, 0x1111, 0x2222};
 
 struct kept {
     char dir[64];
-    struct home_fd fds[KEPT_MAX];
+    struct backing_fd fds[KEPT_MAX];
     uint32_t nfds;
     uint32_t stored;
     bool refuse;
@@ -37,7 +37,7 @@ static inline int prefault_takes(void *ctx, const char *name, int fd)
     if (k->refuse)
         return -ENOBUFS;
     ck_assert_uint_lt(k->nfds, KEPT_MAX);
-    struct home_fd *f = &k->fds[k->nfds++];
+    struct backing_fd *f = &k->fds[k->nfds++];
     ck_assert_int_lt(snprintf(f->name, sizeof(f->name), "%s", name), (int)sizeof(f->name));
     f->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     ck_assert_int_ge(f->fd, 0);
@@ -87,11 +87,11 @@ static inline struct arena_config config_of(struct kept *k, enum arena_persist p
 {
     return (struct arena_config){.limit_bytes = 16 * MIB,
                                  .chunk_bytes = 2 * MIB,
-                                 .home = {.persist = persist,
-                                          .dir = k->dir,
-                                          .store = prefault_takes,
-                                          .remove = prefault_drops,
-                                          .ctx = k},
+                                 .backing = {.persist = persist,
+                                             .dir = k->dir,
+                                             .store = prefault_takes,
+                                             .remove = prefault_drops,
+                                             .ctx = k},
                                  .names_max = 8,
                                  .prints = two_principals,
                                  .nprints = ARRAY_LEN(two_principals)};
@@ -99,25 +99,25 @@ static inline struct arena_config config_of(struct kept *k, enum arena_persist p
 
 /* The service manager gives descriptors of its own, and keeps them. */
 static inline void give_back(const struct kept *k, struct arena_config *config,
-                             struct home_fd given[KEPT_MAX])
+                             struct backing_fd given[KEPT_MAX])
 {
     for (uint32_t i = 0; i < k->nfds; i++) {
         given[i] = k->fds[i];
         given[i].fd = fcntl(k->fds[i].fd, F_DUPFD_CLOEXEC, 0);
         ck_assert_int_ge(given[i].fd, 0);
     }
-    config->home.fds = given;
-    config->home.nfds = k->nfds;
+    config->backing.fds = given;
+    config->backing.nfds = k->nfds;
 }
 
 static inline struct arena *start(struct kept *k, const struct arena_config *config)
 {
-    struct home_fd given[KEPT_MAX];
+    struct backing_fd given[KEPT_MAX];
     struct arena_config c = *config;
     struct arena *a = NULL;
     give_back(k, &c, given);
     ck_assert_int_eq(arena_create(&c, &a), 0);
-    for (uint32_t i = 0; i < c.home.nfds && c.home.persist == ARENA_PERSIST_FDS; i++)
+    for (uint32_t i = 0; i < c.backing.nfds && c.backing.persist == ARENA_PERSIST_FDS; i++)
         ck_assert_int_eq(given[i].fd, -1);
     return a;
 }

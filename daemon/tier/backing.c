@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the arena's chunks come from: memfds, files in a directory, or descriptors that the service
- * manager keeps. Opens, finds and removes them; the three kinds are in home.h.
+ * manager keeps. Opens, finds and removes them; the three kinds are in backing.h.
  */
-#include "home.h"
+#include "backing.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -31,8 +31,8 @@
 #define LOCK_STEP_MS 20u
 #define LOCK_LOUD_MS 1000u
 
-struct home {
-    struct home_config config;
+struct backing {
+    struct backing_config config;
     int dir; /* locked */
     DIR *list;
     uint32_t fs, next_fd, refused;
@@ -62,8 +62,8 @@ static const char *fs_name(uint32_t magic, char text[16])
 }
 
 /* The directory, or the one in which it would be made. */
-static int home_look_at(const char *dir, struct statfs *ret_fs, struct stat *ret_st,
-                        bool *ret_there)
+static int backing_look_at(const char *dir, struct statfs *ret_fs, struct stat *ret_st,
+                           bool *ret_there)
 {
     char parent[HOME_PATH_BYTES];
     *ret_there = stat(dir, ret_st) == 0;
@@ -79,7 +79,7 @@ static int home_look_at(const char *dir, struct statfs *ret_fs, struct stat *ret
     return stat(parent, ret_st) == 0 && statfs(parent, ret_fs) == 0 ? 0 : -errno;
 }
 
-const char *home_dir_problem(const char *dir, char *text, uint32_t cap)
+const char *backing_dir_problem(const char *dir, char *text, uint32_t cap)
 {
     struct statfs fs;
     struct stat st;
@@ -89,7 +89,7 @@ const char *home_dir_problem(const char *dir, char *text, uint32_t cap)
         (void)snprintf(text, cap, "expected the absolute path of a directory, got '%s'", dir);
         return text;
     }
-    const int err = home_look_at(dir, &fs, &st, &there);
+    const int err = backing_look_at(dir, &fs, &st, &there);
     if (err < 0)
         (void)snprintf(text, cap, "%s: %s", dir, strerror(-err));
     else if (!S_ISDIR(st.st_mode))
@@ -203,21 +203,21 @@ static enum kin kin_of(int dir, const char *name, struct seen *seen)
     return kin;
 }
 
-const char *home_stranger(const char *dir, char *text, uint32_t cap)
+const char *backing_stranger(const char *dir, char *text, uint32_t cap)
 {
     char found[NAME_MAX + 1] = "";
     DIR *list = FAULT(alloc) ? NULL : opendir(dir);
     const struct dirent *e;
     struct seen seen = {0};
     enum kin worst = KIN_NONE;
-    bool home = false;
+    bool backing = false;
     if (list == NULL) {
         (void)snprintf(text, cap, "%s cannot be read", dir);
         return text;
     }
     while (worst != KIN_STRANGER && (e = readdir(list)) != NULL) {
         const enum kin kin = kin_of(dirfd(list), e->d_name, &seen);
-        home |= kin == KIN_OURS;
+        backing |= kin == KIN_OURS;
         if (kin != KIN_STRANGER && kin != KIN_DAMAGED)
             continue;
         worst = kin;
@@ -227,8 +227,8 @@ const char *home_stranger(const char *dir, char *text, uint32_t cap)
     /* Beside a file that is ours for certain, one that could be is a damaged one of ours: recovery
      * gives it up. So are `names` and chunks that could be, side by side: a run that has stored
      * nothing has no other. One of them alone may be somebody's notes. */
-    home |= seen.names && seen.chunk;
-    if (worst == KIN_NONE || (worst == KIN_DAMAGED && home))
+    backing |= seen.names && seen.chunk;
+    if (worst == KIN_NONE || (worst == KIN_DAMAGED && backing))
         return NULL;
     (void)snprintf(text, cap,
                    "%s/%s has a name that kvcache-daemon gives its memory, and is not of its "
@@ -246,7 +246,7 @@ static void sleep_ms(unsigned ms)
     (void)nanosleep(&ts, NULL);
 }
 
-static int home_lock(int dir, const struct home_config *config)
+static int backing_lock(int dir, const struct backing_config *config)
 {
     for (uint64_t waited = 0; flock(dir, LOCK_EX | LOCK_NB) != 0; waited += LOCK_STEP_MS) {
         if (errno != EWOULDBLOCK && errno != EINTR)
@@ -260,12 +260,12 @@ static int home_lock(int dir, const struct home_config *config)
     return 0;
 }
 
-static int open_dir(struct home *h)
+static int open_dir(struct backing *h)
 {
     const char *dir = h->config.dir;
     char text[512], name[16];
     struct statfs fs;
-    if (home_dir_problem(dir, text, sizeof(text)) != NULL)
+    if (backing_dir_problem(dir, text, sizeof(text)) != NULL)
         return -EINVAL;
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return -errno;
@@ -275,18 +275,18 @@ static int open_dir(struct home *h)
     h->fs = (uint32_t)fs.f_type;
     h->page_bytes = (uint64_t)fs.f_bsize;
     (void)snprintf(h->text, sizeof(h->text), "files in %s (%s)", dir, fs_name(h->fs, name));
-    const int err = home_lock(h->dir, &h->config);
+    const int err = backing_lock(h->dir, &h->config);
     if (err < 0)
         return err;
-    if (home_stranger(dir, text, sizeof(text)) != NULL)
+    if (backing_stranger(dir, text, sizeof(text)) != NULL)
         return -EEXIST;
     h->list = FAULT(alloc) ? NULL : opendir(dir);
     return h->list != NULL ? 0 : -ENOMEM;
 }
 
-int home_open(const struct home_config *config, struct home **ret_home)
+int backing_open(const struct backing_config *config, struct backing **ret_home)
 {
-    struct home *h = sys_calloc(1, sizeof(*h));
+    struct backing *h = sys_calloc(1, sizeof(*h));
     if (h == NULL)
         return -ENOMEM;
     h->config = *config;
@@ -301,42 +301,42 @@ int home_open(const struct home_config *config, struct home **ret_home)
                            ? "descriptors kept by the service manager"
                            : "off (host.persist)");
     if (err < 0) {
-        home_close(&h);
+        backing_close(&h);
         return err;
     }
     *ret_home = h;
     return 0;
 }
 
-void home_close(struct home **home)
+void backing_close(struct backing **backing)
 {
-    if (home == NULL || *home == NULL)
+    if (backing == NULL || *backing == NULL)
         return;
-    struct home *h = *home;
+    struct backing *h = *backing;
     if (h->list != NULL)
         (void)closedir(h->list);
     if (h->dir >= 0)
         (void)close(h->dir);
     free(h);
-    *home = NULL;
+    *backing = NULL;
 }
 
-bool home_keeps(const struct home *h)
+bool backing_keeps(const struct backing *h)
 {
     return h->config.persist != ARENA_PERSIST_OFF;
 }
 
-bool home_is_huge(const struct home *h)
+bool backing_is_huge(const struct backing *h)
 {
     return h->dir >= 0 && h->fs == FS_HUGETLBFS;
 }
 
-const char *home_text(const struct home *h)
+const char *backing_text(const struct backing *h)
 {
     return h->text;
 }
 
-void home_space(const struct home *h, uint64_t *ret_total, uint64_t *ret_free)
+void backing_space(const struct backing *h, uint64_t *ret_total, uint64_t *ret_free)
 {
     struct statfs fs;
     *ret_total = *ret_free = UINT64_MAX;
@@ -348,51 +348,51 @@ void home_space(const struct home *h, uint64_t *ret_total, uint64_t *ret_free)
 
 /* --- names --- */
 
-static void home_name_of(const struct home *h, uint32_t id, char name[HOME_NAME_BYTES])
+static void backing_name_of(const struct backing *h, uint32_t id, char name[HOME_NAME_BYTES])
 {
     (void)snprintf(name, HOME_NAME_BYTES, "%s%s%u", h->dir >= 0 ? "" : fd_prefix, chunk_prefix, id);
 }
 
-static void home_path_of(const struct home *h, const char *name, char path[HOME_PATH_BYTES])
+static void backing_path_of(const struct backing *h, const char *name, char path[HOME_PATH_BYTES])
 {
     (void)snprintf(path, HOME_PATH_BYTES, "%.*s/%s", (int)(HOME_PATH_BYTES - HOME_NAME_BYTES - 2),
                    h->config.dir, name);
 }
 
-/* Whether it is a name that home_name_of() gives. */
-static bool home_id_of(const struct home *h, const char *name, uint32_t *ret_id)
+/* Whether it is a name that backing_name_of() gives. */
+static bool backing_id_of(const struct backing *h, const char *name, uint32_t *ret_id)
 {
     const size_t n = h->dir >= 0 ? 0 : strlen(fd_prefix);
     return strncmp(name, fd_prefix, n) == 0 && is_chunk(name + n, chunk_prefix, ret_id);
 }
 
-static void tier_home_forget(struct home *h, const char *name)
+static void tier_home_forget(struct backing *h, const char *name)
 {
     char path[HOME_PATH_BYTES];
     if (h->config.persist == ARENA_PERSIST_FDS) {
         if (h->config.remove != NULL)
             h->config.remove(h->config.ctx, name);
     } else if (h->config.persist == ARENA_PERSIST_DIR) {
-        home_path_of(h, name, path);
+        backing_path_of(h, name, path);
         (void)unlink(path); /* of what is still there the next start takes care */
     }
 }
 
-void home_forget(struct home *h, uint32_t id)
+void backing_forget(struct backing *h, uint32_t id)
 {
     char name[HOME_NAME_BYTES];
-    home_name_of(h, id, name);
+    backing_name_of(h, id, name);
     tier_home_forget(h, name);
 }
 
-static int give(struct home *h, const char *name, int fd)
+static int give(struct backing *h, const char *name, int fd)
 {
     return h->config.store != NULL ? h->config.store(h->config.ctx, name, fd) : -ENOTCONN;
 }
 
 /* --- making --- */
 
-static int make_memfd(const struct home *h, const char *name, uint64_t bytes, bool huge)
+static int make_memfd(const struct backing *h, const char *name, uint64_t bytes, bool huge)
 {
     const unsigned flags = huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
     (void)h;
@@ -406,10 +406,10 @@ static int make_memfd(const struct home *h, const char *name, uint64_t bytes, bo
     return err;
 }
 
-static int make_file(struct home *h, const char *name, uint64_t bytes)
+static int make_file(struct backing *h, const char *name, uint64_t bytes)
 {
     char path[HOME_PATH_BYTES];
-    home_path_of(h, name, path);
+    backing_path_of(h, name, path);
     const int fd = sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
@@ -421,10 +421,10 @@ static int make_file(struct home *h, const char *name, uint64_t bytes)
     return err;
 }
 
-int home_make(struct home *h, uint32_t id, uint64_t bytes, bool huge, int *ret_fd)
+int backing_make(struct backing *h, uint32_t id, uint64_t bytes, bool huge, int *ret_fd)
 {
     char name[HOME_NAME_BYTES];
-    home_name_of(h, id, name);
+    backing_name_of(h, id, name);
     if (h->dir >= 0 && huge != (h->fs == FS_HUGETLBFS))
         return -ENOTSUP;
     const int fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(h, name, bytes, huge);
@@ -434,16 +434,16 @@ int home_make(struct home *h, uint32_t id, uint64_t bytes, bool huge, int *ret_f
     return 0;
 }
 
-int home_keep(struct home *h, uint32_t id, int fd)
+int backing_keep(struct backing *h, uint32_t id, int fd)
 {
     char name[HOME_NAME_BYTES];
     if (h->config.persist != ARENA_PERSIST_FDS)
         return 0;
-    home_name_of(h, id, name);
+    backing_name_of(h, id, name);
     return give(h, name, fd);
 }
 
-int home_reserve(const struct home *h, int fd, uint64_t at, uint64_t bytes)
+int backing_reserve(const struct backing *h, int fd, uint64_t at, uint64_t bytes)
 {
     if (h->dir < 0 || h->fs != FS_TMPFS)
         return 0;
@@ -459,32 +459,32 @@ int home_reserve(const struct home *h, int fd, uint64_t at, uint64_t bytes)
 
 /* --- what is there --- */
 
-static int home_open_file(struct home *h, const char *name)
+static int backing_open_file(struct backing *h, const char *name)
 {
     char path[HOME_PATH_BYTES];
-    home_path_of(h, name, path);
+    backing_path_of(h, name, path);
     const int fd = sys_open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
     return fd < 0 ? -errno : fd;
 }
 
 /* A descriptor of ours with *ret_name, -ENOENT at the end, or another error of the system. */
-static int next_file(struct home *h, const char **ret_name)
+static int next_file(struct backing *h, const char **ret_name)
 {
     const struct dirent *e = readdir(h->list);
     if (e == NULL)
         return -ENOENT;
     uint32_t id;
     *ret_name = e->d_name;
-    return home_id_of(h, e->d_name, &id) ? home_open_file(h, e->d_name) : -EAGAIN;
+    return backing_id_of(h, e->d_name, &id) ? backing_open_file(h, e->d_name) : -EAGAIN;
 }
 
-static int next_stored(struct home *h, const char **ret_name)
+static int next_stored(struct backing *h, const char **ret_name)
 {
     if (h->next_fd == h->config.nfds)
         return -ENOENT;
-    struct home_fd *f = &h->config.fds[h->next_fd++];
+    struct backing_fd *f = &h->config.fds[h->next_fd++];
     uint32_t id;
-    if (f->fd < 0 || !home_id_of(h, f->name, &id))
+    if (f->fd < 0 || !backing_id_of(h, f->name, &id))
         return -EAGAIN;
     const int fd = f->fd;
     f->fd = -1;
@@ -492,7 +492,7 @@ static int next_stored(struct home *h, const char **ret_name)
     return fd;
 }
 
-int home_next(struct home *h, uint32_t *ret_id, int *ret_fd)
+int backing_next(struct backing *h, uint32_t *ret_id, int *ret_fd)
 {
     const char *name = NULL;
     for (;;) {
@@ -514,26 +514,26 @@ int home_next(struct home *h, uint32_t *ret_id, int *ret_fd)
             h->refused++;
             continue;
         }
-        const bool mine = home_id_of(h, name, ret_id);
+        const bool mine = backing_id_of(h, name, ret_id);
         MUST(mine);
         *ret_fd = fd;
         return 1;
     }
 }
 
-uint32_t home_refused(const struct home *h)
+uint32_t backing_refused(const struct backing *h)
 {
     return h->refused;
 }
 
 /* --- names --- */
 
-static int find_names(struct home *h, const char *name)
+static int find_names(struct backing *h, const char *name)
 {
     if (h->dir >= 0)
-        return home_open_file(h, name);
+        return backing_open_file(h, name);
     for (uint32_t i = 0; i < h->config.nfds; i++) {
-        struct home_fd *f = &h->config.fds[i];
+        struct backing_fd *f = &h->config.fds[i];
         if (f->fd < 0 || strcmp(f->name, name) != 0)
             continue;
         const int fd = f->fd;
@@ -543,7 +543,7 @@ static int find_names(struct home *h, const char *name)
     return -ENOENT;
 }
 
-int home_names(struct home *h, uint64_t bytes, int *ret_fd, uint64_t *ret_bytes)
+int backing_names(struct backing *h, uint64_t bytes, int *ret_fd, uint64_t *ret_bytes)
 {
     char name[HOME_NAME_BYTES];
     (void)snprintf(name, sizeof(name), "%s%s", h->dir >= 0 ? "" : fd_prefix, names_file);

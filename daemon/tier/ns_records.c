@@ -3,7 +3,7 @@
  * Records of namespaces beside the arena's chunks, so that the next run knows whose blocks they
  * hold; found by a fingerprint that the caller gives.
  */
-#include "names.h"
+#include "ns_records.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ struct names_page {
 _Static_assert(sizeof(struct names_page) <= LAYOUT_PAGE_BYTES, "a page each");
 
 struct names {
-    struct home *home;
+    struct backing *backing;
     int fd;
     uint8_t *base;
     uint64_t bytes;
@@ -132,7 +132,7 @@ static int names_begin(struct names *n)
     if (err == 0 && (sys_ftruncate(n->fd, 0) != 0 || sys_ftruncate(n->fd, (off_t)n->bytes) != 0))
         err = -errno;
     if (err == 0)
-        err = home_reserve(n->home, n->fd, 0, LAYOUT_PAGE_BYTES);
+        err = backing_reserve(n->backing, n->fd, 0, LAYOUT_PAGE_BYTES);
     if (err < 0)
         return err;
     memcpy(h->store, store, sizeof(store));
@@ -187,7 +187,7 @@ static bool lose(void *ctx, void *addr)
 
 static int names_fill(struct names *n, uint32_t records_max)
 {
-    int err = home_names(n->home, names_page_at(records_max), &n->fd, &n->bytes);
+    int err = backing_names(n->backing, names_page_at(records_max), &n->fd, &n->bytes);
     if (err < 0)
         return err;
     n->lost = err > 0;
@@ -208,7 +208,7 @@ static int names_fill(struct names *n, uint32_t records_max)
     err = bus_claim(&n->claim);
     if (err < 0)
         return err;
-    err = home_reserve(n->home, n->fd, 0, LAYOUT_PAGE_BYTES);
+    err = backing_reserve(n->backing, n->fd, 0, LAYOUT_PAGE_BYTES);
     n->old = err == 0 && is_valid(n);
     if (err == 0 && !n->old) {
         n->lost |= header(n)->magic != 0; /* else a run was killed before it had begun */
@@ -224,13 +224,13 @@ uint64_t names_bytes(uint32_t records_max)
     return names_page_at(records_max) + (uint64_t)records_max * 40;
 }
 
-int names_open(struct home *home, uint32_t records_max, struct names **ret_names)
+int names_open(struct backing *backing, uint32_t records_max, struct names **ret_names)
 {
     MUST(records_max >= 1 && records_max <= RECORDS_MAX);
     struct names *n = sys_calloc(1, sizeof(*n));
     if (n == NULL)
         return -ENOMEM;
-    n->home = home;
+    n->backing = backing;
     n->fd = -1;
     const int err = names_fill(n, records_max);
     if (err < 0) {
@@ -309,7 +309,7 @@ int names_put(struct names *n, uint64_t print, const void *record, uint32_t byte
         at = free_record(n);
         if (at == NO_RECORD)
             return -ENOSPC;
-        const int err = home_reserve(n->home, n->fd, names_page_at(at), LAYOUT_PAGE_BYTES);
+        const int err = backing_reserve(n->backing, n->fd, names_page_at(at), LAYOUT_PAGE_BYTES);
         if (err < 0) {
             n->free_from = at;
             return err;

@@ -8,14 +8,14 @@
  *
  * Thread: control thread. Memory: in names_open().
  */
-#ifndef KVC_TIER_NAMES_H
-#define KVC_TIER_NAMES_H
+#ifndef KVC_TIER_NS_RECORDS_H
+#define KVC_TIER_NS_RECORDS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backing.h"
 #include "err.h"
-#include "home.h"
 
 #define NAMES_RECORD_MAX 4000u
 
@@ -23,9 +23,11 @@ struct names;
 
 /* Memory that it takes, at most. */
 uint64_t names_bytes(uint32_t records_max);
-/* Opens or makes it: home_names(). A file that is not one of ours, or of another version, is begun
- * anew: with another store, so that no chunk belongs to it. records_max >= 1. Returns owned. */
-KVC_WARN_UNUSED int names_open(struct home *home, uint32_t records_max, struct names **ret_names);
+/* Opens or makes it: backing_names(). A file that is not one of ours, or of another version, is
+ * begun anew: with another store, so that no chunk belongs to it. records_max >= 1. Returns owned.
+ */
+KVC_WARN_UNUSED int names_open(struct backing *backing, uint32_t records_max,
+                               struct names **ret_names);
 /* Leaves the file. Accepts NULL. */
 void names_close(struct names **names);
 

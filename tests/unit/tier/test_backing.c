@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The directory of kept chunks, and the records beside them. */
-#include "home.h"
+#include "backing.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "cases.h"
 #include "host.h"
 #include "layout.h"
-#include "names.h"
+#include "ns_records.h"
 #include "tier_fixture.h"
 #include "warm_fixture.h"
 
@@ -16,22 +16,22 @@ CASE(a_directory_on_a_disk_is_refused_by_the_name_of_its_file_system)
 {
     char text[512];
     struct stat st;
-    ck_assert_ptr_nonnull(home_dir_problem("relative", text, sizeof(text)));
-    ck_assert_ptr_nonnull(home_dir_problem("/nowhere/at/all", text, sizeof(text)));
+    ck_assert_ptr_nonnull(backing_dir_problem("relative", text, sizeof(text)));
+    ck_assert_ptr_nonnull(backing_dir_problem("/nowhere/at/all", text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "/nowhere/at/all"));
-    ck_assert_ptr_nonnull(home_dir_problem("/proc", text, sizeof(text)));
+    ck_assert_ptr_nonnull(backing_dir_problem("/proc", text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "is on proc"));
     ck_assert_ptr_nonnull(strstr(text, "tmpfs or hugetlbfs"));
-    ck_assert_ptr_nonnull(home_dir_problem("/proc/version", text, sizeof(text)));
+    ck_assert_ptr_nonnull(backing_dir_problem("/proc/version", text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "not a directory"));
     if (stat("/dev/shm", &st) == 0 && (st.st_mode & 022) != 0) {
-        ck_assert_ptr_nonnull(home_dir_problem("/dev/shm", text, sizeof(text)));
+        ck_assert_ptr_nonnull(backing_dir_problem("/dev/shm", text, sizeof(text)));
         ck_assert_ptr_nonnull(strstr(text, "writable for nobody else"));
-        ck_assert_ptr_null(home_dir_problem("/dev/shm/kvcache-that-is-not", text, sizeof(text)));
+        ck_assert_ptr_null(backing_dir_problem("/dev/shm/kvcache-that-is-not", text, sizeof(text)));
     }
-    const struct home_config config = {.persist = ARENA_PERSIST_DIR, .dir = "/proc"};
-    struct home *home = NULL;
-    ck_assert_int_eq(home_open(&config, &home), -EINVAL);
+    const struct backing_config config = {.persist = ARENA_PERSIST_DIR, .dir = "/proc"};
+    struct backing *backing = NULL;
+    ck_assert_int_eq(backing_open(&config, &backing), -EINVAL);
 }
 
 /* --- names --- */
@@ -51,13 +51,13 @@ CASE(names_are_there_again_and_those_that_went_are_not)
     struct kept k;
     uint8_t record[NAMES_RECORD_MAX];
     uint8_t store[16];
-    struct home *home = NULL;
+    struct backing *backing = NULL;
     struct names *n = NULL;
     if (!kept_begin(&k))
         return;
-    const struct home_config config = config_of(&k, ARENA_PERSIST_DIR).home;
-    ck_assert_int_eq(home_open(&config, &home), 0);
-    ck_assert_int_eq(names_open(home, 8, &n), 0);
+    const struct backing_config config = config_of(&k, ARENA_PERSIST_DIR).backing;
+    ck_assert_int_eq(backing_open(&config, &backing), 0);
+    ck_assert_int_eq(names_open(backing, 8, &n), 0);
     ck_assert(!names_is_old(n));
     memcpy(store, names_store(n), sizeof(store));
     for (uint64_t print = 1; print <= 8; print++) {
@@ -78,7 +78,7 @@ CASE(names_are_there_again_and_those_that_went_are_not)
     ck_assert(!names_has(n, 8));
     names_close(&n);
 
-    ck_assert_int_eq(names_open(home, 8, &n), 0);
+    ck_assert_int_eq(names_open(backing, 8, &n), 0);
 
     uint64_t sum = 0;
     ck_assert(names_is_old(n));
@@ -90,7 +90,7 @@ CASE(names_are_there_again_and_those_that_went_are_not)
     memset(record, 3, sizeof(record));
     ck_assert_int_eq(names_put(n, 3, record, 103), 0);
     names_close(&n);
-    home_close(&home);
+    backing_close(&backing);
     kept_end(&k);
 }
 
@@ -216,7 +216,7 @@ CASE(notes_beside_damaged_chunks_refuse_the_start_and_stay)
 
         ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
 
-        ck_assert_ptr_nonnull(home_stranger(k.dir, text, sizeof(text)));
+        ck_assert_ptr_nonnull(backing_stranger(k.dir, text, sizeof(text)));
         ck_assert_ptr_nonnull(strstr(text, path));
         ck_assert_int_eq(stat(path, &st), 0);
         ck_assert(i == 0 || st.st_size == 100);
