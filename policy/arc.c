@@ -5,9 +5,10 @@
  * two was too short, and moves the share of the room that the first may keep. The room of a list is
  * what is in it; the share is learned for all lists together.
  *
- * It differs from the published form: evicted blocks are remembered by a bounded table (gone.h)
- * instead of two lists cut to length; a block with descendants waits aside until the last of them
- * is evicted; a block that returns from a tier below counts as one that was evicted and came again.
+ * It differs from the published form: evicted blocks are remembered by a bounded table
+ * (ghost_small.h) instead of two lists cut to length; a block with descendants waits aside until
+ * the last of them is evicted; a block that returns from a tier below counts as one that was
+ * evicted and came again.
  */
 #include "twoq.h"
 
@@ -48,7 +49,7 @@ static void arc_learn(struct policy *p, unsigned queue)
 /* A stamp's lowest bit is the queue, the rest counts. */
 static bool arc_recall(struct policy *p, uint32_t print)
 {
-    const uint32_t stamp = gone_take(&p->q.ghosts, print);
+    const uint32_t stamp = ghost_small_take(&p->q.ghosts, print);
     if (!stamp)
         return false;
     const unsigned queue = stamp & 1;
@@ -63,7 +64,7 @@ static void arc_insert(struct policy *p, uint32_t block, const struct policy_hin
                        uint64_t now_ms)
 {
     (void)now_ms;
-    const bool again = arc_recall(p, gone_print(hint->hash));
+    const bool again = arc_recall(p, ghost_small_print(hint->hash));
     twoq_enter(&p->q, block, hint, again ? MORE : ONCE);
 }
 
@@ -81,7 +82,7 @@ static void arc_remove(struct policy *p, uint32_t block)
         p->gone[b->queue]--;
     if (b->place == TWOQ_IN || b->place == TWOQ_ASIDE) {
         p->q.stamp += p->q.stamp >= UINT32_MAX - 1 ? 4 : 2; /* never 0 */
-        const uint32_t before = gone_put(&p->q.ghosts, b->print, p->q.stamp | b->queue);
+        const uint32_t before = ghost_small_put(&p->q.ghosts, b->print, p->q.stamp | b->queue);
         p->gone[b->queue]++;
         if (before)
             p->gone[before & 1]--;

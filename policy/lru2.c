@@ -3,12 +3,13 @@
  * Policy `lru2`: LRU-2 (O'Neil, O'Neil and Weikum, SIGMOD 1993), leaf first. It evicts the block
  * whose last use but one is longest ago. Blocks used once are evicted before all others, the
  * longest unused first; of blocks used at the same times, the deepest. An evicted block's last use
- * is remembered by a bounded table (gone.h), and is the last but one if the block comes again.
+ * is remembered by a bounded table (ghost_small.h), and is the last but one if the block comes
+ * again.
  *
  * Each list is a pairing heap (Fredman, Sedgewick, Sleator and Tarjan, Algorithmica 1986): a use
  * takes constant time, a victim amortised logarithmic.
  */
-#include "gone.h"
+#include "ghost_small.h"
 #include "policy.h"
 
 #define TIME_SHIFT 4u
@@ -26,7 +27,7 @@ struct lru2_block {
 
 struct policy {
     uint32_t root[POLICY_LISTS_MAX];
-    struct gone_table ghosts;
+    struct ghost_small_table ghosts;
     struct lru2_block *block;
 };
 
@@ -49,7 +50,7 @@ static size_t lru2_ghosts_at(const struct policy_config *config)
 
 static size_t lru2_mem_bytes(const struct policy_config *config)
 {
-    return lru2_ghosts_at(config) + gone_mem_bytes(lru2_ghosts(config));
+    return lru2_ghosts_at(config) + ghost_small_mem_bytes(lru2_ghosts(config));
 }
 
 static struct policy *lru2_init(void *mem, const struct policy_config *config)
@@ -57,7 +58,7 @@ static struct policy *lru2_init(void *mem, const struct policy_config *config)
     struct policy *p = mem;
     unsigned char *bytes = mem;
     p->block = (struct lru2_block *)(bytes + lru2_blocks_at());
-    gone_init(&p->ghosts, bytes + lru2_ghosts_at(config), lru2_ghosts(config));
+    ghost_small_init(&p->ghosts, bytes + lru2_ghosts_at(config), lru2_ghosts(config));
     for (uint32_t i = 0; i < POLICY_LISTS_MAX; i++)
         p->root[i] = POLICY_NO_BLOCK;
     return p;
@@ -163,13 +164,13 @@ static void lru2_leave(struct policy *p, uint32_t block, enum place place)
 static void lru2_insert(struct policy *p, uint32_t block, const struct policy_hint *hint,
                         uint64_t now_ms)
 {
-    const uint32_t print = gone_print(hint->hash);
-    p->block[block] =
-        (struct lru2_block){.last = lru2_time(hint->used_ms),
-                            .before = whole_time(gone_take(&p->ghosts, print), lru2_time(now_ms)),
-                            .print = print,
-                            .depth = hint->depth < UINT16_MAX ? (uint16_t)hint->depth : UINT16_MAX,
-                            .list = hint->list};
+    const uint32_t print = ghost_small_print(hint->hash);
+    p->block[block] = (struct lru2_block){
+        .last = lru2_time(hint->used_ms),
+        .before = whole_time(ghost_small_take(&p->ghosts, print), lru2_time(now_ms)),
+        .print = print,
+        .depth = hint->depth < UINT16_MAX ? (uint16_t)hint->depth : UINT16_MAX,
+        .list = hint->list};
     lru2_join(p, block);
 }
 
@@ -189,7 +190,7 @@ static void lru2_remove(struct policy *p, uint32_t block)
 {
     const struct lru2_block *b = &p->block[block];
     if (b->place != UNKNOWN)
-        gone_put(&p->ghosts, b->print, low_half(b->last));
+        ghost_small_put(&p->ghosts, b->print, low_half(b->last));
     lru2_leave(p, block, UNKNOWN);
 }
 

@@ -38,7 +38,7 @@ static void s3_insert(struct policy *p, uint32_t block, const struct policy_hint
                       uint64_t now_ms)
 {
     (void)now_ms;
-    const uint32_t stamp = gone_take(&p->q.ghosts, gone_print(hint->hash));
+    const uint32_t stamp = ghost_small_take(&p->q.ghosts, ghost_small_print(hint->hash));
     /* As many are remembered as the main queue has room for. */
     const bool lately = stamp && p->q.stamp - stamp < p->q.n - p->q.n / SMALL_SHARE;
     twoq_enter(&p->q, block, hint, lately ? MAIN : SMALL);
@@ -57,7 +57,7 @@ static void s3_remove(struct policy *p, uint32_t block)
     const struct twoq_block *b = &p->q.block[block];
     if (b->queue == SMALL && (b->place == TWOQ_IN || b->place == TWOQ_ASIDE)) {
         p->q.stamp += p->q.stamp == UINT32_MAX ? 2 : 1; /* never 0 */
-        gone_put(&p->q.ghosts, b->print, p->q.stamp);
+        ghost_small_put(&p->q.ghosts, b->print, p->q.stamp);
     }
     twoq_forget(&p->q, block);
 }

@@ -16,7 +16,7 @@ static size_t blocks_bytes(const struct policy_config *config)
 
 size_t twoq_mem_bytes(const struct policy_config *config, size_t head, uint32_t ghosts)
 {
-    return round64(head) + blocks_bytes(config) + gone_mem_bytes(ghosts);
+    return round64(head) + blocks_bytes(config) + ghost_small_mem_bytes(ghosts);
 }
 
 void twoq_init(struct twoq *t, void *mem, const struct policy_config *config, size_t head,
@@ -24,7 +24,7 @@ void twoq_init(struct twoq *t, void *mem, const struct policy_config *config, si
 {
     unsigned char *at = (unsigned char *)mem + round64(head);
     t->block = (struct twoq_block *)at;
-    gone_init(&t->ghosts, at + blocks_bytes(config), ghosts);
+    ghost_small_init(&t->ghosts, at + blocks_bytes(config), ghosts);
     t->last = POLICY_NO_BLOCK;
     for (uint32_t i = 0; i < POLICY_LISTS_MAX; i++)
         for (unsigned q = 0; q < 2; q++)
@@ -76,7 +76,7 @@ static void twoq_leave(struct twoq *t, uint32_t block)
 void twoq_enter(struct twoq *t, uint32_t block, const struct policy_hint *hint, unsigned queue)
 {
     t->block[block] = (struct twoq_block){.used = (uint32_t)(hint->used_ms >> TIME_SHIFT),
-                                          .print = gone_print(hint->hash),
+                                          .print = ghost_small_print(hint->hash),
                                           .list = hint->list,
                                           .queue = queue & 1u};
     const uint32_t parent = hint->parent;

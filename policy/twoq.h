@@ -8,7 +8,7 @@
 #ifndef KVC_POLICY_TWOQ_H
 #define KVC_POLICY_TWOQ_H
 
-#include "gone.h"
+#include "ghost_small.h"
 #include "policy.h"
 
 enum twoq_place { TWOQ_UNKNOWN, TWOQ_IN, TWOQ_ASIDE, TWOQ_PARKED };
@@ -34,7 +34,7 @@ struct twoq {
     uint32_t n;     /* in all queues */
     uint32_t last;  /* the block that came in last */
     uint32_t stamp; /* of ghosts: counts those that went */
-    struct gone_table ghosts;
+    struct ghost_small_table ghosts;
 };
 
 /* Behind `head` bytes of the policy's own, for `ghosts` of them. */
