@@ -8,7 +8,7 @@
  *
  * Life of an op: NEW -> SENT -> DONE. Between them a request may be PARKED until its namespace and
  * its pool are open, an acquire may wait for CHUNKS, and what has come too late and borrows the
- * caller's memory is SETTLING until its CANCEL is answered. When the link ends, what borrows pages
+ * caller's memory is QUIESCING until its CANCEL is answered. When the link ends, what borrows pages
  * waits for the daemon's exit until the daemon's copies have. Arriving messages move ops on;
  * nothing but op__await and its like waits.
  *
@@ -61,7 +61,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define NS_PER_MS UINT64_C(1000000)
 
 enum link_state { LINK_DOWN, LINK_ATTACHING, LINK_GREETING, LINK_REOPENING, LINK_UP };
-enum op_stage { OP_NEW, OP_SENT, OP_PARKED, OP_CHUNKS, OP_SETTLING, OP_DAEMON_EXIT, OP_DONE };
+enum op_stage { OP_NEW, OP_SENT, OP_PARKED, OP_CHUNKS, OP_QUIESCING, OP_DAEMON_EXIT, OP_DONE };
 
 /* An open namespace. `canon` is its NS_OPEN request with correlation id 0: what tells two
  * specifications apart, and what is sent again after a reconnect. */
@@ -94,13 +94,13 @@ struct kvc_op {
     enum op_stage stage;
     bool listed;     /* to be handed out by kvc_next when it is done */
     bool ready;      /* in the ready list */
-    bool borrows;    /* the daemon may touch staging or pages until this is settled */
+    bool borrows;    /* the daemon may touch staging or pages until this is quiesced */
     bool is_callers; /* counts against OPS_MAX */
     bool retried;    /* sent again because the daemon had let its namespace go */
     bool owns_ns;    /* NS_OPEN: ns is not in the session's list */
     bool is_overdue; /* cancelled by the library, for its time was up */
     bool declined;   /* RESERVE, STORE: KVC_F_NO_STORE; nothing was sent */
-    int error;       /* DONE, SETTLING: 0 = msg holds a reply with status OK */
+    int error;       /* DONE, QUIESCING: 0 = msg holds a reply with status OK */
     /* Set for the library's own requests: takes the op over when its reply came or is given up.
      * When the link goes down they are freed without it. */
     void (*then)(struct kvc_op *op);
@@ -453,7 +453,7 @@ void op__post(struct kvc *k, int len);
 void op__post_release(struct kvc *k, uint64_t lease);
 void op__post_drop(struct kvc *k, uint64_t reservation);
 
-/* ---- settle.c ---- */
+/* ---- quiesce.c ---- */
 
 /* The daemon let a wait pass without a word: it is asked for a sign of life, and nobody waits for
  * it before it has given one. */
@@ -465,7 +465,7 @@ void op__await_exit(struct kvc_op *op);
 /* Asks the daemon to end a request. Replies of both move it on. 0 also when that is under way. */
 __attribute__((warn_unused_result)) int op__cancel(struct kvc_op *op);
 /* The same for a store that may be reading staging; without an answer the link goes down. */
-void op__settle(struct kvc_op *op);
+void op__quiesce(struct kvc_op *op);
 /* Ends a request for pages, and waits until nothing touches them any more. */
 void op__stop(struct kvc_op *op);
 /* Ends what touches pages of the pool (NULL: of any) and waits until nothing does. */

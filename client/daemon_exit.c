@@ -23,7 +23,7 @@
 
 static bool touches_pages(const struct kvc_op *op)
 {
-    return op->borrows && op->pool != NULL && (op->stage == OP_SENT || op->stage == OP_SETTLING);
+    return op->borrows && op->pool != NULL && (op->stage == OP_SENT || op->stage == OP_QUIESCING);
 }
 
 /* The attach connection of this epoch: orphan.c may have it by now. */

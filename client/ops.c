@@ -164,7 +164,7 @@ static void send_again(struct kvc_op *op)
 }
 
 /* Whether an op may still use the caller's memory: its time is up, or it is being cancelled. */
-static bool must_settle(const struct kvc_op *op)
+static bool must_quiesce(const struct kvc_op *op)
 {
     return op->borrows && (op->partner != NULL || op->error == KVC_E_TIMEOUT);
 }
@@ -178,9 +178,9 @@ static void on_reply(struct kvc_op *op, uint16_t status)
         op->then(op);
     } else if (op->error == KVC_E_NO_NAMESPACE && op->sent.full && !op->retried) {
         send_again(op);
-    } else if (must_settle(op)) {
-        op->stage = OP_SETTLING;
-        op__settle(op);
+    } else if (must_quiesce(op)) {
+        op->stage = OP_QUIESCING;
+        op__quiesce(op);
     } else if (op->error == 0 && op->arrived != NULL) {
         op->arrived(op);
     } else {

@@ -385,7 +385,7 @@ static bool is_named(const struct kvc_pool *p)
     const struct kvc *k = p->gpu->kvc;
     const struct kvc_op *op = k->live_ops;
     while (op != NULL && !(op->borrows && op->pool == p && op->epoch == k->epoch &&
-                           (op->stage == OP_SENT || op->stage == OP_SETTLING)))
+                           (op->stage == OP_SENT || op->stage == OP_QUIESCING)))
         op = op->next;
     return op != NULL;
 }

@@ -26,7 +26,7 @@ void staging__leave(struct kvc *k)
     bool is_read = false;
     for (const struct kvc_op *op = k->live_ops; op != NULL && !is_read; op = op->next)
         is_read =
-            op->borrows && op->pool == NULL && (op->stage == OP_SENT || op->stage == OP_SETTLING);
+            op->borrows && op->pool == NULL && (op->stage == OP_SENT || op->stage == OP_QUIESCING);
     if (!is_read || k->staging == NULL || k->staging_epoch != k->epoch)
         return;
     staging__unpin(k);

@@ -94,7 +94,7 @@ struct front_limiter {
  * that closes a file must not meet a limiter that is being destroyed. */
 static _Atomic uint16_t by_fd[FDS_MAX]; /* 1 + number of the connection; pages come as used */
 static atomic_int listener_fd = -1;
-static _Atomic(struct front_limiter *) the_guard;
+static _Atomic(struct front_limiter *) the_limiter;
 
 static void front_limiter_count(_Atomic uint64_t *counter)
 {
@@ -116,15 +116,15 @@ uint64_t front_limiter_bytes(uint32_t peers_max)
 /* ---- connections; the lock is held ---- */
 
 /* NULL: not a connection of ours. Without the lock. */
-static struct conn *conn_of_fd(int fd, struct front_limiter **ret_guard)
+static struct conn *conn_of_fd(int fd, struct front_limiter **ret_limiter)
 {
     if (fd < 0 || (uint32_t)fd >= FDS_MAX)
         return NULL;
     uint16_t no = atomic_load_explicit(&by_fd[fd], memory_order_acquire);
     if (!no)
         return NULL;
-    *ret_guard = atomic_load_explicit(&the_guard, memory_order_acquire);
-    return &(*ret_guard)->conns[no - 1];
+    *ret_limiter = atomic_load_explicit(&the_limiter, memory_order_acquire);
+    return &(*ret_limiter)->conns[no - 1];
 }
 
 static struct uid_account *account_of(struct front_limiter *g, uid_t uid)
@@ -568,7 +568,7 @@ IN_PLACE_OF_LIBC int accept4(int fd, struct sockaddr *addr, socklen_t *len, int 
 {
     if (fd < 0 || fd != atomic_load_explicit(&listener_fd, memory_order_acquire))
         return (int)syscall(SYS_accept4, fd, addr, len, flags);
-    return limiter_accept(atomic_load_explicit(&the_guard, memory_order_acquire), flags);
+    return limiter_accept(atomic_load_explicit(&the_limiter, memory_order_acquire), flags);
 }
 
 IN_PLACE_OF_LIBC ssize_t recv(int fd, void *buf, size_t n, int flags)
@@ -630,9 +630,9 @@ static int make_tables(struct front_limiter *g, const struct front_limiter_confi
 }
 
 int front_limiter_create(const struct front_limiter_config *config, int listener,
-                         struct front_limiter **ret_guard)
+                         struct front_limiter **ret_limiter)
 {
-    if (atomic_load(&the_guard))
+    if (atomic_load(&the_limiter))
         return -EBUSY;
     struct front_limiter *g = sys_calloc(1, sizeof *g);
     if (!g)
@@ -652,9 +652,9 @@ int front_limiter_create(const struct front_limiter_config *config, int listener
         front_limiter_destroy(&g);
         return err;
     }
-    atomic_store_explicit(&the_guard, g, memory_order_release);
+    atomic_store_explicit(&the_limiter, g, memory_order_release);
     atomic_store_explicit(&listener_fd, listener, memory_order_release);
-    *ret_guard = g;
+    *ret_limiter = g;
     return 0;
 }
 
@@ -663,9 +663,9 @@ void front_limiter_destroy(struct front_limiter **limiter)
     struct front_limiter *g = *limiter;
     if (!g)
         return;
-    if (atomic_load(&the_guard) == g) {
+    if (atomic_load(&the_limiter) == g) {
         atomic_store(&listener_fd, -1);
-        atomic_store(&the_guard, NULL);
+        atomic_store(&the_limiter, NULL);
     }
     fd_reserve_close(&g->reserve);
     (void)pthread_mutex_destroy(&g->lock);

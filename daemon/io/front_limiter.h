@@ -41,7 +41,7 @@ struct front_limiter_stats {
 
 /* Guards what is accepted from `listener` from now on. -ENOMEM, -EMFILE; -EBUSY: there is one. */
 KVC_WARN_UNUSED int front_limiter_create(const struct front_limiter_config *config, int listener,
-                                         struct front_limiter **ret_guard);
+                                         struct front_limiter **ret_limiter);
 /* After ZeroMQ's context has ended. Accepts NULL. */
 void front_limiter_destroy(struct front_limiter **limiter);
 /* Bytes that requests and replies queued in ZeroMQ can take: for the memory budget. */

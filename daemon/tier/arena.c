@@ -218,7 +218,7 @@ static struct arena_slab *slot_beside(const struct arena *a, struct tier_loc bes
 {
     uint32_t slot;
     struct arena_slab *s = beside.id != 0 ? arena_look(a, beside, &slot) : NULL;
-    if (s == NULL || s->region != 0 || s->slot_pages != slot_pages ||
+    if (s == NULL || s->evacuation != 0 || s->slot_pages != slot_pages ||
         a->chunks[s->chunk].principal != principal || s->used == s->slots)
         return NULL;
     const uint32_t after = free_slot(s, slot + 1);
@@ -297,7 +297,7 @@ void arena_free(struct arena *a, struct tier_loc loc)
     a->used_slots--;
     if (--s->used == 0) {
         arena__give_back(a, s);
-    } else if (s->region == 0 && s->used == s->slots - 1) {
+    } else if (s->evacuation == 0 && s->used == s->slots - 1) {
         /* Behind those that have been partial for longer, so that new blocks fill old holes. */
         list_push_back(&a->classes[s->class].partial, &s->link);
         a->epoch++;

@@ -36,7 +36,7 @@ struct arena_slab {
     uint32_t slot_pages;
     uint32_t class; /* while the record is free: the next free record */
     uint16_t slots, used;
-    uint8_t region; /* 1 + index of the evacuation it is part of; 0: none */
+    uint8_t evacuation; /* 1 + index of the evacuation it is part of; 0: none */
 };
 _Static_assert(sizeof(struct arena_slab) <= 128, "two cache lines");
 _Static_assert(LAYOUT_SLAB_SLOTS <= 4 * 64, "a bit for each slot");
@@ -68,7 +68,7 @@ struct arena_chunk {
 };
 
 /* A run of pages that is being emptied. */
-struct arena_region {
+struct arena_evacuation {
     bool active;
     uint32_t chunk;
     uint32_t page, pages;
@@ -100,7 +100,7 @@ struct arena {
     uint32_t classes_max, class_free;
     uint32_t *buckets;
     uint32_t bucket_mask;
-    struct arena_region regions[ARENA_EVACUATIONS_MAX];
+    struct arena_evacuation evacuation[ARENA_EVACUATIONS_MAX];
     uint64_t region_seq;
 
     uint64_t used_bytes, used_slots, slabs_used;
@@ -226,7 +226,7 @@ struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t pri
 struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
                                        uint32_t slot);
 /* A slab of the region has become empty and is gone. */
-void arena__region_slab_gone(struct arena *a, uint32_t region);
+void arena__evacuation_slab_gone(struct arena *a, uint32_t region);
 /* The slab is empty: its pages go back, or stay held for its evacuation. */
 void arena__give_back(struct arena *a, struct arena_slab *s);
 /* Whether a slot of this kind could be had if the limit allowed it. */

@@ -35,7 +35,7 @@ static bool segment(const struct arena *a, uint32_t chunk, uint32_t page, uint32
     const struct arena_slab *s = arena__slab_at(a, chunk, page);
     *ret_pages = s != NULL ? s->pages : 1;
     *ret_cost = s != NULL ? (uint64_t)s->used * s->slot_pages << LAYOUT_PAGE_SHIFT : 0;
-    return s != NULL && s->region == 0 && s->slot_pages != spare;
+    return s != NULL && s->evacuation == 0 && s->slot_pages != spare;
 }
 
 /* The cheapest run of at least `need` pages of one chunk, for *best: a window slides over its
@@ -69,7 +69,7 @@ static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, ui
 static bool has_region(const struct arena *a, uint32_t chunk)
 {
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++)
-        if (a->regions[i].active && a->regions[i].chunk == chunk)
+        if (a->evacuation[i].active && a->evacuation[i].chunk == chunk)
             return true;
     return false;
 }
@@ -112,7 +112,7 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
 /* --- beginning, giving up, ending --- */
 
 /* Hands back what an unfinished region holds. */
-static void arena_evacuate_give_up(struct arena *a, struct arena_region *r)
+static void arena_evacuate_give_up(struct arena *a, struct arena_evacuation *r)
 {
     struct arena_chunk *c = &a->chunks[r->chunk];
     for (uint32_t page = r->page; page < r->page + r->pages;) {
@@ -123,7 +123,7 @@ static void arena_evacuate_give_up(struct arena *a, struct arena_region *r)
             page++;
             continue;
         }
-        s->region = 0;
+        s->evacuation = 0;
         if (s->used < s->slots)
             list_push_back(&a->classes[s->class].partial, &s->link);
         page += s->pages;
@@ -133,11 +133,11 @@ static void arena_evacuate_give_up(struct arena *a, struct arena_region *r)
 }
 
 /* NULL: all are of chunks that are lost. */
-static struct arena_region *region_take(struct arena *a)
+static struct arena_evacuation *evacuation_take(struct arena *a)
 {
-    struct arena_region *oldest = NULL;
+    struct arena_evacuation *oldest = NULL;
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        struct arena_region *r = &a->regions[i];
+        struct arena_evacuation *r = &a->evacuation[i];
         if (!r->active)
             return r;
         if (r->principal != ARENA_NONE && (oldest == NULL || r->seq < oldest->seq))
@@ -148,14 +148,14 @@ static struct arena_region *region_take(struct arena *a)
     return oldest;
 }
 
-static struct arena_region *arena_evacuate_begin(struct arena *a, const struct pick *pick,
-                                                 uint32_t principal)
+static struct arena_evacuation *arena_evacuate_begin(struct arena *a, const struct pick *pick,
+                                                     uint32_t principal)
 {
-    struct arena_region *r = region_take(a);
+    struct arena_evacuation *r = evacuation_take(a);
     struct arena_chunk *c = &a->chunks[pick->chunk];
     if (r == NULL)
         return NULL;
-    *r = (struct arena_region){
+    *r = (struct arena_evacuation){
         .active = true,
         .chunk = pick->chunk,
         .page = pick->page,
@@ -173,7 +173,7 @@ static struct arena_region *arena_evacuate_begin(struct arena *a, const struct p
             page = end;
             continue;
         }
-        s->region = (uint8_t)(1 + (r - a->regions));
+        s->evacuation = (uint8_t)(1 + (r - a->evacuation));
         list_remove(&s->link);
         r->slabs_left++;
         page += s->pages;
@@ -228,11 +228,11 @@ uint32_t arena_evacuate(struct arena *a, uint32_t principal, uint32_t bytes, boo
         return 0; /* the limit alone is in the way, and any eviction serves that */
     if (!pick_region(a, principal, slot_pages, others, &pick))
         return 0;
-    struct arena_region *r = arena_evacuate_begin(a, &pick, principal);
+    struct arena_evacuation *r = arena_evacuate_begin(a, &pick, principal);
     if (r == NULL)
         return 0;
     const uint32_t n = report_pages(a, pick.chunk, pick.page, pick.pages, each, ctx);
-    arena__region_slab_gone(a, (uint32_t)(r - a->regions));
+    arena__evacuation_slab_gone(a, (uint32_t)(r - a->evacuation));
     return n;
 }
 
@@ -269,18 +269,18 @@ static bool lost_begin(struct arena *a, uint32_t chunk)
     const struct pick all = {
         .chunk = chunk, .page = a->first_page, .pages = a->chunk_pages - a->first_page};
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++)
-        if (a->regions[i].active && a->regions[i].chunk == chunk)
-            arena_evacuate_give_up(a, &a->regions[i]);
+        if (a->evacuation[i].active && a->evacuation[i].chunk == chunk)
+            arena_evacuate_give_up(a, &a->evacuation[i]);
     if (arena_evacuate_begin(a, &all, ARENA_NONE) == NULL)
         return false;
     backing_forget(a->backing, a->chunks[chunk].id);
     return true;
 }
 
-static struct arena_region *lost_region(struct arena *a, uint32_t chunk)
+static struct arena_evacuation *lost_evacuation(struct arena *a, uint32_t chunk)
 {
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        struct arena_region *r = &a->regions[i];
+        struct arena_evacuation *r = &a->evacuation[i];
         if (r->active && r->chunk == chunk && r->principal == ARENA_NONE)
             return r;
     }
@@ -296,12 +296,12 @@ uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx)
         struct arena_chunk *c = &a->chunks[i];
         if (!atomic_load(&c->lost) || !c->owned)
             continue; /* who lost it is about to own it */
-        const bool is_new = lost_region(a, i) == NULL;
+        const bool is_new = lost_evacuation(a, i) == NULL;
         if (!is_new || lost_begin(a, i)) {
             fresh += is_new;
             (void)report_pages(a, i, a->first_page, a->chunk_pages - a->first_page, each, ctx);
             if (is_new) /* the walk's own share of the region */
-                arena__region_slab_gone(a, (uint32_t)(lost_region(a, i) - a->regions));
+                arena__evacuation_slab_gone(a, (uint32_t)(lost_evacuation(a, i) - a->evacuation));
         }
         any |= atomic_load(&c->lost);
     }
@@ -318,8 +318,8 @@ bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint3
     const uint32_t slot_pages = arena__slot_pages(bytes);
     if (arena__has_room(a, principal, slot_pages))
         return true; /* only the limit is in the way */
-    if (s->region != 0)
-        return a->regions[s->region - 1].principal == principal;
+    if (s->evacuation != 0)
+        return a->evacuation[s->evacuation - 1].principal == principal;
     const struct arena_chunk *c = &a->chunks[s->chunk];
     if (c->principal == principal && s->slot_pages == slot_pages)
         return true;
@@ -346,7 +346,7 @@ static void check_slab(const struct arena *a, const struct arena_slab *s, uint64
     MUST(s->first + s->slots * s->slot_pages <= s->page + s->pages);
     MUST(class->slot_pages == s->slot_pages);
     MUST(class->principal == a->chunks[s->chunk].principal);
-    MUST(list_is_linked(&s->link) == (s->region == 0 && s->used < s->slots));
+    MUST(list_is_linked(&s->link) == (s->evacuation == 0 && s->used < s->slots));
     *bytes += (uint64_t)used * s->slot_pages << LAYOUT_PAGE_SHIFT;
 }
 
@@ -387,7 +387,7 @@ void arena_check(struct arena *a)
     MUST(total == a->used_bytes && slabs_total == a->slabs_used && held == a->held_pages);
     MUST(a->used_bytes <= a->config.limit_bytes);
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        const struct arena_region *r = &a->regions[i];
+        const struct arena_evacuation *r = &a->evacuation[i];
         MUST(!r->active || r->principal != ARENA_NONE || atomic_load(&a->chunks[r->chunk].lost));
     }
     uint32_t classes = 0;

@@ -394,9 +394,9 @@ struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t pri
     return carve_at(a, chunk, page, run, principal, slot_pages);
 }
 
-void arena__region_slab_gone(struct arena *a, uint32_t region)
+void arena__evacuation_slab_gone(struct arena *a, uint32_t region)
 {
-    struct arena_region *r = &a->regions[region];
+    struct arena_evacuation *r = &a->evacuation[region];
     MUST(r->active && r->slabs_left > 0);
     if (--r->slabs_left > 0)
         return;
@@ -414,7 +414,7 @@ void arena__give_back(struct arena *a, struct arena_slab *s)
     MUST(s->used == 0);
     struct arena_chunk *c = &a->chunks[s->chunk];
     struct arena_class *class = &a->classes[s->class];
-    const uint32_t region = s->region;
+    const uint32_t region = s->evacuation;
     arena__slab_announce(c, s->page, false);
     list_remove(&s->link);
     if (--class->slabs == 0)
@@ -430,7 +430,7 @@ void arena__give_back(struct arena *a, struct arena_slab *s)
     a->slab_free = arena__no(a, s);
     a->epoch++;
     if (region != 0)
-        arena__region_slab_gone(a, region - 1);
+        arena__evacuation_slab_gone(a, region - 1);
 }
 
 static bool find_room(struct arena *a, uint32_t principal, uint32_t slot_pages)

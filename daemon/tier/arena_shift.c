@@ -103,7 +103,7 @@ static struct arena_slab *free_slab(struct arena *a, uint32_t principal, uint32_
     uint32_t looks = 0;
     LIST_FOR_EACH_SAFE (node, next, &class->partial) {
         struct arena_slab *s = CONTAINER_OF(node, struct arena_slab, link);
-        MUST(s->used < s->slots && s->region == 0);
+        MUST(s->used < s->slots && s->evacuation == 0);
         if (arena__stays(a, s->chunk) && !atomic_load(&a->chunks[s->chunk].lost))
             return s;
         if (++looks == SHIFT_LOOKS)
@@ -126,7 +126,7 @@ static bool occupant(struct arena *a, uint32_t principal, uint32_t slot_pages,
         while (serves && a->shift_page < a->chunk_pages && looks < SHIFT_LOOKS) {
             const struct arena_slab *s = arena__slab_at(a, a->shift_chunk, a->shift_page);
             looks++;
-            if (s == NULL || s->slot_pages != slot_pages || s->region != 0 ||
+            if (s == NULL || s->slot_pages != slot_pages || s->evacuation != 0 ||
                 a->shift_slot >= s->slots) {
                 a->shift_page += s != NULL ? s->pages : 1;
                 a->shift_slot = 0;

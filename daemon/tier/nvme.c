@@ -283,7 +283,7 @@ static void nvme_stats(const struct tier *t, struct tier_stats *ret)
     *ret =
         (struct tier_stats){.limit_bytes = n->segs * seg_bytes,
                             .lasting_bytes = nvme__lasting_pages(n) * NVME_PAGE,
-                            .used_bytes = (n->live_pages + n->promised_pages) * NVME_PAGE,
+                            .used_bytes = (n->live_pages + n->reserved_pages) * NVME_PAGE,
                             .used_slots = n->entries_used,
                             .inflight_ops = n->ios,
                             .turn_ms = n->oldest_ns ? (n->now_ns - n->oldest_ns) / 1000000 + 1 : 0,

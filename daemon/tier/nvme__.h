@@ -429,7 +429,7 @@ struct nvme {
     uint32_t delete_head; /* segments that go, chained */
     struct nvme_path path[DISK_PATHS_MAX];
     uint32_t turn_path; /* where the search for a path begins */
-    uint64_t live_pages, durable_pages, promised_pages;
+    uint64_t live_pages, durable_pages, reserved_pages;
 
     struct nvme_extents synced, dirty, lost;
     struct nvme_ops put[NVME_CLASSES], get_new, get_ready, verify_wait, finish;

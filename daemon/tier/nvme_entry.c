@@ -26,7 +26,7 @@ int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner, struct tier_
                                        .bytes = bytes,
                                        .state = NVME_E_NEW};
     n->entries_used++;
-    n->promised_pages += nvme__pages(bytes);
+    n->reserved_pages += nvme__pages(bytes);
     *ret_loc = (struct tier_loc){id};
     return 0;
 }
@@ -37,7 +37,7 @@ void nvme__entry_free(struct nvme *n, struct tier_loc loc)
     MUST(e->readers == 0 && e->state != NVME_E_QUEUED && e->state != NVME_E_WRITING);
     if (e->extent != NVME_NONE)
         nvme__entry_unlink(n, e);
-    n->promised_pages -= nvme__pages(e->bytes);
+    n->reserved_pages -= nvme__pages(e->bytes);
     e->state = NVME_E_FREE;
     e->next = n->entry_free;
     n->entry_free = loc.id;
@@ -58,7 +58,7 @@ void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent)
     x->live++;
     s->live++;
     s->live_pages += pages;
-    n->promised_pages -= pages;
+    n->reserved_pages -= pages;
     n->live_pages += pages;
     if ((e->flags & NVME_E_DURABLE) != 0) {
         n->durable_pages += pages;
@@ -117,7 +117,7 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
         n->deaths_open++;
     s->live_pages -= pages;
     n->live_pages -= pages;
-    n->promised_pages += pages;
+    n->reserved_pages += pages;
     if ((e->flags & NVME_E_DURABLE) != 0) {
         n->durable_pages -= pages;
         s->durable_pages -= pages;

@@ -29,7 +29,7 @@ bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner)
         return true;
     if (n->stopping || n->journal_error != 0 || n->keeps == NVME_KEEPS_MAX ||
         pages * NVME_PAGE > n->c.extent_bytes || !nvme__path_up(nvme__entry_path(n, e)) ||
-        n->promised_pages + pages > nvme__room_pages(n) ||
+        n->reserved_pages + pages > nvme__room_pages(n) ||
         !nvme__can_move(n, (e->flags & NVME_E_DURABLE) ? NVME_DURABLE : NVME_NORMAL, pages + 2))
         return false;
     if (n->c.write_per_day != 0 && n->budget.tokens <= 0 && (e->flags & NVME_E_DURABLE) == 0)

@@ -21,7 +21,7 @@ static bool scarce(const struct nvme *n)
 static uint64_t room_left(const struct nvme *n)
 {
     const uint64_t room = nvme__room_pages(n);
-    return room > n->promised_pages ? room - n->promised_pages : 0;
+    return room > n->reserved_pages ? room - n->reserved_pages : 0;
 }
 
 /* Nothing was told for so long: what moves may wait for a sync and a commit, but no longer. */
@@ -232,7 +232,7 @@ bool nvme__room_soon(const struct tier *t)
     const struct nvme *n = nvme__of(t);
     const uint64_t extent = MIN(n->c.extent_bytes / NVME_PAGE, (uint64_t)n->seg_pages);
     if (n->journal_error != 0 || n->stopping || nvme__formatting(n) ||
-        n->promised_pages + extent <= nvme__put_pages(n))
+        n->reserved_pages + extent <= nvme__put_pages(n))
         return false;
     if (n->segs_deleting > 0)
         return true;

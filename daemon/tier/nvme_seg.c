@@ -376,7 +376,7 @@ uint64_t nvme__put_pages(const struct nvme *n)
 
 bool nvme__put_fits(struct nvme *n, uint64_t pages)
 {
-    const bool fits = n->promised_pages + pages <= nvme__put_pages(n);
+    const bool fits = n->reserved_pages + pages <= nvme__put_pages(n);
     n->vain.asked |= !fits;
     return fits;
 }

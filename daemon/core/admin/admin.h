@@ -7,7 +7,7 @@
 
 #include "serve.h"
 
-/* ---- job.c ---- */
+/* ---- bulk_evict.c ---- */
 
 /* A step of the eviction job at hand; true: there is more to do. */
 bool job_run(struct core *c);

@@ -76,7 +76,7 @@ struct block {
     struct key256 key;
     uint32_t ns : 16;       /* slot in core->ns */
     uint32_t bound : 2;     /* tiers whose room pins, names or commits bind it to: a bit each */
-    uint32_t counted : 1;   /* in the preview of an eviction (job.c); DYING: counted in
+    uint32_t counted : 1;   /* in the preview of an eviction (bulk_evict.c); DYING: counted in
                              * core->ending */
     uint32_t hbm : 1;       /* a device has a copy of it, or is being given one (hbm_copies.c) */
     uint32_t listed : 1;    /* it is in the pin that is being made; 0 outside of pin_add() */

@@ -343,7 +343,7 @@ static int store(unsigned client, uint32_t chain, uint32_t n, uint32_t page)
     return rig_commit_pages(&r, client, &put, 0, pool, page, &commit);
 }
 
-static void adopt_all(int status)
+static void seal_all(int status)
 {
     while (fake_tier_inflight(r.tier) > 0)
         fake_tier_end(r.tier, fake_tier_op(r.tier, 0), status);
@@ -360,7 +360,7 @@ CASE(blocks_are_stored_out_of_pages)
     ck_assert_uint_eq(commit.done, 0); /* the checksums are to come */
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 4);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 0);
-    adopt_all(0);
+    seal_all(0);
     ck_assert_uint_eq(commit.done, 1);
     statuses_are(commit.statuses, 4, KVC_ST_OK);
     struct core_held held = rig_acquire(&r, 1, ns, 1, 32);
@@ -377,7 +377,7 @@ CASE(what_exists_has_pages_that_nobody_reads)
     ck_assert_int_eq(store(1, 1, 4, 0), 1);
     ck_assert_uint_eq(copy_at(0)->n, 2);
     end_copies(0, 0);
-    adopt_all(0);
+    seal_all(0);
     statuses_are(commit.statuses, 2, KVC_ST_EXISTS);
     statuses_are(commit.statuses + 2, 2, KVC_ST_OK);
     struct core_held held = rig_acquire(&r, 1, ns, 1, 32);
@@ -390,7 +390,7 @@ CASE(a_bad_page_costs_its_block_and_what_is_below)
     ck_assert_int_eq(store(1, 1, 4, 0), 1);
     commit.pages[5] = PAGES; /* of the third block; the device looks when it begins */
     end_copies(0, 0);
-    adopt_all(0);
+    seal_all(0);
     ck_assert_uint_eq(commit.done, 1);
     statuses_are(commit.statuses, 2, KVC_ST_OK);
     ck_assert_uint_eq(commit.statuses[2], KVC_ST_BAD_ARGUMENT);
@@ -418,7 +418,7 @@ CASE(a_checksum_that_fails_drops_its_blocks)
 {
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
     end_copies(0, 0);
-    adopt_all(-EIO);
+    seal_all(-EIO);
     ck_assert_uint_eq(commit.done, 1);
     ck_assert_uint_eq(commit.statuses[0], KVC_ST_TIER);
     statuses_are(commit.statuses + 1, 2, KVC_ST_GONE);
@@ -474,7 +474,7 @@ CASE(what_a_commit_out_of_pages_may_not_ask_for)
     ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
     ck_assert_int_eq(rig_commit_pages(&r, 1, &put, 0, pool, 0, &commit), 1);
     end_copies(0, 0);
-    adopt_all(0);
+    seal_all(0);
     put.chain = 2;
     ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
     commit.c.reservation = put.reservation;
@@ -503,7 +503,7 @@ CASE(a_durable_commit_out_of_pages_is_on_disk)
     ck_assert_int_eq(store(1, 1, 3, 0), 1);
     put.durable = false;
     end_copies(0, 0);
-    adopt_all(0);
+    seal_all(0);
     ck_assert_uint_eq(commit.done, 0);
     rig_settle(&r);
     ck_assert_uint_eq(commit.done, 1);

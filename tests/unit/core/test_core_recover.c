@@ -162,7 +162,7 @@ CASE_EACH(a_million_blocks, 2)
     ck_assert_uint_eq(core_recover_end(r.core), N);
     const double t2 = seconds();
     ck_assert_uint_eq(refused, 0);
-    printf("1,000,000 blocks, %s: adopted in %.3f s, linked in %.3f s\n",
+    printf("1,000,000 blocks, %s: found in %.3f s, linked in %.3f s\n",
            shuffled ? "in random order" : "chain by chain", t1 - t0, t2 - t1);
     core_check(r.core);
     ck_assert_uint_eq(metrics()->blocks_on_disk, N);

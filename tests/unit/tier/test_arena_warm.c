@@ -292,7 +292,7 @@ CASE(a_killed_run_leaves_what_it_had_published_in_files)
     kill_rounds(ARENA_PERSIST_DIR);
 }
 
-CASE(a_killed_run_leaves_what_it_had_published_with_a_keeper)
+CASE(a_killed_run_leaves_what_it_had_published_with_the_service_manager)
 {
     kill_rounds(ARENA_PERSIST_FDS);
 }
@@ -800,7 +800,7 @@ CASE(start_unwinds_whatever_fails_and_loses_nothing)
     nothing_is_missing(&found);
 }
 
-CASE(a_keeper_that_refuses_costs_the_future_and_nothing_else)
+CASE(a_service_manager_that_refuses_costs_the_future_and_nothing_else)
 {
     if (!kept_begin(&place))
         return;

@@ -48,7 +48,7 @@ static void cancelled(struct kvc_op *cancel)
     else if (rc == 0 && target->stage == OP_SENT)
         (void)kvc__down(k, KVC_E_BAD_MESSAGE,
                         "the daemon answered CANCEL before the request; disconnected");
-    else if (target->stage == OP_SETTLING)
+    else if (target->stage == OP_QUIESCING)
         op__complete(target, target->error);
 }
 
@@ -79,7 +79,7 @@ int op__cancel(struct kvc_op *op)
     return rc;
 }
 
-void op__settle(struct kvc_op *op)
+void op__quiesce(struct kvc_op *op)
 {
     if (op__cancel(op) < 0 && op->kvc->state != LINK_DOWN)
         unsettled(op);
@@ -112,12 +112,12 @@ void op__silent(struct kvc *k)
 static void expire(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
-    bool is_known = op->stage == OP_SENT || op->stage == OP_SETTLING;
+    bool is_known = op->stage == OP_SENT || op->stage == OP_QUIESCING;
     if (op->stage == OP_DAEMON_EXIT) {
         op__complete(op, op->error);
     } else if (op->borrows && is_known) {
         op->is_overdue = true;
-        op__settle(op);
+        op__quiesce(op);
     } else {
         const bool unanswered = op->is_callers && op->stage != OP_CHUNKS;
         if (op->stage == OP_CHUNKS)
@@ -129,7 +129,7 @@ static void expire(struct kvc_op *op)
 }
 
 /* A store that is being cancelled waits for its CANCEL, which has a grace deadline of its own. */
-static bool settle_is_due(const struct kvc_op *op, uint64_t now)
+static bool quiesce_is_due(const struct kvc_op *op, uint64_t now)
 {
     return op->stage != OP_DONE && op->stage != OP_NEW && op->grace_ns <= now &&
            !(op->borrows && op->partner != NULL);
@@ -140,7 +140,7 @@ void op__expire(struct kvc *k)
     uint64_t now = kvc__now();
     struct kvc_op *op = k->live_ops;
     while (op != NULL) {
-        if (!settle_is_due(op, now)) {
+        if (!quiesce_is_due(op, now)) {
             op = op->next;
             continue;
         }
@@ -191,7 +191,7 @@ int kvc_cancel(struct kvc_op *op)
 
 /* ---- what touches pages ---- */
 
-static bool settle_is_of(const struct kvc_op *op, const struct kvc_pool *p)
+static bool quiesce_is_of(const struct kvc_op *op, const struct kvc_pool *p)
 {
     return op->borrows && op->pool != NULL && (p == NULL || op->pool == p) && op->stage != OP_DONE;
 }
@@ -199,7 +199,7 @@ static bool settle_is_of(const struct kvc_op *op, const struct kvc_pool *p)
 void op__stop(struct kvc_op *op)
 {
     if (op->stage != OP_DONE && kvc_cancel(op) < 0 && op->stage != OP_DONE)
-        op__settle(op);
+        op__quiesce(op);
     if (op->stage != OP_DONE)
         (void)!op__await(op);
 }
@@ -208,7 +208,7 @@ void op__stop_all(struct kvc *k, const struct kvc_pool *p)
 {
     struct kvc_op *op = k->live_ops;
     while (op != NULL) {
-        if (!settle_is_of(op, p)) {
+        if (!quiesce_is_of(op, p)) {
             op = op->next;
             continue;
         }
