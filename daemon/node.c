@@ -795,8 +795,8 @@ static int start_recovery(struct node *n)
 static int start_core(struct node *n)
 {
     struct core_config cfg = core_config_of(n->cfg);
-    cfg.host = host_tier(n->host);
-    cfg.disk = node_nvme_tier(n->nvme);
+    cfg.tier[CORE_HOST] = host_tier(n->host);
+    cfg.tier[CORE_STORAGE] = node_nvme_tier(n->nvme);
     cfg.devices = node_hbm_devices(n->hbm, &cfg.ndevices);
     int err = secret_load(n->cfg->secret_file, &cfg.secret);
     if (err)

@@ -96,7 +96,7 @@ static int create_tables(struct core *c)
 static int create_memory_shares(struct core *c, uint32_t principals)
 {
     struct tier_stats st;
-    c->cfg.host->ops->stats(c->cfg.host, &st);
+    c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
     return core__fair_share(c, &c->unevictable_share, st.limit_bytes, principals);
 }
 
@@ -219,7 +219,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
         core_destroy(&c);
         return err;
     }
-    if (c->cfg.disk)
+    if (core_stores(c))
         reclaim_listen(c);
     rules_begin(c);
     *ret_core = c;

@@ -58,7 +58,7 @@ bool core_placement_step(struct core *c)
     uint64_t work = c->work;
     bool more = false;
     for (unsigned i = 0; i < ARRAY_LEN(steps); i++) {
-        if (steps[i].storage && !c->cfg.disk)
+        if (steps[i].storage && !core_stores(c))
             continue;
         if (steps[i].step)
             more |= steps[i].step(c);

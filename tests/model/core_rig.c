@@ -70,7 +70,7 @@ static void rig_stack(struct rig *r)
                                      .shard_bytes = 4096,
                                      .moves = 3};
     ck_assert_int_eq(stack_create(&cfg, &r->stack), 0);
-    r->cfg.disk = stack_tier(r->stack);
+    r->cfg.tier[CORE_STORAGE] = stack_tier(r->stack);
 }
 
 static void rig_unstack(struct rig *r)
@@ -83,10 +83,10 @@ static void rig_unstack(struct rig *r)
 void rig_begin(struct rig *r)
 {
     r->tier = fake_tier_create(&r->tier_cfg);
-    r->cfg.host = fake_tier_of(r->tier);
+    r->cfg.tier[CORE_HOST] = fake_tier_of(r->tier);
     if (r->disk_cfg.slots > 0) {
         r->disk = fake_disk_create(&r->disk_cfg);
-        r->cfg.disk = fake_disk_of(r->disk);
+        r->cfg.tier[CORE_STORAGE] = fake_disk_of(r->disk);
         rig_stack(r);
     }
     for (unsigned i = 0; i < r->cfg.ndevices; i++) {
@@ -135,7 +135,7 @@ static unsigned rig_turn(struct rig *r)
     if (r->journal)
         n += fake_journal_run(r->journal, r->journal_err);
     if (r->disk) {
-        r->cfg.disk->storage->kick(r->cfg.disk);
+        r->cfg.tier[CORE_STORAGE]->storage->kick(r->cfg.tier[CORE_STORAGE]);
         n += fake_disk_run(r->disk, 1000, 0);
     }
     core_check(r->core);
@@ -209,7 +209,7 @@ void rig_restart(struct rig *r, bool host_survives)
 {
     struct core *old = r->core;
     for (unsigned i = 0; r->stack && i < 100; i++) { /* what a stack has in flight ends first */
-        r->cfg.disk->storage->kick(r->cfg.disk);
+        r->cfg.tier[CORE_STORAGE]->storage->kick(r->cfg.tier[CORE_STORAGE]);
         (void)fake_disk_run(r->disk, 1000, 0);
     }
     fake_tier_crash(r->tier);
@@ -562,7 +562,7 @@ uint64_t rig_device_slots(const struct rig *r, unsigned device)
 uint64_t rig_slots(const struct rig *r)
 {
     struct tier_stats st;
-    r->cfg.host->ops->stats(r->cfg.host, &st);
+    r->cfg.tier[CORE_HOST]->ops->stats(r->cfg.tier[CORE_HOST], &st);
     return st.used_slots;
 }
 
@@ -580,7 +580,8 @@ static void add_record(struct core *c, const struct block *b, struct rig_block *
     x->pinned_in_memory = b->host_pins > 0;
     x->durable = b->state == BLOCK_PRESENT && block_is_durable(b);
     if (x->tier & KVC_TIER_HOST)
-        c->cfg.host->memory->view(c->cfg.host, copy_loc(c, b, CORE_HOST, 0), &x->view);
+        c->cfg.tier[CORE_HOST]->memory->view(c->cfg.tier[CORE_HOST], copy_loc(c, b, CORE_HOST, 0),
+                                             &x->view);
 }
 
 struct rig_block rig_explain(struct rig *r, unsigned client, uint32_t ns, uint32_t chain,

@@ -128,7 +128,7 @@ static void model_begin(struct model *m, uint64_t seed)
                                   .pins_max = M_PINS_MAX,
                                   .policy = policy_at((unsigned)(seed % policies)),
                                   .admission = seed % 3 == 0, /* no draw */
-                                  .host = fake_tier_of(m->tier)};
+                                  .tier[CORE_HOST] = fake_tier_of(m->tier)};
     if (seed % 6 == 0)
         m->cfg.policy = judge(m->cfg.policy);
     if (rnd(m, 4))

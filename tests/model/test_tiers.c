@@ -518,7 +518,7 @@ static void copies_end(void)
     if (rnd(2)) {
         if (r.slow && fails)
             memory_storage_fail(r.slow, 1);
-        r.cfg.disk->storage->kick(r.cfg.disk);
+        r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         (void)fake_disk_run(r.disk, 1 + rnd(20), fails);
     }
     if (rnd(2))

@@ -299,7 +299,7 @@ static void check_sessions(struct sim *s)
 static void check_room(struct sim *s)
 {
     struct core *c = s->core;
-    const struct tier *host = s->core_cfg.host;
+    const struct tier *host = s->core_cfg.tier[CORE_HOST];
     struct tier_stats t;
     uint64_t slots = 0, bytes = 0;
     for (uint32_t no = 0; no < c->blocks_high; no++) {

@@ -343,7 +343,7 @@ static void on_ok(struct sim *s, struct sim_client *cl, struct sim_req *r,
 static uint64_t unevictable_most(struct sim *s)
 {
     struct tier_stats st;
-    s->core_cfg.host->ops->stats(s->core_cfg.host, &st);
+    s->core_cfg.tier[CORE_HOST]->ops->stats(s->core_cfg.tier[CORE_HOST], &st);
     const uint64_t shares = MIN(core_quota_promised(s->core, 0, NULL), st.limit_bytes);
     const uint64_t most = s->core_cfg.fair ? st.limit_bytes / 2 : st.limit_bytes;
     return MIN(most, MAX(st.limit_bytes - shares, st.limit_bytes / TIER_PASSING));
@@ -354,7 +354,7 @@ static uint64_t unevictable_most(struct sim *s)
 static uint64_t regions_most(struct sim *s)
 {
     struct tier_stats st;
-    s->core_cfg.host->ops->stats(s->core_cfg.host, &st);
+    s->core_cfg.tier[CORE_HOST]->ops->stats(s->core_cfg.tier[CORE_HOST], &st);
     const uint64_t shares = core_metrics(s->core)->guaranteed_regions,
                    each = share_each(st.regions, SIM_PRINCIPALS),
                    most = st.regions - (s->core_cfg.fair ? each * SIM_PRINCIPALS : 0);
@@ -371,7 +371,7 @@ static void check_limit(struct sim *s, struct sim_client *cl, const struct sim_r
         return;
     struct core_seq q = sim_core_seq(s, ns, &r->seq);
     MUST(core_lookup(s->core, &q, false, &found, &why) == 0);
-    struct tier *host = s->core_cfg.host;
+    struct tier *host = s->core_cfg.tier[CORE_HOST];
     uint64_t bytes = 0, kept = 0, slots = 0; /* kept: with what comes before it, without storage */
     for (uint32_t i = 0; i < SIM_LEASES; i++)
         bytes += cl->lease[i].id ? cl->lease[i].bytes : 0;
@@ -380,7 +380,7 @@ static void check_limit(struct sim *s, struct sim_client *cl, const struct sim_r
         sim_needs(s, r->seq.space.spec, g, found.tokens, r->from, &first, &end);
         const uint32_t payload = s->spec[r->seq.space.spec].groups[g].block_bytes;
         const uint64_t each = sim_block_bytes(s, r->seq.space.spec, g);
-        const uint64_t all = (end - (s->core_cfg.disk ? first : 0)) * each / payload;
+        const uint64_t all = (end - (s->core_cfg.tier[CORE_STORAGE] ? first : 0)) * each / payload;
         bytes += (end - first) * each;
         kept += all * (host->ops->slot_bytes ? host->ops->slot_bytes(host, payload) : payload);
         slots += all;

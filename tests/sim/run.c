@@ -171,13 +171,13 @@ static void begin(struct sim *s)
         disk.lasting_bytes = (uint64_t)disk.slots * 64;
     }
     s->tier = fake_tier_create(&s->tier_cfg);
-    s->core_cfg.host = fake_tier_of(s->tier);
+    s->core_cfg.tier[CORE_HOST] = fake_tier_of(s->tier);
     if (sim_with_hbm)
         sim_hbm_begin(s);
     if (sim_with_disk) {
         s->disk = fake_disk_create(&disk);
         s->disk_regions = (disk.slots + disk.region_slots - 1) / disk.region_slots;
-        s->core_cfg.disk = fake_disk_of(s->disk);
+        s->core_cfg.tier[CORE_STORAGE] = fake_disk_of(s->disk);
     }
     MUST(core_create(&s->core_cfg, &s->core) == 0);
     struct svc_ports ports = sim_ports(s);
@@ -289,7 +289,7 @@ static void wants_nothing_left(struct sim *s)
 {
     const struct core_metrics *m = core_metrics(s->core);
     struct tier_stats t;
-    s->core_cfg.host->ops->stats(s->core_cfg.host, &t);
+    s->core_cfg.tier[CORE_HOST]->ops->stats(s->core_cfg.tier[CORE_HOST], &t);
     SIM_CHECK(s, m->leases == 0 && m->leased_bytes == 0, "leases of nobody");
     SIM_CHECK(s, m->reservations == 0 && m->commits_in_flight == 0, "reservations of nobody");
     SIM_CHECK(s, m->blocks_present == 0 && m->blocks_pending == 0, "blocks that cannot be evicted");

@@ -127,7 +127,7 @@ void sim_tier_begin(struct sim *s)
 
 void sim_disk_step(struct sim *s, bool calm)
 {
-    struct tier *disk = s->core_cfg.disk;
+    struct tier *disk = s->core_cfg.tier[CORE_STORAGE];
     if (!disk)
         return;
     if (calm) {

@@ -295,8 +295,8 @@ static int simulate_run_create(struct world *w)
                                      .policy_seed = config->seed,
                                      .admission = !config->admit_all,
                                      .slice_work = UINT32_MAX,
-                                     .host = null_tier_of(w->host),
-                                     .disk = w->log ? null_tier_of(w->log) : NULL};
+                                     .tier[CORE_HOST] = null_tier_of(w->host),
+                                     .tier[CORE_STORAGE] = w->log ? null_tier_of(w->log) : NULL};
     const int rc = core_create(&core, &w->core);
     if (rc != 0)
         return rc;

@@ -29,8 +29,8 @@ static void check_bound(struct core *c, const struct block *b, struct room *room
 {
     const bool there = b->state == BLOCK_PRESENT;
     const bool stays = block_stays(b) || b->promising || block_named(c, b);
-    const bool in_memory = c->cfg.disk ? b->host_pins > 0 : b->pins > 0;
-    const bool want[RETAIN_TIERS] = {there && in_memory, there && c->cfg.disk && stays};
+    const bool in_memory = core_stores(c) ? b->host_pins > 0 : b->pins > 0;
+    const bool want[RETAIN_TIERS] = {there && in_memory, there && core_stores(c) && stays};
     for (unsigned t = 0; t < RETAIN_TIERS; t++) {
         MUST(want[t] == block_is_bound(b, t));
         room->bound[t] += want[t] ? block_bytes(c, b) : 0;
@@ -44,7 +44,7 @@ static void check_wants(struct core *c, const struct block *b)
 {
     if (block_pinned(b) || b->promising || b->flags & BLOCK_F_SAFE)
         MUST(b->moving > 0 || unmet_has(c, b) ||
-             (!block_lacks(c, b, CORE_HOST) && !block_lacks(c, b, CORE_DISK)));
+             (!block_lacks(c, b, CORE_HOST) && !block_lacks(c, b, CORE_STORAGE)));
 }
 
 /* Checks, by namespace, the room that blocks take, what binds it, and what is pinned. */
@@ -136,7 +136,7 @@ static void check_quotas(struct core *c)
 static void check_parts(struct core *c, const struct block *b, struct tally *t)
 {
     if (!(b->flags & BLOCK_F_PARTS)) {
-        const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_DISK);
+        const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_STORAGE);
         MUST(b->state == BLOCK_DYING || host == (b->where != 0) || block_loading(b));
         MUST(b->state == BLOCK_DYING || disk == (b->disk != 0));
         return;
@@ -148,7 +148,8 @@ static void check_parts(struct core *c, const struct block *b, struct tally *t)
         MUST(p != NULL && p->shard < KVC_SHARDS_MAX);
         if (b->state == BLOCK_PRESENT) {
             MUST(!copy_there(b, CORE_HOST) == (p->loc.id == 0) || block_loading(b));
-            MUST(!copy_there(b, CORE_DISK) == (p->disk.id == 0) || b->disk_copy == COPY_INCOMPLETE);
+            MUST(!copy_there(b, CORE_STORAGE) == (p->disk.id == 0) ||
+                 b->disk_copy == COPY_INCOMPLETE);
         } else if (b->state == BLOCK_PENDING) {
             MUST(p->loc.id != 0);
         }
@@ -194,7 +195,7 @@ static void check_forest(struct core *c, uint32_t no, struct tally *t)
 static void check_places(struct core *c, const struct block *b, struct tally *t)
 {
     const uint32_t f = b->flags;
-    const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_DISK);
+    const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_STORAGE);
     const uint64_t bytes = block_bytes(c, b);
     MUST(host || disk || b->disk_copy == COPY_INCOMPLETE);
     MUST(host || (b->parked == PARKED_NOT && !block_saving(b)));

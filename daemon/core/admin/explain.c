@@ -11,7 +11,7 @@ void core__explain(struct core *c, const struct block *b, struct kvc_block_info 
 {
     const struct core_ns *ns = block_ns(c, b);
     const struct core_group *g = block_group(c, b);
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     struct tier_view view;
     *x = (struct kvc_block_info){
         .ns = ns->id,
@@ -33,7 +33,7 @@ void core__explain(struct core *c, const struct block *b, struct kvc_block_info 
     if (b->state != BLOCK_PRESENT)
         return;
     x->tier = (uint8_t)((copy_there(b, CORE_HOST) ? KVC_TIER_HOST : 0u) |
-                        (copy_there(b, CORE_DISK) ? KVC_TIER_NVME : 0u) |
+                        (copy_there(b, CORE_STORAGE) ? KVC_TIER_NVME : 0u) |
                         (hbm_copy_is_there(c, b) ? KVC_TIER_HBM : 0u));
     x->reason = block_reachable(c, b) ? KVC_MISS_NONE : KVC_MISS_NOT_LOADED;
     if (copy_there(b, CORE_HOST)) {

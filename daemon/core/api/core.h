@@ -38,6 +38,11 @@ struct core_client; /* one session: owner of leases, reservations and copies in 
 struct core_ns;
 struct kvc_block_info;
 
+/* Tiers that have room of their own for blocks. Storage may be several tiers behind each other
+ * (daemon/tier/stack.h); what devices have are copies of blocks that one of these has. */
+enum core_tier { CORE_HOST, CORE_STORAGE };
+#define CORE_TIERS 2u
+
 struct core_config {
     uint32_t blocks_max;
     uint32_t clients_max;
@@ -62,8 +67,8 @@ struct core_config {
                              * stored; core_admission() changes it */
     uint32_t pins_max;      /* pins at a time; 0: none are taken */
     uint64_t pin_bytes_max; /* pinned bytes of one tenant; 0: no limit */
-    struct tier *host;      /* borrowed */
-    struct tier *disk;      /* borrowed; NULL: there is no storage tier */
+    /* By enum core_tier, the fastest first; borrowed. [CORE_STORAGE] NULL: there is no storage. */
+    struct tier *tier[CORE_TIERS];
     /* Devices, numbered from 0; borrowed. hbm_max: copies of blocks in their slots, over all
      * devices; hbm_policy: the order in which a device evicts its copies. */
     struct device *const *devices;

@@ -513,7 +513,7 @@ bool block_can_leave(void *ctx, uint32_t no)
     struct core *c = ctx;
     const struct block *b = &c->blocks[no];
     const bool stays = b->child != CORE_NONE || block_pinned(b);
-    if (b->host_pins > 0 || (stays && !(c->cfg.disk && b->state == BLOCK_PRESENT)))
+    if (b->host_pins > 0 || (stays && !(core_stores(c) && b->state == BLOCK_PRESENT)))
         return false;
     return !block_in_use(c, b);
 }

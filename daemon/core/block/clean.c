@@ -16,7 +16,7 @@ struct clean {
 
 static uint32_t clean_max(const struct core_config *cfg)
 {
-    return cfg->disk ? cfg->blocks_max / 8 + 64 : 1;
+    return cfg->tier[CORE_STORAGE] ? cfg->blocks_max / 8 + 64 : 1;
 }
 
 uint64_t clean_bytes(const struct core_config *cfg)

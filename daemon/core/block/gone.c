@@ -76,9 +76,9 @@ void gone_step(struct core *c)
         list_push_back(&c->gone->now, node);
     }
     c->gone->op = (struct tier_op){.done = gone_on_settled, .owner = c};
-    if (c->cfg.disk && c->cfg.disk->storage->settle) {
+    if (core_stores(c) && c->cfg.tier[CORE_STORAGE]->storage->settle) {
         c->gone->state = GONE_SETTLING;
-        c->cfg.disk->storage->settle(c->cfg.disk, &c->gone->op);
+        c->cfg.tier[CORE_STORAGE]->storage->settle(c->cfg.tier[CORE_STORAGE], &c->gone->op);
         return;
     }
     gone_tell(c);

@@ -34,7 +34,7 @@ static const uint32_t disk_edges[] = {
 };
 static const struct sm_table copy_sm[] = {
     [CORE_HOST] = {"copy in memory", copy_names, ARRAY_LEN(host_edges), host_edges},
-    [CORE_DISK] = {"copy on disk", copy_names, ARRAY_LEN(disk_edges), disk_edges},
+    [CORE_STORAGE] = {"copy on disk", copy_names, ARRAY_LEN(disk_edges), disk_edges},
 };
 
 static void copy_move(struct block *b, enum core_tier tier, enum copy_state to)
@@ -51,7 +51,7 @@ static void copy_move(struct block *b, enum core_tier tier, enum copy_state to)
 static void copies_count(struct core *c, const struct block *b, bool more)
 {
     const uint64_t bytes = block_bytes(c, b), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
-    const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_DISK);
+    const bool host = copy_there(b, CORE_HOST), disk = copy_there(b, CORE_STORAGE);
     c->m.bytes_in_memory += host ? by : 0;
     c->m.bytes_on_disk += disk ? by : 0;
     c->m.blocks_in_memory += host ? one : 0;
@@ -108,8 +108,8 @@ struct tier_loc copy_loc(struct core *c, const struct block *b, enum core_tier t
         return (struct tier_loc){tier == CORE_HOST ? b->where : b->disk};
     const struct part *p = block_part(c, b, shard);
     /* A block that is read in memory has all its parts; one that recovery found may lack some. */
-    MUST(p != NULL || tier == CORE_DISK || b->state == BLOCK_FOUND);
-    if (!p || (tier == CORE_DISK && p->state != PART_DONE))
+    MUST(p != NULL || tier == CORE_STORAGE || b->state == BLOCK_FOUND);
+    if (!p || (tier == CORE_STORAGE && p->state != PART_DONE))
         return (struct tier_loc){0};
     return tier == CORE_HOST ? p->loc : p->disk;
 }
@@ -152,12 +152,12 @@ void copy_give_all(struct core *c, struct block *b, enum core_tier tier)
 
 bool block_readable(struct core *c, const struct block *b)
 {
-    const struct tier *disk = c->cfg.disk;
+    const struct tier *disk = c->cfg.tier[CORE_STORAGE];
     const uint32_t shards = block_shards(c, b);
-    if (!copy_there(b, CORE_DISK))
+    if (!copy_there(b, CORE_STORAGE))
         return false;
     for (uint32_t i = 0; i < shards; i++)
-        if (!disk->storage->readable(disk, copy_loc(c, b, CORE_DISK, i)))
+        if (!disk->storage->readable(disk, copy_loc(c, b, CORE_STORAGE, i)))
             return false;
     return true;
 }
@@ -179,21 +179,21 @@ void host_drop(struct core *c, struct block *b)
 
 void disk_drop(struct core *c, struct block *b)
 {
-    if (!c->cfg.disk)
+    if (!core_stores(c))
         return;
-    copy_give_all(c, b, CORE_DISK);
+    copy_give_all(c, b, CORE_STORAGE);
     if (b->state == BLOCK_PRESENT)
-        copy_set(c, b, CORE_DISK, COPY_NONE);
+        copy_set(c, b, CORE_STORAGE, COPY_NONE);
 }
 
 void block_unwanted(struct core *c, struct block *b)
 {
-    struct tier *disk = c->cfg.disk;
+    struct tier *disk = c->cfg.tier[CORE_STORAGE];
     const uint32_t shards = block_shards(c, b);
     if (b->state != BLOCK_PRESENT || b->disk_copy != COPY_FOR_PIN || block_pinned(b) ||
         block_named(c, b))
         return;
-    copy_set(c, b, CORE_DISK, COPY_READY);
+    copy_set(c, b, CORE_STORAGE, COPY_READY);
     for (uint32_t i = 0; i < shards && disk->storage->unpromise; i++)
-        disk->storage->unpromise(disk, copy_loc(c, b, CORE_DISK, i));
+        disk->storage->unpromise(disk, copy_loc(c, b, CORE_STORAGE, i));
 }

@@ -317,7 +317,7 @@ uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_qu
 
 static bool tier_sizes(const struct core *c, unsigned tier, struct tier_stats *ret_stats)
 {
-    const struct tier *t = tier == 0 ? c->cfg.host : c->cfg.disk;
+    const struct tier *t = c->cfg.tier[tier];
     if (t)
         t->ops->stats(t, ret_stats);
     return t != NULL;
@@ -355,7 +355,7 @@ static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
 /* The factor by which storage rounds payload up to whole pages, for the blocks that are there. */
 static double rounded_up(const struct core *c)
 {
-    const struct tier *disk = c->cfg.disk;
+    const struct tier *disk = c->cfg.tier[CORE_STORAGE];
     double taken = 1, held = 1;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         const struct core_ns *ns = &c->ns[i];

@@ -39,7 +39,7 @@ struct regions {
 
 static struct region *region_of(struct core *c, struct tier_loc loc)
 {
-    return &c->regions->region[c->cfg.host->memory->region(c->cfg.host, loc)];
+    return &c->regions->region[c->cfg.tier[CORE_HOST]->memory->region(c->cfg.tier[CORE_HOST], loc)];
 }
 
 static bool region_stays(void *ctx, uint32_t no)
@@ -50,7 +50,7 @@ static bool region_stays(void *ctx, uint32_t no)
 
 static int regions_create(struct core *c)
 {
-    struct tier *host = c->cfg.host;
+    struct tier *host = c->cfg.tier[CORE_HOST];
     struct tier_stats st;
     host->ops->stats(host, &st);
     if (!host->memory->region || c->cfg.principals_max < 2)
@@ -70,7 +70,7 @@ static void regions_destroy(struct core *c)
 {
     if (!c->regions)
         return;
-    c->cfg.host->events = (struct tier_events){0};
+    c->cfg.tier[CORE_HOST]->events = (struct tier_events){0};
     share_destroy(&c->regions->share);
     free(c->regions);
 }
@@ -141,7 +141,7 @@ void regions_count(struct core *c, const struct block *b, bool stays)
 
 void regions_ns_new(struct core *c, struct core_ns *ns)
 {
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     if (!c->regions)
         return;
     ns->region_fill = c->regions->bytes;
@@ -190,7 +190,7 @@ static bool same_sizes(const struct core_ns *a, const struct core_ns *b)
 
 static void fill_of(const struct core *c, const struct core_ns *ns, struct core_share_risk *ret)
 {
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     struct tier_stats st;
     host->ops->stats(host, &st);
     ret->fill = ret->limit = st.limit_bytes;
@@ -274,7 +274,7 @@ static int slot_shift(struct core *c, const struct block *b, struct tier_loc *lo
     struct shift s = {c, b};
     const struct tier_shift shift = {.ctx = &s, .may_move = may_move, .moved = has_moved};
     const uint32_t bytes = block_ns(c, b)->slot_bytes[b->group];
-    struct tier *host = c->cfg.host;
+    struct tier *host = c->cfg.tier[CORE_HOST];
     if (c->regions->shift_left == 0)
         return KVC_E_BUSY;
     const int err = host->memory->shift(host, *loc, &shift, loc);

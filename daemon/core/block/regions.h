@@ -23,7 +23,7 @@ int regions_admit(struct core *c, struct block *b) KVC_WARN_UNUSED;
  * counts, and chains are not held. */
 static inline bool chains_are_held(const struct core *c)
 {
-    return c->regions && !c->cfg.disk;
+    return c->regions && !core_stores(c);
 }
 /* Whether b holds the block before it in its chain. */
 static inline bool block_keeps_above(struct core *c, const struct block *b)

@@ -13,7 +13,7 @@ static int host_room_create(struct core *c)
 {
     const uint32_t principals = MAX(c->cfg.principals_max, 1u);
     struct tier_stats st;
-    c->cfg.host->ops->stats(c->cfg.host, &st);
+    c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
     return core__fair_share(c, &c->host_room->share, st.limit_bytes, principals);
 }
 
@@ -48,7 +48,7 @@ bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t b
 
 void room_bind(struct core *c, struct block *b)
 {
-    const bool disk = c->cfg.disk != NULL, there = b->state == BLOCK_PRESENT;
+    const bool disk = core_stores(c), there = b->state == BLOCK_PRESENT;
     const bool want[RETAIN_TIERS] = {
         there && (b->host_pins > 0 || (!disk && block_pinned(b))),
         there && disk && (block_stays(b) || b->promising || block_named(c, b)),
@@ -58,6 +58,6 @@ void room_bind(struct core *c, struct block *b)
             block_ns(c, b)->bound[t] += want[t] ? block_bytes(c, b) : -block_bytes(c, b);
     }
     const uint64_t was = unevictable_change(c, b);
-    b->bound = (uint8_t)(want[CORE_HOST] | want[CORE_DISK] << 1) & 3u;
+    b->bound = (uint8_t)(want[CORE_HOST] | want[CORE_STORAGE] << 1) & 3u;
     unevictable_changed(c, b, was);
 }

@@ -30,7 +30,6 @@ enum block_state {
 
 /* The copy of a block in one tier: all its shards there. A PENDING block has no copy yet: its parts
  * say how far each shard is. */
-enum core_tier { CORE_HOST, CORE_DISK };
 enum copy_state {
     COPY_NONE,
     COPY_FILLING,  /* the block is being read into memory */
@@ -422,6 +421,11 @@ struct core {
     uint64_t *hash;
 };
 
+/* Whether there is storage; else blocks are in memory alone. */
+static inline bool core_stores(const struct core *c)
+{
+    return c->cfg.tier[CORE_STORAGE] != NULL;
+}
 static inline struct core_ns *block_ns(struct core *c, const struct block *b)
 {
     return &c->ns[b->ns];
@@ -481,7 +485,7 @@ static inline uint32_t block_shards(struct core *c, const struct block *b)
 /* NULL: there is no storage. */
 static inline struct tier *core_tier(const struct core *c, enum core_tier tier)
 {
-    return tier == CORE_HOST ? c->cfg.host : c->cfg.disk;
+    return c->cfg.tier[tier];
 }
 
 static inline enum copy_state copy_state(const struct block *b, enum core_tier tier)
@@ -513,7 +517,7 @@ static inline bool block_saving(const struct block *b)
 /* Whether b is in memory alone. */
 static inline bool block_is_dirty(const struct block *b)
 {
-    return copy_there(b, CORE_HOST) && !copy_there(b, CORE_DISK);
+    return copy_there(b, CORE_HOST) && !copy_there(b, CORE_STORAGE);
 }
 static inline bool block_is_clean(const struct block *b)
 {
@@ -533,7 +537,7 @@ static inline bool block_ready(const struct block *b)
 /* Whether b is whole on disk, so that its copy in memory can be dropped without loss. */
 static inline bool block_on_disk(const struct block *b)
 {
-    return b->state == BLOCK_PRESENT && copy_there(b, CORE_DISK);
+    return b->state == BLOCK_PRESENT && copy_there(b, CORE_STORAGE);
 }
 static inline bool block_pinned(const struct block *b)
 {

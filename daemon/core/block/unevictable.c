@@ -83,7 +83,7 @@ void unevictable_changed(struct core *c, struct block *b, uint64_t was)
     if (c->regions && unevictable_stays(c, b))
         regions_count(c, b, true);
     const bool keeps = block_keeps_above(c, b);
-    if (!c->regions || c->cfg.disk || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
+    if (!c->regions || core_stores(c) || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
         b->leases > 0 || keeps == (was > 0))
         return;
     if (keeps)

@@ -29,7 +29,7 @@ enum copy_state block_carries(const struct core *c, const struct block *b)
             continue;
         if (x->promising || block_promised(x))
             return COPY_DURABLE;
-        if (copy_there(x, CORE_DISK) || block_saving(x))
+        if (copy_there(x, CORE_STORAGE) || block_saving(x))
             most = COPY_READY;
     }
     return most;
@@ -49,7 +49,8 @@ enum copy_state block_asked(const struct core *c, const struct block *b, enum co
 enum copy_state block_wants(const struct core *c, const struct block *b, enum core_tier tier)
 {
     const enum copy_state asked = block_asked(c, b, tier);
-    if (asked == COPY_DURABLE || tier != CORE_DISK || b->state != BLOCK_PRESENT || !c->cfg.disk)
+    if (asked == COPY_DURABLE || tier != CORE_STORAGE || b->state != BLOCK_PRESENT ||
+        !core_stores(c))
         return asked;
     return MAX(asked, block_carries(c, b));
 }

@@ -107,7 +107,7 @@ int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner
     if (!c->recovery)
         return -ENOMEM;
     const struct core_ns *ns = found_place(c, f);
-    if (!ns || f->loc.id == 0 || (!f->in_host && !c->cfg.disk))
+    if (!ns || f->loc.id == 0 || (!f->in_host && !core_stores(c)))
         return KVC_E_GONE;
     const uint32_t slot = (uint32_t)(ns - c->ns);
     const uint64_t hash = index_hash(c, slot, f->label.group, f->label.key.b);
@@ -121,13 +121,13 @@ int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner
     int err = found_part(c, b, f->label.shard);
     if (err)
         return err;
-    const enum core_tier tier = f->in_host ? CORE_HOST : CORE_DISK;
+    const enum core_tier tier = f->in_host ? CORE_HOST : CORE_STORAGE;
     if (copy_loc(c, b, tier, f->label.shard).id)
         return KVC_E_GONE;
     copy_set_loc(c, b, tier, f->label.shard, f->loc);
-    if (tier == CORE_DISK && f->label.durable)
+    if (tier == CORE_STORAGE && f->label.durable)
         b->shards_present++; /* until it is known: shards with a promise */
-    if (tier == CORE_DISK && f->label.by_pin)
+    if (tier == CORE_STORAGE && f->label.by_pin)
         b->disk_copy = COPY_FOR_PIN; /* until it is known: if it is durable */
     b->copies = MAX(b->copies, MIN(f->label.level, RETAIN_MAX + 1)); /* until it is known */
     room_count(c, block_ns(c, b), tier, f->bytes);
@@ -156,9 +156,9 @@ static bool found_whole(struct core *c, struct block *b, enum core_tier tier)
 /* A promise that was being made when the daemon died may have reached some shards alone. */
 static void found_unpromise(struct core *c, struct block *b)
 {
-    struct tier *disk = c->cfg.disk;
+    struct tier *disk = c->cfg.tier[CORE_STORAGE];
     for (uint32_t i = 0; i < block_shards(c, b) && disk->storage->unpromise; i++)
-        disk->storage->unpromise(disk, copy_loc(c, b, CORE_DISK, i));
+        disk->storage->unpromise(disk, copy_loc(c, b, CORE_STORAGE, i));
 }
 
 /* The state of the whole copy of b on disk. */
@@ -176,7 +176,7 @@ static void found_places(struct core *c, struct block *b)
 {
     b->host_copy = found_whole(c, b, CORE_HOST) ? COPY_SUSPECT : COPY_NONE;
     b->disk_copy =
-        c->cfg.disk && found_whole(c, b, CORE_DISK) ? found_on_disk(c, b) & 7u : COPY_NONE;
+        core_stores(c) && found_whole(c, b, CORE_STORAGE) ? found_on_disk(c, b) & 7u : COPY_NONE;
     b->shards_present = 0;
     if (b->disk_copy == COPY_FOR_PIN)
         found_begin(c);
@@ -184,7 +184,7 @@ static void found_places(struct core *c, struct block *b)
 
 static bool is_found(const struct block *b)
 {
-    return b->state == BLOCK_FOUND && (copy_there(b, CORE_HOST) || copy_there(b, CORE_DISK));
+    return b->state == BLOCK_FOUND && (copy_there(b, CORE_HOST) || copy_there(b, CORE_STORAGE));
 }
 
 static void found_link(struct core *c, struct block *b)
@@ -276,8 +276,8 @@ static void found_present(struct core *c, struct block *b)
 static void found_drop(struct core *c, struct block *b)
 {
     copy_give_all(c, b, CORE_HOST);
-    if (c->cfg.disk)
-        copy_give_all(c, b, CORE_DISK);
+    if (core_stores(c))
+        copy_give_all(c, b, CORE_STORAGE);
     if (b->flags & BLOCK_F_PARTS) {
         for (uint32_t i = b->where; i != CORE_NONE;) {
             struct part *p = pool_at(c->parts, i);

@@ -124,7 +124,7 @@ void hbm_copy_void(struct core *c, struct hbm_copy *e)
 
 void hbm_copy_ready(struct core *c, struct hbm_copy *e)
 {
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     struct tier *slots = device_of(c, e)->device->slots;
     const struct block *b = &c->blocks[e->block];
     const struct tier_op op = {.kind = TIER_SEAL,
@@ -617,7 +617,7 @@ void room_places(struct core *c, const struct block *b, struct core_places *plac
 {
     const bool there = b->state == BLOCK_PRESENT; /* else its shards are in memory */
     places->host += !there || copy_there(b, CORE_HOST) ? block_bytes_present(c, b) : 0;
-    places->disk += there && copy_there(b, CORE_DISK) ? block_bytes(c, b) : 0;
+    places->disk += there && copy_there(b, CORE_STORAGE) ? block_bytes(c, b) : 0;
     places->hbm += hbm_copy_held(c, b);
 }
 

@@ -507,7 +507,7 @@ static int count_where(void *ctx, struct block *b)
     for (;;) {
         const uint64_t bytes = block_bytes(w->c, b);
         w->view->bytes_in_memory += copy_there(b, CORE_HOST) ? bytes : 0;
-        w->view->bytes_on_disk += copy_there(b, CORE_DISK) ? bytes : 0;
+        w->view->bytes_on_disk += copy_there(b, CORE_STORAGE) ? bytes : 0;
         w->n++;
         if (block_group(w->c, b)->rule != KVC_RULE_FULL || b->parent == CORE_NONE)
             return 0;

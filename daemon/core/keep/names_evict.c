@@ -449,8 +449,8 @@ static uint64_t mark_new(struct core *c, const struct find *f, unsigned tier, bo
 
 int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bool pinned)
 {
-    struct release release = {.ns = f->seq->ns, .tier = c->cfg.disk ? 1 : 0};
-    if (!c->cfg.disk && !pinned)
+    struct release release = {.ns = f->seq->ns, .tier = core_stores(c) ? 1 : 0};
+    if (!core_stores(c) && !pinned)
         return 0;
     const uint64_t fresh = mark_new(c, f, release.tier, true);
     int err = quota_bind(c, f->seq->ns, release.tier, fresh);

@@ -306,7 +306,7 @@ static void saving_changed(struct core *c)
 static void on_saved(struct core *c, struct promise *p, uint8_t status)
 {
     struct core_name *nm = p->name;
-    struct tier *disk = c->cfg.disk;
+    struct tier *disk = c->cfg.tier[CORE_STORAGE];
     nm->active = false;
     c->names->active--;
     nm->saved = status == KVC_ST_OK;
@@ -329,7 +329,7 @@ static void on_saved(struct core *c, struct promise *p, uint8_t status)
 void name_save(struct core *c, struct core_name *nm)
 {
     nm->saved = false;
-    if (!c->cfg.disk)
+    if (!core_stores(c))
         return;
     if (nm->active) {
         nm->promise.await = CORE_NONE; /* the name covers another chain now */

@@ -92,11 +92,11 @@ static bool range_of(const struct find *f, const struct name_putting *p, uint32_
 static int may_keep(struct core *c, const struct find *f, uint32_t g, uint32_t from, uint32_t n)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = from; c->cfg.disk && i < from + n; i++) {
+    for (uint32_t i = from; core_stores(c) && i < from + n; i++) {
         const struct block *b = &c->blocks[c->found[f->at[g] + i]];
-        bytes += block_is_bound(b, CORE_DISK) ? 0 : block_bytes(c, b);
+        bytes += block_is_bound(b, CORE_STORAGE) ? 0 : block_bytes(c, b);
     }
-    return quota_bind(c, f->seq->ns, CORE_DISK, bytes);
+    return quota_bind(c, f->seq->ns, CORE_STORAGE, bytes);
 }
 
 /* Whether the block is there as it was found, behind the one before it. */

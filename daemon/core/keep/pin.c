@@ -144,7 +144,7 @@ static void count_added(struct core *c, const struct pin *p, const struct block 
                         struct added *added)
 {
     const uint64_t bytes = block_bytes(c, b);
-    const bool binds[RETAIN_TIERS] = {p->in_memory || !c->cfg.disk, c->cfg.disk != NULL};
+    const bool binds[RETAIN_TIERS] = {p->in_memory || !core_stores(c), core_stores(c)};
     added->budget += b->pins ? 0 : bytes;
     for (unsigned t = 0; t < RETAIN_TIERS; t++)
         added->bound[t] += binds[t] && !block_is_bound(b, t) ? bytes : 0;
@@ -220,7 +220,7 @@ static bool pin_let_go(struct core *c, struct pin *p, bool all)
 
 static int pin_hold(struct core *c, struct pin *p, struct block *b)
 {
-    const bool binds = c->regions && (p->in_memory || !c->cfg.disk);
+    const bool binds = c->regions && (p->in_memory || !core_stores(c));
     const int err = binds && unevictable_by_hold(c, b) > 0 ? regions_admit(c, b) : 0;
     if (err)
         return err == KVC_E_FULL ? KVC_E_PIN_LIMIT : err;

@@ -67,9 +67,9 @@ void promise_look(struct core *c)
  * that. */
 static int promise_behind(struct core *c, struct block *b)
 {
-    const int err = block_is_bound(b, CORE_DISK)
+    const int err = block_is_bound(b, CORE_STORAGE)
                         ? 0
-                        : quota_bind(c, block_ns(c, b), CORE_DISK, block_bytes(c, b));
+                        : quota_bind(c, block_ns(c, b), CORE_STORAGE, block_bytes(c, b));
     if (err)
         return err;
     b->promising = 1;
@@ -417,7 +417,7 @@ void promise_begin(struct core *c, struct block *b)
     const bool is_short = c->promises->fell_short;
     const uint64_t looks = c->promises->looks;
     struct promise_walk w;
-    if (!c->cfg.disk || b->state != BLOCK_PRESENT)
+    if (!core_stores(c) || b->state != BLOCK_PRESENT)
         return;
     c->promises->fell_short = false;
     walk_begin(c, &w, block_no(c, b));

@@ -79,7 +79,7 @@ static void keep_learn(struct core *c)
         c->reclaim->seed = c->reclaim->seed * 1664525u + 1013904223u;
         const uint32_t no = (uint32_t)(((uint64_t)c->reclaim->seed * c->blocks_high) >> 32);
         const struct block *b = &c->blocks[no];
-        if (b->state != BLOCK_PRESENT || !copy_there(b, CORE_DISK))
+        if (b->state != BLOCK_PRESENT || !copy_there(b, CORE_STORAGE))
             continue;
         const unsigned level = retain_level(c->retain, no);
         level_learn(c, level);
@@ -102,7 +102,7 @@ static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
         c->reclaim->disk_percent_ms = c->now_ms + 1;
         c->reclaim->disk_percent = quota_disk_percent(c);
     }
-    return retain_keeps(c->retain, account, CORE_DISK, bytes, c->reclaim->disk_percent);
+    return retain_keeps(c->retain, account, CORE_STORAGE, bytes, c->reclaim->disk_percent);
 }
 
 /* Whether b is worth keeping on disk: by its level, then by the policy. Bytes that are guaranteed
@@ -150,7 +150,7 @@ static bool has_loc(struct core *c, const struct block *b, struct tier_loc loc, 
 {
     const uint32_t shards = block_shards(c, b);
     for (uint32_t i = 0; i < shards; i++) {
-        if (copy_loc(c, b, CORE_DISK, i).id != loc.id)
+        if (copy_loc(c, b, CORE_STORAGE, i).id != loc.id)
             continue;
         *ret_shard = i;
         return true;
@@ -160,7 +160,7 @@ static bool has_loc(struct core *c, const struct block *b, struct tier_loc loc, 
 
 static bool reclaim_keep(struct core *c, struct tier_loc loc, uint32_t no)
 {
-    if (!c->cfg.disk->storage->keep(c->cfg.disk, loc, no)) {
+    if (!c->cfg.tier[CORE_STORAGE]->storage->keep(c->cfg.tier[CORE_STORAGE], loc, no)) {
         c->m.keeps_refused++;
         return false;
     }
@@ -171,7 +171,7 @@ static bool reclaim_keep(struct core *c, struct tier_loc loc, uint32_t no)
 /* Moves a shard to slower storage, if there is some. */
 static bool reclaim_demote(struct core *c, struct tier_loc loc, uint32_t no, uint32_t shard)
 {
-    struct tier *disk = c->cfg.disk;
+    struct tier *disk = c->cfg.tier[CORE_STORAGE];
     const struct block *b = &c->blocks[no];
     const struct tier_demotion what = {.loc = loc,
                                        .owner = no,
@@ -238,17 +238,18 @@ static void stuck_again(struct core *c)
 
 bool reclaim_step(struct core *c)
 {
-    if (!c->cfg.disk)
+    if (!core_stores(c))
         return false;
     if (c->reclaim->nstuck > 0)
         stuck_again(c);
     if (c->reclaim->stats_ms != c->now_ms + 1) {
         struct tier_stats st;
         c->reclaim->stats_ms = c->now_ms + 1;
-        c->cfg.disk->ops->stats(c->cfg.disk, &st);
+        c->cfg.tier[CORE_STORAGE]->ops->stats(c->cfg.tier[CORE_STORAGE], &st);
         c->disk_turn_ms = st.turn_ms;
     }
-    return c->cfg.disk->storage->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
+    return c->cfg.tier[CORE_STORAGE]->storage->reclaim(c->cfg.tier[CORE_STORAGE], RECLAIM_STEP,
+                                                       on_occupant, c) == RECLAIM_STEP;
 }
 
 /* ---- what storage tells ---- */
@@ -259,7 +260,7 @@ static void reclaim_on_moved(void *ctx, uint32_t owner, struct tier_loc from, st
     struct block *b = &c->blocks[owner];
     uint32_t shard;
     MUST(b->state != BLOCK_FREE && has_loc(c, b, from, &shard));
-    copy_set_loc(c, b, CORE_DISK, shard, to);
+    copy_set_loc(c, b, CORE_STORAGE, shard, to);
 }
 
 static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
@@ -268,15 +269,15 @@ static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
     struct block *b = &c->blocks[owner];
     uint32_t shard;
     MUST(b->state != BLOCK_FREE && has_loc(c, b, loc, &shard));
-    copy_set_loc(c, b, CORE_DISK, shard, (struct tier_loc){0});
-    room_count(c, block_ns(c, b), CORE_DISK, -(int64_t)block_group(c, b)->block_bytes);
+    copy_set_loc(c, b, CORE_STORAGE, shard, (struct tier_loc){0});
+    room_count(c, block_ns(c, b), CORE_STORAGE, -(int64_t)block_group(c, b)->block_bytes);
     c->m.blocks_lost_disk++;
     if (b->state != BLOCK_PRESENT)
         return;
     if (block_is_clean(b))
         clean_recall(c, b);
     const bool idle = b->copies == 0 && b->moving == 0;
-    copy_set(c, b, CORE_DISK, idle ? COPY_NONE : COPY_INCOMPLETE);
+    copy_set(c, b, CORE_STORAGE, idle ? COPY_NONE : COPY_INCOMPLETE);
     if (!idle)
         return; /* its other shards there are freed when nothing is in flight (move_hear()) */
     disk_drop(c, b);
@@ -305,6 +306,6 @@ void reclaim_listen(struct core *c)
 {
     c->reclaim->keep_percent = ADMIT_KEEP_PERCENT;
     admit_init(&c->admit, ADMIT_KEEP_PERCENT);
-    c->cfg.disk->events = (struct tier_events){
+    c->cfg.tier[CORE_STORAGE]->events = (struct tier_events){
         .ctx = c, .moved = reclaim_on_moved, .lost = reclaim_on_lost, .room = reclaim_on_room};
 }

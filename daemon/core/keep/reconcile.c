@@ -32,7 +32,7 @@ const struct core_module reconcile_module = {CORE_STATE(reconcile)};
  * written before that. */
 static int copy_below(struct core *c, struct block *b)
 {
-    const struct tier *disk = c->cfg.disk;
+    const struct tier *disk = c->cfg.tier[CORE_STORAGE];
     if (b->moving > 0 || !copy_there(b, CORE_HOST))
         return 0;
     int err = KVC_E_BUSY;
@@ -49,7 +49,7 @@ static int copy_below(struct core *c, struct block *b)
 /* Whether pins, names or promises ask for a copy, not only blocks that build on it. */
 static bool is_firm(const struct core *c, const struct block *b)
 {
-    return block_asked(c, b, CORE_DISK) != COPY_NONE || b->disk_copy == COPY_FOR_PIN;
+    return block_asked(c, b, CORE_STORAGE) != COPY_NONE || b->disk_copy == COPY_FOR_PIN;
 }
 
 /* Begins what one block lacks: 1; 0: it lacks nothing; KVC_E_*: why it cannot be begun now. */
@@ -62,8 +62,8 @@ static int block_reconcile(struct core *c, struct block *b)
     }
     if (c->reconcile->writes_later && !is_firm(c, b))
         return KVC_E_BUSY;
-    const enum copy_state disk = block_wants(c, b, CORE_DISK);
-    if (copy_is_enough(b, CORE_DISK, disk)) {
+    const enum copy_state disk = block_wants(c, b, CORE_STORAGE);
+    if (copy_is_enough(b, CORE_STORAGE, disk)) {
         if (!found_keeps(c))
             block_unwanted(c, b);
         return 0;

@@ -60,7 +60,7 @@ static bool on_disk(const struct core_verify *v)
 
 static bool is_there(const struct core_verify *v, const struct block *b)
 {
-    return b->state == BLOCK_PRESENT && copy_there(b, on_disk(v) ? CORE_DISK : CORE_HOST);
+    return b->state == BLOCK_PRESENT && copy_there(b, on_disk(v) ? CORE_STORAGE : CORE_HOST);
 }
 
 /* Drops the copy that was read, if nobody uses it and the block has another one. */
@@ -78,7 +78,7 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
         b->copies++;
         return true;
     }
-    if (!copy_there(b, CORE_DISK) || b->leases > 0)
+    if (!copy_there(b, CORE_STORAGE) || b->leases > 0)
         return false;
     b->copies--;
     host_drop(c, b);
@@ -89,10 +89,10 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
 /* Changes the generation of b's slots, so that readers notice, all ranks alike. */
 static void revoke_all(struct core *c, struct block *b)
 {
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     const uint32_t shards = block_shards(c, b);
     for (uint32_t i = 0; i < shards && copy_there(b, CORE_HOST); i++)
-        host->ops->revoke(c->cfg.host, copy_loc(c, b, CORE_HOST, i));
+        host->ops->revoke(c->cfg.tier[CORE_HOST], copy_loc(c, b, CORE_HOST, i));
     hbm_copy_revoke(c, b);
 }
 
@@ -119,13 +119,14 @@ void verify_host_is_corrupt(struct core *c, struct block *b)
 /* Removes a corrupt block: the next lookup does not find it. */
 static void drop_corrupt(struct core *c, const struct verify_op *o, struct block *b)
 {
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     const struct core_ns *ns = block_ns(c, b);
     struct core_verify *v = o->slice;
     struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = o->shard};
     c->m.blocks_corrupt++;
     if (on_disk(v))
-        c->cfg.disk->ops->revoke(c->cfg.disk, copy_loc(c, b, CORE_DISK, o->shard));
+        c->cfg.tier[CORE_STORAGE]->ops->revoke(c->cfg.tier[CORE_STORAGE],
+                                               copy_loc(c, b, CORE_STORAGE, o->shard));
     if (v->tier == CORE_VERIFY_HOST) {
         host->memory->view(host, copy_loc(c, b, CORE_HOST, o->shard), &x.view);
         hbm_copy_revoke(c, b); /* HBM copies were made of what was read */
@@ -222,8 +223,8 @@ static struct tier *tier_of(struct core *c, const struct core_verify *v, const s
     if (o->hbm != CORE_NONE)
         return hbm_verify_hold(c, o->hbm, ret_loc);
     *ret_loc =
-        on_disk(v) ? copy_loc(c, b, CORE_DISK, o->shard) : copy_loc(c, b, CORE_HOST, o->shard);
-    return on_disk(v) ? c->cfg.disk : c->cfg.host;
+        on_disk(v) ? copy_loc(c, b, CORE_STORAGE, o->shard) : copy_loc(c, b, CORE_HOST, o->shard);
+    return on_disk(v) ? c->cfg.tier[CORE_STORAGE] : c->cfg.tier[CORE_HOST];
 }
 
 void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_t index,
@@ -316,7 +317,7 @@ int core_verify_start(struct core *c, struct core_verify *v)
 {
     _Static_assert(KVC_SHARDS_MAX <= CORE_VERIFY_BLOCKS, "a block fits a slice");
     const uint32_t who = owner_no(c, v->client->who.principal);
-    if ((on_disk(v) && !c->cfg.disk) || (v->tier == CORE_VERIFY_HBM && !c->hbm)) {
+    if ((on_disk(v) && !core_stores(c)) || (v->tier == CORE_VERIFY_HBM && !c->hbm)) {
         v->ret_cursor = v->ret_bytes = 0;
         v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
         return 0;
@@ -341,7 +342,7 @@ void core_host_lost(struct core *c, uint32_t block_no)
     struct block *b = &c->blocks[block_no];
     if (b->state != BLOCK_PRESENT || !copy_there(b, CORE_HOST) || b->copies > 0 || b->moving > 0)
         return;
-    if (!copy_there(b, CORE_DISK))
+    if (!copy_there(b, CORE_STORAGE))
         verify_host_is_corrupt(c, b);
     else if (copy_may_drop(c, b))
         host_drop(c, b);

@@ -305,7 +305,8 @@ int find_absence(struct core *c, const struct core_seq *seq, const struct core_p
         const struct block *b =
             gap < seq->n[g] ? index_get(c, seq->ns, g, seq->keys[g] + (size_t)gap * KVC_KEY_BYTES)
                             : NULL;
-        if (!b || b->state != BLOCK_PRESENT || !copy_there(b, CORE_DISK) || block_reachable(c, b))
+        if (!b || b->state != BLOCK_PRESENT || !copy_there(b, CORE_STORAGE) ||
+            block_reachable(c, b))
             continue;
         *ret_why = "what is cached of it is on a storage path that is out of service "
                    "(kvcachectl stats paths)";
@@ -406,7 +407,7 @@ static bool prefix_decide(struct core *c, struct find *f, struct core_prefix *pr
     case FIND_FIT:
         return decide_fit(c, f);
     case FIND_READY:
-        return !(f->asks_ready || (c->cfg.disk && worth_is_asked(c, f))) || decide_ready(c, f);
+        return !(f->asks_ready || (core_stores(c) && worth_is_asked(c, f))) || decide_ready(c, f);
     case FIND_WEIGH:
         return decide_weigh(c, f, prefix);
     case FIND_READY_CUT:

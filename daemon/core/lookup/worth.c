@@ -38,7 +38,7 @@ static uint32_t loaders_count(const struct core *c)
 static struct worth_speed speed_now(struct core *c)
 {
     struct tier_stats host;
-    c->cfg.host->ops->stats(c->cfg.host, &host);
+    c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &host);
     c->m.host_bytes_per_s = host.bytes_per_s;
     struct worth_speed speed = {.host_bytes_per_s = host.bytes_per_s,
                                 .disk_busy_bytes = c->reading_bytes,
@@ -116,7 +116,7 @@ static double bytes_per_token(const struct core_ns *ns)
 /* Whether there is nothing to weigh: all of it is in memory, and that is quick enough. */
 static bool is_plain(const struct core *c, const struct find *f, const struct worth_cost *cost)
 {
-    if (c->cfg.disk && f->unready)
+    if (core_stores(c) && f->unready)
         return false;
     return worth_host_always(cost, &f->weighing.speed, bytes_per_token(f->seq->ns));
 }
@@ -165,7 +165,7 @@ bool worth_load_now(struct core *c, struct find *f, uint64_t *ret_ns)
 {
     struct worth_load load;
     *ret_ns = 0;
-    if (!c->cfg.disk || f->seq->absent)
+    if (!core_stores(c) || f->seq->absent)
         return true;
     if (f->weighing.begun) /* what was weighed before */
         f->weighing = (struct weighing){.begun = false};
@@ -205,7 +205,7 @@ void worth_probe(struct core *c, const struct find *f)
 
 void worth_probe_first(struct core *c)
 {
-    if (!c->weigh->is_on || !c->cfg.disk || !probe_may(c) || reads_are_known(c))
+    if (!c->weigh->is_on || !core_stores(c) || !probe_may(c) || reads_are_known(c))
         return;
     for (uint32_t no = 0; no < MIN(c->blocks_high, FIRST_LOOK); no++) {
         struct block *b = &c->blocks[no];

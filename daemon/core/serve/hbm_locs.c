@@ -11,7 +11,7 @@ static bool hbm_locs_place_of(struct core *c, const struct lease *l, const struc
                               uint32_t shard, struct tier_view *ret_view)
 {
     const struct hbm_device *dev = &c->hbm->dev[l->hbm_device];
-    const struct tier *host = c->cfg.host, *slots = dev->device->slots;
+    const struct tier *host = c->cfg.tier[CORE_HOST], *slots = dev->device->slots;
     const uint32_t s = hbm_shard(c, b, shard);
     const struct hbm_copy *e = hbm_copy_find(c, b, s, dev);
     if (e && e->mine && e->state == COPY_READY)

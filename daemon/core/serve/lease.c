@@ -433,7 +433,7 @@ static int find_in_memory(struct core *c, struct core_client *cl, const struct c
                           const char **ret_why)
 {
     uint32_t cached = 0;
-    if (c->cfg.disk || c->unchecked > 0) {
+    if (core_stores(c) || c->unchecked > 0) {
         find_any(c, in, waiter, f, prefix);
         if (load_is_ready(c, f, in->from_tokens))
             return find_wait(c, in, f, waiter);
@@ -635,7 +635,7 @@ static int loc_tell(struct core *c, const struct block *b, uint32_t shard, core_
                     void *ctx)
 {
     const uint32_t s = group_shards(block_ns(c, b), block_group(c, b)) == 1 ? 0 : shard;
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     struct tier_view view;
     if (!block_in_host(c, b))
         return KVC_E_GONE;

@@ -356,7 +356,7 @@ uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t byte
     struct find f;
     struct core_prefix prefix;
     uint32_t n = 0;
-    if (core_seq_fault(seq) || seq->absent || (!c->cfg.disk && c->unchecked == 0))
+    if (core_seq_fault(seq) || seq->absent || (!core_stores(c) && c->unchecked == 0))
         return 0;
     find_prefix(c, seq, FIND_ANY, 0, &f, &prefix);
     for (uint32_t g = 0; g < seq->ngroups; g++) {

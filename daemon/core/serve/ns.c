@@ -253,7 +253,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
                            .seed = seed,
                            .used_ms = c->now_ms};
     list_init(&ns->waiting);
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     for (uint32_t g = 0; g < spec->ngroups; g++) {
         const uint32_t bytes = spec->group[g].block_bytes;
         ns->slot_bytes[g] = host->ops->slot_bytes ? host->ops->slot_bytes(host, bytes) : bytes;
@@ -307,7 +307,7 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
         *ret_why = "only a gateway session may name a sub-tenant (principals: gateway: true)";
         return KVC_E_DENIED;
     }
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     for (uint32_t g = 0; g < spec->ngroups; g++) {
         if (host->ops->slot_bytes(host, spec->group[g].block_bytes) != 0)
             continue;

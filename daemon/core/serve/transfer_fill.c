@@ -197,7 +197,7 @@ static bool next_piece(struct filling *x, const struct block *b)
 static void fill_one(struct filling *x, const struct block *b)
 {
     struct core *c = x->c;
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     const uint32_t shard = hbm_shard(c, b, x->f->shard);
     struct hbm_copy *e;
     if (x->full & 1u << b->group || hbm_copy_find(c, b, shard, x->dev)) /* a key may come twice */

@@ -34,7 +34,7 @@ static void transfer_send_add_block(struct core *c, struct transfer_job *job,
                                     const struct core_send *s, const struct block *b,
                                     const uint32_t *pages)
 {
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     const uint32_t shard = hbm_shard(c, b, s->shard);
     struct hbm_copy *e = hbm_copy_find(c, b, shard, job->dev);
     const bool is_hbm =

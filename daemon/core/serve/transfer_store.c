@@ -23,7 +23,7 @@ const char *transfer_store_fault(const struct core *c, const struct core_commit 
 
 static void transfer_store_copy(struct core *c, struct core_commit *m, struct transfer_job *job)
 {
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     const struct core_op *first = op_at(c, m->first_op);
     (void)transfer_job_part(c, job, c->blocks[first->block].group, (uint32_t)first->op.bytes);
     for (uint32_t no = m->first_op; no != CORE_NONE;) {

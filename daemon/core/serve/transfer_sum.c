@@ -25,7 +25,7 @@ static void transfer_sum_look_at(struct transfer_job *job, uint32_t part, uint32
     struct core *c = job->core;
     struct transfer_part *p = &job->part[part];
     const uint32_t i = p->looked++, no = *transfer_from(c, job, p->first + i);
-    struct tier *host = c->cfg.host;
+    struct tier *host = c->cfg.tier[CORE_HOST];
     if (no == CORE_NONE)
         return;
     const struct block *b = &c->blocks[no];

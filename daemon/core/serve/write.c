@@ -82,7 +82,7 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
         return "last_tokens: more than block_tokens";
     if (in->first_token % g->block_tokens)
         return "first_token: not a multiple of block_tokens";
-    if (in->durable && !c->cfg.disk)
+    if (in->durable && !core_stores(c))
         return "durable: there is no storage tier (nvme.paths)";
     const char *why = in->retention ? wish_fault(in->retention) : NULL;
     if (why)
@@ -209,7 +209,7 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
     if (parent) {
         /* With storage the blocks before it may leave memory for it; they count as used when all
          * have room. */
-        if (!c->cfg.disk)
+        if (!core_stores(c))
             block_touch_path(c, parent);
         block_hold(c, parent); /* making room must not evict it */
     }
@@ -354,7 +354,7 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
 static bool is_judged(const struct core *c, const struct core_reserve *in,
                       const struct core_group *g)
 {
-    return c->admission && in->judged && !c->cfg.disk && in->ns->spec.ngroups == 1 &&
+    return c->admission && in->judged && !core_stores(c) && in->ns->spec.ngroups == 1 &&
            group_shards(in->ns, g) == 1;
 }
 
@@ -568,7 +568,7 @@ static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
         return core__copy_status(o->op.status);
     }
     struct part *p = pool_at(c->parts, o->part);
-    c->cfg.host->ops->publish(c->cfg.host, &o->op);
+    c->cfg.tier[CORE_HOST]->ops->publish(c->cfg.tier[CORE_HOST], &o->op);
     p->state = PART_DONE;
     p->disk = (struct tier_loc){0};
     c->m.bytes_stored += o->op.bytes;
@@ -650,7 +650,7 @@ void op_copied(struct core *c, struct core_op *o, int status)
     }
     const struct part *p = pool_at(c->parts, o->part);
     o->op.label = block_label(c, b, p->shard);
-    c->cfg.host->ops->submit(c->cfg.host, &o->op);
+    c->cfg.tier[CORE_HOST]->ops->submit(c->cfg.tier[CORE_HOST], &o->op);
 }
 
 /* Whether entry i is to be copied; false with its status when it is not. */
@@ -699,7 +699,7 @@ static void commit_op_submit(struct core *c, struct core_commit *m, struct core_
     }
     o->op.src = m->staging + cursor_le64(m->offsets + (size_t)o->index * 8);
     o->op.label = block_label(c, &c->blocks[o->block], p->shard);
-    c->cfg.host->ops->submit(c->cfg.host, &o->op);
+    c->cfg.tier[CORE_HOST]->ops->submit(c->cfg.tier[CORE_HOST], &o->op);
 }
 
 /* Starts the copy of one entry; false with its status when there is none to start. */

@@ -20,7 +20,7 @@ const struct core_module evict_module = {CORE_STATE(evict)};
 static void evict_for_room(struct core *c, struct block *b)
 {
     c->m.blocks_evicted++;
-    if (c->cfg.disk && !copy_there(b, CORE_DISK))
+    if (core_stores(c) && !copy_there(b, CORE_STORAGE))
         c->m.blocks_lost_unsaved++;
     block_kill(c, b, KVC_MISS_EVICTED);
 }
@@ -88,7 +88,7 @@ static struct block *disk_leaf(struct core *c, uint32_t account)
         struct block *b = &c->blocks[no];
         if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT || copy_there(b, CORE_HOST) ||
             b->child != CORE_NONE || !block_may_go(c, b) ||
-            retain_protects(c->retain, block_ns(c, b)->account, account, CORE_DISK,
+            retain_protects(c->retain, block_ns(c, b)->account, account, CORE_STORAGE,
                             block_bytes(c, b)))
             continue;
         if (!best || evict_goes_first(c, b, best))
@@ -119,7 +119,7 @@ int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient
 
 int evict_one(struct core *c, uint32_t account, struct alloc_request *w)
 {
-    struct block *b = c->cfg.disk ? disk_leaf(c, account) : NULL;
+    struct block *b = core_stores(c) ? disk_leaf(c, account) : NULL;
     if (b) {
         evict_for_room(c, b);
         return 0;

@@ -175,25 +175,26 @@ static void save_left(struct core *c, const struct move *m, struct block *b, boo
 static void save_asks(struct core *c, const struct block *b)
 {
     const struct block *parent = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent];
-    if (parent && !copy_is_enough(parent, CORE_DISK, block_promised(b) ? COPY_DURABLE : COPY_READY))
+    if (parent &&
+        !copy_is_enough(parent, CORE_STORAGE, block_promised(b) ? COPY_DURABLE : COPY_READY))
         unmet_add(c, parent);
 }
 
 static void save_end(struct core *c, struct move *m)
 {
-    struct tier *disk = c->cfg.disk;
+    struct tier *disk = c->cfg.tier[CORE_STORAGE];
     struct block *b = &c->blocks[m->block];
     const bool live = b->state == BLOCK_PRESENT, ok = m->err == 0 && live;
     for (struct move_op *o = m->ops; o; o = o->next) {
         if (!ok) {
-            copy_give(c, b, CORE_DISK, o->op.loc);
+            copy_give(c, b, CORE_STORAGE, o->op.loc);
             continue;
         }
-        struct tier_loc old = copy_loc(c, b, CORE_DISK, o->shard);
+        struct tier_loc old = copy_loc(c, b, CORE_STORAGE, o->shard);
         disk->ops->publish(disk, &o->op);
-        copy_set_loc(c, b, CORE_DISK, o->shard, o->op.loc);
+        copy_set_loc(c, b, CORE_STORAGE, o->shard, o->op.loc);
         if (old.id)
-            copy_give(c, b, CORE_DISK, old);
+            copy_give(c, b, CORE_STORAGE, old);
     }
     c->m.saving_bytes -= m->bytes;
     c->moves->ancestors -= m->ancestor;
@@ -202,7 +203,7 @@ static void save_end(struct core *c, struct move *m)
     if (b->parked == PARKED_LEAVING)
         b->parked = PARKED_NOT;
     if (ok) {
-        copy_set(c, b, CORE_DISK,
+        copy_set(c, b, CORE_STORAGE,
                  m->by_pin    ? COPY_FOR_PIN
                  : m->durable ? COPY_DURABLE
                               : COPY_READY);
@@ -239,12 +240,12 @@ static int save_room(struct core *c, struct block *b, uint32_t shards, bool must
 {
     struct tier_loc beside = {0};
     if (b->parent != CORE_NONE)
-        beside = copy_loc(c, &c->blocks[b->parent], CORE_DISK, 0);
+        beside = copy_loc(c, &c->blocks[b->parent], CORE_STORAGE, 0);
     for (uint32_t i = 0; i < shards; i++) {
         int err = disk_take(c, b, beside, must, &loc[i]);
         if (err) {
             while (i > 0)
-                copy_give(c, b, CORE_DISK, loc[--i]);
+                copy_give(c, b, CORE_STORAGE, loc[--i]);
             return err == KVC_E_NO_ROOM ? KVC_E_FULL : err;
         }
         beside = loc[i];
@@ -255,7 +256,7 @@ static int save_room(struct core *c, struct block *b, uint32_t shards, bool must
 int save_begin(struct core *c, struct block *b, enum save_why why)
 {
     const bool durable = why >= SAVE_PROMISE, leaving = why == SAVE_LEAVING;
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     const uint32_t shards = block_shards(c, b);
     struct tier_loc loc[KVC_SHARDS_MAX];
     MUST(b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST) && b->moving == 0);
@@ -263,8 +264,8 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
         (why == SAVE_ANCESTOR && c->moves->ancestors >= ANCESTOR_MOVES))
         return KVC_E_BUSY;
     int err = 0;
-    if (why == SAVE_PROMISE && !block_is_bound(b, CORE_DISK))
-        err = quota_bind(c, block_ns(c, b), CORE_DISK, block_bytes(c, b));
+    if (why == SAVE_PROMISE && !block_is_bound(b, CORE_STORAGE))
+        err = quota_bind(c, block_ns(c, b), CORE_STORAGE, block_bytes(c, b));
     if (!err)
         err = save_room(c, b, shards, durable, loc);
     if (err) {
@@ -298,7 +299,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
                                  .sum = host->ops->sum(host, at),
                                  .done = on_saved};
     }
-    ops_start(c, m, c->cfg.disk);
+    ops_start(c, m, c->cfg.tier[CORE_STORAGE]);
     return 0;
 }
 
@@ -306,7 +307,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
 
 static void landed_in_host(struct core *c, struct move *m, struct block *b)
 {
-    struct tier *host = c->cfg.host;
+    struct tier *host = c->cfg.tier[CORE_HOST];
     for (struct move_op *o = m->ops; o; o = o->next)
         host->ops->publish(host, &o->op);
     copy_set(c, b, CORE_HOST, COPY_READY);
@@ -332,11 +333,11 @@ static void load_lost(struct core *c, struct block *b, enum kvc_miss reason)
 /* Some of it is in slow storage, and faster storage may have it now. */
 static bool block_promotes(struct core *c, const struct block *b)
 {
-    const struct tier *disk = c->cfg.disk;
+    const struct tier *disk = c->cfg.tier[CORE_STORAGE];
     if (!disk->storage->faster || !block_on_disk(b) || block_is_durable(b) || b->moving > 0)
         return false;
     for (uint32_t i = 0; i < block_shards(c, b); i++)
-        if (disk->storage->faster(disk, copy_loc(c, b, CORE_DISK, i),
+        if (disk->storage->faster(disk, copy_loc(c, b, CORE_STORAGE, i),
                                   block_group(c, b)->block_bytes))
             return true;
     return false;
@@ -363,7 +364,7 @@ static void move_load_end(struct core *c, struct move *m)
     if (!ok && live) {
         if (corrupt)
             load_lost(c, b, KVC_MISS_CORRUPT);
-        else if (!copy_there(b, CORE_DISK) ||
+        else if (!copy_there(b, CORE_STORAGE) ||
                  (unread && block_readable(c, b) && !block_is_durable(b)))
             load_lost(c, b, KVC_MISS_DROPPED);
     }
@@ -382,7 +383,8 @@ static void on_sealed(struct tier_op *t)
         const struct block *b = &c->blocks[o->move->block];
         o->move->corrupt = true;
         if (block_on_disk(b))
-            c->cfg.disk->ops->revoke(c->cfg.disk, copy_loc(c, b, CORE_DISK, o->shard));
+            c->cfg.tier[CORE_STORAGE]->ops->revoke(c->cfg.tier[CORE_STORAGE],
+                                                   copy_loc(c, b, CORE_STORAGE, o->shard));
     }
     if (op_ended(o->core, o, t->status))
         move_load_end(o->core, o->move);
@@ -401,7 +403,7 @@ static void move_on_read(struct tier_op *t)
     }
     o->op = (struct tier_op){
         .kind = TIER_SEAL, .loc = copy_loc(c, b, CORE_HOST, o->shard), .done = on_sealed};
-    move_op_submit(c, o, c->cfg.host);
+    move_op_submit(c, o, c->cfg.tier[CORE_HOST]);
 }
 
 /* Room in memory for each shard, next to its parent's. */
@@ -435,7 +437,7 @@ static void on_checked(struct tier_op *t);
 /* What was found in memory at start is read where it is. */
 static void check_begin(struct core *c, struct block *b, uint32_t shards)
 {
-    const struct tier *host = c->cfg.host;
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     struct move *m = move_new(c, b, MOVE_CHECK);
     for (uint32_t i = shards; i-- > 0;) {
         struct move_op *o = move_op_new(c, m, i);
@@ -446,13 +448,13 @@ static void check_begin(struct core *c, struct block *b, uint32_t shards)
     copy_set(c, b, CORE_HOST, COPY_CHECKING);
     c->loading_bytes += m->bytes;
     c->m.loads_in_flight++;
-    ops_start(c, m, c->cfg.host);
+    ops_start(c, m, c->cfg.tier[CORE_HOST]);
 }
 
 int load_begin(struct core *c, struct block *b)
 {
-    const struct tier *disk = c->cfg.disk;
-    const struct tier *host = c->cfg.host;
+    const struct tier *disk = c->cfg.tier[CORE_STORAGE];
+    const struct tier *host = c->cfg.tier[CORE_HOST];
     const uint32_t shards = block_shards(c, b);
     MUST(b->state == BLOCK_PRESENT && !block_ready(b) && b->moving == 0);
     if (b->copies > 0 || !moves_left(c, shards, true))
@@ -483,7 +485,7 @@ int load_begin(struct core *c, struct block *b)
     struct move *m = move_new(c, b, MOVE_LOAD);
     for (uint32_t i = shards; i-- > 0;) {
         struct move_op *o = move_op_new(c, m, i);
-        struct tier_loc from = copy_loc(c, b, CORE_DISK, i);
+        struct tier_loc from = copy_loc(c, b, CORE_STORAGE, i);
         o->want = disk->ops->sum(disk, from);
         o->op = (struct tier_op){.kind = TIER_GET,
                                  .loc = from,
@@ -494,7 +496,7 @@ int load_begin(struct core *c, struct block *b)
     c->reading_bytes += m->bytes;
     c->loading_bytes += m->bytes;
     c->m.loads_in_flight++;
-    ops_start(c, m, c->cfg.disk);
+    ops_start(c, m, c->cfg.tier[CORE_STORAGE]);
     return 0;
 }
 
@@ -503,7 +505,7 @@ int load_begin(struct core *c, struct block *b)
 /* Its bytes are wrong there. If they are on disk too, it is as if it had been there alone. */
 static void check_failed(struct core *c, struct block *b)
 {
-    if (!copy_there(b, CORE_DISK)) {
+    if (!copy_there(b, CORE_STORAGE)) {
         load_lost(c, b, KVC_MISS_CORRUPT);
         return;
     }

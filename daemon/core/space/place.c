@@ -46,7 +46,7 @@ const struct core_module place_module = {CORE_STATE(place), .create = place_crea
 static uint64_t room_free(struct core *c)
 {
     struct tier_stats st;
-    c->cfg.host->ops->stats(c->cfg.host, &st);
+    c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
     const uint64_t left = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
     if (c->place->pressed && left > c->place->pressed_bytes &&
         left - c->place->pressed_bytes > st.limit_bytes / 8)
@@ -59,7 +59,7 @@ static uint64_t room_free(struct core *c)
 void place_pressed(struct core *c)
 {
     struct tier_stats st;
-    c->cfg.host->ops->stats(c->cfg.host, &st);
+    c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
     c->place->pressed = true;
     c->place->pressed_bytes = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
 }
@@ -67,7 +67,7 @@ void place_pressed(struct core *c)
 static uint64_t clean_target(const struct core *c)
 {
     struct tier_stats st;
-    c->cfg.host->ops->stats(c->cfg.host, &st);
+    c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
     uint64_t target = MIN(st.limit_bytes / CLEAN_SHARE, CLEAN_MAX);
     target = MAX(target, CLEAN_BLOCKS * c->largest);
     target = MAX(target, c->place->wanted);
@@ -133,13 +133,13 @@ static bool place_one(struct core *c, bool enough)
         block_kill(c, b, KVC_MISS_EVICTED);
         return true;
     }
-    if (copy_there(b, CORE_DISK)) {
+    if (copy_there(b, CORE_STORAGE)) {
         const uint64_t before = c->m.clean_bytes;
         block_park(c, b);
         clean_push(c, b);
         return c->m.clean_bytes > before;
     }
-    const struct tier *disk = c->cfg.disk;
+    const struct tier *disk = c->cfg.tier[CORE_STORAGE];
     const uint32_t bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX);
     if (!place_admits(c, b, bytes)) {
         c->m.blocks_not_worth++;
@@ -160,10 +160,10 @@ static bool place_one(struct core *c, bool enough)
 
 bool place_fill(struct core *c)
 {
-    if (!c->cfg.disk)
+    if (!core_stores(c))
         return false;
     const uint64_t target = clean_target(c);
-    struct tier *disk = c->cfg.disk;
+    struct tier *disk = c->cfg.tier[CORE_STORAGE];
     const uint64_t granted = disk->storage->granted ? disk->storage->granted(disk) : UINT64_MAX;
     if (granted != UINT64_MAX)
         admit_grant(&c->admit, (float)granted);
@@ -183,7 +183,7 @@ void place_want(struct core *c, uint64_t bytes)
 
 bool leaving_soon(const struct core *c)
 {
-    const struct tier *disk = c->cfg.disk;
+    const struct tier *disk = c->cfg.tier[CORE_STORAGE];
     return c->leaving_bytes > 0 || (disk && c->now_ms >= c->room_vain_ms &&
                                     disk->storage->room_soon && disk->storage->room_soon(disk));
 }
@@ -194,13 +194,13 @@ bool leaving_soon(const struct core *c)
 static uint64_t room_worth(const struct core *c, uint64_t bytes)
 {
     struct tier_stats st;
-    c->cfg.host->ops->stats(c->cfg.host, &st);
+    c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
     return MIN(bytes, st.limit_bytes / 4);
 }
 
 bool core_store_must_wait(struct core *c, uint64_t bytes, struct core_waiter *waiter)
 {
-    if (!c->cfg.disk)
+    if (!core_stores(c))
         return false;
     const uint64_t need = room_worth(c, bytes);
     if (list_empty(&c->place->stores) && room_spare(c) >= need)
@@ -267,7 +267,7 @@ static void drain_next(struct core *c, uint64_t kept_off)
 uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota)
 {
     *ret_quota = 0;
-    const struct tier *disk = c->cfg.disk;
+    const struct tier *disk = c->cfg.tier[CORE_STORAGE];
     if (!disk)
         return 0;
     const uint32_t steps = MIN(c->blocks_high, DRAIN_STEP);
@@ -279,7 +279,7 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
             break; /* as if it had just been used: who asks wants them all */
         /* Otherwise its owner's blocks on disk would be evicted for it, and written again if memory
          * has them. */
-        if (wanted && retain_over(c->retain, block_ns(c, b)->account, CORE_DISK,
+        if (wanted && retain_over(c->retain, block_ns(c, b)->account, CORE_STORAGE,
                                   block_bytes(c, b)) != RETAIN_NO_OWNER)
             kept_off = block_bytes(c, b);
         if (wanted && !kept_off && save_begin(c, b, SAVE_COPY) != 0)

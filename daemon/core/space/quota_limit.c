@@ -17,7 +17,7 @@
 /* Removes one block of `over` from memory: 0, KVC_E_QUOTA when none can be, KVC_E_NOT_WORTH. */
 static int quota_make(struct core *c, uint32_t account, uint32_t over, struct alloc_request *w)
 {
-    struct block *b = c->cfg.disk ? clean_of(c, over) : NULL;
+    struct block *b = core_stores(c) ? clean_of(c, over) : NULL;
     for (uint32_t n = 0; !b && n < QUOTA_PATIENCE; n++) {
         const uint32_t no = evict_next(c, account, over);
         if (no == POLICY_NO_BLOCK)
@@ -88,10 +88,10 @@ static bool quota_relieve(struct core *c, uint32_t account, uint32_t *left)
     while (limit != RETAIN_NO_LIMIT && *left > 0) {
         const uint64_t held = retain_held(c->retain, account, CORE_HOST);
         const uint64_t stays = held - MIN(held, leaving);
-        if (stays <= limit - (c->cfg.disk ? limit / MARGIN_SHARE : 0))
+        if (stays <= limit - (core_stores(c) ? limit / MARGIN_SHARE : 0))
             return false;
         --*left;
-        struct block *b = c->cfg.disk ? clean_of(c, account) : NULL;
+        struct block *b = core_stores(c) ? clean_of(c, account) : NULL;
         const uint32_t no = b ? block_no(c, b) : evict_next(c, account, account);
         if (no == POLICY_NO_BLOCK)
             return false;
@@ -99,7 +99,7 @@ static bool quota_relieve(struct core *c, uint32_t account, uint32_t *left)
         if (block_on_disk(b)) {
             c->m.blocks_left++;
             host_drop(c, b);
-        } else if (c->cfg.disk && b->state == BLOCK_PRESENT && c->now_ms >= c->pause_ms &&
+        } else if (core_stores(c) && b->state == BLOCK_PRESENT && c->now_ms >= c->pause_ms &&
                    save_begin(c, b, SAVE_LEAVING) == 0) {
             leaving += block_bytes(c, b);
         } else if (stays <= limit || !evict_subtree(c, b, true)) {
@@ -151,7 +151,7 @@ static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool tree
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool must)
 {
     for (uint32_t n = 0;; n++) {
-        const uint32_t over = retain_over(c->retain, ns->account, CORE_DISK, bytes);
+        const uint32_t over = retain_over(c->retain, ns->account, CORE_STORAGE, bytes);
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
@@ -167,7 +167,7 @@ static bool relieve_disk(struct core *c, struct quota *q)
 {
     const uint64_t all = c->blocks_high;
     for (uint32_t n = 0; n < DISK_STEP; n++) {
-        if (retain_over(c->retain, q->account, CORE_DISK, 0) != q->account) {
+        if (retain_over(c->retain, q->account, CORE_STORAGE, 0) != q->account) {
             q->disk_seen = 0;
             return false;
         }

@@ -98,8 +98,8 @@ static void host_leave(struct core *c, struct slot_ask *ask, struct block *b, ui
 /* The next block whose copy in memory can be dropped without loss; NULL: none. */
 static struct block *next_clean(struct core *c, uint32_t account)
 {
-    struct block *b = c->cfg.disk ? clean_pop(c, account) : NULL;
-    if (b || !c->cfg.disk)
+    struct block *b = core_stores(c) ? clean_pop(c, account) : NULL;
+    if (b || !core_stores(c))
         return b;
     const uint32_t no = evict_next(c, account, 0);
     if (no == POLICY_NO_BLOCK)
@@ -120,7 +120,7 @@ static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
         host_leave(c, ask, b, in_vain);
         return 0;
     }
-    if (w->patient && c->cfg.disk) {
+    if (w->patient && core_stores(c)) {
         place_want(c, ask->bytes);
         if (c->m.clean_bytes > 0)
             return 0;
@@ -149,7 +149,7 @@ int host_take(struct core *c, const struct block *b, struct alloc_request *w,
               struct tier_loc *ret_loc)
 {
     struct core_ns *ns = block_ns(c, b);
-    struct host_ask h = {.ask = {.tier = c->cfg.host,
+    struct host_ask h = {.ask = {.tier = c->cfg.tier[CORE_HOST],
                                  .principal = ns->principal,
                                  .bytes = block_group(c, b)->block_bytes,
                                  .owner = block_no(c, b),
@@ -169,13 +169,13 @@ int host_take(struct core *c, const struct block *b, struct alloc_request *w,
 int disk_take(struct core *c, const struct block *b, struct tier_loc beside, bool must,
               struct tier_loc *ret_loc)
 {
-    struct tier *disk = c->cfg.disk;
+    struct tier *disk = c->cfg.tier[CORE_STORAGE];
     struct core_ns *ns = block_ns(c, b);
     const uint32_t bytes = block_group(c, b)->block_bytes;
     int err = quota_disk(c, ns, bytes, must);
     if (!err)
         err = disk->ops->alloc(disk, ns->principal, bytes, beside, block_no(c, b), ret_loc);
     if (!err)
-        room_count(c, ns, CORE_DISK, bytes);
+        room_count(c, ns, CORE_STORAGE, bytes);
     return err;
 }

@@ -16,7 +16,7 @@ static void turns(unsigned n)
     for (unsigned i = 0; i < n; i++) {
         core_run_done(r.core);
         (void)core_placement_step(r.core);
-        r.cfg.disk->storage->kick(r.cfg.disk);
+        r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         fake_disk_run(r.disk, 1, 0);
         core_check(r.core);
     }
@@ -134,7 +134,7 @@ CASE(what_is_wrong_on_disk_is_written_again_before_more_is_told)
                             .corrupt = on_corrupt,
                             .done = on_slice};
     ck_assert_int_eq(core_verify_start(r.core, &v), 1);
-    r.cfg.disk->storage->kick(r.cfg.disk);
+    r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     commit_begin(&made, 1, 4, 1);
     commit_end(&made, KVC_ST_OK);
     ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
@@ -187,7 +187,7 @@ CASE(what_storage_refuses_is_tried_again)
     lose(1, 2);
     core_run_done(r.core);
     (void)core_placement_step(r.core);
-    r.cfg.disk->storage->kick(r.cfg.disk);
+    r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     ck_assert_uint_eq(fake_disk_run(r.disk, 1, 100), 1);
     rig_settle(&r);
     ck_assert_uint_eq(lapse_blocks(r.core), 1);
@@ -319,7 +319,7 @@ static void promises_until_done(const struct stored *x)
 {
     for (unsigned n = 0; x->commit.done == 0; n++) {
         ck_assert_uint_lt(n, 20);
-        r.cfg.disk->storage->kick(r.cfg.disk);
+        r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         fake_disk_run(r.disk, UINT32_MAX, 0);
         promises_turn();
     }
@@ -348,11 +348,11 @@ CASE(a_block_that_is_lost_behind_the_slices_is_waited_for)
 {
     begin_deep();
     commit_begin(&made, 1, DEEP + 1, 1);
-    r.cfg.disk->storage->kick(r.cfg.disk);
+    r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     for (unsigned n = 0; made.commit.done == 0 && n < 2; n++) {
         fake_disk_run(r.disk, UINT32_MAX, 0);
         promises_turn();
-        r.cfg.disk->storage->kick(r.cfg.disk);
+        r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     }
     ck_assert_uint_gt(promise_looks(r.core), TURN);
     lose(1, DEEP - 5);

@@ -126,7 +126,7 @@ CASE(a_put_is_kept_before_it_is_answered)
     ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = true}, &w, &n), 1);
     for (unsigned i = 0; i < 20; i++) { /* all but the journal goes on */
         (void)core_placement_step(r.core);
-        r.cfg.disk->storage->kick(r.cfg.disk);
+        r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         fake_disk_run(r.disk, 1000, 0);
     }
     ck_assert_uint_eq(w.calls, 0);
@@ -642,7 +642,7 @@ static void turn(void)
     (void)core_run_done(r.core);
     (void)core_placement_step(r.core);
     (void)fake_tier_run(r.tier, below(6), 3);
-    r.cfg.disk->storage->kick(r.cfg.disk);
+    r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     (void)fake_disk_run(r.disk, below(6), 3);
     if (below(3) == 0)
         (void)fake_journal_run(r.journal, 0);

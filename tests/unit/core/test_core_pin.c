@@ -319,7 +319,8 @@ CASE(what_is_pinned_in_memory_and_wrong_there_comes_from_disk)
         if (b->state != BLOCK_PRESENT || memcmp(&b->key, &key, sizeof key) != 0)
             continue;
         struct tier_view view;
-        r.cfg.host->memory->view(r.cfg.host, copy_loc(r.core, b, CORE_HOST, 0), &view);
+        r.cfg.tier[CORE_HOST]->memory->view(r.cfg.tier[CORE_HOST],
+                                            copy_loc(r.core, b, CORE_HOST, 0), &view);
         fake_tier_flip(r.tier, &view, 5);
     }
     open_ns();

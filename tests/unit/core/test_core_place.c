@@ -344,7 +344,7 @@ CASE(a_store_that_comes_leaves_room_to_those_that_were_woken)
     struct core_waiter w = {.fn = on_store}, late = {.fn = on_store};
     ck_assert(core_store_must_wait(r.core, 128, &w));
     (void)core_placement_step(r.core);
-    r.cfg.disk->storage->kick(r.cfg.disk);
+    r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     for (unsigned i = 0; i < 100 && !core_has_done(r.core); i++)
         (void)fake_disk_run(r.disk, 1, 0);
     ck_assert(core_has_done(r.core));

@@ -13,7 +13,7 @@ static void turn(void)
 {
     core_run_done(r.core);
     (void)core_placement_step(r.core);
-    r.cfg.disk->storage->kick(r.cfg.disk);
+    r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
 }
 
 static void store_durable(void)
@@ -211,7 +211,7 @@ CASE(a_read_that_fails_ends_what_was_to_be_promised_behind_it)
     host_drop(r.core, block_of(1, 0));
     ask_durable(1, 0);
     ck_assert(block_is_bound(block_of(1, 0), 1));
-    r.cfg.disk->storage->kick(r.cfg.disk);
+    r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     fake_disk_out(r.disk, true);
     ck_assert_uint_eq(fake_disk_run(r.disk, 1, 0), 1);
     core_check(r.core);

@@ -310,7 +310,7 @@ static void idle_turns(unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         (void)core_placement_step(r.core);
-        r.cfg.disk->storage->kick(r.cfg.disk);
+        r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         (void)fake_disk_run(r.disk, 1000, 0);
         (void)core_run_done(r.core);
         core_check(r.core);
@@ -660,7 +660,7 @@ CASE(what_failed_on_its_way_to_a_promise_is_bound_no_more)
     store(1, ns, 1, 1);
     on_its_way(2, &m);
     ck_assert_uint_eq(promised(1), 64);
-    r.cfg.disk->storage->kick(r.cfg.disk);
+    r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     ck_assert_uint_eq(fake_disk_run(r.disk, 1, 100), 1);
     core_check(r.core);
     ck_assert_uint_eq(promised(1), 0);

@@ -76,7 +76,7 @@ CASE(a_namespace_comes_back_as_it_was_or_not_at_all)
     ck_assert_uint_eq(core_ns_prints(next, &cursor, prints, 4), 1);
     ck_assert_uint_eq(prints[0], print);
     core_destroy(&next);
-    r.cfg.disk->events = (struct tier_events){.ctx = NULL};
+    r.cfg.tier[CORE_STORAGE]->events = (struct tier_events){.ctx = NULL};
 }
 
 CASE(another_secret_is_another_namespace)

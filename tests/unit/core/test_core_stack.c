@@ -147,7 +147,7 @@ CASE_EACH(what_is_removed_on_its_way_is_gone, 2)
         (void)core_placement_step(r.core);
     ck_assert_uint_gt(fake_disk_inflight(r.disk), 0);
     if (_i == 1) {
-        r.cfg.disk->storage->kick(r.cfg.disk);
+        r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         (void)fake_disk_run(r.disk, 1000, 0);
     }
     struct core_evict_job job = {.client = r.cl[0], .force = true};

@@ -18,7 +18,7 @@ static void asks(uint32_t chain, uint32_t i, enum copy_state host, enum copy_sta
 {
     const struct block *b = block_at(chain, i);
     ck_assert_int_eq(block_wants(r.core, b, CORE_HOST), host);
-    ck_assert_int_eq(block_wants(r.core, b, CORE_DISK), disk);
+    ck_assert_int_eq(block_wants(r.core, b, CORE_STORAGE), disk);
 }
 
 static uint64_t pin(uint32_t chain, uint32_t n, bool in_memory)
@@ -83,7 +83,7 @@ CASE(what_is_refused_is_asked_again_and_holds_up_no_other)
     for (unsigned i = 0; i < 20; i++) {
         rig_step(&r);
         (void)core_placement_step(r.core);
-        r.cfg.disk->storage->kick(r.cfg.disk);
+        r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         (void)fake_disk_run(r.disk, 1000, 0);
     }
     ck_assert_int_eq(block_at(2, 0)->disk_copy, COPY_FOR_PIN);

@@ -196,10 +196,10 @@ void sr_begin(struct srig *s)
     struct fake_tier_config tier = {
         .regions = s->regions, .region_bytes = 64 * BLOCK_BYTES, .slot_align = 64, .seed = 5};
     s->tier = fake_tier_create(&tier);
-    s->core_cfg.host = fake_tier_of(s->tier);
+    s->core_cfg.tier[CORE_HOST] = fake_tier_of(s->tier);
     const struct fake_disk_config disk = {.slots = 4096, .region_slots = 64, .seed = 5};
     s->disk = s->storage ? fake_disk_create(&disk) : NULL;
-    s->core_cfg.disk = s->disk ? fake_disk_of(s->disk) : NULL;
+    s->core_cfg.tier[CORE_STORAGE] = s->disk ? fake_disk_of(s->disk) : NULL;
     sr__devices_begin(s);
     ck_assert_int_eq(core_create(&s->core_cfg, &s->core), 0);
     struct svc_ports ports = {.ctx = s,
@@ -289,7 +289,7 @@ void sr_turn(struct srig *s, uint64_t ms)
     (void)core_placement_step(s->core);
     svc_turn_end(s->svc);
     if (s->disk)
-        s->core_cfg.disk->storage->kick(s->core_cfg.disk);
+        s->core_cfg.tier[CORE_STORAGE]->storage->kick(s->core_cfg.tier[CORE_STORAGE]);
     core_check(s->core);
 }
 
