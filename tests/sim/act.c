@@ -382,7 +382,7 @@ bool sim_some_span(struct sim *s, const struct sim_client *cl, struct sim_span *
         else if (p.n > 1)
             p.n--;
     }
-    /* Worlds of engines that say where they read, as hbm.c has them, stay what they were. */
+    /* Worlds of engines that say where they read, as devices.c has them, stay what they were. */
     p.durable = s->disk && s->seed % 7 != 6 && !sim_rnd(s, 8);
     *ret = p;
     return true;

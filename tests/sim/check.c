@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "admin.h"
-#include "hbm.h"
+#include "devices.h"
 #include "sim.h"
 #include "svc__.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "args.h"
-#include "hbm.h"
+#include "devices.h"
 #include "log.h"
 #include "sim.h"
 

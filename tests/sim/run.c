@@ -2,7 +2,7 @@
 /* A seed's life: what it chooses, its turns, its end. */
 #include <stdlib.h>
 
-#include "hbm.h"
+#include "devices.h"
 #include "judge.h"
 #include "sim.h"
 

@@ -242,7 +242,7 @@ struct sim_keep {
 };
 
 struct sim_seen; /* locations seen so far: check.c */
-struct sim_hbm;  /* devices and engines: hbm.c */
+struct sim_hbm;  /* devices and engines: devices.c */
 
 struct sim {
     bool slices; /* long requests go on in slices, and what comes behind them waits */

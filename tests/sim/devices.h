@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices in front of memory and storage; all of it does nothing without --hbm. */
-#ifndef KVC_TEST_SIM_HBM_H
-#define KVC_TEST_SIM_HBM_H
+#ifndef KVC_TEST_SIM_DEVICES_H
+#define KVC_TEST_SIM_DEVICES_H
 
 #include "fake_device.h"
 #include "sim.h"

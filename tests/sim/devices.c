@@ -4,7 +4,7 @@
  * sent to their pages, and store out of pages; given to the core as services give them. With copies
  * that end late, fail or are cancelled, engines that die under them, and devices that are lost.
  */
-#include "hbm.h"
+#include "devices.h"
 
 #include <stdlib.h>
 
