@@ -9,8 +9,8 @@
  * Life of an op: NEW -> SENT -> DONE. Between them a request may be PARKED until its namespace and
  * its pool are open, an acquire may wait for CHUNKS, and what has come too late and borrows the
  * caller's memory is QUIESCING until its CANCEL is answered. When the link ends, what borrows pages
- * waits for the daemon's exit until the daemon's copies have. Arriving messages move ops on;
- * nothing but op__await and its like waits.
+ * waits for the end of the daemon's copies, or for its exit (DAEMON_EXIT). Arriving messages move
+ * ops on; nothing but op__await and its like waits.
  *
  * Everything runs in the caller's thread inside some call; libzmq's I/O thread only moves bytes.
  */
@@ -312,10 +312,9 @@ void fork__go_on(void);
 
 /* The link ends while the daemon may be copying from or to pages. Before attach_fd is closed. */
 void daemon_exit__begin(struct kvc *k);
-/* Whether this op waits for the daemon's exit with it: takes it over then. */
+/* Whether this op has to wait for the daemon's exit: takes it over then. */
 __attribute__((warn_unused_result)) bool daemon_exit__takes(struct kvc_op *op, int error);
-/* Waits for the daemon of an op that waits for the daemon's exit, until its grace deadline at most.
- */
+/* Waits for that exit, until the op's grace deadline at most. */
 void daemon_exit__wait(const struct kvc_op *op);
 /* Completes what has ended by now. */
 void daemon_exit__look(struct kvc *k);
@@ -460,7 +459,7 @@ void op__post_drop(struct kvc *k, uint64_t reservation);
 void op__silent(struct kvc *k);
 /* Ends what waits beyond its grace deadline. */
 void op__expire(struct kvc *k);
-/* Waits for an op that waits for the daemon's exit. */
+/* Waits for the daemon's exit, and completes the op. */
 void op__await_exit(struct kvc_op *op);
 /* Asks the daemon to end a request. Replies of both move it on. 0 also when that is under way. */
 __attribute__((warn_unused_result)) int op__cancel(struct kvc_op *op);

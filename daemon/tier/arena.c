@@ -58,11 +58,11 @@ static int open_backing(struct arena *a)
     backing_space(a->backing, &total, &left);
     if (total < a->sizes.chunks * a->sizes.chunk_bytes)
         return -ENOSPC;
-    err = names_open(a->backing, a->config.names_max, &a->names);
+    err = ns_records_open(a->backing, a->config.names_max, &a->names);
     if (err < 0)
         return err;
-    memcpy(a->store, names_store(a->names), sizeof(a->store));
-    a->next_chunk_id = MAX(names_next_chunk(a->names), 1u);
+    memcpy(a->store, ns_records_store(a->names), sizeof(a->store));
+    a->next_chunk_id = MAX(ns_records_next_chunk(a->names), 1u);
     a->recovering = true;
     return 0;
 }
@@ -133,7 +133,7 @@ void arena_destroy(struct arena **arena)
             chunk_leave(&a->chunks[i].mem);
         (void)munmap(a->tables, a->tables_bytes);
     }
-    names_close(&a->names);
+    ns_records_close(&a->names);
     backing_close(&a->backing); /* last: only now may another daemon take them */
     free(a);
     *arena = NULL;
@@ -445,7 +445,7 @@ uint8_t *arena_settle(struct arena *a, uint32_t no)
     return arena_settled(a, no);
 }
 
-struct names *arena_names(const struct arena *a)
+struct ns_records *arena_names(const struct arena *a)
 {
     return a->names;
 }

@@ -116,9 +116,9 @@ struct arena_recovery {
 void arena_recover(struct arena *a, arena_found_fn *each, void *ctx,
                    struct arena_recovery *ret_recovery);
 
-struct names;
+struct ns_records;
 /* The records beside the chunks; NULL where nothing is kept. Borrowed. */
-struct names *arena_names(const struct arena *a);
+struct ns_records *arena_names(const struct arena *a);
 
 /* See tier.h for the contract of these. owner is any number but UINT32_MAX. */
 KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes,
@@ -214,7 +214,7 @@ struct arena_report {
     int huge_err;        /* the last reason for a chunk without huge pages; 0 */
     int numa_err;        /* the last reason for a chunk not bound; 0 */
     bool sealed;         /* all chunks are sealed against new writable mappings */
-    int keep_err;        /* the last reason for a chunk that the prefault thread did not take; 0 */
+    int keep_err;        /* the last reason for a chunk that the service manager did not take; 0 */
     const char *backing; /* where chunks are kept, in words; borrowed */
 };
 void arena_report(const struct arena *a, struct arena_report *ret_report);

@@ -64,7 +64,7 @@ struct arena_chunk {
     uint32_t longest; /* longest run of free pages */
     uint64_t used_bytes;
     uint64_t last_alloc; /* number of the last slot handed out from it */
-    uint64_t *used;      /* bit per page: taken, held by a evacuation, or beyond the end */
+    uint64_t *used;      /* bit per page: taken, held by an evacuation, or beyond the end */
 };
 
 /* A run of pages that is being emptied. */
@@ -88,7 +88,7 @@ struct arena {
     uint64_t gen; /* the last one given */
 
     struct backing *backing;
-    struct names *names;            /* NULL where nothing is kept */
+    struct ns_records *names;       /* NULL where nothing is kept */
     bool recovering;                /* until arena_recover() */
     struct arena_recovery recovery; /* of what arena_create() found */
 
@@ -226,7 +226,7 @@ struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t pri
 struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
                                        uint32_t slot);
 /* A slab of the region has become empty and is gone. */
-void arena__evacuation_slab_gone(struct arena *a, uint32_t region);
+void arena__evacuation_slab_gone(struct arena *a, uint32_t evacuation);
 /* The slab is empty: its pages go back, or stay held for its evacuation. */
 void arena__give_back(struct arena *a, struct arena_slab *s);
 /* Whether a slot of this kind could be had if the limit allowed it. */

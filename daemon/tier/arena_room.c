@@ -128,7 +128,7 @@ int arena__chunk_make(struct arena *a, uint32_t chunk)
     /* The number is spent first: whatever becomes of us, nobody gets it again. */
     a->next_chunk_id++;
     if (a->names != NULL)
-        names_set_next_chunk(a->names, a->next_chunk_id);
+        ns_records_set_next_chunk(a->names, a->next_chunk_id);
     const int err = chunk_create(&want, &mem);
     if (err < 0)
         return err;
@@ -394,9 +394,9 @@ struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t pri
     return carve_at(a, chunk, page, run, principal, slot_pages);
 }
 
-void arena__evacuation_slab_gone(struct arena *a, uint32_t region)
+void arena__evacuation_slab_gone(struct arena *a, uint32_t evacuation)
 {
-    struct arena_evacuation *r = &a->evacuation[region];
+    struct arena_evacuation *r = &a->evacuation[evacuation];
     MUST(r->active && r->slabs_left > 0);
     if (--r->slabs_left > 0)
         return;

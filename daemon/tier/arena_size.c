@@ -126,9 +126,9 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
         .largest_bytes = chunk_bytes -
                          (layout_chunk_header_pages(chunk_pages) + 1) * (uint64_t)LAYOUT_PAGE_BYTES,
         .chunk_total_bytes = total + chunk_bytes,
-        .table_bytes =
-            tables.bytes +
-            (config->backing.persist != ARENA_PERSIST_OFF ? names_bytes(config->names_max) : 0),
+        .table_bytes = tables.bytes + (config->backing.persist != ARENA_PERSIST_OFF
+                                           ? ns_records_bytes(config->names_max)
+                                           : 0),
         .prefault_bytes = config->prefault ? MIN(total, likely) : 0,
         .likely_bytes = MIN(total, likely),
         /* The yield that the number of chunks was computed from, see above. */

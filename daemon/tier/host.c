@@ -398,30 +398,30 @@ bool host_is_due(const struct host *h)
 void host_recover(struct host *h, const struct host_recovery *r,
                   struct arena_recovery *ret_recovery)
 {
-    struct names *names = arena_names(h->arena);
+    struct ns_records *names = arena_names(h->arena);
     if (names != NULL)
-        (void)names_each(names, r->ns, r->ctx);
+        (void)ns_records_each(names, r->ns, r->ctx);
     arena_recover(h->arena, r->block, r->ctx, &h->recovery);
     *ret_recovery = h->recovery;
 }
 
 int host_names_put(struct host *h, uint64_t print, const void *record, uint32_t bytes)
 {
-    struct names *names = arena_names(h->arena);
-    return names != NULL ? names_put(names, print, record, bytes) : 0;
+    struct ns_records *names = arena_names(h->arena);
+    return names != NULL ? ns_records_put(names, print, record, bytes) : 0;
 }
 
 bool host_names_has(struct host *h, uint64_t print)
 {
-    struct names *names = arena_names(h->arena);
-    return names == NULL || names_has(names, print);
+    struct ns_records *names = arena_names(h->arena);
+    return names == NULL || ns_records_has(names, print);
 }
 
 void host_names_sweep(struct host *h)
 {
-    struct names *names = arena_names(h->arena);
+    struct ns_records *names = arena_names(h->arena);
     if (names != NULL)
-        names_sweep(names);
+        ns_records_sweep(names);
 }
 
 /* --- notes --- */
@@ -559,7 +559,7 @@ static bool note_recovery(struct host *h, unsigned line)
         (void)snprintf(h->note, sizeof(h->note),
                        "warm restart: the file 'names' was damaged, or of another version, and is "
                        "made anew: no block in memory can be taken over");
-        return names_was_lost(arena_names(h->arena));
+        return ns_records_was_lost(arena_names(h->arena));
     default:
         return false;
     }

@@ -38,7 +38,7 @@ struct names_page {
 };
 _Static_assert(sizeof(struct names_page) <= LAYOUT_PAGE_BYTES, "a page each");
 
-struct names {
+struct ns_records {
     struct backing *backing;
     int fd;
     uint8_t *base;
@@ -55,7 +55,7 @@ struct names {
 
 /* --- pages --- */
 
-static struct names_header *header(const struct names *n)
+static struct names_header *header(const struct ns_records *n)
 {
     return (struct names_header *)(void *)n->base;
 }
@@ -65,15 +65,15 @@ static uint64_t names_page_at(uint32_t record)
     return ((uint64_t)record + 1) << LAYOUT_PAGE_SHIFT;
 }
 
-static struct names_page *page(const struct names *n, uint32_t record)
+static struct names_page *page(const struct ns_records *n, uint32_t record)
 {
     return (struct names_page *)(void *)(n->base + names_page_at(record));
 }
 
-static uint64_t check_of(const struct names *n, const struct names_page *p, uint32_t record)
+static uint64_t check_of(const struct ns_records *n, const struct names_page *p, uint32_t record)
 {
     const size_t head = offsetof(struct names_page, record) - offsetof(struct names_page, print);
-    return layout_check(&p->print, head + p->bytes, layout_where(names_store(n), 0, record));
+    return layout_check(&p->print, head + p->bytes, layout_where(ns_records_store(n), 0, record));
 }
 
 static uint64_t header_check(const struct names_header *h)
@@ -83,12 +83,12 @@ static uint64_t header_check(const struct names_header *h)
 
 /* --- index --- */
 
-static uint32_t names_bucket(const struct names *n, uint64_t print)
+static uint32_t names_bucket(const struct ns_records *n, uint64_t print)
 {
     return (uint32_t)hash_u64(&print, sizeof(print), 0) & n->mask;
 }
 
-static uint32_t names_find(const struct names *n, uint64_t print)
+static uint32_t names_find(const struct ns_records *n, uint64_t print)
 {
     for (uint32_t i = names_bucket(n, print); n->index[i] != NO_RECORD; i = (i + 1) & n->mask)
         if (n->prints[n->index[i]] == print)
@@ -96,7 +96,7 @@ static uint32_t names_find(const struct names *n, uint64_t print)
     return NO_RECORD;
 }
 
-static void index_add(struct names *n, uint32_t record)
+static void index_add(struct ns_records *n, uint32_t record)
 {
     uint32_t i = names_bucket(n, n->prints[record]);
     while (n->index[i] != NO_RECORD)
@@ -104,7 +104,7 @@ static void index_add(struct names *n, uint32_t record)
     n->index[i] = record;
 }
 
-static void index_build(struct names *n)
+static void index_build(struct ns_records *n)
 {
     memset(n->index, 0xff, ((size_t)n->mask + 1) * sizeof(n->index[0]));
     for (uint32_t i = 0; i < n->records; i++)
@@ -114,7 +114,7 @@ static void index_build(struct names *n)
 }
 
 /* The index is built anew by the caller. */
-static void names_drop(struct names *n, uint32_t record)
+static void names_drop(struct ns_records *n, uint32_t record)
 {
     atomic_store_explicit(&page(n, record)->check, 0, memory_order_release);
     n->prints[record] = 0;
@@ -123,7 +123,7 @@ static void names_drop(struct names *n, uint32_t record)
 
 /* --- open, close --- */
 
-static int names_begin(struct names *n)
+static int names_begin(struct ns_records *n)
 {
     uint8_t store[16];
     struct names_header *h = header(n);
@@ -147,7 +147,7 @@ static int names_begin(struct names *n)
     return 0;
 }
 
-static bool is_valid(const struct names *n)
+static bool is_valid(const struct ns_records *n)
 {
     const struct names_header *h = header(n);
     return h->magic == LAYOUT_NAMES_MAGIC && h->version == NAMES_VERSION &&
@@ -155,7 +155,7 @@ static bool is_valid(const struct names *n)
 }
 
 /* Looking at a page through the mapping would make it: read(2) tells first whether it is one. */
-static void names_read_pages(struct names *n)
+static void names_read_pages(struct ns_records *n)
 {
     for (uint32_t i = 0; i < n->records; i++) {
         struct names_page *p = page(n, i);
@@ -177,7 +177,7 @@ static void names_read_pages(struct names *n)
  * its namespaces. In a signal handler. */
 static bool lose(void *ctx, void *addr)
 {
-    const struct names *n = ctx;
+    const struct ns_records *n = ctx;
     const uint8_t *const at = addr;
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     if (at < n->base || (uint64_t)(at - n->base) >= n->bytes)
@@ -185,7 +185,7 @@ static bool lose(void *ctx, void *addr)
     return sys_mmap(n->base, n->bytes, PROT_READ | PROT_WRITE, flags, -1) != MAP_FAILED;
 }
 
-static int names_fill(struct names *n, uint32_t records_max)
+static int names_fill(struct ns_records *n, uint32_t records_max)
 {
     int err = backing_names(n->backing, names_page_at(records_max), &n->fd, &n->bytes);
     if (err < 0)
@@ -219,33 +219,33 @@ static int names_fill(struct names *n, uint32_t records_max)
     return err;
 }
 
-uint64_t names_bytes(uint32_t records_max)
+uint64_t ns_records_bytes(uint32_t records_max)
 {
     return names_page_at(records_max) + (uint64_t)records_max * 40;
 }
 
-int names_open(struct backing *backing, uint32_t records_max, struct names **ret_names)
+int ns_records_open(struct backing *backing, uint32_t records_max, struct ns_records **ret_names)
 {
     MUST(records_max >= 1 && records_max <= RECORDS_MAX);
-    struct names *n = sys_calloc(1, sizeof(*n));
+    struct ns_records *n = sys_calloc(1, sizeof(*n));
     if (n == NULL)
         return -ENOMEM;
     n->backing = backing;
     n->fd = -1;
     const int err = names_fill(n, records_max);
     if (err < 0) {
-        names_close(&n);
+        ns_records_close(&n);
         return err;
     }
     *ret_names = n;
     return 0;
 }
 
-void names_close(struct names **names)
+void ns_records_close(struct ns_records **names)
 {
     if (names == NULL || *names == NULL)
         return;
-    struct names *n = *names;
+    struct ns_records *n = *names;
     bus_unclaim(&n->claim);
     if (n->base != NULL)
         (void)munmap(n->base, n->bytes);
@@ -260,34 +260,34 @@ void names_close(struct names **names)
 
 /* --- use --- */
 
-const uint8_t *names_store(const struct names *n)
+const uint8_t *ns_records_store(const struct ns_records *n)
 {
     return header(n)->store;
 }
 
-bool names_is_old(const struct names *n)
+bool ns_records_is_old(const struct ns_records *n)
 {
     return n->old;
 }
 
-bool names_was_lost(const struct names *n)
+bool ns_records_was_lost(const struct ns_records *n)
 {
     return n->lost;
 }
 
-uint32_t names_next_chunk(const struct names *n)
+uint32_t ns_records_next_chunk(const struct ns_records *n)
 {
     const uint64_t v = atomic_load_explicit(&header(n)->next_chunk, memory_order_relaxed);
     return (uint32_t)(v >> 32) == (uint32_t)~v ? (uint32_t)(v >> 32) : 0;
 }
 
-void names_set_next_chunk(struct names *n, uint32_t next)
+void ns_records_set_next_chunk(struct ns_records *n, uint32_t next)
 {
     const uint64_t v = (uint64_t)next << 32 | (uint32_t)~next;
     atomic_store_explicit(&header(n)->next_chunk, v, memory_order_release);
 }
 
-static uint32_t free_record(struct names *n)
+static uint32_t free_record(struct ns_records *n)
 {
     for (uint32_t i = n->free_from; i < n->records; i++) {
         if (n->prints[i] != 0)
@@ -299,7 +299,7 @@ static uint32_t free_record(struct names *n)
     return NO_RECORD;
 }
 
-int names_put(struct names *n, uint64_t print, const void *record, uint32_t bytes)
+int ns_records_put(struct ns_records *n, uint64_t print, const void *record, uint32_t bytes)
 {
     if (print == 0 || bytes > NAMES_RECORD_MAX)
         return -EINVAL;
@@ -335,7 +335,7 @@ int names_put(struct names *n, uint64_t print, const void *record, uint32_t byte
     return 0;
 }
 
-bool names_has(struct names *n, uint64_t print)
+bool ns_records_has(struct ns_records *n, uint64_t print)
 {
     const uint32_t at = print != 0 ? names_find(n, print) : NO_RECORD;
     if (at == NO_RECORD)
@@ -344,7 +344,7 @@ bool names_has(struct names *n, uint64_t print)
     return true;
 }
 
-void names_sweep(struct names *n)
+void ns_records_sweep(struct ns_records *n)
 {
     bool any = false;
     for (uint32_t i = 0; i < n->records; i++) {
@@ -358,12 +358,12 @@ void names_sweep(struct names *n)
         index_build(n);
 }
 
-uint32_t names_count(const struct names *n)
+uint32_t ns_records_count(const struct ns_records *n)
 {
     return n->count;
 }
 
-uint32_t names_each(struct names *n, names_fn *fn, void *ctx)
+uint32_t ns_records_each(struct ns_records *n, names_fn *fn, void *ctx)
 {
     bool any = false;
     for (uint32_t i = 0; i < n->records; i++) {

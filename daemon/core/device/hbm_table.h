@@ -62,8 +62,8 @@ struct transfer_sum {
     uint32_t part, piece; /* part: of the job; piece: of the part */
     struct hash128 want;
 };
-/* A job. Its pieces are transfer_piece(); transfer_what() stands beside each: for FILL and LOAD a
- * hbm copy's number or CORE_NONE, for STORE the number of the entry's core_op. */
+/* A job. Its pieces are transfer_piece(); transfer_what() stands beside each: for FILL and LOAD an
+ * HBM copy's number or CORE_NONE, for STORE the number of the entry's core_op. */
 struct transfer_job {
     struct list_node node; /* hbm_table.jobs */
     struct core *core;
@@ -94,7 +94,7 @@ struct transfer_kind {
 };
 
 struct hbm_table {
-    struct pool *entries; /* hbm */
+    struct pool *entries; /* hbm_copy */
     uint32_t *bucket;     /* first HBM copy of each bucket */
     uint32_t buckets_log2;
     uint32_t serial;

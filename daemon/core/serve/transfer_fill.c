@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fills (ACQUIRE_ON): blocks that a lease has in host memory are copied into slots of a device, and
- * held there. A block that another fill is copying already is waited for. A fill waits for one hbm
+ * held there. A block that another fill is copying already is waited for. A fill waits for one HBM
  * copy at a time, the first of its lease's that has not landed.
  */
 #include "serve.h"

@@ -107,7 +107,7 @@ struct tier_stats {
 
 struct tier;
 
-/* Called by evacuation() for each occupied location in the room that it wants emptied. */
+/* Called by evacuate() for each occupied location in the room that it wants emptied. */
 typedef void(tier_occupant_fn)(void *ctx, struct tier_loc loc, uint32_t owner);
 
 /* Called by shift(): whether the content of loc may have another place; that it has. */
@@ -130,7 +130,7 @@ struct tier_demotion {
 struct tier_ops {
     const char *name;
     /* Room of `bytes` for `principal`, next to `beside` where that can be (beside.id 0 = anywhere);
-     * `owner` is core's block index, given back by evacuation. 0; KVC_E_NO_ROOM (evict something of
+     * `owner` is core's block index, given back by evacuate. 0; KVC_E_NO_ROOM (evict something of
      * the tier and try again); KVC_E_TOO_LARGE (never); KVC_E_BUSY (room is coming by itself, and
      * nothing should be evicted for it: of storage, events.room tells; of a device, workers are to
      * unmap a chunk first); KVC_E_TIER (all of it is out of service, and evicting helps nobody). */

@@ -126,7 +126,8 @@ static uint32_t victim(struct model *m)
     return UINT32_MAX;
 }
 
-/* As core makes room: victims in the policy's order, a evacuate when too many went in vain. */
+/* As core makes room: victims in the policy's order, and a region is emptied when too many were
+ * evicted in vain. */
 static int take_room(struct model *m, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                      uint32_t owner, struct tier_loc *ret_loc)
 {

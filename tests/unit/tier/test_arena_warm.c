@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a killed run leaves in kept chunks, and what the next one makes of it: in files of a tmpfs,
- * and in memfds that a prefault holds. KVC_SEED=n repeats a run, KVC_WARM_ROUNDS=n makes it longer.
+ * and in memfds that a service manager holds. KVC_SEED=n repeats a run, KVC_WARM_ROUNDS=n makes it
+ * longer.
  */
 #include "arena.h"
 
@@ -217,7 +218,7 @@ static void child_run(struct kept *k, enum arena_persist persist, struct shared 
     work(a, sh, seed, UINT64_MAX);
 }
 
-/* What a child gives to the prefault thread would be known in the child alone. So all chunks have
+/* What a child gives to the service manager would be known in the child alone. So all chunks have
  * an owner, and are stored, before the first child; with one principal they never change hands. */
 static void keep_all(struct kept *k, struct shared *sh)
 {
@@ -647,7 +648,7 @@ CASE(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
 
 /* --- damage --- */
 
-/* All that a finished run has left with the prefault thread. */
+/* All that a finished run has left with the service manager. */
 struct image {
     uint8_t *copy[KEPT_MAX];
     uint64_t bytes[KEPT_MAX];
@@ -667,7 +668,7 @@ static void image_take(const struct kept *k, struct image *im)
     }
 }
 
-/* Another prefault that holds the same. */
+/* Another service manager that holds the same. */
 static struct kept image_put(const struct kept *k, const struct image *im)
 {
     struct kept made = *k;

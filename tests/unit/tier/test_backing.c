@@ -52,44 +52,44 @@ CASE(names_are_there_again_and_those_that_went_are_not)
     uint8_t record[NAMES_RECORD_MAX];
     uint8_t store[16];
     struct backing *backing = NULL;
-    struct names *n = NULL;
+    struct ns_records *n = NULL;
     if (!kept_begin(&k))
         return;
     const struct backing_config config = config_of(&k, ARENA_PERSIST_DIR).backing;
     ck_assert_int_eq(backing_open(&config, &backing), 0);
-    ck_assert_int_eq(names_open(backing, 8, &n), 0);
-    ck_assert(!names_is_old(n));
-    memcpy(store, names_store(n), sizeof(store));
+    ck_assert_int_eq(ns_records_open(backing, 8, &n), 0);
+    ck_assert(!ns_records_is_old(n));
+    memcpy(store, ns_records_store(n), sizeof(store));
     for (uint64_t print = 1; print <= 8; print++) {
         memset(record, (int)print, sizeof(record));
-        ck_assert_int_eq(names_put(n, print, record, 100 + (uint32_t)print), 0);
+        ck_assert_int_eq(ns_records_put(n, print, record, 100 + (uint32_t)print), 0);
     }
-    ck_assert_int_eq(names_put(n, 9, record, 10), -ENOSPC);
-    ck_assert_int_eq(names_put(n, 0, record, 10), -EINVAL);
-    ck_assert_int_eq(names_put(n, 1, record, NAMES_RECORD_MAX + 1), -EINVAL);
-    names_set_next_chunk(n, 77);
-    names_sweep(n); /* all were put */
-    ck_assert_uint_eq(names_count(n), 8);
+    ck_assert_int_eq(ns_records_put(n, 9, record, 10), -ENOSPC);
+    ck_assert_int_eq(ns_records_put(n, 0, record, 10), -EINVAL);
+    ck_assert_int_eq(ns_records_put(n, 1, record, NAMES_RECORD_MAX + 1), -EINVAL);
+    ns_records_set_next_chunk(n, 77);
+    ns_records_sweep(n); /* all were put */
+    ck_assert_uint_eq(ns_records_count(n), 8);
     for (uint64_t print = 1; print <= 7; print++)
-        ck_assert(names_has(n, print));
-    ck_assert(!names_has(n, 9));
-    names_sweep(n); /* 8 was not asked for */
-    ck_assert_uint_eq(names_count(n), 7);
-    ck_assert(!names_has(n, 8));
-    names_close(&n);
+        ck_assert(ns_records_has(n, print));
+    ck_assert(!ns_records_has(n, 9));
+    ns_records_sweep(n); /* 8 was not asked for */
+    ck_assert_uint_eq(ns_records_count(n), 7);
+    ck_assert(!ns_records_has(n, 8));
+    ns_records_close(&n);
 
-    ck_assert_int_eq(names_open(backing, 8, &n), 0);
+    ck_assert_int_eq(ns_records_open(backing, 8, &n), 0);
 
     uint64_t sum = 0;
-    ck_assert(names_is_old(n));
-    ck_assert_mem_eq(store, names_store(n), sizeof(store));
-    ck_assert_uint_eq(names_next_chunk(n), 77);
-    ck_assert_uint_eq(names_each(n, take_name, &sum), 6);
+    ck_assert(ns_records_is_old(n));
+    ck_assert_mem_eq(store, ns_records_store(n), sizeof(store));
+    ck_assert_uint_eq(ns_records_next_chunk(n), 77);
+    ck_assert_uint_eq(ns_records_each(n, take_name, &sum), 6);
     ck_assert_uint_eq(sum, 1 + 2 + 3 + 4 + 5 + 6 + 7);
-    ck_assert(!names_has(n, 3));
+    ck_assert(!ns_records_has(n, 3));
     memset(record, 3, sizeof(record));
-    ck_assert_int_eq(names_put(n, 3, record, 103), 0);
-    names_close(&n);
+    ck_assert_int_eq(ns_records_put(n, 3, record, 103), 0);
+    ns_records_close(&n);
     backing_close(&backing);
     kept_end(&k);
 }
@@ -119,8 +119,8 @@ static void run(struct kept *k, struct arena_recovery *ret_recovery, bool *ret_o
     const struct arena_config config = config_of(k, ARENA_PERSIST_DIR);
     struct arena *a = start(k, &config);
     arena_recover(a, keep_none, NULL, ret_recovery);
-    *ret_old = names_is_old(arena_names(a));
-    *ret_lost = names_was_lost(arena_names(a));
+    *ret_old = ns_records_is_old(arena_names(a));
+    *ret_lost = ns_records_was_lost(arena_names(a));
     arena_destroy(&a);
 }
 
