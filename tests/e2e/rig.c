@@ -207,7 +207,7 @@ static bool is_busy_keeper(int pid, const char *thread)
         return false;
     const int n = fscanf(f, "%*d (%31[^)]) %c", name, &state);
     fclose(f);
-    return n == 2 && strcmp(name, "kvc-keeper") == 0 && state != 'S';
+    return n == 2 && strcmp(name, "kvc-prefault") == 0 && state != 'S';
 }
 
 static bool touches_memory(const struct rig *r)
