@@ -8,8 +8,8 @@
  *
  * Life of an op: NEW -> SENT -> DONE. Between them a request may be PARKED until its namespace and
  * its pool are open, an acquire may wait for CHUNKS, and what has come too late and borrows the
- * caller's memory is QUIESCING until its CANCEL is answered. When the link ends, what borrows pages
- * waits for the end of the daemon's copies, or for its exit (DAEMON_EXIT). Arriving messages move
+ * caller's memory is QUIESCING until its CANCEL is answered. When the link ends, an op that borrows
+ * pages is in DAEMON_EXIT until the daemon's copies have ended. Arriving messages move
  * ops on; nothing but op__await and its like waits.
  *
  * Everything runs in the caller's thread inside some call; libzmq's I/O thread only moves bytes.
@@ -94,7 +94,7 @@ struct kvc_op {
     enum op_stage stage;
     bool listed;     /* to be handed out by kvc_next when it is done */
     bool ready;      /* in the ready list */
-    bool borrows;    /* the daemon may touch staging or pages until this is quiesced */
+    bool borrows;    /* the daemon may touch staging or pages until this op is done */
     bool is_callers; /* counts against OPS_MAX */
     bool retried;    /* sent again because the daemon had let its namespace go */
     bool owns_ns;    /* NS_OPEN: ns is not in the session's list */

@@ -10,7 +10,7 @@
  * process counts as ended. If it has not ended, the requests are done after DAEMON_EXIT_MS, which
  * is longer than a device takes for its queue. A daemon that was stopped and continues later gives
  * its device nothing more: by then the session's revocation is raised in the page of words of this
- * epoch. So the pages are no concern of the next epoch's.
+ * epoch. So the next epoch need not care about these pages.
  */
 #include <errno.h>
 #include <poll.h>

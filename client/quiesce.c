@@ -13,7 +13,7 @@
 #include <errno.h>
 
 /* Nobody knows whether the daemon still touches the caller's memory for `op`. */
-static void unsettled(struct kvc_op *op)
+static void quiesce_failed(struct kvc_op *op)
 {
     int error = op->msg.full ? op->error : KVC_E_TIMEOUT;
     op__silent(op->kvc);
@@ -44,7 +44,7 @@ static void cancelled(struct kvc_op *cancel)
     else if (target == NULL || target->stage == OP_DONE)
         return;
     else if (rc < 0 && target->borrows)
-        unsettled(target);
+        quiesce_failed(target);
     else if (rc == 0 && target->stage == OP_SENT)
         (void)kvc__down(k, KVC_E_BAD_MESSAGE,
                         "the daemon answered CANCEL before the request; disconnected");
@@ -82,7 +82,7 @@ int op__cancel(struct kvc_op *op)
 void op__quiesce(struct kvc_op *op)
 {
     if (op__cancel(op) < 0 && op->kvc->state != LINK_DOWN)
-        unsettled(op);
+        quiesce_failed(op);
 }
 
 /* ---- a daemon that does not answer ---- */
@@ -168,7 +168,7 @@ int kvc_cancel_begin(struct kvc_op *op)
         return 0;
     int rc = op__cancel(op);
     if (rc < 0 && op->stage != OP_DONE && op->borrows)
-        unsettled(op);
+        quiesce_failed(op);
     watch__update(k);
     return op->stage == OP_DONE || op->stage == OP_DAEMON_EXIT ? 0 : rc;
 }

@@ -4,9 +4,9 @@
  * like a policy: no clock, I/O, lock, log, and no allocation after init.
  *
  * Level: 0 to RETAIN_MAX, RETAIN_DEFAULT where nothing was wished. The lowest level that has a
- * block which may go is drained first. A wish without end is a block's base; one with an end counts
- * while it is above the base, and at its end the block goes back to its base, or to RETAIN_DEFAULT,
- * as the youngest there.
+ * block which may be evicted is emptied first. A wish without end is a block's base; one with an
+ * end counts while it is above the base, and at its end the block goes back to its base, or to
+ * RETAIN_DEFAULT, as the youngest there.
  *
  * Owner: a tenant, sub-tenant or namespace that has a quota; owners form a tree, at most
  * RETAIN_TREE deep, and 0 is everybody, its root. An owner has for each tier a hard limit of bytes,

@@ -133,7 +133,7 @@ static void session_close(struct session *se)
 static int tell_dropped(struct session *se)
 {
     struct svc *s = se->svc;
-    struct att_dropped msg = {.status = se->close_status, .detail = codec_text(se->doom_text)};
+    struct att_dropped msg = {.status = se->close_status, .detail = codec_text(se->close_text)};
     uint8_t buf[KVC_ATTACH_MAX];
     int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
     MUST(len > 0);
@@ -170,7 +170,7 @@ void session_drop(struct session *se)
     se->close_pending = false;
     FLIGHT(DROP_SESSION, se->close_status, se->index, 0);
     LOG_WARN_RATELIMITED(20, "session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name,
-                         (unsigned)se->uid, (int)se->pid, se->doom_text);
+                         (unsigned)se->uid, (int)se->pid, se->close_text);
     s->m.sessions_dropped++;
     session_mute(se);
     const bool holds =
@@ -199,7 +199,7 @@ void svc_end_all(struct svc *s)
         if (se->state == SESSION_FREE || se->state == SESSION_CLOSING)
             continue;
         if (se->state != SESSION_DROPPED) {
-            session_doom(se, KVC_ST_SHUTDOWN, "the daemon is shutting down");
+            session_close_soon(se, KVC_ST_SHUTDOWN, "the daemon is shutting down");
             session_drop(se);
         }
         if (se->conn == CONN_NONE)
@@ -223,7 +223,7 @@ static struct session *session_by_conn(struct svc *s, uint32_t conn)
 static void hello_expired(void *ctx, uint64_t now_ns)
 {
     (void)now_ns;
-    session_doom(ctx, KVC_ST_TIMEOUT, "it connected and did not say HELLO");
+    session_close_soon(ctx, KVC_ST_TIMEOUT, "it connected and did not say HELLO");
 }
 
 /* Tells a peer that it gets no session; the caller closes the connection. */
@@ -467,8 +467,8 @@ void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t le
         attach_hello(se, &hello);
     } else if (se->state != SESSION_READY || !attach_ready(se, code, buf, len, fd ? fd : &none)) {
         s->m.bad_messages++;
-        session_doom(se, KVC_ST_BAD_MESSAGE,
-                     "its attach message cannot be parsed or does not belong here");
+        session_close_soon(se, KVC_ST_BAD_MESSAGE,
+                           "its attach message cannot be parsed or does not belong here");
     }
 }
 

@@ -149,7 +149,7 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
     s->m.requests++;
     if (codec_dec_head(buf, len, &rq.head) != 0) {
         s->m.bad_messages++;
-        session_doom(se, KVC_ST_BAD_MESSAGE, "its bytes are not a request of this protocol");
+        session_close_soon(se, KVC_ST_BAD_MESSAGE, "its bytes are not a request of this protocol");
         return;
     }
     FLIGHT(REQ, rq.head.op, se->index, rq.head.corr);

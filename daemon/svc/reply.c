@@ -51,7 +51,7 @@ static void send_out(struct svc *s, struct session *se, int len)
         return;
     se->unreachable = true;
     s->m.replies_lost++;
-    session_doom(se, KVC_ST_LIMIT, "the session does not take its replies");
+    session_close_soon(se, KVC_ST_LIMIT, "the session does not take its replies");
 }
 
 void reply_send(struct svc *s, struct session *se, int len)

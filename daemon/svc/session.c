@@ -39,19 +39,19 @@ struct session *session_by_route(struct svc *s, const void *route, size_t len)
     return se;
 }
 
-void session_doom(struct session *se, uint16_t status, const char *text)
+void session_close_soon(struct session *se, uint16_t status, const char *text)
 {
     if (se->close_pending || se->state == SESSION_DROPPED || se->state == SESSION_CLOSING)
         return;
     se->close_pending = true;
     se->close_status = status;
-    se->doom_text = text;
+    se->close_text = text;
     se->svc->nclosing++;
 }
 
 void session_force(struct session *se, uint16_t status, const char *text)
 {
-    session_doom(se, status, text);
+    session_close_soon(se, status, text);
     if (se->state == SESSION_DROPPED && !se->close_pending) {
         se->close_pending = true; /* once more, now for all that it kept */
         se->svc->nclosing++;
@@ -64,7 +64,7 @@ void session_say(struct session *se, const void *buf, int len, int fd)
     struct svc *s = se->svc;
     MUST(len > 0);
     if (s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, fd) != 0)
-        session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
+        session_close_soon(se, KVC_ST_LIMIT, "the attach connection takes no messages");
 }
 
 void session_works(struct session *se)

@@ -88,7 +88,7 @@ struct session {
     bool forced;      /* ended by an operator: it keeps nothing, though its process may live */
     struct log_limit audits;
     uint16_t close_status;
-    const char *doom_text; /* static */
+    const char *close_text; /* static */
     uint32_t index, serial;
     uint32_t conn;
     uid_t uid;
@@ -303,8 +303,8 @@ uint16_t status_of(int err); /* wire status of a negative return value; total */
 
 /* session.c */
 uint32_t principal_no(const struct svc *s, const struct svc_principal *p);
-void session_doom(struct session *se, uint16_t status, const char *text);
-/* session_doom(), but the session's leases end too, though its process may live; of a dropped
+void session_close_soon(struct session *se, uint16_t status, const char *text);
+/* session_close_soon(), but the session's leases end too, though its process may live; of a dropped
  * session, those that it kept. */
 void session_force(struct session *se, uint16_t status, const char *text);
 struct session *session_by_route(struct svc *s, const void *route, size_t len);

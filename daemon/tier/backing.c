@@ -284,7 +284,7 @@ static int open_dir(struct backing *h)
     return h->list != NULL ? 0 : -ENOMEM;
 }
 
-int backing_open(const struct backing_config *config, struct backing **ret_home)
+int backing_open(const struct backing_config *config, struct backing **ret_backing)
 {
     struct backing *h = sys_calloc(1, sizeof(*h));
     if (h == NULL)
@@ -304,7 +304,7 @@ int backing_open(const struct backing_config *config, struct backing **ret_home)
         backing_close(&h);
         return err;
     }
-    *ret_home = h;
+    *ret_backing = h;
     return 0;
 }
 

@@ -65,7 +65,7 @@ const char *backing_stranger(const char *dir, char *text, uint32_t cap);
 
 /* -EBUSY: another daemon has the directory. -EINVAL: backing_dir_problem() says why. -EEXIST:
  * backing_stranger() does. What the system answered. Returns owned. */
-KVC_WARN_UNUSED int backing_open(const struct backing_config *config, struct backing **ret_home);
+KVC_WARN_UNUSED int backing_open(const struct backing_config *config, struct backing **ret_backing);
 /* Leaves everything where it is. Accepts NULL. */
 void backing_close(struct backing **backing);
 

@@ -5,7 +5,7 @@
  * Slots are an arena (arena.h) whose chunks are headers alone: each chunk is a sparse memfd of
  * which only header pages are ever touched, and beside it an allocation of the same size on the
  * device, where the payload lies at the offsets that the arena says. So limits, principals, slabs,
- * draining and generations are the arena's, and workers look at a slot's generation as they do in
+ * evacuation and generations are the arena's, and workers look at a slot's generation as they do in
  * host memory. Device memory is allocated when a chunk gets its first owner, and freed when it is
  * retired and no worker has it mapped any more.
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the HBM tier share: hbm.c (made, asked, lost and back), hbm_slots.c (room),
+ * What the files of the HBM tier share: hbm.c (made, ended, lost and back), hbm_slots.c (room),
  * hbm_pool.c (workers' memory), hbm_copy.c (copies), hbm_frag.c (fragments),
- * hbm_verify.c (slots read again), hbm_pin.c.
+ * hbm_verify.c (slots read again), hbm_pin.c (host memory registered with the device).
  * Thread: control thread.
  */
 #ifndef KVC_TIER_HBM_INTERNAL_H

@@ -4,8 +4,8 @@
  *
  * Both cost far too much for the control thread (a GiB of small pages takes about half a second to
  * fault in and tens of milliseconds to free). Ranges are numbered; they are faulted in the order of
- * their numbers, in steps, until the target of prefault_aim() is reached; and those that somebody
- * wants.
+ * their numbers, in steps, until the target of prefault_aim() is reached. Ranges that somebody
+ * wants are faulted in as well.
  *
  * Threads: all functions from the one that created it; prefault_stats() from any.
  */

@@ -13,7 +13,7 @@
 /* ---- states of copies ---- */
 
 static const char *const copy_names[] = {"none",  "filling", "suspect", "checking",
-                                         "ready", "for pin", "durable", "torn"};
+                                         "ready", "for pin", "durable", "incomplete"};
 #define COPIES_ON_DISK (SM_BIT(COPY_READY) | SM_BIT(COPY_FOR_PIN) | SM_BIT(COPY_DURABLE))
 static const uint32_t host_edges[] = {
     [COPY_NONE] = SM_BIT(COPY_FILLING) | SM_BIT(COPY_READY),

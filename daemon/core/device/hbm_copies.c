@@ -45,7 +45,7 @@ struct hbm_copy *hbm_copy_find(const struct core *c, const struct block *b, uint
     return e;
 }
 
-static void link_hbm(struct core *c, struct hbm_copy *e)
+static void hbm_copy_link(struct core *c, struct hbm_copy *e)
 {
     uint32_t *head = hbm_copy_bucket_of(c->hbm, e->block);
     e->next = *head;
@@ -53,7 +53,7 @@ static void link_hbm(struct core *c, struct hbm_copy *e)
     c->blocks[e->block].hbm = 1;
 }
 
-static void unlink_hbm(struct core *c, struct hbm_copy *e)
+static void hbm_copy_unlink(struct core *c, struct hbm_copy *e)
 {
     struct block *b = &c->blocks[e->block];
     const uint32_t no = hbm_copy_no(c, e);
@@ -117,7 +117,7 @@ void hbm_copy_void(struct core *c, struct hbm_copy *e)
         return;
     if (e->state == COPY_READY)
         count_ready(c, e, false);
-    unlink_hbm(c, e);
+    hbm_copy_unlink(c, e);
     c->cfg.hbm_policy->remove(device_of(c, e)->policy, hbm_copy_no(c, e));
     e->state = COPY_NONE;
 }
@@ -155,7 +155,7 @@ void hbm_copy_fail(struct core *c, struct hbm_copy *e)
     hbm_copy_settle(c, e);
 }
 
-static void free_hbm(struct core *c, struct hbm_copy *e)
+static void hbm_copy_free(struct core *c, struct hbm_copy *e)
 {
     struct tier *slots = device_of(c, e)->device->slots;
     MUST(e->holds == 0 && e->copies == 0 && list_empty(&e->waiters));
@@ -172,7 +172,7 @@ void hbm_copy_settle(struct core *c, struct hbm_copy *e)
     if (e->holds > 0 || e->copies > 0)
         return;
     if (e->state == COPY_NONE || c->blocks[e->block].state != BLOCK_PRESENT)
-        free_hbm(c, e);
+        hbm_copy_free(c, e);
     else
         c->cfg.hbm_policy->release(device_of(c, e)->policy, hbm_copy_no(c, e), false);
 }
@@ -216,7 +216,7 @@ static void hbm_copy_drop(struct core *c, struct hbm_copy *e)
 {
     device_of(c, e)->stats.drops++;
     c->m.hbm_drops++;
-    free_hbm(c, e);
+    hbm_copy_free(c, e);
 }
 
 /* The device's next victim; NULL: none can be evicted. */
@@ -327,7 +327,7 @@ int hbm_copy_take(struct core *c, struct hbm_device *dev, const struct block *b,
                            .shard = (uint8_t)shard,
                            .state = COPY_FILLING};
     list_init(&e->waiters);
-    link_hbm(c, e);
+    hbm_copy_link(c, e);
     count_room(c, e, true);
     tell_new(c, dev, e);
     *ret_copy = e;

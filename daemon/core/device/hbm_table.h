@@ -65,9 +65,9 @@ struct transfer_sum {
 /* A job. Its pieces are transfer_piece(); transfer_what() stands beside each: for FILL and LOAD an
  * HBM copy's number or CORE_NONE, for STORE the number of the entry's core_op. */
 struct transfer_job {
-    struct list_node node; /* hbm_table.jobs */
+    struct list_node node; /* hbm_table.in_flight */
     struct core *core;
-    uint32_t owner; /* in hbm_table.share */
+    uint32_t owner; /* in hbm_device.share */
     const struct transfer_kind *kind;
     bool fenced;     /* began before its word was reached: counted in dev->fenced, */
     uint32_t holder; /* for this client */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The requests of clients: lookups, leases, loads, stores, copies to and from devices. core.h has
- * what handlers call; here is what the files of core call of each other for it.
+ * what handlers call; this header has what core's other files call.
  */
 #ifndef KVC_CORE_SERVE_H
 #define KVC_CORE_SERVE_H

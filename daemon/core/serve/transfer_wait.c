@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue before a device: sends and commits out of pages that wait because as many copies as may
- * be are under way there. They wait in memory of their owners.
+ * The queue before a device. Sends and commits out of pages wait here while all jobs of the device
+ * are taken. Each waits in its owner's memory.
  *
- * Clients take turns. A copy that waits for a word is passed by others, and once its word has come
- * it is held up by no copy that still waits for one. A job that ends says that somebody's turn may
- * have come; words and deadlines are looked at from time to time. While a copy is queued others are
- * in flight, so turns come.
+ * Clients take turns. A copy whose word has not come is passed by others. When a job ends, the next
+ * waiting copy may begin; words and deadlines are looked at from time to time. While a copy is
+ * queued others are in flight, so some job ends.
  */
 #include "serve.h"
 #include "transfer_jobs.h"
