@@ -18,6 +18,8 @@ static int parse(const char *const *words, struct cli *ret)
     FILE *out = stdout, *err = stderr;
     size_t n;
 
+    free(shown);
+    free(said);
     for (; words[argc - 1] != NULL; argc++)
         argv[argc] = (char *)(uintptr_t)words[argc - 1];
     stdout = open_memstream(&shown, &n);
