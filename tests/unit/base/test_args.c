@@ -24,7 +24,7 @@ struct common {
 
 static char said[256];
 
-static int usage(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static int usage(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -106,7 +106,7 @@ CASE(values_land_in_their_fields)
     ck_assert_uint_eq(t.small, UINT32_MAX);
     ck_assert_uint_eq(t.bytes, 65536);
     ck_assert_uint_eq(t.ms, 90000);
-    ck_assert_double_eq(t.share, 0.5);
+    ck_assert_double_eq_tol(t.share, 0.5, 1e-12);
     ck_assert_int_eq(optind, 16); /* the operands, wherever they stood */
     ck_assert_int_eq(take("--parity even --kilo 4K", &t, &c, false), 0);
     ck_assert_int_eq(t.parity, 2);
