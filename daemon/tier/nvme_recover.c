@@ -575,6 +575,7 @@ static void start_segments(struct recover *v)
             p->sync_due_ns = n->now_ns;
         } else if ((x->flags & NVME_X_DIRTY) != 0 && (x->flags & NVME_X_LISTED) == 0) {
             nvme__dirty(n, extent);
+            nvme__commit_soon(n);
         }
     }
     for (uint32_t i = 0; i < n->paths; i++) {

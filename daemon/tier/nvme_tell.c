@@ -154,8 +154,10 @@ static void no_room_for(struct recover *v, const struct nvme_candidate *c,
 {
     v->report->blocks_dropped++;
     v->report->blocks_over++;
-    if ((it->flags & NVME_I_DURABLE) != 0 && !v->report->rebuilt)
-        nvme__hold_seg(v->n, v->n->extent[c->extent].seg);
+    if ((it->flags & NVME_I_DURABLE) == 0 || v->report->rebuilt)
+        return;
+    nvme__hold_seg(v->n, v->n->extent[c->extent].seg);
+    v->n->extent[c->extent].flags |= NVME_X_UNREAD; /* else a commit would call it dead */
 }
 
 static struct tier_label label_of(const struct nvme_item *it)
@@ -243,8 +245,6 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
         }
         return;
     }
-    if (is_dead_by_table(c, table, head))
-        x->flags |= NVME_X_DIRTY; /* the next commit tells the table again */
     for (uint32_t i = 0; i < head->items; i++) {
         if (v->r->soon != NULL && i + AHEAD < head->items)
             tell_soon(v, table, i + AHEAD);
@@ -256,6 +256,8 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
         else
             v->report->blocks_dropped++;
     }
+    if (is_dead_by_table(c, table, head) && (x->flags & NVME_X_UNREAD) == 0)
+        x->flags |= NVME_X_DIRTY; /* the next commit tells the table again */
 }
 
 int nvme__tell(struct recover *v)

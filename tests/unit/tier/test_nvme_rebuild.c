@@ -259,18 +259,26 @@ static void on_done(struct tier_op *op)
     ++*(uint32_t *)op->owner;
 }
 
-static void submit(struct tier_op *op, uint32_t id, const uint8_t *src, uint32_t bytes,
-                   uint32_t *done)
+static void submit_as(struct tier_op *op, uint32_t id, const uint8_t *src, uint32_t bytes,
+                      uint32_t flags, uint32_t *done)
 {
     *op = (struct tier_op){.kind = TIER_PUT,
+                           .flags = flags,
                            .src = src,
                            .bytes = bytes,
                            .sum = hash_sum(src, bytes),
                            .label = rig_label(id),
                            .owner = done,
                            .done = on_done};
+    op->label.durable = (flags & TIER_F_DURABLE) != 0;
     ck_assert_int_eq(g.tier->ops->alloc(g.tier, 1, bytes, (struct tier_loc){0}, id, &op->loc), 0);
     g.tier->ops->submit(g.tier, op);
+}
+
+static void submit(struct tier_op *op, uint32_t id, const uint8_t *src, uint32_t bytes,
+                   uint32_t *done)
+{
+    submit_as(op, id, src, bytes, 0, done);
 }
 
 /* Blocks 1 to MANY, of sizes that differ, in one turn: they are one extent. */
@@ -763,16 +771,11 @@ static void on_cut_off(struct tier_op *op)
     ck_assert_int_ne(op->status, 0);
 }
 
-/* A table was told that a block is dead; the journal refused, and the daemon died. By the
- * journal the block is alive, so it is found; from then on the table must say so, too. */
-CASE(a_block_that_only_its_table_has_dead_lives)
+/* Frees a block. Its table is told; the journal refuses, and the daemon dies. */
+static void tell_table_alone(struct tier_loc loc)
 {
-    struct tier_op settle = {.done = on_cut_off};
-    struct tier_loc loc;
-    ck_assert_int_eq(rig_put(&g, 1, 5000, true, &loc), 0);
-    put(2, 5000, true);
-    nvme_flush(g.nvme);
-    rig_settle(&g);
+    static struct tier_op settle;
+    settle = (struct tier_op){.done = on_cut_off};
     g.tier->ops->free(g.tier, loc);
     g.tier->storage->settle(g.tier, &settle);
     const uint32_t before = writes;
@@ -786,6 +789,18 @@ CASE(a_block_that_only_its_table_has_dead_lives)
     fake_disk_run(g.disk, 8);
     fake_journal_run(g.journal, 1);
     die();
+}
+
+/* A table was told that a block is dead; the journal refused, and the daemon died. By the
+ * journal the block is alive, so it is found; from then on the table must say so, too. */
+CASE(a_block_that_only_its_table_has_dead_lives)
+{
+    struct tier_loc loc;
+    ck_assert_int_eq(rig_put(&g, 1, 5000, true, &loc), 0);
+    put(2, 5000, true);
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    tell_table_alone(loc);
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert(!g.report.rebuilt && is_there(1, 5000));
     nvme_flush(g.nvme);
@@ -793,4 +808,32 @@ CASE(a_block_that_only_its_table_has_dead_lives)
     die();
     open_without_journal();
     ck_assert(is_there(1, 5000) && is_there(2, 5000));
+}
+
+/* A promise that has no room is not called dead when its table is told again for another one. */
+CASE(a_promise_without_room_outlives_its_table)
+{
+    static uint8_t mem[3][8192] __attribute__((aligned(4096)));
+    static struct tier_op op[3];
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        rig_fill(mem[i], 5000, 1 + i, 1);
+        submit_as(&op[i], 1 + i, mem[i], 5000, TIER_F_DURABLE, &done);
+    }
+    for (unsigned i = 0; i < 100 && done < 3; i++)
+        rig_turn(&g, 1000000);
+    ck_assert(done == 3 && writes == 1); /* one extent */
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    tell_table_alone(op[0].loc);
+    g.config.blocks_max = 2;
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_eq(g.report.blocks_over, 1);
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    die();
+    g.config.blocks_max = 1000;
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_eq(g.report.blocks_over, 0);
+    ck_assert(is_there(2, 5000) && is_there(3, 5000));
 }
