@@ -449,7 +449,8 @@ static enum gpu_path choose(struct gpu *g, const struct gpu_op *op, const struct
 
 static void raise_ready(struct gpu_op *op, uint64_t value)
 {
-    if (value != 0)
+    /* A word never goes back, also where a load that began later has ended before. */
+    if (value != 0 && atomic_load_explicit(op->ready, memory_order_relaxed) < value)
         atomic_store_explicit(op->ready, value, memory_order_release);
 }
 

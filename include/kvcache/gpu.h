@@ -102,9 +102,10 @@ KVC_API KVC_MUST_USE int kvc_mem_register(struct kvc_gpu *gpu, void *addr, uint6
 KVC_API void kvc_mem_free(struct kvc_mem **mem);
 
 /* Completion words, KVC_WORDS of them, shared with the daemon; NULL when down. They are the
- * caller's to share out, and zero after a reconnect: it is another page then, and what names words
- * is a miss, or KVC_E_DOWN, until this or kvc_gpu_signal was called again. The page before stays
- * mapped, for streams that still write to it. Values are below 2^63. */
+ * caller's to share out; loads that are in flight at once need words of their own for `ready`. They
+ * are zero after a reconnect: it is another page then, and what names words is a miss, or
+ * KVC_E_DOWN, until this or kvc_gpu_signal was called again. The page before stays mapped, for
+ * streams that still write to it. Values are below 2^63. */
 KVC_API volatile uint64_t *kvc_gpu_words(struct kvc_gpu *gpu);
 /* Behind what is on the stream (CUstream; NULL: the default one): word = value. Emulated: now. */
 KVC_API KVC_MUST_USE int kvc_gpu_signal(struct kvc_gpu *gpu, void *stream, uint32_t word,

@@ -234,6 +234,20 @@ CASE_BOTH_LOOPS(a_copy_of_no_fragments_ends_well)
     teardown();
 }
 
+CASE_BOTH_LOOPS(a_word_never_goes_back)
+{
+    _Atomic uint64_t word = 1000;
+    const struct gpu_mark mark = {.end = 0, .value = 9};
+    struct flight f = copy_of(GPU_TO_DEVICE, NULL, 0);
+    open_device(_i);
+    f.op.mark = &mark;
+    f.op.nmarks = 1;
+    f.op.ready = &word;
+    ck_assert_int_eq(run(gpu, &f), 0);
+    ck_assert_uint_eq(word, 1000);
+    teardown();
+}
+
 /* --- marks --- */
 
 enum { MARKS = 24, FRAGS_A_MARK = 40, MARK_FRAG_BYTES = 16384 };
