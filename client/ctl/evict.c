@@ -62,8 +62,9 @@ static const struct arg option_table[] = {
     {"--doc NAME",
      "this document: its name goes, and its blocks but for those that others share, pin, use or "
      "build on",
-     ARG_NAME(struct evict, doc, KVC_STRING_MAX - 1)},
-    {"--conv NAME", "the same of a conversation", ARG_NAME(struct evict, conv, KVC_STRING_MAX - 1)},
+     ARG_NAME(struct evict, doc, KVC_STRING_MAX - 1), ARG_ONCE},
+    {"--conv NAME", "the same of a conversation", ARG_NAME(struct evict, conv, KVC_STRING_MAX - 1),
+     ARG_ONCE},
     {"--sub NAME", "of gateways: the sub-tenant whose it is",
      ARG_NAME(struct evict, sub, KVC_STRING_MAX - 1)},
     {0},

@@ -60,7 +60,7 @@ struct check_entry {
 
 void check_entry_add(struct check_entry *e);
 
-/* Runs the program's cases and gives main()'s result: 0 when none failed and there was one.
+/* Runs the program's cases and gives main()'s result: 0 when none failed and one has run, or all are left out.
  * CK_VERBOSITY in the environment says how much is printed (normal without it). */
 int cases_run(void);
 

@@ -214,6 +214,9 @@ static int take_row(const struct arg *a, const char *name, void *base, args_usag
         if (a->max != 0 && (optarg[0] == '\0' || strlen(optarg) > a->max))
             return usage("--%s '%s': must be a name of 1 to %ju bytes", name, optarg,
                          (uintmax_t)a->max);
+        if (a->min != 0 && *(const char **)at)
+            return usage("--%s '%s' and --%s '%s': which of them?", name, *(const char **)at, name,
+                         optarg);
         *(const char **)at = optarg;
         return 0;
     case ARGS_COUNT:

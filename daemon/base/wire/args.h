@@ -69,6 +69,8 @@ struct arg {
 #define ARG_TEXT(type, member) ARG__AT(ARGS_TEXT, type, member, const char *)
 /* The same, of 1 to `bytes` bytes. */
 #define ARG_NAME(type, member, bytes) ARG_TEXT(type, member), .max = (bytes)
+/* Of a name or text: it may be given once; else the last one counts. */
+#define ARG_ONCE .min = 1
 /* uint32_t or uint64_t: a whole number, "64MiB", "90s" in milliseconds; from `min` to `max`. */
 #define ARG_COUNT(type, member, min, max) ARG__UINT(ARGS_COUNT, type, member, min, max)
 /* The same, and 8K and 2M: 1K is 1024. */

@@ -166,6 +166,8 @@ expect 2 "which session" sessions end
 expect 2 "is no session" sessions end x
 expect 2 "there are ns, tenant, principal and model" usage --by size
 expect 2 "which of them?" evict --doc a --ns 3
+expect 2 "which of them?" evict --doc a --doc b
+expect 2 "which of them?" pin add --conv a --conv b
 expect 2 "of which --doc" evict --sub s
 expect 2 "must be from 1 to 101" evict --priority-below 0
 expect 2 "which model?" size
