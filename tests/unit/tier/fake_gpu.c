@@ -172,8 +172,22 @@ static int import(struct gpu *g, struct gpu_op *op)
     return 0;
 }
 
+/* A copy in flight names no slot in [begin, end): its fragments may not be made yet. */
+static void must_not_name(const struct gpu_op *op, uint64_t begin, uint64_t end_at)
+{
+    const struct device_copy *c = op->next_piece != NULL ? op->owner : NULL;
+    for (uint32_t i = 0; c != NULL && i < c->n; i++) {
+        const struct device_piece *p = &c->piece[i];
+        const bool in_slot = c->kind == DEVICE_FILL || (c->kind == DEVICE_LOAD && p->host == NULL);
+        if (in_slot && p->status == 0)
+            ck_assert(p->slot_addr >= end_at || p->slot_addr + c->bytes <= begin);
+    }
+}
+
 static void release(struct gpu *g, struct fake_mem *m)
 {
+    for (const struct gpu_op *op = g->copies.head; op != NULL; op = op->next)
+        must_not_name(op, m->range.at, m->range.at + m->bytes);
     for (const struct gpu_op *op = g->copies.head; op != NULL; op = op->next)
         for (uint32_t i = op->at; i < frags_there(op); i++) {
             const uint64_t begin = m->range.at, end_at = begin + m->bytes;
