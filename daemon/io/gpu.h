@@ -97,7 +97,7 @@ struct gpu_piece {
     uint64_t bytes;
     enum gpu_direction direction;
     uint64_t
-        ready; /* what the operation's word is raised to when the piece has ended; 0: nothing */
+        ready; /* the operation's word is raised to it when the piece has ended; 0: it is not */
     bool last; /* of the copy */
 };
 struct gpu_op;

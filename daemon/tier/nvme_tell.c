@@ -256,7 +256,7 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
         else
             v->report->blocks_dropped++;
     }
-    if (is_dead_by_table(c, table, head) && (x->flags & NVME_X_UNREAD) == 0)
+    if (!v->report->rebuilt && (x->flags & NVME_X_UNREAD) == 0 && is_dead_by_table(c, table, head))
         x->flags |= NVME_X_DIRTY; /* the next commit tells the table again */
 }
 

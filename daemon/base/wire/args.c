@@ -90,6 +90,21 @@ int args_usage(const char *format, ...)
     return 2;
 }
 
+/* A value that is not from `low` to `high`; `open`: only low is a bound. */
+static int out_of_range(args_usage_fn *usage, const char *name, const char *text, const char *low,
+                        const char *high, bool open)
+{
+    if (open)
+        return usage("--%s %s: must be at least %s", name, text, low);
+    return usage("--%s %s: must be from %s to %s", name, text, low, high);
+}
+
+static int count_out_of_range(args_usage_fn *usage, const char *name, const char *text,
+                              uint64_t min, uint64_t max)
+{
+    return usage("--%s %s: must be from %ju to %ju", name, text, (uintmax_t)min, (uintmax_t)max);
+}
+
 int args_count(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
                uint64_t *ret)
 {
@@ -98,8 +113,7 @@ int args_count(args_usage_fn *usage, const char *name, const char *text, uint64_
     if (units_parse_count(text, &value, &why) < 0)
         return usage("--%s %s: %s", name, text, why);
     if (value < min || value > max)
-        return usage("--%s %s: must be from %ju to %ju", name, text, (uintmax_t)min,
-                     (uintmax_t)max);
+        return count_out_of_range(usage, name, text, min, max);
     *ret = value;
     return 0;
 }
@@ -112,11 +126,9 @@ int args_bytes(args_usage_fn *usage, const char *name, const char *text, uint64_
     uint64_t value;
     if (units_parse_bytes(text, &value, &why) < 0)
         return usage("--%s %s: %s", name, text, why);
-    if (value < min && max == UINT64_MAX)
-        return usage("--%s %s: must be at least %s", name, text, units_exact_bytes(min, low));
     if (value < min || value > max)
-        return usage("--%s %s: must be from %s to %s", name, text, units_exact_bytes(min, low),
-                     units_exact_bytes(max, high));
+        return out_of_range(usage, name, text, units_exact_bytes(min, low),
+                            units_exact_bytes(max, high), max == UINT64_MAX);
     *ret = value;
     return 0;
 }
@@ -129,13 +141,9 @@ int args_ms(args_usage_fn *usage, const char *name, const char *text, uint64_t m
     uint64_t ns;
     if (units_parse_duration(text, &ns, &why) < 0)
         return usage("--%s %s: %s", name, text, why);
-    if (ns / 1000000 < min && max == UINT64_MAX)
-        return usage("--%s %s: must be at least %s", name, text,
-                     units_exact_duration(min * 1000000, low));
     if (ns / 1000000 < min || ns / 1000000 > max)
-        return usage("--%s %s: must be from %s to %s", name, text,
-                     units_exact_duration(min * 1000000, low),
-                     units_exact_duration(max * 1000000, high));
+        return out_of_range(usage, name, text, units_exact_duration(min * 1000000, low),
+                            units_exact_duration(max * 1000000, high), max == UINT64_MAX);
     *ret = ns / 1000000;
     return 0;
 }
@@ -175,8 +183,7 @@ static int take_kilo(const struct arg *a, const char *name, const char *text, ui
         return usage("--%s %s: %s", name, text, why);
     *ret = *ret > a->max ? *ret : *ret * times;
     if (*ret < a->min || *ret > a->max)
-        return usage("--%s %s: must be from %ju to %ju", name, text, (uintmax_t)a->min,
-                     (uintmax_t)a->max);
+        return count_out_of_range(usage, name, text, a->min, a->max);
     return 0;
 }
 

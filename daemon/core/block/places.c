@@ -128,7 +128,7 @@ void copy_set_loc(struct core *c, struct block *b, enum core_tier tier, uint32_t
 
 void copy_give(struct core *c, const struct block *b, enum core_tier tier, struct tier_loc loc)
 {
-    struct tier *t = core_tier(c, tier);
+    struct tier *t = c->cfg.tier[tier];
     t->ops->free(t, loc);
     room_count(c, block_ns(c, b), tier, -(int64_t)block_group(c, b)->block_bytes);
 }

@@ -482,11 +482,6 @@ static inline uint32_t block_shards(struct core *c, const struct block *b)
 {
     return group_shards(block_ns(c, b), block_group(c, b));
 }
-/* NULL: there is no storage. */
-static inline struct tier *core_tier(const struct core *c, enum core_tier tier)
-{
-    return c->cfg.tier[tier];
-}
 
 static inline enum copy_state copy_state(const struct block *b, enum core_tier tier)
 {

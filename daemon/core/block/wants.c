@@ -37,7 +37,7 @@ enum copy_state block_carries(const struct core *c, const struct block *b)
 
 enum copy_state block_asked(const struct core *c, const struct block *b, enum core_tier tier)
 {
-    if (b->state != BLOCK_PRESENT || !core_tier(c, tier))
+    if (b->state != BLOCK_PRESENT || !c->cfg.tier[tier])
         return COPY_NONE;
     if (tier == CORE_HOST)
         return b->host_pins > 0 ? COPY_READY : COPY_NONE;
