@@ -8,8 +8,8 @@ usage() {
     cat <<'EOF'
 usage: sh tests/run.sh [--quick | --release-only | --asan-only] [--build-only] [--no-deps] [--long]
 
-  --quick         only build/release, and of its tests unit, golden, model and one replay: the
-                  daily loop
+  --quick         the format, only build/release, and of its tests unit, golden, model and one
+                  replay: the daily loop
   --build-only    build, run no tests
   --release-only  only build/release
   --asan-only     only build/asan
@@ -29,6 +29,7 @@ EOF
 
 presets="release asan"
 build_only=
+format=
 install=1
 take='.'
 leave_out='^(long|gpu)$'
@@ -38,6 +39,7 @@ for argument; do
     --release-only) presets=release ;;
     --quick)
         presets=release
+        format=1
         take='^(unit|golden|model|quick)$'
         leave_out='^(long|gpu|sweep|ratios)$'
         ;;
@@ -123,6 +125,10 @@ run_tests() {
     [ "$(cat "$work/passed")" = yes ]
 }
 
+if [ -n "$format" ] && ! sh tests/format.sh; then
+    failed=" format"
+    echo "format: wrong, see above; sh tests/format.sh --fix mends it" >>"$work/summary"
+fi
 for preset in $presets; do
     if ! build "$preset"; then
         failed="$failed build/$preset"

@@ -60,8 +60,9 @@ struct check_entry {
 
 void check_entry_add(struct check_entry *e);
 
-/* Runs the program's cases and gives main()'s result: 0 when none failed and one has run, or all are left out.
- * CK_VERBOSITY in the environment says how much is printed (normal without it). */
+/* Runs the program's cases and gives main()'s result: 0 when none failed and one has run, or when
+ * all are left out. CK_VERBOSITY in the
+ * environment says how much is printed (normal without it). */
 int cases_run(void);
 
 #define CHECK_ENTRY(name_, ...)                                                    \
