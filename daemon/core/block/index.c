@@ -90,6 +90,7 @@ static uint32_t ghost_tag(uint64_t hash)
 void ghost_note(struct core *c, const struct block *b, enum kvc_miss reason)
 {
     uint64_t hash = index_hash(c, b->ns, b->group, b->key.b);
+    index_prefetch(c, hash); /* b leaves the index next */
     uint32_t *way = ghost_ways(c, hash);
     uint32_t value = ghost_tag(hash) | (uint32_t)reason;
     for (unsigned i = GHOST_WAYS - 1; i > 0; i--)

@@ -4,6 +4,7 @@
  * is both.
  */
 #include "cursor.h"
+#include "index.h"
 #include "regions.h"
 #include "serve.h"
 #include "transfer_jobs.h"
@@ -240,6 +241,9 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
     return 0;
 }
 
+/* The entry of the index for a key is prefetched so many keys before it is read. */
+#define RESERVE_AHEAD 2u
+
 /* No status of a block: the key is looked at again in the next slice. */
 #define STATUS_PAUSED UINT8_MAX
 
@@ -299,6 +303,9 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
     const uint8_t *key = in->keys + (size_t)i * KVC_KEY_BYTES;
     uint32_t bt = x->group->block_tokens;
     uint32_t tokens = i == in->n - 1 && in->last_tokens ? in->last_tokens : bt;
+    if (in->n - i > RESERVE_AHEAD)
+        index_prefetch(c, index_hash(c, (uint32_t)(in->ns - c->ns), in->group,
+                                     key + (size_t)RESERVE_AHEAD * KVC_KEY_BYTES));
     struct block *b = index_get(c, in->ns, in->group, key);
     struct block *parent = *block;
     c->work += WORK_LOOK;
