@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.h over memory of this process, for tests: nothing happens by itself. An operation waits until
- * the test lets it run, a copy fragment by fragment. It looks after what a device cannot: that no
- * fragment leaves memory that is there, that nothing is freed that a copy names, and how much was
- * allocated at most.
+ * A device of memory of this process, for tests: the product's gpu.c, whose thread the test is, so
+ * nothing happens by itself. An operation waits until the test lets it run, a copy fragment by
+ * fragment. It looks after what a device cannot: that no fragment leaves memory that is there, that
+ * nothing is freed that a copy names, and how much was allocated at most.
  *
  * Memory is memfds (DEVICE_HANDLE_EMU), as an emulated device's is. Memory that has just been
- * allocated is full of FAKE_GPU_FRESH, void memory of FAKE_GPU_VOID.
+ * allocated is full of FAKE_GPU_FRESH, void memory of FAKE_GPU_VOID. A program with it is linked
+ * with --wrap=gpu_close.
  */
 #ifndef KVC_TEST_FAKE_GPU_H
 #define KVC_TEST_FAKE_GPU_H
@@ -36,13 +37,13 @@ void fake_gpu_run(struct gpu *gpu);
 /* The next `n` operations of that kind (no copies) fail. */
 void fake_gpu_fail(struct gpu *gpu, enum gpu_op_kind kind, uint32_t n, int err);
 
-uint64_t fake_gpu_peak_bytes(const struct gpu *gpu); /* allocated at one time */
-uint32_t fake_gpu_mems(const struct gpu *gpu);       /* allocated or imported, and not freed */
-uint32_t fake_gpu_waiting(const struct gpu *gpu, enum gpu_op_kind kind);
+uint64_t fake_gpu_peak_bytes(struct gpu *gpu); /* allocated at one time */
+uint32_t fake_gpu_mems(struct gpu *gpu);       /* allocated or imported, and not freed */
+uint32_t fake_gpu_waiting(struct gpu *gpu, enum gpu_op_kind kind);
 /* Ever submitted. */
-uint32_t fake_gpu_seen(const struct gpu *gpu, enum gpu_op_kind kind);
+uint32_t fake_gpu_seen(struct gpu *gpu, enum gpu_op_kind kind);
 /* Fragments of the copy that ended last. */
-uint32_t fake_gpu_last_frags(const struct gpu *gpu);
-bool fake_gpu_is_pinned(const struct gpu *gpu, const void *host);
+uint32_t fake_gpu_last_frags(struct gpu *gpu);
+bool fake_gpu_is_pinned(struct gpu *gpu, const void *host);
 
 #endif

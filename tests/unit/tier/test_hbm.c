@@ -748,11 +748,11 @@ CASE(the_view_is_what_the_device_says)
     ck_assert_int_eq(rig_copy(&rig, &copy), 0);
     (void)rig_fill(&rig, 1, rig.host, 5000);
     struct gpu_rates *rates = (struct gpu_rates *)(uintptr_t)gpu_rates(gpu());
-    *rates = (struct gpu_rates){.frag_bytes = {4096, 16384}, .plain_to = 5, .plain_from = 6};
+    *rates = (struct gpu_rates){.frag_bytes = {1024, 2048}, .plain_to = 5, .plain_from = 6};
     rates->to[1][GPU_PATH_ENGINE] = 11;
     rates->to[1][GPU_PATH_KERNEL] = 12;
     rates->from[1][GPU_PATH_ENGINE] = 13;
-    rates->from[1][GPU_PATH_KERNEL] = 14;
+    rates->from[1][GPU_PATH_KERNEL] = 17;
     rates->within[1][GPU_PATH_KERNEL] = 20;
     rig.d->ops->view(rig.d, &v);
     ck_assert(v.up && v.emulated && rig.d->ops->up(rig.d));
@@ -767,11 +767,11 @@ CASE(the_view_is_what_the_device_says)
     ck_assert_uint_eq(v.copy_bytes, 3 * pool.block_bytes + 5000);
     ck_assert_uint_eq(v.plain_to, 5);
     ck_assert_uint_eq(v.plain_from, 6);
-    ck_assert_uint_eq(v.rate[1].frag_bytes, 16384);
+    ck_assert_uint_eq(v.rate[1].frag_bytes, 2048);
     ck_assert_uint_eq(v.rate[1].to_engine, 11);
     ck_assert_uint_eq(v.rate[1].to_kernel, 12);
     ck_assert_uint_eq(v.rate[1].from_engine, 13);
-    ck_assert_uint_eq(v.rate[1].from_kernel, 14);
+    ck_assert_uint_eq(v.rate[1].from_kernel, 17);
     ck_assert_uint_eq(v.rate[1].to_window, 4); /* one after the other: 1 / (1/5 + 1/20) */
     ck_assert_uint_eq(v.rate[0].to_window, 0);
     ck_assert_uint_eq(v.rate[1].to_path, KVC_COPY_ENGINE); /* as gpu_path_of() says */
