@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limits beside which attention is shown: how fast memory is read, and how fast a BLAS
+ * multiplies.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #ifdef KVC_HAVE_BLAS

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Takes rate, bytes and processor time out of fio's JSON report. */
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachebench gen: writes a made-up trace of a kind, repeatable by its seed. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachebench idle: processor time of a daemon that nobody asks anything. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

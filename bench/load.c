@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachebench load: cached blocks are read out of the daemon's memory, beside memcpy and pread.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

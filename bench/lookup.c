@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachebench lookup: round trips and rates of lookups, beside an echo over the same sockets. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

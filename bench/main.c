@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachebench: finds the command and runs it. */
 #include <stdio.h>
 #include <string.h>
 

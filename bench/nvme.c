@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachebench nvme: the storage tier alone reads and writes, beside fio with the same sizes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a replay asks of the daemon at its end: counters of storage and of devices. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

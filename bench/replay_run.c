@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs a replay: starts a process for each worker, watches storage meanwhile, and adds up their
+ * counts.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachebench reuse: one worker commits a prefix block by block, another waits for each block
+ * and reads it.
+ */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>

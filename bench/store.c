@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachebench store: blocks are stored from staging, beside memcpy of the same bytes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bounds beside which time to first token is shown: the products and attention that a prefill
+ * cannot do without, and a plain copy of the cached bytes.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

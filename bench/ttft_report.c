@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The figures of kvcachebench ttft: recomputed, from host memory, from storage; as a table or as
+ * JSON.
+ */
 #include <kvcache/attention.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Calls for operators and tools (kvcache/admin.h): statistics, explanations of a miss, walks over
- * blocks, verification, traces. Also the start of every op without blocks: op__begin().
+ * blocks, verification, traces, the end of a session. Also the start of every op without blocks:
+ * op__begin().
  */
 #include "client.h"
 
@@ -323,6 +324,23 @@ int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
                                             .host_bytes = reply.host_bytes,
                                             .nvme_bytes = reply.nvme_bytes,
                                             .device_bytes = reply.device_bytes};
+    op__free(op);
+    return rc;
+}
+
+/* ---- sessions ---- */
+
+int kvc_session_end(struct kvc *kvc, uint32_t session)
+{
+    const struct msg_session_end m = {.session = session};
+    struct msg_reply_head head;
+    struct kvc_op *op;
+    int rc = op__begin(kvc, KVC_OP_SESSION_END, &op);
+    if (rc < 0)
+        return rc;
+    rc = op__call(op, codec_enc_session_end(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
     op__free(op);
     return rc;
 }

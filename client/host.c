@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages in this process's own memory: the library copies, out of a hold or into staging. */
+/*
+ * kvc_pages_load() and kvc_pages_store() for the device "host", whose pages are memory of this
+ * process. The library copies on the caller's thread, out of a hold or into staging; the daemon is
+ * given none of the pages.
+ */
 #include <errno.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The link between a session and the daemon: the attach channel, on which datagrams arrive and
- * leave, and the end of both sockets. The session's take_news (news.c) knows what a datagram means.
+ * leave, and the end of both sockets. kvc.take_news, which is news__take() in news.c, knows what a
+ * datagram means.
  */
 #include "client.h"
 

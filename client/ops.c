@@ -75,7 +75,7 @@ void op__resend(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     op->head.deadline_ms = kvc__ms_until(op->grace_ns - GRACE_MS * NS_PER_MS);
-    if (op->head.deadline_ms == 0) /* which would mean the longest */
+    if (op->head.deadline_ms == 0) /* on the wire 0 means the longest deadline */
         op->head.deadline_ms = 1;
     int len = ns__renumber(op);
     op->ns_id = op->ns->id;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Calls about why blocks stay: pins, quotas, the eviction policy. Also the end of a session, asked
- * for by an operator.
- */
+/* Calls about why blocks stay: pins, quotas, the eviction policy. */
 #include "client.h"
 
 #include <string.h>
@@ -67,23 +64,6 @@ int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota)
                                     .nvme_share = quota->nvme_share};
     struct msg_reply_head head;
     rc = op__call(op, codec_enc_quota_set(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
-    if (rc == 0)
-        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
-    op__free(op);
-    return rc;
-}
-
-/* ---- sessions ---- */
-
-int kvc_session_end(struct kvc *kvc, uint32_t session)
-{
-    const struct msg_session_end m = {.session = session};
-    struct msg_reply_head head;
-    struct kvc_op *op;
-    int rc = op__begin(kvc, KVC_OP_SESSION_END, &op);
-    if (rc < 0)
-        return rc;
-    rc = op__call(op, codec_enc_session_end(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
     if (rc == 0)
         rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
     op__free(op);

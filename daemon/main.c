@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcache-daemon: takes the options, reads the configuration, prints the memory budget, and runs
+ * the node until it is told to stop.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies on a CUDA device: batches of the driver, and the copy kernel with its lists of
+ * fragments.
+ */
 #include "cuda_device.h"
 #ifdef KVC_HAVE_CUDA
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory on a CUDA device: allocated, exported to another process, imported from one. */
 #include "cuda_device.h"
 #ifdef KVC_HAVE_CUDA
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which tiles a block of rows attends to, in which parts, and by whom.
+ * Divides an attention call among threads: which tiles of keys each block of query rows reads, in
+ * which parts, and which thread takes them.
  *
  * A unit is a block of up to 96 rows: queries of a sequence, times the heads that share a KV head.
  * Where there are enough units for all threads, an item is a unit and goes through its parts in

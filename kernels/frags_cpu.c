@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processor's twin of the copy kernel: copies a list of fragments, past the cache where that
+ * pays.
+ */
 #include <kvcache/kernels.h>
 
 #include <stdbool.h>

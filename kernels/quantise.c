@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp32 rows into the types that KV is kept in, and back. */
+/* Converts rows of fp32 into each type in which KV is stored (fp16, q8_0 and so on), and back. */
 #include "attend__.h"
 #include "numeric_row.h"
 

@@ -2,8 +2,8 @@
 /*
  * Policy `arc`: ARC (Megiddo and Modha, FAST 2003), leaf first. Blocks used once and blocks used
  * more often have an LRU order each. A block that returns soon after its eviction says which of the
- * two was too short, and moves the share of the room that the first may keep. The room of a list is
- * what is in it; the share is learned for all lists together.
+ * two was too short, and shifts the share that the first is to have. The share is learned for all
+ * lists together; each list applies it to its own blocks.
  *
  * It differs from the published form: evicted blocks are remembered by a bounded table
  * (ghost_small.h) instead of two lists cut to length; a block with descendants waits aside until

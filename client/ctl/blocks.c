@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl blocks: lists cached blocks, from a place in the forest or from its roots on, with
+ * tiers, copies and who keeps them.
+ */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl conv: lists, shows, saves, preloads and forgets conversations, and changes how long
+ * they live.
+ */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl doc: puts, lists, shows, pins, preloads and forgets documents; export and import are
+ * in doc_export.c and doc_import.c.
+ */
 #include <stdio.h>
 
 #include "named.h"

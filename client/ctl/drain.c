@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl drain: has the daemon write to storage what memory alone holds, one request after
+ * the other, and shows how much is left.
+ */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

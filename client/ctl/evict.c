@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl evict: evicts a name's blocks, or those that a filter matches; --dry-run counts
+ * them.
+ */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

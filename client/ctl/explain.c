@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl explain: where the block of a key is, or why it is not cached. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl gpu: a table of the daemon's devices, and of the rates at which they copy. */
 #include "gpus.h"
 
 #include <jansson.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Prints a JSON value in one line, for --json. Characters that steer a terminal are escaped. */
 #include "json.h"
 
 #include <jansson.h>

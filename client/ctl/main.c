@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl: takes the options of all commands, finds the command and runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl ns: lists namespaces with what each holds. */
 #include "rows.h"
 
 static const char help[] =

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Command lines of kvcachectl: the error texts of a wrong one, options that commands share, and
+ * their values.
+ */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

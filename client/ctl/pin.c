@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl pin: adds, lists and removes pins. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

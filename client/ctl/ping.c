@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl ping: is the daemon there, since when, and how long an answer takes. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl policy: shows what the policy of eviction does and has learned, and changes its
+ * settings.
+ */
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl quota: shows and sets limits and shares of tenants, sub-tenants and namespaces. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl sessions: lists workers with what they keep from being evicted, and ends one. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl size: how large the KV cache of a model is, from its config file or a known model,
+ * and how many tokens fit where. Asks no daemon.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachectl stats: the daemon's counters by section, once or again and again with rates. */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Token ids from a file. */
+/* Reads token ids from a file of numbers or of JSON, for --tokens; says what a wrong file seems to
+ * be. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

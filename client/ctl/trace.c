@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl trace: switches the daemon's trace of requests on and off, and writes it as a file
+ * for kvcachebench replay.
+ */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

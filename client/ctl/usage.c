@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl usage: who holds how much of each tier, added up by namespace, tenant, principal or
+ * model.
+ */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachectl verify: has the daemon read blocks again and compare their sums, slice by slice,
+ * with progress.
+ */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcache-worker: takes the options, runs the model over the prompts, and prints what was
+ * computed and what came from the cache.
+ */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handlers of TRACE and TRACE_DUMP, and what other handlers record while a trace is on. */
+/*
+ * Handlers of TRACE and TRACE_DUMP, and what other handlers record while a trace is on: a ring of
+ * requests with their keys and hits, which kvcachebench replays.
+ */
 #include "ring.h"
 #include "svc__.h"
 

@@ -190,7 +190,8 @@ static uint64_t sync_due(const struct nvme *n, const struct nvme_path *p)
     return n->now_ns + (much ? 0 : n->c.sync_ns);
 }
 
-/* The extent counts, or it is lost; its PUTs learn of it. */
+/* Ends a write: its extent can be read from now on, or is lost, and its PUTs are answered. Durable
+ * ones wait for nvme_sync.c. */
 static void end_write(struct nvme *n, struct nvme_write *w)
 {
     struct nvme_path *p = &n->path[w->path];

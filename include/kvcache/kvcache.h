@@ -233,7 +233,8 @@ struct kvc_prefix {
     uint32_t tokens; /* longest cached prefix that satisfies every group, and is worth loading */
     struct {
         uint32_t blocks; /* leading cached blocks of this group */
-        uint8_t reason;  /* enum kvc_miss: why no more; NONE too if no daemon answered */
+        uint8_t reason;  /* enum kvc_miss: why no more; NONE too if no daemon answered, or its
+                          * device is out */
         uint32_t detail;
     } group[KVC_GROUPS_MAX];
     uint32_t cached_tokens; /* the same without regard to whether it is worth loading */

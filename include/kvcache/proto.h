@@ -190,7 +190,7 @@ enum kvc_error {
     X(4, CORRUPT, "its checksum, or that of a block before it, did not match")    \
     X(5, NOT_WORTH, "loading would take longer than computing it again")          \
     X(6, NAMESPACE, "cached in a namespace that differs")                         \
-    X(7, DROPPED, "its writer dropped it or died before the commit")              \
+    X(7, DROPPED, "its writer did not finish it, or its only copy was lost")      \
     X(8, OTHER_GROUP, "cached here, but another group of layers ends the prefix") \
     X(9, NOT_LOADED, "on disk, and not loaded into memory, or not readable now")
 

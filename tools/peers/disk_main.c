@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program that measures stores on disk beside each other: ours, files, RocksDB. Takes the
+ * options and runs each peer.
+ */
 #include <errno.h>
 #include <ftw.h>
 #include <inttypes.h>

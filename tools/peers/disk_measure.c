@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One peer on disk: stores blocks, reads them in order and at random, checks the bytes and takes
+ * the times.
+ */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>

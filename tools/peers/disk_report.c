@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The figures of peers on disk: medians over the rounds, as a table or as JSON. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program that measures caches in memory beside each other, ours among them. Takes the
+ * options and runs each peer.
+ */
 #include <errno.h>
 #include <ftw.h>
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The error text of RocksDB, and its end. */
 #include <rocksdb/c.h>
 
 #include "rocks_fail.h"

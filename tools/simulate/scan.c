@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvcachebench scan: what each policy keeps of a hot set that pauses while new blocks pass
+ * through.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kvcachebench simulate: takes the options, and runs each policy at each capacity. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

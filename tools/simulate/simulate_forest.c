@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trace as a prefix forest: an id behind two different ids is two blocks; when each is asked
+ * for next.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

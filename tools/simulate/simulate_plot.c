@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The hit ratios of a sweep as an SVG plot. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Made-up conversations: each turn asks for all before it, and some share a system prompt. */
 #include <errno.h>
 #include <stdlib.h>
 

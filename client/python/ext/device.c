@@ -78,13 +78,13 @@ PyThreadState *device_begin(struct session *session, const struct device *device
         raise_errorf(-EINVAL, "the device is another session's");
         return NULL;
     }
-    PyThreadState *state = session_begin(session);
+    PyThreadState *state = session_enter(session);
     if (state == NULL || d == NULL)
         return state;
     if (d->gpu != NULL && (pool == NULL || pool->pool != NULL))
         return state;
     const char *what = d->gpu == NULL ? "device" : "pool";
-    (void)session_end(session, state, 0);
+    (void)session_leave(session, state, 0);
     PyErr_Format(PyExc_ValueError, "the %s is closed", what);
     return NULL;
 }
@@ -195,7 +195,7 @@ static PyObject *device_pool(PyObject *self, PyObject *args)
     PyThreadState *state = NULL;
     if (p != NULL && device_place_all(&places, p->layout, memories))
         state = device_begin(d->session, d, NULL);
-    if (state == NULL || session_end(d->session, state, place_open(&places, &p->pool)) < 0)
+    if (state == NULL || session_leave(d->session, state, place_open(&places, &p->pool)) < 0)
         Py_CLEAR(p);
     free(places.region);
     free(places.of);
@@ -225,7 +225,7 @@ static PyObject *device_alloc(PyObject *self, PyObject *args)
     struct memory *m = memory_new(d, bytes);
     PyThreadState *state = m == NULL ? NULL : device_begin(d->session, d, NULL);
     if (state == NULL ||
-        session_end(d->session, state, kvc_mem_alloc(d->gpu, bytes, &at, &m->mem)) < 0) {
+        session_leave(d->session, state, kvc_mem_alloc(d->gpu, bytes, &at, &m->mem)) < 0) {
         Py_XDECREF((PyObject *)m);
         return NULL;
     }
@@ -244,7 +244,7 @@ static PyObject *device_register(PyObject *self, PyObject *args)
     PyThreadState *state = m == NULL ? NULL : device_begin(d->session, d, NULL);
     void *at = (void *)(uintptr_t)address;
     if (state == NULL ||
-        session_end(d->session, state, kvc_mem_register(d->gpu, at, bytes, &m->mem)) < 0)
+        session_leave(d->session, state, kvc_mem_register(d->gpu, at, bytes, &m->mem)) < 0)
         Py_CLEAR(m);
     else
         m->address = address;
@@ -263,7 +263,7 @@ static PyObject *word_run(PyObject *self, PyObject *args, word_call call)
         return NULL;
     PyThreadState *state = device_begin(d->session, d, NULL);
     if (state == NULL ||
-        session_end(d->session, state, call(d->gpu, (void *)(uintptr_t)stream, word, value)) < 0)
+        session_leave(d->session, state, call(d->gpu, (void *)(uintptr_t)stream, word, value)) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -292,7 +292,7 @@ static PyObject *device_word(PyObject *self, PyObject *args)
     volatile uint64_t *words = kvc_gpu_words(d->gpu);
     if (words != NULL)
         value = __atomic_load_n(&words[number], __ATOMIC_ACQUIRE);
-    if (session_end(d->session, state, words == NULL ? KVC_E_DOWN : 0) < 0)
+    if (session_leave(d->session, state, words == NULL ? KVC_E_DOWN : 0) < 0)
         return NULL;
     return PyLong_FromUnsignedLongLong(value);
 }
@@ -306,14 +306,14 @@ static void part_close(struct device *d, struct kvc_gpu **gpu, struct kvc_mem **
 {
     PyThreadState *state;
     bool may_free;
-    if (d == NULL || d->session == NULL || !session_begin_quietly(d->session, &state, &may_free))
+    if (d == NULL || d->session == NULL || !session_enter_quietly(d->session, &state, &may_free))
         return;
     if (d->session->kvc != NULL && d->gpu != NULL) {
         kvc_pool_close(pool);
         kvc_mem_free(mem);
         kvc_gpu_close(gpu);
     }
-    session_end_quietly(d->session, state);
+    session_leave_quietly(d->session, state);
 }
 
 static PyObject *device_close(PyObject *self, PyObject *args)
@@ -380,8 +380,8 @@ PyObject *session_device(PyObject *self, PyObject *args)
     if (d == NULL)
         return NULL;
     d->session = (struct session *)Py_NewRef(self);
-    PyThreadState *state = session_begin(s);
-    if (state == NULL || session_end(s, state, kvc_gpu_open(s->kvc, name, &d->gpu)) < 0)
+    PyThreadState *state = session_enter(s);
+    if (state == NULL || session_leave(s, state, kvc_gpu_open(s->kvc, name, &d->gpu)) < 0)
         Py_CLEAR(d);
     return (PyObject *)d;
 }

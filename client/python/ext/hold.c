@@ -44,14 +44,14 @@ static void hold_give_back(struct hold *h)
     PyThreadState *state;
     bool may_free;
     struct session *s = h->space->session;
-    if (!session_begin_quietly(s, &state, &may_free))
+    if (!session_enter_quietly(s, &state, &may_free))
         return;
     if (h->hold != NULL) {
         struct kvc_hold *held = h->hold;
         hold_unlink(h);
         kvc_release(s->kvc, &held);
     }
-    session_end_quietly(s, state);
+    session_leave_quietly(s, state);
 }
 
 static void hold_dealloc(PyObject *self)
@@ -170,11 +170,11 @@ static PyObject *hold_check(PyObject *self, PyObject *args)
     struct hold *h = (struct hold *)self;
     if (!hold_usable(h))
         return NULL;
-    PyThreadState *state = session_begin(h->space->session);
+    PyThreadState *state = session_enter(h->space->session);
     if (state == NULL)
         return NULL;
     int rc = h->hold == NULL ? KVC_STALE : kvc_hold_check(h->hold);
-    (void)session_end(h->space->session, state, 0);
+    (void)session_leave(h->space->session, state, 0);
     return PyBool_FromLong(rc == 0);
 }
 
@@ -243,11 +243,11 @@ static int load_copy(const struct load *load, const struct hold *h)
 /* What was copied out of the hold is what is stored; with the GIL. False: an exception is set. */
 static bool hold_still_true(struct hold *h)
 {
-    PyThreadState *state = session_begin(h->space->session);
+    PyThreadState *state = session_enter(h->space->session);
     if (state == NULL)
         return false;
     int rc = kvc_hold_check(h->hold);
-    return session_end(h->space->session, state, rc) == 0;
+    return session_leave(h->space->session, state, rc) == 0;
 }
 
 /* False: an exception is set. Only a device's own copies reach what is there alone. */
@@ -277,7 +277,7 @@ static PyObject *hold_load(PyObject *self, PyObject *args)
     h->views++; /* nobody releases it meanwhile */
     bool good = load_from(pages, h, &load);
     PyThreadState *state = good ? device_begin(h->space->session, load.device, NULL) : NULL;
-    good = state != NULL && session_end(h->space->session, state, load_copy(&load, h)) == 0;
+    good = state != NULL && session_leave(h->space->session, state, load_copy(&load, h)) == 0;
     h->views--;
     for (uint32_t g = 0; g < KVC_GROUPS_MAX; g++)
         numbers_free(&load.pages[g]);

@@ -3,8 +3,8 @@
  * The inside of kvcache_client._kvc: libkvcache for Python, by the limited API of 3.11.
  *
  * Threads. libkvcache wants one thread at a time in a session: each session has a lock. A call
- * drops the GIL first and takes the lock then (session_begin), and goes back in the other order
- * (session_end), so nobody waits for the lock with the GIL held. Lists of holds and requests are
+ * drops the GIL first and takes the lock then (session_enter), and goes back in the other order
+ * (session_leave), so nobody waits for the lock with the GIL held. Lists of holds and requests are
  * guarded by the session's lock; counts of views and the flags beside them by the GIL.
  *
  * Fork. A child's objects of its parent's session only raise, and free their memory.
@@ -149,13 +149,13 @@ bool dict_take(PyObject *dict, const char *key, PyObject *value);
 /* ---- session.c ---- */
 
 /* Drops the GIL and takes the session's lock. NULL: an exception is set. */
-PyThreadState *session_begin(struct session *session);
+PyThreadState *session_enter(struct session *session);
 /* The reverse. rc below 0: raises, with the session's last error as its text. */
-int session_end(struct session *session, PyThreadState *state, int rc);
-/* For deallocation: session_begin that raises nothing. False: the session is not this process's, or
+int session_leave(struct session *session, PyThreadState *state, int rc);
+/* For deallocation: session_enter that raises nothing. False: the session is not this process's, or
  * a thread was inside it when this one was forked; *ret_free says whether memory may be freed. */
-bool session_begin_quietly(struct session *session, PyThreadState **ret_state, bool *ret_free);
-void session_end_quietly(struct session *session, PyThreadState *state);
+bool session_enter_quietly(struct session *session, PyThreadState **ret_state, bool *ret_free);
+void session_leave_quietly(struct session *session, PyThreadState *state);
 
 /* This process's memory as a device of the session: with its lock. */
 int session_host(struct session *session, struct kvc_gpu **ret_host);
@@ -202,7 +202,7 @@ bool device_from(PyObject *from, struct device **ret_device);
 bool pages_from(PyObject *from, const struct layout **ret_layout, struct pool **ret_pool);
 bool word_from(PyObject *from, struct kvc_word *ret_word);
 
-/* session_begin for a call that names a device or a pool (or neither: NULL), which is open then. */
+/* session_enter for a call that names a device or a pool (or neither: NULL), which is open then. */
 PyThreadState *device_begin(struct session *session, const struct device *device,
                             const struct pool *pool);
 /* With the session's lock: a device's, or the host's; a pool, or one for a layout of host memory,

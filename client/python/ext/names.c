@@ -20,11 +20,11 @@ PyObject *space_hint(PyObject *self, PyObject *args)
                           U32("within_ms", &within_ms), &sub) ||
         !seq_from(space, keys, tokens, sub, &seq))
         return NULL;
-    PyThreadState *state = session_begin(space->session);
+    PyThreadState *state = session_enter(space->session);
     int rc = -1;
     if (state != NULL)
-        rc = session_end(space->session, state,
-                         kvc_hint(space->ns, &seq.seq, (enum kvc_hint_kind)kind, within_ms));
+        rc = session_leave(space->session, state,
+                           kvc_hint(space->ns, &seq.seq, (enum kvc_hint_kind)kind, within_ms));
     seq_free(&seq);
     if (rc < 0)
         return NULL;
@@ -59,10 +59,10 @@ PyObject *space_name_put(PyObject *self, PyObject *args)
     if (ids_match(&ids, tokens) && seq_from(space, keys, tokens, sub, &seq)) {
         struct kvc_named named = {0};
         o.tokens = ids.at;
-        PyThreadState *state = session_begin(space->session);
-        if (state != NULL && session_end(space->session, state,
-                                         kvc_name_put(space->ns, (enum kvc_name_kind)kind, name,
-                                                      &seq.seq, &o, &named)) == 0)
+        PyThreadState *state = session_enter(space->session);
+        if (state != NULL && session_leave(space->session, state,
+                                           kvc_name_put(space->ns, (enum kvc_name_kind)kind, name,
+                                                        &seq.seq, &o, &named)) == 0)
             result = Py_BuildValue("IK", named.tokens, (unsigned long long)named.bytes);
         seq_free(&seq);
     }
@@ -76,11 +76,11 @@ static void unpin_unseen(struct session *session, uint64_t pin)
     PyThreadState *state;
     bool may_free;
     int rc = 0;
-    if (!session_begin_quietly(session, &state, &may_free))
+    if (!session_enter_quietly(session, &state, &may_free))
         return;
     if (session->kvc != NULL)
         rc = kvc_unpin(session->kvc, pin);
-    session_end_quietly(session, state);
+    session_leave_quietly(session, state);
     (void)rc; /* what the caller raises is the failure */
 }
 
@@ -100,9 +100,10 @@ PyObject *space_pin(PyObject *self, PyObject *args)
         return NULL;
     PyObject *result = NULL;
     uint64_t pin = 0;
-    PyThreadState *state = session_begin(space->session);
-    if (state != NULL && session_end(space->session, state,
-                                     kvc_pin(space->ns, &seq.seq, in_memory != 0, ttl, &pin)) == 0)
+    PyThreadState *state = session_enter(space->session);
+    if (state != NULL &&
+        session_leave(space->session, state,
+                      kvc_pin(space->ns, &seq.seq, in_memory != 0, ttl, &pin)) == 0)
         result = PyLong_FromUnsignedLongLong(pin);
     if (result == NULL && pin != 0)
         unpin_unseen(space->session, pin);
@@ -215,11 +216,11 @@ static PyObject *name_list(PyObject *self, PyObject *args)
     const char *prefix, *sub;
     if (!PyArg_ParseTuple(args, "O&zz", KIND(&kind), &prefix, &sub))
         return NULL;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     struct list list = {.bytes = sizeof(struct kvc_name_info)};
-    if (session_end(s, state, kvc_name_list(s->kvc, kind, prefix, sub, take_info, &list)) < 0) {
+    if (session_leave(s, state, kvc_name_list(s->kvc, kind, prefix, sub, take_info, &list)) < 0) {
         free(list.item);
         return NULL;
     }
@@ -234,12 +235,12 @@ static PyObject *name_show(PyObject *self, PyObject *args)
     const char *name, *sub;
     if (!PyArg_ParseTuple(args, "O&sz", KIND(&kind), &name, &sub))
         return NULL;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     struct kvc_name_info info = {0};
     int rc = kvc_name_show(s->kvc, (enum kvc_name_kind)kind, name, sub, &info);
-    return session_end(s, state, rc) < 0 ? NULL : info_to(&info);
+    return session_leave(s, state, rc) < 0 ? NULL : info_to(&info);
 }
 
 /* (kind, name, sub_tenant, evict) */
@@ -251,11 +252,11 @@ static PyObject *name_forget(PyObject *self, PyObject *args)
     const char *name, *sub;
     if (!PyArg_ParseTuple(args, "O&szp", KIND(&kind), &name, &sub, &evict))
         return NULL;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     int rc = kvc_name_forget(s->kvc, (enum kvc_name_kind)kind, name, sub, evict != 0);
-    if (session_end(s, state, rc) < 0)
+    if (session_leave(s, state, rc) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -271,13 +272,13 @@ static PyObject *name_load(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&szO&pO&", KIND(&kind), &name, &sub, U64("ttl_ms", &ttl), &wait,
                           TIMEOUT(&timeout)))
         return NULL;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     uint64_t bytes = 0;
     int rc =
         kvc_name_load(s->kvc, (enum kvc_name_kind)kind, name, sub, ttl, wait != 0, timeout, &bytes);
-    return session_end(s, state, rc) < 0 ? NULL : whole(bytes);
+    return session_leave(s, state, rc) < 0 ? NULL : whole(bytes);
 }
 
 /* (kind, name, sub_tenant, first, max) -> bytes of u32 in the machine's order */
@@ -292,10 +293,10 @@ static PyObject *name_tokens(PyObject *self, PyObject *args)
     uint32_t *ids = calloc((size_t)max + 1, sizeof(*ids));
     if (ids == NULL)
         return PyErr_NoMemory();
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     int n = -1;
     if (state != NULL)
-        n = session_end(
+        n = session_leave(
             s, state,
             kvc_name_tokens(s->kvc, (enum kvc_name_kind)kind, name, sub, first, ids, max));
     PyObject *result = n < 0 ? NULL
@@ -311,8 +312,8 @@ static PyObject *unpin(PyObject *self, PyObject *args)
     uint64_t pin;
     if (!PyArg_ParseTuple(args, "O&", U64("pin", &pin)))
         return NULL;
-    PyThreadState *state = session_begin(s);
-    if (state == NULL || session_end(s, state, kvc_unpin(s->kvc, pin)) < 0)
+    PyThreadState *state = session_enter(s);
+    if (state == NULL || session_leave(s, state, kvc_unpin(s->kvc, pin)) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -321,11 +322,11 @@ static PyObject *pin_list(PyObject *self, PyObject *args)
 {
     (void)args;
     struct session *s = (struct session *)self;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     struct list list = {.bytes = sizeof(struct kvc_pin_info)};
-    if (session_end(s, state, kvc_list(s->kvc, KVC_TABLE_PINS, NULL, take_row, &list)) < 0) {
+    if (session_leave(s, state, kvc_list(s->kvc, KVC_TABLE_PINS, NULL, take_row, &list)) < 0) {
         free(list.item);
         return NULL;
     }

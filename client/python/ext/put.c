@@ -123,7 +123,7 @@ PyObject *space_put(PyObject *self, PyObject *args)
     if (n >= 0 && put_sequence(&p, keys, tokens, ids, sub) && put_pages(&p, pages, true)) {
         struct kvc_put_result result = {0};
         PyThreadState *state = device_begin(p.space->session, NULL, p.pool);
-        if (state != NULL && session_end(p.space->session, state, put_run(&p, &result)) == 0)
+        if (state != NULL && session_leave(p.space->session, state, put_run(&p, &result)) == 0)
             made = put_result(&p, &result);
     }
     put_free(&p);
@@ -169,9 +169,9 @@ PyObject *space_get(PyObject *self, PyObject *args)
     if (get_from(args, &p, &load)) {
         struct kvc_loaded loaded = {.tokens = 0};
         PyThreadState *state = device_begin(p.space->session, NULL, p.pool);
-        if (state != NULL &&
-            session_end(p.space->session, state,
-                        kvc_pages_load(p.space->ns, &p.seq.seq, p.pool->pool, &load, &loaded)) == 0)
+        if (state != NULL && session_leave(p.space->session, state,
+                                           kvc_pages_load(p.space->ns, &p.seq.seq, p.pool->pool,
+                                                          &load, &loaded)) == 0)
             made = PyLong_FromUnsignedLong(loaded.tokens);
     }
     put_free(&p);

@@ -72,13 +72,13 @@ static PyObject *request_begun(struct request *r, PyThreadState *state, int rc,
 {
     if (rc == 0)
         request_link(r, *op);
-    if (session_end(r->session, state, rc) == 0)
+    if (session_leave(r->session, state, rc) == 0)
         return (PyObject *)r;
     request_drop(r, REFS_NEW);
     return NULL;
 }
 
-/* session_begin for a request that is about to begin. NULL: an exception is set, and the request is
+/* session_enter for a request that is about to begin. NULL: an exception is set, and the request is
  * gone. */
 static PyThreadState *request_begin(struct request *r)
 {
@@ -206,7 +206,7 @@ PyObject *request_store(struct space *space, const struct kvc_blocks *blocks, ui
     if (state == NULL)
         return NULL;
     if (kvc_epoch(r->session->kvc) != epoch) {
-        (void)session_end(r->session, state, 0);
+        (void)session_leave(r->session, state, 0);
         request_drop(r, REFS_NEW);
         return raise_error(KVC_E_DOWN, STAGING_IS_VOID);
     }
@@ -300,13 +300,13 @@ static PyObject *request_finish(PyObject *self, PyObject *args)
     bool has_room = statuses != NULL && (r->space == NULL || hold != NULL);
     PyErr_Clear(); /* raised below */
     PyObject *made = NULL;
-    PyThreadState *state = session_begin(r->session);
+    PyThreadState *state = session_enter(r->session);
     if (state != NULL) {
         struct kvc_result result = {0};
         int refs, rc = finish_locked(r, hold, &result, statuses, &refs);
         bool stores = result.statuses != NULL;
         uint32_t n = result.n;
-        if (session_end(r->session, state, rc) == 0 && !has_room)
+        if (session_leave(r->session, state, rc) == 0 && !has_room)
             PyErr_NoMemory();
         else if (rc == 0)
             made = stores ? PyBytes_FromStringAndSize((const char *)statuses, (Py_ssize_t)n)
@@ -322,11 +322,11 @@ static PyObject *request_done(PyObject *self, PyObject *args)
 {
     (void)args;
     struct request *r = (struct request *)self;
-    PyThreadState *state = session_begin(r->session);
+    PyThreadState *state = session_enter(r->session);
     if (state == NULL)
         return NULL;
     bool done = r->op == NULL || kvc_done(r->op);
-    (void)session_end(r->session, state, 0);
+    (void)session_leave(r->session, state, 0);
     return PyBool_FromLong(done);
 }
 
@@ -334,11 +334,11 @@ static PyObject *request_cancel(PyObject *self, PyObject *args)
 {
     (void)args;
     struct request *r = (struct request *)self;
-    PyThreadState *state = session_begin(r->session);
+    PyThreadState *state = session_enter(r->session);
     if (state == NULL)
         return NULL;
     int rc = r->op == NULL ? 0 : kvc_cancel_begin(r->op);
-    if (session_end(r->session, state, rc) < 0)
+    if (session_leave(r->session, state, rc) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -369,14 +369,14 @@ static void progress_untold(struct session *s, struct request **done, int n)
 {
     PyThreadState *state;
     bool may_free;
-    if (!session_begin_quietly(s, &state, &may_free))
+    if (!session_enter_quietly(s, &state, &may_free))
         return;
     for (int i = 0; i < n; i++)
         if (done[i]->op != NULL) {
             done[i]->is_told = false;
             done[i] = NULL;
         }
-    session_end_quietly(s, state);
+    session_leave_quietly(s, state);
     for (int i = 0; i < n; i++)
         Py_XDECREF((PyObject *)done[i]);
 }
@@ -387,11 +387,11 @@ static PyObject *session_progress(PyObject *self, PyObject *args)
     (void)args;
     struct session *s = (struct session *)self;
     struct request *done[DONE_MAX];
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     int n = progress_locked(s, done);
-    if (session_end(s, state, n) < 0)
+    if (session_leave(s, state, n) < 0)
         return NULL;
     PyObject *list = PyList_New(n);
     if (list == NULL)

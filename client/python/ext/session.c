@@ -8,7 +8,7 @@
 #include "kvcpy.h"
 #include "request.h"
 
-PyThreadState *session_begin(struct session *session)
+PyThreadState *session_enter(struct session *session)
 {
     if (session->pid != getpid()) {
         raise_error(-EPERM, "the session belongs to the parent process: open one after fork()");
@@ -24,7 +24,7 @@ PyThreadState *session_begin(struct session *session)
     return NULL;
 }
 
-int session_end(struct session *session, PyThreadState *state, int rc)
+int session_leave(struct session *session, PyThreadState *state, int rc)
 {
     char text[512] = "";
     if (rc < 0 && session->kvc != NULL) {
@@ -37,7 +37,7 @@ int session_end(struct session *session, PyThreadState *state, int rc)
     return rc;
 }
 
-bool session_begin_quietly(struct session *session, PyThreadState **ret_state, bool *ret_free)
+bool session_enter_quietly(struct session *session, PyThreadState **ret_state, bool *ret_free)
 {
     if (session->pid == getpid()) {
         *ret_state = PyEval_SaveThread();
@@ -51,7 +51,7 @@ bool session_begin_quietly(struct session *session, PyThreadState **ret_state, b
     return *ret_free;
 }
 
-void session_end_quietly(struct session *session, PyThreadState *state)
+void session_leave_quietly(struct session *session, PyThreadState *state)
 {
     (void)pthread_mutex_unlock(&session->lock);
     if (state != NULL)
@@ -126,9 +126,9 @@ static void session_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyThreadState *state;
     bool may_free;
-    if (session_begin_quietly(s, &state, &may_free)) {
+    if (session_enter_quietly(s, &state, &may_free)) {
         (void)session_shut(s); /* a request in flight has a reference to its session */
-        session_end_quietly(s, state);
+        session_leave_quietly(s, state);
     }
     if (may_free)
         (void)pthread_mutex_destroy(&s->lock);
@@ -154,12 +154,12 @@ static PyObject *session_close(PyObject *self, PyObject *args)
     PyThreadState *state;
     bool may_free;
     s->closing = true; /* no view is made from here on */
-    if (!session_begin_quietly(s, &state, &may_free))
+    if (!session_enter_quietly(s, &state, &may_free))
         Py_RETURN_NONE;
     /* Counts of views change with the GIL alone: nobody makes one any more, some may still go. */
     bool live = views_live(s);
     struct request *orphans = live ? NULL : session_shut(s);
-    session_end_quietly(s, state);
+    session_leave_quietly(s, state);
     while (orphans != NULL) {
         struct request *r = orphans;
         orphans = r->next;
@@ -179,11 +179,11 @@ static PyObject *session_up(PyObject *self, PyObject *args)
     struct session *s = (struct session *)self;
     if (s->kvc == NULL || s->pid != getpid())
         Py_RETURN_FALSE;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     int up = kvc_is_up(s->kvc);
-    (void)session_end(s, state, 0);
+    (void)session_leave(s, state, 0);
     return PyBool_FromLong(up);
 }
 
@@ -191,11 +191,11 @@ static PyObject *session_epoch(PyObject *self, PyObject *args)
 {
     (void)args;
     struct session *s = (struct session *)self;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     uint32_t epoch = kvc_epoch(s->kvc);
-    (void)session_end(s, state, 0);
+    (void)session_leave(s, state, 0);
     return PyLong_FromUnsignedLong(epoch);
 }
 
@@ -203,11 +203,11 @@ static PyObject *session_ping(PyObject *self, PyObject *args)
 {
     (void)args;
     struct session *s = (struct session *)self;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     uint64_t uptime = 0;
-    if (session_end(s, state, kvc_ping(s->kvc, &uptime)) < 0)
+    if (session_leave(s, state, kvc_ping(s->kvc, &uptime)) < 0)
         return NULL;
     return PyLong_FromUnsignedLongLong(uptime);
 }
@@ -217,11 +217,11 @@ static PyObject *session_last_error(PyObject *self, PyObject *args)
     (void)args;
     struct session *s = (struct session *)self;
     char text[512] = "";
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     strncpy(text, kvc_last_error(s->kvc), sizeof(text) - 1);
-    (void)session_end(s, state, 0);
+    (void)session_leave(s, state, 0);
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
@@ -229,12 +229,12 @@ static PyObject *session_counters(PyObject *self, PyObject *args)
 {
     (void)args;
     struct session *s = (struct session *)self;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     struct kvc_counters c;
     kvc_get_counters(s->kvc, &c);
-    (void)session_end(s, state, 0);
+    (void)session_leave(s, state, 0);
     return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "lookups_down",
                          (unsigned long long)c.lookups_down, "stores_dropped_blocks",
                          (unsigned long long)c.stores_dropped_blocks, "stores_dropped_bytes",
@@ -246,11 +246,11 @@ static PyObject *session_fileno(PyObject *self, PyObject *args)
 {
     (void)args;
     struct session *s = (struct session *)self;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     int fd = kvc_fd(s->kvc);
-    if (session_end(s, state, fd) < 0)
+    if (session_leave(s, state, fd) < 0)
         return NULL;
     return PyLong_FromLong(fd);
 }
@@ -258,12 +258,12 @@ static PyObject *session_fileno(PyObject *self, PyObject *args)
 /* Asks for staging; the epoch is that of what is returned. False: a Python exception is set. */
 static bool ask_staging(struct session *s, void **ret_at, uint64_t *ret_bytes, uint32_t *ret_epoch)
 {
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return false;
     *ret_at = kvc_staging(s->kvc, ret_bytes);
     *ret_epoch = kvc_epoch(s->kvc);
-    (void)session_end(s, state, 0);
+    (void)session_leave(s, state, 0);
     return true;
 }
 
@@ -322,11 +322,11 @@ static PyObject *session_staging_fill(PyObject *self, PyObject *args)
     Py_buffer from;
     if (!PyArg_ParseTuple(args, "O&O&y*", U32("epoch", &epoch), U64("at", &at), &from))
         return NULL;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     int rc = -1;
     if (state != NULL) {
         rc = fill_locked(s, epoch, at, &from);
-        (void)session_end(s, state, 0);
+        (void)session_leave(s, state, 0);
         if (rc == KVC_E_DOWN)
             raise_error(rc, STAGING_IS_VOID);
         else if (rc < 0)
@@ -365,12 +365,12 @@ static PyObject *session_stats(PyObject *self, PyObject *args)
 {
     (void)args;
     struct session *s = (struct session *)self;
-    PyThreadState *state = session_begin(s);
+    PyThreadState *state = session_enter(s);
     if (state == NULL)
         return NULL;
     struct stats all = {0};
     PyObject *dict = NULL;
-    if (session_end(s, state, kvc_stats(s->kvc, stats_take, &all)) == 0)
+    if (session_leave(s, state, kvc_stats(s->kvc, stats_take, &all)) == 0)
         dict = PyDict_New();
     for (size_t i = 0; dict != NULL && i < all.n; i++)
         if (!dict_take(dict, all.item[i].name, PyLong_FromUnsignedLongLong(all.item[i].value)))

@@ -88,9 +88,9 @@ PyObject *space_open(struct session *session, PyObject *args)
     struct space *space = space_new(session, spec.groups, spec.group);
     if (space == NULL)
         return NULL;
-    PyThreadState *state = session_begin(session);
+    PyThreadState *state = session_enter(session);
     if (state == NULL ||
-        session_end(session, state, kvc_ns_open(session->kvc, &spec, &space->ns)) < 0)
+        session_leave(session, state, kvc_ns_open(session->kvc, &spec, &space->ns)) < 0)
         Py_CLEAR(space);
     return (PyObject *)space;
 }
@@ -109,11 +109,11 @@ static PyObject *space_id(PyObject *self, PyObject *args)
 {
     (void)args;
     struct space *space = (struct space *)self;
-    PyThreadState *state = session_begin(space->session);
+    PyThreadState *state = session_enter(space->session);
     if (state == NULL)
         return NULL;
     uint32_t id = kvc_ns_id(space->ns);
-    (void)session_end(space->session, state, 0);
+    (void)session_leave(space->session, state, 0);
     return PyLong_FromUnsignedLong(id);
 }
 
@@ -122,13 +122,13 @@ static PyObject *space_seed(PyObject *self, PyObject *args)
     (void)args;
     struct space *space = (struct space *)self;
     uint8_t seed[KVC_KEY_BYTES];
-    PyThreadState *state = session_begin(space->session);
+    PyThreadState *state = session_enter(space->session);
     if (state == NULL)
         return NULL;
     const uint8_t *at = kvc_ns_seed(space->ns);
     if (at != NULL)
         memcpy(seed, at, sizeof(seed));
-    (void)session_end(space->session, state, 0);
+    (void)session_leave(space->session, state, 0);
     if (at == NULL)
         return raise_error(KVC_E_DOWN,
                            "the namespace has not been opened yet: its seed is unknown");
@@ -147,11 +147,11 @@ static PyObject *space_lookup(PyObject *self, PyObject *args)
         !seq_from(space, keys, tokens, sub, &seq))
         return NULL;
     PyObject *found = NULL;
-    PyThreadState *state = session_begin(space->session);
+    PyThreadState *state = session_enter(space->session);
     if (state != NULL) {
         struct kvc_prefix prefix = {0};
         int rc = kvc_lookup(space->ns, &seq.seq, flags, &prefix);
-        if (session_end(space->session, state, rc) == 0)
+        if (session_leave(space->session, state, rc) == 0)
             found = prefix_to(&prefix, space->groups);
     }
     seq_free(&seq);
@@ -180,7 +180,7 @@ static PyObject *space_acquire(PyObject *self, PyObject *args)
                                 : kvc_acquire_on(space->ns, &seq.seq, device->gpu, &o, &held);
         if (rc == 0)
             hold_link(hold, held);
-        if (session_end(space->session, state, rc) < 0)
+        if (session_leave(space->session, state, rc) < 0)
             Py_CLEAR(hold);
     } else {
         Py_CLEAR(hold);
@@ -202,7 +202,7 @@ static PyObject *space_redeem(PyObject *self, PyObject *args)
         return NULL;
     }
     struct hold *hold = hold_new(space);
-    PyThreadState *state = hold == NULL ? NULL : session_begin(space->session);
+    PyThreadState *state = hold == NULL ? NULL : session_enter(space->session);
     if (state == NULL) {
         Py_CLEAR(hold);
         return NULL;
@@ -211,7 +211,7 @@ static PyObject *space_redeem(PyObject *self, PyObject *args)
     int rc = kvc_redeem(space->ns, (const uint8_t *)ticket, &held);
     if (rc == 0)
         hold_link(hold, held);
-    if (session_end(space->session, state, rc) < 0)
+    if (session_leave(space->session, state, rc) < 0)
         Py_CLEAR(hold);
     return (PyObject *)hold;
 }

@@ -329,10 +329,10 @@ static PyObject *store_run(struct store *s)
     int rc = store_all(s);
     const char *why = s->why;
     if (why != NULL) {
-        (void)session_end(s->space->session, state, 0);
+        (void)session_leave(s->space->session, state, 0);
         raise_error(rc, why);
     } else {
-        (void)session_end(s->space->session, state, rc);
+        (void)session_leave(s->space->session, state, rc);
     }
     if (rc < 0)
         Py_CLEAR(statuses);
@@ -432,7 +432,7 @@ PyObject *space_stage(PyObject *self, PyObject *args)
         if (rc == 0)
             rc = kvc_gpu_stage(gpu, &s.from.layout->spec, group, s.from.pages.at, s.blocks.n,
                                s.from.offsets, (void *)(uintptr_t)stream);
-        rc = session_end(session, state, rc);
+        rc = session_leave(session, state, rc);
     }
     store_free(&s);
     if (rc < 0)

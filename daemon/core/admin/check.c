@@ -220,7 +220,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     struct block *b = &c->blocks[no];
     t->ring += b->flags & BLOCK_F_RING ? 1 : 0;
     if (b->state == BLOCK_FREE) {
-        MUST(b->leases == 0 && b->copies == 0 && b->moving == 0 && !(b->flags & BLOCK_F_LINKED));
+        MUST(b->holds == 0 && b->copies == 0 && b->moving == 0 && !(b->flags & BLOCK_F_LINKED));
         MUST(!b->promising && !b->listed);
         MUST(!retain_is_in(c->retain, no));
         return;
@@ -230,13 +230,13 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     t->moving += b->moving;
     t->ending += b->state == BLOCK_DYING && b->counted;
     t->promising += b->promising;
-    t->holds += b->leases;
+    t->holds += b->holds;
     t->copies += b->copies;
     check_parts(c, b, t);
     const struct core_ns *ns = block_ns(c, b);
     MUST(ns->id != 0 && b->group < ns->spec.ngroups);
     if (b->state == BLOCK_DYING) {
-        MUST((b->leases > 0 || b->copies > 0 || b->moving > 0) && !(b->flags & BLOCK_F_LINKED));
+        MUST((b->holds > 0 || b->copies > 0 || b->moving > 0) && !(b->flags & BLOCK_F_LINKED));
         MUST(!b->counted || b->copies > 0 || b->moving > 0);
         MUST(!retain_is_in(c->retain, no) && b->pins == 0);
         return;
@@ -253,7 +253,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
         check_places(c, b, t);
         t->present_bytes += (uint64_t)block_group(c, b)->block_bytes * shards;
     } else {
-        MUST(b->shards_present < shards && b->leases <= b->children);
+        MUST(b->shards_present < shards && b->holds <= b->children);
         t->pending++;
     }
 }

@@ -177,7 +177,7 @@ static void check_hbm(struct core *c, const struct hbm_copy *e, const struct cou
     MUST(b->gen == e->gen && (b->state == BLOCK_PRESENT || b->state == BLOCK_DYING));
     MUST(e->holds == t->holds[no] && e->copies == t->copies[no]);
     MUST(e->loc.id != 0 || e->state == COPY_NONE);
-    MUST(!used || b->leases > 0 || b->copies > 0); /* a user of the copy holds its block */
+    MUST(!used || b->holds > 0 || b->copies > 0); /* a user of the copy holds its block */
     MUST(e->state != COPY_FILLING || e->copies == 1);
     MUST(e->state == COPY_NONE || (e->state == COPY_FILLING) == t->filling[no]);
     if (e->state == COPY_NONE || b->state == BLOCK_DYING)

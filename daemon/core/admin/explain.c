@@ -22,7 +22,7 @@ void core__explain(struct core *c, const struct block *b, struct kvc_block_info 
         .tokens = b->tokens,
         .shards = group_shards(ns, g),
         .shards_present = b->shards_present,
-        .leases = b->leases,
+        .leases = b->holds,
         .children = b->children,
         .bytes = block_bytes_present(c, b),
         .age_ms = core__age_ms(c, b),

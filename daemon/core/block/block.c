@@ -249,7 +249,7 @@ void settle_hear(struct core *c, struct block *b, const struct block_change *x)
     disk_drop(c, b); /* leases are on what is in memory, or in slots */
     c->ending -= b->counted;
     b->counted = 0;
-    if (b->leases > 0)
+    if (b->holds > 0)
         return;
     MUST(!b->hbm); /* a hold on an HBM copy holds the block, too */
     if (!has_parts(b)) {
@@ -321,8 +321,8 @@ void block_hold(struct core *c, struct block *b)
 {
     for (;; b = &c->blocks[b->parent]) {
         const bool kept = block_keeps_above(c, b);
-        MUST(b->leases < BLOCK_HOLDS_MAX);
-        if (b->leases++ > 0)
+        MUST(b->holds < BLOCK_HOLDS_MAX);
+        if (b->holds++ > 0)
             return;
         unevictable_held(c, b);
         if (kept || !block_keeps_above(c, b))
@@ -347,8 +347,8 @@ void block_unhold_quietly(struct core *c, struct block *b)
     uint32_t most = MAX(c->records->up_left, work_of_slice(c) / 16);
     for (;; b = &c->blocks[b->parent]) {
         const bool kept = block_keeps_above(c, b);
-        MUST(b->leases > 0);
-        if (--b->leases > 0)
+        MUST(b->holds > 0);
+        if (--b->holds > 0)
             return;
         unevictable_unheld(c, b);
         if (!kept || block_keeps_above(c, b))
@@ -487,7 +487,7 @@ bool block_in_use(struct core *c, const struct block *b)
 
 bool block_held(struct core *c, const struct block *b)
 {
-    if (b->leases > 0 || b->copies > 0)
+    if (b->holds > 0 || b->copies > 0)
         return true;
     for (uint32_t i = b->where; b->state == BLOCK_PENDING && i != CORE_NONE;) {
         const struct part *p = pool_at(c->parts, i);

@@ -152,7 +152,7 @@ void unhold_turn(struct core *c);              /* a turn begins */
  * key twice, and the core needs holds of its own. */
 static inline bool block_may_be_held(const struct block *b)
 {
-    return b->leases < BLOCK_HOLDS_MAX / 2;
+    return b->holds < BLOCK_HOLDS_MAX / 2;
 }
 
 /* ---- places.c ---- */
@@ -224,7 +224,7 @@ int unevictable_refused(int err, const char **ret_why) KVC_WARN_UNUSED;
  * more reserved part of b would. */
 static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b)
 {
-    const bool more = b->leases == 0 && copy_there(b, CORE_HOST) && !block_is_bound(b, CORE_HOST);
+    const bool more = b->holds == 0 && copy_there(b, CORE_HOST) && !block_is_bound(b, CORE_HOST);
     return more ? (uint64_t)block_shards(c, b) * block_ns(c, b)->slot_bytes[b->group] : 0;
 }
 

@@ -16,7 +16,7 @@ enum block_event {
     BLOCK_LEAVES = 1,      /* about to leave index and forest; parent and names are there yet */
     BLOCK_GONE = 2,        /* the block is DYING */
     BLOCK_STORED = 4,      /* the block is PRESENT, for the first time */
-    BLOCK_MOVED = 8,       /* an operation of a move has ended, with x->err */
+    BLOCK_MOVED = 8,       /* a move has ended, with all its shards and x->err */
     BLOCK_CHECKED = 0x10,  /* a verification of the block has ended */
     BLOCK_UNHELD = 0x20,   /* a hold, a copy, a pin or a name of the block has ended */
     BLOCK_CHILDLESS = 0x40 /* the block has lost a child */

@@ -14,7 +14,7 @@
 static struct block *block_above(const struct core *c, const struct block *b)
 {
     struct block *p = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent];
-    return p && p->leases == 0 && p->state == BLOCK_PRESENT ? p : NULL;
+    return p && p->holds == 0 && p->state == BLOCK_PRESENT ? p : NULL;
 }
 
 static void climb_begin(struct core *c, struct core_climb *x, const struct block *tip)

@@ -29,7 +29,7 @@ static inline bool chains_are_held(const struct core *c)
 static inline bool block_keeps_above(struct core *c, const struct block *b)
 {
     return chains_are_held(c) && b->parent != CORE_NONE &&
-           (b->leases > 0 || (b->state == BLOCK_PENDING && unevictable_of(c, b) > 0));
+           (b->holds > 0 || (b->state == BLOCK_PENDING && unevictable_of(c, b) > 0));
 }
 /* unevictable.c: unevictable_hold() of b and of all before it in its chain that nobody holds
  * yet. */
@@ -41,7 +41,7 @@ KVC_WARN_UNUSED static inline int unevictable_hold(struct core *c, const struct 
 {
     const uint64_t bytes = unevictable_by_hold(c, b);
     if (chains_are_held(c) && bytes > 0 && b->parent != CORE_NONE &&
-        c->blocks[b->parent].leases == 0)
+        c->blocks[b->parent].holds == 0)
         return chain_admit(c, b, left);
     const int err = unevictable_take(c, ns, bytes, left);
     return err || !c->regions || bytes == 0 ? err : regions_admit(c, b);

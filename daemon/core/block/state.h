@@ -49,17 +49,17 @@ enum block_parked {
 };
 
 enum block_flag {
-    BLOCK_F_LINKED = 1,      /* in the index and the forest */
-    BLOCK_F_WAITED = 2,      /* a waiter names it */
-    BLOCK_F_KEEP = 4,        /* an eviction job found something in use at or below it */
-    BLOCK_F_PARTS = 8,       /* `where` is a list of parts, not a location */
-    BLOCK_F_CORRUPT = 0x10,  /* DYING: its bytes are not those that were stored */
-    BLOCK_F_RING = 0x20,     /* its number is in the ring of clean blocks; outlives the block */
-    BLOCK_F_AWAITED = 0x40,  /* a load waits for it */
-    BLOCK_F_PROMISED = 0x80, /* a commit waits for it to be durable; PENDING: it is to be durable,
-                              * whichever of its shards asked */
-    BLOCK_F_SAFE = 0x100,    /* a client was told that it is durable, with all before it
-                              * (lapse.h) */
+    BLOCK_F_LINKED = 1,     /* in the index and the forest */
+    BLOCK_F_WAITED = 2,     /* a waiter names it */
+    BLOCK_F_KEEP = 4,       /* an eviction job found something in use at or below it */
+    BLOCK_F_PARTS = 8,      /* `where` is a list of parts, not a location */
+    BLOCK_F_CORRUPT = 0x10, /* DYING: its bytes are not those that were stored */
+    BLOCK_F_RING = 0x20,    /* its number is in the ring of clean blocks; outlives the block */
+    BLOCK_F_AWAITED = 0x40, /* a load waits for it */
+    BLOCK_F_DURABLE_WANTED = 0x80, /* a commit waits for it to be durable; PENDING: it is to be
+                                    * durable, whichever of its shards asked */
+    BLOCK_F_SAFE = 0x100,          /* a client was told that it is durable, with all before it
+                                    * (lapse.h) */
     BLOCK_F_ALL = 0x1ff
 };
 
@@ -82,13 +82,12 @@ struct block {
     uint32_t promising : 1; /* its move, or what follows on that, writes it for a promise: bound to
                              * disk */
     uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
-    /* holds: of leases, loads, and a reservation that is linking children to it */
-    uint32_t leases : 23;
-    uint32_t copies : 9;  /* copies in flight, of writers and verifications: at most
-                           * BLOCK_COPIES_MAX */
-    uint32_t used;        /* last use; of a block that lacks shards: when one was last claimed or
-                           * landed */
-    uint32_t tokens : 17; /* tokens that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
+    uint32_t holds : 23;    /* of leases, loads, and a reservation that is linking children to it */
+    uint32_t copies : 9;    /* copies in flight, of writers and verifications: at most
+                             * BLOCK_COPIES_MAX */
+    uint32_t used;          /* last use; of a block that lacks shards: when one was last claimed or
+                             * landed */
+    uint32_t tokens : 17;   /* tokens that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
     uint32_t pins : 8;
     uint32_t moving : 7;    /* shards on their way between tiers */
     uint32_t flags : 9;     /* enum block_flag */

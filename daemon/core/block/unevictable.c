@@ -36,11 +36,11 @@ static uint32_t slots_in_use(struct core *c, const struct block *b)
     case BLOCK_PENDING: /* a hold on it is by a reservation that makes room below it */
         return parts_in_use(c, b);
     case BLOCK_PRESENT:
-        return block_is_bound(b, CORE_HOST) || (b->leases > 0 && copy_there(b, CORE_HOST))
+        return block_is_bound(b, CORE_HOST) || (b->holds > 0 && copy_there(b, CORE_HOST))
                    ? block_shards(c, b)
                    : 0;
     case BLOCK_DYING:
-        return b->leases > 0 ? block_shards(c, b) : parts_in_use(c, b);
+        return b->holds > 0 ? block_shards(c, b) : parts_in_use(c, b);
     default:
         return 0;
     }
@@ -84,7 +84,7 @@ void unevictable_changed(struct core *c, struct block *b, uint64_t was)
         regions_count(c, b, true);
     const bool keeps = block_keeps_above(c, b);
     if (!c->regions || core_stores(c) || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
-        b->leases > 0 || keeps == (was > 0))
+        b->holds > 0 || keeps == (was > 0))
         return;
     if (keeps)
         block_hold(c, &c->blocks[b->parent]);
@@ -129,7 +129,7 @@ int chain_admit(struct core *c, struct block *b, uint64_t *left)
     /* Each block is counted until the last is known to be admitted. */
     while (end && !err) {
         const uint64_t bytes = unevictable_by_hold(c, end);
-        if (end->leases > 0 || end->state != BLOCK_PRESENT)
+        if (end->holds > 0 || end->state != BLOCK_PRESENT)
             break;
         c->work += WORK_LOOK;
         err = unevictable_take(c, block_ns(c, end), bytes, left);
@@ -137,12 +137,12 @@ int chain_admit(struct core *c, struct block *b, uint64_t *left)
             err = regions_admit(c, end);
         if (err)
             break;
-        end->leases = 1;
+        end->holds = 1;
         unevictable_held(c, end);
         end = end->parent != CORE_NONE ? &c->blocks[end->parent] : NULL;
     }
     while (b != end) {
-        b->leases = 0;
+        b->holds = 0;
         unevictable_unheld(c, b);
         b = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
     }
@@ -184,7 +184,7 @@ int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, u
 bool unevictable_may_load(struct core *c, const struct block *b)
 {
     uint64_t left = 0, bytes = block_shards(c, b) * slot_bytes(c, b);
-    if (b->leases == 0 || block_is_bound(b, CORE_HOST)) /* nobody holds it, or it counts already */
+    if (b->holds == 0 || block_is_bound(b, CORE_HOST)) /* nobody holds it, or it counts already */
         return true;
     return unevictable_take(c, block_ns(c, b), bytes + c->loading_bytes, &left) == 0;
 }

@@ -126,7 +126,7 @@ static const struct promise_known *known_at(const struct core *c, uint32_t no)
         if (k->from != no || k->from_gen != c->blocks[no].gen || k->lost != c->promises_lost)
             continue;
         if (k->nearest == CORE_NONE || (c->blocks[k->nearest].gen == k->nearest_gen &&
-                                        c->blocks[k->nearest].flags & BLOCK_F_PROMISED))
+                                        c->blocks[k->nearest].flags & BLOCK_F_DURABLE_WANTED))
             return k;
     }
     return NULL;
@@ -312,7 +312,7 @@ static int promise_check(struct core *c, struct promise *p, uint64_t looks, uint
     }
     p->await = await;
     p->await_gen = c->blocks[await].gen;
-    c->blocks[await].flags |= BLOCK_F_PROMISED;
+    c->blocks[await].flags |= BLOCK_F_DURABLE_WANTED;
     return 1;
 }
 
@@ -335,10 +335,10 @@ void promise_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     if (x->what == BLOCK_MOVED)
         promise_moved(c, b, x->err);
-    if (!(b->flags & BLOCK_F_PROMISED))
+    if (!(b->flags & BLOCK_F_DURABLE_WANTED))
         return;
     const uint32_t no = block_no(c, b);
-    block_clear(b, BLOCK_F_PROMISED);
+    block_clear(b, BLOCK_F_DURABLE_WANTED);
     c->promises->due = true;
     /* Promises that awaited the block notice that it is not awaited any more. If it was removed, a
      * name uses the block before it; a commit's own block was removed with it. */
@@ -358,7 +358,7 @@ static bool is_awaiting(const struct core *c, const struct promise *p)
         is_cancelled(p))
         return false;
     const struct block *b = &c->blocks[p->await];
-    return b->gen == p->await_gen && b->flags & BLOCK_F_PROMISED;
+    return b->gen == p->await_gen && b->flags & BLOCK_F_DURABLE_WANTED;
 }
 
 /* Each round looks at every promise once, some at a call. */

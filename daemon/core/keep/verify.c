@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads blocks again and compares their checksums (VERIFY), to see whether memory and disk still
- * hold the bytes that were stored.
+ * Reads blocks again and compares their checksums (VERIFY), to see whether memory, disk and slots
+ * of devices still hold the bytes that were stored.
  */
 #include "keep.h"
 
@@ -78,7 +78,7 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
         b->copies++;
         return true;
     }
-    if (!copy_there(b, CORE_STORAGE) || b->leases > 0)
+    if (!copy_there(b, CORE_STORAGE) || b->holds > 0)
         return false;
     b->copies--;
     host_drop(c, b);

@@ -11,7 +11,8 @@
 #define FIND_SHORT 512u
 
 /* Keys hashed in advance: for each, a table entry and a record are being prefetched. */
-#define FIND_AHEAD    16
+#define FIND_AHEAD 16
+/* Siblings of a namespace that are asked for the missing key: a miss stays cheap. */
 #define FIND_SIBLINGS 16
 
 /* Tokens at which group g's blocks end: multiples of block_tokens, and the sequence's end when its
@@ -30,7 +31,7 @@ static uint32_t tokens_of_block(const struct find *f, uint32_t g, uint32_t i)
     return MIN(bt, f->seq->tokens - i * bt);
 }
 
-/* Whether b counts as found, or as being written. */
+/* Whether a PRESENT block counts as found; whether a request may wait for a PENDING one. */
 static bool is_usable(struct core *c, const struct find *f, uint32_t g, uint32_t i,
                       const struct block *b)
 {

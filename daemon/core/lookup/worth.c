@@ -62,7 +62,7 @@ static void worth_add_block(struct core *c, const struct find *f, uint32_t g, ui
         load->host_bytes += bytes; /* a slot is no slower */
     else if (block_loading(b))
         load->busy_bytes += bytes;
-    else if (b->leases > 0 && !b->hbm) /* else they may be read on a device, and not loaded */
+    else if (b->holds > 0 && !b->hbm) /* else they may be read on a device, and not loaded */
         load->shared_bytes += bytes;
     else
         load->disk_bytes += bytes;

@@ -166,7 +166,7 @@ int load_add(struct core *c, struct core_load *l, const struct find *f, struct b
         return err;
     block_hold(c, b);
     l->lacks += !block_ready(b);
-    if (b->host_copy != COPY_NONE || (b->leases > 1 + holds && !b->hbm))
+    if (b->host_copy != COPY_NONE || (b->holds > 1 + holds && !b->hbm))
         return 0; /* a block that is read on a device is not loaded */
     l->wanted += bytes;
     c->wanted_bytes += bytes;

@@ -319,7 +319,7 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
             return reserve_present(x, b);
         struct part *p = block_part(c, b, x->shard);
         if (p && !part_is_late(c, p)) {
-            b->flags |= in->durable ? BLOCK_F_PROMISED : 0u;
+            b->flags |= in->durable ? BLOCK_F_DURABLE_WANTED : 0u;
             return KVC_ST_PENDING;
         }
         if (x->cut)
@@ -607,7 +607,7 @@ static void op_done(struct tier_op *t)
     struct core_op *o = CONTAINER_OF(t, struct core_op, op);
     struct core *c = o->core;
     struct block *b = &c->blocks[o->block];
-    const bool asked = b->flags & BLOCK_F_PROMISED; /* by whom, does not matter */
+    const bool asked = b->flags & BLOCK_F_DURABLE_WANTED; /* by whom, does not matter */
     const uint64_t was = unevictable_change(c, b);
     ((struct part *)pool_at(c->parts, o->part))->state = PART_RESERVED; /* and nobody's claim */
     unevictable_changed(c, b, was);

@@ -158,7 +158,7 @@ static void count_leaving(struct core *c, const struct block *b, uint64_t bytes)
 /* Written so that its copy in memory can go. */
 static void save_left(struct core *c, const struct move *m, struct block *b, bool ok)
 {
-    if (!ok || b->used != m->used || b->leases > 0 || b->host_pins > 0) {
+    if (!ok || b->used != m->used || b->holds > 0 || b->host_pins > 0) {
         block_enter(c, b);
         return;
     }
@@ -515,7 +515,7 @@ static void check_failed(struct core *c, struct block *b)
     clean_end(c, b);
     copy_set(c, b, CORE_HOST, COPY_NONE);
     copy_give_all(c, b, CORE_HOST);
-    if (b->leases > 1 && load_begin(c, b) != 0)
+    if (b->holds > 1 && load_begin(c, b) != 0)
         c->m.load_failures++;
 }
 
