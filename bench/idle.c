@@ -13,10 +13,9 @@ static const char help[] =
     "\n"
     "The processor time of a daemon that has started, has a session attached, and is asked for\n"
     "nothing. Counted from a second after the start.\n"
-    "\n"
-    "  --seconds S    (default 10)\n"
-    "  --daemon PATH  the daemon to start\n"
-    "  --json         one JSON object per line on stdout\n";
+    "\n" ARGS_HERE "\n"
+    "Example:\n"
+    "  kvcachebench idle --seconds 60\n";
 
 /* User and system time of all its threads, in clock ticks. */
 static int cpu_ticks(int pid, uint64_t *ret_ticks)
@@ -50,10 +49,6 @@ static int idle_measure(const struct perf_args *args, const struct perf_session 
 {
     uint64_t before, after;
     int pid = rig_pid(session->rig);
-    if (pid <= 0) {
-        say_error("only a daemon of its own can be measured");
-        return BENCH_USAGE;
-    }
     pause_for(1);
     int rc = cpu_ticks(pid, &before);
     pause_for(args->seconds);
@@ -75,14 +70,21 @@ static int idle_measure(const struct perf_args *args, const struct perf_session 
     return 0;
 }
 
+static const struct arg option_table[] = {
+    {"--seconds S", "(default 10)", ARG_NUMBER(struct perf_args, seconds, 0.01, 3600)},
+    {"--daemon PATH", "the daemon to start", ARG_TEXT(struct perf_args, daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct perf_args, json)},
+    {0},
+};
+
 int cmd_idle(int argc, char **argv)
 {
     struct perf_args args = {.bench = "idle", .seconds = 10};
     struct perf_session session = {0};
-    int rc = perf_parse(argc, argv, help, &args);
+    int rc = opt_take_only(argc, argv, option_table, help, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
-    struct rig_options options = {.socket = args.socket, .daemon_path = args.daemon_path};
+    struct rig_options options = {.daemon_path = args.daemon_path};
     rig_set(&options, "host.limit=256MiB");
     rc = perf_open(&options, 1 << 20, &session);
     if (rc == 0)

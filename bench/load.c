@@ -27,20 +27,7 @@ static const char help[] =
     "\n"
     "How fast cached blocks are read where they lie: lease a batch, read every byte, release it,\n"
     "while the leases of the next batches are under way. 1 GiB of blocks, read round and round.\n"
-    "\n"
-    "  --compare           take turns with the same reader over private memory, and over a buffer\n"
-    "                      into which pread brings the blocks from a tmpfs file\n"
-    "  --against SIZE      take turns with blocks of this size, in leases of as many bytes: what\n"
-    "                      smaller blocks cost\n"
-    "  --block-bytes LIST  (default 64KiB,2MiB)\n"
-    "  --batch N           blocks in a lease (default: 32 MiB of them)\n"
-    "  --depth N           leases asked for ahead (default 4)\n"
-    "  --seconds S         of one measurement (default 1)\n"
-    "  --pairs N           measurements of each, taking turns; medians are reported (default 5)\n"
-    "  --socket PATH       use the daemon that runs there; it must hold 1 GiB\n"
-    "  --daemon PATH       the daemon to start otherwise\n"
-    "  --json              one JSON object per line on stdout\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachebench load --compare --block-bytes 2MiB\n";
 
@@ -377,6 +364,30 @@ static int load_one_size(struct load *l, uint64_t block_bytes)
     return rc;
 }
 
+static const struct arg option_table[] = {
+    {"--compare",
+     "take turns with the same reader over private memory, and over a buffer into which pread "
+     "brings the blocks from a tmpfs file",
+     ARG_FLAG(struct perf_args, compare)},
+    {"--against SIZE",
+     "take turns with blocks of this size, in leases of as many bytes: what smaller blocks cost",
+     ARG_BYTES(struct perf_args, against, 64, KVC_BLOCK_BYTES_MAX)},
+    {"--block-bytes LIST", "(default 64KiB,2MiB)", ARG_DO(perf_take_sizes)},
+    {"--batch N", "blocks in a lease (default: 32 MiB of them)",
+     ARG_COUNT(struct perf_args, batch, 1, KVC_STORE_MAX)},
+    {"--depth N", "leases asked for ahead (default 4)",
+     ARG_COUNT(struct perf_args, depth, 1, DEPTH_MAX)},
+    {"--seconds S", "of one measurement (default 1)",
+     ARG_NUMBER(struct perf_args, seconds, 0.01, 3600)},
+    {"--pairs N", "measurements of each, taking turns; medians are reported (default 5)",
+     ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)},
+    {"--socket PATH", "use the daemon that runs there; it must hold 1 GiB",
+     ARG_TEXT(struct perf_args, socket)},
+    {"--daemon PATH", "the daemon to start otherwise", ARG_TEXT(struct perf_args, daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct perf_args, json)},
+    {0},
+};
+
 int cmd_load(int argc, char **argv)
 {
     struct perf_args args = {.bench = "load",
@@ -385,9 +396,11 @@ int cmd_load(int argc, char **argv)
                              .sizes = {64 << 10, 2 << 20},
                              .n_sizes = 2,
                              .depth = 4};
-    int rc = perf_parse(argc, argv, help, &args);
+    int rc = opt_take_only(argc, argv, option_table, help, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
+    if (args.compare && args.against)
+        return say_usage("--compare and --against: which of them? One at a time");
     struct rig_options options = {.socket = args.socket, .daemon_path = args.daemon_path};
     perf_room(&args, ARENA_BYTES, &options);
     rig_set(&options, "staging.session_max=%" PRIu64, STAGING_BYTES);

@@ -23,16 +23,7 @@ static const char help[] =
     "How long a lookup takes, and how many a second one client gets: chains of cached blocks, "
     "every\n"
     "lookup a hit of all its keys.\n"
-    "\n"
-    "  --compare      take turns with a bare ZeroMQ echo of messages of the same sizes\n"
-    "  --keys N       keys of a lookup (default: 1 and 256)\n"
-    "  --depth N      requests in flight for the rate (default 64)\n"
-    "  --seconds S    of one measurement (default 1)\n"
-    "  --pairs N      measurements of each, taking turns; medians are reported (default 5)\n"
-    "  --socket PATH  use the daemon that runs there; it must hold 64 chains\n"
-    "  --daemon PATH  the daemon to start otherwise\n"
-    "  --json         one JSON object per line on stdout\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachebench lookup --compare --keys 256\n";
 
@@ -248,6 +239,30 @@ static int lookup_all_sizes(struct lookup *l)
     return rc;
 }
 
+static int take_keys(void *ctx, const char *text)
+{
+    struct perf_args *args = ctx;
+    args->n_sizes = 1;
+    return args_count(say_usage, "keys", text, 1, 4096, &args->sizes[0]);
+}
+
+static const struct arg option_table[] = {
+    {"--compare", "take turns with a bare ZeroMQ echo of messages of the same sizes",
+     ARG_FLAG(struct perf_args, compare)},
+    {"--keys N", "keys of a lookup (default: 1 and 256)", ARG_DO(take_keys)},
+    {"--depth N", "requests in flight for the rate (default 64)",
+     ARG_COUNT(struct perf_args, depth, 1, DEPTH_MAX)},
+    {"--seconds S", "of one measurement (default 1)",
+     ARG_NUMBER(struct perf_args, seconds, 0.01, 3600)},
+    {"--pairs N", "measurements of each, taking turns; medians are reported (default 5)",
+     ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)},
+    {"--socket PATH", "use the daemon that runs there; it must hold 64 chains",
+     ARG_TEXT(struct perf_args, socket)},
+    {"--daemon PATH", "the daemon to start otherwise", ARG_TEXT(struct perf_args, daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct perf_args, json)},
+    {0},
+};
+
 int cmd_lookup(int argc, char **argv)
 {
     struct perf_args args = {.bench = "lookup",
@@ -256,7 +271,7 @@ int cmd_lookup(int argc, char **argv)
                              .sizes = {1, 256},
                              .n_sizes = 2,
                              .depth = DEPTH_MAX};
-    int rc = perf_parse(argc, argv, help, &args);
+    int rc = opt_take_only(argc, argv, option_table, help, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     uint64_t staging = (uint64_t)STORE_BLOCKS * BLOCK_BYTES;

@@ -32,47 +32,7 @@
 int perf_take_sizes(void *ctx, const char *text)
 {
     struct perf_args *args = ctx;
-    if (strcmp(args->bench, "lookup") == 0)
-        return say_usage("--block-bytes is not for this command");
     return opt_bytes_list("block-bytes", text, args->sizes, PERF_SIZES_MAX, &args->n_sizes);
-}
-
-static int take_keys(void *ctx, const char *text)
-{
-    struct perf_args *args = ctx;
-    if (strcmp(args->bench, "lookup") != 0)
-        return say_usage("--keys is not for this command");
-    args->n_sizes = 1;
-    return args_count(say_usage, "keys", text, 1, 4096, &args->sizes[0]);
-}
-
-static int take_against(void *ctx, const char *text)
-{
-    struct perf_args *args = ctx;
-    if (strcmp(args->bench, "load") != 0)
-        return say_usage("--against is not for this command");
-    return args_bytes(say_usage, "against", text, 64, KVC_BLOCK_BYTES_MAX, &args->against);
-}
-
-/* The help of each command has its own words for them. */
-static const struct arg perf_options[] = {
-    {"--json", NULL, ARG_FLAG(struct perf_args, json)},
-    {"--compare", NULL, ARG_FLAG(struct perf_args, compare)},
-    {"--seconds S", NULL, ARG_NUMBER(struct perf_args, seconds, 0.01, 3600)},
-    {"--pairs N", NULL, ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)},
-    {"--block-bytes LIST", NULL, ARG_DO(perf_take_sizes)},
-    {"--keys N", NULL, ARG_DO(take_keys)},
-    {"--batch N", NULL, ARG_COUNT(struct perf_args, batch, 1, KVC_STORE_MAX)},
-    {"--depth N", NULL, ARG_COUNT(struct perf_args, depth, 1, 64)},
-    {"--against SIZE", NULL, ARG_DO(take_against)},
-    {"--socket PATH", NULL, ARG_TEXT(struct perf_args, socket)},
-    {"--daemon PATH", NULL, ARG_TEXT(struct perf_args, daemon_path)},
-    {0},
-};
-
-int perf_parse(int argc, char **argv, const char *help, struct perf_args *args)
-{
-    return opt_take_only(argc, argv, perf_options, help, args);
 }
 
 uint64_t perf_batch(const struct perf_args *args, uint64_t block_bytes)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the benchmarks that compare have in common: their options, memory to compare with, and
- * rounds in which ours and the limits take turns, so that a machine that slows down slows all.
+ * What the benchmarks that compare have in common: where options go (each command's table says
+ * which it takes), memory to compare with, and rounds in which ours and the limits take turns, so
+ * that a machine that slows down slows all.
  */
 #ifndef BENCH_PERF_H
 #define BENCH_PERF_H
@@ -24,6 +25,7 @@
 /* Larger than any processor's cache share that matters here. */
 #define PERF_WORKING_SET (UINT64_C(1) << 30)
 
+/* Presets hold the defaults. */
 struct perf_args {
     const char *bench;
     const char *socket;
@@ -38,8 +40,6 @@ struct perf_args {
     uint64_t against; /* block bytes to compare with; 0 = none */
 };
 
-/* Presets hold the defaults. 0, an enum bench_exit, or -1 when the help was printed. */
-BENCH_MUST_USE int perf_parse(int argc, char **argv, const char *help, struct perf_args *args);
 /* Of a table of options: "64KiB,2MiB" into `sizes` of the struct perf_args at `ctx`. */
 BENCH_MUST_USE int perf_take_sizes(void *ctx, const char *text);
 uint64_t perf_batch(const struct perf_args *args, uint64_t block_bytes);

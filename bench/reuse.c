@@ -28,13 +28,7 @@ static const char help[] =
     "Early reuse: one worker computes a prefix and commits it block by block, another waits for\n"
     "each block and reads all of it. Measured from the moment the commit is sent to the moment\n"
     "the last byte is read; and, when the writer is killed, from the kill to the reader's answer.\n"
-    "\n"
-    "  --block-bytes LIST  (default 64KiB,2MiB)\n"
-    "  --pairs N           prefixes written and read per size (default 5)\n"
-    "  --socket PATH       use the daemon that runs there\n"
-    "  --daemon PATH       the daemon to start otherwise\n"
-    "  --json              one JSON object per line on stdout\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachebench reuse --json\n";
 
@@ -265,12 +259,22 @@ static int reuse_measure(struct reuse *r)
     return 0;
 }
 
+static const struct arg option_table[] = {
+    {"--block-bytes LIST", "(default 64KiB,2MiB)", ARG_DO(perf_take_sizes)},
+    {"--pairs N", "prefixes written and read per size (default 5)",
+     ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)},
+    {"--socket PATH", "use the daemon that runs there", ARG_TEXT(struct perf_args, socket)},
+    {"--daemon PATH", "the daemon to start otherwise", ARG_TEXT(struct perf_args, daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct perf_args, json)},
+    {0},
+};
+
 int cmd_reuse(int argc, char **argv)
 {
     static struct reuse r;
     struct perf_args args = {
         .bench = "reuse", .pairs = 5, .sizes = {64 << 10, 2 << 20}, .n_sizes = 2};
-    int rc = perf_parse(argc, argv, help, &args);
+    int rc = opt_take_only(argc, argv, option_table, help, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     struct rig_options options = {.socket = args.socket, .daemon_path = args.daemon_path};

@@ -20,17 +20,7 @@ static const char help[] =
     "How fast blocks that lie in staging get into the cache, checksums included: one client, new\n"
     "keys each time, the daemon evicting to make room. The sources fill 1 GiB and the cache 2 "
     "GiB.\n"
-    "\n"
-    "  --compare           take turns with one thread's memcpy of the same blocks\n"
-    "  --block-bytes LIST  (default 64KiB,2MiB)\n"
-    "  --batch N           blocks in a request (default 32, and 16 from 1 MiB on)\n"
-    "  --depth N           requests in flight (default 4)\n"
-    "  --seconds S         of one measurement (default 1)\n"
-    "  --pairs N           measurements of each, taking turns; medians are reported (default 5)\n"
-    "  --socket PATH       use the daemon that runs there; its staging.session_max must be 1 GiB\n"
-    "  --daemon PATH       the daemon to start otherwise\n"
-    "  --json              one JSON object per line on stdout\n"
-    "\n"
+    "\n" ARGS_HERE "\n"
     "Example:\n"
     "  kvcachebench store --compare --json\n";
 
@@ -220,6 +210,25 @@ static int store_all_sizes(struct store *s)
     return rc;
 }
 
+static const struct arg option_table[] = {
+    {"--compare", "take turns with one thread's memcpy of the same blocks",
+     ARG_FLAG(struct perf_args, compare)},
+    {"--block-bytes LIST", "(default 64KiB,2MiB)", ARG_DO(perf_take_sizes)},
+    {"--batch N", "blocks in a request (default 32, and 16 from 1 MiB on)",
+     ARG_COUNT(struct perf_args, batch, 1, KVC_STORE_MAX)},
+    {"--depth N", "requests in flight (default 4)",
+     ARG_COUNT(struct perf_args, depth, 1, BATCHES_MAX)},
+    {"--seconds S", "of one measurement (default 1)",
+     ARG_NUMBER(struct perf_args, seconds, 0.01, 3600)},
+    {"--pairs N", "measurements of each, taking turns; medians are reported (default 5)",
+     ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)},
+    {"--socket PATH", "use the daemon that runs there; its staging.session_max must be 1 GiB",
+     ARG_TEXT(struct perf_args, socket)},
+    {"--daemon PATH", "the daemon to start otherwise", ARG_TEXT(struct perf_args, daemon_path)},
+    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct perf_args, json)},
+    {0},
+};
+
 int cmd_store(int argc, char **argv)
 {
     struct perf_args args = {.bench = "store",
@@ -228,7 +237,7 @@ int cmd_store(int argc, char **argv)
                              .sizes = {64 << 10, 2 << 20},
                              .n_sizes = 2,
                              .depth = 4};
-    int rc = perf_parse(argc, argv, help, &args);
+    int rc = opt_take_only(argc, argv, option_table, help, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     struct rig_options options = {.socket = args.socket, .daemon_path = args.daemon_path};
