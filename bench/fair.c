@@ -60,7 +60,9 @@ static const char help[] =
     "  forgets   each session stores such a chain, names it, and forgets it with its blocks\n"
     "\n"
     "The greedy sessions are another principal's where the caller is root.\n"
-    "\n" ARGS_HERE;
+    "\n" ARGS_HERE "\n"
+    "Example:\n"
+    "  kvcachebench fair --kind stores --pairs 1\n";
 
 enum kind {
     KIND_STORES,

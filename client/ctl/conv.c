@@ -35,13 +35,17 @@ static const char list_help[] =
     "\n"
     "Conversations that you may see, or those whose names begin with PREFIX: tokens, how many of "
     "them are cached now, bytes by tier, priority, last use, time to live.\n"
-    "\n" ARGS_HERE;
+    "\n" ARGS_HERE "\n"
+    "Example:\n"
+    "  kvcachectl conv list\n";
 
 static const char show_help[] =
     "Usage: kvcachectl conv show NAME [--sub NAME] [--json]\n"
     "\n"
     "One conversation: what it reaches, where that is, and its last block (tip).\n"
-    "\n" ARGS_HERE;
+    "\n" ARGS_HERE "\n"
+    "Example:\n"
+    "  kvcachectl conv show alice-17 --json\n";
 
 static const char save_help[] =
     "Usage: kvcachectl conv save NAME --ns ID (--tip KEY | --tokens FILE) [OPTIONS]\n"
@@ -69,12 +73,17 @@ static const char preload_help[] =
     "Begins to load into host memory what is on storage of it, and waits until all is there or no "
     "more comes. Counts as a use.\n"
     "\n" ARGS_HERE "\n"
-    "Exit code 1 when not all of it could be loaded.\n";
+    "Exit code 1 when not all of it could be loaded.\n"
+    "\n"
+    "Example:\n"
+    "  kvcachectl conv preload alice-17\n";
 
 static const char forget_help[] = "Usage: kvcachectl conv forget NAME [--evict] [--sub NAME]\n"
                                   "\n"
                                   "The name goes, and its blocks become ordinary ones.\n"
-                                  "\n" ARGS_HERE;
+                                  "\n" ARGS_HERE "\n"
+                                  "Example:\n"
+                                  "  kvcachectl conv forget alice-17 --evict\n";
 
 #define CONV                                      \
     {                                             \

@@ -44,19 +44,25 @@ static const char list_help[] =
     "\n"
     "Documents that you may see, or those whose names begin with PREFIX: tokens, how many of them "
     "are cached now, bytes by tier, priority, last use, time to live.\n"
-    "\n" ARGS_HERE;
+    "\n" ARGS_HERE "\n"
+    "Example:\n"
+    "  kvcachectl doc list\n";
 
 static const char show_help[] =
     "Usage: kvcachectl doc show NAME [--sub NAME] [--json]\n"
     "\n"
     "One document: what it reaches, where that is, and its last block (tip).\n"
-    "\n" ARGS_HERE;
+    "\n" ARGS_HERE "\n"
+    "Example:\n"
+    "  kvcachectl doc show handbook --json\n";
 
 static const char pin_help[] = "Usage: kvcachectl doc pin NAME [--off] [--sub NAME]\n"
                                "\n"
                                "Nothing of the document goes while its name lasts, whoever wants "
                                "room. It counts against its tenant's budget of pinned bytes.\n"
-                               "\n" ARGS_HERE;
+                               "\n" ARGS_HERE "\n"
+                               "Example:\n"
+                               "  kvcachectl doc pin handbook\n";
 
 static const char preload_help[] =
     "Usage: kvcachectl doc preload NAME [--no-wait] [--ttl TIME|none] [--sub NAME]\n"
@@ -64,12 +70,17 @@ static const char preload_help[] =
     "Begins to load into host memory what is on storage of it, and waits until all is there or no "
     "more comes. Counts as a use.\n"
     "\n" ARGS_HERE "\n"
-    "Exit code 1 when not all of it could be loaded.\n";
+    "Exit code 1 when not all of it could be loaded.\n"
+    "\n"
+    "Example:\n"
+    "  kvcachectl doc preload handbook\n";
 
 static const char forget_help[] = "Usage: kvcachectl doc forget NAME [--evict] [--sub NAME]\n"
                                   "\n"
                                   "The name goes, and its blocks become ordinary ones.\n"
-                                  "\n" ARGS_HERE;
+                                  "\n" ARGS_HERE "\n"
+                                  "Example:\n"
+                                  "  kvcachectl doc forget handbook --evict\n";
 
 #define DOC                                   \
     {                                         \

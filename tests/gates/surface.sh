@@ -1,14 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the programs offer is one story: each command and option of their tables is in --help and on
-# the man page, each key of the configuration on its page with its default, and the shells complete
-# them. Needs $KVC_BIN_DIR and $KVC_SOURCE_DIR.
+# What the programs offer is one story: each option that a command takes is in its --help and on the
+# man page, and no other one; each key of the configuration is on its page with its default, and the
+# shells complete them. Needs $KVC_BIN_DIR and $KVC_SOURCE_DIR.
+#
+#   surface.sh              check the programs
+#   surface.sh --self-test  check that options missing or invented somewhere are found
+#
+# The programs themselves say by --list-options (daemon/base/wire/args.h) what they take: options of
+# tables that several commands share are among that.
 set -u
-bin="$KVC_BIN_DIR"
-cd "$KVC_SOURCE_DIR" || exit 1
 work=$(mktemp -d /tmp/kvc-surface-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 failures=0
+bin=${KVC_BIN_DIR-}
+KVCACHE_SOCKET=$work/none
+export KVCACHE_SOCKET
 
 wrong() {
     echo "surface: $*"
@@ -20,15 +27,16 @@ plain() {
     sed -e 's/\\-/-/g' -e 's/\\f[A-Z]//g' -e 's/\\&//g' "$1"
 }
 
-# table FILE: the long options of a program's option table
-table() {
-    grep -o '{"--[a-z][a-z-]*' "$1" | tr -d '{"'
-}
-
-# section FILE COMMAND: the part of a man page between .SS COMMAND and the next heading
+# section FILE COMMAND [VERB]: the part of a man page between the .SS that names it and the next heading
 section() {
-    plain "$1" | awk -v name="$2" '
-        /^\.S[SH]/ { on = $2 == name || $2 == "\"" name; if ($0 ~ "^\\.SH OPTIONS") on = 0 }
+    plain "$1" | awk -v name="$2${3:+ $3}" -v bar="${3:+|}" '
+        /^\.SH/ { on = 0 }
+        /^\.SS/ {
+            sub(/^\.SS "?/, "")
+            sub(/"$/, "")
+            heading = " " $0 " "
+            on = index(heading, " " name " ") == 1 || bar != "" && index(heading, "| " name " ") > 0
+        }
         on'
 }
 
@@ -37,62 +45,167 @@ has() {
     grep -q -E -- "(^|[^a-z-])$2([^a-z-]|\$)" "$1"
 }
 
-# check PROGRAM COMMAND SOURCE PAGE: the table against help and page
-check() {
-    "$bin/$1" "$2" --help >"$work/help" 2>&1 || wrong "$1 $2 --help fails"
-    grep -q "Example" "$work/help" || wrong "$1 $2 --help has no example"
-    section "$4" "$2" >"$work/section"
-    [ -s "$work/section" ] || wrong "$4 has no section for $2"
-    for option in $(table "$3"); do
-        case $option in --help | --json) continue ;; esac # of every command: under OPTIONS
-        has "$work/help" "$option" || wrong "$1 $2 --help does not have $option"
-        has "$work/section" "$option" || wrong "$4 does not have $option of $2"
-    done
+# taken PROGRAM [COMMAND [VERB]]: what it takes, by its own word
+taken() {
+    program=$1
+    shift
+    "$bin/$program" "$@" --list-options | sed -n 's/^\(--[a-z][a-z-]*\).*/\1/p' | grep -vx -e --help | sort -u
 }
 
-for command in ping stats ns explain blocks verify drain trace evict size; do
-    check kvcachectl "$command" "client/ctl/$command.c" client/ctl/kvcachectl.1
-done
-grep -o '{"[a-z]*", cmd_' client/ctl/main.c | tr -d '{"' | cut -d, -f1 >"$work/commands"
-[ "$(wc -l <"$work/commands")" -ge 9 ] || wrong "client/ctl/main.c: no table of commands was found"
-"$bin/kvcachectl" --help >"$work/help"
-while read -r command; do
-    has "$work/help" "$command" || wrong "kvcachectl --help does not have $command"
-    [ -n "$(section client/ctl/kvcachectl.1 "$command")" ] || wrong "kvcachectl.1: no $command"
-done <"$work/commands"
+# The options that a help text, or a man page, lists in lines of their own.
+listed_by_help() {
+    sed -n 's/^  \(--[a-z].*\)/\1/p' "$1" | sed 's/   *.*//' | grep -oE -e '--[a-z][a-z-]*' | grep -vx -e --help | sort -u
+}
+listed_by_page() {
+    grep -A 1 '^\.TP' "$1" | grep -E '^\.(B|BI|BR) +--' | grep -oE -e '--[a-z][a-z-]*' | grep -vx -e --help | sort -u
+}
 
-# Options that a source takes from a shared table are checked through its help only.
-for command in replay gen store load nvme gpu attention ttft quality allocation lookup reuse surge churn idle; do
-    "$bin/kvcachebench" "$command" --help >"$work/help" 2>&1 || wrong "kvcachebench $command --help"
-    section bench/kvcachebench.1 "$command" >"$work/section"
-    sed -n 's/^ *\(--[a-z][a-z-]*\).*/\1/p' "$work/help" | sort -u >"$work/options"
-    [ -s "$work/options" ] || wrong "kvcachebench $command --help names no option"
+# compare PROGRAM PAGE COMMAND [VERB]: what it takes is in its help and on its page. Adds to
+# $work/accepted what it takes. $work/general has what holds for several commands.
+compare() {
+    program=$1
+    page=$2
+    shift 2
+    name="$program${1:+ $*}"
+    taken "$program" "$@" >"$work/taken"
+    cat "$work/taken" >>"$work/accepted"
+    "$bin/$program" "$@" --help >"$work/help" 2>&1 || wrong "$name --help fails"
+    grep -q Example "$work/help" || wrong "$name --help has no example"
+    if [ $# -gt 0 ]; then
+        section "$page" "$@" >"$work/section"
+        [ -s "$work/section" ] || wrong "$page has no section for $*"
+    else
+        plain "$page" >"$work/section"
+    fi
     while read -r option; do
-        [ "$option" = --help ] || has "$work/section" "$option" ||
-            wrong "kvcachebench.1 does not have $option of $command"
-    done <"$work/options"
-done
+        grep -qx -e "$option" "$work/common" && continue
+        has "$work/help" "$option" || wrong "$name --help does not have $option"
+        has "$work/section" "$option" || has "$work/general" "$option" ||
+            wrong "$page does not have $option of $name"
+    done <"$work/taken"
+    listed_by_help "$work/help" >>"$work/helped"
+    listed_by_page "$work/section" >>"$work/paged"
+}
 
-# whole PROGRAM SOURCE PAGE: of a program without commands; what help says of an option is in the page too
+# command PROGRAM PAGE COMMAND: with each of its verbs. What help and page list is taken by one of them.
+command_of() {
+    : >"$work/accepted"
+    : >"$work/helped"
+    : >"$work/paged"
+    verbs=
+    # Alone, a command with verbs names them. A benchmark has none, and would run.
+    [ "$1" = kvcachebench ] ||
+        verbs=$("$bin/$1" "$3" 2>&1 >/dev/null </dev/null | sed -n 's/.*: what? Say one of \(.*\)/\1/p' | tr -d ,)
+    if [ -n "$verbs" ]; then
+        for verb in $verbs; do
+            compare "$1" "$2" "$3" "$verb"
+        done
+        "$bin/$1" "$3" --help >"$work/help" 2>&1 || wrong "$1 $3 --help fails"
+        listed_by_help "$work/help" >>"$work/helped"
+    else
+        compare "$1" "$2" "$3"
+    fi
+    cat "$work/common" >>"$work/accepted"
+    sort -u "$work/helped" | while read -r option; do
+        grep -qx -e "$option" "$work/accepted" || echo "$1 $3 does not take $option, which its --help lists"
+    done >"$work/invented"
+    sort -u "$work/paged" | while read -r option; do
+        grep -qx -e "$option" "$work/accepted" || echo "$1 $3 does not take $option, which $2 lists"
+    done >>"$work/invented"
+    while read -r line; do
+        wrong "$line"
+    done <"$work/invented"
+}
+
+# program PROGRAM PAGE: its commands, which its --help lists
+program_of() {
+    taken "$1" >"$work/common" 2>/dev/null
+    plain "$2" | sed -n '/^\.SH DESCRIPTION/,/^\.SH COMMANDS/p' >"$work/general"
+    "$bin/$1" --help >"$work/main"
+    sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' "$work/main" >"$work/$1.commands"
+    [ -s "$work/$1.commands" ] || wrong "$1 --help lists no command"
+    while read -r command; do
+        command_of "$1" "$2" "$command"
+    done <"$work/$1.commands"
+    while read -r option; do
+        plain "$2" | sed -n '/^\.SH OPTIONS/,$p' >"$work/section"
+        has "$work/main" "$option" || wrong "$1 --help does not have $option"
+        has "$work/section" "$option" || wrong "$2 does not have $option"
+    done <"$work/common"
+}
+
+# ---- self-test ----
+
+# fake TAKES HELP PAGE: a program `it` with the command `go`, and its page
+fake() {
+    bin=$work/bin
+    mkdir -p "$bin"
+    cat >"$bin/it" <<EOF
+#!/bin/sh
+case \$* in
+--list-options) echo --help ;;
+--help) printf 'Commands:\n  go   it goes\n\n' ;;
+*--list-options) printf '%s\n' $1 --help ;;
+*--help) printf '  %s\n' $2 Example ;;
+esac
+EOF
+    chmod +x "$bin/it"
+    {
+        printf '.SH COMMANDS\n.SS "go [OPTIONS]"\n'
+        # shellcheck disable=SC2086 # words
+        printf '.TP\n.BI \\-\\-%s " X"\n' $3
+        printf '.SH OPTIONS\n'
+    } >"$work/it.1"
+}
+
+# finds EXPECTED TAKES HELP PAGE: exactly this, or nothing
+finds() {
+    expected=$1
+    shift
+    fake "$@"
+    got=$(program_of it "$work/it.1" | sed "s|$work/||")
+    [ "$got" = "${expected:+surface: $expected}" ] && return
+    echo "surface --self-test: '$got' instead of '$expected'"
+    failures=$((failures + 1))
+}
+
+if [ "${1-}" = --self-test ]; then
+    finds '' '--ns --deep' '--ns --deep' 'ns deep'
+    finds 'it go --help does not have --deep' '--ns --deep' '--ns' 'ns deep'
+    finds 'it.1 does not have --deep of it go' '--ns --deep' '--ns --deep' 'ns'
+    finds 'it go does not take --wide, which its --help lists' '--ns' '--ns --wide' 'ns'
+    finds 'it go does not take --wide, which it.1 lists' '--ns' '--ns' 'ns wide'
+    [ "$failures" -eq 0 ] && echo "surface --self-test: clean"
+    exit $((failures > 0))
+fi
+cd "$KVC_SOURCE_DIR" || exit 1
+
+# ---- programs ----
+
+program_of kvcachectl client/ctl/kvcachectl.1
+: >"$work/common"
+program_of kvcachebench bench/kvcachebench.1
+grep -o '{"[a-z]*", cmd_' client/ctl/main.c | tr -d '{"' | cut -d, -f1 | sort >"$work/commands"
+sort "$work/kvcachectl.commands" | cmp -s - "$work/commands" ||
+    wrong "kvcachectl --help does not list the commands of client/ctl/main.c"
+
+# whole PROGRAM PAGE: of a program without commands; what help says of an option is in the page too
 whole() {
-    "$bin/$1" --help >"$work/help" || wrong "$1 --help fails"
-    grep -q "Example" "$work/help" || wrong "$1 --help has no example"
-    plain "$3" >"$work/page"
-    [ -n "$(table "$2")" ] || wrong "$2: no table of options was found"
-    for option in $(table "$2"); do
-        has "$work/help" "$option" || wrong "$1 --help does not have $option"
-        has "$work/page" "$option" || wrong "$3 does not have $option"
-    done
+    : >"$work/common"
+    : >"$work/general"
+    : >"$work/accepted"
+    : >"$work/helped"
+    : >"$work/paged"
+    compare "$1" "$2"
     for word in $(sed -n 's/^      \([a-z]*\)  .*/\1/p' "$work/help"); do
-        has "$work/page" "$word" || wrong "$3 does not have $word"
+        has "$work/section" "$word" || wrong "$2 does not have $word"
     done
 }
 # It is built where there is OpenBLAS.
-[ ! -x "$bin/kvcache-worker" ] ||
-    whole kvcache-worker client/worker/options.c client/worker/kvcache-worker.1
+[ ! -x "$bin/kvcache-worker" ] || whole kvcache-worker client/worker/kvcache-worker.1
 
 plain daemon/kvcache-daemon.8 >"$work/page"
-for option in $(table daemon/cli.c); do
+for option in $(taken kvcache-daemon); do
     has "$work/page" "$option" || wrong "kvcache-daemon.8 does not have $option"
 done
 plain daemon/kvcache-daemon.yaml.5 >"$work/page"
@@ -106,8 +219,7 @@ done <"$work/keys"
 # ---- completion ----
 
 PATH="$bin:$PATH"
-KVCACHE_SOCKET=$work/none
-export PATH KVCACHE_SOCKET
+export PATH
 
 # offers "WORDS" LAST WORD...: whether each shell offers these behind the words, where LAST is begun
 offers() {

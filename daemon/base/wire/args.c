@@ -244,12 +244,24 @@ static int take_row(const struct arg *a, const char *name, void *base, args_usag
     abort(); /* lookup_add() leaves these out */
 }
 
+static void lookup_print(const struct lookup *l)
+{
+    for (unsigned i = 0; i < l->n; i++)
+        puts(l->row[i]->spec);
+    puts("--help");
+}
+
 int args_take(const struct command_line *line, int argc, char **argv)
 {
     struct lookup l = {.n = 0};
     if (line->base != NULL)
         lookup_add(&l, line->options, line->base);
     lookup_add(&l, line->shared, line->shared_base);
+    /* Not a row of the table: no abbreviation becomes ambiguous by it. */
+    if (argc == 2 && strcmp(argv[1], "--list-options") == 0) {
+        lookup_print(&l);
+        return -1;
+    }
     l.option[l.n] = (struct option){"help", no_argument, NULL, 'h'};
     optind = 0; /* glibc: start anew */
     opterr = 0;

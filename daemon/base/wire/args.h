@@ -6,8 +6,9 @@
  * args_take() goes through argv with getopt_long(): options may stand behind operands and be
  * shortened, a value may stand behind '='. A value is stored in a field of the caller's struct.
  * What is refused leaves the field as it was; the caller's `usage` is told what was wrong and what
- * would be right. Every table has --help and -h. Nothing is allocated. Threads: one; getopt's
- * state is the process's.
+ * would be right. Every table has --help and -h. --list-options alone prints each option that is
+ * taken, those of shared tables and those without help too: a gate compares help texts and man
+ * pages with that list. Nothing is allocated. Threads: one; getopt's state is the process's.
  */
 #ifndef KVC_WIRE_ARGS_H
 #define KVC_WIRE_ARGS_H
@@ -107,8 +108,8 @@ struct command_line {
     bool stop_early;  /* at the first operand: what follows is another command's */
 };
 
-/* 0, with `optind` at the first operand; -1 when --help was served; else what `usage` or a take
- * function returned. */
+/* 0, with `optind` at the first operand; -1 when --help or --list-options was served; else what
+ * `usage` or a take function returned. */
 __attribute__((warn_unused_result)) int args_take(const struct command_line *line, int argc,
                                                   char **argv);
 /* For a program that says nothing else: "PROGRAM: TEXT" on stderr, and the way to --help. 2. */

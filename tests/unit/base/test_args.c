@@ -166,6 +166,41 @@ CASE(what_is_refused_says_what_would_be_right)
     ck_assert_int_eq(take("--a-name-of-some-length=bad", &t, &c, false), 7);
 }
 
+/* What a command line prints, which is served. */
+static void served(const char *words, char *ret_text, size_t size)
+{
+    struct taken t;
+    struct common c;
+    fflush(stdout);
+    const int keep = dup(STDOUT_FILENO);
+    FILE *file = tmpfile();
+    ck_assert(keep >= 0 && file != NULL);
+    ck_assert_int_ge(dup2(fileno(file), STDOUT_FILENO), 0);
+    const int rc = take(words, &t, &c, false);
+    fflush(stdout);
+    ck_assert_int_ge(dup2(keep, STDOUT_FILENO), 0);
+    close(keep);
+    rewind(file);
+    ret_text[fread(ret_text, 1, size - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_int_eq(rc, -1);
+}
+
+/* Those of the shared table and those without help too, and no headings. */
+CASE(all_options_are_listed)
+{
+    char got[1024];
+    struct taken t;
+    struct common c;
+    served("--list-options", got, sizeof(got));
+    ck_assert_str_eq(got, "--json\n--path FILE\n--name NAME\n--count N\n--small N\n"
+                          "--bytes SIZE\n--ttl TIME\n--share X\n"
+                          "--a-name-of-some-length[=WHAT]\n--parity WHICH\n--kilo N\n"
+                          "--verbose\n--help\n");
+    ck_assert_int_eq(take("--list", &t, &c, false), 2);
+    ck_assert_int_eq(take("--list-options --json", &t, &c, false), 2);
+}
+
 CASE(help_lists_the_table)
 {
     static const char expected[] = "Usage: it\n\nwords\n\n"
@@ -184,20 +219,6 @@ CASE(help_lists_the_table)
                                    "  --verbose     shown here\n"
                                    "\nExample:\n  it --json\n";
     char got[1024];
-    struct taken t;
-    struct common c;
-    fflush(stdout);
-    const int keep = dup(STDOUT_FILENO);
-    FILE *file = tmpfile();
-    ck_assert(keep >= 0 && file != NULL);
-    ck_assert_int_ge(dup2(fileno(file), STDOUT_FILENO), 0);
-    const int rc = take("--json --help", &t, &c, false);
-    fflush(stdout);
-    ck_assert_int_ge(dup2(keep, STDOUT_FILENO), 0);
-    close(keep);
-    rewind(file);
-    got[fread(got, 1, sizeof(got) - 1, file)] = '\0';
-    fclose(file);
-    ck_assert_int_eq(rc, -1);
+    served("--json --help", got, sizeof(got));
     ck_assert_str_eq(got, expected);
 }
