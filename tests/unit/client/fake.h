@@ -14,6 +14,8 @@
 
 #include <kvcache/kvcache.h>
 
+#include "device_range.h"
+
 #define FAKE_RULES       16
 #define FAKE_CHUNKS      4
 #define FAKE_CHUNK_BYTES 65536u
@@ -161,7 +163,7 @@ struct fake {
     struct fake_shared *s;
     int chunk_fd[FAKE_CHUNKS];
     uint8_t *chunk[FAKE_CHUNKS]; /* writable, to change generations and contents */
-    int hbm_fd[FAKE_CHUNKS];     /* sealed */
+    struct device_range hbm[FAKE_CHUNKS];
 };
 
 /* A private directory and the chunks; starts nothing. Slot i of chunk c holds generation

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fake daemon's files share: fake.c and, about devices, fake_gpu.c. */
+/* What the fake daemon's files share: fake.c and, about devices, fake_devices.c. */
 #ifndef KVC_TEST_CLIENT_FAKE_PRIVATE_H
 #define KVC_TEST_CLIENT_FAKE_PRIVATE_H
 
@@ -84,7 +84,7 @@ int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint32_t
           size_t cap);
 void statuses(struct daemon *d, uint8_t *out, uint32_t n);
 
-/* ---- fake_gpu.c ---- */
+/* ---- fake_devices.c ---- */
 
 /* An attach message with the descriptor that came along, or -1: whether it was about devices. */
 bool gpu_attach(struct daemon *d, int conn, const uint8_t *buf, size_t len, int passed);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hbm_rig.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
+
+#include "emu_mem.h"
 
 /* --- the rig --- */
 
@@ -97,12 +97,8 @@ void rig_scribble(struct rig *r, void *at, uint64_t bytes)
 void rig_mem_make(struct rig *r, struct rig_mem *m, uint64_t bytes)
 {
     *m = (struct rig_mem){.bytes = bytes, .err = 1};
-    m->fd = memfd_create("worker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ck_assert_int_ge(m->fd, 0);
-    ck_assert_int_eq(ftruncate(m->fd, (off_t)bytes), 0);
-    ck_assert_int_eq(fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-    m->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
-    ck_assert_ptr_ne(m->at, MAP_FAILED);
+    ck_assert_int_eq(emu_mem_make(bytes, EMU_FOR_WRITING, &m->range), 0);
+    m->at = (uint8_t *)(uintptr_t)m->range.at;
     m->expect = malloc(bytes);
     ck_assert_ptr_nonnull(m->expect);
     rig_scribble(r, m->at, bytes);
@@ -118,15 +114,15 @@ static void on_import(void *ctx, int err)
 
 int rig_mem_import(struct rig *r, struct rig_mem *m)
 {
-    const struct device_handle handle = {.kind = DEVICE_HANDLE_EMU, .fd = m->fd, .bytes = m->bytes};
+    struct device_handle handle;
+    emu_mem_export(&m->range, m->bytes, &handle);
     m->err = 1;
     return r->d->ops->mem_import(r->d, &handle, on_import, m, &m->mem);
 }
 
 void rig_mem_unmake(struct rig_mem *m)
 {
-    (void)munmap(m->at, m->bytes);
-    (void)close(m->fd);
+    emu_mem_free(&m->range);
     free(m->expect);
 }
 

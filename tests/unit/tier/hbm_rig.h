@@ -9,6 +9,7 @@
 #ifndef KVC_TEST_HBM_RIG_H
 #define KVC_TEST_HBM_RIG_H
 
+#include "device_range.h"
 #include "hbm.h"
 #include "list.h"
 #include "tier_fixture.h"
@@ -60,7 +61,7 @@ struct rig_mem {
     uint8_t *at;     /* the worker's mapping of it */
     uint8_t *expect; /* what has to be in it */
     uint64_t bytes;
-    int fd;
+    struct device_range range;
     int err; /* 1: not heard yet */
 };
 void rig_mem_make(struct rig *r, struct rig_mem *m, uint64_t bytes);

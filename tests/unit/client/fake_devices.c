@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "emu_mem.h"
 #include "fake__.h"
 #include "fake_cuda_handles.h"
 
@@ -41,20 +42,17 @@ static int make_file(uint64_t bytes)
 void gpu_create(struct fake *f)
 {
     for (uint32_t c = 0; c < FAKE_CHUNKS; c++) {
-        f->hbm_fd[c] = make_memfd(FAKE_CHUNK_BYTES, F_SEAL_SHRINK | F_SEAL_GROW);
-        for (uint32_t i = 0; i < FAKE_SLOTS; i++) {
-            uint8_t bytes[FAKE_BLOCK_BYTES];
-            memset(bytes, fake_hbm_byte(c, i), sizeof(bytes));
-            off_t at = (off_t)i * FAKE_SLOT_BYTES + FAKE_PAYLOAD_AT;
-            NEED(pwrite(f->hbm_fd[c], bytes, sizeof(bytes), at) == (ssize_t)sizeof(bytes));
-        }
+        NEED(emu_mem_make(FAKE_CHUNK_BYTES, EMU_FOR_READING, &f->hbm[c]) == 0);
+        for (uint32_t i = 0; i < FAKE_SLOTS; i++)
+            memset((uint8_t *)(uintptr_t)f->hbm[c].at + i * FAKE_SLOT_BYTES + FAKE_PAYLOAD_AT,
+                   fake_hbm_byte(c, i), FAKE_BLOCK_BYTES);
     }
 }
 
 void gpu_destroy(struct fake *f)
 {
     for (uint32_t c = 0; c < FAKE_CHUNKS; c++)
-        close(f->hbm_fd[c]);
+        emu_mem_free(&f->hbm[c]);
 }
 
 /* ---- attach channel ---- */
@@ -148,12 +146,11 @@ static void take_memory(struct daemon *d, int conn, const struct att_mem *m, int
 /* The chunk's memory as the fake CUDA driver would have made it. */
 static int make_cuda(struct daemon *d, uint32_t chunk, int32_t device)
 {
-    static uint8_t bytes[FAKE_CHUNK_BYTES];
     const struct fake_cuda_tail tail = {
         .magic = FAKE_CUDA_MAGIC, .bytes = CUDA_BYTES, .device = device};
     int fd = make_memfd(CUDA_BYTES + 4096, 0);
-    NEED(pread(d->f->hbm_fd[chunk % FAKE_CHUNKS], bytes, sizeof(bytes), 0) == sizeof(bytes));
-    NEED(pwrite(fd, bytes, sizeof(bytes), 0) == sizeof(bytes));
+    const void *bytes = (const void *)(uintptr_t)d->f->hbm[chunk % FAKE_CHUNKS].at;
+    NEED(pwrite(fd, bytes, FAKE_CHUNK_BYTES, 0) == FAKE_CHUNK_BYTES);
     NEED(pwrite(fd, &tail, sizeof(tail), CUDA_BYTES) == sizeof(tail));
     return fd;
 }
@@ -175,7 +172,7 @@ static int hbm_fd(struct daemon *d, int mode, uint32_t chunk)
     case FAKE_HBM_CUDA_OTHER:
         return make_cuda(d, chunk, mode == FAKE_HBM_CUDA_OTHER);
     default:
-        return dup(d->f->hbm_fd[chunk % FAKE_CHUNKS]);
+        return dup(d->f->hbm[chunk % FAKE_CHUNKS].fd);
     }
 }
 
