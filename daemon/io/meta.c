@@ -148,18 +148,20 @@ static int commit_all(void *ctx)
     return meta__db_commit(job->db, job->first);
 }
 
-/* A page of the map that the device does not give, or that was cut off meanwhile, costs the journal
- * and not the daemon; what LMDB has in memory is not to be trusted then, nor given back. */
+/* A page of the map that the device does not give, or that was cut off meanwhile (-ENODATA), costs
+ * the journal and not the daemon; what LMDB has in memory is not to be trusted then, nor given
+ * back. */
 static int commit_survive(struct meta *m, const struct journal_commit *first)
 {
     struct job job = {m->db, first};
     const int r = crash_survive(commit_all, &job);
-    if (r == -EFAULT) {
-        LOG_ERROR("journal %s: a page of it cannot be read any more: it takes no more commits",
-                  m->file);
-        m->db = NULL;
-    }
-    return r;
+    if (r != -EFAULT)
+        return r;
+    LOG_ERROR("journal %s: a page of it cannot be read any more: it takes no more commits",
+              m->file);
+    const int cut = meta__db_stands(m->db);
+    m->db = NULL;
+    return cut ? cut : r;
 }
 
 static int make_files(struct meta *m);

@@ -26,6 +26,9 @@ void meta__db_close(struct meta_db **db);
  * the file system can; all of it is on stable storage afterwards, but for `dir`'s own name. */
 KVC_WARN_UNUSED int meta__db_make(const char *dir, uint64_t map_bytes, char *ret_why);
 
+/* Whether the file is as long as it was: 0, or -ENODATA, which is logged. */
+KVC_WARN_UNUSED int meta__db_stands(const struct meta_db *db);
+
 /* All changes of a list of commits in one synchronous transaction; grows the map when it must. */
 KVC_WARN_UNUSED int meta__db_commit(struct meta_db *db, const struct journal_commit *first);
 /* As journal.h's. */

@@ -362,8 +362,7 @@ int meta__db_make(const char *dir, uint64_t map_bytes, char *ret_why)
 
 /* --- commits --- */
 
-/* LMDB reads through its map: a page that is not in the file any more would end the process. */
-static int look_at_length(const struct meta_db *db)
+int meta__db_stands(const struct meta_db *db)
 {
     const uint64_t found = length(db);
     if (found >= db->file_bytes)
@@ -420,7 +419,8 @@ static int meta_db_grow(struct meta_db *db)
 int meta__db_commit(struct meta_db *db, const struct journal_commit *first)
 {
     const char *what = "";
-    int rc = look_at_length(db);
+    /* LMDB reads through its map: a page that is not in the file any more is a SIGBUS. */
+    int rc = meta__db_stands(db);
     if (rc < 0)
         return rc;
     while ((rc = try_commit(db, first, &what)) == MDB_MAP_FULL) {

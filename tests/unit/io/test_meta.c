@@ -5,6 +5,7 @@
 #include <lmdb.h>
 #include <sys/wait.h>
 
+#include "crash.h"
 #include "hash.h"
 #include "io_fixture.h"
 #include "meta.h"
@@ -157,6 +158,39 @@ CASE(one_that_was_cut_takes_no_commit)
     reopen();
     ck_assert(report.damaged);
     ck_assert_int_eq(commit(&change, 1), 0);
+}
+
+/* The file may be cut between the look at its length and the end of the transaction: a page of the
+ * map is missing then, and the error says the same. */
+CASE(one_that_is_cut_during_commits_says_so)
+{
+    enum { ROUNDS = 40, N = 200 };
+    static struct one all[N];
+    static uint8_t value[JOURNAL_VALUE_MAX];
+    crash_init(NULL);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        must_open();
+        const struct journal_change first = {0, "a", 1};
+        ck_assert_int_eq(commit(&first, 1), 0);
+        static struct journal_change change[N];
+        for (unsigned i = 0; i < N; i++) {
+            change[i] = (struct journal_change){i, value, sizeof value};
+            begin(&all[i], &change[i], 1);
+        }
+        const struct timespec part = {.tv_nsec = 50000 * (long)round};
+        (void)nanosleep(&part, NULL);
+        ck_assert_int_eq(truncate(in_scratch("journal/env/data.mdb"), 4096), 0);
+        unsigned cut = 0;
+        for (unsigned i = 0; i < N; i++) {
+            const int r = end(&all[i]);
+            ck_assert_msg(r == 0 || r == -ENODATA || (r == -EROFS && cut > 0), "commit %u: %d", i,
+                          r);
+            cut += r == -ENODATA;
+        }
+        meta_close(&meta);
+        scratch_remove();
+        scratch_make(false);
+    }
 }
 
 CASE(commits_end_in_the_order_in_which_they_were_begun)
