@@ -9,13 +9,14 @@
 #include "stdfds.h"
 #include "units.h"
 
-double replay_hit_ratio(const struct replay_result *result)
+static double replay_hit_ratio(const struct replay_result *result)
 {
     const struct replay_counts *counts = &result->tally.counts;
     return counts->accesses ? (double)counts->hits / (double)counts->accesses : 0;
 }
 
-uint64_t replay_nvme_hits(const struct replay_result *result)
+/* Blocks hit that had to be read from storage; the others were in memory. */
+static uint64_t replay_nvme_hits(const struct replay_result *result)
 {
     uint64_t loaded = result->tally.storage.loaded_blocks, hits = result->tally.counts.hits;
     return loaded < hits ? loaded : hits;

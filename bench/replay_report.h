@@ -20,9 +20,6 @@ struct replay_result {
     struct replay_tally tally;
 };
 
-double replay_hit_ratio(const struct replay_result *result);
-/* Blocks hit that had to be read from storage; the others were in memory. */
-uint64_t replay_nvme_hits(const struct replay_result *result);
 void replay_report_json(const struct replay_result *result);
 /* One result in full, several as rows. */
 void replay_report_table(const struct replay_result *results, size_t n);

@@ -461,9 +461,8 @@ void op__silent(struct kvc *k);
 void op__expire(struct kvc *k);
 /* Waits for the daemon's exit, and completes the op. */
 void op__await_exit(struct kvc_op *op);
-/* Asks the daemon to end a request. Replies of both move it on. 0 also when that is under way. */
-__attribute__((warn_unused_result)) int op__cancel(struct kvc_op *op);
-/* The same for a store that may be reading staging; without an answer the link goes down. */
+/* Asks the daemon to end a store that may be reading staging, and waits for the answer; without one
+ * the link goes down. */
 void op__quiesce(struct kvc_op *op);
 /* Ends a request for pages, and waits until nothing touches them any more. */
 void op__stop(struct kvc_op *op);
@@ -530,7 +529,6 @@ struct map *hold__map_of(const struct hold *h, const void *p, uint32_t *hint);
 bool hold__needs(const struct msg_acquire_reply *r, uint32_t chunk);
 /* Whether the blocks' memory is sure to be there, and a generation in it that tells. */
 bool hold__is_kept(const struct kvc *k, uint32_t epoch);
-void hold__free(struct hold *h);
 /* Ends its lease, if that is of this epoch, and frees it. */
 void hold__discard(struct hold *h);
 void hold__destroy_all(struct kvc *k);

@@ -38,7 +38,7 @@ int hold__new(struct kvc *k, struct hold **ret_hold)
     return 0;
 }
 
-void hold__free(struct hold *h)
+static void hold__free(struct hold *h)
 {
     struct kvc *k = h->kvc;
     for (uint32_t i = 0; i < h->maps; i++)

@@ -52,7 +52,8 @@ static void cancelled(struct kvc_op *cancel)
         op__complete(target, target->error);
 }
 
-int op__cancel(struct kvc_op *op)
+/* Asks the daemon to end a request. Replies of both move it on. 0 also when that is under way. */
+static int op__cancel(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     if (op->partner != NULL || op->stage == OP_DAEMON_EXIT)

@@ -117,6 +117,11 @@ static int encode_request(const struct schema *schema, uint8_t op, void *buf, si
     return message_packed(&pk);
 }
 
+static bool message_has_op(const struct schema *schema, uint8_t op)
+{
+    return op != 0 && memchr(schema->ops, op, sizeof schema->ops) != NULL;
+}
+
 static int encode_reply(const struct schema *schema, void *buf, size_t cap,
                         const struct msg_head *head, const void *msg)
 {
@@ -143,11 +148,6 @@ int codec_enc_error(void *buf, size_t cap, const struct msg_head *head, uint16_t
 }
 
 /* ---- reading ---- */
-
-bool message_has_op(const struct schema *schema, uint8_t op)
-{
-    return op != 0 && memchr(schema->ops, op, sizeof schema->ops) != NULL;
-}
 
 int message_error(uint16_t status)
 {

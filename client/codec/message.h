@@ -34,6 +34,4 @@ int list__add(struct codec_list *list, const struct schema *schema, const void *
 /* Writes the number of items and moves the items up to it. Returns the length of the message. */
 size_t list__close(struct codec_list *list);
 
-bool message_has_op(const struct schema *schema, uint8_t op);
-
 #endif

@@ -88,8 +88,6 @@ FILE *ctl_open(const char *path);
 int ctl_connect(struct ctl *ctl);
 /* Says what a call of the library failed with; returns the fitting enum ctl_exit. */
 int ctl_fail(const struct ctl *ctl, int error);
-/* The exit code that fits an error of the library. Pure. */
-int ctl_exit_code(int error);
 /* A line on stdout, with '?' for what could steer the terminal. */
 __attribute__((format(printf, 1, 2))) void ctl_line(const char *format, ...);
 /* "kvcachectl: TEXT" on stderr, likewise. */

@@ -186,7 +186,8 @@ const char *ctl_tier_names(unsigned tiers)
     return tiers < sizeof(names) / sizeof(names[0]) ? names[tiers] : "?";
 }
 
-int ctl_exit_code(int error)
+/* The exit code that fits an error of the library. Pure. */
+static int ctl_exit_code(int error)
 {
     switch (error) {
     case KVC_E_DOWN:

@@ -39,7 +39,8 @@ struct kv_pool *kv_pool_share(struct kv_pool *pool)
     return pool;
 }
 
-void kv_pool_leave(struct kv_pool **pool)
+/* The last user's frees it. Accepts NULL. */
+static void kv_pool_leave(struct kv_pool **pool)
 {
     struct kv_pool *p = *pool;
     *pool = NULL;

@@ -17,8 +17,6 @@ struct kv_pool {
 KV_MUST_USE int kv_pool_create(uint64_t page_bytes, uint32_t pages, struct kv_pool **ret_pool);
 /* The same for one more user. */
 struct kv_pool *kv_pool_share(struct kv_pool *pool);
-/* The last user's frees it. Accepts NULL. */
-void kv_pool_leave(struct kv_pool **pool);
 static inline void *pool_page(const struct kv_pool *pool, uint32_t page)
 {
     return pool->base + page * pool->page_bytes;

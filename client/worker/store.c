@@ -131,11 +131,6 @@ struct kvc *store_session(struct store *s)
     return s->kvc;
 }
 
-struct kvc_ns *store_ns(struct store *s)
-{
-    return s->ns;
-}
-
 /* ---- taking ---- */
 
 bool store_is_good(const struct store_seq *seq)

@@ -34,7 +34,6 @@ KV_MUST_USE int store_open(const struct store_options *options, const struct kv 
 /* Accepts NULL and a pointer to NULL. */
 void store_close(struct store **store);
 struct kvc *store_session(struct store *store);
-struct kvc_ns *store_ns(struct store *store);
 
 /* What the store knows of one sequence. Zero at first. */
 struct store_seq {

@@ -10,7 +10,8 @@
 #define CONTEXT   4096u
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-int worker_fault(struct worker *w)
+/* Says `w->why` and returns EXIT_FAULT. */
+static int worker_fault(struct worker *w)
 {
     worker_say("%s", w->why);
     return EXIT_FAULT;

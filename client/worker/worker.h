@@ -43,8 +43,6 @@ int worker_turn(struct worker *w, void (*shown)(struct worker *w, uint32_t token
 int worker_keep(struct worker *w);
 /* The loop of --chat. */
 int worker_chat(struct worker *w);
-/* Says `w->why` and returns EXIT_FAULT. */
-int worker_fault(struct worker *w);
 
 /* What a role says to sequence i: a message by the model's chat template, where it has one and no
  * --raw forbids it; else text as it is. */

@@ -231,8 +231,6 @@ void arena__evacuation_slab_gone(struct arena *a, uint32_t evacuation);
 void arena__give_back(struct arena *a, struct arena_slab *s);
 /* Whether a slot of this kind could be had if the limit allowed it. */
 bool arena__has_room(struct arena *a, uint32_t principal, uint32_t slot_pages);
-/* Puts a new memfd in place of an empty chunk, owned by nobody. Error: the chunk stays as it is. */
-KVC_WARN_UNUSED int arena__replace(struct arena *a, uint32_t chunk);
 /* The chunk's first memory. */
 KVC_WARN_UNUSED int arena__chunk_make(struct arena *a, uint32_t chunk);
 /* The same with memory that is there: takes *mem. */

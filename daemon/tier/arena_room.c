@@ -136,7 +136,8 @@ int arena__chunk_make(struct arena *a, uint32_t chunk)
     return 0;
 }
 
-int arena__replace(struct arena *a, uint32_t chunk)
+/* Puts a new memfd in place of an empty chunk, owned by nobody. Error: the chunk stays as it is. */
+static int arena__replace(struct arena *a, uint32_t chunk)
 {
     struct arena_chunk *c = &a->chunks[chunk];
     MUST(c->owned && c->slabs == 0 && c->used_bytes == 0);

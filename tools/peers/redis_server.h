@@ -8,7 +8,5 @@
 /* redis-server's command line, for served_open() and rig_start(). */
 extern const char *const redis_command[];
 const char *redis_missing(const struct peer_plan *plan);
-/* The length in a reply's head "$N", or -1 when it is something else. */
-int64_t redis_bulk_length(const char *line);
 
 #endif

@@ -133,8 +133,8 @@ int args_bytes(args_usage_fn *usage, const char *name, const char *text, uint64_
     return 0;
 }
 
-int args_ms(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
-            uint64_t *ret)
+static int args_ms(args_usage_fn *usage, const char *name, const char *text, uint64_t min,
+                   uint64_t max, uint64_t *ret)
 {
     char low[UNITS_COUNT_BYTES], high[UNITS_COUNT_BYTES];
     const char *why = "";
@@ -160,8 +160,8 @@ bool args_is_number(const char *text, double low, double high, double *ret)
     return true;
 }
 
-int args_number(args_usage_fn *usage, const char *name, const char *text, double low, double high,
-                double *ret)
+static int args_number(args_usage_fn *usage, const char *name, const char *text, double low,
+                       double high, double *ret)
 {
     if (!args_is_number(text, low, high, ret))
         return usage("--%s %s: must be a number from %g to %g", name, text, low, high);

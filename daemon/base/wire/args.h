@@ -122,11 +122,7 @@ int args_count(args_usage_fn *usage, const char *name, const char *text, uint64_
                uint64_t *ret);
 int args_bytes(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
                uint64_t *ret);
-int args_ms(args_usage_fn *usage, const char *name, const char *text, uint64_t min, uint64_t max,
-            uint64_t *ret);
-int args_number(args_usage_fn *usage, const char *name, const char *text, double low, double high,
-                double *ret);
-/* The same without a message. */
+/* Whether the text is a number within these limits; prints nothing. */
 __attribute__((warn_unused_result)) bool args_is_number(const char *text, double low, double high,
                                                         double *ret);
 

@@ -308,12 +308,9 @@ struct part *resv_entry_part(struct core *c, const struct reservation *r, const 
                              struct block **ret_block);
 /* One entry of a reservation is committed or dropped; the last one frees it. */
 void resv_close_entry(struct core *c, struct reservation *r);
-void resv_drop_all(struct core *c, struct reservation *r);
 /* Drops a slice of what is reserved and not committed, from the last entry on. True: there is more
  * to do. The caller has an entry open, so that r is not freed. */
 bool resv_drop_some(struct core *c, struct reservation *r);
-/* Drops all of it at once, and closes the entry that the caller has open, which frees r. */
-void resv_drop_open(struct core *c, struct reservation *r);
 /* Ends a reservation whose client has no use for it. It is dropped at once, or in slices if much
  * was dropped in this turn already. The client lasts until then. */
 void resv_go(struct core *c, struct reservation *r);

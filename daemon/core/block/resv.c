@@ -115,7 +115,8 @@ struct part *resv_entry_part(struct core *c, const struct reservation *r, const 
     return p;
 }
 
-void resv_drop_open(struct core *c, struct reservation *r)
+/* Drops all of it at once, and closes the entry that the caller has open, which frees r. */
+static void resv_drop_open(struct core *c, struct reservation *r)
 {
     struct run_iter it = run_begin(c, &r->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));) {
@@ -143,7 +144,7 @@ bool resv_drop_some(struct core *c, struct reservation *r)
     return false;
 }
 
-void resv_drop_all(struct core *c, struct reservation *r)
+static void resv_drop_all(struct core *c, struct reservation *r)
 {
     MUST(r->busy == 0);
     r->open++;

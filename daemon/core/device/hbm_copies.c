@@ -73,7 +73,8 @@ bool hbm_copy_is_there(const struct core *c, const struct block *b)
     return e != NULL;
 }
 
-uint64_t hbm_copy_held(struct core *c, const struct block *b)
+/* Bytes of b's copies on devices. */
+static uint64_t hbm_copy_held(struct core *c, const struct block *b)
 {
     uint64_t n = 0;
     for (const struct hbm_copy *e = first_of(c, b); e; e = next_of(c, e))
@@ -111,7 +112,8 @@ static void count_ready(struct core *c, const struct hbm_copy *e, bool more)
     c->m.hbm_bytes += by;
 }
 
-void hbm_copy_void(struct core *c, struct hbm_copy *e)
+/* Makes it NONE: lookups do not find it any more. */
+static void hbm_copy_void(struct core *c, struct hbm_copy *e)
 {
     if (e->state == COPY_NONE)
         return;

@@ -32,8 +32,6 @@ int hbm_copy_lease(struct core *c, struct lease *l, const struct hbm_device *dev
                    const struct core_seq *seq, const struct block *b) KVC_WARN_UNUSED;
 int hbm_copy_load(struct core *c, struct core_load *l, const struct hbm_device *dev,
                   const struct core_seq *seq, struct block *b) KVC_WARN_UNUSED;
-/* Bytes of b's copies on devices. */
-uint64_t hbm_copy_held(struct core *c, const struct block *b);
 /* Release what a lease holds on its device; what a load holds. */
 void hbm_copy_let_go(struct core *c, struct lease *l);
 void hbm_copy_unload(struct core *c, struct core_load *l);

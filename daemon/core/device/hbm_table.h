@@ -133,8 +133,6 @@ struct hbm_copy *hbm_copy_find(const struct core *c, const struct block *b, uint
  * KVC_E_TOO_LARGE. */
 int hbm_copy_take(struct core *c, struct hbm_device *dev, const struct block *b, uint32_t shard,
                   struct tier_loc beside, struct hbm_copy **ret_copy) KVC_WARN_UNUSED;
-/* Makes it NONE: lookups do not find it any more. */
-void hbm_copy_void(struct core *c, struct hbm_copy *e);
 /* The copy into one that is FILLING has landed: it is READY. */
 void hbm_copy_ready(struct core *c, struct hbm_copy *e);
 /* The copy into one has failed, or is not wanted any more: nobody was told of it, so its slot is

@@ -291,7 +291,7 @@ const char *core_seq_fault(const struct core_seq *seq)
     return total > KVC_KEYS_MAX ? "too many keys in one request" : NULL;
 }
 
-void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix)
+static void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix)
 {
     *ret_prefix = (struct core_prefix){.tokens = 0};
     for (uint32_t g = 0; g < seq->ngroups; g++)

@@ -127,7 +127,6 @@ bool find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix)
  * held now. False: b was removed or changed, or cannot be held. */
 KVC_WARN_UNUSED bool find_put(struct core *c, struct find *f, uint32_t g, uint32_t i,
                               struct block *b);
-void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix);
 /* Why a prefix of no tokens has nothing that could be pinned or named: KVC_E_GONE, or KVC_E_TIER
  * where its copies are out of service. For FIND_ANY. */
 KVC_WARN_UNUSED int find_absence(struct core *c, const struct core_seq *seq,

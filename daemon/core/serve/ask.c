@@ -71,6 +71,19 @@ uint64_t asks_bytes(void)
     return pool_bytes_for(sizeof(struct core_ask), ASKS_MAX) + ASK_ROOM_BYTES;
 }
 
+static void ask_room_enter(struct core *c, struct find_room *room)
+{
+    c->found = room->found;
+    c->runlen = room->runlen;
+    c->hash = room->hash;
+}
+
+/* The lookup in progress is one that is done in one piece. */
+static void ask_leave(struct core *c)
+{
+    ask_room_enter(c, &c->asks->room);
+}
+
 static int asks_create(struct core *c)
 {
     struct asks *a = c->asks;
@@ -109,18 +122,6 @@ uint64_t asks_hold(const struct core *c)
     POOL_FOR_EACH (ask, i, c->asks->pool)
         n += ask->f.holds + (ask->climbed != CORE_NONE);
     return n;
-}
-
-static void ask_room_enter(struct core *c, struct find_room *room)
-{
-    c->found = room->found;
-    c->runlen = room->runlen;
-    c->hash = room->hash;
-}
-
-void ask_leave(struct core *c)
-{
-    ask_room_enter(c, &c->asks->room);
 }
 
 static void ask_enter(struct core *c, const struct core_ask *ask)

@@ -84,8 +84,6 @@ const struct pool *op_pool(const struct core *c); /* core_op */
 /* How many of these wait for their words, or are not copied yet since. */
 uint32_t ops_fenced(const struct core *c);
 struct core_op *op_at(const struct core *c, uint32_t no);
-/* Ends the commit of an entry. */
-void op_finish(struct core *c, struct core_op *o, uint8_t status);
 /* The device has copied the bytes of an entry out of pages, or could not. */
 void op_copied(struct core *c, struct core_op *o, int status);
 /* The status of a copy as its client is told it. */
@@ -119,8 +117,6 @@ uint64_t asks_hold(const struct core *c);
 /* Runs a slice of releasing what asks hold that nobody waits for any more; true: there is more. */
 bool ask_step(struct core *c);
 bool asks_are_leaving(const struct core *c); /* whether there are some */
-/* The lookup in progress is one that is done in one piece. */
-void ask_leave(struct core *c);
 
 /* ---- progress.c ---- */
 

@@ -102,6 +102,12 @@ static void on_copied(struct device_copy *copy)
     transfer_job_over(job, (uint32_t)(part - job->part));
 }
 
+static struct device_piece *transfer_piece(const struct core *c, const struct transfer_job *job,
+                                           uint32_t i)
+{
+    return &c->hbm->piece[transfer_job_slot_of(c, job) + i];
+}
+
 struct device_copy *transfer_job_part(struct core *c, struct transfer_job *job, uint32_t group,
                                       uint32_t bytes)
 {
@@ -123,12 +129,6 @@ struct device_copy *transfer_job_part(struct core *c, struct transfer_job *job, 
     }
     job->left++;
     return &part->copy;
-}
-
-struct device_piece *transfer_piece(const struct core *c, const struct transfer_job *job,
-                                    uint32_t i)
-{
-    return &c->hbm->piece[transfer_job_slot_of(c, job) + i];
 }
 
 uint32_t transfer_what(const struct core *c, const struct transfer_job *job, uint32_t i)

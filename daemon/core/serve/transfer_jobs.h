@@ -31,8 +31,6 @@ void transfer_job_end(struct core *c, struct transfer_job *job);
 struct device_copy *transfer_job_part(struct core *c, struct transfer_job *job, uint32_t group,
                                       uint32_t bytes);
 struct device_piece *transfer_job_add(struct core *c, struct transfer_job *job, uint32_t what);
-struct device_piece *transfer_piece(const struct core *c, const struct transfer_job *job,
-                                    uint32_t i);
 uint32_t transfer_what(const struct core *c, const struct transfer_job *job, uint32_t i);
 void transfer_job_submit(struct transfer_job *job, uint32_t part);
 void transfer_job_cancel(struct transfer_job *job);

@@ -588,6 +588,23 @@ static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
     return KVC_ST_OK;
 }
 
+/* Ends the commit of an entry. */
+static void op_finish(struct core *c, struct core_op *o, uint8_t status)
+{
+    struct core_client *cl = o->client;
+    struct core_commit *m = o->commit;
+    m->statuses[o->index] = status;
+    list_remove(&o->node);
+    share_put(&c->writes->op_share, client_no(c, cl), c->writes->ops, o);
+    if (--m->left == 0) {
+        list_remove(&m->req.node);
+        c->m.commits_in_flight--;
+        m->done(m);
+    }
+    cl->copies--; /* last: done() may have closed the client, which lives until its last copy */
+    core__client_settle(c, cl);
+}
+
 static void on_promised(struct core *c, struct promise *p, uint8_t status)
 {
     op_finish(c, CONTAINER_OF(p, struct core_op, promise), status);
@@ -622,22 +639,6 @@ static void op_done(struct tier_op *t)
             promise_begin(c, b);
         op_finish(c, o, status);
     }
-}
-
-void op_finish(struct core *c, struct core_op *o, uint8_t status)
-{
-    struct core_client *cl = o->client;
-    struct core_commit *m = o->commit;
-    m->statuses[o->index] = status;
-    list_remove(&o->node);
-    share_put(&c->writes->op_share, client_no(c, cl), c->writes->ops, o);
-    if (--m->left == 0) {
-        list_remove(&m->req.node);
-        c->m.commits_in_flight--;
-        m->done(m);
-    }
-    cl->copies--; /* last: done() may have closed the client, which lives until its last copy */
-    core__client_settle(c, cl);
 }
 
 /* Bytes out of pages have no checksum yet: host memory computes it of those that have arrived
