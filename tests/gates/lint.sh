@@ -373,26 +373,73 @@ rule_long_sentence() {
 }
 
 # Words that the tree no longer uses stay out: tests/gates/words.txt. CHANGELOG.md tells what was.
+# A retired word is found in identifiers too: underscores and, for a word of small letters, camel
+# borders are its ends. The fourth column has identifiers that may contain it.
 rule_retired_word() {
     if [ ! -f tests/gates/words.txt ]; then
         return
     fi
     sed -e 's/#.*//' -e '/^[[:space:]]*$/d' -e 's/[[:space:]]*|[[:space:]]*/|/g' \
         -e 's/[[:space:]]*$//' tests/gates/words.txt >"$work/retired"
-    awk -F '|' 'NF != 3 || $1 !~ /^[A-Za-z0-9_.]+$/ || $2 == "" || $3 == "" {
-        print "tests/gates/words.txt: not \"word | where | say instead\": " $0
+    awk -F '|' 'NF < 3 || NF > 4 || $1 !~ /^[A-Za-z0-9_.]+$/ || $2 == "" || $3 == "" {
+        print "tests/gates/words.txt: not \"word | where | say instead [| may contain it]\": " $0
     }' "$work/retired" | report retired-word
     sed 's/|.*//' "$work/retired" >"$work/patterns"
+    sed 's/_//g' "$work/patterns" | cat "$work/patterns" - >"$work/pieces" # camelCase has no underscores
     grep -E '\.mut$' "$work/all" | cat "$work/worded" - | grep -vx CHANGELOG.md >"$work/current" || :
-    xargs -r grep -nHowFf "$work/patterns" -- <"$work/current" | awk -F '[|:]' '
-        FILENAME != "-" { where[$1] = $2; instead[$1] = $3; next }
+    xargs -r grep -nHiFf "$work/pieces" -- <"$work/current" | awk '
+        # The identifier around `at` in `text`.
+        function around(text, at, len, from, to) {
+            for (from = at; from > 1 && substr(text, from - 1, 1) ~ /[A-Za-z0-9_]/; from--)
+                continue
+            for (to = at + len; substr(text, to, 1) ~ /[A-Za-z0-9_]/; to++)
+                continue
+            return substr(text, from, to - from)
+        }
+        # Whether the word stands in `text`, and in no identifier that may contain it.
+        function stands(text, word, at, from, name) {
+            for (from = 1; (at = index(substr(text, from), word)) > 0; from = at + 1) {
+                at += from - 1
+                if (substr(text, at - 1, at > 1) ~ /[A-Za-z0-9]/ || substr(text, at + length(word), 1) ~ /[A-Za-z0-9]/)
+                    continue
+                name = around(text, at, length(word))
+                if (index(" " allowed[word] " ", " " name " ") == 0)
+                    return 1
+            }
+            return 0
+        }
+        # aCamelName -> a_camel_name
+        function split_camel(text, out) {
+            for (out = ""; match(text, /[a-z0-9][A-Z]/) > 0; text = substr(text, RSTART + 1))
+                out = out substr(text, 1, RSTART) "_"
+            return tolower(out text)
+        }
+        FILENAME != "-" {
+            split($0, row, "|")
+            words[++n] = row[1]
+            where[row[1]] = row[2]
+            instead[row[1]] = row[3]
+            allowed[row[1]] = row[4]
+            next
+        }
         {
-            n = split(where[$3], prefix, /[ ,]+/)
-            for (i = 1; i <= n; i++)
-                if (prefix[i] == "." || index($1, prefix[i]) == 1) {
-                    print $1 ":" $2 ": " $3 " is retired; say instead: " instead[$3]
-                    break
-                }
+            file = $0
+            sub(/:.*/, "", file)
+            line = substr($0, length(file) + 2)
+            sub(/:.*/, "", line)
+            text = substr($0, length(file) + length(line) + 3)
+            camel = text ~ /[a-z0-9][A-Z]/ ? split_camel(text) : ""
+            for (w = 1; w <= n; w++) {
+                word = words[w]
+                if (!stands(text, word) && !(camel != "" && word == tolower(word) && stands(camel, word)))
+                    continue
+                k = split(where[word], prefix, /[ ,]+/)
+                for (i = 1; i <= k; i++)
+                    if (prefix[i] == "." || index(file, prefix[i]) == 1) {
+                        print file ":" line ": " word " is retired; say instead: " instead[word]
+                        break
+                    }
+            }
         }' "$work/retired" - | report retired-word
 }
 
