@@ -170,8 +170,6 @@ struct gpu_emu_config {
      * opening it fails; "oom": ALLOC, IMPORT and PIN fail with -ENOMEM. NULL: none. Borrowed. For
      * tests. */
     const char *fault_file;
-    /* The nth operation from now fails (-EIO, the device is out); 0: none. For tests. */
-    uint32_t fail_nth;
 };
 
 struct gpu_config {

@@ -71,7 +71,7 @@ struct gpu_thread {
 struct gpu {
     /* constant */
     const struct gpu_drv *drv;
-    struct gpu_config config; /* but emu.fail_nth, which is the thread's */
+    struct gpu_config config;
     char device[GPU_NAME_BYTES];
     uint64_t piece_bytes; /* given to the driver at once, at most */
 

@@ -40,7 +40,6 @@ struct gpu_dev {
     uint64_t used_bytes;
     struct gpu_spans mem;
     uint32_t mem_hit;
-    uint32_t until_fail; /* operations, that one included; 0: none fails */
     bool broken;
     char why[GPU_WHY_BYTES];
     uint64_t given;   /* copies, and the ticket of the last */
@@ -95,8 +94,6 @@ static int strike(struct gpu_dev *d)
 {
     if (d->broken)
         return -EIO;
-    if (d->until_fail > 0 && --d->until_fail == 0)
-        return break_down(d, "this operation was to fail (fail_nth)");
     switch (gpu_emu_look(d->config.fault_file)) {
     case EMU_STICKY:
         return break_down(d, "the fault file says sticky: every operation fails");
@@ -347,7 +344,6 @@ static int emu_open(const struct gpu_config *config, struct gpu_dev **ret_dev,
     d->config = config->emu;
     if (d->config.memory_bytes == 0)
         d->config.memory_bytes = MEMORY_DEFAULT;
-    d->until_fail = d->config.fail_nth;
     (void)pthread_condattr_init(&attr); /* none of these four can fail with glibc */
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&d->work, &attr);

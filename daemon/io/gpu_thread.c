@@ -73,7 +73,6 @@ static void gpu_thread_tell_out(struct gpu *g, int err, const char *why)
 {
     /* Copied before the driver is closed, whose text it is. */
     (void)snprintf(g->out.why, sizeof g->out.why, "%s", why[0] != '\0' ? why : strerror(-err));
-    g->config.emu.fail_nth = 0; /* it strikes once */
     g->thread.retry_at_ns = clock_now_ns() + g->config.retry_ns;
 }
 
