@@ -4,8 +4,8 @@
 #include "args.h"
 #include "digest.h"
 #include "nvme__.h"
+#include "seeds.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ static const char help[] =
     "exit status: 0 all seeds passed, 1 one failed, 2 wrong arguments\n";
 
 struct options {
-    uint64_t from, to;
-    const char *list, *digests;
+    struct seeds seeds;
+    const char *digests;
     bool trace;
 };
 
@@ -598,54 +598,6 @@ static int one_seed(uint64_t seed, bool trace, FILE *digests, struct sim_totals 
     return 1;
 }
 
-static bool number(const char *text, const char **ret_end, uint64_t *ret)
-{
-    char *end;
-    errno = 0;
-    if (*text < '0' || *text > '9')
-        return false;
-    const uint64_t n = strtoull(text, &end, 10);
-    if (errno != 0)
-        return false;
-    *ret = n;
-    *ret_end = end;
-    return true;
-}
-
-static bool is_number(const char *text, uint64_t *ret)
-{
-    const char *end;
-    return number(text, &end, ret) && *end == '\0';
-}
-
-/* FROM..TO */
-static bool is_range(const char *text, uint64_t *ret_from, uint64_t *ret_to)
-{
-    const char *end;
-    return number(text, &end, ret_from) && strncmp(end, "..", 2) == 0 && is_number(end + 2, ret_to);
-}
-
-/* One seed a line; what follows a # is for people. Returns how many there are. */
-static uint32_t read_list(const char *path, uint64_t list[LIST_MAX])
-{
-    char line[512];
-    const char *end;
-    uint32_t n = 0;
-    FILE *f = fopen(path, "re");
-    if (f == NULL) {
-        perror(path);
-        exit(2);
-    }
-    while (n < LIST_MAX && fgets(line, sizeof(line), f) != NULL)
-        n += number(line, &end, &list[n]);
-    fclose(f);
-    if (n == 0) {
-        fprintf(stderr, "nvmesim: %s names no seed\n", path);
-        exit(2);
-    }
-    return n;
-}
-
 static void print_totals(const struct sim_totals *t, int failed)
 {
     printf("%llu seeds, %d failed; %llu lives, %llu puts (%llu durable), %llu reads, %llu found "
@@ -661,27 +613,8 @@ static void print_totals(const struct sim_totals *t, int failed)
            (unsigned long long)t->checked, (unsigned long long)t->settled);
 }
 
-static int take_seed(void *ctx, const char *text)
-{
-    struct options *o = ctx;
-    const int rc = args_count(args_usage, "seed", text, 0, UINT64_MAX, &o->from);
-    o->to = o->from;
-    return rc;
-}
-
-static int take_seeds(void *ctx, const char *text)
-{
-    struct options *o = ctx;
-    return is_range(text, &o->from, &o->to)
-               ? 0
-               : args_usage("--seeds %s: must be FROM..TO, as in 1..100", text);
-}
-
 static const struct arg option_table[] = {
-    {"--seed N", "one seed (default 1)", ARG_DO(take_seed)},
-    {"--seeds FROM..TO", "all of these", ARG_DO(take_seeds)},
-    {"--list FILE", "the seeds in FILE, one a line; a # begins a comment",
-     ARG_TEXT(struct options, list)},
+    SEEDS_OPTIONS(struct options, seeds),
     {"--trace", "print each step", ARG_FLAG(struct options, trace)},
     {"--digests FILE",
      "of each seed that passes a line in FILE: the seed, and digests of what the tier told and of "
@@ -692,7 +625,7 @@ static const struct arg option_table[] = {
 
 int main(int argc, char **argv)
 {
-    struct options o = {.from = 1, .to = 1};
+    struct options o = {.seeds = {.from = 1, .to = 1}};
     uint64_t list[LIST_MAX];
     FILE *digests = NULL;
     const struct command_line line = {.options = option_table,
@@ -703,16 +636,16 @@ int main(int argc, char **argv)
     const int rc = args_take(&line, argc, argv);
     if (rc != 0)
         return rc < 0 ? 0 : rc;
-    const uint32_t listed = o.list ? read_list(o.list, list) : 0;
+    const uint64_t listed = o.seeds.list ? seeds_read(o.seeds.list, list, LIST_MAX) : 0;
     if (o.digests && !(digests = fopen(o.digests, "we"))) {
         perror(o.digests);
         return 2;
     }
     struct sim_totals t = {0};
     int failed = 0;
-    for (uint32_t i = 0; i < listed; i++)
+    for (uint64_t i = 0; i < listed; i++)
         failed += one_seed(list[i], o.trace, digests, &t);
-    for (uint64_t seed = o.from; !o.list && seed <= o.to; seed++)
+    for (uint64_t seed = o.seeds.from; !o.seeds.list && seed <= o.seeds.to; seed++)
         failed += one_seed(seed, o.trace, digests, &t);
     if (digests != NULL && fclose(digests) != 0) {
         perror("--digests");

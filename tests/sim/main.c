@@ -13,6 +13,7 @@
 #include "args.h"
 #include "devices.h"
 #include "log.h"
+#include "seeds.h"
 #include "sim.h"
 
 #define TURNS_DEFAULT 2000
@@ -27,8 +28,9 @@ static const char help[] = "Usage: sim [--seed N | --seeds FROM..TO | --list FIL
                            "exit status: 0 all seeds passed, 1 a seed failed, 2 wrong arguments\n";
 
 struct options {
-    uint64_t from, to, turns;
-    const char *list, *keep, *digests;
+    struct seeds seeds;
+    uint64_t turns;
+    const char *keep, *digests;
     bool trace, twice, first, reach;
 };
 
@@ -176,7 +178,7 @@ static FILE *open_digests(const char *path)
 
 static uint64_t seed_at(const struct options *o, uint64_t i)
 {
-    return o->list ? list[i] : o->from + i;
+    return o->seeds.list ? list[i] : o->seeds.from + i;
 }
 
 static void progress(uint64_t done, uint64_t all, uint64_t failed)
@@ -330,51 +332,6 @@ static bool print_engines(void)
 
 /* ---- arguments ---- */
 
-static bool number(const char *text, char **ret_end, uint64_t *ret)
-{
-    errno = 0;
-    if (*text < '0' || *text > '9')
-        return false;
-    *ret = strtoull(text, ret_end, 10);
-    return errno == 0;
-}
-
-static uint64_t read_list(const char *path)
-{
-    char line[512];
-    uint64_t n = 0;
-    FILE *f = fopen(path, "re");
-    if (!f) {
-        perror(path);
-        exit(2);
-    }
-    while (n < LIST_MAX && fgets(line, sizeof line, f)) {
-        char *end;
-        if (number(line, &end, &list[n]))
-            n++;
-    }
-    fclose(f);
-    return n;
-}
-
-static int take_seed(void *ctx, const char *text)
-{
-    struct options *o = ctx;
-    const int rc = args_count(args_usage, "seed", text, 0, UINT64_MAX, &o->from);
-    o->to = o->from;
-    return rc;
-}
-
-static int take_seeds(void *ctx, const char *text)
-{
-    struct options *o = ctx;
-    char *end;
-    if (!number(text, &end, &o->from) || strncmp(end, "..", 2) != 0 ||
-        !number(end + 2, &end, &o->to) || *end || o->to < o->from)
-        return args_usage("--seeds %s: must be FROM..TO, as in 1..100", text);
-    return 0;
-}
-
 static int take_policy(void *ctx, const char *name)
 {
     (void)ctx;
@@ -397,11 +354,7 @@ static int take_hbm(void *ctx, const char *none)
 }
 
 static const struct arg option_table[] = {
-    {"--seed N", "one seed (default 1)", ARG_DO(take_seed)},
-    {"--seeds FROM..TO", "all of these; those that fail do not stop the others",
-     ARG_DO(take_seeds)},
-    {"--list FILE", "the seeds in FILE, one a line; a # begins a comment",
-     ARG_TEXT(struct options, list)},
+    SEEDS_OPTIONS(struct options, seeds),
     {"--turns M", "turns of each seed (default 2000)",
      ARG_COUNT(struct options, turns, 0, UINT64_MAX)},
     {"--first", "stop at the first seed that fails", ARG_FLAG(struct options, first)},
@@ -430,7 +383,7 @@ static const struct arg option_table[] = {
 
 int main(int argc, char **argv)
 {
-    struct options o = {.from = 1, .to = 1, .turns = TURNS_DEFAULT};
+    struct options o = {.seeds = {.from = 1, .to = 1}, .turns = TURNS_DEFAULT};
     struct timespec begun, ended;
     program = argv[0];
     const struct command_line line = {.options = option_table,
@@ -449,7 +402,8 @@ int main(int argc, char **argv)
         perror("mmap");
         return 2;
     }
-    uint64_t n = o.list ? read_list(o.list) : o.to - o.from + 1;
+    uint64_t n =
+        o.seeds.list ? seeds_read(o.seeds.list, list, LIST_MAX) : o.seeds.to - o.seeds.from + 1;
     if (o.digests)
         digests = open_digests(o.digests);
     clock_gettime(CLOCK_MONOTONIC, &begun);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The seeds that a simulation's command line names: one, a range, or those of a file. SEEDS_OPTIONS
+ * are the rows of its table.
+ */
+#ifndef CHECK_SEEDS_H
+#define CHECK_SEEDS_H
+
+#include <stdint.h>
+
+#include "args.h"
+
+struct seeds {
+    uint64_t from, to;
+    const char *list; /* a file; NULL: from..to */
+};
+
+#define SEEDS_OPTIONS(type, member)                                                  \
+    {"--seed N", "one seed (default 1)", ARG_DO_AT(type, member, seeds_take_one)},   \
+        {"--seeds FROM..TO", "all of these; those that fail do not stop the others", \
+         ARG_DO_AT(type, member, seeds_take_range)},                                 \
+    {                                                                                \
+        "--list FILE", "the seeds in FILE, one a line; a # begins a comment",        \
+            ARG_TEXT(type, member.list)                                              \
+    }
+
+int seeds_take_one(void *seeds, const char *text);
+int seeds_take_range(void *seeds, const char *text);
+/* Those of the file, `max` at most. Says what is wrong and ends the program with status 2 where it
+ * cannot be read or names none: a run of no seed would pass. */
+uint64_t seeds_read(const char *path, uint64_t *ret_list, uint64_t max);
+
+#endif
