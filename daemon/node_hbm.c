@@ -304,13 +304,12 @@ void node_hbm_refresh(struct node_hbm *h, const struct core *core)
 /* Sealed before anybody else has it: a worker that cuts it short would kill who reads it. */
 static int words_fd(uint64_t bytes)
 {
-    const int fd = sys_memfd("kvcache-words", MFD_ALLOW_SEALING);
+    const int fd = sys_memfd_sized("kvcache-words", 0, bytes);
     if (fd < 0)
-        return -errno;
-    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0 &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return errno == ENOSPC ? -ENOMEM : -errno; /* a memfd's space is memory */
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;
-    const int err = errno == ENOSPC ? -ENOMEM : -errno; /* a memfd's space is memory */
+    const int err = -errno;
     (void)close(fd);
     return err;
 }

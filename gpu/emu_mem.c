@@ -27,14 +27,9 @@ static uint64_t whole_pages(uint64_t bytes)
 static int file_make(uint64_t bytes, enum emu_export others)
 {
     const char *name = others == EMU_FOR_WRITING ? "kvcache-emulated-device" : "kvc-emu";
-    const int fd = sys_memfd(name, MFD_ALLOW_SEALING);
+    const int fd = sys_memfd_sized(name, 0, bytes);
     if (fd < 0)
-        return -errno;
-    if (fchmod(fd, 0600) < 0 || sys_ftruncate(fd, (off_t)bytes) < 0) {
-        const int err = -errno;
-        (void)close(fd);
-        return err == -ENOSPC ? -ENOMEM : err;
-    }
+        return errno == ENOSPC ? -ENOMEM : -errno;
     return fd;
 }
 

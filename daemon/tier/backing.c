@@ -392,18 +392,10 @@ static int give(struct backing *h, const char *name, int fd)
 
 /* --- making --- */
 
-static int make_memfd(const struct backing *h, const char *name, uint64_t bytes, bool huge)
+static int make_memfd(const char *name, uint64_t bytes, bool huge)
 {
-    const unsigned flags = huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
-    (void)h;
-    const int fd = sys_memfd(name, flags | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -errno;
-    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0)
-        return fd;
-    const int err = -errno;
-    (void)close(fd);
-    return err;
+    const int fd = sys_memfd_sized(name, huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0, bytes);
+    return fd < 0 ? -errno : fd;
 }
 
 static int make_file(struct backing *h, const char *name, uint64_t bytes)
@@ -427,7 +419,7 @@ int backing_make(struct backing *h, uint32_t id, uint64_t bytes, bool huge, int 
     backing_name_of(h, id, name);
     if (h->dir >= 0 && huge != (h->fs == FS_HUGETLBFS))
         return -ENOTSUP;
-    const int fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(h, name, bytes, huge);
+    const int fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(name, bytes, huge);
     if (fd < 0)
         return fd;
     *ret_fd = fd;
@@ -560,7 +552,7 @@ int backing_names(struct backing *h, uint64_t bytes, int *ret_fd, uint64_t *ret_
     if (fd < 0) {
         if (refused)
             tier_home_forget(h, name);
-        fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(h, name, bytes, false);
+        fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(name, bytes, false);
         if (fd < 0)
             return fd;
         /* Refused: then nothing is found at the next start, and chunks are discarded. */

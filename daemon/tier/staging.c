@@ -65,14 +65,8 @@ struct staging_pool {
 
 static int make_fd(uint64_t bytes)
 {
-    const int fd = sys_memfd("kvcache-staging", MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -errno;
-    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0)
-        return fd;
-    const int err = -errno;
-    (void)close(fd);
-    return err;
+    const int fd = sys_memfd_sized("kvcache-staging", 0, bytes);
+    return fd < 0 ? -errno : fd;
 }
 
 /* Nobody else has the pages yet, so plain stores do where the kernel cannot populate. */

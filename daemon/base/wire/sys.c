@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -130,6 +131,19 @@ int sys_memfd(const char *name, unsigned flags)
     if (fd >= 0 || errno != EINVAL)
         return fd;
     return memfd_create(name, flags); /* before Linux 6.3 */
+}
+
+int sys_memfd_sized(const char *name, unsigned flags, uint64_t bytes)
+{
+    const int fd = sys_memfd(name, flags | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -1;
+    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0)
+        return fd;
+    const int err = errno;
+    (void)close(fd);
+    errno = err;
+    return -1;
 }
 
 int sys_eventfd(int flags)
