@@ -167,8 +167,8 @@ const struct option_desc config_table[] = {
      .help = "memory for the token ids of documents, 4 bytes each", .max = CONFIG_BYTES_MAX},
 
     {"drain.timeout", OPT_DURATION, FIELD(drain_timeout), .def = "10s",
-     .help = "how long SIGTERM lets copies and requests finish", .max = 600 * SECOND_NS,
-     .flags = OPTF_LIVE},
+     .help = "limit of the shutdown: how long SIGTERM lets copies and requests finish",
+     .max = 600 * SECOND_NS, .flags = OPTF_LIVE},
 
     {"flight.records", OPT_UINT, FIELD(flight_records), .def = "4096",
      .help = "events the flight recorder keeps per thread; a power of two", .min = 64,

@@ -42,8 +42,8 @@ struct sys_range {
 
 /* point fd: EMFILE; all with CLOEXEC */
 SYS__CHECKED int sys_memfd(const char *name, unsigned flags);
-/* One of so many bytes that can be sealed, and that no other user can open again by /proc. Points fd
- * and map. */
+/* One of so many bytes that can be sealed, and that no other user can open again by /proc. Points
+ * fd and map. */
 SYS__CHECKED int sys_memfd_sized(const char *name, unsigned flags, uint64_t bytes);
 SYS__CHECKED int sys_eventfd(int flags);
 SYS__CHECKED int sys_socket(int domain, int type); /* type: with SOCK_NONBLOCK or without */
