@@ -187,14 +187,18 @@ static void decide_nvme(struct config *cfg)
 {
     struct nvme_paths paths;
     char why[CONFIG_ERROR_TEXT_MAX], file[NVME_PATH_FILE_BYTES];
+    uint64_t share, kept;
 
     if (cfg->nvme_paths[0] == '\0' ||
         nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof(why)) < 0)
         return;
+    /* What is stored stays, whoever has filled the file systems meanwhile. */
+    share = nvme_paths_room(&paths) / 10 * 9 / MIB * MIB;
+    kept = nvme_paths_kept(&paths);
     DECIDE(cfg, nvme_limit, "nvme.limit",
-           clamp(nvme_paths_room(&paths) / 10 * 9 / MIB * MIB, nvme_paths_least(cfg, paths.n),
-                 CONFIG_BYTES_MAX),
-           "90 %% of what is free on nvme.paths");
+           clamp(MAX(share, kept), nvme_paths_least(cfg, paths.n), CONFIG_BYTES_MAX), "%s",
+           kept > share ? "as large as the stores of nvme.paths are"
+                        : "90 % of what is free on nvme.paths");
     nvme_paths_secret(&paths, file);
     decide_secret(cfg, file, "beside the journal");
 }

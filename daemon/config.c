@@ -59,7 +59,8 @@ const struct option_desc config_table[] = {
      .help = "storage for blocks: directories, files or devices, separated by commas; empty: none",
      .flags = OPTF_LIST},
     {"nvme.limit", OPT_BYTES, FIELD(nvme_limit), .def = "auto",
-     .help = "all that is written there, over all paths; auto: 90 % of what is free",
+     .help = "all that is written there, over all paths; auto: 90 % of what is free, "
+             "or what stores have",
      .min = 8 * MIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
     {"nvme.segment", OPT_BYTES, FIELD(nvme_segment), .def = "auto",
      .help = "room is reused in pieces of this size; auto: 256MiB, or a path / 64 if that is less",

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nvme_paths.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "meta.h"
+#include "sys.h"
 
 void nvme_paths_dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES])
 {
@@ -197,6 +200,36 @@ uint64_t nvme_paths_room(const struct nvme_paths *paths)
             room += at.free - MIN(at.free, journals_on(paths, i, at.free));
     }
     return room;
+}
+
+/* Zeroes are a file that is to be taken. One that may not be read counts as a store. */
+static bool holds_store(const char *file)
+{
+    static uint8_t head[DISK_FILE_HEAD_BYTES];
+    const int fd = sys_open(file, O_RDONLY, 0);
+    const ssize_t n = fd < 0 ? -1 : pread(fd, head, sizeof(head), 0);
+    if (fd >= 0)
+        (void)close(fd);
+    for (ssize_t i = 0; i < n; i++)
+        if (head[i] != 0)
+            return true;
+    return n < 0;
+}
+
+uint64_t nvme_paths_kept(const struct nvme_paths *paths)
+{
+    static struct disk_file_room at[DISK_PATHS_MAX];
+    char why[DISK_FILE_WHY_BYTES];
+    uint64_t largest = 0, kept = 0;
+    for (uint32_t i = 0; i < paths->n; i++) {
+        if (disk_file_probe(paths->path[i].given, &at[i], why) < 0 || !at[i].exists)
+            at[i].is_device = false;
+        else if (!at[i].is_device && at[i].bytes > largest && holds_store(at[i].file))
+            largest = at[i].bytes;
+    }
+    for (uint32_t i = 0; i < paths->n; i++)
+        kept += at[i].is_device ? MIN(at[i].bytes, largest) : largest;
+    return kept;
 }
 
 uint64_t nvme_paths_least(const struct config *cfg, uint32_t paths)

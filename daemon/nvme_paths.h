@@ -47,6 +47,9 @@ KVC_WARN_UNUSED int nvme_paths_find(const struct nvme_paths *paths, const char *
  * names.db that are to be made there take (that one only where a store is left beside it), and what
  * they have already; sizes of devices. */
 uint64_t nvme_paths_room(const struct nvme_paths *paths);
+/* The limit whose equal shares leave every store as large as the largest one is; 0: there is none
+ * but on devices, which keep their size. */
+uint64_t nvme_paths_kept(const struct nvme_paths *paths);
 /* The least nvme.limit of use for so many paths, in whole MiB. */
 uint64_t nvme_paths_least(const struct config *cfg, uint32_t paths);
 /* Bytes that the file systems are short of when path i is to have bytes[i], and a journal is to be

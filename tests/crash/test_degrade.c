@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -414,6 +415,40 @@ CASE(the_default_limit_leaves_room_for_names)
     ck_assert_uint_eq(rig_stat(s.k, "core.names_error"), 0);
     world_close(&s);
     rig_stop(&place.rig);
+    ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
+}
+
+/* Somebody else took all the room: each start made the store smaller, and dropped promises. */
+CASE(the_default_limit_keeps_a_store_on_a_full_file_system)
+{
+    struct world_session s;
+    struct stat before, after;
+    struct statvfs fs;
+    char file[128], filler[128];
+    if (!mount_of("400m")) {
+        printf("SKIP: a small file system; only root can mount one\n");
+        return;
+    }
+    place_set(&place, "nvme.limit=auto");
+    start(NULL);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    ck_assert_int_eq(world_store(&s, &world.chain[0], 0, WORLD_LEN, true), (int)WORLD_LEN);
+    world_close(&s);
+    rig_stop(&place.rig);
+    snprintf(file, sizeof file, "%s/kvcache.store", place.store[0]);
+    snprintf(filler, sizeof filler, "%s/filler", place.store[0]);
+    ck_assert_int_eq(stat(file, &before), 0);
+    ck_assert_int_eq(statvfs(place.store[0], &fs), 0);
+    write_filler(filler, (size_t)fs.f_bavail * fs.f_frsize - (4u << 20));
+    for (unsigned i = 0; i < 3; i++) {
+        start(NULL);
+        look("on a full file system");
+        rig_stop(&place.rig);
+        ck_assert_int_eq(stat(file, &after), 0);
+        ck_assert_int_eq(after.st_size, before.st_size);
+    }
+    ck_assert_uint_eq(lines_with("are gone"), 0);
+    ck_assert_int_eq(unlink(filler), 0);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
 

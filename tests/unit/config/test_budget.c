@@ -3,6 +3,8 @@
 #include "cases.h"
 #include "scratch.h"
 
+#include <sys/statvfs.h>
+
 #include "budget.h"
 #include "fault.h"
 
@@ -350,6 +352,34 @@ CASE(a_given_host_limit_raises_an_auto_budget)
     ck_assert_uint_eq(cfg.host_limit, 18 * GIB);
     ck_assert_uint_eq(cfg.memory_budget, b.total_bytes);
     ck_assert_uint_gt(cfg.memory_budget, 24 * GIB / 100 * 60);
+}
+
+/* Each start made the store smaller, and dropped what had been promised to stay. */
+CASE(an_auto_limit_keeps_a_store_whoever_fills_the_file_system)
+{
+    char dir[] = "/dev/shm/kvc-budget-XXXXXX", file[64], yaml[128];
+    struct budget b;
+    struct statvfs fs;
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(statvfs(dir, &fs), 0);
+    const uint64_t bytes = MAX(100 * (uint64_t)fs.f_bavail * fs.f_frsize, 64 * MIB) + 4096;
+    (void)!snprintf(file, sizeof(file), "%s/kvcache.store", dir);
+    (void)!snprintf(yaml, sizeof(yaml), "nvme: {paths: %s}\nindex: {blocks: 100000}\n", dir);
+    scratch_write(file, "store", 5);
+    ck_assert_int_eq(truncate(file, (off_t)bytes), 0);
+    struct config full = resolved(yaml, 24 * GIB, &b);
+    ck_assert_int_eq(truncate(file, 8192), 0);
+    struct config free = resolved(yaml, 24 * GIB, &b);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(dir), 0);
+
+    ck_assert_uint_eq(full.nvme_limit, bytes);
+    ck_assert_str_eq(full.origin[config_key("nvme.limit")].auto_text,
+                     "as large as the stores of nvme.paths are");
+    ck_assert_uint_ge(free.nvme_limit, 8 * MIB);
+    ck_assert_uint_lt(free.nvme_limit, bytes);
+    ck_assert_uint_eq(free.nvme_limit % MIB, 0);
 }
 
 CASE(auto_values_say_so_when_printed)

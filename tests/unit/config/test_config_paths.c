@@ -349,6 +349,31 @@ CASE(journal_and_secret_lie_beside_the_first_store)
     ck_assert_uint_gt(nvme_paths_room(&p), 0);
 }
 
+/* A path that is empty shares the limit: a share below the store that is there would cut it. */
+CASE(the_limit_that_keeps_the_stores_follows_the_largest)
+{
+    static const uint64_t bytes = UINT64_C(3) << 20;
+    struct nvme_paths p;
+    char why[256];
+    FILE *f;
+
+    ck_assert_int_eq(mkdir("a", 0700), 0);
+    ck_assert_int_eq(mkdir("b", 0700), 0);
+    scratch_write("a/kvcache.store", "", 0);
+    ck_assert_int_eq(truncate("a/kvcache.store", (off_t)bytes), 0);
+    ck_assert_int_eq(
+        nvme_paths_read(strchr(in_dir("=DIR/a,DIR/b"), '=') + 1, "", &p, why, sizeof(why)), 0);
+    ck_assert_uint_eq(nvme_paths_kept(&p), 0); /* zeroes: no store yet */
+
+    f = fopen("a/kvcache.store", "r+");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_ge(fputs("store", f), 0);
+    ck_assert_int_eq(fclose(f), 0);
+    ck_assert_uint_eq(nvme_paths_kept(&p), 2 * bytes);
+    p.n = 1;
+    ck_assert_uint_eq(nvme_paths_kept(&p), bytes);
+}
+
 CASE(host_memory_may_outlive_the_daemon_in_a_directory)
 {
     char memory[] = "/dev/shm/kvc-config-XXXXXX", set[64];
