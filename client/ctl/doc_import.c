@@ -368,6 +368,8 @@ static int put_name(struct import *m)
         ctl_line("document '%s': %s tokens, %s in namespace %u%s", m->n.name,
                  units_format_count(done.tokens, tokens), units_format_bytes(done.bytes, size),
                  kvc_ns_id(m->chain.ns), durable ? ", on stable storage" : "");
+    if (!durable)
+        named_tell_error(named_error(m->n.ctl));
     if (done.tokens == m->doc.tokens)
         return CTL_OK;
     ctl_error(

@@ -96,6 +96,36 @@ int named_options(struct named *n, int argc, char **argv, const struct arg *opti
     return rc == 0 ? check_name(n, must) : rc;
 }
 
+/* ---- whether names are noted ---- */
+
+static int take_names_error(void *ctx, const struct kvc_stat *stat)
+{
+    if (strcmp(stat->name, "core.names_error") == 0)
+        *(int *)ctx = (int)stat->value;
+    return 0;
+}
+
+/* The error by which names are noted nowhere and end with the daemon; 0: none, or the daemon does
+ * not say, for it tells its statistics to administrators alone. */
+int named_error(struct ctl *ctl)
+{
+    int error = 0;
+    return kvc_stats(ctl->kvc, take_names_error, &error) < 0 ? 0 : error;
+}
+
+void named_tell_error(int error)
+{
+    if (error != 0)
+        ctl_error("names are noted nowhere, for names.dir fails (%s): they end with the daemon, "
+                  "whose log says what to do",
+                  strerror(error));
+}
+
+json_t *named_error_json(int error)
+{
+    return error != 0 ? json_string(strerror(error)) : json_null();
+}
+
 /* ---- list ---- */
 
 static enum kvc_table_id table_of(const struct named *n)
@@ -109,6 +139,15 @@ static const char *used_said(const void *row, char text[ROWS_SAID_BYTES])
     char idle[UNITS_TEXT_BYTES];
     snprintf(text, ROWS_SAID_BYTES, "%s ago", units_format_duration_ms(x->idle_ms, idle));
     return text;
+}
+
+static void print_list(struct rows *rows, int error)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, rows->table->name, rows_array(rows));
+    json_object_set_new(object, "names_error", named_error_json(error));
+    json_print(object);
+    rows_free(rows);
 }
 
 int named_list(struct named *n, int argc, char **argv, const char *help)
@@ -136,11 +175,17 @@ int named_list(struct named *n, int argc, char **argv, const char *help)
         return rc;
     const struct kvc_filter filter = {.prefix = n->name, .sub_tenant = n->sub};
     rc = rows_take_some(n->ctl, table_of(n), &filter, &rows);
+    const int error = rc == 0 && rows.n > 0 ? named_error(n->ctl) : 0;
     char none[64];
     snprintf(none, sizeof(none), n->name ? "no %s begins with that" : "no %ss",
              chain_kind_name(n->kind));
     const int nothing = n->name && rows.n == 0 ? CTL_NOTHING : CTL_OK;
-    rc = rows_show(n->ctl, rc, &rows, view, none);
+    if (rc == 0 && n->ctl->json)
+        print_list(&rows, error);
+    else
+        rc = rows_show(n->ctl, rc, &rows, view, none);
+    if (rc == 0)
+        named_tell_error(error);
     return rc != 0 ? rc : nothing;
 }
 
@@ -192,13 +237,16 @@ int named_show(struct named *n, int argc, char **argv, const char *help)
         rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
     if (rc != 0)
         return rc;
+    const int error = named_error(n->ctl);
     if (n->ctl->json) {
         json_t *object = json_object();
         rows_json(object, kvc_table(table_of(n)), &info, NULL);
+        json_object_set_new(object, "names_error", named_error_json(error));
         json_print(object);
     } else {
         print_info(n->ctl, &info);
     }
+    named_tell_error(error);
     return CTL_OK;
 }
 
@@ -232,16 +280,19 @@ int named_fail(const struct named *n, int error)
 static void print_put(const struct named *n, const struct kvc_named *done, uint32_t asked)
 {
     char size[UNITS_TEXT_BYTES], tokens[UNITS_COUNT_BYTES], all[UNITS_COUNT_BYTES];
+    const int error = named_error(n->ctl);
     if (n->ctl->json)
-        json_print(json_pack("{s:s, s:I, s:I, s:I}", "name", n->name, "tokens",
+        json_print(json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", n->name, "tokens",
                              (json_int_t)done->tokens, "bytes", (json_int_t)done->bytes,
-                             "tokens_asked", (json_int_t)asked));
+                             "tokens_asked", (json_int_t)asked, "names_error",
+                             named_error_json(error)));
     else
         ctl_line("%s '%s': %s tokens, %s", chain_kind_name(n->kind), n->name,
                  units_format_count(done->tokens, tokens), units_format_bytes(done->bytes, size));
     if (done->tokens < asked)
         ctl_error("only %s of %s tokens are cached, and the name stands for those",
                   units_format_count(done->tokens, tokens), units_format_count(asked, all));
+    named_tell_error(error);
 }
 
 int named_put(const struct named *n, const struct chain *chain, const struct kvc_name_info *old)

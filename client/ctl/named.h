@@ -53,6 +53,14 @@ int named_put(const struct named *n, const struct chain *chain, const struct kvc
 /* What kvc_name_put() failed with; an enum ctl_exit. */
 int named_fail(const struct named *n, int error);
 
+/* The error by which names are noted nowhere and end with the daemon; 0: none, or the daemon does
+ * not say, for it tells its statistics to administrators alone. */
+int named_error(struct ctl *ctl);
+/* On stderr; nothing for 0. */
+void named_tell_error(int error);
+/* Owned by the caller: a text, or null for 0. */
+struct json_t *named_error_json(int error);
+
 /* Verbs of both. */
 int named_list(struct named *n, int argc, char **argv, const char *help);
 int named_show(struct named *n, int argc, char **argv, const char *help);

@@ -19,6 +19,7 @@
 #include "cases.h"
 #include "judge.h"
 #include "place.h"
+#include "rig_ctl.h"
 
 #define CHAINS   30u /* 13 MiB, more than memory has room for */
 #define BACK_MS  120000u
@@ -368,6 +369,27 @@ static void await_names(struct kvc *k)
     }
 }
 
+#define NOWHERE "names are noted nowhere, for names.dir fails (No space left on device)"
+
+/* Whoever makes or lists a name hears that it ends with the daemon. */
+static void names_are_told_of(const struct world_session *s, bool nowhere)
+{
+    const struct world_chain *chain = &world.chain[0];
+    char save[256];
+    snprintf(save, sizeof save, "conv save two --ns %u --tip %s", kvc_ns_id(s->ns[chain->size]),
+             key_text(chain->keys + (size_t)(WORLD_LEN - 1) * KVC_KEY_BYTES));
+    const char *const lines[] = {save, "conv list", "conv show two"};
+    for (unsigned i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        ctl(&place.rig, 0, "%s", lines[i]);
+        ck_assert_msg((strstr(said, NOWHERE) != NULL) == nowhere, "%s: %s", lines[i], said);
+        ctl(&place.rig, 0, "%s --json 2>/dev/null", lines[i]);
+        ck_assert_msg((strstr(said, "\"names_error\":\"No space") != NULL) == nowhere, "%s: %s",
+                      lines[i], said);
+        ck_assert_msg((strstr(said, "\"names_error\":null") != NULL) != nowhere, "%s: %s", lines[i],
+                      said);
+    }
+}
+
 /* The store and its journal took all the room: the daemon did not start for want of names.db. Then
  * it did without it, and did not look whether there was room later. */
 CASE(a_start_without_room_for_names)
@@ -385,16 +407,18 @@ CASE(a_start_without_room_for_names)
     ck_assert_int_eq(world_store(&s, &world.chain[0], 0, WORLD_LEN, true), (int)WORLD_LEN);
     ck_assert_int_eq(name_chain(&s, false), 0);
     ck_assert_int_eq(name_chain(&s, true), KVC_E_TIER);
+    names_are_told_of(&s, true);
     ck_assert_int_eq(mount("tmpfs", place.store[0], "tmpfs", MS_REMOUNT, "size=300m"), 0);
     await_names(s.k);
     ck_assert_uint_eq(lines_with("could be made now"), 1);
     ck_assert_int_eq(name_chain(&s, true), 0);
+    names_are_told_of(&s, false);
     world_close(&s);
     rig_stop(&place.rig);
     start(NULL);
     ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
     ck_assert_uint_eq(rig_stat(s.k, "core.names_error"), 0);
-    ck_assert_uint_eq(lines_with("names: 1 conversations and documents"), 1);
+    ck_assert_uint_eq(lines_with("names: 2 conversations and documents"), 1);
     world_close(&s);
     look("with room for names");
     rig_stop(&place.rig);

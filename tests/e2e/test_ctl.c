@@ -267,7 +267,7 @@ CASE(names_paths_and_devices_are_shown_as_they_always_were)
     SAYS("NAME  TENANT   MODEL     NS  TOKENS  CACHED");
     SAYS(" ago    -\n");
     ctl(&rig, 0, "conv list --json");
-    SAYS("{\"conversations\":[]}\n");
+    SAYS("{\"conversations\":[],\"names_error\":null}\n");
     ctl(&rig, 0, "stats --json paths");
     SAYS("{\"paths\":[{\"path\":\"");
     SAYS("kvcache.store\",\"state\":\"");
