@@ -134,20 +134,23 @@ static void progress(struct verify *v)
 
 static void tell_corrupt(struct verify *v, const struct kvc_corrupt *x)
 {
-    char key[KEY_TEXT_BYTES];
+    const bool chunked = x->tier != KVC_TIER_NVME; /* of storage the daemon names no place */
+    char key[KEY_TEXT_BYTES], at[64] = "";
     key_format(x->key, key);
+    if (chunked)
+        snprintf(at, sizeof at, " chunk %u at %llu", x->chunk, (unsigned long long)x->off);
     verify_clear(v);
     if (v->ctl->json)
-        json_print(json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I, s:I}", "event", "corrupt",
+        json_print(json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:o, s:I}", "event", "corrupt",
                              "key", key, "ns", (json_int_t)x->ns, "group", (json_int_t)x->group,
                              "shard", (json_int_t)x->shard, "tier", ctl_tier_names(x->tier),
-                             "chunk", (json_int_t)x->chunk, "offset", (json_int_t)x->off, "below",
-                             (json_int_t)x->below));
+                             "chunk", chunked ? json_integer((json_int_t)x->chunk) : json_null(),
+                             "offset", chunked ? json_integer((json_int_t)x->off) : json_null(),
+                             "below", (json_int_t)x->below));
     else
-        printf("corrupt: %s (namespace %u, group %u, shard %u, %s chunk %u at %llu); dropped, "
-               "with %u that follow it\n",
-               key, x->ns, x->group, x->shard, ctl_tier_names(x->tier), x->chunk,
-               (unsigned long long)x->off, x->below);
+        printf("corrupt: %s (namespace %u, group %u, shard %u, %s%s); dropped, with %u that follow "
+               "it\n",
+               key, x->ns, x->group, x->shard, ctl_tier_names(x->tier), at, x->below);
     (void)stdfds_flush();
 }
 

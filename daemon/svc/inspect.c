@@ -32,17 +32,28 @@ struct verify_call {
 };
 CALL_FITS(struct verify_call);
 
+/* Of storage core does not say where; the tier tells which path has corrupt blocks. */
+static void place_text(const struct core_verify *v, const struct core_corrupt *x, char *text,
+                       size_t cap)
+{
+    if (v->tier == CORE_VERIFY_DISK)
+        (void)!snprintf(text, cap, "%s", place[v->tier].name);
+    else
+        (void)!snprintf(text, cap, "%s, chunk %u at %llu", place[v->tier].name, x->view.chunk,
+                        (unsigned long long)x->view.off);
+}
+
 static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 {
     struct verify_call *vc = CONTAINER_OF(v, struct verify_call, verify);
-    char key[2 * KVC_KEY_BYTES + 1];
+    char key[2 * KVC_KEY_BYTES + 1], where[80];
     hex_of(x->key, key);
+    place_text(v, x, where, sizeof where);
     LOG_ERROR_RATELIMITED(
         10,
-        "block %s of namespace %u, group %u, shard %u (%s, chunk %u at %llu) is not what was "
-        "stored: dropped, with %u that build on it. %s may be faulty",
-        key, x->ns, x->group, x->shard, place[v->tier].name, x->view.chunk,
-        (unsigned long long)x->view.off, x->below, place[v->tier].suspect);
+        "block %s of namespace %u, group %u, shard %u (%s) is not what was stored: dropped, with "
+        "%u that build on it. %s may be faulty",
+        key, x->ns, x->group, x->shard, where, x->below, place[v->tier].suspect);
     MUST(vc->ncorrupt < KVC_VERIFY_MAX);
     struct msg_corrupt_item *item = &vc->corrupt[vc->ncorrupt++];
     *item = (struct msg_corrupt_item){.ns = x->ns,

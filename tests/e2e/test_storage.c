@@ -12,6 +12,7 @@
 
 #include "cases.h"
 #include "rig.h"
+#include "rig_ctl.h"
 
 #define BT     16u
 #define BYTES  65536u
@@ -581,6 +582,27 @@ CASE(blocks_damaged_on_storage_are_told_of_together)
     ck_assert_uint_le(lines, 2 + took / 10); /* the first, one in ten seconds, and what is left */
     rig_restart(&rig, sets);
     open_session();
+}
+
+/* It was "nvme chunk 0 at 0", which is no place. */
+CASE(a_block_damaged_on_storage_has_no_chunk)
+{
+    char line[512];
+    unsigned lines = 0;
+    store_durably(1);
+    damage(1, 5);
+    ctl(&rig, 6, "verify --tier nvme");
+    SAYS(", shard 0, nvme); dropped");
+    damage(1, 7);
+    ctl(&rig, 6, "verify --tier nvme --json");
+    SAYS("\"tier\":\"nvme\",\"chunk\":null,\"offset\":null");
+    snprintf(line, sizeof line, "%s/log", rig.dir);
+    FILE *f = fopen(line, "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f))
+        lines += strstr(line, "shard 0 (storage) is not what was stored") != NULL;
+    ck_assert_int_eq(fclose(f), 0);
+    ck_assert_uint_eq(lines, 2);
 }
 
 CASE(a_block_says_in_which_tiers_it_is)
