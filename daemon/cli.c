@@ -98,7 +98,8 @@ static const struct arg option_table[] = {
     {"--set KEY=VALUE", "after the file, in order; may be repeated", ARG_DO(take_set)},
     {"--check-config",
      "say whether it would start here with this configuration, as the user who asks, then exit; "
-     "changes nothing",
+     "changes nothing. Stores are not read: that one is of other principals, or of another secret, "
+     "the start finds, and damage --check-store",
      ARG_DO(take_check)},
     {"--print-config", "print the configuration in effect, and where each value came from",
      ARG_DO(take_print)},
