@@ -272,27 +272,156 @@ static uint64_t solve_limit(const struct solve *s, uint64_t budget)
     return low * GRAIN;
 }
 
-/* Names the part to make smaller, and by how much. */
-static void refuse_total(const struct config *cfg, const struct budget *b, const char *than,
+/* ---- what to lower ---- */
+
+/* Keys whose lower values together make the total fit, what brings most first. */
+struct advice {
+    const char *key[BUDGET_LINES_MAX];
+    unsigned n;           /* 0: not even all of them do */
+    uint64_t least_bytes; /* the total with these, or with all, as low as they go */
+};
+
+static uint64_t total_of(const struct solve *s, uint64_t most)
+{
+    struct config cfg;
+    struct budget b;
+
+    try_limit(s, s->cfg->host_limit != 0 ? s->cfg->host_limit : solve_limit(s, most), &cfg, &b);
+    return b.total_bytes;
+}
+
+/* As low as the key goes; a host.limit becomes what the others leave. */
+static void lower(struct config *cfg, const char *key)
+{
+    const struct option_desc *d = &config_table[config_key(key)];
+    const uint32_t count = (uint32_t)d->min;
+
+    if (strcmp(key, "host.limit") == 0)
+        cfg->host_limit = 0;
+    else if (strcmp(key, "nvme.limit") == 0)
+        cfg->nvme_limit = MIN(cfg->nvme_limit, nvme_paths_least(cfg, DISK_PATHS_MAX));
+    else if (d->type == OPT_BYTES && d->size == sizeof(uint64_t))
+        memcpy((char *)cfg + d->offset, &d->min, sizeof(uint64_t));
+    else if (d->type == OPT_UINT && d->size == sizeof(count))
+        memcpy((char *)cfg + d->offset, &count, sizeof(count));
+    cfg->staging_session_max = MIN(cfg->staging_session_max, cfg->staging_total);
+}
+
+/* The keys of lines that bring something, what brings most first; their number. */
+static unsigned order_keys(const struct solve *s, const struct budget *b, uint64_t most,
+                           const char *ret_key[BUDGET_LINES_MAX])
+{
+    struct config cfg;
+    const struct solve lowered = {.cfg = &cfg, .inputs = s->inputs, .ctx = s->ctx};
+    uint64_t left[BUDGET_LINES_MAX];
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < b->nlines; i++) {
+        const char *key = b->lines[i].key;
+        unsigned k = 0;
+        while (key != NULL && k < n && strcmp(ret_key[k], key) != 0)
+            k++;
+        if (key == NULL || k < n)
+            continue;
+        cfg = *s->cfg;
+        lower(&cfg, key);
+        const uint64_t bytes = total_of(&lowered, most);
+        if (bytes >= b->total_bytes)
+            continue;
+        for (k = n++; k > 0 && left[k - 1] > bytes; k--) {
+            ret_key[k] = ret_key[k - 1];
+            left[k] = left[k - 1];
+        }
+        ret_key[k] = key;
+        left[k] = bytes;
+    }
+    return n;
+}
+
+static void advise(const struct solve *s, const struct budget *b, uint64_t most, struct advice *ret)
+{
+    struct config cfg = *s->cfg;
+    const struct solve lowered = {.cfg = &cfg, .inputs = s->inputs, .ctx = s->ctx};
+    const unsigned n = order_keys(s, b, most, ret->key);
+
+    ret->least_bytes = b->total_bytes;
+    for (ret->n = 0; ret->n < n && ret->least_bytes > most; ret->n++) {
+        lower(&cfg, ret->key[ret->n]);
+        ret->least_bytes = total_of(&lowered, most);
+    }
+    if (ret->least_bytes > most)
+        ret->n = 0;
+}
+
+/* The least memory.budget for what is given: staging.total grows with it. */
+static uint64_t least_budget(const struct config *given, const struct solve *s, uint64_t bytes)
+{
+    uint64_t budget = 0;
+
+    while (budget < bytes && bytes <= CONFIG_BYTES_MAX) {
+        struct config cfg = *given;
+        const struct solve raised = {.cfg = &cfg, .inputs = s->inputs, .ctx = s->ctx};
+        budget = ROUND_UP(bytes, GRAIN);
+        decide_first(&cfg, budget);
+        bytes = total_of(&raised, budget);
+    }
+    return budget;
+}
+
+#define REMEDY_TEXT_BYTES 400u
+
+/* What makes a total of `b` fit: keys to lower, and memory that does for all that is given. */
+static void remedy_text(const struct config *given, const struct solve *s, const struct budget *b,
+                        uint64_t most, const struct advice *a, char text[REMEDY_TEXT_BYTES])
+{
+    const uint64_t budget = most == b->limit.bytes ? 0 : least_budget(given, s, b->total_bytes);
+    char least[UNITS_TEXT_BYTES], more[UNITS_COUNT_BYTES];
+    const char *before = "lower ";
+    size_t at = 0;
+
+    text[0] = '\0';
+    if (a->n == 0)
+        at += (size_t)snprintf(text, REMEDY_TEXT_BYTES, "as low as all keys go it is %s",
+                               units_format_bytes(a->least_bytes, least));
+    for (unsigned i = 0; i < a->n && at < REMEDY_TEXT_BYTES; i++) {
+        at += (size_t)snprintf(text + at, REMEDY_TEXT_BYTES - at, "%s%s", before, a->key[i]);
+        before = i + 2 == a->n ? " and " : ", ";
+    }
+    if (at >= REMEDY_TEXT_BYTES)
+        return;
+    (void)!snprintf(text + at, REMEDY_TEXT_BYTES - at, "%s%s%s", a->n == 0 ? ": " : ", or ",
+                    budget != 0 && budget <= b->limit.bytes ? "set memory.budget to at least "
+                                                            : "allow more memory",
+                    budget != 0 && budget <= b->limit.bytes ? units_exact_bytes(budget, more) : "");
+}
+
+/* Names the parts to make smaller, and by how much. */
+static void refuse_total(const struct config *given, const struct config *cfg,
+                         const struct solve *s, const struct budget *b, const char *than,
                          uint64_t most, struct config_errors *errors)
 {
-    const struct budget_line *largest = &b->lines[0];
+    const struct budget_line *largest = NULL;
     char total[UNITS_TEXT_BYTES], limit[UNITS_TEXT_BYTES], to[UNITS_COUNT_BYTES],
-        size[UNITS_TEXT_BYTES];
-    char advice[64] = ", or allow more memory";
+        size[UNITS_TEXT_BYTES], text[REMEDY_TEXT_BYTES];
     const uint64_t excess = b->total_bytes - most;
+    struct advice a;
 
-    for (unsigned i = 1; i < b->nlines; i++)
-        if (b->lines[i].key != NULL && b->lines[i].bytes > largest->bytes)
+    advise(s, b, most, &a);
+    remedy_text(given, s, b, most, &a, text);
+    for (unsigned i = 0; i < b->nlines; i++)
+        if (b->lines[i].key != NULL && (a.n == 0 || strcmp(b->lines[i].key, a.key[0]) == 0) &&
+            (largest == NULL || b->lines[i].bytes > largest->bytes))
             largest = &b->lines[i];
-    if (config_table[config_key(largest->key)].type == OPT_BYTES && largest->bytes > excess + GRAIN)
-        (void)!snprintf(advice, sizeof(advice), " to at most %s",
+    MUST(largest != NULL);
+    if (a.n == 1 && config_table[config_key(largest->key)].type == OPT_BYTES &&
+        largest->bytes > excess + GRAIN)
+        (void)!snprintf(text, sizeof(text), "lower %s to at most %s", largest->key,
                         units_exact_bytes((largest->bytes - excess) / MIB * MIB, to));
     config__error_at(
-        cfg, errors, largest->key,
-        "expected a total of at most %s (%s), got %s, of which '%s' takes %s; lower %s%s",
+        cfg, errors, a.n == 0 && most != b->limit.bytes ? "memory.budget" : largest->key,
+        "expected a total of at most %s (%s), got %s, of which '%s' takes %s; %s",
         units_format_bytes(most, limit), than, units_format_bytes(b->total_bytes, total),
-        largest->name, units_format_bytes(largest->bytes, size), largest->key, advice);
+        largest->name, units_format_bytes(largest->bytes, size), text);
 }
 
 /* A host.limit that was given decides an undecided budget; one that was not has to fit into it. */
@@ -311,8 +440,8 @@ static void set_budget(struct config *cfg, struct budget *b, uint64_t share)
                     auto_text[0] != '\0' ? "auto: " : "as given", auto_text);
 }
 
-static void check_total(const struct config *cfg, const struct budget *b,
-                        struct config_errors *errors)
+static void check_total(const struct config *given, const struct config *cfg, const struct solve *s,
+                        const struct budget *b, struct config_errors *errors)
 {
     char got[UNITS_COUNT_BYTES], limit[UNITS_TEXT_BYTES];
 
@@ -321,9 +450,9 @@ static void check_total(const struct config *cfg, const struct budget *b,
                          units_format_bytes(b->limit.bytes, limit), b->limit.source,
                          units_exact_bytes(cfg->memory_budget, got));
     else if (b->total_bytes > b->limit.bytes)
-        refuse_total(cfg, b, b->limit.source, b->limit.bytes, errors);
+        refuse_total(given, cfg, s, b, b->limit.source, b->limit.bytes, errors);
     else if (b->total_bytes > cfg->memory_budget)
-        refuse_total(cfg, b, "memory.budget", cfg->memory_budget, errors);
+        refuse_total(given, cfg, s, b, "memory.budget", cfg->memory_budget, errors);
 }
 
 int config_resolve_auto(struct config *cfg, const struct budget_limit *limit,
@@ -343,7 +472,7 @@ int config_resolve_auto(struct config *cfg, const struct budget_limit *limit,
     set_budget(&done, &b, share);
     config__check_values(&done, &errors);
     if (errors.count == 0)
-        check_total(&done, &b, &errors);
+        check_total(cfg, &done, &s, &b, &errors);
     *ret_budget = b;
     if (errors.count > 0) {
         *ret_errors = errors;

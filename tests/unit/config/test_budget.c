@@ -433,7 +433,19 @@ static const struct {
      "which 'host slots' takes 4.00 GiB; lower host.limit to at most 3297MiB"},
     {"memory: {budget: 4GiB}\nhost: {limit: 1GiB}\nindex:\n  blocks: 100000000\n", 24 * GIB,
      "x.yaml:4: index.blocks: expected a total of at most 4.00 GiB (memory.budget), got 12.78 GiB, "
-     "of which 'index' takes 9.31 GiB; lower index.blocks, or allow more memory"},
+     "of which 'index' takes 9.31 GiB; lower index.blocks, or set memory.budget to at least "
+     "14376MiB"},
+    {"memory: {budget: 1GiB}\nlimits:\n  leases: 16000000\nindex: {blocks: 10000000}\n", 24 * GIB,
+     "x.yaml:4: index.blocks: expected a total of at most 1.00 GiB (memory.budget), got 2.25 GiB, "
+     "of "
+     "which 'index' takes 953.67 MiB; lower index.blocks and limits.leases, or set memory.budget "
+     "to "
+     "at least 2490MiB"},
+    {"memory: {budget: 64MiB}\nlimits:\n  leases: 4000000\n", 24 * GIB,
+     "x.yaml:3: limits.leases: expected a total of at most 64.00 MiB (memory.budget), got 316.19 "
+     "MiB, of which 'leases' takes 244.14 MiB; lower limits.leases, staging.total and "
+     "index.blocks, "
+     "or set memory.budget to at least 354MiB"},
     {"limits: {leases: 16000000}\n", GIB,
      "x.yaml:1: limits.leases: expected a total of at most 1.00 GiB (MemTotal), got 1.09 GiB, of "
      "which 'leases' takes 976.56 MiB; lower limits.leases, or allow more memory"},
@@ -448,7 +460,7 @@ static const struct {
      "lower the one or raise the other"},
     {"", 32 * MIB,
      "default: index.blocks: expected a total of at most 32.00 MiB (MemTotal), got 70.04 MiB, of "
-     "which 'index' takes 6.25 MiB; lower index.blocks, or allow more memory"},
+     "which 'index' takes 6.25 MiB; as low as all keys go it is 49.30 MiB: allow more memory"},
 };
 
 CASE_EACH(what_does_not_fit_is_refused_with_the_key_to_change, ARRAY_LEN(refusals))
@@ -458,6 +470,58 @@ CASE_EACH(what_does_not_fit_is_refused_with_the_key_to_change, ARRAY_LEN(refusal
     ck_assert_str_eq(refusal(refusals[_i].yaml, refusals[_i].limit_bytes, &b),
                      refusals[_i].expected);
     ck_assert_uint_gt(b.nlines, 0);
+}
+
+/* The parts that no key lowers are more than the budget. */
+static void front_inputs(const struct config *cfg, void *ctx, struct budget_inputs *ret)
+{
+    inputs_of(cfg, ctx, ret);
+    ret->front_bytes = 200 * MIB;
+}
+
+static int resolve_front(uint64_t budget, char text[2048])
+{
+    const struct budget_limit limit = limit_of(24 * GIB);
+    struct config cfg = scratch_config("memory: {budget: 64MiB}\ncopy: {threads: 1}\n");
+    struct config_errors errors;
+    struct budget b;
+
+    cfg.memory_budget = budget;
+    const int r = config_resolve_auto(&cfg, &limit, front_inputs, NULL, &b, &errors);
+    text[0] = '\0';
+    if (r < 0)
+        config_error_format(&errors.list[0], text, 2048);
+    return r;
+}
+
+CASE(a_budget_that_no_keys_fit_is_refused_with_the_least_one)
+{
+    char text[2048];
+
+    ck_assert_int_eq(resolve_front(128 * MIB, text), -EINVAL);
+    ck_assert_str_eq(text,
+                     "x.yaml:1: memory.budget: expected a total of at most 128.00 MiB "
+                     "(memory.budget), got 276.07 MiB, of which 'staging' takes 16.00 MiB; as low "
+                     "as all keys go it is 241.30 MiB: set memory.budget to at least 298MiB");
+    ck_assert_int_eq(resolve_front(294 * MIB, text), -EINVAL);
+    ck_assert_int_eq(resolve_front(298 * MIB, text), 0);
+}
+
+CASE_EACH(keys_that_are_advised_suffice, 2)
+{
+    static const char given[] =
+        "memory: {budget: 1GiB}\nindex: {blocks: %u}\nlimits: {leases: %u}\n";
+    struct budget b;
+    char yaml[256];
+
+    (void)!snprintf(yaml, sizeof(yaml), given, 10000000u, 16000000u);
+    ck_assert_ptr_nonnull(
+        strstr(refusal(yaml, 24 * GIB, &b), "lower index.blocks and limits.leases, or set"));
+    (void)!snprintf(yaml, sizeof(yaml), given, _i == 0 ? 1024u : 10000000u, 1u);
+    if (_i == 0)
+        resolved(yaml, 24 * GIB, &b);
+    else
+        refusal(yaml, 24 * GIB, &b);
 }
 
 /* ---- table ---- */
