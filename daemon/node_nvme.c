@@ -240,8 +240,12 @@ static void tell_no_room(struct node_nvme *n)
                   limit);
     else if (mib > 0)
         LOG_ERROR("nvme.limit: %s does not fit on the file system of %s with the journal, %u MiB: "
-                  "%s more are wanted. Make that room, or set nvme.limit to %lluMiB at most",
-                  limit, dir, (unsigned)(META_MAP_BYTES >> 20), more, (unsigned long long)mib);
+                  "%s more are wanted. Make that room, or set nvme.limit to %lluMiB at most%s",
+                  limit, dir, (unsigned)(META_MAP_BYTES >> 20), more, (unsigned long long)mib,
+                  mib < nvme_paths_kept(&n->paths) >> 20
+                      ? ", which cuts the stores and drops what is behind their end, durable "
+                        "blocks too"
+                      : "");
     else
         LOG_ERROR("nvme.limit: %s does not fit on the file system of %s with the journal, %u MiB: "
                   "%s more are wanted, and %s for the least limit, %lluMiB. Make that room, or "

@@ -448,7 +448,7 @@ CASE(the_default_limit_keeps_a_store_on_a_full_file_system)
     struct world_session s;
     struct stat before, after;
     struct statvfs fs;
-    char file[128], filler[128];
+    char file[128], filler[128], two[128];
     if (!mount_of("400m")) {
         printf("SKIP: a small file system; only root can mount one\n");
         return;
@@ -463,7 +463,7 @@ CASE(the_default_limit_keeps_a_store_on_a_full_file_system)
     snprintf(filler, sizeof filler, "%s/filler", place.store[0]);
     ck_assert_int_eq(stat(file, &before), 0);
     ck_assert_int_eq(statvfs(place.store[0], &fs), 0);
-    write_filler(filler, (size_t)fs.f_bavail * fs.f_frsize - (4u << 20));
+    write_filler(filler, (size_t)fs.f_bavail * fs.f_frsize - (12u << 20));
     for (unsigned i = 0; i < 3; i++) {
         start(NULL);
         look("on a full file system");
@@ -472,6 +472,15 @@ CASE(the_default_limit_keeps_a_store_on_a_full_file_system)
         ck_assert_int_eq(after.st_size, before.st_size);
     }
     ck_assert_uint_eq(lines_with("are gone"), 0);
+    /* Nor is it cut for a path that cannot have as much. */
+    snprintf(two, sizeof two, "%s/two", place.store[0]);
+    ck_assert_int_eq(mkdir(two, 0700), 0);
+    place_set(&place, "nvme.paths=%s,%s", place.store[0], two);
+    const int status = place_try(&place, NULL);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    ck_assert_uint_eq(lines_with("which cuts the stores and drops what is behind their end"), 1);
+    ck_assert_int_eq(stat(file, &after), 0);
+    ck_assert_int_eq(after.st_size, before.st_size);
     ck_assert_int_eq(unlink(filler), 0);
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
