@@ -611,7 +611,7 @@ static const struct arg option_table[] = {
     {"--seconds S", "measured, once all room has been filled twice (default 10)",
      ARG_NUMBER(struct churn, args.seconds, 0.01, 3600)},
     {"--set KEY=VALUE", "for the daemon; may be given several times",
-     ARG_DO_AT(struct churn, options, take_set)},
+     ARG_DO_AT(struct churn, options, take_set), ARG_REPEATS},
     {"--daemon PATH", "the daemon to start", ARG_TEXT(struct churn, args.daemon_path)},
     {"--json", "one JSON object per line on stdout", ARG_FLAG(struct churn, args.json)},
     {0},

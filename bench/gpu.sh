@@ -13,9 +13,11 @@ set -u
 
 quick=
 rounds=20
+pairs=3
 if [ "${1-}" = --quick ]; then
     quick="--bytes 128MiB --seconds 0.05 --pairs 1"
     rounds=2
+    pairs=1
     shift
 fi
 bin=${1:-build/release/bin}
@@ -74,7 +76,7 @@ nvidia-smi --query-gpu=name,uuid,driver_version --format=csv,noheader
 
 # Fragments by one plain copy, of eight sizes; what loads cost who decodes.
 # shellcheck disable=SC2086 # a list of options
-run 150 "$bin/kvcachebench" gpu --device "$device" --seconds 0.3 $quick
+run 150 "$bin/kvcachebench" gpu --device "$device" ${quick:---seconds 0.3}
 decode="$bin/kvcachebench gpu --device $device --decode $quick${quick:+ --kv-bytes 4MiB}"
 # shellcheck disable=SC2086 # a command
 run 90 $decode
@@ -99,8 +101,8 @@ attention="$bin/kvcachebench attention --device $device"
 {
     run 60 $attention ${quick:+--bytes 64MiB --seconds 0.05 --pairs 1}
     run 30 $attention --prefill ${quick:+--seconds 0.05 --pairs 1}
-    run 60 "$bin/kvcachebench" pages --device "$device" --seconds 0.3 --pairs 3 \
-        ${quick:+--bytes 128MiB --pairs 1}
+    run 60 "$bin/kvcachebench" pages --device "$device" --seconds 0.3 --pairs $pairs \
+        ${quick:+--bytes 128MiB}
 }
 
 # Right at all, and after kills.

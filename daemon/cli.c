@@ -38,15 +38,6 @@ static const char help[] =
     "\n"
     "Keys (default)\n";
 
-static int take_config(void *ctx, const char *path)
-{
-    struct cli *cli = ctx;
-    if (cli->config != NULL)
-        return args_usage("expected one --config, got '%s' and '%s'", cli->config, path);
-    cli->config = path;
-    return 0;
-}
-
 static int take_set(void *ctx, const char *text)
 {
     struct cli *cli = ctx;
@@ -94,8 +85,8 @@ static int show_version(void *ctx, const char *none)
 
 static const struct arg option_table[] = {
     {"--config FILE", "YAML; without it the defaults below hold. etc/daemon.yaml explains each key",
-     ARG_DO(take_config)},
-    {"--set KEY=VALUE", "after the file, in order; may be repeated", ARG_DO(take_set)},
+     ARG_TEXT(struct cli, config)},
+    {"--set KEY=VALUE", "after the file, in order; may be repeated", ARG_DO(take_set), ARG_REPEATS},
     {"--check-config",
      "say whether it would start here with this configuration, as the user who asks, then exit; "
      "changes nothing. Stores are not read: that one is of other principals, or of another secret, "

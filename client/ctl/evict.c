@@ -18,7 +18,8 @@ static const char help[] =
     "Usage: kvcachectl evict FILTER... [--force] [--dry-run] [--json]\n"
     "       kvcachectl evict --doc NAME | --conv NAME [--sub NAME] [--dry-run] [--json]\n"
     "\n"
-    "Throws out the blocks that match every FILTER, least recently used first. Blocks that are "
+    "Throws out the blocks that match every FILTER, least recently used first. A FILTER is given "
+    "once; --all and --force are written in full. Blocks that are "
     "being read or written stay, and so do pinned ones, what documents and conversations reach, "
     "and what all of these need; they are counted as kept.\n"
     "\n" ARGS_HERE "\n"
@@ -58,17 +59,16 @@ static const struct arg option_table[] = {
      ARG_COUNT(struct evict, filter.priority_below, 1, KVC_PRIORITY_MAX + 1)},
     {"--bytes SIZE", "stop when this much is gone: 512MiB, 4GiB",
      ARG_BYTES(struct evict, filter.bytes, 1, UINT64_MAX)},
-    {"--all", "everything that you may evict", ARG_FLAG(struct evict, all)},
+    {"--all", "everything that you may evict", ARG_FLAG(struct evict, all), ARG_WHOLE_NAME},
     {"--force", "pinned and named blocks too; what is being read or written still stays",
-     ARG_FLAG(struct evict, filter.force)},
+     ARG_FLAG(struct evict, filter.force), ARG_WHOLE_NAME},
     {"--dry-run", "say what would go now, and change nothing",
      ARG_FLAG(struct evict, filter.dry_run)},
     {"--doc NAME",
      "this document: its name goes, and its blocks but for those that others share, pin, use or "
      "build on",
-     ARG_NAME(struct evict, doc, KVC_STRING_MAX - 1), ARG_ONCE},
-    {"--conv NAME", "the same of a conversation", ARG_NAME(struct evict, conv, KVC_STRING_MAX - 1),
-     ARG_ONCE},
+     ARG_NAME(struct evict, doc, KVC_STRING_MAX - 1)},
+    {"--conv NAME", "the same of a conversation", ARG_NAME(struct evict, conv, KVC_STRING_MAX - 1)},
     {"--sub NAME", "of gateways: the sub-tenant whose it is",
      ARG_NAME(struct evict, sub, KVC_STRING_MAX - 1)},
     {0},

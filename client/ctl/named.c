@@ -52,7 +52,7 @@ static const struct arg forget_table[] = {
     {"--evict",
      "they go too, but for what others share, pin, use or build on: how many stay for which reason "
      "is said",
-     ARG_FLAG(struct named, evict)},
+     ARG_FLAG(struct named, evict), ARG_WHOLE_NAME},
     NAMED_SUB,
     {0},
 };

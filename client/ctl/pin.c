@@ -52,8 +52,8 @@ static const struct arg add_table[] = {
      ARG_FLAG(struct pin, memory)},
     {"--sub NAME", "of gateways: the sub-tenant whose document or conversation it is",
      ARG_TEXT(struct pin, sub)},
-    {"--doc NAME", NULL, ARG_TEXT(struct pin, doc), ARG_ONCE},
-    {"--conv NAME", NULL, ARG_TEXT(struct pin, conv), ARG_ONCE},
+    {"--doc NAME", NULL, ARG_TEXT(struct pin, doc)},
+    {"--conv NAME", NULL, ARG_TEXT(struct pin, conv)},
     CHAIN_OPTIONS(struct pin, ask),
     {0},
 };

@@ -27,7 +27,7 @@ enum { BAR_CELLS = 24 };
 #define SECOND_NS         1000000000u
 
 static const char help[] =
-    "Usage: kvcachectl verify [--ns ID] [--rate SIZE] [--tier host|nvme|hbm] [--json]\n"
+    "Usage: kvcachectl verify [--ns ID] [--rate SIZE] [--tier host|nvme|hbm|all] [--json]\n"
     "\n"
     "Reads every stored block again and compares its checksum with that of the day it was stored. "
     "A block that differs is dropped at once, with all that follow it: later lookups miss and say "

@@ -4,10 +4,10 @@
 # say so under the right name, and fail.
 set -eu
 
-one() { # kind, the figure that must not be 0, further arguments
-    kind=$1 figure=$2
-    shift 2
-    if "$KVC_BIN_DIR/crash" --spoil "$kind" --rounds 3 --run-ms 300 --seed 5 "$@" >out 2>err; then
+one() { # kind, the figure that must not be 0, rounds, ms of each, further arguments
+    kind=$1 figure=$2 rounds=$3 ms=$4
+    shift 4
+    if "$KVC_BIN_DIR/crash" --spoil "$kind" --rounds "$rounds" --run-ms "$ms" --seed 5 "$@" >out 2>err; then
         echo "crash did not notice --spoil $kind" >&2
         cat out err >&2
         exit 1
@@ -20,10 +20,10 @@ one() { # kind, the figure that must not be 0, further arguments
     echo "noticed: $kind ($figure)"
 }
 
-one bytes wrong_bytes --host-only
-one bytes wrong_bytes --host-only --hbm
-one durable durable_lost --host-only
-one old returned --host-only
-one removed removed_back --host-only
-one count accounting_errors --host-only
-one store accounting_errors --rounds 6 --run-ms 1000 # enough for blocks to reach storage on a loaded machine
+one bytes wrong_bytes 3 300 --host-only
+one bytes wrong_bytes 3 300 --host-only --hbm
+one durable durable_lost 3 300 --host-only
+one old returned 3 300 --host-only
+one removed removed_back 3 300 --host-only
+one count accounting_errors 3 300 --host-only
+one store accounting_errors 6 1000 # enough for blocks to reach storage on a loaded machine

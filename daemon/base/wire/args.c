@@ -23,6 +23,8 @@ struct lookup {
     char name[ROWS_MAX][NAME_BYTES];
     const struct arg *row[ROWS_MAX];
     void *base[ROWS_MAX];
+    bool given[ROWS_MAX];
+    const char *value[ROWS_MAX]; /* of those that were given; NULL: without */
     unsigned n;
 };
 
@@ -48,12 +50,31 @@ static void lookup_add(struct lookup *l, const struct arg *rows, void *base)
     }
 }
 
+/* How many options begin with this, and "--ONE, --OTHER". */
+static unsigned options_beginning(const struct lookup *l, const char *name, char *ret_list,
+                                  size_t size)
+{
+    const size_t len = strlen(name);
+    unsigned n = 0;
+    ret_list[0] = '\0';
+    for (const struct option *o = l->option; len > 0 && o->name; o++) {
+        if (strncmp(o->name, name, len) != 0)
+            continue;
+        const size_t used = strlen(ret_list);
+        (void)snprintf(ret_list + used, size - used, "%s--%s", n > 0 ? ", " : "", o->name);
+        n++;
+    }
+    return n;
+}
+
 static int refuse_unknown(const struct lookup *l, const char *text, args_usage_fn *usage)
 {
-    char name[64];
+    char name[64], list[ROWS_MAX * 16];
     if (strncmp(text, "--", 2) != 0)
         return usage("'%s' is not understood", text);
     (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(text + 2, "="), text + 2);
+    if (options_beginning(l, name, list, sizeof(list)) > 1)
+        return usage("'%s' is ambiguous: %s", text, list);
     struct similar similar = similar_to(name);
     for (const struct option *o = l->option; o->name; o++)
         similar_offer(&similar, o->name);
@@ -221,9 +242,8 @@ static int take_row(const struct arg *a, const char *name, void *base, args_usag
         if (a->max != 0 && (optarg[0] == '\0' || strlen(optarg) > a->max))
             return usage("--%s '%s': must be a name of 1 to %ju bytes", name, optarg,
                          (uintmax_t)a->max);
-        if (a->min != 0 && *(const char **)at)
-            return usage("--%s '%s' and --%s '%s': which of them?", name, *(const char **)at, name,
-                         optarg);
+        if (optarg[0] == '\0' && !a->empty)
+            return usage("--%s: its value is empty", name);
         *(const char **)at = optarg;
         return 0;
     case ARGS_COUNT:
@@ -242,6 +262,42 @@ static int take_row(const struct arg *a, const char *name, void *base, args_usag
         break;
     }
     abort(); /* lookup_add() leaves these out */
+}
+
+/* Whether both set the same thing. */
+static bool sets_same(const struct lookup *l, unsigned a, unsigned b)
+{
+    const struct arg *x = l->row[a], *y = l->row[b];
+    return a == b || (x->take == y->take && l->base[a] == l->base[b] && x->offset == y->offset);
+}
+
+/* An option that was given before, by this or another name. */
+static int refuse_second(const struct lookup *l, unsigned i, args_usage_fn *usage)
+{
+    if (l->option[i].has_arg == no_argument || l->row[i]->repeats)
+        return 0;
+    for (unsigned k = 0; k < l->n; k++)
+        if (l->given[k] && sets_same(l, k, i))
+            return usage("--%s%s%s and --%s%s%s: which of them?", l->name[k],
+                         l->value[k] ? " " : "", l->value[k] ? l->value[k] : "", l->name[i],
+                         optarg ? " " : "", optarg ? optarg : "");
+    return 0;
+}
+
+/* One that getopt has just found; the word with its name is in argv before `optind`. */
+static int take_option(struct lookup *l, unsigned i, char **argv, args_usage_fn *usage)
+{
+    const char *word = argv[optind - 1];
+    if (optarg == word) /* its value: the name stands before it */
+        word = argv[optind - 2];
+    if (l->row[i]->whole_name && strcspn(word + 2, "=") != strlen(l->name[i]))
+        return usage("'%s': write --%s in full", word, l->name[i]);
+    const int rc = refuse_second(l, i, usage);
+    if (rc != 0)
+        return rc;
+    l->given[i] = true;
+    l->value[i] = optarg;
+    return take_row(l->row[i], l->name[i], l->base[i], usage);
 }
 
 static void lookup_print(const struct lookup *l)
@@ -275,8 +331,7 @@ int args_take(const struct command_line *line, int argc, char **argv)
             return line->usage("%s needs a value", argv[optind - 1]);
         if (c == '?')
             return refuse_unknown(&l, refused_word(argv), line->usage);
-        const unsigned i = (unsigned)c - 256;
-        const int rc = take_row(l.row[i], l.name[i], l.base[i], line->usage);
+        const int rc = take_option(&l, (unsigned)c - 256, argv, line->usage);
         if (rc != 0)
             return rc;
     }

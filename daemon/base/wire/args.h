@@ -6,8 +6,10 @@
  * args_take() goes through argv with getopt_long(): options may stand behind operands and be
  * shortened, a value may stand behind '='. A value is stored in a field of the caller's struct.
  * What is refused leaves the field as it was; the caller's `usage` is told what was wrong and what
- * would be right. Every table has --help and -h. --list-options alone prints each option that is
- * taken, those of shared tables and those without help too: a gate compares help texts and man
+ * would be right. One call takes a value once: the same option again, or another one of the same
+ * field, is refused, for only one of them could count (but ARG_REPEATS). An option without a value
+ * may be given again. Every table has --help and -h. --list-options alone prints each option that
+ * is taken, those of shared tables and those without help too: a gate compares help texts and man
  * pages with that list. Nothing is allocated. Threads: one; getopt's state is the process's.
  */
 #ifndef KVC_WIRE_ARGS_H
@@ -51,6 +53,7 @@ struct arg {
     double low, high;
     args_take_fn *take;
     args_parse_fn *parse;
+    bool repeats, empty, whole_name;
 };
 
 #define ARG__AT(kind_, type, member, ctype)     \
@@ -66,12 +69,16 @@ struct arg {
 
 /* bool: true where the option is given. */
 #define ARG_FLAG(type, member) ARG__AT(ARGS_FLAG, type, member, bool)
-/* const char *: the word of argv. */
+/* const char *: the word of argv, which must not be empty. */
 #define ARG_TEXT(type, member) ARG__AT(ARGS_TEXT, type, member, const char *)
 /* The same, of 1 to `bytes` bytes. */
 #define ARG_NAME(type, member, bytes) ARG_TEXT(type, member), .max = (bytes)
-/* Of a name or text: it may be given once; else the last one counts. */
-#define ARG_ONCE .min = 1
+/* Of a text: it may be empty. */
+#define ARG_EMPTY .empty = true
+/* It may be given again, and each one counts. */
+#define ARG_REPEATS .repeats = true
+/* It is not understood by a part of its name: what destroys must be meant. */
+#define ARG_WHOLE_NAME .whole_name = true
 /* uint32_t or uint64_t: a whole number, "64MiB", "90s" in milliseconds; from `min` to `max`. */
 #define ARG_COUNT(type, member, min, max) ARG__UINT(ARGS_COUNT, type, member, min, max)
 /* The same, and 8K and 2M: 1K is 1024. */

@@ -17,6 +17,9 @@ struct taken {
     double share;
     uint64_t kilo;
     int parity;
+    unsigned tags;
+    const char *free;
+    bool everything;
 };
 struct common {
     bool verbose;
@@ -46,6 +49,13 @@ static int parse_parity(const char *value, void *at, const char **ret_why)
     return strcmp(value, "odd") == 0 || strcmp(value, "even") == 0 ? 0 : -1;
 }
 
+static int take_tag(void *at, const char *value)
+{
+    (void)value;
+    ++*(unsigned *)at;
+    return 0;
+}
+
 static const struct arg table[] = {
     {"Values:", "", ARG_HEADING},
     {"--json", "for programs", ARG_FLAG(struct taken, json)},
@@ -60,6 +70,10 @@ static const struct arg table[] = {
      ARG_DO_AT(struct taken, last, take_last)},
     {"--parity WHICH", NULL, ARG_PARSE(struct taken, parity, parse_parity)},
     {"--kilo N", NULL, ARG_KILO(struct taken, kilo, 1, 4096)},
+    {"--number N", NULL, ARG_COUNT(struct taken, count, 2, 9)}, /* --count by another name */
+    {"--tag TEXT", NULL, ARG_DO_AT(struct taken, tags, take_tag), ARG_REPEATS},
+    {"--free TEXT", NULL, ARG_TEXT(struct taken, free), ARG_EMPTY},
+    {"--everything", NULL, ARG_FLAG(struct taken, everything), ARG_WHOLE_NAME},
     {"Others:", "", ARG_HEADING},
     {"--verbose", "shown here", ARG_SHOWN},
     {0},
@@ -143,6 +157,10 @@ CASE(what_is_refused_says_what_would_be_right)
         {"--cuont 3", "'--cuont' is not understood; did you mean --count?"},
         {"--json=1", "'--json=1' is not understood: --json takes no value"},
         {"-xh", "'-xh' is not understood"},
+        {"--path=", "--path: its value is empty"},
+        {"--pa x", "'--pa' is ambiguous: --path, --parity"},
+        {"--e=1", "'--e=1' is not understood"},
+        {"--everythin", "'--everythin': write --everything in full"},
     };
     struct taken t;
     struct common c;
@@ -164,6 +182,37 @@ CASE(what_is_refused_says_what_would_be_right)
     argv[1] = json;
     ck_assert_int_eq(args_take(&others, 2, argv), 2); /* listed, and not taken */
     ck_assert_int_eq(take("--a-name-of-some-length=bad", &t, &c, false), 7);
+}
+
+/* Only one of them could count; what was taken first stays. */
+CASE(a_value_given_again_is_refused)
+{
+    static const struct {
+        const char *words, *why;
+    } wrong[] = {
+        {"--count 3 --json --count 4", "--count 3 and --count 4: which of them?"},
+        {"--count 3 --count 3", "--count 3 and --count 3: which of them?"},
+        {"--count 3 --number 4", "--count 3 and --number 4: which of them?"},
+        {"--number=3 --coun=4", "--number 3 and --count 4: which of them?"},
+        {"--count 3 --path a b --path=c", "--path a and --path c: which of them?"},
+        {"--count 3 --name a --name b", "--name a and --name b: which of them?"},
+        {"--count 3 --parity odd --parity even", "--parity odd and --parity even: which of them?"},
+        {"--count 3 --a-name --a-name=x",
+         "--a-name-of-some-length and --a-name-of-some-length x: which of them?"},
+    };
+    struct taken t;
+    struct common c;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        ck_assert_int_eq(take(wrong[i].words, &t, &c, false), 2);
+        ck_assert_str_eq(said, wrong[i].why);
+        ck_assert_uint_eq(t.count, 3);
+    }
+    ck_assert_int_eq(take("--tag a --tag b --tag a --json --json", &t, &c, false), 0);
+    ck_assert_uint_eq(t.tags, 3);
+    ck_assert_int_eq(take("--free= --everything --everything", &t, &c, false), 0);
+    ck_assert_str_eq(t.free, "");
+    ck_assert(t.everything);
+    ck_assert_int_eq(take("--count 5", &t, &c, false), 0); /* each call begins anew */
 }
 
 /* What a command line prints, which is served. */
@@ -196,6 +245,7 @@ CASE(all_options_are_listed)
     ck_assert_str_eq(got, "--json\n--path FILE\n--name NAME\n--count N\n--small N\n"
                           "--bytes SIZE\n--ttl TIME\n--share X\n"
                           "--a-name-of-some-length[=WHAT]\n--parity WHICH\n--kilo N\n"
+                          "--number N\n--tag TEXT\n--free TEXT\n--everything\n"
                           "--verbose\n--help\n");
     ck_assert_int_eq(take("--list", &t, &c, false), 2);
     ck_assert_int_eq(take("--list-options --json", &t, &c, false), 2);

@@ -100,7 +100,11 @@ static const struct {
     {{"--check-store=/a", "--print-config"},
      "expected one of --check-store and --print-config, got both"},
     {{"x.yaml"}, "expected options alone, got 'x.yaml'; a file goes after --config"},
-    {{"--config=a", "--config=b"}, "expected one --config, got 'a' and 'b'"},
+    {{"--config=a", "--config=b"}, "--config a and --config b: which of them?"},
+    {{"--check-store=/a", "--check-store=/b"},
+     "--check-store /a and --check-store /b: which of them?"},
+    {{"--config="}, "--config: its value is empty"},
+    {{"--c", "x"}, "'--c' is ambiguous: --config, --check-config, --check-store"},
     {{"--check-config", "--print-config"},
      "expected one of --check-config and --print-config, got both"},
 };

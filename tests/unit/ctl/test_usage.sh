@@ -166,7 +166,24 @@ expect 2 "which session" sessions end
 expect 2 "is no session" sessions end x
 expect 2 "there are ns, tenant, principal and model" usage --by size
 expect 2 "which of them?" evict --doc a --ns 3
-expect 2 "which of them?" evict --doc a --doc b
+expect 2 "--doc a and --doc b: which of them?" evict --doc a --doc b
+expect 2 "--ns 1 and --ns 65536: which of them?" evict --ns 1 --ns 65536 --dry-run
+expect 2 "--prefix $key and --key $key: which of them?" evict --prefix "$key" --key "$key"
+for filter in "--tenant a" "--model a" "--older-than 1h" "--priority-below 3" "--bytes 1GiB" \
+    "--prefix $key" "--key $key" "--conv a" "--sub a"; do
+    # shellcheck disable=SC2086 # an option and its value
+    expect 2 "$filter and $filter: which of them?" evict $filter $filter
+done
+expect 2 "--socket a and --socket b: which of them?" ping --socket a --socket b
+expect 3 "no daemon" evict --all --dry-run --dry-run
+expect 2 "'--al': write --all in full" evict --al --dry
+expect 2 "'--forc': write --force in full" evict --ns 3 --forc
+expect 2 "'--ev': write --evict in full" doc forget book --ev
+expect 3 "no daemon" doc forget book --evict
+expect 2 "'--t' is ambiguous: --tenant, --timeout" evict --t a
+expect 2 "--socket: its value is empty" --socket "" ping
+expect 2 "--socket: its value is empty" ping --socket=
+expect 0 "host|nvme|hbm|all" verify --help
 expect 2 "which of them?" pin add --conv a --conv b
 expect 2 "of which --doc" evict --sub s
 expect 2 "must be from 1 to 101" evict --priority-below 0
