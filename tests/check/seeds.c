@@ -2,7 +2,6 @@
 #include "seeds.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +12,23 @@ static bool seeds_number(const char *text, char **ret_end, uint64_t *ret)
     if (*text < '0' || *text > '9')
         return false;
     *ret = strtoull(text, ret_end, 10);
-    return errno == 0;
+    return errno == 0 && *ret <= SEED_MAX;
+}
+
+static int seeds_begin(struct seeds *s)
+{
+    if (s->given)
+        return args_usage("--seed, --seeds and --list: one of them");
+    s->given = true;
+    return 0;
 }
 
 int seeds_take_one(void *seeds, const char *text)
 {
     struct seeds *s = seeds;
-    const int rc = args_count(args_usage, "seed", text, 0, UINT64_MAX, &s->from);
+    int rc = seeds_begin(s);
+    if (rc == 0)
+        rc = args_count(args_usage, "seed", text, 0, SEED_MAX, &s->from);
     s->to = s->from;
     return rc;
 }
@@ -28,10 +37,20 @@ int seeds_take_range(void *seeds, const char *text)
 {
     struct seeds *s = seeds;
     char *end;
+    const int rc = seeds_begin(s);
+    if (rc != 0)
+        return rc;
     if (!seeds_number(text, &end, &s->from) || strncmp(end, "..", 2) != 0 ||
         !seeds_number(end + 2, &end, &s->to) || *end || s->to < s->from)
         return args_usage("--seeds %s: must be FROM..TO, as in 1..100", text);
     return 0;
+}
+
+int seeds_take_file(void *seeds, const char *path)
+{
+    struct seeds *s = seeds;
+    s->list = path;
+    return seeds_begin(s);
 }
 
 uint64_t seeds_read(const char *path, uint64_t *ret_list, uint64_t max)

@@ -6,13 +6,17 @@
 #ifndef CHECK_SEEDS_H
 #define CHECK_SEEDS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "args.h"
 
+#define SEED_MAX INT64_MAX /* what is drawn by seed + 1 and the like must not be 0 */
+
 struct seeds {
     uint64_t from, to;
     const char *list; /* a file; NULL: from..to */
+    bool given;       /* one of the options; another one would have no effect */
 };
 
 #define SEEDS_OPTIONS(type, member)                                                  \
@@ -21,11 +25,12 @@ struct seeds {
          ARG_DO_AT(type, member, seeds_take_range)},                                 \
     {                                                                                \
         "--list FILE", "the seeds in FILE, one a line; a # begins a comment",        \
-            ARG_TEXT(type, member.list)                                              \
+            ARG_DO_AT(type, member, seeds_take_file)                                 \
     }
 
 int seeds_take_one(void *seeds, const char *text);
 int seeds_take_range(void *seeds, const char *text);
+int seeds_take_file(void *seeds, const char *path);
 /* Those of the file, `max` at most. Says what is wrong and ends the program with status 2 where it
  * cannot be read or names none: a run of no seed would pass. */
 uint64_t seeds_read(const char *path, uint64_t *ret_list, uint64_t max);

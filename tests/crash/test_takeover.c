@@ -3,7 +3,7 @@
  * Stores that an earlier daemon left: takeover.tar.gz has them, as small as they can be. This
  * tree's daemon takes a copy over, and every block, name and pin is there with its bytes.
  *
- * `test_takeover --make FILE` makes such a file with the daemon of this tree.
+ * `test_takeover make FILE` makes such a file with the daemon of this tree.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -325,7 +325,7 @@ static int make(const char *file, uint64_t unused)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--make") == 0)
+    if (argc == 3 && strcmp(argv[1], "make") == 0)
         return rig_child_main(make, argv[2], 0);
     return cases_run();
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Malformed input against a live daemon: --messages N (default 500, with a sanitizer a third) of
- * each corpus, damaged by
- * --seed S. Messages go over real sockets from several sessions at a time; files and command lines
- * go through the programs. Each sender must be told (a reply, an exit code with a text) or dropped
- * (DROPPED, or its attach connection closed), within two minutes even on a busy machine. Beside it
- * a client stores and loads, and checks every byte. At the end the daemon serves on, its own memory
- * and its descriptors are where they were, all sessions are gone, and SIGTERM ends it with 0.
+ * Malformed input against a live daemon: some of each corpus, damaged. Messages go over real
+ * sockets from several sessions at a time; files and command lines go through the programs. Each
+ * sender must be told (a reply, an exit code with a text) or dropped (DROPPED, or its attach
+ * connection closed), within two minutes even on a busy machine. Beside it a client stores and
+ * loads, and checks every byte. At the end the daemon serves on, its own memory and its descriptors
+ * are where they were, all sessions are gone, and SIGTERM ends it with 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "args.h"
 #include "cases.h"
 #include "hostile_bytes.h"
 
@@ -28,7 +28,9 @@
 #endif
 
 static struct rig rig;
-static uint64_t messages = CHECK_SHARE(500), seed = 1;
+static struct options {
+    uint64_t messages, seed;
+} options = {.messages = CHECK_SHARE(500), .seed = 1};
 
 /* ---- the healthy client: a process of its own ---- */
 
@@ -144,30 +146,30 @@ static void finish(const char *corpus, const struct tally *t)
     show(corpus, t);
     ck_assert_msg(t->silent == 0, "%s: %llu senders were neither told nor dropped", corpus,
                   (unsigned long long)t->silent);
-    ck_assert_uint_eq(t->ok + t->error + t->dropped, messages);
+    ck_assert_uint_eq(t->ok + t->error + t->dropped, options.messages);
     ck_assert_uint_gt(t->error + t->dropped, 0);
 }
 
 static void attack(uint64_t n, bool shown)
 {
-    struct tally t = hostile_wire(&rig, n, seed);
+    struct tally t = hostile_wire(&rig, n, options.seed);
     if (shown)
         finish("wire", &t);
-    t = hostile_attach(&rig, n, seed);
+    t = hostile_attach(&rig, n, options.seed);
     if (shown)
         finish("attach", &t);
-    t = hostile_stream(&rig, n, seed);
+    t = hostile_stream(&rig, n, options.seed);
     if (shown)
         finish("zmtp", &t);
 }
 
 static void attack_files(void)
 {
-    struct tally t = hostile_in_process("config", messages, seed);
+    struct tally t = hostile_in_process("config", options.messages, options.seed);
     finish("config", &t);
-    t = hostile_in_process("trace", messages, seed);
+    t = hostile_in_process("trace", options.messages, options.seed);
     finish("trace", &t);
-    t = hostile_command_lines(&rig, messages, seed);
+    t = hostile_command_lines(&rig, options.messages, options.seed);
     finish("ctl", &t);
 }
 
@@ -220,18 +222,18 @@ CASE(every_sender_is_told_or_dropped)
     struct health *health;
     rig_free_soon();
     rig_start(&rig, NULL);
-    printf("seed %llu\n%-8s %10s %12s %14s %9s %8s\n", (unsigned long long)seed, "corpus",
+    printf("seed %llu\n%-8s %10s %12s %14s %9s %8s\n", (unsigned long long)options.seed, "corpus",
            "messages", "answered OK", "answered error", "dropped", "silent");
     pid_t healthy = start_healthy(&health);
     /* Once around first: what is made at first use is there afterwards. */
-    attack(messages / 5 + 1, false);
+    attack(options.messages / 5 + 1, false);
     struct kvc *k = rig_open(&rig, 0);
     rig_wait_stat(k, "svc.sessions", 2);
     forget_trace(k);
     rig_await_prefault(&rig);
     struct held before = held_by(rig.pid);
     uint64_t rounds = health->rounds;
-    attack(messages, true);
+    attack(options.messages, true);
     attack_files();
     rig_wait_stat(k, "svc.sessions", 2);
     rig_wait_stat(k, "svc.quarantined", 0);
@@ -244,21 +246,19 @@ CASE(every_sender_is_told_or_dropped)
     rig_clean(&rig);
 }
 
-static bool take_arguments(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i += 2) {
-        uint64_t *to = strcmp(argv[i], "--messages") == 0 ? &messages
-                       : strcmp(argv[i], "--seed") == 0   ? &seed
-                                                          : NULL;
-        char *end = NULL;
-        if (to == NULL || i + 1 == argc || (*to = strtoull(argv[i + 1], &end, 10)) == 0 ||
-            *end != '\0') {
-            fprintf(stderr, "usage: %s [--messages N] [--seed N], both above 0\n", argv[0]);
-            return false;
-        }
-    }
-    return true;
-}
+static const char help[] =
+    "Usage: hostile_bytes [--messages N] [--seed N]\n"
+    "\n"
+    "Malformed input against a live daemon, from the corpora of tests/fuzz/.\n"
+    "\n" ARGS_HERE;
+
+static const struct arg option_table[] = {
+    {"--messages N", "of each corpus (default 500; with a sanitizer fewer)",
+     ARG_COUNT(struct options, messages, 1, UINT32_MAX)},
+    {"--seed N", "of the damage (default 1)", ARG_COUNT(struct options, seed, 1, UINT64_MAX)},
+    {"--help", "this text", ARG_SHOWN},
+    {0},
+};
 
 int main(int argc, char **argv)
 {
@@ -266,8 +266,14 @@ int main(int argc, char **argv)
     uint64_t arg;
     if (rig_is_child(argc, argv, &rig, &role, &arg))
         return rig_child_main(child_main, role, arg);
-    if (!take_arguments(argc, argv))
-        return 2;
+    const struct command_line line = {.options = option_table,
+                                      .base = &options,
+                                      .help = help,
+                                      .usage = args_usage,
+                                      .no_operands = true};
+    const int rc = args_take(&line, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
     hostile_environment(argv);
     return cases_run();
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The main of a target where libFuzzer does not drive it: every input of the files and directories
- * given, and with --mutate N that many damaged ones, the same for the same --seed.
+ * given, and damaged ones.
  */
+#include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "args.h"
 #include "corpus.h"
 #include "fuzz.h"
 #include "mutate.h"
@@ -100,41 +102,49 @@ static void say_at_the_end(void)
     (void)signal(SIGABRT, on_abort);
 }
 
-static void usage(const char *program)
+static const char help[] =
+    "Usage: fuzz_WHAT [OPTIONS] FILE|DIRECTORY...\n"
+    "\n"
+    "Runs each input: a file that ends in .txt is a packed corpus, another one is one input.\n"
+    "\n" ARGS_HERE;
+
+struct options {
+    uint64_t mutate, mutate_only, seed;
+};
+
+static const struct arg option_table[] = {
+    {"--mutate N", "also N damaged ones, the same for the same --seed",
+     ARG_COUNT(struct options, mutate, 0, UINT64_MAX)},
+    {"--mutate-only N", "these alone", ARG_COUNT(struct options, mutate_only, 1, UINT64_MAX)},
+    {"--seed N", "of the damage (default 1)", ARG_COUNT(struct options, seed, 0, UINT64_MAX)},
+    {"--help", "this text", ARG_SHOWN},
+    {0},
+};
+
+static int take_options(int argc, char **argv, struct options *ret)
 {
-    fprintf(
-        stderr,
-        "usage: %s [--mutate N | --mutate-only N] [--seed S] FILE|DIRECTORY...\n"
-        "Runs each input: a file that ends in .txt is a packed corpus, another is one input.\n"
-        "--mutate N: also N damaged ones, the same for the same --seed; --mutate-only N: these\n"
-        "alone.\n",
-        program);
+    const struct command_line line = {
+        .options = option_table, .base = ret, .help = help, .usage = args_usage};
+    const int rc = args_take(&line, argc, argv);
+    if (rc != 0)
+        return rc;
+    if (ret->mutate && ret->mutate_only)
+        return args_usage("--mutate and --mutate-only: one of them");
+    return optind == argc ? args_usage("which inputs? Give a file or a directory") : 0;
 }
 
 int main(int argc, char **argv)
 {
     struct corpus c = {0};
-    uint64_t mutations = 0, seed = 1;
-    bool whole = true;
-    int i = 1;
-    for (; i + 1 < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
-        bool only = strcmp(argv[i], "--mutate-only") == 0;
-        if (only || strcmp(argv[i], "--mutate") == 0) {
-            mutations = strtoull(argv[i + 1], NULL, 10);
-            whole = !only;
-        } else if (strcmp(argv[i], "--seed") == 0) {
-            seed = strtoull(argv[i + 1], NULL, 10);
-        } else {
-            break;
-        }
-    }
-    if (i >= argc || strncmp(argv[i], "--", 2) == 0) {
-        usage(argv[0]);
-        return 2;
-    }
-    for (; i < argc; i++)
+    struct options o = {.seed = 1};
+    const int rc = take_options(argc, argv, &o);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
+    const bool whole = o.mutate_only == 0;
+    const uint64_t mutations = whole ? o.mutate : o.mutate_only;
+    for (int i = optind; i < argc; i++)
         corpus_add(&c, argv[i]);
-    damage = mutate_seed(seed);
+    damage = mutate_seed(o.seed);
     (void)LLVMFuzzerInitialize(&argc, &argv);
     say_at_the_end();
     if (whole)
@@ -142,7 +152,7 @@ int main(int argc, char **argv)
     run_mutated(&c, mutations);
     current = NULL;
     printf("%zu inputs and %llu mutations (seed %llu): %lu taken, %lu refused\n",
-           whole ? c.n + 1 : 0, (unsigned long long)mutations, (unsigned long long)seed,
+           whole ? c.n + 1 : 0, (unsigned long long)mutations, (unsigned long long)o.seed,
            fuzz_tally.taken, fuzz_tally.refused);
     corpus_free(&c);
     return 0;

@@ -115,6 +115,14 @@ rule_banned_call() {
     search "$work/product" -E "$before(assert|alloca)[[:space:]]*\(" | report banned-call
 }
 
+# Options are rows of the table of args.h, of test programs too: so --help is there, numbers have
+# limits, and what is wrong is said.
+rule_hand_parsed() {
+    search "$work/c" -E \
+        '(^|[^_[:alnum:]])(getopt(_long)?(_only)?[[:space:]]*\(|strn?cmp[[:space:]]*\([[:space:]]*argv\[[^]]*\],[[:space:]]*"--[a-z])' |
+        grep -vE '^daemon/base/wire/args\.[ch]:' | report hand-parsed
+}
+
 # A struct is called a struct; a typedef may name a function.
 rule_typedef() {
     search "$work/product" -E '^[[:space:]]*typedef[[:space:]]+(struct|union|enum)([[:space:]]|\{)' |
@@ -466,6 +474,7 @@ lint() {
         rule_policy_pure
         rule_silent_layer
         rule_banned_call
+        rule_hand_parsed
         rule_typedef
         rule_private_header
         rule_must_use

@@ -2,8 +2,6 @@
 /*
  * soak: a real daemon and a churn of workers doing mixed work, for minutes or for hours.
  *
- *   soak [--minutes N] [--seed S] [--interval SECONDS] [--json]
- *
  * Workers come and go; some are stopped for a while, some are killed with SIGKILL. Each compares
  * every byte that it reads and counts requests and replies. What must hold is in README.md.
  */
@@ -21,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "args.h"
 #include "soak.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -43,11 +42,11 @@ static const char *const sets[] = {
     "limits.sessions=16",   "limits.leases=48",         "limits.waiters=48",
     "limits.namespaces=24", "log.level=warn",           NULL};
 
-static struct {
-    double minutes;
-    uint64_t seed, interval_ms;
+static struct options {
+    double minutes, interval; /* the latter in seconds */
+    uint64_t seed;
     bool json;
-} options = {.minutes = 1, .interval_ms = 10000};
+} options = {.minutes = 1, .interval = 10};
 
 static struct rig rig;
 static struct soak_shared *shared;
@@ -415,7 +414,8 @@ static int run(const char *role, uint64_t arg)
     started_ms = rig_now_ms();
     const uint64_t all_ms = (uint64_t)(options.minutes * 60000);
     const uint64_t sample_ms = all_ms / 4000 > 100 ? all_ms / 4000 : 100;
-    uint64_t next_line = options.interval_ms, next_sample = 0;
+    const uint64_t line_ms = (uint64_t)(options.interval * 1000);
+    uint64_t next_line = line_ms, next_sample = 0;
     struct sample first = take_sample();
     for (uint64_t t; (t = rig_now_ms() - started_ms) < all_ms;) {
         step();
@@ -426,7 +426,7 @@ static int run(const char *role, uint64_t arg)
         if (t >= next_line) {
             read_stats();
             print_line(&samples[nsamples - 1]);
-            next_line += options.interval_ms;
+            next_line += line_ms;
         }
     }
     stop_workers();
@@ -440,31 +440,24 @@ static int run(const char *role, uint64_t arg)
     return 0;
 }
 
-static bool parse(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        char *rest = NULL;
-        if (strcmp(argv[i], "--json") == 0) {
-            options.json = true;
-            continue;
-        }
-        if (!value)
-            return false;
-        if (strcmp(argv[i], "--minutes") == 0)
-            options.minutes = strtod(value, &rest);
-        else if (strcmp(argv[i], "--seed") == 0)
-            options.seed = strtoull(value, &rest, 0);
-        else if (strcmp(argv[i], "--interval") == 0)
-            options.interval_ms = (uint64_t)(strtod(value, &rest) * 1000);
-        else
-            return false;
-        if (*rest != '\0' || rest == value)
-            return false;
-        i++;
-    }
-    return options.minutes > 0 && options.minutes <= 100000 && options.interval_ms > 0;
-}
+static const char help[] = "Usage: soak [OPTIONS]\n"
+                           "\n"
+                           "A real daemon and workers that come, work, hang and are killed. "
+                           "tests/soak/README.md says what "
+                           "must hold.\n"
+                           "\n" ARGS_HERE "\n"
+                           "exit status: 0 all held, 1 something did not, 2 wrong arguments\n";
+
+static const struct arg option_table[] = {
+    {"--minutes N", "how long (default 1)", ARG_NUMBER(struct options, minutes, 0.001, 100000)},
+    {"--seed N", "of the dice (default 0: drawn from the time, and printed)",
+     ARG_COUNT(struct options, seed, 0, UINT64_MAX)},
+    {"--interval SECONDS", "between two lines (default 10)",
+     ARG_NUMBER(struct options, interval, 0.001, 100000)},
+    {"--json", "lines as objects", ARG_FLAG(struct options, json)},
+    {"--help", "this text", ARG_SHOWN},
+    {0},
+};
 
 static int as_worker(const char *role, uint64_t arg)
 {
@@ -483,10 +476,14 @@ int main(int argc, char **argv)
     uint64_t arg;
     if (rig_is_child(argc, argv, &rig, &role, &arg))
         return rig_child_main(as_worker, role, arg);
-    if (!parse(argc, argv)) {
-        fprintf(stderr, "usage: soak [--minutes N] [--seed S] [--interval SECONDS] [--json]\n");
-        return 2;
-    }
+    const struct command_line line = {.options = option_table,
+                                      .base = &options,
+                                      .help = help,
+                                      .usage = args_usage,
+                                      .no_operands = true};
+    const int rc = args_take(&line, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
     seed = options.seed ? options.seed : (uint64_t)time(NULL) * 2654435761u + 1;
     printf("seed %llu (--seed repeats it)\n", (unsigned long long)seed);
     fflush(stdout);

@@ -86,7 +86,7 @@ static void run_self(const char *library_path, char *ret_said, size_t bytes)
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
-        char *const argv[] = {(char *)"test_gpu_cuda", (char *)"--problem", NULL};
+        char *const argv[] = {(char *)"test_gpu_cuda", (char *)"problem", NULL};
         (void)dup2(fds[1], STDOUT_FILENO);
         set("LD_LIBRARY_PATH", library_path);
         execv("/proc/self/exe", argv);
@@ -861,7 +861,7 @@ CASE(a_copy_of_nothing_ends)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--problem") == 0) {
+    if (argc > 1 && strcmp(argv[1], "problem") == 0) {
         const char *problem = gpu_drv_cuda.problem();
         puts(problem ? problem : "-");
         return EXIT_SUCCESS;
