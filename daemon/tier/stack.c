@@ -3,9 +3,10 @@
  * Storage tiers behind one another, seen by core as one.
  *
  * An operation is passed on as one of the stack's own, with the location as its tier knows it. A
- * block that moves down is read into a buffer, written below and published there; then core is
- * told, and its place above is freed. Until then the block is above: it can be read there, and core
- * may free it.
+ * block that moves down is read into a buffer, written below and published there; core is told at
+ * once, because the tier below may lose it, move it or want its place back from then on. Until then
+ * the block is above: it can be read there, and core may free it. Its place above is freed when
+ * those who read there have ended.
  */
 #include "stack.h"
 
@@ -20,8 +21,8 @@
 #define STACK_OPS_MAX 4096u /* passed on at a time; others wait */
 #define STACK_PAGE    4096u
 
-/* READING, WRITING: its operation is in flight. LANDED: it is below. FAILED: it is nowhere below,
- * and lost above. Both until nobody reads above any more. */
+/* READING, WRITING: its operation is in flight. LANDED: it is below, and core knows. FAILED: it is
+ * nowhere below, and lost above. Both until nobody reads above any more. */
 enum stack_move_state { MOVE_IDLE, MOVE_READING, MOVE_WRITING, MOVE_LANDED, MOVE_FAILED };
 
 struct stack_move {
@@ -173,12 +174,16 @@ static bool loc_in_use(const struct stack *s, unsigned tier, struct tier_loc loc
 
 /* ---- down ---- */
 
-/* Of what is at loc. A place that was given back may be another block's already. */
+/* Of what core has at loc. A place that was given back may be another block's already; what has
+ * landed is below. */
 static struct stack_move *move_of(const struct stack *s, struct tier_loc loc)
 {
-    for (uint32_t i = 0; i < s->cfg.moves; i++)
-        if (s->move[i].state != MOVE_IDLE && !s->move[i].freed && s->move[i].what.loc.id == loc.id)
-            return &s->move[i];
+    for (uint32_t i = 0; i < s->cfg.moves; i++) {
+        struct stack_move *m = &s->move[i];
+        if (m->state != MOVE_IDLE && m->state != MOVE_LANDED && !m->freed &&
+            m->what.loc.id == loc.id)
+            return m;
+    }
     return NULL;
 }
 
@@ -213,10 +218,8 @@ static void move_finish(struct stack_move *m)
         events->lost(events->ctx, m->what.owner, m->what.loc);
         return;
     }
-    s->stats.demoted++;
     move_leave(m);
     m->state = MOVE_IDLE;
-    events->moved(events->ctx, m->what.owner, m->what.loc, stack_loc(m->tier + 1, m->to));
 }
 
 /* True: its operation has ended well, and it goes on. */
@@ -236,11 +239,15 @@ static bool move_goes_on(struct stack_move *m, const struct tier_op *op)
 static void stack_on_written(struct tier_op *op)
 {
     struct stack_move *m = CONTAINER_OF(op, struct stack_move, op);
-    struct tier *below = m->stack->level[m->tier + 1].tier;
+    struct stack *s = m->stack;
+    struct tier *below = s->level[m->tier + 1].tier;
+    const struct tier_events *events = &s->tier.events;
     if (!move_goes_on(m, op))
         return;
     below->ops->publish(below, op);
     m->state = MOVE_LANDED;
+    s->stats.demoted++;
+    events->moved(events->ctx, m->what.owner, m->what.loc, stack_loc(m->tier + 1, m->to));
     move_finish(m);
 }
 

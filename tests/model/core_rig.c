@@ -62,13 +62,13 @@ static void rig_names(struct rig *r)
 
 static void rig_stack(struct rig *r)
 {
-    if (r->slow_slots == 0)
+    if (!r->slow_disk && r->slow_slots == 0)
         return;
-    r->slow = memory_storage_create(r->slow_slots);
-    const struct stack_config cfg = {.tier = {fake_disk_of(r->disk), memory_storage_tier(r->slow)},
-                                     .tiers = 2,
-                                     .shard_bytes = 4096,
-                                     .moves = 3};
+    if (!r->slow_disk)
+        r->slow = memory_storage_create(r->slow_slots);
+    struct tier *below = r->slow_disk ? fake_disk_of(r->slow_disk) : memory_storage_tier(r->slow);
+    const struct stack_config cfg = {
+        .tier = {fake_disk_of(r->disk), below}, .tiers = 2, .shard_bytes = 4096, .moves = 3};
     ck_assert_int_eq(stack_create(&cfg, &r->stack), 0);
     r->cfg.tier[CORE_STORAGE] = stack_tier(r->stack);
 }
@@ -87,6 +87,8 @@ void rig_begin(struct rig *r)
     if (r->disk_cfg.slots > 0) {
         r->disk = fake_disk_create(&r->disk_cfg);
         r->cfg.tier[CORE_STORAGE] = fake_disk_of(r->disk);
+        if (r->slow_cfg.slots > 0)
+            r->slow_disk = fake_disk_create(&r->slow_cfg);
         rig_stack(r);
     }
     for (unsigned i = 0; i < r->cfg.ndevices; i++) {
@@ -138,6 +140,8 @@ static unsigned rig_turn(struct rig *r)
         r->cfg.tier[CORE_STORAGE]->storage->kick(r->cfg.tier[CORE_STORAGE]);
         n += fake_disk_run(r->disk, 1000, 0);
     }
+    if (r->slow_disk)
+        n += fake_disk_run(r->slow_disk, 1000, 0);
     core_check(r->core);
     return n;
 }
@@ -189,12 +193,22 @@ static uint32_t on_found(void *ctx, const struct tier_label *label, struct tier_
     return core_recover(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
 }
 
+static uint32_t recover_kept(struct rig *r, const struct fake_kept *kept, struct tier_loc loc)
+{
+    struct core_found f = {.label = kept->label, .bytes = kept->bytes, .loc = loc};
+    uint32_t owner = UINT32_MAX;
+    return core_recover(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
+}
+
 static uint32_t on_kept(void *ctx, const struct fake_kept *kept)
 {
     struct rig *r = ctx;
-    struct core_found f = {.label = kept->label, .bytes = kept->bytes, .loc = kept->loc};
-    uint32_t owner = UINT32_MAX;
-    return core_recover(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
+    return recover_kept(r, kept, r->stack ? stack_loc(0, kept->loc) : kept->loc);
+}
+
+static uint32_t on_kept_below(void *ctx, const struct fake_kept *kept)
+{
+    return recover_kept(ctx, kept, stack_loc(1, kept->loc));
 }
 
 static uint32_t on_gone(void *ctx, const struct tier_label *label, struct tier_loc loc)
@@ -211,13 +225,17 @@ void rig_restart(struct rig *r, bool host_survives)
     for (unsigned i = 0; r->stack && i < 100; i++) { /* what a stack has in flight ends first */
         r->cfg.tier[CORE_STORAGE]->storage->kick(r->cfg.tier[CORE_STORAGE]);
         (void)fake_disk_run(r->disk, 1000, 0);
+        if (r->slow_disk)
+            (void)fake_disk_run(r->slow_disk, 1000, 0);
     }
     fake_tier_crash(r->tier);
     for (unsigned i = 0; i < r->cfg.ndevices; i++)
         fake_device_crash(r->device[i]);
     if (r->disk)
         fake_disk_crash(r->disk);
-    if (r->slow) {
+    if (r->slow_disk)
+        fake_disk_crash(r->slow_disk);
+    if (r->stack) {
         rig_unstack(r);
         rig_stack(r);
     }
@@ -230,6 +248,8 @@ void rig_restart(struct rig *r, bool host_survives)
     fake_tier_each(r->tier, host_survives ? on_found : on_gone, r);
     if (r->disk)
         fake_disk_each(r->disk, on_kept, r);
+    if (r->slow_disk)
+        fake_disk_each(r->slow_disk, on_kept_below, r);
     (void)core_recover_end(r->core);
     if (r->journal)
         fake_journal_crash(r->journal);
@@ -277,6 +297,8 @@ void rig_end(struct rig *r)
     rig_unstack(r);
     if (r->disk)
         fake_disk_destroy(&r->disk);
+    if (r->slow_disk)
+        fake_disk_destroy(&r->slow_disk);
     fake_journal_destroy(&r->journal);
 }
 

@@ -25,8 +25,12 @@ struct rig {
     struct fake_tier_config tier_cfg;
     struct fake_disk *disk; /* with disk_cfg.slots > 0 */
     struct fake_disk_config disk_cfg;
-    uint32_t slow_slots; /* of slow storage behind the disk; 0: there is none */
+    /* Slow storage behind the disk: plain memory with slow_slots > 0, which a restart empties; or
+     * another disk with slow_cfg.slots > 0. */
+    uint32_t slow_slots;
     struct memory_storage *slow;
+    struct fake_disk *slow_disk;
+    struct fake_disk_config slow_cfg;
     struct stack *stack;                     /* of both, then */
     struct fake_device *device[RIG_DEVICES]; /* cfg.ndevices of them */
     struct fake_device_config device_cfg[RIG_DEVICES];

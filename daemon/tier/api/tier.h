@@ -241,7 +241,8 @@ struct tier_events {
     void *ctx;
     /* Whether something in the region stays now, whoever wants room. NULL: nothing does. */
     bool (*stays)(void *ctx, uint32_t region);
-    /* keep() ended well: the block is at `to` now, `from` is free. */
+    /* keep() or demote() ended well: the block is at `to` now, and `from` is not core's any more.
+     * After demote(), who reads `from` still reads the block there. */
     void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
     /* What was at loc is no more (a failed fsync, a path that lost its data, a failed keep()): the
      * room is free, nothing is to be called for it. No operation of core's is in flight on it:
