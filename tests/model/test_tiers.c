@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random programs over host memory and disk, in three of four seeds with two devices in front, in
- * two of three with slow storage behind the disk:
- * little memory, more disk, least on devices; copies that end late or fail, room that is wanted
- * back, losses, outages, crashes. core_check() twice a turn; every lease holds what was put, in
- * memory and on devices; what arrives in pages is that too; nothing is left at the end. KVC_SEED=n
- * runs that seed alone.
+ * two of three with slow storage behind a small disk, plain memory in one and another disk,
+ * which outlives a crash, in the other: little memory, more disk, least on devices; copies that end
+ * late or fail, room that is wanted back, losses, outages, crashes. core_check() twice a turn;
+ * every lease holds what was put, in memory and on devices; what arrives in pages is that too;
+ * nothing is left at the end. KVC_SEED=n runs that seed alone, KVC_SEEDS=n that many.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,10 +53,10 @@ static struct {
 static _Atomic uint64_t word[SENDS], after;
 static struct device_pool *pool[RIG_DEVICES][2]; /* by device and namespace */
 static struct core_verify slice;
-static bool slicing, out;
+static bool slicing, out, slow_out;
 static unsigned store_fired;
 static struct core_waiter store_waiter;
-static uint64_t hits, loaded, restarts, lost, filled, sent, demoted;
+static uint64_t hits, loaded, restarts, lost, filled, sent, demoted, kept_below;
 
 static uint32_t rnd(uint32_t below)
 {
@@ -103,7 +103,7 @@ static void store(unsigned n, uint32_t group, uint32_t shard, uint32_t chain, ui
                          .shard = shard,
                          .chain = chain + group * 1000,
                          .n = blocks,
-                         .durable = rnd(6) == 0,
+                         .durable = rnd(r.stack ? 30 : 6) == 0,
                          .decoded = rnd(4) == 0,
                          .retention = some_wishes()};
     ck_assert_int_eq(rig_reserve(&r, client, &p), 0);
@@ -292,29 +292,46 @@ static void do_store_wait(void)
         core_waiter_cancel(r.core, &store_waiter);
 }
 
-static void do_disk(void)
+static void disk_act(struct fake_disk *d, const struct fake_disk_config *cfg, bool *is_out)
 {
     switch (rnd(10)) {
     case 0:
-        out = !out && rnd(3) == 0;
-        fake_disk_out(r.disk, out);
+        *is_out = !*is_out && rnd(3) == 0;
+        fake_disk_out(d, *is_out);
         return;
     case 1:
-        fake_disk_admit(r.disk, rnd(3));
+        fake_disk_admit(d, rnd(3));
         return;
     case 2:
-        fake_disk_keeps(r.disk, rnd(3));
+        fake_disk_keeps(d, rnd(3));
         return;
     case 3:
-        lost += rnd(4) == 0 && fake_disk_lose(r.disk);
+        lost += rnd(4) == 0 && fake_disk_lose(d);
         return;
     case 4:
         (void)rig_drain(&r, rnd(2000));
         return;
     default:
-        fake_disk_want(r.disk, rnd(r.disk_cfg.slots / r.disk_cfg.region_slots));
+        fake_disk_want(d, rnd(cfg->slots / cfg->region_slots));
         return;
     }
+}
+
+static void do_disk(void)
+{
+    if (r.slow_disk && rnd(6) == 0)
+        disk_act(r.slow_disk, &r.slow_cfg, &slow_out);
+    else
+        disk_act(r.disk, &r.disk_cfg, &out);
+}
+
+/* The disk of a stack is written round and round, and keeps little. */
+static void do_demote(void)
+{
+    if (!r.stack)
+        return;
+    fake_disk_keeps(r.disk, rnd(4) == 0);
+    fake_disk_want(r.disk, rnd(r.disk_cfg.slots / r.disk_cfg.region_slots));
 }
 
 /* ---- devices ---- */
@@ -441,7 +458,7 @@ static void do_pin(void)
     struct core_pinned got;
     const int err = core_pin(r.core, &in, &got, &r.why);
     ck_assert(err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_QUOTA ||
-              err == KVC_E_LIMIT || (err == KVC_E_TIER && fake_disk_is_out(r.disk)));
+              err == KVC_E_LIMIT || (err == KVC_E_TIER && (out || slow_out)));
 }
 
 static void do_wish(void)
@@ -504,8 +521,9 @@ static void do_restart(void)
     restarts++;
     count_demoted();
     filled += core_metrics(r.core)->hbm_fills;
-    out = false;
+    out = slow_out = false;
     rig_restart(&r, rnd(2));
+    kept_below += r.slow_disk ? fake_disk_used(r.slow_disk) : 0;
     forget_all();
     open_namespaces();
 }
@@ -519,7 +537,11 @@ static void copies_end(void)
         if (r.slow && fails)
             memory_storage_fail(r.slow, 1);
         r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
-        (void)fake_disk_run(r.disk, 1 + rnd(20), fails);
+        (void)fake_disk_run(r.disk, 1 + rnd(r.stack ? 8 : 20), fails);
+    }
+    if (r.slow_disk && rnd(2)) { /* what has just landed may be lost while it is read above */
+        (void)fake_disk_run(r.slow_disk, 1 + rnd(6), fails);
+        lost += rnd(6) == 0 && fake_disk_lose(r.slow_disk);
     }
     if (rnd(2))
         devices_end(fails);
@@ -537,8 +559,8 @@ static const struct {
     uint32_t weight;
 } operations[] = {{do_store, 30}, {do_acquire, 30}, {do_deadline, 4}, {do_release, 12},
                   {do_lookup, 6}, {do_evict, 1},    {do_verify, 3},   {do_store_wait, 4},
-                  {do_disk, 6},   {copies_end, 40}, {do_restart, 1},  {do_keep, 12},
-                  {do_fill, 12},  {do_send, 12},    {do_device, 3}};
+                  {do_disk, 8},   {copies_end, 40}, {do_restart, 1},  {do_keep, 12},
+                  {do_fill, 12},  {do_send, 12},    {do_device, 3},   {do_demote, 20}};
 
 static void one_turn(void)
 {
@@ -558,18 +580,29 @@ static void one_turn(void)
         rig_step(&r);
 }
 
+/* With slow storage what is above is small, so that much goes down. */
+static void some_storage(uint64_t seed)
+{
+    const uint32_t behind = 8 + rnd(60);
+    r.tier_cfg.regions = 1 + rnd(seed % 3 ? 2 : 8);
+    r.tier_cfg.region_bytes = 512u << rnd(seed % 3 ? 2 : 3);
+    r.tier_cfg.seed = seed + 1;
+    r.disk_cfg = (struct fake_disk_config){
+        .slots = 16 + rnd(seed % 3 ? 60 : 200), .region_slots = 4 + rnd(12), .seed = seed + 2};
+    if (seed % 3 == 1)
+        r.slow_slots = behind;
+    if (seed % 3 == 2)
+        r.slow_cfg = (struct fake_disk_config){
+            .slots = behind, .region_slots = 4 + rnd(4), .seed = seed + 5};
+}
+
 static void run_seed(uint64_t seed)
 {
     state = seed * 2654435761u + 1;
-    hits = loaded = restarts = lost = filled = sent = demoted = 0;
-    out = false;
+    hits = loaded = restarts = lost = filled = sent = demoted = kept_below = 0;
+    out = slow_out = false;
     rig_defaults(&r);
-    r.tier_cfg.regions = 1 + rnd(8);
-    r.tier_cfg.region_bytes = 512u << rnd(3);
-    r.tier_cfg.seed = seed + 1;
-    r.disk_cfg = (struct fake_disk_config){
-        .slots = 16 + rnd(200), .region_slots = 4 + rnd(12), .seed = seed + 2};
-    r.slow_slots = seed % 3 ? 8 + (uint32_t)(seed * 7 % 60) : 0;
+    some_storage(seed);
     r.cfg.ndevices = rnd(4) ? RIG_DEVICES : 0;
     for (unsigned d = 0; d < RIG_DEVICES; d++) {
         r.device_cfg[d].regions = 1 + rnd(3);
@@ -594,16 +627,18 @@ static void run_seed(uint64_t seed)
     for (uint32_t turn = 0; turn < TURNS; turn++)
         one_turn();
     fake_disk_out(r.disk, false);
+    if (r.slow_disk)
+        fake_disk_out(r.slow_disk, false);
     for (unsigned i = 0; i < WAITERS; i++)
         core_waiter_cancel(r.core, &waiter[i].w);
     core_waiter_cancel(r.core, &store_waiter);
     filled += core_metrics(r.core)->hbm_fills;
     count_demoted();
     printf("seed %llu: %llu hits, %llu after loading, %llu restarts, %llu lost; %llu blocks "
-           "filled, %llu sent, %llu shards to slow storage\n",
+           "filled, %llu sent, %llu shards to slow storage, %llu found there\n",
            (unsigned long long)seed, (unsigned long long)hits, (unsigned long long)loaded,
            (unsigned long long)restarts, (unsigned long long)lost, (unsigned long long)filled,
-           (unsigned long long)sent, (unsigned long long)demoted);
+           (unsigned long long)sent, (unsigned long long)demoted, (unsigned long long)kept_below);
     for (unsigned d = 0; d < r.cfg.ndevices; d++)
         fake_device_up(r.device[d]);
     rig_end(&r);
@@ -616,7 +651,15 @@ static void run_seed(uint64_t seed)
 
 CASES(.timeout_s = 600);
 
-CASE_EACH(random_programs_over_two_tiers, getenv("KVC_SEED") ? 1 : SEEDS)
+static int seeds(void)
+{
+    const char *n = getenv("KVC_SEEDS");
+    if (getenv("KVC_SEED"))
+        return 1;
+    return n ? atoi(n) : SEEDS;
+}
+
+CASE_EACH(random_programs_over_two_tiers, seeds())
 {
     const char *seed = getenv("KVC_SEED");
     run_seed(seed ? strtoull(seed, NULL, 10) : (uint64_t)_i + 1);

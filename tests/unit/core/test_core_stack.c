@@ -171,6 +171,7 @@ CASE_EACH(what_is_removed_on_its_way_is_gone, 2)
 
 static unsigned ended, told;
 static struct tier_loc where;
+static struct tier_op put;
 
 static void on_ended(struct tier_op *op)
 {
@@ -271,6 +272,73 @@ CASE(a_region_below_that_is_wanted_while_it_is_read_above_is_emptied)
     all_is_well();
 }
 
+/* After a restart each tier has what it had, and core knows in which one a block is: what is then
+ * wanted back below goes, and what is wanted above goes down. */
+CASE(what_both_tiers_have_is_found_again)
+{
+    begin_disks(REGION);
+    store_chains(1, 16);
+    for (uint32_t region = 0; region < 2; region++) {
+        fake_disk_want(r.disk, region);
+        rig_settle(&r);
+    }
+    const uint32_t up = fake_disk_used(r.disk), down = fake_disk_used(r.slow_disk);
+    ck_assert_uint_gt(up, 0);
+    ck_assert_uint_gt(down, REGION);
+    ck_assert_uint_le(down, 2 * REGION);
+    rig_restart(&r, false);
+    open_ns();
+    ck_assert_uint_eq(fake_disk_used(r.disk), up);
+    ck_assert_uint_eq(fake_disk_used(r.slow_disk), down);
+    fake_disk_keeps(r.slow_disk, false);
+    fake_disk_want(r.slow_disk, 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(fake_disk_used(r.slow_disk), REGION);
+    ck_assert_uint_eq(present(), up + REGION);
+    fake_disk_want(r.disk, 2);
+    rig_settle(&r);
+    ck_assert_uint_gt(stats().demoted, 0); /* of the new stack */
+    ck_assert_uint_eq(fake_disk_used(r.slow_disk), REGION + stats().demoted);
+    fake_disk_admit(r.disk, false); /* they are read where they are */
+    uint32_t tokens = 0;
+    for (uint32_t i = 1; i <= 16; i++) {
+        const uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
+        ck_assert_uint_eq(load(i, 16), there);
+        tokens += there;
+    }
+    ck_assert_uint_eq(tokens, (up + REGION) * BT);
+}
+
+/* A crash came after a block had landed below and before its place above was free. */
+CASE(what_is_found_above_and_below_is_kept_above)
+{
+    struct core_ns_view v;
+    uint8_t content[SLOT];
+    begin_disks(REGION);
+    store_chains(1, 16);
+    const uint32_t up = fake_disk_used(r.disk);
+    struct tier *slow = fake_disk_of(r.slow_disk);
+    core_ns_view(ns, &v);
+    put = (struct tier_op){.kind = TIER_PUT,
+                           .src = content,
+                           .bytes = SLOT,
+                           .deadline_ns = 1,
+                           .label = {.key = rig_key(1, 0), .print = v.print, .tokens = BT},
+                           .done = on_ended};
+    fake_fill(content, SLOT, put.label.key.b, 0);
+    put.sum = hash_sum(content, SLOT);
+    ck_assert_int_eq(slow->ops->alloc(slow, 1, SLOT, (struct tier_loc){0}, 5, &put.loc), 0);
+    slow->ops->submit(slow, &put);
+    slow->storage->kick(slow);
+    ck_assert_uint_eq(fake_disk_run(r.slow_disk, 1, 0), 1);
+    slow->ops->publish(slow, &put);
+    rig_restart(&r, false);
+    open_ns();
+    ck_assert_uint_eq(fake_disk_used(r.disk), up);
+    ck_assert_uint_eq(fake_disk_used(r.slow_disk), 0);
+    ck_assert_uint_eq(load(1, 16), 16);
+}
+
 /* ---- a stack alone ---- */
 
 static uint8_t bytes[4096], page[4096];
@@ -278,7 +346,6 @@ static struct fake_disk *above;
 static struct memory_storage *below;
 static struct stack *stack;
 static struct tier *tier;
-static struct tier_op put;
 
 /* One block above, on its way down: its read is in flight. */
 static void demotion_begin(void)
