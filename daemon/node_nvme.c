@@ -545,6 +545,10 @@ int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx, const bo
     else
         node_nvme_tell(n, &report, clock_now_ns() - n->begun_ns);
     for (uint32_t i = 0; err == 0 && i < n->paths.n; i++) {
+        const int cut = disk_file_cut(n->disk, i);
+        if (cut < 0)
+            LOG_WARN("nvme: what %s has behind nvme.limit cannot be cut off: %s",
+                     disk_file_name(n->disk, i), err_name(cut));
         if ((report.paths_empty >> i & 1) == 0)
             continue;
         LOG_WARN("nvme: path %u is %s", i, n->paths.path[i].given);

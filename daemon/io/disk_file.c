@@ -197,9 +197,12 @@ static bool is_sound(const struct disk_file_config *config, char *ret_why)
 void disk_file_unmake(struct disk_file *disk)
 {
     for (uint32_t i = 0; i < disk->disk.paths; i++) {
-        if (disk->paths[i].made)
-            (void)unlink(disk->paths[i].name);
-        disk->paths[i].made = false;
+        struct disk_path *p = &disk->paths[i];
+        if (p->made)
+            (void)unlink(p->name);
+        else if (!p->is_device && p->before < p->bytes)
+            (void)!sys_ftruncate(p->fd, (off_t)p->before);
+        p->made = false;
     }
 }
 
@@ -275,6 +278,16 @@ bool disk_file_is_direct(const struct disk_file *disk, uint32_t path)
 {
     MUST(path < disk->disk.paths);
     return disk->paths[path].is_direct;
+}
+
+int disk_file_cut(struct disk_file *disk, uint32_t path)
+{
+    MUST(path < disk->disk.paths);
+    const struct disk_path *p = &disk->paths[path];
+    const uint64_t length = p->is_device ? 0 : disk_file__length(p);
+    if (length <= p->bytes || length == UINT64_MAX)
+        return 0;
+    return sys_ftruncate(p->fd, (off_t)p->bytes) == 0 ? disk_sync_fd(p->fd) : -errno;
 }
 
 int disk_file_give_back(struct disk_file *disk, uint32_t path)

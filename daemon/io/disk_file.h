@@ -24,9 +24,9 @@
 
 struct disk_file_path {
     const char *name; /* borrowed until disk_file_close() */
-    /* What it shall hold, rounded down to whole pages: a file is made or brought to exactly this
-     * size (what a longer one has behind it is cut off), a device must not be smaller. 0: what the
-     * file has or the device is. */
+    /* What it shall hold, rounded down to whole pages: a file is made, or made as long as that; a
+     * longer one keeps what is behind until disk_file_cut(). A device must not be smaller. 0: what
+     * the file has or the device is. */
     uint64_t bytes;
 };
 
@@ -64,7 +64,8 @@ uint32_t disk_file_ops(const struct disk_file_config *config);
  */
 KVC_WARN_UNUSED int disk_file_open(const struct disk_file_config *config, struct loop *loop,
                                    struct disk_file **ret_disk, char ret_why[DISK_FILE_WHY_BYTES]);
-/* Removes the files that were made when it was opened: what was to be in them will not be. */
+/* Removes the files that were made when it was opened, and gives those that were made longer their
+ * length back: what was to be in them will not be. */
 void disk_file_unmake(struct disk_file *disk);
 /* No operation may be in flight (MUST): turn the loop until all are done. Accepts NULL. */
 void disk_file_close(struct disk_file **disk);
@@ -75,6 +76,10 @@ struct disk *disk_file_disk(struct disk_file *disk);
  * cache. */
 const char *disk_file_name(const struct disk_file *disk, uint32_t path);
 bool disk_file_is_direct(const struct disk_file *disk, uint32_t path);
+/* Cuts off what a file has behind the bytes that it is to hold. For a caller that has recovered
+ * what is in it: a start that is refused before that leaves each byte where it is. Negative errno.
+ */
+KVC_WARN_UNUSED int disk_file_cut(struct disk_file *disk, uint32_t path);
 /* Gives back the room of a file that is not to be used, and holds nothing; a device stays as it is.
  * Negative errno. */
 KVC_WARN_UNUSED int disk_file_give_back(struct disk_file *disk, uint32_t path);

@@ -19,7 +19,8 @@ struct disk_io {
 struct disk_path {
     int fd;
     bool is_direct, is_device;
-    bool made; /* by disk_file_open(): gone again when that fails */
+    bool made;       /* by disk_file_open(): gone again when that fails */
+    uint64_t before; /* length of the file when it was opened */
     uint64_t bytes;
     struct disk_id id; /* no other path may be the same */
     uint32_t inflight;

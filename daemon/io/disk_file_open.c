@@ -232,18 +232,17 @@ uint64_t disk_file__length(const struct disk_path *p)
     return fstat(p->fd, &st) < 0 ? UINT64_MAX : (uint64_t)st.st_size;
 }
 
-/* Exactly `bytes`, with room behind all of them where the file system can promise that. */
+/* At least `bytes`, with room behind all of them where the file system can promise that. What a
+ * longer file has behind them stays until disk_file_cut(). */
 static int disk_file_open_reserve(const struct opening *o, uint64_t before, uint64_t bytes)
 {
-    if (before > bytes && sys_ftruncate(o->path->fd, (off_t)bytes) < 0)
-        return -errno;
     if (sys_fallocate(o->path->fd, 0, (off_t)bytes) == 0)
         return 0;
     const int err = errno;
     if (err == EOPNOTSUPP) {
         note(o->disk, "%s%s: no room can be reserved here: it may run out while it is written",
              o->disk->note[0] ? "; " : "", o->path->name);
-        return sys_ftruncate(o->path->fd, (off_t)bytes) < 0 ? -errno : 0;
+        return before < bytes && sys_ftruncate(o->path->fd, (off_t)bytes) < 0 ? -errno : 0;
     }
     /* What it took before it ran out. */
     if (before < bytes && sys_ftruncate(o->path->fd, (off_t)before) < 0)
@@ -275,6 +274,7 @@ static int size_file(const struct opening *o)
                       (unsigned long long)bytes, strerror(-r));
     if (r < 0)
         return refuse_sys(o, r, "cannot get its room");
+    o->path->before = before;
     o->path->bytes = bytes;
     r = disk_sync_fd(o->path->fd);
     if (r == 0 && o->path->made)

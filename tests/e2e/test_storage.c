@@ -318,10 +318,12 @@ CASE_EACH(what_was_evicted_stays_away_after_a_kill, sizeof removals / sizeof rem
     ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 0);
 }
 
-/* A name mistyped in the configuration was the end of all that the store held. */
+/* A name mistyped in the configuration was the end of all that the store held. With a smaller
+ * nvme.limit beside it, the store's file was cut before the start was refused. */
 CASE(a_start_with_another_principal_is_refused_and_costs_nothing)
 {
-    char config[80], command[256];
+    char config[80], command[256], file[128];
+    struct stat before, after;
     store_durably(1);
     kvc_close(&k);
     rig_stop(&rig);
@@ -331,10 +333,16 @@ CASE(a_start_with_another_principal_is_refused_and_costs_nothing)
     fprintf(f, "principals:\n  - name: mistyped\n    uids: [%u]\n", (unsigned)getuid());
     fclose(f);
     const char *other[16] = {config};
-    for (unsigned i = 0; sets[i] != NULL; i++)
-        other[i + 1] = sets[i];
+    unsigned n = 1;
+    for (; sets[n - 1] != NULL; n++)
+        other[n] = sets[n - 1];
+    other[n] = "nvme.limit=32MiB";
+    snprintf(file, sizeof file, "%s/kvcache.store", strchr(paths, '=') + 1);
+    ck_assert_int_eq(stat(file, &before), 0);
     const int status = rig_try(&rig, other, NULL);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    ck_assert_int_eq(stat(file, &after), 0);
+    ck_assert_int_eq(after.st_size, before.st_size);
     snprintf(command, sizeof command, "grep -q 'belongs to others.*principal .*Nothing was' %s/log",
              rig.dir);
     ck_assert_int_eq(system(command), 0);

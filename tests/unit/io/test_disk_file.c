@@ -300,7 +300,11 @@ CASE(a_file_is_brought_to_the_size_and_keeps_what_it_has)
     ck_assert_int_eq(size_of(name), (off_t)(2 * MIB));
     disk_file_close(&disk);
     must_open(name, MIB);
+    ck_assert_uint_eq(disk_file_bytes(disk, 0), MIB);
+    ck_assert_int_eq(size_of(name), (off_t)(2 * MIB)); /* a start may yet be refused */
+    ck_assert_int_eq(disk_file_cut(disk, 0), 0);
     ck_assert_int_eq(size_of(name), (off_t)MIB);
+    ck_assert_int_eq(disk_file_cut(disk, 0), 0);
     disk_file_close(&disk);
     must_open(name, 0);
     ck_assert_uint_eq(disk_file_disk(disk)->ops->bytes(disk_file_disk(disk), 0), MIB);
@@ -345,6 +349,19 @@ CASE(no_room_is_an_error_and_leaves_nothing)
     ck_assert_msg(r == -ENOSPC || r == -EFBIG, "%d: %s", r, why);
     ck_assert_ptr_nonnull(strstr(why, DISK_FILE_NAME));
     ck_assert_int_eq(size_of(in_scratch(DISK_FILE_NAME)), -1);
+}
+
+CASE(no_room_on_one_path_leaves_the_others_as_long_as_they_were)
+{
+    const char *ours = in_scratch("a"), *large = in_scratch("b");
+    const struct disk_file_path paths[] = {{ours, 2 * MIB}, {large, UINT64_C(1) << 50}};
+    const struct disk_file_config config = {.paths = paths, .count = 2, .create = true};
+    must_open(ours, MIB);
+    disk_file_close(&disk);
+    const int r = disk_file_open(&config, loop, &disk, why);
+    ck_assert_msg(r == -ENOSPC || r == -EFBIG, "%d: %s", r, why);
+    ck_assert_int_eq(size_of(ours), (off_t)MIB);
+    ck_assert_int_eq(size_of(large), -1);
 }
 
 CASE(what_is_no_file_is_refused_by_name)
