@@ -30,8 +30,9 @@ static uint64_t clamp(uint64_t v, uint64_t low, uint64_t high)
 
 /* ---- lines ---- */
 
-__attribute__((format(printf, 5, 6))) static void
-add(struct budget *b, const char *name, const char *key, uint64_t bytes, const char *fmt, ...)
+__attribute__((format(printf, 5, 6))) static void budget_add(struct budget *b, const char *name,
+                                                             const char *key, uint64_t bytes,
+                                                             const char *fmt, ...)
 {
     struct budget_line *line;
     va_list ap;
@@ -58,52 +59,55 @@ static void add_host(const struct config *cfg, const struct budget_inputs *in, s
     const uint64_t overhead = in->host_footprint_bytes - cfg->host_limit;
 
     MUST(in->host_footprint_bytes >= cfg->host_limit);
-    add(b, "host slots", "host.limit", cfg->host_limit, "host.limit, %s",
-        is_auto(cfg, "host.limit") ? "auto: what memory.budget leaves" : "as given");
-    add(b, "host overhead", "host.limit", overhead,
-        "slot headers, tables, rounding to chunks of %s",
-        units_exact_bytes(cfg->host_chunk, chunk));
-    add(b, "staging", "staging.total", cfg->staging_total,
-        "staging.total: where all sessions write new blocks");
+    budget_add(b, "host slots", "host.limit", cfg->host_limit, "host.limit, %s",
+               is_auto(cfg, "host.limit") ? "auto: what memory.budget leaves" : "as given");
+    budget_add(b, "host overhead", "host.limit", overhead,
+               "slot headers, tables, rounding to chunks of %s",
+               units_exact_bytes(cfg->host_chunk, chunk));
+    budget_add(b, "staging", "staging.total", cfg->staging_total,
+               "staging.total: where all sessions write new blocks");
 }
 
 static void add_control(const struct config *cfg, const struct budget_inputs *in, struct budget *b)
 {
     char n[UNITS_COUNT_BYTES];
 
-    add(b, "index", "index.blocks", in->index_bytes, "index.blocks: %s of %" PRIu64 " bytes",
-        units_format_count(cfg->index_blocks, n), in->index_bytes / cfg->index_blocks);
-    add(b, "policy", "index.blocks", in->policy_bytes,
-        "what policy '%s' keeps: %" PRIu64 " bytes per block", cfg->policy_eviction,
-        in->policy_bytes / cfg->index_blocks);
-    add(b, "leases", "limits.leases", in->lease_bytes,
-        "limits.leases: %s, and what waits for blocks", units_format_count(cfg->limits_leases, n));
-    add(b, "sessions", "limits.sessions", in->session_bytes,
-        "limits.sessions: %u with limits.requests: %u each", cfg->limits_sessions,
-        cfg->limits_requests);
-    add(b, "namespaces", "limits.namespaces", in->namespace_bytes, "limits.namespaces: %s",
-        units_format_count(cfg->limits_namespaces, n));
+    budget_add(b, "index", "index.blocks", in->index_bytes, "index.blocks: %s of %" PRIu64 " bytes",
+               units_format_count(cfg->index_blocks, n), in->index_bytes / cfg->index_blocks);
+    budget_add(b, "policy", "index.blocks", in->policy_bytes,
+               "what policy '%s' keeps: %" PRIu64 " bytes per block", cfg->policy_eviction,
+               in->policy_bytes / cfg->index_blocks);
+    budget_add(b, "leases", "limits.leases", in->lease_bytes,
+               "limits.leases: %s, and what waits for blocks",
+               units_format_count(cfg->limits_leases, n));
+    budget_add(b, "sessions", "limits.sessions", in->session_bytes,
+               "limits.sessions: %u with limits.requests: %u each", cfg->limits_sessions,
+               cfg->limits_requests);
+    budget_add(b, "namespaces", "limits.namespaces", in->namespace_bytes, "limits.namespaces: %s",
+               units_format_count(cfg->limits_namespaces, n));
     if (cfg->limits_names != 0)
-        add(b, "names", "limits.names", in->names_bytes,
-            "limits.names: %s, limits.name_tokens, marks of their blocks",
-            units_format_count(cfg->limits_names, n));
-    add(b, "flight recorder", "flight.records", in->flight_bytes,
-        "flight.records: %s of 32 bytes per thread", units_format_count(cfg->flight_records, n));
-    add(b, "copy threads", "copy.threads", in->copy_bytes, "copy.threads: %u, stacks and queues",
-        cfg->copy_threads);
+        budget_add(b, "names", "limits.names", in->names_bytes,
+                   "limits.names: %s, limits.name_tokens, marks of their blocks",
+                   units_format_count(cfg->limits_names, n));
+    budget_add(b, "flight recorder", "flight.records", in->flight_bytes,
+               "flight.records: %s of 32 bytes per thread",
+               units_format_count(cfg->flight_records, n));
+    budget_add(b, "copy threads", "copy.threads", in->copy_bytes,
+               "copy.threads: %u, stacks and queues", cfg->copy_threads);
     if (cfg->nvme_paths[0] != '\0') {
-        add(b, "nvme", "index.blocks", in->nvme_bytes,
-            "index.blocks: where each block is on storage, and queues");
-        add(b, "journal", "nvme.limit", in->journal_bytes,
-            "nvme.limit: pages of the journal that are in use");
+        budget_add(b, "nvme", "index.blocks", in->nvme_bytes,
+                   "index.blocks: where each block is on storage, and queues");
+        budget_add(b, "journal", "nvme.limit", in->journal_bytes,
+                   "nvme.limit: pages of the journal that are in use");
     }
     if (cfg->devices.n != 0) {
-        add(b, "devices", "hbm.devices", in->device_bytes,
-            "hbm.devices: %u: headers of chunks, tables, emulated memory", cfg->devices.n);
-        add(b, "device index", "index.blocks", in->hbm_bytes,
-            "blocks on devices, at most index.blocks; lists of copies");
+        budget_add(b, "devices", "hbm.devices", in->device_bytes,
+                   "hbm.devices: %u: headers of chunks, tables, emulated memory", cfg->devices.n);
+        budget_add(b, "device index", "index.blocks", in->hbm_bytes,
+                   "blocks on devices, at most index.blocks; lists of copies");
     }
-    add(b, "control plane", NULL, in->front_bytes, "event loop, ZeroMQ queues, message buffers");
+    budget_add(b, "control plane", NULL, in->front_bytes,
+               "event loop, ZeroMQ queues, message buffers");
 }
 
 static bool is_resolved(const struct config *cfg)
@@ -121,9 +125,9 @@ void budget_compute(const struct config *cfg, const struct budget_inputs *inputs
     MUST(is_resolved(cfg));
     add_host(cfg, inputs, &b);
     add_control(cfg, inputs, &b);
-    add(&b, "page tables", NULL, (inputs->host_footprint_bytes + cfg->staging_total) / 512,
-        "kernel: 8 bytes per 4 KiB of host memory and staging");
-    add(&b, "process", NULL, PROCESS_BYTES, "program, libraries, thread stacks, allocator");
+    budget_add(&b, "page tables", NULL, (inputs->host_footprint_bytes + cfg->staging_total) / 512,
+               "kernel: 8 bytes per 4 KiB of host memory and staging");
+    budget_add(&b, "process", NULL, PROCESS_BYTES, "program, libraries, thread stacks, allocator");
     *ret = b;
 }
 
@@ -491,8 +495,8 @@ static const char *tail(const char *s, size_t columns)
     return len > columns ? s + (len - columns) : s;
 }
 
-static void row(char *buf, size_t cap, size_t *len, const char *name, uint64_t bytes,
-                const char *reason)
+static void budget_row(char *buf, size_t cap, size_t *len, const char *name, uint64_t bytes,
+                       const char *reason)
 {
     const size_t columns = BUDGET_REASON_BYTES - 1;
     char size[UNITS_TEXT_BYTES];
@@ -514,9 +518,9 @@ const char *budget_format(const struct budget *b, char *buf, size_t cap)
     MUST(cap > 0);
     buf[0] = '\0';
     for (unsigned i = 0; i < b->nlines; i++)
-        row(buf, cap, &len, b->lines[i].name, b->lines[i].bytes, b->lines[i].reason);
-    row(buf, cap, &len, "total", b->total_bytes, "");
-    row(buf, cap, &len, "budget", b->budget_bytes, b->budget_reason);
-    row(buf, cap, &len, "limit", b->limit.bytes, b->limit.source);
+        budget_row(buf, cap, &len, b->lines[i].name, b->lines[i].bytes, b->lines[i].reason);
+    budget_row(buf, cap, &len, "total", b->total_bytes, "");
+    budget_row(buf, cap, &len, "budget", b->budget_bytes, b->budget_reason);
+    budget_row(buf, cap, &len, "limit", b->limit.bytes, b->limit.source);
     return buf;
 }

@@ -26,7 +26,7 @@ struct check {
     uint64_t begun_ns;
 };
 
-__attribute__((format(printf, 1, 2))) static int refuse(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static int store_refuse(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -54,13 +54,13 @@ static int check_store_open_disk(struct check *c)
         .want = LOOP_AUTO, .watches_max = 8, .ops_max = disk_file_ops(&disk)};
     int err = loop_create(&loop, &c->loop);
     if (err)
-        return refuse("event loop: %s", err_name(err));
+        return store_refuse("event loop: %s", err_name(err));
     err = disk_file_open(&disk, c->loop, &c->disk, why);
     if (err == -EBUSY)
-        return refuse("%s. A running daemon's store cannot be checked: stop it first, or use "
-                      "'kvcachectl verify --tier nvme'",
-                      why);
-    return err ? refuse("%s", why) : 0;
+        return store_refuse("%s. A running daemon's store cannot be checked: stop it first, or use "
+                            "'kvcachectl verify --tier nvme'",
+                            why);
+    return err ? store_refuse("%s", why) : 0;
 }
 
 /* *ret_why: what is wrong with it when it cannot be used; then c->meta stays NULL. */
@@ -74,7 +74,7 @@ static int open_journal(struct check *c, char ret_why[META_WHY_BYTES])
         (void)!snprintf(ret_why, META_WHY_BYTES, "%s", report.why);
         return 0;
     }
-    return err ? refuse("journal: %s; --journal names another directory", report.why) : 0;
+    return err ? store_refuse("journal: %s; --journal names another directory", report.why) : 0;
 }
 
 /* ---- checking ---- */
@@ -176,7 +176,7 @@ static int check_store_run(struct check *c)
     int found = nvme_check(disk_file_disk(c->disk), c->meta != NULL ? meta_journal(c->meta) : NULL,
                            !c->cli->quick, on_pump, c, on_line, &report);
     if (found < 0)
-        return refuse("%s", err_name(found));
+        return store_refuse("%s", err_name(found));
     check_store_end(c, found, &report);
     return found > 0 ? CLI_EXIT_FAILED : CLI_EXIT_OK;
 }
@@ -188,7 +188,7 @@ int check_store(const struct cli *cli)
     c = (struct check){.cli = cli};
     if (nvme_paths_read(cli->store, cli->journal != NULL ? cli->journal : "", &c.paths, why,
                         sizeof(why)) < 0)
-        return refuse("%s", why);
+        return store_refuse("%s", why);
     const int rc = check_store_run(&c);
     meta_close(&c.meta);
     disk_file_close(&c.disk);

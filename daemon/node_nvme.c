@@ -687,7 +687,7 @@ bool node_nvme_is_quiet(const struct node_nvme *n)
 
 /* ---- what it counts ---- */
 
-static uint8_t state_of(enum nvme_path_state state)
+static uint8_t path_state(enum nvme_path_state state)
 {
     return state == NVME_PATH_FORMATTING ? KVC_PATH_FORMATTING
            : state == NVME_PATH_UP       ? KVC_PATH_UP
@@ -702,7 +702,7 @@ bool node_nvme_path(const struct node_nvme *n, uint32_t i, struct kvc_path *ret_
     nvme_path_stats(n->nvme, i, &s);
     const char *name = disk_file_name(n->disk, i);
     const char *error = s.state == NVME_PATH_OUT ? err_name(s.error) : "";
-    *ret_path = (struct kvc_path){.state = state_of(s.state),
+    *ret_path = (struct kvc_path){.state = path_state(s.state),
                                   .bytes = s.bytes,
                                   .used_bytes = s.used_bytes,
                                   .formatted_bytes = s.formatted_bytes,

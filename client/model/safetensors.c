@@ -32,7 +32,7 @@ static uint32_t type_bytes(const char *name)
 
 /* ---- reading ---- */
 
-static int bad(char why[ST_WHY_BYTES], const char *text)
+static int st_bad(char why[ST_WHY_BYTES], const char *text)
 {
     snprintf(why, ST_WHY_BYTES, "%s", text);
     return -EINVAL;
@@ -117,7 +117,7 @@ static int check_layout(const struct st_header *h, char *why)
         if (h->tensor[i].begin != at)
             return bad_tensor(why, h->tensor[i].name,
                               "it does not begin where the one before ends");
-    return at == h->data_bytes ? 0 : bad(why, "the tensors do not fill the file");
+    return at == h->data_bytes ? 0 : st_bad(why, "the tensors do not fill the file");
 }
 
 static int take_metadata(const json_t *root, char *why, struct st_header *h)
@@ -126,8 +126,8 @@ static int take_metadata(const json_t *root, char *why, struct st_header *h)
     json_t *value;
     json_t *metadata = json_object_get(root, "__metadata__");
     if (metadata && !json_is_object(metadata))
-        return bad(why, "__metadata__ is no object");
-    json_object_foreach(metadata, key, value) if (!json_is_string(value)) return bad(
+        return st_bad(why, "__metadata__ is no object");
+    json_object_foreach(metadata, key, value) if (!json_is_string(value)) return st_bad(
         why, "__metadata__ has a value that is no text");
     h->metadata = metadata ? json_incref(metadata) : json_object();
     return h->metadata ? 0 : -ENOMEM;
@@ -138,9 +138,9 @@ static int take_header(json_t *root, char *why, struct st_header *h)
     const char *key;
     json_t *value;
     int rc =
-        json_is_object(root) ? take_metadata(root, why, h) : bad(why, "the header is no object");
+        json_is_object(root) ? take_metadata(root, why, h) : st_bad(why, "the header is no object");
     if (rc == 0 && json_object_size(root) > ST_TENSORS_MAX)
-        rc = bad(why, "it has too many tensors");
+        rc = st_bad(why, "it has too many tensors");
     if (rc == 0)
         h->tensor = calloc(json_object_size(root) + 1, sizeof(*h->tensor));
     if (rc == 0 && !h->tensor)
@@ -199,11 +199,11 @@ static int load_header(FILE *file, char *why, struct st_header *h, char **ret_te
         return -ENOMEM;
     if (fread(text, 1, n, file) != n) {
         free(text);
-        return ferror(file) ? -EIO : bad(why, "it is cut off in its header");
+        return ferror(file) ? -EIO : st_bad(why, "it is cut off in its header");
     }
     if (n == 0 || text[0] != '{') {
         free(text);
-        return bad(why, "it is no safetensors file: its header does not begin with '{'");
+        return st_bad(why, "it is no safetensors file: its header does not begin with '{'");
     }
     h->data_at = LENGTH_BYTES + n;
     h->data_bytes = (uint64_t)size - h->data_at;

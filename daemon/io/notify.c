@@ -15,7 +15,7 @@ bool notify_is_managed(void)
     return socket && socket[0];
 }
 
-static int say(const char *text)
+static int notify_send(const char *text)
 {
     if (FAULT(send))
         return -EAGAIN;
@@ -24,26 +24,26 @@ static int say(const char *text)
 
 int notify_ready(void)
 {
-    return say("READY=1");
+    return notify_send("READY=1");
 }
 
 int notify_stopping(void)
 {
-    return say("STOPPING=1");
+    return notify_send("STOPPING=1");
 }
 
 int notify_status(const char *text)
 {
     char line[512];
     snprintf(line, sizeof line, "STATUS=%.*s", (int)strcspn(text, "\n"), text);
-    return say(line);
+    return notify_send(line);
 }
 
 int notify_extend(uint64_t ns)
 {
     char line[64];
     snprintf(line, sizeof line, "EXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(ns / 1000));
-    return say(line);
+    return notify_send(line);
 }
 
 uint64_t notify_watchdog_interval_ns(void)
@@ -54,7 +54,7 @@ uint64_t notify_watchdog_interval_ns(void)
 
 int notify_watchdog(void)
 {
-    return say("WATCHDOG=1");
+    return notify_send("WATCHDOG=1");
 }
 
 static bool is_name(const char *name)
@@ -85,7 +85,7 @@ int notify_remove_fd(const char *name)
     if (!is_name(name))
         return -EINVAL;
     snprintf(text, sizeof text, "FDSTOREREMOVE=1\nFDNAME=%s", name);
-    return say(text);
+    return notify_send(text);
 }
 
 int notify_take_fds(notify_take_fn *take, void *ctx)

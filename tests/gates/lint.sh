@@ -453,11 +453,10 @@ rule_retired_word() {
 
 # A static function whose name three files share says nothing in a backtrace or a profile. Exempt are
 # operations that each instruction set has (vec_*), and examples, each of which is read alone.
+# statics.awk finds them.
 rule_common_static() {
     grep -E '\.(c|cu)$' "$work/product" | grep -v '^client/examples/' >"$work/units" || :
-    search "$work/units" -E '^static [^=;]*[ *][a-z_0-9]+\(' |
-        sed -n 's/^\([^:]*\):\([0-9]*\):static [^=;(]*[ *]\([a-z_0-9]*\)(.*/\3 \1 \2/p' |
-        grep -v '^vec_' | sort -u -k 1,2 >"$work/statics" || :
+    xargs -r awk -f "$here/statics.awk" <"$work/units" | grep -v '^vec_' | sort -u -k 1,2 >"$work/statics" || :
     awk 'FNR == NR { files[$1]++; next }
          files[$1] > 2 { print $2 ":" $3 ": " $1 "() is a static function of " files[$1] " files" }' \
         "$work/statics" "$work/statics" | report common-static
