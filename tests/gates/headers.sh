@@ -20,9 +20,14 @@ if [ $# -ne 3 ]; then
     echo "usage: headers.sh [--self-test] ROOT INCLUDES CC" >&2
     exit 2
 fi
-root=$1
+# The compiler and INCLUDES say whole paths.
+root=$(CDPATH='' cd -- "$1" && pwd)
 includes=$2
 cc=$3
+if ! grep -q "[|;]$root/" "$includes"; then
+    echo "gate_headers: $includes is of another tree: it has no directory of $root" >&2
+    exit 2
+fi
 # In C++.
 not_alone='tests/fibres/cuda_(fibres|pipeline)\.h'
 work=$(mktemp -d)

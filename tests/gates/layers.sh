@@ -20,9 +20,14 @@ if [ $# -ne 3 ]; then
     echo "usage: layers.sh [--self-test] ROOT INCLUDES CC" >&2
     exit 2
 fi
-root=$1
+# The compiler and INCLUDES say whole paths.
+root=$(CDPATH='' cd -- "$1" && pwd)
 includes=$2
 cc=$3
+if ! grep -q "[|;]$root/" "$includes"; then
+    echo "gate_layers: $includes is of another tree: it has no directory of $root" >&2
+    exit 2
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
@@ -187,3 +192,19 @@ sed '/^kvc_policy|/d' "$includes" >"$work/includes"
 expect_rejected kvc_policy "a build without the policy layer" 'kvc_policy is in layers.txt'
 { cat "$includes"; echo "kvc_more|$root"; } >"$work/includes"
 expect_rejected kvc_list "a layer that layers.txt does not know" 'kvc_more is missing'
+# A relative root is the tree that it names; another tree's INCLUDES are refused.
+case $includes in
+/*) ;;
+*) includes=$(pwd)/$includes ;;
+esac
+if ! (cd "$root" && sh "$here/layers.sh" . "$includes" "$cc") >"$work/said" 2>&1; then
+    echo "gate_layers --self-test: rejected the tree by a relative path:" >&2
+    sed -n 1,10p "$work/said" >&2
+    exit 1
+fi
+echo "accepts a relative root"
+if sh "$here/layers.sh" "$work" "$includes" "$cc" 2>"$work/said" || ! grep -q 'is of another tree' "$work/said"; then
+    echo "gate_layers --self-test: accepted a root that the build is not of" >&2
+    exit 1
+fi
+echo "rejects a root that the build is not of"
