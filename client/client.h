@@ -30,6 +30,7 @@
 
 #include "codec.h"
 #include "map.h"
+#include "must.h"
 #include "wire.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -61,7 +62,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define NS_PER_MS UINT64_C(1000000)
 
 enum link_state { LINK_DOWN, LINK_ATTACHING, LINK_GREETING, LINK_REOPENING, LINK_UP };
-enum op_stage { OP_NEW, OP_SENT, OP_PARKED, OP_CHUNKS, OP_QUIESCING, OP_DAEMON_EXIT, OP_DONE };
+enum op_stage {
+    OP_NEW,
+    OP_SENT,
+    OP_PARKED,
+    OP_CHUNKS,
+    OP_QUIESCING,
+    OP_DAEMON_EXIT,
+    OP_DONE,
+    OP_FREE /* in the free list */
+};
 
 /* An open namespace. `canon` is its NS_OPEN request with correlation id 0: what tells two
  * specifications apart, and what is sent again after a reconnect. */
@@ -133,6 +143,7 @@ struct hold {
     uint32_t block_cap, blocks;
     const void **slot; /* of each block: its device address, or NULL */
     uint32_t slot_cap;
+    bool is_live;     /* in the live list */
     bool on_device;   /* of ACQUIRE_ON: `slot` is filled */
     struct map **map; /* one reference each */
     uint32_t map_cap, maps;

@@ -90,6 +90,7 @@ bool daemon_exit__takes(struct kvc_op *op, int error)
 
 static void daemon_exit_forget(struct kvc *k, struct daemon_exit *e)
 {
+    MUST(e->pidfd >= 0);
     watch__remove(k, e->pidfd);
     fork__hold_off();
     close(e->pidfd);

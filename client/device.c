@@ -61,6 +61,7 @@ void device__ref(struct device *d)
 
 void device__unref(struct device *d)
 {
+    MUST(d == NULL || d->refs > 0);
     if (d != NULL && --d->refs == 0)
         d->ops->close(d);
 }

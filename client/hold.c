@@ -23,7 +23,9 @@ int hold__new(struct kvc *k, struct hold **ret_hold)
         h = sys_calloc(1, sizeof(*h));
     if (h == NULL)
         return kvc__fail(k, -ENOMEM, "out of memory");
+    MUST(!h->is_live && h->maps == 0);
     memset(&h->pub, 0, sizeof(h->pub));
+    h->is_live = true;
     h->pub.epoch = k->epoch;
     h->kvc = k;
     h->blocks = 0;
@@ -41,10 +43,13 @@ int hold__new(struct kvc *k, struct hold **ret_hold)
 static void hold__free(struct hold *h)
 {
     struct kvc *k = h->kvc;
+    MUST(h->is_live); /* else it was released twice */
+    h->is_live = false;
     for (uint32_t i = 0; i < h->maps; i++)
         map__unref(h->map[i]);
     h->maps = 0;
     h->blocks = 0;
+    MUST(h->prev != NULL ? h->prev->next == h : k->live_holds == h);
     if (h->prev != NULL)
         h->prev->next = h->next;
     else
@@ -151,6 +156,7 @@ static int use_chunk(struct hold *h, uint32_t chunk, struct map **ret_map)
     if (hold_grow((void **)&h->map, &h->map_cap, h->maps + 1, sizeof(*h->map)) < 0)
         return kvc__fail(h->kvc, -ENOMEM, "out of memory");
     struct map *m = map__find(&h->kvc->maps, chunk);
+    MUST(m != NULL); /* ask_chunks() found it */
     map__ref(m);
     h->map[h->maps++] = m;
     *ret_map = m;
@@ -166,6 +172,7 @@ static bool lies_inside(const struct msg_loc *l, const struct map *m)
 
 static void hold_add_block(struct hold *h, const struct msg_loc *l, const struct map *m)
 {
+    MUST(h->blocks < h->block_cap && (!h->on_device || h->blocks < h->slot_cap));
     const void *slot = m->on != NULL ? (const uint8_t *)m->memory.addr + l->off : NULL;
     if (h->on_device)
         h->slot[h->blocks] = slot;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps chunks of the daemon's memory read-only, and unmaps them when no hold refers to them. */
 #include "map.h"
+#include "must.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ static void list_unmapped(struct map_table *t, struct map *m)
 
 static void map_destroy(struct map *m)
 {
+    MUST(m->refs == 0 && m->retired);
     bool is_owed = m->on != NULL && m->link == m->table->link;
     if (m->pinned != NULL)
         m->pinned->ops->unpin(m->pinned, (void *)(uintptr_t)m->base);
@@ -34,6 +36,7 @@ static void map_destroy(struct map *m)
 static void retire(struct map_table *t, struct map **at)
 {
     struct map *m = *at;
+    MUST(!m->retired && t->count > 0);
     *at = m->next;
     m->next = NULL;
     m->retired = true;
@@ -87,6 +90,7 @@ void map__ref(struct map *m)
 
 void map__unref(struct map *m)
 {
+    MUST(m->refs > 0);
     if (--m->refs == 0 && m->retired)
         map_destroy(m);
 }
@@ -103,6 +107,7 @@ void map__retire(struct map_table *t, uint32_t chunk)
 void map__said(struct map_table *t)
 {
     struct map *m = t->unmapped;
+    MUST(m != NULL);
     t->unmapped = m->next;
     free(m);
 }

@@ -153,6 +153,7 @@ static void free_mem(struct kvc_mem *m)
     struct kvc *k = m->gpu->kvc;
     if (!fork__is_child(k))
         mem__drop(m);
+    MUST(k->mem[m->no] == m);
     k->mem[m->no] = NULL;
     m->gpu->device->ops->free(m->gpu->device, &m->memory);
     free(m);
@@ -160,6 +161,7 @@ static void free_mem(struct kvc_mem *m)
 
 void mem__unref(struct kvc_mem *m)
 {
+    MUST(m->pools > 0);
     if (--m->pools == 0 && m->free_pending)
         free_mem(m);
 }

@@ -43,6 +43,7 @@ void op__slot_leave(struct kvc_op *op)
     struct kvc_op **at = op_life_slot_of(op->kvc, op->head.corr);
     if (*at != op)
         return;
+    MUST(op->kvc->in_flight >= op->is_callers);
     *at = op->slot_next;
     op->kvc->in_flight -= op->is_callers;
 }
@@ -52,10 +53,12 @@ void op__slot_leave(struct kvc_op *op)
 int op__new_unsent(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
 {
     struct kvc_op *op = k->free_ops;
-    if (op != NULL)
+    if (op != NULL) {
+        MUST(op->stage == OP_FREE && op->kvc == k);
         k->free_ops = op->next;
-    else
+    } else {
         op = sys_malloc(sizeof(*op));
+    }
     if (op == NULL)
         return kvc__fail(k, -ENOMEM, "out of memory");
 
@@ -101,6 +104,7 @@ static void leave_ready(struct kvc_op *op)
     struct kvc *k = op->kvc;
     if (!op->ready)
         return;
+    MUST(k->ready_n > 0);
     *(op->ready_prev != NULL ? &op->ready_prev->ready_next : &k->ready_first) = op->ready_next;
     *(op->ready_next != NULL ? &op->ready_next->ready_prev : &k->ready_last) = op->ready_prev;
     op->ready = false;
@@ -110,6 +114,7 @@ static void leave_ready(struct kvc_op *op)
 void op__complete(struct kvc_op *op, int error)
 {
     struct kvc *k = op->kvc;
+    MUST(op->stage != OP_FREE);
     op__slot_leave(op);
     op->error = error;
     if (op->stage == OP_DONE)
@@ -119,6 +124,7 @@ void op__complete(struct kvc_op *op, int error)
         words__raise(k, op->ready_epoch, op->ready_word - 1, op->ready_at);
     if (!op->listed)
         return;
+    MUST(!op->ready);
     op->ready = true;
     op->ready_next = NULL;
     op->ready_prev = k->ready_last;
@@ -158,20 +164,24 @@ void op__free(struct kvc_op *op)
     if (op == NULL)
         return;
     struct kvc *k = op->kvc;
+    MUST(op->stage != OP_FREE); /* else its outcome was taken twice */
     op__slot_leave(op);
     leave_ready(op);
+    MUST(op->partner == NULL || op->partner->partner == op);
     if (op->partner != NULL)
         op->partner->partner = NULL;
     if (op->let_go != NULL)
         op->let_go(op);
     wire__msg_free(&op->msg);
     wire__msg_free(&op->sent);
+    MUST(op->prev != NULL ? op->prev->next == op : k->live_ops == op);
     if (op->prev != NULL)
         op->prev->next = op->next;
     else
         k->live_ops = op->next;
     if (op->next != NULL)
         op->next->prev = op->prev;
+    op->stage = OP_FREE;
     op->next = k->free_ops;
     k->free_ops = op;
 }
@@ -180,6 +190,7 @@ void op__destroy_all(struct kvc *k)
 {
     while (k->live_ops != NULL)
         op__free(k->live_ops);
+    MUST(k->in_flight == 0 && k->ready_n == 0 && k->ready_first == NULL);
     while (k->free_ops != NULL) {
         struct kvc_op *next = k->free_ops->next;
         free(k->free_ops);

@@ -272,6 +272,7 @@ void op__explain(struct kvc_op *op)
 int op__await(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
+    MUST(op->stage != OP_FREE);
     while (op->stage != OP_DONE) {
         if (op->stage == OP_DAEMON_EXIT)
             op__await_exit(op);

@@ -52,6 +52,7 @@ void orphan__add(struct kvc *k, bool tell)
     if (tell)
         say_end(k);
     struct orphan *p = k->next_orphan;
+    MUST(k->attach_fd >= 0);
     fork__hold_off();
     *p = (struct orphan){.next = k->orphans, .fd = k->attach_fd, .epoch = k->epoch};
     k->next_orphan = NULL;

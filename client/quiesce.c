@@ -32,6 +32,7 @@ static void cancelled(struct kvc_op *cancel)
 {
     struct kvc *k = cancel->kvc;
     struct kvc_op *target = cancel->partner;
+    MUST(cancel->head.op == KVC_OP_CANCEL && target != cancel);
     struct msg_reply_head head;
     struct msg_cancel_reply reply;
     int rc = cancel->error;

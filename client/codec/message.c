@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "field.h"
+#include "must.h"
 
 #define NO_REQUEST "not a request: an array that begins with operation, corr and deadline_ms"
 #define NO_REPLY   "not a reply: an array that begins with operation | 128, corr and status"
@@ -30,6 +31,7 @@ static uint32_t clipped(struct codec_bin s, uint32_t max)
 static void pack_plain(struct pack *pk, const struct field *f, const uint8_t *at)
 {
     struct codec_bin s = {0};
+    MUST(f->kind != FIELD_ARRAY); /* never in an item */
     if (f->kind == FIELD_TEXT || f->kind == FIELD_DETAIL || f->kind == FIELD_BLOB)
         memcpy(&s, at, sizeof(s));
     else if (f->kind == FIELD_STRING)
@@ -55,8 +57,7 @@ static void pack_plain(struct pack *pk, const struct field *f, const uint8_t *at
     case FIELD_MAGIC:
         pack_text(pk, KVC_PROTO_MAGIC, sizeof(KVC_PROTO_MAGIC) - 1);
         break;
-    case FIELD_ARRAY: /* never in an item */
-        pk->err = -EINVAL;
+    case FIELD_ARRAY:
         break;
     }
 }
@@ -64,6 +65,7 @@ static void pack_plain(struct pack *pk, const struct field *f, const uint8_t *at
 static void pack_items(struct pack *pk, const struct field *f, const uint8_t *msg)
 {
     const struct schema *items = f->items;
+    MUST(items != NULL && (!items->bare || items->nfields == 1));
     uint64_t n = field_get_uint(msg + f->count_at, sizeof(uint32_t));
     if (n > f->max) {
         pk->err = -EINVAL;
@@ -101,6 +103,7 @@ void message_pack_reply_head(struct pack *pk, const struct msg_head *head, uint1
 
 int message_packed(const struct pack *pk)
 {
+    MUST(pk->err <= 0 && pk->len <= INT32_MAX);
     return pk->err != 0 ? pk->err : (int)pk->len;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes msgpack with msgpack-c: the adapter behind pack.h, through which every message leaves. */
 #include "pack.h"
+#include "must.h"
 
 #include <errno.h>
 #include <msgpack.h>
@@ -11,6 +12,7 @@ static int write_bytes(void *data, const char *bytes, size_t n)
     struct pack *pk = data;
     if (pk->err != 0)
         return -1;
+    MUST(pk->len <= pk->cap);
     if (n > pk->cap - pk->len) {
         pk->err = -ENOSPC;
         return -1;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "field.h"
+#include "must.h"
 #include "utf8.h"
 
 #define TOO_SHORT "the message ends too early"
@@ -36,6 +37,7 @@ void unpack_init(struct unpack *un, const void *buf, size_t len)
 
 void unpack_fail(struct unpack *un, int err, const char *detail)
 {
+    MUST(err < 0 && detail != NULL);
     if (un->err != 0)
         return;
     un->err = err;
@@ -166,6 +168,7 @@ static bool bytes_fit(const struct field *f, struct codec_bin s)
     case FIELD_DETAIL:
         return s.n <= f->max;
     case FIELD_BLOB:
+        MUST(f->unit > 0);
         return s.n % f->unit == 0 && s.n / f->unit >= f->min && s.n / f->unit <= f->max;
     case FIELD_FIXED:
         return s.n == f->width;

@@ -25,6 +25,11 @@
  * KVC_E_DOWN, kvc_is_up is false. When it goes on, the next call works, without opening anything
  * again.
  *
+ * Errors and aborts. A wrong argument, a daemon that is gone and a message that makes no sense are
+ * errors that a call returns. The library aborts the process only where its own state is broken, or
+ * a handle is used after its end: a hold released twice by copies of its pointer, a request taken
+ * twice.
+ *
  * Threads. A session is used by one thread at a time; it may be handed from one thread to another
  * by anything that orders memory (a mutex, a queue). That holds for all that belongs to it:
  * namespaces, requests, holds. The descriptor of kvc_fd may be waited on by any thread, and the

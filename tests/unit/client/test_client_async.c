@@ -686,3 +686,24 @@ CASE(a_child_that_lives_on_does_not_keep_the_loop_awake)
     close(until[1]);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 }
+
+CASE_DIES(a_hold_that_is_released_twice_aborts, SIGABRT)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h;
+    atomic_store(&fake.s->hit_blocks, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    struct kvc_hold *copy = h;
+    kvc_release(kvc, &h);
+    kvc_release(kvc, &copy);
+}
+
+CASE_DIES(a_request_that_is_taken_twice_aborts, SIGABRT)
+{
+    struct kvc_result r;
+    struct kvc_op *op;
+    ck_assert_int_eq(kvc_ping_begin(kvc, &op), 0);
+    struct kvc_op *copy = op;
+    ck_assert_int_eq(kvc_finish(&op, &r), 0);
+    (void)!kvc_finish(&copy, &r);
+}
