@@ -312,13 +312,27 @@ rule_document_command() {
     xargs -r awk -f "$here/commands.awk" "$work/known" <"$work/explaining" | report document-command
 }
 
-# Every directory with sources says what it is for.
+# Every directory with sources of the product, of tests and of the Python package says what it is
+# for, in 30 words at least; so does each top-level directory, or the one directory that it holds.
 rule_readme() {
-    sed -n 's|/[^/]*$||p' "$work/source" | grep -E '^(daemon|client|gpu|policy|kernels|include|bench|tools)' |
-        sort -u | while IFS= read -r dir; do
-        # include/ holds one directory, which has the page.
-        if [ ! -f "$dir/README.md" ] && [ ! -f "$dir/PROTOCOL.md" ]; then
+    {
+        sed -n 's|/[^/]*$||p' "$work/source" |
+            grep -E '^(daemon|client|gpu|policy|kernels|include|bench|tools)(/|$)' || :
+        sed -n 's|^\(tests/[^/]*\)/.*|\1|p' "$work/all"
+        sed -n 's|^\(tests/unit/[^/]*\)/.*|\1|p' "$work/all"
+        sed -n 's|^\(client/python/src/.*\)/[^/]*\.py$|\1|p' "$work/all"
+        # .ci and its like hold a script or two, which say it themselves.
+        sed -n 's|^\([^./][^/]*\)/.*|\1|p' "$work/all" | sort -u | while IFS= read -r dir; do
+            grep "^$dir/" "$work/all" | awk -F/ '
+                NF == 2 && $2 != "CMakeLists.txt" { own = 1 }
+                NF > 2 && !($2 in seen) { seen[$2]; n++; only = $2 }
+                END { print !own && n == 1 ? $1 "/" only : $1 }'
+        done
+    } | sort -u | while IFS= read -r dir; do
+        if [ ! -f "$dir/README.md" ]; then
             echo "$dir: no README.md"
+        elif [ "$(tr -cs '[:alnum:]' '\n' <"$dir/README.md" | grep -c .)" -lt 30 ]; then
+            echo "$dir/README.md: fewer than 30 words"
         fi
     done | report readme
 }
@@ -373,11 +387,36 @@ rule_short_readme() {
         }' "$work/longer" "$work/sizes" | report short-readme
 }
 
-# The documents that somebody reads first have short sentences: sentences.awk.
+# Documents have short sentences: sentences.awk. tests/gates/sentences.txt has those with longer ones,
+# and how many each may have.
 rule_long_sentence() {
-    grep -E '(^|/)README\.md$|^(ARCHITECTURE|CONTRIBUTING|GLOSSARY)\.md$|^docs/notes/.*\.md$' "$work/all" \
-        >"$work/read_first" || :
-    xargs -r awk -v MOST=35 -f "$here/sentences.awk" <"$work/read_first" | report long-sentence
+    if [ -f tests/gates/sentences.txt ]; then
+        sed -e 's/[[:space:]]*#.*//' -e '/^[[:space:]]*$/d' tests/gates/sentences.txt
+    fi >"$work/allowed"
+    xargs -r awk -v MOST=35 -f "$here/sentences.awk" <"$work/docs" >"$work/long"
+    awk -F '[: ]+' '
+        BEGIN { table = "tests/gates/sentences.txt" }
+        FILENAME == ARGV[1] && (NF != 2 || $2 !~ /^[0-9]+$/ || $2 == 0) {
+            print table ": not \"document sentences\": " $0
+            next
+        }
+        FILENAME == ARGV[1] { most[$1] = $2; next }
+        FILENAME == ARGV[2] { there[$1]; next }
+        { n[$1]++; found[$1] = found[$1] $0 "\n" }
+        END {
+            for (file in most)
+                if (!(file in there))
+                    print table ": there is no " file
+                else if (!n[file])
+                    print table ": " file " needs no exception any more"
+                else if (n[file] < most[file])
+                    print table ": " file " can have " n[file] " long sentences" >"/dev/stderr"
+            for (file in n)
+                if (!(file in most))
+                    printf "%s", found[file]
+                else if (n[file] > most[file])
+                    print found[file] file ": " n[file] " long sentences, at most " most[file]
+        }' "$work/allowed" "$work/docs" "$work/long" | report long-sentence
 }
 
 # Words that the tree no longer uses stay out: tests/gates/words.txt. CHANGELOG.md tells what was.
