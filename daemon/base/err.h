@@ -15,6 +15,8 @@
 
 #include <kvcache/proto.h>
 
+#include "must.h"
+
 #define KVC_WARN_UNUSED __attribute__((warn_unused_result))
 
 /* These evaluate an argument twice: no side effects in them. */
@@ -29,17 +31,6 @@
 /* x up to the next multiple of `to`, which need not be a power of two. The caller excludes
  * overflow. */
 #define ROUND_UP(x, to) (((x) + (to)-1) / (to) * (to))
-
-/* `cond` has no side effect. On failure: one line on stderr, then the hook, then abort(). */
-#define MUST(cond) \
-    (__builtin_expect(!!(cond), 1) ? (void)0 : must_fail(__FILE__, __LINE__, __func__, #cond))
-
-_Noreturn void must_fail(const char *file, int line, const char *func, const char *expr);
-
-/* What runs between the line on stderr and abort(): the flight recorder's dump. One per process,
- * NULL takes it out. It runs on the failing thread, possibly in a signal handler, and at most once:
- * a MUST that fails inside it, or on another thread meanwhile, aborts at once. */
-void err_set_must_hook(void (*hook)(void));
 
 /* "ENOMEM" for -ENOMEM or ENOMEM, "KVC_E_..." for ours, "OK" for 0, "unknown error" for the rest.
  * Constant text. */

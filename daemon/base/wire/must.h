@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MUST(): what the code relies on of itself, checked in every build. Wrong input of a caller or of
- * another process is an error that is returned, never a MUST. This is for the library and its
- * codec; the daemon's files have the same lines from err.h, and no compiler takes both where they
- * differ.
+ * another process is an error that is returned, never a MUST. The daemon's files have it by err.h.
  *
  * Threads: any.
  */
@@ -16,7 +14,9 @@
 
 _Noreturn void must_fail(const char *file, int line, const char *func, const char *expr);
 
-/* What runs between the line on stderr and abort(), once; NULL takes it out. */
+/* What runs between the line on stderr and abort(): the flight recorder's dump. One per process,
+ * NULL takes it out. It runs on the failing thread, possibly in a signal handler, and at most once:
+ * a MUST that fails inside it, or on another thread meanwhile, aborts at once. */
 void err_set_must_hook(void (*hook)(void));
 
 #endif
