@@ -311,6 +311,16 @@ CASE(a_start_without_room_for_the_journal)
     ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
 }
 
+/* Where the room seems to suffice, the journal may yet fail. */
+CASE(a_start_whose_journal_cannot_be_made_leaves_no_store)
+{
+    char path[128];
+    const int status = place_try(&place, "meta:1=EIO");
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    snprintf(path, sizeof path, "%s/kvcache.store", place.store[0]);
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+
 /* The text blamed nvme.limit, and asked for a quota. */
 CASE(a_journal_on_a_full_file_system_of_its_own)
 {
