@@ -40,6 +40,20 @@ struct perf_args {
     uint64_t against; /* block bytes to compare with; 0 = none */
 };
 
+/* Rows that several tables of struct perf_args have. */
+#define PERF_SECONDS_PAIRS                                                                   \
+    {"--seconds S", "of one measurement (default 1)",                                        \
+     ARG_NUMBER(struct perf_args, seconds, 0.01, 3600)},                                     \
+    {                                                                                        \
+        "--pairs N", "measurements of each, taking turns; medians are reported (default 5)", \
+            ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)                            \
+    }
+#define PERF_DAEMON_JSON                                                                         \
+    {"--daemon PATH", "the daemon to start otherwise", ARG_TEXT(struct perf_args, daemon_path)}, \
+    {                                                                                            \
+        "--json", "one JSON object per line on stdout", ARG_FLAG(struct perf_args, json)         \
+    }
+
 /* Of a table of options: "64KiB,2MiB" into `sizes` of the struct perf_args at `ctx`. */
 BENCH_MUST_USE int perf_take_sizes(void *ctx, const char *text);
 uint64_t perf_batch(const struct perf_args *args, uint64_t block_bytes);

@@ -264,8 +264,7 @@ static const struct arg option_table[] = {
     {"--pairs N", "prefixes written and read per size (default 5)",
      ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)},
     {"--socket PATH", "use the daemon that runs there", ARG_TEXT(struct perf_args, socket)},
-    {"--daemon PATH", "the daemon to start otherwise", ARG_TEXT(struct perf_args, daemon_path)},
-    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct perf_args, json)},
+    PERF_DAEMON_JSON,
     {0},
 };
 

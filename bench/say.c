@@ -75,9 +75,7 @@ int opt_take(int argc, char **argv, const struct arg *options, const char *help,
 
 int opt_take_only(int argc, char **argv, const struct arg *options, const char *help, void *base)
 {
-    const struct command_line line = {
-        .options = options, .base = base, .help = help, .usage = say_usage, .no_operands = true};
-    return args_take(&line, argc, argv);
+    return args_take_only(options, base, help, say_usage, argc, argv);
 }
 
 int opt_bytes_list(const char *name, const char *text, uint64_t *list, size_t max, size_t *ret_n)

@@ -218,14 +218,10 @@ static const struct arg option_table[] = {
      ARG_COUNT(struct perf_args, batch, 1, KVC_STORE_MAX)},
     {"--depth N", "requests in flight (default 4)",
      ARG_COUNT(struct perf_args, depth, 1, BATCHES_MAX)},
-    {"--seconds S", "of one measurement (default 1)",
-     ARG_NUMBER(struct perf_args, seconds, 0.01, 3600)},
-    {"--pairs N", "measurements of each, taking turns; medians are reported (default 5)",
-     ARG_COUNT(struct perf_args, pairs, 1, PERF_PAIRS_MAX)},
+    PERF_SECONDS_PAIRS,
     {"--socket PATH", "use the daemon that runs there; its staging.session_max must be 1 GiB",
      ARG_TEXT(struct perf_args, socket)},
-    {"--daemon PATH", "the daemon to start otherwise", ARG_TEXT(struct perf_args, daemon_path)},
-    {"--json", "one JSON object per line on stdout", ARG_FLAG(struct perf_args, json)},
+    PERF_DAEMON_JSON,
     {0},
 };
 

@@ -379,6 +379,7 @@ static void remedy_text(const struct config *given, const struct solve *s, const
                         uint64_t most, const struct advice *a, char text[REMEDY_TEXT_BYTES])
 {
     const uint64_t budget = most == b->limit.bytes ? 0 : least_budget(given, s, b->total_bytes);
+    const bool suffices = budget != 0 && budget <= b->limit.bytes;
     char least[UNITS_TEXT_BYTES], more[UNITS_COUNT_BYTES];
     const char *before = "lower ";
     size_t at = 0;
@@ -394,9 +395,8 @@ static void remedy_text(const struct config *given, const struct solve *s, const
     if (at >= REMEDY_TEXT_BYTES)
         return;
     (void)!snprintf(text + at, REMEDY_TEXT_BYTES - at, "%s%s%s", a->n == 0 ? ": " : ", or ",
-                    budget != 0 && budget <= b->limit.bytes ? "set memory.budget to at least "
-                                                            : "allow more memory",
-                    budget != 0 && budget <= b->limit.bytes ? units_exact_bytes(budget, more) : "");
+                    suffices ? "set memory.budget to at least " : "allow more memory",
+                    suffices ? units_exact_bytes(budget, more) : "");
 }
 
 /* Names the parts to make smaller, and by how much. */

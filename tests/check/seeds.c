@@ -53,7 +53,7 @@ int seeds_take_file(void *seeds, const char *path)
     return seeds_begin(s);
 }
 
-uint64_t seeds_read(const char *path, uint64_t *ret_list, uint64_t max)
+static uint64_t seeds_read(const char *path, uint64_t *ret_list, uint64_t max)
 {
     char line[512];
     uint64_t n = 0;
@@ -72,4 +72,9 @@ uint64_t seeds_read(const char *path, uint64_t *ret_list, uint64_t max)
         exit(2);
     }
     return n;
+}
+
+uint64_t seeds_count(const struct seeds *s, uint64_t *list, uint64_t max)
+{
+    return s->list ? seeds_read(s->list, list, max) : s->to - s->from + 1;
 }

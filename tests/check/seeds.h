@@ -31,8 +31,14 @@ struct seeds {
 int seeds_take_one(void *seeds, const char *text);
 int seeds_take_range(void *seeds, const char *text);
 int seeds_take_file(void *seeds, const char *path);
-/* Those of the file, `max` at most. Says what is wrong and ends the program with status 2 where it
- * cannot be read or names none: a run of no seed would pass. */
-uint64_t seeds_read(const char *path, uint64_t *ret_list, uint64_t max);
+/* How many there are; those of a file are read into `list`, `max` at most. Says what is wrong and
+ * ends the program with status 2 where the file cannot be read or names none: a run of no seed
+ * would pass. */
+uint64_t seeds_count(const struct seeds *s, uint64_t *list, uint64_t max);
+/* The one with this number, from 0. */
+static inline uint64_t seeds_at(const struct seeds *s, const uint64_t *list, uint64_t i)
+{
+    return s->list ? list[i] : s->from + i;
+}
 
 #endif

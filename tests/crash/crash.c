@@ -441,12 +441,8 @@ static const struct arg option_table[] = {
 
 int main(int argc, char **argv)
 {
-    const struct command_line line = {.options = option_table,
-                                      .base = &options,
-                                      .help = "Usage: crash [OPTIONS]\n\n" ARGS_HERE,
-                                      .usage = args_usage,
-                                      .no_operands = true};
-    const int rc = args_take(&line, argc, argv);
+    const int rc = args_take_only(option_table, &options, "Usage: crash [OPTIONS]\n\n" ARGS_HERE,
+                                  args_usage, argc, argv);
     if (rc != 0)
         return rc < 0 ? 0 : rc;
     if (options.power && (options.persist || options.paths == 0 || options.throttle)) {

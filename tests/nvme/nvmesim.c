@@ -628,25 +628,18 @@ int main(int argc, char **argv)
     struct options o = {.seeds = {.from = 1, .to = 1}};
     uint64_t list[LIST_MAX];
     FILE *digests = NULL;
-    const struct command_line line = {.options = option_table,
-                                      .base = &o,
-                                      .help = help,
-                                      .usage = args_usage,
-                                      .no_operands = true};
-    const int rc = args_take(&line, argc, argv);
+    const int rc = args_take_only(option_table, &o, help, args_usage, argc, argv);
     if (rc != 0)
         return rc < 0 ? 0 : rc;
-    const uint64_t listed = o.seeds.list ? seeds_read(o.seeds.list, list, LIST_MAX) : 0;
+    const uint64_t n = seeds_count(&o.seeds, list, LIST_MAX);
     if (o.digests && !(digests = fopen(o.digests, "we"))) {
         perror(o.digests);
         return 2;
     }
     struct sim_totals t = {0};
     int failed = 0;
-    for (uint64_t i = 0; i < listed; i++)
-        failed += one_seed(list[i], o.trace, digests, &t);
-    for (uint64_t seed = o.seeds.from; !o.seeds.list && seed <= o.seeds.to; seed++)
-        failed += one_seed(seed, o.trace, digests, &t);
+    for (uint64_t i = 0; i < n; i++)
+        failed += one_seed(seeds_at(&o.seeds, list, i), o.trace, digests, &t);
     if (digests != NULL && fclose(digests) != 0) {
         perror("--digests");
         return 2;

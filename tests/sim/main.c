@@ -176,11 +176,6 @@ static FILE *open_digests(const char *path)
     return f;
 }
 
-static uint64_t seed_at(const struct options *o, uint64_t i)
-{
-    return o->seeds.list ? list[i] : o->seeds.from + i;
-}
-
 static void progress(uint64_t done, uint64_t all, uint64_t failed)
 {
     static time_t last;
@@ -209,7 +204,7 @@ static uint64_t run_many(const struct options *o, uint64_t n)
             for (uint64_t k = i; k < n; k++) {
                 progress(k, n, failed);
                 totals->next = k;
-                run_seed(o, seed_at(o, k));
+                run_seed(o, seeds_at(&o->seeds, list, k));
             }
             exit(0);
         }
@@ -386,12 +381,7 @@ int main(int argc, char **argv)
     struct options o = {.seeds = {.from = 1, .to = 1}, .turns = TURNS_DEFAULT};
     struct timespec begun, ended;
     program = argv[0];
-    const struct command_line line = {.options = option_table,
-                                      .base = &o,
-                                      .help = help,
-                                      .usage = args_usage,
-                                      .no_operands = true};
-    const int rc = args_take(&line, argc, argv);
+    const int rc = args_take_only(option_table, &o, help, args_usage, argc, argv);
     if (rc != 0)
         return rc < 0 ? 0 : rc;
     if (o.reach && !sim_with_hbm)
@@ -402,8 +392,7 @@ int main(int argc, char **argv)
         perror("mmap");
         return 2;
     }
-    uint64_t n =
-        o.seeds.list ? seeds_read(o.seeds.list, list, LIST_MAX) : o.seeds.to - o.seeds.from + 1;
+    uint64_t n = seeds_count(&o.seeds, list, LIST_MAX);
     if (o.digests)
         digests = open_digests(o.digests);
     clock_gettime(CLOCK_MONOTONIC, &begun);

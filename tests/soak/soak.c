@@ -476,12 +476,7 @@ int main(int argc, char **argv)
     uint64_t arg;
     if (rig_is_child(argc, argv, &rig, &role, &arg))
         return rig_child_main(as_worker, role, arg);
-    const struct command_line line = {.options = option_table,
-                                      .base = &options,
-                                      .help = help,
-                                      .usage = args_usage,
-                                      .no_operands = true};
-    const int rc = args_take(&line, argc, argv);
+    const int rc = args_take_only(option_table, &options, help, args_usage, argc, argv);
     if (rc != 0)
         return rc < 0 ? 0 : rc;
     seed = options.seed ? options.seed : (uint64_t)time(NULL) * 2654435761u + 1;

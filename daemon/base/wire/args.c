@@ -340,6 +340,14 @@ int args_take(const struct command_line *line, int argc, char **argv)
     return 0;
 }
 
+int args_take_only(const struct arg *options, void *base, const char *help, args_usage_fn *usage,
+                   int argc, char **argv)
+{
+    const struct command_line line = {
+        .options = options, .base = base, .help = help, .usage = usage, .no_operands = true};
+    return args_take(&line, argc, argv);
+}
+
 /* A paragraph whose lines begin at column `indent`; the cursor is there. */
 static void print_wrapped(FILE *to, const char *text, size_t len, unsigned indent)
 {

@@ -119,6 +119,10 @@ struct command_line {
  * `usage` or a take function returned. */
 __attribute__((warn_unused_result)) int args_take(const struct command_line *line, int argc,
                                                   char **argv);
+/* args_take() of a program or command with one table of options, and no operands. */
+__attribute__((warn_unused_result)) int args_take_only(const struct arg *options, void *base,
+                                                       const char *help, args_usage_fn *usage,
+                                                       int argc, char **argv);
 /* For a program that says nothing else: "PROGRAM: TEXT" on stderr, and the way to --help. 2. */
 __attribute__((format(printf, 1, 2))) int args_usage(const char *format, ...);
 /* The help text, with the options in it. */
