@@ -22,7 +22,7 @@ int kvc_progress(struct kvc *kvc)
     daemon_exit__look(kvc);
     op__expire(kvc);
     watch__update(kvc);
-    return (int)kvc->ready_n;
+    return (int)kvc->ops.ready_n;
 }
 
 bool kvc_done(const struct kvc_op *op)

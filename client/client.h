@@ -149,16 +149,6 @@ struct hold {
     uint32_t map_cap, maps;
 };
 
-/* What kvc_reserve returned. Handles are of the library and never repeat, because a restarted
- * daemon may give the same reservation ids again. */
-struct resv {
-    uint64_t handle; /* 0 = free */
-    uint64_t id;
-    uint32_t epoch;
-    uint32_t group;
-    uint32_t left; /* reserved, and not named in a commit yet */
-};
-
 /* The attach connection of an epoch that has ended; orphan.c's. */
 struct orphan {
     struct orphan *next;
@@ -180,18 +170,55 @@ struct watch {
     uint64_t armed_ns; /* when timer becomes readable; 0 = never */
 };
 
+/* The staging area; staging.c maps and unmaps it. */
+struct staging {
+    uint64_t wanted; /* bytes that kvc_open asks of the daemon */
+    uint8_t *at;     /* of the last epoch that had an area; stays mapped while the link is down */
+    uint64_t bytes;
+    uint32_t epoch;        /* in which `at` was mapped */
+    uint32_t asked;        /* epoch in which the caller last called kvc_staging() */
+    struct device *pinned; /* the device with which `at` is registered, counted; or NULL */
+    uint8_t *before;       /* an older area: the caller may write to it until kvc_staging() */
+    uint64_t before_bytes;
+};
+
+/* All ops of a session; op_life.c keeps the lists. */
+struct ops {
+    uint64_t corr;                  /* correlation id of the last request */
+    struct kvc_op *slot[OPS_SLOTS]; /* undone ops by correlation id; chains of slot_next */
+    struct kvc_op *live, *free;
+    struct kvc_op *ready_first, *ready_last; /* listed and done: kvc_next hands them out */
+    uint32_t ready_n;
+    uint32_t in_flight; /* the caller's undone ops */
+};
+
+struct holds {
+    struct hold *live, *free;
+};
+
+/* Completion words; words.c has the pages, stream.c asks for them. */
+struct word_pages {
+    struct words *pages; /* the newest first */
+    uint32_t asked;      /* epoch in which WORDS was sent */
+    uint32_t given;      /* epoch of the page that the caller has seen last */
+    int error;           /* why epoch `asked` has no page; 0: it has one, or no answer came yet */
+};
+
+/* Memories on devices; mem.c's. A memory's number names it to the daemon. */
+struct mems {
+    struct kvc_mem *by_no[KVC_MEMS_MAX];
+    uint32_t void_epoch[KVC_MEMS_MAX]; /* epoch in which this number must not be given again */
+    uint32_t asked;                    /* MEM requests that are unanswered */
+};
+
 struct kvc {
-    /* Zeroed by the kernel in a child of fork(); NULL: not supported, compare pids. */
-    volatile uint8_t *not_forked;
-    pid_t pid;
-    struct kvc *next_session; /* of this process; fork.c's */
+    struct fork_guard *fork; /* fork.c's */
 
     /* Takes in a datagram of the attach channel: 0, or an error with the link down. */
     int (*take_news)(struct kvc *k, const uint8_t *buf, size_t len, int passed);
 
     char *socket;
     char name[64];
-    uint64_t staging_wanted;
     uint32_t shard, timeout_ms;
     bool must_connect;
 
@@ -210,42 +237,22 @@ struct kvc {
     struct orphan *orphans;
     struct orphan
         *next_orphan; /* for the next session that ends: it must not fail; NULL only while DOWN */
-    uint64_t *asked;  /* chunks asked for and not answered: ASK_* | chunk */
-    uint32_t asked_n, asked_cap;
+    struct asked *asked; /* questions about chunks; link.c's. NULL: none was ever asked */
     struct daemon_exit exit[DAEMON_EXITS_MAX];
-    uint32_t ended_epoch; /* of a daemon whose process had ended when the link did */
     struct watch watch;
 
-    uint8_t *staging; /* of the last epoch that had one; stays mapped while down */
-    uint64_t staging_bytes;
-    uint8_t *staging_before; /* another area that the caller may write to until he asks again */
-    uint64_t staging_before_bytes;
-    uint32_t staging_epoch;        /* of that mapping */
-    uint32_t staging_asked;        /* epoch in which the caller last asked for it */
-    struct device *staging_pinned; /* registered there; counted */
+    struct staging staging;
     struct map_table maps;
 
     struct kvc_gpu *gpus;
-    struct words *words;               /* pages of completion words, the newest first */
-    uint32_t words_asked;              /* epoch in which WORDS was sent */
-    uint32_t words_given;              /* epoch of the page that the caller has seen last */
-    int words_error;                   /* why there is none in epoch words_asked */
-    struct kvc_mem *mem[KVC_MEMS_MAX]; /* by number */
-    uint32_t mem_void[KVC_MEMS_MAX];   /* epoch in which this number must not be used again */
-    uint32_t mems_asked;               /* MEM unanswered */
+    struct word_pages words;
+    struct mems mems;
     struct kvc_pool *pool[KVC_POOLS_MAX];
 
     uint8_t *tx; /* KVC_MESSAGE_MAX bytes; pages are touched as messages grow */
-    uint64_t corr;
-    struct kvc_op *slot[OPS_SLOTS]; /* in flight, by correlation id; chains of slot_next */
-    uint32_t in_flight;             /* of the caller's */
-    struct kvc_op *live_ops, *free_ops;
-    struct kvc_op *ready_first, *ready_last;
-    uint32_t ready_n;
-    struct hold *live_holds, *free_holds;
-    struct resv *resv;
-    uint32_t resv_cap;
-    uint64_t resv_serial;
+    struct ops ops;
+    struct holds holds;
+    struct resv_table *resvs; /* write.c's; NULL: nothing was ever reserved */
     struct kvc_ns *ns;
 
     struct kvc_counters counters;
@@ -321,8 +328,9 @@ void fork__go_on(void);
 
 /* ---- daemon_exit.c ---- */
 
-/* The link ends while the daemon may be copying from or to pages. Before attach_fd is closed. */
-void daemon_exit__begin(struct kvc *k);
+/* The link ends while the daemon may be copying from or to pages. Before attach_fd is closed.
+ * Returns whether the daemon's process is known to have ended already. */
+bool daemon_exit__begin(struct kvc *k);
 /* Whether this op has to wait for the daemon's exit: takes it over then. */
 __attribute__((warn_unused_result)) bool daemon_exit__takes(struct kvc_op *op, int error);
 /* Waits for that exit, until the op's grace deadline at most. */
@@ -421,6 +429,10 @@ bool kvc__tell_unmapped(struct kvc *k);
 /* Has the daemon asked for a chunk, once. 0, or an error with the link down. */
 __attribute__((warn_unused_result)) int kvc__ask_chunk(struct kvc *k, uint64_t what,
                                                        uint32_t chunk);
+/* That question has its answer. */
+void kvc__chunk_answered(struct kvc *k, uint64_t what, uint32_t chunk);
+/* No question is unanswered any more: each may be asked again. */
+void kvc__forget_asked(struct kvc *k);
 
 /* ---- connect.c ---- */
 

@@ -173,7 +173,7 @@ static int say_hello(struct kvc *k)
     struct att_hello hello = {.ver_min = KVC_PROTO_MIN,
                               .ver_max = KVC_PROTO_MAX,
                               .client = codec_text(k->name),
-                              .staging_bytes = k->staging_wanted,
+                              .staging_bytes = k->staging.wanted,
                               .shard = k->shard};
     int len = codec_enc_att_hello(buf, sizeof(buf), &hello);
     int rc = len < 0 ? len : channel__send(k->attach_fd, buf, (size_t)len, -1);

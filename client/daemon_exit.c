@@ -49,38 +49,37 @@ static int process_of(const struct kvc *k)
 
 static void complete(struct kvc *k, uint32_t epoch)
 {
-    for (struct kvc_op *op = k->live_ops; op != NULL; op = op->next) {
+    for (struct kvc_op *op = k->ops.live; op != NULL; op = op->next) {
         if (op->stage == OP_DAEMON_EXIT && op->epoch == epoch)
             op__complete(op, op->error);
     }
 }
 
-void daemon_exit__begin(struct kvc *k)
+bool daemon_exit__begin(struct kvc *k)
 {
     bool any = false;
-    k->ended_epoch = 0;
     words__revoke(k, k->epoch);
-    for (const struct kvc_op *op = k->live_ops; op != NULL; op = op->next)
+    for (const struct kvc_op *op = k->ops.live; op != NULL; op = op->next)
         any = any || touches_pages(op);
     struct daemon_exit *e = k->exit;
     while (e < k->exit + DAEMON_EXITS_MAX && e->pidfd >= 0)
         e++;
     if (!any || e == k->exit + DAEMON_EXITS_MAX)
-        return;
+        return false;
     fork__hold_off();
     *e = (struct daemon_exit){.pidfd = process_of(k), .epoch = k->epoch};
     fork__go_on();
-    if (e->pidfd == -ESRCH)
-        k->ended_epoch = k->epoch;
+    const bool has_exited = e->pidfd == -ESRCH;
     if (e->pidfd >= 0)
         watch__add(k, e->pidfd);
     else
         e->pidfd = -1;
+    return has_exited;
 }
 
 bool daemon_exit__takes(struct kvc_op *op, int error)
 {
-    if (!touches_pages(op) || op->kvc->ended_epoch == op->epoch)
+    if (!touches_pages(op))
         return false;
     op->stage = OP_DAEMON_EXIT;
     op->error = error;
@@ -100,7 +99,7 @@ static void daemon_exit_forget(struct kvc *k, struct daemon_exit *e)
 
 static bool is_awaited(const struct kvc *k, uint32_t epoch)
 {
-    const struct kvc_op *op = k->live_ops;
+    const struct kvc_op *op = k->ops.live;
     while (op != NULL && !(op->stage == OP_DAEMON_EXIT && op->epoch == epoch))
         op = op->next;
     return op != NULL;

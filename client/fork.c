@@ -8,15 +8,26 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "client.h"
 #include "sys.h"
 
+/* A session in the list of this process's sessions, and how it knows a child of fork(). */
+struct fork_guard {
+    struct fork_guard *next;
+    struct kvc *kvc;
+    /* 1 in the process that opened the session; the kernel zeroes it in a child. NULL: the kernel
+     * cannot do that, so pids are compared. */
+    volatile uint8_t *not_forked;
+    pid_t pid; /* of the process that opened the session */
+};
+
 /* Guards the list, and is held across fork() so that the child finds the list whole. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kvc *sessions;
+static struct fork_guard *sessions;
 
 static void before(void)
 {
@@ -37,7 +48,8 @@ static void fork_drop(int *fd)
 
 static void fork_in_child(void)
 {
-    for (struct kvc *k = sessions; k != NULL; k = k->next_session) {
+    for (const struct fork_guard *g = sessions; g != NULL; g = g->next) {
+        struct kvc *k = g->kvc;
         fork_drop(&k->attach_fd);
         fork_drop(&k->watch.epoll);
         fork_drop(&k->watch.event);
@@ -67,20 +79,26 @@ int fork__enter(struct kvc *k)
 
     /* One byte on a page that the kernel zeroes in children: asking costs no system call. */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    k->pid = getpid();
     uint8_t *p = sys_mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (p == MAP_FAILED)
         return -errno;
+    struct fork_guard *g = sys_malloc(sizeof(*g));
+    if (g == NULL) {
+        (void)munmap(p, page);
+        return -ENOMEM;
+    }
+    *g = (struct fork_guard){.kvc = k, .pid = getpid()};
     if (madvise(p, page, MADV_WIPEONFORK) == 0) {
         *p = 1;
-        k->not_forked = p;
+        g->not_forked = p;
     } else {
         (void)munmap(p, page);
     }
+    k->fork = g;
 
     (void)pthread_mutex_lock(&lock);
-    k->next_session = sessions;
-    sessions = k;
+    g->next = sessions;
+    sessions = g;
     (void)pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -97,20 +115,25 @@ void fork__go_on(void)
 
 bool fork__is_child(const struct kvc *k)
 {
-    return k->not_forked != NULL ? *k->not_forked == 0 : getpid() != k->pid;
+    const struct fork_guard *g = k->fork;
+    return g->not_forked != NULL ? *g->not_forked == 0 : getpid() != g->pid;
 }
 
 void fork__leave(struct kvc *k)
 {
+    struct fork_guard *g = k->fork;
+    if (g == NULL) /* kvc_open failed before fork__enter */
+        return;
     (void)pthread_mutex_lock(&lock);
-    for (struct kvc **at = &sessions; *at != NULL; at = &(*at)->next_session) {
-        if (*at == k) {
-            *at = k->next_session;
+    for (struct fork_guard **at = &sessions; *at != NULL; at = &(*at)->next) {
+        if (*at == g) {
+            *at = g->next;
             break;
         }
     }
     (void)pthread_mutex_unlock(&lock);
-    if (k->not_forked != NULL)
-        (void)munmap((void *)(uintptr_t)k->not_forked, (size_t)sysconf(_SC_PAGESIZE));
-    k->not_forked = NULL;
+    if (g->not_forked != NULL)
+        (void)munmap((void *)(uintptr_t)g->not_forked, (size_t)sysconf(_SC_PAGESIZE));
+    free(g);
+    k->fork = NULL;
 }

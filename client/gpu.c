@@ -53,7 +53,7 @@ void kvc_gpu_close(struct kvc_gpu **gpu)
     }
     mem__free_all(g);
     words__forget(k, g->device);
-    if (k->staging_pinned == g->device)
+    if (k->staging.pinned == g->device)
         staging__unpin(k);
     map__forget(&k->maps, g->device);
     kvc__tell_unmapped(k);

@@ -16,9 +16,9 @@
 
 int hold__new(struct kvc *k, struct hold **ret_hold)
 {
-    struct hold *h = k->free_holds;
+    struct hold *h = k->holds.free;
     if (h != NULL)
-        k->free_holds = h->next;
+        k->holds.free = h->next;
     else
         h = sys_calloc(1, sizeof(*h));
     if (h == NULL)
@@ -32,10 +32,10 @@ int hold__new(struct kvc *k, struct hold **ret_hold)
     h->maps = 0;
     h->on_device = false;
     h->prev = NULL;
-    h->next = k->live_holds;
+    h->next = k->holds.live;
     if (h->next != NULL)
         h->next->prev = h;
-    k->live_holds = h;
+    k->holds.live = h;
     *ret_hold = h;
     return 0;
 }
@@ -49,15 +49,15 @@ static void hold__free(struct hold *h)
         map__unref(h->map[i]);
     h->maps = 0;
     h->blocks = 0;
-    MUST(h->prev != NULL ? h->prev->next == h : k->live_holds == h);
+    MUST(h->prev != NULL ? h->prev->next == h : k->holds.live == h);
     if (h->prev != NULL)
         h->prev->next = h->next;
     else
-        k->live_holds = h->next;
+        k->holds.live = h->next;
     if (h->next != NULL)
         h->next->prev = h->prev;
-    h->next = k->free_holds;
-    k->free_holds = h;
+    h->next = k->holds.free;
+    k->holds.free = h;
     kvc__tell_unmapped(k);
     if (k->orphans != NULL)
         orphan__sweep(k);
@@ -65,11 +65,11 @@ static void hold__free(struct hold *h)
 
 void hold__destroy_all(struct kvc *k)
 {
-    while (k->live_holds != NULL)
-        hold__free(k->live_holds);
-    while (k->free_holds != NULL) {
-        struct hold *h = k->free_holds;
-        k->free_holds = h->next;
+    while (k->holds.live != NULL)
+        hold__free(k->holds.live);
+    while (k->holds.free != NULL) {
+        struct hold *h = k->holds.free;
+        k->holds.free = h->next;
         free(h->block);
         free(h->slot);
         free(h->map);

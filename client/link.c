@@ -18,25 +18,26 @@
 
 /* ---- its end ---- */
 
-/* Ends all that are not done; the library's own are freed. */
-static void link_fail_all(struct kvc *k, int error)
+/* Completes all requests with `error`, and frees the library's own. `has_exited`: the daemon's
+ * process has ended, so nothing touches pages any more. */
+static void link_fail_all(struct kvc *k, int error, bool has_exited)
 {
     struct kvc_op *next;
-    for (struct kvc_op *op = k->live_ops; op != NULL; op = next) {
+    for (struct kvc_op *op = k->ops.live; op != NULL; op = next) {
         next = op->next;
         /* NEW: who is sending it sees to it; ENDING: of a link before this one. */
         if (op->stage == OP_DONE || op->stage == OP_NEW || op->stage == OP_DAEMON_EXIT)
             continue;
         if (op->then != NULL)
             op__free(op);
-        else if (!daemon_exit__takes(op, error))
+        else if (has_exited || !daemon_exit__takes(op, error))
             op__complete(op, error);
     }
 }
 
 static int end_link(struct kvc *k, int error)
 {
-    daemon_exit__begin(k);
+    const bool has_exited = daemon_exit__begin(k);
     watch__remove(k, k->wire.fd);
     wire__disconnect(&k->wire);
     map__retire_all(&k->maps); /* the end of the connection says that this is done */
@@ -45,11 +46,11 @@ static int end_link(struct kvc *k, int error)
     fork__go_on();
     k->state = LINK_DOWN;
     k->down_error = error;
-    k->asked_n = 0;
-    k->mems_asked = 0;
+    kvc__forget_asked(k);
+    k->mems.asked = 0;
     k->reopening = 0;
     k->is_probed = false;
-    link_fail_all(k, error);
+    link_fail_all(k, error, has_exited);
     watch__update(k);
     return error;
 }
@@ -160,37 +161,72 @@ bool kvc__tell_unmapped(struct kvc *k)
     return true;
 }
 
-static bool is_asked(const struct kvc *k, uint64_t what)
+/* ---- chunks that are asked for ---- */
+
+/* The questions about chunks that the daemon has not answered. */
+struct asked {
+    uint32_t n, cap;
+    uint64_t question[]; /* ASK_* | chunk */
+};
+
+static bool is_asked(const struct asked *a, uint64_t question)
 {
-    for (uint32_t i = 0; i < k->asked_n; i++) {
-        if (k->asked[i] == what)
+    for (uint32_t i = 0; a != NULL && i < a->n; i++) {
+        if (a->question[i] == question)
             return true;
     }
     return false;
 }
 
+/* Room for one more question. */
+static int asked_grow(struct kvc *k)
+{
+    struct asked *a = k->asked;
+    if (a != NULL && a->n < a->cap)
+        return 0;
+    const uint32_t n = a != NULL ? a->n : 0;
+    const uint32_t cap = a != NULL ? 2 * a->cap : 16;
+    a = sys_realloc(a, sizeof(*a) + cap * sizeof(a->question[0]));
+    if (a == NULL)
+        return kvc__fail(k, -ENOMEM, "out of memory");
+    a->n = n;
+    a->cap = cap;
+    k->asked = a;
+    return 0;
+}
+
 int kvc__ask_chunk(struct kvc *k, uint64_t what, uint32_t chunk)
 {
-    if (is_asked(k, what | chunk))
+    if (is_asked(k->asked, what | chunk))
         return 0;
     /* UNMAPPED first: said later, it would be about the chunk that is asked for now. */
     if (!kvc__tell_unmapped(k))
         return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
-    if (k->asked_n == k->asked_cap) {
-        uint32_t cap = k->asked_cap == 0 ? 16 : 2 * k->asked_cap;
-        uint64_t *p = sys_realloc(k->asked, cap * sizeof(*p));
-        if (p == NULL)
-            return kvc__fail(k, -ENOMEM, "out of memory");
-        k->asked = p;
-        k->asked_cap = cap;
-    }
+    int rc = asked_grow(k);
+    if (rc < 0)
+        return rc;
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_map ask = {.chunk = chunk};
     struct att_map_on ask_on = {.chunk = chunk};
     int len = what == ASK_ON ? codec_enc_att_map_on(buf, sizeof(buf), &ask_on)
                              : codec_enc_att_map(buf, sizeof(buf), &ask);
-    int rc = kvc__tell(k, buf, len, -1, 0);
+    rc = kvc__tell(k, buf, len, -1, 0);
     if (rc == 0)
-        k->asked[k->asked_n++] = what | chunk;
+        k->asked->question[k->asked->n++] = what | chunk;
     return rc;
+}
+
+void kvc__chunk_answered(struct kvc *k, uint64_t what, uint32_t chunk)
+{
+    struct asked *a = k->asked;
+    for (uint32_t i = 0; a != NULL && i < a->n; i++) {
+        if (a->question[i] == (what | chunk))
+            a->question[i--] = a->question[--a->n];
+    }
+}
+
+void kvc__forget_asked(struct kvc *k)
+{
+    if (k->asked != NULL)
+        k->asked->n = 0;
 }

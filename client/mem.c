@@ -44,7 +44,7 @@ int mem__ask(struct kvc_mem *m)
     if (rc < 0)
         return rc;
     set_state(m, MEM_ASKED, 0);
-    k->mems_asked++;
+    k->mems.asked++;
     return 0;
 }
 
@@ -60,14 +60,14 @@ void mem__drop(struct kvc_mem *m)
     int rc = kvc__tell(k, buf, codec_enc_att_mem_drop(buf, sizeof(buf), &drop), -1, 0);
     /* The daemon may still have this number, or answer for it: it is not given again this epoch. */
     if (rc < 0 || state == MEM_ASKED)
-        k->mem_void[m->no] = k->epoch;
-    k->mems_asked -= state == MEM_ASKED && k->mems_asked > 0;
+        k->mems.void_epoch[m->no] = k->epoch;
+    k->mems.asked -= state == MEM_ASKED && k->mems.asked > 0;
 }
 
 /* A refusal that says that it is the moment's. */
 static bool mem_is_full(const struct kvc *k, uint16_t status)
 {
-    return status == KVC_ST_BUSY && k->mems_asked > 0;
+    return status == KVC_ST_BUSY && k->mems.asked > 0;
 }
 
 int mem__is(struct kvc *k, const uint8_t *buf, size_t len)
@@ -75,10 +75,10 @@ int mem__is(struct kvc *k, const uint8_t *buf, size_t len)
     struct att_mem_is is;
     if (codec_dec_att_mem_is(buf, len, &is) < 0 || is.mem >= KVC_MEMS_MAX)
         return kvc__malformed(k, "MEM_IS");
-    struct kvc_mem *m = k->mem[is.mem];
+    struct kvc_mem *m = k->mems.by_no[is.mem];
     if (m == NULL || mem__state(m) != MEM_ASKED)
         return 0; /* dropped meanwhile */
-    k->mems_asked -= k->mems_asked > 0;
+    k->mems.asked -= k->mems.asked > 0;
     int rc = 0;
     if (is.status != KVC_ST_OK && !mem_is_full(k, is.status))
         rc = kvc__fail(k, kvc__status_error(is.status),
@@ -99,7 +99,7 @@ static int new_mem(struct kvc_gpu *gpu, uint64_t bytes, struct kvc_mem **ret_mem
         return kvc__fail(k, -EINVAL, "memory of %llu bytes", (unsigned long long)bytes);
     uint32_t no = 0;
     while (no < KVC_MEMS_MAX &&
-           (k->mem[no] != NULL || (k->epoch > 0 && k->mem_void[no] == k->epoch)))
+           (k->mems.by_no[no] != NULL || (k->epoch > 0 && k->mems.void_epoch[no] == k->epoch)))
         no++;
     if (no == KVC_MEMS_MAX)
         return kvc__fail(k, KVC_E_LIMIT, "a session has at most %u memories on devices",
@@ -124,7 +124,7 @@ int kvc_mem_alloc(struct kvc_gpu *gpu, uint64_t bytes, void **ret_addr, struct k
         free(m);
         return rc;
     }
-    gpu->kvc->mem[m->no] = m;
+    gpu->kvc->mems.by_no[m->no] = m;
     *ret_addr = m->memory.addr;
     *ret_mem = m;
     return 0;
@@ -143,7 +143,7 @@ int kvc_mem_register(struct kvc_gpu *gpu, void *addr, uint64_t bytes, struct kvc
         free(m);
         return rc;
     }
-    gpu->kvc->mem[m->no] = m;
+    gpu->kvc->mems.by_no[m->no] = m;
     *ret_mem = m;
     return 0;
 }
@@ -153,8 +153,8 @@ static void free_mem(struct kvc_mem *m)
     struct kvc *k = m->gpu->kvc;
     if (!fork__is_child(k))
         mem__drop(m);
-    MUST(k->mem[m->no] == m);
-    k->mem[m->no] = NULL;
+    MUST(k->mems.by_no[m->no] == m);
+    k->mems.by_no[m->no] = NULL;
     m->gpu->device->ops->free(m->gpu->device, &m->memory);
     free(m);
 }
@@ -182,7 +182,7 @@ void mem__free_all(struct kvc_gpu *g)
 {
     struct kvc *k = g->kvc;
     for (uint32_t i = 0; i < KVC_MEMS_MAX; i++) {
-        if (k->mem[i] != NULL && k->mem[i]->gpu == g)
-            free_mem(k->mem[i]);
+        if (k->mems.by_no[i] != NULL && k->mems.by_no[i]->gpu == g)
+            free_mem(k->mems.by_no[i]);
     }
 }

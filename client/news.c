@@ -13,11 +13,8 @@
 /* Requests that wait for this chunk go on. */
 static void chunk_came(struct kvc *k, uint64_t what, uint32_t chunk, int refused)
 {
-    for (uint32_t i = 0; i < k->asked_n; i++) {
-        if (k->asked[i] == (what | chunk))
-            k->asked[i--] = k->asked[--k->asked_n];
-    }
-    struct kvc_op *op = k->live_ops;
+    kvc__chunk_answered(k, what, chunk);
+    struct kvc_op *op = k->ops.live;
     while (op != NULL && k->state != LINK_DOWN) {
         struct kvc_op *next = op->next;
         if (op->stage == OP_CHUNKS)

@@ -129,7 +129,7 @@ static void unpark_one(struct kvc_op *op)
 static void unpark(struct kvc_ns *ns, int error)
 {
     struct kvc_op *next;
-    for (struct kvc_op *op = ns->kvc->live_ops; op != NULL; op = next) {
+    for (struct kvc_op *op = ns->kvc->ops.live; op != NULL; op = next) {
         next = op->next;
         if (ns->kvc->state == LINK_DOWN)
             return; /* all have ended with the link */

@@ -18,7 +18,7 @@
 /* Where the op with this id hangs in its bucket, or would. */
 static struct kvc_op **op_life_slot_of(struct kvc *k, uint64_t corr)
 {
-    struct kvc_op **at = &k->slot[corr % OPS_SLOTS];
+    struct kvc_op **at = &k->ops.slot[corr % OPS_SLOTS];
     while (*at != NULL && (*at)->head.corr != corr)
         at = &(*at)->slot_next;
     return at;
@@ -32,10 +32,10 @@ struct kvc_op *op__find(struct kvc *k, uint64_t corr)
 void op__slot_enter(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
-    struct kvc_op **bucket = &k->slot[op->head.corr % OPS_SLOTS];
+    struct kvc_op **bucket = &k->ops.slot[op->head.corr % OPS_SLOTS];
     op->slot_next = *bucket;
     *bucket = op;
-    k->in_flight += op->is_callers;
+    k->ops.in_flight += op->is_callers;
 }
 
 void op__slot_leave(struct kvc_op *op)
@@ -43,30 +43,32 @@ void op__slot_leave(struct kvc_op *op)
     struct kvc_op **at = op_life_slot_of(op->kvc, op->head.corr);
     if (*at != op)
         return;
-    MUST(op->kvc->in_flight >= op->is_callers);
+    MUST(op->kvc->ops.in_flight >= op->is_callers);
     *at = op->slot_next;
-    op->kvc->in_flight -= op->is_callers;
+    op->kvc->ops.in_flight -= op->is_callers;
 }
 
 /* ---- making ---- */
 
 int op__new_unsent(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
 {
-    struct kvc_op *op = k->free_ops;
+    struct kvc_op *op = k->ops.free;
     if (op != NULL) {
         MUST(op->stage == OP_FREE && op->kvc == k);
-        k->free_ops = op->next;
+        k->ops.free = op->next;
     } else {
         op = sys_malloc(sizeof(*op));
     }
     if (op == NULL)
         return kvc__fail(k, -ENOMEM, "out of memory");
 
-    *op = (struct kvc_op){
-        .kvc = k, .head = {.op = code, .corr = ++k->corr}, .epoch = k->epoch, .next = k->live_ops};
+    *op = (struct kvc_op){.kvc = k,
+                          .head = {.op = code, .corr = ++k->ops.corr},
+                          .epoch = k->epoch,
+                          .next = k->ops.live};
     if (op->next != NULL)
         op->next->prev = op;
-    k->live_ops = op;
+    k->ops.live = op;
     op__slot_enter(op);
     *ret_op = op;
     return 0;
@@ -87,13 +89,13 @@ int op__new_own(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op
 
 int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
 {
-    if (k->in_flight >= OPS_MAX)
+    if (k->ops.in_flight >= OPS_MAX)
         return kvc__fail(k, KVC_E_BUSY, "%u requests in flight: wait for some", OPS_MAX);
     int rc = op__new_own(k, code, deadline_ns, ret_op);
     if (rc < 0)
         return rc;
     (*ret_op)->is_callers = true;
-    k->in_flight++;
+    k->ops.in_flight++;
     return 0;
 }
 
@@ -104,11 +106,11 @@ static void leave_ready(struct kvc_op *op)
     struct kvc *k = op->kvc;
     if (!op->ready)
         return;
-    MUST(k->ready_n > 0);
-    *(op->ready_prev != NULL ? &op->ready_prev->ready_next : &k->ready_first) = op->ready_next;
-    *(op->ready_next != NULL ? &op->ready_next->ready_prev : &k->ready_last) = op->ready_prev;
+    MUST(k->ops.ready_n > 0);
+    *(op->ready_prev != NULL ? &op->ready_prev->ready_next : &k->ops.ready_first) = op->ready_next;
+    *(op->ready_next != NULL ? &op->ready_next->ready_prev : &k->ops.ready_last) = op->ready_prev;
     op->ready = false;
-    k->ready_n--;
+    k->ops.ready_n--;
 }
 
 void op__complete(struct kvc_op *op, int error)
@@ -127,10 +129,10 @@ void op__complete(struct kvc_op *op, int error)
     MUST(!op->ready);
     op->ready = true;
     op->ready_next = NULL;
-    op->ready_prev = k->ready_last;
-    *(k->ready_last != NULL ? &k->ready_last->ready_next : &k->ready_first) = op;
-    k->ready_last = op;
-    k->ready_n++;
+    op->ready_prev = k->ops.ready_last;
+    *(k->ops.ready_last != NULL ? &k->ops.ready_last->ready_next : &k->ops.ready_first) = op;
+    k->ops.ready_last = op;
+    k->ops.ready_n++;
 }
 
 void op__end(struct kvc_op *op, int error)
@@ -147,11 +149,11 @@ int kvc_next(struct kvc *kvc, struct kvc_op **ret_op)
 {
     if (fork__is_child(kvc))
         return kvc__fail(kvc, -EPERM, "this session belongs to the parent process");
-    struct kvc_op *op = kvc->ready_first;
+    struct kvc_op *op = kvc->ops.ready_first;
     if (op == NULL)
         return 0;
     leave_ready(op);
-    if (kvc->ready_n == 0)
+    if (kvc->ops.ready_n == 0)
         watch__update(kvc);
     *ret_op = op;
     return 1;
@@ -174,26 +176,26 @@ void op__free(struct kvc_op *op)
         op->let_go(op);
     wire__msg_free(&op->msg);
     wire__msg_free(&op->sent);
-    MUST(op->prev != NULL ? op->prev->next == op : k->live_ops == op);
+    MUST(op->prev != NULL ? op->prev->next == op : k->ops.live == op);
     if (op->prev != NULL)
         op->prev->next = op->next;
     else
-        k->live_ops = op->next;
+        k->ops.live = op->next;
     if (op->next != NULL)
         op->next->prev = op->prev;
     op->stage = OP_FREE;
-    op->next = k->free_ops;
-    k->free_ops = op;
+    op->next = k->ops.free;
+    k->ops.free = op;
 }
 
 void op__destroy_all(struct kvc *k)
 {
-    while (k->live_ops != NULL)
-        op__free(k->live_ops);
-    MUST(k->in_flight == 0 && k->ready_n == 0 && k->ready_first == NULL);
-    while (k->free_ops != NULL) {
-        struct kvc_op *next = k->free_ops->next;
-        free(k->free_ops);
-        k->free_ops = next;
+    while (k->ops.live != NULL)
+        op__free(k->ops.live);
+    MUST(k->ops.in_flight == 0 && k->ops.ready_n == 0 && k->ops.ready_first == NULL);
+    while (k->ops.free != NULL) {
+        struct kvc_op *next = k->ops.free->next;
+        free(k->ops.free);
+        k->ops.free = next;
     }
 }

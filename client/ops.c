@@ -90,7 +90,7 @@ void op__resend(struct kvc_op *op)
 
 struct msg_head op__post_head(struct kvc *k, uint8_t code)
 {
-    return (struct msg_head){.op = code, .corr = ++k->corr, .deadline_ms = k->timeout_ms};
+    return (struct msg_head){.op = code, .corr = ++k->ops.corr, .deadline_ms = k->timeout_ms};
 }
 
 void op__post(struct kvc *k, int len)
@@ -131,7 +131,7 @@ static bool is_acquire(uint8_t code)
 static void give_back(struct kvc *k, const struct msg_reply_head *h, const struct wire_msg *msg)
 {
     struct msg_reply_head head;
-    if (h->status != KVC_ST_OK || h->corr > k->corr)
+    if (h->status != KVC_ST_OK || h->corr > k->ops.corr)
         return;
     if (is_acquire(h->op)) {
         struct msg_acquire_reply reply;

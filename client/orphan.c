@@ -18,7 +18,7 @@
 
 static bool is_read(const struct kvc *k, uint32_t epoch)
 {
-    for (const struct hold *h = k->live_holds; h != NULL; h = h->next) {
+    for (const struct hold *h = k->holds.live; h != NULL; h = h->next) {
         if (h->pub.epoch == epoch && h->blocks > 0)
             return true;
     }

@@ -112,7 +112,7 @@ static int check_words(struct kvc_op *op, const struct kvc_pool *pool,
         return rc;
     op->ready_word = load->ready.word;
     op->ready_at = load->ready.value + pool->layers;
-    op->ready_epoch = k->words_given;
+    op->ready_epoch = k->words.given;
     return rc;
 }
 

@@ -224,7 +224,7 @@ static void unpark(struct kvc_pool *p, int error)
 {
     struct kvc *k = p->gpu->kvc;
     struct kvc_op *next;
-    for (struct kvc_op *op = k->live_ops; op != NULL; op = next) {
+    for (struct kvc_op *op = k->ops.live; op != NULL; op = next) {
         next = op->next;
         if (k->state == LINK_DOWN)
             return; /* all have ended with the link */
@@ -334,7 +334,7 @@ static int go_on(struct kvc_pool *p)
                 continue;
             if (m->epoch == k->epoch && m->error < 0)
                 return m->error;
-            if (k->mems_asked >= MEMS_AT_ONCE)
+            if (k->mems.asked >= MEMS_AT_ONCE)
                 return 0;
             int rc = mem__ask(m);
             if (rc < 0)
@@ -383,7 +383,7 @@ static void forget_memories(struct kvc_pool *p)
 static bool is_named(const struct kvc_pool *p)
 {
     const struct kvc *k = p->gpu->kvc;
-    const struct kvc_op *op = k->live_ops;
+    const struct kvc_op *op = k->ops.live;
     while (op != NULL && !(op->borrows && op->pool == p && op->epoch == k->epoch &&
                            (op->stage == OP_SENT || op->stage == OP_QUIESCING)))
         op = op->next;
@@ -499,7 +499,7 @@ void kvc_pool_close(struct kvc_pool **pool)
         op__free(p->opening);
         watch__update(k);
     }
-    for (struct kvc_op *op = k->live_ops; op != NULL; op = op->next) {
+    for (struct kvc_op *op = k->ops.live; op != NULL; op = op->next) {
         if (op->pool == p)
             op->pool = NULL;
     }

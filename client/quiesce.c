@@ -123,7 +123,7 @@ static void expire(struct kvc_op *op)
     } else {
         const bool unanswered = op->is_callers && op->stage != OP_CHUNKS;
         if (op->stage == OP_CHUNKS)
-            k->asked_n = 0; /* to be asked for again */
+            kvc__forget_asked(k); /* the next acquire asks for its chunks again */
         op__end(op, KVC_E_TIMEOUT);
         if (unanswered)
             op__silent(k);
@@ -140,14 +140,14 @@ static bool quiesce_is_due(const struct kvc_op *op, uint64_t now)
 void op__expire(struct kvc *k)
 {
     uint64_t now = kvc__now();
-    struct kvc_op *op = k->live_ops;
+    struct kvc_op *op = k->ops.live;
     while (op != NULL) {
         if (!quiesce_is_due(op, now)) {
             op = op->next;
             continue;
         }
         expire(op);
-        op = k->live_ops; /* what else that has ended is not known */
+        op = k->ops.live; /* what else that has ended is not known */
     }
 }
 
@@ -208,13 +208,13 @@ void op__stop(struct kvc_op *op)
 
 void op__stop_all(struct kvc *k, const struct kvc_pool *p)
 {
-    struct kvc_op *op = k->live_ops;
+    struct kvc_op *op = k->ops.live;
     while (op != NULL) {
         if (!quiesce_is_of(op, p)) {
             op = op->next;
             continue;
         }
         op__stop(op);
-        op = k->live_ops; /* what else has ended is not known */
+        op = k->ops.live; /* what else has ended is not known */
     }
 }

@@ -380,7 +380,7 @@ static void hinted(struct kvc_op *op)
 
 static bool hints_left(const struct kvc *k)
 {
-    for (const struct kvc_op *op = k->live_ops; op != NULL; op = op->next)
+    for (const struct kvc_op *op = k->ops.live; op != NULL; op = op->next)
         if (op->then == hinted && op->stage != OP_DONE)
             return true;
     return false;

@@ -171,13 +171,13 @@ int kvc_gpu_load(struct kvc_gpu *gpu, const struct kvc_hold *hold, const struct 
 static int check_offsets(struct kvc *k, const uint64_t *offsets, uint32_t n, uint64_t block_bytes)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (offsets[i] % 64 != 0 || block_bytes > k->staging_bytes ||
-            offsets[i] > k->staging_bytes - block_bytes)
+        if (offsets[i] % 64 != 0 || block_bytes > k->staging.bytes ||
+            offsets[i] > k->staging.bytes - block_bytes)
             return kvc__fail(k, -EINVAL,
                              "offset %u is %llu: a multiple of 64 was expected, and that %llu "
                              "bytes from there on lie within the %llu of staging",
                              i, (unsigned long long)offsets[i], (unsigned long long)block_bytes,
-                             (unsigned long long)k->staging_bytes);
+                             (unsigned long long)k->staging.bytes);
     }
     return 0;
 }
@@ -186,12 +186,12 @@ static bool pin_staging(struct kvc_gpu *gpu)
 {
     struct kvc *k = gpu->kvc;
     struct device *d = gpu->device;
-    if (k->staging_pinned == NULL && !d->is_host &&
-        d->ops->pin(d, k->staging, k->staging_bytes, false) == 0) {
-        k->staging_pinned = d;
+    if (k->staging.pinned == NULL && !d->is_host &&
+        d->ops->pin(d, k->staging.at, k->staging.bytes, false) == 0) {
+        k->staging.pinned = d;
         device__ref(d);
     }
-    return k->staging_pinned != NULL;
+    return k->staging.pinned != NULL;
 }
 
 int kvc_gpu_stage(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, uint32_t group,
@@ -221,6 +221,6 @@ int kvc_gpu_stage(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, uint32_
     for (uint32_t i = 0; i < n && rc == 0; i++)
         rc = scatter_add_block(&s, spec, group,
                                pages + (size_t)i * spec->group[group].pages_per_block,
-                               (uint64_t)(uintptr_t)k->staging + offsets[i], false);
+                               (uint64_t)(uintptr_t)k->staging.at + offsets[i], false);
     return rc < 0 ? rc : flush(&s);
 }

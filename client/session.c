@@ -64,7 +64,7 @@ static void release_memory(struct kvc *k)
         (void)munmap(k->tx, KVC_MESSAGE_MAX);
     watch__close(k);
     fork__leave(k);
-    free(k->resv);
+    free(k->resvs);
     free(k->asked);
     free(k->next_orphan);
     free(k->socket);
@@ -90,7 +90,7 @@ static int session_create(const struct kvc_options *o, struct kvc **ret_kvc)
     const char *path = o->socket != NULL ? o->socket : getenv("KVCACHE_SOCKET");
     k->socket = sys_strdup(path != NULL && path[0] != '\0' ? path : DEFAULT_SOCKET);
     set_name(k, o->name);
-    k->staging_wanted = o->staging_bytes;
+    k->staging.wanted = o->staging_bytes;
     k->shard = o->shard;
     k->must_connect = o->must_connect;
     k->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : KVC_DEADLINE_DEFAULT_MS;
@@ -195,13 +195,13 @@ void kvc_get_counters(const struct kvc *kvc, struct kvc_counters *ret_counters)
 void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes)
 {
     /* Nothing else may connect a session that only stores. */
-    if (kvc__look(kvc) < 0 || kvc->staging == NULL || kvc->staging_epoch != kvc->epoch)
+    if (kvc__look(kvc) < 0 || kvc->staging.at == NULL || kvc->staging.epoch != kvc->epoch)
         return NULL;
     staging__forget_before(kvc);
-    kvc->staging_asked = kvc->epoch;
+    kvc->staging.asked = kvc->epoch;
     if (ret_bytes != NULL)
-        *ret_bytes = kvc->staging_bytes;
-    return kvc->staging;
+        *ret_bytes = kvc->staging.bytes;
+    return kvc->staging.at;
 }
 
 static int begin_ping(struct kvc *k, int down, bool listed, struct kvc_op **ret_op)

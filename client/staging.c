@@ -11,11 +11,11 @@
 
 void staging__unpin(struct kvc *k)
 {
-    struct device *d = k->staging_pinned;
-    k->staging_pinned = NULL;
+    struct device *d = k->staging.pinned;
+    k->staging.pinned = NULL;
     if (d == NULL)
         return;
-    d->ops->unpin(d, k->staging);
+    d->ops->unpin(d, k->staging.at);
     device__unref(d);
 }
 
@@ -24,26 +24,26 @@ void staging__unpin(struct kvc *k)
 void staging__leave(struct kvc *k)
 {
     bool is_read = false;
-    for (const struct kvc_op *op = k->live_ops; op != NULL && !is_read; op = op->next)
+    for (const struct kvc_op *op = k->ops.live; op != NULL && !is_read; op = op->next)
         is_read =
             op->borrows && op->pool == NULL && (op->stage == OP_SENT || op->stage == OP_QUIESCING);
-    if (!is_read || k->staging == NULL || k->staging_epoch != k->epoch)
+    if (!is_read || k->staging.at == NULL || k->staging.epoch != k->epoch)
         return;
     staging__unpin(k);
     /* Without memory for that the caller must do with memory that is void. */
-    (void)!sys_mmap(k->staging, k->staging_bytes, PROT_READ | PROT_WRITE,
+    (void)!sys_mmap(k->staging.at, k->staging.bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
 }
 
 /* Another area takes its place: who was given this one may write to it until he asks again. */
 static void set_aside(struct kvc *k)
 {
-    if (k->staging_asked != k->staging_epoch) {
-        (void)munmap(k->staging, k->staging_bytes);
+    if (k->staging.asked != k->staging.epoch) {
+        (void)munmap(k->staging.at, k->staging.bytes);
         return;
     }
-    k->staging_before = k->staging;
-    k->staging_before_bytes = k->staging_bytes;
+    k->staging.before = k->staging.at;
+    k->staging.before_bytes = k->staging.bytes;
 }
 
 /* The new area takes the place of the old one where it fits: a caller who still has the old pointer
@@ -54,33 +54,33 @@ int staging__map(struct kvc *k, int fd, uint64_t bytes)
     if (fstat(fd, &st) != 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
         return -EPROTO;
     staging__unpin(k);
-    bool in_place = k->staging != NULL && k->staging_bytes == bytes;
-    void *at = in_place
-                   ? sys_mmap(k->staging, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd)
-                   : sys_map_file(bytes, PROT_READ | PROT_WRITE, fd);
+    bool in_place = k->staging.at != NULL && k->staging.bytes == bytes;
+    void *at = in_place ? sys_mmap(k->staging.at, bytes, PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_FIXED, fd)
+                        : sys_map_file(bytes, PROT_READ | PROT_WRITE, fd);
     int rc = at == MAP_FAILED ? -errno : 0;
-    if (k->staging != NULL && in_place && rc < 0)
-        (void)munmap(k->staging, k->staging_bytes);
-    else if (k->staging != NULL && !in_place)
+    if (k->staging.at != NULL && in_place && rc < 0)
+        (void)munmap(k->staging.at, k->staging.bytes);
+    else if (k->staging.at != NULL && !in_place)
         set_aside(k);
-    k->staging = rc < 0 ? NULL : at;
+    k->staging.at = rc < 0 ? NULL : at;
     if (rc < 0)
         return rc;
-    k->staging_bytes = bytes;
-    k->staging_epoch = k->epoch + 1;
+    k->staging.bytes = bytes;
+    k->staging.epoch = k->epoch + 1;
     return 0;
 }
 
 void staging__forget_before(struct kvc *k)
 {
-    if (k->staging_before != NULL)
-        (void)munmap(k->staging_before, k->staging_before_bytes);
-    k->staging_before = NULL;
+    if (k->staging.before != NULL)
+        (void)munmap(k->staging.before, k->staging.before_bytes);
+    k->staging.before = NULL;
 }
 
 void staging__destroy(struct kvc *k)
 {
-    if (k->staging != NULL)
-        (void)munmap(k->staging, k->staging_bytes);
+    if (k->staging.at != NULL)
+        (void)munmap(k->staging.at, k->staging.bytes);
     staging__forget_before(k);
 }

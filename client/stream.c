@@ -27,12 +27,12 @@ int words__are(struct kvc *k, const uint8_t *buf, size_t len, int passed)
     struct att_words_are m;
     if (codec_dec_att_words_are(buf, len, &m) < 0)
         return kvc__malformed(k, "WORDS_ARE");
-    if (k->words_asked != k->epoch || (k->words != NULL && k->words->epoch == k->epoch))
+    if (k->words.asked != k->epoch || (k->words.pages != NULL && k->words.pages->epoch == k->epoch))
         return kvc__malformed(k, "WORDS_ARE (nobody asked)");
     if (m.status != KVC_ST_OK) {
         /* Nothing else can be wrong with the request than that there are no devices. */
         int error = m.status == KVC_ST_BAD_ARGUMENT ? KVC_E_TIER : kvc__status_error(m.status);
-        k->words_error = kvc__fail(k, error, "the daemon gives no completion words: %.*s",
+        k->words.error = kvc__fail(k, error, "the daemon gives no completion words: %.*s",
                                    (int)m.detail.n, (const char *)m.detail.p);
         return 1;
     }
@@ -48,19 +48,19 @@ static int stream_ask(struct kvc *k)
 {
     uint8_t buf[KVC_ATTACH_MAX];
     const struct att_words m = {.words = KVC_WORDS};
-    if (k->words_asked == k->epoch)
-        return k->words_error;
+    if (k->words.asked == k->epoch)
+        return k->words.error;
     int rc = kvc__tell(k, buf, codec_enc_att_words(buf, sizeof(buf), &m), -1, 0);
     if (rc == 0) {
-        k->words_asked = k->epoch;
-        k->words_error = 0;
+        k->words.asked = k->epoch;
+        k->words.error = 0;
     }
     return rc;
 }
 
 static bool has_page(const struct kvc *k)
 {
-    return k->state == LINK_UP && k->words != NULL && k->words->epoch == k->epoch;
+    return k->state == LINK_UP && k->words.pages != NULL && k->words.pages->epoch == k->epoch;
 }
 
 int words__make(struct kvc *k)
@@ -72,8 +72,8 @@ int words__make(struct kvc *k)
 
 void words__again(struct kvc *k)
 {
-    if (k->words_error == KVC_E_BUSY)
-        k->words_asked = 0;
+    if (k->words.error == KVC_E_BUSY)
+        k->words.asked = 0;
 }
 
 /* The page of this epoch, asked for and waited for. */
@@ -89,7 +89,7 @@ static int stream_get(struct kvc *k, struct words **ret_words)
     }
     watch__update(k);
     if (rc == 0)
-        *ret_words = k->words;
+        *ret_words = k->words.pages;
     return rc;
 }
 
@@ -98,7 +98,7 @@ static int get_seen(struct kvc *k, struct words **ret_words)
 {
     int rc = stream_get(k, ret_words);
     if (rc == 0)
-        k->words_given = k->epoch;
+        k->words.given = k->epoch;
     return rc;
 }
 

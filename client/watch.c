@@ -111,7 +111,7 @@ static void raise_event(struct watch *w, bool raised)
 static uint64_t next_time(const struct kvc *k)
 {
     uint64_t t = UINT64_MAX;
-    for (const struct kvc_op *op = k->live_ops; op != NULL; op = op->next) {
+    for (const struct kvc_op *op = k->ops.live; op != NULL; op = op->next) {
         bool waits =
             op->stage != OP_DONE && op->stage != OP_NEW && !(op->borrows && op->partner != NULL);
         if (waits)
@@ -146,7 +146,7 @@ void watch__update(struct kvc *k)
     if (!watch_is_on(k))
         return;
     /* Asking ZeroMQ costs two system calls: not while the caller will be back in any case. */
-    bool more = k->ready_n > 0 || (k->wire.sock != NULL && wire__has_news(&k->wire));
+    bool more = k->ops.ready_n > 0 || (k->wire.sock != NULL && wire__has_news(&k->wire));
     raise_event(&k->watch, more);
     arm(k);
 }

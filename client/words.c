@@ -22,7 +22,7 @@ static void words_destroy(struct words *w)
 
 static void keep_newest(struct kvc *k, uint32_t pages)
 {
-    struct words **at = &k->words;
+    struct words **at = &k->words.pages;
     while (*at != NULL && pages > 0) {
         at = &(*at)->next;
         pages--;
@@ -41,7 +41,7 @@ void words__destroy_all(struct kvc *k)
 
 void words__forget(struct kvc *k, const struct device *d)
 {
-    for (struct words *w = k->words; w != NULL; w = w->next) {
+    for (struct words *w = k->words.pages; w != NULL; w = w->next) {
         if (w->pinned != d)
             continue;
         w->pinned->ops->unpin(w->pinned, (void *)(uintptr_t)w->word);
@@ -60,8 +60,8 @@ int words__map(struct kvc *k, int fd)
         free(w);
         return -ENOMEM;
     }
-    *w = (struct words){.next = k->words, .word = at, .epoch = k->epoch};
-    k->words = w;
+    *w = (struct words){.next = k->words.pages, .word = at, .epoch = k->epoch};
+    k->words.pages = w;
     keep_newest(k, WORDS_PAGES);
     return 0;
 }
@@ -77,7 +77,7 @@ int words__check(struct kvc *k, uint32_t word, uint64_t value)
                          "word %u (a number + 1) with value %llu: the number must be below %u, the "
                          "value below 2^63",
                          word, (unsigned long long)value, KVC_WORDS);
-    if (k->words_given != k->epoch)
+    if (k->words.given != k->epoch)
         return kvc__fail(k, KVC_E_DOWN,
                          "the daemon is a new one, and the completion words are zero again: call "
                          "kvc_gpu_words or kvc_gpu_signal, and begin anew");
@@ -86,7 +86,7 @@ int words__check(struct kvc *k, uint32_t word, uint64_t value)
 
 static struct words *of_epoch(struct kvc *k, uint32_t epoch)
 {
-    struct words *w = k->words;
+    struct words *w = k->words.pages;
     while (w != NULL && w->epoch != epoch)
         w = w->next;
     return w;

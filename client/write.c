@@ -15,32 +15,61 @@
 
 /* ---- reservations ---- */
 
+/* What kvc_reserve returned. The library chooses the handles and never repeats one, because a
+ * restarted daemon may give the same reservation ids again. */
+struct resv {
+    uint64_t handle; /* serial number and place in the table; 0: this place is free */
+    uint64_t id;     /* the daemon's */
+    uint32_t epoch;
+    uint32_t group;
+    uint32_t left; /* reserved blocks that no commit has named yet */
+};
+
+struct resv_table {
+    uint64_t serial; /* of the handle that was made last */
+    uint32_t cap;
+    struct resv at[];
+};
+
+/* Doubles the table; all new places are free. */
+static int resv_grow(struct kvc *k)
+{
+    struct resv_table *t = k->resvs;
+    const uint32_t old = t != NULL ? t->cap : 0;
+    if (old >= 1u << RESV_INDEX_BITS)
+        return kvc__fail(k, KVC_E_LIMIT, "too many reservations: commit or drop some");
+    const uint32_t cap = old == 0 ? 64 : 2 * old;
+    t = sys_realloc(t, sizeof(*t) + cap * sizeof(t->at[0]));
+    if (t == NULL)
+        return kvc__fail(k, -ENOMEM, "out of memory");
+    if (old == 0)
+        t->serial = 0;
+    memset(t->at + old, 0, (cap - old) * sizeof(t->at[0]));
+    t->cap = cap;
+    k->resvs = t;
+    return 0;
+}
+
 static int resv_new(struct kvc *k, struct resv **ret_resv)
 {
+    const struct resv_table *t = k->resvs;
     uint32_t i = 0;
-    while (i < k->resv_cap && k->resv[i].handle != 0)
+    while (t != NULL && i < t->cap && t->at[i].handle != 0)
         i++;
-    if (i == k->resv_cap) {
-        if (i >= 1u << RESV_INDEX_BITS)
-            return kvc__fail(k, KVC_E_LIMIT, "too many reservations: commit or drop some");
-        uint32_t cap = i == 0 ? 64 : 2 * i;
-        struct resv *r = sys_realloc(k->resv, cap * sizeof(*r));
-        if (r == NULL)
-            return kvc__fail(k, -ENOMEM, "out of memory");
-        memset(r + i, 0, (cap - i) * sizeof(*r));
-        k->resv = r;
-        k->resv_cap = cap;
-    }
-    k->resv[i] =
-        (struct resv){.handle = ++k->resv_serial << RESV_INDEX_BITS | i, .epoch = k->epoch};
-    *ret_resv = &k->resv[i];
+    int rc = t == NULL || i == t->cap ? resv_grow(k) : 0;
+    if (rc < 0)
+        return rc;
+    struct resv *r = &k->resvs->at[i];
+    *r = (struct resv){.handle = ++k->resvs->serial << RESV_INDEX_BITS | i, .epoch = k->epoch};
+    *ret_resv = r;
     return 0;
 }
 
 static struct resv *resv_find(struct kvc *k, uint64_t handle)
 {
+    struct resv_table *t = k->resvs;
     uint64_t i = handle & ((1u << RESV_INDEX_BITS) - 1);
-    return handle != 0 && i < k->resv_cap && k->resv[i].handle == handle ? &k->resv[i] : NULL;
+    return t != NULL && handle != 0 && i < t->cap && t->at[i].handle == handle ? &t->at[i] : NULL;
 }
 
 /* Forgets it once all of it has been named. */
@@ -86,10 +115,10 @@ int write__check_tokens(struct kvc *k, const uint32_t *tokens, size_t ntokens)
 
 int write__check_staging(struct kvc *k)
 {
-    if (k->staging == NULL || k->staging_epoch != k->epoch)
+    if (k->staging.at == NULL || k->staging.epoch != k->epoch)
         return kvc__fail(k, -EINVAL, "no staging area: give staging_bytes to kvc_open%s",
-                         k->staging_wanted != 0 ? " (the daemon granted none)" : "");
-    if (k->staging_asked != k->epoch)
+                         k->staging.wanted != 0 ? " (the daemon granted none)" : "");
+    if (k->staging.asked != k->epoch)
         return kvc__fail(k, KVC_E_DOWN,
                          "the staging area was not asked for in this connection, so nothing that "
                          "lies in it counts: call kvc_staging, fill it, and store then");

@@ -81,9 +81,9 @@ CASE(a_child_says_nothing_on_its_parents_session)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        uint64_t corr = kvc->corr;
+        uint64_t corr = kvc->ops.corr;
         kvc_release(kvc, &hold);
-        _exit(kvc->corr != corr);
+        _exit(kvc->ops.corr != corr);
     }
     ck_assert_int_eq(exit_status(pid), 0);
     ck_assert_int_eq(kvc_hold_check(hold), 0);
