@@ -28,7 +28,6 @@ int core_client_open(struct core *c, const struct core_identity *who, void (*idl
     list_init(&cl->leases);
     list_init(&cl->reservations);
     list_init(&cl->reqs);
-    list_init(&cl->loads);
     if (c->cfg.principals_max)
         c->attached[who->principal]++;
     *ret_client = cl;

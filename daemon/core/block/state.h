@@ -193,18 +193,12 @@ struct core_client {
     uint32_t copies; /* copies in flight out of its staging; its slice of verification; its fills
                       * and sends, and copies in flight for them */
     uint64_t progress_ms; /* when it last committed */
-    uint64_t step_ms;     /* how long it takes to a commit, lately (progress.c); 0: not known */
+    uint64_t step_ms;     /* how long it takes to a commit, lately (late.c); 0: not known */
     bool verifying;       /* a slice of its verification is under way */
     bool closing;
-    uint32_t ending;         /* leases, loads, asks and reservations that are being released in
-                              * slices */
-    struct list_node loads;  /* core_load of which blocks are to be begun */
-    struct list_node loader; /* among the clients that have such loads (load.c) */
-    struct {
-        uint32_t ns; /* 0: free */
-        struct core_cost cost;
-    } stated[CORE_COSTS];
-    uint32_t stated_next; /* the place that the next new one gets */
+    uint32_t ending;     /* leases, loads, asks and reservations that are being released in
+                          * slices */
+    struct costs *costs; /* costs of prefill that it stated (ns.c); NULL: none yet */
 };
 
 struct lease {
@@ -288,7 +282,7 @@ struct move_op {
 
 /* A load: blocks that an acquire waits for until they are in memory. */
 struct core_load {
-    struct list_node node; /* client->loads, while blocks are to be begun */
+    struct list_node node; /* among its client's loads (load.c), while blocks are to be begun */
     struct list_node all;  /* among all loads until it has ended; then among those that are being
                             * released (load.c) */
     struct core_client *client;
@@ -386,7 +380,7 @@ struct core {
 
     struct list_node woken;   /* core_waiter */
     struct list_node jobs;    /* core_evict_job */
-    struct list_node loaders; /* core_client with blocks to load */
+    struct list_node loaders; /* clients with blocks to load (struct loader of load.c) */
     uint32_t ending; /* DYING blocks that I/O still holds, and their room on disk with them */
     struct list_node dropping; /* reservations of clients that end, which are dropped in slices */
     uint32_t end_left;         /* work that ended leases, loads and the like may still do at once in

@@ -3,13 +3,23 @@
  * Loads: blocks that an acquire needs and memory lacks are read from disk, while all that it needs
  * is held. A block is loaded once, whoever asks. Clients take turns at beginning loads.
  */
+#include <stdlib.h>
+
 #include "regions.h"
 #include "serve.h"
 
 /* Bytes that a client begins to load before another has its turn. */
 #define LOAD_TURN_BYTES (UINT64_C(1) << 20)
 
+/* A client's loads. Both lists are empty when its last load has ended, so that a client which gets
+ * the number of another needs no set-up. */
+struct loader {
+    struct list_node node;  /* in core->loaders, while `loads` is not empty */
+    struct list_node loads; /* core_load of which blocks are to be begun */
+};
+
 struct loads {
+    struct loader *loader; /* by client_no() */
     struct pool *pool;
     struct share share;     /* of loads, by client */
     struct list_node all;   /* core_load that has not ended */
@@ -21,10 +31,20 @@ uint64_t loads_bytes(const struct core_config *cfg)
     return pool_bytes_for(sizeof(struct core_load), cfg->leases_max);
 }
 
+static struct loader *loader_of(const struct core *c, const struct core_client *cl)
+{
+    return &c->loads->loader[client_no(c, cl)];
+}
+
 static int loads_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
     struct loads *l = c->loads;
+    l->loader = sys_calloc(cfg->clients_max, sizeof *l->loader);
+    if (!l->loader)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < cfg->clients_max; i++)
+        list_init(&l->loader[i].loads);
     list_init(&l->all);
     list_init(&l->going);
     list_init(&c->loaders);
@@ -34,6 +54,7 @@ static int loads_create(struct core *c)
 
 static void loads_destroy(struct core *c)
 {
+    free(c->loads->loader);
     core__shared_pool_free(&c->loads->pool, &c->loads->share);
 }
 
@@ -94,12 +115,13 @@ static void load_put(struct core *c, struct core_load *l)
 
 void load_free(struct core *c, struct core_load *l)
 {
+    struct loader *loader = loader_of(c, l->client);
     want_less(c, l, UINT64_MAX);
     hbm_copy_unload(c, l);
     list_remove(&l->node);
     list_remove(&l->all);
-    if (list_empty(&l->client->loads))
-        list_remove(&l->client->loader);
+    if (list_empty(&loader->loads))
+        list_remove(&loader->node);
     if (l->waiter)
         l->waiter->load = NULL;
     if (l->blocks.n <= c->end_left) {
@@ -193,8 +215,8 @@ static int load_hold(struct core *c, struct core_load *l, const struct find *f, 
 
 int load_go(struct core *c, struct core_load *l, struct core_waiter *waiter)
 {
-    struct core_client *cl = l->client;
-    if (cl->lease_bytes + l->bytes > c->cfg.lease_bytes_max)
+    struct loader *loader = loader_of(c, l->client);
+    if (l->client->lease_bytes + l->bytes > c->cfg.lease_bytes_max)
         return KVC_E_LIMIT;
     l->begin = run_begin(c, &l->blocks);
     l->pass = l->begin;
@@ -202,9 +224,9 @@ int load_go(struct core *c, struct core_load *l, struct core_waiter *waiter)
     l->waiter = waiter;
     waiter->load = l;
     waiter->keys = l->blocks.n + l->hbm.n;
-    if (list_empty(&cl->loads))
-        list_push_back(&c->loaders, &cl->loader);
-    list_push_back(&cl->loads, &l->node);
+    if (list_empty(&loader->loads))
+        list_push_back(&c->loaders, &loader->node);
+    list_push_back(&loader->loads, &l->node);
     list_push_back(&c->loads->all, &l->all);
     c->m.loads++;
     c->m.blocks_hit_loaded += l->lacks;
@@ -318,16 +340,16 @@ void loader_hear(struct core *c, struct block *b, const struct block_change *x)
 void load_pump(struct core *c)
 {
     for (struct list_node *node; (node = list_first(&c->loaders));) {
-        struct core_client *cl = CONTAINER_OF(node, struct core_client, loader);
-        struct core_load *l = CONTAINER_OF(list_first(&cl->loads), struct core_load, node);
+        struct loader *loader = CONTAINER_OF(node, struct loader, node);
+        struct core_load *l = CONTAINER_OF(list_first(&loader->loads), struct core_load, node);
         const bool more = load_some(c, l);
-        list_remove(&cl->loader);
+        list_remove(&loader->node);
         if (l->begun == l->blocks.n) {
             want_less(c, l, UINT64_MAX);
             list_remove(&l->node);
         }
-        if (!list_empty(&cl->loads))
-            list_push_back(&c->loaders, &cl->loader);
+        if (!list_empty(&loader->loads))
+            list_push_back(&c->loaders, &loader->node);
         load_advance(c, l);
         if (!more)
             return;

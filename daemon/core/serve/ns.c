@@ -9,16 +9,27 @@
 #include "regions.h"
 #include "serve.h"
 
+/* What a client stated of the cost of prefill, for the namespaces that it opened last. */
+struct costs {
+    struct {
+        uint32_t ns; /* id; 0: free */
+        struct core_cost cost;
+    } stated[CORE_COSTS];
+    uint32_t next; /* index that the next namespace gets which is not in the table */
+};
+
 struct namespaces {
     struct share share; /* of core->ns, by principal */
     uint32_t serial;
     struct sha256 *sha;
+    struct costs *costs; /* by client_no() */
 };
 
 static int namespaces_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
-    const int err = sha256_create(&c->namespaces->sha);
+    c->namespaces->costs = sys_calloc(cfg->clients_max, sizeof *c->namespaces->costs);
+    const int err = c->namespaces->costs ? sha256_create(&c->namespaces->sha) : -ENOMEM;
     return err ? err
                : core__fair_share(c, &c->namespaces->share, cfg->namespaces_max,
                                   MAX(cfg->principals_max, 1u));
@@ -28,6 +39,7 @@ static void namespaces_destroy(struct core *c)
 {
     share_destroy(&c->namespaces->share);
     sha256_destroy(&c->namespaces->sha);
+    free(c->namespaces->costs);
 }
 
 const struct core_module namespaces_module = {CORE_STATE(namespaces), .create = namespaces_create,
@@ -275,23 +287,28 @@ static uint32_t ns_similar(struct core *c, const struct core_ns *ns, struct core
     return n;
 }
 
-static void cost_state(struct core_client *cl, uint32_t id, const struct core_ns_spec *spec)
+static void cost_state(struct core *c, struct core_client *cl, uint32_t id,
+                       const struct core_ns_spec *spec)
 {
+    if (!cl->costs) { /* the entry may have what an earlier client of this number stated */
+        cl->costs = &c->namespaces->costs[client_no(c, cl)];
+        *cl->costs = (struct costs){0};
+    }
     uint32_t at = 0;
-    while (at < CORE_COSTS && cl->stated[at].ns != id)
+    while (at < CORE_COSTS && cl->costs->stated[at].ns != id)
         at++;
     if (at == CORE_COSTS)
-        at = cl->stated_next++ % CORE_COSTS;
-    cl->stated[at].ns = id;
-    cl->stated[at].cost =
+        at = cl->costs->next++ % CORE_COSTS;
+    cl->costs->stated[at].ns = id;
+    cl->costs->stated[at].cost =
         (struct core_cost){spec->prefill_ns_per_token, spec->prefill_ns_per_token_pair};
 }
 
 struct core_cost core_ns_cost(const struct core_client *cl, uint32_t id)
 {
-    for (uint32_t i = 0; i < CORE_COSTS; i++)
-        if (cl->stated[i].ns == id)
-            return cl->stated[i].cost;
+    for (uint32_t i = 0; cl->costs && i < CORE_COSTS; i++)
+        if (cl->costs->stated[i].ns == id)
+            return cl->costs->stated[i].cost;
     return (struct core_cost){0};
 }
 
@@ -322,7 +339,7 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
                        "(limits.namespaces); evict one first";
         return err;
     }
-    cost_state(cl, ns->id, spec);
+    cost_state(c, cl, ns->id, spec);
     if (spec->prefill_ns_per_token != 0 || spec->prefill_ns_per_token_pair != 0)
         worth_probe_first(c);
     *ret_nsimilar = ns_similar(c, ns, ret_similar);
