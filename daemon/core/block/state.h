@@ -22,48 +22,50 @@
 enum block_state {
     BLOCK_FREE,
     BLOCK_FOUND,   /* recovery has found it */
-    BLOCK_REACHED, /* FOUND, and all before it in its chain is there */
-    BLOCK_PENDING,
-    BLOCK_PRESENT,
-    BLOCK_DYING
+    BLOCK_REACHED, /* recovery has found it, and all blocks before it in its chain */
+    BLOCK_PENDING, /* announced; some shard is not stored yet */
+    BLOCK_PRESENT, /* all shards are stored: lookups find it */
+    BLOCK_DYING    /* removed from the index; its record is freed when nothing uses it any more */
 };
 
 /* The copy of a block in one tier: all its shards there. A PENDING block has no copy yet: its parts
  * say how far each shard is. */
 enum copy_state {
     COPY_NONE,
-    COPY_FILLING,  /* the block is being read into memory */
-    COPY_SUSPECT,  /* found in memory at start, and not checked yet */
-    COPY_CHECKING, /* found in memory at start, and being checked */
-    COPY_READY,
+    COPY_FILLING,   /* the block is being read into memory */
+    COPY_SUSPECT,   /* found in memory at start, and not checked yet */
+    COPY_CHECKING,  /* found in memory at start, and being checked */
+    COPY_READY,     /* readable; on disk: without a promise */
     COPY_FOR_PIN,   /* on disk: written durably, for pins and names alone */
-    COPY_DURABLE,   /* on disk: written durably, and a client was promised that */
+    COPY_DURABLE,   /* on disk: written durably, for a commit whose client is promised that */
     COPY_INCOMPLETE /* on disk: a shard was lost; the others are freed when the block is idle */
 };
 
-/* Why a block that is in memory is out of the policy's order. */
+/* Why a block that is in memory is not in the policy's order of eviction. */
 enum block_parked {
-    PARKED_NOT,
+    PARKED_NOT,     /* it is in the order, if block_in_policy() */
     PARKED_LEAVING, /* being written to disk, so that its copy in memory can be dropped */
-    PARKED_CLEAN    /* its copy in memory is dropped next (clean.c) */
+    PARKED_CLEAN    /* in the ring of blocks whose copies in memory are dropped next (clean.c) */
 };
 
 enum block_flag {
-    BLOCK_F_LINKED = 1,     /* in the index and the forest */
-    BLOCK_F_WAITED = 2,     /* a waiter names it */
-    BLOCK_F_KEEP = 4,       /* an eviction job found something in use at or below it */
+    BLOCK_F_LINKED = 1,     /* in the index, in its chain and known to the policy */
+    BLOCK_F_WAITED = 2,     /* a core_waiter waits for this block */
+    BLOCK_F_KEEP = 4,       /* an eviction job found that this block or one below it is in use;
+                             * during recovery: its key's parent is not linked yet */
     BLOCK_F_PARTS = 8,      /* `where` is a list of parts, not a location */
     BLOCK_F_CORRUPT = 0x10, /* DYING: its bytes are not those that were stored */
-    BLOCK_F_RING = 0x20,    /* its number is in the ring of clean blocks; outlives the block */
+    BLOCK_F_RING = 0x20,    /* the ring of clean blocks has this record's number; stays set when
+                             * the record is given to another block */
     BLOCK_F_AWAITED = 0x40, /* a load waits for it */
-    BLOCK_F_DURABLE_WANTED = 0x80, /* a commit waits for it to be durable; PENDING: it is to be
-                                    * durable, whichever of its shards asked */
-    BLOCK_F_SAFE = 0x100,          /* a client was told that it is durable, with all before it
-                                    * (lapse.h) */
+    BLOCK_F_DURABLE_WANTED = 0x80, /* a promise waits until it is durable; PENDING: a writer of one
+                                    * of its shards asked for that, for the whole block */
+    BLOCK_F_SAFE = 0x100,          /* a client was told that it is durable, with all blocks before
+                                    * it (lapse.h) */
     BLOCK_F_ALL = 0x1ff
 };
 
-/* After a store has waited for room in vain, no other store waits for so long. */
+/* After a store has waited for room in vain, no store waits for room during this time. */
 #define ROOM_VAIN_MS 5000u
 
 #define BLOCK_COPIES_MAX 511u
@@ -74,84 +76,90 @@ enum block_flag {
 struct block {
     struct key256 key;
     uint32_t ns : 16;       /* slot in core->ns */
-    uint32_t bound : 2;     /* tiers whose room pins, names or commits bind it to: a bit each */
-    uint32_t counted : 1;   /* in the preview of an eviction (bulk_evict.c); DYING: counted in
-                             * core->ending */
+    uint32_t bound : 2;     /* bit set of enum core_tier: pins, names or commits keep it there */
+    uint32_t counted : 1;   /* a dry run of an eviction has counted it (bulk_evict.c); DYING: it is
+                             * counted in core->ending */
     uint32_t hbm : 1;       /* a device has a copy of it, or is being given one (hbm_copies.c) */
-    uint32_t listed : 1;    /* it is in the pin that is being made; 0 outside of pin_add() */
-    uint32_t promising : 1; /* its move, or what follows on that, writes it for a promise: bound to
-                             * disk */
-    uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
-    uint32_t holds : 23;    /* of leases, loads, and a reservation that is linking children to it */
+    uint32_t listed : 1;    /* the pin that is being made has it already; 0 outside of pin_add() */
+    uint32_t promising : 1; /* it is being written to disk for a promise, or will be when its
+                             * present move ends; it counts as bound to disk */
+    uint32_t host_pins : 8; /* how many of its pins keep its copy in memory too */
+    uint32_t holds : 23;    /* number of holds, of leases, loads, reservations and the like; not
+                             * evicted while there is one */
     uint32_t copies : 9;    /* copies in flight, of writers and verifications: at most
                              * BLOCK_COPIES_MAX */
-    uint32_t used;          /* last use; of a block that lacks shards: when one was last claimed or
-                             * landed */
+    uint32_t used;          /* core__stamp() of its last use; while it lacks shards: of the time
+                             * when one was last claimed or has landed */
     uint32_t tokens : 17;   /* tokens that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
-    uint32_t pins : 8;
-    uint32_t moving : 7;    /* shards on their way between tiers */
+    uint32_t pins : 8;      /* number of pins that have it */
+    uint32_t moving : 7;    /* number of shards on their way between tiers */
     uint32_t flags : 9;     /* enum block_flag */
     uint32_t state : 3;     /* enum block_state */
     uint32_t host_copy : 3; /* enum copy_state */
-    uint32_t disk_copy : 3;
-    uint32_t parked : 2;         /* enum block_parked */
+    uint32_t disk_copy : 3; /* enum copy_state */
+    uint32_t parked : 2;    /* enum block_parked */
     uint32_t shards_present : 7; /* shards that are stored, in whatever tier: at most
                                   * KVC_SHARDS_MAX */
-    uint32_t group : 4;
-    uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
+    uint32_t group : 4;          /* number of its group in its namespace */
+    uint32_t where; /* with BLOCK_F_PARTS: the first of its parts, a number in core->parts or
+                     * CORE_NONE; else its location in host memory, or 0 */
     union {
         uint32_t disk; /* location on disk of a block of one shard, or 0 */
         uint32_t wish; /* while PENDING: its retention wish (wish.c), 0: none */
     };
-    uint32_t gen; /* grows when the record is given to another block */
-    uint32_t children;
-    uint32_t parent, child, next, prev; /* forest: record numbers or CORE_NONE */
-    uint32_t depth;
+    uint32_t gen;                       /* grows when the record is given to another block */
+    uint32_t children;                  /* number of blocks that build on it directly */
+    uint32_t parent, child, next, prev; /* the tree of chains: parent, first child, siblings; record
+                                         * numbers or CORE_NONE. FREE: next free record */
+    uint32_t depth;                     /* number of blocks before it in its chain */
 };
 
-/* What names say of each block. n counts the refs on it and its children that names reach: it is
- * protected while n is not 0. */
+/* What names say of each block. n: the number of refs on the block, plus the number of its children
+ * that names reach. Names protect the block while n is not 0. */
 struct block_name {
     uint32_t n;
     uint32_t level : 7; /* the highest priority that a name gave it; 0: none yet */
-    uint32_t safe : 1;  /* durable, and so is everything before it, if only for names */
+    uint32_t safe : 1;  /* it was made durable, with all blocks before it, if only for names */
     uint32_t marks : 4; /* marks of a walk over what names reach (names_evict.c); 0 outside of it */
-    uint32_t refs;      /* number of the first + 1; 0: none */
+    uint32_t refs;      /* the first ref on it: its index in names->ref + 1; 0: none */
 };
 
 enum part_state { PART_RESERVED = 1, PART_COPYING, PART_DONE };
 
 /* One shard of a block that is being written, or of a block with several shards. */
 struct part {
-    struct tier_loc loc; /* in host memory; 0: not there */
-    uint32_t next;
+    struct tier_loc loc; /* its location in host memory; 0: it is not there */
+    uint32_t next;       /* next part of the block: its number in core->parts, or CORE_NONE */
     union {
-        uint32_t resv; /* not DONE: pool index of the reservation, CORE_NONE once committed */
-        struct tier_loc disk; /* DONE: on disk; 0: not there */
+        uint32_t resv; /* not DONE: pool index of the reservation that may commit it; CORE_NONE: it
+                        * was committed */
+        struct tier_loc disk; /* DONE: its location on disk; 0: it is not there */
     };
     uint8_t shard;
     uint8_t state; /* enum part_state */
 };
 
 struct find;
+/* A block as an entry of a list: its record's number, and block.gen as it was then. */
 struct run_entry {
     uint32_t block, gen;
 };
-/* A piece of a list of blocks; leases and reservations are lists of runs. */
+/* A piece of a list of blocks; leases, loads, reservations and pins have such lists. */
 struct run {
-    uint32_t next; /* pool index or CORE_NONE */
-    uint32_t n;
+    uint32_t next; /* next piece: its number in core->runs, or CORE_NONE */
+    uint32_t n;    /* entries of this piece */
     struct run_entry e[CORE_RUN_ENTRIES];
 };
 
+/* The place of the next entry in a list. */
 struct run_iter {
     const struct run *r;
-    uint32_t i;
+    uint32_t i; /* index in r->e */
 };
 
 struct run_list {
-    uint32_t head, tail; /* pool indices or CORE_NONE */
-    uint32_t n;
+    uint32_t head, tail; /* first and last piece: numbers in core->runs, or CORE_NONE */
+    uint32_t n;          /* entries of all pieces */
 };
 
 /* The low bits of a namespace's id: its slot in core->ns. */
@@ -163,23 +171,27 @@ struct core_ns {
     const char *owner, *tenant; /* the principal's name */
     struct core_ns_spec spec;
     struct key256 print;  /* digest of identity and spec: equal prints are one namespace */
-    uint64_t short_print; /* the part of it that tiers keep; never 0, no two have the same */
-    struct key256 seed;
-    uint64_t records;                    /* records in use, dying ones too: they keep the slot */
-    uint64_t blocks, bytes;              /* present */
-    uint64_t used_ms;                    /* when a session last named this namespace */
-    uint64_t held[RETAIN_TIERS];         /* payload bytes for which room is taken */
-    uint64_t pinned, leased;             /* bytes */
-    uint64_t leaving;                    /* of core->leaving_bytes */
-    uint32_t account;                    /* its owner in core->retain */
-    uint64_t named_bytes;                /* of blocks that names reach */
-    uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound to the tier (room_bind()) */
-    uint64_t hbm_bytes;                  /* of slots on devices */
-    uint64_t unevictable;                /* bytes of slots in memory that cannot be evicted now */
-    uint64_t lapsed;                     /* blocks (lapse.h) */
-    uint32_t regions;                    /* regions of memory (regions.c) that count for this
-                                          * namespace */
-    uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
+    uint64_t short_print; /* the first 8 bytes of `print`, which tiers keep; never 0, and no two
+                           * namespaces have the same */
+    struct key256 seed;   /* keys are hashes over it; all namespaces of a principal, tenant and
+                           * sub-tenant   have the same */
+    uint64_t records;     /* records in use, of DYING blocks too: the slot is kept until it is 0 */
+    uint64_t blocks, bytes;       /* PRESENT blocks, and their payload bytes */
+    uint64_t used_ms;             /* when a session last named this namespace */
+    uint64_t held[RETAIN_TIERS];  /* payload bytes for which it has room, by tier */
+    uint64_t pinned, leased;      /* payload bytes: pinned, each block once; leased, each
+                                   * block once for each lease */
+    uint64_t leaving;             /* its part of core->leaving_bytes */
+    uint32_t account;             /* its owner in core->retain, whose quota counts its bytes */
+    uint64_t named_bytes;         /* payload bytes of blocks that names reach */
+    uint64_t bound[RETAIN_TIERS]; /* payload bytes of blocks that are bound to the tier
+                                   * (room_bind()) */
+    uint64_t hbm_bytes;           /* bytes of its slots on devices */
+    uint64_t unevictable;         /* bytes of slots in memory that cannot be evicted now */
+    uint64_t lapsed;              /* number of lapsed blocks (lapse.h) */
+    uint32_t regions;             /* regions of memory (regions.c) that count for this
+                                   * namespace */
+    uint32_t slot_bytes[KVC_GROUPS_MAX]; /* bytes of a slot in memory for one shard, by group */
     uint64_t region_fill;                /* the least bytes of its blocks that fill a region */
     struct list_node waiting;            /* core_waiter: requests that wait for its blocks */
 };
@@ -189,16 +201,19 @@ struct core_client {
     void (*idle)(void *ctx);
     void *ctx;
     struct list_node leases, reservations, reqs;
-    uint64_t lease_bytes, claim_bytes; /* claim: reserved and not committed */
-    uint32_t copies; /* copies in flight out of its staging; its slice of verification; its fills
-                      * and sends, and copies in flight for them */
-    uint64_t progress_ms; /* when it last committed */
-    uint64_t step_ms;     /* how long it takes to a commit, lately (late.c); 0: not known */
+    uint64_t lease_bytes, claim_bytes; /* payload bytes of its leases' blocks; payload bytes that it
+                                        * has reserved and not committed */
+    uint32_t copies;      /* number of copies in flight out of its staging; plus its slice of
+                           * verification, its fills and sends, and their copies in flight */
+    uint64_t progress_ms; /* core->now_ms of its last commit; 0: none yet */
+    uint64_t step_ms;     /* the longest time lately from a reservation or commit to its next commit
+                           * (late.c); 0: not known */
     bool verifying;       /* a slice of its verification is under way */
-    bool closing;
-    uint32_t ending;     /* leases, loads, asks and reservations that are being released in
-                          * slices */
-    struct costs *costs; /* costs of prefill that it stated (ns.c); NULL: none yet */
+    bool closing;         /* core_client_close() was called: it is freed when nothing of it is
+                           * left */
+    uint32_t ending;      /* number of its leases, loads, asks and reservations that are being
+                           * released in slices */
+    struct costs *costs;  /* costs of prefill that it stated (ns.c); NULL: none yet */
 };
 
 struct lease {
@@ -206,19 +221,19 @@ struct lease {
     uint64_t id;
     uint8_t ticket[KVC_TICKET_BYTES];
     struct core_client *client;
-    uint64_t since_ms;
-    uint64_t bytes;
-    struct run_list blocks;
+    uint64_t since_ms;      /* core->now_ms when it was made */
+    uint64_t bytes;         /* payload bytes of its blocks */
+    struct run_list blocks; /* the blocks that it holds, group by group */
     uint32_t ngroups, tokens;
-    struct run_list hbm; /* HBM copies that it holds: their numbers and serials */
-    uint32_t hbm_device; /* which device; CORE_NONE: it has never held anything there */
+    struct run_list hbm; /* HBM copies that it holds, as entries of number and serial */
+    uint32_t hbm_device; /* number of the device of these copies; CORE_NONE: it never held any */
     bool filled;         /* a fill has looked for its blocks */
-    uint32_t uses;       /* fills, sends and copies in flight that need its blocks */
-    bool ended;          /* released; it lives until its last use has ended */
+    uint32_t uses;       /* number of fills, sends and copies in flight that need its blocks */
+    bool ended;          /* the client has released it; it is freed when its last use has ended */
     bool going;          /* its blocks are being released in slices */
-    uint32_t freed;      /* blocks that it holds no more, while `going` */
+    uint32_t freed; /* while `going`: how many of its blocks were released, from the first on */
     struct {
-        uint32_t first, n;
+        uint32_t first, n; /* the place of the first block in its group, and their number */
     } group[KVC_GROUPS_MAX];
 };
 
@@ -228,90 +243,92 @@ struct reservation {
     struct core_client *client;
     struct core_ns *ns;
     uint32_t group;
-    uint64_t since_ms;
-    uint32_t n, open; /* keys; keys not committed or dropped yet */
-    uint32_t busy;    /* of `open`, those of a reserve or commit that is between slices */
-    uint32_t dropped; /* entries at its end that are over, while it is dropped in slices */
-    uint32_t held;    /* the block before the next slice's first key; CORE_NONE: no hold is
-                       * needed */
+    uint64_t since_ms; /* core->now_ms when it was made */
+    uint32_t n, open;  /* number of keys; number of entries that are not closed: neither committed
+                        * nor dropped, or open for a request. At 0 the reservation is freed */
+    uint32_t busy;     /* of `open`, those of a reserve or commit that is between two slices */
+    uint32_t dropped;  /* while it is dropped in slices: how many entries were, from the last on */
+    uint32_t held;     /* record that it holds until its next slice, as the parent of the next key's
+                        * block; CORE_NONE: none */
     uint8_t shard;
     bool durable;
-    bool leaving; /* in core->dropping: a reservation of the same blocks takes the claims over */
+    bool leaving; /* in core->dropping; other reservations may take its claims over at once */
     struct run_list blocks;
 };
 
 struct core_op {
     struct tier_op op;
-    struct list_node node; /* among all that are being copied (write.c) */
+    struct list_node node; /* among all operations whose bytes are being copied (write.c) */
     struct core *core;
     struct core_client *client;
     struct core_commit *commit;
     uint32_t index; /* into commit->statuses */
-    uint32_t block;
-    uint32_t part;
-    uint32_t next; /* of its commit's list */
+    uint32_t block; /* record number */
+    uint32_t part;  /* number in core->parts */
+    uint32_t next;  /* next operation of a commit out of pages: its number (op_at()), CORE_NONE */
     bool durable;
     bool fenced;            /* counted in ops_fenced() (write.c), until its copy has ended */
-    struct promise promise; /* once landed, of a durable commit */
+    struct promise promise; /* of a durable commit, when its copy has landed */
 };
 
 /* The move of a block between tiers; it has an operation for each shard. */
 enum move_kind { MOVE_SAVE, MOVE_LOAD, MOVE_CHECK };
 struct move {
-    struct move_op *ops;
-    uint32_t block;
-    uint8_t kind; /* enum move_kind */
-    bool durable, leaving;
-    bool ancestor; /* for blocks on disk that build on it */
-    bool by_pin;   /* durable for pins and names alone; durable without: its block is `promising` */
-    bool unread;   /* storage could not read it */
-    bool corrupt;  /* the bytes are not those that were written */
-    uint16_t left;
-    int err;       /* the first error */
-    uint32_t used; /* the block's `used` when the move began */
-    uint64_t bytes;
+    struct move_op *ops;   /* one for each shard */
+    uint32_t block;        /* record number */
+    uint8_t kind;          /* enum move_kind */
+    bool durable, leaving; /* SAVE: written durably; written so that its copy in memory can go */
+    bool ancestor;         /* SAVE: begun because blocks on disk build on it (SAVE_ANCESTOR) */
+    bool by_pin;    /* durable for pins and names alone; if `durable` alone is set, the block is
+                     * `promising` */
+    bool unread;    /* LOAD: storage could not read a shard */
+    bool corrupt;   /* LOAD, CHECK: the bytes are not those that were stored */
+    uint16_t left;  /* operations that have not ended */
+    int err;        /* the first error of its operations, or 0 */
+    uint32_t used;  /* the block's `used` when the move began */
+    uint64_t bytes; /* payload of all shards */
 };
 struct move_op {
     struct tier_op op;
     struct core *core;
     struct move *move;
-    struct move_op *next;
+    struct move_op *next; /* next operation of the move, or NULL */
     uint32_t shard;
-    struct hash128 want;
+    struct hash128 want; /* LOAD, CHECK: the sum that the bytes must have */
 };
 
-/* A load: blocks that an acquire waits for until they are in memory. */
+/* A load: the blocks that an acquire waits for until they are in memory. */
 struct core_load {
     struct list_node node; /* among its client's loads (load.c), while blocks are to be begun */
-    struct list_node all;  /* among all loads until it has ended; then among those that are being
-                            * released (load.c) */
+    struct list_node all;  /* among all loads until it has ended; then, while `going`, among those
+                            * whose blocks are being released (load.c) */
     struct core_client *client;
-    struct core_waiter *waiter;
-    struct run_list blocks; /* held, and loaded */
-    struct run_list hbm;    /* HBM copies, held with their blocks: these are not loaded */
-    struct run_iter begin, pass;
-    uint64_t wanted; /* bytes that were on disk alone and have not been begun */
-    uint64_t bytes;  /* bytes of all blocks, and how many of them are to be loaded */
-    uint32_t lacks;
-    uint32_t begun, passed; /* numbers of entries; a passed entry is in memory, or will not be
-                             * loaded */
-    uint32_t block, gen;    /* the first that has not been passed, and is being loaded */
-    uint32_t freed;         /* entries that have been released, while `going` */
-    bool going;
+    struct core_waiter *waiter; /* woken when the load has ended; borrowed */
+    struct run_list blocks;     /* blocks that it holds, and loads where memory lacks them */
+    struct run_list hbm; /* HBM copies that it holds with their blocks, which are not loaded */
+    struct run_iter begin, pass; /* in `blocks`: the next entry to be begun, and to be passed */
+    uint64_t wanted;             /* its part of core->wanted_bytes */
+    uint64_t bytes;              /* payload of all its blocks */
+    uint32_t lacks;              /* number of `blocks` that memory lacked when they were added */
+    uint32_t begun, passed;      /* how many of `blocks` were begun and passed; a passed one is in
+                                  * memory, or will not be loaded */
+    uint32_t block, gen; /* the block being loaded for which passing waits; CORE_NONE: none */
+    uint32_t freed;      /* while `going`: how many of `blocks` were released */
+    bool going;          /* it has ended, and its blocks are being released in slices */
 };
 
 struct verify_op {
     struct tier_op op;
-    struct list_node node; /* among all reads (verify.c) */
+    struct list_node node; /* among all reads of verifications (verify.c) */
     struct core *core;
     struct core_verify *slice;
-    uint32_t block;
+    uint32_t block;       /* record number */
     uint8_t index, shard; /* index: in slice->block; shard: of the block */
-    uint32_t hbm;         /* the HBM copy that is read; CORE_NONE: it is none */
-    struct hash128 want;
+    uint32_t hbm; /* number of the HBM copy that is read; CORE_NONE: memory or disk is read */
+    struct hash128 want; /* the sum that the bytes must have */
 };
 
-/* Room for what a lookup finds. */
+/* Room for what a lookup finds: what core->found, runlen and hash point to. */
 struct find_room {
     uint32_t found[KVC_KEYS_MAX];
     uint32_t runlen[KVC_KEYS_MAX];
@@ -320,15 +337,16 @@ struct find_room {
 
 struct core {
     struct core_config cfg;
-    const struct block_subscriber *subscribers; /* the table of hearers, ended by one that hears
-                                                 * nothing */
+    const struct block_subscriber *subscribers; /* who hears block_changed(); the last row's `hear`
+                                                 * is NULL */
 
-    /* State of modules (module.h): a file declares its own, and others ask that file. */
+    /* State of modules (module.h): the struct is declared in the file that owns it; other files
+     * call that file's functions. */
     struct recovery *recovery; /* NULL: no recovery is under way */
     struct asks *asks;
     struct clean *clean;
     struct evict *evict;
-    struct ghosts *ghosts; /* buckets of them */
+    struct ghosts *ghosts; /* an array of buckets (index.c) */
     struct gone *gone;
     struct host_room *host_room;
     struct leases *leases;
@@ -352,14 +370,16 @@ struct core {
     struct weigh *weigh; /* worth.c */
     struct writes *writes;
 
-    uint64_t now_ns, now_ms;
-    uint64_t work, slice_end, looks_left; /* core_work(); the slice's end; see evict_next() */
+    uint64_t now_ns, now_ms;              /* the time of core_tick() */
+    uint64_t work, slice_end, looks_left; /* core_work(); the value of `work` at which the present
+                                           * slice is over; looks left to evict_next() (slice.h) */
     struct core_metrics m;
 
     struct block *blocks;
     uint32_t blocks_high; /* records from this number on were never used */
 
-    uint64_t *table; /* record number + 1 in the low half, tag above; 0 = empty */
+    uint64_t *table; /* the index: record number + 1 in the low half, half of the key's hash above;
+                      * 0: empty */
     uint32_t table_size;
     uint64_t hash_secret[4];
     uint64_t index_probes; /* keys that were looked up */
@@ -368,50 +388,54 @@ struct core {
     void *policy_mem;
     struct retain *retain;
     void *retain_mem;
-    uint64_t found_ms; /* when all that was found at start had been recovered */
+    uint64_t found_ms; /* now_ms at core_recover_end() */
 
     struct pool *parts, *clients;
     struct pool *runs;              /* in struct core, because an acquire adds each block to one */
     struct share run_share;         /* of runs, by client and by principal */
     struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
-    uint32_t *attached;             /* clients by principal */
+    uint32_t *attached;             /* number of open clients, by principal */
 
-    struct core_ns *ns; /* cfg.namespaces_max */
+    struct core_ns *ns; /* cfg.namespaces_max slots */
 
-    struct list_node woken;   /* core_waiter */
-    struct list_node jobs;    /* core_evict_job */
+    struct list_node woken;   /* core_waiter: the done queue, for core_run_done() */
+    struct list_node jobs;    /* core_evict_job: evictions on request that are under way */
     struct list_node loaders; /* clients with blocks to load (struct loader of load.c) */
-    uint32_t ending; /* DYING blocks that I/O still holds, and their room on disk with them */
+    uint32_t ending; /* number of DYING blocks that were PRESENT and whose room on disk is not freed
+                      * yet, because a copy or move of them is in flight */
     struct list_node dropping; /* reservations of clients that end, which are dropped in slices */
     uint32_t end_left;         /* work that ended leases, loads and the like may still do at once in
                                 * this turn */
-    uint64_t leaving_bytes;    /* of blocks that are being written to disk to make room */
-    uint64_t loading_bytes;
-    uint64_t reading_bytes;   /* of loading_bytes, those read from disk */
-    uint64_t wanted_bytes;    /* bytes on disk alone that loads want, and have not begun to read */
-    uint64_t largest;         /* payload of the largest block, all shards, of the namespaces that
-                               * have blocks */
-    uint64_t unchecked;       /* blocks */
-    uint64_t pause_ms;        /* nothing is saved before, because storage refused */
-    uint64_t room_vain_ms;    /* until then no store waits for room that storage is to make */
+    uint64_t leaving_bytes;    /* payload of blocks that are being written to disk to make room */
+    uint64_t loading_bytes;    /* payload of blocks that are being loaded or checked in memory */
+    uint64_t reading_bytes;    /* of loading_bytes, those read from disk */
+    uint64_t wanted_bytes; /* payload on disk alone that loads want, and have not begun to read */
+    uint64_t largest;      /* payload of the largest block, all shards, of the namespaces that
+                            * have blocks */
+    uint64_t unchecked;    /* number of blocks that were found in memory at start and are not
+                            * checked yet */
+    uint64_t pause_ms; /* before this time no block is written to disk to make room, because storage
+                        * refused a write */
+    uint64_t room_vain_ms;    /* before this time no store waits for room that storage is to make */
     struct admit admit;       /* decides which blocks are written to disk, and which are written
                                * there again */
     struct names *names;      /* NULL: there are none */
     struct block_name *named; /* by record; NULL: there are no names */
     bool names_saving;        /* a name is being saved, or is to be */
     struct hbm_table *hbm;    /* NULL: there are no devices */
-    uint64_t ns_changes;
-    bool admission;                       /* new blocks are judged (rules.c) */
-    uint64_t hinted[POLICY_ADVICE_COUNT]; /* hints given, by kind */
+    uint64_t ns_changes;      /* core_ns_changes() */
+    bool admission;           /* new blocks are judged (rules.c) */
+    uint64_t hinted[POLICY_ADVICE_COUNT]; /* number of hints given, by kind */
     uint64_t disk_turn_ms;                /* how long a place on disk lasts, as in tier_stats; 0:
                                            * not known */
     uint64_t promises_lost;               /* how often block_promised() of a block has become
                                            * false */
 
     /* The lookup in progress (ask.c). */
-    uint32_t *found; /* record numbers by group and block */
-    uint32_t *runlen;
-    uint64_t *hash;
+    uint32_t *found;  /* record numbers by group and block */
+    uint32_t *runlen; /* of groups that are not full, at the same places: how many blocks up to
+                       * this one are there without a gap */
+    uint64_t *hash;   /* index_hash() of the keys, at the same places */
 };
 
 /* Whether there is storage; else blocks are in memory alone. */
@@ -446,15 +470,18 @@ static inline uint64_t block_bytes_present(struct core *c, const struct block *b
 {
     return (uint64_t)block_group(c, b)->block_bytes * b->shards_present;
 }
+/* The present time as block.used keeps it, in units of 1 << CORE_AGE_SHIFT ms; it wraps around. */
 static inline uint32_t core__stamp(const struct core *c)
 {
     return (uint32_t)(c->now_ms >> CORE_AGE_SHIFT);
 }
+/* The time since b's last use. */
 static inline uint64_t core__age_ms(const struct core *c, const struct block *b)
 {
     return (uint64_t)(uint32_t)(core__stamp(c) - b->used) << CORE_AGE_SHIFT;
 }
 
+/* Tells the hearers of this event. The record may be free afterwards: changed.h. */
 static inline void block_changed(struct core *c, struct block *b, const struct block_change *x)
 {
     for (const struct block_subscriber *s = c->subscribers; s->hear; s++)
@@ -487,7 +514,8 @@ static inline bool copy_there(const struct block *b, enum core_tier tier)
     return 1u << copy_state(b, tier) & (1u << COPY_SUSPECT | 1u << COPY_CHECKING |
                                         1u << COPY_READY | 1u << COPY_FOR_PIN | 1u << COPY_DURABLE);
 }
-/* Whether b is on disk so that a crash does not lose it, for whomever it was written so. */
+/* Whether b's copy on disk was written durably, for a commit, a pin or a name: a crash does not
+ * lose it. */
 static inline bool block_is_durable(const struct block *b)
 {
     return b->disk_copy == COPY_FOR_PIN || b->disk_copy == COPY_DURABLE;
@@ -531,7 +559,7 @@ static inline bool block_pinned(const struct block *b)
 {
     return b->pins > 0;
 }
-/* Whether b is on disk by a promise to a client, not for a pin or a name. */
+/* Whether b's copy on disk was written durably for a commit, not for pins and names alone. */
 static inline bool block_promised(const struct block *b)
 {
     return b->disk_copy == COPY_DURABLE;
@@ -546,7 +574,7 @@ static inline bool block_named(const struct core *c, const struct block *b)
 {
     return c->named && c->named[block_no(c, b)].n > 0;
 }
-/* Whether b is marked as durable with all before it, if only for names. */
+/* Whether b is marked as durable with all blocks before it, if only for names. */
 static inline bool block_names_safe(const struct core *c, const struct block *b)
 {
     return c->named && c->named[block_no(c, b)].safe;
