@@ -9,6 +9,7 @@
  */
 #include <ctype.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,108 +88,140 @@ const char *gpu_cuda_text(void)
 #endif
 }
 
-/* --- what comes back --- */
+/* --- the control thread's part --- */
 
-static uint64_t *gauge_of(struct gpu *g, const struct gpu_mem *mem)
+struct gpu_control {
+    struct gpu gpu; /* first: aligned for the device's thread */
+    struct loop *loop;
+    struct loop_watch watch; /* of gpu.results */
+    pthread_t id;            /* the device's thread, if `started` */
+    bool orders_made, results_made, started;
+    bool calling; /* a callback runs */
+    bool closing; /* gpu_close() has begun */
+    bool stuck;   /* out because a call of the driver does not come back */
+    bool ticking; /* the timer runs */
+    int timer;    /* finds a call that does not come back, while the thread has work; -1: none */
+    struct loop_watch tick; /* of the timer */
+    uint32_t flying;        /* operations that have not ended */
+    /* The device as the control thread knows it: older than what the device's thread knows. */
+    enum gpu_state state;
+    uint32_t generation;
+    struct gpu_dev_info info;
+    struct gpu_rates rates;
+    char why[GPU_WHY_BYTES];       /* why it is out; "" while it is not */
+    char device[GPU_NAME_BYTES];   /* its name in the configuration */
+    struct list_node mems;         /* gpu_mem.link: allocated or imported, not being freed */
+    struct gpu_copies after_close; /* operations that were submitted while gpu_close() ran */
+    struct gpu_metrics metrics;
+};
+
+static struct gpu_control *control_of(const struct gpu *g)
 {
-    return mem->imported ? &g->metrics.imported_bytes : &g->metrics.memory_bytes;
+    return CONTAINER_OF(g, struct gpu_control, gpu);
 }
 
-static void void_all(struct gpu *g)
+/* --- what comes back --- */
+
+static uint64_t *gauge_of(struct gpu_control *c, const struct gpu_mem *mem)
 {
-    LIST_FOR_EACH_SAFE (node, next, &g->mems) {
+    return mem->imported ? &c->metrics.imported_bytes : &c->metrics.memory_bytes;
+}
+
+static void void_all(struct gpu_control *c)
+{
+    LIST_FOR_EACH_SAFE (node, next, &c->mems) {
         struct gpu_mem *mem = CONTAINER_OF(node, struct gpu_mem, link);
         if (mem->addr != 0)
-            *gauge_of(g, mem) -= mem->bytes;
+            *gauge_of(c, mem) -= mem->bytes;
         mem->addr = 0;
     }
 }
 
-static void log_up(const struct gpu *g)
+static void log_up(const struct gpu_control *c)
 {
     char to[UNITS_TEXT_BYTES], from[UNITS_TEXT_BYTES];
-    const char *mps = g->info.mps ? ", by MPS" : "";
-    if (g->rates.plain_to == 0 || g->rates.plain_from == 0)
-        LOG_INFO("gpu %s: %s is up%s", g->device, g->info.name, mps);
+    const char *mps = c->info.mps ? ", by MPS" : "";
+    if (c->rates.plain_to == 0 || c->rates.plain_from == 0)
+        LOG_INFO("gpu %s: %s is up%s", c->device, c->info.name, mps);
     else
-        LOG_INFO("gpu %s: %s is up%s: %s to it, %s from it", g->device, g->info.name, mps,
-                 units_format_rate(g->rates.plain_to, to),
-                 units_format_rate(g->rates.plain_from, from));
+        LOG_INFO("gpu %s: %s is up%s: %s to it, %s from it", c->device, c->info.name, mps,
+                 units_format_rate(c->rates.plain_to, to),
+                 units_format_rate(c->rates.plain_from, from));
 }
 
-static void log_unmeasured(const struct gpu *g, const struct gpu_told *told)
+static void log_unmeasured(const struct gpu_control *c, const struct gpu_told *told)
 {
-    if (!g->config.calibrate || gpu__is_calibrated(&g->rates))
+    if (!c->gpu.config.calibrate || gpu__is_calibrated(&c->rates))
         return;
     LOG_WARN("gpu %s: %s: until then the copy engine makes the copies whose size is not known, "
              "even where a kernel would be faster; it is tried again when the device is idle",
-             g->device,
+             c->device,
              told->measured ? "not all sizes of copies could be measured in time"
                             : "it has no memory (1 MiB) to measure copies with");
 }
 
-static void log_lack(const struct gpu *g)
+static void log_lack(const struct gpu_control *c)
 {
     char there[UNITS_TEXT_BYTES], wanted[UNITS_TEXT_BYTES];
-    if (g->info.free_bytes >= g->config.wanted_bytes)
+    if (c->info.free_bytes >= c->gpu.config.wanted_bytes)
         return;
     LOG_WARN("gpu %s: %s of its memory are free, and hbm.devices gives blocks %s: others have the "
              "rest. Blocks take what there is; what workers want to allocate later may fail. Lower "
              "the limit, or end what has the memory (nvidia-smi lists it)",
-             g->device, units_format_bytes(g->info.free_bytes, there),
-             units_format_bytes(g->config.wanted_bytes, wanted));
+             c->device, units_format_bytes(c->info.free_bytes, there),
+             units_format_bytes(c->gpu.config.wanted_bytes, wanted));
 }
 
 /* Nothing that is submitted from now on reaches it. It is heard to be out when the thread has
  * closed it, as of any other. */
-static bool is_refused(struct gpu *g, const struct gpu_told *told)
+static bool is_refused(struct gpu_control *c, const struct gpu_told *told)
 {
-    if (g->closing || g->config.refuse == NULL)
+    if (c->closing || c->gpu.config.refuse == NULL)
         return false;
-    const char *why = g->config.refuse(g->config.ctx, told->info.uuid);
+    const char *why = c->gpu.config.refuse(c->gpu.config.ctx, told->info.uuid);
     if (why == NULL)
         return false;
-    g->state = GPU_OUT;
-    (void)snprintf(g->refused, sizeof g->refused, "%s", why);
-    memcpy(g->why, g->refused, sizeof g->why);
-    inbox_post(&g->orders, &g->refusal);
+    c->state = GPU_OUT;
+    (void)snprintf(c->gpu.refused, sizeof c->gpu.refused, "%s", why);
+    memcpy(c->why, c->gpu.refused, sizeof c->why);
+    inbox_post(&c->gpu.orders, &c->gpu.refusal);
     return true;
 }
 
-static void gpu_hear(struct gpu *g, struct gpu_told *told)
+static void gpu_hear(struct gpu_control *c, struct gpu_told *told)
 {
-    const bool was_stuck = g->stuck;
-    g->stuck = g->stuck && told == &g->measured;
-    if (told == &g->measured) {
-        g->rates = told->rates;
-        if (gpu__is_calibrated(&g->rates))
-            LOG_INFO("gpu %s: copies of all sizes have been measured by now", g->device);
+    const bool was_stuck = c->stuck;
+    c->stuck = c->stuck && told == &c->gpu.measured;
+    if (told == &c->gpu.measured) {
+        c->rates = told->rates;
+        if (gpu__is_calibrated(&c->rates))
+            LOG_INFO("gpu %s: copies of all sizes have been measured by now", c->device);
         atomic_store_explicit(&told->on_its_way, false, memory_order_release);
         return;
     }
-    if (told == &g->up && is_refused(g, told)) {
+    if (told == &c->gpu.up && is_refused(c, told)) {
         atomic_store_explicit(&told->on_its_way, false, memory_order_release);
         return;
     }
-    if (told == &g->up) {
-        g->state = GPU_UP;
-        g->generation = told->generation;
-        g->info = told->info;
-        g->rates = told->rates;
-        g->why[0] = '\0';
-        log_up(g);
-        log_unmeasured(g, told);
-        log_lack(g);
+    if (told == &c->gpu.up) {
+        c->state = GPU_UP;
+        c->generation = told->generation;
+        c->info = told->info;
+        c->rates = told->rates;
+        c->why[0] = '\0';
+        log_up(c);
+        log_unmeasured(c, told);
+        log_lack(c);
     } else {
-        g->state = GPU_OUT;
-        memcpy(g->why, told->why, sizeof g->why);
-        g->metrics.outs += was_stuck ? 0 : 1;
-        void_all(g);
-        LOG_WARN("gpu %s: is out: %s", g->device, g->why);
+        c->state = GPU_OUT;
+        memcpy(c->why, told->why, sizeof c->why);
+        c->metrics.outs += was_stuck ? 0 : 1;
+        void_all(c);
+        LOG_WARN("gpu %s: is out: %s", c->device, c->why);
     }
     atomic_store_explicit(&told->on_its_way, false, memory_order_release);
-    if (!g->closing && g->config.changed != NULL)
-        g->config.changed(g->config.ctx, g);
+    if (!c->closing && c->gpu.config.changed != NULL)
+        c->gpu.config.changed(c->gpu.config.ctx, &c->gpu);
 }
 
 static void gpu_forget(struct gpu_mem *mem)
@@ -199,15 +232,15 @@ static void gpu_forget(struct gpu_mem *mem)
     *mem = (struct gpu_mem){.handle = {.fd = -1}};
 }
 
-static void finish_copy(struct gpu *g, const struct gpu_op *op)
+static void finish_copy(struct gpu_control *c, const struct gpu_op *op)
 {
-    g->metrics.inflight_bytes -= op->bytes;
+    c->metrics.inflight_bytes -= op->bytes;
     if (op->status < 0)
         return;
-    g->metrics.copies++;
-    g->metrics.copy_bytes += op->bytes;
-    g->metrics.copy_frags += op->nfrags;
-    histo_add(&g->metrics.copy_ns, op->begun_ns); /* how long it ran, by now */
+    c->metrics.copies++;
+    c->metrics.copy_bytes += op->bytes;
+    c->metrics.copy_frags += op->nfrags;
+    histo_add(&c->metrics.copy_ns, op->begun_ns); /* how long it ran, by now */
 }
 
 /* Whatever the device does. */
@@ -228,95 +261,96 @@ static void end_too_late(struct gpu_op *op)
         *op->mem = (struct gpu_mem){.handle = {.fd = -1}};
 }
 
-static void gpu_finish(struct gpu *g, struct gpu_op *op)
+static void gpu_finish(struct gpu_control *c, struct gpu_op *op)
 {
-    g->flying--;
-    if (g->stuck)
+    c->flying--;
+    if (c->stuck)
         end_too_late(op);
     if (op->status < 0 && op->status != -ECANCELED && op->status != -ETIMEDOUT)
-        g->metrics.failures++;
+        c->metrics.failures++;
     if (op->kind == GPU_COPY) {
-        finish_copy(g, op);
+        finish_copy(c, op);
     } else if (op->kind == GPU_FREE) {
-        *gauge_of(g, op->mem) -= op->bytes;
+        *gauge_of(c, op->mem) -= op->bytes;
         gpu_forget(op->mem);
     } else if ((op->kind == GPU_ALLOC || op->kind == GPU_IMPORT) && op->status == 0) {
-        *gauge_of(g, op->mem) += op->mem->bytes;
-        list_push_back(&g->mems, &op->mem->link);
+        *gauge_of(c, op->mem) += op->mem->bytes;
+        list_push_back(&c->mems, &op->mem->link);
     }
     op->done(op);
 }
 
-static void deliver(struct gpu *g)
+void gpu__deliver(struct gpu *g)
 {
-    g->calling = true;
+    struct gpu_control *c = control_of(g);
+    c->calling = true;
     for (struct inbox_item *item = inbox_take(&g->results); item != NULL;) {
         struct inbox_item *next = inbox_next(item);
         if (item == &g->up.item || item == &g->out.item || item == &g->measured.item)
-            gpu_hear(g, CONTAINER_OF(item, struct gpu_told, item));
+            gpu_hear(c, CONTAINER_OF(item, struct gpu_told, item));
         else
-            gpu_finish(g, CONTAINER_OF(item, struct gpu_op, item));
+            gpu_finish(c, CONTAINER_OF(item, struct gpu_op, item));
         item = next;
     }
-    g->calling = false;
+    c->calling = false;
 }
 
 static void gpu_on_results(struct loop_watch *watch, uint32_t events)
 {
     (void)events;
-    deliver(watch->ctx);
+    gpu__deliver(watch->ctx);
 }
 
 /* --- a call of the driver that does not come back --- */
 
-static void set_timer(struct gpu *g, bool on)
+static void set_timer(struct gpu_control *c, bool on)
 {
-    const uint64_t ns = on ? MAX(g->config.stuck_ns / STUCK_SHARE, UINT64_C(1000000)) : 0;
+    const uint64_t ns = on ? MAX(c->gpu.config.stuck_ns / STUCK_SHARE, UINT64_C(1000000)) : 0;
     const struct timespec each = {.tv_sec = (time_t)(ns / 1000000000),
                                   .tv_nsec = (long)(ns % 1000000000)};
     const struct itimerspec at = {.it_interval = each, .it_value = each};
-    (void)timerfd_settime(g->timer, 0, &at, NULL); /* fails for bad times only */
-    g->ticking = on;
+    (void)timerfd_settime(c->timer, 0, &at, NULL); /* fails for bad times only */
+    c->ticking = on;
 }
 
 /* Nothing is known of what is in flight, so it stays so; nothing more is given to the device. */
-static void gpu_give_up(struct gpu *g)
+static void gpu_give_up(struct gpu_control *c)
 {
     char limit[UNITS_TEXT_BYTES];
-    g->stuck = true;
-    g->state = GPU_OUT;
-    (void)snprintf(g->late_why, sizeof g->late_why,
+    c->stuck = true;
+    c->state = GPU_OUT;
+    (void)snprintf(c->gpu.late_why, sizeof c->gpu.late_why,
                    "a call of its driver has not come back for %s; what was in flight ends when it "
                    "does, or with the daemon (dmesg may name an Xid)",
-                   units_format_duration_ns(g->config.stuck_ns, limit));
-    memcpy(g->why, g->late_why, sizeof g->why);
-    g->metrics.outs++;
-    void_all(g);
-    LOG_ERROR("gpu %s: is out: %s", g->device, g->why);
-    g->late_generation = g->generation;
-    inbox_post(&g->orders, &g->late);
-    if (!g->closing && g->config.changed != NULL)
-        g->config.changed(g->config.ctx, g);
+                   units_format_duration_ns(c->gpu.config.stuck_ns, limit));
+    memcpy(c->why, c->gpu.late_why, sizeof c->why);
+    c->metrics.outs++;
+    void_all(c);
+    LOG_ERROR("gpu %s: is out: %s", c->device, c->why);
+    c->gpu.late_generation = c->generation;
+    inbox_post(&c->gpu.orders, &c->gpu.late);
+    if (!c->closing && c->gpu.config.changed != NULL)
+        c->gpu.config.changed(c->gpu.config.ctx, &c->gpu);
 }
 
 static void on_tick(struct loop_watch *watch, uint32_t events)
 {
-    struct gpu *g = watch->ctx;
+    struct gpu_control *c = watch->ctx;
     uint64_t ticks;
     (void)events;
-    if (read(g->timer, &ticks, sizeof ticks) < 0)
+    if (read(c->timer, &ticks, sizeof ticks) < 0)
         return; /* not yet */
-    const uint64_t since = atomic_load_explicit(&g->since_ns, memory_order_relaxed);
+    const uint64_t since = atomic_load_explicit(&c->gpu.since_ns, memory_order_relaxed);
     const uint64_t now = clock_now_ns();
-    if (since != 0 && now > since && now - since >= g->config.stuck_ns && g->state != GPU_OUT)
-        gpu_give_up(g);
-    if (g->flying == 0 && g->state != GPU_STARTING)
-        set_timer(g, false);
+    if (since != 0 && now > since && now - since >= c->gpu.config.stuck_ns && c->state != GPU_OUT)
+        gpu_give_up(c);
+    if (c->flying == 0 && c->state != GPU_STARTING)
+        set_timer(c, false);
 }
 
 /* --- operations --- */
 
-static void prepare_copy(struct gpu *g, struct gpu_op *op)
+static void prepare_copy(struct gpu_control *c, struct gpu_op *op)
 {
     atomic_store_explicit(&op->revoke.seen, false, memory_order_relaxed);
     if (op->next_piece != NULL) {
@@ -333,7 +367,7 @@ static void prepare_copy(struct gpu *g, struct gpu_op *op)
         }
         op->given = op->nfrags == 0;
     }
-    g->metrics.inflight_bytes += op->bytes;
+    c->metrics.inflight_bytes += op->bytes;
 }
 
 /* From here on the device's thread may look at it, and going out does not touch it any more. */
@@ -346,6 +380,7 @@ static void prepare_free(struct gpu_op *op)
 
 void gpu_submit(struct gpu *g, struct gpu_op *op)
 {
+    struct gpu_control *c = control_of(g);
     MUST(op->done != NULL && op->kind >= GPU_ALLOC && op->kind <= GPU_NOTHING);
     op->status = 0;
     op->begun_ns = 0;
@@ -357,74 +392,116 @@ void gpu_submit(struct gpu *g, struct gpu_op *op)
     op->mark_at = 0;
     /* What it names is of the device as this thread knows it: if that has gone out since, even when
      * it is back, the addresses mean nothing any more. */
-    op->generation = g->state == GPU_STARTING ? 1 : g->state == GPU_UP ? g->generation : 0;
+    op->generation = c->state == GPU_STARTING ? 1 : c->state == GPU_UP ? c->generation : 0;
     if (op->kind == GPU_COPY)
-        prepare_copy(g, op);
+        prepare_copy(c, op);
     else if (op->kind == GPU_FREE)
         prepare_free(op);
-    g->flying++;
-    if (!g->ticking && !g->closing)
-        set_timer(g, true);
-    if (g->closing) {
-        gpu__copies_push(&g->after_close, op);
+    c->flying++;
+    if (!c->ticking && !c->closing)
+        set_timer(c, true);
+    if (c->closing) {
+        gpu__copies_push(&c->after_close, op);
     } else if (op->kind == GPU_NOTHING) {
-        inbox_post(&g->results, &op->item);
-    } else if (g->stuck && op->kind != GPU_FREE && op->kind != GPU_UNPIN) {
+        inbox_post(&c->gpu.results, &op->item);
+    } else if (c->stuck && op->kind != GPU_FREE && op->kind != GPU_UNPIN) {
         op->status = -EIO;
-        inbox_post(&g->results, &op->item);
+        inbox_post(&c->gpu.results, &op->item);
     } else {
-        inbox_post(&g->orders, &op->item);
+        inbox_post(&c->gpu.orders, &op->item);
     }
 }
 
 /* --- open, close --- */
 
-static int gpu_start(struct gpu *g)
+static int gpu_start(struct gpu_control *c)
 {
-    g->thread.pin = sys_calloc(GPU_PINS_MAX, sizeof(g->thread.pin[0]));
-    if (g->thread.pin == NULL)
+    c->gpu.thread.pin = sys_calloc(GPU_PINS_MAX, sizeof(c->gpu.thread.pin[0]));
+    if (c->gpu.thread.pin == NULL)
         return -ENOMEM;
-    g->timer = sys_timerfd(TFD_NONBLOCK);
-    if (g->timer < 0)
+    c->timer = sys_timerfd(TFD_NONBLOCK);
+    if (c->timer < 0)
         return -errno;
-    int err = inbox_create(&g->orders);
-    g->orders_made = err == 0;
+    int err = inbox_create(&c->gpu.orders);
+    c->orders_made = err == 0;
     if (err == 0) {
-        err = inbox_create(&g->results);
-        g->results_made = err == 0;
+        err = inbox_create(&c->gpu.results);
+        c->results_made = err == 0;
     }
     if (err < 0)
         return err;
-    g->watch = (struct loop_watch){
-        .fn = gpu_on_results, .ctx = g, .fd = inbox_fd(&g->results), .events = EPOLLIN};
-    g->tick = (struct loop_watch){.fn = on_tick, .ctx = g, .fd = g->timer, .events = EPOLLIN};
-    err = loop_watch_add(g->loop, &g->watch);
+    c->watch = (struct loop_watch){
+        .fn = gpu_on_results, .ctx = &c->gpu, .fd = inbox_fd(&c->gpu.results), .events = EPOLLIN};
+    c->tick = (struct loop_watch){.fn = on_tick, .ctx = c, .fd = c->timer, .events = EPOLLIN};
+    err = loop_watch_add(c->loop, &c->watch);
     if (err == 0)
-        err = loop_watch_add(g->loop, &g->tick);
+        err = loop_watch_add(c->loop, &c->tick);
     if (err == 0) {
-        set_timer(g, true);
-        err = thread_start("kvc-gpu", gpu__main, g, &g->id);
-        g->started = err == 0;
+        set_timer(c, true);
+        err = thread_start("kvc-gpu", gpu__main, &c->gpu, &c->id);
+        c->started = err == 0;
     }
     return err;
 }
 
-static void configure(struct gpu *g, const struct gpu_config *config)
+static void configure(struct gpu_control *c, const struct gpu_config *config)
 {
-    g->config = *config;
-    memcpy(g->device, config->device, strlen(config->device) + 1);
-    g->config.device = g->device;
-    if (g->config.inflight_bytes == 0)
-        g->config.inflight_bytes = INFLIGHT_DEFAULT;
-    g->metrics.credit_bytes = g->config.inflight_bytes;
-    if (g->config.retry_ns == 0)
-        g->config.retry_ns = RETRY_DEFAULT_NS;
-    if (g->config.stuck_ns == 0)
-        g->config.stuck_ns = STUCK_NS;
-    if (g->config.recalibrate_ns == 0)
-        g->config.recalibrate_ns = RECALIBRATE_NS;
-    const uint64_t share = g->config.inflight_bytes / PIECE_SHARE;
-    g->piece_bytes = MAX(MIN(share, PIECE_BYTES_MAX), PIECE_BYTES_MIN);
+    c->gpu.config = *config;
+    memcpy(c->device, config->device, strlen(config->device) + 1);
+    c->gpu.config.device = c->device;
+    if (c->gpu.config.inflight_bytes == 0)
+        c->gpu.config.inflight_bytes = INFLIGHT_DEFAULT;
+    c->metrics.credit_bytes = c->gpu.config.inflight_bytes;
+    if (c->gpu.config.retry_ns == 0)
+        c->gpu.config.retry_ns = RETRY_DEFAULT_NS;
+    if (c->gpu.config.stuck_ns == 0)
+        c->gpu.config.stuck_ns = STUCK_NS;
+    if (c->gpu.config.recalibrate_ns == 0)
+        c->gpu.config.recalibrate_ns = RECALIBRATE_NS;
+    const uint64_t share = c->gpu.config.inflight_bytes / PIECE_SHARE;
+    c->gpu.piece_bytes = MAX(MIN(share, PIECE_BYTES_MAX), PIECE_BYTES_MIN);
+}
+
+void gpu__begin_close(struct gpu *g)
+{
+    control_of(g)->closing = true;
+}
+
+static void end_after_close(struct gpu_control *c)
+{
+    while (c->after_close.head != NULL) {
+        struct gpu_op *op = gpu__copies_take(&c->after_close, &c->after_close.head);
+        op->status = ends_well(op) ? 0 : -ECANCELED;
+        gpu_finish(c, op);
+    }
+}
+
+/* Also ends what gpu_open() has begun when it fails. */
+static void control_close(struct gpu_control *c)
+{
+    MUST(!c->calling);
+    gpu__begin_close(&c->gpu);
+    if (c->stuck)
+        LOG_WARN("gpu %s: waiting for %s; a SIGKILL is safe", c->device, c->why);
+    if (c->started) {
+        inbox_post(&c->gpu.orders, &c->gpu.bell);
+        (void)pthread_join(c->id, NULL);
+    }
+    loop_watch_del(c->loop, &c->watch);
+    loop_watch_del(c->loop, &c->tick);
+    if (c->timer >= 0)
+        (void)close(c->timer);
+    if (c->results_made) {
+        gpu__deliver(&c->gpu);
+        end_after_close(c);
+        inbox_destroy(&c->gpu.results);
+    }
+    if (c->orders_made)
+        inbox_destroy(&c->gpu.orders);
+    LIST_FOR_EACH_SAFE (node, next, &c->mems)
+        gpu_forget(CONTAINER_OF(node, struct gpu_mem, link));
+    free(c->gpu.thread.pin);
+    free(c);
 }
 
 int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **ret_gpu)
@@ -432,64 +509,32 @@ int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **re
     const struct gpu_drv *drv = NULL;
     if (find_driver(config->device, &drv) != NULL)
         return -EINVAL;
-    struct gpu *g = sys_aligned_alloc(64, sizeof(*g));
-    if (g == NULL)
+    struct gpu_control *c = sys_aligned_alloc(64, sizeof(*c));
+    if (c == NULL)
         return -ENOMEM;
-    memset(g, 0, sizeof(*g));
-    g->loop = loop;
-    g->timer = -1;
-    g->drv = drv;
-    configure(g, config);
-    list_init(&g->mems);
-    gpu__copies_init(&g->after_close);
-    gpu__copies_init(&g->thread.copies);
-    gpu__copies_init(&g->thread.allocs);
-    const int err = gpu_start(g);
+    memset(c, 0, sizeof(*c));
+    c->loop = loop;
+    c->timer = -1;
+    c->gpu.drv = drv;
+    configure(c, config);
+    list_init(&c->mems);
+    gpu__copies_init(&c->after_close);
+    gpu__copies_init(&c->gpu.thread.copies);
+    gpu__copies_init(&c->gpu.thread.allocs);
+    const int err = gpu_start(c);
     if (err < 0) {
-        gpu_close(&g);
+        control_close(c);
         return err;
     }
-    *ret_gpu = g;
+    *ret_gpu = &c->gpu;
     return 0;
-}
-
-static void end_after_close(struct gpu *g)
-{
-    while (g->after_close.head != NULL) {
-        struct gpu_op *op = gpu__copies_take(&g->after_close, &g->after_close.head);
-        op->status = ends_well(op) ? 0 : -ECANCELED;
-        gpu_finish(g, op);
-    }
 }
 
 void gpu_close(struct gpu **gpu)
 {
     if (gpu == NULL || *gpu == NULL)
         return;
-    struct gpu *g = *gpu;
-    MUST(!g->calling);
-    g->closing = true;
-    if (g->stuck)
-        LOG_WARN("gpu %s: waiting for %s; a SIGKILL is safe", g->device, g->why);
-    if (g->started) {
-        inbox_post(&g->orders, &g->bell);
-        (void)pthread_join(g->id, NULL);
-    }
-    loop_watch_del(g->loop, &g->watch);
-    loop_watch_del(g->loop, &g->tick);
-    if (g->timer >= 0)
-        (void)close(g->timer);
-    if (g->results_made) {
-        deliver(g);
-        end_after_close(g);
-        inbox_destroy(&g->results);
-    }
-    if (g->orders_made)
-        inbox_destroy(&g->orders);
-    LIST_FOR_EACH_SAFE (node, next, &g->mems)
-        gpu_forget(CONTAINER_OF(node, struct gpu_mem, link));
-    free(g->thread.pin);
-    free(g);
+    control_close(control_of(*gpu));
     *gpu = NULL;
 }
 
@@ -502,27 +547,27 @@ uint32_t gpu_waiting(const struct gpu *g)
 
 enum gpu_state gpu_state(const struct gpu *g)
 {
-    return g->state;
+    return control_of(g)->state;
 }
 
 const char *gpu_why(const struct gpu *g)
 {
-    return g->why;
+    return control_of(g)->why;
 }
 
 uint32_t gpu_generation(const struct gpu *g)
 {
-    return g->generation;
+    return control_of(g)->generation;
 }
 
 const char *gpu_name(const struct gpu *g)
 {
-    return g->info.name;
+    return control_of(g)->info.name;
 }
 
 const uint8_t *gpu_uuid(const struct gpu *g)
 {
-    return g->info.uuid;
+    return control_of(g)->info.uuid;
 }
 
 bool gpu_is_emulated(const struct gpu *g)
@@ -532,25 +577,25 @@ bool gpu_is_emulated(const struct gpu *g)
 
 bool gpu_has_kernel(const struct gpu *g)
 {
-    return g->info.has_kernel;
+    return control_of(g)->info.has_kernel;
 }
 
 enum device_handle_kind gpu_exports(const struct gpu *g)
 {
-    return g->info.exports;
+    return control_of(g)->info.exports;
 }
 
 const struct gpu_rates *gpu_rates(const struct gpu *g)
 {
-    return &g->rates;
+    return &control_of(g)->rates;
 }
 
 enum gpu_path gpu_path_of(const struct gpu *g, enum gpu_direction direction, uint64_t frag_bytes)
 {
-    return gpu__path(&g->rates, direction, frag_bytes);
+    return gpu__path(&control_of(g)->rates, direction, frag_bytes);
 }
 
 const struct gpu_metrics *gpu_metrics(const struct gpu *g)
 {
-    return &g->metrics;
+    return &control_of(g)->metrics;
 }

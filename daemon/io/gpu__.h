@@ -9,8 +9,6 @@
 #ifndef KVC_IO_GPU__H
 #define KVC_IO_GPU__H
 
-#include <pthread.h>
-
 #include "gpu_drv.h"
 
 /* The device is up, or out. */
@@ -72,7 +70,6 @@ struct gpu {
     /* constant */
     const struct gpu_drv *drv;
     struct gpu_config config;
-    char device[GPU_NAME_BYTES];
     uint64_t piece_bytes; /* given to the driver at once, at most */
 
     /* any thread */
@@ -90,27 +87,6 @@ struct gpu {
 
     /* the device's thread */
     _Alignas(64) struct gpu_thread thread;
-
-    /* control thread */
-    _Alignas(64) struct loop *loop;
-    struct loop_watch watch;
-    pthread_t id;
-    bool orders_made, results_made, started;
-    bool calling; /* a callback runs */
-    bool closing;
-    int timer; /* runs while something is to come from the thread */
-    struct loop_watch tick;
-    bool ticking;
-    bool stuck;      /* out because a call of the driver does not come back */
-    uint32_t flying; /* operations that have not ended */
-    enum gpu_state state;
-    uint32_t generation;
-    struct gpu_dev_info info;
-    struct gpu_rates rates;
-    char why[GPU_WHY_BYTES];
-    struct list_node mems;         /* gpu_mem.link: allocated or imported, not being freed */
-    struct gpu_copies after_close; /* submitted from callbacks of gpu_close() */
-    struct gpu_metrics metrics;
 };
 
 static inline void gpu__copies_init(struct gpu_copies *copies)
@@ -136,7 +112,12 @@ static inline struct gpu_op *gpu__copies_take(struct gpu_copies *copies, struct 
     return op;
 }
 
+/* The device's thread; arg: the struct gpu. */
 void *gpu__main(void *arg);
+/* On the control thread: ends the operations that the device's thread has handed back. */
+void gpu__deliver(struct gpu *g);
+/* On the control thread: operations that are submitted from now on end in gpu_close(). */
+void gpu__begin_close(struct gpu *g);
 /* On the device's thread, which has opened it, and while no copy runs; leaves no memory on it. What
  * is known already is not measured, what could not be stays 0; no more is measured once something
  * is in yield_to (NULL: never). 0; -ENOMEM: no memory, nothing was measured; or -EIO with the

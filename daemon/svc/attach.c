@@ -4,11 +4,50 @@
  * begins and ends here. Requests come over another socket (dispatch.c).
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "svc__.h"
+#include "sys.h"
 
 #define HELLO_DEADLINE_NS UINT64_C(5000000000)
 #define TELL_AGAIN_NS     UINT64_C(50000000)
+
+/* What attach.c knows of a session. */
+struct attached_session {
+    bool staging_pending;     /* its staging area is being made */
+    bool admitted;            /* ports.admit() was called with its route */
+    uint64_t staging_units;   /* counted in staging_share */
+    void *staging;            /* for ports.staging_free(); NULL: none */
+    struct wheel_timer hello; /* limit for its HELLO */
+    struct wheel_timer tell;  /* when a dropped session is told again that it was dropped */
+};
+
+struct attached {
+    uint32_t serial;                   /* of the session that began last */
+    struct attached_session session[]; /* by session.index */
+};
+
+uint64_t attached_bytes(const struct svc_config *cfg)
+{
+    return sizeof(struct attached) + (uint64_t)svc_conns_max(cfg) * sizeof(struct attached_session);
+}
+
+int attached_create(struct svc *s)
+{
+    s->attached = sys_calloc(1, attached_bytes(&s->cfg));
+    return s->attached ? 0 : -ENOMEM;
+}
+
+void attached_destroy(struct svc *s)
+{
+    free(s->attached);
+    s->attached = NULL;
+}
+
+static struct attached_session *attached_of(const struct session *se)
+{
+    return &se->svc->attached->session[se->index];
+}
 
 static const struct svc_principal *principal_of(const struct svc *s, uid_t uid)
 {
@@ -58,18 +97,17 @@ static void place_give(struct svc *s, const struct svc_principal *p)
 static void session_free(struct session *se)
 {
     struct svc *s = se->svc;
+    struct attached_session *a = attached_of(se);
     place_give(s, se->principal);
-    if (se->staging_units)
-        share_give(&s->staging_share, principal_no(s, se->principal) - 1, se->staging_units);
-    if (se->staging) {
-        s->ports.staging_free(s->ports.ctx, se->staging);
+    if (a->staging_units)
+        share_give(&s->staging_share, principal_no(s, se->principal) - 1, a->staging_units);
+    if (a->staging) {
+        s->ports.staging_free(s->ports.ctx, a->staging);
         s->m.staging_bytes -= se->staging_bytes;
     }
     device_end(se);
-    uint32_t index = se->index;
-    *se = (struct session){.index = index, .conn = CONN_NONE, .svc = s};
-    list_init(&se->calls);
-    list_init(&se->work);
+    *a = (struct attached_session){0};
+    session_init(s, se->index);
     s->m.sessions--;
 }
 
@@ -78,15 +116,16 @@ static void session_free(struct session *se)
 static void session_mute(struct session *se)
 {
     struct svc *s = se->svc;
+    struct attached_session *a = attached_of(se);
     reply_forget(s, se);
-    if (se->admitted && !s->stopping && s->ports.dismiss)
+    if (a->admitted && !s->stopping && s->ports.dismiss)
         s->ports.dismiss(s->ports.ctx, se->route);
-    se->admitted = false;
+    a->admitted = false;
 }
 
 void session_over(struct session *se)
 {
-    if (se->state == SESSION_CLOSING && !se->client && !se->staging_pending &&
+    if (se->state == SESSION_CLOSING && !se->client && !attached_of(se)->staging_pending &&
         !device_is_importing(se))
         session_free(se);
 }
@@ -104,9 +143,10 @@ static void session_idle(void *ctx)
 static void session_close(struct session *se)
 {
     struct svc *s = se->svc;
-    wheel_del(&s->wheel, &se->hello);
+    struct attached_session *a = attached_of(se);
+    wheel_del(&s->wheel, &a->hello);
     session_mute(se);
-    wheel_del(&s->wheel, &se->tell);
+    wheel_del(&s->wheel, &a->tell);
     FLIGHT(DETACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
     if (se->state == SESSION_DROPPED)
         s->m.quarantined--;
@@ -147,7 +187,7 @@ static void tell_again(void *ctx, uint64_t now_ns)
 {
     struct session *se = ctx;
     if (tell_dropped(se) != 0)
-        wheel_add(&se->svc->wheel, &se->tell, now_ns + TELL_AGAIN_NS);
+        wheel_add(&se->svc->wheel, &attached_of(se)->tell, now_ns + TELL_AGAIN_NS);
 }
 
 /* Tells the peer and stops serving it. A session that holds nothing is closed at once. One that may
@@ -181,9 +221,10 @@ void session_drop(struct session *se)
         call_cancel_all(se);
         core_client_quarantine(s->core, se->client);
         if (err) {
-            se->tell.fn = tell_again;
-            se->tell.ctx = se;
-            wheel_add(&s->wheel, &se->tell, s->now_ns + TELL_AGAIN_NS);
+            struct wheel_timer *tell = &attached_of(se)->tell;
+            tell->fn = tell_again;
+            tell->ctx = se;
+            wheel_add(&s->wheel, tell, s->now_ns + TELL_AGAIN_NS);
         }
         return;
     }
@@ -255,13 +296,14 @@ int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid)
     }
     se->state = SESSION_CONNECTED;
     se->principal = principal;
-    se->hello.fn = hello_expired;
-    se->hello.ctx = se;
-    wheel_add(&s->wheel, &se->hello, s->now_ns + HELLO_DEADLINE_NS);
+    struct wheel_timer *hello = &attached_of(se)->hello;
+    hello->fn = hello_expired;
+    hello->ctx = se;
+    wheel_add(&s->wheel, hello, s->now_ns + HELLO_DEADLINE_NS);
     se->conn = conn;
     se->uid = uid;
     se->pid = pid;
-    se->serial = ++s->serial;
+    se->serial = ++s->attached->serial;
     memcpy(se->name, "?", 2);
     s->m.sessions++;
     return 0;
@@ -295,7 +337,7 @@ static void welcome(struct session *se, int fd)
         return;
     }
     se->state = SESSION_READY;
-    se->admitted = true;
+    attached_of(se)->admitted = true;
     if (s->ports.admit)
         s->ports.admit(s->ports.ctx, se->route, se->uid);
     s->m.attaches++;
@@ -318,7 +360,8 @@ static void welcome(struct session *se, int fd)
 static void attach_hello(struct session *se, const struct att_hello *msg)
 {
     struct svc *s = se->svc;
-    wheel_del(&s->wheel, &se->hello);
+    struct attached_session *a = attached_of(se);
+    wheel_del(&s->wheel, &a->hello);
     char text[256];
     uint32_t name = MIN(msg->client.n, (uint32_t)sizeof se->name - 1);
     for (uint32_t i = 0; i < name; i++) {
@@ -326,7 +369,6 @@ static void attach_hello(struct session *se, const struct att_hello *msg)
         se->name[i] = ch >= ' ' && ch < 0x7f ? (char)ch : '?';
     }
     se->name[name] = 0;
-    se->shard = msg->shard;
     if (!se->principal) {
         s->m.attaches_denied++;
         snprintf(
@@ -355,7 +397,7 @@ static void attach_hello(struct session *se, const struct att_hello *msg)
     int err =
         share_take(&s->staging_share, principal_no(s, se->principal) - 1, units) ? 0 : -ENOSPC;
     if (!err) {
-        se->staging_units = units; /* given back with the session */
+        a->staging_units = units; /* given back with the session */
         err = s->ports.staging_make(s->ports.ctx, bytes, tag);
     }
     if (err) {
@@ -363,17 +405,18 @@ static void attach_hello(struct session *se, const struct att_hello *msg)
         return;
     }
     se->state = SESSION_STAGING;
-    se->staging_pending = true;
+    a->staging_pending = true;
 }
 
 void svc_staging_ready(struct svc *s, uint64_t tag, int err, void *staging, int fd,
                        const uint8_t *base, uint64_t bytes)
 {
     struct session *se = &s->sessions[(uint32_t)tag];
-    MUST(se->staging_pending && se->serial == (uint32_t)(tag >> 32));
-    se->staging_pending = false;
+    struct attached_session *a = attached_of(se);
+    MUST(a->staging_pending && se->serial == (uint32_t)(tag >> 32));
+    a->staging_pending = false;
     if (!err) {
-        se->staging = staging;
+        a->staging = staging;
         se->staging_base = base;
         se->staging_bytes = bytes;
         s->m.staging_bytes += bytes;

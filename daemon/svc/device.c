@@ -17,6 +17,28 @@ _Static_assert(KVC_UUID_BYTES == DEVICE_UUID_BYTES && KVC_IPC_BYTES == DEVICE_IP
                    (int)KVC_HANDLE_EMU == (int)DEVICE_HANDLE_EMU,
                "the wire's numbers are passed on as they are");
 
+struct devices {
+    uint32_t importing;                           /* memories, over all sessions */
+    struct device_region region[KVC_REGIONS_MAX]; /* of the POOL_OPEN that is being handled */
+};
+
+uint64_t devices_bytes(void)
+{
+    return sizeof(struct devices);
+}
+
+int devices_create(struct svc *s)
+{
+    s->devices = sys_calloc(1, sizeof *s->devices);
+    return s->devices ? 0 : -ENOMEM;
+}
+
+void devices_destroy(struct svc *s)
+{
+    free(s->devices);
+    s->devices = NULL;
+}
+
 struct device *device_by_uuid(struct svc *s, const uint8_t uuid[KVC_UUID_BYTES])
 {
     static const uint8_t never_up[KVC_UUID_BYTES];
@@ -160,7 +182,7 @@ static void on_imported(void *ctx, int err)
     MUST(m->importing);
     m->importing = false;
     se->things->importing--;
-    s->importing--;
+    s->devices->importing--;
     if (m->fd >= 0)
         s->ports.fd_close(s->ports.ctx, m->fd);
     m->fd = -1;
@@ -201,7 +223,7 @@ static uint16_t mem_fault(struct session *se, const struct att_mem *msg, int fd,
         *ret_why = "its descriptor is missing, or came with others";
         return KVC_ST_BAD_ARGUMENT;
     }
-    if (se->things->importing >= IMPORTS_SESSION || s->importing >= SVC_IMPORTS_MAX) {
+    if (se->things->importing >= IMPORTS_SESSION || s->devices->importing >= SVC_IMPORTS_MAX) {
         *ret_why = "too many imports are under way; go on when one has been answered";
         return KVC_ST_BUSY;
     }
@@ -234,7 +256,7 @@ void device_mem(struct session *se, const struct att_mem *msg, int *fd)
     m->device = d;
     m->importing = true;
     se->things->importing++;
-    s->importing++;
+    s->devices->importing++;
     s->m.mems++;
     if (!ipc) {
         m->fd = *fd;
@@ -368,11 +390,11 @@ const char *device_pool_fault(const struct device_pages *pages, const struct cor
     return NULL;
 }
 
-/* Decodes the regions of the message into svc's list. NULL, or what is wrong. */
+/* Decodes the regions of the message into devices->region. NULL, or what is wrong. */
 static const char *regions_of(struct session *se, const struct device *d,
                               const struct msg_pool_open *msg, struct device_pool_spec *ret_spec)
 {
-    struct svc *s = se->svc;
+    struct device_region *region = se->svc->devices->region;
     uint32_t n = 0;
     *ret_spec = (struct device_pool_spec){.pages_max = msg->pages_max, .ngroups = msg->ngroups};
     for (uint32_t g = 0; g < msg->ngroups; g++) {
@@ -380,7 +402,7 @@ static const char *regions_of(struct session *se, const struct device *d,
         struct device_pool_group *to = &ret_spec->group[g];
         to->pages_per_block = msg->groups[g].pages_per_block;
         to->nregions = blob.n / KVC_REGION_BYTES;
-        to->region = &s->regions[n];
+        to->region = &region[n];
         if (to->nregions > DEVICE_REGIONS_MAX)
             return "regions: a group has at most 1024";
         for (uint32_t at = 0; at < blob.n; at += KVC_REGION_BYTES) {
@@ -389,11 +411,11 @@ static const char *regions_of(struct session *se, const struct device *d,
             const struct device_share *m = se->things ? &se->things->mem[in.mem] : NULL;
             if (!m || m->device != d || m->importing)
                 return "regions: one is in memory that the session has not on this device (MEM)";
-            s->regions[n++] = (struct device_region){.mem = m->mem,
-                                                     .base = in.base,
-                                                     .stride_bytes = in.stride_bytes,
-                                                     .page_bytes = in.page_bytes,
-                                                     .layer = in.layer};
+            region[n++] = (struct device_region){.mem = m->mem,
+                                                 .base = in.base,
+                                                 .stride_bytes = in.stride_bytes,
+                                                 .page_bytes = in.page_bytes,
+                                                 .layer = in.layer};
         }
     }
     return NULL;

@@ -346,6 +346,7 @@ void op_policy(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_policy msg;
+    struct msg_policy_reply reply;
     int err = codec_dec_policy(rq->buf, rq->len, &rq->head, &msg);
     if (err) {
         keep_fail(rq, err, rq->head.detail);
@@ -368,6 +369,6 @@ void op_policy(struct request *rq)
               (unsigned)msg.keep_percent, (unsigned)msg.load_or_recompute, (unsigned)msg.admission,
               (unsigned long long)msg.pin_bytes_max);
     }
-    tell_policy(s, rq->se->principal->admin, &s->policy);
-    keep_answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &s->policy));
+    tell_policy(s, rq->se->principal->admin, &reply);
+    keep_answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &reply));
 }

@@ -215,18 +215,18 @@ static struct lease_call *lease_of(struct call *call)
 static uint8_t *locs_take(struct svc *s)
 {
     for (uint32_t i = 0; i < SVC_LONG_LOCS; i++)
-        if (!s->long_used[i]) {
-            s->long_used[i] = true;
-            return s->long_locs[i];
+        if (!s->long_locs.used[i]) {
+            s->long_locs.used[i] = true;
+            return s->long_locs.at[i];
         }
     return NULL;
 }
 
 static void locs_free(struct lease_call *x)
 {
-    struct svc *s = x->call.session->svc;
+    struct long_locs *l = &x->call.session->svc->long_locs;
     if (x->locs)
-        s->long_used[(size_t)(x->locs - s->long_locs[0]) / sizeof s->long_locs[0]] = false;
+        l->used[(size_t)(x->locs - l->at[0]) / sizeof l->at[0]] = false;
     x->locs = NULL;
 }
 

@@ -62,19 +62,19 @@ void reply_send(struct svc *s, struct session *se, int len)
 
 void reply_owed(struct svc *s, struct session *se)
 {
-    wheel_del(&s->wheel, &se->pay);
-    for (uint32_t i = 0; i < se->nowed; i++) {
-        const struct msg_head head = {.op = KVC_OP_RELEASE, .corr = se->owed[i].corr};
-        const struct msg_release_reply reply = {.released = se->owed[i].released};
+    wheel_del(&s->wheel, &se->owed.pay);
+    for (uint32_t i = 0; i < se->owed.n; i++) {
+        const struct msg_head head = {.op = KVC_OP_RELEASE, .corr = se->owed.reply[i].corr};
+        const struct msg_release_reply reply = {.released = se->owed.reply[i].released};
         send_out(s, se, codec_enc_release_reply(s->out, sizeof s->out, &head, &reply));
     }
-    se->nowed = 0;
+    se->owed.n = 0;
 }
 
 void reply_forget(struct svc *s, struct session *se)
 {
-    wheel_del(&s->wheel, &se->pay);
-    se->nowed = 0;
+    wheel_del(&s->wheel, &se->owed.pay);
+    se->owed.n = 0;
 }
 
 static void pay(void *ctx, uint64_t now_ns)
@@ -90,14 +90,14 @@ void reply_released(struct svc *s, struct session *se, const struct msg_head *he
                     uint32_t released)
 {
     s->m.replies_ok++;
-    se->owed[se->nowed++] = (struct owed){.corr = head->corr, .released = released};
-    if (s->stopping || se->inflight == 0 || se->nowed == SVC_OWED_MAX ||
+    se->owed.reply[se->owed.n++] = (struct owed){.corr = head->corr, .released = released};
+    if (s->stopping || se->inflight == 0 || se->owed.n == SVC_OWED_MAX ||
         (head->deadline_ms != 0 && head->deadline_ms * UINT64_C(1000000) <= 2 * SVC_RELEASE_NS)) {
         reply_owed(s, se);
-    } else if (!wheel_armed(&se->pay)) {
-        se->pay.fn = pay;
-        se->pay.ctx = se;
-        wheel_add(&s->wheel, &se->pay, s->now_ns + SVC_RELEASE_NS);
+    } else if (!wheel_armed(&se->owed.pay)) {
+        se->owed.pay.fn = pay;
+        se->owed.pay.ctx = se;
+        wheel_add(&s->wheel, &se->owed.pay, s->now_ns + SVC_RELEASE_NS);
     }
 }
 

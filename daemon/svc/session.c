@@ -15,6 +15,14 @@ uint32_t svc_conns_max(const struct svc_config *cfg)
     return cfg->sessions_max + strangers_max(cfg);
 }
 
+void session_init(struct svc *s, uint32_t index)
+{
+    struct session *se = &s->sessions[index];
+    *se = (struct session){.index = index, .conn = CONN_NONE, .svc = s};
+    list_init(&se->calls);
+    work_init(se);
+}
+
 uint32_t principal_no(const struct svc *s, const struct svc_principal *p)
 {
     return (uint32_t)(p - s->cfg.principals) + 1;

@@ -3,10 +3,8 @@
  * Creates and destroys the services; begins and ends a turn of node_turn(); ends all when the
  * daemon stops.
  */
-#include <stdlib.h>
 #include <sys/mman.h>
 
-#include "ring.h"
 #include "svc__.h"
 #include "sys.h"
 
@@ -15,7 +13,7 @@ METRIC_DESC(svc, SVC_METRICS);
 uint64_t svc_bytes(const struct svc_config *cfg)
 {
     return sizeof(struct svc) + (uint64_t)svc_conns_max(cfg) * sizeof(struct session) +
-           pool_bytes_for(CALL_BYTES, cfg->calls_max);
+           attached_bytes(cfg) + devices_bytes() + pool_bytes_for(CALL_BYTES, cfg->calls_max);
 }
 
 static int fair_share(const struct svc *s, struct share *share, uint64_t total, uint32_t holders)
@@ -49,22 +47,22 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
     s->core = core;
     s->ports = *ports;
     s->sessions = sys_pages((uint64_t)svc_conns_max(config) * sizeof *s->sessions);
-    s->work_share = sys_calloc(MAX(config->nprincipals, 1u), sizeof *s->work_share);
-    int err = s->sessions && s->work_share
-                  ? pool_create(&s->calls, "calls", CALL_BYTES, config->calls_max)
-                  : -ENOMEM;
+    int err =
+        s->sessions ? pool_create(&s->calls, "calls", CALL_BYTES, config->calls_max) : -ENOMEM;
     if (!err)
         err = create_shares(s);
+    if (!err)
+        err = work_create(s);
+    if (!err)
+        err = attached_create(s);
+    if (!err)
+        err = devices_create(s);
     if (err) {
         svc_destroy(&s);
         return err;
     }
-    for (uint32_t i = 0; i < svc_conns_max(config); i++) {
-        s->sessions[i] = (struct session){.index = i, .conn = CONN_NONE, .svc = s};
-        list_init(&s->sessions[i].calls);
-        list_init(&s->sessions[i].work);
-    }
-    list_init(&s->busy);
+    for (uint32_t i = 0; i < svc_conns_max(config); i++)
+        session_init(s, i);
     svc_add_metrics(s, METRIC_SET(svc, "svc", &s->m));
     svc_add_metrics(s, core_metric_set(core));
     *ret_svc = s;
@@ -82,12 +80,14 @@ void svc_destroy(struct svc **svc)
     if (!s)
         return;
     pool_destroy(&s->calls);
-    ring_destroy(&s->trace);
+    trace_destroy(s);
+    devices_destroy(s);
+    attached_destroy(s);
+    work_destroy(s);
     share_destroy(&s->session_share);
     share_destroy(&s->staging_share);
     share_destroy(&s->call_share);
     share_destroy(&s->kept_share);
-    free(s->work_share);
     if (s->sessions)
         MUST(munmap(s->sessions, (uint64_t)svc_conns_max(&s->cfg) * sizeof *s->sessions) == 0);
     MUST(munmap(s, sizeof *s) == 0);
@@ -114,7 +114,7 @@ void svc_turn_begin(struct svc *s, uint64_t now_ns)
     }
     s->now_ns = now_ns;
     s->places_left = SVC_KEY_PLACES;
-    s->turn_used = 0;
+    work_turn_begin(s);
     wheel_run(&s->wheel, now_ns);
 }
 

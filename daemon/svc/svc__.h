@@ -67,6 +67,20 @@ struct device_things {
     struct device_pages pool[KVC_POOLS_MAX];
 };
 
+/* The replies that reply.c owes a session. */
+struct session_owed {
+    struct wheel_timer pay; /* when they are sent at the latest */
+    struct owed reply[SVC_OWED_MAX];
+    uint32_t n;
+};
+
+/* What work.c knows of a session. */
+struct session_work {
+    struct list_node calls; /* call.turn, in the order of their turns */
+    struct list_node busy;  /* among the sessions that have calls here */
+    uint64_t used;          /* work done for it, compared among the sessions of its principal */
+};
+
 enum session_state {
     SESSION_FREE,
     SESSION_CONNECTED, /* its HELLO was not received yet */
@@ -81,47 +95,29 @@ struct session {
     uint8_t state;      /* enum session_state */
     bool greeted;       /* control-plane HELLO done */
     bool close_pending; /* to be dropped at the end of the turn, with close_status */
-    bool staging_pending;
-    bool admitted;    /* ports.admit() was called with its route */
-    bool unreachable; /* a reply could not be delivered */
-    bool told;        /* its begin is in the log, and its end will be */
-    bool forced;      /* ended by an operator: it keeps nothing, though its process may live */
-    struct log_limit audits;
+    bool unreachable;   /* a reply could not be delivered */
+    bool told;          /* its begin is in the log, and its end will be */
+    bool forced;        /* ended by an operator: it keeps nothing, though its process may live */
+    struct log_limit audits; /* of its lines of the audit log */
     uint16_t close_status;
     const char *close_text; /* static */
     uint32_t index, serial;
     uint32_t conn;
     uid_t uid;
     pid_t pid;
-    uint32_t version, shard;
+    uint32_t version;
     uint32_t inflight; /* calls not answered yet */
     uint8_t route[KVC_ROUTE_BYTES];
     char name[64];
     const struct svc_principal *principal; /* NULL: its uid has no rights */
     struct core_client *client;
-    uint64_t staging_units; /* counted in staging_share */
-    void *staging;
-    const uint8_t *staging_base;
+    const uint8_t *staging_base; /* NULL: it has no staging area */
     uint64_t staging_bytes;
     struct device_things *things; /* NULL: nothing on devices so far */
     struct list_node calls;
-    struct wheel_timer hello; /* limit for its HELLO */
-    struct wheel_timer tell;  /* limit for telling it that it was dropped */
-    struct wheel_timer pay;   /* when the replies that it is owed are sent at the latest */
-    struct owed owed[SVC_OWED_MAX];
-    uint32_t nowed;
-    struct list_node work; /* calls in the order of their turns */
-    struct list_node busy; /* in svc->busy, while `work` has some */
-    uint64_t work_used;    /* work done for it, compared among the sessions of its principal */
+    struct session_owed owed;
+    struct session_work work;
     struct svc *svc;
-};
-
-/* Work done for a principal's sessions, by which work.c decides whose turn it is. */
-struct work_share {
-    uint64_t used;  /* work done for it, compared among the principals */
-    uint64_t floor; /* the work_used of its session that was served last: where new sessions
-                     * begin */
-    uint32_t busy;  /* sessions that have work */
 };
 
 struct call;
@@ -154,8 +150,8 @@ struct wishes {
  * as its first member. */
 struct call {
     struct list_node node; /* session->calls */
-    struct list_node turn; /* session->work, while the call waits for its turn, or for the turn of
-                            * its next slice */
+    struct list_node turn; /* session->work.calls, while the call waits for its turn, or for the
+                            * turn of its next slice */
     void (*step)(struct call *call); /* called in its turn */
     struct session *session;
     struct msg_head head;
@@ -183,7 +179,7 @@ struct lease_call {
     struct call call;
     uint32_t shard;
     struct core_held held;
-    uint8_t *locs; /* for a long lease: one of svc->long_locs, filled slice by slice */
+    uint8_t *locs; /* for a long lease: one of svc->long_locs.at, filled slice by slice */
     uint32_t nlocs;
     /* Acquires anew, because a block was removed before its location was told. NULL: the call
      * cannot. */
@@ -210,6 +206,18 @@ struct wait_call {
 /* Replies to ACQUIRE that may be made in slices at a time; further ones are made in one piece. */
 #define SVC_LONG_LOCS 4u
 
+/* Locations of replies that are made in slices. */
+struct long_locs {
+    bool used[SVC_LONG_LOCS];
+    uint8_t at[SVC_LONG_LOCS][KVC_KEYS_MAX * KVC_LOC_BYTES];
+};
+
+/* Of attach.c, device.c, trace.c and work.c. */
+struct attached;
+struct devices;
+struct trace;
+struct work_state;
+
 struct svc {
     struct svc_config cfg;
     struct core *core;
@@ -224,27 +232,15 @@ struct svc {
     /* Shares: sessions and staging by principal, calls and kept bytes by session. */
     struct share session_share, staging_share, call_share, kept_share;
     struct session *sessions; /* svc_conns_max() */
-    uint32_t nclosing;
-    uint32_t serial;
-    struct work_share *work_share;   /* by principal */
-    uint64_t work_floor;             /* where the `used` of a principal begins */
-    uint64_t turn_used;              /* work of this turn */
-    struct list_node busy;           /* sessions that have work */
-    struct core_reserving reserving; /* for a request that may not outlive its handler */
-    struct wishes wishes;
-    uint32_t importing;                         /* memories of devices, over all sessions */
-    uint32_t places_left;                       /* places that LISTs may still search in this
-                                                 * turn */
-    struct ring *trace;                         /* NULL = off */
-    uint32_t trace_ns;                          /* 0 = all */
-    uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
+    uint32_t nclosing;        /* sessions with close_pending */
+    struct work_state *work;
+    struct attached *attached;
+    struct devices *devices;
+    struct trace *trace;  /* NULL = off */
+    uint32_t places_left; /* places that LISTs may still search in this turn */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
-    uint8_t long_locs[SVC_LONG_LOCS][KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of replies that are made in
-                                                                     * slices */
-    bool long_used[SVC_LONG_LOCS];
-    struct device_region regions[KVC_REGIONS_MAX]; /* of one POOL_OPEN */
-    struct msg_policy_reply policy;                /* the reply that is being encoded */
-    uint8_t out[KVC_MESSAGE_MAX];
+    struct long_locs long_locs;
+    uint8_t out[KVC_MESSAGE_MAX]; /* the reply that is being encoded */
 };
 
 /* The request being handled. */
@@ -270,6 +266,10 @@ static inline uint64_t request_begun_ns(const struct request *rq)
 }
 
 /* work.c */
+int work_create(struct svc *s) KVC_WARN_UNUSED; /* -ENOMEM */
+void work_destroy(struct svc *s);
+void work_init(struct session *se);
+void work_turn_begin(struct svc *s);
 /* Whether a request that was just received may be handled at once. */
 bool work_comes_first(struct session *se);
 /* The call continues in another turn, before all other calls of its session: `step` is called then,
@@ -302,6 +302,8 @@ void reply_forget(struct svc *s, struct session *se);
 uint16_t status_of(int err); /* wire status of a negative return value; total */
 
 /* session.c */
+/* Makes the session a free one. */
+void session_init(struct svc *s, uint32_t index);
 uint32_t principal_no(const struct svc *s, const struct svc_principal *p);
 void session_close_soon(struct session *se, uint16_t status, const char *text);
 /* session_close_soon(), but the session's leases end too, though its process may live; of a dropped
@@ -316,6 +318,9 @@ uint32_t session_principal(const struct session *se);
 void session_say(struct session *se, const void *buf, int len, int fd);
 
 /* attach.c */
+uint64_t attached_bytes(const struct svc_config *cfg); /* memory that attached_create() allocates */
+int attached_create(struct svc *s) KVC_WARN_UNUSED;    /* -ENOMEM */
+void attached_destroy(struct svc *s);
 /* A closed session waits for one thing less; it is freed after the last. */
 void session_over(struct session *se);
 /* Tells the peer that its session is dropped, and stops serving it; at the end of a turn. */
@@ -412,6 +417,9 @@ void op_pages_store(struct request *rq);
 extern const struct call_kind commit_kind;
 
 /* device.c */
+uint64_t devices_bytes(void);                      /* memory that devices_create() allocates */
+int devices_create(struct svc *s) KVC_WARN_UNUSED; /* -ENOMEM */
+void devices_destroy(struct svc *s);
 void device_words(struct session *se);
 void device_mem(struct session *se, const struct att_mem *msg, int *fd);
 void device_mem_drop(struct session *se, uint32_t mem);
@@ -491,7 +499,9 @@ const char *svc__text(char to[KVC_STRING_MAX], struct codec_bin from);
 /* Whether the request is refused for lack of admin rights; it has been answered DENIED then. */
 bool svc__denied(struct request *rq);
 
-/* trace.c; the first two only while a trace is on */
+/* trace.c */
+void trace_destroy(struct svc *s);
+/* Both only while a trace is on. */
 void trace__asked(struct svc *s, const struct session *se, const struct core_seq *seq);
 void trace__stored(struct svc *s, const struct session *se, const struct core_reserve *in);
 void op_trace(struct request *rq);

@@ -3,14 +3,30 @@
  * Handlers of TRACE and TRACE_DUMP, and what other handlers record while a trace is on: a ring of
  * requests with their keys and hits, which kvcachebench replays.
  */
+#include <stdlib.h>
+
 #include "ring.h"
 #include "svc__.h"
+#include "sys.h"
 
 /* Ids in one reply to TRACE_DUMP: 2 MiB of them, or one record. */
 #define DUMP_IDS (8u * KVC_KEYS_MAX)
 
 _Static_assert(KVC_TRACE_BYTES_MIN == RING_BYTES_MIN && KVC_TRACE_BYTES_MAX == RING_BYTES_MAX,
                "the limits that clients are told");
+
+struct trace {
+    struct ring *ring;
+    uint32_t ns; /* the id of the namespace that is recorded; 0: all */
+};
+
+void trace_destroy(struct svc *s)
+{
+    if (s->trace)
+        ring_destroy(&s->trace->ring);
+    free(s->trace);
+    s->trace = NULL;
+}
 
 static struct ring_chain trace_chain_of(const struct session *se, const struct core_ns *ns)
 {
@@ -22,7 +38,7 @@ static struct ring_chain trace_chain_of(const struct session *se, const struct c
 
 static bool recorded(const struct svc *s, const struct ring_chain *chain)
 {
-    return !s->trace_ns || s->trace_ns == chain->ns;
+    return !s->trace->ns || s->trace->ns == chain->ns;
 }
 
 void trace__asked(struct svc *s, const struct session *se, const struct core_seq *seq)
@@ -33,7 +49,7 @@ void trace__asked(struct svc *s, const struct session *se, const struct core_seq
     chain.tokens = seq->tokens;
     chain.keys = seq->keys[0];
     chain.n = seq->n[0];
-    ring_asked(s->trace, &chain, s->now_ns);
+    ring_asked(s->trace->ring, &chain, s->now_ns);
 }
 
 void trace__stored(struct svc *s, const struct session *se, const struct core_reserve *in)
@@ -47,7 +63,7 @@ void trace__stored(struct svc *s, const struct session *se, const struct core_re
     chain.parent = in->parent;
     chain.keys = in->keys;
     chain.n = in->n;
-    ring_stored(s->trace, &chain);
+    ring_stored(s->trace->ring, &chain);
 }
 
 /* ---- TRACE ---- */
@@ -60,10 +76,15 @@ static int trace_on(struct svc *s, struct session *se, const struct msg_trace *m
         return KVC_E_EXISTS;
     }
     uint64_t bytes = msg->bytes ? msg->bytes : RING_BYTES_DEFAULT;
-    int err = ring_create(bytes, s->now_ns, &s->trace);
-    if (err)
+    s->trace = sys_calloc(1, sizeof *s->trace);
+    if (!s->trace)
+        return -ENOMEM;
+    int err = ring_create(bytes, s->now_ns, &s->trace->ring);
+    if (err) {
+        trace_destroy(s);
         return err;
-    s->trace_ns = msg->ns;
+    }
+    s->trace->ns = msg->ns;
     audit(se, "trace: on, in %llu KiB of memory beside memory.budget",
           (unsigned long long)(bytes >> 10));
     return 0;
@@ -73,7 +94,7 @@ static void trace_off(struct svc *s, struct session *se)
 {
     if (!s->trace)
         return;
-    ring_destroy(&s->trace);
+    trace_destroy(s);
     audit(se, "trace: off");
 }
 
@@ -82,9 +103,9 @@ static struct msg_trace_reply state_of(const struct svc *s)
     struct ring_state st;
     if (!s->trace)
         return (struct msg_trace_reply){.on = 0};
-    ring_state(s->trace, &st);
+    ring_state(s->trace->ring, &st);
     return (struct msg_trace_reply){.on = 1,
-                                    .ns = s->trace_ns,
+                                    .ns = s->trace->ns,
                                     .bytes = st.bytes,
                                     .used_bytes = st.used_bytes,
                                     .records = st.end - st.first,
@@ -124,14 +145,14 @@ static void fill_dump(const struct svc *s, const struct msg_trace_dump *msg,
                       struct msg_trace_dump_reply *reply)
 {
     struct ring_state st;
-    ring_state(s->trace, &st);
+    ring_state(s->trace->ring, &st);
     uint64_t no = msg->cursor ? msg->cursor - 1 : st.first, ids = 0;
     reply->lost = no < st.first ? st.first - no : 0;
     no = MAX(no, st.first);
     reply->nitems = 0;
     for (uint32_t steps = 0; no < st.end && steps < KVC_TRACE_MAX; no++, steps++) {
         struct ring_record rec;
-        ring_at(s->trace, no, &rec);
+        ring_at(s->trace->ring, no, &rec);
         if (msg->ns && rec.ns != msg->ns)
             continue;
         if (reply->nitems > 0 && ids + rec.n > DUMP_IDS)

@@ -4,7 +4,10 @@
  * it is kept and waits behind those of its session. A long request continues in slices. Principals
  * take turns, and the sessions of each, by the work that was done for them.
  */
+#include <stdlib.h>
+
 #include "svc__.h"
+#include "sys.h"
 #include "turn.h"
 
 /* Work of one turn after which no further slice is begun in it; and after which no further request
@@ -22,6 +25,47 @@
  * replies. */
 #define BACKLOG_NS 1000000u
 
+/* Work done for a principal's sessions. */
+struct work_share {
+    uint64_t used;  /* work done for it, compared among the principals */
+    uint64_t floor; /* session_work.used of its session that was served last: where new sessions
+                     * begin */
+    uint32_t busy;  /* sessions that have work */
+};
+
+struct work_state {
+    uint64_t floor;            /* where the `used` of a principal begins */
+    uint64_t turn_used;        /* work of this turn */
+    struct list_node busy;     /* session_work.busy of sessions that have work */
+    struct work_share share[]; /* by principal */
+};
+
+int work_create(struct svc *s)
+{
+    const uint32_t n = MAX(s->cfg.nprincipals, 1u);
+    s->work = sys_calloc(1, sizeof *s->work + n * sizeof s->work->share[0]);
+    if (!s->work)
+        return -ENOMEM;
+    list_init(&s->work->busy);
+    return 0;
+}
+
+void work_destroy(struct svc *s)
+{
+    free(s->work);
+    s->work = NULL;
+}
+
+void work_init(struct session *se)
+{
+    list_init(&se->work.calls);
+}
+
+void work_turn_begin(struct svc *s)
+{
+    s->work->turn_used = 0;
+}
+
 static uint64_t turn_work(const struct svc *s, uint64_t times)
 {
     return times * (s->cfg.turn_work ? s->cfg.turn_work : TURN_WORK);
@@ -29,29 +73,29 @@ static uint64_t turn_work(const struct svc *s, uint64_t times)
 
 static bool turn_over(const struct svc *s, uint64_t times)
 {
-    return s->turn_used >= turn_work(s, times);
+    return s->work->turn_used >= turn_work(s, times);
 }
 
 static struct work_share *work_share_of(const struct session *se)
 {
-    return &se->svc->work_share[session_principal(se) - 1];
+    return &se->svc->work->share[session_principal(se) - 1];
 }
 
 /* A session or principal that had nothing to do has saved up no turns. */
 static void lift(struct session *se)
 {
     struct work_share *p = work_share_of(se);
-    if (!list_empty(&se->work))
+    if (!list_empty(&se->work.calls))
         return;
     if (p->busy == 0)
-        p->used = MAX(p->used, se->svc->work_floor);
-    se->work_used = MAX(se->work_used, p->floor);
+        p->used = MAX(p->used, se->svc->work->floor);
+    se->work.used = MAX(se->work.used, p->floor);
 }
 
 static bool is_before(const struct session *a, const struct session *b, uint64_t credit)
 {
     const struct work_share *p = work_share_of(a), *q = work_share_of(b);
-    return p == q ? a->work_used < b->work_used + credit : p->used < q->used + credit;
+    return p == q ? a->work.used < b->work.used + credit : p->used < q->used + credit;
 }
 
 /* Whether the session reads its replies more slowly than it asks: its requests wait until it has
@@ -67,8 +111,8 @@ static bool is_backlogged(const struct session *se)
 static struct session *next_session(const struct svc *s)
 {
     struct session *best = NULL;
-    LIST_FOR_EACH_SAFE (node, next, &s->busy) {
-        struct session *se = CONTAINER_OF(node, struct session, busy);
+    LIST_FOR_EACH_SAFE (node, next, &s->work->busy) {
+        struct session *se = CONTAINER_OF(node, struct session, work.busy);
         if (!is_backlogged(se) && (!best || is_before(se, best, 0)))
             best = se;
     }
@@ -87,11 +131,11 @@ void work_charge(struct session *se, uint32_t op, uint64_t begun, size_t bytes)
     struct work_share *p = work_share_of(se);
     const uint64_t core_units = core_work(s->core) - begun;
     const uint64_t units = core_units + REQUEST_WORK + bytes / REQUEST_BYTES;
-    p->floor = MAX(p->floor, se->work_used);
-    s->work_floor = MAX(s->work_floor, p->used);
-    se->work_used += units;
+    p->floor = MAX(p->floor, se->work.used);
+    s->work->floor = MAX(s->work->floor, p->used);
+    se->work.used += units;
     p->used += units;
-    s->turn_used += units;
+    s->work->turn_used += units;
     histo_add(&s->m.handle_ns, turn_piece(op, se->index, core_units));
 }
 
@@ -99,7 +143,7 @@ bool work_comes_first(struct session *se)
 {
     struct svc *s = se->svc;
     lift(se);
-    if (!list_empty(&se->work) || turn_over(s, TURN_REQUESTS) || is_backlogged(se))
+    if (!list_empty(&se->work.calls) || turn_over(s, TURN_REQUESTS) || is_backlogged(se))
         return false;
     const struct session *other = next_session(s);
     return !other || is_before(se, other, WORK_CREDIT);
@@ -109,14 +153,14 @@ static void work_link(struct call *call, bool first)
 {
     struct session *se = call->session;
     lift(se);
-    if (list_empty(&se->work)) {
-        list_push_back(&se->svc->busy, &se->busy);
+    if (list_empty(&se->work.calls)) {
+        list_push_back(&se->svc->work->busy, &se->work.busy);
         work_share_of(se)->busy++;
     }
     if (first)
-        list_push_front(&se->work, &call->turn);
+        list_push_front(&se->work.calls, &call->turn);
     else
-        list_push_back(&se->work, &call->turn);
+        list_push_back(&se->work.calls, &call->turn);
 }
 
 void work_go_on(struct call *call, void (*step)(struct call *call))
@@ -124,7 +168,7 @@ void work_go_on(struct call *call, void (*step)(struct call *call))
     struct svc *s = call->session->svc;
     call->step = step;
     /* The call has had a slice, which is a large request: those behind it wait. */
-    s->turn_used = MAX(s->turn_used, turn_work(s, TURN_REQUESTS));
+    s->work->turn_used = MAX(s->work->turn_used, turn_work(s, TURN_REQUESTS));
     if (!list_is_linked(&call->turn))
         work_link(call, true);
 }
@@ -142,9 +186,9 @@ void work_leave(struct call *call)
     if (!list_is_linked(&call->turn))
         return;
     list_remove(&call->turn);
-    if (!list_empty(&se->work))
+    if (!list_empty(&se->work.calls))
         return;
-    list_remove(&se->busy);
+    list_remove(&se->work.busy);
     work_share_of(se)->busy--;
 }
 
@@ -154,7 +198,7 @@ void work_run(struct svc *s)
         struct session *se = next_session(s);
         if (!se)
             return;
-        struct call *call = CONTAINER_OF(list_first(&se->work), struct call, turn);
+        struct call *call = CONTAINER_OF(list_first(&se->work.calls), struct call, turn);
         const uint32_t op = call->head.op;
         const uint64_t begun = work_begin(s);
         call->step(call);
@@ -165,7 +209,7 @@ void work_run(struct svc *s)
 
 uint64_t work_next_ns(const struct svc *s)
 {
-    if (list_empty(&s->busy))
+    if (list_empty(&s->work->busy))
         return UINT64_MAX;
     return next_session(s) ? 0 : s->now_ns + BACKLOG_NS;
 }

@@ -205,17 +205,17 @@ static void reserve_step(struct call *call)
     call_end(s, call);
 }
 
-static void reserve_long(struct request *rq)
+/* More slices are needed than the first one, `begun`. */
+static void reserve_long(struct request *rq, struct core_reserving *begun)
 {
-    struct svc *s = rq->s;
     struct write_call *x = call_new(rq, &reserve_kind);
     if (!x) {
-        core_reserve_cancel(&s->reserving);
+        core_reserve_cancel(begun);
         return;
     }
-    reserving_move(&x->reserving, &s->reserving, &x->wishes);
+    reserving_move(&x->reserving, begun, &x->wishes);
     x->reserving.statuses = x->statuses;
-    memcpy(x->statuses, s->scratch, x->reserving.in.n);
+    memcpy(x->statuses, begun->statuses, begun->in.n);
     reserve_goes_on(rq, &x->call, reserve_step);
 }
 
@@ -223,26 +223,27 @@ void op_reserve(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_reserve msg;
-    struct core_reserving *x = &s->reserving;
+    struct wishes wishes;
+    uint8_t statuses[KVC_STORE_MAX];
+    struct core_reserving x = {.statuses = statuses};
     const char *why = NULL;
     int err = codec_dec_reserve(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
     if (!err && (why = svc__durable_fault(s, msg.flags)))
         err = KVC_E_BAD_ARGUMENT;
-    if (!err && (err = reserve_in(rq, &msg, &s->wishes, &x->in)))
+    if (!err && (err = reserve_in(rq, &msg, &wishes, &x.in)))
         why = ns_detail(err);
-    if (!err && wait_for_room(rq, &x->in))
+    if (!err && wait_for_room(rq, &x.in))
         return;
-    x->statuses = s->scratch;
     if (!err)
-        err = core_reserve_begin(s->core, rq->se->client, x, &why);
+        err = core_reserve_begin(s->core, rq->se->client, &x, &why);
     if (err)
         reply_error(s, rq->se, &rq->head, err, why);
-    else if (core_reserve_step(x))
-        reserve_long(rq);
+    else if (core_reserve_step(&x))
+        reserve_long(rq, &x);
     else
-        reply_reserve(s, rq->se, &rq->head, x);
+        reply_reserve(s, rq->se, &rq->head, &x);
 }
 
 /* ---- COMMIT ---- */

@@ -266,7 +266,7 @@ static void check_sessions(struct sim *s)
         ready += se->state == SESSION_READY;
         quarantined += se->state == SESSION_DROPPED;
         leased += se->client ? core_client_lease_bytes(se->client) : 0;
-        staging += se->staging ? se->staging_bytes : 0;
+        staging += se->staging_bytes;
         LIST_FOR_EACH_SAFE (node, next, &se->calls) {
             const struct call *call = CONTAINER_OF(node, struct call, node);
             kept += call->kept != NULL;

@@ -599,7 +599,7 @@ static uint64_t acquire_into_locs(void)
 {
     s.core->cfg.slice_work = 4;
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
-    for (unsigned n = 0; !s.svc->long_used[0]; n++) {
+    for (unsigned n = 0; !s.svc->long_locs.used[0]; n++) {
         ck_assert_uint_lt(n, TURNS);
         sr_turn(&s, 0);
     }
@@ -628,7 +628,7 @@ CASE(locations_in_slices_are_those_in_one_piece)
     ck_assert_uint_eq(held.hit_tokens, LONG_BLOCKS * 8);
     ck_assert_uint_eq(held.groups[0].locs.n, sizeof whole);
     ck_assert_mem_eq(held.groups[0].locs.p, whole, sizeof whole);
-    ck_assert(!s.svc->long_used[0]);
+    ck_assert(!s.svc->long_locs.used[0]);
     release(corr);
 }
 
@@ -639,7 +639,7 @@ CASE(who_is_cancelled_or_leaves_among_its_locations_holds_nothing)
     (void)sr_cancel(&s, p, corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
     ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 0);
-    ck_assert(!s.svc->long_used[0]);
+    ck_assert(!s.svc->long_locs.used[0]);
     for (unsigned i = 0; i < TURNS && core_metrics(s.core)->leases > 0; i++)
         sr_turn(&s, 0);
     longer.deadline_ms = 100;
@@ -655,7 +655,7 @@ CASE(who_is_cancelled_or_leaves_among_its_locations_holds_nothing)
     for (unsigned i = 0; i < TURNS && core_metrics(s.core)->leases > 0; i++)
         sr_turn(&s, 0);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
-    ck_assert(!s.svc->long_used[0]);
+    ck_assert(!s.svc->long_locs.used[0]);
     ck_assert_uint_eq(s.kept, 0);
 }
 

@@ -60,7 +60,7 @@ static uint64_t redeem_partly(uint32_t deadline_ms)
 static uint64_t redeem_into_locs(void)
 {
     const uint64_t corr = redeem(0, 0);
-    for (unsigned n = 0; !s.svc->long_used[0]; n++) {
+    for (unsigned n = 0; !s.svc->long_locs.used[0]; n++) {
         ck_assert_uint_lt(n, TURNS);
         sr_turn(&s, 0);
     }
@@ -76,7 +76,7 @@ static void leases_are_left(uint64_t leases)
         sr_turn(&s, 0);
     }
     ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, leases * leased);
-    ck_assert(!s.svc->long_used[0]);
+    ck_assert(!s.svc->long_locs.used[0]);
     no_call_is_left();
 }
 
@@ -153,7 +153,7 @@ CASE(what_goes_bad_between_two_slices_is_not_told)
 CASE(what_goes_bad_is_not_told_at_once_either)
 {
     for (unsigned i = 0; i < SVC_LONG_LOCS; i++)
-        s.svc->long_used[i] = true;
+        s.svc->long_locs.used[i] = true;
     uint64_t corr = redeem_partly(0);
     (void)slices_until(corr);
     ck_assert_mem_eq(sr_held(&s, corr).groups[0].locs.p, first_locs, sizeof first_locs);
@@ -162,7 +162,7 @@ CASE(what_goes_bad_is_not_told_at_once_either)
     goes_bad(0);
     (void)slices_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_NO_LEASE);
-    memset(s.svc->long_used, 0, sizeof s.svc->long_used);
+    memset(s.svc->long_locs.used, 0, sizeof s.svc->long_locs.used);
     leases_are_left(1);
 }
 

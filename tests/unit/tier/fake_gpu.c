@@ -35,6 +35,8 @@ struct gpu_dev {
     int fail_err[GPU_NOTHING + 1];
     uint64_t bytes, peak_bytes; /* allocated */
     uint32_t last_frags;
+    uint32_t ended;             /* operations */
+    bool closing;               /* gpu_close() has begun */
     const struct fake_mem *hit; /* what was found last */
     const void *pinned[PINS_MAX];
 };
@@ -104,6 +106,7 @@ static void end(struct gpu *g, struct gpu_op *op, int status)
     d->last_frags = op->kind == GPU_COPY ? op->nfrags : d->last_frags;
     free(piece_of(op));
     d->waiting[op->kind]--;
+    d->ended++;
     op->status = status;
     inbox_post(&g->results, &op->item);
 }
@@ -111,13 +114,13 @@ static void end(struct gpu *g, struct gpu_op *op, int status)
 /* The control thread hears of it now, not in its next turn. */
 static void deliver(struct gpu *g)
 {
-    g->watch.fn(&g->watch, 0);
+    gpu__deliver(g);
 }
 
 /* The device has not gone since. */
 static bool is_of_now(const struct gpu *g, const struct gpu_op *op)
 {
-    return g->state == GPU_UP && op->generation == g->generation;
+    return gpu_state(g) == GPU_UP && op->generation == gpu_generation(g);
 }
 
 /* --- memory --- */
@@ -150,7 +153,7 @@ static void add(struct gpu *g, struct gpu_mem *mem, const struct device_range *r
     *m = (struct fake_mem){.range = *range, .bytes = bytes, .imported = mem->imported};
     mem->addr = range->at;
     mem->bytes = bytes;
-    mem->generation = g->generation;
+    mem->generation = gpu_generation(g);
     mem->priv = m;
     list_push_back(&d->mems, &m->node);
     d->bytes += m->imported ? 0 : bytes;
@@ -246,7 +249,7 @@ static int run_memory(struct gpu *g, struct gpu_op *op)
         pin(d, op, false);
         return 0;
     }
-    if (g->closing)
+    if (d->closing)
         return -ECANCELED;
     if (!is_of_now(g, op))
         return -EIO;
@@ -290,7 +293,7 @@ static void must_be_memory(struct gpu_dev *d, enum gpu_direction direction,
 
 static bool is_cancelled(const struct gpu *g, const struct gpu_op *op)
 {
-    return g->closing ||
+    return g->thread.dev->closing ||
            (op->cancel != NULL && atomic_load_explicit(op->cancel, memory_order_relaxed));
 }
 
@@ -392,10 +395,10 @@ uint32_t fake_gpu_copy(struct gpu *g, uint32_t frags)
 void fake_gpu_run(struct gpu *g)
 {
     for (bool moved = true; moved;) {
-        const uint32_t before = g->flying;
+        const uint32_t before = dev_of(g)->ended;
         const uint32_t frags = fake_gpu_copy(g, UINT32_MAX);
         const uint32_t memory = fake_gpu_memory(g);
-        moved = frags > 0 || memory > 0 || g->flying != before || inbox_pending(&g->orders);
+        moved = frags > 0 || memory > 0 || dev_of(g)->ended != before || inbox_pending(&g->orders);
     }
 }
 
@@ -410,8 +413,8 @@ static void tell(struct gpu *g, struct gpu_told *told)
 
 void fake_gpu_up(struct gpu *g)
 {
-    ck_assert_int_ne(g->state, GPU_UP);
-    g->up.generation = g->generation + 1;
+    ck_assert_int_ne(gpu_state(g), GPU_UP);
+    g->up.generation = gpu_generation(g) + 1;
     g->up.info = (struct gpu_dev_info){
         .name = "fake", .exports = DEVICE_HANDLE_EMU, .has_kernel = true, .free_bytes = UINT64_MAX};
     memset(g->up.info.uuid, 0x42, sizeof(g->up.info.uuid));
@@ -421,7 +424,7 @@ void fake_gpu_up(struct gpu *g)
 void fake_gpu_lose(struct gpu *g)
 {
     struct gpu_dev *d = dev_of(g);
-    ck_assert_int_eq(g->state, GPU_UP);
+    ck_assert_int_eq(gpu_state(g), GPU_UP);
     memset(d->pinned, 0, sizeof(d->pinned));
     for (struct list_node *n = d->mems.next; n != &d->mems; n = n->next) {
         struct fake_mem *m = CONTAINER_OF(n, struct fake_mem, node);
@@ -441,7 +444,8 @@ void __wrap_gpu_close(struct gpu **gpu)
     struct gpu_dev *d = NULL;
     if (gpu != NULL && *gpu != NULL) {
         d = dev_of(*gpu);
-        (*gpu)->closing = true;
+        gpu__begin_close(*gpu);
+        d->closing = true;
         fake_gpu_run(*gpu);
         ck_assert_ptr_null((*gpu)->thread.copies.head);
     }
