@@ -12,18 +12,26 @@
 
 #include "sys.h"
 
+/* The one mapping of all private tables. */
+struct arena_mapping {
+    void *base;
+    uint64_t bytes;
+};
+
 /* --- create, destroy --- */
 
 static int make_tables(struct arena *a)
 {
     struct arena_tables t;
+    a->mapping = sys_calloc(1, sizeof(*a->mapping));
+    if (a->mapping == NULL)
+        return -ENOMEM;
     arena__tables(a->sizes.chunks, a->chunk_pages, &t);
     void *p = sys_pages(t.bytes);
     if (p == NULL)
         return -errno;
     uint8_t *const base = p;
-    a->tables = p;
-    a->tables_bytes = t.bytes;
+    *a->mapping = (struct arena_mapping){.base = p, .bytes = t.bytes};
     a->chunks = (struct arena_chunk *)(void *)(base + t.at[ARENA_TABLE_CHUNKS]);
     a->pages = (struct arena_page *)(void *)(base + t.at[ARENA_TABLE_PAGES]);
     a->slabs = (struct arena_slab *)(void *)(base + t.at[ARENA_TABLE_SLABS]);
@@ -72,6 +80,12 @@ static int arena_fill(struct arena *a)
     int err = make_tables(a);
     if (err < 0)
         return err;
+    err = arena__room_make(a);
+    if (err < 0)
+        return err;
+    err = arena__shift_make(a);
+    if (err < 0)
+        return err;
     err = hash_random(&a->gen, sizeof(a->gen));
     if (err < 0)
         return err;
@@ -90,8 +104,7 @@ static int arena_fill(struct arena *a)
             err = arena__chunk_make(a, i);
     if (err < 0)
         return err;
-    a->claim = (struct bus_claim){.fn = arena__lose, .ctx = a};
-    err = bus_claim(&a->claim);
+    err = arena__losses_watch(a);
     if (err < 0)
         return err;
     /* Only now: faulting in would hold the lock that mapping needs. */
@@ -111,6 +124,7 @@ int arena_create(const struct arena_config *config, struct arena **ret_arena)
     a->chunk_pages = (uint32_t)(a->sizes.chunk_bytes >> LAYOUT_PAGE_SHIFT);
     a->words = a->chunk_pages / 64;
     a->first_page = layout_chunk_header_pages(a->chunk_pages);
+    a->room_bytes = config->limit_bytes;
     a->epoch = 1; /* the memo's 0 is then never current */
     const int err = arena_fill(a);
     if (err < 0) {
@@ -127,12 +141,16 @@ void arena_destroy(struct arena **arena)
         return;
     struct arena *a = *arena;
     prefault_destroy(&a->prefault);
-    bus_unclaim(&a->claim);
-    if (a->tables != NULL) {
+    arena__losses_end(a);
+    if (a->mapping != NULL && a->mapping->base != NULL) {
         for (uint32_t i = 0; i < a->sizes.chunks; i++)
             chunk_leave(&a->chunks[i].mem);
-        (void)munmap(a->tables, a->tables_bytes);
+        (void)munmap(a->mapping->base, a->mapping->bytes);
     }
+    free(a->mapping);
+    free(a->room);
+    free(a->shift);
+    free(a->warm);
     ns_records_close(&a->names);
     backing_close(&a->backing); /* last: only now may another daemon take them */
     free(a);
@@ -262,8 +280,7 @@ int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier
     const uint64_t slot_bytes = (uint64_t)slot_pages << LAYOUT_PAGE_SHIFT;
     if (!arena_can_hold(a, bytes))
         return KVC_E_TOO_LARGE;
-    const uint64_t left = a->config.limit_bytes - a->used_bytes;
-    if (slot_bytes + a->held_bytes > left)
+    if (a->used_bytes + slot_bytes > a->room_bytes)
         return KVC_E_NO_ROOM;
     uint32_t slot = 0;
     struct arena_slab *s = slot_beside(a, beside, principal, slot_pages, &slot);
@@ -410,7 +427,8 @@ int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32_t principal, ui
 
 void arena_hold(struct arena *a, uint64_t bytes)
 {
-    a->held_bytes = bytes > a->sizes.chunk_bytes ? bytes - a->sizes.chunk_bytes : 0;
+    const uint64_t held = bytes > a->sizes.chunk_bytes ? bytes - a->sizes.chunk_bytes : 0;
+    a->room_bytes = a->config.limit_bytes - MIN(held, a->config.limit_bytes);
 }
 
 void arena_lend(struct arena *a, uint32_t no, bool is_lent)

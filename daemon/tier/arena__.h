@@ -21,62 +21,68 @@
 #define ARENA_SLAB_PAGES 512u
 #define ARENA_NONE       UINT32_MAX
 
-/* Per page of the arena, 8 bytes. Valid for the first page of a slab and of a slot. */
+/* Of each page of the arena. Valid for the first page of a slab and of a slot. */
 struct arena_page {
-    uint32_t slab;
-    uint32_t owner;
+    uint32_t slab;  /* index in arena.slabs */
+    uint32_t owner; /* as given to arena_alloc() */
 };
 
+/* A run of pages of a chunk: headers, then slots of one size. */
 struct arena_slab {
     uint64_t free[4];      /* bit set: slot is free */
     struct list_node link; /* in its class, while it has a free slot and is not evacuating */
-    uint32_t chunk;        /* slot in the chunk table; ARENA_NONE: this record is free */
+    uint32_t chunk;        /* index in arena.chunks; ARENA_NONE: this record is free */
     uint32_t page, pages;  /* in the chunk, headers included */
     uint32_t first;        /* page of slot 0's payload */
     uint32_t slot_pages;
-    uint32_t class; /* while the record is free: the next free record */
+    uint32_t class; /* index in arena.classes; while the record is free: the next free record */
     uint16_t slots, used;
-    uint8_t evacuation; /* 1 + index of the evacuation it is part of; 0: none */
+    uint8_t evacuation; /* 1 + index of the region it is part of; 0: of none */
 };
 _Static_assert(sizeof(struct arena_slab) <= 128, "two cache lines");
 _Static_assert(LAYOUT_SLAB_SLOTS <= 4 * 64, "a bit for each slot");
 
-/* (principal, slot size) that has slabs. */
+/* The slabs of one principal with slots of one size. */
 struct arena_class {
-    struct list_node partial;
+    struct list_node partial; /* slabs with a free slot that are not evacuating */
     uint32_t principal;
     uint32_t slot_pages;
-    uint32_t slabs;
-    uint32_t next; /* in its hash bucket, or of the free list */
+    uint32_t slabs; /* at least 1, or the record is free */
+    uint32_t next;  /* in its hash bucket, or of the free list */
 };
 
 struct arena_chunk {
     struct chunk_mem mem;
-    uint32_t id;
-    uint32_t principal; /* while owned */
+    uint32_t id;        /* as workers know it; each new memory of the chunk has another one */
+    uint32_t principal; /* valid while owned */
     bool owned;
-    bool lent; /* of the place: see arena_lend() */
-    /* Somebody else cut the file, and this process has zeroes of its own there; set by whichever
-     * thread came upon it. */
+    bool lent; /* memory that is or was at this place is lent to others: see arena_lend() */
+    /* Another process cut the file: this process reads zeroes there, and nothing in the chunk can
+     * be served. Set by any thread, in a signal handler. */
     _Atomic bool lost;
-    bool longest_known;
+    bool longest_known; /* `longest` is up to date */
     uint32_t slabs;
-    uint32_t longest; /* longest run of free pages */
-    uint64_t used_bytes;
-    uint64_t last_alloc; /* number of the last slot handed out from it */
+    uint32_t longest;    /* longest run of free pages */
+    uint64_t used_bytes; /* of slots handed out */
+    uint64_t last_alloc; /* arena.allocs when a slot of the chunk was last handed out */
     uint64_t *used;      /* bit per page: taken, held by an evacuation, or beyond the end */
 };
 
-/* A run of pages that is being emptied. */
+/* A region: a run of pages that is being emptied. */
 struct arena_evacuation {
     bool active;
     uint32_t chunk;
     uint32_t page, pages;
     uint32_t slabs_left; /* plus one while arena_evacuate() walks it */
-    uint32_t principal;  /* for whom; ARENA_NONE: for nobody, and it is not given up */
-    uint32_t slot_pages; /* what for */
-    uint64_t seq;
+    uint32_t principal;  /* for whom; ARENA_NONE: its chunk is lost, and it is never given up */
+    uint64_t seq;        /* grows from region to region: the oldest is given up first */
 };
+
+struct arena_mapping; /* arena.c */
+struct arena_room;    /* arena_room.c */
+struct arena_shift;   /* arena_shift.c */
+struct arena_losses;  /* arena_evacuate.c */
+struct arena_warm;    /* arena_warm.c */
 
 struct arena {
     struct arena_config config;
@@ -84,54 +90,49 @@ struct arena {
     uint32_t chunk_pages;
     uint32_t first_page; /* of a chunk, behind its header */
     uint32_t words;      /* of a chunk's bitmap */
-    uint8_t store[16];
-    uint64_t gen; /* the last one given */
+    uint8_t store[16];   /* stands in all headers: chunks of another store do not count */
+    uint64_t gen;        /* the generation that was given last */
 
     struct backing *backing;
-    struct ns_records *names;       /* NULL where nothing is kept */
-    bool recovering;                /* until arena_recover() */
-    struct arena_recovery recovery; /* of what arena_create() found */
+    struct ns_records *names; /* NULL: nothing is kept for the next run */
+    bool recovering; /* chunks of the run before are kept, and arena_recover() is to come */
 
     struct arena_chunk *chunks;
     struct arena_page *pages;
     struct arena_slab *slabs;
-    uint32_t slabs_max, slabs_high, slab_free;
+    uint32_t slabs_max;
+    uint32_t slabs_high; /* records from here on were never used */
+    uint32_t slab_free;  /* list of free records, by arena_slab.class */
     struct arena_class *classes;
-    uint32_t classes_max, class_free;
-    uint32_t *buckets;
+    uint32_t classes_max;
+    uint32_t class_free; /* list of free records, by arena_class.next */
+    uint32_t *buckets;   /* hash table of the classes */
     uint32_t bucket_mask;
-    struct arena_evacuation evacuation[ARENA_EVACUATIONS_MAX];
-    uint64_t region_seq;
+    struct {
+        struct arena_evacuation at[ARENA_EVACUATIONS_MAX];
+        uint64_t seq; /* of the region begun last */
+    } regions;
 
+    uint64_t room_bytes; /* that slots may take: the limit, less what arena_hold() takes off it */
     uint64_t used_bytes, used_slots, slabs_used;
-    uint64_t held_pages; /* by evacuations */
-    uint64_t held_bytes; /* of the limit, by chunks that were retired */
+    uint64_t held_pages; /* of regions, pages in no slab: free when all of the region is empty */
     uint64_t allocs;     /* calls of arena_alloc() */
-    uint64_t replace_at; /* no chunk is replaced before this call: the last attempt failed */
     uint64_t chunks_retired;
     uint32_t next_chunk_id;
-
-    /* Memo of arena__has_room(): it is asked once per candidate for eviction. */
-    uint64_t epoch; /* of free runs, partial slabs and owners */
-    uint64_t memo_epoch;
-    uint32_t memo_principal, memo_slot_pages;
-    bool memo_has_room;
-
-    struct bus_claim claim;
-    _Atomic int loss; /* enum arena_loss */
+    uint64_t epoch; /* changes with free runs, partial slabs and owners of chunks */
 
     struct arena_report report;
     struct prefault *prefault;
-    arena_moved_fn *moved; /* NULL: nobody asks */
+    arena_moved_fn *moved; /* NULL: nobody wants to know */
     void *moved_ctx;
-    arena_retired_fn *retired;
+    arena_retired_fn *retired; /* NULL: nobody wants to know */
     void *retired_ctx;
-    arena_stays_fn *stays;
-    void *stays_ctx;
-    uint32_t shift_chunk, shift_page, shift_slot; /* what arena_shift() looks at next */
 
-    void *tables; /* one mapping for all private tables */
-    uint64_t tables_bytes;
+    struct arena_mapping *mapping;
+    struct arena_room *room;
+    struct arena_shift *shift;
+    struct arena_losses *losses;
+    struct arena_warm *warm; /* NULL: nothing is kept */
 };
 
 /* Where each private table lies in the one mapping that holds them. */
@@ -210,6 +211,9 @@ KVC_WARN_UNUSED int arena__take_over(struct arena *a);
 
 /* --- arena_room.c: chunks, runs, classes --- */
 
+/* a->room, which arena_destroy() frees. -ENOMEM. */
+KVC_WARN_UNUSED int arena__room_make(struct arena *a);
+
 /* A bit per page; pages up to `pages` only. */
 bool arena__bit(const struct arena_chunk *c, uint32_t page);
 void arena__mark(struct arena *a, struct arena_chunk *c, uint32_t page, uint32_t pages, bool used);
@@ -249,11 +253,17 @@ void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there);
 
 /* --- arena_evacuate.c --- */
 
-/* For bus_claim(): the chunk with this address is lost, and the access may go on. */
-bool arena__lose(void *ctx, void *addr);
+/* From here on a chunk whose file another process cuts is lost, and the access goes on. Errors are
+ * -ENOMEM and those of bus_claim(). */
+KVC_WARN_UNUSED int arena__losses_watch(struct arena *a);
+/* Also where arena__losses_watch() has failed or was not called. */
+void arena__losses_end(struct arena *a);
 
 /* --- arena_shift.c --- */
 
+/* a->shift, which arena_destroy() frees. -ENOMEM. */
+KVC_WARN_UNUSED int arena__shift_make(struct arena *a);
+/* Whether blocks that may not be evicted are gathered in the chunk (arena_set_stays()). */
 bool arena__stays(const struct arena *a, uint32_t chunk);
 
 #endif

@@ -11,6 +11,7 @@
 #include "arena__.h"
 #include "sys.h"
 
+#include <stdlib.h>
 #include <sys/mman.h>
 
 struct pick {
@@ -69,7 +70,7 @@ static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, ui
 static bool has_region(const struct arena *a, uint32_t chunk)
 {
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++)
-        if (a->evacuation[i].active && a->evacuation[i].chunk == chunk)
+        if (a->regions.at[i].active && a->regions.at[i].chunk == chunk)
             return true;
     return false;
 }
@@ -137,7 +138,7 @@ static struct arena_evacuation *evacuation_take(struct arena *a)
 {
     struct arena_evacuation *oldest = NULL;
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        struct arena_evacuation *r = &a->evacuation[i];
+        struct arena_evacuation *r = &a->regions.at[i];
         if (!r->active)
             return r;
         if (r->principal != ARENA_NONE && (oldest == NULL || r->seq < oldest->seq))
@@ -162,7 +163,7 @@ static struct arena_evacuation *arena_evacuate_begin(struct arena *a, const stru
         .pages = pick->pages,
         .slabs_left = 1, /* arena_evacuate()'s own, until it has walked the region */
         .principal = principal,
-        .seq = ++a->region_seq,
+        .seq = ++a->regions.seq,
     };
     for (uint32_t page = r->page; page < r->page + r->pages;) {
         struct arena_slab *s = arena__slab_at(a, r->chunk, page);
@@ -173,7 +174,7 @@ static struct arena_evacuation *arena_evacuate_begin(struct arena *a, const stru
             page = end;
             continue;
         }
-        s->evacuation = (uint8_t)(1 + (r - a->evacuation));
+        s->evacuation = (uint8_t)(1 + (r - a->regions.at));
         list_remove(&s->link);
         r->slabs_left++;
         page += s->pages;
@@ -232,14 +233,19 @@ uint32_t arena_evacuate(struct arena *a, uint32_t principal, uint32_t bytes, boo
     if (r == NULL)
         return 0;
     const uint32_t n = report_pages(a, pick.chunk, pick.page, pick.pages, each, ctx);
-    arena__evacuation_slab_gone(a, (uint32_t)(r - a->evacuation));
+    arena__evacuation_slab_gone(a, (uint32_t)(r - a->regions.at));
     return n;
 }
 
 /* --- chunks that are lost --- */
 
+struct arena_losses {
+    struct bus_claim claim;
+    _Atomic int loss; /* enum arena_loss */
+};
+
 /* In a signal handler, on any thread: the table's entry of a chunk that somebody uses is steady. */
-bool arena__lose(void *ctx, void *addr)
+static bool arena_lose(void *ctx, void *addr)
 {
     struct arena *a = ctx;
     const uint8_t *const at = addr;
@@ -251,16 +257,34 @@ bool arena__lose(void *ctx, void *addr)
         /* All of it: generations must not go on to change in the file for some slots alone. */
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
         atomic_store(&c->lost, true);
-        atomic_store(&a->loss, ARENA_LOSS_NEW);
+        atomic_store(&a->losses->loss, ARENA_LOSS_NEW);
         return sys_mmap(base, a->sizes.chunk_bytes, PROT_READ | PROT_WRITE, flags, -1) !=
                MAP_FAILED;
     }
     return false;
 }
 
+int arena__losses_watch(struct arena *a)
+{
+    a->losses = sys_calloc(1, sizeof(*a->losses));
+    if (a->losses == NULL)
+        return -ENOMEM;
+    a->losses->claim = (struct bus_claim){.fn = arena_lose, .ctx = a};
+    return bus_claim(&a->losses->claim);
+}
+
+void arena__losses_end(struct arena *a)
+{
+    if (a->losses == NULL)
+        return;
+    bus_unclaim(&a->losses->claim);
+    free(a->losses);
+    a->losses = NULL;
+}
+
 enum arena_loss arena_has_lost(const struct arena *a)
 {
-    return (enum arena_loss)atomic_load_explicit(&a->loss, memory_order_relaxed);
+    return (enum arena_loss)atomic_load_explicit(&a->losses->loss, memory_order_relaxed);
 }
 
 /* No slot of it is handed out, and the next run does not find it. False: no region is free. */
@@ -269,8 +293,8 @@ static bool lost_begin(struct arena *a, uint32_t chunk)
     const struct pick all = {
         .chunk = chunk, .page = a->first_page, .pages = a->chunk_pages - a->first_page};
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++)
-        if (a->evacuation[i].active && a->evacuation[i].chunk == chunk)
-            arena_evacuate_give_up(a, &a->evacuation[i]);
+        if (a->regions.at[i].active && a->regions.at[i].chunk == chunk)
+            arena_evacuate_give_up(a, &a->regions.at[i]);
     if (arena_evacuate_begin(a, &all, ARENA_NONE) == NULL)
         return false;
     backing_forget(a->backing, a->chunks[chunk].id);
@@ -280,7 +304,7 @@ static bool lost_begin(struct arena *a, uint32_t chunk)
 static struct arena_evacuation *lost_evacuation(struct arena *a, uint32_t chunk)
 {
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        struct arena_evacuation *r = &a->evacuation[i];
+        struct arena_evacuation *r = &a->regions.at[i];
         if (r->active && r->chunk == chunk && r->principal == ARENA_NONE)
             return r;
     }
@@ -291,7 +315,7 @@ uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx)
 {
     uint32_t fresh = 0;
     bool any = false;
-    atomic_store(&a->loss, ARENA_LOSS_NONE);
+    atomic_store(&a->losses->loss, ARENA_LOSS_NONE);
     for (uint32_t i = 0; i < a->sizes.chunks; i++) {
         struct arena_chunk *c = &a->chunks[i];
         if (!atomic_load(&c->lost) || !c->owned)
@@ -301,13 +325,13 @@ uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx)
             fresh += is_new;
             (void)report_pages(a, i, a->first_page, a->chunk_pages - a->first_page, each, ctx);
             if (is_new) /* the walk's own share of the region */
-                arena__evacuation_slab_gone(a, (uint32_t)(lost_evacuation(a, i) - a->evacuation));
+                arena__evacuation_slab_gone(a, (uint32_t)(lost_evacuation(a, i) - a->regions.at));
         }
         any |= atomic_load(&c->lost);
     }
     int none = ARENA_LOSS_NONE; /* or a new one, from another thread */
     if (any)
-        (void)atomic_compare_exchange_strong(&a->loss, &none, ARENA_LOSS_KNOWN);
+        (void)atomic_compare_exchange_strong(&a->losses->loss, &none, ARENA_LOSS_KNOWN);
     return fresh;
 }
 
@@ -319,7 +343,7 @@ bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint3
     if (arena__has_room(a, principal, slot_pages))
         return true; /* only the limit is in the way */
     if (s->evacuation != 0)
-        return a->evacuation[s->evacuation - 1].principal == principal;
+        return a->regions.at[s->evacuation - 1].principal == principal;
     const struct arena_chunk *c = &a->chunks[s->chunk];
     if (c->principal == principal && s->slot_pages == slot_pages)
         return true;
@@ -387,7 +411,7 @@ void arena_check(struct arena *a)
     MUST(total == a->used_bytes && slabs_total == a->slabs_used && held == a->held_pages);
     MUST(a->used_bytes <= a->config.limit_bytes);
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        const struct arena_evacuation *r = &a->evacuation[i];
+        const struct arena_evacuation *r = &a->regions.at[i];
         MUST(!r->active || r->principal != ARENA_NONE || atomic_load(&a->chunks[r->chunk].lost));
     }
     uint32_t classes = 0;

@@ -6,8 +6,25 @@
 
 #include <string.h>
 
+#include "sys.h"
+
 /* Allocations between two attempts to replace a chunk when the system refuses. */
 #define REPLACE_PATIENCE 256u
+
+struct arena_room {
+    uint64_t replace_at; /* no chunk is replaced before arena.allocs is this: the last try failed */
+    /* The last answer of find_room(): arena__has_room() is asked once per candidate for eviction.
+     */
+    uint64_t epoch; /* arena.epoch then: the answer counts while that stays */
+    uint32_t principal, slot_pages;
+    bool has_room;
+};
+
+int arena__room_make(struct arena *a)
+{
+    a->room = sys_calloc(1, sizeof(*a->room));
+    return a->room != NULL ? 0 : -ENOMEM;
+}
 
 /* --- bitmap --- */
 
@@ -145,7 +162,7 @@ static int arena__replace(struct arena *a, uint32_t chunk)
     const uint32_t id = c->id;
     const int err = arena__chunk_make(a, chunk);
     if (err < 0) {
-        a->replace_at = a->allocs + REPLACE_PATIENCE;
+        a->room->replace_at = a->allocs + REPLACE_PATIENCE;
         a->epoch++;
         return err;
     }
@@ -162,7 +179,7 @@ static int arena__replace(struct arena *a, uint32_t chunk)
 
 static bool may_replace(const struct arena *a, const struct arena_chunk *c)
 {
-    return c->owned && c->slabs == 0 && a->allocs >= a->replace_at;
+    return c->owned && c->slabs == 0 && a->allocs >= a->room->replace_at;
 }
 
 static int claim(struct arena *a, uint32_t chunk, uint32_t principal)
@@ -397,7 +414,7 @@ struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t pri
 
 void arena__evacuation_slab_gone(struct arena *a, uint32_t evacuation)
 {
-    struct arena_evacuation *r = &a->evacuation[evacuation];
+    struct arena_evacuation *r = &a->regions.at[evacuation];
     MUST(r->active && r->slabs_left > 0);
     if (--r->slabs_left > 0)
         return;
@@ -453,12 +470,12 @@ static bool find_room(struct arena *a, uint32_t principal, uint32_t slot_pages)
 
 bool arena__has_room(struct arena *a, uint32_t principal, uint32_t slot_pages)
 {
-    if (a->memo_epoch != a->epoch || a->memo_principal != principal ||
-        a->memo_slot_pages != slot_pages) {
-        a->memo_has_room = find_room(a, principal, slot_pages);
-        a->memo_epoch = a->epoch;
-        a->memo_principal = principal;
-        a->memo_slot_pages = slot_pages;
+    struct arena_room *memo = a->room;
+    if (memo->epoch != a->epoch || memo->principal != principal || memo->slot_pages != slot_pages) {
+        memo->has_room = find_room(a, principal, slot_pages);
+        memo->epoch = a->epoch;
+        memo->principal = principal;
+        memo->slot_pages = slot_pages;
     }
-    return a->memo_has_room;
+    return memo->has_room;
 }

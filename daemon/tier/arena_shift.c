@@ -10,19 +10,33 @@
 #include <string.h>
 
 #include "arena__.h"
+#include "sys.h"
 
 /* Slabs and slots that one call looks at. */
 #define SHIFT_LOOKS 1024u
 
+struct arena_shift {
+    arena_stays_fn *stays; /* NULL: nothing stays */
+    void *ctx;
+    uint32_t chunk, page, slot; /* where the search for an occupant that may move goes on */
+};
+
+int arena__shift_make(struct arena *a)
+{
+    a->shift = sys_calloc(1, sizeof(*a->shift));
+    return a->shift != NULL ? 0 : -ENOMEM;
+}
+
 void arena_set_stays(struct arena *a, arena_stays_fn *fn, void *ctx)
 {
-    a->stays = fn;
-    a->stays_ctx = ctx;
+    a->shift->stays = fn;
+    a->shift->ctx = ctx;
 }
 
 bool arena__stays(const struct arena *a, uint32_t chunk)
 {
-    return a->stays != NULL && a->stays(a->stays_ctx, chunk);
+    const struct arena_shift *f = a->shift;
+    return f->stays != NULL && f->stays(f->ctx, chunk);
 }
 
 /* ---- content ---- */
@@ -120,30 +134,31 @@ static struct arena_slab *free_slab(struct arena *a, uint32_t principal, uint32_
 static bool occupant(struct arena *a, uint32_t principal, uint32_t slot_pages,
                      const struct tier_shift *want, struct tier_loc *ret_loc)
 {
+    struct arena_shift *at = a->shift;
     uint32_t looks = 0;
     for (uint32_t n = 0; n <= a->sizes.chunks && looks < SHIFT_LOOKS; n++) {
-        const bool serves = chunk_serves(a, a->shift_chunk, principal);
-        while (serves && a->shift_page < a->chunk_pages && looks < SHIFT_LOOKS) {
-            const struct arena_slab *s = arena__slab_at(a, a->shift_chunk, a->shift_page);
+        const bool serves = chunk_serves(a, at->chunk, principal);
+        while (serves && at->page < a->chunk_pages && looks < SHIFT_LOOKS) {
+            const struct arena_slab *s = arena__slab_at(a, at->chunk, at->page);
             looks++;
             if (s == NULL || s->slot_pages != slot_pages || s->evacuation != 0 ||
-                a->shift_slot >= s->slots) {
-                a->shift_page += s != NULL ? s->pages : 1;
-                a->shift_slot = 0;
+                at->slot >= s->slots) {
+                at->page += s != NULL ? s->pages : 1;
+                at->slot = 0;
                 continue;
             }
-            const uint32_t i = a->shift_slot++;
+            const uint32_t i = at->slot++;
             if (arena__slot_is_free(s, i))
                 continue;
-            *ret_loc = arena__loc(a, a->shift_chunk, s->first + i * slot_pages);
+            *ret_loc = arena__loc(a, at->chunk, s->first + i * slot_pages);
             if (want->may_move(want->ctx, *ret_loc, a->pages[ret_loc->id].owner))
                 return true;
         }
-        if (serves && a->shift_page < a->chunk_pages)
+        if (serves && at->page < a->chunk_pages)
             return false;
-        a->shift_chunk = (a->shift_chunk + 1) % a->sizes.chunks;
-        a->shift_page = a->first_page;
-        a->shift_slot = 0;
+        at->chunk = (at->chunk + 1) % a->sizes.chunks;
+        at->page = a->first_page;
+        at->slot = 0;
     }
     return false;
 }

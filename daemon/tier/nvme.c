@@ -96,8 +96,8 @@ uint64_t nvme_footprint(const struct nvme_config *config)
         (uint64_t)n->segs * sizeof(struct nvme_seg) +
         WRITES * (sizeof(struct nvme_write) + NVME_HEAD_PAGES * (uint64_t)NVME_PAGE) +
         READS * sizeof(struct nvme_read) + NVME_VERIFIES * NVME_VERIFY_BYTES + movers +
-        NVME_KEEPS_MAX * sizeof(struct nvme_keep) + NVME_ZERO_BYTES + NVME_DEADS * NVME_PAGE +
-        n->paths * 2 * (uint64_t)NVME_PAGE;
+        NVME_KEEPS_MAX * sizeof(struct nvme_keep) + NVME_DEADS * NVME_PAGE + nvme__health_bytes() +
+        nvme__format_bytes() + n->paths * 2 * (uint64_t)NVME_PAGE;
     free(n);
     return bytes;
 }
@@ -122,21 +122,21 @@ void nvme__buffer_free(void *at, uint64_t pages)
 static bool alloc_io(struct nvme *n)
 {
     bool good = true;
-    n->writes_n = WRITES;
-    n->reads_n = READS;
-    n->write = sys_calloc(WRITES, sizeof(n->write[0]));
-    n->read = sys_calloc(READS, sizeof(n->read[0]));
-    if (n->write == NULL || n->read == NULL)
+    n->writes.n = WRITES;
+    n->reads.n = READS;
+    n->writes.at = sys_calloc(WRITES, sizeof(n->writes.at[0]));
+    n->reads.at = sys_calloc(READS, sizeof(n->reads.at[0]));
+    if (n->writes.at == NULL || n->reads.at == NULL)
         return false;
     for (uint32_t i = 0; i < WRITES; i++) {
-        n->write[i].head = nvme__buffer(NVME_HEAD_PAGES);
-        good = good && n->write[i].head != NULL;
-        n->write[i].next = n->write_free;
-        n->write_free = &n->write[i];
+        n->writes.at[i].head = nvme__buffer(NVME_HEAD_PAGES);
+        good = good && n->writes.at[i].head != NULL;
+        n->writes.at[i].next = n->writes.free;
+        n->writes.free = &n->writes.at[i];
     }
     for (uint32_t i = 0; i < READS; i++) {
-        n->read[i].next = n->read_free;
-        n->read_free = &n->read[i];
+        n->reads.at[i].next = n->reads.free;
+        n->reads.free = &n->reads.at[i];
     }
     for (unsigned i = 0; i < NVME_VERIFIES; i++) {
         n->verify[i].buf = nvme__buffer(NVME_VERIFY_BYTES / NVME_PAGE);
@@ -158,28 +158,27 @@ static bool alloc_io(struct nvme *n)
 static bool alloc_tables(struct nvme *n)
 {
     bool good = true;
-    n->entries_max = n->c.blocks_max;
-    n->entries_fresh = 1;
-    n->entry_free = n->extent_free = n->delete_head = NVME_NONE;
-    n->extents_max = extents_for(n);
+    n->entries.max = n->c.blocks_max;
+    n->entries.fresh = 1;
+    n->entries.free = n->extents.free = n->seg_use.delete_head = NVME_NONE;
+    n->extents.max = extents_for(n);
     /* Touched as they are used. */
-    n->entry = sys_calloc((size_t)n->entries_max + 1, sizeof(n->entry[0]));
-    n->extent = sys_calloc(n->extents_max, sizeof(n->extent[0]));
-    n->keep = sys_calloc(NVME_KEEPS_MAX, sizeof(n->keep[0]));
-    n->zero = nvme__buffer(NVME_ZERO_BYTES / NVME_PAGE);
+    n->entry = sys_calloc((size_t)n->entries.max + 1, sizeof(n->entry[0]));
+    n->extent = sys_calloc(n->extents.max, sizeof(n->extent[0]));
+    n->keeps.at = sys_calloc(NVME_KEEPS_MAX, sizeof(n->keeps.at[0]));
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];
         p->number = i;
-        p->free_seg = NVME_NONE;
-        p->sync_due_ns = UINT64_MAX;
-        p->written_seq = p->syncing_seq = UINT64_MAX;
+        p->free.first = NVME_NONE;
+        p->sync.due_ns = UINT64_MAX;
+        p->sync.written_seq = p->sync.syncing_seq = UINT64_MAX;
         p->open[NVME_NORMAL].seg = p->open[NVME_DURABLE].seg = NVME_NONE;
         list_init(&p->inflight);
-        p->super_page = nvme__buffer(2);
-        good = good && p->super_page != NULL;
+        p->super.page = nvme__buffer(2);
+        good = good && p->super.page != NULL;
     }
-    return good && n->entry != NULL && n->extent != NULL && n->keep != NULL && n->zero != NULL &&
-           nvme__segs_alloc(n) == 0;
+    return good && n->entry != NULL && n->extent != NULL && n->keeps.at != NULL &&
+           nvme__segs_alloc(n) == 0 && nvme__health_alloc(n) == 0 && nvme__format_alloc(n) == 0;
 }
 
 void nvme_destroy(struct nvme **nvme)
@@ -187,9 +186,9 @@ void nvme_destroy(struct nvme **nvme)
     struct nvme *n = nvme != NULL ? *nvme : NULL;
     if (n == NULL)
         return;
-    MUST(n->ios == 0 && !n->commit.busy);
-    for (uint32_t i = 0; n->write != NULL && i < n->writes_n; i++)
-        nvme__buffer_free(n->write[i].head, NVME_HEAD_PAGES);
+    MUST(n->inflight.n == 0 && !n->commit.busy);
+    for (uint32_t i = 0; n->writes.at != NULL && i < n->writes.n; i++)
+        nvme__buffer_free(n->writes.at[i].head, NVME_HEAD_PAGES);
     for (unsigned i = 0; i < NVME_VERIFIES; i++)
         nvme__buffer_free(n->verify[i].buf, NVME_VERIFY_BYTES / NVME_PAGE);
     for (unsigned i = 0; i < NVME_DEADS; i++)
@@ -199,14 +198,15 @@ void nvme_destroy(struct nvme **nvme)
         nvme__buffer_free(n->mover[i].buf, n->c.extent_bytes / NVME_PAGE);
     }
     for (uint32_t i = 0; i < n->paths; i++)
-        nvme__buffer_free(n->path[i].super_page, 2);
-    free(n->write);
-    free(n->read);
+        nvme__buffer_free(n->path[i].super.page, 2);
+    free(n->writes.at);
+    free(n->reads.at);
     free(n->entry);
     free(n->extent);
     free(n->seg);
-    free(n->keep);
-    nvme__buffer_free(n->zero, NVME_ZERO_BYTES / NVME_PAGE);
+    free(n->keeps.at);
+    nvme__health_free(n);
+    nvme__format_free(n);
     free(n);
     *nvme = NULL;
 }
@@ -280,14 +280,14 @@ static void nvme_stats(const struct tier *t, struct tier_stats *ret)
 {
     const struct nvme *n = nvme__of(t);
     const uint64_t seg_bytes = (uint64_t)n->seg_pages * NVME_PAGE;
-    *ret =
-        (struct tier_stats){.limit_bytes = n->segs * seg_bytes,
-                            .lasting_bytes = nvme__lasting_pages(n) * NVME_PAGE,
-                            .used_bytes = (n->live_pages + n->reserved_pages) * NVME_PAGE,
-                            .used_slots = n->entries_used,
-                            .inflight_ops = n->ios,
-                            .turn_ms = n->oldest_ns ? (n->now_ns - n->oldest_ns) / 1000000 + 1 : 0,
-                            .inflight_bytes = n->write_inflight + n->read_inflight};
+    *ret = (struct tier_stats){
+        .limit_bytes = n->segs * seg_bytes,
+        .lasting_bytes = nvme__lasting_pages(n) * NVME_PAGE,
+        .used_bytes = (n->pages.live + n->pages.reserved) * NVME_PAGE,
+        .used_slots = n->entries.used,
+        .inflight_ops = n->inflight.n,
+        .turn_ms = n->reclaim.oldest_ns ? (n->now_ns - n->reclaim.oldest_ns) / 1000000 + 1 : 0,
+        .inflight_bytes = n->inflight.write_bytes + n->inflight.read_bytes};
     for (uint32_t i = 0; i < n->paths; i++)
         ret->faulted_bytes += n->path[i].formatted * seg_bytes;
     ret->mapped_bytes = ret->faulted_bytes;
@@ -368,7 +368,7 @@ int nvme_create(const struct nvme_config *config, struct nvme **ret_nvme)
         return -ENOMEM;
     n->now_ns = config->now_ns;
     n->wall_ns = config->wall_ns;
-    n->commit_due_ns = UINT64_MAX;
+    n->commit.due_ns = UINT64_MAX;
     n->tier.ops = &nvme_ops;
     n->tier.storage = &nvme_storage_ops;
     n->io_done = on_io_done;
@@ -403,9 +403,10 @@ void nvme_tick(struct nvme *n, uint64_t now_ns, uint64_t wall_ns)
 
 static bool waiting(const struct nvme *n)
 {
-    bool any = n->get_new.n != 0 || n->get_ready.n != 0 || n->verify_wait.n != 0 || n->keeps != 0;
+    bool any = n->queue.get_new.n != 0 || n->queue.get_ready.n != 0 || n->queue.verify.n != 0 ||
+               n->keeps.n != 0;
     for (unsigned which = 0; which < NVME_CLASSES; which++)
-        any = any || n->put[which].n != 0;
+        any = any || n->queue.put[which].n != 0;
     return any;
 }
 
@@ -414,7 +415,7 @@ uint64_t nvme_next_ns(const struct nvme *n)
     uint64_t at = UINT64_MAX;
     if (!n->running)
         return at;
-    if (n->finish.n != 0 || n->lost.n != 0 || n->work)
+    if (n->queue.finish.n != 0 || n->lost.n != 0 || n->work)
         return n->now_ns;
     for (uint32_t i = 0; i < n->paths; i++)
         if (n->path[i].durable.n != 0)
@@ -440,8 +441,8 @@ void nvme_stop(struct nvme *n)
 
 bool nvme_is_quiet(const struct nvme *n)
 {
-    return n->ios == 0 && n->finish.n == 0 && n->lost.n == 0 && !waiting(n) && nvme__keep_idle(n) &&
-           nvme__sync_idle(n) && n->settle.next.n == 0 && !nvme__settling(n);
+    return n->inflight.n == 0 && n->queue.finish.n == 0 && n->lost.n == 0 && !waiting(n) &&
+           nvme__keep_idle(n) && nvme__sync_idle(n) && n->settle.next.n == 0 && !nvme__settling(n);
 }
 
 /* ---- figures ---- */
@@ -455,7 +456,7 @@ int nvme_path_error(const struct nvme *n, uint32_t path)
 uint64_t nvme_path_corrupt(const struct nvme *n, uint32_t path)
 {
     MUST(path < n->paths);
-    return n->path[path].corrupt;
+    return n->path[path].count.corrupt;
 }
 
 int nvme_journal_error(const struct nvme *n)
@@ -476,17 +477,17 @@ void nvme_path_stats(const struct nvme *n, uint32_t path, struct nvme_path_stats
                                     .bytes = p->segs * seg_bytes,
                                     .used_bytes = live * NVME_PAGE,
                                     .formatted_bytes = p->formatted * seg_bytes,
-                                    .reads = p->reads,
-                                    .writes = p->writes_done,
-                                    .syncs = p->syncs,
-                                    .read_bytes = p->read_bytes,
-                                    .write_bytes = p->write_bytes,
-                                    .errors = p->errors,
-                                    .outs = p->outs,
+                                    .reads = p->count.reads,
+                                    .writes = p->count.writes,
+                                    .syncs = p->count.syncs,
+                                    .read_bytes = p->count.read_bytes,
+                                    .write_bytes = p->count.write_bytes,
+                                    .errors = p->count.errors,
+                                    .outs = p->count.outs,
                                     .queued = p->queued,
                                     .queued_bytes = p->queued_bytes,
-                                    .read_ns = &p->read_ns,
-                                    .write_ns = &p->write_ns};
+                                    .read_ns = &p->count.read_ns,
+                                    .write_ns = &p->count.write_ns};
 }
 
 struct metric_set nvme_metric_set(const struct nvme *nvme)
@@ -502,14 +503,14 @@ struct metric_set nvme_metric_set(const struct nvme *nvme)
     histo_reset(&m->read_ns);
     histo_reset(&m->write_ns);
     for (uint32_t i = 0; i < n->paths; i++) {
-        histo_merge(&m->read_ns, &n->path[i].read_ns);
-        histo_merge(&m->write_ns, &n->path[i].write_ns);
+        histo_merge(&m->read_ns, &n->path[i].count.read_ns);
+        histo_merge(&m->write_ns, &n->path[i].count.write_ns);
     }
-    m->blocks = n->entries_used;
-    m->used_bytes = n->live_pages * NVME_PAGE;
-    m->durable_bytes = n->durable_pages * NVME_PAGE;
+    m->blocks = n->entries.used;
+    m->used_bytes = n->pages.live * NVME_PAGE;
+    m->durable_bytes = n->pages.durable * NVME_PAGE;
     m->limit_bytes = (uint64_t)n->segs * n->seg_pages * NVME_PAGE;
-    m->segments_free = n->segs_free;
+    m->segments_free = n->seg_use.free;
     m->journal_error = (uint64_t)-n->journal_error;
     m->paths_up = m->paths_out = 0;
     for (uint32_t i = 0; i < n->paths; i++)

@@ -190,41 +190,48 @@ struct nvme_extents {
 enum nvme_seg_state {
     NVME_S_BLANK, /* not formatted */
     NVME_S_FREE,
-    NVME_S_OPEN,
-    NVME_S_FULL,
-    NVME_S_VICTIM,  /* full, and its occupants are being told to go */
-    NVME_S_DELETING /* empty; its extents leave the journal */
+    NVME_S_OPEN,    /* extents are written to it */
+    NVME_S_FULL,    /* no further extent is written to it */
+    NVME_S_VICTIM,  /* full, and core is being told of its blocks, to keep or free each */
+    NVME_S_DELETING /* empty; its extents are being deleted from the journal */
 };
 struct nvme_seg {
-    uint64_t gen;
-    uint64_t opened_ns; /* 0: by an earlier life */
-    uint32_t extents;   /* the newest; chained by seg_next */
-    uint32_t next;      /* in a list of segments */
-    uint32_t used_pages, live_pages, live, durable_pages;
-    uint32_t pending;    /* extents that are not in the journal yet */
-    uint32_t done_pages; /* written without a gap, from the first on */
-    uint32_t readers;
-    uint32_t told; /* of a victim: the extent that is being told, NONE: all were */
+    uint64_t gen;           /* of what is written in it now; 0: free */
+    uint64_t opened_ns;     /* 0: before this start */
+    uint32_t extents;       /* the newest; chained by seg_next */
+    uint32_t next;          /* in the free list of its path, or among the segments to be deleted */
+    uint32_t used_pages;    /* where the next extent begins */
+    uint32_t live_pages;    /* of blocks that are not freed */
+    uint32_t live;          /* blocks that are not freed */
+    uint32_t durable_pages; /* of live_pages, those of promises */
+    uint32_t pending;       /* extents whose commit or deletion is not done */
+    uint32_t done_pages;    /* written without a gap, from the first on */
+    uint32_t readers;       /* reads, moves and writes of tables that still need it */
+    uint32_t told;          /* VICTIM: the extent that core is told of next; NONE: told of all */
     uint8_t state, path;
-    bool settling; /* DELETING: what is settled waits until it has gone */
-    bool durable;
-    bool broken; /* an extent was lost: what is behind it is lost too */
-    bool named;  /* the journal has an extent of this generation, so the rest is found */
-    bool unread; /* holds an extent whose table could not be read at start */
+    bool settling; /* DELETING: a settle round waits until it is out of the journal */
+    bool durable;  /* opened for promises, and has some */
+    bool broken;   /* an extent was lost, so extents behind it are lost too */
+    bool named;    /* the journal has an extent of this generation, so recovery finds the others */
+    bool unread;   /* holds an extent whose table could not be read at start */
 };
 
+/* NVME_DURABLE: promises, which have segments of their own. */
 enum nvme_class { NVME_NORMAL, NVME_DURABLE, NVME_CLASSES };
 #define NVME_OPEN_PRINTS 32u
+/* The segment of a path to which extents of one class are written. */
 struct nvme_open {
-    uint32_t seg; /* NONE: none */
+    uint32_t seg; /* NONE: no segment is open */
     uint32_t prints;
     struct {
         uint64_t print;
         uint32_t extent;
-    } print[NVME_OPEN_PRINTS];
+    } print[NVME_OPEN_PRINTS]; /* namespaces that have a record in the segment, and in which extent
+                                */
 };
 
 struct nvme;
+/* One I/O. Its memory, iovecs and buffers stay until end() is called. */
 struct nvme_io {
     struct disk_op op;
     struct list_node node; /* of its path's `inflight`, oldest first */
@@ -234,71 +241,91 @@ struct nvme_io {
     void (*end)(struct nvme_io *io);
 };
 
+/* A queue of operations, chained by tier_op.next. */
 struct nvme_ops {
     struct tier_op *head, *tail;
     uint64_t bytes;
     uint32_t n;
 };
 
+/* The superblock of a path: what is being written to it, looked at or read back. */
 enum nvme_super_phase { NVME_SB_IDLE, NVME_SB_LOOK, NVME_SB_WRITE, NVME_SB_READ, NVME_SB_SYNC };
+struct nvme_path_super {
+    enum nvme_super_phase phase;
+    uint64_t seq;       /* of the superblock that was written last; its lowest bit is the page */
+    uint32_t formatted; /* nvme_super.formatted of the one that is being written */
+    bool probe;         /* the path is out; it comes back if the write succeeds */
+    uint8_t *page;      /* two pages */
+    struct nvme_io io;
+    struct iovec iov;
+};
+
+/* A path's extents on their way to the medium (nvme_sync.c). */
+struct nvme_path_sync {
+    struct nvme_io io;
+    bool busy;                         /* the sync is in flight */
+    uint64_t due_ns;                   /* when the next one begins; UINT64_MAX: nothing to sync */
+    struct nvme_extents written;       /* wait for the next sync */
+    struct nvme_extents syncing;       /* are safe when the sync in flight has ended */
+    uint64_t written_seq, syncing_seq; /* the lowest in each list; UINT64_MAX: it is empty */
+    uint64_t written_pages;            /* since a sync was last begun */
+    /* Counts of writes that told a table who died (nvme_dead.c), since the start: all; those that
+     * the sync in flight covers; those that are synced. */
+    uint64_t dead_wrote, dead_syncing, dead_synced;
+};
+
+/* A path's I/O since the start. */
+struct nvme_path_count {
+    uint64_t reads, writes, syncs, read_bytes, write_bytes;
+    uint64_t errors;  /* I/O that failed */
+    uint64_t outs;    /* how often the path was taken out */
+    uint64_t corrupt; /* blocks whose bytes were not those that were stored */
+    struct histo read_ns, write_ns;
+};
+
 struct nvme_path {
     enum nvme_path_state state;
-    int error;
-    bool absent; /* at start it could not be read, or was not there: out until the next */
-    uint32_t number, first_seg, segs, formatted;
-    uint32_t zeroing;      /* segments before this one are written, but not in the superblock */
-    uint32_t zero_target;  /* where the batch ends */
-    uint32_t zero_page;    /* of the segment `zeroing` */
-    uint32_t era;          /* changes when a sync fails */
-    uint32_t errors_row;   /* failed reads since the last good I/O, at places that differ */
-    uint64_t bad_off;      /* of the last of them */
-    uint32_t writes;       /* extents in flight */
-    uint64_t queued_bytes; /* in flight */
-    uint64_t queued;
-    struct list_node inflight;
+    int error;   /* why the path is out: negative errno */
+    bool absent; /* at start it could not be read, or was not there: out until the next start */
+    uint32_t number;
+    uint32_t first_seg, segs;
+    uint32_t formatted; /* segments that are in use, from the first on: the superblock says so */
+    uint32_t zeroing;   /* segments that were zeroed; those from `formatted` on not in use yet */
+    uint32_t era;       /* changes when a sync fails: writes that began before it do not count */
+    uint32_t writes;    /* extents in flight */
+    uint64_t queued, queued_bytes; /* I/O in flight */
+    struct list_node inflight;     /* the same, by nvme_io.node */
     struct nvme_open open[NVME_CLASSES];
-    uint32_t free_seg, free_segs;
-    struct nvme_extents written, syncing;
-    uint64_t written_seq, syncing_seq; /* the lowest in each; UINT64_MAX: it is empty */
-    struct nvme_ops durable;           /* PUTs that wait for sync and journal */
-    struct nvme_io sync;
-    bool sync_busy;
-    uint64_t sync_due_ns;                           /* UINT64_MAX: nothing to sync */
-    uint64_t dead_wrote, dead_syncing, dead_synced; /* tables that say who died; of them, synced */
-    uint64_t written_pages;                         /* since a sync was last begun */
-    uint64_t settled;  /* what the journal has under NVME_KEY_SETTLED */
-    bool hold_settled; /* it stays: what is behind it could not be read at start */
-    /* superblock */
-    uint64_t super_seq;
-    enum nvme_super_phase super_phase;
-    bool super_probe;         /* what is written decides whether the path comes back */
-    uint32_t super_formatted; /* what is being written */
-    struct nvme_io super_io;
-    struct iovec super_iov;
-    uint8_t *super_page;
-    struct nvme_io zero_io;
-    struct iovec zero_iov[16];
-    bool zero_busy;
-    uint64_t probe_ns, pause_ns, since_ns;
-    uint64_t reads, writes_done, syncs, read_bytes, write_bytes, errors, outs, corrupt;
-    struct histo read_ns, write_ns;
+    struct {
+        uint32_t first; /* in order of place, chained by nvme_seg.next; NONE: no segment is free */
+        uint32_t n;
+    } free;
+    struct nvme_ops durable; /* PUTs that wait for sync and journal */
+    uint64_t settled;        /* the path's part of the journal's NVME_KEY_SETTLED */
+    bool hold_settled;       /* `settled` stays: an extent behind it could not be read at start */
+    struct nvme_path_sync sync;
+    struct nvme_path_super super;
+    struct nvme_path_count count;
 };
 
 /* ---- I/O that is in flight ---- */
 
+/* An extent that is being written. */
 struct nvme_write {
     struct nvme_io io;
-    struct nvme_write *next;
-    struct tier_op *ops;
-    uint32_t extent, path, era;
-    bool ended, good;
-    uint8_t *head; /* NVME_HEAD_PAGES: table, then namespaces from NVME_TABLE_PAGES on */
+    struct nvme_write *next; /* in the list of those that are free */
+    struct tier_op *ops;     /* the PUTs whose blocks it has */
+    uint32_t extent, path;
+    uint32_t era;     /* of the path when the write began */
+    bool ended, good; /* ended: the I/O has, but an extent before it in the segment has not */
+    uint8_t *head;    /* NVME_HEAD_PAGES: table, then namespaces from NVME_TABLE_PAGES on */
     struct iovec iov[DISK_IOV_MAX];
 };
 #define NVME_READ_IOVS 512u
+/* Neighbouring blocks that are read at once, into the memory of their GETs. */
 struct nvme_read {
     struct nvme_io io;
-    struct nvme_read *next;
+    struct nvme_read *next; /* in the list of those that are free */
     struct tier_op *ops;
     struct iovec iov[NVME_READ_IOVS];
 };
@@ -314,13 +341,13 @@ struct nvme_verify {
 #define NVME_VERIFIES     2u
 #define NVME_VERIFY_BYTES (UINT64_C(1) << 20)
 
-/* Moves blocks of one extent to new room. */
+/* Moves blocks of one extent to new room (nvme_keep.c). */
 #define NVME_MOVE_ITEMS 128u
 struct nvme_move {
-    struct tier_op op; /* loc: where it goes */
+    struct tier_op op; /* the PUT of the block; op.loc: its new room */
     struct tier_loc from;
-    uint32_t page; /* of the extent */
-    uint16_t slot;
+    uint32_t page;  /* of the extent */
+    uint16_t slot;  /* item of the extent's table */
     bool abandoned; /* core has freed `from` meanwhile */
     bool ended;
 };
@@ -329,7 +356,8 @@ struct nvme_mover {
     struct nvme *n;
     struct nvme_io io;
     enum nvme_mover_phase phase;
-    uint32_t items, left;
+    uint32_t items; /* moves of `item` that are in use */
+    uint32_t left;  /* of them, those that have not ended */
     uint32_t seg;
     uint64_t first_page; /* of the extent, on its path */
     uint32_t from_page;  /* of the extent, where buf begins */
@@ -351,113 +379,185 @@ struct nvme_dead {
     struct nvme_io io;
     struct iovec iov;
     uint8_t *page;
-    uint32_t extent, seg; /* extent: NONE when the commit did not wait for it */
+    uint32_t extent; /* NONE: the commit does not wait for this write, for its path is out */
+    uint32_t seg;
     bool busy;
-    bool buries; /* what is written says that all of the extent is dead */
+    bool buries; /* the write says that all blocks of the extent are dead */
 };
 
 #define NVME_COMMIT_MAX  1024u
-#define NVME_COMMIT_KEPT 2u /* of them, for the budget and what is settled */
+#define NVME_COMMIT_KEPT 2u /* changes kept free for the budget and for NVME_KEY_SETTLED */
+/* The one commit to the journal: gathered, then tables are told, then it is in flight. */
 struct nvme_commit {
     struct journal_commit commit;
-    bool busy;
-    struct nvme_extents extents; /* whose first commit this is */
-    uint64_t dirty;              /* what `dirty_out` is when it is done */
-    bool telling;                /* tables are told first */
-    uint32_t told, tell_n;       /* of `tell`: begun; there are */
-    uint32_t tell[NVME_COMMIT_MAX];
-    uint32_t deleted; /* extents, chained by next */
+    uint64_t due_ns;   /* when the next one begins; UINT64_MAX: there is none to come */
+    bool tell_settled; /* the next one names anew what is settled, since an extent was lost */
+    bool busy;         /* tables are being told, or the journal has it */
+    bool telling;      /* tables are being told, and the journal has not got it yet */
+    struct nvme_extents extents;    /* those that the journal had not had before */
+    uint64_t dirty;                 /* nvme_dirty.out when it is done */
+    uint32_t tell[NVME_COMMIT_MAX]; /* extents whose tables are told who died */
+    uint32_t tell_n;                /* of them there are */
+    uint32_t told;                  /* of them, begun */
+    uint32_t deleted;               /* extents, chained by next */
     struct journal_change change[NVME_COMMIT_MAX];
     uint8_t value[NVME_COMMIT_MAX][NVME_VALUE_BYTES];
 };
 
-/* Freed blocks must stay away after a crash (nvme_settle.c). */
+/* A settle round: freed blocks must stay away after a crash (nvme_settle.c). */
 enum nvme_settle_phase { NVME_ST_IDLE, NVME_ST_OPEN, NVME_ST_TOLD, NVME_ST_SYNC };
 struct nvme_settle {
-    struct nvme_ops next, now; /* tier_storage_ops.settle: of the next round, and of this one */
+    struct nvme_ops next; /* operations of tier_storage_ops.settle that wait for the next round */
+    struct nvme_ops now;  /* those of this round */
     enum nvme_settle_phase phase;
-    uint64_t seq;      /* OPEN: extents up to this one are to be in the journal, or lost */
-    uint64_t dirty;    /* TOLD: so many are to have been in a commit since they were dirty */
-    uint32_t deleting; /* TOLD: segments that are to be out of the journal */
-    uint64_t dead[DISK_PATHS_MAX]; /* SYNC: so many tables of each path are to be synced */
-    bool untold; /* something died in an extent that is left as it is for the next start */
+    uint64_t seq;      /* OPEN: extents up to this one must be in the journal, or lost */
+    uint64_t dirty;    /* TOLD: until nvme_dirty.out has reached it */
+    uint32_t deleting; /* TOLD: segments that must leave the journal */
+    uint64_t dead[DISK_PATHS_MAX]; /* SYNC: until dead_synced of each path has reached it */
+    bool untold; /* a block died in an extent that is left as it is for the next start */
 };
 
+/* The write budget (nvme_budget.c). */
 struct nvme_budget {
-    uint64_t granted; /* what came, since core last asked */
-    int64_t tokens;
-    uint64_t wall_ns, day_ns, spent;
-    uint64_t age_max_ms;
-    uint64_t step_ns;
-    bool changed;
+    uint64_t granted;    /* bytes that came since core last asked */
+    int64_t tokens;      /* bytes that may be written; below 0: more was written than there were */
+    uint64_t wall_ns;    /* until when the tokens are filled up */
+    uint64_t day_ns;     /* wall clock: when `spent` began */
+    uint64_t spent;      /* bytes written since day_ns */
+    uint64_t age_max_ms; /* older blocks are refused while tokens are short */
+    uint64_t step_ns;    /* when age_max_ms was last adjusted */
+    bool changed;        /* since the last commit */
 };
+
+/* ---- the tier ---- */
+
+/* Which store it is, and the numbers that it gives away. */
+struct nvme_store {
+    uint8_t uuid[16];
+    uint32_t epoch;     /* of this start */
+    uint32_t gen_count; /* generations given to segments since the start */
+    uint64_t seq_count; /* nvme_extent.seq of the newest extent */
+    uint64_t since_seq; /* no extent from this one on was lost */
+};
+
+/* How much of a table with numbered records is in use. */
+struct nvme_use {
+    uint32_t max;
+    uint32_t fresh; /* records from here on were never used */
+    uint32_t free;  /* list of records that are free again; NONE: empty */
+    uint32_t used;
+};
+
+struct nvme_seg_use {
+    uint32_t free, deleting, victims; /* segments of that state */
+    uint32_t durable;                 /* segments with nvme_seg.durable */
+    uint32_t delete_head; /* those of state DELETING, chained by nvme_seg.next; NONE: none */
+    uint32_t turn_path;   /* where the search for a path with room begins */
+};
+
+/* Reclaim that gains no room, for all that it empties is written again, is tried ever more rarely.
+ */
+struct nvme_vain {
+    uint32_t most;  /* most segments that were free or being deleted; less those PUTs took since */
+    uint32_t begun; /* segments that reclaim began since there were as many */
+    bool asked;     /* a PUT was refused for want of room since the last try */
+    uint64_t freed_pages;        /* since they were last counted as a gain */
+    uint64_t until_ns, pause_ns; /* the next try; its distance from the last one */
+};
+struct nvme_reclaim {
+    uint64_t oldest_ns; /* when the segment begun last had been opened; 0: none since the start */
+    uint64_t told_ns;   /* when core was last told of a block */
+    struct nvme_vain vain;
+};
+
+/* Operations that core has submitted, by what they wait for. */
+struct nvme_queues {
+    struct nvme_ops put[NVME_CLASSES];
+    struct nvme_ops get_new;   /* of this turn: nvme__read_sort() sorts them into get_ready */
+    struct nvme_ops get_ready; /* wait for a read */
+    struct nvme_ops verify;    /* wait for an nvme_verify */
+    struct nvme_ops finish;    /* have ended: nvme__drain() calls their done() */
+    bool draining;             /* nvme__drain() is running, so a call inside it does nothing */
+};
+
+struct nvme_health; /* nvme_health.c */
+struct nvme_format; /* nvme_format.c */
 
 struct nvme {
     struct tier tier;
-    struct nvme_config c;
+    struct nvme_config c; /* complete: zeroes are replaced by what they stand for */
     struct disk *disk;
     struct journal *journal;
     struct nvme_metrics m;
-    uint64_t now_ns, wall_ns;
-    uint8_t uuid[16];
-    uint32_t epoch;
-    uint32_t gen_count;
-    uint64_t seq_count;
-    uint64_t since_seq; /* of extents from here on none was lost */
-    bool running, stopping, flushing;
-    bool recovering; /* until the first tick: core says what of what was found it takes */
-    bool partial;    /* the start could not see all that may be there */
-    int journal_error;
-    uint64_t look_ns; /* then it is looked whether paths and journal are there still */
-    uint64_t share_bytes[DISK_PATHS_MAX];
+    uint64_t now_ns, wall_ns; /* as nvme_tick() was last told */
+    struct nvme_store store;
+    bool running;      /* since recovery has ended */
+    bool stopping;     /* nvme_stop() was called: nothing new begins */
+    bool flushing;     /* sync and commit begin at once, until nothing is left */
+    bool recovering;   /* until the first tick: core says which of the blocks found it takes */
+    bool partial;      /* the start could not see all that may be there */
+    bool tell_room;    /* events.room is to be called */
+    bool work;         /* an I/O has ended since the queues were looked at */
+    int journal_error; /* negative errno; 0: the journal works */
+    uint64_t share_bytes[DISK_PATHS_MAX]; /* of the limit, of each path */
     uint32_t paths, seg_pages, segs;
 
     struct nvme_entry *entry; /* [0] is not used */
-    uint32_t entries_max, entries_fresh, entry_free, entries_used;
+    struct nvme_use entries;
     struct nvme_extent *extent;
-    uint32_t extents_max, extents_fresh, extent_free, extents_used;
+    struct nvme_use extents;
     struct nvme_seg *seg;
-    uint32_t segs_free, segs_deleting, segs_victim, segs_durable;
-    uint64_t oldest_ns; /* when what was reclaimed last had been opened; 0: not in this life */
-    uint64_t told_ns;   /* when reclaim last told core of an occupant */
-    struct {
-        uint32_t most;  /* segments that were free or about to be; less by those that PUTs took */
-        uint32_t begun; /* by reclaim since they were as many */
-        bool asked;     /* for room that there was not, since the last of these */
-        uint64_t freed_pages, until_ns, pause_ns;
-    } vain;
-    uint32_t delete_head; /* segments that go, chained */
+    struct nvme_seg_use seg_use;
+    struct nvme_reclaim reclaim;
     struct nvme_path path[DISK_PATHS_MAX];
-    uint32_t turn_path; /* where the search for a path begins */
-    uint64_t live_pages, durable_pages, reserved_pages;
+    struct {
+        uint64_t live;     /* of blocks that are written and not freed */
+        uint64_t durable;  /* of them, of promises */
+        uint64_t reserved; /* of entries that are not written */
+    } pages;
 
-    struct nvme_extents synced, dirty, lost;
-    struct nvme_ops put[NVME_CLASSES], get_new, get_ready, verify_wait, finish;
-    uint64_t write_inflight, read_inflight;
-    uint32_t ios;                        /* in flight */
-    void (*io_done)(struct disk_op *op); /* of each of them */
-    struct nvme_write *write, *write_free;
-    struct nvme_read *read, *read_free;
-    uint32_t writes_n, reads_n;
+    struct nvme_extents synced; /* safe on the medium; the next commit tells the journal */
+    struct nvme_extents lost;   /* core is to be told of their blocks */
+    /* Extents of which the journal says of some blocks that they live, and they do not. */
+    struct {
+        struct nvme_extents list;
+        uint64_t in;  /* how many came to the list since the start */
+        uint64_t out; /* how many of them a commit has told of */
+    } dirty;
+    /* Blocks that recovery would find though nobody holds them. */
+    struct {
+        uint64_t open;       /* in extents that are not synced */
+        uint64_t synced;     /* in extents that are */
+        uint64_t committing; /* those that the commit in flight tells of */
+    } deaths;
+    struct nvme_queues queue;
+    struct {
+        uint32_t n;           /* I/O of all kinds and paths */
+        uint64_t write_bytes; /* of extents */
+        uint64_t read_bytes;  /* for GETs */
+    } inflight;
+    void (*io_done)(struct disk_op *op); /* disk_op.done of each I/O */
+    struct {
+        struct nvme_write *at, *free;
+        uint32_t n;
+    } writes;
+    struct {
+        struct nvme_read *at, *free;
+        uint32_t n;
+    } reads;
     struct nvme_verify verify[NVME_VERIFIES];
     struct nvme_mover mover[NVME_MOVERS];
-    struct nvme_keep *keep;
-    uint32_t keep_head, keeps;
+    struct {
+        struct nvme_keep *at; /* a ring of NVME_KEEPS_MAX */
+        uint32_t head, n;
+    } keeps;
     struct nvme_commit commit;
     struct nvme_dead dead[NVME_DEADS];
     struct nvme_settle settle;
-    uint64_t dirty_in, dirty_out; /* extents that came on the list; that a commit has told of */
     struct nvme_budget budget;
-    uint64_t commit_due_ns; /* UINT64_MAX: nothing */
-    bool tell_settled;      /* an extent was lost, and is not to be looked for */
-    /* Blocks that recovery would find though nobody holds them: in extents that are not synced, in
-     * those that are, and those that the commit in flight tells of. */
-    uint64_t deaths_open, deaths_new, deaths_commit;
-    bool tell_room, draining;
-    bool work;     /* an I/O has ended since the queues were looked at */
-    uint8_t *zero; /* NVME_ZERO_BYTES */
+    struct nvme_health *health;
+    struct nvme_format *format;
 };
-#define NVME_ZERO_BYTES (UINT64_C(64) << 10)
 
 static inline struct nvme *nvme__of(const struct tier *t)
 {
@@ -500,7 +600,7 @@ static inline uint64_t nvme__sooner(uint64_t a, uint64_t b)
 /* The next commit is soon. */
 static inline void nvme__commit_soon(struct nvme *n)
 {
-    n->commit_due_ns = nvme__sooner(n->commit_due_ns, n->now_ns + n->c.sync_ns);
+    n->commit.due_ns = nvme__sooner(n->commit.due_ns, n->now_ns + n->c.sync_ns);
 }
 
 /* nvme_extent.c */
@@ -656,6 +756,11 @@ bool nvme__keep_abandoned(const struct nvme *n);
 /* Whether a PUT is one of reclaim's own. */
 bool nvme__keep_owns(const struct nvme *n, const struct tier_op *op);
 /* nvme_health.c */
+/* n->health. -ENOMEM. */
+KVC_WARN_UNUSED int nvme__health_alloc(struct nvme *n);
+void nvme__health_free(struct nvme *n);
+/* Bytes that nvme__health_alloc() allocates. */
+uint64_t nvme__health_bytes(void);
 void nvme__health_io(struct nvme *n, struct nvme_path *p, const struct nvme_io *io);
 void nvme__path_out(struct nvme *n, struct nvme_path *p, int error);
 /* Bytes that are not those that were stored. */
@@ -665,6 +770,11 @@ uint64_t nvme__health_next(const struct nvme *n);
 /* Writes the superblock, reads it back (probe) and syncs. */
 void nvme__super_start(struct nvme *n, struct nvme_path *p, uint32_t formatted, bool probe);
 /* nvme_format.c */
+/* n->format. -ENOMEM. */
+KVC_WARN_UNUSED int nvme__format_alloc(struct nvme *n);
+void nvme__format_free(struct nvme *n);
+/* Bytes that nvme__format_alloc() allocates. */
+uint64_t nvme__format_bytes(void);
 void nvme__format_run(struct nvme *n);
 void nvme__format_saved(struct nvme *n, struct nvme_path *p);
 /* nvme_budget.c */

@@ -25,7 +25,7 @@ static void nvme_dead_end(struct nvme *n, struct nvme_dead *d, bool good)
     struct nvme_path *p = &n->path[n->seg[d->seg].path];
     MUST(d->busy && n->seg[d->seg].readers > 0);
     MUST(d->extent == NVME_NONE || n->commit.telling); /* else the extent may be another's */
-    p->dead_wrote += good;
+    p->sync.dead_wrote += good;
     if (good && d->buries && d->extent != NVME_NONE)
         n->extent[d->extent].flags |= NVME_X_BURIED;
     d->busy = false;
@@ -54,7 +54,7 @@ static void nvme_dead_on_read(struct nvme_io *io)
     /* Blocks that die from now on need another write, even if none is left when this one ends. */
     d->buries = n->extent[d->extent].live == 0;
     nvme__value(n, d->extent, &v);
-    nvme__dead_encode(d->page, n->uuid, &v);
+    nvme__dead_encode(d->page, n->store.uuid, &v);
     n->m.bytes_written += NVME_PAGE;
     nvme__issue(n, io, DISK_WRITE, p, &d->iov, 1, io->op.off / NVME_PAGE, NVME_PAGE,
                 nvme_dead_on_written);

@@ -4,7 +4,7 @@
 
 struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc)
 {
-    MUST(loc.id != 0 && loc.id < n->entries_fresh);
+    MUST(loc.id != 0 && loc.id < n->entries.fresh);
     struct nvme_entry *e = &n->entry[loc.id];
     MUST(e->state != NVME_E_FREE);
     return e;
@@ -12,11 +12,11 @@ struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc)
 
 int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner, struct tier_loc *ret_loc)
 {
-    uint32_t id = n->entry_free;
+    uint32_t id = n->entries.free;
     if (id != NVME_NONE)
-        n->entry_free = n->entry[id].next;
-    else if (n->entries_fresh <= n->entries_max)
-        id = n->entries_fresh++;
+        n->entries.free = n->entry[id].next;
+    else if (n->entries.fresh <= n->entries.max)
+        id = n->entries.fresh++;
     else
         return KVC_E_NO_ROOM;
     n->entry[id] = (struct nvme_entry){.extent = NVME_NONE,
@@ -25,8 +25,8 @@ int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner, struct tier_
                                        .owner = owner,
                                        .bytes = bytes,
                                        .state = NVME_E_NEW};
-    n->entries_used++;
-    n->reserved_pages += nvme__pages(bytes);
+    n->entries.used++;
+    n->pages.reserved += nvme__pages(bytes);
     *ret_loc = (struct tier_loc){id};
     return 0;
 }
@@ -37,11 +37,11 @@ void nvme__entry_free(struct nvme *n, struct tier_loc loc)
     MUST(e->readers == 0 && e->state != NVME_E_QUEUED && e->state != NVME_E_WRITING);
     if (e->extent != NVME_NONE)
         nvme__entry_unlink(n, e);
-    n->reserved_pages -= nvme__pages(e->bytes);
+    n->pages.reserved -= nvme__pages(e->bytes);
     e->state = NVME_E_FREE;
-    e->next = n->entry_free;
-    n->entry_free = loc.id;
-    n->entries_used--;
+    e->next = n->entries.free;
+    n->entries.free = loc.id;
+    n->entries.used--;
 }
 
 void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent)
@@ -58,10 +58,10 @@ void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent)
     x->live++;
     s->live++;
     s->live_pages += pages;
-    n->reserved_pages -= pages;
-    n->live_pages += pages;
+    n->pages.reserved -= pages;
+    n->pages.live += pages;
     if ((e->flags & NVME_E_DURABLE) != 0) {
-        n->durable_pages += pages;
+        n->pages.durable += pages;
         s->durable_pages += pages;
     }
 }
@@ -92,7 +92,7 @@ void nvme__not_taken(struct nvme *n, uint32_t extent)
 void nvme__hold_seg(struct nvme *n, uint32_t seg)
 {
     struct nvme_seg *s = &n->seg[seg];
-    n->segs_durable += !s->durable;
+    n->seg_use.durable += !s->durable;
     s->durable = s->unread = true;
 }
 
@@ -112,14 +112,14 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
     x->live--;
     s->live--;
     if (x->state >= NVME_X_SYNCED)
-        n->deaths_new += x->state != NVME_X_LOST;
+        n->deaths.synced += x->state != NVME_X_LOST;
     else
-        n->deaths_open++;
+        n->deaths.open++;
     s->live_pages -= pages;
-    n->live_pages -= pages;
-    n->reserved_pages += pages;
+    n->pages.live -= pages;
+    n->pages.reserved += pages;
     if ((e->flags & NVME_E_DURABLE) != 0) {
-        n->durable_pages -= pages;
+        n->pages.durable -= pages;
         s->durable_pages -= pages;
     }
     if (n->recovering)
@@ -134,7 +134,7 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
 void nvme__count_corrupt(struct nvme *n, struct tier_loc loc)
 {
     n->m.blocks_corrupt++;
-    nvme__entry_path(n, nvme__entry(n, loc))->corrupt++;
+    nvme__entry_path(n, nvme__entry(n, loc))->count.corrupt++;
 }
 
 /* A full segment in which nothing is promised any more is one like others. After a restart it is
@@ -149,11 +149,11 @@ void nvme__unpromise(struct tier *t, struct tier_loc loc)
     struct nvme_seg *s = &n->seg[n->extent[e->extent].seg];
     const uint32_t pages = nvme__pages(e->bytes);
     e->flags &= (uint8_t)~NVME_E_DURABLE;
-    n->durable_pages -= pages;
+    n->pages.durable -= pages;
     s->durable_pages -= pages;
     nvme__vain_freed(n, pages);
     if (s->durable_pages != 0 || !s->durable || s->unread || s->state == NVME_S_OPEN)
         return;
     s->durable = false;
-    n->segs_durable--;
+    n->seg_use.durable--;
 }

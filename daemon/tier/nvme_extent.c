@@ -7,16 +7,16 @@
 
 uint32_t nvme__extent_new(struct nvme *n)
 {
-    uint32_t id = n->extent_free;
+    uint32_t id = n->extents.free;
     if (id != NVME_NONE)
-        n->extent_free = n->extent[id].next;
-    else if (n->extents_fresh < n->extents_max)
-        id = n->extents_fresh++;
+        n->extents.free = n->extent[id].next;
+    else if (n->extents.fresh < n->extents.max)
+        id = n->extents.fresh++;
     else
         return NVME_NONE;
     n->extent[id] =
         (struct nvme_extent){.first = NVME_NONE, .next = NVME_NONE, .seg_next = NVME_NONE};
-    n->extents_used++;
+    n->extents.used++;
     return id;
 }
 
@@ -25,9 +25,9 @@ void nvme__extent_free(struct nvme *n, uint32_t extent)
     struct nvme_extent *x = &n->extent[extent];
     MUST(x->live == 0 && x->state != NVME_X_FREE && (x->flags & NVME_X_LISTED) == 0);
     x->state = NVME_X_FREE;
-    x->next = n->extent_free;
-    n->extent_free = extent;
-    n->extents_used--;
+    x->next = n->extents.free;
+    n->extents.free = extent;
+    n->extents.used--;
 }
 
 void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent)
@@ -57,8 +57,8 @@ void nvme__dirty(struct nvme *n, uint32_t extent)
     MUST(n->extent[extent].state == NVME_X_COMMITTED &&
          (n->extent[extent].flags & NVME_X_LISTED) == 0);
     n->extent[extent].flags |= NVME_X_LISTED;
-    nvme__extents_push(n, &n->dirty, extent);
-    n->dirty_in++;
+    nvme__extents_push(n, &n->dirty.list, extent);
+    n->dirty.in++;
 }
 
 /* Dead is what nobody holds; namespaces are not, as long as the segment lives. */

@@ -9,20 +9,20 @@ static void io_count(struct nvme *n, struct nvme_path *p, const struct nvme_io *
 {
     const uint64_t ns = n->now_ns - io->start_ns;
     if (io->op.kind == DISK_SYNC) {
-        p->syncs++;
+        p->count.syncs++;
         n->m.syncs++;
     } else if (io->op.kind == DISK_READ) {
-        p->reads++;
-        histo_add(&p->read_ns, ns);
+        p->count.reads++;
+        histo_add(&p->count.read_ns, ns);
         if (io->op.result >= 0) {
-            p->read_bytes += io->op.bytes;
+            p->count.read_bytes += io->op.bytes;
             n->m.bytes_read += io->op.bytes;
         }
     } else {
-        p->writes_done++;
-        histo_add(&p->write_ns, ns);
+        p->count.writes++;
+        histo_add(&p->count.write_ns, ns);
         if (io->op.result >= 0)
-            p->write_bytes += io->op.bytes;
+            p->count.write_bytes += io->op.bytes;
     }
 }
 
@@ -32,9 +32,9 @@ struct nvme_io *nvme__io_ended(struct disk_op *op)
     struct nvme *n = io->n;
     struct nvme_path *p = &n->path[op->path];
     MUST(list_is_linked(&io->node)); /* an I/O ends once */
-    MUST(n->ios > 0 && p->queued > 0 && p->queued_bytes >= op->bytes);
+    MUST(n->inflight.n > 0 && p->queued > 0 && p->queued_bytes >= op->bytes);
     list_remove(&io->node);
-    n->ios--;
+    n->inflight.n--;
     p->queued--;
     p->queued_bytes -= op->bytes;
     MUST(op->result < 0 || op->kind == DISK_SYNC || (uint64_t)op->result == op->bytes);
@@ -61,7 +61,7 @@ void nvme__issue(struct nvme *n, struct nvme_io *io, enum disk_kind kind, struct
     io->end = end;
     io->start_ns = n->now_ns;
     list_push_back(&p->inflight, &io->node);
-    n->ios++;
+    n->inflight.n++;
     p->queued++;
     p->queued_bytes += bytes;
     n->disk->ops->submit(n->disk, &io->op);

@@ -27,9 +27,9 @@ bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner)
     MUST(e->state == NVME_E_LIVE && e->owner == owner);
     if ((e->flags & NVME_E_MOVING) != 0)
         return true;
-    if (n->stopping || n->journal_error != 0 || n->keeps == NVME_KEEPS_MAX ||
+    if (n->stopping || n->journal_error != 0 || n->keeps.n == NVME_KEEPS_MAX ||
         pages * NVME_PAGE > n->c.extent_bytes || !nvme__path_up(nvme__entry_path(n, e)) ||
-        n->reserved_pages + pages > nvme__room_pages(n) ||
+        n->pages.reserved + pages > nvme__room_pages(n) ||
         !nvme__can_move(n, (e->flags & NVME_E_DURABLE) ? NVME_DURABLE : NVME_NORMAL, pages + 2))
         return false;
     if (n->c.write_per_day != 0 && n->budget.tokens <= 0 && (e->flags & NVME_E_DURABLE) == 0)
@@ -37,15 +37,15 @@ bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner)
     if (nvme__entry_new(n, e->bytes, owner, &to) < 0)
         return false;
     e->flags |= NVME_E_MOVING;
-    n->keep[(n->keep_head + n->keeps++) % NVME_KEEPS_MAX] = (struct nvme_keep){loc, to};
+    n->keeps.at[(n->keeps.head + n->keeps.n++) % NVME_KEEPS_MAX] = (struct nvme_keep){loc, to};
     return true;
 }
 
 void nvme__keep_abandon(struct nvme *n, struct tier_loc from)
 {
     nvme__entry(n, from)->flags &= (uint8_t)~NVME_E_MOVING;
-    for (uint32_t i = 0; i < n->keeps; i++) {
-        struct nvme_keep *k = &n->keep[(n->keep_head + i) % NVME_KEEPS_MAX];
+    for (uint32_t i = 0; i < n->keeps.n; i++) {
+        struct nvme_keep *k = &n->keeps.at[(n->keeps.head + i) % NVME_KEEPS_MAX];
         if (k->from.id != from.id)
             continue;
         nvme__entry_free(n, k->to);
@@ -226,8 +226,8 @@ static void nvme_keep_take(struct nvme *n, struct nvme_mover *mv)
 {
     uint32_t extent = NVME_NONE, end = 0;
     mv->items = 0;
-    while (n->keeps != 0 && mv->items < NVME_MOVE_ITEMS) {
-        const struct nvme_keep k = n->keep[n->keep_head];
+    while (n->keeps.n != 0 && mv->items < NVME_MOVE_ITEMS) {
+        const struct nvme_keep k = n->keeps.at[n->keeps.head];
         if (k.from.id != 0) {
             const struct nvme_entry *e = nvme__entry(n, k.from);
             const uint32_t from = mv->items != 0 ? MIN(mv->from_page, e->page) : e->page;
@@ -244,8 +244,8 @@ static void nvme_keep_take(struct nvme *n, struct nvme_mover *mv)
                                    .page = e->page,
                                    .slot = e->slot};
         }
-        n->keep_head = (n->keep_head + 1) % NVME_KEEPS_MAX;
-        n->keeps--;
+        n->keeps.head = (n->keeps.head + 1) % NVME_KEEPS_MAX;
+        n->keeps.n--;
     }
     if (mv->items == 0)
         return;
@@ -272,13 +272,13 @@ void nvme__keep_run(struct nvme *n)
         struct nvme_mover *mv = &n->mover[i];
         if (mv->phase == NVME_M_WRITE)
             settle_all(n, mv);
-        while (mv->phase == NVME_M_IDLE && n->keeps != 0 && !n->stopping)
+        while (mv->phase == NVME_M_IDLE && n->keeps.n != 0 && !n->stopping)
             nvme_keep_take(n, mv);
     }
     if (!n->stopping)
         return;
-    for (; n->keeps != 0; n->keeps--, n->keep_head = (n->keep_head + 1) % NVME_KEEPS_MAX) {
-        const struct nvme_keep *k = &n->keep[n->keep_head];
+    for (; n->keeps.n != 0; n->keeps.n--, n->keeps.head = (n->keeps.head + 1) % NVME_KEEPS_MAX) {
+        const struct nvme_keep *k = &n->keeps.at[n->keeps.head];
         if (k->from.id == 0)
             continue;
         nvme__entry(n, k->from)->flags &= (uint8_t)~NVME_E_MOVING;
@@ -299,7 +299,7 @@ bool nvme__keep_abandoned(const struct nvme *n)
 
 bool nvme__keep_idle(const struct nvme *n)
 {
-    bool idle = n->keeps == 0;
+    bool idle = n->keeps.n == 0;
     for (unsigned i = 0; i < NVME_MOVERS; i++)
         idle = idle && n->mover[i].phase == NVME_M_IDLE;
     return idle;

@@ -41,7 +41,7 @@ struct tier_op *nvme__ops_pop(struct nvme_ops *list)
 void nvme__finish(struct nvme *n, struct tier_op *op, int status)
 {
     op->status = status;
-    nvme__ops_push(&n->finish, op);
+    nvme__ops_push(&n->queue.finish, op);
 }
 
 void nvme__write_submit(struct nvme *n, struct tier_op *op)
@@ -56,7 +56,7 @@ void nvme__write_submit(struct nvme *n, struct tier_op *op)
     e->state = NVME_E_QUEUED;
     e->sum = op->sum;
     e->flags = op->label.durable ? NVME_E_DURABLE : 0;
-    nvme__ops_push(&n->put[durable ? NVME_DURABLE : NVME_NORMAL], op);
+    nvme__ops_push(&n->queue.put[durable ? NVME_DURABLE : NVME_NORMAL], op);
 }
 
 void nvme__put_failed(struct nvme *n, struct tier_op *op, int status)
@@ -78,7 +78,7 @@ void nvme__read_submit(struct nvme *n, struct tier_op *op)
     if (n->stopping)
         nvme__finish(n, op, -ECANCELED);
     else
-        nvme__ops_push(op->kind == TIER_GET ? &n->get_new : &n->verify_wait, op);
+        nvme__ops_push(op->kind == TIER_GET ? &n->queue.get_new : &n->queue.verify, op);
 }
 
 static void read_ended(struct nvme *n, struct nvme_entry *e)
@@ -144,16 +144,16 @@ static void end_op(struct nvme *n, struct tier_op *op)
 void nvme__drain(struct nvme *n)
 {
     struct tier_op *op;
-    if (n->draining)
+    if (n->queue.draining)
         return;
-    n->draining = true;
+    n->queue.draining = true;
     do {
-        while ((op = nvme__ops_pop(&n->finish)) != NULL)
+        while ((op = nvme__ops_pop(&n->queue.finish)) != NULL)
             end_op(n, op);
         if (n->lost.n != 0)
             tell_lost(n);
-    } while (n->finish.n != 0);
-    n->draining = false;
+    } while (n->queue.finish.n != 0);
+    n->queue.draining = false;
     if (n->tell_room && n->tier.events.room != NULL) {
         n->tell_room = false;
         n->tier.events.room(n->tier.events.ctx);

@@ -53,13 +53,13 @@ static struct tier_op *sorted(const struct nvme *n, struct tier_op *list)
 
 void nvme__read_sort(struct nvme *n)
 {
-    if (n->get_new.n == 0)
+    if (n->queue.get_new.n == 0)
         return;
-    struct tier_op *op = sorted(n, n->get_new.head);
-    n->get_new = (struct nvme_ops){0};
+    struct tier_op *op = sorted(n, n->queue.get_new.head);
+    n->queue.get_new = (struct nvme_ops){0};
     for (struct tier_op *next; op != NULL; op = next) {
         next = op->next;
-        nvme__ops_push(&n->get_ready, op);
+        nvme__ops_push(&n->queue.get_ready, op);
     }
 }
 
@@ -91,8 +91,8 @@ static void read_alone(struct nvme *n, struct nvme_read *r)
         nvme__finish(n, op, why);
     }
     if (r->ops == NULL) {
-        r->next = n->read_free;
-        n->read_free = r;
+        r->next = n->reads.free;
+        n->reads.free = r;
         return;
     }
     const struct nvme_entry *e = nvme__entry(n, r->ops->loc);
@@ -100,7 +100,7 @@ static void read_alone(struct nvme *n, struct nvme_read *r)
     r->iov[0] = (struct iovec){r->ops->dst, bytes};
     r->io.parts = false;
     n->m.reads++;
-    n->read_inflight += bytes;
+    n->inflight.read_bytes += bytes;
     nvme__issue(n, &r->io, DISK_READ, nvme__entry_path(n, e), r->iov, 1, nvme__entry_page(n, e),
                 bytes, on_alone);
 }
@@ -110,9 +110,9 @@ static void on_alone(struct nvme_io *io)
     struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
     struct nvme *n = io->n;
     struct tier_op *op = r->ops;
-    MUST(op != NULL && n->read_inflight >= io->op.bytes);
+    MUST(op != NULL && n->inflight.read_bytes >= io->op.bytes);
     r->ops = op->next;
-    n->read_inflight -= io->op.bytes;
+    n->inflight.read_bytes -= io->op.bytes;
     nvme__finish(n, op, io->op.result < 0 ? -EIO : 0);
     read_alone(n, r);
 }
@@ -121,8 +121,8 @@ static void nvme_read_on_read(struct nvme_io *io)
 {
     struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
     struct nvme *n = io->n;
-    MUST(r->ops != NULL && n->read_inflight >= io->op.bytes);
-    n->read_inflight -= io->op.bytes;
+    MUST(r->ops != NULL && n->inflight.read_bytes >= io->op.bytes);
+    n->inflight.read_bytes -= io->op.bytes;
     if (io->op.result < 0 && io->parts) {
         read_alone(n, r);
         return;
@@ -131,8 +131,8 @@ static void nvme_read_on_read(struct nvme_io *io)
         next = op->next;
         nvme__finish(n, op, io->op.result < 0 ? -EIO : 0);
     }
-    r->next = n->read_free;
-    n->read_free = r;
+    r->next = n->reads.free;
+    n->reads.free = r;
 }
 
 static void nvme_read_sweep(struct nvme *n, struct nvme_ops *list)
@@ -150,19 +150,19 @@ static void nvme_read_sweep(struct nvme *n, struct nvme_ops *list)
 
 void nvme__read_sweep(struct nvme *n)
 {
-    nvme_read_sweep(n, &n->get_new);
-    nvme_read_sweep(n, &n->get_ready);
-    nvme_read_sweep(n, &n->verify_wait);
+    nvme_read_sweep(n, &n->queue.get_new);
+    nvme_read_sweep(n, &n->queue.get_ready);
+    nvme_read_sweep(n, &n->queue.verify);
 }
 
 static struct tier_op *next_get(struct nvme *n)
 {
     struct tier_op *op;
-    while ((op = n->get_ready.n != 0 ? n->get_ready.head : NULL) != NULL) {
+    while ((op = n->queue.get_ready.n != 0 ? n->queue.get_ready.head : NULL) != NULL) {
         const int why = refusal(n, op);
         if (why == 0)
             return op;
-        nvme__finish(n, nvme__ops_pop(&n->get_ready), why);
+        nvme__finish(n, nvme__ops_pop(&n->queue.get_ready), why);
     }
     return NULL;
 }
@@ -181,20 +181,20 @@ static void nvme_read_add(struct nvme_read *r, uint32_t *iovs, void *to, uint64_
 static bool read_one(struct nvme *n)
 {
     struct tier_op *op = next_get(n);
-    if (op == NULL || n->read_free == NULL ||
-        (n->read_inflight != 0 && n->read_inflight + op->bytes > n->c.queue_bytes))
+    if (op == NULL || n->reads.free == NULL ||
+        (n->inflight.read_bytes != 0 && n->inflight.read_bytes + op->bytes > n->c.queue_bytes))
         return false;
-    struct nvme_read *r = n->read_free;
+    struct nvme_read *r = n->reads.free;
     struct nvme_path *p = nvme__entry_path(n, nvme__entry(n, op->loc));
     const uint64_t from = nvme__entry_page(n, nvme__entry(n, op->loc));
     uint64_t page = from;
     uint32_t iovs = 0;
     struct tier_op **tail = &r->ops;
-    n->read_free = r->next;
+    n->reads.free = r->next;
     do {
         const uint32_t pages = nvme__pages(op->bytes);
-        MUST(n->get_ready.head == op); /* next_get() has looked at this one */
-        (void)nvme__ops_pop(&n->get_ready);
+        MUST(n->queue.get_ready.head == op); /* next_get() has looked at this one */
+        (void)nvme__ops_pop(&n->queue.get_ready);
         nvme_read_add(r, &iovs, op->dst, (uint64_t)pages * NVME_PAGE);
         page += pages;
         *tail = op;
@@ -208,7 +208,7 @@ static bool read_one(struct nvme *n)
     *tail = NULL;
     r->io.parts = r->ops->next != NULL;
     n->m.reads++;
-    n->read_inflight += (page - from) * NVME_PAGE;
+    n->inflight.read_bytes += (page - from) * NVME_PAGE;
     nvme__issue(n, &r->io, DISK_READ, p, r->iov, iovs, from, (page - from) * NVME_PAGE,
                 nvme_read_on_read);
     return true;
@@ -254,10 +254,10 @@ void nvme__read_run(struct nvme *n)
 {
     while (read_one(n))
         ;
-    for (unsigned i = 0; i < NVME_VERIFIES && n->verify_wait.n != 0; i++) {
+    for (unsigned i = 0; i < NVME_VERIFIES && n->queue.verify.n != 0; i++) {
         struct nvme_verify *v = &n->verify[i];
-        while (v->op == NULL && n->verify_wait.n != 0) {
-            struct tier_op *op = nvme__ops_pop(&n->verify_wait);
+        while (v->op == NULL && n->queue.verify.n != 0) {
+            struct tier_op *op = nvme__ops_pop(&n->queue.verify);
             const int why = refusal(n, op);
             if (why != 0) {
                 nvme__finish(n, op, why);

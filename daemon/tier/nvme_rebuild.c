@@ -48,8 +48,8 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
 {
     struct nvme *n = k->w->n;
     const struct nvme_path *p = &n->path[n->seg[k->seg].path];
-    if (memcmp(h->uuid, n->uuid, sizeof(h->uuid)) != 0 || h->path != p->number || h->gen < k->gen ||
-        h->seg != k->seg - p->first_seg || h->page != k->page + at ||
+    if (memcmp(h->uuid, n->store.uuid, sizeof(h->uuid)) != 0 || h->path != p->number ||
+        h->gen < k->gen || h->seg != k->seg - p->first_seg || h->page != k->page + at ||
         h->pages > n->seg_pages - h->page)
         return -ESTALE;
     if (k->w->from != NULL &&
@@ -209,7 +209,7 @@ static int walk_all(struct walk *w, const struct nvme_recovery *r)
         w->active++;
         nvme_rebuild_walk_on(&walker[i]);
     }
-    while (w->active != 0 || n->ios != 0) {
+    while (w->active != 0 || n->inflight.n != 0) {
         const int one = r->pump(r->ctx);
         pumped = pumped != 0 ? pumped : one < 0 ? one : 0;
         if (pumped != 0)

@@ -14,61 +14,61 @@
 
 static bool scarce(const struct nvme *n)
 {
-    return n->entries_max - n->entries_used < n->entries_max / 64 + 1 ||
-           n->extents_max - n->extents_used < n->extents_max / 64 + 1;
+    return n->entries.max - n->entries.used < n->entries.max / 64 + 1 ||
+           n->extents.max - n->extents.used < n->extents.max / 64 + 1;
 }
 
 static uint64_t room_left(const struct nvme *n)
 {
     const uint64_t room = nvme__room_pages(n);
-    return room > n->reserved_pages ? room - n->reserved_pages : 0;
+    return room > n->pages.reserved ? room - n->pages.reserved : 0;
 }
 
 /* Nothing was told for so long: what moves may wait for a sync and a commit, but no longer. */
 static bool at_rest(const struct nvme *n)
 {
-    return n->now_ns - n->told_ns > STUCK_NS;
+    return n->now_ns - n->reclaim.told_ns > STUCK_NS;
 }
 
 /* All that is written anew gains no room. */
 static bool in_vain(const struct nvme *n)
 {
-    return n->vain.begun > n->segs / 4 + 8;
+    return n->reclaim.vain.begun > n->segs / 4 + 8;
 }
 
 /* Then it is tried again when somebody has asked for room, ever more rarely. */
 static bool may_try(const struct nvme *n)
 {
-    return !in_vain(n) || (n->vain.asked && n->now_ns >= n->vain.until_ns);
+    return !in_vain(n) || (n->reclaim.vain.asked && n->now_ns >= n->reclaim.vain.until_ns);
 }
 
 static void gained(struct nvme *n)
 {
-    n->vain.begun = 0;
-    n->vain.pause_ns = 0;
+    n->reclaim.vain.begun = 0;
+    n->reclaim.vain.pause_ns = 0;
 }
 
 static void count_begun(struct nvme *n)
 {
-    const uint32_t coming = n->segs_free + n->segs_deleting;
-    n->vain.begun++;
-    if (coming > n->vain.most) {
-        n->vain.most = coming;
+    const uint32_t coming = n->seg_use.free + n->seg_use.deleting;
+    n->reclaim.vain.begun++;
+    if (coming > n->reclaim.vain.most) {
+        n->reclaim.vain.most = coming;
         gained(n);
     }
     if (!in_vain(n))
         return;
-    n->vain.pause_ns = MIN(MAX(2 * n->vain.pause_ns, VAIN_FIRST_NS), VAIN_MOST_NS);
-    n->vain.until_ns = n->now_ns + n->vain.pause_ns;
-    n->vain.asked = false;
+    n->reclaim.vain.pause_ns = MIN(MAX(2 * n->reclaim.vain.pause_ns, VAIN_FIRST_NS), VAIN_MOST_NS);
+    n->reclaim.vain.until_ns = n->now_ns + n->reclaim.vain.pause_ns;
+    n->reclaim.vain.asked = false;
 }
 
 void nvme__vain_freed(struct nvme *n, uint64_t pages)
 {
-    n->vain.freed_pages += pages;
-    if (n->vain.freed_pages < n->seg_pages / 8)
+    n->reclaim.vain.freed_pages += pages;
+    if (n->reclaim.vain.freed_pages < n->seg_pages / 8)
         return;
-    n->vain.freed_pages = 0;
+    n->reclaim.vain.freed_pages = 0;
     gained(n);
 }
 
@@ -77,15 +77,16 @@ static bool may_begin(const struct nvme *n)
     if (n->journal_error != 0 || n->stopping || nvme__formatting(n) || !may_try(n))
         return false;
     /* One after the other, unless there is room for all of another one. */
-    return n->segs_victim == 0 || room_left(n) >= n->seg_pages || at_rest(n);
+    return n->seg_use.victims == 0 || room_left(n) >= n->seg_pages || at_rest(n);
 }
 
 static bool room_wanted(const struct nvme *n)
 {
-    const uint32_t coming = n->segs_free + n->segs_deleting;
-    if (coming + n->segs_victim < nvme__reserve(n) || (coming == 0 && n->segs_victim < n->segs / 2))
+    const uint32_t coming = n->seg_use.free + n->seg_use.deleting;
+    if (coming + n->seg_use.victims < nvme__reserve(n) ||
+        (coming == 0 && n->seg_use.victims < n->segs / 2))
         return true;
-    return scarce(n) && n->segs_victim == 0;
+    return scarce(n) && n->seg_use.victims == 0;
 }
 
 /* Promises stay, so their segments are worth emptying only when mostly empty, and can be emptied
@@ -103,7 +104,7 @@ static bool may_go(const struct nvme *n, const struct nvme_seg *s)
 static bool goes_first(const struct nvme *n, const struct nvme_seg *a, const struct nvme_seg *b,
                        bool merge)
 {
-    if ((merge || n->segs_free + n->segs_deleting == 0) && a->live != b->live)
+    if ((merge || n->seg_use.free + n->seg_use.deleting == 0) && a->live != b->live)
         return a->live < b->live;
     return a->gen < b->gen;
 }
@@ -134,14 +135,14 @@ static uint32_t next_victim(const struct nvme *n)
 static void nvme_reclaim_begin(struct nvme *n, uint32_t seg)
 {
     struct nvme_seg *s = &n->seg[seg];
-    MUST(s->state == NVME_S_FULL && n->segs_victim < n->segs);
+    MUST(s->state == NVME_S_FULL && n->seg_use.victims < n->segs);
     count_begun(n);
     if (s->opened_ns != 0)
-        n->oldest_ns = s->opened_ns;
+        n->reclaim.oldest_ns = s->opened_ns;
     s->state = NVME_S_VICTIM;
     s->told = s->extents;
     s->unread = false;
-    n->segs_victim++;
+    n->seg_use.victims++;
     nvme__seg_look(n, seg);
 }
 
@@ -191,7 +192,7 @@ static uint32_t nvme_reclaim_tell(struct nvme *n, struct nvme_seg *s, uint32_t m
  * for want of a moment's patience. When that has not helped, all. */
 static uint32_t tellable(const struct nvme *n, uint32_t max)
 {
-    const uint64_t pages = n->live_pages / MAX(n->entries_used, 1u) + 1,
+    const uint64_t pages = n->pages.live / MAX(n->entries.used, 1u) + 1,
                    some = room_left(n) / pages;
     if (some == 0 && at_rest(n))
         return max;
@@ -203,7 +204,7 @@ uint32_t nvme__reclaim(struct tier *t, uint32_t most, tier_occupant_fn *each, vo
     struct nvme *n = nvme__of(t);
     const uint32_t max = tellable(n, most);
     uint32_t told = 0;
-    for (uint32_t i = 0; i < n->segs && told < max && n->segs_victim != 0; i++)
+    for (uint32_t i = 0; i < n->segs && told < max && n->seg_use.victims != 0; i++)
         while (n->seg[i].state == NVME_S_VICTIM && n->seg[i].told != NVME_NONE && told < max) {
             const uint32_t more = nvme_reclaim_tell(n, &n->seg[i], max - told, each, ctx);
             if (more == 0)
@@ -223,7 +224,7 @@ uint32_t nvme__reclaim(struct tier *t, uint32_t most, tier_occupant_fn *each, vo
         }
     }
     if (told > 0)
-        n->told_ns = n->now_ns;
+        n->reclaim.told_ns = n->now_ns;
     return told;
 }
 
@@ -232,9 +233,9 @@ bool nvme__room_soon(const struct tier *t)
     const struct nvme *n = nvme__of(t);
     const uint64_t extent = MIN(n->c.extent_bytes / NVME_PAGE, (uint64_t)n->seg_pages);
     if (n->journal_error != 0 || n->stopping || nvme__formatting(n) ||
-        n->reserved_pages + extent <= nvme__put_pages(n))
+        n->pages.reserved + extent <= nvme__put_pages(n))
         return false;
-    if (n->segs_deleting > 0)
+    if (n->seg_use.deleting > 0)
         return true;
-    return !in_vain(n) && (n->segs_victim > 0 || pick(n, false) != NVME_NONE);
+    return !in_vain(n) && (n->seg_use.victims > 0 || pick(n, false) != NVME_NONE);
 }

@@ -36,9 +36,9 @@ static int io_once(struct recover *v, enum disk_kind kind, struct nvme_path *p, 
 {
     struct nvme *n = v->n;
     struct iovec iov = {buf, bytes};
-    struct nvme_io *io = &p->super_io;
+    struct nvme_io *io = &p->super.io;
     nvme__issue(n, io, kind, p, bytes != 0 ? &iov : NULL, bytes != 0, page, bytes, on_once);
-    while (n->ios != 0) {
+    while (n->inflight.n != 0) {
         const int r = v->r->pump(v->r->ctx);
         v->error = v->error != 0 ? v->error : r < 0 ? r : 0;
     }
@@ -64,14 +64,14 @@ static void read_super(struct recover *v, uint32_t path)
     struct nvme_super s[2];
     int why[2] = {0, 0}, r = -EIO;
     for (unsigned i = 0; r < 0 && v->error == 0 && i < NVME_RETRY; i++)
-        r = io_once(v, DISK_READ, p, p->super_page, 0, UINT64_C(2) * NVME_PAGE);
+        r = io_once(v, DISK_READ, p, p->super.page, 0, UINT64_C(2) * NVME_PAGE);
     if (r < 0) {
         v->kind[path] = KIND_FAILED;
         p->error = r;
         return;
     }
     for (unsigned i = 0; i < 2; i++)
-        why[i] = nvme__super_decode(p->super_page + (size_t)i * NVME_PAGE, &s[i]);
+        why[i] = nvme__super_decode(p->super.page + (size_t)i * NVME_PAGE, &s[i]);
     v->kind[path] = why[0] == -EPROTONOSUPPORT || why[1] == -EPROTONOSUPPORT
                         ? KIND_NEWER
                         : nvme_recover_kind_of(why);
@@ -81,7 +81,7 @@ static void read_super(struct recover *v, uint32_t path)
         return;
     const unsigned best = why[0] != 0 || (why[1] == 0 && s[1].seq > s[0].seq);
     v->super[path] = s[best];
-    p->super_seq = s[best].seq;
+    p->super.seq = s[best].seq;
 }
 
 /* Whether the paths are one store's; sets *ret_first to one that is (NONE: there is none). */
@@ -139,7 +139,7 @@ static void take_out(struct recover *v, uint32_t path)
     struct nvme_path *p = &v->n->path[path];
     p->absent = true;
     p->state = NVME_PATH_OUT;
-    p->outs++;
+    p->count.outs++;
 }
 
 /* Takes the store's geometry from the superblocks. */
@@ -147,7 +147,7 @@ static int take_supers(struct recover *v, uint32_t first)
 {
     struct nvme *n = v->n;
     nvme__geometry(n, &v->super[first]);
-    memcpy(n->uuid, v->super[first].uuid, sizeof(n->uuid));
+    memcpy(n->store.uuid, v->super[first].uuid, sizeof(n->store.uuid));
     const int r = nvme__segs_alloc(n);
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];
@@ -308,11 +308,11 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
         return nvme__settled_load(v->n, value, bytes);
     if (key == NVME_KEY_STORE) {
         cursor_init(&c, value, bytes);
-        const uint8_t *uuid = cursor_take(&c, sizeof(v->n->uuid));
+        const uint8_t *uuid = cursor_take(&c, sizeof(v->n->store.uuid));
         v->journal_epoch = cursor_u32le(&c);
         v->epoch = MAX(v->epoch, v->journal_epoch);
         v->have_key = cursor_ok(&c);
-        v->mine = v->have_key && memcmp(uuid, v->n->uuid, sizeof(v->n->uuid)) == 0;
+        v->mine = v->have_key && memcmp(uuid, v->n->store.uuid, sizeof(v->n->store.uuid)) == 0;
         for (uint32_t i = 0; i < v->n->paths; i++)
             v->known[i] = cursor_left(&c) >= 4 ? cursor_u32le(&c) : v->journal_epoch;
         return v->mine ? 0 : -EUCLEAN;
@@ -328,7 +328,7 @@ static void forget_candidates(struct recover *v)
         nvme__extent_free(v->n, v->list.at[i].extent);
     for (uint32_t i = 0; i < v->n->segs; i++)
         v->n->seg[i].durable = v->n->seg[i].unread = false;
-    v->n->segs_durable = 0;
+    v->n->seg_use.durable = 0;
     v->list.n = 0;
     v->stales = 0;
     v->report->blocks_gone = v->report->promises_gone = 0;
@@ -532,7 +532,7 @@ static void place_extents(struct recover *v)
         nvme__seg_attach(n, x->seg, extent);
         if ((x->flags & NVME_X_DURABLE) != 0 && !s->durable) {
             s->durable = true;
-            n->segs_durable++;
+            n->seg_use.durable++;
         }
         p->formatted = MAX(p->formatted, x->seg - p->first_seg + 1);
         v->report->extents++;
@@ -545,22 +545,22 @@ static void place_extents(struct recover *v)
 static void start_segments(struct recover *v)
 {
     struct nvme *n = v->n;
-    n->deaths_open = n->deaths_new = 0; /* counted below, with what was dead before */
+    n->deaths.open = n->deaths.synced = 0; /* counted below, with what was dead before */
     for (uint32_t i = 0; i < n->segs && v->report->rebuilt; i++) {
         struct nvme_seg *s = &n->seg[i];
         if (!s->unread || s->durable)
             continue;
         s->durable = true; /* it may be */
-        n->segs_durable++;
+        n->seg_use.durable++;
     }
     for (uint32_t i = v->list.n; i > 0; i--) {
         const uint32_t extent = v->list.at[i - 1].extent;
         struct nvme_extent *x = &n->extent[extent];
         struct nvme_path *p = &n->path[n->seg[x->seg].path];
         if (x->state == NVME_X_WRITTEN)
-            n->deaths_open += nvme__dead_of(x);
+            n->deaths.open += nvme__dead_of(x);
         else if (x->state == NVME_X_SYNCED || (x->flags & NVME_X_DIRTY) != 0)
-            n->deaths_new += nvme__dead_of(x);
+            n->deaths.synced += nvme__dead_of(x);
         if (n->seg[x->seg].unread && (v->report->rebuilt || x->state != NVME_X_COMMITTED)) {
             /* So is what is behind it: the next start finds them again. */
             x->state = NVME_X_COMMITTED;
@@ -572,7 +572,7 @@ static void start_segments(struct recover *v)
         } else if (x->state == NVME_X_WRITTEN) {
             n->seg[x->seg].pending++;
             nvme__written(n, p, extent);
-            p->sync_due_ns = n->now_ns;
+            p->sync.due_ns = n->now_ns;
         } else if ((x->flags & NVME_X_DIRTY) != 0 && (x->flags & NVME_X_LISTED) == 0) {
             nvme__dirty(n, extent);
             nvme__commit_soon(n);
@@ -601,23 +601,23 @@ static int write_supers(struct recover *v)
     struct nvme *n = v->n;
     uint32_t good = 0;
     int last = 0;
-    n->epoch = v->epoch + 1;
-    n->seq_count = (uint64_t)n->epoch << 40;
-    n->since_seq = n->seq_count + 1;
+    n->store.epoch = v->epoch + 1;
+    n->store.seq_count = (uint64_t)n->store.epoch << 40;
+    n->store.since_seq = n->store.seq_count + 1;
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];
         if (p->absent)
             continue;
-        struct nvme_super s = {.seq = ++p->super_seq,
+        struct nvme_super s = {.seq = ++p->super.seq,
                                .path = i,
                                .paths = n->paths,
                                .seg_pages = n->seg_pages,
                                .segments = p->segs,
                                .formatted = p->formatted,
-                               .epoch = n->epoch};
-        memcpy(s.uuid, n->uuid, sizeof(s.uuid));
-        nvme__super_encode(&s, p->super_page);
-        int r = io_once(v, DISK_WRITE, p, p->super_page, p->super_seq & 1, NVME_PAGE);
+                               .epoch = n->store.epoch};
+        memcpy(s.uuid, n->store.uuid, sizeof(s.uuid));
+        nvme__super_encode(&s, p->super.page);
+        int r = io_once(v, DISK_WRITE, p, p->super.page, p->super.seq & 1, NVME_PAGE);
         if (r == 0)
             r = io_once(v, DISK_SYNC, p, NULL, 0, 0);
         n->m.bytes_written += NVME_PAGE;
@@ -673,11 +673,11 @@ static uint32_t store_value(const struct recover *v, uint8_t to[STORE_BYTES])
     const struct nvme *n = v->n;
     struct wcursor w;
     wcursor_init(&w, to, STORE_BYTES);
-    wcursor_put(&w, n->uuid, sizeof(n->uuid));
-    wcursor_put_u32le(&w, n->epoch);
+    wcursor_put(&w, n->store.uuid, sizeof(n->store.uuid));
+    wcursor_put_u32le(&w, n->store.epoch);
     for (uint32_t i = 0; i < n->paths; i++)
-        wcursor_put_u32le(&w, n->path[i].state == NVME_PATH_OUT ? v->known[i] : n->epoch);
-    return (uint32_t)(sizeof(n->uuid) + 4 + (size_t)n->paths * 4);
+        wcursor_put_u32le(&w, n->path[i].state == NVME_PATH_OUT ? v->known[i] : n->store.epoch);
+    return (uint32_t)(sizeof(n->store.uuid) + 4 + (size_t)n->paths * 4);
 }
 
 /* Stale keys go before their segments can be used again, and before that it is told whose keys may
@@ -699,7 +699,7 @@ static int settle_journal(struct recover *v)
     n->running = true;
     if (r == 0 && (v->report->rebuilt || v->report->extents_forward != 0)) {
         nvme_flush(n);
-        while (!nvme__sync_idle(n) && (v->error == 0 || n->ios != 0 || n->commit.busy)) {
+        while (!nvme__sync_idle(n) && (v->error == 0 || n->inflight.n != 0 || n->commit.busy)) {
             const int one = v->r->pump(v->r->ctx);
             v->error = v->error != 0 ? v->error : one < 0 ? one : 0;
         }
@@ -725,7 +725,7 @@ static int begin_fresh(struct recover *v)
 {
     struct nvme *n = v->n;
     v->report->fresh = true;
-    int r = hash_random(n->uuid, sizeof(n->uuid));
+    int r = hash_random(n->store.uuid, sizeof(n->store.uuid));
     if (r == 0)
         r = n->journal->ops->clear(n->journal);
     if (r < 0)
@@ -791,7 +791,7 @@ static int recover(struct recover *v)
 
 int nvme_recover(struct nvme *n, const struct nvme_recovery *r, struct nvme_report *ret_report)
 {
-    MUST(!n->running && n->ios == 0);
+    MUST(!n->running && n->inflight.n == 0);
     struct recover *v = sys_calloc(1, sizeof(*v));
     *ret_report = (struct nvme_report){0};
     if (v == NULL)

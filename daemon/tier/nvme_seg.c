@@ -132,18 +132,18 @@ void nvme__seg_free(struct nvme *n, uint32_t seg)
     MUST(s->extents == NVME_NONE && s->live == 0 && s->pending == 0 && s->readers == 0);
     if (s->durable) {
         s->durable = false;
-        n->segs_durable--;
+        n->seg_use.durable--;
     }
     s->state = NVME_S_FREE;
     s->used_pages = 0;
     s->gen = 0;
-    uint32_t *at = &p->free_seg;
+    uint32_t *at = &p->free.first;
     while (*at != NVME_NONE && *at < seg)
         at = &n->seg[*at].next;
     s->next = *at;
     *at = seg;
-    p->free_segs++;
-    n->segs_free++;
+    p->free.n++;
+    n->seg_use.free++;
     n->tell_room = true;
 }
 
@@ -153,34 +153,34 @@ void nvme__seg_look(struct nvme *n, uint32_t seg)
     if ((s->state != NVME_S_FULL && s->state != NVME_S_VICTIM) || s->live != 0 || s->pending != 0 ||
         s->readers != 0 || s->unread)
         return;
-    MUST(s->state != NVME_S_VICTIM || n->segs_victim > 0);
+    MUST(s->state != NVME_S_VICTIM || n->seg_use.victims > 0);
     if (s->state == NVME_S_VICTIM)
-        n->segs_victim--;
+        n->seg_use.victims--;
     s->told = NVME_NONE;
     if (s->extents == NVME_NONE) { /* none came as far as the journal */
         nvme__seg_free(n, seg);
         return;
     }
     s->state = NVME_S_DELETING;
-    s->next = n->delete_head;
-    n->delete_head = seg;
-    n->segs_deleting++;
+    s->next = n->seg_use.delete_head;
+    n->seg_use.delete_head = seg;
+    n->seg_use.deleting++;
     nvme__commit_soon(n);
 }
 
 void nvme__segs_deleted(struct nvme *n)
 {
-    for (uint32_t *at = &n->delete_head; *at != NVME_NONE;) {
+    for (uint32_t *at = &n->seg_use.delete_head; *at != NVME_NONE;) {
         const uint32_t seg = *at;
         struct nvme_seg *s = &n->seg[seg];
         if (s->extents != NVME_NONE || s->pending != 0 || s->readers != 0) {
             at = &s->next;
             continue;
         }
-        MUST(s->state == NVME_S_DELETING && n->segs_deleting > 0);
+        MUST(s->state == NVME_S_DELETING && n->seg_use.deleting > 0);
         MUST(n->settle.deleting >= s->settling);
         *at = s->next;
-        n->segs_deleting--;
+        n->seg_use.deleting--;
         n->settle.deleting -= s->settling;
         s->settling = false;
         n->m.segments_reclaimed++;
@@ -230,9 +230,9 @@ static uint32_t durable_most(const struct nvme *n)
 static bool half_is_held(const struct nvme *n)
 {
     uint32_t held = 0;
-    if (n->segs_durable < n->segs / 2)
+    if (n->seg_use.durable < n->segs / 2)
         return false;
-    if (n->segs_durable >= durable_most(n))
+    if (n->seg_use.durable >= durable_most(n))
         return true;
     for (uint32_t i = 0; i < n->segs; i++)
         held += seg_holds(n, &n->seg[i]);
@@ -245,7 +245,7 @@ bool nvme__promises_spread(const struct nvme *n)
 {
     const uint32_t half = n->segs / 2, begin = (half + durable_most(n)) / 2;
     uint32_t held = 0, stay = 0;
-    if (n->segs_durable < begin)
+    if (n->seg_use.durable < begin)
         return false;
     for (uint32_t i = 0; i < n->segs; i++) {
         const struct nvme_seg *s = &n->seg[i];
@@ -261,11 +261,11 @@ bool nvme__promises_spread(const struct nvme *n)
 static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_class which,
                      bool moves)
 {
-    if (p->free_seg == NVME_NONE)
+    if (p->free.first == NVME_NONE)
         return false;
     if (moves || which == NVME_NORMAL)
         return true;
-    return (n->segs_free > nvme__held_segs(n) || nvme__formatting(n)) && !half_is_held(n);
+    return (n->seg_use.free > nvme__held_segs(n) || nvme__formatting(n)) && !half_is_held(n);
 }
 
 static bool has_room(const struct nvme *n, const struct nvme_path *p, enum nvme_class which,
@@ -294,23 +294,23 @@ static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which
     struct nvme_open *o = &p->open[which];
     if (o->seg != NVME_NONE)
         nvme__seg_seal(n, o->seg);
-    const uint32_t seg = p->free_seg;
-    MUST(seg != NVME_NONE && p->free_segs > 0 && n->segs_free > 0);
+    const uint32_t seg = p->free.first;
+    MUST(seg != NVME_NONE && p->free.n > 0 && n->seg_use.free > 0);
     struct nvme_seg *s = &n->seg[seg];
     MUST(s->state == NVME_S_FREE && s->extents == NVME_NONE);
-    p->free_seg = s->next;
-    p->free_segs--;
-    n->segs_free--;
-    if (!moves && n->vain.most > 0)
-        n->vain.most--;
+    p->free.first = s->next;
+    p->free.n--;
+    n->seg_use.free--;
+    if (!moves && n->reclaim.vain.most > 0)
+        n->reclaim.vain.most--;
     s->next = NVME_NONE;
     s->state = NVME_S_OPEN;
-    s->gen = (uint64_t)n->epoch << 32 | ++n->gen_count;
+    s->gen = (uint64_t)n->store.epoch << 32 | ++n->store.gen_count;
     s->opened_ns = n->now_ns;
     s->done_pages = 0;
     s->broken = s->named = false;
     s->durable = which == NVME_DURABLE;
-    n->segs_durable += s->durable;
+    n->seg_use.durable += s->durable;
     o->seg = seg;
     o->prints = 0;
 }
@@ -319,7 +319,7 @@ struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool mov
 {
     struct nvme_path *best = NULL;
     for (uint32_t i = 0; i < n->paths; i++) {
-        struct nvme_path *p = &n->path[(n->turn_path + i) % n->paths];
+        struct nvme_path *p = &n->path[(n->seg_use.turn_path + i) % n->paths];
         if (!has_room(n, p, which, moves, pages))
             continue;
         if (best == NULL || p->queued_bytes < best->queued_bytes)
@@ -329,7 +329,7 @@ struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool mov
         return NULL;
     if (open_left(n, best, which) < pages)
         open_next(n, best, which, moves);
-    n->turn_path = best->number + 1;
+    n->seg_use.turn_path = best->number + 1;
     return best;
 }
 
@@ -347,7 +347,7 @@ uint64_t nvme__room_pages(const struct nvme *n)
     for (uint32_t i = 0; i < n->paths; i++) {
         const struct nvme_path *p = &n->path[i];
         if (nvme__path_up(p))
-            pages += (uint64_t)p->free_segs * (n->seg_pages - 2) + open_left(n, p, NVME_NORMAL);
+            pages += (uint64_t)p->free.n * (n->seg_pages - 2) + open_left(n, p, NVME_NORMAL);
     }
     return pages;
 }
@@ -376,8 +376,8 @@ uint64_t nvme__put_pages(const struct nvme *n)
 
 bool nvme__put_fits(struct nvme *n, uint64_t pages)
 {
-    const bool fits = n->reserved_pages + pages <= nvme__put_pages(n);
-    n->vain.asked |= !fits;
+    const bool fits = n->pages.reserved + pages <= nvme__put_pages(n);
+    n->reclaim.vain.asked |= !fits;
     return fits;
 }
 

@@ -49,16 +49,16 @@ static bool any_dead(const struct nvme *n, const struct nvme_extents *list)
 static uint64_t open_seq(const struct nvme *n)
 {
     uint64_t open = UINT64_MAX;
-    for (uint32_t i = 0; i < n->writes_n; i++) {
-        const struct nvme_extent *x = &n->extent[n->write[i].extent];
+    for (uint32_t i = 0; i < n->writes.n; i++) {
+        const struct nvme_extent *x = &n->extent[n->writes.at[i].extent];
         if (x->state == NVME_X_WRITING)
             open = nvme__sooner(open, x->seq);
     }
     for (uint32_t i = 0; i < n->paths; i++) {
         const struct nvme_path *p = &n->path[i];
-        open = nvme__sooner(open, p->syncing_seq);
-        if (nvme__path_up(p) || any_dead(n, &p->written))
-            open = nvme__sooner(open, p->written_seq);
+        open = nvme__sooner(open, p->sync.syncing_seq);
+        if (nvme__path_up(p) || any_dead(n, &p->sync.written))
+            open = nvme__sooner(open, p->sync.written_seq);
     }
     for (uint32_t at = n->synced.n != 0 ? n->synced.head : NVME_NONE; at != NVME_NONE;
          at = n->extent[at].next)
@@ -70,7 +70,7 @@ static void lose_what_is_out(struct nvme *n)
 {
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];
-        if (!nvme__path_up(p) && !p->sync_busy && any_dead(n, &p->written))
+        if (!nvme__path_up(p) && !p->sync.busy && any_dead(n, &p->sync.written))
             nvme__sync_failed(n, p);
     }
 }
@@ -81,8 +81,8 @@ static void begin_told(struct nvme *n)
     struct nvme_settle *st = &n->settle;
     MUST(st->phase == NVME_ST_OPEN && st->deleting == 0);
     st->phase = NVME_ST_TOLD;
-    st->dirty = n->dirty_in;
-    for (uint32_t seg = n->delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
+    st->dirty = n->dirty.in;
+    for (uint32_t seg = n->seg_use.delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
         st->deleting += !n->seg[seg].settling;
         n->seg[seg].settling = true;
     }
@@ -93,8 +93,8 @@ static bool are_synced(const struct nvme *n)
 {
     for (uint32_t i = 0; i < n->paths; i++) {
         const struct nvme_path *p = &n->path[i];
-        MUST(p->dead_synced <= p->dead_wrote && n->settle.dead[i] <= p->dead_wrote);
-        if (nvme__path_up(p) && p->dead_synced < n->settle.dead[i])
+        MUST(p->sync.dead_synced <= p->sync.dead_wrote && n->settle.dead[i] <= p->sync.dead_wrote);
+        if (nvme__path_up(p) && p->sync.dead_synced < n->settle.dead[i])
             return false;
     }
     return true;
@@ -115,17 +115,17 @@ void nvme__settle_run(struct nvme *n)
         st->now = st->next;
         st->next = (struct nvme_ops){0};
         st->phase = NVME_ST_OPEN;
-        st->seq = n->seq_count;
+        st->seq = n->store.seq_count;
     }
     if (st->phase == NVME_ST_OPEN) {
         lose_what_is_out(n);
-        if (!n->commit.busy && !n->tell_settled && open_seq(n) > st->seq)
+        if (!n->commit.busy && !n->commit.tell_settled && open_seq(n) > st->seq)
             begin_told(n);
     }
-    if (st->phase == NVME_ST_TOLD && n->dirty_out >= st->dirty && st->deleting == 0) {
+    if (st->phase == NVME_ST_TOLD && n->dirty.out >= st->dirty && st->deleting == 0) {
         st->phase = NVME_ST_SYNC;
         for (uint32_t i = 0; i < n->paths; i++)
-            st->dead[i] = n->path[i].dead_wrote;
+            st->dead[i] = n->path[i].sync.dead_wrote;
     }
     if (st->phase == NVME_ST_SYNC && are_synced(n))
         end_round(n, st->untold ? -EIO : 0);

@@ -22,8 +22,8 @@ bool nvme__have_entries(const struct nvme *n)
     bool up = true;
     for (uint32_t i = 0; i < n->paths; i++)
         up = up && nvme__path_up(&n->path[i]);
-    return n->entries_used + n->deaths_new + n->deaths_commit + (up ? n->deaths_open : 0) <=
-           n->entries_max;
+    return n->entries.used + n->deaths.synced + n->deaths.committing + (up ? n->deaths.open : 0) <=
+           n->entries.max;
 }
 
 /* Whether it is there after a crash. */
@@ -49,7 +49,7 @@ void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status)
                              status != 0 ? status : -ETIMEDOUT);
         } else {
             if (n->extent[e->extent].state == NVME_X_SYNCED)
-                n->commit_due_ns = n->now_ns;
+                n->commit.due_ns = n->now_ns;
             prev = op;
         }
     }
@@ -59,34 +59,34 @@ void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent)
 {
     MUST(n->extent[extent].state == NVME_X_WRITING);
     n->extent[extent].state = NVME_X_WRITTEN;
-    p->written_seq = MIN(p->written_seq, n->extent[extent].seq);
-    nvme__extents_push(n, &p->written, extent);
+    p->sync.written_seq = MIN(p->sync.written_seq, n->extent[extent].seq);
+    nvme__extents_push(n, &p->sync.written, extent);
 }
 
 /* Its table may be there, and what is torn behind it: no later table may call it synced. */
 void nvme__extent_lost(struct nvme *n, uint32_t extent)
 {
     MUST(n->extent[extent].state != NVME_X_FREE && n->extent[extent].state < NVME_X_SYNCED);
-    MUST(n->deaths_open >= nvme__dead_of(&n->extent[extent]));
-    n->deaths_open -= nvme__dead_of(&n->extent[extent]);
+    MUST(n->deaths.open >= nvme__dead_of(&n->extent[extent]));
+    n->deaths.open -= nvme__dead_of(&n->extent[extent]);
     n->extent[extent].state = NVME_X_LOST;
     nvme__extents_push(n, &n->lost, extent);
-    n->since_seq = n->seq_count + 1;
-    n->tell_settled = true;
+    n->store.since_seq = n->store.seq_count + 1;
+    n->commit.tell_settled = true;
     nvme__commit_soon(n);
 }
 
 /* A write that is not in use names an extent that is no more, or that another one writes. */
 uint64_t nvme__safe_seq(const struct nvme *n)
 {
-    uint64_t open = n->seq_count + 1;
-    for (uint32_t i = 0; i < n->writes_n; i++) {
-        const struct nvme_extent *x = &n->extent[n->write[i].extent];
+    uint64_t open = n->store.seq_count + 1;
+    for (uint32_t i = 0; i < n->writes.n; i++) {
+        const struct nvme_extent *x = &n->extent[n->writes.at[i].extent];
         if (x->state == NVME_X_WRITING)
             open = MIN(open, x->seq);
     }
     for (uint32_t i = 0; i < n->paths; i++)
-        open = MIN(open, MIN(n->path[i].written_seq, n->path[i].syncing_seq));
+        open = MIN(open, MIN(n->path[i].sync.written_seq, n->path[i].sync.syncing_seq));
     return open - 1;
 }
 
@@ -94,11 +94,12 @@ uint64_t nvme__safe_seq(const struct nvme *n)
 
 static uint64_t settled(const struct nvme *n, const struct nvme_path *p)
 {
-    uint64_t open = nvme__sooner(n->seq_count + 1, nvme__sooner(p->written_seq, p->syncing_seq));
+    uint64_t open = nvme__sooner(n->store.seq_count + 1,
+                                 nvme__sooner(p->sync.written_seq, p->sync.syncing_seq));
     if (p->hold_settled || p->absent)
         return p->settled;
-    for (uint32_t i = 0; i < n->writes_n; i++) {
-        const struct nvme_extent *x = &n->extent[n->write[i].extent];
+    for (uint32_t i = 0; i < n->writes.n; i++) {
+        const struct nvme_extent *x = &n->extent[n->writes.at[i].extent];
         if (x->state == NVME_X_WRITING && n->seg[x->seg].path == p->number)
             open = nvme__sooner(open, x->seq);
     }
@@ -122,7 +123,7 @@ uint32_t nvme__settled_save(struct nvme *n, uint8_t ret_value[NVME_VALUE_BYTES])
         wcursor_put_u64le(&w, is);
     }
     MUST(wcursor_ok(&w));
-    n->tell_settled = false;
+    n->commit.tell_settled = false;
     return changed ? (uint32_t)wcursor_len(&w) : 0;
 }
 
@@ -148,11 +149,11 @@ void nvme__sync_failed(struct nvme *n, struct nvme_path *p)
 {
     nvme__durable_settle(n, p, -EIO);
     p->era++;
-    p->sync_due_ns = UINT64_MAX;
-    p->written_pages = 0;
-    p->written_seq = p->syncing_seq = UINT64_MAX;
-    lose(n, &p->syncing);
-    lose(n, &p->written);
+    p->sync.due_ns = UINT64_MAX;
+    p->sync.written_pages = 0;
+    p->sync.written_seq = p->sync.syncing_seq = UINT64_MAX;
+    lose(n, &p->sync.syncing);
+    lose(n, &p->sync.written);
     for (unsigned which = 0; which < NVME_CLASSES; which++) {
         const uint32_t seg = p->open[which].seg;
         if (seg == NVME_NONE)
@@ -167,43 +168,43 @@ static void on_synced(struct nvme_io *io)
     struct nvme *n = io->n;
     struct nvme_path *p = &n->path[io->op.path];
     uint32_t extent;
-    MUST(p->sync_busy);
-    p->sync_busy = false;
+    MUST(p->sync.busy);
+    p->sync.busy = false;
     if (io->op.result < 0)
         return; /* health has seen to it */
-    p->dead_synced = p->dead_syncing;
-    p->syncing_seq = UINT64_MAX;
-    while ((extent = nvme__extents_pop(n, &p->syncing)) != NVME_NONE) {
+    p->sync.dead_synced = p->sync.dead_syncing;
+    p->sync.syncing_seq = UINT64_MAX;
+    while ((extent = nvme__extents_pop(n, &p->sync.syncing)) != NVME_NONE) {
         struct nvme_extent *x = &n->extent[extent];
         const uint64_t wait = (x->flags & NVME_X_DURABLE) != 0 ? COMMIT_NS : 0;
-        MUST(x->state == NVME_X_SYNCING && n->deaths_open >= nvme__dead_of(x));
+        MUST(x->state == NVME_X_SYNCING && n->deaths.open >= nvme__dead_of(x));
         x->state = NVME_X_SYNCED;
-        n->deaths_open -= nvme__dead_of(x);
-        n->deaths_new += nvme__dead_of(x);
+        n->deaths.open -= nvme__dead_of(x);
+        n->deaths.synced += nvme__dead_of(x);
         nvme__extents_push(n, &n->synced, extent);
-        n->commit_due_ns = nvme__sooner(n->commit_due_ns, n->now_ns + wait);
+        n->commit.due_ns = nvme__sooner(n->commit.due_ns, n->now_ns + wait);
     }
 }
 
 static void sync_path(struct nvme *n, struct nvme_path *p)
 {
     uint32_t extent;
-    const bool tables = nvme__settling(n) && p->dead_synced < p->dead_wrote;
-    if (p->sync_busy || !nvme__path_up(p) || (p->written.n == 0 && !tables))
+    const bool tables = nvme__settling(n) && p->sync.dead_synced < p->sync.dead_wrote;
+    if (p->sync.busy || !nvme__path_up(p) || (p->sync.written.n == 0 && !tables))
         return;
-    if (p->durable.n == 0 && p->sync_due_ns > n->now_ns && !n->flushing && !nvme__settling(n))
+    if (p->durable.n == 0 && p->sync.due_ns > n->now_ns && !n->flushing && !nvme__settling(n))
         return;
-    p->sync_busy = true;
-    p->sync_due_ns = UINT64_MAX;
-    p->written_pages = 0;
-    p->dead_syncing = p->dead_wrote;
-    p->syncing_seq = p->written_seq;
-    p->written_seq = UINT64_MAX;
-    while ((extent = nvme__extents_pop(n, &p->written)) != NVME_NONE) {
+    p->sync.busy = true;
+    p->sync.due_ns = UINT64_MAX;
+    p->sync.written_pages = 0;
+    p->sync.dead_syncing = p->sync.dead_wrote;
+    p->sync.syncing_seq = p->sync.written_seq;
+    p->sync.written_seq = UINT64_MAX;
+    while ((extent = nvme__extents_pop(n, &p->sync.written)) != NVME_NONE) {
         n->extent[extent].state = NVME_X_SYNCING;
-        nvme__extents_push(n, &p->syncing, extent);
+        nvme__extents_push(n, &p->sync.syncing, extent);
     }
-    nvme__issue(n, &p->sync, DISK_SYNC, p, NULL, 0, 0, 0, on_synced);
+    nvme__issue(n, &p->sync.io, DISK_SYNC, p, NULL, 0, 0, 0, on_synced);
 }
 
 /* ---- commit ---- */
@@ -245,7 +246,7 @@ static void gather_dirty(struct nvme *n)
 {
     uint32_t extent;
     while (n->commit.commit.n < NVME_COMMIT_MAX - NVME_COMMIT_KEPT &&
-           (extent = nvme__extents_pop(n, &n->dirty)) != NVME_NONE) {
+           (extent = nvme__extents_pop(n, &n->dirty.list)) != NVME_NONE) {
         struct nvme_extent *x = &n->extent[extent];
         x->flags &= (uint8_t)~NVME_X_LISTED;
         if ((x->flags & (NVME_X_DIRTY | NVME_X_UNREAD)) == NVME_X_DIRTY &&
@@ -261,9 +262,9 @@ static void gather_dirty(struct nvme *n)
 static void gather_deleted(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
-    if (n->dirty.n != 0)
+    if (n->dirty.list.n != 0)
         return;
-    for (uint32_t seg = n->delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
+    for (uint32_t seg = n->seg_use.delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
         struct nvme_seg *s = &n->seg[seg];
         while (s->extents != NVME_NONE && k->commit.n < NVME_COMMIT_MAX - NVME_COMMIT_KEPT) {
             const uint32_t extent = s->extents;
@@ -336,7 +337,7 @@ static void finish_new(struct nvme *n)
 void nvme__journal_failed(struct nvme *n, int error)
 {
     n->journal_error = error;
-    n->commit_due_ns = UINT64_MAX;
+    n->commit.due_ns = UINT64_MAX;
     for (uint32_t i = 0; i < n->paths; i++)
         nvme__durable_settle(n, &n->path[i], -EIO);
 }
@@ -349,8 +350,8 @@ static void on_committed(struct journal_commit *commit)
     n->commit.busy = false;
     if (n->journal_error == 0 && commit->result == 0) {
         n->m.commits++;
-        n->deaths_commit = 0;
-        n->dirty_out = n->commit.dirty;
+        n->deaths.committing = 0;
+        n->dirty.out = n->commit.dirty;
         n->work = true; /* promises may have waited for that */
         finish_new(n);
         finish_deleted(n);
@@ -365,15 +366,16 @@ static void on_committed(struct journal_commit *commit)
 
 static bool has_news(const struct nvme *n)
 {
-    return n->synced.n != 0 || n->dirty.n != 0 || n->delete_head != NVME_NONE || n->tell_settled;
+    return n->synced.n != 0 || n->dirty.list.n != 0 || n->seg_use.delete_head != NVME_NONE ||
+           n->commit.tell_settled;
 }
 
 static bool commit_wanted(const struct nvme *n)
 {
     if (n->commit.busy || n->journal_error != 0)
         return false;
-    const bool due = n->commit_due_ns <= n->now_ns || n->flushing || nvme__settling(n) ||
-                     (n->delete_head != NVME_NONE && n->segs_free <= nvme__held_segs(n));
+    const bool due = n->commit.due_ns <= n->now_ns || n->flushing || nvme__settling(n) ||
+                     (n->seg_use.delete_head != NVME_NONE && n->seg_use.free <= nvme__held_segs(n));
     return due && (has_news(n) || n->budget.changed);
 }
 
@@ -393,23 +395,23 @@ static void commit_start(struct nvme *n)
     k->commit = (struct journal_commit){.change = k->change, .done = on_committed, .owner = n};
     k->deleted = NVME_NONE;
     k->tell_n = k->told = 0;
-    n->commit_due_ns = UINT64_MAX;
+    n->commit.due_ns = UINT64_MAX;
     gather_new(n);
     gather_dirty(n);
-    k->dirty = n->dirty_in - n->dirty.n;
+    k->dirty = n->dirty.in - n->dirty.list.n;
     gather_deleted(n);
     gather_budget(n);
     gather_settled(n);
-    if (n->synced.n == 0 && n->dirty.n == 0) { /* else it does not tell of all */
-        n->deaths_commit = n->deaths_new;
-        n->deaths_new = 0;
+    if (n->synced.n == 0 && n->dirty.list.n == 0) { /* else it does not tell of all */
+        n->deaths.committing = n->deaths.synced;
+        n->deaths.synced = 0;
     }
     if (n->synced.n != 0)
-        n->commit_due_ns = n->now_ns;
-    if (n->dirty.n != 0 || n->delete_head != NVME_NONE)
+        n->commit.due_ns = n->now_ns;
+    if (n->dirty.list.n != 0 || n->seg_use.delete_head != NVME_NONE)
         nvme__commit_soon(n);
     if (k->commit.n == 0) {
-        n->dirty_out = k->dirty;
+        n->dirty.out = k->dirty;
         return;
     }
     k->busy = k->telling = true;
@@ -428,17 +430,17 @@ void nvme__sync_run(struct nvme *n)
     if (commit_wanted(n))
         commit_start(n);
     else if (!n->commit.busy && !has_news(n))
-        n->commit_due_ns = n->budget.changed ? n->commit_due_ns : UINT64_MAX;
+        n->commit.due_ns = n->budget.changed ? n->commit.due_ns : UINT64_MAX;
     if (n->flushing && nvme__sync_idle(n))
         n->flushing = false;
 }
 
 uint64_t nvme__sync_next(const struct nvme *n)
 {
-    uint64_t at = n->commit.busy || n->journal_error != 0 ? UINT64_MAX : n->commit_due_ns;
+    uint64_t at = n->commit.busy || n->journal_error != 0 ? UINT64_MAX : n->commit.due_ns;
     for (uint32_t i = 0; i < n->paths; i++)
-        if (!n->path[i].sync_busy && nvme__path_up(&n->path[i]))
-            at = nvme__sooner(at, n->path[i].sync_due_ns);
+        if (!n->path[i].sync.busy && nvme__path_up(&n->path[i]))
+            at = nvme__sooner(at, n->path[i].sync.due_ns);
     return at;
 }
 
@@ -448,8 +450,8 @@ bool nvme__sync_idle(const struct nvme *n)
 {
     for (uint32_t i = 0; i < n->paths; i++) {
         const struct nvme_path *p = &n->path[i];
-        if (p->sync_busy || p->syncing.n != 0 || p->writes != 0 ||
-            (p->written.n != 0 && nvme__path_up(p)))
+        if (p->sync.busy || p->sync.syncing.n != 0 || p->writes != 0 ||
+            (p->sync.written.n != 0 && nvme__path_up(p)))
             return false;
     }
     if (n->commit.busy || nvme__dead_busy(n))

@@ -47,7 +47,7 @@ static bool is_table_of(const struct nvme *n, const struct nvme_candidate *c,
 {
     const struct nvme_extent *x = &n->extent[c->extent];
     const struct nvme_path *p = &n->path[n->seg[x->seg].path];
-    return memcmp(h->uuid, n->uuid, sizeof(h->uuid)) == 0 && h->path == p->number &&
+    return memcmp(h->uuid, n->store.uuid, sizeof(h->uuid)) == 0 && h->path == p->number &&
            h->seg == x->seg - p->first_seg && h->page == x->page && h->pages == x->pages &&
            h->items == x->items && h->head_pages == x->head_pages && h->gen == c->gen &&
            h->seq == c->seq && hash128_equal(&h->sum, &x->sum);
@@ -100,7 +100,7 @@ static int each_table(struct recover *v, struct slot *slot,
 {
     struct nvme *n = v->n;
     uint32_t ahead = 0, at = 0, issued = 0, seen = 0;
-    while (at < v->list.n || n->ios != 0) {
+    while (at < v->list.n || n->inflight.n != 0) {
         for (; ahead < v->list.n && issued - seen < WINDOW && v->error == 0; ahead++)
             if (want(v, &v->list.at[ahead])) {
                 slot[issued % WINDOW].tries = 0;
@@ -118,9 +118,9 @@ static int each_table(struct recover *v, struct slot *slot,
             nvme_tell_look(v, s, &v->list.at[at], fn);
             seen++;
         }
-        if (v->error != 0 && n->ios == 0)
+        if (v->error != 0 && n->inflight.n == 0)
             return v->error;
-        if (n->ios == 0)
+        if (n->inflight.n == 0)
             continue;
         const int r = v->r->pump(v->r->ctx);
         v->error = v->error != 0 ? v->error : r < 0 ? r : 0;
@@ -274,7 +274,7 @@ int nvme__tell(struct recover *v)
         r = each_table(v, slot, promised, tell_blocks);
     if (r == 0)
         r = each_table(v, slot, unpromised, tell_blocks);
-    MUST(v->n->ios == 0); /* no read into memory that is freed */
+    MUST(v->n->inflight.n == 0); /* no read into memory that is freed */
     nvme__buffer_free(buf, pages);
     free(slot);
     return r;

@@ -245,7 +245,7 @@ int nvme__look_at_unsure(struct nvme *n, const struct nvme_recovery *r,
         l.active++;
         read_on(&reader[i]);
     }
-    while (l.active != 0 || n->ios != 0) {
+    while (l.active != 0 || n->inflight.n != 0) {
         const int one = r->pump(r->ctx);
         l.error = l.error != 0 ? l.error : one < 0 ? one : 0;
     }

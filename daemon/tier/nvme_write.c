@@ -77,7 +77,7 @@ static void plan(struct nvme *n, const struct nvme_open *o, enum nvme_class whic
     const uint32_t most = (uint32_t)(n->c.extent_bytes / NVME_PAGE);
     struct plan fits = {0}; /* behind the items there is room for who dies of them */
     *pl = (struct plan){0};
-    for (const struct tier_op *op = n->put[which].head; op != NULL; op = op->next) {
+    for (const struct tier_op *op = n->queue.put[which].head; op != NULL; op = op->next) {
         const uint32_t pages = nvme__pages(op->bytes), before = pl->prints;
         if (pl->items != 0 && pl->payload_pages + pages > most)
             break;
@@ -164,7 +164,7 @@ static uint32_t put_payloads(struct nvme *n, struct nvme_write *w, enum nvme_cla
                 (uint64_t)pl->prints * NVME_PAGE);
     struct tier_op **tail = &w->ops;
     for (uint32_t i = 0; i < pl->items; i++) {
-        struct tier_op *op = nvme__ops_pop(&n->put[which]);
+        struct tier_op *op = nvme__ops_pop(&n->queue.put[which]);
         struct nvme_entry *e = nvme__entry(n, op->loc);
         struct nvme_item it;
         item_of(op, page, &it);
@@ -186,7 +186,7 @@ static uint32_t put_payloads(struct nvme *n, struct nvme_write *w, enum nvme_cla
  * within `sync_ns`, writes would wait for that. */
 static uint64_t sync_due(const struct nvme *n, const struct nvme_path *p)
 {
-    const bool much = p->written_pages >= (uint64_t)p->segs * n->seg_pages / UNSYNCED_SHARE;
+    const bool much = p->sync.written_pages >= (uint64_t)p->segs * n->seg_pages / UNSYNCED_SHARE;
     return n->now_ns + (much ? 0 : n->c.sync_ns);
 }
 
@@ -201,8 +201,8 @@ static void end_write(struct nvme *n, struct nvme_write *w)
     if (good) {
         s->done_pages += x->pages;
         nvme__written(n, p, w->extent);
-        p->written_pages += x->pages;
-        p->sync_due_ns = nvme__sooner(p->sync_due_ns, sync_due(n, p));
+        p->sync.written_pages += x->pages;
+        p->sync.due_ns = nvme__sooner(p->sync.due_ns, sync_due(n, p));
     } else {
         s->broken = true;
         nvme__seg_seal(n, x->seg);
@@ -220,8 +220,8 @@ static void end_write(struct nvme *n, struct nvme_write *w)
         }
     }
     w->ended = false;
-    w->next = n->write_free;
-    n->write_free = w;
+    w->next = n->writes.free;
+    n->writes.free = w;
 }
 
 /* Extents of a segment count in the order of their places: who walks the segment without a journal
@@ -229,8 +229,8 @@ static void end_write(struct nvme *n, struct nvme_write *w)
 static void end_in_order(struct nvme *n, uint32_t seg)
 {
     const struct nvme_seg *s = &n->seg[seg];
-    for (uint32_t i = 0; i < n->writes_n;) {
-        struct nvme_write *w = &n->write[i++];
+    for (uint32_t i = 0; i < n->writes.n;) {
+        struct nvme_write *w = &n->writes.at[i++];
         if (!w->ended || n->extent[w->extent].seg != seg)
             continue;
         if (!s->broken && w->good && n->extent[w->extent].page != s->done_pages)
@@ -245,7 +245,7 @@ static void nvme_write_on_written(struct nvme_io *io)
     struct nvme_write *w = CONTAINER_OF(io, struct nvme_write, io);
     struct nvme *n = io->n;
     n->path[w->path].writes--;
-    n->write_inflight -= io->op.bytes;
+    n->inflight.write_bytes -= io->op.bytes;
     w->ended = true;
     w->good = io->op.result >= 0;
     end_in_order(n, n->extent[w->extent].seg);
@@ -281,7 +281,7 @@ static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class wh
     x->head_pages = (uint8_t)head;
     x->records = (uint8_t)pl->prints;
     x->flags = which == NVME_DURABLE ? NVME_X_DURABLE : 0;
-    x->seq = ++n->seq_count;
+    x->seq = ++n->store.seq_count;
     nvme__seg_attach(n, o->seg, w->extent);
     s->pending++;
     s->used_pages += pages;
@@ -296,15 +296,15 @@ static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class wh
                           .head_pages = head,
                           .gen = s->gen,
                           .seq = x->seq,
-                          .since = n->since_seq,
+                          .since = n->store.since_seq,
                           .safe = nvme__safe_seq(n)};
-    memcpy(h.uuid, n->uuid, sizeof(h.uuid));
+    memcpy(h.uuid, n->store.uuid, sizeof(h.uuid));
     nvme__table_seal(w->head, &h);
     x->sum = h.sum;
     w->path = p->number;
     w->era = p->era;
     p->writes++;
-    n->write_inflight += (uint64_t)pages * NVME_PAGE;
+    n->inflight.write_bytes += (uint64_t)pages * NVME_PAGE;
     count_bytes(n, w, (uint64_t)pages * NVME_PAGE);
     nvme__issue(n, &w->io, DISK_WRITE, p, w->iov, iovs, nvme__extent_page(n, x),
                 (uint64_t)pages * NVME_PAGE, nvme_write_on_written);
@@ -313,17 +313,17 @@ static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class wh
 static void nvme_write_fail_all(struct nvme *n, enum nvme_class which, int status)
 {
     struct tier_op *op;
-    while ((op = nvme__ops_pop(&n->put[which])) != NULL)
+    while ((op = nvme__ops_pop(&n->queue.put[which])) != NULL)
         nvme__put_failed(n, op, status);
 }
 
 /* One extent; false when nothing more can be started now. */
 static bool write_one(struct nvme *n, enum nvme_class which)
 {
-    struct nvme_ops *list = &n->put[which];
+    struct nvme_ops *list = &n->queue.put[which];
     struct plan pl;
-    if (list->n == 0 || n->write_free == NULL ||
-        (n->write_inflight != 0 && n->write_inflight + n->c.extent_bytes > credit(n)))
+    if (list->n == 0 || n->writes.free == NULL ||
+        (n->inflight.write_bytes != 0 && n->inflight.write_bytes + n->c.extent_bytes > credit(n)))
         return false;
     if (which == NVME_DURABLE && !nvme__have_entries(n)) { /* what died is told first */
         n->flushing = true;
@@ -332,7 +332,7 @@ static bool write_one(struct nvme *n, enum nvme_class which)
     /* A table page and perhaps a namespace's come before it. */
     const bool moves = nvme__keep_owns(n, list->head);
     struct nvme_path *p = nvme__seg_room(n, which, moves, nvme__pages(list->head->bytes) + 2);
-    if (p == NULL && (n->segs_deleting != 0 || nvme__room_grows(n)))
+    if (p == NULL && (n->seg_use.deleting != 0 || nvme__room_grows(n)))
         return false;
     if (p == NULL) { /* a move behind it may still have room */
         nvme__put_failed(n, nvme__ops_pop(list), nvme__any_up(n) ? -ENOSPC : -EIO);
@@ -345,10 +345,10 @@ static bool write_one(struct nvme *n, enum nvme_class which)
         nvme_write_fail_all(n, which, -ENOSPC);
         return false;
     }
-    struct nvme_write *w = n->write_free;
+    struct nvme_write *w = n->writes.free;
     plan(n, &p->open[which], which, w, &pl);
     MUST(pl.items != 0);
-    n->write_free = w->next;
+    n->writes.free = w->next;
     w->extent = extent;
     write_extent(n, p, which, w, &pl);
     return true;
@@ -358,7 +358,7 @@ void nvme__write_run(struct nvme *n)
 {
     static const enum nvme_class order[] = {NVME_DURABLE, NVME_NORMAL};
     for (unsigned i = 0; i < ARRAY_LEN(order); i++) {
-        nvme_write_sweep(n, &n->put[order[i]]);
+        nvme_write_sweep(n, &n->queue.put[order[i]]);
         if (n->journal_error != 0)
             nvme_write_fail_all(n, order[i], -EIO);
         while (write_one(n, order[i]))
