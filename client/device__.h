@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker's own device: its memory, memory of the daemon's on it, copies on the worker's stream.
- * Implementations: device_cpu.c (an emulated device, and plain host memory of which the daemon
- * knows nothing) and device_cuda.c (the driver, found at run time). Callers know no more of a
- * device than this.
+ * The worker's device: memory on it, the daemon's memory on it, and copies on the worker's stream.
+ * Implementations: device_cpu.c (an emulated device, and plain host memory, of which the daemon
+ * knows nothing) and device_cuda.c (the CUDA driver, found at run time). Their callers use this
+ * interface alone.
  *
- * Functions return 0 or a negative errno with its text in kvc_last_error. A device is counted: the
- * mappings of chunks that were made for it may outlive the kvc_gpu.
+ * Functions return 0 or a negative errno with its text in kvc_last_error. A device counts its
+ * references, because mappings of chunks on it may outlive its kvc_gpu.
  *
- * In a child of fork() a driver must not be called any more: functions that free then free memory
- * alone.
+ * In a child of fork() no driver may be called: functions that free things then free only memory.
  */
 #ifndef KVC_CLIENT_DEVICE_PRIVATE_H
 #define KVC_CLIENT_DEVICE_PRIVATE_H
@@ -28,67 +27,71 @@
 struct kvc;
 
 enum device_mem_kind {
-    DEVICE_MEM_OWN = 1,  /* made here */
-    DEVICE_MEM_WRAPPED,  /* the caller's */
-    DEVICE_MEM_IMPORTED, /* the daemon's */
+    DEVICE_MEM_OWN = 1,  /* allocated by the library */
+    DEVICE_MEM_WRAPPED,  /* allocated by the caller */
+    DEVICE_MEM_IMPORTED, /* allocated by the daemon, and mapped here */
 };
 
 /* Memory on the device. */
 struct device_mem {
     void *addr;
     uint64_t bytes;
-    /* A handle of it names `span` bytes; `addr` is at `shift` in them. */
+    /* A handle always names a whole allocation, of `span` bytes; `addr` is `shift` bytes into it.
+     */
     uint64_t shift, span;
     enum device_mem_kind kind;
-    uint8_t export; /* enum device_handle_kind; 0: it cannot be */
-    /* The implementation's: the range that `addr` is in; of wrapped memory what is needed to export
-     * it. */
+    uint8_t export; /* enum device_handle_kind with which it is exported; 0: it cannot be */
+    /* For the implementation: the range that contains `addr`. For wrapped memory it has only what
+     * export() needs. */
     struct device_range range;
 };
 
+/* From where to where copy() copies. */
 enum device_way { DEVICE_FROM_HOST, DEVICE_TO_HOST, DEVICE_ON_DEVICE };
 
-/* One copy() of at most so many fragments. */
+/* The most fragments of one copy(). */
 #define DEVICE_FRAGS 1024u
 
 struct device;
 
 struct device_ops {
-    /* `name` is of its kind ("host" has none: NULL). -ENODEV, -ENOMEM. */
+    /* `name` is of the kind that this implementation opens; NULL for "host". -ENODEV, -ENOMEM. */
     int (*open)(struct kvc *k, const struct device_name *name, struct device **ret_device)
         __attribute__((warn_unused_result));
     void (*close)(struct device *d);
 
     int (*alloc)(struct device *d, uint64_t bytes, struct device_mem *ret_mem)
         __attribute__((warn_unused_result));
-    /* -EOPNOTSUPP: it cannot be exported. */
+    /* Memory of the caller's, which must stay valid. -EOPNOTSUPP: it cannot be exported. */
     int (*wrap)(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
         __attribute__((warn_unused_result));
     int (*export)(struct device *d, const struct device_mem *mem, struct device_handle *ret_handle)
         __attribute__((warn_unused_result));
-    /* For reading. -EINVAL: not memory of this device, or not as long as the handle says;
-     * -EOPNOTSUPP: it cannot be imported here. */
+    /* Maps the daemon's memory for reading. -EINVAL: the handle is not of this device, or its
+     * memory is shorter than it says; -EOPNOTSUPP: this process cannot import such memory. */
     int (*import)(struct device *d, const struct device_handle *handle, struct device_mem *ret_mem)
         __attribute__((warn_unused_result));
-    /* Of any kind. */
+    /* Gives back memory of any kind; wrapped memory stays the caller's. */
     void (*free)(struct device *d, struct device_mem *mem);
 
-    /* Registers host memory with the driver, for all devices of this process. -EOPNOTSUPP: copies
-     * from and to it are right all the same, and slower. */
+    /* Registers host memory with the driver, for all devices of this process. -EOPNOTSUPP: it
+     * cannot be registered; copies from and to it work, but are slower. */
     int (*pin)(struct device *d, void *host, uint64_t bytes, bool is_read_only)
         __attribute__((warn_unused_result));
     void (*unpin)(struct device *d, void *host);
 
-    /* NULL: any stream will do. -EINVAL with its text: nothing may be given to this one now. */
+    /* NULL: any stream may be used. -EINVAL with its text: no work may be given to this stream now
+     * (it is being captured into a graph). */
     int (*may_use)(struct device *d, void *stream) __attribute__((warn_unused_result));
-    /* word is in pinned memory. */
+    /* Behind the work on the stream: *word = value. `word` is in memory that pin() registered. */
     int (*signal)(struct device *d, void *stream, volatile uint64_t *word, uint64_t value)
         __attribute__((warn_unused_result));
-    /* NULL: the caller has to wait itself. */
+    /* Later work on the stream waits until *word >= value. NULL: the device has no such call, and
+     * the caller itself waits. */
     int (*wait)(struct device *d, void *stream, volatile uint64_t *word, uint64_t value)
         __attribute__((warn_unused_result));
-    /* In order behind what is on the stream. The fragments may be reused after the return; the host
-     * memory may not, before the stream has come by. is_pinned: all host memory that they name. */
+    /* Copies behind the work on the stream. `frag` may be reused after the return, the host memory
+     * only when the stream has done the copies. is_pinned: all their host memory is registered. */
     int (*copy)(struct device *d, enum device_way way, const struct kvc_frag *frag, uint32_t n,
                 bool is_pinned, void *stream) __attribute__((warn_unused_result));
 };
@@ -98,8 +101,8 @@ struct device {
     struct kvc *kvc;
     uint32_t refs;
     bool is_emulated;
-    bool is_host;    /* plain host memory: the library copies, the daemon does not */
-    int32_t ordinal; /* as other libraries number it */
+    bool is_host;    /* plain host memory: the library copies, and the daemon knows nothing of it */
+    int32_t ordinal; /* the device's number in CUDA and in DLPack */
     uint8_t uuid[KVC_UUID_BYTES];
 };
 
@@ -109,16 +112,16 @@ extern const struct device_ops device__host;
 extern const struct device_ops device__cuda;
 #endif
 
-/* "emu:<number>", "cuda:<ordinal>", "GPU-<uuid>", "MIG-<uuid>", "host". Returns one reference.
- * -EINVAL, -ENODEV, -ENOMEM.
- */
+/* Opens "emu:<number>", "cuda:<ordinal>", "GPU-<uuid>", "MIG-<uuid>" or "host", and returns one
+ * reference. -EINVAL, -ENODEV, -ENOMEM. */
 __attribute__((warn_unused_result)) int device__open(struct kvc *k, const char *name,
                                                      struct device **ret_device);
 void device__ref(struct device *d);
-/* Closes it with the last one. Accepts NULL. */
+/* Gives one reference back; the last one closes the device. Accepts NULL. */
 void device__unref(struct device *d);
+/* Closes the handle's descriptor, if it has one. */
 void device__handle_free(struct device_handle *handle);
-/* Before anything is done for a call that names a stream. */
+/* A call that names a stream begins with this check. 0, or -EINVAL with its text. */
 __attribute__((warn_unused_result)) int device__may_use(struct device *d, void *stream);
 
 #endif

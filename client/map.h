@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Read-only mappings of arena chunks, by chunk id. Ids are never reused by one daemon; a new daemon
- * starts anew, so the table is emptied at every disconnect.
+ * Read-only mappings of the daemon's chunks, by chunk number. A daemon never gives a number twice,
+ * but a new daemon may give it again, so the table is emptied at every disconnect.
  *
- * A mapping that a hold still refers to outlives its place in the table: readers never fault on
- * memory that they were given. Threads: the session's.
+ * A mapping that a hold still refers to stays mapped when it has left the table, so readers never
+ * fault on memory that they were given. Threads: the session's.
  *
- * Of a chunk that is on a device the mapping has the headers, and its memory on the device goes
- * with it. That memory is the daemon's until it hears that nobody has it mapped: what was unmapped
- * is listed until kvc__tell_unmapped() has said so.
+ * For a chunk on a device the mapping has the slots' headers, and `memory` is the chunk's memory on
+ * the device. The daemon must not reuse that memory while this process has it mapped. So unmapped
+ * chunks stay in the list `unmapped` until kvc__tell_unmapped() has told the daemon.
  */
 #ifndef KVC_CLIENT_MAP_H
 #define KVC_CLIENT_MAP_H
@@ -25,44 +25,47 @@ struct map {
     const uint8_t *base;
     uint64_t bytes;
     uint32_t chunk;
-    uint32_t refs; /* holds, counted once for each run of their blocks */
+    uint32_t refs; /* of holds: one for each run of their blocks in this chunk */
     struct map_table *table;
-    uint32_t link;         /* table->link when it was entered */
-    bool retired;          /* out of the table; unmapped with the last reference */
-    struct device *pinned; /* registered there, counted; or NULL */
-    bool is_pageable;      /* the driver would not register it */
-    struct device *on;     /* the device that `memory` is on, counted; or NULL */
+    uint32_t link;         /* table->link when the mapping was entered */
+    bool retired;          /* no longer in the table; unmapped with the last reference */
+    struct device *pinned; /* the device with which `base` is registered, one reference; or NULL */
+    bool is_pageable;      /* the driver has refused to register `base` */
+    struct device *on;     /* the device that `memory` is on, one reference; or NULL */
     struct device_mem memory;
 };
 
-/* Bits 24 and up of a chunk's number: the daemon's number of the device that it is on, plus 1. */
+/* Bits 24 and up of a chunk's number: the daemon's number of the chunk's device, plus 1. */
 #define MAP_DEVICE_SHIFT 24u
 
 struct map_table {
     struct map *bucket[MAP_BUCKETS];
     uint32_t count;
-    uint32_t link;        /* map__retire_all() so far */
-    struct map *unmapped; /* `chunk` of each is to be said; no more is in them */
+    uint32_t link; /* number of map__retire_all() calls: tells the mappings of earlier links */
+    /* The chunks that are unmapped, which the daemon is to be told. Only `chunk` and `next` of
+     * these structs are valid. */
+    struct map *unmapped;
 };
 
-/* Borrowed, or NULL. */
+/* The chunk's mapping, borrowed; NULL: it is not mapped. */
 struct map *map__find(const struct map_table *t, uint32_t chunk);
-/* Maps `bytes` of `fd` read-only and enters it; the descriptor stays the caller's. A chunk that is
- * there already is left alone. -EINVAL: the file is shorter than `bytes`; what mmap(2) says. */
+/* Maps `bytes` of `fd` read-only and enters the mapping; the descriptor stays the caller's. Does
+ * nothing for a chunk that is mapped already. -EINVAL: the file is shorter than `bytes`; -ENOMEM;
+ * an errno of mmap(2). */
 __attribute__((warn_unused_result)) int map__add(struct map_table *t, uint32_t chunk, int fd,
                                                  uint64_t bytes);
 void map__ref(struct map *m);
 void map__unref(struct map *m);
-/* Takes one out of the table; unknown ids are ignored. */
+/* Takes a mapping out of the table; ignores unknown numbers. */
 void map__retire(struct map_table *t, uint32_t chunk);
-/* The connection ends: there is nobody any more to be told what is unmapped, now or later. */
+/* The connection ends: empties the table and `unmapped`, because no daemon is left to be told. */
 void map__retire_all(struct map_table *t);
-/* Memory of a chunk that was given and not mapped: the daemon is to hear of it too. Without memory
- * for that it hears when the session ends. */
+/* The daemon gave memory of a chunk, and it was not mapped: enters the chunk in `unmapped`. If that
+ * is out of memory, the daemon learns it when the session ends. */
 void map__declined(struct map_table *t, uint32_t chunk);
-/* The first of `unmapped` has been said. */
+/* The daemon was told of the first chunk of `unmapped`: takes that out. */
 void map__said(struct map_table *t);
-/* Takes out what the device has to do with and nobody refers to. */
+/* Takes out the mappings that are registered with the device, or on it, and have no reference. */
 void map__forget(struct map_table *t, const struct device *d);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA driver, found at run time: its functions, and what differs from one version of it to
- * another. For the daemon, the library and the bench; empty without CUDA.
+ * The CUDA driver, found at run time: its functions, and differences between its versions. For the
+ * daemon, the library and the bench; empty without CUDA.
  *
- * Threads: cuda_find() any; the others as the driver's own functions, in a context that is current.
+ * Threads: any may call cuda_find(). The others need a current context, like the driver's own
+ * functions.
  */
 #ifndef KVC_GPU_CUDA_DRIVER_H
 #define KVC_GPU_CUDA_DRIVER_H
@@ -16,12 +17,12 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-#define CUDA_VERSION_MIN 12000 /* of the driver: 12.0, R525 */
+#define CUDA_VERSION_MIN 12000 /* the oldest driver that is used: CUDA 12.0, R525 */
 #define CUDA_TEXT_BYTES  256u
-/* CU_DEVICE_ATTRIBUTE_MPS_ENABLED of CUDA 12.4; an older driver does not know it. */
+/* CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which came with CUDA 12.4. */
 #define CUDA_ATTRIBUTE_MPS ((CUdevice_attribute)133)
 
-/* Name without "cu", CUDA version whose calling convention is meant (PFN_cu<name>_v<version>). */
+/* X(name without "cu", CUDA version that defines its parameters): type PFN_cu<name>_v<version>. */
 #define CUDA_CALLS(X)                              \
     X(DriverGetVersion, 2020)                      \
     X(Init, 2000)                                  \
@@ -87,7 +88,8 @@
     X(StreamWriteValue64, 11070)                   \
     X(StreamWaitValue64, 11070)
 
-/* A batch of copies came with 12.8 and lost an argument with 13.0; older headers know neither. */
+/* Batches of copies came with CUDA 12.8, and lost a parameter with 13.0. Older headers have neither
+ * function. */
 #if CUDA_VERSION >= 12080
 #define CUDA_BATCH_OLD 12080
 #endif
@@ -100,7 +102,7 @@ struct cuda_api {
     CUDA_CALLS(CUDA__FIELD)
 #undef CUDA__FIELD
 #ifdef CUDA_BATCH_OLD
-    PFN_cuMemcpyBatchAsync_v12080 MemcpyBatchAsyncOld; /* NULL: the driver has none */
+    PFN_cuMemcpyBatchAsync_v12080 MemcpyBatchAsyncOld; /* NULL: the driver does not have it */
 #endif
 #ifdef CUDA_BATCH_NEW
     PFN_cuMemcpyBatchAsync_v13000 MemcpyBatchAsync;
@@ -108,25 +110,25 @@ struct cuda_api {
     int version; /* of the driver: 1000 * major + 10 * minor */
 };
 
-/* Finds the driver, at the first call that can; NULL with *ret_problem (static text that names the
- * next step) when there is none: it is looked for again the next time. */
+/* Loads the driver; later calls return the same. NULL: there is no usable driver, *ret_problem (a
+ * static text) names what to do, and the next call tries again. */
 const struct cuda_api *cuda_find(const char **ret_problem);
 
-/* "cuMemMap: CUDA_ERROR_OUT_OF_MEMORY (out of memory)" */
+/* Writes a failure as a text: "cuMemMap: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". */
 void cuda_text(const struct cuda_api *cu, const char *call, CUresult r,
                char ret_text[CUDA_TEXT_BYTES]);
 
 bool cuda_has_batch(const struct cuda_api *cu);
-/* n copies, in no order among each other, of memory that the device reaches; not on the default
- * stream. Without has_batch, and where the device cannot: CUDA_ERROR_NOT_SUPPORTED, and nothing was
- * copied. */
+/* Makes n copies, in any order, between addresses that the device reaches. `stream` is not the
+ * default stream. CUDA_ERROR_NOT_SUPPORTED: the driver has no batches, or not for this device, and
+ * nothing was copied. */
 CUresult cuda_copy_batch(const struct cuda_api *cu, CUdeviceptr *to, CUdeviceptr *from,
                          size_t *bytes, size_t n, CUstream stream);
 
-/* A kernel, from its image or else from its PTX (kvcache/kernels.h), which the driver compiles: a
- * driver that is older than the compiler takes no image of it, and a device that the image has no
- * code for takes the PTX too. The result, and with *ret_call the function, of what failed last;
- * there is no module then. */
+/* Loads a kernel from its image, or else from its PTX (kvcache/kernels.h), which the driver
+ * compiles. The PTX is for drivers older than the compiler that made the image, and for devices for
+ * which the image has no code. After a failure there is no module; the result is that of the
+ * driver's call *ret_call, which failed last. */
 CUresult cuda_load_kernel(const struct cuda_api *cu, const void *image, const void *ptx,
                           const char *name, CUmodule *ret_module, CUfunction *ret_kernel,
                           const char **ret_call);

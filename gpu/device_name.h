@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a device is called: "emu:<number>" (an emulated one), "cuda:<ordinal>", "GPU-<uuid>" or
- * "MIG-<uuid>" as 'nvidia-smi -L' prints it.
+ * Names of devices: "emu:<number>" (an emulated one), "cuda:<ordinal>", and "GPU-<uuid>" or
+ * "MIG-<uuid>" as 'nvidia-smi -L' prints them.
  *
  * Threads: any.
  */
@@ -22,9 +22,9 @@ struct device_name {
     uint8_t uuid[DEVICE_UUID_BYTES]; /* UUID */
 };
 
-/* False: it is none of these, or has no room in DEVICE_NAME_BYTES. */
+/* False: the text is no such name, or is longer than DEVICE_NAME_BYTES allows. */
 bool device_name_parse(const char *text, struct device_name *ret_name);
-/* "GPU-01234567-89ab-...", or "emu:<number>". */
+/* Writes "GPU-01234567-89ab-...", or "emu:<number>". */
 void device_name_print(const uint8_t uuid[DEVICE_UUID_BYTES], bool is_emulated,
                        char ret_text[DEVICE_NAME_BYTES]);
 /* The UUID of an emulated device: "kvc-emu", five zero bytes, its number as four bytes, big-endian.
