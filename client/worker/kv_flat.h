@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One tensor for all tokens of a sequence: a page of `capacity` tokens. Strategies differ in how
- * large it is when. */
+/* One tensor for all tokens of a sequence: a single page of `capacity` tokens. The strategies that
+ * use it differ in when and how far the tensor grows. */
 #ifndef WORKER_KV_FLAT_H
 #define WORKER_KV_FLAT_H
 
@@ -16,7 +16,7 @@ struct kv_flat {
 KV_MUST_USE int flat_create(const struct kv_strategy *is, const struct kv_setup *setup,
                             struct kv **ret_kv);
 void flat_destroy(struct kv *kv);
-/* Other memory for so many tokens; those that are there are copied. */
+/* Moves the tensor to memory for `capacity` tokens, and copies the tokens that it has. */
 KV_MUST_USE int flat_resize(struct kv *kv, uint32_t capacity);
 KV_MUST_USE int flat_write(struct kv *kv, uint32_t layer, uint32_t first, uint32_t n,
                            const float *k, const float *v, const float *x);

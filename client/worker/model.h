@@ -2,14 +2,14 @@
 /*
  * A transformer of the Llama architecture (RMSNorm, RoPE, grouped-query attention, SwiGLU; Touvron
  * et al., arXiv:2302.13971, and Ainslie et al., arXiv:2305.13245): its weights, and the two ways
- * through it. Weights and sums are fp32; K and V are what the cache strategy makes of them.
+ * to compute tokens. Weights and sums are fp32; the cache strategy chooses the types of K and V.
  *
- * Bits      model_chunk() computes the token at position p as row p % chunk of products of `chunk`
- *           rows, whatever else is in them: its K, V and hidden state are the same bits whether the
- *           tokens before it were computed or came from a cache, and wherever a call begins.
- *           model_step() has products of one row: other bits for the same token, the same whoever
- *           else is in the call. So a token has one K and V for each of the two.
- * Threads   one caller at a time; both use the threads that model_begin() was given.
+ * Bits      model_chunk() computes the token at position p as row p % chunk of matrix products of
+ *           `chunk` rows, whatever the other rows hold. So its K, V and hidden state have the same
+ *           bits whether the tokens before it were computed or came from a cache, and wherever a
+ *           call begins. model_step() computes products of one row. Its bits differ from those of
+ *           model_chunk(), and do not depend on the other sequences of the call.
+ * Threads   one caller at a time; both functions use the threads that model_begin() made.
  */
 #ifndef WORKER_MODEL_H
 #define WORKER_MODEL_H
@@ -21,19 +21,19 @@
 
 #define MODEL_WHY_BYTES 320u
 #define MODEL_MUST_USE  __attribute__((warn_unused_result))
-/* The sequence is divided there for attention; see attention.h. */
+/* Attention divides a sequence into parts of so many tokens; see attention.h. */
 #define MODEL_SPLIT_TOKENS 512u
 
 struct kv;
 
 struct model_config {
     char name[64];     /* the preset's, or the directory's */
-    char revision[36]; /* what makes KV of another model's: a hash of all weights and of
-                          config.json's numbers, or the seed */
+    char revision[36]; /* equal only for models whose KV is equal: a hash of all weights and of the
+                          numbers in config.json, or of a preset the seed */
     uint32_t layers, hidden, heads, kv_heads, head_size, inner, vocab, tokens_max;
     float norm_eps;
     double rope_theta;
-    bool tied; /* the last product is with the embeddings */
+    bool tied; /* the embeddings are the weights of the last product, too */
 };
 
 struct model_layer {
@@ -52,49 +52,54 @@ struct model {
     struct model_scratch *scratch;
 };
 
-/* What a preset is like, without weights. 0, -ENOENT with why. */
+/* The configuration of a preset, without weights. 0; -ENOENT: no such preset, with `why`. */
 MODEL_MUST_USE int model_preset_config(const char *name, char why[MODEL_WHY_BYTES],
                                        struct model_config *ret_config);
-/* "tiny", "125m", "1b", "8b" with random weights from a seed. 0, -ENOENT, -ENOMEM with why. */
+/* Makes a preset ("tiny", "125m", "1b", "8b") with random weights from a seed. 0; -ENOENT, -ENOMEM
+ * with `why`. */
 MODEL_MUST_USE int model_preset(const char *name, uint64_t seed, char why[MODEL_WHY_BYTES],
                                 struct model *ret_model);
-/* A directory as Hugging Face's: config.json and *.safetensors (fp32, fp16, bf16). Errors say what
- * is wrong and what would be right. */
+/* Loads a directory in Hugging Face's form: config.json and *.safetensors (fp32, fp16, bf16). After
+ * an error `why` says what is wrong and what would be right. */
 MODEL_MUST_USE int model_load(const char *dir, char why[MODEL_WHY_BYTES], struct model *ret_model);
 /* Names of the presets, separated by commas. Static. */
 const char *model_presets(void);
 
-/* After one of the above: what a pass needs. chunk and threads 0: as suits the model. */
+/* Call it after one of the above, before the first pass: makes threads and memory for a pass. chunk
+ * 0, threads 0: the function chooses. */
 MODEL_MUST_USE int model_begin(struct model *model, uint32_t chunk, uint32_t threads,
                                char why[MODEL_WHY_BYTES]);
-/* Accepts what was zero and never filled. */
+/* Frees all memory. Accepts a struct that is all zero. */
 void model_end(struct model *model);
 
 /*
- * The tokens at positions first .. first + n - 1, all of one chunk (first / chunk is that of the
- * last); the cache has all before them, and has them afterwards. logits: [n][vocab], or NULL.
- * 0, or what the cache's strategy returned; -EINVAL with why when attention refuses.
+ * Computes the tokens at positions first .. first + n - 1, which all belong to one chunk (position
+ * / chunk is equal for all). The cache has all tokens before them, and has them too afterwards.
+ * logits: [n][vocab], or NULL. 0, or an error of the cache's strategy; -EINVAL with `why`:
+ * attention refuses.
  */
 MODEL_MUST_USE int model_chunk(struct model *model, struct kv *kv, const uint32_t *tokens,
                                uint32_t first, uint32_t n, float *logits,
                                char why[MODEL_WHY_BYTES]);
-/* The same with the logits of all of them by one product, [chunk][vocab]: those of the token at
- * position p are row p % chunk. Far quicker for many tokens, and other last bits. */
+/* The same, but one product computes all logits, [chunk][vocab]; row p % chunk is of the token at
+ * position p. Far quicker for many tokens. The last bits of the logits differ. */
 MODEL_MUST_USE int model_chunk_logits(struct model *model, struct kv *kv, const uint32_t *tokens,
                                       uint32_t first, uint32_t n, float *logits,
                                       char why[MODEL_WHY_BYTES]);
 #define MODEL_SEQS_MAX 64u
-/* One token of each of `seqs` sequences, at the position kv[s]->tokens. logits: [seqs][vocab]. */
+/* Computes one token for each of `seqs` sequences, at position kv[s]->tokens. logits:
+ * [seqs][vocab]. */
 MODEL_MUST_USE int model_step(struct model *model, uint32_t seqs, struct kv *const *kv,
                               const uint32_t *token, float *logits, char why[MODEL_WHY_BYTES]);
-/* K and V again out of what the layer had as its input, x [n][hidden], as model_chunk() makes them:
- * k and v are [n][kv_heads][head_size]. */
+/* Computes K and V, [n][kv_heads][head_size], from a layer's input x, [n][hidden], with the same
+ * bits as model_chunk(). */
 void model_project(struct model *model, uint32_t layer, const float *x, uint32_t first, uint32_t n,
                    float *k, float *v);
 
-/* For the files here: memory for the weights, and where each lies in it. -ENOMEM with why. */
+/* For the files that load models: allocates the memory for all weights, and sets the pointers of
+ * each into it. -ENOMEM with `why`. */
 MODEL_MUST_USE int model_allocate(struct model *model, char why[MODEL_WHY_BYTES]);
-/* Writes why; returns error. */
+/* Writes the text to `why`; returns `error`. */
 __attribute__((format(printf, 3, 4))) int model_wrong(char why[MODEL_WHY_BYTES], int error,
                                                       const char *format, ...);
 

@@ -14,13 +14,13 @@
 
 #include <stdint.h>
 
-/* First thing in main(), with its argv: where OpenBLAS takes the CPU for a much older one, because
- * it is newer than OpenBLAS is, the program starts again with OPENBLAS_CORETYPE set. Nothing
- * happens where the user has set it. */
+/* main() calls it first, with its argv. If the CPU is newer than OpenBLAS, OpenBLAS may use kernels
+ * for a much older one; then the program executes itself again with OPENBLAS_CORETYPE set. Does
+ * nothing if the user has set that variable. */
 void product_choose_core(char **argv);
-/* Once, before the first product; `threads` is 1 or more. */
+/* Call it once, before the first product; `threads` is 1 or more. */
 void product_begin(uint32_t threads);
-/* BLAS's kernels here, as in "SkylakeX". Static. */
+/* The name of the kernels that BLAS has chosen, as in "SkylakeX". Static. */
 const char *product_core(void);
 void product_rows(const float *x, const float *w, float *y, uint32_t rows, uint32_t n, uint32_t k);
 void product_row(const float *x, const float *w, float *y, uint32_t n, uint32_t k);

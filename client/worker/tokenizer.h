@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text as tokens and back: byte-level byte-pair encoding as GPT-2 has it (Sennrich et al.,
- * arXiv:1508.07909; Radford et al. 2019), read from a tokenizer.json of Hugging Face's library
- * tokenizers, and giving the same ids. A text is cut at added tokens (of which some are special:
- * nobody types them, and they are not shown), then into words (a space belongs to the word behind
- * it), where the file says so each digit by itself; the bytes of a word
- * are tokens, of which the two neighbours whose merge comes first in the file become one, again and
- * again. Other kinds of tokenizers are refused by name. Pure after the load; any thread.
+ * Text as tokens and back: byte-level byte-pair encoding as in GPT-2 (Sennrich et al.,
+ * arXiv:1508.07909; Radford et al. 2019). It reads a tokenizer.json of Hugging Face's library
+ * tokenizers, and gives the same ids as that library. Other kinds of tokenizers are refused.
+ *
+ * A text is cut at added tokens; some of them are special, which users do not type and programs do
+ * not show. The rest is cut into words, with a space at the word behind it; if the file says so,
+ * each digit is a word. A word begins as one token per byte. Of all neighbours, those whose merge
+ * comes first in the file become one token, and that is repeated. Any thread may use a tokenizer
+ * that is loaded.
  */
 #ifndef WORKER_TOKENIZER_H
 #define WORKER_TOKENIZER_H
@@ -23,31 +25,31 @@
 
 struct tokenizer;
 
-/* `vocab`: the model has tokens below that. 0; -ENOENT: DIR has no tokenizer.json; -EINVAL,
- * -ENOMEM, -errno. All with why. */
+/* `vocab`: the model's ids are below it. 0; -ENOENT: `dir` has no tokenizer.json; -EINVAL, -ENOMEM,
+ * -errno. Each error has a text in `why`. */
 TOKENIZER_MUST_USE int tokenizer_load(const char *dir, uint32_t vocab,
                                       char why[TOKENIZER_WHY_BYTES],
                                       struct tokenizer **ret_tokenizer);
-/* The same of a file's text. -EINVAL, -ENOMEM; why does not name a file. */
+/* The same from the text of such a file. -EINVAL, -ENOMEM; `why` names no file. */
 TOKENIZER_MUST_USE int tokenizer_parse(const char *json, size_t n, uint32_t vocab,
                                        char why[TOKENIZER_WHY_BYTES],
                                        struct tokenizer **ret_tokenizer);
 void tokenizer_free(struct tokenizer **tokenizer);
 
 /*
- * A text of n bytes as tokens. In the `plain` bytes from plain_at on, special tokens are text like
- * any other: so what somebody types is never taken for the end of a turn. The text need not be
- * UTF-8: bytes that are none are tokens too. *ret_ids, to be freed, has *ret_n ids, n at most.
- * -E2BIG: longer than TOKENIZER_TEXT_MAX; -ENOMEM.
+ * Encodes a text of n bytes. In the `plain` bytes from plain_at on, names of special tokens are
+ * ordinary text, so nothing that a user types can end a turn. The text need not be UTF-8. *ret_ids,
+ * which the caller frees, has *ret_n ids, at most n. -E2BIG: the text is longer than
+ * TOKENIZER_TEXT_MAX; -ENOMEM.
  */
 TOKENIZER_MUST_USE int tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
                                         size_t n, size_t plain_at, size_t plain, uint32_t **ret_ids,
                                         uint32_t *ret_n);
-/* The bytes that a token stands for, borrowed; they may end within a character. None of an id that
- * the file does not have. */
+/* The bytes of a token, borrowed; they may end inside a character. *ret_n is 0 for an id that the
+ * file does not have. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *ret_n);
-/* Whether it is a special token: its bytes are its name. An added token that is not special is a
- * text like any other. */
+/* Whether the token is special; its bytes are its name then. Added tokens that are not special
+ * stand for their text. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, uint32_t id);
 
 #endif

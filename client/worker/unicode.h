@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which characters are letters, numbers and blanks to a tokenizer: Unicode's general categories L
- * and N, and White_Space. */
+/* Which characters a tokenizer takes for letters, numbers and spaces: those of Unicode's general
+ * categories L and N, and those with the property White_Space. */
 #ifndef WORKER_UNICODE_H
 #define WORKER_UNICODE_H
 
