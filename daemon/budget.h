@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory that the daemon will allocate, as arithmetic: one line per part with its reason, a
- * total, and the limit it must stay under. Decides the configuration's "auto" values from it.
+ * The memory that the daemon will allocate, computed before it is allocated: one line per part with
+ * its reason, a total, and the limit that the total must stay under. The configuration's "auto"
+ * values are decided from these sums.
  *
- * Startup allocates what the lines say and no more. Before any other thread.
+ * A start allocates what the lines say and no more. Runs before any other thread.
  */
 #ifndef KVC_BUDGET_H
 #define KVC_BUDGET_H
@@ -24,14 +25,13 @@ struct budget_limit {
 /*
  * The lowest memory.max and memory.high of this process's cgroup and those above it (version 2),
  * else the lowest memory.limit_in_bytes (version 1); MemTotal where no limit is set, or where it is
- * lower. `root` is "" outside of tests: it goes before /proc and /sys/fs/cgroup. 0, or the errno
- * with which /proc/meminfo could not be read, or want of descriptors or memory (-EMFILE, -ENFILE,
- * -ENOMEM) for the others: a limit that cannot be seen is not taken for none.
+ * lower. `root` is put before /proc and /sys/fs/cgroup; it is "" outside of tests. 0, or a negative
+ * errno: /proc/meminfo cannot be read, or descriptors or memory are out (-EMFILE, -ENFILE, -ENOMEM)
+ * where a cgroup's file is read. So a limit that could not be read never counts as no limit.
  */
 KVC_WARN_UNUSED int budget_memory_limit(const char *root, struct budget_limit *ret);
 
-/* What the parts take under a configuration that has no "auto" left; each part knows it of itself.
- */
+/* Bytes that each part takes under a configuration without "auto", as computed by that part. */
 struct budget_inputs {
     uint64_t
         host_footprint_bytes; /* slots of host.limit with headers, tables and rounding to chunks */
@@ -55,7 +55,7 @@ typedef void budget_inputs_fn(const struct config *cfg, void *ctx, struct budget
 
 struct budget_line {
     const char *name;
-    const char *key; /* what to lower when it is too much; NULL: nothing */
+    const char *key; /* the key to lower when the total is too large; NULL: none lowers this line */
     uint64_t bytes;
     char reason[BUDGET_REASON_BYTES];
 };

@@ -5,8 +5,8 @@
 
 #include "cli.h"
 
-/* Prints what it finds; CLI_EXIT_OK: clean; CLI_EXIT_FAILED: damaged; CLI_EXIT_USAGE: could not be
- * looked at, stderr says why. */
+/* Prints what it finds. CLI_EXIT_OK: the store is clean; CLI_EXIT_FAILED: it is damaged;
+ * CLI_EXIT_USAGE: it could not be read, and stderr says why. */
 int check_store(const struct cli *cli);
 
 #endif

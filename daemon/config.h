@@ -64,7 +64,7 @@ struct config_quota {
 /* Where the value of a key came from. */
 struct config_origin {
     enum { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_SET } from;
-    unsigned line;                          /* CONFIG_FROM_FILE */
+    unsigned line;                          /* of the file, with CONFIG_FROM_FILE */
     char auto_text[CONFIG_AUTO_TEXT_BYTES]; /* how "auto" was decided; empty: the value was given */
 };
 
@@ -104,13 +104,13 @@ struct config {
     uint32_t index_blocks;
 
     char nvme_paths[CONFIG_LIST_BYTES];    /* separated by commas; empty: no storage tier */
-    char nvme_replaced[CONFIG_LIST_BYTES]; /* of these, separated by commas */
+    char nvme_replaced[CONFIG_LIST_BYTES]; /* those of nvme_paths whose drive is new; commas */
     uint64_t nvme_limit;                   /* over all paths */
     uint64_t nvme_segment;                 /* 0: the tier's choice */
     char nvme_journal[CONFIG_PATH_BYTES];
     uint64_t nvme_writes_per_day;        /* bytes; 0: no limit */
-    char nvme_endurance_text[16];        /* a number of nvme_limit a day, as written */
-    uint64_t nvme_endurance;             /* the same in thousandths */
+    char nvme_endurance_text[16];        /* how often nvme_limit may be written a day, as written */
+    uint64_t nvme_endurance;             /* the same number in thousandths */
     uint64_t nvme_io_timeout, nvme_sync; /* ns */
     uint64_t nvme_queue;                 /* bytes of I/O in flight */
 
@@ -150,7 +150,7 @@ struct config {
     unsigned nquotas;
 
     struct config_given given;
-    char file[CONFIG_PATH_BYTES]; /* as given, cut to this length; empty: defaults */
+    char file[CONFIG_PATH_BYTES]; /* given.path, cut to this length; empty: no file was given */
     struct config_origin origin[CONFIG_KEYS_MAX]; /* in the order of config_table */
 };
 
@@ -204,7 +204,7 @@ void config_take_live(struct config *now, const struct config *next);
 const char *config_error_format(const struct config_error *e, char *buf, size_t cap);
 /* One line per error, and a last one where there were more than are kept. */
 void config_errors_print(const struct config_errors *errors, FILE *out);
-/* Those that are kept, as lines of the log behind `prefix`. */
+/* Logs each kept error as a line that begins with `prefix`. */
 void config_errors_log(const struct config_errors *errors, const char *prefix);
 
 /* YAML that config_load() takes back to the same values, with a comment at each key that says where

@@ -10,7 +10,7 @@ struct config__load {
     const char *file; /* as messages name it */
     struct config *cfg;
     struct config_errors *errors;
-    bool paths; /* check them: config__check_paths() */
+    bool paths; /* whether config__check_paths() is called */
 };
 
 /* config_load(), with or without a look at the file system. */

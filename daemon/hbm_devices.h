@@ -20,12 +20,11 @@ struct hbm_devices {
     uint32_t n;
 };
 
-/* Takes "cuda:0=20GiB, emu:1" apart. -EINVAL with `why` naming the entry: empty, no such kind of
- * name, a size that is none, given twice, too many. Whether there is such a device it does not ask.
- */
+/* Parses "cuda:0=20GiB, emu:1". -EINVAL with `why` naming the entry: empty, no such kind of name,
+ * not a size, given twice, too many. Does not ask whether the device exists. */
 KVC_WARN_UNUSED int hbm_devices_read(const char *list, struct hbm_devices *ret_devices, char *why,
                                      size_t why_cap);
-/* Of all. */
+/* The sum of limit_bytes over all devices. */
 uint64_t hbm_devices_bytes(const struct hbm_devices *devices);
 
 #endif

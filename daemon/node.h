@@ -13,9 +13,9 @@
 
 struct node;
 
-/* What the parts of `cfg` will take; a budget_inputs_fn. */
+/* The memory that the parts take under `cfg`; a budget_inputs_fn. */
 void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_inputs *ret);
-/* File descriptors that they may hold at once. */
+/* File descriptors that the parts may hold at once. */
 uint64_t node_descriptors(const struct config *cfg);
 /* Starts everything; cfg is borrowed for the node's life and has no "auto" left; SIGHUP changes it.
  * What failed is logged, and everything started is stopped again. -ECANCELED: SIGTERM or SIGINT

@@ -17,8 +17,8 @@
 
 struct node_hbm;
 
-/* What devices take, 0 without any: watches of the loop; host memory (with what sessions have
- * there, and the memory of emulated ones); descriptors. */
+/* What devices need; 0 where none is configured. Watches of the loop; bytes of host memory, with
+ * what sessions have on devices and the memory of emulated devices; descriptors. */
 uint32_t node_hbm_loop_watches(const struct config *cfg);
 uint64_t node_hbm_bytes(const struct config *cfg);
 uint64_t node_hbm_descriptors(const struct config *cfg);
@@ -26,22 +26,23 @@ uint64_t node_hbm_descriptors(const struct config *cfg);
 uint32_t node_hbm_hbm_max(const struct config *cfg);
 
 typedef void(node_hbm_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
-/* *ret_hbm NULL: there are no devices. They come up later. Borrows cfg, loop and host; `retired`
- * is called when a chunk of a device is about to go. */
+/* *ret_hbm NULL: no device is configured. Devices come up later, in turns of the loop. Borrows cfg,
+ * loop and host; `retired` is called when a chunk of a device is about to go. */
 KVC_WARN_UNUSED int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host,
                                   node_hbm_retired_fn *retired, void *ctx,
                                   struct node_hbm **ret_hbm);
-/* After the core, before the host tier. Waits for copies that run. Accepts NULL and a pointer to
- * NULL. */
+/* Call it after the core was destroyed, and before the host tier is. Waits for copies in flight.
+ * Accepts NULL and a pointer to NULL. */
 void node_hbm_close(struct node_hbm **hbm);
-/* The i-th device, and all of them; NULL gives none. */
+/* All devices, *ret_n of them; none where hbm is NULL. */
 struct device *const *node_hbm_devices(const struct node_hbm *hbm, uint32_t *ret_n);
 
-/* One that was up is out, and hbm.exit_when_lost is set: the daemon is to leave. Says so in the
- * log. */
+/* Whether the daemon must end: a device that was up is out, and hbm.exit_when_lost is set. Logs
+ * that. */
 bool node_hbm_ends(const struct node_hbm *hbm, const struct config *cfg);
 
-/* One set for each device, "device<no>"; brought up to date by node_hbm_refresh(). NULL gives 0. */
+/* Fills in a set for each device, "device<no>", and returns how many; 0 where hbm is NULL.
+ * node_hbm_refresh() brings the sets up to date. */
 uint32_t node_hbm_metric_sets(const struct node_hbm *hbm, struct metric_set ret[DEVICES_MAX]);
 void node_hbm_refresh(struct node_hbm *hbm, const struct core *core);
 

@@ -5,7 +5,7 @@
  * Metrics belong to the control thread. The thread that answers asks it for a copy of them, waits
  * for that up to NODE_HTTP_WAIT_NS, and writes its text out of the copy.
  *
- * Thread: control thread; the pages are answered by the one of http.h.
+ * Thread: all functions on the control thread; the thread of http.h answers the pages.
  */
 #ifndef KVC_NODE_HTTP_H
 #define KVC_NODE_HTTP_H
@@ -15,7 +15,7 @@
 #include "metric.h"
 
 #define NODE_HTTP_WAIT_NS 2000000000ull
-/* However many ask however often, the control thread makes four copies a second. */
+/* The control thread makes at most four copies a second, however often pages are asked for. */
 #define NODE_HTTP_FRESH_NS 250000000ull
 
 struct node_http;
@@ -26,22 +26,23 @@ struct node_http_source {
     uint32_t nsets;
     void (*refresh)(void *ctx);
     void *ctx;
-    uint64_t fresh_ns; /* a copy so young answers without the control thread */
+    uint64_t fresh_ns; /* a copy that is not older answers without the control thread */
 };
 
-/* What it takes, 0 where it is off: descriptors; memory. */
+/* Descriptors, and bytes of memory, that the pages take; 0 where metrics.listen is empty. */
 uint64_t node_http_descriptors(const struct config *cfg);
 uint64_t node_http_bytes(const struct config *cfg);
 
-/* *ret_http NULL: it is off. Until node_http_ready() the daemon is alive and not ready. What failed
- * is logged. */
+/* *ret_http NULL: metrics.listen is empty. Until node_http_ready(), /healthz answers that the
+ * daemon lives and /readyz that it is not ready. Logs what failed. */
 KVC_WARN_UNUSED int node_http_open(const struct config *cfg, struct loop *loop,
                                    struct node_http **ret_http);
-/* The daemon serves from now on. Borrows what the sets name; copies the sets. -ENOMEM. */
+/* The daemon serves from now on. Copies the sets, and borrows the metrics that they name. -ENOMEM.
+ */
 KVC_WARN_UNUSED int node_http_ready(struct node_http *h, const struct node_http_source *source);
-/* It serves no longer: not ready, and alive while it turns. */
+/* The daemon stops: from now on it is not ready, and it counts as alive while it turns. */
 void node_http_stopping(struct node_http *h);
-/* Before what the sets name goes. Accepts NULL and pointer to NULL. */
+/* Call it before the metrics that the sets name are freed. Accepts NULL and a pointer to NULL. */
 void node_http_close(struct node_http **http);
 
 #endif

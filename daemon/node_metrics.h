@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `stats` tells of the node itself; filled in when asked for. */
+/* The node's own metrics, which `stats` shows; filled in when they are asked for. */
 #ifndef KVC_NODE_METRICS_H
 #define KVC_NODE_METRICS_H
 
@@ -11,7 +11,8 @@
 METRIC_STRUCT(node, NODE_METRICS);
 
 struct metric_set node_metric_set(const struct node_metrics *m);
-/* All that others know: the host tier, the control socket, log and allocations. */
+/* Fills in the figures that other parts keep: the host tier, the control socket, the log, and the
+ * count of allocations. */
 void node_metrics_refresh(struct node_metrics *m, struct host *host, struct front *front);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SIGHUP: the configuration is read again from where it came from. What the table marks as live,
- * and quotas, are taken; each other difference is a warning that says what needs a restart. A file
- * with an error changes nothing.
+ * SIGHUP: the configuration is read again from the same file and --set texts. Quotas, and keys that
+ * config_table marks as live, take their new values; each other difference is logged as a warning
+ * that a restart is needed. A file with an error changes nothing.
  *
- * Thread: control.
+ * Thread: control thread.
  */
 #ifndef KVC_NODE_RELOAD_H
 #define KVC_NODE_RELOAD_H
@@ -13,7 +13,7 @@
 #include "core.h"
 
 void node_reload(struct config *cfg, struct core *core);
-/* The quotas of the configuration. The first error, after a line in the log. */
+/* Gives the quotas of the configuration to the core. Returns the first error, which it logs. */
 KVC_WARN_UNUSED int node_quotas_set(const struct config *cfg, struct core *core);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables that are sized by the configuration are touched in the background, before they are used: a
- * page is cleared at its first use, a large one in up to milliseconds, and a turn would use many
- * for the first time.
+ * Tables whose size the configuration gives are touched in the background, before they are used.
+ * Otherwise the kernel clears each page at its first use, which takes up to milliseconds for a
+ * large page, and a turn may be the first to use many pages.
  *
  * Thread: control thread.
  */
@@ -14,7 +14,7 @@
 #include "prefault.h"
 #include "svc.h"
 
-/* What it touches must stay until *ret_prefault is destroyed. */
+/* The tables must stay until *ret_prefault is destroyed. */
 KVC_WARN_UNUSED int node_tables_touch(const struct core *core, const struct svc *svc,
                                       const struct front *front, struct prefault **ret_prefault);
 

@@ -17,30 +17,36 @@ struct node_warm {
     struct host *host;
     core_who_fn *who;
     void *who_ctx;
-    uint64_t prints[CONFIG_PRINCIPALS_MAX + 1]; /* by number of principal */
-    uint64_t seen;                              /* core_ns_changes() of the walk that ended last */
-    uint64_t walking;                           /* of the one under way */
-    uint32_t cursor;
+    /* Hashes of name and uids, by the principal's number: others mean another principal. */
+    uint64_t prints[CONFIG_PRINCIPALS_MAX + 1];
+    uint64_t seen;    /* core_ns_changes() when the last whole walk over namespaces began */
+    uint64_t walking; /* the same of the walk under way */
+    uint32_t cursor;  /* of core_ns_prints() */
+    /* on: host.persist is not "off"; is_walking: a walk over the namespaces is under way; is_full:
+     * a record could not be written, and that is in the log. */
     bool on, is_walking, is_full;
-    uint32_t lost_pause;    /* turns until memory that was cut is looked at again */
-    struct backing_fd *fds; /* that waited with the service manager */
+    uint32_t lost_pause;    /* turns until chunks that were cut are looked at again */
+    struct backing_fd *fds; /* descriptors that the service manager kept */
     uint32_t nfds, fds_cap;
 };
 
-/* Takes what the service manager kept for this process. Before there are other threads. */
+/* Takes the descriptors that the service manager kept for this process. Before there are other
+ * threads. */
 KVC_WARN_UNUSED int node_warm_take(struct node_warm *w);
-/* The host tier has what it wants: the manager may forget the rest. */
+/* The host tier has taken the descriptors that it can use: removes the rest from the manager. */
 void node_warm_taken(struct node_warm *w);
-/* Frees, and closes what nobody has taken. */
+/* Frees the list, and closes the descriptors that were not taken. */
 void node_warm_close(struct node_warm *w);
 
-/* Fills in what of the host tier's configuration is about this; *ret borrows w and cfg. */
+/* Fills in the part of the host tier's configuration that is about persistence; *ret borrows w and
+ * cfg. */
 void node_warm_config(struct node_warm *w, const struct config *cfg, struct host_config *ret);
-/* What is there goes to the core; core_recover_end() is the caller's. Locks on storage are held. */
+/* Gives the blocks that are found in the chunks to the core; the caller then calls
+ * core_recover_end(). The locks of the storage tier are held. */
 void node_warm_recover(struct node_warm *w, struct host *host, struct core *core, core_who_fn *who,
                        void *ctx);
-/* Once a turn: namespaces that came get their records beside the chunks. Whether memory is kept or
- * not: blocks in memory that another process cut are dropped. */
+/* Once a turn: writes the records of new namespaces beside the chunks. Also without host.persist:
+ * drops blocks whose memory another process cut off. */
 void node_warm_turn(struct node_warm *w);
 
 #endif

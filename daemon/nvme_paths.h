@@ -23,7 +23,7 @@ struct store_path {
     char given[CONFIG_PATH_BYTES];
     char file[NVME_PATH_FILE_BYTES]; /* the store: `given`, or the file in that directory */
     enum nvme_place place;
-    int err; /* NONE: the positive errno of looking at it, or 0 for what is none of the three */
+    int err; /* with NVME_PLACE_NONE: the positive errno of stat(2); 0: a file of another type */
 };
 
 struct nvme_paths {
@@ -34,30 +34,30 @@ struct nvme_paths {
 
 /* The directory of `path`, without its last slash; "/" stays. */
 void nvme_paths_dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES]);
-/* Takes "/a,/b" apart and looks at each; spaces beside commas are passed over. journal "": beside
+/* Parses "/a,/b" and looks at each path; spaces beside commas are ignored. journal "": beside
  * the first path's file. -EINVAL with `why` naming the entry: not absolute, empty, too long, given
  * twice, too many. */
 KVC_WARN_UNUSED int nvme_paths_read(const char *list, const char *journal,
                                     struct nvme_paths *ret_paths, char *why, size_t why_cap);
-/* The bits of those that `list` names, as nvme.paths does. -EINVAL with `why`: one is none of them.
- */
+/* Bit i of *ret_bits: `list` names path i, in the spelling of nvme.paths. -EINVAL with `why`: an
+ * entry is none of the paths. */
 KVC_WARN_UNUSED int nvme_paths_find(const struct nvme_paths *paths, const char *list,
                                     uint32_t *ret_bits, char *why, size_t why_cap);
-/* Bytes that the stores can grow to: what is free on their file systems, less what a journal and a
- * names.db that are to be made there take (that one only where a store is left beside it), and what
- * they have already; sizes of devices. */
+/* Bytes that the stores can grow to: what they have, and what is free on their file systems, less
+ * the room of a journal and a names.db that are to be made there (of names.db only where that
+ * leaves room for a store); and the sizes of devices. */
 uint64_t nvme_paths_room(const struct nvme_paths *paths);
-/* The limit whose equal shares leave every store as large as the largest one is; 0: there is none
- * but on devices, which keep their size. */
+/* The nvme.limit whose equal shares give every file the size of the largest store file; devices add
+ * at most their own size. 0: no store file exists. */
 uint64_t nvme_paths_kept(const struct nvme_paths *paths);
-/* The least nvme.limit of use for so many paths, in whole MiB. */
+/* The smallest useful nvme.limit for so many paths, in whole MiB. */
 uint64_t nvme_paths_least(const struct config *cfg, uint32_t paths);
-/* Bytes that the file systems are short of when path i is to have bytes[i], and a journal is to be
- * made where there is none: of the one that is shortest, with a directory on it; 0: all fits, as
- * far as they say. */
+/* Bytes that are missing where path i is to have bytes[i] and a missing journal is made: of the
+ * file system that lacks most, with a directory on it in ret_dir. 0: all of them report enough
+ * room. */
 uint64_t nvme_paths_missing(const struct nvme_paths *paths, const uint64_t *bytes,
                             char ret_dir[NVME_PATH_FILE_BYTES]);
-/* The secret that outlives a run: beside the journal. */
+/* The file of the secret that outlives a run: beside the journal. */
 void nvme_paths_secret(const struct nvme_paths *paths, char ret_file[NVME_PATH_FILE_BYTES]);
 
 #endif

@@ -7,8 +7,8 @@
 
 #define REMEDY_BYTES (CONFIG_PATH_BYTES + 96)
 
-/* "; try: chown ...", to be put behind the error; "" where the error says all. inside: what is in
- * the directory `path` too. err: an errno, positive or negative. */
+/* Text to put behind the error, such as "; try: chown ..."; "" where nothing helps to say. inside:
+ * the remedy is for all files in the directory `path`. err: an errno, positive or negative. */
 const char *remedy_of(int err, const char *path, bool inside, char text[REMEDY_BYTES]);
 
 #endif

@@ -19,9 +19,9 @@
 
 enum exposition { EXPOSITION_TEXT, EXPOSITION_OPENMETRICS };
 
-/* Writes what has room in `cap` bytes, without a NUL, and returns how many all of it takes. Names
- * and help of the tables are ASCII without '\\', '"' and line breaks (MUST). version is the
- * daemon's. */
+/* Writes as much of the text as fits in `cap` bytes, without a NUL. Returns the length of the whole
+ * text. Names and help of the tables are ASCII without '\\', '"' and line breaks (MUST). version is
+ * the daemon's. */
 size_t exposition_write(const struct metric_set *sets, unsigned nsets, const char *version,
                         enum exposition form, char *buf, size_t cap);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Flight recorder: the last few thousand events of each thread, in memory, told when something went
- * wrong.
+ * Flight recorder: the last few thousand events of each thread, in memory, written out when
+ * something went wrong.
  *
- * Nothing is logged on the hit path; this keeps the story instead. FLIGHT() writes 32 bytes into
- * the calling thread's own ring: no lock, no system call but the clock. Threads that have not
+ * Nothing is logged on the hit path; its events are recorded here instead. FLIGHT() writes 32 bytes
+ * to the calling thread's own ring: no lock, no system call but the clock. Threads that have not
  * registered record nothing. flight_dump() may run at any time on any thread, also in a signal
  * handler or after a failed MUST; records that are overwritten while it reads are left out.
  */
@@ -17,7 +17,7 @@
 #include "err.h"
 #include "turn.h"
 
-/* X(name, what a, b and c mean); a dump begins with it. */
+/* X(name, the meaning of a, b and c). A dump begins with this table. */
 #define FLIGHT_EVENTS(X)                                                                     \
     X(TURN, "a long turn: a us, b us computed in it, c us computed by its longest piece:")   \
     X(PIECE, "a operation, or else: " TURN_LEGEND "; b session, c units of work")            \
@@ -60,8 +60,8 @@ KVC_WARN_UNUSED int flight_init(unsigned threads_max, unsigned records);
 /* For tests and leak checkers: every other registered thread has ended. */
 void flight_fini(void);
 
-/* Gives the calling thread its ring, for good: a ring outlives its thread, so that the story does
- * too. The name is copied, cut to 15 bytes. -ENOSPC when all rings are taken, -ENODEV before
+/* Gives the calling thread its ring, for good: the ring, with its events, outlives the thread. The
+ * name is copied, cut to 15 bytes. -ENOSPC when all rings are taken, -ENODEV before
  * flight_init; the thread then records nothing and may go on. A second call renames. */
 KVC_WARN_UNUSED int flight_thread(const char *name);
 

@@ -28,8 +28,8 @@ struct inbox {
 
 /* Negative errno of eventfd(2), and then inbox_destroy() is still allowed. */
 KVC_WARN_UNUSED int inbox_create(struct inbox *inbox);
-/* Every sender has ended: a sender may touch the eventfd after its item was received. Items still
- * inside are the caller's to take first. Safe after a failed create, and twice. */
+/* Only after every sender has ended: a sender may touch the eventfd after its item was received.
+ * The caller first takes the items that are left. Safe after a failed create, and twice. */
 void inbox_destroy(struct inbox *inbox);
 
 void inbox_post(struct inbox *inbox, struct inbox_item *item);

@@ -7,13 +7,12 @@
  *               X(COUNTER, hits, "lookups that found all")    \
  *               X(GAUGE, bytes, "bytes held now")             \
  *               X(HISTO, wait_ns, "time in the queue")
- *           METRIC_STRUCT(foo, FOO_METRICS);                  struct foo_metrics { uint64_t hits;
- * ... } foo.c   METRIC_DESC(foo, FOO_METRICS);                    foo_metric_desc[], once per .c
- * file set = METRIC_SET(foo, "foo", &metrics);           a struct metric_set
+ *           METRIC_STRUCT(foo, FOO_METRICS);            makes struct foo_metrics
+ *   foo.c   METRIC_DESC(foo, FOO_METRICS);              makes foo_metric_desc[]; once in a .c file
+ *           set = METRIC_SET(foo, "foo", &metrics);     a struct metric_set
  *
  * COUNTER only grows; GAUGE goes both ways; HISTO is a latency histogram in nanoseconds.
- * Threads: fields are plain and belong to the thread that owns the module; whoever reads does so
- * there.
+ * Threads: fields are plain. Only the thread that owns the module writes and reads them.
  */
 #ifndef KVC_BASE_METRIC_H
 #define KVC_BASE_METRIC_H
@@ -39,10 +38,10 @@ void histo_add(struct histo *h, uint64_t ns);
  * end but never above the largest added. 0 when empty. */
 uint64_t histo_quantile(const struct histo *h, double q);
 uint64_t histo_count(const struct histo *h);
-/* Of all additions, those of at most `ns`, which is below a power of two by one: no bucket has some
- * on both sides. */
+/* How many of the added values are at most `ns`. ns + 1 must be a power of two: then no bucket has
+ * values on both sides. */
 uint64_t histo_count_to(const struct histo *h, uint64_t ns);
-/* 0 when empty. */
+/* The mean of the added values; 0 when empty. */
 uint64_t histo_mean(const struct histo *h);
 void histo_merge(struct histo *into, const struct histo *from);
 void histo_reset(struct histo *h);
@@ -68,7 +67,7 @@ struct metric_set {
 uint64_t metric_value(const struct metric_set *set, unsigned i);
 /* The histogram of metric i < n, NULL when it is none. */
 const struct histo *metric_histo(const struct metric_set *set, unsigned i);
-/* Metric of that name (without the prefix), -ENOENT when there is none. */
+/* The index of the metric of that name (without the prefix), or -ENOENT. */
 KVC_WARN_UNUSED int metric_find(const struct metric_set *set, const char *name);
 
 #define METRIC__TYPE_COUNTER            uint64_t

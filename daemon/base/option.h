@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Options: one table gives key, type, default, limits and help, and feeds the configuration file,
- * --set,
- * --print-config and --help.
+ * Options: one table gives key, type, default, limits and help. The configuration file, --set,
+ * --print-config and --help all use it.
  *
- * A value arrives as text and is stored in a field of the caller's struct. What is refused leaves
+ * A value arrives as text and is stored in a field of the caller's struct. A refused value leaves
  * the field as it was, and `why` says what was expected, what came, and what would work. Nothing is
- * allocated. Threads: none.
+ * allocated. Pure: any thread.
  */
 #ifndef KVC_BASE_OPTION_H
 #define KVC_BASE_OPTION_H
@@ -55,19 +54,19 @@ struct option_desc {
 /* The row of that key, or NULL. */
 const struct option_desc *option_find(const struct option_desc *tab, unsigned n, const char *key);
 
-/* Stores `value`. -ENOENT: no such key, why names one that is similar, if there is one. -EINVAL:
- * value refused. `why` gets at most why_cap bytes, always terminated, and is untouched on success.
- */
+/* Stores `value`. -ENOENT: no such key; `why` names a similar one, if there is one. -EINVAL: the
+ * value is refused. `why` gets at most why_cap bytes, with a NUL, and is untouched on success. */
 KVC_WARN_UNUSED int option_set(const struct option_desc *tab, unsigned n, void *base,
                                const char *key, const char *value, char *why, size_t why_cap);
 /* Stores every default. -EINVAL when one does not fit its own row; why then starts with the key. */
 KVC_WARN_UNUSED int option_defaults(const struct option_desc *tab, unsigned n, void *base,
                                     char *why, size_t why_cap);
-/* The field as text that option_set() takes back to the same value. Its length, or -ENOSPC. */
+/* Writes the field as text, from which option_set() makes the same value. Returns the text's
+ * length, or -ENOSPC. */
 KVC_WARN_UNUSED int option_format(const struct option_desc *d, const void *base, char *buf,
                                   size_t cap);
-/* What the row accepts, for --help and messages: "a size from 1MiB to 1TiB, or 'auto'". Its length,
- * or -ENOSPC. */
+/* Writes what the row accepts, for --help and messages: "a size from 1MiB to 1TiB, or 'auto'".
+ * Returns the text's length, or -ENOSPC. */
 KVC_WARN_UNUSED int option_expects(const struct option_desc *d, char *buf, size_t cap);
 
 #endif

@@ -8,8 +8,8 @@
  *
  * Alignment: what sizeof(object) implies, up to 64 bytes.
  * Threads: one. The first pool_get() binds the pool to its thread; get and put on another fail a
- * MUST. Free objects are poisoned under AddressSanitizer; a put of what is free or foreign fails a
- * MUST always.
+ * MUST. Free objects are poisoned under AddressSanitizer. A put of an object that is free, or not
+ * of this pool, always fails a MUST.
  */
 #ifndef KVC_BASE_POOL_H
 #define KVC_BASE_POOL_H
@@ -21,8 +21,8 @@
 
 struct pool;
 
-/* Returns owned. Borrows `name` (a literal). obj_bytes and count are at least 1. -ENOMEM, or
- * -EOVERFLOW when the product does not fit. */
+/* The caller owns *ret_pool. Borrows `name` (a literal). obj_bytes and count are at least 1.
+ * -ENOMEM, or -EOVERFLOW when the product does not fit. */
 KVC_WARN_UNUSED int pool_create(struct pool **ret_pool, const char *name, size_t obj_bytes,
                                 uint32_t count);
 /* Frees every object, also those in use. Accepts NULL and pointer to NULL; sets *pool to NULL. */
@@ -40,9 +40,9 @@ void pool_put(struct pool *pool, void *obj);
 uint32_t pool_index(const struct pool *pool, const void *obj);
 /* The object of that number, or NULL when it is not in use. idx < count. */
 void *pool_at(const struct pool *pool, uint32_t idx);
-/* The first object in use from number *idx on, whose number *idx becomes; NULL: there is none.
- * Skips 64 that are not in use at a time. Accepts NULL, which has none. Any may be put meanwhile.
- */
+/* The first object in use from number *idx on; *idx becomes its number. NULL: no further object is
+ * in use. Skips 64 unused objects at a time. Accepts NULL, as an empty pool. Any object may be put
+ * between two calls. */
 void *pool_next(const struct pool *pool, uint32_t *idx);
 /* for (...) over all objects in use; obj is a pointer, number its number. */
 #define POOL_FOR_EACH(obj, number, pool) \
@@ -53,7 +53,7 @@ uint32_t pool_count(const struct pool *pool);
 uint32_t pool_used(const struct pool *pool);
 /* The most ever in use at once. */
 uint32_t pool_peak(const struct pool *pool);
-/* What the pool takes when every object has been used: for the memory budget. */
+/* Bytes that the pool takes when every object has been used: for the memory budget. */
 size_t pool_bytes(const struct pool *pool);
 /* The same before there is a pool; SIZE_MAX when it does not fit. */
 size_t pool_bytes_for(size_t obj_bytes, uint32_t count);

@@ -19,21 +19,24 @@
 
 struct share {
     uint64_t total, each;
-    uint64_t used, owed; /* owed: over all holders, what they lack of `each` */
+    /* used: units that holders have; owed: sum over all holders of the units that each has fewer
+     * than `each`. */
+    uint64_t used, owed;
     uint32_t holders;
     uint64_t *held;
 };
 
-/* Half of the pool, in equal parts; a whole unit each where the pool has that many. */
+/* A promise for share_create(): equal parts of half of the pool, and at least one unit each where
+ * the pool has one for every holder. */
 uint64_t share_each(uint64_t total, uint32_t holders);
 /* `each` is at most total / holders (MUST). -ENOMEM. */
 KVC_WARN_UNUSED int share_create(struct share *s, uint64_t total, uint64_t each, uint32_t holders);
-/* Zeroed memory too. */
+/* Accepts a zeroed struct. */
 void share_destroy(struct share *s);
 KVC_WARN_UNUSED bool share_take(struct share *s, uint32_t holder, uint64_t n);
-/* How many share_take() would give. */
+/* The most units that share_take() would give this holder. */
 uint64_t share_left(const struct share *s, uint32_t holder);
-/* Takes them, whoever is promised what: for what cannot be refused any more. */
+/* Takes n units even where others are promised them: for a use that cannot be refused any more. */
 void share_charge(struct share *s, uint32_t holder, uint64_t n);
 void share_give(struct share *s, uint32_t holder, uint64_t n);
 /* An object of the pool that the share counts; NULL when the holder has its share, or pool_get()

@@ -4,8 +4,8 @@
  *
  *   static const uint32_t block_edges[] = { [B_FREE] = SM_BIT(B_PENDING), [B_PENDING] = ... };
  *   static const char *const block_states[] = { [B_FREE] = "free", ... };
- *   static const struct sm_table block_sm = { "block", block_states, ARRAY_LEN(block_states),
- * block_edges }; SM_MOVE(&block_sm, &b->state, B_LIVE);
+ *   static const struct sm_table block_sm = { "block", block_states, 2, block_edges };
+ *   SM_MOVE(&block_sm, &b->state, B_LIVE);
  *
  * Staying in a state is an edge like any other: it must be in the set. Threads: those of the
  * state's owner.

@@ -17,8 +17,9 @@ KVC_WARN_UNUSED int thread_start(const char *name, void *(*main)(void *arg), voi
                                  pthread_t *ret_thread);
 
 /* Asks the scheduler to let the calling thread, and those that it starts from here on, run soon
- * after they are woken, in short slices (Linux 6.12; else nothing changes): their share stays what
- * it was. For threads that others wait for, beside those that compute. 0, or a negative errno. */
+ * after they are woken, in short slices (Linux 6.12; else nothing changes). Their share of the
+ * processor stays as it was. For threads that others wait for, beside threads that compute. 0, or a
+ * negative errno. */
 int thread_prompt(void);
 
 #endif

@@ -39,8 +39,9 @@ struct turn_times {
 
 /* The turn's first piece begins now, at now_ns of clock_now_ns(). */
 void turn_begin(uint64_t now_ns);
-/* A piece ends, and the next one begins; its number, whose it was and what work was counted in it;
- * 0: nobody's, none. Returns how long it was, nanoseconds. */
+/* Ends the current piece, and begins the next one. what: the number of the piece that ends;
+ * session: whose it was, 0: no session's; units: work counted in it. Returns its length in
+ * nanoseconds. */
 uint64_t turn_piece(uint32_t what, uint64_t session, uint64_t units);
 /* The turn ends, with a piece REST. Where it took more than limit_ns, or as much processor time, it
  * is recorded: FLIGHT events TURN and PIECE. */

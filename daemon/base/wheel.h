@@ -42,7 +42,7 @@ void wheel_init(struct wheel *w, uint64_t now_ns);
 
 /* Borrows `t` until it fires or is deleted. An armed timer is moved to the new time. */
 void wheel_add(struct wheel *w, struct wheel_timer *t, uint64_t due_ns);
-/* Nothing happens when it is not armed. */
+/* Disarms the timer; does nothing when it is not armed. */
 void wheel_del(struct wheel *w, struct wheel_timer *t);
 
 /* Fires what is due, each timer disarmed before its fn is called, and returns how many. fn may add

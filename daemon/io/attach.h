@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach: the unix socket (SOCK_SEQPACKET) through which workers get descriptors, and whose
- * connection is a worker's life.
+ * attach: the unix socket (SOCK_SEQPACKET) through which workers get descriptors. A worker's
+ * session lives as long as its connection.
  *
  * Thread: control thread. A connection ends when its peer closes it or its process is gone, also
  * when a child of that process still holds the socket (the peer's pidfd is watched beside it).
@@ -22,8 +22,8 @@ struct attach_handlers {
     void *ctx;
     /* Negative: the connection is refused and closed, closed() does not follow. */
     int (*opened)(void *ctx, uint32_t conn, uid_t uid, pid_t pid);
-    /* fd: the descriptor that came with it, -1: none, or several. One that *fd still names when
-     * this returns is closed. */
+    /* *fd: the descriptor that came with the message; -1: none came, or several. If *fd still names
+     * a descriptor on return, it is closed. */
     void (*message)(void *ctx, uint32_t conn, const void *buf, size_t len, int *fd);
     /* The connection is gone; `conn` may be used again for another. */
     void (*closed)(void *ctx, uint32_t conn);
@@ -45,9 +45,9 @@ void attach_destroy(struct attach **attach);
  * read, -EPIPE when it is gone. */
 KVC_WARN_UNUSED int attach_send(struct attach *a, uint32_t conn, const void *buf, size_t len,
                                 int fd);
-/* closed() does not follow. What was sent before still reaches the peer. */
+/* Closes the connection; closed() does not follow. Messages sent before still reach the peer. */
 void attach_close(struct attach *a, uint32_t conn);
-/* No new connections from now on. */
+/* Accepts no new connections from now on. */
 void attach_stop(struct attach *a);
 
 #endif

@@ -4,8 +4,8 @@
  *
  * A path is a directory (the file `kvcache.store` in it is meant), a regular file, or a block
  * device. It is locked through the descriptor that its I/O uses. The kernel keeps that descriptor's
- * file, and so the lock, until the last I/O on it has ended, also when the process was killed:
- * whoever holds the lock knows that no I/O of a predecessor is under way any more.
+ * file, and so the lock, until the last I/O on it has ended, also when the process was killed. So
+ * the process that holds the lock knows that no I/O of a predecessor is under way any more.
  *
  * Threads: all functions on the loop's thread; disk_file_probe() on any. Memory: all of it is
  * allocated in disk_file_open(). What fails is said in words and not logged.
@@ -24,9 +24,9 @@
 
 struct disk_file_path {
     const char *name; /* borrowed until disk_file_close() */
-    /* What it shall hold, rounded down to whole pages: a file is made, or made as long as that; a
-     * longer one keeps what is behind until disk_file_cut(). A device must not be smaller. 0: what
-     * the file has or the device is. */
+    /* Bytes that the path shall hold, rounded down to whole pages. A missing file is made, and a
+     * shorter one extended; a longer one keeps its end until disk_file_cut(). A device must not be
+     * smaller. 0: the length of the file, or the size of the device. */
     uint64_t bytes;
 };
 
@@ -39,13 +39,14 @@ struct disk_file_config {
     bool create;           /* makes files (0600) that are not there */
     bool readonly;         /* nothing is made, sized or written; a shared lock; writes: -EROFS */
     bool direct;           /* O_DIRECT where the file system takes it */
-    /* Whether a file or device that exists may be sized and written, by what it begins with
-     * (DISK_FILE_HEAD_BYTES, zeroes behind its end): NULL, or what it is not, in words; a path
-     * whose beginning cannot be read is not asked about. Asked of all paths before any is sized.
-     * NULL: whatever it is may be written over. */
+    /* Decides by its first DISK_FILE_HEAD_BYTES (zeroes behind its end) whether an existing file or
+     * device may be sized and written: NULL, or in words why not. Called for all paths whose
+     * beginning can be read, before any is sized. If the function is NULL, all may be
+     * overwritten. */
     const char *(*problem)(const uint8_t *head, uint64_t bytes);
-    /* How long a file is that begins so; 0: it does not say. A shorter one has lost its end, which
-     * disk_file_note() tells. NULL: nobody knows. */
+    /* The length of a store, as its beginning says; 0: it does not say. If the file is shorter, it
+     * has lost its end, and disk_file_note() says that. If the function is NULL, no length is
+     * known. */
     uint64_t (*length)(const uint8_t *head, uint64_t bytes);
 };
 
@@ -64,39 +65,40 @@ uint32_t disk_file_ops(const struct disk_file_config *config);
  */
 KVC_WARN_UNUSED int disk_file_open(const struct disk_file_config *config, struct loop *loop,
                                    struct disk_file **ret_disk, char ret_why[DISK_FILE_WHY_BYTES]);
-/* Removes the files that were made when it was opened, and gives those that were made longer their
- * length back: what was to be in them will not be. */
+/* Undoes what disk_file_open() did to files, for a start that is given up: removes files that it
+ * made, and cuts files that it extended to their former length. */
 void disk_file_unmake(struct disk_file *disk);
 /* No operation may be in flight (MUST): turn the loop until all are done. Accepts NULL. */
 void disk_file_close(struct disk_file **disk);
 
 struct disk *disk_file_disk(struct disk_file *disk);
 
-/* Where the path's bytes are (with kvcache.store behind a directory), and whether past the page
- * cache. */
+/* The file or device that has the path's bytes (DIRECTORY/kvcache.store of a directory), and
+ * whether its I/O bypasses the page cache. */
 const char *disk_file_name(const struct disk_file *disk, uint32_t path);
 bool disk_file_is_direct(const struct disk_file *disk, uint32_t path);
-/* Cuts off what a file has behind the bytes that it is to hold. For a caller that has recovered
- * what is in it: a start that is refused before that leaves each byte where it is. Negative errno.
- */
+/* Cuts a file that is longer than the bytes that it shall hold. The caller has recovered its
+ * contents first: a start that fails before that must leave the file as it was. 0 or a negative
+ * errno. */
 KVC_WARN_UNUSED int disk_file_cut(struct disk_file *disk, uint32_t path);
-/* Gives back the room of a file that is not to be used, and holds nothing; a device stays as it is.
- * Negative errno. */
+/* Frees the room of an empty file that will not be used; a device stays as it is. 0 or a negative
+ * errno. */
 KVC_WARN_UNUSED int disk_file_give_back(struct disk_file *disk, uint32_t path);
-/* What the path was to hold when it was opened, and what it has now; UINT64_MAX: the system does
- * not say. */
+/* The bytes that the path was to hold when it was opened; and the length of its file or device now,
+ * UINT64_MAX: unknown. */
 uint64_t disk_file_bytes(const struct disk_file *disk, uint32_t path);
 uint64_t disk_file_length(const struct disk_file *disk, uint32_t path);
 /* What an operator should know: no O_DIRECT here, no reserved room there, a file that others may
  * read. "" when all is well. */
 const char *disk_file_note(const struct disk_file *disk);
 
-/* What a path is, before it is opened: for a default of the limit. */
+/* What a path is before it is opened, by which the default of nvme.limit is decided. */
 struct disk_file_room {
     bool is_device;
     bool exists;                     /* the file does, or it is a device */
     uint64_t bytes;                  /* of the device, or of the file as it is */
-    uint64_t free;                   /* of the file system, for others than root; 0 of a device */
+    uint64_t free;                   /* bytes of the file system, without those kept for root; of a
+                                      * device 0 */
     char file[DISK_FILE_PATH_BYTES]; /* as disk_file_name() */
 };
 KVC_WARN_UNUSED int disk_file_probe(const char *name, struct disk_file_room *ret_room,

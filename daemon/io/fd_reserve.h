@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fd_reserve: a descriptor kept back, so that a listener can turn a newcomer away when there is no
- * other left. Without it accept() fails with EMFILE, the newcomer stays in the queue, and whoever
- * waits for the listener never sleeps again.
+ * fd_reserve: a descriptor kept back, so that a listener can turn a newcomer away when no other
+ * descriptor is left. Without it accept() fails with EMFILE, the newcomer stays in the queue, and a
+ * loop that waits for the listener wakes at once, again and again.
  *
  * Threads: a struct fd_reserve belongs to one thread.
  */
@@ -12,10 +12,10 @@
 #include "err.h"
 
 struct fd_reserve {
-    int fd; /* -1: lost to somebody else; taken back as soon as there is one */
+    int fd; /* -1: another part of the process took it; opened again as soon as that works */
 };
 
-/* -EMFILE, ... */
+/* 0, or the negative errno of open(2), such as -EMFILE. */
 KVC_WARN_UNUSED int fd_reserve_open(struct fd_reserve *s);
 void fd_reserve_close(struct fd_reserve *s);
 /* Whether accept() failed with `err` because the process or the system has no room. */

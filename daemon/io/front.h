@@ -2,7 +2,7 @@
 /*
  * front: the control plane's ROUTER socket; the adapter of ZeroMQ in the daemon.
  *
- * Thread: control thread (ZeroMQ's own I/O thread is its business). The socket's descriptor is
+ * Thread: control thread; ZeroMQ has an I/O thread of its own. The socket's descriptor is
  * edge-triggered: see front_more().
  */
 #ifndef KVC_IO_FRONT_H
@@ -32,12 +32,12 @@ struct front_config {
 typedef void(front_fn)(void *ctx, const void *route, size_t route_len, const void *buf, size_t len,
                        void *msg);
 
-/* Memory that it takes at most. */
+/* Bytes of memory that the socket takes at most. */
 uint64_t front_bytes(uint32_t peers_max);
 /* Binds. -EADDRINUSE, -EACCES, -ENAMETOOLONG, ... logged here. */
 KVC_WARN_UNUSED int front_create(const struct front_config *config, struct front **ret_front);
 void front_destroy(struct front **front);
-/* See front_limiter.h: nobody is heard but the routes admitted, each over one connection. */
+/* Only admitted routes are heard, each over one connection: front_limiter.h. */
 void front_admit(struct front *f, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
 void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES]);
 /* See front_limiter_tick(). */
@@ -48,24 +48,24 @@ struct sys_range front_memory(const struct front *f);
 /* The descriptor that the loop watches for EPOLLIN. */
 int front_fd(const struct front *f);
 
-/* Hands at most `max` requests to fn; returns how many. */
+/* Calls fn with each of up to `max` requests; returns how many. */
 unsigned front_receive(struct front *f, unsigned max, front_fn *fn, void *ctx);
 /* Whether the socket has, or may have, more. Must be asked after the last receive *and* send of a
  * turn, before waiting: either may have taken the edge that would have woken the loop. */
 bool front_more(struct front *f);
-/* Whether there is nothing to drain and nothing to ask for: the socket had nothing after the last
- * receive and send, and front_fd() has not been ready since, which front_woke() says. A turn that
- * storage woke then costs no call of the socket's. */
+/* True: the socket had no message after the last receive and send, and front_fd() has not been
+ * ready since (front_woke() is called when it is). Then a turn need not call front_receive() and
+ * front_more(). */
 bool front_idle(const struct front *f);
 void front_woke(struct front *f);
 /* Never blocks. 0; -EHOSTUNREACH: no such peer; -EAGAIN: it does not read, or is not connected. */
 KVC_WARN_UNUSED int front_send(struct front *f, const void *route, size_t route_len,
                                const void *buf, size_t len);
-/* So much waits for the peer to read that no further request of it should be begun: half of what
- * front_send() takes. Nothing tells when that ends. */
+/* Whether so many bytes wait for the peer to read that none of its requests should be begun: half
+ * of what front_send() takes. No event tells when that ends. */
 bool front_backlogged(const struct front *f, const void *route, size_t route_len);
-/* Takes over the message of the callback that is running; its bytes are at *ret_buf from now on:
- * where they were, if there are more than a few dozen. NULL when kept_max are held. */
+/* Keeps the message of the running callback until front_unkeep(). Its bytes are at *ret_buf from
+ * now on; more than a few dozen bytes stay where they were. NULL: kept_max messages are kept. */
 void *front_keep(struct front *f, void *msg, const void **ret_buf);
 void front_unkeep(struct front *f, void *kept);
 

@@ -39,7 +39,8 @@ struct front_limiter_stats {
     uint64_t paused;  /* reads put off because the peer's requests wait to be handled */
 };
 
-/* Guards what is accepted from `listener` from now on. -ENOMEM, -EMFILE; -EBUSY: there is one. */
+/* Guards connections that are accepted from `listener` from now on. -ENOMEM, -EMFILE; -EBUSY: the
+ * process has a limiter. */
 KVC_WARN_UNUSED int front_limiter_create(const struct front_limiter_config *config, int listener,
                                          struct front_limiter **ret_limiter);
 /* After ZeroMQ's context has ended. Accepts NULL. */
@@ -52,26 +53,28 @@ uint32_t front_limiter_descriptors(uint32_t peers_max, uint32_t nuids);
 /* From now on a process of `uid` may connect with this route. Bytes 1 and 2 of a route (the lower
  * first) are a number below peers_max that no other admitted route has (MUST). */
 void front_limiter_admit(struct front_limiter *g, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
-/* No longer; its connection is ended. Nothing when it was not admitted. */
+/* The route is not admitted any more, and its connection is ended. Ignores a route that is not
+ * admitted. */
 void front_limiter_dismiss(struct front_limiter *g, const uint8_t route[KVC_ROUTE_BYTES]);
 
-/* A request of this route was taken off ZeroMQ's queue. -EPROTO: no connection that named this
- * route has sent so much; the request is not its session's, and nobody may be told of it. */
+/* Call it when a request of this route was taken off ZeroMQ's queue. -EPROTO: no connection that
+ * named this route has sent so many bytes, so another peer sent the request: drop it unanswered. */
 KVC_WARN_UNUSED int front_limiter_taken(struct front_limiter *g, const void *route,
                                         size_t route_len, uint64_t bytes);
-/* A reply goes to ZeroMQ. -EAGAIN: too many bytes wait for this peer to read them; -EHOSTUNREACH:
- * it is not admitted, or not connected. Then nothing may be sent. */
+/* Call it before a reply is given to ZeroMQ. -EAGAIN: too many bytes wait for this peer to read
+ * them; -EHOSTUNREACH: the route is not admitted, or not connected. On failure nothing may be sent.
+ */
 KVC_WARN_UNUSED int front_limiter_sending(struct front_limiter *g, const void *route,
                                           size_t route_len, uint64_t bytes);
 
-/* Control thread. So much waits for this peer to read that none of its requests should be begun:
- * half of what front_limiter_sending() takes; the other half is for what comes in spite of that. */
+/* Whether so many bytes wait for this peer to read that none of its requests should be begun: half
+ * of what front_limiter_sending() takes. The other half is for replies to requests begun before. */
 bool front_limiter_backlogged(struct front_limiter *g, const void *route, size_t route_len);
 /* What was announced with front_limiter_sending() was not sent after all. */
 void front_limiter_unsent(struct front_limiter *g, const void *route, size_t route_len,
                           uint64_t bytes);
-/* At least once a second: while others wait for room, ends connections whose large message has been
- * in progress for too long. */
+/* Call it at least once a second. While other peers wait for room, it ends connections whose large
+ * message has been in progress for too long. */
 void front_limiter_tick(struct front_limiter *g, uint64_t now_ns);
 
 void front_limiter_stats(struct front_limiter *g, struct front_limiter_stats *ret_stats);

@@ -20,7 +20,7 @@
 
 #define HTTP_CONNS_MAX 128u
 #define HTTP_IDLE_S    10u
-/* Descriptors that it takes at most. */
+/* Descriptors that the server takes at most. */
 #define HTTP_DESCRIPTORS (HTTP_CONNS_MAX + 8u)
 
 struct http;
@@ -59,7 +59,7 @@ struct http_config {
 KVC_WARN_UNUSED int http_address_read(const char *text, struct http_address *ret_address, char *why,
                                       size_t why_cap);
 
-/* Listens and serves from now on. What failed is logged. -EADDRINUSE: somebody else does. */
+/* Listens and serves from now on. Logs what failed. -EADDRINUSE: another process listens there. */
 KVC_WARN_UNUSED int http_create(const struct http_config *config, struct http **ret_http);
 /* Waits for an `answer` that runs, then closes all connections. Accepts NULL, pointer to NULL. */
 void http_destroy(struct http **http);

@@ -28,9 +28,9 @@ struct loop_slot {
 
 struct loop_backend_ops {
     const char *name;
-    /* The slot is filled in already. Undone by loop.c on failure. */
+    /* loop.c has filled in the slot, and frees it on failure. */
     int (*watch_add)(struct loop *loop, uint32_t slot);
-    /* watch->events is the new mask already; put back by loop.c on failure. */
+    /* watch->events is the new mask; loop.c restores the old one on failure. */
     int (*watch_mod)(struct loop *loop, uint32_t slot);
     /* loop.c raises the generation and frees the slot afterwards. */
     void (*watch_del)(struct loop *loop, uint32_t slot);
@@ -60,9 +60,9 @@ struct loop {
     uint32_t ops_inflight;
     uint32_t buffers_max;
     struct loop_buffer *buffers; /* as the kernel has them */
-    uint32_t *buffer_order;      /* those that are set, by address */
-    uint32_t buffers_set;
-    const char *setup; /* how the backend runs, in words; static string */
+    uint32_t *buffer_order;      /* numbers of the buffers that are set, by address */
+    uint32_t buffers_set;        /* entries of buffer_order */
+    const char *setup;           /* how the backend runs, in words; static string */
     char reason[160];
 };
 

@@ -27,16 +27,16 @@
 struct meta_config {
     const char *dir;    /* made (0700) when it is not there; what it stands in must be */
     uint64_t map_bytes; /* of address space and of disk to begin with, grows; 0: META_MAP_BYTES */
-    uint32_t walk_ms;   /* what the child may take; 0: 60 s */
-    uint32_t lock_wait_ms; /* for a predecessor to be gone */
-    bool readonly;         /* nothing is made, moved or written; commits: -EROFS */
+    uint32_t walk_ms;   /* the longest time for the child's check; 0: 60 s */
+    uint32_t lock_wait_ms; /* the longest wait for a predecessor's lock */
+    bool readonly;         /* nothing is made, moved or written; commits fail with -EROFS */
 };
 
 struct meta_report {
-    bool fresh;               /* it was not there */
-    bool damaged;             /* it was, and is aside now: what is here is empty */
+    bool fresh;               /* there was no journal; an empty one was made */
+    bool damaged;             /* it was damaged, and moved aside; an empty one was made */
     uint64_t entries;         /* that the child counted */
-    char why[META_WHY_BYTES]; /* what was damaged, or why meta_open() failed; "" */
+    char why[META_WHY_BYTES]; /* what was damaged, or why meta_open() failed; "": neither */
 };
 
 struct meta;
@@ -49,8 +49,8 @@ struct meta;
  */
 KVC_WARN_UNUSED int meta_open(const struct meta_config *config, struct loop *loop,
                               struct meta **ret_meta, struct meta_report *ret_report);
-/* What meta_make() calls on the loop's thread, once. 0: meta_journal() is ready. -EEXIST: one of an
- * earlier run is there, which is for meta_open() alone; nothing more is tried. */
+/* meta_make() calls it once, on the loop's thread. 0: meta_journal() may be used. -EEXIST: a
+ * journal of an earlier run is there, which only meta_open() may open; it is not tried again. */
 typedef void(meta_made_fn)(void *ctx, int err);
 /*
  * A journal that meta_open() could not make, as its file system was full: the thread makes it, and
@@ -68,11 +68,11 @@ void meta_close(struct meta **meta);
 struct journal *meta_journal(struct meta *meta);
 
 struct meta_stats {
-    uint64_t commits;      /* begun, and done well */
-    uint64_t transactions; /* synchronous ones that they took: several commits may share one */
-    uint64_t changes;
+    uint64_t commits;      /* that ended well */
+    uint64_t transactions; /* synchronous transactions of these; several commits may share one */
+    uint64_t changes;      /* of these commits */
     uint64_t map_bytes;
-    int error; /* why it takes no more commits; 0 */
+    int error; /* why the journal takes no more commits; 0: it takes them */
 };
 void meta_stats(const struct meta *meta, struct meta_stats *ret_stats);
 

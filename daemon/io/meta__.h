@@ -22,11 +22,11 @@ KVC_WARN_UNUSED int meta__db_open(const char *dir, uint64_t map_bytes, bool read
                                   struct meta_db **ret_db, char *ret_why);
 void meta__db_close(struct meta_db **db);
 
-/* Makes one in the directory, which must exist and be empty, with room for map_bytes reserved where
- * the file system can; all of it is on stable storage afterwards, but for `dir`'s own name. */
+/* Makes an environment in `dir`, which must exist and be empty, and reserves map_bytes for it where
+ * the file system can. All of it is on stable storage afterwards, except `dir`'s own name. */
 KVC_WARN_UNUSED int meta__db_make(const char *dir, uint64_t map_bytes, char *ret_why);
 
-/* Whether the file is as long as it was: 0, or -ENODATA, which is logged. */
+/* 0: the file is as long as after the last commit; -ENODATA: it is shorter, which is logged. */
 KVC_WARN_UNUSED int meta__db_stands(const struct meta_db *db);
 
 /* All changes of a list of commits in one synchronous transaction; grows the map when it must. */
@@ -35,17 +35,17 @@ KVC_WARN_UNUSED int meta__db_commit(struct meta_db *db, const struct journal_com
 KVC_WARN_UNUSED int meta__db_walk(struct meta_db *db, journal_each_fn *each, void *ctx);
 KVC_WARN_UNUSED int meta__db_clear(struct meta_db *db);
 uint64_t meta__db_map_bytes(const struct meta_db *db);
-/* What data.mdb had after the last commit; a shorter one takes none. */
+/* The length of data.mdb after the last commit; if it becomes shorter, commits are refused. */
 uint64_t meta__db_file_bytes(const struct meta_db *db);
 
-/* Looks at each page of data.mdb in `dir` by itself, without LMDB: a page is in use once or free,
- * and what it says that it is. -EUCLEAN: damaged, `ret_why` (META_WHY_BYTES) says how; -errno: it
- * cannot be read. A page that the device does not give is a SIGBUS: for the child alone. */
+/* Checks each page of data.mdb in `dir`, without LMDB: it is used once or free, and of the kind
+ * that it says. -EUCLEAN: damaged, `ret_why` (META_WHY_BYTES) says how; -errno: the file cannot be
+ * read. An unreadable page is a SIGBUS, so only the child may call this. */
 KVC_WARN_UNUSED int meta__pages_check(const char *dir, char *ret_why);
 
-/* For the child alone, since it may not come back: looks at the pages, opens the environment and
- * looks at order and sums of the entries, and that each is found; then a transaction that is given
- * up. Writes nothing. */
+/* Only the child may call this, as LMDB may crash or loop on a damaged file. Checks the pages;
+ * opens the environment, checks order and sums of the entries, and that each is found; then begins
+ * a transaction and aborts it. Writes nothing. */
 KVC_WARN_UNUSED int meta__db_check(const char *dir, uint64_t map_bytes, bool readonly,
                                    struct meta__found *ret_found);
 

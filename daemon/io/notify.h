@@ -17,14 +17,14 @@
 
 #define NOTIFY_NAME_MAX 255u
 
-/* Whether a manager listens at all. */
+/* Whether a service manager listens. */
 bool notify_is_managed(void);
 
 KVC_WARN_UNUSED int notify_ready(void);
 KVC_WARN_UNUSED int notify_stopping(void);
 /* One line for people; what is behind a newline is left out. */
 KVC_WARN_UNUSED int notify_status(const char *text);
-/* A start that goes on gets so much longer from now, beyond what the manager would have waited. */
+/* Asks the manager to wait for the start for `ns` more from now on. */
 KVC_WARN_UNUSED int notify_extend(uint64_t ns);
 
 /* How long the manager waits for a sign of life, in nanoseconds: say one at half of it. 0: it does
@@ -38,14 +38,15 @@ KVC_WARN_UNUSED int notify_watchdog(void);
  * are dropped without a word. Under one name there may be several; each open file once.
  */
 KVC_WARN_UNUSED int notify_store_fd(const char *name, int fd);
-/* It closes what it has under that name. */
+/* The manager closes the descriptors that it has under that name. */
 KVC_WARN_UNUSED int notify_remove_fd(const char *name);
 
 /* `fd` is the callee's from here on, with CLOEXEC. */
 typedef void notify_take_fn(void *ctx, const char *name, int fd);
 
-/* Hands out what the manager passed to this process, once: from then on the environment does not
- * say so any more. Returns how many, or a negative errno (and then none was handed out). */
+/* Calls `take` with each descriptor that the manager passed to this process, once: it then clears
+ * the environment variables that announce them. Returns how many, or a negative errno without a
+ * call. */
 KVC_WARN_UNUSED int notify_take_fds(notify_take_fn *take, void *ctx);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zmtp: reads along with one incoming connection of the control socket, and says when its bytes are
- * nothing that a worker of ours would send. It keeps no payload; ZeroMQ decodes the same bytes.
+ * zmtp: scans the bytes of one incoming connection of the control socket, and reports bytes that no
+ * worker of ours would send. It keeps no payload; ZeroMQ decodes the same bytes.
  *
  * What passes (ZMTP 3, https://rfc.zeromq.org/spec/23/): a greeting of version 3 or later; as
  * first command one READY, with one Socket-Type and one Identity, spelled so, which is a route
  * (properties of other names may stand beside them); then messages of at most message_max bytes in
- * at most frames_max frames, with PING and PONG between them. Unversioned and version 1 and 2
- * greetings, other commands, a second READY, and frames without end do not.
+ * at most frames_max frames, with PING and PONG between them. Refused: unversioned greetings and
+ * those of versions 1 and 2, other commands, a second READY, and more frames or bytes than these.
  *
  * Threads: none of its own; a struct zmtp belongs to one thread. Allocates nothing.
  */
@@ -27,7 +27,8 @@
 struct zmtp_rules {
     uint64_t message_max; /* bytes of one message, all frames */
     uint32_t frames_max;  /* of one message */
-    /* The peer has named its route; negative: it may not speak. Once per connection. */
+    /* Called once per connection, when the peer has named its route. Negative: the connection is to
+     * be closed. */
     int (*ready)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES]);
 };
 

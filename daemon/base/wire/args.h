@@ -73,11 +73,11 @@ struct arg {
 #define ARG_TEXT(type, member) ARG__AT(ARGS_TEXT, type, member, const char *)
 /* The same, of 1 to `bytes` bytes. */
 #define ARG_NAME(type, member, bytes) ARG_TEXT(type, member), .max = (bytes)
-/* Of a text: it may be empty. */
+/* The text may be empty. */
 #define ARG_EMPTY .empty = true
-/* It may be given again, and each one counts. */
+/* The option may be given several times, and each value counts. */
 #define ARG_REPEATS .repeats = true
-/* It is not understood by a part of its name: what destroys must be meant. */
+/* The option must be spelled out: for options that destroy data. */
 #define ARG_WHOLE_NAME .whole_name = true
 /* uint32_t or uint64_t: a whole number, "64MiB", "90s" in milliseconds; from `min` to `max`. */
 #define ARG_COUNT(type, member, min, max) ARG__UINT(ARGS_COUNT, type, member, min, max)
@@ -91,7 +91,7 @@ struct arg {
 /* `fn` reads the value. */
 #define ARG_PARSE(type, member, fn) \
     .kind = ARGS_PARSE, .offset = offsetof(type, member), .parse = (fn)
-/* What else there is: `fn` gets the field, or the struct. */
+/* Any other option: `fn` takes the value, and gets the field (ARG_DO_AT) or the struct (ARG_DO). */
 #define ARG_DO_AT(type, member, fn) .kind = ARGS_DO, .offset = offsetof(type, member), .take = (fn)
 #define ARG_DO(fn)                  .kind = ARGS_DO, .take = (fn)
 
@@ -111,8 +111,8 @@ struct command_line {
     void *shared_base;
     const char *help;
     args_usage_fn *usage;
-    bool no_operands; /* one is refused */
-    bool stop_early;  /* at the first operand: what follows is another command's */
+    bool no_operands; /* an operand is refused */
+    bool stop_early;  /* parsing ends at the first operand: later words are another command's */
 };
 
 /* 0, with `optind` at the first operand; -1 when --help or --list-options was served; else what
@@ -123,7 +123,7 @@ __attribute__((warn_unused_result)) int args_take(const struct command_line *lin
 __attribute__((warn_unused_result)) int args_take_only(const struct arg *options, void *base,
                                                        const char *help, args_usage_fn *usage,
                                                        int argc, char **argv);
-/* For a program that says nothing else: "PROGRAM: TEXT" on stderr, and the way to --help. 2. */
+/* An args_usage_fn: prints "PROGRAM: TEXT" and a hint at --help to stderr. Returns 2. */
 __attribute__((format(printf, 1, 2))) int args_usage(const char *format, ...);
 /* The help text, with the options in it. */
 void args_help(FILE *to, const char *help, const struct arg *options);

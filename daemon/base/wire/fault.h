@@ -6,8 +6,8 @@
  *   if (FAULT(alloc))
  *       return -ENOMEM;
  *
- * What asks the system for something does so through sys.h, which has the points; FAULT() stands by
- * itself only where a library of others does the asking, or where no call is behind it.
+ * Code asks the system through sys.h, which has the points. FAULT() stands by itself only where a
+ * foreign library makes the system call, or where no system call is made.
  *
  * Always compiled in. Off, a point costs one relaxed load of a global and a branch. Any thread may
  * pass a point; arming and resetting are for the test's own thread while no other passes one, or
@@ -28,10 +28,10 @@
     X(fd)     /* whatever makes a descriptor */         \
     X(thread) /* starting a thread or process */        \
     X(read)   /* a read of the NVMe tier */             \
-    X(write)  /* a write of it */                       \
-    X(sync)   /* an fdatasync of it, or an fsync */     \
+    X(write)  /* a write of the NVMe tier */            \
+    X(sync)   /* its fdatasync, or any fsync */         \
     X(meta)   /* a call into LMDB */                    \
-    X(walk)   /* one of the child that walks first */
+    X(walk)   /* the same in the child that checks */
 
 #define FAULT__ENUM(name) FAULT_POINT_##name,
 enum fault_point { FAULT_POINTS(FAULT__ENUM) FAULT_POINT_COUNT };
@@ -58,13 +58,13 @@ __attribute__((warn_unused_result)) int fault__io(enum fault_point point, uint32
 __attribute__((warn_unused_result)) int fault_arm(const char *point, uint64_t nth);
 /* Disarms and forgets every count. */
 void fault_reset(void);
-/* Calls of the point since it was armed or, when it was not, since any was. Less than nth: the
- * fault was not reached. Aborts when there is no such point. */
+/* Calls of the point since it was armed or, if it was not armed, since any point was. Less than
+ * nth: the fault was not reached. Aborts when there is no such point. */
 uint64_t fault_count(const char *point);
 /* Arms what a text says, several with commas: "point:N" the Nth call, "point:N-M" the calls from N
  * to M, "point:N-" all from N on; behind it, for points of I/O, "=ENOSPC" (or EIO, which it is
- * without; EROFS, ENODEV, ETIMEDOUT) or "=2000ms": they are so late, and do not fail. -EINVAL when
- * it is not of that form, and then nothing is armed. */
+ * without; EROFS, ENODEV, ETIMEDOUT) or "=2000ms": these calls begin late, and do not fail.
+ * -EINVAL: the text is not of that form, and nothing is armed. */
 __attribute__((warn_unused_result)) int fault_arm_text(const char *text);
 /* The same from the environment, KVC_FAULT; 0 when that is unset. A fault armed so writes one line
  * to stderr when it first strikes, so that nobody takes it for a real one: "fault: send: call 3

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a file is that is not what was expected. */
+/* Says what kind of file was given where another kind was expected. */
 #ifndef KVC_WIRE_FILE_KIND_H
 #define KVC_WIRE_FILE_KIND_H
 

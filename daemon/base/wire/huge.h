@@ -11,12 +11,12 @@
 
 #include <stdint.h>
 
-/* So many refusals in one piece of memory are the last. */
+/* After so many refusals in one piece of memory the kernel is not asked again. */
 #define HUGE_TRIES 16u
 
-/* Large pages for what of these bytes, which are mapped shared and writable, is whole ones; what is
- * there stays there. What is refused is left as it is: *tries gets less by one, and at 0 no more is
- * tried. */
+/* Asks for a large page for each whole 2 MiB of these bytes, which are mapped shared and writable.
+ * Their contents stay. A refusal leaves the memory as it is and lowers *tries by one; at 0 nothing
+ * more is tried. */
 void huge_make(uint8_t *base, uint64_t bytes, unsigned *tries);
 
 #endif

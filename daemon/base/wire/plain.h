@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts that came from elsewhere (workers, files, the command line of somebody else) on a terminal.
- */
+/* Makes texts from elsewhere (workers, files, other users' command lines) safe to print on a
+ * terminal. */
 #ifndef KVC_WIRE_PLAIN_H
 #define KVC_WIRE_PLAIN_H
 
@@ -12,9 +12,9 @@
 /* Whether a character could steer the terminal: C0, DEL and C1; and what changes the direction of
  * text (Bidi_Control of Unicode), by which a line shows as what it is not. */
 bool plain_steers(uint32_t code);
-/* Puts '?' for each such character, and for each byte of what is not UTF-8. Returns text. */
+/* Replaces each such character, and each byte that is not UTF-8, by '?'. Returns text. */
 char *plain(char *text);
-/* A line so, its end behind it; cut when memory is out. */
+/* Prints a line, replaced in the same way, and a newline. The line is cut when memory is out. */
 __attribute__((format(printf, 2, 0))) void plain_line(FILE *to, const char *format, va_list args);
 
 #endif

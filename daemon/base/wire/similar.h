@@ -15,7 +15,7 @@
 
 struct similar {
     const char *text;
-    const char *best; /* NULL = nothing is similar; borrowed from similar_offer() */
+    const char *best; /* the most similar word offered, borrowed; NULL = none is similar */
     unsigned distance;
 };
 
@@ -24,7 +24,7 @@ static inline struct similar similar_to(const char *text)
     return (struct similar){.text = text};
 }
 void similar_offer(struct similar *n, const char *known);
-/* Letters that differ, as above. */
+/* How many letters differ, counted as above. */
 unsigned similar_distance(const char *a, const char *b);
 
 #endif

@@ -27,8 +27,8 @@ SYS__CHECKED char *sys_strdup(const char *text);
 
 /* point map: ENOMEM, ENOSPC; the offset in the file is 0 */
 SYS__CHECKED void *sys_mmap(void *at, size_t bytes, int prot, int flags, int fd);
-/* All of a file, MAP_SHARED; what has 2 MiB begins at a multiple of that, if no other thread takes
- * the place meanwhile, so that large pages of it can be mapped whole. */
+/* Maps all of a file, MAP_SHARED. A mapping of 2 MiB or more begins at a multiple of 2 MiB, so that
+ * its large pages can be mapped whole, unless another thread takes that address meanwhile. */
 SYS__CHECKED void *sys_map_file(size_t bytes, int prot, int fd);
 SYS__CHECKED int sys_ftruncate(int fd, off_t bytes);
 /* mode: FALLOC_FL_*; from the start of the file. */
@@ -42,8 +42,8 @@ struct sys_range {
 
 /* point fd: EMFILE; all with CLOEXEC */
 SYS__CHECKED int sys_memfd(const char *name, unsigned flags);
-/* One of so many bytes that can be sealed, and that no other user can open again by /proc. Points
- * fd and map. */
+/* A memfd of `bytes` bytes that can be sealed, and that no other user can open again through /proc.
+ * Points fd and map. */
 SYS__CHECKED int sys_memfd_sized(const char *name, unsigned flags, uint64_t bytes);
 SYS__CHECKED int sys_eventfd(int flags);
 SYS__CHECKED int sys_socket(int domain, int type); /* type: with SOCK_NONBLOCK or without */
@@ -55,8 +55,8 @@ __attribute__((warn_unused_result)) int sys_pipe(int ret_fds[2]);
 SYS__CHECKED int sys_epoll(void);
 SYS__CHECKED int sys_signalfd(const sigset_t *signals, int flags);
 SYS__CHECKED int sys_timerfd(int flags); /* of the monotonic clock */
-/* Of the peer of a connected unix socket, whose pid was `pid` when it connected. Before Linux 6.5
- * by that number: the process may have gone, and the number be another's. */
+/* A pidfd of the peer of a connected unix socket, whose pid was `pid` when it connected. Before
+ * Linux 6.5 it is opened by that number, which may be another process's by then. */
 SYS__CHECKED int sys_peer_pidfd(int fd, pid_t pid);
 
 /* point thread: EAGAIN */

@@ -42,9 +42,10 @@ const char *units_format_count(uint64_t n, char buf[UNITS_COUNT_BYTES]);
 
 /* What the name of a statistic says of its value. */
 struct units_stat {
-    const char *suffix; /* the end of the name that says so: "_ms"; "" where none does */
-    const char *base;   /* the unit to show instead: "seconds", "bytes", "ratio", ...; "" with "" */
-    uint64_t per_base;  /* how many of the value's are one of these: 1000 */
+    const char
+        *suffix;       /* the end of the name that gives the unit: "_ms"; "": the name gives none */
+    const char *base;  /* the unit to show instead: "seconds", "bytes", "ratio", ...; "": none */
+    uint64_t per_base; /* how many of the value's units are one `base`: 1000 for "_ms" */
     bool is_time;
     bool is_bytes; /* also where "bytes" is a word elsewhere in the name */
 };

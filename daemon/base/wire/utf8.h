@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character at p, of which `left` bytes (1 or more) are there, and which one it is. 0:
- * none, that is overlong forms, surrogates, beyond U+10FFFF, cut off; *ret_code is untouched. */
+/* Decodes the character at p, where `left` bytes (1 or more) can be read. Returns its length. 0: no
+ * valid character (overlong, a surrogate, beyond U+10FFFF, cut off), *ret_code is untouched. */
 size_t utf8_next(const void *p, size_t left, uint32_t *ret_code);
 
 #endif
