@@ -2,22 +2,21 @@
 /*
  * gpu: one device: its memory, memory of other processes on it, and copies from and to it.
  *
- * Two implementations: CUDA (the driver, found at run time: a binary built with it starts where
- * there is none, and says so), and an emulated device (shared host memory; copies end later, as
- * slow as asked for, and fail when told to). Everything above is the same for both.
+ * Two implementations: CUDA, and an emulated device. CUDA's driver is found at run time: a binary
+ * with CUDA also starts without the driver, and says so. The emulated device is shared host memory;
+ * its copies end later, as slowly as configured, and fail when a test asks for it.
  *
  * All work is an operation: submitted on the control thread, done by the device's own thread, and
  * ended by done() on the control thread, exactly once, never inline. Between submit and done the
- * operation, its fragments and all memory that it names belong to the device. Operations that copy
- * begin in the order in which they were submitted, as far as their `after` words let them; others
- * (memory) run as soon as the thread is free, but for GPU_PIN: registering takes 0.1 to 0.5 s per
- * GiB, so one at a time goes between copies, the newest first, for half of the time at most.
+ * operation, its fragments and all memory that it names belong to the device. Copies begin in the
+ * order in which they were submitted, as far as their `after` words allow. Operations on memory run
+ * as soon as the thread is free. Only GPU_PIN waits: registering takes 0.1 to 0.5 s per GiB. So
+ * pins run one at a time between copies, the newest first, for at most half of the time.
  *
- * A question to a device has three answers: done, not yet, and anything else. Anything else takes
- * the device out: every operation in flight ends with -EIO once nothing touches its memory any
- * more, new ones end with -EIO too, and all memory of it is void (free it all the same: a struct
- * stays until then). A device that is out is tried again by itself every `retry_ns`; when it is
- * back it is empty.
+ * The driver answers a poll with: ended, not yet, or an error. An error takes the device out: every
+ * operation in flight ends with -EIO once nothing touches its memory any more, new ones end with
+ * -EIO too, and all memory on the device is void (its owner frees it all the same: the struct stays
+ * until then). The device's thread tries to open it again every `retry_ns`; then it is empty.
  *
  * Threads: all functions on the control thread, all callbacks there, from loop_turn().
  * Memory: what gpu_open() allocates, and struct gpu_mem.
@@ -52,11 +51,12 @@ struct gpu;
  * caller's, zeroed, from the submit of GPU_ALLOC or GPU_IMPORT to the done() of GPU_FREE (or to
  * gpu_close()), and stays where it is. */
 struct gpu_mem {
-    uint64_t addr; /* device address; 0: none (not there yet, or void) */
+    uint64_t addr; /* device address; 0: not allocated yet, or void */
     uint64_t bytes;
-    struct device_handle handle; /* of ALLOC: for others to import; its fd is the memory's */
+    struct device_handle handle; /* after GPU_ALLOC: for other processes to import; gpu.c closes its
+                                  * fd with the memory */
     bool imported;
-    uint32_t generation;   /* gpu_generation() at the time: another one, and it is void */
+    uint32_t generation;   /* gpu_generation() when it was made; if that differs, it is void */
     void *priv;            /* the implementation's */
     struct list_node link; /* gpu.c's */
 };
@@ -64,31 +64,32 @@ struct gpu_mem {
 /* ---- operations ---- */
 
 enum gpu_op_kind {
-    GPU_ALLOC = 1, /* mem, bytes: memory of the daemon's, all zero. -ENOMEM, -EMFILE */
+    GPU_ALLOC = 1, /* mem, bytes: makes memory of the daemon's, all zero. -ENOMEM, -EMFILE */
     GPU_IMPORT,    /* mem, handle (its fd is borrowed until done). -EINVAL: not of this device, or
-                    * shorter than it says; -EOPNOTSUPP: this kind cannot be imported here */
-    GPU_FREE,      /* mem, of either kind; always 0. No copy of it may be in flight */
-    GPU_PIN,       /* host, bytes: host memory is registered, so that copies from and to it are
-                    * asynchronous and fast. Needed for nothing. -ENOMEM, -EOPNOTSUPP; -ECANCELED
-                    * when it had not begun */
+                    * shorter than the handle says; -EOPNOTSUPP: this kind cannot be imported here */
+    GPU_FREE,      /* mem, allocated or imported; always 0. No copy of it may be in flight */
+    GPU_PIN,       /* host, bytes: registers host memory, so that copies from and to it are
+                    * asynchronous and fast. Copies also work without. -ENOMEM, -EOPNOTSUPP;
+                    * -ECANCELED: ended before it began */
     GPU_UNPIN,     /* the same memory; always 0. A GPU_PIN that has not begun ends before it */
-    GPU_COPY,      /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -ECANCELED when it was
-                    * revoked, whatever was copied; -EIO; -EINVAL: a fragment is not in memory of
-                    * this device; others may have been copied */
-    GPU_NOTHING    /* ends with 0, later, whatever the device does: for who must not call back from
-                    * inside a call */
+    GPU_COPY,      /* frags. -ETIMEDOUT, -ECANCELED: ended before it began; -ECANCELED too: it was
+                    * revoked, and any part may have been copied; -EIO; -EINVAL: a fragment is not
+                    * in memory of this device, others may have been copied */
+    GPU_NOTHING    /* ends with 0 in a later turn, whatever the device does: for a caller that must
+                    * not call back inline */
 };
 
 enum gpu_direction { GPU_TO_DEVICE = 1, GPU_FROM_DEVICE = 2, GPU_ON_DEVICE = 3 };
 
-/* When fragments up to `end` have been copied, the operation's word is raised to `value`. */
+/* When the fragments before number `end` have been copied, the operation's `ready` word is raised
+ * to `value`. */
 struct gpu_mark {
     uint32_t end;
     uint64_t value; /* not 0 */
 };
 
-/* A piece ends at a mark when it has this much by then; for less another call to the driver costs
- * more than the mark's delay. */
+/* A piece that has at least so many bytes ends at the next mark. For a smaller piece another call
+ * of the driver costs more than the mark's delay. */
 #define GPU_PIECE_ENOUGH (UINT64_C(1) << 20)
 /* The part of a copy that one call of the driver gets. */
 struct gpu_piece {
@@ -106,13 +107,13 @@ struct gpu_op;
 typedef void(gpu_next_fn)(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
                           uint64_t bytes_max, struct gpu_piece *ret_piece);
 
-/* Taken back by whoever's memory it is, at any time, from another process: when *word is not 0 any
- * more. It is looked at before each piece that the driver is given, by an emulated device before
- * each that it copies, and when all has ended: a copy that ended well read nothing, and wrote
- * nothing, after the word was raised. */
+/* How the owner of memory, another process, takes it back from a copy at any time: it sets *word to
+ * another value than 0. The word is read before each piece is given to the driver (by an emulated
+ * device before each copy), and when all has ended. So a copy that ended well neither read nor
+ * wrote after the word was set. */
 struct gpu_revoke {
     const _Atomic uint64_t *word; /* in host memory that outlives the operation; NULL: never */
-    _Atomic bool seen;            /* the device's: a word that is lowered again says nothing */
+    _Atomic bool seen; /* the device has read it as set; it stays so if the word becomes 0 again */
 };
 
 struct gpu_op {
@@ -120,23 +121,25 @@ struct gpu_op {
     struct gpu_mem *mem;
     struct device_handle handle;
     void *host;
-    uint64_t bytes; /* ALLOC, PIN; COPY: the sum; submit computes it, but with `next_piece` */
+    uint64_t
+        bytes; /* ALLOC, PIN; COPY: the sum, which submit computes unless `next_piece` is set */
 
     /* COPY: of `frag`, one after the other; or, with `next_piece`, of the pieces that it makes. */
     gpu_next_fn *next_piece;
     enum gpu_direction direction;
-    uint8_t path; /* 0: what gpu_path_of() says; else 1 + a gpu_path, where that can be taken (a
-                   * kernel: all host memory is pinned). For measurements */
+    uint8_t path; /* 0: as gpu_path_of() says; else 1 + enum gpu_path, for measurements: used where
+                   * it is possible (a kernel: only if all host memory is pinned) */
     const struct kvc_frag *frag;
     uint32_t nfrags;
     const struct gpu_mark *mark; /* ascending; may be none */
     uint32_t nmarks;
     /* Raised (release) as marks and pieces say, in host memory that outlives the operation. */
     _Atomic uint64_t *ready;
-    struct device_fence after; /* while it is pending the copy holds up no other */
+    struct device_fence after; /* the copy begins when it has passed; others need not wait for it */
     uint64_t deadline_ns; /* clock_now_ns(); 0: none. A copy that runs is not interrupted by it */
-    /* A copy that has not begun is skipped; of one with `next_piece` what the driver has not been
-     * given, as in gpu_close(): then it ends with -ECANCELED. NULL: never. */
+    /* When it is true, a copy that has not begun ends with -ECANCELED; one with `next_piece` also
+     * ends so without the pieces that the driver has not been given, as in gpu_close(). NULL: the
+     * copy cannot be cancelled. */
     const _Atomic bool *cancel;
     struct gpu_revoke revoke;
 
@@ -144,27 +147,28 @@ struct gpu_op {
     void (*done)(struct gpu_op *op);
     void *owner;
 
-    struct gpu_op *next; /* the device's */
+    struct gpu_op *next; /* from here on: the device's */
     struct inbox_item item;
-    uint64_t begun_ns;    /* 0: it has not */
-    uint64_t part_bytes;  /* of fragment `at` given */
-    uint64_t given_bytes; /* to the driver */
-    uint32_t at, mark_at; /* fragments given to the driver, and marks */
-    bool given;           /* all of it */
+    uint64_t begun_ns;    /* 0: not begun; after the end: how long it ran */
+    uint64_t part_bytes;  /* bytes of fragment `at` that the driver was given */
+    uint64_t given_bytes; /* all bytes that the driver was given */
+    uint32_t at, mark_at; /* how many fragments the driver was given, and marks among them */
+    bool given;           /* the driver was given the whole copy */
     uint8_t turn;         /* pieces given since its turn began */
     bool waits;           /* counted in gpu_waiting() */
-    uint32_t generation;  /* that it was submitted for */
+    uint32_t
+        generation; /* of the device for which it was submitted; another one ends it with -EIO */
 };
 
 /* ---- devices ---- */
 
 enum gpu_state { GPU_STARTING, GPU_UP, GPU_OUT };
 
-/* Of the emulated device. */
+/* What the emulated device is like. */
 struct gpu_emu_config {
     uint64_t memory_bytes; /* 0: 1 GiB */
     uint64_t latency_ns;   /* from start to end of a copy, at least */
-    uint64_t bytes_per_s;  /* 0: as fast as it goes */
+    uint64_t bytes_per_s;  /* 0: no limit */
     /* A file of one word, looked at before each operation: "" or no file: all is well; "sticky":
      * every operation fails, and the device is out until the word goes; "lost": the same, and
      * opening it fails; "oom": ALLOC, IMPORT and PIN fail with -ENOMEM. NULL: none. Borrowed. For
@@ -175,25 +179,26 @@ struct gpu_emu_config {
 struct gpu_config {
     const char *device; /* "GPU-<uuid>", "MIG-<uuid>", "cuda:<ordinal>", "emu:<number>"; borrowed
                            during open */
-    uint64_t inflight_bytes; /* given to the driver at a time; the rest waits in order: 0: 64 MiB */
-    uint64_t retry_ns;       /* 0: 5 s */
-    uint64_t wanted_bytes;   /* what will be allocated: the log says so where less is free; 0 */
-    uint64_t stuck_ns;       /* how long a call of the driver may take: 0: 30 s */
-    bool calibrate;          /* at start, in the device's thread, before it is UP */
-    uint64_t recalibrate_ns; /* what could not be measured then is tried again so often at most,
-                              * when nothing is in flight: 0: 60 s */
+    uint64_t inflight_bytes; /* credit: bytes with the driver at a time, others wait; 0: 64 MiB */
+    uint64_t retry_ns;       /* how often a device that is out is tried again; 0: 5 s */
+    uint64_t wanted_bytes;   /* bytes that blocks will take; if less is free, a warning is logged */
+    uint64_t stuck_ns; /* the device is given up after a call of the driver so long; 0: 30 s */
+    bool calibrate;    /* copies are measured on the device's thread, before it is UP */
+    uint64_t recalibrate_ns; /* the pause before sizes that could not be measured are tried again,
+                              * while nothing is in flight; 0: 60 s */
     struct gpu_emu_config emu;
     /* The state has changed. Not from inside a call of this interface. */
     void (*changed)(void *ctx, struct gpu *gpu);
-    /* It comes up and turns out to be this one: NULL, or why it is not to be used (copied).
-     * Then it is out, is not tried again, and has no UUID. NULL: any will do. */
+    /* Asked when the device comes up, with its UUID: NULL, or why it must not be used (copied).
+     * Then it is out, is not tried again, and has no UUID. Without the function every device is
+     * used. */
     const char *(*refuse)(void *ctx, const uint8_t uuid[GPU_UUID_BYTES]);
     void *ctx;
 };
 
-/* What is wrong with a device's name, or NULL: it is malformed, or of a kind that this binary has
- * not. And what else can be said without opening it: there is no driver; that may change. In words
- * that name the next step. */
+/* gpu_name_problem(): what is wrong with a device's name, with the next step: it is malformed, or
+ * of a kind that this binary was built without. NULL: nothing. gpu_device_problem() also says that
+ * the driver is missing, which may change; it opens nothing. */
 const char *gpu_name_problem(const char *device);
 const char *gpu_device_problem(const char *device);
 /* Whether this binary has CUDA, and the driver is there; text for the startup log. Static. */
@@ -203,25 +208,25 @@ const char *gpu_cuda_text(void);
  * gpu_name_problem), -ENOMEM, -EAGAIN. Borrows loop until gpu_close(). */
 KVC_WARN_UNUSED int gpu_open(const struct gpu_config *config, struct loop *loop,
                              struct gpu **ret_gpu);
-/* Waits for what runs; what has not begun ends with -ECANCELED, and all done()s run, from here.
- * Accepts NULL. */
+/* Waits for operations that have begun; the others end with -ECANCELED. All done() run from inside
+ * this call. Accepts NULL. */
 void gpu_close(struct gpu **gpu);
 
 void gpu_submit(struct gpu *gpu, struct gpu_op *op);
-/* Copies that wait for their word, by now. */
+/* How many copies wait for their `after` word now. */
 uint32_t gpu_waiting(const struct gpu *gpu);
 
 enum gpu_state gpu_state(const struct gpu *gpu);
-const char *gpu_why(const struct gpu *gpu);     /* why it is out; "" */
+const char *gpu_why(const struct gpu *gpu);     /* why it is out; "": it is not */
 uint32_t gpu_generation(const struct gpu *gpu); /* grows each time it comes up */
 const char *gpu_name(const struct gpu *gpu);    /* "NVIDIA H200", "emulated" */
 const uint8_t *gpu_uuid(const struct gpu *gpu); /* GPU_UUID_BYTES; all zero while never up. An
                                                  * emulated one's: "kvc-emu", five zero bytes, its
                                                  * number as four bytes, big-endian */
 bool gpu_is_emulated(const struct gpu *gpu);
-/* Whether it can copy by GPU_PATH_KERNEL; of a device that was up. */
+/* Whether the device can copy by GPU_PATH_KERNEL; false before it was up. */
 bool gpu_has_kernel(const struct gpu *gpu);
-/* How the daemon's own memory can be exported. */
+/* How memory of GPU_ALLOC is exported to other processes. */
 enum device_handle_kind gpu_exports(const struct gpu *gpu);
 
 /* ---- copy paths ---- */
@@ -231,23 +236,24 @@ enum gpu_path {
     GPU_PATH_KERNEL, /* a kernel that gathers or scatters, over pinned host memory */
     GPU_PATHS
 };
-/* Measured at start (`calibrate`), in bytes per second; 0: not measured, or there is none. */
+/* Measured at start (`calibrate`), in bytes per second; 0: not measured, or no such path exists. */
 #define GPU_CALIBRATED 6u /* fragments of 1, 2, 6, 18 and 64 KiB, whole (8 MiB) */
 struct gpu_rates {
     uint32_t frag_bytes[GPU_CALIBRATED];
     uint64_t to[GPU_CALIBRATED][GPU_PATHS], from[GPU_CALIBRATED][GPU_PATHS];
-    uint64_t plain_to, plain_from; /* one contiguous pinned copy: the bound */
-    /* From one place on the device to scattered ones. Of the largest size two halves. */
+    uint64_t plain_to, plain_from; /* of one contiguous pinned copy: the upper bound */
+    /* From contiguous memory on the device to scattered places on it; the largest size as two
+     * halves. */
     uint64_t within[GPU_CALIBRATED][GPU_PATHS];
-    bool by_turns; /* kernels of other processes and the daemon's take turns: there is no MPS */
+    bool by_turns; /* without MPS: kernels of the daemon and of other processes run in turns */
 };
-/* To the device by a window: all over the link in one piece, then scattered on the device, one
- * after the other; 0: not measured. It is what a worker gets that has blocks brought into slots and
- * scatters them on its own stream. */
+/* The rate to the device in two steps: one contiguous copy over the link, then a scatter on the
+ * device of fragments of size i; 0: not measured. It is the rate of a worker that has blocks copied
+ * to slots and scatters them on its own stream. */
 uint64_t gpu_window_rate(const struct gpu_rates *rates, unsigned i);
 const struct gpu_rates *gpu_rates(const struct gpu *gpu); /* borrowed */
-/* The one that a copy of such fragments takes: the kernel where it was a quarter faster, or more
- * than three times as fast by turns, and the host memory is pinned. */
+/* The path for copies of such fragments. The kernel, where it was measured a quarter faster, with
+ * `by_turns` more than three times as fast; the copy itself also needs pinned host memory. */
 enum gpu_path gpu_path_of(const struct gpu *gpu, enum gpu_direction direction, uint64_t frag_bytes);
 
 METRIC_STRUCT(gpu, GPU_METRICS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a device can reach: its memory, and for CUDA host memory that is registered; found by
- * address. On the device's own thread.
+ * Spans of memory that a device can reach, found by address: its own memory, and with CUDA host
+ * memory that is registered. On the device's own thread.
  */
 #ifndef KVC_IO_GPU_SPAN_H
 #define KVC_IO_GPU_SPAN_H
@@ -16,14 +16,14 @@
  * that was opened twice). */
 struct gpu_span {
     uint64_t start, end;       /* addresses as fragments name them */
-    struct device_range range; /* of memory of the device */
-    /* CUDA's */
+    struct device_range range; /* of device memory: where it is in this process */
+    /* For CUDA alone. */
     uint64_t serial;      /* gpu_mem.priv; never used twice */
-    int fd;               /* of VMM that is exported; else -1 */
-    uint64_t cleared;     /* the ticket that has filled it with zeros; 0: none */
-    struct cuda_pin *pin; /* of host memory */
-    uint64_t pin_serial;  /* of the registration that device_addr belongs to */
-    uint64_t device_addr;
+    int fd;               /* of exported VMM memory; else -1 */
+    uint64_t cleared;     /* the ticket of the fill with zeros; 0: none */
+    struct cuda_pin *pin; /* the registration, of host memory */
+    uint64_t pin_serial;  /* of the registration to which device_addr belongs */
+    uint64_t device_addr; /* where the device sees host memory */
 };
 /* Sorted by start. */
 struct gpu_spans {
@@ -31,16 +31,17 @@ struct gpu_spans {
     uint32_t n, room;
 };
 
-/* Room for one more; -ENOMEM. */
+/* Makes room for one more span; -ENOMEM. */
 KVC_WARN_UNUSED int gpu_span_room(struct gpu_spans *spans);
-/* Into room that was made. */
+/* Adds a span, for which gpu_span_room() has made room. */
 void gpu_span_add(struct gpu_spans *spans, const struct gpu_span *span);
 void gpu_span_remove(struct gpu_spans *spans, struct gpu_span *span);
-/* The one that contains addr; else NULL, and *ret_next is where the next one begins (UINT64_MAX:
- * there is none). *hint is looked at first, and kept. A span lives until the next add or remove. */
+/* The span that contains addr. NULL: none does, and *ret_next is where the next span begins
+ * (UINT64_MAX: no further span). Tries number *hint first, and sets it. The pointer is good until
+ * the next add or remove. */
 struct gpu_span *gpu_span_find(const struct gpu_spans *spans, uint64_t addr, uint32_t *hint,
                                uint64_t *ret_next);
-/* Whether one contains all of these bytes. */
+/* Whether one span contains all of these bytes. */
 bool gpu_span_holds(const struct gpu_spans *spans, uint64_t addr, uint64_t bytes, uint32_t *hint);
 
 #endif

@@ -52,8 +52,8 @@ struct svc_ports {
     int (*attach_send)(void *ctx, uint32_t conn, const void *buf, size_t len, int fd);
     /* Closes the connection; svc_attach_closed() does not follow. */
     void (*attach_close)(void *ctx, uint32_t conn);
-    /* Keeps a request's bytes after the handler has returned. They are at *ret_buf from now on:
-     * where they were, if a key is among them. NULL when no more can be kept. */
+    /* Keeps a request's bytes after the handler has returned, until unkeep(). They are at *ret_buf
+     * from now on; bytes with a key among them stay where they were. NULL: no more can be kept. */
     void *(*keep)(void *ctx, void *msg, const void **ret_buf);
     void (*unkeep)(void *ctx, void *kept);
     /* Starts making a staging area; svc_staging_ready(tag) follows unless this fails. */
@@ -69,8 +69,8 @@ struct svc_ports {
     void (*fd_close)(void *ctx, int fd);
     /* The chunk's read-only descriptor, borrowed; -ENOENT, -EACCES. Not of devices' chunks. */
     int (*chunk_fd)(void *ctx, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes);
-    /* Figures of the storage tier: of its path i (false: there are no more), and in all. NULL:
-     * there is no storage tier, and requests that need one are refused. */
+    /* Figures of path i of the storage tier (false: it has no such path), and of all its writes.
+     * NULL: no storage tier exists, and requests that need one are refused. */
     bool (*path)(void *ctx, uint32_t i, struct kvc_path *ret_path);
     void (*writes)(void *ctx, struct kvc_writes *ret_writes);
 };
@@ -84,7 +84,7 @@ struct svc_principal {
 };
 
 struct svc_config {
-    uint32_t sessions_max; /* of principals */
+    uint32_t sessions_max; /* sessions of peers that have rights */
     uint32_t requests_max; /* in flight, per session */
     uint32_t calls_max;    /* requests that wait or copy, over all sessions */
     uint64_t staging_session_max;
@@ -165,7 +165,7 @@ void svc_shutdown(struct svc *s);
 bool svc_is_quiet(const struct svc *s);
 /* Ends all sessions; their processes are told why. */
 void svc_end_all(struct svc *s);
-/* Whether no session is left, not even one whose copies are still running. */
+/* Whether no session is left, not even a closed one whose copies are still in flight. */
 bool svc_is_empty(const struct svc *s);
 
 #endif

@@ -59,10 +59,10 @@ struct device_loan { /* memory of a chunk on a device that the session was given
 struct device_things {
     struct device_loan *loan;
     uint32_t nloans, loans_max;
-    uint32_t nrecalled;
+    uint32_t nrecalled;      /* loans with `recalled` */
     struct wheel_timer late; /* runs while loans are recalled */
     _Atomic uint64_t *words; /* NULL: the session did not ask for words */
-    uint32_t importing;
+    uint32_t importing;      /* entries of `mem` that are being imported */
     struct device_share mem[KVC_MEMS_MAX];
     struct device_pages pool[KVC_POOLS_MAX];
 };
@@ -321,7 +321,8 @@ void session_say(struct session *se, const void *buf, int len, int fd);
 uint64_t attached_bytes(const struct svc_config *cfg); /* memory that attached_create() allocates */
 int attached_create(struct svc *s) KVC_WARN_UNUSED;    /* -ENOMEM */
 void attached_destroy(struct svc *s);
-/* A closed session waits for one thing less; it is freed after the last. */
+/* Call it when something has ended for which a closed session waits: after the last such thing the
+ * session is freed. */
 void session_over(struct session *se);
 /* Tells the peer that its session is dropped, and stops serving it; at the end of a turn. */
 void session_drop(struct session *se);
@@ -349,9 +350,10 @@ void request_end(struct request *rq);
 void call_rearm(struct call *call, uint64_t due_ns);
 /* Waits until the call's removals outlive a crash: then `fn` is called. */
 void call_await_gone(struct call *call, void (*fn)(struct core_gone *gone, int err));
-/* The text of the answer when storage could not say so (err), or not in time. */
+/* The text of the answer when storage failed to make the removals durable (err), or took too long.
+ */
 const char *call_gone_detail(int err);
-/* Until when copies may begin, so that they have ended by the deadline. */
+/* The time until which copies may begin, so that they have ended by the deadline. */
 uint64_t call_copies_due(const struct call *call);
 /* Frees a call that is answered, and answers a CANCEL that waited for it. */
 void call_end(struct svc *s, struct call *call);
