@@ -12,11 +12,13 @@
 
 /* ---- memory.c ---- */
 
+/* Zeroed pages, to be freed by core__pages_put(); NULL: no memory. */
 void *core__pages(uint64_t bytes);
-void core__pages_put(void *p, uint64_t bytes);
+void core__pages_put(void *p, uint64_t bytes); /* accepts NULL */
+/* How many slices of verifications may be under way at a time. */
 uint32_t core__slices_max(const struct core_config *cfg);
-/* Makes *s a share of `total`. With cfg.fair equal parts of it are promised to `holders`
- * holders. */
+/* Makes *s a share of `total` for so many holders. With cfg.fair equal parts of half of it are
+ * promised to them. */
 int core__fair_share(const struct core *c, struct share *s, uint64_t total,
                      uint32_t holders) KVC_WARN_UNUSED;
 /* Makes a pool of n objects, and a share of it for `holders` holders. core__shared_pool_free()
@@ -28,17 +30,22 @@ void core__shared_pool_free(struct pool **pool, struct share *share);
 /* ---- index.c ---- */
 
 uint64_t ghosts_bytes(const struct core_config *cfg);
+/* The linked block of a key; NULL: there is none. */
 struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group,
                         const uint8_t *key);
 void index_add(struct core *c, struct block *b);
 void index_del(struct core *c, const struct block *b);
+/* Notes why the key of b will be missing. Ghosts are bounded in number: later ones replace it. */
 void ghost_note(struct core *c, const struct block *b, enum kvc_miss reason);
+/* Why the key with this index_hash() is missing; KVC_MISS_NEVER: no ghost tells. */
 enum kvc_miss ghost_reason(const struct core *c, uint64_t hash);
+/* Number of entries of core->table for so many blocks. */
 uint32_t index_table_size(uint32_t blocks_max);
 
 /* ---- runs.c ---- */
 
-/* Lists of blocks in pieces of fixed size. holder: client_no() or run_principal(), which pays. */
+/* Lists of blocks in pieces of fixed size, which are taken out of the holder's share of core->runs.
+ * holder: client_no() or run_principal(). */
 static inline uint32_t run_principal(const struct core *c, uint32_t principal)
 {
     return c->cfg.clients_max + owner_no(c, principal);
@@ -51,15 +58,18 @@ void run_free(struct core *c, uint32_t holder, struct run_list *l);
 /* Reverses the list. Nothing may be added to it afterwards. */
 void run_reverse(struct core *c, struct run_list *l);
 struct run_iter run_begin(struct core *c, const struct run_list *l);
-struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i); /* begins with number
-                                                                               * i */
+/* An iterator whose next entry is number i, from 0. */
+struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i);
+/* The next entry; NULL: the list has ended. */
 const struct run_entry *run_next(struct core *c, struct run_iter *it);
 
 /* ---- ns_find.c ---- */
 
-struct core_ns *ns_by_print(struct core *c, uint64_t short_print);
+struct core_ns *ns_by_print(struct core *c, uint64_t short_print); /* NULL: there is none */
+/* Whether the client may see ns: the client is an administrator, or ns is of its principal and, if
+ * it has a sub-tenant, the client is a gateway. */
 bool ns_visible(const struct core_client *cl, const struct core_ns *ns);
-struct core_ns *ns_by_id(struct core *c, uint32_t id);
+struct core_ns *ns_by_id(struct core *c, uint32_t id); /* NULL: there is none */
 /* Bit set of enum kvc_ns_field: the fields in which two namespaces differ. */
 uint32_t ns_diff(const struct core_ns *a, const struct core_ns *b);
 /* Whether o is another namespace of the same principal, sub-tenant and model. */
@@ -67,12 +77,14 @@ bool ns_is_sibling(const struct core_ns *ns, const struct core_ns *o);
 
 /* ---- client.c ---- */
 
-/* Frees a closed client, and calls its `idle`, once nothing of it is left. To be called when a copy
- * of its has ended, or a slice of releasing what it had. */
+/* Frees a closed client that has nothing left, and calls its `idle`. To be called when a copy of
+ * the client has ended, and when a lease, load, ask or reservation of it was released in slices. */
 void core__client_settle(struct core *c, struct core_client *cl);
+/* A kind of request: commit, send, verification, evict job. */
 struct core_req_kind {
-    void (*cancel)(struct core *c, struct core_req *req); /* cancels one that is under way */
-    bool stays; /* goes on while its client is in quarantine; cancelled when that is closed */
+    void (*cancel)(struct core *c, struct core_req *req); /* asks a request under way to stop */
+    bool stays; /* it goes on while its client is in quarantine, and is cancelled when the client is
+                 * closed */
 };
 /* The request is under way from now on, until its owner takes it off the list. */
 void req_begin(struct core_client *cl, struct core_req *req, const struct core_req_kind *kind);
@@ -80,50 +92,56 @@ void req_begin(struct core_client *cl, struct core_req *req, const struct core_r
 /* ---- block.c ---- */
 
 uint32_t records_used(const struct core *c);
-/* state: PENDING or FOUND. NULL: all records are in use. */
+/* Takes a free record; the caller fills in key, namespace, group and tokens. state: PENDING or
+ * FOUND. NULL: all records are in use. */
 struct block *block_new(struct core *c, enum block_state state);
-/* Moves b along an edge of the table in block.c. The caller updates what is counted by the
+/* Moves b along an edge of the table in block.c. The caller updates all counts that depend on the
  * state. */
 void block_state_set(struct block *b, enum block_state to);
+/* Puts b into the index, under its parent (NULL: none), and tells the policy. cost: the writer's
+ * cost of prefill. */
 void block_link(struct core *c, struct block *b, struct block *parent,
                 const struct core_cost *cost);
 /* Frees a record that was never linked and has no parts. */
 void block_abandon(struct core *c, struct block *b);
-/* Removes a PENDING or PRESENT block: out of index, forest and policy, DYING. Its room is freed
- * when nothing uses it. Later lookups are told the reason. No child may be left. */
+/* Makes a PENDING or PRESENT block DYING: takes it out of index, chain and policy. Its room is
+ * freed when nothing uses it. Later lookups are told the reason. b must have no children. */
 void block_kill(struct core *c, struct block *b, enum kvc_miss reason);
-/* block_kill() of b and of everything below it, leaves first. */
+/* block_kill() of b and of all blocks below it, leaves first. */
 void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason);
+/* Begins a hold: b is not evicted until block_unhold(), which may free the record. */
 void block_hold(struct core *c, struct block *b);
 void block_unhold(struct core *c, struct block *b);
-/* Ends a hold of the core's own; no hearer is told. */
+/* block_unhold() without telling the hearers, for short holds of the core's own. */
 void block_unhold_quietly(struct core *c, struct block *b);
+/* Counts a use of b now, and tells the policy. */
 void block_touch(struct core *c, struct block *b);
 /* Touches b and its ancestors, up to one that was touched in this instant, in the order that
  * policies rely on. In a long chain only the nearest TOUCH_MAX are touched: the others have
  * descendants, so they are not evicted before these. */
 void block_touch_path(struct core *c, struct block *b);
+/* The part of this shard; NULL: there is none. b must have BLOCK_F_PARTS. */
 struct part *block_part(struct core *c, const struct block *b, uint32_t shard);
 /* The label that tiers keep beside the bytes of one shard. */
 struct tier_label block_label(struct core *c, const struct block *b, uint32_t shard);
-/* Whether a lease of b may read it in host memory. b is PRESENT or DYING. */
+/* Whether a lease on b can read it in host memory. b is PRESENT or DYING. */
 bool block_in_host(struct core *c, const struct block *b);
-/* What the policy is told of a block that is stored now. parent: a record number or
- * POLICY_NO_BLOCK. */
+/* What the policy is told of a new block b. parent: a record number or POLICY_NO_BLOCK. */
 struct policy_hint block_hint(struct core *c, const struct block *b, uint32_t parent,
                               uint32_t depth, const struct core_cost *cost);
-/* The policy learns of b, and has it in its order of eviction. */
+/* Tells the policy of b, and puts b into its order of eviction. */
 void block_known(struct core *c, struct block *b, uint32_t parent, const struct core_cost *cost);
-/* Puts b back into the policy's order of eviction; takes it out. */
+/* block_enter() puts b back into the policy's order of eviction; block_park() takes it out. */
 void block_enter(struct core *c, struct block *b);
 void block_park(struct core *c, struct block *b);
 /* Makes a PENDING block PRESENT, because all its shards are in memory: lookups find it from now
  * on. */
 void block_publish(struct core *c, struct block *b);
-/* Makes a block that recovery found PRESENT. b says which copies it has. */
+/* Makes a block that recovery found PRESENT; its copies and their states are set already. bytes:
+ * its payload. */
 void block_found(struct core *c, struct block *b, uint64_t bytes);
-/* Walks a subtree, children before parents: first, then next until CORE_NONE. Ask for the next
- * before the block at hand is killed. */
+/* A walk over a subtree, children before parents: block_walk_first(), then block_walk_next() until
+ * CORE_NONE. The caller gets the next block before it kills the present one. */
 uint32_t block_walk_first(const struct core *c, uint32_t root);
 uint32_t block_walk_next(const struct core *c, uint32_t root, uint32_t no);
 /* The number of blocks of a subtree, its root included. */
@@ -134,22 +152,22 @@ bool block_in_use(struct core *c, const struct block *b);
 /* block_in_use(), without moves between tiers: for callers who may remove a block that is being
  * moved. */
 bool block_held(struct core *c, const struct block *b);
-/* Whether b may be evicted for good to make room: nobody uses it, and nobody was promised it. The
- * caller evicts first what builds on it. */
+/* Whether b may be evicted for good to make room: it is not in use, pinned or durable, nor being
+ * made durable for a name. The caller evicts first the blocks that build on it. */
 bool block_may_go(struct core *c, const struct block *b);
-/* Whether b's copy in memory may be dropped without loss: the block is on disk as well, and not in
- * use. */
+/* Whether b's copy in memory may be dropped without loss: the block is on disk as well, is not in
+ * use, and no pin keeps this copy. */
 bool copy_may_drop(struct core *c, const struct block *b);
-/* Whether b may leave memory: nobody uses it, and either nothing builds on it or it can be kept on
- * disk. The policy calls this for its candidates. ctx: the core. */
+/* Whether b may leave memory: it is not in use, no pin keeps it in memory, and if it is pinned or
+ * has children it can be kept on disk. The policy calls this for its candidates. ctx: the core. */
 bool block_can_leave(void *ctx, uint32_t block_no);
-/* Runs a slice of releasing the chains that holds kept, block by block upwards; true: there is
- * more. */
+/* A hold may keep all blocks before its block. Runs a slice of releasing these blocks after such
+ * holds have ended, upwards; true: there are more. */
 bool unhold_step(struct core *c);
 uint32_t unhold_waiting(const struct core *c); /* chains that are still to be released */
 void unhold_turn(struct core *c);              /* a turn begins */
-/* Whether one more request may hold b. Only half the count is for requests: a request may name a
- * key twice, and the core needs holds of its own. */
+/* Whether one more request may hold b. Requests get only half of BLOCK_HOLDS_MAX: a request may
+ * name a key twice, and the core needs holds of its own. */
 static inline bool block_may_be_held(const struct block *b)
 {
     return b->holds < BLOCK_HOLDS_MAX / 2;
@@ -157,71 +175,76 @@ static inline bool block_may_be_held(const struct block *b)
 
 /* ---- places.c ---- */
 
-/* Sets the state of b's copy in a tier, with all that is counted by it. Allowed edges: places.c. */
+/* Sets the state of b's copy in a tier, and updates all counts that depend on it. Allowed edges:
+ * places.c. */
 void copy_set(struct core *c, struct block *b, enum core_tier tier, enum copy_state to);
-/* Makes b DYING. It has no copy any more, but for one that is being read into memory. */
+/* Makes b DYING, and its copies COPY_NONE; only a copy that is being read into memory keeps its
+ * state. */
 void copies_die(struct core *c, struct block *b);
-/* Counts the copies of a block that recovery found, which is PRESENT now. */
+/* Counts the copies of a block that recovery found and that is PRESENT now. */
 void copies_found(struct core *c, struct block *b);
 /* Whether b is on disk, and storage can read all its shards now. */
 bool block_readable(struct core *c, const struct block *b);
 /* Whether a PRESENT block can serve a hit: it is in memory, or on disk on a path that is in
  * service. */
 bool block_reachable(struct core *c, const struct block *b);
-/* Where a shard of b is in a tier, 0: not there. A shard that is being written to disk has no
- * location there yet. */
+/* The location of a shard of b in a tier; id 0: it is not there. A shard that is being written to
+ * disk has no location there yet. */
 struct tier_loc copy_loc(struct core *c, const struct block *b, enum core_tier tier,
                          uint32_t shard);
 void copy_set_loc(struct core *c, struct block *b, enum core_tier tier, uint32_t shard,
                   struct tier_loc loc);
-/* Frees the room of one shard of b in a tier, and counts that for its account. */
+/* Frees the room of one shard of b in a tier, and subtracts it from the account of b. */
 void copy_give(struct core *c, const struct block *b, enum core_tier tier, struct tier_loc loc);
-/* copy_give() of all shards that b's record has in the tier. No reader may have their locations. */
+/* copy_give() of all shards that have a location of the tier in b's record. No reader may have been
+ * told these locations. */
 void copy_give_all(struct core *c, struct block *b, enum core_tier tier);
 /* Drops the copy in memory of a block that is also on disk and not in use. */
 void host_drop(struct core *c, struct block *b);
 /* Frees all room of b on disk; no I/O may be in flight there. */
 void disk_drop(struct core *c, struct block *b);
-/* If b's copy on disk was written durably for pins and names, and none of these is left, ends the
- * promise of storage: the copy is an ordinary one. */
+/* Makes b's copy on disk an ordinary one, and ends storage's promise for it, if it was written
+ * durably for pins and names and b has neither any more. */
 void block_unwanted(struct core *c, struct block *b);
 
 /* ---- room.c ---- */
 
-/* Bytes that a principal, by owner_no(), has taken in memory. */
+/* Payload bytes for which a principal has room in memory. owner: owner_no(). */
 uint64_t host_room_of(const struct core *c, uint32_t owner);
-/* Counts payload bytes of room that ns has taken in a tier, or (negative) given back. */
+/* Counts payload bytes for which ns has taken room in a tier, or (negative) has given it back. */
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes);
-/* Whether the principal of ns, with so many bytes more in memory, has no more than its promised
- * part. */
+/* Whether so many bytes more would still be within the part of memory that is promised to the
+ * principal of ns. */
 bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t bytes);
-/* Counts anew which tiers b is bound to: a pin, a name or a promise on disk has begun or ended, or
- * b has changed its state. */
+/* Sets b->bound anew, with its counts. To be called when a pin, a name or a promise on disk has
+ * begun or ended, and when b or a copy of it has changed its state. */
 void room_bind(struct core *c, struct block *b);
 
 /* ---- unevictable.c ---- */
 
-/* The bytes of b's slots in memory that stay whoever wants room there. */
+/* Bytes of b's slots in memory that cannot be evicted now. */
 uint64_t unevictable_of(struct core *c, const struct block *b);
-/* Count that the first hold of b has begun; that its last hold has ended. */
+/* unevictable_held() counts that the first hold of b has begun, unevictable_unheld() that its last
+ * hold has ended. */
 void unevictable_held(struct core *c, struct block *b);
 void unevictable_unheld(struct core *c, struct block *b);
-/* Around a change of what unevictable_of() depends on, or of where b is in memory: the first is
- * called before, and its result is `was` of the second, called after. */
+/* A caller that changes what unevictable_of() depends on, or b's location in memory, calls
+ * unevictable_change() before, and passes its result as `was` to unevictable_changed() after. */
 uint64_t unevictable_change(struct core *c, const struct block *b) KVC_WARN_UNUSED;
 void unevictable_changed(struct core *c, struct block *b, uint64_t was);
+/* Bytes that one more reserved part of b would make unevictable. */
 uint64_t unevictable_by_part(struct core *c, const struct block *b);
-/* Whether `bytes` more of ns may be unevictable. *left: bytes known to be left for this request, at
- * first 0; it shrinks by them. 0; KVC_E_FULL: the rest is promised to principals; KVC_E_QUOTA: to
- * shares of other owners. */
+/* Whether `bytes` more of ns may be unevictable. *left: the bytes that are known to be left for
+ * this request, 0 at first; shrinks by `bytes`. 0; KVC_E_FULL: the rest of memory is promised to
+ * principals; KVC_E_QUOTA: the rest is promised to shares of other owners. */
 int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes,
                      uint64_t *left) KVC_WARN_UNUSED;
-/* Whether b, which is on disk alone, may be loaded for those that hold it. */
+/* Whether b, which is on disk alone, may be loaded: if it is held, its slots will be unevictable.
+ */
 bool unevictable_may_load(struct core *c, const struct block *b);
 /* The error, with its text, of a lease that unevictable_take() or regions_admit() refused. */
 int unevictable_refused(int err, const char **ret_why) KVC_WARN_UNUSED;
-/* Bytes that a first hold of b would make unevictable. unevictable_by_part() above: those that one
- * more reserved part of b would. */
+/* Bytes that a first hold of b would make unevictable. */
 static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b)
 {
     const bool more = b->holds == 0 && copy_there(b, CORE_HOST) && !block_is_bound(b, CORE_HOST);
@@ -230,24 +253,26 @@ static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b
 
 /* ---- quota.c ---- */
 
-/* The owner that pays for a namespace's blocks: its narrowest quota, in core->retain. */
+/* The owner in core->retain for which a namespace's blocks count: its narrowest quota. */
 uint32_t quota_account(const struct core *c, const struct core_ns *ns);
+/* The namespace is removed: its quota ends. */
 void quota_ns_gone(struct core *c, const struct core_ns *ns);
-/* How much of all that is guaranteed on disk can be kept there, in percent. */
+/* How much of the bytes that are guaranteed on disk storage can keep there, in percent. */
 uint32_t quota_disk_percent(const struct core *c);
-/* Whether `bytes` more of ns may be bound to a tier. KVC_E_QUOTA: all that is bound there would be
- * above a hard limit, or leave less than is guaranteed to others. KVC_E_PIN_LIMIT: pins would leave
- * hardly any memory for all the rest. */
+/* Whether `bytes` more of ns may be bound to a tier. 0. KVC_E_QUOTA: the bytes bound there would
+ * exceed a hard limit, or leave less than is guaranteed to others. KVC_E_PIN_LIMIT: pins would
+ * leave hardly any memory for other blocks. */
 int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
                uint64_t bytes) KVC_WARN_UNUSED;
-/* Bytes of slots in memory that may yet be unevictable for ns, beside what is guaranteed to others.
- * Shares are guaranteed only as far as they leave the tier its passing part. *ret_own: of these
- * bytes, those within its own share, which comes before what principals are promised. */
+/* Bytes of slots in memory that may become unevictable for ns, without touching what is guaranteed
+ * to others. Shares are guaranteed only as far as they leave a part of the tier for blocks that
+ * come and go. *ret_own: the part of these bytes that is within its own share; it comes before the
+ * parts that principals are promised. */
 uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own);
-/* Bytes in memory that all quotas together are guaranteed, and regions that hold these. */
+/* Bytes in memory that all quotas together guarantee, and the number of regions that hold them. */
 uint64_t quota_guaranteed(const struct core *c);
 uint64_t quota_guaranteed_regions(const struct core *c);
-/* Whether some blocks are in the policy's lists of another owner yet. */
+/* Whether some blocks are still in the policy's lists of another owner, because quotas changed. */
 bool quota_is_giving(const struct core *c);
 uint32_t quota_count(const struct core *c);
 
@@ -255,15 +280,15 @@ uint32_t quota_count(const struct core *c);
 
 /* Memory of the ring of clean blocks. */
 uint64_t clean_bytes(const struct core_config *cfg);
-/* For core_check(): so many blocks are marked as being in the ring. */
+/* For core_check(). ring: number of blocks that are marked as being in the ring. */
 void clean_check(const struct core *c, uint64_t ring);
 /* Takes the oldest clean block out of the ring that is not in use and not guaranteed to another
- * owner than `account`; NULL: none. The block is still PARKED_CLEAN. */
+ * owner than `account`; NULL: there is none. The block is still PARKED_CLEAN. */
 struct block *clean_pop(struct core *c, uint32_t account);
-/* An old clean block of `within` or an owner below it, which stays in the ring; NULL: none among
- * the oldest. */
+/* An old clean block of `within` or an owner below it, which stays in the ring; NULL: there is none
+ * among the oldest. */
 struct block *clean_of(struct core *c, uint32_t within);
-/* b is not clean any more, if it was. */
+/* Makes b not clean any more, if it is clean; the caller decides where it goes. */
 void clean_end(struct core *c, struct block *b);
 /* Takes a clean block back from the ring into the policy's order. */
 void clean_recall(struct core *c, struct block *b);
@@ -276,19 +301,23 @@ void disk_forget(struct core *c, struct block *b);
 
 /* ---- lapse.c ---- */
 
+/* Marks b and all blocks before it as durable for names (block_names_safe()). */
 void block_names_mark_safe(struct core *c, struct block *b);
 
 /* ---- wish.c ---- */
 
-/* The wish for block i of a reservation. False: none. */
+/* The wish for block i of a reservation. False: there is none. */
 bool wish_of(const struct core_reserve *in, uint32_t block_tokens, uint32_t i,
              struct core_wish *ret_wish);
+/* Why these wishes are refused; NULL: they are not. */
 const char *wish_fault(const struct core_retention *r);
+/* Adds a wish for b, or (set) replaces its wishes: core_wish(). */
 void wish_add(struct core *c, struct block *b, const struct core_wish *wish, bool set);
-/* A PENDING block has become PRESENT: the wish that was noted for it counts from now. */
+/* A PENDING block has become PRESENT: the time of the wish that was noted for it runs from now. */
 void wish_begin(struct core *c, struct block *b);
-/* What a label on disk keeps of b's wish: its base level + 1; 0: none. */
+/* The part of b's wish that a label on disk keeps: its base level + 1; 0: no base. */
 uint8_t wish_label(const struct core *c, const struct block *b);
+/* Ends wishes whose time is over, some at a call. True: there are more. */
 bool wish_step(struct core *c);
 
 /* ---- resv.c ---- */
@@ -303,47 +332,52 @@ struct reservation *part_resv(const struct core *c, const struct part *p);
 struct reservation *resv_new(struct core *c, struct core_client *cl);
 /* NULL: the client has no such reservation, or it is between two slices. */
 struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id);
-/* The block and part of an entry that is still this reservation's to commit, else NULL. */
+/* The part (and block) of an entry that this reservation may still commit; NULL: it may not. */
 struct part *resv_entry_part(struct core *c, const struct reservation *r, const struct run_entry *e,
                              struct block **ret_block);
-/* One entry of a reservation is committed or dropped; the last one frees it. */
+/* Closes one open entry of r, which is committed or dropped; frees r with its last open entry. */
 void resv_close_entry(struct core *c, struct reservation *r);
-/* Drops a slice of what is reserved and not committed, from the last entry on. True: there is more
- * to do. The caller has an entry open, so that r is not freed. */
+/* Drops entries that are reserved and not committed, from the last one on, until the slice is over.
+ * True: there are more. The caller has an entry open, so that r is not freed. */
 bool resv_drop_some(struct core *c, struct reservation *r);
-/* Ends a reservation whose client has no use for it. It is dropped at once, or in slices if much
- * was dropped in this turn already. The client lasts until then. */
+/* Ends a reservation that its client does not need any more. It is dropped at once, or in slices if
+ * much was dropped in this turn already; its client is not freed before. */
 void resv_go(struct core *c, struct reservation *r);
 /* resv_go() of a reservation that is between two slices: the caller has an entry open that counts
- * as busy. */
+ * in r->busy. */
 void resv_leave(struct core *c, struct reservation *r);
-/* Runs a slice of dropping such reservations; true: there is more. */
+/* Runs a slice of dropping the reservations in core->dropping; true: there is more. */
 bool resv_step(struct core *c);
 
 /* ---- late.c ---- */
 
-/* Notes a commit of r. announced: another request had reserved what it brings. */
+/* Notes a commit of r. announced: its blocks were reserved by an earlier request, so the time since
+ * then tells the writer's pace. */
 void progress_made(struct core *c, struct reservation *r, bool announced);
 /* Whether the part is claimed, and its writer is past its progress deadline. */
 bool part_is_late(struct core *c, const struct part *p);
-/* Whether a part of b is late, or what b lacks has been unclaimed for long: nobody is storing
- * it. */
+/* Whether requests should not wait for b, which is PENDING: a part of it is late, or shards that it
+ * lacks have not been claimed for long. */
 bool block_is_late(struct core *c, const struct block *b);
 
 /* ---- climb.c ---- */
 
-/* *held is the block that the caller holds, CORE_NONE: none. */
-/* Holds b, which is PRESENT, in place of *held, in slices. Between two slices *held may be a block
- * before b. 0: b is held, or others hold it as often as can be counted. CORE_MORE; KVC_E_*: as
- * unevictable_hold(). */
+/* In these functions *held is the record number of the block that the caller holds; CORE_NONE:
+ * none.
+ *
+ * Holds b, which is PRESENT, in place of *held, in slices. Between two slices *held may be a block
+ * before b. 0: b is held, or has so many holds that one more cannot be counted. CORE_MORE; KVC_E_*:
+ * as unevictable_hold(). */
 int climb_step(struct core *c, struct core_climb *x, struct block *b,
                uint32_t *held) KVC_WARN_UNUSED;
 /* climb_step() of a block in one piece. */
 int climb_hold(struct core *c, struct block *b, uint32_t *held) KVC_WARN_UNUSED;
+/* Ends the hold of *held, if there is one. */
 void climb_let_go(struct core *c, uint32_t *held);
 
 /* ---- gone.c ---- */
 
+/* Ends the waits of core_gone_await() that storage has answered, and asks it for the next ones. */
 void gone_step(struct core *c);
 /* Whether storage was asked (tier_storage_ops.settle) and has not answered. */
 bool gone_is_settling(const struct core *c);

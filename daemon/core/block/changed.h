@@ -13,7 +13,7 @@
 struct block;
 
 enum block_event {
-    BLOCK_LEAVES = 1,      /* about to leave index and forest; parent and names are there yet */
+    BLOCK_LEAVES = 1,      /* it is about to leave index and chain; its parent is still known */
     BLOCK_GONE = 2,        /* the block is DYING */
     BLOCK_STORED = 4,      /* the block is PRESENT, for the first time */
     BLOCK_MOVED = 8,       /* a move has ended, with all its shards and x->err */
@@ -28,7 +28,7 @@ struct block_change {
     enum kvc_miss reason; /* LEAVES, GONE: what later lookups are told */
 };
 
-/* The hearers. Each acts on what its own file knows of the block. */
+/* The hearers, in the order of the table. Each updates what its own file keeps about the block. */
 typedef void block_hear_fn(struct core *c, struct block *b, const struct block_change *x);
 block_hear_fn resv_hear;      /* reservations forget the block */
 block_hear_fn names_hear;     /* names that hold the block hold its parent instead */

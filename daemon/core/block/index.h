@@ -33,8 +33,8 @@ static inline uint64_t index_hash(const struct core *c, uint32_t ns_slot, uint32
 {
     uint64_t w[4];
     memcpy(w, key, sizeof w);
-    /* By id, not by slot: ghosts of a namespace that was removed must not answer for its
-     * successor. */
+    /* The namespace's id, not its slot: ghosts of a removed namespace must not answer for the next
+     * one in its slot. */
     uint64_t place = ((uint64_t)c->ns[ns_slot].id << 8 | group) * 0x9e3779b97f4a7c15ull;
     uint64_t a = hash_fold(w[0] ^ c->hash_secret[0], w[1] ^ c->hash_secret[1] ^ place);
     uint64_t b = hash_fold(w[2] ^ c->hash_secret[2], w[3] ^ c->hash_secret[3]);
@@ -46,8 +46,8 @@ static inline void index_prefetch(const struct core *c, uint64_t hash)
     __builtin_prefetch(&c->table[slot_of(c, hash)]);
 }
 
-/* Prefetches the record that the table names first for this hash. A lookup reads fields in two of
- * its cache lines. */
+/* Prefetches the record of the first entry in the table for this hash: both cache lines from which
+ * a lookup reads. */
 static inline void index_prefetch_record(const struct core *c, uint64_t hash)
 {
     uint64_t e = c->table[slot_of(c, hash)];
@@ -57,6 +57,7 @@ static inline void index_prefetch_record(const struct core *c, uint64_t hash)
     __builtin_prefetch(&c->blocks[(uint32_t)e - 1].used);
 }
 
+/* The block of a key, whose index_hash() is `hash`; NULL: there is none. */
 static inline struct block *index_find(struct core *c, uint64_t hash, uint32_t ns_slot,
                                        uint32_t group, const uint8_t *key)
 {

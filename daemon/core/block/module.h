@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A module: a file of the core with state that no other file sees. core.c creates and destroys them
- * all by the list below. Included by state.h.
+ * A module: a file of the core with state of its own. core.c has a table of all modules, by which
+ * it creates and destroys them. Included by state.h.
  */
 #ifndef KVC_CORE_MODULE_H
 #define KVC_CORE_MODULE_H
@@ -13,14 +13,19 @@
 
 struct core;
 
-/* The file declares its state as a struct; struct core has a pointer to it. Zeroed room for the
- * struct is there, beside struct core, before anything is created. */
+/* The file declares its state as a struct, to which struct core has a pointer. core.c gives the
+ * struct zeroed room beside struct core, and sets the pointer, before it calls any create(). */
 struct core_module {
-    size_t pointer, bytes;           /* CORE_STATE(); 0: no state, or the module allocates it */
-    int (*create)(struct core *c);   /* allocates the rest. 0, or an error; NULL: nothing */
-    void (*destroy)(struct core *c); /* also when create() has failed, or was not called */
-    struct sys_range (*memory)(const struct core *c); /* its large table; NULL: none */
+    size_t pointer, bytes;         /* by CORE_STATE(): offset of the pointer in struct core, size of
+                                    * the struct; bytes 0: no room is given */
+    int (*create)(struct core *c); /* sets up the state, and allocates what belongs to it. 0, or an
+                                    * error; NULL: nothing to do */
+    void (*destroy)(struct core *c); /* frees that; called also when create() has failed, or was not
+                                      * called; NULL: nothing to do */
+    /* The module's large table, for core_memory(); NULL: it has none. */
+    struct sys_range (*memory)(const struct core *c);
 };
+/* The first two fields of a module whose state is `struct name`, at core->name. */
 #define CORE_STATE(name) .pointer = offsetof(struct core, name), .bytes = sizeof(struct name)
 
 extern const struct core_module recover_module;

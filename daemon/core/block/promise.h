@@ -15,26 +15,28 @@
 struct core;
 struct core_name;
 
-/* How far a promise has looked from its block up to the first one that need not be looked at. The
- * walk may stop between two blocks while all behind are durable: these stay as long as the
- * promise's own block does. */
+/* A promise's walk from a block upwards, block by block, to one that is known to be durable with
+ * all before it. The walk may pause between two blocks if all blocks that it has passed are
+ * durable; these are not removed before the promise's own block is. */
 struct promise_walk {
-    uint32_t from, at; /* at: the next block; CORE_NONE: the walk has ended */
-    uint32_t nearest;  /* the first block that is not durable, CORE_NONE: there was none */
-    uint64_t lost;     /* core->promises_lost when the walk began: it is void if the counter has
-                        * grown since */
+    uint32_t from, at; /* record numbers: the first block; the next one, CORE_NONE: the walk has
+                        * ended */
+    uint32_t nearest;  /* the first block that is not durable; CORE_NONE: there was none */
+    uint64_t lost;     /* core->promises_lost when the walk began: if the counter has grown since,
+                        * the walk is void */
 };
 
-/* What is to be durable: a block of a commit with all before it, or what a name reaches. */
+/* The blocks that are to be durable: a block of a commit with all before it, or the blocks that a
+ * name reaches. The owner sets block and gen, or name, and cancel and done. */
 struct promise {
-    struct list_node node;      /* core->promises */
-    uint32_t block, gen;        /* of a commit */
-    struct core_name *name;     /* or the name whose blocks are meant; the promise is then lent */
+    struct list_node node;      /* among all promises (promise.c) */
+    uint32_t block, gen;        /* of a commit: its block; not used if `name` is set */
+    struct core_name *name;     /* the name whose blocks are meant (lent promise); NULL: a commit */
     uint32_t await, await_gen;  /* the block that has to be durable first; CORE_NONE: none yet */
     struct promise_walk walk;   /* of a commit */
     uint8_t verdict;            /* a status; not OK: the promise has failed */
-    const _Atomic bool *cancel; /* NULL: it cannot be cancelled */
-    void (*done)(struct core *c, struct promise *p, uint8_t status);
+    const _Atomic bool *cancel; /* true there: the promise is cancelled; NULL: it never is */
+    void (*done)(struct core *c, struct promise *p, uint8_t status); /* once, at its end */
 };
 
 #endif

@@ -8,23 +8,24 @@
 
 #include "block.h"
 
-/* A quota: a name for an owner of retain.h. */
+/* A quota: tenant, sub-tenant or namespace, and its owner in core->retain, which has the limits. */
 struct quota {
     uint32_t account;   /* its owner in core->retain; 0: this entry is free */
     uint8_t scope;      /* enum kvc_scope */
-    uint32_t ns;        /* id */
+    uint32_t ns;        /* for KVC_SCOPE_NS: id of its namespace */
     uint64_t fill;      /* the least bytes of its blocks that fill a region of memory */
-    uint32_t disk_hand; /* while its disk use is above the limit: the last record looked at, */
-    uint64_t disk_seen; /* and how many records were looked at in vain */
+    uint32_t disk_hand; /* while its bytes on disk are above the limit: the last record looked at */
+    uint64_t disk_seen; /* meanwhile: number of records that were looked at in vain */
     char tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX];
 };
 
 struct quotas {
     struct quota quota[RETAIN_OWNERS];
-    uint64_t guaranteed;         /* bytes in memory, by all quotas together */
-    uint64_t guaranteed_regions; /* the regions of memory that hold these */
-    bool give_due;               /* some blocks are in the policy's lists of another owner */
-    uint32_t give_at;            /* the next record to be looked at for that */
+    uint64_t guaranteed;         /* bytes in memory that all quotas together guarantee */
+    uint64_t guaranteed_regions; /* number of regions of memory that hold these bytes */
+    bool give_due;               /* some blocks are still in the policy's lists of another owner,
+                                  * because quotas changed */
+    uint32_t give_at;            /* the next record to be looked at for such a block */
     uint32_t hand;               /* the last record that quota_disk() has looked at */
     uint32_t at;                 /* the last quota that quota_step() has looked at */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which copies a block is to have, whoever asks for them: pins, names, promises, or blocks that
- * build on it. And the set of blocks whose copies may differ from that, which reconcile_step()
- * (keep/reconcile.c) works through.
+ * The wanted copies of a block: those that pins, names, promises and blocks which build on it need.
+ * And the set of blocks whose copies may differ from these; reconcile_step() (keep/reconcile.c)
+ * begins the copies that are missing.
  */
 #ifndef KVC_CORE_WANTS_H
 #define KVC_CORE_WANTS_H
@@ -10,11 +10,10 @@
 #include "state.h"
 
 /* The least state that pins, names and promises ask of b's copy in this tier: COPY_NONE (no copy is
- * needed), COPY_READY, and on disk COPY_FOR_PIN or COPY_DURABLE. Depends on b's record, and whether
- * names reach it. */
+ * needed), COPY_READY, and on disk COPY_FOR_PIN or COPY_DURABLE. Looks only at b's record and
+ * whether names reach b. */
 enum copy_state block_asked(const struct core *c, const struct block *b, enum core_tier tier);
-/* block_asked(), raised to what blocks on disk that build on b need. Looks at up to 1,024
- * children. */
+/* The higher one of block_asked() and, on disk, block_carries(). Looks at up to 1,024 children. */
 enum copy_state block_wants(const struct core *c, const struct block *b, enum core_tier tier);
 /* Whether b's copy in this tier has at least the state `wanted`. */
 bool copy_is_enough(const struct block *b, enum core_tier tier, enum copy_state wanted);
@@ -23,15 +22,17 @@ bool block_lacks(const struct core *c, const struct block *b, enum core_tier tie
 /* The state that blocks which build on b need of its copy on disk: COPY_READY where such a block is
  * on disk or being written there, COPY_DURABLE where one is promised. */
 enum copy_state block_carries(const struct core *c, const struct block *b);
-/* Recovery has found a copy that the last run wrote for pins. Until found_end() such copies keep
- * their promises, for their blocks may be pinned again. Then all records enter the set. */
+/* found_begin(): recovery has found a copy that the last run wrote for pins. Until found_end()
+ * found_keeps() is true: such copies keep their promises, because their blocks may be pinned again.
+ * found_end() adds all records to the set. */
 void found_begin(struct core *c);
 bool found_keeps(const struct core *c);
 void found_end(struct core *c);
 
 /* Memory of the set of blocks. */
 uint64_t unmet_bytes(const struct core_config *cfg);
-/* Adds b, because its copies, or what is asked of them, have changed. Adding twice is no error. */
+/* Adds b to the set, because its copies or its wanted copies have changed. Adding twice is no
+ * error. */
 void unmet_add(struct core *c, const struct block *b);
 uint32_t unmet_count(const struct core *c);
 bool unmet_has(const struct core *c, const struct block *b);
