@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Encodes and decodes every message of PROTOCOL.md; daemon and library link the same code. The
- * first and the last step of each request in the library (client/), and in the daemon (daemon/svc).
+ * Encodes and decodes every message of PROTOCOL.md. The library (client/) and the daemon
+ * (daemon/svc) link the same code: it is the first and the last step of each request.
  *
  * Encoders write into a caller's buffer of fixed size and allocate nothing. They return the length.
  * -ENOSPC: the message does not fit (the buffer is then half written). -EINVAL: the struct names

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the commands of kvcachectl share: the session, the options that every command takes, exit
- * codes, messages. One thread; every command is one file with a cmd_<name>() in it.
+ * Shared by the commands of kvcachectl: the session, the options that every command has, exit
+ * codes, messages. One thread. Each command is one file with a function cmd_<name>().
  */
 #ifndef CTL_H
 #define CTL_H
@@ -21,10 +21,10 @@ enum ctl_exit {
     CTL_OK = 0,
     CTL_NOTHING = 1, /* nothing matched, or a key is not cached */
     CTL_USAGE = 2,
-    CTL_DOWN = 3,   /* no daemon there, or it does not answer in time */
-    CTL_DENIED = 4, /* the daemon gives this uid no rights to it */
+    CTL_DOWN = 3,   /* there is no daemon, or it does not answer in time */
+    CTL_DENIED = 4, /* this uid has no right to do that */
     CTL_FAILED = 5,
-    CTL_CORRUPT = 6 /* verify found blocks that were not what had been stored */
+    CTL_CORRUPT = 6 /* verify found blocks whose bytes are not those that were stored */
 };
 
 struct ctl {
@@ -60,56 +60,57 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv);
 int cmd_sessions(struct ctl *ctl, int argc, char **argv);
 int cmd_gpu(struct ctl *ctl, int argc, char **argv);
 
-/* Takes the options of every command into `ctl`, and those of this one into `base` (NULL: they are
- * another verb's, and the help lists them; NULL too: there are none). 0 with optind at the first
- * operand; an enum ctl_exit when something is wrong; -1 when
- * --help or --version was served. */
+/* Parses a command line: the options of every command go to `ctl`, those of this command to `base`.
+ * base NULL: `options` are those of the command's verbs, and only the help uses them. 0, and optind
+ * is at the first operand; an enum ctl_exit when something is wrong; -1 after --help or --version.
+ */
 int ctl_options(struct ctl *ctl, int argc, char **argv, const struct arg *options, const char *help,
                 void *base);
-/* The same for a command line without operands: one is refused. */
+/* The same for a command that has no operands, and refuses them. */
 int ctl_options_only(struct ctl *ctl, int argc, char **argv, const struct arg *options,
                      const char *help, void *base);
-/* The same up to the first operand, for what has commands or verbs. */
+/* The same up to the first operand, for a program with commands or a command with verbs. */
 int ctl_options_before(struct ctl *ctl, int argc, char **argv, const struct arg *listed,
                        const char *help);
-/* A help text that lists the options of every command. */
+/* Prints a help text, and behind it the options that every command has. */
 void ctl_help(FILE *to, const char *help);
 
-/* A command of several verbs: runs the one that argv names. `verbs` ends with a NULL name. `listed`
- * are options of verbs that the help lists, or NULL. */
+/* Runs the verb that argv names. `verbs` ends with a NULL name. `listed`: options of the verbs, for
+ * the help; or NULL. */
 int ctl_verbs(struct ctl *ctl, int argc, char **argv, const struct arg *listed, const char *help,
               const struct ctl_cmd *verbs);
 
-/* A regular file that the command line names, to be read; closed by fclose(). NULL after saying why
- * not: that is CTL_USAGE. */
+/* Opens a regular file of the command line for reading; the caller closes it with fclose(). NULL
+ * after saying why not: the command's exit code is CTL_USAGE then. */
 FILE *ctl_open(const char *path);
 
-/* 0, or an enum ctl_exit after saying what is wrong and what to do. */
+/* Opens ctl->kvc. 0, or an enum ctl_exit after saying what is wrong and what to do. */
 int ctl_connect(struct ctl *ctl);
-/* Says what a call of the library failed with; returns the fitting enum ctl_exit. */
+/* Prints the error of a call of the library, and returns the enum ctl_exit for it. */
 int ctl_fail(const struct ctl *ctl, int error);
-/* A line on stdout, with '?' for what could steer the terminal. */
+/* Prints a line on stdout, with '?' in place of control characters. */
 __attribute__((format(printf, 1, 2))) void ctl_line(const char *format, ...);
-/* "kvcachectl: TEXT" on stderr, likewise. */
+/* Prints "kvcachectl: TEXT" on stderr, likewise. */
 __attribute__((format(printf, 1, 2))) void ctl_error(const char *format, ...);
-/* The same, with the hint to --help; returns CTL_USAGE. */
+/* The same, and then a hint to --help; returns CTL_USAGE. */
 __attribute__((format(printf, 1, 2))) int ctl_usage(const char *format, ...);
-/* For messages and hints: the command that runs, "" for none. */
+/* Sets the name of the command that runs, for messages and hints; "" for none. */
 void ctl_set_command(const char *name);
+/* The path of the daemon's socket, for messages. */
 const char *ctl_socket(const struct ctl *ctl);
 
-/* "host", "hbm+host+nvme", ..., "-" of a set of enum kvc_tier_id. */
+/* The names of a set of enum kvc_tier_id: "host", "hbm+host+nvme", ...; "-" for an empty set. */
 const char *ctl_tier_names(unsigned tiers);
-/* --ns ID: namespace ids are whole numbers from 1 on. */
+/* A row for --ns ID. Namespace ids are whole numbers from 1 on. */
 #define CTL_NS(type, member, help)                            \
     {                                                         \
         "--ns ID", help, ARG_DO_AT(type, member, ctl_take_ns) \
     }
 int ctl_take_ns(void *at, const char *text);
-/* --NAME SIZE|none, in a table of options. */
+/* The value of an option --NAME SIZE|none. */
 struct ctl_size {
-    uint64_t bytes; /* UINT64_MAX: none */
-    bool given;
+    uint64_t bytes; /* UINT64_MAX: "none" */
+    bool given;     /* the command line has the option */
 };
 int ctl_parse_size(const char *text, void *at, const char **ret_why);
 

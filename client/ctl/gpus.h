@@ -13,18 +13,18 @@ struct devices {
     struct rows rows, rates;
 };
 
-/* Asks the daemon. 0, or the library's error. What was taken is given back by devices_free(). */
+/* Asks the daemon for its devices. 0, or the library's error. devices_free() frees them. */
 int devices_take(struct ctl *ctl, struct devices *ret_devices);
 void devices_free(struct devices *devices);
 const struct kvc_device *devices_at(const struct devices *devices, size_t i);
-/* Rates measured at start, by device and size of fragment. Nothing for none; `before` comes before
- * the table. */
+/* Prints `before` and a table of the rates that were measured at start, by device and size of
+ * fragment. Prints nothing if there are none. */
 void devices_print_rates(const struct devices *devices, const char *before, bool colour);
-/* An array of all that is known of each. Returns owned. */
+/* All columns of all devices as an array, which the caller owns. */
 struct json_t *devices_json(const struct devices *devices);
-/* A line for each that may hold blocks: how much it holds. */
+/* Prints for each device that may hold blocks how much it holds. */
 void devices_print_use(const struct devices *devices);
-/* An array of that. Returns owned. */
+/* The same as an array, which the caller owns. */
 struct json_t *devices_use_json(const struct devices *devices);
 
 #endif

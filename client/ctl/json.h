@@ -6,10 +6,10 @@
 
 struct json_t;
 
-/* Prints the value on a line of its own, without what could steer the terminal, and gives it back.
- * Aborts when it is NULL: memory is out. */
+/* Prints the value on a line of its own, with control characters escaped, and frees it. Aborts if
+ * it is NULL, which means that there was no memory. */
 void json_print(struct json_t *value);
-/* For "I" of json_pack(), whose integers are signed: what does not fit is the largest. */
+/* A value for "I" of json_pack(), whose integers are signed: at most the largest of them. */
 long long json_number(uint64_t value);
 
 #endif

@@ -6,9 +6,9 @@
 #include "ctl.h"
 #include "key.h"
 
-/* Completes the key: asks the daemon for the blocks whose keys begin so, in the namespace `ns` (0 =
- * in all that the session may see). A whole key is left as it is, cached or not. 0; or an enum
- * ctl_exit after saying that there is none, or which there are. */
+/* Completes a shortened key: asks the daemon for the cached blocks whose keys begin with it, in
+ * namespace `ns` (0 = in all that the session may see). Does nothing for a whole key. 0; or an enum
+ * ctl_exit after saying that no key begins so, or which keys do. */
 int key_find(const struct ctl *ctl, uint32_t ns, struct key_arg *key);
 
 #endif

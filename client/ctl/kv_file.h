@@ -5,7 +5,8 @@
 
 #include "kv_model.h"
 
-/* What kv_model_read() says, or the errno of opening the file; `why` says it. */
+/* Opens the file and calls kv_model_read(): its result, or the errno of opening the file, with
+ * `why`. */
 __attribute__((warn_unused_result)) int kv_file_load(const char *path, char why[KV_WHY_BYTES],
                                                      struct kv_model *ret_model);
 

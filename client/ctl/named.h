@@ -37,38 +37,40 @@ struct named {
         "--pin", "nothing of it goes, within the budget of pinned bytes", \
             ARG_FLAG(struct named, pin)                                   \
     }
-/* "none", or at least a millisecond. */
+/* Parses a TTL: "none", or a time of at least a millisecond. */
 int named_parse_ttl(const char *text, void *at, const char **ret_why);
 
-/* Goes through a verb's command line, with its one operand: a name (0 = it may be missing). 0, an
- * enum ctl_exit, or -1 when --help was served. */
+/* Parses a verb's command line with its one operand, a name (`must` false: it may be missing). 0,
+ * an enum ctl_exit, or -1 after --help. */
 int named_options(struct named *n, int argc, char **argv, const struct arg *options,
                   const char *help, bool must);
-/* The same for a verb with a file behind the name (NULL: there was none). */
+/* The same for a verb with a file behind the name; *ret_file NULL: no file was given. */
 int named_options2(struct named *n, int argc, char **argv, const struct arg *options,
                    const char *help, const char **ret_file);
-/* kvc_name_put() with what the command line says, and the outcome on stdout. `old`: its place in
- * the names so far, whose priority, TTL and pin stay unless others were given; NULL: a new one. */
+/* Calls kvc_name_put() as the command line says, and prints the outcome. `old`: the name as it is
+ * now, whose priority, TTL and pin stay unless the command line has others; NULL: a new name.
+ * Returns an enum ctl_exit. */
 int named_put(const struct named *n, const struct chain *chain, const struct kvc_name_info *old);
-/* What kvc_name_put() failed with; an enum ctl_exit. */
+/* Prints the error of kvc_name_put(); returns an enum ctl_exit. */
 int named_fail(const struct named *n, int error);
 
-/* The error by which names are noted nowhere and end with the daemon; 0: none, or the daemon does
- * not say, for it tells its statistics to administrators alone. */
+/* The error because of which the daemon has no journal of names, so that names end with it. 0:
+ * there is none, or this session may not know (only administrators see the statistics). */
 int named_error(struct ctl *ctl);
-/* On stderr; nothing for 0. */
+/* Prints that error on stderr; nothing for 0. */
 void named_tell_error(int error);
-/* Owned by the caller: a text, or null for 0. */
+/* That error as a text, or null for 0; the caller owns the value. */
 struct json_t *named_error_json(int error);
 
-/* Verbs of both. */
+/* Verbs that documents and conversations have in common. */
 int named_list(struct named *n, int argc, char **argv, const char *help);
 int named_show(struct named *n, int argc, char **argv, const char *help);
 int named_save(struct named *n, int argc, char **argv, const char *help);
 int named_forget(struct named *n, int argc, char **argv, const char *help);
 int named_preload(struct named *n, int argc, char **argv, const char *help);
 
-/* "; 16 stay: 14 are shared with other names, 2 in use", or nothing when none does. */
+/* Writes why blocks stay: "; 16 stay: 14 are shared with other names, 2 in use"; "" if none stays.
+ */
 #define NAMED_STAYS_BYTES 320u
 const char *named_stays(const struct kvc_evicted *done, const struct kvc_kept *kept,
                         char text[NAMED_STAYS_BYTES]);

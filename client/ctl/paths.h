@@ -8,16 +8,16 @@
 struct json_t;
 
 struct paths {
-    struct rows rows; /* none: there is no storage tier */
+    struct rows rows; /* empty: there is no storage tier */
     struct kvc_writes writes;
 };
 
-/* 0, or an error of the library. What was taken is given back by paths_free(). */
+/* Asks the daemon for its storage paths. 0, or an error of the library. paths_free() frees them. */
 __attribute__((warn_unused_result)) int paths_take(struct ctl *ctl, struct paths *ret_paths);
 void paths_free(struct paths *p);
-/* Nothing for none. */
+/* Prints a table of the paths; nothing if there are none. */
 void paths_print(const struct paths *p, bool colour);
-/* Why a path is out, and what to do: the words of the daemon's log. */
+/* Writes why a path is out of service, and what to do, in the words of the daemon's log. */
 #define PATHS_OUT_BYTES 1024u
 void paths_out_text(const struct kvc_path *path, char *text, size_t cap);
 /* {"paths": [...], "writes": {...}}, owned by the caller. */

@@ -7,13 +7,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Zero before the first pause, and again when something went on. */
+/* All zero before the first pause, and again after each success. */
 struct pause {
-    uint32_t waited_ms, ms;
+    uint32_t waited_ms, ms; /* all pauses together; the last pause */
 };
 
-/* Waits, each time twice as long, up to the second: a try counts as a use of blocks, and what is
- * used while it is written stays in memory. False when limit_ms are over. */
+/* Waits, each time twice as long, at most a second. More attempts would do harm: each counts as a
+ * use of blocks, and a block that is used while it is written to storage stays in memory. False:
+ * limit_ms have passed. */
 bool pause_again(struct pause *p, uint32_t limit_ms);
 
 #endif

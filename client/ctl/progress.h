@@ -14,7 +14,7 @@ struct progress {
 
 void progress_begin(struct progress *p, const char *what, uint64_t total_bytes);
 void progress_show(struct progress *p, uint64_t bytes);
-/* Takes the line away. */
+/* Erases the line. */
 void progress_end(struct progress *p);
 
 #endif

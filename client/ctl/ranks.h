@@ -10,14 +10,14 @@ struct ranks {
     struct {
         struct kvc *kvc; /* owned */
         struct kvc_ns *ns;
-        uint8_t *staging; /* NULL without */
+        uint8_t *staging; /* NULL: none was asked for */
         uint64_t staging_bytes;
     } rank[KVC_SHARDS_MAX];
 };
 
-/* Opens spec->shards sessions and the namespace in each; staging_bytes of staging are asked for in
- * each, and how much it got is in rank[].staging_bytes. 0, or an enum ctl_exit after saying what is
- * wrong; ranks_close() in any case. */
+/* Opens spec->shards sessions with `staging_bytes` of staging each, and the namespace in each.
+ * rank[].staging_bytes is the size that the daemon granted. 0, or an enum ctl_exit after saying
+ * what is wrong. The caller calls ranks_close() in either case. */
 int ranks_open(const struct ctl *ctl, const struct kvc_ns_spec *spec, uint64_t staging_bytes,
                struct ranks *ranks);
 void ranks_close(struct ranks *ranks);

@@ -7,12 +7,12 @@
 
 struct renumber;
 
-/* Returns owned; aborts when memory is short, as all of these do. */
+/* The caller owns the result. This and the functions below abort when there is no memory. */
 struct renumber *renumber_create(void);
 /* Accepts a pointer to NULL. */
 void renumber_destroy(struct renumber **r);
 uint64_t renumber_id(struct renumber *r, uint64_t large);
-/* How many there are. */
+/* How many numbers were given. */
 uint64_t renumber_count(const struct renumber *r);
 
 #endif

@@ -17,19 +17,20 @@ struct rows {
 
 enum rows_form {
     ROWS_AS_IS,    /* by the column's type and unit */
-    ROWS_NOT_ZERO, /* "-" instead of 0 or an empty text */
-    ROWS_WITH_SUB, /* "-" likewise; with "/" and the row's sub_tenant, if there is one */
-    ROWS_ONE_OF,   /* of a bool: one of two words */
-    ROWS_SAID      /* what `say` says of the row */
+    ROWS_NOT_ZERO, /* the same, but "-" for 0 or an empty text */
+    ROWS_WITH_SUB, /* the same, and behind it "/" and the row's sub_tenant, if it has one */
+    ROWS_ONE_OF,   /* a bool as one of two words */
+    ROWS_SAID      /* the text that the function `say` makes of the row */
 };
 #define ROWS_SAID_BYTES 512u
 
-/* A column of text: its head as table_create() has it, and the table's column that it shows. */
+/* A column on the screen: its head (as table_create() takes it), and which column of the daemon's
+ * table it shows, in which form. */
 struct rows_view {
     const char *head, *column;
     enum rows_form form;
-    const char *yes, *no;                                            /* ONE_OF */
-    const char *(*say)(const void *row, char text[ROWS_SAID_BYTES]); /* SAID */
+    const char *yes, *no;                                            /* ROWS_ONE_OF */
+    const char *(*say)(const void *row, char text[ROWS_SAID_BYTES]); /* ROWS_SAID */
 };
 #define ROWS_PLAIN(head, column)                   \
     {                                              \
@@ -56,38 +57,38 @@ struct rows_view {
         NULL, NULL, ROWS_AS_IS, NULL, NULL, NULL \
     }
 
-/* All rows that the session may see. 0, or the library's error. Given back by rows_free(), which
- * accepts what has none. */
+/* Asks the daemon for all rows that the session may see, or for those of a filter. 0, or the
+ * library's error. rows_free() frees them, and accepts an empty struct. */
 int rows_take(struct ctl *ctl, enum kvc_table_id table, struct rows *ret_rows);
 int rows_take_some(struct ctl *ctl, enum kvc_table_id table, const struct kvc_filter *filter,
                    struct rows *ret_rows);
-/* Of kvc_list(): one more row behind those of `to`, struct rows whose table is set. */
+/* A callback of kvc_list(): adds a row to `to`, a struct rows whose `table` is set. */
 int rows_add(void *to, const void *row);
 void rows_free(struct rows *rows);
 void *rows_at(const struct rows *rows, size_t i);
 
-/* Shows what rows_take() gave, with its return value `rc`, and frees it: with --json all columns,
- * else those of `view`, which ends with a NULL head; without rows, `none` on a line. Returns an
- * enum ctl_exit. */
+/* Prints the outcome of rows_take(), whose return value is `rc`, and frees the rows. With --json it
+ * prints all columns, else those of `view`, which ends with a NULL head. If there are no rows it
+ * prints the line `none`. Returns an enum ctl_exit. */
 int rows_show(struct ctl *ctl, int rc, struct rows *rows, const struct rows_view *view,
               const char *none);
 
-/* Parts of that. */
+/* Parts of rows_show(). */
 void rows_print(const struct ctl *ctl, const struct rows *rows, const struct rows_view *view,
                 const char *none);
 void rows_table(const struct rows *rows, const struct rows_view *view, bool colour);
-/* Of objects, owned by the caller. */
+/* The rows as an array of objects, which the caller owns. */
 struct json_t *rows_array(const struct rows *rows);
-/* Where a block is: "host chunk 3 at 4096". */
+/* Writes where a block is: "host chunk 3 at 4096". */
 const char *rows_where(const struct kvc_block_info *block, char text[ROWS_SAID_BYTES]);
-/* The word for a number of an enum (enum kvc_unit); NULL: it has none. */
+/* The word for a value of an enum; `unit` (enum kvc_unit) says which enum. NULL: there is none. */
 const char *rows_word(unsigned unit, uint64_t value);
-/* `columns`: names, NULL at the end; NULL: all. */
+/* Adds columns of a row to `object`. `columns`: their names, NULL at the end; NULL: all. */
 void rows_json(struct json_t *object, const struct kvc_table *table, const void *row,
                const char *const *columns);
 void rows_cell(struct table *to, const struct kvc_table *table, const void *row,
                const struct rows_view *view);
-/* Column and value by name: the name is the caller's own, and there. */
+/* The column of that name, which must exist, and the number in a column of a row. */
 const struct kvc_column *rows_column(const struct kvc_table *table, const char *name);
 uint64_t rows_number(const struct kvc_column *column, const void *row);
 

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Prints those whose name begins with `name`, which may be a name that `stats` shows
- * ("svc.wait_ns.p99", "device0.hits") or one of /metrics ("kvcache_core_lookups_total"). Returns
- * how many there are. */
+/* Prints the help of the statistics whose name begins with `name`, and returns their number. The
+ * name may be one that `stats` shows ("svc.wait_ns.p99", "device0.hits") or one of /metrics
+ * ("kvcache_core_lookups_total"). */
 size_t stat_help_print(const char *name);
 
 #endif

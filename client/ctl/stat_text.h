@@ -7,8 +7,9 @@
 
 #define STAT_TEXT_BYTES 40
 
-/* Bytes for "bytes" as a word of the name, durations for a name that ends in _ns, _us or _ms (also
- * before .mean, .p50, .p99, .p9999, .max), else a count. */
+/* Writes a value by the name of its statistic: as bytes if "bytes" is a word of the name, as a
+ * duration if the name ends in _ns, _us or _ms (or in one of these and .mean, .p50, .p99, .p9999,
+ * .max), else as a count. */
 void stat_value_text(const char *name, uint64_t value, char text[STAT_TEXT_BYTES]);
 void stat_rate_text(const char *name, double per_second, char text[STAT_TEXT_BYTES]);
 

@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-/* Columns that a text takes on a terminal: none for what combines with the character before it, two
- * for wide ones, one for others, and for each byte that is not UTF-8. Pure. */
+/* How many columns a text takes on a terminal: a combining character takes none, a wide one two,
+ * any other one; so does a byte that is not UTF-8. */
 size_t width_of(const char *text);
-/* Of the first `bytes`, how many take at most so many columns, by whole characters. Sequences that
- * set a colour take none. Pure. */
+/* How many of the first `bytes` bytes fit so many columns, in whole characters. Sequences that set
+ * a colour take no column. */
 size_t width_fit(const char *text, size_t bytes, size_t columns);
 
 #endif

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file that the command line names, to be read. Only a regular one: a FIFO or a terminal would be
- * waited for without end, and what cannot be read twice cannot be checked before it is used. "-" is
- * stdin: what comes there is kept in a temporary file first.
+ * Opens a file of the command line for reading. Only regular files are accepted: reading a FIFO or
+ * a terminal might wait for ever, and a file that cannot be read twice cannot be checked before it
+ * is used. "-" is stdin, which is first copied to a temporary file.
  */
 #ifndef MODEL_INFILE_H
 #define MODEL_INFILE_H
 
 #include <stdio.h>
 
-/* 0 and *ret_file, to be closed by fclose(). Else a negative errno, and *ret_why says it (static,
- * until the next call): -EISDIR, and -EINVAL for what is neither a directory nor a regular file. */
+/* 0, and the caller closes *ret_file with fclose(). Else a negative errno, with a text in *ret_why
+ * (valid until the next call). -EISDIR: a directory; -EINVAL: not a regular file. */
 __attribute__((warn_unused_result)) int infile_open(const char *path, FILE **ret_file,
                                                     const char **ret_why);
 
-/* All of such a file, to be freed, and *ret_n bytes. -errno; -EFBIG: it has more than `most`. */
+/* Reads a whole file: *ret_n bytes, which the caller frees. -errno as above; -EFBIG: it has more
+ * than `most` bytes. */
 __attribute__((warn_unused_result)) int infile_read(const char *path, size_t most, char **ret_text,
                                                     size_t *ret_n, const char **ret_why);
 

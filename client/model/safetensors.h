@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors files: a u64 little-endian with the bytes of a header, the header (one JSON object:
+ * safetensors files: the size of the header as a u64 (little-endian), the header (one JSON object:
  * name -> dtype, shape, data_offsets, and "__metadata__" with texts), and the tensors, one behind
- * the other. Written by the published format, so that every reader of it takes the file; what is
- * read is believed in nothing: each length is checked against the file. One thread.
+ * another. Files are written in the published format, so that other readers accept them. A file
+ * that is read is not trusted: each length is checked against the file. One thread.
  */
 #ifndef MODEL_SAFETENSORS_H
 #define MODEL_SAFETENSORS_H
@@ -16,7 +16,7 @@ struct json_t;
 
 #define ST_MUST_USE __attribute__((warn_unused_result))
 
-/* Of a header; readers elsewhere have the same limit. */
+/* The most bytes of a header; other readers have the same limit. */
 #define ST_HEADER_MAX  100000000u
 #define ST_TENSORS_MAX 4096u
 #define ST_NAME_BYTES  64u
@@ -28,32 +28,31 @@ struct st_tensor {
     char dtype[8]; /* "U8", "BF16", ... */
     uint32_t dims;
     uint64_t shape[ST_DIMS_MAX];
-    uint64_t begin, bytes; /* in the data: behind the header */
+    uint64_t begin, bytes; /* place in the data, which begins behind the header; size */
 };
 
 struct st_header {
     struct json_t *metadata; /* an object of texts; never NULL after st_read */
     struct st_tensor *tensor;
     uint32_t tensors;
-    uint64_t data_at; /* in the file, of the first tensor's first byte */
+    uint64_t data_at; /* where in the file the data begins */
     uint64_t data_bytes;
 };
 
-/* The header of a file that can be sought in. 0, or -errno (-EINVAL: no such file) with `why`
- * saying what is wrong and nothing to be freed. */
+/* Reads the header of a file, in which it seeks. 0, and st_free() frees the header; or -errno
+ * (-EINVAL: not a safetensors file) with `why`, and nothing is to be freed. */
 ST_MUST_USE int st_read(FILE *file, char why[ST_WHY_BYTES], struct st_header *ret_header);
-/* Accepts what st_read() has not filled, if it is zero. */
+/* Accepts a struct that is all zero. */
 void st_free(struct st_header *header);
-/* NULL: there is none of that name. */
+/* The tensor of that name; NULL: there is none. */
 const struct st_tensor *st_find(const struct st_header *header, const char *name);
-/* A text of the metadata, NULL if there is none. Borrowed. */
+/* A text of the metadata, borrowed; NULL: there is none. */
 const char *st_text(const struct st_header *header, const char *key);
 
-/* Writes the header at the file's beginning, and leaves the file there where the data begins. Of
- * the tensors the names, dtypes, shapes and bytes count; they lie in the order given. The same
- * names and shapes and metadata of the same lengths make a header of the same length: so it can be
- * written again when all texts are known. *ret_bytes: header and what is before it. -errno;
- * -E2BIG. */
+/* Writes the header at the file's beginning, and leaves the file's position where the data begins.
+ * Reads name, dtype, shape and bytes of each tensor; the tensors lie in the order given. Equal
+ * names and shapes, and metadata of equal lengths, give a header of equal length, so the caller can
+ * write it again later with other texts. *ret_bytes: where the data begins. -errno; -E2BIG. */
 ST_MUST_USE int st_write_header(FILE *file, const struct json_t *metadata,
                                 const struct st_tensor *tensor, uint32_t tensors,
                                 uint64_t *ret_bytes);
