@@ -6,7 +6,7 @@
  *
  * Thread: control thread. submit() never calls back inline; done() runs exactly once; between the
  * two the operation, its vector and its memory belong to the disk. An I/O cannot be called back, so
- * there is no deadline here: who waits for it stops waiting, and leaves the memory alone.
+ * it has no deadline: a caller may stop waiting, but must leave the memory alone until done().
  * Operations have no order among them; DISK_SYNC covers what was done before it was submitted.
  */
 #ifndef KVC_TIER_DISK_H
@@ -32,9 +32,9 @@ struct disk_op {
     uint64_t bytes;          /* sum of the vector */
     int64_t result;          /* bytes moved (all of them), 0 for SYNC, or -errno; never short */
     void (*done)(struct disk_op *op);
-    void *owner;
+    void *owner; /* the caller's */
 
-    /* the disk's */
+    /* For the disk alone. */
     struct disk_op *next;
     uint64_t priv[3];
 };
@@ -45,9 +45,9 @@ struct disk_ops {
     void (*submit)(struct disk *d, struct disk_op *op);
     /* Bytes that the path can hold. */
     uint64_t (*bytes)(const struct disk *d, uint32_t path);
-    /* 0; -ENOENT: its name leads to nothing or to another file, so that a restart would not find
-     * what is written now. -ENODATA: it has become shorter than bytes(). A few system calls. NULL:
-     * always 0. */
+    /* Whether the path's file is still in place. 0; -ENOENT: its name leads to no file or to
+     * another one, so a restart would not find what is written now; -ENODATA: it is shorter than
+     * bytes(). Costs a few system calls. NULL: always 0. */
     int (*stands)(const struct disk *d, uint32_t path);
 };
 

@@ -4,8 +4,8 @@
  * implementations: daemon/io/meta.c on LMDB, with a thread of its own, and the simulation's.
  *
  * Thread: control thread. A commit is atomic: after a crash all of it is there or none. Commits
- * take effect in the order in which they were begun. Values carry a checksum of their own, which
- * the journal adds and takes off: what it hands out is what was put, or it says that it is damaged.
+ * take effect in the order in which they were begun. The journal stores a checksum with each value:
+ * it hands out the bytes that were put, or says that the entry is damaged.
  */
 #ifndef KVC_TIER_JOURNAL_H
 #define KVC_TIER_JOURNAL_H
@@ -19,19 +19,19 @@
 
 struct journal_change {
     uint64_t key;
-    const void *value; /* NULL: the key goes; a key that is not there is no error */
+    const void *value; /* NULL: the key is deleted; a key that does not exist is no error */
     uint32_t bytes;    /* at most JOURNAL_VALUE_MAX */
 };
 
 struct journal_commit {
     const struct journal_change *change; /* borrowed with their values until done() */
     uint32_t n;
-    int result; /* 0: on stable storage; -errno: none of it, and the journal takes no more commits
-                 * (-EROFS) until it is opened again */
+    int result; /* 0: all is on stable storage; -errno: nothing of it is, and the journal refuses
+                 * commits (-EROFS) until it is opened again */
     void (*done)(struct journal_commit *commit); /* once, on the control thread, never inline */
-    void *owner;
+    void *owner;                                 /* the caller's */
 
-    struct journal_commit *next; /* the journal's */
+    struct journal_commit *next; /* for the journal alone */
 };
 
 struct journal;
@@ -41,11 +41,11 @@ typedef int journal_each_fn(void *ctx, uint64_t key, const void *value, uint32_t
 
 struct journal_ops {
     void (*commit)(struct journal *j, struct journal_commit *commit);
-    /* At start, before the first commit, blocking. -EUCLEAN: a damaged entry (the walk ends). */
+    /* At start, before the first commit; blocks. -EUCLEAN: an entry is damaged; the walk ends. */
     int (*walk)(struct journal *j, journal_each_fn *each, void *ctx) KVC_WARN_UNUSED;
-    /* Forgets everything, on stable storage when it returns; before the first commit. */
+    /* Deletes all entries, on stable storage when it returns. At start, before the first commit. */
     int (*clear)(struct journal *j) KVC_WARN_UNUSED;
-    /* As disk.h's. */
+    /* Whether the journal's file is still in place: as disk_ops.stands. */
     int (*stands)(const struct journal *j);
 };
 

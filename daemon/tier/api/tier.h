@@ -18,7 +18,8 @@
 #include "hash.h"
 #include "inbox.h"
 
-/* Room for one shard of one block; 0 is no room. The number means something to its tier only. */
+/* Room for one shard of one block; 0: no room. Only the tier that gave the number out can read it.
+ */
 struct tier_loc {
     uint32_t id;
 };
@@ -27,38 +28,38 @@ struct tier_loc {
 struct tier_view {
     uint32_t chunk;
     uint32_t bytes;
-    uint64_t off; /* payload */
-    uint64_t hdr; /* 64-bit generation */
-    uint64_t gen;
+    uint64_t off; /* of the payload in the chunk, bytes */
+    uint64_t hdr; /* of the slot's 64-bit generation in the chunk, bytes */
+    uint64_t gen; /* the generation now: if hdr holds another one, the bytes are stale */
 };
 
 /* What a tier keeps beside the payload, so that the block can be found and trusted again without
  * the index, after a restart too. */
 struct tier_label {
     struct key256 key;
-    struct key256 parent; /* all zero: has_parent is false */
+    struct key256 parent; /* all zero where has_parent is false */
     uint64_t print;       /* of the namespace, the same after a restart; never 0 */
-    uint32_t ns;          /* its id, of this run alone */
+    uint32_t ns;          /* id of the namespace, valid in this run alone */
     uint32_t group;
     uint32_t shard;
     uint32_t tokens;
     bool has_parent;
     bool durable;  /* stored with a promise: reclaim never drops it */
-    bool by_pin;   /* durable for pins and names, which may end */
-    uint8_t level; /* core's: what outlives a restart of how long it is to be kept; 0: nothing */
+    bool by_pin;   /* durable only because of pins and names, which may end */
+    uint8_t level; /* what core keeps of a block's wish over a restart; 0: no wish */
 };
 
 enum tier_op_kind {
     TIER_PUT = 1,    /* src -> loc, checksummed as it lands */
     TIER_VERIFY = 2, /* the bytes at loc are read and checksummed; it must be published */
-    TIER_GET = 3,    /* loc -> dst, whole pages; nobody has looked at them when done() runs */
-    TIER_SEAL = 4    /* the bytes are at loc already (GET of another tier put them there): they are
-                      * checksummed, with the precedence of a PUT; then publish() */
+    TIER_GET = 3,    /* loc -> dst, whole pages; the tier does not check the bytes */
+    TIER_SEAL = 4    /* the GET of another tier has put the bytes at loc: they are checksummed, with
+                      * the    precedence of a PUT; core then calls publish() */
 };
 
 /* `tier_op.flags` */
 enum tier_op_flag {
-    TIER_F_DURABLE = 1, /* PUT: done() not before bytes and journal are on stable storage */
+    TIER_F_DURABLE = 1, /* PUT: done() runs when recovery is certain to find the block */
     TIER_F_AWAITED = 2  /* VERIFY of host memory: with the precedence of a PUT */
 };
 
@@ -67,16 +68,16 @@ struct tier_op {
     uint32_t flags;
     struct tier_loc loc;
     const void *src; /* of PUT: borrowed until done() */
-    void *dst;       /* of GET: room for whole pages, page-aligned; the tier's until done() */
-    uint32_t bytes;  /* of payload; the room behind it is whole pages */
+    void *dst;       /* of GET: page-aligned, whole pages; only the tier uses it until done() */
+    uint32_t bytes;  /* of payload; src and dst have room for whole pages */
     struct tier_label label;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns; /* monotonic clock; 0: none */
     void (*done)(struct tier_op *op);
-    void *owner;
+    void *owner; /* the caller's */
 
     int status; /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT, -ENOSPC */
-    /* XXH3-128 of what loc holds: result of PUT, VERIFY, SEAL. Of PUT into storage it is
-     * given: storage does not look at payload. */
+    /* XXH3-128 of the payload at loc: the result of PUT, VERIFY and SEAL. For a PUT into storage
+     * core gives it, since storage does not read the payload. */
     struct hash128 sum;
     _Atomic bool cancel;    /* set by core; work not started is then skipped */
     struct tier_op *next;   /* the tier's */
@@ -85,39 +86,39 @@ struct tier_op {
     uint64_t begun_ns;      /* the tier's */
 };
 
-/* Of a tier, at least the part that is for what comes and goes. */
+/* One n-th of a tier at least is for blocks that are not bound there. */
 #define TIER_PASSING 8u
 
 struct tier_stats {
     uint64_t limit_bytes;   /* of slots */
-    uint64_t lasting_bytes; /* of it, what may stay whoever wants room */
-    uint64_t used_bytes;    /* slots handed out x slot bytes */
+    uint64_t lasting_bytes; /* of limit_bytes, those that bound blocks may take */
+    uint64_t used_bytes;    /* of slots handed out, whole slots */
     uint64_t used_slots;
     uint64_t mapped_bytes;  /* chunks that exist */
-    uint64_t faulted_bytes; /* of them, touched in advance so far */
+    uint64_t faulted_bytes; /* of mapped_bytes, those touched in advance so far */
     uint64_t inflight_ops;
     uint64_t inflight_bytes;
-    uint64_t bytes_per_s; /* of memory: at which a thread copied of late, at best; 0: unknown */
-    uint64_t turn_ms; /* a log: how long a place lasts, since what is reclaimed next was written at
-                       * most; 0: not known yet */
-    uint32_t regions; /* parts of memory that belong to one principal each, until they are empty; 0:
-                       * there are none */
-    uint64_t region_bytes; /* of slots that one holds, at least, where none is large in it */
+    uint64_t bytes_per_s; /* memory: speed of one thread's fastest copies of late; 0: unknown */
+    uint64_t turn_ms; /* storage: age of the segment that was reclaimed last, which is how long a
+                       * block stays before reclaim reaches it; 0: not known yet */
+    uint32_t regions; /* memory: parts that belong to one principal until they are empty; 0: none */
+    uint64_t region_bytes; /* of slots that a region holds at least, if no slot in it is large */
 };
 
 struct tier;
 
-/* Called by evacuate() for each occupied location in the room that it wants emptied. */
+/* Called by evacuate() and reclaim() for each occupied location that they want emptied. */
 typedef void(tier_occupant_fn)(void *ctx, struct tier_loc loc, uint32_t owner);
 
-/* Called by shift(): whether the content of loc may have another place; that it has. */
+/* What shift() asks and tells core. may_move: whether the content of loc may get another place.
+ * moved: the content of `from`, which belongs to `owner`, is at `to` now. */
 struct tier_shift {
     void *ctx;
     bool (*may_move)(void *ctx, struct tier_loc loc, uint32_t owner);
     void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
 };
 
-/* What is to go down to slower storage, as a PUT of it would be. */
+/* A block that must go down to slower storage, described as for a PUT. */
 struct tier_demotion {
     struct tier_loc loc;
     uint32_t owner, principal;
@@ -136,19 +137,20 @@ struct tier_ops {
      * unmap a chunk first); KVC_E_TIER (all of it is out of service, and evicting helps nobody). */
     int (*alloc)(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
                  uint32_t owner, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
-    /* Room back. From this call on its generation differs, so a late reader sees KVC_STALE. No
-     * operation may be in flight on it. */
+    /* Gives room back. From this call on the slot's generation differs, so a late reader sees
+     * KVC_STALE. No operation may be in flight on loc. */
     void (*free)(struct tier *t, struct tier_loc loc);
-    /* From this call on the generation of what is published at loc differs, so that who reads it
-     * sees KVC_STALE; the room stays taken. For bytes that turned out to be wrong: a storage tier
-     * counts them. */
+    /* For published bytes that turned out to be wrong: from this call on the slot's generation
+     * differs, so a reader sees KVC_STALE. The room stays taken. A storage tier counts the block.
+     */
     void (*revoke)(struct tier *t, struct tier_loc loc);
     void (*submit)(struct tier *t, struct tier_op *op);
-    /* The slot now holds `op`'s bytes and label: stamps the header. Call after done() with status
-     * 0. */
+    /* Stamps the slot's header: it holds the bytes and label of `op` now. Core calls it after
+     * done() with status 0. */
     void (*publish)(struct tier *t, const struct tier_op *op);
+    /* The sum that was stored with the block at loc. */
     struct hash128 (*sum)(const struct tier *t, struct tier_loc loc);
-    /* What a block of `bytes` takes, 0 when it can never fit. */
+    /* Bytes of room that a block of `bytes` takes; 0: it can never fit. */
     uint32_t (*slot_bytes)(const struct tier *t, uint32_t bytes);
     void (*stats)(const struct tier *t, struct tier_stats *ret_stats);
 };
@@ -163,9 +165,9 @@ struct tier_memory_ops {
      * not call alloc or evacuate. Returns the number of occupants reported; 0 if there is no such
      * region, or if the limit alone is in the way. A region that cannot be emptied now (leases)
      * stays reserved; the next call picks another one and may give up an older one. Of other
-     * principals' regions it picks none of which events.stays() is true. others: it picks one of
-     * those, whatever it costs, if there is any; else, of the principal's own, one without slots of
-     * this size, and where nothing stays if there is such a one. */
+     * principals' regions it never picks one for which events.stays() is true. others: it prefers
+     * another principal's region, whatever that costs. If there is none, it picks one of the
+     * principal's own without slots of this size, first where events.stays() is false. */
     uint32_t (*evacuate)(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
                          tier_occupant_fn *each, void *ctx);
     /* After KVC_E_NO_ROOM: whether freeing loc brings room for `bytes` of `principal` nearer. True
@@ -174,81 +176,83 @@ struct tier_memory_ops {
      * region that is being evacuated for this principal. */
     bool (*helps)(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes);
 
-    /* Of the CPU's memory, which other tiers read and write. NULL where it is a device's. */
+    /* The next four are of host memory, which other tiers read and write. NULL: device memory. */
 
     /* The payload of room that was handed out: page-aligned, whole pages. */
     void *(*payload)(const struct tier *t, struct tier_loc loc);
-    /* The region of loc, below tier_stats.regions. NULL: there are none, nor is there shift(). */
+    /* Number of the region of loc, below tier_stats.regions. NULL: the tier has no regions, and no
+     * shift(). */
     uint32_t (*region)(const struct tier *t, struct tier_loc loc);
-    /* Bytes of such slots (slot_bytes()) that an empty region holds. NULL as region(). */
+    /* Bytes of slots of this size (as slot_bytes() returns it) that an empty region holds. NULL:
+     * the tier has no regions. */
     uint64_t (*region_fill)(const struct tier *t, uint32_t slot_bytes);
-    /* The room at loc, with what is in it, for room of its size in a region of the same principal
-     * of which events.stays() is true: free room, or that of an occupant that may move, which then
-     * is at loc. Copies payload in this call. loc has no operation in flight, nor has who may move;
-     * what was published is so at its new place. KVC_E_NO_ROOM: none was found, of some that were
-     * looked at. */
+    /* Moves the block at loc into a region of the same principal for which events.stays() is true:
+     * into a free slot, or in exchange for an occupant that may move, which then is at loc. Copies
+     * the payload in this call. No operation may be in flight on either block. A published block
+     * stays published. KVC_E_NO_ROOM: no such slot among those that the call looked at. */
     int (*shift)(struct tier *t, struct tier_loc loc, const struct tier_shift *s,
                  struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 };
 
-/* What core asks of storage: a log, which says ahead of need what is to go. */
+/* What core asks of storage: a log, which says ahead of need which blocks must go. */
 struct tier_storage_ops {
-    /* Operations submitted so far are what there is for now: neighbours become one I/O, and it
-     * starts. Called once a turn, last. */
+    /* Core has submitted all operations of this turn: neighbours become one I/O, and it starts.
+     * Core calls it once a turn, last. */
     void (*kick)(struct tier *t);
-    /* Whether what is at loc can be read now: false while its path is taken out. */
+    /* Whether the block at loc can be read now: false while its path is taken out. */
     bool (*readable)(const struct tier *t, struct tier_loc loc);
-    /* Room must be made ahead of need: reports the occupants of the region that is to go next, each
-     * once, at most `max` a call; goes on with the same region until it is empty. For each, core
-     * calls keep() or free(), now or later. Returns how many were reported; 0: no region is needed
-     * now, or all that can be told has been told. */
+    /* Makes room ahead of need: reports the occupants of the region that is emptied next, each
+     * once, at most `max` a call; goes on with that region until it is empty. For each, core calls
+     * keep() or free(), now or later. Returns how many were reported. 0: no region must be emptied
+     * now, or all its occupants were reported. */
     uint32_t (*reclaim)(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx);
-    /* The occupant moves to new room (read, checked and written again within the write budget):
-     * core is told by events.moved or events.lost. Until then loc can be read as ever, and core may
-     * free() it, which ends the move untold. false: it cannot be (no budget, no room, path taken
-     * out); core then frees it. */
+    /* The occupant moves to new room: read, checked and written again within the write budget. The
+     * end is events.moved or events.lost. Until then loc can be read as before, and core may free()
+     * it, which ends the move without an event. false: it cannot move (no budget, no room, path
+     * taken out), and core then frees it. */
     bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t owner);
-    /* As keep(), but to slower storage behind this: the occupant is not worth its place. NULL:
-     * there is none behind it. */
+    /* As keep(), but to slower storage behind this tier, for an occupant that is not worth its
+     * place. NULL: no storage is behind it. */
     bool (*demote)(struct tier *t, const struct tier_demotion *what);
-    /* Whether what is at loc would be in faster storage if it were stored anew, and may be. NULL:
-     * all is equally fast. */
+    /* Whether the block at loc may be stored anew and would then be in faster storage. NULL: all
+     * storage is equally fast. */
     bool (*faster)(const struct tier *t, struct tier_loc loc, uint32_t bytes);
-    /* What is at loc is no promise any more, if it was published as durable: it is reclaimed like
-     * any other from now on. May be NULL. */
+    /* Takes back the promise for the block at loc, if it was published as durable: reclaim may drop
+     * it from now on. May be NULL. */
     void (*unpromise)(struct tier *t, struct tier_loc loc);
-    /* Bytes by which the write budget has grown since the last call; UINT64_MAX: there is none. May
-     * be NULL: none. */
+    /* Bytes by which the write budget has grown since the last call; UINT64_MAX, or the function is
+     * NULL: writes have no budget. */
     uint64_t (*granted)(struct tier *t);
     /* Whether the write budget and the room allow `bytes` more, for a block that was last used
-     * age_ms ago. When the budget is short, younger ones come first. Takes neither budget nor
-     * room; what the budget alone refuses is counted in the tier's figures. */
+     * age_ms ago. When the budget is short, younger blocks come first. Takes neither budget nor
+     * room. The tier's figures count what the budget alone refuses. */
     bool (*admits)(const struct tier *t, uint32_t bytes, uint64_t age_ms);
-    /* Room is short now, and being made: events.room follows. Who can wait does better than to let
-     * go of what has no other place. */
+    /* Whether room is short now and is being made: events.room follows. A caller that can wait
+     * should, rather than drop a block that has no other copy. */
     bool (*room_soon)(const struct tier *t);
-    /* Whether there is room for promises, which may not have all of the tier. May be NULL: yes. */
+    /* Whether new promises have room: they may take a part of the tier alone. NULL: always true. */
     bool (*promises)(const struct tier *t);
-    /* op->done(): what was freed before this call stays away when the process is killed or the
-     * power fails. op->status 0; -EIO: nobody can say so, the journal takes no commits. Nothing
-     * else of op is read. May be NULL: what is freed stays away at once. */
+    /* Makes sure that blocks freed before this call stay away after a kill or a power failure, then
+     * calls op->done(). op->status: 0; -EIO: that is not certain, for the journal takes no commits,
+     * or a table could not be read at start. The tier reads nothing else of op. NULL: freed blocks
+     * stay away at once. */
     void (*settle)(struct tier *t, struct tier_op *op);
 };
 
-/* What a storage tier tells core by itself, on the control thread, from its callbacks or kick();
- * and what memory asks. */
+/* What a storage tier tells core on its own, and what a memory tier asks core. Called on the
+ * control thread, from the tier's callbacks or from kick(). */
 struct tier_events {
     void *ctx;
-    /* Whether something in the region stays now, whoever wants room. NULL: nothing does. */
+    /* Whether the region has a block that may not be evicted now. NULL: no region has. */
     bool (*stays)(void *ctx, uint32_t region);
-    /* keep() or demote() ended well: the block is at `to` now, and `from` is not core's any more.
-     * After demote(), who reads `from` still reads the block there. */
+    /* keep() or demote() has succeeded: the block is at `to` now, and core must not use `from` any
+     * more. After demote(), reads of `from` in flight still get the block. */
     void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
-    /* What was at loc is no more (a failed fsync, a path that lost its data, a failed keep()): the
-     * room is free, nothing is to be called for it. No operation of core's is in flight on it:
-     * those end first, with -EIO. */
+    /* The block at loc is lost (a failed fsync, a path that lost its data, a failed keep()). The
+     * tier has freed loc; core calls nothing for it. Core's operations on loc have ended before,
+     * with -EIO. */
     void (*lost)(void *ctx, uint32_t owner, struct tier_loc loc);
-    /* Room or budget, or a path, has come back. */
+    /* Room or write budget has grown, or a path is back in service. */
     void (*room)(void *ctx);
 };
 
