@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connecting to the daemon, step by step without waiting, and kvc__enter(), with which every call
- * of the library begins.
+ * Connects to the daemon, in steps that need not wait, and kvc__enter(), with which every call of
+ * the library begins.
  */
 #include "client.h"
 
@@ -19,7 +19,7 @@ static int start_attach(struct kvc *k)
 {
     uint64_t now = kvc__now();
     if (now < k->next_try_ns)
-        return KVC_E_DOWN; /* the text says why the last try failed */
+        return KVC_E_DOWN; /* kvc_last_error still says why the last attempt failed */
     k->next_try_ns = now + k->backoff_ms * NS_PER_MS;
     k->backoff_ms = (uint32_t)kvc__min(2 * k->backoff_ms, RECONNECT_MAX_MS);
     k->attach_until_ns = now + WELCOME_MAX_MS * NS_PER_MS;
@@ -61,8 +61,8 @@ void kvc__reopened_one(struct kvc *k)
         link_up(k);
 }
 
-/* An epoch begins. A namespace that cannot be asked for now is opened by the first call that needs
- * it. */
+/* An epoch begins. If NS_OPEN of a namespace cannot be sent now, the first call that needs the
+ * namespace opens it. */
 static void reopen_namespaces(struct kvc *k)
 {
     k->state = LINK_REOPENING;
@@ -74,7 +74,7 @@ static void reopen_namespaces(struct kvc *k)
     kvc__reopened_one(k);
 }
 
-/* HELLO is answered, or given up. */
+/* The HELLO was answered, or given up. */
 static void greeted(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
@@ -152,7 +152,7 @@ static int take_welcome(struct kvc *k, const uint8_t *buf, size_t len, int passe
     return start_greeting(k, &w);
 }
 
-/* Reads the daemon's WELCOME, if it has arrived; *ret_came: something has. */
+/* Handles the daemon's WELCOME, if it has arrived. *ret_came: a datagram has arrived. */
 static int read_welcome(struct kvc *k, bool *ret_came)
 {
     uint8_t buf[KVC_ATTACH_MAX];
@@ -178,7 +178,7 @@ static int say_hello(struct kvc *k)
     int len = codec_enc_att_hello(buf, sizeof(buf), &hello);
     int rc = len < 0 ? len : channel__send(k->attach_fd, buf, (size_t)len, -1);
     bool told = false;
-    if (rc == -EPIPE) { /* it has closed already, and may have said why */
+    if (rc == -EPIPE) { /* the daemon has closed the connection, and may have sent the reason */
         int why = read_welcome(k, &told);
         if (told || k->state == LINK_DOWN)
             return why;
@@ -222,7 +222,7 @@ int kvc__connect(struct kvc *k, uint64_t welcome_ns, uint64_t deadline_ns)
             continue;
         op__expire(k);
         if (deadline_ns == 0 && k->state != LINK_DOWN && kvc__news(k) < 0)
-            break; /* the attach channel was not waited on */
+            break; /* without a wait, op__pump() did not look at the attach channel */
         if (k->state == LINK_GREETING || k->state == LINK_REOPENING)
             return kvc__fail(k, KVC_E_DOWN, "the daemon at %s has not answered yet", k->socket);
     }
@@ -231,8 +231,8 @@ int kvc__connect(struct kvc *k, uint64_t welcome_ns, uint64_t deadline_ns)
 
 /* ---- what every call begins with ---- */
 
-/* Whether a daemon that was silent has said something: 0, or KVC_E_TIMEOUT; an error with the link
- * down. */
+/* Waits for a message of a silent daemon, for PROBE_WAIT_MS at most. 0 = it is silent no more;
+ * KVC_E_TIMEOUT = it still is; another error has ended the link. */
 static int connect_hear(struct kvc *k, uint64_t deadline_ns)
 {
     const uint64_t until_ns = kvc__min(deadline_ns, k->silent_ns + PROBE_WAIT_MS * NS_PER_MS);
@@ -266,7 +266,7 @@ int kvc__enter(struct kvc *k, uint64_t deadline_ns)
             return rc;
     }
 
-    /* The wait for a WELCOME is spent once; later calls of the same attach only look. */
+    /* Only one call waits for the WELCOME of an attach; later calls look whether it has come. */
     if (k->silent_ns != 0)
         deadline_ns = 0;
     uint64_t welcome_ns = deadline_ns > 0 ? kvc__now() : 0;

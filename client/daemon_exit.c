@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests for pages whose link has ended: they wait here until no copy can touch the pages any
- * more.
+ * Requests for pages whose link has ended wait here until no copy can touch the pages any more.
  *
- * If the daemon was killed, a device may still run copies that it was given, until the driver has
- * torn the process down. If the daemon lives (it dropped the session, or did not answer), it ends
- * the session's copies itself. The pages are the caller's again when the daemon's process has
- * ended. Its pidfd tells: the kernel closes a process's files, the driver's among them, before the
- * process counts as ended. If it has not ended, the requests are done after DAEMON_EXIT_MS, which
- * is longer than a device takes for its queue. A daemon that was stopped and continues later gives
- * its device nothing more: by then the session's revocation is raised in the page of words of this
- * epoch. So the next epoch need not care about these pages.
+ * If the daemon was killed, a device may still run copies that the daemon gave it, until the driver
+ * has torn the process down. If the daemon lives (it dropped the session, or did not answer), it
+ * ends the session's copies itself. The pages are the caller's again when the daemon's process has
+ * ended. Its pidfd tells that: the kernel closes a process's files, the driver's included, before
+ * the process counts as ended. If the process does not end, the requests are done after
+ * DAEMON_EXIT_MS, which is longer than a device takes for its queue. A daemon that was stopped and
+ * continues later gives its device nothing more, because the session's revocation was raised in the
+ * page of words of this epoch. So the next epoch need not care about these pages.
  */
 #include <errno.h>
 #include <poll.h>
@@ -26,7 +25,7 @@ static bool touches_pages(const struct kvc_op *op)
     return op->borrows && op->pool != NULL && (op->stage == OP_SENT || op->stage == OP_QUIESCING);
 }
 
-/* The attach connection of this epoch: orphan.c may have it by now. */
+/* The attach connection of this epoch, which orphan.c may own by now; -1: there is none. */
 static int attach_of(const struct kvc *k)
 {
     const struct orphan *p = k->orphans;
@@ -35,7 +34,7 @@ static int attach_of(const struct kvc *k)
     return k->attach_fd >= 0 ? k->attach_fd : p != NULL ? p->fd : -1;
 }
 
-/* A descriptor of the daemon's process; -1: none can be had; -ESRCH: it has ended. */
+/* A pidfd of the daemon's process. -ESRCH: the process has ended; -1: no pidfd can be opened. */
 static int process_of(const struct kvc *k)
 {
     struct ucred who = {.pid = 0};

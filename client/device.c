@@ -11,7 +11,7 @@
 
 #include "client.h"
 
-/* A name that CUDA devices have. open_cuda() refuses those whose UUID has another form. */
+/* Whether the name begins like a CUDA device's. open_cuda() refuses those with a malformed UUID. */
 static bool is_cuda_name(const char *name)
 {
     return strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;

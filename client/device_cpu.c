@@ -15,8 +15,8 @@
 #include "emu_mem.h"
 #include "sys.h"
 
-/* Of one copy of the worker's own memory, from here on past the cache: attention finds little of it
- * there in any case. */
+/* "host": copies of so many bytes or more bypass the processor's cache. So much data would not stay
+ * in the cache until attention reads it anyway. */
 #define STREAM_BYTES_MIN (UINT64_C(1) << 20)
 
 /* ---- both ---- */
@@ -38,7 +38,7 @@ static void cpu_close(struct device *d)
     free(d);
 }
 
-/* For "host" nothing is registered: a device that needs that may come later. */
+/* "host" registers nothing, so that a device that does need it can register the memory later. */
 static int cpu_pin(struct device *d, void *host, uint64_t bytes, bool is_read_only)
 {
     (void)host;

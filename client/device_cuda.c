@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA device of a worker: finding and opening it, registering host memory, and streams that
- * write to words or wait for them. The driver is found at run time (gpu/).
+ * The CUDA device of a worker: finds and opens it, registers host memory, and lets streams write to
+ * words or wait for them. The driver is found at run time (gpu/).
  */
 #include "device_cuda__.h"
 #ifdef KVC_HAVE_CUDA
@@ -128,8 +128,8 @@ static void cuda_unpin(struct device *d, void *host)
 
 /* ---- streams ---- */
 
-/* A graph would copy from and to where blocks lay when it was captured; and while one is captured
- * most calls to the driver that this library makes would end the capture. */
+/* No stream that is being captured into a graph: the graph would later copy at addresses that the
+ * blocks had at the capture. Also, most of this library's calls to the driver end a capture. */
 static int cuda_may_use(struct device *d, void *stream)
 {
     struct cuda *c = cuda__of(d);
@@ -151,7 +151,7 @@ static int cuda_may_use(struct device *d, void *stream)
 
 /* ---- words ---- */
 
-/* The word's address on the device; in the context. */
+/* The address at which the device reaches the word. The context is current. */
 static int device_address(struct cuda *c, volatile uint64_t *word, CUdeviceptr *ret_at)
 {
     if (!c->words)

@@ -12,14 +12,15 @@
 
 #define LISTS 8u
 
-/* The kernel's turn: at least so many fragments, of less than so many bytes on the average. A copy
- * that the engine makes costs some microseconds of the host's, whatever its size. */
+/* The kernel copies if there are at least KERNEL_FRAGS fragments, of less than the size below on
+ * average. Each copy by the engine costs the host some microseconds, whatever its size. */
 #define KERNEL_FRAGS      16u
 #define KERNEL_FRAG_BYTES (64u << 10)
 
 /* ---- the kernel ---- */
 
-/* A device that takes neither the image nor the PTX copies without the kernel. */
+/* Loads the kernel at the first call. False: the device takes neither its image nor its PTX, so the
+ * driver makes all copies. */
 static bool has_kernel(struct cuda *c)
 {
     if (c->kernel_tried || !c->one_address)
@@ -35,8 +36,8 @@ void cuda__copy_close(struct cuda *c)
     (void)cuda_lists_close(&c->gpu);
 }
 
-/* Copies the first fragments: how many, 0 when there is no list now, or an error. Waiting for a
- * list could be waiting for the caller. */
+/* Copies the first fragments, and returns their number, or an error. 0: no list is free. It does
+ * not wait for one, because the launch that reads it may wait for the caller. */
 static int copy_by_kernel(struct cuda *c, const struct kvc_frag *frag, uint32_t n, CUstream stream)
 {
     uint32_t i = 0;
@@ -50,7 +51,7 @@ static int copy_by_kernel(struct cuda *c, const struct kvc_frag *frag, uint32_t 
 
 /* ---- the copy engine ---- */
 
-/* The default stream takes no batches. */
+/* Whether the stream takes batches of copies: the default stream does not. */
 static bool takes_batch(const struct cuda *c, CUstream stream)
 {
     return cuda_device_has_batch(&c->gpu) && stream != NULL && stream != CU_STREAM_LEGACY;
@@ -87,7 +88,8 @@ static int copy_by_engine(struct cuda *c, const struct kvc_frag *frag, uint32_t 
 
 /* ---- both ---- */
 
-/* reaches: the device reaches both sides, by the addresses that the fragments name. */
+/* Whether the kernel should copy these fragments. reaches: the device can use both addresses of
+ * each fragment. */
 static bool is_for_kernel(const struct kvc_frag *frag, uint32_t n, bool reaches)
 {
     uint64_t bytes = 0;

@@ -39,7 +39,7 @@ static int not_exported(struct cuda *c, const char *why)
                      why);
 }
 
-/* Memory of cuMemCreate: all that one handle maps is exported, and the memory is a part of it. */
+/* Memory of cuMemCreate: a handle exports a whole mapping, of which `mem` is a part. */
 static int wrap_vmm(struct cuda *c, CUdeviceptr at, struct device_mem *mem)
 {
     CUdeviceptr base = 0;
@@ -146,7 +146,7 @@ int cuda__import(struct device *d, const struct device_handle *handle, struct de
     return 0;
 }
 
-/* In a context that is broken nothing is undone: it goes with the process. */
+/* In a broken context nothing can be freed; the memory ends with the process. */
 void cuda__free(struct device *d, struct device_mem *mem)
 {
     struct cuda *c = cuda__of(d);

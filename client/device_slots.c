@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks in the daemon's slots on a device, read in place: its memory is imported when the daemon
- * announces a chunk of it, and given to the worker as addresses (kvc_hold_device()) or DLPack
- * tensors.
+ * Blocks in the daemon's slots on a device, read in place. The library imports a chunk's memory
+ * when the daemon sends its handle (CHUNK_ON), and gives blocks to the worker as addresses
+ * (kvc_hold_device()) or DLPack tensors.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static int to_handle(struct kvc *k, const struct att_chunk_on *m, int passed,
     return 0;
 }
 
-/* Gives the chunk's mapping its memory on the device. */
+/* Imports the chunk's memory on the device into the chunk's mapping. */
 static int import(struct kvc *k, const struct att_chunk_on *m, int passed)
 {
     struct map *map = map__find(&k->maps, m->chunk);
@@ -89,7 +89,7 @@ const void *kvc_hold_device(const struct kvc_hold *hold, uint32_t group, uint32_
     return b != NULL && h->on_device ? h->slot[b - h->block] : NULL;
 }
 
-/* The device that an address of a hold's is on. */
+/* The device that has the memory at `slot`, an address of the hold's. */
 static const struct device *device_of(const struct hold *h, const void *slot)
 {
     uintptr_t at = (uintptr_t)slot;

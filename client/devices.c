@@ -8,7 +8,8 @@
 #include "client.h"
 #include "device__.h"
 
-/* Slower by so little is not worth the worker's time, and may be noise. */
+/* The window must be faster than the engine by a quarter: a smaller gain is not worth the worker's
+ * time, and may be noise. */
 static uint64_t worth(uint64_t rate)
 {
     return rate + rate / 4;

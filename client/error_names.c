@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and texts of errors, and what the last one of a session was. */
+/* Names and texts of errors, and the text of a session's last error. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +63,7 @@ const char *kvc_miss_text(unsigned reason)
 
 int kvc__status_error(unsigned status)
 {
-    /* A daemon of a later version may know more statuses; their numbers are not for our callers. */
+    /* A later daemon may send a status that this version does not know: INTERNAL. */
     return status < KVC_ST_COUNT ? -(int)(1000 + status) : KVC_E_INTERNAL;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rule about fork: a child may not use its parent's sessions, and must not keep them alive. The
- * daemon takes the attach connection for the worker's life; a copy of it in a child that outlives
- * its parent (a pool of forked workers) would hold the parent's leases for ever. So every child
- * closes its copies at once. A child made without fork handlers (a bare clone) keeps them, but is
- * recognised all the same.
+ * The rule about fork: a child may not use its parent's sessions, and must not keep them alive. For
+ * the daemon a worker lives as long as its attach connection is open. A copy of the descriptor in a
+ * child that outlives its parent (a pool of forked workers) would hold the parent's leases for
+ * ever. So every child closes its copies at once. A child made without fork handlers (a bare clone)
+ * keeps its copies, but the library still recognises it as a child.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -77,7 +77,7 @@ int fork__enter(struct kvc *k)
     if (install_result < 0)
         return install_result;
 
-    /* One byte on a page that the kernel zeroes in children: asking costs no system call. */
+    /* One byte on a page that the kernel zeroes in children: reading it costs no system call. */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint8_t *p = sys_mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (p == MAP_FAILED)

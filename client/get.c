@@ -16,7 +16,7 @@ static uint32_t get_blocks_of(uint32_t tokens, uint32_t block_tokens)
     return tokens / block_tokens + (tokens % block_tokens != 0);
 }
 
-/* The seed comes with the first answer to NS_OPEN. */
+/* Waits for the namespace's seed, which comes with the first reply to NS_OPEN. */
 static int await_seed(struct kvc_ns *ns)
 {
     struct kvc *k = ns->kvc;
@@ -68,7 +68,7 @@ void kvc_seq_free(struct kvc_seq **seq)
 
 /* ---- reading ---- */
 
-/* Blocks of the hold from `i` on that lie at equal distances. */
+/* How many of the hold's blocks, from block `i` on, lie at equal distances. */
 static uint32_t run_length(const struct kvc_block *block, uint32_t i, uint32_t n,
                            uint64_t *ret_stride)
 {

@@ -79,7 +79,7 @@ void hold__destroy_all(struct kvc *k)
 
 /* ---- filling ---- */
 
-/* Room for `need` elements in an array that grows and is never given back. */
+/* Makes room for `need` elements in an array, which never shrinks. */
 static int hold_grow(void **array, uint32_t *cap, uint32_t need, size_t size)
 {
     if (need <= *cap)
@@ -111,7 +111,8 @@ bool hold__needs(const struct msg_acquire_reply *r, uint32_t chunk)
     return false;
 }
 
-/* Asks for what is not known yet of a chunk: 1 when there is something. */
+/* Asks for a chunk, or for its memory on the device, if it is not mapped. 1 = asked; 0 = all is
+ * mapped. */
 static int ask_chunk(struct kvc *k, uint32_t chunk)
 {
     const struct map *m = map__find(&k->maps, chunk);
@@ -125,7 +126,7 @@ static int ask_chunk(struct kvc *k, uint32_t chunk)
     return rc < 0 ? rc : 1;
 }
 
-/* Asks for the chunks that are not known yet: 1 when there are any. */
+/* Asks for all chunks of the reply that are not mapped. 1 = asked; 0 = all are mapped. */
 static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r, bool on_device)
 {
     bool missing = false;
@@ -150,7 +151,7 @@ static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r, bool on_
     return missing;
 }
 
-/* The mapping of a run of blocks in one chunk, referenced for this hold. */
+/* Takes a reference to the chunk's mapping, for a run of this hold's blocks. */
 static int use_chunk(struct hold *h, uint32_t chunk, struct map **ret_map)
 {
     if (hold_grow((void **)&h->map, &h->map_cap, h->maps + 1, sizeof(*h->map)) < 0)
@@ -253,7 +254,7 @@ struct map *hold__map_of(const struct hold *h, const void *p, uint32_t *hint)
 
 /* ---- the public half ---- */
 
-/* Reads of the blocks come before reads of the generations. */
+/* A barrier: the caller's reads of blocks happen before the reads of generations that follow. */
 static void after_reading(void)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -266,7 +267,7 @@ static void after_reading(void)
 bool hold__is_kept(const struct kvc *k, uint32_t epoch)
 {
     if (k->state >= LINK_REOPENING && k->epoch == epoch)
-        return !channel__is_hung_up(k->attach_fd); /* nobody may have looked at it for long */
+        return !channel__is_hung_up(k->attach_fd); /* its end may not have been noticed yet */
     return orphan__has(k, epoch);
 }
 
@@ -297,7 +298,7 @@ void kvc_release(struct kvc *kvc, struct kvc_hold **hold)
     if (hold == NULL || *hold == NULL)
         return;
     struct hold *h = (struct hold *)(void *)*hold;
-    (void)kvc; /* the hold knows its session */
+    (void)kvc; /* the hold has a pointer to its session */
     *hold = NULL;
     hold__discard(h);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kvc_pages_load() and kvc_pages_store() for the device "host", whose pages are memory of this
- * process. The library copies on the caller's thread, out of a hold or into staging; the daemon is
- * given none of the pages.
+ * process. The library copies in the caller's thread, from a hold or to staging. The daemon has no
+ * access to the pages.
  */
 #include <errno.h>
 #include <string.h>
@@ -27,7 +27,8 @@ static void fill_loaded(const struct kvc_hold *hold, struct kvc_pool *pool, uint
         l->tokens = hold->prefix.tokens;
 }
 
-/* The caller's numbers begin with the block that holds from_tokens, the hold's may begin later. */
+/* The caller's page numbers begin at the block that contains from_tokens. The hold may begin with a
+ * later block, so earlier numbers are skipped. */
 static int load_held(struct kvc_ns *ns, const struct kvc_hold *hold, struct kvc_pool *pool,
                      const struct kvc_pages_load *load)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The link between a session and the daemon: the attach channel, on which datagrams arrive and
- * leave, and the end of both sockets. kvc.take_news, which is news__take() in news.c, knows what a
- * datagram means.
+ * leave, and the end of both sockets. kvc.take_news, which is news__take() in news.c, handles the
+ * datagrams that arrive.
  */
 #include "client.h"
 
@@ -25,7 +25,8 @@ static void link_fail_all(struct kvc *k, int error, bool has_exited)
     struct kvc_op *next;
     for (struct kvc_op *op = k->ops.live; op != NULL; op = next) {
         next = op->next;
-        /* NEW: who is sending it sees to it; ENDING: of a link before this one. */
+        /* NEW: the function that is sending the op completes it. DAEMON_EXIT: the op is of an
+         * earlier link. */
         if (op->stage == OP_DONE || op->stage == OP_NEW || op->stage == OP_DAEMON_EXIT)
             continue;
         if (op->then != NULL)
@@ -40,7 +41,7 @@ static int end_link(struct kvc *k, int error)
     const bool has_exited = daemon_exit__begin(k);
     watch__remove(k, k->wire.fd);
     wire__disconnect(&k->wire);
-    map__retire_all(&k->maps); /* the end of the connection says that this is done */
+    map__retire_all(&k->maps); /* before the connection closes, which tells the daemon so */
     fork__hold_off();
     channel__close(&k->attach_fd);
     fork__go_on();
@@ -152,8 +153,8 @@ bool kvc__tell_unmapped(struct kvc *k)
         uint8_t buf[KVC_ATTACH_MAX];
         const struct att_unmapped m = {.chunk = k->maps.unmapped->chunk};
         int len = codec_enc_att_unmapped(buf, sizeof(buf), &m);
-        /* When the connection takes no more it is said later; when it is gone that is noticed by
-         * whoever reads from it. */
+        /* If the connection takes no more, a later call tells the rest. If it has ended, the next
+         * read from it notices that. */
         if (len < 0 || channel__send(k->attach_fd, buf, (size_t)len, -1) != 0)
             return false;
         map__said(&k->maps);
@@ -199,7 +200,7 @@ int kvc__ask_chunk(struct kvc *k, uint64_t what, uint32_t chunk)
 {
     if (is_asked(k->asked, what | chunk))
         return 0;
-    /* UNMAPPED first: said later, it would be about the chunk that is asked for now. */
+    /* UNMAPPED must come first: after the question it would be about the newly mapped chunk. */
     if (!kvc__tell_unmapped(k))
         return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
     int rc = asked_grow(k);

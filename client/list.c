@@ -18,13 +18,13 @@ const struct kvc_table *kvc_table(enum kvc_table_id table)
     return codec_table(table);
 }
 
-/* Where the next page begins. The bytes are kept, for the op's message goes. */
+/* Where the next page begins: a copy, because the op's message is freed. */
 struct place {
     uint8_t cursor[KVC_CURSOR_MAX];
     uint32_t n;
 };
 
-/* A page that ends where it began, and says that there is more: an endless walk. */
+/* Whether the next page begins where this one began, which would be an endless walk. */
 static bool is_stuck(const struct place *at, const struct codec_bin *next)
 {
     return next->n > 0 && next->n == at->n && memcmp(next->p, at->cursor, next->n) == 0;

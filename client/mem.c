@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory on a device for a worker's pages, which the daemon may import: allocated here or the
- * worker's own, and made known to the daemon with MEM in each epoch.
+ * Memory on a device for a worker's pages, which the daemon imports. The library allocates it, or
+ * the worker registers its own. MEM makes it known to the daemon in each epoch.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -58,13 +58,14 @@ void mem__drop(struct kvc_mem *m)
     uint8_t buf[KVC_ATTACH_MAX];
     const struct att_mem_drop drop = {.mem = m->no};
     int rc = kvc__tell(k, buf, codec_enc_att_mem_drop(buf, sizeof(buf), &drop), -1, 0);
-    /* The daemon may still have this number, or answer for it: it is not given again this epoch. */
+    /* The daemon may still have this number in use, or may still answer MEM: no other memory gets
+     * the number in this epoch. */
     if (rc < 0 || state == MEM_ASKED)
         k->mems.void_epoch[m->no] = k->epoch;
     k->mems.asked -= state == MEM_ASKED && k->mems.asked > 0;
 }
 
-/* A refusal that says that it is the moment's. */
+/* Whether the daemon refused only because other MEM requests are in flight. */
 static bool mem_is_full(const struct kvc *k, uint16_t status)
 {
     return status == KVC_ST_BUSY && k->mems.asked > 0;

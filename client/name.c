@@ -183,7 +183,7 @@ int kvc_name_load(struct kvc *kvc, enum kvc_name_kind kind, const char *name, co
     return rc;
 }
 
-/* Ids from m->first on, as many as one reply has. Returns how many; 0 at the end. */
+/* Reads ids from m->first on, as many as one reply has. Returns their number; 0 at the end. */
 static int tokens_piece(struct kvc *k, const struct msg_name_tokens *m, uint32_t *tokens,
                         uint32_t max)
 {

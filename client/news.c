@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Receives the datagrams of the attach channel that end no request: chunks that arrive or retire,
- * words, memory, DROPPED. Each is handed to the file that keeps what it is about.
+ * Handles the datagrams of the attach channel after the WELCOME: chunks that arrive or retire,
+ * words, memory, DROPPED. Each goes to the file of its subject.
  */
 #include "client.h"
 
@@ -10,7 +10,8 @@
 
 #include "client_gpu__.h"
 
-/* Requests that wait for this chunk go on. */
+/* The question about this chunk was answered: continues the requests that wait for chunks. refused:
+ * 0, or the error. */
 static void chunk_came(struct kvc *k, uint64_t what, uint32_t chunk, int refused)
 {
     kvc__chunk_answered(k, what, chunk);
@@ -54,8 +55,8 @@ static int take_chunk_on(struct kvc *k, const uint8_t *buf, size_t len, int pass
     return k->state == LINK_DOWN ? k->down_error : 0;
 }
 
-/* Pools that wait for what was answered go on. rc: 1 = it was, 0 = nobody waits for it, or an
- * error. */
+/* Continues the pools that wait for a memory or for words. rc: the handler's result; 1 = an answer
+ * came, 0 = no pool waits for it, or an error. */
 static int pools_go_on(struct kvc *k, int rc)
 {
     if (rc <= 0)

@@ -43,7 +43,8 @@ static void from_spec(const struct kvc_ns_spec *s, struct msg_ns_open *m)
     }
 }
 
-/* The specification as an NS_OPEN request, checked as the daemon will check it. */
+/* Encodes the specification as an NS_OPEN request, and makes the checks that the daemon will make.
+ */
 static int canonical(struct kvc *k, const struct kvc_ns_spec *spec, uint8_t *buf, size_t cap,
                      struct msg_ns_open *ret_msg)
 {
@@ -72,7 +73,8 @@ static struct kvc_ns *ns_find(struct kvc *k, const uint8_t *canon, size_t len)
     return ns;
 }
 
-/* Takes over a refusal that belongs to the namespace, not to the moment. */
+/* Whether this error is a refusal of the namespace itself, which another attempt would get again.
+ */
 static bool is_verdict(int error)
 {
     return error == KVC_E_UNSOUND || error == KVC_E_DENIED || error == KVC_E_BAD_ARGUMENT ||
@@ -81,7 +83,7 @@ static bool is_verdict(int error)
 
 /* ---- opening ---- */
 
-/* The seed and id of a reply, or the refusal. */
+/* Takes seed and id from the reply, or the daemon's refusal. */
 static int take_reply(struct kvc_op *op)
 {
     struct kvc_ns *ns = op->ns;
@@ -113,7 +115,7 @@ static int send_open(struct kvc_ns *ns, struct kvc_op *op)
     return op__send(op, len);
 }
 
-/* Sent now, or when its pool is open too. */
+/* Sends a parked request now, or once its pool is open, too. */
 static void unpark_one(struct kvc_op *op)
 {
     int rc = 0;
@@ -125,7 +127,7 @@ static void unpark_one(struct kvc_op *op)
         op__end(op, rc);
 }
 
-/* The requests that waited for it. */
+/* Sends the requests that were parked for the namespace, or (error < 0) ends them. */
 static void unpark(struct kvc_ns *ns, int error)
 {
     struct kvc_op *next;
@@ -144,7 +146,7 @@ static void unpark(struct kvc_ns *ns, int error)
     }
 }
 
-/* NS_OPEN is freed: answered, or given up. */
+/* The op of an NS_OPEN is freed, after its reply or without one. */
 static void ns_let_go(struct kvc_op *op)
 {
     if (op->ns != NULL && op->ns->opening == op)
@@ -204,7 +206,7 @@ bool ns__names(uint8_t code)
            code == KVC_OP_ACQUIRE_ON;
 }
 
-/* rc = the request of that kind, with field `at` set to `id`, encoded anew. */
+/* Decodes the request, sets its field `at` to `id`, and encodes it again; rc is the result. */
 #define RENUMBER(kind, at)                                                      \
     do {                                                                        \
         struct msg_##kind m;                                                    \
@@ -272,7 +274,7 @@ static struct kvc_ns *ns_create(struct kvc *k, const struct msg_ns_open *m, cons
     return ns;
 }
 
-/* The session has it from now on. */
+/* The session owns the new namespace from now on. */
 static void ns_take(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
@@ -297,7 +299,8 @@ static void ns_arrived(struct kvc_op *op)
     op__complete(op, rc);
 }
 
-/* A namespace that nobody has asked for yet; without a daemon it is opened when one comes. */
+/* Begins to open a namespace that the session does not have. Without a daemon it is opened when one
+ * comes. */
 static int begin_new(struct kvc_op *op, const struct msg_ns_open *m, const uint8_t *canon,
                      size_t len, int down)
 {
@@ -311,7 +314,7 @@ static int begin_new(struct kvc_op *op, const struct msg_ns_open *m, const uint8
     return 0;
 }
 
-/* One that is open, or has to be opened again. */
+/* The same for a namespace of the session, which is open or has to be opened again. */
 static int begin_known(struct kvc_op *op, struct kvc_ns *ns, bool up)
 {
     op->ns = ns;

@@ -3,9 +3,8 @@
  * An op from its making until it is freed; ops.c sends and awaits it.
  *
  * Ops are found by correlation id, in a hash table: an op is there from its making until its
- * outcome is known, also while its request is parked, since two parked requests might share a
- * place. An op itself knows what its reply means and what must be given back when it is given up
- * (`then`, `arrived`, `let_go`), so this file calls nothing that sends.
+ * outcome is known, also while its request is parked. The functions `then`, `arrived` and `let_go`
+ * of an op handle its reply and free what it owns, so this file calls no function that sends.
  */
 #include "client.h"
 
@@ -15,7 +14,7 @@
 #include "client_gpu__.h"
 #include "sys.h"
 
-/* Where the op with this id hangs in its bucket, or would. */
+/* The pointer to the op with this id in the chain of its bucket; or the chain's end, NULL. */
 static struct kvc_op **op_life_slot_of(struct kvc *k, uint64_t corr)
 {
     struct kvc_op **at = &k->ops.slot[corr % OPS_SLOTS];

@@ -13,8 +13,8 @@
 
 /* ---- sending ---- */
 
-/* Judges the result of a send. If the queue to the daemon takes no more, its connection has ended,
- * which the attach channel may tell; or thousands of requests are unread, which is no better. */
+/* Handles the result of a send. -EAGAIN: the connection has ended, and the attach channel may say
+ * why; or the daemon has left thousands of requests unread, which counts as an end, too. */
 static int sent(struct kvc *k, int rc)
 {
     if (rc == -EAGAIN) {
@@ -34,7 +34,7 @@ static int too_large(struct kvc *k)
                      KVC_MESSAGE_MAX);
 }
 
-/* Keeps the request for later, and sends it. */
+/* Sends the request, and keeps a copy of it in op->sent. */
 static int send_kept(struct kvc_op *op, int len)
 {
     struct kvc *k = op->kvc;
@@ -121,13 +121,13 @@ void op__post_drop(struct kvc *k, uint64_t id)
 
 /* ---- receiving ---- */
 
-/* Whether its reply grants a lease. */
+/* Whether the reply to this operation grants a lease. */
 static bool is_acquire(uint8_t code)
 {
     return code == KVC_OP_ACQUIRE || code == KVC_OP_REDEEM || code == KVC_OP_ACQUIRE_ON;
 }
 
-/* A reply whose op was given up: nobody else will end the lease or reservation that it grants. */
+/* A reply has come whose op was given up: ends the lease or reservation that it grants. */
 static void give_back(struct kvc *k, const struct msg_reply_head *h, const struct wire_msg *msg)
 {
     struct msg_reply_head head;
@@ -145,7 +145,7 @@ static void give_back(struct kvc *k, const struct msg_reply_head *h, const struc
     }
 }
 
-/* The daemon has let an empty namespace go: it is opened once more, and the request sent again. */
+/* The daemon has removed the empty namespace: opens it again, and then sends the request again. */
 static void send_again(struct kvc_op *op)
 {
     struct kvc_ns *ns = op->ns;
@@ -163,13 +163,14 @@ static void send_again(struct kvc_op *op)
         op__complete(op, rc);
 }
 
-/* Whether an op may still use the caller's memory: its time is up, or it is being cancelled. */
+/* Whether the daemon may still use the caller's memory, though it has answered: the op timed out in
+ * the daemon, or is being cancelled. */
 static bool must_quiesce(const struct kvc_op *op)
 {
     return op->borrows && (op->partner != NULL || op->error == KVC_E_TIMEOUT);
 }
 
-/* op->msg is its reply. */
+/* The reply to the op has come, and is in op->msg. */
 static void on_reply(struct kvc_op *op, uint16_t status)
 {
     op__slot_leave(op);
@@ -188,7 +189,7 @@ static void on_reply(struct kvc_op *op, uint16_t status)
     }
 }
 
-/* Gives the message to its op. */
+/* Gives a message to the op that it answers. */
 static int dispatch(struct kvc *k, struct wire_msg *msg)
 {
     struct msg_reply_head h;
@@ -227,7 +228,7 @@ int op__pump(struct kvc *k, uint64_t until_ns, bool nap)
     struct wire_msg msg = {.full = false};
     int rc = wire__recv(&k->wire, nap, &msg);
     while (rc == 0) {
-        /* Receiving took from `fd` the news of a connection that has ended, if there was any. */
+        /* Receiving has reset `fd`, which so no longer tells that the connection has ended. */
         if (wire__is_cut(&k->wire))
             return op_cut(k);
         uint32_t ms = kvc__ms_until(until_ns);

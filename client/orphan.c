@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections of sessions that have ended while the caller still reads its holds: the daemon said
- * DROPPED, or the library gave the link up. The daemon keeps leased memory as it is until such a
- * connection closes. After that a chunk may be truncated, and reading it raises SIGBUS. So the
- * connection is closed with the last hold.
+ * Attach connections of links that have ended while the caller still reads its holds: the daemon
+ * sent DROPPED, or the library gave the link up. The daemon keeps leased memory unchanged until
+ * such a connection closes. After that it may truncate a chunk, and reading the chunk raises
+ * SIGBUS. So the connection is closed with the last hold.
  *
- * A daemon that does not know of the end is made to say DROPPED, by a HELLO out of place: it then
- * frees everything else of the session (reservations, requests, staging) at once.
+ * If the daemon does not know of the end, the library sends a second HELLO. That is an error, for
+ * which the daemon drops the session: it frees reservations, requests and staging at once.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +38,8 @@ static void say_end(const struct kvc *k)
     struct att_hello m = {
         .ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX, .client = codec_text(k->name)};
     int len = codec_enc_att_hello(buf, sizeof(buf), &m);
-    /* Without room the daemon is not reading; it will end the session for that. */
+    /* If there is no room, the daemon does not read the channel, and will end the session for that.
+     */
     if (len > 0)
         (void)!channel__send(k->attach_fd, buf, (size_t)len, -1);
 }
@@ -48,7 +49,7 @@ void orphan__add(struct kvc *k, bool tell)
     if (k->state < LINK_REOPENING || k->next_orphan == NULL || !is_read(k, k->epoch))
         return;
     if (tell && channel__is_hung_up(k->attach_fd))
-        return; /* the connection of a daemon that is no more keeps nothing */
+        return; /* the daemon has ended, so the connection keeps nothing */
     if (tell)
         say_end(k);
     struct orphan *p = k->next_orphan;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loads into a worker's pages and stores out of them, done by the daemon: PAGES_LOAD and
- * PAGES_STORE. They name a pool, and are parked until it is open.
+ * The daemon loads blocks into a worker's pages, and stores blocks from them: PAGES_LOAD and
+ * PAGES_STORE. These requests name a pool, and are parked until it is open.
  */
 #include <errno.h>
 #include <string.h>
@@ -38,7 +38,7 @@ int pages__check_pool(struct kvc_ns *ns, const struct kvc_pool *pool, uint32_t g
 
 /* ---- load ---- */
 
-/* Page numbers that a load names for a group. */
+/* How many page numbers a load has for a group. */
 static uint64_t pages_of_one(const struct kvc_ns *ns, const struct kvc_seq *seq,
                              const struct kvc_pool *pool, const struct kvc_pages_load *load,
                              uint32_t group)
@@ -99,8 +99,8 @@ static int send_load(struct kvc_op *op, const struct kvc_seq *seq, const struct 
                        ret_op);
 }
 
-/* Words that are not of this epoch, or none at all: done as a miss, and whatever waits for `ready`
- * goes on. */
+/* Checks the words of a load. If the caller has not seen this epoch's page, the load is a miss, and
+ * the word `ready` is raised so that a stream that waits for it continues. */
 static int check_words(struct kvc_op *op, const struct kvc_pool *pool,
                        const struct kvc_pages_load *load)
 {
@@ -160,8 +160,8 @@ int kvc_pages_load_begin(struct kvc_ns *ns, const struct kvc_seq *seq, struct kv
 
 /* ---- what has come ---- */
 
-/* That the groups' blocks up to `tokens` are there as far as their rule asks for them. If not: the
- * tokens that can be there at most, in *ret_most. */
+/* Whether a group has all blocks that its rule asks for in a prefix of `tokens` tokens. If not,
+ * *ret_most is the longest prefix that may have them. */
 static bool has(const struct pages_have *g, uint32_t tokens, bool is_hit, uint32_t from_tokens,
                 uint32_t *ret_most)
 {
@@ -208,7 +208,7 @@ uint32_t pages__tokens(const struct pages_have *group, uint32_t groups, uint32_t
 
 /* ---- load: the outcome ---- */
 
-/* The groups of a reply: blocks that there can be, one status each. */
+/* Checks the groups of a reply: each names blocks of the request, with one status for each. */
 static int check_reply(const struct kvc_ns *ns, const struct msg_pages_load_reply *r)
 {
     uint64_t total = 0;
@@ -253,8 +253,8 @@ static void fill_loaded(struct kvc_op *op, uint32_t from_tokens,
     l->tokens = pages__tokens(have, r->ngroups, r->hit_tokens, from_tokens);
 }
 
-/* The request's answer was that there is no such device, or that it is out, or was since the pool
- * was opened. (What a block's status says is of that block.) */
+/* The reply to a request was TIER: the device does not exist, is out of service, or was so since
+ * the pool was opened. Then the pool is void. (TIER as a block's status is about that block.) */
 static void note_tier(struct kvc_op *op, int rc)
 {
     if (rc == KVC_E_TIER && op->pool != NULL && op->msg.full && op->pool->epoch == op->epoch)
@@ -276,7 +276,7 @@ static int take_load(struct kvc_op *op)
     return rc;
 }
 
-/* An op that the library itself has cancelled is TIMEOUT for the caller, not CANCELLED. */
+/* Waits for the op. If the library cancelled it, the caller gets TIMEOUT, not CANCELLED. */
 static int pages_await(struct kvc_op *op)
 {
     int rc = op__await(op);

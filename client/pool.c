@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools: how a worker's pages lie in memory, and the daemon's knowledge of it.
+ * Pools: where a worker's pages lie in memory, and what the daemon knows of that.
  *
- * AWAY -> MEMS (its memories are being given to the daemon) -> OPENING (POOL_OPEN in flight) ->
- * OPEN; back to AWAY when any of it fails, and with each new epoch.
+ * AWAY -> MEMS (the daemon is given the pool's memories) -> OPENING (POOL_OPEN in flight) -> OPEN.
+ * Back to AWAY when a step fails, and in each new epoch.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -15,9 +15,9 @@
 #include "client_gpu__.h"
 #include "sys.h"
 
-/* MEMs unanswered at a time: each takes a descriptor of the daemon's. */
+/* So many MEM requests are unanswered at a time at most: each takes a descriptor of the daemon. */
 #define MEMS_AT_ONCE 8u
-/* How long after a failure a pool is not asked for again. */
+/* After a failure the library does not try to open the pool for so long. */
 #define RETRY_MS 200u
 
 /* ---- specifications ---- */
@@ -33,7 +33,7 @@ static int pool_wrong(struct kvc *k, const char *fmt, ...)
     return kvc__fail(k, KVC_E_BAD_ARGUMENT, "pool: %s", text);
 }
 
-/* That the last page ends inside. */
+/* Whether the region's last page ends inside the memory. */
 static bool fits(const struct kvc_pool_region *r, uint32_t pages_max, uint64_t bytes)
 {
     uint64_t end;
@@ -156,7 +156,7 @@ static int copy_group(struct kvc_pool *p, const struct kvc_pool_spec *spec, uint
     return 0;
 }
 
-/* All that it takes of memory, so that opening it again later takes none. */
+/* Allocates all memory of the pool, so that opening it again later needs none. */
 static int client_pool_create(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec,
                               struct kvc_pool **ret_pool)
 {
@@ -219,7 +219,7 @@ static bool is_under_way(const struct kvc_pool *p)
     return p->epoch == p->gpu->kvc->epoch && (p->state == POOL_MEMS || p->state == POOL_OPENING);
 }
 
-/* Requests that wait for it go on, or end. */
+/* Sends the requests that were parked for the pool, or (error < 0) ends them. */
 static void unpark(struct kvc_pool *p, int error)
 {
     struct kvc *k = p->gpu->kvc;
@@ -248,7 +248,7 @@ static int pool_failed(struct kvc_pool *p, int error)
     return error;
 }
 
-/* POOL_OPEN is freed: answered, or given up, for the link is down, or going. */
+/* The op of a POOL_OPEN is freed: after its reply, or because the link ends. */
 static void pool_let_go(struct kvc_op *op)
 {
     if (op->pool == NULL)
@@ -257,7 +257,7 @@ static void pool_let_go(struct kvc_op *op)
     op->pool->state = POOL_AWAY;
 }
 
-/* POOL_OPEN is answered, or given up. */
+/* The POOL_OPEN was answered, or given up. */
 static void opened(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
@@ -320,7 +320,7 @@ static int send_open(struct kvc_pool *p)
     return rc;
 }
 
-/* Gives the daemon the memories that it does not have yet, then the pool. */
+/* Sends MEM for the memories that the daemon does not have yet, and then POOL_OPEN. */
 static int go_on(struct kvc_pool *p)
 {
     struct kvc *k = p->gpu->kvc;
@@ -357,7 +357,7 @@ void pool__mem_came(struct kvc *k)
     }
 }
 
-/* The daemon is to forget it. */
+/* Tells the daemon to forget the pool. */
 static void take_back(struct kvc_pool *p)
 {
     struct kvc *k = p->gpu->kvc;
@@ -366,7 +366,7 @@ static void take_back(struct kvc_pool *p)
     op__post(k, codec_enc_pool_close(k->tx, KVC_MESSAGE_MAX, &head, &m));
 }
 
-/* Of a pool that is void, for the daemon's device went out, the memories are too. */
+/* The daemon's device went out of service: the memories of a void pool are unknown to it, too. */
 static void forget_memories(struct kvc_pool *p)
 {
     for (uint32_t g = 0; g < p->groups; g++) {
@@ -379,7 +379,7 @@ static void forget_memories(struct kvc_pool *p)
     }
 }
 
-/* The daemon closes no pool that one of its requests names. */
+/* Whether a request names the pool: the daemon does not close it then. */
 static bool is_named(const struct kvc_pool *p)
 {
     const struct kvc *k = p->gpu->kvc;
@@ -469,7 +469,7 @@ int kvc_pool_open(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, struct 
     return 0;
 }
 
-/* The daemon has let go of it when this returns, or is not there. */
+/* Closes the pool in the daemon, and waits for that. Without a daemon there is nothing to do. */
 static void close_there(struct kvc_pool *p)
 {
     struct kvc *k = p->gpu->kvc;

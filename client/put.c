@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvc_put(): stores what is missing of a sequence. It looks up which blocks are missing, has them
- * written into staging or takes them from pages, and stores as many at a time as there is room for.
+ * kvc_put(): stores the blocks of a sequence that are missing. It looks up which ones are missing,
+ * has the caller write them to staging or takes them from pages, and stores as many at a time as
+ * there is room for.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,12 +14,12 @@
 
 /* Offsets in staging are multiples of it. */
 #define STAGING_ALIGN 64u
-/* How often a put begins again further to the front, for parents that go meanwhile. */
+/* How often a put begins again with an earlier block, because a parent was evicted meanwhile. */
 #define PARENTS_LOST_MAX 3u
 
 /* ---- consecutive blocks ---- */
 
-/* Those of one call: `b` as for kvc_store, but any number. */
+/* The blocks of one put__blocks(): `b` as for kvc_store, but of any number. */
 struct batch {
     struct kvc_ns *ns;
     const struct kvc_blocks *b;
@@ -62,7 +63,7 @@ static bool has_pages(const struct batch *x, uint32_t i)
     return j < pages_per_block(x);
 }
 
-/* So many blocks fit one request. 0: none fits staging. */
+/* *ret_blocks: how many blocks fit one request. Calls kvc_staging() if they go through staging. */
 static int batch_room(struct batch *x, uint32_t *ret_blocks)
 {
     struct kvc *k = x->ns->kvc;
@@ -85,7 +86,8 @@ static int batch_room(struct batch *x, uint32_t *ret_blocks)
     return 0;
 }
 
-/* The caller writes blocks from `first` on; *ret_n: so many of them it has. */
+/* Has the caller write up to `most` blocks, from `first` on, to staging. *ret_n: how many it wrote.
+ */
 static int batch_fill(const struct batch *x, uint32_t first, uint32_t most, uint32_t *ret_n)
 {
     const uint32_t step = x->chained ? most : 1;
@@ -108,7 +110,8 @@ static int batch_fill(const struct batch *x, uint32_t first, uint32_t most, uint
     return rc < 0 ? rc : 0;
 }
 
-/* Blocks from `first` on come to where they are stored from; *ret_n: so many there are. */
+/* Brings up to `most` blocks, from `first` on, to staging, unless the daemon reads their pages.
+ * *ret_n: how many the caller has. */
 static int batch_bring(const struct batch *x, uint32_t first, uint32_t most, uint64_t *offsets,
                        uint32_t *ret_n)
 {
@@ -149,8 +152,9 @@ static int batch_send(const struct batch *x, uint32_t first, uint32_t n, const u
     return kvc_store(x->ns, &b, offsets, tokens, ntokens, x->statuses + first);
 }
 
-/* Those from `first` on that the caller does not have: one block, or of a chain all that it was
- * asked for, and none after them. Returns how many are dealt with. */
+/* The caller does not have block `first`, or (a chain) the `asked` blocks from there on: sets their
+ * statuses. In a chain no later block can be stored either. Returns how many blocks got a status.
+ */
 static uint32_t batch_lacks(const struct batch *x, uint32_t first, uint32_t asked)
 {
     const uint32_t left = x->b->n - first;
@@ -202,7 +206,7 @@ int put__blocks(struct kvc_ns *ns, const struct kvc_blocks *b, const struct sour
 
 /* ---- a sequence ---- */
 
-/* Of one kvc_put. */
+/* The state of one kvc_put. */
 struct putting {
     struct kvc_ns *ns;
     const struct kvc_put *put;
@@ -253,7 +257,7 @@ static int ask_there(struct putting *p)
     return rc;
 }
 
-/* The blocks of a group from `first` on. */
+/* Stores the blocks of a group from `first` on. */
 static int put_from(struct putting *p, uint32_t group, uint32_t first)
 {
     const struct kvc_put *put = p->put;
@@ -282,8 +286,8 @@ static int put_from(struct putting *p, uint32_t group, uint32_t first)
                        with_tokens ? put->ntokens - before : 0, p->statuses + first);
 }
 
-/* Where a group's blocks begin that are not known to be stored: a block that ends at the last token
- * is a partly filled one too. */
+/* The first block of a group that may not be stored yet. If from_tokens is the sequence's end, a
+ * partly filled last block counts as stored, too. */
 static uint32_t put_first(const struct putting *p, uint32_t group)
 {
     const uint32_t from = p->put->from_tokens, n = p->seq->group[group].n;
@@ -295,7 +299,8 @@ static uint32_t put_first(const struct putting *p, uint32_t group)
     return first < n ? first : n;
 }
 
-/* A parent that is gone: from the first block that is missing now. */
+/* Stores a group. If a parent is gone, it looks up again, and begins with the first missing block.
+ */
 static int put_group(struct putting *p, uint32_t group)
 {
     const struct msg_group *g = &p->ns->group[group];

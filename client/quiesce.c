@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How requests end that are not simply answered: by CANCEL, because their time is up, or because
- * their pages are wanted back.
+ * Ends requests before their reply: the caller cancels them, their time is up, or their pages are
+ * wanted back.
  *
- * A store is not over when its time is: the daemon may still read staging, until it has answered a
- * CANCEL. If it does not answer, the link ends, and staging is made the caller's own. The same
- * holds for pages, except that they cannot be taken away from the daemon: daemon_exit.c decides
- * what becomes of such a request.
+ * A store is not over when its time is up: the daemon may read staging until it has answered a
+ * CANCEL. If it does not answer, the link ends, and staging becomes the caller's own memory. The
+ * same holds for pages, but they cannot be taken away from the daemon: such a request goes to
+ * daemon_exit.c.
  */
 #include "client.h"
 
 #include <errno.h>
 
-/* Nobody knows whether the daemon still touches the caller's memory for `op`. */
+/* The CANCEL of `op` got no answer: the daemon may still touch the caller's memory. */
 static void quiesce_failed(struct kvc_op *op)
 {
     int error = op->msg.full ? op->error : KVC_E_TIMEOUT;
@@ -27,7 +27,7 @@ static void quiesce_failed(struct kvc_op *op)
         op__complete(op, error);
 }
 
-/* CANCEL is answered, or given up. */
+/* The CANCEL was answered, or given up. */
 static void cancelled(struct kvc_op *cancel)
 {
     struct kvc *k = cancel->kvc;
@@ -53,7 +53,8 @@ static void cancelled(struct kvc_op *cancel)
         op__complete(target, target->error);
 }
 
-/* Asks the daemon to end a request. Replies of both move it on. 0 also when that is under way. */
+/* Sends a CANCEL, unless one is in flight. The replies to the request and to the CANCEL complete
+ * the op. */
 static int op__cancel(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
@@ -130,7 +131,8 @@ static void expire(struct kvc_op *op)
     }
 }
 
-/* A store that is being cancelled waits for its CANCEL, which has a grace deadline of its own. */
+/* Whether the op's grace deadline has passed. An op that borrows memory and is being cancelled
+ * waits for its CANCEL instead, which has a grace deadline of its own. */
 static bool quiesce_is_due(const struct kvc_op *op, uint64_t now)
 {
     return op->stage != OP_DONE && op->stage != OP_NEW && op->grace_ns <= now &&
@@ -147,7 +149,7 @@ void op__expire(struct kvc *k)
             continue;
         }
         expire(op);
-        op = k->ops.live; /* what else that has ended is not known */
+        op = k->ops.live; /* other ops may have ended too, so the walk begins again */
     }
 }
 
@@ -215,6 +217,6 @@ void op__stop_all(struct kvc *k, const struct kvc_pool *p)
             continue;
         }
         op__stop(op);
-        op = k->ops.live; /* what else has ended is not known */
+        op = k->ops.live; /* other ops may have ended too, so the walk begins again */
     }
 }

@@ -60,7 +60,7 @@ int read__new_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum hal
         down = ns__check(ns);
     struct kvc_op *op;
     int rc = down == 0 ? op__new(k, code, deadline_ns, &op) : down;
-    if (kvc__is_miss(rc)) { /* which needs no time left */
+    if (kvc__is_miss(rc)) { /* a miss needs no daemon, and no time */
         down = rc;
         rc = op__new_unsent(k, code, &op);
     }
@@ -160,7 +160,7 @@ int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
 
 /* ---- acquire and redeem ---- */
 
-/* Its hold, if it has one, is nobody's. */
+/* The op is freed: releases a hold that the caller has not taken. */
 static void read_give_up(struct kvc_op *op)
 {
     if (op->hold != NULL)
@@ -173,7 +173,7 @@ static void acquired(struct kvc_op *op)
     read__go_on(op, 0, 0);
 }
 
-/* An op whose outcome is a hold. */
+/* Makes an op whose outcome is a hold. */
 static int new_hold_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum half half,
                        struct kvc_op **ret_op)
 {
@@ -196,7 +196,7 @@ static int send_acquire(struct kvc_op *op, const struct msg_acquire *m, const st
     return read__begin(op, codec_enc_acquire_on(tx, KVC_MESSAGE_MAX, &op->head, &on), ret_op);
 }
 
-/* gpu: blocks come onto this device first; NULL: none. */
+/* gpu: the daemon first copies the blocks to this device; NULL: to none. */
 static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq, const struct kvc_gpu *gpu,
                          const struct kvc_acquire_options *options, enum half half,
                          struct kvc_op **ret_op)
@@ -232,8 +232,8 @@ int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
     return begin_acquire(ns, seq, NULL, options, BEGINNING, ret_op);
 }
 
-/* Begins to wait for chunks: the lease has come, and there is time until the grace deadline at
- * least. */
+/* The lease has come, but chunks are missing: the op waits for them, at least until its grace
+ * deadline. */
 static void await_chunks(struct kvc_op *op)
 {
     uint64_t until = kvc__now() + GRACE_MS * NS_PER_MS;
@@ -277,12 +277,12 @@ int read__finish_acquire(struct kvc_op *op, struct kvc_hold **ret_hold)
 {
     struct kvc *k = op->kvc;
     int rc = op__await(op);
-    /* The link may have gone since the reply came, and its leases with it. */
+    /* The link may have ended since the reply came, and then the lease has ended, too. */
     if (rc == 0 && op->hold->blocks > 0 && !hold__is_kept(k, op->hold->pub.epoch))
         rc = KVC_E_DOWN;
     if (rc < 0)
         read_give_up(op);
-    /* GONE: the chunk of a block; TIER: there is no such device. */
+    /* These are misses: GONE (the chunk of a block has gone) and TIER (there is no such device). */
     bool is_out = rc == KVC_E_TIER && op->head.op == KVC_OP_ACQUIRE_ON;
     if (kvc__is_miss(rc) || rc == KVC_E_GONE || is_out) {
         k->counters.lookups_down += kvc__is_miss(rc);
@@ -310,7 +310,7 @@ int read__finish_hold(struct kvc_op *op, struct kvc_hold **ret_hold)
     return 0;
 }
 
-/* A call's outcome that is a hold; the op is freed. */
+/* Hands out the op's hold, and frees the op. */
 static int end_hold(struct kvc_op *op, struct kvc_hold **ret_hold)
 {
     int rc = read__finish_hold(op, ret_hold);
@@ -369,10 +369,11 @@ int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
 
 /* ---- hint ---- */
 
-/* Closing waits so long for the answers to hints: what was sent goes with the socket. */
+/* kvc_close waits so long for the replies to hints: requests that the daemon has not read are lost
+ * with the socket. */
 #define HINTS_CLOSE_MS 250u
 
-/* The reply to a hint says nothing useful: a hint may be lost. */
+/* The reply to a hint is ignored: a hint may be lost. */
 static void hinted(struct kvc_op *op)
 {
     op__free(op);

@@ -9,7 +9,7 @@
 #include "client.h"
 #include "client_gpu__.h"
 
-/* Fragments on their way to the device, neighbours as one. */
+/* Fragments that are collected for one copy; neighbours are joined. */
 struct scatter {
     struct device *device;
     void *stream;
@@ -29,7 +29,7 @@ static int flush(struct scatter *s)
     return rc;
 }
 
-/* The next fragments need another way: those gathered so far are copied first. */
+/* Sets the way of the next fragments. If it changes, the fragments so far are copied first. */
 static int scatter_turn(struct scatter *s, enum device_way way, bool is_pinned)
 {
     int rc = 0;
@@ -56,7 +56,7 @@ static int scatter_add(struct scatter *s, uint64_t to, uint64_t from, uint64_t b
     return rc;
 }
 
-/* One block, whose bytes are at `block`: to its pages, or from them. */
+/* Adds the fragments of one block, whose bytes are at `block`: to its pages, or from them. */
 static int scatter_add_block(struct scatter *s, const struct kvc_pool_spec *spec, uint32_t group,
                              const uint32_t *pages, uint64_t block, bool to_pages)
 {
@@ -106,7 +106,7 @@ static int check_load_group(struct kvc_gpu *gpu, const struct kvc_hold *hold,
     return rc;
 }
 
-/* Whether a chunk is registered with the driver, which it is at its first use. */
+/* Whether a chunk is registered with the driver. The first call registers it. */
 static bool is_pinned(struct device *d, struct map *m)
 {
     if (d->is_host)

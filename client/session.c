@@ -17,7 +17,7 @@
 #define DEFAULT_SOCKET  "/run/kvcache/attach.sock"
 #define SOCKET_PATH_MAX sizeof(((struct sockaddr_un *)0)->sun_path)
 
-/* kvc_open has no session to keep the text of its failure in. */
+/* The text of a kvc_open that failed: there is no session to keep it in. */
 static _Thread_local char open_error[512];
 
 /* Keeps a text for kvc_last_error(NULL) in this thread, and returns `error`. */
@@ -40,7 +40,7 @@ static int session_check_options(const struct kvc_options *o)
     return 0;
 }
 
-/* All that maps the daemon's memory. */
+/* Frees everything that maps the daemon's memory. */
 static void unmap_all(struct kvc *k)
 {
     gpu__destroy_all(k);
@@ -71,7 +71,7 @@ static void release_memory(struct kvc *k)
     free(k);
 }
 
-/* The wire takes UTF-8 only: in a name of another encoding what is not ASCII becomes '?'. */
+/* Messages carry UTF-8 only: in a name of another encoding, bytes beyond ASCII become '?'. */
 static void set_name(struct kvc *k, const char *name)
 {
     (void)snprintf(k->name, sizeof(k->name), "%s",
@@ -131,7 +131,8 @@ int kvc_open(const struct kvc_options *options, struct kvc **ret_kvc)
         return rc;
     uint64_t deadline = o->no_wait ? 0 : kvc__deadline(k, 0);
     rc = kvc__connect(k, deadline, deadline);
-    /* A refusal is for the operator to mend; absence mends itself. */
+    /* An operator has to remove the cause of a refusal, so the call fails. An absent daemon may
+     * come later. */
     if (rc == KVC_E_DENIED || rc == -EACCES || rc == KVC_E_VERSION || (rc < 0 && o->must_connect)) {
         if (rc != KVC_E_DENIED && rc != -EACCES && rc != KVC_E_VERSION)
             rc = KVC_E_DOWN;
@@ -153,13 +154,13 @@ void kvc_close(struct kvc **kvc)
         read__flush_hints(k);
         op__stop_all(k, NULL);
     }
-    k->state = LINK_DOWN; /* what is freed here ends with the connection */
+    k->state = LINK_DOWN; /* no RELEASE is sent: leases end with the connection */
     /* In a child of fork() the ZeroMQ context has no thread and must not be touched, and nothing
-     * may be said on the parent's connection; closing the copied descriptor does not end it. */
+     * may be sent on the parent's connection. Closing the copied descriptor does not end it. */
     if (!fork__is_child(k)) {
-        unmap_all(k); /* which closing says to the daemon */
-        /* The attach connection first: its end is the session's. The other way round, a reply that
-         * the daemon still owes finds the control connection alone cut, which is a fault. */
+        unmap_all(k); /* before the connection closes, which tells the daemon so */
+        /* The attach connection first: its end is the session's end. In the other order, a reply
+         * of the daemon might find only the control connection cut, which it takes for a fault. */
         fork__hold_off();
         channel__close(&k->attach_fd);
         fork__go_on();
@@ -194,7 +195,7 @@ void kvc_get_counters(const struct kvc *kvc, struct kvc_counters *ret_counters)
 
 void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes)
 {
-    /* Nothing else may connect a session that only stores. */
+    /* A session that only stores may make no other call that connects. */
     if (kvc__look(kvc) < 0 || kvc->staging.at == NULL || kvc->staging.epoch != kvc->epoch)
         return NULL;
     staging__forget_before(kvc);

@@ -19,8 +19,8 @@ void staging__unpin(struct kvc *k)
     device__unref(d);
 }
 
-/* The daemon may read staging for a store that it never ended, also long after this: what is stored
- * must be what was there. So it keeps the file, and the caller gets other memory in its place. */
+/* If a store has not ended, the daemon may read staging long after this, and must read what the
+ * caller stored. So the daemon keeps the file, and the caller gets other memory in its place. */
 void staging__leave(struct kvc *k)
 {
     bool is_read = false;
@@ -30,12 +30,13 @@ void staging__leave(struct kvc *k)
     if (!is_read || k->staging.at == NULL || k->staging.epoch != k->epoch)
         return;
     staging__unpin(k);
-    /* Without memory for that the caller must do with memory that is void. */
+    /* If there is no memory for that, the caller keeps the old area, whose contents are void. */
     (void)!sys_mmap(k->staging.at, k->staging.bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
 }
 
-/* Another area takes its place: who was given this one may write to it until he asks again. */
+/* A new area replaces this one. If the caller got this one from kvc_staging(), it stays mapped,
+ * because the caller may write to it until the next kvc_staging(). */
 static void set_aside(struct kvc *k)
 {
     if (k->staging.asked != k->staging.epoch) {
@@ -46,8 +47,8 @@ static void set_aside(struct kvc *k)
     k->staging.before_bytes = k->staging.bytes;
 }
 
-/* The new area takes the place of the old one where it fits: a caller who still has the old pointer
- * then writes to memory that is void, not to memory that is gone. */
+/* A new area of equal size is mapped at the addresses of the old one. So a caller that still has
+ * the old pointer writes to valid memory, though its contents are void. */
 int staging__map(struct kvc *k, int fd, uint64_t bytes)
 {
     struct stat st;

@@ -13,7 +13,8 @@
 
 /* ---- asking ---- */
 
-/* Both sides write the page: one that the other could cut would be a SIGBUS. */
+/* Whether the file is a page of words that the daemon cannot truncate: writing to a truncated file
+ * would raise SIGBUS. */
 static bool is_page(int fd)
 {
     struct stat st;
@@ -30,7 +31,7 @@ int words__are(struct kvc *k, const uint8_t *buf, size_t len, int passed)
     if (k->words.asked != k->epoch || (k->words.pages != NULL && k->words.pages->epoch == k->epoch))
         return kvc__malformed(k, "WORDS_ARE (nobody asked)");
     if (m.status != KVC_ST_OK) {
-        /* Nothing else can be wrong with the request than that there are no devices. */
+        /* BAD_ARGUMENT can only mean that the daemon has no devices. */
         int error = m.status == KVC_ST_BAD_ARGUMENT ? KVC_E_TIER : kvc__status_error(m.status);
         k->words.error = kvc__fail(k, error, "the daemon gives no completion words: %.*s",
                                    (int)m.detail.n, (const char *)m.detail.p);
@@ -76,7 +77,7 @@ void words__again(struct kvc *k)
         k->words.asked = 0;
 }
 
-/* The page of this epoch, asked for and waited for. */
+/* Returns the page of this epoch; asks for it and waits, if necessary. */
 static int stream_get(struct kvc *k, struct words **ret_words)
 {
     uint64_t deadline = kvc__deadline(k, 0);
@@ -93,7 +94,7 @@ static int stream_get(struct kvc *k, struct words **ret_words)
     return rc;
 }
 
-/* The page that the caller is about to write to or to look at. */
+/* The same, and notes that the caller has seen this epoch's page. */
 static int get_seen(struct kvc *k, struct words **ret_words)
 {
     int rc = stream_get(k, ret_words);
@@ -119,7 +120,7 @@ static int stream_check(struct kvc_gpu *gpu, uint32_t word, uint64_t value)
                      (unsigned long long)value, KVC_WORDS);
 }
 
-/* The page, registered: a stream of the device can reach it. */
+/* The same, and registers the page with the device, whose streams can reach it then. */
 static int get_pinned(struct kvc_gpu *gpu, struct words **ret_words)
 {
     struct device *d = gpu->device;
@@ -134,7 +135,7 @@ static int get_pinned(struct kvc_gpu *gpu, struct words **ret_words)
     return 0;
 }
 
-/* The same for this word and value, which a call of the caller's names. */
+/* The same after checks of the caller's stream, word and value. */
 static int get_named(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t value,
                      struct words **ret_words)
 {
@@ -152,7 +153,7 @@ int kvc_gpu_signal(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t va
     return rc < 0 ? rc : d->ops->signal(d, stream, &w->word[word], value);
 }
 
-/* The caller waits. The daemon's end is noticed meanwhile; other news are taken in as well. */
+/* Waits in the caller's thread, and handles datagrams of the attach channel meanwhile. */
 static int stream_await(struct kvc *k, const struct words *w, uint32_t word, uint64_t value)
 {
     uint64_t deadline = kvc__deadline(k, 0);

@@ -11,8 +11,9 @@
  *                            outcomes to be taken, replies inside ZeroMQ
  *   a timerfd                readable when a grace deadline has passed or connecting goes on
  *
- * watch__update ends everything that may have swallowed a wake-up, completed an op or changed a
- * time. With it the caller sees a level: readable until kvc_progress and kvc_next have nothing.
+ * Every call that may have swallowed a wake-up, completed an op or changed a time ends with
+ * watch__update(). So the caller sees a level-triggered descriptor: it is readable until
+ * kvc_progress and kvc_next have nothing to do.
  *
  * A child of fork() shares the epoll with its parent, and must not change it: its copies are closed
  * (fork.c).
@@ -39,14 +40,14 @@ void watch__add(struct kvc *k, int fd)
     struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
     if (!watch_is_on(k) || fd < 0)
         return;
-    /* Without memory for it the timer looks now and then; see next_time. */
+    /* If it cannot be added (no memory), the timer fires now and then instead: see next_time(). */
     if (epoll_ctl(k->watch.epoll, EPOLL_CTL_ADD, fd, &e) != 0 && errno != EEXIST)
         k->watch.blind = true;
 }
 
 void watch__remove(struct kvc *k, int fd)
 {
-    /* Closing alone does not remove it while a child of fork() has a copy. */
+    /* close() would not remove the descriptor while a child of fork() has a copy of it. */
     if (watch_is_on(k) && fd >= 0)
         (void)epoll_ctl(k->watch.epoll, EPOLL_CTL_DEL, fd, NULL);
 }
@@ -107,7 +108,8 @@ static void raise_event(struct watch *w, bool raised)
         (void)!read(w->event, &one, sizeof(one));
 }
 
-/* When kvc_progress has something to do that nothing else tells of; 0 = never. */
+/* The time at which kvc_progress has something to do, though no descriptor becomes readable; 0 =
+ * never. */
 static uint64_t next_time(const struct kvc *k)
 {
     uint64_t t = UINT64_MAX;
@@ -145,7 +147,7 @@ void watch__update(struct kvc *k)
 {
     if (!watch_is_on(k))
         return;
-    /* Asking ZeroMQ costs two system calls: not while the caller will be back in any case. */
+    /* Asking ZeroMQ costs two system calls, which are saved if outcomes are ready anyway. */
     bool more = k->ops.ready_n > 0 || (k->wire.sock != NULL && wire__has_news(&k->wire));
     raise_event(&k->watch, more);
     arm(k);

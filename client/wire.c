@@ -25,7 +25,7 @@ static int wire_failed(void)
     return e > 0 && e < ZMQ_HAUSNUMERO ? -e : -EIO;
 }
 
-/* A fault point before a call of ZeroMQ's. */
+/* A fault point for tests, before a call of ZeroMQ. */
 static void *wire_refused(int error)
 {
     errno = error;
@@ -45,7 +45,7 @@ int wire__init(struct wire *w)
     w->ctx = FAULT(alloc) ? wire_refused(ENOMEM) : zmq_ctx_new();
     if (w->ctx == NULL)
         return wire_failed();
-    /* Sockets of before do not hold up zmq_ctx_term(). */
+    /* So zmq_ctx_term() does not wait for earlier sockets. */
     if (zmq_ctx_set(w->ctx, ZMQ_BLOCKY, 0) != 0 || zmq_ctx_set(w->ctx, ZMQ_IO_THREADS, 1) != 0) {
         int rc = wire_failed();
         wire__destroy(w);
@@ -82,9 +82,9 @@ static int set_up(void *sock, const char *endpoint, const uint8_t route[KVC_ROUT
 {
     int64_t max = KVC_MESSAGE_MAX;
     size_t size = sizeof(*ret_fd);
-    /* No reconnecting in here: the route dies with the daemon that gave it. The high-water marks
-     * are above what a session may have in flight, and bound what piles up before a stopped daemon.
-     */
+    /* ZeroMQ must not reconnect: the route is valid only for the daemon that gave it. The
+     * high-water marks are above the number of requests that a session may have in flight, and
+     * bound the queue for a stopped daemon. */
     if (zmq_setsockopt(sock, ZMQ_ROUTING_ID, route, KVC_ROUTE_BYTES) != 0 ||
         zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max)) != 0 ||
         set_int(sock, ZMQ_LINGER, 0) != 0 || set_int(sock, ZMQ_SNDHWM, 4096) != 0 ||
@@ -144,14 +144,14 @@ int wire__send_msg(struct wire *w, struct wire_msg *msg)
     return 0;
 }
 
-/* A DEALER queues what it sends until it is connected, and takes nothing for a connection that has
- * ended. */
+/* Whether ZeroMQ's events say that the connection has ended. A DEALER queues messages until it is
+ * connected, so it is not writable only after the connection's end, or when the queue is full. */
 static bool says_cut(int events)
 {
     return (events & (ZMQ_POLLIN | ZMQ_POLLOUT)) == 0;
 }
 
-/* Of a socket that cannot be asked, both: a failure shows up in receiving. */
+/* ZeroMQ's events. If it fails: readable and writable, so that the next receive gets the error. */
 static int events_of(struct wire *w)
 {
     int events = 0;

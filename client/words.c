@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages of completion words, shared with the daemon: mapped, checked, raised, and kept for streams
- * that are late.
+ * Pages of completion words, shared with the daemon: maps them, checks and raises words, and keeps
+ * old pages for streams that still write to them.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -72,7 +72,8 @@ static struct resv *resv_find(struct kvc *k, uint64_t handle)
     return t != NULL && handle != 0 && i < t->cap && t->at[i].handle == handle ? &t->at[i] : NULL;
 }
 
-/* Forgets it once all of it has been named. */
+/* Commits have named `blocks` more blocks of the reservation. Frees its place after the last one.
+ */
 static void resv_used(struct resv *r, uint32_t blocks)
 {
     r->left -= blocks < r->left ? blocks : r->left;
@@ -313,7 +314,7 @@ static uint32_t count_named(const uint8_t *offsets, uint32_t n)
     return named;
 }
 
-/* Of the blocks that a COMMIT named, those that are not the reservation's any more. */
+/* How many blocks of a COMMIT belong to the reservation no longer, by their statuses. */
 static uint32_t count_ended(const struct kvc_op *op, const uint8_t *statuses)
 {
     struct msg_head head;
