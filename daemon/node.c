@@ -40,13 +40,13 @@
 #include "turn.h"
 #include "units.h"
 
-/* The control socket's limiter looks at what has been in progress for long. */
+/* How often front_tick() ends messages that have been in progress for too long. */
 #define TICK_NS           (1000ull * 1000 * 1000)
 #define REQUESTS_PER_TURN 64u
 #define FRONT_HWM         1024
 #define LOOP_OPS_MAX      64u
 #define PINS_MAX          4096u      /* names that are pinned, and pins by hand */
-#define SUM_PER_TURN      (1u << 20) /* of what was read: some 100 us */
+#define SUM_PER_TURN      (1u << 20) /* bytes read from storage that a turn sums: some 100 us */
 #define FLIGHT_THREADS    64u
 #define END_TIMEOUT_NS    2000000000ull /* for copies in flight to end once sessions are gone */
 
@@ -74,10 +74,10 @@ struct node {
     struct node_http *http; /* NULL: metrics.listen is empty */
     struct loop_watch front_watch, signal_watch;
     int signals;
-    bool terminate, reload;         /* asked for by a signal */
+    bool terminate, reload;         /* a signal asked for it */
     bool started;                   /* all parts are there */
     uint64_t watchdog_ns, alive_ns; /* how often a sign of life is due; the last one */
-    bool abandoned;                 /* I/O that does not end may still touch memory */
+    bool abandoned;                 /* I/O that did not end may still touch memory: free nothing */
     uint64_t ready_ns, now_ns;
     struct node_metrics metrics;
     struct svc_principal principals[CONFIG_PRINCIPALS_MAX];
@@ -104,14 +104,14 @@ static struct host_config host_config_of(const struct config *cfg, const struct 
                                            .turn_bytes = SUM_PER_TURN}};
 }
 
-/* I/O on storage alone gains by them. */
+/* Registered buffers of the loop; only I/O on storage uses them. */
 static unsigned buffers_of(const struct config *cfg)
 {
     const struct host_config host = host_config_of(cfg, NULL);
     return cfg->nvme_paths[0] != '\0' ? host_buffers(&host) : 0;
 }
 
-/* What one tenant may pin. */
+/* Bytes that one tenant may pin. */
 static uint64_t pin_bytes(const struct config *cfg)
 {
     const uint64_t nvme = cfg->nvme_paths[0] != '\0' ? cfg->nvme_limit : 0;
@@ -181,7 +181,7 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
         .front_bytes = front_bytes(cfg->limits_sessions) + SVC_KEPT_MAX + node_http_bytes(cfg)};
 }
 
-/* Of the attach socket. */
+/* Connections to the attach socket. */
 static uint32_t conns_max(const struct config *cfg)
 {
     const struct svc_config svc = svc_config_of(cfg);
@@ -211,7 +211,7 @@ static void principals_of(const struct config *cfg, struct svc_principal *out)
     }
 }
 
-/* ---- svc's ways out ---- */
+/* ---- the ports that svc calls ---- */
 
 static int port_reply(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const void *buf, size_t len)
 {
@@ -315,14 +315,14 @@ static void port_writes(void *ctx, struct kvc_writes *ret_writes)
 static void port_refresh(void *ctx)
 {
     struct node *n = ctx;
-    if (n->nvme != NULL) /* asking is what brings them up to date */
+    if (n->nvme != NULL) /* the call brings the metrics up to date */
         (void)node_nvme_metric_set(n->nvme);
     node_hbm_refresh(n->hbm, n->core);
     node_metrics_refresh(&n->metrics, n->host, n->front);
     n->metrics.uptime_ms = (n->now_ns - n->ready_ns) / 1000000;
 }
 
-/* ---- ways in ---- */
+/* ---- callbacks of io ---- */
 
 static int on_attach_open(void *ctx, uint32_t conn, uid_t uid, pid_t pid)
 {
@@ -356,7 +356,7 @@ static void on_retired(void *ctx, uint32_t chunk, uint32_t principal)
     svc_chunk_retired(n->svc, chunk, principal);
 }
 
-/* The turn drains the socket itself. */
+/* Only notes the wake-up: node_turn() receives the requests. */
 static void on_front(struct loop_watch *w, uint32_t events)
 {
     struct node *n = w->ctx;
@@ -368,7 +368,7 @@ static void dump_flight(struct node *n)
 {
     char path[CONFIG_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/flight.txt", n->cfg->runtime_dir);
-    /* It names sessions, uids and keys: for the daemon's own uid alone, also if it was there. */
+    /* It names sessions, uids and keys: only the daemon's uid may read it, also an old file. */
     int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     int err = fd < 0 || fchmod(fd, 0600) != 0 ? -errno : flight_dump(fd);
     if (fd >= 0 && close(fd) != 0 && err >= 0)
@@ -415,7 +415,7 @@ static void sign_of_life(struct node *n)
     tell_manager(notify_watchdog());
 }
 
-/* Between waiting and the first callback: what time it is. */
+/* Runs after the wait and before the first callback: reads the clock, and begins the turn. */
 static void on_woke(void *ctx)
 {
     struct node *n = ctx;
@@ -431,7 +431,7 @@ static void on_woke(void *ctx)
     sign_of_life(n);
 }
 
-/* How long it was, and how much of that it had a processor: the rest is others'. */
+/* Measures the turn: its length and its processor time. */
 static void turn_measure(struct node *n)
 {
     const struct turn_times t = turn_end(TURN_LONG_NS);
@@ -472,7 +472,7 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     node_warm_turn(&n->warm);
     node_names_turn(n->names, n->core);
     node_nvme_kick(n->nvme);
-    /* Not optional, and last: receives and sends above may have taken the socket's wake-up. */
+    /* Must come after the last receive and send: they may have taken the socket's wake-up. */
     if ((!front_idle(n->front) && front_more(n->front)) || core_has_done(n->core) ||
         core_has_steps(n->core) || host_is_due(n->host))
         *more = true;
@@ -504,8 +504,8 @@ static int run_until(struct node *n, uint64_t until_ns, bool (*done)(const struc
     return rc;
 }
 
-/* What was put so far becomes durable. I/O that a drive does not answer cannot be called back: the
- * kernel ends it with the process, whose memory and locks last until then. */
+/* Makes the blocks that were put so far durable. I/O that a drive does not answer cannot be
+ * cancelled: the kernel ends it with the process, whose memory and locks last until then. */
 static int stop_storage(struct node *n)
 {
     core_stop(n->core);
@@ -522,7 +522,7 @@ int node_run(struct node *n)
 {
     bool more = true;
     int rc = 0;
-    (void)turn_end(UINT64_MAX); /* what the start took is no turn */
+    (void)turn_end(UINT64_MAX); /* the time of the start belongs to no turn */
     while (!rc && !n->terminate && !node_hbm_ends(n->hbm, n->cfg)) {
         rc = node_turn(n, UINT64_MAX, &more);
         if (n->reload)
@@ -554,7 +554,7 @@ int node_run(struct node *n)
         rc = stop_storage(n);
     if (!rc)
         LOG_INFO("stopped");
-    return rc == 0 && !n->terminate ? -EIO : rc; /* a device ended it */
+    return rc == 0 && !n->terminate ? -EIO : rc; /* -EIO: a lost device ended the loop */
 }
 
 /* ---- setup list and its mirror ---- */
@@ -567,13 +567,13 @@ static int start_signals(struct node *n)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGQUIT);
     sigaddset(&set, SIGHUP);
-    /* A peer that has gone, and a file that may not grow (RLIMIT_FSIZE), are errors of calls. */
+    /* A closed peer, and a file that may not grow (RLIMIT_FSIZE), are reported by the calls. */
     static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2};
     for (unsigned i = 0; i < ARRAY_LEN(ignored); i++)
         if (signal(ignored[i], SIG_IGN) == SIG_ERR)
             return -errno;
     if (sigprocmask(SIG_BLOCK, &set, NULL))
-        return -errno; /* the other threads inherit it */
+        return -errno; /* threads that start later inherit the mask */
     n->signals = sys_signalfd(&set, SFD_NONBLOCK);
     return n->signals < 0 ? -errno : 0;
 }
@@ -599,8 +599,8 @@ static int start_topo(struct node *n)
     return topo_create(NULL, &n->topo);
 }
 
-/* Descriptors of a session: attach connection, pidfd, staging, and that of one before it that is
- * being freed. A chunk has two. Connections to the control socket are bounded by its limiter. */
+/* A session has four: attach connection, pidfd, staging, and staging that is being freed. A chunk
+ * has two. The limiter bounds connections to the control socket. */
 uint64_t node_descriptors(const struct config *cfg)
 {
     const uint64_t chunks = cfg->host_limit / cfg->host_chunk * 17 / 16 + 4;
@@ -612,7 +612,7 @@ uint64_t node_descriptors(const struct config *cfg)
            128;
 }
 
-/* To the hard limit, which node_check() has found to be enough. */
+/* Raises the limit of descriptors to the hard limit, which node_check() has found sufficient. */
 static int start_descriptors(struct node *n)
 {
     (void)n;
@@ -658,13 +658,13 @@ static int start_loop(struct node *n)
     return loop_watch_add(n->loop, &n->signal_watch);
 }
 
-/* Early: it is alive while it reads storage. */
+/* Started early, so that /healthz answers while the daemon reads storage. */
 static int start_http(struct node *n)
 {
     return node_http_open(n->cfg, n->loop, &n->http);
 }
 
-/* What an operator can do about it. */
+/* What an operator can do when the host tier cannot be made (err). */
 static const char *host_hint(const struct config *cfg, int err, char *text, uint32_t cap)
 {
     if (err == -ENOMEM && cfg->host_huge_pages == CONFIG_HUGE_REQUIRE)
@@ -761,7 +761,7 @@ static const struct core_identity *who(void *ctx, const char *principal)
     return NULL;
 }
 
-/* Storage can be smaller than was configured for: a path is out, or its segments are few. */
+/* Warns of shares that storage cannot hold, as it is smaller while a path is out. */
 static void tell_shares(struct node *n)
 {
     char all[UNITS_TEXT_BYTES], there[UNITS_TEXT_BYTES];
@@ -773,7 +773,7 @@ static void tell_shares(struct node *n)
                  units_format_bytes(sum, all), units_format_bytes(most, there));
 }
 
-/* What the run before has left. */
+/* Recovers what the last run has left in memory, on storage and in the journal of names. */
 static int start_recovery(struct node *n)
 {
     int err = 0;
@@ -858,7 +858,7 @@ static int start_front(struct node *n)
                                .uids = n->uids,
                                .nuids = n->nuids,
                                .kept_max = n->cfg->limits_waiters};
-    /* With ZeroMQ's threads; copy threads, which may take whole processors, are there already. */
+    /* ZeroMQ's threads inherit it; copy threads, which take whole processors, have started. */
     int err = thread_prompt();
     if (err)
         LOG_WARN("threads that answer are scheduled like those that copy: %s", err_name(err));
@@ -885,7 +885,7 @@ static int start_pages(struct node *n)
 
 static int start_attach(struct node *n)
 {
-    /* One more than there are sessions: who gets none is told so. */
+    /* One connection more than svc takes: a peer that gets no session is told so. */
     struct attach_config cfg = {
         .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = conns_max(n->cfg) + 1};
     struct attach_handlers on = {.ctx = n,
@@ -895,9 +895,8 @@ static int start_attach(struct node *n)
     return attach_create(&cfg, n->loop, &on, &n->attach);
 }
 
-/* Bottom-up. The attach socket is last of those that others see: who connects finds all the rest.
- * It also comes before front: its lock-like check tells a second daemon off before anything of the
- * first one's is touched. */
+/* Bottom-up. Before "control socket" comes "attach socket", which fails in a second daemon, so that
+ * the first one's control socket stays. Then only tables and the readiness of pages are left. */
 static const struct {
     const char *name;
     int (*start)(struct node *n);
@@ -975,7 +974,7 @@ void node_stop(struct node **node)
     svc_destroy(&n->svc);
     if (n->abandoned ||
         (n->core &&
-         !core_is_still(n->core))) { /* the process ends; nothing that I/O may touch is freed */
+         !core_is_still(n->core))) { /* the process ends without freeing memory of that I/O */
         *node = NULL;
         return;
     }

@@ -4,7 +4,7 @@
  * frames. It defines libc's functions that ZeroMQ calls, so that all bytes pass here first
  * (front_limiter.h). For descriptors of others they are the bare system calls.
  */
-/* With it libc's headers define recv() themselves, as an inline function. */
+/* With _FORTIFY_SOURCE libc's headers define recv() as an inline function. */
 #undef _FORTIFY_SOURCE
 #include "front_limiter.h"
 
@@ -25,22 +25,24 @@
 #include "sys.h"
 #include "zmtp.h"
 
-/* A request is one frame; a few more are read, so that who sends them is told. */
+/* A request is one frame. A few more are accepted, so that their sender gets an answer. */
 #define FRAMES_MAX 8u
-/* Connections of one uid that have not named a route yet: one for each session of that uid that is
- * not connected, so that however many workers start at once all get in; and so many more. */
+/* A uid may have one connection without a route for each of its sessions that is not connected, so
+ * that any number of workers can start at once; and so many more. */
 #define GREETING_MORE 8u
-/* Of one peer, queued in each direction, beside the message in progress. */
+/* Bytes that one peer may have queued in each direction, beside the message in progress. */
 #define QUEUED_ONE_MAX (8u << 20)
-/* Of all peers, and what each of them may have queued even then. */
+/* Bytes that all peers may have queued; and bytes that each may have queued even beyond that. */
 #define QUEUED_ALL_MAX (32u << 20)
 #define QUEUED_EACH    (64u << 10)
-/* A larger message needs room among those of all peers before more than its head's batch is read;
- * while somebody waits for room, one must be complete after this time. */
+/* A message of more than QUEUED_EACH needs room in QUEUED_ALL_MAX before more than the first bytes
+ * of it are read. While another peer waits for room, such a message must be complete after this
+ * time. */
 #define UNFINISHED_NS (2ull * 1000 * 1000 * 1000)
-/* What is larger is always mapped anew, so what ZeroMQ reserves at a head takes no memory yet. */
+/* malloc() maps larger pieces anew, so memory that ZeroMQ reserves for an announced message costs
+ * nothing until its bytes come. */
 #define MAPPED_FROM (128 << 10)
-/* Descriptors beyond this number are no connections of ours: numbers are given from below. */
+/* A connection whose descriptor is not below this number is refused. */
 #define FDS_MAX (1u << 20)
 
 struct peer {
@@ -48,25 +50,25 @@ struct peer {
     uid_t uid;
     bool live;
     struct conn *conn; /* NULL: not connected */
-    /* Bytes queued, changed under the lock. What an earlier connection of the same peer left in
-     * ZeroMQ's queue counts on. */
+    /* Bytes queued, changed under the lock. Bytes that an earlier connection of the same peer left
+     * in ZeroMQ's queue still count. */
     _Atomic uint64_t in, out;
 };
 
 struct conn {
     int fd;
-    uint32_t uid_no; /* while it has no peer: counted there */
+    uint32_t uid_no; /* of uids[], whose `greeting` counts it while it has no peer */
     _Atomic(struct peer *) peer;
     atomic_bool dismissed;
     struct conn *next_free;
     struct zmtp zmtp; /* I/O thread */
-    /* Under the lock, but `wanted`, which only the I/O thread changes. */
-    uint64_t large;          /* of a large message in progress: what it has of the common room */
-    _Atomic uint64_t wanted; /* and what it waits for */
-    uint64_t since_ns;       /* large: got its room, or was let go on */
-    int epoll_fd;            /* ZeroMQ's; -1: not in it */
+    /* From here on under the lock. */
+    uint64_t large;          /* bytes of the common room that a large message in progress has */
+    _Atomic uint64_t wanted; /* bytes of room for which that message waits */
+    uint64_t since_ns;       /* when that message got its room last, or was cut off */
+    int epoll_fd;            /* of ZeroMQ, where the connection is in it; -1: it is not */
     struct epoll_event event;
-    bool held; /* taken out of EPOLLIN: not read from */
+    bool held; /* not read: ZeroMQ's EPOLLIN is masked out */
 };
 
 struct uid_account {
@@ -85,13 +87,13 @@ struct front_limiter {
     struct uid_account *uids;
     struct conn *conns, *free;
     _Atomic uint64_t in, out;
-    uint64_t large; /* under the lock */
-    uint32_t nheld, turn_of;
+    uint64_t large;          /* sum of conn.large; under the lock, as is: */
+    uint32_t nheld, turn_of; /* connections with `held`; the peer at which let_read() begins next */
     _Atomic uint64_t refused, cut, shed, paused;
 };
 
-/* Any thread looks here first, and goes no further when the descriptor is not one of ours: a thread
- * that closes a file must not meet a limiter that is being destroyed. */
+/* Any thread looks here first, and goes no further when the descriptor is not of a connection here:
+ * a thread that closes some file must not use a limiter that is being destroyed. */
 static _Atomic uint16_t by_fd[FDS_MAX]; /* 1 + number of the connection; pages come as used */
 static atomic_int listener_fd = -1;
 static _Atomic(struct front_limiter *) the_limiter;
@@ -108,14 +110,15 @@ uint32_t front_limiter_descriptors(uint32_t peers_max, uint32_t nuids)
 
 uint64_t front_limiter_bytes(uint32_t peers_max)
 {
-    /* Requests: queued and large ones in progress share the room; what each peer may have beside it
-     * is queued, in progress, and read before the limiter could stop it. Replies: queued. */
+    /* Requests: queued and large ones in progress share QUEUED_ALL_MAX; beside it each peer may
+     * have three times QUEUED_EACH: queued, in progress, and read before the limiter could stop it.
+     * Replies: QUEUED_ALL_MAX, and QUEUED_EACH for each peer. */
     return 2ull * QUEUED_ALL_MAX + (uint64_t)peers_max * 4 * QUEUED_EACH;
 }
 
 /* ---- connections; the lock is held ---- */
 
-/* NULL: not a connection of ours. Without the lock. */
+/* NULL: the descriptor is not of a connection here. Called without the lock. */
 static struct conn *conn_of_fd(int fd, struct front_limiter **ret_limiter)
 {
     if (fd < 0 || (uint32_t)fd >= FDS_MAX)
@@ -156,8 +159,8 @@ static bool conn_open(struct front_limiter *g, int fd, uid_t uid)
     return true;
 }
 
-/* An admitted peer is connected no longer, or not yet; -1: it is, or it has gone. One of a uid that
- * may not connect is awaited by nobody. */
+/* Counts admitted peers that are not connected. more 1: `p` is not connected (any more); -1: it is
+ * connected, or was dismissed. A uid that may not connect has no account. */
 static void front_limiter_await(struct front_limiter *g, const struct peer *p, int more)
 {
     struct uid_account *who = account_of(g, p->uid);
@@ -165,7 +168,8 @@ static void front_limiter_await(struct front_limiter *g, const struct peer *p, i
         who->awaited += (uint32_t)more;
 }
 
-/* Whether a peer has its share already: of what all may have, or its own limit. */
+/* Whether a peer must not queue more: it has its own limit, or all have theirs and it has
+ * QUEUED_EACH. */
 static bool front_limiter_is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
 {
     uint64_t mine = atomic_load_explicit(one, memory_order_relaxed);
@@ -179,7 +183,7 @@ static bool may_read(const struct front_limiter *g, const struct conn *c, const 
            (c->wanted == 0 || g->in + g->large + c->wanted <= (uint64_t)QUEUED_ALL_MAX);
 }
 
-/* Its turn has come: the large message that waited has its room. */
+/* Gives the large message the room for which it waited. */
 static void go_on(struct front_limiter *g, struct conn *c)
 {
     g->large += c->wanted;
@@ -193,11 +197,12 @@ static void listen_to(const struct conn *c, bool input)
     struct epoll_event e = c->event;
     if (!input)
         e.events &= ~(uint32_t)EPOLLIN;
-    if (c->epoll_fd >= 0) /* in it, so this can only change a mask */
+    if (c->epoll_fd >= 0) /* it is in the epoll set, so changing its mask cannot fail */
         MUST(syscall(SYS_epoll_ctl, c->epoll_fd, EPOLL_CTL_MOD, c->fd, &e) == 0);
 }
 
-/* Room may have become free. They take turns at it. */
+/* Room may have become free: lets held connections be read, beginning with another peer each time.
+ */
 static void let_read(struct front_limiter *g)
 {
     const uint32_t first = g->nheld > 0 ? g->turn_of++ : 0;
@@ -228,8 +233,8 @@ static void conn_gone(struct front_limiter *g, struct conn *c)
     if (p) {
         p->conn = NULL;
         front_limiter_await(g, p, 1);
-        g->in -= p->in;   /* p->in stays: ZeroMQ hands those out first */
-        g->out -= p->out; /* replies that it did not read are gone with it */
+        g->in -= p->in;   /* p->in stays: ZeroMQ still hands these requests out */
+        g->out -= p->out; /* replies that the peer has not read are lost */
         p->out = 0;
     } else if (!atomic_load(&c->dismissed)) {
         g->uids[c->uid_no].greeting--;
@@ -247,7 +252,7 @@ static struct peer *peer_of(struct front_limiter *g, const uint8_t *route)
     return p && p->live && memcmp(p->route, route, KVC_ROUTE_BYTES) == 0 ? p : NULL;
 }
 
-/* ---- what the control thread says ---- */
+/* ---- calls of the control thread ---- */
 
 void front_limiter_admit(struct front_limiter *g, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
 {
@@ -290,7 +295,7 @@ void front_limiter_dismiss(struct front_limiter *g, const uint8_t route[KVC_ROUT
 int front_limiter_taken(struct front_limiter *g, const void *route, size_t route_len,
                         uint64_t bytes)
 {
-    int err = 0; /* what is left of a session that has gone finds no session */
+    int err = 0; /* also for a dismissed route: svc finds no session for the request */
     if (route_len != KVC_ROUTE_BYTES)
         return -EPROTO;
     pthread_mutex_lock(&g->lock);
@@ -325,7 +330,7 @@ int front_limiter_sending(struct front_limiter *g, const void *route, size_t rou
     return err;
 }
 
-/* Without the lock: peers come and go on the thread that asks. */
+/* Without the lock: only the calling thread admits and dismisses peers. */
 bool front_limiter_backlogged(struct front_limiter *g, const void *route, size_t route_len)
 {
     const struct peer *p = route_len == KVC_ROUTE_BYTES ? peer_of(g, route) : NULL;
@@ -360,7 +365,7 @@ void front_limiter_tick(struct front_limiter *g, uint64_t now_ns)
         if (!c || c->large == 0 || c->held || now_ns < c->since_ns + UNFINISHED_NS)
             continue;
         front_limiter_count(&g->cut);
-        c->since_ns = now_ns; /* once is enough; close() gives back its room */
+        c->since_ns = now_ns; /* so that it is cut once; close() gives its room back */
         (void)shutdown(c->fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&g->lock);
@@ -372,10 +377,10 @@ void front_limiter_stats(struct front_limiter *g, struct front_limiter_stats *re
         .refused = g->refused, .cut = g->cut, .shed = g->shed, .paused = g->paused};
 }
 
-/* ---- what ZeroMQ's I/O thread meets ---- */
+/* ---- on ZeroMQ's I/O thread ---- */
 
-/* close() is replaced below for all of the process. ThreadSanitizer must hear of each: else the
- * next to get the number, on any thread, seems to race with whoever opened it before. */
+/* close() is replaced below for the whole process. ThreadSanitizer must see each call: otherwise a
+ * thread that gets the same descriptor number later seems to race with the thread that had it. */
 #ifdef __SANITIZE_THREAD__
 int __interceptor_close(int fd);
 #endif
@@ -394,7 +399,8 @@ static int bare_accept(int fd, struct sockaddr *addr, socklen_t *len, int flags)
     return FAULT(fd) ? (errno = EMFILE, -1) : (int)syscall(SYS_accept4, fd, addr, len, flags);
 }
 
-/* libzmq aborts the process at an error that it does not know; ECONNABORTED it knows. */
+/* accept4() fails, and `counter` counts it. libzmq aborts the process at an error that it does not
+ * expect; it expects ECONNABORTED. */
 static int nobody(_Atomic uint64_t *counter)
 {
     front_limiter_count(counter);
@@ -402,7 +408,7 @@ static int nobody(_Atomic uint64_t *counter)
     return -1;
 }
 
-/* It went while it waited to be accepted; what it may have sent is nobody's. */
+/* Whether the peer hung up while it waited to be accepted; bytes that it sent are dropped. */
 static bool is_dead(int fd)
 {
     struct pollfd end = {.fd = fd};
@@ -420,7 +426,7 @@ static int limiter_accept(struct front_limiter *g, int flags)
     }
     struct ucred who;
     socklen_t n = sizeof who;
-    if (is_dead(fd)) { /* and takes no place */
+    if (is_dead(fd)) { /* it must not take a place */
         (void)bare_close(fd);
         errno = ECONNABORTED;
         return -1;
@@ -443,8 +449,8 @@ struct reading {
     bool refused;
 };
 
-/* The connection has named its route: it is that of a session of its uid, which has no other. What
- * an earlier connection sent is handled first. */
+/* The connection has named its route. Accepts it if the route is of a session of the same uid that
+ * has no connection, and of which no request of an earlier connection is still queued. */
 static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
 {
     struct reading *r = ctx;
@@ -463,8 +469,8 @@ static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
     return r->refused ? -EACCES : 0;
 }
 
-/* `queued` bytes of messages are complete; of a large one that is not, the bytes announced need
- * room. */
+/* Counts `queued` bytes of complete messages. A large message in progress needs room for the bytes
+ * that it has announced. */
 static void charge(struct front_limiter *g, struct conn *c, uint64_t queued)
 {
     pthread_mutex_lock(&g->lock);
@@ -473,7 +479,7 @@ static void charge(struct front_limiter *g, struct conn *c, uint64_t queued)
         const uint64_t begun = c->zmtp.bytes > QUEUED_EACH ? c->zmtp.bytes : 0;
         p->in += queued;
         g->in += queued;
-        if (queued > 0) { /* what was in progress before is among them */
+        if (queued > 0) { /* the message that was in progress is complete */
             g->large -= c->large;
             c->large = 0;
         }
@@ -483,8 +489,9 @@ static void charge(struct front_limiter *g, struct conn *c, uint64_t queued)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* With level-triggered events ZeroMQ would ask again at once: it is not told that there is
- * anything to read until let_read(). The end of a connection it is told in any case. */
+/* Returns whether the connection must not be read now. Then EPOLLIN is masked out until let_read(),
+ * as ZeroMQ, whose events are level-triggered, would ask again at once. A connection whose peer has
+ * hung up is not held. */
 static bool front_limiter_hold(struct front_limiter *g, struct conn *c)
 {
     struct pollfd end = {.fd = c->fd};
@@ -528,7 +535,7 @@ static ssize_t limiter_recv(struct front_limiter *g, struct conn *c, void *buf, 
     return n;
 }
 
-/* ZeroMQ's wishes are remembered; while a connection is held, it is not listened to. */
+/* Remembers the event mask that ZeroMQ sets; while the connection is held, EPOLLIN stays masked. */
 static int limiter_epoll_ctl(struct front_limiter *g, struct conn *c, int epoll_fd, int op,
                              struct epoll_event *event)
 {
@@ -546,8 +553,8 @@ static int limiter_epoll_ctl(struct front_limiter *g, struct conn *c, int epoll_
     return rc;
 }
 
-/* What was written includes a few bytes of framing per message, so a backlog is taken for slightly
- * smaller than it is; an empty one is exact again. */
+/* Bytes written include a few bytes of framing per message, so a backlog counts as slightly smaller
+ * than it is; at 0 the count is exact again. */
 static void sent(struct front_limiter *g, struct conn *c, uint64_t bytes)
 {
     pthread_mutex_lock(&g->lock);
@@ -605,7 +612,7 @@ IN_PLACE_OF_LIBC int close(int fd)
         return bare_close(fd);
     pthread_mutex_lock(&g->lock);
     conn_gone(g, c);
-    int rc = bare_close(fd); /* under the lock: nobody shuts down a stranger */
+    int rc = bare_close(fd); /* under the lock, so that no shutdown() meets another file's number */
     pthread_mutex_unlock(&g->lock);
     return rc;
 }
@@ -637,7 +644,7 @@ int front_limiter_create(const struct front_limiter_config *config, int listener
     struct front_limiter *g = sys_calloc(1, sizeof *g);
     if (!g)
         return -ENOMEM;
-    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM); /* a sanitizer's allocator knows no such thing */
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM); /* fails with a sanitizer's allocator */
     g->listener = listener;
     g->reserve.fd = -1;
     g->peers_max = config->peers_max;

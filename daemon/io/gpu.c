@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control thread's half of a device: operations are given to the device's thread and come back
- * ended, and news of the device arrives between them.
+ * The control thread's half of a device: it gives operations to the device's thread, which hands
+ * them back ended, with reports about the device between them.
  *
- * Descriptors that are handed out are duplicates, and closed here. The device's thread may lose the
- * driver's own at any time, and a number that the control thread is about to send to a worker must
- * not be another file's by then.
+ * Descriptors that are handed out are duplicates, and closed here. The driver may close its own at
+ * any time on the device's thread. Then a number that the control thread is about to send to a
+ * worker could already be another file's.
  */
 #include <ctype.h>
 #include <fcntl.h>
@@ -29,16 +29,17 @@
 #define RETRY_DEFAULT_NS UINT64_C(5000000000)
 #define RECALIBRATE_NS   UINT64_C(60000000000)
 #define STUCK_NS         UINT64_C(30000000000)
-/* How often it is looked whether it is. */
+/* The timer that looks for a stuck call fires so often in STUCK_NS. */
 #define STUCK_SHARE 4u
-/* Of the credit, so that the driver has the next piece while it works on one. */
+/* A piece is at most this part of the credit, so that the driver has the next piece while it copies
+ * one. */
 #define PIECE_SHARE     8u
 #define PIECE_BYTES_MAX (UINT64_C(8) << 20)
 #define PIECE_BYTES_MIN UINT64_C(4096)
 
 /* --- devices --- */
 
-/* NULL: this binary has none for it. */
+/* NULL: this binary has no driver for a device of that kind. */
 static const struct gpu_drv *driver_of(const struct device_name *name)
 {
     if (name->kind == DEVICE_NAME_EMULATED)
@@ -50,7 +51,7 @@ static const struct gpu_drv *driver_of(const struct device_name *name)
 #endif
 }
 
-/* NULL, and the driver; or what is wrong. */
+/* Returns NULL and sets *ret_drv; or returns what is wrong with the name. */
 static const char *find_driver(const char *device, const struct gpu_drv **ret_drv)
 {
     struct device_name name;
@@ -172,8 +173,9 @@ static void log_lack(const struct gpu_control *c)
              units_format_bytes(c->gpu.config.wanted_bytes, wanted));
 }
 
-/* Nothing that is submitted from now on reaches it. It is heard to be out when the thread has
- * closed it, as of any other. */
+/* Asks config.refuse whether the device that came up must not be used; if so, operations that are
+ * submitted from now on fail. `changed` is called when the thread has closed the device and has
+ * reported it as out. */
 static bool is_refused(struct gpu_control *c, const struct gpu_told *told)
 {
     if (c->closing || c->gpu.config.refuse == NULL)
@@ -243,13 +245,14 @@ static void finish_copy(struct gpu_control *c, const struct gpu_op *op)
     histo_add(&c->metrics.copy_ns, op->begun_ns); /* how long it ran, by now */
 }
 
-/* Whatever the device does. */
+/* Whether operations of this kind end with 0 whatever the device does. */
 static bool ends_well(const struct gpu_op *op)
 {
     return op->kind == GPU_FREE || op->kind == GPU_UNPIN || op->kind == GPU_NOTHING;
 }
 
-/* It ended well when the device had been given up: its owner has been told that all is lost. */
+/* Makes an operation fail that ended well after the device was given up: its owner was told that
+ * all is lost. */
 static void end_too_late(struct gpu_op *op)
 {
     if (op->status < 0 || ends_well(op))
@@ -313,7 +316,8 @@ static void set_timer(struct gpu_control *c, bool on)
     c->ticking = on;
 }
 
-/* Nothing is known of what is in flight, so it stays so; nothing more is given to the device. */
+/* Whether operations in flight still run is unknown, so they stay in flight; the device gets no new
+ * ones. */
 static void gpu_give_up(struct gpu_control *c)
 {
     char limit[UNITS_TEXT_BYTES];
@@ -370,7 +374,8 @@ static void prepare_copy(struct gpu_control *c, struct gpu_op *op)
     c->metrics.inflight_bytes += op->bytes;
 }
 
-/* From here on the device's thread may look at it, and going out does not touch it any more. */
+/* Takes the memory off the list: from here on the device's thread may use the struct, so void_all()
+ * must not. */
 static void prepare_free(struct gpu_op *op)
 {
     op->bytes = op->mem->addr != 0 ? op->mem->bytes : 0;
@@ -390,8 +395,8 @@ void gpu_submit(struct gpu *g, struct gpu_op *op)
     op->waits = false;
     op->at = 0;
     op->mark_at = 0;
-    /* What it names is of the device as this thread knows it: if that has gone out since, even when
-     * it is back, the addresses mean nothing any more. */
+    /* Its addresses are those of the generation that this thread knows. If the device has gone out
+     * since, they mean nothing any more, even when it is up again. */
     op->generation = c->state == GPU_STARTING ? 1 : c->state == GPU_UP ? c->generation : 0;
     if (op->kind == GPU_COPY)
         prepare_copy(c, op);

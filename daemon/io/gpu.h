@@ -66,7 +66,7 @@ struct gpu_mem {
 enum gpu_op_kind {
     GPU_ALLOC = 1, /* mem, bytes: makes memory of the daemon's, all zero. -ENOMEM, -EMFILE */
     GPU_IMPORT,    /* mem, handle (its fd is borrowed until done). -EINVAL: not of this device, or
-                    * shorter than the handle says; -EOPNOTSUPP: this kind cannot be imported here */
+                    * shorter than it says; -EOPNOTSUPP: this kind cannot be imported here */
     GPU_FREE,      /* mem, allocated or imported; always 0. No copy of it may be in flight */
     GPU_PIN,       /* host, bytes: registers host memory, so that copies from and to it are
                     * asynchronous and fast. Copies also work without. -ENOMEM, -EOPNOTSUPP;

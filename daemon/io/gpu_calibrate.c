@@ -3,10 +3,10 @@
  * Measures how fast each path of a device copies, at start: fragments of each size, scattered on
  * the device and in order in host memory, as blocks are; and one copy in one piece.
  *
- * Each runs three times and the fastest counts: the first touches memory, and whatever else runs on
- * the machine only makes it slower. A slow device, or one that is told to be, leaves the rest
- * unmeasured rather than start late; so does one that has operations waiting. Sizes that do not fit
- * the memory are not measured.
+ * Each copy runs three times and the fastest counts: the first run touches memory, and other load
+ * on the machine only makes copies slower. When the time is used up, or operations wait, the other
+ * sizes stay unmeasured, so that the device starts in time. Sizes that do not fit the scratch
+ * memory are not measured.
  *
  * Copies within the device are measured too, from one place to scattered ones: blocks that are in
  * slots of the device. That is also the second half of a window's cost, where the daemon brings
@@ -23,27 +23,28 @@
 #include "sys.h"
 
 #define SCRATCH_BYTES (UINT64_C(8) << 20)
-/* With less than this a copy is over before it tells how fast it was. */
+/* A smaller copy ends too soon for its rate to be measured. */
 #define SCRATCH_BYTES_MIN (UINT64_C(1) << 20)
-#define FRAGS_MAX         2048u /* more of the smallest tell no more */
+#define FRAGS_MAX         2048u /* more fragments would not change the rate */
 #define ROUNDS            3u
 #define BUDGET_NS         UINT64_C(150000000)
-/* A device that has rested has its clocks and its link low, and raises them when it has work. */
+/* An idle device lowers its clocks and link, and raises them under load: so long it is warmed up.
+ */
 #define WARM_NS  UINT64_C(50000000)
 #define SPIN_NS  UINT64_C(2000000)
 #define SLEEP_NS 50000L
 /* A kernel takes multiprocessors from the workers' kernels, so it must have 5/4 of the engine's
  * rate; less may be noise. */
 #define WORTH_QUARTERS 5u
-/* In time slices beside a worker that decodes it has half of the rate that is measured here, and
- * the worker needs twice the time for a step; an engine costs the worker little
- * (docs/notes/bench-h200.md). So it must have three times the engine's rate. */
+/* In time slices, beside a worker that decodes, a kernel has half of the rate that is measured
+ * here, and the worker's step takes twice as long; a copy by the engine costs the worker little
+ * (docs/notes/bench-h200.md). So the kernel must have three times the engine's rate. */
 #define WORTH_QUARTERS_BY_TURNS 12u
-/* A prime that no number of fragments is a multiple of, so that it visits all. */
+/* A prime of which no number of fragments is a multiple, so that steps of it visit all of them. */
 #define STRIDE 613u
 
-/* What pages have: 1 and 2 KiB with fp8 and many ways of tensor parallelism; 18 KiB with MLA, 16
- * tokens of 576 values; 64 KiB with none. Other sizes are taken for the nearest, by ratio. */
+/* Sizes of pages: 1 and 2 KiB with fp8 and much tensor parallelism; 18 KiB with MLA, 16 tokens of
+ * 576 values; 64 KiB with neither. Another size has the rate of the nearest one, by ratio. */
 static const uint32_t sizes[GPU_CALIBRATED] = {1024, 2048, 6144, 18432, 65536, 8388608};
 _Static_assert(FRAGS_MAX <= GPU_DRV_FRAGS_MAX, "one call to the driver");
 
@@ -53,7 +54,7 @@ struct calibration {
     struct gpu_mem mem;
     uint8_t *host;
     uint64_t bytes;         /* of scratch, on each side */
-    struct inbox *yield_to; /* NULL: nobody is waited for */
+    struct inbox *yield_to; /* measuring stops when it has an item; may be NULL */
     bool pinned;
     uint64_t until_ns;
     struct kvc_frag frag[FRAGS_MAX];
@@ -76,7 +77,8 @@ static uint32_t frags_of(uint64_t bytes, uint64_t frag_bytes)
     return (uint32_t)MIN(bytes / frag_bytes, FRAGS_MAX);
 }
 
-/* In one half of the device's scratch in order, in the other scattered. */
+/* Fragments from one half of the device's scratch, in order, to scattered places in the other half.
+ */
 static uint32_t lay_out_within(struct calibration *c, uint64_t frag_bytes)
 {
     MUST(frag_bytes > 0 && c->bytes >= 2);
@@ -113,7 +115,7 @@ static int time_copy(struct calibration *c, enum gpu_path path, enum gpu_directi
     int err = c->drv->copy(c->dev, path, direction, c->frag, n, NULL, &ticket);
     if (err == 0)
         err = gpu_calibrate_wait_for(c, ticket, begun);
-    const uint64_t took = clock_now_ns() - begun + 1; /* a clock may stand still */
+    const uint64_t took = clock_now_ns() - begun + 1; /* never 0, even if the clock stands still */
     *best_ns = MIN(*best_ns, took);
     return err < 0 ? -EIO : 0;
 }
@@ -123,7 +125,7 @@ static bool has_time(const struct calibration *c)
     return clock_now_ns() < c->until_ns && (c->yield_to == NULL || !inbox_pending(c->yield_to));
 }
 
-/* Copies that nobody counts, to and fro, once at least. */
+/* Copies in both directions, at least once each, without counting them: raises the clocks. */
 static int warm(struct calibration *c)
 {
     static const enum gpu_direction ways[] = {GPU_TO_DEVICE, GPU_FROM_DEVICE};
@@ -164,7 +166,8 @@ static bool is_known(const struct gpu_rates *r, unsigned i)
            r->within[i][GPU_PATH_ENGINE] != 0;
 }
 
-/* One piece is one piece: what was measured first was measured cold. */
+/* The bound is at least the rate of every measured size: it was measured first, when the device was
+ * still cold. */
 static void raise_bound(struct gpu_rates *rates)
 {
     for (unsigned i = 0; i < GPU_CALIBRATED && rates->plain_to != 0; i++)
@@ -173,7 +176,7 @@ static void raise_bound(struct gpu_rates *rates)
         rates->plain_from = MAX(rates->plain_from, rates->from[i][GPU_PATH_ENGINE]);
 }
 
-/* The sizes that blocks have first, in case that there is no time for all. */
+/* Measures first the sizes that blocks have, as the time may not suffice for all. */
 static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates *rates)
 {
     static const unsigned order[GPU_CALIBRATED] = {4, 3, 2, 1, 0, 5};
@@ -188,7 +191,8 @@ static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates 
         const unsigned i = order[k];
         if (sizes[i] > c->bytes || is_known(rates, i))
             continue;
-        /* One way at a time: where a try is long enough for no more, the next one goes on. */
+        /* Each direction by itself: if the time of this try ends after one, the next try goes on.
+         */
         if (rates->to[i][GPU_PATH_ENGINE] == 0)
             err = gpu_calibrate_measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
         if (err == 0 && rates->from[i][GPU_PATH_ENGINE] == 0)

@@ -3,8 +3,8 @@
  * The device's thread, `kvc-gpu`; it alone calls the driver. gpu__main() takes operations from its
  * inbox, gives copies to the driver in pieces, and posts their ends back to gpu.c.
  *
- * It sleeps in its inbox while there is nothing to do. While copies run or wait for their words,
- * nobody would wake it: it polls, at once at first and then less often.
+ * It sleeps in its inbox while it has nothing to do. No event wakes it when a copy ends or a word
+ * comes, so it polls for these: without a pause at first, and then less often.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -17,30 +17,30 @@
 #include "fault.h"
 #include "gpu__.h"
 
-/* So many pieces of a copy that makes them, and then others have their turn: a worker that loads a
- * few blocks does not wait for one that loads thousands. */
+/* After so many pieces of a copy with `next_piece` other copies have their turn: a worker that
+ * loads a few blocks does not wait for one that loads thousands. */
 #define TURN_PIECES 4u
-/* After something has happened: so long without sleeping. */
+/* The thread does not sleep for so long after it did something. */
 #define SPIN_NS UINT64_C(20000)
-/* A sleep costs up to 25 us of a processor where a timer is dear. So it sleeps for this part of
- * what a batch should take by those before it; what takes longer is looked at in steps that grow
- * with the time that it has taken. A worker's word may take seconds to come. */
+/* A sleep costs up to 25 us of processor time on some machines. So the thread sleeps for this part
+ * of the time that earlier batches let it expect for a batch. For a batch that takes longer, or a
+ * word, which may take seconds, the sleeps grow with the time that has passed. */
 #define EXPECTED(ns)      ((ns) / 4 * 3)
 #define SLEEP_SHARE       8u
 #define SLEEP_NS_MIN      UINT64_C(20000)
 #define SLEEP_NS_MAX      UINT64_C(200000)
 #define SLEEP_NS_MAX_LONG UINT64_C(1000000)
 #define LONG_NS           UINT64_C(20000000)
-/* Smaller batches say little of how fast bytes go. */
+/* Batches of fewer bytes do not count for the expected rate. */
 #define TELLING_BYTES UINT64_C(65536)
-/* How late the end of a copy that is cancelled, or out of time, may be noticed behind copies that
- * wait for room: looking at all of them costs more than looking at the first. */
+/* While the driver is full, only so often are all waiting copies checked for a cancel or a
+ * deadline: checking all costs more than checking the first. */
 #define SWEEP_NS UINT64_C(200000)
 /* The kernel's default adds 50 us to each sleep. */
 #define TIMER_SLACK_NS 1000ul
-/* What was not measured at start is measured when it has been idle for this long. */
+/* Rates that could not be measured at start are measured when the device was idle for so long. */
 #define IDLE_NS UINT64_C(1000000000)
-/* Until the control thread has heard what was said before. */
+/* The pause before the thread looks again whether the control thread has taken its reports. */
 #define UNHEARD_NS UINT64_C(1000000)
 
 /* --- telling the control thread --- */
@@ -76,7 +76,7 @@ static void gpu_thread_tell_out(struct gpu *g, int err, const char *why)
     g->thread.retry_at_ns = clock_now_ns() + g->config.retry_ns;
 }
 
-/* It does not come to what it was told to be: the driver's memory goes with the device. */
+/* Empties the struct of an alloc that fails; the driver frees the memory with the device. */
 static void forget_alloc(const struct gpu_op *op)
 {
     if (op->mem->handle.fd >= 0 && op->mem->handle.kind != DEVICE_HANDLE_IPC)
@@ -122,7 +122,7 @@ static void end_pins(struct gpu *g, int status)
     }
 }
 
-/* Copies end in the order in which they were submitted, as far as they began so. */
+/* Ends all operations with -EIO: first those with the driver, in the order in which they began. */
 static void gpu_thread_fail_all(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
@@ -142,7 +142,7 @@ static void gpu_thread_fail_all(struct gpu *g)
     end_pins(g, -EIO);
 }
 
-/* It is closed. */
+/* The driver has closed the device: reports that, and ends all operations. */
 static void is_gone(struct gpu *g)
 {
     g->thread.dev = NULL;
@@ -163,7 +163,8 @@ static void take_out(struct gpu *g, int err)
     take_out_for(g, err, g->drv->why(g->thread.dev));
 }
 
-/* For good: what was wrong with it the next start may mend, and time does not. */
+/* The control thread has refused the device: closes it, and does not open it again in this run.
+ * Only another configuration can help. */
 static void gpu_thread_refused(struct gpu *g)
 {
     if (g->thread.dev != NULL)
@@ -237,7 +238,7 @@ static int gpu_thread_pin(struct gpu *g, const struct gpu_op *op)
     return 0;
 }
 
-/* One that has not begun. */
+/* Ends the GPU_PIN of this memory if it has not begun. */
 static void cancel_pin(struct gpu *g, const void *host)
 {
     for (struct gpu_op **link = &g->thread.pins; *link != NULL; link = &(*link)->next) {
@@ -256,13 +257,14 @@ static void unpin(struct gpu *g, const struct gpu_op *op)
     cancel_pin(g, op->host);
     const uint32_t i = pin_find(t, (uintptr_t)op->host);
     if (i == t->npins || t->pin[i].at != (uintptr_t)op->host)
-        return; /* it went with the device as it was then */
+        return; /* its registration ended when the device went out */
     g->drv->unpin(t->dev, op->host, t->pin[i].bytes);
     t->npins--;
     memmove(&t->pin[i], &t->pin[i + 1], (t->npins - i) * sizeof(t->pin[0]));
 }
 
-/* 0: it is there when *ret_ticket has ended, and if op->status is negative it is not to be kept. */
+/* 0: the memory is ready when *ret_ticket has ended; if op->status is negative then, end_alloc()
+ * frees it. */
 static int alloc(struct gpu *g, struct gpu_op *op, uint64_t *ret_ticket)
 {
     struct gpu_mem got = {.handle = {.fd = -1}};
@@ -280,7 +282,7 @@ static int alloc(struct gpu *g, struct gpu_op *op, uint64_t *ret_ticket)
     return 0;
 }
 
-/* The driver is through with it. */
+/* Ends an alloc whose ticket has ended. */
 static void end_alloc(struct gpu *g, struct gpu_op *op)
 {
     if (op->status < 0) {
@@ -313,7 +315,7 @@ static bool is_busy(const struct gpu_thread *t)
     return t->nbatches > 0 || t->copies.head != NULL || t->allocs.head != NULL;
 }
 
-/* Operations on memory: done at once. */
+/* Runs a FREE, UNPIN or IMPORT, which take no ticket. Returns how it ends. */
 static int run_memory(struct gpu *g, struct gpu_op *op)
 {
     const struct gpu_thread *t = &g->thread;
@@ -331,7 +333,8 @@ static int run_memory(struct gpu *g, struct gpu_op *op)
     return is_of_now(t, op) ? import(g, op) : -EIO;
 }
 
-/* Its end, for which the device may have to go. */
+/* Ends the operation; -EIO takes the device out, if the operation was for its current generation.
+ */
 static void end_or_take_out(struct gpu *g, struct gpu_op *op, int status)
 {
     if (status == -EIO && is_of_now(&g->thread, op))
@@ -346,7 +349,7 @@ static void put_batch(struct gpu_thread *t, const struct gpu_batch *batch)
     t->inflight_bytes += batch->bytes;
 }
 
-/* As many as there is room for. Whether there was any. */
+/* Begins as many allocs as there are free batches. Returns whether it began or ended any. */
 static bool run_allocs(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
@@ -367,8 +370,8 @@ static bool run_allocs(struct gpu *g)
     return moved;
 }
 
-/* One, and while there are copies only when these had as long as the last one took: it holds them
- * up. Whether there was one. */
+/* Runs one pin. It holds up copies, so while copies are under way it waits until these had as long
+ * as the last pin took. Returns whether one ran. */
 static bool run_pin(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
@@ -393,7 +396,7 @@ static bool is_mark(const struct gpu_op *op, uint32_t *at_mark, uint32_t end)
     return *at_mark < op->nmarks && op->mark[*at_mark].end == end;
 }
 
-/* Of a fragment that is larger than a piece. */
+/* The next piece of a fragment that is larger than a piece. */
 static void cut_fragment(struct gpu *g, struct gpu_op *op, struct gpu_piece *p)
 {
     const struct kvc_frag *f = &op->frag[op->at];
@@ -453,8 +456,8 @@ static void raise_ready(struct gpu_op *op, uint64_t value)
         atomic_store_explicit(op->ready, value, memory_order_release);
 }
 
-/* All of it has ended; whoever took it back may have done so meanwhile, and then it is not known
- * what was copied. */
+/* Ends a copy of which all pieces have ended. If its memory was taken back meanwhile, nobody knows
+ * what was copied, so it ends with -ECANCELED. */
 static void end_whole(struct gpu *g, struct gpu_op *op, uint64_t ready)
 {
     if (gpu_is_revoked(&op->revoke)) {
@@ -473,8 +476,9 @@ static bool is_cancelled(const struct gpu_op *op)
 
 enum { GIVE_FULL, GIVE_ALL, GIVE_TURN };
 
-/* GIVE_ALL: all of it is with the driver; GIVE_FULL: no room for more; GIVE_TURN: its turn is over;
- * -ECANCELED: it was revoked, or the rest is not wanted; -EIO, and what else the driver answers. */
+/* Gives pieces of the copy to the driver. GIVE_ALL: the driver has the whole copy; GIVE_FULL: the
+ * credit or the batches are used up; GIVE_TURN: other copies come first; -ECANCELED: it was revoked
+ * or cancelled; -EIO, and other errors of the driver. */
 static int give(struct gpu *g, struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
@@ -514,7 +518,7 @@ static int give(struct gpu *g, struct gpu_op *op)
     return GIVE_ALL;
 }
 
-/* It ends so, but not before those of its pieces that are with the driver. */
+/* Ends the copy with `status`, after those of its pieces that the driver has. */
 static void gpu_thread_refuse(struct gpu *g, struct gpu_op *op, int status)
 {
     struct gpu_thread *t = &g->thread;
@@ -529,7 +533,8 @@ static void gpu_thread_refuse(struct gpu *g, struct gpu_op *op, int status)
     gpu_thread_end(g, op, status);
 }
 
-/* 1: it may begin, or has; 0: not yet; negative: how it ends without having begun. */
+/* 1: the copy may begin, or has begun; 0: not yet; negative: the status with which it must end
+ * before it has begun. */
 static int may_run(struct gpu_op *op, uint64_t now)
 {
     if (op->begun_ns != 0)
@@ -541,7 +546,8 @@ static int may_run(struct gpu_op *op, uint64_t now)
     return !device_fence_is_pending(&op->after);
 }
 
-/* Gives the driver what there is room for, first come, first served. Whether anything moved. */
+/* Gives copies to the driver in the order of submission, as far as there is room. Returns whether
+ * any piece was given or any copy ended. */
 static bool feed(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
@@ -604,7 +610,7 @@ static void learn(struct gpu_thread *t, const struct gpu_batch *b)
     t->ended_ns = now;
 }
 
-/* Whether anything has ended. */
+/* Takes the batches that have ended, in their order. Returns whether any had. */
 static bool gpu_thread_reap(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
@@ -654,21 +660,22 @@ static void accept_op(struct gpu *g, struct gpu_op *op)
     }
 }
 
-/* A call of the driver has taken so long that the control thread has given the device up; it has
- * come back. Opening it is no loss: then it is up, late. */
+/* A call of the driver took so long that the control thread gave the device up, and has returned
+ * now: closes the device. If the device was opened since, its generation differs, and it stays. */
 static void was_late(struct gpu *g)
 {
     if (g->thread.dev != NULL && g->thread.generation == g->late_generation)
         take_out_for(g, -ETIMEDOUT, g->late_why);
 }
 
-/* Each step is to be a call of the driver or two: the control thread looks at this. */
+/* Notes when a step begins, by which the control thread finds a call that does not return. So a
+ * step must have only a few calls of the driver. */
 static void begin_step(struct gpu *g)
 {
     atomic_store_explicit(&g->since_ns, clock_now_ns(), memory_order_relaxed);
 }
 
-/* Whether there was anything. */
+/* Takes all orders. Returns whether there were any. */
 static bool gpu_thread_take(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
@@ -707,7 +714,7 @@ static void cancel_unbegun(struct gpu *g)
     end_pins(g, -ECANCELED);
 }
 
-/* When it may measure what it could not at start: idle, and all that it said of it before heard. */
+/* When the thread may measure rates that are still unknown; UINT64_MAX: all are known. */
 static uint64_t measure_at_ns(const struct gpu_thread *t)
 {
     return t->measure_at_ns == 0 ? UINT64_MAX : MAX(t->measure_at_ns, t->moved_ns + IDLE_NS);
@@ -732,7 +739,7 @@ static void measure_again(struct gpu *g)
     }
 }
 
-/* Until the oldest batch could have ended. */
+/* How long to sleep from now until the oldest batch may have ended. */
 static uint64_t expected_ns(const struct gpu_thread *t, uint64_t now)
 {
     const struct gpu_batch *b = &t->batch[t->first];
@@ -741,7 +748,7 @@ static uint64_t expected_ns(const struct gpu_thread *t, uint64_t now)
     return due > now ? due - now : 0;
 }
 
-/* UINT64_MAX: until somebody writes. */
+/* How long the thread may sleep; UINT64_MAX: until an order comes. */
 static uint64_t sleep_ns(const struct gpu *g)
 {
     const struct gpu_thread *t = &g->thread;
@@ -773,7 +780,7 @@ static void rest(struct gpu *g)
                                 .tv_nsec = (long)(ns % 1000000000)};
     struct pollfd fd = {.fd = inbox_fd(&g->orders), .events = POLLIN};
     atomic_store_explicit(&g->since_ns, 0, memory_order_relaxed);
-    /* A signal, or no memory in the kernel: then it did not sleep. */
+    /* An error (a signal, no memory in the kernel) only means that it did not sleep. */
     g->thread.readable = ppoll(&fd, 1, ns == UINT64_MAX ? NULL : &ts, NULL) > 0;
 }
 
