@@ -197,16 +197,16 @@ static inline bool arena__slot_is_free(const struct arena_slab *s, uint32_t slot
 
 /* The slab that begins at this page, or NULL. */
 struct arena_slab *arena__slab_at(const struct arena *a, uint32_t chunk, uint32_t page);
-/* The slab of a slot handed out, and which one it is. MUST be one. */
+/* The slab and number of the slot at loc, which MUST be handed out. */
 struct arena_slab *arena__find(const struct arena *a, struct tier_loc loc, uint32_t *ret_slot);
 
 uint64_t arena__next_gen(struct arena *a);
-/* The lowest free slot of a slab that has one is handed out. */
+/* Hands out the slab's lowest free slot; the slab must have one. */
 struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t bytes, uint32_t owner);
 
-/* --- arena_warm.c: what was there before --- */
+/* --- arena_warm.c: chunks of the run before --- */
 
-/* Chunks of the run before take their places; arena_recover() does the rest. */
+/* Puts the chunks of the run before in their places; arena_recover() reads their slabs. */
 KVC_WARN_UNUSED int arena__take_over(struct arena *a);
 
 /* --- arena_room.c: chunks, runs, classes --- */
@@ -214,7 +214,7 @@ KVC_WARN_UNUSED int arena__take_over(struct arena *a);
 /* a->room, which arena_destroy() frees. -ENOMEM. */
 KVC_WARN_UNUSED int arena__room_make(struct arena *a);
 
-/* A bit per page; pages up to `pages` only. */
+/* Whether the page is used, by the chunk's bitmap. */
 bool arena__bit(const struct arena_chunk *c, uint32_t page);
 void arena__mark(struct arena *a, struct arena_chunk *c, uint32_t page, uint32_t pages, bool used);
 /* The first used page at or after `page`. */
@@ -224,20 +224,20 @@ uint32_t arena__longest(struct arena *a, struct arena_chunk *c);
 struct arena_class *arena__class(const struct arena *a, uint32_t principal, uint32_t slot_pages);
 /* A new slab for the class of (principal, slot_pages), or NULL: no run, or no class record. */
 struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t slot_pages);
-/* The same in this chunk of the principal's, which has a run that is long enough. */
+/* The same in this chunk, which is the principal's and must have a run that is long enough. */
 struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t principal,
                                    uint32_t slot_pages);
 struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
                                        uint32_t slot);
-/* A slab of the region has become empty and is gone. */
+/* A slab of the region is given back; with the last one the region ends, and its pages are free. */
 void arena__evacuation_slab_gone(struct arena *a, uint32_t evacuation);
-/* The slab is empty: its pages go back, or stay held for its evacuation. */
+/* Gives back an empty slab: its pages are free, or stay held until its region is empty. */
 void arena__give_back(struct arena *a, struct arena_slab *s);
-/* Whether a slot of this kind could be had if the limit allowed it. */
+/* Whether the principal could get a slot of this size if the limit allowed it. */
 bool arena__has_room(struct arena *a, uint32_t principal, uint32_t slot_pages);
-/* The chunk's first memory. */
+/* Makes new memory for the chunk, which nobody owns then. */
 KVC_WARN_UNUSED int arena__chunk_make(struct arena *a, uint32_t chunk);
-/* The same with memory that is there: takes *mem. */
+/* Takes *mem as the chunk's memory. */
 void arena__chunk_set(struct arena *a, uint32_t chunk, uint32_t id, struct chunk_mem *mem);
 struct chunk_want arena__chunk_want(const struct arena *a, uint32_t chunk, uint32_t id);
 static inline struct chunk_header *arena__chunk_header(const struct arena_chunk *c)
@@ -248,7 +248,7 @@ static inline struct chunk_header *arena__chunk_header(const struct arena_chunk 
 struct arena_slab *arena__slab_make(struct arena *a, uint32_t principal, uint32_t chunk,
                                     uint32_t page, uint32_t pages, uint32_t slots,
                                     uint32_t slot_pages);
-/* Whether the next run of the daemon looks for a slab at this page. */
+/* there: the next run of the daemon looks for a slab at this page. Else it does not. */
 void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there);
 
 /* --- arena_evacuate.c --- */

@@ -21,12 +21,11 @@
 
 struct hbm_config {
     struct gpu_config gpu; /* `changed`, `refuse` and `ctx` are hbm's */
-    /* As gpu_config.refuse, each time that device `no` comes up. NULL: any will do. */
+    /* As gpu_config.refuse, each time that device `no` comes up. NULL: no device is refused. */
     const char *(*refuse)(void *ctx, uint32_t no, const uint8_t uuid[GPU_UUID_BYTES]);
     void *refuse_ctx;
     uint32_t no; /* device.no */
-    /* Of device memory for slots, never exceeded, pages of headers included: 8 MiB to 8 TiB; 0:
-     * none. */
+    /* Most device memory for slots, pages of headers included: 8 MiB to 8 TiB; 0: no slots. */
     uint64_t limit_bytes;
     uint64_t chunk_bytes; /* 0: 64 MiB, less where the limit is small */
 };
@@ -37,23 +36,23 @@ struct hbm;
 const char *hbm_config_problem(const struct hbm_config *config);
 /* Host memory that it takes at most: headers and tables. */
 uint64_t hbm_host_bytes(const struct hbm_config *config);
-/* Errors of gpu_open() and arena_create(), and -ENOSPC: it takes a watch of the loop, beside those
- * of the gpu. Quick; the device comes up later. */
+/* Errors of gpu_open() and arena_create(); -ENOSPC: the loop has no watch left (one more than the
+ * gpu takes). Quick; the device comes up later. */
 KVC_WARN_UNUSED int hbm_create(const struct hbm_config *config, struct loop *loop,
                                struct hbm **ret_hbm);
-/* Copies in flight end first, their done() runs from here. Accepts NULL. */
+/* Waits for copies in flight; their done() runs from here. Accepts NULL. */
 void hbm_destroy(struct hbm **hbm);
 struct device *hbm_device(struct hbm *hbm);
 struct gpu *hbm_gpu(struct hbm *hbm);
-/* Host memory that copies should find registered with the device: a chunk of the host tier's.
- * Answers come later; failure costs speed only, as does the 4,097th piece. The device lets go of it
- * a little after unpin, and before any copy that is submitted after unpin. */
+/* Registers a chunk of the host tier with the device, so that copies are faster. It happens later;
+ * where it fails, as for the 4,097th piece, copies are slower. After hbm_unpin_host() the device
+ * releases the memory soon, and before any copy that is submitted later. */
 void hbm_pin_host(struct hbm *hbm, void *base, uint64_t bytes);
 void hbm_unpin_host(struct hbm *hbm, void *base, uint64_t bytes);
 /* Bytes that the device still has registered after hbm_unpin_host(): their pages are not free. */
 uint64_t hbm_leaving_bytes(const struct hbm *hbm);
-/* Called when a chunk is about to go (see arena_set_retired), and when the device has gone, for
- * each chunk: its number leads nowhere from then on. Must not call the device. */
+/* fn is called when a chunk is about to be freed (see arena_set_retired), and for each chunk when
+ * the device is out: its number names no memory from then on. fn must not call the device. */
 void hbm_set_retired_cb(struct hbm *hbm, void (*fn)(void *ctx, uint32_t chunk, uint32_t principal),
                         void *ctx);
 /* Text for the startup log and for stats. */

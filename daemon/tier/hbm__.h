@@ -19,12 +19,12 @@
 #define HBM_CHUNK_AUTO   (64 * HBM_MIB)
 #define HBM_CHUNK_UNIT   (2 * HBM_MIB)
 #define HBM_CHUNKS_MAX   16384u
-#define HBM_NUMBERS      ((1u << DEVICE_CHUNK_SHIFT) - 1) /* of a device's memory, 1 to this */
+#define HBM_NUMBERS      ((1u << DEVICE_CHUNK_SHIFT) - 1) /* chunk numbers are 1 to this */
 #define HBM_PINS_MAX     4096u                            /* pieces of host memory */
 #define HBM_VERIFY_BYTES (UINT64_C(256) << 10)            /* of a slot, read at a time */
-/* After a chunk that workers have was retired: how long no other is evicted for room. */
+/* After a chunk that workers have mapped was retired: for this long nothing is evicted for room. */
 #define HBM_RECALL_NS UINT64_C(1000000000)
-/* How late at most a copy that waits for memory is seen to be cancelled, or past its deadline. */
+/* A copy that waits for memory is looked at this often: whether it is cancelled or late. */
 #define HBM_TICK_NS 5000000u
 
 /* ---- room: the memory of one of the arena's chunks ---- */
@@ -33,18 +33,18 @@ enum hbm_room { HBM_NONE, HBM_ALLOCATING, HBM_READY, HBM_FREEING };
 
 struct hbm_place {
     struct gpu_mem mem;
-    struct gpu_op op; /* ALLOC or FREE: never two allocations for one place */
+    struct gpu_op op; /* ALLOC or FREE; a place has one allocation at most */
     struct hbm *hbm;
     enum hbm_room room;
-    uint32_t id;      /* the arena's, of the chunk that is here; 0: nobody's */
-    uint32_t no;      /* the memory's, for workers; 0: it has none. Never that of other memory */
-    uint32_t lent_no; /* by which workers have it, also when its chunk is gone */
-    uint32_t lent;    /* sessions that have it; while there are any it is not freed */
-    bool held;        /* its chunk is gone, and it is lent */
+    uint32_t id;      /* the arena's, of the chunk at this place; 0: it has no owner */
+    uint32_t no;      /* by which workers name the memory; 0: none. No other memory has it */
+    uint32_t lent_no; /* the number under which the memory was lent, kept when its chunk is gone */
+    uint32_t lent;    /* sessions that have the memory; it is freed when none has it */
+    bool held;        /* its chunk is gone, and the memory is still lent */
     uint32_t principal;
-    uint32_t copies; /* in flight, from or to it */
-    bool wanted;     /* to be allocated as soon as there is nothing */
-    bool stale;      /* of a chunk that is gone, or void: to be freed when no copy has it */
+    uint32_t copies; /* in flight, from or to the memory */
+    bool wanted;     /* allocate as soon as the place has no memory */
+    bool stale;      /* its chunk or the device is gone: free the memory when no copy uses it */
 };
 
 /* ---- workers' memory ---- */
@@ -55,18 +55,18 @@ struct device_mem {
     struct gpu_mem mem;
     struct gpu_op op; /* IMPORT or FREE */
     enum hbm_room room;
-    int fd; /* ours, until it is imported; -1 */
-    bool dropped;
-    uint32_t refs; /* regions of pools */
+    int fd;        /* the daemon's copy of the descriptor until the import has ended; else -1 */
+    bool dropped;  /* hbm__mem_drop() was called: freed with the last reference */
+    uint32_t refs; /* regions of pools that name it */
     device_mem_fn *fn;
     void *ctx;
 };
 
 struct hbm_region {
     struct device_mem *mem;
-    uint64_t addr; /* of page 0 on the device; the memory's is void when the device has gone */
+    uint64_t addr; /* of page 0 on the device, kept when the device is out */
     uint64_t stride_bytes, page_bytes;
-    uint64_t at; /* of its first page in a block */
+    uint64_t at; /* where its first page begins in a block, bytes */
     uint32_t layer;
 };
 
@@ -81,7 +81,7 @@ struct device_pool {
     struct hbm *hbm;
     uint32_t generation;
     uint32_t pages_max, ngroups;
-    uint32_t refs; /* copies, and one until it is closed */
+    uint32_t refs; /* copies in flight, plus one until the pool is closed */
     bool closed;
     struct hbm_group group[KVC_GROUPS_MAX];
     struct hbm_region regions[]; /* of all groups */
@@ -89,14 +89,15 @@ struct device_pool {
 
 /* ---- copies ---- */
 
-/* Where a copy is in its fragments: by layers (with `ready`; else all are one), in each the pieces
- * that are in host memory and then those that are in slots, each by regions and pages. */
+/* How far a copy has been cut into fragments. It goes by layers (without `ready` all are one
+ * layer); in a layer first the pieces in host memory, then those in slots; in these by region and
+ * page. */
 struct hbm_cursor {
     uint32_t first, end; /* regions of the layer */
-    bool slots;
+    bool slots;          /* the pieces in slots have begun */
     uint32_t piece, region, page;
-    uint64_t done_bytes; /* of a fragment that is larger than a piece of the device's */
-    uint64_t layers;     /* listed whole */
+    uint64_t done_bytes; /* already cut from a fragment that is larger than one gpu_piece */
+    uint64_t layers;     /* layers that are cut whole */
 };
 
 /* The device's part of a device_copy. */
@@ -104,8 +105,8 @@ struct hbm_copy {
     struct list_node node; /* in hbm_copies.parked */
     struct hbm *hbm;
     struct gpu_op op;
-    struct hbm_cursor at; /* the device's thread's, once it is submitted */
-    bool begun;           /* with the device, which holds its slots */
+    struct hbm_cursor at; /* once submitted to the gpu, for the device's thread alone */
+    bool begun;           /* submitted to the gpu; its slots are held */
 };
 _Static_assert(sizeof(struct hbm_copy) <= sizeof(((struct device_copy *)0)->priv), "it fits");
 
@@ -115,8 +116,8 @@ static inline struct hbm_copy *hbm__copy(struct device_copy *c)
 }
 
 struct hbm_copies {
-    struct list_node parked;           /* hbm_copy: memory is on its way */
-    uint32_t begun;                    /* with the device */
+    struct list_node parked;           /* hbm_copy: they wait for memory of their slots */
+    uint32_t begun;                    /* submitted to the gpu and not ended */
     uint64_t inflight, inflight_bytes; /* submitted, done() not called */
     struct loop_watch watch;
     int timer;
@@ -130,13 +131,13 @@ struct hbm_pin {
     struct hbm *hbm;
     struct gpu_op pin, unpin;
     bool pinning, unpinning;
-    uint32_t generation; /* for which it was asked */
+    uint32_t generation; /* of the device when the memory was registered */
 };
 
 struct hbm_pins {
     struct pool *pool;
     struct list_node list;
-    uint64_t leaving_bytes; /* to be let go of, and not yet */
+    uint64_t leaving_bytes; /* still registered after hbm_unpin_host() */
 };
 
 struct hbm {
@@ -150,15 +151,15 @@ struct hbm {
     bool up;
     bool closing;
 
-    struct arena *arena; /* NULL: no room there */
+    struct arena *arena; /* NULL: the daemon has no room on the device */
     struct hbm_place *place;
     uint32_t places;
     uint64_t chunk_bytes;
-    uint32_t last_no;
-    uint32_t held;        /* places */
-    uint64_t recalled_ns; /* when a chunk that workers have was retired last */
-    /* A bit per page of the arena: a slot that is handed out begins here; and one whose bytes went
-     * with the device, until it is freed. */
+    uint32_t last_no;     /* the hbm_place.no that was given last */
+    uint32_t held;        /* places with hbm_place.held */
+    uint64_t recalled_ns; /* when a chunk that workers have mapped was retired last */
+    /* A bit per page of the arena. taken: a slot that is handed out begins there. dead: the slot's
+     * bytes were lost with the device, and it is not freed yet. */
     uint64_t *taken, *dead;
     uint32_t words;
     void *tables;
@@ -166,7 +167,7 @@ struct hbm {
 
     struct list_node mems, pools;
     struct hbm_copies copies;
-    struct hbm_verify *verify; /* NULL: no room there */
+    struct hbm_verify *verify; /* NULL: the daemon has no room on the device */
     struct hbm_pins pins;
 
     void (*retired)(void *ctx, uint32_t chunk, uint32_t principal);
@@ -179,7 +180,7 @@ static inline struct hbm *hbm__of(const struct device *d)
     return CONTAINER_OF((struct device *)(uintptr_t)d, struct hbm, device);
 }
 
-/* Whether memory of this generation is there to be used. */
+/* Whether the device is up, and memory of h->generation can be used. */
 static inline bool hbm__is_up(const struct hbm *h)
 {
     return h->up && !h->closing && gpu_state(h->gpu) == GPU_UP &&
@@ -193,25 +194,24 @@ uint64_t hbm__slots_host_bytes(const struct hbm_config *config);
 KVC_WARN_UNUSED int hbm__slots_create(struct hbm *h);
 /* After gpu_close(), with which all memory has gone. */
 void hbm__slots_destroy(struct hbm *h);
-/* All that is in slots is void. */
+/* The device is out: the content of all slots is lost. */
 void hbm__slots_lost(struct hbm *h);
-/* The memory of a slot: 0 and its address; -EAGAIN: it is not there yet, and asked for; -ENOMEM: it
- * cannot be had before workers let go of what was at its place; -EIO: what was in the slot was
- * lost. */
+/* The address of a slot. 0; -EAGAIN: its memory is being allocated; -ENOMEM: workers must first
+ * unmap the memory that was at its place; -EIO: the slot's content was lost. */
 KVC_WARN_UNUSED int hbm__slot_at(struct hbm *h, struct tier_loc loc, uint64_t *ret_addr);
-/* Whether the slot (MUST be one that was handed out) is one for blocks of this size. */
+/* Whether the slot, which MUST be handed out, is for blocks of this size. */
 bool hbm__slot_holds(const struct hbm *h, struct tier_loc loc, uint32_t bytes);
-/* A copy in flight names the slot. */
+/* A copy in flight uses the slot: its memory is not freed before the release. */
 void hbm__slot_hold(struct hbm *h, struct tier_loc loc);
 void hbm__slot_release(struct hbm *h, struct tier_loc loc);
-/* Where a slot's memory comes from. */
+/* Index of the slot's place. */
 uint32_t hbm__slot_place(const struct hbm *h, struct tier_loc loc);
 KVC_WARN_UNUSED int hbm__chunk_export(const struct device *d, uint32_t chunk, uint32_t principal,
                                       struct device_handle *ret_handle, int *ret_headers_fd,
                                       uint64_t *ret_headers_bytes);
 void hbm__chunk_lend(struct device *d, uint32_t chunk);
 void hbm__chunk_give_back(struct device *d, uint32_t chunk);
-/* Memory that is waited for. */
+/* Bytes of memory that workers must unmap before it is freed. */
 uint64_t hbm__held_bytes(const struct hbm *h);
 
 /* --- hbm_pool.c --- */
@@ -224,7 +224,7 @@ KVC_WARN_UNUSED int hbm__pool_open(struct device *d, const struct device_pool_sp
 void hbm__pool_close(struct device *d, struct device_pool *pool);
 uint64_t hbm__pool_block_bytes(const struct device_pool *pool, uint32_t group);
 void hbm__pool_release(struct device_pool *pool);
-/* After gpu_close(): what its owners have left. */
+/* After gpu_close(): frees pools and memory that their owners did not give back. */
 void hbm__pools_destroy(struct hbm *h);
 
 /* --- hbm_copy.c --- */
@@ -233,22 +233,23 @@ KVC_WARN_UNUSED int hbm__copies_create(struct hbm *h);
 /* After gpu_close(), with which all copies have ended. */
 void hbm__copies_destroy(struct hbm *h);
 void hbm__copy_submit(struct device *d, struct device_copy *copy);
-/* Copies that wait for memory begin or end, where they can now: it is there, they are cancelled or
- * too late, the device is out, or this is the end. */
+/* Looks at copies that wait for memory. They begin if it is there; they end if they are cancelled
+ * or late, or the device is out or closing. */
 void hbm__copies_look(struct hbm *h);
-/* Some copy is under way that waits for nobody but the device. */
+/* Whether the device works at some copy: one that does not wait for its fence. */
 bool hbm__copies_run(const struct hbm *h);
-/* hbm__verify_tick() comes after so long, and again until all is idle. */
+/* Starts the timer: hbm__verify_tick() runs after first_ns, then every HBM_TICK_NS until all is
+ * idle. */
 void hbm__copies_tick(struct hbm *h, uint64_t first_ns);
-/* The memory of a place is there, or could not be had (err): then those that name it end so. */
+/* The memory of a place was allocated, or could not be (err < 0): then copies that use it end. */
 void hbm__copies_place(struct hbm *h, uint32_t place, int err);
 
 /* --- hbm_frag.c --- */
 
 /* Before the first hbm__next_piece(). */
 void hbm__list_begin(struct device_copy *c);
-/* The gpu_next_fn of copies, on the device's thread: reads of a copy only what nobody changes while
- * it is in flight. */
+/* The gpu_next_fn of copies. Runs on the device's thread, so it reads only fields of the copy that
+ * nobody changes while the copy is in flight. */
 void hbm__next_piece(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
                      uint64_t bytes_max, struct gpu_piece *ret_piece);
 
@@ -258,11 +259,11 @@ struct hbm_verify;
 uint64_t hbm__verify_host_bytes(const struct hbm_config *config);
 /* After hbm__pins_create(). */
 KVC_WARN_UNUSED int hbm__verify_create(struct hbm *h);
-/* After gpu_close(): what waits ends. */
+/* After gpu_close(): operations that wait end. */
 void hbm__verify_destroy(struct hbm *h);
 /* See tier.h: TIER_VERIFY of a slot that was published. */
 void hbm__verify_submit(struct hbm *h, struct tier_op *op);
-/* So much was copied meanwhile. */
+/* Copies of so many bytes have ended: checks that wait for copies count them. */
 void hbm__verify_copied(struct hbm *h, uint64_t bytes);
 void hbm__verify_tick(struct hbm *h);
 bool hbm__verify_is_idle(const struct hbm *h);
@@ -272,7 +273,7 @@ bool hbm__verify_is_idle(const struct hbm *h);
 uint64_t hbm__pins_host_bytes(void);
 KVC_WARN_UNUSED int hbm__pins_create(struct hbm *h);
 void hbm__pins_destroy(struct hbm *h);
-/* The device is up, and knows of no host memory. */
+/* The device is up again, with no host memory registered: registers all anew. */
 void hbm__pins_up(struct hbm *h);
 
 #endif

@@ -2,9 +2,9 @@
 /*
  * What the files of the NVMe tier share. Thread: control thread.
  *
- * A location is an entry of a table (nvme_entry.c); what was written at once is an extent
- * (nvme_extent.c); extents lie one behind the other in segments (nvme_seg.c) of paths. Everything
- * is named by its number.
+ * A location is an entry of a table (nvme_entry.c). An extent is one write, of several blocks
+ * (nvme_extent.c). Extents lie one behind the other in segments (nvme_seg.c) of paths. Code names
+ * entries, extents, segments and paths by their numbers; NVME_NONE is none.
  */
 #ifndef KVC_TIER_NVME__H
 #define KVC_TIER_NVME__H
@@ -14,7 +14,7 @@
 
 #define NVME_NONE  UINT32_MAX
 #define NVME_PAGE  DISK_PAGE_BYTES
-#define NVME_RETRY 3u /* a table that cannot be read at start is read so often */
+#define NVME_RETRY 3u /* how often a page that cannot be read at start is tried */
 
 /* ---- the format (nvme_table.c); all numbers are little-endian ---- */
 
@@ -23,7 +23,7 @@
 #define NVME_HEAD_BYTES   128u  /* of a table */
 #define NVME_ITEM_BYTES   112u  /* of each of its items */
 #define NVME_ITEMS_MAX    1000u /* in a table */
-#define NVME_RECORDS_MAX  8u    /* of them, namespaces */
+#define NVME_RECORDS_MAX  8u    /* items of a table that are records of namespaces */
 #define NVME_TABLE_PAGES \
     ((NVME_HEAD_BYTES + NVME_ITEMS_MAX * NVME_ITEM_BYTES + NVME_PAGE - 1) / NVME_PAGE)
 #define NVME_HEAD_PAGES  (NVME_TABLE_PAGES + NVME_RECORDS_MAX)
@@ -33,20 +33,20 @@
 
 struct nvme_super {
     uint8_t uuid[16];
-    uint64_t seq; /* the larger of two counts */
+    uint64_t seq; /* of the two superblocks of a path the one with the larger seq counts */
     uint32_t path, paths;
     uint32_t seg_pages, segments;
-    uint32_t formatted; /* segments that were written once, from the first on */
+    uint32_t formatted; /* segments that were written once and are in use, from the first on */
     uint32_t epoch;     /* grows with each start, before anything is written */
 };
-/* `page` is zeroed behind it. */
+/* Zeroes the rest of `page`. */
 void nvme__super_encode(const struct nvme_super *s, uint8_t page[NVME_PAGE]);
-/* 0; -ENOENT: nothing was ever written; -EINVAL: something else is there; -EUCLEAN: damaged;
- * -EPROTONOSUPPORT: of a later version. */
+/* 0; -ENOENT: the page was never written; -EINVAL: it is no superblock; -EUCLEAN: it is damaged;
+ * -EPROTONOSUPPORT: a later version wrote it. */
 KVC_WARN_UNUSED int nvme__super_decode(const uint8_t *page, struct nvme_super *ret_super);
 
-/* Flags of tables, and of the journal's values. DEADS: of a table alone, its sector of the dead was
- * written with it; without, zeros there say that none is. */
+/* Flags of tables and of the journal's values. NVME_T_DEADS, of tables alone: the sector of dead
+ * blocks was written with the table. Without the flag a sector of zeroes says that none is dead. */
 enum { NVME_T_DURABLE = 1, NVME_T_DEADS = 2 };
 struct nvme_head {
     uint8_t uuid[16];
@@ -55,8 +55,8 @@ struct nvme_head {
     uint32_t head_pages; /* table and namespaces, which come before all payload */
     uint64_t gen;        /* of the segment */
     uint64_t seq;        /* of the extent: grows with time */
-    /* Extents from `since` to `safe` had been synced when this was written, all of them, on all
-     * paths. `since` 0: a table from before there was this, which does not say. */
+    /* When this table was written, all extents from `since` to `safe` were synced, on all paths.
+     * `since` 0: an older version wrote the table, which does not say. */
     uint64_t since, safe;
     struct hash128 sum;
 };
@@ -66,20 +66,21 @@ struct nvme_item {
     struct hash128 sum;
     uint64_t print;
     uint32_t page, bytes; /* page: of the extent */
-    uint32_t tokens;      /* on disk: 16 bits with the others, the rest behind `level` */
+    uint32_t tokens;      /* on disk 16 bits among the other fields, the rest behind `level` */
     uint16_t shard;
     uint8_t group, flags;
-    uint8_t level; /* core's: tier_label.level; 0 in tables from before there was one */
+    uint8_t level; /* tier_label.level; 0 in tables of older versions */
 };
 static inline uint32_t nvme__table_pages(uint32_t items)
 {
     return (NVME_HEAD_BYTES + items * NVME_ITEM_BYTES + NVME_PAGE - 1) / NVME_PAGE;
 }
-/* Items first, then this: it zeroes what is behind the last one and sums it all up. */
+/* Writes the head. All items must be encoded before: it zeroes the bytes behind the last item, and
+ * sums the whole table. */
 void nvme__table_seal(uint8_t *table, struct nvme_head *head);
 void nvme__item_encode(uint8_t *table, uint32_t i, const struct nvme_item *item);
-/* Behind the items of a table, under a checksum of its own, which of them are dead: in the last
- * sector of its last page, so that it is written whole or not at all. Zeros: none is. */
+/* The last sector of a table says which items are dead, under a checksum of its own. A sector is
+ * written whole or not at all. Zeroes: no item is dead. */
 #define NVME_DEAD_BYTES 512u
 static inline bool nvme__dead_fits(uint32_t items)
 {
@@ -87,24 +88,26 @@ static inline bool nvme__dead_fits(uint32_t items)
            NVME_DEAD_BYTES;
 }
 struct nvme_value;
-/* Into the last page of the table of an extent of v, of the store `uuid`. */
+/* Writes the dead of v into last_page, the last page of the extent's table. uuid: of the store. */
 void nvme__dead_encode(uint8_t *last_page, const uint8_t uuid[16], const struct nvme_value *v);
-/* Adds those that the table says are dead, for head_decode() has accepted it. False: its sector is
- * neither right nor zeros, so the extent is not whole: it was being written, or written over. */
+/* Adds to `dead` the items that the table calls dead; head_decode() must have accepted the table.
+ * False: the sector is neither valid nor zeroes, so the extent was only partly written, or partly
+ * overwritten. */
 KVC_WARN_UNUSED bool nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
                                        uint8_t dead[NVME_MAP_BYTES]);
-/* -ENOENT: no table, -ENOBUFS: it is longer than `bytes`, -EUCLEAN: damaged. */
+/* -ENOENT: no table; -ENOBUFS: the table is longer than `bytes`; -EUCLEAN: it is damaged. */
 KVC_WARN_UNUSED int nvme__head_decode(const uint8_t *table, uint64_t bytes,
                                       struct nvme_head *ret_head);
-/* Of a table that head_decode() accepted. */
+/* head_decode() must have accepted the table. */
 void nvme__item_decode(const uint8_t *table, uint32_t i, struct nvme_item *ret_item);
-/* Whether the item lies where items of its kind may. */
+/* Whether the pages that the item names are where its kind, record or block, may lie. */
 bool nvme__item_ok(const struct nvme_head *head, const struct nvme_item *item);
 
 #define NVME_KEY_META   (UINT64_C(1) << 63)
 #define NVME_KEY_STORE  (NVME_KEY_META | 1) /* UUID, epoch, the epoch of each path */
 #define NVME_KEY_BUDGET (NVME_KEY_META | 2)
-/* Of each path a u64: extents up to that number are in the journal, or are not looked for. */
+/* Of each path a u64: extents up to that nvme_extent.seq are in the journal or do not count.
+ * Recovery looks for later ones alone. */
 #define NVME_KEY_SETTLED (NVME_KEY_META | 3)
 struct nvme_value {
     uint32_t flags, pages, items, head_pages, records;
@@ -116,7 +119,7 @@ static inline uint64_t nvme__key(uint32_t path, uint64_t page)
 {
     return (uint64_t)path << 56 | page;
 }
-/* Of an extent as its table tells it, nothing of it dead. */
+/* The value of the extent that this table heads, with no item dead. */
 static inline struct nvme_value nvme__value_of(const struct nvme_head *h)
 {
     return (struct nvme_value){.flags = h->flags,
@@ -136,34 +139,37 @@ KVC_WARN_UNUSED int nvme__value_decode(const void *value, uint32_t bytes,
 
 enum nvme_entry_state {
     NVME_E_FREE,
-    NVME_E_NEW,     /* handed out; nothing is there */
-    NVME_E_QUEUED,  /* a PUT waits */
-    NVME_E_WRITING, /* or waits for sync and journal */
+    NVME_E_NEW,     /* handed out, not written */
+    NVME_E_QUEUED,  /* its PUT waits */
+    NVME_E_WRITING, /* its PUT is written, or waits for sync and journal */
     NVME_E_WRITTEN, /* done() has run or is about to */
     NVME_E_LIVE     /* published */
 };
+/* DURABLE: a promise. TOLD: reclaim has told core. MOVING: it is being written again. */
 enum { NVME_E_DURABLE = 1, NVME_E_TOLD = 2, NVME_E_MOVING = 4 };
 struct nvme_entry {
     struct hash128 sum;
     uint32_t extent;     /* NONE: not written */
-    uint32_t prev, next; /* in its extent; next: in the free list */
+    uint32_t prev, next; /* in its extent; next also in the free list */
     uint32_t owner, bytes;
-    uint16_t slot, page; /* item of the table; page of the extent */
-    uint16_t readers;
+    uint16_t slot;    /* item of the extent's table */
+    uint16_t page;    /* of the extent */
+    uint16_t readers; /* GETs and VERIFYs in flight */
     uint8_t state, flags;
 };
 
 enum nvme_extent_state {
     NVME_X_FREE,
-    NVME_X_WRITING, /* or written, but something before it in its segment is not */
-    NVME_X_WRITTEN, /* on its path's list `written` */
-    NVME_X_SYNCING, /* on its path's list `syncing` */
-    NVME_X_SYNCED,  /* on the list `synced` */
-    NVME_X_COMMITTING,
-    NVME_X_COMMITTED,
-    NVME_X_LOST /* on the list `lost` until its last entry is gone */
+    NVME_X_WRITING,    /* in flight, or an extent before it in its segment still is */
+    NVME_X_WRITTEN,    /* on its path's list `written` */
+    NVME_X_SYNCING,    /* on its path's list `syncing` */
+    NVME_X_SYNCED,     /* on the list `synced` */
+    NVME_X_COMMITTING, /* in the commit that is gathered or in flight */
+    NVME_X_COMMITTED,  /* the journal names it */
+    NVME_X_LOST        /* on the list `lost` until its last entry is gone */
 };
-/* DROPPED: at start not all of it was taken. UNREAD: for the next start it stays as it is. */
+/* DIRTY: the journal does not know all deaths in it. LISTED: it is on the list nvme.dirty. UNREAD:
+ * it stays as it is for the next start. DROPPED: core did not take all of its blocks at start. */
 enum {
     NVME_X_DURABLE = 1,
     NVME_X_DIRTY = 2,
@@ -176,11 +182,14 @@ struct nvme_extent {
     struct hash128 sum;
     uint64_t seq;
     uint32_t seg, page, pages; /* page: of the segment */
-    uint32_t first;            /* entry */
-    uint32_t next, seg_next;   /* in its list; in its segment, from the newest on */
-    uint16_t items, live;
+    uint32_t first;            /* the first of its entries; NONE: all are freed */
+    uint32_t next;             /* in its list */
+    uint32_t seg_next;         /* in its segment: the one that was written before it */
+    uint16_t items;            /* of its table: records and blocks */
+    uint16_t live;             /* entries */
     uint8_t head_pages, records, state, flags;
 };
+/* A list of extents, chained by nvme_extent.next. */
 struct nvme_extents {
     uint32_t head, tail, n;
 };
@@ -226,8 +235,7 @@ struct nvme_open {
     struct {
         uint64_t print;
         uint32_t extent;
-    } print[NVME_OPEN_PRINTS]; /* namespaces that have a record in the segment, and in which extent
-                                */
+    } print[NVME_OPEN_PRINTS]; /* namespaces with a record in the segment, and its extent */
 };
 
 struct nvme;
@@ -455,8 +463,7 @@ struct nvme_seg_use {
     uint32_t turn_path;   /* where the search for a path with room begins */
 };
 
-/* Reclaim that gains no room, for all that it empties is written again, is tried ever more rarely.
- */
+/* Reclaim that writes all blocks again gains no room, so it is tried ever more rarely. */
 struct nvme_vain {
     uint32_t most;  /* most segments that were free or being deleted; less those PUTs took since */
     uint32_t begun; /* segments that reclaim began since there were as many */
@@ -567,7 +574,7 @@ static inline uint32_t nvme__pages(uint32_t bytes)
 {
     return (uint32_t)(((uint64_t)bytes + NVME_PAGE - 1) / NVME_PAGE);
 }
-/* First page of a segment on its path. */
+/* The segment's first page on its path. */
 static inline uint64_t nvme__seg_page(const struct nvme *n, uint32_t seg)
 {
     const struct nvme_path *p = &n->path[n->seg[seg].path];
@@ -581,7 +588,7 @@ static inline bool nvme__path_up(const struct nvme_path *p)
 {
     return p->state != NVME_PATH_OUT;
 }
-/* Of an entry that was written. */
+/* These two are of an entry that was written. */
 static inline struct nvme_path *nvme__entry_path(struct nvme *n, const struct nvme_entry *e)
 {
     return &n->path[n->seg[n->extent[e->extent].seg].path];
@@ -591,40 +598,41 @@ static inline uint64_t nvme__entry_page(const struct nvme *n, const struct nvme_
     return nvme__extent_page(n, &n->extent[e->extent]) + e->page;
 }
 
-/* Times of timers: the lesser. */
+/* The earlier of two times. */
 static inline uint64_t nvme__sooner(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-/* The next commit is soon. */
+/* The next commit begins within sync_ns. */
 static inline void nvme__commit_soon(struct nvme *n)
 {
     n->commit.due_ns = nvme__sooner(n->commit.due_ns, n->now_ns + n->c.sync_ns);
 }
 
 /* nvme_extent.c */
-/* NONE when there are none left. */
+/* A record for a new extent; NONE: all are in use. */
 uint32_t nvme__extent_new(struct nvme *n);
 void nvme__extent_free(struct nvme *n, uint32_t extent);
 void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent);
 uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list);
-/* The journal says of some of its blocks that they are alive, and they are not. */
+/* Puts the extent on the list n->dirty: blocks of it have died, and the journal does not know. */
 void nvme__dirty(struct nvme *n, uint32_t extent);
-/* The journal's value for the extent. */
+/* The extent's value for the journal, as its blocks are now. */
 void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret_value);
 
 /* nvme_entry.c */
 struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc);
 KVC_WARN_UNUSED int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner,
                                     struct tier_loc *ret_loc);
-/* Its room is nobody's; with what was written there it dies. */
+/* Frees the location; a block that was written there is dead from now on. */
 void nvme__entry_free(struct nvme *n, struct tier_loc loc);
 void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent);
-/* It is as if it had not been written. */
+/* Takes the entry out of its extent, as if it had not been written. */
 void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e);
+/* At start: core does not take a block of the extent. */
 void nvme__not_taken(struct nvme *n, uint32_t extent);
-/* At start: what is promised there and has no room now stays as it is, for a start that has. */
+/* At start: promises in the segment have no room now, so it stays as it is for a later start. */
 void nvme__hold_seg(struct nvme *n, uint32_t seg);
 static inline struct tier_loc nvme__loc(const struct nvme *n, const struct nvme_entry *e)
 {
@@ -632,42 +640,47 @@ static inline struct tier_loc nvme__loc(const struct nvme *n, const struct nvme_
 }
 
 /* nvme_seg.c */
+/* Shares, segments and their size: of the store that `super` is of; NULL: of a new store. */
 void nvme__geometry(struct nvme *n, const struct nvme_super *super);
 KVC_WARN_UNUSED int nvme__segs_alloc(struct nvme *n);
 void nvme__seg_attach(struct nvme *n, uint32_t seg, uint32_t extent);
-/* Takes an extent that is not in the journal out of its segment, and forgets it. */
+/* Takes an extent that is not in the journal out of its segment, and frees its record. */
 void nvme__seg_detach(struct nvme *n, uint32_t extent);
+/* The segment is empty and not in the journal: new extents may be written to it. */
 void nvme__seg_free(struct nvme *n, uint32_t seg);
-/* Segments that the journal has left, and nobody reads, are free. */
+/* Frees segments of state DELETING that have left the journal and have no readers. */
 void nvme__segs_deleted(struct nvme *n);
-/* Nothing is written behind what is there. */
+/* The segment is full from now on: no further extent is written to it. */
 void nvme__seg_seal(struct nvme *n, uint32_t seg);
-/* A full segment without anything alive, in flight or uncommitted goes to those to be deleted. */
+/* If the segment is full and has no block alive, in flight or uncommitted, its deletion begins. */
 void nvme__seg_look(struct nvme *n, uint32_t seg);
-/* Path for `pages` of a class: the one with the shortest queue; its open segment has that room
- * then. NULL: none. `moves`: reclaim's own, for which promises have no limit. */
+/* The path with the shortest queue that has room for `pages` of a class; its open segment has that
+ * room when this returns. NULL: no path has. moves: the write is a move of reclaim, for which the
+ * limit of promises does not count. */
 struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool moves, uint32_t pages);
-/* Of the paths any is in service. */
+/* Whether any path is in service. */
 bool nvme__any_up(const struct nvme *n);
+/* Pages that can be written now, on paths in service. */
 uint64_t nvme__room_pages(const struct nvme *n);
-/* Of it, what is not held back for what reclaim keeps. */
+/* Of nvme__room_pages(), those that are not held back for moves of reclaim. */
 uint64_t nvme__put_pages(const struct nvme *n);
-/* Whether a PUT of so many pages has room. If not, room was asked for: reclaim that had given up
- * tries again. */
+/* Whether a PUT of so many pages has room. If not, reclaim is told, which tries again if it had
+ * given up. */
 bool nvme__put_fits(struct nvme *n, uint64_t pages);
-/* Some path is still being written for the first time. */
+/* Whether some path is being formatted. */
 bool nvme__formatting(const struct nvme *n);
-/* The same, and it goes on: who finds no room waits for it. */
+/* Whether formatting goes on and will bring room: callers without room wait. */
 bool nvme__room_grows(const struct nvme *n);
+/* Segments that reclaim keeps free. */
 uint32_t nvme__reserve(const struct nvme *n);
-/* Of the reserve, segments that are for what moves: new PUTs find room above them only. */
+/* Segments of the reserve that moves of reclaim alone may use, not new PUTs. */
 uint32_t nvme__held_segs(const struct nvme *n);
-/* Promises lie in so many segments that new ones soon find none, and few of these are half full:
- * reclaim merges them, however much room there is. */
+/* Promises are spread over so many segments, few of them half full, that new promises soon find no
+ * segment: reclaim merges these segments, even if room is plenty. */
 bool nvme__promises_spread(const struct nvme *n);
 /* tier_storage_ops.promises */
 bool nvme__promises(const struct tier *t);
-/* So much has gone that was there: reclaim may gain by it. */
+/* Blocks of so many pages were freed: reclaim may gain room by that. */
 void nvme__vain_freed(struct nvme *n, uint64_t pages);
 /* Whether `pages` of this class can be written by a move now. */
 bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages);
@@ -675,23 +688,26 @@ bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages)
 uint64_t nvme__lasting_pages(const struct nvme *n);
 
 /* nvme_io.c */
+/* Begins an I/O. io, iov and the memory are borrowed until end(io), which never runs inline. page:
+ * on the path. DISK_SYNC: no iov, 0 bytes. */
 void nvme__issue(struct nvme *n, struct nvme_io *io, enum disk_kind kind, struct nvme_path *p,
                  const struct iovec *iov, uint32_t iovs, uint64_t page, uint64_t bytes,
                  void (*end)(struct nvme_io *io));
-/* It is not in flight any more, and counted. */
+/* Takes an I/O that has ended off its path's list, and counts it. */
 struct nvme_io *nvme__io_ended(struct disk_op *op);
 
 /* nvme_ops.c */
 void nvme__ops_push(struct nvme_ops *list, struct tier_op *op);
 struct tier_op *nvme__ops_pop(struct nvme_ops *list);
-/* Takes what follows `prev` (NULL: the first) off. */
+/* Takes off the operation behind `prev` (NULL: the first one). */
 struct tier_op *nvme__ops_cut(struct nvme_ops *list, struct tier_op *prev);
 void nvme__write_submit(struct nvme *n, struct tier_op *op);
 void nvme__read_submit(struct nvme *n, struct tier_op *op);
+/* Queues the operation's end: nvme__drain() calls its done(). */
 void nvme__finish(struct nvme *n, struct tier_op *op, int status);
-/* The PUT has failed: its entry is as it was before it. */
+/* The PUT has failed: its entry is as before the PUT. */
 void nvme__put_failed(struct nvme *n, struct tier_op *op, int status);
-/* Ends operations and tells of what was lost. */
+/* Calls done() of operations that have ended, and events.lost of lost blocks. */
 void nvme__drain(struct nvme *n);
 
 /* nvme_write.c */
@@ -699,44 +715,49 @@ void nvme__write_run(struct nvme *n);
 /* nvme_read.c */
 void nvme__read_sort(struct nvme *n);
 void nvme__read_run(struct nvme *n);
-/* Ends what is cancelled or late. */
+/* Ends waiting reads that are cancelled, late, or of a path that is out. */
 void nvme__read_sweep(struct nvme *n);
 /* nvme_sync.c */
 void nvme__sync_run(struct nvme *n);
 /* The extent waits for the next sync of its path. */
 void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent);
-/* The extent does not count, whatever of it is on the medium. */
+/* The extent is lost: it does not count, even if parts of it are on the medium. */
 void nvme__extent_lost(struct nvme *n, uint32_t extent);
 /* Extents from since_seq to this one have been synced; less than since_seq: none. */
 uint64_t nvme__safe_seq(const struct nvme *n);
-/* The value of NVME_KEY_SETTLED, if there were a commit of all that is synced. Returns its bytes;
- * 0: it is what the journal has. */
+/* The value of NVME_KEY_SETTLED for the commit that is gathered. Returns its bytes; 0: the journal
+ * has the same value. */
 uint32_t nvme__settled_save(struct nvme *n, uint8_t ret_value[NVME_VALUE_BYTES]);
 KVC_WARN_UNUSED int nvme__settled_load(struct nvme *n, const void *value, uint32_t bytes);
+/* Ends the path's durable PUTs that recovery is certain to find, or that are late. status not 0:
+ * the others end with it. */
 void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);
-/* All that was written to the path since its last good sync is lost. */
+/* Extents that were written to the path since its last good sync are lost. */
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p);
-/* Whether there would be entries for all that recovery finds, if a promise more were on disk. */
+/* Whether recovery would have an entry for each block that it finds, if one promise more were on
+ * disk. */
 bool nvme__have_entries(const struct nvme *n);
-/* Of an extent, blocks that nobody holds. */
+/* How many blocks of the extent are dead. */
 static inline uint32_t nvme__dead_of(const struct nvme_extent *x)
 {
     return (uint32_t)(x->items - x->records - x->live);
 }
-/* No commit follows: what is not in the journal will not be. */
+/* The journal takes no more commits: durable PUTs end with -EIO. */
 void nvme__journal_failed(struct nvme *n, int error);
+/* When nvme__sync_run() must run next; UINT64_MAX: no timer. */
 uint64_t nvme__sync_next(const struct nvme *n);
 bool nvme__sync_idle(const struct nvme *n);
 /* nvme_dead.c */
-/* The extent is one whose table the next commit waits for. */
+/* The commit that is gathered waits until the extent's table is told who died. */
 void nvme__dead_add(struct nvme *n, uint32_t extent);
+/* Whether a table is being read or written. */
 bool nvme__dead_busy(const struct nvme *n);
-/* Begins what can be; true: all has ended. */
+/* Begins tables that can begin now. True: the commit waits for none any more. */
 bool nvme__dead_run(struct nvme *n);
 /* nvme_settle.c */
 void nvme__settle(struct tier *t, struct tier_op *op);
 void nvme__settle_run(struct nvme *n);
-/* All that is written is to be synced now, and a commit to follow. */
+/* Whether a settle round runs: written extents are synced at once, and a commit follows. */
 static inline bool nvme__settling(const struct nvme *n)
 {
     return n->settle.phase != NVME_ST_IDLE;
@@ -751,31 +772,35 @@ bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner);
 void nvme__keep_run(struct nvme *n);
 void nvme__keep_abandon(struct nvme *n, struct tier_loc from);
 bool nvme__keep_idle(const struct nvme *n);
-/* Some block that is written again was freed meanwhile: its new place is not free yet. */
+/* Whether a block was freed while it moved, and its new place is not free yet. */
 bool nvme__keep_abandoned(const struct nvme *n);
-/* Whether a PUT is one of reclaim's own. */
+/* Whether a PUT is a move of reclaim. */
 bool nvme__keep_owns(const struct nvme *n, const struct tier_op *op);
 /* nvme_health.c */
-/* n->health. -ENOMEM. */
+/* Allocates n->health. -ENOMEM. */
 KVC_WARN_UNUSED int nvme__health_alloc(struct nvme *n);
 void nvme__health_free(struct nvme *n);
 /* Bytes that nvme__health_alloc() allocates. */
 uint64_t nvme__health_bytes(void);
+/* Judges the path by an I/O that has ended. */
 void nvme__health_io(struct nvme *n, struct nvme_path *p, const struct nvme_io *io);
+/* Takes the path out of service, if it is not out. error: negative errno. */
 void nvme__path_out(struct nvme *n, struct nvme_path *p, int error);
-/* Bytes that are not those that were stored. */
+/* Counts a block whose bytes are not those that were stored. */
 void nvme__count_corrupt(struct nvme *n, struct tier_loc loc);
 void nvme__health_tick(struct nvme *n);
 uint64_t nvme__health_next(const struct nvme *n);
-/* Writes the superblock, reads it back (probe) and syncs. */
+/* Writes the superblock, with `formatted`, and syncs it. probe: for a path that is out, also looks
+ * at the old one first and reads the new one back. */
 void nvme__super_start(struct nvme *n, struct nvme_path *p, uint32_t formatted, bool probe);
 /* nvme_format.c */
-/* n->format. -ENOMEM. */
+/* Allocates n->format. -ENOMEM; nvme__format_free() cleans up also then. */
 KVC_WARN_UNUSED int nvme__format_alloc(struct nvme *n);
 void nvme__format_free(struct nvme *n);
 /* Bytes that nvme__format_alloc() allocates. */
 uint64_t nvme__format_bytes(void);
 void nvme__format_run(struct nvme *n);
+/* A superblock is synced: segments up to its `formatted` come into use. */
 void nvme__format_saved(struct nvme *n, struct nvme_path *p);
 /* nvme_budget.c */
 void nvme__budget_start(struct nvme *n, bool fresh);
@@ -785,42 +810,42 @@ void nvme__budget_spend(struct nvme *n, uint64_t bytes);
 void nvme__budget_tick(struct nvme *n);
 uint64_t nvme__budget_next(const struct nvme *n);
 bool nvme__admits(const struct tier *t, uint32_t bytes, uint64_t age_ms);
-/* nvme_recover.c, nvme_rebuild.c, nvme_torn.c: what is known of an extent before its table was
- * read. */
+/* nvme_recover.c, nvme_rebuild.c, nvme_torn.c: an extent that recovery has found, and may drop. */
 struct nvme_candidate {
     uint64_t seq, gen;
-    uint64_t since, safe; /* as in its table; by the journal: 0 */
+    uint64_t since, safe; /* as in its table; 0: the journal named the extent */
     uint32_t extent;
-    bool unsure;  /* found by its table: it may not have been synced */
-    bool forward; /* behind what the journal names */
+    bool unsure;  /* found by its table, so maybe not synced */
+    bool forward; /* found behind the extents that the journal names */
     bool unread;  /* forward: it cannot be read now */
-    bool broken;  /* forward: a namespace's record is torn, so nothing from here on was promised */
+    bool broken;  /* a record of a namespace in it is torn, so it and extents behind it have no
+                     promise */
     uint8_t dead[NVME_MAP_BYTES];
 };
 struct nvme_candidates {
     struct nvme_candidate *at;
     uint32_t n, cap;
 };
-/* An extent of that place, as candidate. -ENOMEM; -ENOSPC: there are too many. */
+/* Adds the extent at that place as a candidate. -ENOMEM; -ENOSPC: all extent records are in use. */
 KVC_WARN_UNUSED int nvme__candidate(struct nvme *n, struct nvme_candidates *list, uint32_t seg,
                                     uint32_t page, const struct nvme_value *v);
-/* Every extent that the tables of a segment name. */
+/* Adds every extent that the tables on the paths name. whole[i]: reads all segments of path i. */
 KVC_WARN_UNUSED int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r,
                                   const bool whole[DISK_PATHS_MAX], struct nvme_candidates *list,
                                   struct nvme_report *report);
-/* Extents behind those of the list that the journal does not name, in durable segments of which
- * it names some: added to it, and unsure. */
+/* Adds, as unsure, extents that the journal does not name: they lie behind extents of the list, in
+ * durable segments of which the journal names some. */
 KVC_WARN_UNUSED int nvme__forward(struct nvme *n, const struct nvme_recovery *r,
                                   struct nvme_candidates *list, struct nvme_report *report);
-/* Blocks of extents that are unsure are read, and those with other bytes become dead. What is
- * found forward is marked instead when it cannot be read, or has lost a record. */
+/* Reads the blocks of unsure extents; blocks with wrong bytes become dead. An extent found forward
+ * is marked `unread` if it cannot be read, and `broken` if a record in it is torn. */
 KVC_WARN_UNUSED int nvme__look_at_unsure(struct nvme *n, const struct nvme_recovery *r,
                                          struct nvme_candidates *list, struct nvme_report *report);
-/* What a rebuild has found, the newest first: blocks of extents that may not have been synced are
- * read, and those that have other bytes than their table says become dead. */
+/* After a rebuild, with the list's newest first: reads the blocks of extents that may not have been
+ * synced. Blocks with other bytes than their table says become dead. */
 KVC_WARN_UNUSED int nvme__rebuild_torn(struct nvme *n, const struct nvme_recovery *r,
                                        struct nvme_candidates *list, struct nvme_report *report);
-/* `pages` of zeroed memory for I/O, not touched yet; NULL: none. */
+/* `pages` of zeroed memory for I/O, not touched yet; NULL: no memory. */
 void *nvme__buffer(uint64_t pages);
 void nvme__buffer_free(void *buffer, uint64_t pages);
 

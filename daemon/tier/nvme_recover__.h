@@ -10,7 +10,7 @@
 
 #define NVME_PRINT_CACHE 1024u /* namespaces that were told last */
 
-/* What a path begins with. */
+/* What the superblocks of a path say. */
 enum kind { KIND_BLANK, KIND_OURS, KIND_DAMAGED, KIND_FOREIGN, KIND_NEWER, KIND_FAILED };
 
 struct recover {
@@ -19,19 +19,21 @@ struct recover {
     struct nvme_report *report;
     enum kind kind[DISK_PATHS_MAX];
     struct nvme_super super[DISK_PATHS_MAX];
-    bool whole[DISK_PATHS_MAX]; /* how far it was formatted is not certain */
+    bool whole[DISK_PATHS_MAX]; /* one superblock is bad: read all, it may be formatted further */
     struct nvme_candidates list;
-    uint64_t *stale; /* keys that have to go */
+    uint64_t *stale; /* keys of the journal that recovery deletes */
     uint32_t stales, stales_cap;
     uint64_t told[NVME_PRINT_CACHE];
-    bool mine, have_key;            /* the journal is this store's */
-    uint32_t epoch, journal_epoch;  /* the highest of all; the journal's */
-    uint32_t known[DISK_PATHS_MAX]; /* the epoch in which the journal spoke of each path last */
-    uint32_t named[DISK_PATHS_MAX]; /* blocks that the journal names where there is no store */
-    int error;
+    bool mine;                      /* the journal is this store's */
+    bool have_key;                  /* the journal has NVME_KEY_STORE */
+    uint32_t epoch;                 /* the highest found anywhere */
+    uint32_t journal_epoch;         /* the journal's */
+    uint32_t known[DISK_PATHS_MAX]; /* the journal's epoch of each path */
+    uint32_t named[DISK_PATHS_MAX]; /* blocks that the journal names on a path that is empty */
+    int error;                      /* of pump(): negative, it ends the recovery */
 };
 
-/* The first thing that an operator should know is told. */
+/* Sets report->note, if it is not set yet. */
 __attribute__((format(printf, 2, 3))) void nvme__note(struct recover *v, const char *fmt, ...);
 /* nvme_tell.c: reads the tables of all candidates and tells the caller of the recovery which
  * namespaces and blocks there are. */
