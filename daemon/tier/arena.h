@@ -5,13 +5,13 @@
  * A chunk belongs to one principal from its first slab on. To pass its room to another principal it
  * is replaced when it is empty: a new one with a new id takes its place, the old one is truncated
  * and closed. Where chunks are kept (backing.h), those of the run before are taken over at start. A
- * slab serves one slot size and goes back to its chunk when its last slot is freed.
+ * slab has slots of one size, and is given back to its chunk when its last slot is freed.
  *
  * Limits are exact: the bytes of slots handed out never pass limit_bytes, and slots of one size of
  * at most chunk_bytes / 16 reach it (arena_sizes() says how many chunks that takes).
  *
- * Threads: one (the control thread) for everything. What a slot's payload holds is none of the
- * arena's business, but for the generation that tells readers when it changed.
+ * Thread: control thread. The arena never reads a slot's payload; it keeps the generation, which
+ * tells readers when the payload changed.
  * Memory: all of it is allocated in arena_create(), except for chunks that replace others.
  */
 #ifndef KVC_TIER_ARENA_H
@@ -36,18 +36,18 @@
 struct arena_config {
     uint64_t limit_bytes; /* of slots handed out; ARENA_LIMIT_MIN to ARENA_LIMIT_MAX */
     uint64_t chunk_bytes; /* 0: limit / 32, at least 4 MiB, at most 1 GiB */
-    /* 0: as many as make the limit exact. Else the number is what limits, and limit_bytes is
-     * chunks * chunk_bytes, which slots and their headers share. */
+    /* Number of chunks. 0: as many as slots of limit_bytes need. Else limit_bytes is
+     * chunks * chunk_bytes, and slots and their headers share it. */
     uint32_t chunks;
     enum arena_huge huge;
     bool prefault;
     const struct topo *topo; /* borrowed until arena_destroy(); NULL: no NUMA placement */
-    /* Where chunks are, and wait for the next run; with ARENA_PERSIST_OFF the rest is not looked
-     * at. What it points to is borrowed until arena_destroy(). */
+    /* Where chunks are, and wait for the next run of the daemon. With ARENA_PERSIST_OFF its other
+     * fields are not read. Pointers in it are borrowed until arena_destroy(). */
     struct backing_config backing;
-    uint32_t names_max; /* namespaces whose records are kept; 1 and up */
-    /* prints[p] names principal p in every run, for all processes that may read what belongs to it
-     * now; 0, or p >= nprints: nothing of p is kept. Borrowed until arena_destroy(). */
+    uint32_t names_max; /* most namespaces whose records are kept; at least 1 */
+    /* prints[p] names principal p in every run. 0, or p >= nprints: no chunk of p is kept for the
+     * next run. Borrowed until arena_destroy(). */
     const uint64_t *prints;
     uint32_t nprints;
 };
@@ -56,63 +56,63 @@ struct arena_sizes {
     uint64_t chunk_bytes;
     uint32_t chunks;
     uint64_t largest_bytes; /* the largest payload that a chunk holds */
-    /* Of the memory budget: chunks, one more that is being given back, and the private tables. All
-     * of it is address space at first; pages come as they are used or faulted in. */
+    /* For the memory budget: all chunks, with one more that is being freed; the private tables. At
+     * first both are address space alone; pages come as they are used or faulted in. */
     uint64_t chunk_total_bytes;
     uint64_t table_bytes;
     uint64_t prefault_bytes; /* how much of the chunks is faulted in at start */
-    uint64_t likely_bytes;   /* how much the limit is likely to need of them */
-    uint64_t yield_bytes;    /* of slots in one chunk, at least, where none is above chunk / 16 */
+    uint64_t likely_bytes;   /* bytes of chunks that slots of limit_bytes are likely to need */
+    uint64_t yield_bytes; /* of slots in one chunk at least, if no slot is above chunk_bytes / 16 */
 };
 
 struct arena;
 
 /* Borrows config for the call. NULL, or what is wrong with it in words that name the limits. */
 const char *arena_config_problem(const struct arena_config *config);
-/* The arithmetic for a config without problem. */
+/* Sizes that arena_create() would choose. The config must have no problem. */
 void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_sizes);
-/* Bytes of slots for blocks of `bytes` that can be handed out if there is nothing else; less than
- * the limit only above chunk_bytes / 16 (or by less than one slot). */
+/* Bytes of slots that can be handed out if all blocks have `bytes`. It is the limit, less a part of
+ * a slot; slots above chunk_bytes / 16 reach less. */
 uint64_t arena_reach_bytes(const struct arena_config *config, uint32_t bytes);
 
-/* Bytes of slots of one size (arena_slot_bytes()) that a chunk holds if there is nothing else. */
+/* Bytes of slots that a chunk holds if all have this size (arena_slot_bytes()). */
 uint64_t arena_fill_bytes(const struct arena *a, uint32_t slot_bytes);
 
 /* -EINVAL (see arena_config_problem), -ENOMEM, -EMFILE, -EAGAIN, and with ARENA_HUGE_REQUIRE what
  * refused huge pages; those of backing_open(), and -ENOSPC when the directory's file system is
- * smaller than the chunks. Returns owned; no page of a chunk is touched but for the headers of
- * those that were there. With those, arena_recover() comes before anything else. */
+ * smaller than the chunks. Returns owned. Touches no page but the headers of chunks of the run
+ * before. If there are such chunks, arena_recover() must be called first. */
 KVC_WARN_UNUSED int arena_create(const struct arena_config *config, struct arena **ret_arena);
-/* Chunks that are kept stay, with what was published in them. */
+/* Chunks that are kept stay for the next run, with the blocks published in them. Accepts NULL. */
 void arena_destroy(struct arena **arena);
 
-/* What is still there from the run before: a slot that was published and not freed since. */
+/* A slot of the run before that was published and not freed. */
 struct arena_found {
     struct tier_label label; /* ns is 0 */
     uint32_t principal;
     uint32_t bytes;
-    struct hash128 sum; /* that the payload had; nobody has looked at it since */
+    struct hash128 sum; /* of the payload when it was stored; not compared yet */
     struct tier_loc loc;
     uint64_t order; /* grows with the time at which it was published, within one run */
 };
-/* The slot's owner from now on, or UINT32_MAX: not wanted, its room is free again. Must not call
- * the arena but for arena_view(), arena_sum() and arena_payload(). */
+/* Returns the slot's owner from now on; UINT32_MAX: the block is not wanted, and the slot is freed.
+ * It may call arena_view(), arena_sum() and arena_payload(), no other function of the arena. */
 typedef uint32_t(arena_found_fn)(void *ctx, const struct arena_found *found);
 
 struct arena_recovery {
     uint32_t chunks; /* taken over, those without an owner included */
-    /* Not taken over; their memory is freed. */
-    uint32_t damaged;   /* header, or a file that is not one of ours */
+    /* Chunks that were not taken over; their memory is freed. */
+    uint32_t damaged;   /* the header is damaged, or the file is not the daemon's */
     uint32_t foreign;   /* of another store or version */
-    uint32_t misfits;   /* of another host.chunk, or more than host.limit has now */
-    uint32_t ownerless; /* of a principal that there is no more */
+    uint32_t misfits;   /* of another size (host.chunk), or more than host.limit allows */
+    uint32_t ownerless; /* their principal does not exist any more */
     uint32_t slabs, slabs_damaged;
     uint64_t slots, bytes; /* taken over; bytes of slots */
     uint64_t slots_damaged;
-    uint64_t slots_unwanted; /* by arena_found_fn, or by the limit */
+    uint64_t slots_unwanted; /* refused by arena_found_fn, or beyond the limit */
 };
-/* Once, after arena_create(). Reads headers alone. Each slot that is kept gets a generation of this
- * run. */
+/* Tells `each` of the blocks of the run before. Called once, after arena_create(). Reads headers
+ * alone. Each slot that is kept gets a new generation. */
 void arena_recover(struct arena *a, arena_found_fn *each, void *ctx,
                    struct arena_recovery *ret_recovery);
 
@@ -127,7 +127,8 @@ void arena_free(struct arena *a, struct tier_loc loc);
 void arena_revoke(struct arena *a, struct tier_loc loc);
 uint32_t arena_evacuate(struct arena *a, uint32_t principal, uint32_t bytes, bool others,
                         tier_occupant_fn *each, void *ctx);
-/* Of the chunk (of arena_sizes.chunks); NULL: nothing stays. One per arena. */
+/* Whether chunk `no` (below arena_sizes.chunks) has a block that may not be evicted. NULL: none
+ * has. One function per arena. */
 typedef bool(arena_stays_fn)(void *ctx, uint32_t no);
 void arena_set_stays(struct arena *a, arena_stays_fn *fn, void *ctx);
 KVC_WARN_UNUSED int arena_shift(struct arena *a, struct tier_loc loc, const struct tier_shift *s,
@@ -139,13 +140,14 @@ bool arena_can_hold(const struct arena *a, uint32_t bytes);
 
 /* Whether a slot handed out is of the size that a block of `bytes` gets. */
 bool arena_is_for(const struct arena *a, struct tier_loc loc, uint32_t bytes);
-/* Which of arena_sizes.chunks a slot handed out is in; its offset is that of arena_view(). */
+/* Number of the chunk (below arena_sizes.chunks) of a slot that is handed out. */
 uint32_t arena_place(const struct arena *a, struct tier_loc loc);
-/* The same, of any slot. */
+/* The same, for a slot that may be free. */
 uint32_t arena_chunk_no(const struct arena *a, struct tier_loc loc);
-/* Where a slot handed out is in this process: payload, and its bytes rounded up to a page. */
+/* The payload of a slot that is handed out, in this process: whole pages. */
 void *arena_payload(const struct arena *a, struct tier_loc loc);
-/* Stamps label and sum, then a new generation (release). `bytes` as given to arena_alloc(). */
+/* Writes label, sum and then a new generation (release) into the slot's header. `bytes` as given to
+ * arena_alloc(). */
 void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label *label,
                    const struct hash128 *sum, uint32_t bytes);
 void arena_view(const struct arena *a, struct tier_loc loc, struct tier_view *ret_view);
@@ -156,38 +158,37 @@ struct hash128 arena_sum(const struct arena *a, struct tier_loc loc);
 KVC_WARN_UNUSED int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32_t principal,
                                    uint64_t *ret_bytes);
 
-/* Called when a chunk's memory is about to go, before its pages do: from arena_alloc(),
- * arena_free() or arena_evacuate(), so it must not call the arena. One per arena. */
+/* Called before a chunk's memory is freed, from arena_alloc(), arena_free() or arena_evacuate(). It
+ * must not call the arena. One function per arena. */
 typedef void(arena_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
 void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx);
 
-/* Called when the memory of chunk `no` (of arena_sizes.chunks) is about to go, or has another base
- * from now on; from where arena_retired_fn is. One per arena. */
+/* Called when the memory of chunk `no` (below arena_sizes.chunks) is about to be freed, or has
+ * another base from now on; from the same functions as arena_retired_fn. One function per arena. */
 typedef void(arena_moved_fn)(void *ctx, uint32_t no);
 void arena_set_moved(struct arena *a, arena_moved_fn *fn, void *ctx);
-/* The base of chunk `no` (of arena_sizes.chunks) once it has an owner and has been faulted in;
- * otherwise NULL. */
+/* The base of chunk `no` (below arena_sizes.chunks). NULL: no owner, or not faulted in. */
 uint8_t *arena_settled(const struct arena *a, uint32_t no);
-/* The same, and one that has an owner is faulted in, prefault or not: no more in all than prefault
- * would. */
+/* The same, and asks for a chunk with an owner to be faulted in, also without `prefault`; at most
+ * likely_bytes of all chunks are. */
 uint8_t *arena_settle(struct arena *a, uint32_t no);
 
-/* Whether another process cut the file of a chunk: this one goes on with zeroes, and nothing that
- * was or comes there can be served. */
+/* Whether another process cut the file of a chunk. This process then reads zeroes there, and no
+ * block of the chunk can be served. KNOWN: arena_lost() has told of it; NEW: it has not. */
 enum arena_loss { ARENA_LOSS_NONE, ARENA_LOSS_KNOWN, ARENA_LOSS_NEW };
 enum arena_loss arena_has_lost(const struct arena *a);
-/* At once when there is a new one, and every now and then while there is one: tells of each slot of
- * such chunks that is handed out, to be freed. A chunk is replaced when it is empty. Returns how
- * many were not known before. */
+/* Tells `each` of every slot of such chunks that is handed out, to be freed; an empty chunk is
+ * replaced. To be called at once with ARENA_LOSS_NEW, and every now and then with ARENA_LOSS_KNOWN.
+ * Returns the number of chunks that were not known before. */
 uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx);
 
-/* So many bytes of chunks that were retired are not free yet, for somebody has them registered.
- * What is beyond one chunk, which is no part of the limit, counts against it. */
+/* Says how many bytes of retired chunks are not free yet, because a device has them registered. One
+ * chunk is no part of the limit; bytes beyond it count against the limit. */
 void arena_hold(struct arena *a, uint64_t bytes);
 
-/* While memory that belongs to chunk `no` (of arena_sizes.chunks), or to one that was at its place
- * before, is lent to others: the chunk stays usable for its owner, but no room is handed out to the
- * next one until it is lent no more. */
+/* Says whether memory of chunk `no` (below arena_sizes.chunks), or of an earlier chunk at its
+ * place, is lent to workers. The chunk's owner can use it; another principal gets no room in it
+ * while it is lent. */
 void arena_lend(struct arena *a, uint32_t no, bool is_lent);
 
 struct arena_stats {
@@ -203,7 +204,7 @@ struct arena_stats {
     uint64_t chunks_retired;   /* since start */
     uint64_t evacuating_bytes; /* pages held back until their region is empty */
     uint64_t prefault_bytes;   /* the target of faulting in ahead */
-    int prefault_error;        /* why it ended early; 0 */
+    int prefault_error;        /* why faulting in ended early; 0: it did not */
 };
 void arena_stats(const struct arena *a, struct arena_stats *ret_stats);
 

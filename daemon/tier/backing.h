@@ -8,9 +8,9 @@
  *   fds   memfds of which the service manager (systemd's descriptor store) holds a descriptor too:
  * `kvc-chunk-<id>` and `kvc-names`. It gives them back at the next start.
  *
- * A memfd that is sealed with F_SEAL_FUTURE_WRITE can never be mapped writable again, by the next
- * run neither; so only those of `off` are. Descriptors of chunks otherwise are safe from other uids
- * (mode 0600), not from other processes of the daemon's own.
+ * A memfd that is sealed with F_SEAL_FUTURE_WRITE can never be mapped writable again, not even by
+ * the next run; so only those of `off` are sealed so. The others are safe from other uids (mode
+ * 0600), but not from other processes of the daemon's own uid.
  *
  * Thread: control thread. Memory: one allocation in backing_open().
  */
@@ -37,15 +37,15 @@ struct backing_config {
     enum arena_persist persist;
     /* dir: absolute, made (0700) when its parent is there; borrowed until backing_close() */
     const char *dir;
-    /* dir: how long a lock that is held is waited for: a killed daemon keeps it until its memory is
-     * unmapped. 0: not at all. */
+    /* dir: how long to wait for the directory's lock, which a killed daemon holds until its memory
+     * is unmapped. 0: not at all. */
     uint64_t wait_ms;
-    void (*waits)(void *ctx); /* called once when that has taken a second; NULL: nobody is told */
+    void (*waits)(void *ctx); /* called once when the wait has taken a second; may be NULL */
     /* fds; borrowed until backing_close() */
     struct backing_fd *fds;
     uint32_t nfds;
-    /* A service manager that refuses (negative errno), or is not there (NULL), costs the chunk its
-     * future, nothing else. */
+    /* fds: hands a descriptor to the service manager. If it refuses (negative errno), or store is
+     * NULL, the chunk ends with this run, and nothing else fails. */
     int (*store)(void *ctx, const char *name, int fd);
     void (*remove)(void *ctx, const char *name);
     void *ctx;
@@ -53,54 +53,52 @@ struct backing_config {
 
 struct backing;
 
-/* NULL, or why memory cannot be kept in this directory and what would do: "... is on ext4; ...".
- * In `text`. Changes nothing; a directory that is not there yet is fine. */
+/* NULL, or `text`: why memory cannot be kept in this directory, and what would help: "... is on
+ * ext4; ...". Changes nothing. A directory that does not exist yet is no problem. */
 const char *backing_dir_problem(const char *dir, char *text, uint32_t cap);
 
-/* NULL, or what in the directory bears a name of ours and is not of our making, and what would do.
- * Beside a file of ours with a sound magic, or where `names` and a chunk lie side by side in whole
- * pages, one that nobody else can have had in hand is ours, and damaged: recovery unlinks it, and
- * leaves its memory to those that map it. In `text`. Changes nothing. */
+/* NULL, or `text`: which file of the directory has a name of this format but was not made by a
+ * daemon, and what would help. A damaged file counts as the daemon's if no other uid can have had
+ * it and it lies beside a file with a sound magic, or `names` and a chunk lie side by side in whole
+ * pages; recovery unlinks it and leaves its memory to processes that map it. Changes nothing. */
 const char *backing_stranger(const char *dir, char *text, uint32_t cap);
 
 /* -EBUSY: another daemon has the directory. -EINVAL: backing_dir_problem() says why. -EEXIST:
- * backing_stranger() does. What the system answered. Returns owned. */
+ * backing_stranger() says why. Others are of system calls. Returns owned. */
 KVC_WARN_UNUSED int backing_open(const struct backing_config *config, struct backing **ret_backing);
 /* Leaves everything where it is. Accepts NULL. */
 void backing_close(struct backing **backing);
 
-/* Whether what is made here outlives the process. */
+/* Whether chunks that are made here outlive the process. */
 bool backing_keeps(const struct backing *backing);
-/* Whether its memory is that of a hugetlbfs directory, all of it. */
+/* Whether all of its memory is in a hugetlbfs directory. */
 bool backing_is_huge(const struct backing *backing);
-/* A line for the log: where. Borrowed. */
+/* Where chunks are, as a line for the log. Borrowed. */
 const char *backing_text(const struct backing *backing);
-/* Bytes that the directory's file system holds at most, and what of it is free; UINT64_MAX where
- * nothing but memory is the limit. */
+/* Bytes that the directory's file system holds at most, and how many are free. UINT64_MAX: memory
+ * alone is the limit. */
 void backing_space(const struct backing *backing, uint64_t *ret_total, uint64_t *ret_free);
 
-/* Memory for a chunk: zeroes, no page touched, of this size, 0600, named. Returns owned. `huge`:
- * from reserved huge pages; -ENOTSUP where the directory is no hugetlbfs. */
+/* Makes memory for a chunk: of this size, zeroes, no page touched, mode 0600. *ret_fd is the
+ * caller's. huge: from reserved huge pages; -ENOTSUP: the directory is no hugetlbfs. */
 KVC_WARN_UNUSED int backing_make(struct backing *backing, uint32_t id, uint64_t bytes, bool huge,
                                  int *ret_fd);
-/* From now on the chunk is wanted after this run: the service manager gets its descriptor. */
+/* The chunk must outlive this run from now on: fds gives its descriptor to the service manager. */
 KVC_WARN_UNUSED int backing_keep(struct backing *backing, uint32_t id, int fd);
-/* The chunk is not wanted any more; descriptors stay usable. */
+/* The chunk must not outlive this run any more. Its descriptors stay usable. */
 void backing_forget(struct backing *backing, uint32_t id);
-/* That the memory of these bytes is there: what would otherwise be a SIGBUS on a full tmpfs is
- * -ENOSPC. */
+/* Allocates the memory of these bytes. -ENOSPC: the tmpfs is full, so an access would be SIGBUS. */
 KVC_WARN_UNUSED int backing_reserve(const struct backing *backing, int fd, uint64_t at,
                                     uint64_t bytes);
 
-/* A chunk of the run before, each once: 1 with its id and descriptor (returns owned), 0 at the end,
- * or negative errno. One that others may have in hand (its mode, its links) is removed, and
- * counted by backing_refused(). */
+/* The next chunk of the run before: 1 with its id and descriptor, which is the caller's; 0 at the
+ * end; or negative errno. A chunk that other uids may have opened (by its mode or links) is
+ * removed, and backing_refused() counts it. */
 KVC_WARN_UNUSED int backing_next(struct backing *backing, uint32_t *ret_id, int *ret_fd);
 uint32_t backing_refused(const struct backing *backing);
 
-/* The one other file (ns_records.h), of the run before or new, at least of this size. Returns
- * owned. 1: it is new; the one that was there is damaged, or may be in other hands, and is removed.
- */
+/* Opens or makes the file of ns_records.h, with at least this size. *ret_fd is the caller's. 1: it
+ * is new; one that was damaged, or that other uids may have opened, was removed. */
 KVC_WARN_UNUSED int backing_names(struct backing *backing, uint64_t bytes, int *ret_fd,
                                   uint64_t *ret_bytes);
 

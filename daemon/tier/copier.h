@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copy threads: bytes from a worker's staging to an arena slot, checksummed in the same pass; and
- * slots read again to see whether they still hold what was stored. What another tier has read into
- * a slot (TIER_SEAL) is summed there, in the order of copies.
+ * slots are read again to check their bytes. Bytes that another tier has read into a slot
+ * (TIER_SEAL) are summed, in the order of copies.
  *
  * The source may be written by its worker while it is being copied. Every byte is read from it
  * once, into a small private buffer that is hashed and then stored, so the sum is always that
@@ -27,19 +27,18 @@
 #define COPIER_INFLIGHT_MIN (UINT64_C(1) << 20)
 
 struct copier_config {
-    unsigned threads; /* 0: copier_threads_auto() */
-    uint64_t
-        inflight_bytes; /* credit of copies: bytes with the threads; at least COPIER_INFLIGHT_MIN */
+    unsigned threads;        /* 0: copier_threads_auto() */
+    uint64_t inflight_bytes; /* credit: bytes that threads copy now; at least COPIER_INFLIGHT_MIN */
     const struct topo *topo; /* borrowed until copier_destroy(); NULL: threads are not bound */
-    /* Of TIER_SEAL, and what is AWAITED: so many bytes a turn are summed by copier_turn() rather
-     * than by a thread, of blocks of a quarter of it at most. */
+    /* copier_turn() itself sums so many bytes a turn, of TIER_SEAL and of checks with
+     * TIER_F_AWAITED. Blocks of more than a quarter of it go to a thread. */
     uint32_t turn_bytes;
 };
 
 struct copier;
 
-/* What `threads` 0 stands for: one thread per CPU up to 4. The daemon never passes 0:
- * daemon/budget.c decides what copy.threads auto is. */
+/* The number of threads that `threads` 0 stands for: one per CPU, at most 4. The daemon never
+ * passes 0: daemon/budget.c decides what copy.threads auto is. */
 unsigned copier_threads_auto(unsigned cpus);
 
 /* Borrows the loop until copier_destroy(). -EINVAL, -ENOMEM, -EAGAIN (threads), -EMFILE, and what
@@ -62,7 +61,7 @@ void copier_destroy(struct copier **copier);
  */
 void copier_submit(struct copier *c, struct tier_op *op, void *dst);
 
-/* Operations whose done() is called in one turn: some 500 us. The others' is in the next. */
+/* Most operations whose done() is called in one turn (some 500 us); the others' run in the next. */
 #define COPIER_TURN_OPS 512u
 
 /* Once a turn, after loop_turn(): sums what turn_bytes left to this thread, and calls its done().
@@ -75,12 +74,12 @@ struct copier_stats {
     unsigned threads;
     uint64_t inflight_ops; /* submitted, not done */
     uint64_t inflight_bytes;
-    uint64_t waiting_ops; /* of them, waiting for credit */
+    uint64_t waiting_ops; /* of inflight_ops, those that wait for credit */
     uint64_t done_ops;
     uint64_t done_bytes;         /* of operations with status 0 */
     const struct histo *copy_ns; /* of copies that ended well, from submit to done; borrowed */
     uint64_t bytes_per_s;        /* of the fastest copies of late, by one thread; 0: none yet */
-    int bind_err;                /* why a thread could not be bound to its node; 0 */
+    int bind_err;                /* why a thread could not be bound to its NUMA node; 0 */
 };
 void copier_stats(const struct copier *c, struct copier_stats *ret_stats);
 

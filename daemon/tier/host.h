@@ -22,14 +22,15 @@
 struct host_config {
     struct arena_config arena;
     struct copier_config copier;
-    unsigned buffers; /* of the loop, numbers 0 and up: host_buffers(), or 0: none is registered */
+    unsigned
+        buffers; /* of the loop, from number 0, as host_buffers() says; 0: none is registered */
 };
 
 /* One line of the memory budget. */
 struct host_budget {
     uint64_t slots_bytes;    /* the limit */
-    uint64_t overhead_bytes; /* headers and what no slot fits in: chunks beyond the limit */
-    uint64_t spare_bytes;    /* one chunk on its way out while its successor fills */
+    uint64_t overhead_bytes; /* of chunks beyond the limit: headers, and gaps without a slot */
+    uint64_t spare_bytes;    /* one chunk that is being freed while its successor fills */
     uint64_t table_bytes;    /* private, at most; touched as it is used */
 };
 
@@ -38,7 +39,7 @@ struct host;
 /* NULL, or what is wrong with the configuration, in words. */
 const char *host_config_problem(const struct host_config *config);
 void host_budget(const struct host_config *config, struct host_budget *ret_budget);
-/* Their sum: the most that the tier ever takes, staging excluded. */
+/* The sum of host_budget: the most memory that the tier ever takes, without staging. */
 uint64_t host_footprint(const struct host_config *config);
 
 /* How many of the loop's buffers (loop_config.buffers_max) chunks can be registered as. */
@@ -59,40 +60,39 @@ struct tier *host_tier(struct host *host);
 KVC_WARN_UNUSED int host_chunk_fd(const struct host *host, uint32_t chunk, uint32_t principal,
                                   uint64_t *ret_bytes);
 
-/* Called when a chunk is about to go, from alloc, free or drain of the tier: it must not call the
- * tier. The workers of `principal` are to unmap it; its pages are freed right after. */
+/* fn is called before a chunk's pages are freed, from alloc, free or evacuate of the tier; it must
+ * not call the tier. It tells the workers of `principal` to unmap the chunk. */
 void host_set_retired_cb(struct host *host, arena_retired_fn *fn, void *ctx);
 
-/* For devices, which copy faster from and to memory that is registered with them. `settled` is told
- * of each chunk once, when it has an owner and has been faulted in (a few at a time, from
- * host_turn(); for this it is faulted in without prefault too), and `gone` of a chunk that it was
- * told of, before its pages go. `leaving` says how many bytes that are gone are registered still:
- * these pages are not free, so what is beyond one chunk counts against the limit. NULL: nobody asks
- * any more. */
+/* For devices, which copy faster from and to memory that is registered with them. settled: called
+ * once for each chunk that has an owner and is faulted in (also without prefault), from
+ * host_turn(), a few at a time. gone: called for such a chunk before its pages are freed. leaving:
+ * returns the bytes of gone chunks that are still registered; those beyond one chunk count against
+ * the limit. NULL: no device wants to know any more. */
 typedef void(host_chunk_fn)(void *ctx, void *base, uint64_t bytes);
 typedef uint64_t(host_leaving_fn)(void *ctx);
 void host_set_settled_cb(struct host *host, host_chunk_fn *settled, host_chunk_fn *gone,
                          host_leaving_fn *leaving, void *ctx);
 
-/* Whether another process cut the memory of a chunk: see arena_lost(). */
+/* Whether another process cut the file of a chunk: see arena_has_lost(), arena_lost(). */
 enum arena_loss host_has_lost(const struct host *host);
 uint32_t host_lost(struct host *host, tier_occupant_fn *each, void *ctx);
 
-/* ---- what outlives a run (host_config.arena.backing) ---- */
+/* ---- memory that outlives a run (host_config.arena.backing) ---- */
 
 struct host_recovery {
     void *ctx;
-    /* Before the blocks: the record of a namespace. False: it cannot be used, and is removed. */
+    /* The record of a namespace; all come before the blocks. False: unusable, and removed. */
     names_fn *ns;
-    /* See arena_recover(). What it takes is to be checked (TIER_VERIFY) before it is served. */
+    /* See arena_recover(). A block that it takes must be checked (TIER_VERIFY) before use. */
     arena_found_fn *block;
 };
-/* Once, before the first operation of the tier, and before any namespace's record is put; where
- * nothing is kept it does nothing. A daemon that also reads from storage into host memory has to
- * hold its locks on that storage by then: I/O of a killed one may still write into its chunks. */
+/* Called once, before the first operation of the tier and the first host_names_put(). No-op if
+ * nothing is kept. A daemon that reads from storage into host memory must hold its locks on that
+ * storage before: until then I/O of a killed daemon may still write into the chunks. */
 void host_recover(struct host *host, const struct host_recovery *r,
                   struct arena_recovery *ret_recovery);
-/* What came of it, for the log: the i-th line, NULL past the last. Borrowed until the next call. */
+/* The i-th line of the log about it; NULL past the last. Borrowed until the next call. */
 const char *host_recovery_note(struct host *host, unsigned i);
 
 /* Namespaces' records beside the chunks; see ns_records.h for the contract. Where nothing is kept,
@@ -107,9 +107,10 @@ void host_names_sweep(struct host *host);
 #define HOST_NOTES 6
 const char *host_note(struct host *host, unsigned i);
 
-/* Once a turn, after loop_turn(): see copier_turn(); now and then a piece of a chunk is registered
- * with the loop (pins.h). And whether the next turn must not wait. */
+/* Called once a turn, after loop_turn(): runs copier_turn(), and now and then registers a piece of
+ * a chunk with the loop (pins.h). */
 void host_turn(struct host *host);
+/* Whether the next turn must not wait. */
 bool host_is_due(const struct host *host);
 
 void host_arena_stats(const struct host *host, struct arena_stats *ret_stats);

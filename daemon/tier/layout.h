@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands in arena memory beside the payload: some pages at the start of each chunk, and the
+ * The headers in arena memory beside the payload: some pages at the start of each chunk, and the
  * header pages of each slab. Native byte order; it is for this machine's restarts, not for others.
  *
  *   chunk: | chunk_header, a bit per page, padding to a page | slab | free pages | slab | ...
@@ -11,9 +11,9 @@
  *
  * A chunk may be taken over by the next run of the daemon, so each header has a checksum over the
  * rest of it. The store and the place of the header are in the checksum too: a copy of a header
- * that lies elsewhere is not one. A slab begins where its chunk's bit is set and nowhere else, for
- * any other page may hold what a worker wrote. Stores are in an order that leaves something true
- * after each of them (docs/notes/tier-restart.md).
+ * that lies elsewhere does not count. A slab begins only where its chunk's bit is set, for any
+ * other page may hold bytes of a worker. Stores are ordered so that the headers are valid after
+ * each of them (docs/notes/tier-restart.md).
  */
 #ifndef KVC_TIER_LAYOUT_H
 #define KVC_TIER_LAYOUT_H
@@ -39,8 +39,8 @@ struct chunk_header {
     uint32_t version;
     uint32_t chunk; /* its id */
     uint64_t bytes;
-    uint8_t store[16];  /* of the memory that outlives a run; random else */
-    uint64_t principal; /* what names it in every run; 0: the chunk is of this run alone */
+    uint8_t store[16];  /* which store the chunk is of; random if it does not outlive the run */
+    uint64_t principal; /* arena_config.prints of its principal; 0: it does not outlive the run */
     uint32_t place;     /* in the table of chunks, which decides the NUMA node */
     uint32_t unused[17];
     uint64_t check;
@@ -62,9 +62,9 @@ _Static_assert(sizeof(struct slab_header) == 128, "two cache lines");
 enum slot_flag { SLOT_HAS_PARENT = 1, SLOT_DURABLE = 2 };
 
 struct slot_header {
-    _Atomic uint64_t gen; /* never 0, never the same twice; differs as soon as the slot is freed */
-    /* Over all that follows. 0: the payload is nobody's, or not whole. Not over gen, which changes
-     * by itself when a block is revoked or the daemon starts again. */
+    _Atomic uint64_t gen; /* never 0, never given twice; changes when the slot is freed */
+    /* Over all fields behind it, but not over gen, which changes alone when a block is revoked or
+     * the daemon starts again. 0: the slot is free, or its payload is not whole. */
     _Atomic uint64_t check;
     struct hash128 sum; /* of the payload */
     struct key256 key;
@@ -76,7 +76,7 @@ struct slot_header {
     uint8_t shard;
     uint8_t flags;
     uint8_t level;       /* tier_label.level */
-    uint8_t tokens_high; /* the others; 0 in slots from before there were any */
+    uint8_t tokens_high; /* the bits above; 0 in slots of older versions */
     uint8_t unused[13];
 };
 _Static_assert(sizeof(struct slot_header) == 128, "two cache lines");
@@ -128,8 +128,8 @@ static inline uint64_t layout_slot_check(const struct slot_header *h, uint64_t w
     return layout_check(&h->sum, sizeof(*h) - offsetof(struct slot_header, sum), where);
 }
 
-/* Orders stores: if the process is killed, the next run that maps this memory finds those before
- * this call whenever it finds one after it. */
+/* Orders stores: if the process is killed and the next run finds a store made after this call, it
+ * also finds all stores made before. */
 static inline void layout_order(void)
 {
 #if defined(__SANITIZE_THREAD__)

@@ -34,8 +34,7 @@ struct nvme_config {
     uint64_t limit_bytes;   /* of all that is written to the paths: superblocks, tables, payloads */
     uint64_t segment_bytes; /* 0: the lesser of 256 MiB and a path / 64 */
     /* Bit i: path i was replaced on purpose, and its blocks in the journal are gone. Without the
-     * bit an empty path that should have blocks stays out and untouched: perhaps it is not mounted.
-     */
+     * bit an empty path that should have blocks stays out and untouched: it may not be mounted. */
     uint32_t replaced;
     uint64_t extent_bytes;  /* payload of one write at most, unless a block is larger; 0: 2 MiB */
     uint64_t queue_bytes;   /* most bytes of reads in flight; of writes half of it; 0: 64 MiB */
@@ -105,8 +104,7 @@ struct nvme_report {
     uint32_t blocks_over; /* of blocks_dropped, those without room, for `blocks_max` is too low */
     /* Extents that the journal did not name yet, found behind those that it names. */
     uint32_t extents_forward;
-    /* Of extents_forward and of a rebuild, blocks that were not synced and are not whole: not told.
-     */
+    /* Of extents_forward and of a rebuild, blocks that were not synced and are not whole. */
     uint32_t blocks_torn;
     /* Blocks, and promises of them, whose path is gone or is shorter now. */
     uint32_t blocks_gone, promises_gone;

@@ -2,8 +2,8 @@
 /*
  * Arena memory as registered buffers of the loop, so that I/O on storage need not find its pages
  * each time. Chunks are registered in pieces, one at a time, once they have an owner and have been
- * faulted in: registering takes the loop's thread about 60 ms a GiB. Nothing depends on it: where
- * it is refused (epoll, RLIMIT_MEMLOCK) I/O works as before.
+ * faulted in: registering takes the loop's thread about 60 ms a GiB. Where it is refused (epoll,
+ * RLIMIT_MEMLOCK) I/O works without it.
  *
  * Thread: the loop's. Memory: all of it is allocated in pins_create().
  */
@@ -25,14 +25,15 @@ unsigned pins_buffers(uint32_t chunks, uint64_t chunk_bytes);
 /* `buffers`: what pins_buffers() said, which the loop (borrowed) was made with. -ENOMEM. */
 KVC_WARN_UNUSED int pins_create(struct loop *loop, unsigned buffers, uint32_t chunks,
                                 uint64_t chunk_bytes, struct pins **ret_pins);
-/* Leaves them registered: before the loop's destruction, which ends that. */
+/* Leaves the memory registered until the loop is destroyed, which must come later. */
 void pins_destroy(struct pins **pins);
 
-/* Registers the next piece of chunk `no`, which lies at base. True: there is more of it to do. */
+/* Registers the next piece of chunk `no`, which lies at base. True: the chunk has more pieces. */
 bool pins_step(struct pins *pins, uint32_t no, uint8_t *base);
-/* Whether pins_step() has nothing to do for chunk `no`, or never again for any. */
+/* Whether chunk `no` is registered whole, or the loop has refused and nothing is registered any
+ * more. */
 bool pins_is_done(const struct pins *pins, uint32_t no);
-/* The chunk's memory is about to go, or has another base from now on. */
+/* The chunk's memory is about to be freed, or has another base from now on. */
 void pins_forget(struct pins *pins, uint32_t no);
 
 struct pins_stats {

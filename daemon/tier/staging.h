@@ -2,10 +2,10 @@
 /*
  * Staging: shared memory that one worker writes and the daemon reads.
  *
- * The daemon makes it, so that the daemon decides its size: a memfd of mode 0600, faulted in, and
- * sealed against resizing before anyone else has it, for a reader of a file that somebody
- * truncates dies of SIGBUS. The daemon maps it read-only; the worker gets the descriptor, which is
- * open for reading and writing, and maps it shared.
+ * The daemon makes it, and so decides its size: a memfd of mode 0600, faulted in, and sealed
+ * against resizing before a worker gets it. Without the seal a worker could truncate it, and the
+ * daemon's next read would be SIGBUS. The daemon maps it read-only; the worker gets the descriptor,
+ * which is open for reading and writing, and maps it shared.
  *
  * Threads: all functions and callbacks on the control thread. Building and freeing take
  * milliseconds per MiB and run on a thread of the pool's own, in the order of the calls.
@@ -21,9 +21,9 @@
 #include "loop.h"
 
 struct staging_config {
-    uint32_t count_max;     /* staging areas at one time; 1 to 65536 */
-    uint64_t one_max_bytes; /* of one request; at least 4 KiB */
-    uint64_t total_bytes;   /* of all that exist; at least one_max_bytes */
+    uint32_t count_max;     /* most staging areas at one time; 1 to 65536 */
+    uint64_t one_max_bytes; /* most bytes of one area; at least 4 KiB */
+    uint64_t total_bytes;   /* most bytes of all areas; at least one_max_bytes */
     bool huge_pages;        /* ask for transparent ones */
 };
 
@@ -47,16 +47,16 @@ KVC_WARN_UNUSED int staging_pool_create(const struct staging_config *config, str
 void staging_pool_destroy(struct staging_pool **pool);
 
 /*
- * fn runs exactly once, from loop_turn(), never from here. There is no way to withdraw: ctx must
- * live until then, and whoever does not want the area any more (its session has ended) releases it
- * in fn.
+ * Asks for an area. fn runs exactly once, from loop_turn(), never from here. A request cannot be
+ * withdrawn: ctx must live until fn runs; if the area is not wanted any more (the session has
+ * ended), fn releases it.
  * 0; -EINVAL: 0 bytes; KVC_E_LIMIT: more than one_max_bytes; -ENOSPC: total_bytes or count_max
  * would be passed. An area counts from this call until its release is called.
  */
 KVC_WARN_UNUSED int staging_request(struct staging_pool *pool, uint64_t bytes, staging_fn *fn,
                                     void *ctx);
 
-/* No copy from *s is in flight. Sets *s to NULL; NULL and pointer to NULL are allowed. The pages
+/* Gives the area back; no copy from it may be in flight. Sets *s to NULL. Accepts NULL. The pages
  * are freed even if the worker still has them mapped (it then reads zeros). */
 void staging_release(struct staging_pool *pool, struct staging **s);
 
