@@ -9,7 +9,7 @@
 
 /* ---- bulk_evict.c ---- */
 
-/* A step of the eviction job at hand; true: there is more to do. */
+/* Runs a slice of the first eviction job; true: there is more to do. */
 bool job_run(struct core *c);
 
 /* ---- explain.c ---- */
@@ -19,7 +19,7 @@ void core__explain(struct core *c, const struct block *b, struct kvc_block_info 
 
 /* ---- rules.c ---- */
 
-/* Notes the rules that are set now as those that the daemon began with. */
+/* Notes the present rules as those of the daemon's start (core_policy_view.start). */
 void rules_begin(struct core *c);
 
 /* ---- check_hbm.c ---- */
