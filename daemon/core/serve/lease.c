@@ -85,7 +85,7 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
     return l;
 }
 
-/* The lease does not count for its client any more. */
+/* Takes the lease off its client, and out of the client's counts. */
 static void lease_uncount(struct core *c, struct lease *l)
 {
     MUST(l->uses == 0);
@@ -95,7 +95,7 @@ static void lease_uncount(struct core *c, struct lease *l)
     l->bytes = 0;
 }
 
-/* Releases the lease's blocks; true: not all, the slice is over. */
+/* Releases the lease's blocks, `all` or until the slice is over. True: some are left. */
 static bool lease_unhold(struct core *c, struct lease *l, bool all)
 {
     struct run_iter it = run_at(c, &l->blocks, l->freed);
@@ -130,7 +130,7 @@ void lease_turn(struct core *c)
     c->end_left = work_of_slice(c);
 }
 
-/* Releases an ended lease at once, unless much was released in this turn. */
+/* Frees an ended lease: at once, or in slices if much was released in this turn already. */
 static void lease_go(struct core *c, struct lease *l)
 {
     if (l->blocks.n <= c->end_left) {
@@ -196,7 +196,7 @@ struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t
     return l && l->id == id && l->client == cl && !l->ended ? l : NULL;
 }
 
-/* Adds record `no` to the lease. left: of unevictable_take(). */
+/* Adds record `no` to the lease. left: as unevictable_take() has it. */
 static int lease_add(struct core *c, struct lease *l, uint32_t no, uint64_t *left,
                      const char **ret_why)
 {
@@ -257,7 +257,7 @@ int lease_add_found(struct core *c, struct lease *l, const struct find *f, struc
                     uint64_t *left, const char **ret_why)
 {
     int err = lease_add(c, l, block_no(c, b), left, ret_why);
-    if (!err && !block_ready(b)) /* it was found on the device then */
+    if (!err && !block_ready(b)) /* then it was found on the device */
         err = hbm_copy_lease(c, l, f->hbm, f->seq, b);
     return err;
 }
@@ -278,7 +278,7 @@ static int lease_found(struct core *c, struct lease *l, const struct find *f, co
     return 0;
 }
 
-/* How many tokens, cached when loads began or now, were not worth loading. */
+/* How many tokens were cached, now or when loads began, but not worth loading. */
 static uint32_t not_worth(const struct find *f, const struct core_waiter *waiter,
                           const struct core_prefix *prefix)
 {
@@ -288,7 +288,7 @@ static uint32_t not_worth(const struct find *f, const struct core_waiter *waiter
     return cut && f->tokens < waiter->cached ? waiter->cached - f->tokens : 0;
 }
 
-/* Adds to the answer what was known when its loads began. */
+/* Adds to the answer what the lookup before the loads had found. */
 static void add_asked(const struct find *f, const struct core_waiter *waiter,
                       struct core_prefix *prefix)
 {
@@ -398,7 +398,8 @@ bool core_wait_again(struct core *c, const struct core_acquire *in, struct core_
     return true;
 }
 
-/* Begins to load what f found, and notes what there was. 1: it has begun. */
+/* Begins to load the blocks that f found, and notes in the waiter what was in memory and cached. 1:
+ * the load has begun. */
 static int load_all(struct core *c, struct core_client *cl, const struct core_acquire *in,
                     struct core_waiter *waiter, const struct find *f,
                     const struct core_prefix *prefix, const char **ret_why)
@@ -415,7 +416,7 @@ static int load_all(struct core *c, struct core_client *cl, const struct core_ac
     return 1;
 }
 
-/* Finds the prefix in whatever tier. For a request that has waited for loads, the loaded blocks are
+/* Finds the prefix in any tier. For a request that has waited for loads, the loaded blocks are
  * looked at first. */
 static void find_any(struct core *c, const struct core_acquire *in,
                      const struct core_waiter *waiter, struct find *f, struct core_prefix *prefix)
@@ -427,7 +428,8 @@ static void find_any(struct core *c, const struct core_acquire *in,
     find_whole(c, f, prefix);
 }
 
-/* Finds the prefix in memory, and on the device. 1: waits for it, or for more of it. */
+/* Finds the prefix in memory, and on the device. 1: the request waits, for loads or for a longer
+ * prefix. */
 static int find_in_memory(struct core *c, struct core_client *cl, const struct core_acquire *in,
                           struct core_waiter *waiter, struct find *f, struct core_prefix *prefix,
                           const char **ret_why)
@@ -524,8 +526,8 @@ void lease_hear(struct core *c, struct block *b, const struct block_change *x)
     block_clear(&c->blocks[no], BLOCK_F_WAITED);
 }
 
-/* Whether bytes of one of its blocks turned out wrong: a view of that block would carry its present
- * generation. */
+/* Whether bytes of one of the lease's blocks were found to be wrong: a view of that block made now
+ * would have its present generation, so a reader would not notice. */
 static bool is_corrupt(struct core *c, const struct lease *l)
 {
     struct run_iter it = run_begin(c, &l->blocks);
@@ -579,7 +581,7 @@ static int redeem_blocks(struct core *c, struct lease *l, const struct lease *fr
         c->work += WORK_LOOK;
         if (b->flags & BLOCK_F_CORRUPT || !block_in_host(c, b))
             return KVC_E_NO_LEASE;
-        int err = lease_add(c, l, no, &left, &why); /* it is held, so this adds nothing */
+        int err = lease_add(c, l, no, &left, &why); /* `from` holds it, so no bytes are added */
         if (err)
             return err;
     }
@@ -667,7 +669,7 @@ int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease, uint
     return err;
 }
 
-/* Locations that are as much work as looking up one key. */
+/* Telling so many locations is as much work as looking up one key. */
 #define LOCS_WORK 8u
 
 uint32_t core_lease_locs_slice(const struct core *c)

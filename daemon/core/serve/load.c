@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loads: blocks that an acquire needs and memory lacks are read from disk, while all that it needs
- * is held. A block is loaded once, whoever asks. Clients take turns at beginning loads.
+ * Loads: blocks that an acquire needs and memory lacks are read from disk, while all blocks that it
+ * needs are held. A block that several requests need is read once. Clients take turns at beginning
+ * loads.
  */
 #include <stdlib.h>
 
@@ -85,7 +86,7 @@ bool load_is_ready(struct core *c, const struct find *f, uint32_t from)
     return true;
 }
 
-/* Counts that so much less is still to be begun. */
+/* Subtracts bytes that are begun, or will not be, from those that the load has yet to begin. */
 static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
 {
     bytes = MIN(bytes, l->wanted);
@@ -93,7 +94,7 @@ static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
     c->wanted_bytes -= bytes;
 }
 
-/* Releases the load's blocks; true: not all, the slice is over. */
+/* Releases the load's blocks, `all` or until the slice is over. True: some are left. */
 static bool load_unhold(struct core *c, struct core_load *l, bool all)
 {
     struct run_iter it = run_at(c, &l->blocks, l->freed);
@@ -170,7 +171,7 @@ struct core_load *load_new(struct core *c, struct core_client *cl)
     return l;
 }
 
-/* A block that is not in memory, and is in a slot of the load's device, is held there. */
+/* If b is in a slot of the load's device and not in memory, its HBM copy is held instead. */
 int load_add(struct core *c, struct core_load *l, const struct find *f, struct block *b,
              uint32_t holds, uint64_t *left, const char **ret_why)
 {
@@ -304,7 +305,8 @@ void load_hear(struct core *c, struct block *b, const struct block_change *x)
 
 /* ---- beginning ---- */
 
-/* Begins loads of a client. False: nothing more can be begun now, for any client. */
+/* Begins to read the next blocks of the load. False: no further read can begin now, for any client.
+ */
 static bool load_some(struct core *c, struct core_load *l)
 {
     uint64_t bytes = 0;
@@ -315,7 +317,7 @@ static bool load_some(struct core *c, struct core_load *l)
             int err = b->moving > 0 ? KVC_E_BUSY : load_begin(c, b);
             if (err == KVC_E_BUSY)
                 return false;
-            if (err) { /* no room, or not readable: what is behind it is of no use */
+            if (err) { /* no room, or not readable: blocks behind it would be of no use */
                 l->begun = l->blocks.n;
                 l->passed = MIN(l->passed, l->begun);
                 c->m.load_failures++;

@@ -12,8 +12,9 @@
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
 
-/* Copies of commits at a time, one for each block. And the part of them that may wait for words, of
- * all clients and of one, so that the rest is there for blocks that can be copied. */
+/* The most operations (core_op) at a time, one for each block that is being committed. And how many
+ * of them, for all clients and for one, may wait for words; the rest is kept for blocks that can be
+ * copied at once. */
 #define OPS_MAX         (4u * KVC_STORE_MAX)
 #define OPS_FENCED_MAX  (OPS_MAX / 8 * 3)
 #define OPS_FENCED_EACH KVC_STORE_MAX
@@ -23,7 +24,7 @@ struct writes {
     struct share op_share; /* of operations, by client */
     struct share
         fenced_share;         /* operations whose word was not reached when they began; by client */
-    struct list_node copying; /* core_op */
+    struct list_node copying; /* core_op whose bytes are being copied */
 };
 
 uint64_t writes_bytes(void)
@@ -145,7 +146,7 @@ static int resv_take_part(struct core_reserving *x, struct block *b, struct allo
     return 0;
 }
 
-/* Takes the claim of a late writer over, with the room. */
+/* Takes over the claim of a late writer on part p, with its room. */
 static int resv_take_over(struct core_reserving *x, struct block *b, struct part *p)
 {
     struct core *c = x->core;
@@ -212,7 +213,7 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
          * have room. */
         if (!core_stores(c))
             block_touch_path(c, parent);
-        block_hold(c, parent); /* making room must not evict it */
+        block_hold(c, parent); /* so that making room does not evict it */
     }
     const struct block new = {.key = *(const struct key256 *)key,
                               .ns = (uint16_t)(x->in.ns - c->ns),
@@ -244,10 +245,10 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
 /* The entry of the index for a key is prefetched so many keys before it is read. */
 #define RESERVE_AHEAD 2u
 
-/* No status of a block: the key is looked at again in the next slice. */
+/* Not a status of a block: the slice is over, and the next one looks at the key again. */
 #define STATUS_PAUSED UINT8_MAX
 
-/* The status of a block that got no room. */
+/* The status of a block for which taking room failed with `err`. */
 static uint8_t write_refusal(struct core *c, int err)
 {
     if (evict_paused(c))
@@ -269,7 +270,8 @@ static uint8_t write_refusal(struct core *c, int err)
     }
 }
 
-/* Whether b or a block that it builds on is out of service with its path. */
+/* Whether b, or a block that it builds on, cannot be read now because its path is out of service.
+ */
 static bool chain_is_cut(struct core *c, const struct block *b)
 {
     while (b->state != BLOCK_PRESENT || block_reachable(c, b)) {
@@ -290,7 +292,7 @@ static uint8_t reserve_present(struct core_reserving *x, struct block *b)
     c->m.blocks_touched++;
     if (x->in.durable && !block_promised(b))
         promise_begin(c, b);
-    if (x->group->rule != KVC_RULE_FULL) /* in a chain, only its last block's path counts */
+    if (x->group->rule != KVC_RULE_FULL) /* of a chain all blocks are touched from its last one */
         block_touch(c, b);
     return KVC_ST_EXISTS;
 }
@@ -327,7 +329,8 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
         int err = p ? resv_take_over(x, b, p) : 0;
         if (p)
             return err ? write_refusal(c, err) : KVC_ST_OK;
-        block_hold(c, b); /* as above: its other shards may be all that keeps it */
+        block_hold(c, b); /* so that making room does not evict it: perhaps only its other
+                           * shards are there */
         struct alloc_request w = {.beside = x->beside};
         err = resv_take_part(x, b, &w);
         block_unhold(c, b);
@@ -356,8 +359,9 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
     return write_refusal(c, err);
 }
 
-/* Whether blocks are judged. With storage all are taken, because victims are written there. A hit
- * needs a block of each group and shard, and each of them would be judged by itself. */
+/* Whether new blocks are judged. With storage they are not, because victims are written there. With
+ * several groups or shards they are not either: a hit needs a block of each, and each would be
+ * judged by itself. */
 static bool is_judged(const struct core *c, const struct core_reserve *in,
                       const struct core_group *g)
 {
@@ -418,12 +422,12 @@ static int reserving_hold(struct core_reserving *x)
     return 0;
 }
 
-/* In a stored chain the hold moves on with the keys. */
+/* While keys name stored blocks of a chain, the hold moves on to the last of these. */
 static void reserving_move_on(struct core_reserving *x, struct block *b)
 {
     struct core *c = x->core;
     if (chains_are_held(c) && b && b->state == BLOCK_PRESENT && b->parent == x->r->held)
-        (void)!climb_hold(c, b, &x->r->held); /* the reserve is not refused for it */
+        (void)!climb_hold(c, b, &x->r->held); /* the reserve goes on without this hold */
 }
 
 static struct block *reserving_resume(struct core_reserving *x)
@@ -498,8 +502,8 @@ bool core_reserve_step(struct core_reserving *x)
     struct block *before = reserving_resume(x);
     work_slice(c);
     c->looks_left = looks_of_slice(c);
-    x->left = 0;                  /* others may have taken some since */
-    if (x->in.ns->id != x->ns_id) /* it had no blocks, and another namespace has its place */
+    x->left = 0;                  /* other requests may have taken these bytes since */
+    if (x->in.ns->id != x->ns_id) /* it had no blocks, and another namespace has its slot */
         reserving_cut(x, KVC_ST_GONE);
     bool more = x->climb.tip.gen != 0 && reserving_hold(x) == CORE_MORE;
     while (x->at < x->in.n && !more) {
@@ -624,9 +628,10 @@ static void op_done(struct tier_op *t)
     struct core_op *o = CONTAINER_OF(t, struct core_op, op);
     struct core *c = o->core;
     struct block *b = &c->blocks[o->block];
-    const bool asked = b->flags & BLOCK_F_DURABLE_WANTED; /* by whom, does not matter */
+    const bool asked = b->flags & BLOCK_F_DURABLE_WANTED; /* whichever commit asked for it */
     const uint64_t was = unevictable_change(c, b);
-    ((struct part *)pool_at(c->parts, o->part))->state = PART_RESERVED; /* and nobody's claim */
+    ((struct part *)pool_at(c->parts, o->part))->state =
+        PART_RESERVED; /* and no reservation claims it */
     unevictable_changed(c, b, was);
     b->copies--;
     list_remove(&o->node);
@@ -641,8 +646,8 @@ static void op_done(struct tier_op *t)
     }
 }
 
-/* Bytes out of pages have no checksum yet: host memory computes it of those that have arrived
- * there. */
+/* Bytes that a device has copied out of pages have no checksum yet: host memory computes it now
+ * that they have arrived there. */
 void op_copied(struct core *c, struct core_op *o, int status)
 {
     struct block *b = &c->blocks[o->block];
@@ -661,7 +666,7 @@ void op_copied(struct core *c, struct core_op *o, int status)
     c->cfg.tier[CORE_HOST]->ops->submit(c->cfg.tier[CORE_HOST], &o->op);
 }
 
-/* Whether entry i is to be copied; false with its status when it is not. */
+/* Whether entry i is to be copied. False: its status is set if it needs one. */
 static bool entry_wanted(struct core_commit *m, uint32_t i)
 {
     if (m->store && m->statuses[i] != KVC_ST_OK)
@@ -681,7 +686,7 @@ static bool entry_is_inside(const struct core_commit *m, uint32_t i, uint32_t by
     return off % STAGING_ALIGN == 0 && off <= m->staging_bytes && bytes <= m->staging_bytes - off;
 }
 
-/* Adds the operation to its commit's list, which a device copies all together. */
+/* Adds the operation to its commit's list; a device copies the whole list as one job. */
 static void commit_op_list(struct core *c, struct core_commit *m, struct core_op *o)
 {
     const uint32_t no = pool_index(c->writes->ops, o);
@@ -710,7 +715,7 @@ static void commit_op_submit(struct core *c, struct core_commit *m, struct core_
     c->cfg.tier[CORE_HOST]->ops->submit(c->cfg.tier[CORE_HOST], &o->op);
 }
 
-/* Starts the copy of one entry; false with its status when there is none to start. */
+/* Starts the copy of one entry. False: no copy was started, and the entry's status says why. */
 static bool commit_one(struct core *c, struct core_commit *m, bool fenced, struct reservation *r,
                        const struct run_entry *e, uint32_t i)
 {
@@ -753,8 +758,8 @@ static bool commit_one(struct core *c, struct core_commit *m, bool fenced, struc
     return true;
 }
 
-/* Whether a commit out of pages can be begun. *ret_fenced: its word was not reached yet; its n
- * entries count as fenced. */
+/* Checks whether a commit out of pages can begin: 0, or an error with *ret_why. *ret_fenced: its
+ * word is not reached yet, so its n entries count as fenced. */
 static int commit_out_of_pages(struct core *c, const struct core_commit *m,
                                const struct reservation *r, bool *ret_fenced, const char **ret_why)
 {
@@ -863,8 +868,8 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
     return rc;
 }
 
-/* Cancels a commit between slices: further entries are not copied. True: none was, and done() has
- * run. */
+/* Cancels a commit between slices: further entries are not copied. True: no copy is in flight, and
+ * done() has run. */
 static bool commit_cut(struct core *c, struct core_commit *m)
 {
     for (uint32_t i = m->at - m->first; i < m->end - m->first; i++)
