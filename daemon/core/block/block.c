@@ -9,16 +9,17 @@
 #include "regions.h"
 #include "sm.h"
 
-/* Ancestors that one store touches: some 100 us. */
+/* The most ancestors that one store touches, which takes some 100 us. */
 #define TOUCH_MAX 1024u
-/* Chains that may be in the course of being released in slices. */
+/* The most chains that may be released in slices at a time. */
 #define RECORDS_UP 64u
 
 struct records {
-    uint32_t free_head; /* free records chain through next */
+    uint32_t free_head; /* first free record; block.next names the next one */
     uint32_t used;
     uint32_t up_left; /* blocks of chains that may yet be released at once in this turn */
-    uint32_t up[RECORDS_UP], nup; /* blocks from which the release continues; held till then */
+    uint32_t up[RECORDS_UP], nup; /* blocks from which a release goes on upwards; they are held
+                                   * until then */
 };
 
 static int records_create(struct core *c)
@@ -194,8 +195,8 @@ static void count_present(struct core *c, struct core_ns *ns, uint64_t bytes)
     c->m.bytes_present += bytes;
 }
 
-/* The namespace has no block any more: finds the largest block size again, if it was of that
- * one. */
+/* The namespace `gone` has lost its last block: computes core->largest again, if its blocks were
+ * the largest. */
 static void shrink_largest(struct core *c, const struct core_ns *gone)
 {
     if (ns_largest(gone) < c->largest)
@@ -246,7 +247,7 @@ void settle_hear(struct core *c, struct block *b, const struct block_change *x)
     (void)x;
     if (b->state != BLOCK_DYING || b->copies > 0 || b->moving > 0)
         return;
-    disk_drop(c, b); /* leases are on what is in memory, or in slots */
+    disk_drop(c, b); /* leases read from memory and slots, not from disk */
     c->ending -= b->counted;
     b->counted = 0;
     if (b->holds > 0)
@@ -264,7 +265,7 @@ void settle_hear(struct core *c, struct block *b, const struct block_change *x)
             pool_put(c->parts, p);
         }
     }
-    block_ns(c, b)->records--; /* not before: its namespace says how to read it */
+    block_ns(c, b)->records--; /* last: until here the namespace says how to read the record */
     record_free(c, b);
 }
 
@@ -330,7 +331,7 @@ void block_hold(struct core *c, struct block *b)
     }
 }
 
-/* Leaves the hold on b to unhold_step(). False: no place is free, or b is not PRESENT. */
+/* Lets unhold_step() release the hold on b later. False: its list is full, or b is not PRESENT. */
 static bool block_unhold_later(struct core *c, const struct block *b)
 {
     struct records *records = c->records;
@@ -340,8 +341,8 @@ static bool block_unhold_later(struct core *c, const struct block *b)
     return true;
 }
 
-/* Releases also the blocks before b that were held for it alone: per turn a slice over all chains,
- * and a few blocks for each hold. unhold_step() releases the rest. */
+/* Releases also the blocks before b that were held for b alone. In one turn these are a slice's
+ * work over all chains, plus a few blocks for each hold; unhold_step() releases the rest. */
 void block_unhold_quietly(struct core *c, struct block *b)
 {
     uint32_t most = MAX(c->records->up_left, work_of_slice(c) / 16);
@@ -517,5 +518,3 @@ bool block_can_leave(void *ctx, uint32_t no)
         return false;
     return !block_in_use(c, b);
 }
-
-/* ---- lists of blocks ---- */

@@ -8,19 +8,19 @@
 #include "space.h"
 #include "wants.h"
 
-/* Payload on its way from disk into memory, at most. */
+/* The most payload that is on its way from disk into memory. */
 #define LOADING_BYTES_MAX (UINT64_C(64) << 20)
-/* Nothing is begun for so long after storage refused. */
+/* After storage has refused a write, no block is written to make room during this time. */
 #define MOVE_PAUSE_MS 50u
 #define MOVES_MAX     1024u
-/* Of them, for blocks that others on disk build on. */
+/* How many of them may be SAVE_ANCESTOR. */
 #define ANCESTOR_MOVES 64u
 #define MOVE_OPS_MAX   2048u
 
 struct moves {
     struct pool *pool, *ops;
-    uint32_t ancestors; /* under way for blocks that others on disk build on */
-    bool stopping;      /* none begins */
+    uint32_t ancestors; /* number of moves under way that are SAVE_ANCESTOR */
+    bool stopping;      /* core_stop() was called: no move begins */
 };
 
 uint64_t moves_bytes(void)
@@ -130,13 +130,13 @@ static void move_free(struct core *c, struct move *m)
     pool_put(c->moves->pool, m);
 }
 
-/* The block may be gone after this. */
+/* Tells the hearers that a move of b has ended. The record of b may be free afterwards. */
 static void move_ended(struct core *c, struct block *b, int err)
 {
     block_changed(c, b, &(struct block_change){.what = BLOCK_MOVED, .err = err});
 }
 
-/* True when it was the last of its move. */
+/* Notes that an operation has ended. True: it was the last one of its move. */
 static bool op_ended(struct core *c, struct move_op *o, int err)
 {
     struct move *m = o->move;
@@ -155,7 +155,8 @@ static void count_leaving(struct core *c, const struct block *b, uint64_t bytes)
     block_ns(c, b)->leaving += bytes;
 }
 
-/* Written so that its copy in memory can go. */
+/* A block that was written so that its copy in memory can go (SAVE_LEAVING): lets the copy go, or
+ * puts it back into the policy's order if the block was used meanwhile. */
 static void save_left(struct core *c, const struct move *m, struct block *b, bool ok)
 {
     if (!ok || b->used != m->used || b->holds > 0 || b->host_pins > 0) {
@@ -170,8 +171,7 @@ static void save_left(struct core *c, const struct move *m, struct block *b, boo
     host_drop(c, b);
 }
 
-/* What b builds on is to be on disk as b is. Many blocks may build on it: it is looked at only
- * where it is not. */
+/* The parent of b has to be on disk too, in the same way as b: if it is not, asks for its copy. */
 static void save_asks(struct core *c, const struct block *b)
 {
     const struct block *parent = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent];
@@ -217,10 +217,10 @@ static void save_end(struct core *c, struct move *m)
     if (m->leaving && live)
         save_left(c, m, b, ok);
     if (ok && m->by_pin)
-        block_unwanted(c, b); /* let go meanwhile */
+        block_unwanted(c, b); /* its pins and names may have ended meanwhile */
     if (m->durable && !m->by_pin) {
         b->promising = 0;
-        room_bind(c, b); /* by what became of it */
+        room_bind(c, b); /* bound if the write succeeded */
     }
     const int err = m->durable ? m->err : 0;
     move_free(c, m);
@@ -234,7 +234,7 @@ static void on_saved(struct tier_op *t)
         save_end(o->core, o->move);
 }
 
-/* Room on disk for each shard, next to its parent's. */
+/* Takes room on disk for each shard, beside its parent's. */
 static int save_room(struct core *c, struct block *b, uint32_t shards, bool must,
                      struct tier_loc loc[KVC_SHARDS_MAX])
 {
@@ -322,7 +322,7 @@ static void count_corrupt(struct core *c, const struct block *b)
     c->m.blocks_corrupt_below += block_tree_size(c, block_no(c, b)) - 1;
 }
 
-/* A block that has no copy any more, and what is below it. */
+/* Removes a block that has no copy any more, with all blocks below it. */
 static void load_lost(struct core *c, struct block *b, enum kvc_miss reason)
 {
     if (reason == KVC_MISS_CORRUPT)
@@ -330,7 +330,7 @@ static void load_lost(struct core *c, struct block *b, enum kvc_miss reason)
     block_kill_tree(c, b, reason);
 }
 
-/* Some of it is in slow storage, and faster storage may have it now. */
+/* Whether a shard of b is in slow storage, and faster storage has room for it now. */
 static bool block_promotes(struct core *c, const struct block *b)
 {
     const struct tier *disk = c->cfg.tier[CORE_STORAGE];
@@ -352,7 +352,7 @@ static void move_load_end(struct core *c, struct move *m)
     c->reading_bytes -= m->bytes;
     worth_read_ended(c, m->bytes, m->err == 0);
     c->m.loads_in_flight--;
-    block_hold(c, b); /* until all has been looked at */
+    block_hold(c, b); /* until the end of this function */
     if (ok) {
         landed_in_host(c, m, b);
     } else {
@@ -406,7 +406,7 @@ static void move_on_read(struct tier_op *t)
     move_op_submit(c, o, c->cfg.tier[CORE_HOST]);
 }
 
-/* Room in memory for each shard, next to its parent's. */
+/* Takes room in memory for each shard, beside its parent's. */
 static int load_room(struct core *c, struct block *b, uint32_t shards)
 {
     for (uint32_t i = 0; i < shards; i++) {
@@ -434,7 +434,7 @@ static int load_room(struct core *c, struct block *b, uint32_t shards)
 
 static void on_checked(struct tier_op *t);
 
-/* What was found in memory at start is read where it is. */
+/* Begins the check of a block that was found in memory at start: its bytes are read in place. */
 static void check_begin(struct core *c, struct block *b, uint32_t shards)
 {
     const struct tier *host = c->cfg.tier[CORE_HOST];
@@ -470,10 +470,10 @@ int load_begin(struct core *c, struct block *b)
     if (!unevictable_may_load(c, b))
         return KVC_E_FULL;
     struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
-    block_hold(c, b); /* making room must take neither */
+    block_hold(c, b); /* so that making room evicts neither of the two */
     if (p)
         block_hold(c, p);
-    copy_set(c, b, CORE_HOST, COPY_FILLING); /* what is being loaded stays until it is there */
+    copy_set(c, b, CORE_HOST, COPY_FILLING); /* its room is not evicted while it is being loaded */
     int err = load_room(c, b, shards);
     if (err)
         copy_set(c, b, CORE_HOST, COPY_NONE);
