@@ -23,7 +23,7 @@
 _Static_assert(CORE_NS_RECORD_MAX == NVME_RECORD_MAX, "core makes them, nvme keeps them");
 _Static_assert(DISK_FILE_HEAD_BYTES == NVME_LOOK_BYTES, "what is looked at before it is written");
 
-/* How long the I/O of a daemon that was killed may take to end: its lock lasts so long. */
+/* The longest wait for the I/O of a killed daemon, which holds the lock until it has ended. */
 #define LOCK_WAIT_MS 10000u
 #define PUMP_NS      100000000ll
 /* A start says how far it is, or what it waits for, so often; an end is waited for so long. */
@@ -39,7 +39,7 @@ struct node_nvme {
     const struct config *cfg;
     struct loop *loop;
     struct nvme_paths paths;
-    uint32_t replaced; /* bits of these */
+    uint32_t replaced; /* bit i: path i is in nvme.replaced */
     struct disk_file_path disk_path[DISK_PATHS_MAX];
     struct disk_file *disk;
     struct meta *meta;
@@ -48,12 +48,13 @@ struct node_nvme {
     core_who_fn *who; /* during recovery */
     void *who_ctx;
     const bool *terminate;
-    uint64_t begun_ns, told_ns, end_ns; /* it began, said so last, was told to end (0: not yet) */
-    uint64_t ended;                     /* I/Os that had ended when it said so last */
+    /* When recovery began, when its progress was last logged, when it was told to end (0: not). */
+    uint64_t begun_ns, told_ns, end_ns;
+    uint64_t ended; /* I/Os that had ended at told_ns */
     uint32_t ns_kept, ns_gone, ns_foreign, blocks;
-    char foreign[2 * KVC_PARAMS_MAX + 32];  /* whose the first of the foreign ones is */
+    char foreign[2 * KVC_PARAMS_MAX + 32]; /* owner of the first foreign namespace that was found */
     int told[DISK_PATHS_MAX], told_journal; /* errors that the log has */
-    uint8_t format_told[DISK_PATHS_MAX];    /* 1, 2 (a quarter is done), 3 (half); 0: nothing */
+    uint8_t format_told[DISK_PATHS_MAX]; /* formatting: 1 begun, 2 a quarter, 3 half; 0: not told */
     uint64_t format_told_ns;
     uint64_t told_corrupt[DISK_PATHS_MAX], corrupt_due_ns[DISK_PATHS_MAX];
 };
@@ -72,7 +73,8 @@ static bool node_nvme_is_on(const struct config *cfg)
 
 /* ---- from configuration to parts ---- */
 
-/* Equal parts of the limit; a device that is smaller gives all it has, and the others the rest. */
+/* Gives paths equal parts of the limit. A smaller device gets its own size; the others share the
+ * rest. */
 static void share_limit(struct node_nvme *n, uint64_t limit)
 {
     bool fixed[DISK_PATHS_MAX] = {false};
@@ -191,7 +193,7 @@ uint64_t node_nvme_journal_bytes(const struct config *cfg)
 
 /* ---- opening ---- */
 
-/* What the file systems are short of for such a limit. */
+/* Bytes that the file systems lack for this limit. */
 static uint64_t missing_for(struct node_nvme *n, uint64_t limit, char dir[NVME_PATH_FILE_BYTES])
 {
     uint64_t bytes[DISK_PATHS_MAX];
@@ -201,7 +203,7 @@ static uint64_t missing_for(struct node_nvme *n, uint64_t limit, char dir[NVME_P
     return nvme_paths_missing(&n->paths, bytes, dir);
 }
 
-/* The largest limit that fits, in MiB; 0: the least one does not. */
+/* The largest limit that fits, in MiB; 0: even `least` does not fit. */
 static uint64_t fitting_mib(struct node_nvme *n, uint64_t least)
 {
     char dir[NVME_PATH_FILE_BYTES];
@@ -218,7 +220,7 @@ static uint64_t fitting_mib(struct node_nvme *n, uint64_t least)
     return low;
 }
 
-/* Nothing is left behind by this start: how much it lacks, and what would do. */
+/* Logs how much room is missing, and which limit would fit. The start has left no file behind. */
 static void tell_no_room(struct node_nvme *n)
 {
     char dir[NVME_PATH_FILE_BYTES] = "", limit[UNITS_TEXT_BYTES], more[UNITS_TEXT_BYTES],
@@ -311,7 +313,7 @@ static int open_journal(struct node_nvme *n)
         LOG_WARN("nvme.journal: %s was damaged (%s); it is kept as env.bad and made again from the "
                  "tables on storage",
                  n->paths.journal, report.why);
-    if (err) { /* closed too: only then has the file system their room again */
+    if (err) { /* also closes the files, which frees their room */
         disk_file_unmake(n->disk);
         disk_file_close(&n->disk);
     }
@@ -390,7 +392,7 @@ void node_nvme_set_core(struct node_nvme *nvme, struct core *core)
 
 /* ---- what is there from the run before ---- */
 
-/* How far a start is; of a path that did not answer in all that time, that it is waited for. */
+/* Logs how far recovery is; if no I/O has ended since the last time, that it waits for a drive. */
 static void tell_progress(struct node_nvme *n, uint64_t now_ns)
 {
     char text[256], took[UNITS_TEXT_BYTES];
@@ -436,7 +438,7 @@ static int on_pump(void *ctx)
     n->end_ns = n->end_ns != 0 ? n->end_ns : now_ns;
     if (now_ns - n->end_ns >= END_WAIT_NS) {
         LOG_ERROR("I/O on nvme.paths did not end; leaving all the same");
-        _exit(EXIT_FAILURE); /* as after a crash: nothing that I/O may touch is freed */
+        _exit(EXIT_FAILURE); /* as in a crash, memory that I/O may touch is not freed */
     }
     return -ECANCELED;
 }
@@ -563,10 +565,11 @@ int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx, const bo
 /* ---- in the turn ---- */
 
 #define LENGTHS_BYTES 160u
-/* Blocks that are wrong are told of one path so often, all that were found meanwhile together. */
+/* Corrupt blocks of a path are logged so often at most, all that were found meanwhile in one line.
+ */
 #define CORRUPT_NS 10000000000u
 
-/* Of a path that was cut. */
+/* Writes the lengths of a path whose file was cut, for the log. */
 static void lengths(const struct node_nvme *n, uint32_t path, int err, char text[LENGTHS_BYTES])
 {
     text[0] = '\0';
@@ -606,7 +609,7 @@ static void tell_health(struct node_nvme *n)
     for (uint32_t i = 0; i < n->paths.n; i++) {
         const int err = nvme_path_error(n->nvme, i), told = n->told[i];
         n->told[i] = err;
-        /* What it means may be found out only after an I/O has failed. */
+        /* A more telling error may be found only after an I/O has failed; it is logged too. */
         if (err != 0 && err != told && (told == 0 || outage_of(err_name(err))->what != NULL))
             node_nvme_tell_out(n, i, err);
         else if (err == 0 && told != 0)
@@ -622,7 +625,7 @@ static void tell_health(struct node_nvme *n)
     n->told_journal = err;
 }
 
-/* A new path: that it is written once, how far that is by quarters, and its end. */
+/* Logs that a new path is written once, its progress by quarters, and its end. */
 static void tell_format(struct node_nvme *n, uint64_t now_ns)
 {
     if (now_ns - n->format_told_ns < TELL_NS)

@@ -22,13 +22,14 @@
 #include "sys.h"
 
 #define BACKLOG_MIN 128u
-/* A worker that is slow is waited for: with its connection libkvcache loses its session. */
+/* Long, so that a slow worker is not cut off: with its connection libkvcache loses its session. */
 #define HANDSHAKE_MS 10000
 
-/* Messages from here on would each be mapped anew (front_limiter.c), and cost as many page faults
- * as they have pages, a millisecond for a long ACQUIRE's: they are sent from rooms that stay. */
+/* Replies of at least so many bytes are sent from buffers that stay, called rooms. malloc() would
+ * map each anew (front_limiter.c) at the cost of a page fault per page: a millisecond for the reply
+ * to a long ACQUIRE. */
 #define ROOM_FROM  (128u << 10)
-#define ROOM_BYTES (33u << 17) /* what KVC_KEYS_MAX blocks take, and a little */
+#define ROOM_BYTES (33u << 17) /* a little more than the reply with KVC_KEYS_MAX locations */
 #define ROOMS      8u
 
 struct front {
@@ -38,8 +39,8 @@ struct front {
     struct front_limiter *limiter;
     int fd;
     struct pool *kept; /* zmq_msg_t */
-    bool asked;        /* the socket said that it has nothing, and nothing was sent since */
-    bool idle;         /* the same, and its descriptor tells of whatever comes */
+    bool asked;        /* the socket had no message when asked last, and nothing was sent since */
+    bool idle;         /* the same, and its descriptor will be ready when a message comes */
 };
 
 static int set_int(void *socket, int option, int value)
@@ -57,8 +58,8 @@ static int front_set_options(void *socket, const struct front_config *cfg)
         err = set_int(socket, ZMQ_SNDHWM, cfg->hwm);
     if (!err)
         err = set_int(socket, ZMQ_RCVHWM, cfg->hwm);
-    /* The limiter lets one connection at a time have a route; what is left in ZeroMQ of one before
-     * it must not stand in its way. */
+    /* The limiter allows one connection at a time per route; a new one takes the route over from
+     * what ZeroMQ still has of the old one. */
     if (!err)
         err = set_int(socket, ZMQ_ROUTER_HANDOVER, 1);
     if (!err)
@@ -68,15 +69,15 @@ static int front_set_options(void *socket, const struct front_config *cfg)
     return err;
 }
 
-/* A socket of ours, so that the limiter knows it and its file has its mode before anybody listens.
- */
+/* Makes the listening socket here and not in ZeroMQ, so that the limiter knows it, and its file has
+ * the right mode before it listens. */
 static int front_listen_at(const char *path, unsigned mode, uint32_t backlog)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof addr.sun_path)
         return -ENAMETOOLONG;
     memcpy(addr.sun_path, path, strlen(path) + 1);
-    /* An earlier daemon left this socket: the one that serves here holds attach.sock. */
+    /* A socket file here is an earlier daemon's: a daemon that serves would hold attach.sock. */
     if (unlink(path) && errno != ENOENT)
         return -errno;
     int fd = FAULT(fd) ? (errno = EMFILE, -1)
@@ -101,7 +102,7 @@ static int bind_endpoint(struct front *f, const struct front_config *cfg)
                                                  .nuids = cfg->nuids,
                                                  .message_max = cfg->message_max};
     MUST(strncmp(cfg->endpoint, "ipc://", 6) == 0);
-    /* All may come at once: a worker's ZeroMQ does not try again where the queue is full. */
+    /* Room for all workers at once: ZeroMQ in a worker does not try again if the queue is full. */
     const uint32_t all = front_limiter_descriptors(cfg->peers_max, cfg->nuids);
     int fd = front_listen_at(path, cfg->mode, MAX(BACKLOG_MIN, all));
     int err = fd < 0 ? fd : front_limiter_create(&limiter, fd, &f->limiter);
@@ -112,7 +113,7 @@ static int bind_endpoint(struct front *f, const struct front_config *cfg)
         return 0;
     LOG_ERROR("control socket %s: %s", cfg->endpoint, zmq_strerror(-err));
     if (fd >= 0)
-        close(fd); /* ZeroMQ takes it with a bind that succeeds */
+        close(fd); /* after a bind that succeeds ZeroMQ owns it */
     return err;
 }
 
@@ -194,8 +195,8 @@ int front_fd(const struct front *f)
     return f->fd;
 }
 
-/* Reads what is left of a message that has too many frames; a DEALER of ours sends one. Returns the
- * bytes of it. */
+/* Reads the remaining frames of a message with too many; our DEALER sends one frame. Returns their
+ * bytes. */
 static uint64_t skip_rest(void *socket, zmq_msg_t *msg)
 {
     uint64_t bytes = 0;
@@ -218,7 +219,8 @@ static void front_hand_over(struct front *f, zmq_msg_t *route, zmq_msg_t *body, 
         LOG_WARN_RATELIMITED(1, "control socket: a message of no session is not handled");
         return;
     }
-    /* Several frames are no request of this protocol: as one without bytes it fails to parse. */
+    /* A message of several frames is no request: it is passed on without bytes, and fails to parse.
+     */
     fn(ctx, zmq_msg_data(route), zmq_msg_size(route), several ? "" : zmq_msg_data(body),
        several ? 0 : zmq_msg_size(body), body);
 }
@@ -278,7 +280,7 @@ void front_woke(struct front *f)
     f->idle = false;
 }
 
-/* ZeroMQ has sent what lay there, on whichever of its threads. */
+/* Called by a thread of ZeroMQ when it has sent the bytes of the room. */
 static void room_free(void *data, void *hint)
 {
     struct front *f = hint;
@@ -286,7 +288,7 @@ static void room_free(void *data, void *hint)
     atomic_fetch_or_explicit(&f->free_rooms, UINT32_C(1) << no, memory_order_release);
 }
 
-/* The one that was used last, mostly: its pages are there. NULL: none is free. */
+/* Takes the first free room, usually one whose pages were touched. NULL: none is free. */
 static void *room_take(struct front *f)
 {
     const uint32_t have = atomic_load_explicit(&f->free_rooms, memory_order_acquire);
@@ -324,7 +326,7 @@ int front_send(struct front *f, const void *route, size_t route_len, const void 
     int err = front_limiter_sending(f->limiter, route, route_len, len);
     if (err)
         return err;
-    /* The peer was found and has room: a message's second frame always follows its first. */
+    /* ZeroMQ takes the second frame of a message whenever it took the first. */
     err = body_make(f, buf, len, &body) ? -EAGAIN : 0;
     if (!err && (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
                  zmq_msg_send(&body, f->socket, ZMQ_DONTWAIT) < 0)) {

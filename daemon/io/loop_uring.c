@@ -25,9 +25,9 @@ enum { CQ_ENTRIES_MAX = 65536 }; /* the kernel's own limit */
 /* user_data: kind in the top byte, table index in the next 24 bits, generation in the low 32. */
 enum token_kind { TOKEN_POLL = 1, TOKEN_FILE, TOKEN_CANCEL, TOKEN_PROBE };
 
-/* What the kernel knows about a slot, and what it must still be told. */
+/* The state of a slot's poll in the kernel, and changes that were not submitted yet. */
 struct arm {
-    uint64_t cancel; /* token of a poll to take back; 0: none */
+    uint64_t cancel; /* token of a poll to cancel; 0: none */
     uint32_t dirty_next;
     bool dirty; /* is in the dirty list */
     bool armed; /* a poll of the slot's generation is with the kernel */
@@ -93,7 +93,7 @@ static int uring_watch_add(struct loop *loop, uint32_t slot)
     return 0;
 }
 
-/* The poll that is with the kernel, if any, is of no use any more. */
+/* Notes that the slot's poll in the kernel, if there is one, must be cancelled. */
 static void disarm(struct uring *u, uint32_t slot)
 {
     struct arm *arm = &u->arms[slot];
@@ -134,7 +134,7 @@ static void uring_file_submit(struct loop *loop, struct loop_file_op *op)
 
 /* --- to the kernel -------------------------------------------------------------------------- */
 
-/* NULL: the queue is full and the kernel takes nothing just now. */
+/* A free submission entry. NULL: the queue is full, and the kernel takes no entries now. */
 static struct io_uring_sqe *next_sqe(struct uring *u)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
@@ -218,7 +218,8 @@ static bool put_file(struct uring *u, struct loop_file_op *op)
     return true;
 }
 
-/* Both lists into SQEs. False: something had to stay behind. */
+/* Moves changes of polls, and queued operations, to the submission queue. False: it had no room for
+ * some. */
 static bool loop_uring_fill(struct uring *u)
 {
     while (u->dirty_head != LOOP__NONE) {
@@ -316,7 +317,7 @@ static int on_cqe(struct uring *u, uint64_t user_data, int32_t res)
     }
 }
 
-/* Only what is there now: callbacks must not be able to keep the turn going. */
+/* Handles the completions that are there now, and none that callbacks add: a turn must end. */
 static int loop_uring_reap(struct uring *u)
 {
     int callbacks = 0;
@@ -346,7 +347,8 @@ static int uring_turn(struct loop *loop, int64_t timeout_ns)
 
 /* --- birth and death ------------------------------------------------------------------------ */
 
-/* The kernel writes into callers' buffers until it has answered; the answers are not passed on. */
+/* Waits until the kernel has answered all operations, since it writes to callers' buffers until
+ * then; done() is not called. */
 static void wait_for_kernel(struct uring *u)
 {
     while (u->ops_in_kernel > 0) {

@@ -22,7 +22,7 @@
 #include "thread.h"
 
 #define WALK_MS_DEFAULT 60000u
-/* Of one transaction: far below what LMDB can hold in one, and soon on disk. */
+/* Changes of one transaction: far fewer than LMDB allows, and quickly on disk. */
 #define CHANGES_MAX 4096u
 #define PATH_BYTES  4096u
 
@@ -38,15 +38,15 @@ struct meta {
     struct loop *loop;
     struct loop_watch watch;
     int lock_fd;
-    int bell; /* eventfd: `ended` has stopped being empty */
+    int bell; /* eventfd, written when `ended` becomes non-empty */
     pthread_t thread;
     bool started;
-    bool begun;         /* a commit was: no walk and no clear any more */
-    struct meta_db *db; /* the thread's from the first commit on */
+    bool begun;         /* a commit was begun: no walk and no clear from then on */
+    struct meta_db *db; /* belongs to the thread from the first commit on */
     struct disk_id id;  /* of LMDB's file */
     char file[PATH_BYTES];
 
-    /* of meta_make(); NULL: there is a journal, or never will be */
+    /* of meta_make(); NULL: the journal exists, or its making was given up */
     meta_made_fn *made;
     void *made_ctx;
     uint32_t pause_ms;
@@ -59,10 +59,10 @@ struct meta {
     struct commit_list queued;
     struct commit_list ended;
     struct meta_stats stats;
-    uint64_t file_bytes; /* that data.mdb must have */
+    uint64_t file_bytes; /* the length that data.mdb must have */
     bool readonly;
     bool stop;
-    bool making; /* the thread is to make it first */
+    bool making; /* the thread makes the journal before it commits */
     int make_err;
 };
 
@@ -81,7 +81,7 @@ static void list_push(struct commit_list *l, struct journal_commit *c)
 
 /* --- the thread --- */
 
-/* What goes into one transaction: at least one commit. */
+/* Takes the commits of one transaction off the queue: at least one. */
 static struct commit_list take_some(struct meta *m)
 {
     struct commit_list some;
@@ -105,7 +105,7 @@ static void ring(const struct meta *m)
     do {
         n = write(m->bell, &one, sizeof one);
     } while (n < 0 && errno == EINTR);
-    MUST(n == (ssize_t)sizeof one || errno == EAGAIN); /* full: it is readable as it should be */
+    MUST(n == (ssize_t)sizeof one || errno == EAGAIN); /* a full counter is readable too */
 }
 
 /* Under the lock. */
@@ -148,9 +148,8 @@ static int commit_all(void *ctx)
     return meta__db_commit(job->db, job->first);
 }
 
-/* A page of the map that the device does not give, or that was cut off meanwhile (-ENODATA), costs
- * the journal and not the daemon; what LMDB has in memory is not to be trusted then, nor given
- * back. */
+/* Commits, and survives a page of the map that cannot be read or was cut off (-ENODATA). The
+ * journal is lost then, not the daemon; LMDB's memory is not used or freed any more. */
 static int commit_survive(struct meta *m, const struct journal_commit *first)
 {
     struct job job = {m->db, first};
@@ -166,7 +165,7 @@ static int commit_survive(struct meta *m, const struct journal_commit *first)
 
 static int make_files(struct meta *m);
 
-/* Under the lock, but for the attempts. */
+/* Makes the journal, for meta_make(). Holds the lock except during the attempts. */
 static void make_first(struct meta *m)
 {
     while (m->making && !m->stop) {
@@ -270,7 +269,7 @@ static void on_bell(struct loop_watch *watch, uint32_t events)
     struct meta *m = watch->ctx;
     uint64_t n;
     (void)events;
-    /* First the counter, then the list: the other way round loses a wake-up in between. */
+    /* Clears the counter before it takes the list: in the other order a wake-up could be lost. */
     const ssize_t got = read(m->bell, &n, sizeof n);
     MUST(got == (ssize_t)sizeof n || errno == EAGAIN || errno == EINTR);
     tell_made(m);
@@ -355,7 +354,7 @@ static int place_init(struct place *p)
     return meta_refuse(p, r ? -ENAMETOOLONG : 0, "its path");
 }
 
-/* An environment that is not needed any more. */
+/* Removes an environment that is not needed any more. */
 static int remove_env(const char *env)
 {
     static const char *const files[] = {"data.mdb", "lock.mdb"};
@@ -443,7 +442,7 @@ static int walk_first(const struct place *p)
     return r;
 }
 
-/* After this `env` is there and sound. */
+/* Makes sure that `env` exists and is sound. */
 static int meta_prepare(const struct place *p)
 {
     struct stat st;
@@ -487,7 +486,7 @@ static int identify(struct meta *m, const struct place *p)
     return meta_refuse(p, r, "data.mdb");
 }
 
-/* All but the thread. */
+/* Opens all but the thread. */
 static int open_in(struct meta *m, const struct place *p)
 {
     char why[META_WHY_BYTES] = "";
@@ -553,8 +552,8 @@ int meta_open(const struct meta_config *config, struct loop *loop, struct meta *
     return 0;
 }
 
-/* Room that only a file system without much else has is not taken, not even for the moment in which
- * it is seen not to do. */
+/* Whether the file system has room for the journal. Asked before an attempt, so that a failing
+ * attempt does not take the last room of others, not even for a moment. */
 static bool has_room(const char *dir, uint64_t bytes)
 {
     struct statvfs fs;

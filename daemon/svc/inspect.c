@@ -32,7 +32,8 @@ struct verify_call {
 };
 CALL_FITS(struct verify_call);
 
-/* Of storage core does not say where; the tier tells which path has corrupt blocks. */
+/* Writes where a corrupt block was. For storage core does not know the path; that is in the tier's
+ * own figures. */
 static void place_text(const struct core_verify *v, const struct core_corrupt *x, char *text,
                        size_t cap)
 {

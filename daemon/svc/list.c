@@ -209,7 +209,7 @@ static void list_writes(struct rows *rows)
     (void)row_add(rows, &row, 1);
 }
 
-/* A driver's text may be no UTF-8. */
+/* The same for a text of a driver, which may not be valid UTF-8. */
 #define CELL_SAID(row, column, from) \
     CELL_TEXT(row, column, codec_is_text(codec_text(from)) ? (from) : "?")
 

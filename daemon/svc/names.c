@@ -71,7 +71,7 @@ struct name_call {
     union outcome outcome; /* of the reply */
 };
 
-/* put.seq NULL: in one piece. */
+/* put.seq NULL: the put is made in one piece, without slices. */
 struct put_call {
     struct name_call name;
     struct core_name_put put;
@@ -134,7 +134,7 @@ static const char *put_late(const struct call *call)
     return NAME_LATE;
 }
 
-/* A put, until it is kept in the journal. */
+/* A NAME_PUT, until the journal has it. */
 static const struct call_kind put_kind = {.leave = put_leave, .late_of = put_late};
 
 static void forget_audit(const struct forget_call *x)
@@ -142,7 +142,7 @@ static void forget_audit(const struct forget_call *x)
     audit_forgotten(x->name.call.session, x->text, x->sub, x->name.evicts, &x->forgetting.evicted);
 }
 
-/* The core continues to release what the name held. */
+/* The call ends early; the core continues to release the blocks that the name held. */
 static void forget_leave(struct call *call)
 {
     struct forget_call *x = forget_of(call);
@@ -151,7 +151,7 @@ static void forget_leave(struct call *call)
     core_name_forget_cancel(&x->forgetting);
 }
 
-/* A forget, until it is kept in the journal. */
+/* A NAME_FORGET, until the journal has it. */
 static const struct call_kind forget_kind = {.leave = forget_leave, .late = NAME_LATE};
 
 static void name_answer(struct name_call *x, int err, const char *why)
@@ -482,7 +482,7 @@ static bool load_begin(struct load_call *x)
                                      .load_bytes = SVC_PREFETCH_BYTES,
                                      .waiter = &w->waiter};
     w->asking.in.load &= !w->prefetch;
-    if (!w->acquire.load && !w->prefetch) /* only to tell */
+    if (!w->acquire.load && !w->prefetch) /* only looks what is in memory */
         w->asking.load_bytes = 0;
     return true;
 }

@@ -63,7 +63,7 @@ static void hold_end(struct wait_call *x, const struct core_held *held)
 
 /* ---- PAGES_LOAD ---- */
 
-/* How many of the group's `n` keys are passed over. */
+/* How many of the group's `n` keys are skipped, because their tokens are before from_tokens. */
 static uint32_t skipped(const struct core_ns_view *v, uint32_t group, uint32_t from_tokens,
                         uint32_t n)
 {

@@ -230,7 +230,7 @@ static void locs_free(struct lease_call *x)
     x->locs = NULL;
 }
 
-/* Ends a lease of which the client was not told, and will not be. */
+/* Ends the lease of a call that will not tell the client of it. */
 static void locs_leave(struct lease_call *x)
 {
     const struct session *se = x->call.session;
@@ -239,7 +239,8 @@ static void locs_leave(struct lease_call *x)
     locs_free(x);
 }
 
-/* Begins to make the locations in slices. Returns whether the hit has so many. */
+/* Begins to make the locations in slices, and returns true, if the hit has so many and a buffer is
+ * free. */
 static bool locs_begin(struct lease_call *x, const struct core_held *held)
 {
     struct svc *s = x->call.session->svc;

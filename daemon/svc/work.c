@@ -81,7 +81,8 @@ static struct work_share *work_share_of(const struct session *se)
     return &se->svc->work->share[session_principal(se) - 1];
 }
 
-/* A session or principal that had nothing to do has saved up no turns. */
+/* Raises the counts of a session, and of its principal, that had nothing to do: being idle earns no
+ * turns. */
 static void lift(struct session *se)
 {
     struct work_share *p = work_share_of(se);

@@ -42,8 +42,8 @@ static int reserve_in(struct request *rq, const struct msg_reserve *msg, struct 
 
 /* ---- waiting for room ---- */
 
-/* The longest wait for room; then the store takes what room there is. Healthy drives need a tenth
- * of that to write what one store has to displace. */
+/* The longest wait for room; then the store takes the room that is free. Healthy drives write what
+ * one store has to displace in a tenth of that. */
 #define ROOM_WAIT_NS        (UINT64_C(50) * 1000000)
 #define ROOM_WAIT_RECORD_NS (UINT64_C(10) * 1000000) /* longer waits are recorded, one by one */
 
@@ -148,7 +148,7 @@ static struct write_call *write_of(struct call *call)
     return CONTAINER_OF(call, struct write_call, call);
 }
 
-/* Moves a reserve: its wishes are in its owner's memory. */
+/* Moves a reserve to `to`, and its wishes, which it borrows, to `wishes`. */
 static void reserving_move(struct core_reserving *to, const struct core_reserving *from,
                            struct wishes *wishes)
 {
@@ -171,7 +171,7 @@ static const struct call_kind reserve_kind = {
     .leave = reserve_leave,
     .late = "not all blocks had been reserved; those that were are dropped"};
 
-/* The first slice was not enough: the request is kept, and continues in other turns. */
+/* The first slice did not suffice: keeps the request, which continues in later turns. */
 static void reserve_goes_on(struct request *rq, struct call *call, void (*step)(struct call *call))
 {
     if (!call->kept && !call_keep(rq, call)) {
@@ -295,8 +295,8 @@ static void on_commit_done(struct core_commit *m)
     call_end(s, call);
 }
 
-/* Checks token ids, where the namespace wants them: as many as the committed blocks can hold. A
- * consumer of token ids would attach to this place. */
+/* What is wrong with the token ids of a commit: there must be no more than its blocks hold, and
+ * none where the namespace was opened without them. NULL: nothing. */
 static const char *tokens_fault(const struct core_ns *ns, uint32_t group, uint32_t blocks,
                                 struct codec_bin tokens)
 {
