@@ -281,7 +281,7 @@ static int set_enum(const struct option_desc *d, void *at, const char *value)
 static int set_row(const struct option_desc *d, void *base, const char *value, char *why,
                    size_t why_cap)
 {
-    MUST(strlen(d->key) <= HBM_BYTES_MAX && d->def != NULL && d->size > 0);
+    MUST(strlen(d->key) <= SIMILAR_BYTES_MAX && d->def != NULL && d->size > 0);
     void *at = (char *)base + d->offset;
     const char *detail = NULL;
     int r = -EINVAL;

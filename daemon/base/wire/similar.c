@@ -17,8 +17,8 @@ static unsigned min3(unsigned a, unsigned b, unsigned c)
 /* Optimal string alignment, three rows of it. */
 unsigned similar_distance(const char *a, const char *b)
 {
-    unsigned rows[3][HBM_BYTES_MAX + 1];
-    const size_t la = strnlen(a, HBM_BYTES_MAX), lb = strnlen(b, HBM_BYTES_MAX);
+    unsigned rows[3][SIMILAR_BYTES_MAX + 1];
+    const size_t la = strnlen(a, SIMILAR_BYTES_MAX), lb = strnlen(b, SIMILAR_BYTES_MAX);
     for (size_t j = 0; j <= lb; j++)
         rows[0][j] = (unsigned)j;
     for (size_t i = 1; i <= la; i++) {

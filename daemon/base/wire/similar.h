@@ -11,7 +11,7 @@
 #define KVC_WIRE_SIMILAR_H
 
 /* Longer words are compared by their beginnings. */
-#define HBM_BYTES_MAX 63u
+#define SIMILAR_BYTES_MAX 63u
 
 struct similar {
     const char *text;
