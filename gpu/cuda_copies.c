@@ -64,7 +64,7 @@ int cuda_lists_open(struct cuda_device *d, uint32_t n)
     return rc;
 }
 
-/* The first failure is told. */
+/* Handles the result of a call that frees something. d->last keeps the first failure. */
 static void close_one(struct cuda_device *d, const char *call, CUresult r, bool *all)
 {
     if (*all && cuda_check(d, call, r) < 0)

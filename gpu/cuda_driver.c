@@ -11,7 +11,7 @@
 
 /* ---- finding it ---- */
 
-/* The driver stays loaded: it does not bear being unloaded. */
+/* The driver is never unloaded, because it cannot be unloaded safely. */
 static struct {
     pthread_mutex_t lock;
     bool found;
@@ -26,7 +26,7 @@ static void *cuda_driver_find(PFN_cuGetProcAddress_v12000 get, const char *name,
     return r == CUDA_SUCCESS ? function : NULL;
 }
 
-/* NULL, or what is wrong. */
+/* Finds all functions. NULL, or a static text of what is wrong. */
 static const char *cuda_driver_fill(PFN_cuGetProcAddress_v12000 get, struct cuda_api *api)
 {
     const char *problem = NULL;

@@ -9,8 +9,8 @@
 
 #include "fault.h"
 
-/* CUDA IPC exports the piece of 2 MiB and more that an allocation lies in, with what else is there.
- */
+/* CUDA IPC exports whole pieces of so many bytes or more: with an allocation also other memory that
+ * lies in its piece. */
 #define CUDA_IPC_BYTES (UINT64_C(2) << 20)
 
 _Static_assert(sizeof(CUipcMemHandle) == DEVICE_IPC_BYTES, "an IPC handle passes whole");
@@ -20,14 +20,15 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* What failed because of what another process has sent is that one's error. */
+/* The result of a call that used a handle of another process: -EIO becomes -EINVAL. */
 static int check_theirs(struct cuda_device *d, const char *call, CUresult r)
 {
     const int rc = cuda_check(d, call, r);
     return rc == -EIO ? -EINVAL : rc;
 }
 
-/* Of a range that is not whole: what it failed for is told. */
+/* Releases a range that was not completed. Returns `err`; d->last stays the failure that caused it.
+ */
 static int cuda_mem_give_up(struct cuda_device *d, struct device_range *range, int err)
 {
     const struct cuda_failure first = d->last;
@@ -50,7 +51,7 @@ static CUresult set_access(struct cuda_device *d, const struct device_range *ran
     return d->cu->MemSetAccess(range->at, range->bytes, &access, 1);
 }
 
-/* Gives range->handle, which another process may have sent, `bytes` of addresses. */
+/* Maps range->handle, which may be of another process, at `bytes` bytes of new addresses. */
 static int vmm_map(struct cuda_device *d, struct device_range *range, uint64_t bytes,
                    bool is_read_only)
 {
@@ -222,7 +223,8 @@ int cuda_mem_import(struct cuda_device *d, const struct device_handle *handle, b
     return rc < 0 ? cuda_mem_give_up(d, ret_range, rc) : 0;
 }
 
-/* The first failure is the one to be told; the others follow from it. */
+/* Whether a call that undoes something has worked. d->last keeps the first failure, because later
+ * ones follow from it. */
 static bool undone(struct cuda_device *d, const char *call, CUresult r, bool *all)
 {
     if (*all && cuda_check(d, call, r) < 0)

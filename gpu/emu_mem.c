@@ -23,7 +23,7 @@ static uint64_t whole_pages(uint64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-/* Nobody else can open it again. The name says in /proc whose it is: a worker's is written to. */
+/* Makes the memfd. Its name, which /proc shows, tells memory of the daemon from a worker's. */
 static int file_make(uint64_t bytes, enum emu_export others)
 {
     const char *name = others == EMU_FOR_WRITING ? "kvcache-emulated-device" : "kvc-emu";
@@ -33,9 +33,9 @@ static int file_make(uint64_t bytes, enum emu_export others)
     return fd;
 }
 
-/* Of memory that is mapped here already. Nobody changes its size any more, so whoever gets the
- * descriptor cannot make this process fault; nor maps it for writing, where the kernel has the seal
- * for that. */
+/* Seals the file of memory that is mapped here already. No process can change its size any more, so
+ * none can make this one fault. With FOR_READING, if the kernel has that seal, none can map it for
+ * writing either. */
 static int file_seal(int fd, enum emu_export others)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -44,7 +44,7 @@ static int file_seal(int fd, enum emu_export others)
     return fcntl(fd, F_ADD_SEALS, seals) < 0 ? -errno : 0;
 }
 
-/* A mapping of it cannot be made writable either. */
+/* Opens the file for reading only, so that no mapping of it can be made writable. */
 static int open_read_only(int fd)
 {
     char path[32];

@@ -160,7 +160,7 @@ static int blocks_add(void *ctx, const void *row)
 
 /* ---- the command ---- */
 
-/* A key can be in several namespaces (the same tokens of models that differ) and groups. */
+/* Prints where a key is that is in several groups or namespaces (different models, same tokens). */
 static int say_ambiguous(const struct blocks *b)
 {
     char text[240] = "";

@@ -64,7 +64,7 @@ uint32_t chain_blocks(const struct kvc_ns_spec *spec, uint32_t group, uint32_t t
 
 /* ---- keys ---- */
 
-/* Room for the keys of a sequence of so many tokens. */
+/* Allocates the keys of a sequence of `tokens` tokens. */
 static int chain_make_room(struct chain *chain, uint32_t tokens)
 {
     uint64_t keys = 0;
@@ -120,8 +120,8 @@ struct place {
     char why[160];
 };
 
-/* The first group that has it; one of full attention is better, for there each block before it must
- * be cached too. */
+/* Takes the first group that has the block, but prefers one of full attention, in which all earlier
+ * blocks must be cached, too. */
 static int add_place(void *ctx, const void *row)
 {
     struct place *p = ctx;
@@ -167,7 +167,7 @@ static int take_block(void *ctx, const void *row)
     return 0;
 }
 
-/* The keys of the tip's group, from the tip to the first block of its sequence. */
+/* Reads the keys of the tip's group, from the tip to the first block of its sequence. */
 static int walk_up(const struct ctl *ctl, uint32_t ns, const uint8_t *tip, uint32_t group,
                    struct chain *chain)
 {
@@ -187,7 +187,8 @@ static int walk_up(const struct ctl *ctl, uint32_t ns, const uint8_t *tip, uint3
     return 0;
 }
 
-/* Those of the other groups: the same where blocks are of the same size, else made of the ids. */
+/* Fills the keys of the other groups: the same keys if the block size is equal, else keys from the
+ * ids. */
 static int fill_groups(struct chain *chain, uint32_t from)
 {
     const uint32_t size = chain->spec->group[from].block_tokens;
@@ -263,7 +264,7 @@ int chain_show_name(const struct ctl *ctl, enum kvc_name_kind kind, const char *
     return rc < 0 ? ctl_fail(ctl, rc) : 0;
 }
 
-/* The ids that came with it, all of them or none. */
+/* Loads the token ids that came with the name: all of them, or none. */
 static int load_ids(const struct ctl *ctl, const struct kvc_name_info *info, const char *sub,
                     struct chain *chain)
 {

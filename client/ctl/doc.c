@@ -111,7 +111,7 @@ static const struct arg pin_table[] = {
     {0},
 };
 
-/* The same name once more, with or without the pin. */
+/* Puts the same name again, with or without the pin. */
 static int doc_pin(struct ctl *ctl, int argc, char **argv)
 {
     struct named n = DOC;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doc export: what a document reaches, as a file. */
+/* doc export: writes the blocks of a document to a file. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -16,7 +16,8 @@
 #include "ranks.h"
 #include "units.h"
 
-/* Held at a time, about: less where the daemon lets a session hold less (limits.lease_bytes). */
+/* Bytes that are held at a time, about; fewer if the daemon lets a session hold fewer
+ * (limits.lease_bytes). */
 #define PIECE_BYTES (UINT64_C(64) << 20)
 
 static const char help[] =
@@ -55,7 +56,7 @@ struct export
 
 /* ---- before the blocks ---- */
 
-/* Whether libkvcache makes these keys of the ids. */
+/* Whether these are the keys that libkvcache makes from the ids. */
 static bool are_hashed(const struct chain *chain)
 {
     bool same = chain->ids != NULL;
@@ -119,7 +120,8 @@ static int fill_doc(struct export *e)
     return rc < 0 ? CTL_FAILED : 0;
 }
 
-/* Written a second time when the sums are known: it is as long then. */
+/* Writes the header: at first to reserve its place, and again, equally long, when the sums are
+ * known. */
 static int write_header(struct export *e)
 {
     json_t *metadata = docfile_metadata(&e->doc);
@@ -164,7 +166,7 @@ static int write_blocks(struct export *e, const struct kvc_hold *hold, uint32_t 
     return 0;
 }
 
-/* All groups of what one rank holds. 0, KVC_STALE, or -errno of writing. */
+/* Writes the blocks of all groups that one rank holds. 0, KVC_STALE, or -errno of writing. */
 static int write_rank(struct export *e, const struct kvc_hold *hold, uint32_t rank)
 {
     int rc = 0;
@@ -174,7 +176,7 @@ static int write_rank(struct export *e, const struct kvc_hold *hold, uint32_t ra
     return rc == 0 ? kvc_hold_check(hold) : rc;
 }
 
-/* -errno of the file, or an enum ctl_exit. */
+/* Prints an error: -errno of the file, or one of the library. Returns an enum ctl_exit. */
 static int write_fail(const struct export *e, int error)
 {
     ctl_error("%s: %s", e->path,
@@ -183,7 +185,7 @@ static int write_fail(const struct export *e, int error)
     return CTL_FAILED;
 }
 
-/* Half as much at a time from here on; false when that is not possible. */
+/* Halves the piece that is held at a time; false: it cannot be smaller. */
 static bool step_down(struct export *e)
 {
     const uint32_t units = e->step / e->unit;
@@ -193,7 +195,7 @@ static bool step_down(struct export *e)
     return true;
 }
 
-/* The first reason that a group has. */
+/* The reason of the first group that has one. */
 static enum kvc_miss reason_of(const struct export *e, const struct kvc_prefix *prefix)
 {
     for (uint32_t g = 0; g < e->doc.spec.groups; g++)
@@ -202,8 +204,8 @@ static enum kvc_miss reason_of(const struct export *e, const struct kvc_prefix *
     return KVC_MISS_NONE;
 }
 
-/* Not all of a piece is there. Less at a time may be, or all later: what is on storage needs room
- * in memory. 0: again so; or an enum ctl_exit. */
+/* Blocks of a piece are missing. A smaller piece may be complete, or the same one later, because
+ * blocks on storage need room in memory. 0: try again; or an enum ctl_exit. */
 static int doc_export_missing(struct export *e, const struct kvc_prefix *prefix, uint32_t want)
 {
     const enum kvc_miss reason = reason_of(e, prefix);
@@ -216,7 +218,8 @@ static int doc_export_missing(struct export *e, const struct kvc_prefix *prefix,
     return CTL_NOTHING;
 }
 
-/* What is held by the first rank, in every rank. KVC_E_LIMIT, not told, or an enum ctl_exit. */
+/* Holds in every rank what the first rank holds, and writes it. KVC_E_LIMIT, without a message, or
+ * an enum ctl_exit. */
 static int write_hold(struct export *e, const struct kvc_hold *hold)
 {
     int rc = write_rank(e, hold, 0);
@@ -237,7 +240,8 @@ static int write_hold(struct export *e, const struct kvc_hold *hold)
     return rc < 0 ? write_fail(e, rc) : rc;
 }
 
-/* It is more than the daemon lets a session hold. 0: again with less; or an enum ctl_exit. */
+/* The piece is more than the daemon lets a session hold. 0: try again with a smaller one; or an
+ * enum ctl_exit. */
 static int too_much(struct export *e)
 {
     if (step_down(e))
@@ -249,8 +253,8 @@ static int too_much(struct export *e)
     return CTL_FAILED;
 }
 
-/* Blocks that end in (*at, to], which is then *at; or not yet: again from *at. 0, or an enum
- * ctl_exit. */
+/* Writes the blocks that end in (*at, to], and sets *at to `to`; an unchanged *at means: try again.
+ * 0, or an enum ctl_exit. */
 static int write_piece(struct export *e, uint32_t *at, uint32_t to)
 {
     const struct ctl *ctl = e->n.ctl;
@@ -291,8 +295,8 @@ static uint64_t common(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
-/* How many tokens are read at a time. A prefix of a sequence needs other blocks than the whole
- * where attention is not full: then all at once. */
+/* Sets how many tokens are read at a time. If attention is not full in all groups, a prefix needs
+ * other blocks than the whole sequence, so all is read at once. */
 static void set_step(struct export *e)
 {
     const struct kvc_ns_spec *s = &e->doc.spec;

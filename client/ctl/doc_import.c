@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doc import: a document from a file. */
+/* doc import: stores the blocks of a document from a file. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 /* Stored at a time: a session may be writing half of host.limit, and there is no sense in more. */
 #define STAGING_BYTES (UINT64_C(8) << 20)
 #define STAGING_ALIGN UINT64_C(64)
-/* While it is being stored nothing of it shall go: the name comes last. */
+/* The document gets its name last; for so long a wish keeps its blocks while they are stored. */
 #define WISH_MS UINT64_C(600000)
 
 static const char help[] =
@@ -125,7 +125,8 @@ static int into_own(struct import *m)
     return rc < 0 ? ctl_fail(m->n.ctl, rc) : 0;
 }
 
-/* The only keys are those in the file, and nobody here would ask for them. */
+/* Refuses a document whose keys were made with another seed and cannot be made anew: no session
+ * here would look them up. */
 static int refuse_seed(const struct import *m)
 {
     static const char other[] = "made with another seed than this namespace's (of another daemon, "
@@ -144,7 +145,7 @@ static int refuse_seed(const struct import *m)
     return CTL_FAILED;
 }
 
-/* The keys under which the target's users will ask for it. */
+/* Finds the keys under which the users of the target namespace will look the document up. */
 static int find_keys(struct import *m)
 {
     uint8_t print[DOC_PRINT_BYTES];
@@ -185,13 +186,14 @@ static int say_refused(int error)
     return CTL_FAILED;
 }
 
-/* There may be room soon: earlier blocks are on their way to storage. */
+/* Whether the error may pass: there may be room when earlier blocks have been written to storage.
+ */
 static bool may_pass(int error)
 {
     return error == KVC_E_FULL || error == KVC_E_BUSY || error == KVC_E_LIMIT;
 }
 
-/* How many from the first on are there; and why the next one is not, if there is one. */
+/* How many blocks, from the first on, are stored; *ret_error: why the next one is not. */
 static uint32_t count_stored(const uint8_t *statuses, uint32_t n, int *ret_error)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -245,7 +247,7 @@ static int doc_import_store(struct import *m, uint32_t g, uint32_t shard, uint32
     return error == 0 || may_pass(error) ? 0 : say_refused(error);
 }
 
-/* The same for all shards. */
+/* doc_import_store() for all shards. */
 static int store_shards(struct import *m, uint32_t g, uint32_t first, uint32_t *n)
 {
     const uint32_t shards = docfile_shards(&m->doc.spec, g);
@@ -257,7 +259,7 @@ static int store_shards(struct import *m, uint32_t g, uint32_t first, uint32_t *
     return rc;
 }
 
-/* As many blocks of a group as one staging area takes. */
+/* How many blocks of a group fit one staging area. */
 static uint32_t at_a_time(const struct import *m, uint32_t g)
 {
     const uint64_t bytes = m->doc.spec.group[g].block_bytes;
@@ -270,7 +272,7 @@ static uint32_t at_a_time(const struct import *m, uint32_t g)
     return (uint32_t)n;
 }
 
-/* Fewer at a time while there is little room. */
+/* Stores the blocks of a group in steps, in smaller ones while there is little room. */
 static int store_steps(struct import *m, uint32_t g, uint32_t most)
 {
     const uint32_t all = m->doc.group[g].n;
@@ -329,8 +331,8 @@ static int doc_import_store_all(struct import *m)
 
 /* ---- the name ---- */
 
-/* On storage, but for what may pass: what it reaches is read into memory to be written for good,
- * and memory may be full of what is being written. */
+/* Makes the name durable, and tries again after errors that may pass: memory may be full of blocks
+ * that are being written. */
 static int put_durable(struct import *m, const struct kvc_name_options *options,
                        struct kvc_named *done)
 {

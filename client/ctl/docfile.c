@@ -174,7 +174,7 @@ static void put_hex(struct out *out, const char *key, const uint8_t *bytes, size
     free(text);
 }
 
-/* A value inside a text. Takes it over. */
+/* Adds a JSON value as a text, and frees it. */
 static void put_json(struct out *out, const char *key, json_t *value)
 {
     char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
@@ -311,7 +311,7 @@ static int take_ids(const struct st_header *h, char *why, struct docfile *doc)
     return good ? 0 : bad(why, "its 'token_ids' are not as many token ids as it has tokens");
 }
 
-/* Said twice, for who reads the file without the whole namespace. */
+/* Checks sizes that the file has twice, for readers that do not parse the namespace. */
 static int check_sizes(const struct st_header *h, char *why, const struct docfile *doc)
 {
     json_t *sizes = docfile_parse(st_text(h, "block_tokens"));
@@ -331,7 +331,7 @@ static int check_sizes(const struct st_header *h, char *why, const struct docfil
     return rc;
 }
 
-/* How many blocks there are is in the shapes. */
+/* Takes the numbers of blocks from the shapes of the tensors. */
 static int take_counts(const struct st_header *h, char *why, struct docfile *doc)
 {
     uint64_t keys = 0;
@@ -379,7 +379,7 @@ static int take_bytes(const struct st_header *h, char *why, struct docfile *doc)
     return 0;
 }
 
-/* Comes last, so that what is wrong is said as exactly as can be. */
+/* Checks header_sum; called last, so that other checks can name the exact error. */
 static int check_sum(const struct st_header *h, char *why)
 {
     const char *text = st_text(h, SUM);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The specification of a namespace as JSON, and what two of them differ in. */
+/* The specification of a namespace as JSON, and the differences between two specifications. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static bool take_u32(const json_t *o, const char *name, uint32_t min, uint32_t m
     return true;
 }
 
-/* NULL, or the field that is wrong. */
+/* Reads a group. NULL, or the name of the field that is wrong. */
 static const char *take_group(const json_t *o, struct kvc_group_spec *g)
 {
     const char *rule;
@@ -139,7 +139,7 @@ static const char *take_groups(const json_t *array, struct kvc_ns_spec *s)
     return NULL;
 }
 
-/* The texts stay the JSON's. */
+/* Reads a specification, which borrows the texts of the JSON. NULL, or the field that is wrong. */
 static const char *spec_of(const json_t *o, struct kvc_ns_spec *s)
 {
 #define X(name)                                                                                 \
@@ -173,7 +173,7 @@ static const char *spec_of(const json_t *o, struct kvc_ns_spec *s)
     return take_groups(json_object_get(o, "groups"), s);
 }
 
-/* The first of an object's fields that is none of `known`, which ends with NULL; or NULL. */
+/* The first field of an object that is not in `known`, which ends with NULL. NULL: all are. */
 static const char *other_field(json_t *o, const char *const *known)
 {
     const char *name;

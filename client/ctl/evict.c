@@ -138,7 +138,8 @@ static int on_path(void *ctx, const void *row)
     return 0;
 }
 
-/* Only administrators see paths: to others it says nothing. */
+/* Warns of paths that are out of service. Prints nothing for users who are no administrators, who
+ * cannot see paths. */
 static void warn_of_paths(const struct evict *e, struct ctl *ctl)
 {
     if (!e->filter.dry_run)

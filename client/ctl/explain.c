@@ -95,7 +95,7 @@ static const char *explain_say(const void *row, char text[ROWS_SAID_BYTES])
     return text;
 }
 
-/* Makes whole keys of those that were given. */
+/* Completes the shortened keys of the command line. */
 static int find_keys(struct explain *e)
 {
     int rc = 0;

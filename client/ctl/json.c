@@ -12,7 +12,8 @@
 #include "stdfds.h"
 #include "utf8.h"
 
-/* Escaped is also what JSON does not ask for, as in plain(): to who parses it it is the same. */
+/* Also escapes characters for which JSON does not ask it, as plain() does; a parser reads the same
+ * text. */
 static void put_escaped(const char *text)
 {
     size_t left = strlen(text), n;

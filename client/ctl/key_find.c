@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Keys that are told when several begin alike; after one more the walk ends. */
+/* If several keys begin so, at most so many are printed; the walk ends after one more. */
 enum { TOLD_MAX = 8 };
 
 struct found {
@@ -12,7 +12,7 @@ struct found {
     uint8_t key[TOLD_MAX][KVC_KEY_BYTES];
 };
 
-/* The same key may be in several namespaces and groups: that is one. */
+/* Adds a key, unless it is there: a key may be in several namespaces and groups. */
 static int key_find_add(void *ctx, const void *row)
 {
     struct found *f = ctx;

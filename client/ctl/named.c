@@ -105,8 +105,7 @@ static int take_names_error(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
-/* The error by which names are noted nowhere and end with the daemon; 0: none, or the daemon does
- * not say, for it tells its statistics to administrators alone. */
+/* Only administrators see the statistic, so 0 may also mean that the daemon does not tell. */
 int named_error(struct ctl *ctl)
 {
     int error = 0;
@@ -415,7 +414,7 @@ static int load_step(const struct named *n, bool wait, uint64_t *ret_bytes)
     return rc < 0 ? named_fail(n, rc) : 0;
 }
 
-/* Until all is there, or nothing has come for as long as an answer may take. */
+/* Loads until all is in memory, or nothing has come for as long as an answer may take. */
 static int named_load(const struct named *n, const struct kvc_name_info *info, uint64_t *ret_bytes)
 {
     struct progress bar;

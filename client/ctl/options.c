@@ -208,7 +208,7 @@ static int ctl_exit_code(int error)
     }
 }
 
-/* "BAD_ARGUMENT: text", unless the text says so itself. */
+/* Prints "BAD_ARGUMENT: text"; the text alone if it has the name already. */
 static void say_named(int error, const char *text)
 {
     const char *name = kvc_error_name(error);

@@ -9,14 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is written to as it is keeps its name: a pipe behind /dev/stdout has no other. */
+/* Whether the target is no regular file, so that it is written to directly under its own name: a
+ * pipe behind /dev/stdout has no other. */
 static bool is_stream(const char *path)
 {
     struct stat there;
     return stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode);
 }
 
-/* realpath() of a file that is there; of one that is yet to be made, its name as it was given. */
+/* The realpath() of a file that exists; else the name as it was given. */
 static int resolve(const char *path, char target[PATH_MAX])
 {
     struct stat link;
@@ -30,7 +31,7 @@ static int resolve(const char *path, char target[PATH_MAX])
     return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* The rights and the owner that the target has, or that a new file of this process gets. */
+/* Gives the new file the rights and the owner of the target, or those of any new file. */
 static int dress(int fd, const struct stat *old)
 {
     mode_t mask = umask(0);

@@ -101,7 +101,7 @@ static double paths_ratio(uint64_t a, uint64_t b)
     return b ? (double)a / (double)b : 0;
 }
 
-/* Whatever it was written for: payload, tables, journal, and what reclaim wrote again. */
+/* All bytes written: payload, tables, journal, and blocks that reclaim wrote again. */
 static uint64_t written_in_all(const struct kvc_writes *w)
 {
     return w->written_bytes + w->journal_bytes;

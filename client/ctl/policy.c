@@ -100,7 +100,7 @@ static void policy_print_json(const struct kvc_policy_info *p)
 
 /* ---- table ---- */
 
-/* A line with a name, or (NULL) one that goes on. */
+/* Adds a line with a name; NULL: a line that continues the one above. */
 __attribute__((format(printf, 3, 4))) static void line(struct table *t, const char *name,
                                                        const char *format, ...)
 {

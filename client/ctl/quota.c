@@ -89,7 +89,7 @@ static const struct rows_view view[] = {
     ROWS_PLAIN(">LIMIT", "nvme_limit"),      ROWS_DASH(">SHARE", "nvme_share"),
     ROWS_DASH(">PROMISED", "nvme_promised"), ROWS_END};
 
-/* Why one that holds more than its limit does, and what ends that. */
+/* Explains why an owner may hold more than its limit, and how that ends. */
 static void explain_tier(const struct kvc_quota *q, bool nvme)
 {
     const uint64_t limit = nvme ? q->nvme_limit : q->host_limit;
@@ -175,7 +175,7 @@ static int take_scope(struct ask *a)
     return 0;
 }
 
-/* What is not given is what it was. */
+/* Values that the command line does not have stay as they are. */
 static int quota_merge(void *ctx, const void *row)
 {
     struct ask *a = ctx;
@@ -218,7 +218,7 @@ static int print_result(const struct ask *a, bool cleared)
     return CTL_OK;
 }
 
-/* Before anything is changed: the quota as it is, and what is to change of it. */
+/* Reads the quota as it is, and merges the changes of the command line into it. */
 static int quota_prepare(struct ask *a)
 {
     int rc = take_scope(a);

@@ -64,8 +64,8 @@ static uint64_t ranks(const struct size *s)
     return s->tp * s->pp;
 }
 
-/* Bytes of a context: in all ranks together, and in the one that has most. Hidden states are the
- * same in all that split a layer, so one copy is enough. */
+/* Bytes of a context in all ranks together; *ret_rank: in the rank that has most. All ranks that
+ * split a layer have the same hidden states, so one copy is counted. */
 static uint64_t context_of(const struct size *s, enum kv_form form, uint64_t *ret_rank)
 {
     uint64_t sum = 0;
@@ -128,7 +128,7 @@ static json_t *form_json(const struct size *s, enum kv_form form)
     return o;
 }
 
-/* What is the same in all layers that keep KV; null where they differ. */
+/* The properties of the layers that keep KV; null where they differ between layers. */
 static json_t *groups_json(const struct kv_model *m, json_t *model)
 {
     const struct kv_layer *l, *first = NULL;
@@ -366,7 +366,7 @@ static const struct arg option_table[] = {
     {0},
 };
 
-/* Sums beyond what 63 bits hold are of no use to anybody, and would not be printed as they are. */
+/* Whether all sums fit 63 bits; larger ones could not be printed correctly. */
 static bool is_countable(const struct size *s)
 {
     double tokens =

@@ -66,7 +66,7 @@ static int collect(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
-/* Whether the section was asked for; `alone`: by name, and nothing else was. */
+/* Whether the section was asked for. *ret_alone: it was asked for by name, and no other was. */
 static bool wants(const struct stats *s, const char *section, bool *ret_alone)
 {
     bool named = false, other = false;
@@ -127,7 +127,7 @@ static int stats_take(struct stats *s)
     return 0;
 }
 
-/* "" for gauges, for what was not there before, and for a daemon that started anew. */
+/* Writes a rate; "" for a gauge, for a statistic that is new, and after a restart of the daemon. */
 static void rate_text(const struct stats *s, const struct kvc_stat *stat,
                       char text[STAT_TEXT_BYTES])
 {

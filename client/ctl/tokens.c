@@ -13,7 +13,8 @@
 /* As many as one message can carry to the daemon. */
 #define IDS_MAX (KVC_MESSAGE_MAX / sizeof(uint32_t))
 
-/* A static text of what the file is by its first bytes; it is read from its beginning again. */
+/* A static text that says what the file seems to be, by its first bytes. Seeks back to its
+ * beginning. */
 static const char *tokens_hint_of(FILE *file)
 {
     char begin[128];
@@ -55,8 +56,7 @@ static int from_json(const char *path, FILE *file, uint32_t **ret_ids, uint32_t 
     return 0;
 }
 
-/* Whether all of it are numbers and what stands between them: no ids of any model have such bytes.
- */
+/* Whether all bytes are digits and separators: binary ids of no model look so. */
 static bool is_text(const uint8_t *bytes, size_t n)
 {
     size_t i = 0;
@@ -65,7 +65,7 @@ static bool is_text(const uint8_t *bytes, size_t n)
     return i == n;
 }
 
-/* What else it may be, for an error: the first id of such a file is above those of any model. */
+/* For an error message: what else the file may be, if its first id is above those of any model. */
 static const char *tokens_kind_of(const uint8_t *bytes, size_t n)
 {
     const bool far = n >= 4 && (bytes[2] >= 8 || bytes[3] != 0);

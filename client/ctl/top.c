@@ -158,7 +158,7 @@ static double recomputed(const struct top *t)
            rate(t, "core.tokens_recomputed_by_decision");
 }
 
-/* Of a namespace that the look before did not have nothing is known. */
+/* *ret: bytes per second by which the namespace grows. False: the previous look did not have it. */
 static bool grows(const struct top *t, const struct kvc_ns_info *u, double *ret)
 {
     for (size_t i = 0; i < t->before.rows.n; i++) {
@@ -250,7 +250,7 @@ static struct size screen_size(void)
     return (struct size){w.ws_row, w.ws_col};
 }
 
-/* Rows of namespaces that the terminal has room for. */
+/* How many rows of namespaces the terminal has room for. */
 static size_t room(const struct top *t, struct size size)
 {
     const size_t around = LINES_AROUND + t->devices.rows.n;
@@ -262,7 +262,7 @@ static bool is_empty(const struct kvc_ns_info *u)
     return u->blocks == 0 && held(u) == 0 && u->leased_bytes == 0;
 }
 
-/* One that has just become empty is shown once more. */
+/* Whether the namespace is shown. One that has just become empty is shown once more. */
 static bool is_shown(const struct top *t, const struct kvc_ns_info *u)
 {
     for (size_t i = 0; is_empty(u) && i < t->before.rows.n; i++)
@@ -279,7 +279,7 @@ __attribute__((format(printf, 2, 3))) static void line(FILE *to, const char *for
     va_end(args);
 }
 
-/* What says most comes first: a narrow terminal has no room for the rest. */
+/* The most telling parts come first, because a narrow terminal cuts the rest. */
 static void add_name(const struct top *t, struct table *table, const struct kvc_ns_info *u,
                      struct size size)
 {
@@ -363,7 +363,8 @@ static void print_screen(const struct top *t, struct size size, FILE *to)
     }
 }
 
-/* As much of it as the terminal has room for, without a line break that would scroll it. */
+/* Prints the screen, cut to the terminal's size, and without a last line break, which would scroll.
+ */
 static void top_draw(const struct top *t)
 {
     const struct size size = screen_size();

@@ -112,7 +112,7 @@ static uint64_t id_at(const uint8_t *p)
     return v;
 }
 
-/* Only when there is something to write: a file that is there is not touched for nothing. */
+/* Opens the file at the first record, so that an existing file is not replaced by an empty one. */
 static bool begin_file(struct trace *t)
 {
     t->error = t->path ? outfile_open(&t->out, t->path, OUTFILE_STREAM) : 0;
@@ -149,7 +149,7 @@ static int write_record(void *ctx, const struct kvc_trace_record *r)
     return t->error < 0 ? 2 : 0;
 }
 
-/* What became of it, before the file takes its place. */
+/* Prints the outcome, before the new file replaces the old one. */
 static int told(struct trace *t, int rc, uint64_t lost)
 {
     if (rc == KVC_E_GONE) {

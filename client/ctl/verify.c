@@ -19,7 +19,7 @@
 
 enum { BAR_CELLS = 24 };
 
-/* Slices are short beside a second, so that the rate is even and writers wait little. */
+/* Slices are much shorter than a second, so that the rate is even, and writers wait little. */
 #define SLICES_PER_SECOND 50u
 #define SLICE_MIN         (UINT64_C(1) << 20)
 #define SLICE_MAX         (UINT64_C(16) << 20)
@@ -75,7 +75,7 @@ static double seconds_of(const struct verify *v)
     return seconds > 1e-6 ? seconds : 1e-6;
 }
 
-/* What is left at the rate so far; what came meanwhile makes it an estimate. */
+/* How long the rest takes at the rate so far. An estimate, because blocks are stored meanwhile. */
 static double eta_seconds(const struct verify *v)
 {
     uint64_t left = v->bytes_total > v->bytes ? v->bytes_total - v->bytes : 0;
@@ -209,7 +209,8 @@ static void verify_tell_out(const struct verify *v, const struct kvc_device *d)
         printf("device %s is out, and its slots are empty: %s\n", name, d->why);
 }
 
-/* Those with room for blocks; returns how many are out, or the library's error. */
+/* Looks at the devices that have room for blocks. Returns how many are out of service, or the
+ * library's error. */
 static int look_at_devices(struct verify *v)
 {
     int out = 0, rc = reads(v, KVC_TIER_HBM) ? devices_take(v->ctl, &v->devices) : 0;

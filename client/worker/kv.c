@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is where in a block, and what every strategy needs of it. */
+/* The layout of a block, and the functions for it that every strategy needs. */
 #include <errno.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ int kv_layout_make(const struct model *model, uint32_t tokens, uint32_t k_type, 
     return 0;
 }
 
-/* Rows that lie side by side, from one type into another. */
+/* Converts rows that lie side by side from one type to another. */
 static int rows_convert(uint32_t from_type, const void *from, uint32_t to_type, void *to,
                         uint64_t rows, uint32_t head_size)
 {
@@ -140,7 +140,7 @@ void kv_view_add(struct kv_view *view, const struct kv_layout *l, uint32_t layer
                                        .last_tokens = &view->last[i]};
 }
 
-/* Tokens first .. first + n - 1 of a list, into a block from its token `at` on. */
+/* Copies tokens first .. first + n - 1 of a list to a block, from the block's token `at` on. */
 static int list_copy(const struct kvc_paged *list, uint32_t first, uint32_t n,
                      const struct kv_layout *to_is, uint32_t layer, void *to, uint32_t at)
 {

@@ -15,8 +15,8 @@
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-/* K and V are paged; beside them are pages of x, [layer][token][hidden], as the daemon gets them.
- */
+/* K and V are in pages. Beside them are pages of x, [layer][token][hidden], which are the daemon's
+ * blocks. */
 struct hidden {
     struct kv kv;
     struct kv *paged;
@@ -129,7 +129,7 @@ static int hidden_block_out(struct kv *kv, uint32_t block, uint32_t tokens, void
     return 0;
 }
 
-/* The tokens of one chunk, at every layer. */
+/* Projects K and V of the tokens of one chunk, at every layer. */
 static int project_chunk(struct hidden *h, uint32_t begin, uint32_t n, float *k, float *v, float *x)
 {
     struct model *m = h->kv.setup.model;

@@ -18,7 +18,7 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define NO_LAYER  UINT32_MAX
 
-/* K and V of one layer, one block after the other. */
+/* Resident memory for K and V of one layer, block by block. */
 struct resident {
     char *memory;
     uint32_t layer, blocks; /* whose these are; NO_LAYER: nothing's */
@@ -75,14 +75,14 @@ static void *bringer(void *arg)
     return NULL;
 }
 
-/* Until nothing is being brought in; with the lock. */
+/* Waits until the thread is idle. Called and returns with the lock held. */
 static void bringer_await(struct offloaded *o)
 {
     while (o->wanted != NO_LAYER)
         (void)pthread_cond_wait(&o->changed, &o->lock);
 }
 
-/* The layer is there when this returns, and the next one is on its way. */
+/* Waits until the layer is resident, and has the thread bring in the next one. */
 static const struct resident *layer_get(struct offloaded *o, uint32_t layer)
 {
     struct resident *r = &o->two[layer % 2];
@@ -205,7 +205,7 @@ static void offloaded_usage(const struct kv *kv, struct kv_usage *ret_usage)
                           .copied = o->copied};
 }
 
-/* For n blocks of the daemon's. */
+/* Makes room for the addresses of n blocks of the daemon. */
 static int given_grow(struct offloaded *o, uint32_t n)
 {
     if (n <= o->room)
@@ -228,8 +228,8 @@ static int given_grow(struct offloaded *o, uint32_t n)
     return 0;
 }
 
-/* Whole blocks: the daemon's take the place of the sequence's own. A last one that is written on is
- * copied. */
+/* Full blocks of the daemon replace the sequence's own pages. A last block that is partly filled is
+ * copied, because the sequence will write to it. */
 static int offloaded_adopt(struct kv *kv, const struct kvc_block *block, uint32_t first, uint32_t n,
                            uint32_t tokens)
 {

@@ -39,7 +39,7 @@ struct kv_pool *kv_pool_share(struct kv_pool *pool)
     return pool;
 }
 
-/* The last user's frees it. Accepts NULL. */
+/* One user less; the last one frees the pool. Accepts a pointer to NULL. */
 static void kv_pool_leave(struct kv_pool **pool)
 {
     struct kv_pool *p = *pool;
@@ -53,7 +53,7 @@ static void kv_pool_leave(struct kv_pool **pool)
 
 /* ---- a sequence's pages ---- */
 
-/* Room for n numbers, which may have been taken before. */
+/* Makes room for n page numbers, if there is not enough. */
 static int numbers_grow(uint32_t **number, uint32_t *room, uint32_t n)
 {
     if (n <= *room)
@@ -130,7 +130,7 @@ static uint64_t common_step(uint64_t a, uint64_t b)
     return a;
 }
 
-/* Base, step and numbers of the first n blocks. */
+/* Computes base, step and page numbers of the first n blocks. */
 static int lent_number(struct kv_lent *t, uint32_t n)
 {
     uintptr_t low = UINTPTR_MAX, high = 0;

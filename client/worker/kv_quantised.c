@@ -23,7 +23,7 @@ struct quantised {
     uint64_t copied;
 };
 
-/* Of the first exact page. */
+/* The block number of the first exact page. */
 static uint32_t exact_block(const struct quantised *q)
 {
     return q->lent.n + q->old.n;
@@ -140,7 +140,8 @@ static void quantised_usage(const struct kv *kv, struct kv_usage *ret_usage)
                                    .copied = q->copied};
 }
 
-/* Blocks that cannot be lent, and a last one that is written on: widened. */
+/* Blocks that cannot be used in place, and a last block that the sequence will write to, are
+ * converted to exact pages. */
 static int quantised_adopt(struct kv *kv, const struct kvc_block *block, uint32_t first, uint32_t n,
                            uint32_t tokens)
 {

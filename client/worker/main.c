@@ -15,7 +15,7 @@
 
 #define FILE_MAX (16u << 20) /* more than the longest sequence */
 
-/* All of a file is one message. */
+/* Appends a whole file as one message. */
 static int file_append(struct worker *w, uint32_t i, enum text_role role, FILE *file,
                        const char *name)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way through the layers. */
+/* Passes through the layers of a model. */
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -61,7 +61,7 @@ static uint32_t position_of(const struct pass *p, uint32_t i)
     return p->chunked ? p->position + i : p->kv[i]->tokens;
 }
 
-/* Rows without a token are zero, so that what products make of them stays so. */
+/* Rows without a token are zero, so that their products are zero, too. */
 static void norm(const struct pass *p, const float *weight)
 {
     const struct model_scratch *s = p->m->scratch;
@@ -94,7 +94,7 @@ static void rope(const struct pass *p, float *x, uint32_t heads)
 
 /* ---- attention ---- */
 
-/* n queries of one sequence, which has `tokens` tokens, its own among them. */
+/* Attention of n rows of one sequence, which has `tokens` tokens, those of the rows included. */
 static int attend_rows(const struct pass *p, uint32_t layer, struct kv *kv, uint32_t row,
                        uint32_t n, uint32_t tokens)
 {
@@ -221,7 +221,7 @@ static int pass_run(const struct pass *p, const uint32_t *token)
     return rc;
 }
 
-/* One row each: no row of logits depends on how many are asked for. */
+/* One product per row, so that no row of logits depends on the number of rows. */
 static void logits_of(const struct pass *p, float *logits)
 {
     const struct model_config *c = &p->m->is;

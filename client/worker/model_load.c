@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model as Hugging Face keeps it: config.json and safetensors, one file or several with an index.
- * What is read is believed in nothing: each size is checked, and what the worker does not compute
- * (other activations, biases, scaled RoPE) is refused by name.
+ * Loads a model in Hugging Face's form: config.json and safetensors, one file or several with an
+ * index. The files are not trusted: each size is checked. Features that the worker does not compute
+ * (other activations, biases, scaled RoPE) are refused by name.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -68,21 +68,21 @@ static int model_load_take_number(const struct loader *l, const json_t *config, 
     return 0;
 }
 
-/* Of a key that is taken into account where it is false, null or not there. */
+/* Whether a key is false, null or missing: only then the worker can compute the model. */
 static bool is_off(const json_t *config, const char *key)
 {
     const json_t *value = json_object_get(config, key);
     return !value || json_is_null(value) || json_is_false(value);
 }
 
-/* Whether it says more of RoPE than its base. */
+/* Whether the object says more about RoPE than its base. */
 static bool rope_has_more(const json_t *rope)
 {
     return json_is_object(rope) &&
            json_object_size(rope) > (json_object_get(rope, "rope_theta") ? 1u : 0u);
 }
 
-/* What changes the arithmetic, and is not computed here. */
+/* Refuses keys that change the arithmetic in ways that are not computed here. */
 static int refuse_others(const struct loader *l, const json_t *config)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));
@@ -151,7 +151,7 @@ static int model_load_path_of(const struct loader *l, const char *file, char pat
     return n > 0 && (unsigned)n < PATH_BYTES ? 0 : -ENAMETOOLONG;
 }
 
-/* NULL with `why`. */
+/* Reads a JSON file; NULL: it failed, with `why`. */
 static json_t *read_json(const struct loader *l, const char *file)
 {
     char path[PATH_BYTES], *text = NULL;

@@ -59,8 +59,9 @@ int sequence_append(struct sequence *seq, const uint32_t *token, uint32_t n,
 
 /* ---- prefill ---- */
 
-/* What the daemon has. A name's last block may be partly filled: only the sequence that ends there
- * has it. Waits, where that was asked for, while another worker computes what comes next. */
+/* Takes the blocks that the daemon has. The last block of a name may be partly filled; only a
+ * sequence that ends there has it. With the option `wait`, waits while another worker computes the
+ * next blocks. */
 static int prefill_take(struct sequence *seq, char *why)
 {
     const uint32_t last = seq->n - 1;
@@ -76,7 +77,8 @@ static int prefill_take(struct sequence *seq, char *why)
     return rc < 0 ? rc : 0;
 }
 
-/* The tokens from kv->tokens to `end`, chunk by chunk; each block is stored when it is full. */
+/* Computes the tokens from kv->tokens to `end`, chunk by chunk, and stores each block that is full.
+ */
 static int compute(struct sequence *seq, uint32_t end, char *why)
 {
     struct kv *kv = seq->kv;
@@ -93,7 +95,7 @@ static int compute(struct sequence *seq, uint32_t end, char *why)
     return rc;
 }
 
-/* All that kv had of the daemon's is forgotten. */
+/* Forgets all tokens, because the daemon's blocks among them are no longer valid. */
 static void start_over(struct sequence *seq)
 {
     seq->kv->is->truncate(seq->kv, 0);
@@ -143,7 +145,7 @@ int sequence_step(struct sequence *const *seq, uint32_t seqs, float *logits,
     for (uint32_t i = 0; rc == 0 && i < seqs; i++) {
         if (seq[i]->kv->is->forgets)
             start_over(seq[i]);
-        /* Nothing to do, unless the cache forgets or its daemon died. */
+        /* Normally true already. Not so if the cache forgets its tokens, or its daemon has died. */
         if (seq[i]->kv->tokens + 1 != seq[i]->n || !is_good(seq[i]))
             rc = sequence_prefill(seq[i], why);
         kv[i] = seq[i]->kv;

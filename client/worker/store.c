@@ -33,7 +33,8 @@ __attribute__((format(printf, 3, 4))) static int store_wrong(char *why, int erro
     return error;
 }
 
-/* What a call said, for people; 0 where it only says that no daemon is there to help. */
+/* Writes the error of a call to `why` and returns it; 0 if the error is only that there is no
+ * daemon. */
 static int call_failed(const struct store *s, const char *what, int error, char *why)
 {
     if (error == KVC_E_DOWN || error == KVC_E_TIMEOUT || error == KVC_E_BUSY)
@@ -155,7 +156,8 @@ static int hold_keep(struct store_seq *seq, struct kvc_hold *hold)
     return 0;
 }
 
-/* kv gets the hold's blocks. What was copied out of blocks is believed after the check only. */
+/* Gives kv the hold's blocks. Bytes that were copied from them count only after kvc_hold_check().
+ */
 static int take_hold(struct store *s, struct store_seq *seq, struct kv *kv, struct kvc_hold *hold,
                      uint32_t tokens, char *why)
 {
@@ -174,14 +176,14 @@ static int take_hold(struct store *s, struct store_seq *seq, struct kv *kv, stru
 
 /* ---- load or recompute ---- */
 
-/* Chunks in which the tokens from .. to - 1 are computed. */
+/* How many chunks it takes to compute tokens from .. to - 1. */
 static uint64_t chunks(const struct store *s, uint32_t from, uint32_t to)
 {
     return to > from ? (to - 1) / s->chunk - from / s->chunk + 1 : 0;
 }
 
-/* What it saves that tokens from .. cached - 1 are there, of those up to `last` that have to be. A
- * chunk is computed whole, so a prompt of a few tokens costs as much as one of a chunk. */
+/* The time that the cached tokens from .. cached - 1 save, of the tokens up to `last` that are
+ * needed. A chunk is always computed whole, so a few tokens cost as much as a whole chunk. */
 static double saved_ns(const struct store *s, uint32_t from, uint32_t cached, uint32_t last)
 {
     const double whole = (double)(chunks(s, from, last) - chunks(s, cached, last)) * s->chunk;
@@ -189,9 +191,8 @@ static double saved_ns(const struct store *s, uint32_t from, uint32_t cached, ui
     return (double)s->prefill_ns * whole + 1e-6 * (double)s->prefill_fs_pair * pairs;
 }
 
-/* The daemon weighs token by token, which is what the session told it that they cost; what whole
- * chunks cost is weighed here. KVC_F_ALL: all that is cached is quicker loaded. 0: as the daemon
- * says. */
+/* The daemon compares loading with computing by a cost per token; this function does so by the cost
+ * of whole chunks. KVC_F_ALL: loading all cached tokens is quicker. 0: the daemon decides. */
 static unsigned worth_flag(struct store *s, const struct kvc_seq *keys, uint32_t from)
 {
     struct kvc_prefix p;
@@ -206,7 +207,7 @@ static unsigned worth_flag(struct store *s, const struct kvc_seq *keys, uint32_t
 
 /* ---- acquire ---- */
 
-/* Holds what is cached of tokens[0 .. n) in blocks that end after `from`. NULL: nothing. */
+/* Holds the cached blocks of tokens[0 .. n) that end after `from`. NULL: there are none. */
 static int store_acquire(struct store *s, const uint32_t *tokens, uint32_t n, uint32_t from,
                          struct kvc_hold **ret_hold, char *why)
 {
@@ -252,7 +253,7 @@ int store_take(struct store *s, struct store_seq *seq, struct kv *kv, const uint
     return rc;
 }
 
-/* What the sequence has stored becomes what it has of the daemon's: its own pages are free. */
+/* The sequence adopts the blocks that it has stored from the daemon, and frees its own pages. */
 static int exchange(struct store *s, struct store_seq *seq, struct kv *kv, const uint32_t *tokens,
                     char *why)
 {
@@ -328,7 +329,7 @@ int store_announce(struct store *s, struct store_seq *seq, const struct kv *kv,
     return s->wait && (seq->status[0] == KVC_ST_PENDING || seq->status[0] == KVC_ST_EXISTS);
 }
 
-/* Blocks first .. first + n - 1 of what is announced, out of staging. */
+/* Commits blocks first .. first + n - 1 of the announced ones, through staging. */
 static int commit_piece(struct store *s, struct store_seq *seq, struct kv *kv, uint32_t first,
                         uint32_t n, uint8_t *staging, char *why)
 {

@@ -118,7 +118,7 @@ int text_raw(const struct text *t, uint32_t vocab, const char *bytes, size_t n,
     return 0;
 }
 
-/* How many of the tokens that end a message the sequence ends with. */
+/* How many of the tokens that end a message are already at the sequence's end. */
 static uint32_t ended_by(const struct text *t, const uint32_t *said, uint32_t said_n)
 {
     uint32_t n = t->ends < said_n ? t->ends : said_n;
@@ -127,7 +127,7 @@ static uint32_t ended_by(const struct text *t, const uint32_t *said, uint32_t sa
     return n;
 }
 
-/* The rest of what ends the message before, and new ones behind it. */
+/* Puts the missing end tokens of the message before in front of the new tokens. */
 static int text_join(const uint32_t *rest, uint32_t n, char *why, struct text_tokens *tokens)
 {
     uint32_t *all = malloc(((size_t)n + tokens->n + 1) * sizeof(*all));
@@ -181,14 +181,14 @@ static void text_drop(struct text_out *out, uint32_t n)
     memmove(out->held, out->held + n, out->n);
 }
 
-/* Bytes of the character that begins so, or 1. */
+/* How many bytes a character with this first byte has; 1 if no character begins so. */
 static uint32_t promised(char first)
 {
     const unsigned char c = (unsigned char)first;
     return c >= 0xF0 && c <= 0xF4 ? 4 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xC2 && c < 0xE0 ? 2 : 1;
 }
 
-/* All that is whole; at the end the rest too. */
+/* Prints the complete characters that are held; with is_end, the rest too. */
 static void put_held(struct text_out *out, bool is_end, FILE *to)
 {
     while (out->n > 0) {

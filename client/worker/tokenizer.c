@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads tokenizer.json. What is read is believed in nothing. */
+/* Reads tokenizer.json, which is not trusted: every value is checked. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -97,7 +97,8 @@ static int refuse_others(const struct reader *r, const json_t *root, const json_
 
 /* ---- tokens ---- */
 
-/* Bytes that can be seen stand for themselves, the others for characters from U+0100 on. */
+/* Fills byte_of: printable bytes are written as themselves, other bytes as characters from U+0100
+ * on. */
 static void fill_bytes(struct reader *r)
 {
     uint32_t next = 256;
@@ -122,7 +123,7 @@ static int take_id(const struct reader *r, const json_t *value, const char *name
     return 0;
 }
 
-/* The bytes at the end of the text so far become those of the token. */
+/* The bytes of t's text from `from` on are those of the token `id`. */
 static void token_end(struct tokenizer *t, uint32_t id, size_t from)
 {
     t->token[id].at = (uint32_t)from;
@@ -211,7 +212,7 @@ static int take_vocab(const struct reader *r)
     return 0;
 }
 
-/* Room for the text of all: no token's is longer than what the file writes for it. */
+/* Makes room for the bytes of all tokens: no token has more bytes than its text in the file. */
 static int tokenizer_take_tokens(struct reader *r, const json_t *root)
 {
     struct tokenizer *t = r->t;
@@ -250,7 +251,7 @@ struct merge *tokenizer_merge(const struct tokenizer *t, uint32_t left, uint32_t
     return &t->merge[at];
 }
 
-/* The id of a token of the vocabulary, as it is written there. */
+/* The id of a token of the vocabulary, by its text in the file. */
 static int find_token(const struct reader *r, const char *name, uint32_t *ret_id)
 {
     const json_t *value = json_object_get(r->vocab, name);
@@ -260,7 +261,7 @@ static int find_token(const struct reader *r, const char *name, uint32_t *ret_id
     return 0;
 }
 
-/* "left right", or an array of both: older and newer files. */
+/* Splits a merge: "left right" in older files, an array of both in newer ones. */
 static int split_merge(const struct reader *r, const json_t *item, char *both, size_t room,
                        const char **ret_left, const char **ret_right)
 {

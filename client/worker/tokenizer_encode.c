@@ -14,7 +14,7 @@ struct symbol {
     uint32_t before, after;
 };
 
-/* A merge that may be done: it holds as long as both symbols are what they were. */
+/* A merge of two neighbours that may be done. It is void once one of them has changed. */
 struct candidate {
     uint32_t rank, at; /* the left symbol */
     uint32_t left, right, id;
@@ -133,7 +133,8 @@ static int encode_word(struct encoder *e, const char *word, size_t n)
 
 /* ---- words ---- */
 
-/* What the first character is, and its bytes; of what is not UTF-8, one byte of no kind. */
+/* The kind of the first character, and its length. A byte that is not UTF-8 is a character of kind
+ * UNICODE_OTHER. */
 static enum unicode_kind kind_at(const char *text, size_t n, size_t *ret_bytes)
 {
     uint32_t character = 0;
@@ -142,7 +143,7 @@ static enum unicode_kind kind_at(const char *text, size_t n, size_t *ret_bytes)
     return bytes > 0 ? unicode_kind(character) : UNICODE_OTHER;
 }
 
-/* Bytes of the characters of one kind; *ret_last: bytes of the last of them. */
+/* The length of the run of characters of one kind; *ret_last: length of the last character. */
 static size_t run_of(const char *text, size_t n, enum unicode_kind kind, size_t *ret_last)
 {
     size_t at = 0, bytes = 0;
@@ -181,7 +182,7 @@ static size_t word_of(const char *text, size_t n)
     return blanks < n && blanks > last ? blanks - last : blanks;
 }
 
-/* Bytes up to the first number, or of the first number. */
+/* The length of the text before the first number; if the text begins with one, that number's. */
 static size_t before_digit(const char *text, size_t n)
 {
     size_t at = 0, bytes = 0;
@@ -220,7 +221,7 @@ static size_t bytes_alike(const struct encoder *e, size_t at, size_t end, bool *
     return (border < end ? border : end) - at;
 }
 
-/* The longest that the text has at `at`, or NONE. */
+/* The longest added token that the text has at `at`, or NONE. */
 static uint32_t added_at(const struct encoder *e, size_t at, size_t end, bool normalized)
 {
     const struct tokenizer *t = e->t;
@@ -237,7 +238,7 @@ static uint32_t added_at(const struct encoder *e, size_t at, size_t end, bool no
     return best;
 }
 
-/* The added tokens from `at` on, and by rest() what is between them. */
+/* Encodes the added tokens from `at` on, and calls rest() for the text between them. */
 static int encode_added(struct encoder *e, size_t at, size_t end, bool normalized,
                         int (*rest)(struct encoder *, size_t at, size_t end))
 {

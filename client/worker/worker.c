@@ -10,7 +10,7 @@
 #define CONTEXT   4096u
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-/* Says `w->why` and returns EXIT_FAULT. */
+/* Prints `w->why`, and returns EXIT_FAULT. */
 static int worker_fault(struct worker *w)
 {
     worker_say("%s", w->why);
@@ -123,7 +123,7 @@ void worker_end(struct worker **worker)
 
 /* ---- sequences ---- */
 
-/* The tokens that the document or the conversation stands for. */
+/* Begins the sequence with the tokens of the document or conversation. */
 static int begin_with(struct worker *w, struct sequence *seq, enum kvc_name_kind kind,
                       const char *name)
 {
@@ -213,7 +213,7 @@ int ids_append(struct worker *w, struct sequence *seq, const char *text)
 
 /* ---- a turn ---- */
 
-/* The sequences that go on. */
+/* Collects the sequences whose turn has not ended; returns their number. */
 static uint32_t going_on(struct worker *w, struct sequence **seq)
 {
     uint32_t n = 0;
@@ -263,7 +263,7 @@ int worker_turn(struct worker *w, void (*shown)(struct worker *w, uint32_t token
     return rc == 0 ? 0 : worker_fault(w);
 }
 
-/* What only ends is not settled; a chat goes on. */
+/* Sequences are settled only if they are stored, or if a chat continues them. */
 int worker_keep(struct worker *w)
 {
     bool durable = false;
