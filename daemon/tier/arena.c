@@ -107,7 +107,7 @@ static int arena_fill(struct arena *a)
     err = arena__losses_watch(a);
     if (err < 0)
         return err;
-    /* Only now: faulting in would hold the lock that mapping needs. */
+    /* After all chunks are mapped: faulting in holds the lock that mapping needs. */
     prefault_aim(a->prefault, a->sizes.prefault_bytes);
     return 0;
 }
@@ -152,7 +152,7 @@ void arena_destroy(struct arena **arena)
     free(a->shift);
     free(a->warm);
     ns_records_close(&a->names);
-    backing_close(&a->backing); /* last: only now may another daemon take them */
+    backing_close(&a->backing); /* last: from here on another daemon may take the chunks */
     free(a);
     *arena = NULL;
 }
@@ -302,10 +302,10 @@ void arena_free(struct arena *a, struct tier_loc loc)
     uint32_t slot;
     struct arena_slab *s = arena__find(a, loc, &slot);
     struct slot_header *h = arena__slot_header(a, s, slot);
-    /* First of all: from here on the next run knows nothing of it. */
+    /* First: from here on the next run does not find the block. */
     atomic_store_explicit(&h->check, 0, memory_order_relaxed);
     atomic_store_explicit(&h->gen, arena__next_gen(a), memory_order_relaxed);
-    /* Whoever sees anything that is written to the slot from here on sees the new generation. */
+    /* A reader that sees bytes written to the slot from here on also sees the new generation. */
     layout_order();
     s->free[slot / 64] |= UINT64_C(1) << (slot % 64);
     const uint32_t slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT;
@@ -315,7 +315,7 @@ void arena_free(struct arena *a, struct tier_loc loc)
     if (--s->used == 0) {
         arena__give_back(a, s);
     } else if (s->evacuation == 0 && s->used == s->slots - 1) {
-        /* Behind those that have been partial for longer, so that new blocks fill old holes. */
+        /* Last in the list, so that new blocks first fill slabs that are partial for longer. */
         list_push_back(&a->classes[s->class].partial, &s->link);
         a->epoch++;
     }

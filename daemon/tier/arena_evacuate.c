@@ -22,8 +22,9 @@ struct pick {
 
 /* --- choosing --- */
 
-/* What begins at `page`: a slab, or a run of free pages. False: it may not be part of a region.
- * spare: slots of so many pages are left alone; 0: none. */
+/* The slab, or the run of free pages, that begins at `page`: its pages, and its bytes of used
+ * slots. False: it may not be part of a region. spare: slabs with slots of so many pages may not;
+ * 0: any may. */
 static bool segment(const struct arena *a, uint32_t chunk, uint32_t page, uint32_t spare,
                     uint32_t *ret_pages, uint64_t *ret_cost)
 {
@@ -90,7 +91,8 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
                         struct pick *ret_pick)
 {
     struct pick own = {.cost = UINT64_MAX};
-    struct pick kept = {.cost = UINT64_MAX}; /* own, where something stays: perhaps in the window */
+    struct pick kept = {.cost =
+                            UINT64_MAX}; /* own, in chunks with a block that may not be evicted */
     struct pick other = {.cost = UINT64_MAX};
     for (uint32_t i = 0; i < a->sizes.chunks; i++) {
         if (!a->chunks[i].owned)
@@ -112,7 +114,7 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
 
 /* --- beginning, giving up, ending --- */
 
-/* Hands back what an unfinished region holds. */
+/* Ends a region that is not empty: its free pages and slabs can be used again. */
 static void arena_evacuate_give_up(struct arena *a, struct arena_evacuation *r)
 {
     struct arena_chunk *c = &a->chunks[r->chunk];
@@ -133,7 +135,7 @@ static void arena_evacuate_give_up(struct arena *a, struct arena_evacuation *r)
     a->epoch++;
 }
 
-/* NULL: all are of chunks that are lost. */
+/* A free record, or that of the oldest region, which is given up. NULL: all are of lost chunks. */
 static struct arena_evacuation *evacuation_take(struct arena *a)
 {
     struct arena_evacuation *oldest = NULL;
@@ -244,7 +246,8 @@ struct arena_losses {
     _Atomic int loss; /* enum arena_loss */
 };
 
-/* In a signal handler, on any thread: the table's entry of a chunk that somebody uses is steady. */
+/* Runs in a signal handler, on any thread. It may read the table of chunks, for the entry of a
+ * chunk in use does not change. */
 static bool arena_lose(void *ctx, void *addr)
 {
     struct arena *a = ctx;
@@ -254,7 +257,7 @@ static bool arena_lose(void *ctx, void *addr)
         uint8_t *const base = __atomic_load_n(&c->mem.base, __ATOMIC_RELAXED);
         if (base == NULL || at < base || (uint64_t)(at - base) >= a->sizes.chunk_bytes)
             continue;
-        /* All of it: generations must not go on to change in the file for some slots alone. */
+        /* The whole chunk: else generations of some slots would go on to change in the file. */
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
         atomic_store(&c->lost, true);
         atomic_store(&a->losses->loss, ARENA_LOSS_NEW);
@@ -287,7 +290,8 @@ enum arena_loss arena_has_lost(const struct arena *a)
     return (enum arena_loss)atomic_load_explicit(&a->losses->loss, memory_order_relaxed);
 }
 
-/* No slot of it is handed out, and the next run does not find it. False: no region is free. */
+/* From now on no slot of the chunk is handed out, and the next run does not find the chunk. False:
+ * no record of a region is free. */
 static bool lost_begin(struct arena *a, uint32_t chunk)
 {
     const struct pick all = {
@@ -319,17 +323,17 @@ uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx)
     for (uint32_t i = 0; i < a->sizes.chunks; i++) {
         struct arena_chunk *c = &a->chunks[i];
         if (!atomic_load(&c->lost) || !c->owned)
-            continue; /* who lost it is about to own it */
+            continue; /* a principal is about to own it, and then it is told */
         const bool is_new = lost_evacuation(a, i) == NULL;
         if (!is_new || lost_begin(a, i)) {
             fresh += is_new;
             (void)report_pages(a, i, a->first_page, a->chunk_pages - a->first_page, each, ctx);
-            if (is_new) /* the walk's own share of the region */
+            if (is_new) /* the walk's own count in slabs_left */
                 arena__evacuation_slab_gone(a, (uint32_t)(lost_evacuation(a, i) - a->regions.at));
         }
         any |= atomic_load(&c->lost);
     }
-    int none = ARENA_LOSS_NONE; /* or a new one, from another thread */
+    int none = ARENA_LOSS_NONE; /* if another thread has set NEW meanwhile, that stays */
     if (any)
         (void)atomic_compare_exchange_strong(&a->losses->loss, &none, ARENA_LOSS_KNOWN);
     return fresh;

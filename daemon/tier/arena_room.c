@@ -13,8 +13,7 @@
 
 struct arena_room {
     uint64_t replace_at; /* no chunk is replaced before arena.allocs is this: the last try failed */
-    /* The last answer of find_room(): arena__has_room() is asked once per candidate for eviction.
-     */
+    /* The last answer of find_room(): arena__has_room() runs once per candidate for eviction. */
     uint64_t epoch; /* arena.epoch then: the answer counts while that stays */
     uint32_t principal, slot_pages;
     bool has_room;
@@ -142,7 +141,7 @@ int arena__chunk_make(struct arena *a, uint32_t chunk)
     const uint32_t id = a->next_chunk_id;
     const struct chunk_want want = arena__chunk_want(a, chunk, id);
     struct chunk_mem mem;
-    /* The number is spent first: whatever becomes of us, nobody gets it again. */
+    /* The id is spent first, so that no chunk gets it again even if the process dies here. */
     a->next_chunk_id++;
     if (a->names != NULL)
         ns_records_set_next_chunk(a->names, a->next_chunk_id);
@@ -286,7 +285,7 @@ static uint32_t choose_run(struct arena *a, uint32_t principal, uint32_t slot_pa
         if (best == ARENA_NONE && empty != ARENA_NONE && arena__replace(a, empty) == 0)
             best = empty;
         if (best == ARENA_NONE && empty == ARENA_NONE && lent != ARENA_NONE)
-            (void)!arena__replace(a, lent); /* it is room when those who have it let go */
+            (void)!arena__replace(a, lent); /* room comes when workers unmap the old memory */
         if (best == ARENA_NONE)
             return ARENA_NONE;
         if (claim(a, best, principal) < 0)
@@ -327,7 +326,7 @@ struct slot_header *arena__slot_header(const struct arena *a, const struct arena
     return first + slot;
 }
 
-/* Headers first, the bit that leads to them last. */
+/* Writes the headers first, and last the bit that leads to them. */
 static void stamp(struct arena *a, const struct arena_slab *s)
 {
     struct arena_chunk *c = &a->chunks[s->chunk];
@@ -343,7 +342,7 @@ static void stamp(struct arena *a, const struct arena_slab *s)
     for (uint32_t i = 0; i < s->slots; i++) {
         struct slot_header *slot = arena__slot_header(a, s, i);
         atomic_store_explicit(&slot->check, 0, memory_order_relaxed);
-        /* Slots get theirs when they are handed out; one that never was has this. */
+        /* A slot gets its own generation when it is handed out; until then it has this one. */
         atomic_store_explicit(&slot->gen, a->gen, memory_order_relaxed);
     }
     arena__slab_announce(c, s->page, true);

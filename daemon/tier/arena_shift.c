@@ -41,7 +41,7 @@ bool arena__stays(const struct arena *a, uint32_t chunk)
 
 /* ---- content ---- */
 
-/* From here on nobody takes it for what it was. Whether it was published. */
+/* From here on no reader takes the slot for its old content. Returns whether it was published. */
 static bool slot_open(struct arena *a, struct slot_header *h)
 {
     const bool was = atomic_load_explicit(&h->check, memory_order_relaxed) != 0;
@@ -110,7 +110,7 @@ static bool chunk_serves(const struct arena *a, uint32_t chunk, uint32_t princip
            arena__stays(a, chunk);
 }
 
-/* A slab with a free slot, or a new one, in a chunk in which something stays. */
+/* A slab with a free slot, or a new one, in a chunk for which stays() is true. NULL: none. */
 static struct arena_slab *free_slab(struct arena *a, uint32_t principal, uint32_t slot_pages)
 {
     const struct arena_class *class = arena__class(a, principal, slot_pages);
@@ -130,7 +130,7 @@ static struct arena_slab *free_slab(struct arena *a, uint32_t principal, uint32_
     return NULL;
 }
 
-/* The next occupant that may move, behind the last one that was looked at. */
+/* Finds the next occupant that may move, from where the last search ended. */
 static bool occupant(struct arena *a, uint32_t principal, uint32_t slot_pages,
                      const struct tier_shift *want, struct tier_loc *ret_loc)
 {

@@ -25,7 +25,7 @@ struct found {
     uint32_t id;
     uint32_t place;
     uint32_t principal;
-    uint32_t slabs; /* that it says it has */
+    uint32_t slabs; /* by the bits of its header */
     bool owned, placed;
 };
 
@@ -61,7 +61,7 @@ static bool find_principal(const struct arena *a, uint64_t print, uint32_t *ret_
     return false;
 }
 
-/* Whose it is; or which count of *r it goes to, and then it is not wanted. */
+/* Finds the chunk's owner. NULL: it is wanted; else the count of *r for the reason why not. */
 static uint32_t *arena_warm_judge(const struct arena *a, struct found *f, struct arena_recovery *r)
 {
     const struct chunk_header *h = (const struct chunk_header *)(const void *)f->mem.base;
@@ -91,7 +91,7 @@ static void discard(struct arena *a, uint32_t id, struct chunk_mem *mem, uint32_
     ++*count;
 }
 
-/* Takes fd. 0 also where the chunk was not wanted. */
+/* Takes fd. Returns 0 also if the chunk is not wanted. */
 static int examine(struct arena *a, uint32_t id, int fd, struct finds *finds)
 {
     struct found f = {.id = id};
@@ -128,7 +128,7 @@ static int examine(struct arena *a, uint32_t id, int fd, struct finds *finds)
     return 0;
 }
 
-/* Those that hold most come first: there may be more than there are places. */
+/* Chunks with most slabs come first, since there may be more chunks than places. */
 static int by_worth(const void *left, const void *right)
 {
     const struct found *l = left, *r = right;
@@ -149,7 +149,7 @@ static void put_in_place(struct arena *a, uint32_t place, struct found *f)
     a->warm->recovery.chunks++;
 }
 
-/* A chunk goes back to its place, which is one of its NUMA node, where it can. */
+/* A chunk goes back to its old place, whose NUMA node it is on, if that is free. */
 static void arena_warm_place_all(struct arena *a, struct finds *finds)
 {
     uint32_t next = 0;
@@ -246,7 +246,7 @@ static void read_slot(const struct arena *a, const struct arena_slab *s, uint32_
     };
 }
 
-/* The slot is taken while `each` decides, so that it can be looked at. */
+/* The slot is taken while `each` decides, so that `each` can read it. */
 static bool offer(struct arena *a, struct arena_slab *s, uint32_t slot, arena_found_fn *each,
                   void *ctx)
 {
@@ -298,7 +298,7 @@ static void recover_slab(struct arena *a, uint32_t chunk, uint32_t page, arena_f
     struct arena_chunk *c = &a->chunks[chunk];
     const struct slab_header *h = arena__at(c, page);
     struct arena_slab *s = NULL;
-    /* The bit may be a flipped one, and the page one that is not there. */
+    /* The bit may be wrong, and its page not allocated: reading that would be SIGBUS. */
     const uint64_t header_bytes =
         MIN(8 * (uint64_t)LAYOUT_PAGE_BYTES, c->mem.bytes - ((uint64_t)page << LAYOUT_PAGE_SHIFT));
     if (backing_reserve(a->backing, c->mem.fd, (uint64_t)page << LAYOUT_PAGE_SHIFT, header_bytes) ==
@@ -322,7 +322,8 @@ static void recover_slab(struct arena *a, uint32_t chunk, uint32_t page, arena_f
         list_push_back(&a->classes[s->class].partial, &s->link);
 }
 
-/* Generations of slots that were not found would outlive what the next slabs put in their place. */
+/* Frees all free pages. Otherwise generations of slots that were not found would stay there, and a
+ * late reader could take the bytes of a later slab for its own block. */
 static void free_runs_punch(struct arena *a, uint32_t chunk)
 {
     struct arena_chunk *c = &a->chunks[chunk];

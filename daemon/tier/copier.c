@@ -24,12 +24,13 @@
  * and not much more often, for each may cost the control thread a wake-up. */
 #define COPIER_BATCH_BYTES  (UINT64_C(1) << 20)
 #define COPIER_THREADS_AUTO 4u
-/* A rate is taken over so many bytes, or over what is there if that is as much as the other; of
- * less, the clock would tell. One that is slower than the best moves it by one part in so many. */
+/* Speed is measured over MEASURE_BYTES, or over a pause's fewer bytes, but at least MEASURE_MIN:
+ * for less the clock is too coarse. A speed below the best one lowers it by 1 / MEASURE_DECAY of
+ * the gap. */
 #define MEASURE_BYTES (UINT64_C(256) << 10)
 #define MEASURE_MIN   (UINT64_C(64) << 10)
 #define MEASURE_DECAY 64u
-/* Checks with the threads: little, for who submits copies later goes before those that are not. */
+/* Credit of checks with the threads. Small, so that copies submitted later overtake checks. */
 #define COPIER_CHECK_CREDIT (UINT64_C(1) << 20)
 /* copier_turn() sums blocks of at most this part of its turn: larger ones are worth a thread. */
 #define COPIER_HERE_SHARE 4u
@@ -45,7 +46,7 @@ struct copy_thread {
     struct copier *copier;
     pthread_t thread;
     unsigned no;
-    /* Posted once by whoever takes this thread off the idle list. With a condition variable a burst
+    /* Posted once when the thread is taken off the idle list. With a condition variable a burst
      * of submissions signals sleepers that are awake already, and glibc 2.36 can lose a wake-up
      * among several waiters. */
     sem_t wake;
@@ -53,7 +54,7 @@ struct copy_thread {
     _Alignas(64) uint8_t step[COPIER_STEP_BYTES];
 };
 
-/* Operations that wait for credit, and how much of it is with the threads. */
+/* Operations that wait for credit, and the credit: in all, and the part that threads have. */
 struct gate {
     struct op_queue waiting;
     uint64_t credit_bytes, granted_bytes;
@@ -63,14 +64,14 @@ struct copier {
     /* shared, under `lock` */
     pthread_mutex_t lock;
     struct op_queue copies, checks;
-    uint64_t copied_bytes;    /* begun to be copied since the last check began */
-    struct copy_thread *idle; /* the last to fall asleep first: its cache is the warmest */
+    uint64_t copied_bytes;    /* of copies begun since the last check began */
+    struct copy_thread *idle; /* the thread that fell asleep last is first: its cache is warmest */
     bool stop;
     int bind_err;
 
     /* any thread */
     struct inbox results;
-    _Atomic uint64_t bytes_per_s; /* as measured(); 0: nothing was */
+    _Atomic uint64_t bytes_per_s; /* see measured(); 0: not measured yet */
 
     /* control thread */
     _Alignas(64) struct loop *loop;
@@ -78,8 +79,8 @@ struct copier {
     struct gate copy_gate, check_gate;
     struct op_queue here; /* for copier_turn() */
     uint64_t here_bytes, turn_bytes;
-    struct op_queue ended; /* their done() is to be called; in this turn of finish_left more */
-    uint32_t finish_left;
+    struct op_queue ended; /* their done() must be called */
+    uint32_t finish_left;  /* how many more done() this turn may call */
     struct copier_stats stats;
     struct histo copy_ns;
     const struct topo *topo;
@@ -113,7 +114,7 @@ static struct tier_op *queue_pop(struct op_queue *q)
     return op;
 }
 
-/* It gives way to copies. */
+/* Whether the operation is a check, which copies overtake. */
 static bool is_check(const struct tier_op *op)
 {
     return op->kind == TIER_VERIFY && (op->flags & TIER_F_AWAITED) == 0;
@@ -121,7 +122,7 @@ static bool is_check(const struct tier_op *op)
 
 /* --- copy threads --- */
 
-/* step: of a PUT. */
+/* Runs the operation and sets its status. step: scratch for a PUT. */
 static void copier_run(uint8_t *step, struct tier_op *op)
 {
     if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
@@ -142,7 +143,7 @@ static void copier_hand_over(struct copier *c, struct op_queue *done)
         inbox_post(&c->results, &op->item);
 }
 
-/* It will not be run, so that it costs the copies nothing to be rid of it. */
+/* Whether the operation is cancelled or late. Then it ends at once, which costs copies nothing. */
 static bool is_over(const struct tier_op *op)
 {
     return atomic_load_explicit(&op->cancel, memory_order_relaxed) ||
@@ -174,7 +175,7 @@ static struct tier_op *try_next(struct copier *c)
     return op;
 }
 
-/* NULL: stop. */
+/* Waits for the next operation. NULL: the thread must end. */
 static struct tier_op *wait_next(struct copy_thread *t)
 {
     struct copier *c = t->copier;
@@ -229,12 +230,13 @@ static void bind(struct copy_thread *t)
     (void)pthread_mutex_unlock(&c->lock);
 }
 
-/* Copies that one thread makes without a pause. */
+/* Copies that one thread makes without a pause. begun_ns 0: none yet. */
 struct span {
-    uint64_t begun_ns, bytes; /* 0: it has not begun */
+    uint64_t begun_ns, bytes;
 };
 
-/* The fastest of late: what is slower may have been disturbed, so it counts for little. */
+/* Updates the speed: the fastest of late. A slower copy may have been disturbed, so it counts
+ * little. */
 static void measured(struct copier *c, struct span *span)
 {
     const uint64_t took_ns = span->bytes >= MEASURE_MIN ? clock_thread_ns() - span->begun_ns : 0;
@@ -269,7 +271,7 @@ static void *thread_main(void *arg)
     for (struct tier_op *op; (op = wait_next(t)) != NULL;) {
         uint64_t bytes = 0;
         do {
-            /* No copy waits any longer for its reply because something is checked after it. */
+            /* So that copies that have ended do not wait for a check to end. */
             if (is_check(op))
                 copier_hand_over(c, &done);
             run_measured(t, op, &span);
@@ -309,7 +311,7 @@ static struct gate *gate_of(struct copier *c, const struct tier_op *op)
     return is_check(op) ? &c->check_gate : &c->copy_gate;
 }
 
-/* Moves what there is credit for; returns how many. */
+/* Moves operations for which there is credit to *ret_next. Returns how many. */
 static unsigned gate_open(struct gate *g, struct op_queue *ret_next)
 {
     unsigned n = 0;
@@ -325,7 +327,7 @@ static unsigned gate_open(struct gate *g, struct op_queue *ret_next)
     return n;
 }
 
-/* `next` is not to be used again. */
+/* `next` must not be used afterwards. */
 static void queue_append(struct op_queue *q, struct op_queue *next)
 {
     if (next->head == NULL)
@@ -378,7 +380,7 @@ static void copier_reap(struct copier *c)
         feed(c);
 }
 
-/* As many as this turn may yet. */
+/* Calls done() of as many operations as this turn still may. */
 static void finish_some(struct copier *c)
 {
     for (struct tier_op *op; c->finish_left > 0 && (op = queue_pop(&c->ended)) != NULL;) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of the HBM tier. Each is one operation of the device, which judges its word, its deadline
- * and whether it is cancelled. Here it waits only for the memory of its slots, if that is on its
- * way. One that ends without the device ends through it all the same, so that done() runs later.
+ * Copies of the HBM tier. Each is one gpu_op, and io/gpu.c looks at its fence, its deadline and its
+ * cancel flag. Here a copy waits only for the memory of its slots. A copy that ends without
+ * touching the device also ends by a gpu_op, so that done() never runs inside submit().
  */
 #include "hbm__.h"
 
@@ -12,7 +12,7 @@
 #include "clock.h"
 #include "sys.h"
 
-/* --- the timer: what no operation's end tells --- */
+/* --- the timer: for deadlines and cancels, which no operation's end reports --- */
 
 static void set_timer(struct hbm *h, uint64_t first_ns)
 {
@@ -47,7 +47,7 @@ static uint64_t hbm_copy_bytes_of(const struct device_copy *c)
     return (uint64_t)c->n * c->bytes;
 }
 
-/* Whether the piece is to be copied, and from or to a slot. */
+/* Whether the piece is copied from or to a slot. */
 static bool uses_slot(const struct device_copy *c, const struct device_piece *p)
 {
     return p->status == 0 &&
@@ -62,15 +62,15 @@ static void hbm_copy_each_slot(struct hbm *h, const struct device_copy *c,
             fn(h, c->piece[i].slot);
 }
 
-/* -EINVAL of the device's is of the daemon's making (a fragment outside its memory) and says
- * nothing of what was touched; of a copy it would tell the worker that its page numbers are wrong.
- */
+/* The status for a copy. -EINVAL of a gpu_op is a defect of the daemon (a fragment outside its
+ * memory), and does not say what was touched. In a copy it would blame the worker's page numbers:
+ * so -EIO. */
 static int status_of(int err)
 {
     return err == 0 || err == -ETIMEDOUT || err == -ECANCELED ? err : -EIO;
 }
 
-/* Nothing touches the copy's memory any more. */
+/* The copy has ended: nothing touches its memory any more. */
 static void on_ended(struct gpu_op *op)
 {
     struct device_copy *c = op->owner;
@@ -124,7 +124,7 @@ static void hbm_copy_begin(struct hbm *h, struct device_copy *c)
 
 /* --- which way a copy goes --- */
 
-/* Finds the memory of its slots: 0, -EAGAIN (it is not there), -ENOMEM, -EIO. */
+/* Finds the addresses of the copy's slots: 0, -EAGAIN (memory is not there yet), -ENOMEM, -EIO. */
 static int find_slots(struct hbm *h, struct device_copy *c)
 {
     int all = 0;
@@ -144,7 +144,7 @@ static bool is_revoked(const struct device_copy *c)
     return c->revoked != NULL && atomic_load_explicit(c->revoked, memory_order_acquire) != 0;
 }
 
-/* 0: it can begin; -EAGAIN: not yet; else how it ends. */
+/* 0: the copy can begin; -EAGAIN: not yet; else the status with which it ends. */
 static int hbm_copy_judge(struct hbm *h, struct device_copy *c)
 {
     if (h->closing || atomic_load_explicit(&c->cancel, memory_order_relaxed) || is_revoked(c))
@@ -212,7 +212,7 @@ static bool pages_ok(const struct device_copy *c, const struct device_piece *p)
     return true;
 }
 
-/* Sets what can be said of a piece by itself. Returns how many are to be copied. */
+/* Checks each piece and sets its status. Returns how many will be copied. */
 static uint32_t look_at_pieces(const struct hbm *h, struct device_copy *c)
 {
     uint32_t good = 0;
@@ -258,7 +258,7 @@ static void on_timer(struct loop_watch *watch, uint32_t events)
     uint64_t times;
     (void)events;
     if (read(watch->fd, &times, sizeof(times)) < 0)
-        return; /* set anew meanwhile */
+        return; /* the timer was set anew meanwhile */
     hbm__copies_look(h);
     hbm__verify_tick(h);
     if (list_empty(&h->copies.parked) && hbm__verify_is_idle(h))

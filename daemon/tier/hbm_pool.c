@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Workers' memory on a device and the pools in it. Memory is held by its owner and by each region
- * of a pool; a pool by its owner and by each copy. When nobody holds one, it is freed.
+ * Workers' memory on a device and the pools in it. Imported memory is freed when its owner has
+ * dropped it and no region of a pool names it. A pool is freed when it is closed and has no copy in
+ * flight.
  */
 #include "hbm__.h"
 
@@ -87,7 +88,7 @@ int hbm__mem_import(struct device *d, const struct device_handle *handle, device
         .done = on_imported,
         .owner = m,
     };
-    /* A copy: the caller may drop the memory, and close its descriptor, before the device looks. */
+    /* A copy of the descriptor: the caller may drop the memory and close its own earlier. */
     if (handle->fd >= 0) {
         m->fd = sys_dup(handle->fd);
         if (m->fd < 0) {

@@ -3,10 +3,10 @@
  * Room for blocks on the device: struct tier over an arena of headers, and the device memory of its
  * chunks.
  *
- * A place is where a chunk of the arena is. It has at most one allocation. The allocation of a
- * chunk that has ended is freed before one for the next is asked for, so there is never more memory
- * than places. Freeing does not help while a worker maps the memory: it waits for the workers to
- * which it is lent.
+ * Each chunk of the arena has a place, with at most one allocation on the device. The allocation of
+ * a chunk that was retired is freed before the next chunk's is asked for, so there are never more
+ * allocations than places. While workers have the memory mapped, freeing it gains no room: it waits
+ * for them.
  */
 #include "hbm__.h"
 
@@ -49,7 +49,7 @@ static struct hbm_place *find_no(const struct hbm *h, uint32_t no)
     return NULL;
 }
 
-/* The place whose memory workers have by this number. */
+/* The place whose memory is lent to workers under this number. NULL: none. */
 static struct hbm_place *find_lent(const struct hbm *h, uint32_t no)
 {
     for (uint32_t i = 0; i < h->places; i++)
@@ -58,7 +58,7 @@ static struct hbm_place *find_lent(const struct hbm *h, uint32_t no)
     return NULL;
 }
 
-/* They come round after 16 million allocations, past those that still have one. */
+/* The next number for memory. Numbers begin anew after 16 million; those in use are skipped. */
 static uint32_t next_no(struct hbm *h)
 {
     do
@@ -85,7 +85,7 @@ static void hbm_slots_ask(struct hbm_place *p, enum gpu_op_kind kind)
 
 static void pump(struct hbm_place *p)
 {
-    if (p->hbm->closing) /* all of it goes with the device */
+    if (p->hbm->closing) /* gpu_close() frees all memory */
         return;
     if (p->room == HBM_READY && p->stale && p->copies == 0 && p->lent == 0) {
         p->room = HBM_FREEING;
@@ -116,7 +116,7 @@ static void on_memory(struct gpu_op *op)
         pump(p);
         return;
     }
-    /* Of a chunk that has gone meanwhile, or void already: nobody waits for it. */
+    /* Stale: the chunk was retired meanwhile, or the device went out. No copy waits for it then. */
     const bool was_stale = p->stale;
     p->room = err == 0 ? HBM_READY : HBM_NONE;
     p->stale = was_stale || (err == 0 && p->mem.generation != h->generation);
@@ -125,7 +125,7 @@ static void on_memory(struct gpu_op *op)
         hbm__copies_place(h, (uint32_t)(p - h->place), err);
 }
 
-/* Its memory, which may be there or come, is wanted for what is at the place now. */
+/* The chunk at the place wants memory: allocates it, unless it is there or being allocated. */
 static void want(struct hbm_place *p)
 {
     if (p->no == 0)
@@ -135,7 +135,7 @@ static void want(struct hbm_place *p)
     pump(p);
 }
 
-/* Its memory is nobody's any more. Workers that have it are told first. */
+/* The place's chunk, or the device, is gone: tells workers that have the memory, then frees it. */
 static void hbm_slots_forget(struct hbm_place *p)
 {
     struct hbm *h = p->hbm;
@@ -153,8 +153,8 @@ static void hbm_slots_forget(struct hbm_place *p)
     pump(p);
 }
 
-/* Whether room may be about to come: workers that are well unmap a chunk soon after it is retired.
- * Evicting more meanwhile would be in vain. */
+/* Whether workers are likely to unmap a retired chunk soon. Until then evicting more blocks would
+ * be in vain. */
 static bool is_room_coming(const struct hbm *h)
 {
     return h->held > 0 && clock_now_ns() - h->recalled_ns < HBM_RECALL_NS;
@@ -236,7 +236,7 @@ static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct t
         return err == KVC_E_NO_ROOM && is_room_coming(h) ? KVC_E_BUSY : err;
     arena_view(h->arena, loc, &v);
     struct hbm_place *p = hbm_slots_place_of(h, loc);
-    if (p->held) { /* since the device went; its chunk is still the arena's */
+    if (p->held) { /* the device went out: the arena still has the chunk, workers the old memory */
         arena_free(h->arena, loc);
         return KVC_E_BUSY;
     }
@@ -264,7 +264,7 @@ static void op_revoke(struct tier *t, struct tier_loc loc)
 
 static void hbm_slots_op_submit(struct tier *t, struct tier_op *op)
 {
-    hbm__verify_submit(of(t), op); /* copies are device.h's */
+    hbm__verify_submit(of(t), op); /* copies are submitted by device_ops.submit */
 }
 
 /* A slot that was lost with the device since its copy is not published. */

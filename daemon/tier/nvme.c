@@ -38,7 +38,7 @@ static struct nvme_config complete(const struct nvme_config *config)
     return c;
 }
 
-/* Config, disk and geometry alone. NULL: no memory. */
+/* A struct nvme with config, disk and geometry alone. NULL: no memory. */
 static struct nvme *outline(const struct nvme_config *config)
 {
     struct nvme *n = sys_aligned_alloc(64, ROUND_UP(sizeof(*n), 64));
@@ -104,7 +104,8 @@ uint64_t nvme_footprint(const struct nvme_config *config)
 
 /* ---- life ---- */
 
-/* Where the machine's pages are no larger than ours, an access behind the buffer faults. */
+/* A page behind the buffer is unmapped, so an access beyond its end faults (where the machine's
+ * pages are not larger than 4 KiB). */
 void *nvme__buffer(uint64_t pages)
 {
     char *at = sys_pages((pages + 1) * NVME_PAGE);
@@ -162,7 +163,7 @@ static bool alloc_tables(struct nvme *n)
     n->entries.fresh = 1;
     n->entries.free = n->extents.free = n->seg_use.delete_head = NVME_NONE;
     n->extents.max = extents_for(n);
-    /* Touched as they are used. */
+    /* Pages of the tables are touched as they are used. */
     n->entry = sys_calloc((size_t)n->entries.max + 1, sizeof(n->entry[0]));
     n->extent = sys_calloc(n->extents.max, sizeof(n->extent[0]));
     n->keeps.at = sys_calloc(NVME_KEEPS_MAX, sizeof(n->keeps.at[0]));
@@ -219,7 +220,7 @@ static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     struct nvme *n = nvme__of(t);
     const uint64_t pages = nvme__pages(bytes);
     (void)principal;
-    (void)beside; /* neighbours are what is put together */
+    (void)beside; /* blocks that are put in one turn become neighbours */
     if (bytes == 0 || t->ops->slot_bytes(t, bytes) == 0)
         return KVC_E_TOO_LARGE;
     if (!nvme__put_fits(n, pages))
@@ -238,7 +239,7 @@ static void nvme_free(struct tier *t, struct tier_loc loc)
     nvme__entry_free(n, loc);
 }
 
-/* Nobody maps what is here; who reads it compares the sum. So it only counts. */
+/* Workers do not map storage, and readers compare the sum, so this counts the block alone. */
 static void nvme_revoke(struct tier *t, struct tier_loc loc)
 {
     MUST(nvme__entry(nvme__of(t), loc)->state == NVME_E_LIVE);
@@ -303,7 +304,7 @@ static void nvme_run(struct nvme *n)
     nvme__format_run(n);
 }
 
-/* Operations that end at once call done() in the next turn: the caller is inside its own. */
+/* done() of operations that end at once runs in the next turn, never inside the caller's call. */
 static void nvme_kick(struct tier *t)
 {
     struct nvme *n = nvme__of(t);
@@ -344,7 +345,7 @@ static const struct tier_storage_ops nvme_storage_ops = {
     .settle = nvme__settle,
 };
 
-/* Consequences of an I/O are reported at once: the disk does not call back inline. */
+/* Reports what follows from an I/O at once; the disk does not call back inline. */
 static void on_io_done(struct disk_op *op)
 {
     struct nvme_io *io = nvme__io_ended(op);

@@ -24,7 +24,7 @@ static void nvme_dead_end(struct nvme *n, struct nvme_dead *d, bool good)
 {
     struct nvme_path *p = &n->path[n->seg[d->seg].path];
     MUST(d->busy && n->seg[d->seg].readers > 0);
-    MUST(d->extent == NVME_NONE || n->commit.telling); /* else the extent may be another's */
+    MUST(d->extent == NVME_NONE || n->commit.telling); /* else the record may be of a new extent */
     p->sync.dead_wrote += good;
     if (good && d->buries && d->extent != NVME_NONE)
         n->extent[d->extent].flags |= NVME_X_BURIED;
@@ -83,7 +83,7 @@ bool nvme__dead_busy(const struct nvme *n)
     return false;
 }
 
-/* Those that have nothing to do with the commit at hand any more are nobody's to wait for. */
+/* Whether the commit still waits for a table. Tables on a path that is out are not waited for. */
 static bool waits(struct nvme *n)
 {
     bool any = false;
@@ -99,7 +99,8 @@ static bool waits(struct nvme *n)
     return any;
 }
 
-/* Of an earlier commit something is still being written there, of when the path was out. */
+/* Whether a table of the segment is still being written for an earlier commit, which did not wait
+ * because the path was out. */
 static bool is_late(const struct nvme *n, uint32_t seg)
 {
     for (uint32_t i = 0; i < NVME_DEADS; i++)

@@ -66,7 +66,7 @@ void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent)
     }
 }
 
-/* The journal says that it is alive: the next commit says otherwise. */
+/* A block of the extent died: the next commit tells the journal. */
 static void mark_dirty(struct nvme *n, uint32_t extent)
 {
     struct nvme_extent *x = &n->extent[extent];
@@ -77,8 +77,8 @@ static void mark_dirty(struct nvme *n, uint32_t extent)
     nvme__commit_soon(n);
 }
 
-/* Core did not take a block at start. That may be since its namespace or its parent could not be
- * read. */
+/* Core did not take a block at start. If the start could not see all, its namespace or parent may
+ * be missing only now: then the extent stays as it is for the next start. */
 void nvme__not_taken(struct nvme *n, uint32_t extent)
 {
     struct nvme_extent *x = &n->extent[extent];
@@ -137,8 +137,8 @@ void nvme__count_corrupt(struct nvme *n, struct tier_loc loc)
     nvme__entry_path(n, nvme__entry(n, loc))->count.corrupt++;
 }
 
-/* A full segment in which nothing is promised any more is one like others. After a restart it is
- * durable again until core has said so again. */
+/* A full segment whose last promise is taken back becomes an ordinary one. After a restart it is
+ * durable again until core takes the promises back again. */
 void nvme__unpromise(struct tier *t, struct tier_loc loc)
 {
     struct nvme *n = nvme__of(t);

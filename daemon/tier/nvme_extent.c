@@ -61,7 +61,7 @@ void nvme__dirty(struct nvme *n, uint32_t extent)
     n->dirty.in++;
 }
 
-/* Dead is what nobody holds; namespaces are not, as long as the segment lives. */
+/* Dead are blocks without an entry. Records of namespaces never are while the segment lives. */
 void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret)
 {
     const struct nvme_extent *x = &n->extent[extent];

@@ -2,7 +2,7 @@
 /*
  * Writes a new path once, in the background, one I/O at a time: on many file systems, room that was
  * reserved but never written is half as fast. Segments come into use in batches, when the
- * superblock says that they were written. Nothing that is read depends on it.
+ * superblock says that they were written. No later read depends on the zeroes.
  */
 #include <stdlib.h>
 
@@ -71,7 +71,7 @@ static void on_zeroed(struct nvme_io *io)
 static void zero_next(struct nvme *n, struct nvme_path *p)
 {
     struct path_format *f = &n->format->path[p->number];
-    MUST(!f->busy && p->zeroing < p->segs); /* and never what is in use */
+    MUST(!f->busy && p->zeroing < p->segs); /* a segment in use is never zeroed */
     MUST(n->seg[p->first_seg + p->zeroing].state == NVME_S_BLANK);
     const uint64_t most = ARRAY_LEN(f->iov) * ZERO_BYTES;
     const uint64_t left = (uint64_t)(n->seg_pages - f->page) * NVME_PAGE;

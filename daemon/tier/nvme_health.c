@@ -2,11 +2,11 @@
 /*
  * Takes failing paths out, and brings them back.
  *
- * Out is a path with a failed write or sync, two failed reads in a row (one may be a bad sector),
- * or an I/O that takes too long. So is a path whose file lost its name, for a restart would not
- * find it, or became shorter; it is back when the file is. A path that is out is tried again: its
- * superblock is read, since another store may have taken its place, then written, read back and
- * synced. If all that works, the path is back.
+ * A path is taken out after a failed write or sync, after two failed reads in a row (one may be a
+ * bad sector), or when an I/O takes too long. It is also taken out when its file lost its name, for
+ * a restart would not find it, or became shorter. A path that is out is tried again: its superblock
+ * is read, since another store may have taken its place, then written, read back and synced. If all
+ * that works, the path is back.
  */
 #include <stdlib.h>
 
@@ -75,12 +75,12 @@ void nvme__health_io(struct nvme *n, struct nvme_path *p, const struct nvme_io *
         return;
     }
     p->count.errors++;
-    if (io->parts) /* of which of them it is, and whether of the path, tells what follows */
+    if (io->parts) /* the reads of single blocks that follow show if a place or the path is bad */
         return;
     if (io->op.kind == DISK_SYNC)
         nvme__sync_failed(n, p);
     if (io->op.kind == DISK_READ && h->errors_row != 0 && io->op.off == h->bad_off)
-        return; /* one bad place, asked for again and again */
+        return; /* the same bad place was read again */
     h->bad_off = io->op.off;
     if (io->op.kind != DISK_READ || ++h->errors_row >= 2)
         nvme__path_out(n, p, (int)io->op.result);
@@ -138,7 +138,7 @@ static void super_write(struct nvme *n, struct nvme_path *p)
                 on_super);
 }
 
-/* One of the two is enough: a write of the other may have failed. */
+/* Whether a superblock is this store's. One of two is enough: the other's write may have failed. */
 static bool is_ours(const struct nvme *n, const struct nvme_path *p)
 {
     for (unsigned i = 0; i < 2; i++) {
@@ -219,7 +219,7 @@ static void nvme_health_look(struct nvme *n)
         nvme__journal_failed(n, gone);
 }
 
-/* A path is written again only where its file still is. */
+/* A path is written again only if its file is in place. */
 static void retry(struct nvme *n, struct nvme_path *p)
 {
     const int gone = standing(n, p->number);

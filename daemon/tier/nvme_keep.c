@@ -61,12 +61,11 @@ void nvme__keep_abandon(struct nvme *n, struct tier_loc from)
                 return;
             }
     }
-    MUST(false); /* whoever moves is in one of them */
+    MUST(false); /* a block that moves is in `keeps` or in a mover */
 }
 
-/* The move has failed. For want of room everything stays where it is and is told again: core says
- * what goes. A promise stays in any case, unless its bytes are wrong; what else cannot be moved is
- * lost. */
+/* The move has failed. If room was missing, the block stays where it is, and core is told again and
+ * decides. A promise also stays, unless its bytes are wrong. Any other block is lost. */
 static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 {
     struct nvme_entry *e = nvme__entry(n, it->from);
@@ -87,7 +86,7 @@ static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
         n->tier.events.lost(n->tier.events.ctx, owner, it->from);
 }
 
-/* Ends one move; false: somebody still reads the old place. */
+/* Ends one move. False: the old place still has readers. */
 static bool nvme_keep_settle(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 {
     struct nvme_entry *from = it->abandoned ? NULL : nvme__entry(n, it->from);
@@ -105,7 +104,7 @@ static bool nvme_keep_settle(struct nvme *n, struct nvme_move *it, int status, b
     to->state = NVME_E_LIVE;
     to->owner = owner;
     if ((from->flags & NVME_E_DURABLE) == 0)
-        nvme__unpromise(&n->tier, it->op.loc); /* what was taken back on the way */
+        nvme__unpromise(&n->tier, it->op.loc); /* the promise was taken back during the move */
     from->flags &= (uint8_t)~NVME_E_MOVING;
     nvme__entry_free(n, it->from);
     n->m.blocks_kept++;
@@ -131,11 +130,11 @@ static void settle_all(struct nvme *n, struct nvme_mover *mv)
 static void on_put(struct tier_op *op)
 {
     struct nvme_mover *mv = op->owner;
-    op->done = NULL; /* ended; what is left is to tell */
+    op->done = NULL; /* the PUT has ended; settle_all() tells core */
     settle_all(mv->n, mv);
 }
 
-/* Whether what was read is the block that the table names. */
+/* Whether the bytes that were read are the block that the table names. */
 static bool is_block(const struct nvme_mover *mv, const struct nvme_move *it,
                      struct nvme_item *ret_item)
 {

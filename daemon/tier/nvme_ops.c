@@ -121,7 +121,7 @@ static void tell_lost(struct nvme *n)
 
 static void end_op(struct nvme *n, struct tier_op *op)
 {
-    if (op->loc.id == 0) { /* of settle() */
+    if (op->loc.id == 0) { /* an operation of settle() */
         op->done(op);
         return;
     }

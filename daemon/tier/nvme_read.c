@@ -29,7 +29,7 @@ static struct tier_op *nvme_read_merge(const struct nvme *n, struct tier_op *a, 
     return head;
 }
 
-/* Bottom up: bin i holds a sorted list of 2^i. */
+/* Merge sort, bottom up: bin i holds a sorted list of 2^i operations. */
 static struct tier_op *sorted(const struct nvme *n, struct tier_op *list)
 {
     struct tier_op *bin[32] = {NULL};
@@ -214,7 +214,7 @@ static bool read_one(struct nvme *n)
     return true;
 }
 
-/* ---- checking what is there ---- */
+/* ---- checks (TIER_VERIFY) ---- */
 
 static void verify_next(struct nvme *n, struct nvme_verify *v);
 

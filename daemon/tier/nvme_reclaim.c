@@ -8,7 +8,7 @@
 
 #define BATCH    64u
 #define STUCK_NS (UINT64_C(300) * 1000000)
-/* From one try to the next, where it was in vain. */
+/* Pauses between tries of reclaim while it is in vain. */
 #define VAIN_FIRST_NS (UINT64_C(1000) * 1000000)
 #define VAIN_MOST_NS  (UINT64_C(300000) * 1000000)
 
@@ -24,19 +24,20 @@ static uint64_t room_left(const struct nvme *n)
     return room > n->pages.reserved ? room - n->pages.reserved : 0;
 }
 
-/* Nothing was told for so long: what moves may wait for a sync and a commit, but no longer. */
+/* Whether core was told of no block for so long that moves cannot still be waiting for a sync and a
+ * commit. */
 static bool at_rest(const struct nvme *n)
 {
     return n->now_ns - n->reclaim.told_ns > STUCK_NS;
 }
 
-/* All that is written anew gains no room. */
+/* Whether reclaim is in vain: many segments were begun, and no more are free than before. */
 static bool in_vain(const struct nvme *n)
 {
     return n->reclaim.vain.begun > n->segs / 4 + 8;
 }
 
-/* Then it is tried again when somebody has asked for room, ever more rarely. */
+/* Reclaim in vain is tried again when a PUT was refused and the pause is over. */
 static bool may_try(const struct nvme *n)
 {
     return !in_vain(n) || (n->reclaim.vain.asked && n->now_ns >= n->reclaim.vain.until_ns);
@@ -76,7 +77,7 @@ static bool may_begin(const struct nvme *n)
 {
     if (n->journal_error != 0 || n->stopping || nvme__formatting(n) || !may_try(n))
         return false;
-    /* One after the other, unless there is room for all of another one. */
+    /* One victim at a time, unless there is room for all blocks of another one. */
     return n->seg_use.victims == 0 || room_left(n) >= n->seg_pages || at_rest(n);
 }
 
@@ -89,8 +90,8 @@ static bool room_wanted(const struct nvme *n)
     return scarce(n) && n->seg_use.victims == 0;
 }
 
-/* Promises stay, so their segments are worth emptying only when mostly empty, and can be emptied
- * only when there is room for what is in them. */
+/* Whether reclaim may empty the segment. Promises stay, so a segment of promises is emptied only if
+ * it is mostly empty, and the others have room for its blocks. */
 static bool may_go(const struct nvme *n, const struct nvme_seg *s)
 {
     if (s->state != NVME_S_FULL || !nvme__path_up(&n->path[s->path]))
@@ -99,8 +100,8 @@ static bool may_go(const struct nvme *n, const struct nvme_seg *s)
            (!s->unread && s->durable_pages < n->seg_pages / 2 && s->durable_pages <= room_left(n));
 }
 
-/* Where there is no room at all, and where segments are merged, the one goes next that needs the
- * least room. */
+/* Whether a is emptied before b: the older one; without any free segment, and when segments are
+ * merged, the one with fewer blocks. */
 static bool goes_first(const struct nvme *n, const struct nvme_seg *a, const struct nvme_seg *b,
                        bool merge)
 {
@@ -109,7 +110,7 @@ static bool goes_first(const struct nvme *n, const struct nvme_seg *a, const str
     return a->gen < b->gen;
 }
 
-/* merge: of the segments of promises. */
+/* The segment to empty next; NONE: no segment may go. merge: among segments of promises alone. */
 static uint32_t pick(const struct nvme *n, bool merge)
 {
     uint32_t best = NVME_NONE;
@@ -151,7 +152,7 @@ struct told {
     uint32_t extent, owner;
 };
 
-/* Occupants that were not told yet, of the extents from s->told on. */
+/* Collects blocks of which core was not told yet, in the extents from s->told on. */
 static uint32_t collect(struct nvme *n, struct nvme_seg *s, uint32_t max, struct told *ret)
 {
     uint32_t found = 0;
@@ -188,8 +189,8 @@ static uint32_t nvme_reclaim_tell(struct nvme *n, struct nvme_seg *s, uint32_t m
     return told;
 }
 
-/* How many may be told: as many as could be kept now, so that what deserves to stay is not let go
- * for want of a moment's patience. When that has not helped, all. */
+/* Of how many blocks core may be told: as many as have room to be kept now, so that core need not
+ * drop blocks that are worth keeping. All, if no room has come for a while. */
 static uint32_t tellable(const struct nvme *n, uint32_t max)
 {
     const uint64_t pages = n->pages.live / MAX(n->entries.used, 1u) + 1,

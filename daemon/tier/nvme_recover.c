@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recovers the store at start. Superblocks say whose the paths are, the journal says which extents
- * count, their tables say which blocks are in them. Nothing of this is believed that does not agree
- * with the rest. docs/notes/tier-nvme-recovery.md says what this finds after each kind of crash.
+ * Recovers the store at start. Superblocks say which store the paths are of, the journal says which
+ * extents count, and tables say which blocks an extent has. Each counts only if it agrees with the
+ * others. docs/notes/tier-nvme-recovery.md says what this finds after each kind of crash.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -84,7 +84,8 @@ static void read_super(struct recover *v, uint32_t path)
     p->super.seq = s[best].seq;
 }
 
-/* Whether the paths are one store's; sets *ret_first to one that is (NONE: there is none). */
+/* Checks that all paths with a store have the same one. *ret_first: one of them; NONE: no path has
+ * a store. */
 static int agree(struct recover *v, uint32_t *ret_first)
 {
     uint32_t first = NVME_NONE, damaged = NVME_NONE, failed = NVME_NONE;
@@ -236,7 +237,8 @@ static int nvme_recover_settle(struct recover *v)
         struct nvme_extent *x = &n->extent[extent];
         struct nvme_seg *s = &n->seg[x->seg];
         v->epoch = MAX(v->epoch, (uint32_t)(l->at[i].gen >> 32));
-        /* Within a segment time goes upward, so what overlaps begins below what was seen last. */
+        /* Later extents lie higher in a segment, so an older one that overlaps begins below the
+         * last. */
         if (l->at[i].gen != s->gen || (s->used_pages != 0 && x->page + x->pages > s->told)) {
             r = stale_key(v, nvme__key(s->path, nvme__extent_page(n, x)));
             nvme__extent_free(n, extent);
@@ -252,7 +254,7 @@ static int nvme_recover_settle(struct recover *v)
 
 /* ---- journal ---- */
 
-/* A path was taken out of the configuration, or is another, or the limit is smaller. */
+/* The extent's place does not exist any more: its path was removed, replaced or cut. */
 static int gone(struct recover *v, uint64_t key, const struct nvme_value *x)
 {
     for (uint32_t i = x->records; i < x->items; i++) {
@@ -339,7 +341,7 @@ static void forget_candidates(struct recover *v)
 
 /* ---- forward ---- */
 
-/* The candidate's segment is left as it is from there on: the next start looks again. */
+/* The candidate's segment stays as it is from there on, for the next start. */
 static void nvme_recover_hold(struct nvme *n, const struct nvme_candidate *c)
 {
     struct nvme_seg *s = &n->seg[n->extent[c->extent].seg];
@@ -352,9 +354,9 @@ static uint32_t nvme_recover_path_of(const struct nvme *n, const struct nvme_can
     return n->seg[n->extent[c->extent].seg].path;
 }
 
-/* A process that was killed may have left in the drive what it had not synced: from `first` on it
- * is synced, or else unread, and stays as it is. What another sync that fails would lose may have
- * been promised. */
+/* A killed process may have left writes unsynced in the drive. So paths of candidates from `first`
+ * on are synced now. Where the sync fails, the candidates stay as they are, for the next start: a
+ * later sync that failed would lose them, and they may be promises. */
 static int sync_found(struct recover *v, uint32_t first)
 {
     struct nvme *n = v->n;
@@ -380,7 +382,7 @@ static int sync_found(struct recover *v, uint32_t first)
     return 0;
 }
 
-/* Of a rebuild: without its namespace nothing of an extent can be told again. */
+/* After a rebuild: the blocks of a broken extent, which lacks a namespace, count as dead. */
 static void drop_broken(struct recover *v)
 {
     for (uint32_t i = 0; i < v->list.n; i++) {
@@ -393,12 +395,13 @@ static void drop_broken(struct recover *v)
     }
 }
 
-/* Keeps extents found forward that count; behind one that does not, none in its segment does. */
+/* Keeps the extents found forward that count. Behind one that is unread or broken, none in its
+ * segment counts. */
 static int keep_forward(struct recover *v, uint32_t named)
 {
     struct nvme *n = v->n;
     struct nvme_candidates *l = &v->list;
-    uint32_t *ends = sys_calloc(n->segs, sizeof(ends[0])); /* page + 1; 0: it does not */
+    uint32_t *ends = sys_calloc(n->segs, sizeof(ends[0])); /* page + 1 of that one; 0: none */
     uint32_t kept = named;
     if (ends == NULL)
         return -ENOMEM;

@@ -9,7 +9,7 @@
 
 #define SEG_UNIT     (UINT64_C(64) << 10)
 #define SEG_AUTO_MAX (UINT64_C(256) << 20)
-/* Not smaller than this where a path has eight of them. */
+/* Not smaller than this, if a path has room for eight of this size. */
 #define SEG_AUTO_FINE (UINT64_C(8) << 20)
 #define TABLES_SHARE  64u /* of a segment, for the tables of its extents */
 
@@ -46,7 +46,7 @@ static uint64_t auto_segment(uint64_t share)
     return bytes / SEG_UNIT * SEG_UNIT > 0 ? bytes / SEG_UNIT * SEG_UNIT : SEG_UNIT;
 }
 
-/* Segments of the size that the store has, or, when there is none yet, that was asked for. */
+/* Segments have the size of the store; in a new store, the configured size. */
 void nvme__geometry(struct nvme *n, const struct nvme_super *super)
 {
     uint64_t least = UINT64_MAX;
@@ -91,7 +91,7 @@ void nvme__seg_attach(struct nvme *n, uint32_t seg, uint32_t extent)
     n->seg[seg].extents = extent;
 }
 
-/* The next extent names again the namespaces that this one was to name. */
+/* The extent's records of namespaces are lost: the next extent of the segment writes them again. */
 static void forget_prints(struct nvme *n, const struct nvme_seg *s, uint32_t extent)
 {
     struct nvme_path *p = &n->path[s->path];
@@ -109,7 +109,7 @@ void nvme__seg_detach(struct nvme *n, uint32_t extent)
     struct nvme_seg *s = &n->seg[x->seg];
     uint32_t *at = &s->extents;
     while (*at != extent) {
-        MUST(*at != NVME_NONE); /* the segment has it */
+        MUST(*at != NVME_NONE); /* the extent is in its segment's list */
         at = &n->extent[*at].seg_next;
     }
     *at = x->seg_next;
@@ -123,8 +123,8 @@ void nvme__seg_detach(struct nvme *n, uint32_t extent)
     nvme__seg_look(n, seg);
 }
 
-/* The list is in order of place: the first comes first, so that a disk that rewards it is read and
- * written in order. Segments come back one at a time. */
+/* The free list is in order of place, so that disks that are faster in order are written in order.
+ * Segments come back one at a time, so the walk is short. */
 void nvme__seg_free(struct nvme *n, uint32_t seg)
 {
     struct nvme_seg *s = &n->seg[seg];
@@ -157,7 +157,7 @@ void nvme__seg_look(struct nvme *n, uint32_t seg)
     if (s->state == NVME_S_VICTIM)
         n->seg_use.victims--;
     s->told = NVME_NONE;
-    if (s->extents == NVME_NONE) { /* none came as far as the journal */
+    if (s->extents == NVME_NONE) { /* no extent of it is in the journal */
         nvme__seg_free(n, seg);
         return;
     }
@@ -213,20 +213,20 @@ uint32_t nvme__held_segs(const struct nvme *n)
     return (nvme__reserve(n) + 1) / 2;
 }
 
-/* Of segments of promises, those that count for the half that promises may keep. Those that are
- * less than half full of them do not, for they are emptied. */
+/* Whether the segment counts for the half of all segments that promises may keep. One with promises
+ * in less than half of it does not: reclaim may empty it. */
 static bool seg_holds(const struct nvme *n, const struct nvme_seg *s)
 {
     return s->durable && (s->state == NVME_S_OPEN || s->durable_pages >= n->seg_pages / 2);
 }
 
-/* New promises open no segment from here on: what moves them needs segments without any. */
+/* With so many segments of promises, new promises open none: moves need segments without any. */
 static uint32_t durable_most(const struct nvme *n)
 {
     return n->segs - n->segs / 3;
 }
 
-/* Promises have all the segments that they may keep from being emptied: half. */
+/* Whether promises hold all the segments that they may hold: half of all. */
 static bool half_is_held(const struct nvme *n)
 {
     uint32_t held = 0;
@@ -239,8 +239,8 @@ static bool half_is_held(const struct nvme *n)
     return held >= n->segs / 2;
 }
 
-/* Asked in each turn, so it begins half-way between what promises may hold and what they may open:
- * below that no segment is looked at. */
+/* Called in each turn, so it looks at no segment while promises have few: the bound is half-way
+ * between the segments that they may hold and those that they may open. */
 bool nvme__promises_spread(const struct nvme *n)
 {
     const uint32_t half = n->segs / 2, begin = (half + durable_most(n)) / 2;
@@ -255,9 +255,9 @@ bool nvme__promises_spread(const struct nvme *n)
     return held < half && stay >= begin;
 }
 
-/* New promises have their half; one that moves gives back as much as it takes, and a segment that
- * was open when the store was left is never filled: a limit here would end all moves for good. The
- * last free ones are not for new promises: what moves needs them, or there would be no others. */
+/* Whether a free segment may be opened. New promises have a limit of half the segments, and leave
+ * the last free ones to moves, without which no others would become free. Moves have no limit: a
+ * move gives back as much as it takes, and a limit could end all moves for good. */
 static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_class which,
                      bool moves)
 {
@@ -368,7 +368,7 @@ bool nvme__room_grows(const struct nvme *n)
 uint64_t nvme__put_pages(const struct nvme *n)
 {
     const uint64_t pages = nvme__room_pages(n);
-    if (nvme__formatting(n)) /* nothing is reclaimed: room comes by itself */
+    if (nvme__formatting(n)) /* formatting brings room, and nothing is reclaimed */
         return pages;
     const uint64_t held = (uint64_t)nvme__held_segs(n) * (n->seg_pages - 2);
     return pages > held ? pages - held : 0;
@@ -388,7 +388,7 @@ uint64_t nvme__lasting_pages(const struct nvme *n)
         if (n->path[i].state == NVME_PATH_OUT)
             continue;
         segs += n->path[i].segs;
-        others++; /* the one that is being filled */
+        others++; /* the path's open segment */
     }
     const uint32_t lasting = MIN(segs - segs / TIER_PASSING, segs - MIN(segs, others));
     return (uint64_t)lasting * (n->seg_pages - 2 - n->seg_pages / TABLES_SHARE);

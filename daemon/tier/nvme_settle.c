@@ -75,7 +75,7 @@ static void lose_what_is_out(struct nvme *n)
     }
 }
 
-/* All deaths are in extents that are dirty, or in segments that go. */
+/* From OPEN to TOLD: all deaths are now in dirty extents, or in segments in state DELETING. */
 static void begin_told(struct nvme *n)
 {
     struct nvme_settle *st = &n->settle;
@@ -88,7 +88,7 @@ static void begin_told(struct nvme *n)
     }
 }
 
-/* Tables of a path that is out are not told, or not synced: the journal is. */
+/* Whether the tables that were told are synced. Paths that are out do not count. */
 static bool are_synced(const struct nvme *n)
 {
     for (uint32_t i = 0; i < n->paths; i++) {

@@ -11,12 +11,13 @@
 #include "cursor.h"
 #include "nvme__.h"
 
-/* Recovery reads whole what it must find by itself: 200 MB of a drive that writes 4 GB/s. */
+/* How long a durable extent waits for its commit. Recovery must read the blocks of extents that the
+ * journal does not name: in 50 ms a drive that writes 4 GB/s takes 200 MB. */
 #define COMMIT_NS (UINT64_C(50) * 1000000)
 
 /* ---- sync ---- */
 
-/* On a path that is out deaths may wait for long. */
+/* With a path out, deaths.open may not fall for long, so promises do not wait for it. */
 bool nvme__have_entries(const struct nvme *n)
 {
     bool up = true;
@@ -26,7 +27,7 @@ bool nvme__have_entries(const struct nvme *n)
            n->entries.max;
 }
 
-/* Whether it is there after a crash. */
+/* Whether recovery is certain to find the extent after a crash. */
 static bool is_kept(const struct nvme *n, const struct nvme_extent *x)
 {
     return x->state == NVME_X_COMMITTED ||
@@ -63,7 +64,8 @@ void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent)
     nvme__extents_push(n, &p->sync.written, extent);
 }
 
-/* Its table may be there, and what is torn behind it: no later table may call it synced. */
+/* The extent's table may be on the medium with a torn payload behind it, so no later table may call
+ * the extent synced: since_seq is set behind it. */
 void nvme__extent_lost(struct nvme *n, uint32_t extent)
 {
     MUST(n->extent[extent].state != NVME_X_FREE && n->extent[extent].state < NVME_X_SYNCED);
@@ -76,7 +78,8 @@ void nvme__extent_lost(struct nvme *n, uint32_t extent)
     nvme__commit_soon(n);
 }
 
-/* A write that is not in use names an extent that is no more, or that another one writes. */
+/* A free nvme_write still names its last extent, which is freed, or not WRITING, or counted through
+ * the write that uses it now. */
 uint64_t nvme__safe_seq(const struct nvme *n)
 {
     uint64_t open = n->store.seq_count + 1;
@@ -171,7 +174,7 @@ static void on_synced(struct nvme_io *io)
     MUST(p->sync.busy);
     p->sync.busy = false;
     if (io->op.result < 0)
-        return; /* health has seen to it */
+        return; /* nvme__health_io() has called nvme__sync_failed() */
     p->sync.dead_synced = p->sync.dead_syncing;
     p->sync.syncing_seq = UINT64_MAX;
     while ((extent = nvme__extents_pop(n, &p->sync.syncing)) != NVME_NONE) {
@@ -257,8 +260,8 @@ static void gather_dirty(struct nvme *n)
     }
 }
 
-/* A segment is free when the last of its extents has left the journal, which may take several
- * commits. Extents on the list of the dirty must be off it first. */
+/* Deletes the extents of segments in state DELETING, which may take several commits. Such extents
+ * may be on the list n->dirty, so it must be empty first. */
 static void gather_deleted(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
@@ -352,7 +355,7 @@ static void on_committed(struct journal_commit *commit)
         n->m.commits++;
         n->deaths.committing = 0;
         n->dirty.out = n->commit.dirty;
-        n->work = true; /* promises may have waited for that */
+        n->work = true; /* PUTs of promises may have waited for deaths.committing to be 0 */
         finish_new(n);
         finish_deleted(n);
         for (uint32_t i = 0; i < n->paths; i++)
@@ -379,7 +382,8 @@ static bool commit_wanted(const struct nvme *n)
     return due && (has_news(n) || n->budget.changed);
 }
 
-/* When the tables know of who died: so the journal is never ahead of them. */
+/* Hands the commit to the journal when all tables are told who died, so that the journal never
+ * knows more deaths than the tables. */
 static void commit_go(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
@@ -402,7 +406,7 @@ static void commit_start(struct nvme *n)
     gather_deleted(n);
     gather_budget(n);
     gather_settled(n);
-    if (n->synced.n == 0 && n->dirty.list.n == 0) { /* else it does not tell of all */
+    if (n->synced.n == 0 && n->dirty.list.n == 0) { /* the commit tells of all deaths */
         n->deaths.committing = n->deaths.synced;
         n->deaths.synced = 0;
     }
@@ -444,8 +448,8 @@ uint64_t nvme__sync_next(const struct nvme *n)
     return at;
 }
 
-/* Whether there is nothing that a commit would say. What a path that is out has not synced waits
- * for it to come back. */
+/* Whether nothing waits for a sync or a commit. Extents that a path has not synced do not count
+ * while it is out. */
 bool nvme__sync_idle(const struct nvme *n)
 {
     for (uint32_t i = 0; i < n->paths; i++) {

@@ -19,7 +19,7 @@ struct slot {
     uint32_t tries;
     bool ready;
 };
-/* Told of each table in turn; head NULL: it cannot be trusted, failed: it could not be read. */
+/* Called with each table in turn. head NULL: the table does not count. failed: not readable. */
 typedef void table_fn(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
                       const struct nvme_head *head, bool failed);
 
@@ -77,7 +77,7 @@ static bool is_durable(const struct recover *v, const struct nvme_candidate *c)
     return (v->n->extent[c->extent].flags & NVME_X_DURABLE) != 0;
 }
 
-/* Promises first: when the dead have come back with the tables there may not be room for all. */
+/* Promises are told first: after a rebuild the dead may have come back, and room be short. */
 static bool promised(const struct recover *v, const struct nvme_candidate *c)
 {
     return is_durable(v, c) && any_alive(v, c);
@@ -93,7 +93,7 @@ static bool has_records(const struct recover *v, const struct nvme_candidate *c)
     return v->n->extent[c->extent].records != 0;
 }
 
-/* Reads a window ahead and looks at the tables in the order of the list. */
+/* Calls fn for each wanted table, in the order of the list, and reads up to WINDOW tables ahead. */
 static int each_table(struct recover *v, struct slot *slot,
                       bool (*want)(const struct recover *, const struct nvme_candidate *),
                       table_fn *fn)

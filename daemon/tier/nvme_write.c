@@ -22,7 +22,7 @@ static uint64_t credit(const struct nvme *n)
     return n->c.queue_bytes / 2;
 }
 
-/* Takes off what is cancelled or late. */
+/* Ends PUTs that are cancelled or late. */
 static void nvme_write_sweep(struct nvme *n, struct nvme_ops *list)
 {
     struct tier_op *prev = NULL;
@@ -38,7 +38,7 @@ static void nvme_write_sweep(struct nvme *n, struct nvme_ops *list)
     }
 }
 
-/* Whether the segment has the namespace's record already: it is then as safe as the extent is. */
+/* Whether the segment already has the namespace's record, which is then as safe as the extent. */
 static bool print_known(const struct nvme *n, const struct nvme_open *o, uint64_t print)
 {
     for (uint32_t i = 0; i < o->prints; i++)
@@ -75,7 +75,7 @@ static void plan(struct nvme *n, const struct nvme_open *o, enum nvme_class whic
 {
     const uint32_t room = MIN(n->seg_pages - n->seg[o->seg].used_pages, NVME_EXTENT_MAX);
     const uint32_t most = (uint32_t)(n->c.extent_bytes / NVME_PAGE);
-    struct plan fits = {0}; /* behind the items there is room for who dies of them */
+    struct plan fits = {0}; /* the largest plan whose table has room for the sector of dead items */
     *pl = (struct plan){0};
     for (const struct tier_op *op = n->queue.put[which].head; op != NULL; op = op->next) {
         const uint32_t pages = nvme__pages(op->bytes), before = pl->prints;
@@ -133,7 +133,7 @@ static void put_records(struct nvme *n, struct nvme_open *o, uint32_t extent, st
         while (at < o->prints && o->print[at].print != pl->print[i])
             at++;
         if (at == NVME_OPEN_PRINTS)
-            continue; /* it will be written again: that costs a page */
+            continue; /* not remembered, so a later extent writes it again, which costs a page */
         if (at == o->prints)
             o->prints++;
         else if (n->extent[o->print[at].extent].state != NVME_X_LOST)
@@ -224,8 +224,8 @@ static void end_write(struct nvme *n, struct nvme_write *w)
     n->writes.free = w;
 }
 
-/* Extents of a segment count in the order of their places: who walks the segment without a journal
- * finds whatever counts, for there is no gap before it. */
+/* Ends the segment's writes in the order of their places. So no gap is before an extent that
+ * counts, and a walk of the segment without a journal finds it. */
 static void end_in_order(struct nvme *n, uint32_t seg)
 {
     const struct nvme_seg *s = &n->seg[seg];
@@ -317,7 +317,7 @@ static void nvme_write_fail_all(struct nvme *n, enum nvme_class which, int statu
         nvme__put_failed(n, op, status);
 }
 
-/* One extent; false when nothing more can be started now. */
+/* Starts one extent. False: no other can be started now. */
 static bool write_one(struct nvme *n, enum nvme_class which)
 {
     struct nvme_ops *list = &n->queue.put[which];
@@ -325,7 +325,7 @@ static bool write_one(struct nvme *n, enum nvme_class which)
     if (list->n == 0 || n->writes.free == NULL ||
         (n->inflight.write_bytes != 0 && n->inflight.write_bytes + n->c.extent_bytes > credit(n)))
         return false;
-    if (which == NVME_DURABLE && !nvme__have_entries(n)) { /* what died is told first */
+    if (which == NVME_DURABLE && !nvme__have_entries(n)) { /* the journal first hears of deaths */
         n->flushing = true;
         return false;
     }

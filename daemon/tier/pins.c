@@ -10,17 +10,17 @@
 #include "list.h"
 #include "sys.h"
 
-/* A millisecond of the control thread; larger ones only where there would be too many. */
+/* Size of a piece: a millisecond of the control thread. Larger if the loop has too few buffers. */
 #define PIECE_MIN (UINT64_C(16) << 20)
 #define PIECE_MAX (UINT64_C(64) << 20)
 
 struct pins {
     struct loop *loop;
     uint64_t chunk_bytes, piece_bytes;
-    uint32_t chunks; /* the first so many */
-    uint32_t pieces; /* of a chunk */
+    uint32_t chunks; /* the chunks below this number are registered, others are not */
+    uint32_t pieces; /* of each chunk */
     struct pins_stats stats;
-    uint32_t done[]; /* pieces, by chunk */
+    uint32_t done[]; /* of each chunk, how many pieces are registered */
 };
 
 static uint64_t piece_bytes(uint32_t chunks, uint64_t chunk_bytes)

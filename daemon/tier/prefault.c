@@ -16,8 +16,8 @@
 #include "sys.h"
 #include "thread.h"
 
-/* About a millisecond of small pages, or two large ones: how long a stop, or a page fault that
- * needs the lock of the address space, may have to wait. */
+/* Two large pages, or about a millisecond of small ones: a stop, or a page fault elsewhere that
+ * needs the lock of the address space, waits for one step at most. */
 #define PREFAULT_STEP_BYTES (UINT64_C(4) << 20)
 #define PREFAULT_NICE       10
 
@@ -29,22 +29,22 @@ struct range {
     uint8_t *base;
     uint64_t bytes;
     uint64_t done;
-    unsigned huge; /* tries of large pages that are left */
+    unsigned huge; /* how often large pages are still tried */
     bool wanted;
 };
 
 struct prefault {
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t work; /* for the thread */
-    pthread_cond_t idle; /* for prefault_retire() */
+    pthread_cond_t work; /* wakes the thread */
+    pthread_cond_t idle; /* wakes prefault_retire() */
     /* under `lock` */
     bool stop;
-    bool retiring; /* from hand-over until destroyed */
+    bool retiring; /* `retired` waits to be destroyed, or is being destroyed */
     struct chunk_mem retired;
     uint64_t target_bytes;
-    uint64_t wanted_bytes; /* the same for what is wanted */
-    bool any_wanted;       /* of what is not done; or may be */
+    uint64_t wanted_bytes; /* the target for wanted ranges: most_bytes of prefault_want() */
+    bool any_wanted;       /* false: no range that is left is wanted; true: one may be */
     uint64_t faulted_bytes;
     int error;
     uint32_t cursor; /* ranges before it are done */
@@ -75,7 +75,7 @@ static struct range *next_wanted(struct prefault *k)
     return NULL;
 }
 
-/* The next range with something to do, or NULL. */
+/* The next range to fault in, or NULL. */
 static struct range *next_range(struct prefault *k)
 {
     struct range *wanted = NULL;
@@ -103,7 +103,7 @@ static void populate_step(struct prefault *k, struct range *r)
     const int err = populate(base + at, step);
     (void)pthread_mutex_lock(&k->lock);
     if (r->base != base || r->done != at)
-        return; /* replaced meanwhile; an error would be about what is gone */
+        return; /* the range was replaced meanwhile: an error would be about its old memory */
     if (err != 0) {
         k->error = err;
         return;
@@ -126,7 +126,7 @@ static void retire_step(struct prefault *k)
 static void *prefault_main(void *arg)
 {
     struct prefault *k = arg;
-    /* Whoever is served meanwhile comes first; refused, it merely takes its share. */
+    /* Other threads come first. If the system refuses, this thread takes an equal share. */
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), PREFAULT_NICE);
     (void)pthread_mutex_lock(&k->lock);
     for (;;) {

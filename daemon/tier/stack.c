@@ -2,11 +2,11 @@
 /*
  * Storage tiers behind one another, seen by core as one.
  *
- * An operation is passed on as one of the stack's own, with the location as its tier knows it. A
- * block that moves down is read into a buffer, written below and published there; core is told at
- * once, because the tier below may lose it, move it or want its place back from then on. Until then
- * the block is above: it can be read there, and core may free it. Its place above is freed when
- * those who read there have ended.
+ * The stack passes an operation of core on as one of its own, with the tier's own location. A block
+ * that moves down is read into a buffer, written to the tier below and published there. Core is
+ * told at once, because from then on the tier below may lose the block, move it or want its place
+ * back. Until then core can read the block above, and may free it. Its place above is freed when
+ * reads of it have ended.
  */
 #include "stack.h"
 
@@ -18,11 +18,12 @@
 #include "pool.h"
 #include "sys.h"
 
-#define STACK_OPS_MAX 4096u /* passed on at a time; others wait */
+#define STACK_OPS_MAX 4096u /* most operations that tiers work on; others wait */
 #define STACK_PAGE    4096u
 
-/* READING, WRITING: its operation is in flight. LANDED: it is below, and core knows. FAILED: it is
- * nowhere below, and lost above. Both until nobody reads above any more. */
+/* READING, WRITING: the move's operation is in flight. LANDED: the block is below, and core knows.
+ * FAILED: the block did not get below and is lost. LANDED and FAILED last until all reads of the
+ * place above have ended. */
 enum stack_move_state { MOVE_IDLE, MOVE_READING, MOVE_WRITING, MOVE_LANDED, MOVE_FAILED };
 
 struct stack_move {
@@ -30,10 +31,10 @@ struct stack_move {
     struct stack *stack;
     struct tier_demotion what;
     enum stack_move_state state;
-    unsigned tier;      /* where it is; it goes to the next one */
-    struct tier_loc to; /* there */
-    bool freed;         /* nothing is to be moved any more: core gave the place above back */
-    bool left;          /* the place above is the tier's again */
+    unsigned tier;      /* of the place above; the block goes to the next one */
+    struct tier_loc to; /* the place below */
+    bool freed;         /* core has freed the block above: the move ends without an event */
+    bool left;          /* the place above is freed */
     void *buffer;
 };
 
@@ -59,7 +60,7 @@ struct stack {
     struct stack_stats stats;
     struct pool *ops;
     struct list_node active;            /* stack_op */
-    struct tier_op *wait_first, **wait; /* core's, for an operation of the pool */
+    struct tier_op *wait_first, **wait; /* operations of core that wait for one of `ops` */
     struct tier_op *settle_first, **settle;
     struct stack_move *move;
     unsigned char *buffers;

@@ -33,7 +33,7 @@ struct area {
     struct staging pub;
     enum area_state state;  /* control thread */
     struct list_node node;  /* in `free` or, under the lock, in `work` */
-    struct inbox_item item; /* on its way back */
+    struct inbox_item item; /* brings the area back to the control thread */
     int err;
     staging_fn *fn;
     void *ctx;
@@ -69,7 +69,7 @@ static int make_fd(uint64_t bytes)
     return fd < 0 ? -errno : fd;
 }
 
-/* Nobody else has the pages yet, so plain stores do where the kernel cannot populate. */
+/* No other process has the pages yet, so plain stores can fault them in, if the kernel cannot. */
 static int touch(uint8_t *p, uint64_t bytes)
 {
     while (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) {
@@ -233,7 +233,7 @@ int staging_request(struct staging_pool *pool, uint64_t bytes, staging_fn *fn, v
         return -ENOSPC;
     struct list_node *node = list_first(&pool->free);
     if (node == NULL)
-        return -ENOSPC; /* as many are still being freed */
+        return -ENOSPC; /* all records are in use by areas that are being freed */
     struct area *area = CONTAINER_OF(node, struct area, node);
     MUST(area->state == AREA_FREE);
     list_remove(node);
@@ -309,7 +309,7 @@ int staging_pool_create(const struct staging_config *config, struct loop *loop,
     return 0;
 }
 
-/* The builder has ended; whatever state an area is in, it goes. */
+/* The builder has ended: frees every area, whatever its state. */
 static void area_end(struct staging_pool *pool, struct area *area)
 {
     if (area->state == AREA_FREE)
