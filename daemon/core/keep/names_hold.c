@@ -13,7 +13,7 @@
 
 /* ---- one block ---- */
 
-/* Sets b's base level, in every tier. set: whatever it was. */
+/* Raises b's base level in every tier; set: sets it, even to a lower one. */
 static void name_want_level(struct core *c, struct block *b, uint32_t level, bool set)
 {
     const struct core_wish wish = {.level = level, .duration_ms = RETAIN_FOR_EVER};
@@ -54,7 +54,7 @@ static void name_release(struct core *c, struct block *b, bool dying)
     block_unheld(c, b);
 }
 
-/* Counts one more from the block upwards, up to one that was reached already. */
+/* Counts that a name reaches the block, and blocks before it up to one that was reached already. */
 static void name_reach(struct core *c, uint32_t no)
 {
     for (; no != CORE_NONE && c->named[no].n++ == 0; no = c->blocks[no].parent)

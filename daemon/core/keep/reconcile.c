@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Background: gives each block the copies that are asked of it (block_wants()). Pins and names want
- * it on disk durably, or in memory; a promise that has lapsed is made again; a block on which
- * others on disk build is written there too.
+ * Background: begins the wanted copies of each block (block_wants()). Pins and names want a block
+ * on disk durably, or in memory; a promise that has lapsed is made again; a block on which blocks
+ * on disk build is written there too.
  *
- * A block comes here when its copies or what is asked of it have changed. One that is refused is
- * tried again, and no other waits for it.
+ * A block comes here when its copies or its wanted copies have changed. A copy that is refused is
+ * tried again later, and other blocks do not wait for it.
  */
 #include "keep.h"
 #include "wants.h"
@@ -20,7 +20,7 @@
 
 struct reconcile {
     uint32_t left;     /* blocks of the set that this pass has yet to look at */
-    bool refused;      /* something of it cannot be begun now */
+    bool refused;      /* some copy could not be begun in this pass */
     bool writes_later; /* no ordinary copy is written in this pass: storage took none */
     uint64_t again_ms; /* the next pass begins then */
 };
@@ -74,7 +74,7 @@ static int block_reconcile(struct core *c, struct block *b)
     return err ? err : 1;
 }
 
-/* Nothing more of its kind can be begun in this pass. */
+/* Notes that a copy was refused, so that no more of its kind are begun in this pass. */
 static bool pass_ends(const struct core *c, const struct block *b, int err)
 {
     return (err == KVC_E_BUSY || err == KVC_E_FULL || err == KVC_E_TIER) && is_firm(c, b);

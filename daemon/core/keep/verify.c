@@ -5,7 +5,8 @@
  */
 #include "keep.h"
 
-/* One slice may hold this part of all PRESENT blocks; all slices together half. */
+/* One slice may keep one in so many PRESENT blocks from eviction; all slices together half of them.
+ */
 #define VERIFY_SHARE 8u
 
 struct verify {
@@ -73,7 +74,7 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
             return false;
         if (block_is_clean(b))
             clean_recall(c, b);
-        b->copies--; /* ours: nothing is in flight there any more */
+        b->copies--; /* not the count of this read, which has ended */
         disk_drop(c, b);
         b->copies++;
         return true;
@@ -187,7 +188,7 @@ static void verify_slice_end(struct core *c, struct core_verify *v)
     cl->verifying = false;
     share_give(&c->verify->share, owner_no(c, cl->who.principal), 1);
     v->done(v);
-    cl->copies--; /* last, as a commit does it */
+    cl->copies--; /* last: done() may have closed the client, which lives until here */
     core__client_settle(c, cl);
 }
 
@@ -207,7 +208,7 @@ static void verify_read_done(struct tier_op *t)
     b->copies--; /* not before: it holds the block in place */
     block_changed(c, b, &(struct block_change){.what = BLOCK_CHECKED});
     if (is_promised && b->state == BLOCK_PRESENT && !block_promised(b))
-        promise_begin(c, b); /* memory has what was wrong on disk */
+        promise_begin(c, b); /* the right bytes are in memory: they are written again */
     v->block[i].verdict = (uint8_t)MAX(v->block[i].verdict, verdict);
     if (--v->block[i].left > 0)
         return;

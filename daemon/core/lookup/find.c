@@ -12,7 +12,7 @@
 
 /* Keys hashed in advance: for each, a table entry and a record are being prefetched. */
 #define FIND_AHEAD 16
-/* Siblings of a namespace that are asked for the missing key: a miss stays cheap. */
+/* In so many sibling namespaces a missing key is looked for, so that a miss stays cheap. */
 #define FIND_SIBLINGS 16
 
 /* Tokens at which group g's blocks end: multiples of block_tokens, and the sequence's end when its
@@ -335,7 +335,7 @@ void find_begin(struct core *c, const struct core_seq *seq, enum find_where wher
     }
 }
 
-/* Full groups first: all the others can be as long as they allow. */
+/* Full groups are looked up first: they limit the prefix for all other groups. */
 bool find_look(struct core *c, struct find *f)
 {
     const struct core_seq *seq = f->seq;
@@ -351,7 +351,7 @@ bool find_look(struct core *c, struct find *f)
     return true;
 }
 
-/* ---- the prefix: each true when it is through, false when the slice is over ---- */
+/* ---- the prefix: these return true at their end, false when the slice is over ---- */
 
 static bool decide_fit(struct core *c, struct find *f)
 {
@@ -584,7 +584,7 @@ void find_lease(const struct find *f, uint32_t g, uint32_t from, uint32_t *ret_f
     *ret_end = end;
 }
 
-/* The blocks that the prefix uses count as used now, deepest first. */
+/* Counts a use of the blocks that the prefix needs, deepest first. */
 void find_touch(struct core *c, const struct find *f)
 {
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {

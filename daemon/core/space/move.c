@@ -502,7 +502,8 @@ int load_begin(struct core *c, struct block *b)
 
 /* ---- what was found in memory ---- */
 
-/* Its bytes are wrong there. If they are on disk too, it is as if it had been there alone. */
+/* The bytes of b in memory are wrong. If b is on disk too, drops the copy in memory, and reads it
+ * again for requests that hold b. */
 static void check_failed(struct core *c, struct block *b)
 {
     if (!copy_there(b, CORE_STORAGE)) {

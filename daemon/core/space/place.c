@@ -14,13 +14,13 @@
 
 struct place {
     struct run_entry refused; /* the next victim, if it is not to be written */
-    struct run_entry offered; /* the last one that admit_write() was asked about, */
-    bool admitted;            /* and what it said */
+    struct run_entry offered; /* the last block about which admit_write() was asked */
+    bool admitted;            /* its answer for that block */
     struct list_node stores;  /* core_waiter of stores that wait for room */
-    uint64_t wanted;          /* room, by the stores that wait */
-    uint64_t given;           /* to those that were woken and have not run yet */
-    bool pressed;             /* host memory was full */
-    uint64_t pressed_bytes;   /* with this much below its limit, which could not be handed out */
+    uint64_t wanted;          /* bytes of room for which stores wait */
+    uint64_t given;           /* bytes of stores that were woken and have not run yet */
+    bool pressed;             /* host memory had no room though it was below its limit */
+    uint64_t pressed_bytes;   /* how much it was below the limit then */
     struct {
         uint32_t at;
         uint64_t off, off_seen; /* bytes that quotas keep off storage: of the last look at all
@@ -252,8 +252,8 @@ void room_wake(struct core *c)
 
 /* ---- on request ---- */
 
-/* One more block was looked at. After the last one, core_drain_disk() tells what the whole look
- * found. */
+/* Counts a block that was looked at. After the last one core_drain_disk() tells the sum of this
+ * look at all blocks. */
 static void drain_next(struct core *c, uint64_t kept_off)
 {
     c->place->drain.off_seen += kept_off;
@@ -276,7 +276,7 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
         uint64_t kept_off = 0;
         const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 && block_is_dirty(b);
         if (wanted && !disk->storage->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
-            break; /* as if it had just been used: who asks wants them all */
+            break; /* asked as for a block just used: a drain is for all blocks */
         /* Otherwise its owner's blocks on disk would be evicted for it, and written again if memory
          * has them. */
         if (wanted && retain_over(c->retain, block_ns(c, b)->account, CORE_STORAGE,
