@@ -359,6 +359,8 @@ static int use_running(struct rig *rig, const char *socket)
 
 int rig_start(const struct rig_options *options, struct rig **ret_rig)
 {
+    if (options->socket && options->daemon_path)
+        return say_usage("--socket uses a daemon that runs, --daemon starts one; give one of them");
     struct rig *rig = calloc(1, sizeof(*rig));
     if (!rig) {
         say_error("out of memory");

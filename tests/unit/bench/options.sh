@@ -25,6 +25,7 @@ for option in "store --keys" "store --against" "load --keys" "lookup --against" 
     refused "'${option#* }' is not understood" $option 7
 done
 refused "'--compare' is not understood" idle --compare
+refused "--socket uses a daemon that runs, --daemon starts one" lookup --socket /nonexistent
 refused "--compare and --against: which of them?" load --compare --against 2MiB
 refused "--depth 65: must be from 1 to 64" store --depth 65
 refused "--keys 4097: must be from 1 to 4096" lookup --keys 4097
