@@ -464,7 +464,7 @@ __attribute__((warn_unused_result)) int kvc__connect(struct kvc *k, uint64_t wel
 /* In REOPENING: the NS_OPEN of one namespace was answered or given up. After the last one the link
  * is up. */
 void kvc__reopened_one(struct kvc *k);
-/* Begins every call that sends and may wait: applies the fork rule, reads the attach channel, and
+/* Begins every call that sends and may wait: refuses a child of fork() (fork.c), reads the attach channel, and
  * reconnects when that is due. 0 = up; KVC_E_DOWN; KVC_E_TIMEOUT: up, but the daemon is silent;
  * -EPERM in a child of fork(). */
 __attribute__((warn_unused_result)) int kvc__enter(struct kvc *k, uint64_t deadline_ns);
@@ -479,7 +479,7 @@ __attribute__((warn_unused_result)) int op__send(struct kvc_op *op, int len);
 /* Sends a request that was parked. On failure the op is done. */
 void op__resend(struct kvc_op *op);
 /* Handles one message, and waits for it until `until_ns`. 1 = handled one; 0 = none came in time;
- * an error has ended the link. `nap`: the reply is expected on the control socket soon. */
+ * an error has ended the link. `nap`: the call may block in zmq_recv(). */
 __attribute__((warn_unused_result)) int op__pump(struct kvc *k, uint64_t until_ns, bool nap);
 /* Waits for the outcome. 0 = op->msg is a reply with status OK; else op->error, with its text. */
 __attribute__((warn_unused_result)) int op__await(struct kvc_op *op);

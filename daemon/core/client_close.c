@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ends a client, when its session ends: cancels its requests, drops its reservations and releases
- * its leases. A client that leaves much behind ends in slices.
+ * its leases. Many leases and loads are released in slices; a store that is cut between two slices
+ * drops all its blocks at once.
  */
 #include "admin.h"
 #include "transfer_jobs.h"

@@ -80,7 +80,8 @@ static inline uint32_t nvme__table_pages(uint32_t items)
 void nvme__table_seal(uint8_t *table, struct nvme_head *head);
 void nvme__item_encode(uint8_t *table, uint32_t i, const struct nvme_item *item);
 /* The last sector of a table says which items are dead, under a checksum of its own. A sector is
- * written whole or not at all. Zeroes: no item is dead. */
+ * written whole or not at all. Zeroes: no item is dead. Dead: the block of the item was dropped, so
+ * recovery must not bring it back. */
 #define NVME_DEAD_BYTES 512u
 static inline bool nvme__dead_fits(uint32_t items)
 {
@@ -141,7 +142,7 @@ enum nvme_entry_state {
     NVME_E_FREE,
     NVME_E_NEW,     /* handed out, not written */
     NVME_E_QUEUED,  /* its PUT waits */
-    NVME_E_WRITING, /* its PUT is written, or waits for sync and journal */
+    NVME_E_WRITING, /* its PUT is written, or waits for the sync or the journal */
     NVME_E_WRITTEN, /* done() has run or is about to */
     NVME_E_LIVE     /* published */
 };
@@ -308,7 +309,7 @@ struct nvme_path {
         uint32_t first; /* in order of place, chained by nvme_seg.next; NONE: no segment is free */
         uint32_t n;
     } free;
-    struct nvme_ops durable; /* PUTs that wait for sync and journal */
+    struct nvme_ops durable; /* durable PUTs that wait for the sync, or for the journal after it */
     uint64_t settled;        /* the path's part of the journal's NVME_KEY_SETTLED */
     bool hold_settled;       /* `settled` stays: an extent behind it could not be read at start */
     struct nvme_path_sync sync;

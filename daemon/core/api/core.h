@@ -10,8 +10,8 @@
  * Rules that hold after every call (tests/model checks them):
  *  - a block is served only in state PRESENT, that is, when every shard was copied and checksummed;
  *  - a leased block, a block being written and every ancestor of either stays;
- *  - room is taken from the tier before a block is announced, and given back when its last holder
- *     (lease, copy in flight) releases it, never before;
+ *  - room is taken from the tier before a block is announced; memory that a lease or a copy uses is
+ *     given back when the last of them has ended; room on disk does not wait for leases;
  *  - a pinned block is never evicted for room: it is removed when an operator forces that, when its
  *     bytes are wrong or lost, and with a block before it that its writer drops;
  *  - no owner has more room than its hard limit; one that had more when the limit was set gets no

@@ -168,13 +168,13 @@ struct run_list {
 struct core_ns {
     uint32_t id; /* slot in the low 16 bits, generation above; 0 = free slot */
     uint32_t principal;
-    const char *owner, *tenant; /* the principal's name */
+    const char *owner, *tenant; /* names of the principal, and of its tenant */
     struct core_ns_spec spec;
     struct key256 print;  /* digest of identity and spec: equal prints are one namespace */
     uint64_t short_print; /* the first 8 bytes of `print`, which tiers keep; never 0, and no two
                            * namespaces have the same */
     struct key256 seed;   /* keys are hashes over it; all namespaces of a principal, tenant and
-                           * sub-tenant   have the same */
+                           * sub-tenant have the same */
     uint64_t records;     /* records in use, of DYING blocks too: the slot is kept until it is 0 */
     uint64_t blocks, bytes;       /* PRESENT blocks, and their payload bytes */
     uint64_t used_ms;             /* when a session last named this namespace */

@@ -54,7 +54,7 @@ enum tier_op_kind {
     TIER_VERIFY = 2, /* the bytes at loc are read and checksummed; it must be published */
     TIER_GET = 3,    /* loc -> dst, whole pages; the tier does not check the bytes */
     TIER_SEAL = 4    /* the GET of another tier has put the bytes at loc: they are checksummed, with
-                      * the    precedence of a PUT; core then calls publish() */
+                      * the precedence of a PUT; core then calls publish() */
 };
 
 /* `tier_op.flags` */
