@@ -118,7 +118,7 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
     const uint64_t total = chunks * chunk_bytes;
     struct arena_tables tables;
     arena__tables(chunks, chunk_pages, &tables);
-    /* Headers of slots of 4 KiB; larger ones need less, so this covers what will be used first. */
+    /* With the headers of 4 KiB slots, which need most: enough for any slot size. */
     const uint64_t likely = config->limit_bytes + config->limit_bytes / 32 + chunk_bytes;
     *ret_sizes = (struct arena_sizes){
         .chunk_bytes = chunk_bytes,
@@ -131,7 +131,7 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
                                            : 0),
         .prefault_bytes = config->prefault ? MIN(total, likely) : 0,
         .likely_bytes = MIN(total, likely),
-        /* The yield that the number of chunks was computed from, see above. */
+        /* The slot bytes per chunk that chunks_for() divided the limit by. */
         .yield_bytes = config->chunks != 0 ? 0 : (config->limit_bytes + chunks - 3) / (chunks - 2),
     };
 }

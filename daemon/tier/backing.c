@@ -61,7 +61,7 @@ static const char *fs_name(uint32_t magic, char text[16])
     return text;
 }
 
-/* The directory, or the one in which it would be made. */
+/* Looks at the directory; if it is missing, *ret_there is false and its parent is looked at. */
 static int backing_look_at(const char *dir, struct statfs *ret_fs, struct stat *ret_st,
                            bool *ret_there)
 {
@@ -113,12 +113,13 @@ const char *backing_dir_problem(const char *dir, char *text, uint32_t cap)
 
 /* --- what is in it --- */
 
-/* Eight bytes of somebody else's are that near to a magic by chance once in 4e14. */
+/* Most wrong bits in a magic that still counts as one. By chance, eight bytes of another program's
+ * file are so near to a magic once in 4e14. */
 #define MAGIC_FLIPS 3
 
 static const char names_file[] = "names", chunk_prefix[] = "chunk-", fd_prefix[] = "kvc-";
 
-/* Whether it is the name of a chunk; `prefix` is what stands before its number. */
+/* Whether `name` is the name of a chunk: `prefix`, then its id. */
 static bool is_chunk(const char *name, const char *prefix, uint32_t *ret_id)
 {
     const size_t n = strlen(prefix);
@@ -133,7 +134,8 @@ static bool is_chunk(const char *name, const char *prefix, uint32_t *ret_id)
     return true;
 }
 
-/* Whether nobody else can have had it in hand. */
+/* Whether no other user can have written the file: owner, mode and links are as the daemon sets
+ * them. */
 static bool is_ours(int fd)
 {
     struct stat st;
@@ -147,7 +149,7 @@ static bool has_whole_pages(int fd)
     return fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size % LAYOUT_PAGE_BYTES == 0;
 }
 
-/* A daemon's file begins with its magic, unless it was not written yet or has flipped bits. */
+/* False also for a daemon's file that was not written yet, or whose magic has flipped bits. */
 static bool has_magic(int fd, uint64_t magic)
 {
     uint64_t first;
@@ -167,14 +169,15 @@ static bool is_made_here(int fd, uint64_t magic)
 }
 
 enum kin {
-    KIN_NONE,     /* bears no name of ours */
-    KIN_STRANGER, /* bears one, and is not of our making */
-    KIN_DAMAGED,  /* the same; but nobody else can have had it in hand */
-    KIN_MADE,     /* ours, as far as can be told */
-    KIN_OURS,     /* ours: nobody else can have had it in hand, and its magic is right */
+    KIN_NONE,     /* its name is none that the daemon gives; the others have such a name */
+    KIN_STRANGER, /* not made by the daemon, or not readable */
+    KIN_DAMAGED,  /* its content is none of ours; but is_ours() */
+    KIN_MADE,     /* made by the daemon, probably: either the magic is right, or is_ours() */
+    KIN_OURS,     /* made by the daemon, certainly: the magic is right, and is_ours() */
 };
 
-/* Files that have name, owner, mode and size of ours, whatever is in them. */
+/* Whether there is a file `names`, or a chunk, with name, owner, mode and size as the daemon makes
+ * them. The content does not matter. */
 struct seen {
     bool names, chunk;
 };
@@ -224,9 +227,9 @@ const char *backing_stranger(const char *dir, char *text, uint32_t cap)
         (void)snprintf(found, sizeof(found), "%s", e->d_name);
     }
     (void)closedir(list);
-    /* Beside a file that is ours for certain, one that could be is a damaged one of ours: recovery
-     * gives it up. So are `names` and chunks that could be, side by side: a run that has stored
-     * nothing has no other. One of them alone may be somebody's notes. */
+    /* Beside a file that is certainly ours, a KIN_DAMAGED one is ours too, and recovery gives it
+     * up. The same holds where `names` and a chunk stand side by side: a run that stored nothing
+     * leaves no other files. One of them alone may be another user's file. */
     backing |= seen.names && seen.chunk;
     if (worst == KIN_NONE || (worst == KIN_DAMAGED && backing))
         return NULL;
@@ -341,7 +344,7 @@ void backing_space(const struct backing *h, uint64_t *ret_total, uint64_t *ret_f
     struct statfs fs;
     *ret_total = *ret_free = UINT64_MAX;
     if (h->dir < 0 || h->fs != FS_TMPFS || fstatfs(h->dir, &fs) != 0 || fs.f_blocks == 0)
-        return; /* a tmpfs without a limit has no blocks; hugetlbfs reserves when it is mapped */
+        return; /* f_blocks is 0 for a tmpfs without a limit; hugetlbfs reserves at mmap() */
     *ret_total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
     *ret_free = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 }
@@ -359,7 +362,7 @@ static void backing_path_of(const struct backing *h, const char *name, char path
                    h->config.dir, name);
 }
 
-/* Whether it is a name that backing_name_of() gives. */
+/* Whether `name` is one that backing_name_of() gives; *ret_id: the chunk's id. */
 static bool backing_id_of(const struct backing *h, const char *name, uint32_t *ret_id)
 {
     const size_t n = h->dir >= 0 ? 0 : strlen(fd_prefix);
@@ -374,7 +377,7 @@ static void tier_home_forget(struct backing *h, const char *name)
             h->config.remove(h->config.ctx, name);
     } else if (h->config.persist == ARENA_PERSIST_DIR) {
         backing_path_of(h, name, path);
-        (void)unlink(path); /* of what is still there the next start takes care */
+        (void)unlink(path); /* if this fails, the next start discards the file */
     }
 }
 
@@ -459,7 +462,8 @@ static int backing_open_file(struct backing *h, const char *name)
     return fd < 0 ? -errno : fd;
 }
 
-/* A descriptor of ours with *ret_name, -ENOENT at the end, or another error of the system. */
+/* Returns the descriptor of the next chunk's file, and its name. -EAGAIN: this file is no chunk;
+ * -ENOENT: there are no more; else the error of open(). */
 static int next_file(struct backing *h, const char **ret_name)
 {
     const struct dirent *e = readdir(h->list);
@@ -494,7 +498,7 @@ int backing_next(struct backing *h, uint32_t *ret_id, int *ret_fd)
         else if (h->config.persist == ARENA_PERSIST_FDS)
             fd = next_stored(h, &name);
         if (fd == -EAGAIN)
-            continue; /* not one of ours */
+            continue; /* not a chunk */
         if (fd == -ENOENT)
             return 0;
         if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
@@ -555,7 +559,7 @@ int backing_names(struct backing *h, uint64_t bytes, int *ret_fd, uint64_t *ret_
         fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(name, bytes, false);
         if (fd < 0)
             return fd;
-        /* Refused: then nothing is found at the next start, and chunks are discarded. */
+        /* If the service manager refuses, the next start finds no names and discards the chunks. */
         if (h->config.persist == ARENA_PERSIST_FDS)
             (void)!give(h, name, fd);
     }

@@ -33,15 +33,16 @@ static int map_shared(int fd, uint64_t bytes, uint8_t **ret_base)
     return 0;
 }
 
-/* A memfd that is sealed against writing cannot be punched, so truncation must stay possible. Files
- * take no seals. */
+/* kept: the next run must map the memfd for writing, so that is not sealed. Otherwise it is; pages
+ * can then be freed by truncation alone, which is not sealed. Files take no seals. Returns whether
+ * writing is sealed. */
 static bool seal(int fd, bool kept)
 {
     const int seals = F_SEAL_GROW | F_SEAL_SEAL | (kept ? F_SEAL_SHRINK : F_SEAL_FUTURE_WRITE);
     return fcntl(fd, F_ADD_SEALS, seals) == 0 && !kept;
 }
 
-/* Takes fd. */
+/* Maps the chunk. Owns fd from here on, also on an error. */
 static int map(const struct chunk_want *want, int fd, struct chunk_mem *ret_mem)
 {
     struct chunk_mem mem = {.fd = fd, .ro_fd = -1, .bytes = want->bytes};
@@ -74,8 +75,8 @@ static int chunk_make(const struct chunk_want *want, bool huge, struct chunk_mem
 
 static void chunk_place(const struct chunk_want *want, struct chunk_mem *mem)
 {
-    /* Hints; huge_err says enough. Where shmem_enabled is "always", one page that is touched would
-     * otherwise be 2 MiB. */
+    /* Both are hints, so errors do not matter: huge_err is reported. NOHUGEPAGE is needed where
+     * shmem_enabled is "always": one touched page would be 2 MiB. */
     if (want->huge == ARENA_HUGE_TRY && !mem->hugetlb)
         (void)madvise(mem->base, mem->bytes, MADV_HUGEPAGE);
     else if (want->huge == ARENA_HUGE_OFF)
@@ -87,12 +88,12 @@ static void chunk_place(const struct chunk_want *want, struct chunk_mem *mem)
 int chunk_create(const struct chunk_want *want, struct chunk_mem *ret_mem)
 {
     struct chunk_mem mem;
-    /* A directory of hugetlbfs has nothing else to give. */
+    /* A directory on hugetlbfs has huge pages only. */
     const bool only_huge = want->huge == ARENA_HUGE_REQUIRE || backing_is_huge(want->backing);
     int huge_err = 0;
     bool have = false;
     if (want->huge != ARENA_HUGE_OFF || only_huge) {
-        /* With too few pages the memfd is made and only mmap() refuses. */
+        /* With too few huge pages memfd_create() succeeds, and only mmap() fails. */
         huge_err = chunk_make(want, true, &mem);
         if (huge_err < 0 && only_huge)
             return huge_err;
@@ -136,14 +137,14 @@ static int punch(int fd, uint64_t at, uint64_t bytes)
     }
 }
 
-/* All of the file, also where it is not as long as a chunk is. */
+/* Frees all pages of the file, by its real length, which may differ from a chunk's. */
 static void free_pages(int fd)
 {
     struct stat st;
     int err = fstat(fd, &st) == 0 ? punch(fd, 0, (uint64_t)st.st_size) : -errno;
     if (err == -EPERM) /* sealed against writing */
         err = ftruncate(fd, 0);
-    /* Only a failing disk or another seal could refuse this, and there is neither. */
+    /* Only a failing disk or another seal could make this fail: memory has neither. */
     MUST(err == 0);
 }
 

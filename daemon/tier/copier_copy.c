@@ -13,10 +13,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Between two looks at whether it was cancelled. */
+/* Bytes summed between two checks of `cancel`. */
 #define SUM_STEP_BYTES 262144u
 
-/* How the bytes of one step move; lines of 64 bytes, step and slot aligned to them. */
+/* How the bytes of one step move. `bytes` is a multiple of 64; step and slot are aligned to 64. */
 struct copy_way {
     size_t step_bytes;
     void (*load)(uint8_t *step, const uint8_t *src, size_t bytes);

@@ -82,7 +82,7 @@ static const char *on_up(void *ctx, const uint8_t uuid[GPU_UUID_BYTES])
 
 /* --- device_ops --- */
 
-/* Of fragments that were measured. */
+/* The path that copies of fragments of this size take; UNKNOWN: neither path was measured. */
 static uint8_t path_taken(const struct hbm *h, enum gpu_direction direction, uint64_t frag_bytes,
                           const uint64_t *rate)
 {
@@ -171,7 +171,7 @@ static int hbm_fill(struct hbm *h)
         err = hbm__verify_create(h);
     if (err < 0)
         return err;
-    /* Last: from here on there are callbacks. */
+    /* Last, because it calls callbacks from here on. */
     return gpu_open(&h->config.gpu, h->loop, &h->gpu);
 }
 

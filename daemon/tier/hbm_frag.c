@@ -17,7 +17,8 @@ static bool by_layers(const struct device_copy *c)
 
 /* --- the cursor --- */
 
-/* Regions from `first` to the end of its layer, or all of them; a FILL has one, the piece. */
+/* Sets the cursor to regions from `first` to the end of its layer, or to the last one if the copy
+ * does not go by layers. A FILL has no regions and counts as one. */
 static void layer_begin(const struct device_copy *c, struct hbm_cursor *at, uint32_t first)
 {
     at->first = first;
@@ -43,7 +44,7 @@ void hbm__list_begin(struct device_copy *c)
     layer_begin(c, at, 0);
 }
 
-/* Whether there is another. */
+/* Ends a layer and begins the next one. False: this was the last. */
 static bool layer_end(const struct device_copy *c, struct hbm_cursor *at)
 {
     at->layers++;
@@ -53,7 +54,8 @@ static bool layer_end(const struct device_copy *c, struct hbm_cursor *at)
     return true;
 }
 
-/* Whether the piece is one of those whose turn it is. */
+/* Whether the piece belongs to this pass: a LOAD takes pieces from host memory first, then those
+ * from slots. Failed pieces are skipped. */
 static bool hbm_frag_is_due(const struct device_copy *c, const struct hbm_cursor *at)
 {
     const struct device_piece *p = &c->piece[at->piece];
@@ -61,7 +63,7 @@ static bool hbm_frag_is_due(const struct device_copy *c, const struct hbm_cursor
     return p->status == 0 && from_slot == at->slots;
 }
 
-/* The cursor to the next fragment of the layer; false: there is none. */
+/* Moves the cursor to the next fragment of the layer. False: there is none. */
 static bool hbm_frag_settle(const struct device_copy *c, struct hbm_cursor *at)
 {
     for (;; at->piece++) {
@@ -97,7 +99,7 @@ static enum gpu_direction direction_of(const struct device_copy *c, const struct
     return at->slots ? GPU_ON_DEVICE : GPU_TO_DEVICE;
 }
 
-/* What is left of it. *ret_mem: the worker's memory that it is in; NULL: none. */
+/* The rest of the fragment at the cursor. *ret_mem: the worker's memory of it; NULL: a FILL's. */
 static struct kvc_frag frag_at(const struct device_copy *c, const struct hbm_cursor *at,
                                const struct device_mem **ret_mem)
 {
@@ -109,7 +111,7 @@ static struct kvc_frag frag_at(const struct device_copy *c, const struct hbm_cur
     const struct hbm_region *r = &group_of(c)->region[at->region];
     const uint32_t page = p->pages[at->page];
     *ret_mem = r->mem;
-    MUST(page < c->pool->pages_max); /* nobody has changed the list since submit() looked */
+    MUST(page < c->pool->pages_max); /* submit() has checked it, and the list cannot change since */
     const uint64_t in_page = r->addr + page * r->stride_bytes + done;
     const uint64_t in_block =
         (at->slots ? p->slot_addr : (uintptr_t)p->host) + r->at + at->page * r->page_bytes + done;
@@ -118,18 +120,18 @@ static struct kvc_frag frag_at(const struct device_copy *c, const struct hbm_cur
     return (struct kvc_frag){in_page, in_block, r->page_bytes - done};
 }
 
-/* A piece that is being made. */
+/* State while one piece is made. */
 struct making {
     struct kvc_frag *frag;
     struct gpu_piece *piece;
-    uint32_t frags_max, marked; /* fragments before the last mark */
+    uint32_t frags_max, marked; /* marked: fragments before the last mark (end of a layer) */
     uint64_t bytes_max;
-    const struct device_mem *mem; /* that the last fragment is in */
+    const struct device_mem *mem; /* of the last fragment */
 };
 
-/* Behind the last one where it goes on there; not into what a mark is waiting for. One fragment
- * never leaves one allocation, nor one piece of host memory that is registered by itself: workers'
- * memory is compared, and payloads of two chunks never touch, for each begins with its headers. */
+/* Appends `f` to the last fragment where both are adjacent, unless a mark lies between them. A
+ * fragment stays in one allocation and in one registered piece of host memory: `mem` is compared,
+ * and payloads of two chunks never touch, for each chunk begins with its headers. */
 static bool hbm_frag_merge(const struct making *x, const struct kvc_frag *f,
                            const struct device_mem *mem)
 {

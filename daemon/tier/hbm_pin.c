@@ -21,7 +21,7 @@ static void on_pinned(struct gpu_op *op)
     struct hbm_pin *p = op->owner;
     MUST(p->pinning);
     p->pinning = false;
-    /* It was asked of a device that has gone since. */
+    /* The operation failed because the device was lost meanwhile: register with the new one. */
     if (op->status < 0 && !p->unpinning && p->generation != p->hbm->generation)
         hbm_pin_memory(p);
 }
@@ -68,7 +68,7 @@ void hbm_unpin_host(struct hbm *h, void *base, uint64_t bytes)
         struct hbm_pin *p = CONTAINER_OF(n, struct hbm_pin, node);
         if (p->pin.host != base || p->pin.bytes != bytes || p->unpinning)
             continue;
-        /* At once, behind its PIN: what is copied after this call must not find the old pages. */
+        /* Submitted at once, behind its PIN: copies after this call must not use the old pages. */
         p->unpinning = true;
         h->pins.leaving_bytes += bytes;
         gpu_submit(h->gpu, &p->unpin);

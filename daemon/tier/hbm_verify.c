@@ -14,15 +14,15 @@
 #include "layout.h"
 #include "sys.h"
 
-/* So much of what a device copies is for copies, beside one for verification. */
+/* While copies run, a piece is verified after this many times its bytes were copied. */
 #define COPY_WEIGHT 16u
 
-/* The buffer is the page behind it, and on. */
+/* Takes the first page of its memory; the buffer begins with the second. */
 struct hbm_verify {
-    struct tier_op *head, *tail; /* that have not begun */
-    struct tier_op *op;          /* being read; NULL: none */
-    bool pinned;                 /* its buffer was registered, when it was first of use */
-    bool reading;                /* a piece of it is in flight */
+    struct tier_op *head, *tail; /* operations that have not begun */
+    struct tier_op *op;          /* the operation that is running; NULL: none */
+    bool pinned;                 /* the buffer was registered, at the first operation */
+    bool reading;                /* a piece of `op` is in flight */
     uint64_t at, piece_bytes;
     uint64_t copied_bytes; /* by copies since the last piece */
     struct hash_stream sum;
@@ -67,14 +67,15 @@ static void hbm_verify_tell(struct tier_op *op, int status)
 
 /* --- a piece --- */
 
-/* The error that ends an operation before its next piece; 0: none, and *ret_addr is its slot. */
+/* Returns the error that ends `op` before its next piece. 0: none, *ret_addr is its slot's address.
+ */
 static int refusal(struct hbm *h, const struct tier_op *op, uint64_t *ret_addr)
 {
     if (h->closing || atomic_load_explicit(&op->cancel, memory_order_relaxed))
         return -ECANCELED;
     if (op->deadline_ns != 0 && clock_now_ns() >= op->deadline_ns)
         return -ETIMEDOUT;
-    /* A published slot had memory: if it has none now, it was lost. */
+    /* A published slot had memory: if it has none now, that was lost. */
     if (!hbm__is_up(h) || hbm__slot_at(h, op->loc, ret_addr) < 0)
         return -EIO;
     return 0;
@@ -118,7 +119,7 @@ static void hbm_verify_finish(struct hbm *h, int status)
     hbm_verify_tell(op, status);
 }
 
-/* Ends what is to end, and begins the next piece, of this one or another. */
+/* Ends operations that are refused, and begins the next piece, of `op` or of the next in line. */
 static void hbm_verify_run(struct hbm *h)
 {
     struct hbm_verify *v = h->verify;

@@ -13,10 +13,10 @@
 #include "ns_records.h"
 #include "sys.h"
 
-/* Between two pieces of memory that are registered, and chunks looked at for one. */
+/* Turns between two pieces of memory that are registered; chunks looked at in one turn. */
 #define PIN_TURNS 8u
 #define PIN_LOOK  16u
-/* After a round. */
+/* Turns between two rounds through all chunks. */
 #define PIN_PAUSE 256u
 
 struct host {
@@ -27,10 +27,10 @@ struct host {
     struct pins *pins; /* NULL: none */
     uint32_t chunks, pin_at, pin_pause;
     uint64_t chunk_bytes;
-    host_chunk_fn *settled, *gone; /* NULL: nobody asks */
+    host_chunk_fn *settled, *gone; /* NULL: no device registers chunks */
     host_leaving_fn *leaving;
     void *settled_ctx;
-    uint8_t **told; /* by chunk: the base that `settled` has, or NULL */
+    uint8_t **told; /* by chunk: the base that settled() was called with; NULL: not called */
     uint32_t tell_at, tell_pause;
     struct arena_recovery recovery;
     char note[512];
@@ -296,7 +296,8 @@ void host_arena_stats(const struct host *host, struct arena_stats *ret_stats)
     arena_stats(host->arena, ret_stats);
 }
 
-/* Chunks in turn; one whose owner or pages are still to come is looked at again a round later. */
+/* Registers the next piece of a chunk for I/O. A chunk without an owner, or not faulted in, is
+ * looked at again a round later. */
 static void pin_some(struct host *h)
 {
     if (h->pin_pause > 0) {
@@ -320,7 +321,8 @@ static void pin_some(struct host *h)
     }
 }
 
-/* The same way; what hears of it registers in a thread of its own. */
+/* Tells settled() of the next chunk that has an owner and is faulted in. The device registers it in
+ * a thread of its own. */
 static void tell_some(struct host *h)
 {
     if (h->tell_pause > 0) {
@@ -528,7 +530,7 @@ const char *host_note(struct host *host, unsigned i)
     return host->note;
 }
 
-/* Lines about what was found; only those that say something. */
+/* Writes line number `line` about what was recovered. False: the line would say nothing. */
 static bool note_recovery(struct host *h, unsigned line)
 {
     const struct arena_recovery *r = &h->recovery;

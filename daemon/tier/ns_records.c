@@ -30,7 +30,7 @@ struct names_header {
 };
 
 struct names_page {
-    _Atomic uint64_t check; /* over what follows, as far as it is used; 0: the page is free */
+    _Atomic uint64_t check; /* over the fields below and the record's bytes; 0: the page is free */
     uint64_t print;
     uint32_t bytes;
     uint32_t unused;
@@ -113,7 +113,7 @@ static void index_build(struct ns_records *n)
     n->free_from = 0;
 }
 
-/* The index is built anew by the caller. */
+/* The caller must build the index anew afterwards. */
 static void names_drop(struct ns_records *n, uint32_t record)
 {
     atomic_store_explicit(&page(n, record)->check, 0, memory_order_release);
@@ -128,7 +128,7 @@ static int names_begin(struct ns_records *n)
     uint8_t store[16];
     struct names_header *h = header(n);
     int err = hash_random(store, sizeof(store));
-    /* All of it is zeroes again; what was mapped stays so. */
+    /* The whole file is zeroes again; its mapping stays. */
     if (err == 0 && (sys_ftruncate(n->fd, 0) != 0 || sys_ftruncate(n->fd, (off_t)n->bytes) != 0))
         err = -errno;
     if (err == 0)
@@ -154,7 +154,8 @@ static bool is_valid(const struct ns_records *n)
            h->check == header_check(h);
 }
 
-/* Looking at a page through the mapping would make it: read(2) tells first whether it is one. */
+/* A read through the mapping would allocate the page. So pread(2) tells first whether it is used.
+ */
 static void names_read_pages(struct ns_records *n)
 {
     for (uint32_t i = 0; i < n->records; i++) {
@@ -173,8 +174,8 @@ static void names_read_pages(struct ns_records *n)
     index_build(n);
 }
 
-/* Another process cut the file: this run goes on with zeroes of its own, and the next finds none of
- * its namespaces. In a signal handler. */
+/* Another process truncated the file: this run goes on with private zeroes, and the next run finds
+ * none of its namespaces. Runs in a signal handler. */
 static bool lose(void *ctx, void *addr)
 {
     const struct ns_records *n = ctx;
@@ -211,7 +212,7 @@ static int names_fill(struct ns_records *n, uint32_t records_max)
     err = backing_reserve(n->backing, n->fd, 0, LAYOUT_PAGE_BYTES);
     n->old = err == 0 && is_valid(n);
     if (err == 0 && !n->old) {
-        n->lost |= header(n)->magic != 0; /* else a run was killed before it had begun */
+        n->lost |= header(n)->magic != 0; /* magic 0: a run was killed before it wrote the header */
         err = names_begin(n);
     }
     if (err == 0)
@@ -319,7 +320,8 @@ int ns_records_put(struct ns_records *n, uint64_t print, const void *record, uin
     struct names_page *p = page(n, at);
     if (there && p->bytes == bytes && memcmp(p->record, record, bytes) == 0)
         return 0;
-    /* Half a record is none: 0 before the first store, the checksum after the last. */
+    /* A half-written record must not count: check is 0 from before the first store until after the
+     * last one. */
     atomic_store_explicit(&p->check, 0, memory_order_relaxed);
     layout_order();
     p->print = print;
