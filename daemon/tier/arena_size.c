@@ -118,7 +118,8 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
     const uint64_t total = chunks * chunk_bytes;
     struct arena_tables tables;
     arena__tables(chunks, chunk_pages, &tables);
-    /* With the headers of 4 KiB slots, which need most: enough for any slot size. */
+    /* With the headers of 4 KiB slots; larger slots need less. So this covers what is used first.
+     */
     const uint64_t likely = config->limit_bytes + config->limit_bytes / 32 + chunk_bytes;
     *ret_sizes = (struct arena_sizes){
         .chunk_bytes = chunk_bytes,

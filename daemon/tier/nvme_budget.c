@@ -12,7 +12,7 @@
 #define SECOND_NS  UINT64_C(1000000000)
 #define AGE_MAX_MS (30 * DAY_S * 1000)
 #define AGE_MIN_MS UINT64_C(100)
-#define AWAY_MAX_S (8 * DAY_S) /* time away that counts: enough to fill any bucket */
+#define AWAY_MAX_S (8 * DAY_S) /* most seconds that one refill counts: they fill any bucket */
 
 static int64_t burst(const struct nvme *n)
 {

@@ -11,12 +11,12 @@
 #include "nvme__.h"
 #include "sys.h"
 
-#define PIECE_PAGES 64u /* more than any table has */
+#define PIECE_PAGES 64u /* more than any table takes */
 
 struct extent {
     uint64_t page;
     uint32_t path;
-    bool forward; /* the journal does not name it yet */
+    bool forward; /* found by its table: the journal does not name it yet */
     struct nvme_value value;
 };
 struct check {
@@ -30,7 +30,7 @@ struct check {
     struct extent *extent;
     uint32_t n, cap;
     uint64_t settled[DISK_PATHS_MAX];
-    bool mine; /* the journal is this store's */
+    bool mine; /* the journal belongs to this store */
     int problems, error;
     uint8_t *head, *piece;
 };
@@ -163,8 +163,8 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
 
 struct walk {
     uint32_t path, seg;
-    uint32_t before; /* extents of the segments before it */
-    uint64_t gen;    /* the newest in it so far; what is older is no more */
+    uint32_t before; /* number of extents found in earlier segments */
+    uint64_t gen;    /* newest generation found in this segment; extents of older ones are gone */
 };
 
 static bool take_table(struct check *k, struct walk *w, uint32_t page, const uint8_t *table,
@@ -187,7 +187,7 @@ static bool take_table(struct check *k, struct walk *w, uint32_t page, const uin
     return true;
 }
 
-/* Of the pages in `piece`: how far to go on. */
+/* Takes the extents whose tables are in `piece`. Returns how many pages the walk may go on. */
 static uint32_t take_tables(struct check *k, struct walk *w, uint32_t page, uint32_t pages)
 {
     uint32_t at = 0;
@@ -223,7 +223,8 @@ static void walk_tables(struct check *k)
 
 /* ---- behind what the journal names: what it has not learnt of yet ---- */
 
-/* Of the pages in `piece`: how far to go on; 0: there is no more. */
+/* Takes the extents whose tables are in `piece`. Returns how many pages the walk may go on; 0: the
+ * segment has no more. */
 static uint32_t take_forward(struct check *k, struct extent *x, uint64_t first, uint32_t pages)
 {
     const struct nvme_super *s = &k->super[x->path];
@@ -299,7 +300,8 @@ static void go_forward(struct check *k)
 
 /* ---- what is in them ---- */
 
-/* False: it is not there, which is no fault of what was not in the journal yet. */
+/* False: the payload is torn, which is no problem for an extent that the journal did not name yet.
+ */
 static bool check_payload(struct check *k, const struct extent *x, uint32_t slot,
                           const struct nvme_item *it)
 {
@@ -377,7 +379,7 @@ static void check_extent(struct check *k, const struct extent *x, bool payload)
     }
 }
 
-/* Extents come in order of their places. */
+/* Extents are checked in order of their places; `before` is the one before `x`. */
 static void check_place(struct check *k, const struct extent *x, const struct extent *before)
 {
     const struct nvme_super *s = &k->super[x->path];

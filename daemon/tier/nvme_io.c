@@ -46,7 +46,7 @@ void nvme__issue(struct nvme *n, struct nvme_io *io, enum disk_kind kind, struct
                  const struct iovec *iov, uint32_t iovs, uint64_t page, uint64_t bytes,
                  void (*end)(struct nvme_io *io))
 {
-    /* The limit is exact: whatever went wrong before, nothing is written behind a path's share. */
+    /* The limit is exact: no write may go beyond the path's share. */
     MUST(kind != DISK_WRITE || page * NVME_PAGE + bytes <= n->share_bytes[p->number]);
     MUST(!list_is_linked(&io->node));
     io->op = (struct disk_op){.kind = kind,

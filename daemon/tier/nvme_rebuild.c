@@ -17,9 +17,9 @@
 #include "sys.h"
 
 #define WALKERS 32u
-#define CHUNK   64u /* pages read at a time; more than any table has */
+#define CHUNK   64u /* pages read at a time; more than any table takes */
 
-/* Of which tables the extents are taken. */
+/* Which extents are taken: all, those with promises (durable), or those without. */
 enum which { WHICH_ALL, WHICH_DURABLE, WHICH_OTHERS };
 
 struct walk {
@@ -37,9 +37,11 @@ struct walker {
     struct walk *w;
     struct iovec iov;
     uint8_t *buf;
-    uint64_t gen; /* the newest that was found in the segment */
+    uint64_t gen; /* the newest generation that was found in the segment */
     uint32_t seg, page, pages, tries;
-    bool peeks; /* forward: one page is read, for most segments have nothing behind; then a table */
+    /* Forward: one page is read first, since most segments have nothing behind their known extents.
+     * False: that page begins a table, and the whole table is read. */
+    bool peeks;
 };
 
 static void nvme_rebuild_walk_on(struct walker *k);
@@ -80,7 +82,7 @@ static void no_room(struct walker *k, const struct nvme_head *h)
     k->w->report->blocks_over += v.items - v.records;
 }
 
-/* Returns how far the walker may go on. */
+/* Takes the extents whose tables were read. Returns how many pages the walker may go on. */
 static uint32_t nvme_rebuild_parse(struct walker *k)
 {
     uint32_t at = 0;
@@ -109,7 +111,7 @@ static void nvme_rebuild_leave(struct walker *k)
     k->page = n->seg_pages;
 }
 
-/* The same, of one table: no other counts. */
+/* The same going forward, for one table: without a good table there, the segment has no more. */
 static uint32_t parse_forward(struct walker *k)
 {
     struct nvme_head h;
@@ -227,7 +229,7 @@ int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r, const bool whol
     int result = walk_all(&w, r);
     if (result != 0 || report->blocks_over == 0)
         return result;
-    /* Dead blocks are back and take too much room: again, promises first. */
+    /* Found again, dead blocks take too much room. So walk again, and take promises first. */
     for (uint32_t i = 0; i < list->n; i++)
         nvme__extent_free(n, list->at[i].extent);
     list->n = 0;

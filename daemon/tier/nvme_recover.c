@@ -401,7 +401,8 @@ static int keep_forward(struct recover *v, uint32_t named)
 {
     struct nvme *n = v->n;
     struct nvme_candidates *l = &v->list;
-    uint32_t *ends = sys_calloc(n->segs, sizeof(ends[0])); /* page + 1 of that one; 0: none */
+    /* By segment: page + 1 of its first extent that is unread or broken; 0: none. */
+    uint32_t *ends = sys_calloc(n->segs, sizeof(ends[0]));
     uint32_t kept = named;
     if (ends == NULL)
         return -ENOMEM;
@@ -432,7 +433,8 @@ static int keep_forward(struct recover *v, uint32_t named)
     return 0;
 }
 
-/* Promises are kept before the journal has their extents. */
+/* Finds extents behind those that the journal names: promises count from before the journal has
+ * their extents. */
 static int go_forward(struct recover *v)
 {
     struct nvme_candidates *l = &v->list;
@@ -449,9 +451,9 @@ static int go_forward(struct recover *v)
     return r;
 }
 
-/* A path that was away while the journal spoke of another in its place, or a journal that is older
- * than the store: what it says may not be so any more. (A start that ended before it told the
- * journal has left that one behind.) */
+/* Whether the journal may be wrong: a path was away while the journal named another in its place,
+ * or the journal is older than the store. (One epoch older is all right: a start that ended before
+ * it wrote the journal leaves that.) */
 static bool is_behind(struct recover *v)
 {
     for (uint32_t i = 0; i < v->n->paths; i++) {
@@ -469,8 +471,8 @@ static bool is_behind(struct recover *v)
     return v->epoch > v->journal_epoch + 1;
 }
 
-/* There are blocks on it, says the journal, and there is no store: its disk may not be mounted, and
- * nothing is to be written to what is there instead. */
+/* Takes out each empty path on which the journal names blocks. Its disk may not be mounted, and
+ * the daemon must not write to the directory below the mount point. */
 static void take_out_empty(struct recover *v)
 {
     for (uint32_t i = 0; i < v->n->paths; i++) {
@@ -487,7 +489,7 @@ static void take_out_empty(struct recover *v)
     }
 }
 
-/* Which extents there are: by the journal, or, when it cannot tell, by the tables. */
+/* Finds the extents by the journal, or by the tables if the journal cannot be used. */
 static int find_extents(struct recover *v)
 {
     struct nvme *n = v->n;
@@ -542,9 +544,9 @@ static void place_extents(struct recover *v)
     }
 }
 
-/* Segments become what they are; those that hold nothing go. Extents that the journal does not know
- * take the way of those that were just written, or synced, the oldest first: of a segment the
- * journal never names what comes after something that it does not. */
+/* Sets the state of each segment, and frees the empty ones. Extents that the journal does not name
+ * are queued as if just written or synced, the oldest first, because the journal names the extents
+ * of a segment in order. */
 static void start_segments(struct recover *v)
 {
     struct nvme *n = v->n;
@@ -553,7 +555,7 @@ static void start_segments(struct recover *v)
         struct nvme_seg *s = &n->seg[i];
         if (!s->unread || s->durable)
             continue;
-        s->durable = true; /* it may be */
+        s->durable = true; /* an unread segment may hold promises */
         n->seg_use.durable++;
     }
     for (uint32_t i = v->list.n; i > 0; i--) {
@@ -565,7 +567,7 @@ static void start_segments(struct recover *v)
         else if (x->state == NVME_X_SYNCED || (x->flags & NVME_X_DIRTY) != 0)
             n->deaths.synced += nvme__dead_of(x);
         if (n->seg[x->seg].unread && (v->report->rebuilt || x->state != NVME_X_COMMITTED)) {
-            /* So is what is behind it: the next start finds them again. */
+            /* Not told to the journal, like all extents behind it: the next start finds them. */
             x->state = NVME_X_COMMITTED;
             x->flags |= NVME_X_UNREAD;
             p->hold_settled = true;
@@ -590,7 +592,7 @@ static void start_segments(struct recover *v)
                 n->seg[seg].state = NVME_S_FULL;
                 nvme__seg_look(n, seg);
             } else if (n->seg[seg].unread) {
-                n->seg[seg].state = NVME_S_FULL; /* of what, the next start may know */
+                n->seg[seg].state = NVME_S_FULL; /* the next start may be able to read it */
             } else if (s < p->formatted && !p->absent) {
                 nvme__seg_free(n, seg);
             }
@@ -598,7 +600,8 @@ static void start_segments(struct recover *v)
     }
 }
 
-/* From here on generations are greater than any that was ever written. */
+/* Writes the superblocks with a new epoch, so that new generations are greater than all older ones.
+ */
 static int write_supers(struct recover *v)
 {
     struct nvme *n = v->n;
@@ -657,8 +660,8 @@ static int commit_now(struct recover *v, const struct journal_change *change, ui
     return v->error != 0 ? v->error : commit.result;
 }
 
-/* Whether there may be more on the disks: a path that is out has not synced what was found, or was
- * not looked at, and what could not be read may be readable another time. */
+/* Whether the disks may hold more than was found: a path is absent or out, or a segment could not
+ * be read and may be readable at another start. */
 static bool is_partial(struct recover *v)
 {
     const struct nvme *n = v->n;
@@ -670,7 +673,8 @@ static bool is_partial(struct recover *v)
     return !whole;
 }
 
-/* Which store it is, and of which paths the journal speaks as they are from this start on. */
+/* Encodes the journal's entry of the store: uuid, epoch, and for each path the epoch at which the
+ * journal last agreed with it. */
 static uint32_t store_value(const struct recover *v, uint8_t to[STORE_BYTES])
 {
     const struct nvme *n = v->n;
@@ -683,9 +687,9 @@ static uint32_t store_value(const struct recover *v, uint8_t to[STORE_BYTES])
     return (uint32_t)(sizeof(n->store.uuid) + 4 + (size_t)n->paths * 4);
 }
 
-/* Stale keys go before their segments can be used again, and before that it is told whose keys may
- * go. What was found by its table is in the journal before the key that makes it count, and before
- * it is settled. */
+/* Brings the journal up to date, in this order: the store's key, so that it is known whose keys are
+ * deleted; stale keys, before their segments are used again; extents found by their tables; then
+ * the store's key and the settled mark. */
 static int settle_journal(struct recover *v)
 {
     struct nvme *n = v->n;
@@ -711,7 +715,7 @@ static int settle_journal(struct recover *v)
     change[0] = store;
     const uint32_t bytes = nvme__settled_save(n, settled);
     change[1] = (struct journal_change){NVME_KEY_SETTLED, settled, bytes};
-    /* A rebuild that has not seen all is none: the next start does it again. */
+    /* A partial rebuild must not count: without the store's key the next start does it again. */
     const bool again = v->report->rebuilt && is_partial(v);
     if (again)
         nvme__note(
@@ -736,7 +740,7 @@ static int begin_fresh(struct recover *v)
     return r;
 }
 
-/* Blocks that core did not take, when not all could be read, are left to the next start. */
+/* If not all could be read, keeps the blocks that core did not take, for the next start. */
 static void hold_dropped(struct recover *v)
 {
     struct nvme *n = v->n;

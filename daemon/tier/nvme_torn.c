@@ -26,8 +26,8 @@ static int by_since(const void *a, const void *b)
     return (x->since > y->since) - (x->since < y->since);
 }
 
-/* Those that no table speaks of. Tables from before there was this say nothing, and nothing is
- * asked of their extents. Returns how many. */
+/* Marks the extents that no later table says are safe, and returns how many. Tables of an older
+ * format have no since; their extents are never marked. */
 static uint32_t mark_unsure(struct nvme_candidates *list, struct claim *claim)
 {
     uint32_t claims = 0, next = 0, unsure = 0;
@@ -59,15 +59,15 @@ struct look {
     int error;
 };
 struct reader {
-    struct hash_stream sum; /* of the item, as far as it was read */
+    struct hash_stream sum; /* over the bytes of the item read so far */
     struct nvme_io io;
     struct look *l;
-    struct nvme_candidate *c; /* NULL: between two */
+    struct nvme_candidate *c; /* the extent being read; NULL: none yet */
     struct nvme_head head;
     struct iovec iov;
     uint8_t *table, *piece;
-    uint32_t item, bytes; /* bytes of it that were read */
-    uint32_t page, pages; /* what is in `piece`, of the extent; 0: nothing */
+    uint32_t item, bytes; /* the item being compared; its bytes read so far */
+    uint32_t page, pages; /* the pages of the extent that `piece` holds; pages 0: none */
     uint32_t tries;
 };
 
@@ -82,7 +82,8 @@ static void issue(struct reader *k, void (*end)(struct nvme_io *io))
                 nvme__extent_page(n, x) + page, k->iov.iov_len, end);
 }
 
-/* Whether what was read is there; else it is asked for again, a few times. */
+/* True: the read has ended, and *ret_failed says whether it failed. False: it failed and was issued
+ * again, which happens a few times. */
 static bool has_come(struct reader *k, void (*end)(struct nvme_io *io), bool *ret_failed)
 {
     *ret_failed = k->io.op.result < 0;
@@ -106,7 +107,7 @@ static void end_item(struct reader *k, bool good)
     hash_stream_init(&k->sum);
 }
 
-/* It may be what was promised, and be read at the next start. */
+/* Leaves an extent that cannot be read: it may hold a promise, and the next start may read it. */
 static void nvme_torn_leave(struct reader *k)
 {
     k->c->unread = true;
@@ -145,7 +146,7 @@ static void read_piece(struct reader *k, uint32_t page)
     issue(k, nvme_torn_on_piece);
 }
 
-/* Goes through the items as far as the piece has them; false: another one is on its way. */
+/* Compares the items whose pages `piece` holds. False: the next piece is being read. */
 static bool compare_items(struct reader *k)
 {
     while (k->item < k->head.items) {
@@ -153,7 +154,7 @@ static bool compare_items(struct reader *k)
         nvme__item_decode(k->table, k->item, &it);
         const bool record = (it.flags & NVME_I_RECORD) != 0;
         if (!nvme__item_ok(&k->head, &it)) {
-            k->item++; /* it is looked at when it is told */
+            k->item++; /* nvme__tell() counts a bad item */
             continue;
         }
         const uint32_t page = it.page + k->bytes / NVME_PAGE;
@@ -175,7 +176,8 @@ static bool compare_items(struct reader *k)
     return true;
 }
 
-/* A table that was there a moment ago and is no more: nothing of it is believed. */
+/* A read of a table has ended. If it failed, or the table is not the one found before, all blocks
+ * of the extent count as dead; an extent found forward is left unread if it failed. */
 static void on_table(struct nvme_io *io)
 {
     struct reader *k = CONTAINER_OF(io, struct reader, io);
@@ -203,7 +205,7 @@ static void on_table(struct nvme_io *io)
 static bool next_extent(struct reader *k)
 {
     struct look *l = k->l;
-    MUST(k->c == NULL || k->item >= k->head.items); /* the one before is compared */
+    MUST(k->c == NULL || k->item >= k->head.items); /* the extent before is compared whole */
     while (l->next < l->list->n && !l->list->at[l->next].unsure)
         l->next++;
     if (l->next == l->list->n)

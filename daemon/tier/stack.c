@@ -369,7 +369,7 @@ static uint32_t stack_slot_bytes(const struct tier *t, uint32_t bytes)
     return first->ops->slot_bytes(first, bytes);
 }
 
-/* Lasting bytes are those of the first tier: promises are not demoted. */
+/* Sums the figures of all tiers. lasting_bytes stays the first tier's: promises are not demoted. */
 static void stack_figures(const struct tier *t, struct tier_stats *ret)
 {
     const struct stack *s = stack_of(t);
@@ -407,7 +407,7 @@ static void stack_on_settled(struct tier_op *op)
     outer->done(outer);
 }
 
-/* One tier after the other; those that have nothing to do for it are passed over. */
+/* Settles the tiers one after the other, from `tier` on. Tiers without settle() are skipped. */
 static void settle_next(struct stack *s, struct tier_op *outer, unsigned tier)
 {
     while (tier < s->cfg.tiers && !s->level[tier].tier->storage->settle)
@@ -434,7 +434,7 @@ static void stack_settle(struct tier *t, struct tier_op *op)
     s->settle = &op->next;
 }
 
-/* Some place that core gave back is not given back yet: its reader is in flight. */
+/* Whether a place that core freed is not free yet, because a move still reads it. */
 static bool frees_pending(const struct stack *s)
 {
     for (uint32_t i = 0; i < s->cfg.moves; i++)
@@ -483,7 +483,8 @@ static uint32_t moves_idle(const struct stack *s)
     return n;
 }
 
-/* From below, so that there is room for what goes down; above no more than can go down now. */
+/* Begins with the lowest tier, so that it has room for blocks that are demoted. The tiers above
+ * reclaim no more blocks than there are idle moves. */
 static uint32_t stack_reclaim(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx)
 {
     const struct stack *s = stack_of(t);
@@ -578,7 +579,7 @@ static void stack_on_moved(void *ctx, uint32_t owner, struct tier_loc from, stru
 {
     const struct stack_level *l = ctx;
     const struct tier_events *events = &l->stack->tier.events;
-    move_lose(l, from); /* it was kept there before it was to go down */
+    move_lose(l, from); /* the tier moved the block itself, so its demotion ends */
     events->moved(events->ctx, owner, stack_loc(l->no, from), stack_loc(l->no, to));
 }
 
