@@ -27,7 +27,7 @@ static const struct fatal fatal[] = {
 
 static struct sigaction before[ARRAY_LEN(fatal)];
 static void (*_Atomic crash_hook)(void);
-static _Atomic long crashing;              /* the thread that tells */
+static _Atomic long crashing;              /* id of the thread that reports its signal; 0: none */
 static _Thread_local sigjmp_buf *survivor; /* where this thread goes on after a SIGBUS */
 static _Alignas(64) uint8_t crash_stack[STACK_BYTES];
 
@@ -74,7 +74,8 @@ static const char *take_hex(const char *s, uintptr_t *ret)
     }
 }
 
-/* The file of a line of /proc/self/maps, if the address is in its range; "" of what has none. */
+/* The file of a line of /proc/self/maps. "": memory without a file; NULL: the address is not in the
+ * line's range. */
 static const char *file_of(const char *map, uintptr_t address)
 {
     uintptr_t from, to;
@@ -88,7 +89,7 @@ static const char *file_of(const char *map, uintptr_t address)
     return file != NULL ? file : "";
 }
 
-/* Adds the name of the file, where there is one. */
+/* Adds the name of the file that is mapped at `address`, if any. */
 static void line_file(struct line *l, uintptr_t address)
 {
     char map[LINE_BYTES], chunk[1024];
@@ -125,7 +126,7 @@ static void crash_tell(const struct fatal *f, const siginfo_t *info)
     (void)prctl(PR_GET_NAME, thread);
     line_text(&l, "fatal: ");
     line_text(&l, f->name);
-    if (info->si_code > 0) { /* of the kernel, not of a process */
+    if (info->si_code > 0) { /* sent by the kernel, not by a process */
         line_text(&l, " at ");
         line_hex(&l, (uintptr_t)info->si_addr);
     }
@@ -137,7 +138,7 @@ static void crash_tell(const struct fatal *f, const siginfo_t *info)
         line_text(&l, ": the file has been cut, or has no room for this page");
     l.len = MIN(l.len, sizeof(l.text) - 1);
     l.text[l.len++] = '\n';
-    (void)!write(STDERR_FILENO, l.text, l.len); /* else nobody is there to be told */
+    (void)!write(STDERR_FILENO, l.text, l.len); /* an error cannot be reported */
 }
 
 static void on_fatal(int number, siginfo_t *info, void *context)
@@ -161,10 +162,10 @@ static void on_fatal(int number, siginfo_t *info, void *context)
         if (hook != NULL)
             hook();
     } else {
-        while (none != self) /* it ends the process */
+        while (none != self) /* until the reporting thread ends the process */
             (void)pause();
     }
-    /* What the kernel sent comes again by itself. */
+    /* A fault that the kernel sent is raised again when the instruction is repeated. */
     (void)sigaction(number, &before[i], NULL);
     if (info->si_code <= 0)
         (void)raise(number);

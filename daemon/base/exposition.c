@@ -78,8 +78,7 @@ static void family_head(struct out *o, const struct family *f, const char *type,
         out_add(o, "# UNIT %s %s\n", f->name, f->unit);
 }
 
-/* As many digits as a value has: 15 are exact in a double, and more than a counter of nanoseconds
- * shows. */
+/* The value in its base unit. 15 digits are exact in a double, and enough for nanoseconds. */
 static const char *exposition_value_text(const struct family *f, uint64_t value, char text[32])
 {
     struct units_stat u;
@@ -91,7 +90,8 @@ static const char *exposition_value_text(const struct family *f, uint64_t value,
     return text;
 }
 
-/* "{device="0",le="1"}" of what there is of the two. */
+/* One line: name, labels and value. Labels are as in {device="0",le="1"}; an empty one is left out.
+ */
 static void sample(struct out *o, const struct family *f, const char *suffix,
                    const struct metric_set *set, const char *le, const char *value)
 {
@@ -121,7 +121,8 @@ static void histo_samples(struct out *o, const struct family *f, const struct me
     sample(o, f, "_count", set, "", text);
 }
 
-/* What is of the same table as the first of them, its own number included. */
+/* Whether `set` has the table and the prefix of `first`, such as device0 and device1. True also for
+ * `first`. */
 static bool is_sibling(const struct metric_set *first, const struct metric_set *set)
 {
     return set->desc == first->desc &&

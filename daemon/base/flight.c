@@ -36,7 +36,7 @@ static struct {
     struct ring *rings;
     struct place *places;
     unsigned threads_max, records;
-    _Atomic unsigned threads; /* asked for a ring: may exceed threads_max */
+    _Atomic unsigned threads; /* threads that asked for a ring: may exceed threads_max */
     atomic_flag dumping;
 } recorder = {.dumping = ATOMIC_FLAG_INIT};
 
@@ -208,7 +208,7 @@ static void out_rec(struct out *o, const struct flight_rec *rec)
     out_text(o, "\n", 0);
 }
 
-/* Whoever reads a dump has the sources seldom at hand. */
+/* Explains the events in the dump, because its reader seldom has the sources. */
 static void out_legend(struct out *o)
 {
     out_text(o, "# seconds since boot, thread, event, and what a, b and c of it are (decimal):\n",
@@ -221,7 +221,7 @@ static void out_legend(struct out *o)
     }
 }
 
-/* The place whose record is the oldest, or NULL when all have been told. */
+/* The place whose record is the oldest, or NULL when all records have been written. */
 static struct place *oldest(unsigned threads)
 {
     struct place *best = NULL;
@@ -266,6 +266,6 @@ int flight_dump(int fd)
 
 void flight_dump_stderr(void)
 {
-    /* The process is about to end; when stderr does not take it there is nobody to tell. */
+    /* The process is about to end, and an error of stderr cannot be reported. */
     (void)!flight_dump(STDERR_FILENO);
 }

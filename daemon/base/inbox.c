@@ -41,8 +41,8 @@ void inbox_post(struct inbox *inbox, struct inbox_item *item)
                                                     memory_order_relaxed));
     if (head != NULL)
         return;
-    /* From the exchange on the item may be gone; only the inbox is touched. The counter cannot come
-     * near 2^64, so a write fails only when the descriptor is not ours any more. */
+    /* From the exchange on, the receiver may have freed the item, so only the inbox is used. The
+     * counter cannot come near 2^64: write() fails only if the descriptor was closed. */
     const uint64_t one = 1;
     const ssize_t n = write(inbox->fd, &one, sizeof(one));
     MUST(n == sizeof(one));

@@ -20,7 +20,7 @@ static _Atomic int log_fd = STDERR_FILENO;
 static _Atomic bool log_json, log_is_journal;
 static _Atomic uint64_t dropped;
 
-/* What follows the message: " (4294967295 more held back)", quote, brace, newline. */
+/* Room for the text after the message: " (4294967295 more held back)", quote, brace, newline. */
 #define TAIL_BYTES 48
 
 /* systemd.exec(5): JOURNAL_STREAM has device and inode of a descriptor that leads to the journal.
@@ -88,7 +88,7 @@ struct line {
     size_t len, cap;
 };
 
-/* All of it or, when it does not fit, none. */
+/* Appends all of the text. False: it does not fit, and nothing is appended. */
 static bool log_put(struct line *l, const char *text, size_t n)
 {
     if (n > l->cap - l->len)
@@ -131,8 +131,7 @@ static void put_time(struct line *l)
          in_day / 60 % 60, in_day % 60, (unsigned)(ms % 1000));
 }
 
-/* Length of the printable UTF-8 sequence at s, 0 when there is none: a control character or not
- * UTF-8. */
+/* Length of the printable UTF-8 sequence at s. 0: s has a control character, or is not UTF-8. */
 static size_t printable(const unsigned char *s)
 {
     if (s[0] < 0x80)
@@ -151,7 +150,8 @@ static size_t printable(const unsigned char *s)
     return n;
 }
 
-/* The message with what is not printable escaped; cut, with "...", when it does not fit. */
+/* Appends the message. Bytes that are not printable are escaped; "..." ends a message that is cut.
+ */
 static void put_message(struct line *l, const char *msg, bool json)
 {
     l->cap = sizeof(l->text) - TAIL_BYTES;
@@ -183,7 +183,7 @@ static void put_message(struct line *l, const char *msg, bool json)
         (void)log_put(l, "...", 3);
 }
 
-/* The last two parts of a path: the directory says the module, however the compiler was called. */
+/* The last two parts of a path: directory and file. Compilers are called with different paths. */
 static const char *module_of(const char *file)
 {
     const char *at = file + strlen(file);

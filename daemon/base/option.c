@@ -8,10 +8,10 @@
 #include "similar.h"
 #include "units.h"
 
-/* So many keys are named where none is similar. */
+/* Most keys that an error names if no key is similar. */
 #define LIST_MAX 4u
 
-/* Text that grows in the caller's buffer; `full` says that some was lost. */
+/* Text that grows in the caller's buffer. full: some text did not fit and was lost. */
 struct text {
     char *buf;
     size_t cap, len;
@@ -48,7 +48,7 @@ static int text_len(const struct text *t)
     return t->full ? -ENOSPC : (int)t->len;
 }
 
-/* Somebody's text in quotes, cut to a readable length and without what could disturb a terminal. */
+/* Adds the user's text in quotes: cut to a readable length, control characters shown as '?'. */
 static void add_quoted(struct text *t, const char *s)
 {
     char shown[68];
@@ -135,7 +135,7 @@ static void add_expects(struct text *t, const struct option_desc *d)
         add(t, ", or 'auto'");
 }
 
-/* A value that works: the default, unless that says nothing. */
+/* Adds a valid value: the default, or a usual one if the default is empty or "auto". */
 static void add_example(struct text *t, const struct option_desc *d)
 {
     static const char *const usual[] = {
@@ -201,8 +201,8 @@ static uint64_t load_uint(const void *at, size_t size)
     }
 }
 
-/* Each set_ function: 0, or -EINVAL with *ret_detail set when there is more to say than what was
- * expected. */
+/* Each set_ function returns 0 or -EINVAL. It sets *ret_detail if the error needs more text than
+ * the expected value. */
 
 static int set_number(const struct option_desc *d, void *at, const char *value,
                       const char **ret_detail)

@@ -39,7 +39,7 @@ struct pool {
     uint32_t count, used, peak, fresh, free_head;
     bool bound;
     pthread_t owner;
-    void *room;     /* what calloc gave */
+    void *room;     /* the block that calloc() returned */
     uint8_t *objs;  /* count * stride, aligned */
     uint64_t *live; /* bit per object, behind the objects */
 };
@@ -143,7 +143,7 @@ static void *next_free(struct pool *pool)
     pool->live[idx / 64] |= UINT64_C(1) << (idx % 64);
     pool->used++;
     pool->peak = MAX(pool->peak, pool->used);
-    /* What rounding added is nobody's. */
+    /* The bytes that rounding added are not part of the object. */
     POISON(obj + pool->obj_bytes, pool->stride - pool->obj_bytes);
     return obj;
 }

@@ -28,7 +28,7 @@ void share_destroy(struct share *s)
     *s = (struct share){0};
 }
 
-/* What the promise still covers for one who holds this much. */
+/* The rest of the promised share for a holder that has `held`. */
 static uint64_t lacks(const struct share *s, uint64_t held)
 {
     return s->each > held ? s->each - held : 0;

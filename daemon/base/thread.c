@@ -10,7 +10,7 @@
 #include "crash.h"
 #include "fault.h"
 
-#define SLICE_NS 100000u /* the least that the kernel takes */
+#define SLICE_NS 100000u /* the smallest slice that the kernel accepts */
 
 int thread_start(const char *name, void *(*main)(void *arg), void *arg, pthread_t *ret_thread)
 {
@@ -51,7 +51,7 @@ int thread_prompt(void)
     struct attr a = {0};
     if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) != 0)
         return -errno;
-    if (a.policy != 0) /* another than the usual one was chosen for us */
+    if (a.policy != 0) /* the operator chose another policy than SCHED_OTHER: it stays */
         return 0;
     a.runtime = SLICE_NS;
     return syscall(SYS_sched_setattr, 0, &a, 0) != 0 ? -errno : 0;

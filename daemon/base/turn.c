@@ -10,14 +10,14 @@ struct piece {
 };
 
 static _Thread_local struct {
-    uint64_t begun_ns, at_ns; /* of the turn, and of the piece */
-    uint64_t read_ns, cpu_ns; /* when the processor's clock was read, and what it said */
-    uint64_t before_cpu_ns;   /* the same when the turn before ended */
+    uint64_t begun_ns, at_ns; /* when the turn began; when the current piece began */
+    uint64_t read_ns, cpu_ns; /* when processor time was read last; its value then */
+    uint64_t before_cpu_ns;   /* processor time when the turn before ended */
     struct piece longest;
 } turn;
 
-/* Processor time of the piece that ends. Pieces since the last reading were short, so they count
- * for as long as they took: others did not have the processor for long. */
+/* Processor time of the piece that ends. It is read for long pieces only. Short pieces count as
+ * long as they took, since other threads cannot have had the processor for long. */
 static uint64_t cpu_of(uint64_t now_ns, uint64_t took_ns)
 {
     if (took_ns < TURN_PIECE_LONG_NS)

@@ -24,13 +24,13 @@ void wheel_init(struct wheel *w, uint64_t now_ns)
     }
 }
 
-/* The first tick that is not before `ns`: rounding up is what keeps a timer from firing early. */
+/* The first tick that is not before `ns`. It is rounded up so that no timer fires early. */
 static uint64_t tick_of(uint64_t ns)
 {
     return ns / WHEEL_TICK_NS + (ns % WHEEL_TICK_NS != 0);
 }
 
-/* Puts `t` where it belongs as seen from w->tick; `due_list` takes what is due already. */
+/* Puts `t` into its slot as seen from w->tick, or on `due_list` if it is due already. */
 static void wheel_place(struct wheel *w, struct wheel_timer *t, struct list_node *due_list)
 {
     const uint64_t tick = tick_of(t->due_ns);
@@ -43,7 +43,7 @@ static void wheel_place(struct wheel *w, struct wheel_timer *t, struct list_node
         uint64_t ahead = (tick >> shift) - (w->tick >> shift);
         if (ahead >= WHEEL_SLOTS && l + 1 < WHEEL_LEVELS)
             continue;
-        /* Beyond the top level: the farthest slot, and another look when time gets there. */
+        /* Beyond the top level: the farthest slot. `t` is placed again when time gets there. */
         if (ahead >= WHEEL_SLOTS)
             ahead = WHEEL_SLOTS - 1;
         const unsigned s = (unsigned)(((w->tick >> shift) + ahead) & DIGIT_MASK);
@@ -67,8 +67,8 @@ void wheel_del(struct wheel *w, struct wheel_timer *t)
     struct list_node *head = t->node.next;
     const bool last = head == t->node.prev;
     list_remove(&t->node);
-    /* Alone on its list, so its neighbour was the head; when that is a slot, the slot is empty now.
-     */
+    /* `t` was alone on its list, so its neighbour was the list's head. If that is a slot, the slot
+     * is empty now. */
     const uintptr_t at = (uintptr_t)head, first = (uintptr_t)&w->slot[0][0];
     if (last && at >= first && at < first + sizeof(w->slot)) {
         const size_t i = (at - first) / sizeof(struct list_node);
@@ -106,8 +106,8 @@ static void take_slot(struct wheel *w, unsigned l, struct list_node *to)
     }
 }
 
-/* Enters w->tick: spreads the slots that begin here, highest level first, and collects what is due.
- */
+/* Enters w->tick: spreads the slots that begin here, highest level first, and collects the timers
+ * that are due. */
 static void enter_tick(struct wheel *w, struct list_node *due)
 {
     for (unsigned l = WHEEL_LEVELS - 1; l > 0; l--) {
@@ -149,8 +149,8 @@ unsigned wheel_run(struct wheel *w, uint64_t now_ns)
         w->tick = tick;
         enter_tick(w, &due);
     }
-    /* Time stands at now before anything fires: what a callback adds and is due already goes to
-     * `overdue`, not into this run. */
+    /* w->tick is now before any timer fires: a timer that a callback adds and is due already goes
+     * to `overdue`, and does not fire in this run. */
     if (now_tick > w->tick)
         w->tick = now_tick;
     return fire(w, &due, now_ns);
