@@ -15,11 +15,12 @@
 #define MIB (KIB * 1024)
 #define GIB (MIB * 1024)
 
-/* Sizes that we choose ourselves are whole huge pages. */
+/* Sizes that the daemon decides are whole huge pages. */
 #define GRAIN (2 * MIB)
-/* Of the limit. Workers often live under the same one, and so does the page cache. */
+/* The default budget's part of the memory limit. Workers and the page cache often share the limit.
+ */
 #define SHARE_PERCENT 60
-/* An allowance for what does not depend on the configuration. */
+/* Allowance for memory that does not depend on the configuration. */
 #define PROCESS_BYTES (32 * MIB)
 #define CPUS_COPY_MAX 8
 
@@ -164,7 +165,8 @@ static uint64_t chunk_for(uint64_t host_limit)
     return MIN(wanted, power_of_two_below(host_limit));
 }
 
-/* What lies on storage can be read by the next run with the secret of this one alone. */
+/* Decides where the secret is kept: the next run can use stored blocks only with this run's secret.
+ */
 static void decide_secret(struct config *cfg, const char *file, const char *where)
 {
     struct config_origin *origin = &cfg->origin[config_key("secret_file")];
@@ -196,7 +198,7 @@ static void decide_nvme(struct config *cfg)
     if (cfg->nvme_paths[0] == '\0' ||
         nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof(why)) < 0)
         return;
-    /* What is stored stays, whoever has filled the file systems meanwhile. */
+    /* Never below the size of existing stores, even if the file systems were filled meanwhile. */
     share = nvme_paths_room(&paths) / 10 * 9 / MIB * MIB;
     kept = nvme_paths_kept(&paths);
     DECIDE(cfg, nvme_limit, "nvme.limit",
@@ -207,7 +209,7 @@ static void decide_nvme(struct config *cfg)
     decide_secret(cfg, file, "beside the journal");
 }
 
-/* What does not depend on host.limit. */
+/* Decides the keys that do not depend on host.limit. */
 static void decide_first(struct config *cfg, uint64_t budget)
 {
     const unsigned ncpus = cpus();
@@ -237,7 +239,7 @@ static void decide_for_limit(struct config *cfg, uint64_t host_limit)
 
 /* A configuration being decided. */
 struct solve {
-    const struct config *cfg; /* all but what depends on host.limit is decided */
+    const struct config *cfg; /* only keys that depend on host.limit are undecided */
     budget_inputs_fn *inputs;
     void *ctx;
 };
@@ -253,8 +255,7 @@ static void try_limit(const struct solve *s, uint64_t host_limit, struct config 
     budget_compute(ret_cfg, &in, ret);
 }
 
-/* The largest host.limit whose total stays within the budget; the smallest one, if even that does
- * not. */
+/* The largest host.limit whose total stays within the budget. If none does, the smallest one. */
 static uint64_t solve_limit(const struct solve *s, uint64_t budget)
 {
     struct config cfg;
@@ -278,11 +279,11 @@ static uint64_t solve_limit(const struct solve *s, uint64_t budget)
 
 /* ---- what to lower ---- */
 
-/* Keys whose lower values together make the total fit, what brings most first. */
+/* Keys whose lower values together make the total fit; the key that frees most comes first. */
 struct advice {
     const char *key[BUDGET_LINES_MAX];
-    unsigned n;           /* 0: not even all of them do */
-    uint64_t least_bytes; /* the total with these, or with all, as low as they go */
+    unsigned n;           /* 0: even all keys at their least do not fit */
+    uint64_t least_bytes; /* the total with these keys (n 0: all keys) at their least */
 };
 
 static uint64_t total_of(const struct solve *s, uint64_t most)
@@ -294,7 +295,7 @@ static uint64_t total_of(const struct solve *s, uint64_t most)
     return b.total_bytes;
 }
 
-/* As low as the key goes; a host.limit becomes what the others leave. */
+/* Sets the key to its least value; host.limit becomes auto, and so what the other keys leave. */
 static void lower(struct config *cfg, const char *key)
 {
     const struct option_desc *d = &config_table[config_key(key)];
@@ -311,7 +312,7 @@ static void lower(struct config *cfg, const char *key)
     cfg->staging_session_max = MIN(cfg->staging_session_max, cfg->staging_total);
 }
 
-/* The keys of lines that bring something, what brings most first; their number. */
+/* The keys whose lowering frees memory, the one that frees most first. Returns their number. */
 static unsigned order_keys(const struct solve *s, const struct budget *b, uint64_t most,
                            const char *ret_key[BUDGET_LINES_MAX])
 {
@@ -357,7 +358,8 @@ static void advise(const struct solve *s, const struct budget *b, uint64_t most,
         ret->n = 0;
 }
 
-/* The least memory.budget for what is given: staging.total grows with it. */
+/* The least memory.budget for the given keys. It is searched for, since staging.total grows with
+ * the budget. */
 static uint64_t least_budget(const struct config *given, const struct solve *s, uint64_t bytes)
 {
     uint64_t budget = 0;
@@ -374,7 +376,9 @@ static uint64_t least_budget(const struct config *given, const struct solve *s, 
 
 #define REMEDY_TEXT_BYTES 400u
 
-/* What makes a total of `b` fit: keys to lower, and memory that does for all that is given. */
+/* Writes what makes the total of `b` fit: the keys to lower, or the memory that the given keys
+ * need.
+ */
 static void remedy_text(const struct config *given, const struct solve *s, const struct budget *b,
                         uint64_t most, const struct advice *a, char text[REMEDY_TEXT_BYTES])
 {
@@ -399,7 +403,7 @@ static void remedy_text(const struct config *given, const struct solve *s, const
                     suffices ? units_exact_bytes(budget, more) : "");
 }
 
-/* Names the parts to make smaller, and by how much. */
+/* Refuses a total that does not fit, and names the keys to lower. */
 static void refuse_total(const struct config *given, const struct config *cfg,
                          const struct solve *s, const struct budget *b, const char *than,
                          uint64_t most, struct config_errors *errors)
@@ -428,7 +432,8 @@ static void refuse_total(const struct config *given, const struct config *cfg,
         largest->name, units_format_bytes(largest->bytes, size), text);
 }
 
-/* A host.limit that was given decides an undecided budget; one that was not has to fit into it. */
+/* Decides memory.budget. A given host.limit raises an undecided budget; an undecided host.limit
+ * must fit into it. */
 static void set_budget(struct config *cfg, struct budget *b, uint64_t share)
 {
     const char *auto_text = cfg->origin[config_key("memory.budget")].auto_text;

@@ -16,7 +16,7 @@
 /* Version 1 writes "none" as the largest multiple of the page size in 63 bits. */
 #define V1_NONE (UINT64_C(1) << 62)
 
-/* The start of a small file, terminated. Its length, or -errno. */
+/* Reads the start of a small file into `buf`, with a final NUL. Returns its length, or -errno. */
 static int read_text(const char *path, char *buf, size_t cap)
 {
     const int fd = sys_open(path, O_RDONLY, 0);
@@ -35,11 +35,11 @@ static int read_text(const char *path, char *buf, size_t cap)
     return r;
 }
 
-/* Want of descriptors or memory says nothing about the file: to take it for one that is not there
- * would be to run without the limit that it may hold. */
+/* A search for the lowest limit. An error for lack of descriptors or memory ends it: the file may
+ * hold a limit, so it must not count as missing. */
 struct finding {
     struct budget_limit limit;
-    int want; /* the first error of that kind, or 0 */
+    int want; /* the first error for lack of descriptors or memory; 0: none */
 };
 
 static bool is_want(int err)
@@ -47,7 +47,7 @@ static bool is_want(int err)
     return err == -EMFILE || err == -ENFILE || err == -ENOMEM;
 }
 
-/* The number in that file when it is a limit, and lower than the one so far. */
+/* Lowers f->limit to the number in the file, if that is a limit and lower. */
 static void lower_to(const char *root, const char *path, struct finding *f)
 {
     char full[PATH_MAX], text[64];
@@ -69,9 +69,9 @@ static void lower_to(const char *root, const char *path, struct finding *f)
 }
 
 /*
- * From the cgroup up to the root of the hierarchy. What is not there is passed over: inside a
- * container the path is often the host's, and only the mount point itself shows the container's
- * cgroup.
+ * Lowers the limit by each cgroup from this one up to the root of the hierarchy. Missing
+ * directories are skipped: inside a container the path is often the host's, and only the mount
+ * point shows the container's cgroup.
  */
 static void lower_along(const char *root, const char *mount, const char *cgroup,
                         const char *const *names, struct finding *f)
@@ -120,7 +120,7 @@ static void lower_by_line(const char *root, char *line, struct finding *f)
     if (controllers == NULL || (path = strchr(++controllers, ':')) == NULL || path[1] != '/')
         return;
     const size_t len = (size_t)(path - controllers);
-    /* "/.." leads out of what is mounted here; the mount point is the best we see. */
+    /* "/.." leads out of the mounted hierarchy; only the limits of the mount point can be read. */
     const char *cgroup = strstr(path, "/..") != NULL ? "" : path + 1;
     if (len == 0)
         lower_along(root, CGROUP_DIR, cgroup, v2, f);

@@ -261,7 +261,7 @@ void config_errors_print(const struct config_errors *errors, FILE *out)
         (void)!fprintf(out, "and %u more\n", errors->count - CONFIG_ERRORS_MAX);
 }
 
-/* Else --print-config could not write it down. */
+/* Whether YAML can hold the text: --print-config must be able to write every value. */
 static bool is_utf8(const char *text)
 {
     char quoted[CONFIG__QUOTED_BYTES];
@@ -313,8 +313,8 @@ static void apply_set(struct config__load *l, const char *set)
     config__set(l, "--set", 0, key, equals + 1);
 }
 
-/* Blocks are shared between processes that trust each other; of nobody but its own uid does the
- * daemon know that. */
+/* The principal if none is configured: the daemon's own uid. Principals share blocks among
+ * processes that trust each other, and the daemon knows that of its own uid alone. */
 static void default_principal(struct config *cfg)
 {
     cfg->principals[0] = (struct config_principal){
@@ -331,7 +331,7 @@ const struct config_principal *config_principal_of(const struct config *cfg, uid
     return NULL;
 }
 
-/* The sockets' mode is text in the table, for it is octal. */
+/* Reads the mode of the sockets. It is text in the table, because it is octal. */
 static void derive_mode(struct config *cfg, struct config_errors *errors)
 {
     char *end, shown[CONFIG__SHOWN_BYTES];
@@ -355,7 +355,8 @@ static void derive_devices(struct config *cfg, struct config_errors *errors)
         config__error_at(cfg, errors, "hbm.devices", "%s", why);
 }
 
-/* Drive writes per day have a fraction, which no type of the table has. */
+/* Reads the drive writes per day. They are text in the table, because no type of it has fractions.
+ */
 static void derive_endurance(struct config *cfg, struct config_errors *errors)
 {
     char *end, shown[CONFIG__SHOWN_BYTES];

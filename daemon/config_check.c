@@ -19,7 +19,7 @@
 #include "tier.h"
 #include "units.h"
 
-/* Text of the value of a key, exact, as one would write it. */
+/* The value of a key as exact text, as a user would write it. */
 static const char *value_of(const struct config *cfg, const char *key,
                             char buf[CONFIG__SHOWN_BYTES])
 {
@@ -28,7 +28,8 @@ static const char *value_of(const struct config *cfg, const char *key,
     return buf;
 }
 
-/* Both of them in bytes; 0 is "auto" and is fitted to the other later. */
+/* Refuses a value above its limit. Both are in bytes; 0 is "auto", which is decided later to fit.
+ */
 static void check_at_most(const struct config *cfg, struct config_errors *errors, const char *key,
                           uint64_t value, const char *limit_key, uint64_t limit)
 {
@@ -55,8 +56,8 @@ static void check_policy(const struct config *cfg, const char *key, const char *
                      config__shown(name, shown));
 }
 
-/* Whether a device is there now, the daemon finds out as it runs: it may come back. A name that no
- * device can have, or a kind that this binary has not, is a mistake. */
+/* Refuses a name that no device can have, or a kind that this binary does not support. A device
+ * that is missing is no error: it may come up while the daemon runs. */
 static void check_device(const struct config *cfg, uint32_t i, struct config_errors *errors)
 {
     const struct hbm_device_entry *d = &cfg->devices.entry[i];
@@ -86,7 +87,8 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* What a tenant is guaranteed: its share has those of its sub-tenants in it. */
+/* The bytes that a tenant is guaranteed. The shares of its sub-tenants are part of its own; if they
+ * are more, their sum counts. */
 static uint64_t tenant_share(const struct config *cfg, const char *tenant, bool nvme)
 {
     uint64_t whole = 0, subs = 0;
@@ -102,7 +104,7 @@ static uint64_t tenant_share(const struct config *cfg, const char *tenant, bool 
     return MAX(whole, subs);
 }
 
-/* What is guaranteed to all cannot be more than can stay. limit 0: not known yet. */
+/* Refuses shares whose sum is more than the tier can keep. limit 0: not known yet. */
 static void check_shares(const struct config *cfg, bool nvme, uint64_t limit,
                          struct config_errors *errors)
 {
@@ -128,7 +130,8 @@ static void check_shares(const struct config *cfg, bool nvme, uint64_t limit,
                       units_format_bytes(sum, got), tier);
 }
 
-/* One that is mistyped would leave the tenant without limit and guarantee. */
+/* Refuses a tenant that no principal has. It may be mistyped, and the tenant meant would have
+ * neither limit nor guarantee. */
 static void check_tenant(const struct config *cfg, const struct config_quota *q,
                          struct config_errors *errors)
 {
@@ -164,7 +167,7 @@ static void check_quotas(const struct config *cfg, struct config_errors *errors)
     }
 }
 
-/* A principal that the mode of the sockets shuts out would see a bare "permission denied". */
+/* Refuses a uid that the mode of the sockets shuts out: it would only see "permission denied". */
 static void check_mode(const struct config *cfg, struct config_errors *errors)
 {
     if ((cfg->socket_mode & 0066) != 0)
@@ -279,13 +282,13 @@ static bool is_dir(const char *path, int *ret_errno)
     return S_ISDIR(st.st_mode);
 }
 
-/* With the effective uid, as the daemon will run. */
+/* Asked for the effective uid, with which the daemon will run. */
 static bool may_write(const char *dir)
 {
     return faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0;
 }
 
-/* Told of a directory that is there. */
+/* Refuses a directory that exists and is not writable. */
 static void check_writable(const struct config *cfg, const char *key, const char *dir,
                            struct config_errors *errors)
 {
@@ -297,7 +300,7 @@ static void check_writable(const struct config *cfg, const char *key, const char
                      (unsigned)geteuid(), dir, strerror(err), remedy_of(err, dir, false, remedy));
 }
 
-/* A directory that is there, or can be made in one that is. */
+/* Refuses a directory that neither exists nor can be made in an existing one. */
 static void check_makable(const struct config *cfg, const char *key, const char *dir,
                           struct config_errors *errors)
 {
@@ -443,8 +446,8 @@ static void check_journal(const struct config *cfg, const struct nvme_paths *p,
         check_makable(cfg, key, p->journal, errors);
 }
 
-/* One that is mistyped is refused; a file system that has become read-only costs what is noted
- * there, and not the daemon. */
+/* Refuses a directory that may be mistyped. A file system that became read-only is accepted: names
+ * are then not kept, but the daemon runs. */
 static void check_names_dir(const struct config *cfg, struct config_errors *errors)
 {
     const char *dir = cfg->names_dir;

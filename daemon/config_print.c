@@ -7,7 +7,7 @@
 
 #define COMMENT_COLUMN 36
 
-/* 0, or -ENOMEM from libyaml: text that YAML cannot hold is refused when it is set. */
+/* Returns 0, or -ENOMEM of libyaml. Text that YAML cannot hold was refused when it was set. */
 static int config_print_value_text(const struct option_desc *d, const struct config *cfg, char *buf,
                                    size_t cap)
 {
@@ -22,7 +22,8 @@ static int config_print_value_text(const struct option_desc *d, const struct con
     return 0;
 }
 
-/* "FILE:12" on one line, whatever the name of the file holds. */
+/* Writes "FILE:12". Other than printable ASCII characters of the name become '?', so that it stays
+ * on one line. */
 static void place_text(const struct config *cfg, unsigned line, char *buf, size_t cap)
 {
     (void)!snprintf(buf, cap, "%s:%u", cfg->file, line);
@@ -106,7 +107,7 @@ static void print_quotas(const struct config *cfg, FILE *out)
     }
 }
 
-/* The key of one row, below the line that opens its section where that is a new one. */
+/* Prints the key of one row, after the line of its section if it is the first of it. */
 static int print_row(const struct config *cfg, unsigned row, FILE *out)
 {
     const char *key = config_table[row].key, *dot = strchr(key, '.');

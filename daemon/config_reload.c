@@ -29,7 +29,7 @@ static void key_copy(struct config *to, const struct config *from, unsigned key)
     to->origin[key] = from->origin[key];
 }
 
-/* Whether the file that was read again leaves the key's value to the daemon. */
+/* Whether the file that was read again leaves the key's value to the daemon ("auto" or empty). */
 static bool is_left_to_us(const struct config *next, unsigned key)
 {
     char text[CONFIG_LIST_BYTES + 1];
@@ -49,7 +49,7 @@ int config_load_again(const struct config *now, struct config *ret,
     for (unsigned key = 0; key < config_table_len; key++)
         if (is_auto(now, key) && is_left_to_us(ret, key))
             key_copy(ret, now, key);
-    /* What would run then: its shares are of the limits that stay. */
+    /* Check the configuration after the reload: the new shares with the limits that stay. */
     struct config would = *now;
     struct config_errors errors = {0};
     config_take_live(&would, ret);

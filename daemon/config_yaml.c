@@ -26,8 +26,8 @@ struct yaml_in {
     const unsigned char *text;
     size_t len;
     yaml_parser_t parser;
-    yaml_event_t ev; /* the current one */
-    unsigned depth;  /* of lists and sections around it */
+    yaml_event_t ev; /* the current event */
+    unsigned depth;  /* number of lists and sections around it */
     bool broken;     /* not YAML from here on; already reported */
 };
 
@@ -53,7 +53,7 @@ static unsigned config_yaml_line_of(const struct yaml_in *in)
 #define ERROR(in, line, key, ...) \
     config__error((in)->l->errors, (in)->l->file, (line), (key), __VA_ARGS__)
 
-/* What libyaml did not like, and where. */
+/* Reports libyaml's syntax error and its line. */
 static void report_broken(struct yaml_in *in)
 {
     const yaml_parser_t *p = &in->parser;
@@ -62,7 +62,7 @@ static void report_broken(struct yaml_in *in)
     const char *hint = "";
 
     if (p->error == YAML_READER_ERROR) {
-        /* The reader runs ahead of the marks and tells a byte offset. */
+        /* The reader is ahead of problem_mark; its own position is a byte offset. */
         line = 1;
         for (size_t i = 0; i < MIN(p->problem_offset, in->len); i++)
             line += in->text[i] == '\n';
@@ -78,7 +78,7 @@ static void report_broken(struct yaml_in *in)
           p->context != NULL ? ")" : "", hint);
 }
 
-/* Nothing after this can be understood. */
+/* Ends the walk: the rest of the file cannot be parsed. */
 static void end_walk(struct yaml_in *in)
 {
     yaml_event_delete(&in->ev);
@@ -122,7 +122,7 @@ static yaml_event_type_t next(struct yaml_in *in)
     return in->ev.type;
 }
 
-/* Past the current value, whatever it holds: the event after is the next in turn. */
+/* Skips the current value, with all that it holds. The current event is then the next one. */
 static void skip_value(struct yaml_in *in)
 {
     unsigned depth = 0;
@@ -149,7 +149,7 @@ static const char *tag_of(const struct yaml_in *in)
     }
 }
 
-/* A key left without a value, which is how a section looks whose lines are all commented out. */
+/* Whether the key has no value, as a section whose lines are all commented out. */
 static bool config_yaml_is_nothing(const struct yaml_in *in)
 {
     return in->ev.type == YAML_SCALAR_EVENT && in->ev.data.scalar.length == 0 &&
@@ -180,7 +180,7 @@ static const char *scalar(const struct yaml_in *in)
                : NULL;
 }
 
-/* The value here is not `expected`: says so and goes past it. */
+/* Reports that the current value is not `expected`, and skips it. */
 static void config_yaml_refuse(struct yaml_in *in, const char *key, const char *expected)
 {
     char shown[CONFIG__SHOWN_BYTES];
@@ -198,7 +198,8 @@ static void config_yaml_refuse(struct yaml_in *in, const char *key, const char *
     skip_value(in);
 }
 
-/* The key at the current event, and on to its value. False: no usable key; both are skipped. */
+/* Reads the key at the current event and moves to its value. False: the key cannot be used; both
+ * are skipped. */
 static bool read_key(struct yaml_in *in, char ret[KEY_BYTES], unsigned *ret_line)
 {
     const char *text = scalar(in);
@@ -221,7 +222,7 @@ static bool read_key(struct yaml_in *in, char ret[KEY_BYTES], unsigned *ret_line
 
 /* ---- principals ---- */
 
-/* Names end up in logs, statistics and metric labels. */
+/* Whether the name may stand in logs, statistics and metric labels. */
 static bool is_name(const char *s)
 {
     static const char letters[] =
@@ -470,7 +471,7 @@ static void read_quotas(struct yaml_in *in)
 
 /* ---- options ---- */
 
-/* The section that a key of the table stands in; false: it stands at the top. */
+/* The section of a key of the table. False: the key is in none. */
 static bool section_of(const struct option_desc *d, char ret[KEY_BYTES])
 {
     const char *dot = strchr(d->key, '.');
@@ -491,7 +492,7 @@ static bool is_section(const char *name)
     return false;
 }
 
-/* Names what stands at the top of a file, and the nearest of it. */
+/* Reports an unknown key at the top of a file, with the keys and sections that may be there. */
 static void unknown_at_top(struct yaml_in *in, const char *key, unsigned line)
 {
     char names[CONFIG_KEYS_MAX][KEY_BYTES];
@@ -510,7 +511,7 @@ static void unknown_at_top(struct yaml_in *in, const char *key, unsigned line)
         ERROR(in, line, "", "%s", why);
 }
 
-/* What was given already, to tell a second time from the first. */
+/* Lines of the sections that were read already, to refuse a second one. */
 struct seen {
     unsigned principals, quotas;
     struct {
@@ -520,7 +521,7 @@ struct seen {
     unsigned nsections;
 };
 
-/* The line where this section was given before, or 0; from now on it was. */
+/* The line where this section was read before. 0: never; its line is noted now. */
 static unsigned section_seen(struct seen *seen, const char *name, unsigned line)
 {
     for (unsigned i = 0; i < seen->nsections; i++)
@@ -532,7 +533,7 @@ static unsigned section_seen(struct seen *seen, const char *name, unsigned line)
     return 0;
 }
 
-/* The value of a key of the table. */
+/* Reads the value of a key of the table. */
 static void read_option(struct yaml_in *in, const char *key, unsigned line)
 {
     const unsigned i = config_key(key);
@@ -593,7 +594,7 @@ static void read_section(struct yaml_in *in, const char *section, unsigned line,
         if (option_find(config_table, config_table_len, key) != NULL) {
             read_option(in, key, line);
         } else {
-            config__set(in->l, NULL, line, key, ""); /* unknown: says which is the nearest */
+            config__set(in->l, NULL, line, key, ""); /* reports the unknown key and a similar one */
             skip_value(in);
         }
     }
@@ -635,7 +636,7 @@ static void read_top(struct yaml_in *in)
     }
 }
 
-/* Lines of another kind of file are one value to YAML. */
+/* Refuses a file that is not keys and values: YAML reads another kind of file as a single value. */
 static void refuse_root(struct yaml_in *in)
 {
     static const char expected[] = "keys and values such as 'runtime_dir: /run/kvcache'";
@@ -664,7 +665,7 @@ static void read_document(struct yaml_in *in)
 
 /* ---- the file ---- */
 
-/* 0, -EBADFD for what is no regular file, or the errno of fstat. */
+/* Returns 0, -EBADFD if fd is no regular file, or the error of fstat(). */
 static int file_check(int fd)
 {
     struct stat st;
@@ -679,7 +680,7 @@ static int file_check(int fd)
 static int read_file(const char *path, unsigned char **ret_text, size_t *ret_len)
 {
     const size_t cap = CONFIG_FILE_BYTES_MAX + 1;
-    /* A FIFO without a writer would be waited for, by a daemon that serves at a reload. */
+    /* O_NONBLOCK: open() of a FIFO without a writer would block the daemon at a reload. */
     const int fd = sys_open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
     unsigned char *text = NULL;
     size_t len = 0;

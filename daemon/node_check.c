@@ -24,8 +24,9 @@
 
 /* ---- directories ---- */
 
-/* Who may write to a directory may put another file or socket in place of the daemon's, unless the
- * directory has the sticky bit. `path`: a directory, or what is, or is to be made, in one. */
+/* Warns of a directory that other users may write to: they can replace the daemon's files and
+ * sockets, unless it has the sticky bit. `path`: the directory, or a file in it, which may not
+ * exist yet. */
 static void warn_of_others(const char *key, const char *path)
 {
     char dir[NVME_PATH_FILE_BYTES];
@@ -55,7 +56,7 @@ static void warn_of_directories(const struct config *cfg)
         warn_of_others("names.dir", cfg->names_dir);
     if (cfg->nvme_paths[0] == '\0' ||
         nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof why) < 0)
-        return; /* the configuration was checked before: there are none */
+        return; /* no paths: the configuration was checked before, so this is no error */
     for (uint32_t i = 0; i < paths.n; i++)
         if (paths.path[i].place != NVME_PLACE_DEVICE)
             warn_of_others("nvme.paths", paths.path[i].given);
@@ -71,7 +72,7 @@ struct file_need {
     const char *remedy;
 };
 
-/* Memory that is shared is a file too, for this limit. */
+/* Checks RLIMIT_FSIZE against the files needed. The limit holds for shared memory too. */
 static bool may_be_as_large(const struct config *cfg, uint64_t store_bytes)
 {
     const bool journal = cfg->nvme_paths[0] != '\0';
@@ -116,7 +117,7 @@ static bool has_descriptors(const struct config *cfg)
 
 /* ---- huge pages ---- */
 
-/* False: the kernel does not say. */
+/* Reads a count from sysfs. False: the kernel does not have it. */
 static bool read_count(const char *path, uint64_t *ret)
 {
     char text[32];
@@ -132,7 +133,8 @@ static bool read_count(const char *path, uint64_t *ret)
     return units_parse_count(text, ret, NULL) == 0;
 }
 
-/* On tmpfs no page is of hugetlbfs, which is what `require` wants. */
+/* False: host.huge_pages is `require`, but host.persist is on tmpfs, which has no hugetlbfs pages.
+ */
 static bool may_be_huge(const struct config *cfg)
 {
     struct statfs fs;
@@ -145,7 +147,8 @@ static bool may_be_huge(const struct config *cfg)
     return false;
 }
 
-/* Of all pages, for a daemon that runs gives its own back before the next one starts. */
+/* Compares the need with all reserved pages, not the free ones: a daemon that still runs returns
+ * its pages before the next one starts. */
 static bool has_huge_pages(const struct config *cfg)
 {
     const struct arena_config arena = {.limit_bytes = cfg->host_limit,

@@ -16,11 +16,11 @@
 #include "svc.h"
 #include "sys.h"
 
-/* A copy of a block on a device is a page of it at least. */
+/* The least bytes of a block's copy on a device: a page. */
 #define HBM_BYTES_MIN 4096u
 #define CHUNK_BYTES   (UINT64_C(64) << 20)
-/* Of a device: its inbox, the timers of its thread and of its copies. Of its driver: a few of its
- * own. */
+/* WATCHES_EACH: a device's inbox, the timer of its thread and that of its copies.
+ * DESCRIPTORS_EACH: these and the ones that its driver opens. */
 #define WATCHES_EACH     3u
 #define DESCRIPTORS_EACH 64u
 #define MPS_DIRECTORY    "/tmp/nvidia-mps" /* where the driver looks by itself */
@@ -35,7 +35,7 @@ struct node_hbm {
     struct device_metrics metrics[DEVICES_MAX];
     char prefix[DEVICES_MAX][24];
     char name[DEVICES_MAX][HBM_DEVICE_NAME_BYTES];
-    char twice[160];   /* why a device was refused last */
+    char twice[160];   /* text: why refuse_twice() refused a device last */
     struct host *host; /* borrowed */
 };
 
@@ -78,7 +78,7 @@ static uint64_t limits_of(const struct config *cfg)
     return sum;
 }
 
-/* At most; small devices have smaller chunks. */
+/* An upper bound: small devices have smaller, and so more, chunks. */
 static uint64_t chunks_of(const struct config *cfg)
 {
     const uint64_t chunk = cfg->hbm_chunk != 0 ? cfg->hbm_chunk : CHUNK_BYTES;
@@ -102,7 +102,7 @@ uint64_t node_hbm_bytes(const struct config *cfg)
     return bytes;
 }
 
-/* A chunk has its headers' two and its memory's. */
+/* Three descriptors for each chunk: two of its headers, one of its memory. */
 uint64_t node_hbm_descriptors(const struct config *cfg)
 {
     const uint64_t n = cfg->devices.n != 0 ? SVC_IMPORTS_MAX : 0;
@@ -116,7 +116,7 @@ uint32_t node_hbm_hbm_max(const struct config *cfg)
 
 /* ---- host memory ---- */
 
-/* Copies from and to chunks of the host tier find them registered; failure costs speed only. */
+/* Registers a chunk of the host tier with all devices. Without that, copies are slower. */
 static void node_hbm_on_settled(void *ctx, void *base, uint64_t bytes)
 {
     struct node_hbm *h = ctx;
@@ -131,7 +131,7 @@ static void on_gone(void *ctx, void *base, uint64_t bytes)
         hbm_unpin_host(h->hbm[i], base, bytes);
 }
 
-/* The most that one has: all of them register the same pages. */
+/* The largest value of all devices, not the sum: all devices register the same pages. */
 static uint64_t on_leaving(void *ctx)
 {
     const struct node_hbm *h = ctx;
@@ -143,8 +143,8 @@ static uint64_t on_leaving(void *ctx)
 
 /* ---- life ---- */
 
-/* Two names may mean one device (cuda:0 and its UUID): whichever comes up later is not used. Once
- * up, a device is its name's for good. */
+/* Two names may mean one device (cuda:0 and its UUID): the name that comes up later is refused. A
+ * device that came up once belongs to its name until the daemon ends. */
 static const char *refuse_twice(void *ctx, uint32_t no, const uint8_t uuid[GPU_UUID_BYTES])
 {
     static const uint8_t never_up[GPU_UUID_BYTES];
@@ -186,8 +186,8 @@ static int open_one(struct node_hbm *h, const struct config *cfg, struct loop *l
     return 0;
 }
 
-/* The driver finds MPS by a directory, and says nothing where it finds none: then kernels of the
- * daemon and of workers take turns. */
+/* Logs whether MPS is used. The driver finds MPS by a directory and reports nothing if there is
+ * none; then kernels of the daemon and of workers run one after the other. */
 static void log_mps(const struct config *cfg)
 {
     const char *set = getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -301,7 +301,8 @@ void node_hbm_refresh(struct node_hbm *h, const struct core *core)
 
 /* ---- completion words ---- */
 
-/* Sealed before anybody else has it: a worker that cuts it short would kill who reads it. */
+/* The memfd is sealed before a worker gets it: a worker that truncated it would end its readers by
+ * SIGBUS. */
 static int words_fd(uint64_t bytes)
 {
     const int fd = sys_memfd_sized("kvcache-words", 0, bytes);
@@ -325,7 +326,7 @@ int node_hbm_words_make(uint64_t bytes, int *ret_fd, void **ret_base)
         (void)close(fd);
         return err;
     }
-    /* Now, and not when a device writes to it. */
+    /* Allocates the pages now, not when a device writes to them. */
     memset(base, 0, bytes);
     *ret_fd = fd;
     *ret_base = base;

@@ -14,7 +14,7 @@
 #include "log.h"
 #include "sys.h"
 
-/* Of a connection: the library's memory, and a page that is being sent. */
+/* Memory of a connection: the library's, and the page that is being sent. */
 #define CONN_BYTES ((uint64_t)128 << 10)
 
 enum phase { STARTING, READY, STOPPING };
@@ -28,11 +28,12 @@ struct node_http {
     _Atomic(enum phase) phase;
     pthread_mutex_t lock;
     pthread_cond_t taken;
-    bool asked;        /* lock. The control thread has the copies, else the one that answers */
-    bool closing;      /* lock */
-    uint64_t taken_ns; /* when the copies were made; of the thread that answers, 0: never */
-    struct node_http_source source; /* there from READY on */
-    struct metric_set *copies;      /* of source.sets, with copies of what they name */
+    bool asked;        /* under `lock`. True: the control thread owns `copies`; false: the answering
+                        * thread */
+    bool closing;      /* under `lock` */
+    uint64_t taken_ns; /* answering thread: when the copies were made; 0: never */
+    struct node_http_source source; /* valid from READY on */
+    struct metric_set *copies;      /* copies of source.sets and of their values */
 };
 
 static bool node_http_is_on(const struct config *cfg)
@@ -93,8 +94,8 @@ static struct timespec deadline(void)
                              .tv_nsec = (long)(at % 1000000000)};
 }
 
-/* Copies that are fresh. -ETIMEDOUT: the control thread has not come by, or will not, for it
- * closes. */
+/* Gets fresh copies of the metrics. -ETIMEDOUT: the control thread did not make them in time, or is
+ * closing. */
 static int node_http_ask(struct node_http *h)
 {
     const struct timespec until = deadline();
@@ -102,7 +103,7 @@ static int node_http_ask(struct node_http *h)
     if (h->taken_ns != 0 && clock_now_ns() - h->taken_ns < h->source.fresh_ns)
         return 0;
     (void)pthread_mutex_lock(&h->lock);
-    if (!h->asked) { /* else: one that was given up is on its way */
+    if (!h->asked) { /* true: an earlier request timed out and is still posted */
         h->asked = true;
         inbox_post(&h->inbox, &h->item);
     }
@@ -147,7 +148,7 @@ static void reply_metrics(struct node_http *h, const char *accept, struct http_r
     *r = (struct http_reply){.status = 200, .type = types[form], .body = body, .len = len};
 }
 
-/* In STARTING the control thread may read storage for long. */
+/* In STARTING the control thread is not asked, because it may read storage for long. */
 static void node_http_answer(void *ctx, const struct http_request *request, struct http_reply *r)
 {
     struct node_http *h = ctx;

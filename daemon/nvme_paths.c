@@ -31,7 +31,7 @@ static void nvme_paths_look(struct store_path *p)
                     DISK_FILE_NAME);
 }
 
-/* The same file by another name counts as given twice. */
+/* Whether two paths mean the same file or device, also by different names. */
 static bool is_same(const struct store_path *a, const struct store_path *b)
 {
     struct stat x, y;
@@ -44,7 +44,7 @@ static bool is_same(const struct store_path *a, const struct store_path *b)
     return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Without the spaces around it, and slashes at its end. */
+/* Drops spaces on both sides, and slashes at the end. */
 static const char *trim(const char *text, size_t *len)
 {
     while (*len > 0 && *text == ' ') {
@@ -139,7 +139,7 @@ int nvme_paths_find(const struct nvme_paths *paths, const char *list, uint32_t *
     return 0;
 }
 
-/* Paths of one file system share what is free there. */
+/* Whether path i is the first on its file system: paths of one file system share its free room. */
 static bool is_first_on(const struct nvme_paths *p, uint32_t i)
 {
     struct stat st, other;
@@ -152,10 +152,10 @@ static bool is_first_on(const struct nvme_paths *p, uint32_t i)
     return true;
 }
 
-/* Of a file system, for the secret, locks and directories beside a journal. */
+/* Bytes of the small files beside a journal: the secret, locks and directories. */
 #define SMALL_FILES_BYTES (UINT64_C(256) << 10)
 
-/* A journal that is to be made takes so much of its file system. */
+/* Bytes of its file system that a journal will take. 0: it exists already. */
 static uint64_t journal_bytes(const char *dir)
 {
     char env[NVME_PATH_FILE_BYTES + 32];
@@ -164,8 +164,8 @@ static uint64_t journal_bytes(const char *dir)
     return stat(env, &st) < 0 && errno == ENOENT ? META_MAP_BYTES + SMALL_FILES_BYTES : 0;
 }
 
-/* Where the journal's file system is asked: the journal's own directory where a file system is
- * mounted there, else the one above. */
+/* A directory on the journal's file system: the journal's own if a file system is mounted there,
+ * else its parent. */
 static void journal_place(const struct nvme_paths *p, char ret[NVME_PATH_FILE_BYTES])
 {
     struct stat own, above;
@@ -174,7 +174,8 @@ static void journal_place(const struct nvme_paths *p, char ret[NVME_PATH_FILE_BY
         (void)!snprintf(ret, NVME_PATH_FILE_BYTES, "%s", p->journal);
 }
 
-/* The same for path i's file system. names.db is done without before a store is. */
+/* Bytes that journals will take of path i's file system. If room is short, names.db is left out, so
+ * that there is a store. */
 static uint64_t journals_on(const struct nvme_paths *p, uint32_t i, uint64_t free)
 {
     char dir[NVME_PATH_FILE_BYTES], names[NVME_PATH_FILE_BYTES + 16];
@@ -202,7 +203,8 @@ uint64_t nvme_paths_room(const struct nvme_paths *paths)
     return room;
 }
 
-/* Zeroes are a file that is to be taken. One that may not be read counts as a store. */
+/* Whether the file holds a store. A file of zeroes does not; one that cannot be read counts as one.
+ */
 static bool holds_store(const char *file)
 {
     static uint8_t head[DISK_FILE_HEAD_BYTES];
@@ -239,7 +241,7 @@ uint64_t nvme_paths_least(const struct config *cfg, uint32_t paths)
                     UINT64_C(1) << 20);
 }
 
-/* What is wanted of the file systems, each once. */
+/* Bytes wanted of each file system. */
 struct rooms {
     struct {
         dev_t dev;
