@@ -25,7 +25,7 @@
 
 #define ACCEPTS_PER_TURN  16
 #define MESSAGES_PER_TURN 16
-#define BACKLOG_MIN       64u /* all workers may come at once */
+#define BACKLOG_MIN       64u /* all workers may connect at once */
 
 struct conn {
     struct attach *a;
@@ -66,8 +66,8 @@ static void conn_gone(struct conn *c)
     c->a->on.closed(c->a->on.ctx, conn_no(c));
 }
 
-/* The one descriptor of a message, or -1. There is room for one: the kernel has closed what else
- * came (MSG_CTRUNC), and then it is not known which one was meant. */
+/* The descriptor of a message, or -1. There is room for one. If more came, the kernel has closed
+ * the others (MSG_CTRUNC), and none is used: it is unknown which one was meant. */
 static int descriptor_of(struct msghdr *m)
 {
     int fd = -1;
@@ -97,19 +97,19 @@ static int conn_recv(struct conn *c)
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = control.bytes,
-                       .msg_controllen = CMSG_LEN(sizeof(int))}; /* in CMSG_SPACE are two */
+                       .msg_controllen = CMSG_LEN(sizeof(int))}; /* CMSG_SPACE has room for two */
     ssize_t n = recvmsg(c->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-    int fd = descriptor_of(&m); /* comes with a datagram of no bytes too, which ends it */
+    int fd = descriptor_of(&m); /* also of an empty datagram, which ends the connection */
     if (n == 0) {
         if (fd >= 0)
             close(fd);
         return -EPIPE;
     }
-    /* One byte too long is passed on as such: it then fails to parse. */
+    /* A message that is too long is passed on with one byte too many: it then fails to parse. */
     c->a->on.message(c->a->on.ctx, conn_no(c), buf, (size_t)n, &fd);
-    /* Of a refused request, whose sender is told; or one too many, which does no harm. */
+    /* The handler did not take the descriptor: the request was refused, or needs none. */
     if (fd >= 0)
         close(fd);
     return 1;
@@ -161,14 +161,15 @@ static void conn_accept(struct attach *a, int fd)
     }
     c->a = a;
     c->fd = fd;
-    /* Where it fails or is another's, closing the connection, which only the peer can do, still
-     * ends the session. */
+    /* If this fails, or the pid is another process's by now, the session still ends when the peer
+     * closes the connection. */
     c->pidfd = sys_peer_pidfd(fd, who.pid);
     int err = conn_watch(c);
     if (!err)
         err = a->on.opened(a->on.ctx, conn_no(c), who.uid, who.pid);
     if (!err) {
-        on_conn(&c->watch, EPOLLIN); /* one that went while it waited gives its place to the next */
+        on_conn(&c->watch,
+                EPOLLIN); /* if the peer has gone already, the place is free for the next */
         return;
     }
     LOG_WARN_RATELIMITED(1, "attach: connection of uid %u refused: %s", (unsigned)who.uid,
@@ -282,7 +283,7 @@ int attach_send(struct attach *a, uint32_t conn, const void *buf, size_t len, in
     }
     if (sendmsg(a->conns[conn].fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return 0;
-    return errno == ECONNRESET ? -EPIPE : -errno; /* gone, with messages that it had not read */
+    return errno == ECONNRESET ? -EPIPE : -errno; /* the peer has gone and left messages unread */
 }
 
 void attach_close(struct attach *a, uint32_t conn)

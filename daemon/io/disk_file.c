@@ -45,7 +45,7 @@ static void disk_file_finish(struct disk_io *io, int64_t result)
 static void disk_file_on_moved(struct loop_file_op *file)
 {
     struct disk_io *io = file->ctx;
-    /* Short: the file has been cut, or the device has shrunk, behind our back. */
+    /* Short: another process truncated the file, or the device has shrunk. */
     const bool is_short = file->result >= 0 && (uint64_t)file->result != io->op->bytes;
     disk_file_finish(io, is_short ? -EIO : file->result);
 }
@@ -74,7 +74,7 @@ static void on_pause(struct loop_file_op *file)
         submit_file(io);
 }
 
-/* What a test wants of this I/O: it fails, or begins later. */
+/* Fault injection: the error that a test sets for this I/O (0: none), and its delay. */
 static int fault_of(const struct disk_op *op, uint32_t *ret_delay_ms)
 {
     switch (op->kind) {

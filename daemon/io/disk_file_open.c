@@ -57,7 +57,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct disk_file *d, cons
 
 /* --- what a path is --- */
 
-/* The file that is meant, and what is known of it; st->st_mode 0: it is not there. */
+/* Finds the file that `name` means, and its stat. ret_st->st_mode 0: it does not exist. */
 static int disk_file_open_look(const char *name, char ret_file[DISK_FILE_PATH_BYTES],
                                struct stat *ret_st, char *ret_why)
 {
@@ -141,8 +141,8 @@ int disk_file_probe(const char *name, struct disk_file_room *ret_room,
 
 /* --- opening --- */
 
-/* With O_EXCL a device is refused while it is mounted, or while an I/O of a killed predecessor
- * keeps its file alive: asked again as a lock is. */
+/* O_EXCL refuses a device that is mounted, or whose killed predecessor still has I/O in flight. So
+ * EBUSY is tried again, as for a lock. */
 static int open_device(const struct opening *o, int flags)
 {
     uint32_t waited_ms = 0;
@@ -179,7 +179,7 @@ static int open_fd(const struct opening *o, bool exists)
     return 0;
 }
 
-/* On the descriptor that is open already, so that the lock and the I/O have one file. */
+/* Sets O_DIRECT on the open descriptor, so that the lock and the I/O are on the same file. */
 static void make_direct(const struct opening *o)
 {
     const int flags = fcntl(o->path->fd, F_GETFL);
@@ -232,8 +232,8 @@ uint64_t disk_file__length(const struct disk_path *p)
     return fstat(p->fd, &st) < 0 ? UINT64_MAX : (uint64_t)st.st_size;
 }
 
-/* At least `bytes`, with room behind all of them where the file system can promise that. What a
- * longer file has behind them stays until disk_file_cut(). */
+/* Makes the file at least `bytes` long, and reserves its room if the file system can. A longer file
+ * keeps its length until disk_file_cut(). */
 static int disk_file_open_reserve(const struct opening *o, uint64_t before, uint64_t bytes)
 {
     if (sys_fallocate(o->path->fd, 0, (off_t)bytes) == 0)
@@ -244,7 +244,7 @@ static int disk_file_open_reserve(const struct opening *o, uint64_t before, uint
              o->disk->note[0] ? "; " : "", o->path->name);
         return before < bytes && sys_ftruncate(o->path->fd, (off_t)bytes) < 0 ? -errno : 0;
     }
-    /* What it took before it ran out. */
+    /* Gives back the room that fallocate() took before it failed. */
     if (before < bytes && sys_ftruncate(o->path->fd, (off_t)before) < 0)
         return -errno;
     return -err;
@@ -293,7 +293,8 @@ static void look_at_length(const struct opening *o, uint64_t wanted)
              (unsigned long long)wanted);
 }
 
-/* Nothing of what somebody else has there may be lost to a path that was mistyped. */
+/* Refuses a file with other content than a store: the path may be mistyped, and no other data may
+ * be overwritten. */
 static int look_inside(const struct opening *o)
 {
     uint8_t *head = sys_calloc(1, DISK_FILE_HEAD_BYTES);

@@ -29,7 +29,7 @@ int cuda__must(struct gpu_dev *dev, const char *call, CUresult r)
     return cuda__sure(dev, cuda_check(&dev->cuda, call, r));
 }
 
-/* An error of the past that the context will not forget is answered to every question. */
+/* Whether the context still works: after a sticky error every call fails. */
 static bool answers(struct gpu_dev *dev)
 {
     const CUresult r = dev->cuda.cu->StreamQuery(dev->stream[0]);
@@ -61,7 +61,7 @@ bool cuda__undid(struct gpu_dev *dev, bool all)
 
 bool cuda__undone(struct gpu_dev *dev, const char *call, CUresult r)
 {
-    /* The first failure is the one to be told; the others follow from it. */
+    /* Only the first failure is reported; later ones are its consequences. */
     return dev->broken ? r == CUDA_SUCCESS : cuda__undid(dev, cuda_check(&dev->cuda, call, r) == 0);
 }
 
@@ -73,7 +73,7 @@ static const char *problem(void)
     return cuda_find(&text) ? NULL : text;
 }
 
-/* Before there is a context that could break. */
+/* Checks a call of the opening, before there is a context that could break. */
 static int begun(struct gpu_dev *dev, const char *call, CUresult r)
 {
     return cuda_check_open(&dev->cuda, call, r);
@@ -108,8 +108,8 @@ static int gpu_cuda_find_device(struct gpu_dev *dev, const char *device,
     return 0;
 }
 
-/* No context of this process has worked, or none does any more: an error that a context does not
- * forget (an illegal address) is answered to whoever asks for another, until the process ends. */
+/* The error of a context that cannot be had. After a sticky error (an illegal address) the driver
+ * may refuse every further context, until the process ends. */
 static int no_context(struct gpu_dev *dev, int r)
 {
     char text[CUDA_TEXT_BYTES];
@@ -125,10 +125,10 @@ static int no_context(struct gpu_dev *dev, int r)
 static int retain(struct gpu_dev *dev)
 {
     const struct cuda_api *cu = dev->cuda.cu;
-    /* A wait for the device sleeps. */
+    /* A thread that waits for the device sleeps. */
     CUresult said = cu->DevicePrimaryCtxSetFlags(dev->cuda.id, CU_CTX_SCHED_BLOCKING_SYNC);
     if (said == CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE)
-        said = CUDA_SUCCESS; /* somebody else in this process has chosen */
+        said = CUDA_SUCCESS; /* other code in this process has set the flags */
     int r = begun(dev, "cuDevicePrimaryCtxSetFlags", said);
     CUcontext context = NULL;
     if (r == 0)
@@ -140,8 +140,8 @@ static int retain(struct gpu_dev *dev)
     return begun(dev, "cuCtxSetCurrent", cu->CtxSetCurrent(context));
 }
 
-/* A stream per direction, so that both run at once, and copies of one run in their order. A second
- * stream of a direction would share its copy engine. */
+/* Makes one stream per direction: directions run at once, copies of one direction in order. A
+ * second stream of a direction would share its copy engine. */
 static int make_streams(struct gpu_dev *dev)
 {
     const struct cuda_api *cu = dev->cuda.cu;
@@ -191,7 +191,7 @@ static int open_dev(const struct gpu_config *config, struct gpu_dev **ret_dev,
     const int r = bring_up(dev, config->device, &info);
     if (r < 0) {
         snprintf(ret_why, GPU_WHY_BYTES, "%s", dev->cuda.last.text);
-        /* Whatever it was, the next time begins with a new context. */
+        /* Broken: whatever the error, the next opening begins with a new context. */
         dev->broken = true;
         close_dev(dev);
         return r;
@@ -204,7 +204,7 @@ static int open_dev(const struct gpu_config *config, struct gpu_dev **ret_dev,
 
 /* ---- closing ---- */
 
-/* One after the other, until one fails: then all goes with the context. */
+/* Frees the parts one after the other. If one fails, reset() frees all with the context. */
 static void take_down(struct gpu_dev *dev)
 {
     const struct cuda_api *cu = dev->cuda.cu;
@@ -222,12 +222,12 @@ static void take_down(struct gpu_dev *dev)
         LOG_WARN("gpu: closing the device: %s", dev->cuda.last.text);
 }
 
-/* An error that the context does not forget goes with it; so does all that still runs. */
+/* Resets the context, which ends its sticky error and all copies that still run. */
 static void reset(struct gpu_dev *dev)
 {
     const struct cuda_api *cu = dev->cuda.cu;
     char text[GPU_WHY_BYTES];
-    (void)cu->CtxSetCurrent(NULL); /* to none: fails for no reason but an older error */
+    (void)cu->CtxSetCurrent(NULL); /* no context: can fail only for an older error */
     cuda__unpin_all(dev);
     const CUresult r = cu->DevicePrimaryCtxReset(dev->cuda.id);
     if (r != CUDA_SUCCESS) {

@@ -106,7 +106,8 @@ static int add_to_list(struct walk *w, const struct piece *p)
     return r;
 }
 
-/* Batch and kernel want memory that the device reaches by itself. */
+/* Gives the pending piece to the driver. Batch and kernel need memory that the device can access:
+ * its own, or registered host memory. */
 static int emit(struct walk *w)
 {
     const struct piece p = w->pending;
@@ -122,7 +123,7 @@ static int emit(struct walk *w)
 
 /* ---- the walk ---- */
 
-/* The first bytes from `addr` on that are in one span or in none: *bytes is lowered. */
+/* Lowers *bytes so that the bytes from `addr` on are all in one span, or all in none. */
 static void side(struct walk *w, bool is_device, uint32_t *hint, uint64_t *addr, uint64_t *bytes,
                  const struct gpu_span **ret_span)
 {
@@ -166,7 +167,8 @@ static int gpu_cuda_copy_add(struct walk *w, const struct kvc_frag *frag)
     return 0;
 }
 
-/* An address outside the device's memory would take the device out, or be somebody else's. */
+/* Refuses an address outside the device's memory: the copy would break the context, or touch other
+ * memory. */
 static int gpu_cuda_copy_check(struct walk *w, const struct kvc_frag *frag, uint32_t n)
 {
     const struct gpu_spans *mem = &w->dev->mem;
@@ -217,7 +219,7 @@ int cuda__copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direc
         r = cuda__order(dev, direction, frag, n);
     if (r == 0)
         r = copy_all(&w, frag, n);
-    if (r == 0 || r == -ECANCELED) /* the ticket is of what was given */
+    if (r == 0 || r == -ECANCELED) /* the ticket stands for the copies given so far */
         r = cuda__ticket(dev, direction, ret_ticket);
     return r;
 }

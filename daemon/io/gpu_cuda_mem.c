@@ -18,7 +18,7 @@ static uint64_t next_serial(void)
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
-/* Undoes as much as can be: true when nothing is left. */
+/* Releases as much of the memory as it can. True: all of it. */
 static bool gpu_cuda_mem_release(struct gpu_dev *dev, struct gpu_span *s)
 {
     if (s->cleared > dev->ended && !dev->broken &&
@@ -32,7 +32,8 @@ static bool gpu_cuda_mem_release(struct gpu_dev *dev, struct gpu_span *s)
     return cuda__undid(dev, all);
 }
 
-/* Of one that is not whole: what cannot be undone now is undone when the device is closed. */
+/* Gives up memory that was not made completely. What cannot be released now is released when the
+ * device is closed. */
 static int gpu_cuda_mem_give_up(struct gpu_dev *dev, struct gpu_span *s, int err)
 {
     if (s->range.kind != 0 && (dev->broken || !gpu_cuda_mem_release(dev, s)))
@@ -58,7 +59,7 @@ static void span_set(struct gpu_span *s)
     s->end = s->range.at + s->range.bytes;
 }
 
-/* The descriptor is the memory's. Memory that cannot be exported is memory all the same. */
+/* Exports the memory; `s` owns the descriptor. Memory that cannot be exported is no error. */
 static int export(struct gpu_dev *dev, struct gpu_span *s, struct device_handle *handle)
 {
     struct device_handle made;
@@ -74,8 +75,8 @@ static int export(struct gpu_dev *dev, struct gpu_span *s, struct device_handle 
     return 0;
 }
 
-/* Whoever imports it reads all of it, and CUDA does not promise that it is nobody's bytes. On a
- * stream, for a wait here would be one of all copies. */
+/* Zeroes the memory: a process that imports it can read it all, and CUDA does not promise that it
+ * is empty. On a stream, because a synchronous call would wait for all copies. */
 static int gpu_cuda_mem_clear(struct gpu_dev *dev, struct gpu_span *s)
 {
     MUST(dev->issued - dev->ended < CUDA_TICKETS);
@@ -135,14 +136,14 @@ int cuda__import(struct gpu_dev *dev, const struct device_handle *handle, struct
     return 0;
 }
 
-/* Memory of an earlier time of the device is not found; it went with that. */
+/* Memory of an earlier generation of the device is not found: it was freed with the context. */
 void cuda__free(struct gpu_dev *dev, struct gpu_mem *mem)
 {
     const uint64_t serial = (uintptr_t)mem->priv;
     uint32_t i = 0;
     while (i < dev->mem.n && dev->mem.at[i].serial != serial)
         i++;
-    /* Of a broken one, closing the device frees it. */
+    /* If the device is broken, closing it frees the memory. */
     if (i < dev->mem.n && !dev->broken && gpu_cuda_mem_release(dev, &dev->mem.at[i]))
         gpu_span_remove(&dev->mem, &dev->mem.at[i]);
 }

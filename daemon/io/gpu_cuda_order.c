@@ -12,7 +12,7 @@
 #ifdef KVC_HAVE_CUDA
 #include "gpu_cuda__.h"
 
-#define GRANULE_SHIFT 14 /* 16 KiB: pages of two blocks are rarely in one */
+#define GRANULE_SHIFT 14 /* 16 KiB: pages of two blocks are rarely in one granule */
 #define PROBES        8u
 #define SHARED        UINT64_MAX
 
@@ -83,7 +83,7 @@ int cuda__order(struct gpu_dev *dev, enum gpu_direction direction, const struct 
     }
     int r = 0;
     for (unsigned s = 0; s < CUDA_STREAMS && r == 0; s++) {
-        MUST(s == stream || after.of[s] <= dev->issued); /* nobody waits for what comes later */
+        MUST(s == stream || after.of[s] <= dev->issued); /* a copy waits for earlier tickets only */
         if (s != stream && after.of[s] > dev->ended)
             r = cuda__must(dev, "cuStreamWaitEvent",
                            dev->cuda.cu->StreamWaitEvent(

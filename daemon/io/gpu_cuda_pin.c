@@ -14,14 +14,14 @@
 #include "log.h"
 #include "sys.h"
 
-/* One range. The struct is there as long as a device has a span of it. */
+/* One range of host memory. It exists as long as a device has a span of it. */
 struct cuda_pin {
     struct list_node node;
     void *host;
     uint64_t bytes;
     uint32_t devices;
-    struct gpu_dev *owner;   /* whose context has the registration */
-    _Atomic uint64_t serial; /* of the registration; 0: there is none */
+    struct gpu_dev *owner;   /* the device whose context has the registration */
+    _Atomic uint64_t serial; /* number of the registration; 0: not registered */
 };
 
 static struct {
@@ -42,7 +42,7 @@ static void unlock(void)
 
 /* ---- registrations: under the lock ---- */
 
-/* Whether another range here has a byte of it. */
+/* Whether another range in the list overlaps this one. */
 static bool is_shared(const struct cuda_pin *pin)
 {
     const uintptr_t start = (uintptr_t)pin->host;
@@ -60,7 +60,7 @@ static int register_range(struct gpu_dev *dev, struct cuda_pin *pin)
     const struct cuda_api *cu = dev->cuda.cu;
     const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     CUresult said = cu->MemHostRegister(pin->host, pin->bytes, flags);
-    /* Nobody here has it: it outlived the context of an earlier time. */
+    /* No range here has it: the registration is left from an earlier context. */
     if (said == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED && !is_shared(pin) &&
         cu->MemHostUnregister(pin->host) == CUDA_SUCCESS)
         said = cu->MemHostRegister(pin->host, pin->bytes, flags);
@@ -104,11 +104,11 @@ static bool is_registered(const struct cuda_pin *pin)
     return atomic_load_explicit(&pin->serial, memory_order_acquire) != 0;
 }
 
-/* In the context that registered it, whichever device is the last to let go. */
+/* Unregisters in the context that registered the range, which may be another device's. */
 static CUresult unregister_there(struct gpu_dev *dev, const struct cuda_pin *pin)
 {
     const struct cuda_api *cu = dev->cuda.cu;
-    if (pin->owner == dev) /* broken: the context takes it along when it is reset */
+    if (pin->owner == dev) /* broken: the reset of the context unregisters it */
         return dev->broken ? CUDA_SUCCESS : cu->MemHostUnregister(pin->host);
     CUresult r = cu->CtxSetCurrent(pin->owner->context);
     if (r == CUDA_SUCCESS)
@@ -131,7 +131,7 @@ static void unregister_range(struct gpu_dev *dev, struct cuda_pin *pin)
     pin->owner = NULL;
 }
 
-/* One device less has it. */
+/* `dev` no longer has the range. The last device to let go unregisters it and frees the struct. */
 static void let_go(struct gpu_dev *dev, struct cuda_pin *pin)
 {
     pin->devices--;
@@ -222,7 +222,7 @@ int cuda__pin(struct gpu_dev *dev, void *host, uint64_t bytes)
 void cuda__unpin(struct gpu_dev *dev, void *host, uint64_t bytes)
 {
     struct gpu_span *span = span_of(dev, (uintptr_t)host, bytes);
-    /* Of an earlier time of the device; or closing the device does it. */
+    /* No span: registered by an earlier generation of the device. Broken: closing it unpins. */
     if (!span || dev->broken)
         return;
     struct cuda_pin *pin = span->pin;

@@ -42,22 +42,22 @@ struct gpu_dev {
     uint32_t mem_hit;
     bool broken;
     char why[GPU_WHY_BYTES];
-    uint64_t given;   /* copies, and the ticket of the last */
-    uint64_t link_ns; /* when all that was given so far is over, at bytes_per_s */
+    uint64_t given;   /* number of copies given: the ticket of the last one */
+    uint64_t link_ns; /* when all copies given so far end, at bytes_per_s */
     pthread_t id;
     bool started;
 
-    /* under `lock`; a job that was given is the copying thread's until it has ended */
+    /* under `lock`; a job that was given belongs to the copying thread until it has ended */
     pthread_mutex_t lock;
     pthread_cond_t work;
     uint64_t queued;
     bool stop;
     struct emu_job job[GPU_DRV_COPIES_MAX];
-    struct kvc_frag (*frag)[GPU_DRV_FRAGS_MAX]; /* of each job */
+    struct kvc_frag (*frag)[GPU_DRV_FRAGS_MAX]; /* by job: its fragments */
 
     /* any thread */
     _Atomic uint64_t ended;
-    _Atomic bool failed; /* and then nothing is copied any more */
+    _Atomic bool failed; /* true: no further job is copied */
 };
 
 /* --- faults --- */
@@ -89,7 +89,7 @@ static int break_down(struct gpu_dev *d, const char *why)
     return -EIO;
 }
 
-/* Before each operation: 0, -EIO or -ENOMEM. */
+/* Called before each operation: the fault file's error. 0, -EIO or -ENOMEM. */
 static int strike(struct gpu_dev *d)
 {
     if (d->broken)
@@ -186,7 +186,7 @@ static void emu_unpin(struct gpu_dev *d, void *host, uint64_t bytes)
 
 /* --- the copying thread --- */
 
-/* False: stop. Under the lock. */
+/* Called with the lock held. False: the thread must stop. */
 static bool wait_until_due(struct gpu_dev *d, uint64_t due_ns)
 {
     const struct timespec ts = {.tv_sec = (time_t)(due_ns / 1000000000),
@@ -295,7 +295,7 @@ static void emu_close(struct gpu_dev *d)
     (void)pthread_cond_signal(&d->work);
     (void)pthread_mutex_unlock(&d->lock);
     if (d->started)
-        (void)pthread_join(d->id, NULL); /* after the copy that it is at */
+        (void)pthread_join(d->id, NULL); /* ends after its current copy */
     for (uint32_t i = 0; i < d->mem.n; i++)
         mem_drop(d, &d->mem.at[i]);
     if (d->frag != NULL)
@@ -364,7 +364,7 @@ static const char *emu_why(const struct gpu_dev *d)
     return d->why;
 }
 
-/* Any number can be. */
+/* NULL (no problem): emulation needs nothing of the machine. */
 static const char *emu_problem(void)
 {
     return NULL;

@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS_PER_TURN = 256 }; /* what does not fit comes first in the next turn */
+enum { EVENTS_PER_TURN = 256 }; /* further events come first in the next turn */
 
-/* event.data: generation in the high half, slot in the low one; this slot means the pool. */
+/* event.data: generation in the high half, slot in the low half. SLOT_POOL stands for done_fd. */
 #define SLOT_POOL LOOP__NONE
 
 struct op_list {
@@ -110,7 +110,7 @@ static void signal_fd(int fd)
     do {
         n = write(fd, &one, sizeof(one));
     } while (n < 0 && errno == EINTR);
-    /* EAGAIN: the counter is full, so that the fd is readable as it should be. */
+    /* EAGAIN: the counter is full, so the descriptor is readable already. */
     MUST(n == (ssize_t)sizeof(one) || errno == EAGAIN);
 }
 
@@ -131,7 +131,7 @@ static void *pool_thread(void *arg)
         bool was_empty = !p->finished.head;
         list_push(&p->finished, op);
         if (was_empty) {
-            /* Unlocked: the thread that this wakes wants the mutex at once. */
+            /* Unlocked, because the thread that this wakes takes the mutex at once. */
             pthread_mutex_unlock(&p->mutex);
             signal_fd(p->done_fd);
             pthread_mutex_lock(&p->mutex);
@@ -179,7 +179,7 @@ static void poller_file_submit(struct loop *loop, struct loop_file_op *op)
 
 static int take_finished(struct poller *p)
 {
-    /* First the counter, then the list: the other way round loses a wake-up in between. */
+    /* Counter first, then list: in the other order a wake-up in between would be lost. */
     uint64_t count;
     ssize_t n = read(p->done_fd, &count, sizeof(count));
     MUST(n == (ssize_t)sizeof(count) || errno == EAGAIN || errno == EINTR);

@@ -33,7 +33,7 @@ struct meta_db {
     MDB_env *env;
     MDB_dbi dbi;
     uint64_t map_bytes;
-    uint64_t file_bytes; /* after the last commit: what is mapped is in the file up to here */
+    uint64_t file_bytes; /* length of the file after the last commit: pages below it may be read */
     bool readonly;
     char dir[4096];
 };
@@ -67,7 +67,7 @@ static int to_errno(int rc)
     }
 }
 
-/* In words, for who asked for them; else one line of log. */
+/* Writes the error to ret_why; NULL: to the log. Returns -errno. */
 static int meta_db_failed(const struct meta_db *db, char *ret_why, const char *what, int rc)
 {
     if (ret_why)
@@ -181,7 +181,7 @@ static int meta_db_begin(const struct meta_db *db, bool readonly, MDB_txn **ret_
     return CALL(mdb_txn_begin(db->env, NULL, readonly ? MDB_RDONLY : 0, ret_txn));
 }
 
-/* A transaction is over after this, however it went. */
+/* Commits. The transaction has ended after this, also on an error. */
 static int meta_db_end(MDB_txn *txn)
 {
     if (struck()) {
@@ -203,7 +203,7 @@ static int open_env(struct meta_db *db, char *ret_why)
         return meta_db_failed(db, ret_why, "mdb_env_set_mapsize", rc);
     const unsigned flags = MDB_NOLOCK | MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0u);
     rc = CALL(mdb_env_open(db->env, db->dir, flags, 0600));
-    if (rc == EBADF && db->readonly) /* it began to make one */
+    if (rc == EBADF && db->readonly) /* LMDB tried to create the file's content */
         return damaged(ret_why, "its file is empty");
     if (rc != 0)
         return meta_db_failed(db, ret_why, "mdb_env_open", rc);
@@ -230,7 +230,7 @@ static int open_dbi(struct meta_db *db, char *ret_why)
     return rc != 0 ? meta_db_failed(db, ret_why, "mdb_txn_commit", rc) : 0;
 }
 
-/* 0: nobody can tell. */
+/* Length of the file. 0: unknown. */
 static uint64_t length(const struct meta_db *db)
 {
     struct stat st;
@@ -306,8 +306,8 @@ uint64_t meta__db_file_bytes(const struct meta_db *db)
 
 /* --- making --- */
 
-/* Room behind the file's end, so that no transaction meets a full disk; where the file system
- * cannot promise it, or has none, they may. */
+/* Reserves room behind the file's end, so that no transaction meets a full disk. A file system that
+ * cannot reserve is no error. */
 static int meta_db_reserve(const struct meta_db *db)
 {
     mdb_filehandle_t fd;
@@ -340,7 +340,7 @@ static int fill_new(struct meta_db *db, char *ret_why)
     mdb_filehandle_t fd;
     rc = CALL(mdb_env_get_fd(db->env, &fd));
     if (rc == 0)
-        rc = -disk_sync_fd(fd); /* size and room too, which LMDB's fdatasync may leave out */
+        rc = -disk_sync_fd(fd); /* also syncs size and room, which LMDB's fdatasync() may not */
     return rc != 0 ? meta_db_failed(db, ret_why, "fsync", rc) : 0;
 }
 
@@ -403,7 +403,8 @@ static int try_commit(const struct meta_db *db, const struct journal_commit *fir
     return meta_db_end(txn);
 }
 
-/* Between transactions. That the room cannot be reserved is for the transaction to find out. */
+/* Doubles the map; no transaction may be open. If the room cannot be reserved, a transaction that
+ * needs it will fail. */
 static int meta_db_grow(struct meta_db *db)
 {
     if (db->map_bytes >= MAP_MAX)
@@ -419,7 +420,7 @@ static int meta_db_grow(struct meta_db *db)
 int meta__db_commit(struct meta_db *db, const struct journal_commit *first)
 {
     const char *what = "";
-    /* LMDB reads through its map: a page that is not in the file any more is a SIGBUS. */
+    /* LMDB reads through its map: if the file was truncated, that would be SIGBUS. */
     int rc = meta__db_stands(db);
     if (rc < 0)
         return rc;
@@ -453,7 +454,7 @@ int meta__db_clear(struct meta_db *db)
 
 /* --- walks --- */
 
-/* Calls `each` for every record, the header too. It returns 0 to go on. */
+/* Calls `each` for every record, also for the header. `each` returns 0 to go on. */
 static int for_all(const struct meta_db *db, MDB_txn *txn, char *ret_why,
                    int (*each)(void *ctx, const MDB_val *key, const MDB_val *v), void *ctx)
 {
@@ -484,7 +485,7 @@ struct handing {
 static int hand_out(void *ctx, const MDB_val *key, const MDB_val *v)
 {
     const struct handing *h = ctx;
-    _Alignas(16) uint8_t value[JOURNAL_VALUE_MAX]; /* LMDB's is aligned to nothing */
+    _Alignas(16) uint8_t value[JOURNAL_VALUE_MAX]; /* LMDB does not align values */
     if (is_header(key))
         return 0;
     if (key->mv_size != KEY_BYTES || !is_whole(key, v))
@@ -542,7 +543,7 @@ static int look_at_entries(struct look *l)
     return r;
 }
 
-/* What the first commit will do, given up at its end. */
+/* Tries what the first commit will do, then aborts the transaction. */
 static int rehearse(const struct meta_db *db, char *ret_why)
 {
     MDB_txn *txn;

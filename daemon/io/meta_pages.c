@@ -27,17 +27,18 @@
 #define PAGE_LEAF       0x02u
 #define PAGE_OVERFLOW   0x04u
 #define PAGE_META       0x08u
-#define NODE_BIG        0x01u /* its data is the number of the first of the overflow pages with it */
-#define FREE_LIST_FLAGS 0x08u /* its keys are numbers; the records' are bytes */
+#define NODE_BIG        0x01u /* the node has the number of its first overflow page, not data */
+#define FREE_LIST_FLAGS 0x08u /* flags of the free list's tree: its keys are numbers */
 #define NO_PAGE         UINT64_MAX
-#define FIRST_PAGE      2u /* behind the meta pages */
+#define FIRST_PAGE      2u /* the first one after the two meta pages */
 #define DEPTH_MAX       32u
 #define KEY_MAX         511u
-#define HEAD_BYTES      16u /* of a page */
-#define NODE_BYTES      8u  /* of a node's head */
+#define HEAD_BYTES      16u /* head of a page */
+#define NODE_BYTES      8u  /* head of a node */
 #define PAGE_MIN        512u
 #define PAGE_MAX        65536u
-/* Pages that a transaction took and gave back need not be in the file; there are few of them. */
+/* Most pages up to root.last_page that the file may lack: a transaction that took pages and gave
+ * them back does not write them. */
 #define SPARE_PAGES 65536u
 
 struct head {
@@ -75,9 +76,9 @@ struct pages {
     struct root root;
     uint8_t *used; /* a byte for each page up to root.last_page */
     uint64_t n_used;
-    struct tree seen;     /* of the tree that is being walked */
-    bool is_free_list;    /* that tree is */
-    uint64_t list_before; /* the free list's key before */
+    struct tree seen;     /* counts of the tree that is being walked */
+    bool is_free_list;    /* the tree that is being walked is the free list's */
+    uint64_t list_before; /* the key (transaction) of the last list in it that was read */
     const char *why;
 };
 
@@ -120,7 +121,7 @@ static bool read_root(const struct pages *p, uint64_t page_bytes, unsigned which
            ret_root->version == DATA_VERSION;
 }
 
-/* The page of the later transaction counts, as for LMDB. They take turns. */
+/* Picks the meta page of the later transaction, as LMDB does. Transactions write them in turn. */
 static bool pages_pick_root(struct pages *p)
 {
     struct root root[2];
@@ -156,7 +157,7 @@ static bool pages_mark(struct pages *p, uint64_t number)
     return true;
 }
 
-/* A page in use: marked, whole in the file, and what it says that it is. */
+/* Marks a page as used. False: it is used twice, not in the file, or not the page expected. */
 static bool pages_take(struct pages *p, uint64_t number, uint16_t flags, struct head *ret_head)
 {
     if (!pages_mark(p, number))
@@ -186,7 +187,8 @@ static bool overflow_take(struct pages *p, uint64_t number, uint64_t bytes)
     return true;
 }
 
-/* A list of free pages: how many, then their numbers, falling. LMDB merges lists by that order. */
+/* Marks the pages of a free list: their count, then their numbers in falling order, which LMDB
+ * needs to merge lists. */
 static bool free_list_mark(struct pages *p, const uint8_t *key, uint16_t key_bytes,
                            const uint8_t *list, uint64_t bytes)
 {
@@ -210,11 +212,11 @@ static bool free_list_mark(struct pages *p, const uint8_t *key, uint16_t key_byt
 struct node {
     const uint8_t *key;
     uint16_t key_bytes;
-    uint64_t child;      /* of a branch */
-    const uint8_t *data; /* of a leaf */
+    uint64_t child;      /* branch: the page below it */
+    const uint8_t *data; /* leaf: its data */
     uint64_t data_bytes;
     uint16_t flags;
-    uint64_t bytes; /* on its page, head included */
+    uint64_t bytes; /* size on its page, with the head */
 };
 
 /* A node's head is the size of its data (4 bytes; on a branch the child's number, 6 bytes, its
@@ -252,7 +254,7 @@ static bool leaf_node_look(struct pages *p, const struct node *n)
     return !p->is_free_list || free_list_mark(p, n->key, n->key_bytes, data, n->data_bytes);
 }
 
-/* The nodes of a page lie between `upper` and its end, none over another. */
+/* Whether the nodes of a page lie between `upper` and its end, and do not overlap. */
 static bool nodes_fit(struct pages *p, const uint8_t *page, const struct head *head)
 {
     const bool is_branch = head->flags == PAGE_BRANCH;
@@ -276,7 +278,7 @@ static bool nodes_fit(struct pages *p, const uint8_t *page, const struct head *h
     return true;
 }
 
-/* A page of nodes and all below it; DEPTH_MAX bounds it. */
+/* Checks a page of nodes and all pages below it. DEPTH_MAX bounds the recursion. */
 static bool tree_walk(struct pages *p, uint64_t number, unsigned depth)
 {
     const bool is_branch = depth > 1;
@@ -284,7 +286,7 @@ static bool tree_walk(struct pages *p, uint64_t number, unsigned depth)
     MUST(depth >= 1 && depth <= DEPTH_MAX);
     if (!pages_take(p, number, is_branch ? PAGE_BRANCH : PAGE_LEAF, &head))
         return false;
-    const unsigned fewest = is_branch && !p->is_free_list ? 2 : 1; /* LMDB asserts it */
+    const unsigned fewest = is_branch && !p->is_free_list ? 2 : 1; /* LMDB asserts this */
     if (head.lower < HEAD_BYTES + 2 * fewest || head.lower % 2 != 0 || head.lower > head.upper ||
         head.upper > p->page_bytes)
         return meta_pages_wrong(p, "a page's head is damaged");
@@ -300,7 +302,7 @@ static bool tree_walk(struct pages *p, uint64_t number, unsigned depth)
     return true;
 }
 
-/* A tree, and its own books against what was seen. */
+/* Checks a tree: its pages, and its counts against the pages that were seen. */
 static bool tree_look(struct pages *p, const struct tree *t, bool is_free_list)
 {
     memset(&p->seen, 0, sizeof p->seen);

@@ -31,12 +31,12 @@ static int hw_configure(struct topo *topo, const char *synthetic)
 {
     if (synthetic)
         return hwloc_topology_set_synthetic(topo->hw, synthetic) < 0 ? -EINVAL : 0;
-    /* sysfs, through hwloc's own Linux component, says all that is asked here. These would load GPU
-     * drivers, open X displays, or (pci: libpciaccess) read every device's configuration space. */
+    /* hwloc's Linux component finds all that is needed here, in sysfs. The unwanted ones would load
+     * GPU drivers, open X displays, or (pci) read every device's configuration space. */
     static const char *const unwanted[] = {"pci",  "opencl", "gl",       "cuda",
                                            "nvml", "rsmi",   "levelzero"};
     for (size_t i = 0; i < ARRAY_LEN(unwanted); i++) {
-        /* EINVAL: not installed here. */
+        /* EINVAL: this component is not installed. */
         if (hwloc_topology_set_components(topo->hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                           unwanted[i]) < 0 &&
             errno != EINVAL)
@@ -47,8 +47,8 @@ static int hw_configure(struct topo *topo, const char *synthetic)
     return r < 0 ? -errno : 0;
 }
 
-/* By the calling thread, not by the process: hwloc's own flag for it would join the masks of
- * threads that libraries have started. */
+/* Restricts the topology to the calling thread's CPUs. hwloc's flag for the process would add the
+ * masks of threads that libraries have started. */
 static int hw_restrict_to_affinity(struct topo *topo)
 {
     hwloc_bitmap_t allowed = FAULT(alloc) ? NULL : hwloc_bitmap_alloc();
@@ -95,7 +95,7 @@ static int nodes_find(struct topo *topo)
     return 0;
 }
 
-/* Shares of 1.0; all equal where no node states its memory. */
+/* Each node's share of the memory, with sum 1.0. All are equal if no node states its memory. */
 static int shares_make(const struct topo *topo, double **ret_shares)
 {
     double *shares = sys_calloc(topo->nodes, sizeof(*shares));
@@ -111,7 +111,8 @@ static int shares_make(const struct topo *topo, double **ret_shares)
     return 0;
 }
 
-/* Each chunk goes to the node that lags furthest behind its share; ties to the lower number. */
+/* Each chunk goes to the node that is furthest below its share; of equal ones, to the lower number.
+ */
 static int pattern_make(struct topo *topo)
 {
     double *shares = NULL;
@@ -261,7 +262,7 @@ int topo_pci_node(const struct topo *topo, const char *busid, unsigned *ret_node
             found++;
         }
     }
-    /* Hung below several nodes, as under the machine itself: near none of them. */
+    /* A device below several nodes (such as the whole machine) is near none of them. */
     if (found != 1)
         return -ENODATA;
     *ret_node = node;

@@ -15,11 +15,12 @@
 
 enum phase { PHASE_GREETING, PHASE_HEAD, PHASE_BODY };
 
-/* The bytes lie in ZeroMQ's memory, whose hand-over to the control thread ThreadSanitizer cannot
- * see: the few functions that look at them are left out, and call nothing that it watches. */
+/* ThreadSanitizer cannot see how ZeroMQ hands its memory to the control thread. So the functions
+ * that read these bytes are not instrumented, and call no function that is. */
 #define UNWATCHED __attribute__((no_sanitize("thread")))
 
-/* ff, eight bytes of any value, a byte with bit 0 set, the version; else the protocol is older. */
+/* Whether byte number `at` of the greeting fits: ff, eight bytes of any value, a byte with bit 0
+ * set, the version. Else the protocol is older. */
 static bool greeting_fits(unsigned at, uint8_t byte)
 {
     if (at == 0)
@@ -37,9 +38,9 @@ static uint64_t get_u64be(const uint8_t *p)
     return v;
 }
 
-/* The properties of a READY: a length of one byte, the name, one of four (big-endian), the value.
- * The route is the value of Identity. libzmq takes the last one of exactly that name, others may
- * take the first in any spelling: one that could be read in two ways is none. */
+/* Parses the properties of a READY: name with a length of one byte, value with one of four
+ * (big-endian). The route is the value of Identity. libzmq takes the last property of exactly that
+ * name; others may take the first in any spelling. So an ambiguous Identity is refused. */
 static int parse_properties(const uint8_t *p, size_t n, const uint8_t **ret_route)
 {
     static const char identity[] = "Identity", type[] = "Socket-Type";
