@@ -34,7 +34,7 @@ static void add_stat(struct codec_list *l, const char *prefix, const char *name,
     char full[64];
     snprintf(full, sizeof full, "%s.%s%s", prefix, name, suffix);
     struct msg_stat item = {.name = codec_text(full), .kind = gauge, .value = value};
-    MUST(codec_list_add_stat(l, &item) == 0); /* all of them take a fraction of a message */
+    MUST(codec_list_add_stat(l, &item) == 0); /* all figures take only a part of a message */
 }
 
 static void add_histo(struct codec_list *l, const char *prefix, const char *name,
@@ -142,7 +142,7 @@ static void on_evicted(struct core_evict_job *job)
     call_end(s, call);
 }
 
-/* Ends a job of which a part is done. */
+/* Ends a job early; the part that is done stays done and is audited. */
 static void evict_leave(struct call *call)
 {
     struct evict_call *x = CONTAINER_OF(call, struct evict_call, call);

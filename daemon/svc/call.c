@@ -22,7 +22,7 @@ static void gone_leave(struct call *call)
     core_gone_cancel(&call->gone);
 }
 
-/* A call whose removals do not outlive a crash yet. */
+/* A call that waits until its removals outlive a crash. */
 static const struct call_kind gone_kind = {.leave = gone_leave, .late = GONE_LATE};
 
 void call_await_gone(struct call *call, void (*fn)(struct core_gone *gone, int err))
@@ -46,7 +46,7 @@ static void call_off(struct call *call, int err)
     call->err = err;
     work_leave(call);
     if (kind->leave)
-        kind->leave(call); /* with copies the call may end in here */
+        kind->leave(call); /* a call with copies may end in here */
     if (!kind->copies)
         call_end(call->session->svc, call);
 }
@@ -154,7 +154,7 @@ void request_end(struct request *rq)
 {
     struct svc *s = rq->s;
     if (!rq->kept)
-        return; /* there are none, or a call has them now */
+        return; /* the request's bytes are not kept, or a call owns them now */
     s->ports.unkeep(s->ports.ctx, rq->kept);
     share_give(&s->kept_share, rq->se->index, rq->kept_bytes);
     rq->kept = NULL;
@@ -195,7 +195,7 @@ void call_end(struct svc *s, struct call *call)
     if (call->pages)
         call->pages->calls--;
     call_bytes_end(call);
-    se->inflight--; /* not at a timeout: a copy that still runs counts */
+    se->inflight--; /* not earlier, at a timeout: a copy that still runs counts as in flight */
     if (call->has_cancel && se->state == SESSION_READY) {
         struct msg_cancel_reply msg = {.found = 1};
         s->m.replies_ok++;
@@ -216,8 +216,8 @@ bool call_tells(struct call *call)
     return !call->err;
 }
 
-/* Calls a call off. One whose copies have to end first keeps its timer if a client cancels it,
- * because the CANCEL is still owed a reply by the deadline. */
+/* Ends a call early. A call whose copies must end first keeps its timer if a client cancels it,
+ * because the CANCEL must be answered by the deadline. */
 static void call_stop(struct call *call, bool answer)
 {
     struct svc *s = call->session->svc;

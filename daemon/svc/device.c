@@ -8,7 +8,7 @@
 #include "svc__.h"
 #include "sys.h"
 
-/* Imports under way: each holds a descriptor. */
+/* Most imports of a session at a time: each holds a descriptor. */
 #define IMPORTS_SESSION 64u
 
 _Static_assert(KVC_UUID_BYTES == DEVICE_UUID_BYTES && KVC_IPC_BYTES == DEVICE_IPC_BYTES &&
@@ -18,7 +18,7 @@ _Static_assert(KVC_UUID_BYTES == DEVICE_UUID_BYTES && KVC_IPC_BYTES == DEVICE_IP
                "the wire's numbers are passed on as they are");
 
 struct devices {
-    uint32_t importing;                           /* memories, over all sessions */
+    uint32_t importing;                           /* imports in progress, of all sessions */
     struct device_region region[KVC_REGIONS_MAX]; /* of the POOL_OPEN that is being handled */
 };
 
@@ -268,7 +268,7 @@ static void mem_drop(struct device_share *m)
 {
     if (!m->device)
         return;
-    if (m->importing) { /* its descriptor is in use */
+    if (m->importing) { /* the import uses the descriptor: dropped when it ends */
         m->dropped = true;
         return;
     }
@@ -390,7 +390,7 @@ const char *device_pool_fault(const struct device_pages *pages, const struct cor
     return NULL;
 }
 
-/* Decodes the regions of the message into devices->region. NULL, or what is wrong. */
+/* Decodes the regions of the message into devices->region. Returns NULL, or the error's text. */
 static const char *regions_of(struct session *se, const struct device *d,
                               const struct msg_pool_open *msg, struct device_pool_spec *ret_spec)
 {

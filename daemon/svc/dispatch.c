@@ -126,7 +126,7 @@ static void turn_comes(struct call *call)
     request_end(&rq);
 }
 
-/* A request that was not handled yet, because others are due first. */
+/* A request that waits for its turn, because other requests are due first. */
 static const struct call_kind turn_kind = {
     .late = "other requests of the session, or of others, took so long"};
 

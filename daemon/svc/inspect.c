@@ -32,8 +32,8 @@ struct verify_call {
 };
 CALL_FITS(struct verify_call);
 
-/* Writes where a corrupt block was. For storage core does not know the path; that is in the tier's
- * own figures. */
+/* Writes where a corrupt block was. For storage, core does not know the path: see the tier's own
+ * figures. */
 static void place_text(const struct core_verify *v, const struct core_corrupt *x, char *text,
                        size_t cap)
 {
@@ -67,7 +67,7 @@ static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
     memcpy(item->key, x->key->b, sizeof item->key);
 }
 
-/* In the cursor of a pass through all tiers: the present tier. Host memory comes first, because
+/* The current tier, in the cursor of a pass through all tiers. Host memory comes first, because
  * copies on devices are compared with it. */
 #define CURSOR_TIER(what) ((uint64_t)(what) << 62)
 
@@ -91,8 +91,7 @@ static uint64_t next_cursor(const struct svc *s, const struct verify_call *x)
     return 0;
 }
 
-/* The core_verify_what that the slice reads; host memory if the cursor's tier is not there any
- * more. */
+/* The core_verify_what that the slice reads; host memory if the cursor's tier no longer exists. */
 static uint8_t what_of(const struct svc *s, const struct msg_verify *msg)
 {
     const uint8_t there = (uint8_t)(msg->cursor >> 62);

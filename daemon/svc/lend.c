@@ -63,8 +63,8 @@ void lend_unmapped(struct session *se, uint32_t chunk)
         give_back(se, loan);
 }
 
-/* Logs sessions that keep recalled memory. They are not ended: their processes would map the memory
- * all the same, and nobody be told of it. */
+/* Logs a session that keeps recalled memory. The session is not ended: its process would still map
+ * the memory, and the daemon would no longer see that. */
 static void is_late(void *ctx, uint64_t now_ns)
 {
     struct session *se = ctx;

@@ -9,7 +9,7 @@
 /* Blocks that the names in one reply may look at: some 200 us. After that a reply has one row. */
 #define NAMES_BLOCKS 4096u
 
-/* The reply that is being made. */
+/* State while one reply is made. */
 struct rows {
     struct svc *s;
     const struct session *who; /* the session that asks */
@@ -21,7 +21,7 @@ struct rows {
     uint8_t next[KVC_CURSOR_MAX]; /* where the next reply continues */
     uint32_t next_bytes;
     bool more; /* there are more rows */
-    int err;   /* an error instead of rows; why: its text, NULL where the error says all */
+    int err;   /* an error instead of rows; why: its text, NULL: the error needs none */
     const char *why;
 };
 
@@ -44,7 +44,7 @@ static void rows_next(struct rows *rows, uint64_t at)
     rows->next_bytes = 8;
 }
 
-/* Adds a row, if there is room, which it returns; `at`: where the next reply continues after it. */
+/* Adds a row. at: where the next reply continues after it. False: there is no room. */
 static bool row_add(struct rows *rows, const void *row, uint64_t at)
 {
     if (!row_fits(rows))
@@ -54,7 +54,7 @@ static bool row_add(struct rows *rows, const void *row, uint64_t at)
     return true;
 }
 
-/* Copies a text; of one that is too long, the encoder takes whole characters. */
+/* Copies a text, cut at `cap`; the encoder then drops a character that was cut. */
 static void cell_text(char *to, size_t cap, const char *from)
 {
     memcpy(to, from, MIN(strlen(from), cap));
@@ -121,7 +121,8 @@ static struct kvc_session_info session_row(const struct svc *s, const struct ses
     return row;
 }
 
-/* Sessions are in no order: those with the lowest numbers are found first. */
+/* Sessions are stored in no order. So those with the lowest numbers behind `after` are picked
+ * first. */
 static void list_sessions(struct rows *rows)
 {
     const struct session *page[SESSIONS_PAGE] = {NULL};
@@ -272,7 +273,7 @@ static void list_rates(struct rows *rows)
     }
 }
 
-/* Fills a name's row, and looks at its blocks; returns how many. */
+/* Adds a name's row. Returns how many of its blocks were looked at. */
 static uint32_t name_put(struct rows *rows, const struct core_name *nm)
 {
     struct core_name_view v;
@@ -388,7 +389,7 @@ typedef void(list_fn)(struct rows *rows);
 
 static const struct {
     list_fn *fn;
-    bool admin, names; /* for those with admin rights alone; the cursor is a name's */
+    bool admin, names; /* admin: only with admin rights; names: the cursor is core's, of names */
 } lists[] = {
     [KVC_TABLE_NAMESPACES] = {.fn = list_namespaces},
     [KVC_TABLE_SESSIONS] = {.fn = list_sessions},

@@ -9,7 +9,7 @@ static struct core_name_id names_id_of(uint8_t kind, const struct codec_bin *nam
         .kind = kind, .name = name->p, .name_bytes = name->n, .sub = sub->p, .sub_bytes = sub->n};
 }
 
-/* Finds the name of a request that was decoded with `err`; NULL: the request has been answered. */
+/* Finds the name of a request that was decoded with `err`. NULL: none; the request is answered. */
 static struct core_name *names_find(struct request *rq, int err, uint8_t kind,
                                     const struct codec_bin *name, const struct codec_bin *sub)
 {
@@ -32,7 +32,7 @@ static void keep_text(char to[KVC_STRING_MAX], const struct codec_bin *from)
         memcpy(to, from->p, from->n);
 }
 
-/* A name that a call looks for again in each slice: it may have ended meanwhile, or be another. */
+/* A name that a call finds again in each slice, because it may have been forgotten or replaced. */
 struct sought {
     uint8_t kind;
     char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
@@ -67,8 +67,8 @@ struct name_call {
     struct call call;
     struct core_name_waiter waiter;
     int journaled;         /* the journal's result; 1: none yet */
-    bool evicts;           /* blocks go with it, and are to stay away after a crash */
-    union outcome outcome; /* of the reply */
+    bool evicts;           /* blocks are evicted too, and must not be back after a crash */
+    union outcome outcome; /* the reply's values */
 };
 
 /* put.seq NULL: the put is made in one piece, without slices. */
@@ -106,7 +106,7 @@ static void reply_named(struct svc *s, struct session *se, const struct msg_head
                    : codec_enc_name_forget_reply(s->out, sizeof s->out, head, &o->forgotten));
 }
 
-/* The text of an error by which the journal of names, or storage, takes nothing. */
+/* The text of the error if the journal of names, or storage, did not take the change. */
 static const char *kept_detail(uint16_t op)
 {
     return op == KVC_OP_NAME_PUT
@@ -183,11 +183,11 @@ static void on_put(struct core_name_waiter *w, int err)
 {
     struct put_call *x = CONTAINER_OF(w, struct put_call, name.waiter);
     x->name.journaled = err;
-    if (!x->asking.ask) /* else it has another slice */
+    if (!x->asking.ask) /* else slices still run, and put_go_on() ends the call */
         kept_end(&x->name, err);
 }
 
-/* Answers with the result of core: now, or when the journal has it (1). */
+/* Answers with the result of core. rc 1: when the journal has it; else now. */
 static void kept(struct request *rq, struct put_call *x, int rc, const char *why,
                  const union outcome *reply)
 {
@@ -482,7 +482,7 @@ static bool load_begin(struct load_call *x)
                                      .load_bytes = SVC_PREFETCH_BYTES,
                                      .waiter = &w->waiter};
     w->asking.in.load &= !w->prefetch;
-    if (!w->acquire.load && !w->prefetch) /* only looks what is in memory */
+    if (!w->acquire.load && !w->prefetch) /* only counts the blocks in memory */
         w->asking.load_bytes = 0;
     return true;
 }
@@ -506,7 +506,7 @@ static void load_again(struct call *call)
         return;
     }
     work_leave(call);
-    if (err == 1 && x->wait.woken) /* before its last slice */
+    if (err == 1 && x->wait.woken) /* it was woken before its last slice */
         work_wait(call, load_again);
     if (err == 1)
         return;
@@ -521,11 +521,11 @@ static void on_loaded(struct core_waiter *w)
     struct wait_call *x = CONTAINER_OF(w, struct wait_call, waiter);
     x->acquire.load = false;
     x->woken = true;
-    if (!x->asking.ask) /* it is about to wait */
+    if (!x->asking.ask) /* else slices still run, and load_again() sees `woken` */
         work_wait(&x->lease.call, load_again);
 }
 
-/* Answers with what is in memory. */
+/* Ends the wait, and answers with the bytes that are in memory. */
 static void load_finish(struct call *call)
 {
     struct core *core = call->session->svc->core;

@@ -7,8 +7,8 @@
 
 const uint32_t *pages_align(struct codec_bin pages)
 {
-    /* Before a list of numbers is its header, of two bytes or more. Before that is a value that was
-     * read, or a list that was moved down itself. */
+    /* Moving down by up to 3 bytes overwrites only the list's header, of two bytes or more, and the
+     * end of a value before it that was read already or was moved down itself. */
     const uintptr_t at = (uintptr_t)pages.p, to = at & ~(uintptr_t)3;
     if (pages.n > 0 && to != at)
         memmove((void *)to, pages.p, pages.n);
@@ -43,7 +43,8 @@ static struct pages_call *pages_of_wait(struct wait_call *wait)
     return CONTAINER_OF(wait, struct pages_call, wait);
 }
 
-/* Begins to wait for the hit; waits and loads end so early that copies still have some time. */
+/* Begins to wait for the hit. Waits and loads end at three quarters of the time, so that copies
+ * have the rest. */
 static void hold_begin(struct pages_call *x)
 {
     struct wait_call *wait = &x->wait;
@@ -118,7 +119,7 @@ static void on_sent(struct core_send *send)
     struct svc *s = se->svc;
     if (call_tells(call))
         reply_loaded(x);
-    if (se->state != SESSION_CLOSING) /* else the lease has ended with the client */
+    if (se->state != SESSION_CLOSING) /* CLOSING: the lease has ended with the client */
         (void)!core_release(s->core, se->client,
                             x->wait.lease.held.lease); /* the client may have guessed its number,
                                                         * and ended it */
@@ -197,8 +198,8 @@ static void send_begin(struct wait_call *wait, const struct core_held *held)
     call_end(s, call);
 }
 
-/* Puts what PAGES_LOAD names into the call. The lists are moved, so nothing of the request is read
- * afterwards but keys, which are before them. */
+/* Puts the pool and page lists of PAGES_LOAD into the call. The lists are moved, so of the request
+ * only the keys, which stand before them, may be read afterwards. */
 static void pages_take(struct pages_call *x, const struct msg_pages_load *msg,
                        const struct core_seq *seq, struct device_pages *pages)
 {
@@ -212,7 +213,7 @@ static void pages_take(struct pages_call *x, const struct msg_pages_load *msg,
     }
 }
 
-/* Checks PAGES_LOAD. 0, or negative with *ret_why. */
+/* Checks PAGES_LOAD. Returns 0, or a negative error with *ret_why. */
 static int load_in(struct request *rq, const struct msg_pages_load *msg,
                    const struct core_acquire *in, struct device_pages **ret_pages,
                    struct core_send *ret_send, const char **ret_why)
@@ -270,9 +271,9 @@ void op_pages_load(struct request *rq)
 
 /* ---- ACQUIRE_ON ---- */
 
-/* The lease was filled, as far as possible: answers. If bytes of it turned out wrong, or blocks
- * were lost with the device, it is taken anew as long as there is time: what is left of the prefix,
- * which is filled again. Blocks that were lost with the device begin to be loaded. */
+/* Answers after the lease was filled as far as possible. If bytes were corrupt, or blocks were lost
+ * with the device, a new lease of the rest of the prefix is taken and filled while time is left.
+ * Blocks that were lost with the device begin to be loaded. */
 static void reply_hbm(struct pages_call *x)
 {
     struct lease_call *l = &x->wait.lease;
@@ -296,7 +297,7 @@ static void on_filled(struct core_fill *fill)
     reply_hbm(CONTAINER_OF(fill, struct pages_call, fill));
 }
 
-/* Answers with what was filled. */
+/* Ends the fill, and answers with the blocks that were filled. */
 static void fill_finish(struct call *call)
 {
     core_fill_cancel(call->session->svc->core, &svc_pages_of_one(call)->fill);

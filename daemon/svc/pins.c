@@ -5,8 +5,8 @@
 #include "svc__.h"
 #include "units.h"
 
-/* Host memory is said to stay empty because blocks are large, if more than this part of it does; a
- * chunk of so many blocks leaves little. */
+/* A warning says that large blocks leave host memory empty if more than 1 / FILL_SHARE of it stays
+ * empty. Chunks of FILL_BLOCKS blocks leave little empty. */
 #define FILL_SHARE  8u
 #define FILL_BLOCKS 16u
 
@@ -120,7 +120,7 @@ struct unpin_call {
 };
 CALL_FITS(struct unpin_call);
 
-/* An unpin that releases blocks; without the call the core continues by itself. */
+/* An unpin that releases blocks in slices. If the call ends early, the core continues by itself. */
 static const struct call_kind unpin_kind = {.late =
                                                 "the pin has ended, and lets go of its blocks yet"};
 
@@ -176,8 +176,8 @@ static const char *quota_detail(int err)
 
 #define QUOTA_WHY_BYTES 256u
 
-/* Why a quota's shares promise more than there is; NULL: they do not. Shares that were set before
- * the tier was this small (a path that is out, a new configuration) may stay, but not grow. */
+/* The error if a quota's shares promise more than the tier has; NULL: none. Shares set before the
+ * tier became this small (a path is out, a new configuration) may stay, but not grow. */
 static const char *share_fault(struct core *c, const struct core_quota *quota,
                                char why[QUOTA_WHY_BYTES])
 {
@@ -291,7 +291,7 @@ static bool other_policy(const struct svc *s, const struct msg_policy *msg)
            (msg->name.n != strlen(name) || memcmp(msg->name.p, name, msg->name.n) != 0);
 }
 
-/* Fills in what shows the doings of others: for administrators only. */
+/* Fills in figures that show what other principals do: for administrators only. */
 static void tell_learned(const struct svc *s, const struct core_policy_view *v,
                          struct msg_policy_reply *reply)
 {

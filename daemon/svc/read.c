@@ -230,7 +230,7 @@ static void locs_free(struct lease_call *x)
     x->locs = NULL;
 }
 
-/* Ends the lease of a call that will not tell the client of it. */
+/* Ends the lease of a call whose client will not be told of the lease. */
 static void locs_leave(struct lease_call *x)
 {
     const struct session *se = x->call.session;
@@ -239,8 +239,7 @@ static void locs_leave(struct lease_call *x)
     locs_free(x);
 }
 
-/* Begins to make the locations in slices, and returns true, if the hit has so many and a buffer is
- * free. */
+/* Begins to make the locations in slices. False: one slice is enough, or no buffer is free. */
 static bool locs_begin(struct lease_call *x, const struct core_held *held)
 {
     struct svc *s = x->call.session->svc;
@@ -253,7 +252,7 @@ static bool locs_begin(struct lease_call *x, const struct core_held *held)
     return x->locs != NULL;
 }
 
-/* Makes a slice of the locations, and at last sends the reply. */
+/* Makes a slice of the locations. After the last one it sends the reply. */
 static void locs_step(struct call *call)
 {
     struct svc *s = call->session->svc;
@@ -296,7 +295,7 @@ static bool wait_is_long(const struct wait_call *x)
     return core_seq_is_long(x->lease.call.session->svc->core, &x->acquire.seq);
 }
 
-/* Asks core for a slice of it, or for all. 1: it waits. */
+/* Asks core for a slice of the acquire, or, if it is short, for all of it. Returns 1: it waits. */
 static int wait_ask(struct wait_call *x, struct core_held *ret_held, const char **ret_why)
 {
     struct core *core = x->lease.call.session->svc->core;
@@ -329,7 +328,7 @@ void wait_again(struct call *call)
         return;
     }
     work_leave(call);
-    if (err == 1 && x->woken) /* before its last slice */
+    if (err == 1 && x->woken) /* it was woken before its last slice */
         work_wait(call, wait_woken);
     if (err == 1)
         return;
@@ -343,8 +342,8 @@ void wait_again(struct call *call)
     call_end(s, call);
 }
 
-/* Runs in its turn after its waiter was called: often the block that it waits for is being written
- * again. */
+/* Runs in the call's turn after its waiter was called. Often another writer has begun the block
+ * meanwhile, and the call waits again. */
 static void wait_woken(struct call *call)
 {
     struct core *core = call->session->svc->core;
@@ -380,9 +379,9 @@ static void acquired(struct wait_call *x, const struct core_held *held)
 static void on_wake(struct core_waiter *w)
 {
     struct wait_call *x = CONTAINER_OF(w, struct wait_call, waiter);
-    x->acquire.load = false; /* its loads have ended, as far as they could */
+    x->acquire.load = false; /* its loads have ended; those that failed are not tried again */
     x->woken = true;
-    if (x->asking.ask) /* it is about to wait */
+    if (x->asking.ask) /* slices still run, and wait_again() sees `woken` */
         return;
     if (wait_is_long(x))
         work_wait(&x->lease.call, wait_woken);
@@ -396,7 +395,7 @@ static void wait_finish(struct call *call)
     struct core *core = call->session->svc->core;
     struct wait_call *x = wait_of(call);
     x->acquire.wait = x->acquire.load = false;
-    if (x->lease.locs) /* its hit is found, and its reply is being made */
+    if (x->lease.locs) /* the hit is found, and slices of the reply are being made */
         return;
     core_waiter_cancel(core, &x->waiter);
     core_ask_cancel(core, &x->asking);
@@ -469,7 +468,7 @@ int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acq
     }
     struct core_ns_view ns;
     core_ns_view(in.seq.ns, &ns);
-    if (msg->shard >= ns.spec->shards) { /* whether it hits or not */
+    if (msg->shard >= ns.spec->shards) { /* an error also without a hit */
         *ret_why = SHARD_DETAIL;
         return KVC_E_BAD_ARGUMENT;
     }
@@ -581,7 +580,8 @@ void op_redeem(struct request *rq)
         call->redeeming = x;
         work_go_on(&call->lease.call, redeem_step);
     } else if (err == CORE_MORE) {
-        core_redeem_cancel(s->core, rq->se->client, &x); /* it has been refused */
+        core_redeem_cancel(s->core, rq->se->client,
+                           &x); /* no call was free, and the request was refused */
     } else if (err) {
         reply_error(s, rq->se, &rq->head, err, acquire_detail(err, NULL));
     } else {

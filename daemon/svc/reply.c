@@ -84,9 +84,9 @@ static void pay(void *ctx, uint64_t now_ns)
     reply_owed(se->svc, se);
 }
 
-/* A message of its own would wake threads on both sides, and libkvcache awaits no reply to a
- * RELEASE. So while another request of the session is in flight, the reply is sent together with
- * that request's. */
+/* A separate message would wake threads on both sides, and libkvcache does not wait for the reply
+ * to a RELEASE. So while another request of the session is in flight, the reply is sent together
+ * with that request's. */
 void reply_released(struct svc *s, struct session *se, const struct msg_head *head,
                     uint32_t released)
 {

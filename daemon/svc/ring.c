@@ -12,7 +12,7 @@
 #include "sys.h"
 
 #define KEY_BYTES 32u
-/* Ends of chains that are remembered, so that blocks stored behind them are known as output. */
+/* Ends of chains that are kept, so that blocks stored behind them later are recorded as output. */
 #define ENDS 4096u
 
 /* The head of a record, in the ring's words before its ids. */
@@ -79,7 +79,8 @@ static struct head *head_at(const struct ring *r, uint64_t place)
     return (struct head *)(void *)&r->words[place % r->nwords];
 }
 
-/* Makes room for so many words in one piece; records in the way are dropped, oldest first. */
+/* Makes room for `words` words in one piece, and returns its place. Records in the way are dropped,
+ * the oldest first. */
 static uint64_t ring_make_room(struct ring *r, uint64_t words)
 {
     uint64_t place = r->at;
@@ -115,7 +116,7 @@ static uint64_t recall(const struct ring *r, const struct ring_chain *chain, con
     return e->id == id && e->no > r->first && e->no <= r->end ? e->no - 1 : UINT64_MAX;
 }
 
-/* The last filled block, because only behind such a block more can follow; NULL = none. */
+/* The key of the last filled block; NULL: none. Blocks can follow only behind a filled one. */
 static const uint8_t *last_whole(const struct ring_chain *chain)
 {
     uint32_t whole = MIN(chain->tokens / chain->block_tokens, chain->n);

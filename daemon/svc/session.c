@@ -61,7 +61,7 @@ void session_force(struct session *se, uint16_t status, const char *text)
 {
     session_close_soon(se, status, text);
     if (se->state == SESSION_DROPPED && !se->close_pending) {
-        se->close_pending = true; /* once more, now for all that it kept */
+        se->close_pending = true; /* drop it again, so that it also loses the memory it kept */
         se->svc->nclosing++;
     }
     se->forced = true;

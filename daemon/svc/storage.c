@@ -14,8 +14,8 @@ const char *svc__durable_fault(const struct svc *s, uint32_t flags)
                : NULL;
 }
 
-/* Why a drain that has `left` to write, `off` of it kept off by quotas, will not get to its end by
- * itself. */
+/* Why a drain will not end by itself. left: what it still has to write; off: the part of that which
+ * quotas keep off storage. */
 static uint8_t drain_stop(const struct svc *s, uint64_t left, uint64_t off)
 {
     struct kvc_path path;

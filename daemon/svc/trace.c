@@ -128,7 +128,7 @@ void op_trace(struct request *rq)
     if (!err && msg.action == KVC_TRACE_ON)
         err = trace_on(s, rq->se, &msg, &why);
     struct msg_trace_reply reply = state_of(s);
-    if (!err && msg.action == KVC_TRACE_OFF) /* the reply says what there was */
+    if (!err && msg.action == KVC_TRACE_OFF) /* after state_of(): the reply has the last state */
         trace_off(s, rq->se);
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
@@ -140,7 +140,7 @@ void op_trace(struct request *rq)
 
 /* ---- TRACE_DUMP ---- */
 
-/* Records from the cursor on, those of other namespaces passed over. */
+/* Fills the reply with records from the cursor on. Records of other namespaces are skipped. */
 static void fill_dump(const struct svc *s, const struct msg_trace_dump *msg,
                       struct msg_trace_dump_reply *reply)
 {

@@ -10,18 +10,19 @@
 #include "sys.h"
 #include "turn.h"
 
-/* Work of one turn after which no further slice is begun in it; and after which no further request
- * is. Most requests look up data in the processor's caches, and take less time than they count. */
+/* TURN_WORK: work after which a turn begins no further slice. TURN_REQUESTS: so many times
+ * TURN_WORK, after which it begins no further request. Most requests find their data in the CPU's
+ * caches, and take less time than they count. */
 #define TURN_WORK     1024u
 #define TURN_REQUESTS 4u
 /* Units that a request costs beside what core counts; and bytes of it that cost one unit. */
 #define REQUEST_WORK  16u
 #define REQUEST_BYTES 256u
-/* A session that has had so much more than the others is still served at once: one that asks for
- * little now and then does not wait for their slices. */
+/* A session that had at most this much more work than the others is served at once, so that small,
+ * rare requests do not wait for the slices of others. */
 #define WORK_CREDIT 1024u
 
-/* Backlogged peers are looked at again after this: nothing tells when they have read their
+/* Backlogged peers are looked at again after this time: no event says that they have read their
  * replies. */
 #define BACKLOG_NS 1000000u
 
@@ -107,8 +108,8 @@ static bool is_backlogged(const struct session *se)
     return ports->backlogged && ports->backlogged(ports->ctx, se->route);
 }
 
-/* The session that is served next: of those that have work, and take replies, the one for which
- * least was done, of the principal for which least was done. */
+/* The session that is served next. Of the sessions that have work and take replies, it is the one
+ * with least work done, of the principal with least work done. */
 static struct session *next_session(const struct svc *s)
 {
     struct session *best = NULL;
@@ -168,7 +169,7 @@ void work_go_on(struct call *call, void (*step)(struct call *call))
 {
     struct svc *s = call->session->svc;
     call->step = step;
-    /* The call has had a slice, which is a large request: those behind it wait. */
+    /* A slice counts as a large request: further requests wait for the next turn. */
     s->work->turn_used = MAX(s->work->turn_used, turn_work(s, TURN_REQUESTS));
     if (!list_is_linked(&call->turn))
         work_link(call, true);

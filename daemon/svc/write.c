@@ -121,11 +121,11 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     const bool kept = call_keep(rq, call);
     if (!kept || !core_store_must_wait(s->core, bytes, &x->waiter)) {
         if (kept)
-            call_unkeep(rq, call); /* the request, which continues, still reads them */
+            call_unkeep(rq, call); /* the request continues and still reads its bytes */
         call_end(s, call);
         return false;
     }
-    /* At most half of its time, because its copies need some too. */
+    /* Waits for at most half of the remaining time, because the copies need some too. */
     const uint64_t left_ns = call->due_ns > s->now_ns ? call->due_ns - s->now_ns : 0;
     call_rearm(call, s->now_ns + MIN(left_ns / 2, ROOM_WAIT_NS));
     return true;
@@ -171,7 +171,7 @@ static const struct call_kind reserve_kind = {
     .leave = reserve_leave,
     .late = "not all blocks had been reserved; those that were are dropped"};
 
-/* The first slice did not suffice: keeps the request, which continues in later turns. */
+/* The first slice was not enough: keeps the request, which continues in later turns. */
 static void reserve_goes_on(struct request *rq, struct call *call, void (*step)(struct call *call))
 {
     if (!call->kept && !call_keep(rq, call)) {
@@ -205,7 +205,7 @@ static void reserve_step(struct call *call)
     call_end(s, call);
 }
 
-/* More slices are needed than the first one, `begun`. */
+/* Continues a reserve whose first slice, `begun`, was not enough. */
 static void reserve_long(struct request *rq, struct core_reserving *begun)
 {
     struct write_call *x = call_new(rq, &reserve_kind);
@@ -270,7 +270,7 @@ static void commit_leave(struct call *call)
                 &write_of(call)->commit.req); /* the call may end in here */
 }
 
-/* The daemon stops: a commit does not wait for its word, or for what other ranks would store. */
+/* The daemon stops: a commit does not wait for its word, or for the shards of other ranks. */
 static void commit_shutdown(struct call *call)
 {
     const struct core_commit *m = &write_of(call)->commit;
@@ -295,8 +295,8 @@ static void on_commit_done(struct core_commit *m)
     call_end(s, call);
 }
 
-/* What is wrong with the token ids of a commit: there must be no more than its blocks hold, and
- * none where the namespace was opened without them. NULL: nothing. */
+/* The error in the token ids of a commit; NULL: none. There must be no more than its blocks hold,
+ * and none if the namespace was opened without them. */
 static const char *tokens_fault(const struct core_ns *ns, uint32_t group, uint32_t blocks,
                                 struct codec_bin tokens)
 {
@@ -310,7 +310,7 @@ static const char *tokens_fault(const struct core_ns *ns, uint32_t group, uint32
     return tokens.n > most ? "tokens: more than the blocks hold" : NULL;
 }
 
-/* After the last slice: copies are in flight (1), or the call is answered. */
+/* Called after the last slice. rc 1: copies are in flight; else the call is answered. */
 static void commit_sliced(struct call *call, int rc)
 {
     struct svc *s = call->session->svc;
@@ -331,8 +331,8 @@ static void commit_step(struct call *call)
         commit_sliced(call, rc);
 }
 
-/* The first slice was not enough, and the request cannot be kept. It is answered when the last copy
- * that was begun has ended, which reads the worker's memory until then. */
+/* The first slice was not enough, and the request cannot be kept. It is answered after the last
+ * copy that was begun, because copies read the worker's memory. */
 static void commit_give_up(struct call *call)
 {
     call->err = KVC_E_BUSY;
@@ -430,7 +430,7 @@ static int store_in(struct request *rq, const struct msg_reserve *msg, struct co
     return *ret_why ? KVC_E_BAD_ARGUMENT : 0;
 }
 
-/* All blocks are reserved that can be: begins their copies. */
+/* Reserving has ended: begins the copies of the reserved blocks. */
 static void store_reserved(struct request *rq, struct write_call *x)
 {
     struct call *call = &x->call;
@@ -460,7 +460,7 @@ static void store_step(struct call *call)
         work_go_on(call, store_copy);
 }
 
-/* Reserves and copies, from where x->commit says. Answers. */
+/* Reserves blocks, copies them from the source in x->commit, and answers. */
 static void write_store_run(struct request *rq, struct write_call *x, const struct core_reserve *in)
 {
     struct svc *s = rq->s;
@@ -552,7 +552,7 @@ void op_pages_store(struct request *rq)
     if (!err)
         err = pages_in(rq, &msg, &in, &pages, &commit, &why);
     if (!err && core_commit_is_early(&commit))
-        in.judged = false; /* others may wait for it */
+        in.judged = false; /* admission does not apply: others may wait for the blocks */
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;
