@@ -183,7 +183,7 @@ static void put_message(struct line *l, const char *msg, bool json)
         (void)log_put(l, "...", 3);
 }
 
-/* The last two parts of a path: directory and file. Compilers are called with different paths. */
+/* The last two parts of a path, directory and file, whichever path the compiler was given. */
 static const char *module_of(const char *file)
 {
     const char *at = file + strlen(file);

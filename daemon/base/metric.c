@@ -43,7 +43,7 @@ uint64_t histo_quantile(const struct histo *h, double q)
     MUST(q >= 0.0 && q <= 1.0);
     if (h->count == 0)
         return 0;
-    /* The rank in 1..count. Above 2^53 the product is rounded, by less than a bucket matters. */
+    /* The rank in 1..count. Above 2^53 the product is rounded; that error is below a bucket. */
     const double exact = q * (double)h->count;
     uint64_t rank = (uint64_t)exact;
     if ((double)rank < exact || rank == 0)

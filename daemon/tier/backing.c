@@ -172,8 +172,8 @@ enum kin {
     KIN_NONE,     /* its name is none that the daemon gives; the others have such a name */
     KIN_STRANGER, /* not made by the daemon, or not readable */
     KIN_DAMAGED,  /* its content is none of ours; but is_ours() */
-    KIN_MADE,     /* made by the daemon, probably: either the magic is right, or is_ours() */
-    KIN_OURS,     /* made by the daemon, certainly: the magic is right, and is_ours() */
+    KIN_MADE, /* probably made by the daemon: the magic is right, or almost right and is_ours() */
+    KIN_OURS, /* made by the daemon, certainly: the magic is right, and is_ours() */
 };
 
 /* Whether there is a file `names`, or a chunk, with name, owner, mode and size as the daemon makes
