@@ -376,9 +376,7 @@ static uint64_t least_budget(const struct config *given, const struct solve *s, 
 
 #define REMEDY_TEXT_BYTES 400u
 
-/* Writes what makes the total of `b` fit: the keys to lower, or the memory that the given keys
- * need.
- */
+/* Writes what makes the total of `b` fit: keys to lower, or the memory that the given keys need. */
 static void remedy_text(const struct config *given, const struct solve *s, const struct budget *b,
                         uint64_t most, const struct advice *a, char text[REMEDY_TEXT_BYTES])
 {

@@ -377,7 +377,7 @@ static void tier_home_forget(struct backing *h, const char *name)
             h->config.remove(h->config.ctx, name);
     } else if (h->config.persist == ARENA_PERSIST_DIR) {
         backing_path_of(h, name, path);
-        (void)unlink(path); /* if this fails, the next start discards the file */
+        (void)unlink(path); /* a file that is left is handled by the next start */
     }
 }
 
