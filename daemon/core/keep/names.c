@@ -115,7 +115,7 @@ static int name_compare(const struct core_name *a, uint8_t kind, const char *nam
     return strcmp(a->sub, sub);
 }
 
-/* How many names are before it in order. */
+/* The number of names that come before this one in the table's order. */
 static uint32_t name_rank(const struct names *n, uint8_t kind, const char *name, uint32_t principal,
                           const char *sub)
 {
@@ -247,7 +247,7 @@ void name_go(struct core *c, struct core_name *nm)
     c->m.names--;
     wheel_del(&n->wheel, &nm->ttl);
     name_save_cancel(c, nm);
-    name_wake(c, nm, KVC_E_NO_NAME); /* requests that waited until it is kept */
+    name_wake(c, nm, KVC_E_NO_NAME); /* requests that waited until the name is saved */
     name_part(c, nm);
     name_write(c, nm);
 }
@@ -284,7 +284,7 @@ void name_end(struct core *c, struct core_name *nm)
         continue;
 }
 
-/* Releases the blocks of names that end, one after the other; true: there is more. */
+/* Releases blocks of names that have ended, one name after the other; true: more is left. */
 static bool leave_step(struct core *c)
 {
     struct list_node *node = list_first(&c->names->leaving);
@@ -397,7 +397,7 @@ void name_arm(struct core *c, struct core_name *nm)
 
 /* ---- find, list ---- */
 
-/* For a client with admin rights: the only name that is called so; NULL if there are more. */
+/* For a client with admin rights: the only name with this text. NULL: none, or several. */
 static struct core_name *only_one(struct core *c, uint8_t kind, const char *name, const char *sub)
 {
     const struct names *n = c->names;
@@ -515,7 +515,7 @@ static int count_where(void *ctx, struct block *b)
     }
 }
 
-/* The first block of group 0 that it holds. */
+/* The block of the first ref of nm in group 0; NULL: none. */
 static const struct block *tip_of(const struct core *c, const struct core_name *nm)
 {
     const struct block *tip = NULL;

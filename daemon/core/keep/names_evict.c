@@ -7,8 +7,8 @@
 #include "lapse.h"
 #include "names_table.h"
 
-/* Marks of a walk, and its answers: looked at as the block of a ref, looked at from below; its
- * own. */
+/* Marks of blocks in each_own(): TIP: looked at as the block of a ref; BELOW: reached from a child;
+ * OWN: no other name reaches it. NEW: in the prefix that the name moves to (mark_new()). */
 enum mark { MARK_TIP = 1, MARK_BELOW = 2, MARK_OWN = 4, MARK_WALKED = 7, MARK_NEW = 8, MARKS = 15 };
 
 /* ---- blocks that no other name reaches ---- */
@@ -100,7 +100,8 @@ static bool is_free(struct core *c, const struct block *b)
     return b->state == BLOCK_PRESENT && !block_named(c, b) && !block_pinned(b) && !block_held(c, b);
 }
 
-/* Nothing leads to a first block from the blocks of another chain. */
+/* Remembers the passed block if it is the first of its chain: the name's blocks do not lead to it
+ * then, because they are in another chain. */
 static void remember_first(const struct core *c, struct core_name *nm, struct run_entry e)
 {
     if (c->blocks[e.block].parent != CORE_NONE)
@@ -128,7 +129,7 @@ bool names_let_passed_go(struct core *c, struct core_name *nm, const struct pass
     return went;
 }
 
-/* Whether a name has passed b, and b could not be removed then: its level says so. */
+/* Whether a name has passed b, and b could not be removed then: its level was set to 0. */
 static bool is_passed(const struct core *c, const struct block *b)
 {
     return retain_is_in(c->retain, block_no(c, b)) && retain_base(c->retain, block_no(c, b)) == 0;
@@ -141,8 +142,8 @@ static bool is_unused(const struct core *c, const struct block *b)
     return c->m.blocks_recovered > 0 && (int32_t)(b->used - found) <= 0;
 }
 
-/* Whether a child is the last block of a turn that has ended. beside: tokens of the name's block in
- * its place. */
+/* Whether b is the last block of a turn that has ended. beside: tokens of the name's block that has
+ * the same parent; 0: none. */
 static bool is_end(struct core *c, const struct block *b, uint32_t beside)
 {
     return b->tokens < block_group(c, b)->block_tokens && b->state == BLOCK_PRESENT &&
@@ -163,8 +164,8 @@ static void count_gone(struct core *c, const struct block *b, struct core_evicte
     room_places(c, b, &x->in);
 }
 
-/* Counts a block that stays though no other name reaches it; *why: if it is neither pinned nor in
- * use. */
+/* Counts a block that stays though no other name reaches it: as pinned, else as in use, else in
+ * *why. */
 static void count_kept(struct core *c, const struct block *b, bool pinned, uint64_t *why,
                        struct core_evicted *x)
 {
@@ -189,7 +190,8 @@ static void count_kept_named(struct core_evicted *x)
     x->kept++;
 }
 
-/* The i-th passed first block that nm remembers; NULL: it is none any more. */
+/* The i-th first block of a chain that nm remembers to have passed. NULL: none, or the block is
+ * not the last one of an ended turn any more. */
 static struct block *first_end(struct core *c, const struct core_name *nm, uint32_t i)
 {
     struct block *b = &c->blocks[nm->ends[i].block];
@@ -198,7 +200,8 @@ static struct block *first_end(struct core *c, const struct core_name *nm, uint3
 
 /* ---- what would go ---- */
 
-/* A key may be in a window twice: one of the refs on its block counts it. */
+/* Whether this ref counts its block. A key may be in a window twice, so a block without a parent
+ * may have several refs of nm: the first of them counts it. */
 static bool counts_it(struct core *c, const struct core_name *nm, uint32_t ref)
 {
     const struct names *n = c->names;
@@ -334,7 +337,7 @@ static void evict_first_ends(struct core *c, const struct core_name *nm,
     }
 }
 
-/* Whether b is a first block that windows need, for a key that is there twice. */
+/* Whether nm has another ref on b, a block without a parent: a key may be in a window twice. */
 static bool has_it_again(const struct core *c, const struct core_name *nm, const struct block *b)
 {
     const struct names *n = c->names;
@@ -344,8 +347,8 @@ static bool has_it_again(const struct core *c, const struct core_name *nm, const
     return ref != 0;
 }
 
-/* From the last block on. A block that is released is evicted at once, unless something needs it:
- * then the blocks before it stay too, because it builds on them. */
+/* Releases one block, the last first. It is evicted at once, unless something needs it: then the
+ * blocks before it stay too, because it builds on them. */
 void name_leave_block(struct core *c, struct core_name *nm)
 {
     struct core_evicted none, *x = nm->forgetting ? &nm->forgetting->evicted : &none;
@@ -408,13 +411,13 @@ int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *
 /* ---- what it has to keep ---- */
 
 struct release {
-    const struct core_ns *ns; /* where the name moves to: blocks that it keeps elsewhere are for
-                               * other quotas */
+    const struct core_ns *ns; /* the namespace that the name moves to: others have other quotas */
     unsigned tier;
     uint64_t bytes;
 };
 
-/* Whether this name alone binds b, and the name's new place does not. */
+/* Adds b's bytes to x if they become unbound when the name moves: only this name binds b, and its
+ * new prefix does not need b. Always true: the walk goes on. */
 static bool would_release(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
                           bool below)
 {
@@ -427,8 +430,8 @@ static bool would_release(void *ctx, struct core *c, const struct core_name *nm,
     return true;
 }
 
-/* Calls for each block of f's prefix: marks it as new, or (false) forgets that. Bytes that are not
- * bound to the tier. */
+/* on: marks each block of f's prefix with MARK_NEW, and returns the bytes of those not yet bound to
+ * the tier. Else takes the marks away, and returns 0. */
 static uint64_t mark_new(struct core *c, const struct find *f, unsigned tier, bool on)
 {
     uint64_t bytes = 0;

@@ -9,7 +9,8 @@
 #include "names_table.h"
 #include "wants.h"
 
-#define GOES_ON_LOOKS 64u /* blocks behind one, of which one may be the end of a conversation */
+#define GOES_ON_LOOKS 64u /* children of a block that are searched for the end of a conversation \
+                           */
 
 /* ---- one block ---- */
 
@@ -182,7 +183,7 @@ void name_descend(struct core *c, struct core_name *nm, uint32_t place, uint32_t
     ref_link(c, ref, child);
     n->ref[ref].place = place;
     name_reach(c, child);
-    name_unreach(c, from); /* the child is reached: no more than one count */
+    name_unreach(c, from); /* its child counts for it now, so only this block's count changes */
 }
 
 static void refs_rename(struct core *c, const struct core_name *nm)
@@ -297,7 +298,7 @@ uint32_t name_cached(struct core *c, const struct core_name *nm)
 
 /* ---- saving ---- */
 
-/* Notes whether names are saved, or wait for that: these keep their blocks meanwhile. */
+/* Notes whether any name is being saved, or waits for that: such a name keeps its blocks. */
 static void saving_changed(struct core *c)
 {
     c->names_saving = c->names->active > 0 || !list_empty(&c->names->saving);

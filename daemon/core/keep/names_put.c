@@ -87,8 +87,8 @@ static bool range_of(const struct find *f, const struct name_putting *p, uint32_
     return full;
 }
 
-/* Whether hard limits allow that blocks from .. from+n-1 stay on disk, though all is kept yet that
- * the name leaves. Pins ask for themselves. */
+/* Whether hard limits allow that blocks from .. from+n-1 stay on disk, while the blocks that the
+ * name leaves are still kept. Pins check their limits themselves. */
 static int may_keep(struct core *c, const struct find *f, uint32_t g, uint32_t from, uint32_t n)
 {
     uint64_t bytes = 0;
@@ -216,7 +216,7 @@ static void leave_begin(struct core *c, struct core_name *old)
     name_free(c, old); /* with its last ref */
 }
 
-/* The name, unless it was ended since, or put again. */
+/* The name that this put made. NULL: it was ended or put again since. */
 static struct core_name *name_put_is(const struct name_putting *p)
 {
     return p->name->state == NAME_LIVE && p->name->content == p->content ? p->name : NULL;
@@ -255,7 +255,8 @@ bool name_put_settle(struct core *c, const struct find *f, struct name_putting *
     return false;
 }
 
-/* Settles a put in one piece. all: or only the part that the core does not continue by itself. */
+/* Settles a put in one piece. all: completely; else as far as nobody else continues it:
+ * leave_step() releases old blocks by itself. */
 static void put_settle(struct core *c, const struct find *f, struct name_putting *p, bool all)
 {
     do
@@ -304,7 +305,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
         name_text(name, in->id.name, in->id.name_bytes);
         nm = name_new(c, in->id.kind, name, &cl->who, ns->spec.sub);
     }
-    if (!nm) { /* others were made since */
+    if (!nm) { /* other names were made since, and no slot is left */
         name_put_drop(c, f, p);
         *ret_why = no_name;
         return KVC_E_LIMIT;
@@ -328,7 +329,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
     p->old.name = old;
     old->forgetting = &p->old;
     leave_begin(c, old);
-    if (p->whole) /* limits may have allowed it for the room of these */
+    if (p->whole) /* limits may have counted on the room of the old blocks */
         put_settle(c, f, p, true);
     name_arm(c, nm);
     c->m.names_put++;
@@ -340,7 +341,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
 
 /* ---- all of it at once ---- */
 
-/* Puts the name in one piece, to what f found and limits allow. */
+/* Puts the name in one piece, on the blocks that f found and limits allow. */
 static int put_whole(struct core *c, const struct core_name_put *in, struct find *f,
                      struct name_putting *p, const char **ret_why)
 {

@@ -12,12 +12,12 @@ struct reader {
     core_who_fn *who;
     void *ctx;
     struct core_names_found *found;
-    uint64_t content;     /* of the pieces being read */
-    struct core_name *nm; /* NULL: it has no owner now */
-    bool alone;           /* nobody's, and left alone */
+    uint64_t content;     /* number of the content whose pieces are being read */
+    struct core_name *nm; /* the name being read; NULL: its head was bad or without owner */
+    bool alone;           /* no principal owns the name: its pieces stay in the journal */
     uint32_t key_pieces, last_ids;
     uint64_t held;      /* groups of FULL of which a block is held */
-    uint64_t newest_ms; /* when the last of all that is noted was */
+    uint64_t newest_ms; /* the latest time in any head */
 };
 
 /* ---- heads ---- */

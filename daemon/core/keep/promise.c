@@ -10,27 +10,27 @@
  */
 #include "keep.h"
 
-/* The bounds of one call, so that a turn stays short: promises that are passed by plus blocks that
- * are looked at; and promises that are looked at. */
+/* The bounds of one call, so that a turn stays short: promises that are skipped plus blocks that
+ * are looked at; and promises that are checked. */
 #define STEP_PROMISES 4096u
 #define STEP_CHECKS   512u
 
 /* The result of a walk, for others that begin at the same block. */
 struct promise_known {
-    uint32_t from, from_gen, nearest, nearest_gen; /* from CORE_NONE: nothing */
+    uint32_t from, from_gen, nearest, nearest_gen; /* from: CORE_NONE: no result */
     uint64_t lost;
-    int err; /* why nearest could not be begun */
+    int err; /* why nearest cannot be made durable; 0: no error */
 };
 
 struct promises {
-    struct list_node all;          /* promise */
-    uint32_t count;                /* number of promises */
-    uint32_t left;                 /* of them, those that this round has yet to look at */
-    bool due;                      /* some promise is to be looked at */
-    bool again;                    /* in this round, those too whose block could not be begun */
-    bool fell_short;               /* something that is promised could not be begun */
-    uint64_t looks;                /* looks at blocks, for all promises so far */
-    struct promise_known known[2]; /* all was durable; something was not, or in vain */
+    struct list_node all; /* promise */
+    uint32_t count;       /* number of promises */
+    uint32_t left;        /* of them, those that this round has yet to look at */
+    bool due;             /* a new round of checks is due */
+    bool again;           /* this round also tries again the writes that could not be begun */
+    bool fell_short;      /* a write could not be begun now (KVC_E_BUSY) */
+    uint64_t looks;       /* looks at blocks, for all promises so far */
+    struct promise_known known[2]; /* [0]: all durable; [1]: a block is not, or an error */
 };
 
 static int promises_create(struct core *c)
@@ -63,8 +63,8 @@ void promise_look(struct core *c)
     c->promises->due = true;
 }
 
-/* b is being written, but without a promise. It is bound from now on, and written again after
- * that. */
+/* A move of b is under way. Binds b to storage now; when the move has ended, promise_moved() writes
+ * b with a promise, if it has none. */
 static int promise_behind(struct core *c, struct block *b)
 {
     const int err = block_is_bound(b, CORE_STORAGE)
@@ -87,7 +87,7 @@ static void promise_moved(struct core *c, struct block *b, int err)
         c->m.demotion_failures += promise_make(c, b, SAVE_PROMISE) != 0;
 }
 
-/* 0 also when the block is being made durable, or cannot be before something else ends. */
+/* Begins to make b durable. 0 also when that is under way, or must wait until a move has ended. */
 int promise_make(struct core *c, struct block *b, enum save_why why)
 {
     if (b->state != BLOCK_PRESENT)
@@ -95,15 +95,15 @@ int promise_make(struct core *c, struct block *b, enum save_why why)
     if (b->moving > 0)
         return why == SAVE_PROMISE ? promise_behind(c, b) : 0;
     if (why == SAVE_PIN && b->flags & BLOCK_F_SAFE)
-        why = SAVE_PROMISE; /* lapsed: a commit was promised it, not a pin alone */
+        why = SAVE_PROMISE; /* b has lapsed: a durable commit needs it, not only a pin */
     if (copy_there(b, CORE_HOST))
         return save_begin(c, b, why);
     const int err = load_begin(c, b);
     return err || why != SAVE_PROMISE ? err : promise_behind(c, b);
 }
 
-/* Whether b is durable, and all before it, if only for a name. While a block of its namespace has
- * lapsed, which may be before b, marks do not prove that, and the chain is looked at. */
+/* Whether marks prove that b and all before it are durable; for SAVE_PIN, durable for a name is
+ * enough. False while a block of the namespace has lapsed, because it may be before b. */
 static bool is_safe(struct core *c, const struct block *b, enum save_why why)
 {
     return block_ns(c, b)->lapsed == 0 &&
@@ -132,7 +132,8 @@ static const struct promise_known *known_at(const struct core *c, uint32_t no)
     return NULL;
 }
 
-/* The next block of a walk: begins what can be. 1: it ends here; negative: in vain. */
+/* Looks at the walk's next block, and begins to make it durable where it is not. 0: the walk goes
+ * on to the block before. 1: it ends here. Negative: an error ends it. */
 static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
 {
     struct block *p = &c->blocks[w->at];
@@ -155,12 +156,12 @@ static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
     c->promises->fell_short |= err == KVC_E_BUSY;
     if (err)
         return err == KVC_E_BUSY ? 1 : err;
-    return under_way && w->at != w->nearest; /* who began that write has begun those of the blocks
-                                              * before */
+    /* The walk that began the write under way also began those of the blocks before. */
+    return under_way && w->at != w->nearest;
 }
 
-/* Continues a walk. 0: it has ended. After so many looks: CORE_MORE if all blocks so far are
- * durable; else 0, and the walk waits for the nearest block that is not. */
+/* Continues a walk. 0: it has ended. After `looks` blocks: CORE_MORE if all of them are durable;
+ * else 0, and the promise waits for the nearest block that is not. */
 static int promise_walk_on(struct core *c, struct promise_walk *w, enum save_why why,
                            uint64_t looks)
 {
@@ -242,7 +243,7 @@ static int push_commit(struct core *c, struct promise *p, uint64_t looks, uint32
 {
     struct promise_walk *w = &p->walk;
     if (c->blocks[p->block].state == BLOCK_PENDING) {
-        *ret_await = p->block; /* for its other shards; nothing is written for what may never be */
+        *ret_await = p->block; /* wait for its other shards: without them nothing need be durable */
         return 0;
     }
     const uint64_t end = c->promises->looks + looks;
@@ -305,7 +306,7 @@ static int promise_check(struct core *c, struct promise *p, uint64_t looks, uint
                       : err                ? KVC_ST_TIER
                                            : KVC_ST_OK;
         if (err == KVC_E_FULL && p->name)
-            *ret_status = KVC_ST_BUSY; /* told only if room is not made, either */
+            *ret_status = KVC_ST_BUSY; /* on_saved() tries again while storage makes room */
         if (!err && !p->name)
             c->m.blocks_promised++;
         return 0;

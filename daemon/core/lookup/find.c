@@ -7,16 +7,16 @@
 #include "index.h"
 #include "regions.h"
 
-/* Keys that are looked up in one piece. */
+/* A request of more keys is looked up in slices. */
 #define FIND_SHORT 512u
 
 /* Keys hashed in advance: for each, a table entry and a record are being prefetched. */
 #define FIND_AHEAD 16
-/* In so many sibling namespaces a missing key is looked for, so that a miss stays cheap. */
+/* A missing key is looked for in so many sibling namespaces at most, so that a miss stays cheap. */
 #define FIND_SIBLINGS 16
 
-/* Tokens at which group g's blocks end: multiples of block_tokens, and the sequence's end when its
- * keys reach it. */
+/* Whether a block of group g ends at `tokens`: at a multiple of block_tokens, or at the end of the
+ * sequence if the group's keys reach it. */
 static bool is_boundary(const struct find *f, uint32_t g, uint32_t tokens)
 {
     const struct core_group *p = &f->seq->ns->spec.group[g];
@@ -75,8 +75,7 @@ static bool find_present(const struct core *c, uint32_t no)
     return no != CORE_NONE && c->blocks[no].state == BLOCK_PRESENT;
 }
 
-/* Notes the run of a group that is not full: how many blocks up to block i are there without a
- * gap. */
+/* For a group that is not full: notes how many blocks up to block i are PRESENT without a gap. */
 static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
 {
     uint32_t *run = &c->runlen[f->at[g]];
@@ -523,7 +522,8 @@ static uint32_t find_reach(struct core *c, struct find *f)
     return (uint32_t)limit;
 }
 
-/* The first of the blocks that a prefix of `tokens` needs which is being written. */
+/* Finds the first block that a prefix of `tokens` needs and that is not PRESENT. False: there is
+ * none, or nobody is writing it. */
 static bool first_pending(const struct core *c, const struct find *f, uint32_t tokens,
                           uint32_t *ret_group, uint32_t *ret_i)
 {

@@ -44,7 +44,7 @@ static bool tell_count(struct core *c, struct find *f, struct telling *t, bool w
     return true;
 }
 
-/* Group by group. */
+/* Tells the policy the keys of each group. whole: in one piece. False: the slice is over. */
 static bool request_tell(struct core *c, struct find *f, struct telling *t, bool whole)
 {
     const struct core_seq *seq = f->seq;

@@ -13,7 +13,7 @@
 
 struct weigh {
     bool is_on;        /* reads are weighed against recomputation */
-    uint64_t probe_ms; /* no probe before */
+    uint64_t probe_ms; /* time before which no probe begins */
 };
 
 static int worth_create(struct core *c)
@@ -167,7 +167,7 @@ bool worth_load_now(struct core *c, struct find *f, uint64_t *ret_ns)
     *ret_ns = 0;
     if (!core_stores(c) || f->seq->absent)
         return true;
-    if (f->weighing.begun) /* what was weighed before */
+    if (f->weighing.begun) /* start anew: the weighing has moved the spans */
         f->weighing = (struct weighing){.begun = false};
     if (!load_of(c, f, f->tokens, &load))
         return false;

@@ -14,42 +14,42 @@ enum ask_phase {
     ASK_LOOK,
     ASK_DECIDE, /* decide which prefix was found */
     ASK_CLIMB,  /* for a name: hold its last blocks */
-    ASK_UP,     /* from these */
-    ASK_PUT,    /* a name is to hold them */
+    ASK_UP,     /* for a name: find the blocks before its last ones */
+    ASK_PUT,    /* for a put: the name takes the blocks */
     ASK_LEASE,
-    ASK_TELL,
-    ASK_TOUCH,
-    ASK_LOAD,   /* for a name: hold the blocks whose loads it waits for */
-    ASK_AHEAD,  /* or is begun to be loaded */
-    ASK_SETTLE, /* a name is put: levels, and what it was */
-    ASK_COUNT,
-    ASK_SAY,
+    ASK_TELL,   /* tell the policy which keys were asked for */
+    ASK_TOUCH,  /* count a use of each block */
+    ASK_LOAD,   /* hold the blocks whose loads the request waits for */
+    ASK_AHEAD,  /* begin loads that the request does not wait for */
+    ASK_SETTLE, /* after a put: raise levels, and release the blocks that the name had */
+    ASK_COUNT,  /* for advice: count the blocks that no other chain shares */
+    ASK_SAY,    /* for advice: tell the policy */
     ASK_PIN,
-    ASK_FREE
+    ASK_FREE /* release the blocks that were found */
 };
 /* Blocks that advice or a pin concerns in one step. */
 #define SAY_PIECE 256u
 
 struct core_ask {
     struct find f;
-    struct core_seq seq;   /* f's, without keys, once nobody asks any more */
-    struct list_node node; /* in asks->going, while it is being released */
+    struct core_seq seq;   /* copy of f's, after a cancel; its keys are not read */
+    struct list_node node; /* in asks->going, after a cancel, until all is released */
     struct core_client *client;
     struct core_held held;
     struct lease *lease;
     struct pin *pin;             /* while it is being made */
-    struct core_load *load;      /* the same */
-    struct name_putting putting; /* the same */
+    struct core_load *load;      /* while it is being made */
+    struct name_putting putting; /* while the put is under way */
     struct core_climb climb;
-    struct core_seen tip[KVC_GROUPS_MAX]; /* in CLIMB */
-    uint32_t climbed;                     /* a block that is held then, CORE_NONE */
+    struct core_seen tip[KVC_GROUPS_MAX]; /* in CLIMB: last block of each full group */
+    uint32_t climbed;                     /* in CLIMB: the block held for it, or CORE_NONE */
     bool lacks;                           /* some of a name's blocks are not in memory */
     uint8_t phase;                        /* enum ask_phase */
-    bool whole;                           /* it cannot be done in slices: it is done in one piece */
-    bool again;                           /* at its end, look for what is in memory */
-    uint32_t cached, worth;               /* and this was said to be cached, and to be loaded */
+    bool whole;                           /* slices cannot do it: ask_end() does it in one piece */
+    bool again;                           /* after FREE look up once more, in memory alone */
+    uint32_t cached, worth;               /* tokens: cached by the first lookup; to be loaded */
     int rc;                               /* what the request returns */
-    const char *why;                      /* and why */
+    const char *why;                      /* the reason, for the client; NULL: none */
     uint32_t group, at;                   /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
     uint32_t said[KVC_GROUPS_MAX]; /* blocks of each group that are advised on; counted first */
     struct telling telling;
@@ -78,7 +78,7 @@ static void ask_room_enter(struct core *c, struct find_room *room)
     c->hash = room->hash;
 }
 
-/* The lookup in progress is one that is done in one piece. */
+/* From here on lookups are done in one piece, in the room for these. */
 static void ask_leave(struct core *c)
 {
     ask_room_enter(c, &c->asks->room);
@@ -139,7 +139,7 @@ static void ask_then(struct core_ask *ask, enum ask_phase phase)
 
 /* ---- phases: each true when it is through ---- */
 
-/* Where f's prefix is: what is not ready as it is has to be loaded. */
+/* Whether the request can be answered now, because it needs no load first. */
 static bool all_ready(const struct core_asking *x, const struct find *f)
 {
     return x->looks || f->where == FIND_HOST || !f->unready;
@@ -179,8 +179,8 @@ static void ask_pin_begin(struct core *c, const struct core_asking *x, struct co
     ask->phase = ask->pin ? ASK_PIN : ASK_FREE;
 }
 
-/* Undoes the lease, load, pin or name that was being made for it. again: at once, because it is
- * made anew in the same room; else in slices, if it has many blocks. */
+/* Undoes the lease, load, pin or name that was being made for the request. again: at once, because
+ * the same room is needed to make it anew; else in slices, if it has many blocks. */
 static void ask_unmake(struct core *c, struct core_ask *ask, bool again)
 {
     if (ask->lease && again)
@@ -212,7 +212,7 @@ static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
 /* All blocks that the name is to hold are found, and held: ends the put. */
 static void ask_put_end(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
-    if (ask->putting.next->cut) { /* a block of it was removed since */
+    if (ask->putting.next->cut) { /* a block of the name was removed since */
         ask_give_up(c, ask, 0);
         return;
     }
@@ -236,7 +236,7 @@ static void ask_settle(struct core *c, struct core_asking *x, struct core_ask *a
     ask->phase = ASK_FREE;
 }
 
-/* It does not wait for loads: all is looked up once more, and blocks in memory count. */
+/* The request does not wait for loads: looks up all once more, and counts blocks in memory only. */
 static void ask_in_memory(const struct core_asking *x, struct core_ask *ask)
 {
     ask->again = true;
@@ -269,8 +269,8 @@ static uint32_t tokens_ready(struct core *c, const struct find *f)
     return tokens;
 }
 
-/* Begins the loads of the blocks that are held for it, unless it has met err. in_memory: so many
- * tokens of an acquire were in memory before. */
+/* Begins the loads of the blocks that ask->load holds, unless err is set already. in_memory: tokens
+ * of an acquire that were in memory before. */
 static void ask_load_go(struct core *c, const struct core_asking *x, struct core_ask *ask, int err,
                         uint32_t in_memory)
 {
@@ -283,7 +283,7 @@ static void ask_load_go(struct core *c, const struct core_asking *x, struct core
             x->waiter->cached = cached;
             x->waiter->in_memory = in_memory;
         }
-        ask->load = NULL; /* the waiter's now */
+        ask->load = NULL; /* the waiter owns it now */
         ask->rc = 1;
         ask_then(ask, ASK_FREE);
         return;
@@ -300,7 +300,7 @@ static void ask_load_go(struct core *c, const struct core_asking *x, struct core
         ask_in_memory(x, ask);
 }
 
-/* Some block of an acquire is not in memory: decides whether it is loaded. */
+/* A block of an acquire is not in memory: decides whether the acquire waits for loads. */
 static void ask_lacks(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
     const bool loads = x->in.load && x->waiter && !x->waiter->load;
@@ -380,7 +380,7 @@ static void ask_climb(struct core *c, struct core_ask *ask)
         struct block *b = seen_block(c, ask->tip[ask->group]);
         const bool there = b && b->state == BLOCK_PRESENT;
         int rc = there ? 0 : KVC_E_GONE;
-        if (there && chains_are_held(c)) /* else find_put() asks whether it may be held */
+        if (there && chains_are_held(c)) /* else find_put() checks whether b may be held */
             rc = climb_step(c, &ask->climb, b, &ask->climbed);
         if (rc == CORE_MORE)
             return;
@@ -414,7 +414,7 @@ static void ask_up(struct core *c, struct core_ask *ask)
     ask_then(ask, ASK_TOUCH);
 }
 
-/* For a put of a name: in group g there is no room for more blocks of it, or one was removed. */
+/* Ends a put of a name: limits refuse its blocks in group g, or one of these was removed. */
 static void ask_refused(struct core *c, const struct core_asking *x, struct core_ask *ask,
                         uint32_t g, int err)
 {
@@ -613,8 +613,8 @@ static void ask_say(struct core *c, const struct core_asking *x, struct core_ask
     ask_then(ask, ask_last(x));
 }
 
-/* Whether blocks first .. end-1 of group g are there, and none of them is in other pieces too. In a
- * full group each has the depth of its key; any other group is one piece. */
+/* Whether blocks first .. end-1 of group g are PRESENT, and no other piece has one of them. In a
+ * full group each has the depth of its key; any other group must fit in one piece. */
 static bool can_pin(struct core *c, const struct find *f, uint32_t g, uint32_t first, uint32_t end)
 {
     const bool full = f->seq->ns->spec.group[g].rule == KVC_RULE_FULL;
@@ -678,8 +678,7 @@ static void ask_free_slot(struct core *c, struct core_ask *ask)
     ask_leave(c);
 }
 
-/* A request that is cancelled leaves what was found to be released in slices, unless that is
- * little. */
+/* Releases the blocks of a cancelled request: at once if they are few, else in ask_step(). */
 void core_ask_cancel(struct core *c, struct core_asking *x)
 {
     struct core_ask *ask = x->ask;
@@ -687,7 +686,7 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
         return;
     x->ask = NULL;
     ask_enter(c, ask);
-    if (!ask->putting.name) /* else the name is there, and has its levels in slices */
+    if (!ask->putting.name) /* else the name exists, and ask_step() raises its levels */
         ask_unmake(c, ask, false);
     if (!ask->putting.name && ask->f.holds <= c->end_left) {
         c->end_left -= ask->f.holds;
@@ -773,7 +772,7 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         if (!x->ns || x->name)
             x->ns = x->in.seq.ns->id;
         if (x->in.seq.ns->id != x->ns)
-            return KVC_E_NO_NAMESPACE; /* it was empty, and another namespace has its place */
+            return KVC_E_NO_NAMESPACE; /* it was removed, and another has its slot */
         if ((*ret_why = core_seq_fault(&x->in.seq)))
             return KVC_E_BAD_ARGUMENT;
         x->ask = share_get(&c->asks->share, owner_no(c, cl->who.principal), c->asks->pool);
@@ -783,8 +782,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
     }
     struct core_ask *ask = x->ask;
     ask_enter(c, ask);
-    ask->f.left = 0;               /* others may have taken some since */
-    if (x->in.seq.ns->id != x->ns) /* as above */
+    ask->f.left = 0;               /* other requests may have taken room since */
+    if (x->in.seq.ns->id != x->ns) /* another namespace has the slot */
         ask_give_up(c, ask, KVC_E_NO_NAMESPACE);
     if (ask->phase == ASK_LOOK && find_look(c, &ask->f))
         ask->phase = ASK_DECIDE;

@@ -15,7 +15,7 @@ struct costs {
         uint32_t ns; /* id; 0: free */
         struct core_cost cost;
     } stated[CORE_COSTS];
-    uint32_t next; /* index that the next namespace gets which is not in the table */
+    uint32_t next; /* index of the entry that the next new namespace takes */
 };
 
 struct namespaces {
@@ -114,7 +114,8 @@ static int add_u32(struct sha256 *sha, uint8_t tag, uint32_t v)
     return sha256_add(sha, tag, le, sizeof le);
 }
 
-/* Everything that makes two namespaces different, in a fixed order. Costs do not. */
+/* Adds to the digest all fields in which two namespaces can differ, in a fixed order. Costs are no
+ * such field. */
 static int add_spec(struct sha256 *sha, const struct core_ns_spec *s)
 {
     const char *text[] = {s->model,    s->revision,        s->dtype,     s->quant, s->layout,
@@ -178,8 +179,8 @@ static bool is_attached(const struct core *c, uint32_t principal)
     return c->attached[principal] > 0;
 }
 
-/* Whether an empty namespace may be removed for one of `principal`. One of a principal that is not
- * attached may too, unless its slot would have to be given back to that one. */
+/* Whether ns may be removed to give its slot to `principal`: it is empty, and belongs to that
+ * principal, or to one that is not attached and has more slots than its share. */
 static bool ns_may_go(const struct core *c, const struct core_ns *ns, uint32_t principal)
 {
     if (ns->records > 0)
@@ -347,7 +348,7 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
     return 0;
 }
 
-/* The namespace that differs from `base` in its sub-tenant alone; no digest. */
+/* The namespace that differs from `base` in its sub-tenant alone, found without a digest. */
 static struct core_ns *ns_of_sub(struct core *c, const struct core_client *cl,
                                  const struct core_ns *base, const char *sub)
 {
@@ -467,7 +468,7 @@ void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view)
                                       .bound = {ns->bound[0], ns->bound[1]}};
 }
 
-/* The first 8 bytes of a print, as a number; 0 is replaced. */
+/* The first 8 bytes of a print, as a number; 1 instead of 0, which means none. */
 uint64_t core__short_print(const struct key256 *print)
 {
     const uint64_t v = cursor_le64(print->b);

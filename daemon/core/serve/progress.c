@@ -10,13 +10,13 @@
 #define PROGRESS_LOOK_MS 50u
 
 struct progress {
-    uint64_t look_ms; /* there is nothing to do before */
+    uint64_t look_ms; /* time of the next look */
 };
 
 const struct core_module progress_module = {CORE_STATE(progress)};
 
-/* Wakes requests that wait for a block whose writer is late: they look again, and find that nobody
- * is storing it. */
+/* Wakes requests that wait for a block whose writer is late: they look it up again, and find that
+ * nobody is storing it. */
 static void wake_waiters(struct core *c, struct core_ns *ns)
 {
     LIST_FOR_EACH_SAFE (node, next, &ns->waiting) {

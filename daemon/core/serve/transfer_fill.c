@@ -9,7 +9,7 @@
 
 /* ---- waiting ---- */
 
-/* Queues the fill at the next HBM copy of the lease that is FILLING. False: none is. */
+/* Queues the fill at the lease's next HBM copy in state FILLING. False: there is none. */
 static bool wait_for_next(struct core *c, const struct lease *l, struct core_fill *f)
 {
     uint32_t i = 0;
@@ -78,7 +78,7 @@ static void fill_part_ended(struct core *c, struct transfer_job *job, struct tra
 
 static const struct transfer_kind fill_kind = {.copy = DEVICE_FILL, .ended = fill_part_ended};
 
-/* ---- what begins one ---- */
+/* ---- begin ---- */
 
 struct filling {
     struct core *c;
@@ -91,7 +91,7 @@ struct filling {
     uint32_t full; /* bit set of groups that got no room */
 };
 
-/* ---- what there is ---- */
+/* ---- HBM copies that exist ---- */
 
 /* Puts HBM copies of the lease's blocks into core->found, CORE_NONE where there is none; returns
  * how many are to be copied. */
@@ -111,7 +111,7 @@ static uint32_t fill_look(struct filling *x, uint32_t *ret_n)
     return missing;
 }
 
-/* Tells the device's policy what is asked for. */
+/* Tells the device's policy which blocks the fill asks for. */
 static void fill_tell(struct filling *x)
 {
     struct core *c = x->c;
@@ -145,7 +145,7 @@ static void count_hits(struct filling *x, uint32_t n)
 static void take_hits(struct filling *x, uint32_t n)
 {
     struct core *c = x->c;
-    if (!x->l->filled) /* blocks that it was given on the device alone count as hits, too */
+    if (!x->l->filled) /* blocks leased on the device alone count as hits, too */
         count_hits(x, x->l->hbm.n);
     x->l->filled = true;
     hbm_copy_mark(c, x->l, true);
@@ -162,7 +162,7 @@ static void take_hits(struct filling *x, uint32_t n)
     hbm_copy_mark(c, x->l, false);
 }
 
-/* ---- what there is not ---- */
+/* ---- HBM copies that are missing ---- */
 
 static void submit_all(struct core *c, struct transfer_job *job)
 {
@@ -174,7 +174,7 @@ static void submit_all(struct core *c, struct transfer_job *job)
         transfer_job_submit(job, job->begun);
 }
 
-/* Makes room in the job for one more piece, of this block; false: there is none. */
+/* Makes room in the job for one more piece, a shard of b. False: no job is free. */
 static bool next_piece(struct filling *x, const struct block *b)
 {
     struct core *c = x->c;

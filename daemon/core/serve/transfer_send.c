@@ -89,7 +89,7 @@ static void begin_next(struct transfer_job *job, bool counts)
     const struct core_send *s = send_of(job->transfer);
     struct device_copy *copy = &job->part[job->begun].copy;
     copy->ready = counts ? s->ready : NULL;
-    if (copy->ready) /* behind the layers of the parts before */
+    if (copy->ready) /* counts on from the layers of the parts before */
         copy->ready_value = job->begun == 0
                                 ? s->ready_value
                                 : atomic_load_explicit(copy->ready, memory_order_acquire);
@@ -108,7 +108,7 @@ static void send_begin(struct core *c, struct core_send *s, struct lease *l,
     while (!s->ready && job->begun < job->parts);
 }
 
-/* ---- who has waited ---- */
+/* ---- after the wait in the queue ---- */
 
 static void send_run(struct core *c, struct core_transfer *t, struct transfer_job *job)
 {

@@ -53,7 +53,7 @@ static void store_drop(struct core *c, struct core_transfer *t, int status)
 
 static void store_part_ended(struct core *c, struct transfer_job *job, struct transfer_part *part)
 {
-    job->transfer = NULL; /* it may end in here */
+    job->transfer = NULL; /* op_copied() may end the commit, which has the transfer in it */
     for (uint32_t i = 0; i < part->copy.n; i++)
         op_copied(c, op_at(c, transfer_what(c, job, i)), part->copy.piece[i].status);
     transfer_job_free(c, job);

@@ -19,7 +19,8 @@ void transfer_sum_want(struct core *c, struct transfer_job *job, const struct bl
 
 static void on_sum(struct tier_op *op);
 
-/* One piece of a part: checked by the tier, or not to be checked, or not to be copied. */
+/* Has the host tier check the next piece of a part. A piece that does not come from host memory is
+ * not checked. One that is corrupt or cancelled gets an error, and is not copied. */
 static void transfer_sum_look_at(struct transfer_job *job, uint32_t part, uint32_t slot)
 {
     struct core *c = job->core;
@@ -52,7 +53,7 @@ static void transfer_sum_look_at(struct transfer_job *job, uint32_t part, uint32
     host->ops->submit(host, &s->op);
 }
 
-/* The parts that were submitted, as far as there are operations for them. */
+/* Looks at the pieces of submitted parts, while one of the job's check operations is free. */
 static void look_on(struct transfer_job *job)
 {
     for (uint32_t part = 0; part < job->begun; part++)
@@ -93,12 +94,13 @@ void transfer_sum_begin(struct transfer_job *job, uint32_t part)
     look_on(job);
     if (!transfer_sum_is_due(&job->part[part]))
         return;
-    if (job->kind->copy == DEVICE_LOAD) /* whose parts before it may have taken their time */
+    if (job->kind->copy == DEVICE_LOAD) /* slots may have become void during the parts before */
         (void)transfer_sum_is_nothing(job, &job->part[part]);
     part_give(job, part);
 }
 
-/* Parts that are due, while there are some: with the last of them the job may go. */
+/* Gives the device each part that is due. They are counted first, because with the last of them the
+ * job may be freed. */
 static void give_due(struct transfer_job *job)
 {
     uint32_t due = 0;

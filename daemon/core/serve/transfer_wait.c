@@ -58,7 +58,7 @@ struct transfer_job *transfer_begin(struct core *c, struct core_transfer *t,
     }
     transfer_enqueue(c, dev, t);
     c->m.transfers_waiting++;
-    c->hbm->due = true; /* others that wait may not be before it in everything */
+    c->hbm->due = true; /* it may begin before some that wait */
     return NULL;
 }
 
@@ -76,7 +76,7 @@ void transfer_cancel(struct core *c, struct core_transfer *t)
     }
 }
 
-/* ---- those who end ---- */
+/* ---- transfers that end in the queue ---- */
 
 /* Whether a queued transfer is to end: -ECANCELED or -ETIMEDOUT; 0: it stays queued. */
 static int transfer_verdict(const struct core *c, const struct core_transfer *t)
@@ -122,7 +122,7 @@ static void look_through(struct core *c, struct hbm_device *dev)
     }
 }
 
-/* ---- those who begin ---- */
+/* ---- transfers that begin ---- */
 
 static bool line_begin(struct core *c, struct hbm_device *dev, struct transfer_line *line,
                        struct list_node *node)
@@ -140,10 +140,11 @@ static bool line_begin(struct core *c, struct hbm_device *dev, struct transfer_l
     return true;
 }
 
-/* Begins turns, one line after the other, until none of the lines can begin any. */
+/* Begins transfers, one of each line in turn, until no line can begin one. */
 static void device_serve(struct core *c, struct hbm_device *dev)
 {
-    struct transfer_line *stop = NULL; /* the first in a row that could not */
+    struct transfer_line *stop =
+        NULL; /* first of the lines that could begin nothing since the last that could */
     for (struct list_node *node; (node = list_first(&dev->lines));) {
         struct transfer_line *line = CONTAINER_OF(node, struct transfer_line, node);
         if (line == stop || dev->share.used == dev->share.total)
