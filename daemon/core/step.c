@@ -15,10 +15,10 @@
  * by time come first, so that the room is there for the rest. gone_step() is last, for it tells of
  * all that the others removed. */
 static const struct {
-    bool (*step)(struct core *c); /* returns true: there is more to do at once; or */
-    void (*look)(struct core *c); /* the rest is done in the next turn */
+    bool (*step)(struct core *c); /* true: more is to be done at once; NULL: `look` runs instead */
+    void (*look)(struct core *c); /* leaves what it does not finish to the next turn */
     bool storage;                 /* the step has nothing to do without storage */
-    enum turn_piece piece;        /* what the flight recorder calls it */
+    enum turn_piece piece;        /* the step's part of the turn in the flight recorder */
 } steps[] = {
     {.step = reclaim_step, .piece = TURN_TIMED},
     {.step = names_step, .piece = TURN_TIMED},

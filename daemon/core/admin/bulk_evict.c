@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Evicts blocks on request (EVICT), in slices that step.c runs. A dry run does all that a real one
- * does but the last step. A block that would be evicted is marked as counted instead, and is passed
- * over from then on as if it had been evicted.
+ * Evicts blocks on request (EVICT), in slices that step.c runs. A dry run evicts
+ * nothing: it marks a block as counted instead, and from then on skips it as if it were evicted.
  */
 #include "admin.h"
 
@@ -26,8 +25,8 @@ static bool job_matches(struct core *c, const struct core_evict_job *job, const 
     return core__age_ms(c, b) >= job->older_than_ms;
 }
 
-/* Whether b stays whatever was asked for: it is held, being copied or claimed; or it is pinned or
- * named, and the job does not force. */
+/* Whether the job must not evict b: it is held, being copied or claimed; or it is pinned or named,
+ * and the job does not force. */
 static bool job_spares(struct core *c, const struct core_evict_job *job, const struct block *b)
 {
     return block_held(c, b) || ((block_pinned(b) || block_named(c, b)) && !job->force);
@@ -98,8 +97,8 @@ static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
     pins_force(c, false);
 }
 
-/* The walk of a tree, children first, with what was counted as leaves of it: below them there is
- * nothing to do. */
+/* The block at which a walk of the tree at `no` begins, children first. Blocks that the dry run has
+ * counted are its leaves, because all blocks below them are counted too. */
 static uint32_t job_deepest(const struct core *c, const struct core_evict_job *job, uint32_t no)
 {
     while (c->blocks[no].child != CORE_NONE && !job_counted(job, &c->blocks[no]))
@@ -128,8 +127,8 @@ static uint32_t job_resume(struct core *c, struct core_evict_job *job, uint32_t 
     return job_deepest(c, job, root);
 }
 
-/* b and everything below it, children first: they were last used no later than b. True when the
- * tree is done, false when *left blocks were looked at before. */
+/* Takes the tree at `root`, children first: they were last used no later than their parent. False:
+ * the slice is over, or *left blocks were looked at, before the tree is done. */
 static bool job_take_tree(struct core *c, struct core_evict_job *job, uint32_t root, uint32_t *left)
 {
     uint32_t no = job_resume(c, job, root);
@@ -219,7 +218,7 @@ static bool job_by_key(struct core *c, struct core_evict_job *job, uint32_t *lef
 static bool job_step(struct core *c, struct core_evict_job *job)
 {
     uint32_t left = JOB_SLICE;
-    work_slice(c); /* an eviction counts for more work than a look */
+    work_slice(c); /* an eviction costs more work than a look */
     if (job->have_key && job->phase == JOB_EVICT)
         return job_by_key(c, job, &left);
     for (; left > 0 && !slice_over(c) && job->cursor < c->blocks_high; job->cursor++, left--) {

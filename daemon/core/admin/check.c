@@ -15,8 +15,8 @@
 struct tally {
     uint64_t records, linked, present, pending, present_bytes;
     uint64_t holds, copies, parts, claims; /* counted at the blocks */
-    uint64_t below, children;              /* blocks that name a parent; that a parent names */
-    uint64_t kept;                         /* blocks that hold their parent */
+    uint64_t below, children; /* blocks that name a parent; that a parent has as child */
+    uint64_t kept;            /* blocks that hold their parent */
     uint64_t moving, ring, promising, ending;
     uint64_t in_memory, on_disk, memory_bytes, disk_bytes, unsaved, clean_bytes, unchecked;
 };
@@ -128,7 +128,8 @@ static void check_quotas(struct core *c)
                  owner[o][t] == retain_held(c->retain, o, t));
     MUST(quota_count(c) == c->m.quotas && leaving == c->leaving_bytes &&
          pinned == c->m.pinned_bytes);
-    MUST(retain_is_sound(c->retain)); /* held is not above its bound, lists are what is in them */
+    /* The counts of owners and lists are those that a scan of all blocks finds. */
+    MUST(retain_is_sound(c->retain));
     check_unevictable(c, room);
     free(room);
 }
@@ -311,7 +312,7 @@ static void check_tiers(struct core *c, const struct tally *t)
         MUST(m->left > 0 && c->blocks[m->block].moving == m->left);
         const bool promises = m->kind == MOVE_SAVE && m->durable && !m->by_pin;
         MUST(!promises || c->blocks[m->block].promising);
-        promising += c->blocks[m->block].promising; /* also those that are written behind it */
+        promising += c->blocks[m->block].promising; /* promises made during the move count, too */
         left += m->left;
         bytes[m->kind != MOVE_SAVE] += m->bytes;
         leaving += m->leaving ? m->bytes : 0;

@@ -21,7 +21,7 @@ static uint32_t *counts_new(uint32_t n)
     return p;
 }
 
-/* ---- who has what ---- */
+/* ---- holds ---- */
 
 static void count_held(struct core *c, const struct run_list *hbm, struct counted *t)
 {
@@ -43,9 +43,8 @@ static bool holds_hbm(struct core *c, const struct lease *l, uint32_t block)
     return false;
 }
 
-/* Checks that a lease holds on its device each of its blocks that is not in host memory. After the
- * lease's end it does not: HBM copies are released then, blocks in slices, and nobody reads any
- * more. */
+/* Checks that a lease holds on its device each of its blocks that is not in host memory. A lease
+ * that has ended is not checked: its HBM copies are released first, its blocks in slices. */
 static void check_leased(struct core *c, const struct lease *l)
 {
     if (l->going)
@@ -165,7 +164,7 @@ static void count_verified(struct core *c, struct counted *t)
             t->copies[o->hbm]++;
 }
 
-/* ---- one by one ---- */
+/* ---- each HBM copy ---- */
 
 static void check_hbm(struct core *c, const struct hbm_copy *e, const struct counted *t,
                       uint64_t *slots)

@@ -71,7 +71,8 @@ static uint64_t walk_up(struct walk *w, uint32_t no)
     return 0;
 }
 
-/* Moves on: down to the first child, or along to the next child of a parent. */
+/* Shows `no` and the blocks below it, as far as the piece has room. Returns the cursor to continue
+ * at; 0: the tree at `root` is done. climbs: everything below `no` was shown before. */
 static uint64_t walk_down(struct walk *w, uint32_t root, uint32_t no, bool climbs)
 {
     struct core *c = w->c;
@@ -103,7 +104,7 @@ static bool begins_with(const uint8_t *key, const uint8_t *with, uint32_t bits)
            (rest == 0 || (key[whole] ^ with[whole]) >> (8 - rest) == 0);
 }
 
-/* For ROOTS and MATCH: whether the walk is after this record. */
+/* For ROOTS and MATCH: whether the walk shows this record. */
 static bool walk_wants(const struct walk *w, const struct block *b)
 {
     if (w->in->mode == KVC_WALK_ROOTS)
@@ -130,8 +131,8 @@ static uint64_t walk_records(struct walk *w)
 
 /* ---- keys ---- */
 
-/* Why a key is in none of the places that were searched: the first place that knows says it. The
- * walk finds other namespaces that have the key by itself, if it searches at all. */
+/* Why a key is in none of the places that were searched: the first place that knows a reason
+ * gives it. A walk through all namespaces shows by itself those that have the key. */
 static void absent_ask(const struct walk *w, const struct core_ns *ns, uint32_t group,
                        struct kvc_block_info *absent)
 {

@@ -76,7 +76,7 @@ uint32_t quota_account(const struct core *c, const struct core_ns *ns)
     return quota_account_above(c, KVC_SCOPE_NS + 1, ns->tenant, ns->spec.sub, ns->id);
 }
 
-/* ---- who belongs where ---- */
+/* ---- owners of quotas and namespaces ---- */
 
 static void quota_place_owners(struct core *c)
 {
@@ -243,14 +243,15 @@ static bool same_tenant(const struct guarantee *a, const struct guarantee *b)
     return strcmp(a->tenant, b->tenant) == 0;
 }
 
-/* Whether both are guarantees below a tenant, of one sub-tenant. */
+/* Whether both are guarantees of one sub-tenant or of namespaces in it. */
 static bool same_sub(const struct guarantee *a, const struct guarantee *b)
 {
     return a->scope != KVC_SCOPE_TENANT && b->scope != KVC_SCOPE_TENANT && same_tenant(a, b) &&
            strcmp(a->sub, b->sub) == 0;
 }
 
-/* The share of a wider quota has the narrower ones in it. */
+/* What is promised within one sub-tenant: its own share, or the sum of its namespaces' shares if
+ * that is more, because a wider share includes the narrower ones. */
 static uint64_t promised_sub(const struct guarantee *list, uint32_t n, const struct guarantee *of)
 {
     uint64_t whole = 0, parts = 0;
@@ -427,8 +428,8 @@ static uint64_t quota_needed(const struct core *c, unsigned tier, const struct c
     return quota_sum_up(c, tier, false, need);
 }
 
-/* Whether so much more may be bound. In memory bound blocks leave room for passing ones. On storage
- * without shares, promises may take all the storage. */
+/* Whether `bytes` more may be bound to the tier. In memory, bound blocks must leave room for blocks
+ * that are not. On storage without shares, bound blocks may take all room. */
 static int room_to_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
                         uint64_t bytes)
 {
@@ -458,7 +459,8 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
     return room_to_bind(c, ns, tier, bytes);
 }
 
-/* What the owner, and those above it, may yet hold before their shares are used up. */
+/* How much more the owner may hold before its share and those of the owners above it are used up.
+ */
 static uint64_t quota_own_slack(const struct core *c, uint32_t account,
                                 const uint64_t direct[RETAIN_OWNERS],
                                 const uint64_t need[RETAIN_OWNERS])
@@ -476,7 +478,7 @@ static uint64_t quota_own_slack(const struct core *c, uint32_t account,
     return slack;
 }
 
-/* What each owner holds unevictable itself, in regions or in bytes. */
+/* For each owner, what its own namespaces hold that cannot be evicted: in regions or in bytes. */
 static void direct_of(const struct core *c, bool regions, uint64_t ret_direct[RETAIN_OWNERS])
 {
     memset(ret_direct, 0, RETAIN_OWNERS * sizeof *ret_direct);

@@ -54,7 +54,7 @@ static int regions_create(struct core *c)
     struct tier_stats st;
     host->ops->stats(host, &st);
     if (!host->memory->region || c->cfg.principals_max < 2)
-        return 0; /* nobody else could be given one */
+        return 0; /* no region can pass to another principal */
     struct regions *r = sys_calloc(1, sizeof *r + st.regions * sizeof r->region[0]);
     if (!r)
         return -ENOMEM;
@@ -265,7 +265,7 @@ static void has_moved(void *ctx, uint32_t owner, struct tier_loc from, struct ti
         }
         i = p->next;
     }
-    MUST(false); /* it has a place there */
+    MUST(false); /* b has a slot there */
 }
 
 /* Moves a slot of b from a region in which nothing stays into one in which something does. */
@@ -286,7 +286,8 @@ static int slot_shift(struct core *c, const struct block *b, struct tier_loc *lo
     return 0;
 }
 
-/* Whether *loc, a slot of b's, may stay; with can_move it is moved to where it may, if need be. */
+/* Whether *loc, a slot of b, may stay (0). If not, and can_move is true, moves it to a region where
+ * it may. */
 static int slot_admit(struct core *c, const struct block *b, bool can_move, struct tier_loc *loc)
 {
     if (region_of(c, *loc)->slots > 0)
@@ -296,8 +297,8 @@ static int slot_admit(struct core *c, const struct block *b, bool can_move, stru
     return err == KVC_E_NO_ROOM ? why : err;
 }
 
-/* Admits each slot of b, and `more` (may be NULL). Each is counted until the last is known to be
- * admitted. */
+/* Admits each slot of b, and `more` (may be NULL). Counts each admitted slot while it checks the
+ * others, and takes the counts back at the end. */
 static int parts_admit(struct core *c, const struct block *b, struct tier_loc *more)
 {
     const bool can_move = b->copies == 0 && b->moving == 0;

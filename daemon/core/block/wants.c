@@ -14,7 +14,7 @@ struct unmet {
     uint64_t *bits, *words; /* one piece of memory */
     uint32_t n;             /* bits that are set */
     uint32_t at;            /* the next record to be taken */
-    bool found;             /* copies that were written for pins of the last run stay as they are */
+    bool found;             /* copies written for pins before the restart keep their promises */
 };
 
 /* ---- what is asked ---- */
@@ -159,7 +159,7 @@ void found_end(struct core *c)
     u->n = c->blocks_high;
 }
 
-/* The first bit that is set from `at` on, in `n` words; n words' bits or more: none. */
+/* The index of the first set bit from `at` on, in `n` words; n * WORD_BITS or more: none is set. */
 static uint64_t bit_from(const uint64_t *bits, uint64_t n, uint64_t at)
 {
     for (uint64_t w = at / WORD_BITS; w < n; w++, at = w * WORD_BITS) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Restart: the bytes by which a namespace outlives a run: its owner and all that tells it from
- * others, little-endian, with a checksum behind. The print in them is not believed: it is computed
- * again from the rest.
+ * others, little-endian, with a checksum behind. The print in the record is not trusted: it
+ * is computed again from the other fields.
  */
 #include "cursor.h"
 #include "serve.h"
@@ -57,13 +57,13 @@ uint32_t core_ns_record(const struct core *c, uint64_t print,
         put_spec(&w, &ns->spec);
         const struct hash128 sum = hash_sum(ret_record, wcursor_len(&w));
         wcursor_put(&w, sum.b, sizeof sum.b);
-        MUST(wcursor_ok(&w)); /* strings are bounded: half of the room is never used */
+        MUST(wcursor_ok(&w)); /* bounded strings use at most half of the room */
         return (uint32_t)wcursor_len(&w);
     }
     return 0;
 }
 
-/* ---- and back ---- */
+/* ---- decoding ---- */
 
 static void record_take_text(struct cursor *r, char *ret_text, size_t room)
 {

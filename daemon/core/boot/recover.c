@@ -12,8 +12,8 @@
 
 /* What recovery needs, from the first block that is found until core_recover_end(). */
 struct recovery {
-    uint64_t print; /* the namespace of the last one */
-    uint32_t ns;
+    uint64_t print;         /* print of the namespace of the block found last */
+    uint32_t ns;            /* its place in core->ns */
     struct key256 parent[]; /* the parent's key of each block that was found */
 };
 
@@ -30,7 +30,7 @@ static void recover_destroy(struct core *c)
 
 const struct core_module recover_module = {.destroy = recover_destroy};
 
-/* ---- one by one ---- */
+/* ---- each block as it is found ---- */
 
 static struct core_ns *found_ns(struct core *c, uint64_t print)
 {
@@ -74,7 +74,7 @@ static struct block *found_new(struct core *c, const struct core_found *f, uint3
     c->recovery->parent[block_no(c, b)] =
         f->label.has_parent ? f->label.parent : (struct key256){.b = {0}};
     if (f->label.has_parent)
-        b->flags |= BLOCK_F_KEEP; /* until it is linked: has a parent */
+        b->flags |= BLOCK_F_KEEP; /* until b is linked this says that it has a parent */
     index_add(c, b);
     block_ns(c, b)->records++;
     return b;
@@ -92,8 +92,8 @@ static int found_part(struct core *c, struct block *b, uint32_t shard)
     return 0;
 }
 
-/* Prefetches only for the namespace of the last block: it looks for no other, which core_recover()
- * would have to look for again. */
+/* Prefetches only for the namespace of the block found last: to find another namespace costs a
+ * search, which core_recover() would repeat. */
 void core_recover_soon(const struct core *c, const struct tier_label *label)
 {
     if (c->recovery && label->print != 0 && label->print == c->recovery->print)
@@ -126,10 +126,11 @@ int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner
         return KVC_E_GONE;
     copy_set_loc(c, b, tier, f->label.shard, f->loc);
     if (tier == CORE_STORAGE && f->label.durable)
-        b->shards_present++; /* until it is known: shards with a promise */
+        b->shards_present++; /* until all are found: shards with a promise */
     if (tier == CORE_STORAGE && f->label.by_pin)
-        b->disk_copy = COPY_FOR_PIN; /* until it is known: if it is durable */
-    b->copies = MAX(b->copies, MIN(f->label.level, RETAIN_MAX + 1)); /* until it is known */
+        b->disk_copy = COPY_FOR_PIN; /* until all are found: a shard was written for a pin */
+    /* Until all are found `copies` is the highest level in b's labels. */
+    b->copies = MAX(b->copies, MIN(f->label.level, RETAIN_MAX + 1));
     room_count(c, block_ns(c, b), tier, f->bytes);
     const uint32_t used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
     if ((int32_t)(used - b->used) > 0)
@@ -138,7 +139,7 @@ int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner
     return 0;
 }
 
-/* ---- all of them ---- */
+/* ---- when all blocks are found ---- */
 
 /* Whether all shards of b are in this tier; if not, those that are there are given back. */
 static bool found_whole(struct core *c, struct block *b, enum core_tier tier)
@@ -161,7 +162,7 @@ static void found_unpromise(struct core *c, struct block *b)
         disk->storage->unpromise(disk, copy_loc(c, b, CORE_STORAGE, i));
 }
 
-/* The state of the whole copy of b on disk. */
+/* The state of b's copy on disk, of which all shards are there. */
 static enum copy_state found_on_disk(struct core *c, struct block *b)
 {
     if (b->shards_present == block_shards(c, b))
@@ -226,7 +227,7 @@ static void link_all(struct core *c)
     }
 }
 
-/* A parent is at least as young as its children. */
+/* Makes the parent of block `no` at least as young as the block. */
 static void age_up(struct core *c, uint32_t no)
 {
     const struct block *b = &c->blocks[no];
@@ -384,7 +385,7 @@ static void order_all(struct core *c)
         if (count)
             found[k++] = (struct found_at){.used = b->used, .no = no, .depth = b->depth};
         else
-            found_known(c, b); /* in any order, then */
+            found_known(c, b); /* without memory to sort: in any order */
     }
     if (!count)
         return;

@@ -94,7 +94,7 @@ static uint32_t hbm_copy_bytes_of(struct core *c, const struct hbm_copy *e)
     return block_group(c, &c->blocks[e->block])->block_bytes;
 }
 
-/* Counts the bytes of the HBM copy's slot for its namespace, or no more. */
+/* Adds the bytes of the HBM copy's slot to those of its namespace; more false: takes them off. */
 static void count_room(struct core *c, const struct hbm_copy *e, bool more)
 {
     const uint64_t bytes = hbm_copy_bytes_of(c, e);
@@ -112,7 +112,7 @@ static void count_ready(struct core *c, const struct hbm_copy *e, bool more)
     c->m.hbm_bytes += by;
 }
 
-/* Makes it NONE: lookups do not find it any more. */
+/* Sets the HBM copy's state to NONE: lookups do not find it any more. */
 static void hbm_copy_void(struct core *c, struct hbm_copy *e)
 {
     if (e->state == COPY_NONE)
@@ -230,7 +230,7 @@ static struct hbm_copy *next_victim(struct core *c, struct hbm_device *dev)
     return no == POLICY_NO_BLOCK ? NULL : hbm_copy_at(c, no);
 }
 
-/* Frees one entry of the table, of this device if it has one that can be evicted. */
+/* Evicts one HBM copy, to free its entry: of this device, or of another if none here can go. */
 static bool drop_some(struct core *c, struct hbm_device *dev)
 {
     struct hbm_copy *e = next_victim(c, dev);
@@ -270,7 +270,7 @@ static uint32_t hbm_copy_evacuate(struct core *c, struct slot_ask *ask)
                                        evacuate_occupant, c);
 }
 
-/* A slot on the device for HBM copy `no`. */
+/* Takes a slot on the device for HBM copy `no`, next to `beside` if possible. */
 static int slot_beside(struct core *c, struct hbm_device *dev, const struct block *b, uint32_t no,
                        struct tier_loc beside, struct tier_loc *ret_loc)
 {
@@ -461,7 +461,7 @@ void core_hbm_stats(const struct core *c, uint32_t device, struct core_hbm_stats
 /* ---- memory ---- */
 
 struct sizes {
-    uint64_t table, bucket, policy, piece, what; /* what: and `from` */
+    uint64_t table, bucket, policy, piece, what; /* what: also the size of `from` */
     uint64_t line, held;                         /* of each device */
     uint32_t jobs, buckets_log2;
 };
@@ -503,7 +503,7 @@ uint64_t hbm_bytes(const struct core_config *cfg)
            pool_bytes_for(sizeof(struct transfer_job), z.jobs);
 }
 
-/* Runs for the HBM copies that leases and loads hold: as if each were held by two. */
+/* Runs for the HBM copies that leases and loads hold: enough for two holders of each copy. */
 uint32_t hbm_runs(const struct core_config *cfg)
 {
     return cfg->ndevices == 0 ? 0 : cfg->hbm_max / (CORE_RUN_ENTRIES / 2) + 2 * cfg->leases_max;
@@ -617,7 +617,7 @@ const struct core_module hbm_module = {.create = hbm_create, .destroy = hbm_dest
 
 void room_places(struct core *c, const struct block *b, struct core_places *places)
 {
-    const bool there = b->state == BLOCK_PRESENT; /* else its shards are in memory */
+    const bool there = b->state == BLOCK_PRESENT; /* not PRESENT: its shards are in memory */
     places->host += !there || copy_there(b, CORE_HOST) ? block_bytes_present(c, b) : 0;
     places->disk += there && copy_there(b, CORE_STORAGE) ? block_bytes(c, b) : 0;
     places->hbm += hbm_copy_held(c, b);

@@ -99,7 +99,7 @@ static int may_keep(struct core *c, const struct find *f, uint32_t g, uint32_t f
     return quota_bind(c, f->seq->ns, CORE_STORAGE, bytes);
 }
 
-/* Whether the block is there as it was found, behind the one before it. */
+/* Whether block i is still PRESENT as it was found; chain: and builds on block i-1. */
 static bool is_next(const struct core *c, const struct find *f, uint32_t g, uint32_t i, bool chain)
 {
     const uint32_t *found = &c->found[f->at[g]];

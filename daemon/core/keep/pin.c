@@ -10,12 +10,12 @@
 #include "wants.h"
 
 struct pins {
-    struct pool *pool;  /* pin; NULL: none are taken */
-    struct share share; /* of it, by principal */
+    struct pool *pool;  /* of struct pin; NULL: pins are switched off */
+    struct share share; /* shares of the pool, by principal */
     uint64_t serial, bytes_max;
     uint64_t next_ms;       /* no pin ends before; 0: none ends */
     struct list_node going; /* pins that have ended, whose blocks are being released in slices */
-    bool forced;            /* a job takes what is pinned too */
+    bool forced;            /* an eviction job that forces is evicting a pinned block */
 };
 
 static int pins_create(struct core *c)
@@ -98,7 +98,7 @@ static void block_unpin(struct core *c, const struct pin *p, struct block *b)
     b->host_pins -= p->in_memory;
     if (--b->pins == 0) {
         count_pinned(c, b, false);
-        if (p->id || !found_keeps(c)) /* a pin that is refused leaves what was there as it was */
+        if (p->id || !found_keeps(c)) /* a refused pin changes nothing */
             block_unwanted(c, b);
     }
     room_bind(c, b);
@@ -164,7 +164,8 @@ static int collect_one(struct core *c, struct pin *p, struct block *b, struct ad
     return 0;
 }
 
-/* Whether so much more may be pinned. For a name's pin, name_room_for() has checked that. */
+/* Whether limits allow the bytes in `added`. For a name's pin, name_room_for() has checked what is
+ * bound. */
 static int pin_allowed(struct core *c, const struct core_ns *ns, const struct pin *p,
                        const struct added *added)
 {
@@ -425,7 +426,7 @@ bool pin_step(struct core *c)
     return unpin_step(c);
 }
 
-/* ---- what check.c asks for ---- */
+/* ---- for core_check() ---- */
 
 /* Checks that each block is in as many pins as it says, and that as many want it in memory. */
 void pins_check(struct core *c)
@@ -436,7 +437,7 @@ void pins_check(struct core *c)
     const struct pin *p;
     POOL_FOR_EACH (p, i, c->pins->pool) {
         pins += p->id != 0 && !p->going;
-        const bool refused = p->going && p->id == 0; /* the last ones of it were not pinned */
+        const bool refused = p->going && p->id == 0; /* its last blocks were not pinned */
         MUST((p->held == p->blocks.n || refused) && (p->freed == 0 || p->going));
         struct run_iter it = run_at(c, &p->blocks, p->freed);
         for (uint32_t left = p->held - p->freed; left > 0; left--) {

@@ -15,7 +15,7 @@
 #define RECLAIM_STEP 64u
 #define RECLAIM_TREE 256u
 #define KEEP_SAMPLES 8u
-#define KEEP_WINDOW  4096u /* samples of levels, then all count half */
+#define KEEP_WINDOW  4096u /* after so many samples of levels, all counts are halved */
 #define STUCK_MAX    64u
 
 struct reclaim {
@@ -24,7 +24,7 @@ struct reclaim {
     uint32_t seed;                        /* seed of the samples */
     uint32_t seen[RETAIN_MAX + 1], total; /* sampled blocks on disk, by level */
     uint32_t disk_percent;                /* quota_disk_percent() */
-    uint64_t disk_percent_ms;             /* when that was asked, and one; 0: never */
+    uint64_t disk_percent_ms;             /* time of that answer, plus one; 0: never */
     uint64_t stats_ms;                    /* when core->disk_turn_ms was asked, plus one; 0:
                                            * never */
     struct {
@@ -36,7 +36,7 @@ struct reclaim {
 
 const struct core_module reclaim_module = {CORE_STATE(reclaim)};
 
-/* ---- what deserves to be kept ---- */
+/* ---- blocks that deserve to be kept ---- */
 
 /* Samples whose level is lower. */
 static uint32_t seen_below(const struct core *c, unsigned level)
@@ -140,7 +140,7 @@ static bool tree_in_use(struct core *c, struct block *b)
 static void reclaim_stick(struct core *c, uint32_t no, struct tier_loc loc)
 {
     if (c->reclaim->nstuck == STUCK_MAX)
-        return; /* its region waits until it is used or evicted */
+        return; /* the segment waits until the block is used or evicted */
     c->reclaim->stuck[c->reclaim->nstuck].block = no;
     c->reclaim->stuck[c->reclaim->nstuck].gen = c->blocks[no].gen;
     c->reclaim->stuck[c->reclaim->nstuck++].loc = loc;
@@ -187,9 +187,9 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
     struct block *b = &c->blocks[no];
     uint32_t shard;
     if (b->state == BLOCK_FREE || !has_loc(c, b, loc, &shard))
-        return; /* its place is about to be freed */
+        return; /* the block's room is about to be freed */
     if (b->state != BLOCK_PRESENT)
-        return; /* dying: given back with it */
+        return; /* dying: the room is given back with the block */
     const bool moving = b->copies > 0 || b->moving > 0;
     if (block_is_durable(b) || moving || (block_pinned(b) && !copy_there(b, CORE_HOST))) {
         if (!reclaim_keep(c, loc, no))
@@ -206,8 +206,8 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
         return;
     if (reclaim_demote(c, loc, no, shard))
         return;
-    /* Blocks in use below lose their beginning, and are removed when they are released. If one is
-     * promised it stays, and so does this block. */
+    /* The tree goes: blocks in use are removed when they are released. If block_kept() says that
+     * one must stay, this block stays too. */
     const uint32_t root = block_no(c, b);
     for (uint32_t at = block_walk_first(c, root); at != CORE_NONE;
          at = block_walk_next(c, root, at)) {
@@ -252,7 +252,7 @@ bool reclaim_step(struct core *c)
                                                        on_occupant, c) == RECLAIM_STEP;
 }
 
-/* ---- what storage tells ---- */
+/* ---- events of storage ---- */
 
 static void reclaim_on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
 {
@@ -279,7 +279,7 @@ static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
     const bool idle = b->copies == 0 && b->moving == 0;
     copy_set(c, b, CORE_STORAGE, idle ? COPY_NONE : COPY_INCOMPLETE);
     if (!idle)
-        return; /* its other shards there are freed when nothing is in flight (move_hear()) */
+        return; /* move_hear() frees its other shards there when nothing is in flight */
     disk_drop(c, b);
     if (!copy_there(b, CORE_HOST))
         block_kill_tree(c, b, KVC_MISS_DROPPED);

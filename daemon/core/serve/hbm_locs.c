@@ -6,8 +6,8 @@
 #include "serve.h"
 #include "transfer_jobs.h"
 
-/* Finds where a worker of the lease can read b; the lease's HBM copies are marked. False: b is in
- * no place any more. */
+/* Finds where a worker of the lease can read b; the lease's HBM copies are marked. False: b is
+ * neither on the device nor in host memory any more. */
 static bool hbm_locs_place_of(struct core *c, const struct lease *l, const struct block *b,
                               uint32_t shard, struct tier_view *ret_view)
 {

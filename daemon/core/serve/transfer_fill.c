@@ -87,8 +87,8 @@ struct filling {
     struct hbm_device *dev;
     struct transfer_job *job; /* NULL: no more is free */
     uint32_t group;           /* the group of the part being filled */
-    struct tier_loc beside;
-    uint32_t full; /* bit set of groups that got no room */
+    struct tier_loc beside;   /* slot of the last piece, next to which the next one is wanted */
+    uint32_t full;            /* bit set of groups that got no room */
 };
 
 /* ---- HBM copies that exist ---- */

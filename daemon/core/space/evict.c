@@ -8,7 +8,7 @@
 
 /* A subtree of more blocks than that is not evicted for the sake of its root. */
 #define SUBTREE_MAX 256u
-/* Records that disk_leaf() looks at for one that may be evicted, when there are none left. */
+/* Records in which disk_leaf() looks for a block to evict, when no record is free. */
 #define HAND_STEPS 64u
 
 struct evict {
@@ -25,8 +25,8 @@ static void evict_for_room(struct core *c, struct block *b)
     block_kill(c, b, KVC_MISS_EVICTED);
 }
 
-/* What a policy asks for each candidate: true if it may be evicted, and true also to stop its
- * search. */
+/* A policy calls this for each candidate. True: the block may be evicted, or the search is to stop
+ * (evict_paused()). */
 static bool evict_look(void *ctx, uint32_t no)
 {
     struct core *c = ctx;
