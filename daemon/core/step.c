@@ -78,7 +78,7 @@ unsigned core_run_done(struct core *c)
     promise_step(c);
     transfer_run_waiting(c);
     uint64_t keys = 0;
-    struct list_node batch; /* a waiter that waits again does not run again in this turn */
+    struct list_node batch; /* of waiters; one that waits again runs in the next turn */
     list_init(&batch);
     for (struct list_node *node; keys < DONE_KEYS && (node = list_first(&c->woken));) {
         keys += CONTAINER_OF(node, struct core_waiter, node)->keys + DONE_KEYS / 64;

@@ -225,7 +225,7 @@ int core_quota_set(struct core *c, const struct core_quota *in)
     return 0;
 }
 
-/* ---- what shares promise ---- */
+/* ---- guarantees of shares ---- */
 
 struct guarantee {
     uint32_t scope;
@@ -414,7 +414,7 @@ bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *
     return false;
 }
 
-/* ---- what is bound ---- */
+/* ---- bound bytes ---- */
 
 /* Bytes of a tier that are bound, with `more` of ns, or guaranteed. */
 static uint64_t quota_needed(const struct core *c, unsigned tier, const struct core_ns *ns,

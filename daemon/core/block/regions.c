@@ -93,7 +93,7 @@ void regions_turn(struct core *c)
         c->regions->shift_left = SHIFT_TURN;
 }
 
-/* ---- what stays ---- */
+/* ---- slots that cannot be evicted ---- */
 
 static void region_keep(struct core *c, struct core_ns *ns, struct tier_loc loc)
 {
@@ -172,7 +172,7 @@ void regions_ns_gone(struct core *c, const struct core_ns *ns)
     }
 }
 
-/* ---- what shares are worth ---- */
+/* ---- shares in regions ---- */
 
 static bool has_share(const struct core *c, const struct core_ns *ns)
 {
@@ -214,7 +214,7 @@ void core_share_risk(const struct core *c, const struct core_ns *ns, struct core
     }
 }
 
-/* ---- what may stay ---- */
+/* ---- admission ---- */
 
 /* Whether ns may keep one more region. */
 static int region_left(const struct core *c, const struct core_ns *ns)

@@ -17,7 +17,7 @@ struct unmet {
     bool found;             /* copies written for pins before the restart keep their promises */
 };
 
-/* ---- what is asked ---- */
+/* ---- wanted copies ---- */
 
 enum copy_state block_carries(const struct core *c, const struct block *b)
 {

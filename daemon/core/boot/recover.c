@@ -129,7 +129,7 @@ int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner
         b->shards_present++; /* until all are found: shards with a promise */
     if (tier == CORE_STORAGE && f->label.by_pin)
         b->disk_copy = COPY_FOR_PIN; /* until all are found: a shard was written for a pin */
-    /* Until all are found `copies` is the highest level in b's labels. */
+    /* Until all are found `copies` is the highest label.level of b's shards. */
     b->copies = MAX(b->copies, MIN(f->label.level, RETAIN_MAX + 1));
     room_count(c, block_ns(c, b), tier, f->bytes);
     const uint32_t used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
@@ -300,7 +300,7 @@ static void found_drop(struct core *c, struct block *b)
 /* ---- the order of eviction ---- */
 
 struct found_at {
-    uint32_t used; /* when, since the oldest of all was */
+    uint32_t used; /* time of last use, counted from that of the oldest block */
     uint32_t no;
     uint32_t depth;
 };
@@ -338,7 +338,7 @@ static void found_known(struct core *c, struct block *b)
     const struct core_cost cost = {spec->prefill_ns_per_token, spec->prefill_ns_per_token_pair};
     const bool wished = b->copies > 0;
     b->copies = 0;
-    block_known(c, b, POLICY_NO_BLOCK, &cost); /* the client that stored it has ended */
+    block_known(c, b, POLICY_NO_BLOCK, &cost); /* cost: the client that stored b has ended */
     if (!block_in_policy(b))
         block_park(c, b);
     if (wished)

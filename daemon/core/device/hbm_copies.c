@@ -427,7 +427,7 @@ void hbm_copy_unload(struct core *c, struct core_load *l)
     let_go_of(c, l->client, &l->hbm, true);
 }
 
-/* ---- what devices tell ---- */
+/* ---- events of devices ---- */
 
 /* The device has failed: all its HBM copies are void. Their readers notice by the generation;
  * copies in flight end with an error. */

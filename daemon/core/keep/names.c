@@ -493,7 +493,7 @@ int core_name_next(struct core *c, const struct core_client *cl, const struct co
     return err;
 }
 
-/* ---- what it covers ---- */
+/* ---- the blocks of a name ---- */
 
 struct where {
     struct core *c;
@@ -571,7 +571,7 @@ bool name_shape(struct core *c, const struct core_name *nm, struct core_seq *ret
 bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f,
                     struct core_seen ret_tip[KVC_GROUPS_MAX])
 {
-    if (nm->cut && f->seq->ngroups > 1) /* some groups then reach beyond the others */
+    if (nm->cut && f->seq->ngroups > 1) /* some groups have more tokens left than others */
         return false;
     f->tokens = f->seq->tokens;
     for (uint32_t no = nm->refs; no != CORE_NONE; no = c->names->ref[no].next_of_name) {

@@ -155,7 +155,7 @@ static bool may_go_with_parent(struct core *c, const struct block *b, uint32_t b
     return is_end(c, b, beside) && is_free(c, b);
 }
 
-/* ---- what is told ---- */
+/* ---- counts for the reply ---- */
 
 static void count_gone(struct core *c, const struct block *b, struct core_evicted *x)
 {
@@ -198,7 +198,7 @@ static struct block *first_end(struct core *c, const struct core_name *nm, uint3
     return nm->ends[i].gen != 0 && b->gen == nm->ends[i].gen && is_end(c, b, 0) ? b : NULL;
 }
 
-/* ---- what would go ---- */
+/* ---- dry run: what an eviction would remove ---- */
 
 /* Whether this ref counts its block. A key may be in a window twice, so a block without a parent
  * may have several refs of nm: the first of them counts it. */
@@ -408,7 +408,7 @@ int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *
     return rc;
 }
 
-/* ---- what it has to keep ---- */
+/* ---- room for the blocks of a put ---- */
 
 struct release {
     const struct core_ns *ns; /* the namespace that the name moves to: others have other quotas */

@@ -9,8 +9,8 @@
 #include "names_table.h"
 #include "wants.h"
 
-#define GOES_ON_LOOKS 64u /* children of a block that are searched for the end of a conversation \
-                           */
+/* Children of a block that are searched for the end of a conversation. */
+#define GOES_ON_LOOKS 64u
 
 /* ---- one block ---- */
 
@@ -202,7 +202,7 @@ void names_swap_refs(struct core *c, struct core_name *a, struct core_name *b)
     refs_rename(c, b);
 }
 
-/* ---- what blocks ask and tell ---- */
+/* ---- events and questions of blocks ---- */
 
 void names_hear(struct core *c, struct block *b, const struct block_change *x)
 {

@@ -73,7 +73,7 @@ int name_put_begin(struct core *c, const struct core_client *cl, const struct co
     return 0;
 }
 
-/* ---- its blocks ---- */
+/* ---- blocks ---- */
 
 /* The blocks first .. end-1 of group g that the put adds one by one. In one piece that is the last
  * one of a chain: the others follow from it. */
@@ -146,7 +146,7 @@ static int hold_step(struct core *c, const struct find *f, struct name_putting *
     return p->next->cut ? KVC_E_GONE : 0;
 }
 
-/* ---- its token ids ---- */
+/* ---- token ids ---- */
 
 static bool ids_step(struct core *c, const struct core_name_put *in, struct name_putting *p)
 {
@@ -339,7 +339,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
     return waiter ? name_await(c, nm, waiter, in->durable) : 0;
 }
 
-/* ---- all of it at once ---- */
+/* ---- a put in one piece ---- */
 
 /* Puts the name in one piece, on the blocks that f found and limits allow. */
 static int put_whole(struct core *c, const struct core_name_put *in, struct find *f,

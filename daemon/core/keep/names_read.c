@@ -211,7 +211,7 @@ static int names_read_on_piece(void *ctx, uint64_t key, const void *value, uint3
     return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- the journal ---- */
 
 /* Begins a new journal: names that were read before the damage are written again. */
 static int begin_anew(struct core *c, struct journal *journal)

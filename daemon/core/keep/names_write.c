@@ -147,7 +147,7 @@ static void write_begin(struct core *c, const struct core_name *nm)
     n->w_next = 1;
 }
 
-/* Gives up the content that is being written. */
+/* Gives up the content that is being written: its pieces will be deleted from the journal. */
 static void names_write_give_up(struct names *n)
 {
     if (n->w_content)
@@ -207,7 +207,7 @@ static bool write_one(struct core *c, struct core_name *nm)
         note_head(c, nm, 0, 0, 0);
         return true;
     }
-    if (nm->written == nm->content) { /* used, no more */
+    if (nm->written == nm->content) { /* the name was used, not changed: only its head is new */
         write_put(
             m, put_head(nm, nm->written_keys, write_change(m, names_write_key_of(nm->content, 0))));
         note_head(c, nm, nm->content, nm->written_keys, nm->written_pieces);
@@ -322,7 +322,8 @@ static void on_done(struct journal_commit *commit)
     struct names *n = c->names;
     const uint32_t heads = n->commit.nheads;
     n->commit.in_flight = false;
-    if (n->error) /* meanwhile: waiters of its names were called, and their slots may be others' */
+    /* After a failure all waiters were called already, and slots may have other names now. */
+    if (n->error)
         return;
     const int err = commit->result ? commit->result : journal_standing(n);
     if (err) {

@@ -33,8 +33,8 @@ static uint32_t loaders_count(const struct core *c)
     return n;
 }
 
-/* The speeds now. That of host memory is the speed of the daemon's own copies into it; workers read
- * it themselves. */
+/* The speeds now. For host memory it is the speed of the daemon's own copies into it, because the
+ * daemon does not see how fast workers read it. */
 static struct worth_speed speed_now(struct core *c)
 {
     struct tier_stats host;
@@ -59,10 +59,10 @@ static void worth_add_block(struct core *c, const struct find *f, uint32_t g, ui
     const struct block *b = &c->blocks[no];
     const uint64_t bytes = block_bytes(c, b) * sign;
     if (copy_there(b, CORE_HOST) || find_ready(c, f, b))
-        load->host_bytes += bytes; /* a slot is no slower */
+        load->host_bytes += bytes; /* a slot of a device counts here: it is no slower */
     else if (block_loading(b))
         load->busy_bytes += bytes;
-    else if (b->holds > 0 && !b->hbm) /* else they may be read on a device, and not loaded */
+    else if (b->holds > 0 && !b->hbm) /* with HBM copies the holders may not load b */
         load->shared_bytes += bytes;
     else
         load->disk_bytes += bytes;

@@ -137,7 +137,7 @@ static void ask_then(struct core_ask *ask, enum ask_phase phase)
     ask->at = 0;
 }
 
-/* ---- phases: each true when it is through ---- */
+/* ---- phases: each goes on to the next phase when it is done ---- */
 
 /* Whether the request can be answered now, because it needs no load first. */
 static bool all_ready(const struct core_asking *x, const struct find *f)

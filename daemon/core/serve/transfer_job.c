@@ -69,7 +69,7 @@ void transfer_unuse(struct core *c, struct lease *l)
 {
     struct core_client *cl = l->client;
     lease_unuse(c, l);
-    cl->copies--; /* last: the client lives until then */
+    cl->copies--; /* last: until here this keeps the client alive */
     core__client_settle(c, cl);
 }
 

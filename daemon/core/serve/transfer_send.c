@@ -183,7 +183,7 @@ static void send_part_ended(struct core *c, struct transfer_job *job, struct tra
         send_end(c, job);
 }
 
-/* ---- what clients ask for ---- */
+/* ---- requests ---- */
 
 static const struct transfer_kind send_kind = {
     .copy = DEVICE_LOAD, .ended = send_part_ended, .run = send_run, .drop = send_drop};

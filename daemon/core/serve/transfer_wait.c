@@ -202,7 +202,8 @@ void transfer_each_waiting(struct core *c,
             fenced_n += each_of(c, &line->fenced, fn, ctx);
         }
         MUST(ready_n == dev->ready_n && fenced_n == dev->fenced_n);
-        MUST(ready_n + fenced_n == 0 || dev->share.used > 0); /* the end of these jobs sets `due` */
+        MUST(ready_n + fenced_n == 0 ||
+             dev->share.used > 0); /* when these jobs end, `due` is set */
         n += ready_n + fenced_n;
     }
     MUST(n == c->m.transfers_waiting);
