@@ -459,8 +459,7 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
     return room_to_bind(c, ns, tier, bytes);
 }
 
-/* How much more the owner may hold before its share and those of the owners above it are used up.
- */
+/* How much more the owner may hold before its share and those of owners above it are used up. */
 static uint64_t quota_own_slack(const struct core *c, uint32_t account,
                                 const uint64_t direct[RETAIN_OWNERS],
                                 const uint64_t need[RETAIN_OWNERS])

@@ -247,7 +247,7 @@ void name_go(struct core *c, struct core_name *nm)
     c->m.names--;
     wheel_del(&n->wheel, &nm->ttl);
     name_save_cancel(c, nm);
-    name_wake(c, nm, KVC_E_NO_NAME); /* requests that waited until the name is saved */
+    name_wake(c, nm, KVC_E_NO_NAME); /* requests that waited for its write or save */
     name_part(c, nm);
     name_write(c, nm);
 }
