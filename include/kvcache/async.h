@@ -2,22 +2,29 @@
 /*
  * libkvcache for a caller's loop: requests in flight.
  *
- * Calls of <kvcache/kvcache.h> in two halves. *_begin sends the request and returns an op; the op
- * is done when its outcome is there; kvc_finish (or kvc_wait) hands the outcome out and frees the
- * op. Up to the daemon's limits.requests (256 by default) may be in flight, what is begun beyond
- * ends with KVC_E_BUSY. A session has 1,024 at most, those that wait for a namespace included:
- * begin returns KVC_E_BUSY for the next one. The inputs may be reused once begin returns, staging
- * once the op is finished. Replies come in any order.
+ * Here a call of <kvcache/kvcache.h> has two halves. *_begin sends the request and returns an op.
+ * The op is done when its outcome is known. kvc_finish (or kvc_wait) returns the outcome and frees
+ * the op. Replies come in any order.
  *
- * Begin halves, kvc_progress, kvc_next, kvc_cancel_begin, kvc_release, and kvc_finish of an op that
- * is done never wait, whatever the daemon does: absent, frozen, or dying. (They copy and make
- * system calls; none of these sleeps.) A session that is down goes on with connecting in them, step
- * by step. A request that is begun while the session is not up is done at once: a lookup, acquire
- * or redeem as a miss, a namespace with a handle that opens itself later; what stores fails in its
- * begin half with KVC_E_DOWN, like a ping. The other functions wait as said above;
- * kvc_open waits for the daemon up to the session's timeout (no_wait: not at all), kvc_close up to
- * 250 ms for it to take hints that it has not answered yet, and for libzmq's threads to end, which
- * does not depend on the daemon.
+ * The caller may reuse a request's inputs once the begin half returns, and its bytes in staging
+ * once the op is finished.
+ *
+ * A session may have as many requests in flight as the daemon's limits.requests says (256 by
+ * default); further ones end with KVC_E_BUSY. The library itself allows 1,024, which includes
+ * requests that wait for a namespace to be opened; the begin half of the next one returns
+ * KVC_E_BUSY.
+ *
+ * These functions never wait, even if the daemon is absent, frozen or dying: the begin halves,
+ * kvc_progress, kvc_next, kvc_cancel_begin, kvc_release, and kvc_finish of an op that is done.
+ * (They copy and make system calls; none of these sleeps.) If the session is down, they continue to
+ * connect it, step by step. The other functions wait as <kvcache/kvcache.h> says. kvc_open waits
+ * for the daemon up to the session's timeout (no_wait: not at all). kvc_close waits up to 250 ms
+ * until the daemon has answered hints, and also until libzmq's threads have ended, which does not
+ * depend on the daemon.
+ *
+ * A request that is begun while the session is not up is done at once. A lookup, acquire or redeem
+ * is a miss. A namespace gets a handle that opens itself later. The begin halves of a store and of
+ * a ping return KVC_E_DOWN.
  *
  * A loop:
  *
@@ -25,7 +32,7 @@
  *     kvc_progress(kvc);
  *     while (kvc_next(kvc, &op) > 0) {
  *         struct kvc_result r;
- *         int rc = kvc_finish(&op, &r);       r.kind, r.user say whose it is
+ *         int rc = kvc_finish(&op, &r);       r.kind and r.user tell which request it was
  *     }
  */
 #ifndef KVCACHE_ASYNC_H
@@ -39,21 +46,25 @@ extern "C" {
 
 #define KVC_ABI_ASYNC KVC_ABI(kvc_result)
 
-struct kvc_op; /* a request that was begun */
+struct kvc_op; /* a request that was begun and is not finished; belongs to its session */
 
-/* An outcome. Of the fields after `user` those of the request's kind are set. */
+/* An outcome. Of the fields after `user` only those of the request's kind are set; others are 0. */
 struct kvc_result {
-    uint8_t kind;             /* enum kvc_op_code: which begin half */
-    void *user;               /* kvc_op_set_user */
+    uint8_t kind;             /* enum kvc_op_code: which begin half made the op */
+    void *user;               /* the pointer that kvc_op_set_user gave the op; NULL: none */
     struct kvc_prefix prefix; /* LOOKUP, PAGES_LOAD */
-    struct kvc_hold *hold;    /* ACQUIRE, REDEEM: to be released, whatever it contains */
-    struct kvc_ns *ns;        /* NS_OPEN: borrowed from the session */
+    struct kvc_hold *hold;    /* ACQUIRE, REDEEM: the caller must release it, even if it is empty */
+    struct kvc_ns *ns;        /* NS_OPEN: owned by the session */
     uint64_t reservation;     /* RESERVE: 0 = nothing was reserved */
     uint64_t uptime_ms;       /* PING */
-    const uint8_t *statuses;  /* RESERVE, COMMIT, STORE, PAGES_STORE: n of them, borrowed until the
-                                 next kvc_finish of this session */
-    uint32_t n;
+    const uint8_t *statuses;  /* RESERVE, COMMIT, STORE, PAGES_STORE: enum kvc_status, one for each
+                                 block; valid until the next kvc_finish of this session. NULL: n
+                                 is 0 */
+    uint32_t n;               /* statuses */
 };
+
+/* The begin halves. Each does what the call of the same name without _begin does, and *ret_op is
+ * the caller's, who must finish it. An error means that there is no op. */
 
 KVC_API KVC_MUST_USE int kvc_ping_begin(struct kvc *kvc, struct kvc_op **ret_op);
 KVC_API KVC_MUST_USE int kvc_ns_open_begin(struct kvc *kvc, const struct kvc_ns_spec *spec,
@@ -77,38 +88,42 @@ KVC_API KVC_MUST_USE int kvc_store_begin(struct kvc_ns *ns, const struct kvc_blo
 KVC_API KVC_MUST_USE int kvc_drop_begin(struct kvc *kvc, uint64_t reservation,
                                         struct kvc_op **ret_op);
 
-/* A word of the caller's that stays with the op; NULL at first. */
+/* Sets or returns a pointer of the caller's that the library keeps with the op; NULL at first. */
 KVC_API void kvc_op_set_user(struct kvc_op *op, void *user);
 KVC_API void *kvc_op_user(const struct kvc_op *op);
-/* Whether its outcome is there. No traffic: kvc_progress takes in what has come. */
+/* Whether the op's outcome is known. Receives nothing; kvc_progress does. */
 KVC_API bool kvc_done(const struct kvc_op *op);
 
-/* Hands out what the call that waits would: its return value, its outputs in *ret_result (of which
- * kind and user are set on failure too; the call's outputs are zero then). Waits for the op if it
- * is not done, at most as long as that call. Frees *op and sets it to NULL whatever it returns. */
+/* Returns what the waiting call would return, and puts its outputs into *ret_result. On failure
+ * kind and user are set too, and the outputs are zero. Waits for the op if it is not done, at most
+ * as long as the waiting call would. Always frees *op and sets it to NULL. -EINVAL: no op. */
 KVC_API KVC_MUST_USE int kvc_finish(struct kvc_op **op, struct kvc_result *ret_result);
-/* kvc_finish for a lookup, an acquire or redeem, a store or commit. Exactly one of the outputs is
- * used, that of the op's kind; the others may be NULL. */
+/* kvc_finish with other outputs: ret_prefix for a lookup or pages load, ret_hold for an acquire or
+ * redeem, ret_statuses for a store, commit or pages store. The outputs of other kinds may be NULL.
+ * -EINVAL: the output of the op's kind is missing. */
 KVC_API KVC_MUST_USE int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix,
                                   struct kvc_hold **ret_hold, uint8_t *ret_statuses);
-/* Ends a request early. Returns when nothing will touch this session's staging for it any more; the
- * op is then finished as usual and gives KVC_E_CANCELLED or its outcome. Waits for up to 250 ms. */
+/* Ends a request early. Waits, up to 250 ms, until nothing uses this session's staging for the
+ * request any more. The caller then finishes the op as usual, which returns KVC_E_CANCELLED or the
+ * request's outcome. */
 KVC_API KVC_MUST_USE int kvc_cancel(struct kvc_op *op);
-/* The same without waiting: the op is done some time later, 250 ms at most. */
+/* kvc_cancel without waiting: the op becomes done later, after 250 ms at most. */
 KVC_API KVC_MUST_USE int kvc_cancel_begin(struct kvc_op *op);
 
-/* The descriptor that a poll, epoll, io_uring or asyncio loop watches for POLLIN; never read or
- * written. Readable (level-triggered) while kvc_progress has something to do or kvc_next something
- * to hand out: replies, the daemon's death, deadlines, connecting. The same one until kvc_close,
- * which closes it; made by the first call. -EPERM, -EMFILE, -ENOMEM, ... */
+/* The descriptor that a poll, epoll, io_uring or asyncio loop watches for POLLIN. The caller must
+ * not read, write or close it. It is readable (level-triggered) while kvc_progress has something to
+ * do (a reply, the daemon's death, a deadline, connecting) or kvc_next has an op to return. The
+ * first call makes it; it stays the same until kvc_close closes it. -EPERM (a child of fork()),
+ * -EMFILE, -ENOMEM, ... */
 KVC_API KVC_MUST_USE int kvc_fd(struct kvc *kvc);
-/* Does what can be done now: receives replies, notices the daemon's end, ends what is beyond its
- * deadline, goes on with connecting. Returns how many ops kvc_next has; -EPERM. Without kvc_fd it
- * may be called now and then instead. */
+/* Does all work that is due, without waiting: receives replies, notices the daemon's end, ends
+ * requests whose deadline has passed, continues to connect. Returns the number of ops that kvc_next
+ * can return; -EPERM in a child of fork(). A caller that does not use kvc_fd may call it now and
+ * then instead. */
 KVC_API int kvc_progress(struct kvc *kvc);
-/* 1 = *ret_op is done and has not been handed out before, in the order in which they became done;
- * 0 = none; -EPERM. The op is the caller's to finish; one that is finished without having been
- * handed out is not handed out any more. No traffic. */
+/* Returns each op that is done once, in the order in which they became done: 1 = *ret_op is such an
+ * op, which the caller must finish; 0 = there is none; -EPERM in a child of fork(). An op that was
+ * finished before is not returned. Receives nothing. */
 KVC_API KVC_MUST_USE int kvc_next(struct kvc *kvc, struct kvc_op **ret_op);
 
 #ifdef __cplusplus
