@@ -2,9 +2,9 @@
 /*
  * libkvcache for operators and tools: statistics, walks, pins, quotas, the policy, eviction.
  *
- * What belongs to other principals needs admin rights. A function that is called for each item may
- * call other functions of its session, but kvc_close. Return values, threads and fork are those of
- * <kvcache/kvcache.h>.
+ * A session needs admin rights to see or change blocks and names of other principals. A callback
+ * may call any function of its session except kvc_close. Return values, threads and fork are those
+ * of <kvcache/kvcache.h>.
  */
 #ifndef KVCACHE_ADMIN_H
 #define KVCACHE_ADMIN_H
@@ -33,64 +33,66 @@ struct kvc_stat {
 KVC_API KVC_MUST_USE int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_stat *),
                                    void *ctx);
 
-/* The rows of a table as data: names, types and places of its columns. Static; NULL: no such table.
- */
+/* The description of a table: names, types and places of the columns of its rows. Static; NULL:
+ * there is no such table. */
 KVC_API const struct kvc_table *kvc_table(enum kvc_table_id table);
-/* Which rows; of other tables there are all. */
+/* Selects rows of the tables CONVERSATIONS, DOCUMENTS and BLOCKS. Of other tables kvc_list returns
+ * all rows. */
 struct kvc_filter {
     /* CONVERSATIONS, DOCUMENTS. */
-    const char *prefix;     /* the name begins with it, or is it; NULL: any */
-    const char *sub_tenant; /* of gateways; NULL: any, or with `exact` none */
-    bool exact;             /* the one that is called so, or KVC_E_NO_NAME */
-    /* BLOCKS: from a block to the first one of its sequence, or to all that build on it; the first
-     * blocks of all sequences; those whose keys begin with some bits; or, of some keys, each place
-     * that has them, or why none has. */
+    const char *prefix; /* names that begin with it; with `exact` the whole name; NULL: any */
+    const char
+        *sub_tenant; /* of gateways; NULL: any, or with `exact` the name without sub-tenant */
+    bool exact;      /* the one name that equals prefix; KVC_E_NO_NAME if there is none */
+    /* BLOCKS. */
     enum kvc_walk_mode mode;
-    uint32_t ns, group;  /* MATCH, KEYS: ns 0 = all that the session may see; group 0, for all */
-    const uint8_t *keys; /* n of KVC_KEY_BYTES: where UP and DOWN begin, or what MATCH compares (1);
-                          * ROOTS: none; KEYS: 1 to KVC_LIST_MAX */
+    uint32_t ns, group;  /* MATCH, KEYS: ns 0 = all that the session may see; group must be 0 */
+    const uint8_t *keys; /* n keys of KVC_KEY_BYTES. UP, DOWN: 1, the block where the walk begins;
+                          * MATCH: 1, whose first bits are compared; ROOTS: none; KEYS: 1 to
+                          * KVC_LIST_MAX */
     uint32_t n;
     uint32_t depth; /* DOWN: levels below the key; 0 = all. MATCH: bits of the key, 1 to 256 */
 };
-/* Calls fn for each row that the session may see and the filter (NULL: none) takes, a struct of
- * rows.h that is fn's until it returns; a non-zero return of fn ends the walk and is returned. Rows
- * that come or go meanwhile may be missed; none comes twice. KVC_E_DENIED: a table for
- * administrators. Of BLOCKS: nothing when the key of a walk is not cached; KVC_E_GONE: blocks went
- * while the walk was among them, and what fn has got was true; KVC_E_NO_NAMESPACE. */
+/* Calls fn for each row that the session may see and the filter selects (NULL: all). row: the
+ * table's struct of rows.h, valid until fn returns. If fn returns non-zero, the walk ends and
+ * kvc_list returns that value. Rows that are made or removed meanwhile may be missed; none comes
+ * twice. KVC_E_DENIED: the table needs admin rights. BLOCKS: a walk from a key that is not cached
+ * has no rows. KVC_E_GONE: blocks that the walk was among were removed; the rows that fn got were
+ * true. KVC_E_NO_NAMESPACE. */
 KVC_API KVC_MUST_USE int kvc_list(struct kvc *kvc, enum kvc_table_id table,
                                   const struct kvc_filter *filter,
                                   int (*fn)(void *ctx, const void *row), void *ctx);
 
-/* All that a namespace was opened with. Returns owned: free() gives back the struct with its texts.
- * *ret_own (may be NULL): kvc_ns_open with it gives this session that namespace; not so for what
- * belongs to another principal. KVC_E_NO_NAMESPACE. */
+/* The spec with which a namespace was opened. The caller owns *ret_spec; one free() frees the
+ * struct and its texts. *ret_own (may be NULL): true if kvc_ns_open with this spec opens the same
+ * namespace in this session; false for one of another principal. KVC_E_NO_NAMESPACE. */
 KVC_API KVC_MUST_USE int kvc_ns_spec_of(struct kvc *kvc, uint32_t ns, struct kvc_ns_spec **ret_spec,
                                         bool *ret_own);
 
-/* One slice of a pass over what is stored: reads blocks again and compares checksums. Start with
- * cursor 0, go on with ret_verified->cursor until that is 0; the pace is the caller's. */
+/* One slice of a pass over the stored blocks, which reads them again and compares checksums. The
+ * caller begins with cursor 0, and continues with ret_verified->cursor until that is 0. */
 struct kvc_verify {
     uint32_t ns;           /* 0 = any */
     enum kvc_tier_id tier; /* KVC_TIER_NONE = all */
     uint64_t cursor;
-    uint64_t bytes_max; /* payload to read, about; at least 1 */
+    uint64_t bytes_max; /* about this much payload is read; at least 1 */
 };
-/* A block that was not what had been stored; it is gone now. HBM: the copy in that slot alone is.
- */
+/* A block whose bytes did not match its checksum. The daemon has removed it; of tier HBM it has
+ * removed only the copy in that slot. */
 struct kvc_corrupt {
     uint8_t key[KVC_KEY_BYTES];
-    uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, gone too */
+    uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, removed too */
     uint8_t tier;                            /* enum kvc_tier_id */
     uint64_t off;
 };
 struct kvc_verified {
-    uint64_t cursor, bytes;           /* read */
-    uint32_t blocks, skipped, failed; /* HBM: copies of them. skipped: being written; failed: could
-                                       * not be read */
-    uint32_t corrupt;
-    struct kvc_corrupt found[KVC_VERIFY_MAX]; /* the first `corrupt` of them */
+    uint64_t cursor, bytes; /* cursor: of the next slice, 0: the end; bytes: payload read */
+    uint32_t blocks, skipped, failed; /* blocks (HBM: copies) that were read; that were passed over
+                                       * because they are being written; that could not be read */
+    uint32_t corrupt;                 /* entries of found */
+    struct kvc_corrupt found[KVC_VERIFY_MAX];
 };
-/* KVC_E_BUSY: others verify too; try again. KVC_E_NO_NAMESPACE; KVC_E_BAD_ARGUMENT: there is no
+/* KVC_E_BUSY: other passes run too; try again. KVC_E_NO_NAMESPACE. KVC_E_BAD_ARGUMENT: there is no
  * such tier. */
 KVC_API KVC_MUST_USE int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
                                           struct kvc_verified *ret_verified);
@@ -101,8 +103,8 @@ struct kvc_trace_state {
     uint32_t ns; /* 0 = all */
     uint64_t bytes, used_bytes, records, dropped, age_ms;
 };
-/* bytes: memory for ON, 0 = the daemon's default; ns: for ON, 0 = all. OFF forgets the trace, and
- * tells what it was. KVC_E_EXISTS: one is on already. */
+/* ON uses bytes (memory for the trace, 0 = the daemon's default) and ns (0 = all). OFF discards the
+ * trace, and *ret_state is its last state. KVC_E_EXISTS: a trace is on already. */
 KVC_API KVC_MUST_USE int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns,
                                    uint64_t bytes, struct kvc_trace_state *ret_state);
 struct kvc_trace_record {
@@ -127,50 +129,54 @@ struct kvc_drained {
 KVC_API KVC_MUST_USE int kvc_drain(struct kvc *kvc, uint64_t bytes_max,
                                    struct kvc_drained *ret_drained);
 
-/* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
- * daemon: names last. KVC_E_PIN_LIMIT: over the budget, or pins of all in memory would have more
- * than seven eighths of it; KVC_E_QUOTA: a hard limit is below what would have to stay, or what is
- * guaranteed to others leaves less; KVC_E_GONE: nothing is cached; KVC_E_TIER: it is, on a storage
+/* Pins the cached prefix of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session, but ends
+ * with the daemon (names survive a restart). KVC_E_PIN_LIMIT: the tenant's budget of pinned bytes
+ * is exhausted, or pins of all principals would hold more than seven eighths of memory.
+ * KVC_E_QUOTA: the bytes that must stay exceed a hard limit, or the guaranteed shares of others
+ * leave too little. KVC_E_GONE: no block of seq is cached. KVC_E_TIER: the blocks are on a storage
  * path that is out of service. */
 KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory,
                                  uint64_t ttl_ms, uint64_t *ret_pin);
-/* KVC_E_NO_NAME: there is no such pin of this principal's. */
+/* Ends a pin. KVC_E_NO_NAME: this principal has no such pin. */
 KVC_API KVC_MUST_USE int kvc_unpin(struct kvc *kvc, uint64_t pin);
 
-/* Sets or changes a quota, of which scope, whose it is, limits and shares count; all limits
- * UINT64_MAX and all shares 0: removes it. Lasts until the daemon ends; those of the configuration
- * come back. Admin rights. KVC_E_NO_NAMESPACE, KVC_E_LIMIT (quotas). */
+/* Sets or changes a quota. Only scope, tenant, sub_tenant, ns, limits and shares of *quota are
+ * read. All limits UINT64_MAX and all shares 0 remove the quota. It lasts until the daemon ends;
+ * the next start takes quotas from the configuration. Needs admin rights. KVC_E_NO_NAMESPACE.
+ * KVC_E_LIMIT: there are too many quotas. */
 KVC_API KVC_MUST_USE int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota);
 
-/* Ends a session of this principal, or any with admin rights: its leases and reservations too, at
- * once, though its process may live and read. KVC_E_GONE: there is no such session to see. */
+/* Ends a session of this principal; with admin rights, any session. Its leases and reservations end
+ * at once, though its process may still live and read. KVC_E_GONE: this session sees no such one.
+ */
 KVC_API KVC_MUST_USE int kvc_session_end(struct kvc *kvc, uint32_t session);
 
-/* The eviction policy: which it is, and what may be set while it runs. Admin rights to set. */
+/* The eviction policy, and its parameters that can be set while the daemon runs. Setting needs
+ * admin rights. */
 struct kvc_level {
     uint32_t priority;
-    uint64_t blocks; /* that are kept at it */
+    uint64_t blocks; /* blocks that are kept at this priority */
 };
 struct kvc_policy_info {
-    char name[64], text[512];    /* text: what it is, for people */
+    char name[64], text[512];    /* text: a description for people */
     char chosen[KVC_PARAMS_MAX]; /* "default", "--set", "FILE:LINE" of the daemon's configuration */
     uint32_t keep_percent;       /* of what is on disk, the part that is not worth writing again */
-    bool load_or_recompute;      /* whether it is weighed */
-    uint64_t pin_bytes_max;      /* per tenant */
-    /* The same as the daemon began: what differs has been set since. */
+    bool load_or_recompute;      /* whether the daemon compares loading with computing again */
+    uint64_t pin_bytes_max;      /* budget of pinned bytes per tenant */
+    /* The values with which the daemon began; one that differs was set since. */
     uint32_t keep_percent_start;
     bool load_or_recompute_start;
     uint64_t pin_bytes_max_start;
     bool storage; /* there is a storage tier */
     bool hints;   /* the policy heeds hints */
     bool pins;    /* pins are taken: else each is KVC_E_LIMIT */
-    bool all;     /* false: what follows is 0, for want of admin rights */
+    bool all;     /* false: the session has no admin rights, and the fields from here on are 0 */
     uint64_t writes_per_day, spent_bytes, left_bytes; /* as in struct kvc_writes */
-    uint64_t load_bytes_per_s, load_latency_us;       /* learned of storage; 0 = nothing yet */
-    uint64_t hints_ended, hints_continue, hints_soon, hints_scan; /* given since it began */
+    uint64_t load_bytes_per_s, load_latency_us;       /* measured of storage; 0 = nothing yet */
+    uint64_t hints_ended, hints_continue, hints_soon, hints_scan; /* given since the daemon began */
     uint64_t wishes, wishes_ended;                                /* blocks */
     uint32_t levels;
-    struct kvc_level level[KVC_PRIORITY_MAX + 1]; /* those that have blocks, lowest first */
+    struct kvc_level level[KVC_PRIORITY_MAX + 1]; /* levels that have blocks, lowest first */
     /* What is stored into full memory is judged (PROTOCOL.md, Admission); and as the daemon began.
      */
     bool admission, admission_start;
@@ -193,18 +199,18 @@ struct kvc_evict_filter {
 };
 struct kvc_evicted {
     uint64_t blocks, bytes, kept_blocks;
-    uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were, or are */
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* by tier; dry_run: what would be evicted */
 };
-/* Returns when what went stays away after a crash. KVC_E_TIER, KVC_E_TIMEOUT: it went, but may be
- * back after one. */
+/* Evicts blocks. Returns when a crash can no longer bring them back. KVC_E_TIER, KVC_E_TIMEOUT: the
+ * blocks are evicted, but may be back after a crash. */
 KVC_API KVC_MUST_USE int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
                                    struct kvc_evicted *ret_evicted);
-/* The name goes, and its blocks but for those that others share, pin or use (kept_blocks). dry_run:
- * what would go now; nothing is changed. KVC_E_NO_NAME. */
+/* Removes a name and evicts its blocks, except those that others share, pin or use (kept_blocks).
+ * dry_run: reports what would be evicted, and changes nothing. KVC_E_NO_NAME. */
 KVC_API KVC_MUST_USE int kvc_name_evict(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
                                         const char *sub, bool dry_run,
                                         struct kvc_evicted *ret_evicted);
-/* Why blocks of a name stay: each counts once, for the first of these that holds. */
+/* Why blocks of a name stay. Each block counts once, for the first reason that holds. */
 struct kvc_kept {
     uint64_t named;  /* other names reach them */
     uint64_t pinned; /* pins hold them */
@@ -213,7 +219,7 @@ struct kvc_kept {
     uint64_t passed; /* partly filled ends of earlier turns, beside such blocks: stored durably, or
                       * in use when a name went on */
 };
-/* The same, and why kept_blocks stay. */
+/* kvc_name_evict, which also tells why kept_blocks stay. */
 KVC_API KVC_MUST_USE int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind,
                                              const char *name, const char *sub, bool dry_run,
                                              struct kvc_evicted *ret_evicted,

@@ -100,12 +100,13 @@ KVC_API void kvc_gpu_close(struct kvc_gpu **gpu);
 KVC_API KVC_MUST_USE int kvc_mem_alloc(struct kvc_gpu *gpu, uint64_t bytes, void **ret_addr,
                                        struct kvc_mem **ret_mem);
 /* Registers memory that the caller owns (cudaMalloc, cuMemCreate with a descriptor handle,
- * PyTorch). The caller still owns it, and must not free it before kvc_mem_free. -EOPNOTSUPP: it
- * cannot be shared with the daemon; the worker copies with kvc_gpu_load then. */
+ * PyTorch), which the caller still owns. -EOPNOTSUPP: it cannot be shared with the daemon; the
+ * worker copies with kvc_gpu_load then. */
 KVC_API KVC_MUST_USE int kvc_mem_register(struct kvc_gpu *gpu, void *addr, uint64_t bytes,
                                           struct kvc_mem **ret_mem);
-/* Must not be called while a pool uses the memory. Frees the memory of kvc_mem_alloc, and leaves
- * that of kvc_mem_register to the caller. Accepts NULL. */
+/* Ends the use of a memory: frees it if kvc_mem_alloc made it, and leaves registered memory to the
+ * caller. If pools use the memory, this happens when the last of them is closed. Sets *mem to NULL.
+ * Accepts NULL. */
 KVC_API void kvc_mem_free(struct kvc_mem **mem);
 
 /* The session's KVC_WORDS completion words, in memory shared with the daemon; NULL when the session
