@@ -77,8 +77,9 @@ struct kvc_verify {
     uint64_t cursor;
     uint64_t bytes_max; /* about this much payload is read; at least 1 */
 };
-/* A block whose bytes did not match its checksum. The daemon has removed it; of tier HBM it has
- * removed only the copy in that slot. */
+/* A copy whose bytes did not match the block's checksum. The daemon has removed it. If the block
+ * had no other copy to keep, the block and all blocks that built on it are removed too. Tier HBM:
+ * only the copy in that slot is removed. */
 struct kvc_corrupt {
     uint8_t key[KVC_KEY_BYTES];
     uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, removed too */

@@ -8,7 +8,8 @@
 
 #include <stdint.h>
 
-/* Versions this tree speaks. Peers settle on the highest version that both ranges contain. */
+/* The protocol versions that this tree speaks. Two peers use the highest version that both speak.
+ */
 #define KVC_PROTO_MIN   2u
 #define KVC_PROTO_MAX   2u
 #define KVC_PROTO_MAGIC "kvca"
@@ -39,14 +40,14 @@
 #define KVC_LIST_MAX    256u
 #define KVC_COLUMNS_MAX 32u
 #define KVC_CURSOR_MAX  320u
-/* Devices of a daemon; a device's name on the wire; a handle of its memory. */
+/* Devices of a daemon; bytes of a device's UUID; bytes of a CUDA IPC handle of its memory. */
 #define KVC_DEVICES_MAX 16u
 #define KVC_UUID_BYTES  16u
 #define KVC_IPC_BYTES   64u
-/* Of one session: memories on devices, pools, completion words (8 bytes each). Behind these is one
- * more, the revocation: 0, until the worker gives up requests of the session that the daemon has
- * neither ended nor cancelled. From then on the daemon gives no copy from or to the worker's pages
- * to a device, and no such copy that has not been seen to end ends well. */
+/* Of one session: memories on devices, pools, completion words (8 bytes each). One more word
+ * follows them, the revocation. It is 0 until the worker gives up requests of the session that the
+ * daemon has neither ended nor cancelled. From then on the daemon begins no copy from or to the
+ * worker's pages, and any such copy whose end the daemon has not seen counts as failed. */
 #define KVC_MEMS_MAX     1024u
 #define KVC_POOLS_MAX    8u
 #define KVC_WORDS        512u
@@ -58,13 +59,13 @@
 /* Page numbers of one PAGES_LOAD or PAGES_STORE. */
 #define KVC_PAGES_MAX 262144u
 #define KVC_NO_WORD   UINT32_MAX
-/* Records of one TRACE_DUMP reply; memory of a trace. */
+/* Records of one TRACE_DUMP reply; least and most memory of a trace, in bytes. */
 #define KVC_TRACE_MAX       256u
 #define KVC_TRACE_BYTES_MIN (1u << 20)
 #define KVC_TRACE_BYTES_MAX (1u << 30)
-/* One control-plane message; ZMQ_MAXMSGSIZE at both ends. */
+/* Bytes of one message of the control plane; ZMQ_MAXMSGSIZE at both ends. */
 #define KVC_MESSAGE_MAX (8u << 20)
-/* One attach-channel message. */
+/* Bytes of one message of the attach channel. */
 #define KVC_ATTACH_MAX 4096u
 #define KVC_STRING_MAX 128u
 #define KVC_PARAMS_MAX 256u
@@ -114,19 +115,19 @@ enum kvc_op_code {
 
 /* Messages of the attach channel. */
 enum kvc_attach_code {
-    KVC_ATTACH_HELLO = 1,     /* worker: who, versions, staging wanted */
+    KVC_ATTACH_HELLO = 1,     /* worker: its name, versions, the size of staging that it wants */
     KVC_ATTACH_WELCOME = 2,   /* daemon: session, route, endpoint; staging descriptor */
     KVC_ATTACH_MAP = 3,       /* worker: wants a chunk */
-    KVC_ATTACH_CHUNK = 4,     /* daemon: the chunk's read-only descriptor, or why not */
-    KVC_ATTACH_RETIRED = 5,   /* daemon: a chunk is gone; unmap it */
+    KVC_ATTACH_CHUNK = 4,     /* daemon: the chunk's read-only descriptor, or an error */
+    KVC_ATTACH_RETIRED = 5,   /* daemon: a chunk is gone; the worker unmaps it */
     KVC_ATTACH_DROPPED = 6,   /* daemon: this session has ended, and why */
     KVC_ATTACH_WORDS = 7,     /* worker: wants its page of completion words */
-    KVC_ATTACH_WORDS_ARE = 8, /* daemon: the page's descriptor, or why not */
+    KVC_ATTACH_WORDS_ARE = 8, /* daemon: the page's descriptor, or an error */
     KVC_ATTACH_MEM = 9,       /* worker: memory on a device, for pools; its descriptor */
-    KVC_ATTACH_MEM_IS = 10,   /* daemon: that memory can be named now, or why not */
-    KVC_ATTACH_MEM_DROP = 11, /* worker: it is not needed any more */
+    KVC_ATTACH_MEM_IS = 10,   /* daemon: pools may name the memory from now on, or an error */
+    KVC_ATTACH_MEM_DROP = 11, /* worker: it no longer needs the memory */
     KVC_ATTACH_MAP_ON = 12,   /* worker: wants the device memory of a chunk */
-    KVC_ATTACH_CHUNK_ON = 13, /* daemon: its descriptor or handle, or why not */
+    KVC_ATTACH_CHUNK_ON = 13, /* daemon: that memory's descriptor or handle, or an error */
     KVC_ATTACH_UNMAPPED = 14  /* worker: it has unmapped the device memory of a chunk */
 };
 
@@ -170,15 +171,15 @@ enum kvc_status {
         KVC_ST_COUNT
 };
 
-/* The same as negative return values; KVC_E_OK is never returned. */
+/* The statuses as negative return values; KVC_E_OK is never returned. */
 enum kvc_error {
 #define X(value, name, text) KVC_E_##name = -(1000 + value),
     KVC_STATUS_MAP(X)
 #undef X
-    /* Of the library alone. */
-    KVC_STALE = -1100,    /* what was read may have changed: discard it */
+    /* Not statuses of the protocol. */
+    KVC_STALE = -1100,    /* bytes that were read may have changed: discard them */
     KVC_E_DOWN = -1101,   /* no daemon: counted as a miss, or as a dropped store */
-    KVC_E_NO_ROOM = -1102 /* inside the daemon: evict, then try again */
+    KVC_E_NO_ROOM = -1102 /* used only inside the daemon: evict, then try again */
 };
 
 /* Why the cached prefix of a group ends where it ends: X(value, NAME, text). */
@@ -208,8 +209,8 @@ enum kvc_rule {
     KVC_RULE_STATE = 2   /* recurrent state: the one block that ends at the prefix's end */
 };
 
-/* Fields of a namespace in which two can differ; bit numbers of `similar` and of a miss's detail.
- */
+/* Fields in which two namespaces can differ: X(bit, NAME, text). The bits of `similar` and of a
+ * miss's detail. */
 #define KVC_NS_FIELD_MAP(X)                  \
     X(0, MODEL, "model")                     \
     X(1, REVISION, "revision")               \
@@ -245,20 +246,22 @@ enum kvc_flag {
     KVC_F_REPLICATED = 1u << 4, /* group: all ranks hold the same bytes; stored once */
     KVC_F_DURABLE = 1u << 5,    /* RESERVE, STORE: commits are answered when the blocks, and all
                                    before them in their chains, are on stable storage */
-    KVC_F_PREFETCH = 1u << 6,   /* LOOKUP: also start to load into memory what is on disk */
-    KVC_F_NO_LOAD = 1u << 7, /* ACQUIRE: only what is in memory; what is on disk is not waited for,
-                               but its loading starts */
-    KVC_F_READ_ONLY = 1u << 8, /* LOOKUP, ACQUIRE: leaves no trace: no use is counted,
-                                  nothing is learned from it, and nothing is loaded */
+    KVC_F_PREFETCH = 1u << 6,   /* LOOKUP: also start to load blocks on disk into memory */
+    KVC_F_NO_LOAD = 1u << 7,    /* ACQUIRE: only blocks in memory; blocks on disk begin to load, but
+                                  the reply does not wait for them */
+    KVC_F_READ_ONLY = 1u << 8,  /* LOOKUP, ACQUIRE: leaves no trace: no use is counted,
+                                   nothing is learned from it, and nothing is loaded */
     KVC_F_ALL =
-        1u << 9, /* LOOKUP, ACQUIRE, PAGES_LOAD: also what is quicker computed than loaded */
+        1u
+        << 9, /* LOOKUP, ACQUIRE, PAGES_LOAD: also blocks that are quicker computed than loaded */
     KVC_F_DECODED =
         1u << 10, /* RESERVE, STORE: blocks of decoded tokens, with a wish of their own */
     KVC_F_NO_STORE = 1u << 11, /* of the library: RESERVE and STORE answer NO_STORE for each block,
                                   without traffic */
-    KVC_F_PINNED = 1u << 12,   /* NAME_PUT: and pinned while the name lasts */
-    KVC_F_FORCE = 1u << 13,    /* EVICT: what is pinned or named too */
-    KVC_F_ADMIT = 1u << 14 /* STORE, PAGES_STORE: also what is worth less than what goes for it */
+    KVC_F_PINNED = 1u << 12,   /* NAME_PUT: also pin the blocks while the name lasts */
+    KVC_F_FORCE = 1u << 13,    /* EVICT: also blocks that are pinned or named */
+    KVC_F_ADMIT =
+        1u << 14 /* STORE, PAGES_STORE: also blocks that are worth less than their victim */
 };
 
 /* State of a block as LIST reports it. */
@@ -269,11 +272,13 @@ enum kvc_walk_mode {
     KVC_WALK_UP = 0,    /* the block, then its parent, ... to the first of the sequence */
     KVC_WALK_DOWN = 1,  /* the block, then all that follow it, each before what follows itself */
     KVC_WALK_ROOTS = 2, /* the blocks of a group that have no parent */
-    KVC_WALK_MATCH = 3, /* the blocks of all groups whose keys begin with some bits */
-    KVC_WALK_KEYS = 4   /* of each key each place that has it, or one row that says why none has */
+    KVC_WALK_MATCH = 3, /* the blocks of all groups whose keys begin with the given bits */
+    KVC_WALK_KEYS = 4   /* for each key: a row for each block that has it, or one row that says why
+                           there is none */
 };
 
-/* What TRACE does; each also answers the state. OFF answers what it was. */
+/* What TRACE does. The reply to each carries the trace's state; that to OFF carries the last one.
+ */
 enum kvc_trace_action { KVC_TRACE_STATUS = 0, KVC_TRACE_ON = 1, KVC_TRACE_OFF = 2 };
 
 /* Where a block's bytes are. Values are bits: a set of tiers is their sum. */
@@ -304,26 +309,28 @@ enum kvc_copy_path {
 /* What a name stands for. */
 enum kvc_name_kind { KVC_NAME_CONVERSATION = 1, KVC_NAME_DOCUMENT = 2 };
 
-/* What is said of a chain; it may be wrong: the daemon learns how far it can be believed. */
+/* A client's guess of how a chain will be used. It may be wrong: the daemon learns how far to
+ * believe such hints. */
 enum kvc_hint_kind {
-    KVC_HINT_ENDED = 1,    /* nobody will continue it */
-    KVC_HINT_CONTINUE = 2, /* somebody will */
-    KVC_HINT_SOON = 3,     /* somebody will within the time said; it is brought into memory */
-    KVC_HINT_SCAN = 4      /* read once, in passing */
+    KVC_HINT_ENDED = 1,    /* nobody will continue the chain */
+    KVC_HINT_CONTINUE = 2, /* somebody will continue it */
+    KVC_HINT_SOON = 3, /* somebody will continue it within a given time; it is loaded to memory */
+    KVC_HINT_SCAN = 4  /* it is read once, in passing */
 };
 
-/* Whose room a quota bounds, and kvcachectl usage sums up: from the widest to the narrowest. */
+/* The owners whose room a quota bounds and kvcachectl usage sums up, from the widest to the
+ * narrowest. */
 enum kvc_scope { KVC_SCOPE_ALL = 0, KVC_SCOPE_TENANT = 1, KVC_SCOPE_SUB = 2, KVC_SCOPE_NS = 3 };
 
 /* What POLICY does. */
 enum kvc_policy_action { KVC_POLICY_SHOW = 0, KVC_POLICY_SET = 1 };
 
-/* Why a DRAIN does not get to its end by itself. */
+/* Why repeated DRAIN requests do not reach 0 bytes left by themselves. */
 enum kvc_drain_stop {
-    KVC_DRAIN_GOES_ON = 0,
-    KVC_DRAIN_BUDGET = 1, /* the write budget allows less than is left */
-    KVC_DRAIN_OUT = 2,    /* no path is in service */
-    KVC_DRAIN_QUOTA = 3   /* the rest is of who may hold no more on storage */
+    KVC_DRAIN_GOES_ON = 0, /* nothing prevents the end */
+    KVC_DRAIN_BUDGET = 1,  /* the write budget allows less than is left */
+    KVC_DRAIN_OUT = 2,     /* no path is in service */
+    KVC_DRAIN_QUOTA = 3    /* the rest belongs to owners whose quota allows no more on storage */
 };
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables that LIST reads (kvc_list), each row declared once: from these lines come its C
- * struct, its bytes on the wire, kvcachectl's columns and JSON, and what PROTOCOL.md must say.
+ * The tables that LIST reads (kvc_list). Each row is declared once. Its C struct, its bytes on the
+ * wire, kvcachectl's columns and JSON, and the text of PROTOCOL.md follow from that declaration.
  *
- * X(name, TYPE, UNIT, meaning) is a column. New ones are added at the end: readers find columns by
- * name, and older ones pass over what they do not know.
+ * X(name, TYPE, UNIT, meaning) is a column. New columns are added at the end: readers find columns
+ * by name, and older readers pass over columns that they do not know.
  */
 #ifndef KVCACHE_ROWS_H
 #define KVCACHE_ROWS_H
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* NAME and TEXT are UTF-8, at most 127 and 255 bytes, in C with a zero at the end. */
+/* NAME is UTF-8 of at most 127 bytes, TEXT of at most 255. In C a zero byte ends them. */
 enum kvc_column_type {
     KVC_COLUMN_U8,
     KVC_COLUMN_U32,
@@ -38,12 +38,12 @@ enum kvc_unit {
     KVC_UNIT_MS,    /* 1 min 30 s */
     KVC_UNIT_LIMIT, /* bytes; UINT64_MAX: none */
     KVC_UNIT_SCOPE, /* a word of enum kvc_scope */
-    KVC_UNIT_PATH,  /* of enum kvc_path_state */
-    KVC_UNIT_COPY,  /* of enum kvc_copy_path */
+    KVC_UNIT_PATH,  /* a word of enum kvc_path_state */
+    KVC_UNIT_COPY,  /* a word of enum kvc_copy_path */
     KVC_UNIT_RATE,  /* 12 GB/s */
-    KVC_UNIT_KIND,  /* of enum kvc_name_kind */
-    KVC_UNIT_STATE, /* of enum kvc_block_state */
-    KVC_UNIT_MISS,  /* of enum kvc_miss */
+    KVC_UNIT_KIND,  /* a word of enum kvc_name_kind */
+    KVC_UNIT_STATE, /* a word of enum kvc_block_state */
+    KVC_UNIT_MISS,  /* a word of enum kvc_miss */
     KVC_UNIT_TIERS  /* words: a set of enum kvc_tier_id */
 };
 
@@ -180,7 +180,7 @@ enum kvc_unit {
       "measured yet")                                                                            \
     X(from_path, U8, COPY, "likewise")
 
-/* Of conversations and of documents. */
+/* A row of the tables of conversations and of documents. */
 #define KVC_ROW_NAMES(X)                                                                    \
     X(kind, U8, KIND, "1 conversation, 2 document")                                         \
     X(name, NAME, NONE, "as NAME_PUT had it")                                               \
@@ -206,7 +206,7 @@ enum kvc_unit {
 #define KVC_ROW_CONVERSATIONS(X) KVC_ROW_NAMES(X)
 #define KVC_ROW_DOCUMENTS(X)     KVC_ROW_NAMES(X)
 
-/* What is known of a block. */
+/* A row about a block, or about a key that has no block. */
 #define KVC_ROW_BLOCKS(X)                                                                         \
     X(key, KEY, NONE, "its key")                                                                  \
     X(parent, KEY, NONE, "of the block before it in its sequence; zeroes: it is the first")       \
@@ -263,33 +263,35 @@ enum kvc_table_id {
 struct kvc_ns_info {
     KVC_ROW_NAMESPACES(X)
 };
-/* Sessions, what they hold in place, and for how long. */
+/* A session, the leases and reservations that it holds, and their age. */
 struct kvc_session_info {
     KVC_ROW_SESSIONS(X)
 };
-/* A pin: nothing of a chain goes while it lasts, whoever wants room; it counts against its tenant's
- * budget of pinned bytes. */
+/* A pin. While it lasts, no block of its chain is evicted to make room. Its bytes count against its
+ * tenant's budget of pinned bytes. */
 struct kvc_pin_info {
     KVC_ROW_PINS(X)
 };
-/* A quota, for all that a tenant, one of its sub-tenants, or a namespace holds. Limits are never
- * exceeded. What others borrow of a share while it lies idle is taken back first. What is promised
- * stays whoever wants room: a limit that was lowered below that is reached when some of it ends. */
+/* A quota bounds the bytes that a tenant, one of its sub-tenants, or a namespace holds. Limits are
+ * never exceeded. While a share is unused, others may borrow it; borrowed room is reclaimed first.
+ * Promised bytes are not evicted to make room. So a limit that is set below them takes full effect
+ * only when promises end. */
 struct kvc_quota {
     KVC_ROW_QUOTAS(X)
 };
-/* A path of the storage tier; what is written to all of them, and what may be. */
+/* A path of the storage tier. */
 struct kvc_path {
     KVC_ROW_PATHS(X)
 };
+/* The bytes written to all paths of storage together, and the budget for them. */
 struct kvc_writes {
     KVC_ROW_WRITES(X)
 };
-/* A device of the daemon's: what kvc_gpu_open() takes, what is in its slots, what was copied. */
+/* A device of the daemon: the name that kvc_gpu_open() takes, the use of its slots, its copies. */
 struct kvc_device {
     KVC_ROW_DEVICES(X)
 };
-/* How fast copies are, as measured at start: up to six sizes of fragments of each device. */
+/* Rates of copies, measured at start for up to six sizes of fragments of each device. */
 struct kvc_rate {
     KVC_ROW_RATES(X)
 };
@@ -297,17 +299,17 @@ struct kvc_rate {
 struct kvc_name_info {
     KVC_ROW_NAMES(X)
 };
-/* A block, or why there is none with this key. */
+/* A block, or the reason why no block has this key. */
 struct kvc_block_info {
     KVC_ROW_BLOCKS(X)
 };
 #undef X
 
-/* The same as data. */
+/* The tables' descriptions as data: see kvc_table(). */
 struct kvc_column {
     const char *name, *meaning;
     uint8_t type, unit; /* enum kvc_column_type, enum kvc_unit */
-    uint16_t at, bytes; /* of the row's struct */
+    uint16_t at, bytes; /* offset and size of the column's field in the row's struct */
 };
 struct kvc_table {
     const char *name;
