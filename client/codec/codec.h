@@ -290,7 +290,7 @@ struct msg_cancel {
     uint64_t target; /* corr of the request */
 };
 struct msg_cancel_reply {
-    uint8_t found; /* 0: it had been answered before */
+    uint8_t found; /* 0: the request had been answered before */
 };
 
 /* ---- names ---- */

@@ -46,7 +46,7 @@ static int turn(struct kvc *kvc, struct kvc_ns *ns, const char *name, uint32_t *
     struct kvc_named named;
     struct kvc_seq *seq;
     int rc = kvc_name_load(kvc, KVC_NAME_CONVERSATION, name, NULL, UINT64_MAX, true, 0, &bytes);
-    if (rc < 0 && rc != KVC_E_NO_NAME) /* which is a conversation that begins */
+    if (rc < 0 && rc != KVC_E_NO_NAME) /* NO_NAME: the conversation begins */
         return rc;
     rc = kvc_seq_new(ns, said, n, NULL, 0, &seq);
     if (rc < 0)

@@ -42,7 +42,7 @@ static int infile_judge(const struct stat *st, const char **ret_why)
     return -EINVAL;
 }
 
-/* What comes on stdin, to its end, as a file that can be read in places. */
+/* Copies stdin, up to its end, to a temporary file, because a pipe cannot be read at any offset. */
 static int spool(FILE **ret_file, const char **ret_why)
 {
     char piece[1 << 16];
@@ -68,7 +68,7 @@ int infile_open(const char *path, FILE **ret_file, const char **ret_why)
     struct stat st;
     if (!strcmp(path, "-"))
         return spool(ret_file, ret_why);
-    /* Before it is opened: that alone does something to some devices. */
+    /* Judges the path before it opens it, because opening alone has an effect on some devices. */
     if (stat(path, &st) < 0)
         return infile_fail(-errno, ret_why);
     int rc = infile_judge(&st, ret_why);
@@ -77,7 +77,7 @@ int infile_open(const char *path, FILE **ret_file, const char **ret_why)
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return infile_fail(-errno, ret_why);
-    /* Again: the name may be another file's by now. */
+    /* Judges again, because the path may name another file by now. */
     rc = fstat(fd, &st) < 0 ? infile_fail(-errno, ret_why) : infile_judge(&st, ret_why);
     FILE *file = rc == 0 ? fdopen(fd, "rb") : NULL;
     if (!file) {

@@ -62,7 +62,7 @@ static bool unsigned_at(const json_t *array, size_t i, uint64_t *ret)
     return true;
 }
 
-/* Shape and type must say as many bytes as the offsets do. */
+/* Reads a tensor's shape. *ret_bytes: the bytes of its elements, which the offsets must span. */
 static int take_shape(const json_t *shape, struct st_tensor *t, uint64_t *ret_bytes)
 {
     uint64_t bytes = type_bytes(t->dtype);
@@ -159,7 +159,7 @@ static int take_header(json_t *root, char *why, struct st_header *h)
     return check_layout(h, why);
 }
 
-/* Where the file ends; its beginning is where it stands then. */
+/* Returns the size of the file, and sets its position to the beginning. -errno. */
 static int64_t size_of(FILE *file)
 {
     if (fseeko(file, 0, SEEK_END) != 0)
@@ -168,7 +168,7 @@ static int64_t size_of(FILE *file)
     return fseeko(file, 0, SEEK_SET) != 0 || end < 0 ? -errno : end;
 }
 
-/* Nothing, where it cannot be read a second time. */
+/* A hint about the kind of the file, from its first bytes; none if the file cannot seek back. */
 static const char *safetensors_hint_of(FILE *file)
 {
     char begin[128];

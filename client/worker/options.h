@@ -13,7 +13,7 @@
 enum { EXIT_GOOD = 0, EXIT_FAULT = 1, EXIT_USAGE = 2, EXIT_NO_DAEMON = 3 };
 
 struct options {
-    const char *model, *preset; /* one of them */
+    const char *model, *preset; /* exactly one is set; the other is NULL */
     uint64_t seed;
     struct {
         const char *text; /* or, where ids is set, numbers */
@@ -28,9 +28,10 @@ struct options {
     const char *conversation, *document, *file, *system, *socket;
 };
 
-/* -1: go on; else what main() returns: everything was said already. */
+/* Reads the command line. -1: the program goes on; else the exit status for main(), and all output
+ * has been written. */
 int options_take(int argc, char **argv, struct options *ret_options);
-/* "kvcache-worker: TEXT" on stderr. */
+/* Writes "kvcache-worker: TEXT" to stderr. */
 __attribute__((format(printf, 1, 2))) void worker_say(const char *format, ...);
 
 #endif

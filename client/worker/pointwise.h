@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is computed number by number, between the products. Each row's bits depend on that row (and
- * on the machine's instruction set). */
+/* The computations between the matrix products, one number at a time. A row's result depends bit
+ * for bit on that row alone (and on the machine's instruction set). */
 #ifndef WORKER_POINTWISE_H
 #define WORKER_POINTWISE_H
 
@@ -13,7 +13,7 @@ void swiglu(float *gate, const float *up, uint64_t n);
 void add_to(float *x, const float *y, uint64_t n);
 /* cos and sin of a position: [head_size / 2] each. */
 void rope_angles(double theta, uint32_t head_size, uint32_t position, float *cosine, float *sine);
-/* Turns the pairs (i, i + head_size / 2) of each head. */
+/* Rotates the pairs (i, i + head_size / 2) of each head by the angles of its position, in place. */
 void rope_row(float *x, uint32_t heads, uint32_t head_size, const float *cosine, const float *sine);
 
 #endif
