@@ -464,9 +464,9 @@ __attribute__((warn_unused_result)) int kvc__connect(struct kvc *k, uint64_t wel
 /* In REOPENING: the NS_OPEN of one namespace was answered or given up. After the last one the link
  * is up. */
 void kvc__reopened_one(struct kvc *k);
-/* Begins every call that sends and may wait: refuses a child of fork() (fork.c), reads the attach channel, and
- * reconnects when that is due. 0 = up; KVC_E_DOWN; KVC_E_TIMEOUT: up, but the daemon is silent;
- * -EPERM in a child of fork(). */
+/* Begins every call that sends and may wait: refuses a child of fork() (fork.c), reads the attach
+ * channel, and reconnects when that is due. 0 = up; KVC_E_DOWN; KVC_E_TIMEOUT: up, but the daemon
+ * is silent; -EPERM in a child of fork(). */
 __attribute__((warn_unused_result)) int kvc__enter(struct kvc *k, uint64_t deadline_ns);
 /* The same without waiting: a link that is not up takes the steps that it can take now. */
 __attribute__((warn_unused_result)) int kvc__look(struct kvc *k);
