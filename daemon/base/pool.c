@@ -39,7 +39,7 @@ struct pool {
     uint32_t count, used, peak, fresh, free_head;
     bool bound;
     pthread_t owner;
-    void *room;     /* the block that calloc() returned */
+    void *room;     /* the allocated block */
     uint8_t *objs;  /* count * stride, aligned */
     uint64_t *live; /* bit per object, behind the objects */
 };

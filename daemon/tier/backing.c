@@ -344,7 +344,8 @@ void backing_space(const struct backing *h, uint64_t *ret_total, uint64_t *ret_f
     struct statfs fs;
     *ret_total = *ret_free = UINT64_MAX;
     if (h->dir < 0 || h->fs != FS_TMPFS || fstatfs(h->dir, &fs) != 0 || fs.f_blocks == 0)
-        return; /* f_blocks is 0 for a tmpfs without a limit; hugetlbfs reserves at mmap() */
+        return; /* f_blocks is 0 for a tmpfs without a limit; hugetlbfs reserves when it is mapped
+                 */
     *ret_total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
     *ret_free = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 }
