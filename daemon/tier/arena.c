@@ -12,26 +12,16 @@
 
 #include "sys.h"
 
-/* The one mapping of all private tables. */
-struct arena_mapping {
-    void *base;
-    uint64_t bytes;
-};
-
 /* --- create, destroy --- */
 
 static int make_tables(struct arena *a)
 {
     struct arena_tables t;
-    a->mapping = sys_calloc(1, sizeof(*a->mapping));
-    if (a->mapping == NULL)
-        return -ENOMEM;
     arena__tables(a->sizes.chunks, a->chunk_pages, &t);
     void *p = sys_pages(t.bytes);
     if (p == NULL)
         return -errno;
     uint8_t *const base = p;
-    *a->mapping = (struct arena_mapping){.base = p, .bytes = t.bytes};
     a->chunks = (struct arena_chunk *)(void *)(base + t.at[ARENA_TABLE_CHUNKS]);
     a->pages = (struct arena_page *)(void *)(base + t.at[ARENA_TABLE_PAGES]);
     a->slabs = (struct arena_slab *)(void *)(base + t.at[ARENA_TABLE_SLABS]);
@@ -142,12 +132,13 @@ void arena_destroy(struct arena **arena)
     struct arena *a = *arena;
     prefault_destroy(&a->prefault);
     arena__losses_end(a);
-    if (a->mapping != NULL && a->mapping->base != NULL) {
+    if (a->chunks != NULL) {
         for (uint32_t i = 0; i < a->sizes.chunks; i++)
             chunk_leave(&a->chunks[i].mem);
-        (void)munmap(a->mapping->base, a->mapping->bytes);
+        struct arena_tables t;
+        arena__tables(a->sizes.chunks, a->chunk_pages, &t);
+        (void)munmap((uint8_t *)a->chunks - t.at[ARENA_TABLE_CHUNKS], t.bytes);
     }
-    free(a->mapping);
     free(a->room);
     free(a->shift);
     free(a->warm);

@@ -78,11 +78,10 @@ struct arena_evacuation {
     uint64_t seq;        /* grows from region to region: the oldest is given up first */
 };
 
-struct arena_mapping; /* arena.c */
-struct arena_room;    /* arena_room.c */
-struct arena_shift;   /* arena_shift.c */
-struct arena_losses;  /* arena_evacuate.c */
-struct arena_warm;    /* arena_warm.c */
+struct arena_room;   /* arena_room.c */
+struct arena_shift;  /* arena_shift.c */
+struct arena_losses; /* arena_evacuate.c */
+struct arena_warm;   /* arena_warm.c */
 
 struct arena {
     struct arena_config config;
@@ -128,7 +127,6 @@ struct arena {
     arena_retired_fn *retired; /* NULL: nobody wants to know */
     void *retired_ctx;
 
-    struct arena_mapping *mapping;
     struct arena_room *room;
     struct arena_shift *shift;
     struct arena_losses *losses;
