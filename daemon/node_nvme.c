@@ -513,7 +513,7 @@ static void node_nvme_tell(const struct node_nvme *n, const struct nvme_report *
         LOG_WARN(
             "nvme: %u blocks, %u of them stored durably, are gone: they were on a path that is "
             "not there any more, or behind what nvme.limit leaves of it",
-            r->blocks_gone, r->promises_gone);
+            r->blocks_gone, r->durable_gone);
     if (n->ns_gone)
         LOG_WARN("nvme: what %u namespaces hold cannot be used: their principals are not in the "
                  "configuration, or secret_file is another",

@@ -337,11 +337,11 @@ static const struct tier_storage_ops nvme_storage_ops = {
     .readable = nvme_readable,
     .reclaim = nvme__reclaim,
     .keep = nvme__keep,
-    .unpromise = nvme__unpromise,
+    .make_ordinary = nvme__make_ordinary,
     .granted = nvme__granted,
     .admits = nvme__admits,
     .room_soon = nvme__room_soon,
-    .promises = nvme__promises,
+    .durable_room = nvme__durable_room,
     .settle = nvme__settle,
 };
 

@@ -89,9 +89,9 @@ struct nvme_recovery {
     /* A hint: `block` will probably be called soon with this label. May be NULL. */
     void (*soon)(void *ctx, const struct tier_label *label);
     /* A block was found. Returns the number that the tier reports as `owner` from now on;
-     * UINT32_MAX: the block is not needed; NVME_NO_ROOM: there is no room now, and a promise stays
-     * for a later start. Promises come first, then the others, the newest first in both. So of two
-     * copies of a block the second is not needed. */
+     * UINT32_MAX: the block is not needed; NVME_NO_ROOM: there is no room now, and a durable block
+     * stays for a later start. Durable blocks come first, then the others, the newest first in
+     * both. So of two copies of a block the second is not needed. */
     uint32_t (*block)(void *ctx, const struct nvme_found *found);
     /* Called when all blocks are told and nothing is written yet. A negative result ends the
      * recovery with it, and the store stays as it was. May be NULL. */
@@ -106,8 +106,8 @@ struct nvme_report {
     uint32_t extents_forward;
     /* Of extents_forward and of a rebuild, blocks that were not synced and are not whole. */
     uint32_t blocks_torn;
-    /* Blocks, and promises of them, whose path is gone or is shorter now. */
-    uint32_t blocks_gone, promises_gone;
+    /* Blocks whose path is gone or is shorter now; how many of them are durable. */
+    uint32_t blocks_gone, durable_gone;
     uint32_t paths_empty; /* bit i: path i is out because it is empty and should have blocks */
     uint64_t bytes;
     uint64_t segment_bytes; /* of this store, chosen at its first start */

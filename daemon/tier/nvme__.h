@@ -146,7 +146,7 @@ enum nvme_entry_state {
     NVME_E_WRITTEN, /* done() has run or is about to */
     NVME_E_LIVE     /* published */
 };
-/* DURABLE: a promise. TOLD: reclaim has told core. MOVING: it is being written again. */
+/* DURABLE: its PUT was durable. TOLD: reclaim has told core. MOVING: it is being written again. */
 enum { NVME_E_DURABLE = 1, NVME_E_TOLD = 2, NVME_E_MOVING = 4 };
 struct nvme_entry {
     struct hash128 sum;
@@ -213,20 +213,20 @@ struct nvme_seg {
     uint32_t used_pages;    /* where the next extent begins */
     uint32_t live_pages;    /* of blocks that are not freed */
     uint32_t live;          /* blocks that are not freed */
-    uint32_t durable_pages; /* of live_pages, those of promises */
+    uint32_t durable_pages; /* of live_pages, those of durable blocks */
     uint32_t pending;       /* extents whose commit or deletion is not done */
     uint32_t done_pages;    /* written without a gap, from the first on */
     uint32_t readers;       /* reads, moves and writes of tables that still need it */
     uint32_t told;          /* VICTIM: the extent that core is told of next; NONE: told of all */
     uint8_t state, path;
     bool settling; /* DELETING: a settle round waits until it is out of the journal */
-    bool durable;  /* opened for promises, and has some */
+    bool durable;  /* opened for durable blocks, and has some */
     bool broken;   /* an extent was lost, so extents behind it are lost too */
     bool named;    /* the journal has an extent of this generation, so recovery finds the others */
     bool unread;   /* holds an extent whose table could not be read at start */
 };
 
-/* NVME_DURABLE: promises, which have segments of their own. */
+/* NVME_DURABLE: durable blocks, which have segments of their own. */
 enum nvme_class { NVME_NORMAL, NVME_DURABLE, NVME_CLASSES };
 #define NVME_OPEN_PRINTS 32u
 /* The segment of a path to which extents of one class are written. */
@@ -520,7 +520,7 @@ struct nvme {
     struct nvme_path path[DISK_PATHS_MAX];
     struct {
         uint64_t live;     /* of blocks that are written and not freed */
-        uint64_t durable;  /* of them, of promises */
+        uint64_t durable;  /* of them, of durable blocks */
         uint64_t reserved; /* of entries that are not written */
     } pages;
 
@@ -633,7 +633,8 @@ void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent);
 void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e);
 /* At start: core does not take a block of the extent. */
 void nvme__not_taken(struct nvme *n, uint32_t extent);
-/* At start: promises in the segment have no room now, so it stays as it is for a later start. */
+/* At start: durable blocks of the segment have no room now, so it stays as it is for a later start.
+ */
 void nvme__hold_seg(struct nvme *n, uint32_t seg);
 static inline struct tier_loc nvme__loc(const struct nvme *n, const struct nvme_entry *e)
 {
@@ -657,7 +658,7 @@ void nvme__seg_seal(struct nvme *n, uint32_t seg);
 void nvme__seg_look(struct nvme *n, uint32_t seg);
 /* The path with the shortest queue that has room for `pages` of a class; its open segment has that
  * room when this returns. NULL: no path has. moves: the write is a move of reclaim, for which the
- * limit of promises does not count. */
+ * limit of durable blocks does not count. */
 struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool moves, uint32_t pages);
 /* Whether any path is in service. */
 bool nvme__any_up(const struct nvme *n);
@@ -676,11 +677,11 @@ bool nvme__room_grows(const struct nvme *n);
 uint32_t nvme__reserve(const struct nvme *n);
 /* Segments of the reserve that moves of reclaim alone may use, not new PUTs. */
 uint32_t nvme__held_segs(const struct nvme *n);
-/* Promises are spread over so many segments, few of them half full, that new promises soon find no
- * segment: reclaim merges these segments, even if room is plenty. */
-bool nvme__promises_spread(const struct nvme *n);
-/* tier_storage_ops.promises */
-bool nvme__promises(const struct tier *t);
+/* Whether durable blocks are spread over so many segments, few of them half full, that new durable
+ * PUTs soon find no segment: reclaim merges these segments, even if room is plenty. */
+bool nvme__durable_spread(const struct nvme *n);
+/* tier_storage_ops.durable_room */
+bool nvme__durable_room(const struct tier *t);
 /* Blocks of so many pages were freed: reclaim may gain room by that. */
 void nvme__vain_freed(struct nvme *n, uint64_t pages);
 /* Whether `pages` of this class can be written by a move now. */
@@ -735,8 +736,8 @@ KVC_WARN_UNUSED int nvme__settled_load(struct nvme *n, const void *value, uint32
 void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);
 /* Extents that were written to the path since its last good sync are lost. */
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p);
-/* Whether recovery would have an entry for each block that it finds, if one promise more were on
- * disk. */
+/* Whether recovery would have an entry for each block that it finds, if one more durable block
+ * were on disk. */
 bool nvme__have_entries(const struct nvme *n);
 /* How many blocks of the extent are dead. */
 static inline uint32_t nvme__dead_of(const struct nvme_extent *x)
@@ -767,7 +768,7 @@ static inline bool nvme__settling(const struct nvme *n)
 uint32_t nvme__reclaim(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx);
 bool nvme__room_soon(const struct tier *t);
 /* nvme_keep.c */
-void nvme__unpromise(struct tier *t, struct tier_loc loc);
+void nvme__make_ordinary(struct tier *t, struct tier_loc loc);
 uint64_t nvme__granted(struct tier *t);
 bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner);
 void nvme__keep_run(struct nvme *n);
@@ -819,8 +820,8 @@ struct nvme_candidate {
     bool unsure;  /* found by its table, so maybe not synced */
     bool forward; /* found behind the extents that the journal names */
     bool unread;  /* forward: it cannot be read now */
-    bool broken;  /* a record of a namespace in it is torn, so it and extents behind it have no
-                     promise */
+    bool broken;  /* a record of a namespace in it is torn, so no durable PUT of it, or of
+                     extents behind it, has ended */
     uint8_t dead[NVME_MAP_BYTES];
 };
 struct nvme_candidates {

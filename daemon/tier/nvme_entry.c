@@ -137,9 +137,9 @@ void nvme__count_corrupt(struct nvme *n, struct tier_loc loc)
     nvme__entry_path(n, nvme__entry(n, loc))->count.corrupt++;
 }
 
-/* A full segment whose last promise is taken back becomes an ordinary one. After a restart it is
- * durable again until core takes the promises back again. */
-void nvme__unpromise(struct tier *t, struct tier_loc loc)
+/* A full segment whose last durable block becomes ordinary is an ordinary segment. After a restart
+ * block and segment are durable again until core calls this again. */
+void nvme__make_ordinary(struct tier *t, struct tier_loc loc)
 {
     struct nvme *n = nvme__of(t);
     struct nvme_entry *e = nvme__entry(n, loc);

@@ -65,7 +65,7 @@ void nvme__keep_abandon(struct nvme *n, struct tier_loc from)
 }
 
 /* The move has failed. If room was missing, the block stays where it is, and core is told again and
- * decides. A promise also stays, unless its bytes are wrong. Any other block is lost. */
+ ** decides. A durable block also stays, unless its bytes are wrong. Any other block is lost. */
 static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 {
     struct nvme_entry *e = nvme__entry(n, it->from);
@@ -104,7 +104,7 @@ static bool nvme_keep_settle(struct nvme *n, struct nvme_move *it, int status, b
     to->state = NVME_E_LIVE;
     to->owner = owner;
     if ((from->flags & NVME_E_DURABLE) == 0)
-        nvme__unpromise(&n->tier, it->op.loc); /* the promise was taken back during the move */
+        nvme__make_ordinary(&n->tier, it->op.loc); /* core asked for that during the move */
     from->flags &= (uint8_t)~NVME_E_MOVING;
     nvme__entry_free(n, it->from);
     n->m.blocks_kept++;

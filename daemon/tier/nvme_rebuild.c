@@ -5,7 +5,7 @@
  * Without a journal all segments are walked, many at a time. An extent's table says where the next
  * one begins; behind a hole (an extent that was lost while a later one was not) every page is
  * looked at. The caller decides which of the generations found in a segment counts. If there are
- * more extents than there is room for, those with promises are looked for first.
+ * more extents than there is room for, durable ones are looked for first.
  *
  * With a journal, extents that it may not have learnt of before a crash are behind those that it
  * names, in durable segments. These are walked forward from there, to the first page that is no
@@ -19,7 +19,7 @@
 #define WALKERS 32u
 #define CHUNK   64u /* pages read at a time; more than any table takes */
 
-/* Which extents are taken: all, those with promises (durable), or those without. */
+/* Which extents are taken: all, the durable ones, or the others. */
 enum which { WHICH_ALL, WHICH_DURABLE, WHICH_OTHERS };
 
 struct walk {
@@ -229,7 +229,8 @@ int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r, const bool whol
     int result = walk_all(&w, r);
     if (result != 0 || report->blocks_over == 0)
         return result;
-    /* Found again, dead blocks take too much room. So walk again, and take promises first. */
+    /* Found again, dead blocks take too much room. So walk again, and take durable extents first.
+     */
     for (uint32_t i = 0; i < list->n; i++)
         nvme__extent_free(n, list->at[i].extent);
     list->n = 0;

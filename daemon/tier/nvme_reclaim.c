@@ -90,8 +90,8 @@ static bool room_wanted(const struct nvme *n)
     return scarce(n) && n->seg_use.victims == 0;
 }
 
-/* Whether reclaim may empty the segment. Promises stay, so a segment of promises is emptied only if
- * it is mostly empty, and the others have room for its blocks. */
+/* Whether reclaim may empty the segment. Durable blocks stay, so a segment of durable blocks is
+ * emptied only if it is mostly empty, and the other segments have room for its blocks. */
 static bool may_go(const struct nvme *n, const struct nvme_seg *s)
 {
     if (s->state != NVME_S_FULL || !nvme__path_up(&n->path[s->path]))
@@ -110,7 +110,8 @@ static bool goes_first(const struct nvme *n, const struct nvme_seg *a, const str
     return a->gen < b->gen;
 }
 
-/* The segment to empty next; NONE: no segment may go. merge: among segments of promises alone. */
+/* The segment to empty next; NONE: no segment may go. merge: only among the segments
+ * of durable blocks. */
 static uint32_t pick(const struct nvme *n, bool merge)
 {
     uint32_t best = NVME_NONE;
@@ -128,7 +129,7 @@ static uint32_t pick(const struct nvme *n, bool merge)
 static uint32_t next_victim(const struct nvme *n)
 {
     uint32_t seg = room_wanted(n) ? pick(n, false) : NVME_NONE;
-    if (seg == NVME_NONE && nvme__promises_spread(n))
+    if (seg == NVME_NONE && nvme__durable_spread(n))
         seg = pick(n, true);
     return seg;
 }

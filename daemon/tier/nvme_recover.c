@@ -261,7 +261,7 @@ static int gone(struct recover *v, uint64_t key, const struct nvme_value *x)
         if ((x->dead[i / 8] >> i % 8 & 1) != 0)
             continue;
         v->report->blocks_gone++;
-        v->report->promises_gone += (x->flags & NVME_T_DURABLE) != 0;
+        v->report->durable_gone += (x->flags & NVME_T_DURABLE) != 0;
     }
     return stale_key(v, key);
 }
@@ -333,7 +333,7 @@ static void forget_candidates(struct recover *v)
     v->n->seg_use.durable = 0;
     v->list.n = 0;
     v->stales = 0;
-    v->report->blocks_gone = v->report->promises_gone = 0;
+    v->report->blocks_gone = v->report->durable_gone = 0;
     v->report->blocks_dropped = v->report->blocks_over = 0;
     for (uint32_t i = 0; i < v->n->paths; i++)
         v->n->path[i].settled = UINT64_MAX;
@@ -356,7 +356,7 @@ static uint32_t nvme_recover_path_of(const struct nvme *n, const struct nvme_can
 
 /* A killed process may have left writes unsynced in the drive. So paths of candidates from `first`
  * on are synced now. Where the sync fails, the candidates stay as they are, for the next start: a
- * later sync that failed would lose them, and they may be promises. */
+ * later sync that failed would lose them, and they may be durable. */
 static int sync_found(struct recover *v, uint32_t first)
 {
     struct nvme *n = v->n;
@@ -433,8 +433,8 @@ static int keep_forward(struct recover *v, uint32_t named)
     return 0;
 }
 
-/* Finds extents behind those that the journal names: promises count from before the journal has
- * their extents. */
+/* Finds extents behind those that the journal names: a durable PUT may have ended before the
+ * journal has its extent. */
 static int go_forward(struct recover *v)
 {
     struct nvme_candidates *l = &v->list;
@@ -555,7 +555,7 @@ static void start_segments(struct recover *v)
         struct nvme_seg *s = &n->seg[i];
         if (!s->unread || s->durable)
             continue;
-        s->durable = true; /* an unread segment may hold promises */
+        s->durable = true; /* an unread segment may hold durable blocks */
         n->seg_use.durable++;
     }
     for (uint32_t i = v->list.n; i > 0; i--) {

@@ -213,20 +213,21 @@ uint32_t nvme__held_segs(const struct nvme *n)
     return (nvme__reserve(n) + 1) / 2;
 }
 
-/* Whether the segment counts for the half of all segments that promises may keep. One with promises
- * in less than half of it does not: reclaim may empty it. */
+/* Whether the segment counts for the half of all segments that durable blocks may keep. A segment
+ * that is less than half full of them does not count: reclaim may empty it. */
 static bool seg_holds(const struct nvme *n, const struct nvme_seg *s)
 {
     return s->durable && (s->state == NVME_S_OPEN || s->durable_pages >= n->seg_pages / 2);
 }
 
-/* With so many segments of promises, new promises open none: moves need segments without any. */
+/* With so many segments of durable blocks, new durable PUTs open none: moves need segments without
+ * durable blocks. */
 static uint32_t durable_most(const struct nvme *n)
 {
     return n->segs - n->segs / 3;
 }
 
-/* Whether promises hold all the segments that they may hold: half of all. */
+/* Whether durable blocks hold all the segments that they may hold: half of all. */
 static bool half_is_held(const struct nvme *n)
 {
     uint32_t held = 0;
@@ -239,9 +240,9 @@ static bool half_is_held(const struct nvme *n)
     return held >= n->segs / 2;
 }
 
-/* Called in each turn, so it looks at no segment while promises have few: the bound is half-way
- * between the segments that they may hold and those that they may open. */
-bool nvme__promises_spread(const struct nvme *n)
+/* Called in each turn, so it looks at no segment while durable blocks have few: the bound is
+ * half-way between the segments that they may hold and those that they may open. */
+bool nvme__durable_spread(const struct nvme *n)
 {
     const uint32_t half = n->segs / 2, begin = (half + durable_most(n)) / 2;
     uint32_t held = 0, stay = 0;
@@ -255,9 +256,9 @@ bool nvme__promises_spread(const struct nvme *n)
     return held < half && stay >= begin;
 }
 
-/* Whether a free segment may be opened. New promises have a limit of half the segments, and leave
- * the last free ones to moves, without which no others would become free. Moves have no limit: a
- * move gives back as much as it takes, and a limit could end all moves for good. */
+/* Whether a free segment may be opened. New durable PUTs have a limit of half the segments, and
+ * leave the last free ones to moves, without which no others would become free. Moves have no
+ * limit: a move gives back as much as it takes, and a limit could end all moves for good. */
 static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_class which,
                      bool moves)
 {
@@ -274,7 +275,7 @@ static bool has_room(const struct nvme *n, const struct nvme_path *p, enum nvme_
     return nvme__path_up(p) && (open_left(n, p, which) >= pages || may_open(n, p, which, moves));
 }
 
-bool nvme__promises(const struct tier *t)
+bool nvme__durable_room(const struct tier *t)
 {
     const struct nvme *n = nvme__of(t);
     return !half_is_held(n);

@@ -6,15 +6,15 @@
  *
  *   - not before the new place of each block that was freed while it was moved is free, too;
  *   - OPEN: extents that the journal does not name yet are synced and committed, for recovery finds
- *     promises behind what the journal names, with blocks of them that were freed since;
+ *     durable extents behind those that the journal names, with blocks that were freed since;
  *   - TOLD: extents with blocks that were freed are in a commit, and segments without any are out
  *     of the journal;
  *   - SYNC: the tables that were told of these deaths (nvme_dead.c) are synced, for a start without
  *     the journal.
  *
  * A path that is out does not delay a round: the deaths in extents of it that the journal names are
- * committed as ever. Extents that it has not synced, with dead blocks in them, are lost: nobody was
- * promised any of them.
+ * committed as ever. Extents that it has not synced, with dead blocks in them, are lost: no durable
+ * PUT of any of their blocks has ended.
  */
 #include "nvme__.h"
 

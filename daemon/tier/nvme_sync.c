@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From written to safe: a path's writes are synced, then promises are kept, then the journal learns
+ * From written to safe: a path's writes are synced, then durable PUTs end, then the journal learns
  * of the extents.
  *
- * A promise waits for the journal only in a segment of which the journal names nothing, for only
- * there recovery would not find it (nvme_rebuild.c). Each path syncs by itself. The journal takes
- * one commit at a time. With the new extents it gets the deaths in old ones, the deletions of
+ * A durable PUT waits for the journal only in a segment of which the journal names nothing, for
+ * only there recovery would not find it (nvme_rebuild.c). Each path syncs by itself. The journal
+ * takes one commit at a time. With the new extents it gets the deaths in old ones, the deletions of
  * segments that are to be reused, the write budget, and how far extents are settled.
  */
 #include "cursor.h"
@@ -17,7 +17,7 @@
 
 /* ---- sync ---- */
 
-/* With a path out, deaths.open may not fall for long, so promises do not wait for it. */
+/* With a path out, deaths.open may not fall for long, so durable PUTs do not wait for it. */
 bool nvme__have_entries(const struct nvme *n)
 {
     bool up = true;
@@ -355,7 +355,7 @@ static void on_committed(struct journal_commit *commit)
         n->m.commits++;
         n->deaths.committing = 0;
         n->dirty.out = n->commit.dirty;
-        n->work = true; /* PUTs of promises may have waited for deaths.committing to be 0 */
+        n->work = true; /* durable PUTs may have waited for deaths.committing to be 0 */
         finish_new(n);
         finish_deleted(n);
         for (uint32_t i = 0; i < n->paths; i++)

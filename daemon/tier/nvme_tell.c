@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tells core at start which blocks were found on disk: first the namespaces, then promises, then
- * the other blocks, each the newest first. A table is believed if the journal named it, or if its
- * own sum is right.
+ * Tells core at start which blocks were found on disk: first the namespaces, then durable
+ * blocks, then the other blocks, each the newest first. A table is believed if the journal named
+ * it, or if its own sum is right.
  */
 #include <stdlib.h>
 
@@ -77,13 +77,13 @@ static bool is_durable(const struct recover *v, const struct nvme_candidate *c)
     return (v->n->extent[c->extent].flags & NVME_X_DURABLE) != 0;
 }
 
-/* Promises are told first: after a rebuild the dead may have come back, and room be short. */
-static bool promised(const struct recover *v, const struct nvme_candidate *c)
+/* Durable blocks are told first: after a rebuild the dead may have come back, and room be short. */
+static bool has_durable(const struct recover *v, const struct nvme_candidate *c)
 {
     return is_durable(v, c) && any_alive(v, c);
 }
 
-static bool unpromised(const struct recover *v, const struct nvme_candidate *c)
+static bool has_ordinary(const struct recover *v, const struct nvme_candidate *c)
 {
     return !is_durable(v, c) && any_alive(v, c);
 }
@@ -271,9 +271,9 @@ int nvme__tell(struct recover *v)
     if (r == 0)
         r = each_table(v, slot, has_records, tell_records);
     if (r == 0)
-        r = each_table(v, slot, promised, tell_blocks);
+        r = each_table(v, slot, has_durable, tell_blocks);
     if (r == 0)
-        r = each_table(v, slot, unpromised, tell_blocks);
+        r = each_table(v, slot, has_ordinary, tell_blocks);
     MUST(v->n->inflight.n == 0); /* no read into memory that is freed */
     nvme__buffer_free(buf, pages);
     free(slot);

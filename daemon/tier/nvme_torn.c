@@ -107,7 +107,8 @@ static void end_item(struct reader *k, bool good)
     hash_stream_init(&k->sum);
 }
 
-/* Leaves an extent that cannot be read: it may hold a promise, and the next start may read it. */
+/* Leaves an extent that cannot be read: it may hold a durable block, and the next start may read
+ * it. */
 static void nvme_torn_leave(struct reader *k)
 {
     k->c->unread = true;

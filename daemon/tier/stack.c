@@ -369,7 +369,8 @@ static uint32_t stack_slot_bytes(const struct tier *t, uint32_t bytes)
     return first->ops->slot_bytes(first, bytes);
 }
 
-/* Sums the figures of all tiers. lasting_bytes stays the first tier's: promises are not demoted. */
+/* Sums the figures of all tiers. lasting_bytes stays the first tier's: durable blocks are not
+ * demoted. */
 static void stack_figures(const struct tier *t, struct tier_stats *ret)
 {
     const struct stack *s = stack_of(t);
@@ -505,11 +506,11 @@ static bool stack_keep(struct tier *t, struct tier_loc loc, uint32_t owner)
     return move_of(s, loc) || at->storage->keep(at, loc_below(loc), owner);
 }
 
-static void stack_unpromise(struct tier *t, struct tier_loc loc)
+static void stack_make_ordinary(struct tier *t, struct tier_loc loc)
 {
     struct tier *at = tier_at(stack_of(t), loc);
-    if (at->storage->unpromise)
-        at->storage->unpromise(at, loc_below(loc));
+    if (at->storage->make_ordinary)
+        at->storage->make_ordinary(at, loc_below(loc));
 }
 
 static uint64_t stack_granted(struct tier *t)
@@ -530,10 +531,10 @@ static bool stack_room_soon(const struct tier *t)
     return first->storage->room_soon && first->storage->room_soon(first);
 }
 
-static bool stack_promises(const struct tier *t)
+static bool stack_durable_room(const struct tier *t)
 {
     const struct tier *first = stack_of(t)->level[0].tier;
-    return !first->storage->promises || first->storage->promises(first);
+    return !first->storage->durable_room || first->storage->durable_room(first);
 }
 
 static const struct tier_ops stack_ops = {
@@ -555,11 +556,11 @@ static const struct tier_storage_ops stack_storage_ops = {
     .keep = stack_keep,
     .demote = stack_demote,
     .faster = stack_faster,
-    .unpromise = stack_unpromise,
+    .make_ordinary = stack_make_ordinary,
     .granted = stack_granted,
     .admits = stack_admits,
     .room_soon = stack_room_soon,
-    .promises = stack_promises,
+    .durable_room = stack_durable_room,
     .settle = stack_settle,
 };
 

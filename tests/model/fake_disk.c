@@ -28,7 +28,7 @@ struct fake_disk {
     struct slot *slot;
     uint32_t next; /* where alloc looks first, as a log does */
     uint32_t puts[2];
-    uint32_t unpromised, revoked;
+    uint32_t made_ordinary, revoked;
     unsigned inflight, kicked;
     struct tier_op *op[INFLIGHT_MAX];
 };
@@ -218,11 +218,11 @@ static bool disk_admits(const struct tier *t, uint32_t bytes, uint64_t age_ms)
     return of(t)->admit && !of(t)->out;
 }
 
-static void disk_unpromise(struct tier *t, struct tier_loc loc)
+static void disk_make_ordinary(struct tier *t, struct tier_loc loc)
 {
     struct slot *s = slot_at(of(t), loc);
     MUST(s->state == SLOT_PUBLISHED);
-    of(t)->unpromised += s->label.durable;
+    of(t)->made_ordinary += s->label.durable;
 }
 
 static const struct tier_ops disk_ops = {
@@ -242,7 +242,7 @@ static const struct tier_storage_ops disk_storage_ops = {
     .readable = disk_readable,
     .reclaim = disk_reclaim,
     .keep = disk_keep,
-    .unpromise = disk_unpromise,
+    .make_ordinary = disk_make_ordinary,
     .admits = disk_admits,
 };
 
@@ -319,9 +319,9 @@ uint32_t fake_disk_revoked(const struct fake_disk *f)
     return f->revoked;
 }
 
-uint32_t fake_disk_unpromised(const struct fake_disk *f)
+uint32_t fake_disk_made_ordinary(const struct fake_disk *f)
 {
-    return f->unpromised;
+    return f->made_ordinary;
 }
 
 uint32_t fake_disk_puts(const struct fake_disk *f, bool durable)

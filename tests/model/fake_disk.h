@@ -55,7 +55,7 @@ uint32_t fake_disk_puts(const struct fake_disk *f, bool durable);
 /* Slots whose bytes were told to be wrong. */
 uint32_t fake_disk_revoked(const struct fake_disk *f);
 /* Promises that were taken back. */
-uint32_t fake_disk_unpromised(const struct fake_disk *f);
+uint32_t fake_disk_made_ordinary(const struct fake_disk *f);
 
 struct fake_kept {
     struct tier_label label;

@@ -194,6 +194,6 @@ void block_unwanted(struct core *c, struct block *b)
         block_named(c, b))
         return;
     copy_set(c, b, CORE_STORAGE, COPY_READY);
-    for (uint32_t i = 0; i < shards && disk->storage->unpromise; i++)
-        disk->storage->unpromise(disk, copy_loc(c, b, CORE_STORAGE, i));
+    for (uint32_t i = 0; i < shards && disk->storage->make_ordinary; i++)
+        disk->storage->make_ordinary(disk, copy_loc(c, b, CORE_STORAGE, i));
 }

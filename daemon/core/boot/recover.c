@@ -155,11 +155,11 @@ static bool found_whole(struct core *c, struct block *b, enum core_tier tier)
 }
 
 /* A promise that was being made when the daemon died may have reached some shards alone. */
-static void found_unpromise(struct core *c, struct block *b)
+static void found_make_ordinary(struct core *c, struct block *b)
 {
     struct tier *disk = c->cfg.tier[CORE_STORAGE];
-    for (uint32_t i = 0; i < block_shards(c, b) && disk->storage->unpromise; i++)
-        disk->storage->unpromise(disk, copy_loc(c, b, CORE_STORAGE, i));
+    for (uint32_t i = 0; i < block_shards(c, b) && disk->storage->make_ordinary; i++)
+        disk->storage->make_ordinary(disk, copy_loc(c, b, CORE_STORAGE, i));
 }
 
 /* The state of b's copy on disk, of which all shards are there. */
@@ -168,7 +168,7 @@ static enum copy_state found_on_disk(struct core *c, struct block *b)
     if (b->shards_present == block_shards(c, b))
         return b->disk_copy == COPY_FOR_PIN ? COPY_FOR_PIN : COPY_DURABLE;
     if (b->shards_present > 0)
-        found_unpromise(c, b);
+        found_make_ordinary(c, b);
     return COPY_READY;
 }
 

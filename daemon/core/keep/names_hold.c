@@ -312,7 +312,7 @@ static void on_saved(struct core *c, struct promise *p, uint8_t status)
     c->names->active--;
     nm->saved = status == KVC_ST_OK;
     if (status == KVC_ST_BUSY && disk->storage->room_soon && disk->storage->room_soon(disk) &&
-        (!disk->storage->promises || disk->storage->promises(disk))) {
+        (!disk->storage->durable_room || disk->storage->durable_room(disk))) {
         c->names->pause_ms = c->now_ms + NAMES_PAUSE_MS;
         list_push_back(&c->names->saving, &nm->save);
         return;

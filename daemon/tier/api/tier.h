@@ -44,7 +44,7 @@ struct tier_label {
     uint32_t shard;
     uint32_t tokens;
     bool has_parent;
-    bool durable;  /* stored with a promise: reclaim never drops it */
+    bool durable;  /* stored by a durable PUT: reclaim never drops it */
     bool by_pin;   /* durable only because of pins and names, which may end */
     uint8_t level; /* what core keeps of a block's wish over a restart; 0: no wish */
 };
@@ -217,9 +217,9 @@ struct tier_storage_ops {
     /* Whether the block at loc may be stored anew and would then be in faster storage. NULL: all
      * storage is equally fast. */
     bool (*faster)(const struct tier *t, struct tier_loc loc, uint32_t bytes);
-    /* Takes back the promise for the block at loc, if it was published as durable: reclaim may drop
-     * it from now on. May be NULL. */
-    void (*unpromise)(struct tier *t, struct tier_loc loc);
+    /* The block at loc need not be durable any more, if it was published as durable: reclaim may
+     * drop it from now on. May be NULL. */
+    void (*make_ordinary)(struct tier *t, struct tier_loc loc);
     /* Bytes by which the write budget has grown since the last call; UINT64_MAX, or the function is
      * NULL: writes have no budget. */
     uint64_t (*granted)(struct tier *t);
@@ -230,8 +230,9 @@ struct tier_storage_ops {
     /* Whether room is short now and is being made: events.room follows. A caller that can wait
      * should, rather than drop a block that has no other copy. */
     bool (*room_soon)(const struct tier *t);
-    /* Whether new promises have room: they may take a part of the tier alone. NULL: always true. */
-    bool (*promises)(const struct tier *t);
+    /* Whether new durable PUTs have room: durable blocks may take a part of the tier only. NULL:
+     * always true. */
+    bool (*durable_room)(const struct tier *t);
     /* Makes sure that blocks freed before this call stay away after a kill or a power failure, then
      * calls op->done(). op->status: 0; -EIO: that is not certain, for the journal takes no commits,
      * or a table could not be read at start. The tier reads nothing else of op. NULL: freed blocks

@@ -232,7 +232,7 @@ CASE(what_was_promised_does_not_become_a_pin_s)
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], pinned.id), 0);
     rig_settle(&r);
     are_durable(1, 2);
-    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 0);
+    ck_assert_uint_eq(fake_disk_made_ordinary(r.disk), 0);
 }
 
 /* What has gone has not lapsed any more. */

@@ -235,7 +235,7 @@ CASE(what_a_long_pin_lacks_is_begun_in_slices)
         ck_assert(rig_explain(&r, 0, 0, 1, i).durable);
     ck_assert_int_eq(core_unpin(r.core, NULL, id), CORE_MORE);
     later(300);
-    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 20);
+    ck_assert_uint_eq(fake_disk_made_ordinary(r.disk), 20);
 }
 
 CASE(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
@@ -257,7 +257,7 @@ CASE(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
     ck_assert_uint_eq(there(1, 2), 2);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
     ck_assert(!rig_explain(&r, 0, 0, 1, 1).durable);
-    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 2);
+    ck_assert_uint_eq(fake_disk_made_ordinary(r.disk), 2);
 }
 
 CASE(what_others_were_promised_outlasts_a_pin)
@@ -277,7 +277,7 @@ CASE(what_others_were_promised_outlasts_a_pin)
     ck_assert_uint_eq(fake_disk_puts(r.disk, true), 3); /* the pin's is written again */
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
     ck_assert(rig_explain(&r, 0, 0, 1, 0).durable);
-    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 0);
+    ck_assert_uint_eq(fake_disk_made_ordinary(r.disk), 0);
 }
 
 CASE(a_pin_in_memory_brings_blocks_there_and_keeps_them)
@@ -379,7 +379,7 @@ CASE(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again)
     later(61000);
     ck_assert(!rig_explain(&r, 0, 0, 1, 0).durable);
     ck_assert(rig_explain(&r, 0, 0, 2, 0).durable);
-    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 1);
+    ck_assert_uint_eq(fake_disk_made_ordinary(r.disk), 1);
     ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
 }
 

@@ -256,9 +256,9 @@ CASE(a_pin_keeps_all_shards)
     for (uint32_t shard = 0; shard < SHARDS; shard++)
         rig_check_lease(&r, 1, held.lease, shard);
     rig_release(&r, 1, &held);
-    const uint32_t before = fake_disk_unpromised(r.disk);
+    const uint32_t before = fake_disk_made_ordinary(r.disk);
     ck_assert_int_eq(core_unpin(r.core, NULL, pin.id), 0);
-    ck_assert_uint_eq(fake_disk_unpromised(r.disk) - before, 2 * SHARDS);
+    ck_assert_uint_eq(fake_disk_made_ordinary(r.disk) - before, 2 * SHARDS);
     ck_assert(!is_durable(1, 0));
 }
 
@@ -346,6 +346,6 @@ CASE_EACH(a_promise_of_one_shard_is_none, SHARDS)
     ck_assert(fake_disk_plain(r.disk, rig_key(1, 0).b, (uint32_t)_i));
     restart(false);
     ck_assert(!is_durable(1, 0));
-    ck_assert_uint_eq(fake_disk_unpromised(r.disk), SHARDS - 1);
+    ck_assert_uint_eq(fake_disk_made_ordinary(r.disk), SHARDS - 1);
     check_both(1, 1);
 }

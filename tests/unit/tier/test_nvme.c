@@ -526,8 +526,8 @@ CASE(what_is_promised_no_more_is_reclaimed)
     ck_assert_int_eq(reclaim_and_put(500, &last), -ENOSPC);
     ck_assert_uint_eq(metric("durable_bytes"), (uint64_t)n * 10 * 4096);
     for (uint32_t i = 0; i < n; i++) {
-        g.tier->storage->unpromise(g.tier, loc[i]);
-        g.tier->storage->unpromise(g.tier, loc[i]); /* twice is as good as once */
+        g.tier->storage->make_ordinary(g.tier, loc[i]);
+        g.tier->storage->make_ordinary(g.tier, loc[i]); /* twice is as good as once */
         ck_assert_int_eq(rig_get(&g, loc[i], i + 1, 10 * 4096), 0);
     }
     ck_assert_uint_eq(metric("durable_bytes"), 0);

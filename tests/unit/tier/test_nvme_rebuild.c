@@ -429,7 +429,7 @@ CASE_EACH(a_path_that_is_back_has_what_it_had, 3)
     for (uint32_t start = 0; start < 2; start++) {
         ck_assert_int_eq(rig_open(&g), 0);
         ck_assert_ptr_nonnull(strstr(g.report.note, "path 1 is empty, and"));
-        ck_assert_uint_eq(g.report.promises_gone, 0);
+        ck_assert_uint_eq(g.report.durable_gone, 0);
         ck_assert_int_eq(nvme_path_error(g.nvme, 1), -ENOENT);
         promise_many(100 + 5 * start, 5);
         for (unsigned i = 0; i < 100; i++)
@@ -448,14 +448,14 @@ CASE_EACH(a_path_that_was_replaced_is_begun_anew, 3)
     g.config.replaced = 2;
     ck_assert_int_eq(rig_open(&g), 0);
     g.config.replaced = 0;
-    ck_assert_uint_gt(g.report.promises_gone, 10);
+    ck_assert_uint_gt(g.report.durable_gone, 10);
     ck_assert_int_eq(nvme_path_error(g.nvme, 1), 0);
     for (unsigned i = 0; i < 100; i++)
         rig_turn(&g, 1000000000);
     end_as(_i);
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert(!g.report.rebuilt);
-    ck_assert_uint_eq(g.report.promises_gone, 0);
+    ck_assert_uint_eq(g.report.durable_gone, 0);
     promise_many(100, 5);
     end_as(_i);
     fake_disk_swap(g.disk, 1);
