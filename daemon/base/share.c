@@ -28,7 +28,7 @@ void share_destroy(struct share *s)
     *s = (struct share){0};
 }
 
-/* The rest of the promised share for a holder that has `held`. */
+/* How many units of its guarantee a holder with `held` units has not taken. */
 static uint64_t lacks(const struct share *s, uint64_t held)
 {
     return s->each > held ? s->each - held : 0;

@@ -2,9 +2,9 @@
 /*
  * How many of a pool's units each of several holders has, so that none can starve the others.
  *
- * The rule: every holder can always get `each` units. What is not promised to anybody goes to
- * whoever comes first. So one more is given when the holder has fewer than `each`, or when what is
- * left covers what the others may still ask for. With `each` = 0 it is the plain pool.
+ * The rule: every holder is guaranteed `each` units. All others go to whoever comes first. So a
+ * holder gets one more when it has fewer than `each`, or when the units left cover all that the
+ * others may still ask for. With `each` = 0 nothing is guaranteed: first come, first served.
  *
  * Threads: one. Allocates in share_create() only.
  */
@@ -26,8 +26,8 @@ struct share {
     uint64_t *held;
 };
 
-/* A promise for share_create(): equal parts of half of the pool, and at least one unit each where
- * the pool has one for every holder. */
+/* A guarantee (`each`) for share_create(): equal parts of half of the pool, and at least one unit
+ * each where the pool has one for every holder. */
 uint64_t share_each(uint64_t total, uint32_t holders);
 /* `each` is at most total / holders (MUST). -ENOMEM. */
 KVC_WARN_UNUSED int share_create(struct share *s, uint64_t total, uint64_t each, uint32_t holders);
@@ -36,7 +36,8 @@ void share_destroy(struct share *s);
 KVC_WARN_UNUSED bool share_take(struct share *s, uint32_t holder, uint64_t n);
 /* The most units that share_take() would give this holder. */
 uint64_t share_left(const struct share *s, uint32_t holder);
-/* Takes n units even where others are promised them: for a use that cannot be refused any more. */
+/* Takes n units even where they are guaranteed to others: for a use that cannot be refused any
+ * more. */
 void share_charge(struct share *s, uint32_t holder, uint64_t n);
 void share_give(struct share *s, uint32_t holder, uint64_t n);
 /* An object of the pool that the share counts; NULL when the holder has its share, or pool_get()

@@ -72,7 +72,7 @@ static int make_route(struct session *se)
 /* ---- ends ---- */
 
 /* Takes a free session. Peers without a principal have a few places of their own, behind all
- * others, so that they take none that is promised to a principal; and an admitted session has a
+ * others, so that they take none that is guaranteed to a principal; and an admitted session has a
  * number below sessions_max. */
 static struct session *place_take(struct svc *s, const struct svc_principal *p)
 {

@@ -96,8 +96,8 @@ struct svc_config {
     struct device *const *devices; /* borrowed */
     uint32_t ndevices;
     const char *policy_chosen; /* where the configuration chose the eviction policy; borrowed */
-    /* Whether each principal is promised a part of sessions and staging, and each session one of
-     * the calls (share.h). Off: first come, first served. */
+    /* Whether each principal is guaranteed a part of sessions and staging, and each session one
+     * of the calls (share.h). Off: first come, first served. */
     bool fair;
     uint32_t turn_work; /* work of one turn, in core_work() units: the rest waits for another turn;
                          * 0: 1024 */

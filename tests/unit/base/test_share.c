@@ -21,7 +21,7 @@ static unsigned take_all(uint32_t holder)
 
 CASES(.teardown = teardown);
 
-CASE(half_is_promised_in_equal_parts)
+CASE(half_is_guaranteed_in_equal_parts)
 {
     ck_assert_uint_eq(share_each(65536, 256), 128);
     ck_assert_uint_eq(share_each(16, 4), 2);
@@ -47,7 +47,7 @@ CASE(what_is_given_back_may_be_taken_by_anybody)
     ck_assert_uint_eq(take_all(3), 1);
 }
 
-CASE(without_a_promise_it_is_a_plain_pool)
+CASE(without_a_guarantee_it_is_a_plain_pool)
 {
     ck_assert_int_eq(share_create(&s, 5, 0, 3), 0);
     ck_assert_uint_eq(take_all(2), 5);
@@ -68,7 +68,7 @@ CASE(many_at_once_count_like_many_by_one)
 }
 
 /* Against the rule written down as it is said. */
-CASE(random_takes_and_gives_keep_the_promise)
+CASE(random_takes_and_gives_keep_the_guarantee)
 {
     enum { HOLDERS = 7, TOTAL = 40, EACH = 3 };
     uint64_t held[HOLDERS] = {0}, used = 0, r = 88172645463325252u;
@@ -89,15 +89,15 @@ CASE(random_takes_and_gives_keep_the_promise)
             owed += h < EACH ? EACH - h : 0;
         }
         bool may = used + n + owed <= TOTAL;
-        ck_assert(may || n > 1 || held[who] >= EACH); /* the promise */
+        ck_assert(may || n > 1 || held[who] >= EACH); /* the guarantee */
         ck_assert_int_eq(share_take(&s, who, n), may);
         if (may)
             held[who] += n, used += n;
     }
 }
 
-/* Who is charged more than there is takes what is promised to others, until it is given back. */
-CASE(what_is_charged_counts_whatever_is_promised)
+/* Who is charged more than there is takes what is guaranteed to others, until it is given back. */
+CASE(what_is_charged_counts_whatever_is_guaranteed)
 {
     ck_assert_int_eq(share_create(&s, 10, 2, 2), 0);
     share_charge(&s, 0, 9);
