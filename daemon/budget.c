@@ -57,15 +57,15 @@ static bool is_auto(const struct config *cfg, const char *key)
 static void add_host(const struct config *cfg, const struct budget_inputs *in, struct budget *b)
 {
     char chunk[UNITS_COUNT_BYTES];
-    const uint64_t overhead = in->host_footprint_bytes - cfg->host_limit;
+    const uint64_t overhead = in->host_footprint_bytes - cfg->host.limit;
 
-    MUST(in->host_footprint_bytes >= cfg->host_limit);
-    budget_add(b, "host slots", "host.limit", cfg->host_limit, "host.limit, %s",
+    MUST(in->host_footprint_bytes >= cfg->host.limit);
+    budget_add(b, "host slots", "host.limit", cfg->host.limit, "host.limit, %s",
                is_auto(cfg, "host.limit") ? "auto: what memory.budget leaves" : "as given");
     budget_add(b, "host overhead", "host.limit", overhead,
                "slot headers, tables, rounding to chunks of %s",
-               units_exact_bytes(cfg->host_chunk, chunk));
-    budget_add(b, "staging", "staging.total", cfg->staging_total,
+               units_exact_bytes(cfg->host.chunk, chunk));
+    budget_add(b, "staging", "staging.total", cfg->staging.total,
                "staging.total: where all sessions write new blocks");
 }
 
@@ -74,36 +74,37 @@ static void add_control(const struct config *cfg, const struct budget_inputs *in
     char n[UNITS_COUNT_BYTES];
 
     budget_add(b, "index", "index.blocks", in->index_bytes, "index.blocks: %s of %" PRIu64 " bytes",
-               units_format_count(cfg->index_blocks, n), in->index_bytes / cfg->index_blocks);
+               units_format_count(cfg->index.blocks, n), in->index_bytes / cfg->index.blocks);
     budget_add(b, "policy", "index.blocks", in->policy_bytes,
-               "what policy '%s' keeps: %" PRIu64 " bytes per block", cfg->policy_eviction,
-               in->policy_bytes / cfg->index_blocks);
+               "what policy '%s' keeps: %" PRIu64 " bytes per block", cfg->policy.eviction,
+               in->policy_bytes / cfg->index.blocks);
     budget_add(b, "leases", "limits.leases", in->lease_bytes,
                "limits.leases: %s, and what waits for blocks",
-               units_format_count(cfg->limits_leases, n));
+               units_format_count(cfg->limits.leases, n));
     budget_add(b, "sessions", "limits.sessions", in->session_bytes,
-               "limits.sessions: %u with limits.requests: %u each", cfg->limits_sessions,
-               cfg->limits_requests);
+               "limits.sessions: %u with limits.requests: %u each", cfg->limits.sessions,
+               cfg->limits.requests);
     budget_add(b, "namespaces", "limits.namespaces", in->namespace_bytes, "limits.namespaces: %s",
-               units_format_count(cfg->limits_namespaces, n));
-    if (cfg->limits_names != 0)
+               units_format_count(cfg->limits.namespaces, n));
+    if (cfg->limits.names != 0)
         budget_add(b, "names", "limits.names", in->names_bytes,
                    "limits.names: %s, limits.name_tokens, marks of their blocks",
-                   units_format_count(cfg->limits_names, n));
+                   units_format_count(cfg->limits.names, n));
     budget_add(b, "flight recorder", "flight.records", in->flight_bytes,
                "flight.records: %s of 32 bytes per thread",
-               units_format_count(cfg->flight_records, n));
+               units_format_count(cfg->flight.records, n));
     budget_add(b, "copy threads", "copy.threads", in->copy_bytes,
-               "copy.threads: %u, stacks and queues", cfg->copy_threads);
-    if (cfg->nvme_paths[0] != '\0') {
+               "copy.threads: %u, stacks and queues", cfg->copy.threads);
+    if (cfg->nvme.paths[0] != '\0') {
         budget_add(b, "nvme", "index.blocks", in->nvme_bytes,
                    "index.blocks: where each block is on storage, and queues");
         budget_add(b, "journal", "nvme.limit", in->journal_bytes,
                    "nvme.limit: pages of the journal that are in use");
     }
-    if (cfg->devices.n != 0) {
+    if (cfg->hbm.devices.n != 0) {
         budget_add(b, "devices", "hbm.devices", in->device_bytes,
-                   "hbm.devices: %u: headers of chunks, tables, emulated memory", cfg->devices.n);
+                   "hbm.devices: %u: headers of chunks, tables, emulated memory",
+                   cfg->hbm.devices.n);
         budget_add(b, "device index", "index.blocks", in->hbm_bytes,
                    "blocks on devices, at most index.blocks; lists of copies");
     }
@@ -113,20 +114,20 @@ static void add_control(const struct config *cfg, const struct budget_inputs *in
 
 static bool is_resolved(const struct config *cfg)
 {
-    return cfg->host_limit != 0 && cfg->host_chunk != 0 && cfg->copy_threads != 0 &&
-           cfg->staging_session_max != 0 && cfg->staging_total != 0 && cfg->index_blocks != 0 &&
-           cfg->limits_lease_bytes != 0;
+    return cfg->host.limit != 0 && cfg->host.chunk != 0 && cfg->copy.threads != 0 &&
+           cfg->staging.session_max != 0 && cfg->staging.total != 0 && cfg->index.blocks != 0 &&
+           cfg->limits.lease_bytes != 0;
 }
 
 void budget_compute(const struct config *cfg, const struct budget_inputs *inputs,
                     struct budget *ret)
 {
-    struct budget b = {.budget_bytes = cfg->memory_budget};
+    struct budget b = {.budget_bytes = cfg->memory.budget};
 
     MUST(is_resolved(cfg));
     add_host(cfg, inputs, &b);
     add_control(cfg, inputs, &b);
-    budget_add(&b, "page tables", NULL, (inputs->host_footprint_bytes + cfg->staging_total) / 512,
+    budget_add(&b, "page tables", NULL, (inputs->host_footprint_bytes + cfg->staging.total) / 512,
                "kernel: 8 bytes per 4 KiB of host memory and staging");
     budget_add(&b, "process", NULL, PROCESS_BYTES, "program, libraries, thread stacks, allocator");
     *ret = b;
@@ -134,12 +135,13 @@ void budget_compute(const struct config *cfg, const struct budget_inputs *inputs
 
 /* ---- auto ---- */
 
-/* An undecided number gets its value and the reason, for --print-config. */
-#define DECIDE(cfg, field, key, value, ...)                                             \
+/* An undecided number gets its value and the reason, for --print-config. A key has the name of its
+ * member. */
+#define DECIDE(cfg, key, value, ...)                                                    \
     do {                                                                                \
-        if ((cfg)->field == 0) {                                                        \
-            struct config_origin *origin = &(cfg)->origin[config_key(key)];             \
-            (cfg)->field = (value);                                                     \
+        if ((cfg)->key == 0) {                                                          \
+            struct config_origin *origin = &(cfg)->origin[config_key(#key)];            \
+            (cfg)->key = (value);                                                       \
             (void)!snprintf(origin->auto_text, sizeof(origin->auto_text), __VA_ARGS__); \
         }                                                                               \
     } while (0)
@@ -181,12 +183,12 @@ static void decide_persist(struct config *cfg)
 {
     char file[CONFIG_PATH_BYTES + 32];
 
-    if (strcmp(cfg->host_persist, "off") == 0)
+    if (strcmp(cfg->host.persist, "off") == 0)
         return;
     (void)!snprintf(file, sizeof(file), "%s/secret",
-                    cfg->host_persist[0] == '/' ? cfg->host_persist : cfg->runtime_dir);
+                    cfg->host.persist[0] == '/' ? cfg->host.persist : cfg->runtime_dir);
     decide_secret(cfg, file,
-                  cfg->host_persist[0] == '/' ? "in host.persist" : "in runtime_dir, for systemd");
+                  cfg->host.persist[0] == '/' ? "in host.persist" : "in runtime_dir, for systemd");
 }
 
 static void decide_nvme(struct config *cfg)
@@ -195,13 +197,13 @@ static void decide_nvme(struct config *cfg)
     char why[CONFIG_ERROR_TEXT_MAX], file[NVME_PATH_FILE_BYTES];
     uint64_t share, kept;
 
-    if (cfg->nvme_paths[0] == '\0' ||
-        nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof(why)) < 0)
+    if (cfg->nvme.paths[0] == '\0' ||
+        nvme_paths_read(cfg->nvme.paths, cfg->nvme.journal, &paths, why, sizeof(why)) < 0)
         return;
     /* Never below the size of existing stores, even if the file systems were filled meanwhile. */
     share = nvme_paths_room(&paths) / 10 * 9 / MIB * MIB;
     kept = nvme_paths_kept(&paths);
-    DECIDE(cfg, nvme_limit, "nvme.limit",
+    DECIDE(cfg, nvme.limit,
            clamp(MAX(share, kept), nvme_paths_least(cfg, paths.n), CONFIG_BYTES_MAX), "%s",
            kept > share ? "as large as the stores of nvme.paths are"
                         : "90 % of what is free on nvme.paths");
@@ -216,25 +218,24 @@ static void decide_first(struct config *cfg, uint64_t budget)
 
     decide_nvme(cfg);
     decide_persist(cfg);
-    DECIDE(cfg, staging_total, "staging.total", clamp(budget / 8 / GRAIN * GRAIN, GRAIN, 4 * GIB),
+    DECIDE(cfg, staging.total, clamp(budget / 8 / GRAIN * GRAIN, GRAIN, 4 * GIB),
            "memory.budget / 8, at most 4GiB");
-    DECIDE(cfg, staging_session_max, "staging.session_max", MIN(256 * MIB, cfg->staging_total),
+    DECIDE(cfg, staging.session_max, MIN(256 * MIB, cfg->staging.total),
            "256MiB, or staging.total if that is less");
-    DECIDE(cfg, copy_threads, "copy.threads",
-           (uint32_t)clamp(ncpus / 2, MIN(ncpus, 2), CPUS_COPY_MAX), "half of %u CPUs, 2 to %u",
-           ncpus, CPUS_COPY_MAX);
+    DECIDE(cfg, copy.threads, (uint32_t)clamp(ncpus / 2, MIN(ncpus, 2), CPUS_COPY_MAX),
+           "half of %u CPUs, 2 to %u", ncpus, CPUS_COPY_MAX);
 }
 
 static void decide_for_limit(struct config *cfg, uint64_t host_limit)
 {
-    DECIDE(cfg, host_limit, "host.limit", host_limit, "what memory.budget leaves");
-    DECIDE(cfg, host_chunk, "host.chunk", chunk_for(cfg->host_limit), "about host.limit / 32");
-    DECIDE(cfg, index_blocks, "index.blocks",
-           (uint32_t)clamp(cfg->host_limit / (32 * KIB) + cfg->nvme_limit / (256 * KIB), 65536,
+    DECIDE(cfg, host.limit, host_limit, "what memory.budget leaves");
+    DECIDE(cfg, host.chunk, chunk_for(cfg->host.limit), "about host.limit / 32");
+    DECIDE(cfg, index.blocks,
+           (uint32_t)clamp(cfg->host.limit / (32 * KIB) + cfg->nvme.limit / (256 * KIB), 65536,
                            UINT64_C(64) << 20),
            "host.limit / 32KiB%s, 65,536 to 67,108,864",
-           cfg->nvme_limit != 0 ? " + nvme.limit / 256KiB" : "");
-    DECIDE(cfg, limits_lease_bytes, "limits.lease_bytes", cfg->host_limit / 2, "host.limit / 2");
+           cfg->nvme.limit != 0 ? " + nvme.limit / 256KiB" : "");
+    DECIDE(cfg, limits.lease_bytes, cfg->host.limit / 2, "host.limit / 2");
 }
 
 /* A configuration being decided. */
@@ -262,8 +263,8 @@ static uint64_t solve_limit(const struct solve *s, uint64_t budget)
     struct budget b;
     const uint64_t least = config_table[config_key("host.limit")].min;
     const uint64_t most =
-        s->cfg->host_chunk != 0 ? s->cfg->host_chunk * CONFIG_CHUNKS_MAX : CONFIG_HOST_LIMIT_MAX;
-    uint64_t low = ROUND_UP(MAX(s->cfg->host_chunk, least), GRAIN) / GRAIN;
+        s->cfg->host.chunk != 0 ? s->cfg->host.chunk * CONFIG_CHUNKS_MAX : CONFIG_HOST_LIMIT_MAX;
+    uint64_t low = ROUND_UP(MAX(s->cfg->host.chunk, least), GRAIN) / GRAIN;
     uint64_t high = MAX(MIN(MIN(budget, most), CONFIG_HOST_LIMIT_MAX) / GRAIN, low) + 1;
 
     while (high - low > 1) {
@@ -291,7 +292,7 @@ static uint64_t total_of(const struct solve *s, uint64_t most)
     struct config cfg;
     struct budget b;
 
-    try_limit(s, s->cfg->host_limit != 0 ? s->cfg->host_limit : solve_limit(s, most), &cfg, &b);
+    try_limit(s, s->cfg->host.limit != 0 ? s->cfg->host.limit : solve_limit(s, most), &cfg, &b);
     return b.total_bytes;
 }
 
@@ -302,14 +303,14 @@ static void lower(struct config *cfg, const char *key)
     const uint32_t count = (uint32_t)d->min;
 
     if (strcmp(key, "host.limit") == 0)
-        cfg->host_limit = 0;
+        cfg->host.limit = 0;
     else if (strcmp(key, "nvme.limit") == 0)
-        cfg->nvme_limit = MIN(cfg->nvme_limit, nvme_paths_least(cfg, DISK_PATHS_MAX));
+        cfg->nvme.limit = MIN(cfg->nvme.limit, nvme_paths_least(cfg, DISK_PATHS_MAX));
     else if (d->type == OPT_BYTES && d->size == sizeof(uint64_t))
         memcpy((char *)cfg + d->offset, &d->min, sizeof(uint64_t));
     else if (d->type == OPT_UINT && d->size == sizeof(count))
         memcpy((char *)cfg + d->offset, &count, sizeof(count));
-    cfg->staging_session_max = MIN(cfg->staging_session_max, cfg->staging_total);
+    cfg->staging.session_max = MIN(cfg->staging.session_max, cfg->staging.total);
 }
 
 /* The keys whose lowering frees memory, the one that frees most first. Returns their number. */
@@ -437,12 +438,10 @@ static void set_budget(struct config *cfg, struct budget *b, uint64_t share)
     const char *auto_text = cfg->origin[config_key("memory.budget")].auto_text;
 
     if (b->total_bytes > share && !is_auto(cfg, "host.limit"))
-        DECIDE(cfg, memory_budget, "memory.budget", b->total_bytes,
-               "raised to what the given sizes need");
+        DECIDE(cfg, memory.budget, b->total_bytes, "raised to what the given sizes need");
     else
-        DECIDE(cfg, memory_budget, "memory.budget", share, "%d %% of the memory limit",
-               SHARE_PERCENT);
-    b->budget_bytes = cfg->memory_budget;
+        DECIDE(cfg, memory.budget, share, "%d %% of the memory limit", SHARE_PERCENT);
+    b->budget_bytes = cfg->memory.budget;
     (void)!snprintf(b->budget_reason, sizeof(b->budget_reason), "memory.budget, %s%s",
                     auto_text[0] != '\0' ? "auto: " : "as given", auto_text);
 }
@@ -452,14 +451,14 @@ static void check_total(const struct config *given, const struct config *cfg, co
 {
     char got[UNITS_COUNT_BYTES], limit[UNITS_TEXT_BYTES];
 
-    if (cfg->memory_budget > b->limit.bytes && !is_auto(cfg, "memory.budget"))
+    if (cfg->memory.budget > b->limit.bytes && !is_auto(cfg, "memory.budget"))
         config__error_at(cfg, errors, "memory.budget", "expected at most %s (%s), got %s",
                          units_format_bytes(b->limit.bytes, limit), b->limit.source,
-                         units_exact_bytes(cfg->memory_budget, got));
+                         units_exact_bytes(cfg->memory.budget, got));
     else if (b->total_bytes > b->limit.bytes)
         refuse_total(given, cfg, s, b, b->limit.source, b->limit.bytes, errors);
-    else if (b->total_bytes > cfg->memory_budget)
-        refuse_total(given, cfg, s, b, "memory.budget", cfg->memory_budget, errors);
+    else if (b->total_bytes > cfg->memory.budget)
+        refuse_total(given, cfg, s, b, "memory.budget", cfg->memory.budget, errors);
 }
 
 int config_resolve_auto(struct config *cfg, const struct budget_limit *limit,
@@ -467,14 +466,14 @@ int config_resolve_auto(struct config *cfg, const struct budget_limit *limit,
                         struct config_errors *ret_errors)
 {
     const uint64_t share = limit->bytes / 100 * SHARE_PERCENT / GRAIN * GRAIN;
-    const uint64_t budget = cfg->memory_budget != 0 ? cfg->memory_budget : share;
+    const uint64_t budget = cfg->memory.budget != 0 ? cfg->memory.budget : share;
     struct config_errors errors = {0};
     struct config first = *cfg, done;
     const struct solve s = {.cfg = &first, .inputs = inputs, .ctx = ctx};
     struct budget b;
 
     decide_first(&first, budget);
-    try_limit(&s, first.host_limit != 0 ? first.host_limit : solve_limit(&s, budget), &done, &b);
+    try_limit(&s, first.host.limit != 0 ? first.host.limit : solve_limit(&s, budget), &done, &b);
     b.limit = *limit;
     set_budget(&done, &b, share);
     config__check_values(&done, &errors);

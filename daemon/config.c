@@ -27,151 +27,151 @@ const struct option_desc config_table[] = {
     {"secret_file", OPT_PATH, FIELD(secret_file), .def = "",
      .help = "file with the secret that salts block keys; empty: a new one at each start"},
 
-    {"log.level", OPT_ENUM, FIELD(log_level), .def = "info", .help = "least severe line to log",
+    {"log.level", OPT_ENUM, FIELD(log.level), .def = "info", .help = "least severe line to log",
      .choices = log_levels, .flags = OPTF_LIVE},
-    {"log.json", OPT_BOOL, FIELD(log_json), .def = "false",
+    {"log.json", OPT_BOOL, FIELD(log.json), .def = "false",
      .help = "log one JSON object per line instead of text", .flags = OPTF_LIVE},
 
-    {"metrics.listen", OPT_STRING, FIELD(metrics_listen), .def = "",
+    {"metrics.listen", OPT_STRING, FIELD(metrics.listen), .def = "",
      .help = "/metrics, /healthz, /readyz on a unix socket or a loopback port; empty: off"},
 
-    {"memory.budget", OPT_BYTES, FIELD(memory_budget), .def = "auto",
+    {"memory.budget", OPT_BYTES, FIELD(memory.budget), .def = "auto",
      .help = "all memory of the daemon; auto: 60 % of the cgroup limit (or of MemTotal)",
      .min = 64 * MIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
 
-    {"host.limit", OPT_BYTES, FIELD(host_limit), .def = "auto",
+    {"host.limit", OPT_BYTES, FIELD(host.limit), .def = "auto",
      .help = "host memory for blocks; auto: what memory.budget leaves", .min = 4 * MIB,
      .max = CONFIG_HOST_LIMIT_MAX, .flags = OPTF_AUTO},
-    {"host.chunk", OPT_BYTES, FIELD(host_chunk), .def = "auto",
+    {"host.chunk", OPT_BYTES, FIELD(host.chunk), .def = "auto",
      .help = "host memory is taken in pieces of this size; auto: about host.limit / 32",
      .min = 2 * MIB, .max = GIB, .flags = OPTF_AUTO},
-    {"host.huge_pages", OPT_ENUM, FIELD(host_huge_pages), .def = "try",
+    {"host.huge_pages", OPT_ENUM, FIELD(host.huge_pages), .def = "try",
      .help = "2 MiB pages: off, try, or require (from the reserved pool, no start without)",
      .choices = huge_pages},
-    {"host.prefault", OPT_BOOL, FIELD(host_prefault), .def = "true",
+    {"host.prefault", OPT_BOOL, FIELD(host.prefault), .def = "true",
      .help = "touch host memory in the background after start, not at first use"},
-    {"host.numa", OPT_ENUM, FIELD(host_numa), .def = "auto",
+    {"host.numa", OPT_ENUM, FIELD(host.numa), .def = "auto",
      .help = "place chunks on NUMA nodes by topology, or leave it to the kernel", .choices = numa},
-    {"host.persist", OPT_STRING, FIELD(host_persist), .def = "off",
+    {"host.persist", OPT_STRING, FIELD(host.persist), .def = "off",
      .help = "keep host memory over restarts: off, systemd, or a directory on tmpfs or hugetlbfs"},
 
-    {"nvme.paths", OPT_STRING, FIELD(nvme_paths), .def = "",
+    {"nvme.paths", OPT_STRING, FIELD(nvme.paths), .def = "",
      .help = "storage for blocks: directories, files or devices, separated by commas; empty: none",
      .flags = OPTF_LIST},
-    {"nvme.limit", OPT_BYTES, FIELD(nvme_limit), .def = "auto",
+    {"nvme.limit", OPT_BYTES, FIELD(nvme.limit), .def = "auto",
      .help = "all that is written there, over all paths; auto: 90 % of what is free, "
              "or what stores have",
      .min = 8 * MIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
-    {"nvme.segment", OPT_BYTES, FIELD(nvme_segment), .def = "auto",
+    {"nvme.segment", OPT_BYTES, FIELD(nvme.segment), .def = "auto",
      .help = "room is reused in pieces of this size; auto: 256MiB, or a path / 64 if that is less",
      .min = MIB, .max = 4 * GIB, .flags = OPTF_AUTO},
-    {"nvme.journal", OPT_PATH, FIELD(nvme_journal), .def = "",
+    {"nvme.journal", OPT_PATH, FIELD(nvme.journal), .def = "",
      .help = "directory of the journal; empty: 'journal' beside the first path's file"},
-    {"nvme.replaced", OPT_STRING, FIELD(nvme_replaced), .def = "",
+    {"nvme.replaced", OPT_STRING, FIELD(nvme.replaced), .def = "",
      .help =
          "for one start: those of nvme.paths that are new, and what was on the old ones is gone",
      .flags = OPTF_LIST},
-    {"nvme.writes_per_day", OPT_BYTES, FIELD(nvme_writes_per_day), .def = "0",
+    {"nvme.writes_per_day", OPT_BYTES, FIELD(nvme.writes_per_day), .def = "0",
      .help = "bytes written a day, at most, to spare the drives; 0: no limit",
      .max = CONFIG_BYTES_MAX},
-    {"nvme.endurance", OPT_STRING, FIELD(nvme_endurance_text), .def = "0",
+    {"nvme.endurance", OPT_STRING, FIELD(nvme.endurance_text), .def = "0",
      .help = "the same as drive writes per day: a number times nvme.limit, like 0.8; 0: no limit"},
-    {"nvme.io_timeout", OPT_DURATION, FIELD(nvme_io_timeout), .def = "5s",
+    {"nvme.io_timeout", OPT_DURATION, FIELD(nvme.io_timeout), .def = "5s",
      .help = "a path whose I/O takes longer is taken out for a while", .min = SECOND_NS / 100,
      .max = 600 * SECOND_NS},
-    {"nvme.sync", OPT_DURATION, FIELD(nvme_sync), .def = "1s",
+    {"nvme.sync", OPT_DURATION, FIELD(nvme.sync), .def = "1s",
      .help = "what was written without a promise is made durable this often",
      .min = SECOND_NS / 100, .max = 600 * SECOND_NS},
-    {"nvme.queue", OPT_BYTES, FIELD(nvme_queue), .def = "64MiB",
+    {"nvme.queue", OPT_BYTES, FIELD(nvme.queue), .def = "64MiB",
      .help = "bytes of I/O in flight; more wait", .min = MIB, .max = CONFIG_BYTES_MAX},
 
-    {"hbm.devices", OPT_STRING, FIELD(hbm_devices_text), .def = "",
+    {"hbm.devices", OPT_STRING, FIELD(hbm.devices_text), .def = "",
      .help = "GPUs, each with the bytes for blocks: 'cuda:0=20GiB, cuda:1', GPU-<uuid>, "
              "MIG-<uuid>, emu:N",
      .flags = OPTF_LIST},
-    {"hbm.chunk", OPT_BYTES, FIELD(hbm_chunk), .def = "auto",
+    {"hbm.chunk", OPT_BYTES, FIELD(hbm.chunk), .def = "auto",
      .help = "device memory is taken in pieces of this size; auto: 64MiB, less of small devices",
      .min = 2 * MIB, .max = GIB, .flags = OPTF_AUTO},
-    {"hbm.eviction", OPT_STRING, FIELD(hbm_eviction), .def = "lru",
+    {"hbm.eviction", OPT_STRING, FIELD(hbm.eviction), .def = "lru",
      .help = "which copy on a device goes first when room there is needed"},
-    {"hbm.verify", OPT_BOOL, FIELD(hbm_verify), .def = "true",
+    {"hbm.verify", OPT_BOOL, FIELD(hbm.verify), .def = "true",
      .help = "blocks in host memory are checked each time before a device copies them"},
-    {"hbm.exit_when_lost", OPT_BOOL, FIELD(hbm_exit_when_lost), .def = "false",
+    {"hbm.exit_when_lost", OPT_BOOL, FIELD(hbm.exit_when_lost), .def = "false",
      .help = "a device that was up and fails ends the daemon, to be started again",
      .flags = OPTF_LIVE},
-    {"hbm.emu_memory", OPT_BYTES, FIELD(hbm_emu_memory), .def = "1GiB",
+    {"hbm.emu_memory", OPT_BYTES, FIELD(hbm.emu_memory), .def = "1GiB",
      .help = "memory of an emulated device", .min = 4 * MIB, .max = CONFIG_BYTES_MAX},
-    {"hbm.emu_latency", OPT_DURATION, FIELD(hbm_emu_latency), .def = "0s",
+    {"hbm.emu_latency", OPT_DURATION, FIELD(hbm.emu_latency), .def = "0s",
      .help = "how long a copy of an emulated device takes at least", .max = 60 * SECOND_NS},
-    {"hbm.emu_bandwidth", OPT_BYTES, FIELD(hbm_emu_bandwidth), .def = "0",
+    {"hbm.emu_bandwidth", OPT_BYTES, FIELD(hbm.emu_bandwidth), .def = "0",
      .help = "bytes that an emulated device copies per second; 0: as fast as it goes",
      .max = CONFIG_BYTES_MAX},
-    {"hbm.emu_fault", OPT_PATH, FIELD(hbm_emu_fault), .def = "",
+    {"hbm.emu_fault", OPT_PATH, FIELD(hbm.emu_fault), .def = "",
      .help = "file with a word that makes emulated devices fail: sticky, lost or oom; for tests"},
 
-    {"copy.threads", OPT_UINT, FIELD(copy_threads), .def = "auto",
+    {"copy.threads", OPT_UINT, FIELD(copy.threads), .def = "auto",
      .help = "threads that copy and checksum; auto: half the CPUs, 2 to 8", .min = 1, .max = 64,
      .flags = OPTF_AUTO},
-    {"copy.inflight", OPT_BYTES, FIELD(copy_inflight), .def = "256MiB",
+    {"copy.inflight", OPT_BYTES, FIELD(copy.inflight), .def = "256MiB",
      .help = "bytes being copied at a time; more wait", .min = MIB, .max = CONFIG_BYTES_MAX},
 
-    {"staging.session_max", OPT_BYTES, FIELD(staging_session_max), .def = "auto",
+    {"staging.session_max", OPT_BYTES, FIELD(staging.session_max), .def = "auto",
      .help = "staging one session may ask for; auto: 256MiB, or staging.total if that is less",
      .min = 64 * KIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
-    {"staging.total", OPT_BYTES, FIELD(staging_total), .def = "auto",
+    {"staging.total", OPT_BYTES, FIELD(staging.total), .def = "auto",
      .help = "staging of all sessions; auto: memory.budget / 8, at most 4GiB", .min = 64 * KIB,
      .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
 
-    {"index.blocks", OPT_UINT, FIELD(index_blocks), .def = "auto",
+    {"index.blocks", OPT_UINT, FIELD(index.blocks), .def = "auto",
      .help = "blocks the index has room for; auto: host.limit / 32KiB + nvme.limit / 256KiB",
      .min = 1024, .max = UINT64_C(1) << 30, .flags = OPTF_AUTO},
 
-    {"names.dir", OPT_PATH, FIELD(names_dir), .def = "",
+    {"names.dir", OPT_PATH, FIELD(names.dir), .def = "",
      .help = "directory of names; empty: 'names.db' beside nvme's journal, or in "
              "host.persist"},
 
-    {"policy.eviction", OPT_STRING, FIELD(policy_eviction), .def = "default",
+    {"policy.eviction", OPT_STRING, FIELD(policy.eviction), .def = "default",
      .help = "which block goes first when room is needed"},
-    {"policy.admission", OPT_BOOL, FIELD(policy_admission), .def = "true",
+    {"policy.admission", OPT_BOOL, FIELD(policy.admission), .def = "true",
      .help = "without storage, a block that is worth less than what would go for it is not taken"},
-    {"policy.pin_limit", OPT_UINT, FIELD(policy_pin_limit), .def = "25",
+    {"policy.pin_limit", OPT_UINT, FIELD(policy.pin_limit), .def = "25",
      .help = "percent of host.limit and nvme.limit that one tenant may pin; 0: nothing", .min = 0,
      .max = 100},
-    {"policy.load_or_recompute", OPT_BOOL, FIELD(policy_load_or_recompute), .def = "true",
+    {"policy.load_or_recompute", OPT_BOOL, FIELD(policy.load_or_recompute), .def = "true",
      .help = "hits end where loading takes longer than the prefill cost that workers state"},
 
-    {"loop.backend", OPT_ENUM, FIELD(loop_backend), .def = "auto",
+    {"loop.backend", OPT_ENUM, FIELD(loop.backend), .def = "auto",
      .help = "auto: io_uring, or epoll where io_uring is refused", .choices = loop_backends},
-    {"loop.io_threads", OPT_UINT, FIELD(loop_io_threads), .def = "4",
+    {"loop.io_threads", OPT_UINT, FIELD(loop.io_threads), .def = "4",
      .help = "threads for file I/O of the epoll loop", .min = 1, .max = 64},
 
-    {"limits.sessions", OPT_UINT, FIELD(limits_sessions), .def = "256",
+    {"limits.sessions", OPT_UINT, FIELD(limits.sessions), .def = "256",
      .help = "worker sessions at a time", .min = 1, .max = 4096},
-    {"limits.namespaces", OPT_UINT, FIELD(limits_namespaces), .def = "1024",
+    {"limits.namespaces", OPT_UINT, FIELD(limits.namespaces), .def = "1024",
      .help = "namespaces of all principals and tenants", .min = 1, .max = 65536},
-    {"limits.requests", OPT_UINT, FIELD(limits_requests), .def = "256",
+    {"limits.requests", OPT_UINT, FIELD(limits.requests), .def = "256",
      .help = "requests in flight per session", .min = 1, .max = 65536},
-    {"limits.lease_bytes", OPT_BYTES, FIELD(limits_lease_bytes), .def = "auto",
+    {"limits.lease_bytes", OPT_BYTES, FIELD(limits.lease_bytes), .def = "auto",
      .help = "bytes one session may hold in leases; auto: host.limit / 2", .min = 64 * KIB,
      .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
-    {"limits.leases", OPT_UINT, FIELD(limits_leases), .def = "65536",
+    {"limits.leases", OPT_UINT, FIELD(limits.leases), .def = "65536",
      .help = "leases of all sessions", .min = 1, .max = UINT64_C(1) << 24},
-    {"limits.waiters", OPT_UINT, FIELD(limits_waiters), .def = "1024",
+    {"limits.waiters", OPT_UINT, FIELD(limits.waiters), .def = "1024",
      .help = "requests of all sessions that copy, or wait for blocks being stored", .min = 1,
      .max = UINT64_C(1) << 20},
-    {"limits.reserve_progress", OPT_DURATION, FIELD(limits_reserve_progress), .def = "30s",
+    {"limits.reserve_progress", OPT_DURATION, FIELD(limits.reserve_progress), .def = "30s",
      .help = "after so long without a commit others may store what a writer reserved; 0: never",
      .max = 600 * SECOND_NS},
-    {"limits.names", OPT_UINT, FIELD(limits_names), .def = "65536",
+    {"limits.names", OPT_UINT, FIELD(limits.names), .def = "65536",
      .help = "conversations and documents of all principals; 0: none", .max = UINT64_C(1) << 20},
-    {"limits.name_tokens", OPT_BYTES, FIELD(limits_name_tokens), .def = "16MiB",
+    {"limits.name_tokens", OPT_BYTES, FIELD(limits.name_tokens), .def = "16MiB",
      .help = "memory for the token ids of documents, 4 bytes each", .max = CONFIG_BYTES_MAX},
 
-    {"drain.timeout", OPT_DURATION, FIELD(drain_timeout), .def = "10s",
+    {"drain.timeout", OPT_DURATION, FIELD(drain.timeout), .def = "10s",
      .help = "limit of the shutdown: how long SIGTERM lets copies and requests finish",
      .max = 600 * SECOND_NS, .flags = OPTF_LIVE},
 
-    {"flight.records", OPT_UINT, FIELD(flight_records), .def = "4096",
+    {"flight.records", OPT_UINT, FIELD(flight.records), .def = "4096",
      .help = "events the flight recorder keeps per thread; a power of two", .min = 64,
      .max = UINT64_C(1) << 20},
 };
@@ -351,7 +351,7 @@ static void derive_devices(struct config *cfg, struct config_errors *errors)
 {
     char why[CONFIG_ERROR_TEXT_MAX];
 
-    if (hbm_devices_read(cfg->hbm_devices_text, &cfg->devices, why, sizeof(why)) < 0)
+    if (hbm_devices_read(cfg->hbm.devices_text, &cfg->hbm.devices, why, sizeof(why)) < 0)
         config__error_at(cfg, errors, "hbm.devices", "%s", why);
 }
 
@@ -360,7 +360,7 @@ static void derive_devices(struct config *cfg, struct config_errors *errors)
 static void derive_endurance(struct config *cfg, struct config_errors *errors)
 {
     char *end, shown[CONFIG__SHOWN_BYTES];
-    const char *text = cfg->nvme_endurance_text;
+    const char *text = cfg->nvme.endurance_text;
     const double number = strtod(text, &end);
 
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || !(number <= 1000) ||
@@ -370,7 +370,7 @@ static void derive_endurance(struct config *cfg, struct config_errors *errors)
                          "example '0.8'",
                          config__shown(text, shown));
     else
-        cfg->nvme_endurance = (uint64_t)(number * 1000 + 0.5);
+        cfg->nvme.endurance = (uint64_t)(number * 1000 + 0.5);
 }
 
 static void load_all(struct config__load *l, const struct config_given *given)

@@ -75,74 +75,94 @@ struct config_given {
     unsigned nsets;
 };
 
+/* A section of the file is a struct of the same name, and a key its member: the key nvme.limit is
+ * cfg->nvme.limit. */
 struct config {
     char runtime_dir[CONFIG_PATH_BYTES];
     char socket_mode_text[8]; /* octal, as written */
     mode_t socket_mode;
     char secret_file[CONFIG_PATH_BYTES]; /* empty: a new random secret at each start */
 
-    char metrics_listen[CONFIG_PATH_BYTES]; /* http_address_read() takes it; empty: off */
-
-    unsigned log_level; /* enum log_level */
-    bool log_json;
-
-    uint64_t memory_budget;
-
-    uint64_t host_limit; /* of slots */
-    uint64_t host_chunk;
-    unsigned host_huge_pages; /* enum config_huge_pages */
-    bool host_prefault;
-    unsigned host_numa;                   /* enum config_numa */
-    char host_persist[CONFIG_PATH_BYTES]; /* "off", "systemd" or a directory */
-
-    uint32_t copy_threads;
-    uint64_t copy_inflight; /* bytes */
-
-    uint64_t staging_session_max;
-    uint64_t staging_total;
-
-    uint32_t index_blocks;
-
-    char nvme_paths[CONFIG_LIST_BYTES];    /* separated by commas; empty: no storage tier */
-    char nvme_replaced[CONFIG_LIST_BYTES]; /* those of nvme_paths whose drive is new; commas */
-    uint64_t nvme_limit;                   /* over all paths */
-    uint64_t nvme_segment;                 /* 0: the tier's choice */
-    char nvme_journal[CONFIG_PATH_BYTES];
-    uint64_t nvme_writes_per_day;        /* bytes; 0: no limit */
-    char nvme_endurance_text[16];        /* how often nvme_limit may be written a day, as written */
-    uint64_t nvme_endurance;             /* the same number in thousandths */
-    uint64_t nvme_io_timeout, nvme_sync; /* ns */
-    uint64_t nvme_queue;                 /* bytes of I/O in flight */
-
-    char hbm_devices_text[CONFIG_LIST_BYTES]; /* as written */
-    struct hbm_devices devices;
-    uint64_t hbm_chunk;    /* 0: the tier's choice */
-    char hbm_eviction[32]; /* a name that policy_by_name() knows */
-    bool hbm_verify, hbm_exit_when_lost;
-    uint64_t hbm_emu_memory, hbm_emu_latency, hbm_emu_bandwidth; /* bytes, ns, bytes per second */
-    char hbm_emu_fault[CONFIG_PATH_BYTES];
-
-    char names_dir[CONFIG_PATH_BYTES]; /* empty: node_names.h says where */
-
-    char policy_eviction[32];  /* a name that policy_by_name() knows */
-    uint32_t policy_pin_limit; /* percent of host.limit and nvme.limit that a tenant may pin */
-    bool policy_admission, policy_load_or_recompute;
-
-    unsigned loop_backend; /* enum loop_backend */
-    uint32_t loop_io_threads;
-
-    uint32_t limits_sessions;
-    uint32_t limits_namespaces;
-    uint32_t limits_requests;         /* in flight per session */
-    uint64_t limits_lease_bytes;      /* per session */
-    uint32_t limits_leases;           /* of all sessions */
-    uint32_t limits_waiters;          /* requests that wait or copy, of all sessions */
-    uint64_t limits_reserve_progress; /* ns; 0: none */
-    uint32_t limits_names;            /* conversations and documents; 0: none */
-    uint64_t limits_name_tokens;      /* bytes of token ids of documents */
-
-    uint64_t drain_timeout; /* ns */
-    uint32_t flight_records;
+    struct {
+        unsigned level; /* enum log_level */
+        bool json;
+    } log;
+    struct {
+        char listen[CONFIG_PATH_BYTES]; /* http_address_read() takes it; empty: off */
+    } metrics;
+    struct {
+        uint64_t budget;
+    } memory;
+    struct {
+        uint64_t limit; /* of slots */
+        uint64_t chunk;
+        unsigned huge_pages; /* enum config_huge_pages */
+        bool prefault;
+        unsigned numa;                   /* enum config_numa */
+        char persist[CONFIG_PATH_BYTES]; /* "off", "systemd" or a directory */
+    } host;
+    struct {
+        char paths[CONFIG_LIST_BYTES];    /* separated by commas; empty: no storage tier */
+        char replaced[CONFIG_LIST_BYTES]; /* those of `paths` whose drive is new; commas */
+        uint64_t limit;                   /* over all paths */
+        uint64_t segment;                 /* 0: the tier's choice */
+        char journal[CONFIG_PATH_BYTES];
+        uint64_t writes_per_day; /* bytes; 0: no limit */
+        char endurance_text[16]; /* how often `limit` may be written a day, as written */
+        uint64_t endurance;      /* the same number in thousandths */
+        uint64_t io_timeout, sync;
+        uint64_t queue; /* bytes of I/O in flight */
+    } nvme;
+    struct {
+        char devices_text[CONFIG_LIST_BYTES]; /* as written */
+        struct hbm_devices devices;
+        uint64_t chunk;    /* 0: the tier's choice */
+        char eviction[32]; /* a name that policy_by_name() knows */
+        bool verify, exit_when_lost;
+        uint64_t emu_memory, emu_latency;
+        uint64_t emu_bandwidth; /* bytes per second; 0: no limit */
+        char emu_fault[CONFIG_PATH_BYTES];
+    } hbm;
+    struct {
+        uint32_t threads;
+        uint64_t inflight; /* bytes */
+    } copy;
+    struct {
+        uint64_t session_max;
+        uint64_t total;
+    } staging;
+    struct {
+        uint32_t blocks;
+    } index;
+    struct {
+        char dir[CONFIG_PATH_BYTES]; /* empty: node_names.h says where */
+    } names;
+    struct {
+        char eviction[32];  /* a name that policy_by_name() knows */
+        uint32_t pin_limit; /* percent of host.limit and nvme.limit that a tenant may pin */
+        bool admission, load_or_recompute;
+    } policy;
+    struct {
+        unsigned backend; /* enum loop_backend */
+        uint32_t io_threads;
+    } loop;
+    struct {
+        uint32_t sessions;
+        uint32_t namespaces;
+        uint32_t requests;         /* in flight per session */
+        uint64_t lease_bytes;      /* per session */
+        uint32_t leases;           /* of all sessions */
+        uint32_t waiters;          /* requests that wait or copy, of all sessions */
+        uint64_t reserve_progress; /* 0: none */
+        uint32_t names;            /* conversations and documents; 0: none */
+        uint64_t name_tokens;      /* bytes of token ids of documents */
+    } limits;
+    struct {
+        uint64_t timeout;
+    } drain;
+    struct {
+        uint32_t records;
+    } flight;
 
     struct config_principal principals[CONFIG_PRINCIPALS_MAX];
     unsigned nprincipals;

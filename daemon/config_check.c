@@ -60,17 +60,17 @@ static void check_policy(const struct config *cfg, const char *key, const char *
  * that is missing is no error: it may come up while the daemon runs. */
 static void check_device(const struct config *cfg, uint32_t i, struct config_errors *errors)
 {
-    const struct hbm_device_entry *d = &cfg->devices.entry[i];
+    const struct hbm_device_entry *d = &cfg->hbm.devices.entry[i];
     const bool emulated = strncmp(d->name, "emu:", 4) == 0;
     const struct hbm_config hbm = {.gpu = {.device = d->name},
                                    .no = i,
                                    .limit_bytes = d->limit_bytes,
-                                   .chunk_bytes = d->limit_bytes != 0 ? cfg->hbm_chunk : 0};
+                                   .chunk_bytes = d->limit_bytes != 0 ? cfg->hbm.chunk : 0};
 
     const char *problem = hbm_config_problem(&hbm);
     if (problem != NULL)
         config__error_at(cfg, errors, "hbm.devices", "%s: %s", d->name, problem);
-    if (emulated && d->limit_bytes > cfg->hbm_emu_memory)
+    if (emulated && d->limit_bytes > cfg->hbm.emu_memory)
         config__error_at(cfg, errors, "hbm.devices",
                          "%s: expected at most the memory of an emulated device, got more; raise "
                          "hbm.emu_memory",
@@ -150,8 +150,8 @@ static void check_tenant(const struct config *cfg, const struct config_quota *q,
 
 static void check_quotas(const struct config *cfg, struct config_errors *errors)
 {
-    check_shares(cfg, false, cfg->host_limit, errors);
-    check_shares(cfg, true, cfg->nvme_paths[0] != '\0' ? cfg->nvme_limit : 0, errors);
+    check_shares(cfg, false, cfg->host.limit, errors);
+    check_shares(cfg, true, cfg->nvme.paths[0] != '\0' ? cfg->nvme.limit : 0, errors);
     for (unsigned i = 0; i < cfg->nquotas; i++) {
         const struct config_quota *q = &cfg->quotas[i];
         if (q->host_share > q->host || q->nvme_share > q->nvme)
@@ -190,19 +190,19 @@ static void check_nvme_values(const struct config *cfg, struct config_errors *er
 {
     char got[CONFIG__SHOWN_BYTES], segment[CONFIG__SHOWN_BYTES];
 
-    if (cfg->nvme_limit != 0 && cfg->nvme_paths[0] == '\0')
+    if (cfg->nvme.limit != 0 && cfg->nvme.paths[0] == '\0')
         config__error_at(cfg, errors, "nvme.limit",
                          "expected nvme.paths with it, for without storage nothing is written, got "
                          "%s alone; set nvme.paths too, or leave nvme.limit out",
                          value_of(cfg, "nvme.limit", got));
-    if (cfg->nvme_limit != 0 && cfg->nvme_segment != 0 &&
-        cfg->nvme_limit / cfg->nvme_segment < NVME_PATHS_SEGMENTS_MIN)
+    if (cfg->nvme.limit != 0 && cfg->nvme.segment != 0 &&
+        cfg->nvme.limit / cfg->nvme.segment < NVME_PATHS_SEGMENTS_MIN)
         config__error_at(cfg, errors, "nvme.limit",
                          "expected at least %u segments of nvme.segment, which is %s, got %s; "
                          "lower the one or raise the other",
                          NVME_PATHS_SEGMENTS_MIN, value_of(cfg, "nvme.segment", segment),
                          value_of(cfg, "nvme.limit", got));
-    if (cfg->nvme_writes_per_day != 0 && cfg->nvme_endurance != 0)
+    if (cfg->nvme.writes_per_day != 0 && cfg->nvme.endurance != 0)
         config__error_at(cfg, errors, "nvme.endurance",
                          "expected one of nvme.writes_per_day and nvme.endurance, got both; leave "
                          "one of them 0");
@@ -213,8 +213,8 @@ static void check_metrics_listen(const struct config *cfg, struct config_errors 
     struct http_address address;
     char why[CONFIG_ERROR_TEXT_MAX];
 
-    if (cfg->metrics_listen[0] != '\0' &&
-        http_address_read(cfg->metrics_listen, &address, why, sizeof(why)) < 0)
+    if (cfg->metrics.listen[0] != '\0' &&
+        http_address_read(cfg->metrics.listen, &address, why, sizeof(why)) < 0)
         config__error_at(cfg, errors, "metrics.listen", "%s", why);
 }
 
@@ -223,33 +223,33 @@ void config__check_values(const struct config *cfg, struct config_errors *errors
     const uint64_t huge_page = UINT64_C(2) << 20;
     char got[CONFIG__SHOWN_BYTES];
 
-    if (cfg->host_chunk % huge_page != 0)
+    if (cfg->host.chunk % huge_page != 0)
         config__error_at(cfg, errors, "host.chunk",
                          "expected a multiple of 2MiB, got %s; for example '64MiB'",
                          value_of(cfg, "host.chunk", got));
-    if (!IS_POW2(cfg->flight_records))
+    if (!IS_POW2(cfg->flight.records))
         config__error_at(cfg, errors, "flight.records",
                          "expected a power of two, got %s; for example '4096'",
                          value_of(cfg, "flight.records", got));
-    check_at_most(cfg, errors, "host.limit", cfg->host_limit, "memory.budget", cfg->memory_budget);
-    check_at_most(cfg, errors, "host.chunk", cfg->host_chunk, "host.limit", cfg->host_limit);
-    if (cfg->host_chunk != 0 && cfg->host_limit / cfg->host_chunk > CONFIG_CHUNKS_MAX)
+    check_at_most(cfg, errors, "host.limit", cfg->host.limit, "memory.budget", cfg->memory.budget);
+    check_at_most(cfg, errors, "host.chunk", cfg->host.chunk, "host.limit", cfg->host.limit);
+    if (cfg->host.chunk != 0 && cfg->host.limit / cfg->host.chunk > CONFIG_CHUNKS_MAX)
         config__error_at(cfg, errors, "host.chunk",
                          "expected at most %u chunks, each of which takes two descriptors, got "
                          "%" PRIu64 " of %s; raise it",
-                         CONFIG_CHUNKS_MAX, cfg->host_limit / cfg->host_chunk,
+                         CONFIG_CHUNKS_MAX, cfg->host.limit / cfg->host.chunk,
                          value_of(cfg, "host.chunk", got));
-    check_at_most(cfg, errors, "limits.lease_bytes", cfg->limits_lease_bytes, "host.limit",
-                  cfg->host_limit);
-    check_at_most(cfg, errors, "staging.total", cfg->staging_total, "memory.budget",
-                  cfg->memory_budget);
-    check_at_most(cfg, errors, "staging.session_max", cfg->staging_session_max, "staging.total",
-                  cfg->staging_total);
+    check_at_most(cfg, errors, "limits.lease_bytes", cfg->limits.lease_bytes, "host.limit",
+                  cfg->host.limit);
+    check_at_most(cfg, errors, "staging.total", cfg->staging.total, "memory.budget",
+                  cfg->memory.budget);
+    check_at_most(cfg, errors, "staging.session_max", cfg->staging.session_max, "staging.total",
+                  cfg->staging.total);
     check_nvme_values(cfg, errors);
-    check_policy(cfg, "policy.eviction", cfg->policy_eviction, errors);
-    check_policy(cfg, "hbm.eviction", cfg->hbm_eviction, errors);
+    check_policy(cfg, "policy.eviction", cfg->policy.eviction, errors);
+    check_policy(cfg, "hbm.eviction", cfg->hbm.eviction, errors);
     check_quotas(cfg, errors);
-    for (uint32_t i = 0; i < cfg->devices.n; i++)
+    for (uint32_t i = 0; i < cfg->hbm.devices.n; i++)
         check_device(cfg, i, errors);
     check_mode(cfg, errors);
     check_metrics_listen(cfg, errors);
@@ -438,7 +438,7 @@ static void check_journal(const struct config *cfg, const struct nvme_paths *p,
 {
     const char *key = "nvme.journal";
 
-    if (cfg->nvme_journal[0] == '\0' && p->path[0].place == NVME_PLACE_DEVICE)
+    if (cfg->nvme.journal[0] == '\0' && p->path[0].place == NVME_PLACE_DEVICE)
         config__error_at(cfg, errors, key,
                          "expected a directory, for the first of nvme.paths is a block device and "
                          "has none beside it; for example '/var/lib/kvcache/journal'");
@@ -450,11 +450,11 @@ static void check_journal(const struct config *cfg, const struct nvme_paths *p,
  * are then not kept, but the daemon runs. */
 static void check_names_dir(const struct config *cfg, struct config_errors *errors)
 {
-    const char *dir = cfg->names_dir;
+    const char *dir = cfg->names.dir;
     char parent[CONFIG_PATH_BYTES];
     int err;
 
-    if (dir[0] == '\0' || cfg->limits_names == 0)
+    if (dir[0] == '\0' || cfg->limits.names == 0)
         return;
     parent_of(dir, parent);
     if (!may_write(is_dir(dir, &err) ? dir : parent) && errno == EROFS)
@@ -468,17 +468,17 @@ static void check_nvme_paths(const struct config *cfg, struct config_errors *err
     uint32_t replaced;
     char why[CONFIG_ERROR_TEXT_MAX];
 
-    if (cfg->nvme_paths[0] == '\0' && cfg->nvme_replaced[0] != '\0')
+    if (cfg->nvme.paths[0] == '\0' && cfg->nvme.replaced[0] != '\0')
         config__error_at(cfg, errors, "nvme.replaced",
                          "expected nothing where nvme.paths is empty, got '%.80s'",
-                         cfg->nvme_replaced);
-    if (cfg->nvme_paths[0] == '\0')
+                         cfg->nvme.replaced);
+    if (cfg->nvme.paths[0] == '\0')
         return;
-    if (nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &p, why, sizeof(why)) < 0) {
+    if (nvme_paths_read(cfg->nvme.paths, cfg->nvme.journal, &p, why, sizeof(why)) < 0) {
         config__error_at(cfg, errors, "nvme.paths", "%s", why);
         return;
     }
-    if (nvme_paths_find(&p, cfg->nvme_replaced, &replaced, why, sizeof(why)) < 0)
+    if (nvme_paths_find(&p, cfg->nvme.replaced, &replaced, why, sizeof(why)) < 0)
         config__error_at(cfg, errors, "nvme.replaced", "%s", why);
     for (uint32_t i = 0; i < p.n; i++)
         check_nvme_path(cfg, &p.path[i], errors);
@@ -488,7 +488,7 @@ static void check_nvme_paths(const struct config *cfg, struct config_errors *err
 
 static void check_persist(const struct config *cfg, struct config_errors *errors)
 {
-    const char *path = cfg->host_persist, *key = "host.persist";
+    const char *path = cfg->host.persist, *key = "host.persist";
     char shown[CONFIG__SHOWN_BYTES], problem[CONFIG_ERROR_TEXT_MAX];
     int err;
 

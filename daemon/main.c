@@ -28,7 +28,7 @@ static void tell_budget(const struct config *cfg, const struct budget *budget)
 {
     char table[BUDGET_TABLE_BYTES];
     budget_format(budget, table, sizeof(table));
-    if (!cfg->log_json) {
+    if (!cfg->log.json) {
         fputs(table, stderr);
         return;
     }
@@ -38,7 +38,7 @@ static void tell_budget(const struct config *cfg, const struct budget *budget)
 
 static void tell_errors(const struct config *cfg, const struct config_errors *errors)
 {
-    if (cfg->log_json)
+    if (cfg->log.json)
         config_errors_log(errors, "");
     else
         config_errors_print(errors, stderr);
@@ -84,7 +84,7 @@ static int with_config(const struct cli *cli)
         config_errors_print(&errors, stderr);
         return CLI_EXIT_USAGE;
     }
-    log_init((enum log_level)cfg.log_level, 2, cfg.log_json);
+    log_init((enum log_level)cfg.log.level, 2, cfg.log.json);
     int rc = resolve(&cfg, cli->action != CLI_RUN);
     if (rc)
         return rc;

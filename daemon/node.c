@@ -92,14 +92,14 @@ struct node {
 
 static struct host_config host_config_of(const struct config *cfg, const struct topo *topo)
 {
-    const struct topo *placed = cfg->host_numa == CONFIG_NUMA_OFF ? NULL : topo;
-    return (struct host_config){.arena = {.limit_bytes = cfg->host_limit,
-                                          .chunk_bytes = cfg->host_chunk,
-                                          .huge = (enum arena_huge)cfg->host_huge_pages,
-                                          .prefault = cfg->host_prefault,
+    const struct topo *placed = cfg->host.numa == CONFIG_NUMA_OFF ? NULL : topo;
+    return (struct host_config){.arena = {.limit_bytes = cfg->host.limit,
+                                          .chunk_bytes = cfg->host.chunk,
+                                          .huge = (enum arena_huge)cfg->host.huge_pages,
+                                          .prefault = cfg->host.prefault,
                                           .topo = placed},
-                                .copier = {.threads = cfg->copy_threads,
-                                           .inflight_bytes = cfg->copy_inflight,
+                                .copier = {.threads = cfg->copy.threads,
+                                           .inflight_bytes = cfg->copy.inflight,
                                            .topo = placed,
                                            .turn_bytes = SUM_PER_TURN}};
 }
@@ -108,48 +108,48 @@ static struct host_config host_config_of(const struct config *cfg, const struct 
 static unsigned buffers_of(const struct config *cfg)
 {
     const struct host_config host = host_config_of(cfg, NULL);
-    return cfg->nvme_paths[0] != '\0' ? host_buffers(&host) : 0;
+    return cfg->nvme.paths[0] != '\0' ? host_buffers(&host) : 0;
 }
 
 /* Bytes that one tenant may pin. */
 static uint64_t pin_bytes(const struct config *cfg)
 {
-    const uint64_t nvme = cfg->nvme_paths[0] != '\0' ? cfg->nvme_limit : 0;
-    return (cfg->host_limit + nvme) / 100 * cfg->policy_pin_limit;
+    const uint64_t nvme = cfg->nvme.paths[0] != '\0' ? cfg->nvme.limit : 0;
+    return (cfg->host.limit + nvme) / 100 * cfg->policy.pin_limit;
 }
 
 static struct core_config core_config_of(const struct config *cfg)
 {
-    return (struct core_config){.blocks_max = cfg->index_blocks,
-                                .clients_max = cfg->limits_sessions,
-                                .namespaces_max = cfg->limits_namespaces,
-                                .leases_max = cfg->limits_leases,
-                                .commits_max = cfg->limits_waiters,
-                                .names_max = cfg->limits_names,
-                                .name_ids_bytes = cfg->limits_name_tokens,
-                                .lease_bytes_max = cfg->limits_lease_bytes,
-                                .claim_bytes_max = cfg->host_limit / 2,
-                                .progress_ms = cfg->limits_reserve_progress / 1000000,
+    return (struct core_config){.blocks_max = cfg->index.blocks,
+                                .clients_max = cfg->limits.sessions,
+                                .namespaces_max = cfg->limits.namespaces,
+                                .leases_max = cfg->limits.leases,
+                                .commits_max = cfg->limits.waiters,
+                                .names_max = cfg->limits.names,
+                                .name_ids_bytes = cfg->limits.name_tokens,
+                                .lease_bytes_max = cfg->limits.lease_bytes,
+                                .claim_bytes_max = cfg->host.limit / 2,
+                                .progress_ms = cfg->limits.reserve_progress / 1000000,
                                 .fair = true,
                                 .principals_max = cfg->nprincipals,
-                                .policy = policy_by_name(cfg->policy_eviction),
-                                .pins_max = cfg->policy_pin_limit ? PINS_MAX : 0,
+                                .policy = policy_by_name(cfg->policy.eviction),
+                                .pins_max = cfg->policy.pin_limit ? PINS_MAX : 0,
                                 .pin_bytes_max = pin_bytes(cfg),
-                                .ndevices = cfg->devices.n,
+                                .ndevices = cfg->hbm.devices.n,
                                 .hbm_max = node_hbm_hbm_max(cfg),
-                                .hbm_policy = policy_by_name(cfg->hbm_eviction),
-                                .hbm_verify = cfg->hbm_verify,
-                                .admission = cfg->policy_admission,
-                                .load_or_recompute = cfg->policy_load_or_recompute};
+                                .hbm_policy = policy_by_name(cfg->hbm.eviction),
+                                .hbm_verify = cfg->hbm.verify,
+                                .admission = cfg->policy.admission,
+                                .load_or_recompute = cfg->policy.load_or_recompute};
 }
 
 static struct svc_config svc_config_of(const struct config *cfg)
 {
-    return (struct svc_config){.sessions_max = cfg->limits_sessions,
-                               .requests_max = cfg->limits_requests,
-                               .calls_max = cfg->limits_waiters,
-                               .staging_session_max = cfg->staging_session_max,
-                               .staging_total = cfg->staging_total,
+    return (struct svc_config){.sessions_max = cfg->limits.sessions,
+                               .requests_max = cfg->limits.requests,
+                               .calls_max = cfg->limits.waiters,
+                               .staging_session_max = cfg->staging.session_max,
+                               .staging_total = cfg->staging.total,
                                .fair = true,
                                .server = "kvcache-daemon " KVC_VERSION};
 }
@@ -172,13 +172,13 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
         .session_bytes = svc_bytes(&svc),
         .namespace_bytes = b.namespaces,
         .names_bytes = node_names_bytes(cfg, &core),
-        .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
-        .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
+        .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight.records * 32,
+        .copy_bytes = (uint64_t)MAX(cfg->copy.threads, 4u) << 20,
         .nvme_bytes = node_nvme_bytes(cfg),
         .journal_bytes = node_nvme_journal_bytes(cfg),
         .device_bytes = node_hbm_bytes(cfg),
         .hbm_bytes = b.hbm,
-        .front_bytes = front_bytes(cfg->limits_sessions) + SVC_KEPT_MAX + node_http_bytes(cfg)};
+        .front_bytes = front_bytes(cfg->limits.sessions) + SVC_KEPT_MAX + node_http_bytes(cfg)};
 }
 
 /* Connections to the attach socket. */
@@ -510,7 +510,7 @@ static int stop_storage(struct node *n)
 {
     core_stop(n->core);
     node_nvme_stop(n->nvme);
-    int rc = run_until(n, n->now_ns + MAX(n->cfg->drain_timeout, END_TIMEOUT_NS), is_stored);
+    int rc = run_until(n, n->now_ns + MAX(n->cfg->drain.timeout, END_TIMEOUT_NS), is_stored);
     if (rc || is_stored(n))
         return rc;
     LOG_ERROR("I/O on nvme.paths, or a copy from there, did not end; leaving all the same");
@@ -534,12 +534,12 @@ int node_run(struct node *n)
         return rc;
     }
     LOG_INFO("stopping: finishing what is in flight, at most %llu ms",
-             (unsigned long long)(n->cfg->drain_timeout / 1000000));
+             (unsigned long long)(n->cfg->drain.timeout / 1000000));
     tell_manager(notify_stopping());
     node_http_stopping(n->http);
     attach_stop(n->attach);
     svc_shutdown(n->svc);
-    rc = run_until(n, n->now_ns + n->cfg->drain_timeout, is_quiet);
+    rc = run_until(n, n->now_ns + n->cfg->drain.timeout, is_quiet);
     if (!rc && !svc_is_quiet(n->svc))
         LOG_WARN("requests were still in flight after drain.timeout");
     svc_end_all(n->svc);
@@ -586,7 +586,7 @@ static int start_manager(struct node *n)
 
 static int start_flight(struct node *n)
 {
-    int err = flight_init(FLIGHT_THREADS, n->cfg->flight_records);
+    int err = flight_init(FLIGHT_THREADS, n->cfg->flight.records);
     if (err)
         return err;
     err_set_must_hook(flight_dump_stderr);
@@ -603,12 +603,12 @@ static int start_topo(struct node *n)
  * has two. The limiter bounds connections to the control socket. */
 uint64_t node_descriptors(const struct config *cfg)
 {
-    const uint64_t chunks = cfg->host_limit / cfg->host_chunk * 17 / 16 + 4;
+    const uint64_t chunks = cfg->host.limit / cfg->host.chunk * 17 / 16 + 4;
     uint32_t nuids = 0;
     for (unsigned i = 0; i < cfg->nprincipals; i++)
         nuids += cfg->principals[i].nuids;
     return 4ull * conns_max(cfg) + 2 * chunks + node_hbm_descriptors(cfg) +
-           front_limiter_descriptors(cfg->limits_sessions, nuids) + node_http_descriptors(cfg) +
+           front_limiter_descriptors(cfg->limits.sessions, nuids) + node_http_descriptors(cfg) +
            128;
 }
 
@@ -638,8 +638,8 @@ static int start_dir(struct node *n)
 static int start_loop(struct node *n)
 {
     /* Two watches per session (connection, process), and a handful of the daemon's own. */
-    struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop_backend,
-                              .io_threads = n->cfg->loop_io_threads,
+    struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop.backend,
+                              .io_threads = n->cfg->loop.io_threads,
                               .watches_max =
                                   2 * conns_max(n->cfg) + 16 + node_nvme_loop_watches(n->cfg) +
                                   node_hbm_loop_watches(n->cfg) + node_names_loop_watches(n->cfg),
@@ -667,21 +667,21 @@ static int start_http(struct node *n)
 /* What an operator can do when the host tier cannot be made (err). */
 static const char *host_hint(const struct config *cfg, int err, char *text, uint32_t cap)
 {
-    if (err == -ENOMEM && cfg->host_huge_pages == CONFIG_HUGE_REQUIRE)
+    if (err == -ENOMEM && cfg->host.huge_pages == CONFIG_HUGE_REQUIRE)
         return "not enough huge pages; raise vm.nr_hugepages, or set host.huge_pages to try";
-    if (cfg->host_persist[0] != '/')
+    if (cfg->host.persist[0] != '/')
         return NULL;
     switch (err) {
     case -EBUSY:
         return "another kvcache-daemon keeps its memory in host.persist; stop it, or give this one "
                "a directory of its own";
     case -EINVAL:
-        return backing_dir_problem(cfg->host_persist, text, cap);
+        return backing_dir_problem(cfg->host.persist, text, cap);
     case -ENOSPC:
         return "the file system of host.persist must have room for host.limit and about a tenth "
                "more";
     case -EEXIST:
-        return backing_stranger(cfg->host_persist, text, cap);
+        return backing_stranger(cfg->host.persist, text, cap);
     default:
         return NULL;
     }
@@ -700,7 +700,7 @@ static int start_host(struct node *n)
         return err;
     }
     node_warm_taken(&n->warm);
-    if (strcmp(n->cfg->host_persist, "systemd") == 0 && !notify_is_managed())
+    if (strcmp(n->cfg->host.persist, "systemd") == 0 && !notify_is_managed())
         LOG_WARN("host.persist: systemd: there is no service manager here (NOTIFY_SOCKET is not "
                  "set): memory ends with this run");
     host_set_retired_cb(n->host, on_retired, n);
@@ -711,11 +711,11 @@ static int start_host(struct node *n)
 
 static int start_staging(struct node *n)
 {
-    struct staging_config cfg = {.count_max = n->cfg->limits_sessions,
-                                 .one_max_bytes = n->cfg->staging_session_max,
-                                 .total_bytes = n->cfg->staging_total,
-                                 .huge_pages = n->cfg->host_huge_pages != CONFIG_HUGE_OFF};
-    n->staging_waits = sys_calloc(n->cfg->limits_sessions, sizeof *n->staging_waits);
+    struct staging_config cfg = {.count_max = n->cfg->limits.sessions,
+                                 .one_max_bytes = n->cfg->staging.session_max,
+                                 .total_bytes = n->cfg->staging.total,
+                                 .huge_pages = n->cfg->host.huge_pages != CONFIG_HUGE_OFF};
+    n->staging_waits = sys_calloc(n->cfg->limits.sessions, sizeof *n->staging_waits);
     if (!n->staging_waits)
         return -ENOMEM;
     return staging_pool_create(&cfg, n->loop, &n->staging);
@@ -729,7 +729,7 @@ static int start_devices(struct node *n)
 /* After the host tier: its locks are held before anything of the run before is looked at. */
 static int start_nvme(struct node *n)
 {
-    if (n->cfg->nvme_paths[0] == '\0')
+    if (n->cfg->nvme.paths[0] == '\0')
         return 0;
     return node_nvme_open(n->cfg, n->loop, clock_now_ns(), &n->nvme);
 }
@@ -854,10 +854,10 @@ static int start_front(struct node *n)
                                .mode = n->cfg->socket_mode,
                                .message_max = KVC_MESSAGE_MAX,
                                .hwm = FRONT_HWM,
-                               .peers_max = n->cfg->limits_sessions,
+                               .peers_max = n->cfg->limits.sessions,
                                .uids = n->uids,
                                .nuids = n->nuids,
-                               .kept_max = n->cfg->limits_waiters};
+                               .kept_max = n->cfg->limits.waiters};
     /* ZeroMQ's threads inherit it; copy threads, which take whole processors, have started. */
     int err = thread_prompt();
     if (err)
@@ -872,7 +872,7 @@ static int start_front(struct node *n)
 
 static int start_tables(struct node *n)
 {
-    return !n->cfg->host_prefault ? 0 : node_tables_touch(n->core, n->svc, n->front, &n->prefault);
+    return !n->cfg->host.prefault ? 0 : node_tables_touch(n->core, n->svc, n->front, &n->prefault);
 }
 
 static int start_pages(struct node *n)

@@ -52,16 +52,16 @@ static void warn_of_directories(const struct config *cfg)
     struct nvme_paths paths;
     char why[CONFIG_ERROR_TEXT_MAX];
     warn_of_others("runtime_dir", cfg->runtime_dir);
-    if (cfg->names_dir[0] != '\0' && cfg->limits_names != 0)
-        warn_of_others("names.dir", cfg->names_dir);
-    if (cfg->nvme_paths[0] == '\0' ||
-        nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof why) < 0)
+    if (cfg->names.dir[0] != '\0' && cfg->limits.names != 0)
+        warn_of_others("names.dir", cfg->names.dir);
+    if (cfg->nvme.paths[0] == '\0' ||
+        nvme_paths_read(cfg->nvme.paths, cfg->nvme.journal, &paths, why, sizeof why) < 0)
         return; /* no paths: the configuration was checked before, so this is no error */
     for (uint32_t i = 0; i < paths.n; i++)
         if (paths.path[i].place != NVME_PLACE_DEVICE)
             warn_of_others("nvme.paths", paths.path[i].given);
-    if (cfg->nvme_journal[0] != '\0')
-        warn_of_others("nvme.journal", cfg->nvme_journal);
+    if (cfg->nvme.journal[0] != '\0')
+        warn_of_others("nvme.journal", cfg->nvme.journal);
 }
 
 /* ---- the size of files ---- */
@@ -75,13 +75,13 @@ struct file_need {
 /* Checks RLIMIT_FSIZE against the files needed. The limit holds for shared memory too. */
 static bool may_be_as_large(const struct config *cfg, uint64_t store_bytes)
 {
-    const bool journal = cfg->nvme_paths[0] != '\0';
+    const bool journal = cfg->nvme.paths[0] != '\0';
     const bool names =
-        cfg->limits_names != 0 && (cfg->names_dir[0] != '\0' || cfg->host_persist[0] == '/');
+        cfg->limits.names != 0 && (cfg->names.dir[0] != '\0' || cfg->host.persist[0] == '/');
     const struct file_need needs[] = {
         {"nvme.limit", store_bytes, ", or lower nvme.limit, or give it more paths"},
-        {"staging.session_max", cfg->staging_session_max, ", or lower staging.session_max"},
-        {"host.chunk", cfg->host_chunk, ", or lower host.chunk"},
+        {"staging.session_max", cfg->staging.session_max, ", or lower staging.session_max"},
+        {"host.chunk", cfg->host.chunk, ", or lower host.chunk"},
         {"nvme.journal", journal ? META_MAP_BYTES : 0, ""},
         {"names.dir", names ? META_MAP_BYTES : 0, ", or set limits.names to 0"}};
     struct rlimit limit;
@@ -138,12 +138,12 @@ static bool read_count(const char *path, uint64_t *ret)
 static bool may_be_huge(const struct config *cfg)
 {
     struct statfs fs;
-    if (cfg->host_huge_pages != CONFIG_HUGE_REQUIRE || cfg->host_persist[0] != '/' ||
-        statfs(cfg->host_persist, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
+    if (cfg->host.huge_pages != CONFIG_HUGE_REQUIRE || cfg->host.persist[0] != '/' ||
+        statfs(cfg->host.persist, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
         return true;
     LOG_ERROR("host.huge_pages: require: host.persist, %s, is on tmpfs, which has none of the huge "
               "pages that are reserved: mount hugetlbfs there, or set host.huge_pages to try",
-              cfg->host_persist);
+              cfg->host.persist);
     return false;
 }
 
@@ -151,11 +151,11 @@ static bool may_be_huge(const struct config *cfg)
  * its pages before the next one starts. */
 static bool has_huge_pages(const struct config *cfg)
 {
-    const struct arena_config arena = {.limit_bytes = cfg->host_limit,
-                                       .chunk_bytes = cfg->host_chunk};
+    const struct arena_config arena = {.limit_bytes = cfg->host.limit,
+                                       .chunk_bytes = cfg->host.chunk};
     struct arena_sizes sizes;
     uint64_t reserved, more;
-    if (cfg->host_huge_pages != CONFIG_HUGE_REQUIRE || cfg->host_persist[0] == '/' ||
+    if (cfg->host.huge_pages != CONFIG_HUGE_REQUIRE || cfg->host.persist[0] == '/' ||
         !read_count(HUGE_PAGES_DIR "nr_hugepages", &reserved) ||
         !read_count(HUGE_PAGES_DIR "nr_overcommit_hugepages", &more))
         return true;

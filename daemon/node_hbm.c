@@ -48,56 +48,57 @@ static bool is_emulated(const struct hbm_device_entry *d)
 
 static bool all_emulated(const struct config *cfg)
 {
-    for (uint32_t i = 0; i < cfg->devices.n; i++)
-        if (!is_emulated(&cfg->devices.entry[i]))
+    for (uint32_t i = 0; i < cfg->hbm.devices.n; i++)
+        if (!is_emulated(&cfg->hbm.devices.entry[i]))
             return false;
     return true;
 }
 
 static struct hbm_config hbm_config_of(const struct config *cfg, uint32_t i)
 {
-    const struct hbm_device_entry *d = &cfg->devices.entry[i];
+    const struct hbm_device_entry *d = &cfg->hbm.devices.entry[i];
     return (struct hbm_config){
         .gpu = {.device = d->name,
                 .wanted_bytes = d->limit_bytes,
                 .calibrate = true,
-                .emu = {.memory_bytes = cfg->hbm_emu_memory,
-                        .latency_ns = cfg->hbm_emu_latency,
-                        .bytes_per_s = cfg->hbm_emu_bandwidth,
-                        .fault_file = cfg->hbm_emu_fault[0] != '\0' ? cfg->hbm_emu_fault : NULL}},
+                .emu = {.memory_bytes = cfg->hbm.emu_memory,
+                        .latency_ns = cfg->hbm.emu_latency,
+                        .bytes_per_s = cfg->hbm.emu_bandwidth,
+                        .fault_file = cfg->hbm.emu_fault[0] != '\0' ? cfg->hbm.emu_fault : NULL}},
         .no = i,
         .limit_bytes = d->limit_bytes,
-        .chunk_bytes = d->limit_bytes != 0 ? cfg->hbm_chunk : 0};
+        .chunk_bytes = d->limit_bytes != 0 ? cfg->hbm.chunk : 0};
 }
 
 static uint64_t limits_of(const struct config *cfg)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < cfg->devices.n; i++)
-        sum += cfg->devices.entry[i].limit_bytes;
+    for (uint32_t i = 0; i < cfg->hbm.devices.n; i++)
+        sum += cfg->hbm.devices.entry[i].limit_bytes;
     return sum;
 }
 
 /* An upper bound: small devices have smaller, and so more, chunks. */
 static uint64_t chunks_of(const struct config *cfg)
 {
-    const uint64_t chunk = cfg->hbm_chunk != 0 ? cfg->hbm_chunk : CHUNK_BYTES;
-    return limits_of(cfg) / chunk + (uint64_t)cfg->devices.n * 33;
+    const uint64_t chunk = cfg->hbm.chunk != 0 ? cfg->hbm.chunk : CHUNK_BYTES;
+    return limits_of(cfg) / chunk + (uint64_t)cfg->hbm.devices.n * 33;
 }
 
 uint32_t node_hbm_loop_watches(const struct config *cfg)
 {
-    return WATCHES_EACH * cfg->devices.n;
+    return WATCHES_EACH * cfg->hbm.devices.n;
 }
 
 uint64_t node_hbm_bytes(const struct config *cfg)
 {
     uint64_t bytes =
-        cfg->devices.n != 0 ? svc_device_bytes(cfg->limits_sessions, chunks_of(cfg)) : 0;
-    for (uint32_t i = 0; i < cfg->devices.n; i++) {
+        cfg->hbm.devices.n != 0 ? svc_device_bytes(cfg->limits.sessions, chunks_of(cfg)) : 0;
+    for (uint32_t i = 0; i < cfg->hbm.devices.n; i++) {
         const struct hbm_config hbm = hbm_config_of(cfg, i);
         bytes += hbm_host_bytes(&hbm);
-        bytes += is_emulated(&cfg->devices.entry[i]) ? cfg->devices.entry[i].limit_bytes : 0;
+        bytes +=
+            is_emulated(&cfg->hbm.devices.entry[i]) ? cfg->hbm.devices.entry[i].limit_bytes : 0;
     }
     return bytes;
 }
@@ -105,13 +106,13 @@ uint64_t node_hbm_bytes(const struct config *cfg)
 /* Three descriptors for each chunk: two of its headers, one of its memory. */
 uint64_t node_hbm_descriptors(const struct config *cfg)
 {
-    const uint64_t n = cfg->devices.n != 0 ? SVC_IMPORTS_MAX : 0;
-    return n + DESCRIPTORS_EACH * (uint64_t)cfg->devices.n + 3 * chunks_of(cfg);
+    const uint64_t n = cfg->hbm.devices.n != 0 ? SVC_IMPORTS_MAX : 0;
+    return n + DESCRIPTORS_EACH * (uint64_t)cfg->hbm.devices.n + 3 * chunks_of(cfg);
 }
 
 uint32_t node_hbm_hbm_max(const struct config *cfg)
 {
-    return (uint32_t)MIN(limits_of(cfg) / HBM_BYTES_MIN, cfg->index_blocks);
+    return (uint32_t)MIN(limits_of(cfg) / HBM_BYTES_MIN, cfg->index.blocks);
 }
 
 /* ---- host memory ---- */
@@ -170,11 +171,11 @@ static int open_one(struct node_hbm *h, const struct config *cfg, struct loop *l
     struct hbm_config hbm = hbm_config_of(cfg, i);
     hbm.refuse = refuse_twice;
     hbm.refuse_ctx = h;
-    (void)snprintf(h->name[i], sizeof h->name[i], "%s", cfg->devices.entry[i].name);
+    (void)snprintf(h->name[i], sizeof h->name[i], "%s", cfg->hbm.devices.entry[i].name);
     int err = hbm_create(&hbm, loop, &h->hbm[i]);
     if (err) {
-        const char *problem = gpu_device_problem(cfg->devices.entry[i].name);
-        LOG_ERROR("device %s: %s%s%s", cfg->devices.entry[i].name, err_name(err),
+        const char *problem = gpu_device_problem(cfg->hbm.devices.entry[i].name);
+        LOG_ERROR("device %s: %s%s%s", cfg->hbm.devices.entry[i].name, err_name(err),
                   problem != NULL ? ": " : "", problem != NULL ? problem : "");
         return err;
     }
@@ -198,7 +199,7 @@ static void log_mps(const struct config *cfg)
         LOG_INFO("MPS: its control daemon is at %s: it has one server, for one uid at a time, so "
                  "workers must run with this daemon's uid (systemd/README.md); a GPU that fails %s",
                  dir,
-                 cfg->hbm_exit_when_lost ? "ends this daemon"
+                 cfg->hbm.exit_when_lost ? "ends this daemon"
                                          : "takes no new worker while this daemon stays attached: "
                                            "set hbm.exit_when_lost");
     else if (set != NULL)
@@ -211,7 +212,7 @@ static void log_mps(const struct config *cfg)
 int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host,
                   node_hbm_retired_fn *retired, void *ctx, struct node_hbm **ret_hbm)
 {
-    if (cfg->devices.n == 0) {
+    if (cfg->hbm.devices.n == 0) {
         *ret_hbm = NULL;
         return 0;
     }
@@ -224,7 +225,7 @@ int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host
         log_mps(cfg);
     }
     int err = 0;
-    while (!err && h->n < cfg->devices.n)
+    while (!err && h->n < cfg->hbm.devices.n)
         err = open_one(h, cfg, loop, retired, ctx);
     if (err) {
         node_hbm_close(&h);
@@ -257,7 +258,7 @@ struct device *const *node_hbm_devices(const struct node_hbm *h, uint32_t *ret_n
 
 bool node_hbm_ends(const struct node_hbm *h, const struct config *cfg)
 {
-    for (uint32_t i = 0; h && cfg->hbm_exit_when_lost && i < h->n; i++) {
+    for (uint32_t i = 0; h && cfg->hbm.exit_when_lost && i < h->n; i++) {
         const struct gpu *gpu = hbm_gpu(h->hbm[i]);
         if (gpu_generation(gpu) == 0 || gpu_state(gpu) != GPU_OUT)
             continue;

@@ -38,7 +38,7 @@ struct node_http {
 
 static bool node_http_is_on(const struct config *cfg)
 {
-    return cfg->metrics_listen[0] != '\0';
+    return cfg->metrics.listen[0] != '\0';
 }
 
 uint64_t node_http_descriptors(const struct config *cfg)
@@ -190,7 +190,7 @@ static int node_http_start(struct node_http *h, const struct config *cfg)
 {
     struct http_config http = {.mode = cfg->socket_mode, .answer = node_http_answer, .ctx = h};
     char why[256];
-    int err = http_address_read(cfg->metrics_listen, &http.address, why, sizeof why);
+    int err = http_address_read(cfg->metrics.listen, &http.address, why, sizeof why);
     MUST(err == 0); /* the configuration was checked */
     err = inbox_create(&h->inbox);
     if (err)
@@ -222,7 +222,7 @@ int node_http_open(const struct config *cfg, struct loop *loop, struct node_http
         node_http_close(&h);
         return err;
     }
-    LOG_INFO("metrics: /metrics, /healthz and /readyz on %s", cfg->metrics_listen);
+    LOG_INFO("metrics: /metrics, /healthz and /readyz on %s", cfg->metrics.listen);
     *ret_http = h;
     return 0;
 }

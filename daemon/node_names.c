@@ -47,12 +47,12 @@ static int dir_of(const struct config *cfg, char *ret_dir, size_t cap)
     struct nvme_paths paths;
     char why[CONFIG_ERROR_TEXT_MAX];
     ret_dir[0] = '\0';
-    if (cfg->limits_names == 0)
+    if (cfg->limits.names == 0)
         return 0;
-    if (cfg->names_dir[0] != '\0') {
-        (void)!snprintf(ret_dir, cap, "%s", cfg->names_dir);
-    } else if (cfg->nvme_paths[0] != '\0') {
-        int err = nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof(why));
+    if (cfg->names.dir[0] != '\0') {
+        (void)!snprintf(ret_dir, cap, "%s", cfg->names.dir);
+    } else if (cfg->nvme.paths[0] != '\0') {
+        int err = nvme_paths_read(cfg->nvme.paths, cfg->nvme.journal, &paths, why, sizeof(why));
         if (err < 0) {
             LOG_ERROR("nvme.paths: %s", why);
             return err;
@@ -60,20 +60,20 @@ static int dir_of(const struct config *cfg, char *ret_dir, size_t cap)
         const char *slash = strrchr(paths.journal, '/');
         (void)!snprintf(ret_dir, cap, "%.*s/" DIR_NAME, (int)(slash - paths.journal),
                         paths.journal);
-    } else if (cfg->host_persist[0] == '/' && takes_files(cfg->host_persist)) {
-        (void)!snprintf(ret_dir, cap, "%s/" DIR_NAME, cfg->host_persist);
+    } else if (cfg->host.persist[0] == '/' && takes_files(cfg->host.persist)) {
+        (void)!snprintf(ret_dir, cap, "%s/" DIR_NAME, cfg->host.persist);
     }
     return 0;
 }
 
 uint32_t node_names_loop_watches(const struct config *cfg)
 {
-    return cfg->limits_names != 0 ? 1 : 0;
+    return cfg->limits.names != 0 ? 1 : 0;
 }
 
 uint64_t node_names_bytes(const struct config *cfg, const struct core_config *core)
 {
-    return cfg->limits_names != 0 ? core_names_bytes(core) + JOURNAL_BYTES : 0;
+    return cfg->limits.names != 0 ? core_names_bytes(core) + JOURNAL_BYTES : 0;
 }
 
 /* A disk that is full or ill costs what names are noted for, and not the daemon. */

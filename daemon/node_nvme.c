@@ -68,7 +68,7 @@ static uint64_t wall_ns(void)
 
 static bool node_nvme_is_on(const struct config *cfg)
 {
-    return cfg->nvme_paths[0] != '\0';
+    return cfg->nvme.paths[0] != '\0';
 }
 
 /* ---- from configuration to parts ---- */
@@ -115,25 +115,25 @@ static struct disk_file_config disk_config_of(const struct node_nvme *n)
 
 static struct nvme_config nvme_config_of(const struct config *cfg)
 {
-    const uint64_t by_endurance = cfg->nvme_limit / 1000 * cfg->nvme_endurance;
+    const uint64_t by_endurance = cfg->nvme.limit / 1000 * cfg->nvme.endurance;
     return (struct nvme_config){
-        .limit_bytes = cfg->nvme_limit,
-        .segment_bytes = cfg->nvme_segment,
-        .queue_bytes = cfg->nvme_queue,
-        .blocks_max = cfg->index_blocks,
-        .write_per_day = cfg->nvme_writes_per_day != 0 ? cfg->nvme_writes_per_day : by_endurance,
-        .io_timeout_ns = cfg->nvme_io_timeout,
-        .sync_ns = cfg->nvme_sync};
+        .limit_bytes = cfg->nvme.limit,
+        .segment_bytes = cfg->nvme.segment,
+        .queue_bytes = cfg->nvme.queue,
+        .blocks_max = cfg->index.blocks,
+        .write_per_day = cfg->nvme.writes_per_day != 0 ? cfg->nvme.writes_per_day : by_endurance,
+        .io_timeout_ns = cfg->nvme.io_timeout,
+        .sync_ns = cfg->nvme.sync};
 }
 
 static int read_paths(const struct config *cfg, struct node_nvme *n)
 {
     char why[CONFIG_ERROR_TEXT_MAX];
-    int err = nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &n->paths, why, sizeof(why));
+    int err = nvme_paths_read(cfg->nvme.paths, cfg->nvme.journal, &n->paths, why, sizeof(why));
     if (err < 0)
         LOG_ERROR("nvme.paths: %s", why);
     if (err == 0) {
-        err = nvme_paths_find(&n->paths, cfg->nvme_replaced, &n->replaced, why, sizeof(why));
+        err = nvme_paths_find(&n->paths, cfg->nvme.replaced, &n->replaced, why, sizeof(why));
         if (err < 0)
             LOG_ERROR("nvme.replaced: %s", why);
     }
@@ -143,7 +143,7 @@ static int read_paths(const struct config *cfg, struct node_nvme *n)
 static uint32_t paths_of(const struct config *cfg)
 {
     uint32_t n = 1;
-    for (const char *at = cfg->nvme_paths; *at != '\0'; at++)
+    for (const char *at = cfg->nvme.paths; *at != '\0'; at++)
         n += *at == ',';
     return node_nvme_is_on(cfg) ? n : 0;
 }
@@ -179,7 +179,7 @@ uint64_t node_nvme_bytes(const struct config *cfg)
     struct planned plan = {.disk = {.ops = &ops, .paths = paths_of(cfg)}};
     if (!node_nvme_is_on(cfg))
         return 0;
-    plan.bytes = cfg->nvme_limit / plan.disk.paths;
+    plan.bytes = cfg->nvme.limit / plan.disk.paths;
     nvme.disk = &plan.disk;
     return nvme_footprint(&nvme);
 }
@@ -187,7 +187,7 @@ uint64_t node_nvme_bytes(const struct config *cfg)
 uint64_t node_nvme_journal_bytes(const struct config *cfg)
 {
     return node_nvme_is_on(cfg)
-               ? JOURNAL_BASE_BYTES + cfg->nvme_limit / EXTENT_BYTES * JOURNAL_ENTRY_BYTES
+               ? JOURNAL_BASE_BYTES + cfg->nvme.limit / EXTENT_BYTES * JOURNAL_ENTRY_BYTES
                : 0;
 }
 
@@ -207,7 +207,7 @@ static uint64_t missing_for(struct node_nvme *n, uint64_t limit, char dir[NVME_P
 static uint64_t fitting_mib(struct node_nvme *n, uint64_t least)
 {
     char dir[NVME_PATH_FILE_BYTES];
-    uint64_t low = least >> 20, high = n->cfg->nvme_limit >> 20;
+    uint64_t low = least >> 20, high = n->cfg->nvme.limit >> 20;
     if (missing_for(n, low << 20, dir) > 0)
         return 0;
     while (low < high) {
@@ -225,7 +225,7 @@ static void tell_no_room(struct node_nvme *n)
 {
     char dir[NVME_PATH_FILE_BYTES] = "", limit[UNITS_TEXT_BYTES], more[UNITS_TEXT_BYTES],
          less[UNITS_TEXT_BYTES];
-    const uint64_t asked = n->cfg->nvme_limit, least = nvme_paths_least(n->cfg, n->paths.n),
+    const uint64_t asked = n->cfg->nvme.limit, least = nvme_paths_least(n->cfg, n->paths.n),
                    mib = fitting_mib(n, least), journal = missing_for(n, 0, dir),
                    missing = missing_for(n, asked, dir);
     units_format_bytes(asked, limit);
@@ -266,7 +266,7 @@ bool node_nvme_fits(const struct config *cfg, uint64_t *ret_largest)
         return true;
     if (read_paths(cfg, &n) < 0)
         return false;
-    if (missing_for(&n, cfg->nvme_limit, dir) > 0) {
+    if (missing_for(&n, cfg->nvme.limit, dir) > 0) {
         tell_no_room(&n);
         return false;
     }
@@ -279,7 +279,7 @@ bool node_nvme_fits(const struct config *cfg, uint64_t *ret_largest)
 static int node_nvme_open_disk(struct node_nvme *n)
 {
     char why[DISK_FILE_WHY_BYTES], remedy[REMEDY_BYTES];
-    share_limit(n, n->cfg->nvme_limit);
+    share_limit(n, n->cfg->nvme.limit);
     const struct disk_file_config cfg = disk_config_of(n);
     int err = disk_file_open(&cfg, n->loop, &n->disk, why);
     if (err == -EBUSY)
@@ -520,7 +520,7 @@ static void node_nvme_tell(const struct node_nvme *n, const struct nvme_report *
                  n->ns_gone);
     if (r->note[0] != '\0')
         LOG_WARN("nvme: %s", r->note);
-    if (n->cfg->nvme_segment != 0 && r->segment_bytes != n->cfg->nvme_segment)
+    if (n->cfg->nvme.segment != 0 && r->segment_bytes != n->cfg->nvme.segment)
         LOG_INFO("nvme.segment: the store was made with segments of %s and keeps them; another "
                  "size needs a new store",
                  units_format_bytes(r->segment_bytes, bytes));

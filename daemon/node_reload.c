@@ -104,7 +104,7 @@ void node_reload(struct config *cfg, struct core *core)
     config_diff(cfg, &next, on_change, &r);
     const unsigned refused = quotas_change(cfg, &next, core);
     config_take_live(cfg, &next);
-    log_init((enum log_level)cfg->log_level, 2, cfg->log_json);
+    log_init((enum log_level)cfg->log.level, 2, cfg->log.json);
     LOG_INFO("reload: %u change%s taken, %u need%s a restart", r.taken, r.taken == 1 ? "" : "s",
              r.restart, r.restart == 1 ? "s" : "");
     if (refused > 0)

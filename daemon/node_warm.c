@@ -141,22 +141,22 @@ static void warn_of_writers(const struct config *cfg)
 
 void node_warm_config(struct node_warm *w, const struct config *cfg, struct host_config *ret)
 {
-    if (strcmp(cfg->host_persist, "off") == 0)
+    if (strcmp(cfg->host.persist, "off") == 0)
         return;
     w->on = true;
     warn_of_writers(cfg);
     for (unsigned i = 0; i < cfg->nprincipals; i++)
         w->prints[i + 1] = print_of(&cfg->principals[i]);
     ret->arena.backing.persist =
-        cfg->host_persist[0] == '/' ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS;
-    ret->arena.backing.dir = cfg->host_persist;
+        cfg->host.persist[0] == '/' ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS;
+    ret->arena.backing.dir = cfg->host.persist;
     ret->arena.backing.wait_ms = WAIT_NS / 1000000;
     ret->arena.backing.waits = on_wait;
     ret->arena.backing.fds = w->fds;
     ret->arena.backing.nfds = w->nfds;
     ret->arena.backing.store = on_store;
     ret->arena.backing.remove = on_remove;
-    ret->arena.names_max = cfg->limits_namespaces;
+    ret->arena.names_max = cfg->limits.namespaces;
     ret->arena.prints = w->prints;
     ret->arena.nprints = cfg->nprincipals + 1;
 }

@@ -237,7 +237,7 @@ uint64_t nvme_paths_kept(const struct nvme_paths *paths)
 uint64_t nvme_paths_least(const struct config *cfg, uint32_t paths)
 {
     const uint64_t segments = MAX(NVME_PATHS_SEGMENTS_MIN, NVME_PATHS_SEGMENTS_MIN / 2 * paths);
-    return ROUND_UP(MAX(config_table[config_key("nvme.limit")].min, segments * cfg->nvme_segment),
+    return ROUND_UP(MAX(config_table[config_key("nvme.limit")].min, segments * cfg->nvme.segment),
                     UINT64_C(1) << 20);
 }
 

@@ -144,14 +144,14 @@ static void inputs_of(const struct config *cfg, void *ctx, struct budget_inputs 
     unsigned *calls = ctx;
 
     *ret = (struct budget_inputs){
-        .host_footprint_bytes = cfg->host_limit + cfg->host_limit / 50 + cfg->host_chunk,
-        .index_bytes = UINT64_C(100) * cfg->index_blocks,
-        .policy_bytes = UINT64_C(20) * cfg->index_blocks,
-        .lease_bytes = UINT64_C(64) * cfg->limits_leases,
-        .session_bytes = UINT64_C(10000) * cfg->limits_sessions,
-        .namespace_bytes = UINT64_C(4096) * cfg->limits_namespaces,
-        .flight_bytes = UINT64_C(256) * cfg->flight_records,
-        .copy_bytes = MIB * cfg->copy_threads,
+        .host_footprint_bytes = cfg->host.limit + cfg->host.limit / 50 + cfg->host.chunk,
+        .index_bytes = UINT64_C(100) * cfg->index.blocks,
+        .policy_bytes = UINT64_C(20) * cfg->index.blocks,
+        .lease_bytes = UINT64_C(64) * cfg->limits.leases,
+        .session_bytes = UINT64_C(10000) * cfg->limits.sessions,
+        .namespace_bytes = UINT64_C(4096) * cfg->limits.namespaces,
+        .flight_bytes = UINT64_C(256) * cfg->flight.records,
+        .copy_bytes = MIB * cfg->copy.threads,
         .front_bytes = 8 * MIB,
     };
     if (calls != NULL)
@@ -245,9 +245,9 @@ CASE(all_tiers_at_once_have_their_lines)
     struct config cfg = scratch_config(small);
     struct budget_inputs in;
 
-    cfg.devices.n = 1;
-    strcpy(cfg.nvme_paths, "/var/lib/kvcache");
-    cfg.limits_names = 1000;
+    cfg.hbm.devices.n = 1;
+    strcpy(cfg.nvme.paths, "/var/lib/kvcache");
+    cfg.limits.names = 1000;
     inputs_of(&cfg, NULL, &in);
     in.names_bytes = 3;
     in.device_bytes = 5;
@@ -295,17 +295,17 @@ CASE_EACH(defaults_fit_any_machine, 6)
     struct config cfg = resolved("", machines[_i], &b);
     const uint64_t budget = machines[_i] / 100 * 60 / (2 * MIB) * (2 * MIB);
 
-    ck_assert_uint_eq(cfg.memory_budget, budget);
+    ck_assert_uint_eq(cfg.memory.budget, budget);
     ck_assert_uint_le(b.total_bytes, budget);
-    ck_assert_uint_eq(cfg.staging_total, MIN(budget / 8 / (2 * MIB) * (2 * MIB), 4 * GIB));
-    ck_assert_uint_eq(cfg.staging_session_max, MIN(cfg.staging_total, 256 * MIB));
-    ck_assert_uint_eq(cfg.index_blocks,
-                      MIN(MAX(cfg.host_limit / 32768, UINT64_C(65536)), UINT64_C(67108864)));
-    ck_assert_uint_eq(cfg.limits_lease_bytes, cfg.host_limit / 2);
-    ck_assert(IS_POW2(cfg.host_chunk) && cfg.host_chunk >= 2 * MIB && cfg.host_chunk <= GIB);
-    ck_assert_uint_le(cfg.host_chunk, MAX(cfg.host_limit / 32, 4 * MIB));
-    ck_assert_uint_ge(cfg.copy_threads, 1);
-    ck_assert_uint_le(cfg.copy_threads, 8);
+    ck_assert_uint_eq(cfg.staging.total, MIN(budget / 8 / (2 * MIB) * (2 * MIB), 4 * GIB));
+    ck_assert_uint_eq(cfg.staging.session_max, MIN(cfg.staging.total, 256 * MIB));
+    ck_assert_uint_eq(cfg.index.blocks,
+                      MIN(MAX(cfg.host.limit / 32768, UINT64_C(65536)), UINT64_C(67108864)));
+    ck_assert_uint_eq(cfg.limits.lease_bytes, cfg.host.limit / 2);
+    ck_assert(IS_POW2(cfg.host.chunk) && cfg.host.chunk >= 2 * MIB && cfg.host.chunk <= GIB);
+    ck_assert_uint_le(cfg.host.chunk, MAX(cfg.host.limit / 32, 4 * MIB));
+    ck_assert_uint_ge(cfg.copy.threads, 1);
+    ck_assert_uint_le(cfg.copy.threads, 8);
 }
 
 CASE(the_host_limit_is_the_largest_that_fits)
@@ -314,13 +314,13 @@ CASE(the_host_limit_is_the_largest_that_fits)
     struct config cfg = resolved("host: {chunk: 64MiB}\n", 24 * GIB, &b), larger = cfg;
     struct budget_inputs in;
 
-    larger.host_limit += 2 * MIB;
-    larger.index_blocks = (uint32_t)(larger.host_limit / 32768);
+    larger.host.limit += 2 * MIB;
+    larger.index.blocks = (uint32_t)(larger.host.limit / 32768);
     inputs_of(&larger, NULL, &in);
     budget_compute(&larger, &in, &more);
 
-    ck_assert_uint_le(b.total_bytes, cfg.memory_budget);
-    ck_assert_uint_gt(more.total_bytes, cfg.memory_budget);
+    ck_assert_uint_le(b.total_bytes, cfg.memory.budget);
+    ck_assert_uint_gt(more.total_bytes, cfg.memory.budget);
 }
 
 CASE(small_chunks_bound_the_host_limit)
@@ -328,7 +328,7 @@ CASE(small_chunks_bound_the_host_limit)
     struct budget b;
     struct config cfg = resolved("host: {chunk: 2MiB}\n", 4096 * GIB, &b);
 
-    ck_assert_uint_eq(cfg.host_limit, 2 * MIB * CONFIG_CHUNKS_MAX);
+    ck_assert_uint_eq(cfg.host.limit, 2 * MIB * CONFIG_CHUNKS_MAX);
 }
 
 CASE(the_solution_takes_few_steps)
@@ -349,9 +349,9 @@ CASE(a_given_host_limit_raises_an_auto_budget)
     struct budget b;
     struct config cfg = resolved("host: {limit: 18GiB}\n", 24 * GIB, &b);
 
-    ck_assert_uint_eq(cfg.host_limit, 18 * GIB);
-    ck_assert_uint_eq(cfg.memory_budget, b.total_bytes);
-    ck_assert_uint_gt(cfg.memory_budget, 24 * GIB / 100 * 60);
+    ck_assert_uint_eq(cfg.host.limit, 18 * GIB);
+    ck_assert_uint_eq(cfg.memory.budget, b.total_bytes);
+    ck_assert_uint_gt(cfg.memory.budget, 24 * GIB / 100 * 60);
 }
 
 /* Each start made the store smaller, and dropped what had been promised to stay. */
@@ -374,12 +374,12 @@ CASE(an_auto_limit_keeps_a_store_whoever_fills_the_file_system)
     ck_assert_int_eq(unlink(file), 0);
     ck_assert_int_eq(rmdir(dir), 0);
 
-    ck_assert_uint_eq(full.nvme_limit, bytes);
+    ck_assert_uint_eq(full.nvme.limit, bytes);
     ck_assert_str_eq(full.origin[config_key("nvme.limit")].auto_text,
                      "as large as the stores of nvme.paths are");
-    ck_assert_uint_ge(free.nvme_limit, 8 * MIB);
-    ck_assert_uint_lt(free.nvme_limit, bytes);
-    ck_assert_uint_eq(free.nvme_limit % MIB, 0);
+    ck_assert_uint_ge(free.nvme.limit, 8 * MIB);
+    ck_assert_uint_lt(free.nvme.limit, bytes);
+    ck_assert_uint_eq(free.nvme.limit % MIB, 0);
 }
 
 CASE(auto_values_say_so_when_printed)
@@ -412,8 +412,8 @@ CASE(what_was_decided_and_printed_is_accepted_on_the_same_machine)
     ck_assert_int_eq(fclose(f), 0);
 
     ck_assert_uint_eq(c.total_bytes, b.total_bytes);
-    ck_assert_uint_eq(second.host_limit, cfg.host_limit);
-    ck_assert_uint_eq(second.index_blocks, cfg.index_blocks);
+    ck_assert_uint_eq(second.host.limit, cfg.host.limit);
+    ck_assert_uint_eq(second.index.blocks, cfg.index.blocks);
 }
 
 /* ---- refusals ---- */
@@ -486,7 +486,7 @@ static int resolve_front(uint64_t budget, char text[2048])
     struct config_errors errors;
     struct budget b;
 
-    cfg.memory_budget = budget;
+    cfg.memory.budget = budget;
     const int r = config_resolve_auto(&cfg, &limit, front_inputs, NULL, &b, &errors);
     text[0] = '\0';
     if (r < 0)

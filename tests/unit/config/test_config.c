@@ -80,8 +80,8 @@ CASE(sizes_take_units)
 {
     struct config cfg = scratch_config("host: {limit: 64GiB}\nmemory: {budget: \"80GiB\"}\n");
 
-    ck_assert_uint_eq(cfg.host_limit, UINT64_C(68719476736));
-    ck_assert_uint_eq(cfg.memory_budget, UINT64_C(85899345920));
+    ck_assert_uint_eq(cfg.host.limit, UINT64_C(68719476736));
+    ck_assert_uint_eq(cfg.memory.budget, UINT64_C(85899345920));
 }
 
 CASE(values_of_every_type_arrive)
@@ -97,13 +97,13 @@ CASE(values_of_every_type_arrive)
                                        "socket_mode: \"0666\"\n"
                                        "index.blocks: 2048\n");
 
-    ck_assert_uint_eq(cfg.log_level, 2);
-    ck_assert(cfg.log_json);
-    ck_assert_uint_eq(cfg.loop_backend, 2);
-    ck_assert_uint_eq(cfg.loop_io_threads, 7);
-    ck_assert_uint_eq(cfg.drain_timeout, 250000000);
+    ck_assert_uint_eq(cfg.log.level, 2);
+    ck_assert(cfg.log.json);
+    ck_assert_uint_eq(cfg.loop.backend, 2);
+    ck_assert_uint_eq(cfg.loop.io_threads, 7);
+    ck_assert_uint_eq(cfg.drain.timeout, 250000000);
     ck_assert_uint_eq(cfg.socket_mode, 0666);
-    ck_assert_uint_eq(cfg.index_blocks, 2048);
+    ck_assert_uint_eq(cfg.index.blocks, 2048);
 }
 
 CASE(set_overrides_the_file_and_the_last_set_wins)
@@ -114,7 +114,7 @@ CASE(set_overrides_the_file_and_the_last_set_wins)
     scratch_write("x.yaml", text, strlen(text));
     struct config cfg = load_with("x.yaml", sets, 2);
 
-    ck_assert_uint_eq(cfg.host_limit, UINT64_C(16) << 30);
+    ck_assert_uint_eq(cfg.host.limit, UINT64_C(16) << 30);
     ck_assert_int_eq(cfg.origin[config_key("host.limit")].from, CONFIG_FROM_SET);
     ck_assert_int_eq(cfg.origin[config_key("host.chunk")].from, CONFIG_FROM_FILE);
     ck_assert_uint_eq(cfg.origin[config_key("host.chunk")].line, 3);
@@ -209,20 +209,20 @@ CASE(devices_are_read_and_printed_again)
     const struct config copy = load_with("again.yaml", NULL, 0), *both[] = {&cfg, &copy};
     for (unsigned i = 0; i < 2; i++) {
         const struct config *c = both[i];
-        ck_assert_uint_eq(c->devices.n, 2);
-        ck_assert_uint_eq(c->hbm_chunk, 4u << 20);
-        ck_assert_str_eq(c->hbm_eviction, "arc");
-        ck_assert_str_eq(c->devices.entry[0].name, "emu:0");
-        ck_assert_uint_eq(c->devices.entry[0].limit_bytes, 64u << 20);
-        ck_assert_str_eq(c->devices.entry[1].name, "emu:7");
-        ck_assert_uint_eq(c->devices.entry[1].limit_bytes, 0);
-        ck_assert_uint_eq(hbm_devices_bytes(&c->devices), 64u << 20);
-        ck_assert(!c->hbm_verify);
-        ck_assert(c->hbm_exit_when_lost);
-        ck_assert_uint_eq(c->hbm_emu_memory, 128u << 20);
-        ck_assert_uint_eq(c->hbm_emu_latency, 2500);
-        ck_assert_uint_eq(c->hbm_emu_bandwidth, UINT64_C(2) << 30);
-        ck_assert_str_eq(c->hbm_emu_fault, "/tmp/a fault");
+        ck_assert_uint_eq(c->hbm.devices.n, 2);
+        ck_assert_uint_eq(c->hbm.chunk, 4u << 20);
+        ck_assert_str_eq(c->hbm.eviction, "arc");
+        ck_assert_str_eq(c->hbm.devices.entry[0].name, "emu:0");
+        ck_assert_uint_eq(c->hbm.devices.entry[0].limit_bytes, 64u << 20);
+        ck_assert_str_eq(c->hbm.devices.entry[1].name, "emu:7");
+        ck_assert_uint_eq(c->hbm.devices.entry[1].limit_bytes, 0);
+        ck_assert_uint_eq(hbm_devices_bytes(&c->hbm.devices), 64u << 20);
+        ck_assert(!c->hbm.verify);
+        ck_assert(c->hbm.exit_when_lost);
+        ck_assert_uint_eq(c->hbm.emu_memory, 128u << 20);
+        ck_assert_uint_eq(c->hbm.emu_latency, 2500);
+        ck_assert_uint_eq(c->hbm.emu_bandwidth, UINT64_C(2) << 30);
+        ck_assert_str_eq(c->hbm.emu_fault, "/tmp/a fault");
     }
 }
 

@@ -35,7 +35,7 @@ static void setup(void)
     const struct loop_config lc = {.watches_max = 8};
     strcpy(strrchr(dir, '-'), "-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(cfg.metrics_listen, sizeof(cfg.metrics_listen), "%s/m.sock", dir);
+    snprintf(cfg.metrics.listen, sizeof(cfg.metrics.listen), "%s/m.sock", dir);
     cfg.socket_mode = 0600;
     ck_assert_int_eq(loop_create(&lc, &loop), 0);
     ck_assert_int_eq(node_http_open(&cfg, loop, &pages), 0);
