@@ -13,6 +13,7 @@
 #include "log.h"
 #include "node.h"
 #include "node_check.h"
+#include "node_config.h"
 
 static int print_config(const struct config *cfg)
 {

@@ -22,6 +22,7 @@
 #include "host.h"
 #include "log.h"
 #include "loop.h"
+#include "node_config.h"
 #include "node_hbm.h"
 #include "node_http.h"
 #include "node_metrics.h"
@@ -45,9 +46,6 @@
 #define REQUESTS_PER_TURN 64u
 #define FRONT_HWM         1024
 #define LOOP_OPS_MAX      64u
-#define PINS_MAX          4096u      /* names that are pinned, and pins by hand */
-#define SUM_PER_TURN      (1u << 20) /* bytes read from storage that a turn sums: some 100 us */
-#define FLIGHT_THREADS    64u
 #define END_TIMEOUT_NS    2000000000ull /* for copies in flight to end once sessions are gone */
 
 struct staging_wait {
@@ -87,129 +85,6 @@ struct node {
     char endpoint[CONFIG_PATH_BYTES + 32];
     char policy_chosen[KVC_PARAMS_MAX];
 };
-
-/* ---- from configuration to parts ---- */
-
-static struct host_config host_config_of(const struct config *cfg, const struct topo *topo)
-{
-    const struct topo *placed = cfg->host.numa == CONFIG_NUMA_OFF ? NULL : topo;
-    return (struct host_config){.arena = {.limit_bytes = cfg->host.limit,
-                                          .chunk_bytes = cfg->host.chunk,
-                                          .huge = (enum arena_huge)cfg->host.huge_pages,
-                                          .prefault = cfg->host.prefault,
-                                          .topo = placed},
-                                .copier = {.threads = cfg->copy.threads,
-                                           .inflight_bytes = cfg->copy.inflight,
-                                           .topo = placed,
-                                           .turn_bytes = SUM_PER_TURN}};
-}
-
-/* Registered buffers of the loop; only I/O on storage uses them. */
-static unsigned buffers_of(const struct config *cfg)
-{
-    const struct host_config host = host_config_of(cfg, NULL);
-    return cfg->nvme.paths[0] != '\0' ? host_buffers(&host) : 0;
-}
-
-/* Bytes that one tenant may pin. */
-static uint64_t pin_bytes(const struct config *cfg)
-{
-    const uint64_t nvme = cfg->nvme.paths[0] != '\0' ? cfg->nvme.limit : 0;
-    return (cfg->host.limit + nvme) / 100 * cfg->policy.pin_limit;
-}
-
-static struct core_config core_config_of(const struct config *cfg)
-{
-    return (struct core_config){.blocks_max = cfg->index.blocks,
-                                .clients_max = cfg->limits.sessions,
-                                .namespaces_max = cfg->limits.namespaces,
-                                .leases_max = cfg->limits.leases,
-                                .commits_max = cfg->limits.waiters,
-                                .names_max = cfg->limits.names,
-                                .name_ids_bytes = cfg->limits.name_tokens,
-                                .lease_bytes_max = cfg->limits.lease_bytes,
-                                .claim_bytes_max = cfg->host.limit / 2,
-                                .progress_ms = cfg->limits.reserve_progress / 1000000,
-                                .fair = true,
-                                .principals_max = cfg->nprincipals,
-                                .policy = policy_by_name(cfg->policy.eviction),
-                                .pins_max = cfg->policy.pin_limit ? PINS_MAX : 0,
-                                .pin_bytes_max = pin_bytes(cfg),
-                                .ndevices = cfg->hbm.devices.n,
-                                .hbm_max = node_hbm_hbm_max(cfg),
-                                .hbm_policy = policy_by_name(cfg->hbm.eviction),
-                                .hbm_verify = cfg->hbm.verify,
-                                .admission = cfg->policy.admission,
-                                .load_or_recompute = cfg->policy.load_or_recompute};
-}
-
-static struct svc_config svc_config_of(const struct config *cfg)
-{
-    return (struct svc_config){.sessions_max = cfg->limits.sessions,
-                               .requests_max = cfg->limits.requests,
-                               .calls_max = cfg->limits.waiters,
-                               .staging_session_max = cfg->staging.session_max,
-                               .staging_total = cfg->staging.total,
-                               .fair = true,
-                               .server = "kvcache-daemon " KVC_VERSION};
-}
-
-void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_inputs *ret)
-{
-    (void)ctx;
-    struct core_config core = core_config_of(cfg);
-    struct svc_config svc = svc_config_of(cfg);
-    struct host_config host = host_config_of(cfg, NULL);
-    struct node_warm warm = {0};
-    struct core_budget b;
-    node_warm_config(&warm, cfg, &host);
-    core_budget(&core, &b);
-    *ret = (struct budget_inputs){
-        .host_footprint_bytes = host_footprint(&host),
-        .index_bytes = b.blocks + b.table + b.ghosts + b.parts + b.clean,
-        .policy_bytes = b.policy + b.retain,
-        .lease_bytes = b.leases + b.commits + b.pins,
-        .session_bytes = svc_bytes(&svc),
-        .namespace_bytes = b.namespaces,
-        .names_bytes = node_names_bytes(cfg, &core),
-        .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight.records * 32,
-        .copy_bytes = (uint64_t)MAX(cfg->copy.threads, 4u) << 20,
-        .nvme_bytes = node_nvme_bytes(cfg),
-        .journal_bytes = node_nvme_journal_bytes(cfg),
-        .device_bytes = node_hbm_bytes(cfg),
-        .hbm_bytes = b.hbm,
-        .front_bytes = front_bytes(cfg->limits.sessions) + SVC_KEPT_MAX + node_http_bytes(cfg)};
-}
-
-/* Connections to the attach socket. */
-static uint32_t conns_max(const struct config *cfg)
-{
-    const struct svc_config svc = svc_config_of(cfg);
-    return svc_conns_max(&svc);
-}
-
-static uint32_t uids_of(const struct config *cfg, uint32_t *out)
-{
-    uint32_t n = 0;
-    for (unsigned i = 0; i < cfg->nprincipals; i++)
-        for (unsigned k = 0; k < cfg->principals[i].nuids; k++)
-            out[n++] = cfg->principals[i].uids[k];
-    return n;
-}
-
-static void principals_of(const struct config *cfg, struct svc_principal *out)
-{
-    for (unsigned i = 0; i < cfg->nprincipals; i++) {
-        const struct config_principal *p = &cfg->principals[i];
-        snprintf(out[i].name, sizeof out[i].name, "%s", p->name);
-        snprintf(out[i].tenant, sizeof out[i].tenant, "%s", p->tenant);
-        for (unsigned k = 0; k < p->nuids; k++)
-            out[i].uids[k] = p->uids[k];
-        out[i].nuids = p->nuids;
-        out[i].gateway = p->gateway;
-        out[i].admin = p->admin;
-    }
-}
 
 /* ---- the ports that svc calls ---- */
 
@@ -586,7 +461,7 @@ static int start_manager(struct node *n)
 
 static int start_flight(struct node *n)
 {
-    int err = flight_init(FLIGHT_THREADS, n->cfg->flight.records);
+    int err = flight_init(NODE_FLIGHT_THREADS, n->cfg->flight.records);
     if (err)
         return err;
     err_set_must_hook(flight_dump_stderr);
@@ -597,19 +472,6 @@ static int start_flight(struct node *n)
 static int start_topo(struct node *n)
 {
     return topo_create(NULL, &n->topo);
-}
-
-/* A session has four: attach connection, pidfd, staging, and staging that is being freed. A chunk
- * has two. The limiter bounds connections to the control socket. */
-uint64_t node_descriptors(const struct config *cfg)
-{
-    const uint64_t chunks = cfg->host.limit / cfg->host.chunk * 17 / 16 + 4;
-    uint32_t nuids = 0;
-    for (unsigned i = 0; i < cfg->nprincipals; i++)
-        nuids += cfg->principals[i].nuids;
-    return 4ull * conns_max(cfg) + 2 * chunks + node_hbm_descriptors(cfg) +
-           front_limiter_descriptors(cfg->limits.sessions, nuids) + node_http_descriptors(cfg) +
-           128;
 }
 
 /* Raises the limit of descriptors to the hard limit, which node_check() has found sufficient. */
@@ -641,10 +503,10 @@ static int start_loop(struct node *n)
     struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop.backend,
                               .io_threads = n->cfg->loop.io_threads,
                               .watches_max =
-                                  2 * conns_max(n->cfg) + 16 + node_nvme_loop_watches(n->cfg) +
+                                  2 * node_conns_max(n->cfg) + 16 + node_nvme_loop_watches(n->cfg) +
                                   node_hbm_loop_watches(n->cfg) + node_names_loop_watches(n->cfg),
                               .ops_max = LOOP_OPS_MAX + node_nvme_loop_ops(n->cfg),
-                              .buffers_max = buffers_of(n->cfg),
+                              .buffers_max = node_buffers(n->cfg),
                               .woke = on_woke,
                               .ctx = n};
     int err = loop_create(&cfg, &n->loop);
@@ -690,8 +552,8 @@ static const char *host_hint(const struct config *cfg, int err, char *text, uint
 static int start_host(struct node *n)
 {
     char text[512];
-    struct host_config cfg = host_config_of(n->cfg, n->topo);
-    cfg.buffers = buffers_of(n->cfg);
+    struct host_config cfg = node_host_config(n->cfg, n->topo);
+    cfg.buffers = node_buffers(n->cfg);
     node_warm_config(&n->warm, n->cfg, &cfg);
     int err = host_create(&cfg, n->loop, &n->host);
     if (err) {
@@ -741,8 +603,8 @@ static int start_names(struct node *n)
 
 static int start_principals(struct node *n)
 {
-    principals_of(n->cfg, n->principals);
-    n->nuids = uids_of(n->cfg, n->uids);
+    node_principals(n->cfg, n->principals);
+    n->nuids = node_uids(n->cfg, n->uids);
     for (uint32_t i = 0; i < n->cfg->nprincipals; i++)
         n->identities[i] = (struct core_identity){.principal = i + 1,
                                                   .name = n->principals[i].name,
@@ -794,7 +656,7 @@ static int start_recovery(struct node *n)
 
 static int start_core(struct node *n)
 {
-    struct core_config cfg = core_config_of(n->cfg);
+    struct core_config cfg = node_core_config(n->cfg);
     cfg.tier[CORE_HOST] = host_tier(n->host);
     cfg.tier[CORE_STORAGE] = node_nvme_tier(n->nvme);
     cfg.devices = node_hbm_devices(n->hbm, &cfg.ndevices);
@@ -811,7 +673,7 @@ static int start_core(struct node *n)
 
 static int start_svc(struct node *n)
 {
-    struct svc_config cfg = svc_config_of(n->cfg);
+    struct svc_config cfg = node_svc_config(n->cfg);
     cfg.endpoint = n->endpoint;
     cfg.principals = n->principals;
     cfg.nprincipals = n->cfg->nprincipals;
@@ -886,8 +748,9 @@ static int start_pages(struct node *n)
 static int start_attach(struct node *n)
 {
     /* One connection more than svc takes: a peer that gets no session is told so. */
-    struct attach_config cfg = {
-        .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = conns_max(n->cfg) + 1};
+    struct attach_config cfg = {.path = n->attach_path,
+                                .mode = n->cfg->socket_mode,
+                                .conns_max = node_conns_max(n->cfg) + 1};
     struct attach_handlers on = {.ctx = n,
                                  .opened = on_attach_open,
                                  .message = on_attach_message,

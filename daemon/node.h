@@ -8,15 +8,10 @@
 #ifndef KVC_NODE_H
 #define KVC_NODE_H
 
-#include "budget.h"
 #include "config.h"
 
 struct node;
 
-/* The memory that the parts take under `cfg`; a budget_inputs_fn. */
-void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_inputs *ret);
-/* File descriptors that the parts may hold at once. */
-uint64_t node_descriptors(const struct config *cfg);
 /* Starts everything; cfg is borrowed for the node's life and has no "auto" left; SIGHUP changes it.
  * What failed is logged, and everything started is stopped again. -ECANCELED: SIGTERM or SIGINT
  * came first. */

@@ -13,7 +13,7 @@
 #include "arena.h"
 #include "log.h"
 #include "meta.h"
-#include "node.h"
+#include "node_config.h"
 #include "node_nvme.h"
 #include "nvme_paths.h"
 #include "sys.h"

@@ -14,7 +14,7 @@
 #include "cli.h"
 #include "config.h"
 #include "fuzz.h"
-#include "node.h"
+#include "node_config.h"
 
 #define WORDS_MAX 128
 
