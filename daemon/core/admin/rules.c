@@ -31,7 +31,7 @@ bool core_admission_now(const struct core *c)
 
 void rules_begin(struct core *c)
 {
-    c->rules->start = rules_now(c);
+    c->mod.rules->start = rules_now(c);
 }
 
 void core_policy_view(const struct core *c, struct core_policy_view *ret_view)
@@ -39,7 +39,7 @@ void core_policy_view(const struct core *c, struct core_policy_view *ret_view)
     struct worth_speed speed = {0};
     worth_disk_speed(c, &speed);
     *ret_view = (struct core_policy_view){.now = rules_now(c),
-                                          .start = c->rules->start,
+                                          .start = c->mod.rules->start,
                                           .hints = c->cfg.policy->advise != NULL,
                                           .admits = c->cfg.policy->admits != NULL,
                                           .pins = c->cfg.pins_max > 0,

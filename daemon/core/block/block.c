@@ -24,7 +24,7 @@ struct records {
 
 static int records_create(struct core *c)
 {
-    c->records->free_head = CORE_NONE;
+    c->mod.records->free_head = CORE_NONE;
     unhold_turn(c);
     return 0;
 }
@@ -33,7 +33,7 @@ const struct core_module records_module = {CORE_STATE(records), .create = record
 
 uint32_t records_used(const struct core *c)
 {
-    return c->records->used;
+    return c->mod.records->used;
 }
 
 static const char *const block_state_names[] = {"free",    "found",   "reached",
@@ -58,7 +58,7 @@ void block_state_set(struct block *b, enum block_state to)
 
 struct block *block_new(struct core *c, enum block_state state)
 {
-    struct records *records = c->records;
+    struct records *records = c->mod.records;
     uint32_t no;
     if (records->free_head != CORE_NONE) {
         no = records->free_head;
@@ -237,9 +237,9 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
 static void record_free(struct core *c, struct block *b)
 {
     block_state_set(b, BLOCK_FREE);
-    b->next = c->records->free_head;
-    c->records->free_head = block_no(c, b);
-    c->records->used--;
+    b->next = c->mod.records->free_head;
+    c->mod.records->free_head = block_no(c, b);
+    c->mod.records->used--;
 }
 
 void settle_hear(struct core *c, struct block *b, const struct block_change *x)
@@ -334,7 +334,7 @@ void block_hold(struct core *c, struct block *b)
 /* Lets unhold_step() release the hold on b later. False: its list is full, or b is not PRESENT. */
 static bool block_unhold_later(struct core *c, const struct block *b)
 {
-    struct records *records = c->records;
+    struct records *records = c->mod.records;
     if (b->state != BLOCK_PRESENT || records->nup == RECORDS_UP)
         return false;
     records->up[records->nup++] = block_no(c, b);
@@ -345,7 +345,7 @@ static bool block_unhold_later(struct core *c, const struct block *b)
  * work over all chains, plus a few blocks for each hold; unhold_step() releases the rest. */
 void block_unhold_quietly(struct core *c, struct block *b)
 {
-    uint32_t most = MAX(c->records->up_left, work_of_slice(c) / 16);
+    uint32_t most = MAX(c->mod.records->up_left, work_of_slice(c) / 16);
     for (;; b = &c->blocks[b->parent]) {
         const bool kept = block_keeps_above(c, b);
         MUST(b->holds > 0);
@@ -355,7 +355,7 @@ void block_unhold_quietly(struct core *c, struct block *b)
         if (!kept || block_keeps_above(c, b))
             return;
         c->work += WORK_LOOK;
-        c->records->up_left -= c->records->up_left > 0;
+        c->mod.records->up_left -= c->mod.records->up_left > 0;
         if (most > 1)
             most--;
         else if (block_unhold_later(c, &c->blocks[b->parent]))
@@ -365,17 +365,17 @@ void block_unhold_quietly(struct core *c, struct block *b)
 
 void unhold_turn(struct core *c)
 {
-    c->records->up_left = work_of_slice(c);
+    c->mod.records->up_left = work_of_slice(c);
 }
 
 uint32_t unhold_waiting(const struct core *c)
 {
-    return c->records->nup;
+    return c->mod.records->nup;
 }
 
 bool unhold_step(struct core *c)
 {
-    struct records *records = c->records;
+    struct records *records = c->mod.records;
     if (records->nup == 0)
         return false;
     struct block *b = &c->blocks[records->up[0]];

@@ -26,19 +26,19 @@ uint64_t clean_bytes(const struct core_config *cfg)
 
 static int clean_create(struct core *c)
 {
-    c->clean->max = clean_max(&c->cfg);
-    c->clean->no = core__pages(clean_bytes(&c->cfg));
-    return c->clean->no ? 0 : -ENOMEM;
+    c->mod.clean->max = clean_max(&c->cfg);
+    c->mod.clean->no = core__pages(clean_bytes(&c->cfg));
+    return c->mod.clean->no ? 0 : -ENOMEM;
 }
 
 static void clean_destroy(struct core *c)
 {
-    core__pages_put(c->clean->no, clean_bytes(&c->cfg));
+    core__pages_put(c->mod.clean->no, clean_bytes(&c->cfg));
 }
 
 static struct sys_range clean_memory(const struct core *c)
 {
-    return (struct sys_range){c->clean->no, clean_bytes(&c->cfg)};
+    return (struct sys_range){c->mod.clean->no, clean_bytes(&c->cfg)};
 }
 
 const struct core_module clean_module = {CORE_STATE(clean), .create = clean_create,
@@ -46,34 +46,34 @@ const struct core_module clean_module = {CORE_STATE(clean), .create = clean_crea
 
 static uint32_t ring_at(const struct core *c, uint32_t i)
 {
-    return (c->clean->at + i) % c->clean->max;
+    return (c->mod.clean->at + i) % c->mod.clean->max;
 }
 
 static struct block *ring_block(const struct core *c, uint32_t i)
 {
-    return &c->blocks[c->clean->no[ring_at(c, i)]];
+    return &c->blocks[c->mod.clean->no[ring_at(c, i)]];
 }
 
 /* Removes entries of blocks that are not clean any more. */
 static void ring_compact(struct core *c)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < c->clean->n; i++) {
-        const uint32_t no = c->clean->no[ring_at(c, i)];
+    for (uint32_t i = 0; i < c->mod.clean->n; i++) {
+        const uint32_t no = c->mod.clean->no[ring_at(c, i)];
         if (block_is_clean(&c->blocks[no]))
-            c->clean->no[ring_at(c, n++)] = no;
+            c->mod.clean->no[ring_at(c, n++)] = no;
         else
             block_clear(&c->blocks[no], BLOCK_F_RING);
     }
-    c->clean->n = n;
+    c->mod.clean->n = n;
 }
 
 /* Makes a place in the ring, if it is full of blocks that are not clean any more. */
 bool clean_takes(struct core *c, const struct block *b)
 {
-    if (!(b->flags & BLOCK_F_RING) && c->clean->n == c->clean->max)
+    if (!(b->flags & BLOCK_F_RING) && c->mod.clean->n == c->mod.clean->max)
         ring_compact(c);
-    return (b->flags & BLOCK_F_RING) || c->clean->n < c->clean->max;
+    return (b->flags & BLOCK_F_RING) || c->mod.clean->n < c->mod.clean->max;
 }
 
 void clean_push(struct core *c, struct block *b)
@@ -83,7 +83,7 @@ void clean_push(struct core *c, struct block *b)
         return;
     }
     if (!(b->flags & BLOCK_F_RING))
-        c->clean->no[ring_at(c, c->clean->n++)] = block_no(c, b);
+        c->mod.clean->no[ring_at(c, c->mod.clean->n++)] = block_no(c, b);
     b->flags |= BLOCK_F_RING;
     b->parked = PARKED_CLEAN;
     c->m.clean_bytes += block_bytes(c, b);
@@ -106,10 +106,10 @@ void clean_recall(struct core *c, struct block *b)
 
 struct block *clean_pop(struct core *c, uint32_t account)
 {
-    while (c->clean->n > 0) {
+    while (c->mod.clean->n > 0) {
         struct block *b = ring_block(c, 0);
-        c->clean->at = ring_at(c, 1);
-        c->clean->n--;
+        c->mod.clean->at = ring_at(c, 1);
+        c->mod.clean->n--;
         block_clear(b, BLOCK_F_RING);
         if (!block_is_clean(b))
             continue;
@@ -123,7 +123,7 @@ struct block *clean_pop(struct core *c, uint32_t account)
 
 struct block *clean_of(struct core *c, uint32_t within)
 {
-    const uint32_t n = MIN(c->clean->n, CLEAN_LOOK);
+    const uint32_t n = MIN(c->mod.clean->n, CLEAN_LOOK);
     for (uint32_t i = 0; i < n; i++) {
         struct block *b = ring_block(c, i);
         if (block_is_clean(b) && copy_may_drop(c, b) &&
@@ -135,8 +135,8 @@ struct block *clean_of(struct core *c, uint32_t within)
 
 void clean_check(const struct core *c, uint64_t ring)
 {
-    MUST(ring == c->clean->n);
-    for (uint32_t i = 0; i < c->clean->n; i++)
+    MUST(ring == c->mod.clean->n);
+    for (uint32_t i = 0; i < c->mod.clean->n; i++)
         MUST(ring_block(c, i)->flags & BLOCK_F_RING);
 }
 

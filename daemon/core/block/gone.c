@@ -19,8 +19,8 @@ struct gone {
 
 static int gone_create(struct core *c)
 {
-    list_init(&c->gone->next);
-    list_init(&c->gone->now);
+    list_init(&c->mod.gone->next);
+    list_init(&c->mod.gone->now);
     return 0;
 }
 
@@ -28,12 +28,12 @@ const struct core_module gone_module = {CORE_STATE(gone), .create = gone_create}
 
 bool gone_is_settling(const struct core *c)
 {
-    return c->gone->state == GONE_SETTLING;
+    return c->mod.gone->state == GONE_SETTLING;
 }
 
 void core_gone_await(struct core *c, struct core_gone *g)
 {
-    list_push_back(&c->gone->next, &g->node);
+    list_push_back(&c->mod.gone->next, &g->node);
 }
 
 void core_gone_cancel(struct core_gone *g)
@@ -44,13 +44,13 @@ void core_gone_cancel(struct core_gone *g)
 static void gone_on_settled(struct tier_op *op)
 {
     struct core *c = op->owner;
-    c->gone->state = GONE_SETTLED;
+    c->mod.gone->state = GONE_SETTLED;
 }
 
 static void gone_tell(struct core *c)
 {
-    const int err = c->gone->op.status ? KVC_E_TIER : 0;
-    for (struct list_node *node; (node = list_first(&c->gone->now));) {
+    const int err = c->mod.gone->op.status ? KVC_E_TIER : 0;
+    for (struct list_node *node; (node = list_first(&c->mod.gone->now));) {
         struct core_gone *g = CONTAINER_OF(node, struct core_gone, node);
         list_remove(node);
         g->fn(g, err);
@@ -59,26 +59,26 @@ static void gone_tell(struct core *c)
 
 bool gone_is_due(const struct core *c)
 {
-    return c->gone->state == GONE_SETTLED ||
-           (c->gone->state == GONE_IDLE && !list_empty(&c->gone->next) && c->ending == 0);
+    return c->mod.gone->state == GONE_SETTLED ||
+           (c->mod.gone->state == GONE_IDLE && !list_empty(&c->mod.gone->next) && c->ending == 0);
 }
 
 void gone_step(struct core *c)
 {
-    if (c->gone->state == GONE_SETTLED) {
-        c->gone->state = GONE_IDLE;
+    if (c->mod.gone->state == GONE_SETTLED) {
+        c->mod.gone->state = GONE_IDLE;
         gone_tell(c);
     }
     if (!gone_is_due(c))
         return;
-    for (struct list_node *node; (node = list_first(&c->gone->next));) {
+    for (struct list_node *node; (node = list_first(&c->mod.gone->next));) {
         list_remove(node);
-        list_push_back(&c->gone->now, node);
+        list_push_back(&c->mod.gone->now, node);
     }
-    c->gone->op = (struct tier_op){.done = gone_on_settled, .owner = c};
+    c->mod.gone->op = (struct tier_op){.done = gone_on_settled, .owner = c};
     if (core_stores(c) && c->cfg.tier[CORE_STORAGE]->storage->settle) {
-        c->gone->state = GONE_SETTLING;
-        c->cfg.tier[CORE_STORAGE]->storage->settle(c->cfg.tier[CORE_STORAGE], &c->gone->op);
+        c->mod.gone->state = GONE_SETTLING;
+        c->cfg.tier[CORE_STORAGE]->storage->settle(c->cfg.tier[CORE_STORAGE], &c->mod.gone->op);
         return;
     }
     gone_tell(c);

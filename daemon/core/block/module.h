@@ -13,8 +13,8 @@
 
 struct core;
 
-/* The file declares its state as a struct, to which struct core has a pointer. core.c gives the
- * struct zeroed room beside struct core, and sets the pointer, before it calls any create(). */
+/* The file declares its state as a struct, to which core->mod (state.h) has a pointer. core.c gives
+ * the struct zeroed room beside struct core, and sets the pointer, before it calls any create(). */
 struct core_module {
     size_t pointer, bytes;         /* by CORE_STATE(): offset of the pointer in struct core, size of
                                     * the struct; bytes 0: no room is given */
@@ -25,8 +25,8 @@ struct core_module {
     /* The module's large table, for core_memory(); NULL: it has none. */
     struct sys_range (*memory)(const struct core *c);
 };
-/* The first two fields of a module whose state is `struct name`, at core->name. */
-#define CORE_STATE(name) .pointer = offsetof(struct core, name), .bytes = sizeof(struct name)
+/* The first two fields of a module whose state is `struct name`, at core->mod.name. */
+#define CORE_STATE(name) .pointer = offsetof(struct core, mod.name), .bytes = sizeof(struct name)
 
 extern const struct core_module recover_module;
 extern const struct core_module asks_module;

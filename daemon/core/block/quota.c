@@ -15,24 +15,24 @@ const struct core_module quotas_module = {CORE_STATE(quotas)};
 
 uint64_t quota_guaranteed(const struct core *c)
 {
-    return c->quotas->guaranteed;
+    return c->mod.quotas->guaranteed;
 }
 
 uint64_t quota_guaranteed_regions(const struct core *c)
 {
-    return c->quotas->guaranteed_regions;
+    return c->mod.quotas->guaranteed_regions;
 }
 
 bool quota_is_giving(const struct core *c)
 {
-    return c->quotas->give_due;
+    return c->mod.quotas->give_due;
 }
 
 uint32_t quota_count(const struct core *c)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++)
-        n += c->quotas->quota[i].account != 0;
+        n += c->mod.quotas->quota[i].account != 0;
     return n;
 }
 
@@ -52,8 +52,8 @@ static struct quota *quota_find(struct core *c, uint32_t scope, const char *tena
                                 uint32_t ns)
 {
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++)
-        if (same_name(&c->quotas->quota[i], scope, tenant, sub, ns))
-            return &c->quotas->quota[i];
+        if (same_name(&c->mod.quotas->quota[i], scope, tenant, sub, ns))
+            return &c->mod.quotas->quota[i];
     return NULL;
 }
 
@@ -63,7 +63,7 @@ static uint32_t quota_account_above(const struct core *c, uint32_t scope, const 
 {
     const struct quota *best = NULL;
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
-        const struct quota *q = &c->quotas->quota[i];
+        const struct quota *q = &c->mod.quotas->quota[i];
         if (q->scope < scope && same_name(q, q->scope, tenant, sub, ns) &&
             (!best || q->scope > best->scope))
             best = q;
@@ -81,7 +81,7 @@ uint32_t quota_account(const struct core *c, const struct core_ns *ns)
 static void quota_place_owners(struct core *c)
 {
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
-        const struct quota *q = &c->quotas->quota[i];
+        const struct quota *q = &c->mod.quotas->quota[i];
         if (!q->account)
             continue;
         const uint32_t above = quota_account_above(c, q->scope, q->tenant, q->sub, q->ns);
@@ -101,8 +101,8 @@ static void quota_place_namespaces(struct core *c)
             retain_count(c->retain, ns->account, t, -(int64_t)ns->held[t]);
         }
         ns->account = account;
-        c->quotas->give_due = true;
-        c->quotas->give_at = 0;
+        c->mod.quotas->give_due = true;
+        c->mod.quotas->give_at = 0;
     }
 }
 
@@ -113,16 +113,16 @@ static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
 void quota_guarantee(struct core *c)
 {
     uint64_t none[RETAIN_OWNERS] = {0}, regions[RETAIN_OWNERS] = {0};
-    c->quotas->guaranteed = quota_sum_up(c, 0, false, none);
-    for (uint32_t i = 0; c->regions && c->m.quotas > 0 && i < RETAIN_OWNERS; i++) {
-        struct quota *q = &c->quotas->quota[i];
+    c->mod.quotas->guaranteed = quota_sum_up(c, 0, false, none);
+    for (uint32_t i = 0; c->mod.regions && c->m.quotas > 0 && i < RETAIN_OWNERS; i++) {
+        struct quota *q = &c->mod.quotas->quota[i];
         q->fill = regions_region_bytes(c);
         for (uint32_t n = 0; q->account && n < c->cfg.namespaces_max; n++)
             if (c->ns[n].id && retain_is_within(c->retain, c->ns[n].account, q->account))
                 q->fill = MIN(q->fill, c->ns[n].region_fill);
     }
-    c->quotas->guaranteed_regions = c->regions ? quota_sum_up(c, 0, true, regions) : 0;
-    c->m.guaranteed_regions = c->quotas->guaranteed_regions;
+    c->mod.quotas->guaranteed_regions = c->mod.regions ? quota_sum_up(c, 0, true, regions) : 0;
+    c->m.guaranteed_regions = c->mod.quotas->guaranteed_regions;
 }
 
 /* Bytes held above a limit when it is set may stay, but not grow. */
@@ -130,7 +130,7 @@ static void quota_accept_held(struct core *c)
 {
     quota_guarantee(c);
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
-        const uint32_t account = c->quotas->quota[i].account;
+        const uint32_t account = c->mod.quotas->quota[i].account;
         if (!account)
             continue;
         const struct retain_quota bytes = *retain_quota_of(c->retain, account);
@@ -171,7 +171,7 @@ static int quota_new(struct core *c, const struct core_quota *in, const char *te
 {
     struct quota *q = NULL;
     for (uint32_t i = 0; i < RETAIN_OWNERS && !q; i++)
-        q = c->quotas->quota[i].account ? NULL : &c->quotas->quota[i];
+        q = c->mod.quotas->quota[i].account ? NULL : &c->mod.quotas->quota[i];
     if (!q || c->m.quotas == RETAIN_OWNERS - 1)
         return KVC_E_LIMIT;
     const uint32_t account =
@@ -305,7 +305,7 @@ uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_qu
     const char *sub = ns ? ns->spec.sub : with && with->sub ? with->sub : "";
     uint32_t n = 0;
     for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
-        const struct quota *q = &c->quotas->quota[i];
+        const struct quota *q = &c->mod.quotas->quota[i];
         if (q->account && !(with && same_name(q, with->scope, tenant, sub, with->ns)))
             list[n++] =
                 (struct guarantee){q->scope, q->tenant, q->scope == KVC_SCOPE_TENANT ? "" : q->sub,
@@ -341,7 +341,7 @@ static uint64_t quota_sum_up(const struct core *c, unsigned tier, bool regions,
 {
     for (uint32_t scope = KVC_SCOPE_NS; scope > KVC_SCOPE_ALL; scope--)
         for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
-            const struct quota *q = &c->quotas->quota[i];
+            const struct quota *q = &c->mod.quotas->quota[i];
             if (!q->account || q->scope != scope)
                 continue;
             const uint64_t share = retain_quota_of(c->retain, q->account)->share[tier];
@@ -395,7 +395,7 @@ static uint64_t bound_within(const struct core *c, uint32_t account, unsigned ti
 bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota)
 {
     for (uint32_t i = *cursor; i < RETAIN_OWNERS; i++) {
-        const struct quota *q = &c->quotas->quota[i];
+        const struct quota *q = &c->mod.quotas->quota[i];
         if (!q->account)
             continue;
         const bool ns = q->scope == KVC_SCOPE_NS;
@@ -449,7 +449,7 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
     if (bytes == 0)
         return 0;
     for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0; i++) {
-        const uint32_t q = c->quotas->quota[i].account;
+        const uint32_t q = c->mod.quotas->quota[i].account;
         if (!q || !retain_is_within(c->retain, ns->account, q))
             continue;
         const uint64_t limit = retain_quota_of(c->retain, q)->limit[tier];
@@ -468,7 +468,7 @@ static uint64_t quota_own_slack(const struct core *c, uint32_t account,
     for (uint32_t o = account; o != 0; o = retain_owner_above(c->retain, o)) {
         uint64_t held = direct[o];
         for (uint32_t i = 0; i < RETAIN_OWNERS; i++) {
-            const uint32_t below = c->quotas->quota[i].account;
+            const uint32_t below = c->mod.quotas->quota[i].account;
             if (below && retain_owner_above(c->retain, below) == o)
                 held = bytes_plus(held, need[below]);
         }
@@ -490,7 +490,8 @@ static uint64_t quota_left(const struct core *c, const struct core_ns *ns, bool 
                            uint64_t *ret_own)
 {
     const struct share *s = regions ? regions_share(c) : &c->unevictable_share;
-    const uint64_t guaranteed = regions ? c->quotas->guaranteed_regions : c->quotas->guaranteed;
+    const uint64_t guaranteed =
+        regions ? c->mod.quotas->guaranteed_regions : c->mod.quotas->guaranteed;
     uint64_t direct[RETAIN_OWNERS], need[RETAIN_OWNERS];
     direct_of(c, regions, direct);
     memcpy(need, direct, sizeof need);

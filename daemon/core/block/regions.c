@@ -39,13 +39,14 @@ struct regions {
 
 static struct region *region_of(struct core *c, struct tier_loc loc)
 {
-    return &c->regions->region[c->cfg.tier[CORE_HOST]->memory->region(c->cfg.tier[CORE_HOST], loc)];
+    return &c->mod.regions
+                ->region[c->cfg.tier[CORE_HOST]->memory->region(c->cfg.tier[CORE_HOST], loc)];
 }
 
 static bool region_stays(void *ctx, uint32_t no)
 {
     const struct core *c = ctx;
-    return c->regions->region[no].slots > 0;
+    return c->mod.regions->region[no].slots > 0;
 }
 
 static int regions_create(struct core *c)
@@ -59,7 +60,7 @@ static int regions_create(struct core *c)
     if (!r)
         return -ENOMEM;
     r->bytes = st.region_bytes;
-    c->regions = r;
+    c->mod.regions = r;
     regions_turn(c);
     host->events.ctx = c;
     host->events.stays = region_stays;
@@ -68,29 +69,29 @@ static int regions_create(struct core *c)
 
 static void regions_destroy(struct core *c)
 {
-    if (!c->regions)
+    if (!c->mod.regions)
         return;
     c->cfg.tier[CORE_HOST]->events = (struct tier_events){0};
-    share_destroy(&c->regions->share);
-    free(c->regions);
+    share_destroy(&c->mod.regions->share);
+    free(c->mod.regions);
 }
 
 uint64_t regions_region_bytes(const struct core *c)
 {
-    return c->regions->bytes;
+    return c->mod.regions->bytes;
 }
 
 const struct share *regions_share(const struct core *c)
 {
-    return &c->regions->share;
+    return &c->mod.regions->share;
 }
 
 const struct core_module regions_module = {.create = regions_create, .destroy = regions_destroy};
 
 void regions_turn(struct core *c)
 {
-    if (c->regions)
-        c->regions->shift_left = SHIFT_TURN;
+    if (c->mod.regions)
+        c->mod.regions->shift_left = SHIFT_TURN;
 }
 
 /* ---- slots that cannot be evicted ---- */
@@ -102,7 +103,7 @@ static void region_keep(struct core *c, struct core_ns *ns, struct tier_loc loc)
         return;
     r->ns = (uint32_t)(ns - c->ns);
     ns->regions++;
-    share_charge(&c->regions->share, owner_no(c, ns->principal), 1);
+    share_charge(&c->mod.regions->share, owner_no(c, ns->principal), 1);
     c->m.unevictable_regions++;
 }
 
@@ -114,7 +115,7 @@ static void region_leave(struct core *c, struct tier_loc loc)
         return;
     struct core_ns *ns = &c->ns[r->ns];
     ns->regions--;
-    share_give(&c->regions->share, owner_no(c, ns->principal), 1);
+    share_give(&c->mod.regions->share, owner_no(c, ns->principal), 1);
     c->m.unevictable_regions--;
 }
 
@@ -142,14 +143,15 @@ void regions_count(struct core *c, const struct block *b, bool stays)
 void regions_ns_new(struct core *c, struct core_ns *ns)
 {
     const struct tier *host = c->cfg.tier[CORE_HOST];
-    if (!c->regions)
+    if (!c->mod.regions)
         return;
-    ns->region_fill = c->regions->bytes;
+    ns->region_fill = c->mod.regions->bytes;
     for (uint32_t g = 0; g < ns->spec.ngroups; g++) {
         const uint32_t slot = ns->slot_bytes[g]; /* 0: restored, and none fits in memory */
         if (slot == 0)
             continue;
-        const uint64_t slots = MIN(c->regions->bytes, host->memory->region_fill(host, slot)) / slot;
+        const uint64_t slots =
+            MIN(c->mod.regions->bytes, host->memory->region_fill(host, slot)) / slot;
         ns->region_fill = MIN(ns->region_fill, slots * ns->spec.group[g].block_bytes);
     }
     if (c->m.quotas > 0)
@@ -159,8 +161,8 @@ void regions_ns_new(struct core *c, struct core_ns *ns)
 void regions_ns_gone(struct core *c, const struct core_ns *ns)
 {
     const uint32_t no = (uint32_t)(ns - c->ns);
-    for (uint32_t i = 0; ns->regions > 0 && i < c->regions->share.total; i++) {
-        struct region *r = &c->regions->region[i];
+    for (uint32_t i = 0; ns->regions > 0 && i < c->mod.regions->share.total; i++) {
+        struct region *r = &c->mod.regions->region[i];
         if (r->slots == 0 || r->ns != no)
             continue;
         uint32_t k = 0; /* a namespace of the same principal, as all are that have slots there */
@@ -204,7 +206,7 @@ static void fill_of(const struct core *c, const struct core_ns *ns, struct core_
 void core_share_risk(const struct core *c, const struct core_ns *ns, struct core_share_risk *ret)
 {
     *ret = (struct core_share_risk){.chunks_needed = quota_guaranteed_regions(c),
-                                    .chunks = c->regions ? c->regions->share.total : 0};
+                                    .chunks = c->mod.regions ? c->mod.regions->share.total : 0};
     fill_of(c, ns, ret);
     for (uint32_t i = 0; c->m.quotas > 0 && i < c->cfg.namespaces_max; i++) {
         const struct core_ns *o = &c->ns[i];
@@ -219,7 +221,7 @@ void core_share_risk(const struct core *c, const struct core_ns *ns, struct core
 /* Whether ns may keep one more region. */
 static int region_left(const struct core *c, const struct core_ns *ns)
 {
-    const struct share *s = &c->regions->share;
+    const struct share *s = &c->mod.regions->share;
     const uint64_t guaranteed = quota_guaranteed_regions(c);
     const bool full = share_left(s, owner_no(c, ns->principal)) == 0;
     if (!full && (guaranteed == 0 || s->used + guaranteed < s->total))
@@ -275,12 +277,12 @@ static int slot_shift(struct core *c, const struct block *b, struct tier_loc *lo
     const struct tier_shift shift = {.ctx = &s, .may_move = may_move, .moved = has_moved};
     const uint32_t bytes = block_ns(c, b)->slot_bytes[b->group];
     struct tier *host = c->cfg.tier[CORE_HOST];
-    if (c->regions->shift_left == 0)
+    if (c->mod.regions->shift_left == 0)
         return KVC_E_BUSY;
     const int err = host->memory->shift(host, *loc, &shift, loc);
     if (err)
         return err;
-    c->regions->shift_left -= MIN(c->regions->shift_left, bytes);
+    c->mod.regions->shift_left -= MIN(c->mod.regions->shift_left, bytes);
     c->work += bytes / SHIFT_OF_WORK;
     c->m.blocks_shifted++;
     return 0;
@@ -335,7 +337,7 @@ int regions_admit(struct core *c, struct block *b)
 int regions_admit_new(struct core *c, const struct block *b, struct tier_loc *loc)
 {
     const bool counts = b->host_copy == COPY_FILLING || unevictable_of(c, b) > 0;
-    if (!c->regions)
+    if (!c->mod.regions)
         return 0;
     return counts ? slot_admit(c, b, true, loc) : parts_admit(c, b, loc);
 }
@@ -347,12 +349,12 @@ void regions_check(struct core *c)
     uint64_t all = 0;
     uint32_t *of = sys_calloc(c->cfg.namespaces_max, sizeof *of);
     MUST(of != NULL);
-    for (uint32_t i = 0; c->regions && i < c->regions->share.total; i++) {
-        const struct region *r = &c->regions->region[i];
+    for (uint32_t i = 0; c->mod.regions && i < c->mod.regions->share.total; i++) {
+        const struct region *r = &c->mod.regions->region[i];
         all += r->slots > 0;
         of[r->ns] += r->slots > 0;
     }
-    MUST(all == c->m.unevictable_regions && (!c->regions || all == c->regions->share.used));
+    MUST(all == c->m.unevictable_regions && (!c->mod.regions || all == c->mod.regions->share.used));
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         MUST(of[i] == c->ns[i].regions);
     free(of);

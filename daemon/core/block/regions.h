@@ -8,7 +8,7 @@
 
 #include "block.h"
 
-/* Only where regions are counted (core->regions is not NULL): bytes of one region. */
+/* Only where regions are counted (core->mod.regions is not NULL): bytes of one region. */
 uint64_t regions_region_bytes(const struct core *c);
 /* The same: how many regions each principal keeps. */
 const struct share *regions_share(const struct core *c);
@@ -23,7 +23,7 @@ int regions_admit(struct core *c, struct block *b) KVC_WARN_UNUSED;
  * it in its chain. With one principal regions are not counted, and chains are not held. */
 static inline bool chains_are_held(const struct core *c)
 {
-    return c->regions && !core_stores(c);
+    return c->mod.regions && !core_stores(c);
 }
 /* Whether b holds the block before it in its chain. */
 static inline bool block_keeps_above(struct core *c, const struct block *b)
@@ -45,7 +45,7 @@ KVC_WARN_UNUSED static inline int unevictable_hold(struct core *c, const struct 
         c->blocks[b->parent].holds == 0)
         return chain_admit(c, b, left);
     const int err = unevictable_take(c, ns, bytes, left);
-    return err || !c->regions || bytes == 0 ? err : regions_admit(c, b);
+    return err || !c->mod.regions || bytes == 0 ? err : regions_admit(c, b);
 }
 /* regions_admit() for a new slot *loc, which was taken for one more shard of b. *loc may change. */
 int regions_admit_new(struct core *c, const struct block *b, struct tier_loc *loc) KVC_WARN_UNUSED;

@@ -19,14 +19,14 @@ uint64_t resvs_bytes(const struct core_config *cfg)
 static int resvs_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
-    struct resvs *all = c->resvs;
+    struct resvs *all = c->mod.resvs;
     return core__shared_pool(c, &all->pool, &all->share, "reservations", sizeof(struct reservation),
                              cfg->commits_max, cfg->clients_max);
 }
 
 static void resvs_destroy(struct core *c)
 {
-    core__shared_pool_free(&c->resvs->pool, &c->resvs->share);
+    core__shared_pool_free(&c->mod.resvs->pool, &c->mod.resvs->share);
 }
 
 const struct core_module resvs_module = {CORE_STATE(resvs), .create = resvs_create,
@@ -34,22 +34,22 @@ const struct core_module resvs_module = {CORE_STATE(resvs), .create = resvs_crea
 
 const struct pool *resv_pool(const struct core *c)
 {
-    return c->resvs->pool;
+    return c->mod.resvs->pool;
 }
 
 uint32_t resvs_of(const struct core *c, const struct core_client *cl)
 {
-    return (uint32_t)c->resvs->share.held[client_no(c, cl)];
+    return (uint32_t)c->mod.resvs->share.held[client_no(c, cl)];
 }
 
 struct reservation *part_resv(const struct core *c, const struct part *p)
 {
-    return pool_at(c->resvs->pool, p->resv);
+    return pool_at(c->mod.resvs->pool, p->resv);
 }
 
 struct reservation *resv_new(struct core *c, struct core_client *cl)
 {
-    struct resvs *all = c->resvs;
+    struct resvs *all = c->mod.resvs;
     struct reservation *r = share_get(&all->share, client_no(c, cl), all->pool);
     if (!r)
         return NULL;
@@ -70,7 +70,7 @@ void resv_close_entry(struct core *c, struct reservation *r)
     run_free(c, client_no(c, r->client), &r->blocks);
     list_remove(&r->node);
     c->m.reservations--;
-    share_put(&c->resvs->share, client_no(c, r->client), c->resvs->pool, r);
+    share_put(&c->mod.resvs->share, client_no(c, r->client), c->mod.resvs->pool, r);
 }
 
 /* A PENDING block is removed: the reservations that claim its parts forget it. */
@@ -96,9 +96,9 @@ void resv_hear(struct core *c, struct block *b, const struct block_change *x)
 struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id)
 {
     uint32_t no = (uint32_t)id - 1;
-    if (no >= pool_count(c->resvs->pool))
+    if (no >= pool_count(c->mod.resvs->pool))
         return NULL;
-    struct reservation *r = pool_at(c->resvs->pool, no);
+    struct reservation *r = pool_at(c->mod.resvs->pool, no);
     return r && r->id == id && r->client == cl && r->busy == 0 ? r : NULL;
 }
 
@@ -109,7 +109,7 @@ struct part *resv_entry_part(struct core *c, const struct reservation *r, const 
     if (b->gen != e->gen || b->state != BLOCK_PENDING)
         return NULL;
     struct part *p = block_part(c, b, r->shard);
-    if (!p || p->resv != pool_index(c->resvs->pool, r) || p->state != PART_RESERVED)
+    if (!p || p->resv != pool_index(c->mod.resvs->pool, r) || p->state != PART_RESERVED)
         return NULL;
     *ret_block = b;
     return p;

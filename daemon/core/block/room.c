@@ -14,12 +14,12 @@ static int host_room_create(struct core *c)
     const uint32_t principals = MAX(c->cfg.principals_max, 1u);
     struct tier_stats st;
     c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
-    return core__fair_share(c, &c->host_room->share, st.limit_bytes, principals);
+    return core__fair_share(c, &c->mod.host_room->share, st.limit_bytes, principals);
 }
 
 static void host_room_destroy(struct core *c)
 {
-    share_destroy(&c->host_room->share);
+    share_destroy(&c->mod.host_room->share);
 }
 
 const struct core_module host_room_module = {CORE_STATE(host_room), .create = host_room_create,
@@ -27,7 +27,7 @@ const struct core_module host_room_module = {CORE_STATE(host_room), .create = ho
 
 uint64_t host_room_of(const struct core *c, uint32_t owner)
 {
-    return c->host_room->share.held[owner];
+    return c->mod.host_room->share.held[owner];
 }
 
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes)
@@ -35,14 +35,14 @@ void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes
     ns->held[tier] += (uint64_t)bytes;
     retain_count(c->retain, ns->account, tier, bytes);
     if (tier == CORE_HOST && bytes > 0)
-        share_charge(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)bytes);
+        share_charge(&c->mod.host_room->share, owner_no(c, ns->principal), (uint64_t)bytes);
     else if (tier == 0)
-        share_give(&c->host_room->share, owner_no(c, ns->principal), (uint64_t)-bytes);
+        share_give(&c->mod.host_room->share, owner_no(c, ns->principal), (uint64_t)-bytes);
 }
 
 bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t bytes)
 {
-    const struct share *s = &c->host_room->share;
+    const struct share *s = &c->mod.host_room->share;
     return s->held[owner_no(c, ns->principal)] + bytes <= s->each;
 }
 

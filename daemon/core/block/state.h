@@ -335,44 +335,55 @@ struct find_room {
     uint64_t hash[KVC_KEYS_MAX];
 };
 
+/* The private state of modules (module.h), by folder. Each struct is declared in the file named
+ * here; other files call that file's functions. */
+struct core_modules {
+    /* block/ */
+    struct clean *clean;         /* clean.c: the ring of clean blocks */
+    struct gone *gone;           /* gone.c: waits until removals outlive a crash */
+    struct host_room *host_room; /* room.c: bytes taken in memory, by principal */
+    struct quotas *quotas;       /* quota_table.h: the quotas of all owners */
+    struct records *records;     /* block.c: free records; chains that are being released */
+    struct regions *regions;     /* regions.c: regions of memory; NULL: they are not counted */
+    struct resvs *resvs;         /* resv.c: all reservations */
+    struct unmet *unmet;         /* wants.c: blocks that may lack a copy that they are to have */
+    /* space/ */
+    struct evict *evict; /* evict.c: the place of the search for leaves on disk */
+    struct moves *moves; /* move.c: moves between memory and disk under way */
+    struct place *place; /* place.c: blocks written to disk ahead of need; stores that wait */
+    struct reads *reads; /* reads.c: how fast storage reads */
+    /* lookup/ */
+    struct weigh *weigh; /* worth.c: whether loading is weighed against recomputing */
+    /* keep/ */
+    struct pins *pins;           /* pin.c: all pins */
+    struct promises *promises;   /* promise.c: durable commits that wait until they are durable */
+    struct reclaim *reclaim;     /* reclaim.c: what storage may drop to make room on disk */
+    struct reconcile *reconcile; /* reconcile.c: the present pass over the set of `unmet` */
+    struct verify *verify;       /* verify.c: verifications under way */
+    /* serve/ */
+    struct asks *asks;             /* ask.c: lookups of many keys, done in slices */
+    struct leases *leases;         /* lease.c: all leases */
+    struct loads *loads;           /* load.c: all loads */
+    struct namespaces *namespaces; /* ns.c: the shares of core->ns; costs of prefill */
+    struct progress *progress;     /* progress.c: the time of the next look at late writers */
+    struct writes *writes;         /* write.c: commits in flight */
+    /* boot/ */
+    struct recovery *recovery; /* recover.c; NULL: no recovery is under way */
+    /* admin/ */
+    struct rules *rules; /* rules.c: the rules with which the daemon began */
+};
+
 struct core {
     struct core_config cfg;
-    const struct block_subscriber *subscribers; /* who hears block_changed(); the last row's `hear`
-                                                 * is NULL */
-
-    /* State of modules (module.h): the struct is declared in the file that owns it; other files
-     * call that file's functions. */
-    struct recovery *recovery; /* NULL: no recovery is under way */
-    struct asks *asks;
-    struct clean *clean;
-    struct evict *evict;
-    struct ghosts *ghosts; /* an array of buckets (index.c) */
-    struct gone *gone;
-    struct host_room *host_room;
-    struct leases *leases;
-    struct loads *loads;
-    struct moves *moves;
-    struct namespaces *namespaces;
-    struct pins *pins;
-    struct place *place;
-    struct progress *progress;
-    struct promises *promises;
-    struct quotas *quotas;
-    struct reads *reads;
-    struct reclaim *reclaim;
-    struct reconcile *reconcile;
-    struct records *records;
-    struct regions *regions; /* of host memory; NULL: regions are not counted */
-    struct resvs *resvs;
-    struct rules *rules;
-    struct unmet *unmet;
-    struct verify *verify;
-    struct weigh *weigh; /* worth.c */
-    struct writes *writes;
+    const struct block_subscriber *subscribers; /* the hearers of block_changed(), in their order;
+                                                 * the `hear` of the last row is NULL */
+    struct core_modules mod;
 
     uint64_t now_ns, now_ms;              /* the time of core_tick() */
     uint64_t work, slice_end, looks_left; /* core_work(); the value of `work` at which the present
                                            * slice is over; looks left to evict_next() (slice.h) */
+    uint32_t end_left; /* work that ended leases, loads and the like may still do at once in
+                        * this turn */
     struct core_metrics m;
 
     struct block *blocks;
@@ -383,6 +394,7 @@ struct core {
     uint32_t table_size;
     uint64_t hash_secret[4];
     uint64_t index_probes; /* keys that were looked up */
+    struct ghosts *ghosts; /* an array of buckets (index.c) */
 
     struct policy *policy;
     void *policy_mem;
@@ -396,16 +408,13 @@ struct core {
     struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
     uint32_t *attached;             /* number of open clients, by principal */
 
-    struct core_ns *ns; /* cfg.namespaces_max slots */
+    struct core_ns *ns;  /* cfg.namespaces_max slots */
+    uint64_t ns_changes; /* core_ns_changes() */
 
-    struct list_node woken;   /* core_waiter: the done queue, for core_run_done() */
-    struct list_node jobs;    /* core_evict_job: evictions on request that are under way */
-    struct list_node loaders; /* clients with blocks to load (struct loader of load.c) */
-    uint32_t ending; /* number of DYING blocks that were PRESENT and whose room on disk is not freed
-                      * yet, because a copy or move of them is in flight */
+    struct list_node woken;    /* core_waiter: the done queue, for core_run_done() */
+    struct list_node jobs;     /* core_evict_job: evictions on request that are under way */
+    struct list_node loaders;  /* clients with blocks to load (struct loader of load.c) */
     struct list_node dropping; /* reservations of clients that end, which are dropped in slices */
-    uint32_t end_left;         /* work that ended leases, loads and the like may still do at once in
-                                * this turn */
     uint64_t leaving_bytes;    /* payload of blocks that are being written to disk to make room */
     uint64_t loading_bytes;    /* payload of blocks that are being loaded or checked in memory */
     uint64_t reading_bytes;    /* of loading_bytes, those read from disk */
@@ -414,20 +423,20 @@ struct core {
                             * have blocks */
     uint64_t unchecked;    /* number of blocks that were found in memory at start and are not
                             * checked yet */
+    struct admit admit;    /* decides which blocks are written to disk, and which are written
+                            * there again */
     uint64_t pause_ms; /* before this time no block is written to disk to make room, because storage
                         * refused a write */
-    uint64_t room_vain_ms;    /* before this time no store waits for room that storage is to make */
-    struct admit admit;       /* decides which blocks are written to disk, and which are written
-                               * there again */
-    struct names *names;      /* NULL: there are none */
-    struct block_name *named; /* by record; NULL: there are no names */
-    bool names_saving;        /* a name is being saved, or is to be */
-    struct hbm_table *hbm;    /* NULL: there are no devices */
-    uint64_t ns_changes;      /* core_ns_changes() */
-    bool admission;           /* new blocks are judged (rules.c) */
+    uint64_t room_vain_ms; /* before this time no store waits for room that storage is to make */
+    uint64_t disk_turn_ms; /* how long a place on disk lasts, as in tier_stats; 0: not known */
+    uint32_t ending; /* number of DYING blocks that were PRESENT and whose room on disk is not freed
+                      * yet, because a copy or move of them is in flight */
+    struct names *names;                  /* NULL: there are none */
+    struct block_name *named;             /* by record; NULL: there are no names */
+    bool names_saving;                    /* a name is being saved, or is to be */
+    struct hbm_table *hbm;                /* NULL: there are no devices */
+    bool admission;                       /* new blocks are judged (rules.c) */
     uint64_t hinted[POLICY_ADVICE_COUNT]; /* number of hints given, by kind */
-    uint64_t disk_turn_ms;                /* how long a place on disk lasts, as in tier_stats; 0:
-                                           * not known */
     uint64_t promises_lost;               /* how often block_promised() of a block has become
                                            * false */
 

@@ -71,7 +71,7 @@ static void unevictable_count(struct core *c, struct core_ns *ns, uint64_t was, 
 
 uint64_t unevictable_change(struct core *c, const struct block *b)
 {
-    if (c->regions && unevictable_stays(c, b))
+    if (c->mod.regions && unevictable_stays(c, b))
         regions_count(c, b, false);
     return unevictable_of(c, b);
 }
@@ -80,10 +80,10 @@ void unevictable_changed(struct core *c, struct block *b, uint64_t was)
 {
     const uint64_t now = unevictable_of(c, b);
     unevictable_count(c, block_ns(c, b), was, now);
-    if (c->regions && unevictable_stays(c, b))
+    if (c->mod.regions && unevictable_stays(c, b))
         regions_count(c, b, true);
     const bool keeps = block_keeps_above(c, b);
-    if (!c->regions || core_stores(c) || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
+    if (!c->mod.regions || core_stores(c) || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
         b->holds > 0 || keeps == (was > 0))
         return;
     if (keeps)
@@ -100,12 +100,12 @@ void unevictable_held(struct core *c, struct block *b)
         return;
     if (b->state == BLOCK_PRESENT) {
         unevictable_count(c, block_ns(c, b), 0, now);
-        if (c->regions && now > 0)
+        if (c->mod.regions && now > 0)
             regions_count(c, b, true);
     } else if (b->state == BLOCK_DYING) {
         const uint32_t parts = parts_in_use(c, b);
         unevictable_count(c, block_ns(c, b), parts * slot_bytes(c, b), now);
-        if (c->regions && parts == 0 && b->host_copy != COPY_FILLING)
+        if (c->mod.regions && parts == 0 && b->host_copy != COPY_FILLING)
             regions_count(c, b, true);
     }
 }
@@ -118,7 +118,7 @@ void unevictable_unheld(struct core *c, struct block *b)
         return;
     const uint64_t now = present ? 0 : unevictable_of(c, b);
     unevictable_count(c, block_ns(c, b), was, now);
-    if (c->regions && (present || !unevictable_stays(c, b)))
+    if (c->mod.regions && (present || !unevictable_stays(c, b)))
         regions_count(c, b, false);
 }
 

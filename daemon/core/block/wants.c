@@ -86,7 +86,7 @@ uint64_t unmet_bytes(const struct core_config *cfg)
 
 static int unmet_create(struct core *c)
 {
-    struct unmet *u = c->unmet;
+    struct unmet *u = c->mod.unmet;
     u->bits = core__pages(unmet_bytes(&c->cfg));
     u->words = u->bits + unmet_words(&c->cfg);
     return u->bits ? 0 : -ENOMEM;
@@ -94,12 +94,12 @@ static int unmet_create(struct core *c)
 
 static void unmet_destroy(struct core *c)
 {
-    core__pages_put(c->unmet->bits, unmet_bytes(&c->cfg));
+    core__pages_put(c->mod.unmet->bits, unmet_bytes(&c->cfg));
 }
 
 static struct sys_range unmet_memory(const struct core *c)
 {
-    return (struct sys_range){c->unmet->bits, unmet_bytes(&c->cfg)};
+    return (struct sys_range){c->mod.unmet->bits, unmet_bytes(&c->cfg)};
 }
 
 const struct core_module unmet_module = {CORE_STATE(unmet), .create = unmet_create,
@@ -107,13 +107,13 @@ const struct core_module unmet_module = {CORE_STATE(unmet), .create = unmet_crea
 
 uint32_t unmet_count(const struct core *c)
 {
-    return c->unmet->n;
+    return c->mod.unmet->n;
 }
 
 bool unmet_has(const struct core *c, const struct block *b)
 {
     const uint32_t no = block_no(c, b);
-    return c->unmet->bits[no / WORD_BITS] >> no % WORD_BITS & 1;
+    return c->mod.unmet->bits[no / WORD_BITS] >> no % WORD_BITS & 1;
 }
 
 static void unmet_set(struct unmet *u, uint32_t no)
@@ -127,17 +127,17 @@ static void unmet_set(struct unmet *u, uint32_t no)
 
 void unmet_add(struct core *c, const struct block *b)
 {
-    unmet_set(c->unmet, block_no(c, b));
+    unmet_set(c->mod.unmet, block_no(c, b));
 }
 
 bool found_keeps(const struct core *c)
 {
-    return c->unmet->found;
+    return c->mod.unmet->found;
 }
 
 void found_begin(struct core *c)
 {
-    c->unmet->found = true;
+    c->mod.unmet->found = true;
 }
 
 /* Sets the first n bits. */
@@ -150,7 +150,7 @@ static void bits_fill(uint64_t *bits, uint64_t n)
 
 void found_end(struct core *c)
 {
-    struct unmet *u = c->unmet;
+    struct unmet *u = c->mod.unmet;
     if (!u->found)
         return;
     u->found = false;
@@ -172,7 +172,7 @@ static uint64_t bit_from(const uint64_t *bits, uint64_t n, uint64_t at)
 
 static uint64_t unmet_next(const struct core *c, uint64_t from)
 {
-    const struct unmet *u = c->unmet;
+    const struct unmet *u = c->mod.unmet;
     const uint64_t words = unmet_words(&c->cfg), at = from / WORD_BITS;
     if (at < words && u->bits[at] & ~0ull << from % WORD_BITS)
         return bit_from(u->bits, at + 1, from);
@@ -182,7 +182,7 @@ static uint64_t unmet_next(const struct core *c, uint64_t from)
 
 struct block *unmet_take(struct core *c)
 {
-    struct unmet *u = c->unmet;
+    struct unmet *u = c->mod.unmet;
     if (u->n == 0)
         return NULL;
     uint64_t no = unmet_next(c, u->at);

@@ -24,8 +24,8 @@ static uint64_t recover_bytes(const struct core *c)
 
 static void recover_destroy(struct core *c)
 {
-    core__pages_put(c->recovery, recover_bytes(c));
-    c->recovery = NULL;
+    core__pages_put(c->mod.recovery, recover_bytes(c));
+    c->mod.recovery = NULL;
 }
 
 const struct core_module recover_module = {.destroy = recover_destroy};
@@ -34,14 +34,14 @@ const struct core_module recover_module = {.destroy = recover_destroy};
 
 static struct core_ns *found_ns(struct core *c, uint64_t print)
 {
-    if (c->recovery->print != print || !print) {
+    if (c->mod.recovery->print != print || !print) {
         struct core_ns *ns = ns_by_print(c, print);
         if (!ns)
             return NULL;
-        c->recovery->print = print;
-        c->recovery->ns = (uint32_t)(ns - c->ns);
+        c->mod.recovery->print = print;
+        c->mod.recovery->ns = (uint32_t)(ns - c->ns);
     }
-    return &c->ns[c->recovery->ns];
+    return &c->ns[c->mod.recovery->ns];
 }
 
 /* The namespace in which a found block belongs. NULL: none, or its size differs from the
@@ -71,7 +71,7 @@ static struct block *found_new(struct core *c, const struct core_found *f, uint3
         block_clear(b, BLOCK_F_PARTS);
         b->where = 0;
     }
-    c->recovery->parent[block_no(c, b)] =
+    c->mod.recovery->parent[block_no(c, b)] =
         f->label.has_parent ? f->label.parent : (struct key256){.b = {0}};
     if (f->label.has_parent)
         b->flags |= BLOCK_F_KEEP; /* until b is linked this says that it has a parent */
@@ -96,15 +96,15 @@ static int found_part(struct core *c, struct block *b, uint32_t shard)
  * search, which core_recover() would repeat. */
 void core_recover_soon(const struct core *c, const struct tier_label *label)
 {
-    if (c->recovery && label->print != 0 && label->print == c->recovery->print)
-        index_prefetch(c, index_hash(c, c->recovery->ns, label->group, label->key.b));
+    if (c->mod.recovery && label->print != 0 && label->print == c->mod.recovery->print)
+        index_prefetch(c, index_hash(c, c->mod.recovery->ns, label->group, label->key.b));
 }
 
 int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner)
 {
-    if (!c->recovery)
-        c->recovery = core__pages(recover_bytes(c));
-    if (!c->recovery)
+    if (!c->mod.recovery)
+        c->mod.recovery = core__pages(recover_bytes(c));
+    if (!c->mod.recovery)
         return -ENOMEM;
     const struct core_ns *ns = found_place(c, f);
     if (!ns || f->loc.id == 0 || (!f->in_host && !core_stores(c)))
@@ -192,7 +192,7 @@ static void found_link(struct core *c, struct block *b)
 {
     if (!(b->flags & BLOCK_F_KEEP))
         return;
-    const struct key256 *key = &c->recovery->parent[block_no(c, b)];
+    const struct key256 *key = &c->mod.recovery->parent[block_no(c, b)];
     struct block *p =
         index_find(c, index_hash(c, b->ns, b->group, key->b), b->ns, b->group, key->b);
     if (!p || !is_found(p) || p == b || p->tokens != block_group(c, p)->block_tokens ||
@@ -213,14 +213,15 @@ static void link_all(struct core *c)
         if (no + RECOVER_AHEAD < c->blocks_high) {
             const struct block *a = &c->blocks[no + RECOVER_AHEAD];
             if (a->flags & BLOCK_F_KEEP && a->state == BLOCK_FOUND)
-                index_prefetch(
-                    c, index_hash(c, a->ns, a->group, c->recovery->parent[no + RECOVER_AHEAD].b));
+                index_prefetch(c, index_hash(c, a->ns, a->group,
+                                             c->mod.recovery->parent[no + RECOVER_AHEAD].b));
         }
         if (no + RECOVER_AHEAD / 2 < c->blocks_high) {
             const struct block *a = &c->blocks[no + RECOVER_AHEAD / 2];
             if (a->flags & BLOCK_F_KEEP && a->state == BLOCK_FOUND)
-                index_prefetch_record(c, index_hash(c, a->ns, a->group,
-                                                    c->recovery->parent[no + RECOVER_AHEAD / 2].b));
+                index_prefetch_record(
+                    c, index_hash(c, a->ns, a->group,
+                                  c->mod.recovery->parent[no + RECOVER_AHEAD / 2].b));
         }
         if (is_found(&c->blocks[no]))
             found_link(c, &c->blocks[no]);
@@ -396,7 +397,7 @@ static void order_all(struct core *c)
 uint32_t core_recover_end(struct core *c)
 {
     uint32_t n = 0;
-    if (!c->recovery)
+    if (!c->mod.recovery)
         return 0;
     for (uint32_t no = 0; no < c->blocks_high; no++)
         if (c->blocks[no].state == BLOCK_FOUND)

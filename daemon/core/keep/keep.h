@@ -21,7 +21,7 @@ struct pin {
     uint32_t freed;    /* how many of these it has released, from the first on: 0 before its end */
     struct key256 tip; /* as in core_pin_view */
     bool going;        /* it has ended: clients do not see it, and its blocks are being released */
-    struct list_node node; /* while `going`: in core->pins->going */
+    struct list_node node; /* while `going`: in core->mod.pins->going */
     struct run_iter at;    /* while `going`: the next block to be released */
 };
 

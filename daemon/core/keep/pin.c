@@ -20,7 +20,7 @@ struct pins {
 
 static int pins_create(struct core *c)
 {
-    struct pins *pins = c->pins;
+    struct pins *pins = c->mod.pins;
     pins->bytes_max = c->cfg.pin_bytes_max;
     list_init(&pins->going);
     if (c->cfg.pins_max == 0)
@@ -31,7 +31,7 @@ static int pins_create(struct core *c)
 
 static void pins_destroy(struct core *c)
 {
-    core__shared_pool_free(&c->pins->pool, &c->pins->share);
+    core__shared_pool_free(&c->mod.pins->pool, &c->mod.pins->share);
 }
 
 const struct core_module pins_module = {CORE_STATE(pins), .create = pins_create,
@@ -39,17 +39,17 @@ const struct core_module pins_module = {CORE_STATE(pins), .create = pins_create,
 
 uint32_t pins_used(const struct core *c)
 {
-    return pool_used(c->pins->pool);
+    return pool_used(c->mod.pins->pool);
 }
 
 bool pins_are_going(const struct core *c)
 {
-    return !list_empty(&c->pins->going);
+    return !list_empty(&c->mod.pins->going);
 }
 
 void pins_force(struct core *c, bool forced)
 {
-    c->pins->forced = forced;
+    c->mod.pins->forced = forced;
 }
 
 /* The runs for all pins together: blocks of a quarter of the index, and a run for each pin. */
@@ -74,7 +74,7 @@ void pin_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     if (b->pins == 0)
         return;
-    MUST(x->reason != KVC_MISS_EVICTED || c->pins->forced);
+    MUST(x->reason != KVC_MISS_EVICTED || c->mod.pins->forced);
     count_pinned(c, b, false);
     b->pins = b->host_pins = 0;
     room_bind(c, b);
@@ -125,12 +125,12 @@ static uint64_t tenant_pinned(const struct core *c, const char *tenant)
 
 void core_pin_budget(struct core *c, uint64_t bytes_max)
 {
-    c->pins->bytes_max = bytes_max;
+    c->mod.pins->bytes_max = bytes_max;
 }
 
 uint64_t core_pin_budget_now(const struct core *c)
 {
-    return c->pins->bytes_max;
+    return c->mod.pins->bytes_max;
 }
 
 /* ---- pins ---- */
@@ -169,7 +169,7 @@ static int collect_one(struct core *c, struct pin *p, struct block *b, struct ad
 static int pin_allowed(struct core *c, const struct core_ns *ns, const struct pin *p,
                        const struct added *added)
 {
-    const uint64_t max = c->pins->bytes_max;
+    const uint64_t max = c->mod.pins->bytes_max;
     int err = 0;
     for (unsigned t = 0; t < RETAIN_TIERS && !err && !p->of_name; t++)
         err = quota_bind(c, ns, t, added->bound[t]);
@@ -181,15 +181,15 @@ static int pin_allowed(struct core *c, const struct core_ns *ns, const struct pi
 static void pin_free(struct core *c, struct pin *p)
 {
     run_free(c, run_principal(c, p->principal), &p->blocks);
-    share_put(&c->pins->share, owner_no(c, p->principal), c->pins->pool, p);
+    share_put(&c->mod.pins->share, owner_no(c, p->principal), c->mod.pins->pool, p);
 }
 
 struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f)
 {
     const struct core_ns *ns = in->seq.ns;
-    struct pin *p = c->cfg.pins_max
-                        ? share_get(&c->pins->share, owner_no(c, ns->principal), c->pins->pool)
-                        : NULL;
+    struct pin *p = c->cfg.pins_max ? share_get(&c->mod.pins->share, owner_no(c, ns->principal),
+                                                c->mod.pins->pool)
+                                    : NULL;
     if (!p)
         return NULL;
     *p = (struct pin){.ns = ns->id,
@@ -221,7 +221,7 @@ static bool pin_let_go(struct core *c, struct pin *p, bool all)
 
 static int pin_hold(struct core *c, struct pin *p, struct block *b)
 {
-    const bool binds = c->regions && (p->in_memory || !core_stores(c));
+    const bool binds = c->mod.regions && (p->in_memory || !core_stores(c));
     const int err = binds && unevictable_by_hold(c, b) > 0 ? regions_admit(c, b) : 0;
     if (err)
         return err == KVC_E_FULL ? KVC_E_PIN_LIMIT : err;
@@ -262,11 +262,11 @@ void pin_drop(struct core *c, struct pin *p)
 void pin_begin(struct core *c, struct pin *p, uint64_t ttl_ms, struct core_pinned *ret_pinned)
 {
     MUST(p->held == p->blocks.n);
-    p->id = ++c->pins->serial << 32 | (pool_index(c->pins->pool, p) + 1);
+    p->id = ++c->mod.pins->serial << 32 | (pool_index(c->mod.pins->pool, p) + 1);
     if (ttl_ms)
         p->end_ms = c->now_ms + MIN(ttl_ms, UINT64_MAX / 2);
-    if (p->end_ms && (!c->pins->next_ms || p->end_ms < c->pins->next_ms))
-        c->pins->next_ms = p->end_ms;
+    if (p->end_ms && (!c->mod.pins->next_ms || p->end_ms < c->mod.pins->next_ms))
+        c->mod.pins->next_ms = p->end_ms;
     c->m.pins++;
     c->m.pins_taken++;
     *ret_pinned = (struct core_pinned){
@@ -302,8 +302,9 @@ int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_
 static struct pin *pin_by_id(struct core *c, uint64_t id)
 {
     const uint32_t no = (uint32_t)id - 1;
-    struct pin *p =
-        c->cfg.pins_max && no < pool_count(c->pins->pool) ? pool_at(c->pins->pool, no) : NULL;
+    struct pin *p = c->cfg.pins_max && no < pool_count(c->mod.pins->pool)
+                        ? pool_at(c->mod.pins->pool, no)
+                        : NULL;
     return p && p->id == id ? p : NULL;
 }
 
@@ -316,7 +317,7 @@ static bool pin_end(struct core *c, struct pin *p)
         return false;
     }
     p->going = true;
-    list_push_back(&c->pins->going, &p->node);
+    list_push_back(&c->mod.pins->going, &p->node);
     return true;
 }
 
@@ -365,9 +366,9 @@ bool core_unpin_step(struct core *c, uint64_t id)
 bool core_pin_next(struct core *c, const struct core_client *cl, uint64_t *cursor,
                    struct core_pin_view *ret_view)
 {
-    const uint32_t n = c->cfg.pins_max ? pool_count(c->pins->pool) : 0;
+    const uint32_t n = c->cfg.pins_max ? pool_count(c->mod.pins->pool) : 0;
     for (uint32_t i = (uint32_t)*cursor; i < n; i++) {
-        const struct pin *p = pool_at(c->pins->pool, i);
+        const struct pin *p = pool_at(c->mod.pins->pool, i);
         if (!p || !p->id || !may_see(cl, p))
             continue;
         const struct core_ns *ns = ns_by_id(c, p->ns);
@@ -394,10 +395,10 @@ bool core_pin_next(struct core *c, const struct core_client *cl, uint64_t *curso
 static void pins_end_due(struct core *c)
 {
     uint64_t next = 0;
-    if (!c->pins->next_ms || c->now_ms < c->pins->next_ms)
+    if (!c->mod.pins->next_ms || c->now_ms < c->mod.pins->next_ms)
         return;
     struct pin *p;
-    POOL_FOR_EACH (p, i, c->pins->pool) {
+    POOL_FOR_EACH (p, i, c->mod.pins->pool) {
         if (!p->end_ms || p->going)
             continue;
         if (p->end_ms <= c->now_ms) {
@@ -407,15 +408,15 @@ static void pins_end_due(struct core *c)
             next = p->end_ms;
         }
     }
-    c->pins->next_ms = next;
+    c->mod.pins->next_ms = next;
 }
 
 /* Runs a step of the pins that have ended, one after the other; true: there is more. */
 static bool unpin_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->pins->going);
+    struct list_node *node = list_first(&c->mod.pins->going);
     return node &&
-           (pin_go_on(c, CONTAINER_OF(node, struct pin, node)) || !list_empty(&c->pins->going));
+           (pin_go_on(c, CONTAINER_OF(node, struct pin, node)) || !list_empty(&c->mod.pins->going));
 }
 
 bool pin_step(struct core *c)
@@ -435,7 +436,7 @@ void pins_check(struct core *c)
     uint64_t pins = 0, blocks = 0;
     MUST(count != NULL);
     const struct pin *p;
-    POOL_FOR_EACH (p, i, c->pins->pool) {
+    POOL_FOR_EACH (p, i, c->mod.pins->pool) {
         pins += p->id != 0 && !p->going;
         const bool refused = p->going && p->id == 0; /* its last blocks were not pinned */
         MUST((p->held == p->blocks.n || refused) && (p->freed == 0 || p->going));

@@ -35,8 +35,8 @@ struct promises {
 
 static int promises_create(struct core *c)
 {
-    list_init(&c->promises->all);
-    c->promises->known[0].from = c->promises->known[1].from = CORE_NONE;
+    list_init(&c->mod.promises->all);
+    c->mod.promises->known[0].from = c->mod.promises->known[1].from = CORE_NONE;
     return 0;
 }
 
@@ -44,23 +44,23 @@ const struct core_module promises_module = {CORE_STATE(promises), .create = prom
 
 uint64_t promise_looks(const struct core *c)
 {
-    return c->promises->looks;
+    return c->mod.promises->looks;
 }
 
 uint32_t promise_count(const struct core *c)
 {
-    return c->promises->count;
+    return c->mod.promises->count;
 }
 
 struct promise *promise_next(const struct core *c, const struct promise *p)
 {
-    struct list_node *node = p ? p->node.next : c->promises->all.next;
-    return node == &c->promises->all ? NULL : CONTAINER_OF(node, struct promise, node);
+    struct list_node *node = p ? p->node.next : c->mod.promises->all.next;
+    return node == &c->mod.promises->all ? NULL : CONTAINER_OF(node, struct promise, node);
 }
 
 void promise_look(struct core *c)
 {
-    c->promises->due = true;
+    c->mod.promises->due = true;
 }
 
 /* A move of b is under way. Binds b to storage now; when the move has ended, promise_moved() writes
@@ -121,8 +121,8 @@ static void walk_begin(const struct core *c, struct promise_walk *w, uint32_t fr
 /* The result of another walk from this block, if it still holds; NULL: none. */
 static const struct promise_known *known_at(const struct core *c, uint32_t no)
 {
-    for (unsigned i = 0; i < ARRAY_LEN(c->promises->known); i++) {
-        const struct promise_known *k = &c->promises->known[i];
+    for (unsigned i = 0; i < ARRAY_LEN(c->mod.promises->known); i++) {
+        const struct promise_known *k = &c->mod.promises->known[i];
         if (k->from != no || k->from_gen != c->blocks[no].gen || k->lost != c->promises_lost)
             continue;
         if (k->nearest == CORE_NONE || (c->blocks[k->nearest].gen == k->nearest_gen &&
@@ -137,7 +137,7 @@ static const struct promise_known *known_at(const struct core *c, uint32_t no)
 static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
 {
     struct block *p = &c->blocks[w->at];
-    c->promises->looks++;
+    c->mod.promises->looks++;
     if (is_safe(c, p, why))
         return 1;
     const struct promise_known *k = why == SAVE_PROMISE ? known_at(c, w->at) : NULL;
@@ -149,11 +149,11 @@ static int walk_block(struct core *c, struct promise_walk *w, enum save_why why)
         return 0;
     if (w->nearest == CORE_NONE)
         w->nearest = w->at;
-    if (c->promises->fell_short && w->at != w->nearest)
+    if (c->mod.promises->fell_short && w->at != w->nearest)
         return 1; /* little more can be begun now; it is tried again */
     const bool under_way = why == SAVE_PROMISE ? p->promising : block_saving(p);
     const int err = promise_make(c, p, why);
-    c->promises->fell_short |= err == KVC_E_BUSY;
+    c->mod.promises->fell_short |= err == KVC_E_BUSY;
     if (err)
         return err == KVC_E_BUSY ? 1 : err;
     /* The walk that began the write under way also began those of the blocks before. */
@@ -178,15 +178,15 @@ static int promise_walk_on(struct core *c, struct promise_walk *w, enum save_why
 /* Forgets the results of walks that are to be tried again. */
 static void known_forget(struct core *c)
 {
-    struct promise_known *k = &c->promises->known[1];
-    if (k->err || c->promises->fell_short || c->promises->again)
+    struct promise_known *k = &c->mod.promises->known[1];
+    if (k->err || c->mod.promises->fell_short || c->mod.promises->again)
         k->from = CORE_NONE;
 }
 
 static void known_set(struct core *c, const struct promise_walk *w, int err)
 {
     const uint32_t nearest = w->nearest;
-    c->promises->known[err || nearest != CORE_NONE] =
+    c->mod.promises->known[err || nearest != CORE_NONE] =
         (struct promise_known){.from = w->from,
                                .from_gen = c->blocks[w->from].gen,
                                .nearest = nearest,
@@ -246,14 +246,14 @@ static int push_commit(struct core *c, struct promise *p, uint64_t looks, uint32
         *ret_await = p->block; /* wait for its other shards: without them nothing need be durable */
         return 0;
     }
-    const uint64_t end = c->promises->looks + looks;
+    const uint64_t end = c->mod.promises->looks + looks;
     const bool awaits = p->await != CORE_NONE && c->blocks[p->await].gen == p->await_gen;
     if (w->at == CORE_NONE)
         walk_begin(c, w, awaits ? p->await : p->block);
     else if (w->lost != c->promises_lost)
         walk_begin(c, w, p->block);
     for (;;) {
-        const int err = promise_walk_on(c, w, SAVE_PROMISE, end - c->promises->looks);
+        const int err = promise_walk_on(c, w, SAVE_PROMISE, end - c->mod.promises->looks);
         if (err == CORE_MORE)
             return err;
         known_set(c, w, err);
@@ -321,15 +321,15 @@ void promise_add(struct core *c, struct promise *p)
 {
     p->await = p->walk.at = CORE_NONE;
     p->verdict = KVC_ST_OK;
-    list_push_back(&c->promises->all, &p->node);
-    c->promises->count++;
-    c->promises->due = true;
+    list_push_back(&c->mod.promises->all, &p->node);
+    c->mod.promises->count++;
+    c->mod.promises->due = true;
 }
 
 void promise_remove(struct core *c, struct promise *p)
 {
     list_remove(&p->node);
-    c->promises->count--;
+    c->mod.promises->count--;
 }
 
 void promise_hear(struct core *c, struct block *b, const struct block_change *x)
@@ -340,12 +340,12 @@ void promise_hear(struct core *c, struct block *b, const struct block_change *x)
         return;
     const uint32_t no = block_no(c, b);
     block_clear(b, BLOCK_F_DURABLE_WANTED);
-    c->promises->due = true;
+    c->mod.promises->due = true;
     /* Promises that awaited the block notice that it is not awaited any more. If it was removed, a
      * name uses the block before it; a commit's own block was removed with it. */
     if (!x->err)
         return;
-    LIST_FOR_EACH_SAFE (node, next, &c->promises->all) {
+    LIST_FOR_EACH_SAFE (node, next, &c->mod.promises->all) {
         struct promise *p = CONTAINER_OF(node, struct promise, node);
         if (p->await == no && p->await_gen == b->gen)
             p->verdict = x->err == -ENOSPC ? KVC_ST_FULL : KVC_ST_TIER;
@@ -365,36 +365,37 @@ static bool is_awaiting(const struct core *c, const struct promise *p)
 /* Each round looks at every promise once, some at a call. */
 static void round_begin(struct core *c)
 {
-    c->promises->again = c->promises->fell_short;
-    c->promises->due = c->promises->fell_short = false;
-    c->promises->left = c->promises->count;
+    c->mod.promises->again = c->mod.promises->fell_short;
+    c->mod.promises->due = c->mod.promises->fell_short = false;
+    c->mod.promises->left = c->mod.promises->count;
 }
 
 void promise_step(struct core *c)
 {
-    if (c->promises->left == 0 && (c->promises->due || c->promises->fell_short))
+    if (c->mod.promises->left == 0 && (c->mod.promises->due || c->mod.promises->fell_short))
         round_begin(c);
     known_forget(c);
-    for (uint32_t n = 0; c->promises->left > 0 && n < STEP_PROMISES; c->promises->left--) {
-        struct list_node *node = list_first(&c->promises->all);
+    for (uint32_t n = 0; c->mod.promises->left > 0 && n < STEP_PROMISES; c->mod.promises->left--) {
+        struct list_node *node = list_first(&c->mod.promises->all);
         if (!node)
             break;
         struct promise *p = CONTAINER_OF(node, struct promise, node);
         list_remove(node);
-        list_push_back(&c->promises->all, node);
+        list_push_back(&c->mod.promises->all, node);
         /* Writes that could not be begun are tried again, until one of them falls short again. */
-        if (is_awaiting(c, p) && (!c->promises->again || c->promises->fell_short ||
+        if (is_awaiting(c, p) && (!c->mod.promises->again || c->mod.promises->fell_short ||
                                   block_saving(&c->blocks[p->await]))) {
             n++;
             continue;
         }
-        const uint64_t looks = c->promises->looks;
+        const uint64_t looks = c->mod.promises->looks;
         uint8_t status;
         const int rc = promise_check(c, p, STEP_PROMISES - n, &status);
-        n += STEP_PROMISES / STEP_CHECKS + (uint32_t)MIN(c->promises->looks - looks, STEP_PROMISES);
+        n += STEP_PROMISES / STEP_CHECKS +
+             (uint32_t)MIN(c->mod.promises->looks - looks, STEP_PROMISES);
         if (rc == CORE_MORE) {
             list_remove(node);
-            list_push_front(&c->promises->all, node);
+            list_push_front(&c->mod.promises->all, node);
             return;
         }
         if (rc == 1)
@@ -402,28 +403,28 @@ void promise_step(struct core *c)
         promise_remove(c, p);
         p->done(c, p, status);
     }
-    if (list_empty(&c->promises->all))
-        c->promises->left = 0;
+    if (list_empty(&c->mod.promises->all))
+        c->mod.promises->left = 0;
 }
 
 bool promise_is_due(const struct core *c)
 {
-    return c->promises->left > 0 || c->promises->due;
+    return c->mod.promises->left > 0 || c->mod.promises->due;
 }
 
 /* No request waits for this: blocks further up were promised already, or are made durable again
  * (reconcile.c). */
 void promise_begin(struct core *c, struct block *b)
 {
-    const bool is_short = c->promises->fell_short;
-    const uint64_t looks = c->promises->looks;
+    const bool is_short = c->mod.promises->fell_short;
+    const uint64_t looks = c->mod.promises->looks;
     struct promise_walk w;
     if (!core_stores(c) || b->state != BLOCK_PRESENT)
         return;
-    c->promises->fell_short = false;
+    c->mod.promises->fell_short = false;
     walk_begin(c, &w, block_no(c, b));
     if (promise_walk_on(c, &w, SAVE_PROMISE, STEP_PROMISES) < 0)
         c->m.demotion_failures++;
-    c->promises->fell_short |= is_short;
-    c->work += (c->promises->looks - looks) * WORK_LOOK;
+    c->mod.promises->fell_short |= is_short;
+    c->work += (c->mod.promises->looks - looks) * WORK_LOOK;
 }

@@ -43,29 +43,29 @@ static uint32_t seen_below(const struct core *c, unsigned level)
 {
     uint32_t n = 0;
     for (unsigned l = 0; l < level; l++)
-        n += c->reclaim->seen[l];
+        n += c->mod.reclaim->seen[l];
     return n;
 }
 
 static void level_learn(struct core *c, unsigned level)
 {
-    c->reclaim->seen[level]++;
-    if (++c->reclaim->total < KEEP_WINDOW)
+    c->mod.reclaim->seen[level]++;
+    if (++c->mod.reclaim->total < KEEP_WINDOW)
         return;
-    c->reclaim->total = 0;
+    c->mod.reclaim->total = 0;
     for (unsigned l = 0; l <= RETAIN_MAX; l++)
-        c->reclaim->total += c->reclaim->seen[l] /= 2;
+        c->mod.reclaim->total += c->mod.reclaim->seen[l] /= 2;
 }
 
 /* The percentage of blocks on disk at this level that is not worth keeping: 0 for levels above the
  * one at which the wanted part of all is reached, 100 for those below it. */
 static uint32_t level_percent(const struct core *c, unsigned level)
 {
-    const uint64_t want = (uint64_t)c->reclaim->keep_percent * c->reclaim->total,
-                   at = c->reclaim->seen[level];
+    const uint64_t want = (uint64_t)c->mod.reclaim->keep_percent * c->mod.reclaim->total,
+                   at = c->mod.reclaim->seen[level];
     const uint64_t below = 100ull * seen_below(c, level);
-    if (c->reclaim->total == 0)
-        return c->reclaim->keep_percent;
+    if (c->mod.reclaim->total == 0)
+        return c->mod.reclaim->keep_percent;
     if (want <= below)
         return 0;
     return at == 0 ? 100 : (uint32_t)MIN((want - below) / at, 100);
@@ -76,8 +76,8 @@ static uint32_t level_percent(const struct core *c, unsigned level)
 static void keep_learn(struct core *c)
 {
     for (uint32_t n = 0; n < KEEP_SAMPLES && c->blocks_high > 0; n++) {
-        c->reclaim->seed = c->reclaim->seed * 1664525u + 1013904223u;
-        const uint32_t no = (uint32_t)(((uint64_t)c->reclaim->seed * c->blocks_high) >> 32);
+        c->mod.reclaim->seed = c->mod.reclaim->seed * 1664525u + 1013904223u;
+        const uint32_t no = (uint32_t)(((uint64_t)c->mod.reclaim->seed * c->blocks_high) >> 32);
         const struct block *b = &c->blocks[no];
         if (b->state != BLOCK_PRESENT || !copy_there(b, CORE_STORAGE))
             continue;
@@ -98,11 +98,11 @@ static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
     const uint32_t account = block_ns(c, b)->account;
     if (account == 0)
         return false;
-    if (c->reclaim->disk_percent_ms != c->now_ms + 1) {
-        c->reclaim->disk_percent_ms = c->now_ms + 1;
-        c->reclaim->disk_percent = quota_disk_percent(c);
+    if (c->mod.reclaim->disk_percent_ms != c->now_ms + 1) {
+        c->mod.reclaim->disk_percent_ms = c->now_ms + 1;
+        c->mod.reclaim->disk_percent = quota_disk_percent(c);
     }
-    return retain_keeps(c->retain, account, CORE_STORAGE, bytes, c->reclaim->disk_percent);
+    return retain_keeps(c->retain, account, CORE_STORAGE, bytes, c->mod.reclaim->disk_percent);
 }
 
 /* Whether b is worth keeping on disk: by its level, then by the policy. Bytes that are guaranteed
@@ -139,11 +139,11 @@ static bool tree_in_use(struct core *c, struct block *b)
 
 static void reclaim_stick(struct core *c, uint32_t no, struct tier_loc loc)
 {
-    if (c->reclaim->nstuck == STUCK_MAX)
+    if (c->mod.reclaim->nstuck == STUCK_MAX)
         return; /* the segment waits until the block is used or evicted */
-    c->reclaim->stuck[c->reclaim->nstuck].block = no;
-    c->reclaim->stuck[c->reclaim->nstuck].gen = c->blocks[no].gen;
-    c->reclaim->stuck[c->reclaim->nstuck++].loc = loc;
+    c->mod.reclaim->stuck[c->mod.reclaim->nstuck].block = no;
+    c->mod.reclaim->stuck[c->mod.reclaim->nstuck].gen = c->blocks[no].gen;
+    c->mod.reclaim->stuck[c->mod.reclaim->nstuck++].loc = loc;
 }
 
 static bool has_loc(struct core *c, const struct block *b, struct tier_loc loc, uint32_t *ret_shard)
@@ -227,12 +227,12 @@ static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 
 static void stuck_again(struct core *c)
 {
-    const uint32_t n = c->reclaim->nstuck;
-    c->reclaim->nstuck = 0;
+    const uint32_t n = c->mod.reclaim->nstuck;
+    c->mod.reclaim->nstuck = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t no = c->reclaim->stuck[i].block;
-        if (c->blocks[no].gen == c->reclaim->stuck[i].gen)
-            reclaim_one(c, c->reclaim->stuck[i].loc, no);
+        const uint32_t no = c->mod.reclaim->stuck[i].block;
+        if (c->blocks[no].gen == c->mod.reclaim->stuck[i].gen)
+            reclaim_one(c, c->mod.reclaim->stuck[i].loc, no);
     }
 }
 
@@ -240,11 +240,11 @@ bool reclaim_step(struct core *c)
 {
     if (!core_stores(c))
         return false;
-    if (c->reclaim->nstuck > 0)
+    if (c->mod.reclaim->nstuck > 0)
         stuck_again(c);
-    if (c->reclaim->stats_ms != c->now_ms + 1) {
+    if (c->mod.reclaim->stats_ms != c->now_ms + 1) {
         struct tier_stats st;
-        c->reclaim->stats_ms = c->now_ms + 1;
+        c->mod.reclaim->stats_ms = c->now_ms + 1;
         c->cfg.tier[CORE_STORAGE]->ops->stats(c->cfg.tier[CORE_STORAGE], &st);
         c->disk_turn_ms = st.turn_ms;
     }
@@ -294,17 +294,17 @@ static void reclaim_on_room(void *ctx)
 
 void core_keep_percent(struct core *c, uint32_t percent)
 {
-    c->reclaim->keep_percent = MIN(percent, 100);
+    c->mod.reclaim->keep_percent = MIN(percent, 100);
 }
 
 uint32_t core_keep_percent_now(const struct core *c)
 {
-    return c->reclaim->keep_percent;
+    return c->mod.reclaim->keep_percent;
 }
 
 void reclaim_listen(struct core *c)
 {
-    c->reclaim->keep_percent = ADMIT_KEEP_PERCENT;
+    c->mod.reclaim->keep_percent = ADMIT_KEEP_PERCENT;
     admit_init(&c->admit, ADMIT_KEEP_PERCENT);
     c->cfg.tier[CORE_STORAGE]->events = (struct tier_events){
         .ctx = c, .moved = reclaim_on_moved, .lost = reclaim_on_lost, .room = reclaim_on_room};

@@ -38,7 +38,7 @@ static int copy_below(struct core *c, struct block *b)
     int err = KVC_E_BUSY;
     if (disk->storage->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
         err = save_begin(c, b, SAVE_ANCESTOR);
-    c->reconcile->writes_later = err != 0 && err != KVC_E_QUOTA;
+    c->mod.reconcile->writes_later = err != 0 && err != KVC_E_QUOTA;
     if (err)
         return err == KVC_E_QUOTA ? 0 : err; /* no room for its owner: with the next one below */
     if (b->parent != CORE_NONE)
@@ -60,7 +60,7 @@ static int block_reconcile(struct core *c, struct block *b)
         err = b->moving > 0 ? 0 : load_begin(c, b);
         return err ? err : 1;
     }
-    if (c->reconcile->writes_later && !is_firm(c, b))
+    if (c->mod.reconcile->writes_later && !is_firm(c, b))
         return KVC_E_BUSY;
     const enum copy_state disk = block_wants(c, b, CORE_STORAGE);
     if (copy_is_enough(b, CORE_STORAGE, disk)) {
@@ -82,8 +82,8 @@ static bool pass_ends(const struct core *c, const struct block *b, int err)
 
 static void pass_begin(struct core *c)
 {
-    c->reconcile->left = unmet_count(c);
-    c->reconcile->refused = c->reconcile->writes_later = false;
+    c->mod.reconcile->left = unmet_count(c);
+    c->mod.reconcile->refused = c->mod.reconcile->writes_later = false;
 }
 
 /* The next block of the pass. False: the pass ends with it. */
@@ -95,7 +95,7 @@ static bool pass_step(struct core *c, uint32_t *begun)
     *begun += rc == 1;
     if (rc != 0 && rc != 1) {
         unmet_add(c, b);
-        c->reconcile->refused = true;
+        c->mod.reconcile->refused = true;
         if (pass_ends(c, b, rc))
             return false;
     }
@@ -104,8 +104,8 @@ static bool pass_step(struct core *c, uint32_t *begun)
 
 bool reconcile_step(struct core *c)
 {
-    struct reconcile *r = c->reconcile;
-    if (!c->recovery && c->now_ms >= c->found_ms + PIN_FOUND_MS)
+    struct reconcile *r = c->mod.reconcile;
+    if (!c->mod.recovery && c->now_ms >= c->found_ms + PIN_FOUND_MS)
         found_end(c);
     if (unmet_count(c) == 0 || c->now_ms < MAX(r->again_ms, c->pause_ms))
         return false;

@@ -29,7 +29,7 @@ uint64_t verify_bytes(const struct core_config *cfg)
 static int verify_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
-    struct verify *v = c->verify;
+    struct verify *v = c->mod.verify;
     list_init(&v->reads);
     const int err =
         core__fair_share(c, &v->share, core__slices_max(cfg), MAX(cfg->principals_max, 1u));
@@ -40,8 +40,8 @@ static int verify_create(struct core *c)
 
 static void verify_destroy(struct core *c)
 {
-    pool_destroy(&c->verify->ops);
-    share_destroy(&c->verify->share);
+    pool_destroy(&c->mod.verify->ops);
+    share_destroy(&c->mod.verify->share);
 }
 
 const struct core_module verify_module = {CORE_STATE(verify), .create = verify_create,
@@ -49,7 +49,7 @@ const struct core_module verify_module = {CORE_STATE(verify), .create = verify_c
 
 const struct pool *verify_pool(const struct core *c)
 {
-    return c->verify->ops;
+    return c->mod.verify->ops;
 }
 
 /* ---- what is wrong ---- */
@@ -186,7 +186,7 @@ static void verify_slice_end(struct core *c, struct core_verify *v)
     struct core_client *cl = v->client;
     list_remove(&v->req.node);
     cl->verifying = false;
-    share_give(&c->verify->share, owner_no(c, cl->who.principal), 1);
+    share_give(&c->mod.verify->share, owner_no(c, cl->who.principal), 1);
     v->done(v);
     cl->copies--; /* last: done() may have closed the client, which lives until here */
     core__client_settle(c, cl);
@@ -204,7 +204,7 @@ static void verify_read_done(struct tier_op *t)
     list_remove(&o->node);
     if (o->hbm != CORE_NONE)
         hbm_verify_end(c, o->hbm);
-    pool_put(c->verify->ops, o);
+    pool_put(c->mod.verify->ops, o);
     b->copies--; /* not before: it holds the block in place */
     block_changed(c, b, &(struct block_change){.what = BLOCK_CHECKED});
     if (is_promised && b->state == BLOCK_PRESENT && !block_promised(b))
@@ -231,7 +231,7 @@ static struct tier *tier_of(struct core *c, const struct core_verify *v, const s
 void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_t index,
                  uint32_t shard, uint32_t hbm)
 {
-    struct verify_op *o = pool_take(c->verify->ops);
+    struct verify_op *o = pool_take(c->mod.verify->ops);
     *o = (struct verify_op){.core = c,
                             .slice = v,
                             .block = block_no(c, b),
@@ -247,7 +247,7 @@ void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_
                              .deadline_ns = v->deadline_ns,
                              .done = verify_read_done};
     b->copies++;
-    list_push_back(&c->verify->reads, &o->node);
+    list_push_back(&c->mod.verify->reads, &o->node);
     tier->ops->submit(tier, &o->op);
 }
 
@@ -305,7 +305,7 @@ static uint32_t slice_begin(struct core *c, struct core_verify *v)
 
 static void verify_cancel(struct core *c, struct core_req *req)
 {
-    LIST_FOR_EACH_SAFE (node, next, &c->verify->reads) {
+    LIST_FOR_EACH_SAFE (node, next, &c->mod.verify->reads) {
         struct verify_op *o = CONTAINER_OF(node, struct verify_op, node);
         if (&o->slice->req == req)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
@@ -323,13 +323,13 @@ int core_verify_start(struct core *c, struct core_verify *v)
         v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
         return 0;
     }
-    if (v->client->verifying || !share_take(&c->verify->share, who, 1))
+    if (v->client->verifying || !share_take(&c->mod.verify->share, who, 1))
         return KVC_E_BUSY;
     v->left = 0;
     v->ret_bytes = 0;
     v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
     if ((v->tier == CORE_VERIFY_HBM ? hbm_verify_begin(c, v) : slice_begin(c, v)) == 0) {
-        share_give(&c->verify->share, who, 1);
+        share_give(&c->mod.verify->share, who, 1);
         return 0;
     }
     v->client->copies++;

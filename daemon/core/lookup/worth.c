@@ -18,7 +18,7 @@ struct weigh {
 
 static int worth_create(struct core *c)
 {
-    c->weigh->is_on = c->cfg.load_or_recompute;
+    c->mod.weigh->is_on = c->cfg.load_or_recompute;
     return 0;
 }
 
@@ -123,7 +123,7 @@ static bool is_plain(const struct core *c, const struct find *f, const struct wo
 
 bool worth_is_asked(const struct core *c, const struct find *f)
 {
-    return f->seq->worth && c->weigh->is_on && f->tokens > f->from &&
+    return f->seq->worth && c->mod.weigh->is_on && f->tokens > f->from &&
            (f->seq->cost.ns_per_token != 0 || f->seq->cost.ns_per_token_pair != 0);
 }
 
@@ -179,7 +179,7 @@ bool worth_load_now(struct core *c, struct find *f, uint64_t *ret_ns)
 
 static bool probe_may(const struct core *c)
 {
-    return c->now_ms >= c->weigh->probe_ms && c->reading_bytes == 0 && c->wanted_bytes == 0;
+    return c->now_ms >= c->mod.weigh->probe_ms && c->reading_bytes == 0 && c->wanted_bytes == 0;
 }
 
 /* Begins to read the block as a probe, unless it is in memory or moving. Returns whether that was
@@ -188,7 +188,7 @@ static bool probe_took(struct core *c, struct block *b)
 {
     if (block_ready(b) || b->moving > 0)
         return false;
-    c->weigh->probe_ms = c->now_ms + PROBE_MS;
+    c->mod.weigh->probe_ms = c->now_ms + PROBE_MS;
     c->m.prefetches += load_begin(c, b) == 0;
     return true;
 }
@@ -205,7 +205,7 @@ void worth_probe(struct core *c, const struct find *f)
 
 void worth_probe_first(struct core *c)
 {
-    if (!c->weigh->is_on || !core_stores(c) || !probe_may(c) || reads_are_known(c))
+    if (!c->mod.weigh->is_on || !core_stores(c) || !probe_may(c) || reads_are_known(c))
         return;
     for (uint32_t no = 0; no < MIN(c->blocks_high, FIRST_LOOK); no++) {
         struct block *b = &c->blocks[no];
@@ -216,10 +216,10 @@ void worth_probe_first(struct core *c)
 
 void core_load_or_recompute(struct core *c, bool on)
 {
-    c->weigh->is_on = on;
+    c->mod.weigh->is_on = on;
 }
 
 bool core_load_or_recompute_now(const struct core *c)
 {
-    return c->weigh->is_on;
+    return c->mod.weigh->is_on;
 }

@@ -81,12 +81,12 @@ static void ask_room_enter(struct core *c, struct find_room *room)
 /* From here on lookups are done in one piece, in the room for these. */
 static void ask_leave(struct core *c)
 {
-    ask_room_enter(c, &c->asks->room);
+    ask_room_enter(c, &c->mod.asks->room);
 }
 
 static int asks_create(struct core *c)
 {
-    struct asks *a = c->asks;
+    struct asks *a = c->mod.asks;
     list_init(&a->going);
     ask_leave(c);
     a->sliced = core__pages(ASK_ROOM_BYTES);
@@ -98,13 +98,13 @@ static int asks_create(struct core *c)
 
 static void asks_destroy(struct core *c)
 {
-    core__shared_pool_free(&c->asks->pool, &c->asks->share);
-    core__pages_put(c->asks->sliced, ASK_ROOM_BYTES);
+    core__shared_pool_free(&c->mod.asks->pool, &c->mod.asks->share);
+    core__pages_put(c->mod.asks->sliced, ASK_ROOM_BYTES);
 }
 
 static struct sys_range asks_memory(const struct core *c)
 {
-    return (struct sys_range){c->asks->sliced, ASK_ROOM_BYTES};
+    return (struct sys_range){c->mod.asks->sliced, ASK_ROOM_BYTES};
 }
 
 const struct core_module asks_module = {CORE_STATE(asks), .create = asks_create,
@@ -112,21 +112,21 @@ const struct core_module asks_module = {CORE_STATE(asks), .create = asks_create,
 
 bool asks_are_leaving(const struct core *c)
 {
-    return !list_empty(&c->asks->going);
+    return !list_empty(&c->mod.asks->going);
 }
 
 uint64_t asks_hold(const struct core *c)
 {
     uint64_t n = 0;
     const struct core_ask *ask;
-    POOL_FOR_EACH (ask, i, c->asks->pool)
+    POOL_FOR_EACH (ask, i, c->mod.asks->pool)
         n += ask->f.holds + (ask->climbed != CORE_NONE);
     return n;
 }
 
 static void ask_enter(struct core *c, const struct core_ask *ask)
 {
-    ask_room_enter(c, &c->asks->sliced[pool_index(c->asks->pool, ask)]);
+    ask_room_enter(c, &c->mod.asks->sliced[pool_index(c->mod.asks->pool, ask)]);
 }
 
 /* Begins the next phase, from the first block on. */
@@ -674,7 +674,7 @@ static bool ask_free(struct core *c, struct core_ask *ask, bool all)
 
 static void ask_free_slot(struct core *c, struct core_ask *ask)
 {
-    share_put(&c->asks->share, owner_no(c, ask->client->who.principal), c->asks->pool, ask);
+    share_put(&c->mod.asks->share, owner_no(c, ask->client->who.principal), c->mod.asks->pool, ask);
     ask_leave(c);
 }
 
@@ -697,13 +697,13 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
     ask->seq = *ask->f.seq;
     ask->f.seq = &ask->seq;
     ask->client->ending++;
-    list_push_back(&c->asks->going, &ask->node);
+    list_push_back(&c->mod.asks->going, &ask->node);
     ask_leave(c);
 }
 
 bool ask_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->asks->going);
+    struct list_node *node = list_first(&c->mod.asks->going);
     if (!node)
         return false;
     struct core_ask *ask = CONTAINER_OF(node, struct core_ask, node);
@@ -775,7 +775,7 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
             return KVC_E_NO_NAMESPACE; /* it was removed, and another has its slot */
         if ((*ret_why = core_seq_fault(&x->in.seq)))
             return KVC_E_BAD_ARGUMENT;
-        x->ask = share_get(&c->asks->share, owner_no(c, cl->who.principal), c->asks->pool);
+        x->ask = share_get(&c->mod.asks->share, owner_no(c, cl->who.principal), c->mod.asks->pool);
         if (!x->ask)
             return CORE_MORE;
         ask_begin(c, x, cl, x->ask);

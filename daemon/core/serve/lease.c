@@ -23,7 +23,7 @@ uint64_t leases_bytes(const struct core_config *cfg)
 static int leases_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
-    struct leases *l = c->leases;
+    struct leases *l = c->mod.leases;
     l->random_at = sizeof l->random;
     list_init(&l->going);
     return core__shared_pool(c, &l->pool, &l->share, "leases", sizeof(struct lease),
@@ -32,7 +32,7 @@ static int leases_create(struct core *c)
 
 static void leases_destroy(struct core *c)
 {
-    core__shared_pool_free(&c->leases->pool, &c->leases->share);
+    core__shared_pool_free(&c->mod.leases->pool, &c->mod.leases->share);
 }
 
 const struct core_module leases_module = {CORE_STATE(leases), .create = leases_create,
@@ -40,17 +40,17 @@ const struct core_module leases_module = {CORE_STATE(leases), .create = leases_c
 
 const struct pool *lease_pool(const struct core *c)
 {
-    return c->leases->pool;
+    return c->mod.leases->pool;
 }
 
 uint32_t leases_of(const struct core *c, const struct core_client *cl)
 {
-    return (uint32_t)c->leases->share.held[client_no(c, cl)];
+    return (uint32_t)c->mod.leases->share.held[client_no(c, cl)];
 }
 
 bool leases_are_leaving(const struct core *c)
 {
-    return !list_empty(&c->leases->going);
+    return !list_empty(&c->mod.leases->going);
 }
 
 static void ticket_random(struct leases *l, uint8_t *out, uint32_t n)
@@ -66,7 +66,7 @@ static void ticket_random(struct leases *l, uint8_t *out, uint32_t n)
 
 static struct lease *lease_new(struct core *c, struct core_client *cl)
 {
-    struct leases *all = c->leases;
+    struct leases *all = c->mod.leases;
     struct lease *l = share_get(&all->share, client_no(c, cl), all->pool);
     if (!l)
         return NULL;
@@ -115,7 +115,7 @@ static void lease_put(struct core *c, struct lease *l)
     run_free(c, client_no(c, l->client), &l->blocks);
     c->m.leases--;
     list_remove(&l->node);
-    share_put(&c->leases->share, client_no(c, l->client), c->leases->pool, l);
+    share_put(&c->mod.leases->share, client_no(c, l->client), c->mod.leases->pool, l);
 }
 
 void lease_free(struct core *c, struct lease *l)
@@ -140,14 +140,14 @@ static void lease_go(struct core *c, struct lease *l)
     }
     lease_uncount(c, l);
     list_remove(&l->node);
-    list_push_back(&c->leases->going, &l->node);
+    list_push_back(&c->mod.leases->going, &l->node);
     l->going = true;
     l->client->ending++;
 }
 
 bool lease_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->leases->going);
+    struct list_node *node = list_first(&c->mod.leases->going);
     if (!node)
         return false;
     struct lease *l = CONTAINER_OF(node, struct lease, node);
@@ -182,7 +182,7 @@ void lease_unuse(struct core *c, struct lease *l)
 
 struct lease *lease_in_use(const struct core *c, uint64_t id)
 {
-    struct lease *l = pool_at(c->leases->pool, (uint32_t)id - 1);
+    struct lease *l = pool_at(c->mod.leases->pool, (uint32_t)id - 1);
     MUST(l && l->id == id && l->uses > 0);
     return l;
 }
@@ -190,9 +190,9 @@ struct lease *lease_in_use(const struct core *c, uint64_t id)
 struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id)
 {
     uint32_t no = (uint32_t)id - 1;
-    if (no >= pool_count(c->leases->pool))
+    if (no >= pool_count(c->mod.leases->pool))
         return NULL;
-    struct lease *l = pool_at(c->leases->pool, no);
+    struct lease *l = pool_at(c->mod.leases->pool, no);
     return l && l->id == id && l->client == cl && !l->ended ? l : NULL;
 }
 
@@ -548,7 +548,8 @@ static struct lease *lease_by_ticket(struct core *c, const struct core_client *c
 {
     uint32_t no;
     memcpy(&no, ticket, sizeof no);
-    struct lease *l = no < pool_count(c->leases->pool) ? pool_at(c->leases->pool, no) : NULL;
+    struct lease *l =
+        no < pool_count(c->mod.leases->pool) ? pool_at(c->mod.leases->pool, no) : NULL;
     uint8_t differs = 0;
     for (uint32_t i = 0; l && i < KVC_TICKET_BYTES; i++)
         differs |= l->ticket[i] ^ ticket[i];

@@ -34,13 +34,13 @@ uint64_t loads_bytes(const struct core_config *cfg)
 
 static struct loader *loader_of(const struct core *c, const struct core_client *cl)
 {
-    return &c->loads->loader[client_no(c, cl)];
+    return &c->mod.loads->loader[client_no(c, cl)];
 }
 
 static int loads_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
-    struct loads *l = c->loads;
+    struct loads *l = c->mod.loads;
     l->loader = sys_calloc(cfg->clients_max, sizeof *l->loader);
     if (!l->loader)
         return -ENOMEM;
@@ -55,8 +55,8 @@ static int loads_create(struct core *c)
 
 static void loads_destroy(struct core *c)
 {
-    free(c->loads->loader);
-    core__shared_pool_free(&c->loads->pool, &c->loads->share);
+    free(c->mod.loads->loader);
+    core__shared_pool_free(&c->mod.loads->pool, &c->mod.loads->share);
 }
 
 const struct core_module loads_module = {CORE_STATE(loads), .create = loads_create,
@@ -64,12 +64,12 @@ const struct core_module loads_module = {CORE_STATE(loads), .create = loads_crea
 
 const struct pool *load_pool(const struct core *c)
 {
-    return c->loads->pool;
+    return c->mod.loads->pool;
 }
 
 bool loads_are_leaving(const struct core *c)
 {
-    return !list_empty(&c->loads->going);
+    return !list_empty(&c->mod.loads->going);
 }
 
 bool load_is_ready(struct core *c, const struct find *f, uint32_t from)
@@ -111,7 +111,7 @@ static void load_put(struct core *c, struct core_load *l)
 {
     list_remove(&l->all);
     run_free(c, client_no(c, l->client), &l->blocks);
-    share_put(&c->loads->share, client_no(c, l->client), c->loads->pool, l);
+    share_put(&c->mod.loads->share, client_no(c, l->client), c->mod.loads->pool, l);
 }
 
 void load_free(struct core *c, struct core_load *l)
@@ -133,12 +133,12 @@ void load_free(struct core *c, struct core_load *l)
     }
     l->going = true;
     l->client->ending++;
-    list_push_back(&c->loads->going, &l->all);
+    list_push_back(&c->mod.loads->going, &l->all);
 }
 
 bool load_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->loads->going);
+    struct list_node *node = list_first(&c->mod.loads->going);
     if (!node)
         return false;
     struct core_load *l = CONTAINER_OF(node, struct core_load, all);
@@ -155,14 +155,14 @@ bool load_step(struct core *c)
 void load_cancel_all(struct core *c, const struct core_client *cl)
 {
     struct core_load *l;
-    POOL_FOR_EACH (l, i, c->loads->pool)
+    POOL_FOR_EACH (l, i, c->mod.loads->pool)
         if (l->client == cl && !l->going)
             load_free(c, l);
 }
 
 struct core_load *load_new(struct core *c, struct core_client *cl)
 {
-    struct core_load *l = share_get(&c->loads->share, client_no(c, cl), c->loads->pool);
+    struct core_load *l = share_get(&c->mod.loads->share, client_no(c, cl), c->mod.loads->pool);
     if (!l)
         return NULL;
     l->client = cl;
@@ -228,7 +228,7 @@ int load_go(struct core *c, struct core_load *l, struct core_waiter *waiter)
     if (list_empty(&loader->loads))
         list_push_back(&c->loaders, &loader->node);
     list_push_back(&loader->loads, &l->node);
-    list_push_back(&c->loads->all, &l->all);
+    list_push_back(&c->mod.loads->all, &l->all);
     c->m.loads++;
     c->m.blocks_hit_loaded += l->lacks;
     load_pump(c);
@@ -296,7 +296,7 @@ void load_hear(struct core *c, struct block *b, const struct block_change *x)
         return;
     block_clear(b, BLOCK_F_AWAITED);
     const uint32_t no = block_no(c, b);
-    LIST_FOR_EACH_SAFE (node, next, &c->loads->all) {
+    LIST_FOR_EACH_SAFE (node, next, &c->mod.loads->all) {
         struct core_load *l = CONTAINER_OF(node, struct core_load, all);
         if (l->block == no)
             load_advance(c, l);

@@ -28,18 +28,18 @@ struct namespaces {
 static int namespaces_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
-    c->namespaces->costs = sys_calloc(cfg->clients_max, sizeof *c->namespaces->costs);
-    const int err = c->namespaces->costs ? sha256_create(&c->namespaces->sha) : -ENOMEM;
+    c->mod.namespaces->costs = sys_calloc(cfg->clients_max, sizeof *c->mod.namespaces->costs);
+    const int err = c->mod.namespaces->costs ? sha256_create(&c->mod.namespaces->sha) : -ENOMEM;
     return err ? err
-               : core__fair_share(c, &c->namespaces->share, cfg->namespaces_max,
+               : core__fair_share(c, &c->mod.namespaces->share, cfg->namespaces_max,
                                   MAX(cfg->principals_max, 1u));
 }
 
 static void namespaces_destroy(struct core *c)
 {
-    share_destroy(&c->namespaces->share);
-    sha256_destroy(&c->namespaces->sha);
-    free(c->namespaces->costs);
+    share_destroy(&c->mod.namespaces->share);
+    sha256_destroy(&c->mod.namespaces->sha);
+    free(c->mod.namespaces->costs);
 }
 
 const struct core_module namespaces_module = {CORE_STATE(namespaces), .create = namespaces_create,
@@ -139,7 +139,7 @@ static int add_spec(struct sha256 *sha, const struct core_ns_spec *s)
 /* Begins a digest: its purpose, the daemon's secret, and the owner. */
 static int ns_digest_begin(struct core *c, const char *what, const struct core_identity *who)
 {
-    struct sha256 *sha = c->namespaces->sha;
+    struct sha256 *sha = c->mod.namespaces->sha;
     int err = sha256_begin(sha);
     if (!err)
         err = add_text(sha, 0x10, what);
@@ -157,8 +157,8 @@ int core__ns_print(struct core *c, const struct core_identity *who, const struct
 {
     int err = ns_digest_begin(c, "kvcache namespace print 1", who);
     if (!err)
-        err = add_spec(c->namespaces->sha, spec);
-    return err ? err : sha256_end(c->namespaces->sha, ret);
+        err = add_spec(c->mod.namespaces->sha, spec);
+    return err ? err : sha256_end(c->mod.namespaces->sha, ret);
 }
 
 /* The seed of keys: one for all namespaces of a principal, tenant and sub-tenant. The index keeps
@@ -169,8 +169,8 @@ static int ns_seed(struct core *c, const struct core_identity *who, const char *
 {
     int err = ns_digest_begin(c, "kvcache namespace seed 2", who);
     if (!err)
-        err = add_text(c->namespaces->sha, 0x14, sub_tenant);
-    return err ? err : sha256_end(c->namespaces->sha, ret);
+        err = add_text(c->mod.namespaces->sha, 0x14, sub_tenant);
+    return err ? err : sha256_end(c->mod.namespaces->sha, ret);
 }
 
 static bool is_attached(const struct core *c, uint32_t principal)
@@ -188,7 +188,8 @@ static bool ns_may_go(const struct core *c, const struct core_ns *ns, uint32_t p
     if (ns->principal == principal || !c->cfg.principals_max)
         return true;
     return !is_attached(c, ns->principal) &&
-           c->namespaces->share.held[owner_no(c, ns->principal)] > c->namespaces->share.each;
+           c->mod.namespaces->share.held[owner_no(c, ns->principal)] >
+               c->mod.namespaces->share.each;
 }
 
 static struct core_ns *ns_free(struct core *c)
@@ -204,7 +205,7 @@ static struct core_ns *ns_free(struct core *c)
 static struct core_ns *ns_slot(struct core *c, uint32_t principal)
 {
     const uint32_t who = owner_no(c, principal);
-    if (share_take(&c->namespaces->share, who, 1)) {
+    if (share_take(&c->mod.namespaces->share, who, 1)) {
         struct core_ns *ns = ns_free(c);
         MUST(ns != NULL); /* the share counts them */
         c->m.namespaces++;
@@ -218,8 +219,8 @@ static struct core_ns *ns_slot(struct core *c, uint32_t principal)
     }
     if (!best)
         return NULL;
-    share_give(&c->namespaces->share, owner_no(c, best->principal), 1);
-    MUST(share_take(&c->namespaces->share, who, 1));
+    share_give(&c->mod.namespaces->share, owner_no(c, best->principal), 1);
+    MUST(share_take(&c->mod.namespaces->share, who, 1));
     return best;
 }
 
@@ -254,9 +255,9 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
         quota_ns_gone(c, ns);
     regions_ns_gone(c, ns);
     uint32_t slot = (uint32_t)(ns - c->ns);
-    if ((++c->namespaces->serial << NS_ID_SLOT_BITS) == 0)
-        c->namespaces->serial = 1;
-    *ns = (struct core_ns){.id = c->namespaces->serial << NS_ID_SLOT_BITS | slot,
+    if ((++c->mod.namespaces->serial << NS_ID_SLOT_BITS) == 0)
+        c->mod.namespaces->serial = 1;
+    *ns = (struct core_ns){.id = c->mod.namespaces->serial << NS_ID_SLOT_BITS | slot,
                            .principal = who->principal,
                            .owner = who->name,
                            .tenant = who->tenant,
@@ -292,7 +293,7 @@ static void cost_state(struct core *c, struct core_client *cl, uint32_t id,
                        const struct core_ns_spec *spec)
 {
     if (!cl->costs) { /* the entry may have what an earlier client of this number stated */
-        cl->costs = &c->namespaces->costs[client_no(c, cl)];
+        cl->costs = &c->mod.namespaces->costs[client_no(c, cl)];
         *cl->costs = (struct costs){0};
     }
     uint32_t at = 0;

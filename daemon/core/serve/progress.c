@@ -43,15 +43,15 @@ static void tell_ages(struct core *c)
 
 uint64_t core_next_ns(const struct core *c)
 {
-    return c->cfg.progress_ms && c->m.blocks_pending > 0 ? c->progress->look_ms * 1000000
+    return c->cfg.progress_ms && c->m.blocks_pending > 0 ? c->mod.progress->look_ms * 1000000
                                                          : UINT64_MAX;
 }
 
 void progress_step(struct core *c)
 {
-    if (c->now_ms < c->progress->look_ms)
+    if (c->now_ms < c->mod.progress->look_ms)
         return;
-    c->progress->look_ms = c->now_ms + PROGRESS_LOOK_MS;
+    c->mod.progress->look_ms = c->now_ms + PROGRESS_LOOK_MS;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         if (c->ns[i].id)
             wake_waiters(c, &c->ns[i]);

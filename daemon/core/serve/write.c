@@ -35,7 +35,7 @@ uint64_t writes_bytes(void)
 static int writes_create(struct core *c)
 {
     const uint32_t clients = c->cfg.clients_max;
-    struct writes *w = c->writes;
+    struct writes *w = c->mod.writes;
     list_init(&w->copying);
     const int err = share_create(&w->fenced_share, OPS_FENCED_MAX, 0, clients);
     return err ? err
@@ -45,7 +45,7 @@ static int writes_create(struct core *c)
 
 static void writes_destroy(struct core *c)
 {
-    struct writes *w = c->writes;
+    struct writes *w = c->mod.writes;
     core__shared_pool_free(&w->ops, &w->op_share);
     share_destroy(&w->fenced_share);
 }
@@ -55,17 +55,17 @@ const struct core_module writes_module = {CORE_STATE(writes), .create = writes_c
 
 const struct pool *op_pool(const struct core *c)
 {
-    return c->writes->ops;
+    return c->mod.writes->ops;
 }
 
 uint32_t ops_fenced(const struct core *c)
 {
-    return (uint32_t)c->writes->fenced_share.used;
+    return (uint32_t)c->mod.writes->fenced_share.used;
 }
 
 struct core_op *op_at(const struct core *c, uint32_t no)
 {
-    return pool_at(c->writes->ops, no);
+    return pool_at(c->mod.writes->ops, no);
 }
 
 /* ---- reserve ---- */
@@ -599,7 +599,7 @@ static void op_finish(struct core *c, struct core_op *o, uint8_t status)
     struct core_commit *m = o->commit;
     m->statuses[o->index] = status;
     list_remove(&o->node);
-    share_put(&c->writes->op_share, client_no(c, cl), c->writes->ops, o);
+    share_put(&c->mod.writes->op_share, client_no(c, cl), c->mod.writes->ops, o);
     if (--m->left == 0) {
         list_remove(&m->req.node);
         c->m.commits_in_flight--;
@@ -652,7 +652,7 @@ void op_copied(struct core *c, struct core_op *o, int status)
 {
     struct block *b = &c->blocks[o->block];
     if (o->fenced)
-        share_give(&c->writes->fenced_share, client_no(c, o->client), 1);
+        share_give(&c->mod.writes->fenced_share, client_no(c, o->client), 1);
     o->fenced = false;
     if (!status && atomic_load_explicit(&o->op.cancel, memory_order_relaxed))
         status = -ECANCELED;
@@ -689,7 +689,7 @@ static bool entry_is_inside(const struct core_commit *m, uint32_t i, uint32_t by
 /* Adds the operation to its commit's list; a device copies the whole list as one job. */
 static void commit_op_list(struct core *c, struct core_commit *m, struct core_op *o)
 {
-    const uint32_t no = pool_index(c->writes->ops, o);
+    const uint32_t no = pool_index(c->mod.writes->ops, o);
     o->next = CORE_NONE;
     if (m->first_op == CORE_NONE)
         m->first_op = no;
@@ -733,7 +733,8 @@ static bool commit_one(struct core *c, struct core_commit *m, bool fenced, struc
         m->statuses[i] = KVC_ST_BAD_ARGUMENT;
         return false;
     }
-    struct core_op *o = share_get(&c->writes->op_share, client_no(c, m->client), c->writes->ops);
+    struct core_op *o =
+        share_get(&c->mod.writes->op_share, client_no(c, m->client), c->mod.writes->ops);
     if (!o) {
         m->statuses[i] = KVC_ST_BUSY;
         return false;
@@ -753,7 +754,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool fenced, struc
     b->copies++;
     m->client->copies++;
     m->left++;
-    list_push_back(&c->writes->copying, &o->node);
+    list_push_back(&c->mod.writes->copying, &o->node);
     commit_op_submit(c, m, o, p, bytes);
     return true;
 }
@@ -770,8 +771,8 @@ static int commit_out_of_pages(struct core *c, const struct core_commit *m,
         return KVC_E_BAD_ARGUMENT;
     if (!*ret_fenced)
         return 0;
-    if (c->writes->fenced_share.held[holder] + m->n <= OPS_FENCED_EACH &&
-        share_take(&c->writes->fenced_share, holder, m->n))
+    if (c->mod.writes->fenced_share.held[holder] + m->n <= OPS_FENCED_EACH &&
+        share_take(&c->mod.writes->fenced_share, holder, m->n))
         return 0;
     *ret_why = "too many blocks are to be stored when their words come (4096 of one session, 6144 "
                "of all); go on when some have been";
@@ -827,7 +828,7 @@ static int commit_sliced(struct core *c, struct core_commit *m)
     resv_close_entry(c, r);
     m->left--;
     if (m->fenced) /* entries that are not copied are not counted */
-        share_give(&c->writes->fenced_share, client_no(c, m->client), m->n - m->left);
+        share_give(&c->mod.writes->fenced_share, client_no(c, m->client), m->n - m->left);
     if (m->first_op != CORE_NONE)
         transfer_store_begin(c, m);
     if (m->left > 0)
@@ -889,7 +890,7 @@ static void commit_cancel(struct core *c, struct core_req *req)
     struct core_commit *m = CONTAINER_OF(req, struct core_commit, req);
     if (m->slicing && commit_cut(c, m))
         return;
-    LIST_FOR_EACH_SAFE (node, next, &c->writes->copying) {
+    LIST_FOR_EACH_SAFE (node, next, &c->mod.writes->copying) {
         struct core_op *o = CONTAINER_OF(node, struct core_op, node);
         if (o->commit == m)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);

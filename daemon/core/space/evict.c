@@ -72,9 +72,9 @@ bool evict_goes_first(struct core *c, const struct block *a, const struct block 
 
 static uint32_t hand_next(struct core *c)
 {
-    if (++c->evict->hand >= c->blocks_high)
-        c->evict->hand = 0;
-    return c->evict->hand;
+    if (++c->mod.evict->hand >= c->blocks_high)
+        c->mod.evict->hand = 0;
+    return c->mod.evict->hand;
 }
 
 /* Of the next HAND_STEPS records, a block on disk alone without children: the one of the lowest

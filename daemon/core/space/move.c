@@ -31,7 +31,7 @@ uint64_t moves_bytes(void)
 
 static int moves_create(struct core *c)
 {
-    struct moves *m = c->moves;
+    struct moves *m = c->mod.moves;
     const int err = pool_create(&m->pool, "moves", sizeof(struct move), MOVES_MAX);
     return err ? err
                : pool_create(&m->ops, "moves of shards", sizeof(struct move_op), MOVE_OPS_MAX);
@@ -39,8 +39,8 @@ static int moves_create(struct core *c)
 
 static void moves_destroy(struct core *c)
 {
-    pool_destroy(&c->moves->pool);
-    pool_destroy(&c->moves->ops);
+    pool_destroy(&c->mod.moves->pool);
+    pool_destroy(&c->mod.moves->ops);
 }
 
 const struct core_module moves_module = {CORE_STATE(moves), .create = moves_create,
@@ -48,12 +48,12 @@ const struct core_module moves_module = {CORE_STATE(moves), .create = moves_crea
 
 const struct pool *move_pool(const struct core *c)
 {
-    return c->moves->pool;
+    return c->mod.moves->pool;
 }
 
 void core_stop(struct core *c)
 {
-    c->moves->stopping = true;
+    c->mod.moves->stopping = true;
 }
 
 void move_hear(struct core *c, struct block *b, const struct block_change *x)
@@ -73,14 +73,14 @@ static bool moves_left(const struct core *c, uint32_t shards, bool load)
 {
     /* Neither direction takes the last of them from the other. */
     const uint64_t reserve = load ? 0 : MOVE_OPS_MAX / 4;
-    return !c->moves->stopping &&
-           pool_used(c->moves->pool) + (load ? 0 : MOVES_MAX / 4) < MOVES_MAX &&
-           pool_used(c->moves->ops) + shards + reserve <= MOVE_OPS_MAX;
+    return !c->mod.moves->stopping &&
+           pool_used(c->mod.moves->pool) + (load ? 0 : MOVES_MAX / 4) < MOVES_MAX &&
+           pool_used(c->mod.moves->ops) + shards + reserve <= MOVE_OPS_MAX;
 }
 
 static struct move *move_new(struct core *c, struct block *b, enum move_kind kind)
 {
-    struct move *m = pool_take(c->moves->pool);
+    struct move *m = pool_take(c->mod.moves->pool);
     m->block = block_no(c, b);
     m->kind = (uint8_t)kind;
     m->used = b->used;
@@ -90,7 +90,7 @@ static struct move *move_new(struct core *c, struct block *b, enum move_kind kin
 
 static struct move_op *move_op_new(struct core *c, struct move *m, uint32_t shard)
 {
-    struct move_op *o = pool_take(c->moves->ops);
+    struct move_op *o = pool_take(c->mod.moves->ops);
     o->core = c;
     o->move = m;
     o->shard = shard;
@@ -125,9 +125,9 @@ static void move_free(struct core *c, struct move *m)
 {
     for (struct move_op *o = m->ops, *next; o; o = next) {
         next = o->next;
-        pool_put(c->moves->ops, o);
+        pool_put(c->mod.moves->ops, o);
     }
-    pool_put(c->moves->pool, m);
+    pool_put(c->mod.moves->pool, m);
 }
 
 /* Tells the hearers that a move of b has ended. The record of b may be free afterwards. */
@@ -197,7 +197,7 @@ static void save_end(struct core *c, struct move *m)
             copy_give(c, b, CORE_STORAGE, old);
     }
     c->m.saving_bytes -= m->bytes;
-    c->moves->ancestors -= m->ancestor;
+    c->mod.moves->ancestors -= m->ancestor;
     if (m->leaving)
         count_leaving(c, b, -m->bytes);
     if (b->parked == PARKED_LEAVING)
@@ -261,7 +261,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     struct tier_loc loc[KVC_SHARDS_MAX];
     MUST(b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST) && b->moving == 0);
     if (b->copies > 0 || !moves_left(c, shards, false) ||
-        (why == SAVE_ANCESTOR && c->moves->ancestors >= ANCESTOR_MOVES))
+        (why == SAVE_ANCESTOR && c->mod.moves->ancestors >= ANCESTOR_MOVES))
         return KVC_E_BUSY;
     int err = 0;
     if (why == SAVE_PROMISE && !block_is_bound(b, CORE_STORAGE))
@@ -278,7 +278,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     m->durable = durable;
     m->leaving = leaving;
     m->ancestor = why == SAVE_ANCESTOR;
-    c->moves->ancestors += m->ancestor;
+    c->mod.moves->ancestors += m->ancestor;
     m->by_pin = why == SAVE_PIN;
     if (leaving && block_in_policy(b))
         block_park(c, b);

@@ -30,7 +30,7 @@ struct place {
 
 static int place_create(struct core *c)
 {
-    struct place *p = c->place;
+    struct place *p = c->mod.place;
     list_init(&p->stores);
     p->refused.block = p->offered.block = CORE_NONE;
     return 0;
@@ -48,20 +48,20 @@ static uint64_t room_free(struct core *c)
     struct tier_stats st;
     c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
     const uint64_t left = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
-    if (c->place->pressed && left > c->place->pressed_bytes &&
-        left - c->place->pressed_bytes > st.limit_bytes / 8)
-        c->place->pressed = false;
-    if (!c->place->pressed)
+    if (c->mod.place->pressed && left > c->mod.place->pressed_bytes &&
+        left - c->mod.place->pressed_bytes > st.limit_bytes / 8)
+        c->mod.place->pressed = false;
+    if (!c->mod.place->pressed)
         return left;
-    return left > c->place->pressed_bytes ? left - c->place->pressed_bytes : 0;
+    return left > c->mod.place->pressed_bytes ? left - c->mod.place->pressed_bytes : 0;
 }
 
 void place_pressed(struct core *c)
 {
     struct tier_stats st;
     c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
-    c->place->pressed = true;
-    c->place->pressed_bytes = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
+    c->mod.place->pressed = true;
+    c->mod.place->pressed_bytes = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
 }
 
 static uint64_t clean_target(const struct core *c)
@@ -70,8 +70,8 @@ static uint64_t clean_target(const struct core *c)
     c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &st);
     uint64_t target = MIN(st.limit_bytes / CLEAN_SHARE, CLEAN_MAX);
     target = MAX(target, CLEAN_BLOCKS * c->largest);
-    target = MAX(target, c->place->wanted);
-    if (!list_empty(&c->place->stores)) /* as much is written at a time as keeps drives busy */
+    target = MAX(target, c->mod.place->wanted);
+    if (!list_empty(&c->mod.place->stores)) /* as much is written at a time as keeps drives busy */
         target = MAX(target, MIN(st.limit_bytes / 4, CLEAN_MAX));
     return MIN(target, st.limit_bytes / 2);
 }
@@ -85,14 +85,14 @@ static uint64_t room_soon(struct core *c)
 static uint64_t room_spare(struct core *c)
 {
     const uint64_t beside = room_soon(c);
-    return list_empty(&c->woken) ? beside : beside - MIN(beside, c->place->given);
+    return list_empty(&c->woken) ? beside : beside - MIN(beside, c->mod.place->given);
 }
 
 /* ---- making it so ---- */
 
 static void place_refuse(struct core *c, const struct block *b)
 {
-    c->place->refused = (struct run_entry){block_no(c, b), b->gen};
+    c->mod.place->refused = (struct run_entry){block_no(c, b), b->gen};
 }
 
 /* Whether b is written whatever it is worth: a client wished to keep it, or others on disk build on
@@ -108,13 +108,13 @@ static bool must_be_written(const struct core *c, const struct block *b)
 static bool place_admits(struct core *c, const struct block *b, uint32_t bytes)
 {
     const uint32_t no = block_no(c, b);
-    if (c->place->offered.block == no && c->place->offered.gen == b->gen)
-        return c->place->admitted;
+    if (c->mod.place->offered.block == no && c->mod.place->offered.gen == b->gen)
+        return c->mod.place->admitted;
     const bool must = must_be_written(c, b);
-    c->place->offered = (struct run_entry){no, b->gen};
-    c->place->admitted = admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms),
-                                     disk_chance(c, no), bytes, must);
-    return c->place->admitted;
+    c->mod.place->offered = (struct run_entry){no, b->gen};
+    c->mod.place->admitted = admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms),
+                                         disk_chance(c, no), bytes, must);
+    return c->mod.place->admitted;
 }
 
 /* Begins to write one victim, or passes it. True: go on. enough: so much is being written that
@@ -125,9 +125,9 @@ static bool place_one(struct core *c, bool enough)
     if (no == POLICY_NO_BLOCK)
         return false;
     struct block *b = &c->blocks[no];
-    if (c->place->refused.block == no && c->place->refused.gen == b->gen) /* evicted at need
-                                                                           * alone */
-        return room_spare(c) < c->place->wanted && evict_subtree(c, b, true);
+    if (c->mod.place->refused.block == no && c->mod.place->refused.gen == b->gen) /* evicted at need
+                                                                                   * alone */
+        return room_spare(c) < c->mod.place->wanted && evict_subtree(c, b, true);
     if (b->state != BLOCK_PRESENT) { /* half a block that nobody completes, and the next to go */
         c->m.blocks_evicted++;
         block_kill(c, b, KVC_MISS_EVICTED);
@@ -144,7 +144,7 @@ static bool place_one(struct core *c, bool enough)
     if (!place_admits(c, b, bytes)) {
         c->m.blocks_not_worth++;
         /* No store waits for the disk where there is room without it. */
-        if (room_spare(c) < c->place->wanted)
+        if (room_spare(c) < c->mod.place->wanted)
             return evict_subtree(c, b, true);
         place_refuse(c, b);
         return false;
@@ -169,7 +169,7 @@ bool place_fill(struct core *c)
         admit_grant(&c->admit, (float)granted);
     for (uint32_t n = 0; n < PLACE_STEP; n++) {
         const bool enough = room_free(c) + c->m.clean_bytes + c->leaving_bytes >= target;
-        if ((enough && room_spare(c) >= c->place->wanted) || !place_one(c, enough))
+        if ((enough && room_spare(c) >= c->mod.place->wanted) || !place_one(c, enough))
             return false;
     }
     return true;
@@ -177,7 +177,7 @@ bool place_fill(struct core *c)
 
 void place_want(struct core *c, uint64_t bytes)
 {
-    c->place->wanted = MAX(c->place->wanted, bytes);
+    c->mod.place->wanted = MAX(c->mod.place->wanted, bytes);
     (void)place_fill(c);
 }
 
@@ -203,20 +203,20 @@ bool core_store_must_wait(struct core *c, uint64_t bytes, struct core_waiter *wa
     if (!core_stores(c))
         return false;
     const uint64_t need = room_worth(c, bytes);
-    if (list_empty(&c->place->stores) && room_spare(c) >= need)
+    if (list_empty(&c->mod.place->stores) && room_spare(c) >= need)
         return false;
     place_want(c, need);
     const bool waits = leaving_soon(c) && room_spare(c) < need;
     if (!waits) {
-        if (list_empty(&c->place->stores))
-            c->place->wanted = 0;
+        if (list_empty(&c->mod.place->stores))
+            c->mod.place->wanted = 0;
         return false;
     }
     if (!waiter)
         return true;
     waiter->bytes = need;
     waiter->keys = 0;
-    list_push_back(&c->place->stores, &waiter->node);
+    list_push_back(&c->mod.place->stores, &waiter->node);
     c->m.store_waits++;
     return true;
 }
@@ -230,21 +230,21 @@ void room_hear(struct core *c, struct block *b, const struct block_change *x)
 
 void room_wake(struct core *c)
 {
-    if (list_empty(&c->place->stores)) {
-        c->place->wanted = 0;
+    if (list_empty(&c->mod.place->stores)) {
+        c->mod.place->wanted = 0;
         return;
     }
     (void)place_fill(c);
     /* A store that was woken and has not run yet has taken nothing so far. */
     if (list_empty(&c->woken))
-        c->place->given = 0;
+        c->mod.place->given = 0;
     const uint64_t there = room_soon(c);
-    LIST_FOR_EACH_SAFE (node, next, &c->place->stores) {
+    LIST_FOR_EACH_SAFE (node, next, &c->mod.place->stores) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
         /* More stores are woken when these have run, or when writes that free memory have ended. */
-        if (c->place->given + w->bytes > there && (c->place->given > 0 || leaving_soon(c)))
+        if (c->mod.place->given + w->bytes > there && (c->mod.place->given > 0 || leaving_soon(c)))
             return;
-        c->place->given += there > 0 ? w->bytes : 0;
+        c->mod.place->given += there > 0 ? w->bytes : 0;
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);
     }
@@ -256,12 +256,12 @@ void room_wake(struct core *c)
  * look at all blocks. */
 static void drain_next(struct core *c, uint64_t kept_off)
 {
-    c->place->drain.off_seen += kept_off;
-    if (++c->place->drain.at < c->blocks_high)
+    c->mod.place->drain.off_seen += kept_off;
+    if (++c->mod.place->drain.at < c->blocks_high)
         return;
-    c->place->drain.at = 0;
-    c->place->drain.off = c->place->drain.off_seen;
-    c->place->drain.off_seen = 0;
+    c->mod.place->drain.at = 0;
+    c->mod.place->drain.off = c->mod.place->drain.off_seen;
+    c->mod.place->drain.off_seen = 0;
 }
 
 uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota)
@@ -272,7 +272,7 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
         return 0;
     const uint32_t steps = MIN(c->blocks_high, DRAIN_STEP);
     for (uint32_t n = 0; n < steps && c->m.saving_bytes < bytes_max; n++) {
-        struct block *b = &c->blocks[c->place->drain.at];
+        struct block *b = &c->blocks[c->mod.place->drain.at];
         uint64_t kept_off = 0;
         const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 && block_is_dirty(b);
         if (wanted && !disk->storage->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
@@ -286,7 +286,7 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
             break;
         drain_next(c, kept_off);
     }
-    *ret_quota = MIN(c->place->drain.off, c->m.bytes_unsaved);
+    *ret_quota = MIN(c->mod.place->drain.off, c->m.bytes_unsaved);
     return c->m.bytes_unsaved;
 }
 

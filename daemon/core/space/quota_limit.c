@@ -57,7 +57,7 @@ int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct 
 bool quota_tight(const struct core *c, const struct core_ns *ns)
 {
     for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0; i++) {
-        const uint32_t q = c->quotas->quota[i].account;
+        const uint32_t q = c->mod.quotas->quota[i].account;
         if (!q || !retain_is_within(c->retain, ns->account, q))
             continue;
         const uint64_t limit = retain_quota_of(c->retain, q)->limit[0];
@@ -155,7 +155,7 @@ int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool mu
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
-            !disk_make(c, over, &c->quotas->hand, false, must))
+            !disk_make(c, over, &c->mod.quotas->hand, false, must))
             return KVC_E_QUOTA;
     }
 }
@@ -183,24 +183,24 @@ static bool relieve_disk(struct core *c, struct quota *q)
 
 static bool quota_give_step(struct core *c)
 {
-    for (uint32_t n = 0; n < GIVE_STEP && c->quotas->give_at < c->blocks_high;
-         n++, c->quotas->give_at++) {
-        const struct block *b = &c->blocks[c->quotas->give_at];
-        if (b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, c->quotas->give_at))
-            retain_give(c->retain, c->quotas->give_at, block_ns(c, b)->account, c->now_ms);
+    for (uint32_t n = 0; n < GIVE_STEP && c->mod.quotas->give_at < c->blocks_high;
+         n++, c->mod.quotas->give_at++) {
+        const struct block *b = &c->blocks[c->mod.quotas->give_at];
+        if (b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, c->mod.quotas->give_at))
+            retain_give(c->retain, c->mod.quotas->give_at, block_ns(c, b)->account, c->now_ms);
     }
-    c->quotas->give_due = c->quotas->give_at < c->blocks_high;
-    return c->quotas->give_due;
+    c->mod.quotas->give_due = c->mod.quotas->give_at < c->blocks_high;
+    return c->mod.quotas->give_due;
 }
 
 bool quota_step(struct core *c)
 {
-    bool more = c->quotas->give_due && quota_give_step(c);
+    bool more = c->mod.quotas->give_due && quota_give_step(c);
     uint32_t left = QUOTA_STEP;
     for (uint32_t i = 0; i < RETAIN_OWNERS && c->m.quotas > 0 && left > 0; i++) {
-        if (++c->quotas->at >= RETAIN_OWNERS)
-            c->quotas->at = 0;
-        struct quota *q = &c->quotas->quota[c->quotas->at];
+        if (++c->mod.quotas->at >= RETAIN_OWNERS)
+            c->mod.quotas->at = 0;
+        struct quota *q = &c->mod.quotas->quota[c->mod.quotas->at];
         if (!q->account)
             continue;
         more |= quota_relieve(c, q->account, &left);

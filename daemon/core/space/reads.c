@@ -13,20 +13,20 @@ const struct core_module reads_module = {CORE_STATE(reads)};
 
 bool reads_are_known(const struct core *c)
 {
-    return worth_meter_knows(&c->reads->meter);
+    return worth_meter_knows(&c->mod.reads->meter);
 }
 
 void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed)
 {
-    worth_meter_now(&c->reads->meter, c->reading_bytes, c->now_ns, ret_speed);
+    worth_meter_now(&c->mod.reads->meter, c->reading_bytes, c->now_ns, ret_speed);
 }
 
 void worth_read_begun(struct core *c, uint64_t bytes)
 {
-    worth_meter_begin(&c->reads->meter, bytes, c->reading_bytes, c->now_ns);
+    worth_meter_begin(&c->mod.reads->meter, bytes, c->reading_bytes, c->now_ns);
 }
 
 void worth_read_ended(struct core *c, uint64_t bytes, bool ok)
 {
-    worth_meter_end(&c->reads->meter, bytes, ok, c->reading_bytes, c->now_ns);
+    worth_meter_end(&c->mod.reads->meter, bytes, ok, c->reading_bytes, c->now_ns);
 }
