@@ -203,7 +203,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     c->cfg = *config;
     c->subscribers = subscribers;
     c->admission = config->admission;
-    c->looks_left = LOOKS_NO_END;
+    c->work.looks_left = LOOKS_NO_END;
     list_init(&c->woken);
     list_init(&c->jobs);
     list_init(&c->dropping);
@@ -288,7 +288,7 @@ void core_memory(const struct core *c, struct sys_range ret[CORE_RANGES])
 
 uint64_t core_work(const struct core *c)
 {
-    return c->work;
+    return c->work.done;
 }
 
 struct metric_set core_metric_set(const struct core *c)

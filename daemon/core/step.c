@@ -55,7 +55,7 @@ static bool step_is_last(unsigned i)
 
 bool core_placement_step(struct core *c)
 {
-    uint64_t work = c->work;
+    uint64_t work = c->work.done;
     bool more = false;
     for (unsigned i = 0; i < ARRAY_LEN(steps); i++) {
         if (steps[i].storage && !core_stores(c))
@@ -65,8 +65,8 @@ bool core_placement_step(struct core *c)
         else
             steps[i].look(c);
         if (step_is_last(i)) {
-            turn_piece(steps[i].piece, 0, c->work - work);
-            work = c->work;
+            turn_piece(steps[i].piece, 0, c->work.done - work);
+            work = c->work.done;
         }
     }
     return more;

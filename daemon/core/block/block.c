@@ -211,7 +211,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
 {
     MUST(b->state == BLOCK_PENDING || b->state == BLOCK_PRESENT);
     uint64_t bytes = block_bytes(c, b);
-    c->work += WORK_BLOCK;
+    c->work.done += WORK_BLOCK;
     ghost_note(c, b, reason);
     block_changed(c, b, &(struct block_change){.what = BLOCK_LEAVES, .reason = reason});
     block_unlink(c, b);
@@ -354,7 +354,7 @@ void block_unhold_quietly(struct core *c, struct block *b)
         unevictable_unheld(c, b);
         if (!kept || block_keeps_above(c, b))
             return;
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         c->mod.records->up_left -= c->mod.records->up_left > 0;
         if (most > 1)
             most--;
@@ -411,7 +411,7 @@ void block_touch_path(struct core *c, struct block *b)
 {
     uint32_t now = core__stamp(c);
     for (uint32_t n = 0; b->used != now && n < TOUCH_MAX; n++) {
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         block_touch(c, b);
         if (b->parent == CORE_NONE)
             return;

@@ -48,7 +48,7 @@ static bool climb_up(struct core *c, struct core_climb *x, const struct block *t
     for (const struct block *p; (p = block_above(c, b)); b = p) {
         if (slice_over(c))
             return false;
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         x->at = block_seen(c, p);
         if (++x->since >= x->stride)
             climb_note(x);

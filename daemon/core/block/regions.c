@@ -283,7 +283,7 @@ static int slot_shift(struct core *c, const struct block *b, struct tier_loc *lo
     if (err)
         return err;
     c->mod.regions->shift_left -= MIN(c->mod.regions->shift_left, bytes);
-    c->work += bytes / SHIFT_OF_WORK;
+    c->work.done += bytes / SHIFT_OF_WORK;
     c->m.blocks_shifted++;
     return 0;
 }

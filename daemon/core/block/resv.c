@@ -137,7 +137,7 @@ bool resv_drop_some(struct core *c, struct reservation *r)
             return true;
         struct run_iter it = run_at(c, &r->blocks, r->blocks.n - 1 - r->dropped);
         struct block *b;
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         if (resv_entry_part(c, r, run_next(c, &it), &b))
             block_kill_tree(c, b, KVC_MISS_DROPPED);
     }
@@ -188,8 +188,8 @@ void resv_leave(struct core *c, struct reservation *r)
 {
     const uint64_t work = (uint64_t)r->blocks.n * WORK_BLOCK;
     MUST(r->busy == 1);
-    if (work <= c->end_left) {
-        c->end_left -= work;
+    if (work <= c->work.end_left) {
+        c->work.end_left -= work;
         r->busy = 0;
         resv_drop_open(c, r);
         return;

@@ -25,17 +25,18 @@ static inline uint32_t work_of_slice(const struct core *c)
 /* Begins a slice. */
 static inline void work_slice(struct core *c)
 {
-    c->slice_end = c->work + work_of_slice(c);
+    c->work.slice_end = c->work.done + work_of_slice(c);
 }
 static inline bool slice_over(const struct core *c)
 {
-    return c->work >= c->slice_end;
+    return c->work.done >= c->work.slice_end;
 }
 
 /* In a search for a victim a policy passes over blocks that may not be evicted: each once, but
- * perhaps thousands. A slice of a reservation looks at a bounded number of them (core->looks_left),
- * and the next slice continues. Blocks that the reservation itself holds, of which there are few,
- * return to the policy at its end; so the bound is larger than their number. */
+ * perhaps thousands. A slice of a reservation looks at a bounded number of them
+ * (core->work.looks_left), and the next slice continues. Blocks that the reservation itself holds,
+ * of which there are few, return to the policy at its end; so the bound is larger than their
+ * number. */
 #define LOOKS_NO_END UINT64_MAX
 static inline uint64_t looks_of_slice(const struct core *c)
 {
@@ -45,7 +46,7 @@ static inline uint64_t looks_of_slice(const struct core *c)
  * left. */
 static inline bool evict_paused(const struct core *c)
 {
-    return c->looks_left == 0;
+    return c->work.looks_left == 0;
 }
 
 static inline struct core_seen block_seen(const struct core *c, const struct block *b)

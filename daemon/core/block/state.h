@@ -373,17 +373,24 @@ struct core_modules {
     struct rules *rules; /* rules.c: the rules with which the daemon began */
 };
 
+/* Work, in units of core_work(), and what bounds it in a turn (slice.h). */
+struct core_work {
+    uint64_t done;       /* work done since the start: core_work() */
+    uint64_t slice_end;  /* the value of `done` at which the present slice is over */
+    uint64_t looks_left; /* blocks that evict_next() may still look at in the present slice */
+    uint32_t end_left;   /* work that may still be done at once in this turn to release leases,
+                          * loads, asks, reservations and pins that end; for more they are released
+                          * in slices */
+};
+
 struct core {
     struct core_config cfg;
     const struct block_subscriber *subscribers; /* the hearers of block_changed(), in their order;
                                                  * the `hear` of the last row is NULL */
     struct core_modules mod;
 
-    uint64_t now_ns, now_ms;              /* the time of core_tick() */
-    uint64_t work, slice_end, looks_left; /* core_work(); the value of `work` at which the present
-                                           * slice is over; looks left to evict_next() (slice.h) */
-    uint32_t end_left; /* work that ended leases, loads and the like may still do at once in
-                        * this turn */
+    uint64_t now_ns, now_ms; /* the time of core_tick() */
+    struct core_work work;
     struct core_metrics m;
 
     struct block *blocks;

@@ -131,7 +131,7 @@ int chain_admit(struct core *c, struct block *b, uint64_t *left)
         const uint64_t bytes = unevictable_by_hold(c, end);
         if (end->holds > 0 || end->state != BLOCK_PRESENT)
             break;
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         err = unevictable_take(c, block_ns(c, end), bytes, left);
         if (!err && bytes > 0)
             err = regions_admit(c, end);

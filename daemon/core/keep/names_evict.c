@@ -210,7 +210,7 @@ static bool counts_it(struct core *c, const struct core_name *nm, uint32_t ref)
     if (c->blocks[block].parent != CORE_NONE)
         return true;
     for (; n->ref[first].name != name_no(c, nm); first = n->ref[first].next_of_block)
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
     return first == ref;
 }
 
@@ -222,7 +222,7 @@ static void would_look(struct core *c, const struct core_name *nm, struct block 
     const bool pinned = is_pinned_by_others(nm, b);
     const uint32_t beside = x->below ? x->tokens : 0;
     uint32_t passed = 0;
-    c->work += WORK_LOOK + b->children;
+    c->work.done += WORK_LOOK + b->children;
     x->own = x->own && is_own(c, nm, block_no(c, b), x->below);
     for (uint32_t no = b->child; x->own && no != CORE_NONE; no = c->blocks[no].next)
         passed += may_go_with_parent(c, &c->blocks[no], beside);
@@ -289,7 +289,7 @@ bool core_name_would_step(struct core *c, const struct core_name *nm, struct cor
         if (slice_over(c))
             return true;
         struct block *b = seen_block(c, x->at);
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         if (b)
             would_look(c, nm, b, x);
         if (b && b->parent != CORE_NONE)

@@ -162,7 +162,7 @@ uint32_t name_climb(struct core *c, struct core_name *nm, uint32_t ref, bool all
     struct names *n = c->names;
     const uint32_t no = n->ref[ref].block, parent = c->blocks[no].parent;
     const bool alone = c->named[no].n == 1 && parent != CORE_NONE && c->named[parent].n == 1;
-    c->work += WORK_LOOK;
+    c->work.done += WORK_LOOK;
     ref_unlink(c, ref);
     if (parent != CORE_NONE && (all || alone)) {
         ref_link(c, ref, parent);

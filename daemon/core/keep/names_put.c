@@ -115,7 +115,7 @@ static int hold_piece(struct core *c, const struct find *f, struct name_putting 
     if (err)
         return err;
     for (uint32_t i = from; i < from + n; i++) {
-        c->work += 2 * WORK_LOOK;
+        c->work.done += 2 * WORK_LOOK;
         if (!p->whole && !is_next(c, f, p->group, i, chain))
             return KVC_E_GONE;
         if (chain && i > 0)
@@ -154,7 +154,7 @@ static bool ids_step(struct core *c, const struct core_name_put *in, struct name
     const uint32_t nids = in->ids ? in->seq->tokens : 0;
     while (p->nids < nids && !slice_over(c) && name_ids_room(n, 1)) {
         const uint32_t no = name_ids_new(n), some = MIN(NAMES_IDS, nids - p->nids);
-        c->work += 8 * WORK_LOOK; /* a kilobyte, and perhaps a page that is new */
+        c->work.done += 8 * WORK_LOOK; /* a kilobyte, and perhaps a page that is new */
         n->ids[no].n = some;
         memcpy(n->ids[no].id, in->ids + (size_t)p->nids * 4, (size_t)some * 4);
         if (p->last_ids == CORE_NONE)
@@ -236,7 +236,7 @@ static bool raise_step(struct core *c, const struct find *f, struct name_putting
             if (slice_over(c))
                 return false;
             const uint32_t no = c->found[f->at[p->group] + first + p->at];
-            c->work += WORK_LOOK;
+            c->work.done += WORK_LOOK;
             if (block_named(c, &c->blocks[no]))
                 name_raise(c, no, nm->priority);
         }

@@ -212,7 +212,7 @@ static bool pin_let_go(struct core *c, struct pin *p, bool all)
         if (!all && slice_over(c))
             return true;
         struct block *b = pinned_block(c, run_next(c, &p->at));
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         if (b)
             block_unpin(c, p, b);
     }
@@ -311,8 +311,8 @@ static struct pin *pin_by_id(struct core *c, uint64_t id)
 /* Ends a pin, at once unless much was released in this turn; true: there is more to do. */
 static bool pin_end(struct core *c, struct pin *p)
 {
-    if (p->held <= c->end_left) {
-        c->end_left -= p->held;
+    if (p->held <= c->work.end_left) {
+        c->work.end_left -= p->held;
         pin_drop(c, p);
         return false;
     }

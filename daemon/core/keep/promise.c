@@ -426,5 +426,5 @@ void promise_begin(struct core *c, struct block *b)
     if (promise_walk_on(c, &w, SAVE_PROMISE, STEP_PROMISES) < 0)
         c->m.demotion_failures++;
     c->mod.promises->fell_short |= is_short;
-    c->work += (c->mod.promises->looks - looks) * WORK_LOOK;
+    c->work.done += (c->mod.promises->looks - looks) * WORK_LOOK;
 }

@@ -90,7 +90,7 @@ static void pass_begin(struct core *c)
 static bool pass_step(struct core *c, uint32_t *begun)
 {
     struct block *b = unmet_take(c);
-    c->work += WORK_LOOK;
+    c->work.done += WORK_LOOK;
     const int rc = b ? block_reconcile(c, b) : 0;
     *begun += rc == 1;
     if (rc != 0 && rc != 1) {

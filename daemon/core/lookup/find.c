@@ -64,7 +64,7 @@ bool find_put(struct core *c, struct find *f, uint32_t g, uint32_t i, struct blo
     if (b->state != BLOCK_PRESENT || b->tokens != tokens_of_block(f, g, i) ||
         !is_usable(c, f, g, i, b))
         return false;
-    c->work += WORK_LOOK;
+    c->work.done += WORK_LOOK;
     c->found[f->at[g] + i] = block_no(c, b);
     find_hold(c, f, f->at[g] + i, b);
     return !f->refused;
@@ -131,7 +131,7 @@ static bool find_probe(struct core *c, struct find *f, uint32_t g, uint32_t n, b
             c->index_probes++;
         }
         bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         found[i] = here ? block_no(c, b) : CORE_NONE;
         if (here && f->held)
             find_hold(c, f, f->at[g] + i, b);
@@ -492,7 +492,7 @@ static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
         if (i >= f->probed[g]) {
             const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
             const struct block *b = index_get(c, seq->ns, g, key);
-            c->work += WORK_LOOK;
+            c->work.done += WORK_LOOK;
             bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
             found[i] = here ? block_no(c, b) : CORE_NONE;
         }

@@ -81,7 +81,7 @@ static inline bool find_paused(struct core *c, struct find *f)
 {
     if (f->held && slice_over(c))
         return true;
-    c->work += f->steps++ % FIND_STEPS == 0 ? WORK_LOOK : 0;
+    c->work.done += f->steps++ % FIND_STEPS == 0 ? WORK_LOOK : 0;
     return false;
 }
 

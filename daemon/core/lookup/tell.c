@@ -16,7 +16,7 @@ static bool tell_stops(struct core *c, bool whole, uint32_t work)
         return false;
     if (slice_over(c))
         return true;
-    c->work += work;
+    c->work.done += work;
     return false;
 }
 

@@ -456,7 +456,7 @@ static void ask_lease(struct core *c, struct core_ask *ask, const char **ret_why
                 return;
             const uint32_t i = l->group[ask->group].first + ask->at;
             struct block *b = &c->blocks[c->found[f->at[ask->group] + i]];
-            c->work += WORK_LOOK;
+            c->work.done += WORK_LOOK;
             const bool there = b->state == BLOCK_PRESENT && find_ready(c, f, b);
             const int err = there ? lease_add_found(c, l, f, b, &left, ret_why) : 0;
             if (err || !there) {
@@ -504,7 +504,7 @@ static void ask_touch(struct core *c, struct core_asking *x, struct core_ask *as
             if (slice_over(c))
                 return;
             struct block *b = &c->blocks[c->found[f->at[ask->group] + end - 1 - ask->at]];
-            c->work += WORK_LOOK;
+            c->work.done += WORK_LOOK;
             block_touch(c, b);
             if (x->name)
                 count_in_memory(c, x, ask, b);
@@ -526,7 +526,7 @@ static struct block *ask_next(struct core *c, struct core_ask *ask, bool *ret_ov
         find_lease(f, ask->group, f->from, &first, &end);
         if (ask->at == end - first)
             continue;
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         return &c->blocks[c->found[f->at[ask->group] + first + ask->at++]];
     }
     return NULL;
@@ -559,7 +559,7 @@ static void ask_ahead(struct core *c, struct core_asking *x, struct core_ask *as
     bool over;
     for (struct block *b; (b = ask_next(c, ask, &over));) {
         const int got = load_ahead(c, &ask->f, b, &x->load_bytes);
-        c->work += got == 1 ? WORK_BLOCK : 0;
+        c->work.done += got == 1 ? WORK_BLOCK : 0;
         if (got < 0)
             break;
     }
@@ -577,7 +577,7 @@ static void ask_count(struct core *c, struct core_ask *ask)
         for (; *n < end - first; ++*n) {
             if (slice_over(c))
                 return;
-            c->work += WORK_LOOK;
+            c->work.done += WORK_LOOK;
             if (is_shared(&c->blocks[c->found[f->at[ask->group] + end - 1 - *n]], *n == 0))
                 break;
         }
@@ -604,7 +604,7 @@ static void ask_say(struct core *c, const struct core_asking *x, struct core_ask
             for (uint32_t i = 0; i < n; i++) /* deepest first */
                 block[i] = c->found[f->at[ask->group] + first + ask->at + n - 1 - i];
             policy->advise(c->policy, x->advice, x->within_ms, block, n, c->now_ms);
-            c->work += n * WORK_LOOK;
+            c->work.done += n * WORK_LOOK;
             ask->at += n;
         }
     }
@@ -638,7 +638,7 @@ static void ask_pin(struct core *c, const struct core_asking *x, struct core_ask
                 return;
             const uint32_t from = first + ask->at;
             n = full ? MIN(MIN(end - from, SAY_PIECE), work_of_slice(c)) : end - from;
-            c->work += n * WORK_LOOK;
+            c->work.done += n * WORK_LOOK;
             const bool can = can_pin(c, f, ask->group, from, from + n);
             const int err = can ? pin_add(c, ask->pin, f, ask->group, from, from + n) : 0;
             if (err || !can) {
@@ -665,7 +665,7 @@ static bool ask_free(struct core *c, struct core_ask *ask, bool all)
             const uint32_t bit = 63u - (uint32_t)__builtin_clzll(f->held[w]);
             f->held[w] &= ~(UINT64_C(1) << bit);
             f->holds--;
-            c->work += WORK_LOOK;
+            c->work.done += WORK_LOOK;
             block_unhold(c, &c->blocks[c->found[w * 64 + bit]]);
         }
     }
@@ -688,8 +688,8 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
     ask_enter(c, ask);
     if (!ask->putting.name) /* else the name exists, and ask_step() raises its levels */
         ask_unmake(c, ask, false);
-    if (!ask->putting.name && ask->f.holds <= c->end_left) {
-        c->end_left -= ask->f.holds;
+    if (!ask->putting.name && ask->f.holds <= c->work.end_left) {
+        c->work.end_left -= ask->f.holds;
         (void)ask_free(c, ask, true);
         ask_free_slot(c, ask);
         return;

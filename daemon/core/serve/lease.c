@@ -103,7 +103,7 @@ static bool lease_unhold(struct core *c, struct lease *l, bool all)
         if (!all && slice_over(c))
             return true;
         struct block *b = &c->blocks[run_next(c, &it)->block];
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         block_ns(c, b)->leased -= block_bytes(c, b);
         block_unhold(c, b);
     }
@@ -127,14 +127,14 @@ void lease_free(struct core *c, struct lease *l)
 
 void lease_turn(struct core *c)
 {
-    c->end_left = work_of_slice(c);
+    c->work.end_left = work_of_slice(c);
 }
 
 /* Frees an ended lease: at once, or in slices if much was released in this turn already. */
 static void lease_go(struct core *c, struct lease *l)
 {
-    if (l->blocks.n <= c->end_left) {
-        c->end_left -= l->blocks.n;
+    if (l->blocks.n <= c->work.end_left) {
+        c->work.end_left -= l->blocks.n;
         lease_free(c, l);
         return;
     }
@@ -362,7 +362,7 @@ bool find_wait(struct core *c, const struct core_acquire *in, struct find *f,
     if (!find_blocker(c, f, enough, &g, &i))
         return false;
     wait_note(c, f, waiter);
-    c->work += WORK_LOOK;
+    c->work.done += WORK_LOOK;
     struct block *b = index_get(c, in->seq.ns, g, in->seq.keys[g] + (size_t)i * KVC_KEY_BYTES);
     if (b && b->state == BLOCK_PENDING)
         wait_on(c, in, waiter, b);
@@ -385,7 +385,7 @@ bool core_wait_again(struct core *c, const struct core_acquire *in, struct core_
     if (!waiter->chained || !in->wait || seq->absent)
         return false;
     const struct block *last = &c->blocks[waiter->last];
-    c->work += 2 * WORK_LOOK;
+    c->work.done += 2 * WORK_LOOK;
     if (last->gen != waiter->last_gen || !(last->flags & BLOCK_F_LINKED))
         return false;
     const uint32_t bt = seq->ns->spec.group[0].block_tokens, i = waiter->lead;
@@ -517,7 +517,7 @@ void lease_hear(struct core *c, struct block *b, const struct block_change *x)
     uint32_t no = block_no(c, b);
     LIST_FOR_EACH_SAFE (node, next, &c->ns[b->ns].waiting) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         if (!any && (w->block != no || w->gen != b->gen))
             continue;
         list_remove(&w->node);
@@ -579,7 +579,7 @@ static int redeem_blocks(struct core *c, struct lease *l, const struct lease *fr
             return CORE_MORE;
         const uint32_t no = run_next(c, &it)->block;
         const struct block *b = &c->blocks[no];
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         if (b->flags & BLOCK_F_CORRUPT || !block_in_host(c, b))
             return KVC_E_NO_LEASE;
         int err = lease_add(c, l, no, &left, &why); /* `from` holds it, so no bytes are added */
@@ -691,7 +691,7 @@ int core_lease_locs_step(struct core *c, struct core_client *cl, uint64_t lease,
     for (; *at < l->blocks.n; ++*at) {
         if (slice_over(c))
             return CORE_MORE;
-        c->work += *at % LOCS_WORK == 0 ? WORK_LOOK : 0;
+        c->work.done += *at % LOCS_WORK == 0 ? WORK_LOOK : 0;
         const struct block *b = &c->blocks[run_next(c, &it)->block];
         /* The generation of a corrupt block has changed, so a view made now would match. */
         const int err = b->flags & BLOCK_F_CORRUPT ? KVC_E_GONE : loc_tell(c, b, shard, fn, ctx);

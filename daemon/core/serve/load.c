@@ -101,7 +101,7 @@ static bool load_unhold(struct core *c, struct core_load *l, bool all)
     for (; l->freed < l->blocks.n; l->freed++) {
         if (!all && slice_over(c))
             return true;
-        c->work += WORK_LOOK;
+        c->work.done += WORK_LOOK;
         block_unhold(c, &c->blocks[run_next(c, &it)->block]);
     }
     return false;
@@ -125,8 +125,8 @@ void load_free(struct core *c, struct core_load *l)
         list_remove(&loader->node);
     if (l->waiter)
         l->waiter->load = NULL;
-    if (l->blocks.n <= c->end_left) {
-        c->end_left -= l->blocks.n;
+    if (l->blocks.n <= c->work.end_left) {
+        c->work.end_left -= l->blocks.n;
         (void)load_unhold(c, l, true);
         load_put(c, l);
         return;

@@ -221,7 +221,7 @@ static int write_announce(struct core_reserving *x, uint32_t i, uint32_t tokens,
                               .tokens = tokens & 0x1ffffu};
     struct alloc_request w = alloc_request_of(x, i, &new, parent);
     struct block *b;
-    c->work += WORK_BLOCK;
+    c->work.done += WORK_BLOCK;
     err = new_record(c, x->in.ns->account, &w, &b);
     if (b) {
         b->key = new.key;
@@ -310,7 +310,7 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
                                      key + (size_t)RESERVE_AHEAD * KVC_KEY_BYTES));
     struct block *b = index_get(c, in->ns, in->group, key);
     struct block *parent = *block;
-    c->work += WORK_LOOK;
+    c->work.done += WORK_LOOK;
     if (b && b->tokens != tokens) { /* a key names its tokens: one of the two is wrong */
         *block = NULL;
         return KVC_ST_BAD_ARGUMENT;
@@ -501,7 +501,7 @@ bool core_reserve_step(struct core_reserving *x)
     struct core *c = x->core;
     struct block *before = reserving_resume(x);
     work_slice(c);
-    c->looks_left = looks_of_slice(c);
+    c->work.looks_left = looks_of_slice(c);
     x->left = 0;                  /* other requests may have taken these bytes since */
     if (x->in.ns->id != x->ns_id) /* it had no blocks, and another namespace has its slot */
         reserving_cut(x, KVC_ST_GONE);
@@ -516,10 +516,10 @@ bool core_reserve_step(struct core_reserving *x)
             x->climb = (struct core_climb){.n = 0};
     }
     if (more) {
-        c->looks_left = LOOKS_NO_END;
+        c->work.looks_left = LOOKS_NO_END;
         return true;
     }
-    c->looks_left = LOOKS_NO_END;
+    c->work.looks_left = LOOKS_NO_END;
     reserving_end(x);
     return false;
 }
@@ -719,7 +719,7 @@ static void commit_op_submit(struct core *c, struct core_commit *m, struct core_
 static bool commit_one(struct core *c, struct core_commit *m, bool fenced, struct reservation *r,
                        const struct run_entry *e, uint32_t i)
 {
-    c->work += WORK_LOOK;
+    c->work.done += WORK_LOOK;
     if (!entry_wanted(m, i))
         return false;
     struct block *b;
@@ -747,7 +747,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool fenced, struc
                           .fenced = fenced,
                           .block = block_no(c, b),
                           .part = pool_index(c->parts, p)};
-    c->work += WORK_BLOCK;
+    c->work.done += WORK_BLOCK;
     p->state = PART_COPYING;
     p->resv = CORE_NONE;
     m->client->claim_bytes -= bytes;

@@ -32,8 +32,8 @@ static bool evict_look(void *ctx, uint32_t no)
     struct core *c = ctx;
     if (evict_paused(c) || block_can_leave(c, no))
         return true;
-    c->work += WORK_LOOK;
-    c->looks_left -= c->looks_left != LOOKS_NO_END;
+    c->work.done += WORK_LOOK;
+    c->work.looks_left -= c->work.looks_left != LOOKS_NO_END;
     return false;
 }
 
