@@ -77,14 +77,15 @@ static int create_tables(struct core *c)
 {
     struct core_budget b;
     core_budget(&c->cfg, &b);
-    c->table_size = index_table_size(c->cfg.blocks_max);
+    c->index.size = index_table_size(c->cfg.blocks_max);
     c->blocks = core__pages(b.blocks);
-    c->table = core__pages(b.table);
-    c->ghosts = core__pages(b.ghosts);
+    c->index.table = core__pages(b.table);
+    c->index.ghosts = core__pages(b.ghosts);
     c->policy_mem = core__pages(b.policy);
     c->retain_mem = core__pages(b.retain);
     c->ns = core__pages(b.namespaces);
-    if (!c->blocks || !c->table || !c->ghosts || !c->policy_mem || !c->retain_mem || !c->ns)
+    if (!c->blocks || !c->index.table || !c->index.ghosts || !c->policy_mem || !c->retain_mem ||
+        !c->ns)
         return -ENOMEM;
     const struct policy_config policy = {
         .blocks_max = c->cfg.blocks_max, .lists_max = POLICY_LISTS_MAX, .seed = c->cfg.policy_seed};
@@ -208,7 +209,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->jobs);
     list_init(&c->dropping);
     lease_turn(c);
-    int err = hash_random(c->hash_secret, sizeof c->hash_secret);
+    int err = hash_random(c->index.secret, sizeof c->index.secret);
     if (!err)
         err = create_tables(c);
     if (!err)
@@ -247,8 +248,8 @@ void core_destroy(struct core **core)
     share_destroy(&c->unevictable_share);
     free(c->attached);
     core__pages_put(c->blocks, b.blocks);
-    core__pages_put(c->table, b.table);
-    core__pages_put(c->ghosts, b.ghosts);
+    core__pages_put(c->index.table, b.table);
+    core__pages_put(c->index.ghosts, b.ghosts);
     core__pages_put(c->policy_mem, b.policy);
     core__pages_put(c->retain_mem, b.retain);
     core__pages_put(c->ns, b.namespaces);
@@ -270,9 +271,9 @@ void core_memory(const struct core *c, struct sys_range ret[CORE_RANGES])
 {
     struct core_budget b;
     core_budget(&c->cfg, &b);
-    const struct sys_range all[] = {{(void *)c, core_bytes()}, {c->table, b.table},
-                                    {c->ghosts, b.ghosts},     {c->policy_mem, b.policy},
-                                    {c->retain_mem, b.retain}, {c->blocks, b.blocks},
+    const struct sys_range all[] = {{(void *)c, core_bytes()},   {c->index.table, b.table},
+                                    {c->index.ghosts, b.ghosts}, {c->policy_mem, b.policy},
+                                    {c->retain_mem, b.retain},   {c->blocks, b.blocks},
                                     {c->ns, b.namespaces}};
     memcpy(ret, all, sizeof all);
     uint32_t n = ARRAY_LEN(all);

@@ -262,8 +262,8 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
 static void check_namespaces(struct core *c, const struct tally *t)
 {
     uint64_t in_table = 0, records = 0, blocks = 0, bytes = 0;
-    for (uint32_t i = 0; i < c->table_size; i++)
-        in_table += c->table[i] != 0;
+    for (uint32_t i = 0; i < c->index.size; i++)
+        in_table += c->index.table[i] != 0;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         records += c->ns[i].records;
         blocks += c->ns[i].blocks;

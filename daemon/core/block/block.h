@@ -39,7 +39,7 @@ void index_del(struct core *c, const struct block *b);
 void ghost_note(struct core *c, const struct block *b, enum kvc_miss reason);
 /* Why the key with this index_hash() is missing; KVC_MISS_NEVER: no ghost tells. */
 enum kvc_miss ghost_reason(const struct core *c, uint64_t hash);
-/* Number of entries of core->table for so many blocks. */
+/* Number of entries of core->index.table for so many blocks. */
 uint32_t index_table_size(uint32_t blocks_max);
 
 /* ---- runs.c ---- */

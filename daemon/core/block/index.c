@@ -42,7 +42,7 @@ struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group
                         const uint8_t *key)
 {
     uint32_t slot = (uint32_t)(ns - c->ns);
-    c->index_probes++;
+    c->index.probes++;
     return index_find(c, index_hash(c, slot, group, key), slot, group, key);
 }
 
@@ -50,9 +50,9 @@ void index_add(struct core *c, struct block *b)
 {
     uint64_t hash = index_hash(c, b->ns, b->group, b->key.b);
     uint32_t s = slot_of(c, hash);
-    while (c->table[s])
+    while (c->index.table[s])
         s = next_slot(c, s);
-    c->table[s] = entry_of(hash, block_no(c, b));
+    c->index.table[s] = entry_of(hash, block_no(c, b));
 }
 
 /* Deletion moves later entries of the probe run back, so there are no tombstones. */
@@ -61,25 +61,25 @@ void index_del(struct core *c, const struct block *b)
     uint64_t hash = index_hash(c, b->ns, b->group, b->key.b);
     uint64_t entry = entry_of(hash, block_no(c, b));
     uint32_t hole = slot_of(c, hash);
-    while (c->table[hole] != entry) {
-        MUST(c->table[hole] != 0);
+    while (c->index.table[hole] != entry) {
+        MUST(c->index.table[hole] != 0);
         hole = next_slot(c, hole);
     }
-    for (uint32_t s = next_slot(c, hole); c->table[s]; s = next_slot(c, s)) {
-        const uint32_t home = slot_of(c, c->table[s] >> 32);
+    for (uint32_t s = next_slot(c, hole); c->index.table[s]; s = next_slot(c, s)) {
+        const uint32_t home = slot_of(c, c->index.table[s] >> 32);
         bool stays = hole <= s ? (hole < home && home <= s) : (hole < home || home <= s);
         if (stays)
             continue;
-        c->table[hole] = c->table[s];
+        c->index.table[hole] = c->index.table[s];
         hole = s;
     }
-    c->table[hole] = 0;
+    c->index.table[hole] = 0;
 }
 
 static uint32_t *ghost_ways(const struct core *c, uint64_t hash)
 {
     uint64_t i = ((unsigned __int128)hash * ghosts_max(&c->cfg)) >> 64;
-    return c->ghosts[i].way;
+    return c->index.ghosts[i].way;
 }
 
 static uint32_t ghost_tag(uint64_t hash)

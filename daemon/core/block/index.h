@@ -12,12 +12,12 @@
  * of other entries without reading their records. */
 static inline uint32_t slot_of(const struct core *c, uint64_t hash)
 {
-    return (uint32_t)(((hash & UINT32_MAX) * c->table_size) >> 32);
+    return (uint32_t)(((hash & UINT32_MAX) * c->index.size) >> 32);
 }
 
 static inline uint32_t next_slot(const struct core *c, uint32_t slot)
 {
-    return slot + 1 == c->table_size ? 0 : slot + 1;
+    return slot + 1 == c->index.size ? 0 : slot + 1;
 }
 
 static inline uint64_t hash_fold(uint64_t a, uint64_t b)
@@ -36,21 +36,21 @@ static inline uint64_t index_hash(const struct core *c, uint32_t ns_slot, uint32
     /* The namespace's id, not its slot: ghosts of a removed namespace must not answer for the next
      * one in its slot. */
     uint64_t place = ((uint64_t)c->ns[ns_slot].id << 8 | group) * 0x9e3779b97f4a7c15ull;
-    uint64_t a = hash_fold(w[0] ^ c->hash_secret[0], w[1] ^ c->hash_secret[1] ^ place);
-    uint64_t b = hash_fold(w[2] ^ c->hash_secret[2], w[3] ^ c->hash_secret[3]);
-    return hash_fold(a ^ c->hash_secret[1], b ^ c->hash_secret[2]);
+    uint64_t a = hash_fold(w[0] ^ c->index.secret[0], w[1] ^ c->index.secret[1] ^ place);
+    uint64_t b = hash_fold(w[2] ^ c->index.secret[2], w[3] ^ c->index.secret[3]);
+    return hash_fold(a ^ c->index.secret[1], b ^ c->index.secret[2]);
 }
 
 static inline void index_prefetch(const struct core *c, uint64_t hash)
 {
-    __builtin_prefetch(&c->table[slot_of(c, hash)]);
+    __builtin_prefetch(&c->index.table[slot_of(c, hash)]);
 }
 
 /* Prefetches the record of the first entry in the table for this hash: both cache lines from which
  * a lookup reads. */
 static inline void index_prefetch_record(const struct core *c, uint64_t hash)
 {
-    uint64_t e = c->table[slot_of(c, hash)];
+    uint64_t e = c->index.table[slot_of(c, hash)];
     if (!e)
         return;
     __builtin_prefetch(&c->blocks[(uint32_t)e - 1]);
@@ -61,8 +61,8 @@ static inline void index_prefetch_record(const struct core *c, uint64_t hash)
 static inline struct block *index_find(struct core *c, uint64_t hash, uint32_t ns_slot,
                                        uint32_t group, const uint8_t *key)
 {
-    for (uint32_t s = slot_of(c, hash); c->table[s]; s = next_slot(c, s)) {
-        uint64_t e = c->table[s];
+    for (uint32_t s = slot_of(c, hash); c->index.table[s]; s = next_slot(c, s)) {
+        uint64_t e = c->index.table[s];
         if ((uint32_t)(e >> 32) != (uint32_t)hash)
             continue;
         struct block *b = &c->blocks[(uint32_t)e - 1];

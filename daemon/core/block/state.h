@@ -328,7 +328,7 @@ struct verify_op {
     struct hash128 want; /* the sum that the bytes must have */
 };
 
-/* Room for what a lookup finds: what core->found, runlen and hash point to. */
+/* Room for the results of a lookup: the fields of core->lookup point to one. */
 struct find_room {
     uint32_t found[KVC_KEYS_MAX];
     uint32_t runlen[KVC_KEYS_MAX];
@@ -383,6 +383,24 @@ struct core_work {
                           * in slices */
 };
 
+/* The index: a hash table from keys to records (index.c, index.h). */
+struct core_index {
+    uint64_t *table; /* record number + 1 in the low half, the low half of index_hash() of the key
+                      * above it; 0: the slot is empty */
+    uint32_t size;   /* slots of the table */
+    uint64_t secret[4];    /* random numbers of index_hash() */
+    uint64_t probes;       /* number of keys that were looked up */
+    struct ghosts *ghosts; /* why keys that are gone are missing: an array of buckets (index.c) */
+};
+
+/* The lookup in progress: its results, in the room of its request or of asks (ask.c). */
+struct core_lookup {
+    uint32_t *found;  /* record numbers by group and block */
+    uint32_t *runlen; /* of groups that are not full, at the same places: how many blocks up to
+                       * this one are there without a gap */
+    uint64_t *hash;   /* index_hash() of the keys, at the same places */
+};
+
 struct core {
     struct core_config cfg;
     const struct block_subscriber *subscribers; /* the hearers of block_changed(), in their order;
@@ -396,12 +414,7 @@ struct core {
     struct block *blocks;
     uint32_t blocks_high; /* records from this number on were never used */
 
-    uint64_t *table; /* the index: record number + 1 in the low half, half of the key's hash above;
-                      * 0: empty */
-    uint32_t table_size;
-    uint64_t hash_secret[4];
-    uint64_t index_probes; /* keys that were looked up */
-    struct ghosts *ghosts; /* an array of buckets (index.c) */
+    struct core_index index;
 
     struct policy *policy;
     void *policy_mem;
@@ -447,11 +460,7 @@ struct core {
     uint64_t promises_lost;               /* how often block_promised() of a block has become
                                            * false */
 
-    /* The lookup in progress (ask.c). */
-    uint32_t *found;  /* record numbers by group and block */
-    uint32_t *runlen; /* of groups that are not full, at the same places: how many blocks up to
-                       * this one are there without a gap */
-    uint64_t *hash;   /* index_hash() of the keys, at the same places */
+    struct core_lookup lookup;
 };
 
 /* Whether there is storage; else blocks are in memory alone. */

@@ -87,7 +87,7 @@ void names_passed(struct core *c, struct core_name *old, const struct find *f,
         find_needs(f, r->group, f->tokens, &first, &end);
         if (r->place < first || r->place >= end || ret->n == KVC_GROUPS_MAX)
             continue;
-        const struct block *now = &c->blocks[c->found[f->at[r->group] + r->place]];
+        const struct block *now = &c->blocks[c->lookup.found[f->at[r->group] + r->place]];
         if (now->parent != b->parent || now->tokens <= b->tokens)
             continue;
         ret->e[ret->n++] = (struct run_entry){r->block, b->gen};
@@ -439,7 +439,7 @@ static uint64_t mark_new(struct core *c, const struct find *f, unsigned tier, bo
         uint32_t first, end;
         find_needs(f, g, f->tokens, &first, &end);
         for (uint32_t i = first; i < end; i++) {
-            const uint32_t no = c->found[f->at[g] + i];
+            const uint32_t no = c->lookup.found[f->at[g] + i];
             const struct block *b = &c->blocks[no];
             struct block_name *of = &c->named[no];
             if (on && !(of->marks & MARK_NEW)) /* a key may come twice */

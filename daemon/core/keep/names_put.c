@@ -93,7 +93,7 @@ static int may_keep(struct core *c, const struct find *f, uint32_t g, uint32_t f
 {
     uint64_t bytes = 0;
     for (uint32_t i = from; core_stores(c) && i < from + n; i++) {
-        const struct block *b = &c->blocks[c->found[f->at[g] + i]];
+        const struct block *b = &c->blocks[c->lookup.found[f->at[g] + i]];
         bytes += block_is_bound(b, CORE_STORAGE) ? 0 : block_bytes(c, b);
     }
     return quota_bind(c, f->seq->ns, CORE_STORAGE, bytes);
@@ -102,7 +102,7 @@ static int may_keep(struct core *c, const struct find *f, uint32_t g, uint32_t f
 /* Whether block i is still PRESENT as it was found; chain: and builds on block i-1. */
 static bool is_next(const struct core *c, const struct find *f, uint32_t g, uint32_t i, bool chain)
 {
-    const uint32_t *found = &c->found[f->at[g]];
+    const uint32_t *found = &c->lookup.found[f->at[g]];
     return c->blocks[found[i]].state == BLOCK_PRESENT &&
            (!chain || c->blocks[found[i]].parent == (i > 0 ? found[i - 1] : CORE_NONE));
 }
@@ -110,7 +110,7 @@ static bool is_next(const struct core *c, const struct find *f, uint32_t g, uint
 static int hold_piece(struct core *c, const struct find *f, struct name_putting *p, uint32_t from,
                       uint32_t n, bool chain)
 {
-    const uint32_t *found = &c->found[f->at[p->group]];
+    const uint32_t *found = &c->lookup.found[f->at[p->group]];
     const int err = p->whole ? 0 : may_keep(c, f, p->group, from, n);
     if (err)
         return err;
@@ -235,7 +235,7 @@ static bool raise_step(struct core *c, const struct find *f, struct name_putting
         for (; first + p->at < end; p->at++) {
             if (slice_over(c))
                 return false;
-            const uint32_t no = c->found[f->at[p->group] + first + p->at];
+            const uint32_t no = c->lookup.found[f->at[p->group] + first + p->at];
             c->work.done += WORK_LOOK;
             if (block_named(c, &c->blocks[no]))
                 name_raise(c, no, nm->priority);

@@ -233,7 +233,7 @@ static int pin_hold(struct core *c, struct pin *p, struct block *b)
 int pin_add(struct core *c, struct pin *p, const struct find *f, uint32_t g, uint32_t first,
             uint32_t end)
 {
-    const uint32_t *found = &c->found[f->at[g]];
+    const uint32_t *found = &c->lookup.found[f->at[g]];
     struct added added = {0};
     int err = 0;
     for (uint32_t i = first; i < end && !err; i++) {

@@ -65,7 +65,7 @@ bool find_put(struct core *c, struct find *f, uint32_t g, uint32_t i, struct blo
         !is_usable(c, f, g, i, b))
         return false;
     c->work.done += WORK_LOOK;
-    c->found[f->at[g] + i] = block_no(c, b);
+    c->lookup.found[f->at[g] + i] = block_no(c, b);
     find_hold(c, f, f->at[g] + i, b);
     return !f->refused;
 }
@@ -78,8 +78,8 @@ static bool find_present(const struct core *c, uint32_t no)
 /* For a group that is not full: notes how many blocks up to block i are PRESENT without a gap. */
 static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
 {
-    uint32_t *run = &c->runlen[f->at[g]];
-    const bool here = find_present(c, c->found[f->at[g] + i]);
+    uint32_t *run = &c->lookup.runlen[f->at[g]];
+    const bool here = find_present(c, c->lookup.found[f->at[g] + i]);
     run[i] = !here ? 0 : i > 0 ? run[i - 1] + 1 : 1;
     if (run[i] == i + 1)
         f->lead[g] = run[i];
@@ -89,7 +89,7 @@ static void note_run(struct core *c, struct find *f, uint32_t g, uint32_t i)
 static struct block *find_known(struct core *c, const struct find *f, uint32_t g, uint32_t i,
                                 const uint8_t *key)
 {
-    const uint32_t no = c->found[f->at[g] + i];
+    const uint32_t no = c->lookup.found[f->at[g] + i];
     struct block *b = no == CORE_NONE ? NULL : &c->blocks[no];
     const bool same = b && b->flags & BLOCK_F_LINKED && b->ns == f->seq->ns - c->ns &&
                       b->group == g && memcmp(b->key.b, key, KVC_KEY_BYTES) == 0;
@@ -100,7 +100,7 @@ static struct block *find_known(struct core *c, const struct find *f, uint32_t g
 static uint64_t hash_ahead(struct core *c, struct find *f, uint32_t g, uint32_t i, uint32_t n)
 {
     const uint32_t slot = (uint32_t)(f->seq->ns - c->ns);
-    uint64_t *hash = &c->hash[f->at[g]];
+    uint64_t *hash = &c->lookup.hash[f->at[g]];
     uint32_t hashed = f->hashed[g];
     for (; hashed < n && hashed < i + 2 * FIND_AHEAD; hashed++) {
         hash[hashed] = index_hash(c, slot, g, f->seq->keys[g] + (size_t)hashed * KVC_KEY_BYTES);
@@ -118,7 +118,7 @@ static bool find_probe(struct core *c, struct find *f, uint32_t g, uint32_t n, b
 {
     const struct core_seq *seq = f->seq;
     uint32_t slot = (uint32_t)(seq->ns - c->ns);
-    uint32_t *found = &c->found[f->at[g]];
+    uint32_t *found = &c->lookup.found[f->at[g]];
     uint32_t i = f->probed[g];
     for (; i < n; i++) {
         if (f->held && slice_over(c))
@@ -128,7 +128,7 @@ static bool find_probe(struct core *c, struct find *f, uint32_t g, uint32_t n, b
         struct block *b = known ? find_known(c, f, g, i, key) : NULL;
         if (!b && !(known && f->is_recent)) {
             b = index_find(c, hash_ahead(c, f, g, i, n), slot, g, key);
-            c->index_probes++;
+            c->index.probes++;
         }
         bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
         c->work.done += WORK_LOOK;
@@ -153,7 +153,7 @@ static bool probe_full(struct core *c, struct find *f, uint32_t g)
     if (!find_probe(c, f, g, f->seq->n[g], true))
         return false;
     uint32_t lead = f->probed[g];
-    if (lead > 0 && !find_present(c, c->found[f->at[g] + lead - 1]))
+    if (lead > 0 && !find_present(c, c->lookup.found[f->at[g] + lead - 1]))
         lead--;
     f->lead[g] = lead;
     f->limit = MIN(f->limit, (uint32_t)MIN((uint64_t)lead * bt, f->seq->tokens));
@@ -190,7 +190,7 @@ static bool group_satisfied(const struct core *c, const struct find *f, uint32_t
         return true;
     uint32_t first, end;
     find_needs(f, g, tokens, &first, &end);
-    return c->runlen[f->at[g] + end - 1] >= end - first;
+    return c->lookup.runlen[f->at[g] + end - 1] >= end - first;
 }
 
 bool find_satisfies(const struct core *c, const struct find *f, uint32_t tokens)
@@ -247,7 +247,7 @@ static bool first_gap(struct core *c, struct find *f, uint32_t g, uint32_t *ret_
     for (; from + f->next < f->probed[g]; f->next++) {
         if (find_paused(c, f))
             return false;
-        if (!find_present(c, c->found[f->at[g] + from + f->next]))
+        if (!find_present(c, c->lookup.found[f->at[g] + from + f->next]))
             break;
     }
     *ret_gap = from + f->next < f->probed[g] ? from + f->next : CORE_NONE;
@@ -371,7 +371,8 @@ static bool decide_ready(struct core *c, struct find *f)
         for (; first + f->next < end && !f->unready; f->next++) {
             if (find_paused(c, f))
                 return false;
-            f->unready = !find_ready(c, f, &c->blocks[c->found[f->at[f->to] + first + f->next]]);
+            f->unready =
+                !find_ready(c, f, &c->blocks[c->lookup.found[f->at[f->to] + first + f->next]]);
         }
     }
     f->to = f->next = 0;
@@ -466,10 +467,10 @@ void find_expect(struct core *c, struct find *f, uint32_t tokens, const struct r
         uint32_t first, end;
         find_lease(&lease, g, f->from, &first, &end);
         for (uint32_t i = 0; i < first; i++)
-            c->found[f->at[g] + i] = CORE_NONE;
+            c->lookup.found[f->at[g] + i] = CORE_NONE;
         for (uint32_t i = first; i < end; i++) {
             const struct run_entry *e = run_next(c, &it);
-            c->found[f->at[g] + i] = e ? e->block : CORE_NONE;
+            c->lookup.found[f->at[g] + i] = e ? e->block : CORE_NONE;
         }
         f->known[g] = MIN(end, f->seq->n[g]);
     }
@@ -486,7 +487,7 @@ static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
     /* Where all groups are full the next longer prefix is enough: a longer one waits for the same
      * block first. */
     const uint64_t far = ns_is_full(seq->ns) ? (uint64_t)f->tokens + 2 * f->coarsest : UINT64_MAX;
-    uint32_t *found = &c->found[f->at[g]];
+    uint32_t *found = &c->lookup.found[f->at[g]];
     uint32_t i = 0;
     for (; i < seq->n[g] && (uint64_t)i * bt < far; i++) {
         if (i >= f->probed[g]) {
@@ -515,8 +516,8 @@ static uint32_t find_reach(struct core *c, struct find *f)
         }
         uint32_t run = 0;
         for (uint32_t i = 0; i < f->probed[g]; i++) {
-            run = c->found[f->at[g] + i] != CORE_NONE ? run + 1 : 0;
-            c->runlen[f->at[g] + i] = run;
+            run = c->lookup.found[f->at[g] + i] != CORE_NONE ? run + 1 : 0;
+            c->lookup.runlen[f->at[g] + i] = run;
         }
     }
     return (uint32_t)limit;
@@ -531,7 +532,7 @@ static bool first_pending(const struct core *c, const struct find *f, uint32_t t
         uint32_t first, end;
         find_needs(f, g, tokens, &first, &end);
         for (uint32_t i = first; i < end; i++) {
-            const uint32_t no = c->found[f->at[g] + i];
+            const uint32_t no = c->lookup.found[f->at[g] + i];
             if (find_present(c, no))
                 continue;
             *ret_group = g;
@@ -591,7 +592,7 @@ void find_touch(struct core *c, const struct find *f)
         uint32_t first, end;
         find_needs(f, g, f->tokens, &first, &end);
         while (end > first)
-            block_touch(c, &c->blocks[c->found[f->at[g] + --end]]);
+            block_touch(c, &c->blocks[c->lookup.found[f->at[g] + --end]]);
     }
 }
 

@@ -2,7 +2,7 @@
 /*
  * One lookup in progress: which prefix of a sequence is cached, and whether it is worth loading.
  * Leases, loads, pins and names work on a struct find. It is valid until the next lookup begins,
- * because the records that it found are in core->found. Shared inside daemon/core only.
+ * because the records that it found are in core->lookup.found. Shared inside daemon/core only.
  */
 #ifndef KVC_CORE_FIND_H
 #define KVC_CORE_FIND_H
@@ -45,12 +45,12 @@ struct find {
                                    * read, or there is none */
     enum find_where where;
     uint32_t from;                   /* tokens that the asker has already */
-    uint32_t at[KVC_GROUPS_MAX];     /* where group g begins in core->found */
+    uint32_t at[KVC_GROUPS_MAX];     /* where group g begins in core->lookup.found */
     uint32_t probed[KVC_GROUPS_MAX]; /* by group: number of leading blocks that were looked up */
-    uint32_t known[KVC_GROUPS_MAX];  /* number of leading blocks whose records core->found has from
-                                      * an earlier lookup */
-    uint32_t hashed[KVC_GROUPS_MAX]; /* number of keys whose hash is in core->hash, at the same
-                                      * place */
+    uint32_t known[KVC_GROUPS_MAX]; /* number of leading blocks whose records core->lookup.found has
+                                     * from an earlier lookup */
+    uint32_t hashed[KVC_GROUPS_MAX]; /* number of keys whose hash is in core->lookup.hash, at the
+                                      * same place */
     uint32_t lead[KVC_GROUPS_MAX];   /* number of leading blocks that are PRESENT */
     uint32_t limit;                  /* tokens of the longest prefix that all full groups allow */
     uint32_t coarsest;               /* the largest block_tokens of all groups */
@@ -62,8 +62,8 @@ struct find {
     /* For a lookup in slices: the group that it has reached, full groups first; the number of
      * blocks that it holds. */
     uint32_t group, holds;
-    uint64_t *held; /* bits by place in core->found: the block there is held; NULL: the lookup is
-                     * done in one piece, and holds none */
+    uint64_t *held; /* bits by place in core->lookup.found: the block there is held; NULL: the
+                     * lookup is done in one piece, and holds none */
     bool refused;   /* a block could not be held */
     uint64_t left;  /* as unevictable_take() has it, within a slice */
     /* State of find_decide(). */
@@ -144,8 +144,8 @@ void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret
  * full groups allow. */
 bool find_satisfies(const struct core *c, const struct find *f, uint32_t tokens);
 /* Finds the block for which a wait for `enough` tokens waits: one that is being written, as a group
- * and its number there. False: the prefix cannot grow by waiting. Overwrites core->runlen; of f
- * only find_touch() may be called afterwards. */
+ * and its number there. False: the prefix cannot grow by waiting. Overwrites core->lookup.runlen;
+ * of f only find_touch() may be called afterwards. */
 bool find_blocker(struct core *c, struct find *f, uint32_t enough, uint32_t *ret_group,
                   uint32_t *ret_i);
 /* Touches the blocks that the prefix needs. */

@@ -25,7 +25,7 @@ static bool tell_count(struct core *c, struct find *f, struct telling *t, bool w
 {
     const struct core_seq *seq = f->seq;
     const uint32_t slot = (uint32_t)(seq->ns - c->ns), g = t->group;
-    uint64_t *hash = &c->hash[f->at[g]];
+    uint64_t *hash = &c->lookup.hash[f->at[g]];
     for (uint32_t *i = &f->hashed[g]; *i < seq->n[g]; ++*i) {
         if (tell_stops(c, whole, *i % TELL_HASHES == 0 ? WORK_LOOK : 0))
             return false;
@@ -56,7 +56,7 @@ static bool request_tell(struct core *c, struct find *f, struct telling *t, bool
             return false;
         t->counted = true;
         t->part.most = MIN(TELL_PIECE, work_of_slice(c));
-        const struct policy_request request = {.hash = &c->hash[f->at[g]],
+        const struct policy_request request = {.hash = &c->lookup.hash[f->at[g]],
                                                .n = seq->n[g],
                                                .hits = t->hits,
                                                .source = slot * KVC_GROUPS_MAX + g,

@@ -53,7 +53,7 @@ static struct worth_speed speed_now(struct core *c)
 static void worth_add_block(struct core *c, const struct find *f, uint32_t g, uint32_t i,
                             uint64_t sign, struct worth_load *load)
 {
-    const uint32_t no = c->found[f->at[g] + i];
+    const uint32_t no = c->lookup.found[f->at[g] + i];
     if (no == CORE_NONE || (uint64_t)(i + 1) * f->seq->ns->spec.group[g].block_tokens <= f->from)
         return;
     const struct block *b = &c->blocks[no];
@@ -199,7 +199,7 @@ void worth_probe(struct core *c, const struct find *f)
         return;
     for (uint32_t g = 0; g < f->seq->ngroups; g++)
         for (uint32_t i = 0; i < f->lead[g]; i++)
-            if (probe_took(c, &c->blocks[c->found[f->at[g] + i]]))
+            if (probe_took(c, &c->blocks[c->lookup.found[f->at[g] + i]]))
                 return;
 }
 

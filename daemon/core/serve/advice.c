@@ -20,7 +20,7 @@ int core_wish(struct core *c, const struct core_seq *seq, uint32_t from_tokens,
         find_lease(&f, g, from_tokens, &first, &end);
         c->m.wishes += end - MIN(first, end);
         for (; end > first; n++) /* deepest first: a parent is younger than its children */
-            wish_add(c, &c->blocks[c->found[f.at[g] + --end]], wish, set);
+            wish_add(c, &c->blocks[c->lookup.found[f.at[g] + --end]], wish, set);
     }
     return n;
 }
@@ -37,17 +37,17 @@ bool is_shared(const struct block *b, bool is_last)
     return b->children > 1 || (is_last && b->children > 0);
 }
 
-/* Puts the blocks of group g that are cached and that no other chain shares into core->runlen,
- * deepest first; find_prefix() does not need it any more. Returns how many. */
+/* Puts the blocks of group g that are cached and that no other chain shares into
+ * core->lookup.runlen, deepest first; find_prefix() does not need it any more. Returns how many. */
 static uint32_t own_blocks(struct core *c, const struct find *f, uint32_t g)
 {
     uint32_t first, end, n = 0;
     own_range(f, g, &first, &end);
     for (; end > first; n++) {
-        const uint32_t no = c->found[f->at[g] + --end];
+        const uint32_t no = c->lookup.found[f->at[g] + --end];
         if (is_shared(&c->blocks[no], n == 0))
             break;
-        c->runlen[n] = no;
+        c->lookup.runlen[n] = no;
     }
     return n;
 }
@@ -68,7 +68,7 @@ int core_advise(struct core *c, const struct core_seq *seq, enum policy_advice a
     for (uint32_t g = 0; !seq->absent && g < seq->ngroups; g++) {
         const uint32_t n = own_blocks(c, &f, g);
         if (n > 0 && c->cfg.policy->advise)
-            c->cfg.policy->advise(c->policy, advice, within_ms, c->runlen, n, c->now_ms);
+            c->cfg.policy->advise(c->policy, advice, within_ms, c->lookup.runlen, n, c->now_ms);
         all += n;
     }
     c->m.advice++;

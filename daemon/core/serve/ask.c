@@ -73,9 +73,9 @@ uint64_t asks_bytes(void)
 
 static void ask_room_enter(struct core *c, struct find_room *room)
 {
-    c->found = room->found;
-    c->runlen = room->runlen;
-    c->hash = room->hash;
+    c->lookup.found = room->found;
+    c->lookup.runlen = room->runlen;
+    c->lookup.hash = room->hash;
 }
 
 /* From here on lookups are done in one piece, in the room for these. */
@@ -260,7 +260,7 @@ static uint32_t tokens_ready(struct core *c, const struct find *f)
         const uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
         uint32_t first, end;
         find_lease(f, g, f->from, &first, &end);
-        while (first < end && find_ready(c, f, &c->blocks[c->found[f->at[g] + first]]))
+        while (first < end && find_ready(c, f, &c->blocks[c->lookup.found[f->at[g] + first]]))
             first++;
         tokens = MIN(tokens, first < end ? first * bt : tokens);
     }
@@ -403,7 +403,7 @@ static void ask_up(struct core *c, struct core_ask *ask)
             if (slice_over(c))
                 return;
             const uint32_t i = f->seq->n[ask->group] - 1 - ask->at;
-            const struct block *b = &c->blocks[c->found[f->at[ask->group] + i]];
+            const struct block *b = &c->blocks[c->lookup.found[f->at[ask->group] + i]];
             if (b->state != BLOCK_PRESENT || b->parent == CORE_NONE ||
                 !find_put(c, f, ask->group, i - 1, &c->blocks[b->parent])) {
                 ask_give_up(c, ask, 0);
@@ -455,7 +455,7 @@ static void ask_lease(struct core *c, struct core_ask *ask, const char **ret_why
             if (slice_over(c))
                 return;
             const uint32_t i = l->group[ask->group].first + ask->at;
-            struct block *b = &c->blocks[c->found[f->at[ask->group] + i]];
+            struct block *b = &c->blocks[c->lookup.found[f->at[ask->group] + i]];
             c->work.done += WORK_LOOK;
             const bool there = b->state == BLOCK_PRESENT && find_ready(c, f, b);
             const int err = there ? lease_add_found(c, l, f, b, &left, ret_why) : 0;
@@ -503,7 +503,7 @@ static void ask_touch(struct core *c, struct core_asking *x, struct core_ask *as
         for (; ask->at < end - first; ask->at++) {
             if (slice_over(c))
                 return;
-            struct block *b = &c->blocks[c->found[f->at[ask->group] + end - 1 - ask->at]];
+            struct block *b = &c->blocks[c->lookup.found[f->at[ask->group] + end - 1 - ask->at]];
             c->work.done += WORK_LOOK;
             block_touch(c, b);
             if (x->name)
@@ -527,7 +527,7 @@ static struct block *ask_next(struct core *c, struct core_ask *ask, bool *ret_ov
         if (ask->at == end - first)
             continue;
         c->work.done += WORK_LOOK;
-        return &c->blocks[c->found[f->at[ask->group] + first + ask->at++]];
+        return &c->blocks[c->lookup.found[f->at[ask->group] + first + ask->at++]];
     }
     return NULL;
 }
@@ -578,7 +578,7 @@ static void ask_count(struct core *c, struct core_ask *ask)
             if (slice_over(c))
                 return;
             c->work.done += WORK_LOOK;
-            if (is_shared(&c->blocks[c->found[f->at[ask->group] + end - 1 - *n]], *n == 0))
+            if (is_shared(&c->blocks[c->lookup.found[f->at[ask->group] + end - 1 - *n]], *n == 0))
                 break;
         }
     }
@@ -602,7 +602,7 @@ static void ask_say(struct core *c, const struct core_asking *x, struct core_ask
                 return;
             const uint32_t n = MIN(MIN(end - first - ask->at, SAY_PIECE), work_of_slice(c));
             for (uint32_t i = 0; i < n; i++) /* deepest first */
-                block[i] = c->found[f->at[ask->group] + first + ask->at + n - 1 - i];
+                block[i] = c->lookup.found[f->at[ask->group] + first + ask->at + n - 1 - i];
             policy->advise(c->policy, x->advice, x->within_ms, block, n, c->now_ms);
             c->work.done += n * WORK_LOOK;
             ask->at += n;
@@ -619,7 +619,7 @@ static bool can_pin(struct core *c, const struct find *f, uint32_t g, uint32_t f
 {
     const bool full = f->seq->ns->spec.group[g].rule == KVC_RULE_FULL;
     for (uint32_t i = first; i < end; i++) {
-        const struct block *b = &c->blocks[c->found[f->at[g] + i]];
+        const struct block *b = &c->blocks[c->lookup.found[f->at[g] + i]];
         if (b->state != BLOCK_PRESENT || (full && b->depth != i))
             return false;
     }
@@ -666,7 +666,7 @@ static bool ask_free(struct core *c, struct core_ask *ask, bool all)
             f->held[w] &= ~(UINT64_C(1) << bit);
             f->holds--;
             c->work.done += WORK_LOOK;
-            block_unhold(c, &c->blocks[c->found[w * 64 + bit]]);
+            block_unhold(c, &c->blocks[c->lookup.found[w * 64 + bit]]);
         }
     }
     return true;

@@ -269,7 +269,7 @@ static int lease_found(struct core *c, struct lease *l, const struct find *f, co
     for (uint32_t g = 0; g < l->ngroups; g++) {
         const uint32_t first = l->group[g].first;
         for (uint32_t i = 0; i < l->group[g].n; i++) {
-            struct block *b = &c->blocks[c->found[f->at[g] + first + i]];
+            struct block *b = &c->blocks[c->lookup.found[f->at[g] + first + i]];
             int err = lease_add_found(c, l, f, b, &left, ret_why);
             if (err)
                 return err;
@@ -348,7 +348,7 @@ static void wait_note(struct core *c, const struct find *f, struct core_waiter *
     if (!waiter->chained)
         return;
     waiter->lead = lead;
-    waiter->last = c->found[f->at[0] + lead - 1];
+    waiter->last = c->lookup.found[f->at[0] + lead - 1];
     waiter->last_gen = c->blocks[waiter->last].gen;
 }
 

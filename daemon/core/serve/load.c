@@ -80,7 +80,7 @@ bool load_is_ready(struct core *c, const struct find *f, uint32_t from)
         uint32_t first, end;
         find_lease(f, g, from, &first, &end);
         for (uint32_t i = first; i < end; i++)
-            if (!find_ready(c, f, &c->blocks[c->found[f->at[g] + i]]))
+            if (!find_ready(c, f, &c->blocks[c->lookup.found[f->at[g] + i]]))
                 return false;
     }
     return true;
@@ -206,7 +206,7 @@ static int load_hold(struct core *c, struct core_load *l, const struct find *f, 
         find_lease(f, g, from, &first, &end);
         for (uint32_t i = first; i < end; i++) {
             const int err =
-                load_add(c, l, f, &c->blocks[c->found[f->at[g] + i]], 0, &left, ret_why);
+                load_add(c, l, f, &c->blocks[c->lookup.found[f->at[g] + i]], 0, &left, ret_why);
             if (err)
                 return err;
         }
@@ -387,7 +387,7 @@ uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t byte
         uint32_t first, end;
         find_needs(&f, g, f.tokens, &first, &end);
         for (uint32_t i = first; i < end; i++) {
-            const int got = load_ahead(c, &f, &c->blocks[c->found[f.at[g] + i]], &bytes_max);
+            const int got = load_ahead(c, &f, &c->blocks[c->lookup.found[f.at[g] + i]], &bytes_max);
             if (got < 0)
                 return n;
             n += (uint32_t)got;

@@ -93,8 +93,8 @@ struct filling {
 
 /* ---- HBM copies that exist ---- */
 
-/* Puts HBM copies of the lease's blocks into core->found, CORE_NONE where there is none; returns
- * how many are to be copied. */
+/* Puts HBM copies of the lease's blocks into core->lookup.found, CORE_NONE where there is none;
+ * returns how many are to be copied. */
 static uint32_t fill_look(struct filling *x, uint32_t *ret_n)
 {
     struct core *c = x->c;
@@ -105,7 +105,7 @@ static uint32_t fill_look(struct filling *x, uint32_t *ret_n)
         const struct hbm_copy *e = hbm_copy_find(c, b, hbm_shard(c, b, x->f->shard), x->dev);
         MUST(n < KVC_KEYS_MAX);
         missing += !e && b->state == BLOCK_PRESENT && block_ready(b);
-        c->found[n] = e && b->state == BLOCK_PRESENT ? hbm_copy_no(c, e) : CORE_NONE;
+        c->lookup.found[n] = e && b->state == BLOCK_PRESENT ? hbm_copy_no(c, e) : CORE_NONE;
     }
     *ret_n = n;
     return missing;
@@ -123,13 +123,13 @@ static void fill_tell(struct filling *x)
         uint32_t hits = 0, slot = 0;
         for (uint32_t i = 0; i < n; i++) {
             const struct block *b = &c->blocks[run_next(c, &it)->block];
-            c->hash[i] = hbm_copy_hash(c, b, hbm_shard(c, b, x->f->shard));
+            c->lookup.hash[i] = hbm_copy_hash(c, b, hbm_shard(c, b, x->f->shard));
             slot = b->ns;
-            hits += hits == i && c->found[at + i] != CORE_NONE;
+            hits += hits == i && c->lookup.found[at + i] != CORE_NONE;
         }
         at += n;
         const struct policy_request request = {
-            .hash = c->hash, .n = n, .hits = hits, .source = slot * KVC_GROUPS_MAX + g};
+            .hash = c->lookup.hash, .n = n, .hits = hits, .source = slot * KVC_GROUPS_MAX + g};
         if (n > 0)
             policy->request(x->dev->policy, &request, c->now_ms);
     }
@@ -150,10 +150,11 @@ static void take_hits(struct filling *x, uint32_t n)
     x->l->filled = true;
     hbm_copy_mark(c, x->l, true);
     for (uint32_t i = n; i-- > 0;)
-        if (c->found[i] != CORE_NONE)
-            c->cfg.hbm_policy->touch(x->dev->policy, c->found[i], c->now_ms);
+        if (c->lookup.found[i] != CORE_NONE)
+            c->cfg.hbm_policy->touch(x->dev->policy, c->lookup.found[i], c->now_ms);
     for (uint32_t i = 0; i < n; i++) {
-        struct hbm_copy *e = c->found[i] == CORE_NONE ? NULL : hbm_copy_at(c, c->found[i]);
+        struct hbm_copy *e =
+            c->lookup.found[i] == CORE_NONE ? NULL : hbm_copy_at(c, c->lookup.found[i]);
         if (!e || e->mine || hbm_copy_hold(c, x->l, e) != 0)
             continue;
         e->mine = true;

@@ -78,8 +78,8 @@ CASE(table_agrees_with_an_array_when_full_and_churning)
         index_del(c, &c->blocks[where[i]]);
         block_abandon(c, &c->blocks[where[i]]);
     }
-    for (uint32_t i = 0; i < c->table_size; i++)
-        ck_assert_uint_eq(c->table[i], 0);
+    for (uint32_t i = 0; i < c->index.size; i++)
+        ck_assert_uint_eq(c->index.table[i], 0);
 }
 
 /* Hashes may collide; keys, groups and namespaces are compared in full. */

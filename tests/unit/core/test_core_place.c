@@ -62,16 +62,16 @@ CASE(a_cold_acquire_looks_up_each_key_once)
     struct core_acquire in = {.seq = rig_seq(ns, 1, 16), .load = true};
     struct core_waiter w = {.fn = loaded};
     struct core_held held;
-    uint64_t before = r.core->index_probes;
+    uint64_t before = r.core->index.probes;
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 1);
-    ck_assert_uint_eq(r.core->index_probes, before + 2);
+    ck_assert_uint_eq(r.core->index.probes, before + 2);
     rig_settle(&r);
     while (w.keys != UINT32_MAX)
         (void)core_run_done(r.core);
     in.seq = rig_seq(ns, 1, 16);
-    before = r.core->index_probes;
+    before = r.core->index.probes;
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 0);
-    ck_assert_uint_eq(r.core->index_probes, before);
+    ck_assert_uint_eq(r.core->index.probes, before);
     ck_assert_uint_eq(held.prefix.tokens, 16);
     rig_check_lease(&r, 1, held.lease, 0);
 }
