@@ -47,188 +47,195 @@ enum kvc_unit {
     KVC_UNIT_TIERS  /* words: a set of enum kvc_tier_id */
 };
 
-#define KVC_ROW_NAMESPACES(X)                                                                \
-    X(ns, U32, NONE, "its number")                                                           \
-    X(principal, NAME, NONE, "whose it is")                                                  \
-    X(tenant, NAME, NONE, "its tenant")                                                      \
-    X(sub_tenant, NAME, NONE, "its sub-tenant, or empty")                                    \
-    X(model, NAME, NONE, "as NS_OPEN had it")                                                \
-    X(dtype, NAME, NONE, "as NS_OPEN had it")                                                \
-    X(shards, U32, NONE, "of each block")                                                    \
-    X(groups, U32, NONE, "of layers")                                                        \
-    X(block_tokens, U32, NONE, "tokens of a block of its first group")                       \
-    X(block_bytes, U32, BYTES, "bytes of a shard of such a block")                           \
-    X(blocks, U64, COUNT, "that are present")                                                \
-    X(bytes, U64, BYTES, "of them, each once")                                               \
-    X(host_bytes, U64, BYTES, "in host memory")                                              \
-    X(nvme_bytes, U64, BYTES, "on storage")                                                  \
-    X(device_bytes, U64, BYTES, "in slots of devices")                                       \
-    X(pinned_bytes, U64, BYTES, "that pins hold")                                            \
-    X(named_bytes, U64, BYTES, "that names hold")                                            \
-    X(promised_bytes, U64, BYTES, "on storage, promised to names, pins and durable commits") \
-    X(leased_bytes, U64, BYTES, "under lease")
+#define KVC_ROW_NAMESPACES(X)                                                               \
+    X(ns, U32, NONE, "number of the namespace")                                             \
+    X(principal, NAME, NONE, "principal that the namespace belongs to")                     \
+    X(tenant, NAME, NONE, "tenant of the principal")                                        \
+    X(sub_tenant, NAME, NONE, "sub-tenant of the namespace, or empty")                      \
+    X(model, NAME, NONE, "model that NS_OPEN named")                                        \
+    X(dtype, NAME, NONE, "dtype that NS_OPEN named")                                        \
+    X(shards, U32, NONE, "shards of each block")                                            \
+    X(groups, U32, NONE, "groups of layers")                                                \
+    X(block_tokens, U32, NONE, "tokens of a block of the first group")                      \
+    X(block_bytes, U32, BYTES, "bytes of one shard of a block of the first group")          \
+    X(blocks, U64, COUNT, "blocks that are present")                                        \
+    X(bytes, U64, BYTES, "payload bytes of these blocks, each block once")                  \
+    X(host_bytes, U64, BYTES, "bytes that its blocks take in host memory")                  \
+    X(nvme_bytes, U64, BYTES, "bytes that its blocks take on storage")                      \
+    X(device_bytes, U64, BYTES, "bytes that its blocks take in slots of devices")           \
+    X(pinned_bytes, U64, BYTES, "payload bytes of pinned blocks, each block once")          \
+    X(named_bytes, U64, BYTES, "payload bytes of blocks that names reach, each block once") \
+    X(promised_bytes, U64, BYTES,                                                           \
+      "bytes on storage that are promised to names, pins and durable commits")              \
+    X(leased_bytes, U64, BYTES, "payload bytes under lease; a block counts once for each lease")
 
 #define KVC_ROW_SESSIONS(X)                                                           \
-    X(session, U32, NONE, "its number")                                               \
-    X(name, NAME, NONE, "as HELLO had it")                                            \
-    X(principal, NAME, NONE, "whose it is")                                           \
-    X(tenant, NAME, NONE, "of its principal")                                         \
-    X(uid, U32, NONE, "of its process")                                               \
-    X(pid, U32, NONE, "of its process")                                               \
+    X(session, U32, NONE, "number of the session")                                    \
+    X(name, NAME, NONE, "name of the client, from HELLO")                             \
+    X(principal, NAME, NONE, "principal of the client")                               \
+    X(tenant, NAME, NONE, "tenant of the principal")                                  \
+    X(uid, U32, NONE, "uid of the client's process")                                  \
+    X(pid, U32, NONE, "process id of the client")                                     \
     X(dropped, BOOL, NONE, "DROPPED has been sent, and the connection is not closed") \
-    X(leases, U32, NONE, "it has")                                                    \
-    X(leased_bytes, U64, BYTES, "under them")                                         \
-    X(lease_age_ms, U64, MS, "of the oldest; 0: there is none")                       \
-    X(reservations, U32, NONE, "it has")                                              \
-    X(reserved_bytes, U64, BYTES, "announced, and not committed")                     \
-    X(reservation_age_ms, U64, MS, "of the oldest; 0: there is none")
+    X(leases, U32, NONE, "leases of the session")                                     \
+    X(leased_bytes, U64, BYTES, "payload bytes under these leases")                   \
+    X(lease_age_ms, U64, MS, "age of the oldest lease; 0: no lease")                  \
+    X(reservations, U32, NONE, "reservations of the session")                         \
+    X(reserved_bytes, U64, BYTES, "payload bytes announced and not committed")        \
+    X(reservation_age_ms, U64, MS, "age of the oldest reservation; 0: no reservation")
 
-#define KVC_ROW_PINS(X)                                           \
-    X(pin, U64, NONE, "its number")                               \
-    X(principal, NAME, NONE, "whose it is")                       \
-    X(tenant, NAME, NONE, "whose budget it counts against")       \
-    X(sub_tenant, NAME, NONE, "of its namespace, or empty")       \
-    X(ns, U32, NONE, "the namespace of what it holds")            \
-    X(tokens, U32, COUNT, "of the sequence that it holds")        \
-    X(bytes, U64, BYTES, "of it")                                 \
-    X(in_memory, BOOL, NONE, "its copy in host memory stays too") \
-    X(left_ms, U64, MS, "until it ends; 0: without end")          \
-    X(tip, KEY, NONE, "key of the last block of the first group")
+#define KVC_ROW_PINS(X)                                                                 \
+    X(pin, U64, NONE, "number of the pin")                                              \
+    X(principal, NAME, NONE, "principal that the pin belongs to")                       \
+    X(tenant, NAME, NONE, "tenant whose budget of pinned bytes the pin counts against") \
+    X(sub_tenant, NAME, NONE, "sub-tenant of the namespace, or empty")                  \
+    X(ns, U32, NONE, "number of the namespace of the pinned blocks")                    \
+    X(tokens, U32, COUNT, "tokens of the pinned sequence")                              \
+    X(bytes, U64, BYTES, "payload bytes of the pinned blocks")                          \
+    X(in_memory, BOOL, NONE, "the blocks' copies in host memory stay too")              \
+    X(left_ms, U64, MS, "time until the pin ends; 0: without end")                      \
+    X(tip, KEY, NONE, "key of the last pinned block of the first group")
 
-#define KVC_ROW_QUOTAS(X)                                             \
-    X(scope, U8, SCOPE, "1 tenant, 2 sub-tenant, 3 namespace")        \
-    X(tenant, NAME, NONE, "whose it is, or its namespace is")         \
-    X(sub_tenant, NAME, NONE, "likewise, or empty")                   \
-    X(ns, U32, NONE, "of scope 3, else 0")                            \
-    X(host_limit, U64, LIMIT, "bytes in host memory; 2^64 - 1: none") \
-    X(nvme_limit, U64, LIMIT, "bytes on storage; 2^64 - 1: none")     \
-    X(host_share, U64, BYTES, "guaranteed in host memory")            \
-    X(nvme_share, U64, BYTES, "guaranteed on storage")                \
-    X(host_bytes, U64, BYTES, "held in host memory now")              \
-    X(nvme_bytes, U64, BYTES, "held on storage now")                  \
-    X(host_promised, U64, BYTES, "of pins in host memory")            \
-    X(nvme_promised, U64, BYTES,                                      \
-      "of names, pins and durable commits on storage, what is yet to be written there too")
+#define KVC_ROW_QUOTAS(X)                                                                   \
+    X(scope, U8, SCOPE, "what the quota bounds: 1 a tenant, 2 a sub-tenant, 3 a namespace") \
+    X(tenant, NAME, NONE, "the tenant, or that of the sub-tenant or namespace")             \
+    X(sub_tenant, NAME, NONE, "the sub-tenant, or that of the namespace; may be empty")     \
+    X(ns, U32, NONE, "number of the namespace; 0 unless scope is 3")                        \
+    X(host_limit, U64, LIMIT, "most bytes in host memory; 2^64 - 1: no limit")              \
+    X(nvme_limit, U64, LIMIT, "most bytes on storage; 2^64 - 1: no limit")                  \
+    X(host_share, U64, BYTES, "bytes that are guaranteed in host memory")                   \
+    X(nvme_share, U64, BYTES, "bytes that are guaranteed on storage")                       \
+    X(host_bytes, U64, BYTES, "bytes taken in host memory now")                             \
+    X(nvme_bytes, U64, BYTES, "bytes taken on storage now")                                 \
+    X(host_promised, U64, BYTES, "bytes in host memory that are promised to pins")          \
+    X(nvme_promised, U64, BYTES,                                                            \
+      "bytes on storage that are promised to names, pins and durable commits, written or not yet")
 
-#define KVC_ROW_PATHS(X)                                                                  \
-    X(path, TEXT, NONE, "its file or device")                                             \
-    X(state, U8, PATH, "0 formatting (in service, being written over once), 1 up, 2 out") \
-    X(error, NAME, NONE, "why it is out, or empty")                                       \
-    X(bytes, U64, BYTES, "its size")                                                      \
-    X(used_bytes, U64, BYTES, "taken")                                                    \
-    X(formatted_bytes, U64, BYTES, "written over so far")                                 \
-    X(reads, U64, COUNT, "I/Os")                                                          \
-    X(read_bytes, U64, BYTES, "by them")                                                  \
-    X(read_p50_us, U64, NONE, "their latency")                                            \
-    X(read_p99_us, U64, NONE, "their latency")                                            \
-    X(read_max_us, U64, NONE, "their latency")                                            \
-    X(writes, U64, COUNT, "I/Os")                                                         \
-    X(write_bytes, U64, BYTES, "by them")                                                 \
-    X(write_p50_us, U64, NONE, "their latency")                                           \
-    X(write_p99_us, U64, NONE, "their latency")                                           \
-    X(write_max_us, U64, NONE, "their latency")                                           \
-    X(syncs, U64, COUNT, "I/Os")                                                          \
-    X(queued, U64, COUNT, "I/Os under way and waiting")                                   \
-    X(queued_bytes, U64, BYTES, "of them")                                                \
-    X(errors, U64, COUNT, "I/Os that failed")                                             \
-    X(outs, U64, COUNT, "times that it was taken out")
+#define KVC_ROW_PATHS(X)                                                                         \
+    X(path, TEXT, NONE, "file or device of the path")                                            \
+    X(state, U8, PATH, "0 formatting (in service, being written over once), 1 up, 2 out")        \
+    X(error, NAME, NONE, "why the path is out, or empty")                                        \
+    X(bytes, U64, BYTES, "bytes of its segments")                                                \
+    X(used_bytes, U64, BYTES, "bytes of shards on it, in whole pages")                           \
+    X(formatted_bytes, U64, BYTES, "bytes written over so far")                                  \
+    X(reads, U64, COUNT, "read I/Os")                                                            \
+    X(read_bytes, U64, BYTES, "bytes read")                                                      \
+    X(read_p50_us, U64, NONE, "median latency of a read I/O, in microseconds")                   \
+    X(read_p99_us, U64, NONE, "99th percentile of the latency of a read I/O, in microseconds")   \
+    X(read_max_us, U64, NONE, "longest latency of a read I/O, in microseconds")                  \
+    X(writes, U64, COUNT, "write I/Os")                                                          \
+    X(write_bytes, U64, BYTES, "bytes written")                                                  \
+    X(write_p50_us, U64, NONE, "median latency of a write I/O, in microseconds")                 \
+    X(write_p99_us, U64, NONE, "99th percentile of the latency of a write I/O, in microseconds") \
+    X(write_max_us, U64, NONE, "longest latency of a write I/O, in microseconds")                \
+    X(syncs, U64, COUNT, "sync I/Os")                                                            \
+    X(queued, U64, COUNT, "I/Os in flight or waiting")                                           \
+    X(queued_bytes, U64, BYTES, "bytes of I/Os in flight or waiting")                            \
+    X(errors, U64, COUNT, "I/Os that failed")                                                    \
+    X(outs, U64, COUNT, "times that the path was taken out of service")
 
-#define KVC_ROW_WRITES(X)                                                               \
-    X(per_day_bytes, U64, BYTES, "the budget; 0: no limit")                             \
-    X(spent_bytes, U64, BYTES, "since the budget's day began")                          \
-    X(left_bytes, U64, BYTES, "that may be written now; 0 without a limit")             \
-    X(accepted_bytes, U64, BYTES, "payload put")                                        \
-    X(written_bytes, U64, BYTES, "payload, tables, superblocks")                        \
-    X(kept_bytes, U64, BYTES, "of them, payload written again when room was reclaimed") \
-    X(journal_bytes, U64, BYTES, "of the journal")
+#define KVC_ROW_WRITES(X)                                                                     \
+    X(per_day_bytes, U64, BYTES,                                                              \
+      "bytes that may be written each day (the write budget); 0: no budget")                  \
+    X(spent_bytes, U64, BYTES, "bytes written since the day of the budget began")             \
+    X(left_bytes, U64, BYTES, "bytes that the budget allows now; 0 without a budget")         \
+    X(accepted_bytes, U64, BYTES,                                                             \
+      "payload bytes of shards written, without those written again by reclaim")              \
+    X(written_bytes, U64, BYTES, "bytes written to the paths: payload, tables, superblocks")  \
+    X(kept_bytes, U64, BYTES, "bytes among written_bytes of shards that reclaim wrote again") \
+    X(journal_bytes, U64, BYTES, "bytes of values committed to the journal")
 
-#define KVC_ROW_DEVICES(X)                                                                      \
-    X(device, NAME, NONE, "GPU-<uuid>, emu:<number>; as configured while it has never been up") \
-    X(used_bytes, U64, BYTES, "of slots for blocks")                                            \
-    X(limit_bytes, U64, BYTES, "of slots for blocks")                                           \
-    X(blocks, U64, COUNT, "in slots now")                                                       \
-    X(name, NAME, NONE, "its model")                                                            \
-    X(up, BOOL, NONE, "in service")                                                             \
-    X(why, TEXT, NONE, "why it is out, or empty")                                               \
-    X(emulated, BOOL, NONE, "it is in host memory")                                             \
-    X(memory_bytes, U64, BYTES, "allocated by the daemon")                                      \
-    X(imported_bytes, U64, BYTES, "of clients")                                                 \
-    X(held_bytes, U64, BYTES, "of the limit: what clients have yet to unmap")                   \
-    X(hits, U64, COUNT, "blocks that ACQUIRE_ON found there")                                   \
-    X(fills, U64, COUNT, "blocks that were copied there")                                       \
-    X(drops, U64, COUNT, "blocks that were let go of for others")                               \
-    X(copies, U64, COUNT, "that ended well")                                                    \
-    X(copy_bytes, U64, BYTES, "of them")                                                        \
-    X(failures, U64, COUNT, "operations that failed")                                           \
-    X(outs, U64, COUNT, "times that it was taken out")                                          \
-    X(plain_to, U64, RATE, "one large copy from pinned host memory, bytes per second")          \
-    X(plain_from, U64, RATE, "one large copy to pinned host memory, bytes per second")          \
-    X(uuid, UUID, NONE, "zeroes while it has never been up")
+#define KVC_ROW_DEVICES(X)                                                                         \
+    X(device, NAME, NONE,                                                                          \
+      "GPU-<uuid> or emu:<number>; the configured name until the device is up for the first time") \
+    X(used_bytes, U64, BYTES, "bytes of slots in use")                                             \
+    X(limit_bytes, U64, BYTES, "most bytes that slots may take")                                   \
+    X(blocks, U64, COUNT, "copies of blocks in slots now")                                         \
+    X(name, NAME, NONE, "model name of the device")                                                \
+    X(up, BOOL, NONE, "the device is in service")                                                  \
+    X(why, TEXT, NONE, "why the device is out, or empty")                                          \
+    X(emulated, BOOL, NONE, "the device is an emulation in host memory")                           \
+    X(memory_bytes, U64, BYTES, "bytes of device memory that the daemon allocated")                \
+    X(imported_bytes, U64, BYTES, "bytes of clients' device memory that the daemon imported")      \
+    X(held_bytes, U64, BYTES,                                                                      \
+      "bytes of retired chunks that clients have not unmapped yet; they count against "            \
+      "limit_bytes")                                                                               \
+    X(hits, U64, COUNT, "blocks that ACQUIRE_ON found in slots")                                   \
+    X(fills, U64, COUNT, "blocks copied into slots")                                               \
+    X(drops, U64, COUNT, "copies of blocks evicted from slots to make room")                       \
+    X(copies, U64, COUNT, "copies from and to the device that succeeded")                          \
+    X(copy_bytes, U64, BYTES, "bytes of these copies")                                             \
+    X(failures, U64, COUNT, "operations on the device that failed")                                \
+    X(outs, U64, COUNT, "times that the device was taken out of service")                          \
+    X(plain_to, U64, RATE, "speed of one large copy from pinned host memory, bytes per second")    \
+    X(plain_from, U64, RATE, "speed of one large copy to pinned host memory, bytes per second")    \
+    X(uuid, UUID, NONE, "UUID of the device; zeroes until it is up for the first time")
 
-#define KVC_ROW_RATES(X)                                                                         \
-    X(device, NAME, NONE, "its name in table 7")                                                 \
-    X(fragment_bytes, U32, BYTES, "copied in fragments of this size")                            \
-    X(to_engine, U64, RATE,                                                                      \
-      "to the device by the copy engine, bytes per second; 0: not measured, or there is none")   \
-    X(to_kernel, U64, RATE, "likewise, by a kernel")                                             \
-    X(to_window, U64, RATE,                                                                      \
-      "likewise, in one piece, and scattered there (ACQUIRE_ON and a copy of the client's own)") \
-    X(from_engine, U64, RATE, "from the device")                                                 \
-    X(from_kernel, U64, RATE, "from the device")                                                 \
-    X(to_path, U8, COPY,                                                                         \
-      "what the daemon's copies of such fragments take: 1 the engine, 2 the kernel, 0 not "      \
-      "measured yet")                                                                            \
-    X(from_path, U8, COPY, "likewise")
+#define KVC_ROW_RATES(X)                                                                      \
+    X(device, NAME, NONE, "name of the device in table 7")                                    \
+    X(fragment_bytes, U32, BYTES, "size of the fragments whose copies were measured")         \
+    X(to_engine, U64, RATE, "speed to the device by the copy engine")                         \
+    X(to_kernel, U64, RATE, "speed to the device by a kernel")                                \
+    X(to_window, U64, RATE,                                                                   \
+      "speed to the device in one piece, then scattered there (ACQUIRE_ON and a copy of the " \
+      "client's own)")                                                                        \
+    X(from_engine, U64, RATE, "speed from the device by the copy engine")                     \
+    X(from_kernel, U64, RATE, "speed from the device by a kernel")                            \
+    X(to_path, U8, COPY,                                                                      \
+      "how the daemon copies such fragments to the device: 1 copy engine, 2 kernel, 0 not "   \
+      "measured yet")                                                                         \
+    X(from_path, U8, COPY,                                                                    \
+      "how the daemon copies such fragments from the device; values as to_path")
 
 /* A row of the tables of conversations and of documents. */
-#define KVC_ROW_NAMES(X)                                                                    \
-    X(kind, U8, KIND, "1 conversation, 2 document")                                         \
-    X(name, NAME, NONE, "as NAME_PUT had it")                                               \
-    X(principal, NAME, NONE, "whose it is")                                                 \
-    X(tenant, NAME, NONE, "of its principal")                                               \
-    X(sub_tenant, NAME, NONE, "or empty")                                                   \
-    X(model, NAME, NONE, "of its namespace; empty while that is not open")                  \
-    X(ns, U32, NONE, "its namespace; 0: not open")                                          \
-    X(tokens, U32, COUNT, "as they were put")                                               \
-    X(tokens_cached, U32, COUNT, "of them: the prefix that is there now, in whatever tier") \
-    X(blocks, U32, COUNT, "as they were put")                                               \
-    X(bytes, U64, BYTES, "as they were put")                                                \
-    X(bytes_in_memory, U64, BYTES, "of them")                                               \
-    X(bytes_on_disk, U64, BYTES, "of them")                                                 \
-    X(age_ms, U64, MS, "since it was made")                                                 \
-    X(idle_ms, U64, MS, "since its last use")                                               \
-    X(ttl_ms, U64, MS, "it goes when idle for so long; 0: never")                           \
-    X(priority, U32, NONE, "of its blocks")                                                 \
-    X(pinned, BOOL, NONE, "nothing of it goes")                                             \
-    X(has_tokens, BOOL, NONE, "its token ids came with it")                                 \
+#define KVC_ROW_NAMES(X)                                                                  \
+    X(kind, U8, KIND, "1 conversation, 2 document")                                       \
+    X(name, NAME, NONE, "name that NAME_PUT gave")                                        \
+    X(principal, NAME, NONE, "principal that the name belongs to")                        \
+    X(tenant, NAME, NONE, "tenant of the principal")                                      \
+    X(sub_tenant, NAME, NONE, "sub-tenant of the name, or empty")                         \
+    X(model, NAME, NONE, "model of its namespace; empty while the namespace is not open") \
+    X(ns, U32, NONE, "number of its namespace; 0: not open")                              \
+    X(tokens, U32, COUNT, "tokens of the sequence that was put")                          \
+    X(tokens_cached, U32, COUNT, "tokens of the prefix that is cached now, in any tier")  \
+    X(blocks, U32, COUNT, "blocks of the sequence that was put")                          \
+    X(bytes, U64, BYTES, "payload bytes of the sequence that was put")                    \
+    X(bytes_in_memory, U64, BYTES, "payload bytes of its blocks in host memory now")      \
+    X(bytes_on_disk, U64, BYTES, "payload bytes of its blocks on storage now")            \
+    X(age_ms, U64, MS, "time since the name was made")                                    \
+    X(idle_ms, U64, MS, "time since its last use")                                        \
+    X(ttl_ms, U64, MS, "the name ends after so much time without use; 0: never")          \
+    X(priority, U32, NONE, "priority of its blocks")                                      \
+    X(pinned, BOOL, NONE, "none of its blocks is evicted to make room")                   \
+    X(has_tokens, BOOL, NONE, "token ids were put with the name")                         \
     X(tip, KEY, NONE, "key of the last block of the first group")
 
 #define KVC_ROW_CONVERSATIONS(X) KVC_ROW_NAMES(X)
 #define KVC_ROW_DOCUMENTS(X)     KVC_ROW_NAMES(X)
 
 /* A row about a block, or about a key that has no block. */
-#define KVC_ROW_BLOCKS(X)                                                                         \
-    X(key, KEY, NONE, "its key")                                                                  \
-    X(parent, KEY, NONE, "of the block before it in its sequence; zeroes: it is the first")       \
-    X(ns, U32, NONE, "its namespace; of an absent one that which `reason` is of, or 0")           \
-    X(group, U32, NONE, "its group, likewise")                                                    \
-    X(depth, U32, NONE, "blocks before it in its sequence")                                       \
-    X(state, U8, STATE, "0 absent, 1 pending, 2 present")                                         \
-    X(reason, U8, MISS,                                                                           \
-      "of an absent one, as in a miss; NOT_LOADED of a present one that is on storage alone and " \
-      "cannot be read now")                                                                       \
-    X(detail, U32, NONE, "of an absent one, as in a miss")                                        \
-    X(tokens, U32, NONE, "that it holds")                                                         \
-    X(shards, U32, NONE, "that there are to be")                                                  \
-    X(shards_present, U32, NONE, "that are stored")                                               \
-    X(leases, U32, NONE, "that hold it")                                                          \
-    X(children, U32, NONE, "blocks that build on it directly")                                    \
-    X(bytes, U64, BYTES, "of the shards that are stored")                                         \
-    X(age_ms, U64, MS, "since its last use")                                                      \
-    X(tier, U8, TIERS,                                                                            \
-      "where shard 0 is, a sum: 0 nowhere yet, 1 host memory, 2 storage, 4 a device too")         \
-    X(chunk, U32, NONE, "of shard 0 in host memory")                                              \
-    X(offset, U64, NONE, "of shard 0 in that chunk")
+#define KVC_ROW_BLOCKS(X)                                                                          \
+    X(key, KEY, NONE, "key of the block")                                                          \
+    X(parent, KEY, NONE, "key of the block before it in its sequence; zeroes: it is the first")    \
+    X(ns, U32, NONE,                                                                               \
+      "number of its namespace; if absent, of the namespace that gave the reason, or 0")           \
+    X(group, U32, NONE, "number of its group; if absent, of the group that gave the reason")       \
+    X(depth, U32, NONE, "blocks before it in its sequence")                                        \
+    X(state, U8, STATE, "0 absent, 1 pending, 2 present")                                          \
+    X(reason, U8, MISS,                                                                            \
+      "if absent, the miss reason; if present, NOT_LOADED: on storage alone and not readable now") \
+    X(detail, U32, NONE, "if absent, the detail of the miss reason")                               \
+    X(tokens, U32, NONE, "tokens of the block")                                                    \
+    X(shards, U32, NONE, "shards that the block has when it is complete")                          \
+    X(shards_present, U32, NONE, "shards that are stored")                                         \
+    X(leases, U32, NONE, "leases, loads and reservations that hold the block")                     \
+    X(children, U32, NONE, "blocks that build on it directly")                                     \
+    X(bytes, U64, BYTES, "payload bytes of the shards that are stored")                            \
+    X(age_ms, U64, MS, "time since its last use")                                                  \
+    X(tier, U8, TIERS,                                                                             \
+      "where shard 0 is, a sum: 0 nowhere yet, 1 host memory, 2 storage, 4 a device too")          \
+    X(chunk, U32, NONE, "chunk of shard 0 in host memory")                                         \
+    X(offset, U64, NONE, "offset of shard 0 in that chunk, in bytes")
 
 /* Tables: X(number, NAME, name, struct of a row). */
 #define KVC_TABLE_MAP(X)                              \
@@ -291,7 +298,8 @@ struct kvc_writes {
 struct kvc_device {
     KVC_ROW_DEVICES(X)
 };
-/* Rates of copies, measured at start for up to six sizes of fragments of each device. */
+/* Speeds of copies in bytes per second, measured at start for up to six sizes of fragments of each
+ * device. 0: not measured, or the device has no such copy path. */
 struct kvc_rate {
     KVC_ROW_RATES(X)
 };
