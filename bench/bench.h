@@ -19,7 +19,7 @@ enum bench_exit {
     BENCH_OK = 0,
     BENCH_WRONG = 1,  /* it ran, and a byte that was read was not the byte that was stored */
     BENCH_USAGE = 2,  /* the command line or the trace is wrong */
-    BENCH_DOWN = 3,   /* no daemon, or it went away */
+    BENCH_DOWN = 3,   /* no daemon answers, or it ended during the run */
     BENCH_DENIED = 4, /* the daemon gives this uid no rights */
     BENCH_FAILED = 5
 };
@@ -52,21 +52,21 @@ int cmd_quality(int argc, char **argv);
 
 /* The subcommand's name, for messages. */
 void say_set_command(const char *name);
-/* "kvcachebench replay: TEXT" on stderr, past a progress line if one is being shown. */
+/* Prints "kvcachebench replay: TEXT" on stderr; a progress line that is shown is cleared first. */
 __attribute__((format(printf, 1, 2))) void say_error(const char *format, ...);
-/* The same, with the hint to --help; returns BENCH_USAGE. */
+/* The same, with a hint to --help behind the text; returns BENCH_USAGE. */
 __attribute__((format(printf, 1, 2))) int say_usage(const char *format, ...);
 /* The exit code that fits an error of the library. */
 int say_exit_code(int error);
 
-/* Takes all options into `base`: 0 with `optind` at the first operand, BENCH_USAGE after saying
- * what is wrong, what a row's function returned, or -1 with `help` printed. */
+/* Takes all options into `base`. 0: `optind` is the first operand. -1: `help` has been printed.
+ * Else BENCH_USAGE after printing what is wrong, or what a row's function returned. */
 BENCH_MUST_USE int opt_take(int argc, char **argv, const struct arg *options, const char *help,
                             void *base);
 /* The same for a command line without operands: one is refused. */
 BENCH_MUST_USE int opt_take_only(int argc, char **argv, const struct arg *options, const char *help,
                                  void *base);
-/* "64KiB,2MiB": up to `max` sizes. */
+/* Takes a list of sizes, "64KiB,2MiB", `max` of them at most. */
 BENCH_MUST_USE int opt_bytes_list(const char *name, const char *text, uint64_t *list, size_t max,
                                   size_t *ret_n);
 

@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
-/* Of one process that runs, all its threads, in nanoseconds; 0 when unknown. */
+/* Processor time of all threads of a running process, in nanoseconds; 0 when unknown. */
 uint64_t cpu_process_ns(int pid);
-/* Of it and what it has started itself, one level deep. */
+/* The same, with the processes that it started itself, but not those that these started. */
 uint64_t cpu_family_ns(int pid);
 
 #endif

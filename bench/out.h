@@ -22,7 +22,7 @@ struct out_key {
 
 struct out_metric {
     const char *bench;
-    struct out_key keys[OUT_CASE_MAX]; /* ends at the first without a key */
+    struct out_key keys[OUT_CASE_MAX]; /* ends at the first entry whose key is NULL */
     const char *metric;
     double value;
     const char *unit;

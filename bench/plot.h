@@ -17,16 +17,16 @@ struct plot_tick {
 };
 struct plot_axis {
     const char *title;
-    bool logarithmic; /* then low is above 0 */
+    bool logarithmic; /* if so, `low` is above 0 */
     double low, high;
-    struct plot_tick tick[PLOT_TICKS_MAX]; /* those whose labels have no room get a line alone */
+    struct plot_tick tick[PLOT_TICKS_MAX]; /* a tick whose label has no room is drawn without it */
     size_t ticks;
 };
 struct plot_point {
     double x, y;
     const char *label; /* beside the mark; NULL: none */
 };
-/* Told apart by colour and mark; the name is in the legend. */
+/* Series differ in colour and mark; the legend shows their names. */
 struct plot_series {
     const char *name;
     const struct plot_point *point;
@@ -34,9 +34,10 @@ struct plot_series {
     bool line; /* points are joined, in their order */
 };
 
-/* Around these points, with a tick at each power of ten (or two, where there are few of those). */
+/* Makes the axis span these points, with a tick at each power of ten, or of two if there are few
+ * powers of ten. */
 void plot_axis_logarithmic(struct plot_axis *axis, double low, double high);
-/* Text is UTF-8; what XML does not take is replaced. 0 or a negative errno. */
+/* Texts are UTF-8; characters that XML does not allow are replaced. 0 or a negative errno. */
 BENCH_MUST_USE int plot_write(const char *path, const char *title, const struct plot_axis *x,
                               const struct plot_axis *y, const struct plot_series *series,
                               size_t n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a trace or a world is the same for its seed. */
+/* SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): equal seeds give equal traces and worlds. */
 #ifndef BENCH_RANDOM_H
 #define BENCH_RANDOM_H
 
@@ -13,7 +13,7 @@ static inline uint64_t random_next(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-/* From 0 on, below 1. */
+/* A number of at least 0 and below 1. */
 static inline double random_unit(uint64_t *state)
 {
     return (double)(random_next(state) >> 11) * 0x1p-53;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a replay prints at its end: a table for people, or JSON lines. */
+/* Output of a replay at its end: a table for people, or JSON lines. */
 #ifndef BENCH_REPLAY_REPORT_H
 #define BENCH_REPLAY_REPORT_H
 
@@ -10,7 +10,7 @@
 struct replay_result {
     const char *capacity; /* as given, or "daemon" */
     const char *policy;
-    uint64_t capacity_blocks;         /* of host memory; 0 = not known */
+    uint64_t capacity_blocks;         /* blocks that host memory holds; 0 = not known */
     uint64_t hbm_blocks;              /* 0 = no such tier */
     uint64_t nvme_blocks, nvme_limit; /* 0 = no such tier */
     uint32_t workers;
@@ -21,7 +21,7 @@ struct replay_result {
 };
 
 void replay_report_json(const struct replay_result *result);
-/* One result in full, several as rows. */
+/* Prints one result in full, or several as rows of a table. */
 void replay_report_table(const struct replay_result *results, size_t n);
 
 #endif

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `kvcachebench surge --preset`: processes of kvcache-worker, each with a question of its own
- * behind one system prompt, all at the same time. */
+/* `kvcachebench surge --preset`: several processes of kvcache-worker run at the same time. All have
+ * one system prompt, each with its own question behind it. */
 #ifndef BENCH_SURGE_REAL_H
 #define BENCH_SURGE_REAL_H
 
 #include "bench_rig.h"
 
 #define SURGE_REAL_WORKERS_MAX 16u
-#define SURGE_REAL_TOKENS_MAX  16384u /* what a pipe takes */
+#define SURGE_REAL_TOKENS_MAX  16384u /* a whole prompt fits a pipe */
 
 struct surge_real {
     const char *preset, *socket;
-    uint32_t workers, tokens; /* of the system prompt */
+    uint32_t workers, tokens; /* tokens: length of the system prompt */
 };
 struct surge_outcome {
-    double computed; /* tokens, of all workers */
-    double ttft_s;   /* on average */
+    double computed; /* tokens that all workers together computed */
+    double ttft_s;   /* mean time to first token */
 };
 
-/* One round. `round`: no other round has its prompt. 0 or an enum bench_exit. */
+/* Runs one round. Each `round` has a system prompt of its own. 0 or an enum bench_exit. */
 BENCH_MUST_USE int surge_real_round(const struct surge_real *s, uint64_t round, bool waits,
                                     struct surge_outcome *ret);
-/* What one worker alone computes. */
+/* Tokens that one worker computes if it finds nothing in the cache. */
 uint64_t surge_real_alone(const struct surge_real *s);
 
 #endif

@@ -23,7 +23,8 @@ struct trace_request {
     uint32_t output_tokens;
     uint32_t blocks;
     size_t first; /* of its ids in struct trace */
-    bool stored;  /* a worker stores this chain, which nobody asked for; a file has none such */
+    /* An entry that stores this chain without asking for it; a trace from a file has none. */
+    bool stored;
 };
 
 struct trace {
@@ -34,20 +35,20 @@ struct trace {
     uint32_t blocks_max; /* of one request */
 };
 
-/* Reads at most requests_max requests (0 = all). Returns owned. A negative errno with the file, the
- * line and what would be right in `why`. */
+/* Reads at most requests_max requests (0 = all). The caller owns *ret_trace. On a negative errno
+ * `why` has the file, the line, and what would be right. */
 BENCH_MUST_USE int trace_load(const char *path, size_t requests_max, char why[TRACE_WHY_BYTES],
                               struct trace **ret_trace);
 /* Accepts NULL and a pointer to NULL. */
 void trace_destroy(struct trace **trace);
-/* Whether most requests have as many ids as their input_tokens make blocks of block_tokens, give or
- * take one. If not, *ret_fit is how many tokens would do for all, 0 when no number does. Requests
- * without tokens say nothing. */
+/* Whether most requests have as many ids as input_tokens / block_tokens says, plus or minus one. If
+ * not, *ret_fit is a number of tokens that fits all requests; 0: no number does. Requests without
+ * input_tokens are ignored. */
 bool trace_fits(const struct trace *trace, uint32_t block_tokens, uint32_t *ret_fit);
-/* Distinct ids; 0 or -ENOMEM. */
+/* Counts the distinct ids. 0 or -ENOMEM. */
 BENCH_MUST_USE int trace_unique_blocks(const struct trace *trace, uint64_t *ret_n);
 
-/* Parses one line and appends it. Exposed for tests. -EINVAL with `why`, -ENOMEM. */
+/* Parses one line and appends its request. Public for tests. -EINVAL with `why`, -ENOMEM. */
 BENCH_MUST_USE int trace__parse_line(struct trace *trace, const char *line,
                                      char why[TRACE_WHY_BYTES]);
 
@@ -59,10 +60,10 @@ struct trace_gen_options {
 /* Writes conversations of several turns that share system prompts; the same options give the same
  * bytes. 0, -ENOMEM, or what writing failed with. */
 BENCH_MUST_USE int trace_generate(const struct trace_gen_options *options, FILE *to);
-/* The same for another kind of workload: -EINVAL when there is none of that name. */
+/* The same for another kind of workload. -EINVAL: no kind has that name. */
 BENCH_MUST_USE int trace_generate_kind(const struct trace_gen_options *options, const char *kind,
                                        FILE *to);
-/* The names of those kinds, i from 0 on, and what each is like; NULL: no more. */
+/* The name of the i-th kind, from 0 on, and a text that describes it; NULL: there are fewer. */
 const char *trace_kind(unsigned i, const char **ret_text);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of kvcache-worker's models a benchmark computes with, as its options say; and types of K
- * and V. */
+/* Options by which a benchmark chooses one of kvcache-worker's models, and types of K and V. */
 #ifndef BENCH_WORKER_MODEL_H
 #define BENCH_WORKER_MODEL_H
 
@@ -11,11 +10,11 @@
 #include "model.h"
 
 struct worker_model {
-    const char *preset, *dir; /* dir: in place of the preset */
+    const char *preset, *dir; /* dir: a directory with a model, instead of a preset */
     uint64_t seed, chunk, threads;
 };
 
-/* Rows of a table of options, in whose struct `member` is the model. */
+/* Rows of a table of options whose struct `type` has a struct worker_model as `member`. */
 #define WORKER_MODEL_OPTIONS(type, member)                                                \
     {"--preset NAME", "random weights: tiny, 125m, 1b, 8b (default 125m)",                \
      ARG_TEXT(type, member.preset)},                                                      \
@@ -29,18 +28,18 @@ struct worker_model {
         "--threads N", "(default: one for each processor; tiny models 1)",                \
             ARG_COUNT(type, member.threads, 1, 1024)                                      \
     }
-/* 0, or an enum bench_exit after saying why. */
+/* 0, or an enum bench_exit after printing why it failed. */
 BENCH_MUST_USE int worker_model_open(const struct worker_model *m, struct model *ret_model);
-/* "random weights", or the directory. */
+/* "random weights", or the model's directory. */
 const char *worker_model_weights(const struct worker_model *m);
-/* The same for the same seed; tokens that the model has. */
+/* Makes a prompt of tokens that the model knows. Equal seeds give equal prompts. */
 void worker_model_prompt(const struct model *model, uint64_t seed, uint32_t *token, uint32_t n);
 
 struct worker_types {
-    uint32_t type[2]; /* of K, of V */
-    char name[24];    /* "q8_0:q4_0"; "q8_0" where both are the same */
+    uint32_t type[2]; /* of K and of V */
+    char name[24];    /* "q8_0:q4_0"; "q8_0" if both are the same */
 };
-/* "q8_0,fp8:fp16": up to `max`. 0 or BENCH_USAGE after saying what is wrong. */
+/* Parses "q8_0,fp8:fp16": up to `max` pairs. 0, or BENCH_USAGE after printing what is wrong. */
 BENCH_MUST_USE int worker_types_list(const char *text, struct worker_types *list, size_t max,
                                      size_t *ret_n);
 void worker_types_name(struct worker_types *types);

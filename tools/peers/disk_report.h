@@ -13,7 +13,7 @@ struct disk_table {
     struct disk_result cell[DISK_PEERS][DISK_SETTINGS];
 };
 
-/* Peer 0 is ours, which the others are compared with. */
+/* Peer 0 is kvcache-daemon; the others are compared with it. */
 struct disk_report {
     const struct disk_plan *plan;
     const struct disk_ops *ops[DISK_PEERS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One peer at one block size in one round, and what was measured over the rounds. A result lies in
- * memory shared with the process that measures.
+ * One peer at one block size in one round, and the measurements of all rounds. A result lies in
+ * memory that the measuring process shares with its parent.
  */
 #ifndef MEASURE_H
 #define MEASURE_H
@@ -16,8 +16,9 @@
 enum metric {
     M_STORE,
     M_STORE_CPU,
-    M_TAKE, /* bytes in hand; this and the next two once per way of loading */
-    M_READ, /* in hand and read */
+    /* Time until the bytes are in hand; M_TAKE to M_LOAD_CPU occur once for each way of loading. */
+    M_TAKE,
+    M_READ, /* time until they are in hand and read */
     M_LOAD_CPU,
     M_COUNT = M_TAKE + 3 * PEER_LOADS_MAX
 };
@@ -30,7 +31,8 @@ struct peer_result {
     uint32_t rounds;
     uint64_t checked_bytes, wrong_bytes;
     double value[M_COUNT][ROUNDS_MAX];
-    struct lat store, load[PEER_LOADS_MAX]; /* of single requests; loads with reading */
+    /* Times of single requests; loads include reading the bytes. */
+    struct lat store, load[PEER_LOADS_MAX];
 };
 
 static inline unsigned measure_load(enum metric metric, unsigned way)
@@ -38,8 +40,8 @@ static inline unsigned measure_load(enum metric metric, unsigned way)
     return (unsigned)metric + 3 * way;
 }
 
-/* Opens the peer, measures one round of it, adds that to *result, closes the peer. 0 or an enum
- * bench_exit. To be called in a process of its own. */
+/* Opens the peer, measures one round, adds the measurements to *result, and closes the peer. 0 or
+ * an enum bench_exit. Call it in a process of its own. */
 BENCH_MUST_USE int measure_round(const struct peer_ops *ops, const struct peer_plan *plan,
                                  struct peer_result *result);
 

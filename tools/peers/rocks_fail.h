@@ -4,7 +4,7 @@
 
 #include "bench.h"
 
-/* Says what RocksDB answered and frees that; NULL: there was no such key. Returns BENCH_FAILED. */
+/* Prints RocksDB's error and frees it; NULL: the key did not exist. Returns BENCH_FAILED. */
 int rocks_fail(const char *what, char *error);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What hits are worth in time. A request's time to first token is what computing its prompt tokens
- * that are not reused costs, a part per token and a part per pair of a computed token and a token
- * before it, and what reading the reused ones costs, from memory and from storage, one after the
- * other. There is no queue: every request has the machine to itself. Pure.
+ * What hits are worth in time. The time to first token of a request has two parts. Its prompt
+ * tokens that are not reused are computed: a cost per token, and one per pair of a computed token
+ * and a token before it. The reused ones are read from memory and from storage, one after the
+ * other. Requests never wait for each other. Pure.
  */
 #ifndef SIMULATE_COST_H
 #define SIMULATE_COST_H
@@ -15,12 +15,13 @@ struct sim_cost {
     double host_gbs, nvme_gbs; /* 1e9 bytes per second */
 };
 
-/* "NS[,NS_PER_PAIR[,HOST_GBS[,NVME_GBS]]]": what is left away stays as it is. 0 or -EINVAL. */
+/* Parses "NS[,NS_PER_PAIR[,HOST_GBS[,NVME_GBS]]]"; values that are left out stay as they are. 0 or
+ * -EINVAL. */
 BENCH_MUST_USE int sim_cost_parse(const char *text, struct sim_cost *cost);
 
 struct sim_times {
-    double token_hit_ratio; /* prompt tokens reused, of all */
-    double time_hit_ratio;  /* of the time without a cache, the part that is saved */
+    double token_hit_ratio; /* reused part of all prompt tokens */
+    double time_hit_ratio;  /* saved part of the time that all requests take without a cache */
     double mean_s, p50_s, p95_s, p99_s;
 };
 

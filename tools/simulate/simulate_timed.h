@@ -5,10 +5,11 @@
 
 #include "simulate.h"
 
-/* Does what `ops` does, and adds to `decisions` what each block that goes takes it: to be chosen,
- * compared with what comes, and forgotten. With NULL it is `ops`. One at a time. */
+/* Wraps a policy: the result does what `ops` does, and adds the time of each eviction to
+ * `decisions`. The time covers choosing a block, comparing it with the incoming one, and removing
+ * it. decisions NULL: returns `ops`. One wrapped policy at a time. */
 const struct policy_ops *sim_timed(const struct policy_ops *ops, struct sim_decisions *decisions);
-/* The last eviction has ended. */
+/* Call it when the last eviction has ended, so that it is counted. */
 void sim_timed_end(void);
 
 #endif
