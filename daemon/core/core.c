@@ -229,7 +229,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
 
 bool core_is_still(const struct core *c)
 {
-    return !gone_is_settling(c) && pool_used(move_pool(c)) == 0 && pool_used(op_pool(c)) == 0 &&
+    return !gone_is_confirming(c) && pool_used(move_pool(c)) == 0 && pool_used(op_pool(c)) == 0 &&
            pool_used(verify_pool(c)) == 0 && hbm_is_still(c);
 }
 

@@ -342,7 +342,7 @@ static const struct tier_storage_ops nvme_storage_ops = {
     .admits = nvme__admits,
     .room_soon = nvme__room_soon,
     .durable_room = nvme__durable_room,
-    .settle = nvme__settle,
+    .confirm_frees = nvme__confirm_frees,
 };
 
 /* Reports what follows from an I/O at once; the disk does not call back inline. */
@@ -443,7 +443,8 @@ void nvme_stop(struct nvme *n)
 bool nvme_is_quiet(const struct nvme *n)
 {
     return n->inflight.n == 0 && n->queue.finish.n == 0 && n->lost.n == 0 && !waiting(n) &&
-           nvme__keep_idle(n) && nvme__sync_idle(n) && n->settle.next.n == 0 && !nvme__settling(n);
+           nvme__keep_idle(n) && nvme__sync_idle(n) && n->confirm.next.n == 0 &&
+           !nvme__confirming(n);
 }
 
 /* ---- figures ---- */

@@ -219,11 +219,11 @@ struct nvme_seg {
     uint32_t readers;       /* reads, moves and writes of tables that still need it */
     uint32_t told;          /* VICTIM: the extent that core is told of next; NONE: told of all */
     uint8_t state, path;
-    bool settling; /* DELETING: a settle round waits until it is out of the journal */
-    bool durable;  /* opened for durable blocks, and has some */
-    bool broken;   /* an extent was lost, so extents behind it are lost too */
-    bool named;    /* the journal has an extent of this generation, so recovery finds the others */
-    bool unread;   /* holds an extent whose table could not be read at start */
+    bool confirming; /* DELETING: a confirm round waits until it is out of the journal */
+    bool durable;    /* opened for durable blocks, and has some */
+    bool broken;     /* an extent was lost, so extents behind it are lost too */
+    bool named;  /* the journal has an extent of this generation, so recovery finds the others */
+    bool unread; /* holds an extent whose table could not be read at start */
 };
 
 /* NVME_DURABLE: durable blocks, which have segments of their own. */
@@ -413,12 +413,18 @@ struct nvme_commit {
     uint8_t value[NVME_COMMIT_MAX][NVME_VALUE_BYTES];
 };
 
-/* A settle round: freed blocks must stay away after a crash (nvme_settle.c). */
-enum nvme_settle_phase { NVME_ST_IDLE, NVME_ST_OPEN, NVME_ST_TOLD, NVME_ST_SYNC };
-struct nvme_settle {
-    struct nvme_ops next; /* operations of tier_storage_ops.settle that wait for the next round */
-    struct nvme_ops now;  /* those of this round */
-    enum nvme_settle_phase phase;
+/* A confirm round ends when the blocks that were freed before it stay away after a crash
+ * (nvme_confirm.c). Each phase waits for what its line says. */
+enum nvme_confirm_phase {
+    NVME_CF_IDLE, /* no round runs */
+    NVME_CF_OPEN, /* extents begun before the round are in the journal, or lost */
+    NVME_CF_TOLD, /* the journal knows all deaths */
+    NVME_CF_SYNC  /* tables that were told of deaths are synced */
+};
+struct nvme_confirm {
+    struct nvme_ops next; /* operations of confirm_frees() that wait for the next round */
+    struct nvme_ops now;  /* operations that this round ends */
+    enum nvme_confirm_phase phase;
     uint64_t seq;      /* OPEN: extents up to this one must be in the journal, or lost */
     uint64_t dirty;    /* TOLD: until nvme_dirty.out has reached it */
     uint32_t deleting; /* TOLD: segments that must leave the journal */
@@ -561,7 +567,7 @@ struct nvme {
     } keeps;
     struct nvme_commit commit;
     struct nvme_dead dead[NVME_DEADS];
-    struct nvme_settle settle;
+    struct nvme_confirm confirm;
     struct nvme_budget budget;
     struct nvme_health *health;
     struct nvme_format *format;
@@ -756,13 +762,13 @@ void nvme__dead_add(struct nvme *n, uint32_t extent);
 bool nvme__dead_busy(const struct nvme *n);
 /* Begins tables that can begin now. True: the commit waits for none any more. */
 bool nvme__dead_run(struct nvme *n);
-/* nvme_settle.c */
-void nvme__settle(struct tier *t, struct tier_op *op);
-void nvme__settle_run(struct nvme *n);
-/* Whether a settle round runs: written extents are synced at once, and a commit follows. */
-static inline bool nvme__settling(const struct nvme *n)
+/* nvme_confirm.c */
+void nvme__confirm_frees(struct tier *t, struct tier_op *op);
+void nvme__confirm_run(struct nvme *n);
+/* Whether a confirm round runs: written extents are synced at once, and a commit follows. */
+static inline bool nvme__confirming(const struct nvme *n)
 {
-    return n->settle.phase != NVME_ST_IDLE;
+    return n->confirm.phase != NVME_CF_IDLE;
 }
 /* nvme_reclaim.c */
 uint32_t nvme__reclaim(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx);

@@ -125,7 +125,7 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
     if (n->recovering)
         nvme__not_taken(n, extent);
     else if ((x->flags & NVME_X_UNREAD) != 0)
-        n->settle.untold = true;
+        n->confirm.untold = true;
     if (x->state == NVME_X_COMMITTING || x->state == NVME_X_COMMITTED)
         mark_dirty(n, extent);
     nvme__seg_look(n, x->seg);

@@ -65,7 +65,7 @@ void nvme__keep_abandon(struct nvme *n, struct tier_loc from)
 }
 
 /* The move has failed. If room was missing, the block stays where it is, and core is told again and
- ** decides. A durable block also stays, unless its bytes are wrong. Any other block is lost. */
+ * decides. A durable block also stays, unless its bytes are wrong. Any other block is lost. */
 static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 {
     struct nvme_entry *e = nvme__entry(n, it->from);

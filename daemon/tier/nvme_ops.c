@@ -121,7 +121,7 @@ static void tell_lost(struct nvme *n)
 
 static void end_op(struct nvme *n, struct tier_op *op)
 {
-    if (op->loc.id == 0) { /* an operation of settle() */
+    if (op->loc.id == 0) { /* an operation of confirm_frees() */
         op->done(op);
         return;
     }

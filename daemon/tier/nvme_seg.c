@@ -178,11 +178,11 @@ void nvme__segs_deleted(struct nvme *n)
             continue;
         }
         MUST(s->state == NVME_S_DELETING && n->seg_use.deleting > 0);
-        MUST(n->settle.deleting >= s->settling);
+        MUST(n->confirm.deleting >= s->confirming);
         *at = s->next;
         n->seg_use.deleting--;
-        n->settle.deleting -= s->settling;
-        s->settling = false;
+        n->confirm.deleting -= s->confirming;
+        s->confirming = false;
         n->m.segments_reclaimed++;
         nvme__seg_free(n, seg);
     }

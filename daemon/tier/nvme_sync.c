@@ -192,10 +192,10 @@ static void on_synced(struct nvme_io *io)
 static void sync_path(struct nvme *n, struct nvme_path *p)
 {
     uint32_t extent;
-    const bool tables = nvme__settling(n) && p->sync.dead_synced < p->sync.dead_wrote;
+    const bool tables = nvme__confirming(n) && p->sync.dead_synced < p->sync.dead_wrote;
     if (p->sync.busy || !nvme__path_up(p) || (p->sync.written.n == 0 && !tables))
         return;
-    if (p->durable.n == 0 && p->sync.due_ns > n->now_ns && !n->flushing && !nvme__settling(n))
+    if (p->durable.n == 0 && p->sync.due_ns > n->now_ns && !n->flushing && !nvme__confirming(n))
         return;
     p->sync.busy = true;
     p->sync.due_ns = UINT64_MAX;
@@ -377,7 +377,7 @@ static bool commit_wanted(const struct nvme *n)
 {
     if (n->commit.busy || n->journal_error != 0)
         return false;
-    const bool due = n->commit.due_ns <= n->now_ns || n->flushing || nvme__settling(n) ||
+    const bool due = n->commit.due_ns <= n->now_ns || n->flushing || nvme__confirming(n) ||
                      (n->seg_use.delete_head != NVME_NONE && n->seg_use.free <= nvme__held_segs(n));
     return due && (has_news(n) || n->budget.changed);
 }
@@ -430,7 +430,7 @@ void nvme__sync_run(struct nvme *n)
         sync_path(n, &n->path[i]);
     }
     commit_go(n);
-    nvme__settle_run(n);
+    nvme__confirm_run(n);
     if (commit_wanted(n))
         commit_start(n);
     else if (!n->commit.busy && !has_news(n))

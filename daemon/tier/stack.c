@@ -61,7 +61,7 @@ struct stack {
     struct pool *ops;
     struct list_node active;            /* stack_op */
     struct tier_op *wait_first, **wait; /* operations of core that wait for one of `ops` */
-    struct tier_op *settle_first, **settle;
+    struct tier_op *confirm_first, **confirm;
     struct stack_move *move;
     unsigned char *buffers;
 };
@@ -389,9 +389,9 @@ static void stack_figures(const struct tier *t, struct tier_stats *ret)
 
 /* ---- storage ---- */
 
-static void settle_next(struct stack *s, struct tier_op *outer, unsigned tier);
+static void confirm_next(struct stack *s, struct tier_op *outer, unsigned tier);
 
-static void stack_on_settled(struct tier_op *op)
+static void stack_on_confirmed(struct tier_op *op)
 {
     struct stack_op *o = CONTAINER_OF(op, struct stack_op, op);
     struct stack *s = o->stack;
@@ -401,17 +401,17 @@ static void stack_on_settled(struct tier_op *op)
     list_remove(&o->node);
     pool_put(s->ops, o);
     if (status == 0) {
-        settle_next(s, outer, tier + 1);
+        confirm_next(s, outer, tier + 1);
         return;
     }
     outer->status = status;
     outer->done(outer);
 }
 
-/* Settles the tiers one after the other, from `tier` on. Tiers without settle() are skipped. */
-static void settle_next(struct stack *s, struct tier_op *outer, unsigned tier)
+/* Asks the tiers one after the other, from `tier` on. Tiers without confirm_frees() are skipped. */
+static void confirm_next(struct stack *s, struct tier_op *outer, unsigned tier)
 {
-    while (tier < s->cfg.tiers && !s->level[tier].tier->storage->settle)
+    while (tier < s->cfg.tiers && !s->level[tier].tier->storage->confirm_frees)
         tier++;
     if (tier == s->cfg.tiers) {
         outer->status = 0;
@@ -422,17 +422,17 @@ static void settle_next(struct stack *s, struct tier_op *outer, unsigned tier)
     o->stack = s;
     o->outer = outer;
     o->tier = tier;
-    o->op = (struct tier_op){.done = stack_on_settled};
+    o->op = (struct tier_op){.done = stack_on_confirmed};
     list_push_back(&s->active, &o->node);
-    s->level[tier].tier->storage->settle(s->level[tier].tier, &o->op);
+    s->level[tier].tier->storage->confirm_frees(s->level[tier].tier, &o->op);
 }
 
-static void stack_settle(struct tier *t, struct tier_op *op)
+static void stack_confirm_frees(struct tier *t, struct tier_op *op)
 {
     struct stack *s = stack_of(t);
     op->next = NULL;
-    *s->settle = op;
-    s->settle = &op->next;
+    *s->confirm = op;
+    s->confirm = &op->next;
 }
 
 /* Whether a place that core freed is not free yet, because a move still reads it. */
@@ -447,12 +447,12 @@ static bool frees_pending(const struct stack *s)
 static void stack_kick(struct tier *t)
 {
     struct stack *s = stack_of(t);
-    while (s->settle_first && !frees_pending(s) && pool_used(s->ops) < STACK_OPS_MAX) {
-        struct tier_op *op = s->settle_first;
-        s->settle_first = op->next;
-        if (!s->settle_first)
-            s->settle = &s->settle_first;
-        settle_next(s, op, 0);
+    while (s->confirm_first && !frees_pending(s) && pool_used(s->ops) < STACK_OPS_MAX) {
+        struct tier_op *op = s->confirm_first;
+        s->confirm_first = op->next;
+        if (!s->confirm_first)
+            s->confirm = &s->confirm_first;
+        confirm_next(s, op, 0);
     }
     for (uint32_t i = 0; i < s->cfg.tiers; i++)
         s->level[i].tier->storage->kick(s->level[i].tier);
@@ -561,7 +561,7 @@ static const struct tier_storage_ops stack_storage_ops = {
     .admits = stack_admits,
     .room_soon = stack_room_soon,
     .durable_room = stack_durable_room,
-    .settle = stack_settle,
+    .confirm_frees = stack_confirm_frees,
 };
 
 /* ---- what the tiers tell ---- */
@@ -622,7 +622,7 @@ int stack_create(const struct stack_config *config, struct stack **ret_stack)
     s->tier.ops = &stack_ops;
     s->tier.storage = &stack_storage_ops;
     s->wait = &s->wait_first;
-    s->settle = &s->settle_first;
+    s->confirm = &s->confirm_first;
     list_init(&s->active);
     s->move = sys_calloc(config->moves, sizeof *s->move);
     s->buffers = sys_aligned_alloc(STACK_PAGE, config->moves * room);

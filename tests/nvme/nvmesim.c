@@ -211,45 +211,45 @@ static void drop(struct sim *s, uint32_t id)
 
 /* ---- what is to stay away ---- */
 
-struct settling {
+struct confirming {
     struct tier_op op;
     struct sim *s;
     uint32_t dead[SIM_IDS];
 };
-static uint32_t settlings;
+static uint32_t confirmings;
 
-static void on_settled(struct tier_op *op)
+static void on_confirmed(struct tier_op *op)
 {
-    struct settling *x = CONTAINER_OF(op, struct settling, op);
+    struct confirming *x = CONTAINER_OF(op, struct confirming, op);
     struct sim *s = x->s;
-    settlings--;
+    confirmings--;
     /* Extents with promises that have no room stay as they are, whatever dies in them. */
     const bool over = s->rig.report.blocks_over != 0;
     if (op->status != 0 && !s->faults && !s->bad && !s->dying && !over)
-        sim_fail(s, "what was freed could not be settled: %s", err_name(op->status));
+        sim_fail(s, "what was freed could not be confirmed: %s", err_name(op->status));
     for (uint32_t id = 1; id < SIM_IDS && op->status == 0 && !s->dying; id++)
         s->thing[id].dead = MAX(s->thing[id].dead, x->dead[id]);
     for (uint32_t id = 1; id < SIM_IDS && op->status == 0 && !s->dying && !s->faults; id++)
         for (uint32_t v = s->thing[id].born + 1; v <= x->dead[id]; v++)
-            s->thing[id].settled[v % SIM_VERSIONS] = true;
-    s->totals->settled += op->status == 0 && !s->dying;
+            s->thing[id].confirmed[v % SIM_VERSIONS] = true;
+    s->totals->confirmed += op->status == 0 && !s->dying;
     free(x);
 }
 
 /* From its done() on, versions that are dead now must not be found again. */
-static void settle(struct sim *s)
+static void confirm(struct sim *s)
 {
-    struct settling *x = calloc(1, sizeof(*x));
+    struct confirming *x = calloc(1, sizeof(*x));
     MUST(x != NULL);
     x->s = s;
-    x->op.done = on_settled;
+    x->op.done = on_confirmed;
     /* What a bad start did not see, nobody could free. */
     for (uint32_t id = 1; id < SIM_IDS && !s->bad && s->rig.report.blocks_over == 0; id++) {
         const struct sim_thing *t = &s->thing[id];
         x->dead[id] = t->state == SIM_ABSENT ? t->versions : t->version - 1;
     }
-    settlings++;
-    s->rig.tier->storage->settle(s->rig.tier, &x->op);
+    confirmings++;
+    s->rig.tier->storage->confirm_frees(s->rig.tier, &x->op);
 }
 
 static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
@@ -450,7 +450,7 @@ static void step(struct sim *s)
             atomic_store(&pending[below(s, s->ops)]->op.cancel, true);
     }
     if (below(s, 40) == 0)
-        settle(s);
+        confirm(s);
     if (below(s, 60) == 0)
         nvme_flush(g->nvme);
     if (below(s, 5) != 0)
@@ -467,8 +467,8 @@ static void rest(struct sim *s)
         rig_turn(&s->rig, 1000000000);
     nvme_flush(s->rig.nvme);
     rig_settle(&s->rig);
-    if (s->ops + settlings != 0)
-        sim_fail(s, "%u operations have not ended", s->ops + settlings);
+    if (s->ops + confirmings != 0)
+        sim_fail(s, "%u operations have not ended", s->ops + confirmings);
     const struct metric_set m = nvme_metric_set(s->rig.nvme);
     const int out = metric_find(&m, "paths_out"), journal = metric_find(&m, "journal_error");
     if (metric_value(&m, (unsigned)journal) != 0)
@@ -603,14 +603,14 @@ static void print_totals(const struct sim_totals *t, int failed)
     printf("%llu seeds, %d failed; %llu lives, %llu puts (%llu durable), %llu reads, %llu found "
            "again, %llu told by reclaim, %llu kept, %llu lost, %llu rebuilds, %llu extents found "
            "forward (%llu torn), %llu whole "
-           "checks, %llu times what was freed was settled\n",
+           "checks, %llu times what was freed was confirmed\n",
            (unsigned long long)t->seeds, failed, (unsigned long long)t->lives,
            (unsigned long long)t->puts, (unsigned long long)t->durables,
            (unsigned long long)t->gets, (unsigned long long)t->found,
            (unsigned long long)t->reclaimed, (unsigned long long)t->kept,
            (unsigned long long)t->lost, (unsigned long long)t->rebuilt,
            (unsigned long long)t->forward, (unsigned long long)t->torn,
-           (unsigned long long)t->checked, (unsigned long long)t->settled);
+           (unsigned long long)t->checked, (unsigned long long)t->confirmed);
 }
 
 static const struct arg option_table[] = {

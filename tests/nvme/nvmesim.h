@@ -22,8 +22,8 @@ struct sim_thing {
     uint32_t versions; /* ever put */
     uint32_t dead;     /* versions up to this one are dead for certain */
     uint32_t born;     /* versions up to this one are of earlier lives */
-    bool settled[SIM_VERSIONS]; /* dead for certain, with or without a journal */
-    uint32_t gone;              /* of them, those of another store */
+    bool confirmed[SIM_VERSIONS]; /* dead for certain, with or without a journal */
+    uint32_t gone;                /* of them, those of another store */
     struct {
         struct hash128 sum;
         uint32_t bytes;
@@ -37,7 +37,7 @@ struct sim_digest {
 
 struct sim_totals {
     uint64_t seeds, lives, puts, durables, gets, found, reclaimed, kept, lost, rebuilt, torn,
-        forward, checked, settled;
+        forward, checked, confirmed;
 };
 
 struct sim {

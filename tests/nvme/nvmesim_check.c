@@ -170,8 +170,8 @@ static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
         sim_fail(s, "block %u was found with another label", id);
     if (version <= t->gone)
         sim_fail(s, "block %u is of another store", id);
-    if (t->settled[version % SIM_VERSIONS] && !s->misdirects)
-        sim_fail(s, "block %u came back, and version %u was settled as dead", id, version);
+    if (t->confirmed[version % SIM_VERSIONS] && !s->misdirects)
+        sim_fail(s, "block %u came back, and version %u was confirmed as freed", id, version);
     if (version <= t->dead && !rebuilt && !s->rebuilt && !s->misdirects)
         sim_fail(s, "block %u came back from the dead: version %u of %u", id, version, t->dead);
     const bool other = t->durable && t->state == SIM_LIVE && version != t->version;

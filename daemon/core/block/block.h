@@ -379,8 +379,8 @@ void climb_let_go(struct core *c, uint32_t *held);
 
 /* Ends the waits of core_gone_await() that storage has answered, and asks it for the next ones. */
 void gone_step(struct core *c);
-/* Whether storage was asked (tier_storage_ops.settle) and has not answered. */
-bool gone_is_settling(const struct core *c);
+/* Whether storage was asked (tier_storage_ops.confirm_frees) and has not answered. */
+bool gone_is_confirming(const struct core *c);
 /* Whether the next gone_step() has something to begin or to tell. */
 bool gone_is_due(const struct core *c);
 

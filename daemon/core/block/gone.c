@@ -4,17 +4,17 @@
  * answered after that, not before.
  *
  * A block that I/O holds when it is killed keeps its place on disk until that I/O has ended. Then
- * storage has to say that all removals so far outlive a crash (tier_storage_ops.settle). Memory
- * that outlives the process needs nothing: a slot's header is void when the slot is freed or
- * revoked.
+ * storage has to say that all removals so far outlive a crash (tier_storage_ops.confirm_frees).
+ * Memory that outlives the process needs nothing: a slot's header is void when the slot is freed
+ * or revoked.
  */
 #include "block.h"
 
 struct gone {
-    struct list_node next; /* core_gone that wait for the next settling of storage */
-    struct list_node now;  /* waits that the settle under way, or just ended, serves */
+    struct list_node next; /* core_gone that wait for the next confirm_frees() */
+    struct list_node now;  /* those that the call under way, or just ended, serves */
     struct tier_op op;
-    enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } state;
+    enum { GONE_IDLE, GONE_CONFIRMING, GONE_CONFIRMED } state;
 };
 
 static int gone_create(struct core *c)
@@ -26,9 +26,9 @@ static int gone_create(struct core *c)
 
 const struct core_module gone_module = {CORE_STATE(gone), .create = gone_create};
 
-bool gone_is_settling(const struct core *c)
+bool gone_is_confirming(const struct core *c)
 {
-    return c->mod.gone->state == GONE_SETTLING;
+    return c->mod.gone->state == GONE_CONFIRMING;
 }
 
 void core_gone_await(struct core *c, struct core_gone *g)
@@ -41,10 +41,10 @@ void core_gone_cancel(struct core_gone *g)
     list_remove(&g->node);
 }
 
-static void gone_on_settled(struct tier_op *op)
+static void gone_on_confirmed(struct tier_op *op)
 {
     struct core *c = op->owner;
-    c->mod.gone->state = GONE_SETTLED;
+    c->mod.gone->state = GONE_CONFIRMED;
 }
 
 static void gone_tell(struct core *c)
@@ -59,13 +59,13 @@ static void gone_tell(struct core *c)
 
 bool gone_is_due(const struct core *c)
 {
-    return c->mod.gone->state == GONE_SETTLED ||
+    return c->mod.gone->state == GONE_CONFIRMED ||
            (c->mod.gone->state == GONE_IDLE && !list_empty(&c->mod.gone->next) && c->ending == 0);
 }
 
 void gone_step(struct core *c)
 {
-    if (c->mod.gone->state == GONE_SETTLED) {
+    if (c->mod.gone->state == GONE_CONFIRMED) {
         c->mod.gone->state = GONE_IDLE;
         gone_tell(c);
     }
@@ -75,10 +75,11 @@ void gone_step(struct core *c)
         list_remove(node);
         list_push_back(&c->mod.gone->now, node);
     }
-    c->mod.gone->op = (struct tier_op){.done = gone_on_settled, .owner = c};
-    if (core_stores(c) && c->cfg.tier[CORE_STORAGE]->storage->settle) {
-        c->mod.gone->state = GONE_SETTLING;
-        c->cfg.tier[CORE_STORAGE]->storage->settle(c->cfg.tier[CORE_STORAGE], &c->mod.gone->op);
+    c->mod.gone->op = (struct tier_op){.done = gone_on_confirmed, .owner = c};
+    if (core_stores(c) && c->cfg.tier[CORE_STORAGE]->storage->confirm_frees) {
+        c->mod.gone->state = GONE_CONFIRMING;
+        c->cfg.tier[CORE_STORAGE]->storage->confirm_frees(c->cfg.tier[CORE_STORAGE],
+                                                          &c->mod.gone->op);
         return;
     }
     gone_tell(c);

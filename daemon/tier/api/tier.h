@@ -237,7 +237,7 @@ struct tier_storage_ops {
      * calls op->done(). op->status: 0; -EIO: that is not certain, for the journal takes no commits,
      * or a table could not be read at start. The tier reads nothing else of op. NULL: freed blocks
      * stay away at once. */
-    void (*settle)(struct tier *t, struct tier_op *op);
+    void (*confirm_frees)(struct tier *t, struct tier_op *op);
 };
 
 /* What a storage tier tells core on its own, and what a memory tier asks core. Called on the

@@ -378,12 +378,12 @@ static void demotion_end(void)
 
 /* What was freed is not said to stay away while its place above is still read: a crash would bring
  * it back. */
-CASE(a_removal_is_settled_when_the_place_above_is_free)
+CASE(a_removal_is_confirmed_when_the_place_above_is_free)
 {
-    struct tier_op settle = {.done = on_ended};
+    struct tier_op confirm = {.done = on_ended};
     demotion_begin();
     tier->ops->free(tier, put.loc);
-    tier->storage->settle(tier, &settle);
+    tier->storage->confirm_frees(tier, &confirm);
     tier->storage->kick(tier);
     ck_assert_uint_eq(ended, 1);
     (void)fake_disk_run(above, 1, 0);

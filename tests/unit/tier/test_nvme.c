@@ -101,23 +101,23 @@ CASE(what_was_freed_stays_away)
     ck_assert_uint_eq(rig_where(&g, 2).id, 0);
 }
 
-static void on_settled(struct tier_op *op)
+static void on_confirmed(struct tier_op *op)
 {
     *(int *)op->owner = op->status;
 }
 
 /* By the removal's own commit: nothing else is due. */
-static void settle_now(void)
+static void confirm_now(void)
 {
     int status = 1;
-    struct tier_op op = {.done = on_settled, .owner = &status};
-    g.tier->storage->settle(g.tier, &op);
+    struct tier_op op = {.done = on_confirmed, .owner = &status};
+    g.tier->storage->confirm_frees(g.tier, &op);
     for (unsigned i = 0; i < 100 && status == 1; i++)
         rig_turn(&g, 1000);
     ck_assert_int_eq(status, 0);
 }
 
-CASE_EACH(what_was_settled_stays_away, 4)
+CASE_EACH(what_was_confirmed_stays_away, 4)
 {
     struct tier_loc loc[13];
     g.config.sync_ns = UINT64_C(60) * 1000000000;
@@ -127,7 +127,7 @@ CASE_EACH(what_was_settled_stays_away, 4)
         ck_assert_int_eq(rig_put(&g, id, 4096, id % 3 != 0, &loc[id]), 0);
     for (uint32_t id = 1; id <= 12; id += 2)
         g.tier->ops->free(g.tier, loc[id]);
-    settle_now();
+    confirm_now();
     rig_crash(&g, _i % 2 == 1);
     if (_i >= 2) /* the tables know of it too */
         fake_journal_damage(g.journal);
@@ -195,7 +195,7 @@ static uint64_t metric(const char *name)
 /* A store that is written whole before the timer of the sync fires can be written on: an eighth of
  * a path is the most that waits for it. */
 /* A block that went for room, was stored again and was then removed: neither copy is back. */
-CASE(no_older_copy_of_what_was_settled_is_back)
+CASE(no_older_copy_of_what_was_confirmed_is_back)
 {
     struct tier_loc loc, other;
     for (uint32_t copy = 0; copy < 3; copy++) {
@@ -205,7 +205,7 @@ CASE(no_older_copy_of_what_was_settled_is_back)
         nvme_flush(g.nvme);
         rig_settle(&g);
     }
-    settle_now();
+    confirm_now();
     rig_crash(&g, true);
     fake_journal_damage(g.journal);
     ck_assert_int_eq(rig_open(&g), 0);
@@ -234,7 +234,7 @@ CASE_EACH(every_table_can_say_who_died, 12)
     ck_assert_uint_eq(ended, n);
     for (uint32_t i = 0; i < n; i++)
         g.tier->ops->free(g.tier, op[i].loc);
-    settle_now();
+    confirm_now();
     rig_crash(&g, true);
     fake_journal_damage(g.journal);
     ck_assert_int_eq(rig_open(&g), 0);

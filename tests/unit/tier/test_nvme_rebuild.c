@@ -682,23 +682,23 @@ CASE(a_table_speaks_for_all_paths)
     ck_assert_uint_eq(head_of(5).safe, head_of(4).seq);
 }
 
-static bool is_settled;
+static bool is_confirmed;
 
-static void on_settled(struct tier_op *op)
+static void on_confirmed(struct tier_op *op)
 {
     ck_assert_int_eq(op->status, 0);
-    is_settled = true;
+    is_confirmed = true;
 }
 
 /* Turns until what was freed so far stays away. */
-static void settle_deaths(struct tier_op *op)
+static void confirm_frees(struct tier_op *op)
 {
-    is_settled = false;
-    op->done = on_settled;
-    g.tier->storage->settle(g.tier, op);
-    for (unsigned i = 0; i < 100 && !is_settled; i++)
+    is_confirmed = false;
+    op->done = on_confirmed;
+    g.tier->storage->confirm_frees(g.tier, op);
+    for (unsigned i = 0; i < 100 && !is_confirmed; i++)
         rig_turn(&g, 1000000);
-    ck_assert(is_settled);
+    ck_assert(is_confirmed);
 }
 
 /* One dies while the table learns of the other, and its segment is given up with both: the table
@@ -706,7 +706,7 @@ static void settle_deaths(struct tier_op *op)
 CASE(who_dies_while_a_table_is_told_stays_away)
 {
     enum { EACH = 9000, FILL = 28000 };
-    static struct tier_op op[2], settle;
+    static struct tier_op op[2], confirm;
     static uint8_t mem[2][12288] __attribute__((aligned(4096)));
     uint32_t done = 0;
     struct tier_loc loc;
@@ -721,12 +721,12 @@ CASE(who_dies_while_a_table_is_told_stays_away)
         if (g.nvme->extent[nvme__entry(g.nvme, loc)->extent].seg == segment)
             g.tier->ops->free(g.tier, loc);
     }
-    settle_deaths(&settle);
+    confirm_frees(&confirm);
     ck_assert_uint_eq(g.nvme->seg[segment].live, 2);
     g.tier->ops->free(g.tier, op[0].loc);
-    is_settled = false;
-    settle.done = on_settled;
-    g.tier->storage->settle(g.tier, &settle);
+    is_confirmed = false;
+    confirm.done = on_confirmed;
+    g.tier->storage->confirm_frees(g.tier, &confirm);
     const uint32_t before = writes;
     for (unsigned i = 0; i < 100 && writes == before; i++) {
         nvme_tick(g.nvme, g.now_ns += 1000, ++g.wall_ns);
@@ -734,11 +734,11 @@ CASE(who_dies_while_a_table_is_told_stays_away)
         if (writes == before)
             fake_disk_run(g.disk, 1);
     }
-    ck_assert(writes == before + 1 && wrote[before].bytes == NVME_PAGE && !is_settled);
+    ck_assert(writes == before + 1 && wrote[before].bytes == NVME_PAGE && !is_confirmed);
     g.tier->ops->free(g.tier, op[1].loc);
-    for (unsigned i = 0; i < 100 && !is_settled; i++)
+    for (unsigned i = 0; i < 100 && !is_confirmed; i++)
         rig_turn(&g, 1000000);
-    settle_deaths(&settle);
+    confirm_frees(&confirm);
     ck_assert_int_eq(g.nvme->seg[segment].state, NVME_S_FREE);
     die();
     open_without_journal();
@@ -750,12 +750,12 @@ CASE(who_dies_while_a_table_is_told_stays_away)
  * the segment, which had nothing alive, was written anew. */
 CASE_EACH(where_the_dead_were_written_over_nobody_comes_back, 2)
 {
-    struct tier_op settle = {0};
+    struct tier_op confirm = {0};
     struct tier_loc loc;
     ck_assert_int_eq(rig_put(&g, 1, 5000, true, &loc), 0);
     put(2, 5000, true);
     g.tier->ops->free(g.tier, loc);
-    settle_deaths(&settle);
+    confirm_frees(&confirm);
     die();
     const struct nvme_head h = head_of(0);
     uint8_t *dead = bytes_of(0) + nvme__table_pages(h.items) * NVME_PAGE - NVME_DEAD_BYTES;
@@ -774,10 +774,10 @@ static void on_cut_off(struct tier_op *op)
 /* Frees a block. Its table is told; the journal refuses, and the daemon dies. */
 static void tell_table_alone(struct tier_loc loc)
 {
-    static struct tier_op settle;
-    settle = (struct tier_op){.done = on_cut_off};
+    static struct tier_op confirm;
+    confirm = (struct tier_op){.done = on_cut_off};
     g.tier->ops->free(g.tier, loc);
-    g.tier->storage->settle(g.tier, &settle);
+    g.tier->storage->confirm_frees(g.tier, &confirm);
     const uint32_t before = writes;
     for (unsigned i = 0; i < 100 && writes == before; i++) {
         nvme_tick(g.nvme, g.now_ns += 1000, ++g.wall_ns);

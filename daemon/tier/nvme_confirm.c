@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes sure that freed blocks stay away after a crash: tier_storage_ops.settle. Deaths travel with
- * the next commit anyway; here that commit is made at once, and waited for. A round serves all that
- * wait when it begins:
+ * tier_storage_ops.confirm_frees: makes sure that freed blocks stay away after a crash. The next
+ * commit tells the journal of all deaths anyway; here that commit is made at once, and waited for.
+ * One round serves all operations that wait when it begins:
  *
- *   - not before the new place of each block that was freed while it was moved is free, too;
+ *   - a round does not begin while a block that was freed during a move still has its new place;
  *   - OPEN: extents that the journal does not name yet are synced and committed, for recovery finds
  *     durable extents behind those that the journal names, with blocks that were freed since;
  *   - TOLD: extents with blocks that were freed are in a commit, and segments without any are out
@@ -18,22 +18,22 @@
  */
 #include "nvme__.h"
 
-void nvme__settle(struct tier *t, struct tier_op *op)
+void nvme__confirm_frees(struct tier *t, struct tier_op *op)
 {
     struct nvme *n = nvme__of(t);
     MUST(op->done != NULL);
     op->loc.id = 0;
     op->bytes = 0;
-    nvme__ops_push(&n->settle.next, op);
+    nvme__ops_push(&n->confirm.next, op);
     n->work = true;
 }
 
 static void end_round(struct nvme *n, int status)
 {
     struct tier_op *op;
-    while ((op = nvme__ops_pop(&n->settle.now)) != NULL)
+    while ((op = nvme__ops_pop(&n->confirm.now)) != NULL)
         nvme__finish(n, op, status);
-    n->settle.phase = NVME_ST_IDLE;
+    n->confirm.phase = NVME_CF_IDLE;
 }
 
 static bool any_dead(const struct nvme *n, const struct nvme_extents *list)
@@ -78,13 +78,13 @@ static void lose_what_is_out(struct nvme *n)
 /* From OPEN to TOLD: all deaths are now in dirty extents, or in segments in state DELETING. */
 static void begin_told(struct nvme *n)
 {
-    struct nvme_settle *st = &n->settle;
-    MUST(st->phase == NVME_ST_OPEN && st->deleting == 0);
-    st->phase = NVME_ST_TOLD;
-    st->dirty = n->dirty.in;
+    struct nvme_confirm *cf = &n->confirm;
+    MUST(cf->phase == NVME_CF_OPEN && cf->deleting == 0);
+    cf->phase = NVME_CF_TOLD;
+    cf->dirty = n->dirty.in;
     for (uint32_t seg = n->seg_use.delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
-        st->deleting += !n->seg[seg].settling;
-        n->seg[seg].settling = true;
+        cf->deleting += !n->seg[seg].confirming;
+        n->seg[seg].confirming = true;
     }
 }
 
@@ -93,40 +93,40 @@ static bool are_synced(const struct nvme *n)
 {
     for (uint32_t i = 0; i < n->paths; i++) {
         const struct nvme_path *p = &n->path[i];
-        MUST(p->sync.dead_synced <= p->sync.dead_wrote && n->settle.dead[i] <= p->sync.dead_wrote);
-        if (nvme__path_up(p) && p->sync.dead_synced < n->settle.dead[i])
+        MUST(p->sync.dead_synced <= p->sync.dead_wrote && n->confirm.dead[i] <= p->sync.dead_wrote);
+        if (nvme__path_up(p) && p->sync.dead_synced < n->confirm.dead[i])
             return false;
     }
     return true;
 }
 
-void nvme__settle_run(struct nvme *n)
+void nvme__confirm_run(struct nvme *n)
 {
-    struct nvme_settle *st = &n->settle;
+    struct nvme_confirm *cf = &n->confirm;
     if (n->journal_error != 0) {
         end_round(n, -EIO);
-        st->now = st->next;
-        st->next = (struct nvme_ops){0};
+        cf->now = cf->next;
+        cf->next = (struct nvme_ops){0};
         end_round(n, -EIO);
         return;
     }
-    if (st->phase == NVME_ST_IDLE && st->next.n != 0 && !nvme__keep_abandoned(n)) {
-        MUST(st->now.n == 0); /* the round before has ended */
-        st->now = st->next;
-        st->next = (struct nvme_ops){0};
-        st->phase = NVME_ST_OPEN;
-        st->seq = n->store.seq_count;
+    if (cf->phase == NVME_CF_IDLE && cf->next.n != 0 && !nvme__keep_abandoned(n)) {
+        MUST(cf->now.n == 0); /* the round before has ended */
+        cf->now = cf->next;
+        cf->next = (struct nvme_ops){0};
+        cf->phase = NVME_CF_OPEN;
+        cf->seq = n->store.seq_count;
     }
-    if (st->phase == NVME_ST_OPEN) {
+    if (cf->phase == NVME_CF_OPEN) {
         lose_what_is_out(n);
-        if (!n->commit.busy && !n->commit.tell_settled && open_seq(n) > st->seq)
+        if (!n->commit.busy && !n->commit.tell_settled && open_seq(n) > cf->seq)
             begin_told(n);
     }
-    if (st->phase == NVME_ST_TOLD && n->dirty.out >= st->dirty && st->deleting == 0) {
-        st->phase = NVME_ST_SYNC;
+    if (cf->phase == NVME_CF_TOLD && n->dirty.out >= cf->dirty && cf->deleting == 0) {
+        cf->phase = NVME_CF_SYNC;
         for (uint32_t i = 0; i < n->paths; i++)
-            st->dead[i] = n->path[i].sync.dead_wrote;
+            cf->dead[i] = n->path[i].sync.dead_wrote;
     }
-    if (st->phase == NVME_ST_SYNC && are_synced(n))
-        end_round(n, st->untold ? -EIO : 0);
+    if (cf->phase == NVME_CF_SYNC && are_synced(n))
+        end_round(n, cf->untold ? -EIO : 0);
 }
