@@ -107,9 +107,9 @@ bool nvme__item_ok(const struct nvme_head *head, const struct nvme_item *item);
 #define NVME_KEY_META   (UINT64_C(1) << 63)
 #define NVME_KEY_STORE  (NVME_KEY_META | 1) /* UUID, epoch, the epoch of each path */
 #define NVME_KEY_BUDGET (NVME_KEY_META | 2)
-/* Of each path a u64: extents up to that nvme_extent.seq are in the journal or do not count.
- * Recovery looks for later ones alone. */
-#define NVME_KEY_SETTLED (NVME_KEY_META | 3)
+/* Of each path a u64, its forward mark: the journal has the extents of the path up to that
+ * nvme_extent.seq, or they are lost. Recovery looks forward for later ones only. */
+#define NVME_KEY_FORWARD (NVME_KEY_META | 3)
 struct nvme_value {
     uint32_t flags, pages, items, head_pages, records;
     uint64_t gen, seq;
@@ -310,8 +310,10 @@ struct nvme_path {
         uint32_t n;
     } free;
     struct nvme_ops durable; /* durable PUTs that wait for the sync, or for the journal after it */
-    uint64_t settled;        /* the path's part of the journal's NVME_KEY_SETTLED */
-    bool hold_settled;       /* `settled` stays: an extent behind it could not be read at start */
+    /* The path's part of NVME_KEY_FORWARD, as the journal has it or gets it next; UINT64_MAX: the
+     * journal has none, and recovery does not look forward. */
+    uint64_t forward_mark;
+    bool hold_forward_mark; /* forward_mark stays: an extent behind it could not be read at start */
     struct nvme_path_sync sync;
     struct nvme_path_super super;
     struct nvme_path_count count;
@@ -395,16 +397,16 @@ struct nvme_dead {
 };
 
 #define NVME_COMMIT_MAX  1024u
-#define NVME_COMMIT_KEPT 2u /* changes kept free for the budget and for NVME_KEY_SETTLED */
+#define NVME_COMMIT_KEPT 2u /* changes kept free for the budget and for NVME_KEY_FORWARD */
 /* The one commit to the journal: gathered, then tables are told, then it is in flight. */
 struct nvme_commit {
     struct journal_commit commit;
-    uint64_t due_ns;   /* when the next one begins; UINT64_MAX: there is none to come */
-    bool tell_settled; /* the next one names anew what is settled, since an extent was lost */
-    bool busy;         /* tables are being told, or the journal has it */
-    bool telling;      /* tables are being told, and the journal has not got it yet */
-    struct nvme_extents extents;    /* those that the journal had not had before */
-    uint64_t dirty;                 /* nvme_dirty.out when it is done */
+    uint64_t due_ns;             /* when the next one begins; UINT64_MAX: there is none to come */
+    bool tell_forward_mark;      /* the next one has all forward marks, since an extent was lost */
+    bool busy;                   /* tables are being told, or the journal has it */
+    bool telling;                /* tables are being told, and the journal has not got it yet */
+    struct nvme_extents extents; /* those that the journal had not had before */
+    uint64_t dirty;              /* nvme_dirty.out when it is done */
     uint32_t tell[NVME_COMMIT_MAX]; /* extents whose tables are told who died */
     uint32_t tell_n;                /* of them there are */
     uint32_t told;                  /* of them, begun */
@@ -733,10 +735,10 @@ void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent);
 void nvme__extent_lost(struct nvme *n, uint32_t extent);
 /* Extents from since_seq to this one have been synced; less than since_seq: none. */
 uint64_t nvme__safe_seq(const struct nvme *n);
-/* The value of NVME_KEY_SETTLED for the commit that is gathered. Returns its bytes; 0: the journal
+/* The value of NVME_KEY_FORWARD for the commit that is gathered. Returns its bytes; 0: the journal
  * has the same value. */
-uint32_t nvme__settled_save(struct nvme *n, uint8_t ret_value[NVME_VALUE_BYTES]);
-KVC_WARN_UNUSED int nvme__settled_load(struct nvme *n, const void *value, uint32_t bytes);
+uint32_t nvme__forward_mark_save(struct nvme *n, uint8_t ret_value[NVME_VALUE_BYTES]);
+KVC_WARN_UNUSED int nvme__forward_mark_load(struct nvme *n, const void *value, uint32_t bytes);
 /* Ends the path's durable PUTs that recovery is certain to find, or that are late. status not 0:
  * the others end with it. */
 void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);

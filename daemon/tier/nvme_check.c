@@ -29,7 +29,7 @@ struct check {
     bool have[DISK_PATHS_MAX];
     struct extent *extent;
     uint32_t n, cap;
-    uint64_t settled[DISK_PATHS_MAX];
+    uint64_t forward_mark[DISK_PATHS_MAX];
     bool mine; /* the journal belongs to this store */
     int problems, error;
     uint8_t *head, *piece;
@@ -143,11 +143,11 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
         cursor_init(&c, value, bytes);
         k->mine = is_uuid_of(k, cursor_take(&c, sizeof(k->super[0].uuid)));
     }
-    if (key == NVME_KEY_SETTLED) {
+    if (key == NVME_KEY_FORWARD) {
         struct cursor c;
         cursor_init(&c, value, bytes);
         for (uint32_t i = 0; i < k->disk->paths && cursor_left(&c) >= sizeof(uint64_t); i++)
-            k->settled[i] = cursor_u64le(&c);
+            k->forward_mark[i] = cursor_u64le(&c);
     }
     if ((key & NVME_KEY_META) != 0)
         return 0;
@@ -239,7 +239,7 @@ static uint32_t take_forward(struct check *k, struct extent *x, uint64_t first, 
         if (r < 0 || memcmp(h.uuid, s->uuid, sizeof(h.uuid)) != 0 || h.path != x->path ||
             h.seg != page / s->seg_pages || h.page != page % s->seg_pages ||
             h.pages > s->seg_pages - h.page || h.gen != x->value.gen ||
-            h.seq <= k->settled[x->path])
+            h.seq <= k->forward_mark[x->path])
             return 0;
         *x = (struct extent){
             .path = x->path, .page = first + at, .forward = true, .value = nvme__value_of(&h)};
@@ -435,7 +435,7 @@ int nvme_check(struct disk *disk, struct journal *journal, bool payload, int (*p
     struct check k = {.disk = disk, .pump = pump, .ctx = ctx, .say = say, .report = ret_report};
     MUST(disk->paths <= DISK_PATHS_MAX && pump != NULL && say != NULL);
     *ret_report = (struct nvme_report){0};
-    memset(k.settled, UINT8_MAX, sizeof(k.settled));
+    memset(k.forward_mark, UINT8_MAX, sizeof(k.forward_mark));
     k.head = nvme__buffer(NVME_HEAD_PAGES);
     k.piece = nvme__buffer(PIECE_PAGES);
     if (k.head == NULL || k.piece == NULL)

@@ -119,7 +119,7 @@ void nvme__confirm_run(struct nvme *n)
     }
     if (cf->phase == NVME_CF_OPEN) {
         lose_what_is_out(n);
-        if (!n->commit.busy && !n->commit.tell_settled && open_seq(n) > cf->seq)
+        if (!n->commit.busy && !n->commit.tell_forward_mark && open_seq(n) > cf->seq)
             begin_told(n);
     }
     if (cf->phase == NVME_CF_TOLD && n->dirty.out >= cf->dirty && cf->deleting == 0) {

@@ -8,8 +8,8 @@
  * more extents than there is room for, durable ones are looked for first.
  *
  * With a journal, extents that it may not have learnt of before a crash are behind those that it
- * names, in durable segments. These are walked forward from there, to the first page that is no
- * table of that generation, or is of an extent that is settled.
+ * names, in durable segments. These are walked forward from there, to the first page that has
+ * no table of that generation, or one of an extent up to the forward mark, which was lost.
  */
 #include <stdlib.h>
 
@@ -55,7 +55,7 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
         h->pages > n->seg_pages - h->page)
         return -ESTALE;
     if (k->w->from != NULL &&
-        (h->gen != k->gen || h->seq <= p->settled || (h->flags & NVME_T_DURABLE) == 0))
+        (h->gen != k->gen || h->seq <= p->forward_mark || (h->flags & NVME_T_DURABLE) == 0))
         return -ESTALE;
     k->gen = h->gen;
     const bool is_durable = (h->flags & NVME_T_DURABLE) != 0;
@@ -107,7 +107,7 @@ static void nvme_rebuild_leave(struct walker *k)
 {
     struct nvme *n = k->w->n;
     n->seg[k->seg].unread = true;
-    n->path[n->seg[k->seg].path].hold_settled = true;
+    n->path[n->seg[k->seg].path].hold_forward_mark = true;
     k->page = n->seg_pages;
 }
 
@@ -159,7 +159,7 @@ static bool is_walked(const struct walk *w, uint32_t seg)
     const struct nvme *n = w->n;
     const struct nvme_path *p = &n->path[n->seg[seg].path];
     if (w->from != NULL)
-        return w->from[seg] != 0 && w->from[seg] < n->seg_pages && p->settled != UINT64_MAX;
+        return w->from[seg] != 0 && w->from[seg] < n->seg_pages && p->forward_mark != UINT64_MAX;
     return !p->absent && (seg - p->first_seg < p->formatted || w->whole[p->number]);
 }
 

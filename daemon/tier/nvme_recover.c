@@ -306,8 +306,8 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
     struct cursor c;
     if (key == NVME_KEY_BUDGET)
         return nvme__budget_load(v->n, value, bytes);
-    if (key == NVME_KEY_SETTLED)
-        return nvme__settled_load(v->n, value, bytes);
+    if (key == NVME_KEY_FORWARD)
+        return nvme__forward_mark_load(v->n, value, bytes);
     if (key == NVME_KEY_STORE) {
         cursor_init(&c, value, bytes);
         const uint8_t *uuid = cursor_take(&c, sizeof(v->n->store.uuid));
@@ -336,7 +336,7 @@ static void forget_candidates(struct recover *v)
     v->report->blocks_gone = v->report->durable_gone = 0;
     v->report->blocks_dropped = v->report->blocks_over = 0;
     for (uint32_t i = 0; i < v->n->paths; i++)
-        v->n->path[i].settled = UINT64_MAX;
+        v->n->path[i].forward_mark = UINT64_MAX;
 }
 
 /* ---- forward ---- */
@@ -346,7 +346,7 @@ static void nvme_recover_hold(struct nvme *n, const struct nvme_candidate *c)
 {
     struct nvme_seg *s = &n->seg[n->extent[c->extent].seg];
     s->unread = true;
-    n->path[s->path].hold_settled = true;
+    n->path[s->path].hold_forward_mark = true;
 }
 
 static uint32_t nvme_recover_path_of(const struct nvme *n, const struct nvme_candidate *c)
@@ -570,7 +570,7 @@ static void start_segments(struct recover *v)
             /* Not told to the journal, like all extents behind it: the next start finds them. */
             x->state = NVME_X_COMMITTED;
             x->flags |= NVME_X_UNREAD;
-            p->hold_settled = true;
+            p->hold_forward_mark = true;
         } else if (x->state == NVME_X_SYNCED) {
             n->seg[x->seg].pending++;
             nvme__extents_push(n, &n->synced, extent);
@@ -689,12 +689,12 @@ static uint32_t store_value(const struct recover *v, uint8_t to[STORE_BYTES])
 
 /* Brings the journal up to date, in this order: the store's key, so that it is known whose keys are
  * deleted; stale keys, before their segments are used again; extents found by their tables; then
- * the store's key and the settled mark. */
+ * the store's key and the forward marks. */
 static int settle_journal(struct recover *v)
 {
     struct nvme *n = v->n;
     struct journal_change change[128];
-    uint8_t value[STORE_BYTES], settled[NVME_VALUE_BYTES];
+    uint8_t value[STORE_BYTES], mark[NVME_VALUE_BYTES];
     const struct journal_change store = {NVME_KEY_STORE, value, store_value(v, value)};
     int r = v->stales != 0 ? commit_now(v, &store, 1) : 0;
     for (uint32_t i = 0; i < v->stales && r == 0;) {
@@ -713,8 +713,8 @@ static int settle_journal(struct recover *v)
         r = v->error != 0 ? v->error : n->journal_error;
     }
     change[0] = store;
-    const uint32_t bytes = nvme__settled_save(n, settled);
-    change[1] = (struct journal_change){NVME_KEY_SETTLED, settled, bytes};
+    const uint32_t bytes = nvme__forward_mark_save(n, mark);
+    change[1] = (struct journal_change){NVME_KEY_FORWARD, mark, bytes};
     /* A partial rebuild must not count: without the store's key the next start does it again. */
     const bool again = v->report->rebuilt && is_partial(v);
     if (again)
@@ -757,7 +757,7 @@ static int recover(struct recover *v)
     n->recovering = true;
     nvme__budget_start(n, true);
     for (uint32_t i = 0; i < n->paths; i++)
-        n->path[i].settled = UINT64_MAX;
+        n->path[i].forward_mark = UINT64_MAX;
     for (uint32_t i = 0; i < n->paths; i++)
         read_super(v, i);
     int r = v->error != 0 ? v->error : agree(v, &first);

@@ -6,7 +6,7 @@
  * A durable PUT waits for the journal only in a segment of which the journal names nothing, for
  * only there recovery would not find it (nvme_rebuild.c). Each path syncs by itself. The journal
  * takes one commit at a time. With the new extents it gets the deaths in old ones, the deletions of
- * segments that are to be reused, the write budget, and how far extents are settled.
+ * segments that are to be reused, the write budget, and the forward mark of each path.
  */
 #include "cursor.h"
 #include "nvme__.h"
@@ -74,7 +74,7 @@ void nvme__extent_lost(struct nvme *n, uint32_t extent)
     n->extent[extent].state = NVME_X_LOST;
     nvme__extents_push(n, &n->lost, extent);
     n->store.since_seq = n->store.seq_count + 1;
-    n->commit.tell_settled = true;
+    n->commit.tell_forward_mark = true;
     nvme__commit_soon(n);
 }
 
@@ -93,14 +93,14 @@ uint64_t nvme__safe_seq(const struct nvme *n)
     return open - 1;
 }
 
-/* ---- what is settled ---- */
+/* ---- forward marks ---- */
 
-static uint64_t settled(const struct nvme *n, const struct nvme_path *p)
+static uint64_t forward_mark_of(const struct nvme *n, const struct nvme_path *p)
 {
     uint64_t open = nvme__sooner(n->store.seq_count + 1,
                                  nvme__sooner(p->sync.written_seq, p->sync.syncing_seq));
-    if (p->hold_settled || p->absent)
-        return p->settled;
+    if (p->hold_forward_mark || p->absent)
+        return p->forward_mark;
     for (uint32_t i = 0; i < n->writes.n; i++) {
         const struct nvme_extent *x = &n->extent[n->writes.at[i].extent];
         if (x->state == NVME_X_WRITING && n->seg[x->seg].path == p->number)
@@ -113,29 +113,29 @@ static uint64_t settled(const struct nvme *n, const struct nvme_path *p)
     return open - 1;
 }
 
-uint32_t nvme__settled_save(struct nvme *n, uint8_t ret_value[NVME_VALUE_BYTES])
+uint32_t nvme__forward_mark_save(struct nvme *n, uint8_t ret_value[NVME_VALUE_BYTES])
 {
     struct wcursor w;
     bool changed = false;
     wcursor_init(&w, ret_value, NVME_VALUE_BYTES);
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];
-        const uint64_t is = settled(n, p);
-        changed = changed || is != p->settled;
-        p->settled = is;
+        const uint64_t is = forward_mark_of(n, p);
+        changed = changed || is != p->forward_mark;
+        p->forward_mark = is;
         wcursor_put_u64le(&w, is);
     }
     MUST(wcursor_ok(&w));
-    n->commit.tell_settled = false;
+    n->commit.tell_forward_mark = false;
     return changed ? (uint32_t)wcursor_len(&w) : 0;
 }
 
-int nvme__settled_load(struct nvme *n, const void *value, uint32_t bytes)
+int nvme__forward_mark_load(struct nvme *n, const void *value, uint32_t bytes)
 {
     struct cursor c;
     cursor_init(&c, value, bytes);
     for (uint32_t i = 0; i < n->paths && cursor_left(&c) != 0; i++)
-        n->path[i].settled = cursor_u64le(&c);
+        n->path[i].forward_mark = cursor_u64le(&c);
     return cursor_ok(&c) ? 0 : -EUCLEAN;
 }
 
@@ -283,15 +283,15 @@ static void gather_deleted(struct nvme *n)
     }
 }
 
-static void gather_settled(struct nvme *n)
+static void gather_forward_mark(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
     const uint32_t i = k->commit.n;
-    const uint32_t bytes = nvme__settled_save(n, k->value[i]);
+    const uint32_t bytes = nvme__forward_mark_save(n, k->value[i]);
     if (bytes == 0)
         return;
     k->change[i] =
-        (struct journal_change){.key = NVME_KEY_SETTLED, .value = k->value[i], .bytes = bytes};
+        (struct journal_change){.key = NVME_KEY_FORWARD, .value = k->value[i], .bytes = bytes};
     k->commit.n++;
     n->m.bytes_journal += bytes;
 }
@@ -370,7 +370,7 @@ static void on_committed(struct journal_commit *commit)
 static bool has_news(const struct nvme *n)
 {
     return n->synced.n != 0 || n->dirty.list.n != 0 || n->seg_use.delete_head != NVME_NONE ||
-           n->commit.tell_settled;
+           n->commit.tell_forward_mark;
 }
 
 static bool commit_wanted(const struct nvme *n)
@@ -405,7 +405,7 @@ static void commit_start(struct nvme *n)
     k->dirty = n->dirty.in - n->dirty.list.n;
     gather_deleted(n);
     gather_budget(n);
-    gather_settled(n);
+    gather_forward_mark(n);
     if (n->synced.n == 0 && n->dirty.list.n == 0) { /* the commit tells of all deaths */
         n->deaths.committing = n->deaths.synced;
         n->deaths.synced = 0;

@@ -495,17 +495,17 @@ CASE(a_rebuild_without_a_path_is_done_again)
         ck_assert(is_there(id));
 }
 
-/* A store from before there was `settled`: nothing is looked for, and from now on it is. */
+/* A store without forward marks: nothing is looked for; its next start does. */
 static void forgotten(struct journal_commit *c)
 {
     *(bool *)c->owner = true;
 }
 
-CASE_EACH(a_store_of_before_is_settled, 2)
+CASE_EACH(a_store_without_forward_marks_gets_them, 2)
 {
     bool done = false;
     struct journal *j = fake_journal_of(g.journal);
-    struct journal_change change = {.key = NVME_KEY_SETTLED};
+    struct journal_change change = {.key = NVME_KEY_FORWARD};
     struct journal_commit c = {.change = &change, .n = 1, .done = forgotten, .owner = &done};
     promise(1);
     rig_settle(&g);
