@@ -118,7 +118,7 @@ uint32_t node_hbm_hbm_max(const struct config *cfg)
 /* ---- host memory ---- */
 
 /* Registers a chunk of the host tier with all devices. Without that, copies are slower. */
-static void node_hbm_on_settled(void *ctx, void *base, uint64_t bytes)
+static void node_hbm_on_ready(void *ctx, void *base, uint64_t bytes)
 {
     struct node_hbm *h = ctx;
     for (uint32_t i = 0; i < h->n; i++)
@@ -232,7 +232,7 @@ int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host
         return err;
     }
     h->host = host;
-    host_set_settled_cb(host, node_hbm_on_settled, on_gone, on_leaving, h);
+    host_set_ready_cb(host, node_hbm_on_ready, on_gone, on_leaving, h);
     *ret_hbm = h;
     return 0;
 }
@@ -243,7 +243,7 @@ void node_hbm_close(struct node_hbm **hbm)
     if (!h)
         return;
     if (h->host)
-        host_set_settled_cb(h->host, NULL, NULL, NULL, NULL);
+        host_set_ready_cb(h->host, NULL, NULL, NULL, NULL);
     for (uint32_t i = h->n; i-- > 0;)
         hbm_destroy(&h->hbm[i]);
     free(h);

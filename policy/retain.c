@@ -239,7 +239,7 @@ bool retain_owner_place(struct retain *r, uint32_t owner, uint32_t above)
     return true;
 }
 
-static void owner_settle(struct retain *r, uint32_t owner)
+static void owner_forget(struct retain *r, uint32_t owner)
 {
     struct retain_owner *o = &r->owner[owner];
     if (o->ended && o->blocks == 0)
@@ -251,7 +251,7 @@ void retain_owner_end(struct retain *r, uint32_t owner)
     const struct retain_quota none = {.limit = {RETAIN_NO_LIMIT, RETAIN_NO_LIMIT}};
     retain_owner_set(r, owner, &none);
     r->owner[owner].ended = true;
-    owner_settle(r, owner);
+    owner_forget(r, owner);
 }
 
 const struct retain_quota *retain_quota_of(const struct retain *r, uint32_t owner)
@@ -360,7 +360,7 @@ void retain_leave(struct retain *r, uint32_t block)
     r->whose[block] = 0;
     r->until[block] = 0;
     r->owner[owner].blocks--;
-    owner_settle(r, owner);
+    owner_forget(r, owner);
 }
 
 void retain_give(struct retain *r, uint32_t block, uint32_t owner, uint64_t now_ms)
@@ -372,7 +372,7 @@ void retain_give(struct retain *r, uint32_t block, uint32_t owner, uint64_t now_
     r->owner[owner].blocks++;
     move(r, block, now_ms);
     r->owner[before].blocks--;
-    owner_settle(r, before);
+    owner_forget(r, before);
 }
 
 static uint32_t least(uint32_t a, uint32_t b)

@@ -441,17 +441,17 @@ void arena_set_moved(struct arena *a, arena_moved_fn *fn, void *ctx)
     a->moved_ctx = ctx;
 }
 
-uint8_t *arena_settled(const struct arena *a, uint32_t no)
+uint8_t *arena_ready_base(const struct arena *a, uint32_t no)
 {
     const struct arena_chunk *c = &a->chunks[no];
     return c->owned && prefault_is_done(a->prefault, no) ? c->mem.base : NULL;
 }
 
-uint8_t *arena_settle(struct arena *a, uint32_t no)
+uint8_t *arena_want_ready(struct arena *a, uint32_t no)
 {
     if (a->chunks[no].owned && !prefault_is_done(a->prefault, no))
         prefault_want(a->prefault, no, a->sizes.likely_bytes);
-    return arena_settled(a, no);
+    return arena_ready_base(a, no);
 }
 
 struct ns_records *arena_names(const struct arena *a)

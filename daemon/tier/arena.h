@@ -168,10 +168,10 @@ void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx);
 typedef void(arena_moved_fn)(void *ctx, uint32_t no);
 void arena_set_moved(struct arena *a, arena_moved_fn *fn, void *ctx);
 /* The base of chunk `no` (below arena_sizes.chunks). NULL: no owner, or not faulted in. */
-uint8_t *arena_settled(const struct arena *a, uint32_t no);
-/* The same, and asks for a chunk with an owner to be faulted in, also without `prefault`; at most
- * likely_bytes of all chunks are. */
-uint8_t *arena_settle(struct arena *a, uint32_t no);
+uint8_t *arena_ready_base(const struct arena *a, uint32_t no);
+/* As arena_ready_base(). If the chunk has an owner and is not faulted in, asks for that, also
+ * without `prefault`; at most likely_bytes of all chunks are faulted in so. */
+uint8_t *arena_want_ready(struct arena *a, uint32_t no);
 
 /* Whether another process cut the file of a chunk. This process then reads zeroes there, and no
  * block of the chunk can be served. KNOWN: arena_lost() has told of it; NEW: it has not. */

@@ -64,7 +64,7 @@ static bool hbm_frag_is_due(const struct device_copy *c, const struct hbm_cursor
 }
 
 /* Moves the cursor to the next fragment of the layer. False: there is none. */
-static bool hbm_frag_settle(const struct device_copy *c, struct hbm_cursor *at)
+static bool hbm_frag_next(const struct device_copy *c, struct hbm_cursor *at)
 {
     for (;; at->piece++) {
         if (at->piece == c->n) {
@@ -179,7 +179,7 @@ void hbm__next_piece(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_ma
         .frag = frag, .piece = ret_piece, .frags_max = frags_max, .bytes_max = bytes_max};
     *ret_piece = (struct gpu_piece){.frag = frag};
     for (;;) {
-        if (hbm_frag_settle(c, at)) {
+        if (hbm_frag_next(c, at)) {
             if (!hbm_frag_add(&x, c, at))
                 return;
             continue;

@@ -25,13 +25,15 @@ struct host {
     struct arena *arena;
     struct copier *copier;
     struct pins *pins; /* NULL: none */
-    uint32_t chunks, pin_at, pin_pause;
+    uint32_t chunks;
+    uint32_t pin_at;    /* the chunk that pin_some() looks at next */
+    uint32_t pin_pause; /* turns until pin_some() looks again */
     uint64_t chunk_bytes;
-    host_chunk_fn *settled, *gone; /* NULL: no device registers chunks */
+    host_chunk_fn *ready, *gone; /* NULL: no device registers chunks */
     host_leaving_fn *leaving;
-    void *settled_ctx;
-    uint8_t **told; /* by chunk: the base that settled() was called with; NULL: not called */
-    uint32_t tell_at, tell_pause;
+    void *chunk_ctx;
+    uint8_t **told; /* by chunk: the base that ready() was called with; NULL: not called */
+    uint32_t tell_at, tell_pause; /* as pin_at, pin_pause, of tell_some() */
     struct arena_recovery recovery;
     char note[512];
 };
@@ -210,7 +212,7 @@ unsigned host_buffers(const struct host_config *config)
 
 static void leaving_look(struct host *h)
 {
-    arena_hold(h->arena, h->leaving != NULL ? h->leaving(h->settled_ctx) : 0);
+    arena_hold(h->arena, h->leaving != NULL ? h->leaving(h->chunk_ctx) : 0);
 }
 
 static void host_on_moved(void *ctx, uint32_t no)
@@ -219,7 +221,7 @@ static void host_on_moved(void *ctx, uint32_t no)
     if (h->pins != NULL)
         pins_forget(h->pins, no);
     if (h->told[no] != NULL && h->gone != NULL)
-        h->gone(h->settled_ctx, h->told[no], h->chunk_bytes);
+        h->gone(h->chunk_ctx, h->told[no], h->chunk_bytes);
     h->told[no] = NULL;
     leaving_look(h);
 }
@@ -306,7 +308,7 @@ static void pin_some(struct host *h)
     }
     for (unsigned i = 0; i < PIN_LOOK; i++) {
         const uint32_t no = h->pin_at;
-        uint8_t *base = pins_is_done(h->pins, no) ? NULL : arena_settled(h->arena, no);
+        uint8_t *base = pins_is_done(h->pins, no) ? NULL : arena_ready_base(h->arena, no);
         if (base != NULL && pins_step(h->pins, no, base)) {
             h->pin_pause = PIN_TURNS;
             return;
@@ -321,7 +323,7 @@ static void pin_some(struct host *h)
     }
 }
 
-/* Tells settled() of the next chunk that has an owner and is faulted in. The device registers it in
+/* Calls ready() for the next chunk that has an owner and is faulted in. The device registers it in
  * a thread of its own. */
 static void tell_some(struct host *h)
 {
@@ -331,14 +333,14 @@ static void tell_some(struct host *h)
     }
     for (unsigned i = 0; i < PIN_LOOK; i++) {
         const uint32_t no = h->tell_at;
-        uint8_t *base = h->told[no] != NULL ? NULL : arena_settle(h->arena, no);
+        uint8_t *base = h->told[no] != NULL ? NULL : arena_want_ready(h->arena, no);
         if (++h->tell_at == h->chunks) {
             h->tell_at = 0;
             h->tell_pause = PIN_PAUSE;
         }
         if (base != NULL) {
             h->told[no] = base;
-            h->settled(h->settled_ctx, base, h->chunk_bytes);
+            h->ready(h->chunk_ctx, base, h->chunk_bytes);
         }
         if (base != NULL || h->tell_pause > 0)
             return;
@@ -350,18 +352,18 @@ void host_turn(struct host *h)
     copier_turn(h->copier);
     if (h->pins != NULL)
         pin_some(h);
-    if (h->settled != NULL)
+    if (h->ready != NULL)
         tell_some(h);
     leaving_look(h);
 }
 
-void host_set_settled_cb(struct host *h, host_chunk_fn *settled, host_chunk_fn *gone,
-                         host_leaving_fn *leaving, void *ctx)
+void host_set_ready_cb(struct host *h, host_chunk_fn *ready, host_chunk_fn *gone,
+                       host_leaving_fn *leaving, void *ctx)
 {
-    h->settled = settled;
+    h->ready = ready;
     h->gone = gone;
     h->leaving = leaving;
-    h->settled_ctx = ctx;
+    h->chunk_ctx = ctx;
     memset(h->told, 0, h->chunks * sizeof(h->told[0]));
     h->tell_at = h->tell_pause = 0;
 }

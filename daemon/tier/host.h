@@ -64,15 +64,15 @@ KVC_WARN_UNUSED int host_chunk_fd(const struct host *host, uint32_t chunk, uint3
  * not call the tier. It tells the workers of `principal` to unmap the chunk. */
 void host_set_retired_cb(struct host *host, arena_retired_fn *fn, void *ctx);
 
-/* For devices, which copy faster from and to memory that is registered with them. settled: called
+/* For devices, which copy faster from and to memory that is registered with them. ready: called
  * once for each chunk that has an owner and is faulted in (also without prefault), from
  * host_turn(), a few at a time. gone: called for such a chunk before its pages are freed. leaving:
  * returns the bytes of gone chunks that are still registered; those beyond one chunk count against
  * the limit. NULL: no device wants to know any more. */
 typedef void(host_chunk_fn)(void *ctx, void *base, uint64_t bytes);
 typedef uint64_t(host_leaving_fn)(void *ctx);
-void host_set_settled_cb(struct host *host, host_chunk_fn *settled, host_chunk_fn *gone,
-                         host_leaving_fn *leaving, void *ctx);
+void host_set_ready_cb(struct host *host, host_chunk_fn *ready, host_chunk_fn *gone,
+                       host_leaving_fn *leaving, void *ctx);
 
 /* Whether another process cut the file of a chunk: see arena_has_lost(), arena_lost(). */
 enum arena_loss host_has_lost(const struct host *host);

@@ -741,7 +741,7 @@ uint32_t nvme__forward_mark_save(struct nvme *n, uint8_t ret_value[NVME_VALUE_BY
 KVC_WARN_UNUSED int nvme__forward_mark_load(struct nvme *n, const void *value, uint32_t bytes);
 /* Ends the path's durable PUTs that recovery is certain to find, or that are late. status not 0:
  * the others end with it. */
-void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);
+void nvme__durable_end(struct nvme *n, struct nvme_path *p, int status);
 /* Extents that were written to the path since its last good sync are lost. */
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p);
 /* Whether recovery would have an entry for each block that it finds, if one more durable block

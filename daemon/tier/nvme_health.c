@@ -64,7 +64,7 @@ void nvme__path_out(struct nvme *n, struct nvme_path *p, int error)
     p->error = error;
     p->count.outs++;
     h->probe_ns = n->now_ns + h->pause_ns;
-    nvme__durable_settle(n, p, -EIO);
+    nvme__durable_end(n, p, -EIO);
 }
 
 void nvme__health_io(struct nvme *n, struct nvme_path *p, const struct nvme_io *io)

@@ -87,7 +87,7 @@ static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 }
 
 /* Ends one move. False: the old place still has readers. */
-static bool nvme_keep_settle(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
+static bool move_end(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 {
     struct nvme_entry *from = it->abandoned ? NULL : nvme__entry(n, it->from);
     if (from != NULL && from->readers != 0)
@@ -113,14 +113,14 @@ static bool nvme_keep_settle(struct nvme *n, struct nvme_move *it, int status, b
     return true;
 }
 
-static void settle_all(struct nvme *n, struct nvme_mover *mv)
+static void mover_end_moves(struct nvme *n, struct nvme_mover *mv)
 {
     for (uint32_t i = 0; i < mv->items; i++) {
         struct nvme_move *it = &mv->item[i];
         if (it->op.done != NULL || it->ended || it->op.status == -EINPROGRESS)
             continue;
-        if (nvme_keep_settle(n, it, it->op.status == -EUCLEAN ? -EIO : it->op.status,
-                             it->op.status == -EUCLEAN))
+        if (move_end(n, it, it->op.status == -EUCLEAN ? -EIO : it->op.status,
+                     it->op.status == -EUCLEAN))
             mv->left--;
     }
     if (mv->left == 0)
@@ -130,8 +130,8 @@ static void settle_all(struct nvme *n, struct nvme_mover *mv)
 static void on_put(struct tier_op *op)
 {
     struct nvme_mover *mv = op->owner;
-    op->done = NULL; /* the PUT has ended; settle_all() tells core */
-    settle_all(mv->n, mv);
+    op->done = NULL; /* the PUT has ended; mover_end_moves() tells core */
+    mover_end_moves(mv->n, mv);
 }
 
 /* Whether the bytes that were read are the block that the table names. */
@@ -186,7 +186,7 @@ static void nvme_keep_fail(struct nvme *n, struct nvme_mover *mv, int status)
         mv->item[i].op.status = status;
     }
     let_go(n, mv);
-    settle_all(n, mv);
+    mover_end_moves(n, mv);
 }
 
 static void nvme_keep_on_read(struct nvme_io *io)
@@ -217,7 +217,7 @@ static void nvme_keep_on_read(struct nvme_io *io)
     for (uint32_t i = 0; i < mv->items; i++)
         put_again(n, mv, &mv->item[i]);
     let_go(n, mv);
-    settle_all(n, mv);
+    mover_end_moves(n, mv);
 }
 
 /* The blocks at the head of the queue that are in one extent. */
@@ -270,7 +270,7 @@ void nvme__keep_run(struct nvme *n)
     for (unsigned i = 0; i < NVME_MOVERS; i++) {
         struct nvme_mover *mv = &n->mover[i];
         if (mv->phase == NVME_M_WRITE)
-            settle_all(n, mv);
+            mover_end_moves(n, mv);
         while (mv->phase == NVME_M_IDLE && n->keeps.n != 0 && !n->stopping)
             nvme_keep_take(n, mv);
     }

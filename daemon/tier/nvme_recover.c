@@ -220,7 +220,7 @@ static int stale_key(struct recover *v, uint64_t key)
 }
 
 /* In each segment the newest generation counts; of extents that overlap, the later one. */
-static int nvme_recover_settle(struct recover *v)
+static int candidates_choose(struct recover *v)
 {
     struct nvme *n = v->n;
     struct nvme_candidates *l = &v->list;
@@ -499,7 +499,7 @@ static int find_extents(struct recover *v)
     if (r == 0 && v->mine)
         take_out_empty(v);
     if (r == 0 && v->mine && !is_behind(v)) {
-        r = nvme_recover_settle(v);
+        r = candidates_choose(v);
         return r != 0 ? r : go_forward(v);
     }
     v->report->rebuilt = true;
@@ -512,7 +512,7 @@ static int find_extents(struct recover *v)
     }
     r = nvme__rebuild(n, v->r, v->whole, &v->list, v->report);
     if (r == 0)
-        r = nvme_recover_settle(v);
+        r = candidates_choose(v);
     if (r == 0)
         r = sync_found(v, 0);
     if (r == 0)
@@ -690,7 +690,7 @@ static uint32_t store_value(const struct recover *v, uint8_t to[STORE_BYTES])
 /* Brings the journal up to date, in this order: the store's key, so that it is known whose keys are
  * deleted; stale keys, before their segments are used again; extents found by their tables; then
  * the store's key and the forward marks. */
-static int settle_journal(struct recover *v)
+static int update_journal(struct recover *v)
 {
     struct nvme *n = v->n;
     struct journal_change change[128];
@@ -791,7 +791,7 @@ static int recover(struct recover *v)
         r = write_supers(v);
     if (r == 0) {
         start_segments(v);
-        r = settle_journal(v);
+        r = update_journal(v);
     }
     return r < 0 ? r : 0;
 }

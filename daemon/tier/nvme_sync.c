@@ -34,7 +34,7 @@ static bool is_kept(const struct nvme *n, const struct nvme_extent *x)
            ((x->state == NVME_X_SYNCED || x->state == NVME_X_COMMITTING) && n->seg[x->seg].named);
 }
 
-void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status)
+void nvme__durable_end(struct nvme *n, struct nvme_path *p, int status)
 {
     struct tier_op *prev = NULL;
     for (struct tier_op *op = p->durable.n != 0 ? p->durable.head : NULL, *next; op != NULL;
@@ -150,7 +150,7 @@ static void lose(struct nvme *n, struct nvme_extents *list)
 
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p)
 {
-    nvme__durable_settle(n, p, -EIO);
+    nvme__durable_end(n, p, -EIO);
     p->era++;
     p->sync.due_ns = UINT64_MAX;
     p->sync.written_pages = 0;
@@ -342,7 +342,7 @@ void nvme__journal_failed(struct nvme *n, int error)
     n->journal_error = error;
     n->commit.due_ns = UINT64_MAX;
     for (uint32_t i = 0; i < n->paths; i++)
-        nvme__durable_settle(n, &n->path[i], -EIO);
+        nvme__durable_end(n, &n->path[i], -EIO);
 }
 
 /* Extents that were changed while their change was on its way are dirty again. */
@@ -359,7 +359,7 @@ static void on_committed(struct journal_commit *commit)
         finish_new(n);
         finish_deleted(n);
         for (uint32_t i = 0; i < n->paths; i++)
-            nvme__durable_settle(n, &n->path[i], 0);
+            nvme__durable_end(n, &n->path[i], 0);
     } else if (n->journal_error == 0) {
         nvme__journal_failed(n, commit->result);
     }
@@ -426,7 +426,7 @@ void nvme__sync_run(struct nvme *n)
 {
     for (uint32_t i = 0; i < n->paths; i++) {
         if (n->path[i].durable.n != 0)
-            nvme__durable_settle(n, &n->path[i], n->journal_error != 0 ? -EIO : 0);
+            nvme__durable_end(n, &n->path[i], n->journal_error != 0 ? -EIO : 0);
         sync_path(n, &n->path[i]);
     }
     commit_go(n);

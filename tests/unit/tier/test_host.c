@@ -128,27 +128,27 @@ CASE(room_passes_to_another_principal_by_drain)
 
 /* Chunks that somebody was told of, and not yet that they go. */
 struct told {
-    unsigned settled, gone;
+    unsigned ready, gone;
     void *base[16];
     uint64_t leaving; /* bytes of chunks that go: what is answered when asked */
 };
 
-static void on_settled(void *ctx, void *base, uint64_t bytes)
+static void on_ready(void *ctx, void *base, uint64_t bytes)
 {
     struct told *told = ctx;
     ck_assert_uint_eq(bytes, 4 * MIB);
-    for (unsigned i = 0; i < told->settled; i++)
+    for (unsigned i = 0; i < told->ready; i++)
         ck_assert_ptr_ne(told->base[i], base);
-    told->base[told->settled++] = base;
+    told->base[told->ready++] = base;
 }
 
 static void on_gone(void *ctx, void *base, uint64_t bytes)
 {
     struct told *told = ctx;
     unsigned i = 0;
-    while (i < told->settled && told->base[i] != base)
+    while (i < told->ready && told->base[i] != base)
         i++;
-    ck_assert_uint_lt(i, told->settled);
+    ck_assert_uint_lt(i, told->ready);
     ck_assert_uint_eq(bytes, 4 * MIB);
     *(volatile uint8_t *)base = 1; /* its pages are still there */
     told->base[i] = NULL;
@@ -165,16 +165,16 @@ CASE(devices_hear_of_chunks_that_were_not_faulted_in_before)
     ck_assert(!config.arena.prefault);
     ck_assert_int_eq(host_create(&config, loop, &h), 0);
     struct tier *t = host_tier(h);
-    host_set_settled_cb(h, on_settled, on_gone, NULL, &told);
+    host_set_ready_cb(h, on_ready, on_gone, NULL, &told);
     ck_assert_int_eq(t->ops->alloc(t, 1, 1024, (struct tier_loc){0}, 1, &loc), 0);
-    while (told.settled == 0)
+    while (told.ready == 0)
         host_turn(h);
     for (unsigned i = 0; i < 10000; i++)
         host_turn(h);
-    ck_assert_uint_eq(told.settled, 1);
+    ck_assert_uint_eq(told.ready, 1);
     host_arena_stats(h, &st);
     ck_assert_uint_eq(st.faulted_bytes, 4 * MIB); /* that one alone */
-    host_set_settled_cb(h, NULL, NULL, NULL, NULL);
+    host_set_ready_cb(h, NULL, NULL, NULL, NULL);
     t->ops->free(t, loc);
     host_destroy(&h);
     loop_destroy(&loop);
@@ -196,7 +196,7 @@ CASE(retired_memory_that_is_registered_counts_against_the_limit)
     unsigned all = 0, fewer = 0;
     ck_assert_int_eq(host_create(&config, loop, &h), 0);
     struct tier *t = host_tier(h);
-    host_set_settled_cb(h, on_settled, on_gone, on_leaving, &told);
+    host_set_ready_cb(h, on_ready, on_gone, on_leaving, &told);
     while (t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all]) == 0)
         all++;
     told.leaving = 4 * MIB;
@@ -214,7 +214,7 @@ CASE(retired_memory_that_is_registered_counts_against_the_limit)
     told.leaving = 0;
     host_turn(h);
     ck_assert_int_eq(t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all + 1]), 0);
-    host_set_settled_cb(h, NULL, NULL, NULL, NULL);
+    host_set_ready_cb(h, NULL, NULL, NULL, NULL);
     host_destroy(&h);
     loop_destroy(&loop);
 }
@@ -229,20 +229,20 @@ CASE(devices_hear_of_chunks_that_come_and_go)
     faulted.arena.prefault = true;
     ck_assert_int_eq(host_create(&faulted, loop, &h), 0);
     struct tier *t = host_tier(h);
-    host_set_settled_cb(h, on_settled, on_gone, NULL, &told);
+    host_set_ready_cb(h, on_ready, on_gone, NULL, &told);
     for (unsigned i = 0; i < 1000; i++)
         host_turn(h);
-    ck_assert_uint_eq(told.settled, 0); /* they are nobody's */
+    ck_assert_uint_eq(told.ready, 0); /* they are nobody's */
 
     struct tier_loc locs[8], others[8];
     unsigned n = 0, m = 0;
     while (n < 8 && t->ops->alloc(t, 1, 2200 * 1024, (struct tier_loc){0}, 1, &locs[n]) == 0)
         n++;
-    while (told.settled < 3) /* the last ones may never be faulted in */
+    while (told.ready < 3) /* the last ones may never be faulted in */
         host_turn(h);
     for (unsigned i = 0; i < 10000; i++)
         host_turn(h);
-    ck_assert_uint_le(told.settled, n);
+    ck_assert_uint_le(told.ready, n);
 
     for (unsigned i = 0; i < n; i++)
         t->ops->free(t, locs[i]);
@@ -250,12 +250,12 @@ CASE(devices_hear_of_chunks_that_come_and_go)
     while (m < n && t->ops->alloc(t, 2, 2200 * 1024, (struct tier_loc){0}, 1, &others[m]) == 0)
         m++;
     ck_assert_uint_eq(m, n);
-    ck_assert_uint_eq(told.gone, told.settled);
-    const unsigned before = told.settled;
-    while (told.settled == before) /* and those that came for them */
+    ck_assert_uint_eq(told.gone, told.ready);
+    const unsigned before = told.ready;
+    while (told.ready == before) /* and those that came for them */
         host_turn(h);
 
-    host_set_settled_cb(h, NULL, NULL, NULL, NULL);
+    host_set_ready_cb(h, NULL, NULL, NULL, NULL);
     const unsigned gone = told.gone;
     for (unsigned i = 0; i < m; i++)
         t->ops->free(t, others[i]);
