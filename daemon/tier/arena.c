@@ -2,7 +2,7 @@
 /*
  * The arena of the host tier: its making, slots handed out and given back, and what is told of
  * them. arena_alloc() takes a slot for a block; arena_room.c keeps chunks and slabs,
- * arena_evacuate.c empties regions when there is no room.
+ * arena_evacuate.c empties slabs when there is no room.
  */
 #include "arena__.h"
 

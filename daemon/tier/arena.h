@@ -202,7 +202,7 @@ struct arena_stats {
     uint64_t yield_bytes; /* see arena_sizes */
     uint64_t chunks_owned;
     uint64_t chunks_retired;   /* since start */
-    uint64_t evacuating_bytes; /* pages held back until their region is empty */
+    uint64_t evacuating_bytes; /* pages held back until their evacuation ends */
     uint64_t prefault_bytes;   /* the target of faulting in ahead */
     int prefault_error;        /* why faulting in ended early; 0: it did not */
 };

@@ -37,7 +37,7 @@ struct arena_slab {
     uint32_t slot_pages;
     uint32_t class; /* index in arena.classes; while the record is free: the next free record */
     uint16_t slots, used;
-    uint8_t evacuation; /* 1 + index of the region it is part of; 0: of none */
+    uint8_t evacuation; /* 1 + index of the evacuation it is part of; 0: of none */
 };
 _Static_assert(sizeof(struct arena_slab) <= 128, "two cache lines");
 _Static_assert(LAYOUT_SLAB_SLOTS <= 4 * 64, "a bit for each slot");
@@ -68,14 +68,14 @@ struct arena_chunk {
     uint64_t *used;      /* bit per page: taken, held by an evacuation, or beyond the end */
 };
 
-/* A region: a run of pages that is being emptied. */
+/* An evacuation: slabs and free pages, one behind the other, that are being emptied. */
 struct arena_evacuation {
     bool active;
     uint32_t chunk;
     uint32_t page, pages;
-    uint32_t slabs_left; /* plus one while arena_evacuate() walks it */
+    uint32_t slabs_left; /* not given back yet; one more while arena_evacuate() walks the slabs */
     uint32_t principal;  /* for whom; ARENA_NONE: its chunk is lost, and it is never given up */
-    uint64_t seq;        /* grows from region to region: the oldest is given up first */
+    uint64_t seq;        /* grows with each evacuation: the oldest is given up first */
 };
 
 struct arena_room;   /* arena_room.c */
@@ -109,12 +109,12 @@ struct arena {
     uint32_t bucket_mask;
     struct {
         struct arena_evacuation at[ARENA_EVACUATIONS_MAX];
-        uint64_t seq; /* of the region begun last */
-    } regions;
+        uint64_t seq; /* of the evacuation begun last */
+    } evacuations;
 
     uint64_t room_bytes; /* that slots may take: the limit, less what arena_hold() takes off it */
     uint64_t used_bytes, used_slots, slabs_used;
-    uint64_t held_pages; /* of regions, pages in no slab: free when all of the region is empty */
+    uint64_t held_pages; /* of evacuations, pages in no slab: free when the evacuation ends */
     uint64_t allocs;     /* calls of arena_alloc() */
     uint64_t chunks_retired;
     uint32_t next_chunk_id;
@@ -227,9 +227,9 @@ struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t pri
                                    uint32_t slot_pages);
 struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
                                        uint32_t slot);
-/* A slab of the region is given back; with the last one the region ends, and its pages are free. */
+/* A slab of the evacuation is given back; with the last one it ends, and its pages are free. */
 void arena__evacuation_slab_gone(struct arena *a, uint32_t evacuation);
-/* Gives back an empty slab: its pages are free, or stay held until its region is empty. */
+/* Gives back an empty slab: its pages are free, or stay held until its evacuation ends. */
 void arena__give_back(struct arena *a, struct arena_slab *s);
 /* Whether the principal could get a slot of this size if the limit allowed it. */
 bool arena__has_room(struct arena *a, uint32_t principal, uint32_t slot_pages);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes room by emptying a region: core evicts the blocks there. A region is a run of slabs and
- * free pages in one of the principal's own chunks, or the whole of another principal's chunk,
- * whichever holds fewer bytes; or the chunk in which others are to make room.
+ * Makes room by an evacuation: core evicts the blocks there. It empties a run of slabs and free
+ * pages in one of the principal's own chunks, or all of another principal's chunk, whichever holds
+ * fewer bytes. Where others are to make room, it takes the chunk of another.
  *
- * While a region is active its free pages are marked used and its slabs are on no list, so nothing
- * of it is handed out. When its last slab is gone all its pages become free at once, or the chunk
- * is replaced.
+ * While an evacuation is active its free pages are marked used and its slabs are on no list, so
+ * nothing of it is handed out. When its last slab is gone all its pages become free at once, or the
+ * chunk is replaced.
  */
 #include "arena__.h"
 #include "sys.h"
@@ -23,8 +23,8 @@ struct pick {
 /* --- choosing --- */
 
 /* The slab, or the run of free pages, that begins at `page`: its pages, and its bytes of used
- * slots. False: it may not be part of a region. spare: slabs with slots of so many pages may not;
- * 0: any may. */
+ * slots. False: it may not be part of an evacuation. spare: slabs with slots of so many pages may
+ * not; 0: any may. */
 static bool segment(const struct arena *a, uint32_t chunk, uint32_t page, uint32_t spare,
                     uint32_t *ret_pages, uint64_t *ret_cost)
 {
@@ -68,10 +68,10 @@ static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, ui
     }
 }
 
-static bool has_region(const struct arena *a, uint32_t chunk)
+static bool chunk_evacuates(const struct arena *a, uint32_t chunk)
 {
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++)
-        if (a->regions.at[i].active && a->regions.at[i].chunk == chunk)
+        if (a->evacuations.at[i].active && a->evacuations.at[i].chunk == chunk)
             return true;
     return false;
 }
@@ -79,7 +79,7 @@ static bool has_region(const struct arena *a, uint32_t chunk)
 static void pick_chunk(const struct arena *a, uint32_t chunk, struct pick *best)
 {
     const struct arena_chunk *c = &a->chunks[chunk];
-    if (c->slabs == 0 || has_region(a, chunk) || c->used_bytes > best->cost)
+    if (c->slabs == 0 || chunk_evacuates(a, chunk) || c->used_bytes > best->cost)
         return;
     if (c->used_bytes == best->cost && c->last_alloc >= best->last_alloc)
         return;
@@ -87,8 +87,8 @@ static void pick_chunk(const struct arena *a, uint32_t chunk, struct pick *best)
                           c->last_alloc};
 }
 
-static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot_pages, bool others,
-                        struct pick *ret_pick)
+static bool evacuation_pick(const struct arena *a, uint32_t principal, uint32_t slot_pages,
+                            bool others, struct pick *ret_pick)
 {
     struct pick own = {.cost = UINT64_MAX};
     struct pick kept = {.cost =
@@ -114,7 +114,7 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
 
 /* --- beginning, giving up, ending --- */
 
-/* Ends a region that is not empty: its free pages and slabs can be used again. */
+/* Ends an evacuation that is not done: its free pages and slabs can be used again. */
 static void arena_evacuate_give_up(struct arena *a, struct arena_evacuation *r)
 {
     struct arena_chunk *c = &a->chunks[r->chunk];
@@ -135,12 +135,13 @@ static void arena_evacuate_give_up(struct arena *a, struct arena_evacuation *r)
     a->epoch++;
 }
 
-/* A free record, or that of the oldest region, which is given up. NULL: all are of lost chunks. */
+/* A free record, or that of the oldest evacuation, which is given up. NULL: all are of lost
+ * chunks. */
 static struct arena_evacuation *evacuation_take(struct arena *a)
 {
     struct arena_evacuation *oldest = NULL;
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        struct arena_evacuation *r = &a->regions.at[i];
+        struct arena_evacuation *r = &a->evacuations.at[i];
         if (!r->active)
             return r;
         if (r->principal != ARENA_NONE && (oldest == NULL || r->seq < oldest->seq))
@@ -163,9 +164,9 @@ static struct arena_evacuation *arena_evacuate_begin(struct arena *a, const stru
         .chunk = pick->chunk,
         .page = pick->page,
         .pages = pick->pages,
-        .slabs_left = 1, /* arena_evacuate()'s own, until it has walked the region */
+        .slabs_left = 1, /* arena_evacuate()'s own, until it has walked the slabs */
         .principal = principal,
-        .seq = ++a->regions.seq,
+        .seq = ++a->evacuations.seq,
     };
     for (uint32_t page = r->page; page < r->page + r->pages;) {
         struct arena_slab *s = arena__slab_at(a, r->chunk, page);
@@ -176,7 +177,7 @@ static struct arena_evacuation *arena_evacuate_begin(struct arena *a, const stru
             page = end;
             continue;
         }
-        s->evacuation = (uint8_t)(1 + (r - a->regions.at));
+        s->evacuation = (uint8_t)(1 + (r - a->evacuations.at));
         list_remove(&s->link);
         r->slabs_left++;
         page += s->pages;
@@ -229,13 +230,13 @@ uint32_t arena_evacuate(struct arena *a, uint32_t principal, uint32_t bytes, boo
         return 0;
     if (arena__has_room(a, principal, slot_pages))
         return 0; /* the limit alone is in the way, and any eviction serves that */
-    if (!pick_region(a, principal, slot_pages, others, &pick))
+    if (!evacuation_pick(a, principal, slot_pages, others, &pick))
         return 0;
     struct arena_evacuation *r = arena_evacuate_begin(a, &pick, principal);
     if (r == NULL)
         return 0;
     const uint32_t n = report_pages(a, pick.chunk, pick.page, pick.pages, each, ctx);
-    arena__evacuation_slab_gone(a, (uint32_t)(r - a->regions.at));
+    arena__evacuation_slab_gone(a, (uint32_t)(r - a->evacuations.at));
     return n;
 }
 
@@ -291,14 +292,14 @@ enum arena_loss arena_has_lost(const struct arena *a)
 }
 
 /* From now on no slot of the chunk is handed out, and the next run does not find the chunk. False:
- * no record of a region is free. */
+ * no record of an evacuation is free. */
 static bool lost_begin(struct arena *a, uint32_t chunk)
 {
     const struct pick all = {
         .chunk = chunk, .page = a->first_page, .pages = a->chunk_pages - a->first_page};
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++)
-        if (a->regions.at[i].active && a->regions.at[i].chunk == chunk)
-            arena_evacuate_give_up(a, &a->regions.at[i]);
+        if (a->evacuations.at[i].active && a->evacuations.at[i].chunk == chunk)
+            arena_evacuate_give_up(a, &a->evacuations.at[i]);
     if (arena_evacuate_begin(a, &all, ARENA_NONE) == NULL)
         return false;
     backing_forget(a->backing, a->chunks[chunk].id);
@@ -308,7 +309,7 @@ static bool lost_begin(struct arena *a, uint32_t chunk)
 static struct arena_evacuation *lost_evacuation(struct arena *a, uint32_t chunk)
 {
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        struct arena_evacuation *r = &a->regions.at[i];
+        struct arena_evacuation *r = &a->evacuations.at[i];
         if (r->active && r->chunk == chunk && r->principal == ARENA_NONE)
             return r;
     }
@@ -329,7 +330,8 @@ uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx)
             fresh += is_new;
             (void)report_pages(a, i, a->first_page, a->chunk_pages - a->first_page, each, ctx);
             if (is_new) /* the walk's own count in slabs_left */
-                arena__evacuation_slab_gone(a, (uint32_t)(lost_evacuation(a, i) - a->regions.at));
+                arena__evacuation_slab_gone(a,
+                                            (uint32_t)(lost_evacuation(a, i) - a->evacuations.at));
         }
         any |= atomic_load(&c->lost);
     }
@@ -347,7 +349,7 @@ bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint3
     if (arena__has_room(a, principal, slot_pages))
         return true; /* only the limit is in the way */
     if (s->evacuation != 0)
-        return a->regions.at[s->evacuation - 1].principal == principal;
+        return a->evacuations.at[s->evacuation - 1].principal == principal;
     const struct arena_chunk *c = &a->chunks[s->chunk];
     if (c->principal == principal && s->slot_pages == slot_pages)
         return true;
@@ -415,7 +417,7 @@ void arena_check(struct arena *a)
     MUST(total == a->used_bytes && slabs_total == a->slabs_used && held == a->held_pages);
     MUST(a->used_bytes <= a->config.limit_bytes);
     for (unsigned i = 0; i < ARENA_EVACUATIONS_MAX; i++) {
-        const struct arena_evacuation *r = &a->regions.at[i];
+        const struct arena_evacuation *r = &a->evacuations.at[i];
         MUST(!r->active || r->principal != ARENA_NONE || atomic_load(&a->chunks[r->chunk].lost));
     }
     uint32_t classes = 0;

@@ -413,7 +413,7 @@ struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t pri
 
 void arena__evacuation_slab_gone(struct arena *a, uint32_t evacuation)
 {
-    struct arena_evacuation *r = &a->regions.at[evacuation];
+    struct arena_evacuation *r = &a->evacuations.at[evacuation];
     MUST(r->active && r->slabs_left > 0);
     if (--r->slabs_left > 0)
         return;
@@ -431,14 +431,14 @@ void arena__give_back(struct arena *a, struct arena_slab *s)
     MUST(s->used == 0);
     struct arena_chunk *c = &a->chunks[s->chunk];
     struct arena_class *class = &a->classes[s->class];
-    const uint32_t region = s->evacuation;
+    const uint32_t evacuation = s->evacuation;
     arena__slab_announce(c, s->page, false);
     list_remove(&s->link);
     if (--class->slabs == 0)
         class_drop(a, class);
     c->slabs--;
     a->slabs_used--;
-    if (region == 0)
+    if (evacuation == 0)
         arena__mark(a, c, s->page, s->pages, false);
     else
         a->held_pages += s->pages;
@@ -446,8 +446,8 @@ void arena__give_back(struct arena *a, struct arena_slab *s)
     s->class = a->slab_free;
     a->slab_free = arena__no(a, s);
     a->epoch++;
-    if (region != 0)
-        arena__evacuation_slab_gone(a, region - 1);
+    if (evacuation != 0)
+        arena__evacuation_slab_gone(a, evacuation - 1);
 }
 
 static bool find_room(struct arena *a, uint32_t principal, uint32_t slot_pages)

@@ -159,21 +159,22 @@ struct tier_ops {
 struct tier_memory_ops {
     void (*view)(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view);
     /* After KVC_E_NO_ROOM, when evicting what helps() is not enough (fragmentation, or room that
-     * belongs to another principal): picks the cheapest region whose emptying makes room for
-     * `bytes` of `principal`, reports its occupants to `each`, and hands nothing of it out until it
-     * is empty; then it is room by itself. `each` may free any location, this one included; it must
-     * not call alloc or evacuate. Returns the number of occupants reported; 0 if there is no such
-     * region, or if the limit alone is in the way. A region that cannot be emptied now (leases)
-     * stays reserved; the next call picks another one and may give up an older one. Of other
-     * principals' regions it never picks one for which events.stays() is true. others: it prefers
-     * another principal's region, whatever that costs. If there is none, it picks one of the
-     * principal's own without slots of this size, first where events.stays() is false. */
+     * belongs to another principal): picks the cheapest slots whose emptying makes room for `bytes`
+     * of `principal`: some in a region of the principal, or all in a region of another. Reports
+     * their occupants to `each`, and hands none of these slots out until all are empty; then they
+     * are room by themselves. `each` may free any location, this one included; it must not call
+     * alloc or evacuate. Returns the number of occupants reported; 0 if there are no such slots, or
+     * if the limit alone is in the way. Slots that cannot be emptied now (leases) stay reserved;
+     * the next call picks others and may give up the oldest. It never picks another principal's
+     * region for which events.stays() is true. others: it prefers another principal's region,
+     * whatever that costs. If there is none, it picks slots of other sizes of the principal's own,
+     * first where events.stays() is false. */
     uint32_t (*evacuate)(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
                          tier_occupant_fn *each, void *ctx);
     /* After KVC_E_NO_ROOM: whether freeing loc brings room for `bytes` of `principal` nearer. True
      * for any loc while only the limit is in the way (several may have to go), for slots of the
-     * same kind, for the last slot of what then is a large enough run, and for what is left of a
-     * region that is being evacuated for this principal. */
+     * same kind, for the last slot of what then is a large enough run, and for what is left of
+     * an evacuation for this principal. */
     bool (*helps)(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes);
 
     /* The next four are of host memory, which other tiers read and write. NULL: device memory. */
@@ -201,9 +202,9 @@ struct tier_storage_ops {
     void (*kick)(struct tier *t);
     /* Whether the block at loc can be read now: false while its path is taken out. */
     bool (*readable)(const struct tier *t, struct tier_loc loc);
-    /* Makes room ahead of need: reports the occupants of the region that is emptied next, each
-     * once, at most `max` a call; goes on with that region until it is empty. For each, core calls
-     * keep() or free(), now or later. Returns how many were reported. 0: no region must be emptied
+    /* Makes room ahead of need: reports the occupants of the segment that is emptied next, each
+     * once, at most `max` a call; goes on with that segment until it is empty. For each, core calls
+     * keep() or free(), now or later. Returns how many were reported. 0: no segment must be emptied
      * now, or all its occupants were reported. */
     uint32_t (*reclaim)(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx);
     /* The occupant moves to new room: read, checked and written again within the write budget. The
