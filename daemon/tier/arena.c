@@ -320,7 +320,7 @@ bool arena_is_for(const struct arena *a, struct tier_loc loc, uint32_t bytes)
     return arena__find(a, loc, &slot)->slot_pages == arena__slot_pages(bytes);
 }
 
-uint32_t arena_place(const struct arena *a, struct tier_loc loc)
+uint32_t arena_chunk_of(const struct arena *a, struct tier_loc loc)
 {
     uint32_t slot;
     return arena__find(a, loc, &slot)->chunk;

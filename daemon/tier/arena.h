@@ -141,7 +141,7 @@ bool arena_can_hold(const struct arena *a, uint32_t bytes);
 /* Whether a slot handed out is of the size that a block of `bytes` gets. */
 bool arena_is_for(const struct arena *a, struct tier_loc loc, uint32_t bytes);
 /* Number of the chunk (below arena_sizes.chunks) of a slot that is handed out. */
-uint32_t arena_place(const struct arena *a, struct tier_loc loc);
+uint32_t arena_chunk_of(const struct arena *a, struct tier_loc loc);
 /* The same, for a slot that may be free. */
 uint32_t arena_chunk_no(const struct arena *a, struct tier_loc loc);
 /* The payload of a slot that is handed out, in this process: whole pages. */

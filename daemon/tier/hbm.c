@@ -253,7 +253,7 @@ const char *hbm_note(struct hbm *h)
     char room[128] = "no room for blocks";
     if (h->arena != NULL)
         (void)snprintf(room, sizeof(room), "%llu MiB for blocks in %u chunks of %llu MiB",
-                       (unsigned long long)(h->places * h->chunk_bytes / HBM_MIB), h->places,
+                       (unsigned long long)(h->chunks * h->chunk_bytes / HBM_MIB), h->chunks,
                        (unsigned long long)(h->chunk_bytes / HBM_MIB));
     (void)snprintf(h->note, sizeof(h->note), "device %u, %s (%s): %s; %s%s", h->device.no, h->name,
                    gpu_name(h->gpu), room, state_text(h), gpu_why(h->gpu));

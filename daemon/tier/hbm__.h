@@ -27,23 +27,23 @@
 /* A copy that waits for memory is looked at this often: whether it is cancelled or late. */
 #define HBM_TICK_NS 5000000u
 
-/* ---- room: the memory of one of the arena's chunks ---- */
-
 enum hbm_room { HBM_NONE, HBM_ALLOCATING, HBM_READY, HBM_FREEING };
 
-struct hbm_place {
+/* The device memory of one of the arena's chunks, by the chunk's number: one allocation at most.
+ * While workers map the memory of a chunk that has ended, no new chunk has the number. */
+struct hbm_chunk_mem {
     struct gpu_mem mem;
-    struct gpu_op op; /* ALLOC or FREE; a place has one allocation at most */
+    struct gpu_op op; /* ALLOC or FREE */
     struct hbm *hbm;
     enum hbm_room room;
-    uint32_t id;      /* the arena's, of the chunk at this place; 0: it has no owner */
+    uint32_t id;      /* of the chunk, as arena_retired_fn names it; 0: the chunk has no owner */
     uint32_t no;      /* by which workers name the memory; 0: none. No other memory has it */
     uint32_t lent_no; /* the number under which the memory was lent, kept when its chunk is gone */
     uint32_t lent;    /* sessions that have the memory; it is freed when none has it */
     bool held;        /* its chunk is gone, and the memory is still lent */
     uint32_t principal;
     uint32_t copies; /* in flight, from or to the memory */
-    bool wanted;     /* allocate as soon as the place has no memory */
+    bool wanted;     /* allocate as soon as there is no memory */
     bool stale;      /* its chunk or the device is gone: free the memory when no copy uses it */
 };
 
@@ -152,11 +152,11 @@ struct hbm {
     bool closing;
 
     struct arena *arena; /* NULL: the daemon has no room on the device */
-    struct hbm_place *place;
-    uint32_t places;
+    struct hbm_chunk_mem *chunk_mem;
+    uint32_t chunks;
     uint64_t chunk_bytes;
-    uint32_t last_no;     /* the hbm_place.no that was given last */
-    uint32_t held;        /* places with hbm_place.held */
+    uint32_t last_no;     /* the hbm_chunk_mem.no that was given last */
+    uint32_t held;        /* of chunk_mem, those with hbm_chunk_mem.held */
     uint64_t recalled_ns; /* when a chunk that workers have mapped was retired last */
     /* A bit per page of the arena. taken: a slot that is handed out begins there. dead: the slot's
      * bytes were lost with the device, and it is not freed yet. */
@@ -197,15 +197,15 @@ void hbm__slots_destroy(struct hbm *h);
 /* The device is out: the content of all slots is lost. */
 void hbm__slots_lost(struct hbm *h);
 /* The address of a slot. 0; -EAGAIN: its memory is being allocated; -ENOMEM: workers must first
- * unmap the memory that was at its place; -EIO: the slot's content was lost. */
+ * unmap the chunk's memory of before; -EIO: the slot's content was lost. */
 KVC_WARN_UNUSED int hbm__slot_at(struct hbm *h, struct tier_loc loc, uint64_t *ret_addr);
 /* Whether the slot, which MUST be handed out, is for blocks of this size. */
 bool hbm__slot_holds(const struct hbm *h, struct tier_loc loc, uint32_t bytes);
 /* A copy in flight uses the slot: its memory is not freed before the release. */
 void hbm__slot_hold(struct hbm *h, struct tier_loc loc);
 void hbm__slot_release(struct hbm *h, struct tier_loc loc);
-/* Index of the slot's place. */
-uint32_t hbm__slot_place(const struct hbm *h, struct tier_loc loc);
+/* Index of the slot's chunk in hbm.chunk_mem. */
+uint32_t hbm__slot_chunk(const struct hbm *h, struct tier_loc loc);
 KVC_WARN_UNUSED int hbm__chunk_export(const struct device *d, uint32_t chunk, uint32_t principal,
                                       struct device_handle *ret_handle, int *ret_headers_fd,
                                       uint64_t *ret_headers_bytes);
@@ -241,8 +241,8 @@ bool hbm__copies_run(const struct hbm *h);
 /* Starts the timer: hbm__verify_tick() runs after first_ns, then every HBM_TICK_NS until all is
  * idle. */
 void hbm__copies_tick(struct hbm *h, uint64_t first_ns);
-/* The memory of a place was allocated, or could not be (err < 0): then copies that use it end. */
-void hbm__copies_place(struct hbm *h, uint32_t place, int err);
+/* The memory of a chunk was allocated, or could not be (err < 0): then copies that use it end. */
+void hbm__copies_chunk(struct hbm *h, uint32_t chunk, int err);
 
 /* --- hbm_frag.c --- */
 

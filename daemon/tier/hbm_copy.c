@@ -169,15 +169,15 @@ static void route(struct hbm *h, struct device_copy *c)
     }
 }
 
-static bool names_place(const struct hbm *h, const struct device_copy *c, uint32_t place)
+static bool names_chunk(const struct hbm *h, const struct device_copy *c, uint32_t chunk)
 {
     for (uint32_t i = 0; i < c->n; i++)
-        if (uses_slot(c, &c->piece[i]) && hbm__slot_place(h, c->piece[i].slot) == place)
+        if (uses_slot(c, &c->piece[i]) && hbm__slot_chunk(h, c->piece[i].slot) == chunk)
             return true;
     return false;
 }
 
-void hbm__copies_place(struct hbm *h, uint32_t place, int err)
+void hbm__copies_chunk(struct hbm *h, uint32_t chunk, int err)
 {
     struct list_node all;
     list_init(&all);
@@ -188,7 +188,7 @@ void hbm__copies_place(struct hbm *h, uint32_t place, int err)
     for (struct list_node *n; (n = list_first(&all)) != NULL;) {
         struct device_copy *c = hbm_copy_of(CONTAINER_OF(n, struct hbm_copy, node));
         list_remove(n);
-        if (err < 0 && names_place(h, c, place))
+        if (err < 0 && names_chunk(h, c, chunk))
             hbm_copy_end(h, c, err == -EIO ? err : -ENOMEM);
         else
             route(h, c);
@@ -197,7 +197,7 @@ void hbm__copies_place(struct hbm *h, uint32_t place, int err)
 
 void hbm__copies_look(struct hbm *h)
 {
-    hbm__copies_place(h, 0, 0);
+    hbm__copies_chunk(h, 0, 0);
 }
 
 /* --- submit --- */

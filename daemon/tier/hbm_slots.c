@@ -3,10 +3,10 @@
  * Room for blocks on the device: struct tier over an arena of headers, and the device memory of its
  * chunks.
  *
- * Each chunk of the arena has a place, with at most one allocation on the device. The allocation of
- * a chunk that was retired is freed before the next chunk's is asked for, so there are never more
- * allocations than places. While workers have the memory mapped, freeing it gains no room: it waits
- * for them.
+ * Each chunk of the arena has at most one allocation on the device. When a chunk was retired, its
+ * allocation is freed before that of the next chunk with its number is asked for. So there are
+ * never more allocations than chunks. While workers have the memory mapped, freeing it gains no
+ * room: it waits for them.
  */
 #include "hbm__.h"
 
@@ -41,20 +41,20 @@ static uint32_t hbm_slots_number(const struct hbm *h, uint32_t no)
     return (h->device.no + 1) << DEVICE_CHUNK_SHIFT | no;
 }
 
-static struct hbm_place *find_no(const struct hbm *h, uint32_t no)
+static struct hbm_chunk_mem *find_no(const struct hbm *h, uint32_t no)
 {
-    for (uint32_t i = 0; i < h->places; i++)
-        if (h->place[i].no == no)
-            return &h->place[i];
+    for (uint32_t i = 0; i < h->chunks; i++)
+        if (h->chunk_mem[i].no == no)
+            return &h->chunk_mem[i];
     return NULL;
 }
 
-/* The place whose memory is lent to workers under this number. NULL: none. */
-static struct hbm_place *find_lent(const struct hbm *h, uint32_t no)
+/* The memory that is lent to workers under this number. NULL: none. */
+static struct hbm_chunk_mem *find_lent(const struct hbm *h, uint32_t no)
 {
-    for (uint32_t i = 0; i < h->places; i++)
-        if (h->place[i].lent > 0 && h->place[i].lent_no == no)
-            return &h->place[i];
+    for (uint32_t i = 0; i < h->chunks; i++)
+        if (h->chunk_mem[i].lent > 0 && h->chunk_mem[i].lent_no == no)
+            return &h->chunk_mem[i];
     return NULL;
 }
 
@@ -67,11 +67,11 @@ static uint32_t next_no(struct hbm *h)
     return h->last_no;
 }
 
-/* --- memory of a place --- */
+/* --- memory of a chunk --- */
 
 static void on_memory(struct gpu_op *op);
 
-static void hbm_slots_ask(struct hbm_place *p, enum gpu_op_kind kind)
+static void hbm_slots_ask(struct hbm_chunk_mem *p, enum gpu_op_kind kind)
 {
     p->op = (struct gpu_op){
         .kind = kind,
@@ -83,7 +83,7 @@ static void hbm_slots_ask(struct hbm_place *p, enum gpu_op_kind kind)
     gpu_submit(p->hbm->gpu, &p->op);
 }
 
-static void pump(struct hbm_place *p)
+static void pump(struct hbm_chunk_mem *p)
 {
     if (p->hbm->closing) /* gpu_close() frees all memory */
         return;
@@ -99,7 +99,7 @@ static void pump(struct hbm_place *p)
     }
 }
 
-static bool is_ready(const struct hbm_place *p)
+static bool is_ready(const struct hbm_chunk_mem *p)
 {
     return p->room == HBM_READY && !p->stale && hbm__is_up(p->hbm) &&
            p->mem.generation == p->hbm->generation;
@@ -107,7 +107,7 @@ static bool is_ready(const struct hbm_place *p)
 
 static void on_memory(struct gpu_op *op)
 {
-    struct hbm_place *p = op->owner;
+    struct hbm_chunk_mem *p = op->owner;
     struct hbm *h = p->hbm;
     const int err = op->status;
     if (p->room == HBM_FREEING) {
@@ -122,11 +122,11 @@ static void on_memory(struct gpu_op *op)
     p->stale = was_stale || (err == 0 && p->mem.generation != h->generation);
     pump(p);
     if (!was_stale && p->room != HBM_FREEING)
-        hbm__copies_place(h, (uint32_t)(p - h->place), err);
+        hbm__copies_chunk(h, (uint32_t)(p - h->chunk_mem), err);
 }
 
-/* The chunk at the place wants memory: allocates it, unless it is there or being allocated. */
-static void want(struct hbm_place *p)
+/* Allocates the chunk's memory, unless it is there or being allocated. */
+static void want(struct hbm_chunk_mem *p)
 {
     if (p->no == 0)
         p->no = next_no(p->hbm);
@@ -135,8 +135,8 @@ static void want(struct hbm_place *p)
     pump(p);
 }
 
-/* The place's chunk, or the device, is gone: tells workers that have the memory, then frees it. */
-static void hbm_slots_forget(struct hbm_place *p)
+/* The chunk, or the device, is gone: tells workers that have the memory, then frees it. */
+static void hbm_slots_forget(struct hbm_chunk_mem *p)
 {
     struct hbm *h = p->hbm;
     if (p->no != 0 && h->retired != NULL)
@@ -164,28 +164,28 @@ static void on_retired(void *ctx, uint32_t chunk, uint32_t principal)
 {
     struct hbm *h = ctx;
     (void)principal;
-    for (uint32_t i = 0; i < h->places; i++)
-        if (h->place[i].id == chunk) {
-            h->place[i].id = 0;
-            hbm_slots_forget(&h->place[i]);
+    for (uint32_t i = 0; i < h->chunks; i++)
+        if (h->chunk_mem[i].id == chunk) {
+            h->chunk_mem[i].id = 0;
+            hbm_slots_forget(&h->chunk_mem[i]);
         }
 }
 
 /* --- slots, for copies --- */
 
-uint32_t hbm__slot_place(const struct hbm *h, struct tier_loc loc)
+uint32_t hbm__slot_chunk(const struct hbm *h, struct tier_loc loc)
 {
-    return arena_place(h->arena, loc);
+    return arena_chunk_of(h->arena, loc);
 }
 
-static struct hbm_place *hbm_slots_place_of(const struct hbm *h, struct tier_loc loc)
+static struct hbm_chunk_mem *chunk_mem_of(const struct hbm *h, struct tier_loc loc)
 {
-    return &h->place[arena_place(h->arena, loc)];
+    return &h->chunk_mem[arena_chunk_of(h->arena, loc)];
 }
 
 int hbm__slot_at(struct hbm *h, struct tier_loc loc, uint64_t *ret_addr)
 {
-    struct hbm_place *p = hbm_slots_place_of(h, loc);
+    struct hbm_chunk_mem *p = chunk_mem_of(h, loc);
     struct tier_view v;
     if (bit(h->dead, loc))
         return -EIO;
@@ -210,12 +210,12 @@ bool hbm__slot_holds(const struct hbm *h, struct tier_loc loc, uint32_t bytes)
 
 void hbm__slot_hold(struct hbm *h, struct tier_loc loc)
 {
-    hbm_slots_place_of(h, loc)->copies++;
+    chunk_mem_of(h, loc)->copies++;
 }
 
 void hbm__slot_release(struct hbm *h, struct tier_loc loc)
 {
-    struct hbm_place *p = hbm_slots_place_of(h, loc);
+    struct hbm_chunk_mem *p = chunk_mem_of(h, loc);
     MUST(p->copies > 0);
     p->copies--;
     pump(p);
@@ -235,7 +235,7 @@ static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct t
     if (err < 0)
         return err == KVC_E_NO_ROOM && is_room_coming(h) ? KVC_E_BUSY : err;
     arena_view(h->arena, loc, &v);
-    struct hbm_place *p = hbm_slots_place_of(h, loc);
+    struct hbm_chunk_mem *p = chunk_mem_of(h, loc);
     if (p->held) { /* the device went out: the arena still has the chunk, workers the old memory */
         arena_free(h->arena, loc);
         return KVC_E_BUSY;
@@ -282,7 +282,7 @@ static void hbm_slots_op_view(const struct tier *t, struct tier_loc loc, struct 
     const struct hbm *h = of(t);
     struct tier_view v;
     arena_view(h->arena, loc, &v);
-    v.chunk = hbm_slots_number(h, bit(h->dead, loc) ? 0 : hbm_slots_place_of(h, loc)->no);
+    v.chunk = hbm_slots_number(h, bit(h->dead, loc) ? 0 : chunk_mem_of(h, loc)->no);
     *ret_view = v;
 }
 
@@ -313,8 +313,8 @@ static void op_stats(const struct tier *t, struct tier_stats *ret_stats)
     struct arena_stats as;
     uint64_t mapped = 0;
     arena_stats(h->arena, &as);
-    for (uint32_t i = 0; i < h->places; i++)
-        mapped += h->place[i].room == HBM_NONE ? 0 : h->chunk_bytes;
+    for (uint32_t i = 0; i < h->chunks; i++)
+        mapped += h->chunk_mem[i].room == HBM_NONE ? 0 : h->chunk_bytes;
     *ret_stats = (struct tier_stats){
         .limit_bytes = as.limit_bytes,
         .lasting_bytes = as.limit_bytes,
@@ -353,7 +353,7 @@ int hbm__chunk_export(const struct device *d, uint32_t chunk, uint32_t principal
     uint64_t bytes;
     if (h->arena == NULL || device_of_chunk(chunk) != h->device.no + 1 || no == 0)
         return -ENOENT;
-    const struct hbm_place *p = find_no(h, no);
+    const struct hbm_chunk_mem *p = find_no(h, no);
     if (p == NULL)
         return -ENOENT;
     const int fd = arena_chunk_fd(h->arena, p->id, principal, &bytes);
@@ -370,23 +370,23 @@ int hbm__chunk_export(const struct device *d, uint32_t chunk, uint32_t principal
 void hbm__chunk_lend(struct device *d, uint32_t chunk)
 {
     const struct hbm *h = hbm__of(d);
-    struct hbm_place *p = find_no(h, chunk & HBM_NUMBERS);
+    struct hbm_chunk_mem *p = find_no(h, chunk & HBM_NUMBERS);
     MUST(p != NULL && is_ready(p) && (p->lent == 0 || p->lent_no == p->no));
     p->lent_no = p->no;
     if (p->lent++ == 0)
-        arena_lend(h->arena, (uint32_t)(p - h->place), true);
+        arena_lend(h->arena, (uint32_t)(p - h->chunk_mem), true);
 }
 
 void hbm__chunk_give_back(struct device *d, uint32_t chunk)
 {
     struct hbm *h = hbm__of(d);
-    struct hbm_place *p = find_lent(h, chunk & HBM_NUMBERS);
+    struct hbm_chunk_mem *p = find_lent(h, chunk & HBM_NUMBERS);
     MUST(p != NULL);
     if (--p->lent > 0)
         return;
     h->held -= p->held;
     p->held = false;
-    arena_lend(h->arena, (uint32_t)(p - h->place), false);
+    arena_lend(h->arena, (uint32_t)(p - h->chunk_mem), false);
     pump(p);
 }
 
@@ -406,8 +406,8 @@ void hbm__slots_lost(struct hbm *h)
         for (uint64_t bits = h->taken[w]; bits != 0; bits &= bits - 1)
             arena_revoke(h->arena, (struct tier_loc){w * 64 + (uint32_t)__builtin_ctzll(bits)});
     }
-    for (uint32_t i = 0; i < h->places; i++)
-        hbm_slots_forget(&h->place[i]);
+    for (uint32_t i = 0; i < h->chunks; i++)
+        hbm_slots_forget(&h->chunk_mem[i]);
 }
 
 /* --- made, and ended --- */
@@ -437,7 +437,7 @@ static struct arena_config arena_config_of(const struct hbm_config *config)
 static uint64_t own_table_bytes(uint32_t chunks, uint64_t chunk_bytes)
 {
     const uint64_t pages = chunks * (chunk_bytes / LAYOUT_PAGE_BYTES);
-    return chunks * sizeof(struct hbm_place) + pages / 64 * sizeof(uint64_t) * 2;
+    return chunks * sizeof(struct hbm_chunk_mem) + pages / 64 * sizeof(uint64_t) * 2;
 }
 
 uint64_t hbm__slots_host_bytes(const struct hbm_config *config)
@@ -469,11 +469,11 @@ int hbm__slots_create(struct hbm *h)
     h->words = (uint32_t)(sizes.chunks * (sizes.chunk_bytes / LAYOUT_PAGE_BYTES) / 64);
     h->taken = h->tables;
     h->dead = h->taken + h->words;
-    h->place = (struct hbm_place *)(void *)(h->dead + h->words);
-    h->places = sizes.chunks;
+    h->chunk_mem = (struct hbm_chunk_mem *)(void *)(h->dead + h->words);
+    h->chunks = sizes.chunks;
     h->chunk_bytes = sizes.chunk_bytes;
-    for (uint32_t i = 0; i < h->places; i++)
-        h->place[i].hbm = h;
+    for (uint32_t i = 0; i < h->chunks; i++)
+        h->chunk_mem[i].hbm = h;
     const int err = arena_create(&ac, &h->arena);
     if (err < 0)
         return err;

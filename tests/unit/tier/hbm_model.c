@@ -497,9 +497,9 @@ static void act_unmap(struct model *m)
 
 static bool is_kept(const struct hbm *h, const struct loan *l)
 {
-    for (uint32_t i = 0; i < h->places; i++)
-        if (h->place[i].lent > 0 && h->place[i].lent_no == (l->chunk & HBM_NUMBERS))
-            return h->place[i].room == HBM_READY;
+    for (uint32_t i = 0; i < h->chunks; i++)
+        if (h->chunk_mem[i].lent > 0 && h->chunk_mem[i].lent_no == (l->chunk & HBM_NUMBERS))
+            return h->chunk_mem[i].room == HBM_READY;
     return false;
 }
 
@@ -516,8 +516,8 @@ static void check_loans(struct model *m, uint64_t limit_bytes)
             first = m->loan[k].chunk == 0 || m->loan[k].inode != m->loan[i].inode;
         bytes += first ? m->loan[i].bytes : 0;
     }
-    for (uint32_t i = 0; i < h->places; i++)
-        bytes += h->place[i].lent == 0 && h->place[i].room != HBM_NONE ? h->chunk_bytes : 0;
+    for (uint32_t i = 0; i < h->chunks; i++)
+        bytes += h->chunk_mem[i].lent == 0 && h->chunk_mem[i].room != HBM_NONE ? h->chunk_bytes : 0;
     ck_assert_uint_le(bytes, limit_bytes);
 }
 

@@ -196,10 +196,10 @@ static void shift(struct model *m, uint32_t i)
     const struct tier_shift want = {.ctx = m, .may_move = may_move, .moved = moved};
     struct live *l = &m->live[i];
     struct tier_loc to;
-    if (l->leased || stays(m, arena_place(m->a, l->loc)))
+    if (l->leased || stays(m, arena_chunk_of(m->a, l->loc)))
         return;
     if (arena_shift(m->a, l->loc, &want, &to) == 0) {
-        ck_assert(stays(m, arena_place(m->a, to)));
+        ck_assert(stays(m, arena_chunk_of(m->a, to)));
         l->loc = to;
         const uint64_t gen = l->gen;
         see(m, l);

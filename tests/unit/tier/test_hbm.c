@@ -371,7 +371,7 @@ CASE_EACH(a_device_goes_while_it_fills, 3)
     fake_gpu_lose(gpu());
     if (_i == 2)
         fake_gpu_up(gpu()); /* before the copy has ended */
-    const struct gpu_mem *mem = &rig.hbm->place[0].mem;
+    const struct gpu_mem *mem = &rig.hbm->chunk_mem[0].mem;
     ck_assert(_i == 0 || mem->priv != NULL); /* not freed */
     RIG_UNTIL(&rig, fill.dones);
     ck_assert_int_eq(fill.c.status, _i == 2 ? fill.c.status : -EIO);
