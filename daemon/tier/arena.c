@@ -338,8 +338,8 @@ void *arena_payload(const struct arena *a, struct tier_loc loc)
     return arena__at(&a->chunks[s->chunk], s->first + slot * s->slot_pages);
 }
 
-void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label *label,
-                   const struct hash128 *sum, uint32_t bytes)
+void arena_set_label(struct arena *a, struct tier_loc loc, const struct tier_label *label,
+                     const struct hash128 *sum, uint32_t bytes)
 {
     uint32_t slot;
     const struct arena_slab *s = arena__find(a, loc, &slot);

@@ -83,17 +83,17 @@ uint64_t arena_fill_bytes(const struct arena *a, uint32_t slot_bytes);
  * smaller than the chunks. Returns owned. Touches no page but the headers of chunks of the run
  * before. If there are such chunks, arena_recover() must be called first. */
 KVC_WARN_UNUSED int arena_create(const struct arena_config *config, struct arena **ret_arena);
-/* Chunks that are kept stay for the next run, with the blocks published in them. Accepts NULL. */
+/* Chunks that are kept stay for the next run, with the labelled blocks in them. Accepts NULL. */
 void arena_destroy(struct arena **arena);
 
-/* A slot of the run before that was published and not freed. */
+/* A slot of the run before that was labelled and not freed. */
 struct arena_found {
     struct tier_label label; /* ns is 0 */
     uint32_t principal;
     uint32_t bytes;
     struct hash128 sum; /* of the payload when it was stored; not compared yet */
     struct tier_loc loc;
-    uint64_t order; /* grows with the time at which it was published, within one run */
+    uint64_t order; /* grows with the time at which it was labelled, within one run */
 };
 /* Returns the slot's owner from now on; UINT32_MAX: the block is not wanted, and the slot is freed.
  * It may call arena_view(), arena_sum() and arena_payload(), no other function of the arena. */
@@ -148,8 +148,8 @@ uint32_t arena_chunk_no(const struct arena *a, struct tier_loc loc);
 void *arena_payload(const struct arena *a, struct tier_loc loc);
 /* Writes label, sum and then a new generation (release) into the slot's header. `bytes` as given to
  * arena_alloc(). */
-void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label *label,
-                   const struct hash128 *sum, uint32_t bytes);
+void arena_set_label(struct arena *a, struct tier_loc loc, const struct tier_label *label,
+                     const struct hash128 *sum, uint32_t bytes);
 void arena_view(const struct arena *a, struct tier_loc loc, struct tier_view *ret_view);
 struct hash128 arena_sum(const struct arena *a, struct tier_loc loc);
 

@@ -41,7 +41,7 @@ bool arena__stays(const struct arena *a, uint32_t chunk)
 
 /* ---- content ---- */
 
-/* From here on no reader takes the slot for its old content. Returns whether it was published. */
+/* From here on no reader takes the slot for its old content. Returns whether it had a label. */
 static bool slot_open(struct arena *a, struct slot_header *h)
 {
     const bool was = atomic_load_explicit(&h->check, memory_order_relaxed) != 0;
@@ -52,10 +52,10 @@ static bool slot_open(struct arena *a, struct slot_header *h)
 }
 
 static void slot_close(struct arena *a, const struct arena_slab *s, struct slot_header *h,
-                       bool published)
+                       bool labelled)
 {
     const struct arena_chunk *c = &a->chunks[s->chunk];
-    if (published)
+    if (labelled)
         atomic_store_explicit(&h->check,
                               layout_slot_check(h, arena__where(a, c->id, c->mem.base, h)),
                               memory_order_release);

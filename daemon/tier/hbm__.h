@@ -261,7 +261,7 @@ uint64_t hbm__verify_host_bytes(const struct hbm_config *config);
 KVC_WARN_UNUSED int hbm__verify_create(struct hbm *h);
 /* After gpu_close(): operations that wait end. */
 void hbm__verify_destroy(struct hbm *h);
-/* See tier.h: TIER_VERIFY of a slot that was published. */
+/* See tier.h: TIER_VERIFY of a labelled slot. */
 void hbm__verify_submit(struct hbm *h, struct tier_op *op);
 /* Copies of so many bytes have ended: checks that wait for copies count them. */
 void hbm__verify_copied(struct hbm *h, uint64_t bytes);

@@ -267,13 +267,13 @@ static void hbm_slots_op_submit(struct tier *t, struct tier_op *op)
     hbm__verify_submit(of(t), op); /* copies are submitted by device_ops.submit */
 }
 
-/* A slot that was lost with the device since its copy is not published. */
-static void op_publish(struct tier *t, const struct tier_op *op)
+/* A slot that was lost with the device since its copy gets no label. */
+static void op_set_label(struct tier *t, const struct tier_op *op)
 {
     const struct hbm *h = of(t);
     MUST(op->status == 0);
     if (!bit(h->dead, op->loc))
-        arena_publish(h->arena, op->loc, &op->label, &op->sum, op->bytes);
+        arena_set_label(h->arena, op->loc, &op->label, &op->sum, op->bytes);
 }
 
 /* A lost slot gets a chunk number that nobody can import. */
@@ -332,7 +332,7 @@ static const struct tier_ops hbm_slots_ops = {
     .free = op_free,
     .revoke = op_revoke,
     .submit = hbm_slots_op_submit,
-    .publish = op_publish,
+    .set_label = op_set_label,
     .sum = op_sum,
     .slot_bytes = op_slot_bytes,
     .stats = op_stats,

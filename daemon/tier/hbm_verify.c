@@ -75,7 +75,7 @@ static int refusal(struct hbm *h, const struct tier_op *op, uint64_t *ret_addr)
         return -ECANCELED;
     if (op->deadline_ns != 0 && clock_now_ns() >= op->deadline_ns)
         return -ETIMEDOUT;
-    /* A published slot had memory: if it has none now, that was lost. */
+    /* A labelled slot had memory: if it has none now, that was lost. */
     if (!hbm__is_up(h) || hbm__slot_at(h, op->loc, ret_addr) < 0)
         return -EIO;
     return 0;

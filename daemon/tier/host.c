@@ -68,10 +68,10 @@ static void host_op_submit(struct tier *t, struct tier_op *op)
     copier_submit(h->copier, op, arena_payload(h->arena, op->loc));
 }
 
-static void op_publish(struct tier *t, const struct tier_op *op)
+static void op_set_label(struct tier *t, const struct tier_op *op)
 {
     MUST(op->status == 0);
-    arena_publish(host_of(t)->arena, op->loc, &op->label, &op->sum, op->bytes);
+    arena_set_label(host_of(t)->arena, op->loc, &op->label, &op->sum, op->bytes);
 }
 
 static void host_op_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
@@ -154,7 +154,7 @@ static const struct tier_ops host_ops = {
     .free = op_free,
     .revoke = op_revoke,
     .submit = host_op_submit,
-    .publish = op_publish,
+    .set_label = op_set_label,
     .sum = op_sum,
     .slot_bytes = op_slot_bytes,
     .stats = op_stats,

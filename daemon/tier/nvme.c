@@ -258,7 +258,7 @@ static void nvme_submit(struct tier *t, struct tier_op *op)
     nvme__read_submit(n, op);
 }
 
-static void nvme_publish(struct tier *t, const struct tier_op *op)
+static void nvme_set_label(struct tier *t, const struct tier_op *op)
 {
     struct nvme_entry *e = nvme__entry(nvme__of(t), op->loc);
     MUST(e->state == NVME_E_WRITTEN && op->status == 0);
@@ -326,7 +326,7 @@ static const struct tier_ops nvme_ops = {
     .free = nvme_free,
     .revoke = nvme_revoke,
     .submit = nvme_submit,
-    .publish = nvme_publish,
+    .set_label = nvme_set_label,
     .sum = nvme_sum,
     .slot_bytes = nvme_slot_bytes,
     .stats = nvme_stats,

@@ -144,7 +144,7 @@ enum nvme_entry_state {
     NVME_E_QUEUED,  /* its PUT waits */
     NVME_E_WRITING, /* its PUT is written, or waits for the sync or the journal */
     NVME_E_WRITTEN, /* done() has run or is about to */
-    NVME_E_LIVE     /* published */
+    NVME_E_LIVE     /* set_label() was called */
 };
 /* DURABLE: its PUT was durable. TOLD: reclaim has told core. MOVING: it is being written again. */
 enum { NVME_E_DURABLE = 1, NVME_E_TOLD = 2, NVME_E_MOVING = 4 };

@@ -3,7 +3,7 @@
  * Storage tiers behind one another, seen by core as one.
  *
  * The stack passes an operation of core on as one of its own, with the tier's own location. A block
- * that moves down is read into a buffer, written to the tier below and published there. Core is
+ * that moves down is read into a buffer, written to the tier below and labelled there. Core is
  * told at once, because from then on the tier below may lose the block, move it or want its place
  * back. Until then core can read the block above, and may free it. Its place above is freed when
  * reads of it have ended.
@@ -245,7 +245,7 @@ static void stack_on_written(struct tier_op *op)
     const struct tier_events *events = &s->tier.events;
     if (!move_goes_on(m, op))
         return;
-    below->ops->publish(below, op);
+    below->ops->set_label(below, op);
     m->state = MOVE_LANDED;
     s->stats.demoted++;
     events->moved(events->ctx, m->what.owner, m->what.loc, stack_loc(m->tier + 1, m->to));
@@ -344,7 +344,7 @@ static void stack_revoke(struct tier *t, struct tier_loc loc)
     at->ops->revoke(at, loc_below(loc));
 }
 
-static void stack_publish(struct tier *t, const struct tier_op *op)
+static void stack_set_label(struct tier *t, const struct tier_op *op)
 {
     struct tier *at = tier_at(stack_of(t), op->loc);
     const struct tier_op below = {.kind = op->kind,
@@ -354,7 +354,7 @@ static void stack_publish(struct tier *t, const struct tier_op *op)
                                   .label = op->label,
                                   .status = op->status,
                                   .sum = op->sum};
-    at->ops->publish(at, &below);
+    at->ops->set_label(at, &below);
 }
 
 static struct hash128 stack_sum(const struct tier *t, struct tier_loc loc)
@@ -543,7 +543,7 @@ static const struct tier_ops stack_ops = {
     .free = stack_free,
     .revoke = stack_revoke,
     .submit = stack_submit,
-    .publish = stack_publish,
+    .set_label = stack_set_label,
     .sum = stack_sum,
     .slot_bytes = stack_slot_bytes,
     .stats = stack_figures,

@@ -147,7 +147,7 @@ static void op_end(struct fake_disk *f, unsigned i, int status)
     op->done(op);
 }
 
-static void disk_publish(struct tier *t, const struct tier_op *op)
+static void disk_set_label(struct tier *t, const struct tier_op *op)
 {
     struct slot *s = slot_at(of(t), op->loc);
     MUST(s->state == SLOT_WRITTEN && op->status == 0);
@@ -231,7 +231,7 @@ static const struct tier_ops disk_ops = {
     .free = disk_free,
     .revoke = disk_revoke,
     .submit = disk_submit,
-    .publish = disk_publish,
+    .set_label = disk_set_label,
     .sum = disk_sum,
     .slot_bytes = disk_slot_bytes,
     .stats = disk_stats,

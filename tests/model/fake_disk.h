@@ -42,7 +42,7 @@ void fake_disk_keeps(struct fake_disk *f, bool keep);
 void fake_disk_want(struct fake_disk *f, uint32_t region);
 /* Whether a copy was lost so far: by a call below, or on its way to another region. */
 bool fake_disk_lost(const struct fake_disk *f);
-/* One published slot without operations is lost; false: there is none. */
+/* One labelled slot without operations is lost; false: there is none. */
 bool fake_disk_lose(struct fake_disk *f);
 /* What is stored of this key and shard is lost; false: it is not there, or is being read. */
 bool fake_disk_lose_this(struct fake_disk *f, const uint8_t key[32], uint32_t shard);

@@ -391,7 +391,7 @@ void fake_tier_on_submit(struct fake_tier *f, fake_tier_ended_fn *fn, void *ctx)
     f->submit_ctx = ctx;
 }
 
-static void fake_publish(struct tier *t, const struct tier_op *op)
+static void fake_set_label(struct tier *t, const struct tier_op *op)
 {
     struct region *g;
     struct slot *s = slot_at(of(t), op->loc, &g);
@@ -580,7 +580,7 @@ static const struct tier_ops fake_ops = {
     .free = fake_free,
     .revoke = fake_revoke,
     .submit = fake_submit,
-    .publish = fake_publish,
+    .set_label = fake_set_label,
     .sum = fake_sum,
     .slot_bytes = fake_slot_bytes,
     .stats = fake_stats,

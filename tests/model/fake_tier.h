@@ -5,7 +5,7 @@
  *
  * A region is what a chunk is to the host tier: it belongs to one principal, its slots have one
  * size, and it is nobody's again when it is empty. Misuse by the caller fails a MUST: a free, a
- * publish or a view at the wrong time, a double free, an operation on room that is not the
+ * label or a view at the wrong time, a double free, an operation on room that is not the
  * principal's. fake_tier_destroy() fails one when room or operations are left.
  */
 #ifndef KVC_TEST_FAKE_TIER_H
@@ -46,13 +46,13 @@ void fake_tier_on_end(struct fake_tier *f, fake_tier_ended_fn *fn, void *ctx);
 void fake_tier_on_submit(struct fake_tier *f, fake_tier_ended_fn *fn, void *ctx);
 
 /* For who reads or writes payload without an operation, as a device does. Between the two calls the
- * room must not be freed, nor used otherwise. To write: room that is not published; `landed`: it
- * may be published then, else it is as it was. To read: what is published. */
+ * room must not be freed, nor used otherwise. To write: room without a label; `landed`: it may
+ * be labelled then, else it is as it was. To read: labelled room. */
 struct tier_loc fake_tier_at(const struct fake_tier *f, const void *payload);
 uint8_t *fake_tier_memory(const struct fake_tier *f, struct tier_loc loc);
 void fake_tier_use(struct fake_tier *f, struct tier_loc loc, uint32_t bytes, bool write);
 void fake_tier_unuse(struct fake_tier *f, struct tier_loc loc, bool write, bool landed);
-/* Out of service: all that is published is revoked, and nothing is handed out until it ends. */
+/* Out of service: all that is labelled is revoked, and nothing is handed out until it ends. */
 void fake_tier_out(struct fake_tier *f, bool out);
 
 /* What a worker sees through a view. NULL / false when the slot holds something else by now (the
@@ -60,7 +60,7 @@ void fake_tier_out(struct fake_tier *f, bool out);
 const uint8_t *fake_tier_bytes(const struct fake_tier *f, const struct tier_view *view);
 bool fake_tier_label(const struct fake_tier *f, const struct tier_view *view,
                      struct tier_label *ret_label);
-/* Memory that goes bad: one bit of byte `at` of a published slot. */
+/* Memory that goes bad: one bit of byte `at` of a labelled slot. */
 void fake_tier_flip(struct fake_tier *f, const struct tier_view *view, uint32_t at);
 /* The process died: what was under way never happened. */
 void fake_tier_crash(struct fake_tier *f);

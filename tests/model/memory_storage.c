@@ -112,7 +112,7 @@ static void memory_kick(struct tier *t)
     }
 }
 
-static void memory_publish(struct tier *t, const struct tier_op *op)
+static void memory_set_label(struct tier *t, const struct tier_op *op)
 {
     struct slot *s = slot_at(of(t), op->loc);
     MUST(s->state == SLOT_WRITTEN && op->status == 0 && !op->label.durable);
@@ -191,7 +191,7 @@ static const struct tier_ops memory_ops = {.name = "memory",
                                            .free = memory_free,
                                            .revoke = memory_revoke,
                                            .submit = memory_submit,
-                                           .publish = memory_publish,
+                                           .set_label = memory_set_label,
                                            .sum = memory_sum,
                                            .slot_bytes = memory_slot_bytes,
                                            .stats = memory_stats};

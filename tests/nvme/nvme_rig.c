@@ -213,7 +213,7 @@ int rig_put(struct rig *g, uint32_t id, uint32_t bytes, bool durable, struct tie
     wait_for(g, &op);
     free(src);
     if (op.status == 0) {
-        g->tier->ops->publish(g->tier, &op);
+        g->tier->ops->set_label(g->tier, &op);
         *ret_loc = op.loc;
     } else {
         g->tier->ops->free(g->tier, op.loc);

@@ -44,7 +44,7 @@ void rig_fill(uint8_t *to, uint32_t bytes, uint32_t id, uint32_t version);
 struct tier_label rig_label(uint32_t id);
 uint32_t rig_id(const struct tier_label *label);
 
-/* Puts and publishes one block; the result of the PUT, or of alloc. */
+/* Puts and labels one block; the result of the PUT, or of alloc. */
 KVC_WARN_UNUSED int rig_put(struct rig *g, uint32_t id, uint32_t bytes, bool durable,
                             struct tier_loc *ret_loc);
 /* Whether the block at loc is read and is the one of that number. */

@@ -112,7 +112,7 @@ static void on_put(struct tier_op *op)
         t->ops--;
         sim_told(s, o->id, t->version, op->status);
         if (op->status == 0) {
-            s->rig.tier->ops->publish(s->rig.tier, op);
+            s->rig.tier->ops->set_label(s->rig.tier, op);
             t->state = SIM_LIVE;
             t->durable = (op->flags & TIER_F_DURABLE) != 0;
             s->totals->durables += t->durable;

@@ -54,7 +54,7 @@ static void null_submit(struct tier *t, struct tier_op *op)
     n->end = &op->next;
 }
 
-static void null_publish(struct tier *t, const struct tier_op *op)
+static void null_set_label(struct tier *t, const struct tier_op *op)
 {
     (void)t;
     (void)op;
@@ -169,7 +169,7 @@ static const struct tier_ops host_ops = {
     .free = host_free,
     .revoke = null_revoke,
     .submit = null_submit,
-    .publish = null_publish,
+    .set_label = null_set_label,
     .sum = null_sum,
     .slot_bytes = null_slot_bytes,
     .stats = null_stats,
@@ -377,7 +377,7 @@ static const struct tier_ops log_ops = {
     .free = log_free,
     .revoke = null_revoke,
     .submit = null_submit,
-    .publish = null_publish,
+    .set_label = null_set_label,
     .sum = null_sum,
     .slot_bytes = null_slot_bytes,
     .stats = log_stats,

@@ -135,7 +135,7 @@ void hbm_copy_ready(struct core *c, struct hbm_copy *e)
                                .label = block_label(c, b, e->shard),
                                .sum = host->ops->sum(host, copy_loc(c, b, CORE_HOST, e->shard))};
     MUST(e->state == COPY_FILLING && e->copies == 1);
-    slots->ops->publish(slots, &op);
+    slots->ops->set_label(slots, &op);
     e->state = COPY_READY;
     e->copies = 0;
     count_ready(c, e, true);

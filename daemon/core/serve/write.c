@@ -579,7 +579,7 @@ static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
         return core__copy_status(o->op.status);
     }
     struct part *p = pool_at(c->parts, o->part);
-    c->cfg.tier[CORE_HOST]->ops->publish(c->cfg.tier[CORE_HOST], &o->op);
+    c->cfg.tier[CORE_HOST]->ops->set_label(c->cfg.tier[CORE_HOST], &o->op);
     p->state = PART_DONE;
     p->disk = (struct tier_loc){0};
     c->m.bytes_stored += o->op.bytes;

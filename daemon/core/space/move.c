@@ -191,7 +191,7 @@ static void save_end(struct core *c, struct move *m)
             continue;
         }
         struct tier_loc old = copy_loc(c, b, CORE_STORAGE, o->shard);
-        disk->ops->publish(disk, &o->op);
+        disk->ops->set_label(disk, &o->op);
         copy_set_loc(c, b, CORE_STORAGE, o->shard, o->op.loc);
         if (old.id)
             copy_give(c, b, CORE_STORAGE, old);
@@ -309,7 +309,7 @@ static void landed_in_host(struct core *c, struct move *m, struct block *b)
 {
     struct tier *host = c->cfg.tier[CORE_HOST];
     for (struct move_op *o = m->ops; o; o = o->next)
-        host->ops->publish(host, &o->op);
+        host->ops->set_label(host, &o->op);
     copy_set(c, b, CORE_HOST, COPY_READY);
     block_enter(c, b);
     c->m.blocks_loaded++;

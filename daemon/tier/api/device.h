@@ -5,8 +5,8 @@
  * there, never inline.
  *
  * A device has two kinds of memory. *Slots* are the daemon's: room for blocks, as in any tier
- * (`device.slots`, a struct tier of which core uses alloc, free, revoke, publish, view, sum,
- * slot_bytes, evacuate, helps and stats; its submit() takes TIER_VERIFY of what was published and
+ * (`device.slots`, a struct tier of which core uses alloc, free, revoke, set_label, view, sum,
+ * slot_bytes, evacuate, helps and stats; its submit() takes TIER_VERIFY of labelled slots and
  * no other kind: copies go first, and it ends with -EIO when the device is out). A block in a slot
  * is an additional copy: it is in host memory or on disk too, so a device that fails costs time and
  * nothing else. *Pools* are the workers': their paged KV memory, exported to the daemon, which

@@ -51,10 +51,10 @@ struct tier_label {
 
 enum tier_op_kind {
     TIER_PUT = 1,    /* src -> loc, checksummed as it lands */
-    TIER_VERIFY = 2, /* the bytes at loc are read and checksummed; it must be published */
+    TIER_VERIFY = 2, /* the bytes at loc are read and checksummed; they must have a label */
     TIER_GET = 3,    /* loc -> dst, whole pages; the tier does not check the bytes */
     TIER_SEAL = 4    /* the GET of another tier has put the bytes at loc: they are checksummed, with
-                      * the precedence of a PUT; core then calls publish() */
+                      * the precedence of a PUT; core then calls set_label() */
 };
 
 /* `tier_op.flags` */
@@ -140,14 +140,14 @@ struct tier_ops {
     /* Gives room back. From this call on the slot's generation differs, so a late reader sees
      * KVC_STALE. No operation may be in flight on loc. */
     void (*free)(struct tier *t, struct tier_loc loc);
-    /* For published bytes that turned out to be wrong: from this call on the slot's generation
+    /* For labelled bytes that turned out to be wrong: from this call on the slot's generation
      * differs, so a reader sees KVC_STALE. The room stays taken. A storage tier counts the block.
      */
     void (*revoke)(struct tier *t, struct tier_loc loc);
     void (*submit)(struct tier *t, struct tier_op *op);
-    /* Stamps the slot's header: it holds the bytes and label of `op` now. Core calls it after
-     * done() with status 0. */
-    void (*publish)(struct tier *t, const struct tier_op *op);
+    /* The room holds the bytes and label of `op` now: a memory tier writes label, sum and a new
+     * generation to the slot's header. Core calls it after done() with status 0. */
+    void (*set_label)(struct tier *t, const struct tier_op *op);
     /* The sum that was stored with the block at loc. */
     struct hash128 (*sum)(const struct tier *t, struct tier_loc loc);
     /* Bytes of room that a block of `bytes` takes; 0: it can never fit. */
@@ -189,8 +189,8 @@ struct tier_memory_ops {
     uint64_t (*region_fill)(const struct tier *t, uint32_t slot_bytes);
     /* Moves the block at loc into a region of the same principal for which events.stays() is true:
      * into a free slot, or in exchange for an occupant that may move, which then is at loc. Copies
-     * the payload in this call. No operation may be in flight on either block. A published block
-     * stays published. KVC_E_NO_ROOM: no such slot among those that the call looked at. */
+     * the payload in this call. No operation may be in flight on either block. A labelled block
+     * keeps its label. KVC_E_NO_ROOM: no such slot among those that the call looked at. */
     int (*shift)(struct tier *t, struct tier_loc loc, const struct tier_shift *s,
                  struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 };
@@ -218,7 +218,7 @@ struct tier_storage_ops {
     /* Whether the block at loc may be stored anew and would then be in faster storage. NULL: all
      * storage is equally fast. */
     bool (*faster)(const struct tier *t, struct tier_loc loc, uint32_t bytes);
-    /* The block at loc need not be durable any more, if it was published as durable: reclaim may
+    /* The block at loc need not be durable any more, if its label says durable: reclaim may
      * drop it from now on. May be NULL. */
     void (*make_ordinary)(struct tier *t, struct tier_loc loc);
     /* Bytes by which the write budget has grown since the last call; UINT64_MAX, or the function is

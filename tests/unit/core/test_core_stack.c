@@ -357,7 +357,7 @@ static void demotion_begin(void)
     tier->storage->kick(tier);
     (void)fake_disk_run(above, 1, 0);
     ck_assert_uint_eq(ended, 1);
-    tier->ops->publish(tier, &put);
+    tier->ops->set_label(tier, &put);
     const struct tier_demotion what = {.loc = put.loc,
                                        .owner = 5,
                                        .principal = 1,

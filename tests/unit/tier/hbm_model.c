@@ -24,7 +24,7 @@
 
 /* Bytes are told by where they come from: a seed, and how many. 0: anything. */
 struct slot {
-    bool used, published, dead;
+    bool used, labelled, dead;
     uint32_t busy;
     struct tier_loc loc;
     uint32_t principal, bytes;
@@ -126,10 +126,10 @@ static void piece_ends(struct model *m, struct copy *c, uint32_t i)
     if (c->c.c.kind == DEVICE_FILL) {
         s->seed = p->status == 0 ? m->block_seed[b] : 0;
         if (p->status == 0 && !s->dead) {
-            rig_publish(&m->r, s->loc, bytes);
+            rig_set_label(&m->r, s->loc, bytes);
             struct tier_view v;
             m->r.t->memory->view(m->r.t, s->loc, &v);
-            s->published = true;
+            s->labelled = true;
             s->gen = v.gen;
         }
     } else if (c->bad[i]) {
@@ -309,13 +309,13 @@ static void act_store(struct model *m)
         submit(m, c);
 }
 
-/* A published slot of this size. */
+/* A labelled slot of this size. */
 static uint32_t a_slot(struct model *m, uint32_t bytes)
 {
     const uint32_t from = below(m, SLOTS_MAX);
     for (uint32_t k = 0; k < SLOTS_MAX; k++) {
         const struct slot *s = &m->slot[(from + k) % SLOTS_MAX];
-        if (s->used && s->published && !s->dead && s->bytes == bytes)
+        if (s->used && s->labelled && !s->dead && s->bytes == bytes)
             return (from + k) % SLOTS_MAX;
     }
     return UINT32_MAX;
@@ -350,7 +350,7 @@ static void act_fill(struct model *m)
     for (uint32_t k = 0; c != NULL && k < SLOTS_MAX && c->c.c.n < n; k++) {
         struct slot *s = &m->slot[(from + k) % SLOTS_MAX];
         const uint32_t b = free_block(m);
-        if (!s->used || s->published || s->dead || s->busy > 0 || b == UINT32_MAX ||
+        if (!s->used || s->labelled || s->dead || s->busy > 0 || b == UINT32_MAX ||
             (c->c.c.n > 0 && c->c.c.bytes != s->bytes))
             continue;
         block_renew(m, b, s->bytes);
@@ -425,7 +425,7 @@ static void act_read(struct model *m)
     m->r.t->memory->view(m->r.t, s->loc, &v);
     const int err = m->r.d->ops->chunk_export(m->r.d, v.chunk, s->principal, &handle, &fd, &bytes);
     if (err < 0) {
-        ck_assert(!s->published || s->dead);
+        ck_assert(!s->labelled || s->dead);
         return;
     }
     const uint8_t *memory = mmap(NULL, handle.bytes, PROT_READ, MAP_SHARED, handle.fd, 0);
@@ -433,7 +433,7 @@ static void act_read(struct model *m)
     ck_assert(memory != MAP_FAILED && header != MAP_FAILED);
     memcpy(&gen, header + v.hdr, sizeof(gen));
     ck_assert_uint_eq(gen, v.gen);
-    if (s->published) {
+    if (s->labelled) {
         ck_assert_uint_eq(gen, s->gen);
         ck_assert_uint_eq(v.bytes, s->bytes);
         ck_assert(are_bytes_of(m, s->seed, memory + v.off, s->bytes));
@@ -613,7 +613,7 @@ static void act_lose(struct model *m)
         if (!s->used)
             continue;
         m->r.t->memory->view(m->r.t, s->loc, &v);
-        ck_assert(!s->published || v.gen != s->gen);
+        ck_assert(!s->labelled || v.gen != s->gen);
         s->dead = true;
     }
 }

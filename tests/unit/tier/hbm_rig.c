@@ -326,14 +326,14 @@ int rig_fill_slot(struct rig *r, struct tier_loc loc, const void *bytes, uint32_
     return c.piece[0].status;
 }
 
-void rig_publish(struct rig *r, struct tier_loc loc, uint32_t bytes)
+void rig_set_label(struct rig *r, struct tier_loc loc, uint32_t bytes)
 {
     const struct tier_op op = {.kind = TIER_PUT,
                                .loc = loc,
                                .bytes = bytes,
                                .label = {.key = {{9}}, .ns = 1, .print = 5},
                                .sum = {.b = {1, 2, 3}}};
-    r->t->ops->publish(r->t, &op);
+    r->t->ops->set_label(r->t, &op);
 }
 
 struct tier_loc rig_fill(struct rig *r, uint32_t principal, const void *bytes, uint32_t n)
@@ -341,7 +341,7 @@ struct tier_loc rig_fill(struct rig *r, uint32_t principal, const void *bytes, u
     struct tier_loc loc;
     ck_assert_int_eq(rig_alloc(r, principal, n, &loc), 0);
     ck_assert_int_eq(rig_fill_slot(r, loc, bytes, n), 0);
-    rig_publish(r, loc, n);
+    rig_set_label(r, loc, n);
     return loc;
 }
 

@@ -125,10 +125,10 @@ void rig_copy_anew(struct rig_copy *c);
 /* Submits, waits, and returns the status. */
 int rig_copy(struct rig *r, struct rig_copy *c);
 
-/* A slot with these bytes, published. */
+/* A slot with these bytes, labelled. */
 struct tier_loc rig_fill(struct rig *r, uint32_t principal, const void *bytes, uint32_t n);
 int rig_fill_slot(struct rig *r, struct tier_loc loc, const void *bytes, uint32_t n);
-void rig_publish(struct rig *r, struct tier_loc loc, uint32_t bytes);
+void rig_set_label(struct rig *r, struct tier_loc loc, uint32_t bytes);
 
 /* ---- room ---- */
 

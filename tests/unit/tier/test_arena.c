@@ -191,7 +191,7 @@ CASE(every_change_of_a_slot_changes_its_generation)
     uint64_t bytes;
     const int fd = arena_chunk_fd(a, born.chunk, 1, &bytes);
 
-    arena_publish(a, loc, &label, &sum, 4000);
+    arena_set_label(a, loc, &label, &sum, 4000);
     const struct tier_view published = view_of(a, loc);
     arena_revoke(a, loc);
     const struct tier_view revoked = view_of(a, loc);
@@ -217,7 +217,7 @@ CASE(a_label_that_was_published_is_in_the_header)
     const struct tier_label label = {.key = {{1, 2, 3}}, .ns = 9, .group = 15, .shard = 63};
     const struct hash128 sum = {{4, 5, 6}};
     const struct tier_loc loc = must_alloc(a, 1, 9000);
-    arena_publish(a, loc, &label, &sum, 9000);
+    arena_set_label(a, loc, &label, &sum, 9000);
     const struct tier_view v = view_of(a, loc);
     uint64_t bytes;
     uint8_t header[128];

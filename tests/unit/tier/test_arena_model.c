@@ -240,7 +240,7 @@ static void store(struct model *m, bool evict)
     const struct tier_label label = {.tokens = (uint16_t)l->stamp};
     struct hash128 sum = {{0}};
     memcpy(&sum, &l->stamp, sizeof l->stamp);
-    arena_publish(m->a, l->loc, &label, &sum, l->bytes);
+    arena_set_label(m->a, l->loc, &label, &sum, l->bytes);
     see(m, l);
     m->order[m->n++] = i;
     m->used_bytes += arena_slot_bytes(l->bytes);

@@ -103,7 +103,7 @@ static void store(struct arena *a, struct shared *sh, uint32_t no, uint64_t *rng
     const struct hash128 sum = hash_sum(arena_payload(a, loc), bytes);
     struct tier_view v;
     b->may = true;
-    arena_publish(a, loc, &label, &sum, bytes);
+    arena_set_label(a, loc, &label, &sum, bytes);
     b->must = true;
     arena_view(a, loc, &v);
     b->gen = v.gen;
@@ -513,7 +513,7 @@ CASE(many_small_blocks_are_found_by_their_headers_alone)
         const struct hash128 sum = {{1}};
         struct tier_loc loc;
         ck_assert_int_eq(arena_alloc(a, 1, 4096, anywhere, i, &loc), 0);
-        arena_publish(a, loc, &label, &sum, 4096);
+        arena_set_label(a, loc, &label, &sum, 4096);
     }
     arena_destroy(&a);
     const uint64_t from = now_us();
@@ -760,7 +760,7 @@ CASE(payload_that_looks_like_headers_is_not_taken_for_them)
     ck_assert_int_gt(pread(fd, arena_payload(a, big), 700 * KIB, (off_t)(v.hdr & ~4095ull)), 0);
     const struct tier_label label = {.print = 1, .key = {{0xff, 0xff, 0xff, 0x7f}}};
     const struct hash128 sum = {{0}};
-    arena_publish(a, big, &label, &sum, 700 * KIB);
+    arena_set_label(a, big, &label, &sum, 700 * KIB);
     arena_free(a, big); /* its pages are free, and as they were */
     arena_free(a, small);
     arena_destroy(&a);

@@ -317,7 +317,7 @@ CASE(a_lost_device_takes_its_blocks_with_it)
     ck_assert_uint_eq(rig.ups, 2);
     struct tier_loc fresh = rig_fill(&rig, 1, rig.host, 4096);
     const uint64_t gen = rig_view(&rig, unpublished).gen;
-    rig_publish(&rig, unpublished, 4096); /* too late */
+    rig_set_label(&rig, unpublished, 4096); /* too late */
     ck_assert_uint_eq(rig_view(&rig, unpublished).gen, gen);
     ck_assert_int_eq(rig_export(&rig, rig_view(&rig, fresh).chunk, 1), 0);
     ck_assert_uint_ne(rig_view(&rig, fresh).chunk, before.chunk); /* other memory, other number */

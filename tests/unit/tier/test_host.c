@@ -40,7 +40,7 @@ static struct tier_loc store(struct tier *t, struct loop *loop, uint32_t princip
     TURN_UNTIL(loop, done);
     ck_assert_uint_eq(done, 1);
     ck_assert_int_eq(op.status, 0);
-    t->ops->publish(t, &op);
+    t->ops->set_label(t, &op);
     *ret_sum = op.sum;
     return op.loc;
 }

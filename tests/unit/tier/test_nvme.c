@@ -148,7 +148,7 @@ static void on_batch(struct tier_op *op)
     ck_assert(op->status == 0 || (bad_page != 0 && op->status == -EIO));
     failed += op->status != 0;
     if (op->kind == TIER_PUT)
-        g.tier->ops->publish(g.tier, op);
+        g.tier->ops->set_label(g.tier, op);
     ended++;
 }
 

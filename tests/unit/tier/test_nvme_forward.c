@@ -405,7 +405,7 @@ CASE_RANGE(a_table_that_goes_while_it_is_looked_at_is_left, 1, 5)
 static void on_mark(struct tier_op *op)
 {
     ck_assert_int_eq(op->status, 0);
-    g.tier->ops->publish(g.tier, op);
+    g.tier->ops->set_label(g.tier, op);
     *(bool *)op->owner = true;
 }
 

@@ -255,7 +255,7 @@ CASE_EACH(a_large_block_is_compared_whole, 2)
 static void on_done(struct tier_op *op)
 {
     ck_assert_int_eq(op->status, 0);
-    g.tier->ops->publish(g.tier, op);
+    g.tier->ops->set_label(g.tier, op);
     ++*(uint32_t *)op->owner;
 }
 
