@@ -369,7 +369,7 @@ void arena_set_label(struct arena *a, struct tier_loc loc, const struct tier_lab
     atomic_store_explicit(&h->gen, arena__next_gen(a), memory_order_release);
 }
 
-void arena_revoke(struct arena *a, struct tier_loc loc)
+void arena_invalidate(struct arena *a, struct tier_loc loc)
 {
     uint32_t slot;
     const struct arena_slab *s = arena__find(a, loc, &slot);

@@ -124,7 +124,7 @@ struct ns_records *arena_names(const struct arena *a);
 KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes,
                                 struct tier_loc beside, uint32_t owner, struct tier_loc *ret_loc);
 void arena_free(struct arena *a, struct tier_loc loc);
-void arena_revoke(struct arena *a, struct tier_loc loc);
+void arena_invalidate(struct arena *a, struct tier_loc loc);
 uint32_t arena_evacuate(struct arena *a, uint32_t principal, uint32_t bytes, bool others,
                         tier_occupant_fn *each, void *ctx);
 /* Whether chunk `no` (below arena_sizes.chunks) has a block that may not be evicted. NULL: none

@@ -257,9 +257,9 @@ static void op_free(struct tier *t, struct tier_loc loc)
     set_bit(h->dead, loc, false);
 }
 
-static void op_revoke(struct tier *t, struct tier_loc loc)
+static void op_invalidate(struct tier *t, struct tier_loc loc)
 {
-    arena_revoke(of(t)->arena, loc);
+    arena_invalidate(of(t)->arena, loc);
 }
 
 static void hbm_slots_op_submit(struct tier *t, struct tier_op *op)
@@ -330,7 +330,7 @@ static const struct tier_ops hbm_slots_ops = {
     .name = "hbm",
     .alloc = op_alloc,
     .free = op_free,
-    .revoke = op_revoke,
+    .invalidate = op_invalidate,
     .submit = hbm_slots_op_submit,
     .set_label = op_set_label,
     .sum = op_sum,
@@ -404,7 +404,7 @@ void hbm__slots_lost(struct hbm *h)
     for (uint32_t w = 0; w < h->words; w++) {
         h->dead[w] |= h->taken[w];
         for (uint64_t bits = h->taken[w]; bits != 0; bits &= bits - 1)
-            arena_revoke(h->arena, (struct tier_loc){w * 64 + (uint32_t)__builtin_ctzll(bits)});
+            arena_invalidate(h->arena, (struct tier_loc){w * 64 + (uint32_t)__builtin_ctzll(bits)});
     }
     for (uint32_t i = 0; i < h->chunks; i++)
         hbm_slots_forget(&h->chunk_mem[i]);

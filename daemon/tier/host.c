@@ -56,9 +56,9 @@ static void op_free(struct tier *t, struct tier_loc loc)
     arena_free(host_of(t)->arena, loc);
 }
 
-static void op_revoke(struct tier *t, struct tier_loc loc)
+static void op_invalidate(struct tier *t, struct tier_loc loc)
 {
-    arena_revoke(host_of(t)->arena, loc);
+    arena_invalidate(host_of(t)->arena, loc);
 }
 
 static void host_op_submit(struct tier *t, struct tier_op *op)
@@ -152,7 +152,7 @@ static const struct tier_ops host_ops = {
     .name = "host",
     .alloc = op_alloc,
     .free = op_free,
-    .revoke = op_revoke,
+    .invalidate = op_invalidate,
     .submit = host_op_submit,
     .set_label = op_set_label,
     .sum = op_sum,

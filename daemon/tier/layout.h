@@ -63,8 +63,8 @@ enum slot_flag { SLOT_HAS_PARENT = 1, SLOT_DURABLE = 2 };
 
 struct slot_header {
     _Atomic uint64_t gen; /* never 0, never given twice; changes when the slot is freed */
-    /* Over all fields behind it, but not over gen, which changes alone when a block is revoked or
-     * the daemon starts again. 0: the slot is free, or its payload is not whole. */
+    /* Over all fields behind it, but not over gen, which changes alone when a block is invalidated
+     * or the daemon starts again. 0: the slot is free, or its payload is not whole. */
     _Atomic uint64_t check;
     struct hash128 sum; /* of the payload */
     struct key256 key;

@@ -240,7 +240,7 @@ static void nvme_free(struct tier *t, struct tier_loc loc)
 }
 
 /* Workers do not map storage, and readers compare the sum, so this counts the block alone. */
-static void nvme_revoke(struct tier *t, struct tier_loc loc)
+static void nvme_invalidate(struct tier *t, struct tier_loc loc)
 {
     MUST(nvme__entry(nvme__of(t), loc)->state == NVME_E_LIVE);
     nvme__count_corrupt(nvme__of(t), loc);
@@ -324,7 +324,7 @@ static const struct tier_ops nvme_ops = {
     .name = "nvme",
     .alloc = nvme_alloc,
     .free = nvme_free,
-    .revoke = nvme_revoke,
+    .invalidate = nvme_invalidate,
     .submit = nvme_submit,
     .set_label = nvme_set_label,
     .sum = nvme_sum,

@@ -338,10 +338,10 @@ static void stack_free(struct tier *t, struct tier_loc loc)
         move_abandon(m);
 }
 
-static void stack_revoke(struct tier *t, struct tier_loc loc)
+static void stack_invalidate(struct tier *t, struct tier_loc loc)
 {
     struct tier *at = tier_at(stack_of(t), loc);
-    at->ops->revoke(at, loc_below(loc));
+    at->ops->invalidate(at, loc_below(loc));
 }
 
 static void stack_set_label(struct tier *t, const struct tier_op *op)
@@ -541,7 +541,7 @@ static const struct tier_ops stack_ops = {
     .name = "stack",
     .alloc = stack_alloc,
     .free = stack_free,
-    .revoke = stack_revoke,
+    .invalidate = stack_invalidate,
     .submit = stack_submit,
     .set_label = stack_set_label,
     .sum = stack_sum,

@@ -28,7 +28,7 @@ struct fake_disk {
     struct slot *slot;
     uint32_t next; /* where alloc looks first, as a log does */
     uint32_t puts[2];
-    uint32_t made_ordinary, revoked;
+    uint32_t made_ordinary, invalidated;
     unsigned inflight, kicked;
     struct tier_op *op[INFLIGHT_MAX];
 };
@@ -93,10 +93,10 @@ static void disk_free(struct tier *t, struct tier_loc loc)
     region_settle(of(t), loc.id - 1);
 }
 
-static void disk_revoke(struct tier *t, struct tier_loc loc)
+static void disk_invalidate(struct tier *t, struct tier_loc loc)
 {
     MUST(slot_at(of(t), loc)->state == SLOT_PUBLISHED);
-    of(t)->revoked++;
+    of(t)->invalidated++;
 }
 
 static void disk_submit(struct tier *t, struct tier_op *op)
@@ -229,7 +229,7 @@ static const struct tier_ops disk_ops = {
     .name = "fake disk",
     .alloc = disk_alloc,
     .free = disk_free,
-    .revoke = disk_revoke,
+    .invalidate = disk_invalidate,
     .submit = disk_submit,
     .set_label = disk_set_label,
     .sum = disk_sum,
@@ -314,9 +314,9 @@ uint32_t fake_disk_used(const struct fake_disk *f)
     return n;
 }
 
-uint32_t fake_disk_revoked(const struct fake_disk *f)
+uint32_t fake_disk_invalidated(const struct fake_disk *f)
 {
-    return f->revoked;
+    return f->invalidated;
 }
 
 uint32_t fake_disk_made_ordinary(const struct fake_disk *f)

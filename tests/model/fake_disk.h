@@ -53,7 +53,7 @@ bool fake_disk_plain(struct fake_disk *f, const uint8_t key[32], uint32_t shard)
 /* PUTs that were durable, and have landed; those that were not. */
 uint32_t fake_disk_puts(const struct fake_disk *f, bool durable);
 /* Slots whose bytes were told to be wrong. */
-uint32_t fake_disk_revoked(const struct fake_disk *f);
+uint32_t fake_disk_invalidated(const struct fake_disk *f);
 /* Promises that were taken back. */
 uint32_t fake_disk_made_ordinary(const struct fake_disk *f);
 

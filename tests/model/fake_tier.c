@@ -141,7 +141,7 @@ static void fake_free(struct tier *t, struct tier_loc loc)
     g->draining = false;
 }
 
-static void fake_revoke(struct tier *t, struct tier_loc loc)
+static void fake_invalidate(struct tier *t, struct tier_loc loc)
 {
     struct region *g;
     struct slot *s = slot_at(of(t), loc, &g);
@@ -578,7 +578,7 @@ static const struct tier_ops fake_ops = {
     .name = "fake",
     .alloc = fake_alloc,
     .free = fake_free,
-    .revoke = fake_revoke,
+    .invalidate = fake_invalidate,
     .submit = fake_submit,
     .set_label = fake_set_label,
     .sum = fake_sum,

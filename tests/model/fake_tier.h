@@ -52,7 +52,7 @@ struct tier_loc fake_tier_at(const struct fake_tier *f, const void *payload);
 uint8_t *fake_tier_memory(const struct fake_tier *f, struct tier_loc loc);
 void fake_tier_use(struct fake_tier *f, struct tier_loc loc, uint32_t bytes, bool write);
 void fake_tier_unuse(struct fake_tier *f, struct tier_loc loc, bool write, bool landed);
-/* Out of service: all that is labelled is revoked, and nothing is handed out until it ends. */
+/* Out of service: all that is labelled is invalidated, and nothing is handed out until it ends. */
 void fake_tier_out(struct fake_tier *f, bool out);
 
 /* What a worker sees through a view. NULL / false when the slot holds something else by now (the

@@ -65,7 +65,7 @@ static void memory_free(struct tier *t, struct tier_loc loc)
     of(t)->used--;
 }
 
-static void memory_revoke(struct tier *t, struct tier_loc loc)
+static void memory_invalidate(struct tier *t, struct tier_loc loc)
 {
     MUST(slot_at(of(t), loc)->state == SLOT_PUBLISHED);
 }
@@ -189,7 +189,7 @@ static bool memory_admits(const struct tier *t, uint32_t bytes, uint64_t age_ms)
 static const struct tier_ops memory_ops = {.name = "memory",
                                            .alloc = memory_alloc,
                                            .free = memory_free,
-                                           .revoke = memory_revoke,
+                                           .invalidate = memory_invalidate,
                                            .submit = memory_submit,
                                            .set_label = memory_set_label,
                                            .sum = memory_sum,

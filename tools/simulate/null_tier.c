@@ -60,7 +60,7 @@ static void null_set_label(struct tier *t, const struct tier_op *op)
     (void)op;
 }
 
-static void null_revoke(struct tier *t, struct tier_loc loc)
+static void null_invalidate(struct tier *t, struct tier_loc loc)
 {
     (void)t;
     (void)loc;
@@ -167,7 +167,7 @@ static const struct tier_ops host_ops = {
     .name = "null memory",
     .alloc = host_alloc,
     .free = host_free,
-    .revoke = null_revoke,
+    .invalidate = null_invalidate,
     .submit = null_submit,
     .set_label = null_set_label,
     .sum = null_sum,
@@ -375,7 +375,7 @@ static const struct tier_ops log_ops = {
     .name = "null log",
     .alloc = log_alloc,
     .free = log_free,
-    .revoke = null_revoke,
+    .invalidate = null_invalidate,
     .submit = null_submit,
     .set_label = null_set_label,
     .sum = null_sum,

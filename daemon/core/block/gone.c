@@ -6,7 +6,7 @@
  * A block that I/O holds when it is killed keeps its place on disk until that I/O has ended. Then
  * storage has to say that all removals so far outlive a crash (tier_storage_ops.confirm_frees).
  * Memory that outlives the process needs nothing: a slot's header is void when the slot is freed
- * or revoked.
+ * or invalidated.
  */
 #include "block.h"
 

@@ -188,20 +188,20 @@ void hbm_copy_hear(struct core *c, struct block *b, const struct block_change *x
     }
 }
 
-void hbm_copy_revoke_one(struct core *c, struct hbm_copy *e)
+void hbm_copy_invalidate_one(struct core *c, struct hbm_copy *e)
 {
     struct tier *slots = device_of(c, e)->device->slots;
     if (e->state == COPY_READY)
-        slots->ops->revoke(slots, e->loc);
+        slots->ops->invalidate(slots, e->loc);
     hbm_copy_void(c, e);
     hbm_copy_settle(c, e);
 }
 
-void hbm_copy_revoke(struct core *c, struct block *b)
+void hbm_copy_invalidate(struct core *c, struct block *b)
 {
     for (struct hbm_copy *e = first_of(c, b), *next; e; e = next) {
         next = next_of(c, e);
-        hbm_copy_revoke_one(c, e);
+        hbm_copy_invalidate_one(c, e);
     }
 }
 

@@ -20,7 +20,7 @@ uint32_t hbm_runs(const struct core_config *cfg);
 bool hbm_is_still(const struct core *c); /* whether no job is in flight */
 /* b's bytes are wrong: drops its copies on devices, and changes their generations, so that readers
  * notice. */
-void hbm_copy_revoke(struct core *c, struct block *b);
+void hbm_copy_invalidate(struct core *c, struct block *b);
 /* Whether some device has a complete copy of b. */
 bool hbm_copy_is_there(const struct core *c, const struct block *b);
 /* The entry of the device seq->on, in whose slots blocks may be read; NULL: seq has no device, or

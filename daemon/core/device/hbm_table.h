@@ -142,7 +142,7 @@ void hbm_copy_ready(struct core *c, struct hbm_copy *e);
  * reader was told of it. */
 void hbm_copy_fail(struct core *c, struct hbm_copy *e);
 /* The bytes of e are wrong: changes its generation, so that readers notice. */
-void hbm_copy_revoke_one(struct core *c, struct hbm_copy *e);
+void hbm_copy_invalidate_one(struct core *c, struct hbm_copy *e);
 /* To be called when a hold or a device copy of e has ended. If none is left, frees e if it is NONE
  * or its block is not PRESENT, else lets the policy evict it again. */
 void hbm_copy_settle(struct core *c, struct hbm_copy *e);

@@ -88,13 +88,13 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
 }
 
 /* Changes the generation of b's slots, so that readers notice, all ranks alike. */
-static void revoke_all(struct core *c, struct block *b)
+static void invalidate_all(struct core *c, struct block *b)
 {
     const struct tier *host = c->cfg.tier[CORE_HOST];
     const uint32_t shards = block_shards(c, b);
     for (uint32_t i = 0; i < shards && copy_there(b, CORE_HOST); i++)
-        host->ops->revoke(c->cfg.tier[CORE_HOST], copy_loc(c, b, CORE_HOST, i));
-    hbm_copy_revoke(c, b);
+        host->ops->invalidate(c->cfg.tier[CORE_HOST], copy_loc(c, b, CORE_HOST, i));
+    hbm_copy_invalidate(c, b);
 }
 
 /* Marks b as corrupt, and all below it. Returns how many are below. */
@@ -111,7 +111,7 @@ void verify_host_is_corrupt(struct core *c, struct block *b)
     if (b->flags & BLOCK_F_CORRUPT)
         return;
     c->m.blocks_corrupt++;
-    revoke_all(c, b);
+    invalidate_all(c, b);
     (void)mark_corrupt(c, b);
     if (b->state == BLOCK_PRESENT)
         block_kill_tree(c, b, KVC_MISS_CORRUPT);
@@ -126,11 +126,11 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
     struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = o->shard};
     c->m.blocks_corrupt++;
     if (on_disk(v))
-        c->cfg.tier[CORE_STORAGE]->ops->revoke(c->cfg.tier[CORE_STORAGE],
-                                               copy_loc(c, b, CORE_STORAGE, o->shard));
+        c->cfg.tier[CORE_STORAGE]->ops->invalidate(c->cfg.tier[CORE_STORAGE],
+                                                   copy_loc(c, b, CORE_STORAGE, o->shard));
     if (v->tier == CORE_VERIFY_HOST) {
         host->memory->view(host, copy_loc(c, b, CORE_HOST, o->shard), &x.view);
-        hbm_copy_revoke(c, b); /* HBM copies were made of what was read */
+        hbm_copy_invalidate(c, b); /* HBM copies were made of what was read */
     }
     if (v->tier == CORE_VERIFY_HBM)
         hbm_verify_drop(c, o->hbm, &x.view);
@@ -139,7 +139,7 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
         v->corrupt(v, &x);
         return;
     }
-    revoke_all(c, b);
+    invalidate_all(c, b);
     x.below = mark_corrupt(c, b);
     v->corrupt(v, &x);
     block_kill_tree(c, b, KVC_MISS_CORRUPT);

@@ -73,5 +73,5 @@ void hbm_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view)
     const struct tier *slots = c->hbm->dev[e->device].device->slots;
     slots->memory->view(slots, e->loc, ret_view);
     c->m.hbm_corrupt++;
-    hbm_copy_revoke_one(c, e);
+    hbm_copy_invalidate_one(c, e);
 }

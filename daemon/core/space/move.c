@@ -383,8 +383,8 @@ static void on_sealed(struct tier_op *t)
         const struct block *b = &c->blocks[o->move->block];
         o->move->corrupt = true;
         if (block_on_disk(b))
-            c->cfg.tier[CORE_STORAGE]->ops->revoke(c->cfg.tier[CORE_STORAGE],
-                                                   copy_loc(c, b, CORE_STORAGE, o->shard));
+            c->cfg.tier[CORE_STORAGE]->ops->invalidate(c->cfg.tier[CORE_STORAGE],
+                                                       copy_loc(c, b, CORE_STORAGE, o->shard));
     }
     if (op_ended(o->core, o, t->status))
         move_load_end(o->core, o->move);

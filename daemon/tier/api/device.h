@@ -5,8 +5,8 @@
  * there, never inline.
  *
  * A device has two kinds of memory. *Slots* are the daemon's: room for blocks, as in any tier
- * (`device.slots`, a struct tier of which core uses alloc, free, revoke, set_label, view, sum,
- * slot_bytes, evacuate, helps and stats; its submit() takes TIER_VERIFY of labelled slots and
+ * (`device.slots`, a struct tier of which core uses alloc, free, invalidate, set_label, view,
+ * sum, slot_bytes, evacuate, helps and stats; its submit() takes TIER_VERIFY of labelled slots and
  * no other kind: copies go first, and it ends with -EIO when the device is out). A block in a slot
  * is an additional copy: it is in host memory or on disk too, so a device that fails costs time and
  * nothing else. *Pools* are the workers': their paged KV memory, exported to the daemon, which
@@ -182,8 +182,8 @@ struct device_ops {
 /* What a device tells core on its own, on the control thread, never from inside a call of core. */
 struct device_events {
     void *ctx;
-    /* The device is out: the content of its slots is lost and revoked, and their room stays taken
-     * until core frees it. alloc says KVC_E_NO_ROOM until the device is up again. Pools and
+    /* The device is out: the content of its slots is lost and invalidated, and their room stays
+     * taken until core frees it. alloc says KVC_E_NO_ROOM until the device is up again. Pools and
      * imported memory are void too: copies of them end with -EIO. */
     void (*lost)(void *ctx, struct device *d);
     void (*up)(void *ctx, struct device *d);

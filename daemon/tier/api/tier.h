@@ -143,7 +143,7 @@ struct tier_ops {
     /* For labelled bytes that turned out to be wrong: from this call on the slot's generation
      * differs, so a reader sees KVC_STALE. The room stays taken. A storage tier counts the block.
      */
-    void (*revoke)(struct tier *t, struct tier_loc loc);
+    void (*invalidate)(struct tier *t, struct tier_loc loc);
     void (*submit)(struct tier *t, struct tier_op *op);
     /* The room holds the bytes and label of `op` now: a memory tier writes label, sum and a new
      * generation to the slot's header. Core calls it after done() with status 0. */

@@ -126,7 +126,7 @@ CASE(wrong_bytes_from_disk_are_a_miss)
     ck_assert_uint_eq(p.tokens, 0);
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_CORRUPT);
     ck_assert_uint_eq(metrics()->blocks_corrupt, 1);
-    ck_assert_uint_eq(fake_disk_revoked(r.disk), 1); /* its tier is told, which counts them */
+    ck_assert_uint_eq(fake_disk_invalidated(r.disk), 1); /* its tier is told, which counts them */
     ck_assert_uint_eq(load(2, 16), 16);
 }
 

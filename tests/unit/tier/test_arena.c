@@ -192,9 +192,9 @@ CASE(every_change_of_a_slot_changes_its_generation)
     const int fd = arena_chunk_fd(a, born.chunk, 1, &bytes);
 
     arena_set_label(a, loc, &label, &sum, 4000);
-    const struct tier_view published = view_of(a, loc);
-    arena_revoke(a, loc);
-    const struct tier_view revoked = view_of(a, loc);
+    const struct tier_view labelled = view_of(a, loc);
+    arena_invalidate(a, loc);
+    const struct tier_view invalid = view_of(a, loc);
     arena_free(a, loc);
     uint64_t freed = 0;
     ck_assert_int_eq(pread(fd, &freed, sizeof(freed), (off_t)born.hdr), sizeof(freed));
@@ -202,16 +202,16 @@ CASE(every_change_of_a_slot_changes_its_generation)
     const struct tier_view reborn = view_of(a, again);
 
     ck_assert_uint_eq(again.id, loc.id);
-    ck_assert_uint_eq(published.bytes, 4000);
+    ck_assert_uint_eq(labelled.bytes, 4000);
     ck_assert_uint_ne(born.gen, 0);
-    ck_assert_uint_gt(published.gen, born.gen);
-    ck_assert_uint_gt(revoked.gen, published.gen);
-    ck_assert_uint_gt(freed, revoked.gen);
+    ck_assert_uint_gt(labelled.gen, born.gen);
+    ck_assert_uint_gt(invalid.gen, labelled.gen);
+    ck_assert_uint_gt(freed, invalid.gen);
     ck_assert_uint_gt(reborn.gen, freed);
     arena_destroy(&a);
 }
 
-CASE(a_label_that_was_published_is_in_the_header)
+CASE(a_label_that_was_set_is_in_the_header)
 {
     struct arena *a = make(16 * MIB, 4 * MIB);
     const struct tier_label label = {.key = {{1, 2, 3}}, .ns = 9, .group = 15, .shard = 63};

@@ -101,12 +101,12 @@ CASE(room_is_there_while_the_device_is_up)
     rig_close(&rig);
 }
 
-CASE(a_revoked_slot_has_another_generation)
+CASE(an_invalidated_slot_has_another_generation)
 {
     begin();
     const struct tier_loc loc = rig_fill(&rig, 1, rig.host, 4096);
     const struct tier_view before = rig_view(&rig, loc);
-    rig.t->ops->revoke(rig.t, loc);
+    rig.t->ops->invalidate(rig.t, loc);
     ck_assert_uint_ne(rig_view(&rig, loc).gen, before.gen);
     ck_assert_uint_eq(rig_view(&rig, loc).chunk, before.chunk);
     rig_close(&rig);

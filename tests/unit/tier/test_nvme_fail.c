@@ -289,7 +289,7 @@ CASE(blocks_that_are_wrong_count_for_their_path)
     ck_assert_int_eq(rig_open(&g), 0);
     rig_settle(&g);
     ck_assert_int_eq(rig_put(&g, 1, 5000, true, &where[1]), 0);
-    g.tier->ops->revoke(g.tier, where[1]);
+    g.tier->ops->invalidate(g.tier, where[1]);
     ck_assert_uint_eq(nvme_path_corrupt(g.nvme, 0) + nvme_path_corrupt(g.nvme, 1), 1);
     const struct metric_set set = nvme_metric_set(g.nvme);
     ck_assert_uint_eq(metric_value(&set, (unsigned)metric_find(&set, "blocks_corrupt")), 1);
