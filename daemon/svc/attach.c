@@ -159,7 +159,7 @@ static void session_close(struct session *se)
         s->m.detaches++;
     }
     if (se->close_pending)
-        s->nclosing--;
+        s->nclose_pending--;
     se->close_pending = false;
     se->conn = CONN_NONE;
     se->state = SESSION_CLOSING;
@@ -206,7 +206,7 @@ void session_drop(struct session *se)
         session_close(se);
         return;
     }
-    s->nclosing--;
+    s->nclose_pending--;
     se->close_pending = false;
     FLIGHT(DROP_SESSION, se->close_status, se->index, 0);
     LOG_WARN_RATELIMITED(20, "session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name,

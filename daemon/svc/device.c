@@ -68,7 +68,7 @@ static struct device_things *device_things_of(struct session *se)
     if (!t)
         return NULL;
     for (uint32_t i = 0; i < KVC_MEMS_MAX; i++)
-        t->mem[i] = (struct device_share){.session = se, .fd = -1};
+        t->mem[i] = (struct device_import){.session = se, .fd = -1};
     se->things = t;
     return t;
 }
@@ -164,16 +164,16 @@ static uint16_t import_status(int err, const char **ret_why)
     }
 }
 
-static void mem_free(struct device_share *m)
+static void mem_free(struct device_import *m)
 {
     struct session *se = m->session;
-    *m = (struct device_share){.session = se, .fd = -1};
+    *m = (struct device_import){.session = se, .fd = -1};
     se->svc->m.mems--;
 }
 
 static void on_imported(void *ctx, int err)
 {
-    struct device_share *m = ctx;
+    struct device_import *m = ctx;
     struct session *se = m->session;
     struct svc *s = se->svc;
     const uint32_t no = (uint32_t)(m - se->things->mem);
@@ -245,7 +245,7 @@ void device_mem(struct session *se, const struct att_mem *msg, int *fd)
         .kind = msg->kind, .fd = ipc ? -1 : *fd, .bytes = msg->bytes, .offset = msg->offset};
     if (ipc)
         memcpy(handle.ipc, msg->ipc.p, sizeof handle.ipc);
-    struct device_share *m = &se->things->mem[msg->mem];
+    struct device_import *m = &se->things->mem[msg->mem];
     int err = d->ops->mem_import(d, &handle, on_imported, m, &m->mem);
     if (err) {
         m->mem = NULL;
@@ -264,7 +264,7 @@ void device_mem(struct session *se, const struct att_mem *msg, int *fd)
     }
 }
 
-static void mem_drop(struct device_share *m)
+static void mem_drop(struct device_import *m)
 {
     if (!m->device)
         return;
@@ -408,7 +408,7 @@ static const char *regions_of(struct session *se, const struct device *d,
         for (uint32_t at = 0; at < blob.n; at += KVC_REGION_BYTES) {
             struct msg_region in;
             codec_get_region(blob.p + at, &in);
-            const struct device_share *m = se->things ? &se->things->mem[in.mem] : NULL;
+            const struct device_import *m = se->things ? &se->things->mem[in.mem] : NULL;
             if (!m || m->device != d || m->importing)
                 return "regions: one is in memory that the session has not on this device (MEM)";
             region[n++] = (struct device_region){.mem = m->mem,

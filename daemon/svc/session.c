@@ -54,7 +54,7 @@ void session_close_soon(struct session *se, uint16_t status, const char *text)
     se->close_pending = true;
     se->close_status = status;
     se->close_text = text;
-    se->svc->nclosing++;
+    se->svc->nclose_pending++;
 }
 
 void session_force(struct session *se, uint16_t status, const char *text)
@@ -62,7 +62,7 @@ void session_force(struct session *se, uint16_t status, const char *text)
     session_close_soon(se, status, text);
     if (se->state == SESSION_DROPPED && !se->close_pending) {
         se->close_pending = true; /* drop it again, so that it also loses the memory it kept */
-        se->svc->nclosing++;
+        se->svc->nclose_pending++;
     }
     se->forced = true;
 }

@@ -126,7 +126,7 @@ uint64_t svc_next_ns(const struct svc *s)
 void svc_turn_end(struct svc *s)
 {
     work_run(s);
-    for (uint32_t i = 0; s->nclosing > 0 && i < svc_conns_max(&s->cfg); i++)
+    for (uint32_t i = 0; s->nclose_pending > 0 && i < svc_conns_max(&s->cfg); i++)
         if (s->sessions[i].close_pending)
             session_drop(&s->sessions[i]);
 }

@@ -29,9 +29,9 @@ struct owed {
     uint32_t released;
 };
 
-/* Memory of a session on a device, which it shared with the daemon. Unused while `device` is
+/* Memory of a session on a device, which the daemon imports. Unused while `device` is
  * NULL. */
-struct device_share {
+struct device_import {
     struct session *session;
     struct device *device;
     struct device_mem *mem;
@@ -63,7 +63,7 @@ struct device_things {
     struct wheel_timer late; /* runs while loans are recalled */
     _Atomic uint64_t *words; /* NULL: the session did not ask for words */
     uint32_t importing;      /* entries of `mem` that are being imported */
-    struct device_share mem[KVC_MEMS_MAX];
+    struct device_import mem[KVC_MEMS_MAX];
     struct device_pages pool[KVC_POOLS_MAX];
 };
 
@@ -232,7 +232,7 @@ struct svc {
     /* Shares: sessions and staging by principal, calls and kept bytes by session. */
     struct share session_share, staging_share, call_share, kept_share;
     struct session *sessions; /* svc_conns_max() */
-    uint32_t nclosing;        /* sessions with close_pending */
+    uint32_t nclose_pending;  /* sessions with close_pending */
     struct work_state *work;
     struct attached *attached;
     struct devices *devices;

@@ -141,7 +141,7 @@ void arena_destroy(struct arena **arena)
     }
     free(a->room);
     free(a->shift);
-    free(a->warm);
+    free(a->recovery);
     ns_records_close(&a->names);
     backing_close(&a->backing); /* last: from here on another daemon may take the chunks */
     free(a);

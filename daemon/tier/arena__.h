@@ -81,7 +81,6 @@ struct arena_evacuation {
 struct arena_room;   /* arena_room.c */
 struct arena_shift;  /* arena_shift.c */
 struct arena_losses; /* arena_evacuate.c */
-struct arena_warm;   /* arena_warm.c */
 
 struct arena {
     struct arena_config config;
@@ -130,7 +129,7 @@ struct arena {
     struct arena_room *room;
     struct arena_shift *shift;
     struct arena_losses *losses;
-    struct arena_warm *warm; /* NULL: nothing is kept */
+    struct arena_recovery *recovery; /* what arena_warm.c has found so far; NULL: nothing is kept */
 };
 
 /* Where each private table lies in the one mapping that holds them. */

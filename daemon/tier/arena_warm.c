@@ -34,11 +34,6 @@ struct finds {
     uint32_t n, cap;
 };
 
-/* From arena_create() to arena_recover(). */
-struct arena_warm {
-    struct arena_recovery recovery; /* what was found so far */
-};
-
 /* --- chunks --- */
 
 static bool is_zero(const struct chunk_header *h, uint32_t words)
@@ -96,7 +91,7 @@ static int examine(struct arena *a, uint32_t id, int fd, struct finds *finds)
 {
     struct found f = {.id = id};
     struct stat st;
-    struct arena_recovery *r = &a->warm->recovery;
+    struct arena_recovery *r = a->recovery;
     const struct chunk_want want = arena__chunk_want(a, 0, id);
     struct chunk_mem bare = {.fd = fd, .ro_fd = -1};
     int err = 0;
@@ -146,7 +141,7 @@ static void put_in_place(struct arena *a, uint32_t place, struct found *f)
     a->chunks[place].owned = f->owned;
     a->chunks[place].principal = f->principal;
     f->placed = true;
-    a->warm->recovery.chunks++;
+    a->recovery->chunks++;
 }
 
 /* A chunk goes back to its old place, whose NUMA node it is on, if that is free. */
@@ -166,7 +161,7 @@ static void arena_warm_place_all(struct arena *a, struct finds *finds)
         if (!f->placed && next < a->sizes.chunks)
             put_in_place(a, next, f);
         else if (!f->placed)
-            discard(a, f->id, &f->mem, &a->warm->recovery.misfits);
+            discard(a, f->id, &f->mem, &a->recovery->misfits);
     }
 }
 
@@ -177,14 +172,14 @@ int arena__take_over(struct arena *a)
     int fd, err = 0;
     if (a->names == NULL)
         return 0;
-    a->warm = sys_calloc(1, sizeof(*a->warm));
-    if (a->warm == NULL)
+    a->recovery = sys_calloc(1, sizeof(*a->recovery));
+    if (a->recovery == NULL)
         return -ENOMEM;
     while (err >= 0 && (err = backing_next(a->backing, &id, &fd)) > 0) {
         a->next_chunk_id = MAX(a->next_chunk_id, id + 1);
         err = examine(a, id, fd, &finds);
     }
-    a->warm->recovery.damaged += backing_refused(a->backing);
+    a->recovery->damaged += backing_refused(a->backing);
     if (err == 0) {
         if (finds.n > 1)
             qsort(finds.list, finds.n, sizeof(finds.list[0]), by_worth);
@@ -269,7 +264,7 @@ static bool offer(struct arena *a, struct arena_slab *s, uint32_t slot, arena_fo
 static void recover_slot(struct arena *a, struct arena_slab *s, uint32_t slot, arena_found_fn *each,
                          void *ctx)
 {
-    struct arena_recovery *r = &a->warm->recovery;
+    struct arena_recovery *r = a->recovery;
     struct slot_header *h = arena__slot_header(a, s, slot);
     const uint64_t slot_bytes = (uint64_t)s->slot_pages << LAYOUT_PAGE_SHIFT;
     const bool used = atomic_load_explicit(&h->check, memory_order_relaxed) != 0;
@@ -308,7 +303,7 @@ static void recover_slab(struct arena *a, uint32_t chunk, uint32_t page, arena_f
                              h->slot_bytes >> LAYOUT_PAGE_SHIFT);
     if (s == NULL) {
         arena__slab_announce(c, page, false);
-        a->warm->recovery.slabs_damaged++;
+        a->recovery->slabs_damaged++;
         return;
     }
     for (uint32_t i = 0; i < s->slots; i++)
@@ -317,7 +312,7 @@ static void recover_slab(struct arena *a, uint32_t chunk, uint32_t page, arena_f
         arena__give_back(a, s);
         return;
     }
-    a->warm->recovery.slabs++;
+    a->recovery->slabs++;
     if (s->used < s->slots)
         list_push_back(&a->classes[s->class].partial, &s->link);
 }
@@ -341,7 +336,7 @@ static void recover_chunk(struct arena *a, uint32_t chunk, arena_found_fn *each,
 {
     struct arena_chunk *c = &a->chunks[chunk];
     const struct chunk_header *h = arena__chunk_header(c);
-    const uint32_t damaged = a->warm->recovery.slabs_damaged;
+    const uint32_t damaged = a->recovery->slabs_damaged;
     for (uint32_t i = 0; i < a->words; i++) {
         uint64_t bits = atomic_load_explicit(&h->slabs[i], memory_order_relaxed);
         for (; bits != 0; bits &= bits - 1) {
@@ -350,11 +345,11 @@ static void recover_chunk(struct arena *a, uint32_t chunk, arena_found_fn *each,
                 recover_slab(a, chunk, page, each, ctx);
             } else {
                 arena__slab_announce(c, page, false);
-                a->warm->recovery.slabs_damaged++;
+                a->recovery->slabs_damaged++;
             }
         }
     }
-    if (a->warm->recovery.slabs_damaged != damaged)
+    if (a->recovery->slabs_damaged != damaged)
         free_runs_punch(a, chunk);
 }
 
@@ -366,5 +361,5 @@ void arena_recover(struct arena *a, arena_found_fn *each, void *ctx,
             recover_chunk(a, i, each, ctx);
     a->recovering = false;
     a->epoch++;
-    *ret_recovery = a->warm != NULL ? a->warm->recovery : (struct arena_recovery){0};
+    *ret_recovery = a->recovery != NULL ? *a->recovery : (struct arena_recovery){0};
 }

@@ -77,7 +77,7 @@ static inline uint32_t nvme__table_pages(uint32_t items)
 }
 /* Writes the head. All items must be encoded before: it zeroes the bytes behind the last item, and
  * sums the whole table. */
-void nvme__table_seal(uint8_t *table, struct nvme_head *head);
+void nvme__table_finish(uint8_t *table, struct nvme_head *head);
 void nvme__item_encode(uint8_t *table, uint32_t i, const struct nvme_item *item);
 /* The last sector of a table says which items are dead, under a checksum of its own. A sector is
  * written whole or not at all. Zeroes: no item is dead. Dead: the block of the item was dropped, so
@@ -228,15 +228,17 @@ struct nvme_seg {
 
 /* NVME_DURABLE: durable blocks, which have segments of their own. */
 enum nvme_class { NVME_NORMAL, NVME_DURABLE, NVME_CLASSES };
-#define NVME_OPEN_PRINTS 32u
+#define NVME_OPEN_RECORDS 32u
 /* The segment of a path to which extents of one class are written. */
 struct nvme_open {
     uint32_t seg; /* NONE: no segment is open */
-    uint32_t prints;
+    /* The records of namespaces in the segment, as far as they have room here. A namespace that is
+     * not here gets another record, which costs a page. */
+    uint32_t records;
     struct {
-        uint64_t print;
+        uint64_t print; /* tier_label.print */
         uint32_t extent;
-    } print[NVME_OPEN_PRINTS]; /* namespaces with a record in the segment, and its extent */
+    } record[NVME_OPEN_RECORDS];
 };
 
 struct nvme;
@@ -661,7 +663,7 @@ void nvme__seg_free(struct nvme *n, uint32_t seg);
 /* Frees segments of state DELETING that have left the journal and have no readers. */
 void nvme__segs_deleted(struct nvme *n);
 /* The segment is full from now on: no further extent is written to it. */
-void nvme__seg_seal(struct nvme *n, uint32_t seg);
+void nvme__seg_close(struct nvme *n, uint32_t seg);
 /* If the segment is full and has no block alive, in flight or uncommitted, its deletion begins. */
 void nvme__seg_look(struct nvme *n, uint32_t seg);
 /* The path with the shortest queue that has room for `pages` of a class; its open segment has that

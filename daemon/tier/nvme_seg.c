@@ -97,9 +97,9 @@ static void forget_prints(struct nvme *n, const struct nvme_seg *s, uint32_t ext
     struct nvme_path *p = &n->path[s->path];
     for (unsigned which = 0; which < NVME_CLASSES; which++) {
         struct nvme_open *o = &p->open[which];
-        for (uint32_t i = o->prints; i > 0; i--)
-            if (o->print[i - 1].extent == extent)
-                o->print[i - 1] = o->print[--o->prints];
+        for (uint32_t i = o->records; i > 0; i--)
+            if (o->record[i - 1].extent == extent)
+                o->record[i - 1] = o->record[--o->records];
     }
 }
 
@@ -188,7 +188,7 @@ void nvme__segs_deleted(struct nvme *n)
     }
 }
 
-void nvme__seg_seal(struct nvme *n, uint32_t seg)
+void nvme__seg_close(struct nvme *n, uint32_t seg)
 {
     struct nvme_path *p = &n->path[n->seg[seg].path];
     for (unsigned which = 0; which < NVME_CLASSES; which++)
@@ -294,7 +294,7 @@ static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which
 {
     struct nvme_open *o = &p->open[which];
     if (o->seg != NVME_NONE)
-        nvme__seg_seal(n, o->seg);
+        nvme__seg_close(n, o->seg);
     const uint32_t seg = p->free.first;
     MUST(seg != NVME_NONE && p->free.n > 0 && n->seg_use.free > 0);
     struct nvme_seg *s = &n->seg[seg];
@@ -313,7 +313,7 @@ static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which
     s->durable = which == NVME_DURABLE;
     n->seg_use.durable += s->durable;
     o->seg = seg;
-    o->prints = 0;
+    o->records = 0;
 }
 
 struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool moves, uint32_t pages)

@@ -162,7 +162,7 @@ void nvme__sync_failed(struct nvme *n, struct nvme_path *p)
         if (seg == NVME_NONE)
             continue;
         n->seg[seg].broken = true;
-        nvme__seg_seal(n, seg);
+        nvme__seg_close(n, seg);
     }
 }
 

@@ -112,7 +112,7 @@ static struct hash128 table_sum(const uint8_t *table, uint32_t items)
     return hash_stream_final(&s);
 }
 
-void nvme__table_seal(uint8_t *table, struct nvme_head *h)
+void nvme__table_finish(uint8_t *table, struct nvme_head *h)
 {
     struct wcursor w;
     const size_t bytes = NVME_HEAD_BYTES + (size_t)h->items * NVME_ITEM_BYTES;

@@ -12,8 +12,8 @@
 /* An extent that is being planned. */
 struct plan {
     uint32_t items, payload_pages;
-    uint32_t prints;
-    uint64_t print[NVME_RECORDS_MAX];
+    uint32_t records;                        /* of namespaces */
+    uint64_t record_print[NVME_RECORDS_MAX]; /* tier_label.print */
     uint32_t record_bytes[NVME_RECORDS_MAX];
 };
 
@@ -41,9 +41,9 @@ static void nvme_write_sweep(struct nvme *n, struct nvme_ops *list)
 /* Whether the segment already has the namespace's record, which is then as safe as the extent. */
 static bool print_known(const struct nvme *n, const struct nvme_open *o, uint64_t print)
 {
-    for (uint32_t i = 0; i < o->prints; i++)
-        if (o->print[i].print == print)
-            return n->extent[o->print[i].extent].state != NVME_X_LOST;
+    for (uint32_t i = 0; i < o->records; i++)
+        if (o->record[i].print == print)
+            return n->extent[o->record[i].extent].state != NVME_X_LOST;
     return false;
 }
 
@@ -51,21 +51,21 @@ static bool print_known(const struct nvme *n, const struct nvme_open *o, uint64_
 static bool plan_print(struct nvme *n, const struct nvme_open *o, uint64_t print,
                        struct nvme_write *w, struct plan *pl)
 {
-    for (uint32_t i = 0; i < pl->prints; i++)
-        if (pl->print[i] == print)
+    for (uint32_t i = 0; i < pl->records; i++)
+        if (pl->record_print[i] == print)
             return true;
     if (print_known(n, o, print))
         return true;
-    if (pl->prints == NVME_RECORDS_MAX)
+    if (pl->records == NVME_RECORDS_MAX)
         return false;
-    uint8_t *page = w->head + (size_t)(NVME_TABLE_PAGES + pl->prints) * NVME_PAGE;
+    uint8_t *page = w->head + (size_t)(NVME_TABLE_PAGES + pl->records) * NVME_PAGE;
     const uint32_t bytes = n->c.record != NULL ? n->c.record(n->c.ctx, print, page) : 0;
     if (bytes == 0)
         return true;
     MUST(bytes <= NVME_RECORD_MAX);
     memset(page + bytes, 0, NVME_PAGE - bytes);
-    pl->print[pl->prints] = print;
-    pl->record_bytes[pl->prints++] = bytes;
+    pl->record_print[pl->records] = print;
+    pl->record_bytes[pl->records++] = bytes;
     return true;
 }
 
@@ -78,21 +78,21 @@ static void plan(struct nvme *n, const struct nvme_open *o, enum nvme_class whic
     struct plan fits = {0}; /* the largest plan whose table has room for the sector of dead items */
     *pl = (struct plan){0};
     for (const struct tier_op *op = n->queue.put[which].head; op != NULL; op = op->next) {
-        const uint32_t pages = nvme__pages(op->bytes), before = pl->prints;
+        const uint32_t pages = nvme__pages(op->bytes), before = pl->records;
         if (pl->items != 0 && pl->payload_pages + pages > most)
             break;
         if (pl->items + NVME_RECORDS_MAX + 1 > NVME_ITEMS_MAX || pl->items + 3 > DISK_IOV_MAX)
             break;
         if (!plan_print(n, o, op->label.print, w, pl))
             break;
-        const uint32_t head = nvme__table_pages(pl->items + 1 + pl->prints) + pl->prints;
+        const uint32_t head = nvme__table_pages(pl->items + 1 + pl->records) + pl->records;
         if (head + pl->payload_pages + pages > room) {
-            pl->prints = before;
+            pl->records = before;
             break;
         }
         pl->items++;
         pl->payload_pages += pages;
-        if (nvme__dead_fits(pl->items + pl->prints))
+        if (nvme__dead_fits(pl->items + pl->records))
             fits = *pl;
     }
     if (fits.items != 0)
@@ -121,25 +121,25 @@ static void item_of(const struct tier_op *op, uint32_t page, struct nvme_item *r
 static void put_records(struct nvme *n, struct nvme_open *o, uint32_t extent, struct nvme_write *w,
                         const struct plan *pl, uint32_t tables)
 {
-    for (uint32_t i = 0; i < pl->prints; i++) {
+    for (uint32_t i = 0; i < pl->records; i++) {
         const uint8_t *page = w->head + (size_t)(NVME_TABLE_PAGES + i) * NVME_PAGE;
-        const struct nvme_item it = {.print = pl->print[i],
+        const struct nvme_item it = {.print = pl->record_print[i],
                                      .page = tables + i,
                                      .bytes = pl->record_bytes[i],
                                      .sum = hash_sum(page, pl->record_bytes[i]),
                                      .flags = NVME_I_RECORD};
         nvme__item_encode(w->head, i, &it);
         uint32_t at = 0;
-        while (at < o->prints && o->print[at].print != pl->print[i])
+        while (at < o->records && o->record[at].print != pl->record_print[i])
             at++;
-        if (at == NVME_OPEN_PRINTS)
+        if (at == NVME_OPEN_RECORDS)
             continue; /* not remembered, so a later extent writes it again, which costs a page */
-        if (at == o->prints)
-            o->prints++;
-        else if (n->extent[o->print[at].extent].state != NVME_X_LOST)
+        if (at == o->records)
+            o->records++;
+        else if (n->extent[o->record[at].extent].state != NVME_X_LOST)
             continue;
-        o->print[at].print = pl->print[i];
-        o->print[at].extent = extent;
+        o->record[at].print = pl->record_print[i];
+        o->record[at].extent = extent;
     }
 }
 
@@ -157,20 +157,20 @@ static uint32_t put_payloads(struct nvme *n, struct nvme_write *w, enum nvme_cla
                              const struct plan *pl, uint32_t head_pages)
 {
     uint32_t iovs = 0, page = head_pages;
-    const uint32_t tables = head_pages - pl->prints;
+    const uint32_t tables = head_pages - pl->records;
     add_iov(w, &iovs, w->head, (uint64_t)tables * NVME_PAGE);
-    if (pl->prints != 0)
+    if (pl->records != 0)
         add_iov(w, &iovs, w->head + (size_t)NVME_TABLE_PAGES * NVME_PAGE,
-                (uint64_t)pl->prints * NVME_PAGE);
+                (uint64_t)pl->records * NVME_PAGE);
     struct tier_op **tail = &w->ops;
     for (uint32_t i = 0; i < pl->items; i++) {
         struct tier_op *op = nvme__ops_pop(&n->queue.put[which]);
         struct nvme_entry *e = nvme__entry(n, op->loc);
         struct nvme_item it;
         item_of(op, page, &it);
-        nvme__item_encode(w->head, pl->prints + i, &it);
+        nvme__item_encode(w->head, pl->records + i, &it);
         e->state = NVME_E_WRITING;
-        e->slot = (uint16_t)(pl->prints + i);
+        e->slot = (uint16_t)(pl->records + i);
         e->page = (uint16_t)page;
         nvme__entry_link(n, e, w->extent);
         add_iov(w, &iovs, op->src, (uint64_t)nvme__pages(op->bytes) * NVME_PAGE);
@@ -205,7 +205,7 @@ static void end_write(struct nvme *n, struct nvme_write *w)
         p->sync.due_ns = nvme__sooner(p->sync.due_ns, sync_due(n, p));
     } else {
         s->broken = true;
-        nvme__seg_seal(n, x->seg);
+        nvme__seg_close(n, x->seg);
         nvme__extent_lost(n, w->extent);
     }
     for (struct tier_op *op = w->ops, *next; op != NULL; op = next) {
@@ -272,14 +272,14 @@ static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class wh
     struct nvme_open *o = &p->open[which];
     struct nvme_seg *s = &n->seg[o->seg];
     struct nvme_extent *x = &n->extent[w->extent];
-    const uint32_t tables = nvme__table_pages(pl->items + pl->prints);
-    const uint32_t head = tables + pl->prints, pages = head + pl->payload_pages;
+    const uint32_t tables = nvme__table_pages(pl->items + pl->records);
+    const uint32_t head = tables + pl->records, pages = head + pl->payload_pages;
     x->state = NVME_X_WRITING;
     x->page = s->used_pages;
     x->pages = pages;
-    x->items = (uint16_t)(pl->items + pl->prints);
+    x->items = (uint16_t)(pl->items + pl->records);
     x->head_pages = (uint8_t)head;
-    x->records = (uint8_t)pl->prints;
+    x->records = (uint8_t)pl->records;
     x->flags = which == NVME_DURABLE ? NVME_X_DURABLE : 0;
     x->seq = ++n->store.seq_count;
     nvme__seg_attach(n, o->seg, w->extent);
@@ -299,7 +299,7 @@ static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class wh
                           .since = n->store.since_seq,
                           .safe = nvme__safe_seq(n)};
     memcpy(h.uuid, n->store.uuid, sizeof(h.uuid));
-    nvme__table_seal(w->head, &h);
+    nvme__table_finish(w->head, &h);
     x->sum = h.sum;
     w->path = p->number;
     w->era = p->era;

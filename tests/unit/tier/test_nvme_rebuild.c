@@ -555,7 +555,7 @@ static void make_old(uint32_t write)
 {
     struct nvme_head h = head_of(write);
     h.since = h.safe = 0;
-    nvme__table_seal(bytes_of(write), &h);
+    nvme__table_finish(bytes_of(write), &h);
 }
 
 /* A disk that held another store before: its tables are whole, and may lie where ours would. */
@@ -566,7 +566,7 @@ CASE_EACH(a_table_of_another_store_is_not_ours, 2)
     die();
     struct nvme_head h = head_of((uint32_t)_i);
     h.uuid[15] ^= 1;
-    nvme__table_seal(bytes_of((uint32_t)_i), &h);
+    nvme__table_finish(bytes_of((uint32_t)_i), &h);
     open_without_journal();
     ck_assert_uint_eq(g.founds, 1);
     ck_assert_uint_eq(rig_where(&g, 1 + (uint32_t)_i).id, 0);
@@ -583,7 +583,7 @@ CASE_EACH(a_table_of_an_older_generation_does_not_count, 2)
     struct nvme_head h = head_of((uint32_t)_i);
     ck_assert_uint_eq(h.seg, head_of(1 - (uint32_t)_i).seg);
     h.gen--;
-    nvme__table_seal(bytes_of((uint32_t)_i), &h);
+    nvme__table_finish(bytes_of((uint32_t)_i), &h);
     open_without_journal();
     ck_assert_uint_eq(g.founds, 1);
     ck_assert_uint_eq(rig_where(&g, 1 + (uint32_t)_i).id, 0);
