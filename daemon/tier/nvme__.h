@@ -2,7 +2,7 @@
 /*
  * What the files of the NVMe tier share. Thread: control thread.
  *
- * A location is an entry of a table (nvme_entry.c). An extent is one write, of several blocks
+ * A location is a record of nvme.entry (nvme_entry.c). An extent is one write, of several blocks
  * (nvme_extent.c). Extents lie one behind the other in segments (nvme_seg.c) of paths. Code names
  * entries, extents, segments and paths by their numbers; NVME_NONE is none.
  */
@@ -33,11 +33,11 @@
 
 struct nvme_super {
     uint8_t uuid[16];
-    uint64_t seq; /* of the two superblocks of a path the one with the larger seq counts */
+    uint64_t seq; /* of a path's two superblocks, the one with the larger seq counts */
     uint32_t path, paths;
     uint32_t seg_pages, segments;
-    uint32_t formatted; /* segments that were written once and are in use, from the first on */
-    uint32_t epoch;     /* grows with each start, before anything is written */
+    uint32_t formatted; /* how many segments are in use: the first ones, which were zeroed */
+    uint32_t epoch;     /* grows at each start, before anything else is written */
 };
 /* Zeroes the rest of `page`. */
 void nvme__super_encode(const struct nvme_super *s, uint8_t page[NVME_PAGE]);
@@ -52,7 +52,7 @@ struct nvme_head {
     uint8_t uuid[16];
     uint32_t flags, path, seg, page, pages; /* page: of the segment; pages: of the extent */
     uint32_t items;
-    uint32_t head_pages; /* table and namespaces, which come before all payload */
+    uint32_t head_pages; /* of table and records of namespaces; the payload is behind them */
     uint64_t gen;        /* of the segment */
     uint64_t seq;        /* of the extent: grows with time */
     /* When this table was written, all extents from `since` to `safe` were synced, on all paths.
@@ -60,13 +60,14 @@ struct nvme_head {
     uint64_t since, safe;
     struct hash128 sum;
 };
+/* nvme_item.flags. RECORD: the record of a namespace, not a block. PARENT: `parent` is valid. */
 enum { NVME_I_RECORD = 1, NVME_I_DURABLE = 2, NVME_I_PARENT = 4, NVME_I_BY_PIN = 8 };
 struct nvme_item {
     struct key256 key, parent;
     struct hash128 sum;
-    uint64_t print;
+    uint64_t print;       /* tier_label.print */
     uint32_t page, bytes; /* page: of the extent */
-    uint32_t tokens;      /* on disk 16 bits among the other fields, the rest behind `level` */
+    uint32_t tokens;      /* on disk the low 16 bits are before `shard`, 8 more behind `level` */
     uint16_t shard;
     uint8_t group, flags;
     uint8_t level; /* tier_label.level; 0 in tables of older versions */
@@ -110,12 +111,14 @@ bool nvme__item_ok(const struct nvme_head *head, const struct nvme_item *item);
 /* Of each path a u64, its forward mark: the journal has the extents of the path up to that
  * nvme_extent.seq, or they are lost. Recovery looks forward for later ones only. */
 #define NVME_KEY_FORWARD (NVME_KEY_META | 3)
+/* What the journal says of an extent, with the fields of its nvme_head. */
 struct nvme_value {
     uint32_t flags, pages, items, head_pages, records;
     uint64_t gen, seq;
     struct hash128 sum;
     uint8_t dead[NVME_MAP_BYTES]; /* a bit per item */
 };
+/* The journal's key of the extent that begins at this page of the path. */
 static inline uint64_t nvme__key(uint32_t path, uint64_t page)
 {
     return (uint64_t)path << 56 | page;
@@ -146,7 +149,8 @@ enum nvme_entry_state {
     NVME_E_WRITTEN, /* done() has run or is about to */
     NVME_E_LIVE     /* set_label() was called */
 };
-/* DURABLE: its PUT was durable. TOLD: reclaim has told core. MOVING: it is being written again. */
+/* DURABLE: its PUT was durable. TOLD: reclaim has told core of the block. MOVING: the block
+ * is being written again, to new room. */
 enum { NVME_E_DURABLE = 1, NVME_E_TOLD = 2, NVME_E_MOVING = 4 };
 struct nvme_entry {
     struct hash128 sum;
@@ -276,12 +280,12 @@ struct nvme_path_sync {
     struct nvme_io io;
     bool busy;                         /* the sync is in flight */
     uint64_t due_ns;                   /* when the next one begins; UINT64_MAX: nothing to sync */
-    struct nvme_extents written;       /* wait for the next sync */
-    struct nvme_extents syncing;       /* are safe when the sync in flight has ended */
+    struct nvme_extents written;       /* extents that wait for the next sync */
+    struct nvme_extents syncing;       /* extents that the sync in flight makes safe */
     uint64_t written_seq, syncing_seq; /* the lowest in each list; UINT64_MAX: it is empty */
     uint64_t written_pages;            /* since a sync was last begun */
-    /* Counts of writes that told a table who died (nvme_dead.c), since the start: all; those that
-     * the sync in flight covers; those that are synced. */
+    /* Writes of dead sectors (nvme_dead.c) since the start: all that ended well; those that the
+     * sync in flight covers; those that are synced. */
     uint64_t dead_wrote, dead_syncing, dead_synced;
 };
 
@@ -300,8 +304,8 @@ struct nvme_path {
     bool absent; /* at start it could not be read, or was not there: out until the next start */
     uint32_t number;
     uint32_t first_seg, segs;
-    uint32_t formatted; /* segments that are in use, from the first on: the superblock says so */
-    uint32_t zeroing;   /* segments that were zeroed; those from `formatted` on not in use yet */
+    uint32_t formatted; /* how many segments, the first ones, are in use: nvme_super.formatted */
+    uint32_t zeroing;   /* how many were zeroed; those from `formatted` on are not in use yet */
     uint32_t era;       /* changes when a sync fails: writes that began before it do not count */
     uint32_t writes;    /* extents in flight */
     uint64_t queued, queued_bytes; /* I/O in flight */
@@ -330,8 +334,8 @@ struct nvme_write {
     struct tier_op *ops;     /* the PUTs whose blocks it has */
     uint32_t extent, path;
     uint32_t era;     /* of the path when the write began */
-    bool ended, good; /* ended: the I/O has, but an extent before it in the segment has not */
-    uint8_t *head;    /* NVME_HEAD_PAGES: table, then namespaces from NVME_TABLE_PAGES on */
+    bool ended, good; /* ended: the I/O has ended, well if `good`; end_write() is still to come */
+    uint8_t *head;    /* NVME_HEAD_PAGES: the table, then records from page NVME_TABLE_PAGES on */
     struct iovec iov[DISK_IOV_MAX];
 };
 #define NVME_READ_IOVS 512u
@@ -386,7 +390,8 @@ struct nvme_keep {
     struct tier_loc to;
 };
 
-/* Before a commit, tables of its extents are told who died (nvme_dead.c). */
+/* Before a commit, the dead sector of its extents' tables is written: one such write
+ * (nvme_dead.c). */
 #define NVME_DEADS 32u
 struct nvme_dead {
     struct nvme_io io;
@@ -403,16 +408,16 @@ struct nvme_dead {
 /* The one commit to the journal: gathered, then tables are told, then it is in flight. */
 struct nvme_commit {
     struct journal_commit commit;
-    uint64_t due_ns;             /* when the next one begins; UINT64_MAX: there is none to come */
-    bool tell_forward_mark;      /* the next one has all forward marks, since an extent was lost */
-    bool busy;                   /* tables are being told, or the journal has it */
-    bool telling;                /* tables are being told, and the journal has not got it yet */
-    struct nvme_extents extents; /* those that the journal had not had before */
-    uint64_t dirty;              /* nvme_dirty.out when it is done */
+    uint64_t due_ns;        /* when the next one begins; UINT64_MAX: there is none to come */
+    bool tell_forward_mark; /* a commit must follow with new forward marks: an extent was lost */
+    bool busy;              /* tables are being told, or the journal has it */
+    bool telling;           /* tables are being told, and the journal has not got it yet */
+    struct nvme_extents extents;    /* new extents, of which this commit tells the journal */
+    uint64_t dirty;                 /* nvme.dirty.out when the commit is done */
     uint32_t tell[NVME_COMMIT_MAX]; /* extents whose tables are told who died */
-    uint32_t tell_n;                /* of them there are */
-    uint32_t told;                  /* of them, begun */
-    uint32_t deleted;               /* extents, chained by next */
+    uint32_t tell_n;                /* how many `tell` has */
+    uint32_t told;                  /* how many of `tell` were begun */
+    uint32_t deleted; /* extents that the commit deletes, chained by nvme_extent.next; NONE: none */
     struct journal_change change[NVME_COMMIT_MAX];
     uint8_t value[NVME_COMMIT_MAX][NVME_VALUE_BYTES];
 };
@@ -430,27 +435,27 @@ struct nvme_confirm {
     struct nvme_ops now;  /* operations that this round ends */
     enum nvme_confirm_phase phase;
     uint64_t seq;      /* OPEN: extents up to this one must be in the journal, or lost */
-    uint64_t dirty;    /* TOLD: until nvme_dirty.out has reached it */
-    uint32_t deleting; /* TOLD: segments that must leave the journal */
-    uint64_t dead[DISK_PATHS_MAX]; /* SYNC: until dead_synced of each path has reached it */
-    bool untold; /* a block died in an extent that is left as it is for the next start */
+    uint64_t dirty;    /* TOLD waits until nvme.dirty.out has reached it */
+    uint32_t deleting; /* TOLD waits for so many segments to leave the journal */
+    uint64_t dead[DISK_PATHS_MAX]; /* SYNC waits until dead_synced of each path has reached it */
+    bool untold; /* a block died in an UNREAD extent, so no round can succeed any more: -EIO */
 };
 
 /* The write budget (nvme_budget.c). */
 struct nvme_budget {
-    uint64_t granted;    /* bytes that came since core last asked */
+    uint64_t granted;    /* bytes by which the tokens grew since core last asked */
     int64_t tokens;      /* bytes that may be written; below 0: more was written than there were */
-    uint64_t wall_ns;    /* until when the tokens are filled up */
+    uint64_t wall_ns;    /* wall clock: the tokens for the time until then were added */
     uint64_t day_ns;     /* wall clock: when `spent` began */
     uint64_t spent;      /* bytes written since day_ns */
     uint64_t age_max_ms; /* older blocks are refused while tokens are short */
     uint64_t step_ns;    /* when age_max_ms was last adjusted */
-    bool changed;        /* since the last commit */
+    bool changed;        /* since the last commit, which has it */
 };
 
 /* ---- the tier ---- */
 
-/* Which store it is, and the numbers that it gives away. */
+/* The store's identity, and the numbers that it gave last. */
 struct nvme_store {
     uint8_t uuid[16];
     uint32_t epoch;     /* of this start */
@@ -474,13 +479,14 @@ struct nvme_seg_use {
     uint32_t turn_path;   /* where the search for a path with room begins */
 };
 
-/* Reclaim that writes all blocks again gains no room, so it is tried ever more rarely. */
+/* Reclaim is in vain while core keeps all blocks: writing them again gains no room. Then it is
+ * tried ever more rarely. */
 struct nvme_vain {
-    uint32_t most;  /* most segments that were free or being deleted; less those PUTs took since */
-    uint32_t begun; /* segments that reclaim began since there were as many */
+    uint32_t most;  /* the highest count of free and DELETING segments, less those that PUTs took */
+    uint32_t begun; /* segments that reclaim has begun since the last gain of room */
     bool asked;     /* a PUT was refused for want of room since the last try */
-    uint64_t freed_pages;        /* since they were last counted as a gain */
-    uint64_t until_ns, pause_ns; /* the next try; its distance from the last one */
+    uint64_t freed_pages;        /* of freed blocks; an eighth of a segment is a gain of room */
+    uint64_t until_ns, pause_ns; /* when the next try may begin; how long it waits */
 };
 struct nvme_reclaim {
     uint64_t oldest_ns; /* when the segment begun last had been opened; 0: none since the start */
@@ -509,14 +515,14 @@ struct nvme {
     struct nvme_metrics m;
     uint64_t now_ns, wall_ns; /* as nvme_tick() was last told */
     struct nvme_store store;
-    bool running;      /* since recovery has ended */
-    bool stopping;     /* nvme_stop() was called: nothing new begins */
-    bool flushing;     /* sync and commit begin at once, until nothing is left */
-    bool recovering;   /* until the first tick: core says which of the blocks found it takes */
-    bool partial;      /* the start could not see all that may be there */
-    bool tell_room;    /* events.room is to be called */
-    bool work;         /* an I/O has ended since the queues were looked at */
-    int journal_error; /* negative errno; 0: the journal works */
+    bool running;    /* since recovery has ended */
+    bool stopping;   /* nvme_stop() was called: nothing new begins */
+    bool flushing;   /* sync and commit begin at once, until nothing is left */
+    bool recovering; /* until the first tick: core says which of the blocks found it takes */
+    bool partial;    /* the start could not read some path or segment, which may hold more blocks */
+    bool tell_room;  /* events.room is to be called */
+    bool work;       /* the queues must be looked at again, because something has ended */
+    int journal_error;                    /* negative errno; 0: the journal works */
     uint64_t share_bytes[DISK_PATHS_MAX]; /* of the limit, of each path */
     uint32_t paths, seg_pages, segs;
 
@@ -535,17 +541,17 @@ struct nvme {
     } pages;
 
     struct nvme_extents synced; /* safe on the medium; the next commit tells the journal */
-    struct nvme_extents lost;   /* core is to be told of their blocks */
-    /* Extents of which the journal says of some blocks that they live, and they do not. */
+    struct nvme_extents lost;   /* extents of whose blocks core is still to be told (events.lost) */
+    /* Extents with dead blocks that the journal still calls alive. */
     struct {
         struct nvme_extents list;
-        uint64_t in;  /* how many came to the list since the start */
-        uint64_t out; /* how many of them a commit has told of */
+        uint64_t in;  /* how many extents came to the list since the start */
+        uint64_t out; /* how many of them a commit that is done has told the journal of */
     } dirty;
-    /* Blocks that recovery would find though nobody holds them. */
+    /* Counts of dead blocks that recovery would still find. */
     struct {
         uint64_t open;       /* in extents that are not synced */
-        uint64_t synced;     /* in extents that are */
+        uint64_t synced;     /* in synced extents */
         uint64_t committing; /* those that the commit in flight tells of */
     } deaths;
     struct nvme_queues queue;
@@ -599,7 +605,7 @@ static inline bool nvme__path_up(const struct nvme_path *p)
 {
     return p->state != NVME_PATH_OUT;
 }
-/* These two are of an entry that was written. */
+/* These two need an entry that was written. */
 static inline struct nvme_path *nvme__entry_path(struct nvme *n, const struct nvme_entry *e)
 {
     return &n->path[n->seg[n->extent[e->extent].seg].path];
@@ -622,12 +628,12 @@ static inline void nvme__commit_soon(struct nvme *n)
 }
 
 /* nvme_extent.c */
-/* A record for a new extent; NONE: all are in use. */
+/* A free record of nvme.extent; NONE: all are in use. */
 uint32_t nvme__extent_new(struct nvme *n);
 void nvme__extent_free(struct nvme *n, uint32_t extent);
 void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent);
 uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list);
-/* Puts the extent on the list n->dirty: blocks of it have died, and the journal does not know. */
+/* Puts the extent on the list n->dirty: blocks of it died, and the journal calls them alive. */
 void nvme__dirty(struct nvme *n, uint32_t extent);
 /* The extent's value for the journal, as its blocks are now. */
 void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret_value);
@@ -735,7 +741,8 @@ void nvme__sync_run(struct nvme *n);
 void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent);
 /* The extent is lost: it does not count, even if parts of it are on the medium. */
 void nvme__extent_lost(struct nvme *n, uint32_t extent);
-/* Extents from since_seq to this one have been synced; less than since_seq: none. */
+/* All extents from since_seq to the returned nvme_extent.seq are synced; if it is less than
+ * since_seq: none is. */
 uint64_t nvme__safe_seq(const struct nvme *n);
 /* The value of NVME_KEY_FORWARD for the commit that is gathered. Returns its bytes; 0: the journal
  * has the same value. */
@@ -760,11 +767,11 @@ void nvme__journal_failed(struct nvme *n, int error);
 uint64_t nvme__sync_next(const struct nvme *n);
 bool nvme__sync_idle(const struct nvme *n);
 /* nvme_dead.c */
-/* The commit that is gathered waits until the extent's table is told who died. */
+/* The commit that is gathered waits until the extent's dead sector is written. */
 void nvme__dead_add(struct nvme *n, uint32_t extent);
 /* Whether a table is being read or written. */
 bool nvme__dead_busy(const struct nvme *n);
-/* Begins tables that can begin now. True: the commit waits for none any more. */
+/* Begins the writes of dead sectors that can begin now. True: the commit waits for none. */
 bool nvme__dead_run(struct nvme *n);
 /* nvme_confirm.c */
 void nvme__confirm_frees(struct tier *t, struct tier_op *op);

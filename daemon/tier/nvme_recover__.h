@@ -10,7 +10,7 @@
 
 #define NVME_PRINT_CACHE 1024u /* namespaces that were told last */
 
-/* What the superblocks of a path say. */
+/* Whose store a path has, by its superblocks. */
 enum kind { KIND_BLANK, KIND_OURS, KIND_DAMAGED, KIND_FOREIGN, KIND_NEWER, KIND_FAILED };
 
 struct recover {
@@ -19,18 +19,20 @@ struct recover {
     struct nvme_report *report;
     enum kind kind[DISK_PATHS_MAX];
     struct nvme_super super[DISK_PATHS_MAX];
-    bool whole[DISK_PATHS_MAX]; /* one superblock is bad: read all, it may be formatted further */
+    /* One superblock is bad: nvme_super.formatted of the other may be too low, so a rebuild reads
+     * all segments of the path. */
+    bool whole[DISK_PATHS_MAX];
     struct nvme_candidates list;
     uint64_t *stale; /* keys of the journal that recovery deletes */
     uint32_t stales, stales_cap;
-    uint64_t told[NVME_PRINT_CACHE];
-    bool mine;                      /* the journal is this store's */
-    bool have_key;                  /* the journal has NVME_KEY_STORE */
-    uint32_t epoch;                 /* the highest found anywhere */
-    uint32_t journal_epoch;         /* the journal's */
-    uint32_t known[DISK_PATHS_MAX]; /* the journal's epoch of each path */
-    uint32_t named[DISK_PATHS_MAX]; /* blocks that the journal names on a path that is empty */
-    int error;                      /* of pump(): negative, it ends the recovery */
+    uint64_t told[NVME_PRINT_CACHE]; /* namespaces that were told: x at x % NVME_PRINT_CACHE */
+    bool mine;                       /* the journal's NVME_KEY_STORE names this store */
+    bool have_key;                   /* the journal has NVME_KEY_STORE */
+    uint32_t epoch;                  /* the highest in superblocks, journal and generations */
+    uint32_t journal_epoch;          /* the one in NVME_KEY_STORE */
+    uint32_t known[DISK_PATHS_MAX];  /* each path's epoch in NVME_KEY_STORE */
+    uint32_t named[DISK_PATHS_MAX];  /* blocks that the journal has on a path that is empty now */
+    int error;                       /* negative: of pump() or a table; it ends the recovery */
 };
 
 /* Sets report->note, if it is not set yet. */

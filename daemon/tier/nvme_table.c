@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes of superblocks and tables on disk, and of records in the journal: written, read,
- * checked.
+ * Encodes, decodes and checks superblocks and tables on disk, and the journal's values.
+ *
+ * A superblock and a dead sector are one sector each, with a sum of the bytes before it. The sum of
+ * a table, at the end of its head, covers the head and the items, and not the dead sector, which
+ * changes later.
  */
 #include "cursor.h"
 #include "nvme__.h"
 
-#define SUPER_MAGIC UINT64_C(0x6b76637375706231)
-#define TABLE_MAGIC UINT64_C(0x6b76637461626c31)
-#define DEAD_MAGIC  UINT64_C(0x3144414544564b4e) /* "NKVDEAD1" */
-#define VALUE_KIND  1u
-#define VALUE_HEAD  48u
+#define SUPER_MAGIC UINT64_C(0x6b76637375706231) /* "1bpuscvk" on disk */
+#define TABLE_MAGIC UINT64_C(0x6b76637461626c31) /* "1lbatcvk" on disk */
+#define DEAD_MAGIC  UINT64_C(0x3144414544564b4e) /* "NKVDEAD1" on disk */
+#define VALUE_KIND  1u                           /* first byte of a value: an extent */
+#define VALUE_HEAD  48u                          /* bytes of a value before its dead bits */
 
 /* ---- superblock ---- */
 
@@ -219,7 +222,7 @@ void nvme__item_decode(const uint8_t *table, uint32_t i, struct nvme_item *ret)
     MUST(cursor_ok(&c));
 }
 
-/* ---- who died ---- */
+/* ---- dead sector ---- */
 
 static uint8_t *dead_sector(uint8_t *last_page)
 {

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tells core at start which blocks were found on disk: first the namespaces, then durable
- * blocks, then the other blocks, each the newest first. A table is believed if the journal named
- * it, or if its own sum is right.
+ * blocks, then the other blocks, the newest first in each of the three. A table counts if it is
+ * the one of its candidate, and its own sum is right.
  */
 #include <stdlib.h>
 
 #include "nvme_recover__.h"
 #include "sys.h"
 
-#define WINDOW 64u /* tables being read */
-#define AHEAD  16u /* blocks */
+#define WINDOW 64u /* tables read ahead */
+#define AHEAD  16u /* items between nvme_recovery.soon and nvme_recovery.block */
 
+/* A table that is read ahead. */
 struct slot {
     struct nvme_io io;
     struct iovec iov;
-    uint8_t *buf;
-    uint32_t tries;
-    bool ready;
+    uint8_t *buf;   /* NVME_HEAD_PAGES */
+    uint32_t tries; /* reads that failed */
+    bool ready;     /* the read has ended */
 };
-/* Called with each table in turn. head NULL: the table does not count. failed: not readable. */
+/* Called with the table of each wanted candidate. head NULL: the table could not be read (failed),
+ * or is not the candidate's. */
 typedef void table_fn(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
                       const struct nvme_head *head, bool failed);
 
@@ -77,7 +79,7 @@ static bool is_durable(const struct recover *v, const struct nvme_candidate *c)
     return (v->n->extent[c->extent].flags & NVME_X_DURABLE) != 0;
 }
 
-/* Durable blocks are told first: after a rebuild the dead may have come back, and room be short. */
+/* Durable blocks are told first, since room may be short: a rebuild may find dead blocks again. */
 static bool has_durable(const struct recover *v, const struct nvme_candidate *c)
 {
     return is_durable(v, c) && any_alive(v, c);
@@ -128,6 +130,7 @@ static int each_table(struct recover *v, struct slot *slot,
     return v->error;
 }
 
+/* Tells of the namespaces whose records are behind the table, except those that v->told has. */
 static void tell_records(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
                          const struct nvme_head *head, bool failed)
 {
@@ -149,6 +152,8 @@ static void tell_records(struct recover *v, const struct nvme_candidate *c, cons
     }
 }
 
+/* There is no entry for the block, or core has no room. A durable block stays for a later
+ * start, except after a rebuild. */
 static void no_room_for(struct recover *v, const struct nvme_candidate *c,
                         const struct nvme_item *it)
 {
@@ -211,8 +216,9 @@ static void tell_soon(struct recover *v, const uint8_t *table, uint32_t item)
     v->r->soon(v->r->ctx, &label);
 }
 
-/* Whether the table says that a block is dead which the journal has alive: the crash came after the
- * table was told, and before the journal was. A start without the journal would lose the block. */
+/* Whether the table calls a block dead that the journal calls alive: the crash came after the write
+ * of the dead sector, and before the commit. A start without the journal would lose the block. Also
+ * true if the sector is damaged. */
 static bool is_dead_by_table(const struct nvme_candidate *c, const uint8_t *table,
                              const struct nvme_head *head)
 {
@@ -257,7 +263,7 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
             v->report->blocks_dropped++;
     }
     if (!v->report->rebuilt && (x->flags & NVME_X_UNREAD) == 0 && is_dead_by_table(c, table, head))
-        x->flags |= NVME_X_DIRTY; /* the next commit tells the table again */
+        x->flags |= NVME_X_DIRTY; /* the next commit writes the dead sector again */
 }
 
 int nvme__tell(struct recover *v)
