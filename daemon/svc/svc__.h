@@ -45,7 +45,7 @@ struct device_pages { /* a pool of pages; not open while `device` is NULL */
     struct device_pool *pool;
     uint32_t ngroups;
     uint32_t pages_per_block[KVC_GROUPS_MAX];
-    uint32_t calls; /* calls in flight that name it */
+    uint32_t calls; /* calls in flight that name the pool */
     uint64_t outs;  /* how often the device had failed when the pool was opened: another failure
                      * makes it void */
 };
@@ -60,7 +60,7 @@ struct device_things {
     struct device_loan *loan;
     uint32_t nloans, loans_max;
     uint32_t nrecalled;      /* loans with `recalled` */
-    struct wheel_timer late; /* runs while loans are recalled */
+    struct wheel_timer late; /* runs while loans are recalled: logs a session that is late */
     _Atomic uint64_t *words; /* NULL: the session did not ask for words */
     uint32_t importing;      /* entries of `mem` that are being imported */
     struct device_import mem[KVC_MEMS_MAX];
@@ -78,7 +78,7 @@ struct session_owed {
 struct session_work {
     struct list_node calls; /* call.turn, in the order of their turns */
     struct list_node busy;  /* among the sessions that have calls here */
-    uint64_t used;          /* work done for it, compared among the sessions of its principal */
+    uint64_t used;          /* work done for the session, compared among those of its principal */
 };
 
 enum session_state {
@@ -92,17 +92,18 @@ enum session_state {
 };
 
 struct session {
-    uint8_t state;      /* enum session_state */
-    bool greeted;       /* control-plane HELLO done */
-    bool close_pending; /* to be dropped at the end of the turn, with close_status */
-    bool unreachable;   /* a reply could not be delivered */
-    bool told;          /* its begin is in the log, and its end will be */
-    bool forced;        /* ended by an operator: it keeps nothing, though its process may live */
-    struct log_limit audits; /* of its lines of the audit log */
+    uint8_t state;           /* enum session_state */
+    bool greeted;            /* control-plane HELLO done */
+    bool close_pending;      /* to be dropped at the end of the turn, with close_status */
+    bool unreachable;        /* a reply could not be delivered */
+    bool told;               /* its begin is in the log, and its end will be */
+    bool forced;             /* ended by an operator: its leases end, though its process may live */
+    struct log_limit audits; /* of the session's lines in the audit log */
     uint16_t close_status;
     const char *close_text; /* static */
-    uint32_t index, serial;
-    uint32_t conn;
+    uint32_t index;         /* in svc.sessions */
+    uint32_t serial;        /* by which operators name it: no other session of this run has it */
+    uint32_t conn;          /* its attach connection; CONN_NONE: closed */
     uid_t uid;
     pid_t pid;
     uint32_t version;
@@ -129,11 +130,12 @@ struct call_kind {
     /* Withdraws what the call has in the core, and releases what it held. NULL: it has nothing
      * there. */
     void (*leave)(struct call *call);
-    bool copies; /* leave() asks copies to stop; the call ends in their done(), when they have */
+    bool copies; /* leave() cancels copies, and the call ends when the last one has ended */
     /* The text of its TIMEOUT; late_of: where that depends on the call. */
     const char *late;
     const char *(*late_of)(const struct call *call);
-    /* Replace all that, at the deadline, and when a CANCEL names the call. NULL: as above. */
+    /* Called instead of all that: expire() at the deadline, cancel() when a CANCEL names the call.
+     * NULL: as above. */
     void (*expire)(struct call *call);
     void (*cancel)(struct call *call);
     /* The daemon stops: ends waits that nothing would end any more. NULL: the call continues. */
@@ -168,7 +170,7 @@ struct call {
     size_t len;
     uint64_t due_ns;            /* its deadline; the timer may be earlier */
     struct device_pages *pages; /* the pool that the call names, counted there. NULL: none */
-    struct core_gone gone;      /* waits until its removals outlive a crash */
+    struct core_gone gone;      /* waits until the call's removals outlive a crash */
 };
 /* Bytes of the largest kind of call, which each entry of the pool has. */
 #define CALL_BYTES      6208u
@@ -199,8 +201,8 @@ struct wait_call {
     void (*then)(struct wait_call *x, const struct core_held *held);
 };
 
-/* How many places (a namespace and a group) the LISTs of one turn search for keys: some 100 us.
- * After that each LIST still looks for one key. */
+/* How many pairs of namespace and group all LISTs of one turn search for keys: some 100 us. After
+ * that each LIST still looks for one key. */
 #define SVC_KEY_PLACES 2048u
 
 /* Replies to ACQUIRE that may be made in slices at a time; further ones are made in one piece. */
@@ -237,7 +239,7 @@ struct svc {
     struct attached *attached;
     struct devices *devices;
     struct trace *trace;  /* NULL = off */
-    uint32_t places_left; /* places that LISTs may still search in this turn */
+    uint32_t places_left; /* of SVC_KEY_PLACES: what LISTs may still search in this turn */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
     struct long_locs long_locs;
     uint8_t out[KVC_MESSAGE_MAX]; /* the reply that is being encoded */
@@ -256,7 +258,7 @@ struct request {
     uint64_t begun_ns, due_ns;
     void *kept;
     size_t kept_bytes;
-    bool had_room; /* it has waited for room already */
+    bool had_room; /* the request has waited for room already, and does not wait again */
 };
 
 /* When the request was received. */
