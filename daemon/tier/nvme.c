@@ -357,7 +357,7 @@ static void on_io_done(struct disk_op *op)
     if (!n->running)
         return;
     nvme__sync_run(n);
-    nvme__drain(n);
+    nvme__call_done(n);
 }
 
 int nvme_create(const struct nvme_config *config, struct nvme **ret_nvme)
@@ -399,7 +399,7 @@ void nvme_tick(struct nvme *n, uint64_t now_ns, uint64_t wall_ns)
     nvme__budget_tick(n);
     nvme__read_sweep(n);
     nvme_run(n);
-    nvme__drain(n);
+    nvme__call_done(n);
 }
 
 static bool waiting(const struct nvme *n)

@@ -157,7 +157,7 @@ struct nvme_entry {
     uint32_t extent;     /* NONE: not written */
     uint32_t prev, next; /* in its extent; next also in the free list */
     uint32_t owner, bytes;
-    uint16_t slot;    /* item of the extent's table */
+    uint16_t item;    /* of the extent's table */
     uint16_t page;    /* of the extent */
     uint16_t readers; /* GETs and VERIFYs in flight */
     uint8_t state, flags;
@@ -364,7 +364,7 @@ struct nvme_move {
     struct tier_op op; /* the PUT of the block; op.loc: its new room */
     struct tier_loc from;
     uint32_t page;  /* of the extent */
-    uint16_t slot;  /* item of the extent's table */
+    uint16_t item;  /* of the extent's table */
     bool abandoned; /* core has freed `from` meanwhile */
     bool ended;
 };
@@ -500,8 +500,8 @@ struct nvme_queues {
     struct nvme_ops get_new;   /* of this turn: nvme__read_sort() sorts them into get_ready */
     struct nvme_ops get_ready; /* wait for a read */
     struct nvme_ops verify;    /* wait for an nvme_verify */
-    struct nvme_ops finish;    /* have ended: nvme__drain() calls their done() */
-    bool draining;             /* nvme__drain() is running, so a call inside it does nothing */
+    struct nvme_ops finish;    /* have ended: nvme__call_done() calls their done() */
+    bool calling_done;         /* nvme__call_done() is running, so a call inside it does nothing */
 };
 
 struct nvme_health; /* nvme_health.c */
@@ -721,12 +721,12 @@ struct tier_op *nvme__ops_pop(struct nvme_ops *list);
 struct tier_op *nvme__ops_cut(struct nvme_ops *list, struct tier_op *prev);
 void nvme__write_submit(struct nvme *n, struct tier_op *op);
 void nvme__read_submit(struct nvme *n, struct tier_op *op);
-/* Queues the operation's end: nvme__drain() calls its done(). */
+/* Queues the operation's end: nvme__call_done() calls its done(). */
 void nvme__finish(struct nvme *n, struct tier_op *op, int status);
 /* The PUT has failed: its entry is as before the PUT. */
 void nvme__put_failed(struct nvme *n, struct tier_op *op, int status);
 /* Calls done() of operations that have ended, and events.lost of lost blocks. */
-void nvme__drain(struct nvme *n);
+void nvme__call_done(struct nvme *n);
 
 /* nvme_write.c */
 void nvme__write_run(struct nvme *n);

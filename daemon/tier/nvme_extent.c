@@ -76,8 +76,8 @@ void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret)
     for (uint32_t i = x->records; i < x->items; i++)
         ret->dead[i / 8] |= (uint8_t)(1u << i % 8);
     for (uint32_t id = x->first; id != NVME_NONE; id = n->entry[id].next) {
-        const uint32_t slot = n->entry[id].slot;
-        MUST(slot < x->items && n->entry[id].extent == extent);
-        ret->dead[slot / 8] &= (uint8_t) ~(1u << slot % 8);
+        const uint32_t item = n->entry[id].item;
+        MUST(item < x->items && n->entry[id].extent == extent);
+        ret->dead[item / 8] &= (uint8_t) ~(1u << item % 8);
     }
 }

@@ -140,7 +140,7 @@ static bool is_block(const struct nvme_mover *mv, const struct nvme_move *it,
 {
     const struct nvme_entry *e = nvme__entry(mv->n, it->from);
     const uint8_t *at = mv->buf + (size_t)(it->page - mv->from_page) * NVME_PAGE;
-    nvme__item_decode(mv->head, it->slot, ret_item);
+    nvme__item_decode(mv->head, it->item, ret_item);
     const struct hash128 sum = hash_sum(at, e->bytes);
     return ret_item->page == it->page && ret_item->bytes == e->bytes &&
            hash128_equal(&ret_item->sum, &e->sum) && hash128_equal(&sum, &e->sum);
@@ -241,7 +241,7 @@ static void nvme_keep_take(struct nvme *n, struct nvme_mover *mv)
                 (struct nvme_move){.op = {.loc = k.to, .bytes = e->bytes, .status = -EINPROGRESS},
                                    .from = k.from,
                                    .page = e->page,
-                                   .slot = e->slot};
+                                   .item = e->item};
         }
         n->keeps.head = (n->keeps.head + 1) % NVME_KEEPS_MAX;
         n->keeps.n--;

@@ -141,19 +141,19 @@ static void end_op(struct nvme *n, struct tier_op *op)
     op->done(op);
 }
 
-void nvme__drain(struct nvme *n)
+void nvme__call_done(struct nvme *n)
 {
     struct tier_op *op;
-    if (n->queue.draining)
+    if (n->queue.calling_done)
         return;
-    n->queue.draining = true;
+    n->queue.calling_done = true;
     do {
         while ((op = nvme__ops_pop(&n->queue.finish)) != NULL)
             end_op(n, op);
         if (n->lost.n != 0)
             tell_lost(n);
     } while (n->queue.finish.n != 0);
-    n->queue.draining = false;
+    n->queue.calling_done = false;
     if (n->tell_room && n->tier.events.room != NULL) {
         n->tell_room = false;
         n->tier.events.room(n->tier.events.ctx);

@@ -364,7 +364,7 @@ static void on_committed(struct journal_commit *commit)
         nvme__journal_failed(n, commit->result);
     }
     nvme__sync_run(n);
-    nvme__drain(n);
+    nvme__call_done(n);
 }
 
 static bool has_news(const struct nvme *n)

@@ -13,7 +13,7 @@
 #define AHEAD  16u /* items between nvme_recovery.soon and nvme_recovery.block */
 
 /* A table that is read ahead. */
-struct slot {
+struct table_read {
     struct nvme_io io;
     struct iovec iov;
     uint8_t *buf;   /* NVME_HEAD_PAGES */
@@ -25,16 +25,14 @@ struct slot {
 typedef void table_fn(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
                       const struct nvme_head *head, bool failed);
 
-static void read_slot(struct nvme *n, struct slot *s, uint32_t extent);
-
 static void on_table(struct nvme_io *io)
 {
-    struct slot *s = CONTAINER_OF(io, struct slot, io);
+    struct table_read *s = CONTAINER_OF(io, struct table_read, io);
     MUST(!s->ready);
     s->ready = true;
 }
 
-static void read_slot(struct nvme *n, struct slot *s, uint32_t extent)
+static void table_read_begin(struct nvme *n, struct table_read *s, uint32_t extent)
 {
     const struct nvme_extent *x = &n->extent[extent];
     MUST(x->state != NVME_X_FREE && x->head_pages <= NVME_HEAD_PAGES); /* what fits s->buf */
@@ -55,7 +53,7 @@ static bool is_table_of(const struct nvme *n, const struct nvme_candidate *c,
            h->seq == c->seq && hash128_equal(&h->sum, &x->sum);
 }
 
-static void nvme_tell_look(struct recover *v, struct slot *s, const struct nvme_candidate *c,
+static void nvme_tell_look(struct recover *v, struct table_read *s, const struct nvme_candidate *c,
                            table_fn *fn)
 {
     struct nvme_head h;
@@ -96,7 +94,7 @@ static bool has_records(const struct recover *v, const struct nvme_candidate *c)
 }
 
 /* Calls fn for each wanted table, in the order of the list, and reads up to WINDOW tables ahead. */
-static int each_table(struct recover *v, struct slot *slot,
+static int each_table(struct recover *v, struct table_read *reads,
                       bool (*want)(const struct recover *, const struct nvme_candidate *),
                       table_fn *fn)
 {
@@ -105,16 +103,16 @@ static int each_table(struct recover *v, struct slot *slot,
     while (at < v->list.n || n->inflight.n != 0) {
         for (; ahead < v->list.n && issued - seen < WINDOW && v->error == 0; ahead++)
             if (want(v, &v->list.at[ahead])) {
-                slot[issued % WINDOW].tries = 0;
-                read_slot(n, &slot[issued++ % WINDOW], v->list.at[ahead].extent);
+                reads[issued % WINDOW].tries = 0;
+                table_read_begin(n, &reads[issued++ % WINDOW], v->list.at[ahead].extent);
             }
         for (; at < ahead && v->error == 0; at++) {
-            struct slot *s = &slot[seen % WINDOW];
+            struct table_read *s = &reads[seen % WINDOW];
             if (!want(v, &v->list.at[at]))
                 continue;
             MUST(seen < issued && issued - seen <= WINDOW);
             if (s->ready && s->io.op.result < 0 && ++s->tries < NVME_RETRY)
-                read_slot(n, s, v->list.at[at].extent);
+                table_read_begin(n, s, v->list.at[at].extent);
             if (!s->ready)
                 break;
             nvme_tell_look(v, s, &v->list.at[at], fn);
@@ -179,7 +177,7 @@ static struct tier_label label_of(const struct nvme_item *it)
                                .level = it->level};
 }
 
-static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32_t slot,
+static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32_t item,
                        const struct nvme_item *it)
 {
     struct nvme *n = v->n;
@@ -192,7 +190,7 @@ static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32
     struct nvme_entry *e = nvme__entry(n, found.loc);
     found.label = label_of(it);
     e->sum = it->sum;
-    e->slot = (uint16_t)slot;
+    e->item = (uint16_t)item;
     e->page = (uint16_t)it->page;
     e->flags = found.label.durable ? NVME_E_DURABLE : 0;
     e->state = NVME_E_LIVE;
@@ -268,20 +266,20 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
 
 int nvme__tell(struct recover *v)
 {
-    struct slot *slot = sys_calloc(WINDOW, sizeof(slot[0]));
+    struct table_read *reads = sys_calloc(WINDOW, sizeof(reads[0]));
     const uint64_t pages = (uint64_t)WINDOW * NVME_HEAD_PAGES;
     uint8_t *buf = nvme__buffer(pages);
-    int r = slot != NULL && buf != NULL ? 0 : -ENOMEM;
+    int r = reads != NULL && buf != NULL ? 0 : -ENOMEM;
     for (uint32_t i = 0; r == 0 && i < WINDOW; i++)
-        slot[i].buf = buf + (size_t)i * NVME_HEAD_PAGES * NVME_PAGE;
+        reads[i].buf = buf + (size_t)i * NVME_HEAD_PAGES * NVME_PAGE;
     if (r == 0)
-        r = each_table(v, slot, has_records, tell_records);
+        r = each_table(v, reads, has_records, tell_records);
     if (r == 0)
-        r = each_table(v, slot, has_durable, tell_blocks);
+        r = each_table(v, reads, has_durable, tell_blocks);
     if (r == 0)
-        r = each_table(v, slot, has_ordinary, tell_blocks);
+        r = each_table(v, reads, has_ordinary, tell_blocks);
     MUST(v->n->inflight.n == 0); /* no read into memory that is freed */
     nvme__buffer_free(buf, pages);
-    free(slot);
+    free(reads);
     return r;
 }

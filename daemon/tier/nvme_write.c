@@ -170,7 +170,7 @@ static uint32_t put_payloads(struct nvme *n, struct nvme_write *w, enum nvme_cla
         item_of(op, page, &it);
         nvme__item_encode(w->head, pl->records + i, &it);
         e->state = NVME_E_WRITING;
-        e->slot = (uint16_t)(pl->records + i);
+        e->item = (uint16_t)(pl->records + i);
         e->page = (uint16_t)page;
         nvme__entry_link(n, e, w->extent);
         add_iov(w, &iovs, op->src, (uint64_t)nvme__pages(op->bytes) * NVME_PAGE);

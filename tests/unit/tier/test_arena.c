@@ -322,7 +322,7 @@ static void count_only(void *ctx, struct tier_loc loc, uint32_t owner)
     ++*(uint32_t *)ctx;
 }
 
-CASE(a_full_arena_makes_room_for_another_size_by_draining)
+CASE(a_full_arena_makes_room_for_another_size_by_evacuation)
 {
     static struct tier_loc locs[20000];
     struct arena *a = make(16 * MIB, 4 * MIB);
@@ -371,7 +371,7 @@ static struct arena *full_of(uint32_t principal, struct tier_loc *locs, uint32_t
     return a;
 }
 
-CASE(drain_of_own_chunks_takes_the_cheapest_run)
+CASE(evacuation_of_own_chunks_takes_the_cheapest_run)
 {
     struct tier_loc locs[64];
     uint32_t n;
@@ -393,7 +393,7 @@ CASE(drain_of_own_chunks_takes_the_cheapest_run)
     arena_destroy(&a);
 }
 
-CASE(drain_has_nothing_to_do_when_only_the_limit_is_in_the_way)
+CASE(evacuation_has_nothing_to_do_when_only_the_limit_is_in_the_way)
 {
     static struct tier_loc locs[4096];
     struct arena *a = make(8 * MIB, 4 * MIB);
@@ -515,7 +515,7 @@ CASE(a_region_with_a_leased_block_is_held_until_it_goes)
     arena_destroy(&a);
 }
 
-CASE(the_fifth_drain_gives_up_the_oldest)
+CASE(the_fifth_evacuation_gives_up_the_oldest)
 {
     struct tier_loc locs[64];
     uint32_t n;
