@@ -356,21 +356,21 @@ CASE(the_write_budget_outlives_a_restart)
     ck_assert_uint_eq(metric("budget_left_bytes"), 100000);
 }
 
-/* Ids below are promised; the rest fills the store. */
-#define PROMISED 100u
+/* Blocks with ids below are durable; the others fill the store. */
+#define DURABLES 100u
 
 static void on_told(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     (void)ctx;
-    if (owner >= PROMISED)
+    if (owner >= DURABLES)
         g.tier->ops->free(g.tier, loc);
     else
         (void)g.tier->storage->keep(g.tier, loc, owner); /* refused: it is told again */
 }
 
-/* Each life leaves one more segment of promises that is not full: those that reclaim writes may go
- * beyond the half that promises have, or nothing would ever be moved again. */
-CASE(promises_move_when_they_have_more_than_their_half)
+/* Each life leaves one more segment of durable blocks that is not full: moves may take more
+ * than the half that durable blocks have, or nothing would ever be moved again. */
+CASE(durable_blocks_move_when_they_have_more_than_their_half)
 {
     struct tier_loc loc;
     int r = 0;
@@ -395,9 +395,10 @@ CASE(promises_move_when_they_have_more_than_their_half)
     }
 }
 
-/* Each life leaves a segment with two promises: they are merged, so that promises find room after
- * any number of restarts. _i / 2: deletions are committed late; _i % 2: lives end by a stop. */
-CASE_EACH(promises_find_room_after_many_restarts, 4)
+/* Each life leaves a segment with two durable blocks: these are merged, so that others find room
+ * after any number of restarts. _i / 2: deletions are committed late; _i % 2: lives end by a stop.
+ */
+CASE_EACH(durable_blocks_find_room_after_many_restarts, 4)
 {
     enum { LIVES = 24 };
     struct tier_loc loc;
@@ -441,7 +442,7 @@ CASE_EACH(a_store_of_few_segments_is_written_on, 8)
     rig_settle(&g);
     unsigned good = 0;
     for (uint32_t i = 0; i < 400; i++) {
-        good += rig_put(&g, PROMISED + i, 10 * 4096, false, &loc) == 0;
+        good += rig_put(&g, DURABLES + i, 10 * 4096, false, &loc) == 0;
         g.tier->storage->reclaim(g.tier, 64, on_gone, NULL);
         rig_turn(&g, 1000000);
     }
@@ -460,7 +461,7 @@ static void on_kept(void *ctx, struct tier_loc loc, uint32_t owner)
 CASE(who_is_refused_has_asked_for_room)
 {
     struct tier_loc loc;
-    uint32_t id = PROMISED, told = 0;
+    uint32_t id = DURABLES, told = 0;
     while (rig_put(&g, id, 4 * 4096, false, &loc) == 0)
         id++;
     for (unsigned i = 0, rests = 0; i < 5000 && rests < 400; i++) {
@@ -490,7 +491,7 @@ CASE(write_amplification_counts_what_is_written_again)
     struct tier_loc loc;
     ck_assert_uint_eq(metric("write_amplification_percent"), 0);
     for (uint32_t i = 0; i < 2000; i++) {
-        const int r = rig_put(&g, PROMISED + i, 4 * 4096, false, &loc);
+        const int r = rig_put(&g, DURABLES + i, 4 * 4096, false, &loc);
         ck_assert(r == 0 || r == -ENOSPC || r == KVC_E_NO_ROOM);
         (void)g.tier->storage->reclaim(g.tier, 8, on_half, NULL);
         rig_turn(&g, 10000000);
@@ -511,16 +512,16 @@ static int reclaim_and_put(uint32_t id, struct tier_loc *ret_loc)
     return rig_put(&g, id, 10 * 4096, true, ret_loc);
 }
 
-/* Promises have half of the store; what is promised no more gives it back. */
-CASE(what_is_promised_no_more_is_reclaimed)
+/* Durable blocks have half of the store; those that become ordinary give it back. */
+CASE(what_is_durable_no_more_is_reclaimed)
 {
-    static struct tier_loc loc[PROMISED], last;
+    static struct tier_loc loc[DURABLES], last;
     uint32_t n = 0, segments = 0;
     int r = 0;
-    while (n < PROMISED && (r = rig_put(&g, n + 1, 10 * 4096, true, &loc[n])) == 0)
+    while (n < DURABLES && (r = rig_put(&g, n + 1, 10 * 4096, true, &loc[n])) == 0)
         n++;
     ck_assert_int_eq(r, -ENOSPC);
-    for (; segments < PROMISED; segments++) /* the other half too, so that room is wanted */
+    for (; segments < DURABLES; segments++) /* the other half too, so that room is wanted */
         if (rig_put(&g, 1000 + segments, 10 * 4096, false, &last) != 0)
             break;
     ck_assert_int_eq(reclaim_and_put(500, &last), -ENOSPC);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every I/O, sync and journal commit of a short story fails once: nothing promised is lost. */
+/* Every I/O, sync and journal commit of a short story fails once: nothing durable is lost. */
 #include "cases.h"
 #include "nvme_rig.h"
 
@@ -10,12 +10,12 @@
 
 static struct rig g;
 static struct tier_loc where[BLOCKS + 1];
-static bool promised[BLOCKS + 1];
+static bool is_durable[BLOCKS + 1];
 
 static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
 {
     (void)ctx;
-    ck_assert(!promised[owner]);
+    ck_assert(!is_durable[owner]);
     ck_assert_uint_eq(where[owner].id, loc.id);
     where[owner].id = 0;
 }
@@ -31,7 +31,7 @@ static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     (void)ctx;
     ck_assert_uint_eq(where[owner].id, loc.id);
-    if (g.tier->storage->keep(g.tier, loc, owner) || promised[owner])
+    if (g.tier->storage->keep(g.tier, loc, owner) || is_durable[owner])
         return;
     g.tier->ops->free(g.tier, loc);
     where[owner].id = 0;
@@ -46,10 +46,10 @@ static void story(void)
         if (rig_put(&g, id, 6000 + id, durable, &where[id]) != 0)
             where[id].id = 0;
         else
-            promised[id] = durable;
+            is_durable[id] = durable;
         rig_turn(&g, UINT64_C(300) * 1000000);
         (void)g.tier->storage->reclaim(g.tier, 8, occupant, NULL);
-        if (id % 5 == 0 && where[id - 1].id != 0 && !promised[id - 1]) {
+        if (id % 5 == 0 && where[id - 1].id != 0 && !is_durable[id - 1]) {
             g.tier->ops->free(g.tier, where[id - 1]);
             where[id - 1].id = 0;
         }
@@ -63,12 +63,12 @@ static void story(void)
         rig_turn(&g, 1000000000);
 }
 
-static void check_promises(bool power)
+static void check_durable(bool power)
 {
     rig_crash(&g, power);
     ck_assert_int_eq(rig_open(&g), 0);
     for (uint32_t id = 1; id <= BLOCKS; id++)
-        if (promised[id]) {
+        if (is_durable[id]) {
             ck_assert_uint_ne(rig_where(&g, id).id, 0);
             ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 6000 + id), 0);
         }
@@ -80,7 +80,7 @@ static bool once(uint64_t nth, bool journal, int error)
     rig_init(&g, 1 + nth % 2, PATH_BYTES, 3);
     for (uint32_t id = 0; id <= BLOCKS; id++) {
         where[id].id = 0;
-        promised[id] = false;
+        is_durable[id] = false;
     }
     g.config.retry_ns = 1000000000;
     g.by_id = true;
@@ -101,7 +101,7 @@ static bool once(uint64_t nth, bool journal, int error)
     }
     const bool reached = journal ? fake_journal_commits(g.journal) - commits >= nth
                                  : fake_disk_ops(g.disk) - ops >= nth;
-    check_promises(nth % 3 != 0);
+    check_durable(nth % 3 != 0);
     rig_destroy(&g);
     return reached;
 }
@@ -296,7 +296,7 @@ CASE(blocks_that_are_wrong_count_for_their_path)
     rig_destroy(&g);
 }
 
-CASE(a_journal_that_loses_its_name_takes_no_promise)
+CASE(a_journal_that_loses_its_name_takes_no_durable_put)
 {
     rig_init(&g, 1, PATH_BYTES, 5);
     ck_assert_int_eq(rig_open(&g), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Promises that are kept before the journal has them: found behind what it names, or nowhere. */
+/* Durable PUTs that end before the journal has them: found behind what it names, or nowhere. */
 #include "cases.h"
 #include "nvme__.h"
 #include "nvme_rig.h"
@@ -66,7 +66,7 @@ static void teardown(void)
     rig_destroy(&g);
 }
 
-static struct tier_loc promise(uint32_t id)
+static struct tier_loc put_durable(uint32_t id)
 {
     struct tier_loc loc;
     ck_assert_int_eq(rig_put(&g, id, 5000, true, &loc), 0);
@@ -74,12 +74,12 @@ static struct tier_loc promise(uint32_t id)
 }
 
 /* One that the journal has, and one that it has not. */
-static void two_promises(void)
+static void two_durable_puts(void)
 {
-    promise(1);
+    put_durable(1);
     rig_settle(&g);
     const uint64_t commits = fake_journal_commits(g.journal);
-    promise(2);
+    put_durable(2);
     ck_assert_uint_eq(fake_journal_commits(g.journal), commits);
 }
 
@@ -98,9 +98,9 @@ static void open_again(uint32_t forward)
 
 CASES(.setup = setup, .teardown = teardown);
 
-CASE_EACH(a_promise_that_the_journal_does_not_have_is_found, 2)
+CASE_EACH(a_durable_block_that_the_journal_does_not_have_is_found, 2)
 {
-    two_promises();
+    two_durable_puts();
     rig_crash(&g, _i == 1);
     open_again(1);
     ck_assert(is_there(1) && is_there(2));
@@ -110,7 +110,7 @@ CASE_EACH(a_promise_that_the_journal_does_not_have_is_found, 2)
 CASE(the_first_of_a_segment_waits_for_the_journal)
 {
     const uint64_t commits = fake_journal_commits(g.journal);
-    promise(1);
+    put_durable(1);
     ck_assert_uint_gt(fake_journal_commits(g.journal), commits);
     rig_crash(&g, true);
     open_again(0);
@@ -119,7 +119,7 @@ CASE(the_first_of_a_segment_waits_for_the_journal)
 
 CASE(what_was_found_once_is_in_the_journal)
 {
-    two_promises();
+    two_durable_puts();
     rig_crash(&g, true);
     open_again(1);
     rig_crash(&g, true);
@@ -129,7 +129,7 @@ CASE(what_was_found_once_is_in_the_journal)
 
 CASE(the_journal_has_it_soon)
 {
-    two_promises();
+    two_durable_puts();
     rig_turn(&g, 50000000);
     rig_turn(&g, 1);
     rig_crash(&g, true);
@@ -137,7 +137,7 @@ CASE(the_journal_has_it_soon)
     ck_assert(is_there(1) && is_there(2));
 }
 
-/* A promise whose new place is written, and not synced. */
+/* A durable block whose new place is written, and not synced. */
 static void move(uint32_t id, struct tier_loc loc)
 {
     const uint32_t before = writes;
@@ -154,7 +154,7 @@ static void move(uint32_t id, struct tier_loc loc)
 
 static void move_unsynced(void)
 {
-    const struct tier_loc loc = promise(1);
+    const struct tier_loc loc = put_durable(1);
     rig_settle(&g);
     move(1, loc);
 }
@@ -179,7 +179,7 @@ CASE(a_torn_one_does_not_hide_what_is_whole)
  * is gone too. */
 CASE_EACH(a_sync_that_fails_at_start_loses_nothing, 3)
 {
-    two_promises();
+    two_durable_puts();
     rig_crash(&g, _i == 1);
     if (_i == 2)
         fake_journal_damage(g.journal);
@@ -218,8 +218,8 @@ CASE(the_old_place_stays_until_the_path_of_the_new_is_back)
     uint32_t id = 0;
     bool other = false;
     for (uint32_t i = 1; i <= 4; i++)
-        loc[i] = promise(i);
-    promise(5);
+        loc[i] = put_durable(i);
+    put_durable(5);
     rig_settle(&g);
     while (!other) {
         ck_assert_uint_lt(id, 4);
@@ -248,8 +248,8 @@ CASE_EACH(an_extent_with_a_torn_record_does_not_count, 2)
     static const uint32_t same[] = {3, 6, 9, 12}; /* of one namespace */
     struct tier_loc loc[4];
     for (unsigned i = 0; i < 4; i++)
-        loc[i] = promise(same[i]);
-    promise(1); /* of another, in the next segment */
+        loc[i] = put_durable(same[i]);
+    put_durable(1); /* of another, in the next segment */
     rig_settle(&g);
     move(3, loc[0]);
     ck_assert_uint_eq(last_bytes, 4 * NVME_PAGE); /* table, record, block */
@@ -273,7 +273,7 @@ CASE_EACH(an_extent_with_a_torn_record_does_not_count, 2)
 CASE(what_was_lost_is_not_looked_for)
 {
     struct tier_loc loc;
-    promise(1);
+    put_durable(1);
     rig_settle(&g);
     const uint64_t before = last_off;
     fake_disk_fail_nth(g.disk, 2, -EIO); /* written, and its sync fails */
@@ -288,21 +288,21 @@ CASE(what_was_lost_is_not_looked_for)
     ck_assert_uint_eq(rig_where(&g, 2).id, 0);
 }
 
-/* A path that cannot be read at one start keeps its promises for the next. */
+/* A path that cannot be read at one start keeps its durable blocks for the next. */
 CASE(a_path_that_was_out_is_looked_at_when_it_is_back)
 {
     rig_destroy(&g);
     begin(2);
     for (uint32_t id = 1; id <= 2; id++)
-        promise(id); /* one on each path */
+        put_durable(id); /* one on each path */
     rig_settle(&g);
-    promise(3);
+    put_durable(3);
     const uint32_t path = last_path;
     rig_crash(&g, true);
     fake_disk_break(g.disk, path, -EIO);
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert_uint_eq(rig_where(&g, 3).id, 0);
-    promise(4);
+    put_durable(4);
     rig_settle(&g);
     fake_disk_break(g.disk, path, 0);
     rig_crash(&g, true);
@@ -314,7 +314,7 @@ CASE(a_path_that_was_out_is_looked_at_when_it_is_back)
 /* The same for a page that can be read only later. */
 CASE(what_cannot_be_read_is_left_for_the_next_start)
 {
-    two_promises();
+    two_durable_puts();
     rig_crash(&g, true);
     fake_disk_unreadable(g.disk, 0, last_off, last_bytes);
     ck_assert_int_eq(rig_open(&g), 0);
@@ -330,7 +330,7 @@ CASE(what_cannot_be_read_is_left_for_the_next_start)
 /* Core gives back what builds on what was not found: that is for the next start too. */
 CASE(what_is_not_taken_for_want_of_another_stays)
 {
-    two_promises();
+    two_durable_puts();
     rig_settle(&g); /* the journal has both */
     rig_crash(&g, true);
     fake_disk_unreadable(g.disk, 0, last_off, last_bytes);
@@ -356,7 +356,7 @@ CASE(what_is_not_taken_for_want_of_another_stays)
 
 CASE(a_bad_page_elsewhere_hides_nothing)
 {
-    two_promises();
+    two_durable_puts();
     rig_crash(&g, true);
     fake_disk_unreadable(g.disk, 0, last_off + last_bytes + NVME_PAGE, NVME_PAGE);
     open_again(1);
@@ -369,7 +369,7 @@ CASE(payload_that_cannot_be_read_is_left_for_the_next_start)
     struct tier_loc loc;
     rig_destroy(&g);
     begin_with(1, 4 * 4096 + (UINT64_C(16) << 21), UINT64_C(1) << 21, 4096);
-    promise(1);
+    put_durable(1);
     rig_settle(&g);
     ck_assert_int_eq(rig_put(&g, 2, 400000, true, &loc), 0);
     rig_crash(&g, true);
@@ -386,7 +386,7 @@ CASE(payload_that_cannot_be_read_is_left_for_the_next_start)
 /* From its _i-th read on: when it is looked for, read whole, or told. Then the start is refused. */
 CASE_RANGE(a_table_that_goes_while_it_is_looked_at_is_left, 1, 5)
 {
-    two_promises();
+    two_durable_puts();
     rig_crash(&g, true);
     bad_read = (unsigned)_i;
     const int r = rig_open(&g);
@@ -410,7 +410,7 @@ static void on_mark(struct tier_op *op)
 }
 
 /* While the journal takes its time. */
-static void promise_without_journal(uint32_t id)
+static void put_durable_without_journal(uint32_t id)
 {
     static uint8_t src[NVME_PAGE] __attribute__((aligned(4096)));
     bool done = false;
@@ -441,10 +441,10 @@ CASE(what_is_found_is_told_in_its_order)
     enum { MANY = 2000 };
     rig_destroy(&g);
     begin_with(1, 4 * 4096 + (UINT64_C(6) << 26), UINT64_C(1) << 26, 8000);
-    promise(1);
+    put_durable(1);
     rig_settle(&g);
     for (uint32_t id = 2; id <= MANY; id++)
-        promise_without_journal(id);
+        put_durable_without_journal(id);
     rig_crash(&g, true);
     fake_journal_fail_nth(g.journal, 2, -EIO);
     ck_assert_int_eq(rig_open(&g), -EIO);
@@ -456,17 +456,17 @@ CASE(what_is_found_is_told_in_its_order)
         ck_assert_uint_ne(rig_where(&g, id).id, 0);
 }
 
-/* One is let go of and another one promised, where there is no entry for both. */
-CASE(a_promise_waits_for_the_death_whose_place_it_takes)
+/* One block is freed and another one made durable, where there is no entry for both. */
+CASE(a_durable_block_waits_for_the_death_whose_place_it_takes)
 {
     rig_destroy(&g);
     begin_with(1, PATH_BYTES, 65536, 6);
     struct tier_loc loc[7];
     for (uint32_t id = 1; id <= 6; id++)
-        loc[id] = promise(id);
+        loc[id] = put_durable(id);
     rig_settle(&g);
     g.tier->ops->free(g.tier, loc[5]);
-    promise(7);
+    put_durable(7);
     rig_crash(&g, true);
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert_uint_eq(g.report.blocks_dropped, 0);
@@ -480,7 +480,7 @@ CASE(a_rebuild_without_a_path_is_done_again)
     rig_destroy(&g);
     begin(2);
     for (uint32_t id = 1; id <= 4; id++)
-        promise(id);
+        put_durable(id);
     rig_settle(&g);
     rig_crash(&g, true);
     fake_journal_damage(g.journal);
@@ -507,7 +507,7 @@ CASE_EACH(a_store_without_forward_marks_gets_them, 2)
     struct journal *j = fake_journal_of(g.journal);
     struct journal_change change = {.key = NVME_KEY_FORWARD};
     struct journal_commit c = {.change = &change, .n = 1, .done = forgotten, .owner = &done};
-    promise(1);
+    put_durable(1);
     rig_settle(&g);
     rig_close(&g);
     j->ops->commit(j, &c);
@@ -516,9 +516,9 @@ CASE_EACH(a_store_without_forward_marks_gets_them, 2)
     fake_disk_unreadable(g.disk, 0, last_off + last_bytes, NVME_PAGE);
     open_again(0);
     fake_disk_unreadable(g.disk, 0, 0, 0);
-    promise(2);
+    put_durable(2);
     rig_settle(&g);
-    promise(3);
+    put_durable(3);
     rig_crash(&g, _i == 1);
     open_again(1);
     ck_assert(is_there(1) && is_there(2) && is_there(3));
@@ -553,10 +553,10 @@ CASE_EACH(a_start_that_dies_anywhere_loses_nothing, 200)
     begin(1 + (unsigned)_i % 3 / 2);
     fake_disk_on_submit(g.disk, spend_disk, NULL);
     fake_journal_on_commit(g.journal, spend_journal, NULL);
-    const struct tier_loc loc = promise(1);
+    const struct tier_loc loc = put_durable(1);
     rig_settle(&g);
     for (uint32_t id = 2; id <= 9; id++)
-        promise(id);
+        put_durable(id);
     if (moves)
         move(1, loc);
     rig_crash(&g, false);
@@ -590,7 +590,7 @@ static void say(void *ctx, const char *line)
 CASE_EACH(an_offline_check_counts_it, 2)
 {
     struct nvme_report r;
-    two_promises();
+    two_durable_puts();
     rig_crash(&g, true);
     ck_assert_int_eq(
         nvme_check(fake_disk_of(g.disk), fake_journal_of(g.journal), _i == 1, pump, NULL, say, &r),
@@ -616,7 +616,7 @@ CASE(an_offline_check_says_what_it_cannot_read)
 {
     struct nvme_report r;
     unsigned lines = 0;
-    two_promises();
+    two_durable_puts();
     rig_crash(&g, true);
     fake_disk_unreadable(g.disk, 0, last_off, last_bytes);
     ck_assert_int_eq(nvme_check(fake_disk_of(g.disk), fake_journal_of(g.journal), true, pump,

@@ -116,8 +116,8 @@ static uint32_t move(uint32_t id, struct tier_loc loc)
     return before;
 }
 
-/* A promise, and its second place, of which nobody knows whether it was synced. */
-static uint32_t promise_on_the_move(uint32_t id, uint32_t bytes)
+/* A durable block, and its second place, of which nobody knows whether it was synced. */
+static uint32_t durable_on_the_move(uint32_t id, uint32_t bytes)
 {
     struct tier_loc loc;
     ck_assert_int_eq(rig_put(&g, id, bytes, true, &loc), 0);
@@ -129,7 +129,7 @@ CASES(.setup = setup, .teardown = teardown);
 
 CASE(a_torn_new_place_does_not_hide_the_old_one)
 {
-    const uint32_t torn = promise_on_the_move(1, 6000);
+    const uint32_t torn = durable_on_the_move(1, 6000);
     die();
     tear(torn);
     open_without_journal();
@@ -140,7 +140,7 @@ CASE(a_torn_new_place_does_not_hide_the_old_one)
 
 CASE(a_new_place_that_is_whole_is_taken)
 {
-    const uint32_t whole = promise_on_the_move(1, 6000);
+    const uint32_t whole = durable_on_the_move(1, 6000);
     die();
     tear(whole - 1); /* the old one */
     open_without_journal();
@@ -152,7 +152,7 @@ CASE(a_new_place_that_cannot_be_read_does_not_hide_the_old_one)
 {
     rig_destroy(&g);
     begin(1, UINT64_C(4) * 4096 + (UINT64_C(16) << 20), UINT64_C(1) << 20, UINT64_C(512) << 10);
-    const uint32_t bad = promise_on_the_move(1, 400000);
+    const uint32_t bad = durable_on_the_move(1, 400000);
     die();
     fake_disk_unreadable(g.disk, 0, wrote[bad].off + wrote[bad].bytes - NVME_PAGE, 1);
     open_without_journal();
@@ -162,7 +162,7 @@ CASE(a_new_place_that_cannot_be_read_does_not_hide_the_old_one)
 
 CASE(a_new_place_whose_table_goes_does_not_hide_the_old_one)
 {
-    const uint32_t bad = promise_on_the_move(1, 6000);
+    const uint32_t bad = durable_on_the_move(1, 6000);
     die();
     bad_table = wrote[bad].off;
     open_without_journal();
@@ -174,7 +174,7 @@ CASE(a_new_place_whose_table_goes_does_not_hide_the_old_one)
 /* What a life left unsynced, no table of the next one calls synced. */
 CASE(a_torn_place_of_an_earlier_life_is_known)
 {
-    const uint32_t torn = promise_on_the_move(1, 6000);
+    const uint32_t torn = durable_on_the_move(1, 6000);
     die();
     tear(torn);
     ck_assert_int_eq(rig_open(&g), 0);
@@ -192,7 +192,7 @@ CASE(a_torn_place_of_an_earlier_life_is_known)
 /* Nor one of the same life, when its sync had failed. */
 CASE(a_torn_place_of_a_failed_sync_is_known)
 {
-    const uint32_t torn = promise_on_the_move(1, 6000);
+    const uint32_t torn = durable_on_the_move(1, 6000);
     fake_disk_break(g.disk, 0, -EIO);
     rig_turn(&g, 1000);
     fake_disk_break(g.disk, 0, 0);
@@ -381,7 +381,7 @@ CASE(what_a_rebuild_cannot_sync_is_not_lost)
 
 /* ---- a journal that is not of what is there ---- */
 
-static void promise_many(uint32_t first, uint32_t n)
+static void put_many_durable(uint32_t first, uint32_t n)
 {
     for (uint32_t id = first; id < first + n; id++)
         put(id, 5000, true);
@@ -398,7 +398,7 @@ static void two_paths(void)
 {
     rig_destroy(&g);
     begin(2, PATH_BYTES, 65536, 32768);
-    promise_many(1, 40);
+    put_many_durable(1, 40);
     rig_close(&g);
     fake_disk_swap(g.disk, 1);
 }
@@ -431,7 +431,7 @@ CASE_EACH(a_path_that_is_back_has_what_it_had, 3)
         ck_assert_ptr_nonnull(strstr(g.report.note, "path 1 is empty, and"));
         ck_assert_uint_eq(g.report.durable_gone, 0);
         ck_assert_int_eq(nvme_path_error(g.nvme, 1), -ENOENT);
-        promise_many(100 + 5 * start, 5);
+        put_many_durable(100 + 5 * start, 5);
         for (unsigned i = 0; i < 100; i++)
             rig_turn(&g, 1000000000);
         end_as(_i);
@@ -456,7 +456,7 @@ CASE_EACH(a_path_that_was_replaced_is_begun_anew, 3)
     ck_assert_int_eq(rig_open(&g), 0);
     ck_assert(!g.report.rebuilt);
     ck_assert_uint_eq(g.report.durable_gone, 0);
-    promise_many(100, 5);
+    put_many_durable(100, 5);
     end_as(_i);
     fake_disk_swap(g.disk, 1);
     ck_assert_int_eq(rig_open(&g), 0);
@@ -470,13 +470,13 @@ CASE_EACH(a_path_that_was_replaced_is_begun_anew, 3)
 
 CASE(a_journal_from_a_backup_is_not_believed)
 {
-    promise_many(1, 10);
+    put_many_durable(1, 10);
     rig_close(&g);
     fake_journal_keep(g.journal);
     for (uint32_t start = 0; start < 2; start++) {
         ck_assert_int_eq(rig_open(&g), 0);
         ck_assert(!g.report.rebuilt);
-        promise_many(100 + start * 10, 10);
+        put_many_durable(100 + start * 10, 10);
         rig_close(&g);
     }
     fake_journal_back(g.journal);
@@ -488,9 +488,9 @@ CASE(a_journal_from_a_backup_is_not_believed)
 }
 
 /* index.blocks is lower at one start. */
-CASE(promises_that_have_no_room_stay)
+CASE(durable_blocks_that_have_no_room_stay)
 {
-    promise_many(1, 30);
+    put_many_durable(1, 30);
     die();
     g.config.blocks_max = 10;
     ck_assert_int_eq(rig_open(&g), 0);
@@ -519,7 +519,7 @@ CASE(promises_that_have_no_room_stay)
 }
 
 /* More extents than the index has room for. */
-CASE(promises_come_first_where_the_tables_name_too_much)
+CASE(durable_blocks_come_first_where_the_tables_name_too_much)
 {
     struct tier_loc loc;
     rig_destroy(&g);
@@ -644,7 +644,7 @@ CASE(what_is_being_synced_is_not_synced)
     static struct tier_op op;
     static uint8_t mem[4096] __attribute__((aligned(4096)));
     uint32_t done = 0;
-    const uint32_t moved = promise_on_the_move(1, 6000);
+    const uint32_t moved = durable_on_the_move(1, 6000);
     submit(&op, 2, mem, sizeof(mem), &done);
     g.tier->storage->kick(g.tier);
     ck_assert_uint_eq(writes, moved + 2);
@@ -810,8 +810,9 @@ CASE(a_block_that_only_its_table_has_dead_lives)
     ck_assert(is_there(1, 5000) && is_there(2, 5000));
 }
 
-/* A promise that has no room is not called dead when its table is told again for another one. */
-CASE(a_promise_without_room_outlives_its_table)
+/* A durable block that has no room is not called dead when its table is told again for another one.
+ */
+CASE(a_durable_block_without_room_outlives_its_table)
 {
     static uint8_t mem[3][8192] __attribute__((aligned(4096)));
     static struct tier_op op[3];
