@@ -245,7 +245,7 @@ static inline struct chunk_header *arena__chunk_header(const struct arena_chunk 
 struct arena_slab *arena__slab_make(struct arena *a, uint32_t principal, uint32_t chunk,
                                     uint32_t page, uint32_t pages, uint32_t slots,
                                     uint32_t slot_pages);
-/* there: the next run of the daemon looks for a slab at this page. Else it does not. */
+/* Whether (there) the next run of the daemon looks for a slab at this page. */
 void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there);
 
 /* --- arena_evacuate.c --- */

@@ -123,7 +123,7 @@ static int examine(struct arena *a, uint32_t id, int fd, struct finds *finds)
     return 0;
 }
 
-/* Chunks with most slabs come first, since there may be more chunks than places. */
+/* Chunks with most slabs come first: more may have been found than arena_sizes.chunks. */
 static int by_worth(const void *left, const void *right)
 {
     const struct found *l = left, *r = right;
@@ -317,8 +317,8 @@ static void recover_slab(struct arena *a, uint32_t chunk, uint32_t page, arena_f
         list_push_back(&a->classes[s->class].partial, &s->link);
 }
 
-/* Frees all free pages. Otherwise generations of slots that were not found would stay there, and a
- * late reader could take the bytes of a later slab for its own block. */
+/* Gives the memory of all free pages back. Otherwise generations of slots that were not found would
+ * stay in it, and a late reader could take the bytes of a later slab for its own block. */
 static void free_runs_punch(struct arena *a, uint32_t chunk)
 {
     struct arena_chunk *c = &a->chunks[chunk];

@@ -40,7 +40,7 @@ struct backing {
     char text[HOME_PATH_BYTES + 64];
 };
 
-/* --- what a directory is on --- */
+/* --- the file system of a directory --- */
 
 static const char *fs_name(uint32_t magic, char text[16])
 {
@@ -111,7 +111,7 @@ const char *backing_dir_problem(const char *dir, char *text, uint32_t cap)
     return text;
 }
 
-/* --- what is in it --- */
+/* --- files of a directory --- */
 
 /* Most wrong bits in a magic that still counts as one. By chance, eight bytes of another program's
  * file are so near to a magic once in 4e14. */
@@ -453,7 +453,7 @@ int backing_reserve(const struct backing *h, int fd, uint64_t at, uint64_t bytes
     }
 }
 
-/* --- what is there --- */
+/* --- chunks that were kept --- */
 
 static int backing_open_file(struct backing *h, const char *name)
 {

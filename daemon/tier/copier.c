@@ -532,7 +532,7 @@ void copier_destroy(struct copier **copier)
     if (c->inbox_made) {
         struct tier_op *op;
         loop_watch_del(c->loop, &c->watch);
-        copier_reap(c); /* may feed what waited for credit */
+        copier_reap(c); /* may start operations that waited for credit */
         while ((op = queue_pop(&c->ended)) != NULL)
             copier_finish(c, op);
         while ((op = queue_pop(&c->here)) != NULL || (op = queue_pop(&c->copies)) != NULL ||

@@ -64,9 +64,10 @@ void copier_submit(struct copier *c, struct tier_op *op, void *dst);
 /* Most operations whose done() is called in one turn (some 500 us); the others' run in the next. */
 #define COPIER_TURN_OPS 512u
 
-/* Once a turn, after loop_turn(): sums what turn_bytes left to this thread, and calls its done().
- * For a small block waking a thread, and being woken by it, costs several times the sum. What is
- * submitted after it is for the next turn, which must not wait then: copier_is_due(). */
+/* Once a turn, after loop_turn(): sums the blocks that turn_bytes left to this thread, and calls
+ * done() of their operations. For a small block, waking a copy thread and being woken by it cost
+ * several times the sum. Operations submitted later are for the next turn, which then must not
+ * wait: copier_is_due(). */
 void copier_turn(struct copier *c);
 bool copier_is_due(const struct copier *c);
 

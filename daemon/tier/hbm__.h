@@ -233,7 +233,7 @@ KVC_WARN_UNUSED int hbm__copies_create(struct hbm *h);
 /* After gpu_close(), with which all copies have ended. */
 void hbm__copies_destroy(struct hbm *h);
 void hbm__copy_submit(struct device *d, struct device_copy *copy);
-/* Looks at copies that wait for memory. They begin if it is there; they end if they are cancelled
+/* Looks at copies that wait for memory. They begin if they have it; they end if they are cancelled
  * or late, or the device is out or closing. */
 void hbm__copies_look(struct hbm *h);
 /* Whether the device works at some copy: one that does not wait for its fence. */

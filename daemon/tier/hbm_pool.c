@@ -111,7 +111,7 @@ void hbm__mem_drop(struct device *d, struct device_mem *m)
     mem_pump(m);
 }
 
-/* --- what a pool may be --- */
+/* --- whether a pool is valid --- */
 
 static const char *region_problem(const struct hbm *h, uint32_t pages_max,
                                   const struct device_region *r)

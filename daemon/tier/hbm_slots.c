@@ -125,7 +125,7 @@ static void on_memory(struct gpu_op *op)
         hbm__copies_chunk(h, (uint32_t)(p - h->chunk_mem), err);
 }
 
-/* Allocates the chunk's memory, unless it is there or being allocated. */
+/* Allocates the chunk's memory, unless it is allocated already or being allocated. */
 static void want(struct hbm_chunk_mem *p)
 {
     if (p->no == 0)

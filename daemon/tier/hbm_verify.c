@@ -160,7 +160,7 @@ static void hbm_verify_on_piece(struct gpu_op *copy)
     hbm_verify_run(h);
 }
 
-/* --- what hbm_copy.c and hbm_slots.c call --- */
+/* --- calls of hbm_copy.c and hbm_slots.c --- */
 
 void hbm__verify_submit(struct hbm *h, struct tier_op *op)
 {

@@ -397,7 +397,7 @@ bool host_is_due(const struct host *h)
     return copier_is_due(h->copier);
 }
 
-/* --- what outlives a run --- */
+/* --- memory that outlives a run --- */
 
 void host_recover(struct host *h, const struct host_recovery *r,
                   struct arena_recovery *ret_recovery)

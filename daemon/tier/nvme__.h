@@ -210,7 +210,7 @@ enum nvme_seg_state {
     NVME_S_DELETING /* empty; its extents are being deleted from the journal */
 };
 struct nvme_seg {
-    uint64_t gen;           /* of what is written in it now; 0: free */
+    uint64_t gen;           /* of the extents in it; 0: the segment is free */
     uint64_t opened_ns;     /* 0: before this start */
     uint32_t extents;       /* the newest; chained by seg_next */
     uint32_t next;          /* in the free list of its path, or among the segments to be deleted */
@@ -301,7 +301,7 @@ struct nvme_path_count {
 struct nvme_path {
     enum nvme_path_state state;
     int error;   /* why the path is out: negative errno */
-    bool absent; /* at start it could not be read, or was not there: out until the next start */
+    bool absent; /* at start the path was missing or not readable: out until the next start */
     uint32_t number;
     uint32_t first_seg, segs;
     uint32_t formatted; /* how many segments, the first ones, are in use: nvme_super.formatted */
@@ -414,7 +414,7 @@ struct nvme_commit {
     bool telling;           /* tables are being told, and the journal has not got it yet */
     struct nvme_extents extents;    /* new extents, of which this commit tells the journal */
     uint64_t dirty;                 /* nvme.dirty.out when the commit is done */
-    uint32_t tell[NVME_COMMIT_MAX]; /* extents whose tables are told who died */
+    uint32_t tell[NVME_COMMIT_MAX]; /* extents whose dead sectors are written before it */
     uint32_t tell_n;                /* how many `tell` has */
     uint32_t told;                  /* how many of `tell` were begun */
     uint32_t deleted; /* extents that the commit deletes, chained by nvme_extent.next; NONE: none */
@@ -509,7 +509,7 @@ struct nvme_format; /* nvme_format.c */
 
 struct nvme {
     struct tier tier;
-    struct nvme_config c; /* complete: zeroes are replaced by what they stand for */
+    struct nvme_config c; /* with defaults in place of zeroes */
     struct disk *disk;
     struct journal *journal;
     struct nvme_metrics m;

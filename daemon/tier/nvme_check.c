@@ -110,7 +110,7 @@ static void check_super(struct check *k, uint32_t path)
                 (unsigned long long)there * NVME_PAGE, (unsigned long long)pages * NVME_PAGE);
 }
 
-/* ---- which extents there are ---- */
+/* ---- extents that the journal names ---- */
 
 static int take_extent(struct check *k, const struct extent *x)
 {
@@ -221,7 +221,7 @@ static void walk_tables(struct check *k)
     }
 }
 
-/* ---- behind what the journal names: what it has not learnt of yet ---- */
+/* ---- extents behind those, of which the journal was not told ---- */
 
 /* Takes the extents whose tables are in `piece`. Returns how many pages the walk may go on; 0: the
  * segment has no more. */
@@ -298,7 +298,7 @@ static void go_forward(struct check *k)
         qsort(k->extent, k->n, sizeof(k->extent[0]), by_place);
 }
 
-/* ---- what is in them ---- */
+/* ---- tables and payload ---- */
 
 /* False: the payload is torn, which is no problem for an extent that the journal did not name yet.
  */

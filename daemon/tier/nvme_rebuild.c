@@ -64,7 +64,7 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
     struct nvme_candidates *l = k->w->list;
     struct nvme_value v = nvme__value_of(h);
     if (!nvme__dead_decode(k->buf + (size_t)at * NVME_PAGE, h, v.dead))
-        return -EUCLEAN; /* its room was given to others: who died there cannot be told any more */
+        return -EUCLEAN; /* written or overwritten in part only: its dead bits are not known */
     const int r = nvme__candidate(n, l, k->seg, h->page, &v);
     if (r == 0) {
         MUST(l->n > 0);
@@ -111,7 +111,8 @@ static void nvme_rebuild_leave(struct walker *k)
     k->page = n->seg_pages;
 }
 
-/* The same going forward, for one table: without a good table there, the segment has no more. */
+/* Takes one table, going forward. Without a good table at this page the segment has no more
+ * extents. */
 static uint32_t parse_forward(struct walker *k)
 {
     struct nvme_head h;

@@ -283,7 +283,7 @@ static int each_extent(struct recover *v, uint64_t key, const void *value, uint3
         return 0; /* the path is taken out below */
     }
     if (n->path[path].absent)
-        return 0; /* its extents may be there at the next start */
+        return 0; /* the path may be readable at the next start */
     const struct nvme_path *p = &n->path[path];
     const uint64_t seg = (page - NVME_HEADER_PAGES) / n->seg_pages;
     const uint32_t at = (uint32_t)((page - NVME_HEADER_PAGES) % n->seg_pages);
@@ -550,7 +550,7 @@ static void place_extents(struct recover *v)
 static void start_segments(struct recover *v)
 {
     struct nvme *n = v->n;
-    n->deaths.open = n->deaths.synced = 0; /* counted below, with what was dead before */
+    n->deaths.open = n->deaths.synced = 0; /* counted anew below, with earlier deaths */
     for (uint32_t i = 0; i < n->segs && v->report->rebuilt; i++) {
         struct nvme_seg *s = &n->seg[i];
         if (!s->unread || s->durable)

@@ -382,7 +382,7 @@ static bool commit_wanted(const struct nvme *n)
     return due && (has_news(n) || n->budget.changed);
 }
 
-/* Hands the commit to the journal when all tables are told who died, so that the journal never
+/* Hands the commit to the journal when its dead sectors are written, so that the journal never
  * knows more deaths than the tables. */
 static void commit_go(struct nvme *n)
 {

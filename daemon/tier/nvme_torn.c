@@ -14,8 +14,9 @@
 #define READERS 16u
 #define PIECE   64u /* pages read at a time */
 
-/* ---- which ---- */
+/* ---- which extents are unsure ---- */
 
+/* A table says: the extents from `since` to `safe` are synced (nvme_head). */
 struct claim {
     uint64_t since, safe;
 };
@@ -49,7 +50,7 @@ static uint32_t mark_unsure(struct nvme_candidates *list, struct claim *claim)
     return unsure;
 }
 
-/* ---- what of them is there ---- */
+/* ---- blocks of unsure extents, read and compared ---- */
 
 struct look {
     struct nvme *n;

@@ -175,8 +175,8 @@ static bool loc_in_use(const struct stack *s, unsigned tier, struct tier_loc loc
 
 /* ---- down ---- */
 
-/* Of what core has at loc. A place that was given back may be another block's already; what has
- * landed is below. */
+/* The move of the block that core has at loc; NULL: none. A move whose block core freed does not
+ * count, for loc may be another block's; nor one that has landed, for core has the block below. */
 static struct stack_move *move_of(const struct stack *s, struct tier_loc loc)
 {
     for (uint32_t i = 0; i < s->cfg.moves; i++) {
@@ -188,7 +188,7 @@ static struct stack_move *move_of(const struct stack *s, struct tier_loc loc)
     return NULL;
 }
 
-/* The place above is given back, once. */
+/* Frees the move's location above, once. */
 static void move_leave(struct stack_move *m)
 {
     struct tier *above = m->stack->level[m->tier].tier;
@@ -197,7 +197,7 @@ static void move_leave(struct stack_move *m)
     m->left = true;
 }
 
-/* Nothing was moved. */
+/* Ends the move with no block below: frees both locations. */
 static void move_abandon(struct stack_move *m)
 {
     struct tier *below = m->stack->level[m->tier + 1].tier;
@@ -206,7 +206,7 @@ static void move_abandon(struct stack_move *m)
     m->state = MOVE_IDLE;
 }
 
-/* LANDED, FAILED: its end, unless somebody still reads above. */
+/* Ends a move in state LANDED or FAILED, unless the location above is still read. */
 static void move_finish(struct stack_move *m)
 {
     struct stack *s = m->stack;
@@ -564,7 +564,7 @@ static const struct tier_storage_ops stack_storage_ops = {
     .confirm_frees = stack_confirm_frees,
 };
 
-/* ---- what the tiers tell ---- */
+/* ---- events of the tiers ---- */
 
 /* The block at loc was moved or lost, and its place is free: its demotion ends. */
 static void move_lose(const struct stack_level *l, struct tier_loc loc)
