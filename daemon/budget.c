@@ -389,7 +389,8 @@ static void remedy_text(const struct config *given, const struct solve *s, const
 
     text[0] = '\0';
     if (a->n == 0)
-        at += (size_t)snprintf(text, REMEDY_TEXT_BYTES, "as low as all keys go it is %s",
+        at += (size_t)snprintf(text, REMEDY_TEXT_BYTES,
+                               "with each key of these lines at its least it is %s",
                                units_format_bytes(a->least_bytes, least));
     for (unsigned i = 0; i < a->n && at < REMEDY_TEXT_BYTES; i++) {
         at += (size_t)snprintf(text + at, REMEDY_TEXT_BYTES - at, "%s%s", before, a->key[i]);

@@ -37,7 +37,7 @@ const struct option_desc config_table[] = {
 
     {"memory.budget", OPT_BYTES, FIELD(memory.budget), .def = "auto",
      .help = "all memory of the daemon; auto: 60 % of the cgroup limit (or of MemTotal)",
-     .min = 64 * MIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
+     .min = CONFIG_BUDGET_MIN, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
 
     {"host.limit", OPT_BYTES, FIELD(host.limit), .def = "auto",
      .help = "host memory for blocks; auto: what memory.budget leaves", .min = 4 * MIB,

@@ -7,6 +7,8 @@
 
 #include "budget.h"
 #include "fault.h"
+#include "node_config.h"
+#include "units.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -441,11 +443,12 @@ static const struct {
      "which 'index' takes 953.67 MiB; lower index.blocks and limits.leases, or set memory.budget "
      "to "
      "at least 2490MiB"},
-    {"memory: {budget: 64MiB}\nlimits:\n  leases: 4000000\n", 24 * GIB,
-     "x.yaml:3: limits.leases: expected a total of at most 64.00 MiB (memory.budget), got 316.19 "
-     "MiB, of which 'leases' takes 244.14 MiB; lower limits.leases, staging.total and "
-     "index.blocks, "
-     "or set memory.budget to at least 354MiB"},
+    {"memory: {budget: 280MiB}\nlimits:\n  leases: 4000000\nstaging: {total: 230MiB}\n"
+     "index: {blocks: 2500000}\n",
+     24 * GIB,
+     "x.yaml:5: index.blocks: expected a total of at most 280.00 MiB (memory.budget), got 817.23 "
+     "MiB, of which 'index' takes 238.42 MiB; lower index.blocks, limits.leases and staging.total, "
+     "or set memory.budget to at least 818MiB"},
     {"limits: {leases: 16000000}\n", GIB,
      "x.yaml:1: limits.leases: expected a total of at most 1.00 GiB (MemTotal), got 1.09 GiB, of "
      "which 'leases' takes 976.56 MiB; lower limits.leases, or allow more memory"},
@@ -460,7 +463,8 @@ static const struct {
      "lower the one or raise the other"},
     {"", 32 * MIB,
      "default: index.blocks: expected a total of at most 32.00 MiB (MemTotal), got 70.04 MiB, of "
-     "which 'index' takes 6.25 MiB; as low as all keys go it is 49.30 MiB: allow more memory"},
+     "which 'index' takes 6.25 MiB; with each key of these lines at its least it is 49.30 MiB: "
+     "allow more memory"},
 };
 
 CASE_EACH(what_does_not_fit_is_refused_with_the_key_to_change, ARRAY_LEN(refusals))
@@ -482,7 +486,7 @@ static void front_inputs(const struct config *cfg, void *ctx, struct budget_inpu
 static int resolve_front(uint64_t budget, char text[2048])
 {
     const struct budget_limit limit = limit_of(24 * GIB);
-    struct config cfg = scratch_config("memory: {budget: 64MiB}\ncopy: {threads: 1}\n");
+    struct config cfg = scratch_config("memory: {budget: 280MiB}\ncopy: {threads: 1}\n");
     struct config_errors errors;
     struct budget b;
 
@@ -501,8 +505,9 @@ CASE(a_budget_that_no_keys_fit_is_refused_with_the_least_one)
     ck_assert_int_eq(resolve_front(128 * MIB, text), -EINVAL);
     ck_assert_str_eq(text,
                      "x.yaml:1: memory.budget: expected a total of at most 128.00 MiB "
-                     "(memory.budget), got 276.07 MiB, of which 'staging' takes 16.00 MiB; as low "
-                     "as all keys go it is 241.30 MiB: set memory.budget to at least 298MiB");
+                     "(memory.budget), got 276.07 MiB, of which 'staging' takes 16.00 MiB; with "
+                     "each key of these lines at its least it is 241.30 MiB: set memory.budget to "
+                     "at least 298MiB");
     ck_assert_int_eq(resolve_front(294 * MIB, text), -EINVAL);
     ck_assert_int_eq(resolve_front(298 * MIB, text), 0);
 }
@@ -522,6 +527,68 @@ CASE_EACH(keys_that_are_advised_suffice, 2)
         resolved(yaml, 24 * GIB, &b);
     else
         refusal(yaml, 24 * GIB, &b);
+}
+
+/* ---- what this daemon needs ---- */
+
+static const char all_least[] =
+    "host: {limit: 4MiB, chunk: 2MiB}\nstaging: {total: 64KiB, session_max: 64KiB}\n"
+    "index: {blocks: 1024}\ncopy: {threads: 1}\nflight: {records: 64}\npolicy: {eviction: lru}\n"
+    "limits: {sessions: 1, namespaces: 1, requests: 1, leases: 1, waiters: 1, names: 0, "
+    "name_tokens: 0}\n";
+
+/* Resolves with the inputs of a real start. */
+static int resolve_start(const char *keys, uint64_t budget, struct budget *ret)
+{
+    const struct budget_limit limit = limit_of(24 * GIB);
+    struct config_errors errors;
+    char yaml[1024], mib[UNITS_COUNT_BYTES];
+
+    (void)!snprintf(yaml, sizeof(yaml), "memory: {budget: %s}\n%s", units_exact_bytes(budget, mib),
+                    keys);
+    struct config cfg = scratch_config(yaml);
+    return config_resolve_auto(&cfg, &limit, node_budget_inputs, NULL, ret, &errors);
+}
+
+CASE(the_least_budget_of_the_key_is_what_the_least_start_needs)
+{
+    const struct option_desc *key = &config_table[config_key("memory.budget")];
+    char *text = NULL, errors[2048];
+    struct config cfg;
+    struct budget b;
+
+    ck_assert_int_eq(resolve_start(all_least, key->min, &b), 0);
+    ck_assert_uint_gt(b.total_bytes, key->min - 8 * MIB);
+    ck_assert_int_gt(asprintf(&text, "memory: {budget: %llu}\n", (unsigned long long)key->min - 1),
+                     0);
+    ck_assert_int_eq(scratch_load(text, &cfg, errors, sizeof(errors)), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(errors, "memory.budget: expected a size from 280MiB to 64TiB"));
+    free(text);
+}
+
+CASE(the_budget_that_documents_give_for_the_defaults_is_about_right)
+{
+    struct budget b;
+
+    ck_assert_int_eq(resolve_start("", 600 * MIB, &b), -EINVAL);
+    ck_assert_int_eq(resolve_start("", 700 * MIB, &b), 0);
+}
+
+CASE_EACH(documents_name_the_least_budget, 2)
+{
+    static const char *const documents[] = {"etc/daemon.yaml", "daemon/kvcache-daemon.yaml.5"};
+    static char text[65536];
+    char path[PATH_MAX], least[UNITS_COUNT_BYTES], words[64];
+
+    units_exact_bytes(config_table[config_key("memory.budget")].min, least);
+    (void)!snprintf(words, sizeof(words), "At least %s, with", least);
+    (void)!snprintf(path, sizeof(path), "%s/%s", getenv("KVC_SOURCE_DIR"), documents[_i]);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    ck_assert_int_eq(fclose(f), 0);
+    ck_assert_msg(strstr(text, words) != NULL, "%s does not say '%s'", documents[_i], words);
+    ck_assert_ptr_nonnull(strstr(text, "about 650MiB"));
 }
 
 /* ---- table ---- */
