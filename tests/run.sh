@@ -59,6 +59,15 @@ for argument; do
 done
 
 cd "$(dirname -- "$0")/.."
+parts=$presets
+if [ -n "$format" ]; then
+    parts="$parts quick"
+elif [ -z "$build_only" ]; then
+    parts="$parts tests"
+    [ "$presets" = asan ] || parts="$parts python engines"
+fi
+# shellcheck disable=SC2086 # names without blanks
+sh tests/space.sh $parts
 jobs=${KVC_JOBS:-$(nproc)}
 # Of the calls that fail one by one some, others each time; with --long all.
 [ "$leave_out" = '^gpu$' ] || export KVC_FAULT_EVERY="${KVC_FAULT_EVERY:-8}"
