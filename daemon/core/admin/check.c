@@ -17,7 +17,7 @@ struct tally {
     uint64_t holds, copies, parts, claims; /* counted at the blocks */
     uint64_t below, children; /* blocks that name a parent; that a parent has as child */
     uint64_t kept;            /* blocks that hold their parent */
-    uint64_t moving, ring, promising, ending;
+    uint64_t moving, ring, promising, dying;
     uint64_t in_memory, on_disk, memory_bytes, disk_bytes, unsaved, clean_bytes, unchecked;
 };
 
@@ -126,7 +126,7 @@ static void check_quotas(struct core *c)
         for (unsigned t = 0; t < RETAIN_TIERS; t++)
             MUST((o && !retain_owner_is(c->retain, o)) ||
                  owner[o][t] == retain_held(c->retain, o, t));
-    MUST(quota_count(c) == c->m.quotas && leaving == c->leaving_bytes &&
+    MUST(quota_count(c) == c->m.quotas && leaving == c->moving.leaving_bytes &&
          pinned == c->m.pinned_bytes);
     /* The counts of owners and lists are those that a scan of all blocks finds. */
     MUST(retain_is_sound(c->retain));
@@ -229,7 +229,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     MUST(!b->listed);
     t->records++;
     t->moving += b->moving;
-    t->ending += b->state == BLOCK_DYING && b->counted;
+    t->dying += b->state == BLOCK_DYING && b->counted;
     t->promising += b->promising;
     t->holds += b->holds;
     t->copies += b->copies;
@@ -321,11 +321,11 @@ static void check_tiers(struct core *c, const struct tally *t)
     const struct core_load *l;
     POOL_FOR_EACH (l, i, load_pool(c))
         wanted += l->wanted;
-    MUST(reading == c->reading_bytes && wanted == c->wanted_bytes);
+    MUST(reading == c->moving.reading_bytes && wanted == c->moving.wanted_bytes);
     MUST(promising == t->promising);
-    MUST(t->ending == c->ending);
-    MUST(left == t->moving && bytes[0] == c->m.saving_bytes && bytes[1] == c->loading_bytes);
-    MUST(leaving == c->leaving_bytes);
+    MUST(t->dying == c->disk.dying);
+    MUST(left == t->moving && bytes[0] == c->m.saving_bytes && bytes[1] == c->moving.loading_bytes);
+    MUST(leaving == c->moving.leaving_bytes);
     clean_check(c, t->ring);
     MUST(t->in_memory == c->m.blocks_in_memory && t->memory_bytes == c->m.bytes_in_memory);
     MUST(t->on_disk == c->m.blocks_on_disk && t->disk_bytes == c->m.bytes_on_disk);

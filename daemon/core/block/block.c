@@ -216,7 +216,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     block_changed(c, b, &(struct block_change){.what = BLOCK_LEAVES, .reason = reason});
     block_unlink(c, b);
     b->counted = b->state == BLOCK_PRESENT && (b->copies > 0 || b->moving > 0);
-    c->ending += b->counted;
+    c->disk.dying += b->counted;
     if (b->state == BLOCK_PRESENT) {
         struct core_ns *ns = block_ns(c, b);
         if (--ns->blocks == 0)
@@ -248,7 +248,7 @@ void settle_hear(struct core *c, struct block *b, const struct block_change *x)
     if (b->state != BLOCK_DYING || b->copies > 0 || b->moving > 0)
         return;
     disk_drop(c, b); /* leases read from memory and slots, not from disk */
-    c->ending -= b->counted;
+    c->disk.dying -= b->counted;
     b->counted = 0;
     if (b->holds > 0)
         return;

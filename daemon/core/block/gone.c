@@ -60,7 +60,8 @@ static void gone_tell(struct core *c)
 bool gone_is_due(const struct core *c)
 {
     return c->mod.gone->state == GONE_CONFIRMED ||
-           (c->mod.gone->state == GONE_IDLE && !list_empty(&c->mod.gone->next) && c->ending == 0);
+           (c->mod.gone->state == GONE_IDLE && !list_empty(&c->mod.gone->next) &&
+            c->disk.dying == 0);
 }
 
 void gone_step(struct core *c)

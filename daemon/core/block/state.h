@@ -78,7 +78,7 @@ struct block {
     uint32_t ns : 16;       /* slot in core->ns */
     uint32_t bound : 2;     /* bit set of enum core_tier: pins, names or commits keep it there */
     uint32_t counted : 1;   /* a dry run of an eviction has counted it (bulk_evict.c); DYING: it is
-                             * counted in core->ending */
+                             * counted in core->disk.dying */
     uint32_t hbm : 1;       /* a device has a copy of it, or is being given one (hbm_copies.c) */
     uint32_t listed : 1;    /* the pin that is being made has it already; 0 outside of pin_add() */
     uint32_t promising : 1; /* it is being written to disk for a promise, or will be when its
@@ -181,7 +181,7 @@ struct core_ns {
     uint64_t held[RETAIN_TIERS];  /* payload bytes for which it has room, by tier */
     uint64_t pinned, leased;      /* payload bytes: pinned, each block once; leased, each
                                    * block once for each lease */
-    uint64_t leaving;             /* its part of core->leaving_bytes */
+    uint64_t leaving;             /* its part of core->moving.leaving_bytes */
     uint32_t account;             /* its owner in core->retain, whose quota counts its bytes */
     uint64_t named_bytes;         /* payload bytes of blocks that names reach */
     uint64_t bound[RETAIN_TIERS]; /* payload bytes of blocks that are bound to the tier
@@ -307,7 +307,7 @@ struct core_load {
     struct run_list blocks;     /* blocks that it holds, and loads where memory lacks them */
     struct run_list hbm; /* HBM copies that it holds with their blocks, which are not loaded */
     struct run_iter begin, pass; /* in `blocks`: the next entry to be begun, and to be passed */
-    uint64_t wanted;             /* its part of core->wanted_bytes */
+    uint64_t wanted;             /* its part of core->moving.wanted_bytes */
     uint64_t bytes;              /* payload of all its blocks */
     uint32_t lacks;              /* number of `blocks` that memory lacked when they were added */
     uint32_t begun, passed;      /* how many of `blocks` were begun and passed; a passed one is in
@@ -401,6 +401,27 @@ struct core_lookup {
     uint64_t *hash;   /* index_hash() of the keys, at the same places */
 };
 
+/* Payload bytes of blocks that move between memory and disk, or are about to. */
+struct core_moving {
+    uint64_t leaving_bytes; /* being written to disk, so that the copies in memory can be dropped */
+    uint64_t loading_bytes; /* being loaded from disk, or checked in memory */
+    uint64_t reading_bytes; /* of loading_bytes, those read from disk */
+    uint64_t wanted_bytes;  /* on disk alone: loads want them, and have not begun to read them */
+};
+
+/* What is to be written to disk, and what core knows of the room there. */
+struct core_disk {
+    struct admit admit;    /* decides which blocks are written to disk, and which are written there
+                            * again */
+    uint64_t pause_ms;     /* before this time no block is written to disk to make room in memory,
+                            * because storage refused a write */
+    uint64_t room_vain_ms; /* before this time no store waits for room that storage is to make on
+                            * disk, because one has waited in vain */
+    uint64_t turn_ms;      /* how long a place on disk lasts, as in tier_stats; 0: not known */
+    uint32_t dying;        /* number of DYING blocks that were PRESENT and whose room on disk is not
+                            * freed yet, because a copy or move of them is in flight */
+};
+
 struct core {
     struct core_config cfg;
     const struct block_subscriber *subscribers; /* the hearers of block_changed(), in their order;
@@ -435,22 +456,12 @@ struct core {
     struct list_node jobs;     /* core_evict_job: evictions on request that are under way */
     struct list_node loaders;  /* clients with blocks to load (struct loader of load.c) */
     struct list_node dropping; /* reservations of clients that end, which are dropped in slices */
-    uint64_t leaving_bytes;    /* payload of blocks that are being written to disk to make room */
-    uint64_t loading_bytes;    /* payload of blocks that are being loaded or checked in memory */
-    uint64_t reading_bytes;    /* of loading_bytes, those read from disk */
-    uint64_t wanted_bytes; /* payload on disk alone that loads want, and have not begun to read */
-    uint64_t largest;      /* payload of the largest block, all shards, of the namespaces that
-                            * have blocks */
-    uint64_t unchecked;    /* number of blocks that were found in memory at start and are not
-                            * checked yet */
-    struct admit admit;    /* decides which blocks are written to disk, and which are written
-                            * there again */
-    uint64_t pause_ms; /* before this time no block is written to disk to make room, because storage
-                        * refused a write */
-    uint64_t room_vain_ms; /* before this time no store waits for room that storage is to make */
-    uint64_t disk_turn_ms; /* how long a place on disk lasts, as in tier_stats; 0: not known */
-    uint32_t ending; /* number of DYING blocks that were PRESENT and whose room on disk is not freed
-                      * yet, because a copy or move of them is in flight */
+    struct core_moving moving;
+    uint64_t largest;   /* payload of the largest block, all shards, of the namespaces that
+                         * have blocks */
+    uint64_t unchecked; /* number of blocks that were found in memory at start and are not
+                         * checked yet */
+    struct core_disk disk;
     struct names *names;                  /* NULL: there are none */
     struct block_name *named;             /* by record; NULL: there are no names */
     bool names_saving;                    /* a name is being saved, or is to be */

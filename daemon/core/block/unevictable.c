@@ -186,7 +186,7 @@ bool unevictable_may_load(struct core *c, const struct block *b)
     uint64_t left = 0, bytes = block_shards(c, b) * slot_bytes(c, b);
     if (b->holds == 0 || block_is_bound(b, CORE_HOST)) /* nobody holds it, or it counts already */
         return true;
-    return unevictable_take(c, block_ns(c, b), bytes + c->loading_bytes, &left) == 0;
+    return unevictable_take(c, block_ns(c, b), bytes + c->moving.loading_bytes, &left) == 0;
 }
 
 int unevictable_refused(int err, const char **ret_why)

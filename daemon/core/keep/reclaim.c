@@ -25,7 +25,7 @@ struct reclaim {
     uint32_t seen[RETAIN_MAX + 1], total; /* sampled blocks on disk, by level */
     uint32_t disk_percent;                /* quota_disk_percent() */
     uint64_t disk_percent_ms;             /* time of that answer, plus one; 0: never */
-    uint64_t stats_ms;                    /* when core->disk_turn_ms was asked, plus one; 0:
+    uint64_t stats_ms;                    /* when core->disk.turn_ms was asked, plus one; 0:
                                            * never */
     struct {
         uint32_t block, gen;
@@ -86,8 +86,8 @@ static void keep_learn(struct core *c)
         const uint32_t percent = level_percent(c, level);
         if (percent == 0 || percent >= 100)
             continue;
-        c->admit.keep.share = (float)percent / 100;
-        admit_sample(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms));
+        c->disk.admit.keep.share = (float)percent / 100;
+        admit_sample(&c->disk.admit, c->cfg.policy->worth(c->policy, no, c->now_ms));
     }
 }
 
@@ -118,7 +118,8 @@ static bool block_deserves(struct core *c, const struct block *b, bool must)
     if (!must && percent >= 100)
         return false;
     const float worth = c->cfg.policy->worth(c->policy, no, c->now_ms);
-    return admit_keep(&c->admit, worth, disk_chance(c, no), (uint32_t)MIN(bytes, UINT32_MAX), must);
+    return admit_keep(&c->disk.admit, worth, disk_chance(c, no), (uint32_t)MIN(bytes, UINT32_MAX),
+                      must);
 }
 
 /* Whether a block of the tree is in use; a large tree counts as in use. */
@@ -246,7 +247,7 @@ bool reclaim_step(struct core *c)
         struct tier_stats st;
         c->mod.reclaim->stats_ms = c->now_ms + 1;
         c->cfg.tier[CORE_STORAGE]->ops->stats(c->cfg.tier[CORE_STORAGE], &st);
-        c->disk_turn_ms = st.turn_ms;
+        c->disk.turn_ms = st.turn_ms;
     }
     return c->cfg.tier[CORE_STORAGE]->storage->reclaim(c->cfg.tier[CORE_STORAGE], RECLAIM_STEP,
                                                        on_occupant, c) == RECLAIM_STEP;
@@ -288,7 +289,7 @@ static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
 static void reclaim_on_room(void *ctx)
 {
     struct core *c = ctx;
-    c->pause_ms = c->room_vain_ms = 0;
+    c->disk.pause_ms = c->disk.room_vain_ms = 0;
     names_room(c);
 }
 
@@ -305,7 +306,7 @@ uint32_t core_keep_percent_now(const struct core *c)
 void reclaim_listen(struct core *c)
 {
     c->mod.reclaim->keep_percent = ADMIT_KEEP_PERCENT;
-    admit_init(&c->admit, ADMIT_KEEP_PERCENT);
+    admit_init(&c->disk.admit, ADMIT_KEEP_PERCENT);
     c->cfg.tier[CORE_STORAGE]->events = (struct tier_events){
         .ctx = c, .moved = reclaim_on_moved, .lost = reclaim_on_lost, .room = reclaim_on_room};
 }

@@ -107,7 +107,7 @@ bool reconcile_step(struct core *c)
     struct reconcile *r = c->mod.reconcile;
     if (!c->mod.recovery && c->now_ms >= c->found_ms + PIN_FOUND_MS)
         found_end(c);
-    if (unmet_count(c) == 0 || c->now_ms < MAX(r->again_ms, c->pause_ms))
+    if (unmet_count(c) == 0 || c->now_ms < MAX(r->again_ms, c->disk.pause_ms))
         return false;
     if (r->left == 0)
         pass_begin(c);

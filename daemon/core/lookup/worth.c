@@ -41,8 +41,8 @@ static struct worth_speed speed_now(struct core *c)
     c->cfg.tier[CORE_HOST]->ops->stats(c->cfg.tier[CORE_HOST], &host);
     c->m.host_bytes_per_s = host.bytes_per_s;
     struct worth_speed speed = {.host_bytes_per_s = host.bytes_per_s,
-                                .disk_busy_bytes = c->reading_bytes,
-                                .disk_wait_bytes = c->wanted_bytes,
+                                .disk_busy_bytes = c->moving.reading_bytes,
+                                .disk_wait_bytes = c->moving.wanted_bytes,
                                 .disk_waiters = loaders_count(c)};
     worth_disk_speed(c, &speed);
     return speed;
@@ -179,7 +179,8 @@ bool worth_load_now(struct core *c, struct find *f, uint64_t *ret_ns)
 
 static bool probe_may(const struct core *c)
 {
-    return c->now_ms >= c->mod.weigh->probe_ms && c->reading_bytes == 0 && c->wanted_bytes == 0;
+    return c->now_ms >= c->mod.weigh->probe_ms && c->moving.reading_bytes == 0 &&
+           c->moving.wanted_bytes == 0;
 }
 
 /* Begins to read the block as a probe, unless it is in memory or moving. Returns whether that was

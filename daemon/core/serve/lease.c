@@ -500,7 +500,7 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
 void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
 {
     if (waiter->bytes > 0 && list_is_linked(&waiter->node))
-        c->room_vain_ms = c->now_ms + ROOM_VAIN_MS;
+        c->disk.room_vain_ms = c->now_ms + ROOM_VAIN_MS;
     list_remove(&waiter->node);
     if (waiter->load)
         load_free(c, waiter->load);

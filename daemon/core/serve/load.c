@@ -91,7 +91,7 @@ static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
 {
     bytes = MIN(bytes, l->wanted);
     l->wanted -= bytes;
-    c->wanted_bytes -= bytes;
+    c->moving.wanted_bytes -= bytes;
 }
 
 /* Releases the load's blocks, `all` or until the slice is over. True: some are left. */
@@ -192,7 +192,7 @@ int load_add(struct core *c, struct core_load *l, const struct find *f, struct b
     if (b->host_copy != COPY_NONE || (b->holds > 1 + holds && !b->hbm))
         return 0; /* a block that is read on a device is not loaded */
     l->wanted += bytes;
-    c->wanted_bytes += bytes;
+    c->moving.wanted_bytes += bytes;
     return 0;
 }
 

@@ -151,7 +151,7 @@ static bool op_ended(struct core *c, struct move_op *o, int err)
 
 static void count_leaving(struct core *c, const struct block *b, uint64_t bytes)
 {
-    c->leaving_bytes += bytes;
+    c->moving.leaving_bytes += bytes;
     block_ns(c, b)->leaving += bytes;
 }
 
@@ -212,7 +212,7 @@ static void save_end(struct core *c, struct move *m)
         save_asks(c, b);
     } else if (m->err) {
         c->m.demotion_failures++;
-        c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
+        c->disk.pause_ms = c->now_ms + MOVE_PAUSE_MS;
     }
     if (m->leaving && live)
         save_left(c, m, b, ok);
@@ -271,7 +271,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     if (err) {
         c->m.quota_unsaved += err == KVC_E_QUOTA;
         if (err != KVC_E_QUOTA)
-            c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
+            c->disk.pause_ms = c->now_ms + MOVE_PAUSE_MS;
         return err;
     }
     struct move *m = move_new(c, b, MOVE_SAVE);
@@ -348,8 +348,8 @@ static void move_load_end(struct core *c, struct move *m)
     struct block *b = &c->blocks[m->block];
     const bool live = b->state == BLOCK_PRESENT, unread = m->unread, corrupt = m->corrupt;
     const bool ok = m->err == 0 && !corrupt && live;
-    c->loading_bytes -= m->bytes;
-    c->reading_bytes -= m->bytes;
+    c->moving.loading_bytes -= m->bytes;
+    c->moving.reading_bytes -= m->bytes;
     worth_read_ended(c, m->bytes, m->err == 0);
     c->m.loads_in_flight--;
     block_hold(c, b); /* until the end of this function */
@@ -446,7 +446,7 @@ static void check_begin(struct core *c, struct block *b, uint32_t shards)
         o->op = (struct tier_op){.kind = TIER_VERIFY, .loc = at, .done = on_checked};
     }
     copy_set(c, b, CORE_HOST, COPY_CHECKING);
-    c->loading_bytes += m->bytes;
+    c->moving.loading_bytes += m->bytes;
     c->m.loads_in_flight++;
     ops_start(c, m, c->cfg.tier[CORE_HOST]);
 }
@@ -459,7 +459,8 @@ int load_begin(struct core *c, struct block *b)
     MUST(b->state == BLOCK_PRESENT && !block_ready(b) && b->moving == 0);
     if (b->copies > 0 || !moves_left(c, shards, true))
         return KVC_E_BUSY;
-    if (c->loading_bytes > 0 && c->loading_bytes + block_bytes(c, b) > LOADING_BYTES_MAX)
+    if (c->moving.loading_bytes > 0 &&
+        c->moving.loading_bytes + block_bytes(c, b) > LOADING_BYTES_MAX)
         return KVC_E_BUSY;
     if (copy_there(b, CORE_HOST)) {
         check_begin(c, b, shards);
@@ -493,8 +494,8 @@ int load_begin(struct core *c, struct block *b)
                                  .done = move_on_read};
     }
     worth_read_begun(c, m->bytes);
-    c->reading_bytes += m->bytes;
-    c->loading_bytes += m->bytes;
+    c->moving.reading_bytes += m->bytes;
+    c->moving.loading_bytes += m->bytes;
     c->m.loads_in_flight++;
     ops_start(c, m, c->cfg.tier[CORE_STORAGE]);
     return 0;
@@ -525,7 +526,7 @@ static void check_end(struct core *c, struct move *m)
     struct block *b = &c->blocks[m->block];
     const bool live = b->state == BLOCK_PRESENT, corrupt = m->corrupt;
     const bool ok = m->err == 0 && !corrupt;
-    c->loading_bytes -= m->bytes;
+    c->moving.loading_bytes -= m->bytes;
     c->m.loads_in_flight--;
     copy_set(c, b, CORE_HOST, !live ? COPY_NONE : ok ? COPY_READY : COPY_SUSPECT);
     block_hold(c, b);

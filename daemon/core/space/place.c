@@ -112,8 +112,9 @@ static bool place_admits(struct core *c, const struct block *b, uint32_t bytes)
         return c->mod.place->admitted;
     const bool must = must_be_written(c, b);
     c->mod.place->offered = (struct run_entry){no, b->gen};
-    c->mod.place->admitted = admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms),
-                                         disk_chance(c, no), bytes, must);
+    c->mod.place->admitted =
+        admit_write(&c->disk.admit, c->cfg.policy->worth(c->policy, no, c->now_ms),
+                    disk_chance(c, no), bytes, must);
     return c->mod.place->admitted;
 }
 
@@ -149,7 +150,7 @@ static bool place_one(struct core *c, bool enough)
         place_refuse(c, b);
         return false;
     }
-    if (enough || !clean_takes(c, b) || c->now_ms < c->pause_ms ||
+    if (enough || !clean_takes(c, b) || c->now_ms < c->disk.pause_ms ||
         !disk->storage->admits(disk, bytes, 0))
         return false;
     int err = save_begin(c, b, SAVE_LEAVING);
@@ -166,9 +167,9 @@ bool place_fill(struct core *c)
     struct tier *disk = c->cfg.tier[CORE_STORAGE];
     const uint64_t granted = disk->storage->granted ? disk->storage->granted(disk) : UINT64_MAX;
     if (granted != UINT64_MAX)
-        admit_grant(&c->admit, (float)granted);
+        admit_grant(&c->disk.admit, (float)granted);
     for (uint32_t n = 0; n < PLACE_STEP; n++) {
-        const bool enough = room_free(c) + c->m.clean_bytes + c->leaving_bytes >= target;
+        const bool enough = room_free(c) + c->m.clean_bytes + c->moving.leaving_bytes >= target;
         if ((enough && room_spare(c) >= c->mod.place->wanted) || !place_one(c, enough))
             return false;
     }
@@ -184,8 +185,9 @@ void place_want(struct core *c, uint64_t bytes)
 bool leaving_soon(const struct core *c)
 {
     const struct tier *disk = c->cfg.tier[CORE_STORAGE];
-    return c->leaving_bytes > 0 || (disk && c->now_ms >= c->room_vain_ms &&
-                                    disk->storage->room_soon && disk->storage->room_soon(disk));
+    return c->moving.leaving_bytes > 0 ||
+           (disk && c->now_ms >= c->disk.room_vain_ms && disk->storage->room_soon &&
+            disk->storage->room_soon(disk));
 }
 
 /* ---- stores that wait ---- */
@@ -293,7 +295,7 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota
 float disk_chance(const struct core *c, uint32_t no)
 {
     const struct policy_ops *policy = c->cfg.policy;
-    return policy->chance && c->disk_turn_ms > 0
-               ? policy->chance(c->policy, no, c->disk_turn_ms, c->now_ms)
+    return policy->chance && c->disk.turn_ms > 0
+               ? policy->chance(c->policy, no, c->disk.turn_ms, c->now_ms)
                : 1;
 }

@@ -84,7 +84,7 @@ static uint64_t leaving_within(const struct core *c, uint32_t account)
 static bool quota_relieve(struct core *c, uint32_t account, uint32_t *left)
 {
     const uint64_t limit = retain_quota_of(c->retain, account)->limit[0];
-    uint64_t leaving = c->leaving_bytes ? leaving_within(c, account) : 0;
+    uint64_t leaving = c->moving.leaving_bytes ? leaving_within(c, account) : 0;
     while (limit != RETAIN_NO_LIMIT && *left > 0) {
         const uint64_t held = retain_held(c->retain, account, CORE_HOST);
         const uint64_t stays = held - MIN(held, leaving);
@@ -99,7 +99,7 @@ static bool quota_relieve(struct core *c, uint32_t account, uint32_t *left)
         if (block_on_disk(b)) {
             c->m.blocks_left++;
             host_drop(c, b);
-        } else if (core_stores(c) && b->state == BLOCK_PRESENT && c->now_ms >= c->pause_ms &&
+        } else if (core_stores(c) && b->state == BLOCK_PRESENT && c->now_ms >= c->disk.pause_ms &&
                    save_begin(c, b, SAVE_LEAVING) == 0) {
             leaving += block_bytes(c, b);
         } else if (stays <= limit || !evict_subtree(c, b, true)) {

@@ -18,15 +18,15 @@ bool reads_are_known(const struct core *c)
 
 void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed)
 {
-    worth_meter_now(&c->mod.reads->meter, c->reading_bytes, c->now_ns, ret_speed);
+    worth_meter_now(&c->mod.reads->meter, c->moving.reading_bytes, c->now_ns, ret_speed);
 }
 
 void worth_read_begun(struct core *c, uint64_t bytes)
 {
-    worth_meter_begin(&c->mod.reads->meter, bytes, c->reading_bytes, c->now_ns);
+    worth_meter_begin(&c->mod.reads->meter, bytes, c->moving.reading_bytes, c->now_ns);
 }
 
 void worth_read_ended(struct core *c, uint64_t bytes, bool ok)
 {
-    worth_meter_end(&c->mod.reads->meter, bytes, ok, c->reading_bytes, c->now_ns);
+    worth_meter_end(&c->mod.reads->meter, bytes, ok, c->moving.reading_bytes, c->now_ns);
 }

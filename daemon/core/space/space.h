@@ -47,8 +47,8 @@ int evict_one(struct core *c, uint32_t account, struct alloc_request *w) KVC_WAR
 
 /* Whether a read has been measured. */
 bool reads_are_known(const struct core *c);
-/* Measures reads from disk: one of so many bytes begins, or has ended. core->reading_bytes has only
- * the bytes of other reads. */
+/* Measures reads from disk: one of so many bytes begins, or has ended. core->moving.reading_bytes
+ * has only the bytes of other reads. */
 void worth_read_begun(struct core *c, uint64_t bytes);
 void worth_read_ended(struct core *c, uint64_t bytes, bool ok);
 /* Fills in the speed of the disk, as far as it is known. */

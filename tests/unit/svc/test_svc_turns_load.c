@@ -125,7 +125,7 @@ static void nothing_is_held(void)
         turn();
     }
     ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes + asks_hold(s.core), 0);
-    ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept + s.core->wanted_bytes, 0);
+    ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept + s.core->moving.wanted_bytes, 0);
     core_check(s.core);
 }
 

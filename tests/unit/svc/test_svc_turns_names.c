@@ -230,7 +230,7 @@ CASE(a_load_that_is_cancelled_while_it_is_made_holds_nothing)
 {
     out_of_memory();
     const uint64_t corr = load_partly(KVC_F_WAIT);
-    for (unsigned n = 0; s.core->wanted_bytes == 0; n++) {
+    for (unsigned n = 0; s.core->moving.wanted_bytes == 0; n++) {
         ck_assert_uint_lt(n, TURNS);
         sr_turn(&s, 0);
     }
@@ -238,7 +238,7 @@ CASE(a_load_that_is_cancelled_while_it_is_made_holds_nothing)
     ck_assert_uint_eq(core_metrics(s.core)->loads, 0);
     (void)sr_cancel(&s, p, corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
-    ck_assert_uint_eq(s.core->wanted_bytes, 0);
+    ck_assert_uint_eq(s.core->moving.wanted_bytes, 0);
     nothing_is_held();
 }
 
@@ -250,7 +250,7 @@ CASE(more_than_a_client_may_hold_is_begun_and_not_waited_for)
     (void)turns_until(corr);
     ck_assert_uint_lt(loaded(corr), LONG_BYTES);
     ck_assert_uint_gt(core_metrics(s.core)->prefetches, 0);
-    ck_assert_uint_eq(core_metrics(s.core)->loads + s.core->wanted_bytes, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->loads + s.core->moving.wanted_bytes, 0);
     nothing_is_held();
 }
 
