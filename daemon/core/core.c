@@ -117,9 +117,9 @@ static int create_shares(struct core *c)
  * before others are weighed. Requests that wait are told before the policy may evict the block. The
  * record is freed last; behind it come only hearers that do not look at the block. */
 static const struct block_subscriber subscribers[] = {
-    {BLOCK_LEAVES, resv_hear},
-    {BLOCK_LEAVES, names_hear},
-    {BLOCK_LEAVES, pin_hear},
+    {BLOCK_UNLINKING, resv_hear},
+    {BLOCK_UNLINKING, names_hear},
+    {BLOCK_UNLINKING, pin_hear},
     {BLOCK_MOVED | BLOCK_CHECKED, move_hear},
     {BLOCK_GONE | BLOCK_STORED, lease_hear},
     {BLOCK_GONE | BLOCK_STORED | BLOCK_MOVED, promise_hear},
@@ -207,7 +207,6 @@ int core_create(const struct core_config *config, struct core **ret_core)
     c->work.looks_left = LOOKS_NO_END;
     list_init(&c->woken);
     list_init(&c->jobs);
-    list_init(&c->dropping);
     lease_turn(c);
     int err = hash_random(c->index.secret, sizeof c->index.secret);
     if (!err)

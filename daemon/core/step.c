@@ -42,9 +42,9 @@ static const struct {
 
 bool core_has_steps(const struct core *c)
 {
-    return !list_empty(&c->jobs) || leases_are_leaving(c) || !list_empty(&c->dropping) ||
-           pins_are_going(c) || asks_are_leaving(c) || loads_are_leaving(c) ||
-           unhold_waiting(c) > 0 || names_are_leaving(c);
+    return !list_empty(&c->jobs) || leases_are_going(c) || resvs_are_going(c) ||
+           pins_are_going(c) || asks_are_going(c) || loads_are_going(c) || unhold_waiting(c) > 0 ||
+           names_are_going(c);
 }
 
 /* Row i is the last one of its piece of the turn. */

@@ -213,7 +213,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     uint64_t bytes = block_bytes(c, b);
     c->work.done += WORK_BLOCK;
     ghost_note(c, b, reason);
-    block_changed(c, b, &(struct block_change){.what = BLOCK_LEAVES, .reason = reason});
+    block_changed(c, b, &(struct block_change){.what = BLOCK_UNLINKING, .reason = reason});
     block_unlink(c, b);
     b->counted = b->state == BLOCK_PRESENT && (b->copies > 0 || b->moving > 0);
     c->disk.dying += b->counted;

@@ -345,9 +345,10 @@ bool resv_drop_some(struct core *c, struct reservation *r);
 void resv_go(struct core *c, struct reservation *r);
 /* resv_go() of a reservation that is between two slices: the caller has an entry open that counts
  * in r->busy. */
-void resv_leave(struct core *c, struct reservation *r);
-/* Runs a slice of dropping the reservations in core->dropping; true: there is more. */
+void resv_go_busy(struct core *c, struct reservation *r);
+/* Runs a slice of dropping the reservations that have ended; true: there is more. */
 bool resv_step(struct core *c);
+bool resvs_are_going(const struct core *c); /* whether resv_step() has reservations to drop */
 
 /* ---- late.c ---- */
 

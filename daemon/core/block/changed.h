@@ -13,10 +13,11 @@
 struct block;
 
 enum block_event {
-    BLOCK_LEAVES = 1,      /* it is about to leave index and chain; its parent is still known */
-    BLOCK_GONE = 2,        /* the block is DYING */
-    BLOCK_STORED = 4,      /* the block is PRESENT, for the first time */
-    BLOCK_MOVED = 8,       /* a move has ended, with all its shards and x->err */
+    BLOCK_UNLINKING =
+        1,            /* the block is about to leave index and chain; its parent is still known */
+    BLOCK_GONE = 2,   /* the block is DYING */
+    BLOCK_STORED = 4, /* the block is PRESENT, for the first time */
+    BLOCK_MOVED = 8,  /* a move has ended, with all its shards and x->err */
     BLOCK_CHECKED = 0x10,  /* a verification of the block has ended */
     BLOCK_UNHELD = 0x20,   /* a hold, a copy, a pin or a name of the block has ended */
     BLOCK_CHILDLESS = 0x40 /* the block has lost a child */
@@ -25,7 +26,7 @@ enum block_event {
 struct block_change {
     enum block_event what;
     int err;              /* MOVED: the error of the move, or 0 */
-    enum kvc_miss reason; /* LEAVES, GONE: what later lookups are told */
+    enum kvc_miss reason; /* UNLINKING, GONE: what later lookups are told */
 };
 
 /* The hearers, in the order of the table. Each updates what its own file keeps about the block. */

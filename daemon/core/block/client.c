@@ -7,7 +7,7 @@
 
 void core__client_settle(struct core *c, struct core_client *cl)
 {
-    if (!cl->closing || cl->copies > 0 || cl->ending > 0)
+    if (!cl->closing || cl->copies > 0 || cl->going > 0)
         return;
     void (*idle)(void *) = cl->idle;
     void *ctx = cl->ctx;

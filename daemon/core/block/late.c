@@ -41,7 +41,7 @@ static bool resv_is_late(const struct core *c, const struct reservation *r)
 bool part_is_late(struct core *c, const struct part *p)
 {
     const struct reservation *r = part_claimed(p) ? part_resv(c, p) : NULL;
-    return r && (r->leaving || resv_is_late(c, r));
+    return r && (r->going || resv_is_late(c, r));
 }
 
 bool block_is_late(struct core *c, const struct block *b)

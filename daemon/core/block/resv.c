@@ -7,7 +7,8 @@
 
 struct resvs {
     struct pool *pool;
-    struct share share; /* of reservations, by client */
+    struct share share;     /* of reservations, by client */
+    struct list_node going; /* reservations that have ended and are being dropped in slices */
     uint64_t serial;
 };
 
@@ -20,6 +21,7 @@ static int resvs_create(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
     struct resvs *all = c->mod.resvs;
+    list_init(&all->going);
     return core__shared_pool(c, &all->pool, &all->share, "reservations", sizeof(struct reservation),
                              cfg->commits_max, cfg->clients_max);
 }
@@ -184,7 +186,7 @@ int core_reservation(struct core *c, struct core_client *cl, uint64_t reservatio
     return 0;
 }
 
-void resv_leave(struct core *c, struct reservation *r)
+void resv_go_busy(struct core *c, struct reservation *r)
 {
     const uint64_t work = (uint64_t)r->blocks.n * WORK_BLOCK;
     MUST(r->busy == 1);
@@ -194,10 +196,10 @@ void resv_leave(struct core *c, struct reservation *r)
         resv_drop_open(c, r);
         return;
     }
-    r->leaving = true;
-    r->client->ending++;
+    r->going = true;
+    r->client->going++;
     list_remove(&r->node);
-    list_push_back(&c->dropping, &r->node);
+    list_push_back(&c->mod.resvs->going, &r->node);
 }
 
 void resv_go(struct core *c, struct reservation *r)
@@ -205,12 +207,12 @@ void resv_go(struct core *c, struct reservation *r)
     MUST(r->busy == 0);
     r->busy = 1;
     r->open++;
-    resv_leave(c, r);
+    resv_go_busy(c, r);
 }
 
 bool resv_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->dropping);
+    struct list_node *node = list_first(&c->mod.resvs->going);
     if (!node)
         return false;
     struct reservation *r = CONTAINER_OF(node, struct reservation, node);
@@ -221,7 +223,12 @@ bool resv_step(struct core *c)
     MUST(r->open == 1);
     r->busy = 0;
     resv_close_entry(c, r);
-    cl->ending--;
+    cl->going--;
     core__client_settle(c, cl);
-    return !list_empty(&c->dropping);
+    return resvs_are_going(c);
+}
+
+bool resvs_are_going(const struct core *c)
+{
+    return !list_empty(&c->mod.resvs->going);
 }

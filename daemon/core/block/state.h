@@ -211,8 +211,8 @@ struct core_client {
     bool verifying;       /* a slice of its verification is under way */
     bool closing;         /* core_client_close() was called: it is freed when nothing of it is
                            * left */
-    uint32_t ending;      /* number of its leases, loads, asks and reservations that are being
-                           * released in slices */
+    uint32_t going;       /* number of its leases, loads, asks and reservations that have ended and
+                           * are being released in slices */
     struct costs *costs;  /* costs of prefill that it stated (ns.c); NULL: none yet */
 };
 
@@ -252,7 +252,8 @@ struct reservation {
                         * block; CORE_NONE: none */
     uint8_t shard;
     bool durable;
-    bool leaving; /* in core->dropping; other reservations may take its claims over at once */
+    bool going; /* it has ended and is being dropped in slices; other reservations may take its
+                 * claims over at once */
     struct run_list blocks;
 };
 
@@ -441,7 +442,7 @@ struct core {
     void *policy_mem;
     struct retain *retain;
     void *retain_mem;
-    uint64_t found_ms; /* now_ms at core_recover_end() */
+    uint64_t recovered_ms; /* now_ms at core_recover_end() */
 
     struct pool *parts, *clients;
     struct pool *runs;              /* in struct core, because an acquire adds each block to one */
@@ -452,10 +453,9 @@ struct core {
     struct core_ns *ns;  /* cfg.namespaces_max slots */
     uint64_t ns_changes; /* core_ns_changes() */
 
-    struct list_node woken;    /* core_waiter: the done queue, for core_run_done() */
-    struct list_node jobs;     /* core_evict_job: evictions on request that are under way */
-    struct list_node loaders;  /* clients with blocks to load (struct loader of load.c) */
-    struct list_node dropping; /* reservations of clients that end, which are dropped in slices */
+    struct list_node woken;   /* core_waiter: the done queue, for core_run_done() */
+    struct list_node jobs;    /* core_evict_job: evictions on request that are under way */
+    struct list_node loaders; /* clients with blocks to load (struct loader of load.c) */
     struct core_moving moving;
     uint64_t largest;   /* payload of the largest block, all shards, of the namespaces that
                          * have blocks */

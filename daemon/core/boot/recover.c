@@ -417,7 +417,7 @@ uint32_t core_recover_end(struct core *c)
     }
     order_all(c);
     recover_destroy(c);
-    c->found_ms = c->now_ms;
+    c->recovered_ms = c->now_ms;
     c->m.blocks_recovered += n;
     return n;
 }

@@ -83,7 +83,7 @@ void pin_leave(struct core *c, struct pin *p);
  * whose blocks are saved. True: there is more to do. */
 bool names_step(struct core *c);
 /* Whether some name that has ended has blocks to release. */
-bool names_are_leaving(const struct core *c);
+bool names_are_going(const struct core *c);
 /* The sequence that the name covers, without keys: namespace, tokens, blocks of each group. False:
  * the name covers nothing. */
 bool name_shape(struct core *c, const struct core_name *nm, struct core_seq *ret_seq);

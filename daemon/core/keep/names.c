@@ -66,7 +66,7 @@ static int names_create(struct core *c)
     n->free = n->refs_free = n->ids_free = CORE_NONE;
     list_init(&n->writing);
     list_init(&n->saving);
-    list_init(&n->leaving);
+    list_init(&n->going);
     n->name = core__pages(z.name);
     n->order = core__pages(z.order);
     n->ref = core__pages(z.ref);
@@ -201,7 +201,7 @@ struct core_name *name_spare(struct core *c, bool must)
 void name_free(struct core *c, struct core_name *nm)
 {
     struct names *n = c->names;
-    if (list_is_linked(&nm->leave)) {
+    if (list_is_linked(&nm->going)) {
         nm->gone = true;
         return;
     }
@@ -234,7 +234,7 @@ void name_part(struct core *c, struct core_name *nm)
     name_ids_free(c->names, nm->ids);
     nm->ids = CORE_NONE;
     nm->state = NAME_GOING;
-    list_push_back(&c->names->leaving, &nm->leave);
+    list_push_back(&c->names->going, &nm->going);
 }
 
 void name_go(struct core *c, struct core_name *nm)
@@ -252,14 +252,14 @@ void name_go(struct core *c, struct core_name *nm)
     name_write(c, nm);
 }
 
-bool name_leave(struct core *c, struct core_name *nm)
+bool name_let_go(struct core *c, struct core_name *nm)
 {
     work_slice(c);
-    return name_leave_more(c, nm);
+    return name_let_go_more(c, nm);
 }
 
 /* Pinned blocks are not evicted, so the name's pin ends first. */
-bool name_leave_more(struct core *c, struct core_name *nm)
+bool name_let_go_more(struct core *c, struct core_name *nm)
 {
     if (nm->pin && core_unpin_step(c, nm->pin))
         return true;
@@ -267,9 +267,9 @@ bool name_leave_more(struct core *c, struct core_name *nm)
     while (nm->refs != CORE_NONE) {
         if (slice_over(c))
             return true;
-        name_leave_block(c, nm);
+        name_let_go_block(c, nm);
     }
-    list_remove(&nm->leave);
+    list_remove(&nm->going);
     if (nm->forgetting)
         nm->forgetting->name = NULL;
     if (nm->gone)
@@ -280,21 +280,21 @@ bool name_leave_more(struct core *c, struct core_name *nm)
 void name_end(struct core *c, struct core_name *nm)
 {
     name_go(c, nm);
-    while (name_leave(c, nm))
+    while (name_let_go(c, nm))
         continue;
 }
 
 /* Releases blocks of names that have ended, one name after the other; true: more is left. */
-static bool leave_step(struct core *c)
+static bool name_let_go_step(struct core *c)
 {
-    struct list_node *node = list_first(&c->names->leaving);
-    return node && (name_leave(c, CONTAINER_OF(node, struct core_name, leave)) ||
-                    !list_empty(&c->names->leaving));
+    struct list_node *node = list_first(&c->names->going);
+    return node && (name_let_go(c, CONTAINER_OF(node, struct core_name, going)) ||
+                    !list_empty(&c->names->going));
 }
 
-bool names_are_leaving(const struct core *c)
+bool names_are_going(const struct core *c)
 {
-    return c->names && !list_empty(&c->names->leaving);
+    return c->names && !list_empty(&c->names->going);
 }
 
 /* ---- token ids ---- */
@@ -673,7 +673,7 @@ bool names_step(struct core *c)
     if (n->wheel_on)
         (void)wheel_run(&n->wheel, c->now_ns);
     names_look(c);
-    bool more = leave_step(c);
+    bool more = name_let_go_step(c);
     more |= names_save_step(c);
     names_write_step(c);
     return more;

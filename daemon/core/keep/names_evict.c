@@ -138,7 +138,7 @@ static bool is_passed(const struct core *c, const struct block *b)
 /* Whether b was found at start, where the levels that names gave are lost, and not used since. */
 static bool is_unused(const struct core *c, const struct block *b)
 {
-    const uint32_t found = (uint32_t)(c->found_ms >> CORE_AGE_SHIFT);
+    const uint32_t found = (uint32_t)(c->recovered_ms >> CORE_AGE_SHIFT);
     return c->m.blocks_recovered > 0 && (int32_t)(b->used - found) <= 0;
 }
 
@@ -349,7 +349,7 @@ static bool has_it_again(const struct core *c, const struct core_name *nm, const
 
 /* Releases one block, the last first. It is evicted at once, unless something needs it: then the
  * blocks before it stay too, because it builds on them. */
-void name_leave_block(struct core *c, struct core_name *nm)
+void name_let_go_block(struct core *c, struct core_name *nm)
 {
     struct core_evicted none, *x = nm->forgetting ? &nm->forgetting->evicted : &none;
     struct block *b = &c->blocks[name_climb(c, nm, nm->refs, nm->evicts)];
@@ -386,7 +386,7 @@ int core_name_forget_begin(struct core *c, struct core_name *nm, bool evict,
 
 bool core_name_forget_step(struct core *c, struct core_forgetting *x)
 {
-    return x->name && name_leave(c, x->name);
+    return x->name && name_let_go(c, x->name);
 }
 
 void core_name_forget_cancel(struct core_forgetting *x)

@@ -413,8 +413,8 @@ void names_check(struct core *c)
         live += nm->state == NAME_LIVE;
         spares += nm->state != NAME_FREE && nm->spare;
         active += nm->active;
-        MUST(holds || nm->refs == CORE_NONE || list_is_linked(&nm->leave));
-        MUST(!list_is_linked(&nm->leave) || nm->state == NAME_GOING);
+        MUST(holds || nm->refs == CORE_NONE || list_is_linked(&nm->going));
+        MUST(!list_is_linked(&nm->going) || nm->state == NAME_GOING);
         for (uint32_t no = nm->refs; no != CORE_NONE; no = n->ref[no].next_of_name) {
             MUST(n->ref[no].name == i && c->blocks[n->ref[no].block].state == BLOCK_PRESENT);
             held[n->ref[no].block]++;

@@ -248,7 +248,7 @@ bool name_put_settle(struct core *c, const struct find *f, struct name_putting *
 {
     if (!p->name)
         return false;
-    if (!raise_step(c, f, p) || (p->old.name && name_leave_more(c, p->old.name)))
+    if (!raise_step(c, f, p) || (p->old.name && name_let_go_more(c, p->old.name)))
         return true;
     p->went |= names_let_passed_go(c, name_put_is(p), &p->passed);
     p->passed.n = 0;
@@ -256,7 +256,7 @@ bool name_put_settle(struct core *c, const struct find *f, struct name_putting *
 }
 
 /* Settles a put in one piece. all: completely; else as far as nobody else continues it:
- * leave_step() releases old blocks by itself. */
+ * name_let_go_step() releases old blocks by itself. */
 static void put_settle(struct core *c, const struct find *f, struct name_putting *p, bool all)
 {
     do
@@ -270,7 +270,7 @@ void name_put_drop(struct core *c, const struct find *f, struct name_putting *p)
 {
     if (p->next)
         leave_begin(c, p->next);
-    while (p->next && name_leave(c, p->next) && p->whole) /* the last spare slot is free again */
+    while (p->next && name_let_go(c, p->next) && p->whole) /* the last spare slot is free again */
         continue;
     p->next = NULL;
     if (p->name)

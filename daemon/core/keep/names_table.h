@@ -77,7 +77,7 @@ struct core_name {
     struct list_node write;                /* names->writing */
     struct list_node save;                 /* names->saving */
     struct list_node waiters;           /* core_name_waiter: requests that wait for the journal */
-    struct list_node leave;             /* names->leaving, while its blocks are released */
+    struct list_node going;             /* names->going, while its blocks are released */
     struct core_forgetting *forgetting; /* the request that releases its blocks; NULL: none */
     uint32_t beside; /* while its blocks are released: tokens of its block that was behind the next
                       * one; 0: it had none there */
@@ -145,7 +145,7 @@ struct names {
     uint64_t look_ns;        /* when the journal's file is checked next */
     /* core_name: to be written to the journal; whose blocks are to be saved; that release blocks.
      */
-    struct list_node writing, saving, leaving;
+    struct list_node writing, saving, going;
     uint32_t active;   /* number of names that are `active` */
     uint64_t pause_ms; /* before this time no saving begins, because storage makes room */
     struct name_commit commit;
@@ -191,16 +191,16 @@ struct core_name *name_get(struct core *c, uint8_t kind, const char *name, uint3
 /* Ends a name: it is not found any more, and its blocks are released in slices. Its slot is freed
  * when these are released and the journal has the name no more. */
 void name_go(struct core *c, struct core_name *nm);
-/* Begins to release all blocks, ids and the pin of a slot, in slices: name_leave(). */
+/* Begins to release all blocks, ids and the pin of a slot, in slices: name_let_go(). */
 void name_part(struct core *c, struct core_name *nm);
 /* A spare slot for the blocks that a name is to hold; name_part() and `gone` end it. NULL, unless
  * `must`: none is free now. */
 struct core_name *name_spare(struct core *c, bool must);
 /* Runs a slice of releasing blocks. True: there is more to do. */
-bool name_leave(struct core *c, struct core_name *nm);
-/* Continues name_leave() in what is left of the slice. */
-bool name_leave_more(struct core *c, struct core_name *nm);
-/* name_go() and name_leave() in one piece. */
+bool name_let_go(struct core *c, struct core_name *nm);
+/* Continues name_let_go() in what is left of the slice. */
+bool name_let_go_more(struct core *c, struct core_name *nm);
+/* name_go() and name_let_go() in one piece. */
 void name_end(struct core *c, struct core_name *nm);
 /* Frees the name's slot, at once or with its last ref. */
 void name_free(struct core *c, struct core_name *nm);
@@ -264,7 +264,7 @@ void names_passed(struct core *c, struct core_name *old, const struct find *f,
 bool names_let_passed_go(struct core *c, struct core_name *nm, const struct passed_tips *passed);
 
 /* For a name that ends: releases one block, and evicts or counts it. */
-void name_leave_block(struct core *c, struct core_name *nm);
+void name_let_go_block(struct core *c, struct core_name *nm);
 
 /* Whether hard limits allow all blocks that a name of f's prefix has to keep. nm: the name that
  * moves to this prefix, and releases at once the blocks that it leaves; NULL: a new name. 0,

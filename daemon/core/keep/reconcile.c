@@ -105,7 +105,7 @@ static bool pass_step(struct core *c, uint32_t *begun)
 bool reconcile_step(struct core *c)
 {
     struct reconcile *r = c->mod.reconcile;
-    if (!c->mod.recovery && c->now_ms >= c->found_ms + PIN_FOUND_MS)
+    if (!c->mod.recovery && c->now_ms >= c->recovered_ms + PIN_FOUND_MS)
         found_end(c);
     if (unmet_count(c) == 0 || c->now_ms < MAX(r->again_ms, c->disk.pause_ms))
         return false;

@@ -110,7 +110,7 @@ static struct sys_range asks_memory(const struct core *c)
 const struct core_module asks_module = {CORE_STATE(asks), .create = asks_create,
                                         .destroy = asks_destroy, .memory = asks_memory};
 
-bool asks_are_leaving(const struct core *c)
+bool asks_are_going(const struct core *c)
 {
     return !list_empty(&c->mod.asks->going);
 }
@@ -696,7 +696,7 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
     }
     ask->seq = *ask->f.seq;
     ask->f.seq = &ask->seq;
-    ask->client->ending++;
+    ask->client->going++;
     list_push_back(&c->mod.asks->going, &ask->node);
     ask_leave(c);
 }
@@ -718,9 +718,9 @@ bool ask_step(struct core *c)
         return true;
     list_remove(&ask->node);
     ask_free_slot(c, ask);
-    cl->ending--;
+    cl->going--;
     core__client_settle(c, cl);
-    return asks_are_leaving(c);
+    return asks_are_going(c);
 }
 
 /* Ends an ask, with a lookup in one piece where slices could not do it. */

@@ -48,7 +48,7 @@ uint32_t leases_of(const struct core *c, const struct core_client *cl)
     return (uint32_t)c->mod.leases->share.held[client_no(c, cl)];
 }
 
-bool leases_are_leaving(const struct core *c)
+bool leases_are_going(const struct core *c)
 {
     return !list_empty(&c->mod.leases->going);
 }
@@ -142,7 +142,7 @@ static void lease_go(struct core *c, struct lease *l)
     list_remove(&l->node);
     list_push_back(&c->mod.leases->going, &l->node);
     l->going = true;
-    l->client->ending++;
+    l->client->going++;
 }
 
 bool lease_step(struct core *c)
@@ -156,9 +156,9 @@ bool lease_step(struct core *c)
     if (lease_unhold(c, l, false))
         return true;
     lease_put(c, l);
-    cl->ending--;
+    cl->going--;
     core__client_settle(c, cl);
-    return leases_are_leaving(c);
+    return leases_are_going(c);
 }
 
 void lease_end(struct core *c, struct lease *l)

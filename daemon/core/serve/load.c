@@ -67,7 +67,7 @@ const struct pool *load_pool(const struct core *c)
     return c->mod.loads->pool;
 }
 
-bool loads_are_leaving(const struct core *c)
+bool loads_are_going(const struct core *c)
 {
     return !list_empty(&c->mod.loads->going);
 }
@@ -132,7 +132,7 @@ void load_free(struct core *c, struct core_load *l)
         return;
     }
     l->going = true;
-    l->client->ending++;
+    l->client->going++;
     list_push_back(&c->mod.loads->going, &l->all);
 }
 
@@ -147,9 +147,9 @@ bool load_step(struct core *c)
     if (load_unhold(c, l, false))
         return true;
     load_put(c, l);
-    cl->ending--;
+    cl->going--;
     core__client_settle(c, cl);
-    return loads_are_leaving(c);
+    return loads_are_going(c);
 }
 
 void load_cancel_all(struct core *c, const struct core_client *cl)

@@ -28,7 +28,7 @@ void load_free(struct core *c, struct core_load *l);
 void load_cancel_all(struct core *c, const struct core_client *cl);
 /* Runs a slice of releasing the blocks of ended loads; true: there are more. */
 bool load_step(struct core *c);
-bool loads_are_leaving(const struct core *c); /* whether ended loads have blocks to release */
+bool loads_are_going(const struct core *c); /* whether ended loads have blocks to release */
 /* Makes a load; NULL: none is free. If load_go() is not called, or fails, load_free() ends it. */
 struct core_load *load_new(struct core *c, struct core_client *cl);
 /* Adds b to the load, which holds it, and loads it if it is not ready. holds: how often the caller
@@ -65,7 +65,7 @@ struct lease *lease_in_use(const struct core *c, uint64_t id);
 void lease_turn(struct core *c);
 /* Runs a slice of releasing the blocks of large leases that have ended; true: there are more. */
 bool lease_step(struct core *c);
-bool leases_are_leaving(const struct core *c); /* whether such leases have blocks to release */
+bool leases_are_going(const struct core *c); /* whether such leases have blocks to release */
 /* Queues the waiter if the prefix may grow by waiting; returns whether it did. */
 bool find_wait(struct core *c, const struct core_acquire *in, struct find *f,
                struct core_waiter *waiter);
@@ -124,7 +124,7 @@ uint64_t asks_hold(const struct core *c);
 /* Runs a slice of releasing the blocks of asks that were cancelled or have ended; true: there are
  * more. */
 bool ask_step(struct core *c);
-bool asks_are_leaving(const struct core *c); /* whether such asks have blocks to release */
+bool asks_are_going(const struct core *c); /* whether such asks have blocks to release */
 
 /* ---- progress.c ---- */
 

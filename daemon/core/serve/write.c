@@ -528,7 +528,7 @@ void core_reserve_cancel(struct core_reserving *x)
 {
     if (x->r) {
         climb_let_go(x->core, &x->r->held);
-        resv_leave(x->core, x->r);
+        resv_go_busy(x->core, x->r);
         return;
     }
     /* After its last slice: a STORE that has not begun its copies. */

@@ -384,8 +384,7 @@ CASE(blocks_that_go_or_are_leased_between_two_slices_of_a_forget)
     struct sr_blocks some = {.ns = longer.ns, .chain = 1, .n = 10};
     const uint64_t lease = sr_acquire(&s, q, &some, false);
     (void)turns_until(lease);
-    struct core_name *nm =
-        CONTAINER_OF(list_first(&s.core->names->leaving), struct core_name, leave);
+    struct core_name *nm = CONTAINER_OF(list_first(&s.core->names->going), struct core_name, going);
     block_kill_tree(s.core, &s.core->blocks[s.core->names->ref[nm->refs].block],
                     KVC_MISS_CORRUPT); /* its bytes are bad */
     core_check(s.core);
