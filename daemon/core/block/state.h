@@ -76,9 +76,9 @@ enum block_flag {
 struct block {
     struct key256 key;
     uint32_t ns : 16;       /* slot in core->ns */
-    uint32_t bound : 2;     /* bit set of enum core_tier: pins, names or commits keep it there */
-    uint32_t counted : 1;   /* a dry run of an eviction has counted it (bulk_evict.c); DYING: it is
-                             * counted in core->disk.dying */
+    uint32_t bound : 2;     /* bit set of enum core_tier: where pins, names or commits keep it */
+    uint32_t counted : 1;   /* a dry run of an eviction has counted it (bulk_evict.c); DYING:
+                             * core->disk.dying counts it */
     uint32_t hbm : 1;       /* a device has a copy of it, or is being given one (hbm_copies.c) */
     uint32_t listed : 1;    /* the pin that is being made has it already; 0 outside of pin_add() */
     uint32_t promising : 1; /* it is being written to disk for a promise, or will be when its
@@ -86,25 +86,25 @@ struct block {
     uint32_t host_pins : 8; /* how many of its pins keep its copy in memory too */
     uint32_t holds : 23;    /* number of holds, of leases, loads, reservations and the like; not
                              * evicted while there is one */
-    uint32_t copies : 9;    /* copies in flight, of writers and verifications: at most
+    uint32_t copies : 9;    /* number of copies in flight, of writers and verifications: at most
                              * BLOCK_COPIES_MAX */
-    uint32_t used;          /* core__stamp() of its last use; while it lacks shards: of the time
-                             * when one was last claimed or has landed */
-    uint32_t tokens : 17;   /* tokens that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
-    uint32_t pins : 8;      /* number of pins that have it */
-    uint32_t moving : 7;    /* number of shards on their way between tiers */
-    uint32_t flags : 9;     /* enum block_flag */
-    uint32_t state : 3;     /* enum block_state */
-    uint32_t host_copy : 3; /* enum copy_state */
-    uint32_t disk_copy : 3; /* enum copy_state */
-    uint32_t parked : 2;    /* enum block_parked */
-    uint32_t shards_present : 7; /* shards that are stored, in whatever tier: at most
+    uint32_t used;        /* core__stamp() of its last use; while it lacks shards: of the last time
+                           * when a shard was claimed or has landed */
+    uint32_t tokens : 17; /* tokens that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
+    uint32_t pins : 8;    /* number of pins that have it */
+    uint32_t moving : 7;  /* number of shards on their way between tiers */
+    uint32_t flags : 9;   /* enum block_flag */
+    uint32_t state : 3;   /* enum block_state */
+    uint32_t host_copy : 3;      /* enum copy_state */
+    uint32_t disk_copy : 3;      /* enum copy_state */
+    uint32_t parked : 2;         /* enum block_parked */
+    uint32_t shards_present : 7; /* number of shards that are stored, in any tier: at most
                                   * KVC_SHARDS_MAX */
     uint32_t group : 4;          /* number of its group in its namespace */
     uint32_t where; /* with BLOCK_F_PARTS: the first of its parts, a number in core->parts or
-                     * CORE_NONE; else its location in host memory, or 0 */
+                     * CORE_NONE; else its location in host memory, 0: none */
     union {
-        uint32_t disk; /* location on disk of a block of one shard, or 0 */
+        uint32_t disk; /* location on disk of a block of one shard; 0: none */
         uint32_t wish; /* while PENDING: its retention wish (wish.c), 0: none */
     };
     uint32_t gen;                       /* grows when the record is given to another block */
@@ -114,12 +114,12 @@ struct block {
     uint32_t depth;                     /* number of blocks before it in its chain */
 };
 
-/* What names say of each block. n: the number of refs on the block, plus the number of its children
- * that names reach. Names protect the block while n is not 0. */
+/* How names protect a block: they do while n is not 0. */
 struct block_name {
-    uint32_t n;
+    uint32_t n;         /* number of refs on the block, and of its children that names reach */
     uint32_t level : 7; /* the highest priority that a name gave it; 0: none yet */
-    uint32_t safe : 1;  /* it was made durable, with all blocks before it, if only for names */
+    uint32_t safe : 1;  /* the block and all blocks before it were made durable, for names or for
+                         * commits */
     uint32_t marks : 4; /* marks of a walk over what names reach (names_evict.c); 0 outside of it */
     uint32_t refs;      /* the first ref on it: its index in names->ref + 1; 0: none */
 };
@@ -157,6 +157,7 @@ struct run_iter {
     uint32_t i; /* index in r->e */
 };
 
+/* A list of blocks, in pieces. */
 struct run_list {
     uint32_t head, tail; /* first and last piece: numbers in core->runs, or CORE_NONE */
     uint32_t n;          /* entries of all pieces */
@@ -165,8 +166,9 @@ struct run_list {
 /* The low bits of a namespace's id: its slot in core->ns. */
 #define NS_ID_SLOT_BITS 16
 
+/* A namespace, or a free slot for one. */
 struct core_ns {
-    uint32_t id; /* slot in the low 16 bits, generation above; 0 = free slot */
+    uint32_t id; /* slot in the low 16 bits, generation above; 0: the slot is free */
     uint32_t principal;
     const char *owner, *tenant; /* names of the principal, and of its tenant */
     struct core_ns_spec spec;
@@ -178,9 +180,9 @@ struct core_ns {
     uint64_t records;     /* records in use, of DYING blocks too: the slot is kept until it is 0 */
     uint64_t blocks, bytes;       /* PRESENT blocks, and their payload bytes */
     uint64_t used_ms;             /* when a session last named this namespace */
-    uint64_t held[RETAIN_TIERS];  /* payload bytes for which it has room, by tier */
-    uint64_t pinned, leased;      /* payload bytes: pinned, each block once; leased, each
-                                   * block once for each lease */
+    uint64_t held[RETAIN_TIERS];  /* payload bytes of the room that its blocks take, by tier */
+    uint64_t pinned, leased;      /* payload bytes of pinned blocks, each block once; of leased
+                                   * blocks, each block once for each lease */
     uint64_t leaving;             /* its part of core->moving.leaving_bytes */
     uint32_t account;             /* its owner in core->retain, whose quota counts its bytes */
     uint64_t named_bytes;         /* payload bytes of blocks that names reach */
@@ -192,19 +194,21 @@ struct core_ns {
     uint32_t regions;             /* regions of memory (regions.c) that count for this
                                    * namespace */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* bytes of a slot in memory for one shard, by group */
-    uint64_t region_fill;                /* the least bytes of its blocks that fill a region */
+    uint64_t region_fill;                /* payload bytes of its blocks that fill a region: of the
+                                          * group with the fewest */
     struct list_node waiting;            /* core_waiter: requests that wait for its blocks */
 };
 
+/* A client: the owner of leases, loads, reservations and requests. */
 struct core_client {
     struct core_identity who;
-    void (*idle)(void *ctx);
+    void (*idle)(void *ctx); /* core_client_open(): called when the client has been freed */
     void *ctx;
     struct list_node leases, reservations, reqs;
     uint64_t lease_bytes, claim_bytes; /* payload bytes of its leases' blocks; payload bytes that it
                                         * has reserved and not committed */
-    uint32_t copies;      /* number of copies in flight out of its staging; plus its slice of
-                           * verification, its fills and sends, and their copies in flight */
+    uint32_t copies;      /* number of copies in flight out of its staging, plus the number of its
+                           * slices of verification, fills and sends, and of their copies */
     uint64_t progress_ms; /* core->now_ms of its last commit; 0: none yet */
     uint64_t step_ms;     /* the longest time lately from a reservation or commit to its next commit
                            * (late.c); 0: not known */
@@ -257,13 +261,14 @@ struct reservation {
     struct run_list blocks;
 };
 
+/* A copy of one shard into a tier, of a commit. */
 struct core_op {
     struct tier_op op;
     struct list_node node; /* among all operations whose bytes are being copied (write.c) */
     struct core *core;
     struct core_client *client;
     struct core_commit *commit;
-    uint32_t index; /* into commit->statuses */
+    uint32_t index; /* of the block's status in commit->statuses */
     uint32_t block; /* record number */
     uint32_t part;  /* number in core->parts */
     uint32_t next;  /* next operation of a commit out of pages: its number (op_at()), CORE_NONE */
@@ -275,19 +280,20 @@ struct core_op {
 /* The move of a block between tiers; it has an operation for each shard. */
 enum move_kind { MOVE_SAVE, MOVE_LOAD, MOVE_CHECK };
 struct move {
-    struct move_op *ops;   /* one for each shard */
-    uint32_t block;        /* record number */
-    uint8_t kind;          /* enum move_kind */
-    bool durable, leaving; /* SAVE: written durably; written so that its copy in memory can go */
-    bool ancestor;         /* SAVE: begun because blocks on disk build on it (SAVE_ANCESTOR) */
-    bool by_pin;    /* durable for pins and names alone; if `durable` alone is set, the block is
-                     * `promising` */
-    bool unread;    /* LOAD: storage could not read a shard */
-    bool corrupt;   /* LOAD, CHECK: the bytes are not those that were stored */
-    uint16_t left;  /* operations that have not ended */
-    int err;        /* the first error of its operations, or 0 */
-    uint32_t used;  /* the block's `used` when the move began */
-    uint64_t bytes; /* payload of all shards */
+    struct move_op *ops; /* one for each shard */
+    uint32_t block;      /* record number */
+    uint8_t kind;        /* enum move_kind */
+    bool durable;        /* SAVE: the block is written durably */
+    bool leaving;        /* SAVE: written so that the copy in memory can be dropped */
+    bool ancestor;       /* SAVE: begun because blocks on disk build on it (SAVE_ANCESTOR) */
+    bool by_pin;         /* SAVE: durable for pins and names alone; with `durable` and without
+                          * `by_pin` the block is `promising` */
+    bool unread;         /* LOAD: storage could not read a shard */
+    bool corrupt;        /* LOAD, CHECK: the bytes are not those that were stored */
+    uint16_t left;       /* operations that have not ended */
+    int err;             /* the first error of its operations, or 0 */
+    uint32_t used;       /* the block's `used` when the move began */
+    uint64_t bytes;      /* payload of all shards */
 };
 struct move_op {
     struct tier_op op;
@@ -307,17 +313,18 @@ struct core_load {
     struct core_waiter *waiter; /* woken when the load has ended; borrowed */
     struct run_list blocks;     /* blocks that it holds, and loads where memory lacks them */
     struct run_list hbm; /* HBM copies that it holds with their blocks, which are not loaded */
-    struct run_iter begin, pass; /* in `blocks`: the next entry to be begun, and to be passed */
+    struct run_iter begin, pass; /* in `blocks`: the next entry to be begun; to be passed */
     uint64_t wanted;             /* its part of core->moving.wanted_bytes */
     uint64_t bytes;              /* payload of all its blocks */
     uint32_t lacks;              /* number of `blocks` that memory lacked when they were added */
-    uint32_t begun, passed;      /* how many of `blocks` were begun and passed; a passed one is in
-                                  * memory, or will not be loaded */
-    uint32_t block, gen; /* the block being loaded for which passing waits; CORE_NONE: none */
+    uint32_t begun, passed;      /* number of `blocks` that were begun; that were passed: these are
+                                  * in memory, or will not be loaded */
+    uint32_t block, gen; /* the block being loaded that is to be passed next; CORE_NONE: none */
     uint32_t freed;      /* while `going`: how many of `blocks` were released */
     bool going;          /* it has ended, and its blocks are being released in slices */
 };
 
+/* A read of one shard, by a verification. */
 struct verify_op {
     struct tier_op op;
     struct list_node node; /* among all reads of verifications (verify.c) */
@@ -433,40 +440,42 @@ struct core {
     struct core_work work;
     struct core_metrics m;
 
-    struct block *blocks;
+    struct block *blocks; /* the records: cfg.blocks_max */
     uint32_t blocks_high; /* records from this number on were never used */
 
     struct core_index index;
 
-    struct policy *policy;
+    struct policy *policy; /* the order of eviction, in policy_mem */
     void *policy_mem;
-    struct retain *retain;
+    struct retain *retain; /* levels of blocks, and what each owner has; in retain_mem */
     void *retain_mem;
     uint64_t recovered_ms; /* now_ms at core_recover_end() */
 
-    struct pool *parts, *clients;
-    struct pool *runs;              /* in struct core, because an acquire adds each block to one */
-    struct share run_share;         /* of runs, by client and by principal */
-    struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
+    struct pool *parts, *clients;   /* struct part, struct core_client */
+    struct pool *runs;              /* struct run: pieces of all lists of blocks */
+    struct share run_share;         /* shares of `runs`, by client and by principal */
+    struct share unevictable_share; /* bytes of slots in memory that cannot be evicted now, by
+                                     * principal (unevictable.c) */
     uint32_t *attached;             /* number of open clients, by principal */
 
     struct core_ns *ns;  /* cfg.namespaces_max slots */
-    uint64_t ns_changes; /* core_ns_changes() */
+    uint64_t ns_changes; /* how often a namespace was made or removed */
 
     struct list_node woken;   /* core_waiter: the done queue, for core_run_done() */
     struct list_node jobs;    /* core_evict_job: evictions on request that are under way */
     struct list_node loaders; /* clients with blocks to load (struct loader of load.c) */
     struct core_moving moving;
-    uint64_t largest;   /* payload of the largest block, all shards, of the namespaces that
-                         * have blocks */
+    uint64_t largest; /* payload bytes of the largest block, with all shards, among namespaces that
+                       * have blocks */
     uint64_t unchecked; /* number of blocks that were found in memory at start and are not
                          * checked yet */
     struct core_disk disk;
-    struct names *names;                  /* NULL: there are none */
-    struct block_name *named;             /* by record; NULL: there are no names */
+    struct names *names;                  /* names_table.h; NULL: there are no names */
+    struct block_name *named;             /* by record number; NULL: there are no names */
     bool names_saving;                    /* a name is being saved, or is to be */
-    struct hbm_table *hbm;                /* NULL: there are no devices */
-    bool admission;                       /* new blocks are judged (rules.c) */
+    struct hbm_table *hbm;                /* hbm_table.h; NULL: there are no devices */
+    bool admission;                       /* without storage: a block of less worth than its victims
+                                           * is not stored (core_admission()) */
     uint64_t hinted[POLICY_ADVICE_COUNT]; /* number of hints given, by kind */
     uint64_t promises_lost;               /* how often block_promised() of a block has become
                                            * false */
