@@ -600,12 +600,12 @@ __attribute__((warn_unused_result)) int write__check_tokens(struct kvc *k, const
  */
 __attribute__((warn_unused_result)) int write__check_staging(struct kvc *k);
 /* The wishes of one request, encoded. */
-struct wishes {
+struct wish_bytes {
     uint8_t bytes[KVC_RETAIN_MAX * KVC_RETAIN_BYTES];
 };
 /* The blocks as a part of a request; it borrows from all arguments. */
 struct msg_reserve write__to_msg(const struct kvc_ns *ns, const struct kvc_blocks *b,
-                                 struct wishes *room);
+                                 struct wish_bytes *room);
 /* Makes an op of a call that stores. */
 __attribute__((warn_unused_result)) int write__new_op(struct kvc_ns *ns, uint8_t code,
                                                       enum half half, struct kvc_op **ret_op);

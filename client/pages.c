@@ -353,7 +353,7 @@ static int send_store(struct kvc_op *op, const struct kvc_blocks *blocks,
                       const struct kvc_pool *pool, const uint32_t *pages, struct kvc_word after,
                       const uint32_t *tokens, size_t ntokens)
 {
-    struct wishes wishes;
+    struct wish_bytes wishes;
     uint64_t n = (uint64_t)blocks->n * pool->group[blocks->group].pages_per_block;
     struct msg_pages_store m = {
         .reserve = write__to_msg(op->ns, blocks, &wishes),

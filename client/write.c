@@ -127,7 +127,7 @@ int write__check_staging(struct kvc *k)
 }
 
 struct msg_reserve write__to_msg(const struct kvc_ns *ns, const struct kvc_blocks *b,
-                                 struct wishes *room)
+                                 struct wish_bytes *room)
 {
     for (uint32_t i = 0; i < b->nretain; i++) {
         struct msg_retain wish = {.first_token = b->retain[i].first_token,
@@ -247,7 +247,7 @@ static int begin_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks, enu
     struct kvc_op *op = NULL;
     rc = write__new_op(ns, KVC_OP_RESERVE, half, &op);
     if (rc == 0) {
-        struct wishes wishes;
+        struct wish_bytes wishes;
         struct msg_reserve m = write__to_msg(ns, blocks, &wishes);
         op->group = blocks->group;
         op->blocks = blocks->n;
@@ -503,7 +503,7 @@ static int write_begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
     struct kvc_op *op = NULL;
     rc = write__new_op(ns, KVC_OP_STORE, half, &op);
     if (rc == 0) {
-        struct wishes wishes;
+        struct wish_bytes wishes;
         struct msg_store m = {.reserve = write__to_msg(ns, blocks, &wishes),
                               .offsets = bin_of(offsets, 8u * (size_t)blocks->n),
                               .tokens = bin_of(tokens, 4 * ntokens)};
