@@ -16,10 +16,10 @@
 
 struct records {
     uint32_t free_head; /* first free record; block.next names the next one */
-    uint32_t used;
-    uint32_t up_left; /* blocks of chains that may yet be released at once in this turn */
-    uint32_t up[RECORDS_UP], nup; /* blocks from which a release goes on upwards; they are held
-                                   * until then */
+    uint32_t used;      /* number of records in use */
+    uint32_t up_left;   /* blocks of chains that may yet be released at once in this turn */
+    uint32_t up[RECORDS_UP], nup; /* blocks from which a release goes on upwards in a later slice,
+                                   * and their number; they are held until then */
 };
 
 static int records_create(struct core *c)

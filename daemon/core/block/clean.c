@@ -9,9 +9,9 @@
 #define CLEAN_LOOK 256u /* entries of the ring that clean_of() looks at */
 
 struct clean {
-    uint32_t *no; /* record numbers: a ring, in the order in which their copies in memory are
-                   * dropped */
-    uint32_t max, at, n;
+    uint32_t *no;        /* record numbers: a ring, in the order in which their copies in memory are
+                          * dropped */
+    uint32_t max, at, n; /* entries of the ring: at most; index of the first; number */
 };
 
 static uint32_t clean_max(const struct core_config *cfg)

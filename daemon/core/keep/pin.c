@@ -10,10 +10,11 @@
 #include "wants.h"
 
 struct pins {
-    struct pool *pool;  /* of struct pin; NULL: pins are switched off */
-    struct share share; /* shares of the pool, by principal */
-    uint64_t serial, bytes_max;
-    uint64_t next_ms;       /* no pin ends before; 0: none ends */
+    struct pool *pool;      /* of struct pin; NULL: pins are switched off */
+    struct share share;     /* shares of the pool, by principal */
+    uint64_t serial;        /* of the pin that was made last */
+    uint64_t bytes_max;     /* the most pinned bytes of a tenant; 0: no limit */
+    uint64_t next_ms;       /* the time before which no pin ends; 0: no pin has an end */
     struct list_node going; /* pins that have ended, whose blocks are being released in slices */
     bool forced;            /* an eviction job that forces is evicting a pinned block */
 };

@@ -15,17 +15,17 @@
 #define STEP_PROMISES 4096u
 #define STEP_CHECKS   512u
 
-/* The result of a walk, for others that begin at the same block. */
+/* The result of a walk, for walks that begin at the same block. */
 struct promise_known {
     uint32_t from, from_gen, nearest, nearest_gen; /* from: CORE_NONE: no result */
-    uint64_t lost;
+    uint64_t lost;                                 /* as in struct promise_walk */
     int err; /* why nearest cannot be made durable; 0: no error */
 };
 
 struct promises {
     struct list_node all; /* promise */
     uint32_t count;       /* number of promises */
-    uint32_t left;        /* of them, those that this round has yet to look at */
+    uint32_t left;        /* number of promises that this round has yet to look at */
     bool due;             /* a new round of checks is due */
     bool again;           /* this round also tries again the writes that could not be begun */
     bool fell_short;      /* a write could not be begun now (KVC_E_BUSY) */

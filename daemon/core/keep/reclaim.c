@@ -22,9 +22,9 @@ struct reclaim {
     uint32_t keep_percent;                /* percentage of what is on disk that is not worth
                                            * keeping */
     uint32_t seed;                        /* seed of the samples */
-    uint32_t seen[RETAIN_MAX + 1], total; /* sampled blocks on disk, by level */
-    uint32_t disk_percent;                /* quota_disk_percent() */
-    uint64_t disk_percent_ms;             /* time of that answer, plus one; 0: never */
+    uint32_t seen[RETAIN_MAX + 1], total; /* number of sampled blocks on disk: by level; in all */
+    uint32_t disk_percent;                /* the last answer of quota_disk_percent() */
+    uint64_t disk_percent_ms;             /* time of that answer, plus one; 0: none yet */
     uint64_t stats_ms;                    /* when core->disk.turn_ms was asked, plus one; 0:
                                            * never */
     struct {

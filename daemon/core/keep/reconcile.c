@@ -22,7 +22,7 @@ struct reconcile {
     uint32_t left;     /* blocks of the set that this pass has yet to look at */
     bool refused;      /* some copy could not be begun in this pass */
     bool writes_later; /* no ordinary copy is written in this pass: storage took none */
-    uint64_t again_ms; /* the next pass begins then */
+    uint64_t again_ms; /* the time at which the next pass begins */
 };
 
 const struct core_module reconcile_module = {CORE_STATE(reconcile)};

@@ -11,12 +11,12 @@
 #include "serve.h"
 
 enum ask_phase {
-    ASK_LOOK,
+    ASK_LOOK,   /* look the keys up */
     ASK_DECIDE, /* decide which prefix was found */
     ASK_CLIMB,  /* for a name: hold its last blocks */
     ASK_UP,     /* for a name: find the blocks before its last ones */
     ASK_PUT,    /* for a put: the name takes the blocks */
-    ASK_LEASE,
+    ASK_LEASE,  /* lease the blocks */
     ASK_TELL,   /* tell the policy which keys were asked for */
     ASK_TOUCH,  /* count a use of each block */
     ASK_LOAD,   /* hold the blocks whose loads the request waits for */
@@ -24,10 +24,10 @@ enum ask_phase {
     ASK_SETTLE, /* after a put: raise levels, and release the blocks that the name had */
     ASK_COUNT,  /* for advice: count the blocks that no other chain shares */
     ASK_SAY,    /* for advice: tell the policy */
-    ASK_PIN,
-    ASK_FREE /* release the blocks that were found */
+    ASK_PIN,    /* pin the blocks */
+    ASK_FREE    /* release the blocks that were found */
 };
-/* Blocks that advice or a pin concerns in one step. */
+/* The most blocks that advice or a pin takes in one step. */
 #define SAY_PIECE 256u
 
 struct core_ask {
@@ -42,15 +42,17 @@ struct core_ask {
     struct name_putting putting; /* while the put is under way */
     struct core_climb climb;
     struct core_seen tip[KVC_GROUPS_MAX]; /* in CLIMB: last block of each full group */
-    uint32_t climbed;                     /* in CLIMB: the block held for it, or CORE_NONE */
+    uint32_t climbed;                     /* in CLIMB: the block that it holds, or CORE_NONE */
     bool lacks;                           /* some of a name's blocks are not in memory */
     uint8_t phase;                        /* enum ask_phase */
     bool whole;                           /* slices cannot do it: ask_end() does it in one piece */
     bool again;                           /* after FREE look up once more, in memory alone */
-    uint32_t cached, worth;               /* tokens: cached by the first lookup; to be loaded */
+    uint32_t cached, worth;               /* tokens that the first lookup found; that are worth
+                                           * loading */
     int rc;                               /* what the request returns */
     const char *why;                      /* the reason, for the client; NULL: none */
-    uint32_t group, at;                   /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
+    uint32_t group, at; /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN: the next group and
+                         * block */
     uint32_t said[KVC_GROUPS_MAX]; /* blocks of each group that are advised on; counted first */
     struct telling telling;
     uint64_t hold_bits[(KVC_KEYS_MAX + 63) / 64];
@@ -61,7 +63,7 @@ struct core_ask {
 struct asks {
     struct pool *pool;
     struct share share;       /* of asks, by principal */
-    struct list_node going;   /* core_ask: ended, and being released in slices */
+    struct list_node going;   /* core_ask: ended asks, which are being released in slices */
     struct find_room *sliced; /* room of each ask */
     struct find_room room;    /* room of the lookup that is done in one piece */
 };

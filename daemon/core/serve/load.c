@@ -16,15 +16,15 @@
  * the number of another needs no set-up. */
 struct loader {
     struct list_node node;  /* in core->loaders, while `loads` is not empty */
-    struct list_node loads; /* core_load of which blocks are to be begun */
+    struct list_node loads; /* core_load: loads that have blocks to begin */
 };
 
 struct loads {
     struct loader *loader; /* by client_no() */
     struct pool *pool;
     struct share share;     /* of loads, by client */
-    struct list_node all;   /* core_load that has not ended */
-    struct list_node going; /* core_load: ended, whose blocks are being released in slices */
+    struct list_node all;   /* core_load: loads that have not ended */
+    struct list_node going; /* core_load: ended loads, whose blocks are being released in slices */
 };
 
 uint64_t loads_bytes(const struct core_config *cfg)

@@ -13,18 +13,19 @@
 #define CLEAN_BLOCKS 4u /* and at least this many of the largest blocks */
 
 struct place {
-    struct run_entry refused; /* the next victim, if it is not to be written */
-    struct run_entry offered; /* the last block about which admit_write() was asked */
-    bool admitted;            /* its answer for that block */
-    struct list_node stores;  /* core_waiter of stores that wait for room */
-    uint64_t wanted;          /* bytes of room for which stores wait */
-    uint64_t given;           /* bytes of stores that were woken and have not run yet */
-    bool pressed;             /* host memory had no room though it was below its limit */
-    uint64_t pressed_bytes;   /* how much it was below the limit then */
-    struct {
-        uint32_t at;
-        uint64_t off, off_seen; /* bytes that quotas keep off storage: of the last look at all
-                                   blocks, and of the present one so far */
+    struct run_entry
+        refused; /* the last victim that is not written: not worth it, or above a quota */
+    struct run_entry offered;   /* the last block about which admit_write() was asked */
+    bool admitted;              /* the answer of admit_write() for that block */
+    struct list_node stores;    /* core_waiter of stores that wait for room */
+    uint64_t wanted;            /* bytes of room for which stores wait */
+    uint64_t given;             /* bytes of stores that were woken and have not run yet */
+    bool pressed;               /* host memory had no room though it was below its limit */
+    uint64_t pressed_bytes;     /* bytes by which host memory was below its limit then */
+    struct {                    /* core_drain_disk(), which looks at all blocks in a round */
+        uint32_t at;            /* the next record of the round */
+        uint64_t off, off_seen; /* bytes that quotas keep off storage, as found by the last whole
+                                 * round; by the present round so far */
     } drain;
 };
 
@@ -88,7 +89,7 @@ static uint64_t room_spare(struct core *c)
     return list_empty(&c->woken) ? beside : beside - MIN(beside, c->mod.place->given);
 }
 
-/* ---- making it so ---- */
+/* ---- writing victims to disk ---- */
 
 static void place_refuse(struct core *c, const struct block *b)
 {
