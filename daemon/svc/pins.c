@@ -176,7 +176,7 @@ static const char *quota_detail(int err)
 
 #define QUOTA_WHY_BYTES 256u
 
-/* The error if a quota's shares promise more than the tier has; NULL: none. Shares set before the
+/* The error if a quota's shares guarantee more than the tier has; NULL: none. Shares set before the
  * tier became this small (a path is out, a new configuration) may stay, but not grow. */
 static const char *share_fault(struct core *c, const struct core_quota *quota,
                                char why[QUOTA_WHY_BYTES])
