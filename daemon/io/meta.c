@@ -27,8 +27,8 @@
 #define PATH_BYTES  4096u
 
 struct commit_list {
-    struct journal_commit *head;
-    struct journal_commit **tail;
+    struct journal_txn *head;
+    struct journal_txn **tail;
 };
 
 struct meta {
@@ -72,7 +72,7 @@ static void list_init(struct commit_list *l)
     l->tail = &l->head;
 }
 
-static void list_push(struct commit_list *l, struct journal_commit *c)
+static void list_push(struct commit_list *l, struct journal_txn *c)
 {
     c->next = NULL;
     *l->tail = c;
@@ -88,7 +88,7 @@ static struct commit_list take_some(struct meta *m)
     uint32_t changes = 0;
     list_init(&some);
     while (m->queued.head && (!some.head || changes + m->queued.head->n <= CHANGES_MAX)) {
-        struct journal_commit *c = m->queued.head;
+        struct journal_txn *c = m->queued.head;
         m->queued.head = c->next;
         if (!c->next)
             m->queued.tail = &m->queued.head;
@@ -109,11 +109,11 @@ static void ring(const struct meta *m)
 }
 
 /* Under the lock. */
-static void hand_back(struct meta *m, struct journal_commit *first, int result)
+static void hand_back(struct meta *m, struct journal_txn *first, int result)
 {
     const bool was_empty = m->ended.head == NULL;
     while (first) {
-        struct journal_commit *const next = first->next;
+        struct journal_txn *const next = first->next;
         first->result = result;
         list_push(&m->ended, first);
         first = next;
@@ -122,7 +122,7 @@ static void hand_back(struct meta *m, struct journal_commit *first, int result)
         ring(m);
 }
 
-static void meta_count(struct meta *m, const struct journal_commit *first, int result)
+static void meta_count(struct meta *m, const struct journal_txn *first, int result)
 {
     if (result < 0) {
         m->stats.error = m->stats.error ? m->stats.error : result;
@@ -139,7 +139,7 @@ static void meta_count(struct meta *m, const struct journal_commit *first, int r
 
 struct job {
     struct meta_db *db;
-    const struct journal_commit *first;
+    const struct journal_txn *first;
 };
 
 static int commit_all(void *ctx)
@@ -150,7 +150,7 @@ static int commit_all(void *ctx)
 
 /* Commits, and survives a page of the map that cannot be read or was cut off (-ENODATA). The
  * journal is lost then, not the daemon; LMDB's memory is not used or freed any more. */
-static int commit_survive(struct meta *m, const struct journal_commit *first)
+static int commit_survive(struct meta *m, const struct journal_txn *first)
 {
     struct job job = {m->db, first};
     const int r = crash_survive(commit_all, &job);
@@ -220,7 +220,7 @@ static struct meta *meta_of(struct journal *j)
     return (struct meta *)j; /* its first member */
 }
 
-static void commit(struct journal *j, struct journal_commit *c)
+static void commit(struct journal *j, struct journal_txn *c)
 {
     struct meta *m = meta_of(j);
     MUST(c->done && (c->change || c->n == 0));
@@ -241,11 +241,11 @@ static void commit(struct journal *j, struct journal_commit *c)
 static void take_back(struct meta *m)
 {
     (void)pthread_mutex_lock(&m->lock);
-    struct journal_commit *c = m->ended.head;
+    struct journal_txn *c = m->ended.head;
     list_init(&m->ended);
     (void)pthread_mutex_unlock(&m->lock);
     while (c) {
-        struct journal_commit *const next = c->next;
+        struct journal_txn *const next = c->next;
         c->done(c);
         c = next;
     }

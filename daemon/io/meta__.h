@@ -30,7 +30,7 @@ KVC_WARN_UNUSED int meta__db_make(const char *dir, uint64_t map_bytes, char *ret
 KVC_WARN_UNUSED int meta__db_stands(const struct meta_db *db);
 
 /* All changes of a list of commits in one synchronous transaction; grows the map when it must. */
-KVC_WARN_UNUSED int meta__db_commit(struct meta_db *db, const struct journal_commit *first);
+KVC_WARN_UNUSED int meta__db_commit(struct meta_db *db, const struct journal_txn *first);
 /* As journal.h's. */
 KVC_WARN_UNUSED int meta__db_walk(struct meta_db *db, journal_each_fn *each, void *ctx);
 KVC_WARN_UNUSED int meta__db_clear(struct meta_db *db);

@@ -383,7 +383,7 @@ static int apply(const struct meta_db *db, MDB_txn *txn, const struct journal_ch
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-static int try_commit(const struct meta_db *db, const struct journal_commit *first,
+static int try_commit(const struct meta_db *db, const struct journal_txn *first,
                       const char **ret_what)
 {
     MDB_txn *txn;
@@ -392,7 +392,7 @@ static int try_commit(const struct meta_db *db, const struct journal_commit *fir
     if (rc != 0)
         return rc;
     *ret_what = "a change";
-    for (const struct journal_commit *c = first; rc == 0 && c; c = c->next)
+    for (const struct journal_txn *c = first; rc == 0 && c; c = c->next)
         for (uint32_t i = 0; rc == 0 && i < c->n; i++)
             rc = apply(db, txn, &c->change[i]);
     if (rc != 0) {
@@ -417,7 +417,7 @@ static int meta_db_grow(struct meta_db *db)
     return 0;
 }
 
-int meta__db_commit(struct meta_db *db, const struct journal_commit *first)
+int meta__db_commit(struct meta_db *db, const struct journal_txn *first)
 {
     const char *what = "";
     /* LMDB reads through its map: if the file was truncated, that would be SIGBUS. */

@@ -407,7 +407,7 @@ struct nvme_dead {
 #define NVME_COMMIT_KEPT 2u /* changes kept free for the budget and for NVME_KEY_FORWARD */
 /* The one commit to the journal: gathered, then tables are told, then it is in flight. */
 struct nvme_commit {
-    struct journal_commit commit;
+    struct journal_txn txn;
     uint64_t due_ns;        /* when the next one begins; UINT64_MAX: there is none to come */
     bool tell_forward_mark; /* a commit must follow with new forward marks: an extent was lost */
     bool busy;              /* tables are being told, or the journal has it */

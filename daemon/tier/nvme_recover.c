@@ -642,7 +642,7 @@ static int write_supers(struct recover *v)
 
 /* ---- journal, blocking ---- */
 
-static void on_commit(struct journal_commit *commit)
+static void on_commit(struct journal_txn *commit)
 {
     *(bool *)commit->owner = true;
 }
@@ -650,8 +650,7 @@ static void on_commit(struct journal_commit *commit)
 static int commit_now(struct recover *v, const struct journal_change *change, uint32_t changes)
 {
     bool done = false;
-    struct journal_commit commit = {
-        .change = change, .n = changes, .done = on_commit, .owner = &done};
+    struct journal_txn commit = {.change = change, .n = changes, .done = on_commit, .owner = &done};
     v->n->journal->ops->commit(v->n->journal, &commit);
     while (!done) {
         const int r = v->r->pump(v->r->ctx);

@@ -222,8 +222,8 @@ static void change_put(struct nvme *n, uint32_t extent)
     struct nvme_commit *k = &n->commit;
     struct nvme_extent *x = &n->extent[extent];
     struct nvme_value v;
-    MUST(!k->busy && k->commit.n < NVME_COMMIT_MAX); /* the journal has it while busy */
-    const uint32_t i = k->commit.n++;
+    MUST(!k->busy && k->txn.n < NVME_COMMIT_MAX); /* the journal has it while busy */
+    const uint32_t i = k->txn.n++;
     nvme__value(n, extent, &v);
     x->flags &= (uint8_t)~NVME_X_DIRTY;
     k->change[i] = (struct journal_change){.key = nvme_sync_key_of(n, x),
@@ -235,7 +235,7 @@ static void change_put(struct nvme *n, uint32_t extent)
 static void gather_new(struct nvme *n)
 {
     uint32_t extent;
-    while (n->commit.commit.n < NVME_COMMIT_MAX - NVME_COMMIT_KEPT &&
+    while (n->commit.txn.n < NVME_COMMIT_MAX - NVME_COMMIT_KEPT &&
            (extent = nvme__extents_pop(n, &n->synced)) != NVME_NONE) {
         n->extent[extent].state = NVME_X_COMMITTING;
         change_put(n, extent);
@@ -248,7 +248,7 @@ static void gather_new(struct nvme *n)
 static void gather_dirty(struct nvme *n)
 {
     uint32_t extent;
-    while (n->commit.commit.n < NVME_COMMIT_MAX - NVME_COMMIT_KEPT &&
+    while (n->commit.txn.n < NVME_COMMIT_MAX - NVME_COMMIT_KEPT &&
            (extent = nvme__extents_pop(n, &n->dirty.list)) != NVME_NONE) {
         struct nvme_extent *x = &n->extent[extent];
         x->flags &= (uint8_t)~NVME_X_LISTED;
@@ -269,10 +269,10 @@ static void gather_deleted(struct nvme *n)
         return;
     for (uint32_t seg = n->seg_use.delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
         struct nvme_seg *s = &n->seg[seg];
-        while (s->extents != NVME_NONE && k->commit.n < NVME_COMMIT_MAX - NVME_COMMIT_KEPT) {
+        while (s->extents != NVME_NONE && k->txn.n < NVME_COMMIT_MAX - NVME_COMMIT_KEPT) {
             const uint32_t extent = s->extents;
             s->extents = n->extent[extent].seg_next;
-            k->change[k->commit.n++] =
+            k->change[k->txn.n++] =
                 (struct journal_change){.key = nvme_sync_key_of(n, &n->extent[extent])};
             if ((n->extent[extent].flags & NVME_X_BURIED) == 0)
                 nvme__dead_add(n, extent);
@@ -286,26 +286,26 @@ static void gather_deleted(struct nvme *n)
 static void gather_forward_mark(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
-    const uint32_t i = k->commit.n;
+    const uint32_t i = k->txn.n;
     const uint32_t bytes = nvme__forward_mark_save(n, k->value[i]);
     if (bytes == 0)
         return;
     k->change[i] =
         (struct journal_change){.key = NVME_KEY_FORWARD, .value = k->value[i], .bytes = bytes};
-    k->commit.n++;
+    k->txn.n++;
     n->m.bytes_journal += bytes;
 }
 
 static void gather_budget(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
-    const uint32_t i = k->commit.n;
+    const uint32_t i = k->txn.n;
     if (!n->budget.changed)
         return;
     n->budget.changed = false;
     k->change[i] = (struct journal_change){
         .key = NVME_KEY_BUDGET, .value = k->value[i], .bytes = nvme__budget_save(n, k->value[i])};
-    k->commit.n++;
+    k->txn.n++;
 }
 
 static void finish_deleted(struct nvme *n)
@@ -346,7 +346,7 @@ void nvme__journal_failed(struct nvme *n, int error)
 }
 
 /* Extents that were changed while their change was on its way are dirty again. */
-static void on_committed(struct journal_commit *commit)
+static void on_committed(struct journal_txn *commit)
 {
     struct nvme *n = commit->owner;
     MUST(n->commit.busy && !n->commit.telling);
@@ -390,13 +390,13 @@ static void commit_go(struct nvme *n)
     if (!k->telling || !nvme__dead_run(n))
         return;
     k->telling = false;
-    n->journal->ops->commit(n->journal, &k->commit);
+    n->journal->ops->commit(n->journal, &k->txn);
 }
 
 static void commit_start(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
-    k->commit = (struct journal_commit){.change = k->change, .done = on_committed, .owner = n};
+    k->txn = (struct journal_txn){.change = k->change, .done = on_committed, .owner = n};
     k->deleted = NVME_NONE;
     k->tell_n = k->told = 0;
     n->commit.due_ns = UINT64_MAX;
@@ -414,7 +414,7 @@ static void commit_start(struct nvme *n)
         n->commit.due_ns = n->now_ns;
     if (n->dirty.list.n != 0 || n->seg_use.delete_head != NVME_NONE)
         nvme__commit_soon(n);
-    if (k->commit.n == 0) {
+    if (k->txn.n == 0) {
         n->dirty.out = k->dirty;
         return;
     }

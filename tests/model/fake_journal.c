@@ -20,7 +20,7 @@ struct fake_journal {
     uint32_t n, damaged;
     bool used; /* since the last crash */
     bool gone;
-    struct journal_commit *first, *last;
+    struct journal_txn *first, *last;
 };
 
 static struct fake_journal *of(struct journal *j)
@@ -59,7 +59,7 @@ static void apply(struct fake_journal *f, const struct journal_change *c)
     f->n++;
 }
 
-static void journal_commit(struct journal *j, struct journal_commit *c)
+static void journal_commit(struct journal *j, struct journal_txn *c)
 {
     struct fake_journal *f = of(j);
     MUST(c->n > 0 && c->done != NULL);
@@ -131,10 +131,10 @@ struct journal *fake_journal_of(struct fake_journal *f)
 
 unsigned fake_journal_run(struct fake_journal *f, int err)
 {
-    struct journal_commit *c = f->first;
+    struct journal_txn *c = f->first;
     unsigned n = 0;
     f->first = f->last = NULL; /* what done() begins is for the next time */
-    for (struct journal_commit *next; c; c = next, n++) {
+    for (struct journal_txn *next; c; c = next, n++) {
         next = c->next;
         for (uint32_t i = 0; !err && i < c->n; i++)
             apply(f, &c->change[i]);

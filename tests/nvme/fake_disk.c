@@ -324,7 +324,7 @@ struct entry {
 };
 struct pending {
     struct pending *next;
-    struct journal_commit *commit;
+    struct journal_txn *commit;
     uint32_t n;
     bool late;             /* begun when the machine was off already */
     struct entry change[]; /* bytes UINT32_MAX: the key goes */
@@ -339,7 +339,7 @@ struct fake_journal {
     struct pending *first, **tail;
     struct pending *left; /* what had not been reported when the machine went off */
     unsigned inflight;
-    void (*on_commit)(void *ctx, const struct journal_commit *c);
+    void (*on_commit)(void *ctx, const struct journal_txn *c);
     void *ctx;
 };
 
@@ -384,7 +384,7 @@ static void set(struct fake_journal *j, const struct entry *change)
     *at = e;
 }
 
-static void journal_commit(struct journal *journal, struct journal_commit *c)
+static void journal_commit(struct journal *journal, struct journal_txn *c)
 {
     struct fake_journal *j = (struct fake_journal *)journal;
     struct pending *p = calloc(1, sizeof(*p) + c->n * sizeof(p->change[0]));
@@ -415,7 +415,7 @@ unsigned fake_journal_run(struct fake_journal *j, unsigned n)
     unsigned ended = 0;
     for (; ended < n && j->first != NULL; ended++) {
         struct pending *p = j->first;
-        struct journal_commit *c = p->commit;
+        struct journal_txn *c = p->commit;
         j->first = p->next;
         if (j->first == NULL)
             j->tail = &j->first;
@@ -538,7 +538,7 @@ void fake_journal_back(struct fake_journal *j)
 }
 
 void fake_journal_on_commit(struct fake_journal *j,
-                            void (*fn)(void *ctx, const struct journal_commit *c), void *ctx)
+                            void (*fn)(void *ctx, const struct journal_txn *c), void *ctx)
 {
     j->on_commit = fn;
     j->ctx = ctx;

@@ -67,7 +67,7 @@ void fake_journal_back(struct fake_journal *j);
 /* walk() says -EUCLEAN until clear(). */
 void fake_journal_damage(struct fake_journal *j);
 void fake_journal_on_commit(struct fake_journal *j,
-                            void (*fn)(void *ctx, const struct journal_commit *c), void *ctx);
+                            void (*fn)(void *ctx, const struct journal_txn *c), void *ctx);
 /* What is in the journal for certain. */
 int fake_journal_each(const struct fake_journal *j, journal_each_fn *each, void *ctx);
 

@@ -111,7 +111,7 @@ static void check_stable(struct sim *s, uint64_t key, const struct nvme_value *v
     }
 }
 
-static void on_commit(void *ctx, const struct journal_commit *c)
+static void on_commit(void *ctx, const struct journal_txn *c)
 {
     struct sim *s = ctx;
     for (uint32_t i = 0; i < c->n; i++) {

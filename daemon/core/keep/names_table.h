@@ -109,7 +109,7 @@ struct name_stale {
 
 /* The commit of the journal: the one that is under way, or is being filled. */
 struct name_commit {
-    struct journal_commit commit;
+    struct journal_txn commit;
     struct journal_change change[NAMES_BATCH];
     uint8_t value[NAMES_BATCH][JOURNAL_VALUE_MAX]; /* the bytes of each change */
     uint32_t n;                                    /* number of changes */

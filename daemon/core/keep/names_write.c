@@ -316,7 +316,7 @@ void names_look(struct core *c)
         core_names_fail(c, gone);
 }
 
-static void on_done(struct journal_commit *commit)
+static void on_done(struct journal_txn *commit)
 {
     struct core *c = commit->owner;
     struct names *n = c->names;
@@ -352,8 +352,7 @@ void names_write_step(struct core *c)
     if (m->n == 0)
         return;
     m->in_flight = true;
-    m->commit =
-        (struct journal_commit){.change = m->change, .n = m->n, .done = on_done, .owner = c};
+    m->commit = (struct journal_txn){.change = m->change, .n = m->n, .done = on_done, .owner = c};
     n->journal->ops->commit(n->journal, &m->commit);
 }
 

@@ -3,9 +3,10 @@
  * A small durable map from u64 to bytes: what a storage tier finds again after a restart. Two
  * implementations: daemon/io/meta.c on LMDB, with a thread of its own, and the simulation's.
  *
- * Thread: control thread. A commit is atomic: after a crash all of it is there or none. Commits
- * take effect in the order in which they were begun. The journal stores a checksum with each value:
- * it hands out the bytes that were put, or says that the entry is damaged.
+ * Thread: control thread. A transaction is atomic: after a crash all of it is there or none.
+ * Transactions take effect in the order in which they were handed to commit(). The journal stores a
+ * checksum with each value: it hands out the bytes that were put, or says that the entry is
+ * damaged.
  */
 #ifndef KVC_TIER_JOURNAL_H
 #define KVC_TIER_JOURNAL_H
@@ -23,15 +24,16 @@ struct journal_change {
     uint32_t bytes;    /* at most JOURNAL_VALUE_MAX */
 };
 
-struct journal_commit {
+/* A transaction: changes that commit() makes durable together. */
+struct journal_txn {
     const struct journal_change *change; /* borrowed with their values until done() */
     uint32_t n;
     int result; /* 0: all is on stable storage; -errno: nothing of it is, and the journal refuses
                  * commits (-EROFS) until it is opened again */
-    void (*done)(struct journal_commit *commit); /* once, on the control thread, never inline */
-    void *owner;                                 /* the caller's */
+    void (*done)(struct journal_txn *txn); /* once, on the control thread, never inline */
+    void *owner;                           /* the caller's */
 
-    struct journal_commit *next; /* for the journal alone */
+    struct journal_txn *next; /* for the journal alone */
 };
 
 struct journal;
@@ -40,7 +42,7 @@ struct journal;
 typedef int journal_each_fn(void *ctx, uint64_t key, const void *value, uint32_t bytes);
 
 struct journal_ops {
-    void (*commit)(struct journal *j, struct journal_commit *commit);
+    void (*commit)(struct journal *j, struct journal_txn *txn);
     /* At start, before the first commit; blocks. -EUCLEAN: an entry is damaged; the walk ends. */
     int (*walk)(struct journal *j, journal_each_fn *each, void *ctx) KVC_WARN_UNUSED;
     /* Deletes all entries, on stable storage when it returns. At start, before the first commit. */

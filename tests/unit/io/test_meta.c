@@ -50,13 +50,13 @@ static void reopen(void)
 /* --- commits --- */
 
 struct one {
-    struct journal_commit commit;
+    struct journal_txn commit;
     unsigned calls;
     unsigned order;
 };
 static unsigned done_calls;
 
-static void note_commit(struct journal_commit *c)
+static void note_commit(struct journal_txn *c)
 {
     struct one *o = c->owner;
     o->calls++;

@@ -496,7 +496,7 @@ CASE(a_rebuild_without_a_path_is_done_again)
 }
 
 /* A store without forward marks: nothing is looked for; its next start does. */
-static void forgotten(struct journal_commit *c)
+static void forgotten(struct journal_txn *c)
 {
     *(bool *)c->owner = true;
 }
@@ -506,7 +506,7 @@ CASE_EACH(a_store_without_forward_marks_gets_them, 2)
     bool done = false;
     struct journal *j = fake_journal_of(g.journal);
     struct journal_change change = {.key = NVME_KEY_FORWARD};
-    struct journal_commit c = {.change = &change, .n = 1, .done = forgotten, .owner = &done};
+    struct journal_txn c = {.change = &change, .n = 1, .done = forgotten, .owner = &done};
     put_durable(1);
     rig_settle(&g);
     rig_close(&g);
@@ -538,7 +538,7 @@ static void spend_disk(void *ctx, const struct disk_op *op)
     spend();
 }
 
-static void spend_journal(void *ctx, const struct journal_commit *c)
+static void spend_journal(void *ctx, const struct journal_txn *c)
 {
     (void)ctx;
     (void)c;
