@@ -37,6 +37,7 @@ findings() {
                 {
                     code = $0
                     gsub(/"[^"]*"/, "", code)
+                    gsub(/[/][*].*/, "", code)
                 }
                 /^[[:alpha:]]/ && !/;$/ { next } # the head of a function, perhaps of that name
                 code ~ calls && !seen && code !~ /err = ftruncate\(fd, 0\)/ {
@@ -50,18 +51,20 @@ case "${1-}" in
 --self-test)
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT INT TERM
-    mkdir -p "$work/daemon/io" "$work/client"
+    mkdir -p "$work/daemon/io" "$work/client" "$work/gpu"
     printf 'void f(void)\n{\n    char *p = calloc(1, 2);\n}\n' >"$work/daemon/io/bare.c"
     printf 'int f(int fd)\n{\n    return accept4(fd, 0, 0, 0);\n}\n' >"$work/client/bare.c"
     printf 'int f(void)\n{\n    if (FAULT(alloc))\n        return -1;\n}\nvoid *g(void)\n{\n    return zmq_ctx_new();\n}\n' >"$work/client/other.c"
     printf 'int accept4(int fd)\n{\n    return fd;\n}\n' >"$work/client/head.c"
     printf 'void *f(void)\n{\n    return FAULT(alloc) ? 0 : zmq_ctx_new();\n}\n' >"$work/client/good.c"
+    printf 'int f(void)\n{\n    return 1; /* as mmap() does */\n}\n' >"$work/client/comment.c"
+    printf 'int f(void)\n{\n    return dup(1); /* as mmap() does */\n}\n' >"$work/client/commented.c"
     found=$(findings "$work" | cut -d: -f1 | tr '\n' ' ')
-    if [ "$found" != "client/bare.c client/other.c daemon/io/bare.c " ]; then
+    if [ "$found" != "client/bare.c client/commented.c client/other.c daemon/io/bare.c " ]; then
         echo "points --self-test: found in: $found" >&2
         exit 1
     fi
-    echo "points --self-test: 3 fixtures"
+    echo "points --self-test: 4 fixtures"
     ;;
 -*)
     echo "usage: points.sh [ROOT] | points.sh --self-test" >&2
