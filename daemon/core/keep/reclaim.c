@@ -14,7 +14,7 @@
 
 #define RECLAIM_STEP 64u
 #define RECLAIM_TREE 256u
-#define KEEP_SAMPLES 8u
+#define KEEP_SAMPLES 2u    /* by decision: a turn makes up to RECLAIM_STEP of them */
 #define KEEP_WINDOW  4096u /* after so many samples of levels, all counts are halved */
 #define STUCK_MAX    64u
 
