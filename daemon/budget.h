@@ -44,13 +44,13 @@ struct budget_inputs {
     uint64_t flight_bytes;    /* of flight.records */
     uint64_t copy_bytes;      /* of copy.threads: stacks and queues */
     uint64_t front_bytes;     /* loop, ZeroMQ queues and message buffers */
-    uint64_t nvme_bytes;      /* of the storage tier: its index, queues, tables being written */
-    uint64_t journal_bytes;   /* of its journal: pages of the file that are in use */
+    uint64_t nvme_bytes;      /* of the storage tier: index, queues, tables being written */
+    uint64_t journal_bytes;   /* of the journal: pages of its file that are in use */
     uint64_t device_bytes;    /* of devices: headers, tables, memory of emulated ones */
-    uint64_t hbm_bytes;       /* of the copies on them that the index has room for */
+    uint64_t hbm_bytes;       /* of the copies on devices for which the index has room */
 };
 
-/* Must not fail, nor fall when host.limit rises. */
+/* Must succeed. No value may fall when host.limit rises. */
 typedef void budget_inputs_fn(const struct config *cfg, void *ctx, struct budget_inputs *ret);
 
 struct budget_line {

@@ -13,7 +13,7 @@
 
 #define PUMP_NS     100000000ll
 #define SHOWN_LINES 1000u
-/* For the I/O of a daemon that was killed to end: until then it has the files. */
+/* The longest wait for the I/O of a killed daemon, which holds the files until it has ended. */
 #define LOCK_WAIT_MS 5000u
 
 struct check {
@@ -63,7 +63,7 @@ static int check_store_open_disk(struct check *c)
     return err ? store_refuse("%s", why) : 0;
 }
 
-/* *ret_why: what is wrong with it when it cannot be used; then c->meta stays NULL. */
+/* 0 with c->meta NULL: the journal is damaged, and *ret_why says how. */
 static int open_journal(struct check *c, char ret_why[META_WHY_BYTES])
 {
     const struct meta_config cfg = {

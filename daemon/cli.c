@@ -74,7 +74,7 @@ static int take_store(void *ctx, const char *paths)
     return take_action(ctx, CLI_CHECK_STORE);
 }
 
-#define SERVED (-2) /* otherwise than by help */
+#define SERVED (-2) /* --version was served; -1: --help was */
 static int show_version(void *ctx, const char *none)
 {
     (void)ctx;

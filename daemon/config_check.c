@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What no single value can say: values that contradict each other, and files that are not there. */
+/* Checks of the whole configuration: values that contradict each other, and missing files. */
 #include "config_impl.h"
 
 #include <fcntl.h>
@@ -282,7 +282,7 @@ static bool is_dir(const char *path, int *ret_errno)
     return S_ISDIR(st.st_mode);
 }
 
-/* Asked for the effective uid, with which the daemon will run. */
+/* Whether the effective uid, with which the daemon will run, may make files in the directory. */
 static bool may_write(const char *dir)
 {
     return faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0;

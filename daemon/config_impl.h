@@ -39,13 +39,12 @@ KVC_WARN_UNUSED int config__yaml_quote(const char *text, char *buf, size_t cap);
 void config__set(struct config__load *l, const char *where, unsigned line, const char *key,
                  const char *value);
 
-/* What no single key can say: values that do not fit together. Numbers still "auto" are left out.
- */
+/* Refuses values that contradict each other. Numbers that are still "auto" are not checked. */
 void config__check_values(const struct config *cfg, struct config_errors *errors);
 /* Directories and files that must exist. */
 void config__check_paths(const struct config *cfg, struct config_errors *errors);
 
-/* User's text in quotes, short and printable; buf. */
+/* Writes a user's text to `buf`, in quotes, cut and printable. Returns buf. */
 #define CONFIG__SHOWN_BYTES 72
 const char *config__shown(const char *text, char buf[CONFIG__SHOWN_BYTES]);
 

@@ -32,8 +32,8 @@ static struct text until(struct text *rest, char end)
     return trim(t);
 }
 
-/* Numbers may have zeros before them, and hexadecimal digits are of either case. That two kinds of
- * name may mean one device shows when it is opened (node_hbm). */
+/* Whether two names are the same but for zeros before a number and the case of letters. Names of
+ * two kinds may mean one device: node_hbm finds that when it opens the device. */
 static bool is_same(const char *a, const char *b)
 {
     const char *colon = strchr(a, ':');

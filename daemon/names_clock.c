@@ -13,10 +13,10 @@
 #include "units.h"
 
 #define BOOT_FILE  "/proc/sys/kernel/random/boot_id"
-#define BOOT_BYTES 37 /* 36 letters */
+#define BOOT_BYTES 37 /* 36 characters and a NUL */
 #define TEXT_BYTES 128
 
-/* Those that pass while the machine sleeps are in it. */
+/* Milliseconds since the machine was started, with the time that it slept. */
 static uint64_t since_boot_ms(void)
 {
     struct timespec t;
@@ -24,7 +24,7 @@ static uint64_t since_boot_ms(void)
     return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
 }
 
-/* False: it cannot be read. */
+/* False: the file cannot be read, or is empty. */
 static bool read_text(const char *path, char text[TEXT_BYTES])
 {
     const int fd = sys_open(path, O_RDONLY | O_NOFOLLOW, 0);
@@ -51,7 +51,7 @@ static bool names_clock_path_of(const char *dir, char path[PATH_MAX])
     return snprintf(path, PATH_MAX, "%s/" NAMES_CLOCK_FILE, dir) < PATH_MAX;
 }
 
-/* "BOOT NOW SINCE\n" taken apart. */
+/* Parses "BOOT NOW SINCE\n". False: malformed, or of another boot. */
 static bool names_clock_take(char *text, const char *boot, uint64_t *ret_was_ms,
                              uint64_t *ret_since_ms)
 {

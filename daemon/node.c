@@ -60,10 +60,10 @@ struct node {
     struct host *host;
     struct node_nvme *nvme;   /* NULL: no storage tier */
     struct node_hbm *hbm;     /* NULL: no devices */
-    struct node_names *names; /* NULL: they end with the daemon */
+    struct node_names *names; /* NULL: names end with the daemon */
     struct node_warm warm;
     struct staging_pool *staging;
-    struct staging_wait *staging_waits; /* by number of session */
+    struct staging_wait *staging_waits; /* indexed by session number */
     struct core *core;
     struct svc *svc;
     struct front *front;
@@ -72,15 +72,15 @@ struct node {
     struct node_http *http; /* NULL: metrics.listen is empty */
     struct loop_watch front_watch, signal_watch;
     int signals;
-    bool terminate, reload;         /* a signal asked for it */
+    bool terminate, reload;         /* a signal asked for a stop, or a reload */
     bool started;                   /* all parts are there */
-    uint64_t watchdog_ns, alive_ns; /* how often a sign of life is due; the last one */
+    uint64_t watchdog_ns, alive_ns; /* interval of signs of life, 0: none; time of the last one */
     bool abandoned;                 /* I/O that did not end may still touch memory: free nothing */
     uint64_t ready_ns, now_ns;
     struct node_metrics metrics;
     struct svc_principal principals[CONFIG_PRINCIPALS_MAX];
-    struct core_identity identities[CONFIG_PRINCIPALS_MAX];     /* the same for core */
-    uint32_t uids[CONFIG_PRINCIPALS_MAX * SVC_UIDS_MAX], nuids; /* of all of them */
+    struct core_identity identities[CONFIG_PRINCIPALS_MAX]; /* the principals as core knows them */
+    uint32_t uids[CONFIG_PRINCIPALS_MAX * SVC_UIDS_MAX], nuids; /* of all principals */
     char attach_path[CONFIG_PATH_BYTES + 32];
     char endpoint[CONFIG_PATH_BYTES + 32];
     char policy_chosen[KVC_PARAMS_MAX];
@@ -243,7 +243,8 @@ static void dump_flight(struct node *n)
 {
     char path[CONFIG_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/flight.txt", n->cfg->runtime_dir);
-    /* It names sessions, uids and keys: only the daemon's uid may read it, also an old file. */
+    /* The dump names sessions, uids and keys: only the daemon's uid may read it, also an old file.
+     */
     int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     int err = fd < 0 || fchmod(fd, 0600) != 0 ? -errno : flight_dump(fd);
     if (fd >= 0 && close(fd) != 0 && err >= 0)
@@ -588,7 +589,7 @@ static int start_devices(struct node *n)
     return node_hbm_open(n->cfg, n->loop, n->host, on_retired, n, &n->hbm);
 }
 
-/* After the host tier: its locks are held before anything of the run before is looked at. */
+/* Starts after the host tier, whose locks must be held before data of the last run is read. */
 static int start_nvme(struct node *n)
 {
     if (n->cfg->nvme.paths[0] == '\0')
@@ -720,7 +721,8 @@ static int start_front(struct node *n)
                                .uids = n->uids,
                                .nuids = n->nuids,
                                .kept_max = n->cfg->limits.waiters};
-    /* ZeroMQ's threads inherit it; copy threads, which take whole processors, have started. */
+    /* ZeroMQ's threads inherit the setting. Copy threads, which take whole processors, have
+     * started before and do not. */
     int err = thread_prompt();
     if (err)
         LOG_WARN("threads that answer are scheduled like those that copy: %s", err_name(err));

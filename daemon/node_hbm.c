@@ -23,7 +23,7 @@
  * DESCRIPTORS_EACH: these and the ones that its driver opens. */
 #define WATCHES_EACH     3u
 #define DESCRIPTORS_EACH 64u
-#define MPS_DIRECTORY    "/tmp/nvidia-mps" /* where the driver looks by itself */
+#define MPS_DIRECTORY    "/tmp/nvidia-mps" /* where the driver looks for MPS by default */
 
 METRIC_STRUCT(device, DEVICE_METRICS);
 METRIC_DESC(device, DEVICE_METRICS);

@@ -24,12 +24,12 @@ struct node_http {
     struct loop *loop;
     struct loop_watch watch;
     struct inbox inbox;
-    struct inbox_item item; /* posted when asked */
+    struct inbox_item item; /* posted to ask the control thread for copies */
     _Atomic(enum phase) phase;
     pthread_mutex_t lock;
     pthread_cond_t taken;
     bool asked;        /* under `lock`. True: the control thread owns `copies`; false: the answering
-                        * thread */
+                        * thread does */
     bool closing;      /* under `lock` */
     uint64_t taken_ns; /* answering thread: when the copies were made; 0: never */
     struct node_http_source source; /* valid from READY on */

@@ -16,23 +16,23 @@
 #include "remedy.h"
 #include "sys.h"
 
-_Static_assert(META_MAP_BYTES == UINT64_C(64) << 20, "as it is told below");
+_Static_assert(META_MAP_BYTES == UINT64_C(64) << 20, "the log asks for 64 MiB");
 
-/* How long a daemon that was killed may keep its lock. */
+/* How long the journal's lock of a killed daemon may last. */
 #define LOCK_WAIT_MS 10000u
-/* One that could not be made is tried again after so long. */
+/* After so long the daemon tries again to make a journal that could not be made. */
 #define AGAIN_MS        5000u
 #define JOURNAL_BYTES   (UINT64_C(8) << 20)
 #define DIR_NAME        NVME_PATHS_NAMES
 #define HUGETLBFS_MAGIC 0x958458f6
 
 struct node_names {
-    struct meta *meta; /* NULL: it could not be opened, for which see `missing` */
-    int missing;       /* 0, or why; then `meta` is to be made yet */
+    struct meta *meta; /* NULL: it could not be opened, and meta_make() was not called yet */
+    int missing; /* a negative errno: names have no journal until one is made; 0: none is missing */
     struct loop *loop;
     struct core *core;
     char dir[NVME_PATH_FILE_BYTES + 16];
-    bool told;
+    bool told; /* the failure of the journal is in the log */
 };
 
 static bool takes_files(const char *dir)
@@ -41,7 +41,7 @@ static bool takes_files(const char *dir)
     return statfs(dir, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
 }
 
-/* "": there is none. */
+/* *ret_dir "": names are off, or no directory can hold their journal. */
 static int dir_of(const struct config *cfg, char *ret_dir, size_t cap)
 {
     struct nvme_paths paths;
@@ -76,7 +76,7 @@ uint64_t node_names_bytes(const struct config *cfg, const struct core_config *co
     return cfg->limits.names != 0 ? core_names_bytes(core) + JOURNAL_BYTES : 0;
 }
 
-/* A disk that is full or ill costs what names are noted for, and not the daemon. */
+/* With a disk that is full or fails, the daemon runs on, and names end with it. */
 static bool can_do_without(int err)
 {
     return err == -ENOSPC || err == -EDQUOT || err == -EIO || err == -EROFS;
@@ -135,7 +135,7 @@ void node_names_close(struct node_names **names)
     *names = NULL;
 }
 
-/* Without it the next start does not know how long it is until then. */
+/* The next start learns from this file for how long names were idle between the runs. */
 static void note_clock(const struct node_names *n)
 {
     const int err = names_clock_write(n->dir, core_names_now_ms(n->core));
@@ -145,7 +145,7 @@ static void note_clock(const struct node_names *n)
                  n->dir, err_name(err));
 }
 
-/* There is room, or the disk is well again. */
+/* The journal could be made after all. err: it holds names of an earlier run. */
 static void on_made(void *ctx, int err)
 {
     struct node_names *n = ctx;

@@ -26,11 +26,12 @@ _Static_assert(DISK_FILE_HEAD_BYTES == NVME_LOOK_BYTES, "what is looked at befor
 /* The longest wait for the I/O of a killed daemon, which holds the lock until it has ended. */
 #define LOCK_WAIT_MS 10000u
 #define PUMP_NS      100000000ll
-/* A start says how far it is, or what it waits for, so often; an end is waited for so long. */
+/* TELL_NS: between two lines about progress. EXTEND_NS: what the service manager is asked to wait
+ * for a start. END_WAIT_NS: the longest wait for I/O when a start is told to end. */
 #define TELL_NS     5000000000u
 #define EXTEND_NS   60000000000u
 #define END_WAIT_NS 2000000000u
-/* An entry of the journal with LMDB's own, and pages that are half full. */
+/* An entry of the journal, with LMDB's own bytes, in pages that are half full. */
 #define JOURNAL_ENTRY_BYTES 512u
 #define JOURNAL_BASE_BYTES  (UINT64_C(8) << 20)
 #define EXTENT_BYTES        (UINT64_C(2) << 20)
@@ -53,7 +54,7 @@ struct node_nvme {
     uint64_t ended; /* I/Os that had ended at told_ns */
     uint32_t ns_kept, ns_gone, ns_foreign, blocks;
     char foreign[2 * KVC_PARAMS_MAX + 32]; /* owner of the first foreign namespace that was found */
-    int told[DISK_PATHS_MAX], told_journal; /* errors that the log has */
+    int told[DISK_PATHS_MAX], told_journal; /* errors at the last look; 0: none */
     uint8_t format_told[DISK_PATHS_MAX]; /* formatting: 1 begun, 2 a quarter, 3 half; 0: not told */
     uint64_t format_told_ns;
     uint64_t told_corrupt[DISK_PATHS_MAX], corrupt_due_ns[DISK_PATHS_MAX];
@@ -456,7 +457,7 @@ static void on_ns(void *ctx, const uint8_t *record, uint32_t bytes)
                         tenant);
 }
 
-/* One start with a wrong name or secret is not to cost all that is stored. */
+/* Refuses a start with a wrong name or secret: it would give up all stored blocks. */
 static int on_approve(void *ctx)
 {
     struct node_nvme *n = ctx;
@@ -480,7 +481,7 @@ static void on_soon(void *ctx, const struct tier_label *label)
 static uint32_t on_block(void *ctx, const struct nvme_found *found)
 {
     struct node_nvme *n = ctx;
-    /* The newest come first. How old they are nobody knows, so their order has to do. */
+    /* The newest blocks come first. Their age is unknown: their order stands for it. */
     const struct core_found block = {
         .label = found->label, .bytes = found->bytes, .loc = found->loc, .age_ms = n->blocks++};
     uint32_t owner;
@@ -565,8 +566,8 @@ int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx, const bo
 /* ---- in the turn ---- */
 
 #define LENGTHS_BYTES 160u
-/* Corrupt blocks of a path are logged so often at most, all that were found meanwhile in one line.
- */
+/* The least time between two lines about corrupt blocks of a path. A line counts all blocks found
+ * since the last one. */
 #define CORRUPT_NS 10000000000u
 
 /* Writes the lengths of a path whose file was cut, for the log. */

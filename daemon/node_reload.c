@@ -5,7 +5,7 @@
 
 #include "log.h"
 
-/* Of the table's texts a line holds this much. */
+/* A line of the log holds so many bytes of a value. */
 #define SHOWN_BYTES 200
 
 static int quota_set(struct core *core, const struct config_quota *q)
@@ -22,7 +22,7 @@ static int quota_set(struct core *core, const struct config_quota *q)
     return err;
 }
 
-/* How many are refused; *ret_first: the first error. */
+/* Returns how many quotas core refuses; *ret_first: the first error, or 0. */
 static unsigned quotas_set(const struct config *cfg, struct core *core, int *ret_first)
 {
     unsigned refused = 0;
@@ -52,8 +52,8 @@ static bool quota_is_of(const struct config *cfg, const struct config_quota *q)
     return false;
 }
 
-/* Those first that are gone from the file: their shares may be what others get. All of the file are
- * set again, for one may have been refused the last time. Returns how many are refused. */
+/* Quotas that are gone from the file end first: others may be given their shares. Then all quotas
+ * of the file are set, since core may have refused one before. Returns how many core refuses. */
 static unsigned quotas_change(const struct config *now, const struct config *next,
                               struct core *core)
 {

@@ -15,7 +15,7 @@
 #define WAIT_NS UINT64_C(10000000000)
 /* Namespaces looked at in one turn. */
 #define PRINTS_PER_TURN 32u
-/* Between two looks at memory that was cut, for what was in use. */
+/* Turns between two searches of memory that was cut: blocks in use are dropped by a later one. */
 #define LOST_TURNS 64u
 
 /* ---- the service manager's descriptors ---- */
@@ -46,7 +46,7 @@ int node_warm_take(struct node_warm *w)
         LOG_ERROR("descriptors of the service manager: %s", err_name(n));
         return n;
     }
-    if (n < 0) /* what stands in LISTEN_FDS and LISTEN_PID is not as sd_listen_fds(3) wants it */
+    if (n < 0) /* the environment is not as sd_listen_fds(3) says */
         LOG_WARN("descriptors of the service manager: %s: LISTEN_FDS, LISTEN_PID or LISTEN_FDNAMES "
                  "is not right; none is taken, and host memory begins empty",
                  err_name(n));
@@ -106,7 +106,7 @@ static int compare_uids(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Chunks are mapped by all uids of their principal: with other uids it is another one. */
+/* All uids of a principal map its chunks, so a principal with other uids counts as another one. */
 static uint64_t print_of(const struct config_principal *p)
 {
     struct {
@@ -121,8 +121,8 @@ static uint64_t print_of(const struct config_principal *p)
     return print != 0 ? print : 1;
 }
 
-/* A process that may open its memory again for writing changes what others read, and no generation
- * tells. */
+/* Such a process may open its memory again for writing. It then changes what others read, and no
+ * generation shows the change. */
 static void warn_of_writers(const struct config *cfg)
 {
     for (unsigned i = 0; i < cfg->nprincipals; i++) {

@@ -23,7 +23,7 @@ struct node_warm {
     uint64_t walking; /* the same of the walk under way */
     uint32_t cursor;  /* of core_ns_prints() */
     /* on: host.persist is not "off"; is_walking: a walk over the namespaces is under way; is_full:
-     * a record could not be written, and that is in the log. */
+     * a record could not be written, and the log says so. */
     bool on, is_walking, is_full;
     uint32_t lost_pause;    /* turns until chunks that were cut are looked at again */
     struct backing_fd *fds; /* descriptors that the service manager kept */
