@@ -45,7 +45,7 @@ tmpfs) ;;
 esac
 both "nvme.limit: expected nvme.paths with it" --set nvme.limit=1GiB
 free=$(($(stat -f -c '%a * %S' "$dir/s")))
-both "more are wanted" --set nvme.paths="$dir/s" --set nvme.limit=$((free + 1073741824)) --set nvme.segment=1GiB \
+both "more are wanted" --set nvme.paths="$dir/s" --set nvme.limit=$((free + 1073741824)) \
     --set index.blocks=4096 --set memory.budget=auto
 [ -z "$(ls "$dir/s")" ] || fail "a store that does not fit left something behind"
 
