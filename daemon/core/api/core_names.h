@@ -89,8 +89,8 @@ KVC_WARN_UNUSED int core_name_find(struct core *c, const struct core_client *cl,
 struct core_evicted {
     uint64_t blocks, bytes;          /* evicted blocks, passed ones too, and their bytes */
     uint64_t kept;                   /* blocks of the name that stay: the sum of the counts below */
-    uint64_t kept_named;             /* other names reach them */
-    uint64_t kept_pinned, kept_used; /* they are pinned; they are in use */
+    uint64_t kept_named;             /* blocks that other names reach */
+    uint64_t kept_pinned, kept_used; /* pinned blocks; blocks in use */
     uint64_t kept_below;             /* blocks that stay build on them */
     uint64_t kept_passed;            /* passed blocks that a durable commit has promised, or that
                                       * are in use */
@@ -136,9 +136,9 @@ struct core_name_view {
     const char *name, *principal, *tenant, *sub, *model; /* borrowed from the name */
     uint32_t ns;                                         /* id; 0: its namespace is not there */
     uint32_t tokens, tokens_cached; /* tokens when it was put; those of them that are cached now */
-    uint32_t blocks;                /* as `bytes` when it was put */
+    uint32_t blocks;                /* number of its blocks when it was put */
     uint64_t bytes, bytes_in_memory,
-        bytes_on_disk;                /* when it was put; now in memory; now on disk */
+        bytes_on_disk;                /* payload when it was put; now in memory; now on disk */
     uint64_t age_ms, idle_ms, ttl_ms; /* time since it was made; since its last use; 0: for ever */
     uint32_t priority;
     bool pinned, has_ids; /* has_ids: token ids were put with it */
@@ -171,7 +171,7 @@ KVC_WARN_UNUSED int core_name_next(struct core *c, const struct core_client *cl,
 
 struct core_names_found {
     uint32_t names;  /* names that were read back */
-    uint32_t partly; /* those of them that reach fewer blocks than before, or none */
+    uint32_t partly; /* of `names`, those that reach fewer blocks than before, or none */
     uint32_t nobody; /* names that were not read back: their principal does not exist now, or there
                       * was no room */
     uint32_t pieces; /* pieces in the journal that belong to no name, and are deleted */

@@ -128,9 +128,9 @@ struct core_reserving {
     struct tier_loc beside;        /* location of the block before: the next is taken beside it */
     uint64_t left;                 /* as unevictable_take() has it */
     bool judged;                   /* new blocks are weighed against their victims */
-    bool asked;      /* it was looked whether the blocks continue a named conversation;
-                      * if so, `judged` was cleared */
-    bool cut;        /* durable, and a block before cannot be read: a promise would not hold */
+    bool asked;      /* core has looked whether the blocks continue a named conversation, and has
+                      * cleared `judged` if so */
+    bool cut;        /* durable, and a block before them cannot be read: a promise would not hold */
     uint8_t stopped; /* not 0: the status of all further keys */
 };
 /* To be called before the first slice. 0, KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. */

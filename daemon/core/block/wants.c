@@ -11,7 +11,7 @@
 
 /* The set: a bit for each record, and above that a bit for each word in which one is set. */
 struct unmet {
-    uint64_t *bits, *words; /* one piece of memory */
+    uint64_t *bits, *words; /* `words` stands behind `bits`, in one piece of memory */
     uint32_t n;             /* bits that are set */
     uint32_t at;            /* the next record to be taken */
     bool found;             /* copies written for pins before the restart keep their promises */

@@ -111,7 +111,7 @@ struct hbm_table {
     uint32_t *from; /* by piece: the record whose bytes in host memory are checked before the copy;
                      * CORE_NONE: none */
     bool due;       /* the queues are to be looked at now */
-    uint64_t look_ns; /* else they are looked at then, for deadlines and words */
+    uint64_t look_ns; /* the time of the next look at them otherwise, for deadlines and words */
 };
 
 static inline struct hbm_copy *hbm_copy_at(const struct core *c, uint32_t no)

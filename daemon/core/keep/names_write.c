@@ -46,7 +46,7 @@ void name_stale(struct names *n, uint64_t content, uint32_t first, uint32_t piec
         return;
     }
     if (n->stale_n == NAMES_STALE)
-        return; /* they are deleted at the next start */
+        return; /* the next start deletes these pieces */
     n->stale[(n->stale_at + n->stale_n++) % NAMES_STALE] =
         (struct name_stale){.content = content, .first = first, .n = pieces};
 }

@@ -74,7 +74,7 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
             return false;
         if (block_is_clean(b))
             clean_recall(c, b);
-        b->copies--; /* not the count of this read, which has ended */
+        b->copies--; /* for disk_drop(): this read has ended, but is still counted */
         disk_drop(c, b);
         b->copies++;
         return true;
@@ -205,7 +205,7 @@ static void verify_read_done(struct tier_op *t)
     if (o->hbm != CORE_NONE)
         hbm_verify_end(c, o->hbm);
     pool_put(c->mod.verify->ops, o);
-    b->copies--; /* not before: it holds the block in place */
+    b->copies--; /* only now: while it is counted the record is not freed */
     block_changed(c, b, &(struct block_change){.what = BLOCK_CHECKED});
     if (is_promised && b->state == BLOCK_PRESENT && !block_promised(b))
         promise_begin(c, b); /* the right bytes are in memory: they are written again */

@@ -89,7 +89,7 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
 static void lease_uncount(struct core *c, struct lease *l)
 {
     MUST(l->uses == 0);
-    hbm_copy_let_go(c, l); /* not later: copies go before their blocks */
+    hbm_copy_let_go(c, l); /* first: HBM copies are freed before their blocks */
     l->client->lease_bytes -= l->bytes;
     c->m.leased_bytes -= l->bytes;
     l->bytes = 0;
@@ -366,7 +366,7 @@ bool find_wait(struct core *c, const struct core_acquire *in, struct find *f,
     struct block *b = index_get(c, in->seq.ns, g, in->seq.keys[g] + (size_t)i * KVC_KEY_BYTES);
     if (b && b->state == BLOCK_PENDING)
         wait_on(c, in, waiter, b);
-    else /* not PENDING any more since an earlier slice found it: all is looked up again */
+    else /* an earlier slice has found it PENDING, and now it is not: all is looked up again */
         list_push_back(&c->woken, &waiter->node);
     return true;
 }
@@ -392,7 +392,7 @@ bool core_wait_again(struct core *c, const struct core_acquire *in, struct core_
     struct block *b = index_get(c, seq->ns, 0, seq->keys[0] + (size_t)i * KVC_KEY_BYTES);
     if (!b || b->state != BLOCK_PENDING || b->tokens != MIN(bt, seq->tokens - i * bt))
         return false;
-    if (block_is_late(c, b)) /* as if nobody were writing it */
+    if (block_is_late(c, b)) /* then nobody waits for b */
         return false;
     wait_on(c, in, waiter, b);
     return true;

@@ -58,7 +58,7 @@ struct transfer_job *transfer_begin(struct core *c, struct core_transfer *t,
     }
     transfer_enqueue(c, dev, t);
     c->m.transfers_waiting++;
-    c->hbm->due = true; /* it may begin before some that wait */
+    c->hbm->due = true; /* t may begin before transfers that wait already */
     return NULL;
 }
 

@@ -503,7 +503,7 @@ bool core_reserve_step(struct core_reserving *x)
     work_slice(c);
     c->work.looks_left = looks_of_slice(c);
     x->left = 0;                  /* other requests may have taken these bytes since */
-    if (x->in.ns->id != x->ns_id) /* it had no blocks, and another namespace has its slot */
+    if (x->in.ns->id != x->ns_id) /* it was removed, and another namespace has its slot */
         reserving_cut(x, KVC_ST_GONE);
     bool more = x->climb.tip.gen != 0 && reserving_hold(x) == CORE_MORE;
     while (x->at < x->in.n && !more) {

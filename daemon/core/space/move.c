@@ -13,7 +13,7 @@
 /* After storage has refused a write, no block is written to make room during this time. */
 #define MOVE_PAUSE_MS 50u
 #define MOVES_MAX     1024u
-/* How many of them may be SAVE_ANCESTOR. */
+/* The most moves that are SAVE_ANCESTOR. */
 #define ANCESTOR_MOVES 64u
 #define MOVE_OPS_MAX   2048u
 
@@ -471,7 +471,7 @@ int load_begin(struct core *c, struct block *b)
     if (!unevictable_may_load(c, b))
         return KVC_E_FULL;
     struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
-    block_hold(c, b); /* so that making room evicts neither of the two */
+    block_hold(c, b); /* so that making room evicts neither b nor its parent */
     if (p)
         block_hold(c, p);
     copy_set(c, b, CORE_HOST, COPY_FILLING); /* its room is not evicted while it is being loaded */

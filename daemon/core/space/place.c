@@ -72,7 +72,7 @@ static uint64_t clean_target(const struct core *c)
     uint64_t target = MIN(st.limit_bytes / CLEAN_SHARE, CLEAN_MAX);
     target = MAX(target, CLEAN_BLOCKS * c->largest);
     target = MAX(target, c->mod.place->wanted);
-    if (!list_empty(&c->mod.place->stores)) /* as much is written at a time as keeps drives busy */
+    if (!list_empty(&c->mod.place->stores)) /* enough is written at a time to keep drives busy */
         target = MAX(target, MIN(st.limit_bytes / 4, CLEAN_MAX));
     return MIN(target, st.limit_bytes / 2);
 }
