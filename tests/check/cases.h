@@ -16,15 +16,16 @@
 #include <check.h>
 #include <stdbool.h>
 
-/* How much of n a random test does: sanitizers make each of it three times as long. */
+/* The part of n rounds that a random test runs: a third under sanitizers, which make each round
+ * about three times as long. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CHECK_SHARE(n) (((n) + 2) / 3)
 #else
 #define CHECK_SHARE(n) (n)
 #endif
 
-/* Whether only what has several threads is run: of one thread ThreadSanitizer has nothing to say.
- */
+/* Whether only tests with several threads run: ThreadSanitizer finds nothing in a test of one
+ * thread. */
 #ifdef __SANITIZE_THREAD__
 #define CHECK_THREADS_ONLY 1
 #else
@@ -33,24 +34,26 @@
 
 #define UNTIMED -1.0
 
-/* What runs around each case, in its process. */
+/* How a group of cases runs: functions around each case, in the case's process. */
 struct cases {
-    const char *name; /* for CK_RUN_CASE; NULL: the program's */
+    const char *name; /* name for CK_RUN_CASE; NULL: the program's name */
     void (*setup)(void);
     void (*teardown)(void);
-    double
-        timeout_s; /* of each; 0: Check's (CK_DEFAULT_TIMEOUT), or two minutes; UNTIMED: no end */
-    bool left_out; /* these do not run here */
+    /* Time limit of each case. 0: Check's own (CK_DEFAULT_TIMEOUT), or two minutes; UNTIMED: no
+     * limit. */
+    double timeout_s;
+    bool left_out; /* the cases of this group do not run */
 };
 
-/* What a case is: it runs once for each i of first to end - 1, and ends with this signal. */
+/* A case. It runs once for each i from first to end - 1, and must end with `signal` (0: normally).
+ */
 struct check_case {
-    const TTest *test; /* NULL: what follows is of other `cases` */
+    const TTest *test; /* NULL: not a case, but the `cases` of the cases that follow */
     int first, end, signal;
     struct cases cases;
 };
 
-/* One CASE() or CASES() of a program. Its words are asked for once main() runs. */
+/* One CASE() or CASES() of a program. `ask` is called after main() has begun. */
 struct check_entry {
     const char *file;
     int line;
@@ -60,9 +63,8 @@ struct check_entry {
 
 void check_entry_add(struct check_entry *e);
 
-/* Runs the program's cases and gives main()'s result: 0 when none failed and one has run, or when
- * all are left out. CK_VERBOSITY in the
- * environment says how much is printed (normal without it). */
+/* Runs the program's cases and returns main()'s result. 0: none failed and one has run, or all are
+ * left out. CK_VERBOSITY in the environment sets how much is printed (default: normal). */
 int cases_run(void);
 
 #define CHECK_ENTRY(name_, ...)                                                    \
@@ -87,16 +89,16 @@ int cases_run(void);
 #define CHECK_NAME(line)         CHECK_NAME2(line)
 #define CHECK_ENTRY2(name_, ...) CHECK_ENTRY(name_, __VA_ARGS__)
 
-/* The cases below, up to the next CASES(), run so: fields of struct cases. */
+/* Sets fields of struct cases for the cases below, up to the next CASES(). */
 #define CASES(...)                                             \
     CHECK_ENTRY2(CHECK_NAME(__LINE__), .cases = {__VA_ARGS__}) \
     struct check_entry
 
 #define CASE(name) CHECK_CASE(name, .end = 1)
-/* For each row _i, from 0 to n - 1. */
+/* Runs once for each row _i from 0 to n - 1. */
 #define CASE_EACH(name, n)           CHECK_CASE(name, .end = (int)(n))
 #define CASE_RANGE(name, from, upto) CHECK_CASE(name, .first = (int)(from), .end = (int)(upto))
-/* It ends with that signal. */
+/* The case must end with this signal. */
 #define CASE_DIES(name, signo)         CHECK_CASE(name, .end = 1, .signal = (signo))
 #define CASE_DIES_EACH(name, signo, n) CHECK_CASE(name, .end = (int)(n), .signal = (signo))
 

@@ -1,33 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold of a daemon that has just started, and serves nobody else. */
+/* What must hold for a daemon that has just started and serves no other client. */
 #ifndef KVC_TEST_CRASH_JUDGE_H
 #define KVC_TEST_CRASH_JUDGE_H
 
 #include "world.h"
 
 struct judged {
-    uint64_t blocks, bytes; /* read, as they should be */
-    uint64_t promised;      /* blocks that were acknowledged as durable */
-    uint64_t wrong_bytes;   /* of no version there was, or older than what was promised */
-    uint64_t durable_lost;  /* promised, and not there */
-    uint64_t removals;      /* blocks of which an eviction was acknowledged, nothing stored since */
-    uint64_t removed_back;  /* they, or an older version of others, are there again */
-    uint64_t returned;      /* evicted before an orderly stop, and there again */
+    uint64_t blocks, bytes; /* blocks that were read with the right contents */
+    uint64_t promised;      /* blocks whose durability was acknowledged */
+    /* Blocks with contents of no version, or of a version older than the acknowledged one. */
+    uint64_t wrong_bytes;
+    uint64_t durable_lost; /* blocks whose durability was acknowledged, and which are missing */
+    uint64_t removals; /* blocks whose eviction was acknowledged and which were not stored since */
+    /* Blocks that are back after their eviction was acknowledged, or in a version older than that.
+     */
+    uint64_t removed_back;
+    uint64_t returned; /* blocks evicted before an orderly stop that are back */
     uint64_t accounting_errors;
-    char first[320]; /* what was found first; "" */
+    char first[320]; /* the first finding; "" if none */
 };
 
-/* Reads every chain, where there is a device also into pages and in place, and adds what it finds.
- * Returns 0, or an error of a call, which is no verdict: the daemon did not do what it was asked.
- */
+/* Reads every chain and adds the findings to *io_judged. If the daemon has a device, it also reads
+ * into pages and in place. Returns 0, or the error of a call: the daemon refused a request, which
+ * proves nothing. */
 int judge_chains(struct world_session *s, struct judged *io_judged);
 
-/* Figures against a walk over all blocks and, with `nvme`, a reading of all of them on disk. What
- * goes on in the background may change both: they must agree at some moment. */
+/* Compares the daemon's figures with a walk over all blocks and, if `nvme`, with reading all blocks
+ * on disk. Background work may change both, so they must agree at one moment only. */
 int judge_accounts(struct world_session *s, bool nvme, struct judged *io_judged);
 
-/* With a device and no worker: nothing of workers is left on it, what it has is within its limit
- * and what the daemon's process has mapped, and room is in use as far as there are blocks. */
+/* Call it when the daemon has a device and no worker is left. The device must hold nothing of
+ * workers. Its memory must be within its limit and within what the daemon's process has mapped. Its
+ * room must match its blocks. */
 void judge_device(const struct world *w, struct judged *io_judged);
 
 #endif

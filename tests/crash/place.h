@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a daemon with an NVMe tier keeps its things in a test, and what holds its disk back. */
+/* Directories and settings of a daemon with an NVMe tier in a test, and a control group that slows
+ * its disk down. */
 #ifndef KVC_TEST_CRASH_PLACE_H
 #define KVC_TEST_CRASH_PLACE_H
 
@@ -11,39 +12,39 @@
 /* A daemon's rig, store and settings. */
 struct place {
     struct rig rig;
-    unsigned paths;                       /* of the storage tier; 0: host memory alone */
-    char store[PLACE_PATHS_MAX][96];      /* their directories */
-    char list[PLACE_PATHS_MAX * 96];      /* the same with commas */
+    unsigned paths;                       /* paths of the storage tier; 0: no storage tier */
+    char store[PLACE_PATHS_MAX][96];      /* directories of the paths */
+    char list[PLACE_PATHS_MAX * 96];      /* the directories, separated by commas */
     char persist[64];                     /* host.persist, "" = off */
     char text[PLACE_SETS_MAX][480];       /* "key=value" */
     const char *sets[PLACE_SETS_MAX + 1]; /* NULL-terminated */
     unsigned nsets;
-    char group[128]; /* control group that slows the daemon's disk down, "" = none */
+    char group[128]; /* control group that slows the daemon's disk down; "" = none */
 };
 
-/* Makes the directories; no daemon yet. `persist`: host memory in a directory of /dev/shm, so that
- * it outlives the daemon too. */
+/* Makes the directories and starts no daemon. persist: host memory is in a directory of /dev/shm,
+ * so that it outlives the daemon. */
 void place_make(struct place *p, unsigned paths, bool persist);
-/* printf-like "key=value". Later ones win. */
+/* Adds a setting "key=value", made as by printf. A later one of the same key wins. */
 void place_set(struct place *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void place_remove(struct place *p);
 void place_forget_log(const struct place *p);
 
-/* Starts the daemon as rig_begin() does, in the slow group if there is one. */
+/* Starts the daemon as rig_begin() does; in the slowing control group if there is one. */
 void place_begin(struct place *p, const char *fault);
-/* Starts and waits; 0, or its wait status. */
+/* Starts the daemon and waits. 0: it serves; else its wait status. */
 int place_try(struct place *p, const char *fault);
 
-/* The daemon's own offline check of all paths: 0, or its exit status (256 + signal). What it says
- * goes to the rig's log. */
+/* Runs the daemon's own offline check of all paths. 0, or its exit status (256 + signal). Its
+ * output goes to the rig's log. */
 int place_check_store(struct place *p);
 
-/* Whether the store is locked by nobody. False after a kill: requests of the dead are on their way
- * to the disk. */
+/* Whether no process locks the store. After a kill it stays locked while requests of the dead
+ * process are on their way to the disk. */
 bool place_is_free(const struct place *p);
 
-/* Writes of the daemon to the disk of its store are held to this rate from the next start on. Once.
- * 0; -ENOTSUP with a reason where this machine has no such means. */
+/* Limits the daemon's writes to its store's disk to this rate, from the next start on. Call it
+ * once. 0; -ENOTSUP with a reason: this machine cannot do that. */
 int place_slow_down(struct place *p, uint64_t bytes_per_s, char ret_why[160]);
 
 #endif

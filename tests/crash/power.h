@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The power fails: of what the daemon has written and not synced, some is gone. */
+/* Simulates a power failure: part of what the daemon has written and not synced is lost. */
 #ifndef KVC_TEST_CRASH_POWER_H
 #define KVC_TEST_CRASH_POWER_H
 
@@ -7,13 +7,14 @@
 
 struct power {
     char root[96], log[112];
-    uint64_t writes, unsynced, undone, torn; /* so far */
+    uint64_t writes, unsynced, undone, torn; /* counts so far */
 };
 
-/* Daemons that are started from now on have powercut.c in them, and the loop on epoll. */
+/* Daemons that are started from now on run with powercut.c and with the loop on epoll. */
 void power_watch(struct power *p, const char *dir);
-/* After the daemon's process has ended: each sector of 512 bytes that was written and not synced
- * is as it was before, or as it was written to; `seed` decides, for most writes all alike. */
+/* Call it after the daemon's process has ended. Each sector of 512 bytes that was written and not
+ * synced now has either its old bytes or its new ones. `seed` decides; most writes are kept or lost
+ * whole. */
 void power_cut(struct power *p, uint64_t *seed);
 
 #endif

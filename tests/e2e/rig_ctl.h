@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvcachectl against the daemon of a rig, and what it says. */
+/* Runs kvcachectl against a rig's daemon, and keeps its output. */
 #ifndef KVC_TESTS_RIG_CTL_H
 #define KVC_TESTS_RIG_CTL_H
 
@@ -8,17 +8,17 @@
 
 #include "rig.h"
 
-/* What kvcachectl said last, on both its streams. */
+/* Output of the last kvcachectl, stdout and stderr together. */
 extern char said[65536];
 
-/* Runs kvcachectl against r's daemon, in its directory, with the words that the format makes; fails
- * unless it ends with this exit code. */
+/* Runs kvcachectl in r's directory with the words that the format makes. Fails unless it ends with
+ * this exit code. */
 __attribute__((format(printf, 3, 4))) void ctl(const struct rig *r, int code, const char *format,
                                                ...);
 
-/* Runs such a line of the shell: what it prints is in `said`; returns its wait status. */
+/* Runs a line of the shell; its output is in `said`. Returns its wait status. */
 int said_by(const char *line);
-/* A key's digits. Static, until the next call. */
+/* The key as hexadecimal digits. Static, valid until the next call. */
 const char *key_text(const uint8_t *key);
 
 #define SAYS(text)     ck_assert_msg(strstr(said, text) != NULL, "no '%s' in: %s", text, said)

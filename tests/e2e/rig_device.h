@@ -27,41 +27,43 @@ int rig_pages_open(struct kvc_gpu *gpu, uint32_t block_bytes, uint32_t places,
 void rig_pages_close(struct rig_pages *p);
 uint64_t rig_pages_bytes(const struct rig_pages *p);
 
-/* The block with this key (rig_fill) into a place; whether it is there; something else there. */
+/* rig_pages_put() writes the block with this key (rig_fill()) to a place. rig_pages_has(): whether
+ * the place holds it. rig_pages_spoil() writes other bytes to n places. */
 void rig_pages_put(struct rig_pages *p, uint32_t place, const uint8_t *key);
 bool rig_pages_has(const struct rig_pages *p, uint32_t place, const uint8_t *key);
 void rig_pages_spoil(struct rig_pages *p, uint32_t place, uint32_t n);
-/* Nothing has been written there since rig_pages_spoil. */
+/* Whether nothing was written to n places since rig_pages_spoil(). */
 bool rig_pages_untouched(const struct rig_pages *p, uint32_t place, uint32_t n);
 
-/* Page numbers of places first ... first + n - 1; static until the thread's next call. n <= 512 */
+/* Page numbers of places first .. first + n - 1, n <= 512. Static, valid until the thread's next
+ * call. */
 const uint32_t *rig_pages_list(uint32_t first, uint32_t n);
-/* Puts blocks first .. n-1 of a chain into places from `place` on and stores them from there. The
- * error of the call; statuses as kvc_store's. */
+/* Writes blocks first .. n-1 of a chain to places, from `place` on, and stores them from there.
+ * Returns the error of the call; statuses as of kvc_store(). */
 int rig_pages_store(struct kvc_ns *ns, struct rig_pages *p, uint32_t place, const uint8_t *keys,
                     uint32_t first, uint32_t n, uint32_t block_tokens, unsigned flags,
                     uint8_t *statuses);
-/* Spoils n places from `place` on and loads a chain of n blocks there. The error of the call, or
- * how many of its blocks have come. */
+/* Spoils n places from `place` on and loads a chain of n blocks into them. Returns the error of the
+ * call, or how many blocks have arrived. */
 int rig_pages_load(struct kvc_ns *ns, struct rig_pages *p, uint32_t place, const uint8_t *keys,
                    uint32_t n, uint32_t block_tokens, unsigned timeout_ms);
 
-/* Where the block is that is to be read: on the device, else in host memory. */
+/* Where to read a held block: on the device if it is there, else in host memory. */
 const void *rig_hold_data(const struct kvc_hold *hold, uint32_t i);
 
-/* What the daemon says of the device; fails when there is none. */
+/* What the daemon tells of its device; fails if it has none. */
 struct kvc_device rig_device(struct kvc *k);
-/* Waits until it is up (or out). */
+/* Waits until the device is up (or, up false, out). */
 void rig_await_device(struct kvc *k, bool up);
-/* What process `pid` has mapped of files whose name has this in it (/proc/PID/maps). */
+/* Bytes that process `pid` has mapped of files whose name contains `name` (/proc/PID/maps). */
 uint64_t rig_mapped(pid_t pid, const char *name);
-/* Changes a byte of a block in memory of process `pid` whose name in /proc/PID/maps is `name`, and
- * which has it once there. False where the system forbids that. */
+/* Changes a byte of a block in the memory that /proc/PID/maps calls `name`, where the block must
+ * occur once. False: the system forbids that. */
 bool rig_flip(pid_t pid, const char *name, const void *block, uint32_t block_bytes);
-/* Its open descriptors. */
+/* Number of open descriptors of a process. */
 unsigned rig_descriptors(pid_t pid);
 
-/* Names of memory of an emulated device, in /proc/PID/maps. */
+/* Names in /proc/PID/maps of an emulated device's memory. */
 #define RIG_WORKERS_MEMORY "memfd:kvcache-emulated-device"
 #define RIG_HOST_MEMORY    "memfd:kvc-chunk"
 #define RIG_DAEMONS_MEMORY "memfd:kvc-emu"

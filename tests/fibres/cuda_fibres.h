@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CUDA's execution model on a CPU, so that a kernel's source (.cu, unchanged) runs where there is
- * no GPU: included before it by the host's C++ compiler. Blocks run one after the other; a thread
- * of a block runs until it waits for others, on a stack of its own from then on. What a device
- * would not forgive ends the process with a line on stderr: an address that is not aligned, lanes
- * that a mask names and that have ended, threads that wait for each other for ever.
+ * CUDA's execution model on a CPU, so that an unchanged kernel source (.cu) runs without a GPU. The
+ * host's C++ compiler includes this header before the kernel. Blocks run one after another. A
+ * thread of a block runs until it waits for others; from then on it has its own stack. What a
+ * device would not forgive ends the process with a line on stderr: an unaligned address, lanes of a
+ * mask that have ended, threads that wait for each other for ever.
  */
 #ifndef TESTS_CUDA_FIBRES_H
 #define TESTS_CUDA_FIBRES_H
@@ -23,13 +23,13 @@ enum { THREADS_MAX = 1024, WARP_LANES = 32 };
 
 [[noreturn]] void wrong(const char *what);
 
-/* Who waits for whom: a block, or a warp. */
+/* A meeting of the threads of a block or of a warp. */
 struct meeting {
     unsigned members, arrived; /* members: threads that have not ended */
     uint64_t round;
 };
 
-/* A copy that a thread has begun and not yet waited for. */
+/* An asynchronous copy that a thread has begun and not yet waited for. */
 struct copy {
     void *to;
     const void *from;
@@ -38,42 +38,42 @@ struct copy {
 };
 
 struct fibre {
-    void *sp; /* while others run */
+    void *sp; /* stack pointer while another thread runs */
     char *stack;
-    void *fake; /* AddressSanitizer's */
+    void *fake; /* belongs to AddressSanitizer */
     cuda_dim thread;
     unsigned flat; /* the thread's number in its block; THREADS_MAX: it has ended */
     copy *copies;
     unsigned ncopies, copies_max;
-    uint64_t group; /* of copies: the one that is open */
+    uint64_t group; /* the group of copies that is open */
 };
 
-/* One block at a time in each thread of the process. */
+/* The running block; each thread of the process runs one at a time. */
 struct block {
     cuda_dim index, size, grid;
     fibre all[THREADS_MAX];
-    unsigned fibres, now; /* there are; the one that runs */
+    unsigned fibres, now; /* fibres: how many threads the block has; now: the running one */
     unsigned threads, begun;
     bool backwards; /* the order in which threads get their turn */
-    fibre home;     /* the scheduler */
+    fibre home;     /* the scheduler's own context */
     const void *home_stack;
     size_t home_bytes;
     meeting whole, warp[THREADS_MAX / WARP_LANES];
-    uint64_t slot[THREADS_MAX]; /* what lanes show each other */
-    uint64_t moves;             /* threads that ended and meetings that were held */
+    uint64_t slot[THREADS_MAX]; /* values that lanes exchange */
+    uint64_t moves;             /* counts threads that ended and meetings that took place */
     void (*body)(void *ctx);
     void *ctx;
 };
 extern thread_local block *here;
 
-/* Lets others have their turn. */
+/* Lets other threads run. */
 void yield();
 
 /* ---- copies ---- */
 
 void copy_later(void *to, const void *from, size_t bytes);
 void copies_close();
-/* Copies what is in all closed groups but the last `groups`. */
+/* Makes the copies of all closed groups except the last `groups`. */
 void copies_wait(size_t groups);
 
 /* ---- meetings ---- */
@@ -101,7 +101,7 @@ inline meeting *my_warp()
     return &here->warp[here->all[here->now].flat / WARP_LANES];
 }
 
-/* All lanes give a value and get that of another, or their own where there is none. */
+/* Each lane gives a value and gets that of another lane, or its own if that lane does not exist. */
 template <typename T> T exchange(unsigned mask, T value, unsigned from)
 {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffle passes up to 8 bytes");
@@ -129,7 +129,7 @@ template <typename T> void check_aligned(const T *p)
 
 } // namespace fibres
 
-/* ---- the language ---- */
+/* ---- language elements of CUDA ---- */
 
 #define __global__
 #define __device__
@@ -192,7 +192,7 @@ template <typename T> void __stcs(T *p, T value)
     *p = value;
 }
 
-/* Byte i of the result is that of the eight of x and y which the selector's half byte i names. */
+/* Byte i of the result is the byte of the eight in x and y that nibble i of the selector names. */
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 {
     const uint64_t all = (uint64_t)y << 32 | x;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asynchronous copies to shared memory, in place of CUDA's header of this name. A copy happens when
- * its thread waits for it; until then there are bytes that are no numbers. So who reads too early,
- * or waits for a group too few, sees wrong values.
+ * Asynchronous copies to shared memory, in place of CUDA's header of this name. A copy is made when
+ * its thread waits for it; until then its place holds bytes that are no numbers. So a thread that
+ * reads too early, or waits for one group too few, sees wrong values.
  */
 #ifndef TESTS_CUDA_PIPELINE_H
 #define TESTS_CUDA_PIPELINE_H

@@ -11,8 +11,8 @@ extern "C" {
 
 /*
  * Runs the kernel of that name (kvc_copy_frags, ...) with these grids (x, y, z) and the arguments
- * as cuLaunchKernel() takes them. `backwards`: blocks and threads get their turns in that order; a
- * right kernel does the same. A wrong one, or a name that there is not, ends the process.
+ * as cuLaunchKernel() takes them. backwards: blocks and threads run in reverse order, with which a
+ * correct kernel gives the same result. An incorrect kernel, or an unknown name, ends the process.
  */
 void fibres_run(const char *kernel, const unsigned grid[3], const unsigned block[3], bool backwards,
                 void *const *args);

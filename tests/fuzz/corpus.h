@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inputs kept in files; README.md describes the packed form. For tests: what cannot be read ends
- * the process with a line on stderr. */
+/* Inputs of fuzz targets that are kept in files; README.md describes the packed form. A file that
+ * cannot be read ends the process with a line on stderr. */
 #ifndef KVC_FUZZ_CORPUS_H
 #define KVC_FUZZ_CORPUS_H
 
@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 struct corpus_input {
-    uint8_t *bytes; /* a block of exactly `len` bytes */
+    uint8_t *bytes; /* allocated with exactly `len` bytes */
     size_t len;
-    char *name; /* "FILE:LINE", or the file */
+    char *name; /* "FILE:LINE" of a packed file, else the file */
 };
 
 struct corpus {
@@ -18,10 +18,10 @@ struct corpus {
     size_t n;
 };
 
-/* Adds the inputs of a packed file (its name ends in .txt), of a file that is one input, or of all
- * the files of a directory, packed or not. */
+/* Adds the inputs of a packed file (its name ends in .txt), a file that is one input, or all files
+ * of a directory. */
 void corpus_add(struct corpus *c, const char *path);
-/* Adds one input; copies. */
+/* Adds a copy of one input. */
 void corpus_add_bytes(struct corpus *c, const char *name, const void *bytes, size_t len);
 void corpus_free(struct corpus *c);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The senders of hostile_bytes.c. Everything here fails the Check test that calls it when it cannot
- * do its work. */
+/* The senders of hostile_bytes.c. A function that cannot do its work fails the Check test that
+ * calls it. */
 #ifndef KVC_FUZZ_HOSTILE_BYTES_H
 #define KVC_FUZZ_HOSTILE_BYTES_H
 
@@ -10,30 +10,32 @@
 #include "corpus.h"
 #include "rig.h"
 
-/* What became of the senders of n messages. */
+/* Results of n messages. */
 struct tally {
     uint64_t ok;      /* answered with OK, or a good exit code */
-    uint64_t error;   /* answered with another status, or an exit code and a text */
-    uint64_t dropped; /* told DROPPED, or disconnected */
-    uint64_t silent;  /* none of it within two minutes */
+    uint64_t error;   /* answered with another status, or an exit code and a text on stderr */
+    uint64_t dropped; /* answered with DROPPED, or by a disconnect */
+    uint64_t silent;  /* no reaction within two minutes */
 };
 
 /* hostile_wire.c: requests and attach messages, from several sessions at a time. */
 struct tally hostile_wire(const struct rig *r, uint64_t n, uint64_t seed);
 struct tally hostile_attach(const struct rig *r, uint64_t n, uint64_t seed);
 
-/* hostile_stream.c: bytes on the control socket, below ZeroMQ. OK: unfinished, and not wrong. */
+/* hostile_stream.c: bytes on the control socket, below ZeroMQ. A stream that is unfinished and not
+ * wrong counts as OK. */
 struct tally hostile_stream(const struct rig *r, uint64_t n, uint64_t seed);
 
-/* hostile_programs.c: files in the target's own process, command lines with kvcachectl. */
+/* hostile_programs.c: files, by the target in a process of its own; command lines, by kvcachectl.
+ */
 struct tally hostile_in_process(const char *target, uint64_t n, uint64_t seed);
 struct tally hostile_command_lines(const struct rig *r, uint64_t n, uint64_t seed);
 
-/* The corpus of a target and its seeds; hostile_programs.c. */
+/* Loads the corpus and the seeds of a target; hostile_programs.c. */
 void hostile_corpus(struct corpus *c, const char *target);
 
-/* Where programs and corpora are, and what sanitizers do, unless the environment says so. First
- * thing in main(). */
+/* Sets the directories of programs and corpora, and options of sanitizers, unless the environment
+ * has them. Call it first in main(). */
 void hostile_environment(char **argv);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inputs that are a series of things that happen: records of a verb, an argument, a length (16
- * bits, little-endian) and as many bytes; the last one may be cut short.
+ * Inputs that are a series of events. Each record has a verb, an argument, a length (16 bits,
+ * little-endian) and so many bytes; the last one may be cut short.
  *
- * A target of this form has records_mutate() as its mutator, which keeps the framing: it changes,
- * moves, repeats and takes out whole records and damages the bytes of one.
+ * A target with such inputs uses records_mutate() as its mutator. It keeps the framing: it changes,
+ * moves, repeats and removes whole records, and damages the bytes of one.
  */
 #ifndef KVC_FUZZ_RECORDS_H
 #define KVC_FUZZ_RECORDS_H
@@ -28,7 +28,7 @@ static inline struct records records_of(const uint8_t *data, size_t size)
     return (struct records){data, data != NULL ? data + size : data};
 }
 
-/* The next record without moving; false at the end. */
+/* Reads the next record without moving on; false: there is none. */
 bool records_peek(const struct records *r, struct record *ret);
 bool records_next(struct records *r, struct record *ret);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any message of the protocol by name: decode, print as the vector files do, encode again. */
+/* Any message of the protocol by its name: decodes it, prints it as the vector files do, encodes it
+ * again. */
 #ifndef KVC_GOLDEN_MESSAGES_H
 #define KVC_GOLDEN_MESSAGES_H
 
@@ -19,30 +20,30 @@ union message_room {
 struct message_kind {
     const char *name; /* "lookup", "lookup_reply", "att_hello", "error", "head", ... */
     enum message_family family;
-    const struct schema *schema; /* of the fields after the head; of a list: of its items */
+    const struct schema *schema; /* schema of the fields after the head; of a list: of its items */
     uint8_t op;
-    /* head: struct msg_head, struct msg_reply_head or unused, by family. */
+    /* ret_head: a struct msg_head or struct msg_reply_head, or unused, depending on the family. */
     int (*dec)(const void *buf, size_t len, void *ret_head, void *ret_msg);
     int (*enc)(void *buf, size_t cap, const void *head, const void *msg);
 };
 
 extern const struct message_kind message_kinds[];
 extern const size_t message_kinds_n;
-/* NULL when there is none. */
+/* NULL: no message has that name. */
 const struct message_kind *message_find(const char *name);
 
-/* What became of some bytes. */
+/* The result of decoding some bytes. */
 struct message_outcome {
-    int rc;           /* of the decoder; of a list the first error, or 0 */
-    char detail[600]; /* of the head; "" without one */
-    char *text;       /* as in the vector files when rc is 0, else NULL */
-    uint8_t *out;     /* encoded again when rc is 0 */
+    int rc;           /* return value of the decoder; of a list its first error, or 0 */
+    char detail[600]; /* detail of the head; "" if it has none */
+    char *text;       /* the message as in the vector files if rc is 0, else NULL */
+    uint8_t *out;     /* the message encoded again if rc is 0 */
     int out_len;      /* what the encoder returned */
 };
 struct message_outcome message_recode(const struct message_kind *kind, const void *buf, size_t len);
 void message_outcome_free(struct message_outcome *o);
 
-/* The lines of a request or reply in a struct. Returns owned. */
+/* The lines of a request or reply, from its struct. The caller frees them. */
 char *message_print(const struct message_kind *kind, const void *head, const void *msg);
 
 #endif

@@ -10,7 +10,7 @@ enum cuda_pins { NOT_PINNED, PINNED, IN_PARTS };
 enum { AREA = 1 << 20, FRAGS = 600 };
 
 struct world {
-    unsigned char *host, *seen, *expected[2]; /* of host and of area a */
+    unsigned char *host, *seen, *expected[2]; /* expected[0]: of host; expected[1]: of area a */
     struct gpu_mem a, b;
     struct kvc_frag frag[FRAGS];
     uint64_t random;
@@ -23,8 +23,8 @@ static inline uint64_t some_bytes(struct world *w, uint64_t at)
     return MIN(bytes, AREA - at);
 }
 
-/* Fragments that share no byte of the side that is written; the other side is anywhere, or goes
- * along, so that some are neighbours on both. */
+/* Draws fragments that share no byte on the written side. On the other side they lie anywhere, or
+ * move along, so that some are neighbours on both sides. */
 static inline uint32_t draw(struct world *w, uint64_t to, uint64_t from)
 {
     uint32_t n = 0;
@@ -78,7 +78,7 @@ static inline void try_paths(struct world *w, enum gpu_path path)
     ck_assert_mem_eq(w->host, w->expected[0], AREA);
 }
 
-/* Ranges of the area: the second is next to the first. */
+/* Parts of the area; the second one follows the first directly. */
 static const uint64_t parts[][2] = {{8192, 65536}, {8192 + 65536, 12288}, {AREA / 2, AREA / 4}};
 
 static inline void pin_as(unsigned char *host, enum cuda_pins pins)
@@ -97,7 +97,7 @@ static inline void unpin_as(unsigned char *host, enum cuda_pins pins)
         gpu_drv_cuda.unpin(dev, host + parts[i][0], parts[i][1]);
 }
 
-/* On the device that is open. */
+/* Copies on the open device. */
 static inline void copy_random_fragments(enum cuda_pins pins, uint64_t seed)
 {
     struct world w = {.random = seed};

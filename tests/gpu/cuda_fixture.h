@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_drv_cuda on the fake driver (tests/gpu/README.md), or on a real one. The fake reads its
- * settings when it is loaded, which is at the first open_device(): a test sets them before, in its
- * own process.
+ * gpu_drv_cuda on the fake driver (tests/gpu/README.md) or on a real one. The fake reads its
+ * settings when it is loaded, at the first open_device(). A test sets them before that, in its own
+ * process.
  */
 #ifndef TESTS_CUDA_FIXTURE_H
 #define TESTS_CUDA_FIXTURE_H
@@ -30,7 +30,8 @@ static struct gpu_dev *dev;
 static struct gpu_dev_info info;
 static char why[GPU_WHY_BYTES];
 
-/* Found as the driver is found. Without LD_LIBRARY_PATH the program begins again with it. */
+/* Lets the loader find the fake driver where it looks for the real one. Without LD_LIBRARY_PATH the
+ * program starts itself again with it. */
 static inline void use_the_fake(char **argv)
 {
     const char *path = getenv("LD_LIBRARY_PATH");
@@ -72,7 +73,8 @@ static inline struct gpu_dev *open_device(const char *name)
     return opened;
 }
 
-/* Two devices have two threads; here one thread stands for both. */
+/* Makes the device's context current on this thread. Two devices have two threads; in these tests
+ * one thread stands for both. */
 static inline struct gpu_dev *on(struct gpu_dev *other)
 {
     ck_assert_int_eq(other->cuda.cu->CtxSetCurrent(other->context), CUDA_SUCCESS);
@@ -88,14 +90,14 @@ static inline void assert_nothing_left(void)
     ck_assert_msg(live == 0, "%u objects are left:%s", live, text);
 }
 
-/* The fake aborts when the context goes before what it has. */
+/* Closes the device. The fake aborts if the context goes before its objects. */
 static inline void close_device(struct gpu_dev *opened)
 {
     gpu_drv_cuda.close(opened);
     assert_nothing_left();
 }
 
-/* Until the ticket has ended, or the device is out. */
+/* Waits until the ticket has ended, or the device is out. */
 static inline int wait_for(struct gpu_dev *on, uint64_t ticket)
 {
     int r;
@@ -130,7 +132,8 @@ static inline uint64_t must_copy(struct gpu_dev *on, enum gpu_path path,
     return ticket;
 }
 
-/* One run of bytes, there and back at once. */
+/* copy_to() copies one run of bytes to the device, copy_from() copies one back. Both wait for the
+ * end of the copy. */
 static inline void copy_to(struct gpu_dev *on, uint64_t to, const void *from, uint64_t bytes)
 {
     const struct kvc_frag frag = {.to = to, .from = (uintptr_t)from, .bytes = bytes};
@@ -143,7 +146,7 @@ static inline void copy_from(struct gpu_dev *on, void *to, uint64_t from, uint64
     ck_assert_int_eq(wait_for(on, must_copy(on, GPU_PATH_ENGINE, GPU_FROM_DEVICE, &frag, 1)), 1);
 }
 
-/* Page-aligned. */
+/* Allocates page-aligned memory. */
 static inline unsigned char *host_memory(size_t bytes)
 {
     unsigned char *at = aligned_alloc(4096, bytes);
@@ -202,7 +205,7 @@ static inline struct device_handle receive_handle(int from)
     return handle;
 }
 
-/* The other process: a worker that has memory on the device, and waits until it is told to end. */
+/* The other process: a worker with memory on the device, which waits until it is told to end. */
 static inline void be_a_worker(int socket, const char *name, uint64_t bytes)
 {
     char text[16] = "", go;

@@ -7,13 +7,13 @@
 
 #define FAKE_CUDA_MAGIC UINT64_C(0x6b76632d66616b65)
 
-/* In the last page of the memfd, by which an importer knows it. */
+/* Lies in the last page of the memfd; an importer recognises the memory by it. */
 struct fake_cuda_tail {
     uint64_t magic, bytes;
     int32_t device;
 };
 
-/* What an IPC handle says. */
+/* Contents of an IPC handle. */
 struct fake_cuda_ipc {
     uint64_t magic, bytes;
     int32_t pid, fd, device;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A daemon, a client that keeps the rules and must go on getting its bytes, and what must be true
- * when the one that does not has gone. */
+/* A daemon, a well-behaved client that must be served all the time, and what must hold when the
+ * ill-behaved one has gone. */
 #ifndef KVC_TEST_HOSTILE_H
 #define KVC_TEST_HOSTILE_H
 
@@ -19,15 +19,17 @@ struct hostile {
     uint64_t rss;
 };
 
-/* Starts the daemon with `sets` (NULL-terminated, or NULL) and the client, which stores its chain.
+/* Starts the daemon with `sets` (NULL-terminated, or NULL), and the client, which stores its chain.
  */
 void hostile_begin(struct hostile *s, const char *const *sets);
-/* The client gets its chain, every byte of it; stores it again where it was evicted. */
+/* The client must get its chain with the right bytes; it stores the chain again if it was evicted.
+ */
 void hostile_serve(struct hostile *s);
 /* The same, but the chain may not have been evicted. */
 void hostile_serve_hit(struct hostile *s);
-/* Everybody else has gone: no session, lease, reservation, call, descriptor or memory of theirs is
- * left, all room can be emptied to zero, and the daemon ends with 0. */
+/* All other clients have gone. The daemon must hold no session, lease, reservation, call,
+ * descriptor or memory of theirs; it must be possible to evict all blocks; and it must exit with 0.
+ */
 void hostile_end(struct hostile *s);
 
 #endif

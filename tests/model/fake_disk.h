@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A storage tier behind tier.h for tests: slots in regions, operations that end when the test says
- * so, in random order, with failures; it can want regions back, move and lose what it has, refuse
- * to take or to keep, and be out of service. What it holds outlives a core: fake_disk_each() tells
- * it to the next one. Misuse by the caller fails a MUST, as does what is left at the end.
+ * A storage tier behind tier.h for tests. Its slots are in regions, and operations end when the
+ * test says so, in random order, with failures. It can ask for regions back, move or lose contents,
+ * refuse to take or keep blocks, and be out of service. Its contents outlive a core:
+ * fake_disk_each() reports them to the next one. Misuse by the caller fails a MUST, as do slots or
+ * operations that are left at the end.
  */
 #ifndef KVC_TEST_FAKE_DISK_H
 #define KVC_TEST_FAKE_DISK_H
@@ -14,10 +15,10 @@ struct fake_disk;
 
 struct fake_disk_config {
     uint32_t slots;        /* of any size */
-    uint32_t region_slots; /* that are reclaimed together */
+    uint32_t region_slots; /* slots that are reclaimed together */
     uint64_t seed;
-    uint64_t lasting_bytes; /* that may stay whoever wants room; 0: any */
-    uint64_t turn_ms;       /* that a place lasts, as tier_stats says; 0: not known */
+    uint64_t lasting_bytes; /* bytes that bound blocks may take; 0: all */
+    uint64_t turn_ms;       /* tier_stats.turn_ms; 0: not known */
 };
 
 struct fake_disk *fake_disk_create(const struct fake_disk_config *config);
@@ -26,35 +27,35 @@ struct tier *fake_disk_of(struct fake_disk *f);
 
 unsigned fake_disk_inflight(const struct fake_disk *f);
 uint32_t fake_disk_used(const struct fake_disk *f);
-/* Ends up to n operations that have been kicked, in random order; of a hundred, about fail_pct
- * fail. Also moves some of what is to be kept. Returns how many ended. */
+/* Ends up to n kicked operations in random order; about fail_pct percent fail. It also moves some
+ * of the blocks that are to be kept. Returns how many ended. */
 unsigned fake_disk_run(struct fake_disk *f, unsigned n, unsigned fail_pct);
 
-/* Out of service: operations fail, nothing is readable, nothing is taken. Back: events.room. */
+/* out: operations fail, no block is readable, none is taken. Back in service: calls events.room. */
 void fake_disk_out(struct fake_disk *f, bool out);
 bool fake_disk_is_out(const struct fake_disk *f);
-/* It has no room yet, and says so. At the end: events.room. */
+/* grows: the disk has no room yet, and says so. When it ends: calls events.room. */
 void fake_disk_grows(struct fake_disk *f, bool grows);
-/* Whether it admits anything; whether it keeps. */
+/* Whether the disk admits blocks; whether it keeps blocks when it reclaims. */
 void fake_disk_admit(struct fake_disk *f, bool admit);
 void fake_disk_keeps(struct fake_disk *f, bool keep);
-/* A region is to be emptied. */
+/* Asks for this region to be emptied. */
 void fake_disk_want(struct fake_disk *f, uint32_t region);
-/* Whether a copy was lost so far: by a call below, or on its way to another region. */
+/* Whether a copy has been lost so far, by a call below or while it was moved to another region. */
 bool fake_disk_lost(const struct fake_disk *f);
-/* One labelled slot without operations is lost; false: there is none. */
+/* Loses one labelled slot that has no operation; false: no such slot. */
 bool fake_disk_lose(struct fake_disk *f);
-/* What is stored of this key and shard is lost; false: it is not there, or is being read. */
+/* Loses the slot with this key and shard; false: no such slot, or it is being read. */
 bool fake_disk_lose_this(struct fake_disk *f, const uint8_t key[32], uint32_t shard);
-/* One bit of what is stored of this key and shard; false: it is not there. */
+/* Changes one bit of the slot with this key and shard; false: no such slot. */
 bool fake_disk_flip(struct fake_disk *f, const uint8_t key[32], uint32_t shard);
-/* What is stored of this key and shard counts as stored without a promise; false: not there. */
+/* Makes the slot with this key and shard count as not durable; false: no such slot. */
 bool fake_disk_plain(struct fake_disk *f, const uint8_t key[32], uint32_t shard);
-/* PUTs that were durable, and have landed; those that were not. */
+/* Number of PUTs that have succeeded: durable ones, or the others. */
 uint32_t fake_disk_puts(const struct fake_disk *f, bool durable);
-/* Slots whose bytes were told to be wrong. */
+/* Number of slots that core invalidated because of wrong bytes. */
 uint32_t fake_disk_invalidated(const struct fake_disk *f);
-/* Promises that were taken back. */
+/* Number of slots that core made ordinary, that is, not durable any more. */
 uint32_t fake_disk_made_ordinary(const struct fake_disk *f);
 
 struct fake_kept {
@@ -62,10 +63,11 @@ struct fake_kept {
     uint32_t bytes;
     struct tier_loc loc;
 };
-/* After a restart: each thing that is there. The owner it has from now on; UINT32_MAX: it goes. */
+/* Called after a restart for each stored slot. Returns its new owner; UINT32_MAX: the slot is
+ * freed. */
 typedef uint32_t fake_kept_fn(void *ctx, const struct fake_kept *kept);
 void fake_disk_each(struct fake_disk *f, fake_kept_fn *fn, void *ctx);
-/* The process died: what was under way never happened. */
+/* Simulates the death of the process: operations in flight have no effect. */
 void fake_disk_crash(struct fake_disk *f);
 
 #endif

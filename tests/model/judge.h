@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A policy that does not take some blocks, whatever they are worth: for stories that are to come by
- * that often. */
+/* A policy that refuses one block in four, whatever its worth, so that tests often meet a refusal.
+ */
 #ifndef KVC_TEST_JUDGE_H
 #define KVC_TEST_JUDGE_H
 
@@ -15,7 +15,7 @@ static inline bool judge_admits(struct policy *p, const struct policy_hint *hint
     return (hint->hash ^ victim ^ now_ms >> 6) % 4 != 0;
 }
 
-/* `ops` but for that, in static memory: one at a time. */
+/* Returns `ops` with that change, in static memory: one policy at a time. */
 static inline const struct policy_ops *judge(const struct policy_ops *ops)
 {
     static struct policy_ops judged;

@@ -18,38 +18,39 @@ struct rig {
     struct nvme_report report;
     struct nvme_found found[RIG_FOUND_MAX];
     uint32_t founds, records;
-    uint32_t pumps_left; /* of the next start, which then dies (-EINTR); 0: it does not */
+    uint32_t pumps_left; /* the next start dies (-EINTR) after so many pumps; 0: it does not */
     bool dead;
-    bool by_id; /* blocks are named by their ids, not by their place in `found` */
+    bool by_id; /* blocks are named by their ids, not by their index in `found` */
 };
 
-/* Small: segments of 16 pages. The caller may change config before rig_open(). */
+/* Sets a small store, with segments of 16 pages. The caller may change config before rig_open(). */
 void rig_init(struct rig *g, uint32_t paths, uint64_t path_bytes, uint64_t seed);
-/* nvme_create() and nvme_recover(); what is found is in g->found, and kept. */
+/* Calls nvme_create() and nvme_recover(). The blocks found are in g->found, and are kept. */
 KVC_WARN_UNUSED int rig_open(struct rig *g);
-/* The same, with by_id. */
+/* The same with this by_id. */
 KVC_WARN_UNUSED int rig_open_as(struct rig *g, bool by_id);
-/* One turn: time goes on by ns, a kick, then all that can end does. */
+/* Runs one turn: time advances by ns, the tier is kicked, and all operations that can end do. */
 void rig_turn(struct rig *g, uint64_t ns);
-/* Turns until nothing is to be done (formatting too). */
+/* Runs turns until no work is left, formatting included. */
 void rig_settle(struct rig *g);
-/* Stops, waits and takes it down. */
+/* Stops the tier, waits, and destroys it. */
 void rig_close(struct rig *g);
-/* It dies; what is left of disk and journal is as after that. */
+/* Lets the tier die; disk and journal keep what such a death leaves. */
 void rig_crash(struct rig *g, bool power);
 void rig_destroy(struct rig *g);
 
-/* Whole pages of a block, and its label and sum. */
+/* rig_fill() writes the bytes of a block, whole pages. rig_label() makes its label; rig_id() is the
+ * number in a label. */
 void rig_fill(uint8_t *to, uint32_t bytes, uint32_t id, uint32_t version);
 struct tier_label rig_label(uint32_t id);
 uint32_t rig_id(const struct tier_label *label);
 
-/* Puts and labels one block; the result of the PUT, or of alloc. */
+/* Puts and labels one block; the result of the PUT, or of its allocation. */
 KVC_WARN_UNUSED int rig_put(struct rig *g, uint32_t id, uint32_t bytes, bool durable,
                             struct tier_loc *ret_loc);
-/* Whether the block at loc is read and is the one of that number. */
+/* Reads the block at `loc` and checks that it is the one with this number. */
 KVC_WARN_UNUSED int rig_get(struct rig *g, struct tier_loc loc, uint32_t id, uint32_t bytes);
-/* Where the block was found at the last rig_open(); id 0: it was not. */
+/* Where the last rig_open() found the block; id 0: it was not found. */
 struct tier_loc rig_where(const struct rig *g, uint32_t id);
 
 #endif

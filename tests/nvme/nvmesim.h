@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One seed's world: an NVMe tier over several lives, and what must be true of it. */
+/* The world of one seed: an NVMe tier over several lives (starts), and the checks of it. */
 #ifndef KVC_TEST_NVMESIM_H
 #define KVC_TEST_NVMESIM_H
 
@@ -13,24 +13,26 @@ struct sim_thing {
     enum sim_state state;
     struct tier_loc loc;
     uint32_t version, bytes, ops;
-    bool durable; /* promised, and the promise was confirmed */
+    bool durable; /* put durably, and durability was confirmed */
     bool moving;
-    bool hidden; /* promised as hidden_version, which a bad start did not find */
+    /* Durable as hidden_version, which a start with a missing path or journal did not find. */
+    bool hidden;
     uint32_t hidden_version;
-    bool moved;        /* in this life: its old place may be overwritten, and told by a rebuild */
-    bool whole;        /* where it is are its bytes, also when it was found by its table */
-    uint32_t versions; /* ever put */
+    /* Moved in this life: its old place may be overwritten, and a rebuild may report it. */
+    bool moved;
+    bool whole;        /* its place has its bytes, even if it was found by an extent's table */
+    uint32_t versions; /* number of versions that were ever put */
     uint32_t dead;     /* versions up to this one are dead for certain */
     uint32_t born;     /* versions up to this one are of earlier lives */
     bool confirmed[SIM_VERSIONS]; /* dead for certain, with or without a journal */
-    uint32_t gone;                /* of them, those of another store */
+    uint32_t gone;                /* dead versions that are of another store */
     struct {
         struct hash128 sum;
         uint32_t bytes;
     } put[SIM_VERSIONS];
 };
 
-/* Of one seed: what the tier told, and what it wrote to disk and journal. */
+/* Digests of one seed: what the tier reported, and what it wrote to disk and journal. */
 struct sim_digest {
     uint64_t told, written;
 };
@@ -44,13 +46,15 @@ struct sim {
     uint64_t seed, random, step;
     struct rig rig;
     struct sim_thing thing[SIM_IDS];
-    bool misdirects; /* writes have gone astray in this world: wrong bytes may lie anywhere */
-    bool rebuilt;    /* extents were found by their tables: so were the dead, overwritten or not */
-    bool anew;       /* they were so by a start since the last life */
-    bool faults;     /* something failed in this life */
-    bool bad;        /* this life began without all that is there */
-    bool no_journal; /* the next one begins without */
-    uint32_t away;   /* a path + 1 that is not there in this life */
+    /* Writes have gone to wrong places in this world: wrong bytes may lie anywhere. */
+    bool misdirects;
+    /* Extents were found by their tables; those of dead blocks too, overwritten or not. */
+    bool rebuilt;
+    bool anew;       /* a start since the last life found extents by their tables */
+    bool faults;     /* an operation failed in this life */
+    bool bad;        /* this life began with a path or the journal missing */
+    bool no_journal; /* the next life begins without a journal */
+    uint32_t away;   /* number + 1 of the path that is missing in this life; 0: none */
     bool dying;
     uint32_t ops;
     struct sim_totals *totals;
@@ -60,16 +64,16 @@ struct sim {
 
 _Noreturn void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void sim_run(uint64_t seed, bool trace, struct sim_totals *totals, struct sim_digest *ret_digest);
-/* An operation on this version of a block ended (0 or -errno), or something befell it: for the
- * seed's digest. */
+/* Adds to the seed's digest that an operation on this version of a block ended (0 or -errno), or
+ * what happened to it. */
 enum sim_fate { SIM_MOVED = 1, SIM_LOST, SIM_IN_THE_WAY, SIM_FOUND, SIM_FOUND_DURABLE };
 void sim_told(struct sim *s, uint32_t id, uint32_t version, int what);
 
-/* nvmesim_check.c: what the disk and the journal are asked to do. */
+/* nvmesim_check.c: watches the operations on disk and journal. */
 void sim_watch(struct sim *s);
-/* After recovery: what was found is what may be there. */
+/* Call it after recovery: checks that each block found may be there. */
 void sim_check_found(struct sim *s, bool clean);
-/* At rest: the store read whole agrees with the tier. */
+/* Call it while nothing is in flight: reads the whole store and compares it with the tier. */
 void sim_check_store(struct sim *s);
 
 #endif
