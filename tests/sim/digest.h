@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a simulation did, as one number: the same on every machine and in every build. */
+/* Events of a simulation as one number, the same on every machine and in every build. */
 #ifndef KVC_TEST_DIGEST_H
 #define KVC_TEST_DIGEST_H
 

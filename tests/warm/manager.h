@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stand-in for the service manager, in the test's own process: it listens on NOTIFY_SOCKET, keeps
- * descriptors that come with FDSTORE=1, drops them with FDSTOREREMOVE=1, and hands copies of them
- * to every daemon that the test starts (LISTEN_FDS, LISTEN_FDNAMES, LISTEN_PID), as sd_notify(3)
- * and sd_listen_fds(3) describe. One per process; a thread of its own reads the socket.
+ * A stand-in for the service manager in the test's own process. It listens on NOTIFY_SOCKET, keeps
+ * descriptors that come with FDSTORE=1, and drops them with FDSTOREREMOVE=1. Each daemon that the
+ * test starts gets copies of them (LISTEN_FDS, LISTEN_FDNAMES, LISTEN_PID). sd_notify(3) and
+ * sd_listen_fds(3) describe this. One per process; its own thread reads the socket.
  */
 #ifndef KVC_TEST_MANAGER_H
 #define KVC_TEST_MANAGER_H
@@ -13,15 +13,15 @@
 #define MANAGER_FDS_MAX 256u
 
 struct manager_stats {
-    uint32_t stored, refused, removed; /* descriptors, since the start */
-    uint32_t held;                     /* now */
+    uint32_t stored, refused, removed; /* numbers of descriptors since the start */
+    uint32_t held;                     /* descriptors in the store now */
     uint32_t ready, watchdogs, stopping;
 };
 
-/* From here on every process that this one forks, and that then calls exec, is a service.
- * max: FileDescriptorStoreMax=. */
+/* From now on each process that this one forks and that calls exec is a service. max:
+ * FileDescriptorStoreMax=. */
 void manager_begin(uint32_t max);
-/* What `systemctl stop` does to the store. */
+/* Empties the store, as `systemctl stop` does. */
 void manager_forget(void);
 void manager_stats(struct manager_stats *ret_stats);
 void manager_end(void);

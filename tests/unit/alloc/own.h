@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One call of each function that is counted, eight in all; everything is freed again. */
+/* Calls each of the eight counted functions once; frees everything. */
 void own_allocate_eight_times(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traces for the simulator, so small that every hit can be told by hand. Included by test programs;
- * failures fail the test. */
+/* Traces for the simulator that are so small that each hit can be worked out by hand. A failure
+ * fails the test. */
 #ifndef TEST_SIM_RIG_H
 #define TEST_SIM_RIG_H
 
@@ -37,7 +37,7 @@ static inline void ask(const char *line)
     ck_assert_msg(trace__parse_line(&trace, line, why) == 0, "%s", line);
 }
 
-/* "1 2 3, 1 2 4": requests, a second apart. */
+/* Makes a trace from "1 2 3, 1 2 4": requests one second apart. */
 static inline void make(const char *requests)
 {
     char copy[1024], line[512];

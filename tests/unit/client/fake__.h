@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fake daemon's files share: fake.c and, about devices, fake_devices.c. */
+/* What the files of the fake daemon share: fake.c, and fake_devices.c about devices. */
 #ifndef KVC_TEST_CLIENT_FAKE_PRIVATE_H
 #define KVC_TEST_CLIENT_FAKE_PRIVATE_H
 
@@ -21,9 +21,9 @@
     } while (0)
 
 #define CONNS 8
-/* Memory of the worker's; pages in it. */
+/* Device memory of the worker, and its pages. */
 struct fake_memory {
-    uint8_t *at, *base; /* base: of the mapping */
+    uint8_t *at, *base; /* base: beginning of the mapping */
     uint64_t bytes, base_bytes;
 };
 struct fake_pool {
@@ -34,10 +34,10 @@ struct fake_pool {
         struct msg_region region[FAKE_POOL_REGIONS];
     } group[2];
 };
-/* A load that is to write later. */
+/* A load that writes its pages later. */
 struct late {
     bool armed;
-    uint64_t at_ms; /* 0: when it is cancelled */
+    uint64_t at_ms; /* when; 0: at its cancel */
     uint32_t pool, n;
     uint32_t pages[FAKE_PAGES];
 };
@@ -46,7 +46,7 @@ struct later {
     uint8_t buf[8192];
     size_t len;
     uint64_t at_ms;
-    uint64_t corr; /* 0 = free */
+    uint64_t corr; /* 0: the entry is free */
     uint8_t op;
     bool after_next;
     bool silent;
@@ -70,7 +70,7 @@ struct daemon {
     uint8_t tx[65536];
 
     uint64_t *words;
-    uint8_t hbm_uuid[KVC_UUID_BYTES]; /* of the last ACQUIRE_ON */
+    uint8_t hbm_uuid[KVC_UUID_BYTES]; /* uuid of the last ACQUIRE_ON */
     struct fake_memory memory[KVC_MEMS_MAX];
     struct fake_pool pool[KVC_POOLS_MAX];
     struct late late;
@@ -86,14 +86,15 @@ void statuses(struct daemon *d, uint8_t *out, uint32_t n);
 
 /* ---- fake_devices.c ---- */
 
-/* An attach message with the descriptor that came along, or -1: whether it was about devices. */
+/* Handles an attach message and its descriptor (-1: none). False: the message is not about devices.
+ */
 bool gpu_attach(struct daemon *d, int conn, const uint8_t *buf, size_t len, int passed);
-/* A request: the answer's length, 0 when it is not about devices. */
+/* Handles a request. Returns the answer's length; 0: the request is not about devices. */
 int gpu_list(const struct msg_list *m, const struct msg_head *h, uint8_t *out, size_t cap);
 int gpu_answer(struct daemon *d, const struct msg_head *h, const uint8_t *in, size_t len,
                uint8_t *out, size_t cap);
 void gpu_late(struct daemon *d, bool is_cancelled);
-/* What the session had is gone. */
+/* Forgets the device objects of the session. */
 void gpu_session_ended(struct daemon *d);
 void gpu_create(struct fake *f);
 void gpu_destroy(struct fake *f);

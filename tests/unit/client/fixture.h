@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the library share: a fake daemon, a session with it, and sequences to ask for.
- */
+/* What tests of the library share: a fake daemon, a session with it, and sequences. */
 #ifndef KVC_TEST_CLIENT_FIXTURE_H
 #define KVC_TEST_CLIENT_FIXTURE_H
 
@@ -66,7 +65,7 @@ static inline void start(void)
         keys[i] = (uint8_t)(i % KVC_KEY_BYTES == 0 ? i / KVC_KEY_BYTES + 1 : i);
 }
 
-/* A running daemon, a session with a long deadline, a namespace, staging asked for. */
+/* Starts a daemon and opens a session with a long deadline, staging and a namespace. */
 static inline void start_open(void)
 {
     uint64_t bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker with paged memory on an emulated device: two layers, K and V apart, two pages a block.
- */
+/* A worker with paged memory on an emulated device: two layers, K and V in regions of their own,
+ * two pages for each block. */
 #ifndef KVC_TEST_CLIENT_GPU_FIXTURE_H
 #define KVC_TEST_CLIENT_GPU_FIXTURE_H
 
@@ -41,7 +41,7 @@ static inline void open_gpu(void)
     memory = at;
 }
 
-/* start_open(), and a device with memory. */
+/* Calls start_open(), and opens a device with memory. */
 static inline void start_gpu(void)
 {
     start_open();
@@ -84,7 +84,7 @@ static inline bool page_is(uint32_t page, uint8_t byte)
     return true;
 }
 
-/* That a block's pages hold what the fake daemon writes for it. */
+/* Whether the block's pages hold what the fake daemon writes for it. */
 static inline bool block_is(uint32_t block, const uint32_t *pages)
 {
     for (uint32_t r = 0; r < REGIONS; r++) {

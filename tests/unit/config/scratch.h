@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A private working directory per test, files in it, and configurations loaded from them. */
+/* A private working directory for each test, files in it, and configurations that are loaded from
+ * them. */
 #ifndef SCRATCH_H
 #define SCRATCH_H
 
@@ -15,7 +16,7 @@
 #include "config.h"
 
 static char scratch_dir[64];
-static char scratch_runtime[96]; /* a --set that every machine can satisfy */
+static char scratch_runtime[96]; /* a --set that works on every machine */
 
 static void scratch_setup(void)
 {
@@ -40,7 +41,7 @@ static void scratch_teardown(void)
     (void)!nftw(scratch_dir, scratch__remove, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Makes the directories on the way. */
+/* Writes a file; makes missing directories. */
 __attribute__((unused)) static void scratch_write(const char *path, const char *text, size_t len)
 {
     char dir[PATH_MAX];
@@ -55,8 +56,8 @@ __attribute__((unused)) static void scratch_write(const char *path, const char *
     ck_assert_int_eq(fclose(f), 0);
 }
 
-/* Loads `text` as x.yaml with the scratch runtime_dir. Errors, one per line, go to ret_text (""
- * when none). */
+/* Loads `text` as x.yaml, with the scratch runtime_dir. ret_text: the errors, one per line; "" if
+ * none. */
 __attribute__((unused)) static int scratch_load(const char *text, struct config *ret,
                                                 char *ret_text, size_t cap)
 {
@@ -74,7 +75,7 @@ __attribute__((unused)) static int scratch_load(const char *text, struct config 
     return r;
 }
 
-/* The same where it has to work. */
+/* The same; fails the test if it does not load. */
 __attribute__((unused)) static struct config scratch_config(const char *text)
 {
     struct config cfg;

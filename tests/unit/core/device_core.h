@@ -24,14 +24,14 @@ static inline void end_devices(void)
         fake_pool_destroy(&pool);
 }
 
-/* A chain of that client's, held by it in host memory. */
+/* Stores a chain for that client, which then holds it in host memory. */
 static inline struct core_held chain(unsigned client, uint32_t chain, uint32_t blocks)
 {
     rig_store(&r, client, ns, 0, chain, 0, blocks);
     return rig_acquire(&r, client, ns, chain, BT * blocks);
 }
 
-/* All that a device copies ends so. */
+/* Ends all copies of the device with this status. */
 static inline void end_copies(unsigned device, int status)
 {
     while (fake_device_inflight(r.device[device]) > 0) {
@@ -41,7 +41,7 @@ static inline void end_copies(unsigned device, int status)
     core_check(r.core);
 }
 
-/* Fills and lets the copies end; how many blocks the lease holds there. */
+/* Fills the lease and ends the copies. Returns how many blocks the lease holds on the device. */
 static inline uint32_t fill(unsigned client, const struct core_held *held, unsigned device,
                             uint32_t shard)
 {
@@ -57,14 +57,14 @@ static inline uint32_t fill(unsigned client, const struct core_held *held, unsig
     return f.f.ret_blocks;
 }
 
-/* One bit of a block in host memory. */
+/* Changes one bit of a block in host memory. */
 static inline void flip(uint32_t chain, uint32_t i)
 {
     const struct rig_block e = rig_explain(&r, 0, 0, chain, i);
     fake_tier_flip(r.tier, &e.view, 3);
 }
 
-/* Where a lease's blocks are, as its client is told. */
+/* Locations of a lease's blocks, as its client gets them. */
 struct views {
     struct tier_view v[64];
     uint32_t n;
@@ -94,7 +94,7 @@ static inline void on_verified_ignored(struct core_verify *v)
     (void)v;
 }
 
-/* All of host memory (0) or of the disk (1) is read again, while copies of devices stay. */
+/* Verifies all of host memory (0) or of the disk (1), while copies of devices are in flight. */
 static inline void verify_all(uint8_t tier)
 {
     static struct core_verify v;

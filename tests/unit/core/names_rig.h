@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names on a core rig, in few words. Included by test programs; failures fail the test. */
+/* Short functions for tests of names on a core rig. A failure fails the test. */
 #ifndef KVC_TEST_NAMES_RIG_H
 #define KVC_TEST_NAMES_RIG_H
 
@@ -8,7 +8,7 @@
 #include "core_slices.h"
 #include "one_core.h"
 
-/* begin_core(), of a core that may keep names. */
+/* Like begin_core(), of a core that can keep names. */
 static inline void begin(uint32_t host, uint32_t disk, bool journal)
 {
     rig_defaults(&r);
@@ -24,9 +24,9 @@ static inline void store(uint32_t chain, uint32_t first, uint32_t n)
     rig_step(&r);
 }
 
-/* Of one who waits. */
+/* The result that a waiter gets. */
 struct waited {
-    struct core_name_waiter w; /* first */
+    struct core_name_waiter w; /* must be first */
     unsigned calls;
     int err;
 };
@@ -47,7 +47,7 @@ static inline struct core_name_id id_of(uint8_t kind, const char *name, const ch
                                  .sub_bytes = (uint32_t)strlen(sub)};
 }
 
-/* A conversation of client 1 on the first `tokens` of a chain. */
+/* Puts a conversation of client 1 on the first `tokens` of a chain. */
 static inline int put(const char *name, uint32_t chain, uint32_t tokens, struct core_name_put in,
                       struct waited *w, struct core_named *ret_named)
 {

@@ -14,12 +14,12 @@
 #include "core_rig.h"
 
 #define BT   8u  /* tokens of a block of `ns` */
-#define SLOT 64u /* and its bytes */
+#define SLOT 64u /* bytes of such a block */
 
 static CK_ATTRIBUTE_UNUSED struct rig r;
-static CK_ATTRIBUTE_UNUSED struct core_ns *ns; /* "m", of client 1; one group of full attention */
+static CK_ATTRIBUTE_UNUSED struct core_ns *ns; /* model "m", opened by client 1; one FULL group */
 
-/* Room for so many blocks of `ns`; a disk has regions of 8 (0: no disk). */
+/* Sets room for so many blocks of `ns`; disk 0: no disk, else it has regions of 8 blocks. */
 static inline void room_for(uint32_t host, uint32_t disk)
 {
     r.tier_cfg.regions = 1;
@@ -27,7 +27,7 @@ static inline void room_for(uint32_t host, uint32_t disk)
     r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
 }
 
-/* Once more, of a core that was restarted. */
+/* Opens `ns` again after a restart of the core. */
 static inline void open_ns(void)
 {
     const struct core_ns_spec spec = rig_spec("m", BT, SLOT);
@@ -47,7 +47,7 @@ static inline void begin_core(uint32_t host, uint32_t disk)
     begin_ns();
 }
 
-/* Nothing where nothing is begun. */
+/* Ends the core, if one was begun. */
 static inline void end(void)
 {
     for (unsigned i = 0; r.core && i < r.cfg.ndevices; i++)
@@ -61,7 +61,7 @@ static inline const struct core_metrics *metrics(void)
     return core_metrics(r.core);
 }
 
-/* Chains first .. first + n - 1 of two blocks each, one after the other. */
+/* Stores chains first .. first + n - 1, each of two blocks, one after the other. */
 static inline void store_chains(uint32_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -71,7 +71,7 @@ static inline void store_chains(uint32_t first, uint32_t n)
     }
 }
 
-/* What is loaded of it has its bytes. How many tokens. */
+/* Loads a chain and checks the bytes of the hit. Returns its tokens. */
 static inline uint32_t load(uint32_t chain, uint32_t tokens)
 {
     struct core_held held = rig_load(&r, 1, ns, chain, tokens);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of devices share: one that is up, and operations that are waited for. Their _i is
- * the enum loop_backend. */
+/* What tests of devices share: a device that is up, and operations that are waited for. _i of the
+ * cases is the enum loop_backend. */
 #ifndef TESTS_GPU_FIXTURE_H
 #define TESTS_GPU_FIXTURE_H
 
@@ -15,7 +15,7 @@
 static struct loop *loop;
 static struct gpu *gpu;
 
-/* What `changed` told, in order. */
+/* Calls of `changed`, in order. */
 struct change {
     enum gpu_state state;
     uint32_t generation;
@@ -61,7 +61,7 @@ struct flight {
     struct gpu_op op;
     struct gpu *gpu;
     unsigned calls;
-    unsigned order; /* of its end among all */
+    unsigned order; /* place of its end among all ends */
 };
 static unsigned ends;
 
@@ -81,7 +81,7 @@ static inline void begin(struct gpu *g, struct flight *f)
     f->op.owner = f;
     f->op.status = 12345;
     gpu_submit(g, &f->op);
-    ck_assert_uint_eq(f->calls, 0); /* never inline */
+    ck_assert_uint_eq(f->calls, 0); /* `done` is never called inside the submitting call */
 }
 
 static inline int end_of(struct flight *f)

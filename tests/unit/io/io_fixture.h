@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scratch directory and a loop, for tests of adapters that keep something on disk. */
+/* A scratch directory and a loop, for tests of adapters that keep files. */
 #ifndef TESTS_IO_FIXTURE_H
 #define TESTS_IO_FIXTURE_H
 
@@ -21,8 +21,8 @@ static inline int scratch_remove_one(const char *path, const struct stat *st, in
     return remove(path);
 }
 
-/* On disk: in the working directory, since /tmp may be a tmpfs that lacks O_DIRECT. In memory:
- * where there is a tmpfs, for tests that sync thousands of times. */
+/* on_disk: makes it in the working directory, because a tmpfs may lack O_DIRECT. Else on a tmpfs if
+ * there is one, for tests that sync thousands of times. */
 static inline void scratch_make(bool on_disk)
 {
     const bool shm = !on_disk && access("/dev/shm", W_OK) == 0;
@@ -36,7 +36,7 @@ static inline void scratch_remove(void)
     (void)nftw(scratch, scratch_remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A path in the scratch directory; up to four live at once. */
+/* The path of a file in the scratch directory; at most four are valid at a time. */
 static inline const char *in_scratch(const char *name)
 {
     static char paths[4][256];

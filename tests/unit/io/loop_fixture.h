@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two programs of loop tests share. Cases of both loops run on io_uring and on epoll;
+/* What the two programs of loop tests share. Cases for both loops run on io_uring and on epoll;
  * their _i is the enum loop_backend. */
 #ifndef TESTS_LOOP_FIXTURE_H
 #define TESTS_LOOP_FIXTURE_H
@@ -16,7 +16,7 @@
 
 #define MS         1000000ll
 #define SECOND     1000000000ll
-#define GIVE_UP_NS (20 * SECOND) /* a turn that waits for something that must come */
+#define GIVE_UP_NS (20 * SECOND) /* limit of a turn that waits for an event */
 
 static inline struct loop *make_with(int backend, unsigned entries, unsigned watches, unsigned ops)
 {
@@ -43,7 +43,7 @@ static inline int64_t now_ns(void)
     return (int64_t)ts.tv_sec * SECOND + ts.tv_nsec;
 }
 
-/* Turns until a callback has run (0 may come early: see loop_turn). */
+/* Runs turns until a callback has run. A turn may return 0 early: see loop_turn(). */
 static inline int turn_some(struct loop *loop)
 {
     int64_t end = now_ns() + GIVE_UP_NS;
@@ -53,7 +53,7 @@ static inline int turn_some(struct loop *loop)
     return n;
 }
 
-/* Turns without waiting, often enough for everything that is ready to have been looked at. */
+/* Runs turns without waiting, so many that everything ready is handled. */
 static inline int turn_ready(struct loop *loop)
 {
     int callbacks = 0;
@@ -65,13 +65,13 @@ static inline int turn_ready(struct loop *loop)
     return callbacks;
 }
 
-/* A watch that notes what happened. */
+/* A watch that notes its callbacks. */
 struct seen {
     struct loop_watch watch;
     struct loop *loop;
     unsigned calls;
     uint32_t events;
-    struct seen *victim; /* deleted in the callback */
+    struct seen *victim; /* watch that is deleted in the callback */
     uint32_t mod_to;
     bool mod;
     bool drain;
@@ -105,7 +105,7 @@ static inline struct seen *watch_new(struct loop *loop, int fd, uint32_t events)
 static inline void watch_free(struct seen *s)
 {
     loop_watch_del(s->loop, &s->watch);
-    memset(s, 0xa5, sizeof(*s)); /* a late callback must not find anything it could use */
+    memset(s, 0xa5, sizeof(*s)); /* a late callback must find nothing that it could use */
     free(s);
 }
 
@@ -122,7 +122,7 @@ static inline int bell_new(void)
     return fd;
 }
 
-/* The first backend to test; without io_uring the epoll half runs alone, and says so. */
+/* The first backend to test. Without io_uring only epoll is tested, which is printed. */
 static inline int first_backend(void)
 {
     static bool known;
@@ -140,7 +140,7 @@ static inline int first_backend(void)
     return first;
 }
 
-/* Cases of both loops: _i is the backend. */
+/* Runs on both loops; _i is the backend. */
 #define CASE_BOTH_LOOPS(name) CASE_RANGE(name, first_backend(), LOOP_EPOLL + 1)
 #define CASE_DIES_BOTH_LOOPS(name, signo) \
     CHECK_CASE(name, .first = first_backend(), .end = LOOP_EPOLL + 1, .signal = (signo))

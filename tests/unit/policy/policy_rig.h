@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One policy with memory of its own, for tests: asked and told in short words. */
+/* One policy with its own memory, for tests, and short functions to drive it. */
 #ifndef TEST_POLICY_RIG_H
 #define TEST_POLICY_RIG_H
 
@@ -17,7 +17,8 @@ struct rig {
     struct policy *p;
     void *mem;
     bool refused[RIG_BLOCKS];
-    unsigned asked[RIG_BLOCKS]; /* and refused, since it was released, used or assigned */
+    /* Times that the block was asked for and refused since its release, use or assignment. */
+    unsigned asked[RIG_BLOCKS];
     uint64_t now_ms;
 };
 
@@ -51,8 +52,8 @@ static inline uint32_t rig_victim(struct rig *rig, uint8_t list)
     return rig->ops->victim(rig->p, list, rig->now_ms, rig_can_evict, rig);
 }
 
-/* A block whose hash is its number plus `content`: the same content comes again under any number.
- */
+/* Inserts a block whose hash follows from `content`, so that equal contents can come again under
+ * another number. */
 static inline void rig_insert_as(struct rig *rig, uint32_t block, uint32_t parent, uint64_t content)
 {
     const struct policy_hint hint = {.hash = content * 0x9e3779b97f4a7c15u,
@@ -73,7 +74,7 @@ static inline void rig_touch(struct rig *rig, uint32_t block)
     rig->ops->touch(rig->p, block, rig->now_ms);
 }
 
-/* Takes the victims of list 0 until there is none; they must be these. */
+/* Takes victims of list 0 until there is none; they must be these, in this order. */
 static inline void rig_expect(struct rig *rig, unsigned n, const uint32_t *want)
 {
     for (unsigned i = 0; i < n; i++) {

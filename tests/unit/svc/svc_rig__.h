@@ -13,7 +13,8 @@ struct msg_reserve sr__reserve(const struct sr_blocks *b);
 struct msg_seq sr__seq(const struct sr_blocks *b);
 
 void sr__device_ports(struct svc_ports *ports);
-/* After the host tier, before the core; copies or imports are in flight; after the core. */
+/* Called in this order: after the host tier and before the core; whether copies or imports are in
+ * flight; after the core. */
 void sr__devices_begin(struct srig *s);
 bool sr__devices_are_busy(const struct srig *s);
 void sr__devices_end(struct srig *s);

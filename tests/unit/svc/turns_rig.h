@@ -15,11 +15,11 @@
 
 #define LONG_BLOCKS 40u
 #define LONG_BYTES  (LONG_BLOCKS * 64u)
-#define TURNS       200u /* more than any request takes */
+#define TURNS       200u /* more turns than any request takes */
 
 static CK_ATTRIBUTE_UNUSED struct srig s;
 static CK_ATTRIBUTE_UNUSED struct sr_peer *p, *q;
-static CK_ATTRIBUTE_UNUSED struct sr_blocks longer; /* of the namespace; not stored yet */
+static CK_ATTRIBUTE_UNUSED struct sr_blocks longer; /* in the namespace; not stored yet */
 static CK_ATTRIBUTE_UNUSED struct sr_storage storage;
 
 static inline void begin_workers(void)
@@ -32,7 +32,7 @@ static inline void begin_workers(void)
     sr_turn(&s, 0);
 }
 
-/* The same, and a namespace. */
+/* begin_turns() and a namespace. */
 static inline void begin_turns(void)
 {
     begin_workers();
@@ -40,7 +40,7 @@ static inline void begin_turns(void)
     sr_turn(&s, 0);
 }
 
-/* Before sr_begin(): storage, and host memory for 64 blocks. */
+/* Call it before sr_begin(): sets storage, and host memory for 64 blocks. */
 static inline void with_storage(void)
 {
     storage = (struct sr_storage){.paths = 0};
@@ -54,7 +54,7 @@ static inline void end_turns(void)
     s.storage = NULL;
 }
 
-/* Turns until it is answered; how many that took. */
+/* Runs turns until the request is answered. Returns their number. */
 static inline unsigned turns_until(uint64_t corr)
 {
     unsigned n = 0;
@@ -65,7 +65,7 @@ static inline unsigned turns_until(uint64_t corr)
     return n;
 }
 
-/* The same, while copies end. */
+/* The same, and ends copies meanwhile. */
 static inline void copies_until(uint64_t corr)
 {
     for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
@@ -119,7 +119,7 @@ static inline struct core_name *named(void)
     return core_name_find(s.core, s.svc->sessions[1].client, &id, &nm) == 0 ? nm : NULL;
 }
 
-/* It covers the first blocks of a chain. more: flags, ids. */
+/* Puts the conversation on the first blocks of a chain. more: flags, ids. */
 static inline uint64_t put_as(struct sr_peer *peer, uint32_t chain, uint32_t blocks,
                               struct msg_name_put msg)
 {

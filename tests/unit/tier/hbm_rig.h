@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An hbm with a worker or two around it: memory of theirs, pools in it, host memory, and copies
- * with what they must come to.
+ * An hbm with one or two workers: their memory, pools in it, host memory, and copies with their
+ * expected results.
  *
- * Everything here works over any gpu: the fake one (fake_gpu.h), which `step` lets run, and the
- * emulated one, which runs by itself.
+ * All functions work with any gpu: the fake one (fake_gpu.h), which `step` runs, and the emulated
+ * one, which runs by itself.
  */
 #ifndef KVC_TEST_HBM_RIG_H
 #define KVC_TEST_HBM_RIG_H
@@ -18,7 +18,7 @@
 #define RIG_HOST_BYTES  (UINT64_C(32) << 20)
 #define RIG_PAGES_MAX   40u
 #define RIG_PIECES      48u
-#define RIG_BLOCK_PAGES 16u /* most that a block of a layout has */
+#define RIG_BLOCK_PAGES 16u /* most pages of a block in any layout */
 #define RIG_REGIONS     400u
 
 struct rig {
@@ -26,7 +26,7 @@ struct rig {
     struct hbm *hbm;
     struct device *d;
     struct tier *t;                /* its slots */
-    void (*step)(struct gpu *gpu); /* NULL: it runs by itself */
+    void (*step)(struct gpu *gpu); /* lets the device work; NULL: it runs by itself */
     uint8_t *host;                 /* RIG_HOST_BYTES, page-aligned */
     uint32_t ups, losts, retired;
     uint32_t last_retired, last_principal;
@@ -36,12 +36,12 @@ struct rig_config {
     const char *device;
     uint64_t limit_bytes, chunk_bytes;
     const char *fault_file;
-    uint64_t latency_ns, memory_bytes, inflight_bytes; /* of an emulated device */
+    uint64_t latency_ns, memory_bytes, inflight_bytes; /* settings of an emulated device */
     void (*step)(struct gpu *gpu);
 };
 void rig_open(struct rig *r, const struct rig_config *config);
 void rig_close(struct rig *r);
-/* One turn: the device, then the loop. */
+/* Runs one turn: the device, then the loop. */
 void rig_turn(struct rig *r);
 #define RIG_UNTIL(r, condition) \
     do {                        \
@@ -51,33 +51,33 @@ void rig_turn(struct rig *r);
 
 uint64_t rig_random(struct rig *r);
 uint32_t rig_below(struct rig *r, uint32_t n);
-/* Bytes that are nobody else's. */
+/* Fills memory with bytes that occur nowhere else. */
 void rig_scribble(struct rig *r, void *at, uint64_t bytes);
 
 /* ---- a worker's memory ---- */
 
 struct rig_mem {
     struct device_mem *mem;
-    uint8_t *at;     /* the worker's mapping of it */
-    uint8_t *expect; /* what has to be in it */
+    uint8_t *at;     /* the worker's mapping of the memory */
+    uint8_t *expect; /* the bytes that the memory must have */
     uint64_t bytes;
     struct device_range range;
-    int err; /* 1: not heard yet */
+    int err; /* result of the import; 1: it has not ended */
 };
 void rig_mem_make(struct rig *r, struct rig_mem *m, uint64_t bytes);
-/* mem_import(), and how that went; m->err is what fn said. */
+/* Calls mem_import() and returns its result; m->err is the result that its callback got. */
 int rig_mem_import(struct rig *r, struct rig_mem *m);
 void rig_mem_unmake(struct rig_mem *m);
-/* All of it is as it has to be. */
+/* Checks that the memory has the bytes of `expect`. */
 void rig_mem_check(const struct rig_mem *m);
 
 /* ---- pools ---- */
 
 enum rig_layout {
-    RIG_KV_APART,    /* a region for K and one for V per layer, K and V in memory of their own */
-    RIG_KV_TOGETHER, /* one region per layer, its pages next to each other */
+    RIG_KV_APART, /* a region for K and one for V of each layer, K and V in memories of their own */
+    RIG_KV_TOGETHER, /* one region for each layer, pages side by side */
     RIG_ACROSS,      /* a page has all layers: regions are interleaved */
-    RIG_MLA,         /* one region per layer, pages of no round size */
+    RIG_MLA,         /* one region for each layer, with pages of an odd size */
     RIG_LAYOUTS
 };
 struct rig_pool {
@@ -86,25 +86,24 @@ struct rig_pool {
     uint32_t nmems;
     struct device_pool_spec spec;
     struct device_region region[RIG_REGIONS];
-    uint8_t from[RIG_REGIONS]; /* which memory */
+    uint8_t from[RIG_REGIONS]; /* memory in which each region lies */
     uint32_t layers;
     uint32_t block_bytes;
 };
-/* Memory imported, pool open. */
+/* Imports the memory and opens the pool. */
 void rig_pool_open(struct rig *r, struct rig_pool *p, enum rig_layout layout, uint32_t layers,
                    uint32_t pages_per_block);
-/* Without its memory, which may be known already (bytes 0: it is made). */
+/* Makes the pool's spec, without memory. ret_bytes: the size of each memory that the pool needs. */
 void rig_pool_spec(struct rig_pool *p, enum rig_layout layout, uint32_t layers,
                    uint32_t pages_per_block, uint64_t ret_bytes[2]);
 void rig_pool_check(const struct rig_pool *p);
 void rig_pool_close(struct rig *r, struct rig_pool *p);
 
-/* What is in the pages (`expect`), as a block; and the other way round. */
+/* rig_gather() collects a block from the expected bytes of its pages; rig_scatter() makes a block
+ * the expected bytes of its pages. */
 void rig_gather(const struct rig_pool *p, const uint32_t *pages, uint8_t *ret_block);
 void rig_scatter(struct rig_pool *p, const uint32_t *pages, const uint8_t *block);
-/* Whether the layers from `first` to before `end` of the block are in the pages, as a worker sees
- * it.
- */
+/* Whether the worker sees layers `first` to `end` - 1 of the block in the pages. */
 bool rig_layers_are(const struct rig_pool *p, const uint32_t *pages, const uint8_t *block,
                     uint64_t first, uint64_t end);
 
@@ -116,23 +115,23 @@ struct rig_copy {
     uint32_t pages[RIG_PIECES][RIG_BLOCK_PAGES];
     uint32_t dones;
 };
-/* n pieces, of host memory from host + i * slot bytes on, and pages that differ. */
+/* Makes n pieces: host memory from host + i * slot bytes on, and different pages for each. */
 void rig_copy_init(struct rig *r, struct rig_copy *c, enum device_copy_kind kind,
                    struct rig_pool *p, uint32_t n);
 void rig_submit(struct rig *r, struct rig_copy *c);
-/* What a copy before it has left in the pieces is forgotten. */
+/* Clears what an earlier copy left in the pieces. */
 void rig_copy_anew(struct rig_copy *c);
-/* Submits, waits, and returns the status. */
+/* Submits a copy and waits for its end. Returns its status. */
 int rig_copy(struct rig *r, struct rig_copy *c);
 
-/* A slot with these bytes, labelled. */
+/* Allocates a slot, fills it with these bytes, and labels it. */
 struct tier_loc rig_fill(struct rig *r, uint32_t principal, const void *bytes, uint32_t n);
 int rig_fill_slot(struct rig *r, struct tier_loc loc, const void *bytes, uint32_t n);
 void rig_set_label(struct rig *r, struct tier_loc loc, uint32_t bytes);
 
 /* ---- room ---- */
 
-/* A slot of this principal, of occupant 1. */
+/* Allocates a slot for this principal, with occupant 1. */
 int rig_alloc(struct rig *r, uint32_t principal, uint32_t bytes, struct tier_loc *ret_loc);
 struct tier_view rig_view(struct rig *r, struct tier_loc loc);
 struct rig_victims {
@@ -140,9 +139,9 @@ struct rig_victims {
     uint32_t n;
 };
 void rig_free_all(struct rig *r, struct rig_victims *v);
-/* As core does it: what has to go is freed. Returns how many. */
+/* Makes room as core does: frees the blocks that must go. Returns their number. */
 uint32_t rig_drain(struct rig *r, uint32_t principal, uint32_t bytes);
-/* How giving the chunk to a session of this principal goes. */
+/* Exports the chunk to a session of this principal. Returns the result. */
 int rig_export(struct rig *r, uint32_t chunk, uint32_t principal);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop that is turned until something has happened. */
+/* A loop that is turned until a condition holds. */
 #ifndef KVC_TEST_TIER_FIXTURE_H
 #define KVC_TEST_TIER_FIXTURE_H
 
@@ -15,7 +15,7 @@ static inline struct loop *fixture_loop(enum loop_backend want)
     return made;
 }
 
-/* Check's own timeout ends a wait for what does not come. */
+/* Check's time limit ends the wait if the condition never holds. */
 #define TURN_UNTIL(loop, condition)                                \
     do {                                                           \
         while (!(condition))                                       \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places where an arena's chunks wait for its next run. */
+/* Places in which an arena's chunks wait for its next run. */
 #ifndef KVC_TEST_WARM_FIXTURE_H
 #define KVC_TEST_WARM_FIXTURE_H
 
@@ -21,7 +21,7 @@
 
 static const uint64_t two_principals[] = {0, 0x1111, 0x2222};
 
-/* --- where chunks are kept: a directory, or this process in the place of a service manager --- */
+/* ---- a place for chunks: a directory, or this process in the role of a service manager ---- */
 
 struct kept {
     char dir[64];
@@ -97,7 +97,7 @@ static inline struct arena_config config_of(struct kept *k, enum arena_persist p
                                  .nprints = ARRAY_LEN(two_principals)};
 }
 
-/* The service manager gives descriptors of its own, and keeps them. */
+/* The service manager passes duplicates of the descriptors and keeps its own. */
 static inline void give_back(const struct kept *k, struct arena_config *config,
                              struct backing_fd given[KEPT_MAX])
 {
