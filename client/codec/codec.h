@@ -51,7 +51,8 @@ bool codec_is_text(struct codec_bin s);
 
 struct msg_head {
     uint8_t op;
-    uint64_t corr; /* chosen by the client, echoed in the reply, unique among those in flight */
+    /* Chosen by the client, echoed in the reply; no two requests in flight have the same. */
+    uint64_t corr;
     /* Counted from receipt; 0 = KVC_DEADLINE_DEFAULT_MS. A larger value than fits is read as 2^32 -
      * 1. */
     uint32_t deadline_ms;
@@ -106,9 +107,10 @@ struct msg_ns_open {
     struct codec_bin model, revision, dtype, quant, layout, position, position_params, attention,
         lora, extra, sub;
     uint32_t layers, kv_heads, head_size, shards;
-    uint32_t flags;                     /* KVC_F_TOKENS */
-    uint64_t prefill_ns_per_token;      /* 0 = unknown */
-    uint64_t prefill_ns_per_token_pair; /* quadratic part, in 1e-6 ns; 0 = unknown */
+    uint32_t flags;                /* KVC_F_TOKENS */
+    uint64_t prefill_ns_per_token; /* cost of computing one token; 0 = unknown */
+    /* Cost of a token for each token before it, in 1e-6 ns; 0 = unknown. */
+    uint64_t prefill_ns_per_token_pair;
     uint32_t ngroups;
     struct msg_group groups[KVC_GROUPS_MAX];
 };
@@ -127,7 +129,8 @@ struct msg_ns_open_reply {
 struct msg_seq {
     uint32_t ns;
     struct codec_bin sub; /* sub-tenant; empty = the namespace's own; gateway sessions only */
-    uint32_t tokens;      /* covered by the keys; need not be a multiple of block_tokens */
+    /* Number of tokens that the keys cover; need not be a multiple of block_tokens. */
+    uint32_t tokens;
     uint32_t ngroups;
     struct codec_bin keys[KVC_GROUPS_MAX]; /* n x 32 bytes */
 };
@@ -138,13 +141,13 @@ struct msg_lookup {
 };
 struct msg_group_hit {
     uint32_t blocks; /* leading blocks of this group that are cached */
-    uint8_t reason;  /* enum kvc_miss: why it ends there */
+    uint8_t reason;  /* enum kvc_miss: why no further block of the group counts */
     uint32_t detail; /* NAMESPACE: bit set of fields */
 };
 struct msg_lookup_reply {
     uint32_t hit_tokens;    /* longest prefix that satisfies every group, and is worth loading */
     uint32_t cached_tokens; /* longest prefix that satisfies every group, worth loading or not */
-    uint64_t load_us;       /* about what loading the hit would take */
+    uint64_t load_us;       /* estimated time to load the hit */
     uint32_t ngroups;
     struct msg_group_hit groups[KVC_GROUPS_MAX];
 };
@@ -154,7 +157,7 @@ struct msg_acquire {
     uint32_t flags; /* KVC_F_WAIT, KVC_F_NO_LOAD, KVC_F_READ_ONLY, KVC_F_ALL */
     uint32_t shard;
     uint32_t from_tokens; /* lease only blocks that end after this token */
-    uint32_t wait_tokens; /* WAIT: enough; 0 = all of seq.tokens */
+    uint32_t wait_tokens; /* with WAIT: so many tokens are enough; 0 = all of seq.tokens */
 };
 /* Where the bytes of one shard of one block are: KVC_LOC_BYTES on the wire, little-endian. */
 struct msg_loc {
@@ -185,7 +188,7 @@ struct msg_redeem { /* its reply is a msg_acquire_reply */
 };
 
 struct msg_release {
-    struct codec_bin leases; /* n x u64 little-endian */
+    struct codec_bin leases; /* n x u64 little-endian: the leases */
 };
 struct msg_release_reply {
     uint32_t released;
@@ -201,7 +204,7 @@ struct msg_reserve {
     uint32_t first_token;    /* position of the first key's first token */
     struct codec_bin keys;   /* n x 32: consecutive blocks */
     uint32_t last_tokens;    /* tokens in the last block; 0 = full */
-    struct codec_bin retain; /* n x KVC_RETAIN_BYTES: codec_get_retain */
+    struct codec_bin retain; /* n x KVC_RETAIN_BYTES; codec_get_retain() reads one */
 };
 struct msg_reserve_reply {
     uint64_t reservation;      /* 0 = nothing reserved */
@@ -210,9 +213,11 @@ struct msg_reserve_reply {
 
 struct msg_commit {
     uint64_t reservation;
-    uint32_t first;           /* index of the first block in the reservation's keys */
-    struct codec_bin offsets; /* n x u64 little-endian: where in staging; UINT64_MAX = skip */
-    struct codec_bin tokens;  /* token ids, u32 little-endian, of the blocks named; or empty */
+    uint32_t first; /* index of the first block in the reservation's keys */
+    /* n x u64 little-endian: offset of each block in staging; UINT64_MAX = skip it. */
+    struct codec_bin offsets;
+    /* u32 little-endian each: token ids of the blocks that are committed; or empty. */
+    struct codec_bin tokens;
 };
 struct msg_commit_reply {
     struct codec_bin statuses; /* n x u8 */
@@ -228,10 +233,10 @@ struct msg_store { /* RESERVE and COMMIT in one; the reply is a msg_commit_reply
 
 struct msg_pool_group {
     uint32_t pages_per_block;
-    struct codec_bin regions; /* n x KVC_REGION_BYTES: codec_get_region */
+    struct codec_bin regions; /* n x KVC_REGION_BYTES; codec_get_region() reads one */
 };
-struct msg_pool_open { /* its reply, and POOL_CLOSE's, is bare */
-    uint32_t pool;     /* chosen by the client, below KVC_POOLS_MAX, not open */
+struct msg_pool_open { /* the replies of POOL_OPEN and POOL_CLOSE are bare */
+    uint32_t pool;     /* chosen by the client: below KVC_POOLS_MAX, and not open */
     uint8_t uuid[KVC_UUID_BYTES];
     uint32_t pages_max;
     uint32_t ngroups;
@@ -240,10 +245,11 @@ struct msg_pool_open { /* its reply, and POOL_CLOSE's, is bare */
 struct msg_pool_close {
     uint32_t pool;
 };
-/* ACQUIRE, copies to pages, and RELEASE in one. */
+/* PAGES_LOAD does what ACQUIRE, copies to pages, and RELEASE do. */
 struct msg_group_pages {
-    struct codec_bin pages; /* n x u32: pages_per_block for each key of the group, the first
-                             * from_tokens / block_tokens of them left out */
+    /* n x u32: pages_per_block page numbers for each key of the group, except its first from_tokens
+     * / block_tokens keys. */
+    struct codec_bin pages;
 };
 struct msg_pages_load {
     struct msg_seq seq;
@@ -251,21 +257,23 @@ struct msg_pages_load {
     uint32_t shard;
     uint32_t from_tokens, wait_tokens;
     uint32_t pool;
-    uint32_t after_word; /* below KVC_WORDS; KVC_NO_WORD = at once */
+    uint32_t after_word; /* the word to wait for, below KVC_WORDS; KVC_NO_WORD = do not wait */
     uint64_t after_value;
-    uint32_t ready_word; /* counts layers; KVC_NO_WORD = none */
+    /* The word that counts the layers that have been copied; KVC_NO_WORD = none. */
+    uint32_t ready_word;
     uint64_t ready_value;
     uint32_t ngroups;
     struct msg_group_pages pages[KVC_GROUPS_MAX];
 };
 struct msg_group_loaded {
-    uint32_t first;            /* block of the group */
-    struct codec_bin statuses; /* n x u8: OK = its pages hold it */
+    uint32_t first;            /* index of the first block in the group */
+    struct codec_bin statuses; /* n x u8: OK = the block is in its pages */
     uint8_t reason;
     uint32_t detail;
 };
 struct msg_pages_load_reply {
-    uint32_t hit_tokens, cached_tokens; /* found; statuses say which blocks have been copied */
+    /* Tokens that were found; statuses say which blocks were copied. */
+    uint32_t hit_tokens, cached_tokens;
     uint32_t ngroups;
     struct msg_group_loaded groups[KVC_GROUPS_MAX];
 };
@@ -274,11 +282,12 @@ struct msg_pages_store { /* its reply is a msg_commit_reply */
     uint32_t pool;
     uint32_t after_word;
     uint64_t after_value;
-    struct codec_bin pages; /* n x u32: pages_per_block for each key */
+    struct codec_bin pages; /* n x u32: pages_per_block page numbers for each key */
     struct codec_bin tokens;
 };
-struct msg_acquire_on { /* the reply is a msg_acquire_reply: blocks that are on the device by then
-                         * have locations there (chunk's bits 24 and up), the rest in host memory */
+/* Its reply is a msg_acquire_reply. Blocks that are on the device then have locations there (bits
+ * 24 and up of `chunk`), the others in host memory. */
+struct msg_acquire_on {
     struct msg_acquire acquire;
     uint8_t uuid[KVC_UUID_BYTES];
 };
@@ -298,14 +307,14 @@ struct msg_cancel_reply {
 struct msg_name_put {
     uint8_t kind;          /* enum kvc_name_kind */
     struct codec_bin name; /* 1 to 127 bytes */
-    struct msg_seq seq;    /* seq.sub is the name's sub-tenant, too */
+    struct msg_seq seq;    /* seq.sub is also the sub-tenant of the name */
     uint32_t flags;        /* KVC_F_PINNED, KVC_F_DURABLE */
     uint32_t priority;     /* 0 = KVC_PRIORITY_DEFAULT */
-    uint64_t ttl_ms;       /* idle; 0 = never */
-    struct codec_bin ids;  /* empty, or a u32 little-endian for each of seq.tokens */
+    uint64_t ttl_ms;       /* the name ends after so long without use; 0 = never */
+    struct codec_bin ids;  /* empty, or the token id of each of seq.tokens, u32 little-endian */
 };
 struct msg_name_put_reply {
-    uint32_t tokens; /* covered */
+    uint32_t tokens; /* tokens that the name covers */
     uint64_t bytes;
 };
 struct msg_name_forget {
@@ -316,21 +325,21 @@ struct msg_name_forget {
 struct msg_name_load {
     uint8_t kind;
     struct codec_bin name, sub;
-    uint64_t ttl_ms; /* 2^64 - 1 = as it was */
+    uint64_t ttl_ms; /* 2^64 - 1 = keep the present one */
     uint32_t flags;  /* KVC_F_WAIT */
 };
 struct msg_name_load_reply {
-    uint64_t bytes; /* in memory now */
+    uint64_t bytes; /* bytes of its blocks that are in memory now */
 };
 struct msg_name_tokens {
     uint8_t kind;
     struct codec_bin name, sub;
     uint32_t first;
 };
-/* Ids of one reply. */
+/* Most token ids in one reply. */
 #define MSG_NAME_IDS_MAX 262144u
 struct msg_name_tokens_reply {
-    uint32_t tokens;      /* how many the name has */
+    uint32_t tokens;      /* number of token ids that the name has */
     struct codec_bin ids; /* n x u32 little-endian, from `first` on */
 };
 
@@ -344,23 +353,24 @@ struct msg_stat {
 /* LIST. The reply is read with struct codec_rows. */
 struct msg_list {
     uint8_t table;           /* enum kvc_table_id */
-    uint32_t max;            /* rows, at most; 0 = as many as a reply has */
-    struct codec_bin cursor; /* empty = from the start, else that of the reply before */
-    struct codec_bin prefix; /* for names: their prefix, or (exact) the whole name */
+    uint32_t max;            /* most rows of the reply; 0 = as many as it has room for */
+    struct codec_bin cursor; /* empty = from the start, else the cursor of the last reply */
+    struct codec_bin prefix; /* names: the beginning of the name or, with `exact`, all of it */
     uint8_t exact;
-    struct codec_bin sub;  /* empty: names of no sub-tenant if `exact`, else of all */
-    uint32_t ns, group;    /* for blocks; MATCH, KEYS: ns 0 = every namespace that the caller
-                            * sees */
-    uint8_t mode;          /* enum kvc_walk_mode */
-    struct codec_bin keys; /* n x 32 bytes: where it begins; ROOTS: none; KEYS: each of them */
-    uint32_t depth;        /* DOWN: levels below the key; 0 = all. MATCH: bits of the key */
+    struct codec_bin sub; /* empty: names of no sub-tenant if `exact`, else of all */
+    /* blocks: where to look. MATCH, KEYS: ns 0 = every namespace that the caller may see. */
+    uint32_t ns, group;
+    uint8_t mode; /* enum kvc_walk_mode */
+    /* n x 32 bytes: the key at which the walk begins; ROOTS: none; KEYS: the keys. */
+    struct codec_bin keys;
+    uint32_t depth; /* DOWN: levels below the key; 0 = all. MATCH: bits of the key */
 };
 
 struct msg_ns_spec {
     uint32_t ns;
 };
 struct msg_ns_spec_reply {
-    uint8_t own; /* the session's NS_OPEN with this specification gives this namespace */
+    uint8_t own; /* 1: NS_OPEN of this session with this specification opens this namespace */
     struct msg_ns_open spec;
 };
 
@@ -375,13 +385,15 @@ struct msg_evict {
 };
 struct msg_evict_reply {
     uint64_t blocks, bytes;
-    uint64_t kept_blocks;                          /* matched, but leased or being written */
-    uint64_t host_bytes, nvme_bytes, device_bytes; /* where the evicted ones were */
+    /* Blocks that matched and stayed: leased, being written, pinned, named, or ancestors of such.
+     */
+    uint64_t kept_blocks;
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* bytes of the evicted blocks in each tier */
 };
 struct msg_name_forget_reply {
     uint64_t blocks, bytes;
     uint64_t kept_blocks;                          /* the sum of the kept_* below */
-    uint64_t host_bytes, nvme_bytes, device_bytes; /* where the evicted ones were */
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* bytes of the evicted blocks in each tier */
     uint64_t kept_named, kept_pinned, kept_used, kept_below, kept_passed;
 };
 
@@ -389,22 +401,22 @@ struct msg_verify {
     uint32_t ns;        /* 0 = every namespace that the caller may see */
     uint8_t tier;       /* enum kvc_tier_id; 0 = all */
     uint64_t cursor;    /* 0 = from the start, else that of the reply before */
-    uint64_t bytes_max; /* payload to read; one block at least */
+    uint64_t bytes_max; /* payload bytes to read; at least one block is read */
 };
 struct msg_corrupt_item {
     uint8_t key[KVC_KEY_BYTES];
     uint32_t ns;
     uint8_t group, shard, tier;
-    uint32_t below; /* blocks that build on it, dropped with it */
+    uint32_t below; /* blocks that build on it and were dropped with it */
     uint32_t chunk;
     uint64_t off;
 };
 struct msg_verify_reply {
     uint64_t cursor; /* cursor of the next request; 0 = that was all */
-    uint32_t blocks; /* read */
+    uint32_t blocks; /* blocks that were read */
     uint64_t bytes;
-    uint32_t skipped; /* being written, or the request ended early */
-    uint32_t failed;  /* could not be read */
+    uint32_t skipped; /* blocks that were not read: being written, or the request ended early */
+    uint32_t failed;  /* blocks that could not be read */
     uint32_t ncorrupt;
     struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
 };
@@ -412,15 +424,15 @@ struct msg_verify_reply {
 struct msg_trace {
     uint8_t action; /* enum kvc_trace_action */
     uint32_t ns;    /* ON: of this namespace only; 0 = all */
-    uint64_t bytes; /* ON: memory; 0 = the daemon's choice */
+    uint64_t bytes; /* ON: memory of the ring; 0 = the daemon chooses */
 };
 struct msg_trace_reply {
     uint8_t on;
     uint32_t ns;
     uint64_t bytes, used_bytes;
-    uint64_t records; /* records in the ring now */
+    uint64_t records; /* records that are in the ring now */
     uint64_t dropped; /* older records that were dropped */
-    uint64_t age_ms;  /* since it was turned on */
+    uint64_t age_ms;  /* time since the trace was turned on */
 };
 struct msg_trace_dump {
     uint32_t ns;     /* records of this namespace only; 0 = all */
@@ -428,37 +440,38 @@ struct msg_trace_dump {
 };
 struct msg_trace_item {
     uint32_t ns, block_tokens;
-    uint64_t timestamp_ms; /* since the trace was turned on */
+    uint64_t timestamp_ms; /* time since the trace was turned on */
     uint32_t input_tokens, output_tokens;
     struct codec_bin ids; /* n x u64 little-endian: equal keys have equal ids */
 };
 struct msg_trace_dump_reply {
     uint64_t cursor; /* cursor of the next request; 0 = that was all */
-    uint64_t lost;   /* records dropped between the reply before and this one */
+    uint64_t lost;   /* records that were dropped between the last reply and this one */
     uint32_t nitems;
     struct msg_trace_item items[KVC_TRACE_MAX];
 };
 
 struct msg_drain {
-    uint64_t bytes_max; /* bytes of writes to begin with this request */
+    uint64_t bytes_max; /* bytes that may be written by this request */
 };
 struct msg_drain_reply {
-    uint64_t left; /* payload that only host memory has, in bytes */
+    uint64_t left; /* payload bytes that only host memory has */
     uint8_t stop;  /* enum kvc_drain_stop */
 };
 
-/* A hint on a chain. Its reply carries nothing but the head. */
+/* A hint about a chain. Its reply has the head only. */
 struct msg_hint {
     struct msg_seq seq;
     uint8_t kind;       /* enum kvc_hint_kind */
-    uint32_t within_ms; /* SOON; else 0 */
+    uint32_t within_ms; /* SOON: within this time; else 0 */
 };
 
 /* ---- pins, quotas, usage, policy ---- */
 
 struct msg_pin {
     struct msg_seq seq;
-    uint8_t tier; /* KVC_TIER_NONE: in whatever tier; KVC_TIER_HOST: in memory */
+    /* KVC_TIER_NONE: the blocks stay in any tier; KVC_TIER_HOST: they stay in host memory. */
+    uint8_t tier;
     uint64_t ttl_ms;
 };
 struct msg_pin_reply {
@@ -477,7 +490,7 @@ struct msg_session_end { /* its reply has no fields */
     uint32_t session;
 };
 
-struct msg_policy { /* with SHOW all but the action is 0 */
+struct msg_policy { /* with SHOW every field but `action` is 0 */
     uint8_t action; /* enum kvc_policy_action */
     struct codec_bin name;
     uint32_t keep_percent;
@@ -490,21 +503,22 @@ struct msg_level_item {
     uint64_t blocks;
 };
 struct msg_policy_reply {
-    struct codec_bin name, text, chosen; /* chosen: where the configuration says so */
+    /* chosen: the place of the configuration that names the policy. */
+    struct codec_bin name, text, chosen;
     uint32_t keep_percent;
     uint8_t load_or_recompute;
     uint8_t admission;
     uint64_t pin_bytes_max;
-    uint32_t keep_percent_start; /* as the daemon began */
+    uint32_t keep_percent_start; /* the value at the daemon's start; so are the other *_start */
     uint8_t load_or_recompute_start;
     uint8_t admission_start;
     uint64_t pin_bytes_max_start;
-    uint8_t storage;       /* there is a storage tier */
-    uint8_t hints, admits; /* the policy heeds hints; it judges new blocks */
-    uint8_t pins;          /* pins are taken */
-    uint8_t all;           /* 0: all below is 0, for want of admin rights */
+    uint8_t storage;       /* 1: the daemon has a storage tier */
+    uint8_t hints, admits; /* the policy uses hints; the policy judges new blocks */
+    uint8_t pins;          /* 1: the daemon takes pins */
+    uint8_t all;           /* 0: all fields below are 0, because the session has no admin rights */
     uint64_t writes_per_day, spent_bytes, left_bytes; /* as in LIST of paths */
-    uint64_t load_bytes_per_s, load_latency_us;       /* learned; 0 = nothing yet */
+    uint64_t load_bytes_per_s, load_latency_us; /* learned from loads so far; 0 = nothing yet */
     uint64_t hints_ended, hints_continue, hints_soon, hints_scan;
     uint64_t wishes, wishes_ended;
     uint32_t nlevels;
@@ -555,7 +569,7 @@ struct msg_policy_reply {
                                         struct msg_##name *ret_msg);
 CODEC_REQUEST_LIST(X)
 #undef X
-/* PING and STATS carry nothing but the head. */
+/* PING and STATS have the head only. */
 CODEC_MUST_USE int codec_enc_bare(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *ret_head);
 
@@ -610,13 +624,13 @@ struct codec_list {
     size_t cap, len;
     size_t count_at, more_at;
     uint32_t count;
-    bool full; /* an item did not fit; nothing of it was written */
+    bool full; /* an item did not fit; no part of it was written */
 };
 CODEC_MUST_USE int codec_list_begin(struct codec_list *, void *buf, size_t cap,
                                     const struct msg_head *);
-/* 0 or -ENOSPC: then the item was left out, and so will be all that follow. */
+/* 0, or -ENOSPC: the item was left out, and all further ones will be. */
 CODEC_MUST_USE int codec_list_add_stat(struct codec_list *, const struct msg_stat *);
-/* Returns the message's length; the list is then done. */
+/* Returns the message's length and ends the list. */
 size_t codec_list_end(struct codec_list *, bool more);
 
 /* Reads a list: codec_iter_begin() (as a reply decoder), then codec_iter_* of the reply's kind. 1:
@@ -633,7 +647,7 @@ CODEC_MUST_USE int codec_iter_stat(struct codec_iter *, struct msg_stat *ret_ite
 
 /* ---- rows: the reply of LIST ---- */
 
-/* NULL: there is no such table. */
+/* NULL: no table has this number. */
 const struct kvc_table *codec_table(unsigned id);
 /* [op|REPLY, corr, OK, table, [column, ...], [row, ...], cursor]. Writes rows: begin, add rows,
  * end; a row is the table's struct. */
@@ -641,21 +655,22 @@ CODEC_MUST_USE int codec_rows_begin(struct codec_list *, void *buf, size_t cap,
                                     const struct msg_head *, const struct kvc_table *);
 /* 0 or -ENOSPC, as codec_list_add_stat(). */
 CODEC_MUST_USE int codec_rows_add(struct codec_list *, const struct kvc_table *, const void *row);
-/* cursor: of the next request; empty = that was all. The message's length, or -ENOSPC. */
+/* cursor: where the next request continues; empty = this was the last reply. Returns the message's
+ * length, or -ENOSPC. */
 CODEC_MUST_USE int codec_rows_end(struct codec_list *, struct codec_bin cursor);
 
-/* Reads the reply of LIST. Columns that this release does not know are passed over; columns that
- * the reply lacks are 0 or empty in each row. */
+/* Reads the reply of LIST. It skips columns that this release does not know. Columns that the reply
+ * lacks are 0 or empty in each row. */
 struct codec_rows {
     const struct kvc_table *table;
     const uint8_t *p, *end;
     uint32_t left;
-    struct codec_bin cursor; /* after the last row */
+    struct codec_bin cursor; /* where the next request continues */
     uint8_t columns, column[KVC_COLUMNS_MAX];
 };
 CODEC_MUST_USE int codec_rows_read(const void *buf, size_t len, const struct kvc_table *,
                                    struct msg_reply_head *ret_head, struct codec_rows *ret_rows);
-/* As codec_iter_*; ret_row: table->row_bytes. */
+/* As codec_iter_stat(). ret_row has table->row_bytes bytes. */
 CODEC_MUST_USE int codec_rows_next(struct codec_rows *, void *ret_row);
 
 /* ---- blobs ---- */
@@ -667,8 +682,9 @@ void codec_get_loc(const uint8_t in[KVC_LOC_BYTES], struct msg_loc *ret_loc);
 struct msg_region {
     uint32_t mem; /* number of the session's memory (MEM) */
     uint32_t layer;
-    uint64_t base, stride_bytes, page_bytes; /* base: of page 0 in the memory; stride: from page to
-                                              * page; bytes of a page */
+    /* base: offset of page 0 in the memory; stride_bytes: distance of two pages; page_bytes: size
+     * of one. */
+    uint64_t base, stride_bytes, page_bytes;
     /* 8 bytes of zeroes follow */
 };
 void codec_put_region(uint8_t out[KVC_REGION_BYTES], const struct msg_region *);
@@ -685,20 +701,21 @@ void codec_get_retain(const uint8_t in[KVC_RETAIN_BYTES], struct msg_retain *ret
 
 /* ---- attach channel: [code, ...] datagrams ---- */
 
-struct att_hello { /* on the wire KVC_PROTO_MAGIC precedes these */
+struct att_hello { /* on the wire KVC_PROTO_MAGIC comes before these fields */
     uint32_t ver_min, ver_max;
-    struct codec_bin client; /* a name for stats and logs */
+    struct codec_bin client; /* name of the client for statistics and logs */
     uint64_t staging_bytes;  /* 0 = none */
     uint32_t shard;          /* the rank's shard, for logs */
 };
 struct att_welcome {
-    uint16_t status; /* not OK: `detail` says why, nothing else is meaningful, no descriptors */
+    /* Not OK: `detail` says why, the other fields are 0 or empty, no descriptor comes with it. */
+    uint16_t status;
     struct codec_bin detail;
     uint32_t version;
     uint32_t session;
     uint8_t route[KVC_ROUTE_BYTES]; /* the DEALER's routing id */
     struct codec_bin endpoint;      /* the ROUTER's address */
-    uint64_t staging_bytes;         /* granted; descriptor 0 when not 0 */
+    uint64_t staging_bytes;         /* granted bytes; if not 0, the datagram has a descriptor */
     struct codec_bin principal, tenant;
     uint8_t admin, gateway;
 };
@@ -718,20 +735,21 @@ struct att_dropped {
     uint16_t status;
     struct codec_bin detail;
 };
-struct att_words { /* nothing: the number of words wanted is KVC_WORDS */
+struct att_words { /* words: how many the client will use; 0 = all */
     uint32_t words;
 };
-struct att_words_are { /* with OK: a sealed memfd, KVC_WORDS_BYTES, all zero, for both */
+/* With OK comes a sealed memfd of KVC_WORDS_BYTES, all zero, which both sides write. */
+struct att_words_are {
     uint16_t status;
     struct codec_bin detail;
     uint64_t bytes;
 };
-struct att_mem {  /* FD, EMU: with a descriptor */
-    uint32_t mem; /* chosen by the client, below KVC_MEMS_MAX, not in use */
+struct att_mem {  /* with FD and EMU comes a descriptor */
+    uint32_t mem; /* chosen by the client: below KVC_MEMS_MAX, and not in use */
     uint8_t uuid[KVC_UUID_BYTES];
     uint8_t kind; /* enum kvc_handle_kind */
     uint64_t bytes, offset;
-    struct codec_bin ipc; /* 0 or KVC_IPC_BYTES */
+    struct codec_bin ipc; /* empty, or KVC_IPC_BYTES bytes */
 };
 struct att_mem_is {
     uint16_t status;
@@ -744,7 +762,8 @@ struct att_mem_drop {
 struct att_map_on {
     uint32_t chunk; /* bits 24 and up: the device's number + 1, as in locations */
 };
-struct att_chunk_on { /* with OK: FD, EMU: a descriptor. The chunk's headers are mapped by MAP */
+/* With OK, and FD or EMU, comes a descriptor. MAP maps the headers of the chunk. */
+struct att_chunk_on {
     uint16_t status;
     struct codec_bin detail;
     uint32_t chunk;
@@ -756,7 +775,7 @@ struct att_chunk_on { /* with OK: FD, EMU: a descriptor. The chunk's headers are
 struct att_unmapped { /* sent by the session that received CHUNK_ON */
     uint32_t chunk;
 };
-/* enum kvc_attach_code, or KVC_E_BAD_MESSAGE. Looks at the head only. */
+/* Returns the enum kvc_attach_code, or KVC_E_BAD_MESSAGE. Reads the head only. */
 CODEC_MUST_USE int codec_att_code(const void *buf, size_t len);
 #define CODEC_ATTACH_LIST(X) \
     X(hello)                 \

@@ -8,8 +8,9 @@
 
 #include "message.h"
 
-/* The number of items is known at the end alone. Until then room is left for the longest header of
- * an array. Then the items move up to the shortest header, so that the bytes are canonical. */
+/* The number of items is known only at the end. Until then the list leaves room for the longest
+ * array header. Then it moves the items up to the shortest header, so that the encoding is
+ * canonical. */
 enum { COUNT_ROOM = 5 };
 
 int list__start(struct codec_list *list, const struct pack *pk)
@@ -99,7 +100,7 @@ int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_hea
     return 0;
 }
 
-/* A bad item is never passed: each further call meets it again. */
+/* An invalid item is not skipped: every further call fails at it. */
 int codec_iter_stat(struct codec_iter *iter, struct msg_stat *ret_item)
 {
     const struct schema *schema = &codec__item_stat;

@@ -31,7 +31,7 @@ static uint32_t clipped(struct codec_bin s, uint32_t max)
 static void pack_plain(struct pack *pk, const struct field *f, const uint8_t *at)
 {
     struct codec_bin s = {0};
-    MUST(f->kind != FIELD_ARRAY); /* never in an item */
+    MUST(f->kind != FIELD_ARRAY); /* items have no arrays */
     if (f->kind == FIELD_TEXT || f->kind == FIELD_DETAIL || f->kind == FIELD_BLOB)
         memcpy(&s, at, sizeof(s));
     else if (f->kind == FIELD_STRING)
@@ -157,8 +157,8 @@ int message_error(uint16_t status)
     return status < KVC_ST_COUNT ? -(1000 + status) : KVC_E_INTERNAL;
 }
 
-/* A deadline beyond its limits is no reason to leave a request without a reply: the head is good,
- * and the request's own decoder refuses it. Returns the number of items of the array. */
+/* Reads the head. A deadline beyond its limits does not make the head invalid: the request gets a
+ * reply, because its own decoder refuses the deadline. Returns the number of items of the array. */
 static uint32_t unpack_head(struct unpack *un, struct msg_head *ret_head)
 {
     struct msg_head head = {0};

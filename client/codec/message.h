@@ -20,8 +20,8 @@ void message_pack_reply_head(struct pack *pk, const struct msg_head *head, uint1
 /* The length of the packed message, or pk->err where packing failed. */
 int message_packed(const struct pack *pk);
 
-/* Reads [op | REPLY, corr, status and, unless the status is OK, the detail and the end. *ret_head
- * is usable whatever is wrong with the message. Returns the number of fields after the status. */
+/* Reads [op | REPLY, corr, status and, if the status is not OK, the detail and the end. *ret_head
+ * is usable even if the rest is invalid. Returns the number of fields after the status. */
 uint32_t message_unpack_reply_head(struct unpack *un, struct msg_reply_head *ret_head);
 /* Maps a status that is not OK to KVC_E_*. A status that this version does not know is INTERNAL. */
 int message_error(uint16_t status);

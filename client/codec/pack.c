@@ -22,8 +22,8 @@ static int write_bytes(void *data, const char *bytes, size_t n)
     return 0;
 }
 
-/* msgpack-c's packer is two pointers. It returns what write_bytes() returned, which is kept in
- * pk->err. */
+/* Msgpack-c's packer consists of two pointers. A packing function returns what write_bytes()
+ * returned, which is kept in pk->err. */
 static msgpack_packer packer(struct pack *pk)
 {
     return (msgpack_packer){.data = pk, .callback = write_bytes};

@@ -193,7 +193,7 @@ static void cell_read(struct unpack *un, const struct codec_rows *rows, uint32_t
     unpack_fields(un, &one, row);
 }
 
-/* A bad row is never passed: each further call meets it again. */
+/* An invalid row is not skipped: every further call fails at it. */
 int codec_rows_next(struct codec_rows *rows, void *ret_row)
 {
     struct unpack un;

@@ -268,7 +268,7 @@ static const struct field name_tokens_fields[] = {
 SCHEMA(codec__req_name_tokens, struct msg_name_tokens, name_tokens_fields,
        .ops = {KVC_OP_NAME_TOKENS});
 
-/* Checks the fields of a LIST of blocks. */
+/* Checks the fields of a LIST that are about blocks. */
 static const char *check_walk(const struct msg_list *msg)
 {
     const uint32_t keys = msg->keys.n / KVC_KEY_BYTES;
@@ -477,7 +477,7 @@ SCHEMA(codec__req_hint, struct msg_hint, hint_fields, .ops = {KVC_OP_HINT}, .che
 
 /* ---- devices ---- */
 
-/* Why a group's regions are refused, or NULL. */
+/* The text that says why a group's regions are refused, or NULL. */
 static const char *check_regions(struct codec_bin regions)
 {
     struct msg_region region, before = {0};

@@ -11,7 +11,7 @@
 
 enum field_kind {
     FIELD_UINT,   /* unsigned integer, min to max */
-    FIELD_FLAGS,  /* unsigned integer, only bits of max */
+    FIELD_FLAGS,  /* unsigned integer, only bits of `max` may be set */
     FIELD_TEXT,   /* UTF-8 without NUL, min to max bytes */
     FIELD_STRING, /* UTF-8 without NUL, at most max bytes, inside the struct, with a NUL at its
                    * end */
@@ -19,11 +19,13 @@ enum field_kind {
     FIELD_BLOB,   /* binary, min to max elements of `unit` bytes */
     FIELD_FIXED,  /* binary of exactly `width` bytes, inside the struct */
     FIELD_MAGIC,  /* the text KVC_PROTO_MAGIC; nothing in the struct */
-    FIELD_ARRAY /* min to max items of schema `items`, which has none; their number at `count_at` */
+    /* Min to max items, each with the fields of schema `items`, which has no arrays; their number
+     * is at `count_at`. */
+    FIELD_ARRAY
 };
 
 struct field {
-    const char *name; /* the C member; the name on paper is what follows the last dot */
+    const char *name; /* the C member; PROTOCOL.md has the part behind the last dot */
     const char *must; /* the error text: what the field must be */
     uint64_t min, max;
     const struct schema *items;
@@ -39,9 +41,10 @@ struct schema {
     const struct field *fields;
     uint16_t nfields;
     uint16_t size;  /* bytes of the struct */
-    uint8_t ops[8]; /* the operations (or the attach code) that carry it; 0 = none */
-    bool bare;      /* an array's item that is one field without an array of its own */
-    /* Checks limits that span fields. Returns NULL, or a static text that says what is wrong. */
+    uint8_t ops[8]; /* operations (or the attach code) whose message this is; 0 = none */
+    bool bare;      /* an item of an array that is a single field without an array around it */
+    /* Checks limits that concern several fields. Returns NULL, or a static text that says what is
+     * wrong. */
     const char *(*check)(const void *msg);
 };
 

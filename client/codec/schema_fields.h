@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Macros with which schema.c and schema_reply.c write a message down, one line a field. No other
- * file includes this header.
+ * Macros with which schema.c and schema_reply.c describe a message, one line for each field. No
+ * other file includes this header.
  */
 #ifndef CODEC_SCHEMA_FIELDS_H
 #define CODEC_SCHEMA_FIELDS_H
@@ -14,7 +14,7 @@
         MEMBER(T, m), .kind = FIELD_UINT, .min = (lo), .max = (hi), .must = text \
     }
 #define U8(T, m) UINT(T, m, 0, UINT8_MAX, #m " must be an integer from 0 to 255")
-/* `s`: where in T the member is, for a struct within a struct. */
+/* `s`: path of the struct inside T that has the member. */
 #define U32_AT(T, s, m) UINT(T, s m, 0, UINT32_MAX, #m " must be an integer from 0 to 2^32 - 1")
 #define U64_AT(T, s, m) UINT(T, s m, 0, UINT64_MAX, #m " must be an integer from 0 to 2^64 - 1")
 #define U32(T, m)       U32_AT(T, , m)
@@ -28,7 +28,7 @@
     {                                                                            \
         MEMBER(T, m), .kind = FIELD_TEXT, .min = (lo), .max = (hi), .must = text \
     }
-/* One byte less than the constant, which counts the zero at the end of a C string. */
+/* One byte less than the constant, which includes the zero byte of a C string. */
 #define NAME_AT(T, s, m) \
     TEXT(T, s m, 0, KVC_STRING_MAX - 1, #m " must be UTF-8 text of at most 127 bytes without NUL")
 #define PARAMS_AT(T, s, m) \

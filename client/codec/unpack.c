@@ -25,7 +25,8 @@ enum token_kind {
 
 struct token {
     enum token_kind kind;
-    uint64_t value; /* the value of an integer; of other kinds the bytes or items that follow */
+    /* Of an integer its value; of other kinds the number of bytes or items that follow. */
+    uint64_t value;
 };
 
 void unpack_init(struct unpack *un, const void *buf, size_t len)
@@ -84,7 +85,7 @@ static struct token read_long_token(struct cursor *c, uint8_t first)
     return t;
 }
 
-/* A TOKEN_INT is always negative, and its value is not meant to be used. */
+/* A TOKEN_INT is always negative; its value must not be used. */
 static struct token read_token(struct cursor *c)
 {
     uint8_t first = cursor_u8(c);
@@ -131,7 +132,7 @@ uint64_t unpack_uint(struct unpack *un, uint64_t min, uint64_t max, const char *
     return un->err == 0 ? t.value : 0;
 }
 
-/* The bytes of a str (when allowed) or bin. */
+/* Reads the bytes of a bin, or (text) of a str. */
 static struct codec_bin unpack_bytes(struct unpack *un, bool text, const char *must)
 {
     struct codec_bin none = {0};

@@ -21,15 +21,16 @@ struct unpack {
 };
 
 void unpack_init(struct unpack *un, const void *buf, size_t len);
-/* Notes an error, unless one was noted before. */
+/* Sets the error, unless an earlier one is set. */
 void unpack_fail(struct unpack *un, int err, const char *detail);
 /* Reads an array's header. Returns the number of items, which is never more than the bytes left. */
 uint32_t unpack_array(struct unpack *un, const char *must);
-/* Reads an integer from min to max. A number outside, negative ones included, is a BAD_ARGUMENT. */
+/* Reads an integer from min to max. A number outside of these, negative ones included, is
+ * KVC_E_BAD_ARGUMENT. */
 uint64_t unpack_uint(struct unpack *un, uint64_t min, uint64_t max, const char *must);
 /* Reads the fields of `schema` in order into `msg`. */
 void unpack_fields(struct unpack *un, const struct schema *schema, void *msg);
-/* Passes over an integer, a text or binary. */
+/* Skips an integer, a text or a binary. */
 void unpack_skip(struct unpack *un);
 /* Fails when bytes are left over. */
 void unpack_end(struct unpack *un);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json as a file: as Python writes it, nested or not; names, types and the model's context.
- */
+/* Reads config.json as a file: as Python writes it, with the text model at the top or nested. Also
+ * names, types, and the model's context. */
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "kv_read.h"
 
 #define NUMBER_MAX 16777216
-#define NESTED_MAX 3 /* how deep the text model may be: thinker_config, text_config */
+#define NESTED_MAX 3 /* how deep the text model may lie: thinker_config, text_config */
 
 /* ---- keys ---- */
 
@@ -95,7 +95,8 @@ static void read_dtype(const struct reader *r, struct kv_model *m)
             set_dtype(m, types[i][1], key);
 }
 
-/* What a checkpoint says of KV itself: scales that were calibrated for it come with it. */
+/* Reads what a checkpoint says about the type of KV itself; such a checkpoint brings calibrated
+ * scales for it. */
 static void read_scheme(const json_t *quant, struct kv_model *m)
 {
     const json_t *scheme = json_object_get(quant, "kv_cache_scheme");
@@ -137,7 +138,8 @@ static void read_context(const struct reader *r, struct kv_model *m)
     const json_t *v = reader_get(r, reader_named(r, names));
     const json_t *scaling = reader_get(r, reader_named(r, scalings));
     double n = json_is_number(v) ? json_number_value(v) : 0;
-    /* A stretched position is what counts, where the file has the number before stretching. */
+    /* The stretched context counts, where the file has the number of positions before stretching.
+     */
     double before = json_number_value(json_object_get(scaling, "original_max_position_embeddings"));
     double stretched = before * json_number_value(json_object_get(scaling, "factor"));
     n = stretched > n ? stretched : n;
@@ -146,7 +148,7 @@ static void read_context(const struct reader *r, struct kv_model *m)
 
 /* ---- the file ---- */
 
-/* The object that has the layers: the file's own, or that of the text model in it. */
+/* Finds the object that describes the layers: the file's top, or the text model inside it. */
 static void find_text(struct reader *r, struct kv_model *m)
 {
     static const char *const inner[] = {"text_config",    "language_config", "llm_config",
@@ -182,13 +184,13 @@ static int read_model(const char *path, const json_t *root, char *why, struct kv
     read_context(&r, m);
     int rc = kv_kinds_read(&r, m);
     if (rc < 0 || kv_model_caching_layers(m) == 0)
-        return rc; /* nothing is kept that a key could change */
+        return rc; /* no layer keeps KV whose size a key could change */
     rc = kv_unread_check(&r, m);
     return rc < 0 ? rc : kv_heads_read(&r, m);
 }
 
-/* Python writes NaN, Infinity and -Infinity, which are not JSON: as texts they are read, and
- * refused only where a number counts. The copy is to be freed. */
+/* Python writes NaN, Infinity and -Infinity, which are not JSON. They are read as texts, and
+ * refused only where a number is needed. The caller frees the copy. */
 static char *quote_numbers(const char *text, size_t n, size_t *ret_n)
 {
     static const char *const names[] = {"-Infinity", "Infinity", "NaN"};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a layer keeps of a token: heads and their sizes, latents, an indexer's keys. */
+/* Reads what a layer keeps for each token: heads and their sizes, latents, an indexer's keys. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static bool is_kind_of(const struct kv_model *m, const char *family)
     return !strncmp(m->name, family, strlen(family));
 }
 
-/* Its files leave out what is usual in the family: 8 heads of 256, 4 of KV. */
+/* Files of this family leave out its usual values: 8 heads of 256 elements, 4 KV heads. */
 static bool is_gemma3(const struct kv_model *m)
 {
     return !strcmp(m->name, "gemma3") || !strcmp(m->name, "gemma3_text");
@@ -53,8 +53,8 @@ static int read_latent(const struct reader *r, struct kv_model *m)
     return rc;
 }
 
-/* An indexer keeps one key of a token in each layer that does not take another's choice: FP8, with
- * a scale of 4 bytes for every 128 elements. */
+/* An indexer keeps one key for each token, in each layer that does not use another layer's choice.
+ * A key is FP8, with a scale of 4 bytes for every 128 elements. */
 static int read_indexer(const struct reader *r, struct kv_model *m)
 {
     const json_t *list = reader_get(r, "indexer_types");
@@ -82,7 +82,7 @@ static int read_indexer(const struct reader *r, struct kv_model *m)
 
 /* ---- KV heads ---- */
 
-/* One number for all layers, or a list with one for each. */
+/* Reads one number for all layers, or a list with one for each layer. */
 static int read_number_or_list(const struct reader *r, const char *field, uint32_t otherwise,
                                struct kv_model *m)
 {
@@ -110,7 +110,7 @@ static int read_number_or_list(const struct reader *r, const char *field, uint32
     return 0;
 }
 
-/* attn_config: the facts of attention in an object of their own. */
+/* attn_config: an object that has the keys of attention. */
 static int read_nested(const struct reader *r, const json_t *config, uint32_t all,
                        struct kv_model *m)
 {
@@ -128,7 +128,7 @@ static int read_nested(const struct reader *r, const json_t *config, uint32_t al
     return rc;
 }
 
-/* Falcon and its like: all heads share one K and V, unless the file says otherwise. */
+/* Falcon and similar models: all heads share one K and V, unless the file says otherwise. */
 static bool is_single(const struct reader *r, const struct kv_model *m, bool *ret_all)
 {
     const json_t *multi = reader_get(r, "multi_query");
@@ -175,7 +175,8 @@ static int read_kv_heads(const struct reader *r, uint32_t all, struct kv_model *
     return rc;
 }
 
-/* Blocks of their own: a layer may have no attention, or share its KV among more heads. */
+/* block_configs: each layer has its own entry. It may have no attention, or share its KV among more
+ * heads. */
 static int read_blocks(const struct reader *r, uint32_t all, struct kv_model *m)
 {
     const json_t *list = reader_get(r, "block_configs");
@@ -205,7 +206,7 @@ static int read_blocks(const struct reader *r, uint32_t all, struct kv_model *m)
     return 0;
 }
 
-/* ---- layers of one kind that have heads or sizes of their own ---- */
+/* ---- layers of one kind with their own number or size of heads ---- */
 
 enum part { HEADS, SIZE, VALUE };
 
@@ -235,7 +236,7 @@ static int read_own(const struct reader *r, struct kv_model *m)
         uint32_t n = 0;
         if (reader_is_off(reader_get(r, own[i].key)))
             continue;
-        /* Heads of their own only where those layers use the key as value too. */
+        /* These layers have their own number of heads only if they use the key as value too. */
         if (own[i].kind == KV_FULL && own[i].part == HEADS &&
             json_is_false(reader_get(r, "attention_k_eq_v")))
             continue;
@@ -249,7 +250,7 @@ static int read_own(const struct reader *r, struct kv_model *m)
     return 0;
 }
 
-/* The same in an object that names the layers' type. */
+/* attention_other_setting: the same in an object, which names the kind of the layers. */
 static int read_other_setting(const struct reader *r, struct kv_model *m)
 {
     const json_t *o = reader_get(r, "attention_other_setting");
@@ -280,7 +281,7 @@ static int read_other_setting(const struct reader *r, struct kv_model *m)
     return rc;
 }
 
-/* per_layer_config: for some layers, by number, what differs from the rest. */
+/* Reads an entry of per_layer_config: the keys in which one layer differs from the rest. */
 static int read_one_layer(const struct reader *r, const char *key, const json_t *o,
                           struct kv_layer *l)
 {
@@ -346,7 +347,7 @@ static int read_sizes(const struct reader *r, uint32_t all, struct kv_model *m)
             r, size, "missing, and it cannot be derived: hidden_size %u is no multiple of %u heads",
             m->hidden, all);
     if (!strcmp(m->name, "zamba2") && !strcmp(size, "kv_channels"))
-        usual = 0; /* it attends to twice the width */
+        usual = 0; /* its heads span twice the width of the model, so no default is known */
     int rc = reader_number(r, size, usual, "the size of a head, like 128", &key);
     if (rc == 0)
         rc = reader_number(r, "v_head_dim", key ? key : 1, "the size of a head's value", &value);

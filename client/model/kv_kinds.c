@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which layers keep what: the names that the families of models use for it. */
+/* Finds out what each layer keeps, by the keys that the families of models use for it. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "kv_read.h"
 
-/* Where a layer that slides finds its window. */
+/* The usual key of the window of sliding layers. */
 #define WINDOW "sliding_window"
 
 static int window_of(const struct reader *r, const char *field, struct kv_model *m)
@@ -59,7 +59,7 @@ static int type_find(const char *name, enum kv_kind *ret)
     return -ENOENT;
 }
 
-/* layer_types and its like: one name per layer. */
+/* layer_types and similar keys: one name per layer. */
 static int count_types(const struct reader *r, const char *field, const json_t *list,
                        struct kv_model *m)
 {
@@ -81,7 +81,7 @@ static int count_types(const struct reader *r, const char *field, const json_t *
     return window_of(r, reader_named(r, windows), m);
 }
 
-/* A list of one number per layer: 0 is `zero`, 1 is `one`. */
+/* A list with one number per layer: 0 means kind `zero`, 1 means `one`. */
 static int count_flags(const struct reader *r, const char *field, enum kv_kind zero,
                        enum kv_kind one, struct kv_model *m)
 {
@@ -112,7 +112,7 @@ static int count_letters(const struct reader *r, const char *field, struct kv_mo
     return 0;
 }
 
-/* A few kinds that are repeated until there are enough layers; attention looks at a window. */
+/* A short list of kinds that is repeated over all layers; its attention slides. */
 static int count_blocks(const struct reader *r, const char *field, struct kv_model *m)
 {
     const json_t *list = reader_get(r, field);
@@ -128,7 +128,7 @@ static int count_blocks(const struct reader *r, const char *field, struct kv_mod
     return window_of(r, "attention_window_size", m);
 }
 
-/* The numbers of the layers that are `in`, from 0 or from 1 on; the others are `out`. */
+/* A list of layer numbers, counted from 0 or from 1. These layers are `in`, the others `out`. */
 static int count_ids(const struct reader *r, const char *field, const json_t *list, enum kv_kind in,
                      enum kv_kind out, struct kv_model *m)
 {
@@ -145,7 +145,7 @@ static int count_ids(const struct reader *r, const char *field, const json_t *li
     }
     if (json_array_size(list) > m->layers)
         return refuse(r, field, "names more than the %u layers", m->layers);
-    unsigned base = seen[m->layers]; /* the last one has this number only where they begin at 1 */
+    unsigned base = seen[m->layers]; /* the number `layers` occurs only if counting begins at 1 */
     for (uint32_t i = 0; i < m->layers; i++)
         m->layer[i].kind = seen[i + base] ? in : out;
     return 0;
@@ -153,7 +153,7 @@ static int count_ids(const struct reader *r, const char *field, const json_t *li
 
 /* ---- a rule ---- */
 
-/* Every `period`-th layer attends to everything; the others slide, or keep a state. */
+/* Every `period`-th layer is full; the others slide, or keep a state if `window` is NULL. */
 static int count_period(const struct reader *r, const char *field, uint32_t otherwise,
                         const char *window, struct kv_model *m)
 {
@@ -164,7 +164,8 @@ static int count_period(const struct reader *r, const char *field, uint32_t othe
     return rc < 0 || !window ? rc : window_of(r, window, m);
 }
 
-/* Layer `attn_layer_offset` and every period-th one behind it attend; the others keep a state. */
+/* Layer `attn_layer_offset` and every period-th layer behind it are full; the others keep a state.
+ */
 static int count_offset(const struct reader *r, struct kv_model *m)
 {
     const json_t *v = reader_get(r, "attn_layer_offset");
@@ -183,8 +184,8 @@ static int count_offset(const struct reader *r, struct kv_model *m)
     return 0;
 }
 
-/* In each `mamba_step` layers the middle one attends, the others keep a state; with fewer layers
- * than half of that it is the last one. */
+/* Of each `mamba_step` layers the middle one is full and the others keep a state. If the model has
+ * at most half as many layers, its last layer is full. */
 static int count_steps(const struct reader *r, struct kv_model *m)
 {
     const json_t *use = reader_get(r, "mamba_enabled");
@@ -199,7 +200,8 @@ static int count_steps(const struct reader *r, struct kv_model *m)
     return rc;
 }
 
-/* Groups of which the last layer attends; layers behind the last whole group attend in some. */
+/* The last layer of each group is full. In some families so are the layers behind the last whole
+ * group. */
 static int count_groups(const struct reader *r, struct kv_model *m)
 {
     uint32_t n = 1;
@@ -211,7 +213,8 @@ static int count_groups(const struct reader *r, struct kv_model *m)
     return rc;
 }
 
-/* "LLLG", repeated: L slides, G is full. Or a number: every so many layers one is full. */
+/* A text like "LLLG", which is repeated: L slides, G is full. Or a number: every so many layers one
+ * is full. */
 static int count_pattern(const struct reader *r, const char *field, struct kv_model *m)
 {
     const char *text = json_string_value(reader_get(r, field));
@@ -225,7 +228,7 @@ static int count_pattern(const struct reader *r, const char *field, struct kv_mo
     return window_of(r, WINDOW, m);
 }
 
-/* Chunks in the layers that turn their keys; those that do not see everything. */
+/* Layers that rotate their keys attend in chunks; layers that do not are full. */
 static int count_chunks(const struct reader *r, struct kv_model *m)
 {
     if (json_array_size(reader_get(r, "no_rope_layers")) == 0)
@@ -234,14 +237,14 @@ static int count_chunks(const struct reader *r, struct kv_model *m)
     return rc < 0 ? rc : window_of(r, "attention_chunk_size", m);
 }
 
-/* Some files write -1 where others leave the window out. */
+/* Whether there is a window: some files write -1 where others leave the key out. */
 static bool has_window(const struct reader *r)
 {
     const json_t *v = reader_get(r, WINDOW);
     return v && !(json_is_integer(v) && json_integer_value(v) == -1);
 }
 
-/* A window without a list of layers: all of them slide, or those that the family says. */
+/* A window and no list of layers: all layers slide, or those that the family prescribes. */
 static int count_window(const struct reader *r, struct kv_model *m)
 {
     const json_t *use = reader_get(r, "use_sliding_window");
@@ -255,7 +258,7 @@ static int count_window(const struct reader *r, struct kv_model *m)
         return refuse(r, "max_window_layers", "expected how many of the first layers are full");
     for (uint32_t i = 0; i < m->layers; i++) {
         bool slides = true;
-        if (!strcmp(m->name, "gemma2")) /* every second one; the file does not say so */
+        if (!strcmp(m->name, "gemma2")) /* every second layer slides; the file does not say so */
             slides = i % 2 == 0;
         else if (use && full)
             slides = i >= json_integer_value(full);
@@ -266,7 +269,7 @@ static int count_window(const struct reader *r, struct kv_model *m)
 
 /* ---- layers that others share, and those that have no attention ---- */
 
-/* The last `num_kv_shared_layers` take the KV of layers before them. */
+/* The last `num_kv_shared_layers` layers use the KV of layers before them. */
 static int share_last(const struct reader *r, struct kv_model *m)
 {
     const json_t *v = reader_get(r, "num_kv_shared_layers");
@@ -284,7 +287,7 @@ static int share_last(const struct reader *r, struct kv_model *m)
     return 0;
 }
 
-/* Groups of `cla_share_factor` layers of which the first keeps KV for all. */
+/* In each group of `cla_share_factor` layers the first keeps KV for all. */
 static int share_groups(const struct reader *r, struct kv_model *m)
 {
     const json_t *use = reader_get(r, "use_cla");
@@ -307,8 +310,8 @@ static bool kv_kinds_is_of(const struct kv_model *m, const char *const *names)
     return *names != NULL;
 }
 
-/* Families whose layers differ. Where a file leaves out which is which, the defaults of some engine
- * decide, and these are not read here. */
+/* Refuses families whose layers differ if the file does not say which is which: defaults of some
+ * engine would decide, and are not read here. */
 static int check_mixed(const struct reader *r, const struct kv_model *m)
 {
     static const char *const slide[] = {"afmoe",
@@ -359,14 +362,15 @@ static int check_mixed(const struct reader *r, const struct kv_model *m)
     return 0;
 }
 
-/* Each family's own way to say it, where there is no list of names. */
+/* Reads the key by which a family says it, if there is no list of names. */
 static int read_rule(const struct reader *r, struct kv_model *m)
 {
     static const char *const patterns[] = {"sliding_window_pattern", "_sliding_window_pattern",
                                            "global_attn_every_n_layers", NULL};
     const char *pattern = reader_named(r, patterns);
     const json_t *linear = reader_get(r, "linear_attn_config");
-    if (reader_get(r, "hybrid_override_pattern")) /* one entry per layer: nothing else matters */
+    /* It has an entry for each layer, so no other key matters. */
+    if (reader_get(r, "hybrid_override_pattern"))
         return count_letters(r, "hybrid_override_pattern", m);
     if (reader_get(r, "attn_type_list"))
         return count_flags(r, "attn_type_list", KV_STATE, KV_FULL, m);
@@ -402,7 +406,7 @@ static int read_rule(const struct reader *r, struct kv_model *m)
     return rc < 0 ? rc : count_window(r, m);
 }
 
-/* They see the whole input at once, so nothing is kept for tokens to come. */
+/* Refuses encoders. They see the whole input at once and keep nothing for later tokens. */
 static int check_decoder(const struct reader *r, const struct kv_model *m)
 {
     static const char *const encoders[] = {
@@ -420,11 +424,12 @@ static int check_decoder(const struct reader *r, const struct kv_model *m)
     return 0;
 }
 
-/* No layer of these attends, and their files do not say so. */
+/* In these families no layer attends, and the files do not say so. */
 static const char *const states[] = {"mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv7",
                                      "xlstm", NULL};
 
-/* Where the number is left out, a list or a text with an entry for each layer says it too. */
+/* The number of layers by a list or text that has an entry for each; used if the number is left
+ * out. */
 static uint32_t count_entries(const struct reader *r)
 {
     static const char *const lists[] = {"layers_block_type", "layer_types",
@@ -441,7 +446,7 @@ static int read_count(const struct reader *r, struct kv_model *m)
     const char *field = reader_named(r, names);
     uint32_t times = 1;
     if (!strncmp(m->name, "longcat_flash", 13) && reader_get(r, "num_layers")) {
-        field = "num_layers"; /* of two layers of attention each */
+        field = "num_layers"; /* each of them counts for two layers of attention */
         times = 2;
     }
     int rc = reader_number(r, field, count_entries(r), "the number of layers, like 32", &m->layers);

@@ -56,7 +56,8 @@ uint32_t kv_model_caching_layers(const struct kv_model *m)
     return kv_model_count(m, KV_FULL) + kv_model_count(m, KV_SLIDING);
 }
 
-/* The first layer at or behind `from` that keeps KV and is like none before it; else `layers`. */
+/* The first layer from `from` on that keeps KV and differs from all layers before it; `layers` if
+ * there is none. */
 static uint32_t group_next(const struct kv_model *m, uint32_t from)
 {
     for (uint32_t i = from; i < m->layers; i++) {
@@ -154,7 +155,8 @@ const char *kv_form_missing(const struct kv_model *m, enum kv_form form)
     return NULL;
 }
 
-/* Elements and vectors (each with a scale, where there is one) of one token in one layer. */
+/* Counts the elements that one layer keeps of one token, and the vectors that they form; each
+ * vector has a scale, if the type has scales. */
 static void shape(const struct kv_model *m, enum kv_form form, const struct kv_layer *l,
                   uint32_t tp, uint64_t *ret_elements, uint64_t *ret_vectors)
 {
@@ -177,7 +179,7 @@ static void shape(const struct kv_model *m, enum kv_form form, const struct kv_l
     }
 }
 
-/* Of one token in layer `i`. */
+/* Bytes of one token in layer `i`. */
 static uint64_t layer_bytes(const struct kv_model *m, enum kv_form form, const struct kv_type *type,
                             uint32_t tp, uint32_t i)
 {
@@ -224,7 +226,7 @@ static void bytes_text(const struct kv_type *type, char text[16])
         snprintf(text, 16, "%u", type->bits / 8);
 }
 
-/* What the indexers keep of a token in all layers. */
+/* Bytes of a token that the indexers of all layers keep. */
 static uint64_t side_bytes(const struct kv_model *m)
 {
     uint64_t sum = 0;
@@ -233,7 +235,8 @@ static uint64_t side_bytes(const struct kv_model *m)
     return sum;
 }
 
-/* Layers differ: a sum of the kinds of layers, or how many bytes it is where it would be long. */
+/* If layers differ: a sum over the kinds of layers, or, where that would be long, the number of
+ * bytes. */
 static void formula_sum(const struct kv_model *m, const struct kv_type *type, char *text,
                         size_t cap)
 {
@@ -254,7 +257,7 @@ static void formula_sum(const struct kv_model *m, const struct kv_type *type, ch
     snprintf(text + at, cap - (size_t)at, ")·%s", b);
 }
 
-/* K and V of one size in all layers. */
+/* If K and V have one size in all layers. */
 static void formula_kv(const struct kv_layer *l, uint32_t layers, const char *scales, const char *b,
                        const char *numbers, char *text, size_t cap)
 {

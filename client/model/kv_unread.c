@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys that may change the size and that nobody read: a wrong size is worse than none. */
+/* Refuses keys that may change the size and that no file here reads: a wrong size is worse than
+ * none. */
 #include <jansson.h>
 #include <string.h>
 
 #include "kv_read.h"
 
-/* A key with one of these in its name is about what attends to what, or about what is kept. */
+/* A key whose name contains one of these may change what attends to what, or what is kept. */
 static const char *const suspicious[] = {
     "attn",    "attention", "head",   "kv",      "key_value", "layer", "window", "cache",
     "index",   "share",     "hybrid", "pattern", "latent",    "block", "chunk",  "cross",
@@ -13,7 +14,8 @@ static const char *const suspicious[] = {
     "stack",   "compress",  "mla",    "cla",     "sliding",   "pool",  "reuse",
 };
 
-/* Names that say that a key is of something else: norms, rotation, experts, states, training. */
+/* A key whose name contains one of these is about something else: norms, rotation, experts, states,
+ * training. */
 static const char *const harmless_parts[] = {
     "dropout",     "pdrop",      "norm",           "_eps",       "epsilon",    "bias",
     "rope",        "rotary",     "expert",         "moe",        "router",     "mamba",
@@ -27,14 +29,15 @@ static const char *const harmless_parts[] = {
     "loading",     "checkpoint",
 };
 
-/* Which layers keep a state: such a key is not harmless, though it is about states. */
+/* A key that contains one of both lists says which layers keep a state. So it matters, although it
+ * is about states. */
 static const char *const picks[] = {"step", "period", "interval", "every",
                                     "freq", "idx",    "indices",  "layer"};
 static const char *const states[] = {"mamba", "ssm", "conv_", "linear_", "recurrent_"};
 
-/* What is read in kv_*.c, and what is known to leave the size alone. */
+/* Keys that kv_*.c read, and keys that are known not to change the size. */
 static const char *const known[] = {
-    /* read */
+    /* Keys that kv_*.c read. */
     "num_hidden_layers",
     "n_layer",
     "n_layers",
@@ -100,13 +103,13 @@ static const char *const known[] = {
     "is_encoder_decoder",
     "kv_cache_scheme",
     "kv_cache_dtype",
-    /* how many tokens an indexer chooses and with how many queries; keys are shared by them */
+    /* An indexer's number of choices and of query heads; the query heads share keys. */
     "index_n_heads",
     "index_topk",
     "index_topk_freq",
     "index_skip_topk_offset",
     "index_topk_pattern",
-    /* queries, which are not kept */
+    /* Queries, which no cache keeps. */
     "num_attention_heads_per_layer",
     "swa_num_attention_heads",
     "share_q_dim",
@@ -149,7 +152,7 @@ static const char *const known[] = {
     "expert_layer_offset",
     "decoder_sparse_step",
     "activation_sparsity_pattern",
-    /* of layers' other parts */
+    /* Other parts of the layers. */
     "vocab_size_per_layer_input",
     "hidden_size_per_layer_input",
     "shared_intermediate_size",
@@ -179,8 +182,8 @@ static bool has_one(const char *key, const char *const *list, size_t n)
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Which layers attend, said a second time: only a list decides, but a chunk or a window that is
- * there and is not used would be passed over. */
+/* Whether the key says which layers attend, and was not used. Files may say that twice, and then
+ * the list alone decides; but a chunk or window that no layer uses must not be ignored. */
 static bool is_unused(const struct reader *r, const struct kv_model *m, const char *key)
 {
     bool listed = reader_get(r, "layer_types") || reader_get(r, "layers_block_type") ||

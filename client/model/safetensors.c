@@ -10,9 +10,9 @@
 #include "file_kind.h"
 
 #define LENGTH_BYTES 8u
-#define ALIGN        8u /* of the data in the file: the header is filled up with spaces */
+#define ALIGN        8u /* alignment of the data in the file; the header is padded with spaces */
 
-/* Bits of an element. Sub-byte types are not among them: nothing here needs them. */
+/* Bits of an element. Types below one byte are missing, because nothing here needs them. */
 static const struct {
     const char *name;
     uint32_t bytes;
@@ -52,7 +52,7 @@ static uint64_t load_u64(const uint8_t *p)
     return v;
 }
 
-/* The value as an unsigned integer; false when it is none. */
+/* Reads the value as an unsigned integer; false: it is not one. */
 static bool unsigned_at(const json_t *array, size_t i, uint64_t *ret)
 {
     const json_t *v = json_array_get(array, i);
@@ -109,7 +109,7 @@ static int by_begin(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* The format has no holes and no overlaps. */
+/* Checks that tensors leave no holes and do not overlap, as the format demands. */
 static int check_layout(const struct st_header *h, char *why)
 {
     uint64_t at = 0;
